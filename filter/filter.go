@@ -1,0 +1,69 @@
+// Package filter answers "is this key in that table?" from a few bits per key.
+// The answer no is always right; the answer maybe is wrong at a known rate, the
+// false positive rate (FPR).
+package filter
+
+import "github.com/cespare/xxhash/v2"
+
+// Policy is what a user configures: a family of filters and its parameters. It
+// makes writers, and opens the bytes that any configuration of its family has
+// written. Policies are immutable and safe for concurrent use.
+type Policy interface {
+	// Name is the configuration, "bloom(10)" for example. Parse(Name()) gives
+	// back an equal policy, for every policy of this package.
+	Name() string
+	// Family names the meaning of the bytes: it is stored with them, and any
+	// policy of the same family can open them. When the meaning of the bytes
+	// changes, the family's name changes. On disk; do not change.
+	Family() string
+	// NewWriter returns an empty writer.
+	NewWriter() Writer
+	// Open checks units that a writer of this family has written and returns a
+	// reader over them. It takes all units or a non-empty prefix of them. The
+	// reader aliases the units; they must not change while it is in use. An
+	// error means that the bytes cannot be trusted: the caller then behaves as
+	// if there were no filter.
+	Open(units [][]byte) (Reader, error)
+}
+
+// Writer collects keys and turns them into a filter. It is used by one
+// goroutine at a time and may be used again after Finish.
+type Writer interface {
+	// Add adds a key. Adding a key again is allowed; in a row it is free.
+	Add(key Key)
+	// NumKeys returns the number of keys added since the last Finish.
+	NumKeys() int
+	// Finish returns the filter over the keys that were added since the last
+	// Finish, as one or more units, and empties the writer. The units are the
+	// caller's to keep. No keys give a filter that may say no to everything.
+	Finish() ([][]byte, error)
+}
+
+// Reader answers for one filter. It is immutable, safe for concurrent use,
+// cannot fail and does not allocate.
+type Reader interface {
+	// MayContain reports false only if the key was not added.
+	MayContain(key Key) bool
+	// MayContainMany sets maybe[i] to MayContain(keys[i]) for each i, and
+	// overlaps the cache misses of the keys. len(maybe) >= len(keys).
+	MayContainMany(keys []Key, maybe []bool)
+	// FPR is the expected share of absent keys for which MayContain is true.
+	FPR() float64
+	// SizeBytes is the memory that the units take.
+	SizeBytes() int
+}
+
+// Key is a key together with its hash, so that one lookup hashes once however
+// many filters it asks. Make it with NewKey. It aliases the bytes it was made of.
+type Key struct {
+	Bytes []byte
+	Hash  uint64
+}
+
+// NewKey hashes a key.
+func NewKey(b []byte) Key { return Key{Bytes: b, Hash: Hash(b)} }
+
+// Hash is the 64-bit hash that every filter of this package starts from: XXH64
+// with seed 0 (github.com/Cyan4973/xxHash, doc/xxhash_spec.md). On disk; do not
+// change.
+func Hash(b []byte) uint64 { return xxhash.Sum64(b) }

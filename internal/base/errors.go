@@ -1,0 +1,37 @@
+package base
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrCorruption matches, through errors.Is, every error that reports damaged
+// bytes in a file.
+var ErrCorruption = errors.New("corruption")
+
+// ErrUnsupported matches every error that reports a file that is well formed
+// but of a kind that sift does not read.
+var ErrUnsupported = errors.New("unsupported")
+
+// CorruptionError says where damaged bytes were found. It matches ErrCorruption
+// through errors.Is.
+type CorruptionError struct {
+	Path   string // the file
+	Offset int64  // where in the file the damaged part begins; -1 if it is the whole file
+	What   string // the part that is damaged, "data block" for example
+	Err    error  // what is wrong with it
+}
+
+// Error gives path, offset, part and cause on one line.
+func (e *CorruptionError) Error() string {
+	if e.Offset < 0 {
+		return fmt.Sprintf("%s: corrupt %s: %v", e.Path, e.What, e.Err)
+	}
+	return fmt.Sprintf("%s: corrupt %s at offset %d: %v", e.Path, e.What, e.Offset, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *CorruptionError) Unwrap() error { return e.Err }
+
+// Is reports whether target is ErrCorruption.
+func (e *CorruptionError) Is(target error) bool { return target == ErrCorruption }

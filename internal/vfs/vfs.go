@@ -1,0 +1,61 @@
+// Package vfs is the file system as the store sees it: ten operations, so that
+// every one of them can be recorded, failed or cut off by a test.
+package vfs
+
+import (
+	"fmt"
+	"io"
+)
+
+// FS is a file system. Names are paths in the host's form. All methods are safe
+// for concurrent use. Errors match fs.ErrNotExist and fs.ErrExist through
+// errors.Is where they apply.
+type FS interface {
+	// Create makes a new empty file for writing, in place of an existing one.
+	Create(name string) (File, error)
+	// Open opens a file for reading.
+	Open(name string) (File, error)
+	// Remove deletes a file or an empty directory.
+	Remove(name string) error
+	// Rename gives a file a new name, in place of an existing file.
+	Rename(oldname, newname string) error
+	// Link makes a second name for a file; newname must not exist.
+	Link(oldname, newname string) error
+	// MkdirAll makes a directory and its parents where they are missing.
+	MkdirAll(dir string) error
+	// List returns the base names in a directory, sorted.
+	List(dir string) ([]string, error)
+	// Size returns the length of a file in bytes.
+	Size(name string) (int64, error)
+	// SyncDir makes creations, renames and removals in dir durable.
+	SyncDir(dir string) error
+	// Lock takes a lock on the named file, which it creates if need be, until
+	// the closer is closed. An exclusive lock keeps all others out; shared
+	// locks keep out exclusive ones. It does not wait: if the lock is taken,
+	// the error is a *LockedError.
+	Lock(name string, exclusive bool) (io.Closer, error)
+}
+
+// File is an open file. Write appends. ReadAt may be called concurrently, and
+// concurrently with Close, which makes later calls fail.
+type File interface {
+	io.Writer
+	io.ReaderAt
+	io.Closer
+	// Sync makes all that was written to the file durable.
+	Sync() error
+}
+
+// LockedError says that a lock is held, and by whom as far as is known.
+type LockedError struct {
+	Name string // the lock file
+	PID  int    // the process that holds it; 0 if unknown
+}
+
+// Error names the holder of the lock.
+func (e *LockedError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("%s: locked by another user of the database", e.Name)
+	}
+	return fmt.Sprintf("%s: locked by process %d", e.Name, e.PID)
+}
