@@ -1,0 +1,185 @@
+package vfs
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+// OS is the file system of the host.
+//
+// Create puts a new file in the place of an existing one and never truncates
+// it, so that another name of the old file (in a checkpoint, say) and readers
+// that hold it open keep what they have.
+//
+// Lock excludes other processes, among them those that run LevelDB, goleveldb
+// or RocksDB, and other users in this process. While it is held, this process
+// must not open the lock file in another way: closing any descriptor of a file
+// drops the POSIX locks that the process has on it.
+var OS osFS
+
+type osFS struct{}
+
+const (
+	filePerm = 0o644
+	dirPerm  = 0o755
+)
+
+// osFile is an *os.File whose Sync costs no more than it must.
+type osFile struct{ *os.File }
+
+func (f osFile) Sync() error { return syncFile(f.File) }
+
+func (osFS) Create(name string) (File, error) {
+	const flag = os.O_RDWR | os.O_CREATE | os.O_EXCL
+	f, err := os.OpenFile(name, flag, filePerm)
+	if os.IsExist(err) {
+		if fi, serr := os.Lstat(name); serr == nil && fi.IsDir() {
+			return nil, err // Remove would take an empty directory away
+		}
+		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+			return nil, err
+		}
+		f, err = os.OpenFile(name, flag, filePerm)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (osFS) Open(name string) (File, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (osFS) Remove(name string) error             { return os.Remove(name) }
+func (osFS) Rename(oldname, newname string) error { return os.Rename(oldname, newname) }
+func (osFS) Link(oldname, newname string) error   { return os.Link(oldname, newname) }
+func (osFS) MkdirAll(dir string) error            { return os.MkdirAll(dir, dirPerm) }
+
+func (osFS) List(dir string) ([]string, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (osFS) Size(name string) (int64, error) {
+	fi, err := os.Stat(name)
+	if err != nil {
+		return 0, err
+	}
+	if fi.IsDir() {
+		return 0, &fs.PathError{Op: "size", Path: name, Err: errIsDirectory}
+	}
+	return fi.Size(), nil
+}
+
+func (osFS) SyncDir(dir string) error { return syncDir(dir) }
+
+// The locks that this process holds. POSIX locks belong to the process and not
+// to the descriptor: a second one within the process would be granted, and
+// closing its descriptor would drop the first. So holders of a shared lock
+// share a descriptor too.
+var held struct {
+	sync.Mutex
+	locks []*osLock
+}
+
+type osLock struct {
+	f         *os.File
+	info      os.FileInfo // tells the file apart, whatever its name
+	exclusive bool
+	refs      int
+}
+
+func (osFS) Lock(name string, exclusive bool) (io.Closer, error) {
+	held.Lock()
+	defer held.Unlock()
+	if info, err := os.Stat(name); err == nil {
+		for _, l := range held.locks {
+			if !os.SameFile(info, l.info) {
+				continue
+			}
+			if exclusive || l.exclusive {
+				return nil, &LockedError{Name: name, PID: os.Getpid()}
+			}
+			l.refs++
+			return &lockHandle{lock: l}, nil
+		}
+	}
+
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, filePerm)
+	if err != nil && !exclusive && readOnly(err) {
+		// Reading a database on a medium that cannot be written is legitimate.
+		// There, nobody writes who would have to be kept out.
+		f, err = os.Open(name)
+		if os.IsNotExist(err) {
+			return noLock{}, nil
+		}
+	}
+	if err != nil {
+		if lockedByOpen(err) {
+			err = &LockedError{Name: name}
+		}
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = lockFile(f, name, exclusive)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	l := &osLock{f: f, info: info, exclusive: exclusive, refs: 1}
+	held.locks = append(held.locks, l)
+	return &lockHandle{lock: l}, nil
+}
+
+// lockHandle is one use of a lock; the last one to go releases the lock. The
+// second Close of a handle does nothing.
+type lockHandle struct {
+	once sync.Once
+	lock *osLock
+	err  error
+}
+
+func (h *lockHandle) Close() error {
+	h.once.Do(func() {
+		held.Lock()
+		defer held.Unlock()
+		l := h.lock
+		if l.refs--; l.refs > 0 {
+			return
+		}
+		held.locks = slices.DeleteFunc(held.locks, func(o *osLock) bool { return o == l })
+		h.err = l.f.Close() // releases both kinds of lock
+	})
+	return h.err
+}
+
+// noLock stands for a lock that cannot be taken and need not be.
+type noLock struct{}
+
+func (noLock) Close() error { return nil }
+
+// lockError tells a held lock from a lock that failed.
+func lockError(name string, err error) error {
+	return fmt.Errorf("lock %s: %w", filepath.Clean(name), err)
+}

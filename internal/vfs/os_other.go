@@ -1,0 +1,33 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd || windows)
+
+package vfs
+
+import (
+	"errors"
+	"os"
+)
+
+var errIsDirectory = errors.New("is a directory")
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func syncFile(f *os.File) error { return f.Sync() }
+
+func readOnly(err error) bool { return os.IsPermission(err) }
+
+func lockedByOpen(error) bool { return false }
+
+// lockFile refuses: without a lock two processes could destroy a database.
+func lockFile(_ *os.File, name string, _ bool) error {
+	return lockError(name, errors.ErrUnsupported)
+}

@@ -1,0 +1,40 @@
+package vfs
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+var errIsDirectory error = windows.ERROR_DIRECTORY
+
+// syncDir has nothing to do: Windows has no call for it, and NTFS journals
+// changes to directories.
+func syncDir(string) error { return nil }
+
+func syncFile(f *os.File) error { return f.Sync() }
+
+func readOnly(err error) bool {
+	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_WRITE_PROTECT)
+}
+
+// lockedByOpen is true where another process opened the file for itself alone,
+// which is how goleveldb locks.
+func lockedByOpen(err error) bool { return errors.Is(err, windows.ERROR_SHARING_VIOLATION) }
+
+// lockFile locks every byte of the file.
+func lockFile(f *os.File, name string, exclusive bool) error {
+	flags := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)
+	if exclusive {
+		flags |= windows.LOCKFILE_EXCLUSIVE_LOCK
+	}
+	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, ^uint32(0), ^uint32(0), new(windows.Overlapped))
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
+		return &LockedError{Name: name}
+	}
+	if err != nil {
+		return lockError(name, err)
+	}
+	return nil
+}
