@@ -1,0 +1,148 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// CURRENT holds the base name of the MANIFEST in use and a newline, nothing
+// else. LevelDB and pebble take no other form. On disk; do not change.
+//
+// Example: 4d 41 4e 49 46 45 53 54 2d 30 30 30 30 31 30 0a is MANIFEST-000010.
+
+// maxCurrentLen is more than the longest valid CURRENT.
+const maxCurrentLen = 64
+
+func decodeCurrent(b []byte) (num uint64, err error) {
+	name, ok := strings.CutSuffix(string(b), "\n")
+	if !ok {
+		return 0, errors.New("it does not end in a newline")
+	}
+	kind, num, ok := ParseName(name)
+	if !ok || kind != KindManifest || name != MakeName(kind, num) {
+		return 0, fmt.Errorf("%q names no MANIFEST", name)
+	}
+	return num, nil
+}
+
+// ErrNoDatabase reports a directory without a database: CURRENT is missing and
+// nothing else is there that a database would have left.
+var ErrNoDatabase = errors.New("no database in the directory")
+
+// ReadCurrent returns the number of the MANIFEST that CURRENT names.
+//
+// Where CURRENT is missing the error matches ErrNoDatabase if the directory is
+// missing too or holds no data: no table, no log with a byte in it, no MANIFEST
+// that names a table. It is a *base.CorruptionError otherwise: a new database
+// must not be made over what is left of an old one.
+func ReadCurrent(fsys vfs.FS, dir string) (num uint64, err error) {
+	path := filepath.Join(dir, MakeName(KindCurrent, 0))
+	b, err := readAll(fsys, path, maxCurrentLen)
+	if errors.Is(err, fs.ErrNotExist) {
+		found, err := findData(fsys, dir)
+		if err != nil {
+			return 0, err
+		}
+		if found == "" {
+			return 0, fmt.Errorf("%s: %w", dir, ErrNoDatabase)
+		}
+		return 0, &base.CorruptionError{Path: path, Offset: -1, What: "CURRENT",
+			Err: fmt.Errorf("the file is missing and %s exists; Repair can bring the database back", found)}
+	}
+	if err != nil {
+		return 0, err
+	}
+	num, err = decodeCurrent(b)
+	if err != nil {
+		return 0, &base.CorruptionError{Path: path, Offset: 0, What: "CURRENT",
+			Err: fmt.Errorf("%w; Repair can bring the database back", err)}
+	}
+	return num, nil
+}
+
+// findData returns the name of a file in dir that holds data, "" if there is
+// none. A MANIFEST without tables, and an empty log, are what an interrupted
+// creation leaves; they are no reason to refuse another.
+func findData(fsys vfs.FS, dir string) (string, error) {
+	names, err := fsys.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names {
+		kind, _, ok := ParseName(name)
+		if !ok {
+			continue
+		}
+		switch path := filepath.Join(dir, name); kind {
+		case KindTable, KindTableSST:
+			return name, nil
+		case KindLog:
+			size, err := fsys.Size(path)
+			if err != nil {
+				return "", err
+			}
+			if size > 0 {
+				return name, nil
+			}
+		case KindManifest:
+			names, err := namesTables(fsys, path)
+			if err != nil {
+				return "", err
+			}
+			if names {
+				return name, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// SetCurrent makes CURRENT name the MANIFEST, durably and at once: a temporary
+// file is written and synced, renamed, and the directory synced. The MANIFEST
+// and its directory entry must be durable before.
+//
+// switched says how far a failure came: false, and CURRENT is as it was; true,
+// and either name may be found after a crash, so that both MANIFESTs must stay.
+func SetCurrent(fsys vfs.FS, dir string, num uint64) (switched bool, err error) {
+	tmp := filepath.Join(dir, MakeName(KindTemp, num))
+	if err := writeFile(fsys, tmp, MakeName(KindManifest, num)+"\n"); err != nil {
+		_ = fsys.Remove(tmp) // the write's error is the one that counts
+		return false, err
+	}
+	if err := fsys.Rename(tmp, filepath.Join(dir, MakeName(KindCurrent, 0))); err != nil {
+		return true, err
+	}
+	return true, fsys.SyncDir(dir)
+}
+
+func writeFile(fsys vfs.FS, path, content string) error {
+	f, err := fsys.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(f, content)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// readAll returns what a file holds, but no more than limit bytes of it.
+func readAll(fsys vfs.FS, path string, limit int64) ([]byte, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, limit))
+	return b, errors.Join(err, f.Close())
+}

@@ -1,0 +1,200 @@
+package manifest
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+// Version is the set of tables at one moment. It is immutable and safe for
+// concurrent use.
+type Version struct {
+	// Levels holds the tables: level 0 newest first, which is by falling file
+	// number; the others by Smallest, without overlap (I7).
+	Levels [NumLevels][]*TableMeta
+
+	sizes [NumLevels]uint64
+	index [NumLevels]levelIndex
+	refs  atomic.Int64
+}
+
+// Size returns the bytes of the tables in a level.
+func (v *Version) Size(level int) uint64 { return v.sizes[level] }
+
+// NumTables returns the number of tables in all levels.
+func (v *Version) NumTables() int {
+	n := 0
+	for _, l := range v.Levels {
+		n += len(l)
+	}
+	return n
+}
+
+// FindTable returns the index of the first table of a level >= 1 whose largest
+// user key is at or after userKey, len(v.Levels[level]) if there is none. The
+// table may begin after userKey; then none of the level holds the key. In a
+// database in which LevelDB has split the versions of one key over neighbours,
+// the following tables may hold older versions, for as long as they begin at or
+// before userKey. It takes no lock and allocates nothing.
+func (v *Version) FindTable(level int, userKey []byte) int {
+	return v.index[level].find(v.Levels[level], userKey)
+}
+
+// Overlapping appends to dst the tables of a level that have a user key within
+// from..to, both included; nil is no bound. The order is the level's.
+func (v *Version) Overlapping(dst []*TableMeta, level int, from, to []byte) []*TableMeta {
+	tables := v.Levels[level]
+	if level > 0 {
+		if from != nil {
+			tables = tables[v.FindTable(level, from):]
+		}
+		for _, t := range tables {
+			if to != nil && bytes.Compare(base.UserKey(t.Smallest), to) > 0 {
+				break
+			}
+			dst = append(dst, t)
+		}
+		return dst
+	}
+	for _, t := range tables {
+		if t.Overlaps(from, to) {
+			dst = append(dst, t)
+		}
+	}
+	return dst
+}
+
+// Apply returns the version that follows v after the edits, in their order. v
+// does not change and may be nil for an empty version. Tables that stay keep
+// their TableMeta; a table that an edit adds is the edit's TableMeta. The new
+// version has no reference yet.
+//
+// An error means that the edits do not fit v: they delete a table that is not
+// there, add one at two places, or make the tables of a level overlap.
+func (v *Version) Apply(edits ...*Edit) (*Version, error) {
+	b := newBuilder(v)
+	for _, e := range edits {
+		if err := b.apply(e); err != nil {
+			return nil, err
+		}
+	}
+	return b.finish()
+}
+
+// builder collects edits. Its maps are keyed by file number.
+type builder struct {
+	levels [NumLevels]map[uint64]*TableMeta
+	where  map[uint64]int // the level that each table is in
+}
+
+func newBuilder(v *Version) *builder {
+	b := &builder{where: make(map[uint64]int)}
+	for level := range b.levels {
+		b.levels[level] = make(map[uint64]*TableMeta)
+		if v == nil {
+			continue
+		}
+		for _, t := range v.Levels[level] {
+			b.levels[level][t.Num] = t
+			b.where[t.Num] = level
+		}
+	}
+	return b
+}
+
+// apply takes the deletions of an edit before its additions. goleveldb lists
+// one table twice in one edit: a repetition that says the same is no error.
+func (b *builder) apply(e *Edit) error {
+	gone := make(map[DeletedTable]bool, len(e.Deleted))
+	for _, d := range e.Deleted {
+		if gone[d] {
+			continue
+		}
+		if _, ok := b.levels[d.Level][d.Num]; !ok {
+			return fmt.Errorf("table %06d is deleted from level %d and is not there", d.Num, d.Level)
+		}
+		gone[d] = true
+		delete(b.levels[d.Level], d.Num)
+		delete(b.where, d.Num)
+	}
+	for _, a := range e.Added {
+		if err := a.Table.check(); err != nil {
+			return err
+		}
+		level, ok := b.where[a.Table.Num]
+		if !ok {
+			b.levels[a.Level][a.Table.Num] = a.Table
+			b.where[a.Table.Num] = a.Level
+			continue
+		}
+		if level != a.Level {
+			return fmt.Errorf("table %06d is in level %d and added to level %d", a.Table.Num, level, a.Level)
+		}
+		if !b.levels[level][a.Table.Num].same(a.Table) {
+			return fmt.Errorf("table %06d is added to level %d twice with different contents", a.Table.Num, level)
+		}
+	}
+	return nil
+}
+
+func (b *builder) finish() (*Version, error) {
+	v := new(Version)
+	for level, set := range b.levels {
+		tables := make([]*TableMeta, 0, len(set))
+		for _, t := range set {
+			tables = append(tables, t)
+			v.sizes[level] += t.Size
+		}
+		if level == 0 {
+			slices.SortFunc(tables, func(a, b *TableMeta) int { return cmp.Compare(b.Num, a.Num) })
+		} else {
+			slices.SortFunc(tables, func(a, b *TableMeta) int { return base.CompareInternal(a.Smallest, b.Smallest) })
+			for i := 1; i < len(tables); i++ {
+				if base.CompareInternal(tables[i-1].Largest, tables[i].Smallest) >= 0 { // (I7)
+					return nil, fmt.Errorf("tables %06d and %06d of level %d overlap", tables[i-1].Num, tables[i].Num, level)
+				}
+			}
+			v.index[level] = newLevelIndex(tables)
+		}
+		v.Levels[level] = tables
+	}
+	return v, nil
+}
+
+// Ref takes a reference on the version. The first one also takes the version's
+// references on its tables; it must come before the version is published.
+func (v *Version) Ref() {
+	if v.refs.Add(1) == 1 {
+		for _, l := range v.Levels {
+			for _, t := range l {
+				t.refs.Add(1)
+			}
+		}
+	}
+}
+
+// Unref drops a reference. When it was the version's last one, obsolete is
+// called for each table that no version in use holds any more. To keep the
+// tables that two versions share, Ref the new one before the old one's Unref.
+func (v *Version) Unref(obsolete func(t *TableMeta)) {
+	switch n := v.refs.Add(-1); {
+	case n > 0:
+		return
+	case n < 0:
+		panic("manifest: Unref of a version without references")
+	}
+	for _, l := range v.Levels {
+		for _, t := range l {
+			if t.refs.Add(-1) == 0 {
+				obsolete(t)
+			}
+		}
+	}
+}
+
+// NumRefs returns the references on the version.
+func (v *Version) NumRefs() int64 { return v.refs.Load() }

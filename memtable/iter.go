@@ -1,0 +1,61 @@
+package memtable
+
+import "github.com/siftdb/sift/internal/base"
+
+// Iter is a base.Iterator over a memtable. It sees the entries that were added
+// before it moved, and maybe later ones; it cannot fail. Keys and values alias
+// the memtable and stay valid after moves and Close.
+type Iter struct {
+	list *list
+	node uint32
+}
+
+var _ base.Iterator = (*Iter)(nil)
+
+// NewIter returns an iterator at no entry. It needs no Close.
+func (m *Memtable) NewIter() *Iter { return &Iter{list: &m.list} }
+
+// First moves to the first entry.
+func (it *Iter) First() bool { return it.at(it.list.next(head, 0)) }
+
+// Last moves to the last entry.
+func (it *Iter) Last() bool { return it.at(it.list.last()) }
+
+// SeekGE moves to the first entry at or after the encoded internal key.
+func (it *Iter) SeekGE(ikey []byte) bool {
+	return it.at(it.list.seekGE(base.UserKey(ikey), base.KeyTrailer(ikey)))
+}
+
+// SeekLT moves to the last entry before the encoded internal key.
+func (it *Iter) SeekLT(ikey []byte) bool {
+	return it.at(it.list.seekLT(base.UserKey(ikey), base.KeyTrailer(ikey)))
+}
+
+// Next moves to the next entry.
+func (it *Iter) Next() bool { return it.at(it.list.next(it.node, 0)) }
+
+// Prev moves to the previous entry.
+func (it *Iter) Prev() bool { return it.at(it.list.prevOf(it.node)) }
+
+func (it *Iter) at(n uint32) bool {
+	it.node = n
+	return n != tail
+}
+
+// Valid reports whether the iterator is at an entry.
+func (it *Iter) Valid() bool { return it.node != tail }
+
+// Key returns the encoded internal key.
+func (it *Iter) Key() []byte { return it.list.key(it.node) }
+
+// Value returns the value.
+func (it *Iter) Value() []byte { return it.list.value(it.node) }
+
+// Err returns nil.
+func (it *Iter) Err() error { return nil }
+
+// Close returns nil.
+func (it *Iter) Close() error {
+	it.node = tail
+	return nil
+}

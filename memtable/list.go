@@ -1,0 +1,332 @@
+package memtable
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"math/rand/v2"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+// list is a skip list whose nodes live in one arena and name each other by
+// offset, so that the garbage collector sees a single object without pointers.
+//
+// A node's offset n is a multiple of four; around it lie, in host byte order:
+//
+//	offset          bytes  field
+//	n - 4*(i+1)     4      next node of level i; 0 at the end of the list
+//	n               4      a node before this one, near it
+//	n + 4           4      length of the user key
+//	n + 8           4      length of the value
+//	n + 12          k + 8  encoded internal key
+//	n + 20 + k      v      value
+//
+// A writer fills a node in while nobody knows of it, then links it in with a
+// compare-and-swap of its predecessor's next, from level 0 up. That publishes
+// the node: a reader comes to it through an atomic load of the same word. All
+// else in a node but its links never changes after that. Nodes are never
+// removed, so a node that was once found before a key stays before it.
+type list struct {
+	arena unsafe.Pointer
+	// alloc is the number of entries << 32 | the next free offset / 4.
+	alloc atomic.Uint64
+	limit uint64 // no entry ends beyond this offset
+	// towers is what is left for links above level 0. Only luck uses it up;
+	// then nodes stay low, searches take longer, and no entry is refused.
+	towers atomic.Int64
+	height atomic.Uint32 // levels in use, at least 1
+	// tails are the last nodes of each level, or were a moment ago: ascending
+	// inserts begin there and search nothing.
+	tails [maxHeight]atomic.Uint32
+}
+
+const (
+	// maxHeight bounds the levels: each holds about a quarter of the one below,
+	// and 4^14 nodes are more than the arena can hold.
+	maxHeight = 14
+
+	offPrev   = 0
+	offKeyLen = 4
+	offValLen = 8
+	offKey    = 12
+
+	// maxEntryOverhead is what an entry takes beside user key and value, its
+	// links above level 0 apart: one link, the header, the trailer, padding.
+	maxEntryOverhead = 4 + offKey + base.TrailerLen + 3
+
+	head = 4 * (maxHeight + 1) // the node before all others; it has no entry
+	tail = 0                   // the end of the list
+)
+
+func (l *list) init(capacity uint64) {
+	const headEnd = head + offKey
+	towers := capacity/16 + 1024 // the mean is a third of a link a node: 1/18 of the smallest entry
+	l.limit = headEnd + capacity + towers
+	// A few bytes more, so that an empty value at the very end lies inside.
+	arena := make([]uint64, l.limit/8+2)
+	l.arena = unsafe.Pointer(unsafe.SliceData(arena))
+	l.alloc.Store(headEnd / 4)
+	l.towers.Store(int64(towers))
+	l.height.Store(1)
+	for i := range l.tails {
+		l.tails[i].Store(head)
+	}
+}
+
+func (l *list) used() (bytes, entries int) {
+	a := l.alloc.Load()
+	return int(a<<32>>30) - head - offKey, int(a >> 32)
+}
+
+// word is the atomic word at an offset that is a multiple of four.
+func (l *list) word(off uint32) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Add(l.arena, uintptr(off)))
+}
+
+func (l *list) link(n uint32, level int) *atomic.Uint32 { return l.word(n - 4 - 4*uint32(level)) }
+
+func (l *list) next(n uint32, level int) uint32 { return l.link(n, level).Load() }
+
+// length reads one of the two lengths of a node.
+func (l *list) length(n, field uint32) uint32 {
+	return *(*uint32)(unsafe.Add(l.arena, uintptr(n+field)))
+}
+
+func (l *list) setLength(n, field, v uint32) {
+	*(*uint32)(unsafe.Add(l.arena, uintptr(n+field))) = v
+}
+
+func (l *list) bytes(off, n uint32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(l.arena, uintptr(off))), int(n))
+}
+
+func (l *list) userKey(n uint32) []byte { return l.bytes(n+offKey, l.length(n, offKeyLen)) }
+
+func (l *list) key(n uint32) []byte {
+	return l.bytes(n+offKey, l.length(n, offKeyLen)+base.TrailerLen)
+}
+
+func (l *list) trailer(n uint32) uint64 {
+	return binary.LittleEndian.Uint64(l.bytes(n+offKey+l.length(n, offKeyLen), base.TrailerLen))
+}
+
+func (l *list) value(n uint32) []byte {
+	return l.bytes(n+offKey+base.TrailerLen+l.length(n, offKeyLen), l.length(n, offValLen))
+}
+
+// target is an internal key that is looked for.
+type target struct {
+	prefix  uint64 // the first bytes of the user key, see keyPrefix
+	key     []byte // the user key
+	trailer uint64
+}
+
+func newTarget(key []byte, trailer uint64) target {
+	t := target{key: key, trailer: trailer}
+	if len(key) >= 8 {
+		t.prefix = binary.BigEndian.Uint64(key)
+	} else {
+		var b [8]byte
+		copy(b[:], key)
+		t.prefix = binary.BigEndian.Uint64(b[:])
+	}
+	return t
+}
+
+// before reports whether a node other than head sorts before the target. Most
+// comparisons of a search end with the first eight bytes of the key, which are
+// read along with the node's header.
+func (l *list) before(n uint32, t *target) bool {
+	// A node's key has at least eight bytes, its trailer included.
+	p := binary.BigEndian.Uint64((*[8]byte)(unsafe.Add(l.arena, uintptr(n+offKey)))[:])
+	keyLen := l.length(n, offKeyLen)
+	if keyLen < 8 {
+		p &= ^(^uint64(0) >> (8 * keyLen))
+	}
+	if p != t.prefix {
+		return p < t.prefix
+	}
+	if c := bytes.Compare(l.bytes(n+offKey, keyLen), t.key); c != 0 {
+		return c < 0
+	}
+	return l.trailer(n) > t.trailer
+}
+
+// walk moves along a level from a node before the target to the last such node,
+// and returns it with the one after it. stop is a node at or after the target
+// that is known already, or tail.
+func (l *list) walk(n uint32, level int, stop uint32, t *target) (prev, next uint32) {
+	for {
+		next = l.next(n, level)
+		if next == stop || next == tail || !l.before(next, t) {
+			return n, next
+		}
+		n = next
+	}
+}
+
+// seek returns the last node before the target, head if there is none, and the
+// first node at or after it, tail if there is none.
+func (l *list) seek(t *target) (prev, next uint32) {
+	prev, next = head, tail
+	for level := int(l.height.Load()) - 1; level >= 0; level-- {
+		prev, next = l.walk(prev, level, next, t)
+	}
+	return prev, next
+}
+
+func (l *list) seekGE(userKey []byte, trailer uint64) uint32 {
+	t := newTarget(userKey, trailer)
+	_, next := l.seek(&t)
+	return next
+}
+
+// seekLT returns tail if there is no node before the target.
+func (l *list) seekLT(userKey []byte, trailer uint64) uint32 {
+	t := newTarget(userKey, trailer)
+	prev, _ := l.seek(&t)
+	return orTail(prev)
+}
+
+func (l *list) last() uint32 {
+	n := uint32(head)
+	for level := int(l.height.Load()) - 1; level >= 0; level-- {
+		for next := l.next(n, level); next != tail; next = l.next(n, level) {
+			n = next
+		}
+	}
+	return orTail(n)
+}
+
+// prevOf returns the node before n, tail if n is the first.
+func (l *list) prevOf(n uint32) uint32 {
+	p := l.word(n + offPrev).Load()
+	for {
+		next := l.next(p, 0)
+		if next == n {
+			return orTail(p)
+		}
+		p = next
+	}
+}
+
+func orTail(n uint32) uint32 {
+	if n == head {
+		return tail
+	}
+	return n
+}
+
+// insert adds an entry; false means that the arena is full.
+func (l *list) insert(key []byte, trailer uint64, value []byte) bool {
+	height := l.newHeight()
+	n := l.newNode(height, key, trailer, value)
+	if n == 0 {
+		return false
+	}
+	t := newTarget(key, trailer)
+	var prev, next [maxHeight]uint32
+	if !l.spliceAtEnd(&t, height, &prev, &next) {
+		l.splice(&t, height, &prev, &next)
+	}
+	for level := range height {
+		p, q := prev[level], next[level]
+		for {
+			l.link(n, level).Store(q)
+			if level == 0 {
+				l.word(n + offPrev).Store(p)
+			}
+			if l.link(p, level).CompareAndSwap(q, n) {
+				break
+			}
+			// Another writer was here first; p is still before the key.
+			p, q = l.walk(p, level, tail, &t)
+		}
+		if q == tail {
+			l.tails[level].Store(n)
+		} else if level == 0 {
+			// Any node before q will do there, and n is close. Of two writers
+			// at the same place the later store wins, and costs readers a step.
+			l.word(q + offPrev).Store(n)
+		}
+	}
+	return true
+}
+
+// splice finds the neighbours of the target on the lowest levels.
+func (l *list) splice(t *target, height int, prev, next *[maxHeight]uint32) {
+	p, q := uint32(head), uint32(tail)
+	level := int(l.height.Load()) - 1
+	// Levels that came into use since then are searched along their own length.
+	for i := height - 1; i > level; i-- {
+		prev[i], next[i] = l.walk(head, i, tail, t)
+	}
+	for ; level >= 0; level-- {
+		p, q = l.walk(p, level, q, t)
+		if level < height {
+			prev[level], next[level] = p, q
+		}
+	}
+}
+
+// spliceAtEnd does what splice does for a target after all nodes, in time that
+// does not depend on their number. It reports false for other targets, and if
+// the tails are not up to date.
+func (l *list) spliceAtEnd(t *target, height int, prev, next *[maxHeight]uint32) bool {
+	for level := range height {
+		n := l.tails[level].Load()
+		if n != head && (level == 0 || n != prev[level-1]) && !l.before(n, t) {
+			return false
+		}
+		if l.next(n, level) != tail {
+			return false
+		}
+		prev[level], next[level] = n, tail
+	}
+	return true
+}
+
+// newHeight draws a node's height and sees that the list is at least as high.
+func (l *list) newHeight() int {
+	h := 1 + bits.TrailingZeros64(rand.Uint64()|1<<(2*(maxHeight-1)))/2
+	if h == 1 {
+		return 1
+	}
+	if l.towers.Add(-4*int64(h-1)) < 0 {
+		l.towers.Add(4 * int64(h-1))
+		return 1
+	}
+	for {
+		have := l.height.Load()
+		if uint32(h) <= have || l.height.CompareAndSwap(have, uint32(h)) {
+			return h
+		}
+	}
+}
+
+// newNode makes a node that is not linked yet; 0 means that the arena is full.
+func (l *list) newNode(height int, key []byte, trailer uint64, value []byte) uint32 {
+	size := uint64(len(key)) + uint64(len(value)) + offKey + base.TrailerLen + 4*uint64(height)
+	size = (size + 3) / 4
+	var start uint64
+	for {
+		a := l.alloc.Load()
+		start = a & (1<<32 - 1)
+		if size > l.limit/4-start {
+			return 0
+		}
+		if l.alloc.CompareAndSwap(a, a+size+1<<32) {
+			break
+		}
+	}
+	n := uint32(4*start) + 4*uint32(height)
+	l.setLength(n, offKeyLen, uint32(len(key)))
+	l.setLength(n, offValLen, uint32(len(value)))
+	copy(l.userKey(n), key)
+	binary.LittleEndian.PutUint64(l.bytes(n+offKey+uint32(len(key)), base.TrailerLen), trailer)
+	copy(l.value(n), value)
+	return n
+}
