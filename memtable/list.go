@@ -256,15 +256,11 @@ func (l *list) insert(key []byte, trailer uint64, value []byte) bool {
 	return true
 }
 
-// splice finds the neighbours of the target on the lowest levels.
+// splice finds the neighbours of the target on the lowest height levels.
 func (l *list) splice(t *target, height int, prev, next *[maxHeight]uint32) {
 	p, q := uint32(head), uint32(tail)
-	level := int(l.height.Load()) - 1
-	// Levels that came into use since then are searched along their own length.
-	for i := height - 1; i > level; i-- {
-		prev[i], next[i] = l.walk(head, i, tail, t)
-	}
-	for ; level >= 0; level-- {
+	// newHeight has seen to it that the list is as high as the new node.
+	for level := int(l.height.Load()) - 1; level >= 0; level-- {
 		p, q = l.walk(p, level, q, t)
 		if level < height {
 			prev[level], next[level] = p, q

@@ -1,0 +1,378 @@
+package memtable
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+type entry struct{ ikey, value []byte }
+
+func add(t testing.TB, m *Memtable, seq uint64, kind base.Kind, key, value []byte) {
+	t.Helper()
+	if err := m.Add(xxhash.Sum64(key), seq, kind, key, value); err != nil {
+		t.Fatalf("Add(%q, %d): %v", key, seq, err)
+	}
+}
+
+// randomKey draws from few enough keys that they repeat, of all lengths around
+// the eight bytes that are compared first, with bytes that a wrong padding of
+// short keys would confuse.
+func randomKey(r *rand.Rand) []byte {
+	alphabet := []byte{0, 1, 'a', 0xff}
+	k := make([]byte, r.IntN(12))
+	for i := range k {
+		k[i] = alphabet[r.IntN(2)*r.IntN(len(alphabet))]
+	}
+	if r.IntN(2) == 0 {
+		k = append([]byte("sameprefix"), k...)
+	}
+	return k
+}
+
+func fill(t testing.TB, m *Memtable, r *rand.Rand, n int) []entry {
+	var model []entry
+	for i := range n {
+		key, seq, kind := randomKey(r), uint64(i+1), base.Kind(r.IntN(2))
+		if r.IntN(20) == 0 {
+			seq = base.MaxSequence - seq
+		}
+		value := make([]byte, r.IntN(20))
+		for j := range value {
+			value[j] = byte(r.Uint32())
+		}
+		add(t, m, seq, kind, key, value)
+		model = append(model, entry{base.AppendInternalKey(nil, key, seq, kind), value})
+	}
+	slices.SortFunc(model, func(a, b entry) int { return base.CompareInternal(a.ikey, b.ikey) })
+	return model
+}
+
+func check(t *testing.T, it base.Iterator, ok bool, model []entry, i int) {
+	t.Helper()
+	if it.Err() != nil {
+		t.Fatal(it.Err())
+	}
+	if want := i >= 0 && i < len(model); ok != want || it.Valid() != want {
+		t.Fatalf("at %d of %d: moved %v, valid %v", i, len(model), ok, it.Valid())
+	} else if !want {
+		return
+	}
+	if !bytes.Equal(it.Key(), model[i].ikey) || !bytes.Equal(it.Value(), model[i].value) {
+		t.Fatalf("at %d: %q=%q, want %q=%q", i, it.Key(), it.Value(), model[i].ikey, model[i].value)
+	}
+}
+
+func find(model []entry, ikey []byte) int {
+	i, _ := slices.BinarySearchFunc(model, ikey, func(e entry, k []byte) int { return base.CompareInternal(e.ikey, k) })
+	return i
+}
+
+func TestIterAgainstModel(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 1000} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, uint64(n)))
+			m := New(1 << 20)
+			model := fill(t, m, r, n)
+			if m.Len() != n || m.Empty() != (n == 0) {
+				t.Fatalf("Len %d, Empty %v, want %d", m.Len(), m.Empty(), n)
+			}
+			it := m.NewIter()
+			if it.Valid() {
+				t.Fatal("a new iterator is at an entry")
+			}
+			i := 0
+			for ok := it.First(); ; ok = it.Next() {
+				check(t, it, ok, model, i)
+				if !ok {
+					break
+				}
+				i++
+			}
+			i = n - 1
+			for ok := it.Last(); ; ok = it.Prev() {
+				check(t, it, ok, model, i)
+				if !ok {
+					break
+				}
+				i--
+			}
+			for range 3 * n {
+				k := base.AppendInternalKey(nil, randomKey(r), uint64(r.IntN(n+2)), base.Kind(r.IntN(2)))
+				i := find(model, k)
+				check(t, it, it.SeekLT(k), model, i-1)
+				check(t, it, it.SeekGE(k), model, i)
+				for it.Valid() && r.IntN(8) != 0 {
+					if r.IntN(2) == 0 {
+						i++
+						check(t, it, it.Next(), model, i)
+					} else {
+						i--
+						check(t, it, it.Prev(), model, i)
+					}
+				}
+			}
+			if it.Close() != nil || it.Valid() || it.Close() != nil {
+				t.Fatal("Close")
+			}
+		})
+	}
+}
+
+func TestGet(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 2))
+	m := New(1 << 20)
+	model := fill(t, m, r, 2000)
+	for range 5000 {
+		key, seq := randomKey(r), uint64(r.IntN(2100))
+		if r.IntN(10) == 0 {
+			seq = base.MaxSequence
+		}
+		value, kind, entrySeq, found := m.Get(key, seq)
+		i := find(model, base.AppendInternalKey(nil, key, seq, base.KindSeek))
+		want := i < len(model) && bytes.Equal(base.UserKey(model[i].ikey), key)
+		if found != want {
+			t.Fatalf("Get(%q, %d): found %v, want %v", key, seq, found, want)
+		}
+		if found && (!bytes.Equal(value, model[i].value) || base.Trailer(entrySeq, kind) != base.KeyTrailer(model[i].ikey)) {
+			t.Fatalf("Get(%q, %d) = %q kind %d seq %d, want %q", key, seq, value, kind, entrySeq, model[i].ikey)
+		}
+	}
+	key := base.UserKey(model[0].ikey)
+	if n := testing.AllocsPerRun(100, func() { m.Get(key, base.MaxSequence) }); n != 0 {
+		t.Errorf("Get allocates %v times", n)
+	}
+	if n := testing.AllocsPerRun(100, func() { m.MayContain(1) }); n != 0 {
+		t.Errorf("MayContain allocates %v times", n)
+	}
+}
+
+func TestAddDoesNotAllocate(t *testing.T) {
+	m := New(1 << 20)
+	seq := uint64(0)
+	key, value := []byte("some key or other"), []byte("value")
+	if n := testing.AllocsPerRun(1000, func() {
+		seq++
+		key[3] = byte(seq * 37)
+		_ = m.Add(seq, seq, base.KindSet, key, value)
+	}); n != 0 {
+		t.Errorf("Add allocates %v times", n)
+	}
+}
+
+// TestAscendingInsertsUseTheTails counts what the fast path is for: after any
+// ascending insert the tails are the last nodes of their levels.
+func TestAscendingInsertsUseTheTails(t *testing.T) {
+	m := New(1 << 20)
+	var prev, next [maxHeight]uint32
+	for i := range 5000 {
+		key := fmt.Appendf(nil, "key%08d", i)
+		tgt := newTarget(key, base.Trailer(1, base.KindSet))
+		if !m.list.spliceAtEnd(&tgt, int(m.list.height.Load()), &prev, &next) {
+			t.Fatalf("insert %d would search", i)
+		}
+		add(t, m, 1, base.KindSet, key, nil)
+		// One in the middle must not disturb them.
+		if i%10 == 0 {
+			add(t, m, 2, base.KindSet, key, nil)
+		}
+	}
+	it, n := m.NewIter(), 0
+	var last []byte
+	for ok := it.First(); ok; ok = it.Next() {
+		if last != nil && base.CompareInternal(last, it.Key()) >= 0 {
+			t.Fatalf("%q after %q", it.Key(), last)
+		}
+		last = it.Key()
+		n++
+	}
+	if n != m.Len() || n != 5500 {
+		t.Fatalf("%d entries, Len %d", n, m.Len())
+	}
+}
+
+func TestReserveIsEnough(t *testing.T) {
+	for _, tc := range []struct{ capacity, key, value int }{
+		{0, 0, 0}, {100, 0, 0}, {1 << 16, 0, 0}, {1 << 16, 1, 0}, {1 << 16, 8, 3}, {1 << 20, 16, 100}, {1 << 20, 5, 70000},
+	} {
+		for seed := range 20 {
+			m := New(tc.capacity)
+			key, value := make([]byte, tc.key), make([]byte, tc.value)
+			n := 0
+			for m.Reserve(EntrySize(tc.key, tc.value)) {
+				add(t, m, uint64(n*997+seed), base.KindSet, key, value)
+				n++
+			}
+			if want := tc.capacity / EntrySize(tc.key, tc.value); n != want {
+				t.Fatalf("%+v: %d entries fit, want %d", tc, n, want)
+			}
+			if m.Bytes() > m.Capacity()+m.Capacity()/16+1024 || m.Bytes() < n*(tc.key+tc.value) {
+				t.Fatalf("%+v: Bytes %d after %d entries", tc, m.Bytes(), n)
+			}
+		}
+	}
+}
+
+func TestFull(t *testing.T) {
+	m := New(10000)
+	var n int
+	for ; ; n++ {
+		if err := m.Add(0, uint64(n), base.KindSet, []byte("key"), make([]byte, 100)); err == ErrFull {
+			break
+		} else if err != nil || n > 1000 {
+			t.Fatalf("entry %d: %v", n, err)
+		}
+	}
+	if n < 70 || m.Len() != n {
+		t.Fatalf("%d entries fit, Len %d", n, m.Len())
+	}
+	if err := m.Add(0, 5000, base.KindSet, nil, make([]byte, 1<<20)); err != ErrFull {
+		t.Fatalf("an entry larger than all: %v", err)
+	}
+	if m.Reserve(-1) || m.Reserve(EntrySize(MaxCapacity, MaxCapacity)) || !m.Reserve(10000) || m.Reserve(1) || !m.Reserve(0) {
+		t.Fatal("Reserve")
+	}
+	if it := m.NewIter(); !it.First() || !it.Last() {
+		t.Fatal("a full memtable reads as empty")
+	}
+}
+
+// TestTowersRunOut sets the reserve for links to nothing, which luck alone
+// would hardly do.
+func TestTowersRunOut(t *testing.T) {
+	m := New(1 << 16)
+	m.list.towers.Store(6)
+	r := rand.New(rand.NewPCG(3, 3))
+	model := fill(t, m, r, 500)
+	if h := m.list.height.Load(); h > 2 {
+		t.Fatalf("height %d", h)
+	}
+	it := m.NewIter()
+	i := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		check(t, it, ok, model, i)
+		i++
+	}
+	if i != 500 {
+		t.Fatalf("%d entries", i)
+	}
+}
+
+func TestMayContain(t *testing.T) {
+	const n = 20000
+	m := New(n * EntrySize(16, 24)) // 67 bytes an entry
+	key := func(i uint64) []byte { return fmt.Appendf(nil, "%016x", i*0x9e3779b97f4a7c15) }
+	for i := range uint64(n) {
+		add(t, m, i, base.KindSet, key(i), make([]byte, 24))
+	}
+	wrong := 0
+	for i := range uint64(n) {
+		if !m.MayContain(xxhash.Sum64(key(i))) {
+			t.Fatalf("denies key %d", i)
+		}
+		if m.MayContain(xxhash.Sum64(key(i + n))) {
+			wrong++
+		}
+	}
+	// 17 bits a key: about 0.5 %.
+	if rate := float64(wrong) / n; rate > 0.015 {
+		t.Fatalf("%.2f %% of absent keys are maybe", 100*rate)
+	}
+}
+
+// TestConcurrent has writers insert random and ascending keys while readers
+// check that what was acknowledged is there, that order holds in both
+// directions, and that entries are whole.
+func TestConcurrent(t *testing.T) {
+	const writers, readers, perWriter = 4, 3, 3000
+	m := New(writers * perWriter * EntrySize(20, 8))
+	var acked [writers]atomic.Int64
+	keyOf := func(w, i int) []byte {
+		if w%2 == 0 {
+			return fmt.Appendf(nil, "asc%08d.%d", i, w)
+		}
+		return fmt.Appendf(nil, "%08x.%d", uint32(i)*2654435761, w)
+	}
+	var writing, reading sync.WaitGroup
+	var stop atomic.Bool
+	for w := range writers {
+		writing.Go(func() {
+			for i := range perWriter {
+				key := keyOf(w, i)
+				if !m.Reserve(EntrySize(len(key), 8)) {
+					t.Error("no room")
+					return
+				}
+				value := binary.BigEndian.AppendUint64(nil, xxhash.Sum64(key))
+				if err := m.Add(xxhash.Sum64(key), uint64(i), base.KindSet, key, value); err != nil {
+					t.Error(err)
+					return
+				}
+				acked[w].Store(int64(i + 1))
+			}
+		})
+	}
+	whole := func(it *Iter) bool {
+		return binary.BigEndian.Uint64(it.Value()) == xxhash.Sum64(base.UserKey(it.Key()))
+	}
+	for g := range readers {
+		reading.Go(func() {
+			r := rand.New(rand.NewPCG(4, uint64(g)))
+			it := m.NewIter()
+			for !stop.Load() && !t.Failed() {
+				w := r.IntN(writers)
+				if n := int(acked[w].Load()); n > 0 {
+					key := keyOf(w, r.IntN(n))
+					if _, _, _, ok := m.Get(key, base.MaxSequence); !ok || !m.MayContain(xxhash.Sum64(key)) {
+						t.Errorf("%q was added and is not found", key)
+					}
+				}
+				it.SeekGE(base.AppendInternalKey(nil, keyOf(r.IntN(writers), r.IntN(perWriter)), 0, base.KindSet))
+				forward := r.IntN(2) == 0
+				for range 50 {
+					if !it.Valid() {
+						break
+					}
+					at := it.Key()
+					if !whole(it) {
+						t.Errorf("torn entry at %q", at)
+					}
+					if forward && it.Next() && base.CompareInternal(at, it.Key()) >= 0 ||
+						!forward && it.Prev() && base.CompareInternal(at, it.Key()) <= 0 {
+						t.Errorf("%q is out of order with %q", it.Key(), at)
+					}
+				}
+			}
+		})
+	}
+	writing.Wait()
+	stop.Store(true)
+	reading.Wait()
+	if m.Len() != writers*perWriter {
+		t.Fatalf("Len %d", m.Len())
+	}
+	var forward, backward [][]byte
+	it := m.NewIter()
+	for ok := it.First(); ok; ok = it.Next() {
+		forward = append(forward, it.Key())
+	}
+	for ok := it.Last(); ok; ok = it.Prev() {
+		backward = append(backward, it.Key())
+	}
+	slices.Reverse(backward)
+	if len(forward) != m.Len() || !slices.EqualFunc(forward, backward, bytes.Equal) {
+		t.Fatalf("%d entries forward, %d backward", len(forward), len(backward))
+	}
+	if !slices.IsSortedFunc(forward, base.CompareInternal) {
+		t.Fatal("not sorted")
+	}
+}
