@@ -1,0 +1,141 @@
+package merge
+
+import (
+	"sort"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+// Level iterates over tables that follow one another without overlap. It opens
+// a table when it comes to it and closes it when it leaves it.
+type Level struct {
+	n        int
+	smallest func(i int) []byte
+	largest  func(i int) []byte
+	open     func(i int) (base.Iterator, error)
+
+	at  int           // the table that it is the iterator of
+	it  base.Iterator // nil if no table is open
+	err error
+}
+
+var _ base.Iterator = (*Level)(nil)
+
+// NewLevel returns an iterator over n tables. Table i has the encoded internal
+// keys smallest(i) to largest(i), and open(i) returns an iterator over it, which
+// the Level closes. largest(i) is before smallest(i+1).
+func NewLevel(n int, largest, smallest func(i int) []byte, open func(i int) (base.Iterator, error)) *Level {
+	return &Level{n: n, smallest: smallest, largest: largest, open: open}
+}
+
+// First moves to the first entry.
+func (l *Level) First() bool {
+	l.err = nil
+	return l.forward(0, l.load(0) && l.it.First())
+}
+
+// Last moves to the last entry.
+func (l *Level) Last() bool {
+	l.err = nil
+	return l.backward(l.n-1, l.load(l.n-1) && l.it.Last())
+}
+
+// SeekGE moves to the first entry at or after the encoded internal key.
+func (l *Level) SeekGE(ikey []byte) bool {
+	l.err = nil
+	i := sort.Search(l.n, func(i int) bool { return base.CompareInternal(l.largest(i), ikey) >= 0 })
+	return l.forward(i, l.load(i) && l.it.SeekGE(ikey))
+}
+
+// SeekLT moves to the last entry before the encoded internal key.
+func (l *Level) SeekLT(ikey []byte) bool {
+	l.err = nil
+	i := sort.Search(l.n, func(i int) bool { return base.CompareInternal(l.smallest(i), ikey) >= 0 }) - 1
+	return l.backward(i, l.load(i) && l.it.SeekLT(ikey))
+}
+
+// Next moves to the next entry. REQUIRES: Valid().
+func (l *Level) Next() bool {
+	if l.err != nil {
+		return false
+	}
+	return l.forward(l.at, l.it.Next())
+}
+
+// Prev moves to the previous entry. REQUIRES: Valid().
+func (l *Level) Prev() bool {
+	if l.err != nil {
+		return false
+	}
+	return l.backward(l.at, l.it.Prev())
+}
+
+// forward goes on to the first entry of the next tables if the move within
+// table i has found none.
+func (l *Level) forward(i int, ok bool) bool {
+	for !ok && l.atEnd() && i+1 < l.n {
+		i++
+		ok = l.load(i) && l.it.First()
+	}
+	return ok
+}
+
+func (l *Level) backward(i int, ok bool) bool {
+	for !ok && l.atEnd() && i > 0 {
+		i--
+		ok = l.load(i) && l.it.Last()
+	}
+	return ok
+}
+
+// atEnd tells the end of a table from a failure, which it keeps.
+func (l *Level) atEnd() bool {
+	if l.err == nil && l.it != nil {
+		l.err = l.it.Err()
+	}
+	return l.err == nil
+}
+
+// load makes table i the open one. false means that there is no such table or
+// that it does not open.
+func (l *Level) load(i int) bool {
+	if l.it != nil && l.at == i {
+		return true
+	}
+	if l.it != nil {
+		l.err = l.it.Close()
+		l.it = nil
+	}
+	if l.err != nil || i < 0 || i >= l.n {
+		return false
+	}
+	it, err := l.open(i)
+	if err != nil {
+		l.err = err
+		return false
+	}
+	l.at, l.it = i, it
+	return true
+}
+
+// Valid reports whether the iterator is at an entry.
+func (l *Level) Valid() bool { return l.err == nil && l.it != nil && l.it.Valid() }
+
+// Key returns the encoded internal key.
+func (l *Level) Key() []byte { return l.it.Key() }
+
+// Value returns the value.
+func (l *Level) Value() []byte { return l.it.Value() }
+
+// Err returns the error that stopped the last move, or nil.
+func (l *Level) Err() error { return l.err }
+
+// Close closes the open table.
+func (l *Level) Close() error {
+	if l.it == nil {
+		return nil
+	}
+	it := l.it
+	l.it = nil
+	return it.Close()
+}

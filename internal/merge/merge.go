@@ -1,0 +1,278 @@
+// Package merge makes one sorted sequence of entries out of several: Iter out of
+// any iterators, Level out of the tables of one level.
+package merge
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+// Iter merges iterators into one, in internal-key order. Entries of equal
+// internal keys come in the order of the children, so that newer children go
+// first.
+//
+// The children are a heap by the direction of travel: the one at the next entry
+// is on top. Each child's key is kept beside it, with the first eight bytes as a
+// number, so that few comparisons touch keys.
+type Iter struct {
+	children []child
+	heap     []int32 // indices of the children that are at an entry
+	runnerUp int     // place in heap of the second, 0 if it is not known
+	reverse  bool
+	err      error
+}
+
+var _ base.Iterator = (*Iter)(nil)
+
+type child struct {
+	it     base.Iterator
+	key    []byte // it.Key(), while in the heap
+	prefix uint64
+}
+
+// New returns an iterator over what the children hold, newest child first. It
+// takes them over: Close closes them.
+func New(children ...base.Iterator) *Iter {
+	m := &Iter{children: make([]child, len(children)), heap: make([]int32, 0, len(children))}
+	for i, it := range children {
+		m.children[i].it = it
+	}
+	return m
+}
+
+// First moves to the first entry.
+func (m *Iter) First() bool {
+	m.begin(false)
+	for i := range m.children {
+		if !m.enter(i, m.children[i].it.First()) {
+			return false
+		}
+	}
+	return m.heapify()
+}
+
+// Last moves to the last entry.
+func (m *Iter) Last() bool {
+	m.begin(true)
+	for i := range m.children {
+		if !m.enter(i, m.children[i].it.Last()) {
+			return false
+		}
+	}
+	return m.heapify()
+}
+
+// SeekGE moves to the first entry at or after the encoded internal key.
+func (m *Iter) SeekGE(ikey []byte) bool {
+	m.begin(false)
+	for i := range m.children {
+		if !m.enter(i, m.children[i].it.SeekGE(ikey)) {
+			return false
+		}
+	}
+	return m.heapify()
+}
+
+// SeekLT moves to the last entry before the encoded internal key.
+func (m *Iter) SeekLT(ikey []byte) bool {
+	m.begin(true)
+	for i := range m.children {
+		if !m.enter(i, m.children[i].it.SeekLT(ikey)) {
+			return false
+		}
+	}
+	return m.heapify()
+}
+
+// Next moves to the next entry. REQUIRES: Valid().
+func (m *Iter) Next() bool {
+	if m.err != nil {
+		return false
+	}
+	if m.reverse {
+		return m.turn()
+	}
+	return m.advance(m.children[m.heap[0]].it.Next())
+}
+
+// Prev moves to the previous entry. REQUIRES: Valid().
+func (m *Iter) Prev() bool {
+	if m.err != nil {
+		return false
+	}
+	if !m.reverse {
+		return m.turn()
+	}
+	return m.advance(m.children[m.heap[0]].it.Prev())
+}
+
+// advance restores the heap after the child on top has moved.
+func (m *Iter) advance(ok bool) bool {
+	c := &m.children[m.heap[0]]
+	if !ok {
+		if err := c.it.Err(); err != nil {
+			return m.fail(err)
+		}
+		last := len(m.heap) - 1
+		m.heap[0] = m.heap[last]
+		m.heap = m.heap[:last]
+		m.runnerUp = 0
+		m.down(0)
+		return last > 0
+	}
+	c.set()
+	if len(m.heap) == 1 {
+		return true
+	}
+	// Runs of entries from one child are common: as long as it stays on top,
+	// the runner-up stays the same and one comparison does.
+	if m.runnerUp == 0 {
+		m.runnerUp = 1
+		if len(m.heap) > 2 && m.before(m.heap[2], m.heap[1]) {
+			m.runnerUp = 2
+		}
+	}
+	if m.before(m.heap[m.runnerUp], m.heap[0]) {
+		// Up it goes; what was on top sinks from the runner-up's place.
+		r := m.runnerUp
+		m.heap[0], m.heap[r] = m.heap[r], m.heap[0]
+		m.runnerUp = 0
+		m.down(r)
+	}
+	return true
+}
+
+// turn changes direction and moves by one: every child goes to its first entry
+// beyond the current one.
+func (m *Iter) turn() bool {
+	at := int(m.heap[0])
+	key := bytes.Clone(m.children[at].key)
+	m.begin(!m.reverse)
+	for i := range m.children {
+		it := m.children[i].it
+		var ok bool
+		switch {
+		case i == at && m.reverse:
+			ok = it.Prev()
+		case i == at:
+			ok = it.Next()
+		case m.reverse && i < at:
+			// The last entry at or before the key: equal keys of older
+			// children come after those of newer ones.
+			switch ok = it.SeekGE(key); {
+			case ok && bytes.Equal(it.Key(), key):
+			case ok:
+				ok = it.Prev()
+			case it.Err() == nil:
+				ok = it.Last()
+			}
+		case m.reverse:
+			ok = it.SeekLT(key)
+		default:
+			ok = it.SeekGE(key)
+			if ok && i < at && bytes.Equal(it.Key(), key) {
+				ok = it.Next()
+			}
+		}
+		if !m.enter(i, ok) {
+			return false
+		}
+	}
+	return m.heapify()
+}
+
+func (m *Iter) begin(reverse bool) {
+	m.heap, m.runnerUp, m.reverse, m.err = m.heap[:0], 0, reverse, nil
+}
+
+// enter takes a child that has just moved into the heap if it is at an entry.
+// It returns false on an error.
+func (m *Iter) enter(i int, ok bool) bool {
+	c := &m.children[i]
+	if !ok {
+		if err := c.it.Err(); err != nil {
+			return m.fail(err)
+		}
+		return true
+	}
+	c.set()
+	m.heap = append(m.heap, int32(i))
+	return true
+}
+
+func (m *Iter) fail(err error) bool {
+	m.heap, m.err = m.heap[:0], err
+	return false
+}
+
+func (c *child) set() {
+	c.key = c.it.Key()
+	user := c.key[:len(c.key)-base.TrailerLen]
+	// An internal key has at least eight bytes.
+	c.prefix = binary.BigEndian.Uint64(c.key)
+	if len(user) < 8 {
+		c.prefix &= ^(^uint64(0) >> (8 * len(user)))
+	}
+}
+
+// before reports whether the entry of child a comes before that of child b in
+// the direction of travel.
+func (m *Iter) before(a, b int32) bool {
+	x, y := &m.children[a], &m.children[b]
+	if x.prefix != y.prefix {
+		return (x.prefix < y.prefix) != m.reverse
+	}
+	if c := base.CompareInternal(x.key, y.key); c != 0 {
+		return (c < 0) != m.reverse
+	}
+	return (a < b) != m.reverse
+}
+
+func (m *Iter) heapify() bool {
+	for i := len(m.heap)/2 - 1; i >= 0; i-- {
+		m.down(i)
+	}
+	return len(m.heap) > 0
+}
+
+func (m *Iter) down(i int) {
+	for {
+		least := 2*i + 1
+		if least >= len(m.heap) {
+			return
+		}
+		if r := least + 1; r < len(m.heap) && m.before(m.heap[r], m.heap[least]) {
+			least = r
+		}
+		if !m.before(m.heap[least], m.heap[i]) {
+			return
+		}
+		m.heap[i], m.heap[least] = m.heap[least], m.heap[i]
+		i = least
+	}
+}
+
+// Valid reports whether the iterator is at an entry.
+func (m *Iter) Valid() bool { return len(m.heap) > 0 }
+
+// Key returns the encoded internal key.
+func (m *Iter) Key() []byte { return m.children[m.heap[0]].key }
+
+// Value returns the value.
+func (m *Iter) Value() []byte { return m.children[m.heap[0]].it.Value() }
+
+// Err returns the error of the child that stopped the last move, or nil.
+func (m *Iter) Err() error { return m.err }
+
+// Close closes the children and returns their errors.
+func (m *Iter) Close() error {
+	var errs []error
+	for i := range m.children {
+		errs = append(errs, m.children[i].it.Close())
+	}
+	m.heap = m.heap[:0]
+	return errors.Join(errs...)
+}
