@@ -1,0 +1,184 @@
+package filter
+
+import (
+	"encoding/binary"
+	"math"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/siftdb/sift/filter/internal/bloom"
+)
+
+// The Bloom block, family "sift.Bloom". Integers are little-endian.
+//
+//	+------------------------+------------+------------+-------------+-----------+--------------+
+//	| lines, 64 bytes each   | numLines 4 | probes 1   | version 1   | zero 2    | checksum 8   |
+//	+------------------------+------------+------------+-------------+-----------+--------------+
+//
+//	numLines  at least 1; the block is 64 × numLines + 16 bytes long
+//	probes    1 to 14
+//	version   0
+//	checksum  XXH64, seed 0, of all bytes before it
+//
+// The line of a key and its bits in the line are those of internal/bloom, for
+// the key's Hash. The lines come first so that a block in aligned memory has
+// its lines aligned too. Anything else than the above is refused; there is
+// nothing to skip. A block over no keys is one line of zeros.
+//
+// The block over the one key "a", whose hash is d24ec4f1a98c6e5b, with 6 probes:
+//
+//	00 00 04 00 00 00 00 00  00 00 00 00 00 00 00 00
+//	00 00 00 00 00 00 00 00  00 80 00 00 00 00 00 00
+//	00 00 00 00 00 01 01 00  00 00 00 00 00 00 00 00
+//	00 00 00 00 00 00 00 00  00 01 00 00 00 00 00 40
+//	01 00 00 00 06 00 00 00  12 5b c7 d3 1a cd 83 6a
+//
+// All of this is on disk; do not change.
+const (
+	bloomFamily      = "sift.Bloom"
+	bloomVersion     = 0
+	bloomTrailerSize = 16
+	checksumSize     = 8
+)
+
+// The bits per key that Bloom takes.
+const (
+	minBloomBits     = 1
+	maxBloomBits     = 30
+	defaultBloomBits = 10
+)
+
+type bloomPolicy struct{ bitsPerKey float64 }
+
+// Bloom returns the policy for Bloom filters with one cache line a probe, the
+// cheapest filter to build. bitsPerKey, 1 to 30 and not necessarily whole,
+// gives these false positive rates at any number of keys:
+//
+//	bits per key    4      6      8      10      12      14      16      20       24        30
+//	FPR            14.8 % 5.76 % 2.31 % 0.958 % 0.409 % 0.181 % 0.083 % 0.0192 % 0.0051 % 0.00087 %
+//
+// Values outside are moved to the nearest bound, and NaN to 10.
+func Bloom(bitsPerKey float64) Policy {
+	if math.IsNaN(bitsPerKey) {
+		bitsPerKey = defaultBloomBits
+	}
+	return bloomPolicy{min(max(bitsPerKey, minBloomBits), maxBloomBits)}
+}
+
+func (p bloomPolicy) Name() string { return "bloom(" + formatFloat(p.bitsPerKey) + ")" }
+
+func (p bloomPolicy) Family() string { return bloomFamily }
+
+func (p bloomPolicy) NewWriter() Writer {
+	return &bloomWriter{bitsPerKey: p.bitsPerKey, probes: bloom.Probes(p.bitsPerKey)}
+}
+
+func (p bloomPolicy) Open(units [][]byte) (Reader, error) { return openBloom(units) }
+
+func parseBloom(args []string) (Policy, error) {
+	b, err := parseBits(args, minBloomBits, maxBloomBits)
+	if err != nil {
+		return nil, err
+	}
+	return Bloom(b), nil
+}
+
+// bloomWriter is the Writer of Bloom.
+type bloomWriter struct {
+	bitsPerKey float64
+	probes     int
+	hashes     hashList
+}
+
+func (w *bloomWriter) Add(key Key) { w.hashes.add(key.Hash) }
+
+func (w *bloomWriter) NumKeys() int { return w.hashes.n }
+
+func (w *bloomWriter) Finish() ([][]byte, error) {
+	defer w.hashes.reset()
+	numLines := bloom.NumLines(w.hashes.n, w.bitsPerKey)
+	if numLines > math.MaxUint32 || numLines > (math.MaxInt-bloomTrailerSize-bloom.LineSize)/bloom.LineSize {
+		return nil, errTooManyKeys
+	}
+	size := int(numLines) * bloom.LineSize
+	block := alignedBytes(size + bloomTrailerSize)
+	w.hashes.each(func(hashes []uint64) { bloom.Build(block[:size], hashes, w.probes) })
+	t := block[size:]
+	binary.LittleEndian.PutUint32(t, uint32(numLines))
+	t[4] = byte(w.probes)
+	t[5] = bloomVersion
+	sum := len(block) - checksumSize
+	binary.LittleEndian.PutUint64(block[sum:], xxhash.Sum64(block[:sum]))
+	return [][]byte{block}, nil
+}
+
+// bloomLines splits a block into its lines and its number of probes, and checks
+// all but the checksum: enough for a probe not to leave the block.
+func bloomLines(block []byte) (data []byte, probes int, err error) {
+	size := len(block) - bloomTrailerSize
+	if size < bloom.LineSize || size%bloom.LineSize != 0 {
+		return nil, 0, damaged("%d bytes are no Bloom block", len(block))
+	}
+	t := block[size:]
+	if t[5] != bloomVersion || t[6] != 0 || t[7] != 0 {
+		return nil, 0, damaged("Bloom version %d.%d.%d is unknown", t[5], t[6], t[7])
+	}
+	if n := binary.LittleEndian.Uint32(t); uint64(n) != uint64(size/bloom.LineSize) {
+		return nil, 0, damaged("%d lines in a Bloom block of %d bytes", n, len(block))
+	}
+	probes = int(t[4])
+	if probes < 1 || probes > bloom.MaxProbes {
+		return nil, 0, damaged("%d probes in a Bloom block", probes)
+	}
+	return block[:size], probes, nil
+}
+
+func openBloom(units [][]byte) (Reader, error) {
+	if len(units) != 1 {
+		return nil, damaged("%d units in a Bloom filter", len(units))
+	}
+	block := units[0]
+	data, probes, err := bloomLines(block)
+	if err != nil {
+		return nil, err
+	}
+	sum := len(block) - checksumSize
+	if binary.LittleEndian.Uint64(block[sum:]) != xxhash.Sum64(block[:sum]) {
+		return nil, damaged("checksum of a Bloom block")
+	}
+	return &bloomReader{filter: bloom.Over(aligned(data), probes), size: len(block)}, nil
+}
+
+// bloomReader is the Reader of Bloom. It holds all that a probe needs but the
+// line, so that a probe is one cache miss.
+type bloomReader struct {
+	filter bloom.Filter
+	size   int
+	fpr    atomic.Uint64 // bits of the FPR plus one, or 0 before it was asked for
+}
+
+func (r *bloomReader) MayContain(key Key) bool { return r.filter.MayContain(key.Hash) }
+
+func (r *bloomReader) MayContainMany(keys []Key, maybe []bool) {
+	maybe = maybe[:len(keys)]
+	var hashes [hashBatch]uint64
+	for len(keys) > 0 {
+		m := min(len(keys), hashBatch)
+		for i := range keys[:m] {
+			hashes[i] = keys[i].Hash
+		}
+		r.filter.MayContainMany(hashes[:m], maybe[:m])
+		keys, maybe = keys[m:], maybe[m:]
+	}
+}
+
+func (r *bloomReader) FPR() float64 {
+	if b := r.fpr.Load(); b != 0 {
+		return math.Float64frombits(b - 1)
+	}
+	p := r.filter.FPR()
+	r.fpr.Store(math.Float64bits(p) + 1)
+	return p
+}
+
+func (r *bloomReader) SizeBytes() int { return r.size }

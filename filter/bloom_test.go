@@ -1,0 +1,70 @@
+package filter
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// bloomExample is the block over the one key "a" at 10 bits per key.
+const bloomExample = `
+00 00 04 00 00 00 00 00  00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00  00 80 00 00 00 00 00 00
+00 00 00 00 00 01 01 00  00 00 00 00 00 00 00 00
+00 00 00 00 00 00 00 00  00 01 00 00 00 00 00 40
+01 00 00 00 06 00 00 00  12 5b c7 d3 1a cd 83 6a
+`
+
+func TestBloomExample(t *testing.T) {
+	w := Bloom(10).NewWriter()
+	w.Add(NewKey([]byte("a")))
+	units, err := w.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := hex.DecodeString(strings.Join(strings.Fields(bloomExample), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(units) != 1 || !bytes.Equal(units[0], want) {
+		t.Errorf("got\n%s", hex.Dump(units[0]))
+	}
+}
+
+func TestBloom(t *testing.T) {
+	for _, bits := range []float64{1, 3.3, 10, 20.5, 30} {
+		p := Bloom(bits)
+		w := p.NewWriter()
+		for _, n := range []int{0, 1, 2, 100, 50_000} {
+			keys := make([]Key, n)
+			for i := range keys {
+				keys[i] = NewKey(fmt.Appendf(nil, "key%d", i))
+				w.Add(keys[i])
+				w.Add(keys[i])
+			}
+			if w.NumKeys() != n {
+				t.Fatalf("%s: %d keys, want %d", p.Name(), w.NumKeys(), n)
+			}
+			units, err := w.Finish()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := p.Open(units)
+			if err != nil {
+				t.Fatal(err)
+			}
+			maybe := make([]bool, n)
+			r.MayContainMany(keys, maybe)
+			for i, k := range keys {
+				if !r.MayContain(k) || !maybe[i] {
+					t.Fatalf("%s, %d keys: key %d is denied", p.Name(), n, i)
+				}
+			}
+			if n == 0 && r.MayContain(NewKey(nil)) {
+				t.Errorf("%s: the empty filter says yes", p.Name())
+			}
+		}
+	}
+}

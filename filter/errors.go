@@ -1,0 +1,22 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrUnknownFamily is returned by Open for a family that this package does
+	// not know. The caller behaves as if there were no filter.
+	ErrUnknownFamily = errors.New("filter: unknown family")
+	// ErrDamaged is matched by every error that Open returns for bytes that
+	// cannot be trusted.
+	ErrDamaged = errors.New("filter: damaged block")
+
+	errTooManyKeys = errors.New("filter: too many keys for one filter")
+)
+
+// damaged makes an error that matches ErrDamaged.
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrDamaged}, args...)...)
+}

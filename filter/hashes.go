@@ -1,0 +1,57 @@
+package filter
+
+import "sync"
+
+// hashList collects the hashes of a writer in chunks from a pool, so that
+// growing copies nothing and writers that follow one another allocate little.
+type hashList struct {
+	chunks []*hashChunk
+	n      int // hashes held
+	last   uint64
+}
+
+const hashChunkLen = 8192
+
+type hashChunk [hashChunkLen]uint64
+
+var hashChunks = sync.Pool{New: func() any { return new(hashChunk) }}
+
+// add appends a hash unless it equals the last one.
+func (l *hashList) add(hash uint64) {
+	if hash == l.last && l.n > 0 {
+		return
+	}
+	i := uint(l.n) % hashChunkLen
+	if i == 0 {
+		l.chunks = append(l.chunks, hashChunks.Get().(*hashChunk))
+	}
+	l.chunks[len(l.chunks)-1][i] = hash
+	l.last = hash
+	l.n++
+}
+
+// each calls f with the hashes in the order in which they came, some thousands
+// at a time.
+func (l *hashList) each(f func(hashes []uint64)) {
+	left := l.n
+	for _, c := range l.chunks {
+		m := min(left, hashChunkLen)
+		f(c[:m])
+		left -= m
+	}
+}
+
+// appendTo appends all hashes to dst.
+func (l *hashList) appendTo(dst []uint64) []uint64 {
+	l.each(func(hashes []uint64) { dst = append(dst, hashes...) })
+	return dst
+}
+
+// reset empties the list and gives the chunks back.
+func (l *hashList) reset() {
+	for i, c := range l.chunks {
+		hashChunks.Put(c)
+		l.chunks[i] = nil
+	}
+	l.chunks, l.n = l.chunks[:0], 0
+}

@@ -1,0 +1,176 @@
+// Package bloom is the algorithm of a Bloom filter whose probes each stay in
+// one line of 64 bytes. It knows 64-bit hashes and raw bytes: no names, no
+// versions, no checksums.
+//
+// A hash picks its line by the high half of hash × number of lines, so the
+// number of lines need not be a power of two and no division is done. The bits
+// inside the line come from the hash times an odd constant, nine bits a probe
+// from the top down; after seven probes a second constant takes over. The line
+// index depends on the top bits of the hash and the products on all of them, so
+// the two are as good as independent (TestFPR measures it).
+//
+// Bit p of a line, 0 <= p < 512, is bit p%8 of its byte p/8.
+//
+// Source of the shape: Putze, Sanders, Singler, "Cache-, Hash- and
+// Space-Efficient Bloom Filters", WEA 2007 (blocked Bloom filters).
+package bloom
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unsafe"
+)
+
+const (
+	// LineSize is the size of a line in bytes.
+	LineSize = 64
+	// LineBits is the size of a line in bits.
+	LineBits = 8 * LineSize
+	// MaxProbes is the largest number of probes: two products of seven.
+	MaxProbes = 2 * probesPerProduct
+
+	probesPerProduct = 7 // nine bits each: 63 of a product's 64
+
+	// The multipliers that turn a hash into positions: the fractional part of
+	// the golden ratio, and xxHash's second prime. On disk; do not change.
+	mul1 = 0x9e3779b97f4a7c15
+	mul2 = 0xc2b2ae3d27d4eb4f
+)
+
+type line = [LineSize]byte
+
+// Lines reinterprets data as lines; a rest shorter than a line is dropped.
+func lines(data []byte) []line {
+	return unsafe.Slice((*line)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/LineSize)
+}
+
+// Filter answers over lines. The zero value says yes to everything.
+type Filter struct {
+	lines  []line
+	probes int32
+}
+
+// Over returns the filter over data, which it aliases: a whole number of lines,
+// at least one, built with the same number of probes. probes is in
+// [1, MaxProbes].
+func Over(data []byte, probes int) Filter {
+	return Filter{lines: lines(data), probes: int32(probes)}
+}
+
+// MayContain reports whether all bits of the hash are set. It always reads one
+// line and has no branch that depends on what it reads, so that the cache
+// misses of successive calls overlap.
+func (f *Filter) MayContain(hash uint64) bool {
+	n := uint64(len(f.lines))
+	i, _ := bits.Mul64(hash, n)
+	if i >= n { // only for an empty filter; also spares the bounds check
+		return true
+	}
+	return has(&f.lines[i], hash, f.probes)
+}
+
+// MayContainIn is Over(data, probes).MayContain(hash).
+func MayContainIn(data []byte, probes int, hash uint64) bool {
+	f := Over(data, probes)
+	return f.MayContain(hash)
+}
+
+// has reports whether the probes of hash all hit set bits of l.
+func has(l *line, hash uint64, probes int32) bool {
+	g := hash * mul1
+	var miss uint64
+	for k := min(probes, probesPerProduct); k > 0; k-- {
+		j := g >> 58 & 56
+		w := binary.LittleEndian.Uint64(l[j : j+8])
+		miss |= (w | 1<<(g>>55&63)) ^ w
+		g <<= 9
+	}
+	if probes > probesPerProduct {
+		g = hash * mul2
+		for k := probes - probesPerProduct; k > 0; k-- {
+			j := g >> 58 & 56
+			w := binary.LittleEndian.Uint64(l[j : j+8])
+			miss |= (w | 1<<(g>>55&63)) ^ w
+			g <<= 9
+		}
+	}
+	return miss == 0
+}
+
+// batch is the number of hashes whose lines are brought in together: enough to
+// keep the line fill buffers of a core busy, few enough for the stack.
+const batch = 32
+
+// MayContainMany sets maybe[i] to MayContain(hashes[i]) for i < batch hashes or
+// more. It reads the lines of a batch before it judges them, so that their
+// cache misses overlap.
+func (f *Filter) MayContainMany(hashes []uint64, maybe []bool) {
+	maybe = maybe[:len(hashes)]
+	for len(hashes) > 0 {
+		m := min(len(hashes), batch)
+		f.mayContainBatch(hashes[:m], maybe[:m])
+		hashes, maybe = hashes[m:], maybe[m:]
+	}
+}
+
+func (f *Filter) mayContainBatch(hashes []uint64, maybe []bool) {
+	maybe = maybe[:len(hashes)]
+	for i, h := range hashes {
+		maybe[i] = f.MayContain(h)
+	}
+}
+
+// Build sets the bits of the hashes in data, a whole number of lines. It may be
+// called again with more hashes.
+func Build(data []byte, hashes []uint64, probes int) {
+	ls := lines(data)
+	n := uint64(len(ls))
+	for _, h := range hashes {
+		i, _ := bits.Mul64(h, n)
+		if i < n {
+			set(&ls[i], h, int32(probes))
+		}
+	}
+}
+
+// set sets the bits of hash in l.
+func set(l *line, hash uint64, probes int32) {
+	g := hash * mul1
+	for k := min(probes, probesPerProduct); k > 0; k-- {
+		l[g>>58] |= 1 << (g >> 55 & 7)
+		g <<= 9
+	}
+	if probes > probesPerProduct {
+		g = hash * mul2
+		for k := probes - probesPerProduct; k > 0; k-- {
+			l[g>>58] |= 1 << (g >> 55 & 7)
+			g <<= 9
+		}
+	}
+}
+
+// FPR is the chance that a random hash finds all its bits set: the mean over
+// the lines of the share of bits set, to the power of the number of probes.
+func (f *Filter) FPR() float64 {
+	if len(f.lines) == 0 {
+		return 1
+	}
+	var byOnes [LineBits + 1]int // lines with that many bits set
+	for i := range f.lines {
+		l := &f.lines[i]
+		ones := 0
+		for j := 0; j < LineSize; j += 8 {
+			ones += bits.OnesCount64(binary.LittleEndian.Uint64(l[j : j+8]))
+		}
+		byOnes[ones]++
+	}
+	sum := 0.0
+	for ones, count := range byOnes {
+		p := 1.0
+		for range f.probes {
+			p *= float64(ones) / LineBits
+		}
+		sum += p * float64(count)
+	}
+	return sum / float64(len(f.lines))
+}

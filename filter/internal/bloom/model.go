@@ -1,0 +1,57 @@
+package bloom
+
+import "math"
+
+// maxBits is the bits per key up to which each number of probes is used: k
+// probes for up to maxBits[k-1] bits per key, MaxProbes above the last. It is
+// what internal/bloom/simulate prints: the fewest probes whose FPR is within
+// one percent of the best, since a probe less is time saved on every lookup.
+// Blocks keep their number of probes, so the table may change.
+var maxBits = [MaxProbes - 1]float64{2, 3.5, 5, 6.75, 8.5, 10.25, 12, 14.25, 16.5, 19, 21.75, 24.75, 28.25}
+
+// Probes returns the number of probes for a number of bits per key.
+func Probes(bitsPerKey float64) int {
+	for i, b := range maxBits {
+		if bitsPerKey <= b {
+			return i + 1
+		}
+	}
+	return MaxProbes
+}
+
+// NumLines returns the number of lines for numKeys keys: at least one.
+func NumLines(numKeys int, bitsPerKey float64) uint64 {
+	return max(1, uint64(math.Ceil(float64(numKeys)*bitsPerKey/LineBits)))
+}
+
+// ModelFPR is the FPR that theory gives at any large number of keys. The number
+// of keys of a line has a Poisson distribution; each throws its probes into
+// the line's bits at random, and so does a lookup. bitsPerKey is above 0.5,
+// probes in [1, MaxProbes].
+func ModelFPR(bitsPerKey float64, probes int) float64 {
+	mean := LineBits / bitsPerKey
+	maxKeys := int(mean + 12*math.Sqrt(mean) + 40)
+	var hit [LineBits + 1]float64 // chance of a lookup where so many bits are set
+	for ones := range hit {
+		hit[ones] = math.Pow(float64(ones)/LineBits, float64(probes))
+	}
+	var dist [LineBits + 1]float64 // chance that so many bits are set by now
+	dist[0] = 1
+	sum := 0.0
+	for keys := 1; keys <= maxKeys; keys++ {
+		top := min(keys*probes, LineBits)
+		for range probes {
+			for ones := top; ones > 0; ones-- {
+				dist[ones] = dist[ones]*float64(ones)/LineBits + dist[ones-1]*float64(LineBits-ones+1)/LineBits
+			}
+			dist[0] = 0
+		}
+		p := 0.0
+		for ones := 1; ones <= top; ones++ {
+			p += dist[ones] * hit[ones]
+		}
+		logGamma, _ := math.Lgamma(float64(keys + 1))
+		sum += p * math.Exp(float64(keys)*math.Log(mean)-mean-logGamma)
+	}
+	return sum
+}

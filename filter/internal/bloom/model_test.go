@@ -1,0 +1,56 @@
+package bloom
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestProbes checks the table of probes against the model: a probe fewer is at
+// least 0.8 % worse than what the table says, a probe more at most 1.2 % better.
+func TestProbes(t *testing.T) {
+	for bits := 1.0; bits <= 30; bits++ {
+		k := Probes(bits)
+		p := ModelFPR(bits, k)
+		if k < MaxProbes {
+			if more := ModelFPR(bits, k+1); p > 1.012*more {
+				t.Errorf("%v bits per key: %d probes give %.4e, %d give %.4e", bits, k, p, k+1, more)
+			}
+		}
+		if k > 1 {
+			if less := ModelFPR(bits, k-1); less < 1.008*p {
+				t.Errorf("%v bits per key: %d probes give %.4e, %d give %.4e", bits, k, p, k-1, less)
+			}
+		}
+	}
+}
+
+// TestFPR checks the model, and through it the independence of lines and
+// positions, against filters: by their bits, and by asking absent hashes.
+func TestFPR(t *testing.T) {
+	const seed = 7
+	rng := rand.New(rand.NewPCG(seed, 0))
+	hashes := make([]uint64, 1_000_000)
+	for i := range hashes {
+		hashes[i] = rng.Uint64()
+	}
+	for _, bits := range []float64{2, 4.5, 8, 10, 14} {
+		k := Probes(bits)
+		data := make([]byte, NumLines(len(hashes), bits)*LineSize)
+		Build(data, hashes, k)
+		f := Over(data, k)
+		model, byBits := ModelFPR(bits, k), f.FPR()
+		if r := byBits / model; r < 0.97 || r > 1.03 {
+			t.Errorf("%v bits per key: FPR %.4e by the bits, %.4e by the model (seed %d)", bits, byBits, model, seed)
+		}
+		const asked = 2_000_000
+		found := 0
+		for range asked {
+			if f.MayContain(rng.Uint64()) {
+				found++
+			}
+		}
+		if r := float64(found) / asked / byBits; r < 0.95 || r > 1.05 {
+			t.Errorf("%v bits per key: FPR %.4e when asked, %.4e by the bits (seed %d)", bits, float64(found)/asked, byBits, seed)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+// Simulate builds Bloom filters of one cache line a probe over random hashes,
+// with each number of probes, and prints the table of internal/bloom: up to
+// which bits per key each number of probes is the fewest whose FPR is within
+// one percent of the best.
+//
+//	go run ./filter/internal/bloom/simulate -keys 4000000
+package main
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/siftdb/sift/filter/internal/bloom"
+)
+
+func main() {
+	numKeys := flag.Int("keys", 4_000_000, "keys in each filter")
+	step := flag.Float64("step", 0.25, "step of bits per key")
+	within := flag.Float64("within", 0.01, "how much worse than the best FPR is taken for fewer probes")
+	seed := flag.Uint64("seed", 1, "seed of the hashes")
+	flag.Parse()
+
+	rng := rand.New(rand.NewPCG(*seed, 0))
+	hashes := make([]uint64, *numKeys)
+	for i := range hashes {
+		hashes[i] = rng.Uint64()
+	}
+	fmt.Println("bits/key  probes  FPR simulated  model      best probes  FPR simulated")
+	chosen := make(map[int]float64)
+	for bits := 1.0; bits <= 30; bits += *step {
+		var fprs [bloom.MaxProbes + 1]float64
+		best := 1
+		for k := 1; k <= bloom.MaxProbes; k++ {
+			fprs[k] = simulate(hashes, bits, k)
+			if fprs[k] < fprs[best] {
+				best = k
+			}
+		}
+		k := 1
+		for fprs[k] > fprs[best]*(1+*within) {
+			k++
+		}
+		chosen[k] = bits
+		fmt.Printf("%8.2f  %6d  %.6e   %.3e  %11d  %.6e\n", bits, k, fprs[k], bloom.ModelFPR(bits, k), best, fprs[best])
+	}
+	fmt.Print("\nvar maxBits = [MaxProbes - 1]float64{")
+	for k := 1; k < bloom.MaxProbes; k++ {
+		if k > 1 {
+			fmt.Print(", ")
+		}
+		fmt.Print(chosen[k])
+	}
+	fmt.Println("}")
+}
+
+// simulate builds one filter and returns the chance that a random hash finds
+// all its bits set.
+func simulate(hashes []uint64, bitsPerKey float64, probes int) float64 {
+	data := make([]byte, bloom.NumLines(len(hashes), bitsPerKey)*bloom.LineSize)
+	bloom.Build(data, hashes, probes)
+	f := bloom.Over(data, probes)
+	return f.FPR()
+}
