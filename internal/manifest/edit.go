@@ -175,7 +175,7 @@ func decodeEdit(src []byte) (*Edit, error) {
 			e.Added = append(e.Added, AddedTable{int(level), t})
 		default:
 			if c.Err() == nil {
-				return nil, fmt.Errorf("unknown tag %d", tag)
+				return nil, fmt.Errorf("unknown field, tag %d: %w", tag, base.ErrUnsupported)
 			}
 		}
 	}

@@ -1,0 +1,189 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/record"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// Load reads the MANIFEST that CURRENT names.
+//
+// What may be the remains of one unfinished edit at the end is left out, and
+// State.Dropped says so. Errors match ErrNoDatabase (see ReadCurrent);
+// base.ErrUnsupported for a comparator, level or field that sift does not have;
+// base.ErrCorruption for damage before a whole edit, for edits that do not fit
+// together, and for a MANIFEST that is missing or says too little.
+func Load(fsys vfs.FS, dir string) (*State, error) {
+	num, err := ReadCurrent(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, MakeName(KindManifest, num))
+	l := loader{path: path, builder: newBuilder(nil), state: &State{Num: num}}
+	dropped, err := readEdits(fsys, path, func(e *Edit, offset int64) (bool, error) {
+		return true, l.add(e, offset)
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		// Not wrapped: this is no missing database.
+		return nil, &base.CorruptionError{Path: filepath.Join(dir, MakeName(KindCurrent, 0)), Offset: 0, What: "CURRENT",
+			Err: fmt.Errorf("it names %s, which does not exist; Repair can bring the database back", filepath.Base(path))}
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.state.Dropped = dropped
+	return l.finish()
+}
+
+// loader adds edits up.
+type loader struct {
+	path    string
+	builder *builder
+	state   *State
+	edits   int
+	last    int64 // offset of the last edit
+	have    struct{ log, next, seq bool }
+}
+
+func (l *loader) add(e *Edit, offset int64) error {
+	l.edits++
+	l.last = offset
+	s := l.state
+	if e.Comparator != nil && *e.Comparator != comparatorName {
+		return fmt.Errorf("%s: comparator %q instead of %q: %w", l.path, *e.Comparator, comparatorName, base.ErrUnsupported)
+	}
+	if e.LogNumber != nil {
+		s.LogNumber, l.have.log = *e.LogNumber, true
+	}
+	if e.PrevLogNum != nil {
+		s.PrevLogNum = *e.PrevLogNum
+	}
+	if e.NextFile != nil {
+		s.NextFile, l.have.next = *e.NextFile, true
+	}
+	if e.LastSeq != nil {
+		s.LastSeq, l.have.seq = *e.LastSeq, true
+	}
+	for _, p := range e.Pointers {
+		s.Pointers[p.Level] = p.Key
+	}
+	if err := l.builder.apply(e); err != nil {
+		return l.corruption(offset, err)
+	}
+	return nil
+}
+
+func (l *loader) finish() (*State, error) {
+	s := l.state
+	var missing error
+	switch {
+	case l.edits == 0:
+		missing = errors.New("it holds no edit")
+	case !l.have.log:
+		missing = errors.New("no log number")
+	case !l.have.next:
+		missing = errors.New("no next file number")
+	case !l.have.seq:
+		missing = errors.New("no last sequence number")
+	}
+	if missing != nil {
+		if s.Dropped != nil {
+			missing = fmt.Errorf("%w; its end is lost: %w", missing, s.Dropped)
+		}
+		return nil, l.corruption(-1, missing)
+	}
+	v, err := l.builder.finish()
+	if err != nil {
+		return nil, l.corruption(l.last, err)
+	}
+	s.Version = v
+	for _, n := range []uint64{s.Num, s.LogNumber, s.PrevLogNum} {
+		s.NextFile = max(s.NextFile, n+1)
+	}
+	for _, tables := range v.Levels {
+		for _, t := range tables {
+			s.NextFile = max(s.NextFile, t.Num+1)
+		}
+	}
+	return s, nil
+}
+
+func (l *loader) corruption(offset int64, err error) error {
+	return &base.CorruptionError{Path: l.path, Offset: offset, What: "MANIFEST", Err: err}
+}
+
+// readEdits calls fn with the edits of a MANIFEST and their offsets, until fn
+// returns false or an error. dropped says what was left out at the end because
+// it may be an unfinished edit.
+func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) (more bool, err error)) (dropped, err error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	size, err := fsys.Size(path)
+	if err != nil {
+		return nil, err
+	}
+	r := record.NewReader(f, size, path)
+	for {
+		payload, offset, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		e, err := decodeEdit(payload)
+		if errors.Is(err, base.ErrUnsupported) {
+			return nil, fmt.Errorf("%s: edit at offset %d: %w", path, offset, err)
+		}
+		if err != nil {
+			return nil, &base.CorruptionError{Path: path, Offset: offset, What: "MANIFEST edit", Err: err}
+		}
+		if more, err := fn(e, offset); err != nil || !more {
+			return nil, err
+		}
+	}
+	tail := r.Tail()
+	if tail.Kind == record.Damaged {
+		// Each edit is synced before the next is written. So a whole record
+		// after the damage proves that it was not the last, while further
+		// chunks may belong to the unfinished edit itself.
+		whole := false
+		err := r.Salvage(func([]byte, int64) bool {
+			whole = true
+			return false
+		})
+		if err != nil {
+			return nil, err
+		}
+		if whole {
+			return nil, tail.Err
+		}
+	}
+	return tail.Err, nil
+}
+
+// namesTables reports whether a MANIFEST mentions a table before it ends or
+// turns unreadable.
+func namesTables(fsys vfs.FS, path string) (bool, error) {
+	found := false
+	_, err := readEdits(fsys, path, func(e *Edit, _ int64) (bool, error) {
+		found = found || len(e.Added) > 0
+		return !found, nil
+	})
+	if errors.Is(err, base.ErrCorruption) {
+		err = nil
+	}
+	if errors.Is(err, base.ErrUnsupported) {
+		return true, nil // of another program: not to be written over
+	}
+	return found, err
+}
