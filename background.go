@@ -1,0 +1,323 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/siftdb/sift/internal/compact"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/memtable"
+	"github.com/siftdb/sift/sstable"
+)
+
+// background is what the flushing and the compacting goroutine share with
+// writers: what there is to do, and how it went.
+type background struct {
+	mu      sync.Mutex
+	changed sync.Cond // on mu: anything below has changed
+
+	flush      *flushJob // the immutable memtable, or nil
+	flushErr   error     // the last try to flush failed; it is tried again
+	compactErr error     // the last compaction failed; it is tried again
+	fatalErr   error     // the MANIFEST failed: the tree cannot change any more
+	manual     []*manualCompaction
+	closing    bool
+
+	cancel context.CancelFunc // stops the compaction that is running
+	wg     sync.WaitGroup
+}
+
+// flushJob is a full memtable on its way to level 0.
+type flushJob struct {
+	mem     *memtable.Memtable
+	lastSeq uint64 // the last sequence number in it
+	logNum  uint64 // the log after its own: once flushed, older logs go
+}
+
+// retryDelay is the pause after a failed flush or compaction.
+const retryDelay = 100 * time.Millisecond
+
+// fatal returns the error that ended all writing, if there is one.
+func (b *background) fatal() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.fatalErr
+}
+
+// waitFlushed returns when no flush is pending. While flushes fail it returns
+// their error rather than wait.
+func (b *background) waitFlushed() (waited bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.flush != nil {
+		switch {
+		case b.fatalErr != nil:
+			return waited, b.fatalErr
+		case b.flushErr != nil:
+			return waited, fmt.Errorf("%w: a flush failed and is being tried again: %w", ErrReadOnly, b.flushErr)
+		}
+		waited = true
+		b.changed.Wait()
+	}
+	return waited, b.fatalErr
+}
+
+// startBackground starts the two goroutines.
+func (d *DB) startBackground() {
+	ctx, cancel := context.WithCancel(context.Background())
+	d.bg.cancel = cancel
+	d.bg.wg.Go(d.flushLoop)
+	d.bg.wg.Go(func() { d.compactLoop(ctx) })
+}
+
+// stopBackground ends both goroutines and waits for them. A pending flush is
+// finished first if it can be.
+func (d *DB) stopBackground() {
+	d.bg.mu.Lock()
+	d.bg.closing = true
+	d.bg.cancel()
+	d.bg.changed.Broadcast()
+	d.bg.mu.Unlock()
+	d.bg.wg.Wait()
+}
+
+// installMemtable makes mem the growing memtable and hands the one before it
+// to the flushing goroutine.
+func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64) {
+	d.stateMu.Lock()
+	old := d.state.Load()
+	d.state.Store(&readState{mem: mem, imms: []*memtable.Memtable{old.mem}, version: old.version})
+	d.stateMu.Unlock()
+	d.bg.mu.Lock()
+	d.bg.flush = &flushJob{mem: old.mem, lastSeq: lastSeq, logNum: logNum}
+	d.bg.changed.Broadcast()
+	d.bg.mu.Unlock()
+}
+
+func (d *DB) flushLoop() {
+	b := &d.bg
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		for b.flush == nil && !b.closing {
+			b.changed.Wait()
+		}
+		if b.flush == nil || b.fatalErr != nil {
+			return
+		}
+		job := b.flush
+		b.mu.Unlock()
+		err := d.flushMemtable(job)
+		b.mu.Lock()
+		b.flushErr = err
+		if err == nil {
+			b.flush = nil
+		}
+		b.changed.Broadcast()
+		if err != nil {
+			d.opts.Logger.Error("flush failed", "err", err)
+			if b.closing || b.fatalErr != nil {
+				return
+			}
+			b.pause()
+		}
+	}
+}
+
+// pause waits a moment, less if the database is closed meanwhile. REQUIRES: mu.
+func (b *background) pause() {
+	t := time.AfterFunc(retryDelay, b.changed.Broadcast)
+	defer t.Stop()
+	for end := time.Now().Add(retryDelay); !b.closing && time.Now().Before(end); {
+		b.changed.Wait()
+	}
+}
+
+// flushMemtable writes the memtable to a table of level 0.
+func (d *DB) flushMemtable(job *flushJob) error {
+	start := time.Now()
+	outputs, stats, err := d.runJob(context.Background(), &compact.Job{
+		Input:      job.mem.NewIter(),
+		Boundaries: d.snapshots.boundaries(&d.visible),
+		Writer:     d.tableOptions(0),
+	})
+	if err != nil {
+		return err
+	}
+	edit := &manifest.Edit{LogNumber: &job.logNum, LastSeq: &job.lastSeq}
+	for _, t := range outputs {
+		edit.Added = append(edit.Added, manifest.AddedTable{Level: 0, Table: t})
+	}
+	if err := d.applyEdit(edit, outputs, job.mem); err != nil {
+		return err
+	}
+	d.stats.flushes.Add(1)
+	d.stats.flushBytes.Add(uint64(stats.BytesOut))
+	d.opts.Logger.Info("flushed", "entries", stats.EntriesIn, "bytes", stats.BytesOut, "took", time.Since(start))
+	d.removeLogsBefore(job.logNum)
+	d.bg.mu.Lock()
+	d.bg.changed.Broadcast() // there may be something to compact
+	d.bg.mu.Unlock()
+	return nil
+}
+
+// runJob runs a job, closes its input and opens the tables that it wrote. On
+// failure it removes them.
+func (d *DB) runJob(ctx context.Context, job *compact.Job) ([]*manifest.TableMeta, compact.Stats, error) {
+	var created []string
+	job.Create = func() (uint64, vfs.File, error) {
+		num := d.nextFile.Add(1) - 1
+		path := filepath.Join(d.dir, manifest.MakeName(manifest.KindTable, num))
+		created = append(created, path)
+		f, err := d.fs.Create(path)
+		return num, f, err
+	}
+	outputs, stats, err := compact.Run(ctx, job)
+	if cerr := job.Input.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil && len(outputs) > 0 {
+		err = d.fs.SyncDir(d.dir) // (I2)
+	}
+	metas := make([]*manifest.TableMeta, 0, len(outputs))
+	for _, o := range outputs {
+		if err != nil {
+			break
+		}
+		meta := &manifest.TableMeta{Num: o.Num, Size: uint64(o.Info.Size), Smallest: o.Info.Smallest, Largest: o.Info.Largest}
+		var t *table
+		if t, err = d.opener.open(meta); err == nil {
+			meta.Handle, err = t, t.err
+			metas = append(metas, meta)
+		}
+	}
+	if err != nil {
+		d.discard(metas, created)
+		return nil, stats, err
+	}
+	return metas, stats, nil
+}
+
+// discard closes tables that no version names and removes their files.
+func (d *DB) discard(metas []*manifest.TableMeta, paths []string) {
+	for _, m := range metas {
+		m.Handle.(*table).close()
+	}
+	for _, p := range paths {
+		if err := d.fs.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+			d.opts.Logger.Warn("removing an unfinished table failed", "path", p, "err", err)
+		}
+	}
+}
+
+// applyEdit records an edit in the MANIFEST and makes its version the present
+// one. added are the tables that the edit brings in, flushed the memtable whose
+// contents they now hold, or nil. Files that the edit stopped naming go when
+// their last reader has gone (I3).
+func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed *memtable.Memtable) error {
+	d.manifestMu.Lock()
+	defer d.manifestMu.Unlock()
+	if err := d.bg.fatal(); err != nil {
+		return err
+	}
+	old := d.state.Load().version // changes under manifestMu only
+	next, err := old.Apply(edit)
+	if err != nil {
+		return d.fail(fmt.Errorf("sift: edit does not fit the version: %w", err))
+	}
+	nextFile := d.nextFile.Load()
+	edit.NextFile = &nextFile
+	if edit.LastSeq != nil {
+		d.flushedSeq = *edit.LastSeq
+	} else {
+		// Never the present number: it must stay below the live log's first (I9).
+		edit.LastSeq = &d.flushedSeq
+	}
+	if err := d.recordEdit(edit, next); err != nil {
+		for _, meta := range added {
+			meta.Handle.(*table).close()
+		}
+		return d.fail(err)
+	}
+	next.Ref()
+	d.stateMu.Lock()
+	s := d.state.Load()
+	imms := s.imms
+	if flushed != nil {
+		imms = nil
+	}
+	d.state.Store(&readState{mem: s.mem, imms: imms, version: next})
+	d.stateMu.Unlock()
+	d.epoch.Synchronize()
+	d.releaseVersion(old)
+	return nil
+}
+
+// fail notes that the MANIFEST is in an unknown state. No file is removed from
+// here on, as either the version before or the one after may be found.
+func (d *DB) fail(err error) error {
+	d.bg.mu.Lock()
+	defer d.bg.mu.Unlock()
+	if d.bg.fatalErr == nil {
+		d.bg.fatalErr = fmt.Errorf("%w: reopen the database: %w", ErrReadOnly, err)
+		d.opts.Logger.Error("the MANIFEST failed, no more writes are accepted", "err", err)
+	}
+	d.bg.changed.Broadcast()
+	return d.bg.fatalErr
+}
+
+// releaseVersion drops a reference on a version and removes the tables that
+// nothing can reach any more.
+func (d *DB) releaseVersion(v *manifest.Version) {
+	v.Unref(func(meta *manifest.TableMeta) {
+		t := meta.Handle.(*table)
+		if err := t.close(); err != nil {
+			d.opts.Logger.Warn("closing an obsolete table failed", "path", t.path, "err", err)
+		}
+		if d.removeFiles.Load() && d.bg.fatal() == nil {
+			if err := d.fs.Remove(t.path); err != nil {
+				d.opts.Logger.Warn("removing an obsolete table failed", "path", t.path, "err", err)
+			}
+		}
+	})
+}
+
+// removeLogsBefore removes the logs whose contents are in tables.
+func (d *DB) removeLogsBefore(num uint64) {
+	d.removeMatching(func(kind manifest.FileKind, n uint64) bool {
+		return kind == manifest.KindLog && n < num
+	})
+}
+
+// removeMatching removes the database's files for which obsolete says so.
+func (d *DB) removeMatching(obsolete func(kind manifest.FileKind, num uint64) bool) {
+	names, err := d.fs.List(d.dir)
+	if err != nil {
+		d.opts.Logger.Warn("listing the directory failed", "err", err)
+		return
+	}
+	for _, name := range names {
+		kind, num, ok := manifest.ParseName(name)
+		if !ok || !obsolete(kind, num) {
+			continue
+		}
+		if err := d.fs.Remove(filepath.Join(d.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			d.opts.Logger.Warn("removing an obsolete file failed", "name", name, "err", err)
+		}
+	}
+}
+
+// tableOptions configures the tables that are written to a level.
+func (d *DB) tableOptions(level int) *sstable.WriterOptions {
+	return &sstable.WriterOptions{
+		BlockBytes:         d.opts.BlockBytes,
+		DisableCompression: d.opts.DisableCompression,
+		Filter:             d.opts.LevelFilters[level],
+	}
+}

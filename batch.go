@@ -1,0 +1,134 @@
+package sift
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/memtable"
+)
+
+// A batch is stored as one log record, in the form of LevelDB's write batch:
+//
+//	offset  size  field
+//	0       8     sequence number of the first operation, little-endian
+//	8       4     number of operations, little-endian
+//	12      ...   operations
+//
+// An operation is a kind (1 set, 0 delete), the key's length as a varint and
+// the key; a set goes on with the value's length and the value. Operations take
+// consecutive sequence numbers. A reader refuses an unknown kind, bytes that
+// end early, and a count that is not the number of operations.
+//
+// Example: set "a" to "xy" and delete "b", from sequence 7 on, is
+// 07 00 00 00 00 00 00 00 02 00 00 00 01 01 61 02 78 79 00 01 62.
+//
+// On disk; do not change.
+const (
+	batchHeaderLen = 12
+	batchCountOff  = 8
+	// maxBatchBytes keeps a batch within the arena of one memtable.
+	maxBatchBytes = 1 << 30
+)
+
+// Batch is a list of writes that DB.Write applies as one: after a crash either
+// all of them are there or none. Later operations on a key win over earlier
+// ones. The zero Batch is empty and ready for use. A Batch is used by one
+// goroutine at a time.
+type Batch struct {
+	data  []byte // header and operations; empty until the first operation
+	count uint32
+	err   error // the first operation that was refused
+	room  int   // upper bound of what the operations take in a memtable
+}
+
+// Put sets key to value. Both are copied.
+func (b *Batch) Put(key, value []byte) { b.add(base.KindSet, key, value) }
+
+// Delete removes key, if it is there. The key is copied.
+func (b *Batch) Delete(key []byte) { b.add(base.KindDelete, key, nil) }
+
+// Len returns the number of operations.
+func (b *Batch) Len() int { return int(b.count) }
+
+// Size returns the number of bytes that the batch takes in the log.
+func (b *Batch) Size() int { return len(b.data) }
+
+// Reset empties the batch and keeps its memory for reuse.
+func (b *Batch) Reset() { *b = Batch{data: b.data[:0]} }
+
+func (b *Batch) add(kind base.Kind, key, value []byte) {
+	switch {
+	case b.err != nil:
+		return
+	case len(b.data)+len(key)+len(value) > maxBatchBytes:
+		b.err = fmt.Errorf("sift: batch of more than %d bytes", maxBatchBytes)
+		return
+	case b.count == math.MaxUint32:
+		b.err = errors.New("sift: batch of more than 2^32-1 operations")
+		return
+	}
+	if len(b.data) == 0 {
+		b.data = append(b.data, make([]byte, batchHeaderLen)...)
+	}
+	b.count++
+	b.data = append(b.data, byte(kind))
+	b.data = binary.AppendUvarint(b.data, uint64(len(key)))
+	b.data = append(b.data, key...)
+	if kind == base.KindSet {
+		b.data = binary.AppendUvarint(b.data, uint64(len(value)))
+		b.data = append(b.data, value...)
+	}
+	b.room += memtable.EntrySize(len(key), len(value))
+}
+
+// appendBatchHeader appends the header of a batch.
+func appendBatchHeader(dst []byte, seq uint64, count uint32) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, seq)
+	return binary.LittleEndian.AppendUint32(dst, count)
+}
+
+// decodeBatch calls op for each operation of a log record, in order, and
+// returns the sequence number of the first and their count. Keys and values
+// alias data. What op was called for before an error must not be used.
+func decodeBatch(data []byte, op func(seq uint64, kind base.Kind, key, value []byte) error) (first uint64, count uint32, err error) {
+	c := base.NewCursor(data)
+	first, count = c.Uint64(), c.Uint32()
+	if c.Err() != nil {
+		return 0, 0, fmt.Errorf("batch header %w", c.Err())
+	}
+	if first > base.MaxSequence || first+uint64(count) > base.MaxSequence {
+		return 0, 0, fmt.Errorf("batch sequence number %d is too large", first)
+	}
+	n := uint32(0)
+	for c.Len() > 0 {
+		if n == count {
+			return first, count, fmt.Errorf("batch of %d operations has bytes left over", count)
+		}
+		kind := base.Kind(c.Uint8())
+		key := c.LengthPrefixed()
+		var value []byte
+		switch kind {
+		case base.KindSet:
+			value = c.LengthPrefixed()
+		case base.KindDelete:
+		default:
+			return first, count, fmt.Errorf("batch operation of unknown kind %d", kind)
+		}
+		if c.Err() != nil {
+			return first, count, fmt.Errorf("batch operation %d %w", n, c.Err())
+		}
+		if op != nil {
+			if err := op(first+uint64(n), kind, key, value); err != nil {
+				return first, count, err
+			}
+		}
+		n++
+	}
+	if n != count {
+		return first, count, fmt.Errorf("batch of %d operations holds %d", count, n)
+	}
+	return first, count, nil
+}

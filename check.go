@@ -1,0 +1,210 @@
+package sift
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/merge"
+	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/sstable"
+)
+
+// CheckReport says what Check has read.
+type CheckReport struct {
+	Tables, Logs    int
+	Entries, Keys   uint64 // entries in tables and logs, and keys that a reader sees
+	Bytes           int64  // of the tables
+	Filters         int    // tables with a filter that can be used
+	Faults          int
+	FilterlessBytes int64 // of tables that are read without a filter
+	// Notes says what is not a fault but worth knowing, such as the torn end of
+	// a log after a crash.
+	Notes []string
+}
+
+// Check reads the whole database and calls fault for each thing that is wrong
+// with it: every checksum, the order of the entries in each table, the ranges
+// that the MANIFEST gives, the levels, that each table's filter says maybe to
+// each of its keys, and that a lookup of each key finds what a scan finds. It
+// changes nothing, and takes the lock like a read-only Open. The error is for
+// what kept it from reading on, such as a cancelled ctx; a fault is no error.
+func Check(ctx context.Context, dir string, o *Options, fault func(error)) (CheckReport, error) {
+	opts, err := o.resolve()
+	if err != nil {
+		return CheckReport{}, err
+	}
+	opts.ReadOnly, opts.ErrorIfExists = true, false
+	var report CheckReport
+	count := func(err error) {
+		report.Faults++
+		fault(err)
+	}
+	d := newDB(dir, opts)
+	err = d.open()
+	switch {
+	case errors.Is(err, ErrCorruption) || errors.Is(err, ErrUnsupported):
+		count(err)
+		return report, checkFiles(ctx, d, &report, count)
+	case err != nil:
+		return report, err
+	}
+	defer d.Close()
+	c := checker{d: d, state: d.state.Load(), report: &report, fault: count}
+	return report, c.run(ctx)
+}
+
+type checker struct {
+	d      *DB
+	state  *readState
+	report *CheckReport
+	fault  func(error)
+}
+
+func (c *checker) run(ctx context.Context) error {
+	c.report.Logs = c.d.recovery.Logs
+	for _, err := range c.d.recovery.Torn {
+		c.report.Notes = append(c.report.Notes, err.Error())
+	}
+	whole := true
+	for level, metas := range c.state.version.Levels {
+		for _, meta := range metas {
+			ok, err := c.table(ctx, level, meta)
+			if err != nil {
+				return err
+			}
+			whole = whole && ok
+		}
+	}
+	c.orphans()
+	if !whole {
+		return nil // lookups would report the same faults again
+	}
+	return c.lookups(ctx)
+}
+
+// table checks one table and reports whether it is whole.
+func (c *checker) table(ctx context.Context, level int, meta *manifest.TableMeta) (bool, error) {
+	t := meta.Handle.(*table)
+	c.report.Tables++
+	c.report.Bytes += int64(meta.Size)
+	if t.err != nil {
+		c.fault(t.err)
+		return false, nil
+	}
+	if t.filterDamaged() {
+		_, err := t.reader.FilterStatus()
+		c.fault(err)
+	}
+	if t.reader.Filter() != nil {
+		c.report.Filters++
+	} else {
+		c.report.FilterlessBytes += int64(meta.Size)
+	}
+	before := c.report.Faults
+	err := t.reader.Verify(ctx, c.fault)
+	return c.report.Faults == before, err
+}
+
+// orphans notes files that nothing names.
+func (c *checker) orphans() {
+	named := map[uint64]bool{}
+	for _, metas := range c.state.version.Levels {
+		for _, meta := range metas {
+			named[meta.Num] = true
+		}
+	}
+	names, err := c.d.fs.List(c.d.dir)
+	if err != nil {
+		c.fault(err)
+		return
+	}
+	for _, name := range names {
+		kind, num, ok := manifest.ParseName(name)
+		if ok && (kind == manifest.KindTemp || (kind == manifest.KindTable || kind == manifest.KindTableSST) && !named[num]) {
+			c.report.Notes = append(c.report.Notes, fmt.Sprintf("%s: not named by the MANIFEST; the next open for writing removes it", filepath.Join(c.d.dir, name)))
+		}
+	}
+}
+
+// lookups walks over everything and looks up each key: the newest entry that
+// the scan meets first is what a Get must find, whatever level it is in.
+func (c *checker) lookups(ctx context.Context) error {
+	children, err := c.state.iterators(&IterOptions{DontFillCache: true})
+	if err != nil {
+		return err
+	}
+	it := merge.New(children...)
+	defer it.Close()
+	var key, last []byte
+	have := false
+	for ok := it.First(); ok; ok = it.Next() {
+		if c.report.Entries%1024 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		c.report.Entries++
+		if have && base.CompareInternal(last, it.Key()) >= 0 && !bytes.Equal(last, it.Key()) {
+			c.fault(fmt.Errorf("%w: %s: entries out of order at %q (I6)", ErrCorruption, c.d.dir, base.UserKey(it.Key())))
+		}
+		last = append(last[:0], it.Key()...)
+		userKey, seq, kind, _ := base.SplitInternalKey(it.Key())
+		if have && bytes.Equal(userKey, key) {
+			continue
+		}
+		key, have = append(key[:0], userKey...), true
+		var asked uint
+		value, found, err := c.state.search(filter.NewKey(userKey), base.MaxSequence, &asked, c.d.reads.stripe())
+		switch {
+		case err != nil:
+			c.fault(err)
+		case found != (kind == base.KindSet) || found && !bytes.Equal(value, it.Value()):
+			c.fault(fmt.Errorf("%w: %s: a lookup of %q does not find its newest entry, sequence %d (I1, I6)", ErrCorruption, c.d.dir, userKey, seq))
+		case found:
+			c.report.Keys++
+		}
+	}
+	return it.Err()
+}
+
+// checkFiles checks each table on its own, where the database does not open.
+func checkFiles(ctx context.Context, d *DB, report *CheckReport, fault func(error)) error {
+	names, err := d.fs.List(d.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		kind, _, ok := manifest.ParseName(name)
+		if !ok || kind != manifest.KindTable && kind != manifest.KindTableSST {
+			continue
+		}
+		if err := checkFile(ctx, d.fs, filepath.Join(d.dir, name), d.opts.FilterReaders, report, fault); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkFile(ctx context.Context, fs vfs.FS, path string, policies []filter.Policy, report *CheckReport, fault func(error)) error {
+	size, err := fs.Size(path)
+	if err != nil {
+		return err
+	}
+	f, err := fs.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	report.Tables++
+	report.Bytes += size
+	r, err := sstable.NewReader(f, size, &sstable.ReaderOptions{Path: path, Policies: policies})
+	if err != nil {
+		fault(err)
+		return nil
+	}
+	return r.Verify(ctx, fault)
+}

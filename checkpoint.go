@@ -1,0 +1,65 @@
+package sift
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath")
+
+// Checkpoint makes a database of its own in dir, which must not exist or be
+// empty, with what this one holds at some moment during the call. Tables are
+// hard links, so it is quick and takes no room until the two drift apart; dir
+// must be on the same file system. On failure dir holds no database, but may
+// hold files.
+func (d *DB) Checkpoint(dir string) (err error) {
+	if d.opts.ReadOnly {
+		return ErrReadOnly
+	}
+	if err := d.fs.MkdirAll(dir); err != nil {
+		return err
+	}
+	names, err := d.fs.List(dir)
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("%w: %s is not empty", ErrExists, dir)
+	}
+	if err := d.Flush(); err != nil {
+		return err
+	}
+	// The version's tables cannot go while it is referenced. A number that was
+	// read before the version covers no less than the version's tables.
+	g := d.epoch.Enter()
+	s := d.state.Load()
+	if s == nil {
+		g.Exit()
+		return ErrClosed
+	}
+	version := s.version
+	version.Ref()
+	g.Exit()
+	defer d.releaseVersion(version)
+
+	lastSeq := d.visible.Load()
+	for _, metas := range version.Levels {
+		for _, meta := range metas {
+			path := meta.Handle.(*table).path
+			if err := d.fs.Link(path, filepath.Join(dir, filepath.Base(path))); err != nil {
+				return err
+			}
+		}
+	}
+	copied := newDB(dir, d.opts)
+	copied.nextFile.Store(d.nextFile.Load())
+	copied.flushedSeq = lastSeq
+	log, err := copied.createLog(lastSeq + 1)
+	if err != nil {
+		return err
+	}
+	copied.logNumber = log.num
+	err = copied.newManifest(version)
+	if err == nil {
+		err = copied.manifest.Close()
+	}
+	return errors.Join(err, log.file.Close(), d.fs.SyncDir(filepath.Dir(dir)))
+}

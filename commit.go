@@ -1,0 +1,343 @@
+package sift
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/record"
+	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/memtable"
+)
+
+// Group commit. A write joins the queue. If nobody leads, the writer becomes
+// the leader: it takes all that is queued, writes it to the log as one record,
+// syncs once if any of the writes asks for it, inserts it into the memtable,
+// publishes the new sequence number and wakes the others. What has queued up
+// meanwhile is led by the first in the queue.
+//
+// A log begins with a sync mark, which is synced before anything follows it, and
+// has one after each sync that a further record follows. A sync mark is an empty
+// batch that carries the next sequence number; LevelDB and goleveldb read over
+// it. It proves that all before it, older logs included, had been synced when it
+// was written, so recovery can tell a torn tail, which may be cut off, from
+// damage, which may not (I8).
+
+// maxGroupBytes bounds what one leader takes, so that nobody waits long for
+// other writers' bytes.
+const maxGroupBytes = 4 << 20
+
+// commit is one caller's write in the queue. A nil batch asks only for a new
+// memtable and log.
+type commit struct {
+	batch *Batch
+	sync  bool
+	err   error
+	wake  chan bool // true: lead; false: done
+}
+
+var commitPool = sync.Pool{New: func() any { return &commit{wake: make(chan bool, 1)} }}
+
+// committer is the write path: the queue, the log and the growing memtable.
+type committer struct {
+	db *DB
+
+	mu      sync.Mutex
+	queue   []*commit
+	leading bool
+	closed  bool
+
+	// Owned by the leader.
+	taken    []*commit
+	parts    [][]byte
+	header   []byte
+	log      *logFile
+	lastSeq  uint64 // the last sequence number given out
+	poison   error  // a failed log write or sync: nothing is accepted any more (I5)
+	throttle throttle
+}
+
+// logFile is the live log.
+type logFile struct {
+	num      uint64
+	file     vfs.File
+	writer   *record.Writer
+	unsynced bool // records were written since the last sync
+	marked   bool // the last record is a sync mark
+}
+
+// write queues a batch, or a rotation if batch is nil, and returns when it has
+// been carried out.
+func (c *committer) write(batch *Batch, sync bool) error {
+	r := commitPool.Get().(*commit)
+	r.batch, r.sync, r.err = batch, sync, nil
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		commitPool.Put(r)
+		return ErrClosed
+	}
+	c.queue = append(c.queue, r)
+	lead := !c.leading
+	c.leading = true
+	c.mu.Unlock()
+	if lead || <-r.wake {
+		c.lead(r)
+	}
+	err := r.err
+	r.batch = nil
+	commitPool.Put(r)
+	return err
+}
+
+// lead carries out a group that own is the first of, and hands on.
+func (c *committer) lead(own *commit) {
+	c.mu.Lock()
+	n, bytes := 0, 0
+	for n < len(c.queue) && bytes <= maxGroupBytes {
+		if b := c.queue[n].batch; b == nil && n > 0 {
+			break // a rotation is a group of its own
+		} else if b != nil {
+			bytes += len(b.data)
+		}
+		n++
+		if c.queue[n-1].batch == nil {
+			break
+		}
+	}
+	c.taken = append(c.taken[:0], c.queue[:n]...)
+	c.queue = c.queue[:copy(c.queue, c.queue[n:])]
+	c.mu.Unlock()
+
+	var err error
+	if c.taken[0].batch == nil {
+		err = c.rotate()
+	} else {
+		err = c.commitGroup(c.taken)
+	}
+
+	c.mu.Lock()
+	if len(c.queue) > 0 {
+		c.queue[0].wake <- true
+	} else {
+		c.leading = false
+	}
+	// The next leader may overwrite c.taken as soon as the lock is released.
+	for _, r := range c.taken {
+		r.err = err
+		if r != own {
+			r.wake <- false
+		}
+	}
+	c.mu.Unlock()
+}
+
+// commitGroup writes the batches of a group.
+func (c *committer) commitGroup(group []*commit) error {
+	var count uint32
+	room, bytes, sync := 0, 0, false
+	for _, r := range group {
+		count += r.batch.count
+		room += r.batch.room
+		bytes += len(r.batch.data)
+		sync = sync || r.sync
+	}
+	if err := c.makeRoom(room, bytes); err != nil {
+		return err
+	}
+	if c.lastSeq+uint64(count) > base.MaxSequence {
+		return fmt.Errorf("%w: out of sequence numbers", ErrReadOnly)
+	}
+	if err := c.log.markSync(c.lastSeq + 1); err != nil {
+		return c.poisoned(err)
+	}
+	c.header = appendBatchHeader(c.header[:0], c.lastSeq+1, count)
+	c.parts = append(c.parts[:0], c.header)
+	for _, r := range group {
+		if r.batch.count > 0 {
+			c.parts = append(c.parts, r.batch.data[batchHeaderLen:])
+		}
+	}
+	if err := c.log.append(c.parts); err != nil {
+		return c.poisoned(err)
+	}
+	if sync {
+		if err := c.log.sync(); err != nil {
+			return c.poisoned(err)
+		}
+	}
+	c.db.stats.logBytes.Add(uint64(bytes))
+	mem := c.db.state.Load().mem
+	seq := c.lastSeq + 1
+	for _, r := range group {
+		if err := r.batch.insert(mem, seq); err != nil {
+			return c.poisoned(err)
+		}
+		seq += uint64(r.batch.count)
+	}
+	c.lastSeq = seq - 1
+	c.db.visible.Store(c.lastSeq)
+	return nil
+}
+
+// insert puts the operations into a memtable that has room for them.
+func (b *Batch) insert(mem *memtable.Memtable, seq uint64) error {
+	if b.count == 0 {
+		return nil
+	}
+	c := base.NewCursor(b.data[batchHeaderLen:])
+	for c.Len() > 0 {
+		kind := base.Kind(c.Uint8())
+		key := c.LengthPrefixed()
+		var value []byte
+		if kind == base.KindSet {
+			value = c.LengthPrefixed()
+		}
+		if err := mem.Add(filter.Hash(key), seq, kind, key, value); err != nil {
+			return fmt.Errorf("memtable: %w", err)
+		}
+		seq++
+	}
+	return c.Err()
+}
+
+// poisoned notes that the log can no longer be trusted to take writes: what a
+// failed write or sync has left on disk is unknown until it is read again (I5).
+func (c *committer) poisoned(err error) error {
+	if c.poison == nil {
+		c.poison = fmt.Errorf("%w: the log failed, reopen the database: %w", ErrReadOnly, err)
+		c.db.opts.Logger.Error("log write failed, no more writes are accepted", "log", c.log.num, "err", err)
+	}
+	return c.poison
+}
+
+// makeRoom returns when the memtable has room for a group, having rotated it
+// if need be, and holds writes back while compactions are behind.
+func (c *committer) makeRoom(room, bytes int) error {
+	if c.poison != nil {
+		return c.poison
+	}
+	if err := c.db.bg.fatal(); err != nil {
+		return err
+	}
+	if err := c.throttle.wait(c.db, bytes); err != nil {
+		return err
+	}
+	if c.db.state.Load().mem.Reserve(room) {
+		return nil
+	}
+	return c.rotateFor(room)
+}
+
+// rotate begins a new memtable and log, unless the present ones are empty.
+func (c *committer) rotate() error {
+	if c.poison != nil {
+		return c.poison
+	}
+	if c.db.state.Load().mem.Empty() {
+		return nil
+	}
+	return c.rotateFor(0)
+}
+
+// rotateFor makes the memtable the immutable one, and begins a new memtable,
+// with at least the given room, and a new log. It waits until the flush of the
+// memtable before is done.
+func (c *committer) rotateFor(room int) error {
+	d := c.db
+	start := time.Now()
+	if waited, err := d.bg.waitFlushed(); err != nil {
+		return err
+	} else if waited {
+		d.stats.stalled(time.Since(start))
+	}
+	// The old log must be whole on disk before the new one can hold anything:
+	// otherwise a crash could leave a hole between them (I4).
+	if err := c.log.sync(); err != nil {
+		return c.poisoned(err)
+	}
+	next, err := d.createLog(c.lastSeq + 1)
+	if err != nil {
+		// The old log is as it was; a later write may try again.
+		return fmt.Errorf("sift: new log: %w", err)
+	}
+	old := c.log
+	c.log = next
+	mem := memtable.New(max(d.opts.MemtableBytes, room))
+	mem.Reserve(room)
+	d.installMemtable(mem, c.lastSeq, next.num)
+	if err := old.file.Close(); err != nil {
+		d.opts.Logger.Warn("closing a synced log failed", "log", old.num, "err", err)
+	}
+	return nil
+}
+
+// close refuses further writes and waits for those under way.
+func (c *committer) close() {
+	for {
+		c.mu.Lock()
+		c.closed = true
+		busy := c.leading
+		c.mu.Unlock()
+		if !busy {
+			return
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// append writes a record made of parts.
+func (l *logFile) append(parts [][]byte) error {
+	l.unsynced, l.marked = true, false
+	return l.writer.AppendParts(parts...)
+}
+
+// sync makes all records durable.
+func (l *logFile) sync() error {
+	if !l.unsynced {
+		return nil
+	}
+	if err := l.file.Sync(); err != nil {
+		return err
+	}
+	l.unsynced = false
+	return nil
+}
+
+// markSync writes a sync mark if all before it is durable and none is there yet.
+func (l *logFile) markSync(nextSeq uint64) error {
+	if l.unsynced || l.marked {
+		return nil
+	}
+	if err := l.writer.Append(appendBatchHeader(nil, nextSeq, 0)); err != nil {
+		return err
+	}
+	l.marked = true
+	return nil
+}
+
+// createLog makes a log that holds a sync mark, both durable.
+func (d *DB) createLog(nextSeq uint64) (*logFile, error) {
+	num := d.nextFile.Add(1) - 1
+	f, err := d.fs.Create(filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, num)))
+	if err != nil {
+		return nil, err
+	}
+	l := &logFile{num: num, file: f, writer: record.NewWriter(f)}
+	err = l.markSync(nextSeq)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = d.fs.SyncDir(d.dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return l, nil
+}

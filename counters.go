@@ -1,0 +1,62 @@
+package sift
+
+import (
+	"sync/atomic"
+
+	"github.com/siftdb/sift/internal/epoch"
+	"github.com/siftdb/sift/internal/manifest"
+)
+
+// readCounters count what lookups did. They are striped, so that a Get writes
+// to no cache line that another processor is writing to, and an absent Get
+// that every filter turns away costs one addition.
+type readCounters struct {
+	stripes [epoch.NumStripes]readStripe
+}
+
+type readStripe struct {
+	gets atomic.Uint64
+	// asked counts lookups by the set of levels whose filters they asked: bit i
+	// stands for level i. Only level 0 can be asked more than once a lookup;
+	// the further times are in askedMore.
+	asked         [1 << manifest.NumLevels]atomic.Uint64
+	askedMore     atomic.Uint64
+	truePositive  [manifest.NumLevels]atomic.Uint64
+	falsePositive [manifest.NumLevels]atomic.Uint64
+	unfiltered    [manifest.NumLevels]atomic.Uint64
+	_             [64]byte
+}
+
+func (c *readCounters) stripe() *readStripe { return &c.stripes[epoch.Stripe()] }
+
+// filterCounts is the sum over all stripes, for each level.
+type filterCounts struct {
+	asked, truePositive, falsePositive, unfiltered [manifest.NumLevels]uint64
+	gets                                           uint64
+}
+
+func (c *readCounters) sum() filterCounts {
+	var f filterCounts
+	for i := range c.stripes {
+		s := &c.stripes[i]
+		f.gets += s.gets.Load()
+		f.asked[0] += s.askedMore.Load()
+		for set := range s.asked {
+			n := s.asked[set].Load()
+			if n == 0 {
+				continue
+			}
+			for level := range f.asked {
+				if set>>level&1 != 0 {
+					f.asked[level] += n
+				}
+			}
+		}
+		for level := range f.asked {
+			f.truePositive[level] += s.truePositive[level].Load()
+			f.falsePositive[level] += s.falsePositive[level].Load()
+			f.unfiltered[level] += s.unfiltered[level].Load()
+		}
+	}
+	return f
+}

@@ -1,0 +1,250 @@
+// Package sift is a small key-value store like LevelDB whose heart is the
+// filter: every table carries one filter over all its keys, the filters stay in
+// memory, and a lookup asks them before it touches the disk, on every level.
+// A lookup for a key that is not there costs a hash and a few cache lines.
+//
+// The directory on disk is a LevelDB database: LevelDB and goleveldb open it,
+// and sift opens theirs.
+//
+// Keys and values are byte strings; keys are ordered bytewise. A DB is safe for
+// concurrent use. Slices that are passed in are not kept, and slices that Get
+// and GetMany return are the caller's; those of an Iter and of View are not to
+// be changed and live as long as their comments say.
+package sift
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/epoch"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/memtable"
+)
+
+// DB is an open database.
+type DB struct {
+	dir    string
+	opts   Options // resolved
+	fs     vfs.FS
+	lock   io.Closer
+	opener tableOpener
+	closed atomic.Bool
+
+	// What reads use: the state, and how far into the sequence they look. The
+	// state is nil once the database is closed.
+	epoch   epoch.Domain
+	state   atomic.Pointer[readState]
+	visible atomic.Uint64
+	reads   readCounters
+
+	snapshots snapshotList
+	commit    committer
+	bg        background
+	stats     stats
+	recovery  Recovery
+
+	stateMu     sync.Mutex // held while state is replaced
+	nextFile    atomic.Uint64
+	removeFiles atomic.Bool // obsolete tables may be removed
+
+	manifestMu       sync.Mutex // guards what follows, and serialises changes of the version
+	manifest         *manifest.Writer
+	manifestPointers [manifest.NumLevels][]byte // where compactions go on, as recorded
+	logNumber        uint64                     // logs before it have been flushed
+	flushedSeq       uint64                     // the last sequence number that is in tables
+
+	pointers [manifest.NumLevels][]byte // where compactions go on; the compacting goroutine's
+}
+
+// latest stands for the newest sequence number that is visible.
+const latest = ^uint64(0)
+
+// readSeq turns latest into a number. REQUIRES: the read state has been loaded
+// before: a compaction that is part of it may have dropped what a number loaded
+// earlier still needs.
+func (d *DB) readSeq(seq uint64) uint64 {
+	if seq == latest {
+		return d.visible.Load()
+	}
+	return seq
+}
+
+// Get returns the value of key, or ErrNotFound. The value is a copy that the
+// caller owns.
+func (d *DB) Get(key []byte) ([]byte, error) { return d.getCopy(key, latest) }
+
+func (d *DB) getCopy(key []byte, seq uint64) ([]byte, error) {
+	value, found, err := d.find(key, seq)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, ErrNotFound
+	}
+	return append(make([]byte, 0, len(value)), value...), nil
+}
+
+// View calls fn with the value of key, without copying it, and returns fn's
+// error; it returns ErrNotFound, and does not call fn, if there is no value.
+// The value must not be changed or kept.
+func (d *DB) View(key []byte, fn func(value []byte) error) error { return d.view(key, latest, fn) }
+
+func (d *DB) view(key []byte, seq uint64, fn func(value []byte) error) error {
+	value, found, err := d.find(key, seq)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return ErrNotFound
+	}
+	return fn(value)
+}
+
+// Has reports whether there is a value for key.
+func (d *DB) Has(key []byte) (bool, error) { return d.has(key, latest) }
+
+func (d *DB) has(key []byte, seq uint64) (bool, error) {
+	_, found, err := d.find(key, seq)
+	return found, err
+}
+
+// find returns the value of a key. It aliases memory that never changes.
+func (d *DB) find(key []byte, seq uint64) (value []byte, found bool, err error) {
+	g := d.epoch.Enter()
+	defer g.Exit()
+	s := d.state.Load()
+	if s == nil {
+		return nil, false, ErrClosed
+	}
+	c := d.reads.stripe()
+	c.gets.Add(1)
+	return s.get(filter.NewKey(key), d.readSeq(seq), c)
+}
+
+// GetMany returns the values of many keys, as of one moment: values[i] is that
+// of keys[i], nil if there is none, and not nil, though it may be empty, if
+// there is one. The values are the caller's. It stops at the first error.
+func (d *DB) GetMany(keys [][]byte) (values [][]byte, err error) { return d.getMany(keys, latest) }
+
+func (d *DB) getMany(keys [][]byte, seq uint64) ([][]byte, error) {
+	g := d.epoch.Enter()
+	defer g.Exit()
+	s := d.state.Load()
+	if s == nil {
+		return nil, ErrClosed
+	}
+	seq = d.readSeq(seq)
+	c := d.reads.stripe()
+	c.gets.Add(uint64(len(keys)))
+	values := make([][]byte, len(keys))
+	for i, key := range keys {
+		value, found, err := s.get(filter.NewKey(key), seq, c)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			values[i] = append(make([]byte, 0, len(value)), value...)
+		}
+	}
+	return values, nil
+}
+
+// Put sets key to value. A nil o means Sync.
+func (d *DB) Put(key, value []byte, o *WriteOptions) error {
+	b := batchPool.Get().(*Batch)
+	b.Put(key, value)
+	return d.writeOwn(b, o)
+}
+
+// Delete removes key; it is no error if there is none. A nil o means Sync.
+func (d *DB) Delete(key []byte, o *WriteOptions) error {
+	b := batchPool.Get().(*Batch)
+	b.Delete(key)
+	return d.writeOwn(b, o)
+}
+
+var batchPool = sync.Pool{New: func() any { return new(Batch) }}
+
+// maxPooledBatch keeps the memory of single large writes from staying around.
+const maxPooledBatch = 64 << 10
+
+func (d *DB) writeOwn(b *Batch, o *WriteOptions) error {
+	err := d.Write(b, o)
+	if cap(b.data) <= maxPooledBatch {
+		b.Reset()
+		batchPool.Put(b)
+	}
+	return err
+}
+
+// Write applies the operations of a batch as one. A nil o means Sync. The batch
+// is not changed and may be written again. When Write fails with an error of
+// the log, whether the batch is there shows after the next Open.
+func (d *DB) Write(b *Batch, o *WriteOptions) error {
+	switch {
+	case d.opts.ReadOnly:
+		return ErrReadOnly
+	case b.err != nil:
+		return b.err
+	case d.closed.Load():
+		return ErrClosed
+	case b.count == 0:
+		return nil
+	}
+	return d.commit.write(b, o == nil || !o.NoSync)
+}
+
+// Flush writes what is in memory to tables and returns when that is done.
+func (d *DB) Flush() error {
+	if d.opts.ReadOnly {
+		return ErrReadOnly
+	}
+	if err := d.commit.write(nil, false); err != nil {
+		return err
+	}
+	_, err := d.bg.waitFlushed()
+	return err
+}
+
+// Close flushes, waits for work in the background to end, and releases the
+// database. Writes that were not synced are durable after it returns nil.
+// Close iterators first: they may fail with ErrClosed afterwards. Closing again
+// returns ErrClosed.
+func (d *DB) Close() error {
+	if !d.closed.CompareAndSwap(false, true) {
+		return ErrClosed
+	}
+	var err error
+	if !d.opts.ReadOnly {
+		err = d.closeWriting()
+	}
+	d.stateMu.Lock()
+	s := d.state.Swap(nil)
+	d.stateMu.Unlock()
+	d.epoch.Synchronize()
+	d.removeFiles.Store(false)
+	for _, metas := range s.version.Levels {
+		for _, meta := range metas {
+			err = errors.Join(err, meta.Handle.(*table).close())
+		}
+	}
+	return errors.Join(err, d.lock.Close())
+}
+
+// closeWriting flushes and ends all writing. The log is empty afterwards, so
+// nothing on disk depends on where a log ends.
+func (d *DB) closeWriting() error {
+	d.commit.close()
+	err := d.commit.rotate()
+	if err == nil {
+		_, err = d.bg.waitFlushed()
+	}
+	d.stopBackground()
+	d.manifestMu.Lock()
+	defer d.manifestMu.Unlock()
+	return errors.Join(err, d.commit.log.file.Close(), d.manifest.Close())
+}

@@ -1,0 +1,124 @@
+package sift_test
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
+)
+
+func tempDir() string {
+	dir, err := os.MkdirTemp("", "sift")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return dir
+}
+
+func Example() {
+	dir := tempDir()
+	defer os.RemoveAll(dir)
+
+	db, err := sift.Open(dir, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	if err := db.Put([]byte("fruit"), []byte("apple"), sift.Sync); err != nil {
+		log.Fatal(err)
+	}
+	value, err := db.Get([]byte("fruit"))
+	fmt.Printf("%s %v\n", value, err)
+
+	_, err = db.Get([]byte("vegetable"))
+	fmt.Println(errors.Is(err, sift.ErrNotFound))
+	// Output:
+	// apple <nil>
+	// true
+}
+
+func ExampleDB_Write() {
+	dir := tempDir()
+	defer os.RemoveAll(dir)
+	db, err := sift.Open(dir, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	var b sift.Batch
+	b.Put([]byte("from"), []byte("90"))
+	b.Put([]byte("to"), []byte("10"))
+	b.Delete([]byte("pending"))
+	if err := db.Write(&b, sift.Sync); err != nil { // all three or none
+		log.Fatal(err)
+	}
+	ok, err := db.Has([]byte("to"))
+	fmt.Println(ok, err)
+	// Output: true <nil>
+}
+
+func ExampleDB_Scan() {
+	dir := tempDir()
+	defer os.RemoveAll(dir)
+	db, err := sift.Open(dir, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	for _, k := range []string{"user/2", "user/1", "group/1"} {
+		if err := db.Put([]byte(k), []byte("x"), sift.NoSync); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for e, err := range db.Scan(&sift.IterOptions{Prefix: []byte("user/")}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s=%s\n", e.Key, e.Value)
+	}
+	// Output:
+	// user/1=x
+	// user/2=x
+}
+
+func ExampleDB_Snapshot() {
+	dir := tempDir()
+	defer os.RemoveAll(dir)
+	db, err := sift.Open(dir, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	db.Put([]byte("k"), []byte("old"), sift.NoSync)
+	snap := db.Snapshot()
+	defer snap.Close()
+	db.Put([]byte("k"), []byte("new"), sift.NoSync)
+
+	then, _ := snap.Get([]byte("k"))
+	now, _ := db.Get([]byte("k"))
+	fmt.Printf("%s %s\n", then, now)
+	// Output: old new
+}
+
+func ExampleOptions() {
+	dir := tempDir()
+	defer os.RemoveAll(dir)
+	db, err := sift.Open(dir, &sift.Options{
+		Filter:        filter.Bloom(12),                         // 12 bits a key everywhere,
+		LevelFilters:  []filter.Policy{filter.Bloom(8)},         // but 8 in level 0
+		BlockCache:    sift.NewBlockCache(64 << 20),             // may be shared
+		FilterReaders: []filter.Policy{filter.RocksDBBloom(10)}, // read what pebble wrote
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	fmt.Println(db.Metrics().Memory.Filters)
+	// Output: 0
+}

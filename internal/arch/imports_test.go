@@ -1,0 +1,121 @@
+// Package arch holds the rules of the house as tests.
+package arch
+
+import (
+	"os/exec"
+	"path"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/siftdb/sift"
+
+// allowed says which of our packages each package may import. A name that ends
+// in /... stands for the packages below it. What is not listed may import
+// nothing of ours but the public packages and its own internals.
+var allowed = []struct {
+	pkg     string
+	imports []string
+}{
+	{"internal/base", nil},
+	{"internal/epoch", nil},
+	{"internal/vfs", nil},
+	{"filter/internal/...", nil},
+	{"filter", []string{"filter/internal/..."}},
+	{"filter/filtertest", []string{"filter"}},
+	{"filter/pebblefilter", []string{"filter", "filter/internal/..."}},
+	{"filter/pebblefilterv1", []string{"filter", "filter/internal/..."}},
+	{"filter/live/...", []string{"filter", "filter/live/...", "filter/internal/..."}},
+	{"internal/record", []string{"internal/base"}},
+	{"memtable", []string{"internal/base"}},
+	{"sstable", []string{"filter", "internal/base", "internal/epoch"}},
+	{"internal/merge", []string{"internal/base"}},
+	{"internal/manifest", []string{"internal/base", "internal/record", "internal/vfs"}},
+	{"internal/compact", []string{"internal/base", "internal/manifest", "internal/vfs", "sstable"}},
+	{"internal/arch", nil},
+	{"", []string{"filter", "memtable", "sstable", "internal/..."}},
+	{"cmd/...", []string{"", "filter", "sstable", "internal/..."}},
+	{"internal/torture/...", []string{"", "filter", "sstable", "memtable", "internal/..."}},
+}
+
+// onlyIn names modules that only the given packages may import: an embedder's
+// binary must not grow by what it does not use.
+var onlyIn = map[string][]string{
+	"github.com/cockroachdb/pebble":       {"filter/pebblefilter", "filter/pebblefilterv1"},
+	"github.com/alecthomas/kong":          {"cmd/..."},
+	"github.com/schollz/progressbar":      {"cmd/..."},
+	"github.com/redis/go-redis":           {"filter/live/redisfilter"},
+	"golang.org/x/sys":                    {"internal/vfs"},
+	"github.com/golang/snappy":            {"sstable"},
+	"github.com/prometheus/client_golang": {"cmd/..."},
+}
+
+func TestImports(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}}:{{join .Imports ","}}`, module+"/...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		pkg, imports, _ := strings.Cut(strings.TrimSpace(line), ":")
+		pkg = relative(pkg)
+		rule, known := ruleOf(pkg)
+		if !known {
+			t.Errorf("package %s has no rule in this test", pkg)
+			continue
+		}
+		for imp := range strings.SplitSeq(imports, ",") {
+			if imp == module || strings.HasPrefix(imp, module+"/") {
+				if imp := relative(imp); !matchAny(rule, imp) {
+					t.Errorf("%q imports %q, which its rule does not allow", pkg, imp)
+				}
+			}
+			for mod, pkgs := range onlyIn {
+				if (imp == mod || strings.HasPrefix(imp, mod+"/")) && !matchAny(pkgs, pkg) {
+					t.Errorf("%q imports %q, which belongs in %v", pkg, imp, pkgs)
+				}
+			}
+		}
+	}
+}
+
+// TestEmbedderLinksNoPebble follows all imports of the store.
+func TestEmbedderLinksNoPebble(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", module).Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for dep := range strings.Lines(string(out)) {
+		if dep = strings.TrimSpace(dep); strings.Contains(dep, "cockroachdb") || strings.Contains(dep, "redis") {
+			t.Errorf("a program that embeds the store links %s", dep)
+		}
+	}
+}
+
+func relative(pkg string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(pkg, module), "/")
+}
+
+func ruleOf(pkg string) (imports []string, ok bool) {
+	for _, r := range allowed {
+		if match(r.pkg, pkg) {
+			return append(r.imports, path.Join(pkg, "internal")+"/..."), true
+		}
+	}
+	return nil, false
+}
+
+func matchAny(patterns []string, pkg string) bool {
+	for _, p := range patterns {
+		if match(p, pkg) {
+			return true
+		}
+	}
+	return false
+}
+
+func match(pattern, pkg string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return pkg == prefix || strings.HasPrefix(pkg, prefix+"/")
+	}
+	return pattern == pkg
+}

@@ -1,0 +1,166 @@
+package compact
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/sstable"
+)
+
+// Job says what to merge and where to. Flushes and compactions are both jobs.
+type Job struct {
+	// Input gives the entries; Run does not close it.
+	Input base.Iterator
+	// Boundaries are the sequence numbers at which readers may be looking,
+	// ascending, the present one last. Of the versions of a key that lie
+	// between two neighbouring boundaries only the newest can be seen.
+	Boundaries []uint64
+	// NothingBelow reports whether no table outside the job can hold an older
+	// version of the key. It is called with ascending keys. Nil: never.
+	NothingBelow func(userKey []byte) bool
+	// SplitBefore reports whether a new table should begin at the key, for
+	// reasons other than size. It is called once for each ascending key. Nil:
+	// never.
+	SplitBefore func(userKey []byte) bool
+	// TableBytes is the size at which a new table begins; 0: one table.
+	TableBytes int64
+	// Writer configures the tables.
+	Writer *sstable.WriterOptions
+	// Create makes the file of the next table. Files that it made belong to
+	// the caller, whether Run succeeds or not.
+	Create func() (num uint64, f vfs.File, err error)
+}
+
+// Output is a table that a job has written: complete, synced and closed.
+type Output struct {
+	Num  uint64
+	Info sstable.TableInfo
+}
+
+// Stats counts what a job did.
+type Stats struct {
+	EntriesIn, EntriesOut uint64
+	BytesOut              int64
+}
+
+// Run carries out a job. The outputs are durable but for their directory
+// entries (I2). Versions of one user key are never split over two tables.
+func Run(ctx context.Context, job *Job) ([]Output, Stats, error) {
+	r := runner{job: job}
+	err := r.run(ctx)
+	if r.file != nil {
+		if cerr := r.file.Close(); err == nil {
+			err = cerr
+		}
+	}
+	return r.outputs, r.stats, err
+}
+
+type runner struct {
+	job     *Job
+	outputs []Output
+	stats   Stats
+
+	num    uint64
+	file   vfs.File // the table that is being written, or nil
+	buf    *bufio.Writer
+	writer *sstable.Writer
+}
+
+func (r *runner) run(ctx context.Context) error {
+	in := r.job.Input
+	var (
+		key   []byte // the user key of the entry before
+		have  bool
+		band  int  // which boundaries the kept or dropped entry before lay between
+		split bool // a table should begin at the next entry that is kept
+	)
+	for ok := in.First(); ok; ok = in.Next() {
+		if r.stats.EntriesIn%256 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r.stats.EntriesIn++
+		userKey, seq, kind, valid := base.SplitInternalKey(in.Key())
+		if !valid {
+			return fmt.Errorf("%w: entry without a valid internal key", base.ErrCorruption)
+		}
+		sameKey := have && bytes.Equal(userKey, key)
+		// Band i holds what is first visible at boundary i; past the last
+		// boundary lies what nobody can see yet.
+		b, _ := slices.BinarySearch(r.job.Boundaries, seq)
+		shadowed := sameKey && b == band && b < len(r.job.Boundaries)
+		if !sameKey {
+			key, have = append(key[:0], userKey...), true
+			split = r.job.SplitBefore != nil && r.job.SplitBefore(key) || split
+		}
+		band = b
+		if shadowed {
+			continue
+		}
+		if kind == base.KindDelete && b == 0 && r.job.NothingBelow != nil && r.job.NothingBelow(key) {
+			continue
+		}
+		if r.writer != nil && !sameKey && (split || r.job.TableBytes > 0 && r.writer.EstimatedBytes() >= r.job.TableBytes) {
+			if err := r.finish(); err != nil {
+				return err
+			}
+		}
+		split = false
+		if r.writer == nil {
+			if err := r.begin(); err != nil {
+				return err
+			}
+		}
+		if err := r.writer.Add(userKey, seq, kind, in.Value()); err != nil {
+			return err
+		}
+		r.stats.EntriesOut++
+	}
+	if err := in.Err(); err != nil {
+		return err
+	}
+	if r.writer != nil {
+		return r.finish()
+	}
+	return nil
+}
+
+func (r *runner) begin() error {
+	num, f, err := r.job.Create()
+	if err != nil {
+		return err
+	}
+	if r.buf == nil {
+		r.buf = bufio.NewWriterSize(f, 256<<10)
+	} else {
+		r.buf.Reset(f)
+	}
+	r.num, r.file, r.writer = num, f, sstable.NewWriter(r.buf, r.job.Writer)
+	return nil
+}
+
+func (r *runner) finish() error {
+	info, err := r.writer.Finish()
+	if err != nil {
+		return err
+	}
+	if err := r.buf.Flush(); err != nil {
+		return err
+	}
+	if err := r.file.Sync(); err != nil {
+		return err
+	}
+	f := r.file
+	r.file, r.writer = nil, nil
+	if err := f.Close(); err != nil {
+		return err
+	}
+	r.outputs = append(r.outputs, Output{Num: r.num, Info: *info})
+	r.stats.BytesOut += info.Size
+	return nil
+}

@@ -1,0 +1,68 @@
+package epoch
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestReclaim replaces a shared object over and over, marks the old one dead
+// after Synchronize, and fails if a reader ever meets a dead one.
+func TestReclaim(t *testing.T) {
+	type object struct{ dead atomic.Bool }
+	var d Domain
+	var state atomic.Pointer[object]
+	state.Store(new(object))
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				g := d.Enter()
+				o := state.Load()
+				for range 10 {
+					if o.dead.Load() {
+						t.Error("a reader met an object that was reclaimed")
+					}
+				}
+				g.Exit()
+			}
+		})
+	}
+	for range 2000 {
+		old := state.Swap(new(object))
+		d.Synchronize()
+		old.dead.Store(true)
+	}
+	close(stop)
+	wg.Wait()
+}
+
+func TestSynchronizeWaits(t *testing.T) {
+	var d Domain
+	g := d.Enter()
+	done := make(chan struct{})
+	go func() { d.Synchronize(); close(done) }()
+	select {
+	case <-done:
+		t.Fatal("Synchronize returned while a reader was inside")
+	case <-time.After(20 * time.Millisecond):
+	}
+	g.Exit()
+	<-done
+}
+
+func BenchmarkEnterExit(b *testing.B) {
+	var d Domain
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			d.Enter().Exit()
+		}
+	})
+}

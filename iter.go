@@ -1,0 +1,339 @@
+package sift
+
+import (
+	"bytes"
+	"errors"
+	"iter"
+	"os"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/merge"
+	"github.com/siftdb/sift/sstable"
+)
+
+// Iter moves over the keys of the database in bytewise order, as they were when
+// it was made. A new Iter is at no key. Every move reports whether the iterator
+// is at a key afterwards; when it is not, Err tells the end from a failure.
+// After a failure every move returns false until the next First, Last, SeekGE
+// or SeekLT.
+//
+// Key and Value return slices that must not be changed and that are valid until
+// the next move or Close. An Iter is used by one goroutine at a time. Close it:
+// an open Iter keeps the tables that it reads on disk.
+type Iter struct {
+	db      *DB
+	version *manifest.Version // referenced; nil after Close
+	in      base.Iterator
+	seq     uint64
+	lower   []byte
+	upper   []byte
+
+	valid    bool
+	backward bool   // in stands before the current entry, which is in key and value
+	key      []byte // the current key
+	value    []byte // the current value
+	keyBuf   []byte // backs key where in has moved on
+	valueBuf []byte
+	seek     []byte
+	err      error
+}
+
+// NewIter returns an iterator over the present state. o may be nil.
+func (d *DB) NewIter(o *IterOptions) (*Iter, error) { return d.newIter(o, latest) }
+
+func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
+	if o == nil {
+		o = &IterOptions{}
+	}
+	it := &Iter{db: d, lower: bytes.Clone(o.LowerBound), upper: bytes.Clone(o.UpperBound)}
+	if o.Prefix != nil {
+		if bytes.Compare(it.lower, o.Prefix) < 0 {
+			it.lower = bytes.Clone(o.Prefix)
+		}
+		if end := base.PrefixEnd(o.Prefix); end != nil && (it.upper == nil || bytes.Compare(end, it.upper) < 0) {
+			it.upper = end
+		}
+	}
+	g := d.epoch.Enter()
+	s := d.state.Load()
+	if s == nil {
+		g.Exit()
+		return nil, ErrClosed
+	}
+	s.version.Ref()
+	g.Exit()
+	it.version = s.version
+	it.seq = d.readSeq(seq)
+	children, err := s.iterators(o)
+	if err != nil {
+		it.Close()
+		return nil, err
+	}
+	it.in = merge.New(children...)
+	return it, nil
+}
+
+// iterators returns an iterator for each memtable, each table of level 0 and
+// each further level, newest first.
+func (s *readState) iterators(o *IterOptions) ([]base.Iterator, error) {
+	children := make([]base.Iterator, 0, 1+len(s.imms)+len(s.version.Levels[0])+manifest.NumLevels)
+	children = append(children, s.mem.NewIter())
+	for _, m := range s.imms {
+		children = append(children, m.NewIter())
+	}
+	io := &sstable.IterOptions{DontFillCache: o.DontFillCache}
+	tables, err := tableIterators(s.version.Levels[0], io)
+	if err != nil {
+		return nil, errors.Join(err, closeAll(children))
+	}
+	children = append(children, tables...)
+	for level := 1; level < manifest.NumLevels; level++ {
+		if metas := s.version.Levels[level]; len(metas) > 0 {
+			children = append(children, levelIterator(metas, io))
+		}
+	}
+	return children, nil
+}
+
+// First moves to the first key.
+func (it *Iter) First() bool {
+	if it.lower != nil {
+		return it.SeekGE(it.lower)
+	}
+	if !it.ready() {
+		return false
+	}
+	it.in.First()
+	return it.settleForward(nil)
+}
+
+// Last moves to the last key.
+func (it *Iter) Last() bool {
+	if it.upper != nil {
+		return it.SeekLT(it.upper)
+	}
+	if !it.ready() {
+		return false
+	}
+	it.in.Last()
+	return it.settleBackward()
+}
+
+// SeekGE moves to the first key that is not less than key.
+func (it *Iter) SeekGE(key []byte) bool {
+	if !it.ready() {
+		return false
+	}
+	if it.lower != nil && bytes.Compare(key, it.lower) < 0 {
+		key = it.lower
+	}
+	it.seek = base.AppendInternalKey(it.seek[:0], key, it.seq, base.KindSeek)
+	it.in.SeekGE(it.seek)
+	return it.settleForward(nil)
+}
+
+// SeekLT moves to the last key that is less than key.
+func (it *Iter) SeekLT(key []byte) bool {
+	if !it.ready() {
+		return false
+	}
+	if it.upper != nil && bytes.Compare(key, it.upper) > 0 {
+		key = it.upper
+	}
+	// Every entry of the key itself sorts at or after this target.
+	it.seek = base.AppendInternalKey(it.seek[:0], key, base.MaxSequence, base.KindSeek)
+	it.in.SeekLT(it.seek)
+	return it.settleBackward()
+}
+
+// Next moves to the key after the current one. At no key it returns false.
+func (it *Iter) Next() bool {
+	if !it.valid {
+		return false
+	}
+	if it.backward {
+		// in stands before all entries of the current key, or has run off the start.
+		it.keyBuf = append(it.keyBuf[:0], it.key...)
+		it.seek = base.AppendInternalKey(it.seek[:0], it.keyBuf, 0, base.KindDelete)
+		it.valid, it.backward = false, false
+		it.in.SeekGE(it.seek)
+		return it.settleForward(it.keyBuf)
+	}
+	it.keyBuf = append(it.keyBuf[:0], it.key...)
+	it.in.Next()
+	return it.settleForward(it.keyBuf)
+}
+
+// Prev moves to the key before the current one. At no key it returns false.
+func (it *Iter) Prev() bool {
+	if !it.valid {
+		return false
+	}
+	if !it.backward {
+		it.seek = base.AppendInternalKey(it.seek[:0], it.key, base.MaxSequence, base.KindSeek)
+		it.valid = false
+		it.in.SeekLT(it.seek)
+	}
+	return it.settleBackward()
+}
+
+// settleForward moves on from where in stands to the first entry that can be
+// seen and whose key is not skip.
+func (it *Iter) settleForward(skip []byte) bool {
+	it.backward, it.valid = false, false
+	for ; it.in.Valid(); it.in.Next() {
+		ikey := it.in.Key()
+		userKey, t := base.UserKey(ikey), base.KeyTrailer(ikey)
+		if it.upper != nil && bytes.Compare(userKey, it.upper) >= 0 {
+			return false
+		}
+		if t>>8 > it.seq || skip != nil && bytes.Equal(userKey, skip) {
+			continue
+		}
+		if base.Kind(t) == base.KindDelete {
+			it.keyBuf = append(it.keyBuf[:0], userKey...)
+			skip = it.keyBuf
+			continue
+		}
+		it.key, it.value, it.valid = userKey, it.in.Value(), true
+		return true
+	}
+	it.err = it.in.Err()
+	return false
+}
+
+// settleBackward moves back from where in stands to the last key that can be
+// seen, and past its entries, which come oldest first.
+func (it *Iter) settleBackward() bool {
+	it.backward, it.valid = true, false
+	have := false // key and value hold the newest entry so far of a key
+	deleted := false
+	for ; it.in.Valid(); it.in.Prev() {
+		ikey := it.in.Key()
+		userKey, t := base.UserKey(ikey), base.KeyTrailer(ikey)
+		if have && !bytes.Equal(userKey, it.keyBuf) {
+			if !deleted {
+				break
+			}
+			have = false
+		}
+		if it.lower != nil && bytes.Compare(userKey, it.lower) < 0 {
+			break
+		}
+		if t>>8 > it.seq {
+			continue
+		}
+		if !have {
+			it.keyBuf = append(it.keyBuf[:0], userKey...)
+			have = true
+		}
+		if deleted = base.Kind(t) == base.KindDelete; !deleted {
+			it.valueBuf = append(it.valueBuf[:0], it.in.Value()...)
+		}
+	}
+	if it.err = it.in.Err(); it.err != nil || !have || deleted {
+		return false
+	}
+	it.key, it.value, it.valid = it.keyBuf, it.valueBuf, true
+	return true
+}
+
+func (it *Iter) ready() bool {
+	it.valid = false
+	if it.version == nil {
+		it.err = ErrClosed
+		return false
+	}
+	it.err = nil
+	return true
+}
+
+// Valid reports whether the iterator is at a key.
+func (it *Iter) Valid() bool { return it.valid }
+
+// Key returns the current key, or nil.
+func (it *Iter) Key() []byte {
+	if !it.valid {
+		return nil
+	}
+	return it.key
+}
+
+// Value returns the value of the current key, or nil.
+func (it *Iter) Value() []byte {
+	if !it.valid {
+		return nil
+	}
+	return it.value
+}
+
+// Err returns the error that stopped the last move, or nil.
+func (it *Iter) Err() error {
+	if it.err != nil && errors.Is(it.err, os.ErrClosed) && it.db.state.Load() == nil {
+		return ErrClosed
+	}
+	return it.err
+}
+
+// Close releases the iterator and returns Err. Closing again does nothing.
+func (it *Iter) Close() error {
+	if it.version == nil {
+		return nil
+	}
+	it.valid = false
+	err := it.Err()
+	if it.in != nil {
+		if cerr := it.in.Close(); err == nil {
+			err = cerr
+		}
+	}
+	it.db.releaseVersion(it.version)
+	it.version = nil
+	return err
+}
+
+// Entry is a key and its value.
+type Entry struct{ Key, Value []byte }
+
+// Scan returns the entries within the bounds of o for use with range. An error
+// comes as the second value of the last pair, with a zero Entry, so a loop that
+// looks at it cannot miss one:
+//
+//	for e, err := range db.Scan(&sift.IterOptions{Prefix: prefix}) {
+//		if err != nil {
+//			return err
+//		}
+//		use(e.Key, e.Value)
+//	}
+//
+// The slices of an Entry are valid until the next turn of the loop. Each range
+// over the result makes an iterator of its own and closes it.
+func (d *DB) Scan(o *IterOptions) iter.Seq2[Entry, error] {
+	return scan(func() (*Iter, error) { return d.NewIter(o) })
+}
+
+// Scan is DB.Scan on the snapshot.
+func (s *Snapshot) Scan(o *IterOptions) iter.Seq2[Entry, error] {
+	return scan(func() (*Iter, error) { return s.NewIter(o) })
+}
+
+func scan(open func() (*Iter, error)) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		it, err := open()
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		for ok := it.First(); ok; ok = it.Next() {
+			if !yield(Entry{it.key, it.value}, nil) {
+				// The loop was left: it has seen no error, as there was none.
+				it.Close()
+				return
+			}
+		}
+		if err := it.Close(); err != nil {
+			yield(Entry{}, err)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package sift
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+)
+
+// Metrics says what the database holds and what it has done since Open. All
+// sizes are in bytes.
+type Metrics struct {
+	Levels [manifest.NumLevels]LevelMetrics
+
+	// Gets counts lookups by Get, Has, View and GetMany, each key once.
+	Gets uint64
+	// BlockReads counts reads of data blocks that the block cache did not
+	// answer, BlockReadBytes their bytes as stored. CacheHits counts those that
+	// it did.
+	BlockReads, BlockReadBytes, CacheHits uint64
+
+	// Memory is what the database holds in memory.
+	Memory MemoryMetrics
+
+	// LogBytes were written by the caller's writes to the log, FlushBytes by
+	// flushes, CompactWriteBytes by compactions.
+	LogBytes, FlushBytes, CompactWriteBytes uint64
+	// CompactReadBytes were read by compactions.
+	CompactReadBytes uint64
+	// Flushes, Compactions and Moves count what was done in the background; a
+	// move hands a table to the next level as it is.
+	Flushes, Compactions, Moves uint64
+	// Slowdowns counts delays of writes while compactions were behind, Stalls
+	// the times when they had to wait; the times are the sums.
+	Slowdowns, Stalls       uint64
+	SlowdownTime, StallTime time.Duration
+	// Snapshots is the number of open snapshots.
+	Snapshots int
+	// LastSequence is the number of the last write.
+	LastSequence uint64
+	// Recovery says what Open found in the logs and dropped.
+	Recovery Recovery
+}
+
+// LevelMetrics describes one level.
+type LevelMetrics struct {
+	Tables int
+	Bytes  uint64
+	Filter FilterMetrics
+}
+
+// FilterMetrics counts what the filters of a level did for lookups.
+type FilterMetrics struct {
+	// Tables is the number of tables with a filter in use, Damaged of those
+	// whose filter is damaged or of an unknown kind and so not used.
+	Tables, Damaged int
+	// Bytes is the memory that the filters take.
+	Bytes uint64
+	// Asked counts the lookups that asked a filter: Useful of them were
+	// answered no, TruePositive maybe with the key in the table, and
+	// FalsePositive maybe without. Unfiltered counts lookups in tables that
+	// have no filter in use.
+	Asked, Useful, TruePositive, FalsePositive, Unfiltered uint64
+	// ExpectedFPR is the false positive rate that the filters were built for,
+	// weighted by the tables' sizes; NaN without filters.
+	ExpectedFPR float64
+}
+
+// ObservedFPR is the share of the asked-for keys that were absent and got a
+// maybe; NaN if none was absent.
+func (f FilterMetrics) ObservedFPR() float64 {
+	return float64(f.FalsePositive) / float64(f.FalsePositive+f.Useful)
+}
+
+// MemoryMetrics adds up memory in bytes.
+type MemoryMetrics struct {
+	Memtables  uint64 // arenas, full size
+	Filters    uint64
+	Indexes    uint64 // decoded table indexes
+	BlockCache uint64 // blocks in the cache, those of other databases included if it is shared
+}
+
+// Total is the sum.
+func (m MemoryMetrics) Total() uint64 { return m.Memtables + m.Filters + m.Indexes + m.BlockCache }
+
+// Recovery says what Open found in the logs.
+type Recovery struct {
+	// Logs is the number of logs, Batches that of the batches in them.
+	Logs, Batches int
+	// Torn lists the ends of logs that were cut off: what a crash leaves of
+	// writes that it interrupted. Each is a *CorruptionError with the file and
+	// the offset.
+	Torn []error
+}
+
+// stats counts the writing half and the background work.
+type stats struct {
+	logBytes, flushBytes, compactReadBytes, compactWriteBytes atomic.Uint64
+	flushes, compactions, moves                               atomic.Uint64
+	slowdowns, stalls                                         atomic.Uint64
+	slowdownTime, stallTime                                   atomic.Int64
+	drainRate                                                 atomic.Int64 // bytes of level 0 compacted per second, lately
+}
+
+func (s *stats) slowed(t time.Duration)  { s.slowdowns.Add(1); s.slowdownTime.Add(int64(t)) }
+func (s *stats) stalled(t time.Duration) { s.stalls.Add(1); s.stallTime.Add(int64(t)) }
+
+// drained notes how fast level 0 was compacted.
+func (s *stats) drained(bytes uint64, took time.Duration) {
+	rate := int64(float64(bytes) / max(took.Seconds(), 1e-3))
+	if old := s.drainRate.Load(); old != 0 {
+		rate = (3*old + rate) / 4
+	}
+	s.drainRate.Store(rate)
+}
+
+// Metrics returns the present figures; the zero Metrics of a closed database.
+func (d *DB) Metrics() Metrics {
+	var m Metrics
+	g := d.epoch.Enter()
+	defer g.Exit()
+	s := d.state.Load()
+	if s == nil {
+		return m
+	}
+	counts := d.reads.sum()
+	for level, metas := range s.version.Levels {
+		l := &m.Levels[level]
+		l.fill(metas, &m)
+		f := &l.Filter
+		f.Asked = counts.asked[level]
+		f.TruePositive, f.FalsePositive = counts.truePositive[level], counts.falsePositive[level]
+		f.Unfiltered = counts.unfiltered[level]
+		// The counters are read one after another while lookups go on.
+		if hits := f.TruePositive + f.FalsePositive; hits < f.Asked {
+			f.Useful = f.Asked - hits
+		}
+	}
+	m.Gets = counts.gets
+	m.Memory.Memtables = uint64(s.mem.Capacity())
+	for _, mem := range s.imms {
+		m.Memory.Memtables += uint64(mem.Capacity())
+	}
+	if c := d.opts.BlockCache; c != nil {
+		m.Memory.BlockCache = uint64(c.Bytes())
+	}
+	io := d.blockIO.Load()
+	m.BlockReads += io.Reads
+	m.BlockReadBytes += io.Bytes
+	m.CacheHits += io.Hits
+	m.LogBytes = d.stats.logBytes.Load()
+	m.FlushBytes = d.stats.flushBytes.Load()
+	m.CompactReadBytes, m.CompactWriteBytes = d.stats.compactReadBytes.Load(), d.stats.compactWriteBytes.Load()
+	m.Flushes, m.Compactions, m.Moves = d.stats.flushes.Load(), d.stats.compactions.Load(), d.stats.moves.Load()
+	m.Slowdowns, m.Stalls = d.stats.slowdowns.Load(), d.stats.stalls.Load()
+	m.SlowdownTime, m.StallTime = time.Duration(d.stats.slowdownTime.Load()), time.Duration(d.stats.stallTime.Load())
+	m.Snapshots = d.snapshots.len()
+	m.LastSequence = d.visible.Load()
+	m.Recovery = d.recovery
+	return m
+}
+
+// fill sums up the tables of a level.
+func (l *LevelMetrics) fill(metas []*manifest.TableMeta, m *Metrics) {
+	var weighted, weight float64
+	for _, meta := range metas {
+		l.Tables++
+		l.Bytes += meta.Size
+		t := meta.Handle.(*table)
+		if t.reader == nil {
+			continue
+		}
+		m.Memory.Indexes += uint64(t.reader.IndexBytes())
+		f := t.reader.Filter()
+		if f == nil {
+			if t.filterDamaged() {
+				l.Filter.Damaged++
+			}
+			continue
+		}
+		l.Filter.Tables++
+		l.Filter.Bytes += uint64(f.SizeBytes())
+		weighted += f.FPR() * float64(meta.Size)
+		weight += float64(meta.Size)
+	}
+	m.Memory.Filters += l.Filter.Bytes
+	l.Filter.ExpectedFPR = math.NaN()
+	if weight > 0 {
+		l.Filter.ExpectedFPR = weighted / weight
+	}
+}
+
+// TableMetrics describes one table.
+type TableMetrics struct {
+	Level int
+	Num   uint64 // file number
+	Path  string
+	Size  uint64 // of the file, in bytes
+	// Smallest and Largest are the first and the last user key. They must not
+	// be changed.
+	Smallest, Largest []byte
+	// Entries, Keys and Deletions count all entries, different keys, and
+	// entries that delete; 0 if the table does not say, as those of LevelDB.
+	Entries, Keys, Deletions uint64
+	// FilterPolicy is the policy that built the filter in use, "none" if there
+	// is none, "unknown" if the table does not say.
+	FilterPolicy string
+	FilterBytes  int     // the memory that the filter takes
+	ExpectedFPR  float64 // of the filter; 1 without one
+	FilterErr    error   // why the table's filter is not used; nil if it has none
+	Err          error   // why the table cannot be read
+}
+
+// Tables describes all tables, by level and in the order of the level; nil for
+// a closed database.
+func (d *DB) Tables() []TableMetrics {
+	g := d.epoch.Enter()
+	defer g.Exit()
+	s := d.state.Load()
+	if s == nil {
+		return nil
+	}
+	var list []TableMetrics
+	for level, metas := range s.version.Levels {
+		for _, meta := range metas {
+			t := meta.Handle.(*table)
+			m := TableMetrics{
+				Level: level, Num: meta.Num, Path: t.path, Size: meta.Size,
+				Smallest: base.UserKey(meta.Smallest), Largest: base.UserKey(meta.Largest),
+				FilterPolicy: t.filterPolicy(), ExpectedFPR: 1, Err: t.err,
+			}
+			if t.reader != nil {
+				if p := t.reader.Properties(); p != nil {
+					m.Entries, m.Keys, m.Deletions = p.NumEntries, p.NumKeys, p.NumDeletions
+				}
+				if f := t.reader.Filter(); f != nil {
+					m.FilterBytes, m.ExpectedFPR = f.SizeBytes(), f.FPR()
+				}
+				_, m.FilterErr = t.reader.FilterStatus()
+			}
+			list = append(list, m)
+		}
+	}
+	return list
+}

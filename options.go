@@ -1,0 +1,172 @@
+package sift
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/sstable"
+)
+
+// Options configure Open. A nil *Options and zero fields mean the defaults,
+// which are safe; Open copies what it is given.
+type Options struct {
+	// Behaviour.
+
+	// ReadOnly opens without changing anything on disk. Several processes may
+	// have one database open read-only; none may while another writes.
+	ReadOnly bool
+	// ErrorIfExists makes Open fail with ErrExists where there is a database.
+	ErrorIfExists bool
+	// ErrorIfMissing makes Open fail with ErrNotExist where there is none.
+	// Otherwise Open creates one.
+	ErrorIfMissing bool
+	// Logger is told of recoveries, flushes, compactions, stalls and damage.
+	// Default: silent.
+	Logger *slog.Logger
+	// Filter builds the filter of every table. Default: filter.Default.
+	// filter.None writes none.
+	Filter filter.Policy
+	// LevelFilters overrides Filter: entry i is for tables written to level i.
+	// Nil entries, and levels past the end, take Filter. At most 7 entries.
+	LevelFilters []filter.Policy
+	// FilterReaders opens filters of families that are neither sift's own nor
+	// named above, such as those of tables that another policy has written.
+	FilterReaders []filter.Policy
+
+	// Performance. Sizes are in bytes.
+
+	// BlockCache holds uncompressed data blocks. It may be shared between
+	// databases. Default: a cache of CacheBytes for this database alone.
+	BlockCache *BlockCache
+	// CacheBytes is the size of the block cache if BlockCache is nil.
+	// Default: 8 MiB. Negative: no cache.
+	CacheBytes int64
+	// MemtableBytes is how much is collected in memory before it is flushed to
+	// a table. While one memtable flushes, another fills. Default: 16 MiB.
+	MemtableBytes int
+	// TableBytes is the size at which a compaction begins a new table.
+	// Default: 8 MiB.
+	TableBytes int
+	// BlockBytes is the size of a data block before compression. Default: 4 KiB.
+	BlockBytes int
+	// LevelBaseBytes is the size of level 1; each level below may be
+	// LevelMultiplier times as large as the one above. Defaults: 64 MiB, 10.
+	LevelBaseBytes  int64
+	LevelMultiplier int
+	// L0Tables is the number of tables in level 0 at which a compaction
+	// begins. Writes slow down from twice that number on, and wait at three
+	// times. Default: 4.
+	L0Tables int
+	// DisableCompression stores data blocks as they are. Default: snappy.
+	DisableCompression bool
+	// DisableAutoCompaction leaves compaction to calls of Compact; writes are
+	// not slowed by the number of tables then.
+	DisableAutoCompaction bool
+
+	fs vfs.FS // the file system; tests replace it
+}
+
+// BlockCache is a cache of data blocks, bounded by bytes, that databases can share.
+type BlockCache = sstable.BlockCache
+
+// NewBlockCache returns a cache that holds up to the given number of bytes.
+func NewBlockCache(bytes int64) *BlockCache { return sstable.NewBlockCache(bytes) }
+
+// WriteOptions choose how durable a write is when it returns. A nil
+// *WriteOptions means Sync.
+type WriteOptions struct {
+	// NoSync returns once the write has been handed to the operating system: it
+	// survives a crash of the program, but the last writes before a power cut
+	// may be lost. What is lost is always the end: if a write is there after a
+	// crash, so are all before it.
+	NoSync bool
+}
+
+// The two choices for a write.
+var (
+	Sync   = &WriteOptions{}
+	NoSync = &WriteOptions{NoSync: true}
+)
+
+// IterOptions bound an iterator. A nil *IterOptions means all keys.
+type IterOptions struct {
+	// LowerBound is the smallest key that the iterator stops at; nil: no bound.
+	LowerBound []byte
+	// UpperBound is the first key that is too large; nil: no bound.
+	UpperBound []byte
+	// Prefix keeps the iterator to keys that begin with it. It may be combined
+	// with bounds.
+	Prefix []byte
+	// DontFillCache leaves the block cache as it is, for large scans.
+	DontFillCache bool
+}
+
+// resolve returns a copy in which every field is set, or an error that names
+// the field that is wrong.
+func (o *Options) resolve() (Options, error) {
+	var r Options
+	if o != nil {
+		r = *o
+	}
+	if r.Logger == nil {
+		r.Logger = slog.New(slog.DiscardHandler)
+	}
+	if r.Filter == nil {
+		r.Filter = filter.Default
+	}
+	if len(r.LevelFilters) > manifest.NumLevels {
+		return r, fmt.Errorf("sift: Options.LevelFilters has %d entries, and there are %d levels", len(r.LevelFilters), manifest.NumLevels)
+	}
+	r.LevelFilters = append([]filter.Policy(nil), r.LevelFilters...)
+	for len(r.LevelFilters) < manifest.NumLevels {
+		r.LevelFilters = append(r.LevelFilters, nil)
+	}
+	for i, p := range r.LevelFilters {
+		if p == nil {
+			r.LevelFilters[i] = r.Filter
+		}
+	}
+	r.FilterReaders = append(append([]filter.Policy(nil), r.LevelFilters...), r.FilterReaders...)
+	if r.CacheBytes == 0 {
+		r.CacheBytes = 8 << 20
+	}
+	if r.BlockCache == nil && r.CacheBytes > 0 {
+		r.BlockCache = NewBlockCache(r.CacheBytes)
+	}
+	for _, f := range []struct {
+		name     string
+		value    *int
+		def, min int
+		max      int
+	}{
+		{"MemtableBytes", &r.MemtableBytes, 16 << 20, 1 << 10, 1 << 30},
+		{"TableBytes", &r.TableBytes, 8 << 20, 1 << 10, 1 << 30},
+		{"BlockBytes", &r.BlockBytes, 4 << 10, 64, 4 << 20},
+		{"LevelMultiplier", &r.LevelMultiplier, 10, 2, 1000},
+		{"L0Tables", &r.L0Tables, 4, 1, 1000},
+	} {
+		if *f.value == 0 {
+			*f.value = f.def
+		}
+		if *f.value < f.min || *f.value > f.max {
+			return r, fmt.Errorf("sift: Options.%s is %d, and must be from %d to %d", f.name, *f.value, f.min, f.max)
+		}
+	}
+	if r.LevelBaseBytes == 0 {
+		r.LevelBaseBytes = 64 << 20
+	}
+	if r.LevelBaseBytes < 1<<10 {
+		return r, fmt.Errorf("sift: Options.LevelBaseBytes is %d, and must be at least 1024", r.LevelBaseBytes)
+	}
+	if r.ReadOnly && r.ErrorIfExists {
+		return r, errors.New("sift: Options.ReadOnly and ErrorIfExists exclude each other")
+	}
+	if r.fs == nil {
+		r.fs = vfs.OS
+	}
+	return r, nil
+}

@@ -1,0 +1,214 @@
+package sift
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// Open opens the database in a directory, and creates it if it is missing. o
+// may be nil.
+//
+// What was acknowledged with Sync before a crash is there, and of the rest a
+// beginning. Damage that Open meets gives an error that matches ErrCorruption;
+// Repair may help then. A table that is damaged inside does not keep Open from
+// succeeding: reads that need it fail.
+func Open(dir string, o *Options) (*DB, error) {
+	opts, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	d := newDB(dir, opts)
+	if err := d.open(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// newDB returns a database that nothing has been read of.
+func newDB(dir string, opts Options) *DB {
+	d := &DB{dir: dir, opts: opts, fs: opts.fs}
+	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts}
+	d.commit.db = d
+	d.bg.changed.L = &d.bg.mu
+	return d
+}
+
+func (d *DB) open() (err error) {
+	if d.opts.ReadOnly || d.opts.ErrorIfMissing {
+		if _, err := d.fs.List(d.dir); err != nil {
+			return fmt.Errorf("%w: %w", ErrNotExist, err)
+		}
+	} else if err := d.fs.MkdirAll(d.dir); err != nil {
+		return err
+	}
+	d.lock, err = lockDir(d.fs, d.dir, !d.opts.ReadOnly)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.lock.Close())
+		}
+	}()
+	state, err := manifest.Load(d.fs, d.dir)
+	switch {
+	case errors.Is(err, manifest.ErrNoDatabase):
+		if d.opts.ReadOnly || d.opts.ErrorIfMissing {
+			return fmt.Errorf("%w: %s", ErrNotExist, d.dir)
+		}
+		state = manifest.NewState()
+	case err != nil:
+		return err
+	case d.opts.ErrorIfExists:
+		return fmt.Errorf("%w: %s", ErrExists, d.dir)
+	}
+	return d.recover(state)
+}
+
+func lockDir(fs vfs.FS, dir string, exclusive bool) (io.Closer, error) {
+	lock, err := fs.Lock(filepath.Join(dir, manifest.MakeName(manifest.KindLock, 0)), exclusive)
+	if locked := (*vfs.LockedError)(nil); errors.As(err, &locked) {
+		return nil, fmt.Errorf("%w: %w", ErrLocked, err)
+	}
+	return lock, err
+}
+
+// recover brings the database to life from what the MANIFEST and the logs say.
+func (d *DB) recover(state *manifest.State) (err error) {
+	version := state.Version
+	version.Ref()
+	if err := d.openTables(version); err != nil {
+		return err
+	}
+	r := recovery{db: d, version: version, manifestSeq: state.LastSeq, lastSeq: maxSequence(state.LastSeq, version)}
+	defer func() {
+		if err != nil {
+			r.abandon()
+		}
+	}()
+	logs, err := d.findLogs(state)
+	if err != nil {
+		return err
+	}
+	d.nextFile.Store(state.NextFile)
+	d.reserveFileNumbers()
+	d.pointers, d.manifestPointers = state.Pointers, state.Pointers
+	for _, num := range logs {
+		if err := r.replay(num); err != nil {
+			return err
+		}
+	}
+	d.recovery = r.report
+	if d.opts.ReadOnly {
+		r.publishReadOnly()
+		return nil
+	}
+	return r.publish()
+}
+
+// openTables opens all tables of a version, several at a time.
+func (d *DB) openTables(version *manifest.Version) error {
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		errs  error
+		slots = make(chan struct{}, 8)
+	)
+	for _, metas := range version.Levels {
+		for _, meta := range metas {
+			slots <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				t, err := d.opener.open(meta)
+				if err != nil {
+					t = &table{err: err}
+					mu.Lock()
+					errs = errors.Join(errs, err)
+					mu.Unlock()
+				} else if t.err != nil {
+					d.opts.Logger.Error("a table cannot be read", "path", t.path, "err", t.err)
+				} else if t.filterDamaged() {
+					_, reason := t.reader.FilterStatus()
+					d.opts.Logger.Warn("a filter cannot be used", "path", t.path, "err", reason)
+				}
+				meta.Handle = t
+			})
+		}
+	}
+	wg.Wait()
+	if errs != nil {
+		closeTables(version)
+	}
+	return errs
+}
+
+func closeTables(version *manifest.Version) {
+	for _, metas := range version.Levels {
+		for _, meta := range metas {
+			if t, ok := meta.Handle.(*table); ok {
+				t.close()
+			}
+		}
+	}
+}
+
+// findLogs returns the numbers of the logs to replay, ascending.
+func (d *DB) findLogs(state *manifest.State) ([]uint64, error) {
+	names, err := d.fs.List(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	var logs []uint64
+	for _, name := range names {
+		kind, num, ok := manifest.ParseName(name)
+		if ok && kind == manifest.KindLog && (num >= state.LogNumber || num == state.PrevLogNum && num != 0) {
+			logs = append(logs, num)
+		}
+	}
+	slices.Sort(logs)
+	// The log that the MANIFEST names is made before it is named and removed
+	// after another is: without it, writes are missing.
+	if state.LogNumber != 0 && !slices.Contains(logs, state.LogNumber) {
+		path := filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, state.LogNumber))
+		return nil, &CorruptionError{Path: path, Offset: -1, What: "log", Err: errors.New("named by the MANIFEST, but missing")}
+	}
+	return logs, nil
+}
+
+// reserveFileNumbers makes sure that no file in the directory, whatever wrote
+// it, has a number that is still to be given out.
+func (d *DB) reserveFileNumbers() {
+	names, err := d.fs.List(d.dir)
+	if err != nil {
+		return // creating a file will report it
+	}
+	for _, name := range names {
+		if _, num, ok := manifest.ParseName(name); ok && num >= d.nextFile.Load() && num < 1<<62 {
+			d.nextFile.Store(num + 1)
+		}
+	}
+}
+
+// maxSequence returns the largest sequence number that the MANIFEST or a table
+// is known to hold.
+func maxSequence(seq uint64, version *manifest.Version) uint64 {
+	for _, metas := range version.Levels {
+		for _, meta := range metas {
+			seq = max(seq, base.KeyTrailer(meta.Smallest)>>8, base.KeyTrailer(meta.Largest)>>8)
+			if t := meta.Handle.(*table); t.reader != nil {
+				if p := t.reader.Properties(); p != nil {
+					seq = max(seq, p.MaxSeq)
+				}
+			}
+		}
+	}
+	return seq
+}

@@ -1,0 +1,349 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/compact"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/merge"
+	"github.com/siftdb/sift/internal/record"
+	"github.com/siftdb/sift/memtable"
+	"github.com/siftdb/sift/sstable"
+)
+
+// RepairReport says what Repair found.
+type RepairReport struct {
+	// Tables and Logs is what was read, in part or in whole.
+	Tables, Logs int
+	// FromManifest tells that the MANIFEST was whole and said what to read.
+	// Without it all tables and logs are read, also those that were obsolete
+	// and not yet removed; keys whose deletion had been compacted away may be
+	// back then.
+	FromManifest bool
+	// Entries is the number of keys that the repaired database holds.
+	Entries uint64
+	// Dropped lists what could not be read, each with its file.
+	Dropped []error
+}
+
+// lostDir is where Repair puts the files that it has read.
+const lostDir = "lost"
+
+// Repair rebuilds a database from what its tables and logs still say. It writes
+// new tables and a new MANIFEST, and moves the files that it read into the
+// directory "lost" below dir, so nothing is destroyed; dir needs room for both.
+// o is as for Open. An error means that there is no repaired database, and that
+// the old files are where they were.
+func Repair(dir string, o *Options) (report RepairReport, err error) {
+	opts, err := o.resolve()
+	if err != nil {
+		return report, err
+	}
+	if opts.ReadOnly {
+		return report, ErrReadOnly
+	}
+	d := newDB(dir, opts)
+	if _, err := d.fs.List(dir); err != nil {
+		return report, fmt.Errorf("%w: %w", ErrNotExist, err)
+	}
+	lock, err := lockDir(d.fs, dir, true)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	r := repairer{db: d, report: &report}
+	defer r.close()
+	if err := r.find(); err != nil {
+		return report, err
+	}
+	err = r.run()
+	return report, err
+}
+
+// repairer gathers iterators over all that can be read.
+type repairer struct {
+	db      *DB
+	report  *RepairReport
+	old     []string // base names of the files that a repaired database replaces
+	tables  []string // base names of those that are read
+	logs    []string
+	inputs  []base.Iterator
+	growing *memtable.Memtable // the last of those among inputs
+	open    []io.Closer
+	lastSeq uint64
+	bytes   int64
+}
+
+func (r *repairer) drop(err error) {
+	r.report.Dropped = append(r.report.Dropped, err)
+	r.db.opts.Logger.Warn("repair: dropped", "err", err)
+}
+
+func (r *repairer) close() {
+	for _, c := range r.open {
+		c.Close()
+	}
+}
+
+// find lists the files to read and to replace.
+func (r *repairer) find() error {
+	names, err := r.db.fs.List(r.db.dir)
+	if err != nil {
+		return err
+	}
+	present := map[string]bool{}
+	for _, name := range names {
+		kind, num, ok := manifest.ParseName(name)
+		if !ok {
+			continue
+		}
+		present[name] = true
+		r.db.nextFile.Store(max(r.db.nextFile.Load(), num+1))
+		switch kind {
+		case manifest.KindTable, manifest.KindTableSST:
+			r.tables = append(r.tables, name)
+			r.old = append(r.old, name)
+		case manifest.KindLog:
+			r.logs = append(r.logs, name)
+			r.old = append(r.old, name)
+		case manifest.KindManifest, manifest.KindTemp:
+			r.old = append(r.old, name)
+		}
+	}
+	if len(r.old) == 0 {
+		return fmt.Errorf("%w: %s", ErrNotExist, r.db.dir)
+	}
+	r.trustManifest(present)
+	return nil
+}
+
+// trustManifest narrows what is read to what the MANIFEST names, if all that it
+// names is there.
+func (r *repairer) trustManifest(present map[string]bool) {
+	state, err := manifest.Load(r.db.fs, r.db.dir)
+	if err != nil {
+		r.drop(err)
+		return
+	}
+	r.lastSeq = state.LastSeq
+	var tables []string
+	for _, metas := range state.Version.Levels {
+		for _, meta := range metas {
+			path, _, err := r.db.opener.find(meta)
+			if err != nil {
+				r.drop(err)
+				return
+			}
+			tables = append(tables, filepath.Base(path))
+		}
+	}
+	if log := manifest.MakeName(manifest.KindLog, state.LogNumber); state.LogNumber != 0 && !present[log] {
+		r.drop(&CorruptionError{Path: filepath.Join(r.db.dir, log), Offset: -1, What: "log", Err: errors.New("named by the MANIFEST, but missing")})
+		return
+	}
+	r.tables = tables
+	r.logs = slices.DeleteFunc(r.logs, func(name string) bool {
+		_, num, _ := manifest.ParseName(name)
+		return num < state.LogNumber && num != state.PrevLogNum
+	})
+	r.report.FromManifest = true
+}
+
+func (r *repairer) run() error {
+	d := r.db
+	for _, name := range r.logs {
+		if err := r.readLog(name); err != nil {
+			return err
+		}
+	}
+	for _, name := range r.tables {
+		if err := r.readTable(name); err != nil {
+			return err
+		}
+	}
+	level := r.level()
+	outputs, stats, err := d.runJob(context.Background(), &compact.Job{
+		Input:        seqTracker{merge.New(r.inputs...), &r.lastSeq},
+		Boundaries:   []uint64{base.MaxSequence},
+		NothingBelow: func([]byte) bool { return true },
+		TableBytes:   int64(d.opts.TableBytes),
+		Writer:       d.tableOptions(level),
+	})
+	if err != nil {
+		return err
+	}
+	r.report.Entries = stats.EntriesOut
+	edit := &manifest.Edit{}
+	for _, meta := range outputs {
+		edit.Added = append(edit.Added, manifest.AddedTable{Level: level, Table: meta})
+		r.open = append(r.open, closerFunc(meta.Handle.(*table).close))
+	}
+	version, err := (*manifest.Version)(nil).Apply(edit)
+	if err != nil {
+		return err
+	}
+	d.flushedSeq = r.lastSeq
+	log, err := d.createLog(r.lastSeq + 1)
+	if err != nil {
+		return err
+	}
+	r.open = append(r.open, log.file)
+	d.logNumber = log.num
+	if err := d.newManifest(version); err != nil {
+		return err
+	}
+	if err := d.manifest.Close(); err != nil {
+		return err
+	}
+	return r.moveOld()
+}
+
+type closerFunc func() error
+
+func (f closerFunc) Close() error { return f() }
+
+// level is the one whose size fits what there is: everything goes there.
+func (r *repairer) level() int {
+	level, capacity := 1, r.db.opts.LevelBaseBytes
+	for level < manifest.NumLevels-1 && r.bytes > capacity {
+		level++
+		capacity *= int64(r.db.opts.LevelMultiplier)
+	}
+	return level
+}
+
+// readLog takes in all batches of a log that are whole.
+func (r *repairer) readLog(name string) error {
+	path := filepath.Join(r.db.dir, name)
+	size, err := r.db.fs.Size(path)
+	if err != nil {
+		return err
+	}
+	f, err := r.db.fs.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r.report.Logs++
+	r.bytes += size
+	in := record.NewReader(f, size, path)
+	for {
+		payload, offset, err := in.Next()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return err
+		}
+		r.takeBatch(path, payload, offset)
+	}
+	if tail := in.Tail(); tail.Kind != record.Clean {
+		r.drop(tail.Err)
+		return in.Salvage(func(payload []byte, offset int64) bool {
+			r.takeBatch(path, payload, offset)
+			return true
+		})
+	}
+	return nil
+}
+
+// takeBatch makes a memtable of a batch.
+func (r *repairer) takeBatch(path string, payload []byte, offset int64) {
+	room := 0
+	first, count, err := decodeBatch(payload, func(_ uint64, _ base.Kind, key, value []byte) error {
+		room += memtable.EntrySize(len(key), len(value))
+		return nil
+	})
+	if err != nil {
+		r.drop(&CorruptionError{Path: path, Offset: offset, What: "log record", Err: err})
+		return
+	}
+	if count == 0 {
+		return
+	}
+	r.lastSeq = max(r.lastSeq, first+uint64(count)-1)
+	mem := r.memtable(room)
+	decodeBatch(payload, func(seq uint64, kind base.Kind, key, value []byte) error {
+		return mem.Add(filter.Hash(key), seq, kind, key, value)
+	})
+}
+
+// memtable returns one with the given room, set aside.
+func (r *repairer) memtable(room int) *memtable.Memtable {
+	if r.growing == nil || !r.growing.Reserve(room) {
+		r.growing = memtable.New(max(room, r.db.opts.MemtableBytes))
+		r.growing.Reserve(room)
+		r.inputs = append(r.inputs, r.growing.NewIter())
+	}
+	return r.growing
+}
+
+// readTable takes in all entries of a table that can be read.
+func (r *repairer) readTable(name string) error {
+	path := filepath.Join(r.db.dir, name)
+	size, err := r.db.fs.Size(path)
+	if err != nil {
+		return err
+	}
+	f, err := r.db.fs.Open(path)
+	if err != nil {
+		return err
+	}
+	r.open = append(r.open, f)
+	reader, err := sstable.NewReader(f, size, &sstable.ReaderOptions{Path: path, IgnoreFilter: true})
+	if err != nil {
+		if errors.Is(err, ErrCorruption) || errors.Is(err, ErrUnsupported) {
+			r.drop(err)
+			return nil
+		}
+		return err
+	}
+	r.report.Tables++
+	r.bytes += size
+	r.inputs = append(r.inputs, reader.NewIter(&sstable.IterOptions{DontFillCache: true, Readahead: true, SkipDamaged: r.drop}))
+	return nil
+}
+
+// seqTracker notes the largest sequence number that passes by.
+type seqTracker struct {
+	base.Iterator
+	max *uint64
+}
+
+func (t seqTracker) First() bool { return t.note(t.Iterator.First()) }
+func (t seqTracker) Next() bool  { return t.note(t.Iterator.Next()) }
+
+func (t seqTracker) note(ok bool) bool {
+	if ok {
+		*t.max = max(*t.max, base.KeyTrailer(t.Key())>>8)
+	}
+	return ok
+}
+
+// moveOld moves the files that were read out of the way.
+func (r *repairer) moveOld() error {
+	lost := filepath.Join(r.db.dir, lostDir)
+	if err := r.db.fs.MkdirAll(lost); err != nil {
+		return err
+	}
+	for _, name := range r.old {
+		to := filepath.Join(lost, name)
+		if _, err := r.db.fs.Size(to); err == nil {
+			to += fmt.Sprintf(".%d", r.db.nextFile.Load()) // an earlier repair's
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := r.db.fs.Rename(filepath.Join(r.db.dir, name), to); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return errors.Join(r.db.fs.SyncDir(lost), r.db.fs.SyncDir(r.db.dir))
+}

@@ -1,0 +1,259 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/compact"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/record"
+	"github.com/siftdb/sift/memtable"
+)
+
+// recovery turns what the logs hold into memtables and tables, and then into
+// the database's first state.
+type recovery struct {
+	db          *DB
+	version     *manifest.Version    // referenced
+	manifestSeq uint64               // what the MANIFEST gives as the last sequence number
+	lastSeq     uint64               // the largest sequence number that was met
+	mems        []*memtable.Memtable // oldest first
+	flushed     []*manifest.TableMeta
+	log         *logFile
+	report      Recovery
+
+	torn    error  // how the log before ended, if not clean
+	nextSeq uint64 // what the log before, if sift wrote it, says that the next begins with
+}
+
+// replay reads one log. Logs come oldest first.
+func (r *recovery) replay(num uint64) (err error) {
+	d := r.db
+	path := filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, num))
+	size, err := d.fs.Size(path)
+	if err != nil {
+		return err
+	}
+	f, err := d.fs.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	in := record.NewReader(f, size, path)
+	r.report.Logs++
+	own := false // sift wrote this log
+	for n := 0; ; n++ {
+		payload, offset, err := in.Next()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return err
+		}
+		if n == 0 {
+			own = isSyncMark(payload)
+			if r.torn != nil {
+				// A log begins when the one before is whole on disk.
+				return r.torn
+			}
+		}
+		first, count, err := decodeBatch(payload, nil)
+		if err == nil {
+			err = r.checkOrder(own, first, n == 0)
+		}
+		if err != nil {
+			return &CorruptionError{Path: path, Offset: offset, What: "log record", Err: err}
+		}
+		if count > 0 {
+			r.report.Batches++
+			if err := r.insert(payload); err != nil {
+				return err
+			}
+			r.lastSeq = max(r.lastSeq, first+uint64(count)-1)
+		}
+		r.nextSeq = 0
+		if own {
+			r.nextSeq = first + uint64(count)
+		}
+	}
+	return r.judgeTail(in, own)
+}
+
+// isSyncMark reports whether a log record is an empty batch.
+func isSyncMark(payload []byte) bool {
+	_, count, err := decodeBatch(payload, nil)
+	return err == nil && count == 0
+}
+
+// checkOrder compares where a batch begins with where it should. It is for logs
+// that sift wrote; LevelDB's say nothing about each other or the MANIFEST.
+func (r *recovery) checkOrder(own bool, first uint64, firstOfLog bool) error {
+	switch {
+	case !own:
+		return nil
+	case r.nextSeq != 0 && first != r.nextSeq:
+		return fmt.Errorf("batch begins at sequence %d, and %d is next", first, r.nextSeq)
+	case r.nextSeq == 0 && firstOfLog && first > r.manifestSeq+1:
+		return fmt.Errorf("log begins at sequence %d, and what came after %d is missing", first, r.manifestSeq)
+	}
+	return nil
+}
+
+// judgeTail decides whether what follows the last good record of a log is a
+// torn tail, which is cut off and reported, or damage.
+//
+// In sift's own logs a sync mark after the bad place proves that it had been
+// synced: damage. Other valid records after it do not: a power cut may keep the
+// later of two unsynced records. The logs of other engines have no marks, and
+// any valid record after the bad place counts as proof.
+func (r *recovery) judgeTail(in *record.Reader, own bool) error {
+	tail := in.Tail()
+	if tail.Kind == record.Clean {
+		return nil
+	}
+	damaged := tail.Kind == record.Damaged
+	if damaged && own {
+		damaged = false
+		err := in.Salvage(func(payload []byte, _ int64) bool {
+			damaged = isSyncMark(payload)
+			return !damaged
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if damaged {
+		return tail.Err
+	}
+	r.torn = tail.Err
+	r.report.Torn = append(r.report.Torn, tail.Err)
+	r.db.opts.Logger.Warn("the end of a log was cut off", "err", tail.Err)
+	return nil
+}
+
+// insert adds a batch to the newest memtable, or to a new one if it is full.
+func (r *recovery) insert(payload []byte) error {
+	room := 0
+	_, _, err := decodeBatch(payload, func(_ uint64, _ base.Kind, key, value []byte) error {
+		room += memtable.EntrySize(len(key), len(value))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(r.mems) == 0 || !r.mems[len(r.mems)-1].Reserve(room) {
+		if !r.db.opts.ReadOnly {
+			if err := r.flush(); err != nil {
+				return err
+			}
+		}
+		mem := memtable.New(max(room, r.db.opts.MemtableBytes))
+		mem.Reserve(room)
+		r.mems = append(r.mems, mem)
+	}
+	mem := r.mems[len(r.mems)-1]
+	_, _, err = decodeBatch(payload, func(seq uint64, kind base.Kind, key, value []byte) error {
+		return mem.Add(filter.Hash(key), seq, kind, key, value)
+	})
+	return err
+}
+
+// flush writes the memtables to tables of level 0.
+func (r *recovery) flush() error {
+	for _, mem := range r.mems {
+		metas, _, err := r.db.runJob(context.Background(), &compact.Job{
+			Input:      mem.NewIter(),
+			Boundaries: []uint64{base.MaxSequence}, // nobody is reading yet
+			Writer:     r.db.tableOptions(0),
+		})
+		if err != nil {
+			return err
+		}
+		r.flushed = append(r.flushed, metas...)
+	}
+	r.mems = nil
+	return nil
+}
+
+// publishReadOnly makes the tables and what the logs held the only state.
+func (r *recovery) publishReadOnly() {
+	d := r.db
+	slices.Reverse(r.mems)
+	d.visible.Store(r.lastSeq)
+	d.state.Store(&readState{mem: memtable.New(0), imms: r.mems, version: r.version})
+}
+
+// publish begins a new log and a new MANIFEST, and makes the database ready for
+// writing.
+func (r *recovery) publish() (err error) {
+	d := r.db
+	if err := r.flush(); err != nil {
+		return err
+	}
+	d.commit.lastSeq = r.lastSeq
+	if d.commit.log, err = d.createLog(r.lastSeq + 1); err != nil {
+		return err
+	}
+	r.log = d.commit.log
+	edit := &manifest.Edit{}
+	for _, meta := range r.flushed {
+		edit.Added = append(edit.Added, manifest.AddedTable{Level: 0, Table: meta})
+	}
+	next, err := r.version.Apply(edit)
+	if err != nil {
+		return err
+	}
+	d.flushedSeq, d.logNumber = r.lastSeq, r.log.num
+	if err := d.newManifest(next); err != nil {
+		return err
+	}
+	next.Ref()
+	r.version.Unref(func(*manifest.TableMeta) {}) // next holds all its tables
+	d.visible.Store(r.lastSeq)
+	d.state.Store(&readState{mem: memtable.New(d.opts.MemtableBytes), version: next})
+	d.removeFiles.Store(true)
+	d.removeOrphans(next)
+	d.startBackground()
+	return nil
+}
+
+// abandon closes what a failed recovery has opened.
+func (r *recovery) abandon() {
+	closeTables(r.version)
+	for _, meta := range r.flushed {
+		meta.Handle.(*table).close()
+	}
+	if r.log != nil {
+		r.log.file.Close()
+	}
+}
+
+// removeOrphans removes what a crash has left: tables that no version names,
+// logs that have been flushed, old MANIFESTs and unfinished files. Everything
+// that the MANIFEST names is there, so nothing else is needed.
+func (d *DB) removeOrphans(version *manifest.Version) {
+	named := map[uint64]bool{}
+	for _, metas := range version.Levels {
+		for _, meta := range metas {
+			named[meta.Num] = true
+		}
+	}
+	d.removeMatching(func(kind manifest.FileKind, num uint64) bool {
+		switch kind {
+		case manifest.KindTable, manifest.KindTableSST:
+			return !named[num]
+		case manifest.KindLog:
+			return num != d.commit.log.num
+		case manifest.KindManifest:
+			return num != d.manifest.Num()
+		case manifest.KindTemp:
+			return true
+		}
+		return false
+	})
+}

@@ -1,0 +1,110 @@
+package sift
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Snapshot is a view of the database as it was when the snapshot was made.
+// While it is open, compactions keep what it can see. It is safe for concurrent
+// use.
+type Snapshot struct {
+	db     *DB
+	seq    uint64
+	closed atomic.Bool
+}
+
+// Snapshot makes a snapshot of the present state. Close it when it is no
+// longer needed. On a closed database its methods return ErrClosed.
+func (d *DB) Snapshot() *Snapshot {
+	return &Snapshot{db: d, seq: d.snapshots.add(&d.visible)}
+}
+
+// Get is DB.Get on the snapshot.
+func (s *Snapshot) Get(key []byte) ([]byte, error) {
+	if s.closed.Load() {
+		return nil, ErrClosed
+	}
+	return s.db.getCopy(key, s.seq)
+}
+
+// View is DB.View on the snapshot.
+func (s *Snapshot) View(key []byte, fn func(value []byte) error) error {
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	return s.db.view(key, s.seq, fn)
+}
+
+// Has is DB.Has on the snapshot.
+func (s *Snapshot) Has(key []byte) (bool, error) {
+	if s.closed.Load() {
+		return false, ErrClosed
+	}
+	return s.db.has(key, s.seq)
+}
+
+// GetMany is DB.GetMany on the snapshot.
+func (s *Snapshot) GetMany(keys [][]byte) ([][]byte, error) {
+	if s.closed.Load() {
+		return nil, ErrClosed
+	}
+	return s.db.getMany(keys, s.seq)
+}
+
+// NewIter is DB.NewIter on the snapshot. The iterator stays valid after the
+// snapshot is closed.
+func (s *Snapshot) NewIter(o *IterOptions) (*Iter, error) {
+	if s.closed.Load() {
+		return nil, ErrClosed
+	}
+	return s.db.newIter(o, s.seq)
+}
+
+// Close lets compactions drop what only this snapshot could see. Closing again
+// does nothing.
+func (s *Snapshot) Close() error {
+	if s.closed.CompareAndSwap(false, true) {
+		s.db.snapshots.remove(s.seq)
+	}
+	return nil
+}
+
+// snapshotList holds the sequence numbers of the open snapshots.
+type snapshotList struct {
+	mu   sync.Mutex
+	seqs []uint64 // ascending; one entry a snapshot
+}
+
+// add registers the sequence number that is visible now.
+func (l *snapshotList) add(visible *atomic.Uint64) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seq := visible.Load()
+	l.seqs = append(l.seqs, seq) // visible never falls
+	return seq
+}
+
+func (l *snapshotList) remove(seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i, ok := slices.BinarySearch(l.seqs, seq); ok {
+		l.seqs = slices.Delete(l.seqs, i, i+1)
+	}
+}
+
+// boundaries returns the sequence numbers, ascending and each once, at which a
+// reader may be looking: those of the snapshots, and the one visible now. A
+// snapshot that is made later looks at the latter or higher.
+func (l *snapshotList) boundaries(visible *atomic.Uint64) []uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Compact(append(slices.Clone(l.seqs), visible.Load()))
+}
+
+func (l *snapshotList) len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.seqs)
+}
