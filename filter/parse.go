@@ -17,6 +17,7 @@ type family struct {
 // is never taken away while blocks of its family may lie on a disk.
 var families = [...]family{
 	{bloomFamily, openBloom},
+	{rocksdbFamily, openRocksDB},
 }
 
 // parser reads the arguments of a policy's name.
@@ -28,6 +29,7 @@ type parser struct {
 // parsers are the policies that Parse knows. One line each.
 var parsers = [...]parser{
 	{"bloom", parseBloom},
+	{"rocksdb-bloom", parseRocksDB},
 	{"none", parseNone},
 }
 
@@ -54,8 +56,9 @@ func Families() []string {
 // Parse reads the name of a policy: a word, and its arguments in parentheses.
 // Parse(p.Name()) equals p for every policy of this package. These are known:
 //
-//	bloom(10)    Bloom, bits per key
-//	none         None
+//	bloom(10)            Bloom, bits per key
+//	rocksdb-bloom(10)    RocksDBBloom, bits per key
+//	none                 None
 func Parse(name string) (Policy, error) {
 	word, args, err := splitName(name)
 	if err != nil {

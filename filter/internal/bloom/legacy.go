@@ -1,0 +1,160 @@
+package bloom
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// The legacy Bloom filter of RocksDB, which pebble writes too: a 32-bit hash
+// picks a line by remainder, and double hashing picks the bits inside it.
+// Bit p of a line is bit p%8 of its byte p/8, as in this package's own.
+
+// LegacyMaxProbes is the largest number of probes that RocksDB writes.
+const LegacyMaxProbes = 30
+
+// LegacyHash is the hash of the legacy filter: LevelDB's hash with RocksDB's
+// seed, the odd bytes at the end taken as signed (RocksDB, util/hash.cc).
+func LegacyHash(b []byte) uint32 {
+	const (
+		seed = 0xbc9f1d34
+		mul  = 0xc6a4a793
+	)
+	h := seed ^ uint32(len(b))*mul
+	for len(b) >= 4 {
+		h += binary.LittleEndian.Uint32(b)
+		h *= mul
+		h ^= h >> 16
+		b = b[4:]
+	}
+	if len(b) == 0 {
+		return h
+	}
+	if len(b) > 2 {
+		h += uint32(int8(b[2])) << 16
+	}
+	if len(b) > 1 {
+		h += uint32(int8(b[1])) << 8
+	}
+	h += uint32(int8(b[0]))
+	h *= mul
+	h ^= h >> 24
+	return h
+}
+
+// LegacyProbes returns the number of probes for a number of bits per key: the
+// best for a classic Bloom filter, rounded down.
+func LegacyProbes(bitsPerKey int) int {
+	return min(max(int(float64(bitsPerKey)*0.69), 1), LegacyMaxProbes)
+}
+
+// LegacyNumLines returns the number of lines for numKeys keys: an odd number,
+// so that the remainder uses all bits of the hash; none for no keys.
+func LegacyNumLines(numKeys int, bitsPerKey int) uint64 {
+	if numKeys == 0 {
+		return 0
+	}
+	return (uint64(numKeys)*uint64(bitsPerKey)+LineBits-1)/LineBits | 1
+}
+
+// Legacy answers over the lines of a legacy filter. The zero value says yes to
+// everything.
+type Legacy struct {
+	lines  []line
+	inv    uint64 // 2^64 / number of lines, rounded up
+	probes int32
+}
+
+// LegacyOver returns the filter over data, which it aliases: a whole number of
+// lines below 2^32, at least one, built with the same number of probes.
+func LegacyOver(data []byte, probes int) Legacy {
+	ls := lines(data)
+	if len(ls) == 0 {
+		return Legacy{}
+	}
+	return Legacy{lines: ls, inv: ^uint64(0)/uint64(len(ls)) + 1, probes: int32(probes)}
+}
+
+// MayContain reports whether all bits of the hash are set. As with Filter, no
+// branch depends on the line.
+func (f *Legacy) MayContain(hash uint32) bool {
+	// The remainder without a division; exact for 32 bits. Lemire, Kaser, Kurz,
+	// "Faster remainder by direct computation", 2019. With one line inv is 0,
+	// and so is the remainder.
+	i, _ := bits.Mul64(f.inv*uint64(hash), uint64(len(f.lines)))
+	if i >= uint64(len(f.lines)) {
+		return true
+	}
+	return legacyHas(&f.lines[i], hash, f.probes)
+}
+
+// LegacyMayContainIn is LegacyOver(data, probes).MayContain(hash).
+func LegacyMayContainIn(data []byte, probes int, hash uint32) bool {
+	ls := lines(data)
+	if len(ls) == 0 {
+		return true
+	}
+	i := uint64(hash % uint32(len(ls)))
+	if i >= uint64(len(ls)) {
+		return true
+	}
+	return legacyHas(&ls[i], hash, int32(probes))
+}
+
+func legacyHas(l *line, hash uint32, probes int32) bool {
+	h, delta := uint64(hash), uint64(bits.RotateLeft32(hash, 15))
+	var miss uint64
+	for k := probes; k > 0; k-- {
+		j := h >> 3 & 56
+		w := binary.LittleEndian.Uint64(l[j : j+8])
+		miss |= (w | 1<<(h&63)) ^ w
+		h += delta // only the low bits count, so 64 bits do as 32
+	}
+	return miss == 0
+}
+
+// MayContainMany sets maybe[i] to MayContain(hashes[i]).
+func (f *Legacy) MayContainMany(hashes []uint32, maybe []bool) {
+	maybe = maybe[:len(hashes)]
+	for i, h := range hashes {
+		maybe[i] = f.MayContain(h)
+	}
+}
+
+// LegacyBuild sets the bits of the hashes, the low halves of what is given, in
+// data, a whole number of lines.
+func LegacyBuild(data []byte, hashes []uint64, probes int) {
+	f := LegacyOver(data, probes)
+	for _, h := range hashes {
+		hash := uint32(h)
+		i, _ := bits.Mul64(f.inv*uint64(hash), uint64(len(f.lines)))
+		if i >= uint64(len(f.lines)) {
+			return
+		}
+		l := &f.lines[i]
+		delta := bits.RotateLeft32(hash, 15)
+		for range f.probes {
+			l[hash>>3&63] |= 1 << (hash & 7)
+			hash += delta
+		}
+	}
+}
+
+// FPR is an estimate of the share of random hashes that find all their bits
+// set, by asking for many. Double hashing in 512 bits has too few patterns for
+// the share of set bits to tell.
+func (f *Legacy) FPR() float64 {
+	if len(f.lines) == 0 {
+		return 1
+	}
+	const asked = 1 << 16
+	found := 0
+	x := uint64(0)
+	for range asked {
+		x += mul1 // a Weyl sequence, mixed
+		h := (x ^ x>>32) * mul2
+		if f.MayContain(uint32(h >> 32)) {
+			found++
+		}
+	}
+	return float64(found) / asked
+}

@@ -1,0 +1,62 @@
+package filter
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"testing"
+)
+
+func build(t *testing.T, p Policy, keys ...string) [][]byte {
+	t.Helper()
+	w := p.NewWriter()
+	for _, k := range keys {
+		w.Add(NewKey([]byte(k)))
+	}
+	units, err := w.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return units
+}
+
+func TestRocksDBExample(t *testing.T) {
+	want := make([]byte, 69)
+	want[3], want[10], want[17], want[24], want[54], want[60] = 0x40, 0x20, 0x10, 0x08, 0x01, 0x80
+	copy(want[64:], "\x06\x01\x00\x00\x00")
+	if got := build(t, RocksDBBloom(10), "a"); len(got) != 1 || !bytes.Equal(got[0], want) {
+		t.Errorf("got\n%s", hex.Dump(got[0]))
+	}
+}
+
+func TestRocksDBRefuses(t *testing.T) {
+	good := build(t, RocksDBBloom(10), "a", "b")[0]
+	edit := func(f func(b []byte) []byte) []byte { return f(bytes.Clone(good)) }
+	for _, c := range []struct {
+		desc  string
+		block []byte
+	}{
+		{"nothing", nil},
+		{"shorter than the trailer", good[:4]},
+		{"only a trailer that claims a line", good[64:]},
+		{"a byte short", good[1:]},
+		{"a byte long", append([]byte{0}, good...)},
+		{"a line long", append(make([]byte, 64), good...)},
+		{"no probes", edit(func(b []byte) []byte { b[64] = 0; return b })},
+		{"31 probes", edit(func(b []byte) []byte { b[64] = 31; return b })},
+		{"the marker of newer filters", edit(func(b []byte) []byte { b[64] = 255; return b })},
+		{"no lines", edit(func(b []byte) []byte { b[65] = 0; return b })},
+		{"2^24 lines more", edit(func(b []byte) []byte { b[68] = 1; return b })},
+		{"no lines but probes", []byte{6, 0, 0, 0, 0}},
+	} {
+		if _, err := RocksDBBloom(10).Open([][]byte{c.block}); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: error %v", c.desc, err)
+		}
+	}
+	if _, err := RocksDBBloom(10).Open(nil); !errors.Is(err, ErrDamaged) {
+		t.Errorf("no units: error %v", err)
+	}
+	if _, err := RocksDBBloom(10).Open([][]byte{good, good}); !errors.Is(err, ErrDamaged) {
+		t.Errorf("two units: error %v", err)
+	}
+}
