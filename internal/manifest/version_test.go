@@ -1,0 +1,297 @@
+package manifest
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+func meta(num uint64, smallest, largest []byte) *TableMeta {
+	return &TableMeta{Num: num, Size: 10 * num, Smallest: smallest, Largest: largest}
+}
+
+func add(level int, tables ...*TableMeta) *Edit {
+	e := new(Edit)
+	for _, t := range tables {
+		e.Added = append(e.Added, AddedTable{level, t})
+	}
+	return e
+}
+
+func mustApply(t testing.TB, v *Version, edits ...*Edit) *Version {
+	t.Helper()
+	next, err := v.Apply(edits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
+func nums(tables []*TableMeta) string {
+	var s []string
+	for _, t := range tables {
+		s = append(s, fmt.Sprint(t.Num))
+	}
+	return strings.Join(s, " ")
+}
+
+func TestApply(t *testing.T) {
+	a, b, c := meta(5, key("a", 1), key("c", 1)), meta(9, key("b", 2), key("z", 2)), meta(7, key("a", 3), key("b", 3))
+	d, e := meta(4, key("m", 1), key("p", 1)), meta(3, key("c", 1), key("d", 1))
+	v := mustApply(t, nil, add(0, a, b, c), add(1, d, e))
+	if nums(v.Levels[0]) != "9 7 5" || nums(v.Levels[1]) != "3 4" || v.Size(0) != 210 || v.Size(1) != 70 || v.NumTables() != 5 {
+		t.Fatalf("%s / %s, %d and %d bytes, %d tables", nums(v.Levels[0]), nums(v.Levels[1]), v.Size(0), v.Size(1), v.NumTables())
+	}
+	move := add(2, d)
+	move.Deleted = []DeletedTable{{1, 4}, {1, 4}, {0, 9}}
+	next := mustApply(t, v, move)
+	if nums(next.Levels[0]) != "7 5" || nums(next.Levels[1]) != "3" || nums(next.Levels[2]) != "4" {
+		t.Fatalf("%s / %s / %s", nums(next.Levels[0]), nums(next.Levels[1]), nums(next.Levels[2]))
+	}
+	if next.Levels[2][0] != d || next.Levels[0][1] != a {
+		t.Error("a table that stays got another TableMeta")
+	}
+	if nums(v.Levels[1]) != "3 4" {
+		t.Error("the version before changed")
+	}
+	// Deleting and adding in one edit leaves the table there, as in LevelDB.
+	again := add(0, meta(5, key("a", 1), key("c", 1)))
+	again.Deleted = []DeletedTable{{0, 5}}
+	if next := mustApply(t, v, again); nums(next.Levels[0]) != "9 7 5" {
+		t.Errorf("level 0: %s", nums(next.Levels[0]))
+	}
+	// goleveldb's repetition.
+	if next := mustApply(t, v, add(0, meta(5, key("a", 1), key("c", 1)), meta(11, key("x", 1), key("x", 1)), meta(11, key("x", 1), key("x", 1)))); nums(next.Levels[0]) != "11 9 7 5" || next.Levels[0][3] != a {
+		t.Errorf("level 0: %s", nums(next.Levels[0]))
+	}
+}
+
+func TestApplyRefuses(t *testing.T) {
+	v := mustApply(t, nil, add(0, meta(5, key("a", 1), key("c", 1))), add(1, meta(6, key("d", 5), key("f", 4))))
+	for _, tc := range []struct {
+		desc string
+		edit *Edit
+	}{
+		{"deletion of an unknown table", &Edit{Deleted: []DeletedTable{{0, 9}}}},
+		{"deletion from another level", &Edit{Deleted: []DeletedTable{{1, 5}}}},
+		{"a table twice with different sizes", add(0, &TableMeta{Num: 5, Size: 1, Smallest: key("a", 1), Largest: key("c", 1)})},
+		{"a table twice with different keys", add(0, meta(5, key("a", 1), key("d", 1)))},
+		{"a table in two levels", add(2, meta(5, key("a", 1), key("c", 1)))},
+		{"overlap", add(1, meta(7, key("a", 1), key("d", 1)), meta(8, key("d", 1), key("d", 0)))},
+		{"overlap with what is there", add(1, meta(7, key("e", 1), key("e", 1)))},
+		{"overlap in the last version of a key", add(1, meta(7, key("f", 4), key("g", 1)))},
+		{"malformed key", add(1, meta(7, []byte("short"), key("g", 1)))},
+	} {
+		if next, err := v.Apply(tc.edit); err == nil {
+			t.Errorf("%s: %v", tc.desc, next.Levels[:3])
+		}
+	}
+	// LevelDB splits the versions of a key over neighbours: no overlap.
+	mustApply(t, v, add(1, meta(7, key("f", 3), key("g", 1))))
+}
+
+// TestFindTable compares with a plain search, over keys that share long and
+// short beginnings, or none.
+func TestFindTable(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	shapes := []func() []byte{
+		func() []byte { return fmt.Appendf(nil, "user%08d", r.IntN(500)) },
+		func() []byte { return fmt.Appendf(nil, "x%03d-a-long-middle-part-%03d", r.IntN(3), r.IntN(200)) },
+		func() []byte { return bytes.Repeat([]byte{byte(r.IntN(2)) * 0xff}, r.IntN(20)) },
+		func() []byte { return []byte{byte(r.IntN(256)), byte(r.IntN(256))} },
+	}
+	for _, n := range []int{0, 1, 2, 3, 100} {
+		for i, shape := range shapes {
+			var keys [][]byte
+			for range 2 * n {
+				keys = append(keys, shape())
+			}
+			slices.SortFunc(keys, bytes.Compare)
+			keys = slices.CompactFunc(keys, bytes.Equal)
+			e := new(Edit)
+			for j := 0; j+1 < len(keys); j += 2 {
+				// Some tables begin where the one before ends.
+				from := keys[j]
+				if j > 0 && r.IntN(3) == 0 {
+					from = keys[j-1]
+				}
+				e.Added = append(e.Added, AddedTable{3, meta(uint64(j+1), key(string(from), 5), key(string(keys[j+1]), 9))})
+			}
+			v := mustApply(t, nil, e)
+			for range 500 {
+				k := shape()
+				switch r.IntN(4) {
+				case 0:
+					k = k[:r.IntN(len(k)+1)]
+				case 1:
+					k = append(k, byte(r.IntN(2)))
+				}
+				want := slices.IndexFunc(v.Levels[3], func(t *TableMeta) bool { return bytes.Compare(base.UserKey(t.Largest), k) >= 0 })
+				if want < 0 {
+					want = len(v.Levels[3])
+				}
+				if got := v.FindTable(3, k); got != want {
+					t.Fatalf("shape %d, %d tables: FindTable(%q) = %d, want %d", i, len(v.Levels[3]), k, got, want)
+				}
+				to := shape()
+				var overlapping []*TableMeta
+				for _, t := range v.Levels[3] {
+					if t.Overlaps(k, to) {
+						overlapping = append(overlapping, t)
+					}
+				}
+				if got := v.Overlapping(nil, 3, k, to); bytes.Compare(k, to) <= 0 && !slices.Equal(got, overlapping) {
+					t.Fatalf("Overlapping(%q, %q) = %s, want %s", k, to, nums(got), nums(overlapping))
+				}
+			}
+			if n := testing.AllocsPerRun(10, func() { v.FindTable(3, []byte("user00000123")) }); n != 0 {
+				t.Fatalf("FindTable allocates %v times", n)
+			}
+		}
+	}
+}
+
+func TestOverlapping(t *testing.T) {
+	v := mustApply(t, nil,
+		add(0, meta(5, key("a", 1), key("c", 1)), meta(6, key("b", 2), key("z", 2)), meta(7, key("", 3), key("a", 3))),
+		add(2, meta(8, key("a", 1), key("c", 1)), meta(9, key("c", 0), key("f", 2))))
+	for _, tc := range []struct {
+		level    int
+		from, to []byte
+		want     string
+	}{
+		{0, nil, nil, "7 6 5"},
+		{0, []byte("a"), []byte("a"), "7 5"},
+		{0, []byte{}, []byte{}, "7"},
+		{0, []byte("c"), nil, "6 5"},
+		{2, nil, nil, "8 9"},
+		{2, []byte("c"), []byte("c"), "8 9"},
+		{2, []byte("d"), []byte("z"), "9"},
+		{2, nil, []byte("b"), "8"},
+		{2, []byte("g"), nil, ""},
+		{1, nil, nil, ""},
+	} {
+		if got := nums(v.Overlapping(nil, tc.level, tc.from, tc.to)); got != tc.want {
+			t.Errorf("level %d %q..%q: %s, want %s", tc.level, tc.from, tc.to, got, tc.want)
+		}
+	}
+	if table := v.Levels[2][0]; !table.Covers([]byte("a")) || !table.Covers([]byte("c")) || table.Covers([]byte("ca")) || table.Covers(nil) {
+		t.Error("Covers")
+	}
+}
+
+func TestRefs(t *testing.T) {
+	a, b, c := meta(1, key("a", 1), key("a", 1)), meta(2, key("b", 1), key("b", 1)), meta(3, key("c", 1), key("c", 1))
+	v1 := mustApply(t, nil, add(1, a, b))
+	v1.Ref()
+	v1.Ref() // a reader's
+	e := add(2, b, c)
+	e.Deleted = []DeletedTable{{1, 1}, {1, 2}}
+	v2 := mustApply(t, v1, e)
+	v2.Ref()
+	var gone []*TableMeta
+	obsolete := func(t *TableMeta) { gone = append(gone, t) }
+	if v1.Unref(obsolete); len(gone) != 0 || v1.NumRefs() != 1 {
+		t.Fatalf("%s gone while a reader has them", nums(gone))
+	}
+	if v1.Unref(obsolete); nums(gone) != "1" {
+		t.Fatalf("%q gone with the first version, want 1: 2 has moved", nums(gone))
+	}
+	gone = nil
+	if v2.Unref(obsolete); nums(gone) != "2 3" {
+		t.Fatalf("%q gone with the last version", nums(gone))
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a reference too many was dropped")
+		}
+	}()
+	v2.Unref(obsolete)
+}
+
+// TestRefsConcurrently has readers take and drop references while versions
+// replace each other: every table goes once, and only when it is out of use.
+func TestRefsConcurrently(t *testing.T) {
+	var mu sync.Mutex // stands for the owner's way to hand out the current version
+	current := mustApply(t, nil, add(0, meta(1, key("a", 1), key("a", 1))))
+	current.Ref()
+	gone := make(map[uint64]int)
+	obsolete := func(t *TableMeta) {
+		mu.Lock()
+		defer mu.Unlock()
+		gone[t.Num]++
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 2000 {
+				mu.Lock()
+				v := current
+				v.Ref()
+				for _, table := range v.Levels[0] {
+					if gone[table.Num] != 0 {
+						t.Errorf("table %d is gone and in use", table.Num)
+					}
+				}
+				mu.Unlock()
+				v.Unref(obsolete)
+			}
+		})
+	}
+	const last = 1000
+	for n := uint64(2); n <= last; n++ {
+		e := add(0, meta(n, key("a", n), key("a", n)))
+		e.Deleted = []DeletedTable{{0, n - 1}}
+		mu.Lock()
+		old := current
+		current = mustApply(t, old, e)
+		current.Ref()
+		mu.Unlock()
+		old.Unref(obsolete)
+	}
+	wg.Wait()
+	for n := uint64(1); n < last; n++ {
+		if gone[n] != 1 {
+			t.Fatalf("table %d went %d times", n, gone[n])
+		}
+	}
+	if gone[last] != 0 {
+		t.Fatal("the current table went")
+	}
+}
+
+func BenchmarkFindTable(b *testing.B) {
+	for _, n := range []int{10, 1000, 50_000} {
+		e := new(Edit)
+		for i := range n {
+			k := fmt.Sprintf("user%012d", 10*i)
+			e.Added = append(e.Added, AddedTable{1, meta(uint64(i+1), key(k, 1), key(k+"5", 1))})
+		}
+		v := mustApply(b, nil, e)
+		keys := make([][]byte, 1024)
+		r := rand.New(rand.NewPCG(1, 1))
+		for i := range keys {
+			keys[i] = fmt.Appendf(nil, "user%012d", r.IntN(10*n))
+		}
+		i := 0
+		b.Run(fmt.Sprintf("prefixes/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				v.FindTable(1, keys[i&1023])
+				i++
+			}
+		})
+		b.Run(fmt.Sprintf("plain/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				k := keys[i&1023]
+				_, _ = slices.BinarySearchFunc(v.Levels[1], k, func(t *TableMeta, k []byte) int { return bytes.Compare(base.UserKey(t.Largest), k) })
+				i++
+			}
+		})
+	}
+}
