@@ -1,0 +1,244 @@
+package live
+
+import (
+	"math"
+
+	"github.com/siftdb/sift/filter/live/internal/funnel"
+)
+
+// BloomOptions are the parameters of a Bloom. Give either Items and FPR, or Bits
+// and Hashes.
+type BloomOptions[T any] struct {
+	// Items is the number of elements for which FPR shall hold. More may be
+	// added; the FPR then rises.
+	Items uint64
+	// FPR is the false positive rate with Items elements, above 0 and below 1.
+	FPR float64
+	// Bits is the size, rounded up to 64 (512 for Blocked).
+	Bits uint64
+	// Hashes is the number of bits an element sets, 1 to 255.
+	Hashes int
+	// Scheme is how elements are spread over the bits; Scattered if zero.
+	Scheme Scheme
+	// Seed, if not zero, makes the false positives of this filter independent of
+	// those of filters with other seeds. Kept secret, it also keeps others from
+	// choosing elements that are false positives. Not with Guava's schemes.
+	Seed uint64
+	// Funnel appends the bytes of an element to dst and returns the result. It
+	// may be nil for strings, byte slices and integers. It must be safe for
+	// concurrent use.
+	Funnel func(dst []byte, v T) []byte
+}
+
+// Bloom is a Bloom filter. It is safe for concurrent use and takes no locks: an
+// element whose Add has returned is found by every MayContain that starts
+// later, whatever else runs.
+type Bloom[T any] struct {
+	key funnel.Key[T]
+	table
+}
+
+// maxBits keeps sizes in the range where all arithmetic is exact.
+const maxBits = 1 << 43
+
+// maxHashes fits the one byte that saved forms have for it.
+const maxHashes = 255
+
+// NewBloom returns an empty filter.
+func NewBloom[T any](o BloomOptions[T]) (*Bloom[T], error) {
+	key, err := newKey(o.Funnel)
+	if err != nil {
+		return nil, err
+	}
+	numWords, hashes, err := o.size()
+	if err != nil {
+		return nil, err
+	}
+	return &Bloom[T]{key, newTable(o.Scheme, numWords, hashes, o.Seed)}, nil
+}
+
+func newKey[T any](f func(dst []byte, v T) []byte) (funnel.Key[T], error) {
+	key, err := funnel.For(f)
+	if err != nil {
+		return key, optionError("Funnel", "is missing: %v", err)
+	}
+	return key, nil
+}
+
+// size returns the number of words and hashes that the options ask for.
+func (o *BloomOptions[T]) size() (numWords uint64, hashes int, err error) {
+	bits, hashes := o.Bits, o.Hashes
+	switch {
+	case o.Scheme > GuavaMitz32:
+		return 0, 0, optionError("Scheme", "%d is unknown", o.Scheme)
+	case o.Seed != 0 && o.Scheme.guava():
+		return 0, 0, optionError("Seed", "cannot be used with scheme %v", o.Scheme)
+	case bits == 0 && hashes == 0:
+		if err := checkItems(o.Items, o.FPR); err != nil {
+			return 0, 0, err
+		}
+		bits, hashes = o.optimal()
+	case o.Items != 0 || o.FPR != 0:
+		return 0, 0, optionError("Bits and Hashes", "exclude Items and FPR")
+	case bits == 0 || bits > maxBits:
+		return 0, 0, optionError("Bits", "%d is not in 1..2^43", bits)
+	case hashes < 1 || hashes > maxHashes:
+		return 0, 0, optionError("Hashes", "%d is not in 1..255", hashes)
+	}
+	align := uint64(wordBits)
+	if o.Scheme == Blocked {
+		align = blockBits
+	}
+	numWords = (bits + align - 1) / align * (align / wordBits)
+	if o.Scheme.guava() && numWords > math.MaxInt32 {
+		return 0, 0, optionError("Items or Bits", "need %d words; Guava's form has at most 2^31-1", numWords)
+	}
+	return numWords, hashes, nil
+}
+
+// checkItems checks a size given as elements and error rate.
+func checkItems(items uint64, fpr float64) error {
+	if !(fpr > 0 && fpr < 1) {
+		return optionError("FPR", "%v is not between 0 and 1", fpr)
+	}
+	if float64(items)*-math.Log2(fpr)*1.5 >= maxBits {
+		return optionError("Items", "%d at an FPR of %v need more than 2^43 bits", items, fpr)
+	}
+	return nil
+}
+
+func (o *BloomOptions[T]) optimal() (bits uint64, hashes int) {
+	switch o.Scheme {
+	case Blocked:
+		blocks, hashes := optimalBlocks(o.Items, o.FPR, blockBits)
+		return blocks * blockBits, hashes
+	case Guava, GuavaMitz32:
+		// Guava 31.1 truncates, and takes the hashes from the bits before they
+		// are rounded up to words. Newer ones round(-log2 p) instead; readers
+		// take the number from the file.
+		items := max(1, o.Items)
+		bits := uint64(-float64(items) * math.Log(o.FPR) / (math.Ln2 * math.Ln2))
+		return max(1, bits), min(maxHashes, OptimalHashes(bits, items))
+	}
+	bits = max(1, OptimalBits(max(1, o.Items), o.FPR))
+	return bits, min(maxHashes, OptimalHashes(bits, o.Items))
+}
+
+func (f *Bloom[T]) digest(v T) digest {
+	if f.scheme.guava() {
+		a, b := f.key.Sum128(v)
+		return digest{a, b}
+	}
+	return digest{a: f.key.Sum64(v)}
+}
+
+// Add adds an element and reports whether that changed a bit. If it did, the
+// element was not in the filter before. Of several concurrent calls with the
+// same new element at least one returns true.
+func (f *Bloom[T]) Add(v T) bool { return f.add(f.digest(v)) }
+
+// MayContain reports false only if the element was not added.
+func (f *Bloom[T]) MayContain(v T) bool { return f.has(f.digest(v)) }
+
+// batch is the number of elements whose cache misses overlap.
+const batch = 16
+
+// AddAll adds elements, faster than one by one, and returns how many of them
+// changed a bit.
+func (f *Bloom[T]) AddAll(vs []T) int {
+	var ds [batch]digest
+	var touched uint64
+	changed := 0
+	for len(vs) > 0 {
+		n := min(batch, len(vs))
+		for i, v := range vs[:n] {
+			ds[i] = f.digest(v)
+			touched ^= f.touch(ds[i])
+		}
+		for _, d := range ds[:n] {
+			if f.add(d) {
+				changed++
+			}
+		}
+		vs = vs[n:]
+	}
+	keep(touched)
+	return changed
+}
+
+// MayContainAll sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(maybe) >= len(vs).
+func (f *Bloom[T]) MayContainAll(vs []T, maybe []bool) {
+	var ds [batch]digest
+	var touched uint64
+	for len(vs) > 0 {
+		n := min(batch, len(vs))
+		for i, v := range vs[:n] {
+			ds[i] = f.digest(v)
+			touched ^= f.touch(ds[i])
+		}
+		for i, d := range ds[:n] {
+			maybe[i] = f.has(d)
+		}
+		vs, maybe = vs[n:], maybe[n:]
+	}
+	keep(touched)
+}
+
+// keep makes the compiler believe that v is needed.
+//
+//go:noinline
+func keep(uint64) {}
+
+// ApproxCount estimates how many different elements were added, from the bits
+// that are set; MaxUint64 when all are. It reads the whole filter.
+func (f *Bloom[T]) ApproxCount() uint64 { return f.approxCount() }
+
+// FPR is the share of absent elements for which MayContain is true now, from
+// the bits that are set. It reads the whole filter.
+func (f *Bloom[T]) FPR() float64 { return f.fpr() }
+
+// ExpectedFPR is the FPR to expect once items elements are in the filter.
+func (f *Bloom[T]) ExpectedFPR(items uint64) float64 { return f.expectedFPR(items) }
+
+// Fill is the share of bits that are set, 0 to 1. It reads the whole filter.
+func (f *Bloom[T]) Fill() float64 { return float64(f.ones()) / float64(f.bits) }
+
+// Bits is the size in bits.
+func (f *Bloom[T]) Bits() uint64 { return f.bits }
+
+// Hashes is the number of bits that an element sets.
+func (f *Bloom[T]) Hashes() int { return f.hashes }
+
+// Scheme is how elements are spread over the bits.
+func (f *Bloom[T]) Scheme() Scheme { return f.scheme }
+
+// SizeBytes is the memory that the bits take.
+func (f *Bloom[T]) SizeBytes() int { return len(f.words) * 8 }
+
+// Compatible returns nil if o can be merged into f, and else an error that
+// matches ErrIncompatible and names the parameter in which they differ. Whether
+// two custom funnels are the same it cannot know.
+func (f *Bloom[T]) Compatible(o *Bloom[T]) error {
+	if f.key.Kind() != o.key.Kind() {
+		return incompatible("kinds of elements", f.key.Kind(), o.key.Kind())
+	}
+	return f.compatible(&o.table)
+}
+
+// Merge adds all elements of o to f. Elements that are added to o meanwhile may
+// or may not be among them.
+func (f *Bloom[T]) Merge(o *Bloom[T]) error {
+	if err := f.Compatible(o); err != nil {
+		return err
+	}
+	f.merge(&o.table)
+	return nil
+}
+
+// Clone returns a copy with at least the elements whose Add has returned.
+func (f *Bloom[T]) Clone() *Bloom[T] { return &Bloom[T]{f.key, f.clone()} }
+
+// Reset removes all elements. An element whose Add runs at the same time may be
+// lost.
+func (f *Bloom[T]) Reset() { f.reset() }

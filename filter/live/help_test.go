@@ -1,0 +1,60 @@
+package live
+
+import (
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+)
+
+// A member and a stranger are never equal.
+func member(i int) string   { return "user:" + strconv.Itoa(i) }
+func stranger(i int) string { return "ghost:" + strconv.Itoa(i) }
+
+// measureFPR returns the share of probes strangers that has says yes to.
+func measureFPR(probes int, has func(string) bool) float64 {
+	n := 0
+	for i := range probes {
+		if has(stranger(i)) {
+			n++
+		}
+	}
+	return float64(n) / float64(probes)
+}
+
+// checkFPR fails where a measured rate is farther from want than chance explains:
+// five standard deviations of the probes, and slack, a share of want, for the
+// spread of the fill itself.
+func checkFPR(t *testing.T, what string, got, want float64, probes int, slack float64) {
+	t.Helper()
+	dev := 5*math.Sqrt(want*(1-want)/float64(probes)) + slack*want
+	if got > want+dev || got < want-dev {
+		t.Errorf("%s: FPR %.3g, want %.3g ± %.2g", what, got, want, dev)
+	}
+}
+
+// checkFPRBelow fails where a measured rate is above limit by more than chance explains.
+func checkFPRBelow(t *testing.T, what string, got, limit float64, probes int) {
+	t.Helper()
+	if dev := 4 * math.Sqrt(limit*(1-limit)/float64(probes)); got > limit+dev {
+		t.Errorf("%s: FPR %.3g, limit %.3g + %.2g", what, got, limit, dev)
+	}
+}
+
+// seededRand returns a generator whose seed a failing test shows.
+func seededRand(t testing.TB) *rand.Rand {
+	const seed = 20240607
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	})
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+func must[V any](v V, err error) V {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

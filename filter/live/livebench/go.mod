@@ -1,0 +1,16 @@
+module github.com/siftdb/sift/filter/live/livebench
+
+go 1.26.0
+
+require (
+	github.com/bits-and-blooms/bloom/v3 v3.7.1
+	github.com/siftdb/sift v0.0.0
+)
+
+require (
+	github.com/bits-and-blooms/bitset v1.24.2 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/twmb/murmur3 v1.2.2 // indirect
+)
+
+replace github.com/siftdb/sift => ../../..
