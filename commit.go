@@ -309,16 +309,14 @@ func (l *logFile) sync() error {
 	return nil
 }
 
-// markSync writes a sync mark if all before it is durable and none is there yet.
+// markSync adds a sync mark if all before it is durable and none is there yet.
+// It is written together with the next record.
 func (l *logFile) markSync(nextSeq uint64) error {
 	if l.unsynced || l.marked {
 		return nil
 	}
-	if err := l.writer.Append(appendBatchHeader(nil, nextSeq, 0)); err != nil {
-		return err
-	}
 	l.marked = true
-	return nil
+	return l.writer.AddParts(appendBatchHeader(nil, nextSeq, 0))
 }
 
 // createLog makes a log that holds a sync mark, both durable.
@@ -330,6 +328,9 @@ func (d *DB) createLog(nextSeq uint64) (*logFile, error) {
 	}
 	l := &logFile{num: num, file: f, writer: record.NewWriter(f)}
 	err = l.markSync(nextSeq)
+	if err == nil {
+		err = l.writer.Flush()
+	}
 	if err == nil {
 		err = f.Sync()
 	}

@@ -38,8 +38,9 @@ func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 // level. It returns the number of tables.
 func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	err = d.runManual(ctx, func(ctx context.Context) error {
+		firstNew := d.nextFile.Load()
 		for {
-			level, meta := d.nextWithoutFilter()
+			level, meta := d.nextWithoutFilter(firstNew)
 			if meta == nil {
 				return nil
 			}
@@ -66,15 +67,16 @@ func rewritePlan(level int, meta *manifest.TableMeta) compact.Plan {
 	return plan
 }
 
-// nextWithoutFilter returns a table that BuildFilters has to rewrite, or nil.
-func (d *DB) nextWithoutFilter() (int, *manifest.TableMeta) {
+// nextWithoutFilter returns a table with a number below firstNew that
+// BuildFilters has to rewrite, or nil.
+func (d *DB) nextWithoutFilter(firstNew uint64) (int, *manifest.TableMeta) {
 	s := d.state.Load()
 	for level, metas := range s.version.Levels {
 		want := d.opts.LevelFilters[level]
 		for _, meta := range metas {
 			t := meta.Handle.(*table)
-			if t.err != nil {
-				continue // reads report it; there is nothing to build from
+			if t.err != nil || meta.Num >= firstNew {
+				continue // reads report it: there is nothing to build from; or it is our work
 			}
 			if t.filterPolicy() != want.Name() {
 				return level, meta

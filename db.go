@@ -22,7 +22,7 @@ import (
 	"github.com/siftdb/sift/internal/epoch"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
-	"github.com/siftdb/sift/memtable"
+	"github.com/siftdb/sift/sstable"
 )
 
 // DB is an open database.
@@ -40,6 +40,7 @@ type DB struct {
 	state   atomic.Pointer[readState]
 	visible atomic.Uint64
 	reads   readCounters
+	blockIO sstable.BlockIO
 
 	snapshots snapshotList
 	commit    committer

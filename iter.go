@@ -65,7 +65,7 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	g.Exit()
 	it.version = s.version
 	it.seq = d.readSeq(seq)
-	children, err := s.iterators(o)
+	children, err := s.iterators(it.lower, it.upper, &sstable.IterOptions{DontFillCache: o.DontFillCache})
 	if err != nil {
 		it.Close()
 		return nil, err
@@ -74,23 +74,22 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	return it, nil
 }
 
-// iterators returns an iterator for each memtable, each table of level 0 and
-// each further level, newest first.
-func (s *readState) iterators(o *IterOptions) ([]base.Iterator, error) {
+// iterators returns an iterator for each memtable, each table of level 0 with
+// keys from lower to upper, and each further level, newest first.
+func (s *readState) iterators(lower, upper []byte, o *sstable.IterOptions) ([]base.Iterator, error) {
 	children := make([]base.Iterator, 0, 1+len(s.imms)+len(s.version.Levels[0])+manifest.NumLevels)
 	children = append(children, s.mem.NewIter())
 	for _, m := range s.imms {
 		children = append(children, m.NewIter())
 	}
-	io := &sstable.IterOptions{DontFillCache: o.DontFillCache}
-	tables, err := tableIterators(s.version.Levels[0], io)
+	tables, err := tableIterators(s.version.Overlapping(nil, 0, lower, upper), o)
 	if err != nil {
 		return nil, errors.Join(err, closeAll(children))
 	}
 	children = append(children, tables...)
 	for level := 1; level < manifest.NumLevels; level++ {
 		if metas := s.version.Levels[level]; len(metas) > 0 {
-			children = append(children, levelIterator(metas, io))
+			children = append(children, levelIterator(metas, o))
 		}
 	}
 	return children, nil

@@ -28,10 +28,10 @@ func optionSets() map[string]*sift.Options {
 		"tiny memtables": {MemtableBytes: 4 << 10},
 		"tiny tables":    {MemtableBytes: 16 << 10, TableBytes: 2 << 10, BlockBytes: 256},
 		"tiny levels":    {MemtableBytes: 8 << 10, TableBytes: 4 << 10, LevelBaseBytes: 16 << 10, LevelMultiplier: 3, L0Tables: 2},
-		"no filter":      {Filter: filter.None, MemtableBytes: 8 << 10, TableBytes: 8 << 10, LevelBaseBytes: 32 << 10},
+		"no filter":      {Filter: filter.None(), MemtableBytes: 8 << 10, TableBytes: 8 << 10, LevelBaseBytes: 32 << 10},
 		"always yes":     {Filter: alwaysYes{}, MemtableBytes: 8 << 10, TableBytes: 8 << 10, LevelBaseBytes: 32 << 10},
 		"rocksdb bloom":  {Filter: filter.RocksDBBloom(10), MemtableBytes: 8 << 10, TableBytes: 8 << 10, LevelBaseBytes: 32 << 10},
-		"filter a level": {LevelFilters: []filter.Policy{filter.Bloom(4), filter.None, filter.RocksDBBloom(8)}, MemtableBytes: 4 << 10, TableBytes: 4 << 10, LevelBaseBytes: 8 << 10, LevelMultiplier: 4},
+		"filter a level": {LevelFilters: []filter.Policy{filter.Bloom(4), filter.None(), filter.RocksDBBloom(8)}, MemtableBytes: 4 << 10, TableBytes: 4 << 10, LevelBaseBytes: 8 << 10, LevelMultiplier: 4},
 		"no compression": {DisableCompression: true, MemtableBytes: 8 << 10, BlockBytes: 100, CacheBytes: -1},
 		"manual only":    {DisableAutoCompaction: true, MemtableBytes: 8 << 10, TableBytes: 4 << 10},
 	}

@@ -27,8 +27,8 @@ type Options struct {
 	// Logger is told of recoveries, flushes, compactions, stalls and damage.
 	// Default: silent.
 	Logger *slog.Logger
-	// Filter builds the filter of every table. Default: filter.Default.
-	// filter.None writes none.
+	// Filter builds the filter of every table. Default: filter.Default().
+	// filter.None() writes none.
 	Filter filter.Policy
 	// LevelFilters overrides Filter: entry i is for tables written to level i.
 	// Nil entries, and levels past the end, take Filter. At most 7 entries.
@@ -116,7 +116,7 @@ func (o *Options) resolve() (Options, error) {
 		r.Logger = slog.New(slog.DiscardHandler)
 	}
 	if r.Filter == nil {
-		r.Filter = filter.Default
+		r.Filter = filter.Default()
 	}
 	if len(r.LevelFilters) > manifest.NumLevels {
 		return r, fmt.Errorf("sift: Options.LevelFilters has %d entries, and there are %d levels", len(r.LevelFilters), manifest.NumLevels)

@@ -35,7 +35,7 @@ func Open(dir string, o *Options) (*DB, error) {
 // newDB returns a database that nothing has been read of.
 func newDB(dir string, opts Options) *DB {
 	d := &DB{dir: dir, opts: opts, fs: opts.fs}
-	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts}
+	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO}
 	d.commit.db = d
 	d.bg.changed.L = &d.bg.mu
 	return d
@@ -63,6 +63,10 @@ func (d *DB) open() (err error) {
 	case errors.Is(err, manifest.ErrNoDatabase):
 		if d.opts.ReadOnly || d.opts.ErrorIfMissing {
 			return fmt.Errorf("%w: %s", ErrNotExist, d.dir)
+		}
+		// What Open makes in the directory lasts only if the directory does.
+		if err := d.fs.SyncDir(filepath.Dir(d.dir)); err != nil {
+			return err
 		}
 		state = manifest.NewState()
 	case err != nil:

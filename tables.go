@@ -30,6 +30,7 @@ type tableOpener struct {
 	fs   vfs.FS
 	dir  string
 	opts *Options
+	io   *sstable.BlockIO
 }
 
 // open opens a table and checks that it is the one that the MANIFEST means. A
@@ -51,6 +52,7 @@ func (o *tableOpener) open(meta *manifest.TableMeta) (*table, error) {
 		Path:     path,
 		Cache:    o.opts.BlockCache,
 		Policies: o.opts.FilterReaders,
+		IO:       o.io,
 	})
 	if t.err == nil {
 		t.err = t.checkRange(meta)
@@ -87,6 +89,9 @@ func (o *tableOpener) find(meta *manifest.TableMeta) (path string, size int64, e
 // checkRange compares the table's own first and last key with the MANIFEST's:
 // a table under another's name must not answer for it.
 func (t *table) checkRange(meta *manifest.TableMeta) error {
+	if p := t.reader.Properties(); p != nil && p.FileNumber != 0 && p.FileNumber != meta.Num {
+		return &CorruptionError{Path: t.path, Offset: -1, What: "table", Err: fmt.Errorf("was written as table %d", p.FileNumber)}
+	}
 	smallest, largest, err := t.keyRange()
 	if err != nil {
 		return err
@@ -167,10 +172,10 @@ func closeAll(its []base.Iterator) error {
 }
 
 // filterPolicy returns the name of the policy whose filter the table is read
-// with, filter.None's where there is none.
+// with, none where there is none.
 func (t *table) filterPolicy() string {
 	if t.reader == nil || t.reader.Filter() == nil {
-		return filter.None.Name()
+		return filter.None().Name()
 	}
 	if p := t.reader.Properties(); p != nil && p.FilterPolicy != "" {
 		return p.FilterPolicy

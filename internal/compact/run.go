@@ -140,7 +140,9 @@ func (r *runner) begin() error {
 	} else {
 		r.buf.Reset(f)
 	}
-	r.num, r.file, r.writer = num, f, sstable.NewWriter(r.buf, r.job.Writer)
+	o := *r.job.Writer
+	o.FileNumber = num
+	r.num, r.file, r.writer = num, f, sstable.NewWriter(r.buf, &o)
 	return nil
 }
 
