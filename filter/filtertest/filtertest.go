@@ -1,0 +1,159 @@
+// Package filtertest is the contract of filter.Policy as a test that any policy
+// can run:
+//
+//	func TestMyPolicy(t *testing.T) { filtertest.Run(t, mine.Policy()) }
+//
+// It builds filters over nothing, one key, and on up to a million; asks for
+// every key; measures the false positive rate against what the reader claims;
+// uses writers again after Finish; asks from several goroutines; counts
+// allocations; and damages blocks at every byte. Everything is drawn from a
+// seed, which is printed with each failure.
+package filtertest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+)
+
+// TB is what Run needs of a *testing.T.
+type TB interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Logf(format string, args ...any)
+}
+
+// Options changes what Run asks of a policy. The zero value is the contract.
+type Options struct {
+	// Unsealed is for families whose blocks carry no checksum: flipped bits may
+	// then deny keys, but must not panic. Short and long blocks must be refused
+	// or say yes all the same.
+	Unsealed bool
+	// MaxKeys is the largest filter that is built, 0 for a million, or a
+	// hundred thousand under -short.
+	MaxKeys int
+	// Seed picks the keys, 0 for 1.
+	Seed uint64
+}
+
+// Run reports to t all that p does against the contract of filter.Policy.
+func Run(t TB, p filter.Policy) {
+	t.Helper()
+	RunWith(t, p, Options{})
+}
+
+// RunWith is Run with options.
+func RunWith(t TB, p filter.Policy, o Options) {
+	t.Helper()
+	if o.Seed == 0 {
+		o.Seed = 1
+	}
+	if o.MaxKeys == 0 {
+		o.MaxKeys = 1_000_000
+		if testing.Testing() && testing.Short() {
+			o.MaxKeys = 100_000
+		}
+	}
+	s := &suite{t: t, p: p, o: o}
+	s.step("names", s.names)
+	for _, n := range []int{0, 1, 2, 63, 64, 65, 1000, 10_000, 100_000, 1_000_000} {
+		if n <= o.MaxKeys {
+			s.step(fmt.Sprintf("%d keys", n), func() { s.answers(n, distinct) })
+		}
+	}
+	for _, kind := range []kind{sequential, repeated, odd} {
+		s.step(kind.String(), func() { s.answers(min(5000, o.MaxKeys), kind) })
+	}
+	s.step("writer again", s.again)
+	s.step("goroutines", s.goroutines)
+	s.step("allocations", s.allocations)
+	for _, n := range []int{0, 1, 65, 1500} {
+		s.step(fmt.Sprintf("damage to %d keys", n), func() { s.damage(n) })
+	}
+}
+
+// suite is one run over one policy.
+type suite struct {
+	t      TB
+	p      filter.Policy
+	o      Options
+	where  string
+	errors int // in this step
+	seen   int // damaged filters so far
+}
+
+// maxErrors is how many failures of one step are reported.
+const maxErrors = 5
+
+// step runs f, and reports a panic as a failure.
+func (s *suite) step(name string, f func()) {
+	s.t.Helper()
+	s.where, s.errors = name, 0
+	defer func() {
+		s.t.Helper()
+		if r := recover(); r != nil {
+			s.errorf("panic: %v", r)
+		}
+	}()
+	f()
+}
+
+func (s *suite) errorf(format string, args ...any) {
+	s.t.Helper()
+	if s.errors++; s.errors > maxErrors {
+		return
+	}
+	s.t.Errorf("%s, %s, seed %d: %s", s.p.Name(), s.where, s.o.Seed, fmt.Sprintf(format, args...))
+}
+
+// names checks what can be said of the names, and that they do not change.
+func (s *suite) names() {
+	s.t.Helper()
+	if s.p.Name() == "" || s.p.Family() == "" {
+		s.errorf("name %q, family %q", s.p.Name(), s.p.Family())
+	}
+	name, family := s.p.Name(), s.p.Family()
+	s.build(s.p.NewWriter(), s.keys(10, distinct))
+	if s.p.Name() != name || s.p.Family() != family {
+		s.errorf("names changed from %q, %q to %q, %q", name, family, s.p.Name(), s.p.Family())
+	}
+}
+
+// build adds the keys and finishes. It returns nil after a failure.
+func (s *suite) build(w filter.Writer, keys []filter.Key) [][]byte {
+	s.t.Helper()
+	for _, k := range keys {
+		w.Add(k)
+	}
+	if n := w.NumKeys(); n > len(keys) || (n == 0) != (len(keys) == 0) {
+		s.errorf("NumKeys is %d after %d keys", n, len(keys))
+	}
+	units, err := w.Finish()
+	if err != nil {
+		s.errorf("Finish over %d keys: %v", len(keys), err)
+		return nil
+	}
+	if len(units) == 0 {
+		s.errorf("Finish over %d keys gives no units", len(keys))
+		return nil
+	}
+	if n := w.NumKeys(); n != 0 {
+		s.errorf("NumKeys is %d after Finish", n)
+	}
+	return units
+}
+
+// open opens units that must be good. It returns nil after a failure.
+func (s *suite) open(units [][]byte) filter.Reader {
+	s.t.Helper()
+	r, err := s.p.Open(units)
+	if err != nil {
+		s.errorf("Open of %d fresh units: %v", len(units), err)
+		return nil
+	}
+	if r == nil {
+		s.errorf("Open of %d fresh units gives no reader and no error", len(units))
+	}
+	return r
+}

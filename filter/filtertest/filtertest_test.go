@@ -1,0 +1,290 @@
+package filtertest_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/filter/filtertest"
+)
+
+// recorder is a TB that keeps what is reported.
+type recorder struct{ failures []string }
+
+func (r *recorder) Helper()             {}
+func (r *recorder) Logf(string, ...any) {}
+func (r *recorder) Errorf(format string, args ...any) {
+	r.failures = append(r.failures, fmt.Sprintf(format, args...))
+}
+
+// bad is Bloom(10) with one thing wrong.
+type bad struct {
+	filter.Policy
+	writer func(filter.Writer) filter.Writer
+	open   func(good filter.Policy, units [][]byte) (filter.Reader, error)
+}
+
+func (b bad) NewWriter() filter.Writer {
+	w := b.Policy.NewWriter()
+	if b.writer != nil {
+		return b.writer(w)
+	}
+	return w
+}
+
+func (b bad) Open(units [][]byte) (filter.Reader, error) {
+	if b.open != nil {
+		return b.open(b.Policy, units)
+	}
+	return b.Policy.Open(units)
+}
+
+// writerFunc changes what Finish gives; it is told the number of keys.
+type writerFunc struct {
+	filter.Writer
+	finish func(numKeys int, units [][]byte) ([][]byte, error)
+}
+
+func (w writerFunc) Finish() ([][]byte, error) {
+	n := w.NumKeys()
+	units, err := w.Writer.Finish()
+	if err != nil {
+		return nil, err
+	}
+	return w.finish(n, units)
+}
+
+func finish(f func(numKeys int, units [][]byte) ([][]byte, error)) func(filter.Writer) filter.Writer {
+	return func(w filter.Writer) filter.Writer { return writerFunc{w, f} }
+}
+
+// readerFunc changes some of a reader's answers.
+type readerFunc struct {
+	filter.Reader
+	mayContain func(filter.Reader, filter.Key) bool
+	many       func(filter.Reader, []filter.Key, []bool)
+	fpr        func(filter.Reader) float64
+}
+
+func (r readerFunc) MayContain(k filter.Key) bool {
+	if r.mayContain != nil {
+		return r.mayContain(r.Reader, k)
+	}
+	return r.Reader.MayContain(k)
+}
+
+func (r readerFunc) MayContainMany(keys []filter.Key, maybe []bool) {
+	switch {
+	case r.many != nil:
+		r.many(r.Reader, keys, maybe)
+	case r.mayContain != nil:
+		for i, k := range keys {
+			maybe[i] = r.mayContain(r.Reader, k)
+		}
+	default:
+		r.Reader.MayContainMany(keys, maybe)
+	}
+}
+
+func (r readerFunc) FPR() float64 {
+	if r.fpr != nil {
+		return r.fpr(r.Reader)
+	}
+	return r.Reader.FPR()
+}
+
+func reader(rf readerFunc) func(filter.Policy, [][]byte) (filter.Reader, error) {
+	return func(good filter.Policy, units [][]byte) (filter.Reader, error) {
+		r, err := good.Open(units)
+		if err != nil {
+			return nil, err
+		}
+		rf := rf
+		rf.Reader = r
+		return rf, nil
+	}
+}
+
+// hoarder keeps its keys across Finish.
+type hoarder struct {
+	filter.Writer
+	keys []filter.Key
+}
+
+func (w *hoarder) Add(k filter.Key) {
+	w.keys = append(w.keys, k)
+	w.Writer.Add(k)
+}
+
+func (w *hoarder) Finish() ([][]byte, error) {
+	units, err := w.Writer.Finish()
+	if len(w.keys) > 2000 {
+		for _, k := range w.keys {
+			w.Writer.Add(k)
+		}
+		return w.Writer.Finish()
+	}
+	return units, err
+}
+
+// shared gives the same buffer at each Finish.
+type shared struct {
+	filter.Writer
+	buf []byte
+}
+
+func (w *shared) Finish() ([][]byte, error) {
+	units, err := w.Writer.Finish()
+	if err != nil {
+		return nil, err
+	}
+	w.buf = append(w.buf[:0], units[0]...)
+	return [][]byte{w.buf}, nil
+}
+
+// reseal puts the right checksum under a changed Bloom block.
+func reseal(block []byte) {
+	binary.LittleEndian.PutUint64(block[len(block)-8:], xxhash.Sum64(block[:len(block)-8]))
+}
+
+type blockFunc struct {
+	filter.BlockPolicy
+	f func(good filter.BlockPolicy, block []byte, k filter.Key) bool
+}
+
+func (b blockFunc) MayContainBlock(block []byte, k filter.Key) bool {
+	return b.f(b.BlockPolicy, block, k)
+}
+
+var sink []byte
+
+func TestRunCatches(t *testing.T) {
+	good := filter.Bloom(10)
+	rocks := filter.RocksDBBloom(10)
+	var once sync.Mutex
+	count := 0
+	for _, c := range []struct {
+		desc string
+		p    filter.Policy
+		o    filtertest.Options
+		want string // in some failure
+	}{
+		{"one bit wrong among a million keys", bad{Policy: good, writer: finish(func(n int, units [][]byte) ([][]byte, error) {
+			if n == 1_000_000 {
+				b := units[0]
+				i := 600_000
+				for b[i] == 0 {
+					i++
+				}
+				b[i] &= b[i] - 1
+				reseal(b)
+			}
+			return units, nil
+		})}, filtertest.Options{MaxKeys: 1_000_000}, "was added and is denied"},
+		{"keys kept across Finish", bad{Policy: good, writer: func(w filter.Writer) filter.Writer { return &hoarder{Writer: w} }},
+			filtertest.Options{}, "used again"},
+		{"a buffer used again", bad{Policy: good, writer: func(w filter.Writer) filter.Writer { return &shared{Writer: w} }},
+			filtertest.Options{}, "changed when the writer was used again"},
+		{"panics on short bytes", bad{Policy: good, open: func(good filter.Policy, units [][]byte) (filter.Reader, error) {
+			if len(units) > 0 {
+				_ = units[0][len(units[0])-16]
+			}
+			return good.Open(units)
+		}}, filtertest.Options{}, "panic"},
+		{"panics in a block", blockFunc{good.(filter.BlockPolicy), func(good filter.BlockPolicy, block []byte, k filter.Key) bool {
+			_ = block[len(block)-16]
+			return good.MayContainBlock(block, k)
+		}}, filtertest.Options{}, "panic"},
+		{"a block that is not asked", blockFunc{good.(filter.BlockPolicy), func(filter.BlockPolicy, []byte, filter.Key) bool { return true }},
+			filtertest.Options{}, "MayContainBlock says true for the absent key"},
+		{"a short block denies", blockFunc{good.(filter.BlockPolicy), func(good filter.BlockPolicy, block []byte, k filter.Key) bool {
+			return len(block) >= 16 && good.MayContainBlock(block, k)
+		}}, filtertest.Options{}, "block cut to"},
+		{"FPR worse than claimed", bad{Policy: filter.Bloom(8), open: reader(readerFunc{fpr: func(filter.Reader) float64 { return 0.0097 }})},
+			filtertest.Options{}, "FPR claims 0.0097"},
+		{"FPR a half worse", bad{Policy: good, open: reader(readerFunc{fpr: func(r filter.Reader) float64 { return r.FPR() / 1.5 }})},
+			filtertest.Options{}, "FPR claims"},
+		{"says yes to all", bad{Policy: good, open: reader(readerFunc{mayContain: func(filter.Reader, filter.Key) bool { return true }})},
+			filtertest.Options{}, "FPR claims"},
+		{"FPR is no number", bad{Policy: good, open: reader(readerFunc{fpr: func(filter.Reader) float64 { return float64(len(sink)) / float64(len(sink)) }})},
+			filtertest.Options{}, "FPR"},
+		{"allocates", bad{Policy: good, open: reader(readerFunc{mayContain: func(r filter.Reader, k filter.Key) bool {
+			once.Lock()
+			sink = append([]byte(nil), k.Bytes...)
+			once.Unlock()
+			return r.MayContain(k)
+		}})}, filtertest.Options{}, "allocates"},
+		{"many and one differ", bad{Policy: good, open: reader(readerFunc{many: func(r filter.Reader, keys []filter.Key, maybe []bool) {
+			r.MayContainMany(keys, maybe)
+			if len(keys) == 77 {
+				maybe[76] = !maybe[76]
+			}
+		}})}, filtertest.Options{}, "MayContainMany"},
+		{"many writes too far", bad{Policy: good, open: reader(readerFunc{many: func(r filter.Reader, keys []filter.Key, maybe []bool) {
+			r.MayContainMany(keys, maybe)
+			clear(maybe[len(keys):])
+		}})}, filtertest.Options{}, "wrote answer"},
+		{"a truncated block says no", bad{Policy: rocks, open: func(good filter.Policy, units [][]byte) (filter.Reader, error) {
+			r, err := good.Open(units)
+			if err != nil && len(units) > 0 {
+				return good.Open([][]byte{make([]byte, 5)})
+			}
+			return readerFunc{Reader: r, mayContain: func(r filter.Reader, k filter.Key) bool { return r.SizeBytes() > 5 && r.MayContain(k) }}, err
+		}}, filtertest.Options{Unsealed: true}, "cut to"},
+		{"no checksum", rocks, filtertest.Options{}, "flipped by"},
+		{"other bytes each time", bad{Policy: good, writer: finish(func(n int, units [][]byte) ([][]byte, error) {
+			if n > 100 {
+				count++
+				units[0][count%64] = 0xff
+				reseal(units[0])
+			}
+			return units, nil
+		})}, filtertest.Options{}, "other bytes"},
+		{"trusts a count", bad{Policy: good, open: func(good filter.Policy, units [][]byte) (filter.Reader, error) {
+			if len(units) > 0 && len(units[0]) > 16 {
+				n := binary.LittleEndian.Uint32(units[0][len(units[0])-16:])
+				sink = make([]byte, min(n, 1<<22))
+			}
+			return good.Open(units)
+		}}, filtertest.Options{}, "Open allocates"},
+		{"no units", bad{Policy: good, writer: finish(func(int, [][]byte) ([][]byte, error) { return nil, nil })},
+			filtertest.Options{}, "no units"},
+		{"an error from Finish", bad{Policy: good, writer: finish(func(int, [][]byte) ([][]byte, error) { return nil, fmt.Errorf("full") })},
+			filtertest.Options{}, "full"},
+		{"no reader", bad{Policy: good, open: func(filter.Policy, [][]byte) (filter.Reader, error) { return nil, nil }},
+			filtertest.Options{}, "no reader"},
+		{"changes the units", bad{Policy: good, open: func(good filter.Policy, units [][]byte) (filter.Reader, error) {
+			r, err := good.Open(units)
+			if err == nil {
+				units[0][0] ^= 1
+			}
+			return r, err
+		}}, filtertest.Options{}, "changed the units"},
+	} {
+		t.Run(c.desc, func(t *testing.T) {
+			if c.o.MaxKeys == 0 {
+				c.o.MaxKeys = 10_000
+			}
+			var r recorder
+			filtertest.RunWith(&r, c.p, c.o)
+			for _, f := range r.failures {
+				if strings.Contains(f, c.want) {
+					return
+				}
+			}
+			t.Errorf("no failure says %q; there are %d:\n%s", c.want, len(r.failures), strings.Join(r.failures, "\n"))
+		})
+	}
+}
+
+// TestRunAccepts checks that Run finds nothing in a good policy, whatever the
+// keys.
+func TestRunAccepts(t *testing.T) {
+	for seed := uint64(2); seed < 6; seed++ {
+		filtertest.RunWith(t, filter.Bloom(10), filtertest.Options{MaxKeys: 10_000, Seed: seed})
+	}
+}
