@@ -119,10 +119,10 @@ func appendString(dst, s []byte) []byte {
 	return append(dst, s...)
 }
 
-// decodeEdit decodes a whole edit. The edit does not alias src. An error that
+// DecodeEdit decodes a whole edit. The edit does not alias src. An error that
 // matches base.ErrUnsupported means well-formed bytes that ask for more than
 // sift has.
-func decodeEdit(src []byte) (*Edit, error) {
+func DecodeEdit(src []byte) (*Edit, error) {
 	e := new(Edit)
 	// One copy for all the keys: the record is the reader's to reuse.
 	c := base.NewCursor(append([]byte(nil), src...))

@@ -48,7 +48,7 @@ func TestEditExample(t *testing.T) {
 	if got := e.appendTo(nil); !bytes.Equal(got, want) {
 		t.Errorf("encoded % x\n   want % x", got, want)
 	}
-	got, err := decodeEdit(want)
+	got, err := DecodeEdit(want)
 	if err != nil || !reflect.DeepEqual(got, e) {
 		t.Errorf("decoded %+v, %v", got, err)
 	}
@@ -57,7 +57,7 @@ func TestEditExample(t *testing.T) {
 func TestEditRoundTrip(t *testing.T) {
 	for _, e := range []*Edit{{}, fullEdit()} {
 		b := e.appendTo(nil)
-		got, err := decodeEdit(b)
+		got, err := DecodeEdit(b)
 		if err != nil || !reflect.DeepEqual(got, e) {
 			t.Errorf("%+v came back as %+v, %v", e, got, err)
 		}
@@ -101,7 +101,7 @@ func TestDecodeEditRefuses(t *testing.T) {
 		{"new table with a number out of range", "07 00 ff ff ff ff ff ff ff ff 7f 01 09 61 01 00 00 00 00 00 00 00 09 61 01 00 00 00 00 00 00 00", false},
 		{"rubbish after a field", "02 04 ff", false},
 	} {
-		e, err := decodeEdit(unhex(t, tc.hex))
+		e, err := DecodeEdit(unhex(t, tc.hex))
 		if err == nil {
 			t.Errorf("%s: decoded as %+v", tc.desc, e)
 		} else if errors.Is(err, base.ErrUnsupported) != tc.unsupported {
@@ -111,7 +111,7 @@ func TestDecodeEditRefuses(t *testing.T) {
 	// Every cut of a whole edit ends between two fields, or is refused.
 	b := fullEdit().appendTo(nil)
 	for n := range b {
-		if e, err := decodeEdit(b[:n]); err == nil && !bytes.Equal(e.appendTo(nil), b[:n]) {
+		if e, err := DecodeEdit(b[:n]); err == nil && !bytes.Equal(e.appendTo(nil), b[:n]) {
 			t.Errorf("cut to %d bytes it decodes as %+v", n, e)
 		}
 	}
@@ -129,12 +129,12 @@ func FuzzDecodeEdit(f *testing.F) {
 		f.Add(c)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		e, err := decodeEdit(b)
+		e, err := DecodeEdit(b)
 		if err != nil {
 			return
 		}
 		// What decodes says the same when it is encoded again.
-		again, err := decodeEdit(e.appendTo(nil))
+		again, err := DecodeEdit(e.appendTo(nil))
 		if err != nil || !reflect.DeepEqual(e, again) {
 			t.Fatalf("% x decodes as %+v, then as %+v, %v", b, e, again, err)
 		}

@@ -140,7 +140,7 @@ func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) (more bo
 		if err != nil {
 			return nil, err
 		}
-		e, err := decodeEdit(payload)
+		e, err := DecodeEdit(payload)
 		if errors.Is(err, base.ErrUnsupported) {
 			return nil, fmt.Errorf("%s: edit at offset %d: %w", path, offset, err)
 		}
