@@ -204,7 +204,7 @@ func TestReserveIsEnough(t *testing.T) {
 	for _, tc := range []struct{ capacity, key, value int }{
 		{0, 0, 0}, {100, 0, 0}, {1 << 16, 0, 0}, {1 << 16, 1, 0}, {1 << 16, 8, 3}, {1 << 20, 16, 100}, {1 << 20, 5, 70000},
 	} {
-		for seed := range 20 {
+		for seed := range 4 {
 			m := New(tc.capacity)
 			key, value := make([]byte, tc.key), make([]byte, tc.value)
 			n := 0

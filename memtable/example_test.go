@@ -1,0 +1,38 @@
+package memtable_test
+
+import (
+	"fmt"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/memtable"
+)
+
+func Example() {
+	m := memtable.New(1 << 20)
+	for i, e := range [][2]string{{"apple", "green"}, {"pear", "yellow"}, {"apple", "red"}} {
+		key, value := []byte(e[0]), []byte(e[1])
+		if !m.Reserve(memtable.EntrySize(len(key), len(value))) {
+			fmt.Println("full: time for another memtable")
+			return
+		}
+		if err := m.Add(filter.Hash(key), uint64(i+1), base.KindSet, key, value); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+
+	newest, _, _, _ := m.Get([]byte("apple"), base.MaxSequence)
+	before, _, seq, _ := m.Get([]byte("apple"), 2)
+	fmt.Printf("apple is %s, and at sequence 2 was %s, set at %d\n", newest, before, seq)
+	fmt.Println("plum:", m.MayContain(filter.Hash([]byte("plum"))))
+
+	it := m.NewIter()
+	for ok := it.First(); ok; ok = it.Next() {
+		fmt.Printf("%s=%s ", base.UserKey(it.Key()), it.Value())
+	}
+	// Output:
+	// apple is red, and at sequence 2 was green, set at 1
+	// plum: false
+	// apple=red apple=green pear=yellow
+}
