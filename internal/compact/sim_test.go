@@ -110,12 +110,12 @@ func (s *sim) run(p *Plan) {
 	s.apply(edit)
 }
 
-// amplification fills a tree with 1,000 tables and returns how often each byte
+// amplification fills a tree with 600 tables and returns how often each byte
 // was written by compactions.
 func amplification(t testing.TB, choose func(v *manifest.Version, level int, pointer []byte) *manifest.TableMeta, keys func(r *rand.Rand) uint64) float64 {
 	s := newSim(t, 1, choose)
 	s.keys = keys
-	for i := range 1000 {
+	for i := range 600 {
 		s.flush(i)
 		for {
 			plan, ok := s.pick()
