@@ -1,0 +1,21 @@
+package main
+
+import "github.com/siftdb/sift"
+
+type checkpointCmd struct {
+	Dir    string `arg:"" help:"The database."`
+	Target string `arg:"" help:"The directory of the second one; it must be missing or empty, on the same file system."`
+}
+
+func (checkpointCmd) Help() string {
+	return `Makes a second database with what the first one holds now. Tables are hard links, so
+it is quick and takes no room until the two drift apart. Both can be written from then on.
+
+Example:
+
+    sift checkpoint db db-monday`
+}
+
+func (c *checkpointCmd) Run(e *env) error {
+	return e.withDB(c.Dir, sift.Options{ErrorIfMissing: true}, func(db *sift.DB) error { return db.Checkpoint(c.Target) })
+}

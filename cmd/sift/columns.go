@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// columns is a table of text: cells are padded to the width of their column,
+// the first column to the left, the others to the right, unless left says so.
+type columns struct {
+	rows [][]string
+	left map[int]bool // columns besides the first that are set to the left
+}
+
+// add appends a row.
+func (t *columns) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// write prints the table, two spaces between columns, none at the ends of lines.
+func (t *columns) write(w io.Writer) error {
+	var widths []int
+	for _, row := range t.rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range t.rows {
+		var line strings.Builder
+		for i, cell := range row {
+			if i > 0 {
+				line.WriteString("  ")
+			}
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i == 0 || t.left[i] {
+				line.WriteString(cell + pad)
+			} else {
+				line.WriteString(pad + cell)
+			}
+		}
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line.String(), " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count writes a number with a comma every three digits.
+func count[T ~int | ~int64 | ~uint64 | ~uint32](n T) string {
+	s := strconv.FormatInt(int64(n), 10)
+	start := 0
+	if n < 0 {
+		start = 1
+	}
+	for i := len(s) - 3; i > start; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// amount writes a number and what there are so many of.
+func amount[T ~int | ~int64 | ~uint64](n T, what string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(what, "ch"):
+		what += "es"
+	case strings.HasSuffix(what, "ry"):
+		what = strings.TrimSuffix(what, "y") + "ies"
+	default:
+		what += "s"
+	}
+	return count(n) + " " + what
+}
+
+// size writes a number of bytes with three digits or so and a binary unit.
+func size[T ~int | ~int64 | ~uint64](bytes T) string {
+	if bytes < 1024 {
+		return strconv.FormatInt(int64(bytes), 10) + " B"
+	}
+	x := float64(bytes)
+	unit := ""
+	for _, unit = range []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"} {
+		x /= 1024
+		if x < 999.5 {
+			break
+		}
+	}
+	return significant(x) + " " + unit
+}
+
+// significant writes a number from 0 to some thousands with three digits.
+func significant(x float64) string {
+	switch {
+	case x < 9.995:
+		return strconv.FormatFloat(x, 'f', 2, 64)
+	case x < 99.95:
+		return strconv.FormatFloat(x, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(x, 'f', 0, 64)
+}
+
+// rate writes a false positive rate in percent, or a dash if there is none.
+func rate(p float64) string {
+	switch {
+	case math.IsNaN(p):
+		return "-"
+	case p == 0:
+		return "0 %"
+	}
+	return strconv.FormatFloat(p*100, 'g', 3, 64) + " %"
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
+)
+
+type demoCmd struct {
+	writing
+	Dir       string `placeholder:"DIR" help:"Keep the database in this directory, which must be missing or empty. Default: a temporary one, removed at the end."`
+	Tree      string `placeholder:"DIR" help:"Store the text files below this directory. Default: Go's own source."`
+	KeysLimit int64  `placeholder:"N" help:"Store at most so many lines. Default: all."`
+	Lookups   int    `default:"200000" help:"Ask for so many keys in each measurement (${default})."`
+}
+
+func (demoCmd) Help() string {
+	return `Stores Go's own source tree, a key for each line of each file, and then asks for lines
+that do not exist but lie between lines that do: first without filters and then with them, and each
+time first with an empty block cache and then again. It prints one table of what that cost. It takes
+less than a minute and some 300 MB of room.
+
+Examples:
+
+    sift demo
+    sift demo --dir demo-db && sift scan --prefix fmt/print.go: --limit 5 demo-db
+    sift demo --tree ~/src/linux`
+}
+
+func (c *demoCmd) Run(e *env) (err error) {
+	policy, err := parsePolicy(c.Filter)
+	if err != nil {
+		return err
+	}
+	if filter.IsNone(policy) {
+		return errors.New("--filter none: the demo compares a filter with none")
+	}
+	if c.Lookups < 1 || c.KeysLimit < 0 {
+		return errors.New("--lookups and --keys-limit must be positive")
+	}
+	root := c.Tree
+	if root == "" {
+		if root, err = goSource(e.ctx); err != nil {
+			return err
+		}
+	}
+	dir, remove, err := demoDir(c.Dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	d := demo{env: e, dir: dir, policy: policy, keys: sample{size: c.Lookups}}
+	if err := d.run(root, c.KeysLimit); err != nil {
+		return err
+	}
+	if c.Dir != "" {
+		return d.say("\nThe database is in %s. To look into it: sift stats %s", c.Dir, c.Dir)
+	}
+	return nil
+}
+
+// demoDir returns the directory to use, and a function that removes it if it is
+// a temporary one.
+func demoDir(named string) (dir string, remove func() error, err error) {
+	if named == "" {
+		dir, err = os.MkdirTemp("", "sift-demo-")
+		return dir, func() error { return os.RemoveAll(dir) }, err
+	}
+	entries, err := os.ReadDir(named)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", nil, err
+	}
+	if len(entries) > 0 {
+		return "", nil, fmt.Errorf("--dir %s: the directory is not empty", named)
+	}
+	return named, func() error { return nil }, nil
+}
+
+// demo stores a tree and measures lookups.
+type demo struct {
+	*env
+	dir    string
+	policy filter.Policy
+	keys   sample // keys that are there
+}
+
+// say prints a line at once.
+func (d *demo) say(format string, args ...any) error {
+	fmt.Fprintf(d.out, format+"\n", args...)
+	return d.out.Flush()
+}
+
+func (d *demo) run(root string, limit int64) error {
+	if err := d.store(root, limit); err != nil {
+		return err
+	}
+	absent := d.keys.between()
+	err := d.say("Asking for %s lines that do not exist, such as %s,\nwithout filters and with %s.",
+		count(len(absent)), form{}.append(nil, absent[0]), d.policy.Name())
+	if err != nil {
+		return err
+	}
+	off, err := d.measure("off", absent, filter.None())
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := d.buildFilters(); err != nil {
+		return err
+	}
+	built := time.Since(start)
+	on, err := d.measure("on", absent, d.policy)
+	if err != nil {
+		return err
+	}
+	if err := d.say("Building the filters rewrote the tables in %.1f s.\n", built.Seconds()); err != nil {
+		return err
+	}
+	return d.report(append(off, on...))
+}
+
+// store fills the database, without filters, and compacts it, so that a lookup
+// without a filter reads one block and no more.
+func (d *demo) store(root string, limit int64) error {
+	tree, err := findText(d.ctx, root)
+	if err != nil {
+		return err
+	}
+	if err := d.say("Storing %s: %s, %s, a key for each line.", root, amount(len(tree.files), "file"), size(tree.bytes)); err != nil {
+		return err
+	}
+	start := time.Now()
+	return d.withDB(d.dir, sift.Options{Filter: filter.None()}, func(db *sift.DB) error {
+		n, err := d.load(db, tree, limit)
+		if err != nil {
+			return err
+		}
+		stop := d.progress("compacting", -1).watch(func() int64 { return int64(db.Metrics().CompactReadBytes) })
+		err = db.Compact(d.ctx, nil, nil)
+		stop()
+		if err != nil {
+			return err
+		}
+		m, tables := db.Metrics(), 0
+		for i := range m.Levels {
+			tables += m.Levels[i].Tables
+		}
+		return d.say("%s in %s of %s, in %.1f s.", amount(n, "line"), amount(tables, "table"), size(levelBytes(db)), time.Since(start).Seconds())
+	})
+}
+
+// buildFilters gives every table a filter.
+func (d *demo) buildFilters() error {
+	return d.withDB(d.dir, sift.Options{Filter: d.policy}, func(db *sift.DB) error {
+		stop := d.progress("building filters", -1).watch(func() int64 { return int64(db.Metrics().CompactReadBytes) })
+		defer stop()
+		_, err := db.BuildFilters(d.ctx)
+		return err
+	})
+}
+
+// report prints the table.
+func (d *demo) report(rows []lookups) error {
+	t := columns{left: map[int]bool{1: true}}
+	t.add("", "", "", "block", "bytes", "", "", "false positives")
+	t.add("", "block", "", "reads", "read", "µs per", "filter", "of absent keys")
+	t.add("filters", "cache", "lookups", "per 1,000", "per 1,000", "lookup", "bytes", "observed", "expected")
+	for _, r := range rows {
+		t.add(r.filters, r.cache, count(r.gets), significant(r.perThousand(r.reads)), count(int64(r.perThousand(r.bytes))),
+			significant(float64(r.took.Nanoseconds())/1e3/float64(r.gets)), count(r.filterBytes), rate(r.observed), rate(r.expected))
+	}
+	if err := t.write(d.out); err != nil {
+		return err
+	}
+	off, on := rows[0], rows[len(rows)/2]
+	return d.say("\nThe filters spared %.1f %% of the block reads, and hid none of %s keys that are there.",
+		100*(1-float64(on.reads)/float64(max(off.reads, 1))), count(on.present))
+}
+
+// goSource returns the directory of the source of the Go installation.
+func goSource(ctx context.Context) (string, error) {
+	root, err := goroot(ctx)
+	if err == nil {
+		src := filepath.Join(root, "src")
+		if _, err = os.Stat(src); err == nil {
+			return src, nil
+		}
+	}
+	return "", fmt.Errorf("cannot find Go's source; name another tree with --tree: %w", err)
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
+)
+
+// lookups is what lookups of absent keys have cost. All but the time is the
+// difference of the database's Metrics before and after.
+type lookups struct {
+	filters, cache     string
+	gets, reads, bytes uint64
+	took               time.Duration
+	filterBytes        uint64
+	observed, expected float64 // false positive rate; NaN without filters
+	present            int     // keys that are there and were found
+}
+
+// perThousand scales a count to 1,000 lookups.
+func (l lookups) perThousand(n uint64) float64 { return float64(n) * 1000 / float64(l.gets) }
+
+// measure opens the database anew, with an empty block cache, and asks for the
+// absent keys twice.
+func (d *demo) measure(name string, absent [][]byte, policy filter.Policy) (rows []lookups, err error) {
+	err = d.withDB(d.dir, sift.Options{ReadOnly: true, Filter: policy}, func(db *sift.DB) error {
+		for _, cache := range []string{"cold", "warm"} {
+			row, err := d.ask(db, absent)
+			if err != nil {
+				return err
+			}
+			row.filters, row.cache = name, cache
+			rows = append(rows, row)
+		}
+		found, err := d.askPresent(db)
+		for i := range rows {
+			rows[i].present = found
+		}
+		return err
+	})
+	return rows, err
+}
+
+// ask asks for each key once.
+func (d *demo) ask(db *sift.DB, absent [][]byte) (l lookups, err error) {
+	before, start := db.Metrics(), time.Now()
+	for i, key := range absent {
+		if i%1024 == 0 && d.ctx.Err() != nil {
+			return l, d.ctx.Err()
+		}
+		if _, err := db.Get(key); err == nil {
+			return l, fmt.Errorf("%q is there", key)
+		} else if !errors.Is(err, sift.ErrNotFound) {
+			return l, err
+		}
+	}
+	l.took = time.Since(start)
+	after := db.Metrics()
+	l.gets = after.Gets - before.Gets
+	l.reads = after.BlockReads - before.BlockReads
+	l.bytes = after.BlockReadBytes - before.BlockReadBytes
+	l.filterBytes = after.Memory.Filters
+	var asked, wrong, expected float64
+	for i := range after.Levels {
+		a, b := after.Levels[i].Filter, before.Levels[i].Filter
+		absent := float64(a.Useful - b.Useful + a.FalsePositive - b.FalsePositive)
+		if absent == 0 {
+			continue
+		}
+		asked += absent
+		wrong += float64(a.FalsePositive - b.FalsePositive)
+		expected += absent * a.ExpectedFPR
+	}
+	l.observed, l.expected = math.NaN(), math.NaN()
+	if asked > 0 {
+		l.observed, l.expected = wrong/asked, expected/asked
+	}
+	return l, nil
+}
+
+// askPresent asks for some keys that are there and returns their number.
+func (d *demo) askPresent(db *sift.DB) (n int, err error) {
+	for _, key := range d.keys.keys[:min(len(d.keys.keys), 10_000)] {
+		if found, err := db.Has(key); err != nil {
+			return n, err
+		} else if !found {
+			return n, fmt.Errorf("%q was stored and is not found", key)
+		}
+		n++
+	}
+	return n, nil
+}

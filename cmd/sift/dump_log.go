@@ -1,0 +1,171 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/record"
+)
+
+// logTotals adds up the records of a log.
+type logTotals struct {
+	records, marks, batches uint64
+	puts, deletes           uint64
+	first, last             uint64 // sequence numbers, if there are batches
+}
+
+// log explains a log.
+func (d *dumper) log() error {
+	if err := d.printf("log %s: %s bytes\n\n%10s %9s  %-21s  %s\n", d.path, count(d.size), "offset", "bytes", "sequence", "what"); err != nil {
+		return err
+	}
+	var t logTotals
+	in := record.NewReader(d.file, d.size, d.path)
+	for {
+		payload, offset, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := d.batch(payload, offset, &t); err != nil {
+			return err
+		}
+	}
+	if err := d.logTail(in, &t); err != nil {
+		return err
+	}
+	line := fmt.Sprintf("%s: %s, %s with %s and %s", amount(t.records, "record"), amount(t.marks, "sync mark"),
+		amount(t.batches, "batch"), amount(t.puts, "put"), amount(t.deletes, "delete"))
+	if t.batches > 0 {
+		line += ", sequence " + rangeText(t.first, t.last)
+	}
+	if other := t.records - t.marks - t.batches; other > 0 {
+		line += fmt.Sprintf("; %s not readable as a batch", count(other))
+	}
+	return errors.Join(d.printf("\n%s\n", line), d.result())
+}
+
+// logTail says how a log, or a MANIFEST, ends; t is nil for a MANIFEST.
+func (d *dumper) logTail(in *record.Reader, t *logTotals) error {
+	tail := in.Tail()
+	switch tail.Kind {
+	case record.Clean:
+		return d.printf("%10d  end of the file, clean\n", tail.Offset)
+	case record.Torn:
+		return d.printf("%10d  torn: %s bytes up to the end of the file are no record, and none follows: %v\n",
+			tail.Offset, count(tail.Dropped), cause(tail.Err, tail.Offset))
+	}
+	d.damaged = true
+	err := d.printf("%10d  damaged: %v; the next valid piece of a record is at offset %d\n", tail.Offset, cause(tail.Err, tail.Offset), tail.Next)
+	if err != nil || t == nil {
+		return err
+	}
+	var printErr error
+	err = in.Salvage(func(payload []byte, offset int64) bool {
+		printErr = d.batch(payload, offset, t)
+		return printErr == nil
+	})
+	return errors.Join(err, printErr)
+}
+
+// cause leaves out of an error what the line that it is printed on says: the
+// path, and the offset if it is the line's.
+func cause(err error, offset int64) error {
+	if c := (*base.CorruptionError)(nil); errors.As(err, &c) {
+		if c.Offset == offset {
+			return c.Err
+		}
+		return fmt.Errorf("at offset %d: %w", c.Offset, c.Err)
+	}
+	return err
+}
+
+// batch explains one record of a log: a batch of writes.
+func (d *dumper) batch(payload []byte, offset int64, t *logTotals) error {
+	t.records++
+	c := base.NewCursor(payload)
+	first, n := c.Uint64(), c.Uint32()
+	if c.Err() == nil && n == 0 && c.Len() == 0 {
+		t.marks++
+		return d.printf("%10d %9d  %-21d  sync mark\n", offset, len(payload), first)
+	}
+	ops, err := decodeOperations(&c)
+	if err == nil && uint32(len(ops)) != n {
+		err = fmt.Errorf("it holds %d operations and says %d", len(ops), n)
+	}
+	if err != nil {
+		d.damaged = true
+		return d.printf("%10d %9d  %-21s  not a batch: %v\n", offset, len(payload), "", err)
+	}
+	var puts, deletes uint64
+	for _, op := range ops {
+		if op.kind == base.KindSet {
+			puts++
+		} else {
+			deletes++
+		}
+	}
+	last := first + uint64(n) - 1
+	t.puts, t.deletes = t.puts+puts, t.deletes+deletes
+	if t.batches == 0 {
+		t.first = first
+	}
+	t.batches++
+	t.first, t.last = min(t.first, first), max(t.last, last)
+	what := amount(puts, "put") + ", " + amount(deletes, "delete")
+	if deletes == 0 {
+		what = amount(puts, "put")
+	} else if puts == 0 {
+		what = amount(deletes, "delete")
+	}
+	if err := d.printf("%10d %9d  %-21s  %s\n", offset, len(payload), rangeText(first, last), what); err != nil || !d.entries {
+		return err
+	}
+	for i, op := range ops {
+		if err := d.entry(op.key, first+uint64(i), op.kind, op.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry prints one operation or one entry of a table.
+func (d *dumper) entry(key []byte, seq uint64, kind base.Kind, value []byte) error {
+	if kind == base.KindDelete {
+		return d.printf("    %s #%d delete\n", d.key(key), seq)
+	}
+	return d.printf("    %s #%d put %s\n", d.key(key), seq, d.key(value))
+}
+
+// operation is one write of a batch; the slices are part of the batch.
+type operation struct {
+	kind       base.Kind
+	key, value []byte
+}
+
+// decodeOperations reads the operations of a batch, whose header c is behind.
+func decodeOperations(c *base.Cursor) ([]operation, error) {
+	if c.Err() != nil {
+		return nil, fmt.Errorf("header %w", c.Err())
+	}
+	var ops []operation
+	for c.Len() > 0 {
+		op := operation{kind: base.Kind(c.Uint8()), key: c.LengthPrefixed()}
+		switch op.kind {
+		case base.KindSet:
+			op.value = c.LengthPrefixed()
+		case base.KindDelete:
+		default:
+			return nil, fmt.Errorf("operation %d is of the unknown kind %d", len(ops), op.kind)
+		}
+		ops = append(ops, op)
+	}
+	if c.Err() != nil {
+		return nil, fmt.Errorf("operation %d %w", len(ops)-1, c.Err())
+	}
+	return ops, nil
+}

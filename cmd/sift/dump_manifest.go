@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/record"
+)
+
+// manifest explains a MANIFEST: its edits, and the tables that they come to.
+func (d *dumper) manifest() error {
+	if err := d.printf("MANIFEST %s: %s bytes\n\n", d.path, count(d.size)); err != nil {
+		return err
+	}
+	version := new(manifest.Version)
+	in := record.NewReader(d.file, d.size, d.path)
+	for {
+		payload, offset, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		edit, err := manifest.DecodeEdit(payload)
+		if err == nil {
+			err = d.edit(edit, offset)
+			if err != nil {
+				return err
+			}
+			if next, aerr := version.Apply(edit); aerr == nil {
+				version = next
+				continue
+			} else {
+				err = aerr
+			}
+		}
+		d.damaged = true
+		if err := d.printf("%10d  bad edit: %v\n", offset, err); err != nil {
+			return err
+		}
+	}
+	if err := d.logTail(in, nil); err != nil {
+		return err
+	}
+	return errors.Join(d.version(version), d.result())
+}
+
+// edit prints one edit: counters on the first line, then a line a table.
+func (d *dumper) edit(e *manifest.Edit, offset int64) error {
+	line := fmt.Sprintf("%10d  edit", offset)
+	if e.Comparator != nil {
+		line += " comparator " + *e.Comparator
+	}
+	for _, f := range []struct {
+		name string
+		n    *uint64
+	}{{"log", e.LogNumber}, {"previous log", e.PrevLogNum}, {"next file", e.NextFile}, {"last sequence", e.LastSeq}} {
+		if f.n != nil {
+			line += fmt.Sprintf(" %s %d", f.name, *f.n)
+		}
+	}
+	if err := d.printf("%s\n", line); err != nil {
+		return err
+	}
+	for _, p := range e.Pointers {
+		if err := d.printf("%12slevel %d compacts next after %s\n", "", p.Level, d.internalKey(p.Key)); err != nil {
+			return err
+		}
+	}
+	for _, t := range e.Deleted {
+		if err := d.printf("%10s- level %d table %06d\n", "", t.Level, t.Num); err != nil {
+			return err
+		}
+	}
+	for _, t := range e.Added {
+		if err := d.printf("%10s+ level %d %s\n", "", t.Level, d.tableText(t.Table)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// version prints the tables that are left after all edits.
+func (d *dumper) version(v *manifest.Version) error {
+	if err := d.printf("\n%s\n", amount(v.NumTables(), "table")); err != nil {
+		return err
+	}
+	for level, tables := range v.Levels {
+		for _, t := range tables {
+			if err := d.printf("  level %d %s\n", level, d.tableText(t)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *dumper) tableText(t *manifest.TableMeta) string {
+	return fmt.Sprintf("table %06d %s bytes %s .. %s", t.Num, count(t.Size), d.internalKey(t.Smallest), d.internalKey(t.Largest))
+}
+
+// internalKey writes an internal key: the user key, the sequence number, and
+// whether the entry is a deletion.
+func (d *dumper) internalKey(ikey []byte) string {
+	key, seq, kind, ok := base.SplitInternalKey(ikey)
+	switch {
+	case !ok:
+		return "malformed " + d.key(ikey)
+	case kind == base.KindDelete:
+		return fmt.Sprintf("%s #%d delete", d.key(key), seq)
+	}
+	return fmt.Sprintf("%s #%d", d.key(key), seq)
+}

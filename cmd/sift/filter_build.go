@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/siftdb/sift"
+)
+
+type filterBuildCmd struct {
+	writing
+	Dir string `arg:"" help:"The database."`
+}
+
+func (filterBuildCmd) Help() string {
+	return `Rewrites the tables whose filter is missing, damaged, of an unknown kind, or another
+than --filter asks for. Databases of LevelDB and goleveldb have none that sift can use until then or
+until a compaction.
+
+Examples:
+
+    sift filter build db
+    sift filter build --filter 'rocksdb-bloom(10)' db`
+}
+
+func (c *filterBuildCmd) Run(e *env) error {
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	o.ErrorIfMissing = true
+	return e.withDB(c.Dir, o, func(db *sift.DB) error {
+		stop := e.progress("building filters", -1).watch(func() int64 { return int64(db.Metrics().CompactReadBytes) })
+		n, err := db.BuildFilters(e.ctx)
+		stop()
+		if err != nil {
+			return err
+		}
+		m := db.Metrics()
+		_, err = fmt.Fprintf(e.out, "%s of %s rewritten; the filters take %s\n",
+			count(n), amount(len(db.Tables()), "table"), size(m.Memory.Filters))
+		return err
+	})
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/siftdb/sift"
+)
+
+type filterStatsCmd struct {
+	Probes int    `default:"20000" help:"Ask each filter for so many keys that its table does not hold (${default})."`
+	Seed   uint64 `default:"1" help:"Other seeds ask for other keys."`
+	Dir    string `arg:"" help:"The database."`
+}
+
+func (filterStatsCmd) Help() string {
+	return `Prints a line for each table: its filter, the size of it, the bits it takes per key, and
+the false positive rate that it was built for beside the one that is observed. To observe it, the
+filter is asked for keys that look like those of the table and are not in it: digits become other
+digits and letters other letters near the end of the key, or the key goes on.
+
+Example:
+
+    sift filter stats db`
+}
+
+func (c *filterStatsCmd) Run(e *env) error {
+	if c.Probes < 0 {
+		return fmt.Errorf("--probes %d: it cannot be negative", c.Probes)
+	}
+	return e.readOnly(c.Dir, func(db *sift.DB) error {
+		tables := db.Tables()
+		var sum tableSum
+		for i := range tables {
+			sum.add(&tables[i])
+		}
+		progress := e.progress("asking filters", int64(sum.bytes))
+		defer progress.done()
+		var done int64
+		var all tally
+		t := columns{left: map[int]bool{2: true}}
+		t.add("level", "table", "filter", "size", "bits/key", "expected FPR", "observed")
+		for i := range tables {
+			m := &tables[i]
+			done += int64(m.Size)
+			row := []string{strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), filterName(m)}
+			if m.FilterBytes == 0 {
+				t.add(append(row, "-", "-", "-", "-")...)
+				continue
+			}
+			observed, err := probeTable(e.ctx, m.Path, c.Probes, c.Seed)
+			if err != nil {
+				return err
+			}
+			all.add(observed)
+			progress.set(done)
+			t.add(append(row, size(m.FilterBytes), bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Entries == 0),
+				rate(m.ExpectedFPR), rate(observed.fpr()))...)
+		}
+		progress.done()
+		if len(tables) > 1 {
+			fpr := math.NaN()
+			if sum.weight > 0 {
+				fpr = sum.weightedFPR / sum.weight
+			}
+			t.add("total", "", "", size(sum.filterBytes), bitsPerKey(sum.filterBytes, sum.filteredKeys, sum.unknownFiltered),
+				rate(fpr), rate(all.fpr()))
+		}
+		if err := t.write(e.out); err != nil {
+			return err
+		}
+		for i := range tables {
+			for _, err := range []error{tables[i].Err, tables[i].FilterErr} {
+				if err != nil {
+					fmt.Fprintf(e.out, "%06d: %v\n", tables[i].Num, err)
+				}
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/siftdb/sift"
+)
+
+type loadCmd struct {
+	form
+	writing
+	Dir string `arg:"" help:"The database. It is created if it is missing."`
+}
+
+func (loadCmd) Help() string {
+	return `Reads lines from standard input, each a key, a tab and a value, as "sift scan"
+prints them, and stores them. A later line wins over an earlier one with the same key.
+At a line that cannot be read it stops, names the line, and keeps what the lines before it said.
+What was stored is durable when the verb returns.
+
+Examples:
+
+    sift load db < pairs.tsv
+    printf 'a\t1\nb\t2\n' | sift load db
+    sift scan --hex db | sift load --hex copy`
+}
+
+const (
+	// loadBatchBytes is what goes into one batch: large enough that batches cost
+	// nothing, small enough that an interrupt is answered at once.
+	loadBatchBytes = 1 << 20
+	// maxLineBytes bounds what a file without line ends can take of memory.
+	maxLineBytes = 512 << 20
+)
+
+func (c *loadCmd) Run(e *env) error {
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	return e.withDB(c.Dir, o, func(db *sift.DB) error {
+		p := e.progress("storing", inputSize(e.in))
+		defer p.done()
+		l := loader{db: db, form: c.form, in: newLineReader(e.in)}
+		for {
+			more, err := l.batch()
+			p.set(l.in.bytes)
+			if err != nil {
+				return err
+			}
+			if !more {
+				break
+			}
+			if e.ctx.Err() != nil {
+				return fmt.Errorf("%w after line %d", e.ctx.Err(), l.in.line)
+			}
+		}
+		p.done()
+		if isTerminal(e.err) {
+			fmt.Fprintf(e.err, "%s stored\n", amount(l.in.line, "line"))
+		}
+		return nil
+	})
+}
+
+// inputSize returns the size of what is to be read, -1 if nobody knows.
+func inputSize(in io.Reader) int64 {
+	f, ok := in.(*os.File)
+	if !ok {
+		return -1
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return -1
+	}
+	return info.Size()
+}
+
+// loader stores lines.
+type loader struct {
+	db   *sift.DB
+	form form
+	in   lineReader
+	b    sift.Batch
+}
+
+// batch stores the next lines. It reports whether there are more. On an error
+// all lines before the bad one have been stored.
+func (l *loader) batch() (more bool, err error) {
+	l.b.Reset()
+	more = true
+	for more && err == nil && l.b.Size() < loadBatchBytes {
+		var line []byte
+		line, err = l.in.next()
+		if err == io.EOF {
+			more, err = false, nil
+		} else if err == nil {
+			err = l.add(line)
+		}
+		if err != nil {
+			err = fmt.Errorf("line %d: %w", l.in.line, err)
+		}
+	}
+	// Closing the database makes it durable.
+	return more, errors.Join(l.db.Write(&l.b, sift.NoSync), err)
+}
+
+// add puts a line into the batch.
+func (l *loader) add(line []byte) error {
+	key, value, ok := bytes.Cut(line, []byte{'\t'})
+	if !ok {
+		return errors.New("no tab between a key and a value")
+	}
+	if bytes.IndexByte(value, '\t') >= 0 {
+		return errors.New(`more than one tab (inside a key or value a tab is written \t)`)
+	}
+	k, err := l.form.parse(string(key))
+	if err != nil {
+		return fmt.Errorf("key: %w", err)
+	}
+	v, err := l.form.parse(string(value))
+	if err != nil {
+		return fmt.Errorf("value: %w", err)
+	}
+	l.b.Put(k, v)
+	return nil
+}
+
+// lineReader splits what it reads into lines.
+type lineReader struct {
+	in    *bufio.Reader
+	long  []byte // backs a line that is longer than in's buffer
+	line  int64  // lines read
+	bytes int64  // bytes read
+}
+
+func newLineReader(in io.Reader) lineReader {
+	return lineReader{in: bufio.NewReaderSize(in, 64<<10)}
+}
+
+// next returns the next line, without its line end, LF or CR LF. It is valid
+// until the next call. The last line need not have a line end.
+func (r *lineReader) next() ([]byte, error) {
+	r.line++
+	line, err := r.in.ReadSlice('\n')
+	if err == bufio.ErrBufferFull {
+		r.long = append(r.long[:0], line...)
+		for err == bufio.ErrBufferFull {
+			if len(r.long) > maxLineBytes {
+				return nil, fmt.Errorf("longer than %s", size(maxLineBytes))
+			}
+			line, err = r.in.ReadSlice('\n')
+			r.long = append(r.long, line...)
+		}
+		line = r.long
+	}
+	r.bytes += int64(len(line))
+	if err == io.EOF && len(line) > 0 {
+		err = nil
+	}
+	if err != nil {
+		if err == io.EOF {
+			r.line--
+		}
+		return nil, err
+	}
+	line = bytes.TrimSuffix(line, []byte{'\n'})
+	return bytes.TrimSuffix(line, []byte{'\r'}), nil
+}

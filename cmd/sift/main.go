@@ -1,0 +1,174 @@
+// Command sift looks into, writes and mends databases from the shell. Run
+// sift --help.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
+)
+
+func main() {
+	// With the signal ignored, a write to a pipe that nobody reads any more is an
+	// ordinary error, and what is open gets closed.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first interrupt stops what is running; a second one has its usual effect.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// The grammar: each verb is a struct in a file of its own.
+type commands struct {
+	Get        getCmd        `cmd:"" help:"Print the value of a key."`
+	Put        putCmd        `cmd:"" help:"Set a key to a value."`
+	Delete     deleteCmd     `cmd:"" help:"Remove a key."`
+	Scan       scanCmd       `cmd:"" help:"Print keys and values in order."`
+	Load       loadCmd       `cmd:"" help:"Store the keys and values on standard input."`
+	Dump       dumpCmd       `cmd:"" help:"Explain a table, a log or a MANIFEST."`
+	Check      checkCmd      `cmd:"" help:"Read everything and report what is damaged."`
+	Repair     repairCmd     `cmd:"" help:"Rebuild a database from its tables and logs."`
+	Compact    compactCmd    `cmd:"" help:"Merge tables down to the last level."`
+	Checkpoint checkpointCmd `cmd:"" help:"Make a second database of hard links."`
+	Stats      statsCmd      `cmd:"" help:"Print what a database holds, level by level."`
+	Filter     filterCmd     `cmd:"" help:"Look at filters, build them, size them."`
+	Demo       demoCmd       `cmd:"" help:"Show what a filter saves, on Go's own source."`
+
+	Version versionFlag `help:"Print the version and exit."`
+}
+
+const description = `sift keeps keys and values in a directory that LevelDB and goleveldb open too,
+with one filter a table, so that a lookup for a key that is not there need not read the disk.
+
+Keys and values are text: \t \n \r and \\ stand for a tab, a line feed, a carriage
+return and a backslash, and \xHH for any byte that cannot be printed. What one verb
+prints another reads. With --hex they are hexadecimal instead. A key that begins with
+a dash comes after --, as in: sift get db -- -key.
+
+A verb that only reads opens the database read-only, and several may do so at once. The exit
+status is 1 if a verb fails.`
+
+// env is what the verbs work with.
+type env struct {
+	ctx context.Context
+	in  io.Reader
+	out *bufio.Writer // flushed when the verb is done
+	err io.Writer
+}
+
+// exitStatus is what kong is told to panic with where it would end the process.
+type exitStatus int
+
+// run carries out one command and returns the exit status.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
+	e := &env{ctx: ctx, in: stdin, out: bufio.NewWriterSize(stdout, 64<<10), err: stderr}
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case exitStatus:
+			status = int(p)
+		default:
+			panic(p)
+		}
+	}()
+	var cli commands
+	parser := kong.Must(&cli,
+		kong.Name("sift"),
+		kong.Description(description),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 80}),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { panic(exitStatus(code)) }),
+		kong.Bind(e),
+		kong.Vars{"filter": filter.Default().Name()},
+	)
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		return e.fail(usageError(err))
+	}
+	err = command.Run(e)
+	if ferr := e.out.Flush(); err == nil {
+		err = ferr
+	}
+	return e.fail(err)
+}
+
+// usageError says how to go on after a mistake on the command line.
+func usageError(err error) error {
+	name := "sift"
+	if p := (*kong.ParseError)(nil); errors.As(err, &p) && p.Context != nil {
+		if node := p.Context.Selected(); node != nil {
+			name = node.FullPath()
+		}
+	}
+	return fmt.Errorf("%w\nRun \"%s --help\" for what it takes", err, name)
+}
+
+// fail reports an error, if it is one, and returns the exit status.
+func (e *env) fail(err error) int {
+	switch {
+	case err == nil || isBrokenPipe(err):
+		// Whoever reads the output has seen enough of it.
+		return 0
+	case errors.Is(err, errReported):
+	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
+		fmt.Fprintln(e.err, "sift:", strings.Replace(err.Error(), e.ctx.Err().Error(), "interrupted", 1))
+	default:
+		fmt.Fprintln(e.err, "sift:", strings.TrimPrefix(err.Error(), "sift: "))
+	}
+	return 1
+}
+
+// errReported ends a verb that has already said what is wrong.
+var errReported = errors.New("reported")
+
+func isBrokenPipe(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe)
+}
+
+// warn prints a line on standard error.
+func (e *env) warn(format string, args ...any) {
+	fmt.Fprintf(e.err, "sift: warning: "+format+"\n", args...)
+}
+
+// withDB opens a database, calls fn, and closes the database.
+func (e *env) withDB(dir string, o sift.Options, fn func(db *sift.DB) error) (err error) {
+	db, err := sift.Open(dir, &o)
+	if err != nil {
+		return hint(err, dir)
+	}
+	defer func() {
+		if cerr := db.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	for _, torn := range db.Metrics().Recovery.Torn {
+		e.warn("%v; what follows, a write that a crash cut short, is left out", torn)
+	}
+	return hint(fn(db), dir)
+}
+
+// hint adds to a report of damage how to go on.
+func hint(err error, dir string) error {
+	if err == nil || !errors.Is(err, sift.ErrCorruption) {
+		return err
+	}
+	return fmt.Errorf("%w\n\"sift check %s\" lists all damage, \"sift repair %s\" rebuilds what can be read", err, dir, dir)
+}
+
+// readOnly opens a database for a verb that only reads.
+func (e *env) readOnly(dir string, fn func(db *sift.DB) error) error {
+	return e.withDB(dir, sift.Options{ReadOnly: true}, fn)
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestMain lets the test binary stand for the program, for the tests that need
+// a process of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv("SIFT_TEST_AS_PROGRAM") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// result is what a command left behind.
+type result struct {
+	out, err string
+	status   int
+}
+
+// sift runs a command in this process.
+func runSift(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	var out, err bytes.Buffer
+	status := run(context.Background(), args, strings.NewReader(stdin), &out, &err)
+	return result{out.String(), err.String(), status}
+}
+
+// mustSift runs a command that must succeed and returns what it printed.
+func mustSift(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	r := runSift(t, stdin, args...)
+	if r.status != 0 || r.err != "" {
+		t.Fatalf("sift %q: status %d, stderr %q", args, r.status, r.err)
+	}
+	return r.out
+}
+
+// step is one command of a story. DB in its arguments and expectations stands
+// for a directory that does not exist when the story begins.
+type step struct {
+	args  string // separated by blanks; a pair of single quotes is an empty one
+	stdin string
+	out   string // what it prints, all of it
+	err   string // part of what it says on standard error; "" if nothing
+	// status is 1 where err is set, unless warns says that err is a warning.
+	warns bool
+}
+
+func (s step) run(t *testing.T, db string) {
+	t.Helper()
+	var args []string
+	for _, a := range strings.Fields(s.args) {
+		args = append(args, strings.ReplaceAll(strings.Trim(a, "'"), "DB", db))
+	}
+	r := runSift(t, s.stdin, args...)
+	want := 0
+	if s.err != "" && !s.warns {
+		want = 1
+	}
+	if r.status != want {
+		t.Errorf("sift %s: status %d, want %d", s.args, r.status, want)
+	}
+	if out := strings.ReplaceAll(r.out, db, "DB"); out != s.out {
+		t.Errorf("sift %s prints\n%s\nwant\n%s", s.args, out, s.out)
+	}
+	if !strings.Contains(r.err, s.err) || s.err == "" && r.err != "" {
+		t.Errorf("sift %s says %q, want %q", s.args, r.err, s.err)
+	}
+}
+
+func TestStories(t *testing.T) {
+	stories := []struct {
+		name  string
+		steps []step
+	}{
+		{"a key's life", []step{
+			{args: "put DB user:17 Ada"},
+			{args: "get DB user:17", out: "Ada\n"},
+			{args: "put DB user:17 Grace"},
+			{args: "get DB user:17", out: "Grace\n"},
+			{args: "delete DB user:17"},
+			{args: "get DB user:17", err: `key "user:17": there is no such key`},
+			{args: "delete DB user:17"},
+			{args: "check DB", out: "0 tables with 0 B, 1 logs; 0 entries, 0 keys; filters on 0 of 0 tables\nno fault\n"},
+		}},
+		{"edge keys", []step{
+			{args: "put DB '' empty"},
+			{args: "get DB ''", out: "empty\n"},
+			{args: "put DB k ''"},
+			{args: "get DB k", out: "\n"},
+			{args: "put DB -- -k -v"},
+			{args: "get DB -- -k", out: "-v\n"},
+			{args: "scan DB", out: "\tempty\n-k\t-v\nk\t\n"},
+			{args: "scan --hex DB", out: "\t656d707479\n2d6b\t2d76\n6b\t\n"},
+			{args: "delete DB '' -- -k"},
+			{args: "scan DB", out: "k\t\n"},
+		}},
+		{"forms", []step{
+			{args: `put DB a\tb \x00\xff\\`},
+			{args: "get --hex DB 610962", out: "00ff5c\n"},
+			{args: `get DB a\x09b`, out: `\x00\xff\\` + "\n"},
+			{args: "get --raw DB a\\tb", out: "\x00\xff\\"},
+			{args: "put --hex DB c3a9 0A"},
+			{args: "get DB é", out: `\n` + "\n"},
+			{args: "put DB piped", stdin: "two\nlines\\n"},
+			{args: "get --raw DB piped", out: "two\nlines\\n"},
+			{args: "get DB piped", out: `two\nlines\\n` + "\n"},
+		}},
+		{"ranges", []step{
+			{args: "load DB", stdin: "a\t1\nb\t2\nba\t3\nc\t4\n"},
+			{args: "scan --from b DB", out: "b\t2\nba\t3\nc\t4\n"},
+			{args: "scan --to b DB", out: "a\t1\n"},
+			{args: "scan --from aa --to c DB", out: "b\t2\nba\t3\n"},
+			{args: "scan --to '' DB"},
+			{args: "scan --from c --to a DB"},
+			{args: "scan --prefix b DB", out: "b\t2\nba\t3\n"},
+			{args: "scan --prefix b --from ba --keys-only DB", out: "ba\n"},
+			{args: "scan --limit 2 DB", out: "a\t1\nb\t2\n"},
+			{args: "scan --limit 0 DB"},
+			{args: "scan --hex --from 62 --to 6261 DB", out: "62\t32\n"},
+		}},
+		{"load", []step{
+			{args: "load DB", stdin: "k\told\nk\tnew\r\nlast\tno line end"},
+			{args: "scan DB", out: "k\tnew\nlast\tno line end\n"},
+			{args: "load DB"},
+			{args: "load --hex DB", stdin: "\t00\n6B\t\n"},
+			{args: "scan --hex DB", out: "\t00\n6b\t\n6c617374\t6e6f206c696e6520656e64\n"},
+			{args: "load DB", stdin: "good\t1\nno tab here\nunread\t1\n", err: "sift: line 2: no tab"},
+			{args: "load DB", stdin: "a\tb\tc\n", err: "sift: line 1: more than one tab"},
+			{args: "load DB", stdin: "a\tb\n\n", err: "sift: line 2: no tab"},
+			{args: "load DB", stdin: "a\tx\\q\n", err: `sift: line 1: value: unknown escape \q`},
+			{args: "load --hex DB", stdin: "00\t00\n0\t00\n", err: "sift: line 2: key: not hexadecimal: odd length"},
+			{args: "load --hex DB", stdin: "zz\t00\n", err: "sift: line 1: key: not hexadecimal: invalid byte"},
+			{args: "scan --prefix good DB", out: "good\t1\n"}, // what came before the bad line is kept
+			{args: "scan --prefix unread DB"},
+		}},
+		{"compact and filters", []step{
+			{args: "load --filter none DB", stdin: lines(1000)},
+			{args: "filter stats DB", out: "level  table   filter  size  bits/key  expected FPR  observed\n0      000005  none       -         -             -         -\n"},
+			{args: "filter build DB", out: "1 of 1 tables rewritten; the filters take 1.27 KiB\n"},
+			{args: "filter build DB", out: "0 of 1 tables rewritten; the filters take 1.27 KiB\n"},
+			{args: "get DB key000500", out: "value 500\n"},
+			{args: "get DB key000500x", err: "no such key"},
+		}},
+		{"what is missing", []step{
+			{args: "get DB k", err: "does not exist"},
+			{args: "scan DB", err: "does not exist"},
+			{args: "delete DB k", err: "does not exist"},
+			{args: "stats DB", err: "does not exist"},
+			{args: "filter stats DB", err: "does not exist"},
+			{args: "filter build DB", err: "does not exist"},
+			{args: "compact DB", err: "does not exist"},
+			{args: "checkpoint DB DB-2", err: "does not exist"},
+			{args: "check DB", err: "does not exist"},
+			{args: "repair DB", err: "does not exist"},
+			{args: "dump DB/000005.ldb", err: "no such file"},
+		}},
+		{"nonsense", []step{
+			{args: "frobnicate", err: "unexpected argument frobnicate"},
+			{args: "get", err: `expected "<dir> <key>"` + "\nRun \"sift get --help\""},
+			{args: "get DB", err: `expected "<key>"`},
+			{args: "get DB k extra", err: "unexpected argument extra"},
+			{args: "scan --nonsense DB", err: "unknown flag --nonsense"},
+			{args: "scan --limit -1 DB", err: "--limit"},
+			{args: "scan --limit many DB", err: "--limit"},
+			{args: `get DB k\`, err: "a backslash at the end"},
+			{args: `get DB k\x1`, err: `\x without two hexadecimal digits`},
+			{args: `get DB k\xg0`, err: `\x without two hexadecimal digits`},
+			{args: "get --hex DB xyz", err: `key "xyz": not hexadecimal`},
+			{args: "get --hex --raw DB 00", err: "--hex and --raw can't be used together"},
+			{args: "put --filter bloom DB k v", err: "--filter: "},
+			{args: "put --filter bloom(1000000) DB k v", err: "--filter: "},
+			{args: "put --filter spam(1) DB k v", err: `"spam(1)" is unknown`},
+			{args: "filter stats --probes -1 DB", err: "--probes"},
+			{args: "demo --tree DB", err: "no such file"},
+			{args: "demo --filter none", err: "--filter none"},
+			{args: "demo --lookups 0", err: "must be positive"},
+			{args: "get DB k", err: "does not exist"}, // nothing of the above made one
+		}},
+	}
+	for _, story := range stories {
+		t.Run(story.name, func(t *testing.T) {
+			db := filepath.Join(t.TempDir(), "db")
+			for _, s := range story.steps {
+				s.run(t, db)
+			}
+		})
+	}
+}
+
+// lines returns n lines for load: key000000 to key000999, say.
+func lines(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(line(i))
+	}
+	return b.String()
+}
+
+func line(i int) string { return fmt.Sprintf("key%06d\tvalue %d\n", i, i) }

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// progress shows on a terminal how far long work has come. Nothing is shown
+// where standard error is not a terminal. It is used by one goroutine at a time.
+type progress struct {
+	bar *progressbar.ProgressBar // nil: nothing is shown
+}
+
+// progress begins to show work. total is in bytes; -1 if it is not known.
+func (e *env) progress(what string, total int64) *progress {
+	if !isTerminal(e.err) {
+		return &progress{}
+	}
+	options := []progressbar.Option{
+		progressbar.OptionSetWriter(e.err),
+		progressbar.OptionSetDescription(what),
+		progressbar.OptionThrottle(100 * time.Millisecond),
+		progressbar.OptionSetWidth(20),
+		progressbar.OptionShowBytes(true),
+		progressbar.OptionUseIECUnits(true),
+		progressbar.OptionClearOnFinish(),
+		progressbar.OptionSpinnerType(14),
+	}
+	if total == 0 {
+		total = -1
+	}
+	return &progress{progressbar.NewOptions64(total, options...)}
+}
+
+// set says how far the work has come.
+func (p *progress) set(bytes int64) {
+	if p.bar != nil {
+		_ = p.bar.Set64(bytes) // that progress cannot be shown stops no work
+	}
+}
+
+// done takes the line off the terminal.
+func (p *progress) done() {
+	if p.bar != nil {
+		_ = p.bar.Finish()
+	}
+}
+
+// clear takes the line off until the next set, so that something else can be printed.
+func (p *progress) clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}
+
+// watch calls now twice a second and shows what it returns, until the function
+// that it returns is called.
+func (p *progress) watch(now func() int64) (stop func()) {
+	if p.bar == nil {
+		return func() {}
+	}
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(500 * time.Millisecond)
+		defer tick.Stop()
+		p.set(now())
+		for {
+			select {
+			case <-tick.C:
+				p.set(now())
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-ended
+		p.done()
+	}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

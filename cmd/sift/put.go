@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/siftdb/sift"
+)
+
+type putCmd struct {
+	form
+	writing
+	Dir   string  `arg:"" help:"The database. It is created if it is missing."`
+	Key   string  `arg:"" help:"The key."`
+	Value *string `arg:"" optional:"" help:"The value. Without it, standard input is the value, byte for byte."`
+}
+
+func (putCmd) Help() string {
+	return `Sets a key to a value, in place of one that it has. The write is durable when the
+verb returns.
+
+Examples:
+
+    sift put db user:17 'Ada Lovelace'
+    sift put --hex db 00ff 0a
+    sift put db photo.png < photo.png`
+}
+
+func (c *putCmd) Run(e *env) error {
+	key, err := c.arg("key", c.Key)
+	if err != nil {
+		return err
+	}
+	var value []byte
+	if c.Value != nil {
+		value, err = c.arg("value", *c.Value)
+	} else if value, err = io.ReadAll(e.in); err != nil {
+		err = fmt.Errorf("reading the value: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	return e.withDB(c.Dir, o, func(db *sift.DB) error { return db.Put(key, value, sift.Sync) })
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/siftdb/sift"
+)
+
+type repairCmd struct {
+	writing
+	Dir string `arg:"" help:"The database."`
+}
+
+func (repairCmd) Help() string {
+	return `Makes a database of what the tables and logs in a directory still say, where it does
+not open or "sift check" finds faults. The old files are moved to the directory "lost" in it, so
+nothing is destroyed. It prints a line for each thing that could not be read. If the MANIFEST
+is lost too, keys that had been deleted may be back.
+
+Example:
+
+    sift repair db && sift check db`
+}
+
+func (c *repairCmd) Run(e *env) error {
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	stop := e.progress("repairing", -1).watch(func() int64 { return 0 })
+	report, err := sift.Repair(c.Dir, &o)
+	stop()
+	for _, dropped := range report.Dropped {
+		fmt.Fprintln(e.out, "dropped:", dropped)
+	}
+	if err != nil {
+		return err
+	}
+	if !report.FromManifest {
+		fmt.Fprintln(e.out, "The MANIFEST could not be used: all tables and logs were read, old ones too.")
+	}
+	_, err = fmt.Fprintf(e.out, "%s from %s and %s; the old files are in %s\n",
+		amount(report.Entries, "key"), amount(report.Tables, "table"), amount(report.Logs, "log"), filepath.Join(c.Dir, "lost"))
+	return err
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/siftdb/sift"
+)
+
+type statsCmd struct {
+	Tables bool   `help:"Print a line for each table as well."`
+	Dir    string `arg:"" help:"The database."`
+}
+
+func (statsCmd) Help() string {
+	return `Prints what each level holds: its tables and their size, the keys and deletions in
+them where the tables say how many, and their filters with the bits they take per key and the
+false positive rate that they were built for.
+
+Example:
+
+    sift stats db`
+}
+
+func (c *statsCmd) Run(e *env) error {
+	return e.readOnly(c.Dir, func(db *sift.DB) error {
+		m := db.Metrics()
+		tables := db.Tables()
+		levels := make([]tableSum, len(m.Levels))
+		var total tableSum
+		for i := range tables {
+			levels[tables[i].Level].add(&tables[i])
+			total.add(&tables[i])
+		}
+		t := columns{}
+		t.add("level", "tables", "size", "keys", "deletions", "filters", "filter size", "bits/key", "FPR")
+		for level := range levels {
+			if levels[level].tables > 0 {
+				t.add(levels[level].cells(strconv.Itoa(level))...)
+			}
+		}
+		t.add(total.cells("total")...)
+		if err := t.write(e.out); err != nil {
+			return err
+		}
+		fmt.Fprintf(e.out, "\nlast sequence number  %s\n", count(m.LastSequence))
+		fmt.Fprintf(e.out, "not in tables yet     %s in %s\n", amount(m.Recovery.Batches, "batch"), amount(m.Recovery.Logs, "log"))
+		if total.unusable > 0 {
+			fmt.Fprintf(e.out, "filters not in use    %s (see sift filter stats)\n", count(total.unusable))
+		}
+		fmt.Fprintf(e.out, "memory when open      %s: filters %s, indexes %s, memtables %s\n",
+			size(m.Memory.Total()), size(m.Memory.Filters), size(m.Memory.Indexes), size(m.Memory.Memtables))
+		if !c.Tables {
+			return nil
+		}
+		fmt.Fprintln(e.out)
+		return writeTables(e, tables)
+	})
+}
+
+// writeTables prints a line for each table.
+func writeTables(e *env, tables []sift.TableMetrics) error {
+	t := columns{left: map[int]bool{5: true}}
+	t.add("level", "table", "size", "keys", "deletions", "filter")
+	for i := range tables {
+		m := &tables[i]
+		keys, deletions := "?", "?"
+		if m.Entries > 0 {
+			keys, deletions = count(m.Keys), count(m.Deletions)
+		}
+		t.add(strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), size(m.Size), keys, deletions, filterName(m))
+	}
+	return t.write(e.out)
+}
+
+// filterName says which filter a table has.
+func filterName(m *sift.TableMetrics) string {
+	switch {
+	case m.Err != nil:
+		return "unreadable"
+	case m.FilterErr != nil:
+		return "not in use"
+	}
+	return m.FilterPolicy
+}
+
+// tableSum adds up tables.
+type tableSum struct {
+	tables, filters, unusable     int
+	bytes, filterBytes            uint64
+	keys, deletions, filteredKeys uint64
+	unknown                       bool    // some table does not say how many keys it holds
+	unknownFiltered               bool    // so does one with a filter
+	weightedFPR, weight           float64 // weighted by size
+}
+
+func (s *tableSum) add(m *sift.TableMetrics) {
+	s.tables++
+	s.bytes += m.Size
+	known := m.Entries > 0
+	if known {
+		s.keys += m.Keys
+		s.deletions += m.Deletions
+	} else {
+		s.unknown = true
+	}
+	if m.FilterErr != nil {
+		s.unusable++
+	}
+	if m.FilterBytes == 0 {
+		return
+	}
+	s.filters++
+	s.filterBytes += uint64(m.FilterBytes)
+	s.filteredKeys += m.Keys
+	s.unknownFiltered = s.unknownFiltered || !known
+	s.weightedFPR += m.ExpectedFPR * float64(m.Size)
+	s.weight += float64(m.Size)
+}
+
+func (s *tableSum) cells(name string) []string {
+	keys, deletions := count(s.keys), count(s.deletions)
+	if s.unknown {
+		keys, deletions = "?", "?"
+	}
+	fpr := math.NaN()
+	if s.weight > 0 {
+		fpr = s.weightedFPR / s.weight
+	}
+	return []string{name, count(s.tables), size(s.bytes), keys, deletions,
+		count(s.filters), size(s.filterBytes), bitsPerKey(s.filterBytes, s.filteredKeys, s.unknownFiltered), rate(fpr)}
+}
+
+// bitsPerKey writes what a key takes in filters, a dash where there is nothing
+// to divide.
+func bitsPerKey(bytes, keys uint64, unknown bool) string {
+	if bytes == 0 || keys == 0 || unknown {
+		return "-"
+	}
+	return strconv.FormatFloat(float64(bytes)*8/float64(keys), 'f', 2, 64)
+}

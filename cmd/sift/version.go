@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/alecthomas/kong"
+)
+
+// versionFlag is --version.
+type versionFlag bool
+
+// BeforeReset prints the version before anything else on the command line is
+// looked at.
+func (versionFlag) BeforeReset(k *kong.Kong) error {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	fmt.Fprintln(k.Stdout, versionText(info))
+	k.Exit(0)
+	return nil
+}
+
+// IgnoreDefault keeps the flag from being set but by the user.
+func (versionFlag) IgnoreDefault() {}
+
+// versionText says which build this is: the module's version, the commit if the
+// build knows it, and the Go version and platform.
+func versionText(info *debug.BuildInfo) string {
+	version := info.Main.Version
+	if version == "" {
+		version = "(devel)"
+	}
+	var revision, modified string
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			revision = s.Value[:min(len(s.Value), 12)]
+		case "vcs.modified":
+			if s.Value == "true" {
+				modified = ", modified"
+			}
+		}
+	}
+	text := "sift " + version
+	if revision != "" {
+		text += " (" + revision + modified + ")"
+	}
+	return fmt.Sprintf("%s %s %s/%s", text, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
+)
+
+// writing are the flags of the verbs that write tables.
+type writing struct {
+	Filter string `default:"${filter}" placeholder:"POLICY" help:"The filter of tables that are written, such as bloom(12), or none. Default: ${default}."`
+}
+
+// options returns the options to open a database with for writing.
+func (w writing) options() (sift.Options, error) {
+	policy, err := parsePolicy(w.Filter)
+	return sift.Options{Filter: policy}, err
+}
+
+func parsePolicy(name string) (filter.Policy, error) {
+	policy, err := filter.Parse(name)
+	if err != nil {
+		return nil, fmt.Errorf("--filter: %w", err)
+	}
+	return policy, nil
+}
