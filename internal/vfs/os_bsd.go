@@ -7,6 +7,3 @@ import "os"
 // flockFile has nothing to do: on these systems the POSIX lock keeps out those
 // who use flock, and a flock beside it would conflict with the process's own.
 func flockFile(*os.File, string, bool) error { return nil }
-
-// syncFile is a full sync; on macOS it reaches the medium (F_FULLFSYNC).
-func syncFile(f *os.File) error { return f.Sync() }

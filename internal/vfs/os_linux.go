@@ -2,7 +2,6 @@ package vfs
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"syscall"
 
@@ -29,18 +28,6 @@ func flockFile(f *os.File, name string, exclusive bool) error {
 	}
 	if err != nil {
 		return lockError(name, err)
-	}
-	return nil
-}
-
-// syncFile leaves out what fsync writes beyond need: fdatasync makes the data
-// durable and of the metadata all that reading it back takes, which includes
-// the file's length and its blocks, but not its times. With a file that grows
-// by small appends, that saves nothing on some file systems and a second write
-// to the journal on others.
-func syncFile(f *os.File) error {
-	if err := control(f, func(fd uintptr) error { return unix.Fdatasync(int(fd)) }); err != nil {
-		return &fs.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
 	}
 	return nil
 }

@@ -21,8 +21,6 @@ func syncDir(dir string) error {
 	return err
 }
 
-func syncFile(f *os.File) error { return f.Sync() }
-
 func readOnly(err error) bool { return os.IsPermission(err) }
 
 func lockedByOpen(error) bool { return false }

@@ -13,8 +13,6 @@ var errIsDirectory error = windows.ERROR_DIRECTORY
 // changes to directories.
 func syncDir(string) error { return nil }
 
-func syncFile(f *os.File) error { return f.Sync() }
-
 func readOnly(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_WRITE_PROTECT)
 }

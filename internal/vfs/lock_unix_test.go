@@ -1,0 +1,158 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package vfs
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestMain makes the test binary a second process for the tests of locks: with
+// VFS_LOCK set to "HOW NAME" it locks the file, says what came of it, and keeps
+// the lock until its input ends.
+func TestMain(m *testing.M) {
+	how, name, ok := strings.Cut(os.Getenv("VFS_LOCK"), " ")
+	if !ok {
+		os.Exit(m.Run())
+	}
+	err := lockAs(how, name)
+	var locked *LockedError
+	switch {
+	case errors.As(err, &locked):
+		println("locked " + strconv.Itoa(locked.PID))
+	case err != nil:
+		println("error " + err.Error())
+	default:
+		println("got")
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// lockAs locks the way that another engine does.
+func lockAs(how, name string) error {
+	switch how {
+	case "exclusive", "shared":
+		_, err := OS.Lock(name, how == "exclusive")
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	if how == "flock" {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	} else {
+		err = syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &syscall.Flock_t{Type: syscall.F_WRLCK})
+	}
+	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) {
+		return &LockedError{Name: name, PID: -1}
+	}
+	return err
+}
+
+// otherProcess locks in another process, which it ends with the test or with
+// stop, and returns its process number and what it said.
+func otherProcess(t *testing.T, how, name string) (pid int, said string, stop func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "VFS_LOCK="+how+" "+name)
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StderrPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	done := false
+	stop = func() {
+		if !done {
+			done = true
+			_ = in.Close()
+			_ = cmd.Wait()
+		}
+	}
+	t.Cleanup(stop)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	must(t, err)
+	return cmd.Process.Pid, strings.TrimSpace(line), stop
+}
+
+func TestLockBetweenProcesses(t *testing.T) {
+	me := strconv.Itoa(os.Getpid())
+	for _, tc := range []struct {
+		exclusive bool
+		how, want string
+	}{
+		{true, "exclusive", "locked " + me},
+		{true, "shared", "locked " + me},
+		{true, "fcntl", "locked -1"},
+		{true, "flock", "locked -1"},
+		{false, "exclusive", "locked " + me},
+		{false, "shared", "got"},
+		{false, "fcntl", "locked -1"},
+		{false, "flock", "locked -1"},
+	} {
+		name := filepath.Join(t.TempDir(), "LOCK")
+		l, err := OS.Lock(name, tc.exclusive)
+		must(t, err)
+		// A lock refused in this process must not drop the one that is held.
+		if _, err := OS.Lock(name, true); err == nil {
+			t.Fatal("locked twice")
+		}
+		if _, said, _ := otherProcess(t, tc.how, name); said != tc.want {
+			t.Errorf("exclusive %v, other process %s: %q, want %q", tc.exclusive, tc.how, said, tc.want)
+		}
+		if !tc.exclusive {
+			// Of two users of a shared lock, one leaves.
+			again, err := OS.Lock(name, false)
+			must(t, err)
+			must(t, again.Close())
+			if _, said, _ := otherProcess(t, "exclusive", name); !strings.HasPrefix(said, "locked") {
+				t.Errorf("after one of two users left: %q", said)
+			}
+		}
+		must(t, l.Close())
+	}
+
+	for _, tc := range []struct {
+		how       string
+		exclusive bool
+		refused   bool
+		known     bool // the holder's number
+	}{
+		{"exclusive", true, true, true},
+		{"exclusive", false, true, true},
+		{"shared", true, true, true},
+		{"shared", false, false, false},
+		{"fcntl", true, true, true},
+		{"fcntl", false, true, true},
+		{"flock", true, true, false},
+		{"flock", false, true, false},
+	} {
+		name := filepath.Join(t.TempDir(), "LOCK")
+		pid, said, stop := otherProcess(t, tc.how, name)
+		if said != "got" {
+			t.Fatalf("%s: %q", tc.how, said)
+		}
+		l, err := OS.Lock(name, tc.exclusive)
+		if !tc.refused {
+			must(t, err)
+			must(t, l.Close())
+			continue
+		}
+		var locked *LockedError
+		if !errors.As(err, &locked) || tc.known && locked.PID != pid || !tc.known && locked.PID != 0 {
+			t.Errorf("other process %d has %s, exclusive %v: %v", pid, tc.how, tc.exclusive, err)
+		}
+		stop()
+		l, err = OS.Lock(name, tc.exclusive)
+		must(t, err)
+		must(t, l.Close())
+	}
+}

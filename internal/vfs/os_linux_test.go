@@ -1,0 +1,77 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// unprivileged runs fn with an ordinary user's rights to files. The thread is
+// not used again.
+func unprivileged(t *testing.T, fn func() error) error {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return fn()
+	}
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock
+		if _, err := unix.SetfsuidRetUid(65534); err != nil {
+			result <- fmt.Errorf("setfsuid: %w", err)
+			return
+		}
+		result <- fn()
+	}()
+	return <-result
+}
+
+func TestSharedLockWhereNothingCanBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	for d := dir; d != filepath.Dir(os.TempDir()) && d != "/"; d = filepath.Dir(d) {
+		if d != os.TempDir() {
+			must(t, os.Chmod(d, 0o755))
+		}
+	}
+	name := filepath.Join(dir, "LOCK")
+	lock := func(exclusive bool) error {
+		l, err := OS.Lock(name, exclusive)
+		if err != nil {
+			return err
+		}
+		return l.Close()
+	}
+	check := func(desc string) {
+		t.Helper()
+		if err := unprivileged(t, func() error { return lock(false) }); err != nil {
+			t.Errorf("%s, shared: %v", desc, err)
+		}
+		if err := unprivileged(t, func() error { return lock(true) }); !os.IsPermission(err) {
+			t.Errorf("%s, exclusive: %v", desc, err)
+		}
+	}
+	must(t, os.Chmod(dir, 0o555))
+	check("no lock file")
+	if os.Getuid() != 0 {
+		must(t, os.Chmod(dir, 0o755))
+	}
+	put(t, OS, name, "", false)
+	must(t, os.Chmod(name, 0o444))
+	must(t, os.Chmod(dir, 0o555))
+	check("a lock file that cannot be written")
+
+	// Such a lock is a lock.
+	_, said, stop := otherProcess(t, "exclusive", name)
+	if os.Getuid() == 0 && said == "got" {
+		var locked *LockedError
+		if err := unprivileged(t, func() error { return lock(false) }); !errors.As(err, &locked) {
+			t.Errorf("shared, while another process has it: %v", err)
+		}
+	}
+	stop()
+	must(t, os.Chmod(dir, 0o755))
+}
