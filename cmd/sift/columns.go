@@ -96,6 +96,8 @@ func size[T ~int | ~int64 | ~uint64](bytes T) string {
 // significant writes a number from 0 to some thousands with three digits.
 func significant(x float64) string {
 	switch {
+	case x == 0:
+		return "0"
 	case x < 9.995:
 		return strconv.FormatFloat(x, 'f', 2, 64)
 	case x < 99.95:

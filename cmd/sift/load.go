@@ -46,7 +46,7 @@ func (c *loadCmd) Run(e *env) error {
 	return e.withDB(c.Dir, o, func(db *sift.DB) error {
 		p := e.progress("storing", inputSize(e.in))
 		defer p.done()
-		l := loader{db: db, form: c.form, in: newLineReader(e.in)}
+		l := loader{db: db, form: c.form, in: newLineReader(e.input())}
 		for {
 			more, err := l.batch()
 			p.set(l.in.bytes)
@@ -55,9 +55,6 @@ func (c *loadCmd) Run(e *env) error {
 			}
 			if !more {
 				break
-			}
-			if e.ctx.Err() != nil {
-				return fmt.Errorf("%w after line %d", e.ctx.Err(), l.in.line)
 			}
 		}
 		p.done()
@@ -97,13 +94,15 @@ func (l *loader) batch() (more bool, err error) {
 	for more && err == nil && l.b.Size() < loadBatchBytes {
 		var line []byte
 		line, err = l.in.next()
-		if err == io.EOF {
+		switch {
+		case err == io.EOF:
 			more, err = false, nil
-		} else if err == nil {
-			err = l.add(line)
-		}
-		if err != nil {
-			err = fmt.Errorf("line %d: %w", l.in.line, err)
+		case err != nil:
+			err = fmt.Errorf("%w after line %d", err, l.in.line)
+		default:
+			if err = l.add(line); err != nil {
+				err = fmt.Errorf("line %d: %w", l.in.line, err)
+			}
 		}
 	}
 	// Closing the database makes it durable.
@@ -146,13 +145,12 @@ func newLineReader(in io.Reader) lineReader {
 // next returns the next line, without its line end, LF or CR LF. It is valid
 // until the next call. The last line need not have a line end.
 func (r *lineReader) next() ([]byte, error) {
-	r.line++
 	line, err := r.in.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
 		r.long = append(r.long[:0], line...)
 		for err == bufio.ErrBufferFull {
 			if len(r.long) > maxLineBytes {
-				return nil, fmt.Errorf("longer than %s", size(maxLineBytes))
+				return nil, fmt.Errorf("a line of more than %s", size(maxLineBytes))
 			}
 			line, err = r.in.ReadSlice('\n')
 			r.long = append(r.long, line...)
@@ -164,11 +162,9 @@ func (r *lineReader) next() ([]byte, error) {
 		err = nil
 	}
 	if err != nil {
-		if err == io.EOF {
-			r.line--
-		}
 		return nil, err
 	}
+	r.line++
 	line = bytes.TrimSuffix(line, []byte{'\n'})
 	return bytes.TrimSuffix(line, []byte{'\r'}), nil
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -134,9 +135,17 @@ func (e *env) fail(err error) int {
 // errReported ends a verb that has already said what is wrong.
 var errReported = errors.New("reported")
 
+// isBrokenPipe reports whether a write failed because nobody reads any more.
 func isBrokenPipe(err error) bool {
-	return errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe)
+	return errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) ||
+		runtime.GOOS == "windows" && (errors.Is(err, errBrokenPipe) || errors.Is(err, errNoData))
 }
+
+// What Windows calls it: ERROR_BROKEN_PIPE and ERROR_NO_DATA.
+const (
+	errBrokenPipe = syscall.Errno(109)
+	errNoData     = syscall.Errno(232)
+)
 
 // warn prints a line on standard error.
 func (e *env) warn(format string, args ...any) {

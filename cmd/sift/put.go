@@ -34,7 +34,7 @@ func (c *putCmd) Run(e *env) error {
 	var value []byte
 	if c.Value != nil {
 		value, err = c.arg("value", *c.Value)
-	} else if value, err = io.ReadAll(e.in); err != nil {
+	} else if value, err = io.ReadAll(e.input()); err != nil {
 		err = fmt.Errorf("reading the value: %w", err)
 	}
 	if err != nil {

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// fixtures is where the databases of other engines are, next to a checkout.
+const fixtures = "../../../shared/fixtures"
+
+// expected returns what a database of the fixtures holds.
+func expected(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(fixtures, "expected", name+".tsv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// copied returns a copy of a directory of the fixtures. It skips the test where
+// they are not.
+func copied(t *testing.T, name string) string {
+	t.Helper()
+	if _, err := os.Stat(fixtures); err != nil {
+		t.Skipf("the databases of other engines are not at %s", fixtures)
+	}
+	dir := filepath.Join(t.TempDir(), "db")
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(fixtures, filepath.FromSlash(name)))); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestScanFixtures(t *testing.T) {
+	for _, c := range []struct{ dir, want string }{
+		{"leveldb-cpp-1.23/walonly", "walonly"},
+		{"leveldb-cpp-1.23/wal", "wal"},
+		{"leveldb-cpp-1.23/small", "small"},
+		{"leveldb-cpp-1.23/medium", "medium"},
+		{"leveldb-cpp-1.23/race", "race"},
+		{"goleveldb-1.0.0/walonly", "walonly"},
+		{"goleveldb-1.0.0/wal", "wal"},
+		{"goleveldb-1.0.0/small", "small"},
+		{"goleveldb-1.0.0/medium", "medium"},
+		{"goleveldb-1.0.0/nobloom", "small"},
+		{"superset/cpp-full", "medium"},
+		{"superset/gol-fullonly", "medium"},
+		{"superset/cpp-full-lying", "medium"},
+	} {
+		t.Run(c.dir, func(t *testing.T) {
+			db := copied(t, c.dir)
+			want := expected(t, c.want)
+			if got := mustSift(t, "", "scan", "--hex", db); got != want {
+				t.Error("scan differs from the listing")
+			}
+			// The text form carries the same through load.
+			text := filepath.Join(t.TempDir(), "text")
+			mustSift(t, mustSift(t, "", "scan", db), "load", text)
+			if got := mustSift(t, "", "scan", "--hex", text); got != want {
+				t.Error("scan of what was loaded as text differs from the listing")
+			}
+			mustSift(t, "", "compact", db)
+			if got := mustSift(t, "", "scan", "--hex", db); got != want {
+				t.Error("scan after a compaction differs from the listing")
+			}
+			if out := mustSift(t, "", "check", db); !strings.Contains(out, "no fault") {
+				t.Errorf("check says\n%s", out)
+			}
+			// Every file can be explained.
+			files, err := os.ReadDir(db)
+			if err != nil {
+				t.Fatal(err)
+			}
+			explained := 0
+			for _, f := range files {
+				if strings.HasPrefix(f.Name(), "MANIFEST") || strings.HasSuffix(f.Name(), ".ldb") || strings.HasSuffix(f.Name(), ".log") {
+					mustSift(t, "", "dump", "--entries", filepath.Join(db, f.Name()))
+					explained++
+				}
+			}
+			if explained < 3 {
+				t.Errorf("only %d files to explain", explained)
+			}
+		})
+	}
+}
+
+func TestCheckAndRepairFixtures(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		fault string // that check prints
+	}{
+		{"cpp-data-flip", "offset"},
+		{"cpp-index-flip", "offset"},
+		{"cpp-footer-magic", ".ldb"},
+		{"cpp-table-missing", "missing"},
+		{"cpp-manifest-flip", "MANIFEST"},
+		{"cpp-current-missing", "CURRENT"},
+		{"cpp-log-mid-crc", "offset"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := copied(t, "corrupt/"+c.name)
+			r := runSift(t, "", "check", db)
+			if r.status != 1 || !strings.Contains(r.out, c.fault) || !strings.Contains(r.out, db) || !strings.Contains(r.err, "fault") {
+				t.Errorf("check: status %d, prints\n%s\nsays %s", r.status, r.out, r.err)
+			}
+			r = runSift(t, "", "repair", db)
+			if r.status != 0 || !strings.Contains(r.out, "dropped: ") {
+				t.Errorf("repair: status %d, prints\n%s\nsays %s", r.status, r.out, r.err)
+			}
+			if out := mustSift(t, "", "check", db); !strings.Contains(out, "no fault") {
+				t.Errorf("check after repair prints\n%s", out)
+			}
+		})
+	}
+}
+
+// TestTornLog: a log that a crash cut short is read, with a warning.
+func TestTornLog(t *testing.T) {
+	db := copied(t, "corrupt/cpp-log-trunc-payload")
+	want := expected(t, "wal")
+	r := runSift(t, "", "scan", "--hex", db)
+	if r.status != 0 || !strings.HasPrefix(r.err, "sift: warning: ") || !strings.Contains(r.err, "000003.log") {
+		t.Errorf("status %d, stderr %q", r.status, r.err)
+	}
+	if strings.Count(r.out, "\n") != strings.Count(want, "\n")-1 {
+		t.Errorf("%d keys of %d", strings.Count(r.out, "\n"), strings.Count(want, "\n"))
+	}
+	for _, l := range strings.SplitAfter(r.out, "\n") {
+		if !strings.Contains(want, l) {
+			t.Errorf("line %q is not in the listing", l)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// program returns a command that runs in a process of its own.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "SIFT_TEST_AS_PROGRAM=1")
+	return cmd
+}
+
+// exitCode returns the status that a command ended with.
+func exitCode(t *testing.T, err error) int {
+	t.Helper()
+	if err == nil {
+		return 0
+	}
+	exit := (*exec.ExitError)(nil)
+	if !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return exit.ExitCode()
+}
+
+// TestReaderLeaves: scan ends in silence when nobody reads on.
+func TestReaderLeaves(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, lines(20000), "load", db)
+	cmd := program(t, "scan", db)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	first, err := bufio.NewReaderSize(out, 16).ReadString('\n')
+	if err != nil || first != line(0) {
+		t.Errorf("first line %q, %v", first, err)
+	}
+	out.Close()
+	if status := exitCode(t, cmd.Wait()); status != 0 || stderr.Len() > 0 {
+		t.Errorf("status %d, stderr %q", status, &stderr)
+	}
+}
+
+// TestInterruptLoad: an interrupted load ends at once, though its input does
+// not, and keeps what it has read.
+func TestInterruptLoad(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a process cannot interrupt another one here")
+	}
+	db := filepath.Join(t.TempDir(), "db")
+	cmd := program(t, "load", db)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// More than a pipe holds: when all is written, most of it has been read.
+	if _, err := io.WriteString(in, lines(100000)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	status := exitCode(t, cmd.Wait())
+	if status != 1 || !strings.HasPrefix(stderr.String(), "sift: interrupted after line ") {
+		t.Errorf("status %d, stderr %q", status, &stderr)
+	}
+	if out := mustSift(t, "", "get", db, "key000042"); out != "value 42\n" {
+		t.Errorf("key000042 has %q", out)
+	}
+	if r := runSift(t, "", "check", db); r.status != 0 {
+		t.Errorf("check: %s%s", r.out, r.err)
+	}
+}
+
+// failingWriter takes some bytes and then no more.
+type failingWriter struct {
+	room int
+	err  error
+}
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	if w.room -= len(p); w.room < 0 {
+		return 0, w.err
+	}
+	return len(p), nil
+}
+
+func TestOutputFails(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, lines(20000), "load", db)
+	for _, c := range []struct {
+		args   []string
+		err    error
+		status int
+	}{
+		{[]string{"scan", db}, io.ErrClosedPipe, 0},
+		{[]string{"scan", db}, errors.New("disk full"), 1},
+		{[]string{"get", db, "key000001"}, errors.New("disk full"), 1},
+		{[]string{"stats", db}, errors.New("disk full"), 1},
+		{[]string{"check", db}, errors.New("disk full"), 1},
+	} {
+		var stderr bytes.Buffer
+		status := run(context.Background(), c.args, strings.NewReader(""), &failingWriter{err: c.err}, &stderr)
+		if status != c.status || c.status == 1 != strings.Contains(stderr.String(), c.err.Error()) {
+			t.Errorf("%q with output that fails with %q: status %d, stderr %q", c.args, c.err, status, &stderr)
+		}
+	}
+}
+
+// TestCancelled: verbs that can take long end with an error when interrupted.
+func TestCancelled(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, lines(5000), "load", "--filter", "none", db)
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	t.Setenv("TMP", tmp)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, args := range [][]string{
+		{"scan", db},
+		{"load", db},
+		{"put", db, "key"},
+		{"check", db},
+		{"filter", "build", db},
+		{"compact", db},
+		{"demo", "--tree", "."},
+	} {
+		var stderr bytes.Buffer
+		status := run(ctx, args, strings.NewReader(lines(5000)), io.Discard, &stderr)
+		if status != 1 || !strings.Contains(stderr.String(), "interrupted") {
+			t.Errorf("%q: status %d, stderr %q", args, status, &stderr)
+		}
+	}
+	left, err := os.ReadDir(tmp)
+	if err != nil || len(left) > 0 {
+		t.Errorf("the demo left %v behind, %v", left, err)
+	}
+}
