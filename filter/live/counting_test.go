@@ -1,0 +1,227 @@
+package live
+
+import (
+	"bytes"
+	"math"
+	"sync"
+	"testing"
+)
+
+func TestCountingModel(t *testing.T) {
+	f := must(NewCounting(CountingOptions[string]{Items: 500, FPR: 0.01}))
+	r := seededRand(t)
+	model := map[string]int{}
+	for range 50_000 {
+		v := member(r.IntN(500))
+		switch r.IntN(3) {
+		case 0:
+			if model[v] < 3 { // well below 15, shared counters included
+				f.Add(v)
+				model[v]++
+			}
+		case 1:
+			if model[v] > 0 {
+				if !f.Delete(v) {
+					t.Fatalf("%s: there %d times, not deleted", v, model[v])
+				}
+				model[v]--
+			}
+		case 2:
+			if model[v] > 0 && !f.MayContain(v) {
+				t.Fatalf("%s: lost", v)
+			}
+		}
+	}
+	stuck := f.Stuck()
+	for v, n := range model {
+		for range n {
+			f.Delete(v)
+		}
+	}
+	used, _ := f.tally()
+	if f.Stuck() != stuck || used != stuck {
+		t.Errorf("all deleted: %d counters in use, %d were stuck", used, stuck)
+	}
+}
+
+func TestCountingFPR(t *testing.T) {
+	n, probes := 1_000_000, 1_000_000
+	if testing.Short() {
+		n, probes = 20_000, 200_000
+	}
+	for _, fpr := range []float64{0.01, 0.001} {
+		f := must(NewCounting(CountingOptions[string]{Items: uint64(n), FPR: fpr}))
+		for i := range n {
+			f.Add(member(i))
+		}
+		got := measureFPR(probes, f.MayContain)
+		t.Logf("FPR %.3g for %v, %.2f bits an element", got, fpr, float64(f.SizeBytes()*8)/float64(n))
+		checkFPR(t, "FPR()", got, f.FPR(), probes, 0.02)
+		checkFPRBelow(t, "target", got, fpr*1.02, probes)
+		if c := float64(f.ApproxCount()); math.Abs(c-float64(n)) > 5*math.Sqrt(float64(n)) {
+			t.Errorf("ApproxCount %v", c)
+		}
+		if f.Stuck() != 0 {
+			t.Errorf("%d counters are stuck", f.Stuck())
+		}
+		for i := range n / 2 {
+			f.Delete(member(i))
+		}
+		for i := n / 2; i < n; i++ {
+			if !f.MayContain(member(i)) {
+				t.Fatalf("%d: lost by the deletion of others", i)
+			}
+		}
+		if gone := f.FPR(); gone > fpr/10 {
+			t.Errorf("half deleted, and the FPR is %v", gone)
+		}
+	}
+}
+
+func TestCountingSaturates(t *testing.T) {
+	f := must(NewCounting(CountingOptions[string]{Items: 100, FPR: 0.01}))
+	for range 20 {
+		f.Add("often")
+	}
+	for range 100 {
+		f.Delete("often")
+	}
+	if !f.MayContain("often") {
+		t.Error("a counter of 15 went down: another element on it would be lost")
+	}
+	if f.Stuck() == 0 || f.Stuck() > uint64(f.Hashes()) {
+		t.Errorf("%d stuck", f.Stuck())
+	}
+}
+
+// What the type's comment says of deleting absent elements: mostly refused; the
+// false positives among them cost other elements.
+func TestCountingDeleteAbsent(t *testing.T) {
+	const n, absent = 2000, 20_000
+	f := must(NewCounting(CountingOptions[string]{Items: n, FPR: 0.05}))
+	for i := range n {
+		f.Add(member(i))
+	}
+	fpr, accepted := f.FPR(), 0
+	for i := range absent {
+		if !f.MayContain(stranger(i)) {
+			var before, after bytes.Buffer
+			if i < 10 {
+				f.WriteTo(&before)
+			}
+			if f.Delete(stranger(i)) {
+				t.Fatal("deleted what is not there")
+			}
+			if i < 10 {
+				f.WriteTo(&after)
+				if !bytes.Equal(before.Bytes(), after.Bytes()) {
+					t.Fatal("a refused Delete changed something")
+				}
+			}
+			continue
+		}
+		accepted++
+		f.Delete(stranger(i))
+	}
+	lost := 0
+	for i := range n {
+		if !f.MayContain(member(i)) {
+			lost++
+		}
+	}
+	t.Logf("%d of %d absent deleted at FPR %.3f, %d of %d members lost", accepted, absent, fpr, lost, n)
+	if accepted == 0 || lost == 0 {
+		t.Error("the comment warns of false negatives that do not happen")
+	}
+}
+
+func TestCountingConcurrent(t *testing.T) {
+	const workers, n = 16, 3000
+	f := must(NewCounting(CountingOptions[string]{Items: n + workers*n, FPR: 0.001}))
+	for i := range n {
+		f.Add(member(i)) // these stay
+	}
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			mine := func(i int) string { return stranger(w*n + i) }
+			for i := range n {
+				f.Add(mine(i))
+			}
+			for i := range n {
+				if !f.MayContain(member(i)) || !f.MayContain(mine(i)) {
+					t.Errorf("%d: lost", i)
+					return
+				}
+				f.Delete(mine(i))
+			}
+		})
+	}
+	wg.Wait()
+	want := must(NewCounting(CountingOptions[string]{Items: n + workers*n, FPR: 0.001}))
+	for i := range n {
+		want.Add(member(i))
+	}
+	for i := range f.words {
+		if f.words[i] != want.words[i] {
+			t.Fatalf("word %d is %x, want %x", i, f.words[i], want.words[i])
+		}
+	}
+}
+
+// Many deletes of one element that was added once: exactly one succeeds, and
+// what shares its counters stays.
+func TestCountingConcurrentDelete(t *testing.T) {
+	f := must(NewCounting(CountingOptions[string]{Items: 10, FPR: 0.1}))
+	for i := range 10 {
+		f.Add(member(i))
+	}
+	for round := range 200 {
+		v := stranger(round)
+		if f.MayContain(v) {
+			continue // a false positive; deleting it too often is the caller's fault
+		}
+		f.Add(v)
+		deleted := make([]bool, 8)
+		var wg sync.WaitGroup
+		for w := range deleted {
+			wg.Go(func() { deleted[w] = f.Delete(v) })
+		}
+		wg.Wait()
+		n := 0
+		for _, d := range deleted {
+			if d {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Fatalf("%d of 8 deletes succeeded", n)
+		}
+		for i := range 10 {
+			if !f.MayContain(member(i)) {
+				t.Fatalf("%d: lost", i)
+			}
+		}
+	}
+}
+
+func FuzzReadCounting(f *testing.F) {
+	c := must(NewCounting(CountingOptions[string]{Items: 5, FPR: 0.1}))
+	c.Add("a")
+	var buf bytes.Buffer
+	c.WriteTo(&buf)
+	f.Add(buf.Bytes())
+	f.Fuzz(func(t *testing.T, file []byte) {
+		resealAll(file)
+		g, err := ReadCounting[string](bytes.NewReader(file), 1<<20, nil)
+		if err != nil {
+			return
+		}
+		g.Add("c")
+		if !g.MayContain("c") || g.FPR() < 0 || g.FPR() > 1 {
+			t.Error("a filter that was read does not work")
+		}
+		g.Delete("c")
+		g.ApproxCount()
+	})
+}
