@@ -1,0 +1,319 @@
+package sstable
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+// A data, index, metaindex or properties block, integers little-endian:
+//
+//	+------------+-----------------------+-----------------+
+//	| entries... | restart offsets 4 B.. | restart count 4 |
+//	+------------+-----------------------+-----------------+
+//
+// and each entry:
+//
+//	+----------------+------------------+--------------------+-----------+-------+
+//	| shared, varint | unshared, varint | value len., varint | key bytes | value |
+//	+----------------+------------------+--------------------+-----------+-------+
+//
+// shared is how many bytes the key has in common with the key before it; only
+// the unshared rest is stored. At every restart offset lies an entry with
+// shared 0, so that a search can begin there; the first one is 0. A block without
+// entries has one restart offset, 0.
+//
+// Invalid are no restarts, restart offsets that do not ascend from 0, an entry
+// that reaches into the restart offsets or shares more than the key before it
+// has, and keys that do not ascend.
+//
+// The keys "ab" = "1", "abc" = "2" with a restart interval of 16:
+//
+//	00 02 01 61 62 31  02 01 01 63 32  00 00 00 00  01 00 00 00
+//
+// All of this is on disk; do not change.
+
+var (
+	errBlockShort   = errors.New("block too short")
+	errBlockEmpty   = errors.New("block without entries")
+	errRestarts     = errors.New("restart offsets out of order")
+	errEntry        = errors.New("malformed entry")
+	errEntryKey     = errors.New("entry key shorter than a trailer")
+	errKeyOrder     = errors.New("keys out of order")
+	errBlockMissing = errors.New("block does not hold the keys that the index says")
+)
+
+// block is a decoded block whose restart offsets have been checked. It is
+// immutable but for what the cache keeps in it.
+type block struct {
+	data     []byte // entries, then restart offsets and count
+	entries  int    // length of the entries
+	restarts int    // number of restart offsets, at least 1
+
+	cached cacheNode
+}
+
+// blockOverhead is what a block takes beside its data.
+const blockOverhead = int64(unsafe.Sizeof(block{}))
+
+// init sets the block to the bytes, which it keeps.
+func (b *block) init(data []byte) error {
+	if len(data) < 8 {
+		return errBlockShort
+	}
+	n := uint64(binary.LittleEndian.Uint32(data[len(data)-4:]))
+	if n == 0 || n > uint64(len(data)/4-1) {
+		return errRestarts
+	}
+	b.data, b.restarts = data, int(n)
+	b.entries = len(data) - 4 - 4*b.restarts
+	before := int64(-1)
+	for i := range b.restarts {
+		r := int64(binary.LittleEndian.Uint32(data[b.entries+4*i:]))
+		if r <= before || i == 0 && r != 0 || i > 0 && r >= int64(b.entries) {
+			return errRestarts
+		}
+		before = r
+	}
+	return nil
+}
+
+// restart returns restart offset i.
+func (b *block) restart(i int) int {
+	return int(binary.LittleEndian.Uint32(b.data[b.entries+4*i:]))
+}
+
+// entry is a decoded entry: offsets into its block's data.
+type entry struct {
+	shared int // bytes of the key that the key before it supplies
+	key    int // where the unshared bytes begin
+	value  int // where they end and the value begins
+	end    int // where the value ends
+}
+
+// decode decodes the entry at an offset below b.entries.
+func (b *block) decode(at int) (e entry, ok bool) {
+	d := b.data[:b.entries]
+	if uint(at) < uint(len(d)) && len(d)-at >= 4 {
+		// Nearly always each length takes one byte.
+		w := binary.LittleEndian.Uint32(d[at:])
+		if w&0x808080 == 0 {
+			e.shared = int(w & 0x7f)
+			e.key = at + 3
+			e.value = e.key + int(w>>8&0x7f)
+			e.end = e.value + int(w>>16&0x7f)
+			return e, e.end <= len(d)
+		}
+	}
+	return b.decodeSlow(at)
+}
+
+func (b *block) decodeSlow(at int) (e entry, ok bool) {
+	d := b.data[:b.entries]
+	var v [3]uint64
+	for i := range v {
+		x, n := binary.Uvarint(d[at:])
+		if n <= 0 || x > maxBlockLen {
+			return entry{}, false
+		}
+		v[i] = x
+		at += n
+	}
+	if v[1]+v[2] > uint64(len(d)-at) {
+		return entry{}, false
+	}
+	e.shared = int(v[0])
+	e.key = at
+	e.value = at + int(v[1])
+	e.end = e.value + int(v[2])
+	return e, true
+}
+
+// restartKey returns the whole key at restart offset i.
+func (b *block) restartKey(i int) (key []byte, ok bool) {
+	e, ok := b.decode(b.restart(i))
+	if !ok || e.shared != 0 {
+		return nil, false
+	}
+	return b.data[e.key:e.value:e.value], true
+}
+
+// found is where a lookup ended: at an entry of the user key, or nowhere.
+type found struct {
+	trailer    uint64
+	value, end int // of the value in the block's data
+	ok         bool
+}
+
+// get finds the first entry at or after the internal key (userKey, trailer) and
+// returns it if it is of that user key. ranOff reports that every entry is
+// before the internal key. It allocates nothing.
+//
+// Prefix-compressed keys are not put together. While the keys are below the
+// target, match is the number of bytes in which the last one agrees with it. A
+// key that shares more than match bytes with the one before differs from the
+// target where that one did, so it is below the target as well; all others are
+// told by their unshared bytes, since the target itself has the rest.
+func (b *block) get(userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
+	at, err := b.searchRestarts(userKey, trailer)
+	if err != nil {
+		return found{}, false, err
+	}
+	start := at
+	match, keyLen := 0, 0 // of the key before: bytes in common, length of the user key
+	for at < b.entries {
+		e, ok := b.decode(at)
+		if !ok {
+			return found{}, false, errEntry
+		}
+		if e.shared > match {
+			if match == keyLen {
+				// The key before is the target or a prefix of it, and its
+				// trailer supplies part of this key.
+				return b.getSlow(start, userKey, trailer)
+			}
+			if e.shared > keyLen+base.TrailerLen {
+				return found{}, false, errEntry
+			}
+			keyLen = e.shared + e.value - e.key - base.TrailerLen
+			if keyLen <= match {
+				return found{}, false, errKeyOrder
+			}
+			at = e.end
+			continue
+		}
+		if e.value-e.key < base.TrailerLen {
+			if e.shared == 0 {
+				return found{}, false, errEntryKey
+			}
+			return found{}, false, errKeyOrder // a part of the key before
+		}
+		t := binary.LittleEndian.Uint64(b.data[e.value-base.TrailerLen:])
+		suffix, rest := b.data[e.key:e.value-base.TrailerLen], userKey[e.shared:]
+		n := commonPrefix(suffix, rest)
+		switch {
+		case n == len(rest) && n == len(suffix):
+			if t <= trailer {
+				return found{trailer: t, value: e.value, end: e.end, ok: true}, false, nil
+			}
+		case n == len(rest), n < len(suffix) && suffix[n] > rest[n]:
+			return found{}, false, nil
+		}
+		match = e.shared + n
+		keyLen = e.shared + len(suffix)
+		at = e.end
+	}
+	return found{}, true, nil
+}
+
+// getSlow is get by putting keys together, from the restart at offset at.
+func (b *block) getSlow(at int, userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
+	var buf [256]byte
+	key := buf[:0]
+	for at < b.entries {
+		e, ok := b.decode(at)
+		if !ok || e.shared > len(key) {
+			return found{}, false, errEntry
+		}
+		key = append(key[:e.shared], b.data[e.key:e.value]...)
+		if len(key) < base.TrailerLen {
+			return found{}, false, errEntryKey
+		}
+		k := key[:len(key)-base.TrailerLen]
+		t := binary.LittleEndian.Uint64(key[len(k):])
+		n := commonPrefix(k, userKey)
+		switch {
+		case n == len(userKey) && n == len(k):
+			if t <= trailer {
+				return found{trailer: t, value: e.value, end: e.end, ok: true}, false, nil
+			}
+		case n == len(userKey), n < len(k) && k[n] > userKey[n]:
+			return found{}, false, nil
+		}
+		at = e.end
+	}
+	return found{}, true, nil
+}
+
+// searchRestarts returns the offset of the last restart whose key is below the
+// internal key, or 0.
+func (b *block) searchRestarts(userKey []byte, trailer uint64) (at int, err error) {
+	lo, hi := 0, b.restarts // restart lo is below, or 0; restart hi is not below, or the end
+	for hi-lo > 1 {
+		mid := int(uint(lo+hi) / 2)
+		key, ok := b.restartKey(mid)
+		if !ok {
+			return 0, errEntry
+		}
+		if len(key) < base.TrailerLen {
+			return 0, errEntryKey
+		}
+		k := key[:len(key)-base.TrailerLen]
+		n := commonPrefix(k, userKey)
+		var below bool
+		switch {
+		case n < len(k) && n < len(userKey):
+			below = k[n] < userKey[n]
+		case len(k) != len(userKey):
+			below = len(k) < len(userKey)
+		default:
+			below = binary.LittleEndian.Uint64(key[len(k):]) > trailer
+		}
+		if below {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return b.restart(lo), nil
+}
+
+// commonPrefix returns the number of leading bytes that a and b have in common.
+func commonPrefix(a, b []byte) int {
+	n := min(len(a), len(b))
+	a, b = a[:n], b[:n]
+	i := 0
+	for ; n-i >= 8; i += 8 {
+		x := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:])
+		if x != 0 {
+			return i + bits.TrailingZeros64(x)/8
+		}
+	}
+	for ; i < n; i++ {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// cacheNode is what the cache keeps in a block.
+type cacheNode struct {
+	slot       *atomic.Pointer[block] // where it hangs; nil: not in the cache
+	prev, next *block                 // its neighbours on the clock; guarded by the shard
+	shard      *cacheShard
+	charge     int64
+	touched    atomic.Bool // read since the clock's hand came by
+}
+
+// each calls fn with the entries in order until it returns an error. key is
+// valid until fn returns, value as long as the block is.
+func (b *block) each(fn func(key, value []byte) error) error {
+	var key []byte
+	for at := 0; at < b.entries; {
+		e, ok := b.decode(at)
+		if !ok || e.shared > len(key) {
+			return errEntry
+		}
+		key = append(key[:e.shared], b.data[e.key:e.value]...)
+		if err := fn(key, b.data[e.value:e.end:e.end]); err != nil {
+			return err
+		}
+		at = e.end
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+// Package sstable reads and writes immutable tables of sorted entries: LevelDB's
+// tables, with one filter over all keys and a properties block beside the data.
+// LevelDB, goleveldb, RocksDB and pebble read what it writes.
+//
+// A Writer makes a table from entries in order. A Reader looks keys up, asks the
+// table's filter, and makes iterators; it may be shared by any number of
+// goroutines, takes no locks and, when the block is in the BlockCache,
+// allocates nothing.
+//
+// Values that Get returns alias a block that is never changed and lives as long
+// as it is referred to. Keys and values of an Iter live until its next move.
+package sstable
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+// Kind says what an entry does.
+type Kind = base.Kind
+
+// The kinds of entries.
+const (
+	KindDelete = base.KindDelete
+	KindSet    = base.KindSet
+)
+
+// A table, integers little-endian:
+//
+//	+---------------------+
+//	| data blocks ...     |  entries in internal-key order
+//	+---------------------+
+//	| filter units ...    |  uncompressed; none if there is no filter
+//	+---------------------+
+//	| properties          |  uncompressed
+//	+---------------------+
+//	| metaindex           |  uncompressed, names ascending; name -> handle
+//	+---------------------+
+//	| index               |  separator -> handle, one entry a data block
+//	+---------------------+
+//	| footer         48 B |
+//	+---------------------+
+//
+// Each block is followed by a trailer, which its handle's length leaves out:
+//
+//	+--------+--------------------------------------------+
+//	| type 1 | masked CRC-32C of the block and the type 4 |
+//	+--------+--------------------------------------------+
+//
+// type is 0 for a block stored as it is, 1 for snappy. A handle is the varints
+// of a block's offset and length. The footer is fixed at the end of the file:
+//
+//	offset  size  field
+//	0       <=20  handle of the metaindex
+//	..      <=20  handle of the index
+//	..      ..    zeros, up to offset 40
+//	40      8     magic: 57 fb 80 8b 24 75 47 db
+//
+// The order of the blocks is free for a reader; it goes by the handles. Invalid
+// is a handle that does not lie wholly before the footer, or whose varints are
+// malformed; bytes after the handles are ignored. The footer has no checksum: a
+// wrong handle is found by the checksum of the block that it leads to.
+//
+// This is LevelDB's format (doc/table_format.md of google/leveldb). The magic,
+// the trailer and the two handles may never change. All that sift adds lies in
+// meta blocks, whose names other readers look up or skip:
+//
+//	fullfilter.FAMILY      unit 0 of the table's filter
+//	fullfilter.FAMILY.N    unit N, from 1 on
+//	rocksdb.properties     see Properties
+//
+// A table with the one entry "a" = "b" at sequence 1, uncompressed, no filter:
+// the data block, its trailer, ..., and a footer with the metaindex at 316, 39
+// bytes long, and the index at 360, 23 bytes long:
+//
+//	00 09 01 61 01 01 00 00 00 00 00 00 62  00 00 00 00 01 00 00 00  00 ...
+//	bc 02 27 e8 02 17  00 ... 00  57 fb 80 8b 24 75 47 db
+const (
+	footerLen        = 48
+	footerMagicStart = 40
+	tableMagic       = 0xdb4775248b80fb57
+	blockTrailerLen  = 5
+	// minTableLen is an index block without entries and a footer.
+	minTableLen = 8 + blockTrailerLen + footerLen
+)
+
+// Block types. On disk; do not change.
+const (
+	typePlain  = 0
+	typeSnappy = 1
+)
+
+// Names of meta blocks. On disk; do not change.
+const (
+	filterPrefix   = "fullfilter."
+	propertiesName = "rocksdb.properties"
+	// A table with one of these holds range deletions, which sift does not read.
+	rangeDelName  = "rocksdb.range_del"
+	rangeDelName2 = "rocksdb.range_del2"
+)
+
+// Handle is where a block lies in its file.
+type Handle struct {
+	Offset uint64 // of the first byte
+	Length uint64 // without the trailer of 5 bytes
+}
+
+// end is the offset after the block's trailer. It does not overflow for handles
+// that were decoded with a limit.
+func (h Handle) end() uint64 { return h.Offset + h.Length + blockTrailerLen }
+
+func appendHandle(dst []byte, h Handle) []byte {
+	dst = binary.AppendUvarint(dst, h.Offset)
+	return binary.AppendUvarint(dst, h.Length)
+}
+
+var errHandle = errors.New("block handle outside the file")
+
+// readHandle reads a handle of a block that, with its trailer, must end at or
+// before limit.
+func readHandle(c *base.Cursor, limit uint64) (Handle, error) {
+	h := Handle{Offset: c.Uvarint(), Length: c.Uvarint()}
+	if err := c.Err(); err != nil {
+		return Handle{}, err
+	}
+	if h.Offset > limit || limit-h.Offset < blockTrailerLen || h.Length > limit-h.Offset-blockTrailerLen {
+		return Handle{}, fmt.Errorf("%w: offset %d, length %d", errHandle, h.Offset, h.Length)
+	}
+	if h.Length > maxBlockLen {
+		return Handle{}, fmt.Errorf("block of %d bytes is longer than any block can be", h.Length)
+	}
+	return h, nil
+}
+
+// maxBlockLen bounds blocks, compressed or not. Offsets within a block are 32
+// bits wide; half of that keeps sums in range on every machine.
+const maxBlockLen = 1<<31 - 1 - 64
+
+type footer struct {
+	metaindex, index Handle
+}
+
+func appendFooter(dst []byte, f footer) []byte {
+	start := len(dst)
+	dst = appendHandle(dst, f.metaindex)
+	dst = appendHandle(dst, f.index)
+	dst = append(dst, make([]byte, start+footerMagicStart-len(dst))...)
+	return binary.LittleEndian.AppendUint64(dst, tableMagic)
+}
+
+// decodeFooter decodes the last footerLen bytes of a table of the given size. A
+// metaindex handle that makes no sense is returned as metaErr: the keys can be
+// read without it.
+func decodeFooter(src []byte, size int64) (f footer, metaErr, err error) {
+	if magic := binary.LittleEndian.Uint64(src[footerMagicStart:]); magic != tableMagic {
+		return footer{}, nil, wrongMagic(magic, binary.LittleEndian.Uint32(src[footerMagicStart-4:]))
+	}
+	limit := uint64(size - footerLen)
+	c := base.NewCursor(src[:footerMagicStart])
+	f.metaindex, metaErr = readHandle(&c, limit)
+	if c.Err() != nil {
+		return footer{}, nil, c.Err() // where the index handle begins is unknown
+	}
+	f.index, err = readHandle(&c, limit)
+	return f, metaErr, err
+}
+
+// wrongMagic names the kinds of tables that are known but not read.
+func wrongMagic(magic uint64, version uint32) error {
+	switch magic {
+	case 0x88e241b785f4cff7:
+		return fmt.Errorf("%w: RocksDB table, format_version %d", base.ErrUnsupported, version)
+	case 0xb3aa9ff0b3aa9ff0:
+		return fmt.Errorf("%w: pebble table, version %d", base.ErrUnsupported, version)
+	case 0x8242229663bf9564, 0x4f3418eb7a8f13b8:
+		return fmt.Errorf("%w: RocksDB plain table", base.ErrUnsupported)
+	case 0x926789d0c5f17873:
+		return fmt.Errorf("%w: RocksDB cuckoo table", base.ErrUnsupported)
+	}
+	return fmt.Errorf("not a table: magic %#016x", magic)
+}
+
+// unknownType names the block types that other engines write.
+func unknownType(t byte) error {
+	name := "unknown"
+	switch t {
+	case 2:
+		name = "zstd of LevelDB or zlib of RocksDB"
+	case 3:
+		name = "bzip2"
+	case 4, 5:
+		name = "lz4"
+	case 6:
+		name = "xpress"
+	case 7:
+		name = "zstd"
+	}
+	return fmt.Errorf("%w: block type %d (%s)", base.ErrUnsupported, t, name)
+}

@@ -1,0 +1,198 @@
+package sstable
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+// index is a table's index block, checked and laid out for searching. A search
+// runs over the first eight bytes that tell the separators apart, as numbers in
+// one array, and looks at whole separators only where those are equal.
+type index struct {
+	common     []byte   // what the user keys of all separators begin with
+	prefixes   []uint64 // the 8 bytes after it, big-endian, padded with zeros
+	blocks     []indexEntry
+	separators []byte // encoded internal keys, one after another
+}
+
+// indexEntry is a data block.
+type indexEntry struct {
+	offset uint64
+	length uint32
+	sepEnd uint32 // where its separator ends; it begins where the one before ends
+}
+
+var (
+	errHandleOrder = errors.New("block handles overlap or do not ascend")
+	errSeparator   = errors.New("separator longer than any key of its block can be")
+	errIndexKey    = errors.New("separator shorter than a trailer")
+	errIndexKeys   = errors.New("separators do not ascend")
+	errIndexTooBig = fmt.Errorf("%w: separators of 4 GiB or more", base.ErrUnsupported)
+)
+
+// decodeIndex decodes an index block whose data blocks must end at or before
+// limit. The result aliases nothing.
+func decodeIndex(data []byte, limit uint64) (*index, error) {
+	var b block
+	if err := b.init(data); err != nil {
+		return nil, err
+	}
+	count, size := 0, 0
+	var last []byte
+	var lastEnd uint64
+	err := b.each(func(key, value []byte) error {
+		if len(key) < base.TrailerLen {
+			return errIndexKey
+		}
+		c := base.NewCursor(value)
+		h, err := readHandle(&c, limit)
+		if err != nil {
+			return err
+		}
+		if h.Offset < lastEnd {
+			return errHandleOrder
+		}
+		// No key of a block is longer than the block. Without this bound a small
+		// index could be made that takes the square of its size in memory.
+		if uint64(len(key)) > maxDecodedLen(h.Length)+base.TrailerLen {
+			return errSeparator
+		}
+		if count > 0 && base.CompareInternal(last, key) >= 0 {
+			return errIndexKeys
+		}
+		count++
+		size += len(key)
+		if uint64(size) > math.MaxUint32 {
+			return errIndexTooBig
+		}
+		last, lastEnd = append(last[:0], key...), h.end()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	x := &index{
+		prefixes:   make([]uint64, count),
+		blocks:     make([]indexEntry, 0, count),
+		separators: make([]byte, 0, size),
+	}
+	err = b.each(func(key, value []byte) error {
+		c := base.NewCursor(value)
+		h, err := readHandle(&c, limit)
+		x.separators = append(x.separators, key...)
+		x.blocks = append(x.blocks, indexEntry{h.Offset, uint32(h.Length), uint32(len(x.separators))})
+		return err
+	})
+	if err != nil || count == 0 {
+		return x, err
+	}
+	first, final := base.UserKey(x.separator(0)), base.UserKey(x.separator(count-1))
+	x.common = first[:commonPrefix(first, final)]
+	for i := range x.prefixes {
+		x.prefixes[i] = bigPrefix(base.UserKey(x.separator(i))[len(x.common):])
+	}
+	return x, nil
+}
+
+// bigPrefix returns the first 8 bytes as a number that orders as they do.
+func bigPrefix(b []byte) uint64 {
+	if len(b) >= 8 {
+		return binary.BigEndian.Uint64(b)
+	}
+	var p uint64
+	for i, c := range b {
+		p |= uint64(c) << (56 - 8*i)
+	}
+	return p
+}
+
+// numBlocks returns the number of data blocks.
+func (x *index) numBlocks() int { return len(x.blocks) }
+
+// handle returns where data block i lies.
+func (x *index) handle(i int) Handle {
+	return Handle{x.blocks[i].offset, uint64(x.blocks[i].length)}
+}
+
+// separator returns the encoded internal key that no key of block i is after,
+// and every key of the blocks after it is.
+func (x *index) separator(i int) []byte {
+	start := uint32(0)
+	if i > 0 {
+		start = x.blocks[i-1].sepEnd
+	}
+	end := x.blocks[i].sepEnd
+	return x.separators[start:end:end]
+}
+
+// find returns the first block whose separator is at or after the internal key
+// (userKey, trailer): the only one in which the first entry at or after that key
+// can begin. It is numBlocks if there is none. It allocates nothing.
+func (x *index) find(userKey []byte, trailer uint64) int {
+	n := commonPrefix(userKey, x.common)
+	if n < len(x.common) {
+		if n < len(userKey) && userKey[n] > x.common[n] {
+			return len(x.blocks)
+		}
+		return 0
+	}
+	p := bigPrefix(userKey[n:])
+	i := lowerBound(x.prefixes, p)
+	if i == len(x.prefixes) || x.prefixes[i] != p {
+		return i
+	}
+	hi := len(x.prefixes)
+	if p < math.MaxUint64 {
+		hi = i + lowerBound(x.prefixes[i:], p+1)
+	}
+	for i < hi {
+		mid := int(uint(i+hi) / 2)
+		if compareTo(x.separator(mid), userKey, trailer) < 0 {
+			i = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return i
+}
+
+// compareTo orders the encoded internal key ikey and (userKey, trailer).
+func compareTo(ikey, userKey []byte, trailer uint64) int {
+	if c := bytes.Compare(base.UserKey(ikey), userKey); c != 0 {
+		return c
+	}
+	switch t := base.KeyTrailer(ikey); {
+	case t > trailer:
+		return -1
+	case t < trailer:
+		return +1
+	}
+	return 0
+}
+
+// lowerBound returns the first i with a[i] >= p, or len(a). Its loop has no
+// branch that depends on the values.
+func lowerBound(a []uint64, p uint64) int {
+	i := 0
+	for n := len(a); n > 0; {
+		half := (n + 1) / 2
+		n -= half
+		j := i + half
+		if a[j-1] < p {
+			i = j
+		}
+	}
+	return i
+}
+
+// bytesHeld is what the index takes in memory.
+func (x *index) bytesHeld() int64 {
+	return int64(unsafe.Sizeof(*x)) + 8*int64(cap(x.prefixes)) +
+		int64(unsafe.Sizeof(indexEntry{}))*int64(cap(x.blocks)) + int64(cap(x.separators))
+}

@@ -1,0 +1,425 @@
+package sstable
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+// IterOptions configure an Iter. A nil *IterOptions and zero fields mean the
+// defaults.
+type IterOptions struct {
+	// DontFillCache leaves the cache as it is. Blocks that are not in it are
+	// decoded into memory of the iterator, so a scan makes no garbage.
+	DontFillCache bool
+	// Readahead reads far ahead from the first block on. Otherwise the iterator
+	// begins to when it sees that it is moved forward block after block.
+	Readahead bool
+	// SkipDamaged, if not nil, is told of each damaged block, and the iterator
+	// goes on behind it: a block's entries before the damage may have been
+	// returned. Errors that are not about damage still stop it.
+	SkipDamaged func(error)
+}
+
+// Iter iterates over the entries of a table; the moves are those of
+// base.Iterator. A key is valid until the next move, and so is a value; the key
+// that a seek is given must not be the iterator's own.
+type Iter struct {
+	r    *Reader
+	opts IterOptions
+
+	blk   *block // the block that is loaded, or nil
+	i     int    // its number
+	at    int    // where in it the current entry begins
+	e     entry
+	key   []byte
+	valid bool
+	err   error
+
+	// The entries of a restart interval, for moving backward.
+	back     []backEntry
+	backKeys []byte
+	backPos  int // the current entry, or -1 if it is not among them
+
+	own     block  // the block that is loaded, if it is not shared with the cache
+	ownData []byte // its memory
+
+	window    *[]byte // bytes of the file that were read ahead
+	windowOff uint64  // where in the file they begin
+	ahead     int     // how far to read ahead
+	next      int     // the block after the one that was last read from the file
+}
+
+// backEntry is an entry that the iterator has passed over; its key ends at keyEnd
+// of backKeys, and begins where the key before it ends.
+type backEntry struct {
+	at     int
+	e      entry
+	keyEnd int
+}
+
+var _ base.Iterator = (*Iter)(nil)
+
+const (
+	minReadahead = 16 << 10
+	maxReadahead = 256 << 10
+)
+
+var windowPool = sync.Pool{New: func() any { return new([]byte) }}
+
+// NewIter returns an iterator over the table, at no entry.
+func (r *Reader) NewIter(o *IterOptions) *Iter {
+	it := &Iter{r: r, backPos: -1, next: -1}
+	if o != nil {
+		it.opts = *o
+	}
+	return it
+}
+
+// Valid reports whether the iterator is at an entry.
+func (it *Iter) Valid() bool { return it.valid }
+
+// Key returns the encoded internal key.
+func (it *Iter) Key() []byte { return it.key }
+
+// Value returns the value.
+func (it *Iter) Value() []byte { return it.blk.data[it.e.value:it.e.end:it.e.end] }
+
+// Err returns the error that stopped the last move, or nil.
+func (it *Iter) Err() error { return it.err }
+
+// Close gives back what the iterator holds. It may be called twice.
+func (it *Iter) Close() error {
+	it.valid, it.blk = false, nil
+	it.dropWindow()
+	return nil
+}
+
+func (it *Iter) dropWindow() {
+	if it.window != nil {
+		if cap(*it.window) <= maxReadahead {
+			windowPool.Put(it.window)
+		}
+		it.window = nil
+	}
+}
+
+// First moves to the first entry.
+func (it *Iter) First() bool {
+	it.begin()
+	return it.firstFrom(0)
+}
+
+// Last moves to the last entry.
+func (it *Iter) Last() bool {
+	it.begin()
+	return it.lastFrom(it.r.index.numBlocks() - 1)
+}
+
+// SeekGE moves to the first entry at or after the encoded internal key.
+func (it *Iter) SeekGE(ikey []byte) bool {
+	it.begin()
+	userKey, trailer := base.UserKey(ikey), base.KeyTrailer(ikey)
+	i := it.r.index.find(userKey, trailer)
+	if i == it.r.index.numBlocks() {
+		return false
+	}
+	if !it.load(i) {
+		return it.err == nil && it.firstFrom(i+1)
+	}
+	at, err := it.blk.searchRestarts(userKey, trailer)
+	if err != nil {
+		return it.damaged(err) && it.firstFrom(i+1)
+	}
+	it.key = it.key[:0]
+	for at < it.blk.entries {
+		if err := it.decode(at); err != nil {
+			return it.damaged(err) && it.firstFrom(i+1)
+		}
+		if compareTo(it.key, userKey, trailer) >= 0 {
+			it.valid = true
+			return true
+		}
+		at = it.e.end
+	}
+	return it.firstFrom(i + 1)
+}
+
+// SeekLT moves to the last entry before the encoded internal key.
+func (it *Iter) SeekLT(ikey []byte) bool {
+	it.begin()
+	userKey, trailer := base.UserKey(ikey), base.KeyTrailer(ikey)
+	i := it.r.index.find(userKey, trailer)
+	if i == it.r.index.numBlocks() {
+		return it.lastFrom(i - 1)
+	}
+	if !it.load(i) {
+		return it.err == nil && it.lastFrom(i-1)
+	}
+	at, err := it.blk.searchRestarts(userKey, trailer)
+	if err == nil {
+		err = it.collect(at, func() bool { return compareTo(it.key, userKey, trailer) >= 0 })
+	}
+	if err != nil {
+		return it.damaged(err) && it.lastFrom(i-1)
+	}
+	return it.backTo(len(it.back)-1) || it.lastFrom(i-1)
+}
+
+// Next moves to the next entry. REQUIRES: Valid().
+func (it *Iter) Next() bool {
+	if !it.valid {
+		return false
+	}
+	it.backPos = -1
+	if it.e.end == it.blk.entries {
+		it.valid = false
+		return it.firstFrom(it.i + 1)
+	}
+	if err := it.decode(it.e.end); err != nil {
+		return it.damaged(err) && it.firstFrom(it.i+1)
+	}
+	return true
+}
+
+// Prev moves to the previous entry. REQUIRES: Valid().
+func (it *Iter) Prev() bool {
+	if !it.valid {
+		return false
+	}
+	if it.backPos > 0 {
+		return it.backTo(it.backPos - 1)
+	}
+	it.valid = false
+	if it.at == 0 {
+		return it.lastFrom(it.i - 1)
+	}
+	stop := it.at
+	restart := sort.Search(it.blk.restarts, func(i int) bool { return it.blk.restart(i) >= stop }) - 1
+	err := it.collect(it.blk.restart(restart), func() bool { return it.at >= stop })
+	if err == nil && it.at != stop {
+		err = errRestarts
+	}
+	if err != nil {
+		return it.damaged(err) && it.lastFrom(it.i-1)
+	}
+	return it.backTo(len(it.back) - 1)
+}
+
+// begin forgets where the iterator was.
+func (it *Iter) begin() {
+	it.valid, it.err, it.backPos = false, nil, -1
+}
+
+// firstFrom moves to the first entry of the blocks from i on.
+func (it *Iter) firstFrom(i int) bool {
+	for it.err == nil && i < it.r.index.numBlocks() {
+		if it.load(i) {
+			it.key = it.key[:0]
+			err := it.decode(0)
+			if err == nil {
+				it.valid = true
+				return true
+			}
+			it.damaged(err)
+		}
+		i++
+	}
+	return false
+}
+
+// lastFrom moves to the last entry of the blocks up to i.
+func (it *Iter) lastFrom(i int) bool {
+	for it.err == nil && i >= 0 {
+		if it.load(i) {
+			err := it.collect(it.blk.restart(it.blk.restarts-1), func() bool { return false })
+			if err == nil {
+				return it.backTo(len(it.back) - 1)
+			}
+			it.damaged(err)
+		}
+		i--
+	}
+	return false
+}
+
+// decode makes the entry at an offset the current one. REQUIRES: the key is that
+// of the entry before, or empty at a restart.
+func (it *Iter) decode(at int) error {
+	b := it.blk
+	e, ok := b.decode(at)
+	if !ok || e.shared > len(it.key) {
+		return errEntry
+	}
+	it.key = append(it.key[:e.shared], b.data[e.key:e.value]...)
+	n := len(it.key) - base.TrailerLen
+	if n < 0 {
+		return errEntryKey
+	}
+	if Kind(it.key[n]) > base.KindSet {
+		return unknownKind(binary.LittleEndian.Uint64(it.key[n:]))
+	}
+	it.at, it.e = at, e
+	return nil
+}
+
+// maxBackBytes bounds the keys that are kept for moving backward. They are not
+// prefix-compressed, so without a bound a block could take the square of its size.
+const maxBackBytes = 1 << 20
+
+// collect keeps the entries from a restart on for moving backward, until stop
+// says that the current one is the first one too many. If they are very long it
+// keeps the last ones only.
+func (it *Iter) collect(at int, stop func() bool) error {
+	it.back, it.backKeys, it.key = it.back[:0], it.backKeys[:0], it.key[:0]
+	for at < it.blk.entries {
+		if err := it.decode(at); err != nil {
+			return err
+		}
+		if stop() {
+			return nil
+		}
+		if len(it.backKeys)+len(it.key) > maxBackBytes {
+			it.back, it.backKeys = it.back[:0], it.backKeys[:0]
+		}
+		it.backKeys = append(it.backKeys, it.key...)
+		it.back = append(it.back, backEntry{at, it.e, len(it.backKeys)})
+		at = it.e.end
+	}
+	return nil
+}
+
+// backTo moves to entry i of those that were collected, if there is one.
+func (it *Iter) backTo(i int) bool {
+	it.valid = i >= 0
+	it.backPos = i
+	if i < 0 {
+		return false
+	}
+	start := 0
+	if i > 0 {
+		start = it.back[i-1].keyEnd
+	}
+	b := it.back[i]
+	it.at, it.e = b.at, b.e
+	it.key = append(it.key[:0], it.backKeys[start:b.keyEnd]...)
+	return true
+}
+
+// damaged notes an error about the current block, and reports whether the
+// iterator may go on behind it.
+func (it *Iter) damaged(err error) bool {
+	return it.failed(it.r.corrupt(it.r.index.handle(it.i), "data block", err))
+}
+
+func (it *Iter) failed(err error) bool {
+	it.valid = false
+	if it.opts.SkipDamaged != nil && errors.Is(err, base.ErrCorruption) {
+		it.opts.SkipDamaged(err)
+		return true
+	}
+	it.err = err
+	return false
+}
+
+// load makes data block i the current one.
+func (it *Iter) load(i int) bool {
+	if it.blk != nil && it.i == i {
+		return true
+	}
+	it.blk = it.r.cachedBlock(i)
+	if it.blk == nil {
+		if err := it.read(i); err != nil {
+			it.blk = nil
+			it.failed(err)
+			return false
+		}
+	}
+	it.i = i
+	return true
+}
+
+// read reads data block i from the file.
+func (it *Iter) read(i int) error {
+	payload, t, err := it.fetch(i)
+	if err != nil {
+		return err
+	}
+	r := it.r
+	if r.slots == nil || it.opts.DontFillCache {
+		if it.ownData, err = decompress(it.ownData[:0], payload, t); err != nil {
+			return r.corrupt(r.index.handle(i), "data block", err)
+		}
+		it.own = block{}
+		it.blk = &it.own
+		return r.initDataBlock(&it.own, it.ownData, i)
+	}
+	data, err := decompress(nil, payload, t)
+	if err != nil {
+		return r.corrupt(r.index.handle(i), "data block", err)
+	}
+	b := new(block)
+	if err := r.initDataBlock(b, data, i); err != nil {
+		return err
+	}
+	it.blk = r.cache.insert(r, i, b)
+	return nil
+}
+
+// fetch returns data block i as it is stored, read ahead or by itself. The
+// payload is valid until the next fetch.
+func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
+	r := it.r
+	h := r.index.handle(i)
+	n := int(h.Length) + blockTrailerLen
+	if it.window != nil && h.Offset >= it.windowOff && h.end() <= it.windowOff+uint64(len(*it.window)) {
+		it.next = i + 1
+		start := int(h.Offset - it.windowOff)
+		return r.checkRaw((*it.window)[start:start+n:start+n], h, "data block")
+	}
+	switch {
+	case it.opts.Readahead:
+		it.ahead = maxReadahead
+	case i != it.next:
+		it.ahead = 0
+	case it.ahead == 0:
+		it.ahead = minReadahead
+	default:
+		it.ahead = min(2*it.ahead, maxReadahead)
+	}
+	it.next = i + 1
+	if it.window == nil {
+		it.window = windowPool.Get().(*[]byte)
+	}
+	it.windowOff = h.Offset
+	size := n
+	for j := i + 1; j < r.index.numBlocks(); j++ {
+		s := r.index.handle(j).end() - h.Offset
+		if s > uint64(it.ahead) {
+			break
+		}
+		size = int(s)
+	}
+	err = it.fill(size)
+	if err != nil && size > n {
+		// The bytes after the block may be what cannot be read.
+		it.ahead = 0
+		err = it.fill(n)
+	}
+	if err != nil {
+		*it.window = (*it.window)[:0]
+		return nil, 0, err
+	}
+	return r.checkRaw((*it.window)[:n:n], h, "data block")
+}
+
+// fill reads the window from the file.
+func (it *Iter) fill(size int) error {
+	*it.window = slices.Grow((*it.window)[:0], size)[:size]
+	it.r.io.read(size)
+	return it.r.readAt(*it.window, it.windowOff, "data block")
+}

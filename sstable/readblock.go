@@ -1,0 +1,218 @@
+package sstable
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/golang/snappy"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/epoch"
+)
+
+var (
+	errTruncated = errors.New("file ends too early")
+	errChecksum  = errors.New("checksum mismatch")
+	errSnappyLen = errors.New("snappy block claims more than it can hold")
+)
+
+// BlockIO counts what readers did to get at data blocks. The zero BlockIO is
+// ready for use; it may be shared by readers and must not be copied. Counting
+// does not make processors wait for each other.
+type BlockIO struct {
+	stripes [epoch.NumStripes]ioStripe
+}
+
+type ioStripe struct {
+	reads, bytes, hits atomic.Uint64
+	_                  [104]byte
+}
+
+// BlockIOCounts are the counts of a BlockIO at one moment.
+type BlockIOCounts struct {
+	Reads uint64 // reads from the file, each of one block or of several in a row
+	Bytes uint64 // bytes of those reads
+	Hits  uint64 // blocks found in the cache
+}
+
+// Load returns the counts.
+func (b *BlockIO) Load() BlockIOCounts {
+	var c BlockIOCounts
+	for i := range b.stripes {
+		s := &b.stripes[i]
+		c.Reads += s.reads.Load()
+		c.Bytes += s.bytes.Load()
+		c.Hits += s.hits.Load()
+	}
+	return c
+}
+
+func (b *BlockIO) hit() { b.stripes[epoch.Stripe()].hits.Add(1) }
+
+func (b *BlockIO) read(n int) {
+	s := &b.stripes[epoch.Stripe()]
+	s.reads.Add(1)
+	s.bytes.Add(uint64(n))
+}
+
+// corrupt makes the error for a damaged block.
+func (r *Reader) corrupt(h Handle, what string, cause error) error {
+	return &base.CorruptionError{Path: r.path, Offset: int64(h.Offset), What: what, Err: cause}
+}
+
+// readAt fills buf from the file.
+func (r *Reader) readAt(buf []byte, offset uint64, what string) error {
+	n, err := r.r.ReadAt(buf, int64(offset))
+	switch {
+	case n == len(buf):
+		return nil
+	case err == nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return r.corrupt(Handle{Offset: offset}, what, errTruncated)
+	}
+	return fmt.Errorf("%s: read %s at offset %d: %w", r.path, what, offset, err)
+}
+
+// readRaw reads a block and its trailer into buf, which must be of their
+// length, and checks them.
+func (r *Reader) readRaw(buf []byte, h Handle, what string) (payload []byte, blockType byte, err error) {
+	if err := r.readAt(buf, h.Offset, what); err != nil {
+		return nil, 0, err
+	}
+	return r.checkRaw(buf, h, what)
+}
+
+// checkRaw checks the checksum of a block that is followed by its trailer.
+func (r *Reader) checkRaw(raw []byte, h Handle, what string) (payload []byte, blockType byte, err error) {
+	n := len(raw) - blockTrailerLen
+	if got, want := base.Checksum(raw[:n+1]), binary.LittleEndian.Uint32(raw[n+1:]); got != want {
+		return nil, 0, r.corrupt(h, what, fmt.Errorf("%w: %08x, and %08x is stored", errChecksum, got, want))
+	}
+	return raw[:n:n], raw[n], nil
+}
+
+// maxDecodedLen bounds what n bytes of snappy can decode to: its densest element
+// makes 64 bytes of 3 (github.com/google/snappy, format_description.txt).
+func maxDecodedLen(n uint64) uint64 { return (n/3 + 1) * 64 }
+
+// decompress appends the block's contents to dst. It allocates at most in
+// proportion to the payload.
+func decompress(dst, payload []byte, blockType byte) ([]byte, error) {
+	switch blockType {
+	case typePlain:
+		return append(dst, payload...), nil
+	case typeSnappy:
+		n, err := snappy.DecodedLen(payload)
+		if err != nil {
+			return nil, err
+		}
+		if uint64(n) > maxDecodedLen(uint64(len(payload))) || n > maxBlockLen {
+			return nil, fmt.Errorf("%w: %d bytes of %d", errSnappyLen, n, len(payload))
+		}
+		dst = slices.Grow(dst, n)
+		out, err := snappy.Decode(dst[len(dst):len(dst)+n], payload)
+		if err != nil {
+			return nil, err
+		}
+		return dst[:len(dst)+len(out)], nil
+	}
+	return nil, unknownType(blockType)
+}
+
+// scratchPool holds buffers for blocks on their way from the file.
+var scratchPool = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxScratch is the largest buffer that goes back to the pool.
+const maxScratch = 1 << 20
+
+// readBlock reads, checks and decompresses a block.
+func (r *Reader) readBlock(h Handle, what string) ([]byte, error) {
+	scratch := scratchPool.Get().(*[]byte)
+	n := int(h.Length) + blockTrailerLen
+	*scratch = slices.Grow((*scratch)[:0], n)
+	payload, t, err := r.readRaw((*scratch)[:n], h, what)
+	var data []byte
+	if err == nil {
+		if data, err = decompress(nil, payload, t); err != nil {
+			err = r.corrupt(h, what, err)
+		}
+	}
+	if cap(*scratch) <= maxScratch {
+		scratchPool.Put(scratch)
+	}
+	return data, err
+}
+
+// dataBlock returns data block i, from the cache if it is there.
+func (r *Reader) dataBlock(i int) (*block, error) {
+	if r.slots != nil {
+		if b := r.slots[i].Load(); b != nil {
+			b.touch()
+			r.io.hit()
+			return b, nil
+		}
+	}
+	h := r.index.handle(i)
+	r.io.read(int(h.Length) + blockTrailerLen)
+	data, err := r.readBlock(h, "data block")
+	if err != nil {
+		return nil, err
+	}
+	b := new(block)
+	if err := r.initDataBlock(b, data, i); err != nil {
+		return nil, err
+	}
+	if r.slots != nil {
+		return r.cache.insert(r, i, b), nil
+	}
+	return b, nil
+}
+
+// cachedBlock returns data block i if it is in the cache, else nil.
+func (r *Reader) cachedBlock(i int) *block {
+	if r.slots == nil {
+		return nil
+	}
+	b := r.slots[i].Load()
+	if b != nil {
+		b.touch()
+		r.io.hit()
+	}
+	return b
+}
+
+// initDataBlock makes data block i of its contents, and checks that its first
+// key lies where the index says: a whole block in the wrong place would deny
+// keys.
+func (r *Reader) initDataBlock(b *block, data []byte, i int) error {
+	err := b.init(data)
+	if err == nil {
+		err = r.checkFirstKey(b, i)
+	}
+	if err != nil {
+		return r.corrupt(r.index.handle(i), "data block", err)
+	}
+	return nil
+}
+
+func (r *Reader) checkFirstKey(b *block, i int) error {
+	if b.entries == 0 {
+		return errBlockEmpty
+	}
+	first, ok := b.restartKey(0)
+	if !ok {
+		return errEntry
+	}
+	if len(first) < base.TrailerLen {
+		return errEntryKey
+	}
+	if base.CompareInternal(first, r.index.separator(i)) > 0 ||
+		i > 0 && base.CompareInternal(first, r.index.separator(i-1)) <= 0 {
+		return errBlockMissing
+	}
+	return nil
+}

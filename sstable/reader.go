@@ -1,0 +1,311 @@
+package sstable
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// ReaderOptions configure a Reader. A nil *ReaderOptions and zero fields mean
+// the defaults.
+type ReaderOptions struct {
+	// Path names the file in errors.
+	Path string
+	// Cache holds decoded data blocks. Nil: none.
+	Cache *BlockCache
+	// Policies open filters of families that package filter does not know; for
+	// the families that they share with it they are asked first.
+	Policies []filter.Policy
+	// IgnoreFilter reads the table as if it had no filter.
+	IgnoreFilter bool
+	// MaxFilterUnits is how many units of the filter are loaded at first.
+	// Default: all.
+	MaxFilterUnits int
+	// IO is where block reads are counted. Default: a counter of its own.
+	IO *BlockIO
+}
+
+// Reader reads a table. It is safe for concurrent use.
+//
+// The index and the filter are read and checked when it is made and stay in
+// memory; data blocks are read when they are needed, each checked against its
+// checksum. Errors about damaged bytes are *CorruptionError values with path and
+// offset.
+type Reader struct {
+	r     io.ReaderAt
+	size  int64
+	path  string
+	index *index
+	io    *BlockIO
+
+	cache     *BlockCache
+	slots     []atomic.Pointer[block] // the data blocks that are cached; nil without a cache
+	cacheSeed uint                    // spreads the blocks of different tables over the shards differently
+	released  atomic.Bool
+
+	filter atomic.Pointer[heldFilter]
+
+	footer  footer
+	meta    []MetaBlock
+	props   *Properties
+	metaErr error
+
+	filterFamily string
+	filterOpen   func([][]byte) (filter.Reader, error)
+	filterMu     sync.Mutex // guards what follows, and loading and dropping
+	filterUnits  []Handle
+	filterState  FilterState
+	filterErr    error
+}
+
+// MetaBlock is a block that the metaindex names.
+type MetaBlock struct {
+	Name string
+	Handle
+}
+
+// NewReader reads the table of the given size that r gives the bytes of. r must
+// serve as long as the reader is used; closing it is the caller's. Damage to
+// the metaindex, properties or filter does not keep a table from being read; it is
+// what MetaErr and FilterStatus return. Tables of kinds that sift does not read
+// give an error that matches ErrUnsupported.
+func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
+	if o == nil {
+		o = &ReaderOptions{}
+	}
+	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO}
+	if t.io == nil {
+		t.io = new(BlockIO)
+	}
+	if size < footerLen {
+		return nil, &base.CorruptionError{Path: t.path, Offset: -1, What: "table", Err: fmt.Errorf("%w: %d bytes", errTruncated, size)}
+	}
+	metaErr, err := t.readFooter()
+	if err != nil {
+		return nil, err
+	}
+	if err := t.readIndex(); err != nil {
+		return nil, err
+	}
+	if t.cache != nil && t.cache.capacity > 0 {
+		t.slots = make([]atomic.Pointer[block], t.index.numBlocks())
+		t.cacheSeed = uint(size) * 0x9e3779b1
+	}
+	if metaErr == nil {
+		metaErr, err = t.readMeta()
+		if err != nil {
+			return nil, err
+		}
+	}
+	t.metaErr = metaErr
+	switch {
+	case o.IgnoreFilter:
+		t.filterState = FilterIgnored
+	case metaErr != nil:
+		t.filterState, t.filterErr = FilterDamaged, metaErr
+	default:
+		if err := t.openFilter(t.meta, o); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// readFooter reads the footer. metaErr is damage to the metaindex handle.
+func (r *Reader) readFooter() (metaErr, err error) {
+	var buf [footerLen]byte
+	h := Handle{Offset: uint64(r.size) - footerLen}
+	if err := r.readAt(buf[:], h.Offset, "footer"); err != nil {
+		return nil, err
+	}
+	r.footer, metaErr, err = decodeFooter(buf[:], r.size)
+	if errors.Is(err, base.ErrUnsupported) {
+		return nil, fmt.Errorf("%s: %w", r.path, err)
+	}
+	if err != nil {
+		return nil, r.corrupt(h, "footer", err)
+	}
+	if metaErr != nil {
+		metaErr = r.corrupt(h, "footer", metaErr)
+	}
+	return metaErr, nil
+}
+
+// readIndex reads and lays out the index.
+func (r *Reader) readIndex() error {
+	h := r.footer.index
+	data, err := r.readBlock(h, "index block")
+	if err != nil {
+		return err
+	}
+	r.index, err = decodeIndex(data, uint64(r.size)-footerLen)
+	if err != nil {
+		return r.corrupt(h, "index block", err)
+	}
+	return nil
+}
+
+// readMeta reads the metaindex and the properties. metaErr is damage to them;
+// err is what keeps the table from being read.
+func (r *Reader) readMeta() (metaErr, err error) {
+	h := r.footer.metaindex
+	what := "metaindex block"
+	data, err := r.readBlock(h, what)
+	if err == nil {
+		if r.meta, err = decodeMetaindex(data, uint64(r.size)-footerLen); err != nil {
+			err = r.corrupt(h, what, err)
+		}
+	}
+	for _, m := range r.meta {
+		switch m.Name {
+		case rangeDelName, rangeDelName2:
+			return nil, fmt.Errorf("%s: %w: table with range deletions", r.path, base.ErrUnsupported)
+		case propertiesName:
+			what = "properties block"
+			if data, err = r.readBlock(m.Handle, what); err == nil {
+				if r.props, err = decodeProperties(data); err != nil && !errors.Is(err, base.ErrUnsupported) {
+					err = r.corrupt(m.Handle, what, err)
+				} else if err != nil {
+					return nil, fmt.Errorf("%s: %w", r.path, err)
+				}
+			}
+		}
+	}
+	if errors.Is(err, base.ErrCorruption) {
+		return err, nil
+	}
+	return nil, err
+}
+
+// decodeMetaindex decodes the metaindex, whose blocks must end at or before limit.
+func decodeMetaindex(data []byte, limit uint64) ([]MetaBlock, error) {
+	var b block
+	if err := b.init(data); err != nil {
+		return nil, err
+	}
+	var list []MetaBlock
+	err := b.each(boundedNames(len(data), func(key, value []byte) error {
+		c := base.NewCursor(value)
+		h, err := readHandle(&c, limit)
+		if n := len(list); err == nil && n > 0 && list[n-1].Name >= string(key) {
+			err = errKeyOrder
+		}
+		list = append(list, MetaBlock{string(key), h})
+		return err
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+var errNamesTooLong = errors.New("names too long")
+
+// boundedNames makes of fn a function that fails when the names of a block are
+// much longer than the block, as prefix compression could make them.
+func boundedNames(blockLen int, fn func(key, value []byte) error) func(key, value []byte) error {
+	left := blockLen + 64<<10
+	return func(key, value []byte) error {
+		if left -= len(key); left < 0 {
+			return errNamesTooLong
+		}
+		return fn(key, value)
+	}
+}
+
+// Get returns the newest entry of the user key whose sequence number is at most
+// seq. It does not ask the filter. The value aliases a block that never changes;
+// it is empty for a deletion. When the block is cached nothing is allocated.
+func (r *Reader) Get(userKey []byte, seq uint64) (value []byte, kind Kind, entrySeq uint64, found bool, err error) {
+	trailer := base.Trailer(min(seq, base.MaxSequence), base.KindSeek)
+	for i := r.index.find(userKey, trailer); i < r.index.numBlocks(); i++ {
+		b, err := r.dataBlock(i)
+		if err != nil {
+			return nil, 0, 0, false, err
+		}
+		f, ranOff, err := b.get(userKey, trailer)
+		if err == nil && f.ok && Kind(f.trailer) > base.KindSet {
+			err = unknownKind(f.trailer)
+		}
+		if err != nil {
+			return nil, 0, 0, false, r.corrupt(r.index.handle(i), "data block", err)
+		}
+		if f.ok {
+			return b.data[f.value:f.end:f.end], Kind(f.trailer), f.trailer >> 8, true, nil
+		}
+		// The entry can begin the next block only if the separator is of the
+		// same user key.
+		if !ranOff || !bytes.Equal(base.UserKey(r.index.separator(i)), userKey) {
+			return nil, 0, 0, false, nil
+		}
+	}
+	return nil, 0, 0, false, nil
+}
+
+func unknownKind(trailer uint64) error {
+	return fmt.Errorf("%w: entry of kind %d", base.ErrUnsupported, uint8(trailer))
+}
+
+// Properties returns the table's properties, or nil if it has none or they are
+// damaged. They must not be changed.
+func (r *Reader) Properties() *Properties { return r.props }
+
+// MetaErr returns what is wrong with the footer's metaindex handle, the
+// metaindex or the properties, or nil.
+func (r *Reader) MetaErr() error { return r.metaErr }
+
+// Size returns the length of the file.
+func (r *Reader) Size() int64 { return r.size }
+
+// ApproximateOffset returns about where in the file the entries of the key, or
+// those that would follow it, are.
+func (r *Reader) ApproximateOffset(userKey []byte) int64 {
+	i := r.index.find(userKey, base.Trailer(base.MaxSequence, base.KindSeek))
+	if i < r.index.numBlocks() {
+		return int64(r.index.handle(i).Offset)
+	}
+	return r.dataEnd()
+}
+
+// dataEnd is where the last data block ends.
+func (r *Reader) dataEnd() int64 {
+	if n := r.index.numBlocks(); n > 0 {
+		return int64(r.index.handle(n - 1).end())
+	}
+	return 0
+}
+
+// IndexBytes is what the reader holds in memory besides the filter: the index,
+// the cache's slots and the properties.
+func (r *Reader) IndexBytes() int64 {
+	n := int64(unsafe.Sizeof(*r)) + r.index.bytesHeld() + 8*int64(len(r.slots))
+	if p := r.props; p != nil {
+		n += int64(unsafe.Sizeof(*p)) + int64(len(p.Smallest)+len(p.Largest)+4*len(p.unitCRCs))
+	}
+	return n
+}
+
+// MemoryBytes is what the reader holds in memory, the filter included, cached
+// blocks not.
+func (r *Reader) MemoryBytes() int64 {
+	n := r.IndexBytes()
+	if f := r.Filter(); f != nil {
+		n += int64(f.SizeBytes())
+	}
+	return n
+}
+
+// Release takes the table's blocks out of the cache and keeps new ones from
+// getting in. The reader can still be used. Call it when the table is dropped.
+func (r *Reader) Release() {
+	if r.slots != nil {
+		r.cache.release(r)
+	}
+}

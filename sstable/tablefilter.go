@@ -1,0 +1,311 @@
+package sstable
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// filterUnitName is the name of the meta block of a filter unit.
+func filterUnitName(family string, unit int) string {
+	if unit == 0 {
+		return filterPrefix + family
+	}
+	return filterPrefix + family + "." + strconv.Itoa(unit)
+}
+
+// finishFilter writes the filter's units and notes them in the metaindex and
+// the properties. A filter that cannot be made is left out.
+func (w *Writer) finishFilter(metaindex *blockWriter, info *TableInfo) error {
+	p := &w.props
+	p.FilterFPR = math.NaN()
+	if w.filter == nil || w.filter.NumKeys() == 0 {
+		return nil
+	}
+	keys := w.filter.NumKeys()
+	units, err := w.filter.Finish()
+	var r filter.Reader
+	if err == nil && len(units) > 0 {
+		r, err = w.opts.Filter.Open(units)
+	}
+	if err != nil {
+		info.FilterErr = fmt.Errorf("sstable: filter %s: %w", w.opts.Filter.Name(), err)
+		return nil
+	}
+	if len(units) == 0 {
+		return nil
+	}
+	p.FilterFPR = r.FPR()
+	p.FilterPolicy, p.FilterFamily = w.opts.Filter.Name(), w.opts.Filter.Family()
+	p.FilterUnits, p.FilterKeys = len(units), uint64(keys)
+	var entries []Property
+	for i, u := range units {
+		h, err := w.writeBlock(u, false)
+		if err != nil {
+			return err
+		}
+		p.FilterBytes += uint64(len(u))
+		p.unitCRCs = append(p.unitCRCs, binary.LittleEndian.Uint32(w.trailer[1:]))
+		entries = append(entries, Property{filterUnitName(p.FilterFamily, i), appendHandle(nil, h)})
+	}
+	slices.SortFunc(entries, func(a, b Property) int { return strings.Compare(a.Name, b.Name) })
+	for _, e := range entries {
+		metaindex.add([]byte(e.Name), 0, e.Value)
+	}
+	return nil
+}
+
+// FilterState says whether a table has a filter that can be asked.
+type FilterState uint8
+
+const (
+	FilterNone    FilterState = iota // the table has none
+	FilterOK                         // all its units can be loaded
+	FilterDamaged                    // it cannot be trusted, or not all of its units
+	FilterUnknown                    // of a family that no policy opens
+	FilterIgnored                    // not looked at: ReaderOptions.IgnoreFilter
+)
+
+// String returns a word for the state.
+func (s FilterState) String() string {
+	switch s {
+	case FilterNone:
+		return "none"
+	case FilterOK:
+		return "ok"
+	case FilterDamaged:
+		return "damaged"
+	case FilterUnknown:
+		return "unknown"
+	case FilterIgnored:
+		return "ignored"
+	}
+	return "FilterState(" + strconv.Itoa(int(s)) + ")"
+}
+
+// heldFilter is the part of a filter that is in memory. It is immutable.
+type heldFilter struct {
+	reader filter.Reader
+	units  [][]byte
+}
+
+// Filter returns the filter as it is held in memory, or nil. It stays usable
+// when other units are loaded.
+func (r *Reader) Filter() filter.Reader {
+	if h := r.filter.Load(); h != nil {
+		return h.reader
+	}
+	return nil
+}
+
+// MayContain reports false only if the table holds no entry of the key. It is
+// true without a filter.
+func (r *Reader) MayContain(key filter.Key) bool {
+	h := r.filter.Load()
+	return h == nil || h.reader.MayContain(key)
+}
+
+// FilterStatus returns the state of the table's filter, and for FilterDamaged
+// and FilterUnknown the reason.
+func (r *Reader) FilterStatus() (FilterState, error) {
+	r.filterMu.Lock()
+	defer r.filterMu.Unlock()
+	return r.filterState, r.filterErr
+}
+
+// FilterFamily returns the family of the table's filter, "" if it has none.
+func (r *Reader) FilterFamily() string { return r.filterFamily }
+
+// NumFilterUnits returns the number of units that can be loaded.
+func (r *Reader) NumFilterUnits() int {
+	r.filterMu.Lock()
+	defer r.filterMu.Unlock()
+	return len(r.filterUnits)
+}
+
+// FilterUnitBytes returns what unit i takes in memory.
+func (r *Reader) FilterUnitBytes(i int) int64 {
+	r.filterMu.Lock()
+	defer r.filterMu.Unlock()
+	return int64(r.filterUnits[i].Length)
+}
+
+// HeldFilterUnits returns the number of units that are in memory.
+func (r *Reader) HeldFilterUnits() int {
+	if h := r.filter.Load(); h != nil {
+		return len(h.units)
+	}
+	return 0
+}
+
+// LoadFilterUnits holds the first n units of the filter in memory, n from 0 to
+// NumFilterUnits, reading those that are missing and dropping the others. Lookups
+// go on meanwhile. After an error the filter is held as it was before; the units
+// from a damaged one on are given up.
+func (r *Reader) LoadFilterUnits(n int) error {
+	r.filterMu.Lock()
+	defer r.filterMu.Unlock()
+	return r.loadFilterUnits(n)
+}
+
+// loadFilterUnits is LoadFilterUnits under the lock.
+func (r *Reader) loadFilterUnits(n int) error {
+	if n < 0 || n > len(r.filterUnits) {
+		return fmt.Errorf("sstable: %d filter units were asked for, and there are %d", n, len(r.filterUnits))
+	}
+	held := r.filter.Load()
+	switch {
+	case n == 0:
+		r.filter.Store(nil)
+		return nil
+	case held != nil && len(held.units) == n:
+		return nil
+	}
+	units := make([][]byte, 0, n)
+	if held != nil {
+		units = append(units, held.units[:min(n, len(held.units))]...)
+	}
+	for i := len(units); i < n; i++ {
+		u, err := r.readFilterUnit(i)
+		if err != nil {
+			if errors.Is(err, base.ErrCorruption) {
+				r.giveUpUnits(i, err)
+			}
+			return err
+		}
+		units = append(units, u)
+	}
+	f, err := r.filterOpen(units)
+	if err != nil {
+		err = r.corrupt(r.filterUnits[0], "filter block", err)
+		r.giveUpUnits(0, err)
+		return err
+	}
+	r.filter.Store(&heldFilter{reader: f, units: units})
+	return nil
+}
+
+// giveUpUnits notes that the units from i on are not to be used.
+func (r *Reader) giveUpUnits(i int, err error) {
+	r.filterState, r.filterErr = FilterDamaged, err
+	r.filterUnits = r.filterUnits[:i]
+	if held := r.filter.Load(); held != nil && len(held.units) > i {
+		r.filter.Store(nil)
+	}
+}
+
+// readFilterUnit reads and checks the block of a unit. It begins on a cache line.
+func (r *Reader) readFilterUnit(i int) ([]byte, error) {
+	const line = 64
+	h := r.filterUnits[i]
+	n := int(h.Length) + blockTrailerLen
+	buf := make([]byte, n+line-1)
+	off := int(-uintptr(unsafe.Pointer(unsafe.SliceData(buf))) % line)
+	payload, t, err := r.readRaw(buf[off:off+n:off+n], h, "filter block")
+	if err != nil {
+		return nil, err
+	}
+	if t != typePlain {
+		return nil, r.corrupt(h, "filter block", unknownType(t))
+	}
+	if p := r.props; p != nil && len(p.unitCRCs) > 0 {
+		crc := binary.LittleEndian.Uint32(buf[off+n-4:])
+		if i >= len(p.unitCRCs) || crc != p.unitCRCs[i] {
+			return nil, r.corrupt(h, "filter block", errors.New("not the filter that the properties name"))
+		}
+	}
+	return payload, nil
+}
+
+// openFilter finds the table's filter among the meta blocks and loads it, as
+// the options say. Only errors that are not about the filter's bytes are
+// returned.
+func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
+	var damaged error
+	for _, m := range meta {
+		family, ok := strings.CutPrefix(m.Name, filterPrefix)
+		if !ok || isFurtherUnit(meta, family) {
+			continue
+		}
+		open := opener(family, o.Policies)
+		if open == nil {
+			if r.filterState == FilterNone {
+				r.filterFamily, r.filterState = family, FilterUnknown
+				r.filterErr = fmt.Errorf("%s: filter family %q: %w", r.path, family, filter.ErrUnknownFamily)
+			}
+			continue
+		}
+		units := filterHandles(meta, family)
+		r.filterFamily, r.filterOpen, r.filterUnits = family, open, units
+		r.filterState, r.filterErr = FilterOK, nil
+		n := len(units)
+		if o.MaxFilterUnits > 0 {
+			n = min(n, o.MaxFilterUnits)
+		}
+		err := r.loadFilterUnits(n)
+		if err != nil && !errors.Is(err, base.ErrCorruption) {
+			return err
+		}
+		if err == nil {
+			return nil
+		}
+		if len(r.filterUnits) > 0 && r.loadFilterUnits(len(r.filterUnits)) == nil {
+			return nil // the units before the damaged one
+		}
+		damaged = err
+	}
+	if damaged != nil {
+		r.filterState, r.filterErr = FilterDamaged, damaged
+	}
+	return nil
+}
+
+// filterHandles returns the handles of a filter's units, up to the first that
+// is missing.
+func filterHandles(meta []MetaBlock, family string) []Handle {
+	var units []Handle
+	for {
+		name := filterUnitName(family, len(units))
+		i := slices.IndexFunc(meta, func(m MetaBlock) bool { return m.Name == name })
+		if i < 0 {
+			return units
+		}
+		units = append(units, meta[i].Handle)
+	}
+}
+
+// isFurtherUnit reports whether a name without its prefix is that of unit 1 or
+// higher of another family that is present.
+func isFurtherUnit(meta []MetaBlock, name string) bool {
+	dot := strings.LastIndexByte(name, '.')
+	if dot < 0 {
+		return false
+	}
+	n, err := strconv.Atoi(name[dot+1:])
+	if err != nil || n < 1 || strconv.Itoa(n) != name[dot+1:] {
+		return false
+	}
+	unit0 := filterPrefix + name[:dot]
+	return slices.ContainsFunc(meta, func(m MetaBlock) bool { return m.Name == unit0 })
+}
+
+// opener returns what opens filters of a family, or nil.
+func opener(family string, policies []filter.Policy) func([][]byte) (filter.Reader, error) {
+	for _, p := range policies {
+		if !filter.IsNone(p) && p.Family() == family {
+			return p.Open
+		}
+	}
+	if slices.Contains(filter.Families(), family) {
+		return func(units [][]byte) (filter.Reader, error) { return filter.Open(family, units) }
+	}
+	return nil
+}

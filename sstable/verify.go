@@ -1,0 +1,320 @@
+package sstable
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// Verify reads the whole table from the file, whatever is in memory, and reports
+// every fault that it finds: checksums, structure, order of the keys, the index
+// and the properties against the entries, and keys that the filter denies. Of
+// FilterStatus it reports FilterDamaged. Faults are *CorruptionError values, or
+// I/O errors. It returns an error only if ctx is done.
+func (r *Reader) Verify(ctx context.Context, report func(error)) error {
+	v := verifier{r: r, report: report}
+	v.meta()
+	v.openFilter()
+	for i := range r.index.numBlocks() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := v.dataBlock(i); err != nil {
+			v.incomplete = true
+			report(err)
+		}
+	}
+	v.filterVerdict()
+	if !v.incomplete && r.props != nil {
+		v.properties()
+	}
+	return nil
+}
+
+// verifier collects what a walk over a table finds.
+type verifier struct {
+	r      *Reader
+	report func(error)
+
+	seen       Properties // counted
+	last       []byte     // the last key, of any block
+	incomplete bool       // a block could not be read
+
+	filter filter.Reader
+	denied uint64
+	first  []byte // the first key that was denied
+}
+
+// meta checks the blocks besides data and filter.
+func (v *verifier) meta() {
+	r := v.r
+	if r.metaErr != nil {
+		v.report(r.metaErr)
+	} else {
+		v.block(r.footer.metaindex, "metaindex block")
+	}
+	for _, m := range r.meta {
+		if m.Name == propertiesName && r.props != nil {
+			v.block(m.Handle, "properties block")
+		}
+	}
+	v.block(r.footer.index, "index block")
+	var buf [footerLen]byte
+	h := Handle{Offset: uint64(r.size) - footerLen}
+	if err := r.readAt(buf[:], h.Offset, "footer"); err != nil {
+		v.report(err)
+	} else if f, _, err := decodeFooter(buf[:], r.size); err != nil || f != r.footer {
+		v.report(r.corrupt(h, "footer", errors.New("changed since the table was opened")))
+	}
+}
+
+// block reads a block and checks its structure.
+func (v *verifier) block(h Handle, what string) {
+	data, err := v.r.readBlock(h, what)
+	if err == nil {
+		var b block
+		if err = b.init(data); err == nil {
+			err = b.walk(func(entry, []byte) error { return nil })
+		}
+		if err != nil {
+			err = v.r.corrupt(h, what, err)
+		}
+	}
+	if err != nil {
+		v.report(err)
+	}
+}
+
+// walk calls fn with the entries in order, and checks that the restart offsets
+// are those of entries with whole keys. key is valid until fn returns.
+func (b *block) walk(fn func(e entry, key []byte) error) error {
+	var key []byte
+	restart := 0
+	for at := 0; at < b.entries; {
+		e, ok := b.decode(at)
+		if !ok || e.shared > len(key) {
+			return errEntry
+		}
+		if restart < b.restarts && b.restart(restart) == at {
+			if e.shared != 0 {
+				return errRestarts
+			}
+			restart++
+		}
+		key = append(key[:e.shared], b.data[e.key:e.value]...)
+		if err := fn(e, key); err != nil {
+			return err
+		}
+		at = e.end
+	}
+	if restart < b.restarts && b.entries > 0 {
+		return errRestarts
+	}
+	return nil
+}
+
+// openFilter reads the filter anew, all its units.
+func (v *verifier) openFilter() {
+	r := v.r
+	r.filterMu.Lock()
+	defer r.filterMu.Unlock()
+	if r.filterState == FilterDamaged && r.metaErr == nil {
+		v.report(r.filterErr)
+	}
+	if r.filterOpen == nil || len(r.filterUnits) == 0 {
+		return
+	}
+	var units [][]byte
+	for i := range r.filterUnits {
+		u, err := r.readFilterUnit(i)
+		if err != nil {
+			v.report(err)
+			return
+		}
+		units = append(units, u)
+	}
+	f, err := r.filterOpen(units)
+	if err != nil {
+		v.report(r.corrupt(r.filterUnits[0], "filter block", err))
+		return
+	}
+	v.filter = f
+}
+
+// dataBlock reads a data block and takes in its entries.
+func (v *verifier) dataBlock(i int) error {
+	r := v.r
+	h := r.index.handle(i)
+	data, err := r.readBlock(h, "data block")
+	if err != nil {
+		return err
+	}
+	var b block
+	if err := r.initDataBlock(&b, data, i); err != nil {
+		return err
+	}
+	separator := r.index.separator(i)
+	err = b.walk(func(e entry, key []byte) error {
+		userKey, seq, kind, ok := base.SplitInternalKey(key)
+		switch {
+		case len(key) < base.TrailerLen:
+			return errEntryKey
+		case !ok:
+			return unknownKind(base.KeyTrailer(key))
+		case v.last != nil && base.CompareInternal(v.last, key) >= 0:
+			return fmt.Errorf("%w: %q after %q", errKeyOrder, userKey, base.UserKey(v.last))
+		case base.CompareInternal(key, separator) > 0:
+			return errBlockMissing
+		}
+		if v.last == nil || !bytes.Equal(base.UserKey(v.last), userKey) {
+			v.seen.NumKeys++
+			if v.filter != nil && !v.filter.MayContain(filter.NewKey(userKey)) {
+				if v.denied++; v.denied == 1 {
+					v.first = bytes.Clone(userKey)
+				}
+			}
+		}
+		v.seen.note(key, seq, kind, e.end-e.value)
+		v.last = append(v.last[:0], key...)
+		return nil
+	})
+	v.seen.NumDataBlocks++
+	if err != nil {
+		return r.corrupt(h, "data block", err)
+	}
+	return nil
+}
+
+// filterVerdict reports the keys that the filter has denied.
+func (v *verifier) filterVerdict() {
+	if v.denied == 0 {
+		return
+	}
+	v.r.filterMu.Lock()
+	defer v.r.filterMu.Unlock()
+	var h Handle
+	if len(v.r.filterUnits) > 0 {
+		h = v.r.filterUnits[0]
+	}
+	v.report(v.r.corrupt(h, "filter block", fmt.Errorf("it denies %d of %d keys, the first is %q", v.denied, v.seen.NumKeys, v.first)))
+}
+
+// properties compares what was counted with the properties. What a property of
+// another engine counts is not always the same, so of those only the number of
+// entries is compared.
+func (v *verifier) properties() {
+	p, s := v.r.props, &v.seen
+	var what string
+	differ := func(name string, stored, counted uint64) {
+		if stored != counted && what == "" {
+			what = fmt.Sprintf("%s is %d, and the table has %d", name, stored, counted)
+		}
+	}
+	if p.Smallest != nil || p.NumEntries != 0 {
+		differ(propEntries, p.NumEntries, s.NumEntries)
+	}
+	if p.Smallest != nil {
+		differ(propDeletions, p.NumDeletions, s.NumDeletions)
+		differ(propKeys, p.NumKeys, s.NumKeys)
+		differ(propRawKeys, p.RawKeyBytes, s.RawKeyBytes)
+		differ(propRawValues, p.RawValueBytes, s.RawValueBytes)
+		differ(propDataBlocks, p.NumDataBlocks, s.NumDataBlocks)
+		differ(propMinSeq, p.MinSeq, s.MinSeq)
+		differ(propMaxSeq, p.MaxSeq, s.MaxSeq)
+		if what == "" && (!bytes.Equal(p.Smallest, s.Smallest) || !bytes.Equal(p.Largest, v.last)) {
+			what = fmt.Sprintf("they say %q to %q, and the keys are %q to %q",
+				base.UserKey(p.Smallest), base.UserKey(p.Largest), userKeyOf(s.Smallest), userKeyOf(v.last))
+		}
+	}
+	if what == "" {
+		return
+	}
+	for _, m := range v.r.meta {
+		if m.Name == propertiesName {
+			v.report(v.r.corrupt(m.Handle, "properties block", errors.New(what)))
+		}
+	}
+}
+
+func userKeyOf(ikey []byte) []byte {
+	if ikey == nil {
+		return nil
+	}
+	return base.UserKey(ikey)
+}
+
+// DataBlockInfo describes a data block, for those who want to look inside.
+type DataBlockInfo struct {
+	Handle
+	Separator   []byte // encoded internal key that none of the block's keys is after
+	Compressed  bool
+	Bytes       int // after decompression
+	NumEntries  int
+	NumRestarts int
+}
+
+// NumDataBlocks returns the number of data blocks.
+func (r *Reader) NumDataBlocks() int { return r.index.numBlocks() }
+
+// DataBlock reads and describes data block i.
+func (r *Reader) DataBlock(i int) (DataBlockInfo, error) {
+	h := r.index.handle(i)
+	info := DataBlockInfo{Handle: h, Separator: bytes.Clone(r.index.separator(i))}
+	raw := make([]byte, int(h.Length)+blockTrailerLen)
+	payload, t, err := r.readRaw(raw, h, "data block")
+	if err != nil {
+		return info, err
+	}
+	info.Compressed = t == typeSnappy
+	data, err := decompress(nil, payload, t)
+	var b block
+	if err == nil {
+		err = b.init(data)
+	}
+	if err == nil {
+		info.Bytes, info.NumRestarts = len(data), b.restarts
+		err = b.each(func(_, _ []byte) error { info.NumEntries++; return nil })
+	}
+	if err != nil {
+		err = r.corrupt(h, "data block", err)
+	}
+	return info, err
+}
+
+// Footer returns where the metaindex and the index lie.
+func (r *Reader) Footer() (metaindex, index Handle) { return r.footer.metaindex, r.footer.index }
+
+// MetaBlocks returns what the metaindex names, names ascending; nothing if it is
+// damaged. The result must not be changed.
+func (r *Reader) MetaBlocks() []MetaBlock { return r.meta }
+
+// RawProperties reads the properties as they are stored, names of other engines
+// included.
+func (r *Reader) RawProperties() ([]Property, error) {
+	for _, m := range r.meta {
+		if m.Name != propertiesName {
+			continue
+		}
+		data, err := r.readBlock(m.Handle, "properties block")
+		if err != nil {
+			return nil, err
+		}
+		var list []Property
+		var b block
+		if err = b.init(data); err == nil {
+			err = b.each(boundedNames(len(data), func(key, value []byte) error {
+				list = append(list, Property{string(key), value})
+				return nil
+			}))
+		}
+		if err != nil {
+			return nil, r.corrupt(m.Handle, "properties block", err)
+		}
+		return list, nil
+	}
+	return nil, nil
+}

@@ -1,0 +1,312 @@
+package sstable
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/golang/snappy"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// WriterOptions configure a Writer. A nil *WriterOptions and zero fields mean
+// the defaults.
+type WriterOptions struct {
+	// BlockBytes is how large a data block may become before compression; only
+	// an entry that is larger by itself makes a larger one. Default: 4096.
+	BlockBytes int
+	// RestartInterval is the number of entries of a data block of which one
+	// has its key stored whole. Default: 16.
+	RestartInterval int
+	// DisableCompression stores all blocks as they are. Otherwise data and
+	// index blocks are compressed with snappy if that saves an eighth.
+	DisableCompression bool
+	// Filter makes the table's filter, over user keys. Nil: none.
+	Filter filter.Policy
+	// FileNumber is stored in the properties, so that a table under another
+	// table's name can be told. 0: unknown.
+	FileNumber uint64
+}
+
+const (
+	defaultBlockBytes      = 4096
+	defaultRestartInterval = 16
+	// indexRestartInterval keeps separators prefix-compressed: LevelDB itself
+	// writes 1 and reads any.
+	indexRestartInterval = 16
+	// maxEntryLen bounds a key and a value together.
+	maxEntryLen = 1 << 30
+)
+
+var errFinished = errors.New("sstable: the writer has finished")
+
+// TableInfo describes a finished table.
+type TableInfo struct {
+	Properties
+	// Size is the length of the file.
+	Size int64
+	// FilterErr says why the table got no filter although one was asked for;
+	// the table is whole without.
+	FilterErr error
+}
+
+// Writer makes a table. It writes to its io.Writer as blocks fill up, in pieces
+// of a block or less, so a buffered one serves it best; flushing, syncing and
+// closing are the caller's. It is used by one goroutine at a time, and makes one
+// table:
+//
+//	Add* Finish
+//
+// After an error all calls return it and what was written is of no use.
+type Writer struct {
+	w       io.Writer
+	opts    WriterOptions
+	err     error
+	offset  uint64
+	data    blockWriter
+	index   blockWriter
+	filter  filter.Writer // nil: none
+	props   Properties
+	last    []byte // the last key that was added
+	pending bool   // the last data block still waits for its index entry
+	handle  Handle // of that block
+	buf     []byte // a separator or a compressed block
+	trailer [blockTrailerLen]byte
+}
+
+// NewWriter returns a writer of a table.
+func NewWriter(w io.Writer, o *WriterOptions) *Writer {
+	wr := &Writer{w: w}
+	if o != nil {
+		wr.opts = *o
+	}
+	if wr.opts.BlockBytes <= 0 {
+		wr.opts.BlockBytes = defaultBlockBytes
+	}
+	if wr.opts.RestartInterval <= 0 {
+		wr.opts.RestartInterval = defaultRestartInterval
+	}
+	wr.data.interval = wr.opts.RestartInterval
+	wr.index.interval = indexRestartInterval
+	if !filter.IsNone(wr.opts.Filter) {
+		wr.filter = wr.opts.Filter.NewWriter()
+	}
+	return wr
+}
+
+// Add adds an entry, which must come after the one before in internal-key order:
+// user keys ascending, of equal ones the higher sequence number first.
+func (w *Writer) Add(userKey []byte, seq uint64, kind Kind, value []byte) error {
+	if w.err != nil {
+		return w.err
+	}
+	if err := w.add(userKey, seq, kind, value); err != nil {
+		w.err = err
+		return err
+	}
+	return nil
+}
+
+func (w *Writer) add(userKey []byte, seq uint64, kind Kind, value []byte) error {
+	if kind > base.KindSet {
+		return fmt.Errorf("sstable: entry of unknown kind %d", kind)
+	}
+	if seq > base.MaxSequence {
+		return fmt.Errorf("sstable: sequence number %d is past the last one", seq)
+	}
+	if len(userKey) > maxEntryLen || len(value) > maxEntryLen-len(userKey) {
+		return fmt.Errorf("sstable: key and value of %d and %d bytes are too long", len(userKey), len(value))
+	}
+	trailer := base.Trailer(seq, kind)
+	newKey := true
+	if p := &w.props; p.NumEntries > 0 {
+		lastUser := base.UserKey(w.last)
+		c := bytes.Compare(lastUser, userKey)
+		if c > 0 || c == 0 && base.KeyTrailer(w.last) <= trailer {
+			return fmt.Errorf("sstable: key %q at sequence %d does not come after %q at %d",
+				userKey, seq, lastUser, base.KeyTrailer(w.last)>>8)
+		}
+		newKey = c < 0
+		if w.pending {
+			w.buf = appendSeparator(w.buf[:0], w.last, userKey)
+			w.addIndexEntry(w.buf)
+		}
+	}
+	w.last = base.AppendInternalKey(w.last[:0], userKey, seq, kind)
+
+	shared := w.data.shared(w.last)
+	if !w.data.empty() && w.data.size()+w.data.growth(shared, len(w.last), len(value)) > w.opts.BlockBytes {
+		if err := w.finishData(); err != nil {
+			return err
+		}
+		w.buf = appendSeparator(w.buf[:0], w.data.key, userKey)
+		w.addIndexEntry(w.buf)
+		w.data.reset()
+		shared = 0
+	}
+	w.data.add(w.last, shared, value)
+	if w.data.size() >= w.opts.BlockBytes {
+		if err := w.finishData(); err != nil {
+			return err
+		}
+		w.data.reset()
+	}
+
+	if newKey {
+		w.props.NumKeys++
+		if w.filter != nil {
+			w.filter.Add(filter.NewKey(userKey))
+		}
+	}
+	w.props.note(w.last, seq, kind, len(value))
+	return nil
+}
+
+// finishData writes the data block, which then waits for its index entry.
+func (w *Writer) finishData() error {
+	b := w.data.finish()
+	if len(b) > maxBlockLen {
+		return fmt.Errorf("sstable: block of %d bytes is too long", len(b))
+	}
+	h, err := w.writeBlock(b, !w.opts.DisableCompression)
+	if err != nil {
+		return err
+	}
+	w.handle, w.pending = h, true
+	w.props.NumDataBlocks++
+	w.props.DataBytes = w.offset
+	return nil
+}
+
+// addIndexEntry adds the pending block to the index under a separator.
+func (w *Writer) addIndexEntry(separator []byte) {
+	var h [20]byte
+	w.index.add(separator, w.index.shared(separator), appendHandle(h[:0], w.handle))
+	w.pending = false
+}
+
+// appendSeparator appends a short internal key s with last <= s, and s before
+// every internal key of next and of the user keys after it.
+func appendSeparator(dst, last, next []byte) []byte {
+	user := base.UserKey(last)
+	start := len(dst)
+	dst = base.AppendSeparator(dst, user, next)
+	return finishSeparator(dst, start, last)
+}
+
+// appendSuccessor appends a short internal key s with last <= s.
+func appendSuccessor(dst, last []byte) []byte {
+	start := len(dst)
+	dst = base.AppendSuccessor(dst, base.UserKey(last))
+	return finishSeparator(dst, start, last)
+}
+
+// finishSeparator gives the user key dst[start:] a trailer that makes it the
+// first of its internal keys, or puts last in its place if that is no longer.
+func finishSeparator(dst []byte, start int, last []byte) []byte {
+	if len(dst)-start < len(last)-base.TrailerLen {
+		user := dst[start:]
+		return base.AppendInternalKey(dst[:start], user, base.MaxSequence, base.KindSeek)
+	}
+	return append(dst[:start], last...)
+}
+
+// writeBlock writes a block and its trailer.
+func (w *Writer) writeBlock(b []byte, compress bool) (Handle, error) {
+	w.trailer[0] = typePlain
+	if n := snappy.MaxEncodedLen(len(b)); compress && n >= 0 {
+		if cap(w.buf) < n {
+			w.buf = make([]byte, n)
+		}
+		if c := snappy.Encode(w.buf[:cap(w.buf)], b); len(c) <= len(b)-len(b)/8 {
+			w.trailer[0], b = typeSnappy, c
+		}
+	}
+	h := Handle{Offset: w.offset, Length: uint64(len(b))}
+	binary.LittleEndian.PutUint32(w.trailer[1:], base.Checksum(b, w.trailer[:1]))
+	if err := w.write(b); err != nil {
+		return Handle{}, err
+	}
+	return h, w.write(w.trailer[:])
+}
+
+func (w *Writer) write(b []byte) error {
+	n, err := w.w.Write(b)
+	if err == nil && n != len(b) {
+		err = io.ErrShortWrite
+	}
+	w.offset += uint64(n)
+	return err
+}
+
+// EstimatedBytes is what the file would hold, index, filter and properties left
+// out, if it ended here.
+func (w *Writer) EstimatedBytes() int64 {
+	if w.data.empty() {
+		return int64(w.offset)
+	}
+	return int64(w.offset) + int64(w.data.size())
+}
+
+// NumEntries returns the number of entries that were added.
+func (w *Writer) NumEntries() uint64 { return w.props.NumEntries }
+
+// Finish writes what is left of the table. The writer is of no use afterwards.
+func (w *Writer) Finish() (*TableInfo, error) {
+	if w.err != nil {
+		return nil, w.err
+	}
+	info, err := w.finish()
+	if err != nil {
+		w.err = err
+		return nil, err
+	}
+	w.err = errFinished
+	return info, nil
+}
+
+func (w *Writer) finish() (*TableInfo, error) {
+	if !w.data.empty() {
+		if err := w.finishData(); err != nil {
+			return nil, err
+		}
+	}
+	if w.pending {
+		w.buf = appendSuccessor(w.buf[:0], w.last)
+		w.addIndexEntry(w.buf)
+	}
+	info := &TableInfo{}
+	metaindex := blockWriter{interval: 1}
+	if err := w.finishFilter(&metaindex, info); err != nil {
+		return nil, err
+	}
+	p := &w.props
+	p.FileNumber = w.opts.FileNumber
+	if p.NumEntries > 0 {
+		p.Largest = bytes.Clone(w.last)
+	}
+	index := w.index.finish()
+	p.IndexBytes = uint64(len(index))
+	p.compressed = !w.opts.DisableCompression
+	h, err := w.writeBlock(appendProperties(p), false)
+	if err != nil {
+		return nil, err
+	}
+	metaindex.add([]byte(propertiesName), 0, appendHandle(nil, h))
+	var f footer
+	if f.metaindex, err = w.writeBlock(metaindex.finish(), false); err != nil {
+		return nil, err
+	}
+	if f.index, err = w.writeBlock(index, !w.opts.DisableCompression); err != nil {
+		return nil, err
+	}
+	if err := w.write(appendFooter(nil, f)); err != nil {
+		return nil, err
+	}
+	info.Properties, info.Size = *p, int64(w.offset)
+	return info, nil
+}
