@@ -27,6 +27,9 @@ type manualCompaction struct {
 // table in the range has the filter of its level. When ctx is cancelled Compact
 // returns ctx.Err(), and what it had completed stays.
 func (d *DB) Compact(ctx context.Context, from, to []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err := d.Flush(); err != nil {
 		return err
 	}
@@ -192,7 +195,7 @@ func (d *DB) compactRange(ctx context.Context, from, to []byte) error {
 	v := d.state.Load().version
 	for level := range v.Levels {
 		if len(v.Overlapping(nil, level, from, to)) > 0 {
-			deepest = level
+			deepest = max(level, 1)
 		}
 	}
 	for level := range deepest {

@@ -64,17 +64,38 @@ func (d *DB) open() (err error) {
 		if d.opts.ReadOnly || d.opts.ErrorIfMissing {
 			return fmt.Errorf("%w: %s", ErrNotExist, d.dir)
 		}
-		// What Open makes in the directory lasts only if the directory does.
-		if err := d.fs.SyncDir(filepath.Dir(d.dir)); err != nil {
+		if state, err = d.create(); err != nil {
 			return err
 		}
-		state = manifest.NewState()
 	case err != nil:
 		return err
 	case d.opts.ErrorIfExists:
 		return fmt.Errorf("%w: %s", ErrExists, d.dir)
 	}
 	return d.recover(state)
+}
+
+// create makes an empty database: a MANIFEST that names no file, and CURRENT.
+// Nothing else is written before, so that what a crash leaves of a database is
+// never taken for the beginnings of a new one.
+func (d *DB) create() (*manifest.State, error) {
+	// What is made in the directory lasts only if the directory does.
+	if err := d.fs.SyncDir(filepath.Dir(d.dir)); err != nil {
+		return nil, err
+	}
+	d.nextFile.Store(manifest.NewState().NextFile)
+	d.reserveFileNumbers()
+	version, err := (*manifest.Version)(nil).Apply()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.newManifest(version); err != nil {
+		return nil, err
+	}
+	if err := d.manifest.Close(); err != nil {
+		return nil, err
+	}
+	return manifest.Load(d.fs, d.dir)
 }
 
 func lockDir(fs vfs.FS, dir string, exclusive bool) (io.Closer, error) {

@@ -109,15 +109,18 @@ func (r *recovery) checkOrder(own bool, first uint64, firstOfLog bool) error {
 //
 // In sift's own logs a sync mark after the bad place proves that it had been
 // synced: damage. Other valid records after it do not: a power cut may keep the
-// later of two unsynced records. The logs of other engines have no marks, and
-// any valid record after the bad place counts as proof.
+// later of two unsynced records. The logs of other engines have no marks: any
+// valid record after the bad place counts as proof, and so does a last record
+// that is there in full, with a wrong checksum.
 func (r *recovery) judgeTail(in *record.Reader, own bool) error {
 	tail := in.Tail()
 	if tail.Kind == record.Clean {
 		return nil
 	}
 	damaged := tail.Kind == record.Damaged
-	if damaged && own {
+	if !own {
+		damaged = damaged || errors.Is(tail.Err, record.ErrChecksum)
+	} else if damaged {
 		damaged = false
 		err := in.Salvage(func(payload []byte, _ int64) bool {
 			damaged = isSyncMark(payload)

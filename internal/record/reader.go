@@ -9,15 +9,18 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// What is wrong with a chunk.
+// ErrChecksum is what is wrong with a chunk that is there in full, but whose
+// checksum does not match.
+var ErrChecksum = errors.New("checksum mismatch")
+
+// What else is wrong with a chunk.
 var (
-	errCut      = errors.New("cut off by the end of the file")
-	errZeros    = errors.New("zeros")
-	errType     = errors.New("unknown chunk type")
-	errLength   = errors.New("chunk exceeds its block")
-	errChecksum = errors.New("checksum mismatch")
-	errNoFirst  = errors.New("continuation of a record that is not there")
-	errNoLast   = errors.New("record is not continued")
+	errCut     = errors.New("cut off by the end of the file")
+	errZeros   = errors.New("zeros")
+	errType    = errors.New("unknown chunk type")
+	errLength  = errors.New("chunk exceeds its block")
+	errNoFirst = errors.New("continuation of a record that is not there")
+	errNoLast  = errors.New("record is not continued")
 )
 
 // TailKind says how the readable part of a log ends.
@@ -259,7 +262,7 @@ func (r *Reader) chunkAt(off int64) (c chunk, cause, err error) {
 	case HeaderLen+n > len(b):
 		return c, errCut, nil
 	case base.Checksum(b[HeaderLen-1:HeaderLen+n]) != binary.LittleEndian.Uint32(b):
-		return c, errChecksum, nil
+		return c, ErrChecksum, nil
 	}
 	return chunk{kind, b[HeaderLen : HeaderLen+n : HeaderLen+n]}, nil, nil
 }

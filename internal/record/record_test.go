@@ -314,8 +314,8 @@ func TestStrict(t *testing.T) {
 		{desc: "zeros up to the end of the block and then a record", data: a + zeros[8:] + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: BlockSize, cause: errZeros, salvaged: "b"},
 		{desc: "cut in the header", data: a + b[:3], records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errCut},
 		{desc: "cut in the payload", data: a + b[:7], records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errCut},
-		{desc: "checksum", data: a + "X" + b[1:], records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errChecksum},
-		{desc: "checksum of a record that another follows", data: a + "X" + b[1:] + a, records: "a", kind: Damaged, offset: 8, bad: 8, next: 16, cause: errChecksum, salvaged: "a"},
+		{desc: "checksum", data: a + "X" + b[1:], records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: ErrChecksum},
+		{desc: "checksum of a record that another follows", data: a + "X" + b[1:] + a, records: "a", kind: Damaged, offset: 8, bad: 8, next: 16, cause: ErrChecksum, salvaged: "a"},
 		{desc: "unknown type", data: rawChunk(5, "a") + b, kind: Damaged, next: 8, cause: errType, salvaged: "b"},
 		{desc: "type 0 with a valid checksum", data: rawChunk(0, ""), kind: Torn, next: -1, cause: errType},
 		{desc: "length exceeds the block", data: a + "abcd\xff\xff\x01" + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: 15, cause: errLength, salvaged: "b"},
@@ -326,12 +326,12 @@ func TestStrict(t *testing.T) {
 		{desc: "first and then first", data: rawChunk(typeFirst, "x") + rawChunk(typeFirst, "") + rawChunk(typeLast, "b"), kind: Damaged, next: 8, cause: errNoLast, salvaged: "b"},
 		{desc: "middle without first", data: a + rawChunk(typeMiddle, "x") + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: 8, cause: errNoFirst, salvaged: "b"},
 		{desc: "last without first at the end", data: a + rawChunk(typeLast, "x"), records: "a", kind: Damaged, offset: 8, bad: 8, next: 8, cause: errNoFirst},
-		{desc: "bad middle", data: rawChunk(typeFirst, "x") + "X" + rawChunk(typeMiddle, "y")[1:] + rawChunk(typeLast, "z") + b, kind: Damaged, bad: 8, next: 16, cause: errChecksum, salvaged: "b"},
-		{desc: "two bad places", data: a + "X" + b[1:] + a + "X" + b[1:] + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: 16, cause: errChecksum, salvaged: "ab"},
+		{desc: "bad middle", data: rawChunk(typeFirst, "x") + "X" + rawChunk(typeMiddle, "y")[1:] + rawChunk(typeLast, "z") + b, kind: Damaged, bad: 8, next: 16, cause: ErrChecksum, salvaged: "b"},
+		{desc: "two bad places", data: a + "X" + b[1:] + a + "X" + b[1:] + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: 16, cause: ErrChecksum, salvaged: "ab"},
 		{desc: "what fills up a block is not looked at", data: full(strings.Repeat("f", BlockSize-HeaderLen-6)) + "filler" + b, records: "fb", offset: BlockSize + 8},
 		{desc: "the file ends in what fills up a block", data: full(strings.Repeat("f", BlockSize-HeaderLen-6)) + "fil", records: "f", offset: BlockSize - 3},
 		{desc: "the file ends with a block", data: a + fill, records: "af", offset: BlockSize},
-		{desc: "a chunk that would span blocks is none", data: a + "X" + fill[1:len(fill)-12] + full(strings.Repeat("s", 20)), records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errChecksum},
+		{desc: "a chunk that would span blocks is none", data: a + "X" + fill[1:len(fill)-12] + full(strings.Repeat("s", 20)), records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: ErrChecksum},
 	} {
 		t.Run(tc.desc, func(t *testing.T) {
 			letters := func(items []item) (s string) {
