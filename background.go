@@ -125,16 +125,16 @@ func (d *DB) flushLoop() {
 			if b.closing || b.fatalErr != nil {
 				return
 			}
-			b.pause()
+			b.pause(d.opts.retryDelay)
 		}
 	}
 }
 
 // pause waits a moment, less if the database is closed meanwhile. REQUIRES: mu.
-func (b *background) pause() {
-	t := time.AfterFunc(retryDelay, b.changed.Broadcast)
+func (b *background) pause(delay time.Duration) {
+	t := time.AfterFunc(delay, b.changed.Broadcast)
 	defer t.Stop()
-	for end := time.Now().Add(retryDelay); !b.closing && time.Now().Before(end); {
+	for end := time.Now().Add(delay); !b.closing && time.Now().Before(end); {
 		b.changed.Wait()
 	}
 }

@@ -145,7 +145,7 @@ func (d *DB) compactLoop(ctx context.Context) {
 		b.changed.Broadcast()
 		if err != nil {
 			d.opts.Logger.Error("compaction failed", "level", plan.Level, "err", err)
-			b.pause()
+			b.pause(d.opts.retryDelay)
 		}
 	}
 }

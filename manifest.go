@@ -37,7 +37,7 @@ func (d *DB) recordEdit(edit *manifest.Edit, next *manifest.Version) error {
 	for _, p := range edit.Pointers {
 		d.manifestPointers[p.Level] = slices.Clone(p.Key)
 	}
-	if d.manifest.Size() < maxManifestBytes {
+	if d.manifest.Size() < d.opts.manifestBytes {
 		return d.manifest.Append(edit)
 	}
 	old := d.manifest

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/testhook"
 	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/sstable"
 )
@@ -67,7 +69,17 @@ type Options struct {
 	// not slowed by the number of tables then.
 	DisableAutoCompaction bool
 
-	fs vfs.FS // the file system; tests replace it
+	// Tests replace these.
+	fs            vfs.FS
+	manifestBytes int64         // the size at which a new MANIFEST begins
+	retryDelay    time.Duration // the pause after a failed flush or compaction
+}
+
+func init() {
+	testhook.Apply = func(options any, s testhook.Settings) {
+		o := options.(*Options)
+		o.fs, o.manifestBytes, o.retryDelay = s.FS, s.ManifestBytes, s.RetryDelay
+	}
 }
 
 // BlockCache is a cache of data blocks, bounded by bytes, that databases can share.
@@ -167,6 +179,12 @@ func (o *Options) resolve() (Options, error) {
 	}
 	if r.fs == nil {
 		r.fs = vfs.OS
+	}
+	if r.manifestBytes == 0 {
+		r.manifestBytes = maxManifestBytes
+	}
+	if r.retryDelay == 0 {
+		r.retryDelay = retryDelay
 	}
 	return r, nil
 }

@@ -20,6 +20,7 @@ var allowed = []struct {
 	{"internal/base", nil},
 	{"internal/epoch", nil},
 	{"internal/vfs", nil},
+	{"internal/testhook", []string{"internal/vfs"}},
 	{"filter/internal/...", nil},
 	{"filter", []string{"filter/internal/..."}},
 	{"filter/filtertest", []string{"filter"}},
