@@ -62,18 +62,18 @@ func threeBlockLog(t testing.TB) ([]byte, []item) {
 }
 
 // places lists the offsets of a log to damage: all of them if SIFT_FULL is set;
-// otherwise all near the ends of chunks and one in eleven of those between.
+// otherwise all near the ends of chunks and one in 37 of those between.
 func places(data []byte, list []span) (offs []int) {
 	near := make([]bool, len(data)+1)
 	for _, s := range list {
 		for _, edge := range []int64{s.off, s.end} {
-			for i := max(0, edge-20); i < min(edge+20, int64(len(near))); i++ {
+			for i := max(0, edge-10); i < min(edge+10, int64(len(near))); i++ {
 				near[i] = true
 			}
 		}
 	}
 	for i := range near {
-		if near[i] || i%11 == 0 || os.Getenv("SIFT_FULL") != "" {
+		if near[i] || i%37 == 0 || os.Getenv("SIFT_FULL") != "" {
 			offs = append(offs, i)
 		}
 	}

@@ -203,6 +203,7 @@ func TestRoundTripRandom(t *testing.T) {
 type scriptWriter struct {
 	bytes.Buffer
 	calls int
+	most  int // bytes in a call
 	limit int // bytes that the failing call takes
 	fail  int // the call that fails; 0 is the first
 	err   error
@@ -210,6 +211,7 @@ type scriptWriter struct {
 
 func (s *scriptWriter) Write(p []byte) (int, error) {
 	s.calls++
+	s.most = max(s.most, len(p))
 	if s.calls-1 == s.fail {
 		n, _ := s.Buffer.Write(p[:min(s.limit, len(p))])
 		return n, s.err
@@ -238,6 +240,9 @@ func TestOneWriteARecord(t *testing.T) {
 	}
 	if err := w.Append(nil); err != nil || s.calls != 5 || w.Offset() != int64(s.Len()) {
 		t.Fatalf("a group of 11 records made %d writes, err %v", s.calls-4, err)
+	}
+	if err := w.Append(make([]byte, 10*flushBytes)); err != nil || s.most > 2*flushBytes {
+		t.Fatalf("a huge record made writes of %d bytes, err %v", s.most, err)
 	}
 }
 
@@ -327,6 +332,9 @@ func TestStrict(t *testing.T) {
 		{desc: "middle without first", data: a + rawChunk(typeMiddle, "x") + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: 8, cause: errNoFirst, salvaged: "b"},
 		{desc: "last without first at the end", data: a + rawChunk(typeLast, "x"), records: "a", kind: Damaged, offset: 8, bad: 8, next: 8, cause: errNoFirst},
 		{desc: "bad middle", data: rawChunk(typeFirst, "x") + "X" + rawChunk(typeMiddle, "y")[1:] + rawChunk(typeLast, "z") + b, kind: Damaged, bad: 8, next: 16, cause: ErrChecksum, salvaged: "b"},
+		{desc: "a valid chunk begins within the bad one's header", data: a + "\xff\xff\xff" + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: 11, cause: errType, salvaged: "b"},
+		{desc: "past the damage, a record whose middle is bad", data: "X" + a[1:] + rawChunk(typeFirst, "x") + "X" + rawChunk(typeMiddle, "y")[1:] + rawChunk(typeLast, "z") + b, kind: Damaged, next: 8, cause: ErrChecksum, salvaged: "b"},
+		{desc: "past the damage, a record that another interrupts", data: "X" + a[1:] + rawChunk(typeFirst, "x") + b + rawChunk(typeLast, "z") + a, kind: Damaged, next: 8, cause: ErrChecksum, salvaged: "ba"},
 		{desc: "two bad places", data: a + "X" + b[1:] + a + "X" + b[1:] + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: 16, cause: ErrChecksum, salvaged: "ab"},
 		{desc: "what fills up a block is not looked at", data: full(strings.Repeat("f", BlockSize-HeaderLen-6)) + "filler" + b, records: "fb", offset: BlockSize + 8},
 		{desc: "the file ends in what fills up a block", data: full(strings.Repeat("f", BlockSize-HeaderLen-6)) + "fil", records: "f", offset: BlockSize - 3},

@@ -155,6 +155,12 @@ func TestFaultsThatHalfHappen(t *testing.T) {
 	if _, err := f.Create("h"); err == nil || get(t, mem, "h") != "" || len(f.OpenFiles()) != 1 {
 		t.Errorf("create that fails afterwards: %v, %s, open %v", err, mem, f.OpenFiles())
 	}
+	inner := Inject(mem)
+	outer := Inject(inner)
+	outer.SetFaults(Fault{Index: -1, After: true})
+	if _, err := outer.Open("h"); err == nil || len(outer.OpenFiles())+len(inner.OpenFiles()) != 0 {
+		t.Errorf("open that fails afterwards: %v, open %v, %v", err, outer.OpenFiles(), inner.OpenFiles())
+	}
 	must(t, mem.SyncDir("/"))
 	durable := func() string { return get(t, mem.CrashImage(mem.NumOps(), LoseUnsynced), "g") }
 	fault(Fault{})

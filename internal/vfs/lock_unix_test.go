@@ -47,9 +47,12 @@ func lockAs(how, name string) error {
 	if err != nil {
 		return err
 	}
-	if how == "flock" {
+	switch how {
+	case "flock":
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	} else {
+	case "flock-shared":
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	default:
 		err = syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &syscall.Flock_t{Type: syscall.F_WRLCK})
 	}
 	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) {
@@ -97,6 +100,8 @@ func TestLockBetweenProcesses(t *testing.T) {
 		{false, "shared", "got"},
 		{false, "fcntl", "locked -1"},
 		{false, "flock", "locked -1"},
+		{true, "flock-shared", "locked -1"},
+		{false, "flock-shared", "got"},
 	} {
 		name := filepath.Join(t.TempDir(), "LOCK")
 		l, err := OS.Lock(name, tc.exclusive)
@@ -134,6 +139,8 @@ func TestLockBetweenProcesses(t *testing.T) {
 		{"fcntl", false, true, true},
 		{"flock", true, true, false},
 		{"flock", false, true, false},
+		{"flock-shared", true, true, false},
+		{"flock-shared", false, false, false},
 	} {
 		name := filepath.Join(t.TempDir(), "LOCK")
 		pid, said, stop := otherProcess(t, tc.how, name)
