@@ -33,7 +33,7 @@ type Iter struct {
 	backward bool   // in stands before the current entry, which is in key and value
 	key      []byte // the current key
 	value    []byte // the current value
-	keyBuf   []byte // backs key where in has moved on
+	keyBuf   []byte // backs key where in has moved on; never nil
 	valueBuf []byte
 	seek     []byte
 	err      error
@@ -46,7 +46,7 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	if o == nil {
 		o = &IterOptions{}
 	}
-	it := &Iter{db: d, lower: bytes.Clone(o.LowerBound), upper: bytes.Clone(o.UpperBound)}
+	it := &Iter{db: d, keyBuf: make([]byte, 0, 64), lower: bytes.Clone(o.LowerBound), upper: bytes.Clone(o.UpperBound)}
 	if o.Prefix != nil {
 		if bytes.Compare(it.lower, o.Prefix) < 0 {
 			it.lower = bytes.Clone(o.Prefix)
