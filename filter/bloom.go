@@ -25,13 +25,13 @@ import (
 // its lines aligned too. Anything else than the above is refused; there is
 // nothing to skip. A block over no keys is one line of zeros.
 //
-// The block over the one key "a", whose hash is d24ec4f1a98c6e5b, with 6 probes:
+// The block over the one key "a", whose hash is e6c632b61e964e1f, with 6 probes:
 //
-//	00 00 04 00 00 00 00 00  00 00 00 00 00 00 00 00
-//	00 00 00 00 00 00 00 00  00 80 00 00 00 00 00 00
-//	00 00 00 00 00 01 01 00  00 00 00 00 00 00 00 00
-//	00 00 00 00 00 00 00 00  00 01 00 00 00 00 00 40
-//	01 00 00 00 06 00 00 00  12 5b c7 d3 1a cd 83 6a
+//	02 00 00 00 00 00 00 00  00 00 00 08 00 00 00 00
+//	00 00 00 00 00 00 00 00  10 00 00 00 00 00 00 00
+//	00 00 00 04 00 00 00 00  00 00 00 80 00 00 00 00
+//	00 00 00 00 00 00 00 00  10 00 00 00 00 00 00 00
+//	01 00 00 00 06 00 00 00  0c 31 22 13 1a 05 a6 89
 //
 // All of this is on disk; do not change.
 const (

@@ -78,32 +78,52 @@ func MayContainIn(data []byte, probes int, hash uint64) bool {
 // has reports whether the probes of hash all hit set bits of l.
 func has(l *line, hash uint64, probes int32) bool {
 	g := hash * mul1
-	var miss uint64
-	for k := min(probes, probesPerProduct); k > 0; k-- {
-		j := g >> 58 & 56
-		w := binary.LittleEndian.Uint64(l[j : j+8])
-		miss |= (w | 1<<(g>>55&63)) ^ w
-		g <<= 9
+	if probes < 6 {
+		return hasFew(l, g, probes)
 	}
-	if probes > probesPerProduct {
-		g = hash * mul2
-		for k := probes - probesPerProduct; k > 0; k-- {
-			j := g >> 58 & 56
-			w := binary.LittleEndian.Uint64(l[j : j+8])
-			miss |= (w | 1<<(g>>55&63)) ^ w
-			g <<= 9
-		}
+	// Written out for the six that ten bits per key take.
+	miss := unset(l[:], g>>55) | unset(l[:], g>>46) | unset(l[:], g>>37) |
+		unset(l[:], g>>28) | unset(l[:], g>>19) | unset(l[:], g>>10)
+	if probes > 6 {
+		return hasMore(l, hash, probes, miss)
 	}
 	return miss == 0
 }
 
+// hasFew is has for less than six probes of the first product.
+func hasFew(l *line, g uint64, probes int32) bool {
+	var miss uint64
+	for ; probes > 0; probes-- {
+		miss |= unset(l[:], g>>55)
+		g <<= 9
+	}
+	return miss == 0
+}
+
+// hasMore is the rest of has after six probes, and its answer.
+func hasMore(l *line, hash uint64, probes int32, miss uint64) bool {
+	miss |= unset(l[:], hash*mul1>>1)
+	g := hash * mul2
+	for ; probes > probesPerProduct; probes-- {
+		miss |= unset(l[:], g>>55)
+		g <<= 9
+	}
+	return miss == 0
+}
+
+// unset returns 0 if bit pos%LineBits of l, a whole line, is set. With the
+// length known to the compiler it is a load, and a BTS on amd64.
+func unset(l []byte, pos uint64) uint64 {
+	w := binary.LittleEndian.Uint64(l[pos>>3&56:])
+	return (w | 1<<(pos&63)) ^ w
+}
+
 // batch is the number of hashes whose lines are brought in together: enough to
-// keep the line fill buffers of a core busy, few enough for the stack.
+// keep a core's outstanding misses at their limit, few enough for the stack.
 const batch = 32
 
-// MayContainMany sets maybe[i] to MayContain(hashes[i]) for i < batch hashes or
-// more. It reads the lines of a batch before it judges them, so that their
-// cache misses overlap.
+// MayContainMany sets maybe[i] to MayContain(hashes[i]). It reads a word of
+// each line of a batch before it judges them, so that their cache misses overlap.
 func (f *Filter) MayContainMany(hashes []uint64, maybe []bool) {
 	maybe = maybe[:len(hashes)]
 	for len(hashes) > 0 {
@@ -114,9 +134,24 @@ func (f *Filter) MayContainMany(hashes []uint64, maybe []bool) {
 }
 
 func (f *Filter) mayContainBatch(hashes []uint64, maybe []bool) {
-	maybe = maybe[:len(hashes)]
-	for i, h := range hashes {
-		maybe[i] = f.MayContain(h)
+	var first [batch]uint64 // the word that the first probe hits
+	var at [batch]*line
+	n := uint64(len(f.lines))
+	if len(hashes) > batch || len(maybe) < len(hashes) || n == 0 {
+		return
+	}
+	for j, h := range hashes {
+		i, _ := bits.Mul64(h, n)
+		l := &f.lines[i]
+		at[j] = l
+		first[j] = unset(l[:], h*mul1>>55)
+	}
+	for j, h := range hashes {
+		if first[j] != 0 {
+			maybe[j] = false
+		} else {
+			maybe[j] = has(at[j], h, f.probes)
+		}
 	}
 }
 
