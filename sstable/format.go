@@ -73,18 +73,16 @@ const (
 //	rocksdb.properties     see Properties
 //
 // A table with the one entry "a" = "b" at sequence 1, uncompressed, no filter:
-// the data block, its trailer, ..., and a footer with the metaindex at 316, 39
-// bytes long, and the index at 360, 23 bytes long:
+// the data block, its type, ..., and a footer with the metaindex at 473, 32
+// bytes long, and the index at 510, 22 bytes long:
 //
 //	00 09 01 61 01 01 00 00 00 00 00 00 62  00 00 00 00 01 00 00 00  00 ...
-//	bc 02 27 e8 02 17  00 ... 00  57 fb 80 8b 24 75 47 db
+//	d9 03 20 fe 03 16  00 ... 00  57 fb 80 8b 24 75 47 db
 const (
 	footerLen        = 48
 	footerMagicStart = 40
 	tableMagic       = 0xdb4775248b80fb57
 	blockTrailerLen  = 5
-	// minTableLen is an index block without entries and a footer.
-	minTableLen = 8 + blockTrailerLen + footerLen
 )
 
 // Block types. On disk; do not change.

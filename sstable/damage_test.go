@@ -1,0 +1,559 @@
+package sstable
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// damageTable is a small table with everything in it: several blocks, compressed
+// and not, tombstones, versions, a filter of several units, properties.
+func damageTable(t testing.TB) ([]byte, []kv) {
+	t.Helper()
+	list := numbered(40)
+	for i := range 10 {
+		list = append(list, kv{list[3].key, uint64(100 + i), KindSet, "newer"})
+	}
+	list = sortEntries(list)
+	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 200, RestartInterval: 4, Filter: hashList{split: true}})
+	if info.NumDataBlocks < 5 || info.FilterErr != nil {
+		t.Fatalf("%+v", info)
+	}
+	return data, list
+}
+
+// probe asks a table everything, and returns how many answers were errors. A
+// wrong answer, an error that is not corruption, or one that names no place,
+// fails the test.
+func probe(t *testing.T, desc string, data []byte, list []kv) (errs int) {
+	t.Helper()
+	check := func(err error) {
+		if err == nil {
+			return
+		}
+		errs++
+		var c *base.CorruptionError
+		var wrong *wrongAnswer
+		switch {
+		case errors.As(err, &wrong):
+			t.Fatalf("%s: %v", desc, err)
+		case errors.Is(err, base.ErrUnsupported):
+		case !errors.As(err, &c) || c.Path != "test.ldb":
+			t.Fatalf("%s: %v does not say where", desc, err)
+		}
+	}
+	r, err := NewReader(bytes.NewReader(data), int64(len(data)), &ReaderOptions{
+		Path: "test.ldb", Policies: []filter.Policy{hashList{}}, Cache: NewBlockCache(1 << 20),
+	})
+	check(err)
+	if err != nil {
+		return errs
+	}
+	if s, err := r.FilterStatus(); s == FilterDamaged {
+		check(err)
+	}
+	for _, e := range list {
+		if !r.MayContain(filter.NewKey([]byte(e.key))) {
+			t.Fatalf("%s: the filter denies %q", desc, e.key)
+		}
+		check(checkGet(r, list, e.key, e.seq))
+		check(checkGet(r, list, e.key+"x", base.MaxSequence))
+	}
+	check(checkScan(r, list, nil))
+	check(checkScan(r, list, &IterOptions{DontFillCache: true, Readahead: true}))
+	return errs
+}
+
+// verifies reports whether Verify finds anything.
+func verifies(t *testing.T, data []byte) bool {
+	t.Helper()
+	r, err := NewReader(bytes.NewReader(data), int64(len(data)), &ReaderOptions{Path: "test.ldb", Policies: []filter.Policy{hashList{}}})
+	if err != nil {
+		return false
+	}
+	ok := true
+	if err := r.Verify(t.Context(), func(error) { ok = false }); err != nil {
+		t.Fatal(err)
+	}
+	return ok
+}
+
+// TestFlips changes every byte in four ways: all answers are right or errors.
+func TestFlips(t *testing.T) {
+	data, list := damageTable(t)
+	if errs := probe(t, "whole", data, list); errs != 0 || !verifies(t, data) {
+		t.Fatalf("%d errors from a whole table", errs)
+	}
+	masks := []struct {
+		name string
+		f    func(byte) byte
+	}{
+		{"^01", func(b byte) byte { return b ^ 0x01 }},
+		{"^80", func(b byte) byte { return b ^ 0x80 }},
+		{"^FF", func(b byte) byte { return b ^ 0xff }},
+		{"=0", func(byte) byte { return 0 }},
+	}
+	silent := 0
+	for i := range data {
+		for _, m := range masks {
+			old := data[i]
+			if data[i] = m.f(old); data[i] != old {
+				desc := fmt.Sprintf("byte %d of %d %s", i, len(data), m.name)
+				errs := probe(t, desc, data, list)
+				if verifies(t, data) && errs == 0 {
+					silent++
+					// Only the padding of the footer means nothing.
+					if i < len(data)-footerLen || i >= len(data)-8 {
+						t.Errorf("%s: not noticed", desc)
+					}
+				} else if errs > 0 && verifies(t, data) {
+					t.Errorf("%s: Verify did not notice", desc)
+				}
+			}
+			data[i] = old
+		}
+	}
+	if silent == 0 {
+		t.Error("a change of the footer's padding was noticed")
+	}
+}
+
+// TestTruncation cuts the table off at every length, and adds bytes.
+func TestTruncation(t *testing.T) {
+	data, list := damageTable(t)
+	for n := range data {
+		if errs := probe(t, fmt.Sprintf("cut to %d", n), data[:n:n], list); errs == 0 {
+			t.Fatalf("cut to %d of %d: no error", n, len(data))
+		}
+	}
+	for _, n := range []int{1, 48, 1000} {
+		if errs := probe(t, fmt.Sprintf("%d bytes more", n), append(slices.Clone(data), make([]byte, n)...), list); errs == 0 {
+			t.Fatalf("%d bytes more: no error", n)
+		}
+	}
+	// A file that is shorter than its size says: cut after it was opened.
+	r := openTable(t, data, nil)
+	r.r = bytes.NewReader(data[:300])
+	for _, e := range list {
+		var c *base.CorruptionError
+		if err := checkGet(r, list, e.key, e.seq); err != nil && !errors.As(err, &c) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSwappedBlocks swaps each pair of data blocks of the same stored length: each
+// passes its checksum, in the wrong place.
+func TestSwappedBlocks(t *testing.T) {
+	list := make([]kv, 200)
+	for i := range list {
+		list[i] = kv{fmt.Sprintf("%04d", i), uint64(i), KindSet, fmt.Sprintf("%04d", 7*i)}
+	}
+	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 128, DisableCompression: true})
+	r := openTable(t, data, nil)
+	swaps := 0
+	for i := range r.NumDataBlocks() {
+		for j := range i {
+			a, b := r.index.handle(i), r.index.handle(j)
+			if a.Length != b.Length || swaps > 200 {
+				continue
+			}
+			swaps++
+			d := bytes.Clone(data)
+			copy(d[a.Offset:a.end()], data[b.Offset:b.end()])
+			copy(d[b.Offset:b.end()], data[a.Offset:a.end()])
+			if errs := probe(t, fmt.Sprintf("blocks %d and %d swapped", i, j), d, list); errs == 0 || verifies(t, d) {
+				t.Fatalf("blocks %d and %d swapped: no error", i, j)
+			}
+			// One block twice.
+			copy(d[a.Offset:a.end()], data[a.Offset:a.end()])
+			if errs := probe(t, fmt.Sprintf("block %d in the place of %d", i, j), d, list); errs == 0 || verifies(t, d) {
+				t.Fatalf("block %d in the place of %d: no error", i, j)
+			}
+		}
+	}
+	if swaps < 100 {
+		t.Fatalf("only %d swaps", swaps)
+	}
+}
+
+// TestSwappedFilters puts filter blocks that are whole in the wrong place: within
+// the table, and from another table of the same shape. Neither may deny a key.
+func TestSwappedFilters(t *testing.T) {
+	data, list := damageTable(t)
+	other := slices.Clone(list)
+	for i := range other {
+		other[i].key = "KEY" + other[i].key[3:]
+	}
+	data2, _ := buildTable(t, other, &WriterOptions{BlockBytes: 200, RestartInterval: 4, Filter: hashList{split: true}})
+	r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}})
+	r2 := openTable(t, data2, &ReaderOptions{Policies: []filter.Policy{hashList{}}})
+	for i := range r.NumFilterUnits() - 1 {
+		a, b, c := r.filterUnits[i], r.filterUnits[(i+1)%(r.NumFilterUnits()-1)], r2.filterUnits[i]
+		d := bytes.Clone(data)
+		copy(d[a.Offset:a.end()], data[b.Offset:b.end()])
+		if probe(t, fmt.Sprintf("unit %d replaced by the next", i), d, list) == 0 {
+			t.Fatalf("unit %d replaced by the next: no error", i)
+		}
+		copy(d[a.Offset:a.end()], data2[c.Offset:c.end()])
+		if probe(t, fmt.Sprintf("unit %d of another table", i), d, list) == 0 {
+			t.Fatalf("unit %d of another table: no error", i)
+		}
+	}
+}
+
+// TestVerifyFindsLies: what no checksum can tell.
+func TestVerifyFindsLies(t *testing.T) {
+	list := numbered(50)
+	lie := func(desc string, data []byte) {
+		t.Helper()
+		if verifies(t, data) {
+			t.Errorf("%s: not found", desc)
+		}
+	}
+	// A filter over other keys.
+	data, _ := buildTable(t, list, &WriterOptions{Filter: lyingPolicy{hashList{}}})
+	lie("filter over other keys", data)
+	// Properties that were counted wrong.
+	for i := range 9 {
+		var buf bytes.Buffer
+		w := NewWriter(&buf, nil)
+		for _, e := range list {
+			if err := w.Add([]byte(e.key), e.seq, e.kind, []byte(e.value)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := &w.props
+		*[]*uint64{&p.NumEntries, &p.NumDeletions, &p.NumKeys, &p.RawKeyBytes, &p.RawValueBytes, &p.MinSeq, &p.MaxSeq, &p.NumDataBlocks, &p.NumDataBlocks}[i]++
+		if i == 8 {
+			p.NumDataBlocks--
+			p.Smallest = list[1].ikey()
+		}
+		if _, err := w.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		lie(fmt.Sprintf("count %d", i), buf.Bytes())
+	}
+	// A restart offset in the middle of an entry, keys out of order, a key past
+	// its separator, an unknown kind: blocks made by hand with right checksums.
+	key := func(s string, kind Kind) []byte { return base.AppendInternalKey(nil, []byte(s), 1, kind) }
+	for _, c := range []struct {
+		desc    string
+		keys    [][]byte
+		restart uint32
+	}{
+		{"keys out of order", [][]byte{key("a", 1), key("c", 1), key("b", 1)}, 0},
+		{"a key twice", [][]byte{key("a", 1), key("a", 1)}, 0},
+		{"key past the separator", [][]byte{key("a", 1), key("z", 1)}, 0},
+		{"unknown kind", [][]byte{key("a", 2)}, 0},
+		{"restart within an entry", [][]byte{key("a", 1), key("b", 1)}, 5},
+	} {
+		w := blockWriter{interval: 16}
+		for _, k := range c.keys {
+			w.add(k, w.shared(k), nil)
+		}
+		if c.restart != 0 {
+			w.restarts = append(w.restarts, c.restart)
+		}
+		data := handmadeTable(w.finish(), key("d", 1))
+		r := openTable(t, data, nil)
+		var found error
+		if err := r.Verify(t.Context(), func(err error) { found = err }); err != nil {
+			t.Fatal(err)
+		}
+		var ce *base.CorruptionError
+		if !errors.As(found, &ce) || ce.Offset != 0 {
+			t.Errorf("%s: %v", c.desc, found)
+		}
+	}
+	data, _ = buildTable(t, list, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := openTable(t, data, nil).Verify(ctx, func(error) {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Verify under a cancelled context: %v", err)
+	}
+}
+
+// handmadeTable is a table of one data block, without metaindex entries.
+func handmadeTable(data, separator []byte) []byte {
+	var buf bytes.Buffer
+	w := NewWriter(&buf, &WriterOptions{DisableCompression: true})
+	w.handle, _ = w.writeBlock(data, false)
+	w.addIndexEntry(separator)
+	var f footer
+	f.metaindex, _ = w.writeBlock((&blockWriter{interval: 1}).finish(), false)
+	f.index, _ = w.writeBlock(w.index.finish(), false)
+	buf.Write(appendFooter(nil, f))
+	return buf.Bytes()
+}
+
+// lyingPolicy makes filters over keys that were not added.
+type lyingPolicy struct{ hashList }
+
+func (p lyingPolicy) NewWriter() filter.Writer { return lyingWriter{p.hashList.NewWriter()} }
+
+type lyingWriter struct{ filter.Writer }
+
+func (w lyingWriter) Add(k filter.Key) {
+	w.Writer.Add(filter.NewKey(append([]byte("not "), k.Bytes...)))
+}
+
+// TestMalformedEntriesInIterators: an iterator that meets an entry that makes no
+// sense stops with an error, in both directions, or goes on behind the block.
+func TestMalformedEntriesInIterators(t *testing.T) {
+	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, KindSet) }
+	w := blockWriter{interval: 16}
+	for _, s := range []string{"a", "b", "c"} {
+		w.add(key(s), w.shared(key(s)), nil)
+	}
+	third := len(w.buf) - 12
+	w.buf[third] = 100 // shares more than there is
+	data := handmadeTable(w.finish(), key("d"))
+	r := openTable(t, data, nil)
+	it := r.NewIter(nil)
+	if !it.First() || !it.Next() || it.Next() || !errors.Is(it.Err(), base.ErrCorruption) || it.Valid() || it.Next() {
+		t.Errorf("forward: %v", it.Err())
+	}
+	if it.Last() || !errors.Is(it.Err(), base.ErrCorruption) || it.Prev() {
+		t.Errorf("backward: %v", it.Err())
+	}
+	if it.SeekGE(key("c")) || !errors.Is(it.Err(), base.ErrCorruption) {
+		t.Errorf("SeekGE: %v", it.Err())
+	}
+	if it.SeekLT(key("d")) || !errors.Is(it.Err(), base.ErrCorruption) {
+		t.Errorf("SeekLT: %v", it.Err())
+	}
+	if !it.First() || it.Err() != nil {
+		t.Errorf("First after an error: %v", it.Err())
+	}
+	skipped := 0
+	it = r.NewIter(&IterOptions{SkipDamaged: func(error) { skipped++ }})
+	if !it.First() || !it.Next() || it.Next() || it.Err() != nil || skipped != 1 {
+		t.Errorf("skipping: %d, %v", skipped, it.Err())
+	}
+	if it.Last() || it.Err() != nil || skipped != 2 {
+		t.Errorf("skipping backward: %d, %v", skipped, it.Err())
+	}
+}
+
+// TestSkipDamaged damages one block of many: the entries of all others are found.
+func TestSkipDamaged(t *testing.T) {
+	data, list := damageTable(t)
+	r := openTable(t, data, nil)
+	for i := range r.NumDataBlocks() {
+		d := bytes.Clone(data)
+		d[r.index.handle(i).Offset] ^= 1
+		lo, hi := base.UserKey(r.index.separator(max(i-1, 0))), base.UserKey(r.index.separator(i))
+		for _, o := range []IterOptions{{}, {DontFillCache: true, Readahead: true}} {
+			var skipped []error
+			o.SkipDamaged = func(err error) { skipped = append(skipped, err) }
+			it := openTable(t, d, nil).NewIter(&o)
+			var forward, backward []string
+			for ok := it.First(); ok; ok = it.Next() {
+				forward = append(forward, string(it.Key()))
+			}
+			for ok := it.Last(); ok; ok = it.Prev() {
+				backward = append(backward, string(it.Key()))
+			}
+			if it.Err() != nil || len(skipped) != 2 {
+				t.Fatalf("block %d: %v, %d skipped", i, it.Err(), len(skipped))
+			}
+			var ce *base.CorruptionError
+			if !errors.As(skipped[0], &ce) || ce.Offset != int64(r.index.handle(i).Offset) {
+				t.Fatalf("block %d: %v", i, skipped[0])
+			}
+			slices.Reverse(backward)
+			if !slices.Equal(forward, backward) || len(forward) == 0 || len(forward) >= len(list) {
+				t.Fatalf("block %d: %d entries forward, %d backward", i, len(forward), len(backward))
+			}
+			for _, e := range list {
+				in := slices.Contains(forward, string(e.ikey()))
+				if outside := i > 0 && e.key <= string(lo) || e.key > string(hi); outside && !in && e.key != string(lo) {
+					t.Fatalf("block %d: %q is missing", i, e.key)
+				}
+			}
+			// Seeks into the damage land behind it, or before it.
+			sep := r.index.separator(i)
+			if ok := it.SeekGE(sep); ok && base.CompareInternal(it.Key(), sep) < 0 || it.Err() != nil {
+				t.Fatalf("block %d: SeekGE is at %q, %v", i, it.Key(), it.Err())
+			}
+			if ok := it.SeekLT(sep); ok != (i > 0) || it.Err() != nil {
+				t.Fatalf("block %d: SeekLT: %v, %v", i, ok, it.Err())
+			}
+		}
+	}
+}
+
+var errDisk = errors.New("disk on fire")
+
+// failingReader fails from the n-th read on.
+type failingReader struct {
+	io.ReaderAt
+	n int
+}
+
+func (f *failingReader) ReadAt(p []byte, off int64) (int, error) {
+	if f.n--; f.n < 0 {
+		return 0, errDisk
+	}
+	return f.ReaderAt.ReadAt(p, off)
+}
+
+// TestReadErrors: errors of the file come through, are not called corruption and
+// are not skipped, and hide no filter.
+func TestReadErrors(t *testing.T) {
+	data, list := damageTable(t)
+	o := &ReaderOptions{Path: "test.ldb", Policies: []filter.Policy{hashList{}}}
+	opened := false
+	for n := 0; !opened; n++ {
+		f := &failingReader{bytes.NewReader(data), n}
+		r, err := NewReader(f, int64(len(data)), o)
+		opened = err == nil
+		if !opened {
+			if !errors.Is(err, errDisk) || errors.Is(err, base.ErrCorruption) {
+				t.Fatalf("read %d: %v", n, err)
+			}
+			continue
+		}
+		if _, _, _, _, err := r.Get([]byte(list[0].key), base.MaxSequence); !errors.Is(err, errDisk) || errors.Is(err, base.ErrCorruption) {
+			t.Fatalf("Get: %v", err)
+		}
+		it := r.NewIter(&IterOptions{SkipDamaged: func(err error) { t.Errorf("skipped: %v", err) }})
+		if it.First() || !errors.Is(it.Err(), errDisk) || it.Last() || !errors.Is(it.Err(), errDisk) {
+			t.Fatalf("iterator: %v", it.Err())
+		}
+		faults := 0
+		if err := r.Verify(t.Context(), func(err error) {
+			if faults++; !errors.Is(err, errDisk) {
+				t.Errorf("Verify: %v", err)
+			}
+		}); err != nil || faults == 0 {
+			t.Fatalf("Verify: %d faults, %v", faults, err)
+		}
+		// What is held of the filter stays; reading more fails.
+		units := r.NumFilterUnits()
+		if err := r.LoadFilterUnits(1); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.LoadFilterUnits(2); !errors.Is(err, errDisk) {
+			t.Fatalf("LoadFilterUnits: %v", err)
+		}
+		if r.HeldFilterUnits() != 1 || r.NumFilterUnits() != units {
+			t.Fatalf("%d units held, %d can be loaded", r.HeldFilterUnits(), r.NumFilterUnits())
+		}
+	}
+}
+
+// FuzzReader gives the reader any bytes. So that the inputs get past the
+// checksums, those of the blocks that the footer and the index name are set right.
+func FuzzReader(f *testing.F) {
+	data, _ := damageTable(f)
+	f.Add(data, "key00000004", true)
+	plain, _ := buildTable(f, numbered(20), &WriterOptions{DisableCompression: true, BlockBytes: 100})
+	f.Add(plain, "key00000004", true)
+	f.Add(plain, "", false)
+	f.Add(handmadeTable([]byte{0, 0, 0, 0, 1, 0, 0, 0}, make([]byte, 8)), "a", true)
+	f.Fuzz(func(t *testing.T, data []byte, key string, fix bool) {
+		if fix {
+			data = bytes.Clone(data)
+			fixChecksums(data)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		useTable(data, key)
+		runtime.ReadMemStats(&after)
+		// A block may decompress to 22 times its length, and here each is read a
+		// few times.
+		if n := after.TotalAlloc - before.TotalAlloc; n > uint64(len(data))*500+64<<20 {
+			t.Errorf("%d bytes allocated for a table of %d", n, len(data))
+		}
+	})
+}
+
+// useTable does all that there is to do with a table.
+func useTable(data []byte, key string) {
+	r, err := NewReader(bytes.NewReader(data), int64(len(data)), &ReaderOptions{Policies: []filter.Policy{hashList{}}})
+	if err != nil {
+		return
+	}
+	ikey := base.AppendInternalKey(nil, []byte(key), 1000, KindSet)
+	r.MayContain(filter.NewKey([]byte(key)))
+	r.ApproximateOffset([]byte(key))
+	for _, seq := range []uint64{0, 3, base.MaxSequence} {
+		_, _, _, _, _ = r.Get([]byte(key), seq)
+	}
+	it := r.NewIter(nil)
+	defer it.Close()
+	const limit = 2000
+	n := 0
+	for ok := it.First(); ok && n < limit; ok = it.Next() {
+		n += len(it.Value())*0 + 1
+	}
+	for ok := it.Last(); ok && n < 2*limit; ok = it.Prev() {
+		n++
+	}
+	if it.SeekGE(ikey) {
+		it.Prev()
+	}
+	if it.SeekLT(ikey) {
+		it.Next()
+	}
+	_ = r.Verify(context.Background(), func(error) {})
+	_, _ = r.RawProperties()
+	for i := range min(r.NumDataBlocks(), 100) {
+		_, _ = r.DataBlock(i)
+	}
+}
+
+// fixChecksums sets the checksums of the blocks that can be found.
+func fixChecksums(data []byte) {
+	size := int64(len(data))
+	if size < footerLen {
+		return
+	}
+	copy(data[size-8:], []byte{0x57, 0xfb, 0x80, 0x8b, 0x24, 0x75, 0x47, 0xdb})
+	f, metaErr, err := decodeFooter(data[size-footerLen:], size)
+	if err != nil {
+		return
+	}
+	fix := func(h Handle) *block {
+		end := h.Offset + h.Length
+		binary.LittleEndian.PutUint32(data[end+1:], base.Checksum(data[h.Offset:end+1]))
+		b := new(block)
+		if contents, err := decompress(nil, data[h.Offset:end], data[end]); err != nil || b.init(contents) != nil {
+			return nil
+		}
+		return b
+	}
+	named := func(b *block) {
+		if b == nil {
+			return
+		}
+		n := 0
+		_ = b.each(func(_, value []byte) error {
+			c := base.NewCursor(value)
+			if h, err := readHandle(&c, uint64(size-footerLen)); err == nil {
+				fix(h)
+			}
+			if n++; n > 1000 {
+				return errBlockShort
+			}
+			return nil
+		})
+	}
+	named(fix(f.index))
+	if metaErr == nil {
+		named(fix(f.metaindex))
+		fix(f.metaindex) // a block that it names may overlap it
+	}
+	fix(f.index)
+}

@@ -1,0 +1,307 @@
+package sstable
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func unhex(t *testing.T, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.NewReplacer(" ", "", "\n", "", "\t", "").Replace(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestFormatExamples asserts the bytes that the format comments give.
+func TestFormatExamples(t *testing.T) {
+	t.Run("block", func(t *testing.T) {
+		w := blockWriter{interval: 16}
+		for _, e := range [][2]string{{"ab", "1"}, {"abc", "2"}} {
+			w.add([]byte(e[0]), w.shared([]byte(e[0])), []byte(e[1]))
+		}
+		want := unhex(t, "00 02 01 61 62 31  02 01 01 63 32  00 00 00 00  01 00 00 00")
+		if size := w.size(); size != len(want) {
+			t.Errorf("size is %d before finish; want %d", size, len(want))
+		}
+		if got := w.finish(); !bytes.Equal(got, want) {
+			t.Errorf("got  %x\nwant %x", got, want)
+		}
+	})
+	t.Run("property", func(t *testing.T) {
+		got := appendProperties(&Properties{NumEntries: 1, MaxSeq: 300})
+		if want := unhex(t, "00 0c 02 73 69 66 74 2e 73 65 71 2e 6d 61 78 ac 02"); !bytes.Contains(got, want) {
+			t.Errorf("%x does not contain %x", got, want)
+		}
+	})
+	t.Run("table", func(t *testing.T) {
+		got, _ := buildTable(t, []kv{{"a", 1, KindSet, "b"}}, &WriterOptions{DisableCompression: true})
+		start := unhex(t, "00 09 01 61 01 01 00 00 00 00 00 00 62  00 00 00 00 01 00 00 00  00")
+		end := unhex(t, tableExampleFooter+strings.Repeat("00", 40-6)+"57 fb 80 8b 24 75 47 db")
+		if !bytes.HasPrefix(got, start) {
+			t.Errorf("starts with\n%x, want\n%x", got[:len(start)], start)
+		}
+		if !bytes.HasSuffix(got, end) {
+			t.Errorf("ends with\n%x, want\n%x", got[len(got)-len(end):], end)
+		}
+	})
+}
+
+const tableExampleFooter = "d9 03 20 fe 03 16"
+
+// TestGolden compares a whole table with the bytes in testdata: the format must
+// not change by accident.
+func TestGolden(t *testing.T) {
+	for _, c := range []struct {
+		file string
+		o    *WriterOptions
+	}{
+		{"plain.ldb", &WriterOptions{DisableCompression: true, BlockBytes: 256, FileNumber: 7}},
+		{"snappy-filter.ldb", &WriterOptions{BlockBytes: 512, FileNumber: 8, Filter: hashList{}}},
+	} {
+		got, _ := buildTable(t, numbered(60), c.o)
+		path := filepath.Join("testdata", c.file)
+		if *update {
+			if err := os.MkdirAll("testdata", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := commonPrefix(got, want); n != len(got) || n != len(want) {
+			t.Errorf("%s: %d bytes, want %d; the first that differs is at %d", c.file, len(got), len(want), n)
+		}
+	}
+}
+
+// TestDecodeFooter gives the footer decoder bytes that are wrong in one way.
+func TestDecodeFooter(t *testing.T) {
+	good := appendFooter(nil, footer{Handle{10, 20}, Handle{35, 60}})
+	with := func(at int, b ...byte) []byte {
+		f := bytes.Clone(good)
+		copy(f[at:], b)
+		return f
+	}
+	overlong := bytes.Repeat([]byte{0xff}, 11)
+	for _, c := range []struct {
+		desc         string
+		src          []byte
+		meta, failed bool
+		is           error
+	}{
+		{"as written", good, false, false, nil},
+		{"bytes after the handles", with(20, 1, 2, 3), false, false, nil},
+		{"metaindex offset past the end", with(0, 0x7f), true, false, nil},
+		{"metaindex too long", with(1, 0x7f), true, false, nil},
+		{"index past the end", with(2, 0x7f), false, true, nil},
+		{"varint of eleven bytes", with(0, overlong...), false, true, nil},
+		{"another magic", with(40, 0), false, true, nil},
+		{"RocksDB", with(36, 5, 0, 0, 0, 0xf7, 0xcf, 0xf4, 0x85, 0xb7, 0x41, 0xe2, 0x88), false, true, base.ErrUnsupported},
+		{"pebble", with(40, 0xf0, 0x9f, 0xaa, 0xb3, 0xf0, 0x9f, 0xaa, 0xb3), false, true, base.ErrUnsupported},
+	} {
+		f, metaErr, err := decodeFooter(c.src, 100+footerLen)
+		if (err != nil) != c.failed || !c.failed && (metaErr != nil) != c.meta || c.is != nil && !errors.Is(err, c.is) {
+			t.Errorf("%s: %v, %v", c.desc, metaErr, err)
+		}
+		if err == nil && metaErr == nil && f != (footer{Handle{10, 20}, Handle{35, 60}}) {
+			t.Errorf("%s: %+v", c.desc, f)
+		}
+	}
+}
+
+// TestBlockInit gives the block decoder bytes that are wrong in one way.
+func TestBlockInit(t *testing.T) {
+	for _, c := range []struct {
+		desc string
+		hex  string
+		err  error
+	}{
+		{"two entries", "00 02 01 61 62 31  02 01 01 63 32  00 00 00 00  01 00 00 00", nil},
+		{"no entries", "00 00 00 00  01 00 00 00", nil},
+		{"nothing", "", errBlockShort},
+		{"seven bytes", "00 00 00 01 00 00 00", errBlockShort},
+		{"no restarts", "00 00 00 00  00 00 00 00", errRestarts},
+		{"more restarts than bytes", "00 00 00 00  02 00 00 00", errRestarts},
+		{"2^32-1 restarts", "00 00 00 00  ff ff ff ff", errRestarts},
+		{"first restart not 0", "00 01 00 61  01 00 00 00  01 00 00 00", errRestarts},
+		{"restart past the entries", "00 01 00 61  00 00 00 00  04 00 00 00  02 00 00 00", errRestarts},
+		{"restart of 2^31", "00 01 00 61  00 00 00 00  00 00 00 80  02 00 00 00", errRestarts},
+		{"restarts equal", "00 01 00 61  00 00 00 00  00 00 00 00  02 00 00 00", errRestarts},
+	} {
+		var b block
+		if err := b.init(unhex(t, c.hex)); err != c.err {
+			t.Errorf("%s: %v, want %v", c.desc, err, c.err)
+		}
+	}
+}
+
+// TestBlockGetMalformed looks keys up in blocks whose checksum would be right and
+// whose entries are not.
+func TestBlockGetMalformed(t *testing.T) {
+	const tr = "01 05 00 00 00 00 00 00" // a trailer: sequence 5
+	const restarts = " 00 00 00 00  01 00 00 00"
+	for _, c := range []struct {
+		desc string
+		hex  string
+		key  string
+		err  error
+	}{
+		{"entry longer than the block", "00 09 7f 61 " + tr + restarts, "a", errEntry},
+		{"varint without end", "ff ff ff ff ff ff ff ff ff ff ff ff" + restarts, "a", errEntry},
+		{"lengths that overflow together", "00 ff ff ff ff 07 ff ff ff ff 07 00" + restarts, "a", errEntry},
+		{"first key shares bytes", "01 09 00 61 " + tr + restarts, "a", errEntry},
+		{"key shorter than a trailer", "00 07 00 05 00 00 00 00 00 00" + restarts, "a", errEntryKey},
+		{"shares more than there is", "00 09 00 61 " + tr + " 7f 01 00 62" + restarts, "b", errEntry},
+		{"key is a part of the one before", "00 0a 00 62 62 " + tr + " 02 07 00 05 00 00 00 00 00 00" + restarts, "bc", errKeyOrder},
+		{"key ends where the one before differs", "00 0b 00 62 62 62 " + tr + " 02 06 00 00 00 00 00 00 00" + restarts, "c", errKeyOrder},
+	} {
+		var b block
+		if err := b.init(unhex(t, c.hex)); err != nil {
+			t.Fatalf("%s: %v", c.desc, err)
+		}
+		if _, _, err := b.get([]byte(c.key), base.Trailer(9, base.KindSeek)); err != c.err {
+			t.Errorf("%s: %v, want %v", c.desc, err, c.err)
+		}
+	}
+}
+
+// TestDecodeIndex gives the index decoder blocks that are wrong in one way.
+func TestDecodeIndex(t *testing.T) {
+	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, KindSet) }
+	type entry struct {
+		key   []byte
+		value []byte
+	}
+	at := func(off, n uint64) []byte { return appendHandle(nil, Handle{off, n}) }
+	for _, c := range []struct {
+		desc string
+		list []entry
+		err  error
+	}{
+		{"none", nil, nil},
+		{"two", []entry{{key("a"), at(0, 10)}, {key("b"), at(15, 20)}}, nil},
+		{"a gap between blocks", []entry{{key("a"), at(0, 10)}, {key("b"), at(16, 20)}}, nil},
+		{"separator without a trailer", []entry{{[]byte("1234567"), at(0, 10)}}, errIndexKey},
+		{"separators equal", []entry{{key("a"), at(0, 10)}, {key("a"), at(15, 20)}}, errIndexKeys},
+		{"separators descend", []entry{{key("b"), at(0, 10)}, {key("a"), at(15, 20)}}, errIndexKeys},
+		{"blocks overlap", []entry{{key("a"), at(0, 10)}, {key("b"), at(14, 20)}}, errHandleOrder},
+		{"block past the end", []entry{{key("a"), at(90, 6)}}, errHandle},
+		{"offset past the end", []entry{{key("a"), at(1<<63, 6)}}, errHandle},
+		{"length of 2^64-1", []entry{{key("a"), at(0, 1<<64-1)}}, errHandle},
+		{"half a handle", []entry{{key("a"), []byte{1}}}, base.ErrShort},
+		{"no handle", []entry{{key("a"), nil}}, base.ErrShort},
+		{"separator longer than its block", []entry{{key(strings.Repeat("a", 5000)), at(0, 10)}}, errSeparator},
+	} {
+		w := blockWriter{interval: 1}
+		for _, e := range c.list {
+			w.add(e.key, 0, e.value)
+		}
+		x, err := decodeIndex(w.finish(), 100)
+		if !errors.Is(err, c.err) {
+			t.Errorf("%s: %v, want %v", c.desc, err, c.err)
+		}
+		if err == nil && x.numBlocks() != len(c.list) {
+			t.Errorf("%s: %d blocks", c.desc, x.numBlocks())
+		}
+	}
+}
+
+// TestSnappyBomb: a block that claims far more than snappy can make of it is
+// refused before memory is taken.
+func TestSnappyBomb(t *testing.T) {
+	bomb := []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0x00} // 4 GiB
+	if n := testing.AllocsPerRun(1, func() {
+		if _, err := decompress(nil, bomb, typeSnappy); err == nil {
+			t.Error("taken")
+		}
+	}); n > 20 {
+		t.Errorf("%v allocations", n)
+	}
+	if _, err := decompress(nil, []byte{0x80, 0x80, 0x04, 0x00}, typeSnappy); !errors.Is(err, errSnappyLen) { // 64 KiB
+		t.Errorf("64 KiB of four bytes: %v", err)
+	}
+	for typ := byte(2); typ < 9; typ++ {
+		if _, err := decompress(nil, nil, typ); !errors.Is(err, base.ErrUnsupported) {
+			t.Errorf("type %d: %v", typ, err)
+		}
+	}
+	// The densest snappy there is: runs of 64 equal bytes.
+	zeros := make([]byte, 1<<20)
+	data, _ := buildTable(t, []kv{{"k", 1, KindSet, string(zeros)}}, nil)
+	if len(data) > 60<<10 {
+		t.Fatalf("a table of zeros takes %d bytes", len(data))
+	}
+	r := openTable(t, data, nil)
+	if v, _, _, found, err := r.Get([]byte("k"), 1); err != nil || !found || !bytes.Equal(v, zeros) {
+		t.Errorf("1 MiB of zeros: %d bytes, %v, %v", len(v), found, err)
+	}
+}
+
+// TestProperties writes and reads properties.
+func TestProperties(t *testing.T) {
+	list := numbered(100)
+	data, info := buildTable(t, list, &WriterOptions{Filter: hashList{}, FileNumber: 12345})
+	p := openTable(t, data, nil).Properties()
+	if p == nil {
+		t.Fatal("no properties")
+	}
+	if p.NumEntries != 100 || p.NumKeys != 100 || p.NumDeletions != 6 || p.MinSeq != 1 || p.MaxSeq != 100 ||
+		p.FileNumber != 12345 || p.FilterKeys != 100 || p.FilterPolicy != "hashes" || p.FilterFamily != "test.hashes" ||
+		p.FilterUnits != 2 || p.FilterBytes != 801 || p.FilterFPR != 0 || p.FilterBitsPerKey() != 64.08 ||
+		!bytes.Equal(p.Smallest, list[0].ikey()) || !bytes.Equal(p.Largest, list[99].ikey()) {
+		t.Errorf("%+v", p)
+	}
+	got, want := *p, info.Properties
+	if string(appendProperties(&got)) != string(appendProperties(&want)) {
+		t.Errorf("read %+v\nwritten %+v", got, want)
+	}
+}
+
+// TestDecodeProperties gives the decoder values of the wrong shape.
+func TestDecodeProperties(t *testing.T) {
+	ikey := string(base.AppendInternalKey(nil, []byte("k"), 1, KindSet))
+	for _, c := range []struct {
+		desc string
+		list []Property
+		err  error
+	}{
+		{"nothing", nil, nil},
+		{"unknown name", []Property{{"who.knows", []byte("x")}}, nil},
+		{"number", []Property{{propEntries, []byte{0x80, 0x01}}}, nil},
+		{"number with a byte too many", []Property{{propEntries, []byte{1, 0}}}, errProperty},
+		{"number without end", []Property{{propEntries, []byte{0x80}}}, errProperty},
+		{"number of eleven bytes", []Property{{propEntries, bytes.Repeat([]byte{0xff}, 11)}}, errProperty},
+		{"FPR of seven bytes", []Property{{propFPR, make([]byte, 7)}}, errProperty},
+		{"checksums of five bytes", []Property{{propUnitChecksums, make([]byte, 5)}}, errProperty},
+		{"key without a trailer", []Property{{propLargest, []byte(ikey)}, {propSmallest, []byte("k")}}, errProperty},
+		{"one end of the range", []Property{{propSmallest, []byte(ikey)}}, errProperty},
+		{"our comparator", []Property{{propComparator, []byte(comparatorName)}}, nil},
+		{"another comparator", []Property{{propComparator, []byte("other")}}, base.ErrUnsupported},
+		{"no global sequence number", []Property{{propGlobalSeq, make([]byte, 8)}}, nil},
+		{"a global sequence number", []Property{{propGlobalSeq, []byte{9, 0, 0, 0, 0, 0, 0, 0}}}, base.ErrUnsupported},
+	} {
+		w := blockWriter{interval: 1}
+		for _, e := range c.list {
+			w.add([]byte(e.Name), 0, e.Value)
+		}
+		if _, err := decodeProperties(w.finish()); !errors.Is(err, c.err) {
+			t.Errorf("%s: %v, want %v", c.desc, err, c.err)
+		}
+	}
+}
