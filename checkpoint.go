@@ -3,7 +3,8 @@ package sift
 import (
 	"errors"
 	"fmt"
-	"path/filepath")
+	"path/filepath"
+)
 
 // Checkpoint makes a database of its own in dir, which must not exist or be
 // empty, with what this one holds at some moment during the call. Tables are

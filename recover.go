@@ -119,9 +119,13 @@ func (d *DB) recover(state *manifest.State) (err error) {
 			r.abandon()
 		}
 	}()
-	logs, err := d.findLogs(state)
+	logs, missing, err := d.findLogs(state)
 	if err != nil {
 		return err
+	}
+	if missing != nil {
+		r.missing = missing
+		r.report.Torn = append(r.report.Torn, missing)
 	}
 	d.nextFile.Store(state.NextFile)
 	d.reserveFileNumbers()
@@ -185,13 +189,13 @@ func closeTables(version *manifest.Version) {
 	}
 }
 
-// findLogs returns the numbers of the logs to replay, ascending.
-func (d *DB) findLogs(state *manifest.State) ([]uint64, error) {
+// findLogs returns the numbers of the logs to replay, ascending. missing is not
+// nil if the log that the MANIFEST names is not among them.
+func (d *DB) findLogs(state *manifest.State) (logs []uint64, missing *CorruptionError, err error) {
 	names, err := d.fs.List(d.dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var logs []uint64
 	for _, name := range names {
 		kind, num, ok := manifest.ParseName(name)
 		if ok && kind == manifest.KindLog && (num >= state.LogNumber || num == state.PrevLogNum && num != 0) {
@@ -199,13 +203,18 @@ func (d *DB) findLogs(state *manifest.State) ([]uint64, error) {
 		}
 	}
 	slices.Sort(logs)
-	// The log that the MANIFEST names is made before it is named and removed
-	// after another is: without it, writes are missing.
-	if state.LogNumber != 0 && !slices.Contains(logs, state.LogNumber) {
-		path := filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, state.LogNumber))
-		return nil, &CorruptionError{Path: path, Offset: -1, What: "log", Err: errors.New("named by the MANIFEST, but missing")}
+	if state.LogNumber == 0 || slices.Contains(logs, state.LogNumber) {
+		return logs, nil, nil
 	}
-	return logs, nil
+	path := filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, state.LogNumber))
+	missing = &CorruptionError{Path: path, Offset: -1, What: "log", Err: errors.New("named by the MANIFEST, but missing")}
+	// A log is made before it is named and removed after another is, except by
+	// goleveldb, which drops an empty log for a newer one without a word. Whether
+	// the newer one begins where it should is for the replay to see.
+	if len(logs) == 0 || logs[len(logs)-1] < state.LogNumber {
+		return nil, nil, missing
+	}
+	return logs, missing, nil
 }
 
 // reserveFileNumbers makes sure that no file in the directory, whatever wrote

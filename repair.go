@@ -100,13 +100,11 @@ func (r *repairer) find() error {
 	if err != nil {
 		return err
 	}
-	present := map[string]bool{}
 	for _, name := range names {
 		kind, num, ok := manifest.ParseName(name)
 		if !ok {
 			continue
 		}
-		present[name] = true
 		r.db.nextFile.Store(max(r.db.nextFile.Load(), num+1))
 		switch kind {
 		case manifest.KindTable, manifest.KindTableSST:
@@ -122,13 +120,13 @@ func (r *repairer) find() error {
 	if len(r.old) == 0 {
 		return fmt.Errorf("%w: %s", ErrNotExist, r.db.dir)
 	}
-	r.trustManifest(present)
+	r.trustManifest()
 	return nil
 }
 
 // trustManifest narrows what is read to what the MANIFEST names, if all that it
 // names is there.
-func (r *repairer) trustManifest(present map[string]bool) {
+func (r *repairer) trustManifest() {
 	state, err := manifest.Load(r.db.fs, r.db.dir)
 	if err != nil {
 		r.drop(err)
@@ -146,8 +144,8 @@ func (r *repairer) trustManifest(present map[string]bool) {
 			tables = append(tables, filepath.Base(path))
 		}
 	}
-	if log := manifest.MakeName(manifest.KindLog, state.LogNumber); state.LogNumber != 0 && !present[log] {
-		r.drop(&CorruptionError{Path: filepath.Join(r.db.dir, log), Offset: -1, What: "log", Err: errors.New("named by the MANIFEST, but missing")})
+	if _, _, err := r.db.findLogs(state); err != nil {
+		r.drop(err)
 		return
 	}
 	r.tables = tables

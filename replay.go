@@ -28,6 +28,7 @@ type recovery struct {
 	log         *logFile
 	report      Recovery
 
+	missing error  // the log that the MANIFEST names is not there
 	torn    error  // how the log before ended, if not clean
 	nextSeq uint64 // what the log before, if sift wrote it, says that the next begins with
 }
@@ -91,9 +92,12 @@ func isSyncMark(payload []byte) bool {
 }
 
 // checkOrder compares where a batch begins with where it should. It is for logs
-// that sift wrote; LevelDB's say nothing about each other or the MANIFEST.
+// that sift wrote; LevelDB's say nothing about each other or the MANIFEST, unless
+// one is missing.
 func (r *recovery) checkOrder(own bool, first uint64, firstOfLog bool) error {
 	switch {
+	case r.missing != nil && firstOfLog && first > r.manifestSeq+1:
+		return fmt.Errorf("log begins at sequence %d, and what came after %d is missing: %w", first, r.manifestSeq, r.missing)
 	case !own:
 		return nil
 	case r.nextSeq != 0 && first != r.nextSeq:

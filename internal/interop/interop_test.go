@@ -1,0 +1,234 @@
+package interop
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift"
+	sfilter "github.com/siftdb/sift/filter"
+	"github.com/syndtr/goleveldb/leveldb"
+	"github.com/syndtr/goleveldb/leveldb/filter"
+	"github.com/syndtr/goleveldb/leveldb/opt"
+	"github.com/syndtr/goleveldb/leveldb/util"
+)
+
+// scanner opens a database, compacts it all if asked to, and calls fn for each
+// entry in order, having looked its key up as well.
+type scanner func(dir string, compact bool, fn func(key, value []byte)) error
+
+// engines are those that read what sift wrote. LevelDB itself joins with the
+// build tag leveldb.
+var engines = map[string]scanner{"goleveldb": scanGoLevelDB}
+
+func scanGoLevelDB(dir string, compact bool, fn func(key, value []byte)) error {
+	db, err := leveldb.OpenFile(dir, &opt.Options{Strict: opt.StrictAll, Filter: filter.NewBloomFilter(10), ErrorIfMissing: true})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if compact {
+		if err := db.CompactRange(util.Range{}); err != nil {
+			return err
+		}
+	}
+	it := db.NewIterator(nil, nil)
+	defer it.Release()
+	for it.Next() {
+		value, err := db.Get(it.Key(), nil)
+		if err != nil || string(value) != string(it.Value()) {
+			return fmt.Errorf("Get of %q differs from the iterator: %w", it.Key(), err)
+		}
+		fn(it.Key(), it.Value())
+	}
+	return it.Error()
+}
+
+// compare reads a copy of dir with every engine.
+func compare(t *testing.T, dir string, want map[string]string) {
+	t.Helper()
+	keys := slices.Sorted(maps.Keys(want))
+	for name, scan := range engines {
+		for _, compact := range []bool{false, true} {
+			i := 0
+			err := scan(copyDir(t, dir), compact, func(key, value []byte) {
+				if i < len(keys) && (string(key) != keys[i] || string(value) != want[keys[i]]) {
+					t.Errorf("%s: entry %d is %q", name, i, key)
+				}
+				i++
+			})
+			if err != nil || i != len(keys) {
+				t.Errorf("%s, compact %v: %d keys, %v; want %d", name, compact, i, err, len(keys))
+			}
+		}
+	}
+	// And back: what another engine has rewritten opens here.
+	for name, scan := range engines {
+		back := copyDir(t, dir)
+		if err := scan(back, true, func(_, _ []byte) {}); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		db, err := sift.Open(back, nil)
+		if err != nil {
+			t.Errorf("opening what %s left: %v", name, err)
+			continue
+		}
+		for k, v := range want {
+			if got, err := db.Get([]byte(k)); err != nil || string(got) != v {
+				t.Errorf("after %s: Get(%q) = %.40q, %v", name, k, got, err)
+				break
+			}
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func copyDir(t *testing.T, from string) string {
+	t.Helper()
+	to := t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	names, err := filepath.Glob(filepath.Join(to, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if err := os.Chmod(name, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return to
+}
+
+const fixtures = "../../../shared/fixtures"
+
+func readListing(t *testing.T, name string) map[string]string {
+	t.Helper()
+	f, err := os.Open(filepath.Join(fixtures, "expected", name+".tsv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	want := map[string]string{}
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		k, v, _ := strings.Cut(in.Text(), "\t")
+		key, err1 := hex.DecodeString(k)
+		value, err2 := hex.DecodeString(v)
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		want[string(key)] = string(value)
+	}
+	return want
+}
+
+// TestFixtures has the other engines read their own databases after sift has
+// recovered them, and again after it has compacted them.
+func TestFixtures(t *testing.T) {
+	if _, err := os.Stat(fixtures); err != nil {
+		t.Skipf("the databases of other engines are not at %s", fixtures)
+	}
+	for _, f := range []struct{ dir, listing string }{
+		{"leveldb-cpp-1.23/walonly", "walonly"}, {"leveldb-cpp-1.23/small", "small"},
+		{"leveldb-cpp-1.23/medium", "medium"}, {"leveldb-cpp-1.23/race", "race"},
+		{"goleveldb-1.0.0/walonly", "walonly"}, {"goleveldb-1.0.0/small", "small"},
+		{"goleveldb-1.0.0/medium", "medium"}, {"goleveldb-1.0.0/nobloom", "small"},
+		{"superset/cpp-full", "medium"}, {"superset/gol-fullonly", "medium"},
+	} {
+		t.Run(f.dir, func(t *testing.T) {
+			want := readListing(t, f.listing)
+			dir := copyDir(t, filepath.Join(fixtures, f.dir))
+			db, err := sift.Open(dir, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			compare(t, dir, want)
+			if db, err = sift.Open(dir, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Compact(context.Background(), nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			compare(t, dir, want)
+		})
+	}
+}
+
+// TestOwn has the other engines read databases of sift's with several levels,
+// with a log that was not flushed, sync marks in it, and filters of each kind.
+func TestOwn(t *testing.T) {
+	for name, opts := range map[string]*sift.Options{
+		"default":       {},
+		"levels":        {MemtableBytes: 32 << 10, TableBytes: 16 << 10, LevelBaseBytes: 64 << 10, LevelMultiplier: 4},
+		"no filter":     {Filter: sfilter.None(), MemtableBytes: 32 << 10},
+		"rocksdb bloom": {Filter: sfilter.RocksDBBloom(10), MemtableBytes: 32 << 10},
+		"uncompressed":  {DisableCompression: true, MemtableBytes: 32 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			db, err := sift.Open(dir, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]string{}
+			for i := range 4000 {
+				o := sift.NoSync
+				if i%100 < 3 {
+					o = sift.Sync
+				}
+				k, v := fmt.Sprintf("key%05d", i*7919%5000), fmt.Sprintf("value %d %s", i, strings.Repeat("x", i%80))
+				if i%5 == 4 {
+					delete(want, k)
+					err = db.Delete([]byte(k), o)
+				} else {
+					want[k] = v
+					err = db.Put([]byte(k), []byte(v), o)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			// As a crash would leave it: with whatever is in the log.
+			waitQuiet(db)
+			compare(t, dir, want)
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			compare(t, dir, want)
+		})
+	}
+}
+
+// waitQuiet returns when nothing is going on in the background: a copy of the
+// directory is then what a crash would leave.
+func waitQuiet(db *sift.DB) {
+	for last := (sift.Metrics{}); ; {
+		m := db.Metrics()
+		if m.Flushes == last.Flushes && m.Compactions == last.Compactions && m.Moves == last.Moves && m.CompactReadBytes == last.CompactReadBytes {
+			return
+		}
+		last = m
+		time.Sleep(300 * time.Millisecond)
+	}
+}
