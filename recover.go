@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -79,8 +80,7 @@ func (d *DB) open() (err error) {
 // Nothing else is written before, so that what a crash leaves of a database is
 // never taken for the beginnings of a new one.
 func (d *DB) create() (*manifest.State, error) {
-	// What is made in the directory lasts only if the directory does.
-	if err := d.fs.SyncDir(filepath.Dir(d.dir)); err != nil {
+	if err := syncParents(d.fs, d.dir); err != nil {
 		return nil, err
 	}
 	d.nextFile.Store(manifest.NewState().NextFile)
@@ -98,8 +98,25 @@ func (d *DB) create() (*manifest.State, error) {
 	return manifest.Load(d.fs, d.dir)
 }
 
-func lockDir(fs vfs.FS, dir string, exclusive bool) (io.Closer, error) {
-	lock, err := fs.Lock(filepath.Join(dir, manifest.MakeName(manifest.KindLock, 0)), exclusive)
+// syncParents makes a directory durable that may be new: what is made in it
+// lasts only if it does, and so do the directories that it is in, which may be
+// new too. Those further up may be closed to us; then we have not made them.
+func syncParents(fsys vfs.FS, dir string) error {
+	for at := filepath.Dir(dir); ; at = filepath.Dir(at) {
+		err := fsys.SyncDir(at)
+		if errors.Is(err, fs.ErrPermission) && at != filepath.Dir(dir) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+	}
+}
+
+func lockDir(fsys vfs.FS, dir string, exclusive bool) (io.Closer, error) {
+	lock, err := fsys.Lock(filepath.Join(dir, manifest.MakeName(manifest.KindLock, 0)), exclusive)
 	if locked := (*vfs.LockedError)(nil); errors.As(err, &locked) {
 		return nil, fmt.Errorf("%w: %w", ErrLocked, err)
 	}
