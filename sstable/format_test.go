@@ -305,3 +305,84 @@ func TestDecodeProperties(t *testing.T) {
 		}
 	}
 }
+
+// TestWrongMagic names what is not read.
+func TestWrongMagic(t *testing.T) {
+	for magic, want := range map[uint64]string{
+		0x88e241b785f4cff7: "RocksDB table, format_version 5",
+		0xb3aa9ff0b3aa9ff0: "pebble table, version 5",
+		0x8242229663bf9564: "RocksDB plain table",
+		0x4f3418eb7a8f13b8: "RocksDB plain table",
+		0x926789d0c5f17873: "RocksDB cuckoo table",
+	} {
+		if err := wrongMagic(magic, 5); !errors.Is(err, base.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%x: %v", magic, err)
+		}
+	}
+	if err := wrongMagic(1, 5); errors.Is(err, base.ErrUnsupported) {
+		t.Errorf("magic 1: %v", err)
+	}
+}
+
+// TestUnsupportedTables: tables that are whole and mean what sift does not know.
+func TestUnsupportedTables(t *testing.T) {
+	table := func(kind Kind, props []Property, names ...string) []byte {
+		var buf bytes.Buffer
+		w := NewWriter(&buf, nil)
+		key := base.AppendInternalKey(nil, []byte("k"), 1, kind)
+		d := blockWriter{interval: 1}
+		d.add(key, 0, nil)
+		w.handle, _ = w.writeBlock(d.finish(), false)
+		w.addIndexEntry(key)
+		meta, p := blockWriter{interval: 1}, blockWriter{interval: 1}
+		for _, e := range props {
+			p.add([]byte(e.Name), 0, e.Value)
+		}
+		h, _ := w.writeBlock(p.finish(), false)
+		for _, n := range names {
+			meta.add([]byte(n), 0, appendHandle(nil, h))
+		}
+		var f footer
+		f.metaindex, _ = w.writeBlock(meta.finish(), false)
+		f.index, _ = w.writeBlock(w.index.finish(), false)
+		buf.Write(appendFooter(nil, f))
+		return buf.Bytes()
+	}
+	for _, c := range []struct {
+		desc string
+		data []byte
+		ok   bool
+	}{
+		{"nothing unusual", table(KindSet, nil, propertiesName), true},
+		{"range deletions", table(KindSet, nil, rangeDelName), false},
+		{"range deletions beside properties", table(KindSet, nil, propertiesName, rangeDelName2), false},
+		{"another comparator", table(KindSet, []Property{{propComparator, []byte("mine")}}, propertiesName), false},
+	} {
+		_, err := NewReader(bytes.NewReader(c.data), int64(len(c.data)), nil)
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, base.ErrUnsupported) {
+			t.Errorf("%s: %v", c.desc, err)
+		}
+	}
+	// An entry of a kind that other engines know: neither a value nor absent.
+	r := openTable(t, table(7, nil), nil)
+	if _, _, _, _, err := r.Get([]byte("k"), 5); !errors.Is(err, base.ErrUnsupported) {
+		t.Errorf("Get of an entry of kind 7: %v", err)
+	}
+	it := r.NewIter(nil)
+	if it.First() || !errors.Is(it.Err(), base.ErrUnsupported) {
+		t.Errorf("iterator at an entry of kind 7: %v", it.Err())
+	}
+}
+
+// TestLongNames: prefix compression cannot make a small metaindex take much memory.
+func TestLongNames(t *testing.T) {
+	w := blockWriter{interval: 1 << 20}
+	name := bytes.Repeat([]byte("x"), 40000)
+	for i := range 2000 {
+		n := append(bytes.Clone(name), byte(i>>8), byte(i))
+		w.add(n, w.shared(n), []byte{0, 0})
+	}
+	if _, err := decodeMetaindex(w.finish(), 100); !errors.Is(err, errNamesTooLong) {
+		t.Errorf("%v", err)
+	}
+}

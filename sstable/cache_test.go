@@ -1,0 +1,222 @@
+package sstable
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// ringBytes walks over the cache and sums up what it holds.
+func ringBytes(t *testing.T, c *BlockCache) (sum int64, blocks int) {
+	t.Helper()
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		n := int64(0)
+		for b := s.hand; b != nil; {
+			if b.cached.slot.Load() != b || b.cached.next.cached.prev != b {
+				t.Error("a block of the ring is not in its slot, or the ring is broken")
+			}
+			n += b.cached.charge
+			blocks++
+			if b = b.cached.next; b == s.hand {
+				break
+			}
+		}
+		if n != s.bytes.Load() || n > s.capacity {
+			t.Errorf("shard %d holds %d bytes, says %d, may hold %d", i, n, s.bytes.Load(), s.capacity)
+		}
+		sum += n
+		s.mu.Unlock()
+	}
+	return sum, blocks
+}
+
+// TestCache: hits cost no read, the bytes stay within the capacity, and a
+// released table leaves nothing.
+func TestCache(t *testing.T) {
+	list := numbered(3000)
+	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 1000})
+	for _, capacity := range []int64{-1, 0, 1, 3000, 20000, 1 << 20, 8 << 20} {
+		c := NewBlockCache(capacity)
+		var io BlockIO
+		r := openTable(t, data, &ReaderOptions{Cache: c, IO: &io})
+		r2 := openTable(t, data, &ReaderOptions{Cache: c, IO: &io})
+		for range 2 {
+			for _, e := range list {
+				for _, r := range []*Reader{r, r2} {
+					if err := checkGet(r, []kv{e}, e.key, e.seq); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		sum, blocks := ringBytes(t, c)
+		if sum != c.Bytes() || c.Capacity() != max(capacity, 0) {
+			t.Errorf("capacity %d: %d bytes in the ring, Bytes is %d", capacity, sum, c.Bytes())
+		}
+		n := io.Load()
+		switch {
+		case capacity <= 1 && (n.Hits != 0 || n.Reads != 12000):
+			t.Errorf("capacity %d: %+v", capacity, n)
+		case capacity >= 1<<20 && (n.Reads != 2*info.NumDataBlocks || n.Reads+n.Hits != 12000 || n.Bytes != 2*info.DataBytes || blocks != int(n.Reads)):
+			t.Errorf("capacity %d: %+v, %d blocks in the table, %d cached", capacity, n, info.NumDataBlocks, blocks)
+		}
+		r.Release()
+		if _, left := ringBytes(t, c); capacity >= 1<<20 && left != int(info.NumDataBlocks) {
+			t.Errorf("capacity %d: %d blocks are left of the other table", capacity, left)
+		}
+		r2.Release()
+		r2.Release()
+		if sum, left := ringBytes(t, c); left != 0 || sum != 0 || c.Bytes() != 0 {
+			t.Errorf("capacity %d: %d blocks are left, %d bytes", capacity, left, c.Bytes())
+		}
+		if err := checkGet(r, list, list[7].key, list[7].seq); err != nil || c.Bytes() != 0 {
+			t.Errorf("after Release: %v, %d bytes cached", err, c.Bytes())
+		}
+	}
+}
+
+// TestCacheKeepsWhatIsRead: blocks that are read again and again survive a scan
+// of a table that is larger than the cache.
+func TestCacheKeepsWhatIsRead(t *testing.T) {
+	list := numbered(20000)
+	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 1000})
+	c := NewBlockCache(100 << 10)
+	var io BlockIO
+	r := openTable(t, data, &ReaderOptions{Cache: c, IO: &io})
+	hot := list[:200]
+	for i, e := range list {
+		for _, e := range []kv{e, hot[i%len(hot)]} {
+			if err := checkGet(r, []kv{e}, e.key, e.seq); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := io.Load(); n.Reads > info.NumDataBlocks+20 {
+		t.Errorf("%d reads for %d blocks", n.Reads, info.NumDataBlocks)
+	}
+}
+
+// TestCacheConcurrent: readers, scans and releases at once, on a cache that is
+// too small.
+func TestCacheConcurrent(t *testing.T) {
+	list := numbered(2000)
+	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 500, Filter: filter.Bloom(10)})
+	c := NewBlockCache(60 << 10)
+	var tables sync.WaitGroup
+	for table := range 6 {
+		r := openTable(t, data, &ReaderOptions{Cache: c})
+		var users sync.WaitGroup
+		for g := range 3 {
+			users.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(table), uint64(g)))
+				for i := range 2000 {
+					e := list[rng.IntN(len(list))]
+					v, _, _, found, err := r.Get([]byte(e.key), base.MaxSequence)
+					if err != nil || !found || string(v) != e.value {
+						t.Errorf("Get(%q): %q, %v, %v", e.key, v, found, err)
+						return
+					}
+					if g == 0 && i == 1000 {
+						r.Release()
+					}
+				}
+				if err := checkScan(r, list, &IterOptions{DontFillCache: g == 1}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		tables.Go(func() {
+			users.Wait()
+			for i := range r.slots {
+				if r.slots[i].Load() != nil {
+					t.Error("a released table has a block in the cache")
+				}
+			}
+		})
+	}
+	tables.Wait()
+	if sum, blocks := ringBytes(t, c); sum != 0 || blocks != 0 || c.Bytes() != 0 {
+		t.Errorf("%d blocks are left, %d bytes", blocks, c.Bytes())
+	}
+}
+
+// TestDontFillCache: a scan that asks for it leaves the cache as it is, and makes
+// no garbage; it uses what is cached.
+func TestDontFillCache(t *testing.T) {
+	list := numbered(3000)
+	data, info := buildTable(t, list, nil)
+	c := NewBlockCache(1 << 20)
+	var io BlockIO
+	r := openTable(t, data, &ReaderOptions{Cache: c, IO: &io})
+	it := r.NewIter(&IterOptions{DontFillCache: true, Readahead: true})
+	defer it.Close()
+	scan := func() {
+		for ok := it.First(); ok; ok = it.Next() {
+		}
+		if it.Err() != nil {
+			t.Fatal(it.Err())
+		}
+	}
+	scan()
+	if c.Bytes() != 0 {
+		t.Errorf("%d bytes cached", c.Bytes())
+	}
+	if n := io.Load(); n.Reads >= info.NumDataBlocks/4 || n.Bytes < info.DataBytes {
+		t.Errorf("%+v reading ahead over %d blocks, %d bytes", n, info.NumDataBlocks, info.DataBytes)
+	}
+	if n := testing.AllocsPerRun(5, scan); n > 0 {
+		t.Errorf("%v allocations a scan", n)
+	}
+	if err := checkScan(r, list, nil); err != nil {
+		t.Fatal(err)
+	}
+	before := io.Load()
+	scan()
+	if after := io.Load(); after.Reads != before.Reads || after.Hits-before.Hits != info.NumDataBlocks {
+		t.Errorf("%+v, then %+v", before, after)
+	}
+}
+
+// TestNoAllocations: neither the filter nor a Get of a cached block allocates,
+// whether keys are long or come in versions.
+func TestNoAllocations(t *testing.T) {
+	var list []kv
+	for i := range 200 {
+		list = append(list, kv{fmt.Sprintf("%s%06d", bytes.Repeat([]byte("x"), 300), i), 9, KindSet, "value"})
+	}
+	for i := range 100 { // versions: the way that puts keys together
+		list = append(list, kv{list[0].key[:200], uint64(1000 + i), KindSet, "value"})
+	}
+	list = sortEntries(list)
+	data, _ := buildTable(t, list, &WriterOptions{Filter: filter.Bloom(10)})
+	r := openTable(t, data, &ReaderOptions{Cache: NewBlockCache(1 << 20)})
+	if r.Filter() == nil {
+		t.Fatal("no filter")
+	}
+	present, absent, versions := []byte(list[150].key), []byte(list[150].key+"?"), []byte(list[0].key)
+	for _, k := range [][]byte{present, absent, versions} {
+		if _, _, _, _, err := r.Get(k, base.MaxSequence); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ok bool
+	if n := testing.AllocsPerRun(100, func() { ok = r.MayContain(filter.NewKey(present)) }); n != 0 || !ok {
+		t.Errorf("MayContain: %v allocations, %v", n, ok)
+	}
+	if n := testing.AllocsPerRun(100, func() { _, _, _, ok, _ = r.Get(present, base.MaxSequence) }); n != 0 || !ok {
+		t.Errorf("Get of a key: %v allocations, %v", n, ok)
+	}
+	if n := testing.AllocsPerRun(100, func() { _, _, _, ok, _ = r.Get(absent, base.MaxSequence) }); n != 0 || ok {
+		t.Errorf("Get of an absent key: %v allocations, %v", n, ok)
+	}
+	if n := testing.AllocsPerRun(100, func() { _, _, _, ok, _ = r.Get(versions, 1005) }); n != 0 || !ok {
+		t.Errorf("Get of an old version: %v allocations, %v", n, ok)
+	}
+}

@@ -1,0 +1,247 @@
+package sstable
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// alwaysMaybe is a policy whose filters never say no.
+type alwaysMaybe struct{ hashList }
+
+func (p alwaysMaybe) Open(units [][]byte) (filter.Reader, error) {
+	return &hashListReader{p: p.hashList, partial: true}, nil
+}
+
+// lookup is what the store does: the filter first, then the blocks.
+func lookup(r *Reader, key string) (string, bool, error) {
+	if !r.MayContain(filter.NewKey([]byte(key))) {
+		return "", false, nil
+	}
+	v, _, _, found, err := r.Get([]byte(key), base.MaxSequence)
+	return string(v), found, err
+}
+
+// TestFilterNeverMatters: answers are the same with the filter, without it, and
+// with one that always says maybe; with it, absent keys cost no read.
+func TestFilterNeverMatters(t *testing.T) {
+	list := numbered(500)
+	var asked, said atomic.Int64
+	policy := hashList{asked: &asked, said: &said}
+	data, _ := buildTable(t, list, &WriterOptions{Filter: policy})
+	file := &countingReader{ReaderAt: bytes.NewReader(data)}
+	open := func(o *ReaderOptions) *Reader {
+		r, err := NewReader(file, int64(len(data)), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	with := open(&ReaderOptions{Policies: []filter.Policy{policy}})
+	without := open(&ReaderOptions{IgnoreFilter: true})
+	always := open(&ReaderOptions{Policies: []filter.Policy{alwaysMaybe{}}})
+	if s, _ := without.FilterStatus(); s != FilterIgnored || without.Filter() != nil {
+		t.Errorf("ignored filter: %v", s)
+	}
+	for i := range 1000 {
+		key := fmt.Sprintf("key%08d", i)
+		before := file.n.Load()
+		v, found, err := lookup(with, key)
+		reads := file.n.Load() - before
+		if want := int64(1 - i%2); err != nil || reads != want {
+			t.Fatalf("%s: %d reads, want %d; %v", key, reads, want, err)
+		}
+		for _, r := range []*Reader{without, always} {
+			if v2, found2, err := lookup(r, key); v2 != v || found2 != found || err != nil {
+				t.Fatalf("%s: %q, %v with the filter; %q, %v, %v otherwise", key, v, found, v2, found2, err)
+			}
+		}
+	}
+	if asked.Load() != 1000 || said.Load() != 500 {
+		t.Errorf("asked %d times, said no %d times", asked.Load(), said.Load())
+	}
+}
+
+// TestFilterUnits loads and drops units while lookups go on.
+func TestFilterUnits(t *testing.T) {
+	list := numbered(30)
+	data, info := buildTable(t, list, &WriterOptions{Filter: hashList{split: true}})
+	if info.FilterUnits != 31 || info.FilterBytes != 30*8+1 {
+		t.Fatalf("%d units, %d bytes", info.FilterUnits, info.FilterBytes)
+	}
+	r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}, MaxFilterUnits: 5})
+	if r.HeldFilterUnits() != 5 || r.NumFilterUnits() != 31 || r.FilterUnitBytes(3) != 8 || r.FilterUnitBytes(30) != 1 || r.FilterFamily() != "test.hashes" {
+		t.Fatalf("%d of %d units", r.HeldFilterUnits(), r.NumFilterUnits())
+	}
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 2 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if e := list[i%len(list)]; !r.MayContain(filter.NewKey([]byte(e.key))) {
+					t.Errorf("%q is denied", e.key)
+					return
+				}
+			}
+		})
+	}
+	absent := filter.NewKey([]byte("absent"))
+	for _, n := range []int{0, 31, 30, 1, 31, 31, 0, 0, 7, 31} {
+		if err := r.LoadFilterUnits(n); err != nil {
+			t.Fatalf("%d units: %v", n, err)
+		}
+		size := 0
+		if f := r.Filter(); f != nil {
+			size = f.SizeBytes()
+		} else if n > 0 {
+			t.Fatalf("no filter with %d units", n)
+		}
+		if r.HeldFilterUnits() != n || size != min(8*n, 241) || r.MemoryBytes() != r.IndexBytes()+int64(size) {
+			t.Fatalf("%d units: %d held, %d bytes", n, r.HeldFilterUnits(), size)
+		}
+		if r.MayContain(absent) != (n < 31) {
+			t.Errorf("%d units: MayContain(absent) is %v", n, r.MayContain(absent))
+		}
+	}
+	close(stop)
+	wg.Wait()
+	for _, n := range []int{-1, 32} {
+		if err := r.LoadFilterUnits(n); err == nil {
+			t.Errorf("%d units were loaded", n)
+		}
+	}
+	if s, err := r.FilterStatus(); s != FilterOK || err != nil {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
+// TestDamagedUnit: the units before a damaged one still serve, and the damage is
+// told, whether it is there at the opening or comes later.
+func TestDamagedUnit(t *testing.T) {
+	data, _ := buildTable(t, numbered(30), &WriterOptions{Filter: hashList{split: true}})
+	o := &ReaderOptions{Policies: []filter.Policy{hashList{}}, Path: "test.ldb"}
+	h := openTable(t, data, o).filterUnits[4]
+	damaged := bytes.Clone(data)
+	damaged[h.Offset] ^= 1
+
+	r := openTable(t, damaged, o)
+	var ce *base.CorruptionError
+	if s, err := r.FilterStatus(); s != FilterDamaged || !errors.As(err, &ce) || ce.Offset != int64(h.Offset) {
+		t.Errorf("%v, %v", s, err)
+	}
+	if r.NumFilterUnits() != 4 || r.HeldFilterUnits() != 4 {
+		t.Errorf("%d of %d units", r.HeldFilterUnits(), r.NumFilterUnits())
+	}
+
+	r = openTable(t, data, o)
+	if err := r.LoadFilterUnits(2); err != nil {
+		t.Fatal(err)
+	}
+	r.r = bytes.NewReader(damaged)
+	if err := r.LoadFilterUnits(31); !errors.As(err, &ce) {
+		t.Errorf("loading a damaged unit: %v", err)
+	}
+	if s, _ := r.FilterStatus(); s != FilterDamaged || r.HeldFilterUnits() != 2 || r.NumFilterUnits() != 4 {
+		t.Errorf("%v, %d of %d units", s, r.HeldFilterUnits(), r.NumFilterUnits())
+	}
+	// The first one: nothing is left.
+	damaged = bytes.Clone(data)
+	damaged[r.filterUnits[0].Offset] ^= 1
+	r = openTable(t, damaged, o)
+	if s, _ := r.FilterStatus(); s != FilterDamaged || r.Filter() != nil || r.NumFilterUnits() != 0 {
+		t.Errorf("%v, %v, %d units", s, r.Filter(), r.NumFilterUnits())
+	}
+}
+
+// refusing is a policy whose filters cannot be opened or made.
+type refusing struct{ hashList }
+
+var errRefused = errors.New("refused")
+
+func (refusing) Open([][]byte) (filter.Reader, error) { return nil, errRefused }
+
+// TestFilterStates: each reason for having no filter.
+func TestFilterStates(t *testing.T) {
+	list := numbered(20)
+	data, _ := buildTable(t, list, &WriterOptions{Filter: hashList{}})
+	for _, c := range []struct {
+		desc     string
+		policies []filter.Policy
+		state    FilterState
+		err      error
+	}{
+		{"no policy for the family", nil, FilterUnknown, filter.ErrUnknownFamily},
+		{"policies of other families", []filter.Policy{nil, filter.None(), filter.Bloom(10)}, FilterUnknown, filter.ErrUnknownFamily},
+		{"a policy that refuses the bytes", []filter.Policy{refusing{}}, FilterDamaged, errRefused},
+		{"the policy", []filter.Policy{hashList{}}, FilterOK, nil},
+	} {
+		r := openTable(t, data, &ReaderOptions{Policies: c.policies})
+		s, err := r.FilterStatus()
+		if s != c.state || !errors.Is(err, c.err) || (r.Filter() != nil) != (s == FilterOK) {
+			t.Errorf("%s: %v, %v", c.desc, s, err)
+		}
+		for _, e := range list {
+			if err := checkGet(r, list, e.key, e.seq); err != nil || !r.MayContain(filter.NewKey([]byte(e.key))) {
+				t.Errorf("%s: %v", c.desc, err)
+			}
+		}
+	}
+	// A filter that cannot be made costs the filter, not the table.
+	data, info := buildTable(t, list, &WriterOptions{Filter: refusing{}})
+	if !errors.Is(info.FilterErr, errRefused) || info.FilterUnits != 0 {
+		t.Errorf("FilterErr is %v", info.FilterErr)
+	}
+	if s, err := openTable(t, data, nil).FilterStatus(); s != FilterNone || err != nil {
+		t.Errorf("%v, %v", s, err)
+	}
+	for s := FilterNone; s <= FilterIgnored+1; s++ {
+		if w := s.String(); w == "" || strings.HasPrefix(w, "FilterState") != (s > FilterIgnored) {
+			t.Errorf("state %d is %q", s, w)
+		}
+	}
+}
+
+// TestFilterNames: names of units and families do not get mixed up.
+func TestFilterNames(t *testing.T) {
+	meta := func(names ...string) (list []MetaBlock) {
+		for i, n := range names {
+			list = append(list, MetaBlock{n, Handle{Offset: uint64(i)}})
+		}
+		return list
+	}
+	m := meta("filter.leveldb.Builtin", "fullfilter.a", "fullfilter.a.1", "fullfilter.a.10", "fullfilter.a.2", "fullfilter.a.4", "fullfilter.b.1", "fullfilter.c.v1", "rocksdb.properties")
+	if u := filterHandles(m, "a"); len(u) != 3 || u[1].Offset != 2 || u[2].Offset != 4 {
+		t.Errorf("units of a: %v", u)
+	}
+	for name, further := range map[string]bool{"a": false, "a.1": true, "a.10": true, "a.0": false, "a.01": false, "a.-1": false, "b.1": false, "c.v1": false} {
+		if isFurtherUnit(m, name) != further {
+			t.Errorf("isFurtherUnit(%q) is %v", name, !further)
+		}
+	}
+}
+
+// TestEachUserKeyOnce: versions of a key are added to the filter once.
+func TestEachUserKeyOnce(t *testing.T) {
+	var list []kv
+	for i := range 10 {
+		for seq := range 5 {
+			list = append(list, kv{fmt.Sprint(i), uint64(seq), KindSet, ""})
+		}
+	}
+	_, info := buildTable(t, sortEntries(list), &WriterOptions{Filter: hashList{}})
+	if info.FilterKeys != 10 || info.NumKeys != 10 || info.NumEntries != 50 {
+		t.Errorf("%+v", info)
+	}
+}

@@ -1,0 +1,309 @@
+package sstable
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+// TestAddErrors: entries that must not be added.
+func TestAddErrors(t *testing.T) {
+	for _, c := range []struct {
+		desc string
+		e    kv
+	}{
+		{"a smaller key", kv{"a", 9, KindSet, ""}},
+		{"a prefix", kv{"", 9, KindSet, ""}},
+		{"the same key and sequence number", kv{"b", 5, KindSet, ""}},
+		{"the same, of a smaller kind first", kv{"b", 5, KindSet, ""}},
+		{"a newer version", kv{"b", 6, KindSet, ""}},
+		{"an unknown kind", kv{"c", 6, 2, ""}},
+		{"a sequence number of 57 bits", kv{"c", base.MaxSequence + 1, KindSet, ""}},
+	} {
+		w := NewWriter(&bytes.Buffer{}, nil)
+		if err := w.Add([]byte("b"), 5, KindSet, nil); err != nil {
+			t.Fatal(err)
+		}
+		err := w.Add([]byte(c.e.key), c.e.seq, c.e.kind, nil)
+		if err == nil {
+			t.Errorf("%s was added", c.desc)
+			continue
+		}
+		if err2 := w.Add([]byte("z"), 1, KindSet, nil); err2 != err {
+			t.Errorf("%s: the next Add returns %v", c.desc, err2)
+		}
+		if _, err2 := w.Finish(); err2 != err {
+			t.Errorf("%s: Finish returns %v", c.desc, err2)
+		}
+	}
+	w := NewWriter(&bytes.Buffer{}, nil)
+	for _, e := range []kv{{"a", 5, KindSet, ""}, {"a", 4, KindSet, ""}, {"a", 4, KindDelete, ""}, {"b", base.MaxSequence, KindSet, ""}} {
+		if err := w.Add([]byte(e.key), e.seq, e.kind, nil); err != nil {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.Finish(); !errors.Is(err, errFinished) {
+		t.Errorf("a second Finish: %v", err)
+	}
+	if err := w.Add([]byte("c"), 1, KindSet, nil); !errors.Is(err, errFinished) {
+		t.Errorf("Add after Finish: %v", err)
+	}
+}
+
+// failingWriter fails, or writes short, from the n-th write on.
+type failingWriter struct {
+	n     int
+	short bool
+}
+
+func (f *failingWriter) Write(p []byte) (int, error) {
+	if f.n--; f.n >= 0 {
+		return len(p), nil
+	}
+	if f.short {
+		return len(p) - 1, nil
+	}
+	return 0, errDisk
+}
+
+// TestWriteErrors fails each write in turn: Add or Finish tells.
+func TestWriteErrors(t *testing.T) {
+	for _, short := range []bool{false, true} {
+		for n := 0; ; n++ {
+			w := NewWriter(&failingWriter{n, short}, &WriterOptions{BlockBytes: 100, Filter: hashList{split: true}})
+			var err error
+			for _, e := range numbered(10) {
+				if err = w.Add([]byte(e.key), e.seq, e.kind, []byte(e.value)); err != nil {
+					break
+				}
+			}
+			if err == nil {
+				_, err = w.Finish()
+			}
+			if err == nil {
+				if n < 20 {
+					t.Errorf("only %d writes", n)
+				}
+				break
+			}
+			if !short && !errors.Is(err, errDisk) {
+				t.Fatalf("write %d: %v", n, err)
+			}
+		}
+	}
+}
+
+// TestEmptyTable: a table without entries is a table.
+func TestEmptyTable(t *testing.T) {
+	data, info := buildTable(t, nil, &WriterOptions{Filter: hashList{}})
+	if info.NumEntries != 0 || info.Smallest != nil || info.Largest != nil || info.NumDataBlocks != 0 {
+		t.Errorf("%+v", info)
+	}
+	r := openTable(t, data, &ReaderOptions{Cache: NewBlockCache(1 << 20)})
+	if err := checkScan(r, nil, nil); err != nil {
+		t.Error(err)
+	}
+	if err := checkGet(r, nil, "a", 1); err != nil {
+		t.Error(err)
+	}
+	it := r.NewIter(nil)
+	key := base.AppendInternalKey(nil, nil, 1, KindSet)
+	if it.SeekGE(key) || it.SeekLT(key) || it.Next() || it.Prev() || it.Err() != nil {
+		t.Error("an entry of an empty table")
+	}
+	if err := r.Verify(t.Context(), func(err error) { t.Error(err) }); err != nil {
+		t.Error(err)
+	}
+	if off := r.ApproximateOffset([]byte("a")); off != 0 {
+		t.Errorf("offset %d", off)
+	}
+}
+
+// TestBlockSizes: blocks keep to their size, so that they fill the memory that
+// they are allocated; large entries have blocks of their own.
+func TestBlockSizes(t *testing.T) {
+	list := numbered(2000)
+	list = append(list, kv{"large", 1, KindSet, strings.Repeat("0123456789", 10000)})
+	list = append(list, kv{"larger than one", 1, KindSet, strings.Repeat("x", 5000)}, kv{"z", 1, KindSet, "small"})
+	list = sortEntries(list)
+	for _, blockBytes := range []int{0, 1, 300, 4096} {
+		data, info := buildTable(t, list, &WriterOptions{BlockBytes: blockBytes})
+		r := openTable(t, data, nil)
+		limit := blockBytes
+		if limit == 0 {
+			limit = 4096
+		}
+		entries, full := 0, 0
+		for i := range r.NumDataBlocks() {
+			b, err := r.DataBlock(i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.Bytes > limit && b.NumEntries > 1 {
+				t.Errorf("blocks of %d: one of %d bytes with %d entries", limit, b.Bytes, b.NumEntries)
+			}
+			if b.Bytes > limit*9/10 {
+				full++
+			}
+			entries += b.NumEntries
+		}
+		if entries != len(list) || uint64(r.NumDataBlocks()) != info.NumDataBlocks || full < r.NumDataBlocks()*8/10 {
+			t.Errorf("blocks of %d: %d entries, %d blocks, %d of them full", limit, entries, r.NumDataBlocks(), full)
+		}
+	}
+}
+
+// TestSeparators: the index holds short keys that part the blocks.
+func TestSeparators(t *testing.T) {
+	for _, c := range []struct{ last, next, want string }{
+		{"the quick brown fox", "the who", "the r"},
+		{"abc", "abd", ""},     // nothing shorter
+		{"ab", "abc", ""},      // a prefix
+		{"abcd", "abe", "abd"}, // shorter
+		{"a", "a", ""},         // versions of one key
+		{"ab\xff\xff", "ac", ""},
+		{"abc", "ad", "ac"},
+		{"abc", "ac", ""}, // no byte lies between b and c
+	} {
+		last := base.AppendInternalKey(nil, []byte(c.last), 5, KindSet)
+		got := appendSeparator(nil, last, []byte(c.next))
+		want := last
+		if c.want != "" {
+			want = base.AppendInternalKey(nil, []byte(c.want), base.MaxSequence, base.KindSeek)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("between %q and %q: %q, want %q", c.last, c.next, got, want)
+		}
+	}
+}
+
+// TestGetAcrossBlocks: versions of one key that fill many blocks, and keys that
+// equal shortened separators.
+func TestGetAcrossBlocks(t *testing.T) {
+	var list []kv
+	for i := range 300 {
+		list = append(list, kv{"many", uint64(2*i + 10), KindSet, strings.Repeat("v", i%50)})
+	}
+	for _, k := range []string{"a", "b", "c", "l", "m", "n", "man", "many\x00", "mb"} {
+		list = append(list, kv{k, 7, KindSet, k})
+	}
+	list = sortEntries(list)
+	for _, blockBytes := range []int{1, 50, 200, 4096} {
+		data, _ := buildTable(t, list, &WriterOptions{BlockBytes: blockBytes})
+		r := openTable(t, data, nil)
+		for seq := range uint64(620) {
+			if err := checkGet(r, list, "many", seq); err != nil {
+				t.Fatalf("blocks of %d: %v", blockBytes, err)
+			}
+		}
+		for _, k := range []string{"", "a", "b", "ba", "c", "d", "l", "m", "ma", "man", "mana", "many\x00", "many\x01", "mb", "n", "o", "zzz"} {
+			for _, seq := range []uint64{6, 7, 8, base.MaxSequence} {
+				if err := checkGet(r, list, k, seq); err != nil {
+					t.Fatalf("blocks of %d: %v", blockBytes, err)
+				}
+			}
+		}
+	}
+}
+
+// TestSeparatorThatIsAKey: a separator need not be a key of its block; one that
+// is a key of the next block leads a Get on to there.
+func TestSeparatorThatIsAKey(t *testing.T) {
+	var buf bytes.Buffer
+	w := NewWriter(&buf, nil)
+	for _, b := range []struct{ key, separator []byte }{
+		{kv{"a", 9, KindSet, ""}.ikey(), kv{"b", 8, KindSet, ""}.ikey()},
+		{kv{"b", 7, KindSet, ""}.ikey(), kv{"c", 7, KindSet, ""}.ikey()},
+	} {
+		d := blockWriter{interval: 16}
+		d.add(b.key, 0, []byte("value"))
+		w.handle, _ = w.writeBlock(d.finish(), false)
+		w.addIndexEntry(b.separator)
+	}
+	var f footer
+	f.metaindex, _ = w.writeBlock((&blockWriter{interval: 1}).finish(), false)
+	f.index, _ = w.writeBlock(w.index.finish(), false)
+	buf.Write(appendFooter(nil, f))
+	r := openTable(t, buf.Bytes(), nil)
+	if _, _, seq, found, err := r.Get([]byte("b"), 100); !found || seq != 7 || err != nil {
+		t.Errorf("Get: %d, %v, %v", seq, found, err)
+	}
+	if err := r.Verify(t.Context(), func(err error) { t.Error(err) }); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestApproximateOffset: offsets ascend with the keys and end where the data does.
+func TestApproximateOffset(t *testing.T) {
+	list := numbered(2000)
+	data, info := buildTable(t, list, nil)
+	r := openTable(t, data, nil)
+	last := int64(0)
+	for _, e := range list {
+		off := r.ApproximateOffset([]byte(e.key))
+		if off < last {
+			t.Fatalf("%q: %d after %d", e.key, off, last)
+		}
+		last = off
+	}
+	if end := r.ApproximateOffset([]byte("zzz")); end != int64(info.DataBytes) || last >= end || last < end*9/10 {
+		t.Errorf("the last key is at %d, the end at %d of %d", last, end, info.DataBytes)
+	}
+	if r.ApproximateOffset(nil) != 0 {
+		t.Error("the empty key is not at 0")
+	}
+}
+
+// TestIntrospection: what a dump shows.
+func TestIntrospection(t *testing.T) {
+	data, info := buildTable(t, numbered(500), &WriterOptions{Filter: hashList{}})
+	r := openTable(t, data, nil)
+	meta := r.MetaBlocks()
+	if len(meta) != 3 || meta[0].Name != "fullfilter.test.hashes" || meta[1].Name != "fullfilter.test.hashes.1" || meta[2].Name != "rocksdb.properties" {
+		t.Errorf("%+v", meta)
+	}
+	m, x := r.Footer()
+	if m.end() != x.Offset || x.end() != uint64(r.Size())-footerLen || r.Size() != info.Size {
+		t.Errorf("metaindex %+v, index %+v, size %d", m, x, r.Size())
+	}
+	props, err := r.RawProperties()
+	if err != nil || len(props) < 15 || props[0].Name != propComparator || string(props[0].Value) != comparatorName {
+		t.Errorf("%v, %v", props, err)
+	}
+	b, err := r.DataBlock(0)
+	if err != nil || b.Offset != 0 || !b.Compressed || b.NumRestarts != (b.NumEntries+15)/16 || len(b.Separator) < 8 {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if r.MetaErr() != nil {
+		t.Error(r.MetaErr())
+	}
+}
+
+// TestEstimatedBytes: the estimate follows what is written.
+func TestEstimatedBytes(t *testing.T) {
+	w := NewWriter(&bytes.Buffer{}, &WriterOptions{DisableCompression: true})
+	if w.EstimatedBytes() != 0 {
+		t.Errorf("%d bytes before the first entry", w.EstimatedBytes())
+	}
+	last := int64(0)
+	for i, e := range numbered(1000) {
+		if err := w.Add([]byte(e.key), e.seq, e.kind, []byte(e.value)); err != nil {
+			t.Fatal(err)
+		}
+		n := w.EstimatedBytes()
+		if n < last || w.NumEntries() != uint64(i+1) {
+			t.Fatalf("entry %d: %d bytes after %d", i, n, last)
+		}
+		last = n
+	}
+	info, err := w.Finish()
+	if err != nil || last > int64(info.DataBytes) || last < int64(info.DataBytes)*99/100 {
+		t.Errorf("estimated %d, the data takes %d; %v", last, info.DataBytes, err)
+	}
+}
