@@ -66,7 +66,20 @@ func (f *Filter) MayContain(hash uint64) bool {
 	if i >= n { // only for an empty filter; also spares the bounds check
 		return true
 	}
-	return has(&f.lines[i], hash, f.probes)
+	l := &f.lines[i]
+	g := hash * mul1
+	miss := uint64(0)
+	if f.probes != 6 {
+		return has(l, hash, f.probes)
+	}
+	// Written out for the six probes that ten bits per key take.
+	miss |= unset(l[:], g>>55)
+	miss |= unset(l[:], g>>46)
+	miss |= unset(l[:], g>>37)
+	miss |= unset(l[:], g>>28)
+	miss |= unset(l[:], g>>19)
+	miss |= unset(l[:], g>>10)
+	return miss == 0
 }
 
 // MayContainIn is Over(data, probes).MayContain(hash).
@@ -77,36 +90,18 @@ func MayContainIn(data []byte, probes int, hash uint64) bool {
 
 // has reports whether the probes of hash all hit set bits of l.
 func has(l *line, hash uint64, probes int32) bool {
-	g := hash * mul1
-	if probes < 6 {
-		return hasFew(l, g, probes)
-	}
-	// Written out for the six that ten bits per key take.
-	miss := unset(l[:], g>>55) | unset(l[:], g>>46) | unset(l[:], g>>37) |
-		unset(l[:], g>>28) | unset(l[:], g>>19) | unset(l[:], g>>10)
-	if probes > 6 {
-		return hasMore(l, hash, probes, miss)
-	}
-	return miss == 0
-}
-
-// hasFew is has for less than six probes of the first product.
-func hasFew(l *line, g uint64, probes int32) bool {
 	var miss uint64
-	for ; probes > 0; probes-- {
+	g := hash * mul1
+	for k := min(probes, probesPerProduct); k > 0; k-- {
 		miss |= unset(l[:], g>>55)
 		g <<= 9
 	}
-	return miss == 0
-}
-
-// hasMore is the rest of has after six probes, and its answer.
-func hasMore(l *line, hash uint64, probes int32, miss uint64) bool {
-	miss |= unset(l[:], hash*mul1>>1)
-	g := hash * mul2
-	for ; probes > probesPerProduct; probes-- {
-		miss |= unset(l[:], g>>55)
-		g <<= 9
+	if probes > probesPerProduct {
+		g = hash * mul2
+		for k := probes - probesPerProduct; k > 0; k-- {
+			miss |= unset(l[:], g>>55)
+			g <<= 9
+		}
 	}
 	return miss == 0
 }
@@ -122,36 +117,55 @@ func unset(l []byte, pos uint64) uint64 {
 // keep a core's outstanding misses at their limit, few enough for the stack.
 const batch = 32
 
-// MayContainMany sets maybe[i] to MayContain(hashes[i]). It reads a word of
-// each line of a batch before it judges them, so that their cache misses overlap.
+// MayContainMany sets maybe[i] to MayContain(hashes[i]). It reads a word of each
+// line of a batch before it judges them, so that their cache misses overlap.
 func (f *Filter) MayContainMany(hashes []uint64, maybe []bool) {
+	for len(hashes) >= batch && len(maybe) >= batch {
+		f.mayContainBatch((*[batch]uint64)(hashes), (*[batch]bool)(maybe))
+		hashes, maybe = hashes[batch:], maybe[batch:]
+	}
 	maybe = maybe[:len(hashes)]
-	for len(hashes) > 0 {
-		m := min(len(hashes), batch)
-		f.mayContainBatch(hashes[:m], maybe[:m])
-		hashes, maybe = hashes[m:], maybe[m:]
+	for i, h := range hashes {
+		maybe[i] = f.MayContain(h)
 	}
 }
 
-func (f *Filter) mayContainBatch(hashes []uint64, maybe []bool) {
-	var first [batch]uint64 // the word that the first probe hits
+func (f *Filter) mayContainBatch(hashes *[batch]uint64, maybe *[batch]bool) {
 	var at [batch]*line
+	var first [batch]uint64 // what the first probe finds
 	n := uint64(len(f.lines))
-	if len(hashes) > batch || len(maybe) < len(hashes) || n == 0 {
-		return
-	}
 	for j, h := range hashes {
 		i, _ := bits.Mul64(h, n)
+		if i >= n { // only for an empty filter
+			setAll(maybe)
+			return
+		}
 		l := &f.lines[i]
 		at[j] = l
 		first[j] = unset(l[:], h*mul1>>55)
 	}
-	for j, h := range hashes {
-		if first[j] != 0 {
-			maybe[j] = false
-		} else {
+	if f.probes != 6 {
+		for j, h := range hashes {
 			maybe[j] = has(at[j], h, f.probes)
 		}
+		return
+	}
+	for j, h := range hashes {
+		l := at[j]
+		g := h * mul1
+		miss := first[j]
+		miss |= unset(l[:], g>>46)
+		miss |= unset(l[:], g>>37)
+		miss |= unset(l[:], g>>28)
+		miss |= unset(l[:], g>>19)
+		miss |= unset(l[:], g>>10)
+		maybe[j] = miss == 0
+	}
+}
+
+func setAll(maybe *[batch]bool) {
+	for j := range maybe {
+		maybe[j] = true
 	}
 }
 
@@ -159,6 +173,10 @@ func (f *Filter) mayContainBatch(hashes []uint64, maybe []bool) {
 // called again with more hashes.
 func Build(data []byte, hashes []uint64, probes int) {
 	ls := lines(data)
+	for len(hashes) >= batch {
+		setBatch(ls, (*[batch]uint64)(hashes), int32(probes))
+		hashes = hashes[batch:]
+	}
 	n := uint64(len(ls))
 	for _, h := range hashes {
 		i, _ := bits.Mul64(h, n)
@@ -166,6 +184,41 @@ func Build(data []byte, hashes []uint64, probes int) {
 			set(&ls[i], h, int32(probes))
 		}
 	}
+}
+
+// setBatch sets the bits of a batch. It reads from each line before it writes
+// to any: loads overlap their cache misses, while stores leave the core in order.
+// What it returns is only there so that the reads are done.
+//
+//go:noinline
+func setBatch(ls []line, hashes *[batch]uint64, probes int32) (read byte) {
+	var at [batch]*line
+	n := uint64(len(ls))
+	for j, h := range hashes {
+		i, _ := bits.Mul64(h, n)
+		if i >= n { // only without lines
+			return 0
+		}
+		at[j] = &ls[i]
+		read |= ls[i][0]
+	}
+	if probes != 6 {
+		for j, h := range hashes {
+			set(at[j], h, probes)
+		}
+		return read
+	}
+	for j, h := range hashes {
+		l := at[j]
+		g := h * mul1
+		l[g>>58] |= 1 << (g >> 55 & 7)
+		l[g>>49&63] |= 1 << (g >> 46 & 7)
+		l[g>>40&63] |= 1 << (g >> 37 & 7)
+		l[g>>31&63] |= 1 << (g >> 28 & 7)
+		l[g>>22&63] |= 1 << (g >> 19 & 7)
+		l[g>>13&63] |= 1 << (g >> 10 & 7)
+	}
+	return read
 }
 
 // set sets the bits of hash in l.

@@ -104,19 +104,47 @@ func legacyHas(l *line, hash uint32, probes int32) bool {
 	h, delta := uint64(hash), uint64(bits.RotateLeft32(hash, 15))
 	var miss uint64
 	for k := probes; k > 0; k-- {
-		j := h >> 3 & 56
-		w := binary.LittleEndian.Uint64(l[j : j+8])
-		miss |= (w | 1<<(h&63)) ^ w
+		miss |= unset(l[:], h)
 		h += delta // only the low bits count, so 64 bits do as 32
 	}
 	return miss == 0
 }
 
-// MayContainMany sets maybe[i] to MayContain(hashes[i]).
+// MayContainMany sets maybe[i] to MayContain(hashes[i]), and overlaps the cache
+// misses as Filter.MayContainMany does.
 func (f *Legacy) MayContainMany(hashes []uint32, maybe []bool) {
+	for len(hashes) >= batch && len(maybe) >= batch && len(f.lines) > 0 {
+		f.mayContainBatch((*[batch]uint32)(hashes), (*[batch]bool)(maybe))
+		hashes, maybe = hashes[batch:], maybe[batch:]
+	}
 	maybe = maybe[:len(hashes)]
 	for i, h := range hashes {
 		maybe[i] = f.MayContain(h)
+	}
+}
+
+func (f *Legacy) mayContainBatch(hashes *[batch]uint32, maybe *[batch]bool) {
+	var at [batch]*line
+	var first [batch]uint64 // what the first probe finds
+	for j, h := range hashes {
+		i, _ := bits.Mul64(f.inv*uint64(h), uint64(len(f.lines)))
+		if i >= uint64(len(f.lines)) {
+			setAll(maybe) // not reached: i is a remainder
+			return
+		}
+		l := &f.lines[i]
+		at[j] = l
+		first[j] = unset(l[:], uint64(h))
+	}
+	for j, h := range hashes {
+		l := at[j]
+		x, delta := uint64(h), uint64(bits.RotateLeft32(h, 15))
+		miss := first[j]
+		for k := f.probes; k > 1; k-- {
+			x += delta
+			miss |= unset(l[:], x)
+		}
+		maybe[j] = miss == 0
 	}
 }
 
