@@ -127,7 +127,9 @@ func (r *recovery) judgeTail(in *record.Reader, own bool) error {
 	} else if damaged {
 		damaged = false
 		err := in.Salvage(func(payload []byte, _ int64) bool {
-			damaged = isSyncMark(payload)
+			// A value may hold what looks like an older log's record.
+			first, count, err := decodeBatch(payload, nil)
+			damaged = err == nil && count == 0 && first >= r.nextSeq
 			return !damaged
 		})
 		if err != nil {
