@@ -1,0 +1,124 @@
+package sift_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"github.com/siftdb/sift"
+)
+
+// benchKey is the i-th of a set of 16-byte keys in random order; odd numbers
+// are for keys that are not there.
+func benchKey(buf []byte, i uint64) []byte {
+	x := i * 0x9e3779b97f4a7c15
+	x ^= x >> 32
+	buf = binary.BigEndian.AppendUint64(buf[:0], x)
+	return binary.BigEndian.AppendUint64(buf, i)
+}
+
+// benchValue is half compressible.
+func benchValue(rng *rand.Rand, buf []byte) []byte {
+	for i := 0; i < len(buf)/2; i += 8 {
+		binary.LittleEndian.PutUint64(buf[i:], rng.Uint64())
+	}
+	return buf
+}
+
+func benchDB(b *testing.B, keys int, compact bool) *sift.DB {
+	b.Helper()
+	db := mustOpen(b, b.TempDir(), nil)
+	b.Cleanup(func() { mustClose(b, db) })
+	rng := rand.New(rand.NewPCG(1, 2))
+	value := make([]byte, 100)
+	var key []byte
+	for i := range keys {
+		key = benchKey(key, uint64(2*i))
+		if err := db.Put(key, benchValue(rng, value), sift.NoSync); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if compact {
+		if err := db.Compact(context.Background(), nil, nil); err != nil {
+			b.Fatal(err)
+		}
+	} else if err := db.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	waitQuiet(db)
+	return db
+}
+
+const benchKeys = 500_000
+
+func BenchmarkGet(b *testing.B) {
+	for _, compact := range []bool{false, true} {
+		shape := "settled"
+		if compact {
+			shape = "compacted"
+		}
+		b.Run(shape, func(b *testing.B) {
+			db := benchDB(b, benchKeys, compact)
+			for odd, name := range []string{"present", "absent"} {
+				b.Run(name, func(b *testing.B) {
+					before := db.Metrics()
+					b.ReportAllocs()
+					var seed atomic.Uint64
+					b.RunParallel(func(pb *testing.PB) {
+						rng := rand.New(rand.NewPCG(seed.Add(1), 9))
+						var key []byte
+						for pb.Next() {
+							key = benchKey(key, uint64(2*rng.IntN(benchKeys)+odd))
+							if err := db.View(key, func([]byte) error { return nil }); err != nil && !errors.Is(err, sift.ErrNotFound) {
+								b.Fatal(err)
+							}
+						}
+					})
+					after := db.Metrics()
+					b.ReportMetric(float64(after.BlockReads-before.BlockReads)*1000/float64(b.N), "reads/1000")
+				})
+			}
+		})
+	}
+}
+
+func BenchmarkPut(b *testing.B) {
+	for _, name := range []string{"sequential", "random"} {
+		b.Run(name, func(b *testing.B) {
+			db := mustOpen(b, b.TempDir(), nil)
+			defer mustClose(b, db)
+			rng := rand.New(rand.NewPCG(1, 2))
+			value := make([]byte, 100)
+			var key []byte
+			b.ReportAllocs()
+			for i := range b.N {
+				if name == "random" {
+					key = benchKey(key, uint64(i))
+				} else {
+					key = binary.BigEndian.AppendUint64(append(key[:0], "sequence"...), uint64(i))
+				}
+				if err := db.Put(key, benchValue(rng, value), sift.NoSync); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkScan(b *testing.B) {
+	db := benchDB(b, benchKeys, true)
+	b.ReportAllocs()
+	for b.Loop() {
+		n := 0
+		for _, err := range db.Scan(nil) {
+			if err != nil {
+				b.Fatal(err)
+			}
+			n++
+		}
+		b.ReportMetric(float64(n), "entries")
+	}
+}
