@@ -132,9 +132,15 @@ func (d *DB) flushLoop() {
 
 // pause waits a moment, less if the database is closed meanwhile. REQUIRES: mu.
 func (b *background) pause(delay time.Duration) {
-	t := time.AfterFunc(delay, b.changed.Broadcast)
+	over := false
+	t := time.AfterFunc(delay, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		over = true
+		b.changed.Broadcast()
+	})
 	defer t.Stop()
-	for end := time.Now().Add(delay); !b.closing && time.Now().Before(end); {
+	for !over && !b.closing {
 		b.changed.Wait()
 	}
 }
@@ -220,9 +226,17 @@ func (d *DB) discard(metas []*manifest.TableMeta, paths []string) {
 // one. added are the tables that the edit brings in, flushed the memtable whose
 // contents they now hold, or nil. Files that the edit stopped naming go when
 // their last reader has gone (I3).
-func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed *memtable.Memtable) error {
+func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed *memtable.Memtable) (err error) {
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, meta := range added {
+			meta.Handle.(*table).close()
+		}
+	}()
 	if err := d.bg.fatal(); err != nil {
 		return err
 	}
@@ -240,9 +254,6 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 		edit.LastSeq = &d.flushedSeq
 	}
 	if err := d.recordEdit(edit, next); err != nil {
-		for _, meta := range added {
-			meta.Handle.(*table).close()
-		}
 		return d.fail(err)
 	}
 	next.Ref()

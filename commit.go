@@ -319,10 +319,12 @@ func (l *logFile) markSync(nextSeq uint64) error {
 	return l.writer.AddParts(appendBatchHeader(nil, nextSeq, 0))
 }
 
-// createLog makes a log that holds a sync mark, both durable.
+// createLog makes a log that holds a sync mark, both durable. What a failure
+// leaves is removed if it can be; recovery passes over it if not.
 func (d *DB) createLog(nextSeq uint64) (*logFile, error) {
 	num := d.nextFile.Add(1) - 1
-	f, err := d.fs.Create(filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, num)))
+	path := filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, num))
+	f, err := d.fs.Create(path)
 	if err != nil {
 		return nil, err
 	}
@@ -338,7 +340,11 @@ func (d *DB) createLog(nextSeq uint64) (*logFile, error) {
 		err = d.fs.SyncDir(d.dir)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		err = errors.Join(err, f.Close())
+		if rerr := d.fs.Remove(path); rerr != nil {
+			d.opts.Logger.Warn("removing an unfinished log failed", "path", path, "err", rerr)
+		}
+		return nil, err
 	}
 	return l, nil
 }

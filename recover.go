@@ -84,7 +84,9 @@ func (d *DB) create() (*manifest.State, error) {
 		return nil, err
 	}
 	d.nextFile.Store(manifest.NewState().NextFile)
-	d.reserveFileNumbers()
+	if err := d.reserveFileNumbers(); err != nil {
+		return nil, err
+	}
 	version, err := (*manifest.Version)(nil).Apply()
 	if err != nil {
 		return nil, err
@@ -145,7 +147,9 @@ func (d *DB) recover(state *manifest.State) (err error) {
 		r.report.Torn = append(r.report.Torn, missing)
 	}
 	d.nextFile.Store(state.NextFile)
-	d.reserveFileNumbers()
+	if err := d.reserveFileNumbers(); err != nil {
+		return err
+	}
 	d.pointers, d.manifestPointers = state.Pointers, state.Pointers
 	for _, num := range logs {
 		if err := r.replay(num); err != nil {
@@ -236,16 +240,17 @@ func (d *DB) findLogs(state *manifest.State) (logs []uint64, missing *Corruption
 
 // reserveFileNumbers makes sure that no file in the directory, whatever wrote
 // it, has a number that is still to be given out.
-func (d *DB) reserveFileNumbers() {
+func (d *DB) reserveFileNumbers() error {
 	names, err := d.fs.List(d.dir)
 	if err != nil {
-		return // creating a file will report it
+		return err
 	}
 	for _, name := range names {
 		if _, num, ok := manifest.ParseName(name); ok && num >= d.nextFile.Load() && num < 1<<62 {
 			d.nextFile.Store(num + 1)
 		}
 	}
+	return nil
 }
 
 // maxSequence returns the largest sequence number that the MANIFEST or a table

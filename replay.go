@@ -48,6 +48,9 @@ func (r *recovery) replay(num uint64) (err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	in := record.NewReader(f, size, path)
 	r.report.Logs++
+	if size <= unusedLogBytes {
+		return r.passUnused(in, path)
+	}
 	own := false // sift wrote this log
 	for n := 0; ; n++ {
 		payload, offset, err := in.Next()
@@ -83,6 +86,41 @@ func (r *recovery) replay(num uint64) (err error) {
 		}
 	}
 	return r.judgeTail(in, own)
+}
+
+// unusedLogBytes is the length of a log that holds a sync mark and nothing else.
+// No write fits in.
+const unusedLogBytes = record.HeaderLen + batchHeaderLen
+
+// passUnused takes note of a log that is too short to hold a write. Nobody may
+// ever have used it: where a new log could not be finished, or power was lost
+// between making it and naming it, the log before was used on. So it says
+// nothing about how that one ends, but for what its mark proves: that there was
+// everything before its sequence number.
+func (r *recovery) passUnused(in *record.Reader, path string) error {
+	payload, offset, err := in.Next()
+	if err == io.EOF {
+		if tail := in.Tail(); tail.Kind != record.Clean {
+			r.report.Torn = append(r.report.Torn, tail.Err)
+		}
+		return nil
+	} else if err != nil {
+		return err
+	}
+	first, count, err := decodeBatch(payload, nil)
+	if err == nil && first > r.lastSeq+1 {
+		if r.torn != nil {
+			return r.torn
+		}
+		err = r.checkOrder(count == 0, first, true)
+	}
+	if err != nil {
+		return &CorruptionError{Path: path, Offset: offset, What: "log record", Err: err}
+	}
+	if r.nextSeq == 0 && r.torn == nil {
+		r.nextSeq = first
+	}
+	return nil
 }
 
 // isSyncMark reports whether a log record is an empty batch.
