@@ -174,7 +174,7 @@ func (f *Legacy) FPR() float64 {
 	if len(f.lines) == 0 {
 		return 1
 	}
-	const asked = 1 << 16
+	const asked = 1 << 17
 	found := 0
 	x := uint64(0)
 	for range asked {

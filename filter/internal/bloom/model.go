@@ -29,8 +29,22 @@ func NumLines(numKeys int, bitsPerKey float64) uint64 {
 // the line's bits at random, and so does a lookup. bitsPerKey is above 0.5,
 // probes in [1, MaxProbes].
 func ModelFPR(bitsPerKey float64, probes int) float64 {
-	mean := LineBits / bitsPerKey
-	maxKeys := int(mean + 12*math.Sqrt(mean) + 40)
+	return loadFPR(LineBits/bitsPerKey, math.Inf(1), probes)
+}
+
+// LinesFPR is ModelFPR for any number of keys in any number of lines, both at
+// least 1 and with at least half a bit for each key.
+func LinesFPR(numKeys, numLines float64, probes int) float64 {
+	if numLines > 10_000 { // where binomial and Poisson agree to 0.01 %
+		return loadFPR(numKeys/numLines, math.Inf(1), probes)
+	}
+	return loadFPR(numKeys/numLines, numKeys, probes)
+}
+
+// loadFPR is the FPR of a line that gets mean keys on average, out of numKeys
+// or of infinitely many.
+func loadFPR(mean, numKeys float64, probes int) float64 {
+	maxKeys := int(min(mean+12*math.Sqrt(mean)+40, numKeys))
 	var hit [LineBits + 1]float64 // chance of a lookup where so many bits are set
 	for ones := range hit {
 		hit[ones] = math.Pow(float64(ones)/LineBits, float64(probes))
@@ -50,8 +64,28 @@ func ModelFPR(bitsPerKey float64, probes int) float64 {
 		for ones := 1; ones <= top; ones++ {
 			p += dist[ones] * hit[ones]
 		}
-		logGamma, _ := math.Lgamma(float64(keys + 1))
-		sum += p * math.Exp(float64(keys)*math.Log(mean)-mean-logGamma)
+		sum += p * loadWeight(float64(keys), mean, numKeys)
 	}
 	return sum
+}
+
+// loadWeight is the chance that a line gets so many keys.
+func loadWeight(keys, mean, numKeys float64) float64 {
+	switch {
+	case math.IsInf(numKeys, 1):
+		return math.Exp(keys*math.Log(mean) - mean - logFactorial(keys))
+	case mean == numKeys: // a single line
+		if keys == numKeys {
+			return 1
+		}
+		return 0
+	}
+	share := mean / numKeys
+	return math.Exp(logFactorial(numKeys) - logFactorial(keys) - logFactorial(numKeys-keys) +
+		keys*math.Log(share) + (numKeys-keys)*math.Log1p(-share))
+}
+
+func logFactorial(x float64) float64 {
+	l, _ := math.Lgamma(x + 1)
+	return l
 }

@@ -4,6 +4,9 @@
 // one percent of the best.
 //
 //	go run ./filter/internal/bloom/simulate -keys 4000000
+//
+// With -legacy it prints the FPR of RocksDB's legacy filter instead, for few
+// keys: what the table says at a large number of keys n is n/2^32 more.
 package main
 
 import (
@@ -19,7 +22,12 @@ func main() {
 	step := flag.Float64("step", 0.25, "step of bits per key")
 	within := flag.Float64("within", 0.01, "how much worse than the best FPR is taken for fewer probes")
 	seed := flag.Uint64("seed", 1, "seed of the hashes")
+	old := flag.Bool("legacy", false, "simulate the legacy filter")
 	flag.Parse()
+	if *old {
+		legacy(*seed)
+		return
+	}
 
 	rng := rand.New(rand.NewPCG(*seed, 0))
 	hashes := make([]uint64, *numKeys)
@@ -61,4 +69,37 @@ func simulate(hashes []uint64, bitsPerKey float64, probes int) float64 {
 	bloom.Build(data, hashes, probes)
 	f := bloom.Over(data, probes)
 	return f.FPR()
+}
+
+// legacy prints the FPR in percent for bits per key up to 100, less the share
+// of keys with equal hashes.
+func legacy(seed uint64) {
+	const (
+		numKeys = 100_000
+		rounds  = 40
+		asked   = 1_000_000
+	)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	hashes := make([]uint64, numKeys)
+	for _, bits := range []int{
+		1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 22, 24, 27, 30, 35, 40, 44, 50, 60, 70, 80, 90, 100,
+	} {
+		probes := bloom.LegacyProbes(bits)
+		found := 0
+		for range rounds {
+			for i := range hashes {
+				hashes[i] = uint64(rng.Uint32())
+			}
+			data := make([]byte, bloom.LegacyNumLines(numKeys, bits)*bloom.LineSize)
+			bloom.LegacyBuild(data, hashes, probes)
+			f := bloom.LegacyOver(data, probes)
+			for range asked {
+				if f.MayContain(rng.Uint32()) {
+					found++
+				}
+			}
+		}
+		fpr := float64(found)/(rounds*asked) - float64(numKeys)/(1<<32)
+		fmt.Printf("{%d, %.4g},\n", bits, 100*fpr)
+	}
 }

@@ -1,0 +1,282 @@
+package filter
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/siftdb/sift/filter/internal/bloom"
+)
+
+// The letters of the textbooks: n keys, m bits, k probes, p the false positive
+// rate. All functions here take them as real numbers, give NaN for what has no
+// meaning (a negative number, NaN), and the limit for 0 and infinity.
+
+// LimitBits is the least number of bits per key that any filter of false
+// positive rate p needs, however it works: log2(1/p). It is 0 for p >= 1 and
+// infinite for 0.
+func LimitBits(p float64) float64 {
+	switch {
+	case p < 0 || math.IsNaN(p):
+		return math.NaN()
+	case p >= 1:
+		return 0
+	}
+	return -math.Log2(p)
+}
+
+// ClassicBits is the number of bits per key that a classic Bloom filter, one
+// field of bits for all probes, needs for p with the best number of probes:
+// log2(1/p) / ln 2, which is 1.44 times the limit.
+func ClassicBits(p float64) float64 { return LimitBits(p) / math.Ln2 }
+
+// ClassicNumBits is the size m of a classic Bloom filter of n keys, rounded up
+// to whole bits.
+func ClassicNumBits(n, p float64) float64 {
+	switch {
+	case n < 0 || math.IsNaN(n) || math.IsNaN(p):
+		return math.NaN()
+	case n == 0 || p >= 1:
+		return 0
+	}
+	return math.Ceil(n * ClassicBits(p))
+}
+
+// ClassicNumKeys is the number of keys n that m bits take before a classic Bloom
+// filter with the best number of probes exceeds p: the inverse of ClassicNumBits.
+func ClassicNumKeys(m, p float64) float64 {
+	switch {
+	case m < 0 || math.IsNaN(m):
+		return math.NaN()
+	case p >= 1:
+		return math.Inf(1)
+	case m == 0:
+		return 0
+	}
+	return math.Floor(m / ClassicBits(p))
+}
+
+// ClassicProbes is the whole number k of probes, at least one, that gives a
+// classic Bloom filter of so many bits per key its lowest false positive rate.
+// It is one of the two neighbours of bitsPerKey × ln 2, and not always the
+// nearer one. It is 0 if there is none, for NaN and beyond 2^31.
+func ClassicProbes(bitsPerKey float64) int {
+	best := bitsPerKey * math.Ln2
+	if math.IsNaN(best) || best < 0 || best > math.MaxInt32 {
+		return 0
+	}
+	k := max(1, math.Floor(best))
+	if ClassicFPRLimit(bitsPerKey, k+1) < ClassicFPRLimit(bitsPerKey, k) {
+		k++
+	}
+	return int(k)
+}
+
+// ClassicFPR is the false positive rate of a classic Bloom filter with n keys in
+// m bits: (1 − (1 − 1/m)^kn)^k. (Bose et al., "On the false-positive rate of
+// Bloom filters", 2008: the true rate is higher, by a share that vanishes as m
+// grows; below a thousandth from m = 10,000 on.)
+func ClassicFPR(n, m, k float64) float64 {
+	if p, ok := classicEdge(n, m, k); ok {
+		return p
+	}
+	if m == 1 {
+		return 1
+	}
+	return math.Pow(-math.Expm1(k*n*math.Log1p(-1/m)), k)
+}
+
+// ClassicFPRLimit is ClassicFPR for many keys: (1 − e^(−k/bitsPerKey))^k.
+func ClassicFPRLimit(bitsPerKey, k float64) float64 {
+	if p, ok := classicEdge(1, bitsPerKey, k); ok {
+		return p
+	}
+	return math.Pow(-math.Expm1(-k/bitsPerKey), k)
+}
+
+// classicEdge is the false positive rate where the formulas have none.
+func classicEdge(n, m, k float64) (p float64, ok bool) {
+	switch {
+	case math.IsNaN(n+m+k) && !(math.IsInf(n, 1) && math.IsInf(m, 1)), n < 0, m < 0, k < 0:
+		return math.NaN(), true
+	case k == 0:
+		return 1, true // nothing is asked
+	case n == 0:
+		return 0, true
+	case math.IsInf(n, 1) && math.IsInf(m, 1), math.IsInf(k, 1):
+		return math.NaN(), true
+	case m == 0 || math.IsInf(n, 1):
+		return 1, true
+	case math.IsInf(m, 1):
+		return 0, true
+	}
+	return 0, false
+}
+
+// CountingOverflow is the chance that a counter of so many bits overflows in a
+// counting Bloom filter of the best size: that 2^bits probes or more fall on it
+// when ln 2 do on average. Four bits take 4 times the space of a Bloom filter.
+func CountingOverflow(counterBits int) float64 {
+	if counterBits < 0 {
+		return math.NaN()
+	}
+	if counterBits > 10 {
+		return 0
+	}
+	from := float64(uint(1) << counterBits)
+	logGamma, _ := math.Lgamma(from + 1)
+	term := math.Exp(from*math.Log(math.Ln2) - math.Ln2 - logGamma)
+	sum := 0.0
+	for i := from; term > sum*1e-17; i++ {
+		sum += term
+		term *= math.Ln2 / (i + 1)
+	}
+	return sum
+}
+
+// CuckooFPR is the false positive rate of a cuckoo filter: a lookup compares a
+// fingerprint, which is not zero, with the share load of two buckets' slots.
+func CuckooFPR(fingerprintBits, bucketSlots int, load float64) float64 {
+	if fingerprintBits < 1 || bucketSlots < 1 || !(load >= 0 && load <= 1) {
+		return math.NaN()
+	}
+	values := math.Exp2(float64(fingerprintBits)) - 1
+	if values == 1 {
+		return 1 - math.Pow(0, 2*float64(bucketSlots)*load)
+	}
+	return -math.Expm1(2 * float64(bucketSlots) * load * math.Log1p(-1/values))
+}
+
+// Size is what a filter takes and gives.
+type Size struct {
+	Name       string  // the policy's name, "limit" or "classic bloom"
+	BitsPerKey float64 // all bytes, headers and padding too
+	Bytes      float64
+	FPR        float64
+	OverLimit  float64 // BitsPerKey ÷ LimitBits(FPR); 1 is the least there is, and FPR 1 gives infinity
+	Reached    bool    // whether FPR is what was asked for, or below
+}
+
+// sizer is a policy that knows its sizes.
+type sizer interface {
+	// expect gives the bytes and the FPR that n keys take, n >= 1.
+	expect(n float64) (bytes, fpr float64)
+}
+
+// Expect gives the size and the false positive rate that a policy of this
+// package has with n keys, 1 to 2^53. ok is false for other policies and other n.
+func Expect(p Policy, n float64) (s Size, ok bool) {
+	z, ok := p.(sizer)
+	if !ok || !(n >= 1 && n <= maxSizeKeys) {
+		return Size{}, false
+	}
+	n = math.Floor(n)
+	bytes, fpr := z.expect(n)
+	return size(p.Name(), n, bytes, fpr, 1), true
+}
+
+const maxSizeKeys = 1 << 53
+
+// size fills a Size.
+func size(name string, n, bytes, fpr, asked float64) Size {
+	return Size{
+		Name:       name,
+		BitsPerKey: bytes * 8 / n,
+		Bytes:      bytes,
+		FPR:        fpr,
+		OverLimit:  bytes * 8 / n / LimitBits(fpr),
+		// A whole number of probes, keys or lines may miss by a hair.
+		Reached: fpr <= asked*1.005,
+	}
+}
+
+// CompareSizes gives what each family takes for n keys, 1 to 2^53, and a false
+// positive rate p, in (0, 1), beginning with the information limit and a
+// classic Bloom filter. Each family has its smallest configuration that reaches
+// p, or the one that comes nearest, with Reached false.
+func CompareSizes(n, p float64) ([]Size, error) {
+	if !(n >= 1 && n <= maxSizeKeys) {
+		return nil, fmt.Errorf("filter: number of keys %v is outside [1, 2^53]", n)
+	}
+	if !(p > 0 && p < 1) {
+		return nil, fmt.Errorf("filter: false positive rate %v is outside (0, 1)", p)
+	}
+	n = math.Floor(n)
+	m := ClassicNumBits(n, p)
+	k := ClassicProbes(m / n)
+	sizes := []Size{
+		size("limit", n, n*LimitBits(p)/8, p, p),
+		size("classic bloom", n, m/8, ClassicFPR(n, m, float64(k)), p),
+	}
+	for _, choose := range choosers {
+		policy := choose(n, p)
+		bytes, fpr := policy.(sizer).expect(n)
+		sizes = append(sizes, size(policy.Name(), n, bytes, fpr, p))
+	}
+	return sizes, nil
+}
+
+// choosers give the smallest policy of each family that has a false positive
+// rate of at most p with n keys, or else the one of the lowest. One line each.
+var choosers = [...]func(n, p float64) Policy{
+	chooseBloom,
+	chooseRocksDB,
+}
+
+// expect is the model of internal/bloom with the lines that are written.
+func (p bloomPolicy) expect(n float64) (bytes, fpr float64) {
+	lines := max(1, math.Ceil(n*p.bitsPerKey/bloom.LineBits))
+	return lines*bloom.LineSize + bloomTrailerSize, bloom.LinesFPR(n, lines, bloom.Probes(p.bitsPerKey))
+}
+
+// chooseBloom looks for the bits per key to a hundredth.
+func chooseBloom(n, p float64) Policy {
+	const step = 100
+	lo, hi := minBloomBits*step, maxBloomBits*step // hi is taken in any case
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if _, fpr := (bloomPolicy{float64(mid) / step}).expect(n); fpr <= p {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return Bloom(float64(lo) / step)
+}
+
+// rocksdbFPR is the false positive rate in percent of RocksDBBloom for few
+// keys, by bits per key, as internal/bloom/simulate -legacy
+// prints it.
+var rocksdbFPR = [...]struct{ bits, fpr float64 }{
+	{1, 62.91}, {2, 39.33}, {3, 23.68}, {4, 15.49}, {5, 9.342}, {6, 5.863}, {7, 3.823}, {8, 2.494},
+	{9, 1.692}, {10, 1.158}, {11, 0.8712}, {12, 0.6685}, {13, 0.5013}, {14, 0.4286}, {15, 0.3841}, {16, 0.3552},
+	{17, 0.305}, {18, 0.2914}, {20, 0.2588}, {22, 0.2746}, {24, 0.2565}, {27, 0.245}, {30, 0.2427}, {35, 0.2424}, {40, 0.2428},
+	{44, 0.2976}, {50, 0.2281}, {60, 0.1783}, {70, 0.1469}, {80, 0.1269}, {90, 0.1066}, {100, 0.09305},
+}
+
+// expect adds to the table the chance that two keys have the same hash of 32
+// bits: at 10 million keys that is 0.23 %.
+func (p rocksdbPolicy) expect(n float64) (bytes, fpr float64) {
+	bits := float64(p.bitsPerKey)
+	lines := math.Ceil(n * bits / bloom.LineBits)
+	if math.Mod(lines, 2) == 0 {
+		lines++
+	}
+	i := 1
+	for i < len(rocksdbFPR)-1 && rocksdbFPR[i].bits < bits {
+		i++
+	}
+	a, b := rocksdbFPR[i-1], rocksdbFPR[i]
+	share := (bits - a.bits) / (b.bits - a.bits)
+	few := math.Exp(math.Log(a.fpr)*(1-share)+math.Log(b.fpr)*share) / 100
+	same := -math.Expm1(-n / (1 << 32))
+	return lines*bloom.LineSize + rocksdbTrailerSize, few + same - few*same
+}
+
+func chooseRocksDB(n, p float64) Policy {
+	for b := minRocksDBBits; b < maxRocksDBBits; b++ {
+		if _, fpr := (rocksdbPolicy{b}).expect(n); fpr <= p {
+			return RocksDBBloom(b)
+		}
+	}
+	return RocksDBBloom(maxRocksDBBits)
+}
