@@ -44,8 +44,8 @@ func newDB(dir string, opts Options) *DB {
 
 func (d *DB) open() (err error) {
 	if d.opts.ReadOnly || d.opts.ErrorIfMissing {
-		if _, err := d.fs.List(d.dir); err != nil {
-			return fmt.Errorf("%w: %w", ErrNotExist, err)
+		if err := d.mustExist(); err != nil {
+			return err
 		}
 	} else if err := d.fs.MkdirAll(d.dir); err != nil {
 		return err
@@ -74,6 +74,15 @@ func (d *DB) open() (err error) {
 		return fmt.Errorf("%w: %s", ErrExists, d.dir)
 	}
 	return d.recover(state)
+}
+
+// mustExist returns an error if the directory is missing or cannot be read.
+func (d *DB) mustExist() error {
+	_, err := d.fs.List(d.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrNotExist, err)
+	}
+	return err
 }
 
 // create makes an empty database: a MANIFEST that names no file, and CURRENT.

@@ -52,8 +52,8 @@ func Repair(dir string, o *Options) (report RepairReport, err error) {
 		return report, ErrReadOnly
 	}
 	d := newDB(dir, opts)
-	if _, err := d.fs.List(dir); err != nil {
-		return report, fmt.Errorf("%w: %w", ErrNotExist, err)
+	if err := d.mustExist(); err != nil {
+		return report, err
 	}
 	lock, err := lockDir(d.fs, dir, true)
 	if err != nil {
