@@ -19,13 +19,13 @@ import (
 // and not, tombstones, versions, a filter of several units, properties.
 func damageTable(t testing.TB) ([]byte, []kv) {
 	t.Helper()
-	list := numbered(40)
-	for i := range 10 {
+	list := numbered(25)
+	for i := range 6 {
 		list = append(list, kv{list[3].key, uint64(100 + i), KindSet, "newer"})
 	}
 	list = sortEntries(list)
-	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 200, RestartInterval: 4, Filter: hashList{split: true}})
-	if info.NumDataBlocks < 5 || info.FilterErr != nil {
+	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 200, RestartInterval: 4, Filter: hashList{unitKeys: 8}})
+	if info.NumDataBlocks < 4 || info.FilterErr != nil {
 		t.Fatalf("%+v", info)
 	}
 	return data, list
@@ -194,7 +194,7 @@ func TestSwappedFilters(t *testing.T) {
 	for i := range other {
 		other[i].key = "KEY" + other[i].key[3:]
 	}
-	data2, _ := buildTable(t, other, &WriterOptions{BlockBytes: 200, RestartInterval: 4, Filter: hashList{split: true}})
+	data2, _ := buildTable(t, other, &WriterOptions{BlockBytes: 200, RestartInterval: 4, Filter: hashList{unitKeys: 8}})
 	r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}})
 	r2 := openTable(t, data2, &ReaderOptions{Policies: []filter.Policy{hashList{}}})
 	for i := range r.NumFilterUnits() - 1 {

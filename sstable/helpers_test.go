@@ -161,10 +161,11 @@ func checkScan(r *Reader, list []kv, o *IterOptions) error {
 	return nil
 }
 
-// hashList is a filter that is a list of the hashes of its keys, one hash a
-// unit of eight bytes if split, else one unit.
+// hashList is a filter that is a list of the hashes of its keys, eight bytes
+// each, and a last unit that says that the list is whole.
 type hashList struct {
-	split bool
+	unitKeys int // keys of a unit; 0: all of them
+
 	asked *atomic.Int64 // how many times readers were asked; may be nil
 	said  *atomic.Int64 // how many times they said no
 }
@@ -211,13 +212,13 @@ func (w *hashListWriter) Finish() ([][]byte, error) {
 	var one []byte
 	for _, h := range w.hashes {
 		one = binary.LittleEndian.AppendUint64(one, h)
-		if w.p.split {
+		if len(one) == 8*w.p.unitKeys {
 			units = append(units, one)
 			one = nil
 		}
 	}
 	w.hashes = nil
-	if !w.p.split {
+	if len(one) > 0 {
 		units = append(units, one)
 	}
 	return append(units, []byte{0xee}), nil

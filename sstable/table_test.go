@@ -21,7 +21,7 @@ func TestModel(t *testing.T) {
 			BlockBytes:         1 + rng.IntN(600),
 			RestartInterval:    1 + rng.IntN(20),
 			DisableCompression: rng.IntN(2) == 0,
-			Filter:             hashList{split: rng.IntN(2) == 0},
+			Filter:             hashList{unitKeys: rng.IntN(3)},
 		}
 		ro := &ReaderOptions{Policies: []filter.Policy{hashList{}}}
 		switch rng.IntN(3) {

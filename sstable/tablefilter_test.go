@@ -72,7 +72,7 @@ func TestFilterNeverMatters(t *testing.T) {
 // TestFilterUnits loads and drops units while lookups go on.
 func TestFilterUnits(t *testing.T) {
 	list := numbered(30)
-	data, info := buildTable(t, list, &WriterOptions{Filter: hashList{split: true}})
+	data, info := buildTable(t, list, &WriterOptions{Filter: hashList{unitKeys: 1}})
 	if info.FilterUnits != 31 || info.FilterBytes != 30*8+1 {
 		t.Fatalf("%d units, %d bytes", info.FilterUnits, info.FilterBytes)
 	}
@@ -130,7 +130,7 @@ func TestFilterUnits(t *testing.T) {
 // TestDamagedUnit: the units before a damaged one still serve, and the damage is
 // told, whether it is there at the opening or comes later.
 func TestDamagedUnit(t *testing.T) {
-	data, _ := buildTable(t, numbered(30), &WriterOptions{Filter: hashList{split: true}})
+	data, _ := buildTable(t, numbered(30), &WriterOptions{Filter: hashList{unitKeys: 1}})
 	o := &ReaderOptions{Policies: []filter.Policy{hashList{}}, Path: "test.ldb"}
 	h := openTable(t, data, o).filterUnits[4]
 	damaged := bytes.Clone(data)

@@ -76,7 +76,7 @@ func (f *failingWriter) Write(p []byte) (int, error) {
 func TestWriteErrors(t *testing.T) {
 	for _, short := range []bool{false, true} {
 		for n := 0; ; n++ {
-			w := NewWriter(&failingWriter{n, short}, &WriterOptions{BlockBytes: 100, Filter: hashList{split: true}})
+			w := NewWriter(&failingWriter{n, short}, &WriterOptions{BlockBytes: 100, Filter: hashList{unitKeys: 1}})
 			var err error
 			for _, e := range numbered(10) {
 				if err = w.Add([]byte(e.key), e.seq, e.kind, []byte(e.value)); err != nil {
