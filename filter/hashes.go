@@ -41,6 +41,9 @@ func (l *hashList) each(f func(hashes []uint64)) {
 	}
 }
 
+// hashSlices are for builders that need all hashes side by side.
+var hashSlices = sync.Pool{New: func() any { return new([]uint64) }}
+
 // appendTo appends all hashes to dst.
 func (l *hashList) appendTo(dst []uint64) []uint64 {
 	l.each(func(hashes []uint64) { dst = append(dst, hashes...) })

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/siftdb/sift/filter/internal/bloom"
+	"github.com/siftdb/sift/filter/internal/fuse"
 )
 
 // The letters of the textbooks: n keys, m bits, k probes, p the false positive
@@ -163,7 +164,7 @@ type sizer interface {
 }
 
 // Expect gives the size and the false positive rate that a policy of this
-// package has with n keys, 1 to 2^53. ok is false for other policies and other n.
+// package has with n keys, 1 to 2^48. ok is false for other policies and other n.
 func Expect(p Policy, n float64) (s Size, ok bool) {
 	z, ok := p.(sizer)
 	if !ok || !(n >= 1 && n <= maxSizeKeys) {
@@ -174,7 +175,7 @@ func Expect(p Policy, n float64) (s Size, ok bool) {
 	return size(p.Name(), n, bytes, fpr, 1), true
 }
 
-const maxSizeKeys = 1 << 53
+const maxSizeKeys = 1 << 48
 
 // size fills a Size.
 func size(name string, n, bytes, fpr, asked float64) Size {
@@ -189,13 +190,13 @@ func size(name string, n, bytes, fpr, asked float64) Size {
 	}
 }
 
-// CompareSizes gives what each family takes for n keys, 1 to 2^53, and a false
+// CompareSizes gives what each family takes for n keys, 1 to 2^48, and a false
 // positive rate p, in (0, 1), beginning with the information limit and a
 // classic Bloom filter. Each family has its smallest configuration that reaches
 // p, or the one that comes nearest, with Reached false.
 func CompareSizes(n, p float64) ([]Size, error) {
 	if !(n >= 1 && n <= maxSizeKeys) {
-		return nil, fmt.Errorf("filter: number of keys %v is outside [1, 2^53]", n)
+		return nil, fmt.Errorf("filter: number of keys %v is outside [1, 2^48]", n)
 	}
 	if !(p > 0 && p < 1) {
 		return nil, fmt.Errorf("filter: false positive rate %v is outside (0, 1)", p)
@@ -219,6 +220,7 @@ func CompareSizes(n, p float64) ([]Size, error) {
 // rate of at most p with n keys, or else the one of the lowest. One line each.
 var choosers = [...]func(n, p float64) Policy{
 	chooseBloom,
+	chooseFuse,
 	chooseRocksDB,
 }
 
@@ -241,6 +243,16 @@ func chooseBloom(n, p float64) Policy {
 		}
 	}
 	return Bloom(float64(lo) / step)
+}
+
+// expect takes the first seed to do, as it does but for a few small sets.
+func (p fusePolicy) expect(n float64) (bytes, fpr float64) {
+	shape := fuse.ShapeFor(n, p.width, 1)
+	return float64(shape.Bytes()) + fuseTrailerSize, fuseFPR(shape)
+}
+
+func chooseFuse(_, p float64) Policy {
+	return Fuse(int(min(math.Ceil(LimitBits(p)), fuse.MaxWidth)))
 }
 
 // rocksdbFPR is the false positive rate in percent of RocksDBBloom for few

@@ -132,7 +132,7 @@ func TestSizingEdges(t *testing.T) {
 
 // TestExpect builds filters and compares them with what was expected.
 func TestExpect(t *testing.T) {
-	for _, p := range []Policy{Bloom(1), Bloom(4.5), Bloom(10), Bloom(20), RocksDBBloom(3), RocksDBBloom(10), RocksDBBloom(17)} {
+	for _, p := range []Policy{Bloom(1), Bloom(4.5), Bloom(10), Bloom(20), Fuse(4), Fuse(11), RocksDBBloom(3), RocksDBBloom(10), RocksDBBloom(17)} {
 		for _, n := range []int{1, 2, 40, 700, 30_000, 300_000} {
 			want, ok := Expect(p, float64(n))
 			if !ok {
@@ -174,7 +174,7 @@ func TestExpect(t *testing.T) {
 }
 
 func TestCompareSizes(t *testing.T) {
-	for _, n := range []float64{1, 1000, 1e6, 1e9, 1 << 53} {
+	for _, n := range []float64{1, 1000, 1e6, 1e9, 1 << 48} {
 		for _, p := range []float64{0.9, 0.5, 0.01, 0.001, 1e-5, 1e-12} {
 			sizes, err := CompareSizes(n, p)
 			if err != nil {

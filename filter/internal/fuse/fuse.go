@@ -1,0 +1,177 @@
+// Package fuse is the algorithm of the 3-wise binary fuse filter: it knows
+// 64-bit hashes and raw bytes, no names, no versions, no checksums.
+//
+// A filter is an array of fingerprints of w bits, cut into segments of a power
+// of two. A hash has one slot in each of three segments in a row, and the
+// fingerprints in its three slots xor to the fingerprint of the hash. An absent
+// hash passes with chance 2^-w.
+//
+// Source: Graf, Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor
+// Filters", ACM Journal of Experimental Algorithmics 27, 2022.
+package fuse
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+)
+
+const (
+	// MinWidth and MaxWidth bound the bits of a fingerprint.
+	MinWidth, MaxWidth = 4, 16
+	// MaxSegmentLog is the log2 of the longest segment.
+	MaxSegmentLog = 18
+	// MaxSeeds is how many seeds Build tries.
+	MaxSeeds = 200
+	// Pad is how many bytes a probe may read beyond the fingerprints.
+	Pad = 4
+
+	// The multipliers of the slots and of the fingerprint, and the step from
+	// seed to seed: the fractional parts of the golden ratio, of √2 and of √3,
+	// made odd. On disk; do not change.
+	mulSlots       = 0x9e3779b97f4a7c15
+	mulFingerprint = 0x6a09e667f3bcc909
+	seedStep       = 0xbb67ae8584caa73b
+)
+
+// Shape is the form of a filter's array.
+type Shape struct {
+	Segments   uint32 // in which a hash may have its first slot; two more follow
+	SegmentLog uint8  // log2 of the slots of a segment
+	Width      uint8  // bits of a fingerprint
+}
+
+// Slots is the number of fingerprints. A shape without segments has none.
+func (s Shape) Slots() uint64 {
+	if s.Segments == 0 {
+		return 0
+	}
+	return (uint64(s.Segments) + 2) << s.SegmentLog
+}
+
+// Bytes is the size of the array.
+func (s Shape) Bytes() uint64 { return (s.Slots()*uint64(s.Width) + 7) / 8 }
+
+// ShapeFor returns the shape for so many different hashes, in the proportions
+// that the paper found, with the array stretched by grow >= 1.
+func ShapeFor(numKeys float64, width int, grow float64) Shape {
+	if numKeys < 1 {
+		return Shape{Width: uint8(width)}
+	}
+	log := min(int(math.Log(numKeys)/math.Log(3.33)+2.25), MaxSegmentLog)
+	factor := 1.125
+	if numKeys > 1 {
+		factor = max(factor, 0.875+0.25*math.Log(1e6)/math.Log(numKeys))
+	}
+	segments := math.Ceil(math.Round(numKeys*factor*grow)/float64(int(1)<<log)) - 2
+	return Shape{
+		Segments:   uint32(min(max(segments, 1), math.MaxUint32-2)),
+		SegmentLog: uint8(log),
+		Width:      uint8(width),
+	}
+}
+
+// Filter answers over an array of fingerprints.
+type Filter struct {
+	data  []byte // Pad bytes longer than the array
+	first uint64 // slots in which a hash may have its first one
+	seed  uint64
+	mask  uint64 // slots of a segment, less one
+	width uint64
+	log   uint8
+}
+
+// Over returns the filter over data, which it aliases: the array that Build has
+// filled, with at least Pad bytes after it. A shape without segments gives a
+// filter that says no.
+func Over(data []byte, s Shape, seed uint8) Filter {
+	return Filter{
+		data:  data,
+		first: uint64(s.Segments) << s.SegmentLog,
+		seed:  uint64(seed) * seedStep,
+		mask:  uint64(1)<<s.SegmentLog - 1,
+		width: uint64(s.Width),
+		log:   s.SegmentLog,
+	}
+}
+
+// mix gives each seed its own placement of the hashes.
+func mix(hash, seed uint64) uint64 {
+	hi, lo := bits.Mul64(hash^seed, mulSlots)
+	return hi ^ lo
+}
+
+// slots returns the three slots of a mixed hash.
+func slots(h, first, mask uint64, log uint8) (a, b, c uint64) {
+	a, _ = bits.Mul64(h, first)
+	b = (a + mask + 1) ^ h>>18&mask
+	c = (a + 2*(mask+1)) ^ h&mask
+	return a, b, c
+}
+
+// fingerprint returns the fingerprint of a mixed hash, in the low width bits.
+func fingerprint(h, width uint64) uint32 { return uint32(h * mulFingerprint >> (64 - width&63)) }
+
+// at returns the fingerprint in a slot, and above it bits that do not count. A
+// slot beyond the data has 0.
+func at(data []byte, slot, width uint64) uint32 {
+	bit := slot * width
+	i := bit >> 3
+	if i+4 > uint64(len(data)) || i+4 < 4 {
+		return 0
+	}
+	return binary.LittleEndian.Uint32(data[i:i+4]) >> (bit & 7)
+}
+
+// MayContain reports whether the fingerprints in the slots of the hash xor to
+// its own. No branch depends on what it reads.
+func (f *Filter) MayContain(hash uint64) bool {
+	if f.first == 0 {
+		return false
+	}
+	h := mix(hash, f.seed)
+	a, b, c := slots(h, f.first, f.mask, f.log)
+	if f.width == 8 {
+		n := uint64(len(f.data))
+		if a >= n || b >= n || c >= n { // not reached: spares the bounds checks
+			return true
+		}
+		return f.data[a]^f.data[b]^f.data[c] == byte(fingerprint(h, 8))
+	}
+	x := at(f.data, a, f.width) ^ at(f.data, b, f.width) ^ at(f.data, c, f.width) ^ fingerprint(h, f.width)
+	return x&(1<<(f.width&31)-1) == 0
+}
+
+// MayContainIn is Over(data, s, seed).MayContain(hash).
+func MayContainIn(data []byte, s Shape, seed uint8, hash uint64) bool {
+	f := Over(data, s, seed)
+	return f.MayContain(hash)
+}
+
+// batch is the number of hashes whose slots are brought in together.
+const batch = 16
+
+// MayContainMany sets maybe[i] to MayContain(hashes[i]). The loop over a batch
+// has no branch, so that the cache misses of its hashes overlap.
+func (f *Filter) MayContainMany(hashes []uint64, maybe []bool) {
+	for len(hashes) >= batch && len(maybe) >= batch && f.first > 0 {
+		f.mayContainBatch((*[batch]uint64)(hashes), (*[batch]bool)(maybe))
+		hashes, maybe = hashes[batch:], maybe[batch:]
+	}
+	maybe = maybe[:len(hashes)]
+	for i, h := range hashes {
+		maybe[i] = f.MayContain(h)
+	}
+}
+
+func (f *Filter) mayContainBatch(hashes *[batch]uint64, maybe *[batch]bool) {
+	var xor [batch]uint32
+	for j, hash := range hashes {
+		h := mix(hash, f.seed)
+		a, b, c := slots(h, f.first, f.mask, f.log)
+		xor[j] = at(f.data, a, f.width) ^ at(f.data, b, f.width) ^ at(f.data, c, f.width) ^ fingerprint(h, f.width)
+	}
+	for j, x := range xor {
+		maybe[j] = x&(1<<(f.width&31)-1) == 0
+	}
+}
