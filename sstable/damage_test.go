@@ -455,6 +455,7 @@ func TestReadErrors(t *testing.T) {
 
 // FuzzReader gives the reader any bytes. So that the inputs get past the
 // checksums, those of the blocks that the footer and the index name are set right.
+// What it covers differs a little from run to run, so it wants -fuzzminimizetime 1x.
 func FuzzReader(f *testing.F) {
 	data, _ := damageTable(f)
 	f.Add(data, "key00000004", true)

@@ -26,7 +26,7 @@ type ReaderOptions struct {
 	// IgnoreFilter reads the table as if it had no filter.
 	IgnoreFilter bool
 	// MaxFilterUnits is how many units of the filter are loaded at first.
-	// Default: all.
+	// Default: all. Negative: none.
 	MaxFilterUnits int
 	// IO is where block reads are counted. Default: a counter of its own.
 	IO *BlockIO

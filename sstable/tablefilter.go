@@ -247,8 +247,8 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 		r.filterFamily, r.filterOpen, r.filterUnits = family, open, units
 		r.filterState, r.filterErr = FilterOK, nil
 		n := len(units)
-		if o.MaxFilterUnits > 0 {
-			n = min(n, o.MaxFilterUnits)
+		if o.MaxFilterUnits != 0 {
+			n = min(n, max(o.MaxFilterUnits, 0))
 		}
 		err := r.loadFilterUnits(n)
 		if err != nil && !errors.Is(err, base.ErrCorruption) {
