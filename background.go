@@ -266,6 +266,7 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 	d.state.Store(&readState{mem: s.mem, imms: imms, version: next})
 	d.stateMu.Unlock()
 	d.epoch.Synchronize()
+	d.keeper.versionChanged()
 	d.releaseVersion(old)
 	return nil
 }

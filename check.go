@@ -157,8 +157,7 @@ func (c *checker) lookups(ctx context.Context) error {
 			continue
 		}
 		key, have = append(key[:0], userKey...), true
-		var asked uint
-		value, found, err := c.state.search(filter.NewKey(userKey), base.MaxSequence, &asked, c.d.reads.stripe())
+		value, found, err := c.state.search(&lookup{key: filter.NewKey(userKey), seq: base.MaxSequence, counts: c.d.reads.stripe()})
 		switch {
 		case err != nil:
 			c.fault(err)

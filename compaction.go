@@ -283,6 +283,7 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 	for _, meta := range outputs {
 		edit.Added = append(edit.Added, manifest.AddedTable{Level: plan.OutputLevel, Table: meta})
 	}
+	d.keeper.inherit(plan.Inputs, outputs)
 	if err := d.applyEdit(edit, outputs, nil); err != nil {
 		return err
 	}

@@ -18,7 +18,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/epoch"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
@@ -45,6 +44,7 @@ type DB struct {
 	snapshots snapshotList
 	commit    committer
 	bg        background
+	keeper    *filterKeeper // nil without a budget for filters
 	stats     stats
 	recovery  Recovery
 
@@ -121,9 +121,7 @@ func (d *DB) find(key []byte, seq uint64) (value []byte, found bool, err error) 
 	if s == nil {
 		return nil, false, ErrClosed
 	}
-	c := d.reads.stripe()
-	c.gets.Add(1)
-	return s.get(filter.NewKey(key), d.readSeq(seq), c)
+	return s.get(key, d.readSeq(seq), d.reads.stripe())
 }
 
 // GetMany returns the values of many keys, as of one moment: values[i] is that
@@ -140,10 +138,9 @@ func (d *DB) getMany(keys [][]byte, seq uint64) ([][]byte, error) {
 	}
 	seq = d.readSeq(seq)
 	c := d.reads.stripe()
-	c.gets.Add(uint64(len(keys)))
 	values := make([][]byte, len(keys))
 	for i, key := range keys {
-		value, found, err := s.get(filter.NewKey(key), seq, c)
+		value, found, err := s.get(key, seq, c)
 		if err != nil {
 			return nil, err
 		}
@@ -223,6 +220,7 @@ func (d *DB) Close() error {
 	if !d.opts.ReadOnly {
 		err = d.closeWriting()
 	}
+	d.keeper.close()
 	d.stateMu.Lock()
 	s := d.state.Swap(nil)
 	d.stateMu.Unlock()

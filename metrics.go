@@ -58,6 +58,9 @@ type FilterMetrics struct {
 	Tables, Damaged int
 	// Bytes is the memory that the filters take.
 	Bytes uint64
+	// Units is the number of units that the filters have, HeldUnits of those
+	// that are in memory: all, unless Options.FilterMemory is set.
+	Units, HeldUnits int
 	// Asked counts the lookups that asked a filter: Useful of them were
 	// answered no, TruePositive maybe with the key in the table, and
 	// FalsePositive maybe without. Unfiltered counts lookups in tables that
@@ -173,6 +176,8 @@ func (l *LevelMetrics) fill(metas []*manifest.TableMeta, m *Metrics) {
 			continue
 		}
 		m.Memory.Indexes += uint64(t.reader.IndexBytes())
+		l.Filter.Units += t.reader.NumFilterUnits()
+		l.Filter.HeldUnits += t.reader.HeldFilterUnits()
 		f := t.reader.Filter()
 		if f == nil {
 			if t.filterDamaged() {
@@ -208,9 +213,15 @@ type TableMetrics struct {
 	// is none, "unknown" if the table does not say.
 	FilterPolicy string
 	FilterBytes  int     // the memory that the filter takes
-	ExpectedFPR  float64 // of the filter; 1 without one
-	FilterErr    error   // why the table's filter is not used; nil if it has none
-	Err          error   // why the table cannot be read
+	WrittenBytes int64   // what all units of the filter take on disk
+	FilterUnits  int     // units that can be held
+	HeldUnits    int     // units that are held
+	ExpectedFPR  float64 // of the units that are held; 1 without one
+	// AbsentLookups is about how many lookups since Open came to the table for a
+	// key that it does not hold; one lookup in 16 is counted.
+	AbsentLookups uint64
+	FilterErr     error // why the table's filter is not used; nil if it has none
+	Err           error // why the table cannot be read
 }
 
 // Tables describes all tables, by level and in the order of the level; nil for
@@ -225,23 +236,33 @@ func (d *DB) Tables() []TableMetrics {
 	var list []TableMetrics
 	for level, metas := range s.version.Levels {
 		for _, meta := range metas {
-			t := meta.Handle.(*table)
-			m := TableMetrics{
-				Level: level, Num: meta.Num, Path: t.path, Size: meta.Size,
-				Smallest: base.UserKey(meta.Smallest), Largest: base.UserKey(meta.Largest),
-				FilterPolicy: t.filterPolicy(), ExpectedFPR: 1, Err: t.err,
-			}
-			if t.reader != nil {
-				if p := t.reader.Properties(); p != nil {
-					m.Entries, m.Keys, m.Deletions = p.NumEntries, p.NumKeys, p.NumDeletions
-				}
-				if f := t.reader.Filter(); f != nil {
-					m.FilterBytes, m.ExpectedFPR = f.SizeBytes(), f.FPR()
-				}
-				_, m.FilterErr = t.reader.FilterStatus()
-			}
-			list = append(list, m)
+			list = append(list, meta.Handle.(*table).metrics(level, meta))
 		}
 	}
 	return list
+}
+
+// metrics describes the table.
+func (t *table) metrics(level int, meta *manifest.TableMeta) TableMetrics {
+	m := TableMetrics{
+		Level: level, Num: meta.Num, Path: t.path, Size: meta.Size,
+		Smallest: base.UserKey(meta.Smallest), Largest: base.UserKey(meta.Largest),
+		FilterPolicy: t.filterPolicy(), ExpectedFPR: 1, Err: t.err,
+		AbsentLookups: t.absent.Load(),
+	}
+	if t.reader == nil {
+		return m
+	}
+	if p := t.reader.Properties(); p != nil {
+		m.Entries, m.Keys, m.Deletions = p.NumEntries, p.NumKeys, p.NumDeletions
+	}
+	m.FilterUnits, m.HeldUnits = t.reader.NumFilterUnits(), t.reader.HeldFilterUnits()
+	for i := range m.FilterUnits {
+		m.WrittenBytes += t.reader.FilterUnitBytes(i)
+	}
+	if f := t.reader.Filter(); f != nil {
+		m.FilterBytes, m.ExpectedFPR = f.SizeBytes(), f.FPR()
+	}
+	_, m.FilterErr = t.reader.FilterStatus()
+	return m
 }

@@ -47,6 +47,11 @@ type Options struct {
 	// CacheBytes is the size of the block cache if BlockCache is nil.
 	// Default: 8 MiB. Negative: no cache.
 	CacheBytes int64
+	// FilterMemory is the most that filters may take in memory. Which parts of
+	// which tables' filters are held then follows the lookups of absent keys:
+	// the units of ribbon filters come and go one by one, other filters whole.
+	// Default: no limit, all filters are held.
+	FilterMemory int64
 	// MemtableBytes is how much is collected in memory before it is flushed to
 	// a table. While one memtable flushes, another fills. Default: 16 MiB.
 	MemtableBytes int
@@ -173,6 +178,9 @@ func (o *Options) resolve() (Options, error) {
 	}
 	if r.LevelBaseBytes < 1<<10 {
 		return r, fmt.Errorf("sift: Options.LevelBaseBytes is %d, and must be at least 1024", r.LevelBaseBytes)
+	}
+	if r.FilterMemory < 0 {
+		return r, fmt.Errorf("sift: Options.FilterMemory is %d, and must not be negative", r.FilterMemory)
 	}
 	if r.ReadOnly && r.ErrorIfExists {
 		return r, errors.New("sift: Options.ReadOnly and ErrorIfExists exclude each other")

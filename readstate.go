@@ -19,33 +19,46 @@ type readState struct {
 	version *manifest.Version
 }
 
-// get returns the newest value of the key with a sequence number of at most
-// seq. The value aliases memory that is never changed: a memtable's arena or a
-// block. found is false if there is no such entry or it is a deletion.
-func (s *readState) get(key filter.Key, seq uint64, c *readStripe) (value []byte, found bool, err error) {
-	var asked uint
-	value, found, err = s.search(key, seq, &asked, c)
-	if asked != 0 {
-		c.asked[asked].Add(1)
+// lookup is the search for one key.
+type lookup struct {
+	key     filter.Key
+	seq     uint64 // entries with higher sequence numbers do not count
+	counts  *readStripe
+	asked   uint // bit i: a filter of level i has been asked
+	sampled bool // tables that do not hold the key note it
+}
+
+// sampleEvery is one in how many lookups is sampled for the tables' own counts.
+const sampleEvery = 16
+
+// get returns the newest value of a key. The value aliases memory that is never
+// changed: a memtable's arena or a block. found is false if there is no entry or
+// it is a deletion.
+func (s *readState) get(key []byte, seq uint64, counts *readStripe) (value []byte, found bool, err error) {
+	l := lookup{key: filter.NewKey(key), seq: seq, counts: counts}
+	l.sampled = counts.gets.Add(1)%sampleEvery == 0
+	value, found, err = s.search(&l)
+	if l.asked != 0 {
+		counts.asked[l.asked].Add(1)
 	}
 	return value, found, err
 }
 
-// search is get; it sets the bits of the levels whose filters it asked.
-func (s *readState) search(key filter.Key, seq uint64, asked *uint, c *readStripe) (value []byte, found bool, err error) {
-	if v, kind, ok := getFromMemtable(s.mem, key, seq); ok {
+// search is get without the counts of a whole lookup.
+func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
+	if v, kind, ok := l.memtable(s.mem); ok {
 		return v, kind == base.KindSet, nil
 	}
 	for _, m := range s.imms {
-		if v, kind, ok := getFromMemtable(m, key, seq); ok {
+		if v, kind, ok := l.memtable(m); ok {
 			return v, kind == base.KindSet, nil
 		}
 	}
 	for _, meta := range s.version.Levels[0] {
-		if !withinTable(meta, key.Bytes) {
+		if !withinTable(meta, l.key.Bytes) {
 			continue
 		}
-		v, kind, ok, err := getFromTable(meta, 0, key, seq, asked, c)
+		v, kind, ok, err := l.table(meta, 0)
 		if err != nil || ok {
 			return v, ok && kind == base.KindSet, err
 		}
@@ -57,15 +70,15 @@ func (s *readState) search(key filter.Key, seq uint64, asked *uint, c *readStrip
 		}
 		// One table, but for databases in which LevelDB has split the versions
 		// of one key over two neighbours.
-		for i := s.version.FindTable(level, key.Bytes); i < len(tables); i++ {
-			if bytes.Compare(key.Bytes, base.UserKey(tables[i].Smallest)) < 0 {
+		for i := s.version.FindTable(level, l.key.Bytes); i < len(tables); i++ {
+			if bytes.Compare(l.key.Bytes, base.UserKey(tables[i].Smallest)) < 0 {
 				break
 			}
-			v, kind, ok, err := getFromTable(tables[i], level, key, seq, asked, c)
+			v, kind, ok, err := l.table(tables[i], level)
 			if err != nil || ok {
 				return v, ok && kind == base.KindSet, err
 			}
-			if !bytes.Equal(key.Bytes, base.UserKey(tables[i].Largest)) {
+			if !bytes.Equal(l.key.Bytes, base.UserKey(tables[i].Largest)) {
 				break
 			}
 		}
@@ -78,39 +91,46 @@ func withinTable(meta *manifest.TableMeta, userKey []byte) bool {
 		bytes.Compare(userKey, base.UserKey(meta.Largest)) <= 0
 }
 
-// getFromTable asks the table's filter and then, on a maybe, its blocks.
-func getFromTable(meta *manifest.TableMeta, level int, key filter.Key, seq uint64, asked *uint, c *readStripe) (value []byte, kind base.Kind, ok bool, err error) {
+// memtable searches a memtable.
+func (l *lookup) memtable(m *memtable.Memtable) (value []byte, kind base.Kind, ok bool) {
+	if !m.MayContain(l.key.Hash) {
+		return nil, 0, false
+	}
+	value, kind, _, ok = m.Get(l.key.Bytes, l.seq)
+	return value, kind, ok
+}
+
+// table asks a table's filter and then, on a maybe, its blocks.
+func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	t := meta.Handle.(*table)
 	if t.err != nil {
 		return nil, 0, false, t.err
 	}
 	f := t.reader.Filter()
 	if f != nil {
-		if bit := uint(1) << level; *asked&bit == 0 {
-			*asked |= bit
+		if bit := uint(1) << level; l.asked&bit == 0 {
+			l.asked |= bit
 		} else {
-			c.askedMore.Add(1)
+			l.counts.askedMore.Add(1)
 		}
-		if !f.MayContain(key) {
+		if !f.MayContain(l.key) {
+			if l.sampled {
+				t.absent.Add(sampleEvery)
+			}
 			return nil, 0, false, nil
 		}
 	}
-	value, kind, _, ok, err = t.reader.Get(key.Bytes, seq)
+	value, kind, _, ok, err = t.reader.Get(l.key.Bytes, l.seq)
 	switch {
 	case f == nil:
-		c.unfiltered[level].Add(1)
+		l.counts.unfiltered[level].Add(1)
 	case ok:
-		c.truePositive[level].Add(1)
+		l.counts.truePositive[level].Add(1)
 	default:
-		c.falsePositive[level].Add(1)
+		l.counts.falsePositive[level].Add(1)
+	}
+	if !ok && l.sampled {
+		t.absent.Add(sampleEvery)
 	}
 	return value, kind, ok, err
-}
-
-func getFromMemtable(m *memtable.Memtable, key filter.Key, seq uint64) (value []byte, kind base.Kind, ok bool) {
-	if !m.MayContain(key.Hash) {
-		return nil, 0, false
-	}
-	value, kind, _, ok = m.Get(key.Bytes, seq)
-	return value, kind, ok
 }

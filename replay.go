@@ -233,6 +233,7 @@ func (r *recovery) publishReadOnly() {
 	slices.Reverse(r.mems)
 	d.visible.Store(r.lastSeq)
 	d.state.Store(&readState{mem: memtable.New(0), imms: r.mems, version: r.version})
+	d.startFilterKeeper()
 }
 
 // publish begins a new log and a new MANIFEST, and makes the database ready for
@@ -265,6 +266,7 @@ func (r *recovery) publish() (err error) {
 	d.state.Store(&readState{mem: memtable.New(d.opts.MemtableBytes), version: next})
 	d.removeFiles.Store(true)
 	d.removeOrphans(next)
+	d.startFilterKeeper()
 	d.startBackground()
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
@@ -23,6 +24,9 @@ type table struct {
 	file   vfs.File
 	reader *sstable.Reader
 	err    error
+
+	absent atomic.Uint64 // lookups of keys that it does not hold, from a sample
+	heat   heat          // the filter keeper's
 }
 
 // tableOpener opens the tables of one directory.
@@ -53,11 +57,21 @@ func (o *tableOpener) open(meta *manifest.TableMeta) (*table, error) {
 		Cache:    o.opts.BlockCache,
 		Policies: o.opts.FilterReaders,
 		IO:       o.io,
+		// Under a budget the filter keeper says what is held.
+		MaxFilterUnits: o.maxFilterUnits(),
 	})
 	if t.err == nil {
 		t.err = t.checkRange(meta)
 	}
 	return t, nil
+}
+
+// maxFilterUnits is for sstable.ReaderOptions: all units, or none at first.
+func (o *tableOpener) maxFilterUnits() int {
+	if o.opts.FilterMemory != 0 {
+		return -1
+	}
+	return 0
 }
 
 // find returns the table's file, .ldb or .sst. Where both are there, one is a
@@ -171,10 +185,10 @@ func closeAll(its []base.Iterator) error {
 	return err
 }
 
-// filterPolicy returns the name of the policy whose filter the table is read
-// with, none where there is none.
+// filterPolicy returns the name of the policy that built the table's filter, held
+// or not; none's if it has none that can be used.
 func (t *table) filterPolicy() string {
-	if t.reader == nil || t.reader.Filter() == nil {
+	if t.reader == nil || t.reader.NumFilterUnits() == 0 {
 		return filter.None().Name()
 	}
 	if p := t.reader.Properties(); p != nil && p.FilterPolicy != "" {

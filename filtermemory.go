@@ -1,0 +1,273 @@
+package sift
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/plan"
+)
+
+// filterKeeper keeps the filters of the tables within Options.FilterMemory. On a
+// slow clock, and after each change of the version, it chooses which units to
+// hold from how often each table is asked for keys that it does not hold.
+type filterKeeper struct {
+	db   *DB
+	stop chan struct{}
+	wg   sync.WaitGroup
+
+	mu   sync.Mutex
+	held []*table // tables that may hold units
+	last time.Time
+}
+
+// heat is how often a table is asked for keys that it does not hold, decayed.
+// The keeper's mu guards it.
+type heat struct {
+	seen uint64  // of table.absent, so far
+	rate float64 // a second
+}
+
+const (
+	keeperTick = time.Second
+	// heatHalfLife is after how long traffic counts half.
+	heatHalfLife = 4 * time.Second
+	// priorShare is the part of all traffic that is taken to be even: it gives
+	// tables that were not asked yet their units by size.
+	priorShare = 0.02
+	// minMovedBytes and movedShare bound what one tick reads: the larger of a
+	// number of bytes and a share of the budget.
+	minMovedBytes = 4 << 20
+	movedShare    = 8
+	// unknownFPR stands for the rate of a filter that does not tell.
+	unknownFPR = 0.01
+)
+
+// startFilterKeeper begins to hold filters within the budget, if there is one.
+func (d *DB) startFilterKeeper() {
+	if d.opts.FilterMemory == 0 {
+		return
+	}
+	k := &filterKeeper{db: d, stop: make(chan struct{}), last: time.Now()}
+	d.keeper = k
+	k.rebalance(math.MaxInt64)
+	k.wg.Go(func() {
+		ticker := time.NewTicker(keeperTick)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-k.stop:
+				return
+			case <-ticker.C:
+				k.cool()
+				k.rebalance(max(minMovedBytes, d.opts.FilterMemory/movedShare))
+			}
+		}
+	})
+}
+
+// close ends the keeper. A nil keeper is fine.
+func (k *filterKeeper) close() {
+	if k != nil {
+		close(k.stop)
+		k.wg.Wait()
+	}
+}
+
+// versionChanged gives new tables their units and takes those of tables that
+// have left: iterators that still use them do without.
+func (k *filterKeeper) versionChanged() {
+	if k != nil {
+		k.rebalance(math.MaxInt64)
+	}
+}
+
+// inherit gives the tables that a compaction wrote the heat of those that it
+// read, by size. A lookup that asked a table on either level asks one now.
+func (k *filterKeeper) inherit(inputs [2][]*manifest.TableMeta, outputs []*manifest.TableMeta) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var rates [2]float64
+	for i, metas := range inputs {
+		for _, m := range metas {
+			rates[i] += m.Handle.(*table).heat.rate
+		}
+	}
+	var bytes float64
+	for _, m := range outputs {
+		bytes += float64(m.Size)
+	}
+	for _, m := range outputs {
+		m.Handle.(*table).heat.rate = max(rates[0], rates[1]) * float64(m.Size) / bytes
+	}
+}
+
+// cool brings the tables' heat up to date.
+func (k *filterKeeper) cool() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	elapsed := now.Sub(k.last)
+	if elapsed < keeperTick/2 {
+		return
+	}
+	k.last = now
+	keep := math.Exp2(-float64(elapsed) / float64(heatHalfLife))
+	for _, t := range k.held {
+		seen := t.absent.Load()
+		rate := float64(seen-t.heat.seen) / elapsed.Seconds()
+		t.heat = heat{seen: seen, rate: keep*t.heat.rate + (1-keep)*rate}
+	}
+}
+
+// rebalance moves from what is held towards the plan, reading at most limit bytes.
+func (k *filterKeeper) rebalance(limit int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	g := k.db.epoch.Enter()
+	s := k.db.state.Load()
+	if s == nil {
+		g.Exit()
+		return
+	}
+	version := s.version
+	version.Ref()
+	g.Exit()
+	defer k.db.releaseVersion(version)
+
+	tables, inputs := planInputs(version, true)
+	present := make(map[*table]bool, len(tables))
+	for _, t := range tables {
+		present[t] = true
+	}
+	for _, t := range k.held {
+		if !present[t] {
+			k.hold(t, 0)
+		}
+	}
+	k.held = tables
+	want := plan.Choose(inputs, k.db.opts.FilterMemory)
+	for _, step := range plan.Steps(inputs, want, limit) {
+		k.hold(tables[step.Table], step.Units)
+	}
+}
+
+// hold loads or drops units of a table.
+func (k *filterKeeper) hold(t *table, units int) {
+	if err := t.reader.LoadFilterUnits(units); err != nil {
+		k.db.opts.Logger.Warn("a filter could not be loaded", "path", t.path, "err", err)
+	}
+}
+
+// planInputs returns the tables of a version that have filters, and what the
+// plan needs to know of each. Without useHeat, or where there is none, traffic
+// is taken to be even: every lookup asks each level once, and each table as
+// often as its share of the level.
+func planInputs(version *manifest.Version, useHeat bool) ([]*table, []plan.Table) {
+	var tables []*table
+	var inputs []plan.Table
+	var total float64
+	for level, metas := range version.Levels {
+		for _, meta := range metas {
+			t := meta.Handle.(*table)
+			if t.reader == nil {
+				continue
+			}
+			in := plan.Table{Asked: 1, FPR: t.filterFPR(), Held: t.reader.HeldFilterUnits()}
+			if level > 0 {
+				in.Asked = float64(meta.Size) / float64(version.Size(level))
+			}
+			for i := range t.reader.NumFilterUnits() {
+				in.Units = append(in.Units, t.reader.FilterUnitBytes(i))
+			}
+			if len(in.Units) == 0 {
+				continue
+			}
+			in.Held = min(in.Held, len(in.Units))
+			tables, inputs = append(tables, t), append(inputs, in)
+			total += t.heat.rate
+		}
+	}
+	if useHeat && total > 0 {
+		for i, t := range tables {
+			inputs[i].Asked = t.heat.rate + priorShare*total*inputs[i].Asked
+		}
+	}
+	return tables, inputs
+}
+
+// filterFPR is the false positive rate of the table's filter with all its units.
+func (t *table) filterFPR() float64 {
+	if p := t.reader.Properties(); p != nil && p.FilterFPR > 0 && p.FilterFPR < 1 {
+		return p.FilterFPR
+	}
+	if f := t.reader.Filter(); f != nil && t.reader.HeldFilterUnits() == t.reader.NumFilterUnits() {
+		return f.FPR()
+	}
+	return unknownFPR
+}
+
+// FilterPlan is how a budget for filter memory would be spent.
+type FilterPlan struct {
+	Budget int64 // bytes
+	Bytes  int64 // of them used
+	Tables []PlannedTable
+	// WastedReads is the expected number of block reads for each lookup of an
+	// absent key, if traffic is even: without any filter every level costs one.
+	WastedReads float64
+	// NextMiBSaves is by how much another MiB would lower WastedReads.
+	NextMiBSaves float64
+}
+
+// PlannedTable is a table's part in a FilterPlan.
+type PlannedTable struct {
+	TableMetrics
+	Units       int     // planned to be held, of FilterUnits
+	Bytes       int64   // of those units
+	WastedReads float64 // expected for each lookup of an absent key
+}
+
+// PlanFilters says how a budget of the given number of bytes would be spent if
+// lookups of absent keys were spread evenly. It changes nothing.
+func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
+	p := FilterPlan{Budget: budget}
+	g := d.epoch.Enter()
+	defer g.Exit()
+	s := d.state.Load()
+	if s == nil {
+		return p, ErrClosed
+	}
+	tables, inputs := planInputs(s.version, false)
+	for i := range inputs {
+		inputs[i].Held = 0
+	}
+	held := plan.Choose(inputs, budget)
+	p.Bytes = plan.Bytes(inputs, held)
+	p.NextMiBSaves = plan.NextSaves(inputs, budget, 1<<20)
+	at := map[*table]int{}
+	for i, t := range tables {
+		at[t] = i
+	}
+	for level, metas := range s.version.Levels {
+		for _, meta := range metas {
+			t := meta.Handle.(*table)
+			pt := PlannedTable{TableMetrics: t.metrics(level, meta)}
+			pt.WastedReads = 1
+			if level > 0 {
+				pt.WastedReads = float64(meta.Size) / float64(s.version.Size(level))
+			}
+			if i, ok := at[t]; ok {
+				one, units := inputs[i:i+1], held[i:i+1]
+				pt.Units, pt.Bytes = held[i], plan.Bytes(one, units)
+				pt.WastedReads = plan.Wasted(one, units)
+			}
+			p.WastedReads += pt.WastedReads
+			p.Tables = append(p.Tables, pt)
+		}
+	}
+	return p, nil
+}

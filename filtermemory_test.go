@@ -1,0 +1,142 @@
+package sift_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
+)
+
+// TestFilterMemoryIsACap fills a database under budgets of several sizes and
+// checks at every turn that filters take no more, and that all keys are found.
+func TestFilterMemoryIsACap(t *testing.T) {
+	for _, budget := range []int64{1, 20 << 10, 60 << 10, 1 << 30} {
+		t.Run(fmt.Sprint(budget), func(t *testing.T) {
+			t.Parallel()
+			db := mustOpen(t, t.TempDir(), &sift.Options{
+				FilterMemory: budget, Filter: filter.Ribbon(10), LevelFilters: []filter.Policy{filter.Bloom(10)},
+				MemtableBytes: 1 << 20, TableBytes: 512 << 10, LevelBaseBytes: 1 << 20, LevelMultiplier: 4,
+			})
+			defer mustClose(t, db)
+			var it *sift.Iter
+			const keys = 60000
+			for i := range keys {
+				key := benchKey(nil, uint64(2*i))
+				if err := db.Put(key, key, sift.NoSync); err != nil {
+					t.Fatal(err)
+				}
+				if i%500 != 0 {
+					continue
+				}
+				if held := db.Metrics().Memory.Filters; held > uint64(budget) {
+					t.Fatalf("after %d keys filters take %d bytes of %d", i, held, budget)
+				}
+				if i%10000 == 0 { // iterators keep old tables, not their filters
+					if it != nil {
+						mustClose(t, it)
+					}
+					var err error
+					if it, err = db.NewIter(nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			mustClose(t, it)
+			if err := db.Compact(context.Background(), nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			for i := range keys {
+				if ok, err := db.Has(benchKey(nil, uint64(2*i))); !ok || err != nil {
+					t.Fatalf("key %d: %v, %v", i, ok, err)
+				}
+			}
+			units, held := 0, 0
+			for _, l := range db.Metrics().Levels {
+				units, held = units+l.Filter.Units, held+l.Filter.HeldUnits
+			}
+			switch {
+			case budget == 1 && held != 0, budget == 1<<30 && held != units, budget == 60<<10 && (held == 0 || held == units):
+				t.Errorf("%d of %d units held within %d bytes", held, units, budget)
+			}
+			// A table whose filter is not held has one all the same.
+			if n, err := db.BuildFilters(context.Background()); n != 0 || err != nil {
+				t.Errorf("BuildFilters rewrote %d tables, %v", n, err)
+			}
+		})
+	}
+}
+
+// TestFilterMemoryFollowsHeat asks for absent keys in one part of the key space
+// and expects the units there within seconds; then in another.
+func TestFilterMemoryFollowsHeat(t *testing.T) {
+	const keys = 200000
+	db := mustOpen(t, t.TempDir(), &sift.Options{
+		Filter: filter.Ribbon(12), TableBytes: 128 << 10, MemtableBytes: 4 << 20, LevelBaseBytes: 64 << 20,
+		FilterMemory: keys * 12 / 8 / 4, // a quarter of all filters
+	})
+	defer mustClose(t, db)
+	for i := range keys {
+		if err := db.Put(fmt.Appendf(nil, "key%08d0", i), fmt.Appendf(nil, "%d", i), sift.NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, hot := range []int{keys / 20, keys * 3 / 4} {
+		limit := time.Now().Add(40 * time.Second)
+		for {
+			for i := range 20000 {
+				key := fmt.Appendf(nil, "key%08d1", hot+i%1000)
+				if ok, err := db.Has(key); ok || err != nil {
+					t.Fatal(ok, err)
+				}
+			}
+			full, others := false, 0
+			for _, m := range db.Tables() {
+				k := fmt.Sprintf("key%08d1", hot)
+				if string(m.Smallest) < k && k < string(m.Largest) {
+					full = m.HeldUnits == m.FilterUnits && m.FilterUnits > 1
+				} else if m.HeldUnits == m.FilterUnits {
+					others++
+				}
+			}
+			if full {
+				t.Logf("hot table complete; %d of the %d others, too", others, len(db.Tables())-1)
+				break
+			}
+			if time.Now().After(limit) {
+				t.Fatalf("the units do not follow the lookups: %+v", db.Tables())
+			}
+		}
+	}
+}
+
+func TestPlanFilters(t *testing.T) {
+	dir := t.TempDir()
+	db := mustOpen(t, dir, &sift.Options{Filter: filter.Ribbon(10)})
+	fill(t, db, 50000, "key%06d")
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	db = mustOpen(t, dir, &sift.Options{ReadOnly: true})
+	defer mustClose(t, db)
+	last := 2.0
+	for _, budget := range []int64{0, 30 << 10, 50 << 10, 1 << 20} {
+		p, err := db.PlanFilters(budget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Bytes > budget || p.WastedReads >= last || p.NextMiBSaves < 0 {
+			t.Errorf("%d bytes: %+v", budget, p)
+		}
+		last = p.WastedReads
+	}
+	if last > 0.002 {
+		t.Errorf("with all filters %v reads are wasted", last)
+	}
+}

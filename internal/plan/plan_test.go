@@ -1,0 +1,159 @@
+package plan
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// columns makes a table of n keys whose filter has units of one bit per key.
+func columns(n int64, units int, asked float64) Table {
+	t := Table{Asked: asked, FPR: math.Exp2(-float64(units))}
+	for range units {
+		t.Units = append(t.Units, n/8)
+	}
+	return t
+}
+
+// TestMonkey compares the plan for even traffic with Monkey's formula: of the
+// best allocation, the false positive rate of a level is in proportion to its
+// number of keys.
+func TestMonkey(t *testing.T) {
+	const ratio = 8 // three bits
+	var tables []Table
+	keys := int64(8000)
+	var all int64
+	for range 5 {
+		tables = append(tables, columns(keys, 40, 1))
+		all += keys
+		keys *= ratio
+	}
+	// The budget of a base rate of 2^-9 at the largest level.
+	var budget int64
+	for i := range tables {
+		budget += tables[i].Units[0] * int64(9+3*(len(tables)-1-i))
+	}
+	held := Choose(tables, budget)
+	for i, n := range held {
+		if want := 9 + 3*(len(tables)-1-i); n != want {
+			t.Errorf("level %d: %d bits per key; want %d, as Monkey has it (all: %v)", i, n, want, held)
+		}
+	}
+	if got := Bytes(tables, held); got != budget {
+		t.Errorf("%d bytes used of %d", got, budget)
+	}
+	// The same bytes spread evenly waste many times as many reads.
+	even := make([]int, len(tables))
+	for i := range even {
+		even[i] = int(budget * 8 / all)
+	}
+	if w, e := Wasted(tables, held), Wasted(tables, even); w*3 > e {
+		t.Errorf("wasted %v reads, an even allocation %v", w, e)
+	}
+}
+
+// TestOptimal compares the plan with the best of all allocations.
+func TestOptimal(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 200 {
+		tables := make([]Table, 3)
+		for i := range tables {
+			tables[i] = columns(1000, 1+rng.IntN(4), rng.ExpFloat64())
+		}
+		budget := int64(125 * rng.IntN(10))
+		best := math.Inf(1)
+		held := make([]int, 3)
+		for held[0] = 0; held[0] <= len(tables[0].Units); held[0]++ {
+			for held[1] = 0; held[1] <= len(tables[1].Units); held[1]++ {
+				for held[2] = 0; held[2] <= len(tables[2].Units); held[2]++ {
+					if Bytes(tables, held) <= budget {
+						best = min(best, Wasted(tables, held))
+					}
+				}
+			}
+		}
+		if got := Wasted(tables, Choose(tables, budget)); got > best*(1+1e-9) {
+			t.Fatalf("wasted %v; the best is %v: %+v, %d bytes", got, best, tables, budget)
+		}
+	}
+}
+
+func TestBudgetIsKept(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	for range 200 {
+		tables := make([]Table, rng.IntN(50))
+		for i := range tables {
+			tables[i] = columns(int64(rng.IntN(5000)), rng.IntN(6), rng.ExpFloat64())
+			tables[i].Held = rng.IntN(len(tables[i].Units) + 1)
+		}
+		budget := int64(rng.IntN(20000))
+		want := Choose(tables, budget)
+		if n := Bytes(tables, want); n > budget {
+			t.Fatalf("%d bytes of %d", n, budget)
+		}
+		// On the way, too, unless it was exceeded to begin with.
+		now := make([]int, len(tables))
+		for i := range now {
+			now[i] = tables[i].Held
+		}
+		start := Bytes(tables, now)
+		limit := int64(rng.IntN(5000))
+		var read int64
+		for _, s := range Steps(tables, want, limit) {
+			before := Bytes(tables, now)
+			now[s.Table] = s.Units
+			after := Bytes(tables, now)
+			read += max(0, after-before)
+			if after > max(budget, start) {
+				t.Fatalf("%d bytes on the way, %d allowed", after, budget)
+			}
+		}
+		if read > limit {
+			t.Fatalf("%d bytes read of %d", read, limit)
+		}
+	}
+	if got := Choose([]Table{columns(100, 3, 1)}, 0); got[0] != 0 {
+		t.Errorf("%d units within 0 bytes", got[0])
+	}
+}
+
+// TestSteady checks that small changes of the traffic move nothing, and large
+// ones do.
+func TestSteady(t *testing.T) {
+	tables := []Table{columns(1000, 4, 1), columns(1000, 4, 1.1)}
+	held := Choose(tables, 4*125)
+	for i := range tables {
+		tables[i].Held = held[i]
+	}
+	for _, asked := range [][2]float64{{1.1, 1}, {1, 1.2}, {1.2, 1.1}} {
+		tables[0].Asked, tables[1].Asked = asked[0], asked[1]
+		if now := Choose(tables, 4*125); now[0] != held[0] || now[1] != held[1] {
+			t.Errorf("traffic %v moves units from %v to %v", asked, held, now)
+		}
+	}
+	tables[0].Asked, tables[1].Asked = 100, 1
+	if now := Choose(tables, 4*125); now[0] != 4 {
+		t.Errorf("a hot table gets %d of 4 units", now[0])
+	}
+}
+
+func TestNextSaves(t *testing.T) {
+	tables := []Table{columns(1000, 4, 8)}
+	if got := NextSaves(tables, 0, 125); got != 4 {
+		t.Errorf("the first bit saves %v reads of 8; want 4", got)
+	}
+	if got := NextSaves(tables, 500, 125); got != 0 {
+		t.Errorf("bytes beyond the filter save %v", got)
+	}
+}
+
+func BenchmarkChoose(b *testing.B) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	tables := make([]Table, 10000)
+	for i := range tables {
+		tables[i] = columns(100000, 4, rng.ExpFloat64())
+	}
+	for b.Loop() {
+		Choose(tables, 10000*2*12500)
+	}
+}
