@@ -1,0 +1,118 @@
+package sstable
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"runtime"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// FuzzReader gives the reader any bytes. So that the inputs get past the
+// checksums, those of the blocks that the footer and the index name are set right.
+// What it covers differs a little from run to run, so it wants -fuzzminimizetime 1x.
+func FuzzReader(f *testing.F) {
+	data, _ := damageTable(f)
+	f.Add(data, "key00000004", true)
+	plain, _ := buildTable(f, numbered(20), &WriterOptions{DisableCompression: true, BlockBytes: 100})
+	f.Add(plain, "key00000004", true)
+	f.Add(plain, "", false)
+	f.Add(handmadeTable([]byte{0, 0, 0, 0, 1, 0, 0, 0}, make([]byte, 8)), "a", true)
+	f.Fuzz(func(t *testing.T, data []byte, key string, fix bool) {
+		if fix {
+			data = bytes.Clone(data)
+			fixChecksums(data)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		useTable(data, key)
+		runtime.ReadMemStats(&after)
+		// A block may decompress to 22 times its length, and here each is read a
+		// few times.
+		if n := after.TotalAlloc - before.TotalAlloc; n > uint64(len(data))*500+64<<20 {
+			t.Errorf("%d bytes allocated for a table of %d", n, len(data))
+		}
+	})
+}
+
+// useTable does all that there is to do with a table.
+func useTable(data []byte, key string) {
+	r, err := NewReader(bytes.NewReader(data), int64(len(data)), &ReaderOptions{Policies: []filter.Policy{hashList{}}})
+	if err != nil {
+		return
+	}
+	ikey := base.AppendInternalKey(nil, []byte(key), 1000, KindSet)
+	r.MayContain(filter.NewKey([]byte(key)))
+	r.ApproximateOffset([]byte(key))
+	for _, seq := range []uint64{0, 3, base.MaxSequence} {
+		_, _, _, _, _ = r.Get([]byte(key), seq)
+	}
+	it := r.NewIter(nil)
+	defer it.Close()
+	const limit = 2000
+	n := 0
+	for ok := it.First(); ok && n < limit; ok = it.Next() {
+		n += len(it.Value())*0 + 1
+	}
+	for ok := it.Last(); ok && n < 2*limit; ok = it.Prev() {
+		n++
+	}
+	if it.SeekGE(ikey) {
+		it.Prev()
+	}
+	if it.SeekLT(ikey) {
+		it.Next()
+	}
+	_ = r.Verify(context.Background(), func(error) {})
+	_, _ = r.RawProperties()
+	for i := range min(r.NumDataBlocks(), 100) {
+		_, _ = r.DataBlock(i)
+	}
+}
+
+// fixChecksums sets the checksums of the blocks that can be found.
+func fixChecksums(data []byte) {
+	size := int64(len(data))
+	if size < footerLen {
+		return
+	}
+	copy(data[size-8:], []byte{0x57, 0xfb, 0x80, 0x8b, 0x24, 0x75, 0x47, 0xdb})
+	f, metaErr, err := decodeFooter(data[size-footerLen:], size)
+	if err != nil {
+		return
+	}
+	fix := func(h Handle) *block {
+		end := h.Offset + h.Length
+		binary.LittleEndian.PutUint32(data[end+1:], base.Checksum(data[h.Offset:end+1]))
+		b := new(block)
+		if contents, err := decompress(nil, data[h.Offset:end], data[end]); err != nil || b.init(contents) != nil {
+			return nil
+		}
+		return b
+	}
+	named := func(b *block) {
+		if b == nil {
+			return
+		}
+		n := 0
+		_ = b.each(func(_, value []byte) error {
+			c := base.NewCursor(value)
+			if h, err := readHandle(&c, uint64(size-footerLen)); err == nil {
+				fix(h)
+			}
+			if n++; n > 1000 {
+				return errBlockShort
+			}
+			return nil
+		})
+	}
+	named(fix(f.index))
+	if metaErr == nil {
+		named(fix(f.metaindex))
+		fix(f.metaindex) // a block that it names may overlap it
+	}
+	fix(f.index)
+}
