@@ -80,6 +80,9 @@ func TestFilterUnits(t *testing.T) {
 	if r.HeldFilterUnits() != 5 || r.NumFilterUnits() != 31 || r.FilterUnitBytes(3) != 8 || r.FilterUnitBytes(30) != 1 || r.FilterFamily() != "test.hashes" {
 		t.Fatalf("%d of %d units", r.HeldFilterUnits(), r.NumFilterUnits())
 	}
+	if none := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}, MaxFilterUnits: -1}); none.Filter() != nil || none.NumFilterUnits() != 31 {
+		t.Errorf("%d units are held, %d can be loaded", none.HeldFilterUnits(), none.NumFilterUnits())
+	}
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for range 2 {
