@@ -1,0 +1,90 @@
+package torture
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// closer closes a database at the moment of an operation on the file system, in
+// a goroutine of its own. A nil closer does nothing.
+type closer struct {
+	due func(vfs.Op) bool // whether an operation is the one
+
+	mu  sync.Mutex
+	db  *sift.DB // open, as far as the workload has gone
+	wg  sync.WaitGroup
+	err error // of the calls that should not fail
+}
+
+// opened tells which database to close.
+func (c *closer) opened(db *sift.DB) {
+	if c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.db = db
+	}
+}
+
+// wait returns when the closing has ended.
+func (c *closer) wait() {
+	if c != nil {
+		c.wg.Wait()
+	}
+}
+
+// hook is called at each operation. The two goroutines close the database at
+// once; the operation waits a moment so that they get somewhere.
+func (c *closer) hook(op vfs.Op) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.due(op) || c.db == nil { // nil: it is being opened
+		return nil
+	}
+	db := c.db
+	for range 2 {
+		c.wg.Go(func() {
+			if err := db.Close(); err != nil && !errors.Is(err, sift.ErrClosed) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.err = errors.Join(c.err, err)
+			}
+		})
+	}
+	time.Sleep(50 * time.Microsecond)
+	return nil
+}
+
+// TryClose repeats the run and closes the database at the nth time that it
+// reaches a site, under whatever is going on. The workload goes on and reopens
+// when it comes to that. It returns the number of calls that failed.
+func (r *Recording) TryClose(site *Site, nth int) (failures int, err error) {
+	e, faulty := r.start()
+	times := 0
+	c := &closer{due: func(op vfs.Op) bool {
+		if siteOf(op) == site.ID {
+			times++
+			return times == nth
+		}
+		return false
+	}}
+	e.closeAt = c
+	(*faulty).SetHook(c.hook)
+	r.Workload.Run(e, r.Writes)
+	e.Close()
+	c.wait()
+	(*faulty).SetHook(nil)
+	e.closeAt = nil
+	if c.err != nil {
+		e.broken("Close: %w", c.err)
+	}
+	e.finish(faulty)
+	if e.Err != nil {
+		e.Err = fmt.Errorf("%s, closed at %v (the %d. of %d times): %w", r.Workload.Name, site.Op, nth, site.Times, e.Err)
+	}
+	return e.Failures, e.Err
+}

@@ -1,0 +1,325 @@
+package torture
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/torture/damage"
+	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/sstable"
+)
+
+// Sample is a database to damage: its files, and what it holds.
+type Sample struct {
+	Name  string
+	Env   *Env
+	Files damage.Files
+	Old   damage.Files // an earlier state of the same database
+	Want  map[string]string
+	Keys  []string // to look up: all, and some that are not there
+	// Crashed: the database was not closed. Then Want is all that was written,
+	// and what was not proven to be synced may be missing.
+	Crashed bool
+}
+
+// CleanSample makes a small database with the given filters and closes it.
+func CleanSample(name string, policies ...filter.Policy) (*Sample, error) {
+	e := NewEnv(3)
+	e.Options.LevelFilters = policies
+	e.Options.DisableAutoCompaction = true
+	e.Options.TableBytes = 1 << 10
+	e.Open()
+	e.fillSample(0, 40)
+	e.Compact("", "")
+	e.fillSample(1, 25)
+	e.Flush()
+	s := &Sample{Name: name, Env: e}
+	var err error
+	if s.Old, err = filesOf(e.Mem, e.Dir); err != nil {
+		return nil, err
+	}
+	e.fillSample(2, 12)
+	e.Close()
+	return s.finish()
+}
+
+// CrashedSample makes a small database and stops it without closing it.
+func CrashedSample() (*Sample, error) {
+	e := NewEnv(4)
+	e.Options.DisableAutoCompaction = true
+	e.Options.MemtableBytes = 1 << 20
+	e.Open()
+	e.fillSample(0, 20)
+	e.Flush()
+	s := &Sample{Name: "crashed", Env: e, Crashed: true}
+	var err error
+	if s.Old, err = filesOf(e.Mem, e.Dir); err != nil {
+		return nil, err
+	}
+	for i := range 30 {
+		e.Put(fmt.Sprintf("key%03d", i*3), 12, i%5 == 2)
+	}
+	img := e.Mem.CrashImage(e.ops(), vfs.KeepUnsynced)
+	if err := e.DB.Close(); err != nil {
+		return nil, err
+	}
+	e.DB, e.Mem = nil, img
+	return s.finish()
+}
+
+func (e *Env) fillSample(round, n int) {
+	for i := range n {
+		key := fmt.Sprintf("key%03d", (i*7+round)%100)
+		if i%9 == 8 {
+			e.Delete(key, false)
+		} else {
+			e.Put(key, 8+i%20, false)
+		}
+	}
+}
+
+func (s *Sample) finish() (*Sample, error) {
+	e := s.Env
+	if e.Err != nil {
+		return nil, e.Err
+	}
+	e.H.Finish()
+	s.Want = maps.Clone(e.H.now)
+	s.Keys = e.H.Keys()
+	for i := range 20 {
+		s.Keys = append(s.Keys, fmt.Sprintf("key%03dx", i*5))
+	}
+	var err error
+	s.Files, err = filesOf(e.Mem, e.Dir)
+	return s, err
+}
+
+// filesOf reads all files of a directory.
+func filesOf(fs vfs.FS, dir string) (damage.Files, error) {
+	names, err := fs.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	files := damage.Files{}
+	for _, name := range names {
+		if files[name], err = readFile(fs, filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// diskOf is the reverse of filesOf.
+func diskOf(files damage.Files) (*vfs.Mem, error) {
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll(dbDir); err != nil {
+		return nil, err
+	}
+	for name, b := range files {
+		if err := writeFile(mem, filepath.Join(dbDir, name), b); err != nil {
+			return nil, err
+		}
+	}
+	return mem, nil
+}
+
+// SiftEngine reads damaged databases with sift.
+type SiftEngine struct {
+	Sample   *Sample
+	ReadOnly bool
+}
+
+// Name implements damage.Engine.
+func (s SiftEngine) Name() string { return "sift, " + s.Sample.Name }
+
+// Read implements damage.Engine.
+func (s SiftEngine) Read(files damage.Files, keys []string) (a damage.Answers) {
+	mem, err := diskOf(files)
+	if err != nil {
+		a.OpenErr = err
+		return a
+	}
+	o := s.Sample.Env.options(mem)
+	o.ReadOnly, o.ErrorIfMissing = s.ReadOnly, true
+	db, err := sift.Open(dbDir, o)
+	if err != nil {
+		a.OpenErr = err
+		return a
+	}
+	for _, k := range keys {
+		v, err := db.Get([]byte(k))
+		g := damage.Get{Value: string(v), Found: err == nil}
+		if err != nil && !errors.Is(err, sift.ErrNotFound) {
+			g.Err = err
+		}
+		a.Gets = append(a.Gets, g)
+	}
+	a.Scan, a.ScanErr = scanOf(db)
+	a.Err = db.Close()
+	return a
+}
+
+// scanOf is contentsOf, but returns what it has seen before an error.
+func scanOf(db *sift.DB) (map[string]string, error) {
+	it, err := db.NewIter(nil)
+	if err != nil {
+		return nil, err
+	}
+	m := map[string]string{}
+	for ok := it.First(); ok; ok = it.Next() {
+		m[string(it.Key())] = string(it.Value())
+	}
+	return m, it.Close()
+}
+
+// Verdict is damage.Verdict for sift: every error must name the file, and a
+// database that was not closed may lose what was not proven to be synced.
+func (s *Sample) Verdict(t *Unnamed) damage.Verdict {
+	return func(c damage.Case, a damage.Answers, o damage.Outcome, what string) (damage.Outcome, string) {
+		errs := []error{a.OpenErr, a.ScanErr, a.Err}
+		for _, g := range a.Gets {
+			errs = append(errs, g.Err)
+		}
+		for _, err := range errs {
+			t.note(c, err)
+		}
+		if o == damage.Silent && s.Crashed && a.ScanErr == nil {
+			if s.isPrefix(a, c) {
+				return damage.Right, ""
+			}
+		}
+		return o, what
+	}
+}
+
+// isPrefix reports whether answers are those after a number of writes that
+// includes all that were proven to be synced.
+func (s *Sample) isPrefix(a damage.Answers, c damage.Case) bool {
+	for i, k := range s.Keys {
+		g := a.Gets[i]
+		if v, there := a.Scan[k]; g.Err != nil || g.Found != there || g.Value != v {
+			return false
+		}
+	}
+	_, ok := s.Env.H.match(sumOf(a.Scan), s.proven(c), len(s.Env.H.writes), -1)
+	return ok
+}
+
+// proven is the number of writes whose sync the log proves: those up to the last
+// that was synced and had another after it. A log that is cut off, or as it was
+// earlier, proves nothing past its end, and where its end was nobody knows.
+func (s *Sample) proven(c damage.Case) int {
+	h := s.Env.H
+	if (c.Kind == "truncate" || c.Kind == "stale") && c.Region == "log" {
+		return h.barriers[len(h.barriers)-1].writes
+	}
+	for i := len(h.writes) - 2; i >= 0; i-- {
+		if h.writes[i].sync {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// Unnamed collects errors that do not say which file is damaged.
+type Unnamed struct {
+	Count, NoOffset, Named int
+	First                  string
+}
+
+func (u *Unnamed) note(c damage.Case, err error) {
+	if err == nil {
+		return
+	}
+	var ce *sift.CorruptionError
+	switch {
+	case errors.As(err, &ce) && ce.Path != "":
+		u.Named++
+		if ce.Offset < 0 {
+			u.NoOffset++
+		}
+	case errors.Is(err, sift.ErrUnsupported) && strings.Contains(err.Error(), dbDir):
+		u.Named++
+	default:
+		if u.Count++; u.First == "" {
+			u.First = fmt.Sprintf("%s: %v", c.What, err)
+		}
+	}
+}
+
+// Region tells filter blocks, index and footer of tables from their data.
+func (s *Sample) Region() damage.Region {
+	type span struct {
+		from, to int
+		name     string
+	}
+	spans := map[string][]span{}
+	for name, b := range s.Files {
+		if kind, _, ok := manifest.ParseName(name); !ok || kind != manifest.KindTable {
+			continue
+		}
+		r, err := sstable.NewReader(bytes.NewReader(b), int64(len(b)), nil)
+		if err != nil {
+			continue
+		}
+		for _, m := range r.MetaBlocks() {
+			what := "table meta"
+			if strings.HasPrefix(m.Name, "fullfilter.") {
+				what = "table filter"
+			}
+			spans[name] = append(spans[name], span{int(m.Offset), int(m.Offset + m.Length + 5), what})
+		}
+	}
+	return func(name string, offset int) string {
+		for _, sp := range spans[name] {
+			if offset >= sp.from && offset < sp.to {
+				return sp.name
+			}
+		}
+		return damage.ByKind(name, offset)
+	}
+}
+
+// SwappedBlocks returns a case for each two data blocks of a table that are of
+// one length, exchanged.
+func (s *Sample) SwappedBlocks() []damage.Case {
+	var cases []damage.Case
+	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
+		b := s.Files[name]
+		r, err := sstable.NewReader(bytes.NewReader(b), int64(len(b)), nil)
+		if err != nil {
+			continue
+		}
+		var blocks []sstable.Handle
+		for i := range r.NumDataBlocks() {
+			if info, err := r.DataBlock(i); err == nil {
+				blocks = append(blocks, info.Handle)
+			}
+		}
+		for i, x := range blocks {
+			for _, y := range blocks[i+1:] {
+				if x.Length != y.Length {
+					continue
+				}
+				cases = append(cases, damage.Case{Kind: "swap", Region: "table", What: fmt.Sprintf("%s: blocks at %d and %d exchanged", name, x.Offset, y.Offset), Files: func() damage.Files {
+					c := bytes.Clone(b)
+					n := int(x.Length) + 5
+					copy(c[x.Offset:], b[y.Offset:int(y.Offset)+n])
+					copy(c[y.Offset:], b[x.Offset:int(x.Offset)+n])
+					f := maps.Clone(s.Files)
+					f[name] = c
+					return f
+				}})
+			}
+		}
+	}
+	return cases
+}

@@ -1,0 +1,15 @@
+// Package torture is the fault regime: it runs the store on file systems that
+// lose power, fail, lie and fill up, and compares what is left with what was
+// acknowledged. docs/reliability.md lists what each test promises and what the
+// last full run gave.
+//
+//	go test ./internal/torture                            the short form
+//	go test ./internal/torture -run Full -budget 30m      the full form, all parts
+//	go test ./internal/torture -run Full/cut -budget 10m  one part
+//	go test ./internal/torture -run Long -long 1h         the long run
+//	go run  ./internal/torture/mutate                     remove a Sync, or the check
+//	                                                      of an error, and see who notices
+//
+// Every run prints its seed, and -seed repeats it. A power cut that breaks a
+// promise is written to the directory that -keep names, and can be opened there.
+package torture

@@ -1,0 +1,412 @@
+package torture
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/testhook"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// dbDir is where the databases of the tests are. That neither directory is
+// there at first is part of the test.
+var dbDir = filepath.FromSlash("/data/db")
+
+// Env is a database at work, with the oracle beside it. Its methods do nothing
+// once a promise is broken (Err says which) or the database could not be opened.
+type Env struct {
+	Mem     *vfs.Mem // the disk
+	FS      vfs.FS   // what the database sees: the disk, or faults before it
+	Dir     string
+	Options sift.Options
+	Retry   time.Duration // the pause after failed background work
+	H       *History
+	DB      *sift.DB
+	Rng     *rand.Rand
+	Err     error  // the first promise that was broken
+	Oracle  Oracle // in place of H, where several goroutines write
+	Repairs bool   // the disk begins damaged: it need not open, but can be repaired
+
+	// Wrap puts faults before a new disk.
+	Wrap func(*vfs.Mem) vfs.FS
+	// Faults says that operations on the file system may fail. Errors are no
+	// broken promise then; wrong answers are.
+	Faults bool
+	// Failures counts the calls that failed; LastErr is what the last of them
+	// returned.
+	Failures int
+	LastErr  error
+	// ReadsWork says that reads of an open database must not fail even so.
+	ReadsWork bool
+	// closeAt closes the database from another goroutine; see TryClose.
+	closeAt *closer
+
+	seq    int // numbers the values, so that no two are alike
+	extras []extra
+}
+
+// extra is a second database that must be whole after a power cut, such as a
+// checkpoint: it need not be there until the call that makes it has returned.
+type extra struct {
+	dir      string
+	contents map[string]string
+	made     int // operations before it had to be there; never if the call failed
+}
+
+// NewEnv returns an environment over an empty disk.
+func NewEnv(seed uint64) *Env {
+	mem := vfs.NewMem()
+	return &Env{Mem: mem, FS: mem, Dir: dbDir, H: NewHistory(nil), Rng: rand.New(rand.NewPCG(seed, 5)),
+		Options: tiny(), Retry: time.Millisecond, Wrap: func(m *vfs.Mem) vfs.FS { return m }}
+}
+
+// tiny are options under which a few hundred writes make memtables rotate,
+// levels fill and compactions run.
+func tiny() sift.Options {
+	return sift.Options{
+		MemtableBytes: 4 << 10, TableBytes: 2 << 10, BlockBytes: 256,
+		LevelBaseBytes: 6 << 10, LevelMultiplier: 3, L0Tables: 2, CacheBytes: 64 << 10,
+	}
+}
+
+// manifestBytes makes the MANIFEST rotate every few edits.
+const manifestBytes = 700
+
+// options returns the environment's options for a file system.
+func (e *Env) options(fs vfs.FS) *sift.Options {
+	o := e.Options
+	testhook.Apply(&o, testhook.Settings{FS: fs, ManifestBytes: manifestBytes, RetryDelay: e.Retry})
+	return &o
+}
+
+// ops is the time: the number of operations on the disk so far.
+func (e *Env) ops() int { return e.Mem.NumOps() }
+
+func (e *Env) dead() bool { return e.Err != nil || e.DB == nil }
+
+// broken notes a broken promise.
+func (e *Env) broken(format string, args ...any) {
+	if e.Err == nil {
+		e.Err = fmt.Errorf(format, args...)
+	}
+}
+
+// failed notes that a call failed, and says whether it did. An error that faults
+// explain must be about them, and not about damage: the disk's bytes are whole.
+func (e *Env) failed(what string, err error) bool {
+	if err == nil {
+		return false
+	}
+	e.Failures++
+	e.LastErr = err
+	switch {
+	case !e.Faults:
+		e.broken("%s: %w", what, err)
+	case e.closeAt != nil:
+		if !errors.Is(err, sift.ErrClosed) {
+			e.broken("%s, while another goroutine closes the database: %w", what, err)
+		}
+	case errors.Is(err, sift.ErrCorruption):
+		e.broken("%s: a failing disk is reported as damage: %w", what, err)
+	case errors.Is(err, sift.ErrNotFound), errors.Is(err, sift.ErrNotExist), errors.Is(err, sift.ErrExists), errors.Is(err, sift.ErrUnsupported):
+		e.broken("%s: a failing disk is reported as something else: %w", what, err)
+	}
+	return true
+}
+
+// failedRead is failed for reads.
+func (e *Env) failedRead(what string, err error) bool {
+	if err != nil && e.ReadsWork {
+		e.broken("%s: %w", what, err)
+	}
+	return e.failed(what, err)
+}
+
+// Open opens the database. Where faults are about it tries a few times.
+func (e *Env) Open() {
+	if e.Err != nil || e.DB != nil {
+		return
+	}
+	for range 3 {
+		db, err := sift.Open(e.Dir, e.options(e.FS))
+		if !e.failed("Open", err) {
+			e.DB = db
+			e.closeAt.opened(db)
+			e.settle()
+			return
+		}
+		if e.Err != nil {
+			return
+		}
+	}
+}
+
+// settle compares what an open shows with the oracle.
+func (e *Env) settle() {
+	contents, err := contentsOf(e.DB)
+	for range 3 {
+		if err == nil || !e.Faults {
+			break
+		}
+		e.failed("scan", err)
+		contents, err = contentsOf(e.DB)
+	}
+	if err != nil && e.Faults {
+		// Nothing can be read: give up on this database until the disk is well.
+		e.Failures++
+		e.DB.Close()
+		e.DB = nil
+		return
+	}
+	if !e.failed("scan", err) {
+		if err := e.H.Settle(contents); err != nil {
+			e.broken("after Open: %w", err)
+		}
+	}
+}
+
+// contentsOf reads all of a database.
+func contentsOf(db interface {
+	NewIter(*sift.IterOptions) (*sift.Iter, error)
+}) (map[string]string, error) {
+	it, err := db.NewIter(nil)
+	if err != nil {
+		return nil, err
+	}
+	m := map[string]string{}
+	for ok := it.First(); ok; ok = it.Next() {
+		m[string(it.Key())] = string(it.Value())
+	}
+	return m, it.Close()
+}
+
+// Close closes the database. After it all writes are durable, or it says not.
+func (e *Env) Close() {
+	if e.dead() {
+		return
+	}
+	db := e.DB
+	e.DB = nil
+	err := db.Close()
+	e.closeAt.wait()
+	if !e.failed("Close", err) {
+		e.H.durable(e.ops())
+	}
+}
+
+// Reopen closes and opens.
+func (e *Env) Reopen() {
+	e.Close()
+	e.Open()
+}
+
+// Write applies a batch.
+func (e *Env) Write(sync bool, edits ...Edit) {
+	if e.dead() {
+		return
+	}
+	var b sift.Batch
+	for _, d := range edits {
+		if d.Delete {
+			b.Delete([]byte(d.Key))
+		} else {
+			b.Put([]byte(d.Key), []byte(d.Value))
+		}
+	}
+	e.H.begin(edits, sync, e.ops())
+	err := e.DB.Write(&b, &sift.WriteOptions{NoSync: !sync})
+	e.H.end(err, e.ops())
+	e.failed("Write", err)
+}
+
+// Put sets one key to a value of about the given size.
+func (e *Env) Put(key string, size int, sync bool) { e.Write(sync, e.Set(key, size)) }
+
+// Delete deletes one key.
+func (e *Env) Delete(key string, sync bool) { e.Write(sync, Edit{Key: key, Delete: true}) }
+
+// Set returns an edit with a value like no other, of about the given size. Half
+// of it does not compress.
+func (e *Env) Set(key string, size int) Edit {
+	e.seq++
+	v := fmt.Appendf(nil, "v%d.", e.seq)
+	for len(v) < size/2 {
+		v = fmt.Appendf(v, "%x", e.Rng.Uint64())
+	}
+	for len(v) < size {
+		v = append(v, '.')
+	}
+	return Edit{Key: key, Value: string(v)}
+}
+
+// Sync is true once in n times.
+func (e *Env) Sync(n int) bool { return e.Rng.IntN(n) == 0 }
+
+// Flush flushes, which makes all writes durable.
+func (e *Env) Flush() {
+	if e.dead() {
+		return
+	}
+	if err := e.DB.Flush(); !e.failed("Flush", err) {
+		e.H.durable(e.ops())
+	}
+}
+
+// Compact compacts a range of keys; empty strings are no bounds.
+func (e *Env) Compact(from, to string) {
+	if e.dead() {
+		return
+	}
+	bound := func(s string) []byte {
+		if s == "" {
+			return nil
+		}
+		return []byte(s)
+	}
+	if err := e.DB.Compact(context.Background(), bound(from), bound(to)); !e.failed("Compact", err) {
+		e.H.durable(e.ops())
+	}
+}
+
+// BuildFilters rebuilds the filters that the options want otherwise.
+func (e *Env) BuildFilters() {
+	if e.dead() {
+		return
+	}
+	_, err := e.DB.BuildFilters(context.Background())
+	e.failed("BuildFilters", err)
+}
+
+// Checkpoint makes a checkpoint, which must be whole after any later power cut.
+func (e *Env) Checkpoint(dir string) {
+	if e.dead() {
+		return
+	}
+	x := extra{dir: dir, contents: maps.Clone(e.H.now), made: never}
+	if err := e.DB.Checkpoint(dir); !e.failed("Checkpoint", err) {
+		x.made = e.ops()
+		e.H.durable(x.made)
+	}
+	e.extras = append(e.extras, x)
+}
+
+// View is a snapshot or an iterator, and what it should show.
+type View struct {
+	snap *sift.Snapshot
+	it   *sift.Iter
+	want map[string]string
+}
+
+// Snapshot takes a snapshot.
+func (e *Env) Snapshot() *View {
+	if e.dead() {
+		return nil
+	}
+	return &View{snap: e.DB.Snapshot(), want: maps.Clone(e.H.now)}
+}
+
+// Iterator opens an iterator.
+func (e *Env) Iterator() *View {
+	if e.dead() {
+		return nil
+	}
+	it, err := e.DB.NewIter(nil)
+	if e.failedRead("NewIter", err) {
+		return nil
+	}
+	return &View{it: it, want: maps.Clone(e.H.now)}
+}
+
+// Release checks a view, against what was there when it was made, and closes it.
+func (e *Env) Release(v *View) {
+	if v == nil {
+		return
+	}
+	if v.snap != nil {
+		contents, err := contentsOf(v.snap)
+		if !e.failedRead("scan of a snapshot", err) && sumOf(contents) != sumOf(v.want) {
+			e.broken("snapshot: %s", difference(contents, v.want))
+		}
+		e.checkGets(v.snap, v.want)
+		e.failed("Close of a snapshot", v.snap.Close())
+		return
+	}
+	contents := map[string]string{}
+	for ok := v.it.Last(); ok; ok = v.it.Prev() {
+		contents[string(v.it.Key())] = string(v.it.Value())
+	}
+	if !e.failedRead("scan of an open iterator", v.it.Close()) && sumOf(contents) != sumOf(v.want) {
+		e.broken("iterator: %s", difference(contents, v.want))
+	}
+}
+
+// Check reads everything in several ways.
+func (e *Env) Check() {
+	if e.dead() {
+		return
+	}
+	contents, err := contentsOf(e.DB)
+	if !e.failedRead("scan", err) && sumOf(contents) != sumOf(e.H.now) {
+		e.broken("scan: %s", difference(contents, e.H.now))
+	}
+	e.checkGets(e.DB, e.H.now)
+}
+
+type getter interface {
+	Get(key []byte) ([]byte, error)
+	GetMany(keys [][]byte) ([][]byte, error)
+}
+
+// checkGets looks up every key that was ever written.
+func (e *Env) checkGets(db getter, want map[string]string) {
+	keys := e.H.Keys()
+	for _, k := range keys {
+		v, err := db.Get([]byte(k))
+		w, there := want[k]
+		switch {
+		case there && err == nil && string(v) == w:
+		case !there && errors.Is(err, sift.ErrNotFound):
+		case err != nil && !errors.Is(err, sift.ErrNotFound):
+			e.failedRead("Get", err)
+		default:
+			e.broken("Get(%q) = %.20q, %v; want %.20q, %v", k, v, err, w, there)
+		}
+	}
+	e.checkGetMany(db, want, keys)
+}
+
+func (e *Env) checkGetMany(db getter, want map[string]string, keys []string) {
+	list := make([][]byte, len(keys))
+	for i, k := range keys {
+		list[i] = []byte(k)
+	}
+	values, err := db.GetMany(list)
+	if e.failedRead("GetMany", err) {
+		return
+	}
+	for i, k := range keys {
+		if w, there := want[k]; there != (values[i] != nil) || !bytes.Equal(values[i], []byte(w)) {
+			e.broken("GetMany: %q = %.20q; want %.20q, %v", k, values[i], w, there)
+		}
+	}
+}
+
+// key returns one of n keys.
+func (e *Env) key(n int) string { return fmt.Sprintf("key%03d", e.Rng.IntN(n)) }
+
+// pick returns one of the keys that are there, or one that is not.
+func (e *Env) pick() string {
+	keys := slices.Sorted(maps.Keys(e.H.now))
+	if len(keys) == 0 || e.Rng.IntN(10) == 0 {
+		return "none"
+	}
+	return keys[e.Rng.IntN(len(keys))]
+}

@@ -1,0 +1,150 @@
+package torture
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// GroupHistory is the oracle of several writers at once. Each write has keys of
+// its own. A write that had returned before another began comes before it.
+type GroupHistory struct {
+	mu     sync.Mutex
+	writes []write
+}
+
+func (g *GroupHistory) begin(edits []Edit, sync bool, ops int) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.writes = append(g.writes, write{edits: edits, sync: sync, started: ops, ended: never})
+	return len(g.writes) - 1
+}
+
+func (g *GroupHistory) end(i, ops int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.writes[i].ended, g.writes[i].outcome = ops, acked
+}
+
+// Began returns how many writes had begun before the first ops operations were
+// over.
+func (g *GroupHistory) Began(ops int) (n int) {
+	for _, w := range g.writes {
+		if w.started < ops {
+			n++
+		}
+	}
+	return n
+}
+
+// Keys returns all keys, sorted.
+func (g *GroupHistory) Keys() []string {
+	var keys []string
+	for _, w := range g.writes {
+		for _, e := range w.edits {
+			keys = append(keys, e.Key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Found compares what a power cut left with the history.
+func (g *GroupHistory) Found(contents map[string]string, ops int) (writes int, err error) {
+	there := make([]bool, len(g.writes))
+	began := -1 // when the last of the writes that are there began
+	for i, w := range g.writes {
+		n := 0
+		for _, e := range w.edits {
+			if v, ok := contents[e.Key]; ok && v != e.Value {
+				return 0, fmt.Errorf("%q is %.20q, want %.20q", e.Key, v, e.Value)
+			} else if ok {
+				n++
+			}
+		}
+		if n != 0 && n != len(w.edits) {
+			return 0, fmt.Errorf("%d of the %d keys of a batch are there: %q", n, len(w.edits), w.edits[0].Key)
+		}
+		if there[i] = n > 0; there[i] {
+			writes++
+			began = max(began, w.started)
+			if w.started >= ops {
+				return 0, fmt.Errorf("a write of the future is there: %q", w.edits[0].Key)
+			}
+		}
+	}
+	for i, w := range g.writes {
+		if there[i] || w.outcome != acked {
+			continue
+		}
+		if w.sync && w.ended <= ops {
+			return 0, fmt.Errorf("a durable write is lost: %q", w.edits[0].Key)
+		}
+		if w.ended <= began {
+			return 0, fmt.Errorf("a hole: %q is lost, and a write that began after it returned is there", w.edits[0].Key)
+		}
+	}
+	return writes, nil
+}
+
+// runGroup has several goroutines write at once, some with sync and some
+// without, while syncs of the log take their time so that the others queue up.
+func runGroup(e *Env, n int) {
+	const writers = 6
+	faulty := vfs.Inject(e.Mem)
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(e.Rng.Uint64(), 1))
+	faulty.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpSync && strings.HasSuffix(filepath.Base(op.Name), ".log") {
+			mu.Lock()
+			pause := time.Duration(rng.IntN(200)) * time.Microsecond
+			mu.Unlock()
+			time.Sleep(pause)
+		}
+		return nil
+	})
+	e.FS = faulty
+	e.Open()
+	if e.dead() {
+		return
+	}
+	g := &GroupHistory{}
+	e.Oracle = g
+	var wg sync.WaitGroup
+	errs := make([]error, writers)
+	for w := range writers {
+		rng := rand.New(rand.NewPCG(e.Rng.Uint64(), uint64(w)))
+		wg.Go(func() {
+			for i := range n / writers {
+				var b sift.Batch
+				var edits []Edit
+				for j := range 1 + rng.IntN(3) {
+					d := Edit{Key: fmt.Sprintf("%d/%04d/%d", w, i, j), Value: strings.Repeat("x", rng.IntN(100)+1)}
+					edits = append(edits, d)
+					b.Put([]byte(d.Key), []byte(d.Value))
+				}
+				sync := rng.IntN(3) == 0
+				id := g.begin(edits, sync, e.ops())
+				if errs[w] = e.DB.Write(&b, &sift.WriteOptions{NoSync: !sync}); errs[w] != nil {
+					return
+				}
+				g.end(id, e.ops())
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		e.failed("Write", err)
+	}
+	if err := e.DB.Close(); err != nil {
+		e.broken("Close: %w", err)
+	}
+	e.DB = nil
+}

@@ -1,0 +1,121 @@
+package torture
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// runRepair makes a database, takes its CURRENT or its MANIFEST away or a part
+// of it, and repairs it. The disk that is watched begins with the damage.
+func runRepair(e *Env, n int) {
+	faults := e.Faults
+	e.FS, e.Faults = e.Mem, false
+	runDelete(e, n)
+	if e.Err != nil {
+		return
+	}
+	if err := e.damageForRepair(); err != nil {
+		e.broken("damage: %w", err)
+		return
+	}
+	e.H = NewHistory(e.H.now)
+	e.Faults, e.Repairs = faults, true
+	report, err := sift.Repair(e.Dir, e.options(e.FS))
+	if e.failed("Repair", err) {
+		return
+	}
+	if int(report.Entries) != len(e.H.now) {
+		e.broken("Repair says %d entries, and there were %d", report.Entries, len(e.H.now))
+	}
+	e.H.durable(e.ops())
+	e.Open()
+	for range n / 10 {
+		e.Put(e.key(25), 30+e.Rng.IntN(100), e.Sync(4))
+	}
+	e.Check()
+	e.Close()
+}
+
+// damageForRepair damages what names the tables, and makes the disk anew.
+func (e *Env) damageForRepair() error {
+	names, err := e.Mem.List(e.Dir)
+	if err != nil {
+		return err
+	}
+	current := filepath.Join(e.Dir, manifest.MakeName(manifest.KindCurrent, 0))
+	for _, name := range names {
+		kind, _, _ := manifest.ParseName(name)
+		if kind != manifest.KindManifest {
+			continue
+		}
+		path := filepath.Join(e.Dir, name)
+		switch e.Rng.IntN(4) {
+		case 0:
+			err = e.Mem.Remove(current)
+		case 1:
+			err = e.Mem.Remove(path)
+		case 2:
+			err = rewrite(e.Mem, path, func(b []byte) []byte { return b[:len(b)*2/3] })
+		case 3:
+			err = rewrite(e.Mem, path, func(b []byte) []byte { b[len(b)/3] ^= 0x10; return b })
+		}
+	}
+	img := e.Mem.CrashImage(e.ops(), vfs.KeepUnsynced)
+	e.Mem, e.FS = img, e.Wrap(img)
+	return err
+}
+
+// rewrite replaces the bytes of a file.
+func rewrite(fs vfs.FS, path string, edit func([]byte) []byte) error {
+	b, err := readFile(fs, path)
+	if err != nil {
+		return err
+	}
+	return writeFile(fs, path, edit(b))
+}
+
+func readFile(fs vfs.FS, path string) ([]byte, error) {
+	size, err := fs.Size(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, size)
+	n, err := f.ReadAt(b, 0)
+	if n == len(b) {
+		err = nil
+	}
+	return b, errors.Join(err, f.Close())
+}
+
+func writeFile(fs vfs.FS, path string, b []byte) error {
+	f, err := fs.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Close())
+}
+
+// openRepaired opens a database that was cut off while it was being repaired:
+// it opens, or it can be repaired again.
+func (c *Cuts) openRepaired(img *vfs.Mem) (*sift.DB, error) {
+	o := c.Env.options(img)
+	o.ErrorIfMissing = true
+	db, err := sift.Open(c.Env.Dir, o)
+	if err == nil || !errors.Is(err, sift.ErrCorruption) {
+		return db, err
+	}
+	if _, err := sift.Repair(c.Env.Dir, c.Env.options(img)); err != nil {
+		return nil, fmt.Errorf("Repair: %w", err)
+	}
+	return sift.Open(c.Env.Dir, o)
+}

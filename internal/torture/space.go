@@ -1,0 +1,81 @@
+package torture
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/siftdb/sift"
+)
+
+// TrySpace repeats the run on a disk that has room for the given number of
+// bytes. Reads must go on, and all must be well once there is room again.
+func (r *Recording) TrySpace(bytes int64) (failures int, err error) {
+	e, faulty := r.start()
+	(*faulty).SetSpace(bytes)
+	e.ReadsWork = true
+	r.Workload.Run(e, r.Writes)
+	e.finish(faulty)
+	if e.Err != nil {
+		e.Err = fmt.Errorf("%s, room for %d of %d bytes: %w", r.Workload.Name, bytes, r.Bytes, e.Err)
+	}
+	return e.Failures, e.Err
+}
+
+// Resumption is what a database does when there is room on the disk again.
+type Resumption uint8
+
+// What it may do.
+const (
+	Unharmed Resumption = iota // no write failed
+	Resumes                    // it accepts writes again
+	Refuses                    // it says that it is read-only until it is reopened
+)
+
+// FillUp writes to a database until its disk, with room for the given number of
+// bytes, is full; then there is room again, and it writes on.
+func FillUp(seed uint64, writes int, bytes int64) (Resumption, error) {
+	r := &Recording{Seed: seed}
+	e, faulty := r.start()
+	e.ReadsWork = true
+	e.Open()
+	(*faulty).SetSpace(bytes)
+	for range writes {
+		e.Put(e.key(40), 100, e.Sync(5))
+	}
+	if e.dead() {
+		return 0, e.Err
+	}
+	e.Check()
+	if e.Failures == 0 {
+		e.finish(faulty)
+		return Unharmed, e.Err
+	}
+	(*faulty).SetSpace(-1)
+	outcome := e.resume()
+	if outcome == Resumes {
+		e.Compact("", "")
+	}
+	e.Check()
+	e.finish(faulty)
+	return outcome, e.Err
+}
+
+// resume writes until a write succeeds, or says that none will.
+func (e *Env) resume() Resumption {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && e.Err == nil; time.Sleep(e.Retry) {
+		before := e.Failures
+		e.Put("more", 10, true)
+		switch {
+		case e.Failures == before:
+			return Resumes
+		case !errors.Is(e.LastErr, sift.ErrReadOnly):
+			e.broken("there is room again, and a write fails: %w", e.LastErr)
+		case strings.Contains(e.LastErr.Error(), "reopen"):
+			return Refuses
+		}
+	}
+	e.broken("there is room again, and writes neither resume nor say that they will not: %w", e.LastErr)
+	return Refuses
+}

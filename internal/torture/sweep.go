@@ -1,0 +1,248 @@
+package torture
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// Trouble is a way for operations to fail.
+type Trouble struct {
+	Name  string
+	Fault vfs.Fault    // but for which operations: Index and Match
+	Kinds []vfs.OpKind // that it strikes; nil: all
+}
+
+// strikes reports whether the trouble can strike an operation.
+func (t Trouble) strikes(op vfs.Op) bool { return t.Kinds == nil || slices.Contains(t.Kinds, op.Kind) }
+
+var (
+	growing  = []vfs.OpKind{vfs.OpCreate, vfs.OpWrite, vfs.OpRename, vfs.OpLink, vfs.OpMkdirAll, vfs.OpSync, vfs.OpSyncDir}
+	opening  = []vfs.OpKind{vfs.OpCreate, vfs.OpOpen, vfs.OpList, vfs.OpLock}
+	changing = append([]vfs.OpKind{vfs.OpRemove}, growing...)
+)
+
+// Troubles are the ways that the error sweep tries at each operation. Those that
+// last strike every later operation of their kinds.
+var Troubles = []Trouble{
+	{"EIO once", vfs.Fault{Err: syscall.EIO}, nil},
+	{"EIO from then on", vfs.Fault{Err: syscall.EIO, Sticky: true}, nil},
+	{"EIO once, though done", vfs.Fault{Err: syscall.EIO, After: true}, changing},
+	{"ENOSPC once", vfs.Fault{Err: syscall.ENOSPC}, growing},
+	{"ENOSPC from then on", vfs.Fault{Err: syscall.ENOSPC, Sticky: true}, growing},
+	{"short write once", vfs.Fault{Err: syscall.ENOSPC, Short: true}, []vfs.OpKind{vfs.OpWrite}},
+	{"short writes from then on", vfs.Fault{Err: syscall.ENOSPC, Short: true, Sticky: true}, []vfs.OpKind{vfs.OpWrite}},
+	{"EMFILE once", vfs.Fault{Err: syscall.EMFILE}, opening},
+	{"EMFILE from then on", vfs.Fault{Err: syscall.EMFILE, Sticky: true}, opening},
+}
+
+// Poison is a failed Sync that loses the data for good, as on Linux.
+var Poison = Trouble{"fsync that drops the pages", vfs.Fault{Err: syscall.EIO, DropPages: true}, []vfs.OpKind{vfs.OpSync}}
+
+// Recording is one run of a workload without faults: what it asks of the file
+// system, and where in the store.
+type Recording struct {
+	Workload Workload
+	Writes   int
+	Seed     uint64
+	Sites    []*Site
+	Bytes    int64 // written
+}
+
+// Site is a way through the store that ends in an operation on the file system:
+// the operation and all its callers.
+type Site struct {
+	ID    uint64
+	Op    vfs.Op // the first
+	Times int    // how often it was reached
+}
+
+// Record runs a workload and notes its operations.
+func Record(w Workload, writes int, seed uint64) (*Recording, error) {
+	r := &Recording{Workload: w, Writes: writes, Seed: seed}
+	e := NewEnv(seed)
+	e.Wrap = func(mem *vfs.Mem) vfs.FS {
+		f := vfs.Inject(mem)
+		r.Sites, r.Bytes = nil, 0
+		sites := map[uint64]*Site{}
+		f.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
+			id := siteOf(op)
+			if sites[id] == nil {
+				sites[id] = &Site{ID: id, Op: op}
+				r.Sites = append(r.Sites, sites[id])
+			}
+			sites[id].Times++
+			if op.Kind == vfs.OpWrite {
+				r.Bytes += int64(op.Len)
+			}
+			return false
+		}})
+		return f
+	}
+	e.FS = e.Wrap(e.Mem)
+	w.Run(e, writes)
+	return r, e.Err
+}
+
+// siteOf tells where in the store the running operation was called, and from
+// where that, up to the goroutine's beginning or the workload.
+func siteOf(op vfs.Op) uint64 {
+	var pcs [48]uintptr
+	n := runtime.Callers(2, pcs[:])
+	id := uint64(op.Kind) + 1
+	for _, pc := range pcs[:n] {
+		if inStore(pc) {
+			id = (id ^ uint64(pc)) * 0x9e3779b97f4a7c15
+			id ^= id >> 29
+		}
+	}
+	return id
+}
+
+var storePCs sync.Map // of uintptr to bool
+
+// inStore reports whether a program counter is in the store itself.
+func inStore(pc uintptr) bool {
+	if in, ok := storePCs.Load(pc); ok {
+		return in.(bool)
+	}
+	const module = "github.com/siftdb/sift"
+	in := false
+	frames := runtime.CallersFrames([]uintptr{pc})
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		pkg, ok := strings.CutPrefix(f.Function, module)
+		in = in || ok && !strings.HasPrefix(pkg, "/internal/vfs") && !strings.HasPrefix(pkg, "/internal/torture")
+	}
+	storePCs.Store(pc, in)
+	return in
+}
+
+// arm returns the trouble as a fault that strikes when the site is reached for
+// the nth time.
+func (t Trouble) arm(site uint64, nth int) vfs.Fault {
+	f := t.Fault
+	f.Index = -1
+	times, struck := 0, false
+	f.Match = func(op vfs.Op) bool {
+		if struck {
+			return t.strikes(op)
+		}
+		if siteOf(op) != site {
+			return false
+		}
+		times++
+		struck = times == nth
+		return struck
+	}
+	return f
+}
+
+// Try repeats the run with a fault at the nth time that it reaches a site, and
+// checks everything that must hold then. It returns the number of calls that
+// failed.
+func (r *Recording) Try(t Trouble, site *Site, nth int) (failures int, err error) {
+	e, faulty := r.start(t.arm(site.ID, nth))
+	r.Workload.Run(e, r.Writes)
+	e.finish(faulty)
+	if e.Err != nil {
+		e.Err = fmt.Errorf("%s, %s at %v (the %d. of %d times): %w", r.Workload.Name, t.Name, site.Op, nth, site.Times, e.Err)
+	}
+	return e.Failures, e.Err
+}
+
+// start makes an environment with a fault.
+func (r *Recording) start(faults ...vfs.Fault) (*Env, **vfs.Faulty) {
+	e := NewEnv(r.Seed)
+	e.Faults, e.Retry = true, 200*time.Microsecond
+	faulty := new(*vfs.Faulty)
+	e.Wrap = func(mem *vfs.Mem) vfs.FS {
+		*faulty = vfs.Inject(mem)
+		(*faulty).SetFaults(faults...)
+		return *faulty
+	}
+	e.FS = e.Wrap(e.Mem)
+	return e, faulty
+}
+
+// finish closes a database that has seen faults, cuts the power in several ways,
+// and then makes the disk well again and looks whether everything is.
+func (e *Env) finish(faulty **vfs.Faulty) {
+	e.Close()
+	if open := (*faulty).OpenFiles(); len(open) > 0 {
+		e.broken("left open: %v", open)
+	}
+	if e.Err != nil {
+		return
+	}
+	ops := e.ops()
+	for _, s := range []vfs.Survival{vfs.LoseUnsynced, vfs.KeepUnsynced, vfs.TearUnsynced(e.Rng.Uint64())} {
+		if err := e.afterFaults(e.Mem.CrashImage(ops, s), ops); err != nil {
+			e.broken("with a power cut then (survival %d): %w", s, err)
+			return
+		}
+	}
+	(*faulty).SetFaults()
+	(*faulty).SetSpace(-1)
+	e.Faults = false
+	e.heal()
+}
+
+// heal opens a database whose disk is well again, and uses it.
+func (e *Env) heal() {
+	if e.Repairs && !e.opens(e.FS) {
+		_, err := sift.Repair(e.Dir, e.options(e.FS))
+		if e.failed("Repair, with the disk well again", err) {
+			return
+		}
+	}
+	e.Open()
+	e.Put("afterwards", 100, true)
+	e.Compact("", "")
+	e.Check()
+	e.Close()
+	if e.Err == nil {
+		if err := checkClean(e, e.FS, e.Dir); err != nil {
+			e.broken("with the disk well again: %w", err)
+		}
+	}
+}
+
+// opens tells whether a database opens, and closes it.
+func (e *Env) opens(fs vfs.FS) bool {
+	db, err := sift.Open(e.Dir, e.options(fs))
+	if err == nil {
+		err = db.Close()
+	}
+	return err == nil
+}
+
+// afterFaults checks what a power cut has left of a disk that had faults.
+func (e *Env) afterFaults(img *vfs.Mem, ops int) error {
+	if e.Repairs && !e.opens(img) {
+		if _, err := sift.Repair(e.Dir, e.options(img)); err != nil {
+			return fmt.Errorf("Repair: %w", err)
+		}
+	}
+	db, err := sift.Open(e.Dir, e.options(img))
+	if err != nil {
+		return fmt.Errorf("the database does not open: %w", err)
+	}
+	contents, err := contentsOf(db)
+	if err = errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	if _, err := e.H.Found(contents, ops); err != nil {
+		return err
+	}
+	return checkClean(e, img, e.Dir)
+}

@@ -1,0 +1,164 @@
+package torture
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+var (
+	budget = flag.Duration("budget", 0, "how long TestFull may take in all; without it, it does not run")
+	seed   = flag.Uint64("seed", 1, "what the random numbers begin with")
+	keep   = flag.String("keep", "", "directory for the disk that a broken promise left")
+)
+
+// TestMain runs a child of TestKill, or the tests. No goroutine may be left
+// after them.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(killDirEnv); dir != "" {
+		writeUntilKilled(dir)
+		return
+	}
+	debug.SetGCPercent(400)
+	goleak.VerifyTestMain(m)
+}
+
+// plan says how much a part of the regime does: one round, or as many as there
+// is time for.
+type plan struct {
+	t     *testing.T
+	seed  uint64
+	until time.Time // the zero time in the short form
+}
+
+func short(t *testing.T) *plan {
+	t.Logf("seed %d", *seed)
+	return &plan{t: t, seed: *seed}
+}
+
+// full reports whether this is the full form.
+func (p *plan) full() bool { return !p.until.IsZero() }
+
+// over reports whether the time is.
+func (p *plan) over() bool { return p.full() && time.Now().After(p.until) }
+
+// choose returns one of two values, for the short and the full form.
+func choose[T any](p *plan, short, full T) T {
+	if p.full() {
+		return full
+	}
+	return short
+}
+
+// rounds calls f with one seed after another.
+func (p *plan) rounds(f func(seed uint64)) {
+	for round := uint64(0); ; round++ {
+		f(p.seed + round)
+		if !p.full() || p.over() || p.t.Failed() {
+			return
+		}
+	}
+}
+
+// each calls f for every i below n, several at a time, and reports the errors.
+// It returns how many calls there were: fewer if the time was over, or after
+// some errors.
+func (p *plan) each(n int, f func(i int) error) (calls int) {
+	p.t.Helper()
+	var next, done, bad atomic.Int64
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for !p.over() && bad.Load() < 5 {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				err := f(i)
+				done.Add(1)
+				if err != nil {
+					bad.Add(1)
+					mu.Lock()
+					p.t.Error(err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return int(done.Load())
+}
+
+// parts is the regime. Each has a share of the budget of TestFull.
+var parts = []struct {
+	name  string
+	share int
+	run   func(*plan)
+}{
+	{"cut", 5, runCut},
+	{"damage", 4, runDamage},
+	{"errors", 5, runErrors},
+	{"poison", 2, runPoison},
+	{"space", 2, runSpace},
+	{"closing", 3, runClosing},
+	{"kill", 5, runKill},
+	{"metamorphic", 4, runMetamorphic},
+	{"linear", 4, runLinear},
+}
+
+// TestFull runs the regime for as long as -budget says. With -run Full/PART one
+// part has it all.
+func TestFull(t *testing.T) {
+	if *budget == 0 {
+		t.Skip("the full form needs -budget")
+	}
+	shares := 0
+	for _, part := range parts {
+		shares += part.share
+	}
+	one := strings.Contains(flag.Lookup("test.run").Value.String(), "/")
+	for _, part := range parts {
+		t.Run(part.name, func(t *testing.T) {
+			share := *budget * time.Duration(part.share) / time.Duration(shares)
+			if one {
+				share = *budget
+			}
+			t.Logf("seed %d, %v", *seed, share.Round(time.Second))
+			part.run(&plan{t: t, seed: *seed, until: time.Now().Add(share)})
+		})
+	}
+}
+
+// keepDisk writes a disk to the directory that -keep names.
+func keepDisk(t *testing.T, mem *vfs.Mem, dir, name string) {
+	if *keep == "" {
+		return
+	}
+	to := filepath.Join(*keep, name)
+	files, err := filesOf(mem, dir)
+	if err == nil {
+		err = os.MkdirAll(to, 0o755)
+	}
+	for name, b := range files {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, name), b, 0o644)
+		}
+	}
+	if err != nil {
+		t.Logf("keeping a disk: %v", err)
+		return
+	}
+	t.Logf("the disk is in %s", to)
+}

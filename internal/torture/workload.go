@@ -1,0 +1,443 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// Workload is what a database does while its disk is watched. It depends on
+// nothing but its Env, whose random numbers come from a seed; only the timing of
+// work in the background differs from run to run.
+type Workload struct {
+	Name string
+	// Writes is how many writes one run makes, about.
+	Writes int
+	// Run does the work. It need not close the database.
+	Run func(e *Env, n int)
+}
+
+// Workloads are all of them.
+var Workloads = []Workload{
+	{"fill", 90, runFill},
+	{"overwrite", 140, runOverwrite},
+	{"delete", 140, runDelete},
+	{"large", 26, runLarge},
+	{"batch", 50, runBatch},
+	{"snapshots", 100, runSnapshots},
+	{"iterators", 100, runIterators},
+	{"logs", 90, runLogs},
+	{"manifests", 90, runManifests},
+	{"reopen", 70, runReopen},
+	{"recovery", 90, runRecovery},
+	{"create", 12, runCreate},
+	{"ranges", 80, runRanges},
+	{"checkpoint", 60, runCheckpoint},
+	{"filters", 60, runFilters},
+	{"families", 80, runFamilies},
+	{"repair", 80, runRepair},
+	{"mixed", 110, runMixed},
+	{"group", 120, runGroup},
+}
+
+// WorkloadNamed returns a workload.
+func WorkloadNamed(name string) Workload {
+	for _, w := range Workloads {
+		if w.Name == name {
+			return w
+		}
+	}
+	panic("no workload " + name)
+}
+
+// runFill writes ascending keys, synced now and then.
+func runFill(e *Env, n int) {
+	e.Open()
+	for i := range n {
+		e.Put(fmt.Sprintf("key%05d", i), 20+e.Rng.IntN(200), e.Sync(5))
+	}
+	e.Check()
+	e.Close()
+}
+
+// runOverwrite writes few keys over and over, so that compactions drop most.
+func runOverwrite(e *Env, n int) {
+	e.Open()
+	for range n {
+		e.Put(e.key(12), 50+e.Rng.IntN(100), e.Sync(6))
+	}
+	e.Check()
+	e.Compact("", "")
+	e.Check()
+	e.Close()
+}
+
+// runDelete writes and deletes, and lets compactions drop the deletions.
+func runDelete(e *Env, n int) {
+	e.Open()
+	for i := range n {
+		if e.Rng.IntN(5) < 2 {
+			e.Delete(e.key(40), e.Sync(6))
+		} else {
+			e.Put(e.key(40), 40+e.Rng.IntN(100), e.Sync(6))
+		}
+		if i == n/2 {
+			e.Compact("", "")
+		}
+	}
+	for i := range 40 {
+		e.Delete(fmt.Sprintf("key%03d", i), false)
+	}
+	e.Compact("", "")
+	e.Check()
+	e.Put("last", 10, true)
+	e.Close()
+}
+
+// runLarge writes values of all sizes, larger than a block of the log, than a
+// memtable and than a table among them.
+func runLarge(e *Env, n int) {
+	e.Open()
+	for i := range n {
+		size := 1 << e.Rng.IntN(13)
+		if i%9 == 4 {
+			size = 30<<10 + e.Rng.IntN(40<<10)
+		}
+		e.Put(e.key(15), size, e.Sync(4))
+	}
+	e.Check()
+	e.Flush()
+	e.Close()
+}
+
+// runBatch writes batches, whose parts must not come apart.
+func runBatch(e *Env, n int) {
+	e.Open()
+	for range n {
+		edits := make([]Edit, 1+e.Rng.IntN(12))
+		for i := range edits {
+			edits[i] = e.Set(e.key(60), 10+e.Rng.IntN(80))
+			if e.Rng.IntN(4) == 0 {
+				edits[i] = Edit{Key: edits[i].Key, Delete: true}
+			}
+		}
+		e.Write(e.Sync(4), edits...)
+	}
+	e.Check()
+	e.Close()
+}
+
+// runSnapshots holds snapshots over flushes and compactions, with one hot key
+// whose versions fill more than a table.
+func runSnapshots(e *Env, n int) {
+	e.Open()
+	var views []*View
+	for i := range n {
+		key := "hot"
+		if i%3 == 0 {
+			key = e.key(20)
+		}
+		e.Put(key, 60+e.Rng.IntN(60), e.Sync(8))
+		if i%7 == 0 {
+			views = append(views, e.Snapshot())
+		}
+		if i%31 == 30 {
+			e.Compact("", "")
+		}
+		if len(views) > 8 {
+			at := e.Rng.IntN(len(views))
+			e.Release(views[at])
+			views = slices.Delete(views, at, at+1)
+		}
+	}
+	for _, v := range views {
+		e.Release(v)
+	}
+	e.Compact("", "")
+	e.Check()
+	e.Close()
+}
+
+// runIterators keeps iterators open while the tables that they read become
+// obsolete.
+func runIterators(e *Env, n int) {
+	e.Open()
+	var views []*View
+	for i := range n {
+		e.Put(e.key(30), 60+e.Rng.IntN(80), e.Sync(8))
+		if i%9 == 8 {
+			views = append(views, e.Iterator())
+		}
+		switch i % 28 {
+		case 13:
+			e.Flush()
+		case 27:
+			e.Compact("", "")
+		}
+		if len(views) > 4 {
+			e.Release(views[0])
+			views = views[1:]
+		}
+	}
+	e.Compact("", "")
+	for _, v := range views {
+		e.Release(v)
+	}
+	e.Check()
+	e.Close()
+}
+
+// runLogs makes logs rotate, with synced and unsynced writes on either side.
+func runLogs(e *Env, n int) {
+	e.Options.MemtableBytes = 1 << 10
+	e.Options.L0Tables = 8
+	e.Open()
+	for i := range n {
+		e.Put(fmt.Sprintf("key%05d", i), 100+e.Rng.IntN(200), e.Sync(3))
+		if i%17 == 5 {
+			e.Flush()
+			e.Put("after flush", 10, i%2 == 0)
+		}
+	}
+	e.Check()
+	e.Close()
+}
+
+// runManifests makes many edits, and the MANIFEST rotate.
+func runManifests(e *Env, n int) {
+	e.Options.TableBytes = 1 << 10
+	e.Options.LevelBaseBytes = 2 << 10
+	e.Open()
+	for i := range n {
+		e.Put(e.key(80), 20+e.Rng.IntN(60), e.Sync(4))
+		if i%6 == 5 {
+			e.Flush()
+		}
+	}
+	e.Compact("", "key040")
+	e.Compact("", "")
+	e.Check()
+	e.Close()
+}
+
+// runReopen closes and opens again and again, with much or little in the log.
+func runReopen(e *Env, n int) {
+	e.Open()
+	for range n {
+		e.Put(e.key(30), 20+e.Rng.IntN(150), e.Sync(4))
+		if e.Rng.IntN(9) == 0 {
+			e.Reopen()
+			e.Check()
+		}
+		if e.Rng.IntN(20) == 0 {
+			e.Reopen()
+			e.Reopen()
+		}
+	}
+	e.Close()
+}
+
+// runRecovery loses power again and again, and goes on with what is left. The
+// disk that is watched is the last one: it begins with a crash.
+func runRecovery(e *Env, n int) {
+	for round := range 2 {
+		e.Open()
+		for i := range n / 3 {
+			if e.Rng.IntN(6) == 0 {
+				e.Delete(e.key(25), false)
+			} else {
+				e.Put(e.key(25), 30+e.Rng.IntN(300), e.Sync(9))
+			}
+			if i == n/7 {
+				e.Checkpoint(fmt.Sprintf("%s-copy%d", dbDir, round))
+			}
+		}
+		e.PowerCut()
+	}
+	e.Open()
+	e.Check()
+	for range n / 3 {
+		e.Put(e.key(25), 30+e.Rng.IntN(100), e.Sync(4))
+	}
+	e.Check()
+	e.Close()
+}
+
+// runCreate opens where nothing is, several times, and writes little.
+func runCreate(e *Env, n int) {
+	e.Open()
+	e.Close()
+	e.Open()
+	for range n {
+		e.Put(e.key(9), 30, true)
+		if e.Rng.IntN(3) == 0 {
+			e.Reopen()
+		}
+	}
+	e.Close()
+}
+
+// runRanges compacts parts of the keys by hand, and cancels some of it.
+func runRanges(e *Env, n int) {
+	e.Options.DisableAutoCompaction = true
+	e.Open()
+	for i := range n {
+		e.Put(e.key(50), 40+e.Rng.IntN(100), e.Sync(6))
+		if i%16 == 15 {
+			from, to := e.key(50), e.key(50)
+			e.Compact(min(from, to), max(from, to))
+		}
+		if i%40 == 39 && !e.dead() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(e.Rng.IntN(300))*time.Microsecond)
+			_ = e.DB.Compact(ctx, nil, nil) // what it had completed stays
+			cancel()
+			e.Check()
+		}
+	}
+	e.Compact("", "")
+	e.Check()
+	e.Close()
+}
+
+// runCheckpoint makes checkpoints while the database goes on.
+func runCheckpoint(e *Env, n int) {
+	e.Open()
+	for i := range n {
+		e.Put(e.key(30), 30+e.Rng.IntN(100), e.Sync(6))
+		if i%20 == 10 {
+			e.Checkpoint(fmt.Sprintf("%s-copy%d", dbDir, i))
+		}
+	}
+	e.Compact("", "")
+	e.Check()
+	e.Close()
+}
+
+// runFilters reopens with other filters and has them built.
+func runFilters(e *Env, n int) {
+	for _, p := range []filter.Policy{filter.None(), filter.RocksDBBloom(10), filter.Bloom(8)} {
+		e.Options.Filter = p
+		e.Open()
+		for range n / 3 {
+			e.Put(e.key(40), 30+e.Rng.IntN(100), e.Sync(6))
+		}
+		e.Flush()
+		e.BuildFilters()
+		e.Check()
+		e.Close()
+	}
+}
+
+// runFamilies has another family of filters on each level.
+func runFamilies(e *Env, n int) {
+	e.Options.LevelFilters = families()
+	e.Open()
+	for range n {
+		e.Put(e.key(60), 40+e.Rng.IntN(80), e.Sync(6))
+	}
+	e.Check()
+	e.Compact("", "")
+	e.Check()
+	e.Close()
+}
+
+// families returns a policy of each family.
+func families() []filter.Policy {
+	return []filter.Policy{filter.Bloom(10), filter.RocksDBBloom(10), filter.None()}
+}
+
+// runMixed does a bit of everything.
+func runMixed(e *Env, n int) {
+	e.Open()
+	var views []*View
+	for range n {
+		switch k := e.Rng.IntN(100); {
+		case k < 60:
+			e.Put(e.key(40), 20+e.Rng.IntN(200), e.Sync(6))
+		case k < 75:
+			e.Delete(e.key(40), e.Sync(6))
+		case k < 82:
+			e.Write(e.Sync(3), e.Set(e.key(40), 30), e.Set(e.key(40), 40), Edit{Key: e.key(40), Delete: true})
+		case k < 86:
+			e.Flush()
+		case k < 88:
+			from, to := e.pick(), e.pick()
+			e.Compact(min(from, to), max(from, to))
+		case k < 91:
+			views = append(views, e.Snapshot())
+		case k < 94:
+			views = append(views, e.Iterator())
+		case k < 97:
+			if len(views) > 0 {
+				e.Release(views[0])
+				views = views[1:]
+			}
+		case k < 98:
+			e.Check()
+		default:
+			for _, v := range views {
+				e.Release(v)
+			}
+			views = nil
+			e.Reopen()
+		}
+	}
+	for _, v := range views {
+		e.Release(v)
+	}
+	e.Check()
+	e.Close()
+}
+
+// PowerCut cuts the power at a moment that the random numbers choose, and goes
+// on with a disk that holds what was left, all of it durable. Where the disk has
+// faults there is none.
+func (e *Env) PowerCut() {
+	if e.Faults {
+		e.Reopen()
+		return
+	}
+	if e.dead() {
+		return
+	}
+	e.DB.Close()
+	e.DB = nil
+	n := e.Rng.IntN(e.ops() + 1)
+	img := e.Mem.CrashImage(n, vfs.TearUnsynced(e.Rng.Uint64()))
+	contents, err := e.readImage(img)
+	if err == nil {
+		_, err = e.H.Found(contents, n)
+	}
+	if err != nil {
+		e.broken("after a power cut: %w", err)
+		return
+	}
+	e.Mem, e.FS = img, img
+	e.H = NewHistory(contents)
+	e.extras = nil
+}
+
+// readImage opens a disk as it is and returns what the database there holds. A
+// database that is not there holds nothing.
+func (e *Env) readImage(img *vfs.Mem) (map[string]string, error) {
+	o := e.options(img)
+	o.ReadOnly = true
+	db, err := sift.Open(e.Dir, o)
+	if isMissing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	contents, err := contentsOf(db)
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	return contents, db.Close()
+}
