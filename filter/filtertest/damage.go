@@ -108,7 +108,7 @@ func (s *suite) refused(what string, units [][]byte, keys []filter.Key) {
 	// Reading the statistics stops the world, and some readers sample for their
 	// FPR: only for small units, and now and then.
 	s.seen++
-	watch := size < 200 || s.seen%16 == 0
+	watch := s.seen%16 == 0 || size < 200 && s.seen%4 == 0
 	if watch {
 		runtime.ReadMemStats(&before)
 	}
