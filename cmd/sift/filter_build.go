@@ -36,8 +36,8 @@ func (c *filterBuildCmd) Run(e *env) error {
 			return err
 		}
 		m := db.Metrics()
-		_, err = fmt.Fprintf(e.out, "%s of %s rewritten; the filters take %s\n",
-			count(n), amount(len(db.Tables()), "table"), size(m.Memory.Filters))
+		_, err = fmt.Fprintf(e.out, "tables rewritten: %s of %s; the filters take %s\n",
+			count(n), count(len(db.Tables())), size(m.Memory.Filters))
 		return err
 	})
 }

@@ -55,7 +55,7 @@ func (c *filterStatsCmd) Run(e *env) error {
 			}
 			all.add(observed)
 			progress.set(done)
-			t.add(append(row, size(m.FilterBytes), bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Entries == 0),
+			t.add(append(row, size(m.FilterBytes), bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Keys == 0),
 				rate(m.ExpectedFPR), rate(observed.fpr()))...)
 		}
 		progress.done()

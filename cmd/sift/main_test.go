@@ -90,7 +90,7 @@ func TestStories(t *testing.T) {
 			{args: "delete DB user:17"},
 			{args: "get DB user:17", err: `key "user:17": there is no such key`},
 			{args: "delete DB user:17"},
-			{args: "check DB", out: "0 tables with 0 B, 1 logs; 0 entries, 0 keys; filters on 0 of 0 tables\nno fault\n"},
+			{args: "check DB", out: "4 tables of 3.49 KiB, 4 with a filter; 1 log; 0 keys, 4 entries\nno fault\n"},
 		}},
 		{"edge keys", []step{
 			{args: "put DB '' empty"},
@@ -101,7 +101,7 @@ func TestStories(t *testing.T) {
 			{args: "get DB -- -k", out: "-v\n"},
 			{args: "scan DB", out: "\tempty\n-k\t-v\nk\t\n"},
 			{args: "scan --hex DB", out: "\t656d707479\n2d6b\t2d76\n6b\t\n"},
-			{args: "delete DB '' -- -k"},
+			{args: "delete DB -- '' -k"},
 			{args: "scan DB", out: "k\t\n"},
 		}},
 		{"forms", []step{
@@ -145,9 +145,9 @@ func TestStories(t *testing.T) {
 		}},
 		{"compact and filters", []step{
 			{args: "load --filter none DB", stdin: lines(1000)},
-			{args: "filter stats DB", out: "level  table   filter  size  bits/key  expected FPR  observed\n0      000005  none       -         -             -         -\n"},
-			{args: "filter build DB", out: "1 of 1 tables rewritten; the filters take 1.27 KiB\n"},
-			{args: "filter build DB", out: "0 of 1 tables rewritten; the filters take 1.27 KiB\n"},
+			{args: "filter stats DB", out: "level   table  filter  size  bits/key  expected FPR  observed\n0      000005  none       -         -             -         -\n"},
+			{args: "filter build DB", out: "tables rewritten: 1 of 1; the filters take 1.27 KiB\n"},
+			{args: "filter build DB", out: "tables rewritten: 0 of 1; the filters take 1.27 KiB\n"},
 			{args: "get DB key000500", out: "value 500\n"},
 			{args: "get DB key000500x", err: "no such key"},
 		}},

@@ -65,13 +65,18 @@ func writeTables(e *env, tables []sift.TableMetrics) error {
 	t.add("level", "table", "size", "keys", "deletions", "filter")
 	for i := range tables {
 		m := &tables[i]
-		keys, deletions := "?", "?"
-		if m.Entries > 0 {
-			keys, deletions = count(m.Keys), count(m.Deletions)
-		}
-		t.add(strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), size(m.Size), keys, deletions, filterName(m))
+		t.add(strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), size(m.Size),
+			known(m.Keys, m.Keys > 0), known(m.Deletions, m.Entries > 0), filterName(m))
 	}
 	return t.write(e.out)
+}
+
+// known writes a number, or a question mark if the tables do not say.
+func known(n uint64, ok bool) string {
+	if !ok {
+		return "?"
+	}
+	return count(n)
 }
 
 // filterName says which filter a table has.
@@ -90,21 +95,18 @@ type tableSum struct {
 	tables, filters, unusable     int
 	bytes, filterBytes            uint64
 	keys, deletions, filteredKeys uint64
-	unknown                       bool    // some table does not say how many keys it holds
-	unknownFiltered               bool    // so does one with a filter
+	unknownKeys, unknownDeletions bool    // some table does not say how many it holds
+	unknownFiltered               bool    // nor does one with a filter
 	weightedFPR, weight           float64 // weighted by size
 }
 
 func (s *tableSum) add(m *sift.TableMetrics) {
 	s.tables++
 	s.bytes += m.Size
-	known := m.Entries > 0
-	if known {
-		s.keys += m.Keys
-		s.deletions += m.Deletions
-	} else {
-		s.unknown = true
-	}
+	s.keys += m.Keys
+	s.deletions += m.Deletions
+	s.unknownKeys = s.unknownKeys || m.Keys == 0
+	s.unknownDeletions = s.unknownDeletions || m.Entries == 0
 	if m.FilterErr != nil {
 		s.unusable++
 	}
@@ -114,21 +116,18 @@ func (s *tableSum) add(m *sift.TableMetrics) {
 	s.filters++
 	s.filterBytes += uint64(m.FilterBytes)
 	s.filteredKeys += m.Keys
-	s.unknownFiltered = s.unknownFiltered || !known
+	s.unknownFiltered = s.unknownFiltered || m.Keys == 0
 	s.weightedFPR += m.ExpectedFPR * float64(m.Size)
 	s.weight += float64(m.Size)
 }
 
 func (s *tableSum) cells(name string) []string {
-	keys, deletions := count(s.keys), count(s.deletions)
-	if s.unknown {
-		keys, deletions = "?", "?"
-	}
 	fpr := math.NaN()
 	if s.weight > 0 {
 		fpr = s.weightedFPR / s.weight
 	}
-	return []string{name, count(s.tables), size(s.bytes), keys, deletions,
+	return []string{name, count(s.tables), size(s.bytes),
+		known(s.keys, !s.unknownKeys), known(s.deletions, !s.unknownDeletions),
 		count(s.filters), size(s.filterBytes), bitsPerKey(s.filterBytes, s.filteredKeys, s.unknownFiltered), rate(fpr)}
 }
 

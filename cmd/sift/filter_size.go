@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/siftdb/sift/filter"
+)
+
+type filterSizeCmd struct {
+	Keys string `required:"" placeholder:"N" help:"The number of keys, such as 1000000 or 1e9."`
+	FPR  string `default:"0.01" name:"fpr" placeholder:"P" help:"The false positive rate to reach, such as 0.001 or 0.1%. Default: ${default}."`
+}
+
+func (filterSizeCmd) Help() string {
+	return `Prints what each family of filters takes for so many keys and a false positive rate, in
+the smallest configuration that reaches it, beside the least that any filter can take (the limit,
+log2(1/rate) bits per key) and a classic Bloom filter with one large field of bits. A name in the
+first column, but for those two, is what --filter takes. Real databases have a filter for each table,
+so figures are for one filter or the sum of many large ones.
+
+Examples:
+
+    sift filter size --keys 1e9 --fpr 0.001
+    sift filter size --keys 500000 --fpr 1%`
+}
+
+func (c *filterSizeCmd) Run(e *env) error {
+	keys, err := strconv.ParseFloat(c.Keys, 64)
+	if err != nil {
+		return fmt.Errorf("--keys %q: not a number", c.Keys)
+	}
+	fpr, err := parseRate(c.FPR)
+	if err != nil {
+		return fmt.Errorf("--fpr %q: not a number", c.FPR)
+	}
+	sizes, err := filter.CompareSizes(keys, fpr)
+	if err != nil {
+		return err
+	}
+	t := columns{left: map[int]bool{5: true}}
+	t.add("filter", "size", "bits/key", "over the limit", "FPR", "")
+	for _, s := range sizes {
+		note := ""
+		if !s.Reached {
+			note = "the rate is out of its reach"
+		}
+		t.add(s.Name, size(int64(s.Bytes)), fmt.Sprintf("%.2f", s.BitsPerKey),
+			fmt.Sprintf("%.1f %%", max(0, (s.OverLimit-1)*100)), rate(s.FPR), note)
+	}
+	return t.write(e.out)
+}
+
+// parseRate reads a rate, as a fraction or in percent.
+func parseRate(s string) (float64, error) {
+	percent, ok := strings.CutSuffix(s, "%")
+	p, err := strconv.ParseFloat(strings.TrimSpace(percent), 64)
+	if ok {
+		p /= 100
+	}
+	return p, err
+}
