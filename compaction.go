@@ -311,7 +311,7 @@ func (d *DB) advancePointer(plan *compact.Plan) {
 
 // planInput merges the tables of a plan.
 func (d *DB) planInput(plan *compact.Plan) (base.Iterator, uint64, error) {
-	o := &sstable.IterOptions{DontFillCache: true, Readahead: true}
+	o := &sstable.IterOptions{DontFillCache: true, Readahead: true, IO: new(sstable.BlockIO)}
 	var bytesIn uint64
 	for _, metas := range plan.Inputs {
 		for _, meta := range metas {

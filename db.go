@@ -39,7 +39,7 @@ type DB struct {
 	state   atomic.Pointer[readState]
 	visible atomic.Uint64
 	reads   readCounters
-	blockIO sstable.BlockIO
+	blockIO sstable.BlockIO // of reads; those of compactions are counted apart
 
 	snapshots snapshotList
 	commit    committer

@@ -16,9 +16,9 @@ type Metrics struct {
 
 	// Gets counts lookups by Get, Has, View and GetMany, each key once.
 	Gets uint64
-	// BlockReads counts reads of data blocks that the block cache did not
-	// answer, BlockReadBytes their bytes as stored. CacheHits counts those that
-	// it did.
+	// BlockReads counts reads of data blocks for lookups and iterators that the
+	// block cache did not answer, BlockReadBytes their bytes as stored.
+	// CacheHits counts those that it did.
 	BlockReads, BlockReadBytes, CacheHits uint64
 
 	// Memory is what the database holds in memory.

@@ -23,6 +23,8 @@ type IterOptions struct {
 	// goes on behind it: a block's entries before the damage may have been
 	// returned. Errors that are not about damage still stop it.
 	SkipDamaged func(error)
+	// IO is where block reads are counted. Default: the reader's.
+	IO *BlockIO
 }
 
 // Iter iterates over the entries of a table; the moves are those of
@@ -76,6 +78,9 @@ func (r *Reader) NewIter(o *IterOptions) *Iter {
 	it := &Iter{r: r, backPos: -1, next: -1}
 	if o != nil {
 		it.opts = *o
+	}
+	if it.opts.IO == nil {
+		it.opts.IO = r.io
 	}
 	return it
 }
@@ -331,7 +336,7 @@ func (it *Iter) load(i int) bool {
 	if it.blk != nil && it.i == i {
 		return true
 	}
-	it.blk = it.r.cachedBlock(i)
+	it.blk = it.r.cachedBlock(i, it.opts.IO)
 	if it.blk == nil {
 		if err := it.read(i); err != nil {
 			it.blk = nil
@@ -420,6 +425,6 @@ func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
 // fill reads the window from the file.
 func (it *Iter) fill(size int) error {
 	*it.window = slices.Grow((*it.window)[:0], size)[:size]
-	it.r.io.read(size)
+	it.opts.IO.read(size)
 	return it.r.readAt(*it.window, it.windowOff, "data block")
 }

@@ -172,15 +172,16 @@ func (r *Reader) dataBlock(i int) (*block, error) {
 	return b, nil
 }
 
-// cachedBlock returns data block i if it is in the cache, else nil.
-func (r *Reader) cachedBlock(i int) *block {
+// cachedBlock returns data block i if it is in the cache, else nil, and counts a
+// hit in io.
+func (r *Reader) cachedBlock(i int, io *BlockIO) *block {
 	if r.slots == nil {
 		return nil
 	}
 	b := r.slots[i].Load()
 	if b != nil {
 		b.touch()
-		r.io.hit()
+		io.hit()
 	}
 	return b
 }
