@@ -18,6 +18,7 @@ type family struct {
 var families = [...]family{
 	{bloomFamily, openBloom},
 	{rocksdbFamily, openRocksDB},
+	{fuseFamily, openFuse},
 }
 
 // parser reads the arguments of a policy's name.
@@ -30,6 +31,7 @@ type parser struct {
 var parsers = [...]parser{
 	{"bloom", parseBloom},
 	{"rocksdb-bloom", parseRocksDB},
+	{"fuse", parseFuse},
 	{"none", parseNone},
 }
 
@@ -58,6 +60,7 @@ func Families() []string {
 //
 //	bloom(10)            Bloom, bits per key
 //	rocksdb-bloom(10)    RocksDBBloom, bits per key
+//	fuse(8)              Fuse, bits of a fingerprint
 //	none                 None
 func Parse(name string) (Policy, error) {
 	word, args, err := splitName(name)

@@ -1,0 +1,137 @@
+package filter
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// parseSeeds are names, good and bad.
+var parseSeeds = []string{
+	"bloom(10)", "bloom(1)", "bloom(30)", "bloom(7.25)", " bloom ( 10 ) ", "bloom(1e1)", "fuse(8)",
+	"rocksdb-bloom(10)", "none", "none()", "bloom", "bloom()", "bloom(0)", "bloom(31)", "bloom(NaN)",
+	"bloom(10,10)", "bloom(10))", "bloom(10", "bloom)10(", "", "()", "(10)", "fuse(3)", "fuse(8.5)", "Bloom(10)",
+}
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		want Policy
+	}{
+		{"bloom(10)", Bloom(10)},
+		{"bloom(7.25)", Bloom(7.25)},
+		{" bloom ( 1e1 ) ", Bloom(10)},
+		{"fuse(12)", Fuse(12)},
+		{"rocksdb-bloom(14)", RocksDBBloom(14)},
+		{"none", None()},
+		{"none()", None()},
+	} {
+		if p, err := Parse(c.name); err != nil || p != c.want {
+			t.Errorf("Parse(%q) = %v, %v, want %s", c.name, p, err, c.want.Name())
+		}
+	}
+	for _, name := range []string{
+		"", "()", "(10)", "bloom", "bloom()", "bloom(0.9)", "bloom(30.1)", "bloom(NaN)", "bloom(Inf)", "bloom(x)", "bloom(10,10)",
+		"bloom(10))", "bloom(10", "bloom(10)x", "Bloom(10)", "fuse(3)", "fuse(17)", "fuse(8.5)", "rocksdb-bloom(0)", "rocksdb-bloom(101)",
+		"rocksdb-bloom(9.5)", "none(1)", "cuckoo(8)",
+	} {
+		if p, err := Parse(name); err == nil {
+			t.Errorf("Parse(%q) = %s", name, p.Name())
+		} else if !strings.Contains(err.Error(), "policy") {
+			t.Errorf("Parse(%q): the error %q does not name the policy", name, err)
+		}
+	}
+}
+
+// TestNames checks that names parse back, also those of parameters outside of
+// their bounds.
+func TestNames(t *testing.T) {
+	policies := []Policy{None(), Default()}
+	for _, b := range []float64{-1, 0, 1, 2.5, 1.0 / 3, 10, 9.999999999999998, 30, 31, math.NaN(), math.Inf(1), math.Inf(-1)} {
+		policies = append(policies, Bloom(b))
+	}
+	for b := -2; b < 110; b++ {
+		policies = append(policies, RocksDBBloom(b), Fuse(b))
+	}
+	for _, p := range policies {
+		if again, err := Parse(p.Name()); err != nil || again != p {
+			t.Errorf("Parse(%q) = %v, %v", p.Name(), again, err)
+		}
+	}
+}
+
+func TestOpen(t *testing.T) {
+	keys := []string{"a", "b", "c"}
+	for _, p := range []Policy{Bloom(10), Fuse(8), RocksDBBloom(10)} {
+		if !slices.Contains(Families(), p.Family()) {
+			t.Errorf("%q is not among the families", p.Family())
+		}
+		r, err := Open(p.Family(), build(t, p, keys...))
+		if err != nil {
+			t.Errorf("%s: %v", p.Name(), err)
+			continue
+		}
+		for _, k := range keys {
+			if !r.MayContain(NewKey([]byte(k))) {
+				t.Errorf("%s: %q is denied", p.Name(), k)
+			}
+		}
+		if _, err := Open(p.Family(), nil); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s without units: %v", p.Name(), err)
+		}
+	}
+	for _, family := range []string{"", "none", "bloom", "sift.bloom", "sift.Bloom2"} {
+		if _, err := Open(family, build(t, Bloom(10), keys...)); !errors.Is(err, ErrUnknownFamily) {
+			t.Errorf("family %q: %v", family, err)
+		}
+	}
+}
+
+func TestNone(t *testing.T) {
+	if !IsNone(nil) || !IsNone(None()) || IsNone(Bloom(10)) {
+		t.Error("IsNone")
+	}
+	w := None().NewWriter()
+	w.Add(NewKey(nil))
+	if w.NumKeys() != 1 {
+		t.Errorf("%d keys", w.NumKeys())
+	}
+	if units, err := w.Finish(); units != nil || err != nil || w.NumKeys() != 0 {
+		t.Errorf("%v, %v, %d keys", units, err, w.NumKeys())
+	}
+	if _, err := None().Open([][]byte{{}}); err == nil {
+		t.Error("none opens")
+	}
+}
+
+func TestVerify(t *testing.T) {
+	keys := make([]Key, 1000)
+	w := Bloom(10).NewWriter()
+	for i := range keys {
+		keys[i] = NewKey([]byte{byte(i), byte(i >> 8)})
+		if i != 700 {
+			w.Add(keys[i])
+		}
+	}
+	units, err := w.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Bloom(10).Open(units)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 700 {
+		if err := Verify(r, keys[:n]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.MayContain(keys[700]) {
+		t.Fatal("key 700 is a false positive: take another one")
+	}
+	if err := Verify(r, keys); err == nil || !strings.Contains(err.Error(), "key 700 of 1000") {
+		t.Errorf("error %v", err)
+	}
+}
