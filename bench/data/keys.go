@@ -1,0 +1,53 @@
+// Package data makes the keys and values that the benchmarks work on: made-up
+// ones as in LevelDB's db_bench, and real ones from Go's source tree or a file.
+package data
+
+// Keys is a list of byte strings in one piece of memory, so that a benchmark
+// walks through it without a pointer chase, and C++ can take it as it is.
+type Keys struct {
+	Bytes []byte
+	Ends  []uint32 // Ends[i] is where string i ends; it begins where i-1 ends
+}
+
+// NewKeys returns an empty list with room for n strings of about size bytes.
+func NewKeys(n, size int) *Keys {
+	return &Keys{Bytes: make([]byte, 0, n*size), Ends: make([]uint32, 0, n)}
+}
+
+// Len returns the number of strings.
+func (k *Keys) Len() int { return len(k.Ends) }
+
+// At returns string i. It must not be changed.
+func (k *Keys) At(i int) []byte {
+	from := uint32(0)
+	if i > 0 {
+		from = k.Ends[i-1]
+	}
+	to := k.Ends[i]
+	return k.Bytes[from:to:to]
+}
+
+// Add appends a string.
+func (k *Keys) Add(b []byte) {
+	k.Bytes = append(k.Bytes, b...)
+	k.Ends = append(k.Ends, uint32(len(k.Bytes)))
+}
+
+// Grow appends the string that f appends to the slice it is given.
+func (k *Keys) Grow(f func(dst []byte) []byte) {
+	k.Bytes = f(k.Bytes)
+	k.Ends = append(k.Ends, uint32(len(k.Bytes)))
+}
+
+// Collect returns the n strings that f appends for 0 to n-1.
+func Collect(n int, f func(dst []byte, i int) []byte) *Keys {
+	k := &Keys{Ends: make([]uint32, 0, n)}
+	for i := range n {
+		k.Bytes = f(k.Bytes, i)
+		k.Ends = append(k.Ends, uint32(len(k.Bytes)))
+		if i == 0 {
+			k.Bytes = append(make([]byte, 0, (len(k.Bytes)+1)*n), k.Bytes...)
+		}
+	}
+	return k
+}

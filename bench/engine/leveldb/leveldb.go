@@ -1,0 +1,194 @@
+//go:build cgo && leveldb
+
+package leveldb
+
+// #cgo CXXFLAGS: -std=c++17 -O2
+// #cgo LDFLAGS: -lleveldb
+// #include <stdlib.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"unsafe"
+
+	"github.com/siftdb/sift/bench/data"
+)
+
+// Version is that of the library.
+func Version() string { return C.GoString(C.ldb_version()) }
+
+// Options are what a database is opened with.
+type Options struct {
+	BloomBits                                int // 0: no filter
+	CacheBytes, WriteBufferBytes, BlockBytes int64
+	NoCompression, Sync                      bool
+}
+
+// DB is an open database.
+type DB struct {
+	db   *C.ldb
+	sync C.int
+}
+
+func failure(message *C.char) error {
+	if message == nil {
+		return nil
+	}
+	defer C.free(unsafe.Pointer(message))
+	return errors.New("leveldb: " + C.GoString(message))
+}
+
+func flag(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// pointer returns the address of the first byte, or nil.
+func pointer(b []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceData(b))) }
+
+func stringsOf(k *data.Keys) C.ldb_strings {
+	return C.ldb_strings{
+		bytes: pointer(k.Bytes),
+		ends:  (*C.uint32_t)(unsafe.Pointer(unsafe.SliceData(k.Ends))),
+	}
+}
+
+// room returns lat with room for the times of n operations.
+func room(lat []int64, n, every int) ([]int64, *C.int64_t) {
+	if every == 0 {
+		return lat, nil
+	}
+	from := len(lat)
+	lat = append(lat, make([]int64, n/every+1)...)
+	return lat[:from+n/every], (*C.int64_t)(unsafe.Pointer(&lat[from]))
+}
+
+// Open opens or creates a database.
+func Open(dir string, o Options) (*DB, error) {
+	path := C.CString(dir)
+	defer C.free(unsafe.Pointer(path))
+	d := &DB{sync: flag(o.Sync)}
+	return d, failure(C.ldb_open(path, C.int(o.BloomBits), C.uint64_t(o.CacheBytes),
+		C.uint64_t(o.WriteBufferBytes), C.uint64_t(o.BlockBytes), flag(o.NoCompression), &d.db))
+}
+
+// Close closes the database.
+func (d *DB) Close() { C.ldb_close(d.db) }
+
+// Put sets key to value.
+func (d *DB) Put(key, value []byte) error {
+	return failure(C.ldb_put(d.db, pointer(key), C.size_t(len(key)), pointer(value), C.size_t(len(value)), d.sync))
+}
+
+// Delete removes a key.
+func (d *DB) Delete(key []byte) error {
+	return failure(C.ldb_delete(d.db, pointer(key), C.size_t(len(key)), d.sync))
+}
+
+// Get appends the value of key to dst.
+func (d *DB) Get(dst, key []byte) (value []byte, found bool, err error) {
+	var v *C.char
+	var n C.size_t
+	var ok C.int
+	if err := failure(C.ldb_get(d.db, pointer(key), C.size_t(len(key)), &v, &n, &ok)); err != nil || ok == 0 {
+		return dst, false, err
+	}
+	defer C.free(unsafe.Pointer(v))
+	return append(dst, C.GoBytes(unsafe.Pointer(v), C.int(n))...), true, nil
+}
+
+// GetEach looks up keys from to to-1 one by one, and times each every-th.
+func (d *DB) GetEach(keys *data.Keys, from, to, every int, lat []int64) (int, []int64, error) {
+	lat, at := room(lat, to-from, every)
+	var found C.int
+	err := failure(C.ldb_get_each(d.db, stringsOf(keys), C.int(from), C.int(to), C.int(every), at, &found))
+	return int(found), lat, err
+}
+
+// PutEach writes keys from to to-1 one by one, and times each every-th.
+func (d *DB) PutEach(keys, values *data.Keys, from, to, every int, lat []int64) ([]int64, error) {
+	lat, at := room(lat, to-from, every)
+	return lat, failure(C.ldb_put_each(d.db, stringsOf(keys), stringsOf(values), C.int(from), C.int(to), C.int(every), at, d.sync))
+}
+
+// Flush writes the memtable to a table.
+func (d *DB) Flush() { C.ldb_flush(d.db) }
+
+// Compact compacts everything.
+func (d *DB) Compact() { C.ldb_compact(d.db) }
+
+// Count returns what was read from tables, and all that was written.
+func (d *DB) Count() (blockReads, readBytes, writtenBytes int64) {
+	c := C.ldb_count(d.db)
+	return int64(c.block_reads), int64(c.read_bytes), int64(c.written_bytes)
+}
+
+// Iter moves over the keys.
+type Iter struct{ it *C.ldb_iter }
+
+// NewIter returns an iterator.
+func (d *DB) NewIter() *Iter { return &Iter{C.ldb_iter_new(d.db)} }
+
+// Close returns the error that the iterator met.
+func (i *Iter) Close() error { return failure(C.ldb_iter_close(i.it)) }
+
+func (i *Iter) valid() bool { return C.ldb_iter_valid(i.it) != 0 }
+
+// SeekGE moves to the first key that is not less than key.
+func (i *Iter) SeekGE(key []byte) bool {
+	C.ldb_iter_seek(i.it, pointer(key), C.size_t(len(key)))
+	return i.valid()
+}
+
+// First moves to the first key.
+func (i *Iter) First() bool {
+	C.ldb_iter_first(i.it)
+	return i.valid()
+}
+
+// Last moves to the last key.
+func (i *Iter) Last() bool {
+	C.ldb_iter_last(i.it)
+	return i.valid()
+}
+
+// Next moves to the next key.
+func (i *Iter) Next() bool {
+	C.ldb_iter_next(i.it)
+	return i.valid()
+}
+
+// Prev moves to the key before.
+func (i *Iter) Prev() bool {
+	C.ldb_iter_prev(i.it)
+	return i.valid()
+}
+
+// Key returns the key, valid until the next move.
+func (i *Iter) Key() []byte {
+	var n C.size_t
+	p := C.ldb_iter_key(i.it, &n)
+	return unsafe.Slice((*byte)(unsafe.Pointer(p)), n)
+}
+
+// Value returns the value, valid until the next move.
+func (i *Iter) Value() []byte {
+	var n C.size_t
+	p := C.ldb_iter_value(i.it, &n)
+	return unsafe.Slice((*byte)(unsafe.Pointer(p)), n)
+}
+
+// SeekEach seeks each key and reads it and nexts more entries.
+func (i *Iter) SeekEach(keys *data.Keys, from, to, nexts, every int, lat []int64) (int, []int64, error) {
+	lat, at := room(lat, to-from, every)
+	n := C.ldb_seek_each(i.it, stringsOf(keys), C.int(from), C.int(to), C.int(nexts), C.int(every), at)
+	return int(n), lat, nil
+}
+
+// ScanAll reads up to limit entries.
+func (i *Iter) ScanAll(backward bool, limit int) (int, error) {
+	return int(C.ldb_scan(i.it, flag(backward), C.int64_t(limit))), nil
+}

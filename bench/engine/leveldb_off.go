@@ -1,0 +1,7 @@
+//go:build !cgo || !leveldb
+
+package engine
+
+func init() {
+	absent["leveldb"] = "not built in: apt-get install libleveldb-dev libsnappy-dev, then go run -tags leveldb"
+}

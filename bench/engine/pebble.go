@@ -1,0 +1,233 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/siftdb/sift/bench/measure"
+)
+
+// pebblePrefix looks up by an iterator that asks the filters of the last level too.
+const pebblePrefix = "prefix"
+
+func init() {
+	register(&Engine{
+		Name:    "pebble",
+		Version: measure.ModuleVersion("github.com/cockroachdb/pebble/v2"),
+		Modes: []Mode{
+			{"", "Get, which asks no filter in the last level"},
+			{pebblePrefix, "SeekPrefixGE with UseL6Filters on one iterator, kept"},
+		},
+		Terms:       "Filters and indexes are in the block cache. Block reads include those of filters and indexes. FormatNewest.",
+		Filters:     "bloom(BITS), none, or a policy of sift",
+		CheckFilter: func(f string) error { _, err := pebblePolicy(f, 10); return err },
+		Open:        openPebble,
+	})
+}
+
+// pebblePolicy returns the filter policy of a spec; nil for none.
+func pebblePolicy(filter string, bits int) (pebble.FilterPolicy, error) {
+	if filter == "" {
+		return bloom.FilterPolicy(bits), nil
+	}
+	if bits, ok := bitsOf(filter, "bloom"); ok {
+		return bloom.FilterPolicy(bits), nil
+	}
+	if filter == "none" {
+		return nil, nil
+	}
+	return pebbleSiftPolicy(filter)
+}
+
+// countingFS counts what is read from tables.
+type countingFS struct {
+	vfs.FS
+	count *readCount
+}
+
+func (f countingFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.Open(name, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return countingFile{file, f.count}, nil
+}
+
+func (f countingFS) Unwrap() vfs.FS { return f.FS }
+
+type countingFile struct {
+	vfs.File
+	count *readCount
+}
+
+func (f countingFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.File.ReadAt(p, off)
+	f.count.note(n)
+	return n, err
+}
+
+// quiet drops pebble's log.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)           {}
+func (quiet) Errorf(string, ...any)          {}
+func (quiet) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
+
+type pebbleDB struct {
+	db    *pebble.DB
+	count readCount
+	write *pebble.WriteOptions
+}
+
+func openPebble(c Config) (DB, error) {
+	policy, err := pebblePolicy(c.Filter, c.BloomBits)
+	if err != nil {
+		return nil, err
+	}
+	d := &pebbleDB{write: pebble.NoSync}
+	if c.Sync {
+		d.write = pebble.Sync
+	}
+	cache := pebble.NewCache(c.CacheBytes)
+	defer cache.Unref()
+	o := &pebble.Options{
+		Cache:              cache,
+		FS:                 countingFS{vfs.Default, &d.count},
+		FormatMajorVersion: pebble.FormatNewest,
+		MemTableSize:       uint64(c.WriteBufferBytes),
+		Logger:             quiet{},
+	}
+	for i := range o.Levels {
+		l := &o.Levels[i]
+		l.BlockSize = c.BlockBytes
+		l.Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
+		if c.NoCompression {
+			l.Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
+		}
+		if policy != nil {
+			l.FilterPolicy = policy
+			l.FilterType = pebble.TableFilter
+		}
+	}
+	if d.db, err = pebble.Open(c.Dir, o); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *pebbleDB) NewReader(mode string) (Reader, error) {
+	if mode != pebblePrefix {
+		return pebbleReader{d.db}, nil
+	}
+	it, err := d.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
+	return pebblePrefixReader{it}, err
+}
+
+func (d *pebbleDB) NewWriter() (Writer, error) { return pebbleWriter{d}, nil }
+
+func (d *pebbleDB) NewIter() (Iter, error) {
+	it, err := d.db.NewIter(nil)
+	return pebbleIter{it}, err
+}
+
+func (d *pebbleDB) Settle() error {
+	if err := d.db.Flush(); err != nil {
+		return err
+	}
+	return rest(func() (int64, bool) {
+		m := d.db.Metrics()
+		return m.Compact.Count + m.Flush.Count, m.Compact.NumInProgress+m.Flush.NumInProgress > 0
+	})
+}
+
+func (d *pebbleDB) Flush() error { return d.db.Flush() }
+
+func (d *pebbleDB) Compact() error {
+	return d.db.Compact(background, []byte{0}, bytes.Repeat([]byte{0xff}, 256), false)
+}
+
+func (d *pebbleDB) Counters() Counters {
+	c := d.count.counters()
+	m := d.db.Metrics()
+	c.FilterUseful = m.Filter.Hits
+	c.FilterAsked = m.Filter.Hits + m.Filter.Misses
+	return c
+}
+
+func (d *pebbleDB) FilterBytes() int64 {
+	levels, err := d.db.SSTables(pebble.WithProperties())
+	if err != nil {
+		return -1
+	}
+	var sum uint64
+	for _, tables := range levels {
+		for _, t := range tables {
+			if t.Properties == nil {
+				return -1
+			}
+			sum += t.Properties.FilterSize
+		}
+	}
+	return int64(sum)
+}
+
+func (d *pebbleDB) Close() error { return d.db.Close() }
+
+type pebbleReader struct{ db *pebble.DB }
+
+func (r pebbleReader) Get(key []byte) (int, bool, error) {
+	v, closer, err := r.db.Get(key)
+	if err == pebble.ErrNotFound {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	return len(v), true, closer.Close()
+}
+
+func (r pebbleReader) Value(dst, key []byte) ([]byte, bool, error) {
+	v, closer, err := r.db.Get(key)
+	if err == pebble.ErrNotFound {
+		return dst, false, nil
+	}
+	if err != nil {
+		return dst, false, err
+	}
+	return append(dst, v...), true, closer.Close()
+}
+
+func (r pebbleReader) Close() error { return nil }
+
+// pebblePrefixReader sees what was there when it was made.
+type pebblePrefixReader struct{ it *pebble.Iterator }
+
+func (r pebblePrefixReader) Get(key []byte) (int, bool, error) {
+	if r.it.SeekPrefixGE(key) && bytes.Equal(r.it.Key(), key) {
+		return len(r.it.Value()), true, nil
+	}
+	return 0, false, r.it.Error()
+}
+
+func (r pebblePrefixReader) Value(dst, key []byte) ([]byte, bool, error) {
+	if r.it.SeekPrefixGE(key) && bytes.Equal(r.it.Key(), key) {
+		return append(dst, r.it.Value()...), true, nil
+	}
+	return dst, false, r.it.Error()
+}
+
+func (r pebblePrefixReader) Close() error { return r.it.Close() }
+
+type pebbleWriter struct{ d *pebbleDB }
+
+func (w pebbleWriter) Put(key, value []byte) error { return w.d.db.Set(key, value, w.d.write) }
+
+func (w pebbleWriter) Delete(key []byte) error { return w.d.db.Delete(key, w.d.write) }
+
+func (w pebbleWriter) Close() error { return nil }
+
+type pebbleIter struct{ *pebble.Iterator }

@@ -1,0 +1,7 @@
+//go:build !cgo || !rocksdb
+
+package engine
+
+func init() {
+	absent["rocksdb"] = "not built in: apt-get install librocksdb-dev, then go run -tags rocksdb"
+}

@@ -1,0 +1,117 @@
+//go:build cgo && rocksdb
+
+package engine
+
+import (
+	"fmt"
+
+	"github.com/siftdb/sift/bench/data"
+	"github.com/siftdb/sift/bench/engine/rocksdb"
+)
+
+func init() {
+	register(&Engine{
+		Name:           "rocksdb",
+		Version:        rocksdb.Version(),
+		Modes:          []Mode{{"", "Get into a PinnableSlice"}},
+		Terms:          "C++; loops run there. Block checksums are checked on every read. Filters and indexes are in memory; max_background_jobs 2.",
+		FilterResident: true,
+		Filters:        "bloom(BITS), ribbon(BITS: those of a Bloom filter of the same rate), none",
+		CheckFilter:    checkRocksFilter,
+		Open:           openRocks,
+	})
+}
+
+func checkRocksFilter(filter string) error {
+	if _, ok := bitsOf(filter, "ribbon"); ok {
+		return nil
+	}
+	if checkBloom(filter) != nil {
+		return fmt.Errorf("filter %q is none of bloom(BITS), ribbon(BITS), none", filter)
+	}
+	return nil
+}
+
+type rocksDB struct{ db *rocksdb.DB }
+
+func openRocks(c Config) (DB, error) {
+	o := rocksdb.Options{
+		BloomBits: c.bloomBits(), CacheBytes: c.CacheBytes, WriteBufferBytes: int64(c.WriteBufferBytes),
+		BlockBytes: int64(c.BlockBytes), NoCompression: c.NoCompression, Sync: c.Sync,
+	}
+	if bits, ok := bitsOf(c.Filter, "ribbon"); ok {
+		o.BloomBits, o.Ribbon = bits, true
+	}
+	db, err := rocksdb.Open(c.Dir, o)
+	if err != nil {
+		return nil, err
+	}
+	return rocksDB{db}, nil
+}
+
+func (d rocksDB) NewReader(string) (Reader, error) { return rocksReader{d.db}, nil }
+
+func (d rocksDB) NewWriter() (Writer, error) { return rocksWriter{d.db}, nil }
+
+func (d rocksDB) NewIter() (Iter, error) { return d.db.NewIter(), nil }
+
+func (d rocksDB) Settle() error {
+	if err := d.db.Flush(); err != nil {
+		return err
+	}
+	return rest(func() (int64, bool) { return 0, d.db.Busy() })
+}
+
+func (d rocksDB) Flush() error { return d.db.Flush() }
+
+func (d rocksDB) Compact() error { return d.db.Compact() }
+
+func (d rocksDB) Counters() Counters {
+	c := Unknown
+	var no, maybe int64
+	c.BlockReads, c.ReadBytes, no, maybe = d.db.Count()
+	c.FilterAsked, c.FilterUseful = no+maybe, no
+	return c
+}
+
+func (d rocksDB) FilterBytes() int64 { return d.db.FilterBytes() }
+
+func (d rocksDB) Close() error {
+	d.db.Close()
+	return nil
+}
+
+type rocksReader struct{ db *rocksdb.DB }
+
+func (r rocksReader) Get(key []byte) (int, bool, error) {
+	v, found, err := r.db.Get(nil, key)
+	return len(v), found, err
+}
+
+func (r rocksReader) Value(dst, key []byte) ([]byte, bool, error) { return r.db.Get(dst, key) }
+
+func (r rocksReader) GetEach(keys *data.Keys, from, to, every int, lat []int64) (int, []int64, error) {
+	return r.db.GetEach(keys, from, to, every, lat)
+}
+
+func (r rocksReader) GetMany(keys [][]byte) (int, error) {
+	list := data.NewKeys(len(keys), 32)
+	for _, k := range keys {
+		list.Add(k)
+	}
+	return r.db.GetMany(list)
+}
+
+func (r rocksReader) Close() error { return nil }
+
+type rocksWriter struct{ db *rocksdb.DB }
+
+func (w rocksWriter) Put(key, value []byte) error { return w.db.Put(key, value) }
+
+func (w rocksWriter) Delete(key []byte) error { return w.db.Delete(key) }
+
+func (w rocksWriter) PutEach(keys, values *data.Keys, from, to, every int, lat []int64) ([]int64, error) {
+	return w.db.PutEach(keys, values, from, to, every, lat)
+}
+
+func (w rocksWriter) Close() error { return nil }

@@ -1,0 +1,37 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/siftdb/sift/bench/measure"
+)
+
+// rest returns when work in the background has come to rest: for a while the
+// store's own count of it has not changed, state says that nothing runs, and
+// the process has hardly used a processor.
+func rest(state func() (done int64, running bool)) error {
+	const (
+		step   = 50 * time.Millisecond
+		still  = 4        // steps
+		idle   = step / 5 // of processor time a step
+		atMost = 10 * time.Minute
+	)
+	deadline := time.Now().Add(atMost)
+	last, _ := state()
+	for quiet := 0; quiet < still; {
+		cpu, from := measure.CPUTime(), time.Now()
+		time.Sleep(step)
+		done, running := state()
+		busy := measure.CPUTime()-cpu > idle*time.Since(from)/step
+		if running || busy || done != last {
+			last, quiet = done, 0
+		} else {
+			quiet++
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("work in the background did not end within %v", atMost)
+		}
+	}
+	return nil
+}

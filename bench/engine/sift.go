@@ -1,0 +1,181 @@
+package engine
+
+import (
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/bench/measure"
+	"github.com/siftdb/sift/filter"
+)
+
+func init() {
+	version := measure.Commit()
+	if version == "" {
+		version = measure.ModuleVersion("github.com/siftdb/sift")
+	}
+	register(&Engine{
+		Name:           "sift",
+		Version:        version,
+		Modes:          []Mode{{"", "View, which does not copy"}},
+		Terms:          "Block checksums are checked on every read. Filters and indexes are in memory.",
+		FilterResident: true,
+		Filters:        "a policy of sift: bloom(BITS), ribbon(BITS), none, ...",
+		CheckFilter:    func(f string) error { _, err := filter.Parse(f); return err },
+		Open:           openSift,
+	})
+}
+
+type siftDB struct {
+	db    *sift.DB
+	write *sift.WriteOptions
+}
+
+func openSift(c Config) (DB, error) {
+	policy := filter.Bloom(float64(c.BloomBits))
+	if c.Filter != "" {
+		var err error
+		if policy, err = filter.Parse(c.Filter); err != nil {
+			return nil, err
+		}
+	}
+	cache := c.CacheBytes
+	if cache == 0 {
+		cache = -1
+	}
+	db, err := sift.Open(c.Dir, &sift.Options{
+		Filter:             policy,
+		CacheBytes:         cache,
+		MemtableBytes:      c.WriteBufferBytes,
+		BlockBytes:         c.BlockBytes,
+		DisableCompression: c.NoCompression,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &siftDB{db, &sift.WriteOptions{NoSync: !c.Sync}}, nil
+}
+
+func (d *siftDB) NewReader(string) (Reader, error) { return newSiftReader(d.db), nil }
+
+func (d *siftDB) NewWriter() (Writer, error) { return siftWriter{d}, nil }
+
+func (d *siftDB) NewIter() (Iter, error) {
+	it, err := d.db.NewIter(nil)
+	if err != nil {
+		return nil, err
+	}
+	return it, nil
+}
+
+func (d *siftDB) Settle() error {
+	if err := d.db.Flush(); err != nil {
+		return err
+	}
+	return rest(func() (int64, bool) {
+		m := d.db.Metrics()
+		return int64(m.Flushes + m.Compactions + m.Moves), false
+	})
+}
+
+func (d *siftDB) Flush() error { return d.db.Flush() }
+
+func (d *siftDB) Compact() error { return d.db.Compact(background, nil, nil) }
+
+func (d *siftDB) Counters() Counters {
+	m := d.db.Metrics()
+	c := Counters{BlockReads: int64(m.BlockReads), ReadBytes: int64(m.BlockReadBytes)}
+	for _, l := range m.Levels {
+		c.FilterAsked += int64(l.Filter.Asked)
+		c.FilterUseful += int64(l.Filter.Useful)
+		c.FilterTrue += int64(l.Filter.TruePositive)
+		c.FilterFalse += int64(l.Filter.FalsePositive)
+	}
+	return c
+}
+
+func (d *siftDB) Levels() []LevelFilter {
+	var levels []LevelFilter
+	for i, l := range d.db.Metrics().Levels {
+		if l.Tables == 0 {
+			continue
+		}
+		f := LevelFilter{
+			Level: i, Tables: l.Tables, Bytes: l.Bytes, FilterBytes: l.Filter.Bytes,
+			Asked: l.Filter.Asked, Useful: l.Filter.Useful,
+			TruePositive: l.Filter.TruePositive, FalsePositive: l.Filter.FalsePositive,
+		}
+		if l.Filter.Tables > 0 {
+			f.ExpectedFPR = l.Filter.ExpectedFPR
+		}
+		levels = append(levels, f)
+	}
+	return levels
+}
+
+func (d *siftDB) FilterBytes() int64 { return int64(d.db.Metrics().Memory.Filters) }
+
+func (d *siftDB) Close() error { return d.db.Close() }
+
+// siftReader keeps the function that View calls, so that a lookup allocates nothing.
+type siftReader struct {
+	db    *sift.DB
+	n     int
+	value []byte
+	size  func(value []byte) error
+	copy  func(value []byte) error
+}
+
+func newSiftReader(db *sift.DB) *siftReader {
+	r := &siftReader{db: db}
+	r.size = func(v []byte) error {
+		r.n = len(v)
+		return nil
+	}
+	r.copy = func(v []byte) error {
+		r.value = append(r.value, v...)
+		return nil
+	}
+	return r
+}
+
+func (r *siftReader) Get(key []byte) (int, bool, error) {
+	switch err := r.db.View(key, r.size); err {
+	case nil:
+		return r.n, true, nil
+	case sift.ErrNotFound:
+		return 0, false, nil
+	default:
+		return 0, false, err
+	}
+}
+
+func (r *siftReader) Value(dst, key []byte) ([]byte, bool, error) {
+	r.value = dst
+	switch err := r.db.View(key, r.copy); err {
+	case nil:
+		return r.value, true, nil
+	case sift.ErrNotFound:
+		return dst, false, nil
+	default:
+		return dst, false, err
+	}
+}
+
+func (r *siftReader) GetMany(keys [][]byte) (int, error) {
+	values, err := r.db.GetMany(keys)
+	found := 0
+	for _, v := range values {
+		if v != nil {
+			found++
+		}
+	}
+	return found, err
+}
+
+func (r *siftReader) Close() error { return nil }
+
+type siftWriter struct{ d *siftDB }
+
+func (w siftWriter) Put(key, value []byte) error { return w.d.db.Put(key, value, w.d.write) }
+
+func (w siftWriter) Delete(key []byte) error { return w.d.db.Delete(key, w.d.write) }
+
+func (w siftWriter) Close() error { return nil }

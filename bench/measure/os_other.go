@@ -1,0 +1,27 @@
+//go:build !linux
+
+package measure
+
+import (
+	"runtime"
+	"time"
+)
+
+func cpuTime() time.Duration { return processTime() }
+
+func procIO() ProcIO { return ProcIO{} }
+
+func readMachineTime() machineTime { return machineTime{} }
+
+// RSS returns zeros: this system is not asked.
+func RSS() (now, peak int64) { return 0, 0 }
+
+// ResetPeak reports false: this system cannot.
+func ResetPeak() bool { return false }
+
+func hardware() (cpu string, cache, memory int64) { return runtime.GOARCH, 0, 0 }
+
+func system() string { return runtime.GOOS }
+
+// FileSystem returns "": this system is not asked.
+func FileSystem(string) string { return "" }

@@ -1,0 +1,206 @@
+// Package result is what a run of the benchmarks measured: its form on disk,
+// its summary, and the comparison of two of them.
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/siftdb/sift/bench/engine"
+	"github.com/siftdb/sift/bench/measure"
+)
+
+// schema is the number of the form below.
+const schema = 1
+
+// File is all that one run measured.
+type File struct {
+	Schema int    `json:"schema"`
+	Meta   Meta   `json:"meta"`
+	Rows   []*Row `json:"rows"`
+
+	index map[Key]*Row
+}
+
+// Meta says where the figures come from.
+type Meta struct {
+	When     string          `json:"when"`
+	Took     string          `json:"took"`
+	Command  string          `json:"command"`
+	Commit   string          `json:"commit"`
+	Machine  measure.Machine `json:"machine"`
+	Versions []Named         `json:"versions"`
+	// Terms are those that are equal for all stores; Deviations say where one differs.
+	Terms      []string `json:"terms"`
+	Deviations []Named  `json:"deviations"`
+	Skipped    []string `json:"skipped,omitempty"`
+	Warnings   []string `json:"warnings,omitempty"`
+}
+
+// Named is a text about something.
+type Named struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// Key says what was measured.
+type Key struct {
+	// Section is stores, sweep, growth or filters.
+	Section string `json:"section"`
+	// Store is an engine with its filter, or a filter alone.
+	Store string `json:"store"`
+	// Mode is the way to look up keys, if it is not the usual one.
+	Mode string `json:"mode,omitempty"`
+	// Benchmark is the workload.
+	Benchmark string `json:"benchmark"`
+	// State is that of the store: settled, compacted, ...; or the kind of keys.
+	State string `json:"state,omitempty"`
+	// Num is the number of keys that were stored.
+	Num int `json:"num"`
+}
+
+// Name is the store with its mode.
+func (k Key) Name() string {
+	if k.Mode == "" {
+		return k.Store
+	}
+	return k.Store + " " + k.Mode
+}
+
+// Row holds the values that were measured for a Key, a value a round for each unit.
+type Row struct {
+	Key
+	Values map[string][]float64 `json:"values"`
+	// Bars is the distribution of latencies over all rounds.
+	Bars []measure.Bar `json:"bars,omitempty"`
+	// Levels is what the filters of each level did in the last round.
+	Levels []engine.LevelFilter `json:"levels,omitempty"`
+}
+
+// New returns an empty File.
+func New(meta Meta) *File { return &File{Schema: schema, Meta: meta} }
+
+// Row returns the row of a key, a new one if there is none.
+func (f *File) Row(k Key) *Row {
+	if f.index == nil {
+		f.index = make(map[Key]*Row, len(f.Rows))
+		for _, r := range f.Rows {
+			f.index[r.Key] = r
+		}
+	}
+	r := f.index[k]
+	if r == nil {
+		r = &Row{Key: k, Values: map[string][]float64{}}
+		f.index[k] = r
+		f.Rows = append(f.Rows, r)
+	}
+	return r
+}
+
+// Select returns the rows for which keep is true.
+func (f *File) Select(keep func(*Row) bool) []*Row {
+	var rows []*Row
+	for _, r := range f.Rows {
+		if keep(r) {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// Add notes a value, rounded to five digits. Values that are no numbers are left out.
+func (r *Row) Add(unit string, v float64) {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return
+	}
+	v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 5, 64), 64)
+	r.Values[unit] = append(r.Values[unit], v)
+}
+
+// AddBars adds a round's latencies.
+func (r *Row) AddBars(bars []measure.Bar) {
+	for _, b := range bars {
+		i, found := slices.BinarySearchFunc(r.Bars, b, func(x, y measure.Bar) int { return int(x.From - y.From) })
+		if found {
+			r.Bars[i].Count += b.Count
+		} else {
+			r.Bars = slices.Insert(r.Bars, i, b)
+		}
+	}
+}
+
+// Summary is the middle of some values, and their spread.
+type Summary struct {
+	Median, Min, Max float64
+	N                int
+}
+
+// Of summarises a unit; N is 0 where it was not measured.
+func (r *Row) Of(unit string) Summary {
+	v := slices.Sorted(slices.Values(r.Values[unit]))
+	if len(v) == 0 {
+		return Summary{Median: math.NaN(), Min: math.NaN(), Max: math.NaN()}
+	}
+	mid := v[len(v)/2]
+	if len(v)%2 == 0 {
+		mid = (mid + v[len(v)/2-1]) / 2
+	}
+	return Summary{Median: mid, Min: v[0], Max: v[len(v)-1], N: len(v)}
+}
+
+// Units returns the units that any row has, in the order in which they are listed.
+func (f *File) Units() []string {
+	have := map[string]bool{}
+	for _, r := range f.Rows {
+		for u := range r.Values {
+			have[u] = true
+		}
+	}
+	var units []string
+	for _, u := range Units {
+		if have[u.Name] {
+			units = append(units, u.Name)
+		}
+	}
+	return units
+}
+
+// Write writes the file as JSON, one row a line, so that changes can be read.
+func (f *File) Write(path string) error {
+	meta, err := json.MarshalIndent(f.Meta, " ", " ")
+	if err != nil {
+		return err
+	}
+	out := fmt.Appendf(nil, "{\n \"schema\": %d,\n \"meta\": %s,\n \"rows\": [", f.Schema, meta)
+	for i, r := range f.Rows {
+		line, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(out, "\n  "...), line...)
+	}
+	return os.WriteFile(path, append(out, "\n ]\n}\n"...), 0o644)
+}
+
+// Read reads what Write wrote.
+func Read(path string) (*File, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{}
+	if err := json.Unmarshal(content, f); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if f.Schema != schema {
+		return nil, fmt.Errorf("%s: schema %d, and this program reads %d", path, f.Schema, schema)
+	}
+	return f, nil
+}

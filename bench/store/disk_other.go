@@ -1,0 +1,7 @@
+//go:build !unix
+
+package store
+
+import "io/fs"
+
+func diskBytes(info fs.FileInfo) int64 { return info.Size() }

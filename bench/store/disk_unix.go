@@ -1,0 +1,15 @@
+//go:build unix
+
+package store
+
+import (
+	"io/fs"
+	"syscall"
+)
+
+func diskBytes(info fs.FileInfo) int64 {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return min(info.Size(), s.Blocks*512)
+	}
+	return info.Size()
+}
