@@ -1,0 +1,328 @@
+package redisbloom
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+)
+
+// Layout says how items are spread over the bits of a Bloom filter and how it
+// is sized. On disk; do not change.
+type Layout uint8
+
+const (
+	// Redis is the layout of Redis' BF commands. Small links miss the promised
+	// rate: bits that are found by double hashing modulo a small number
+	// coincide too often.
+	Redis Layout = 0
+	// Tight finds bits by the high halves of a linear congruential sequence that
+	// two words of hash begin, so they coincide no more often than chance has
+	// it; it sizes each link so that its expected rate is exactly its share, and
+	// gives link i the share 6/(π(i+1))² of the rate: the shares add up to the
+	// whole, and shrink slowly, so growing costs fewer bits.
+	Tight Layout = 1
+)
+
+// BloomOptions are the parameters of a new Bloom filter.
+type BloomOptions struct {
+	Capacity uint64  // items before the first growth; at least 1
+	Error    float64 // the promised false positive rate, above 0, below 1
+	// Expansion is the factor by which the capacity of each new link grows.
+	// 0 makes a filter that is full when it holds Capacity items.
+	Expansion uint32
+	Layout    Layout
+	MaxBytes  uint64 // of memory; 0: no limit
+}
+
+const (
+	// maxErrorRate caps what is asked for.
+	maxErrorRate = 0.25
+	// ln2sq and ln2 are the constants, with the digits, that sizes depend on.
+	ln2sq = 0.480453013918201
+	ln2   = 0.693147180559945
+	// tightening is the factor between the error rates of links.
+	tightening = 0.5
+	// tightMul is the multiplier of Tight's sequence: Knuth's, of MMIX. On disk; do
+	// not change.
+	tightMul = 6364136223846793005
+	// maxHashes bounds what a dump may claim: 1e-300 makes 998.
+	maxHashes = 4096
+	// maxLinks bounds what a dump may claim; doubling reaches 2⁶⁴ before.
+	maxLinks = 1024
+)
+
+// The options of a dump: bit 0 and bit 2 are set, bit 3 keeps it from growing.
+const (
+	optBase       = 1 | 4
+	optNonScaling = 8
+)
+
+// link is one Bloom filter of a chain.
+type link struct {
+	segment
+	bits    uint64
+	count   uint64 // items added
+	entries uint64 // items it is made for
+	err     float64
+	bpe     float64 // bits an entry
+	hashes  uint32
+	n2      uint8 // log2(bits) if the dump said so, else 0
+}
+
+// Bloom is a chain of Bloom filters, the last of which takes new items.
+type Bloom struct {
+	layout  Layout
+	options uint32
+	growth  uint32
+	promise float64 // Tight: the rate of the whole filter
+	size    uint64
+	links   []link
+	redo    []byte
+}
+
+// NewBloom returns an empty filter.
+func NewBloom(o BloomOptions) (*Bloom, error) {
+	f := &Bloom{layout: o.Layout, options: optBase, growth: o.Expansion, promise: o.Error}
+	rate := o.Error
+	if o.Layout == Redis {
+		rate = min(rate, maxErrorRate)
+	}
+	switch {
+	case o.Expansion == 0:
+		f.options |= optNonScaling
+		f.growth = 0
+	case o.Layout == Tight:
+		rate = f.share(0)
+	default:
+		rate *= tightening
+	}
+	l, err := f.sized(o.Capacity, rate, o.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	f.links = []link{l}
+	return f, nil
+}
+
+// share is the error rate of link i of a growing Tight filter.
+func (f *Bloom) share(i int) float64 {
+	n := math.Pi * float64(i+1)
+	return f.promise * 6 / (n * n)
+}
+
+// sized returns a link for so many entries at an error rate.
+func (f *Bloom) sized(entries uint64, rate float64, maxBytes uint64) (link, error) {
+	l := link{entries: entries, err: rate}
+	var need float64
+	if f.layout == Tight {
+		l.hashes = uint32(max(1, math.Round(-math.Log2(rate))))
+		k := float64(l.hashes)
+		// -log1p is exact where the rate is far below 1.
+		l.bpe = -k / math.Log1p(-math.Pow(rate, 1/k))
+		need = math.Ceil(float64(entries) * l.bpe)
+	} else {
+		l.bpe = -math.Log(rate) / ln2sq
+		l.hashes = uint32(min(math.Ceil(ln2*l.bpe), maxHashes))
+		need = math.Floor(float64(entries) * l.bpe)
+	}
+	if maxBytes == 0 {
+		maxBytes = math.MaxInt64 / 8
+	}
+	if !(need < float64(maxBytes)*8) || need >= 1<<52 {
+		return l, ErrTooLarge
+	}
+	l.bits = max(64, (uint64(need)+63)&^63)
+	if l.bits/8 > maxBytes {
+		return l, ErrTooLarge
+	}
+	l.segment = newSegment(l.bits / 8)
+	return l, nil
+}
+
+// pair hashes an item.
+func (f *Bloom) pair(item []byte) hashPair {
+	if f.layout == Tight {
+		return tightPair(item)
+	}
+	return redisPair(item)
+}
+
+// Contains reports whether the filter may contain an item; false is certain.
+func (f *Bloom) Contains(item []byte) bool { return f.contains(f.pair(item)) }
+
+func (f *Bloom) contains(h hashPair) bool {
+	for i := len(f.links) - 1; i >= 0; i-- {
+		if f.links[i].contains(f.layout, h) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *link) contains(layout Layout, h hashPair) bool {
+	x, y := h.a, h.b
+	if layout == Tight {
+		for range l.hashes {
+			pos := scale(x, l.bits)
+			if l.data[pos/8]&(1<<(pos%8)) == 0 {
+				return false
+			}
+			x = x*tightMul + y
+		}
+		return true
+	}
+	for range l.hashes {
+		pos := x % l.bits
+		if l.data[pos/8]&(1<<(pos%8)) == 0 {
+			return false
+		}
+		x += y
+	}
+	return true
+}
+
+func (l *link) set(layout Layout, h hashPair) {
+	x, y := h.a, h.b
+	for range l.hashes {
+		var pos uint64
+		if layout == Tight {
+			pos = scale(x, l.bits)
+			x = x*tightMul + y
+		} else {
+			pos = x % l.bits
+			x += y
+		}
+		if mask := byte(1) << (pos % 8); l.data[pos/8]&mask == 0 {
+			l.data[pos/8] |= mask
+			l.touch(pos / 8)
+		}
+	}
+}
+
+// Add adds an item unless the filter may contain it, and reports whether it
+// did. It may grow by up to room bytes. ErrFull and ErrTooLarge leave the
+// filter as it was.
+func (f *Bloom) Add(item []byte, room uint64) (bool, error) {
+	h := f.pair(item)
+	if f.contains(h) {
+		return false, nil
+	}
+	last := &f.links[len(f.links)-1]
+	if last.count >= last.entries {
+		if err := f.grow(room); err != nil {
+			return false, err
+		}
+		last = &f.links[len(f.links)-1]
+	}
+	f.put(last, h)
+	f.redo = append(f.redo, redoAdd)
+	f.redo = binary.AppendUvarint(f.redo, uint64(len(f.links)-1))
+	f.redo = binary.LittleEndian.AppendUint64(f.redo, h.a)
+	f.redo = binary.LittleEndian.AppendUint64(f.redo, h.b)
+	return true, nil
+}
+
+func (f *Bloom) put(l *link, h hashPair) {
+	l.set(f.layout, h)
+	l.count++
+	f.size++
+}
+
+// grow adds a link.
+func (f *Bloom) grow(room uint64) error {
+	if f.options&optNonScaling != 0 || f.growth == 0 {
+		return ErrFull
+	}
+	last := &f.links[len(f.links)-1]
+	hi, entries := bits.Mul64(last.entries, uint64(f.growth))
+	if hi != 0 || len(f.links) >= maxLinks || room == 0 {
+		return ErrTooLarge
+	}
+	rate := last.err * tightening
+	if f.layout == Tight {
+		rate = f.share(len(f.links))
+	}
+	if rate <= 0 {
+		return ErrTooLarge
+	}
+	l, err := f.sized(entries, rate, room)
+	if err != nil {
+		return err
+	}
+	f.links = append(f.links, l)
+	f.redo = append(f.redo, redoLink)
+	f.redo = f.links[len(f.links)-1].append(f.redo)
+	return nil
+}
+
+// Layout returns the filter's layout.
+func (f *Bloom) Layout() Layout { return f.layout }
+
+// Size returns the number of items that were added.
+func (f *Bloom) Size() uint64 { return f.size }
+
+// Capacity returns the number of items that the present links are made for.
+func (f *Bloom) Capacity() uint64 {
+	var n uint64
+	for i := range f.links {
+		n += f.links[i].entries
+	}
+	return n
+}
+
+// Bytes returns the memory of the bits.
+func (f *Bloom) Bytes() uint64 {
+	var n uint64
+	for i := range f.links {
+		n += uint64(len(f.links[i].data))
+	}
+	return n
+}
+
+// Links returns the number of links.
+func (f *Bloom) Links() int { return len(f.links) }
+
+// Expansion returns the growth factor, and false for a filter that does not
+// grow.
+func (f *Bloom) Expansion() (uint32, bool) {
+	return f.growth, f.options&optNonScaling == 0
+}
+
+// LinkInfo describes one link.
+type LinkInfo struct {
+	Bytes, Bits, Capacity, Size uint64
+	Hashes                      uint32
+	Error                       float64
+}
+
+// Link describes link i.
+func (f *Bloom) Link(i int) LinkInfo {
+	l := &f.links[i]
+	return LinkInfo{uint64(len(l.data)), l.bits, l.entries, l.count, l.hashes, l.err}
+}
+
+// ExpectedFPR returns the rate to expect with the items that the filter holds.
+func (f *Bloom) ExpectedFPR() float64 {
+	miss := 1.0
+	for i := range f.links {
+		l := &f.links[i]
+		k := float64(l.hashes)
+		miss *= 1 - math.Pow(-math.Expm1(-k*float64(l.count)/float64(l.bits)), k)
+	}
+	return 1 - miss
+}
+
+// FilledFPR returns the rate to expect from the bits that are set. It reads the
+// whole filter.
+func (f *Bloom) FilledFPR() float64 {
+	miss := 1.0
+	for i := range f.links {
+		l := &f.links[i]
+		ones := 0
+		for d := l.data; len(d) >= 8; d = d[8:] {
+			ones += bits.OnesCount64(binary.LittleEndian.Uint64(d))
+		}
+		miss *= 1 - math.Pow(float64(ones)/float64(l.bits), float64(l.hashes))
+	}
+	return 1 - miss
+}

@@ -1,0 +1,397 @@
+package redisbloom
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+func unhex(t *testing.T, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func items(prefix string, n int) [][]byte {
+	out := make([][]byte, n)
+	for i := range out {
+		out[i] = fmt.Appendf(nil, "%s%d", prefix, i)
+	}
+	return out
+}
+
+// dump returns the parts of a filter's dump.
+func dump(f interface {
+	Dump(int64) (int64, []byte)
+}) (parts [][]byte, iters []int64) {
+	for iter := int64(0); ; {
+		next, part := f.Dump(iter)
+		if next == 0 {
+			return parts, iters
+		}
+		parts = append(parts, bytes.Clone(part))
+		iters = append(iters, next)
+		iter = next
+	}
+}
+
+// The dumps were recorded from Redis.
+func TestBloomDumpIsRedis(t *testing.T) {
+	f, err := NewBloom(BloomOptions{Capacity: 20, Error: 0.01, Expansion: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range items("x", 60) {
+		if added, err := f.Add(item, 1<<20); err != nil || !added {
+			t.Fatalf("Add(%s) = %v, %v", item, added, err)
+		}
+	}
+	parts, iters := dump(f)
+	want := []string{
+		`3c00000000000000 02000000 05000000 02000000
+		 2000000000000000 0001000000000000 1400000000000000 7b14ae47e17a743f e9862fb2350e2640 08000000 1400000000000000 00
+		 4000000000000000 0002000000000000 2800000000000000 7b14ae47e17a643f 4af7d49edef02840 09000000 2800000000000000 00`,
+		"30cd563980f4ca11d7fc62e2c1ecff7f40a108a2e0f386b824d411c52ba43c4e",
+		`08861ad89c046a9b61d3adf690e3bf45bc27e926aee4a6d5fc9966bae5efaf3a
+		 82f75f5bfca18ee9c20c3ed9b22e3e1af686cd1ceb610a7189955f8dedd3088e`,
+	}
+	if len(parts) != len(want) || fmt.Sprint(iters) != "[1 33 97]" {
+		t.Fatalf("%d parts, iters %v", len(parts), iters)
+	}
+	for i := range want {
+		if !bytes.Equal(parts[i], unhex(t, want[i])) {
+			t.Errorf("part %d\n got %x\nwant %x", i, parts[i], unhex(t, want[i]))
+		}
+	}
+	g, err := ParseBloom(parts[0], 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i < len(parts); i++ {
+		if err := g.Load(iters[i], parts[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, item := range items("x", 60) {
+		if !g.Contains(item) {
+			t.Errorf("%s is gone", item)
+		}
+	}
+	if again, _ := dump(g); !bytes.Equal(bytes.Join(again, nil), bytes.Join(parts, nil)) {
+		t.Error("the dump of a loaded filter differs")
+	}
+}
+
+func TestCuckooDumpIsRedis(t *testing.T) {
+	f, err := NewCuckoo(CuckooOptions{Capacity: 32, BucketSize: 2, MaxIterations: 20, Expansion: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range items("x", 40) {
+		if err := f.Add(item, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parts, iters := dump(f)
+	want := []string{
+		"2800000000000000 1000000000000000 0000000000000000 0200000000000000 0200 1400 0100",
+		"a00041e21c00c2c5651d86da4d003f7ca16214eac07bb228fcb3472836ce12ac",
+		"000000000000de000000b5fbf83000000000cf5c0000140072005d00b1000000",
+	}
+	if len(parts) != len(want) || fmt.Sprint(iters) != "[1 33 65]" {
+		t.Fatalf("%d parts, iters %v", len(parts), iters)
+	}
+	for i := range want {
+		if !bytes.Equal(parts[i], unhex(t, want[i])) {
+			t.Errorf("part %d\n got %x\nwant %x", i, parts[i], unhex(t, want[i]))
+		}
+	}
+	g, err := ParseCuckoo(parts[0], 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i < len(parts); i++ {
+		if err := g.Load(iters[i], parts[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again, _ := dump(g); !bytes.Equal(bytes.Join(again, nil), bytes.Join(parts, nil)) {
+		t.Error("the dump of a loaded filter differs")
+	}
+}
+
+// Redis' HyperLogLog uses the same hash, and PFDEBUG GETREG shows the register,
+// the low 14 bits, and the position of the lowest one above them.
+func TestMurmur(t *testing.T) {
+	text := strings.Repeat("abcdefghijklmnopqrstuvwxyz0123456789", 3)
+	for _, c := range []struct {
+		n, register, rank int
+	}{
+		{0, 5938, 2},
+		{1, 12711, 2},
+		{3, 9474, 1},
+		{7, 5634, 2},
+		{8, 1383, 1},
+		{9, 6903, 1},
+		{15, 12377, 4},
+		{16, 9328, 1},
+		{17, 4271, 1},
+		{24, 2894, 1},
+		{31, 10582, 1},
+		{64, 16229, 3},
+		{100, 9860, 3},
+	} {
+		h := murmur64A([]byte(text[:c.n]), 0xadc83b19)
+		if got := int(h & 16383); got != c.register {
+			t.Errorf("%d bytes: register %d, want %d", c.n, got, c.register)
+		}
+		if got := bits.TrailingZeros64(h>>14) + 1; got != c.rank {
+			t.Errorf("%d bytes: rank %d, want %d", c.n, got, c.rank)
+		}
+	}
+}
+
+// Every change arrives in a second filter by redo alone, and by a checkpoint
+// that was cut short followed by redo.
+func TestRedo(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, layout := range []Layout{Redis, Tight} {
+		f, _ := NewBloom(BloomOptions{Capacity: 2000, Error: 0.01, Expansion: 2, Layout: layout})
+		start := f.Header()
+		g, _ := ParseBloom(start, 1<<30)
+		torn, _ := ParseBloom(start, 1<<30)
+		var all []byte
+		for i := range 30000 {
+			if _, err := f.Add(fmt.Appendf(nil, "i%d", i), 1<<30); err != nil {
+				t.Fatal(err)
+			}
+			if rng.IntN(100) == 0 {
+				redo := f.TakeRedo(nil)
+				all = append(all, redo...)
+				if err := g.Replay(redo, 1<<30); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if i == 15000 {
+				left := 5
+				f.TakeDirty(func(link, page int, data []byte) bool {
+					if err := torn.SetPage(link, page, data); err != nil {
+						t.Fatal(err)
+					}
+					left--
+					return left > 0
+				})
+			}
+		}
+		redo := f.TakeRedo(nil)
+		all = append(all, redo...)
+		if err := g.Replay(redo, 1<<30); err != nil {
+			t.Fatal(err)
+		}
+		sameDump(t, f, g)
+		if err := torn.Replay(all, 1<<30); err != nil {
+			t.Fatal(err)
+		}
+		sameDump(t, f, torn)
+	}
+}
+
+func TestCuckooRedo(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	f, _ := NewCuckoo(CuckooOptions{Capacity: 1000, BucketSize: 4, MaxIterations: 20, Expansion: 2})
+	start := f.Header()
+	g, _ := ParseCuckoo(start, 1<<30)
+	torn, _ := ParseCuckoo(start, 1<<30)
+	var all []byte
+	drops := 0
+	for i := range 60000 {
+		item := fmt.Appendf(nil, "i%d", rng.IntN(8000))
+		links := f.Links()
+		if phase := i / 10000; phase%4 == 0 {
+			if err := f.Add(item, 1<<30); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			f.Delete(item)
+		}
+		if f.Links() < links {
+			drops++
+		}
+		if rng.IntN(50) == 0 {
+			redo := f.TakeRedo(nil)
+			all = append(all, redo...)
+			if err := g.Replay(redo, 1<<30); err != nil {
+				t.Fatal(err)
+			}
+			sameDump(t, f, g)
+		}
+		if i == 35000 {
+			left := 3
+			f.TakeDirty(func(link, page int, data []byte) bool {
+				if err := torn.SetPage(link, page, data); err != nil {
+					t.Fatal(err)
+				}
+				left--
+				return left > 0
+			})
+		}
+	}
+	if drops == 0 {
+		t.Error("no link was ever dropped")
+	}
+	all = f.TakeRedo(all)
+	if err := torn.Replay(all, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	sameDump(t, f, torn)
+}
+
+func sameDump(t *testing.T, f, g interface {
+	Dump(int64) (int64, []byte)
+}) {
+	t.Helper()
+	a, _ := dump(f)
+	b, _ := dump(g)
+	if !bytes.Equal(bytes.Join(a, nil), bytes.Join(b, nil)) {
+		t.Fatal("the filters differ")
+	}
+}
+
+// An add that finds no room leaves the filter as it was.
+func TestCuckooFull(t *testing.T) {
+	f, _ := NewCuckoo(CuckooOptions{Capacity: 64, BucketSize: 2, MaxIterations: 20})
+	full := 0
+	for i := range 500 {
+		before, _ := dump(f)
+		if err := f.Add(fmt.Appendf(nil, "g%d", i), 1<<30); errors.Is(err, ErrFull) {
+			full++
+			if after, _ := dump(f); !bytes.Equal(bytes.Join(before, nil), bytes.Join(after, nil)) {
+				t.Fatal("a failed add changed the filter")
+			}
+		}
+	}
+	if full < 400 || f.Items() > 64 {
+		t.Errorf("%d adds failed, %d items", full, f.Items())
+	}
+}
+
+// Tight keeps the promised rate, grown from little, in less memory.
+func TestTightKeepsItsPromise(t *testing.T) {
+	const n, probes = 50_000, 100_000
+	for _, e := range []float64{0.01, 0.001} {
+		var bytes [2]uint64
+		for _, layout := range []Layout{Redis, Tight} {
+			f, _ := NewBloom(BloomOptions{Capacity: 100, Error: e, Expansion: 2, Layout: layout})
+			for i := range n {
+				if _, err := f.Add(fmt.Appendf(nil, "in%d", i), 1<<30); err != nil {
+					t.Fatal(err)
+				}
+			}
+			hits := 0
+			for i := range probes {
+				if f.Contains(fmt.Appendf(nil, "out%d", i)) {
+					hits++
+				}
+			}
+			for i := range n {
+				if !f.Contains(fmt.Appendf(nil, "in%d", i)) {
+					t.Fatalf("in%d is gone", i)
+				}
+			}
+			fpr := float64(hits) / probes
+			bytes[layout] = f.Bytes()
+			t.Logf("layout %d at %g: FPR %.5f, expected %.5f, %.2f bytes an item, %d links", layout, e, fpr, f.ExpectedFPR(), float64(f.Bytes())/n, f.Links())
+			if layout == Tight && fpr > e*1.15 {
+				t.Errorf("FPR %g above %g", fpr, e)
+			}
+		}
+		if bytes[Tight] >= bytes[Redis] {
+			t.Errorf("%d bytes, %d in Redis' layout", bytes[Tight], bytes[Redis])
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for _, c := range []struct {
+		e      float64
+		n      uint64
+		ns     bool
+		bytes  uint64
+		hashes uint32
+	}{
+		{0.9, 1000, false, 544, 4},
+		{1e-9, 1000, false, 5576, 31},
+		{1e-300, 10, false, 1800, 998},
+		{0.01, 1, false, 8, 8},
+		{0.01, 1_000_000, false, 1378472, 8},
+		{0.001, 1_000_000, true, 1797200, 10},
+	} {
+		o := BloomOptions{Capacity: c.n, Error: c.e, Expansion: 2}
+		if c.ns {
+			o.Expansion = 0
+		}
+		f, err := NewBloom(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l := f.Link(0); l.Bytes != c.bytes || l.Hashes != c.hashes {
+			t.Errorf("%+v: %d bytes, %d hashes", c, l.Bytes, l.Hashes)
+		}
+	}
+	if _, err := NewBloom(BloomOptions{Capacity: 1 << 30, Error: 1e-9, Expansion: 2, MaxBytes: 1 << 20}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("err = %v", err)
+	}
+	if _, err := NewCuckoo(CuckooOptions{Capacity: 1 << 30, BucketSize: 2, MaxIterations: 1, MaxBytes: 1 << 20}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	b, _ := NewBloom(BloomOptions{Capacity: 5, Error: 0.01, Expansion: 2})
+	tight, _ := NewBloom(BloomOptions{Capacity: 5, Error: 0.01, Expansion: 2, Layout: Tight})
+	c, _ := NewCuckoo(CuckooOptions{Capacity: 32, BucketSize: 2, MaxIterations: 20, Expansion: 1})
+	for i := range 40 {
+		b.Add([]byte{byte(i)}, 1<<20)
+		tight.Add([]byte{byte(i)}, 1<<20)
+		c.Add([]byte{byte(i)}, 1<<20)
+	}
+	f.Add(b.Header(), b.TakeRedo(nil))
+	f.Add(tight.Header(), tight.TakeRedo(nil))
+	f.Add(c.Header(), c.TakeRedo(nil))
+	f.Fuzz(func(t *testing.T, header, redo []byte) {
+		const room = 1 << 16
+		if f, err := ParseBloom(header, room); err == nil {
+			if f.Bytes() > room || !bytes.Equal(f.Header(), header) {
+				t.Fatal("header does not round-trip")
+			}
+			if f.Replay(redo, room) == nil && f.Bytes() > room {
+				t.Fatal("too large")
+			}
+			f.Load(int64(len(redo)), redo)
+			f.Add(redo, room)
+			f.Contains(header)
+			dump(f)
+		}
+		if f, err := ParseCuckoo(header, room); err == nil {
+			if f.Bytes() > room || !bytes.Equal(f.Header(), header) {
+				t.Fatal("header does not round-trip")
+			}
+			if f.Replay(redo, room) == nil && f.Bytes() > room {
+				t.Fatal("too large")
+			}
+			f.Load(int64(len(redo)), redo)
+			f.Add(redo, room)
+			f.Delete(header)
+			f.Compact()
+			dump(f)
+		}
+	})
+}

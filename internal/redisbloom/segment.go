@@ -1,0 +1,56 @@
+package redisbloom
+
+// PageBytes is the size of the pages in which a filter is stored.
+const PageBytes = 4096
+
+// segment is the memory of one link of a filter and what of it has changed
+// since the last checkpoint.
+type segment struct {
+	data  []byte
+	dirty []uint64 // a bit a page
+}
+
+func newSegment(bytes uint64) segment {
+	pages := (bytes + PageBytes - 1) / PageBytes
+	return segment{make([]byte, bytes), make([]uint64, (pages+63)/64)}
+}
+
+// touch notes that the byte at off has changed.
+func (s *segment) touch(off uint64) {
+	page := off / PageBytes
+	s.dirty[page/64] |= 1 << (page % 64)
+}
+
+// touchRange notes that n > 0 bytes from off on have changed.
+func (s *segment) touchRange(off, n uint64) {
+	for page := off / PageBytes; page <= (off+n-1)/PageBytes; page++ {
+		s.dirty[page/64] |= 1 << (page % 64)
+	}
+}
+
+// page returns page number i, nil past the end.
+func (s *segment) page(i int) []byte {
+	start := i * PageBytes
+	if i < 0 || start >= len(s.data) {
+		return nil
+	}
+	return s.data[start:min(start+PageBytes, len(s.data))]
+}
+
+// takeDirty calls fn with each changed page, in order, and marks it unchanged;
+// it stops when fn returns false, that page included.
+func (s *segment) takeDirty(fn func(page int, data []byte) bool) bool {
+	for w, word := range s.dirty {
+		for bit := 0; word != 0; bit++ {
+			if word&(1<<bit) == 0 {
+				continue
+			}
+			word &^= 1 << bit
+			s.dirty[w] = word
+			if !fn(w*64+bit, s.page(w*64+bit)) {
+				return false
+			}
+		}
+	}
+	return true
+}
