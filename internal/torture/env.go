@@ -13,6 +13,7 @@ import (
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/testhook"
+	"github.com/siftdb/sift/internal/torture/damage"
 	"github.com/siftdb/sift/internal/vfs"
 )
 
@@ -34,6 +35,9 @@ type Env struct {
 	Err     error  // the first promise that was broken
 	Oracle  Oracle // in place of H, where several goroutines write
 	Repairs bool   // the disk begins damaged: it need not open, but can be repaired
+
+	lost     damage.Files // what was there before the repair
+	repaired int          // when it returned; 0: it has not
 
 	// Wrap puts faults before a new disk.
 	Wrap func(*vfs.Mem) vfs.FS

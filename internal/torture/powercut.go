@@ -71,7 +71,7 @@ func (c *Cuts) Cut(ops int, s vfs.Survival) error {
 
 // check is what every image must pass.
 func (c *Cuts) check(img *vfs.Mem, ops int) error {
-	if err := c.checkExtras(img, ops); err != nil {
+	if err := errors.Join(c.checkExtras(img, ops), c.Env.checkLost(img, ops)); err != nil {
 		return err
 	}
 	open := c.open

@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -19,12 +20,18 @@ func runRepair(e *Env, n int) {
 	if e.Err != nil {
 		return
 	}
-	if err := e.damageForRepair(); err != nil {
+	err := e.damageForRepair()
+	if err != nil {
 		e.broken("damage: %w", err)
 		return
 	}
 	e.H = NewHistory(e.H.now)
 	e.Faults, e.Repairs = faults, true
+	e.lost, err = filesOf(e.Mem, e.Dir)
+	if err != nil {
+		e.broken("damage: %w", err)
+		return
+	}
 	report, err := sift.Repair(e.Dir, e.options(e.FS))
 	if e.failed("Repair", err) {
 		return
@@ -33,6 +40,7 @@ func runRepair(e *Env, n int) {
 		e.broken("Repair says %d entries, and there were %d", report.Entries, len(e.H.now))
 	}
 	e.H.durable(e.ops())
+	e.repaired = e.ops()
 	e.Open()
 	for range n / 10 {
 		e.Put(e.key(25), 30+e.Rng.IntN(100), e.Sync(4))
@@ -118,4 +126,26 @@ func (c *Cuts) openRepaired(img *vfs.Mem) (*sift.DB, error) {
 		return nil, fmt.Errorf("Repair: %w", err)
 	}
 	return sift.Open(c.Env.Dir, o)
+}
+
+// checkLost looks for the files that a repair had read: once it has returned
+// they are in a directory of their own, as they were.
+func (e *Env) checkLost(img *vfs.Mem, ops int) error {
+	if !e.Repairs || e.repaired == 0 || ops < e.repaired {
+		return nil
+	}
+	for name, b := range e.lost {
+		kind, _, _ := manifest.ParseName(name)
+		if kind == manifest.KindLock || kind == manifest.KindCurrent {
+			continue // replaced, as it must be
+		}
+		got, err := readFile(img, filepath.Join(e.Dir, "lost", name))
+		if err != nil {
+			return fmt.Errorf("what was repaired is not kept: %w", err)
+		}
+		if !bytes.Equal(got, b) {
+			return fmt.Errorf("what was repaired is not kept: %s has changed", name)
+		}
+	}
+	return nil
 }
