@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -37,12 +38,16 @@ type Set interface {
 const (
 	Decimal = "decimal" // 16 digits, as db_bench's; neighbours share most of them
 	Random  = "random"  // 16 random bytes
+	Text    = "text"    // paths of some 50 letters that begin alike, like a web site's
 )
+
+// words make up text keys.
+var words = [8]string{"article", "author", "catalogue", "comment", "gallery", "product", "review", "user"}
 
 // valuePoolBytes is about how many bytes of values there are before they repeat.
 const valuePoolBytes = 1 << 20
 
-// madeUp is a Set of made-up keys of 16 bytes.
+// madeUp is a Set of made-up keys.
 type madeUp struct {
 	kind      string
 	n         int
@@ -50,12 +55,12 @@ type madeUp struct {
 	pool      []byte
 }
 
-// MadeUp returns n keys of 16 bytes with values of valueSize bytes, of which the
+// MadeUp returns n keys of a kind with values of valueSize bytes, of which the
 // given share is random and the rest repeats it, as db_bench's
 // --compression_ratio does.
 func MadeUp(kind string, n, valueSize int, ratio float64) (Set, error) {
-	if kind != Decimal && kind != Random {
-		return nil, fmt.Errorf("keys are %s or %s, not %q", Decimal, Random, kind)
+	if kind != Decimal && kind != Random && kind != Text {
+		return nil, fmt.Errorf("keys are %s, %s or %s, not %q", Decimal, Random, Text, kind)
 	}
 	if n < 1 || n > math.MaxUint32/4 {
 		return nil, fmt.Errorf("%d keys", n)
@@ -78,7 +83,11 @@ func MadeUp(kind string, n, valueSize int, ratio float64) (Set, error) {
 }
 
 func (s *madeUp) Name() string {
-	return fmt.Sprintf("%d %s keys of 16 bytes, values of %d bytes", s.n, s.kind, s.valueSize)
+	size := "16"
+	if s.kind == Text {
+		size = "some 50"
+	}
+	return fmt.Sprintf("%d %s keys of %s bytes, values of %d bytes", s.n, s.kind, size, s.valueSize)
 }
 
 func (s *madeUp) Len() int { return s.n }
@@ -91,7 +100,15 @@ func (s *madeUp) Key(dst []byte, i int) []byte { return s.append(dst, 2*uint64(i
 func (s *madeUp) Absent(dst []byte, i int) []byte { return s.append(dst, 2*uint64(i)+1) }
 
 func (s *madeUp) append(dst []byte, x uint64) []byte {
-	if s.kind == Random {
+	switch s.kind {
+	case Text:
+		h := Mix(x)
+		dst = append(dst, "https://www.example.org/"...)
+		dst = append(append(dst, words[h%8]...), '/')
+		dst = append(append(dst, words[h>>8%8]...), '-')
+		dst = append(append(dst, words[h>>16%8]...), '/')
+		return strconv.AppendUint(dst, x, 10)
+	case Random:
 		hi, lo := Mix(x), Mix(x^1<<63)
 		for shift := 56; shift >= 0; shift -= 8 {
 			dst = append(dst, byte(hi>>shift))

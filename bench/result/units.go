@@ -48,6 +48,8 @@ const (
 	ColdIsolated = "cold-isolated-ns"
 	BigAbsent    = "big-absent-ns"
 	BigBatch     = "big-batch-ns"
+	Dependent    = "dependent-line-ns"
+	Independent  = "independent-line-ns"
 )
 
 // Units lists the units in the order in which they are shown.
@@ -88,6 +90,8 @@ var Units = []Unit{
 	{ColdBatch, "probe for an absent key, many filters out of cache, in batches, ns", -1},
 	{BigAbsent, "probe for an absent key, few large filters out of cache, in a loop, ns", -1},
 	{BigBatch, "probe for an absent key, few large filters out of cache, in batches, ns", -1},
+	{Dependent, "a random line of memory whose address depends on the one before, ns", -1},
+	{Independent, "a random line of memory whose address does not, ns", -1},
 }
 
 // UnitOf returns the unit of a name.

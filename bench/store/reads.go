@@ -12,7 +12,7 @@ import (
 )
 
 // warmOps is how many operations are done unmeasured before n are measured.
-func warmOps(n int) int { return min(max(n/4, 2_000), 50_000) }
+func warmOps(n int) int { return min(max(n/4, 1_000), 50_000) }
 
 func runGets(s *session, b *benchmark) error {
 	modes := s.spec.Modes

@@ -19,7 +19,7 @@ func runFill(s *session, b *benchmark) error {
 	n := s.o.Set.Len()
 	if b.name == "fillsync" {
 		c.Sync = true
-		n = min(n, max(n/1000, 200))
+		n = min(n, max(n/1000, 200), 1000)
 	}
 	s.num = n
 	if err := s.open(c); err != nil {

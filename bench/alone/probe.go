@@ -1,0 +1,162 @@
+package alone
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/siftdb/sift/bench/data"
+)
+
+// batchSize is the number of keys that are asked for at once.
+const batchSize = 32
+
+// keyList is keys to probe with: a power of two of them, so that one can be
+// picked by masking a random number.
+type keyList [][]byte
+
+func newKeyList(n int, f func(dst []byte, i int) []byte) keyList {
+	keys := data.Collect(n, f)
+	list := make(keyList, n)
+	for i := range list {
+		list[i] = keys.At(i)
+	}
+	return list
+}
+
+// draw steps a generator of random numbers (xorshift64, Marsaglia 2003), which
+// costs a nanosecond.
+func draw(x uint64) uint64 {
+	x ^= x << 13
+	x ^= x >> 7
+	return x ^ x<<17
+}
+
+// pick returns a number below n from the upper half of x.
+func pick(x uint64, n int) int { return int(x >> 32 * uint64(n) >> 32) }
+
+var sink int
+
+// hotLoop returns the nanoseconds that a probe of one filter takes in a loop.
+func hotLoop(f built, keys keyList, probes int) float64 {
+	maybe := 0
+	start := time.Now()
+	for done := 0; done < probes; done += len(keys) {
+		for _, k := range keys {
+			if f.mayContain(k) {
+				maybe++
+			}
+		}
+	}
+	took := time.Since(start)
+	sink += maybe
+	return perProbe(took, (probes+len(keys)-1)/len(keys)*len(keys))
+}
+
+func perProbe(d time.Duration, n int) float64 { return float64(d.Nanoseconds()) / float64(n) }
+
+// hotBatches is hotLoop in batches.
+func hotBatches(f batcher, keys keyList, probes int) float64 {
+	var maybe [batchSize]bool
+	done := 0
+	start := time.Now()
+	for done < probes {
+		for from := 0; from+batchSize <= len(keys); from += batchSize {
+			f.mayContainMany(keys[from:from+batchSize], maybe[:])
+			done += batchSize
+		}
+	}
+	return perProbe(time.Since(start), done)
+}
+
+// coldLoop probes random filters of many in a loop: the processor may begin a
+// probe before the one before has answered.
+func coldLoop(filters []built, keys keyList, probes int) float64 {
+	maybe, x, mask := 0, uint64(88172645463325252), uint64(len(keys)-1)
+	start := time.Now()
+	for range probes {
+		x = draw(x)
+		if filters[pick(x, len(filters))].mayContain(keys[x&mask]) {
+			maybe++
+		}
+	}
+	took := time.Since(start)
+	sink += maybe
+	return perProbe(took, probes)
+}
+
+var barrier atomic.Uint64
+
+// coldIsolated probes random filters of many one at a time: an atomic addition
+// keeps the processor from beginning a probe before the one before has answered.
+func coldIsolated(filters []built, keys keyList, probes int) float64 {
+	x, mask := uint64(88172645463325252), uint64(len(keys)-1)
+	start := time.Now()
+	for range probes {
+		x = draw(x)
+		if filters[pick(x, len(filters))].mayContain(keys[x&mask]) {
+			barrier.Add(1)
+		} else {
+			barrier.Add(2)
+		}
+	}
+	took := time.Since(start)
+	start = time.Now()
+	for range probes {
+		x = draw(x)
+		barrier.Add(x & 1)
+	}
+	empty := time.Since(start)
+	return max(0, perProbe(took-empty, probes))
+}
+
+// coldBatches probes random filters of many, each with a batch of keys.
+func coldBatches(filters []built, keys keyList, probes int) float64 {
+	x := uint64(88172645463325252)
+	places := len(keys) / batchSize
+	var maybe [batchSize]bool
+	start := time.Now()
+	for range probes / batchSize {
+		x = draw(x)
+		from := int(x%uint64(places)) * batchSize
+		filters[pick(x, len(filters))].(batcher).mayContainMany(keys[from:from+batchSize], maybe[:])
+	}
+	return perProbe(time.Since(start), probes/batchSize*batchSize)
+}
+
+// copies returns clones of a filter that take at least the given bytes together.
+func copies(f built, bytes int64) ([]built, error) {
+	n := int(max(2, bytes/max(1, f.bits()/8)))
+	list := make([]built, n)
+	for i := range list {
+		var err error
+		if list[i], err = f.clone(); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// randomLines measures the memory: nanoseconds for a random line out of a
+// buffer, where each address depends on the line before, and where none does.
+func randomLines(bytes, reads int) (dependent, independent float64) {
+	buf := make([]uint64, bytes/8)
+	lines := len(buf) / (lineBytes / 8)
+	for i := range lines {
+		buf[i*(lineBytes/8)] = data.Mix(uint64(i))
+	}
+	at := uint64(1)
+	start := time.Now()
+	for range reads {
+		at = draw(at ^ buf[pick(at, lines)*(lineBytes/8)])
+	}
+	dependent = perProbe(time.Since(start), reads)
+	x, sum := at|1, uint64(0)
+	start = time.Now()
+	for range reads {
+		x = draw(x)
+		sum += buf[pick(x, lines)*(lineBytes/8)]
+	}
+	independent = perProbe(time.Since(start), reads)
+	sink += int(sum)
+	return dependent, independent
+}
