@@ -22,7 +22,7 @@ Example:
 }
 
 func (c *checkCmd) Run(e *env) error {
-	p := e.progress("checking", -1)
+	p := e.counting("checking", -1)
 	stop := p.watch(func() int64 { return 0 })
 	report, err := sift.Check(e.ctx, c.Dir, nil, func(fault error) {
 		p.clear()
@@ -36,9 +36,9 @@ func (c *checkCmd) Run(e *env) error {
 	for _, note := range report.Notes {
 		fmt.Fprintln(e.out, "note:", note)
 	}
-	fmt.Fprintf(e.out, "%s of %s, %s with a filter; %s; %s, %s\n",
+	fmt.Fprintf(e.out, "%s of %s, %s with a filter; %s\n%s, %s\n",
 		amount(report.Tables, "table"), size(report.Bytes), count(report.Filters), amount(report.Logs, "log"),
-		amount(report.Keys, "key"), amount(report.Entries, "entry"))
+		amount(report.Entries, "entry"), amount(report.Keys, "key"))
 	if report.Faults > 0 {
 		return fmt.Errorf("%s: %s", c.Dir, amount(report.Faults, "fault"))
 	}

@@ -106,7 +106,8 @@ func significant(x float64) string {
 	return strconv.FormatFloat(x, 'f', 0, 64)
 }
 
-// rate writes a false positive rate in percent, or a dash if there is none.
+// rate writes a false positive rate in percent with three digits, or a dash if
+// there is none.
 func rate(p float64) string {
 	switch {
 	case math.IsNaN(p):
@@ -114,5 +115,7 @@ func rate(p float64) string {
 	case p == 0:
 		return "0 %"
 	}
-	return strconv.FormatFloat(p*100, 'g', 3, 64) + " %"
+	p *= 100
+	decimals := max(0, 2-int(math.Floor(math.Log10(p))))
+	return strconv.FormatFloat(p, 'f', decimals, 64) + " %"
 }

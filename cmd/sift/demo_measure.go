@@ -13,7 +13,7 @@ import (
 // lookups is what lookups of absent keys have cost. All but the time is the
 // difference of the database's Metrics before and after.
 type lookups struct {
-	filters, cache     string
+	name               string // filters on or off, cache cold or warm
 	gets, reads, bytes uint64
 	took               time.Duration
 	filterBytes        uint64
@@ -33,7 +33,7 @@ func (d *demo) measure(name string, absent [][]byte, policy filter.Policy) (rows
 			if err != nil {
 				return err
 			}
-			row.filters, row.cache = name, cache
+			row.name = name + ", " + cache
 			rows = append(rows, row)
 		}
 		found, err := d.askPresent(db)
@@ -47,10 +47,15 @@ func (d *demo) measure(name string, absent [][]byte, policy filter.Policy) (rows
 
 // ask asks for each key once.
 func (d *demo) ask(db *sift.DB, absent [][]byte) (l lookups, err error) {
+	p := d.counting("asking", len(absent))
+	defer p.done()
 	before, start := db.Metrics(), time.Now()
 	for i, key := range absent {
-		if i%1024 == 0 && d.ctx.Err() != nil {
-			return l, d.ctx.Err()
+		if i%1024 == 0 {
+			p.set(int64(i))
+			if d.ctx.Err() != nil {
+				return l, d.ctx.Err()
+			}
 		}
 		if _, err := db.Get(key); err == nil {
 			return l, fmt.Errorf("%q is there", key)

@@ -62,7 +62,7 @@ func (t *tableDump) blocks() error {
 	metaindex, index := t.r.Footer()
 	parts = append(parts,
 		tablePart{metaindex, fmt.Sprintf("metaindex: %s", amount(len(t.r.MetaBlocks()), "block")), -1},
-		tablePart{index, fmt.Sprintf("index: %s, %s in memory", amount(t.r.NumDataBlocks(), "data block"), size(t.r.IndexBytes())), -1},
+		tablePart{index, fmt.Sprintf("index: %s", amount(t.r.NumDataBlocks(), "data block")), -1},
 		tablePart{sstable.Handle{Offset: uint64(t.size) - footerLen, Length: footerLen}, "footer", -1})
 	for _, m := range t.r.MetaBlocks() {
 		parts = append(parts, tablePart{m.Handle, "meta block " + m.Name, -1})
@@ -166,7 +166,7 @@ func (t *tableDump) property(p sstable.Property) string {
 	if l == len(p.Value) && l > 0 && !strings.HasPrefix(p.Name, "rocksdb.block.based.table.") {
 		return strconv.FormatUint(n, 10)
 	}
-	return t.key(p.Value)
+	return string(append(appendText([]byte{'"'}, p.Value), '"'))
 }
 
 // filter prints what is known about the filter.

@@ -90,7 +90,6 @@ func TestStories(t *testing.T) {
 			{args: "delete DB user:17"},
 			{args: "get DB user:17", err: `key "user:17": there is no such key`},
 			{args: "delete DB user:17"},
-			{args: "check DB", out: "4 tables of 3.49 KiB, 4 with a filter; 1 log; 0 keys, 4 entries\nno fault\n"},
 		}},
 		{"edge keys", []step{
 			{args: "put DB '' empty"},

@@ -17,19 +17,24 @@ type progress struct {
 
 // progress begins to show work. total is in bytes; -1 if it is not known.
 func (e *env) progress(what string, total int64) *progress {
+	return e.show(what, total, progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))
+}
+
+// counting begins to show work that is counted in pieces.
+func (e *env) counting(what string, total int) *progress { return e.show(what, int64(total)) }
+
+func (e *env) show(what string, total int64, options ...progressbar.Option) *progress {
 	if !isTerminal(e.err) {
 		return &progress{}
 	}
-	options := []progressbar.Option{
+	options = append(options,
 		progressbar.OptionSetWriter(e.err),
 		progressbar.OptionSetDescription(what),
-		progressbar.OptionThrottle(100 * time.Millisecond),
+		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionSetWidth(20),
-		progressbar.OptionShowBytes(true),
-		progressbar.OptionUseIECUnits(true),
 		progressbar.OptionClearOnFinish(),
-		progressbar.OptionSpinnerType(14),
-	}
+		progressbar.OptionSetRenderBlankState(true),
+		progressbar.OptionSpinnerType(14))
 	if total == 0 {
 		total = -1
 	}
@@ -37,9 +42,9 @@ func (e *env) progress(what string, total int64) *progress {
 }
 
 // set says how far the work has come.
-func (p *progress) set(bytes int64) {
+func (p *progress) set(n int64) {
 	if p.bar != nil {
-		_ = p.bar.Set64(bytes) // that progress cannot be shown stops no work
+		_ = p.bar.Set64(n) // that progress cannot be shown stops no work
 	}
 }
 

@@ -28,7 +28,7 @@ func (c *repairCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	stop := e.progress("repairing", -1).watch(func() int64 { return 0 })
+	stop := e.counting("repairing", -1).watch(func() int64 { return 0 })
 	report, err := sift.Repair(c.Dir, &o)
 	stop()
 	for _, dropped := range report.Dropped {

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/sstable"
+)
+
+// tableFile writes a table with two data blocks and returns its path.
+func tableFile(t *testing.T, policy filter.Policy) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := sstable.NewWriter(&b, &sstable.WriterOptions{BlockBytes: 64, DisableCompression: true, Filter: policy, FileNumber: 5})
+	add := func(key string, seq uint64, kind sstable.Kind, value string) {
+		if err := w.Add([]byte(key), seq, kind, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("", 9, sstable.KindSet, "empty")
+	add("a\tb", 8, sstable.KindDelete, "")
+	add("a\tb", 7, sstable.KindSet, "gone")
+	for i := range 3 {
+		add(fmt.Sprintf("key%d", i), 10, sstable.KindSet, strings.Repeat("v", 20))
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "000005.ldb")
+	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDumpTable(t *testing.T) {
+	path := tableFile(t, filter.Bloom(10))
+	golden(t, "table.txt", strings.ReplaceAll(mustSift(t, "", "dump", path), path, "000005.ldb"))
+	golden(t, "table-entries.txt", strings.ReplaceAll(mustSift(t, "", "dump", "--entries", "--hex", path), path, "000005.ldb"))
+
+	// A name that says nothing: the magic tells.
+	renamed := filepath.Join(t.TempDir(), "table")
+	if err := os.Rename(tableFile(t, filter.None()), renamed); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "table-nofilter.txt", strings.ReplaceAll(mustSift(t, "", "dump", renamed), renamed, "table"))
+}
+
+// TestDumpTableDamaged: whatever byte is damaged, the explanation ends in an
+// error or in what it would say of the whole table, but for bytes between what
+// is checked.
+func TestDumpTableDamaged(t *testing.T) {
+	path := tableFile(t, filter.Bloom(10))
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := mustSift(t, "", "dump", "--entries", path)
+	reported := 0
+	for i := range whole {
+		bad := bytes.Clone(whole)
+		bad[i] ^= 0x04
+		if err := os.WriteFile(path, bad, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r := runSift(t, "", "dump", "--entries", path)
+		switch {
+		case r.status == 1 && strings.Contains(r.err, path):
+			reported++
+		case r.status == 0 && r.out == want:
+		default:
+			t.Errorf("byte %d: status %d, says %q, prints\n%s", i, r.status, r.err, r.out)
+		}
+	}
+	if reported < len(whole)*9/10 {
+		t.Errorf("%d of %d damaged bytes reported", reported, len(whole))
+	}
+
+	bad := bytes.Clone(whole)
+	bad[20] ^= 1
+	if err := os.WriteFile(path, bad, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := runSift(t, "", "dump", "--entries", path)
+	golden(t, "table-damaged.txt", strings.ReplaceAll(r.out, path, "000005.ldb"))
+	if err := os.Truncate(path, 100); err != nil {
+		t.Fatal(err)
+	}
+	if r := runSift(t, "", "dump", path); r.status != 1 || !strings.Contains(r.err, path) {
+		t.Errorf("cut off: status %d, says %q", r.status, r.err)
+	}
+}
+
+func TestDumpUnsupportedTable(t *testing.T) {
+	const name = "rocksdb-7.8.3_fv5_crc_bloom.sst"
+	dir := copied(t, "tables")
+	r := runSift(t, "", "dump", filepath.Join(dir, name))
+	if r.status != 1 || !strings.Contains(r.err, "unsupported") || !strings.Contains(r.err, name) {
+		t.Errorf("status %d, says %q", r.status, r.err)
+	}
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestStats(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, lines(1000), "load", db)
+	mustSift(t, "", "delete", db, "key000007")
+	out := mustSift(t, "", "stats", "--tables", db)
+	// Sizes of compressed tables and memory are not for comparison.
+	out = regexp.MustCompile(`[\d.]+ (B|KiB|MiB)`).ReplaceAllString(out, "SIZE")
+	out = regexp.MustCompile(` +SIZE`).ReplaceAllString(out, "  SIZE")
+	golden(t, "stats.txt", out)
+
+	mustSift(t, "", "put", "--filter", "none", db, "key000007", "back")
+	out = mustSift(t, "", "stats", db)
+	if !regexp.MustCompile(`(?m)^total +3 `).MatchString(out) {
+		t.Errorf("stats prints\n%s", out)
+	}
+	if mustSift(t, "", "checkpoint", db, db+"-2") != "" {
+		t.Error("checkpoint prints something")
+	}
+	if a, b := mustSift(t, "", "scan", db), mustSift(t, "", "scan", db+"-2"); a != b || strings.Count(a, "\n") != 1000 {
+		t.Errorf("the checkpoint has %d lines, the database %d", strings.Count(b, "\n"), strings.Count(a, "\n"))
+	}
+}
+
+// TestFilterStats: the observed rate is near the one that filters are built for,
+// whatever the keys look like, and the same each time.
+func TestFilterStats(t *testing.T) {
+	for name, key := range map[string]func(i int) string{
+		"digits":   func(i int) string { return "user:" + strconv.Itoa(i*7919%100000) },
+		"words":    func(i int) string { return strings.Repeat("abc", i%5) + strconv.FormatInt(int64(i), 36) },
+		"binary":   func(i int) string { return `\x` + strconv.FormatInt(int64(i%128+128), 16) + `\x01` + strconv.Itoa(i) },
+		"one byte": func(i int) string { return `\x` + strconv.FormatInt(int64(i%128+128), 16) },
+		"signs":    func(i int) string { return strconv.Itoa(i) + "//" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var in strings.Builder
+			for i := range 5000 {
+				in.WriteString(key(i) + "\tv\n")
+			}
+			db := filepath.Join(t.TempDir(), "db")
+			mustSift(t, in.String(), "load", db)
+			out := mustSift(t, "", "filter", "stats", db)
+			row := regexp.MustCompile(`(?m)^0 +\d+ +bloom\(10\) .* ([\d.]+) % +([\d.]+) %$`).FindStringSubmatch(out)
+			if row == nil {
+				t.Fatalf("no row in\n%s", out)
+			}
+			expected, err1 := strconv.ParseFloat(row[1], 64)
+			observed, err2 := strconv.ParseFloat(row[2], 64)
+			// Keys of one byte leave few others to ask for.
+			if err1 != nil || err2 != nil || name != "one byte" && (observed < expected/2 || observed > expected*2) {
+				t.Errorf("%v: expected %s %%, observed %s %%", name, row[1], row[2])
+			}
+			if again := mustSift(t, "", "filter", "stats", db); again != out {
+				t.Errorf("a second time it prints\n%s\nfirst\n%s", again, out)
+			}
+		})
+	}
+}
+
+func TestFilterSize(t *testing.T) {
+	out := mustSift(t, "", "filter", "size", "--keys", "1e9", "--fpr", "0.1%")
+	for _, want := range []string{`(?m)^limit +1\.16 GiB +9\.97 +0\.0 %`, `(?m)^classic bloom +1\.67 GiB +14\.38 +44\.`, `(?m)^bloom\(`} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+	if same := mustSift(t, "", "filter", "size", "--keys", "1000000000", "--fpr", "0.001"); same != out {
+		t.Errorf("0.1%% and 0.001 differ:\n%s\n%s", out, same)
+	}
+	for _, args := range [][]string{
+		{"--keys", "many"},
+		{"--keys", "0"},
+		{"--keys", "NaN"},
+		{"--keys", "1e9", "--fpr", "0"},
+		{"--keys", "1e9", "--fpr", "100%"},
+		{"--keys", "1e9", "--fpr", "low"},
+		{},
+	} {
+		if r := runSift(t, "", append([]string{"filter", "size"}, args...)...); r.status != 1 || r.err == "" || r.out != "" {
+			t.Errorf("%q: status %d, prints %q, says %q", args, r.status, r.out, r.err)
+		}
+	}
+}
+
+// TestHelp: every verb has a help with an example, within 80 columns.
+func TestHelp(t *testing.T) {
+	top := mustSift(t, "", "--help")
+	if top != mustSift(t, "") {
+		t.Error("no arguments are not the same as --help")
+	}
+	verbs := regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)   `).FindAllStringSubmatch(top, -1)
+	if len(verbs) < 15 {
+		t.Fatalf("%d verbs in\n%s", len(verbs), top)
+	}
+	for _, v := range verbs {
+		help := mustSift(t, "", append(strings.Fields(v[1]), "--help")...)
+		if !regexp.MustCompile(`(?m)^Examples?:\n\n    (.* )?sift ` + v[1]).MatchString(help) {
+			t.Errorf("no example in the help of %s:\n%s", v[1], help)
+		}
+		for _, line := range strings.Split(help, "\n") {
+			if len(line) > 80 {
+				t.Errorf("%s: a line of %d: %s", v[1], len(line), line)
+			}
+		}
+	}
+	if out := mustSift(t, "", "--version"); !strings.HasPrefix(out, "sift ") || strings.Count(out, "\n") != 1 {
+		t.Errorf("--version prints %q", out)
+	}
+}
