@@ -19,6 +19,7 @@ var families = [...]family{
 	{bloomFamily, openBloom},
 	{rocksdbFamily, openRocksDB},
 	{fuseFamily, openFuse},
+	{ribbonFamily, openRibbon},
 }
 
 // parser reads the arguments of a policy's name.
@@ -32,6 +33,7 @@ var parsers = [...]parser{
 	{"bloom", parseBloom},
 	{"rocksdb-bloom", parseRocksDB},
 	{"fuse", parseFuse},
+	{"ribbon", parseRibbon},
 	{"none", parseNone},
 }
 
@@ -61,6 +63,8 @@ func Families() []string {
 //	bloom(10)            Bloom, bits per key
 //	rocksdb-bloom(10)    RocksDBBloom, bits per key
 //	fuse(8)              Fuse, bits of a fingerprint
+//	ribbon(10)           Ribbon, bits per key
+//	ribbon(fpr=0.001)    RibbonFPR, false positive rate
 //	none                 None
 func Parse(name string) (Policy, error) {
 	word, args, err := splitName(name)

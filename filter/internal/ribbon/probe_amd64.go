@@ -1,0 +1,28 @@
+//go:build !purego
+
+package ribbon
+
+import "unsafe"
+
+//go:noescape
+func probe(t *Table, hash uint64) (verdict uint8)
+
+//go:noescape
+func prefetchQuads(t *Table, hashes *uint64, n int)
+
+//go:noescape
+func prefetch(p unsafe.Pointer)
+
+func cpuid(leaf uint32) (b, c uint32)
+
+// canProbe is whether this processor has the instructions of probe.
+var canProbe = hasProbe()
+
+func hasProbe() bool {
+	const popcnt, bmi2 = 1 << 23, 1 << 8
+	if _, c := cpuid(1); c&popcnt == 0 {
+		return false
+	}
+	b, _ := cpuid(7)
+	return b&bmi2 != 0
+}

@@ -1,0 +1,141 @@
+//go:build !purego
+
+#include "textflag.h"
+#include "go_asm.h"
+
+// func probe(t *Table, hash uint64) (verdict uint8)
+//
+// It needs POPCNT and BMI2, unless t.quads is 0.
+TEXT ·probe(SB), NOSPLIT, $0-17
+	MOVQ  t+0(FP), DI
+	MOVQ  hash+8(FP), SI
+	MOVQ  $const_mulStart, AX
+	IMULQ SI, AX
+	MOVQ  AX, R13               // decides start and fingerprint
+	MULQ  Table_starts(DI)      // DX: start
+
+	// AX: the words of the two segments.
+	MOVQ DX, AX
+	SHRQ $const_chunkShift, AX
+	MOVQ DX, CX
+	SHRQ $6, CX
+	ADDQ CX, AX
+	CMPQ AX, Table_quads(DI)
+	JAE  other
+	SHLQ $5, AX
+	ADDQ Table_quad(DI), AX
+
+	// R8, R9: the coefficients in each.
+	ORQ   $1, SI
+	SHLXQ DX, SI, R8
+	SHRQ  $1, SI
+	MOVQ  DX, R9
+	NOTQ  R9
+	SHRXQ R9, SI, R9
+
+	// The threshold less the start's class is above 0 if the key is not bumped.
+	MOVQ    DX, CX
+	SHRQ    $9, CX
+	MOVQ    Table_thresholds(DI), SI
+	MOVBLZX (SI)(CX*1), SI
+	MOVL    DX, CX
+	SHRL    $6, CX
+	ANDL    $6, CX
+	SHRXL   CX, SI, SI
+	ANDL    $3, SI
+	ANDL    $127, DX
+	CMPL    DX, $const_class0
+	SBBL    $0, SI
+	CMPL    DX, $const_class1
+	SBBL    $0, SI
+	JLE     other
+
+	// The parities of four columns.
+	MOVQ    R8, R10
+	ANDQ    0(AX), R10
+	MOVQ    R9, R11
+	ANDQ    32(AX), R11
+	XORQ    R11, R10
+	POPCNTQ R10, R10
+	MOVQ    R8, R11
+	ANDQ    8(AX), R11
+	MOVQ    R9, R12
+	ANDQ    40(AX), R12
+	XORQ    R12, R11
+	POPCNTQ R11, R11
+	MOVQ    R8, R12
+	ANDQ    16(AX), R12
+	MOVQ    R9, DX
+	ANDQ    48(AX), DX
+	XORQ    DX, R12
+	POPCNTQ R12, R12
+	ANDQ    24(AX), R8
+	ANDQ    56(AX), R9
+	XORQ    R9, R8
+	POPCNTQ R8, R8
+
+	// Against four bits of the fingerprint.
+	RORXQ $(const_printShift+0), R13, SI
+	XORQ  SI, R10
+	RORXQ $(const_printShift+1), R13, SI
+	XORQ  SI, R11
+	RORXQ $(const_printShift+2), R13, SI
+	XORQ  SI, R12
+	RORXQ $(const_printShift+3), R13, SI
+	XORQ  SI, R8
+	ORQ   R10, R11
+	ORQ   R12, R8
+	ORQ   R11, R8
+	NOTQ  R8
+	ANDL  $const_passed, R8
+	MOVB  R8, verdict+16(FP)
+	RET
+
+other:
+	MOVB $const_elsewhere, verdict+16(FP)
+	RET
+
+// func prefetchQuads(t *Table, hashes *uint64, n int)
+TEXT ·prefetchQuads(SB), NOSPLIT, $0-24
+	MOVQ t+0(FP), DI
+	MOVQ hashes+8(FP), SI
+	MOVQ n+16(FP), BX
+	MOVQ $const_mulStart, R8
+	MOVQ Table_starts(DI), R9
+	MOVQ Table_quad(DI), R10
+	MOVQ Table_thresholds(DI), R11
+	LEAQ (SI)(BX*8), BX
+
+more:
+	MOVQ        R8, AX
+	IMULQ       (SI), AX
+	MULQ        R9
+	MOVQ        DX, AX
+	SHRQ        $const_chunkShift, AX
+	MOVQ        DX, CX
+	SHRQ        $6, CX
+	ADDQ        CX, AX
+	SHLQ        $5, AX
+	PREFETCHT0  0(R10)(AX*1)
+	PREFETCHT0  63(R10)(AX*1)
+	SHRQ        $9, DX
+	PREFETCHT0  (R11)(DX*1)
+	ADDQ        $8, SI
+	CMPQ        SI, BX
+	JB          more
+	RET
+
+// func prefetch(p unsafe.Pointer)
+TEXT ·prefetch(SB), NOSPLIT, $0-8
+	MOVQ       p+0(FP), AX
+	PREFETCHT0 (AX)
+	RET
+
+// func cpuid(leaf uint32) (b, c uint32)
+TEXT ·cpuid(SB), NOSPLIT, $0-16
+	MOVL leaf+0(FP), AX
+	XORL CX, CX
+	CPUID
+	MOVL BX, b+8(FP)
+	MOVL CX, c+12(FP)
+	RET

@@ -1,0 +1,198 @@
+package ribbon
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/bits"
+	"unsafe"
+)
+
+// Plane is some of the columns of a filter.
+type Plane struct {
+	Columns
+	Data []byte
+}
+
+// Table answers for a filter. It is immutable, and NewTable has checked all that a
+// probe relies on.
+type Table struct {
+	starts     uint64         // of the first layer if it bumps, else 0
+	quad       unsafe.Pointer // the first plane, if it has four columns, and a layer bumps
+	quads      uint64         // the number of its segments with one after them, else 0
+	thresholds []byte
+	planes     []Plane
+	layers     Layers
+}
+
+var (
+	errThresholds = errors.New("thresholds do not fit the layers")
+	errPlane      = errors.New("columns do not fit the layers")
+)
+
+// NewTable returns a table over a filter's first planes, at least one. It aliases
+// all that it is given.
+func NewTable(layers Layers, thresholds []byte, planes []Plane) (Table, error) {
+	numSegments, numThresholds, err := layers.Sizes()
+	if err != nil {
+		return Table{}, err
+	}
+	if uint64(len(thresholds)) != numThresholds {
+		return Table{}, errThresholds
+	}
+	next := 0
+	for i, p := range planes {
+		if p.First != next || !p.fits(numSegments) || i < len(planes)-1 && (p.Count != PlaneColumns || p.Cut != 0) {
+			return Table{}, errPlane
+		}
+		next += p.Count
+	}
+	t := Table{thresholds: thresholds, layers: layers, planes: planes}
+	if len(planes) == 0 {
+		return Table{}, errPlane
+	}
+	t.lay(planes[0].Columns, planes[0].Data, numSegments)
+	return t, nil
+}
+
+// fits reports whether a plane has the data of so many segments, and its columns
+// a fingerprint bit each.
+func (p Plane) fits(numSegments uint64) bool {
+	if p.First < 0 || p.Count < 1 || p.First+p.Count > MaxColumns || p.Cut < 0 || uint64(p.Cut) > numSegments {
+		return false
+	}
+	return uint64(len(p.Data)) == (numSegments*uint64(p.Count)-uint64(p.Cut))*8
+}
+
+// FPR is the expected share of absent hashes that Contains is true for.
+func (t *Table) FPR() float64 {
+	if len(t.layers) == 0 {
+		return 0
+	}
+	bumped := func(layer int) float64 { return t.layers.bumped(t.thresholds, layer) }
+	c := t.planes[len(t.planes)-1].Columns
+	p := math.Exp2(-float64(c.First + c.Count))
+	if c.Cut > 0 {
+		p *= 1 + t.layers.ShareBelow(c.Cut, bumped)
+	}
+	if starts, _ := t.layers.last(); starts == 0 {
+		// What comes to the last layer may be there.
+		maybe := 1.0
+		for i := range t.layers.Len() - 1 {
+			maybe *= bumped(i)
+		}
+		p = maybe + (1-maybe)*p
+	}
+	return p
+}
+
+// What probe says.
+const (
+	rejected  = 0 // the first plane rejects the hash
+	passed    = 1 // the first plane passes it
+	elsewhere = 2 // the hash is not in the first layer, or the first plane has no quads
+)
+
+// Contains reports false only if the hash was not added.
+func (t *Table) Contains(hash uint64) bool {
+	switch probe(t, hash) {
+	case rejected:
+		return false
+	case passed:
+		return t.rest(hash)
+	}
+	return t.find(hash, 0)
+}
+
+// rest is Contains for a hash in the first layer that the first plane passes.
+func (t *Table) rest(hash uint64) bool {
+	planes := t.planes[1:]
+	if len(planes) == 0 {
+		return true
+	}
+	start := startOf(hash, t.starts)
+	w := windowAt(hash, start, start/width+start>>chunkShift)
+	if len(planes) > 1 {
+		for i := range planes {
+			planes[i].prefetch(w.segment)
+		}
+	}
+	for i := range planes {
+		if !planes[i].Match(planes[i].Data, w) {
+			return false
+		}
+	}
+	return true
+}
+
+// find is Contains from a layer on, which h is the hash of.
+func (t *Table) find(h uint64, layer int) bool {
+	if len(t.layers) == 0 {
+		return false
+	}
+	w, ok := t.layers.find(t.thresholds, h, layer)
+	if !ok {
+		return true
+	}
+	for i := range t.planes {
+		if !t.planes[i].Match(t.planes[i].Data, w) {
+			return false
+		}
+	}
+	return true
+}
+
+// prefetch asks for the memory that match reads.
+func (p *Plane) prefetch(segment uint64) {
+	at, n := p.position(segment)
+	words := p.Data[at*8 : min((at+2*n)*8, uint64(len(p.Data)))]
+	for len(words) > cacheLine {
+		prefetch(unsafe.Pointer(unsafe.SliceData(words)))
+		words = words[cacheLine:]
+	}
+	if len(words) > 0 {
+		prefetch(unsafe.Pointer(unsafe.SliceData(words)))
+		prefetch(unsafe.Pointer(&words[len(words)-1]))
+	}
+}
+
+const cacheLine = 64
+
+// Match reports whether a key's equations hold in the columns that data has.
+func (c Columns) Match(data []byte, w Window) bool {
+	at, n := c.position(w.segment)
+	lo := data[at*8:]
+	hi := lo
+	if uint64(len(lo)) > n*8 {
+		hi = lo[n*8:]
+	} // else it is the last segment, and w.hi is 0
+	print := w.print >> (c.First & 31)
+	for ; n >= 4; n -= 4 {
+		if !match4((*[32]byte)(lo), (*[32]byte)(hi), w, print) {
+			return false
+		}
+		lo, hi, print = lo[32:], hi[32:], print>>4
+	}
+	bad := uint32(0)
+	for range n {
+		x := binary.LittleEndian.Uint64(lo)&w.lo ^ binary.LittleEndian.Uint64(hi)&w.hi
+		bad |= uint32(bits.OnesCount64(x)) ^ print
+		lo, hi, print = lo[8:], hi[8:], print>>1
+	}
+	return bad&1 == 0
+}
+
+// match4 reports whether a key's equations hold in four columns, of which lo and hi
+// are the words of its two segments.
+func match4(lo, hi *[32]byte, w Window, print uint32) bool {
+	le := binary.LittleEndian
+	x0 := le.Uint64(lo[0:])&w.lo ^ le.Uint64(hi[0:])&w.hi
+	x1 := le.Uint64(lo[8:])&w.lo ^ le.Uint64(hi[8:])&w.hi
+	x2 := le.Uint64(lo[16:])&w.lo ^ le.Uint64(hi[16:])&w.hi
+	x3 := le.Uint64(lo[24:])&w.lo ^ le.Uint64(hi[24:])&w.hi
+	bad := uint32(bits.OnesCount64(x0)) ^ print
+	bad |= uint32(bits.OnesCount64(x1)) ^ print>>1
+	bad |= uint32(bits.OnesCount64(x2)) ^ print>>2
+	bad |= uint32(bits.OnesCount64(x3)) ^ print>>3
+	return bad&1 == 0
+}
