@@ -104,7 +104,7 @@ func legacyHas(l *line, hash uint32, probes int32) bool {
 	h, delta := uint64(hash), uint64(bits.RotateLeft32(hash, 15))
 	var miss uint64
 	for k := probes; k > 0; k-- {
-		miss |= unset(l[:], h)
+		miss |= unset(l, h)
 		h += delta // only the low bits count, so 64 bits do as 32
 	}
 	return miss == 0
@@ -134,7 +134,7 @@ func (f *Legacy) mayContainBatch(hashes *[batch]uint32, maybe *[batch]bool) {
 		}
 		l := &f.lines[i]
 		at[j] = l
-		first[j] = unset(l[:], uint64(h))
+		first[j] = unset(l, uint64(h))
 	}
 	for j, h := range hashes {
 		l := at[j]
@@ -142,7 +142,7 @@ func (f *Legacy) mayContainBatch(hashes *[batch]uint32, maybe *[batch]bool) {
 		miss := first[j]
 		for k := f.probes; k > 1; k-- {
 			x += delta
-			miss |= unset(l[:], x)
+			miss |= unset(l, x)
 		}
 		maybe[j] = miss == 0
 	}
