@@ -7,8 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-
-	"github.com/siftdb/sift/internal/manifest"
+	"strings"
 )
 
 type dumpCmd struct {
@@ -73,14 +72,13 @@ type dumper struct {
 
 // guess says what kind of file it is, "" if nothing tells.
 func (d *dumper) guess() string {
-	switch kind, _, ok := manifest.ParseName(filepath.Base(d.path)); {
-	case !ok:
-	case kind == manifest.KindTable, kind == manifest.KindTableSST:
+	switch name := filepath.Base(d.path); {
+	case filepath.Ext(name) == ".ldb", filepath.Ext(name) == ".sst":
 		return "table"
-	case kind == manifest.KindLog:
-		return "log"
-	case kind == manifest.KindManifest:
+	case strings.HasPrefix(name, "MANIFEST-"):
 		return "manifest"
+	case filepath.Ext(name) == ".log":
+		return "log"
 	}
 	var magic [8]byte
 	if _, err := d.file.ReadAt(magic[:], d.size-int64(len(magic))); err == nil && binary.LittleEndian.Uint64(magic[:]) == tableMagic {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,21 +62,29 @@ func TestDumpTableDamaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := mustSift(t, "", "dump", "--entries", path)
+	explain := func(table []byte) (string, error) {
+		var out bytes.Buffer
+		e := &env{ctx: context.Background(), out: bufio.NewWriter(&out)}
+		d := dumper{env: e, entries: true, path: path, file: bytes.NewReader(table), size: int64(len(table))}
+		err := d.table()
+		e.out.Flush()
+		return out.String(), err
+	}
+	want, err := explain(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
 	reported := 0
 	for i := range whole {
 		bad := bytes.Clone(whole)
 		bad[i] ^= 0x04
-		if err := os.WriteFile(path, bad, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		r := runSift(t, "", "dump", "--entries", path)
+		got, err := explain(bad)
 		switch {
-		case r.status == 1 && strings.Contains(r.err, path):
+		case err != nil && strings.Contains(err.Error(), path):
 			reported++
-		case r.status == 0 && r.out == want:
+		case err == nil && got == want:
 		default:
-			t.Errorf("byte %d: status %d, says %q, prints\n%s", i, r.status, r.err, r.out)
+			t.Errorf("byte %d: error %v, prints\n%s", i, err, got)
 		}
 	}
 	if reported < len(whole)*9/10 {

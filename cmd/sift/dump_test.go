@@ -67,14 +67,14 @@ func TestDumpLog(t *testing.T) {
 		batchRecord(6, 1, "\x07\x01a"),
 		batchRecord(6, 1, "\x00\x7fa"),
 	}
-	path, size := logFile(t, records...)
+	path, _ := logFile(t, records...)
 	r := runSift(t, "", "dump", "--entries", path)
 	golden(t, "log.txt", strings.ReplaceAll(r.out, path, "000007.log"))
 	if r.status != 1 || !strings.Contains(r.err, "damaged, see above") {
 		t.Errorf("status %d, stderr %q", r.status, r.err)
 	}
 
-	path, size = logFile(t, records[:4]...)
+	path, size := logFile(t, records[:4]...)
 	if err := os.Truncate(path, size-1); err != nil {
 		t.Fatal(err)
 	}
