@@ -37,6 +37,9 @@ var allowed = []struct {
 	{"internal/manifest", []string{"internal/base", "internal/record", "internal/vfs"}},
 	{"internal/compact", []string{"internal/base", "internal/manifest", "internal/vfs", "sstable"}},
 	{"internal/arch", nil},
+	{"internal/redisbloom", nil},
+	{"internal/serve", []string{"", "internal/redisbloom", "internal/serve/..."}},
+	{"internal/serve/resp", nil},
 	{"", []string{"filter", "memtable", "sstable", "internal/..."}},
 	{"cmd/...", []string{"", "filter", "sstable", "internal/..."}},
 	{"internal/torture/...", []string{"", "filter", "sstable", "memtable", "internal/..."}},
@@ -51,7 +54,7 @@ var onlyIn = map[string][]string{
 	"github.com/redis/go-redis":           {"filter/live/redisfilter"},
 	"golang.org/x/sys":                    {"internal/vfs"},
 	"github.com/golang/snappy":            {"sstable"},
-	"github.com/prometheus/client_golang": {"cmd/..."},
+	"github.com/prometheus/client_golang": {"internal/serve", "cmd/..."},
 }
 
 func TestImports(t *testing.T) {

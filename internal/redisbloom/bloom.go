@@ -326,3 +326,14 @@ func (f *Bloom) FilledFPR() float64 {
 	}
 	return 1 - miss
 }
+
+// PromisedFPR returns the rate that the filter was made for.
+func (f *Bloom) PromisedFPR() float64 {
+	switch {
+	case f.layout == Tight:
+		return f.promise
+	case f.options&optNonScaling != 0:
+		return f.links[0].err
+	}
+	return f.links[0].err / tightening
+}

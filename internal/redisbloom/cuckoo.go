@@ -36,6 +36,7 @@ type Cuckoo struct {
 	links          []cuckooLink
 	redo           []byte
 	counted        [2]uint64 // items and deletes as of the last TakeRedo
+	high           int       // links that there may be stored pages of
 }
 
 type cuckooLink struct {
@@ -240,7 +241,13 @@ func (f *Cuckoo) grow(room uint64) error {
 	if !ok || size > room {
 		return ErrTooLarge
 	}
-	f.links = append(f.links, cuckooLink{newSegment(size), size / f.bucketSize})
+	l := cuckooLink{newSegment(size), size / f.bucketSize}
+	if len(f.links) < f.high {
+		// Pages of a link that was dropped may be stored: its zeros must replace them.
+		l.touchRange(0, size)
+	}
+	f.links = append(f.links, l)
+	f.high = max(f.high, len(f.links))
 	f.redo = append(f.redo, redoGrow)
 	return nil
 }

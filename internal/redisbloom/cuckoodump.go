@@ -70,6 +70,7 @@ func ParseCuckoo(header []byte, maxBytes uint64) (*Cuckoo, error) {
 	}
 	f.redo = nil
 	f.counted = [2]uint64{f.items, f.deletes}
+	f.high = maxCuckooLinks
 	return f, nil
 }
 

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/redisbloom"
+	"github.com/siftdb/sift/internal/serve"
+)
+
+type serveCmd struct {
+	writing
+	Addr         string        `default:"127.0.0.1:6380" placeholder:"HOST:PORT" help:"Listen here (${default}). What others can reach requires a password."`
+	HTTP         string        `name:"http" placeholder:"HOST:PORT" help:"Serve the status page and /metrics here. Default: nowhere."`
+	Pprof        bool          `help:"Serve /debug/pprof there too."`
+	PasswordFile string        `placeholder:"FILE" help:"Ask clients for the password on the first line of this file. Default: the environment's SIFT_PASSWORD."`
+	TLSCert      string        `name:"tls-cert" placeholder:"FILE" help:"The certificate for TLS, with its chain."`
+	TLSKey       string        `name:"tls-key" placeholder:"FILE" help:"The certificate's key."`
+	Fsync        string        `default:"always" enum:"always,everysec,no" help:"When a write is synced: always, everysec or no (${default})."`
+	Bloom        string        `default:"redis" enum:"redis,tight" help:"Layout of new Bloom filters: redis, as RedisBloom has it, or tight, which keeps the promised rate in less memory (${default})."`
+	FilterMemory int64         `default:"1024" placeholder:"MIB" help:"Memory for all filters in MiB (${default})."`
+	CacheMemory  int64         `default:"64" placeholder:"MIB" help:"Memory for the store's block cache in MiB (${default})."`
+	MaxClients   int           `default:"10000" placeholder:"N" help:"Connections at a time (${default})."`
+	MaxValue     int           `default:"64" placeholder:"MIB" help:"Size of a key or value in MiB, up to 512 (${default})."`
+	Timeout      time.Duration `default:"0s" help:"Close connections that are idle so long. 0s: never (${default})."`
+	Dir          string        `arg:"" help:"The database. It is created if it is missing."`
+	Grace        time.Duration `default:"5s" help:"How long clients may take their last replies at the end (${default})."`
+}
+
+func (serveCmd) Help() string {
+	return `Answers Redis' protocol, RESP2 and RESP3: strings and their expiry kept in the database,
+and the BF and CF commands of RedisBloom on filters that persist in it. BF.SCANDUMP and BF.LOADCHUNK
+move a filter between the two. A crash of the server loses nothing that it acknowledged; after a power
+cut --fsync says what is there. The database must be empty or a server's.
+
+It stops at an interrupt or SIGTERM, after the commands under way.
+
+Examples:
+
+    sift serve db
+    redis-cli -p 6380 BF.ADD seen alice
+    sift serve --http 127.0.0.1:6381 --fsync everysec db
+    SIFT_PASSWORD=secret sift serve --addr :6380 --tls-cert cert.pem --tls-key key.pem db`
+}
+
+func (c *serveCmd) Run(e *env) error {
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(e.err, nil))
+	o.Logger, o.CacheBytes = log, c.CacheMemory<<20
+	cfg, err := c.config(log)
+	if err != nil {
+		return err
+	}
+	return e.withDB(c.Dir, o, func(db *sift.DB) error {
+		start := time.Now()
+		s, err := serve.New(db, cfg)
+		if err != nil {
+			return err
+		}
+		if err := s.Listen(); err != nil {
+			return err
+		}
+		log.Info("ready", "addr", s.Addr().String(), "fsync", c.Fsync, "bloom", c.Bloom, "filters loaded in", time.Since(start), "cpus", runtime.GOMAXPROCS(0))
+		if a := s.HTTPAddr(); a != nil {
+			log.Info("status page", "addr", a.String())
+		}
+		var closed error
+		done := make(chan struct{})
+		stop := context.AfterFunc(e.ctx, func() {
+			log.Info("stopping")
+			closed = s.Close(c.Grace)
+			close(done)
+		})
+		err = s.Serve()
+		if stop() {
+			return errors.Join(err, s.Close(c.Grace))
+		}
+		<-done
+		return errors.Join(err, closed)
+	})
+}
+
+// config turns the flags into the server's configuration.
+func (c *serveCmd) config(log *slog.Logger) (serve.Config, error) {
+	if min(c.FilterMemory, c.CacheMemory, int64(c.MaxValue)) < 1 || max(c.FilterMemory, c.CacheMemory) > 1<<30 || c.MaxClients < 1 {
+		return serve.Config{}, errors.New("--filter-memory, --cache-memory, --max-value and --max-clients must be positive, and not beyond all memory")
+	}
+	cfg := serve.Config{
+		Addr: c.Addr, HTTPAddr: c.HTTP, Pprof: c.Pprof, FilterBytes: c.FilterMemory << 20,
+		MaxClients: c.MaxClients, MaxBulkBytes: c.MaxValue << 20, IdleTimeout: c.Timeout, Logger: log,
+		Password: os.Getenv("SIFT_PASSWORD"),
+	}
+	if c.Bloom == "tight" {
+		cfg.Layout = redisbloom.Tight
+	}
+	var err error
+	if cfg.Fsync, err = serve.ParseFsync(c.Fsync); err != nil {
+		return cfg, err
+	}
+	if c.PasswordFile != "" {
+		text, err := os.ReadFile(c.PasswordFile)
+		if err != nil {
+			return cfg, fmt.Errorf("--password-file: %w", err)
+		}
+		line, _, _ := strings.Cut(string(text), "\n")
+		if cfg.Password = strings.TrimSuffix(line, "\r"); cfg.Password == "" {
+			return cfg, fmt.Errorf("--password-file: the first line of %s is empty", c.PasswordFile)
+		}
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return cfg, errors.New("--tls-cert and --tls-key go together")
+	}
+	if c.TLSCert != "" {
+		cert, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+		if err != nil {
+			return cfg, fmt.Errorf("--tls-cert: %w", err)
+		}
+		cfg.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	}
+	return cfg, nil
+}

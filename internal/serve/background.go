@@ -1,0 +1,186 @@
+package serve
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/siftdb/sift"
+)
+
+const (
+	sweepEvery = time.Second
+	// sweepBatch is how many keys one step of the sweeper or collector removes.
+	sweepBatch = 256
+)
+
+// sweeper removes keys that have expired. A read does not see them even before.
+func (s *Server) sweeper() {
+	c := &client{srv: s}
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for s.ctx.Err() == nil && !s.failed.Load() {
+			n, err := s.sweep(c)
+			if err != nil {
+				s.cfg.Logger.Warn("removing expired keys failed", "err", err)
+			}
+			if n < sweepBatch || err != nil {
+				break
+			}
+		}
+	}
+}
+
+// sweep removes up to sweepBatch entries of keys that have expired.
+func (s *Server) sweep(c *client) (n int, err error) {
+	s.world.RLock()
+	defer s.world.RUnlock()
+	prefix := s.appendSpace(nil, spaceExpiry)
+	upper := binary.BigEndian.AppendUint64(s.appendSpace(nil, spaceExpiry), uint64(nowMs()+1))
+	type entry struct{ index, key []byte }
+	var due []entry
+	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: prefix, UpperBound: upper}) {
+		if err != nil {
+			return 0, err
+		}
+		index := append([]byte(nil), e.Key...)
+		due = append(due, entry{index, index[len(prefix)+8:]})
+		if len(due) == sweepBatch {
+			break
+		}
+	}
+	for _, e := range due {
+		if err := s.sweepKey(c, e.index, e.key); err != nil {
+			return 0, err
+		}
+	}
+	return len(due), nil
+}
+
+func (s *Server) sweepKey(c *client, index, key []byte) error {
+	st := s.stripe(key)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	c.batch.Reset()
+	c.batch.Delete(index)
+	gone, err := s.hasExpired(key)
+	if err != nil {
+		return err
+	}
+	if gone {
+		c.forget(st, key)
+		c.batch.Delete(s.headKey(nil, key))
+		s.stats.expired.Add(1)
+	}
+	return c.apply()
+}
+
+// hasExpired reports whether a key's head is there and out of date.
+func (s *Server) hasExpired(key []byte) (expired bool, err error) {
+	err = s.db.View(s.headKey(nil, key), func(v []byte) error {
+		h, err := decodeHead(v)
+		expired = err == nil && h.expired()
+		return err
+	})
+	if err == sift.ErrNotFound {
+		return false, nil
+	}
+	return expired, err
+}
+
+// collector removes from the store what belongs to no key any more: first
+// whatever an earlier run left, then filters as they are deleted.
+func (s *Server) collector() {
+	if err := s.collectOld(); err != nil {
+		s.cfg.Logger.Warn("removing old entries failed", "err", err)
+	}
+	for {
+		var err error
+		select {
+		case <-s.ctx.Done():
+			return
+		case id := <-s.garbage:
+			if id == 0 {
+				err = s.collectOld()
+			} else {
+				err = s.removeRange(binary.BigEndian.AppendUint64([]byte{spaceFilter}, id),
+					binary.BigEndian.AppendUint64([]byte{spaceFilter}, id+1))
+			}
+		}
+		if err != nil {
+			s.cfg.Logger.Warn("removing a filter's entries failed", "err", err)
+		}
+	}
+}
+
+// collectOld removes what older generations left, and filters without a name.
+func (s *Server) collectOld() error {
+	s.world.RLock()
+	gen := s.gen
+	s.world.RUnlock()
+	for _, space := range []byte{spaceHead, spaceExpiry, spaceName} {
+		if err := s.removeRange([]byte{space}, binary.BigEndian.AppendUint32([]byte{space}, gen)); err != nil {
+			return err
+		}
+	}
+	for id := uint64(0); s.ctx.Err() == nil; id++ {
+		it, err := s.db.NewIter(&sift.IterOptions{Prefix: []byte{spaceFilter}})
+		if err != nil {
+			return err
+		}
+		found := it.SeekGE(binary.BigEndian.AppendUint64([]byte{spaceFilter}, id))
+		if found {
+			id = binary.BigEndian.Uint64(append(append([]byte(nil), it.Key()[1:]...), make([]byte, 8)...))
+		}
+		if err := it.Close(); err != nil || !found {
+			return err
+		}
+		// A filter is named in the batch that makes it, so one without a name is
+		// dead, and its id does not come back.
+		s.world.RLock()
+		named, err := s.db.Has(s.nameKey(id))
+		s.world.RUnlock()
+		if err != nil {
+			return err
+		}
+		if !named {
+			if err := s.removeRange(binary.BigEndian.AppendUint64([]byte{spaceFilter}, id),
+				binary.BigEndian.AppendUint64([]byte{spaceFilter}, id+1)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeRange deletes the store's keys from..to, to not included.
+func (s *Server) removeRange(from, to []byte) error {
+	for s.ctx.Err() == nil {
+		var b sift.Batch
+		for e, err := range s.db.Scan(&sift.IterOptions{LowerBound: from, UpperBound: to, DontFillCache: true}) {
+			if err != nil {
+				return err
+			}
+			b.Delete(e.Key)
+			if b.Len() == sweepBatch {
+				from = append(append([]byte(nil), e.Key...), 0)
+				break
+			}
+		}
+		if b.Len() == 0 {
+			return nil
+		}
+		if err := s.put(&b); err != nil {
+			return err
+		}
+		if b.Len() < sweepBatch {
+			return nil
+		}
+	}
+	return nil
+}

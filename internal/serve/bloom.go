@@ -1,0 +1,381 @@
+package serve
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/siftdb/sift/internal/redisbloom"
+	"github.com/siftdb/sift/internal/serve/resp"
+)
+
+// Defaults and bounds of the BF commands.
+const (
+	bloomError     = 0.01
+	bloomCapacity  = 100
+	bloomExpansion = 2
+	maxCapacity    = 1 << 30
+	maxExpansion   = 32768
+)
+
+var errNonScalingFull = errors.New("ERR non scaling filter is full")
+
+// makeBloom returns a maker for Server.write and Server.create.
+func (s *Server) makeBloom(o redisbloom.BloomOptions) func(*filter, uint64) error {
+	return func(f *filter, room uint64) (err error) {
+		o.Layout, o.MaxBytes = s.cfg.Layout, room
+		f.bloom, err = redisbloom.NewBloom(o)
+		return err
+	}
+}
+
+var defaultBloom = redisbloom.BloomOptions{Capacity: bloomCapacity, Error: bloomError, Expansion: bloomExpansion}
+
+// parseRate parses a number the way strtod does, but no part of one.
+func parseRate(b []byte) (float64, bool) {
+	s := string(b)
+	if len(s) == 0 || len(s) > 64 || strings.ContainsAny(s, "_ ") {
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	// What is out of range came back as 0 or infinite, which no rate is.
+	return v, (err == nil || errors.Is(err, strconv.ErrRange)) && v == v
+}
+
+func is(arg []byte, word string) bool { return strings.EqualFold(string(arg), word) }
+
+func bfReserve(c *client, args [][]byte) {
+	o := redisbloom.BloomOptions{Expansion: bloomExpansion}
+	var ok bool
+	if o.Error, ok = parseRate(args[2]); !ok {
+		c.w.Error("ERR bad error rate")
+		return
+	}
+	if !(o.Error > 0 && o.Error < 1) {
+		c.w.Error("ERR error rate must be in the range (0.000000, 1.000000)")
+		return
+	}
+	capacity, ok := resp.ParseInt(args[3])
+	if !ok {
+		c.w.Error("ERR bad capacity")
+		return
+	}
+	if capacity < 1 || capacity > maxCapacity {
+		c.w.Error("ERR capacity must be in the range [1, 1073741824]")
+		return
+	}
+	o.Capacity = uint64(capacity)
+	fixed, given := false, false
+	for i := 4; i < len(args); i++ {
+		switch {
+		case is(args[i], "NONSCALING"):
+			fixed = true
+		case is(args[i], "EXPANSION"):
+			if i++; i == len(args) {
+				c.w.Error("ERR no expansion")
+				return
+			}
+			n, ok := resp.ParseInt(args[i])
+			if !ok {
+				c.w.Error("ERR bad expansion")
+				return
+			}
+			if n < 0 || n > maxExpansion {
+				c.w.Error("ERR expansion must be in the range [0, 32768]")
+				return
+			}
+			o.Expansion, given = uint32(n), n > 0
+		}
+	}
+	if fixed && given {
+		c.w.Error("Nonscaling filters cannot expand")
+		return
+	}
+	if fixed {
+		o.Expansion = 0
+	}
+	if !c.reply(c.srv.create(c, args[1], kindBloom, c.srv.makeBloom(o))) {
+		c.w.OK()
+	}
+}
+
+// bloomAdd adds an item to a locked filter.
+func (c *client) bloomAdd(f *filter, item []byte) (added bool, err error) {
+	err = c.srv.grow(f, func(room uint64) (err error) {
+		added, err = f.bloom.Add(item, room)
+		return err
+	})
+	if errors.Is(err, redisbloom.ErrFull) {
+		err = errNonScalingFull
+	}
+	return added, err
+}
+
+func bfAdd(c *client, args [][]byte) {
+	f, err := c.srv.write(c, args[1], kindBloom, c.srv.makeBloom(defaultBloom))
+	if c.reply(err) {
+		return
+	}
+	added, err := c.bloomAdd(f, args[2])
+	f.mu.Unlock()
+	if !c.reply(err) {
+		c.w.Bool(added)
+	}
+}
+
+func bfMAdd(c *client, args [][]byte) { c.bloomInsert(args[1], defaultBloom, true, args[2:]) }
+
+// bloomInsert adds items. After the first that does not fit the array of replies
+// ends with the error.
+func (c *client) bloomInsert(key []byte, o redisbloom.BloomOptions, create bool, items [][]byte) {
+	maker := c.srv.makeBloom(o)
+	if !create {
+		maker = nil
+	}
+	f, err := c.srv.write(c, key, kindBloom, maker)
+	if c.reply(err) {
+		return
+	}
+	added := make([]bool, 0, len(items))
+	for _, item := range items {
+		var ok bool
+		if ok, err = c.bloomAdd(f, item); err != nil {
+			break
+		}
+		added = append(added, ok)
+	}
+	f.mu.Unlock()
+	n := len(added)
+	if err != nil {
+		n++
+	}
+	c.w.Array(n)
+	for _, ok := range added {
+		c.w.Bool(ok)
+	}
+	c.reply(err)
+}
+
+func bfInsert(c *client, args [][]byte) {
+	o := defaultBloom
+	create, fixed := true, false
+	i := 2
+	for ; i < len(args) && !is(args[i], "ITEMS"); i++ {
+		switch {
+		case is(args[i], "NOCREATE"):
+			create = false
+			continue
+		case is(args[i], "NONSCALING"):
+			fixed = true
+			continue
+		case !is(args[i], "CAPACITY") && !is(args[i], "ERROR") && !is(args[i], "EXPANSION"):
+			c.w.Error("Unknown argument received")
+			return
+		case i+1 == len(args):
+			c.arity("bf.insert")
+			return
+		}
+		value := args[i+1]
+		n, ok := resp.ParseInt(value)
+		switch {
+		case is(args[i], "CAPACITY"):
+			if !ok || n < 1 || n > maxCapacity {
+				c.w.Error("Bad capacity")
+				return
+			}
+			o.Capacity = uint64(n)
+		case is(args[i], "EXPANSION"):
+			if !ok || n < 0 || n > maxExpansion {
+				c.w.Error("Bad expansion")
+				return
+			}
+			o.Expansion = uint32(n)
+		default:
+			rate, ok := parseRate(value)
+			if !ok || !(rate > 0 && rate < 1) {
+				c.w.Error("Bad error rate")
+				return
+			}
+			o.Error = rate
+		}
+		i++
+	}
+	if i+1 >= len(args) {
+		c.arity("bf.insert")
+		return
+	}
+	if fixed {
+		o.Expansion = 0
+	}
+	c.bloomInsert(args[1], o, create, args[i+1:])
+}
+
+func (c *client) arity(name string) {
+	c.w.Error("ERR wrong number of arguments for '" + name + "' command")
+}
+
+// bloomAsk replies whether a filter has items; there is no filter where there is
+// something else.
+func (c *client) bloomAsk(key []byte, items [][]byte) {
+	f := c.srv.find(key)
+	if f != nil && f.kind == kindBloom {
+		f.mu.RLock()
+		defer f.mu.RUnlock()
+	} else {
+		f = nil
+	}
+	hits := uint64(0)
+	for _, item := range items {
+		has := f != nil && f.bloom.Contains(item)
+		if has {
+			hits++
+		}
+		c.w.Bool(has)
+	}
+	if f != nil {
+		f.asked.Add(uint64(len(items)))
+		f.maybe.Add(hits)
+	}
+}
+
+func bfExists(c *client, args [][]byte) { c.bloomAsk(args[1], args[2:]) }
+
+func bfMExists(c *client, args [][]byte) {
+	c.w.Array(len(args) - 2)
+	c.bloomAsk(args[1], args[2:])
+}
+
+func bfCard(c *client, args [][]byte) {
+	f, err := c.srv.read(c, args[1], kindBloom)
+	if err == errNotFound {
+		c.w.Int(0)
+		return
+	}
+	if c.reply(err) {
+		return
+	}
+	c.w.Int(int64(f.bloom.Size()))
+	f.mu.RUnlock()
+}
+
+// bloomSize is what BF.INFO calls the size: as much as Redis takes.
+func bloomSize(b *redisbloom.Bloom) int64 { return int64(32 + 64*uint64(b.Links()) + b.Bytes()) }
+
+func bfInfo(c *client, args [][]byte) {
+	f, err := c.srv.read(c, args[1], kindBloom)
+	if c.reply(err) {
+		return
+	}
+	defer f.mu.RUnlock()
+	b := f.bloom
+	fields := []struct {
+		arg, name string
+		value     int64
+	}{
+		{"CAPACITY", "Capacity", int64(b.Capacity())},
+		{"SIZE", "Size", bloomSize(b)},
+		{"FILTERS", "Number of filters", int64(b.Links())},
+		{"ITEMS", "Number of items inserted", int64(b.Size())},
+		{"EXPANSION", "Expansion rate", 0},
+	}
+	write := func(i int) {
+		if fields[i].arg != "EXPANSION" {
+			c.w.Int(fields[i].value)
+		} else if n, grows := b.Expansion(); grows {
+			c.w.Int(int64(n))
+		} else {
+			c.w.Nil()
+		}
+	}
+	if len(args) == 3 {
+		for i, field := range fields {
+			if !is(args[2], field.arg) {
+				continue
+			}
+			if c.w.Proto == 2 {
+				c.w.Array(1)
+			} else {
+				c.w.Map(1)
+				c.w.Simple(field.name)
+			}
+			write(i)
+			return
+		}
+		c.w.Error("Invalid information value")
+		return
+	}
+	c.w.Map(len(fields))
+	for i, field := range fields {
+		c.w.Simple(field.name)
+		write(i)
+	}
+}
+
+func bfDebug(c *client, args [][]byte) {
+	f, err := c.srv.read(c, args[1], kindBloom)
+	if c.reply(err) {
+		return
+	}
+	defer f.mu.RUnlock()
+	c.w.Array(1 + f.bloom.Links())
+	c.w.BulkString("size:" + strconv.FormatUint(f.bloom.Size(), 10))
+	for i := range f.bloom.Links() {
+		l := f.bloom.Link(i)
+		n := func(v uint64) string { return strconv.FormatUint(v, 10) }
+		c.w.BulkString("bytes:" + n(l.Bytes) + " bits:" + n(l.Bits) + " hashes:" + n(uint64(l.Hashes)) +
+			" hashwidth:64 capacity:" + n(l.Capacity) + " size:" + n(l.Size) +
+			" ratio:" + strconv.FormatFloat(l.Error, 'g', 6, 64))
+	}
+}
+
+func bfScanDump(c *client, args [][]byte) {
+	f, err := c.srv.read(c, args[1], kindBloom)
+	if c.reply(err) {
+		return
+	}
+	defer f.mu.RUnlock()
+	iter, ok := resp.ParseInt(args[2])
+	if !ok {
+		c.w.Error("Second argument must be numeric")
+		return
+	}
+	next, part := f.bloom.Dump(iter)
+	c.w.Array(2)
+	c.w.Int(next)
+	c.w.Bulk(part)
+}
+
+func bfLoadChunk(c *client, args [][]byte) {
+	iter, ok := resp.ParseInt(args[2])
+	if !ok {
+		c.w.Error("ERR Second argument must be numeric")
+		return
+	}
+	if iter == 1 {
+		err := c.srv.create(c, args[1], kindBloom, func(f *filter, room uint64) (err error) {
+			f.bloom, err = redisbloom.ParseBloom(args[3], room)
+			return err
+		})
+		if err != errExists {
+			c.loaded(err)
+			return
+		}
+	}
+	f, err := c.srv.write(c, args[1], kindBloom, nil)
+	if err == nil {
+		err = f.bloom.Load(iter, args[3])
+		f.mu.Unlock()
+	}
+	c.loaded(err)
+}
+
+func (c *client) loaded(err error) {
+	switch {
+	case errors.Is(err, redisbloom.ErrFormat):
+		c.w.Error("ERR received bad data")
+	case errors.Is(err, redisbloom.ErrOffset):
+		c.w.Error("ERR invalid offset - no link found")
+	case !c.reply(err):
+		c.w.OK()
+	}
+}

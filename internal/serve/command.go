@@ -1,0 +1,133 @@
+package serve
+
+import (
+	"sync/atomic"
+)
+
+type flag uint8
+
+const (
+	isWrite   flag = 1 << iota // refused after the store failed
+	noAuth                     // allowed without a password
+	exclusive                  // world is held for writing
+	notQueued                  // carried out within MULTI
+	collects                   // with three arguments: may wait for the end of the pipeline
+)
+
+// command is an entry of the table. A positive arity is the number of arguments,
+// the name included, a negative one the smallest; max, if not 0, the largest.
+type command struct {
+	name  string
+	arity int
+	max   int
+	flags flag
+	run   func(c *client, args [][]byte)
+	calls atomic.Uint64
+}
+
+const longestName = 32
+
+// lookup finds a command by its name in any case.
+func lookup(name []byte) *command {
+	if len(name) > longestName {
+		return nil
+	}
+	var lower [longestName]byte
+	for i, b := range name {
+		if b >= 'A' && b <= 'Z' {
+			b += 'a' - 'A'
+		}
+		lower[i] = b
+	}
+	return commands[string(lower[:len(name)])]
+}
+
+var commands = map[string]*command{}
+
+func init() {
+	for _, c := range []*command{
+		{name: "ping", arity: -1, max: 2, run: ping},
+		{name: "echo", arity: 2, run: echo},
+		{name: "select", arity: 2, run: selectDB},
+		{name: "quit", arity: -1, flags: noAuth | notQueued, run: quit},
+		{name: "auth", arity: -2, max: 3, flags: noAuth, run: auth},
+		{name: "hello", arity: -1, flags: noAuth, run: hello},
+		{name: "reset", arity: 1, flags: noAuth | notQueued, run: reset},
+		{name: "client", arity: -2, run: clientCommand},
+		{name: "config", arity: -2, run: config},
+		{name: "command", arity: -1, run: commandCommand},
+		{name: "info", arity: -1, run: info},
+		{name: "time", arity: 1, run: timeCommand},
+		{name: "multi", arity: 1, flags: notQueued, run: multi},
+		{name: "exec", arity: 1, flags: notQueued | exclusive, run: exec},
+		{name: "discard", arity: 1, flags: notQueued, run: discard},
+
+		{name: "get", arity: 2, run: get},
+		{name: "set", arity: -3, flags: isWrite | collects, run: set},
+		{name: "setnx", arity: 3, flags: isWrite, run: setNX},
+		{name: "setex", arity: 4, flags: isWrite, run: setEX},
+		{name: "psetex", arity: 4, flags: isWrite, run: setEX},
+		{name: "getset", arity: 3, flags: isWrite, run: getSet},
+		{name: "getdel", arity: 2, flags: isWrite, run: getDel},
+		{name: "mget", arity: -2, run: mget},
+		{name: "mset", arity: -3, flags: isWrite, run: mset},
+		{name: "strlen", arity: 2, run: strlen},
+		{name: "append", arity: 3, flags: isWrite, run: appendCommand},
+		{name: "incr", arity: 2, flags: isWrite, run: incr},
+		{name: "decr", arity: 2, flags: isWrite, run: incr},
+		{name: "incrby", arity: 3, flags: isWrite, run: incr},
+		{name: "decrby", arity: 3, flags: isWrite, run: incr},
+		{name: "incrbyfloat", arity: 3, flags: isWrite, run: incrFloat},
+
+		{name: "del", arity: -2, flags: isWrite, run: del},
+		{name: "unlink", arity: -2, flags: isWrite, run: del},
+		{name: "exists", arity: -2, run: exists},
+		{name: "type", arity: 2, run: typeCommand},
+		{name: "object", arity: -2, run: object},
+		{name: "ttl", arity: 2, run: ttl},
+		{name: "pttl", arity: 2, run: ttl},
+		{name: "expiretime", arity: 2, run: ttl},
+		{name: "pexpiretime", arity: 2, run: ttl},
+		{name: "expire", arity: -3, max: 4, flags: isWrite, run: expire},
+		{name: "pexpire", arity: -3, max: 4, flags: isWrite, run: expire},
+		{name: "expireat", arity: -3, max: 4, flags: isWrite, run: expire},
+		{name: "pexpireat", arity: -3, max: 4, flags: isWrite, run: expire},
+		{name: "persist", arity: 2, flags: isWrite, run: persist},
+		{name: "rename", arity: 3, flags: isWrite, run: rename},
+		{name: "renamenx", arity: 3, flags: isWrite, run: rename},
+		{name: "copy", arity: -3, flags: isWrite, run: copyCommand},
+		{name: "scan", arity: -2, run: scan},
+		{name: "dbsize", arity: 1, run: dbsize},
+		{name: "flushall", arity: -1, max: 2, flags: isWrite | exclusive, run: flushAll},
+		{name: "flushdb", arity: -1, max: 2, flags: isWrite | exclusive, run: flushAll},
+
+		{name: "bf.reserve", arity: -4, max: 7, flags: isWrite, run: bfReserve},
+		{name: "bf.add", arity: 3, flags: isWrite, run: bfAdd},
+		{name: "bf.madd", arity: -3, flags: isWrite, run: bfMAdd},
+		{name: "bf.insert", arity: -4, flags: isWrite, run: bfInsert},
+		{name: "bf.exists", arity: 3, run: bfExists},
+		{name: "bf.mexists", arity: -3, run: bfMExists},
+		{name: "bf.card", arity: 2, run: bfCard},
+		{name: "bf.info", arity: -2, max: 3, run: bfInfo},
+		{name: "bf.debug", arity: 2, run: bfDebug},
+		{name: "bf.scandump", arity: 3, run: bfScanDump},
+		{name: "bf.loadchunk", arity: 4, flags: isWrite, run: bfLoadChunk},
+
+		{name: "cf.reserve", arity: -3, flags: isWrite, run: cfReserve},
+		{name: "cf.add", arity: 3, flags: isWrite, run: cfAdd},
+		{name: "cf.addnx", arity: 3, flags: isWrite, run: cfAdd},
+		{name: "cf.insert", arity: -4, flags: isWrite, run: cfInsert},
+		{name: "cf.insertnx", arity: -4, flags: isWrite, run: cfInsert},
+		{name: "cf.exists", arity: 3, run: cfExists},
+		{name: "cf.mexists", arity: -3, run: cfMExists},
+		{name: "cf.count", arity: 3, run: cfCount},
+		{name: "cf.del", arity: 3, flags: isWrite, run: cfDel},
+		{name: "cf.compact", arity: 2, flags: isWrite, run: cfCompact},
+		{name: "cf.info", arity: 2, run: cfInfo},
+		{name: "cf.debug", arity: 2, run: cfDebug},
+		{name: "cf.scandump", arity: 3, run: cfScanDump},
+		{name: "cf.loadchunk", arity: 4, flags: isWrite, run: cfLoadChunk},
+	} {
+		commands[c.name] = c
+	}
+}

@@ -1,0 +1,134 @@
+// Package serve answers Redis' protocol from a sift database: strings kept in
+// the store, and RedisBloom's BF and CF commands on filters that persist in it.
+package serve
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/siftdb/sift/internal/redisbloom"
+)
+
+// Fsync says when an acknowledged write is safe from a power cut, by Redis'
+// names. A crash of the server alone loses nothing with any of them.
+type Fsync int32
+
+const (
+	// FsyncAlways syncs before the reply; writes of many clients and of one
+	// pipeline share a sync.
+	FsyncAlways Fsync = iota
+	// FsyncEverySec syncs once a second.
+	FsyncEverySec
+	// FsyncNo leaves it to the operating system.
+	FsyncNo
+)
+
+var fsyncNames = [...]string{"always", "everysec", "no"}
+
+func (f Fsync) String() string { return fsyncNames[f] }
+
+// ParseFsync is the inverse of String.
+func ParseFsync(s string) (Fsync, error) {
+	for i, name := range fsyncNames {
+		if s == name {
+			return Fsync(i), nil
+		}
+	}
+	return 0, fmt.Errorf("serve: fsync %q is none of always, everysec, no", s)
+}
+
+// Config configures a Server. Zero fields mean the defaults.
+type Config struct {
+	// Addr is where to listen. Default: 127.0.0.1:6380. Any but a loopback
+	// address requires Password.
+	Addr string
+	// HTTPAddr is where /metrics and the status page are served; empty: nowhere.
+	// Any but a loopback address requires Password, which the browser asks for.
+	HTTPAddr string
+	// Pprof serves /debug/pprof there too.
+	Pprof bool
+	// Password is what AUTH asks for; empty: nothing.
+	Password string
+	// TLS, if not nil, is used for Addr and HTTPAddr.
+	TLS *tls.Config
+	// Fsync says when writes are synced.
+	Fsync Fsync
+	// Layout is the layout of new Bloom filters.
+	Layout redisbloom.Layout
+	// FilterBytes bounds the memory of all filters. Default: 1 GiB.
+	FilterBytes int64
+	// RequestBytes bounds the memory of requests that are being received, of all
+	// clients together, beyond 1 KiB each. Default: 256 MiB.
+	RequestBytes int64
+	// MaxClients bounds the connections. Default: 10000.
+	MaxClients int
+	// MaxBulkBytes bounds an argument and so a value. Default: 64 MiB.
+	MaxBulkBytes int
+	// IdleTimeout closes connections that send nothing; 0: never.
+	IdleTimeout time.Duration
+	// WriteTimeout closes connections that do not take their replies.
+	// Default: 30 seconds.
+	WriteTimeout time.Duration
+	// Logger is told of what goes wrong. Default: silent.
+	Logger *slog.Logger
+}
+
+// resolve fills in defaults and checks.
+func (c Config) resolve() (Config, error) {
+	def := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	if c.Addr == "" {
+		c.Addr = "127.0.0.1:6380"
+	}
+	def(&c.FilterBytes, 1<<30)
+	def(&c.RequestBytes, 256<<20)
+	if c.MaxClients == 0 {
+		c.MaxClients = 10000
+	}
+	if c.MaxBulkBytes == 0 {
+		c.MaxBulkBytes = 64 << 20
+	}
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = 30 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.FilterBytes < 0 || c.RequestBytes < 1<<16 || c.MaxClients < 1 || c.MaxBulkBytes < 1<<10 || c.IdleTimeout < 0 || c.WriteTimeout < 0 {
+		return c, errors.New("serve: a limit is negative or too small")
+	}
+	if c.MaxBulkBytes > 512<<20 {
+		return c, errors.New("serve: MaxBulkBytes is above 512 MiB")
+	}
+	for _, addr := range []string{c.Addr, c.HTTPAddr} {
+		if addr == "" || c.Password != "" {
+			continue
+		}
+		if local, err := isLoopback(addr); err != nil {
+			return c, fmt.Errorf("serve: %w", err)
+		} else if !local {
+			return c, fmt.Errorf("serve: listening on %s, which others can reach, requires a password", addr)
+		}
+	}
+	return c, nil
+}
+
+// isLoopback reports whether only this machine can reach an address.
+func isLoopback(addr string) (bool, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false, err
+	}
+	if host == "localhost" {
+		return true, nil
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback(), nil
+}

@@ -1,0 +1,346 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/siftdb/sift/internal/redisbloom"
+	"github.com/siftdb/sift/internal/serve/resp"
+)
+
+var defaultCuckoo = redisbloom.CuckooOptions{Capacity: 1024, BucketSize: 2, MaxIterations: 20, Expansion: 1}
+
+var (
+	errCuckooFull = errors.New("Filter is full")
+	errCuckooMax  = errors.New("Maximum expansions reached")
+)
+
+func makeCuckoo(o redisbloom.CuckooOptions) func(*filter, uint64) error {
+	return func(f *filter, room uint64) (err error) {
+		o.MaxBytes = room
+		f.cuckoo, err = redisbloom.NewCuckoo(o)
+		return err
+	}
+}
+
+func cfReserve(c *client, args [][]byte) {
+	if len(args)%2 == 0 {
+		c.arity("cf.reserve")
+		return
+	}
+	o := defaultCuckoo
+	capacity, ok := resp.ParseInt(args[2])
+	if !ok {
+		c.w.Error("Bad capacity")
+		return
+	}
+	for i := 3; i < len(args); i += 2 {
+		n, ok := resp.ParseInt(args[i+1])
+		set := func(name string, low, high int64) bool {
+			switch {
+			case !ok:
+				c.w.Error("Couldn't parse " + name)
+			case n < low || n > high:
+				c.w.Error(fmt.Sprintf("%s: value must be in the range [%d, %d]", name, low, high))
+			default:
+				return true
+			}
+			return false
+		}
+		switch {
+		case is(args[i], "BUCKETSIZE"):
+			if !set("BUCKETSIZE", 1, 255) {
+				return
+			}
+			o.BucketSize = uint8(n)
+		case is(args[i], "MAXITERATIONS"):
+			if !set("MAXITERATIONS", 1, 65535) {
+				return
+			}
+			o.MaxIterations = uint16(n)
+		case is(args[i], "EXPANSION"):
+			if !set("EXPANSION", 0, maxExpansion) {
+				return
+			}
+			o.Expansion = uint16(n)
+		}
+	}
+	if capacity < 2*int64(o.BucketSize) || capacity > maxCapacity {
+		c.w.Error("Capacity must be in the range [2 * BUCKETSIZE, 1073741824]")
+		return
+	}
+	o.Capacity = uint64(capacity)
+	if !c.reply(c.srv.create(c, args[1], kindCuckoo, makeCuckoo(o))) {
+		c.w.OK()
+	}
+}
+
+// cuckooAdd adds an item to a locked filter.
+func (c *client) cuckooAdd(f *filter, item []byte, onlyNew bool) (added bool, err error) {
+	err = c.srv.grow(f, func(room uint64) (err error) {
+		if onlyNew {
+			added, err = f.cuckoo.AddNew(item, room)
+			return err
+		}
+		added = true
+		return f.cuckoo.Add(item, room)
+	})
+	switch {
+	case errors.Is(err, redisbloom.ErrFull):
+		err = errCuckooFull
+	case errors.Is(err, redisbloom.ErrMaxExpansions):
+		err = errCuckooMax
+	}
+	return added, err
+}
+
+// onlyNew reports whether a command's name ends in NX.
+func onlyNew(args [][]byte) bool {
+	name := args[0]
+	return name[len(name)-1]|0x20 == 'x'
+}
+
+func cfAdd(c *client, args [][]byte) {
+	f, err := c.srv.write(c, args[1], kindCuckoo, makeCuckoo(defaultCuckoo))
+	if c.reply(err) {
+		return
+	}
+	added, err := c.cuckooAdd(f, args[2], onlyNew(args))
+	f.mu.Unlock()
+	if !c.reply(err) {
+		c.w.Bool(added)
+	}
+}
+
+func cfInsert(c *client, args [][]byte) {
+	nx := onlyNew(args)
+	name := "cf.insert"
+	if nx {
+		name = "cf.insertnx"
+	}
+	o := defaultCuckoo
+	maker := makeCuckoo(o)
+	i := 2
+	for ; i < len(args) && !is(args[i], "ITEMS"); i++ {
+		switch {
+		case is(args[i], "NOCREATE"):
+			maker = nil
+		case !is(args[i], "CAPACITY"):
+			c.w.Error("Unknown argument received")
+			return
+		case i+1 == len(args):
+			c.arity(name)
+			return
+		default:
+			i++
+			n, ok := resp.ParseInt(args[i])
+			if ok && i+1 == len(args) {
+				c.arity(name)
+				return
+			}
+			if !ok {
+				c.w.Error("Bad capacity")
+				return
+			}
+			if n < 2*int64(o.BucketSize) || n > maxCapacity {
+				c.w.Error("Capacity must be in the range [cf-bucket-size * 2, 1073741824]")
+				return
+			}
+			o.Capacity = uint64(n)
+			if maker != nil {
+				maker = makeCuckoo(o)
+			}
+		}
+	}
+	if i+1 >= len(args) {
+		c.arity(name)
+		return
+	}
+	f, err := c.srv.write(c, args[1], kindCuckoo, maker)
+	if c.reply(err) {
+		return
+	}
+	defer f.mu.Unlock()
+	c.w.Array(len(args) - i - 1)
+	for _, item := range args[i+1:] {
+		added, err := c.cuckooAdd(f, item, nx)
+		switch {
+		case err == errReadOnly || err == errOOM:
+			c.w.Error(err.Error())
+		case nx && err != nil:
+			c.w.Int(-1)
+		case nx && added:
+			c.w.Int(1)
+		case nx:
+			c.w.Int(0)
+		case err != nil && c.w.Proto == 2:
+			c.w.Int(-1)
+		default:
+			c.w.Bool(err == nil)
+		}
+	}
+}
+
+// cuckooAsk calls fn with the filter at a key, or nil.
+func (c *client) cuckooAsk(key []byte, fn func(*redisbloom.Cuckoo)) {
+	f := c.srv.find(key)
+	if f == nil || f.kind != kindCuckoo {
+		fn(nil)
+		return
+	}
+	f.mu.RLock()
+	fn(f.cuckoo)
+	f.mu.RUnlock()
+	f.asked.Add(1)
+}
+
+func (c *client) cuckooExists(key []byte, items [][]byte) {
+	c.cuckooAsk(key, func(f *redisbloom.Cuckoo) {
+		for _, item := range items {
+			c.w.Bool(f != nil && f.Contains(item))
+		}
+	})
+}
+
+func cfExists(c *client, args [][]byte) { c.cuckooExists(args[1], args[2:]) }
+
+func cfMExists(c *client, args [][]byte) {
+	c.w.Array(len(args) - 2)
+	c.cuckooExists(args[1], args[2:])
+}
+
+func cfCount(c *client, args [][]byte) {
+	c.cuckooAsk(args[1], func(f *redisbloom.Cuckoo) {
+		if f == nil {
+			c.w.Int(0)
+		} else {
+			c.w.Int(int64(f.Count(args[2])))
+		}
+	})
+}
+
+func cfDel(c *client, args [][]byte) {
+	f, err := c.srv.write(c, args[1], kindCuckoo, nil)
+	if err == errNotFound || err == errWrongType {
+		c.w.Error("Not found")
+		return
+	}
+	if c.reply(err) {
+		return
+	}
+	before := f.cuckoo.Bytes()
+	deleted := f.cuckoo.Delete(args[2])
+	c.srv.shrunk(f, before)
+	f.mu.Unlock()
+	c.w.Bool(deleted)
+}
+
+func cfCompact(c *client, args [][]byte) {
+	f, err := c.srv.write(c, args[1], kindCuckoo, nil)
+	if err == errNotFound || err == errWrongType {
+		c.w.Error("Cuckoo filter was not found")
+		return
+	}
+	if c.reply(err) {
+		return
+	}
+	before := f.cuckoo.Bytes()
+	f.cuckoo.Compact()
+	c.srv.shrunk(f, before)
+	f.mu.Unlock()
+	c.w.OK()
+}
+
+// cuckooSize is what CF.INFO calls the size: as much as Redis takes.
+func cuckooSize(f *redisbloom.Cuckoo) int64 { return int64(40 + 16*uint64(f.Links()) + f.Bytes()) }
+
+func cfInfo(c *client, args [][]byte) {
+	f, err := c.srv.read(c, args[1], kindCuckoo)
+	if c.reply(err) {
+		return
+	}
+	defer f.mu.RUnlock()
+	k := f.cuckoo
+	fields := []struct {
+		name  string
+		value uint64
+	}{
+		{"Size", uint64(cuckooSize(k))},
+		{"Number of buckets", k.Buckets()},
+		{"Number of filters", uint64(k.Links())},
+		{"Number of items inserted", k.Items()},
+		{"Number of items deleted", k.Deletes()},
+		{"Bucket size", k.BucketSize()},
+		{"Expansion rate", k.Expansion()},
+		{"Max iterations", k.MaxIterations()},
+	}
+	c.w.Map(len(fields))
+	for _, field := range fields {
+		c.w.Simple(field.name)
+		c.w.Int(int64(field.value))
+	}
+}
+
+func cfDebug(c *client, args [][]byte) {
+	f, err := c.srv.read(c, args[1], kindCuckoo)
+	if c.reply(err) {
+		return
+	}
+	k := f.cuckoo
+	text := fmt.Sprintf("bktsize:%d buckets:%d items:%d deletes:%d filters:%d max_iterations:%d expansion:%d",
+		k.BucketSize(), k.Buckets(), k.Items(), k.Deletes(), k.Links(), k.MaxIterations(), k.Expansion())
+	f.mu.RUnlock()
+	c.w.BulkString(text)
+}
+
+func cfScanDump(c *client, args [][]byte) {
+	f, err := c.srv.read(c, args[1], kindCuckoo)
+	if c.reply(err) {
+		return
+	}
+	defer f.mu.RUnlock()
+	iter, ok := resp.ParseInt(args[2])
+	if !ok || iter < 0 {
+		c.w.Error("Invalid position")
+		return
+	}
+	next, part := f.cuckoo.Dump(iter)
+	c.w.Array(2)
+	c.w.Int(next)
+	if next == 0 {
+		c.w.Nil()
+	} else {
+		c.w.Bulk(part)
+	}
+}
+
+func cfLoadChunk(c *client, args [][]byte) {
+	iter, ok := resp.ParseInt(args[2])
+	if !ok || iter < 1 {
+		c.w.Error("Invalid position")
+		return
+	}
+	if iter == 1 {
+		err := c.srv.create(c, args[1], kindCuckoo, func(f *filter, room uint64) (err error) {
+			f.cuckoo, err = redisbloom.ParseCuckoo(args[3], room)
+			return err
+		})
+		if errors.Is(err, redisbloom.ErrFormat) {
+			c.w.Error("Invalid header")
+		} else if !c.reply(err) {
+			c.w.OK()
+		}
+		return
+	}
+	f, err := c.srv.write(c, args[1], kindCuckoo, nil)
+	if c.reply(err) {
+		return
+	}
+	err = f.cuckoo.Load(iter, args[3])
+	f.mu.Unlock()
+	if err != nil {
+		c.w.Error("Couldn't load chunk!")
+	} else {
+		c.w.OK()
+	}
+}

@@ -1,0 +1,399 @@
+package serve
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/redisbloom"
+)
+
+// A filter lives in memory. What a group of commands changed is written to the
+// store as one redo entry before the replies go out; when the entries of a
+// filter have grown to a share of its size, a checkpoint in the background writes
+// the pages that changed and removes the entries.
+
+const (
+	// minRedoBytes and redoShare say when a checkpoint is due: at the larger of
+	// the two, so that a restart replays little and a page is not rewritten for
+	// every few adds.
+	minRedoBytes = 1 << 20
+	redoShare    = 4
+	// checkpointPages is how many pages are copied while the filter is locked.
+	checkpointPages = 64
+)
+
+// filter is one Bloom or cuckoo filter; exactly one of bloom and cuckoo is set.
+type filter struct {
+	id     uint64
+	kind   kind
+	expiry atomic.Int64
+	due    atomic.Bool // waits for a checkpoint
+
+	mu     sync.RWMutex
+	bloom  *redisbloom.Bloom
+	cuckoo *redisbloom.Cuckoo
+	dead   bool   // deleted: look the key up again
+	base   uint64 // lsn of the header in the store
+	lsn    uint64 // of the next redo entry
+	logged int    // bytes of redo entries from base on
+	// counters for the status page
+	asked, maybe atomic.Uint64
+}
+
+// parts is what both kinds have for storage.
+type parts interface {
+	Header() []byte
+	Bytes() uint64
+	TakeRedo([]byte) []byte
+	RedoBytes() int
+	Replay([]byte, uint64) error
+	TakeDirty(func(link, page int, data []byte) bool) bool
+	SetPage(link, page int, data []byte) error
+	ExpectedFPR() float64
+}
+
+func (f *filter) parts() parts {
+	if f.kind == kindBloom {
+		return f.bloom
+	}
+	return f.cuckoo
+}
+
+func (f *filter) expired() bool {
+	e := f.expiry.Load()
+	return e != 0 && e <= nowMs()
+}
+
+// header is what the store keeps under "h".
+func (f *filter) header() []byte {
+	return append(binary.BigEndian.AppendUint64(nil, f.lsn), f.parts().Header()...)
+}
+
+// find returns the filter at a key, nil if there is none.
+func (s *Server) find(key []byte) *filter {
+	st := s.stripe(key)
+	st.mu.RLock()
+	f := st.filters[string(key)]
+	st.mu.RUnlock()
+	if f == nil || f.expired() {
+		return nil
+	}
+	return f
+}
+
+// Errors whose text is what the client is told.
+var (
+	errWrongType = errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")
+	errNotFound  = errors.New("ERR not found")
+	errExists    = errors.New("ERR item exists")
+	errOOM       = errors.New("OOM command not allowed when used memory > 'maxmemory'.")
+	errReadOnly  = errors.New("MISCONF the store failed and takes no more writes; the server's log says why")
+)
+
+// read returns the filter at a key with its lock held for reading; errNotFound
+// if there is none, errWrongType if the key holds something else.
+func (s *Server) read(c *client, key []byte, k kind) (*filter, error) {
+	for {
+		f := s.find(key)
+		if f == nil {
+			if got, _, err := s.kindOf(c, key); err != nil {
+				return nil, err
+			} else if got == kindString {
+				return nil, errWrongType
+			}
+			return nil, errNotFound
+		}
+		if f.kind != k {
+			return nil, errWrongType
+		}
+		f.mu.RLock()
+		if !f.dead {
+			return f, nil
+		}
+		f.mu.RUnlock()
+	}
+}
+
+// write returns the filter at a key with its lock held for writing. If there is
+// none, make makes it; a nil make means errNotFound.
+func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room uint64) error) (*filter, error) {
+	for {
+		f := s.find(key)
+		if f == nil {
+			if make == nil {
+				if got, _, err := s.kindOf(c, key); err != nil {
+					return nil, err
+				} else if got == kindString {
+					return nil, errWrongType
+				}
+				return nil, errNotFound
+			}
+			if err := s.create(c, key, k, make); err != nil && err != errExists {
+				return nil, err
+			}
+			continue
+		}
+		if f.kind != k {
+			return nil, errWrongType
+		}
+		f.mu.Lock()
+		if !f.dead {
+			c.touch(f)
+			return f, nil
+		}
+		f.mu.Unlock()
+	}
+}
+
+// create makes a filter at a key that holds nothing; errExists if it does.
+func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room uint64) error) error {
+	st := s.stripe(key)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if f := st.filters[string(key)]; f != nil && !f.expired() {
+		if f.kind != k {
+			return errWrongType
+		}
+		return errExists
+	}
+	if got, _, err := s.kindOf(c, key); err != nil {
+		return err
+	} else if got == kindString {
+		return errWrongType
+	}
+	f := &filter{kind: k}
+	if err := s.account(func(room uint64) (uint64, error) {
+		if err := make(f, room); err != nil {
+			return 0, err
+		}
+		return f.parts().Bytes(), nil
+	}); err != nil {
+		return err
+	}
+	f.id = s.nextID.Add(1)
+	c.batch.Reset()
+	c.forget(st, key)
+	c.setHead(key, head{kind: k, payload: binary.BigEndian.AppendUint64(nil, f.id)})
+	c.batch.Put(s.nameKey(f.id), key)
+	c.batch.Put(filterKey(f.id, partHeader), f.header())
+	if err := c.apply(); err != nil {
+		s.filterBytes.Add(-int64(f.parts().Bytes()))
+		return err
+	}
+	st.filters[string(key)] = f
+	return nil
+}
+
+// account calls fn with the memory that is left for filters, and takes what fn
+// returns from it.
+func (s *Server) account(fn func(room uint64) (uint64, error)) error {
+	s.growMu.Lock()
+	defer s.growMu.Unlock()
+	room := s.cfg.FilterBytes - s.filterBytes.Load()
+	if room <= 0 {
+		return errOOM
+	}
+	n, err := fn(uint64(room))
+	s.filterBytes.Add(int64(n))
+	if errors.Is(err, redisbloom.ErrTooLarge) {
+		return errOOM
+	}
+	return err
+}
+
+// grow calls add, which may grow a filter that is locked, first without room.
+func (s *Server) grow(f *filter, add func(room uint64) error) error {
+	err := add(0)
+	if !errors.Is(err, redisbloom.ErrTooLarge) {
+		return err
+	}
+	return s.account(func(room uint64) (uint64, error) {
+		before := f.parts().Bytes()
+		err := add(room)
+		return f.parts().Bytes() - before, err
+	})
+}
+
+// shrunk accounts for a filter that may have given memory back.
+func (s *Server) shrunk(f *filter, before uint64) {
+	s.filterBytes.Add(int64(f.parts().Bytes()) - int64(before))
+}
+
+// forget takes the filter at a key, if there is one, out of memory, and adds to
+// the client's batch what makes the store forget it. st is locked.
+func (c *client) forget(st *stripe, key []byte) {
+	f := st.filters[string(key)]
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	f.dead = true
+	bytes := f.parts().Bytes()
+	f.mu.Unlock()
+	delete(st.filters, string(key))
+	c.srv.filterBytes.Add(-int64(bytes))
+	c.batch.Delete(c.srv.nameKey(f.id))
+	c.garbage = append(c.garbage, f.id)
+}
+
+// flushFilter writes what has changed in a filter as one redo entry. Its lock is
+// held, so entries go to the store in the order of the changes.
+func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, error) {
+	p := f.parts()
+	if f.dead || p.RedoBytes() == 0 {
+		return buf, nil
+	}
+	buf = p.TakeRedo(buf[:0])
+	b.Reset()
+	b.Put(redoKey(f.id, f.lsn), buf)
+	if err := s.put(b); err != nil {
+		return buf, err
+	}
+	f.lsn++
+	f.logged += len(buf)
+	if f.logged > max(minRedoBytes, int(min(p.Bytes()/redoShare, math.MaxInt32))) && f.due.CompareAndSwap(false, true) {
+		select {
+		case s.checkpoints <- f:
+		default:
+			f.due.Store(false) // the next flush asks again
+		}
+	}
+	return buf, nil
+}
+
+// checkpoint writes the pages of a filter that have changed, then its header,
+// and removes the redo entries before it.
+func (s *Server) checkpoint(f *filter) error {
+	f.due.Store(false)
+	var b sift.Batch
+	var buf []byte
+	for {
+		f.mu.Lock()
+		if f.dead {
+			f.mu.Unlock()
+			return nil
+		}
+		// The entry that explains a page must be there before the page is.
+		var err error
+		if buf, err = s.flushFilter(f, &b, buf); err != nil {
+			f.mu.Unlock()
+			return err
+		}
+		b.Reset()
+		left := checkpointPages
+		done := f.parts().TakeDirty(func(link, page int, data []byte) bool {
+			b.Put(pageKey(f.id, link, page), data)
+			left--
+			return left > 0
+		})
+		if !done {
+			// Only this goroutine writes pages, so they may be written unlocked.
+			f.mu.Unlock()
+			if err := s.put(&b); err != nil {
+				return err
+			}
+			continue
+		}
+		b.Put(filterKey(f.id, partHeader), f.header())
+		for lsn := f.base; lsn < f.lsn; lsn++ {
+			b.Delete(redoKey(f.id, lsn))
+		}
+		err = s.put(&b)
+		if err == nil {
+			f.base, f.logged = f.lsn, 0
+		}
+		f.mu.Unlock()
+		return err
+	}
+}
+
+// loadFilters reads all filters of the present generation.
+func (s *Server) loadFilters() error {
+	prefix := s.appendSpace(nil, spaceName)
+	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: prefix}) {
+		if err != nil {
+			return err
+		}
+		if len(e.Key) != len(prefix)+8 {
+			return errHead
+		}
+		id := binary.BigEndian.Uint64(e.Key[len(prefix):])
+		if err := s.loadFilter(id, e.Value); err != nil {
+			return fmt.Errorf("serve: filter at key %q: %w", e.Value, err)
+		}
+	}
+	return nil
+}
+
+func (s *Server) loadFilter(id uint64, key []byte) error {
+	f := &filter{id: id}
+	err := s.db.View(s.headKey(nil, key), func(v []byte) error {
+		h, err := decodeHead(v)
+		if err != nil {
+			return err
+		}
+		if h.kind == kindString || binary.BigEndian.Uint64(h.payload) != id {
+			return errHead
+		}
+		f.kind = h.kind
+		f.expiry.Store(h.expiry)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	value, err := s.db.Get(filterKey(id, partHeader))
+	if err != nil {
+		return err
+	}
+	if len(value) < 8 {
+		return errHead
+	}
+	// What is stored was within the limit when it was made.
+	const noLimit = 1 << 50
+	f.base = binary.BigEndian.Uint64(value)
+	f.lsn = f.base
+	if f.kind == kindBloom {
+		f.bloom, err = redisbloom.ParseBloom(value[8:], noLimit)
+	} else {
+		f.cuckoo, err = redisbloom.ParseCuckoo(value[8:], noLimit)
+	}
+	if err != nil {
+		return err
+	}
+	pages := filterKey(id, partPage)
+	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: pages, DontFillCache: true}) {
+		if err != nil {
+			return err
+		}
+		if len(e.Key) != len(pages)+6 {
+			return errHead
+		}
+		where := e.Key[len(pages):]
+		if err := f.parts().SetPage(int(binary.BigEndian.Uint16(where)), int(binary.BigEndian.Uint32(where[2:])), e.Value); err != nil {
+			return err
+		}
+	}
+	redo := filterKey(id, partRedo)
+	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: redo, DontFillCache: true}) {
+		if err != nil {
+			return err
+		}
+		if len(e.Key) != len(redo)+8 || binary.BigEndian.Uint64(e.Key[len(redo):]) != f.lsn {
+			return fmt.Errorf("%w: a redo entry is missing", errHead)
+		}
+		if err := f.parts().Replay(e.Value, noLimit); err != nil {
+			return err
+		}
+		f.lsn++
+		f.logged += len(e.Value)
+	}
+	s.filterBytes.Add(int64(f.parts().Bytes()))
+	s.stripe(key).filters[string(key)] = f
+	return nil
+}

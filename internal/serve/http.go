@@ -1,0 +1,231 @@
+package serve
+
+import (
+	"crypto/tls"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"math"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// listenHTTP starts the status page.
+func (s *Server) listenHTTP() error {
+	ln, err := net.Listen("tcp", s.cfg.HTTPAddr)
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	s.httpAddr = ln.Addr()
+	if s.cfg.TLS != nil {
+		ln = tls.NewListener(ln, s.cfg.TLS)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector{s}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /{$}", s.status)
+	if s.cfg.Pprof {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	s.http = &http.Server{
+		Handler:           s.guard(mux),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 2 * time.Minute, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10,
+	}
+	s.tasks.Go(func() {
+		if err := s.http.Serve(ln); err != http.ErrServerClosed {
+			s.cfg.Logger.Error("the status page ended", "err", err)
+		}
+	})
+	return nil
+}
+
+// guard asks for the password, if there is one.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.cfg.Password != "" {
+			if _, password, ok := r.BasicAuth(); !ok || !s.checkPassword([]byte(password)) {
+				w.Header().Set("WWW-Authenticate", `Basic realm="sift"`)
+				http.Error(w, "the password is the server's", http.StatusUnauthorized)
+				return
+			}
+		}
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// collector hands figures to Prometheus.
+type collector struct{ s *Server }
+
+var (
+	perCommand = prometheus.NewDesc("sift_commands_total", "Commands carried out.", []string{"command"}, nil)
+	perFilter  = []string{"key", "kind"}
+	filterSize = prometheus.NewDesc("sift_filter_bytes", "Memory of a filter.", perFilter, nil)
+	filterN    = prometheus.NewDesc("sift_filter_items", "Items in a filter.", perFilter, nil)
+	filterFPR  = prometheus.NewDesc("sift_filter_expected_fpr", "False positive rate to expect of a filter.", perFilter, nil)
+	levelBytes = prometheus.NewDesc("sift_level_bytes", "Size of a level of the store.", []string{"level"}, nil)
+)
+
+// maxFilterSeries bounds the series that filters make.
+const maxFilterSeries = 1000
+
+// Describe sends nothing, which makes the collector an unchecked one: what it
+// collects depends on the filters there are.
+func (c collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends the present figures.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	v := c.s.figures()
+	one := func(name, help string, kind prometheus.ValueType, value float64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("sift_"+name, help, nil, nil), kind, value)
+	}
+	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+	one("uptime_seconds", "Time since the start.", gauge, v.Uptime.Seconds())
+	one("clients", "Open connections.", gauge, float64(v.Clients))
+	one("connections_total", "Connections accepted.", counter, float64(v.Connections))
+	one("rejected_connections_total", "Connections turned away.", counter, float64(v.Rejected))
+	one("error_replies_total", "Commands that were refused before they began.", counter, float64(v.Errors))
+	one("protocol_errors_total", "Connections ended for what they sent.", counter, float64(v.ProtocolErrors))
+	one("keyspace_hits_total", "GETs of keys that were there.", counter, float64(v.Hits))
+	one("keyspace_misses_total", "GETs of keys that were not.", counter, float64(v.Misses))
+	one("expired_keys_total", "Keys removed after their time.", counter, float64(v.Expired))
+	one("filters", "Bloom and cuckoo filters.", gauge, float64(v.Filters))
+	one("filter_memory_bytes", "Memory of all filters.", gauge, float64(v.FilterBytes))
+	one("request_memory_bytes", "Memory of requests being received.", gauge, float64(v.RequestBytes))
+	one("syncs_total", "Syncs that commands waited for.", counter, float64(v.Syncs))
+	one("checkpoints_total", "Checkpoints of filters.", counter, float64(v.Checkpoints))
+	one("store_gets_total", "Lookups in the store.", counter, float64(v.StoreGets))
+	one("store_block_reads_total", "Blocks that lookups read from disk.", counter, float64(v.StoreBlockReads))
+	one("store_cache_hits_total", "Blocks that the cache had.", counter, float64(v.StoreCacheHits))
+	one("store_filter_asked_total", "Times a table's filter was asked.", counter, float64(v.FilterAsked))
+	one("store_filter_saved_total", "Times it saved a look into the table.", counter, float64(v.FilterSaved))
+	one("store_filter_false_total", "Times it did not, though the key was not there.", counter, float64(v.FilterFalse))
+	one("store_memory_bytes", "Memory of the store.", gauge, float64(v.StoreMemory))
+	for _, cmd := range commands {
+		if n := cmd.calls.Load(); n > 0 {
+			ch <- prometheus.MustNewConstMetric(perCommand, counter, float64(n), cmd.name)
+		}
+	}
+	for i, l := range c.s.db.Metrics().Levels {
+		ch <- prometheus.MustNewConstMetric(levelBytes, gauge, float64(l.Bytes), fmt.Sprint(i))
+	}
+	for i, f := range c.s.filterStates() {
+		if i == maxFilterSeries {
+			break
+		}
+		key := fmt.Sprintf("%q", f.Key)
+		key = key[1 : len(key)-1]
+		ch <- prometheus.MustNewConstMetric(filterSize, gauge, float64(f.Bytes), key, f.Kind)
+		ch <- prometheus.MustNewConstMetric(filterN, gauge, float64(f.Items), key, f.Kind)
+		ch <- prometheus.MustNewConstMetric(filterFPR, gauge, f.Expected, key, f.Kind)
+	}
+}
+
+//go:embed status.html
+var statusHTML string
+
+var statusPage = template.Must(template.New("status").Funcs(template.FuncMap{
+	"bytes": formatBytes, "rate": formatRate, "count": formatCount,
+	"round": func(d time.Duration) time.Duration { return d.Round(time.Second) },
+	"quote": func(s string) string { q := fmt.Sprintf("%q", s); return q[1 : len(q)-1] },
+}).Parse(statusHTML))
+
+// status writes the status page.
+func (s *Server) status(w http.ResponseWriter, r *http.Request) {
+	type level struct {
+		Level                      int
+		Tables                     int
+		Bytes, Asked, Saved, False uint64
+		Expected, Observed         float64
+	}
+	data := struct {
+		Now                      time.Time
+		Addr                     string
+		F                        figures
+		MaxFilterBytes           int64
+		Levels                   []level
+		Filters                  []filterState
+		MoreFilters              int
+		HitRate, SavedShare      float64
+		MaxClients               int
+		MaxRequestBytes          int64
+		BlockCache, TableFilters uint64
+	}{Now: time.Now().UTC().Truncate(time.Second), Addr: s.Addr().String(), F: s.figures(), MaxFilterBytes: s.cfg.FilterBytes, MaxClients: s.cfg.MaxClients,
+		MaxRequestBytes: s.cfg.RequestBytes, Filters: s.filterStates()}
+	const shown = 200
+	if n := len(data.Filters); n > shown {
+		data.Filters, data.MoreFilters = data.Filters[:shown], n-shown
+	}
+	m := s.db.Metrics()
+	data.BlockCache, data.TableFilters = m.Memory.BlockCache, m.Memory.Filters
+	for i, l := range m.Levels {
+		if l.Tables > 0 {
+			data.Levels = append(data.Levels, level{i, l.Tables, l.Bytes, l.Filter.Asked, l.Filter.Useful, l.Filter.FalsePositive,
+				l.Filter.ExpectedFPR, l.Filter.ObservedFPR()})
+		}
+	}
+	data.HitRate = share(data.F.Hits, data.F.Hits+data.F.Misses)
+	data.SavedShare = share(data.F.FilterSaved, data.F.FilterAsked)
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if err := statusPage.Execute(w, data); err != nil {
+		s.cfg.Logger.Debug("the status page was not taken", "err", err)
+	}
+}
+
+func share(part, whole uint64) float64 {
+	if whole == 0 {
+		return math.NaN()
+	}
+	return float64(part) / float64(whole)
+}
+
+func formatBytes(v any) string {
+	var n float64
+	switch v := v.(type) {
+	case uint64:
+		n = float64(v)
+	case int64:
+		n = float64(v)
+	case int:
+		n = float64(v)
+	}
+	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
+		if n < 1024 {
+			if unit == "B" {
+				return fmt.Sprintf("%.0f B", n)
+			}
+			return fmt.Sprintf("%.1f %s", n, unit)
+		}
+		n /= 1024
+	}
+	return fmt.Sprintf("%.1f TiB", n)
+}
+
+func formatRate(v float64) string {
+	if math.IsNaN(v) {
+		return "–"
+	}
+	return fmt.Sprintf("%.3g %%", 100*v)
+}
+
+// formatCount groups digits by threes.
+func formatCount(v any) string {
+	s := fmt.Sprint(v)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "\u202f" + s[i:]
+	}
+	return s
+}

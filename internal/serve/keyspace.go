@@ -1,0 +1,171 @@
+package serve
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/siftdb/sift"
+)
+
+// What the store holds. Numbers in keys are big-endian, gen is the generation
+// of the keyspace, 4 bytes, which FLUSHALL counts up, so that it takes no longer
+// for many keys than for one; what older generations left is removed in the
+// background.
+//
+//	"k" gen key              the head of a key: what it is, and a string's value
+//	"x" gen expiry key       a key's expiry in ms since 1970, 8 bytes, in order
+//	"n" gen id               the key of filter id, 8 bytes
+//	"f" id "h"               a filter's header: lsn, 8 bytes, and a dump's header
+//	"f" id "p" link page     a page of a filter, 2 and 4 bytes; absent: zeros
+//	"f" id "d" lsn           what has changed since the header, in order of lsn
+//	"m" "format"             formatVersion
+//	"m" "gen"                gen
+//	"m" "sync"               nothing: written to make all before it durable
+//
+// A head is a type byte, plus 0x80 if 8 bytes of expiry follow, in ms since
+// 1970, and then a string's bytes or a filter's id, 8 bytes. The string "hi" that
+// expires at 1000 ms is
+//
+//	81 00000000000003e8 6869
+//
+// An entry under "x" that does not agree with the head of its key is old and means
+// nothing.
+const (
+	spaceHead   = 'k'
+	spaceExpiry = 'x'
+	spaceName   = 'n'
+	spaceFilter = 'f'
+	spaceMeta   = 'm'
+
+	partHeader = 'h'
+	partPage   = 'p'
+	partRedo   = 'd'
+
+	formatVersion = "sift serve 1"
+	hasExpiry     = 0x80
+)
+
+// kind is what a key holds. On disk; do not change.
+type kind byte
+
+const (
+	kindNone   kind = 0
+	kindString kind = 1
+	kindBloom  kind = 2
+	kindCuckoo kind = 3
+)
+
+func (k kind) String() string {
+	switch k {
+	case kindString:
+		return "string"
+	case kindBloom:
+		return "MBbloom--"
+	case kindCuckoo:
+		return "MBbloomCF"
+	}
+	return "none"
+}
+
+// head is a decoded head; payload aliases the value.
+type head struct {
+	kind    kind
+	expiry  int64 // ms since 1970; 0: never
+	payload []byte
+}
+
+var errHead = errors.New("serve: a value that the server did not write")
+
+func decodeHead(v []byte) (head, error) {
+	if len(v) == 0 {
+		return head{}, errHead
+	}
+	h := head{kind: kind(v[0] &^ hasExpiry), payload: v[1:]}
+	if v[0]&hasExpiry != 0 {
+		if len(v) < 9 {
+			return head{}, errHead
+		}
+		h.expiry = int64(binary.BigEndian.Uint64(v[1:]))
+		h.payload = v[9:]
+	}
+	if h.kind < kindString || h.kind > kindCuckoo || h.kind != kindString && len(h.payload) != 8 {
+		return head{}, errHead
+	}
+	return h, nil
+}
+
+func appendHead(dst []byte, h head) []byte {
+	if h.expiry == 0 {
+		dst = append(dst, byte(h.kind))
+	} else {
+		dst = append(dst, byte(h.kind)|hasExpiry)
+		dst = binary.BigEndian.AppendUint64(dst, uint64(h.expiry))
+	}
+	return append(dst, h.payload...)
+}
+
+// expired reads the clock only if it has to.
+func (h head) expired() bool { return h.expiry != 0 && h.expiry <= nowMs() }
+
+func nowMs() int64 { return time.Now().UnixMilli() }
+
+func (s *Server) appendSpace(dst []byte, space byte) []byte {
+	return binary.BigEndian.AppendUint32(append(dst, space), s.gen)
+}
+
+// headKey appends the store's key for a key's head.
+func (s *Server) headKey(dst, key []byte) []byte {
+	return append(s.appendSpace(dst, spaceHead), key...)
+}
+
+func (s *Server) expiryKey(dst []byte, expiry int64, key []byte) []byte {
+	dst = s.appendSpace(dst, spaceExpiry)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(expiry))
+	return append(dst, key...)
+}
+
+func (s *Server) nameKey(id uint64) []byte {
+	return binary.BigEndian.AppendUint64(s.appendSpace(nil, spaceName), id)
+}
+
+func filterKey(id uint64, part byte) []byte {
+	return append(binary.BigEndian.AppendUint64([]byte{spaceFilter}, id), part)
+}
+
+func pageKey(id uint64, link, page int) []byte {
+	k := binary.BigEndian.AppendUint16(filterKey(id, partPage), uint16(link))
+	return binary.BigEndian.AppendUint32(k, uint32(page))
+}
+
+func redoKey(id, lsn uint64) []byte {
+	return binary.BigEndian.AppendUint64(filterKey(id, partRedo), lsn)
+}
+
+// look calls fn with a key's head, which lives as long as the call. It reports
+// whether there is one that has not expired.
+func (s *Server) look(c *client, key []byte, fn func(head) error) (bool, error) {
+	c.keyBuf = s.headKey(c.keyBuf[:0], key)
+	found := false
+	err := s.db.View(c.keyBuf, func(v []byte) error {
+		h, err := decodeHead(v)
+		if err != nil || h.expired() {
+			return err
+		}
+		found = true
+		return fn(h)
+	})
+	if errors.Is(err, sift.ErrNotFound) {
+		err = nil
+	}
+	return found, err
+}
+
+// kindOf returns what a key holds.
+func (s *Server) kindOf(c *client, key []byte) (k kind, expiry int64, err error) {
+	_, err = s.look(c, key, func(h head) error {
+		k, expiry = h.kind, h.expiry
+		return nil
+	})
+	return k, expiry, err
+}

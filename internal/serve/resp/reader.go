@@ -1,0 +1,373 @@
+// Package resp speaks Redis' serialization protocol, versions 2 and 3, from the
+// server's side, with a bound on everything that a client can ask for.
+//
+// The server library that is best known, github.com/tidwall/redcon, keeps no
+// bound on arguments or buffers, and a bulk length near 2⁶³ makes its parser index
+// out of range in a goroutine of its own, which ends the process. So the parser
+// is written here: a few hundred lines, fuzzed.
+package resp
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+)
+
+// Limits bound what a client may send.
+type Limits struct {
+	MaxArgs      int // arguments of a command
+	MaxBulkBytes int // of one argument
+	MaxBytes     int // of one command, with its lengths
+	// Reserve is asked for memory beyond the first buffer before it is taken, and
+	// told with a negative number when it is given back. It may be nil.
+	Reserve func(bytes int) bool
+}
+
+// What a client may send before it has given the password.
+const (
+	strangerArgs      = 10
+	strangerBulkBytes = 16 << 10
+)
+
+const (
+	firstBuffer = 1 << 10
+	maxLine     = 64 << 10
+	argOverhead = 40 // memory for an argument beside its bytes
+	keptSpans   = 64
+)
+
+// ProtocolError is what a client did wrong. The connection has no use any more
+// once the client was told.
+type ProtocolError string
+
+func (e ProtocolError) Error() string { return "Protocol error: " + string(e) }
+
+// ErrMemory is returned when Limits.Reserve refuses.
+var ErrMemory = errors.New("too much memory for requests in use")
+
+// span is an argument, relative to the start of its command.
+type span struct{ from, to int }
+
+// Reader reads commands. It is used by one goroutine.
+type Reader struct {
+	src      io.Reader
+	limits   Limits
+	stranger bool
+	buf      []byte
+	start    int // of the command that is being read
+	pos      int // how far it is understood
+	end      int // of the bytes that were read
+	scanned  int // no line end between pos and here
+	want     int // arguments still missing; 0: the command has not begun
+	bulk     int // length of the argument that comes next, -1 if not yet known
+	spans    []span
+	args     [][]byte
+	reserved int
+}
+
+// NewReader returns a Reader. A stranger may send little until Trust is called.
+func NewReader(src io.Reader, limits Limits, stranger bool) *Reader {
+	return &Reader{src: src, limits: limits, stranger: stranger, buf: make([]byte, firstBuffer), bulk: -1}
+}
+
+// Trust sets whether the client has given the password.
+func (r *Reader) Trust(trusted bool) { r.stranger = !trusted }
+
+// Reserved returns the memory that the reader has taken beyond its first buffer.
+func (r *Reader) Reserved() int { return r.reserved }
+
+// Close gives reserved memory back.
+func (r *Reader) Close() { r.release() }
+
+// Next returns the arguments of the next command that is wholly in the buffer,
+// nil if there is none. They are valid until the next call of Next or Fill.
+func (r *Reader) Next() ([][]byte, error) {
+	for {
+		args, err := r.parse()
+		if err != nil || args == nil || len(args) > 0 {
+			return args, err
+		}
+	}
+}
+
+// Fill reads more. An error of the source is returned as it is.
+func (r *Reader) Fill() error {
+	if r.want == 0 {
+		r.start = r.pos
+	}
+	switch {
+	case r.start == r.end:
+		r.start, r.pos, r.end, r.scanned = 0, 0, 0, 0
+		if r.reserved > 0 {
+			r.release()
+		}
+	case r.start > 0 && r.end == len(r.buf):
+		copy(r.buf, r.buf[r.start:r.end])
+		r.pos, r.end, r.scanned = r.pos-r.start, r.end-r.start, max(0, r.scanned-r.start)
+		r.start = 0
+	}
+	if r.end == len(r.buf) {
+		if r.end-r.start >= r.limits.MaxBytes {
+			return ProtocolError("request too large")
+		}
+		if !r.reserve(len(r.buf)) {
+			return ErrMemory
+		}
+		grown := make([]byte, 2*len(r.buf))
+		copy(grown, r.buf[:r.end])
+		r.buf = grown
+	}
+	n, err := r.src.Read(r.buf[r.end:])
+	r.end += n
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+func (r *Reader) reserve(n int) bool {
+	if r.limits.Reserve != nil && !r.limits.Reserve(n) {
+		return false
+	}
+	r.reserved += n
+	return true
+}
+
+// release goes back to a first buffer.
+func (r *Reader) release() {
+	if r.reserved > 0 && r.limits.Reserve != nil {
+		r.limits.Reserve(-r.reserved)
+	}
+	r.reserved = 0
+	if len(r.buf) > firstBuffer {
+		r.buf = make([]byte, firstBuffer)
+	}
+	if cap(r.spans) > keptSpans {
+		r.spans, r.args = nil, nil
+	}
+}
+
+// parse goes on with the command. It returns nil when more bytes are needed and
+// an empty slice for an empty command.
+func (r *Reader) parse() ([][]byte, error) {
+	if r.want == 0 {
+		if r.pos == r.end {
+			return nil, nil
+		}
+		r.start = r.pos
+		if r.buf[r.pos] != '*' {
+			return r.inline()
+		}
+		line, err := r.line("too big mbulk count string")
+		if line == nil {
+			return nil, err
+		}
+		n, ok := ParseInt(line[1:])
+		switch {
+		case !ok || n > int64(r.limits.MaxArgs):
+			return nil, ProtocolError("invalid multibulk length")
+		case r.stranger && n > strangerArgs:
+			return nil, ProtocolError("unauthenticated multibulk length")
+		case n <= 0:
+			return [][]byte{}, nil
+		}
+		r.want, r.bulk, r.spans = int(n), -1, r.spans[:0]
+	}
+	for r.want > 0 {
+		if r.bulk < 0 {
+			if r.pos < r.end && r.buf[r.pos] != '$' {
+				return nil, ProtocolError("expected '$', got '" + string(printable(r.buf[r.pos])) + "'")
+			}
+			line, err := r.line("too big bulk count string")
+			if line == nil {
+				return nil, err
+			}
+			n, ok := ParseInt(line[1:])
+			switch {
+			case !ok || n < 0 || n > int64(r.limits.MaxBulkBytes):
+				return nil, ProtocolError("invalid bulk length")
+			case r.stranger && n > strangerBulkBytes:
+				return nil, ProtocolError("unauthenticated bulk length")
+			}
+			r.bulk = int(n)
+		}
+		if r.end-r.pos < r.bulk+2 {
+			return nil, nil
+		}
+		if len(r.spans) == cap(r.spans) && len(r.spans) >= keptSpans && !r.reserve(argOverhead*len(r.spans)) {
+			return nil, ErrMemory
+		}
+		r.spans = append(r.spans, span{r.pos - r.start, r.pos - r.start + r.bulk})
+		r.pos += r.bulk + 2
+		r.scanned = r.pos
+		r.bulk = -1
+		r.want--
+	}
+	r.args = r.args[:0]
+	for _, s := range r.spans {
+		r.args = append(r.args, r.buf[r.start+s.from:r.start+s.to:r.start+s.to])
+	}
+	return r.args, nil
+}
+
+func printable(c byte) byte {
+	if c < ' ' || c > '~' {
+		return '?'
+	}
+	return c
+}
+
+// line returns the bytes up to the next line end and moves behind it; nil if
+// there is none yet.
+func (r *Reader) line(tooLong string) ([]byte, error) {
+	r.scanned = max(r.scanned, r.pos)
+	i := bytes.IndexByte(r.buf[r.scanned:r.end], '\r')
+	if i < 0 || r.scanned+i+1 == r.end {
+		if r.end-r.pos > maxLine {
+			return nil, ProtocolError(tooLong)
+		}
+		if i < 0 {
+			r.scanned = r.end
+		}
+		return nil, nil
+	}
+	line := r.buf[r.pos : r.scanned+i]
+	r.pos = r.scanned + i + 2
+	r.scanned = r.pos
+	return line, nil
+}
+
+// inline reads a command that was typed as a line.
+func (r *Reader) inline() ([][]byte, error) {
+	i := bytes.IndexByte(r.buf[r.pos:r.end], '\n')
+	if i < 0 || i > maxLine {
+		if r.end-r.pos > maxLine {
+			return nil, ProtocolError("too big inline request")
+		}
+		return nil, nil
+	}
+	line := bytes.TrimSuffix(r.buf[r.pos:r.pos+i], []byte{'\r'})
+	r.pos += i + 1
+	r.scanned = r.pos
+	args, ok := splitLine(r.args[:0], line)
+	if !ok {
+		return nil, ProtocolError("unbalanced quotes in request")
+	}
+	if r.stranger && len(args) > strangerArgs {
+		return nil, ProtocolError("unauthenticated multibulk length")
+	}
+	r.args = args
+	if len(args) == 0 {
+		return [][]byte{}, nil
+	}
+	return args, nil
+}
+
+// splitLine splits a line at spaces. Within "double quotes" \n \r \t \b \a \xHH
+// and a backslash before another byte stand for one byte; within 'single quotes'
+// only \' does.
+func splitLine(args [][]byte, line []byte) ([][]byte, bool) {
+	for {
+		line = bytes.TrimLeft(line, " \t\v\f\r\n\x00")
+		if len(line) == 0 {
+			return args, true
+		}
+		arg := []byte{}
+		var quote byte
+	word:
+		for len(line) > 0 {
+			c := line[0]
+			switch {
+			case quote == '"' && c == '\\' && len(line) >= 4 && line[1] == 'x' && isHex(line[2]) && isHex(line[3]):
+				arg = append(arg, unhex(line[2])<<4|unhex(line[3]))
+				line = line[4:]
+				continue
+			case quote == '"' && c == '\\' && len(line) >= 2:
+				arg = append(arg, unescape(line[1]))
+				line = line[2:]
+				continue
+			case quote == '\'' && c == '\\' && len(line) >= 2 && line[1] == '\'':
+				arg = append(arg, '\'')
+				line = line[2:]
+				continue
+			case quote != 0 && c == quote:
+				if len(line) > 1 && line[1] != ' ' && line[1] != '\t' && line[1] != '\r' {
+					return nil, false
+				}
+				quote = 0
+				line = line[1:]
+				break word
+			case quote != 0:
+				arg = append(arg, c)
+			case c == ' ' || c == '\t' || c == '\r' || c == 0:
+				break word
+			case c == '"' || c == '\'':
+				quote = c
+			default:
+				arg = append(arg, c)
+			}
+			line = line[1:]
+		}
+		if quote != 0 {
+			return nil, false
+		}
+		args = append(args, arg)
+	}
+}
+
+func unescape(c byte) byte {
+	switch c {
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	case 'b':
+		return '\b'
+	case 'a':
+		return '\a'
+	}
+	return c
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}
+
+func unhex(c byte) byte {
+	switch {
+	case c <= '9':
+		return c - '0'
+	case c <= 'F':
+		return c - 'A' + 10
+	}
+	return c - 'a' + 10
+}
+
+// ParseInt parses a decimal number the way Redis does: no plus sign, no leading
+// zeros, nothing around it.
+func ParseInt(b []byte) (int64, bool) {
+	neg := len(b) > 0 && b[0] == '-'
+	if neg {
+		b = b[1:]
+	}
+	if len(b) == 0 || len(b) > 19 || b[0] == '0' && (len(b) > 1 || neg) {
+		return 0, false
+	}
+	var n uint64
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	switch {
+	case neg && n <= math.MaxInt64:
+		return -int64(n), true
+	case neg && n == 1<<63:
+		return math.MinInt64, true
+	}
+	return int64(n), !neg && n <= math.MaxInt64
+}

@@ -1,0 +1,90 @@
+package resp
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Writer collects replies. Proto is 2 or 3 and may change between replies.
+type Writer struct {
+	Buf   []byte
+	Proto int
+}
+
+func (w *Writer) header(kind byte, n int64) {
+	w.Buf = append(w.Buf, kind)
+	w.Buf = strconv.AppendInt(w.Buf, n, 10)
+	w.Buf = append(w.Buf, '\r', '\n')
+}
+
+// Simple writes a simple string, which has no line ends.
+func (w *Writer) Simple(s string) {
+	w.Buf = append(w.Buf, '+')
+	w.Buf = append(w.Buf, s...)
+	w.Buf = append(w.Buf, '\r', '\n')
+}
+
+// OK writes the simple string OK.
+func (w *Writer) OK() { w.Buf = append(w.Buf, "+OK\r\n"...) }
+
+// Error writes an error. Line ends become spaces.
+func (w *Writer) Error(s string) {
+	if strings.ContainsAny(s, "\r\n") {
+		s = strings.NewReplacer("\r", " ", "\n", " ").Replace(s)
+	}
+	w.Buf = append(w.Buf, '-')
+	w.Buf = append(w.Buf, s...)
+	w.Buf = append(w.Buf, '\r', '\n')
+}
+
+// Int writes an integer.
+func (w *Writer) Int(n int64) { w.header(':', n) }
+
+// Bool writes a boolean, in RESP2 the integer 1 or 0.
+func (w *Writer) Bool(v bool) {
+	switch {
+	case w.Proto == 2 && v:
+		w.Buf = append(w.Buf, ":1\r\n"...)
+	case w.Proto == 2:
+		w.Buf = append(w.Buf, ":0\r\n"...)
+	case v:
+		w.Buf = append(w.Buf, "#t\r\n"...)
+	default:
+		w.Buf = append(w.Buf, "#f\r\n"...)
+	}
+}
+
+// Bulk writes a string of bytes.
+func (w *Writer) Bulk(b []byte) {
+	w.header('$', int64(len(b)))
+	w.Buf = append(w.Buf, b...)
+	w.Buf = append(w.Buf, '\r', '\n')
+}
+
+// BulkString writes a string of bytes.
+func (w *Writer) BulkString(s string) {
+	w.header('$', int64(len(s)))
+	w.Buf = append(w.Buf, s...)
+	w.Buf = append(w.Buf, '\r', '\n')
+}
+
+// Nil writes that there is nothing.
+func (w *Writer) Nil() {
+	if w.Proto == 2 {
+		w.Buf = append(w.Buf, "$-1\r\n"...)
+	} else {
+		w.Buf = append(w.Buf, "_\r\n"...)
+	}
+}
+
+// Array begins an array of n replies.
+func (w *Writer) Array(n int) { w.header('*', int64(n)) }
+
+// Map begins a map of n pairs of replies, in RESP2 an array.
+func (w *Writer) Map(n int) {
+	if w.Proto == 2 {
+		w.header('*', int64(2*n))
+	} else {
+		w.header('%', int64(n))
+	}
+}

@@ -1,0 +1,271 @@
+package serve
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift"
+)
+
+// start runs a server for a test.
+func start(t testing.TB, dir string, cfg Config) *Server {
+	t.Helper()
+	db, err := sift.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Addr == "" {
+		cfg.Addr = "127.0.0.1:0"
+	}
+	s, err := New(db, cfg)
+	if err != nil {
+		db.Close()
+		t.Fatal(err)
+	}
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve() }()
+	t.Cleanup(func() {
+		if err := s.Close(time.Second); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// caller is a client that shows replies as they are on the wire.
+type caller struct {
+	t    testing.TB
+	conn net.Conn
+	r    *bufio.Reader
+}
+
+func dial(t testing.TB, s *Server) *caller {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.SetDeadline(time.Now().Add(60 * time.Second))
+	t.Cleanup(func() { conn.Close() })
+	return &caller{t, conn, bufio.NewReader(conn)}
+}
+
+type (
+	simple  string
+	failure string
+	null    struct{ proto int }
+	pairs   [][2]any
+)
+
+func appendCall(b []byte, args ...string) []byte {
+	b = fmt.Appendf(b, "*%d\r\n", len(args))
+	for _, a := range args {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	return b
+}
+
+// do sends a command and returns the reply: int64, bool, string, simple,
+// failure, null, []any or pairs.
+func (c *caller) do(args ...string) any {
+	c.t.Helper()
+	if _, err := c.conn.Write(appendCall(nil, args...)); err != nil {
+		c.t.Fatal(err)
+	}
+	return c.reply()
+}
+
+func (c *caller) reply() any {
+	c.t.Helper()
+	v, err := readReply(c.r)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return v
+}
+
+func readReply(r *bufio.Reader) (any, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	if len(line) < 3 || line[len(line)-2] != '\r' {
+		return nil, fmt.Errorf("reply line %q", line)
+	}
+	kind, line := line[0], line[1:len(line)-2]
+	switch kind {
+	case '+':
+		return simple(line), nil
+	case '-':
+		return failure(line), nil
+	case '_':
+		return null{3}, nil
+	case '#':
+		return line == "t", nil
+	}
+	n, err := strconv.ParseInt(line, 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case ':':
+		return n, nil
+	case '$':
+		if n < 0 {
+			return null{2}, nil
+		}
+		b := make([]byte, n+2)
+		_, err := io.ReadFull(r, b)
+		return string(b[:n]), err
+	case '*':
+		if n < 0 {
+			return null{2}, nil
+		}
+		out := []any{}
+		for range n {
+			v, err := readReply(r)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, v)
+		}
+		return out, nil
+	case '%':
+		out := pairs{}
+		for range n {
+			k, err := readReply(r)
+			if err != nil {
+				return nil, err
+			}
+			v, err := readReply(r)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, [2]any{k, v})
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("reply kind %q", kind)
+}
+
+// decodeReply turns a reply of the transcript into the form of caller.do.
+func decodeReply(t *testing.T, v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		n, ok := new(big.Int).SetString(v.String(), 10)
+		if !ok {
+			t.Fatalf("number %s", v)
+		}
+		return n.Int64()
+	case bool:
+		return v
+	case []any:
+		out := []any{}
+		for _, e := range v {
+			out = append(out, decodeReply(t, e))
+		}
+		return out
+	case map[string]any:
+		for k, e := range v {
+			switch k {
+			case "s":
+				return simple(e.(string))
+			case "e":
+				return failure(e.(string))
+			case "b":
+				return e.(string)
+			case "bhex":
+				b, err := hex.DecodeString(e.(string))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(b)
+			case "nil":
+				n, _ := e.(json.Number).Int64()
+				return null{int(n)}
+			case "m":
+				out := pairs{}
+				for _, pair := range e.([]any) {
+					p := pair.([]any)
+					out = append(out, [2]any{decodeReply(t, p[0]), decodeReply(t, p[1])})
+				}
+				return out
+			}
+		}
+	}
+	t.Fatalf("reply %v", v)
+	return nil
+}
+
+// The transcript was recorded from a RedisBloom of the 8.x line.
+func TestTranscript(t *testing.T) {
+	data, err := os.ReadFile("testdata/redisbloom.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.Split(bytes.TrimSpace(data), []byte{'\n'})[1:]
+	for _, proto := range []string{"2", "3"} {
+		t.Run("RESP"+proto, func(t *testing.T) {
+			c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
+			c.do("HELLO", proto)
+			differ := 0
+			for _, line := range lines {
+				d := json.NewDecoder(bytes.NewReader(line))
+				d.UseNumber()
+				var step struct {
+					N     int
+					Cmd   []any
+					Resp2 any
+					Resp3 any
+				}
+				if err := d.Decode(&step); err != nil {
+					t.Fatal(err)
+				}
+				var args []string
+				for _, w := range step.Cmd {
+					if s, ok := w.(string); ok {
+						args = append(args, s)
+						continue
+					}
+					b, err := hex.DecodeString(w.(map[string]any)["hex"].(string))
+					if err != nil {
+						t.Fatal(err)
+					}
+					args = append(args, string(b))
+				}
+				want := step.Resp2
+				if proto == "3" && step.Resp3 != nil {
+					want = step.Resp3
+				}
+				if got, want := c.do(args...), decodeReply(t, want); !reflect.DeepEqual(got, want) {
+					differ++
+					if differ < 30 {
+						t.Errorf("%d: %.200s\n got %.300s\nwant %.300s", step.N, strings.Join(args, " "), fmt.Sprintf("%#v", got), fmt.Sprintf("%#v", want))
+					}
+				}
+			}
+			t.Logf("%d commands, %d differences", len(lines), differ)
+		})
+	}
+}

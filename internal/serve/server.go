@@ -1,0 +1,303 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/siftdb/sift"
+)
+
+// Locks are taken in this order: world, stripes by number, one filter, growMu.
+// Commands hold world for reading; those that must see nothing else move, such as
+// EXEC and FLUSHALL, for writing. A stripe is held by whoever changes what a key is,
+// and a filter's own lock by whoever changes its bits.
+
+const numStripes = 64
+
+type stripe struct {
+	mu      sync.RWMutex
+	filters map[string]*filter
+}
+
+// Server answers clients. Make one with New.
+type Server struct {
+	cfg Config
+	db  *sift.DB
+
+	world   sync.RWMutex
+	gen     uint32 // changes under world
+	stripes [numStripes]stripe
+	seed    maphash.Seed
+
+	nextID      atomic.Uint64 // the last filter id given out
+	growMu      sync.Mutex
+	filterBytes atomic.Int64
+
+	requestBytes atomic.Int64
+	fsync        atomic.Int32
+	puts, synced atomic.Uint64 // writes to the store, and how many of them are durable
+	failed       atomic.Bool   // a write to the store failed: read-only from now on
+
+	checkpoints chan *filter
+	garbage     chan uint64 // ids of filters to remove; 0: look for what is left of older generations
+
+	listener net.Listener
+	http     *http.Server
+	httpAddr net.Addr
+	ctx      context.Context
+	cancel   context.CancelFunc
+	tasks    sync.WaitGroup // background
+	conns    sync.WaitGroup
+
+	clientsMu sync.Mutex
+	clients   map[uint64]*client
+	closing   bool
+	nextConn  uint64
+
+	cursors cursors
+	stats   stats
+	started time.Time
+}
+
+// New makes a server on a database, which is the caller's to close after the
+// server, and which must be empty or have been written by a server.
+func New(db *sift.DB, cfg Config) (*Server, error) {
+	cfg, err := cfg.resolve()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, db: db, seed: maphash.MakeSeed(), started: time.Now(),
+		checkpoints: make(chan *filter, 1024), garbage: make(chan uint64, 1024),
+		clients: map[uint64]*client{},
+	}
+	s.fsync.Store(int32(cfg.Fsync))
+	for i := range s.stripes {
+		s.stripes[i].filters = map[string]*filter{}
+	}
+	if err := s.openKeyspace(); err != nil {
+		return nil, err
+	}
+	if err := s.loadFilters(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+var (
+	metaFormat = []byte{spaceMeta, 'f', 'o', 'r', 'm', 'a', 't'}
+	metaGen    = []byte{spaceMeta, 'g', 'e', 'n'}
+	metaSync   = []byte{spaceMeta, 's', 'y', 'n', 'c'}
+)
+
+// openKeyspace checks whose database it is, and reads the generation and the
+// last filter id.
+func (s *Server) openKeyspace() error {
+	format, err := s.db.Get(metaFormat)
+	switch {
+	case errors.Is(err, sift.ErrNotFound):
+		for _, err := range s.db.Scan(nil) {
+			if err != nil {
+				return err
+			}
+			return errors.New("serve: the database holds keys that no server wrote; give the server a directory of its own")
+		}
+		var b sift.Batch
+		b.Put(metaFormat, []byte(formatVersion))
+		b.Put(metaGen, make([]byte, 4))
+		return s.db.Write(&b, sift.Sync)
+	case err != nil:
+		return err
+	case string(format) != formatVersion:
+		return fmt.Errorf("serve: the database is of format %q, not %q", format, formatVersion)
+	}
+	gen, err := s.db.Get(metaGen)
+	if err != nil || len(gen) != 4 {
+		return errors.Join(errHead, err)
+	}
+	s.gen = binary.BigEndian.Uint32(gen)
+	it, err := s.db.NewIter(&sift.IterOptions{Prefix: []byte{spaceFilter}})
+	if err != nil {
+		return err
+	}
+	if it.Last() && len(it.Key()) > 9 {
+		s.nextID.Store(binary.BigEndian.Uint64(it.Key()[1:]))
+	} else if it.Valid() {
+		s.nextID.Store(binary.BigEndian.Uint64(it.Key()[1:9]))
+	}
+	return it.Close()
+}
+
+// Listen starts listening and the work in the background. Run Serve next, or
+// Close.
+func (s *Server) Listen() error {
+	ln, err := net.Listen("tcp", s.cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	if s.cfg.TLS != nil {
+		ln = tls.NewListener(ln, s.cfg.TLS)
+	}
+	s.listener = ln
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if s.cfg.HTTPAddr != "" {
+		if err := s.listenHTTP(); err != nil {
+			return errors.Join(err, ln.Close())
+		}
+	}
+	for _, task := range []func(){s.syncEverySec, s.checkpointer, s.sweeper, s.collector} {
+		s.tasks.Go(task)
+	}
+	return nil
+}
+
+// Addr returns the address that the server listens on.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// HTTPAddr returns the address of the status page, nil if there is none.
+func (s *Server) HTTPAddr() net.Addr { return s.httpAddr }
+
+// Serve accepts clients until Close.
+func (s *Server) Serve() error {
+	var pause time.Duration
+	for {
+		conn, err := s.listener.Accept()
+		if err != nil {
+			if s.ctx.Err() != nil {
+				return nil
+			}
+			if errors.Is(err, net.ErrClosed) {
+				return fmt.Errorf("serve: %w", err)
+			}
+			// Out of file descriptors, most likely: others will be closed.
+			s.cfg.Logger.Warn("accepting a connection failed", "err", err)
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			select {
+			case <-time.After(pause):
+			case <-s.ctx.Done():
+			}
+			continue
+		}
+		pause = 0
+		s.accept(conn)
+	}
+}
+
+// Close stops accepting, lets the commands that are being carried out end, and
+// returns when all is written. It waits for up to grace for clients to take
+// their replies.
+func (s *Server) Close(grace time.Duration) error {
+	if s.cancel == nil {
+		return nil
+	}
+	s.cancel()
+	err := s.listener.Close()
+	if s.http != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	s.clientsMu.Lock()
+	s.closing = true
+	for _, c := range s.clients {
+		// A read returns at once; a command under way finds out afterwards.
+		c.conn.SetReadDeadline(time.Unix(1, 0))
+		c.conn.SetWriteDeadline(time.Now().Add(grace))
+	}
+	s.clientsMu.Unlock()
+	s.conns.Wait()
+	s.tasks.Wait()
+	for i := range s.stripes {
+		for _, f := range s.stripes[i].filters {
+			if f.logged > 0 && !s.failed.Load() {
+				err = errors.Join(err, s.checkpoint(f))
+			}
+		}
+	}
+	if !s.failed.Load() {
+		err = errors.Join(err, s.db.Put(metaSync, nil, sift.Sync))
+	}
+	return err
+}
+
+func (s *Server) stripeOf(key []byte) int { return int(maphash.Bytes(s.seed, key) % numStripes) }
+
+func (s *Server) stripe(key []byte) *stripe { return &s.stripes[s.stripeOf(key)] }
+
+// put writes a batch that the operating system then has.
+func (s *Server) put(b *sift.Batch) error {
+	if s.failed.Load() {
+		return errReadOnly
+	}
+	if err := s.db.Write(b, sift.NoSync); err != nil {
+		return s.fail(err)
+	}
+	s.puts.Add(1)
+	return nil
+}
+
+// sync makes durable what was put before.
+func (s *Server) sync() error {
+	target := s.puts.Load()
+	if s.synced.Load() >= target {
+		return nil
+	}
+	if s.failed.Load() {
+		return errReadOnly
+	}
+	if err := s.db.Put(metaSync, nil, sift.Sync); err != nil {
+		return s.fail(err)
+	}
+	s.stats.syncs.Add(1)
+	for {
+		synced := s.synced.Load()
+		if synced >= target || s.synced.CompareAndSwap(synced, target) {
+			return nil
+		}
+	}
+}
+
+// fail notes that the store takes no more writes.
+func (s *Server) fail(err error) error {
+	if s.failed.CompareAndSwap(false, true) {
+		s.cfg.Logger.Error("a write to the store failed, writes are refused from now on", "err", err)
+	}
+	return errReadOnly
+}
+
+// syncEverySec is the everysec of Fsync.
+func (s *Server) syncEverySec() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if Fsync(s.fsync.Load()) == FsyncEverySec && s.sync() != nil {
+			return
+		}
+	}
+}
+
+func (s *Server) checkpointer() {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case f := <-s.checkpoints:
+			if s.checkpoint(f) != nil {
+				return
+			}
+			s.stats.checkpoints.Add(1)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package serve
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"sort"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// stats count what the server does.
+type stats struct {
+	connections, rejected, protocolErrors, authFailures atomic.Uint64
+	errors, hits, misses, expired, checkpoints, syncs   atomic.Uint64
+}
+
+// filterState describes a filter for the status page.
+type filterState struct {
+	Key         string
+	Kind        string
+	Layout      string
+	Items       uint64
+	Capacity    uint64
+	Links       int
+	Bytes       uint64
+	Promised    float64 // NaN for a cuckoo filter, which promises none
+	Expected    float64
+	Asked       uint64
+	MaybeShare  float64 // of what was asked; NaN if nothing was
+	RedoBytes   int
+	BytesAnItem float64
+}
+
+// filterStates describes all filters, by key.
+func (s *Server) filterStates() []filterState {
+	s.world.RLock()
+	defer s.world.RUnlock()
+	var out []filterState
+	for i := range s.stripes {
+		st := &s.stripes[i]
+		st.mu.RLock()
+		for key, f := range st.filters {
+			if !f.expired() {
+				out = append(out, f.state(key))
+			}
+		}
+		st.mu.RUnlock()
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Key < out[j].Key })
+	return out
+}
+
+func (f *filter) state(key string) filterState {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	v := filterState{Key: key, Kind: "cuckoo", Layout: "redis", Bytes: f.parts().Bytes(), Expected: f.parts().ExpectedFPR(),
+		Promised: math.NaN(), Asked: f.asked.Load(), MaybeShare: math.NaN(), RedoBytes: f.logged}
+	if f.kind == kindBloom {
+		v.Kind, v.Items, v.Capacity, v.Links = "bloom", f.bloom.Size(), f.bloom.Capacity(), f.bloom.Links()
+		v.Promised = f.bloom.PromisedFPR()
+		if f.bloom.Layout() != 0 {
+			v.Layout = "tight"
+		}
+		if v.Asked > 0 {
+			v.MaybeShare = float64(f.maybe.Load()) / float64(v.Asked)
+		}
+	} else {
+		v.Items, v.Capacity, v.Links = f.cuckoo.Items(), f.cuckoo.Bytes(), f.cuckoo.Links()
+	}
+	if v.Items > 0 {
+		v.BytesAnItem = float64(v.Bytes) / float64(v.Items)
+	}
+	return v
+}
+
+// figures are what INFO, /metrics and the status page have in common.
+type figures struct {
+	Uptime                       time.Duration
+	Clients                      int
+	Commands                     uint64
+	Connections, Rejected        uint64
+	Hits, Misses, Expired        uint64
+	Errors, ProtocolErrors       uint64
+	FilterBytes, RequestBytes    int64
+	Filters                      int
+	HeapBytes                    uint64
+	Fsync                        string
+	Syncs, Checkpoints           uint64
+	Failed                       bool
+	StoreGets, StoreBlockReads   uint64
+	StoreCacheHits, FilterSaved  uint64
+	StoreEntries, StoreTables    uint64
+	StoreTableBytes, StoreMemory uint64
+	FilterAsked, FilterFalse     uint64
+}
+
+func (s *Server) figures() figures {
+	v := figures{
+		Uptime: time.Since(s.started), Connections: s.stats.connections.Load(), Rejected: s.stats.rejected.Load(),
+		Hits: s.stats.hits.Load(), Misses: s.stats.misses.Load(), Expired: s.stats.expired.Load(),
+		Errors: s.stats.errors.Load(), ProtocolErrors: s.stats.protocolErrors.Load(),
+		FilterBytes: s.filterBytes.Load(), RequestBytes: s.requestBytes.Load(),
+		Fsync: Fsync(s.fsync.Load()).String(), Syncs: s.stats.syncs.Load(), Checkpoints: s.stats.checkpoints.Load(),
+		Failed: s.failed.Load(),
+	}
+	s.clientsMu.Lock()
+	v.Clients = len(s.clients)
+	s.clientsMu.Unlock()
+	for _, c := range commands {
+		v.Commands += c.calls.Load()
+	}
+	for i := range s.stripes {
+		s.stripes[i].mu.RLock()
+		v.Filters += len(s.stripes[i].filters)
+		s.stripes[i].mu.RUnlock()
+	}
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	v.HeapBytes = mem.HeapAlloc
+	m := s.db.Metrics()
+	v.StoreGets, v.StoreBlockReads, v.StoreCacheHits, v.StoreMemory = m.Gets, m.BlockReads, m.CacheHits, m.Memory.Total()
+	for _, l := range m.Levels {
+		v.StoreTables += uint64(l.Tables)
+		v.StoreTableBytes += l.Bytes
+		v.FilterAsked += l.Filter.Asked
+		v.FilterSaved += l.Filter.Useful
+		v.FilterFalse += l.Filter.FalsePositive
+	}
+	for _, t := range s.db.Tables() {
+		v.StoreEntries += t.Entries
+	}
+	return v
+}
+
+func info(c *client, args [][]byte) {
+	v := c.srv.figures()
+	sections := []struct{ name, text string }{
+		{"server", fmt.Sprintf("redis_version:%s\r\nredis_mode:standalone\r\nserver_name:sift\r\ntcp_port:%s\r\nuptime_in_seconds:%d\r\n",
+			redisVersion, portOf(c.srv.Addr().String()), int(v.Uptime.Seconds()))},
+		{"clients", fmt.Sprintf("connected_clients:%d\r\nmaxclients:%d\r\nrequest_memory:%d\r\n", v.Clients, c.srv.cfg.MaxClients, v.RequestBytes)},
+		{"memory", fmt.Sprintf("used_memory:%d\r\nfilter_memory:%d\r\nmaxmemory:%d\r\nstore_memory:%d\r\n", v.HeapBytes, v.FilterBytes, c.srv.cfg.FilterBytes, v.StoreMemory)},
+		{"persistence", fmt.Sprintf("loading:0\r\naof_enabled:1\r\nappendfsync:%s\r\naof_last_write_status:%s\r\nsyncs:%d\r\ncheckpoints:%d\r\n",
+			v.Fsync, map[bool]string{false: "ok", true: "err"}[v.Failed], v.Syncs, v.Checkpoints)},
+		{"stats", fmt.Sprintf("total_connections_received:%d\r\ntotal_commands_processed:%d\r\nrejected_connections:%d\r\nexpired_keys:%d\r\nkeyspace_hits:%d\r\nkeyspace_misses:%d\r\ntotal_error_replies:%d\r\nprotocol_errors:%d\r\n",
+			v.Connections, v.Commands, v.Rejected, v.Expired, v.Hits, v.Misses, v.Errors, v.ProtocolErrors)},
+		{"store", fmt.Sprintf("store_gets:%d\r\nstore_block_reads:%d\r\nstore_cache_hits:%d\r\nstore_filter_asked:%d\r\nstore_filter_saved:%d\r\nstore_filter_false:%d\r\nstore_tables:%d\r\nstore_table_bytes:%d\r\nstore_table_entries:%d\r\n",
+			v.StoreGets, v.StoreBlockReads, v.StoreCacheHits, v.FilterAsked, v.FilterSaved, v.FilterFalse, v.StoreTables, v.StoreTableBytes, v.StoreEntries)},
+		{"filters", fmt.Sprintf("filters:%d\r\n", v.Filters)},
+		{"replication", "role:master\r\nconnected_slaves:0\r\n"},
+		{"modules", "module:name=bf,ver=80000,api=1,filters=0,usedby=[],using=[],options=[]\r\n"},
+	}
+	var b strings.Builder
+	for _, sec := range sections {
+		wanted := len(args) == 1
+		for _, a := range args[1:] {
+			wanted = wanted || is(a, sec.name) || is(a, "all") || is(a, "everything") || is(a, "default")
+		}
+		if !wanted {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString("# " + strings.ToUpper(sec.name[:1]) + sec.name[1:] + "\r\n" + sec.text)
+	}
+	c.w.BulkString(b.String())
+}
+
+func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }

@@ -1,0 +1,377 @@
+package serve
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strconv"
+
+	"github.com/siftdb/sift/internal/serve/resp"
+)
+
+var (
+	errSyntax   = errors.New("ERR syntax error")
+	errNotInt   = errors.New("ERR value is not an integer or out of range")
+	errNotFloat = errors.New("ERR value is not a valid float")
+	errOverflow = errors.New("ERR increment or decrement would overflow")
+	errTooLong  = errors.New("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
+)
+
+func get(c *client, args [][]byte) {
+	found, err := c.srv.look(c, args[1], func(h head) error {
+		if h.kind != kindString {
+			return errWrongType
+		}
+		c.w.Bulk(h.payload)
+		return nil
+	})
+	if !c.reply(err) && !found {
+		c.w.Nil()
+	}
+	if found {
+		c.srv.stats.hits.Add(1)
+	} else {
+		c.srv.stats.misses.Add(1)
+	}
+}
+
+// setOptions are the words after SET key value.
+type setOptions struct {
+	nx, xx, get, keepTTL bool
+	expiry               int64
+}
+
+func parseSet(args [][]byte) (o setOptions, err error) {
+	timed := false
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		switch {
+		case is(a, "NX") && !o.xx:
+			o.nx = true
+		case is(a, "XX") && !o.nx:
+			o.xx = true
+		case is(a, "GET"):
+			o.get = true
+		case is(a, "KEEPTTL") && !timed:
+			o.keepTTL = true
+		case (is(a, "EX") || is(a, "PX") || is(a, "EXAT") || is(a, "PXAT")) && !timed && !o.keepTTL && i+1 < len(args):
+			i++
+			timed = true
+			if o.expiry, err = parseExpiry(args[i], "set", len(a) == 2, a[0]|0x20 == 'p'); err != nil {
+				return o, err
+			}
+		default:
+			return o, errSyntax
+		}
+	}
+	return o, nil
+}
+
+// parseExpiry returns a time in ms since 1970, always above 0.
+func parseExpiry(arg []byte, command string, relative, ms bool) (int64, error) {
+	n, ok := resp.ParseInt(arg)
+	if !ok {
+		return 0, errNotInt
+	}
+	t, ok := toExpiry(n, relative, ms)
+	if n <= 0 || !ok {
+		return 0, errors.New("ERR invalid expire time in '" + command + "' command")
+	}
+	return t, nil
+}
+
+// toExpiry reports false on overflow.
+func toExpiry(n int64, relative, ms bool) (int64, bool) {
+	if !ms {
+		if n > math.MaxInt64/1000 || n < math.MinInt64/1000 {
+			return 0, false
+		}
+		n *= 1000
+	}
+	if relative {
+		now := nowMs()
+		if n > math.MaxInt64-now {
+			return 0, false
+		}
+		n += now
+	}
+	return n, true
+}
+
+// old returns a copy of a key's string; found is false if there is no key.
+func (c *client) old(key []byte) (value []byte, expiry int64, found bool, err error) {
+	found, err = c.srv.look(c, key, func(h head) error {
+		if h.kind != kindString {
+			return errWrongType
+		}
+		value, expiry = append([]byte{}, h.payload...), h.expiry
+		return nil
+	})
+	return value, expiry, found, err
+}
+
+func set(c *client, args [][]byte) {
+	if len(args) == 3 {
+		c.pend(args[1], args[2])
+		c.w.OK()
+		return
+	}
+	o, err := parseSet(args[3:])
+	if c.reply(err) {
+		return
+	}
+	var was []byte
+	var had, done bool
+	err = c.locked(func() (err error) {
+		expiry := o.expiry
+		var ttl int64
+		if o.get {
+			was, ttl, had, err = c.old(args[1])
+		} else if o.nx || o.xx || o.keepTTL {
+			var k kind
+			k, ttl, err = c.srv.kindOf(c, args[1])
+			had = k != kindNone
+		}
+		if err != nil || o.nx && had || o.xx && !had {
+			return err
+		}
+		if o.keepTTL {
+			expiry = ttl
+		}
+		c.setString(args[1], args[2], expiry)
+		done = true
+		return nil
+	}, args[1])
+	switch {
+	case c.reply(err):
+	case o.get && had:
+		c.w.Bulk(was)
+	case o.get || !done:
+		c.w.Nil()
+	default:
+		c.w.OK()
+	}
+}
+
+func setNX(c *client, args [][]byte) {
+	done := false
+	err := c.locked(func() error {
+		k, _, err := c.srv.kindOf(c, args[1])
+		if err == nil && k == kindNone {
+			c.setString(args[1], args[2], 0)
+			done = true
+		}
+		return err
+	}, args[1])
+	if !c.reply(err) {
+		c.w.Int(count(done))
+	}
+}
+
+func count(v bool) int64 {
+	if v {
+		return 1
+	}
+	return 0
+}
+
+func setEX(c *client, args [][]byte) {
+	ms := args[0][0]|0x20 == 'p'
+	name := "setex"
+	if ms {
+		name = "psetex"
+	}
+	expiry, err := parseExpiry(args[2], name, true, ms)
+	if err == nil {
+		err = c.locked(func() error {
+			c.setString(args[1], args[3], expiry)
+			return nil
+		}, args[1])
+	}
+	if !c.reply(err) {
+		c.w.OK()
+	}
+}
+
+func getSet(c *client, args [][]byte) {
+	var was []byte
+	err := c.locked(func() (err error) {
+		if was, _, _, err = c.old(args[1]); err == nil {
+			c.setString(args[1], args[2], 0)
+		}
+		return err
+	}, args[1])
+	c.bulk(was, err)
+}
+
+// bulk replies with a string, or nil.
+func (c *client) bulk(v []byte, err error) {
+	switch {
+	case c.reply(err):
+	case v == nil:
+		c.w.Nil()
+	default:
+		c.w.Bulk(v)
+	}
+}
+
+func getDel(c *client, args [][]byte) {
+	var was []byte
+	err := c.locked(func() (err error) {
+		if was, _, _, err = c.old(args[1]); err == nil && was != nil {
+			c.remove(args[1])
+		}
+		return err
+	}, args[1])
+	c.bulk(was, err)
+}
+
+func mget(c *client, args [][]byte) {
+	mark := len(c.w.Buf)
+	c.w.Array(len(args) - 1)
+	for _, key := range args[1:] {
+		got := false
+		_, err := c.srv.look(c, key, func(h head) error {
+			if got = h.kind == kindString; got {
+				c.w.Bulk(h.payload)
+			}
+			return nil
+		})
+		if err != nil {
+			c.w.Buf = c.w.Buf[:mark]
+			c.reply(err)
+			return
+		}
+		if !got {
+			c.w.Nil()
+		}
+		if len(c.w.Buf)-mark > maxReplyBytes {
+			c.w.Buf = c.w.Buf[:mark]
+			c.w.Error("ERR the reply would be too long")
+			return
+		}
+	}
+}
+
+// maxReplyBytes bounds what one command may reply.
+const maxReplyBytes = 256 << 20
+
+func mset(c *client, args [][]byte) {
+	if len(args)%2 == 0 {
+		c.arity("mset")
+		return
+	}
+	keys := make([][]byte, 0, len(args)/2)
+	for i := 1; i < len(args); i += 2 {
+		keys = append(keys, args[i])
+	}
+	err := c.locked(func() error {
+		for i := 1; i < len(args); i += 2 {
+			c.setString(args[i], args[i+1], 0)
+		}
+		return nil
+	}, keys...)
+	if !c.reply(err) {
+		c.w.OK()
+	}
+}
+
+func strlen(c *client, args [][]byte) {
+	n := 0
+	_, err := c.srv.look(c, args[1], func(h head) error {
+		if h.kind != kindString {
+			return errWrongType
+		}
+		n = len(h.payload)
+		return nil
+	})
+	if !c.reply(err) {
+		c.w.Int(int64(n))
+	}
+}
+
+func appendCommand(c *client, args [][]byte) {
+	n := 0
+	err := c.locked(func() error {
+		was, expiry, _, err := c.old(args[1])
+		if err == nil && len(was)+len(args[2]) > c.srv.cfg.MaxBulkBytes {
+			err = errTooLong
+		}
+		if err == nil {
+			v := append(was, args[2]...)
+			n = len(v)
+			c.setString(args[1], v, expiry)
+		}
+		return err
+	}, args[1])
+	if !c.reply(err) {
+		c.w.Int(int64(n))
+	}
+}
+
+// incr is INCR, DECR, INCRBY and DECRBY.
+func incr(c *client, args [][]byte) {
+	by, ok := int64(1), true
+	if len(args) == 3 {
+		if by, ok = resp.ParseInt(args[2]); !ok {
+			c.reply(errNotInt)
+			return
+		}
+	}
+	if args[0][0]|0x20 == 'd' {
+		if by == math.MinInt64 {
+			c.w.Error("ERR decrement would overflow")
+			return
+		}
+		by = -by
+	}
+	var n int64
+	err := c.locked(func() error {
+		was, expiry, found, err := c.old(args[1])
+		if err != nil {
+			return err
+		}
+		if n = 0; found {
+			if n, ok = resp.ParseInt(was); !ok {
+				return errNotInt
+			}
+		}
+		if by > 0 && n > math.MaxInt64-by || by < 0 && n < math.MinInt64-by {
+			return errOverflow
+		}
+		n += by
+		c.setString(args[1], strconv.AppendInt(nil, n, 10), expiry)
+		return nil
+	}, args[1])
+	if !c.reply(err) {
+		c.w.Int(n)
+	}
+}
+
+func incrFloat(c *client, args [][]byte) {
+	by, ok := parseRate(args[2])
+	if !ok {
+		c.reply(errNotFloat)
+		return
+	}
+	var v []byte
+	err := c.locked(func() error {
+		was, expiry, found, err := c.old(args[1])
+		if err != nil {
+			return err
+		}
+		n := 0.0
+		if found {
+			if n, ok = parseRate(bytes.TrimSpace(was)); !ok {
+				return errNotFloat
+			}
+		}
+		if n += by; math.IsNaN(n) || math.IsInf(n, 0) {
+			return errors.New("ERR increment would produce NaN or Infinity")
+		}
+		v = strconv.AppendFloat(nil, n, 'f', -1, 64)
+		c.setString(args[1], v, expiry)
+		return nil
+	}, args[1])
+	c.bulk(v, err)
+}
