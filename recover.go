@@ -173,16 +173,27 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	return r.publish()
 }
 
+// maxOpenErrors is how many tables that cannot be opened are reported.
+const maxOpenErrors = 10
+
 // openTables opens all tables of a version, several at a time.
 func (d *DB) openTables(version *manifest.Version) error {
 	var (
 		wg    sync.WaitGroup
 		mu    sync.Mutex
-		errs  error
+		errs  []error
 		slots = make(chan struct{}, 8)
 	)
+	enough := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(errs) >= maxOpenErrors
+	}
 	for _, metas := range version.Levels {
 		for _, meta := range metas {
+			if enough() {
+				break
+			}
 			slots <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-slots }()
@@ -190,7 +201,7 @@ func (d *DB) openTables(version *manifest.Version) error {
 				if err != nil {
 					t = &table{err: err}
 					mu.Lock()
-					errs = errors.Join(errs, err)
+					errs = append(errs, err)
 					mu.Unlock()
 				} else if t.err != nil {
 					d.opts.Logger.Error("a table cannot be read", "path", t.path, "err", t.err)
@@ -203,10 +214,10 @@ func (d *DB) openTables(version *manifest.Version) error {
 		}
 	}
 	wg.Wait()
-	if errs != nil {
+	if len(errs) > 0 {
 		closeTables(version)
 	}
-	return errs
+	return errors.Join(errs...)
 }
 
 func closeTables(version *manifest.Version) {

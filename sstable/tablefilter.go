@@ -269,17 +269,26 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 }
 
 // filterHandles returns the handles of a filter's units, up to the first that
-// is missing.
+// is missing or does not lie behind the one before: a block that is several
+// units would take its size as many times in memory.
 func filterHandles(meta []MetaBlock, family string) []Handle {
 	var units []Handle
 	for {
-		name := filterUnitName(family, len(units))
-		i := slices.IndexFunc(meta, func(m MetaBlock) bool { return m.Name == name })
-		if i < 0 {
+		m, ok := findMeta(meta, filterUnitName(family, len(units)))
+		if !ok || len(units) > 0 && m.Offset < units[len(units)-1].end() {
 			return units
 		}
-		units = append(units, meta[i].Handle)
+		units = append(units, m.Handle)
 	}
+}
+
+// findMeta returns the meta block of a name; names ascend.
+func findMeta(meta []MetaBlock, name string) (MetaBlock, bool) {
+	i, ok := slices.BinarySearchFunc(meta, name, func(m MetaBlock, name string) int { return strings.Compare(m.Name, name) })
+	if !ok {
+		return MetaBlock{}, false
+	}
+	return meta[i], true
 }
 
 // isFurtherUnit reports whether a name without its prefix is that of unit 1 or
@@ -293,8 +302,8 @@ func isFurtherUnit(meta []MetaBlock, name string) bool {
 	if err != nil || n < 1 || strconv.Itoa(n) != name[dot+1:] {
 		return false
 	}
-	unit0 := filterPrefix + name[:dot]
-	return slices.ContainsFunc(meta, func(m MetaBlock) bool { return m.Name == unit0 })
+	_, ok := findMeta(meta, filterPrefix+name[:dot])
+	return ok
 }
 
 // opener returns what opens filters of a family, or nil.

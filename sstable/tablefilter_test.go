@@ -220,13 +220,17 @@ func TestFilterStates(t *testing.T) {
 func TestFilterNames(t *testing.T) {
 	meta := func(names ...string) (list []MetaBlock) {
 		for i, n := range names {
-			list = append(list, MetaBlock{n, Handle{Offset: uint64(i)}})
+			list = append(list, MetaBlock{n, Handle{Offset: uint64(10 * i)}})
 		}
 		return list
 	}
 	m := meta("filter.leveldb.Builtin", "fullfilter.a", "fullfilter.a.1", "fullfilter.a.10", "fullfilter.a.2", "fullfilter.a.4", "fullfilter.b.1", "fullfilter.c.v1", "rocksdb.properties")
-	if u := filterHandles(m, "a"); len(u) != 3 || u[1].Offset != 2 || u[2].Offset != 4 {
+	if u := filterHandles(m, "a"); len(u) != 3 || u[1].Offset != 20 || u[2].Offset != 40 {
 		t.Errorf("units of a: %v", u)
+	}
+	m[2].Offset = 12 // within unit 0 and its trailer
+	if u := filterHandles(m, "a"); len(u) != 1 {
+		t.Errorf("units of a that overlap: %v", u)
 	}
 	for name, further := range map[string]bool{"a": false, "a.1": true, "a.10": true, "a.0": false, "a.01": false, "a.-1": false, "b.1": false, "c.v1": false} {
 		if isFurtherUnit(m, name) != further {
