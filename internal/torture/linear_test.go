@@ -30,7 +30,7 @@ func runLinear(p *plan) {
 			seed := p.seed + uint64(histories)
 			histories++
 			mu.Unlock()
-			h, err := record(seed)
+			h, err := history(seed)
 			if err != nil {
 				return fmt.Errorf("seed %d: %w", seed, err)
 			}
@@ -85,8 +85,8 @@ var pairs = porcupine.Model{
 	},
 }
 
-// record runs clients and returns their history.
-func record(seed uint64) ([]porcupine.Operation, error) {
+// history runs clients and returns their history.
+func history(seed uint64) ([]porcupine.Operation, error) {
 	rng := rand.New(rand.NewPCG(seed, 21))
 	clients := 8 + rng.IntN(25)
 	o := tiny()
