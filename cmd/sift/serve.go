@@ -48,7 +48,7 @@ Examples:
     sift serve db
     redis-cli -p 6380 BF.ADD seen alice
     sift serve --http 127.0.0.1:6381 --fsync everysec db
-    SIFT_PASSWORD=secret sift serve --addr :6380 --tls-cert cert.pem --tls-key key.pem db`
+    sift serve --addr :6380 --password-file pw --tls-cert c.pem --tls-key k db`
 }
 
 func (c *serveCmd) Run(e *env) error {

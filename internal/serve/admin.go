@@ -374,8 +374,8 @@ func discard(c *client, args [][]byte) {
 	c.w.OK()
 }
 
-// exec runs the queued commands with nothing between them. World is held alone.
-func exec(c *client, args [][]byte) {
+// execCommand runs the queued commands with nothing between them. World is held alone.
+func execCommand(c *client, args [][]byte) {
 	if !c.queueing {
 		c.w.Error("ERR EXEC without MULTI")
 		return

@@ -59,7 +59,7 @@ func init() {
 		{name: "info", arity: -1, run: info},
 		{name: "time", arity: 1, run: timeCommand},
 		{name: "multi", arity: 1, flags: notQueued, run: multi},
-		{name: "exec", arity: 1, flags: notQueued | exclusive, run: exec},
+		{name: "exec", arity: 1, flags: notQueued | exclusive, run: execCommand},
 		{name: "discard", arity: 1, flags: notQueued, run: discard},
 
 		{name: "get", arity: 2, run: get},
