@@ -3,12 +3,15 @@ package engine
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/siftdb/sift/bench/measure"
+	siftfilter "github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/filter/pebblefilter"
 )
 
 // pebblePrefix looks up by an iterator that asks the filters of the last level too.
@@ -23,7 +26,7 @@ func init() {
 			{pebblePrefix, "SeekPrefixGE with UseL6Filters on one iterator, kept"},
 		},
 		Terms:       "Filters and indexes are in the block cache. Block reads include those of filters and indexes. FormatNewest.",
-		Filters:     "bloom(BITS), none, or a policy of sift",
+		Filters:     "bloom(BITS), none, or sift- and a policy of sift: sift-ribbon(7)",
 		CheckFilter: func(f string) error { _, err := pebblePolicy(f, 10); return err },
 		Open:        openPebble,
 	})
@@ -40,7 +43,14 @@ func pebblePolicy(filter string, bits int) (pebble.FilterPolicy, error) {
 	if filter == "none" {
 		return nil, nil
 	}
-	return pebbleSiftPolicy(filter)
+	if name, ok := strings.CutPrefix(filter, "sift-"); ok {
+		p, err := siftfilter.Parse(name)
+		if err != nil {
+			return nil, err
+		}
+		return pebblefilter.New(p), nil
+	}
+	return nil, fmt.Errorf("filter %q is none of bloom(BITS), none, sift-POLICY", filter)
 }
 
 // countingFS counts what is read from tables.
@@ -112,6 +122,9 @@ func openPebble(c Config) (DB, error) {
 			l.FilterPolicy = policy
 			l.FilterType = pebble.TableFilter
 		}
+	}
+	if policy != nil {
+		o.Filters = pebblefilter.Filters(policy)
 	}
 	if d.db, err = pebble.Open(c.Dir, o); err != nil {
 		return nil, err

@@ -1,0 +1,212 @@
+// Command bench compares sift with the stores and filters that one would
+// otherwise pick: the same work under the same terms, in one process, in turns.
+//
+//	go run -C bench . --quick           a look, within two minutes
+//	go run -C bench . --out results     the full report
+//	go run -C bench . compare A B       what changed beyond noise
+//
+// It is a module of its own, so that no program that embeds the store inherits
+// what it is compared with.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"github.com/siftdb/sift/bench/engine"
+	"github.com/siftdb/sift/bench/report"
+	"github.com/siftdb/sift/bench/result"
+	"github.com/siftdb/sift/bench/store"
+)
+
+type commands struct {
+	Run     runCmd     `cmd:"" default:"withargs" help:"Measure and write a report (the default)."`
+	Compare compareCmd `cmd:"" help:"Say what changed between two results beyond noise."`
+	HTML    htmlCmd    `cmd:"" name:"html" help:"Draw the report and the pictures of a result anew."`
+	Show    showCmd    `cmd:"" help:"Print the tables of a result."`
+	Readme  readmeCmd  `cmd:"" help:"Put the tables of a result between the markers of a README."`
+	List    listCmd    `cmd:"" help:"List engines and benchmarks."`
+}
+
+func main() {
+	// An interrupt ends the process at once, but not without removing the databases.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	go func() {
+		<-ctx.Done()
+		removeTemporary()
+		os.Exit(1)
+	}()
+	err := execute(os.Args[1:], os.Stdout, os.Stderr)
+	removeTemporary()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// streams is where a command writes.
+type streams struct{ out, err io.Writer }
+
+func execute(args []string, stdout, stderr io.Writer) error {
+	var c commands
+	done := errors.New("done")
+	parser, err := kong.New(&c, kong.Name("bench"), kong.Description("Compares sift with other stores and filters."),
+		kong.Writers(stdout, stderr), kong.UsageOnError(), kong.Exit(func(int) { panic(done) }))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if p := recover(); p != nil && p != any(done) {
+			panic(p)
+		}
+	}()
+	call, err := parser.Parse(args)
+	if err != nil {
+		return err
+	}
+	return call.Run(&streams{stdout, stderr})
+}
+
+type compareCmd struct {
+	Old     string   `arg:"" help:"result.json of the run before." type:"existingfile"`
+	New     string   `arg:"" help:"result.json of the run after." type:"existingfile"`
+	AtLeast float64  `default:"3" help:"Leave out changes of less than this percentage." placeholder:"PERCENT"`
+	Units   []string `default:"ops/s,entries/s,cpu-us/op,reads/kop,write-amp,space-B/key,filter-B,open-ms,fpr,bits/key,build-ns/key,hot-absent-ns,hot-present-ns,hot-batch-ns,cold-absent-ns,cold-isolated-ns,cold-batch-ns,big-absent-ns" help:"What to compare, as named in CSV."`
+	Store   string   `help:"Only stores and filters whose name contains this."`
+}
+
+func (c *compareCmd) Run(s *streams) error {
+	before, err := result.Read(c.Old)
+	if err != nil {
+		return err
+	}
+	after, err := result.Read(c.New)
+	if err != nil {
+		return err
+	}
+	if c.Store != "" {
+		after.Rows = after.Select(func(r *result.Row) bool { return strings.Contains(r.Store, c.Store) })
+	}
+	found := result.Compare(before, after, c.Units, c.AtLeast/100)
+	for _, t := range found.Terms {
+		fmt.Fprintln(s.out, "differs:", t)
+	}
+	for _, change := range found.Changes {
+		fmt.Fprintln(s.out, change)
+	}
+	tested := found.Compared - found.Untested
+	fmt.Fprintf(s.out, "%d of %d values changed by %g %% or more beyond noise.\n", len(found.Changes), found.Compared, c.AtLeast)
+	if tested > 0 {
+		fmt.Fprintf(s.out, "%d were tested (Mann-Whitney, 5 %%): by chance alone up to %d of them would seem to have changed.\n", tested, (tested+19)/20)
+	}
+	if found.Untested > 0 {
+		fmt.Fprintf(s.out, "%d have fewer than 4 rounds on a side, too few for the test: there it means that the ranges do not overlap.\n", found.Untested)
+	}
+	return nil
+}
+
+type htmlCmd struct {
+	Result string `arg:"" optional:"" default:"results/result.json" help:"The result." type:"existingfile"`
+	Out    string `default:"" help:"The directory to write to; that of the result if not given."`
+}
+
+func (c *htmlCmd) Run(s *streams) error {
+	f, err := result.Read(c.Result)
+	if err != nil {
+		return err
+	}
+	out := c.Out
+	if out == "" {
+		out = directoryOf(c.Result)
+	}
+	return writeReport(f, out, s.out)
+}
+
+type showCmd struct {
+	Result string `arg:"" optional:"" default:"results/result.json" help:"The result." type:"existingfile"`
+}
+
+func (c *showCmd) Run(s *streams) error {
+	f, err := result.Read(c.Result)
+	if err != nil {
+		return err
+	}
+	return report.WriteText(s.out, f)
+}
+
+type readmeCmd struct {
+	Result string `default:"results/result.json" help:"The result." type:"existingfile"`
+	File   string `default:"../README.md" help:"The text with the markers." type:"existingfile"`
+	Check  bool   `help:"Change nothing; fail if the tables are not those of the result."`
+	Names  bool   `help:"Only list the names that can stand in markers."`
+}
+
+func (c *readmeCmd) Run(s *streams) error {
+	f, err := result.Read(c.Result)
+	if err != nil {
+		return err
+	}
+	blocks := report.Blocks(f)
+	if c.Names {
+		for _, name := range sortedKeys(blocks) {
+			fmt.Fprintln(s.out, name)
+		}
+		return nil
+	}
+	content, err := os.ReadFile(c.File)
+	if err != nil {
+		return err
+	}
+	filled, err := report.Fill(string(content), blocks)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", c.File, err)
+	case filled == string(content):
+		return nil
+	case c.Check:
+		return fmt.Errorf("%s does not show the figures of %s: run go run -C bench . readme", c.File, c.Result)
+	}
+	return os.WriteFile(c.File, []byte(filled), 0o644)
+}
+
+func sortedKeys(m map[string]string) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+type listCmd struct{}
+
+func (listCmd) Run(s *streams) error {
+	fmt.Fprintln(s.out, "Engines, as --engines takes them, each with :FILTER if wanted:")
+	for _, e := range engine.All() {
+		filters := e.Filters
+		if filters == "" {
+			filters = "none to choose"
+		}
+		fmt.Fprintf(s.out, "  %-10s %-14s filters: %s\n", e.Name, e.Version, filters)
+		for _, m := range e.Modes {
+			fmt.Fprintf(s.out, "             looks up by %s\n", m.Title)
+		}
+	}
+	for _, name := range sortedKeys(engine.Missing()) {
+		fmt.Fprintf(s.out, "  %-10s %s\n", name, engine.Missing()[name])
+	}
+	fmt.Fprintln(s.out, "\nBenchmarks, as --benchmarks takes them:")
+	for _, n := range store.Names() {
+		fmt.Fprintf(s.out, "  %-18s %s\n", n[0], n[1])
+	}
+	return nil
+}

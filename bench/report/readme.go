@@ -1,0 +1,71 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/siftdb/sift/bench/result"
+)
+
+// Markers between which a text's tables stand: <!-- bench:NAME --> and
+// <!-- /bench:NAME -->, each on a line of its own.
+const (
+	markerOpen  = "<!-- bench:"
+	markerClose = "<!-- /bench:"
+	markerEnd   = " -->"
+)
+
+// Blocks returns what can stand between markers, by name: the tables, and
+// "machine" for where the figures come from.
+func Blocks(f *result.File) map[string]string {
+	blocks := map[string]string{"machine": machineBlock(&f.Meta)}
+	for _, t := range Tables(f) {
+		blocks[t.Name] = t.Markdown()
+	}
+	return blocks
+}
+
+func machineBlock(m *result.Meta) string {
+	var versions []string
+	for _, v := range m.Versions {
+		if v.Name != "sift" {
+			versions = append(versions, v.Name+" "+v.Text)
+		}
+	}
+	return fmt.Sprintf("Measured %s at commit %s on %s (%d cores, %s, %s) with %s, in %s, by\n\n    %s\n",
+		m.When, m.Commit, m.Machine.CPU, m.Machine.Cores, m.Machine.System, m.Machine.Go, strings.Join(versions, ", "), m.Took, m.Command)
+}
+
+// Fill replaces what stands between markers in text by the blocks of the same
+// names. A name that has no block, and a marker that is not closed, are errors.
+func Fill(text string, blocks map[string]string) (string, error) {
+	var out strings.Builder
+	for {
+		i := strings.Index(text, markerOpen)
+		if i < 0 {
+			out.WriteString(text)
+			return out.String(), nil
+		}
+		rest := text[i+len(markerOpen):]
+		name, rest, ok := strings.Cut(rest, markerEnd)
+		if !ok {
+			return "", fmt.Errorf("marker %q does not end", firstLine(text[i:]))
+		}
+		closing := markerClose + name + markerEnd
+		j := strings.Index(rest, closing)
+		if j < 0 {
+			return "", fmt.Errorf("no %s", closing)
+		}
+		block, ok := blocks[name]
+		if !ok {
+			return "", fmt.Errorf("the results have no table %q", name)
+		}
+		out.WriteString(text[:i] + markerOpen + name + markerEnd + "\n" + block + closing)
+		text = rest[j+len(closing):]
+	}
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

@@ -1,0 +1,228 @@
+// Package report shows results: as text, as lines that benchstat reads, as CSV,
+// as one HTML page, as pictures, and as the tables of the README.
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"html"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/siftdb/sift/bench/result"
+)
+
+// Table is a table of figures.
+type Table struct {
+	// Name stands in the README's markers.
+	Name   string
+	Title  string
+	Header []string
+	Rows   [][]string
+	Notes  []string
+}
+
+// Markdown returns the table for a README.
+func (t *Table) Markdown() string {
+	var b strings.Builder
+	line := func(cells []string) {
+		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+	}
+	line(t.Header)
+	rule := make([]string, len(t.Header))
+	for i := range rule {
+		rule[i] = "---:"
+	}
+	rule[0] = ":---"
+	line(rule)
+	for _, r := range t.Rows {
+		line(r)
+	}
+	for _, n := range t.Notes {
+		b.WriteString("\n" + n + "\n")
+	}
+	return b.String()
+}
+
+// Text returns the table for a terminal.
+func (t *Table) Text() string {
+	width := make([]int, len(t.Header))
+	for _, r := range append([][]string{t.Header}, t.Rows...) {
+		for i, c := range r {
+			width[i] = max(width[i], len([]rune(c)))
+		}
+	}
+	var b strings.Builder
+	b.WriteString("\n" + t.Title + "\n")
+	for _, r := range append([][]string{t.Header}, t.Rows...) {
+		for i, c := range r {
+			pad := strings.Repeat(" ", width[i]-len([]rune(c)))
+			if i == 0 {
+				b.WriteString(c + pad)
+			} else {
+				b.WriteString("  " + pad + c)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	for _, n := range t.Notes {
+		b.WriteString(n + "\n")
+	}
+	return b.String()
+}
+
+// HTML returns the table for a page.
+func (t *Table) HTML() string {
+	var b strings.Builder
+	b.WriteString("<div class=\"wide\"><table><thead><tr>")
+	for _, h := range t.Header {
+		b.WriteString("<th>" + html.EscapeString(h) + "</th>")
+	}
+	b.WriteString("</tr></thead><tbody>\n")
+	for _, r := range t.Rows {
+		b.WriteString("<tr>")
+		for i, c := range r {
+			tag := "td"
+			if i == 0 {
+				tag = "th"
+			}
+			fmt.Fprintf(&b, "<%s>%s</%s>", tag, html.EscapeString(c), tag)
+		}
+		b.WriteString("</tr>\n")
+	}
+	b.WriteString("</tbody></table></div>\n")
+	for _, n := range t.Notes {
+		b.WriteString("<p class=\"note\">" + html.EscapeString(n) + "</p>\n")
+	}
+	return b.String()
+}
+
+const none = "–"
+
+// figure shows three significant digits.
+func figure(v float64) string {
+	switch a := math.Abs(v); {
+	case math.IsNaN(v):
+		return none
+	case a == 0:
+		return "0"
+	case a < 0.0095:
+		return fmt.Sprintf("%.2g", v)
+	case a < 9.995:
+		return fmt.Sprintf("%.2f", v)
+	case a < 99.95:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return thousands(v)
+}
+
+func thousands(v float64) string {
+	s := fmt.Sprintf("%.0f", v)
+	sign := ""
+	if s[0] == '-' {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
+
+func percent(v float64) string {
+	if math.IsNaN(v) {
+		return none
+	}
+	return fmt.Sprintf("%.2g %%", 100*v)
+}
+
+// kilo shows thousands.
+func kilo(v float64) string {
+	if math.IsNaN(v) {
+		return none
+	}
+	return figure(v/1000) + "k"
+}
+
+// label names a store and its way to look up keys.
+func label(k result.Key) string {
+	name := strings.Replace(k.Store, ":", ", ", 1)
+	name = strings.Replace(name, ", none", ", no filter", 1)
+	switch k.Mode {
+	case "":
+		return name
+	case "prefix":
+		return name + ", SeekPrefixGE"
+	case "txn":
+		return name + ", one transaction"
+	}
+	return name + ", " + k.Mode
+}
+
+// source finds rows of a file.
+type source struct{ f *result.File }
+
+// row returns a row, or nil.
+func (s source) row(k result.Key) *result.Row {
+	for _, r := range s.f.Rows {
+		if r.Key == k {
+			return r
+		}
+	}
+	return nil
+}
+
+// median returns the median of a unit of a row that may be nil.
+func median(r *result.Row, unit string) float64 {
+	if r == nil {
+		return math.NaN()
+	}
+	return r.Of(unit).Median
+}
+
+// reader is a store with a way to look up keys.
+type reader struct{ store, mode string }
+
+// readers lists those that a benchmark was run with, best first by a unit of
+// the given states; the first state that has a value counts.
+func (s source) readers(benchmark, unit string, states ...string) []reader {
+	best := map[reader]float64{}
+	for _, r := range s.f.Rows {
+		if r.Section != "stores" || r.Benchmark != benchmark {
+			continue
+		}
+		who := reader{r.Store, r.Mode}
+		for _, state := range states {
+			v := median(s.row(result.Key{Section: r.Section, Store: r.Store, Mode: r.Mode, Benchmark: benchmark, State: state, Num: r.Num}), unit)
+			if !math.IsNaN(v) {
+				best[who] = v
+				break
+			}
+		}
+	}
+	list := make([]reader, 0, len(best))
+	for who := range best {
+		list = append(list, who)
+	}
+	better := result.UnitOf(unit).Better
+	slices.SortFunc(list, func(a, b reader) int {
+		return cmp.Or(-better*cmp.Compare(best[a], best[b]), cmp.Compare(a.store, b.store), cmp.Compare(a.mode, b.mode))
+	})
+	return list
+}
+
+// num returns the number of keys that the stores held.
+func (s source) num() int {
+	n := 0
+	for _, r := range s.f.Rows {
+		if r.Section == "stores" {
+			n = max(n, r.Num)
+		}
+	}
+	return n
+}
+
+// of returns the row of a benchmark of the stores.
+func (s source) of(who reader, benchmark, state string) *result.Row {
+	return s.row(result.Key{Section: "stores", Store: who.store, Mode: who.mode, Benchmark: benchmark, State: state, Num: s.num()})
+}

@@ -1,0 +1,364 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/siftdb/sift/bench/alone"
+	"github.com/siftdb/sift/bench/engine"
+	"github.com/siftdb/sift/bench/result"
+	"github.com/siftdb/sift/bench/store"
+)
+
+// Tables returns the tables for which a file has figures.
+func Tables(f *result.File) []*Table {
+	s := source{f}
+	var tables []*Table
+	for _, make := range []func() *Table{
+		s.absent, s.present, s.scans, s.writes, s.places, s.mixed, s.memory, s.growth, s.levels, s.filters, s.probes,
+	} {
+		if t := make(); len(t.Rows) > 0 {
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
+const (
+	settled   = "settled"
+	compacted = "compacted"
+)
+
+func (s source) absent() *Table {
+	t := &Table{
+		Name:  "absent",
+		Title: fmt.Sprintf("Lookups of absent keys between present ones, %s keys", thousands(float64(s.num()))),
+		Header: []string{"store", "settled: ops/s", "CPU µs", "block reads / 1,000",
+			"compacted: ops/s", "CPU µs", "block reads / 1,000", "filter bytes", "bits/key"},
+	}
+	for _, who := range s.readers("readmissing", result.CPU, compacted, settled) {
+		cells := []string{label(result.Key{Store: who.store, Mode: who.mode})}
+		for _, state := range []string{settled, compacted} {
+			r := s.of(who, "readmissing", state)
+			cells = append(cells, kilo(median(r, result.OpsPerSec)), figure(median(r, result.CPU)), figure(median(r, result.BlockReads)))
+		}
+		r := s.of(who, "readmissing", compacted)
+		if r == nil {
+			r = s.of(who, "readmissing", settled)
+		}
+		bytes := median(r, result.FilterBytes)
+		t.Rows = append(t.Rows, append(cells, figure(bytes), figure(bytes*8/float64(s.num()))))
+	}
+	return t
+}
+
+func (s source) present() *Table {
+	t := &Table{
+		Name:   "present",
+		Title:  fmt.Sprintf("Lookups of present keys, %s keys", thousands(float64(s.num()))),
+		Header: []string{"store", "settled: ops/s", "CPU µs", "p99 µs", "compacted: ops/s", "CPU µs", "p99 µs", "allocations"},
+	}
+	for _, who := range s.readers("readrandom", result.CPU, compacted, settled) {
+		cells := []string{label(result.Key{Store: who.store, Mode: who.mode})}
+		for _, state := range []string{settled, compacted} {
+			r := s.of(who, "readrandom", state)
+			cells = append(cells, kilo(median(r, result.OpsPerSec)), figure(median(r, result.CPU)), figure(median(r, result.P99)/1000))
+		}
+		r := s.of(who, "readrandom", settled)
+		t.Rows = append(t.Rows, append(cells, figure(median(r, result.Allocs))))
+	}
+	return t
+}
+
+func (s source) scans() *Table {
+	t := &Table{
+		Name:   "scans",
+		Title:  "Iterators: seek and read ten more, and scans of everything",
+		Header: []string{"store", "seek, settled: CPU µs", "compacted: CPU µs", "scan, compacted: M entries/s", "backward", "scan, settled"},
+	}
+	for _, who := range s.readers("seekrandom", result.CPU, compacted, settled) {
+		scan := func(benchmark, state string) string {
+			return figure(median(s.of(who, benchmark, state), result.EntriesPerS) / 1e6)
+		}
+		t.Rows = append(t.Rows, []string{
+			label(result.Key{Store: who.store}),
+			figure(median(s.of(who, "seekrandom", settled), result.CPU)),
+			figure(median(s.of(who, "seekrandom", compacted), result.CPU)),
+			scan("readseq", compacted), scan("readreverse", compacted), scan("readseq", settled),
+		})
+	}
+	return t
+}
+
+func (s source) writes() *Table {
+	t := &Table{
+		Name:   "writes",
+		Title:  fmt.Sprintf("Writes, %s keys, one operation each", thousands(float64(s.num()))),
+		Header: []string{"store", "fillrandom: ops/s", "until settled: ops/s", "CPU µs", "p99.9 µs", "write amplification", "bytes/key on disk", "fillseq: ops/s", "CPU µs", "overwrite: ops/s", "fillsync: ops/s"},
+	}
+	for _, who := range s.readers("fillrandom", result.OpsPerSec, "") {
+		random, seq := s.of(who, "fillrandom", ""), s.of(who, "fillseq", "")
+		rate := func(benchmark string) string {
+			rows := s.f.Select(func(r *result.Row) bool {
+				return r.Section == "stores" && r.Store == who.store && r.Benchmark == benchmark
+			})
+			if len(rows) == 0 {
+				return none
+			}
+			return kilo(median(rows[0], result.OpsPerSec))
+		}
+		t.Rows = append(t.Rows, []string{
+			label(result.Key{Store: who.store}),
+			kilo(median(random, result.OpsPerSec)), kilo(median(random, result.SettledPerS)), figure(median(random, result.CPU)),
+			figure(median(random, result.P999) / 1000), figure(median(random, result.WriteAmp)), figure(median(random, result.Space)),
+			kilo(median(seq, result.OpsPerSec)), figure(median(seq, result.CPU)), rate("overwrite"), rate("fillsync"),
+		})
+	}
+	return t
+}
+
+// places shows where an absent key would be, skew, and share of present keys.
+func (s source) places() *Table {
+	type column struct{ title, benchmark, state string }
+	columns := []column{
+		{"settled", "readmissing", settled}, {"fresh tables on top", "readmissing", "fresh"}, {"compacted", "readmissing", compacted},
+		{"outside", "absent-outside", compacted}, {"Zipf", "absent-zipf", compacted}, {"in batches", "multimissing", compacted},
+		{"10 % present", "absent-mix10", compacted}, {"50 %", "absent-mix50", compacted}, {"90 %", "absent-mix90", compacted},
+		{"deleted", "absent-deleted", "deleted"},
+	}
+	t := &Table{Name: "places", Title: "Absent keys by where they would be, by skew, and by share of present keys: CPU µs a lookup", Header: []string{"store"}}
+	columns = slices.DeleteFunc(columns, func(c column) bool {
+		return len(s.readers(c.benchmark, result.CPU, c.state)) == 0
+	})
+	if len(columns) < 3 {
+		return t
+	}
+	for _, c := range columns {
+		t.Header = append(t.Header, c.title)
+	}
+	for _, who := range s.readers("readmissing", result.CPU, compacted, settled) {
+		if who.mode != "" {
+			continue
+		}
+		cells := []string{label(result.Key{Store: who.store})}
+		for _, c := range columns {
+			cells = append(cells, figure(median(s.of(who, c.benchmark, c.state), result.CPU)))
+		}
+		t.Rows = append(t.Rows, cells)
+	}
+	return t
+}
+
+func (s source) mixed() *Table {
+	names := []string{"ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f"}
+	t := &Table{Name: "ycsb", Title: "YCSB and reading while another thread writes: operations a second", Header: []string{"store", "A", "B", "C", "D", "E", "F", "read while writing", "p99 µs"}}
+	for _, who := range s.readers(names[0], result.OpsPerSec, "") {
+		cells := []string{label(result.Key{Store: who.store})}
+		for _, name := range names {
+			cells = append(cells, kilo(median(s.of(who, name, ""), result.OpsPerSec)))
+		}
+		var busy *result.Row
+		for _, r := range s.f.Rows {
+			if r.Section == "stores" && r.Store == who.store && r.Benchmark == "readwhilewriting" {
+				busy = r
+			}
+		}
+		t.Rows = append(t.Rows, append(cells, kilo(median(busy, result.OpsPerSec)), figure(median(busy, result.P99)/1000)))
+	}
+	for i, name := range names {
+		t.Notes = append(t.Notes, string(rune('A'+i))+": "+strings.TrimPrefix(store.Title(name), "YCSB "+string(rune('A'+i))+": ")+".")
+	}
+	t.Notes = []string{strings.Join(t.Notes, " ")}
+	return t
+}
+
+func (s source) memory() *Table {
+	t := &Table{Name: "memory", Title: "Memory, and the time to open", Header: []string{"store", "open ms", "peak MB, writing", "peak MB, reading", "filter MB"}}
+	for _, who := range s.readers("readrandom", result.Peak, compacted, settled) {
+		if who.mode != "" {
+			continue
+		}
+		var open *result.Row
+		for _, r := range s.f.Rows {
+			if r.Section == "stores" && r.Store == who.store && r.Benchmark == "open" {
+				open = r
+			}
+		}
+		state := compacted
+		if s.of(who, "readrandom", state) == nil {
+			state = settled
+		}
+		t.Rows = append(t.Rows, []string{
+			label(result.Key{Store: who.store}), figure(median(open, result.OpenTime)),
+			figure(median(s.of(who, "fillrandom", ""), result.Peak)),
+			figure(median(s.of(who, "readrandom", state), result.Peak)),
+			figure(median(s.of(who, "readmissing", state), result.FilterBytes) / 1e6),
+		})
+	}
+	return t
+}
+
+func (s source) growth() *Table {
+	t := &Table{Name: "growth", Title: "As the store grows: CPU µs of a lookup of an absent key", Header: []string{"store"}}
+	rows := s.f.Select(func(r *result.Row) bool { return r.Section == "growth" && r.Benchmark == "readmissing" })
+	var sizes []int
+	var whos []reader
+	for _, r := range rows {
+		if !slices.Contains(sizes, r.Num) {
+			sizes = append(sizes, r.Num)
+		}
+		if who := (reader{r.Store, r.Mode}); !slices.Contains(whos, who) {
+			whos = append(whos, who)
+		}
+	}
+	slices.Sort(sizes)
+	for _, n := range sizes {
+		t.Header = append(t.Header, thousands(float64(n))+" keys")
+	}
+	for _, who := range whos {
+		cells := []string{label(result.Key{Store: who.store, Mode: who.mode})}
+		for _, n := range sizes {
+			cells = append(cells, figure(median(s.row(result.Key{Section: "growth", Store: who.store, Mode: who.mode, Benchmark: "readmissing", State: settled, Num: n}), result.CPU)))
+		}
+		t.Rows = append(t.Rows, cells)
+	}
+	return t
+}
+
+// levels shows what sift's filters did on each level, and why a lookup read a block.
+func (s source) levels() *Table {
+	t := &Table{
+		Name:   "levels",
+		Title:  "What the filters of each level did for 1,000 lookups of absent keys",
+		Header: []string{"store", "state", "level", "tables", "MB", "filter KB", "asked", "said no", "false maybe", "rate, expected", "observed"},
+	}
+	for _, r := range s.f.Rows {
+		if r.Section != "stores" || r.Benchmark != "readmissing" {
+			continue
+		}
+		for _, l := range r.Levels {
+			t.Rows = append(t.Rows, levelCells(r, l, median(r, result.Asked), r.Levels))
+		}
+	}
+	return t
+}
+
+func levelCells(r *result.Row, l engine.LevelFilter, asked float64, all []engine.LevelFilter) []string {
+	// The counters are those of the last round; the number of lookups follows
+	// from the questions of all levels.
+	var sum uint64
+	for _, x := range all {
+		sum += x.Asked
+	}
+	lookups := float64(sum) / asked
+	observed := math.NaN()
+	if n := l.Useful + l.FalsePositive; n > 0 {
+		observed = float64(l.FalsePositive) / float64(n)
+	}
+	per := func(n uint64) string { return figure(1000 * float64(n) / lookups) }
+	return []string{
+		label(r.Key), r.State, fmt.Sprint(l.Level), fmt.Sprint(l.Tables), figure(float64(l.Bytes) / 1e6), figure(float64(l.FilterBytes) / 1e3),
+		per(l.Asked), per(l.Useful), per(l.FalsePositive), percent(l.ExpectedFPR), percent(observed),
+	}
+}
+
+// filterRows returns the rows of filters alone over random keys.
+func (s source) filterRows(kind string, n int) []*result.Row {
+	return s.f.Select(func(r *result.Row) bool {
+		return r.Section == alone.Section && r.State == kind && (n == 0 || r.Num == n)
+	})
+}
+
+func (s source) filters() *Table {
+	t := &Table{Name: "filters", Title: "Filters alone: size, false positive rate and building"}
+	var sizes []int
+	kinds := []string{}
+	for _, r := range s.f.Rows {
+		if r.Section != alone.Section {
+			continue
+		}
+		if !slices.Contains(sizes, r.Num) {
+			sizes = append(sizes, r.Num)
+		}
+		if !slices.Contains(kinds, r.State) {
+			kinds = append(kinds, r.State)
+		}
+	}
+	if len(sizes) == 0 {
+		return t
+	}
+	slices.Sort(sizes)
+	most := sizes[len(sizes)-1]
+	t.Header = []string{"filter", fmt.Sprintf("%s keys: bits/key", thousands(float64(most))), "false positives", "× limit"}
+	for _, kind := range kinds[1:] {
+		t.Header = append(t.Header, "false positives, "+kind+" keys")
+	}
+	for _, n := range sizes[:len(sizes)-1] {
+		t.Header = append(t.Header, fmt.Sprintf("× limit, %s keys", thousands(float64(n))))
+	}
+	for _, n := range sizes {
+		t.Header = append(t.Header, fmt.Sprintf("build ns/key, %s keys", thousands(float64(n))))
+	}
+	for _, r := range s.filterRows(kinds[0], most) {
+		if math.IsNaN(median(r, result.FPR)) {
+			continue
+		}
+		at := func(kind string, n int) *result.Row {
+			k := r.Key
+			k.State, k.Num = kind, n
+			return s.row(k)
+		}
+		cells := []string{r.Store, figure(median(r, result.BitsPerKey)), percent(median(r, result.FPR)), fmt.Sprintf("%.3f", median(r, result.OverLimit))}
+		for _, kind := range kinds[1:] {
+			cells = append(cells, percent(median(at(kind, most), result.FPR)))
+		}
+		for _, n := range sizes[:len(sizes)-1] {
+			cells = append(cells, fmt.Sprintf("%.3f", median(at(kinds[0], n), result.OverLimit)))
+		}
+		for _, n := range sizes {
+			cells = append(cells, figure(median(at(kinds[0], n), result.Build)))
+		}
+		t.Rows = append(t.Rows, cells)
+	}
+	t.Notes = []string{"× limit is bits per key over log2(1/rate): no filter can go below 1.000."}
+	return t
+}
+
+func (s source) probes() *Table {
+	t := &Table{
+		Name:   "probes",
+		Title:  "Filters alone: a probe, ns, hashing included",
+		Header: []string{"filter", "in cache: absent", "present", "batch", "out of cache: absent", "present", "one at a time", "batch", "large filters: absent", "batch"},
+	}
+	rows := s.f.Select(func(r *result.Row) bool { return r.Section == alone.Section && r.State == "random" })
+	var names []string
+	for _, r := range rows {
+		if !slices.Contains(names, r.Store) {
+			names = append(names, r.Store)
+		}
+	}
+	find := func(name, unit string) string {
+		for _, r := range rows {
+			if r.Store == name && r.Of(unit).N > 0 {
+				return figure(r.Of(unit).Median)
+			}
+		}
+		return none
+	}
+	for _, name := range names {
+		cells := []string{name}
+		for _, u := range []string{result.HotAbsent, result.HotPresent, result.HotBatch, result.ColdAbsent, result.ColdPresent, result.ColdIsolated, result.ColdBatch, result.BigAbsent, result.BigBatch} {
+			cells = append(cells, find(name, u))
+		}
+		t.Rows = append(t.Rows, cells)
+	}
+	for _, r := range s.f.Rows {
+		if r.Section == alone.FloorSection {
+			t.Notes = append(t.Notes, fmt.Sprintf("A random line of memory on this machine: %s ns where each address depends on the line before, %s ns where the processor can overlap them.",
+				figure(median(r, result.Dependent)), figure(median(r, result.Independent))))
+		}
+	}
+	return t
+}
