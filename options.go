@@ -29,8 +29,8 @@ type Options struct {
 	// Logger is told of recoveries, flushes, compactions, stalls and damage.
 	// Default: silent.
 	Logger *slog.Logger
-	// Filter builds the filter of every table. Default: filter.Default().
-	// filter.None() writes none.
+	// Filter builds the filter of every table; filter.None() writes none.
+	// Default: filter.DefaultForFlush() in level 0, filter.Default() below.
 	Filter filter.Policy
 	// LevelFilters overrides Filter: entry i is for tables written to level i.
 	// Nil entries, and levels past the end, take Filter. At most 7 entries.
@@ -132,8 +132,9 @@ func (o *Options) resolve() (Options, error) {
 	if r.Logger == nil {
 		r.Logger = slog.New(slog.DiscardHandler)
 	}
+	flushFilter := r.Filter
 	if r.Filter == nil {
-		r.Filter = filter.Default()
+		r.Filter, flushFilter = filter.Default(), filter.DefaultForFlush()
 	}
 	if len(r.LevelFilters) > manifest.NumLevels {
 		return r, fmt.Errorf("sift: Options.LevelFilters has %d entries, and there are %d levels", len(r.LevelFilters), manifest.NumLevels)
@@ -143,7 +144,10 @@ func (o *Options) resolve() (Options, error) {
 		r.LevelFilters = append(r.LevelFilters, nil)
 	}
 	for i, p := range r.LevelFilters {
-		if p == nil {
+		switch {
+		case p == nil && i == 0:
+			r.LevelFilters[i] = flushFilter
+		case p == nil:
 			r.LevelFilters[i] = r.Filter
 		}
 	}
