@@ -79,6 +79,11 @@ func writer(addr string, number, next, pipeline int) (int, error) {
 	}
 	defer conn.Close()
 	r := bufio.NewReader(conn)
+	// It grows, but not too often for what a test adds.
+	conn.Write(appendCall(nil, "CF.RESERVE", fmt.Sprintf("c%d", number), "2000", "EXPANSION", "2"))
+	if _, err := readReply(r); err != nil {
+		return next, nil
+	}
 	for {
 		var b []byte
 		for i := next; i < next+pipeline; i++ {
