@@ -99,7 +99,7 @@ func decodeBatch(data []byte, op func(seq uint64, kind base.Kind, key, value []b
 	if c.Err() != nil {
 		return 0, 0, fmt.Errorf("batch header %w", c.Err())
 	}
-	if first > base.MaxSequence || first+uint64(count) > base.MaxSequence {
+	if first > base.MaxSequence+1 || first+uint64(count) > base.MaxSequence+1 {
 		return 0, 0, fmt.Errorf("batch sequence number %d is too large", first)
 	}
 	n := uint32(0)

@@ -132,7 +132,6 @@ func (r *repairer) trustManifest() {
 		r.drop(err)
 		return
 	}
-	r.lastSeq = state.LastSeq
 	var tables []string
 	for _, metas := range state.Version.Levels {
 		for _, meta := range metas {
