@@ -247,7 +247,7 @@ func chooseBloom(n, p float64) Policy {
 
 // expect takes the first seed to do, as it does but for a few small sets.
 func (p fusePolicy) expect(n float64) (bytes, fpr float64) {
-	shape := fuse.ShapeFor(n, p.width, 1)
+	shape := fuse.ShapeFor(uint64(n), p.width, 0)
 	return float64(shape.Bytes()) + fuseTrailerSize, fuseFPR(shape)
 }
 

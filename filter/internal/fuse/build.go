@@ -28,9 +28,9 @@ func Build(hashes []uint64, width int, alloc func(n uint64) []byte) (data []byte
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
 	sorted := false
-	grow := 1.0
+	growPercent := uint64(0)
 	for try := 0; try < MaxSeeds; try++ {
-		shape = ShapeFor(float64(len(hashes)), width, grow)
+		shape = ShapeFor(uint64(len(hashes)), width, growPercent)
 		if shape.Slots() > min(math.MaxUint32, math.MaxInt/16) {
 			return nil, shape, 0, false
 		}
@@ -51,7 +51,7 @@ func Build(hashes []uint64, width int, alloc func(n uint64) []byte) (data []byte
 			}
 		}
 		if try%8 == 7 {
-			grow *= 1.02 // small sets may be unlucky for long
+			growPercent += 2 // small sets may be unlucky for long
 		}
 	}
 	return nil, shape, 0, false

@@ -52,23 +52,52 @@ func (s Shape) Slots() uint64 {
 // Bytes is the size of the array.
 func (s Shape) Bytes() uint64 { return (s.Slots()*uint64(s.Width) + 7) / 8 }
 
-// ShapeFor returns the shape for so many different hashes, in the proportions
-// that the paper found, with the array stretched by grow >= 1.
-func ShapeFor(numKeys float64, width int, grow float64) Shape {
-	if numKeys < 1 {
+// ShapeFor returns the shape for numKeys different hashes, in the proportions
+// that the paper found, with the array longer by growPercent: segments of 2^x
+// slots, x = ⌊log(n)/log(3.33) + 2.25⌋, and max(1.125, 0.875 + 0.25 × log(10^6)/log(n))
+// slots a key. All in integers, so that every machine finds the same.
+func ShapeFor(numKeys uint64, width int, growPercent uint64) Shape {
+	if numKeys == 0 {
 		return Shape{Width: uint8(width)}
 	}
-	log := min(int(math.Log(numKeys)/math.Log(3.33)+2.25), MaxSegmentLog)
-	factor := 1.125
+	const (
+		one         = 1 << 32     // of numbers with 32 bits after the point
+		log3_33     = 7454010993  // log2(3.33)
+		quarterLog6 = 21401358791 // log2(10^6) / 4
+	)
+	numKeys = min(numKeys, 1<<50)
+	log := log2(numKeys)
+	segmentLog := min((log<<8/log3_33+576)>>8, MaxSegmentLog)
+	factor := uint64(9 * one / 8)
 	if numKeys > 1 {
-		factor = max(factor, 0.875+0.25*math.Log(1e6)/math.Log(numKeys))
+		factor = max(factor, 7*one/8+(quarterLog6<<24/log)<<8)
 	}
-	segments := math.Ceil(math.Round(numKeys*factor*grow)/float64(int(1)<<log)) - 2
+	hi, lo := bits.Mul64(numKeys, factor)
+	numSlots := hi<<32 | lo>>32
+	numSlots += numSlots / 100 * growPercent
+	segments := (numSlots + 1<<segmentLog - 1) >> segmentLog
 	return Shape{
-		Segments:   uint32(min(max(segments, 1), math.MaxUint32-2)),
-		SegmentLog: uint8(log),
+		Segments:   uint32(min(max(segments, 3)-2, math.MaxUint32-2)),
+		SegmentLog: uint8(segmentLog),
 		Width:      uint8(width),
 	}
+}
+
+// log2 returns the logarithm of x >= 1 to the base 2, with 32 bits after the
+// point, by squaring the fraction for one bit after the other.
+func log2(x uint64) uint64 {
+	n := bits.Len64(x) - 1
+	log := uint64(n) << 32
+	x <<= 63 - n // one bit before the point
+	for bit := uint64(1) << 31; bit > 0; bit >>= 1 {
+		x, _ = bits.Mul64(x, x) // two bits before the point
+		if x>>63 == 1 {
+			log |= bit
+		} else {
+			x <<= 1
+		}
+	}
+	return log
 }
 
 // Filter answers over an array of fingerprints.

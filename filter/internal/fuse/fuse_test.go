@@ -1,6 +1,7 @@
 package fuse
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -48,18 +49,33 @@ func TestSmall(t *testing.T) {
 	t.Logf("seeds up to %d", most)
 }
 
-// TestSize checks the slots per key against the paper.
-func TestSize(t *testing.T) {
+// TestShape checks the slots per key, and the shape against the formulas of the
+// paper in floating point.
+func TestShape(t *testing.T) {
 	for _, c := range []struct {
-		n    float64
+		n    uint64
 		most float64
 	}{{10_000, 1.285}, {100_000, 1.19}, {1e6, 1.135}, {1e7, 1.13}, {1e9, 1.126}} {
-		if got := float64(ShapeFor(c.n, 8, 1).Slots()) / c.n; got < 1.12 || got > c.most {
+		if got := float64(ShapeFor(c.n, 8, 0).Slots()) / float64(c.n); got < 1.12 || got > c.most {
 			t.Errorf("%v keys: %.4f slots a key", c.n, got)
 		}
 	}
-	if ShapeFor(0, 8, 1).Slots() != 0 || ShapeFor(1e300, 8, 1).Slots() < 1<<40 {
+	for n := uint64(2); n < 1<<33; n += n/97 + 1 {
+		log := math.Log(float64(n))
+		segmentLog := min(int(log/math.Log(3.33)+2.25), MaxSegmentLog)
+		slots := max(1.125, 0.875+0.25*math.Log(1e6)/log) * float64(n)
+		segments := max(math.Ceil(slots/float64(int(1)<<segmentLog))-2, 1)
+		got := ShapeFor(n, 8, 0)
+		// Where the formulas meet a whole number either side will do.
+		if d := float64(got.Segments) - segments; int(got.SegmentLog) != segmentLog || math.Abs(d) > 1 {
+			t.Errorf("%d keys: %+v, want %v segments of 2^%d", n, got, segments, segmentLog)
+		}
+	}
+	if ShapeFor(0, 8, 0).Slots() != 0 || ShapeFor(math.MaxUint64, 8, 0).Slots() < 1<<40 {
 		t.Error("sizes at the edges")
+	}
+	if a, b := ShapeFor(1e6, 8, 0).Slots(), ShapeFor(1e6, 8, 10).Slots(); float64(b)/float64(a) < 1.09 {
+		t.Errorf("%d slots, %d when longer by 10 %%", a, b)
 	}
 }
 
