@@ -25,7 +25,7 @@ func (c *checkCmd) Run(e *env) error {
 	p := e.counting("checking", -1)
 	stop := p.watch(func() int64 { return 0 })
 	report, err := sift.Check(e.ctx, c.Dir, nil, func(fault error) {
-		p.clear()
+		p.done() // what follows shows that it goes on
 		fmt.Fprintln(e.out, fault)
 		e.out.Flush()
 	})

@@ -34,9 +34,11 @@ Examples:
 }
 
 func (c *demoCmd) Run(e *env) (err error) {
-	policy, err := parsePolicy(c.Filter)
-	if err != nil {
-		return err
+	policy := filter.Default()
+	if c.Filter != "" {
+		if policy, err = parsePolicy(c.Filter); err != nil {
+			return err
+		}
 	}
 	if filter.IsNone(policy) {
 		return errors.New("--filter none: the demo compares a filter with none")

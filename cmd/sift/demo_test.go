@@ -39,7 +39,7 @@ func sourceTree(t *testing.T) string {
 func TestDemo(t *testing.T) {
 	root, db := sourceTree(t), filepath.Join(t.TempDir(), "db")
 	out := mustSift(t, "", "demo", "--tree", root, "--dir", db, "--lookups", "2000")
-	for _, want := range []string{"5 files", "6,003 lines", "2,000 lines that do not exist", "bloom(10)", "hid none of\n2,000 keys"} {
+	for _, want := range []string{"5 files", "6,003 lines", "2,000 lines that do not exist", "ribbon(10)", "hid none of\n2,000 keys"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

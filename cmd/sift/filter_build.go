@@ -36,8 +36,7 @@ func (c *filterBuildCmd) Run(e *env) error {
 			return err
 		}
 		m := db.Metrics()
-		_, err = fmt.Fprintf(e.out, "tables rewritten: %s of %s; the filters take %s\n",
-			count(n), count(len(db.Tables())), size(m.Memory.Filters))
+		_, err = fmt.Fprintf(e.out, "%s rewritten; the filters take %s\n", amount(n, "table"), size(m.Memory.Filters))
 		return err
 	})
 }

@@ -16,7 +16,7 @@ type filterStatsCmd struct {
 
 func (filterStatsCmd) Help() string {
 	return `Prints a line for each table: its filter, the size of it, the bits it takes per key, and
-the false positive rate that it was built for beside the one that is observed. To observe it, the
+the false positive rate (FPR) that it was built for beside the one that is observed. To observe it, the
 filter is asked for keys that look like those of the table and are not in it: digits become other
 digits and letters other letters near the end of the key, or the key goes on.
 
@@ -40,7 +40,7 @@ func (c *filterStatsCmd) Run(e *env) error {
 		var done int64
 		var all tally
 		t := columns{left: map[int]bool{2: true}}
-		t.add("level", "table", "filter", "size", "bits/key", "expected FPR", "observed")
+		t.add("level", "table", "filter", "size", "bits/key", "FPR", "observed")
 		for i := range tables {
 			m := &tables[i]
 			done += int64(m.Size)
@@ -49,9 +49,12 @@ func (c *filterStatsCmd) Run(e *env) error {
 				t.add(append(row, "-", "-", "-", "-")...)
 				continue
 			}
-			observed, err := probeTable(e.ctx, m.Path, c.Probes, c.Seed)
+			family, observed, err := probeTable(e.ctx, m.Path, c.Probes, c.Seed)
 			if err != nil {
 				return err
+			}
+			if m.FilterPolicy == "unknown" { // another engine's
+				row[2] = family
 			}
 			all.add(observed)
 			progress.set(done)

@@ -118,6 +118,23 @@ func TestCheckAndRepairFixtures(t *testing.T) {
 	}
 }
 
+// TestFilterStatsOfOthers: filters that RocksDB's legacy code reads too are in
+// use, LevelDB's own are not.
+func TestFilterStatsOfOthers(t *testing.T) {
+	out := mustSift(t, "", "filter", "stats", copied(t, "superset/cpp-full"))
+	if n := strings.Count(out, "rocksdb.BuiltinBloomFilter "); n != 4 {
+		t.Errorf("%d tables with a filter of RocksDB in\n%s", n, out)
+	}
+	db := copied(t, "leveldb-cpp-1.23/medium")
+	if out := mustSift(t, "", "filter", "stats", db); strings.Count(out, "  none  ") != 4 {
+		t.Errorf("LevelDB's tables:\n%s", out)
+	}
+	mustSift(t, "", "filter", "build", db)
+	if out := mustSift(t, "", "filter", "stats", db); strings.Contains(out, "none") || !strings.Contains(out, "ribbon(10)") {
+		t.Errorf("after filter build:\n%s", out)
+	}
+}
+
 // TestTornLog: a log that a crash cut short is read, with a warning.
 func TestTornLog(t *testing.T) {
 	db := copied(t, "corrupt/cpp-log-trunc-payload")

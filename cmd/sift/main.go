@@ -91,7 +91,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exitStatus(code)) }),
 		kong.Bind(e),
-		kong.Vars{"filter": filter.Default().Name()},
+		kong.Vars{"filter": filter.DefaultForFlush().Name() + " in level 0, " + filter.Default().Name() + " below"},
 	)
 	if len(args) == 0 {
 		args = []string{"--help"}

@@ -144,9 +144,9 @@ func TestStories(t *testing.T) {
 		}},
 		{"compact and filters", []step{
 			{args: "load --filter none DB", stdin: lines(1000)},
-			{args: "filter stats DB", out: "level   table  filter  size  bits/key  expected FPR  observed\n0      000005  none       -         -             -         -\n"},
-			{args: "filter build DB", out: "tables rewritten: 1 of 1; the filters take 1.27 KiB\n"},
-			{args: "filter build DB", out: "tables rewritten: 0 of 1; the filters take 1.27 KiB\n"},
+			{args: "filter stats DB", out: "level   table  filter  size  bits/key  FPR  observed\n0      000005  none       -         -    -         -\n"},
+			{args: "filter build DB", out: "1 table rewritten; the filters take 1.22 KiB\n"},
+			{args: "filter build DB", out: "0 tables rewritten; the filters take 1.22 KiB\n"},
 			{args: "get DB key000500", out: "value 500\n"},
 			{args: "get DB key000500x", err: "no such key"},
 		}},

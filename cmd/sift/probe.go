@@ -23,42 +23,42 @@ func (t *tally) add(u tally) {
 func (t tally) fpr() float64 { return float64(t.maybe) / float64(t.asked) }
 
 // probeTable asks the filter of a table for about so many keys that look like
-// the table's and are not in it. A table without a filter in use gives an empty
-// tally.
-func probeTable(ctx context.Context, path string, probes int, seed uint64) (t tally, err error) {
+// the table's and are not in it, and returns the filter's family. A table
+// without a filter in use gives an empty tally.
+func probeTable(ctx context.Context, path string, probes int, seed uint64) (family string, t tally, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return t, err
+		return "", t, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return t, err
+		return "", t, err
 	}
 	r, err := sstable.NewReader(f, info.Size(), &sstable.ReaderOptions{Path: path})
 	if err != nil {
-		return t, err
+		return "", t, err
 	}
 	defer r.Release()
 	if r.Filter() == nil {
-		return t, nil
+		return "", t, nil
 	}
 	rng := rand.New(rand.NewPCG(seed, 0))
 	models, err := sampleKeys(r, rng)
 	if err != nil || len(models) == 0 {
-		return t, err
+		return r.FilterFamily(), t, err
 	}
 	var key []byte
 	// More tries than probes: keys that turn out to be in the table do not count.
 	for tries := 0; tries < 2*probes && t.asked < probes; tries++ {
 		if tries%1024 == 0 && ctx.Err() != nil {
-			return t, ctx.Err()
+			return "", t, ctx.Err()
 		}
 		key = appendLookalike(key[:0], models[rng.IntN(len(models))], tries%2 == 1, rng)
 		if r.Filter().MayContain(filter.NewKey(key)) {
 			_, _, _, found, err := r.Get(key, base.MaxSequence)
 			if err != nil {
-				return t, err
+				return "", t, err
 			}
 			if found {
 				continue
@@ -68,7 +68,7 @@ func probeTable(ctx context.Context, path string, probes int, seed uint64) (t ta
 		// What the filter denies is not in the table (I1).
 		t.asked++
 	}
-	return t, nil
+	return r.FilterFamily(), t, nil
 }
 
 // sampleKeys returns some user keys of a table. It walks from key to key, each

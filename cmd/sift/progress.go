@@ -10,7 +10,7 @@ import (
 )
 
 // progress shows on a terminal how far long work has come. Nothing is shown
-// where standard error is not a terminal. It is used by one goroutine at a time.
+// where standard error is not a terminal. It is safe for concurrent use.
 type progress struct {
 	bar *progressbar.ProgressBar // nil: nothing is shown
 }
@@ -52,13 +52,6 @@ func (p *progress) set(n int64) {
 func (p *progress) done() {
 	if p.bar != nil {
 		_ = p.bar.Finish()
-	}
-}
-
-// clear takes the line off until the next set, so that something else can be printed.
-func (p *progress) clear() {
-	if p.bar != nil {
-		_ = p.bar.Clear()
 	}
 }
 

@@ -9,11 +9,14 @@ import (
 
 // writing are the flags of the verbs that write tables.
 type writing struct {
-	Filter string `default:"${filter}" placeholder:"POLICY" help:"The filter of tables that are written, such as bloom(12), or none. Default: ${default}."`
+	Filter string `placeholder:"POLICY" help:"The filter of tables that are written, such as bloom(12), or none. Default: ${filter}."`
 }
 
 // options returns the options to open a database with for writing.
 func (w writing) options() (sift.Options, error) {
+	if w.Filter == "" {
+		return sift.Options{}, nil
+	}
 	policy, err := parsePolicy(w.Filter)
 	return sift.Options{Filter: policy}, err
 }
