@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
@@ -16,6 +17,9 @@ import (
 // TestNoBoundsChecks asks the compiler for the bounds checks that it left in the
 // functions that every probe goes through, and wants none.
 func TestNoBoundsChecks(t *testing.T) {
+	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
+		t.Skip("the compiler knows less of 64-bit numbers where words are shorter")
+	}
 	tool, err := exec.LookPath("go")
 	if err != nil {
 		t.Skip("no go command")

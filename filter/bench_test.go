@@ -14,6 +14,8 @@ import (
 var benchPolicies = []filter.Policy{
 	filter.Bloom(10),
 	filter.Bloom(20),
+	filter.Fuse(8),
+	filter.Ribbon(10),
 	filter.RocksDBBloom(10),
 }
 

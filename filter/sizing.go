@@ -221,6 +221,7 @@ func CompareSizes(n, p float64) ([]Size, error) {
 var choosers = [...]func(n, p float64) Policy{
 	chooseBloom,
 	chooseFuse,
+	chooseRibbon,
 	chooseRocksDB,
 }
 

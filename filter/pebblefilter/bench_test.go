@@ -17,6 +17,7 @@ func benchPolicies() []pebble.FilterPolicy {
 		bloom.FilterPolicy(10),
 		New(filter.Bloom(10)),
 		New(filter.Fuse(8)),
+		New(filter.Ribbon(10)),
 		New(filter.RocksDBBloom(10)),
 	}
 }

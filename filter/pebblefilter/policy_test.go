@@ -21,6 +21,8 @@ func policies() []filter.Policy {
 		filter.Bloom(10),
 		filter.Bloom(3.5),
 		filter.Fuse(8),
+		filter.Ribbon(10),
+		filter.RibbonFPR(0.01),
 		filter.RocksDBBloom(10),
 		plain{filter.Bloom(10)},
 	}
@@ -90,6 +92,7 @@ func TestNames(t *testing.T) {
 	}{
 		{filter.Bloom(4), filter.Bloom(20), "sift.Bloom"},
 		{filter.Fuse(4), filter.Fuse(13), "sift.Fuse"},
+		{filter.Ribbon(5), filter.RibbonFPR(0.001), "sift.Ribbon.joined"},
 		{filter.RocksDBBloom(5), filter.RocksDBBloom(12), "rocksdb.BuiltinBloomFilter"},
 		{plain{filter.Bloom(4)}, plain{filter.Bloom(20)}, "joined.sift.Bloom"},
 	} {

@@ -15,7 +15,7 @@ import (
 )
 
 func policies() []filter.Policy {
-	return []filter.Policy{filter.Bloom(10), filter.Fuse(8), filter.RocksDBBloom(10)}
+	return []filter.Policy{filter.Bloom(10), filter.Fuse(8), filter.Ribbon(10), filter.RocksDBBloom(10)}
 }
 
 func key(i int) []byte    { return fmt.Appendf(nil, "key%06d", i) }

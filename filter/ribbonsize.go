@@ -1,0 +1,32 @@
+package filter
+
+import (
+	"math"
+
+	"github.com/siftdb/sift/filter/internal/ribbon"
+)
+
+// maxRibbonEstimate is the number of keys up to which a filter's layers are worked
+// out; beyond it everything grows in proportion.
+const maxRibbonEstimate = 1 << 24
+
+// expect is what the estimate of the layers gives, within 0.5 % for the bytes from
+// 1,000 keys on.
+func (p ribbonPolicy) expect(n float64) (bytes, fpr float64) {
+	at := min(n, maxRibbonEstimate)
+	layers := ribbon.Estimate(int(at))
+	segments, thresholds, _ := layers.Sizes()
+	bytes = float64(thresholds)
+	var last ribbon.Columns
+	for _, last = range p.columns(int(at)) {
+		bytes += float64(last.Size(int(segments)) + len(layers) + ribbonTrailerSize)
+	}
+	share := 0.0 // of the keys that have a column less
+	if last.Cut > 0 {
+		share = layers.ShareBelow(last.Cut, ribbon.ExpectBumped)
+	}
+	return bytes * n / at, math.Ldexp(1+share, -(last.First + last.Count))
+}
+
+// chooseRibbon gives the policy for p, which is the nearest that there is.
+func chooseRibbon(_, p float64) Policy { return RibbonFPR(p) }
