@@ -173,6 +173,9 @@ func (c *client) send() error {
 	}
 	if c.srv.ctx.Err() == nil {
 		c.conn.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout))
+		if c.srv.ctx.Err() != nil { // Close may have set its deadline before
+			c.conn.SetWriteDeadline(time.Now().Add(time.Second))
+		}
 	}
 	_, err := c.conn.Write(c.w.Buf)
 	if cap(c.w.Buf) > keptReply {

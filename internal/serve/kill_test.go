@@ -3,7 +3,6 @@ package serve
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -234,7 +233,7 @@ func TestRestart(t *testing.T) {
 	var bloom, cuckoo any
 	run(func(c *caller) {
 		for i := range 3000 {
-			io.WriteString(c.conn, string(appendCall(appendCall(nil, "BF.ADD", "b", fmt.Sprint(i)), "CF.ADD", "c", fmt.Sprint(i))))
+			c.conn.Write(appendCall(appendCall(nil, "BF.ADD", "b", fmt.Sprint(i)), "CF.ADD", "c", fmt.Sprint(i)))
 			c.reply()
 			c.reply()
 		}

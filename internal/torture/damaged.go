@@ -2,12 +2,14 @@ package torture
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/filter"
@@ -191,13 +193,36 @@ func (s *Sample) Verdict(t *Unnamed) damage.Verdict {
 		for _, err := range errs {
 			t.note(c, err)
 		}
-		if o == damage.Silent && s.Crashed && a.ScanErr == nil {
-			if s.isPrefix(a, c) {
-				return damage.Right, ""
-			}
+		if o == damage.Silent && s.Crashed && a.ScanErr == nil && s.isPrefix(a, c) {
+			o, what = damage.Right, ""
+		}
+		if o > damage.Error || !t.due() {
+			return o, what
+		}
+		if found, err := s.checked(c.Files()); err != nil {
+			return damage.Silent, fmt.Sprintf("Check: %v", err)
+		} else if t.checked(c, found); !found && o == damage.Error {
+			return damage.Silent, "reads fail, and Check finds nothing"
 		}
 		return o, what
 	}
+}
+
+// checked reports whether Check finds a fault in files.
+func (s *Sample) checked(files damage.Files) (found bool, err error) {
+	mem, err := diskOf(files)
+	if err != nil {
+		return false, err
+	}
+	_, err = sift.Check(context.Background(), dbDir, s.Env.options(mem), func(error) { found = true })
+	return found || isMissing(err), ignoreMissing(err)
+}
+
+func ignoreMissing(err error) error {
+	if isMissing(err) {
+		return nil
+	}
+	return err
 }
 
 // isPrefix reports whether answers are those after a number of writes that
@@ -229,16 +254,46 @@ func (s *Sample) proven(c damage.Case) int {
 	return 0
 }
 
-// Unnamed collects errors that do not say which file is damaged.
+// Unnamed collects errors that do not say which file is damaged, and damage that
+// Check does not find.
 type Unnamed struct {
+	// CheckEvery is how many cases go by between those that Check looks at.
+	CheckEvery int
+
+	mu                     sync.Mutex
+	calls                  int
 	Count, NoOffset, Named int
 	First                  string
+
+	Checked, Unfound int // flips in tables that Check looked at, and did not find
+}
+
+// due reports whether Check should look at a case.
+func (u *Unnamed) due() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.calls++
+	return u.calls%u.CheckEvery == 0
+}
+
+// checked notes what Check said.
+func (u *Unnamed) checked(c damage.Case, found bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if c.Kind == "flip" && strings.HasPrefix(c.Region, "table") {
+		u.Checked++
+		if !found {
+			u.Unfound++
+		}
+	}
 }
 
 func (u *Unnamed) note(c damage.Case, err error) {
 	if err == nil {
 		return
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	var ce *sift.CorruptionError
 	switch {
 	case errors.As(err, &ce) && ce.Path != "":

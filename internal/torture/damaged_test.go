@@ -34,10 +34,10 @@ func runDamage(p *plan) {
 			if !p.full() && !readOnly {
 				continue
 			}
-			var u Unnamed
+			u := Unnamed{CheckEvery: choose(p, 4, 1)}
 			tally := damage.Run(SiftEngine{s, readOnly}, cases, s.Want, s.Keys, s.Verdict(&u))
-			p.t.Logf("%d bytes in %d files, read-only %v, %d cases; %d errors name the file, %d of them no offset\n%v",
-				s.Files.Size(), len(s.Files), readOnly, tally.Cases(), u.Named, u.NoOffset, tally)
+			p.t.Logf("%d bytes in %d files, read-only %v, %d cases; %d errors name the file, %d of them no offset; Check missed %d of %d flips in tables\n%v",
+				s.Files.Size(), len(s.Files), readOnly, tally.Cases(), u.Named, u.NoOffset, u.Unfound, u.Checked, tally)
 			for _, bad := range tally.Bad {
 				p.t.Error(bad)
 			}

@@ -364,6 +364,51 @@ func (e *Env) Check() {
 	e.checkGets(e.DB, e.H.now)
 }
 
+// CheckFiles runs sift.Check. While the database is open it must be refused. A
+// disk that fails under it must not be called clean.
+func (e *Env) CheckFiles() {
+	if e.Err != nil {
+		return
+	}
+	faulty, _ := e.FS.(*vfs.Faulty)
+	before := countFailed(faulty)
+	faults := 0
+	_, err := sift.Check(context.Background(), e.Dir, e.options(e.FS), func(fault error) {
+		faults++
+		e.failed("Check reports", fault)
+	})
+	failed := countFailed(faulty) > before
+	switch {
+	case errors.Is(err, sift.ErrLocked) && e.DB != nil:
+	case e.DB != nil && err == nil:
+		e.broken("Check of an open database gives no error")
+	case err == nil && faults == 0 && failed:
+		e.broken("Check of a failing disk finds nothing")
+	default:
+		e.failed("Check", err)
+	}
+}
+
+// countFailed returns how many operations failed that a check depends on. A
+// single read does not count: reading ahead that fails is no harm, since each
+// block is then read by itself.
+func countFailed(f *vfs.Faulty) (n int) {
+	if f == nil {
+		return 0
+	}
+	reads := 0
+	for _, op := range f.Failed() {
+		switch op.Kind {
+		case vfs.OpClose, vfs.OpUnlock:
+		case vfs.OpReadAt:
+			reads++
+		default:
+			n++
+		}
+	}
+	return n + max(0, reads-1)
+}
+
 type getter interface {
 	Get(key []byte) ([]byte, error)
 	GetMany(keys [][]byte) ([][]byte, error)

@@ -123,7 +123,7 @@ func (c *Cuts) openRepaired(img *vfs.Mem) (*sift.DB, error) {
 		return db, err
 	}
 	if _, err := sift.Repair(c.Env.Dir, c.Env.options(img)); err != nil {
-		return nil, fmt.Errorf("Repair: %w", err)
+		return nil, fmt.Errorf("repairing: %w", err)
 	}
 	return sift.Open(c.Env.Dir, o)
 }

@@ -230,7 +230,7 @@ func (e *Env) opens(fs vfs.FS) bool {
 func (e *Env) afterFaults(img *vfs.Mem, ops int) error {
 	if e.Repairs && !e.opens(img) {
 		if _, err := sift.Repair(e.Dir, e.options(img)); err != nil {
-			return fmt.Errorf("Repair: %w", err)
+			return fmt.Errorf("repairing: %w", err)
 		}
 	}
 	db, err := sift.Open(e.Dir, e.options(img))

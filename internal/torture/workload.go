@@ -40,6 +40,7 @@ var Workloads = []Workload{
 	{"checkpoint", 60, runCheckpoint},
 	{"filters", 60, runFilters},
 	{"families", 80, runFamilies},
+	{"check", 60, runCheck},
 	{"repair", 80, runRepair},
 	{"mixed", 110, runMixed},
 	{"group", 120, runGroup},
@@ -331,6 +332,21 @@ func runFilters(e *Env, n int) {
 		e.Check()
 		e.Close()
 	}
+}
+
+// runCheck has the database checked, closed and after a crash.
+func runCheck(e *Env, n int) {
+	e.Options.LevelFilters = families()
+	e.Open()
+	for range n {
+		e.Put(e.key(40), 40+e.Rng.IntN(100), e.Sync(6))
+	}
+	e.CheckFiles()
+	e.Close()
+	e.CheckFiles()
+	e.Open()
+	e.Put("last", 10, true)
+	e.Close()
 }
 
 // runFamilies has another family of filters on each level.

@@ -32,19 +32,17 @@ var dirs = []string{".", "internal/manifest", "internal/record", "internal/compa
 
 const module = "github.com/siftdb/sift"
 
-// phases are the tests that a mutant must survive, those that catch most first.
-// The names of mutants' kinds stand before the order for that kind.
-var phases = map[string][]string{
-	"sync":  {"TestCut", "TestPoison", "TestErrors|TestSpace|TestClosing", "TestDamage|TestKill|TestMetamorphic|TestLinear|TestRegress|TestHostile"},
-	"check": {"TestErrors|TestSpace", "TestDamage|TestRegress|TestHostile", "TestPoison|TestClosing", "TestCut|TestKill|TestMetamorphic|TestLinear"},
+// tests are those of the short form, quick ones first.
+var tests = []string{
+	"TestRegress", "TestLinear", "TestPoison", "TestSpace", "TestHostile", "TestClosing",
+	"TestKill", "TestMetamorphic", "TestErrors", "TestDamage", "TestCut",
 }
 
 func main() {
 	list := flag.Bool("list", false, "list the mutants and stop")
 	only := flag.String("only", "", "the numbers of the mutants to run, with commas; default: all")
-	timeout := flag.Duration("timeout", 4*time.Minute, "for one phase of tests; a mutant that hangs is caught")
 	flag.Parse()
-	if err := run(*list, *only, *timeout); err != nil {
+	if err := run(*list, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
 	}
@@ -58,7 +56,7 @@ type mutant struct {
 	text string
 }
 
-func run(list bool, only string, timeout time.Duration) error {
+func run(list bool, only string) error {
 	root, err := moduleRoot()
 	if err != nil {
 		return err
@@ -87,7 +85,11 @@ func run(list bool, only string, timeout time.Duration) error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the mutants: %w\n%s", err, out)
 	}
-	return runAll(bin, filepath.Join(root, "internal/torture"), tmp, mutants, timeout)
+	r := &runner{bin: bin, dir: filepath.Join(root, "internal/torture"), tmp: tmp}
+	if err := r.findReached(); err != nil {
+		return err
+	}
+	return r.all(mutants)
 }
 
 func (m mutant) String() string { return fmt.Sprintf("%4d %-5s %-28s %s", m.id, m.kind, m.at, m.text) }
@@ -116,8 +118,55 @@ func choose(mutants []mutant, only string) ([]mutant, error) {
 	return some, nil
 }
 
-// runAll runs two mutants at a time and reports.
-func runAll(bin, dir, tmp string, mutants []mutant, timeout time.Duration) error {
+// runner runs the test binary.
+type runner struct {
+	bin, dir, tmp string
+	reached       map[string]map[int]bool  // by test: the mutants whose place it comes to
+	timeout       map[string]time.Duration // by test: a mutant that takes longer hangs
+}
+
+// test runs one test with a mutant switched on, 0 for none and -1 to note those
+// whose place is reached.
+func (r *runner) test(name string, id int, mark string) ([]byte, error) {
+	cmd := exec.Command(r.bin, "-test.run", "^"+name+"$", "-test.failfast", "-test.timeout", cmp.Or(r.timeout[name], time.Hour).String())
+	cmd.Dir = r.dir
+	cmd.Env = append(os.Environ(), "SIFT_MUTANT="+strconv.Itoa(id), "SIFT_MUTANT_REACHED="+mark, "GOMAXPROCS=1", "GOTRACEBACK=single")
+	return cmd.CombinedOutput()
+}
+
+// findReached runs each test once, unharmed, and notes which mutants it could
+// notice: the check of an error is reached when there is an error.
+func (r *runner) findReached() error {
+	r.reached, r.timeout = map[string]map[int]bool{}, map[string]time.Duration{}
+	for _, name := range tests {
+		mark := filepath.Join(r.tmp, name)
+		if err := os.Mkdir(mark, 0o755); err != nil {
+			return err
+		}
+		start := time.Now()
+		if out, err := r.test(name, -1, mark); err != nil {
+			return fmt.Errorf("%s fails without any mutant: %w\n%s", name, err, out)
+		}
+		r.timeout[name] = 20*time.Second + 4*time.Since(start)
+		marks, err := os.ReadDir(mark)
+		if err != nil {
+			return err
+		}
+		r.reached[name] = map[int]bool{}
+		for _, m := range marks {
+			id, err := strconv.Atoi(m.Name())
+			if err != nil {
+				return err
+			}
+			r.reached[name][id] = true
+		}
+		fmt.Printf("%s reaches %d\n", name, len(marks))
+	}
+	return nil
+}
+
+// all runs two mutants at a time and reports.
+func (r *runner) all(mutants []mutant) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	next := make(chan mutant)
@@ -126,19 +175,21 @@ func runAll(bin, dir, tmp string, mutants []mutant, timeout time.Duration) error
 	for range 2 {
 		wg.Go(func() {
 			for m := range next {
-				by, reached := try(bin, dir, tmp, m, timeout)
+				by, reached := r.try(m)
 				mu.Lock()
+				what := "caught by " + by
 				switch {
 				case by != "":
 					caught++
-					fmt.Printf("%v: caught by %s\n", m, by)
 				case !reached:
 					unreached++
-					survivors = append(survivors, m.String()+": NEVER REACHED")
-					fmt.Println(survivors[len(survivors)-1])
+					what = "NEVER REACHED"
 				default:
-					survivors = append(survivors, m.String()+": SURVIVED")
-					fmt.Println(survivors[len(survivors)-1])
+					what = "SURVIVED"
+				}
+				fmt.Printf("%v: %s\n", m, what)
+				if by == "" {
+					survivors = append(survivors, m.String()+": "+what)
 				}
 				mu.Unlock()
 			}
@@ -157,35 +208,32 @@ func runAll(bin, dir, tmp string, mutants []mutant, timeout time.Duration) error
 	return nil
 }
 
-// try runs one mutant through its phases and returns what caught it.
-func try(bin, dir, tmp string, m mutant, timeout time.Duration) (by string, reached bool) {
-	mark := filepath.Join(tmp, fmt.Sprintf("reached%d", m.id))
-	for _, phase := range phases[m.kind] {
-		cmd := exec.Command(bin, "-test.run", "^("+phase+")$", "-test.failfast", "-test.timeout", timeout.String())
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "SIFT_MUTANT="+strconv.Itoa(m.id), "SIFT_MUTANT_REACHED="+mark, "GOMAXPROCS=1", "GOTRACEBACK=single")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			return catcher(out, err), true
+// try runs one mutant through the tests that reach it and returns what caught
+// it.
+func (r *runner) try(m mutant) (by string, reached bool) {
+	for _, name := range tests {
+		if !r.reached[name][m.id] {
+			continue
+		}
+		reached = true
+		if out, err := r.test(name, m.id, ""); err != nil {
+			return catcher(name, out, err), true
 		}
 	}
-	_, err := os.Stat(mark)
-	return "", err == nil
+	return "", reached
 }
 
-// catcher finds the test that failed in its output.
-func catcher(out []byte, err error) string {
-	for _, line := range strings.Split(string(out), "\n") {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "--- FAIL: "); ok {
-			return name
-		}
-	}
-	for _, line := range strings.Split(string(out), "\n") {
+// catcher says in a few words how a test failed.
+func catcher(test string, out []byte, err error) string {
+	for line := range strings.Lines(string(out)) {
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
-			return line
+			return test + ", " + strings.TrimSpace(line)
 		}
 	}
-	return err.Error()
+	if !bytes.Contains(out, []byte("--- FAIL: ")) {
+		return test + ", " + err.Error()
+	}
+	return test
 }
 
 // instrument writes changed copies of the store's files and the overlay that
@@ -241,21 +289,22 @@ const switchSource = `package mutant
 
 import (
 	"os"
+	"path/filepath"
 	"strconv"
-	"sync"
+	"sync/atomic"
 )
 
-var on, _ = strconv.Atoi(os.Getenv("SIFT_MUTANT"))
-
-var reached sync.Once
+var (
+	on, _ = strconv.Atoi(os.Getenv("SIFT_MUTANT"))
+	seen  [1 << 12]atomic.Bool
+)
 
 // On reports whether a mutant is on.
 func On(id int) bool {
-	if id != on {
-		return false
+	if on == -1 && !seen[id].Swap(true) {
+		os.WriteFile(filepath.Join(os.Getenv("SIFT_MUTANT_REACHED"), strconv.Itoa(id)), nil, 0o644)
 	}
-	reached.Do(func() { os.WriteFile(os.Getenv("SIFT_MUTANT_REACHED"), nil, 0o644) })
-	return true
+	return id == on
 }
 
 // Skip calls fn unless the mutant is on.

@@ -1,0 +1,242 @@
+package torture
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// TestRegress has the smallest case of each defect that the regime has found.
+func TestRegress(t *testing.T) {
+	for _, r := range []struct {
+		name string
+		run  func() error
+	}{
+		{"directories above a new database are durable", regressParents},
+		{"failed background work is tried again", regressPause},
+		{"a log that was given up is passed over", regressUnusedLog},
+		{"power is lost while a torn log is recovered", regressTornTwice},
+		{"a directory that cannot be read is not missing", regressUnreadable},
+		{"file numbers are not given out blindly", regressFileNumbers},
+		{"a full disk does not fill up with logs", regressLogLitter},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			if err := r.run(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// small is an environment for a case with faults.
+func small() (*Env, *vfs.Faulty) {
+	e := NewEnv(1)
+	f := vfs.Inject(e.Mem)
+	e.FS = f
+	return e, f
+}
+
+func regressParents() error {
+	e := NewEnv(1)
+	e.Dir = filepath.FromSlash("/a/b/c/db")
+	e.Open()
+	e.Put("k", 10, true)
+	e.Checkpoint(filepath.FromSlash("/x/y/copy"))
+	c := &Cuts{Env: e, Oracle: e.H, keys: e.H.Keys()}
+	return errors.Join(e.Err, c.Cut(e.ops(), vfs.LoseUnsynced), e.DB.Close())
+}
+
+// regressPause lets a flush fail once. It must be tried again without anything
+// else to wake it up.
+func regressPause() error {
+	for range 50 {
+		e, f := small()
+		e.Open()
+		e.Put("k", 10, false)
+		f.SetFaults(vfs.Fault{Index: -1, Match: isTable(vfs.OpCreate)})
+		if err := e.DB.Flush(); err == nil {
+			return errors.New("the flush did not fail")
+		}
+		end := time.Now().Add(10 * time.Second)
+		for e.DB.Flush() != nil {
+			if time.Now().After(end) {
+				return errors.New("the flush is not tried again")
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		if err := e.DB.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isTable(kind vfs.OpKind) func(vfs.Op) bool {
+	return func(op vfs.Op) bool { return op.Kind == kind && strings.HasSuffix(op.Name, ".ldb") }
+}
+
+func isLog(kind vfs.OpKind) func(vfs.Op) bool {
+	return func(op vfs.Op) bool { return op.Kind == kind && strings.HasSuffix(op.Name, ".log") }
+}
+
+// regressUnusedLog lets the making of a new log fail after its sync mark is
+// there, and its removal too; the log before is used on, and torn.
+func regressUnusedLog() error {
+	e, f := small()
+	e.Open()
+	e.Put("a", 10, true)
+	f.SetFaults(
+		vfs.Fault{Index: -1, Match: func(op vfs.Op) bool { return op.Kind == vfs.OpSyncDir }},
+		vfs.Fault{Index: -1, Match: isLog(vfs.OpRemove)})
+	if err := e.DB.Flush(); err == nil {
+		return errors.New("the flush did not fail")
+	}
+	e.Put("b", 10, true)
+	e.Put("c", 2000, false)
+	return e.cutHere(30)
+}
+
+// cutHere cuts the power now, in several ways.
+func (e *Env) cutHere(tears int) error {
+	if e.Err != nil {
+		return e.Err
+	}
+	c := &Cuts{Env: e, Oracle: e.H, keys: e.H.Keys()}
+	ops := e.ops()
+	err := errors.Join(c.Cut(ops, vfs.LoseUnsynced), c.Cut(ops, vfs.KeepUnsynced))
+	for i := range tears {
+		err = errors.Join(err, c.Cut(ops, vfs.TearUnsynced(uint64(i))))
+	}
+	return errors.Join(err, e.DB.Close())
+}
+
+// regressTornTwice recovers from a torn log and loses power at every moment of
+// that.
+func regressTornTwice() error {
+	e := NewEnv(1)
+	e.Open()
+	e.Put("a", 10, true)
+	e.Put("b", 3000, false)
+	ops := e.ops()
+	if err := errors.Join(e.Err, e.DB.Close()); err != nil {
+		return err
+	}
+	torn := 0
+	for seed := range uint64(20) {
+		img := e.Mem.CrashImage(ops, vfs.TearUnsynced(seed))
+		o := e.options(img)
+		db, err := sift.Open(e.Dir, o)
+		if err != nil {
+			return err
+		}
+		contents, err := contentsOf(db)
+		torn += len(db.Metrics().Recovery.Torn)
+		if err = errors.Join(err, db.Close()); err != nil {
+			return err
+		}
+		for n := range img.NumOps() {
+			again, err := e.readImage(img.CrashImage(n, vfs.KeepUnsynced))
+			if err != nil {
+				return fmt.Errorf("seed %d, after %d operations: %w", seed, n, err)
+			}
+			if sumOf(again) != sumOf(contents) {
+				return fmt.Errorf("seed %d, after %d operations: %s", seed, n, difference(again, contents))
+			}
+		}
+	}
+	if torn == 0 {
+		return errors.New("no log was torn")
+	}
+	return nil
+}
+
+func regressUnreadable() error {
+	e, f := small()
+	e.Open()
+	e.Close()
+	o := e.options(f)
+	o.ReadOnly = true
+	f.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool { return op.Kind == vfs.OpList }})
+	_, err := sift.Open(e.Dir, o)
+	_, rerr := sift.Repair(e.Dir, e.options(f))
+	for _, err := range []error{err, rerr} {
+		if !errors.Is(err, syscall.EIO) || errors.Is(err, sift.ErrNotExist) {
+			return fmt.Errorf("got %w, want EIO", err)
+		}
+	}
+	return e.Err
+}
+
+// regressFileNumbers makes each listing of the directory fail in turn while a
+// database with a log is opened. An open that succeeds must have seen all names.
+func regressFileNumbers() error {
+	for n := range 20 {
+		e, _ := small()
+		e.Open()
+		e.Put("a", 10, true)
+		lists := 0
+		img := e.Mem.CrashImage(e.ops(), vfs.KeepUnsynced)
+		if err := e.DB.Close(); err != nil {
+			return err
+		}
+		f := vfs.Inject(img)
+		f.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
+			if op.Kind == vfs.OpList {
+				lists++
+			}
+			return lists == n+1 && op.Kind == vfs.OpList
+		}})
+		before, err := img.List(e.Dir)
+		if err != nil {
+			return err
+		}
+		db, err := sift.Open(e.Dir, e.options(f))
+		for _, op := range img.Ops(0, img.NumOps()) {
+			for _, name := range before {
+				if op.Kind == vfs.OpCreate && filepath.Base(op.Name) == name {
+					return fmt.Errorf("listing %d fails, and %s is made anew", n, name)
+				}
+			}
+		}
+		if err == nil {
+			err = db.Close()
+		}
+		if err != nil && !errors.Is(err, syscall.EIO) {
+			return err
+		}
+	}
+	return nil
+}
+
+// regressLogLitter writes to a full disk over and over: each write that needs a
+// new log must not leave one.
+func regressLogLitter() error {
+	e, f := small()
+	e.Open()
+	e.Put("a", 3000, true)
+	f.SetFaults(vfs.Fault{Index: -1, Err: syscall.ENOSPC, Sticky: true, Match: isLog(vfs.OpSync)})
+	for range 20 {
+		if err := e.DB.Put([]byte("b"), make([]byte, 3000), sift.NoSync); err == nil {
+			return errors.New("the write did not fail")
+		}
+	}
+	names, err := e.Mem.List(e.Dir)
+	if err != nil {
+		return err
+	}
+	f.SetFaults()
+	if err := e.DB.Close(); err != nil {
+		return err
+	}
+	if len(names) > 6 {
+		return fmt.Errorf("files: %v", names)
+	}
+	return nil
+}
