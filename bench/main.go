@@ -10,7 +10,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -38,10 +37,10 @@ type commands struct {
 
 func main() {
 	// An interrupt ends the process at once, but not without removing the databases.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		<-ctx.Done()
+		<-interrupted
 		removeTemporary()
 		os.Exit(1)
 	}()

@@ -245,6 +245,11 @@ func (c *runCmd) sweep(o *store.Options) *store.Options {
 	// These keys have no neighbours in common, so that each lookup is of its own.
 	s.Set, _ = data.MadeUp(data.Random, n, c.ValueSize, c.CompressionRatio)
 	s.Reads = min(n, o.Reads/2)
+	// The cache keeps its share of the data, or it would hide what is wasted.
+	s.CacheBytes = max(256<<10, o.CacheBytes*int64(n)/int64(max(n, o.Set.Len())))
+	if c.Quick {
+		s.CacheBytes = 256 << 10
+	}
 	s.Rounds = 1
 	filters := sweptFilters
 	if c.Quick {

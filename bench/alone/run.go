@@ -203,9 +203,16 @@ func (p *probing) build(f Filter) (b built, err error) {
 	return b, nil
 }
 
+// fewestHits is the number of false positives from which on their rate is worth
+// telling: the figure is off by a fifth or so.
+const fewestHits = 25
+
 // fpr notes the false positive rate over absent keys that all differ.
 func (p *probing) fpr(b built, bits float64, absent int) {
 	rate := falsePositives(b, p.set, absent)
+	if rate*float64(absent) < fewestHits {
+		return
+	}
 	p.row.Add(result.FPR, rate)
 	if rate > 0 && rate < 1 {
 		p.row.Add(result.OverLimit, bits/-math.Log2(rate))

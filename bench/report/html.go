@@ -42,16 +42,16 @@ type explored struct {
 type spread3 [3]float64
 
 type pageData struct {
-	Plots []*Plot           `json:"plots"`
-	Rows  []explored        `json:"rows"`
-	Units map[string]string `json:"units"`
+	Plots []*Plot     `json:"plots"`
+	Rows  []explored  `json:"rows"`
+	Units [][2]string `json:"units"` // name and title, in order
 }
 
 // WriteHTML writes one page that needs no other file and no network.
 func WriteHTML(w io.Writer, f *result.File) error {
-	d := pageData{Plots: Plots(f), Units: map[string]string{}}
+	d := pageData{Plots: Plots(f)}
 	for _, u := range f.Units() {
-		d.Units[u] = result.UnitOf(u).Title
+		d.Units = append(d.Units, [2]string{u, result.UnitOf(u).Title})
 	}
 	for _, r := range f.Rows {
 		e := explored{Section: r.Section, Name: label(r.Key), Benchmark: r.Benchmark, Num: r.Num, Values: map[string]spread3{}}

@@ -19,10 +19,10 @@ func Heading(m *result.Meta) []string {
 	}
 	machine := fmt.Sprintf("%s, %d cores", m.Machine.CPU, m.Machine.Cores)
 	if m.Machine.CacheBytes > 0 {
-		machine += fmt.Sprintf(", %d MB of cache", m.Machine.CacheBytes>>20)
+		machine += fmt.Sprintf(", %d MB of cache", (m.Machine.CacheBytes+1<<19)>>20)
 	}
 	if m.Machine.MemoryBytes > 0 {
-		machine += fmt.Sprintf(", %d GB", m.Machine.MemoryBytes>>30)
+		machine += fmt.Sprintf(", %d GB", (m.Machine.MemoryBytes+1<<29)>>30)
 	}
 	lines := []string{
 		"command: " + m.Command,

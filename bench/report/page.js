@@ -17,6 +17,8 @@
 
   const spread = p => p.low && p.high && p.low !== p.high ? ` (${figure(p.low)} to ${figure(p.high)})` : '';
 
+  const titles = new Map(data.units);
+
   const axis = (title, log) => ({
     type: log ? 'logarithmic' : 'linear',
     title: { display: Boolean(title), text: title, color: style('--quiet') },
@@ -24,8 +26,13 @@
     ticks: {
       color: style('--quiet'),
       maxRotation: 0,
-      // On a logarithmic axis only powers of ten are named.
-      callback: v => !log || Number.isInteger(Number(Math.log10(v).toFixed(9))) ? figure(v) : null,
+      // On a logarithmic axis 1, 2 and 5 are named, or only 1 where it spans many powers of ten.
+      callback(v) {
+        if (!log) return figure(v);
+        const first = v.toExponential()[0];
+        const round = Number(v.toPrecision(1)) === Number(v.toPrecision(6));
+        return round && (first === '1' || (this.max / this.min < 500 && (first === '2' || first === '5'))) ? figure(v) : null;
+      },
     },
   });
 
@@ -146,15 +153,15 @@
     const inSection = data.rows.filter(r => r.section === section.value);
     fill(benchmark, distinct(inSection.map(nameOf)));
     const chosen = inSection.filter(r => nameOf(r) === benchmark.value);
-    const units = Object.keys(data.units).filter(u => chosen.some(r => u in r.values));
-    fill(unit, units, u => `${u}: ${data.units[u]}`);
+    const units = [...titles.keys()].filter(u => chosen.some(r => u in r.values));
+    fill(unit, units, u => `${u}: ${titles.get(u)}`);
     return chosen.filter(r => unit.value in r.values).sort((a, b) => a.values[unit.value][0] - b.values[unit.value][0]);
   };
 
   const explore = () => {
     const rows = choose();
     if (rows.length === 0) return;
-    document.getElementById('explored-title').textContent = `${benchmark.value}: ${data.units[unit.value]}`;
+    document.getElementById('explored-title').textContent = `${benchmark.value}: ${titles.get(unit.value)}`;
     draw(document.getElementById('explored'), {
       x: unit.value,
       xlog: log.checked,

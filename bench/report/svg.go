@@ -4,8 +4,10 @@ import (
 	"image/color"
 	"io"
 	"math"
+	"strconv"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -14,13 +16,24 @@ import (
 
 // Figures hold in a README's column.
 const (
-	svgWidth  = 8 * vg.Inch
-	barHeight = 0.17 * vg.Inch
+	svgWidth  = 8.5 * vg.Inch
+	barHeight = 0.14 * vg.Inch
 )
 
 // WriteSVG draws a plot as a picture.
 func WriteSVG(w io.Writer, p *Plot) error {
 	g := plot.New()
+	sans(&g.Title.TextStyle, 13)
+	for _, a := range []*plot.Axis{&g.X, &g.Y} {
+		sans(&a.Label.TextStyle, 11)
+		sans(&a.Tick.Label, 9)
+		a.LineStyle.Color, a.Tick.LineStyle.Color = color.Gray{150}, color.Gray{150}
+	}
+	g.X.Tick.Marker, g.Y.Tick.Marker = plot.TickerFunc(linearTicks), plot.TickerFunc(linearTicks)
+	legend := plot.NewLegend()
+	sans(&legend.TextStyle, 9)
+	legend.Top, legend.Left = true, true
+	legend.Padding = 3
 	g.Title.Text = p.Title
 	g.Title.Padding = 8
 	g.X.Label.Text, g.Y.Label.Text = p.X, p.Y
@@ -31,19 +44,71 @@ func WriteSVG(w io.Writer, p *Plot) error {
 	height := 4.6 * vg.Inch
 	var err error
 	if len(p.Bars) > 0 {
-		height, err = addBars(g, p)
+		height, err = addBars(g, p, &legend)
 	} else {
-		err = addLines(g, p)
+		err = addLines(g, p, &legend)
 	}
 	if err != nil {
 		return err
 	}
 	c := vgsvg.New(svgWidth, height)
 	canvas := draw.New(c)
+	canvas.SetColor(color.White)
+	canvas.Fill(canvas.Rectangle.Path())
 	canvas = draw.Crop(canvas, 6, -12, 6, -6)
-	g.Draw(canvas)
+	beside := legend.Rectangle(canvas).Size().X + 16
+	g.Draw(draw.Crop(canvas, 0, -beside, 0, 0))
+	legend.Draw(draw.Crop(canvas, canvas.Size().X-beside+10, 0, 0, -30))
 	_, err = c.WriteTo(w)
 	return err
+}
+
+// sans sets a font that every system has one like.
+func sans(style *draw.TextStyle, size vg.Length) {
+	style.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
+}
+
+// logTicks names 1, 2 and 5 of each power of ten, or only 1 where there are many.
+func logTicks(low, high float64) []plot.Tick {
+	var ticks []plot.Tick
+	many := high/low >= 500
+	for power := math.Floor(math.Log10(low)); power <= math.Ceil(math.Log10(high)); power++ {
+		for first := 1.0; first < 10; first++ {
+			v := first * math.Pow(10, power)
+			if v < low*0.999 || v > high*1.001 {
+				continue
+			}
+			t := plot.Tick{Value: v}
+			if first == 1 || !many && (first == 2 || first == 5) {
+				t.Label = strconv.FormatFloat(v, 'g', 3, 64)
+				if v >= 1000 {
+					t.Label = thousands(v)
+				}
+			}
+			ticks = append(ticks, t)
+		}
+	}
+	return ticks
+}
+
+// linearTicks names some eight round numbers.
+func linearTicks(low, high float64) []plot.Tick {
+	step := math.Pow(10, math.Floor(math.Log10((high-low)/8)))
+	for _, f := range []float64{2, 2.5, 2} { // 1, 2, 5, 10
+		if (high-low)/step > 10 {
+			step *= f
+		}
+	}
+	var ticks []plot.Tick
+	for i := math.Ceil(low / step); i*step <= high; i++ {
+		v := i * step
+		t := plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', 4, 64)}
+		if v >= 1000 {
+			t.Label = thousands(v)
+		}
+		ticks = append(ticks, t)
+	}
+	return ticks
 }
 
 func rgb(s string) color.Color {
@@ -62,18 +127,13 @@ func hexDigit(b byte) uint8 {
 	return b - '0'
 }
 
-func addLines(g *plot.Plot, p *Plot) error {
+func addLines(g *plot.Plot, p *Plot, legend *plot.Legend) error {
 	if p.XLog {
-		g.X.Scale, g.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+		g.X.Scale, g.X.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logTicks)
 	}
 	if p.YLog {
-		g.Y.Scale, g.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+		g.Y.Scale, g.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logTicks)
 	}
-	g.Legend.Top, g.Legend.Left = false, true
-	if p.Name != "fpr" {
-		g.Legend.Top, g.Legend.Left = true, false
-	}
-	g.Legend.TextStyle.Font.Size = 8
 	for _, s := range p.Series {
 		points := make(plotter.XYs, 0, len(s.Points))
 		for _, q := range s.Points {
@@ -98,20 +158,18 @@ func addLines(g *plot.Plot, p *Plot) error {
 		}
 		g.Add(line)
 		if s.Plain {
-			g.Legend.Add(s.Name, line)
+			legend.Add(s.Name, line)
 			continue
 		}
 		g.Add(marks)
-		g.Legend.Add(s.Name, line, marks)
+		legend.Add(s.Name, line, marks)
 	}
 	return nil
 }
 
 // addBars draws lying bars and writes the values beside them.
-func addBars(g *plot.Plot, p *Plot) (height vg.Length, err error) {
+func addBars(g *plot.Plot, p *Plot, legend *plot.Legend) (height vg.Length, err error) {
 	n := len(p.Series)
-	g.Legend.Top, g.Legend.Left = false, false
-	g.Legend.TextStyle.Font.Size = 9
 	names := make([]string, len(p.Bars))
 	most := 0.0
 	for i, name := range p.Bars {
@@ -135,7 +193,7 @@ func addBars(g *plot.Plot, p *Plot) (height vg.Length, err error) {
 		bars.LineStyle.Width = 0
 		bars.Offset = barHeight * vg.Length(float64(n-1)/2-float64(i))
 		g.Add(bars)
-		g.Legend.Add(s.Name, bars)
+		legend.Add(s.Name, bars)
 		// In units of a bar's place, of which each is one slot high.
 		shift := float64(bars.Offset / slot)
 		for j, v := range values {
@@ -150,7 +208,7 @@ func addBars(g *plot.Plot, p *Plot) (height vg.Length, err error) {
 		return 0, err
 	}
 	for i := range l.TextStyle {
-		l.TextStyle[i].Font.Size = 8
+		sans(&l.TextStyle[i], 8)
 		l.TextStyle[i].YAlign = draw.YCenter
 	}
 	g.Add(l)

@@ -107,7 +107,7 @@ func figure(v float64) string {
 		return none
 	case a == 0:
 		return "0"
-	case a < 0.0095:
+	case a < 0.0995:
 		return fmt.Sprintf("%.2g", v)
 	case a < 9.995:
 		return fmt.Sprintf("%.2f", v)
@@ -133,7 +133,13 @@ func percent(v float64) string {
 	if math.IsNaN(v) {
 		return none
 	}
-	return fmt.Sprintf("%.2g %%", 100*v)
+	switch p := 100 * v; {
+	case p >= 0.01:
+		return figure(p) + " %"
+	case p > 0:
+		return fmt.Sprintf("%.2g %%", p)
+	}
+	return "0 %"
 }
 
 // kilo shows thousands.

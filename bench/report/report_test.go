@@ -1,0 +1,237 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/xml"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/siftdb/sift/bench/alone"
+	"github.com/siftdb/sift/bench/engine"
+	"github.com/siftdb/sift/bench/measure"
+	"github.com/siftdb/sift/bench/result"
+	"golang.org/x/perf/benchfmt"
+)
+
+// sample is a result with figures in every table and plot.
+func sample() *result.File {
+	f := result.New(result.Meta{
+		When: "2026-01-02", Took: "3m0s", Command: "go run -C bench . --engines 'sift,pebble'", Commit: "abc123",
+		Machine:    measure.Machine{CPU: "A <fine> & fast CPU", Cores: 2, Arch: "linux/amd64", Go: "go1.26"},
+		Versions:   []result.Named{{Name: "sift", Text: "abc"}, {Name: "pebble", Text: "v2"}},
+		Terms:      []string{"everything is equal"},
+		Deviations: []result.Named{{Name: "pebble", Text: "</script> is no tag here"}},
+		Warnings:   []string{"the machine was busy"},
+	})
+	add := func(k result.Key, values map[string]float64) *result.Row {
+		r := f.Row(k)
+		for unit, v := range values {
+			r.Add(unit, v)
+			r.Add(unit, v*1.1)
+			r.Add(unit, v*0.9)
+		}
+		return r
+	}
+	const num = 1000
+	for i, who := range []reader{{"sift", ""}, {"sift:ribbon(7)", ""}, {"pebble", ""}, {"pebble", "prefix"}, {"bbolt", "txn"}} {
+		cost := float64(i + 1)
+		for _, b := range []string{"readmissing", "readrandom", "seekrandom", "readseq", "readreverse", "absent-zipf", "absent-mix50", "multimissing"} {
+			for _, state := range []string{"settled", "compacted"} {
+				r := add(result.Key{Section: "stores", Store: who.store, Mode: who.mode, Benchmark: b, State: state, Num: num}, map[string]float64{
+					result.OpsPerSec: 1e6 / cost, result.EntriesPerS: 1e6, result.CPU: cost, result.P99: 9000, result.BlockReads: 10 * cost,
+					result.FilterBytes: 1250, result.Allocs: cost, result.Asked: 2, result.Peak: 12,
+				})
+				r.AddBars([]measure.Bar{{From: 128, To: 256, Count: 900}, {From: 256, To: 512, Count: 90}, {From: 512, To: 1024, Count: 10}})
+				if who.store == "sift" && b == "readmissing" {
+					r.Levels = []engine.LevelFilter{{Level: 1, Tables: 3, Bytes: 5e6, FilterBytes: 1250, Asked: 2000, Useful: 1980, FalsePositive: 20, ExpectedFPR: 0.01}}
+				}
+			}
+		}
+		if who.mode != "" {
+			continue
+		}
+		for _, b := range []string{"fillrandom", "fillseq", "ycsb-a", "ycsb-f"} {
+			add(result.Key{Section: "stores", Store: who.store, Benchmark: b, Num: num}, map[string]float64{
+				result.OpsPerSec: 2e5, result.SettledPerS: 1e5, result.CPU: cost, result.WriteAmp: 3, result.Space: 90, result.P999: 1e5, result.Peak: 30,
+			})
+		}
+		add(result.Key{Section: "stores", Store: who.store, Benchmark: "open", State: "compacted", Num: num}, map[string]float64{result.OpenTime: 5})
+		for _, n := range []int{100, 1000} {
+			add(result.Key{Section: "growth", Store: who.store, Benchmark: "readmissing", State: "settled", Num: n}, map[string]float64{result.CPU: cost})
+		}
+	}
+	for i, store := range []string{"sift:none", "sift:bloom(4)", "sift:bloom(10)", "pebble:bloom(10)"} {
+		add(result.Key{Section: "sweep", Store: store, Benchmark: "readmissing", State: "settled", Num: num}, map[string]float64{
+			result.BlockReads: 1000 / math.Pow(3, float64(i)), result.FilterBytes: float64(500 * i),
+		})
+	}
+	for i, name := range []string{"sift bloom(10)", "pebble bloom(10)"} {
+		for _, n := range []int{100, 1000} {
+			for _, kind := range []string{"random", "text"} {
+				add(result.Key{Section: alone.Section, Store: name, Benchmark: "filter", State: kind, Num: n}, map[string]float64{
+					result.BitsPerKey: 10, result.FPR: 0.01, result.OverLimit: 1.5, result.Build: 20, result.HotAbsent: 10 + float64(i), result.ColdAbsent: 100, result.ColdIsolated: 200,
+				})
+			}
+		}
+		for _, bits := range []float64{4, 8, 12} {
+			add(result.Key{Section: alone.CurveSection, Store: name + strings.Repeat("+", int(bits)), Benchmark: name[:len(name)-4], State: "random", Num: 1000},
+				map[string]float64{result.BitsPerKey: bits, result.FPR: math.Pow(2, -bits/1.4)})
+		}
+	}
+	add(result.Key{Section: alone.FloorSection, Store: "this machine", Benchmark: "line"}, map[string]float64{result.Dependent: 240, result.Independent: 33})
+	return f
+}
+
+func TestTables(t *testing.T) {
+	want := []string{"absent", "present", "scans", "writes", "places", "ycsb", "memory", "growth", "levels", "filters", "probes"}
+	var got []string
+	for _, table := range Tables(sample()) {
+		got = append(got, table.Name)
+		for _, r := range table.Rows {
+			if len(r) != len(table.Header) {
+				t.Errorf("%s: %d cells under %d headings: %q", table.Name, len(r), len(table.Header), r)
+			}
+		}
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("tables %q, want %q", got, want)
+	}
+	if tables := Tables(result.New(result.Meta{})); len(tables) != 0 {
+		t.Errorf("nothing measured gives %d tables", len(tables))
+	}
+}
+
+func TestAbsentTable(t *testing.T) {
+	table := Tables(sample())[0]
+	want := `| sift | 1,000k | 1.00 | 10.0 | 1,000k | 1.00 | 10.0 | 1,250 | 10.0 |`
+	if !strings.Contains(table.Markdown(), want+"\n") {
+		t.Errorf("no line %s in\n%s", want, table.Markdown())
+	}
+	if !strings.Contains(table.Markdown(), "| pebble, SeekPrefixGE |") || !strings.Contains(table.Markdown(), "| sift, ribbon(7) |") {
+		t.Errorf("names in\n%s", table.Markdown())
+	}
+}
+
+func TestFigure(t *testing.T) {
+	for _, c := range []struct {
+		v    float64
+		want string
+	}{
+		{math.NaN(), "–"}, {0, "0"}, {0.00123, "0.0012"}, {0.5, "0.50"}, {9.996, "10.0"}, {12.34, "12.3"}, {99.96, "100"}, {1234567, "1,234,567"}, {-1500, "-1,500"},
+	} {
+		if got := figure(c.v); got != c.want {
+			t.Errorf("figure(%v) = %q, want %q", c.v, got, c.want)
+		}
+	}
+}
+
+func TestBenchstatReads(t *testing.T) {
+	f := sample()
+	var b bytes.Buffer
+	if err := WriteBenchstat(&b, f); err != nil {
+		t.Fatal(err)
+	}
+	r := benchfmt.NewReader(&b, "sample")
+	lines := 0
+	for r.Scan() {
+		switch rec := r.Result().(type) {
+		case *benchfmt.Result:
+			lines++
+			if lines == 1 {
+				if v, ok := rec.Value(result.CPU); !ok || v != 1 {
+					t.Errorf("%s of the first line is %v, %v", result.CPU, v, ok)
+				}
+				if got := rec.Name.String(); got != "Stores/bench=readmissing/state=settled/store=sift/num=1000" {
+					t.Errorf("name %q", got)
+				}
+			}
+		case *benchfmt.SyntaxError:
+			t.Error(rec)
+		}
+	}
+	if err := r.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if want := 3 * len(f.Rows); lines != want {
+		t.Errorf("%d lines, want %d", lines, want)
+	}
+	if got := r.Units().GetBetter(result.OpsPerSec); got != 1 {
+		t.Errorf("better of %s: %d", result.OpsPerSec, got)
+	}
+}
+
+func TestCSV(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteCSV(&b, sample()); err != nil {
+		t.Fatal(err)
+	}
+	c := csv.NewReader(&b)
+	c.FieldsPerRecord = -1
+	records, err := c.ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := records[len(records)-1]
+	if got := strings.Join(last, ","); got != "floor,this machine,,line,,0,independent-line-ns,33,29.7,36.3,3" {
+		t.Errorf("last line %s", got)
+	}
+}
+
+func TestFill(t *testing.T) {
+	blocks := map[string]string{"a": "A\n", "b": "B\n"}
+	text := "x\n<!-- bench:a -->\nold\n<!-- /bench:a -->\ny <!-- bench:b --><!-- /bench:b -->\n"
+	want := "x\n<!-- bench:a -->\nA\n<!-- /bench:a -->\ny <!-- bench:b -->\nB\n<!-- /bench:b -->\n"
+	got, err := Fill(text, blocks)
+	if err != nil || got != want {
+		t.Errorf("%q, %v", got, err)
+	}
+	if again, err := Fill(got, blocks); err != nil || again != got {
+		t.Errorf("a second time: %q, %v", again, err)
+	}
+	for _, bad := range []string{"<!-- bench:c -->\n<!-- /bench:c -->", "<!-- bench:a -->\n", "<!-- bench:a"} {
+		if _, err := Fill(bad, blocks); err == nil {
+			t.Errorf("%q gave no error", bad)
+		}
+	}
+}
+
+func TestSVG(t *testing.T) {
+	plots := Plots(sample())
+	if len(plots) != 9 {
+		t.Errorf("%d plots, want 9", len(plots))
+	}
+	for _, p := range plots {
+		var b bytes.Buffer
+		if err := WriteSVG(&b, p); err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+			continue
+		}
+		for _, s := range p.Series {
+			if !strings.Contains(b.String(), ">"+s.Name+"<") {
+				t.Errorf("%s: no legend of %q", p.Name, s.Name)
+			}
+		}
+		d := xml.NewDecoder(&b)
+		for {
+			if _, err := d.Token(); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Errorf("%s: %v", p.Name, err)
+				break
+			}
+		}
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	got := Histogram(&result.Row{Key: result.Key{Store: "sift", Benchmark: "readrandom", State: "settled"}, Bars: []measure.Bar{{From: 64, To: 128, Count: 1}, {From: 128, To: 256, Count: 3}}})
+	want := "\nsift readrandom/settled, nanoseconds an operation, count: 4\n" +
+		"[        64,       128 )        1  25.000%  25.000% #####\n" +
+		"[       128,       256 )        3  75.000% 100.000% ###############\n"
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
