@@ -53,7 +53,8 @@ type Env struct {
 	// closeAt closes the database from another goroutine; see TryClose.
 	closeAt *closer
 
-	seq    int // numbers the values, so that no two are alike
+	opened bool // the database was opened once, so it is there
+	seq    int  // numbers the values, so that no two are alike
 	extras []extra
 }
 
@@ -142,7 +143,7 @@ func (e *Env) Open() {
 	for range 3 {
 		db, err := sift.Open(e.Dir, e.options(e.FS))
 		if !e.failed("Open", err) {
-			e.DB = db
+			e.DB, e.opened = db, true
 			e.closeAt.opened(db)
 			e.settle()
 			return
@@ -380,6 +381,7 @@ func (e *Env) CheckFiles() {
 	failed := countFailed(faulty) > before
 	switch {
 	case errors.Is(err, sift.ErrLocked) && e.DB != nil:
+	case isMissing(err) && !e.opened:
 	case e.DB != nil && err == nil:
 		e.broken("Check of an open database gives no error")
 	case err == nil && faults == 0 && failed:
