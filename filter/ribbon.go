@@ -160,7 +160,6 @@ type ribbonReader struct {
 	table ribbon.Table
 	units [][]byte
 	sum   uint32 // checksum of unit 0
-	_     [52]byte
 }
 
 func (r *ribbonReader) MayContain(key Key) bool { return r.table.Contains(key.Hash) }

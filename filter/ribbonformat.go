@@ -12,24 +12,24 @@ import (
 // The Ribbon units, family "sift.Ribbon". Integers are little-endian.
 //
 //	unit 0           +---------+------------+---------------+------------+
-//	                 | columns | thresholds | layers 4 × l  | trailer 12 |
+//	                 | columns | thresholds | layers 4 × l  | trailer 16 |
 //	                 +---------+------------+---------------+------------+
 //	units 1, 2, …    +---------+---------------+------------+
-//	                 | columns | layers 4 × l  | trailer 12 |
+//	                 | columns | layers 4 × l  | trailer 16 |
 //	                 +---------+---------------+------------+
 //
-//	trailer  0  4  cut       segments, the first ones, that have one column fewer
-//	         4  1  count     columns of the unit, at least 1
-//	         5  1  l         number of layers, 0 to 8
-//	         6  1  unit      0, 1, …
-//	         7  1  version   0
-//	         8  4  checksum  lower half of XXH64 of all bytes of the unit before it; the
+//	trailer  0  4  segments  number of segments, s
+//	         4  4  cut       segments, the first ones, that have one column fewer
+//	         8  1  count     columns of the unit, at least 1
+//	         9  1  l         number of layers, 0 to 8
+//	        10  1  unit      0, 1, …
+//	        11  1  flags     1: the first layer bumps all of some bucket; else 0
+//	        12  4  checksum  lower half of XXH64 of all bytes of the unit before it; the
 //	                         seed is 0 for unit 0, the checksum of unit 0 for the others
 //
 // Keys have the Hash of this package; internal/ribbon says how it becomes start,
 // coefficients and fingerprint, and how columns, thresholds and layers are laid out.
-// Every unit has the same layers, which determine the number of segments s and the length
-// of the thresholds; columns take 8 × (s × count - cut) bytes. A unit's first column is
+// Every unit has the same layers, which determine s and the length of the thresholds; columns take 8 × (s × count - cut) bytes. A unit's first column is
 // that after the last one of the unit before it; there are at most 24. All units but
 // the last have count 4 and cut 0. Anything else is refused; there is nothing to skip.
 // No layers: a filter over no keys. The columns come first so that in aligned memory
@@ -42,8 +42,8 @@ import (
 // All of this is on disk; do not change.
 const (
 	ribbonFamily      = "sift.Ribbon"
-	ribbonVersion     = 0
-	ribbonTrailerSize = 12
+	ribbonBumpsBucket = 1
+	ribbonTrailerSize = 16
 	ribbonSumSize     = 4
 	maxRibbonUnits    = ribbon.MaxColumns/ribbon.PlaneColumns + 1
 )
@@ -57,14 +57,20 @@ func ribbonSpare(n int) int {
 
 // encodeRibbon returns the units of a filter.
 func encodeRibbon(f ribbon.Filter) [][]byte {
+	flags := byte(0)
+	if f.Layers.BumpsBucket(f.Thresholds) {
+		flags = ribbonBumpsBucket
+	}
+	segments, _, _ := f.Layers.Sizes()
 	seed := uint32(0)
 	for i, u := range f.Planes {
 		if i == 0 {
 			u = append(u, f.Thresholds...)
 		}
 		u = append(u, f.Layers...)
+		u = binary.LittleEndian.AppendUint32(u, uint32(segments))
 		u = binary.LittleEndian.AppendUint32(u, uint32(f.Columns[i].Cut))
-		u = append(u, byte(f.Columns[i].Count), byte(f.Layers.Len()), byte(i), ribbonVersion)
+		u = append(u, byte(f.Columns[i].Count), byte(f.Layers.Len()), byte(i), flags)
 		sum := ribbonSum(u, seed)
 		u = binary.LittleEndian.AppendUint32(u, sum)
 		f.Planes[i] = u
@@ -77,47 +83,53 @@ func encodeRibbon(f ribbon.Filter) [][]byte {
 
 // ribbonUnit is what a unit says of itself.
 type ribbonUnit struct {
-	body    []byte // columns, and thresholds in unit 0
-	layers  ribbon.Layers
-	columns ribbon.Columns // without First
-	sum     uint32
+	body     []byte // columns, and thresholds in unit 0
+	layers   ribbon.Layers
+	segments uint32
+	cut      uint32
+	count    uint8
+	index    uint8
+	flags    uint8
+	sum      uint32
 }
 
-// splitRibbon splits unit i, and checks no more than that it can be split.
-func splitRibbon(unit []byte, i int) (u ribbonUnit, err error) {
-	body := len(unit) - ribbonTrailerSize
+// plane is that of a unit without thresholds in its body.
+func (u *ribbonUnit) plane(first int) ribbon.Plane {
+	return ribbon.Plane{
+		Columns: ribbon.Columns{First: first, Count: int(u.count), Cut: int(u.cut)},
+		Data:    u.body,
+	}
+}
+
+// splitRibbon splits a unit, and checks no more than that it can be split.
+func splitRibbon(unit []byte) (u ribbonUnit, ok bool) {
+	end := len(unit) - ribbonTrailerSize
+	if end < 0 {
+		return u, false
+	}
+	t := (*[ribbonTrailerSize]byte)(unit[end:])
+	body := end - int(t[9])*ribbon.LayerSize
 	if body < 0 {
-		return u, damaged("%d bytes are no Ribbon unit", len(unit))
+		return u, false
 	}
-	t := unit[body:]
-	if t[7] != ribbonVersion {
-		return u, damaged("Ribbon version %d is unknown", t[7])
-	}
-	if int(t[6]) != i {
-		return u, damaged("Ribbon unit %d in place of unit %d", t[6], i)
-	}
-	body -= int(t[5]) * ribbon.LayerSize
-	if body < 0 {
-		return u, damaged("%d layers in a Ribbon unit of %d bytes", t[5], len(unit))
-	}
-	cut := binary.LittleEndian.Uint32(t)
-	u.body = unit[:body]
-	u.layers = ribbon.Layers(unit[body : len(unit)-ribbonTrailerSize])
-	u.columns = ribbon.Columns{Count: int(t[4]), Cut: int(cut)}
-	u.sum = binary.LittleEndian.Uint32(t[8:])
-	return u, nil
+	u.body, u.layers = unit[:body], ribbon.Layers(unit[body:end])
+	u.segments, u.cut = binary.LittleEndian.Uint32(t[0:]), binary.LittleEndian.Uint32(t[4:])
+	u.count, u.index, u.flags = t[8], t[10], t[11]
+	u.sum = binary.LittleEndian.Uint32(t[12:])
+	return u, true
 }
 
 // ribbonSum is the checksum over all of a unit but the checksum.
 func ribbonSum(b []byte, seed uint32) uint32 {
-	d := xxhash.NewWithSeed(uint64(seed))
-	_, _ = d.Write(b)
+	var d xxhash.Digest
+	d.ResetWithSeed(uint64(seed))
+	_, _ = d.Write(b) // never fails
 	return uint32(d.Sum64())
 }
 
 func openRibbon(units [][]byte) (Reader, error) { return openRibbonAfter(nil, units) }
 
-// openRibbonAfter opens units, of which those that old has need no check of their sums.
+// openRibbonAfter opens units, of which those that old has are known to be good.
 func openRibbonAfter(old *ribbonReader, units [][]byte) (Reader, error) {
 	if len(units) < 1 || len(units) > maxRibbonUnits {
 		return nil, damaged("%d units in a Ribbon filter", len(units))
@@ -125,38 +137,51 @@ func openRibbonAfter(old *ribbonReader, units [][]byte) (Reader, error) {
 	r := &ribbonReader{units: slices.Clone(units)}
 	var (
 		planes     = make([]ribbon.Plane, len(units))
-		first      ribbonUnit
+		layers     ribbon.Layers
 		thresholds []byte
 		next       int
+		segments   uint32
+		flags      uint8
 	)
 	for i, unit := range units {
-		u, err := splitRibbon(unit, i)
-		if err != nil {
-			return nil, err
+		u, ok := splitRibbon(unit)
+		switch {
+		case !ok:
+			return nil, damaged("%d bytes are no Ribbon unit", len(unit))
+		case int(u.index) != i:
+			return nil, damaged("Ribbon unit %d in place of unit %d", u.index, i)
+		case u.flags&^ribbonBumpsBucket != 0:
+			return nil, damaged("flags %#x of Ribbon unit %d are unknown", u.flags, i)
 		}
-		seed := first.sum
+		seed := r.sum
 		if i == 0 {
-			_, n, err := u.layers.Sizes()
-			if err != nil || n > uint64(len(u.body)) {
-				return nil, damaged("impossible layers in a Ribbon unit")
+			s, n, err := u.layers.Sizes()
+			if err != nil || n > uint64(len(u.body)) || s != uint64(u.segments) {
+				return nil, damaged("layers of a Ribbon unit")
 			}
 			at := len(u.body) - int(n)
 			u.body, thresholds = u.body[:at], u.body[at:]
-			first = u
-		} else if string(u.layers) != string(first.layers) {
-			return nil, damaged("Ribbon unit %d of another filter", i)
+			layers, segments, flags, r.sum = u.layers, u.segments, u.flags, u.sum
+			// Most probes of a few bytes in each filter: they are kept together.
+			thresholds = slices.Clone(thresholds)
+		} else if string(u.layers) != string(layers) || u.segments != segments || u.flags != flags {
+			return nil, damaged("Ribbon unit %d is of another filter", i)
 		}
-		if !old.has(i, unit, first.sum) && ribbonSum(unit[:len(unit)-ribbonSumSize], seed) != u.sum {
-			return nil, damaged("checksum of Ribbon unit %d", i)
+		if !old.has(i, unit, r.sum) {
+			if ribbonSum(unit[:len(unit)-ribbonSumSize], seed) != u.sum {
+				return nil, damaged("checksum of Ribbon unit %d", i)
+			}
+			if i == 0 && layers.BumpsBucket(thresholds) != (flags == ribbonBumpsBucket) {
+				return nil, damaged("thresholds of a Ribbon filter")
+			}
 		}
-		u.columns.First = next
-		next += u.columns.Count
-		planes[i] = ribbon.Plane{Columns: u.columns, Data: u.body}
+		planes[i] = u.plane(next)
+		next += int(u.count)
 	}
-	r.sum = first.sum
 	var err error
-	if r.table, err = ribbon.NewTable(first.layers, thresholds, planes); err != nil {
-		return nil, damaged("Ribbon unit: %v", err)
+	r.table, err = ribbon.NewTable(layers, thresholds, planes, flags == ribbonBumpsBucket)
+	if err != nil {
+		return nil, damaged("Ribbon units: %v", err)
 	}
 	return r, nil
 }

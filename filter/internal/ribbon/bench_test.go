@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/filter/pebblefilter"
 )
 
 // These benchmarks put Ribbon(10) beside pebble's bloom(10), in turns within one
@@ -85,112 +86,141 @@ var sink int
 // BenchmarkProbeAgainstPebble asks one filter that is in the cache, and filters of
 // 100k and of 2M keys that are not: a quarter of a GiB of them.
 func BenchmarkProbeAgainstPebble(b *testing.B) {
-	const perTurn = 1 << 14
 	for _, where := range []struct {
 		name       string
 		n, filters int
 	}{{"hot", 100_000, 1}, {"small", 100_000, 2048}, {"large", 2_000_000, 128}} {
-		n := where.n
-		p := filter.Ribbon(10)
-		present := keys(1, n)
-		var readers []filter.Reader
-		var blocks [][]byte
-		units, block := buildOurs(b, p, present), buildTheirs(present)
-		for range where.filters {
-			var u [][]byte
-			for _, x := range units {
-				u = append(u, slices.Clone(x))
-			}
-			r, err := p.Open(u)
-			if err != nil {
-				b.Fatal(err)
-			}
-			readers = append(readers, r)
-			blocks = append(blocks, slices.Clone(block))
-		}
+		present := keys(1, where.n)
+		s := newSides(b, present, where.filters)
 		for _, asked := range []struct {
 			name string
 			keys [][]byte
-		}{{"absent", keys(2, 64*perTurn)}, {"present", present[:5*perTurn]}} {
-			policy := bloom.FilterPolicy(10)
-			at := func(turn int) (k [][]byte, step int) {
-				return asked.keys[turn*perTurn%len(asked.keys):][:perTurn], turn * 31
-			}
-			one := func(turn int) {
-				k, step := at(turn)
-				for i := range k {
-					if readers[(i*7919+step)&(len(readers)-1)].MayContain(filter.NewKey(k[i])) {
-						sink++
-					}
-				}
-			}
-			b.Run(where.name+"/"+asked.name, func(b *testing.B) {
-				turns(b, perTurn, one, func(turn int) {
-					k, step := at(turn)
-					for i := range k {
-						if policy.MayContain(pebble.TableFilter, blocks[(i*7919+step)&(len(blocks)-1)], k[i]) {
-							sink++
-						}
-					}
-				})
-			})
-			// One at a time: each probe's place hangs on the answer before.
-			b.Run(where.name+"/"+asked.name+"/alone", func(b *testing.B) {
-				turns(b, perTurn, func(turn int) {
-					k, step := at(turn)
-					d := 0
-					for i := range k {
-						if readers[(i*7919+step+d)&(len(readers)-1)].MayContain(filter.NewKey(k[(i+d)&(perTurn-1)])) {
-							d ^= 1
-						}
-					}
-					sink += d
-				}, func(turn int) {
-					k, step := at(turn)
-					d := 0
-					for i := range k {
-						if policy.MayContain(pebble.TableFilter, blocks[(i*7919+step+d)&(len(blocks)-1)], k[(i+d)&(perTurn-1)]) {
-							d ^= 1
-						}
-					}
-					sink += d
-				})
-			})
-			// In batches of 64 keys with their hashes, the other being one by one in
-			// a loop, and one at a time.
-			hashed := make([]filter.Key, len(asked.keys))
-			for i, k := range asked.keys {
-				hashed[i] = filter.NewKey(k)
-			}
-			many := func(turn int) {
-				k, step := hashed[turn*perTurn%len(hashed):][:perTurn], turn*31
-				var maybe [64]bool
-				for i := 0; i < len(k); i += 64 {
-					readers[(i/64+step)&(len(readers)-1)].MayContainMany(k[i:i+64], maybe[:])
-				}
-			}
-			b.Run(where.name+"/"+asked.name+"/manyloop", func(b *testing.B) {
-				turns(b, perTurn, many, func(turn int) {
-					k, step := hashed[turn*perTurn%len(hashed):][:perTurn], turn*31
-					for i := range k {
-						if readers[(i/64+step)&(len(readers)-1)].MayContain(k[i]) {
-							sink++
-						}
-					}
-				})
-			})
-			b.Run(where.name+"/"+asked.name+"/manyalone", func(b *testing.B) {
-				turns(b, perTurn, many, func(turn int) {
-					k, step := hashed[turn*perTurn%len(hashed):][:perTurn], turn*31
-					d := 0
-					for i := range k {
-						if readers[(i/64+step)&(len(readers)-1)].MayContain(k[(i+d)&(perTurn-1)]) {
-							d ^= 1
-						}
-					}
-					sink += d
-				})
-			})
+		}{{"absent", keys(2, 512*perTurn)}, {"present", present[:48*perTurn]}} {
+			s.ask(asked.keys)
+			b.Run(where.name+"/"+asked.name+"/reader", func(b *testing.B) { turns(b, perTurn, s.readers, s.pebble) })
+			b.Run(where.name+"/"+asked.name+"/adapter", func(b *testing.B) { turns(b, perTurn, s.adapter, s.pebble) })
+			b.Run(where.name+"/"+asked.name+"/many64", func(b *testing.B) { turns(b, perTurn, s.many, s.loop) })
 		}
+	}
+}
+
+// perTurn is the number of keys asked for in a turn.
+const perTurn = 1 << 11
+
+// sides are filters over the same keys, and keys to ask for.
+type sides struct {
+	ours   []filter.Reader
+	joined [][]byte
+	theirs [][]byte
+
+	asked  [][]byte
+	hashed []filter.Key
+}
+
+func newSides(b *testing.B, keys [][]byte, copies int) *sides {
+	p := filter.Ribbon(10)
+	units, theirs := buildOurs(b, p, keys), buildTheirs(keys)
+	joined, err := filter.JoinUnits(units)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := new(sides)
+	// Each copy begins on a cache line, and not all on the same one of a page.
+	size := 0
+	for _, x := range append(units, joined, theirs) {
+		size += len(x) + 64
+	}
+	arena := make([]byte, size*copies)
+	place := func(x []byte) []byte {
+		n := copy(arena, x)
+		x, arena = arena[:n:n], arena[(n+63)&^63:]
+		return x
+	}
+	for range copies {
+		var u [][]byte
+		for _, x := range units {
+			u = append(u, place(x))
+		}
+		r, err := p.Open(u)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.ours = append(s.ours, r)
+	}
+	for range copies {
+		s.joined = append(s.joined, place(joined))
+	}
+	for range copies {
+		s.theirs = append(s.theirs, place(theirs))
+	}
+	return s
+}
+
+func (s *sides) ask(keys [][]byte) {
+	s.asked, s.hashed = keys, nil
+	for _, k := range keys {
+		s.hashed = append(s.hashed, filter.NewKey(k))
+	}
+}
+
+// turn returns where a turn's keys are, and which filter is the first. Each key asks
+// another filter.
+func (s *sides) turn(turn int) (at, first int) { return turn * perTurn % len(s.asked), turn * 31 }
+
+const nextFilter = 7919
+
+func (s *sides) readers(turn int) {
+	at, f := s.turn(turn)
+	for _, k := range s.asked[at : at+perTurn] {
+		if s.ours[f&(len(s.ours)-1)].MayContain(filter.NewKey(k)) {
+			sink++
+		}
+		f += nextFilter
+	}
+}
+
+func (s *sides) pebble(turn int) {
+	policy := pebble.FilterPolicy(bloom.FilterPolicy(10))
+	at, f := s.turn(turn)
+	for _, k := range s.asked[at : at+perTurn] {
+		if policy.MayContain(pebble.TableFilter, s.theirs[f&(len(s.theirs)-1)], k) {
+			sink++
+		}
+		f += nextFilter
+	}
+}
+
+func (s *sides) adapter(turn int) {
+	policy := pebblefilter.New(filter.Ribbon(10))
+	at, f := s.turn(turn)
+	for _, k := range s.asked[at : at+perTurn] {
+		if policy.MayContain(pebble.TableFilter, s.joined[f&(len(s.joined)-1)], k) {
+			sink++
+		}
+		f += nextFilter
+	}
+}
+
+// many asks in batches of 64 keys with their hashes, all of one filter.
+func (s *sides) many(turn int) {
+	var maybe [64]bool
+	at, f := s.turn(turn)
+	for i := at; i < at+perTurn; i += len(maybe) {
+		s.ours[f&(len(s.ours)-1)].MayContainMany(s.hashed[i:i+len(maybe)], maybe[:])
+		f += nextFilter
+	}
+}
+
+// loop asks for the keys of many one by one.
+func (s *sides) loop(turn int) {
+	at, f := s.turn(turn)
+	for i := at; i < at+perTurn; i += 64 {
+		r := s.ours[f&(len(s.ours)-1)]
+		for _, k := range s.hashed[i : i+64] {
+			if r.MayContain(k) {
+				sink++
+			}
+		}
+		f += nextFilter
 	}
 }

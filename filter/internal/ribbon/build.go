@@ -11,6 +11,9 @@ import (
 
 // Sizing of layers.
 const (
+	// rowShare is the number of rows of a layer that bumps, for a thousand keys. With
+	// more, more rows stay empty; with fewer, more keys are bumped.
+	rowShare = 945
 	// maxLast is the number of keys from which on a layer bumps. Fewer keys fit
 	// a last layer with less loss than thresholds and a further layer cost.
 	maxLast = 2048
@@ -23,9 +26,9 @@ const (
 )
 
 // bumpingSegments is the number of segments that the starts of a layer that bumps
-// fill: with the one more of each chunk there are rows for 95 % of n keys.
+// fill. The one more of each chunk counts as rows.
 func bumpingSegments(n int) uint32 {
-	rows := (uint64(n)*19/20 + width/2) / width
+	rows := (uint64(n)*rowShare/1000 + width/2) / width
 	s := rows - (rows+chunkSegments-1)/chunkSegments
 	return uint32(min(max(s, 1), math.MaxUint32))
 }
@@ -36,15 +39,23 @@ func lastSegments(n int) uint32 {
 	return uint32(min((n+n/65+width-1)/width, maxLastSegments))
 }
 
-// ExpectBumped is the share of a layer's keys that it bumps, near enough.
-func ExpectBumped(layer int) float64 { return 0.0505 }
+// What a layer bumps, measured: of its keys, and of other hashes. Thresholds are high
+// where keys are dense.
+const (
+	bumpedKeys   = 0.0553
+	bumpedAbsent = 0.0510
+)
 
-// Estimate returns the layers that a filter over n keys will have, but for a few segments.
+// ExpectBumped is the share of absent hashes that a layer bumps, before it is built.
+func ExpectBumped(layer int) float64 { return bumpedAbsent }
+
+// Estimate returns the layers that a filter over n keys will have, give or take a segment
+// or two, or 0.1 %.
 func Estimate(n int) Layers {
 	var l Layers
 	for n > maxLast && l.Len() < MaxLayers-1 {
 		l = binary.LittleEndian.AppendUint32(l, bumpingSegments(n))
-		n = int(float64(n) * ExpectBumped(0))
+		n = int(float64(n)*bumpedKeys) + n/1000
 	}
 	if n > 0 {
 		l = binary.LittleEndian.AppendUint32(l, lastSegments(n))

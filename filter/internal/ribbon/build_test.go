@@ -37,7 +37,7 @@ func (f Filter) table(t testing.TB, n int) Table {
 	for i := range n {
 		planes = append(planes, Plane{f.Columns[i], f.Planes[i]})
 	}
-	tab, err := NewTable(f.Layers, f.Thresholds, planes)
+	tab, err := NewTable(f.Layers, f.Thresholds, planes, f.Layers.BumpsBucket(f.Thresholds))
 	if err != nil {
 		t.Fatal(err)
 	}

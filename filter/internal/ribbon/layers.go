@@ -101,6 +101,27 @@ func classOf(start uint64) uint64 {
 	return (at-class0)>>63 + (at-class1)>>63
 }
 
+// BumpsBucket reports whether the first layer bumps a whole bucket. That is rare, and
+// else a start of class 0 need not look at its threshold.
+func (l Layers) BumpsBucket(thresholds []byte) bool {
+	if l.Len() < 2 {
+		return false
+	}
+	n := (l.bumping(0) + bucketStarts - 1) >> bucketShift
+	for bucket := range n {
+		if thresholds[bucket/4]>>(bucket%4*2)&3 == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Find returns the window of a key, or false if it came to a last layer that says
+// maybe. There must be layers, and thresholds of their size.
+func (l Layers) Find(thresholds []byte, hash uint64) (Window, bool) {
+	return l.find(thresholds, hash, 0)
+}
+
 // find returns the window of a key from its hash in layer i, or false if the key
 // came to a last layer that says maybe. There must be layers, thresholds of their size,
 // and the key must not be in a layer before i.

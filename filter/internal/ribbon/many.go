@@ -18,18 +18,18 @@ func (t *Table) ContainsMany(hashes []uint64, maybe []bool) {
 	var q queue
 	left, right, end := 0, Batch, Batch
 	for i, hash := range hashes {
-		if i%ahead == 0 && t.quads != 0 {
+		if i%ahead == 0 && t.count != 0 {
 			from := i + ahead
 			if i == 0 {
 				from = 0
 			}
 			if to := min(i+2*ahead, len(hashes)); from < to {
-				prefetchQuads(t, &hashes[from], to-from)
+				prefetchQuads(&t.quads, &hashes[from], to-from)
 			}
 		}
-		v := probe(t, hash)
-		maybe[i] = v == passed
-		if v == rejected || v == passed && len(t.planes) == 1 {
+		v := probe(&t.quads, hash)
+		maybe[i] = v == Passed
+		if v == Rejected || v == Passed && len(t.planes) == 1 {
 			continue
 		}
 		if len(t.layers) == 0 {
@@ -38,7 +38,7 @@ func (t *Table) ContainsMany(hashes []uint64, maybe []bool) {
 		w, ok := t.layers.find(t.thresholds, hash, 0)
 		if !ok {
 			maybe[i] = true
-		} else if v == passed {
+		} else if v == Passed {
 			right--
 			q.put(right, i, w)
 			t.planes[1].prefetch(w.segment)

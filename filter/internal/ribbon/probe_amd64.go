@@ -5,10 +5,10 @@ package ribbon
 import "unsafe"
 
 //go:noescape
-func probe(t *Table, hash uint64) (verdict uint8)
+func probe(q *quads, hash uint64) (verdict uint8)
 
 //go:noescape
-func prefetchQuads(t *Table, hashes *uint64, n int)
+func prefetchQuads(q *quads, hashes *uint64, n int)
 
 //go:noescape
 func prefetch(p unsafe.Pointer)

@@ -3,16 +3,16 @@
 #include "textflag.h"
 #include "go_asm.h"
 
-// func probe(t *Table, hash uint64) (verdict uint8)
+// func probe(q *quads, hash uint64) (verdict uint8)
 //
-// It needs POPCNT and BMI2, unless t.quads is 0.
+// It needs POPCNT and BMI2, unless q.count is 0.
 TEXT ·probe(SB), NOSPLIT, $0-17
-	MOVQ  t+0(FP), DI
+	MOVQ  q+0(FP), DI
 	MOVQ  hash+8(FP), SI
 	MOVQ  $const_mulStart, AX
 	IMULQ SI, AX
 	MOVQ  AX, R13               // decides start and fingerprint
-	MULQ  Table_starts(DI)      // DX: start
+	MULQ  quads_starts(DI)      // DX: start
 
 	// AX: the words of the two segments.
 	MOVQ DX, AX
@@ -20,10 +20,10 @@ TEXT ·probe(SB), NOSPLIT, $0-17
 	MOVQ DX, CX
 	SHRQ $6, CX
 	ADDQ CX, AX
-	CMPQ AX, Table_quads(DI)
+	CMPQ AX, quads_count(DI)
 	JAE  other
 	SHLQ $5, AX
-	ADDQ Table_quad(DI), AX
+	ADDQ quads_data(DI), AX
 
 	// R8, R9: the coefficients in each.
 	ORQ   $1, SI
@@ -32,23 +32,6 @@ TEXT ·probe(SB), NOSPLIT, $0-17
 	MOVQ  DX, R9
 	NOTQ  R9
 	SHRXQ R9, SI, R9
-
-	// The threshold less the start's class is above 0 if the key is not bumped.
-	MOVQ    DX, CX
-	SHRQ    $9, CX
-	MOVQ    Table_thresholds(DI), SI
-	MOVBLZX (SI)(CX*1), SI
-	MOVL    DX, CX
-	SHRL    $6, CX
-	ANDL    $6, CX
-	SHRXL   CX, SI, SI
-	ANDL    $3, SI
-	ANDL    $127, DX
-	CMPL    DX, $const_class0
-	SBBL    $0, SI
-	CMPL    DX, $const_class1
-	SBBL    $0, SI
-	JLE     other
 
 	// The parities of four columns.
 	MOVQ    R8, R10
@@ -65,9 +48,9 @@ TEXT ·probe(SB), NOSPLIT, $0-17
 	POPCNTQ R11, R11
 	MOVQ    R8, R12
 	ANDQ    16(AX), R12
-	MOVQ    R9, DX
-	ANDQ    48(AX), DX
-	XORQ    DX, R12
+	MOVQ    R9, CX
+	ANDQ    48(AX), CX
+	XORQ    CX, R12
 	POPCNTQ R12, R12
 	ANDQ    24(AX), R8
 	ANDQ    56(AX), R9
@@ -87,23 +70,47 @@ TEXT ·probe(SB), NOSPLIT, $0-17
 	ORQ   R12, R8
 	ORQ   R11, R8
 	NOTQ  R8
-	ANDL  $const_passed, R8
-	MOVB  R8, verdict+16(FP)
+	ANDL  $const_Passed, R8
+
+	// Most hashes that are rejected cannot be in a later layer.
+	MOVL DX, BX
+	ANDL $127, BX
+	CMPQ BX, quads_ask(DI)
+	JAE  done
+
+	// The threshold of the start's bucket, less the start's class, is above 0 if
+	// the hash is not bumped.
+	MOVL    DX, CX
+	SHRL    $6, CX
+	ANDL    $6, CX
+	SHRQ    $9, DX
+	MOVQ    quads_thresholds(DI), SI
+	MOVBLZX (SI)(DX*1), SI
+	SHRXL   CX, SI, SI
+	ANDL    $3, SI
+	CMPL    BX, $const_class0
+	SBBL    $0, SI
+	CMPL    BX, $const_class1
+	SBBL    $0, SI
+	JLE     other
+
+done:
+	MOVB R8, verdict+16(FP)
 	RET
 
 other:
-	MOVB $const_elsewhere, verdict+16(FP)
+	MOVB $const_Elsewhere, verdict+16(FP)
 	RET
 
-// func prefetchQuads(t *Table, hashes *uint64, n int)
+// func prefetchQuads(q *quads, hashes *uint64, n int)
 TEXT ·prefetchQuads(SB), NOSPLIT, $0-24
-	MOVQ t+0(FP), DI
+	MOVQ q+0(FP), DI
 	MOVQ hashes+8(FP), SI
 	MOVQ n+16(FP), BX
 	MOVQ $const_mulStart, R8
-	MOVQ Table_starts(DI), R9
-	MOVQ Table_quad(DI), R10
-	MOVQ Table_thresholds(DI), R11
+	MOVQ quads_starts(DI), R9
+	MOVQ quads_data(DI), R10
+	MOVQ quads_thresholds(DI), R11
 	LEAQ (SI)(BX*8), BX
 
 more:

@@ -10,8 +10,8 @@
 // each equation with probability 1/2, so c columns have a false positive rate of
 // 2^-c, and any c of the columns are a filter.
 //
-// The rows are divided into layers. All keys try the first one, which has rows for
-// 95 % of them. Keys whose equation contradicts those before it are bumped to the
+// The rows are divided into layers. All keys try the first one, which has 5.5 % fewer
+// rows than there are keys. Keys whose equation contradicts those before it are bumped to the
 // next layer, together with their class: of each bucket of 128 starts either no key
 // is bumped, or those of the leftmost 17 starts, of the leftmost 38, or all. These
 // thresholds, 2 bits a bucket, tell a probe the one layer to ask. The last layer
@@ -35,7 +35,7 @@ const (
 	// chunkStarts is the number of start rows that are solved together. A chunk has
 	// one segment more than its starts fill, for the windows of its last starts. On disk.
 	chunkStarts   = 1 << chunkShift
-	chunkShift    = 16
+	chunkShift    = 17
 	chunkSegments = chunkStarts/width + 1
 
 	// The starts of a bucket form three classes: from class0 on, from class1 on, and

@@ -17,12 +17,34 @@ type Plane struct {
 // Table answers for a filter. It is immutable, and NewTable has checked all that a
 // probe relies on.
 type Table struct {
-	starts     uint64         // of the first layer if it bumps, else 0
-	quad       unsafe.Pointer // the first plane, if it has four columns, and a layer bumps
-	quads      uint64         // the number of its segments with one after them, else 0
+	quads
+	layers Layers
+	planes []Plane
+}
+
+// quads is what it takes to ask the first plane for the hashes of the first layer,
+// if that layer bumps and the plane has four columns in all segments. Most probes
+// end there.
+type quads struct {
+	starts     uint64         // of the first layer
+	data       unsafe.Pointer // the plane
+	count      uint64         // segments with one after them; 0 if there are no quads
+	ask        uint64         // starts below it in their bucket may be bumped
 	thresholds []byte
-	planes     []Plane
-	layers     Layers
+}
+
+// set makes quads over a plane and the thresholds that are long enough. whole is
+// whether the first layer bumps a whole bucket. It writes field by field: probe would
+// wait for a struct that is copied.
+func (q *quads) set(starts, numSegments uint64, data, thresholds []byte, whole bool) {
+	q.starts = starts
+	q.data = unsafe.Pointer(unsafe.SliceData(data))
+	q.count = numSegments - 1
+	q.ask = class0
+	if whole {
+		q.ask = bucketStarts
+	}
+	q.thresholds = thresholds
 }
 
 var (
@@ -30,9 +52,9 @@ var (
 	errPlane      = errors.New("columns do not fit the layers")
 )
 
-// NewTable returns a table over a filter's first planes, at least one. It aliases
-// all that it is given.
-func NewTable(layers Layers, thresholds []byte, planes []Plane) (Table, error) {
+// NewTable returns a table over a filter's first planes, at least one. whole is
+// Layers.BumpsBucket. The table aliases all that it is given.
+func NewTable(layers Layers, thresholds []byte, planes []Plane, whole bool) (Table, error) {
 	numSegments, numThresholds, err := layers.Sizes()
 	if err != nil {
 		return Table{}, err
@@ -42,22 +64,25 @@ func NewTable(layers Layers, thresholds []byte, planes []Plane) (Table, error) {
 	}
 	next := 0
 	for i, p := range planes {
-		if p.First != next || !p.fits(numSegments) || i < len(planes)-1 && (p.Count != PlaneColumns || p.Cut != 0) {
+		if p.First != next || !p.Fits(numSegments) || i < len(planes)-1 && (p.Count != PlaneColumns || p.Cut != 0) {
 			return Table{}, errPlane
 		}
 		next += p.Count
 	}
-	t := Table{thresholds: thresholds, layers: layers, planes: planes}
+	t := Table{layers: layers, planes: planes}
 	if len(planes) == 0 {
 		return Table{}, errPlane
 	}
-	t.lay(planes[0].Columns, planes[0].Data, numSegments)
+	t.thresholds = thresholds
+	if p := &planes[0]; layers.Len() > 1 && p.Count == PlaneColumns && p.Cut == 0 && canProbe {
+		t.quads.set(layers.bumping(0), numSegments, p.Data, thresholds, whole)
+	}
 	return t, nil
 }
 
-// fits reports whether a plane has the data of so many segments, and its columns
+// Fits reports whether a plane has the data of so many segments, and its columns
 // a fingerprint bit each.
-func (p Plane) fits(numSegments uint64) bool {
+func (p Plane) Fits(numSegments uint64) bool {
 	if p.First < 0 || p.Count < 1 || p.First+p.Count > MaxColumns || p.Cut < 0 || uint64(p.Cut) > numSegments {
 		return false
 	}
@@ -86,19 +111,19 @@ func (t *Table) FPR() float64 {
 	return p
 }
 
-// What probe says.
+// What the first plane says of a hash.
 const (
-	rejected  = 0 // the first plane rejects the hash
-	passed    = 1 // the first plane passes it
-	elsewhere = 2 // the hash is not in the first layer, or the first plane has no quads
+	Rejected  = 0 // it was not added
+	Passed    = 1 // it belongs to the first layer, and its equations hold
+	Elsewhere = 2 // it may be in another layer, or there are no quads
 )
 
 // Contains reports false only if the hash was not added.
 func (t *Table) Contains(hash uint64) bool {
-	switch probe(t, hash) {
-	case rejected:
+	switch probe(&t.quads, hash) {
+	case Rejected:
 		return false
-	case passed:
+	case Passed:
 		return t.rest(hash)
 	}
 	return t.find(hash, 0)
