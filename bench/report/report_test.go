@@ -229,8 +229,8 @@ func TestSVG(t *testing.T) {
 func TestHistogram(t *testing.T) {
 	got := Histogram(&result.Row{Key: result.Key{Store: "sift", Benchmark: "readrandom", State: "settled"}, Bars: []measure.Bar{{From: 64, To: 128, Count: 1}, {From: 128, To: 256, Count: 3}}})
 	want := "\nsift readrandom/settled, nanoseconds an operation, count: 4\n" +
-		"[        64,       128 )        1  25.000%  25.000% #####\n" +
-		"[       128,       256 )        3  75.000% 100.000% ###############\n"
+		"[        64,       128 )        1   25.000%   25.000% #####\n" +
+		"[       128,       256 )        3   75.000%  100.000% ###############\n"
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}

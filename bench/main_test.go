@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/siftdb/sift/bench/result"
+)
+
+// run carries out a command and returns what it printed.
+func run(t *testing.T, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := execute(args, &out, &out); err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out.String())
+	}
+	return out.String()
+}
+
+// TestReport goes the whole way: measure, compare, fill in a README.
+func TestReport(t *testing.T) {
+	dir := t.TempDir()
+	measure := func(name, rounds string) (path, printed string) {
+		out := filepath.Join(dir, name)
+		printed = run(t, "--quick", "--num", "2000", "--reads", "2000", "--rounds", rounds, "--growth", "500,1000", "--parts", "stores,growth",
+			"--engines", "sift,sift:ribbon(8),goleveldb", "--benchmarks", "fillrandom,readmissing,compact,readmissing,readrandom,open", "--out", out)
+		return filepath.Join(out, "result.json"), printed
+	}
+	old, printed := measure("old", "4")
+	for _, want := range []string{"micros/op", "sift, ribbon(8)", "terms of goleveldb:", "Lookups of absent keys"} {
+		if !strings.Contains(printed, want) {
+			t.Errorf("printed no %q:\n%s", want, printed)
+		}
+	}
+	for _, name := range []string{"report.html", "result.csv", "benchstat.txt", "absent-cpu.svg", "growth.svg", "throughput.svg"} {
+		if info, err := os.Stat(filepath.Join(dir, "old", name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f, err := result.Read(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, store := range []string{"sift", "sift:ribbon(8)", "goleveldb"} {
+		for _, state := range []string{"settled", "compacted"} {
+			r := f.Row(result.Key{Section: "stores", Store: store, Benchmark: "readmissing", State: state, Num: 2000})
+			if r.Of(result.CPU).N != 4 || r.Of(result.FilterBytes).Median < 1000 {
+				t.Errorf("%s, %s: %d rounds, filters of %v bytes", store, state, r.Of(result.CPU).N, r.Of(result.FilterBytes).Median)
+			}
+		}
+	}
+
+	newer, _ := measure("new", "4")
+	if got := run(t, "compare", old, newer); !strings.Contains(got, "beyond noise") || !strings.Contains(got, "Mann-Whitney") {
+		t.Errorf("compare printed\n%s", got)
+	}
+	if got := run(t, "compare", old, old); !strings.Contains(got, "\n0 of ") && !strings.HasPrefix(got, "0 of ") {
+		t.Errorf("a result compared with itself:\n%s", got)
+	}
+	if got := run(t, "show", old); !strings.Contains(got, "goleveldb") {
+		t.Errorf("show printed\n%s", got)
+	}
+	readme := filepath.Join(dir, "README.md")
+	if err := os.WriteFile(readme, []byte("# x\n<!-- bench:absent -->\n<!-- /bench:absent -->\nend\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := execute([]string{"readme", "--result", old, "--file", readme, "--check"}, &bytes.Buffer{}, &bytes.Buffer{}); err == nil {
+		t.Error("a README without figures passed the check")
+	}
+	run(t, "readme", "--result", old, "--file", readme)
+	run(t, "readme", "--result", old, "--file", readme, "--check")
+	if content, err := os.ReadFile(readme); err != nil || !strings.Contains(string(content), "| sift, ribbon(8) |") || !strings.HasSuffix(string(content), "end\n") {
+		t.Errorf("README %q, %v", content, err)
+	}
+	if got := run(t, "readme", "--result", old, "--names"); !strings.Contains(got, "absent\n") || !strings.Contains(got, "machine\n") {
+		t.Errorf("names %q", got)
+	}
+}
+
+// TestExistingDB keeps databases and reads them in another run.
+func TestExistingDB(t *testing.T) {
+	dir := t.TempDir()
+	db, out := filepath.Join(dir, "db"), filepath.Join(dir, "out")
+	common := []string{"--num", "1000", "--reads", "1000", "--rounds", "1", "--engines", "sift,bbolt", "--db", db, "--out", out}
+	run(t, append([]string{"--benchmarks", "fillrandom", "--keep"}, common...)...)
+	run(t, append([]string{"--benchmarks", "fillrandom,readrandom,readmissing", "--use_existing_db", "--histogram"}, common...)...)
+	f, err := result.Read(filepath.Join(out, "result.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows := f.Select(func(r *result.Row) bool { return r.Benchmark == "fillrandom" }); len(rows) != 0 {
+		t.Error("fillrandom ran on databases that were there")
+	}
+	if r := f.Row(result.Key{Section: "stores", Store: "sift", Benchmark: "readrandom", State: "existing", Num: 1000}); r.Of(result.CPU).N != 1 {
+		t.Error("readrandom did not run on the database that was there")
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	for _, args := range [][]string{
+		{"--engines", "nosuch"}, {"--engines", "sift:nosuch(3)"}, {"--engines", "bbolt:bloom(10)"}, {"--benchmarks", "nosuch"},
+		{"--parts", "nosuch"}, {"--data", "nosuch"}, {"--keep"}, {"compare", "nosuch", "nosuch"}, {"--num", "x"},
+	} {
+		if err := execute(append(args, "--out", t.TempDir()), &bytes.Buffer{}, &bytes.Buffer{}); err == nil {
+			t.Errorf("%q gave no error", args)
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	got := run(t, "list")
+	for _, want := range []string{"sift", "goleveldb", "pebble", "badger", "bbolt", "rocksdb", "leveldb", "readmissing", "ycsb-f"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}

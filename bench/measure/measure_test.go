@@ -1,0 +1,71 @@
+package measure
+
+import (
+	"runtime"
+	"testing"
+	"time"
+)
+
+var block []byte
+
+func TestCost(t *testing.T) {
+	from := Now()
+	deadline := time.Now().Add(50 * time.Millisecond)
+	n := 0
+	for time.Now().Before(deadline) {
+		block = make([]byte, 1000)
+		n++
+	}
+	c := from.Since()
+	if c.Elapsed < 50*time.Millisecond {
+		t.Errorf("elapsed %v", c.Elapsed)
+	}
+	if c.Mallocs < uint64(n) || c.AllocBytes < uint64(1000*n) {
+		t.Errorf("%d allocations of %d bytes, want at least %d of 1000", c.Mallocs, c.AllocBytes, n)
+	}
+	// How long it was on a processor depends on who else is; it was at times.
+	if c.CPU <= 0 || c.CPU > time.Duration(runtime.NumCPU()+1)*c.Elapsed {
+		t.Errorf("processor time %v in %v", c.CPU, c.Elapsed)
+	}
+	if c.OthersCPU > 1 || c.OthersCPU < 0 && c.OthersCPU != -1 {
+		t.Errorf("others used %v of the machine", c.OthersCPU)
+	}
+	if runtime.GOOS == "linux" {
+		if now, peak := RSS(); now <= 0 || peak < now/2 {
+			t.Errorf("memory %d, peak %d", now, peak)
+		}
+		if m := ThisMachine("."); m.Cores < 1 || m.MemoryBytes <= 0 || m.System == "" {
+			t.Errorf("machine %+v", m)
+		}
+	}
+}
+
+func TestLatencies(t *testing.T) {
+	l := NewLatencies()
+	for i := 1; i <= 1000; i++ {
+		l.Add(time.Duration(i))
+	}
+	l.Add(time.Hour) // counts as a minute
+	for _, c := range []struct {
+		q    float64
+		want int64
+	}{{0.5, 501}, {0.99, 991}} {
+		if got := l.Quantile(c.q); got < c.want-2 || got > c.want+2 {
+			t.Errorf("quantile %v is %d, want %d", c.q, got, c.want)
+		}
+	}
+	if got := l.Max(); got < int64(59*time.Second) || got > int64(61*time.Second) {
+		t.Errorf("largest %d", got)
+	}
+	bars := l.Bars()
+	var sum int64
+	for i, b := range bars {
+		sum += b.Count
+		if b.To != 2*b.From || i > 0 && b.From < bars[i-1].To {
+			t.Errorf("bar %d is %+v after %+v", i, b, bars[max(0, i-1)])
+		}
+	}
+	if sum != 1001 || bars[0] != (Bar{1, 2, 1}) || bars[1] != (Bar{2, 4, 2}) {
+		t.Errorf("%d in bars %v", sum, bars)
+	}
+}
