@@ -29,12 +29,12 @@ type CuckooOptions[T any] struct {
 // Cuckoo is a cuckoo filter: it keeps a fingerprint of each element in one of two
 // buckets, and so can delete and count (Fan, Andersen, Kaminsky, Mitzenmacher,
 // "Cuckoo Filter: Practically Better Than Bloom", CoNEXT 2014). A bucket is one
-// 64-bit word:
+// word of 64 bits, or of 32 for fingerprints of 8:
 //
 //	fingerprint, bits    8     9      10     12      16        21       32
-//	slots a bucket       8     7      6      5       4         3        2
-//	FPR when full, %     6.0   2.7    1.14   0.24    0.0116    0.00026  0.00000008
-//	bits an element      8.2   9.3    10.9   13.2    16.8      23.2     38.1
+//	slots a bucket       4     7      6      5       4         3        2
+//	FPR when full, %     2.9   2.7    1.13   0.24    0.0116    0.00026  0.00000008
+//	bits an element      8.5   9.4    11.0   13.3    16.8      23.2     38.1
 //
 // An element may be added several times, up to all the slots of its two buckets,
 // and must be deleted as often. An Add that finds no room returns ErrFull, and
@@ -53,40 +53,48 @@ type Cuckoo[T any] struct {
 
 // cuckoo is a table of buckets. With h the hash of an element:
 //
-//	fingerprint  1 + (low32(h) × (2^bits-1)) / 2³²; 0 is an empty slot
+//	fingerprint  the low bits of h, or 1 if they are 0: that is an empty slot
 //	first bucket  hi64(h × buckets)
 //	other bucket  (hi64((fingerprint × chain mod 2⁶⁴) × buckets) - this bucket) mod buckets
 //
 // so that the sum of the two buckets depends on the fingerprint only, and each
 // leads to the other for any number of buckets. Slot i is bits i×width to
-// (i+1)×width-1; bits above the last slot are 0. Saved filters depend on it.
+// (i+1)×width-1; bits above the last slot are 0. Where buckets are half words,
+// bucket i of the saved form is the lower half of word i/2 if i is even, else the
+// upper half. Saved filters depend on it.
 //
 // Concurrency. A fingerprint may be put into an empty slot by anyone, with a
-// compare-and-swap. It is taken out of a slot only under the lock of its pair of
-// buckets. To move it, it is first put into its other bucket and then taken out of
+// compare-and-swap. It is taken out of a slot only under its lock, one of many, by
+// fingerprint. To move it, it is first put into its other bucket and then taken out of
 // this one, so that it is always in one of them. A reader who looks at one bucket
 // before and at the other after a move could still miss it; so the lock has a
 // version, odd while it is held, and a "no" counts only if the version was even
 // and stayed the same.
 type cuckoo struct {
-	words []uint64
+	n     uint64   // buckets
+	words []uint64 // of n buckets, or
+	halfs []uint32 // of n buckets, an even number; one of the two is nil
 	lanes
 	seed  uint64
-	locks []atomic.Uint32 // versions, by pair; a power of two of them
-	moves *sync.RWMutex   // read: moving; write: no one may move
+	locks *[512]atomic.Uint32 // versions, by fingerprint
+	moves *sync.RWMutex       // read: moving; write: no one may move
 }
 
 // lanes is the arithmetic on the slots of a word.
 type lanes struct {
 	width uint   // bits of a slot
 	slots int    // in a word
+	mask  uint32 // the lowest width bits
 	ones  uint64 // 1 in each slot
 	low   uint64 // all bits of each slot but the highest
 	high  uint64 // the highest bit of each slot
 }
 
 func lanesOf(width uint) lanes {
-	l := lanes{width: width, slots: wordBits / int(width)}
+	l := lanes{width: width, slots: wordBits / int(width), mask: uint32(1<<width - 1)}
+	if l.half() {
+		l.slots /= 2
+	}
 	for i := range l.slots {
 		l.ones |= 1 << (uint(i) * width)
 	}
@@ -95,26 +103,33 @@ func lanesOf(width uint) lanes {
 	return l
 }
 
+// half reports whether a bucket is half a word. 8-bit fingerprints are for who can
+// live with 3 %; eight of them in a bucket would make that 6 %.
+func (l *lanes) half() bool { return l.width == 8 }
+
 // find returns a word with the highest bit set of each slot of w that is fp.
-func (l *lanes) find(w uint64, fp uint32) uint64 {
-	x := w ^ uint64(fp)*l.ones
-	return l.high &^ (((x & l.low) + l.low) | x)
-}
+func (l *lanes) find(w uint64, fp uint32) uint64 { return l.zeros(w ^ uint64(fp)*l.ones) }
 
-// first returns the shift of the first slot that find has marked.
-func (l *lanes) first(found uint64) uint { return uint(bits.TrailingZeros64(found)) + 1 - l.width }
+func (l *lanes) zeros(x uint64) uint64 { return l.high &^ l.marks(x) }
 
-func (l *lanes) get(w uint64, shift uint) uint32 { return uint32(w >> shift & (1<<l.width - 1)) }
+// marks returns a word in which the highest bit of a slot is clear where the
+// slot of x is 0. The other bits mean nothing.
+func (l *lanes) marks(x uint64) uint64 { return ((x & l.low) + l.low) | x }
+
+// lowest returns the shift of the first slot that find has marked.
+func (l *lanes) lowest(found uint64) uint { return uint(bits.TrailingZeros64(found)) + 1 - l.width }
+
+func (l *lanes) get(w uint64, shift uint) uint32 { return uint32(w>>shift) & l.mask }
 
 // cuckooSizes are the widths of fingerprints and how full a table of them gets.
 var cuckooSizes = [...]struct {
 	width uint
 	load  float64
-}{{8, 0.98}, {9, 0.98}, {10, 0.98}, {12, 0.97}, {16, 0.95}, {21, 0.92}, {32, 0.84}}
+}{{8, 0.94}, {9, 0.97}, {10, 0.97}, {12, 0.965}, {16, 0.95}, {21, 0.92}, {32, 0.84}}
 
 // cuckooFPR is the FPR of a table whose slots are filled to load.
 func (l *lanes) fpr(load float64) float64 {
-	return -math.Expm1(2 * float64(l.slots) * load * math.Log1p(-1/float64(uint64(1)<<l.width-1)))
+	return -math.Expm1(2 * float64(l.slots) * load * math.Log1p(-1/float64(l.mask)))
 }
 
 // NewCuckoo returns an empty filter.
@@ -139,40 +154,61 @@ func NewCuckoo[T any](o CuckooOptions[T]) (*Cuckoo[T], error) {
 		// buckets by chance. With this many more buckets that was not seen in
 		// 20,000 tables of any size and width.
 		buckets += 2 + 160/uint64(l.slots*l.slots)
-		return &Cuckoo[T]{key: key, cuckoo: cuckooOf(alignedWords(buckets), s.width, o.Seed)}, nil
+		return &Cuckoo[T]{key: key, cuckoo: newCuckoo(buckets, s.width, o.Seed)}, nil
 	}
 	return nil, optionError("FPR", "%v is below what 32-bit fingerprints reach", o.FPR)
 }
 
-func cuckooOf(words []uint64, width uint, seed uint64) cuckoo {
-	locks := 1
-	for locks < len(words)/8 && locks < 4096 {
-		locks *= 2
+// newCuckoo makes an empty table of at least the given number of buckets.
+func newCuckoo(buckets uint64, width uint, seed uint64) cuckoo {
+	c := cuckoo{lanes: lanesOf(width), seed: seed, locks: new([512]atomic.Uint32), moves: new(sync.RWMutex)}
+	if c.half() {
+		c.n = (buckets + 1) &^ 1
+		c.halfs = make([]uint32, c.n)
+	} else {
+		c.n = buckets
+		c.words = alignedWords(buckets)
 	}
-	return cuckoo{words, lanesOf(width), seed, make([]atomic.Uint32, locks), new(sync.RWMutex)}
+	return c
 }
 
 // place returns the fingerprint and the two buckets of a hash.
 func (c *cuckoo) place(h uint64) (fp uint32, a, b uint64) {
-	fp = uint32((h&math.MaxUint32)*(1<<c.width-1)>>32) + 1
-	a = scale(h, uint64(len(c.words)))
+	h = seedHash(h, c.seed)
+	fp, a = c.fingerprint(h), c.first(h)
 	return fp, a, c.other(a, fp)
 }
 
-func (c *cuckoo) other(bucket uint64, fp uint32) uint64 {
-	n := uint64(len(c.words))
-	sum := scale(uint64(fp)*chain, n)
-	if sum < bucket {
-		sum += n
+func (c *cuckoo) fingerprint(h uint64) uint32 {
+	fp := uint32(h) & c.mask
+	if fp == 0 {
+		fp = 1
 	}
-	return sum - bucket
+	return fp
 }
 
-func (c *cuckoo) load(bucket uint64) uint64 { return atomic.LoadUint64(&c.words[bucket]) }
+func (c *cuckoo) first(h uint64) uint64 { return scale(h, c.n) }
 
-func (c *cuckoo) lock(a, b uint64) *atomic.Uint32 {
-	return &c.locks[min(a, b)&uint64(len(c.locks)-1)]
+func (c *cuckoo) other(bucket uint64, fp uint32) uint64 {
+	b, below := bits.Sub64(scale(uint64(fp)*chain, c.n), bucket, 0)
+	return b + c.n&-below // no branch: it would be taken half of the time
 }
+
+func (c *cuckoo) load(bucket uint64) uint64 {
+	if c.halfs != nil {
+		return uint64(atomic.LoadUint32(&c.halfs[bucket]))
+	}
+	return atomic.LoadUint64(&c.words[bucket])
+}
+
+func (c *cuckoo) swap(bucket, old, new uint64) bool {
+	if c.halfs != nil {
+		return atomic.CompareAndSwapUint32(&c.halfs[bucket], uint32(old), uint32(new))
+	}
+	return atomic.CompareAndSwapUint64(&c.words[bucket], old, new)
+}
+
+func (c *cuckoo) lock(fp uint32) *atomic.Uint32 { return &c.locks[fp%uint32(len(c.locks))] }
 
 // acquire takes a lock. It is held for a few instructions at a time.
 func acquire(l *atomic.Uint32) {
@@ -187,29 +223,45 @@ func acquire(l *atomic.Uint32) {
 func release(l *atomic.Uint32) { l.Add(1) }
 
 func (c *cuckoo) has(h uint64) bool {
-	fp, a, b := c.place(h)
-	l := c.lock(a, b)
-	for {
-		version := l.Load()
-		if c.find(c.load(a), fp) != 0 || c.find(c.load(b), fp) != 0 {
-			return true
-		}
-		if version&1 == 0 && l.Load() == version {
-			return false
-		}
-		runtime.Gosched()
+	h = seedHash(h, c.seed) // what place does, inlined
+	fp, a := c.fingerprint(h), c.first(h)
+	b := c.other(a, fp)
+	l := c.lock(fp)
+	version := l.Load()
+	if c.pairHas(a, b, fp) {
+		return true
 	}
+	if version&1 == 0 && l.Load() == version {
+		return false
+	}
+	return c.hasLocked(fp, a, b)
+}
+
+// pairHas looks at both buckets at once: their cache misses overlap, and there is
+// no branch to guess.
+func (c *cuckoo) pairHas(a, b uint64, fp uint32) bool {
+	all := uint64(fp) * c.ones
+	return c.high&^(c.marks(c.load(a)^all)&c.marks(c.load(b)^all)) != 0
+}
+
+// hasLocked is for a reader whom a move has disturbed.
+func (c *cuckoo) hasLocked(fp uint32, a, b uint64) bool {
+	l := c.lock(fp)
+	acquire(l)
+	found := c.pairHas(a, b, fp)
+	release(l)
+	return found
 }
 
 // put puts a fingerprint into an empty slot of a bucket, if there is one.
 func (c *cuckoo) put(bucket uint64, fp uint32) bool {
 	for {
 		w := c.load(bucket)
-		empty := c.find(w, 0)
+		empty := c.zeros(w)
 		if empty == 0 {
 			return false
 		}
-		if atomic.CompareAndSwapUint64(&c.words[bucket], w, w|uint64(fp)<<c.first(empty)) {
+		if c.swap(bucket, w, w|uint64(fp)<<c.lowest(empty)) {
 			return true
 		}
 	}
@@ -219,7 +271,7 @@ func (c *cuckoo) put(bucket uint64, fp uint32) bool {
 func (c *cuckoo) clear(bucket uint64, shift uint) {
 	for {
 		w := c.load(bucket)
-		if atomic.CompareAndSwapUint64(&c.words[bucket], w, w&^((1<<c.width-1)<<shift)) {
+		if c.swap(bucket, w, w&^(uint64(c.mask)<<shift)) {
 			return
 		}
 	}
@@ -228,9 +280,11 @@ func (c *cuckoo) clear(bucket uint64, shift uint) {
 // add adds a fingerprint and reports whether there was room.
 func (c *cuckoo) add(h uint64) bool {
 	fp, a, b := c.place(h)
-	if c.put(a, fp) || c.put(b, fp) {
-		return true
-	}
+	return c.put(a, fp) || c.put(b, fp) || c.addMoving(fp, a, b)
+}
+
+// addMoving adds a fingerprint whose two buckets are full.
+func (c *cuckoo) addMoving(fp uint32, a, b uint64) bool {
 	c.moves.RLock()
 	defer c.moves.RUnlock()
 	// Others may take the slot that a move has freed; then there is another search.
@@ -274,7 +328,7 @@ func (c *cuckoo) makeRoom(a, b uint64) bool {
 				continue
 			}
 			steps[n] = step{next, int16(at), uint8(shift)}
-			if c.find(c.load(next), 0) != 0 {
+			if c.zeros(c.load(next)) != 0 {
 				return c.follow(steps[:], n)
 			}
 			if n < len(steps)-1 { // else it can still end the path, not go on from there
@@ -302,34 +356,39 @@ func (c *cuckoo) follow(steps []step, at int) bool {
 // move moves the fingerprint in a slot to its other bucket, to, if it still
 // belongs there and there is room.
 func (c *cuckoo) move(from uint64, shift uint, to uint64) bool {
-	l := c.lock(from, to)
-	acquire(l)
-	defer release(l)
 	fp := c.get(c.load(from), shift)
-	if fp == 0 || c.other(from, fp) != to || !c.put(to, fp) {
+	if fp == 0 || c.other(from, fp) != to {
 		return false
 	}
-	c.clear(from, shift)
-	return true
+	l := c.lock(fp)
+	acquire(l)
+	moved := c.get(c.load(from), shift) == fp && c.put(to, fp)
+	if moved {
+		c.clear(from, shift)
+	}
+	release(l)
+	return moved
 }
 
 func (c *cuckoo) remove(h uint64) bool {
 	fp, a, b := c.place(h)
-	l := c.lock(a, b)
+	l := c.lock(fp)
 	acquire(l)
-	defer release(l)
-	for _, bucket := range [...]uint64{a, b} {
-		if found := c.find(c.load(bucket), fp); found != 0 {
-			c.clear(bucket, c.first(found))
-			return true
-		}
+	at := a
+	found := c.find(c.load(a), fp)
+	if found == 0 {
+		at, found = b, c.find(c.load(b), fp)
 	}
-	return false
+	if found != 0 {
+		c.clear(at, c.lowest(found))
+	}
+	release(l)
+	return found != 0
 }
 
 func (c *cuckoo) count(h uint64) int {
 	fp, a, b := c.place(h)
-	l := c.lock(a, b)
+	l := c.lock(fp)
 	acquire(l)
 	defer release(l)
 	n := bits.OnesCount64(c.find(c.load(a), fp))
@@ -342,18 +401,16 @@ func (c *cuckoo) count(h uint64) int {
 // used counts the slots that are not empty.
 func (c *cuckoo) used() uint64 {
 	n := 0
-	for i := range c.words {
-		n += c.slots - bits.OnesCount64(c.find(c.load(uint64(i)), 0))
+	for i := range c.n {
+		n += c.slots - bits.OnesCount64(c.zeros(c.load(i)))
 	}
 	return uint64(n)
 }
 
-func (f *Cuckoo[T]) hash(v T) uint64 { return seedHash(f.key.Sum64(v), f.seed) }
-
 // Add adds an element, once more if it is there already. It returns ErrFull, and
 // has changed nothing, if there is no room for it.
 func (f *Cuckoo[T]) Add(v T) error {
-	if !f.add(f.hash(v)) {
+	if !f.add(f.key.Sum64(v)) {
 		return ErrFull
 	}
 	return nil
@@ -362,7 +419,7 @@ func (f *Cuckoo[T]) Add(v T) error {
 // AddNew adds an element unless the filter may contain it, and reports whether it
 // did. Of several concurrent calls with the same new element exactly one adds it.
 func (f *Cuckoo[T]) AddNew(v T) (bool, error) {
-	h := f.hash(v)
+	h := f.key.Sum64(v)
 	mu := &f.newer[mix(h)%uint64(len(f.newer))]
 	mu.Lock()
 	defer mu.Unlock()
@@ -377,23 +434,23 @@ func (f *Cuckoo[T]) AddNew(v T) (bool, error) {
 
 // MayContain reports false only if the element was not added, or deleted as often
 // as it was added.
-func (f *Cuckoo[T]) MayContain(v T) bool { return f.has(f.hash(v)) }
+func (f *Cuckoo[T]) MayContain(v T) bool { return f.has(f.key.Sum64(v)) }
 
 // Delete takes back one Add of an element. It returns false, and changes nothing,
 // if the element is not in the filter.
-func (f *Cuckoo[T]) Delete(v T) bool { return f.remove(f.hash(v)) }
+func (f *Cuckoo[T]) Delete(v T) bool { return f.remove(f.key.Sum64(v)) }
 
 // CountOf returns how often an element was added and not deleted, or more: equal
 // fingerprints are counted too.
-func (f *Cuckoo[T]) CountOf(v T) int { return f.count(f.hash(v)) }
+func (f *Cuckoo[T]) CountOf(v T) int { return f.count(f.key.Sum64(v)) }
 
 // ApproxCount is the number of elements in the filter, each as often as it was
 // added; exact while nothing is added or deleted. It reads the whole filter.
 func (f *Cuckoo[T]) ApproxCount() uint64 { return f.used() }
 
-// Capacity is the number of slots. Some 2 % (8-bit fingerprints) to 16 %
-// (32 bits) of them stay empty when the filter is full.
-func (f *Cuckoo[T]) Capacity() uint64 { return uint64(len(f.words)) * uint64(f.slots) }
+// Capacity is the number of slots. Some 2 % (9-bit fingerprints) to 16 % (32 bits)
+// of them stay empty when the filter is full.
+func (f *Cuckoo[T]) Capacity() uint64 { return f.n * uint64(f.slots) }
 
 // FPR is the share of absent elements for which MayContain is true now. It reads
 // the whole filter.
@@ -403,7 +460,7 @@ func (f *Cuckoo[T]) FPR() float64 { return f.fpr(float64(f.used()) / float64(f.C
 func (f *Cuckoo[T]) FingerprintBits() int { return int(f.width) }
 
 // SizeBytes is the memory that the buckets take.
-func (f *Cuckoo[T]) SizeBytes() int { return len(f.words) * 8 }
+func (f *Cuckoo[T]) SizeBytes() int { return len(f.words)*8 + len(f.halfs)*4 }
 
 // WriteTo writes the filter in the form that ReadCuckoo reads. Elements that are
 // added or deleted meanwhile may or may not be in it; an Add that must move others
@@ -411,13 +468,20 @@ func (f *Cuckoo[T]) SizeBytes() int { return len(f.words) * 8 }
 func (f *Cuckoo[T]) WriteTo(w io.Writer) (int64, error) {
 	f.moves.Lock()
 	defer f.moves.Unlock()
+	words := f.words
+	if f.halfs != nil {
+		words = make([]uint64, f.n/2)
+		for i := range words {
+			words[i] = f.load(uint64(2*i)) | f.load(uint64(2*i+1))<<32
+		}
+	}
 	return writeRecord(w, record{
 		kind:     kindCuckoo,
 		elements: f.key.Kind(),
 		hashes:   uint32(f.width),
-		words:    uint64(len(f.words)),
+		words:    uint64(len(words)),
 		seed:     f.seed,
-	}, f.words)
+	}, words)
 }
 
 // ReadCuckoo reads a filter that WriteTo wrote; see ReadBloom.
@@ -454,7 +518,16 @@ func readCuckoo(r io.Reader, maxBytes int64, elements funnel.Kind) (cuckoo, erro
 	if err != nil {
 		return cuckoo{}, err
 	}
-	c := cuckooOf(words, uint(rec.hashes), rec.seed)
+	c := newCuckoo(0, uint(rec.hashes), rec.seed)
+	if c.half() {
+		c.n = 2 * rec.words
+		c.halfs = make([]uint32, c.n)
+		for i, w := range words {
+			c.halfs[2*i], c.halfs[2*i+1] = uint32(w), uint32(w>>32)
+		}
+		return c, nil
+	}
+	c.n, c.words = rec.words, words
 	for i, w := range words {
 		if w > c.high|c.low {
 			return cuckoo{}, formatError("word %d has bits above its slots", i)

@@ -13,7 +13,7 @@ import (
 
 // newCuckooWidth returns a filter with fingerprints of a given width.
 func newCuckooWidth(buckets int, width uint, seed uint64) *Cuckoo[int] {
-	return &Cuckoo[int]{key: must(newKey[int](nil)), cuckoo: cuckooOf(alignedWords(uint64(buckets)), width, seed)}
+	return &Cuckoo[int]{key: must(newKey[int](nil)), cuckoo: newCuckoo(uint64(buckets), width, seed)}
 }
 
 func TestLanes(t *testing.T) {
@@ -39,8 +39,8 @@ func TestLanes(t *testing.T) {
 					t.Fatalf("width %d, word %x: slot %d is %x, find(%x) gives %x", s.width, w, i, slots[i], fp, found)
 				}
 				if marked && first {
-					if l.first(found) != shift {
-						t.Fatalf("width %d: first of %x is %d", s.width, found, l.first(found))
+					if l.lowest(found) != shift {
+						t.Fatalf("width %d: first of %x is %d", s.width, found, l.lowest(found))
 					}
 					first = false
 				}
@@ -52,7 +52,7 @@ func TestLanes(t *testing.T) {
 func TestCuckooOtherBucket(t *testing.T) {
 	r := seededRand(t)
 	for _, buckets := range []int{1, 2, 3, 7, 1000, 1 << 16} {
-		c := cuckooOf(alignedWords(uint64(buckets)), 12, 0)
+		c := newCuckoo(uint64(buckets), 12, 0)
 		for range 1000 {
 			fp, a, b := c.place(r.Uint64())
 			if fp == 0 || a >= uint64(buckets) || b >= uint64(buckets) || c.other(b, fp) != a {
@@ -84,8 +84,8 @@ func TestCuckooFull(t *testing.T) {
 			if uint64(n) != f.ApproxCount() {
 				t.Errorf("width %d: %d added, ApproxCount %d", s.width, n, f.ApproxCount())
 			}
-			before := slices.Clone(f.words)
-			if err := f.Add(n); !errors.Is(err, ErrFull) || !slices.Equal(before, f.words) {
+			words, halfs := slices.Clone(f.words), slices.Clone(f.halfs)
+			if err := f.Add(n); !errors.Is(err, ErrFull) || !slices.Equal(words, f.words) || !slices.Equal(halfs, f.halfs) {
 				t.Errorf("width %d: an Add that fails (%v) changes the table", s.width, err)
 			}
 			for i := range n {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/twmb/murmur3"
 )
 
@@ -98,21 +97,32 @@ func (k *Key[T]) Append(dst []byte, v T) []byte {
 
 // Sum64 is XXH64, seed 0, of the bytes of v. Saved filters depend on it.
 func (k *Key[T]) Sum64(v T) uint64 {
+	if k.kind == Bytes {
+		// Strings and slices both begin with a pointer and a length.
+		b := (*struct {
+			p unsafe.Pointer
+			n int
+		})(unsafe.Pointer(&v))
+		return sum64(b.p, b.n)
+	}
+	return k.sum64Slow(v)
+}
+
+func (k *Key[T]) sum64Slow(v T) uint64 {
 	switch k.how {
-	case reflect.String:
-		return xxhash.Sum64String(*(*string)(unsafe.Pointer(&v)))
-	case reflect.Slice:
-		return xxhash.Sum64(*(*[]byte)(unsafe.Pointer(&v)))
+	case reflect.Int64, reflect.Uint64:
+		return sum64Of8(*(*uint64)(unsafe.Pointer(&v)))
 	case reflect.Invalid:
 		p := buffers.Get().(*[]byte)
 		b := k.append((*p)[:0], v)
-		h := xxhash.Sum64(b)
+		h := sum64(unsafe.Pointer(unsafe.SliceData(b)), len(b))
 		*p = b[:0]
 		buffers.Put(p)
 		return h
 	}
 	var buf [8]byte
-	return xxhash.Sum64(k.integer(&buf, v))
+	b := k.integer(&buf, v)
+	return sum64(unsafe.Pointer(unsafe.SliceData(b)), len(b))
 }
 
 // Sum128 is MurmurHash3 x64 128, seed 0, of the bytes of v: what Guava starts

@@ -1,0 +1,59 @@
+package funnel
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unsafe"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// The primes of XXH64.
+const (
+	prime1 = 0x9e3779b185ebca87
+	prime2 = 0xc2b2ae3d27d4eb4f
+	prime3 = 0x165667b19e3779f9
+	prime4 = 0x85ebca77c2b2ae63
+	prime5 = 0x27d4eb2f165667c5
+)
+
+// sum64 is XXH64 with seed 0 of the n bytes at p. Inputs below 32 bytes, which need no more than the
+// last steps of the algorithm, are hashed here: the assembly of package xxhash
+// takes its arguments in memory, and an element of ten bytes would spend half of
+// its lookup on the call.
+func sum64(p unsafe.Pointer, n int) uint64 {
+	if n >= 32 {
+		return xxhash.Sum64(unsafe.Slice((*byte)(p), n))
+	}
+	h := prime5 + uint64(n)
+	for ; n >= 8; n -= 8 {
+		h ^= bits.RotateLeft64(binary.LittleEndian.Uint64((*[8]byte)(p)[:])*prime2, 31) * prime1
+		h = bits.RotateLeft64(h, 27)*prime1 + prime4
+		p = unsafe.Add(p, 8)
+	}
+	if n >= 4 {
+		h ^= uint64(binary.LittleEndian.Uint32((*[4]byte)(p)[:])) * prime1
+		h = bits.RotateLeft64(h, 23)*prime2 + prime3
+		p = unsafe.Add(p, 4)
+		n -= 4
+	}
+	for ; n > 0; n-- {
+		h ^= uint64(*(*byte)(p)) * prime5
+		h = bits.RotateLeft64(h, 11) * prime1
+		p = unsafe.Add(p, 1)
+	}
+	return avalanche(h)
+}
+
+// sum64Of8 is sum64 of the eight bytes of v, little-endian.
+func sum64Of8(v uint64) uint64 {
+	const start = (prime5 + 8) & (1<<64 - 1)
+	h := start ^ bits.RotateLeft64(v*prime2, 31)*prime1
+	return avalanche(bits.RotateLeft64(h, 27)*prime1 + prime4)
+}
+
+func avalanche(h uint64) uint64 {
+	h = (h ^ h>>33) * prime2
+	h = (h ^ h>>29) * prime3
+	return h ^ h>>32
+}

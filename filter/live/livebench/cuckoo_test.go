@@ -1,0 +1,126 @@
+package livebench
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seiflotfy/cuckoofilter"
+	"github.com/siftdb/sift/filter/live"
+)
+
+// cuckooLike is a filter with room for a million elements.
+type cuckooLike struct {
+	name          string
+	add, has, del func([]byte) bool
+}
+
+// newCuckoos returns a filter of this module with as many slots for a fingerprint of 8 bits or
+// more as the other package has, one of 16 bits, and the other package's, of 8.
+func newCuckoos(lock bool) []cuckooLike {
+	var cs []cuckooLike
+	for _, c := range []struct {
+		name string
+		fpr  float64
+	}{{"sift9bit", 0.03}, {"sift16bit", 0.001}} {
+		f, err := live.NewCuckoo(live.CuckooOptions[[]byte]{Items: items, FPR: c.fpr})
+		if err != nil {
+			panic(err)
+		}
+		cs = append(cs, cuckooLike{c.name, func(v []byte) bool { return f.Add(v) == nil }, f.MayContain, f.Delete})
+	}
+	g := cuckoo.NewFilter(items) // 2^20 slots
+	theirs := cuckooLike{"seiflotfy8bit", g.Insert, g.Lookup, g.Delete}
+	if lock {
+		var mu sync.RWMutex
+		write := func(op func([]byte) bool) func([]byte) bool {
+			return func(v []byte) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return op(v)
+			}
+		}
+		theirs.add, theirs.del = write(g.Insert), write(g.Delete)
+		theirs.has = func(v []byte) bool {
+			mu.RLock()
+			defer mu.RUnlock()
+			return g.Lookup(v)
+		}
+	}
+	return append(cs, theirs)
+}
+
+func contestants(cs []cuckooLike, op func(c cuckooLike) func(v []byte)) []contestant {
+	var out []contestant
+	for _, c := range cs {
+		out = append(out, contestant{c.name, op(c)})
+	}
+	return out
+}
+
+func BenchmarkCuckoo(b *testing.B) {
+	eachWorkers(b, "full", func(b *testing.B, workers int) {
+		cs := newCuckoos(workers > 1)
+		for _, c := range cs {
+			for _, v := range members {
+				c.add(v)
+			}
+		}
+		has := contestants(cs, func(c cuckooLike) func([]byte) { return func(v []byte) { c.has(v) } })
+		b.Run("Present", func(b *testing.B) { sideBySide(b, workers, members, has...) })
+		b.Run("Absent", func(b *testing.B) { sideBySide(b, workers, strangers, has...) })
+	})
+	eachWorkers(b, "half", func(b *testing.B, workers int) {
+		cs := newCuckoos(workers > 1)
+		for _, c := range cs {
+			for _, v := range members[:items/2] {
+				c.add(v)
+			}
+		}
+		both := contestants(cs, func(c cuckooLike) func([]byte) {
+			return func(v []byte) {
+				c.add(v)
+				c.del(v)
+			}
+		})
+		b.Run("AddDelete", func(b *testing.B) { sideBySide(b, workers, strangers, both...) })
+	})
+}
+
+// BenchmarkCuckooFill fills filters from nothing to the million elements that they
+// are for, the expensive last ones included.
+func BenchmarkCuckooFill(b *testing.B) {
+	eachWorkers(b, "1M", func(b *testing.B, workers int) {
+		times := map[string][]time.Duration{}
+		failed := map[string]int{}
+		for range max(1, min(b.N, 9)) {
+			for _, c := range newCuckoos(workers > 1) {
+				start := time.Now()
+				fails := make([]int, workers)
+				var wg sync.WaitGroup
+				for w := range workers {
+					wg.Go(func() {
+						for _, v := range members[w*items/workers : (w+1)*items/workers] {
+							if !c.add(v) {
+								fails[w]++
+							}
+						}
+					})
+				}
+				wg.Wait()
+				times[c.name] = append(times[c.name], time.Since(start))
+				for _, n := range fails {
+					failed[c.name] += n
+				}
+			}
+		}
+		b.ReportMetric(0, "ns/op")
+		for name, ts := range times {
+			slices.Sort(ts)
+			b.ReportMetric(float64(ts[len(ts)/2].Nanoseconds())/items, name+"-ns")
+			b.ReportMetric(float64(failed[name]), fmt.Sprint(name, "-failed"))
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package livebench
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	items = 1_000_000
+	turn  = 20_000 // operations of a contestant before the next has its turn
+)
+
+var (
+	members   = keys("user:")
+	strangers = keys("ghost:")
+)
+
+func keys(prefix string) [][]byte {
+	ks := make([][]byte, items)
+	for i := range ks {
+		ks[i] = []byte(prefix + strconv.Itoa(i))
+	}
+	return ks
+}
+
+// A contestant does the same work as the others, one operation an element.
+type contestant struct {
+	name string
+	op   func(v []byte)
+}
+
+// sideBySide lets contestants take turns over vs, b.N turns each, with a number of
+// goroutines in each turn. The last contestant is the one to compare with.
+func sideBySide(b *testing.B, workers int, vs [][]byte, cs ...contestant) {
+	times := make([][]time.Duration, len(cs))
+	for i := range b.N {
+		part := vs[i*turn%len(vs):][:turn]
+		for j, c := range cs {
+			start := time.Now()
+			if workers == 1 {
+				for _, v := range part {
+					c.op(v)
+				}
+			} else {
+				var wg sync.WaitGroup
+				for w := range workers {
+					wg.Go(func() {
+						for _, v := range part[w*turn/workers : (w+1)*turn/workers] {
+							c.op(v)
+						}
+					})
+				}
+				wg.Wait()
+			}
+			times[j] = append(times[j], time.Since(start))
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	median := func(j int) float64 {
+		slices.Sort(times[j])
+		return float64(times[j][len(times[j])/2].Nanoseconds()) / turn
+	}
+	last := median(len(cs) - 1)
+	for j, c := range cs {
+		m := median(j)
+		b.ReportMetric(m, c.name+"-ns")
+		if j < len(cs)-1 {
+			b.ReportMetric(last/m, c.name+"-ahead")
+		}
+	}
+}
+
+func eachWorkers(b *testing.B, name string, f func(b *testing.B, workers int)) {
+	for _, workers := range []int{1, 16} {
+		b.Run(fmt.Sprintf("%s/goroutines=%d", name, workers), func(b *testing.B) { f(b, workers) })
+	}
+}
