@@ -122,6 +122,24 @@ func newProgress(w io.Writer, steps int, off bool) *progress {
 	)}
 }
 
+// above returns a writer whose lines stand above the bar.
+func (p *progress) above(w io.Writer) io.Writer {
+	if p.bar == nil {
+		return w
+	}
+	return aboveBar{p.bar, w}
+}
+
+type aboveBar struct {
+	bar *progressbar.ProgressBar
+	w   io.Writer
+}
+
+func (a aboveBar) Write(b []byte) (int, error) {
+	a.bar.Clear()
+	return a.w.Write(b)
+}
+
 // step says what is done next.
 func (p *progress) step(what string) {
 	if p.bar != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -121,11 +120,11 @@ func (c *runCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	stores, err := c.stores(dir, s.out)
+	stores, err := c.stores(dir)
 	if err != nil {
 		return err
 	}
-	filters := c.filters(s.out)
+	filters := c.filters()
 	file := result.New(c.meta(start, dir, stores, filters))
 	for _, line := range report.Heading(&file.Meta) {
 		fmt.Fprintln(s.out, line)
@@ -172,7 +171,10 @@ func (c *runCmd) measure(s *streams, file *result.File, stores *store.Options, f
 	}
 	bar := newProgress(s.err, steps, c.NoProgress)
 	defer bar.done()
-	stores.Step, sweep.Step, grow.Step, filters.Step = bar.step, bar.step, bar.step, bar.step
+	for _, o := range []*store.Options{stores, sweep, grow} {
+		o.Step, o.Out = bar.step, bar.above(s.out)
+	}
+	filters.Step, filters.Out = bar.step, bar.above(s.out)
 	if c.part("stores") {
 		failed = append(failed, store.Run(stores, file))
 	}
@@ -202,7 +204,7 @@ func (c *runCmd) dataSet() (data.Set, error) {
 	return nil, fmt.Errorf("--data is made-up, gosrc or tsv:FILE, not %q", c.Data)
 }
 
-func (c *runCmd) stores(dir string, out io.Writer) (*store.Options, error) {
+func (c *runCmd) stores(dir string) (*store.Options, error) {
 	set, err := c.dataSet()
 	if err != nil {
 		return nil, err
@@ -231,7 +233,7 @@ func (c *runCmd) stores(dir string, out io.Writer) (*store.Options, error) {
 		BloomBits: c.BloomBits, CacheBytes: c.CacheSize, WriteBufferBytes: c.WriteBufferSize, BlockBytes: c.BlockSize,
 		NoCompression: c.CompressionType == "none", Sync: c.Sync, TxnBatch: c.TxnBatch,
 		SeekNexts: c.SeekNexts, BatchSize: max(1, c.BatchSize), WriteRate: c.WriteRate, TimeEvery: every, Seed: c.Seed,
-		Dir: dir, UseExisting: c.UseExistingDB, Keep: c.Keep, Out: out,
+		Dir: dir, UseExisting: c.UseExistingDB, Keep: c.Keep,
 	}, nil
 }
 
@@ -275,12 +277,12 @@ func (c *runCmd) grown(o *store.Options) *store.Options {
 	return &g
 }
 
-func (c *runCmd) filters(out io.Writer) *alone.Options {
+func (c *runCmd) filters() *alone.Options {
 	list, _ := alone.List()
 	o := &alone.Options{
 		Filters: list, Sizes: []int{10_000, 100_000, 1_000_000, 10_000_000}, HotSize: 100_000, BigSize: 1_000_000,
 		KeyKinds: []string{data.Random, data.Text}, Absent: 1 << 24, ColdBytes: 288 << 20, Probes: 2_000_000, Rounds: min(c.Rounds, 5),
-		Curve: alone.Curve(), CurveSize: 1_000_000, CurveAbsent: 1 << 22, Out: out,
+		Curve: alone.Curve(), CurveSize: 1_000_000, CurveAbsent: 1 << 22,
 	}
 	if c.Quick {
 		o.Sizes, o.HotSize, o.BigSize = []int{10_000, 100_000}, 10_000, 100_000

@@ -1,6 +1,7 @@
 package alone
 
 import (
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -34,8 +35,6 @@ func draw(x uint64) uint64 {
 // pick returns a number below n from the upper half of x.
 func pick(x uint64, n int) int { return int(x >> 32 * uint64(n) >> 32) }
 
-var sink int
-
 // hotLoop returns the nanoseconds that a probe of one filter takes in a loop.
 func hotLoop(f built, keys keyList, probes int) float64 {
 	maybe := 0
@@ -48,7 +47,7 @@ func hotLoop(f built, keys keyList, probes int) float64 {
 		}
 	}
 	took := time.Since(start)
-	sink += maybe
+	runtime.KeepAlive(maybe)
 	return perProbe(took, (probes+len(keys)-1)/len(keys)*len(keys))
 }
 
@@ -80,7 +79,7 @@ func coldLoop(filters []built, keys keyList, probes int) float64 {
 		}
 	}
 	took := time.Since(start)
-	sink += maybe
+	runtime.KeepAlive(maybe)
 	return perProbe(took, probes)
 }
 
@@ -157,6 +156,6 @@ func randomLines(bytes, reads int) (dependent, independent float64) {
 		sum += buf[pick(x, lines)*(lineBytes/8)]
 	}
 	independent = perProbe(time.Since(start), reads)
-	sink += int(sum)
+	runtime.KeepAlive(sum)
 	return dependent, independent
 }

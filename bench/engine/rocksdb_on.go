@@ -49,9 +49,9 @@ func openRocks(c Config) (DB, error) {
 	return rocksDB{db}, nil
 }
 
-func (d rocksDB) NewReader(string) (Reader, error) { return rocksReader{d.db}, nil }
+func (d rocksDB) NewReader(string) (Reader, error) { return rocksReader(d), nil }
 
-func (d rocksDB) NewWriter() (Writer, error) { return rocksWriter{d.db}, nil }
+func (d rocksDB) NewWriter() (Writer, error) { return rocksWriter(d), nil }
 
 func (d rocksDB) NewIter() (Iter, error) { return d.db.NewIter(), nil }
 

@@ -69,7 +69,7 @@ var Units = []Unit{
 	{AllocBytes, "bytes allocated on Go's heap an operation", -1},
 	{WriteAmp, "bytes written to files for each byte of keys and values", -1},
 	{Space, "bytes on disk for each key", -1},
-	{Peak, "peak of resident memory above the benchmark's own, MB", -1},
+	{Peak, "peak of resident memory above the benchmark's own, mapped files included, MB", -1},
 	{FilterBytes, "bytes of filters", -1},
 	{OpenTime, "time to open, ms", -1},
 	{Asked, "questions to filters an operation", 0},

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -145,9 +146,6 @@ func putEach(w engine.Writer, keys, values *data.Keys, from, to, every int, c *c
 	return nil
 }
 
-// sink keeps reads from being optimised away.
-var sink int
-
 // seekEach seeks keys from to to-1 and reads each and nexts more entries.
 func seekEach(it engine.Iter, keys *data.Keys, from, to, nexts, every int, c *collected) error {
 	if n, ok := it.(engine.NativeIter); ok {
@@ -177,7 +175,7 @@ func seekEach(it engine.Iter, keys *data.Keys, from, to, nexts, every int, c *co
 			t.note(start)
 		}
 	}
-	sink = bytes
+	runtime.KeepAlive(bytes)
 	c.add(t.lat, 0, entries)
 	return nil
 }
@@ -201,7 +199,7 @@ func scanAll(it engine.Iter, backward bool, limit int, c *collected) error {
 		entries++
 		ok = move()
 	}
-	sink = bytes
+	runtime.KeepAlive(bytes)
 	c.add(nil, 0, entries)
 	return nil
 }
