@@ -44,9 +44,7 @@ func main() {
 		removeTemporary()
 		os.Exit(1)
 	}()
-	err := execute(os.Args[1:], os.Stdout, os.Stderr)
-	removeTemporary()
-	if err != nil {
+	if err := execute(os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}

@@ -41,6 +41,7 @@ func removeTemporary() {
 	defer temporary.mu.Unlock()
 	if temporary.dir != "" {
 		os.RemoveAll(temporary.dir)
+		temporary.dir = ""
 	}
 }
 

@@ -116,6 +116,7 @@ func (c *runCmd) defaults() {
 func (c *runCmd) Run(s *streams) error {
 	c.defaults()
 	start := time.Now()
+	defer removeTemporary()
 	dir, err := c.directory()
 	if err != nil {
 		return err
@@ -247,10 +248,8 @@ func (c *runCmd) sweep(o *store.Options) *store.Options {
 	// These keys have no neighbours in common, so that each lookup is of its own.
 	s.Set, _ = data.MadeUp(data.Random, n, c.ValueSize, c.CompressionRatio)
 	s.Reads = min(n, o.Reads/2)
-	// The cache keeps its share of the data, or it would hide what is wasted.
-	s.CacheBytes = max(256<<10, o.CacheBytes*int64(n)/int64(max(n, o.Set.Len())))
 	if c.Quick {
-		s.CacheBytes = 256 << 10
+		s.CacheBytes = 1 << 20 // or all of the few blocks would be in it
 	}
 	s.Rounds = 1
 	filters := sweptFilters

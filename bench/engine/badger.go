@@ -23,7 +23,7 @@ func init() {
 			{oneTxn, "one read transaction, kept"},
 		},
 		Terms:          "Writes in transactions of --txn_batch; conflict detection off; values with the keys, as they are small. Filters for a false positive rate of 1 %; filters and indexes are in memory. Tables are mapped, so block reads are misses of its block cache, and their bytes are not counted.",
-		MapsWrites:     true,
+		PageWrites:     true,
 		FilterResident: true,
 		Open:           openBadger,
 	})

@@ -18,8 +18,9 @@ func init() {
 			{"", "a transaction for each Get"},
 			{oneTxn, "one read transaction, kept"},
 		},
-		Terms: "A B+tree in one mapped file: no log, no compression, no filter, no cache of its own, no background work. Writes in transactions of --txn_batch; NoSync and NoFreelistSync unless --sync.",
-		Open:  openBolt,
+		Terms:      "A B+tree in one mapped file: no log, no compression, no filter, no cache of its own, no background work. Writes in transactions of --txn_batch; NoSync and NoFreelistSync unless --sync. It hands each changed page to the system at each commit; what is counted as written are the pages made dirty, of which the system keeps one copy until they reach the disk. Compacting is not a thing that it does: compacted stands for the same state as settled.",
+		PageWrites: true,
+		Open:       openBolt,
 	})
 }
 

@@ -46,9 +46,10 @@ type Engine struct {
 	Modes []Mode
 	// Terms say where it differs from the terms that are equal for all.
 	Terms string
-	// MapsWrites: it writes through memory maps, so that write calls do not
-	// show all that it writes.
-	MapsWrites bool
+	// PageWrites: it writes through memory maps, or the same pages again and
+	// again, so that the pages that it made dirty show what reaches the disk, and
+	// write calls do not.
+	PageWrites bool
 	// FilterResident: its filters are in memory once a table is open, and not in the
 	// block cache, from which blocks push them out.
 	FilterResident bool

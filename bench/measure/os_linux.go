@@ -29,7 +29,7 @@ func procIO() ProcIO {
 		ReadBytes:  f["rchar"],
 		ReadCalls:  f["syscr"],
 		WriteBytes: f["wchar"],
-		DirtyBytes: f["write_bytes"] - f["cancelled_write_bytes"],
+		DirtyBytes: f["write_bytes"],
 	}
 }
 

@@ -102,8 +102,8 @@ func (s *session) write(b *benchmark, n int, order []uint32) error {
 	row.Add(result.SettledPerS, float64(n)/total.Elapsed.Seconds())
 	if total.IO.Known {
 		written := total.IO.WriteBytes
-		if s.spec.MapsWrites {
-			written = max(written, total.IO.DirtyBytes)
+		if s.spec.PageWrites && total.IO.DirtyBytes > 0 {
+			written = total.IO.DirtyBytes
 		}
 		row.Add(result.WriteAmp, float64(written)/user)
 	}
