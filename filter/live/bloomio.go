@@ -10,7 +10,7 @@ import (
 // WriteTo writes the filter in the form that ReadBloom reads. Elements that are
 // added meanwhile may or may not be in it.
 func (f *Bloom[T]) WriteTo(w io.Writer) (int64, error) {
-	return f.write(w, f.key.Kind())
+	return f.write(w, f.key.Kind(), 0)
 }
 
 // ReadBloom reads a filter that WriteTo wrote. The funnel must give the bytes
@@ -23,14 +23,18 @@ func ReadBloom[T any](r io.Reader, maxBytes int64, f func(dst []byte, v T) []byt
 	if err != nil {
 		return nil, err
 	}
-	t, err := readTable(r, maxBytes, key.Kind())
+	t, items, err := readTable(r, maxBytes, key.Kind())
+	if err == nil && items != 0 {
+		err = formatError("a link of a Scalable")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read Bloom filter: %w", err)
 	}
 	return &Bloom[T]{key, t}, nil
 }
 
-func (t *table) write(w io.Writer, elements funnel.Kind) (int64, error) {
+// write writes a table as a Bloom record; items is for links of a Scalable.
+func (t *table) write(w io.Writer, elements funnel.Kind, items uint64) (int64, error) {
 	return writeRecord(w, record{
 		kind:     kindBloom,
 		scheme:   t.scheme,
@@ -38,31 +42,32 @@ func (t *table) write(w io.Writer, elements funnel.Kind) (int64, error) {
 		hashes:   uint32(t.hashes),
 		words:    uint64(len(t.words)),
 		seed:     t.seed,
+		items:    items,
 	}, t.words)
 }
 
-func readTable(r io.Reader, maxBytes int64, elements funnel.Kind) (table, error) {
+func readTable(r io.Reader, maxBytes int64, elements funnel.Kind) (t table, items uint64, err error) {
 	rec, err := readHeader(r, kindBloom, elements)
 	if err != nil {
-		return table{}, err
+		return table{}, 0, err
 	}
 	switch {
 	case rec.scheme > GuavaMitz32:
-		return table{}, formatError("scheme %d", uint8(rec.scheme))
+		return table{}, 0, formatError("scheme %d", uint8(rec.scheme))
 	case rec.scheme.guava() && rec.seed != 0:
-		return table{}, formatError("a seed in scheme %v", rec.scheme)
+		return table{}, 0, formatError("a seed in scheme %v", rec.scheme)
 	case rec.hashes < 1 || rec.hashes > maxHashes:
-		return table{}, formatError("%d hashes", rec.hashes)
+		return table{}, 0, formatError("%d hashes", rec.hashes)
 	case rec.words < 1 || rec.words > maxBits/wordBits:
-		return table{}, formatError("%d words", rec.words)
+		return table{}, 0, formatError("%d words", rec.words)
 	case rec.scheme == Blocked && rec.words%blockWords != 0:
-		return table{}, formatError("%d words are not whole blocks", rec.words)
-	case rec.items != 0 || rec.fpr != 0 || rec.growth != 0:
-		return table{}, formatError("fields that a Bloom does not have")
+		return table{}, 0, formatError("%d words are not whole blocks", rec.words)
+	case rec.fpr != 0 || rec.growth != 0:
+		return table{}, 0, formatError("fields that a Bloom does not have")
 	}
 	words, err := readBody(r, rec, maxBytes)
 	if err != nil {
-		return table{}, err
+		return table{}, 0, err
 	}
-	return tableOf(rec.scheme, words, int(rec.hashes), rec.seed), nil
+	return tableOf(rec.scheme, words, int(rec.hashes), rec.seed), rec.items, nil
 }

@@ -18,10 +18,11 @@ import (
 //	    10     1  scheme of a Bloom, else 0
 //	    11     1  how elements become bytes (internal/funnel.Kind)
 //	    12     4  hashes of a Bloom or Counting, bits of a fingerprint of a
-//	              Cuckoo, links of a Scalable
+//	              Cuckoo, number of links of a Scalable
 //	    16     8  number of words
 //	    24     8  seed
-//	    32     8  items of a Cuckoo or of the first link of a Scalable, else 0
+//	    32     8  Scalable: items of the first link; Bloom that is a link: elements
+//	              that were added to it; else 0
 //	    40     8  FPR of a Scalable, as the bits of a float64, else 0
 //	    48     8  growth of a Scalable, else 0
 //	    56     8  XXH64, seed 0, of bytes 0 to 55

@@ -74,6 +74,13 @@ func saved(t testing.TB) map[string]struct {
 			return ReadCuckoo[string](r, maxBytes, nil)
 		}}
 	}
+	scalable := must(NewScalable(ScalableOptions[string]{Items: 10, FPR: 0.1, Seed: 5}))
+	for i := range 50 {
+		scalable.Add(member(i))
+	}
+	all["Scalable"] = one{scalable, func(r io.Reader, maxBytes int64) (savedFilter, error) {
+		return ReadScalable[string](r, maxBytes, nil)
+	}}
 	return all
 }
 
@@ -190,6 +197,7 @@ func TestReadBloomMalformed(t *testing.T) {
 		{"2^63 words", func(b []byte) { b[23] = 0x80 }, ErrFormat},
 		{"seed of a Guava filter", func(b []byte) { b[10], b[24] = 2, 1 }, ErrFormat},
 		{"items", func(b []byte) { b[32] = 1 }, ErrFormat},
+		{"growth", func(b []byte) { b[48] = 1 }, ErrFormat},
 		{"2^40 bits", func(b []byte) { copy(b[16:], []byte{0, 0, 0, 0, 4, 0, 0, 0}) }, ErrTooLarge},
 	} {
 		bad := bytes.Clone(b.Bytes())

@@ -26,21 +26,19 @@ func sum64(p unsafe.Pointer, n int) uint64 {
 		return xxhash.Sum64(unsafe.Slice((*byte)(p), n))
 	}
 	h := prime5 + uint64(n)
-	for ; n >= 8; n -= 8 {
-		h ^= bits.RotateLeft64(binary.LittleEndian.Uint64((*[8]byte)(p)[:])*prime2, 31) * prime1
+	i := 0
+	for ; i+8 <= n; i += 8 {
+		h ^= bits.RotateLeft64(binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(p, i))[:])*prime2, 31) * prime1
 		h = bits.RotateLeft64(h, 27)*prime1 + prime4
-		p = unsafe.Add(p, 8)
 	}
-	if n >= 4 {
-		h ^= uint64(binary.LittleEndian.Uint32((*[4]byte)(p)[:])) * prime1
+	if i+4 <= n {
+		h ^= uint64(binary.LittleEndian.Uint32((*[4]byte)(unsafe.Add(p, i))[:])) * prime1
 		h = bits.RotateLeft64(h, 23)*prime2 + prime3
-		p = unsafe.Add(p, 4)
-		n -= 4
+		i += 4
 	}
-	for ; n > 0; n-- {
-		h ^= uint64(*(*byte)(p)) * prime5
+	for ; i < n; i++ {
+		h ^= uint64(*(*byte)(unsafe.Add(p, i))) * prime5
 		h = bits.RotateLeft64(h, 11) * prime1
-		p = unsafe.Add(p, 1)
 	}
 	return avalanche(h)
 }
