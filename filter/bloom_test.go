@@ -2,8 +2,11 @@ package filter
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
+	"flag"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 )
@@ -30,6 +33,54 @@ func TestBloomExample(t *testing.T) {
 	}
 	if len(units) != 1 || !bytes.Equal(units[0], want) {
 		t.Errorf("got\n%s", hex.Dump(units[0]))
+	}
+}
+
+var long = flag.Bool("long", false, "measure with 10 million keys too")
+
+// TestBloomFPR wants at most 0.97 % at 10 bits per key for any number of keys: by
+// the model up to 100 million, and measured.
+func TestBloomFPR(t *testing.T) {
+	const most = 0.0097
+	for n := 1.0; n <= 1e8; n = math.Ceil(n * 1.6) {
+		if s, ok := Expect(Bloom(10), n); !ok || s.FPR > most {
+			t.Errorf("%v keys: FPR %.5f by the model", n, s.FPR)
+		}
+	}
+	sizes := []int{1_000_000}
+	if *long {
+		sizes = append(sizes, 10_000_000)
+	}
+	for _, n := range sizes {
+		w := Bloom(10).NewWriter()
+		var b [9]byte
+		key := func(i uint64) Key {
+			binary.LittleEndian.PutUint64(b[:], i)
+			return NewKey(b[:])
+		}
+		for i := range n {
+			w.Add(key(uint64(i)))
+		}
+		units, err := w.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Bloom(10).Open(units)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[8] = 1
+		asked, found := 4*n, 0
+		for i := range asked {
+			if r.MayContain(key(uint64(i))) {
+				found++
+			}
+		}
+		// The keys are always the same, and so is the figure.
+		if got := float64(found) / float64(asked); got > most {
+			t.Errorf("%d keys: FPR %.5f measured", n, got)
+		}
+		t.Logf("%d keys: %d of %d absent ones pass; FPR() is %.6f", n, found, asked, r.FPR())
 	}
 }
 

@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 		{filter.Fuse(13), filtertest.Options{MaxKeys: 100_000}},
 		{filter.Fuse(16), filtertest.Options{MaxKeys: 100_000}},
 		{filter.RocksDBBloom(1), filtertest.Options{MaxKeys: 10_000, Unsealed: true}},
-		{filter.RocksDBBloom(10), filtertest.Options{Unsealed: true}},
+		{filter.RocksDBBloom(10), filtertest.Options{MaxKeys: 100_000, Unsealed: true}},
 		{filter.RocksDBBloom(30), filtertest.Options{MaxKeys: 10_000, Unsealed: true}},
 	} {
 		t.Run(c.p.Name(), func(t *testing.T) { filtertest.RunWith(t, c.p, c.o) })

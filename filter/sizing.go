@@ -193,7 +193,7 @@ func size(name string, n, bytes, fpr, asked float64) Size {
 // CompareSizes gives what each family takes for n keys, 1 to 2^48, and a false
 // positive rate p, in (0, 1), beginning with the information limit and a
 // classic Bloom filter. Each family has its smallest configuration that reaches
-// p, or the one that comes nearest, with Reached false.
+// p, or one that comes near the lowest rate it has, with Reached false.
 func CompareSizes(n, p float64) ([]Size, error) {
 	if !(n >= 1 && n <= maxSizeKeys) {
 		return nil, fmt.Errorf("filter: number of keys %v is outside [1, 2^48]", n)
@@ -227,7 +227,7 @@ var choosers = [...]func(n, p float64) Policy{
 
 // expect is the model of internal/bloom with the lines that are written.
 func (p bloomPolicy) expect(n float64) (bytes, fpr float64) {
-	lines := max(1, math.Ceil(n*p.bitsPerKey/bloom.LineBits))
+	lines := float64(bloom.NumLines(n, p.bitsPerKey))
 	return lines*bloom.LineSize + bloomTrailerSize, bloom.LinesFPR(n, lines, bloom.Probes(p.bitsPerKey))
 }
 
@@ -285,11 +285,21 @@ func (p rocksdbPolicy) expect(n float64) (bytes, fpr float64) {
 	return lines*bloom.LineSize + rocksdbTrailerSize, few + same - few*same
 }
 
+// chooseRocksDB gives, where p is out of reach, the fewest bits that come within
+// a tenth of the lowest rate: all further ones are wasted.
 func chooseRocksDB(n, p float64) Policy {
-	for b := minRocksDBBits; b < maxRocksDBBits; b++ {
-		if _, fpr := (rocksdbPolicy{b}).expect(n); fpr <= p {
-			return RocksDBBloom(b)
-		}
+	var fprs [maxRocksDBBits + 1]float64
+	lowest := 1.0
+	for b := minRocksDBBits; b <= maxRocksDBBits; b++ {
+		_, fprs[b] = (rocksdbPolicy{b}).expect(n)
+		lowest = min(lowest, fprs[b])
 	}
-	return RocksDBBloom(maxRocksDBBits)
+	if lowest > p {
+		p = 1.1 * lowest
+	}
+	b := minRocksDBBits
+	for fprs[b] > p {
+		b++
+	}
+	return RocksDBBloom(b)
 }

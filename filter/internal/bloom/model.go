@@ -19,9 +19,14 @@ func Probes(bitsPerKey float64) int {
 	return MaxProbes
 }
 
-// NumLines returns the number of lines for numKeys keys: at least one.
-func NumLines(numKeys int, bitsPerKey float64) uint64 {
-	return max(1, uint64(math.Ceil(float64(numKeys)*bitsPerKey/LineBits)))
+// NumLines returns the number of lines for numKeys keys: at least one, and a
+// little more than bitsPerKey asks for, by a fifth of the square root. Keys
+// spread over lines by chance, and without that the FPR of one filter in two
+// would be above the mean: by 1.4 % at 100,000 keys.
+func NumLines(numKeys, bitsPerKey float64) uint64 {
+	lines := numKeys * bitsPerKey / LineBits
+	spare := math.Sqrt(lines) / 5
+	return max(1, uint64(math.Ceil(lines+spare)))
 }
 
 // ModelFPR is the FPR that theory gives at any large number of keys. The number

@@ -35,10 +35,11 @@ func TestFPR(t *testing.T) {
 	}
 	for _, bits := range []float64{2, 4.5, 8, 10, 14} {
 		k := Probes(bits)
-		data := make([]byte, NumLines(len(hashes), bits)*LineSize)
+		numLines := NumLines(float64(len(hashes)), bits)
+		data := make([]byte, numLines*LineSize)
 		Build(data, hashes, k)
 		f := Over(data, k)
-		model, byBits := ModelFPR(bits, k), f.FPR()
+		model, byBits := LinesFPR(float64(len(hashes)), float64(numLines), k), f.FPR()
 		if r := byBits / model; r < 0.97 || r > 1.03 {
 			t.Errorf("%v bits per key: FPR %.4e by the bits, %.4e by the model (seed %d)", bits, byBits, model, seed)
 		}

@@ -12,6 +12,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"github.com/siftdb/sift/filter/internal/bloom"
@@ -65,7 +66,8 @@ func main() {
 // simulate builds one filter and returns the chance that a random hash finds
 // all its bits set.
 func simulate(hashes []uint64, bitsPerKey float64, probes int) float64 {
-	data := make([]byte, bloom.NumLines(len(hashes), bitsPerKey)*bloom.LineSize)
+	numLines := int(math.Ceil(float64(len(hashes)) * bitsPerKey / bloom.LineBits))
+	data := make([]byte, numLines*bloom.LineSize)
 	bloom.Build(data, hashes, probes)
 	f := bloom.Over(data, probes)
 	return f.FPR()

@@ -1,0 +1,82 @@
+package filter_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/siftdb/sift/filter"
+)
+
+// A filter is built from keys, kept as bytes, and asked for any key.
+func Example() {
+	policy := filter.Bloom(10)
+	w := policy.NewWriter()
+	for _, k := range []string{"apple", "banana", "cherry"} {
+		w.Add(filter.NewKey([]byte(k)))
+	}
+	units, err := w.Finish()
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// Later, from the bytes and the family that was stored with them.
+	r, err := filter.Open(policy.Family(), units)
+	if err != nil {
+		log.Fatal(err) // or go on as if there were no filter
+	}
+	for _, k := range []string{"banana", "lemon"} {
+		fmt.Println(k, r.MayContain(filter.NewKey([]byte(k))))
+	}
+	// Output:
+	// banana true
+	// lemon false
+}
+
+// Policies have names, for configuration files and command lines.
+func ExampleParse() {
+	p, err := filter.Parse("fuse(12)")
+	fmt.Println(p.Name(), p.Family(), err)
+	_, err = filter.Parse("bloom(99)")
+	fmt.Println(err)
+	// Output:
+	// fuse(12) sift.Fuse <nil>
+	// filter: policy "bloom(99)": bits per key 99 is outside [1, 30]
+}
+
+// What a billion keys take at an FPR of 0.1 %.
+func ExampleCompareSizes() {
+	sizes, err := filter.CompareSizes(1e9, 0.001)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, s := range sizes {
+		fmt.Printf("%-20s %5.2f bits/key %5.2f GiB  FPR %.4f %%  %.2f × limit\n",
+			s.Name, s.BitsPerKey, s.Bytes/(1<<30), 100*s.FPR, s.OverLimit)
+	}
+	// Output:
+	// limit                 9.97 bits/key  1.16 GiB  FPR 0.1000 %  1.00 × limit
+	// classic bloom        14.38 bits/key  1.67 GiB  FPR 0.1000 %  1.44 × limit
+	// bloom(15.55)         15.55 bits/key  1.81 GiB  FPR 0.0998 %  1.56 × limit
+	// fuse(10)             11.25 bits/key  1.31 GiB  FPR 0.0977 %  1.13 × limit
+	// ribbon(fpr=0.001)    10.01 bits/key  1.16 GiB  FPR 0.1000 %  1.00 × limit
+	// rocksdb-bloom(8)      8.00 bits/key  0.93 GiB  FPR 22.7472 %  3.74 × limit
+}
+
+// Asking for many keys at once overlaps their cache misses.
+func ExampleReader_mayContainMany() {
+	w := filter.Fuse(8).NewWriter()
+	w.Add(filter.NewKey([]byte("apple")))
+	units, err := w.Finish()
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := filter.Fuse(8).Open(units)
+	if err != nil {
+		log.Fatal(err)
+	}
+	keys := []filter.Key{filter.NewKey([]byte("apple")), filter.NewKey([]byte("pear"))}
+	maybe := make([]bool, len(keys))
+	r.MayContainMany(keys, maybe)
+	fmt.Println(maybe)
+	// Output: [true false]
+}
