@@ -29,17 +29,24 @@ const (
 // ribbonPolicy is what Ribbon and RibbonFPR make: one of its numbers is 0.
 type ribbonPolicy struct{ bitsPerKey, fpr float64 }
 
-// Ribbon returns the policy for bumped ribbon filters, the smallest filter: 0.3 %
-// above the information limit from a million keys on. bitsPerKey, 1 to 20 and not
-// necessarily whole, is all that the filter takes, and gives these false positive rates:
+// Ribbon returns the policy for bumped ribbon filters, the smallest there are: 0.3 %
+// above the information limit. bitsPerKey, 1 to 20 and not necessarily whole, is what
+// a filter takes in all, and gives these false positive rates:
 //
-//	bits per key           4      6      8       10       12       14        16        20
-//	FPR from 100k keys on  6.4 %  1.60 % 0.402 % 0.1005 % 0.0252 % 0.00628 % 0.00157 % 0.000098 %
-//	FPR at 10k keys        6.8 %  1.69 % 0.423 % 0.106 %  0.0265 % 0.00660 % 0.00165 % 0.000104 %
+//	bits per key           4      6      8       10      12       14        16        20
+//	FPR at a million keys  6.39 % 1.60 % 0.402 % 0.101 % 0.0252 % 0.00633 % 0.00159 % 0.00010 %
+//	FPR at 100,000         6.42 % 1.61 % 0.404 % 0.101 % 0.0255 % 0.00639 % 0.00161 % 0.00010 %
+//	FPR at 10,000          6.57 % 1.66 % 0.418 % 0.106 % 0.0266 % 0.00709 % 0.00181 % 0.00012 %
 //
-// Below 2,000 keys a filter takes more bits per key rather than a higher FPR.
-// From 16 KiB on it is written in units of 4 columns, 2.5 MB each for 5 million
-// keys, of which the first k alone have an FPR of 16^-k.
+// Below some 2,000 keys a filter takes more bits per key rather than a much higher FPR.
+//
+// From 16 KiB on a filter is written in several units, each with 4 bits per key or a
+// few more in the last, and unit by unit it can be dropped and loaded again: the first
+// k units are a filter with an FPR of 16^-k. Its readers are Resizers.
+//
+// Building takes 8 bytes for each key, and for the chunks under way, of some 130,000
+// keys each, another 25 for each of their keys. Chunks are built side by side where
+// processors are free. The bytes follow from the set of keys and their number.
 //
 // Values outside are moved to the nearest bound, and NaN to 10.
 func Ribbon(bitsPerKey float64) Policy {
@@ -50,9 +57,10 @@ func Ribbon(bitsPerKey float64) Policy {
 }
 
 // RibbonFPR returns the policy for bumped ribbon filters with a false positive rate
-// of fpr, 2^-20 to 0.5. They take log2(1/fpr) bits per key and 0.3 % more from a
-// million keys on, unless fpr is not a power of two: it is then the mean of the two
-// powers next to it, which costs up to another 0.09 bits per key.
+// of fpr, 2^-20 to 0.5, at any number of keys. They take log2(1/fpr) bits per key and
+// 0.3 % more at a million keys, 1 % at 10,000, 3 % at 2,000. When fpr is not a power
+// of two, some keys have one of the two powers next to it and some the other, which
+// costs up to another 0.09 bits per key: 1.2 % for an FPR of 1 %.
 //
 // Values outside are moved to the nearest bound, and NaN to 0.001.
 func RibbonFPR(fpr float64) Policy {
@@ -98,32 +106,35 @@ func parseRibbon(args []string) (Policy, error) {
 func (p ribbonPolicy) columns(n int) []ribbon.Columns {
 	layers := ribbon.Estimate(n)
 	segments, thresholds, _ := layers.Sizes()
-	rows := float64(segments * 64)
 
-	var count, cut float64
+	// The bytes must be the same on every machine: products are rounded before they
+	// are added, and nothing depends on how a logarithm is rounded.
+	var count, cut int
 	if p.fpr != 0 {
 		// A share q of the keys has a column less: (1 + q) / 2^count = fpr.
-		count = math.Ceil(-math.Log2(p.fpr))
-		q := p.fpr*math.Exp2(count) - 1
-		cut = float64(sort.Search(int(segments), func(i int) bool {
+		_, exp := math.Frexp(p.fpr)
+		count = 1 - exp
+		q := math.Ldexp(p.fpr, count) - 1
+		cut = sort.Search(int(segments), func(i int) bool {
 			return layers.ShareBelow(i+1, ribbon.ExpectBumped) > q
-		}))
+		})
 	} else {
-		size := float64(thresholds) + float64(ribbonTrailerSize+len(layers))
-		if all := p.bitsPerKey / 8 * float64(n); all >= ribbonSplit {
-			size += float64(ribbonTrailerSize+len(layers)) * math.Floor(p.bitsPerKey/4)
+		unit := float64(ribbonTrailerSize + len(layers))
+		size := float64(thresholds) + unit
+		if p.bitsPerKey*float64(n) >= 8*ribbonSplit {
+			size += float64(math.Floor(p.bitsPerKey/ribbon.PlaneColumns) * unit)
 		}
-		c := (p.bitsPerKey*float64(n) - 8*size) / max(rows, 1)
+		c := (float64(p.bitsPerKey*float64(n)) - float64(8*size)) / max(float64(segments)*64, 1)
 		c = min(max(c, ribbonColumnShare*p.bitsPerKey, 1), maxRibbonColumns)
-		count = math.Ceil(c)
-		cut = math.Round((count - c) * float64(segments))
-		if cut == float64(segments) && count > 1 {
+		count = int(math.Ceil(c))
+		cut = int(math.Round((float64(count) - c) * float64(segments)))
+		if cut == int(segments) && count > 1 {
 			count, cut = count-1, 0
 		}
 	}
-	last := ribbon.Columns{Count: int(count), Cut: int(cut)}
+	last := ribbon.Columns{Count: count, Cut: cut}
 	var all []ribbon.Columns
-	if count*rows/8 >= ribbonSplit {
+	if uint64(count)*segments*8 >= ribbonSplit {
 		for last.Count > ribbon.PlaneColumns+1 {
 			all = append(all, ribbon.Columns{First: last.First, Count: ribbon.PlaneColumns})
 			last.First += ribbon.PlaneColumns

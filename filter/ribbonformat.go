@@ -11,33 +11,40 @@ import (
 
 // The Ribbon units, family "sift.Ribbon". Integers are little-endian.
 //
-//	unit 0           +---------+------------+---------------+------------+
-//	                 | columns | thresholds | layers 4 × l  | trailer 16 |
-//	                 +---------+------------+---------------+------------+
-//	units 1, 2, …    +---------+---------------+------------+
-//	                 | columns | layers 4 × l  | trailer 16 |
-//	                 +---------+---------------+------------+
+//	unit 0           +---------+------------+------------+------------+
+//	                 | columns | thresholds | layers 4×l | trailer 16 |
+//	                 +---------+------------+------------+------------+
+//	units 1, 2, …    +---------+------------+------------+
+//	                 | columns | layers 4×l | trailer 16 |
+//	                 +---------+------------+------------+
 //
 //	trailer  0  4  segments  number of segments, s
-//	         4  4  cut       segments, the first ones, that have one column fewer
+//	         4  4  cut       of these the first ones, which have one column fewer
 //	         8  1  count     columns of the unit, at least 1
 //	         9  1  l         number of layers, 0 to 8
 //	        10  1  unit      0, 1, …
 //	        11  1  flags     1: the first layer bumps all of some bucket; else 0
 //	        12  4  checksum  lower half of XXH64 of all bytes of the unit before it; the
-//	                         seed is 0 for unit 0, the checksum of unit 0 for the others
+//	                         seed is 0 for unit 0, and its checksum for the others
 //
-// Keys have the Hash of this package; internal/ribbon says how it becomes start,
-// coefficients and fingerprint, and how columns, thresholds and layers are laid out.
-// Every unit has the same layers, which determine s and the length of the thresholds; columns take 8 × (s × count - cut) bytes. A unit's first column is
-// that after the last one of the unit before it; there are at most 24. All units but
-// the last have count 4 and cut 0. Anything else is refused; there is nothing to skip.
-// No layers: a filter over no keys. The columns come first so that in aligned memory
-// they are aligned too, and each unit repeats the layers so that the last one tells all.
+// The first unit may be read alone, and so may any number of first units. All but the
+// last one written have count 4 and cut 0, and none has more than 24 columns together
+// with those before it. Columns take 8 × (s × count - cut) bytes.
 //
-// The only unit over the one key "a", whose hash is d24ec4f1a98c6e5b, for an FPR of 0.5:
+// Internal/ribbon tells how rows are divided into layers, chunks, segments and buckets,
+// how the columns of a plane, the thresholds and the layers are laid out, and which
+// rows and fingerprint a key's Hash has. The layers are those of unit 0 in each unit;
+// they determine s and the length of the thresholds. No layers: there are no keys.
 //
-// # EXAMPLE
+// Anything else than the above is refused; there is nothing to skip. The columns come
+// first so that in aligned memory they are aligned too. Each unit repeats the layers, so
+// that the end of joined units tells all.
+//
+// The only unit over the keys "one", "two" and "three" for an FPR of 0.25, two columns:
+//
+//	01 00 00 00 00 00 00 00  03 00 00 00 00 00 00 00
+//	01 00 00 00
+//	01 00 00 00 00 00 00 00  02 01 00 00 ef 25 d4 cc
 //
 // All of this is on disk; do not change.
 const (

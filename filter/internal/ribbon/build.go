@@ -13,16 +13,16 @@ import (
 const (
 	// rowShare is the number of rows of a layer that bumps, for a thousand keys. With
 	// more, more rows stay empty; with fewer, more keys are bumped.
-	rowShare = 945
+	rowShare = 940
 	// maxLast is the number of keys from which on a layer bumps. Fewer keys fit
 	// a last layer with less loss than thresholds and a further layer cost.
 	maxLast = 2048
 	// maxLastSegments bounds a last layer. Only hashes made to collide get there.
 	maxLastSegments = 1 << 16 // below 1<<lastSeedShift
 	// maxSeeds is the number of seeds tried for a last layer, and seedsPerSize that
-	// for one size. About a third of them work at the first size.
+	// for one size.
 	maxSeeds     = 256
-	seedsPerSize = 8
+	seedsPerSize = 16
 )
 
 // bumpingSegments is the number of segments that the starts of a layer that bumps
@@ -34,16 +34,16 @@ func bumpingSegments(n int) uint32 {
 }
 
 // lastSegments is the number of segments of a last layer that takes n keys with one
-// seed in three.
+// seed in twenty. With twice the spare rows it is one in three.
 func lastSegments(n int) uint32 {
-	return uint32(min((n+n/65+width-1)/width, maxLastSegments))
+	return uint32(min((n+n/130+width-1)/width, maxLastSegments))
 }
 
 // What a layer bumps, measured: of its keys, and of other hashes. Thresholds are high
 // where keys are dense.
 const (
-	bumpedKeys   = 0.0553
-	bumpedAbsent = 0.0510
+	bumpedKeys   = 0.0604
+	bumpedAbsent = 0.0555
 )
 
 // ExpectBumped is the share of absent hashes that a layer bumps, before it is built.
@@ -163,7 +163,7 @@ func (j *job) finish(keys list, seeds int) {
 	n := max(lastSegments(len(w.keys)), 1)
 	for seed := range seeds {
 		if seed > 0 && seed%seedsPerSize == 0 {
-			n = min(n+1+n/16, maxLastSegments)
+			n = min(n+1+n/32, maxLastSegments)
 		}
 		if w.last(n, uint8(seed)) {
 			j.extend(n|uint32(seed)<<lastSeedShift, int(n))

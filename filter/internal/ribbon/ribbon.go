@@ -10,7 +10,7 @@
 // each equation with probability 1/2, so c columns have a false positive rate of
 // 2^-c, and any c of the columns are a filter.
 //
-// The rows are divided into layers. All keys try the first one, which has 5.5 % fewer
+// The rows are divided into layers. All keys try the first one, which has 6 % fewer
 // rows than there are keys. Keys whose equation contradicts those before it are bumped to the
 // next layer, together with their class: of each bucket of 128 starts either no key
 // is bumped, or those of the leftmost 17 starts, of the leftmost 38, or all. These
