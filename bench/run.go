@@ -27,8 +27,8 @@ type runCmd struct {
 	Benchmarks []string `name:"benchmarks" help:"Workloads, in order; see list." placeholder:"LIST"`
 
 	Num    int    `name:"num" help:"Keys (2000000; quick: 50000)." placeholder:"N"`
-	Reads  int    `name:"reads" help:"Operations of a benchmark that reads (400000; quick: 20000)." placeholder:"N"`
-	Rounds int    `name:"rounds" help:"Rounds (5; quick: 2)." placeholder:"N"`
+	Reads  int    `name:"reads" help:"Operations of a benchmark that reads (200000; quick: 20000)." placeholder:"N"`
+	Rounds int    `name:"rounds" help:"Rounds (3; quick: 2). The test of compare needs 4." placeholder:"N"`
 	Growth []int  `name:"growth" help:"Sizes of the growing stores (100000 to 10000000; quick: 10000 to 100000)." placeholder:"N,..."`
 	Seed   uint64 `name:"seed" default:"301" help:"Seed of all that is random."`
 
@@ -52,6 +52,7 @@ type runCmd struct {
 	DB               string  `name:"db" help:"Directory of the databases; a temporary one if not given." placeholder:"DIR"`
 	Keep             bool    `name:"keep" help:"Leave the databases of the last round in --db."`
 	Out              string  `name:"out" default:"out" help:"Directory for report.html, result.json, result.csv, benchstat.txt and pictures."`
+	Merge            bool    `name:"merge" help:"Keep what --out holds of parts that are not measured now."`
 	NoProgress       bool    `name:"no-progress" help:"Do not show progress on a terminal."`
 }
 
@@ -97,8 +98,8 @@ func (c *runCmd) defaults() {
 		}
 	}
 	set(&c.Num, 2_000_000, 50_000)
-	set(&c.Reads, 400_000, 20_000)
-	set(&c.Rounds, 5, 2)
+	set(&c.Reads, 200_000, 20_000)
+	set(&c.Rounds, 3, 2)
 	if len(c.Growth) == 0 {
 		c.Growth = []int{100_000, 300_000, 1_000_000, 3_000_000, 10_000_000}
 		if c.Quick {
@@ -133,6 +134,15 @@ func (c *runCmd) Run(s *streams) error {
 	failed := c.measure(s, file, stores, filters)
 	file.Meta.Took = time.Since(start).Round(time.Second).String()
 	file.Meta.Warnings = append(file.Meta.Warnings, busyWarnings(file)...)
+	if c.Merge {
+		before, err := result.Read(filepath.Join(c.Out, "result.json"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err == nil {
+			file.Merge(before)
+		}
+	}
 	for _, t := range report.Tables(file) {
 		fmt.Fprint(s.out, t.Text())
 	}

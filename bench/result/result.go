@@ -101,6 +101,45 @@ func (f *File) Row(k Key) *Row {
 	return r
 }
 
+// Merge takes over the rows of sections that the file itself has none of, and says
+// that and where they come from in Meta.
+func (f *File) Merge(before *File) {
+	own := map[string]bool{}
+	for _, r := range f.Rows {
+		own[r.Section] = true
+	}
+	taken := false
+	for _, r := range before.Rows {
+		if !own[r.Section] {
+			f.Row(r.Key).Values = r.Values
+			f.Row(r.Key).Bars, f.Row(r.Key).Levels = r.Bars, r.Levels
+			taken = true
+		}
+	}
+	if !taken {
+		return
+	}
+	for _, d := range []struct{ to, old *string }{
+		{&f.Meta.Command, &before.Meta.Command}, {&f.Meta.Took, &before.Meta.Took},
+	} {
+		*d.to = *d.old + "; " + *d.to
+	}
+	if before.Meta.Commit != f.Meta.Commit {
+		f.Meta.Commit = before.Meta.Commit + "; " + f.Meta.Commit
+	}
+	for _, t := range before.Meta.Terms {
+		if !slices.Contains(f.Meta.Terms, t) {
+			f.Meta.Terms = append(f.Meta.Terms, t)
+		}
+	}
+	f.Meta.Warnings = append(slices.Clone(before.Meta.Warnings), f.Meta.Warnings...)
+	for _, d := range before.Meta.Skipped {
+		if !slices.Contains(f.Meta.Skipped, d) {
+			f.Meta.Skipped = append(f.Meta.Skipped, d)
+		}
+	}
+}
+
 // Select returns the rows for which keep is true.
 func (f *File) Select(keep func(*Row) bool) []*Row {
 	var rows []*Row

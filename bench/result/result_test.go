@@ -64,6 +64,24 @@ func TestWriteRead(t *testing.T) {
 	}
 }
 
+func TestMerge(t *testing.T) {
+	a, b := New(Meta{Command: "a", Commit: "1", Terms: []string{"x", "y"}}), New(Meta{Command: "b", Commit: "1", Terms: []string{"x"}})
+	a.Row(Key{Section: "stores", Store: "old"}).Add(CPU, 1)
+	a.Row(Key{Section: "filters", Store: "old"}).Add(CPU, 2)
+	b.Row(Key{Section: "filters", Store: "new"}).Add(CPU, 3)
+	b.Merge(a)
+	var got []string
+	for _, r := range b.Rows {
+		got = append(got, r.Section+" "+r.Store)
+	}
+	if want := []string{"filters new", "stores old"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("rows %q, want %q", got, want)
+	}
+	if b.Meta.Command != "a; b" || b.Meta.Commit != "1" || !reflect.DeepEqual(b.Meta.Terms, []string{"x", "y"}) {
+		t.Errorf("%+v", b.Meta)
+	}
+}
+
 func TestCompare(t *testing.T) {
 	for _, c := range []struct {
 		desc     string
