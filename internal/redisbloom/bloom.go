@@ -312,21 +312,6 @@ func (f *Bloom) ExpectedFPR() float64 {
 	return 1 - miss
 }
 
-// FilledFPR returns the rate to expect from the bits that are set. It reads the
-// whole filter.
-func (f *Bloom) FilledFPR() float64 {
-	miss := 1.0
-	for i := range f.links {
-		l := &f.links[i]
-		ones := 0
-		for d := l.data; len(d) >= 8; d = d[8:] {
-			ones += bits.OnesCount64(binary.LittleEndian.Uint64(d))
-		}
-		miss *= 1 - math.Pow(float64(ones)/float64(l.bits), float64(l.hashes))
-	}
-	return 1 - miss
-}
-
 // PromisedFPR returns the rate that the filter was made for.
 func (f *Bloom) PromisedFPR() float64 {
 	switch {

@@ -5,8 +5,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 )
@@ -315,6 +317,45 @@ func TestTightKeepsItsPromise(t *testing.T) {
 		}
 		if bytes[Tight] >= bytes[Redis] {
 			t.Errorf("%d bytes, %d in Redis' layout", bytes[Tight], bytes[Redis])
+		}
+	}
+}
+
+// TestMillion measures rates and sizes with a million items and a million probes;
+// SIFT_LONG=1 runs it.
+func TestMillion(t *testing.T) {
+	if os.Getenv("SIFT_LONG") == "" {
+		t.Skip("takes half a minute; SIFT_LONG=1 runs it")
+	}
+	const n = 1_000_000
+	for _, e := range []float64{0.01, 0.001} {
+		for _, c := range []struct {
+			desc      string
+			capacity  uint64
+			expansion uint32
+		}{{"reserved", n, 2}, {"fixed", n, 0}, {"grown from 100", 100, 2}} {
+			for layout, name := range []string{"redis", "tight"} {
+				f, err := NewBloom(BloomOptions{Capacity: c.capacity, Error: e, Expansion: c.expansion, Layout: Layout(layout)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range n {
+					if _, err := f.Add(fmt.Appendf(nil, "in%d", i), 1<<30); err != nil && c.expansion != 0 {
+						t.Fatal(err)
+					}
+				}
+				hits := 0
+				for i := range n {
+					if f.Contains(fmt.Appendf(nil, "out%d", i)) {
+						hits++
+					}
+				}
+				fpr := float64(hits) / n
+				t.Logf("%g %-14s %s: FPR %.5f, %.3f bytes an item, %d links", e, c.desc, name, fpr, float64(f.Bytes())/n, f.Links())
+				if Layout(layout) == Tight && fpr > e+4*math.Sqrt(e/n) {
+					t.Errorf("tight misses its promise of %g", e)
+				}
+			}
 		}
 	}
 }

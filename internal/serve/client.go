@@ -37,6 +37,7 @@ type client struct {
 	since   time.Time
 	last    atomic.Int64 // ms of the last command
 	killed  atomic.Bool  // set by other clients
+	refresh int64        // ms, when the deadline for writes is due to be moved
 
 	// MULTI
 	queueing bool
@@ -107,6 +108,9 @@ func (c *client) run() {
 	for {
 		args, err := c.r.Next()
 		if err == nil && args != nil {
+			if len(c.w.Buf) == 0 {
+				c.last.Store(nowMs())
+			}
 			c.do(args)
 			if c.quit || len(c.w.Buf) >= replyBytes {
 				if c.finish() != nil || c.quit {
@@ -171,8 +175,10 @@ func (c *client) send() error {
 	if len(c.w.Buf) == 0 {
 		return nil
 	}
-	if c.srv.ctx.Err() == nil {
-		c.conn.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout))
+	// Deadlines cost more than most commands, so one serves for a while.
+	if now := c.last.Load(); now >= c.refresh && c.srv.ctx.Err() == nil {
+		c.refresh = now + c.srv.cfg.WriteTimeout.Milliseconds()/4
+		c.conn.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout * 5 / 4))
 		if c.srv.ctx.Err() != nil { // Close may have set its deadline before
 			c.conn.SetWriteDeadline(time.Now().Add(time.Second))
 		}
@@ -355,7 +361,6 @@ func (c *client) reply(err error) bool {
 
 // do carries out one command.
 func (c *client) do(args [][]byte) {
-	c.last.Store(nowMs())
 	cmd := lookup(args[0])
 	if cmd == nil {
 		c.unknown(args)

@@ -74,9 +74,6 @@ func NewReader(src io.Reader, limits Limits, stranger bool) *Reader {
 // Trust sets whether the client has given the password.
 func (r *Reader) Trust(trusted bool) { r.stranger = !trusted }
 
-// Reserved returns the memory that the reader has taken beyond its first buffer.
-func (r *Reader) Reserved() int { return r.reserved }
-
 // Close gives reserved memory back.
 func (r *Reader) Close() { r.release() }
 

@@ -1,0 +1,133 @@
+package resp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+var limits = Limits{MaxArgs: 100, MaxBulkBytes: 1 << 12, MaxBytes: 1 << 16}
+
+// readAll returns what a Reader makes of a stream, commands and the error that
+// ends it.
+func readAll(src io.Reader, l Limits, stranger bool) (out string) {
+	r := NewReader(src, l, stranger)
+	defer r.Close()
+	for {
+		args, err := r.Next()
+		if err == nil && args == nil {
+			err = r.Fill()
+		}
+		if err != nil {
+			return out + err.Error()
+		}
+		if args != nil {
+			out += fmt.Sprintf("%q ", args)
+		}
+	}
+}
+
+func TestReader(t *testing.T) {
+	for _, c := range []struct{ desc, in, want string }{
+		{"two commands", "*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\n", `["PING"] ["GET" ""] EOF`},
+		{"empty commands", "*0\r\n*-1\r\n\r\n\nPING\n", `["PING"] EOF`},
+		{"cut off", "*2\r\n$3\r\nGET\r\n$5\r\nab", "EOF"},
+		{"words in quotes", `SET "a\x41\n\"b" 'it\'s'` + "\r\n", `["SET" "aA\n\"b" "it's"] EOF`},
+		{"open quote", "SET \"a\r\n", "Protocol error: unbalanced quotes in request"},
+		{"a word against a quote", "SET \"a\"b\r\n", "Protocol error: unbalanced quotes in request"},
+		{"a sign", "*+1\r\n", "Protocol error: invalid multibulk length"},
+		{"a leading zero", "*01\r\n", "Protocol error: invalid multibulk length"},
+		{"a length near 2^63", "*1\r\n$9223372036854775800\r\nabc\r\n", "Protocol error: invalid bulk length"},
+		{"a length beyond 2^64", "*1\r\n$18446744073709551617\r\nabc\r\n", "Protocol error: invalid bulk length"},
+		{"too many arguments", "*101\r\n", "Protocol error: invalid multibulk length"},
+		{"no bulk", "*1\r\n:1\r\n", "Protocol error: expected '$', got ':'"},
+		{"a control byte for a bulk", "*1\r\n\x01", "Protocol error: expected '$', got '?'"},
+		{"all too much", "*100\r\n" + strings.Repeat("$4096\r\n"+strings.Repeat("x", 4096)+"\r\n", 20), "Protocol error: request too large"},
+	} {
+		for name, src := range map[string]io.Reader{"whole": strings.NewReader(c.in), "in single bytes": iotest.OneByteReader(strings.NewReader(c.in))} {
+			if got := readAll(src, limits, false); got != c.want {
+				t.Errorf("%s, %s:\n got %s\nwant %s", c.desc, name, got, c.want)
+			}
+		}
+	}
+}
+
+// Memory is asked for before it is taken, and given back when a request is done.
+func TestReserve(t *testing.T) {
+	var now, peak int
+	l := limits
+	l.MaxArgs, l.MaxBulkBytes, l.MaxBytes = 1<<20, 1<<20, 1<<24
+	l.Reserve = func(n int) bool {
+		if now+n > 1<<18 {
+			return false
+		}
+		now += n
+		peak = max(peak, now)
+		return true
+	}
+	big := "*1\r\n$100000\r\n" + strings.Repeat("x", 100000) + "\r\n"
+	if got := readAll(strings.NewReader(big+"PING\r\n"), l, false); !strings.HasSuffix(got, `["PING"] EOF`) {
+		t.Errorf("a large request ends in %.40q", got[max(0, len(got)-40):])
+	}
+	if now != 0 || peak < 100000 {
+		t.Errorf("%d bytes reserved at the end, %d at the peak", now, peak)
+	}
+	for _, in := range []string{"*1\r\n$300000\r\n" + strings.Repeat("x", 300000), "*1000000\r\n" + strings.Repeat("$0\r\n\r\n", 1000000)} {
+		if got := readAll(strings.NewReader(in), l, false); got != ErrMemory.Error() {
+			t.Errorf("%.20q: %q", in, got)
+		}
+		if now != 0 {
+			t.Errorf("%d bytes reserved at the end", now)
+		}
+	}
+	// A claim alone takes nothing.
+	peak = 0
+	if got := readAll(strings.NewReader("*1\r\n$1000000\r\nabc"), l, false); got != "EOF" || peak != 0 {
+		t.Errorf("%q, %d bytes", got, peak)
+	}
+}
+
+// How a stream is cut into reads changes nothing.
+func FuzzReader(f *testing.F) {
+	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\na\r\nPING \"x\"\r\n"), false)
+	f.Add([]byte("*11\r\n"), true)
+	f.Add([]byte("*1\r\n$9223372036854775800\r\n"), false)
+	f.Fuzz(func(t *testing.T, in []byte, stranger bool) {
+		whole := readAll(bytes.NewReader(in), limits, stranger)
+		single := readAll(iotest.OneByteReader(bytes.NewReader(in)), limits, stranger)
+		if whole != single {
+			t.Errorf("whole:  %s\nsingle: %s", whole, single)
+		}
+	})
+}
+
+func TestWriter(t *testing.T) {
+	for _, c := range []struct {
+		proto int
+		want  string
+	}{
+		{2, "+OK\r\n-ERR a  b\r\n:-5\r\n:1\r\n:0\r\n$1\r\nx\r\n$-1\r\n*1\r\n*2\r\n"},
+		{3, "+OK\r\n-ERR a  b\r\n:-5\r\n#t\r\n#f\r\n$1\r\nx\r\n_\r\n*1\r\n%1\r\n"},
+	} {
+		w := Writer{Proto: c.proto}
+		w.OK()
+		w.Error("ERR a\r\nb")
+		w.Int(-5)
+		w.Bool(true)
+		w.Bool(false)
+		w.BulkString("x")
+		w.Nil()
+		w.Array(1)
+		w.Map(1)
+		if string(w.Buf) != c.want {
+			t.Errorf("RESP%d: %q, want %q", c.proto, w.Buf, c.want)
+		}
+	}
+	if err := error(ProtocolError("x")); !errors.As(err, new(ProtocolError)) {
+		t.Error("a ProtocolError is none")
+	}
+}

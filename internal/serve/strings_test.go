@@ -1,0 +1,268 @@
+package serve
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestStrings(t *testing.T) {
+	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
+	nothing := null{2}
+	for _, step := range []struct {
+		call string
+		want any
+	}{
+		{"SET k v", simple("OK")},
+		{"GET k", "v"},
+		{"set k w NX", nothing},
+		{"SET new w XX", nothing},
+		{"SET k w XX GET", "v"},
+		{"SET k x NX GET", "w"},
+		{"GET k", "w"},
+		{"SET k v EX 100", simple("OK")},
+		{"SET k v KEEPTTL", simple("OK")},
+		{"TTL k", int64(100)},
+		{"SET k v", simple("OK")},
+		{"TTL k", int64(-1)},
+		{"TTL none", int64(-2)},
+		{"SET k v EX 0", failure("ERR invalid expire time in 'set' command")},
+		{"SET k v EX 9223372036854775807", failure("ERR invalid expire time in 'set' command")},
+		{"SET k v EX x", failure("ERR value is not an integer or out of range")},
+		{"SET k v EX 1 PX 1", failure("ERR syntax error")},
+		{"SET k v NX XX", failure("ERR syntax error")},
+		{"SET k v BOGUS", failure("ERR syntax error")},
+		{"SETNX k x", int64(0)},
+		{"SETEX e 100 v", simple("OK")},
+		{"PSETEX e 100000 v", simple("OK")},
+		{"TTL e", int64(100)},
+		{"EXPIRE e 50 GT", int64(0)},
+		{"EXPIRE e 50 LT", int64(1)},
+		{"EXPIRE e 60 NX", int64(0)},
+		{"EXPIRE e 60 XX", int64(1)},
+		{"TTL e", int64(60)},
+		{"PERSIST e", int64(1)},
+		{"PERSIST e", int64(0)},
+		{"EXPIRE e -1", int64(1)},
+		{"EXISTS e k k", int64(2)},
+		{"EXPIRE none 1", int64(0)},
+		{"EXPIRE k 9223372036854775807", failure("ERR invalid expire time in 'expire' command")},
+		{"INCR n", int64(1)},
+		{"INCRBY n 9223372036854775806", int64(9223372036854775807)},
+		{"INCR n", failure("ERR increment or decrement would overflow")},
+		{"DECRBY n -9223372036854775808", failure("ERR decrement would overflow")},
+		{"DECR n", int64(9223372036854775806)},
+		{"INCR k", failure("ERR value is not an integer or out of range")},
+		{"INCRBYFLOAT f 1.5", "1.5"},
+		{"INCRBYFLOAT f 1e400", failure("ERR increment would produce NaN or Infinity")},
+		{"INCRBYFLOAT k 1", failure("ERR value is not a valid float")},
+		{"APPEND k w", int64(2)},
+		{"STRLEN k", int64(2)},
+		{"GETSET k z", "vw"},
+		{"GETDEL k", "z"},
+		{"GET k", nothing},
+		{"MSET a 1 b 2 a 3", simple("OK")},
+		{"MGET a b none", []any{"3", "2", nothing}},
+		{"MSET a", failure("ERR wrong number of arguments for 'mset' command")},
+		{"DEL a a b none", int64(2)},
+		{"RENAME none x", failure("ERR no such key")},
+		{"SET a 1", simple("OK")},
+		{"SET b 2", simple("OK")},
+		{"RENAMENX a b", int64(0)},
+		{"RENAME a b", simple("OK")},
+		{"GET b", "1"},
+		{"COPY b c", int64(1)},
+		{"COPY b c", int64(0)},
+		{"GET c", "1"},
+		{"TYPE c", simple("string")},
+		{"TYPE none", simple("none")},
+		{"OBJECT ENCODING c", "int"},
+		{"BF.ADD filter x", int64(1)},
+		{"GET filter", failure("WRONGTYPE Operation against a key holding the wrong kind of value")},
+		{"MGET filter", []any{nothing}},
+		{"INCR filter", failure("WRONGTYPE Operation against a key holding the wrong kind of value")},
+		{"SET filter v", simple("OK")},
+		{"BF.ADD filter x", failure("WRONGTYPE Operation against a key holding the wrong kind of value")},
+		{"DEL filter", int64(1)},
+		{"BF.EXISTS filter x", int64(0)},
+		{"CF.ADD filter x", int64(1)},
+		{"MULTI", simple("OK")},
+		{"SET t 1", simple("QUEUED")},
+		{"INCR t", simple("QUEUED")},
+		{"EXEC", []any{simple("OK"), int64(2)}},
+		{"MULTI", simple("OK")},
+		{"NOSUCH x", failure("ERR unknown command 'NOSUCH', with args beginning with: 'x' ")},
+		{"EXEC", failure("EXECABORT Transaction discarded because of previous errors.")},
+		{"EXEC", failure("ERR EXEC without MULTI")},
+		{"SELECT 0", simple("OK")},
+		{"SELECT 1", failure("ERR DB index is out of range")},
+		{"HELLO 4", failure("NOPROTO unsupported protocol version")},
+		{"CONFIG SET appendfsync everysec", simple("OK")},
+		{"CONFIG GET appendf*", []any{"appendfsync", "everysec"}},
+		{"GET", failure("ERR wrong number of arguments for 'get' command")},
+		{"FLUSHALL", simple("OK")},
+		{"DBSIZE", int64(0)},
+		{"CF.EXISTS filter x", int64(0)},
+	} {
+		if got := c.do(strings.Fields(step.call)...); !reflect.DeepEqual(got, step.want) {
+			t.Errorf("%s: %#v, want %#v", step.call, got, step.want)
+		}
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	c.do("SET", "s", "v", "PX", "20")
+	c.do("BF.ADD", "b", "x")
+	c.do("PEXPIRE", "b", "20")
+	time.Sleep(30 * time.Millisecond)
+	for call, want := range map[string]any{"GET s": null{2}, "EXISTS s b": int64(0), "BF.EXISTS b x": int64(0), "SET s w XX": null{2}, "DBSIZE": int64(0)} {
+		if got := c.do(strings.Fields(call)...); got != want {
+			t.Errorf("%s: %v, want %v", call, got, want)
+		}
+	}
+	if got := c.do("BF.ADD", "b", "y"); got != any(int64(1)) {
+		t.Errorf("BF.ADD to an expired filter: %v", got)
+	}
+	if got := c.do("BF.CARD", "b"); got != any(int64(1)) {
+		t.Errorf("BF.CARD of the new filter: %v", got)
+	}
+	for deadline := time.Now().Add(20 * time.Second); s.stats.expired.Load() == 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing was swept")
+		}
+	}
+	if got := c.do("BF.CARD", "b"); got != any(int64(1)) {
+		t.Errorf("BF.CARD after the sweep: %v", got)
+	}
+}
+
+func TestScan(t *testing.T) {
+	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
+	for i := range 500 {
+		c.do("SET", fmt.Sprint("k", i), "v")
+	}
+	c.do("BF.ADD", "k-filter", "x")
+	for _, q := range []struct {
+		words []string
+		want  int
+	}{
+		{nil, 501},
+		{[]string{"MATCH", "k1*"}, 111},
+		{[]string{"MATCH", "k[1-3]?", "COUNT", "7"}, 30},
+		{[]string{"TYPE", "MBbloom--"}, 1},
+		{[]string{"TYPE", "string", "COUNT", "1000"}, 500},
+	} {
+		seen := map[string]bool{}
+		cursor := "0"
+		for {
+			r := c.do(append([]string{"SCAN", cursor}, q.words...)...).([]any)
+			for _, key := range r[1].([]any) {
+				if seen[key.(string)] {
+					t.Errorf("%v: %s twice", q.words, key)
+				}
+				seen[key.(string)] = true
+			}
+			if cursor = r[0].(string); cursor == "0" {
+				break
+			}
+		}
+		if len(seen) != q.want {
+			t.Errorf("%v: %d keys, want %d", q.words, len(seen), q.want)
+		}
+	}
+}
+
+func TestGlob(t *testing.T) {
+	for _, c := range []struct {
+		pattern, text string
+		want          bool
+	}{
+		{"", "", true}, {"*", "", true}, {"*", "abc", true}, {"a*c", "abbc", true}, {"a*c", "abcd", false},
+		{"?", "", false}, {"a?c", "abc", true}, {"[a-c]x", "bx", true}, {"[c-a]x", "bx", true}, {"[^a]x", "ax", false},
+		{`\*`, "*", true}, {`\*`, "a", false}, {"[a", "a", true}, {"[", "a", false}, {`a\`, `a\`, true},
+		{strings.Repeat("a*", 30) + "b", strings.Repeat("a", 3000), false},
+	} {
+		if got := glob([]byte(c.pattern), []byte(c.text)); got != c.want {
+			t.Errorf("glob(%q, %.20q) = %v", c.pattern, c.text, got)
+		}
+	}
+}
+
+func TestHead(t *testing.T) {
+	h := head{kindString, 1000, []byte("hi")}
+	b := appendHead(nil, h)
+	if got := hex.EncodeToString(b); got != "8100000000000003e86869" {
+		t.Errorf("head %s", got)
+	}
+	if got, err := decodeHead(b); err != nil || !reflect.DeepEqual(got, h) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"", "\x00", "\x04", "\x81", "\x81\x00\x00\x00\x00\x00\x00\x00", "\x02", "\x031234567"} {
+		if _, err := decodeHead([]byte(bad)); err == nil {
+			t.Errorf("%q is no head", bad)
+		}
+	}
+}
+
+// INFO, /metrics and the status page say the same.
+func TestFiguresAgree(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, HTTPAddr: "127.0.0.1:0"})
+	c := dial(t, s)
+	c.do("BF.RESERVE", "b<i>", "0.01", "100000")
+	c.do("SET", "k", "v")
+	for range 3 {
+		c.do("GET", "k")
+	}
+	c.do("GET", "none")
+	page := func(path string) string {
+		tr := &http.Transport{DisableKeepAlives: true}
+		req, _ := http.NewRequest("GET", "http://"+s.HTTPAddr().String()+path, nil)
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatal(resp.Status, err)
+		}
+		return string(b)
+	}
+	find := func(text, pattern string) string {
+		m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+		if m == nil {
+			t.Errorf("no %s in %s", pattern, text)
+			return ""
+		}
+		return m[1]
+	}
+	info, metrics, status := c.do("INFO").(string), page("/metrics"), page("/")
+	for _, name := range []struct{ info, metrics, want string }{
+		{`keyspace_hits:(\d+)`, `sift_keyspace_hits_total (\d+)`, "3"},
+		{`keyspace_misses:(\d+)`, `sift_keyspace_misses_total (\d+)`, "1"},
+		{`filter_memory:(\d+)`, `sift_filter_memory_bytes (\d+)`, "137848"},
+		{`filters:(\d+)\r\n\r\n# Rep`, `sift_filters (\d+)`, "1"},
+		{`connected_clients:(\d+)`, `sift_clients (\d+)`, "1"},
+	} {
+		if a, b := find(info, name.info), find(metrics, name.metrics); a != name.want || b != name.want {
+			t.Errorf("%s: INFO %s, metrics %s, want %s", name.metrics, a, b, name.want)
+		}
+	}
+	if got := find(status, `<b>([^<]*)</b>of GETs found`); got != "75 %" {
+		t.Errorf("the page says %s of GETs found", got)
+	}
+	if got := find(status, `<b>([^<]*)</b>in 1 filters`); got != "134.6 KiB" {
+		t.Errorf("the page says %s in filters", got)
+	}
+	if strings.Contains(status, "b<i>") || !strings.Contains(status, "b&lt;i&gt;") {
+		t.Error("a key is not escaped")
+	}
+}
