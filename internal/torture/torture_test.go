@@ -23,11 +23,15 @@ var (
 	keep   = flag.String("keep", "", "directory for the disk that a broken promise left")
 )
 
-// TestMain runs a child of TestKill, or the tests. No goroutine may be left
+// TestMain runs a child of TestKill or of TestLong, or the tests. No goroutine may be left
 // after them.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(killDirEnv); dir != "" {
 		writeUntilKilled(dir)
+		return
+	}
+	if dir := os.Getenv(longDirEnv); dir != "" {
+		longChild(dir)
 		return
 	}
 	debug.SetGCPercent(400)
