@@ -1,0 +1,281 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// instrument writes changed copies of the store's files and the overlay that
+// names them. same tells that an earlier run has left the very same there.
+func instrument(root, work string) (mutants []mutant, same bool, err error) {
+	overlay := map[string]string{}
+	in := &instrumenter{fset: token.NewFileSet()}
+	same = true
+	write := func(name string, b []byte) (path string, err error) {
+		path = filepath.Join(work, name)
+		if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, b) {
+			return path, nil
+		}
+		same = false
+		return path, os.WriteFile(path, b, 0o644)
+	}
+	for _, dir := range dirs {
+		pattern := filepath.Join(root, dir)
+		if in.dir = dir; strings.HasSuffix(dir, ".go") {
+			in.dir = filepath.Dir(dir)
+		} else {
+			pattern = filepath.Join(pattern, "*.go")
+		}
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, path := range files {
+			if ok, err := build.Default.MatchFile(filepath.Dir(path), filepath.Base(path)); err != nil || !ok || strings.HasSuffix(path, "_test.go") {
+				if err != nil {
+					return nil, false, err
+				}
+				continue
+			}
+			src, err := os.ReadFile(path)
+			if err != nil {
+				return nil, false, err
+			}
+			rel, err := filepath.Rel(root, path)
+			if err != nil {
+				return nil, false, err
+			}
+			changed, err := in.file(rel, src)
+			if err != nil {
+				return nil, false, err
+			}
+			if changed == nil {
+				continue
+			}
+			if overlay[path], err = write("overlay_"+strings.ReplaceAll(rel, string(filepath.Separator), "_"), changed); err != nil {
+				return nil, false, err
+			}
+		}
+	}
+	switched, err := write("mutant_switch.go", []byte(switchSource))
+	if err != nil {
+		return nil, false, err
+	}
+	overlay[filepath.Join(root, "internal", "mutant", "mutant.go")] = switched
+	b, err := json.Marshal(map[string]any{"Replace": overlay})
+	if err != nil {
+		return nil, false, err
+	}
+	_, err = write("overlay.json", b)
+	return in.mutants, same, err
+}
+
+// switchSource is the package that the changed files ask which mutant is on.
+const switchSource = `package mutant
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+)
+
+var (
+	on, _ = strconv.Atoi(os.Getenv("SIFT_MUTANT"))
+	seen  [1 << 12]atomic.Bool
+)
+
+// On reports whether a mutant is on.
+func On(id int) bool {
+	if on == -1 && !seen[id].Swap(true) {
+		os.WriteFile(filepath.Join(os.Getenv("SIFT_MUTANT_REACHED"), strconv.Itoa(id)), nil, 0o644)
+	}
+	return id == on
+}
+
+// Skip calls fn unless the mutant is on.
+func Skip(id int, fn func() error) error {
+	if On(id) {
+		return nil
+	}
+	return fn()
+}
+
+// Forget returns err unless the mutant is on.
+func Forget(id int, err error) error {
+	if On(id) {
+		return nil
+	}
+	return err
+}
+`
+
+type instrumenter struct {
+	fset    *token.FileSet
+	mutants []mutant
+	dir     string // of the files at work
+
+	src   []byte
+	rel   string
+	edits []edit
+}
+
+// edit inserts text at an offset. Of several at one offset, order decides: what
+// was opened last is closed first.
+type edit struct {
+	at    int
+	order int
+	text  string
+}
+
+// file returns the changed source of a file, or nil if there is nothing to
+// change.
+func (in *instrumenter) file(rel string, src []byte) ([]byte, error) {
+	f, err := parser.ParseFile(in.fset, rel, src, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	in.src, in.rel, in.edits = src, rel, nil
+	ast.Inspect(f, in.visit)
+	if len(in.edits) == 0 {
+		return nil, nil
+	}
+	in.insert(f.Name.End(), 0, "\n\nimport "+strconv.Quote(module+"/internal/mutant"))
+	slices.SortStableFunc(in.edits, func(a, b edit) int { return cmp.Or(a.at-b.at, a.order-b.order) })
+	var out bytes.Buffer
+	at := 0
+	for _, e := range in.edits {
+		out.Write(src[at:e.at])
+		out.WriteString(e.text)
+		at = e.at
+	}
+	out.Write(src[at:])
+	return out.Bytes(), nil
+}
+
+func (in *instrumenter) insert(pos token.Pos, order int, text string) {
+	in.edits = append(in.edits, edit{in.fset.Position(pos).Offset, order, text})
+}
+
+// add makes a mutant that puts text before and after a node; %d is its number.
+func (in *instrumenter) add(kind string, n ast.Node, before, after string) {
+	id := len(in.mutants) + 1
+	p := in.fset.Position(n.Pos())
+	text := string(in.src[p.Offset:in.fset.Position(n.End()).Offset])
+	in.mutants = append(in.mutants, mutant{id, in.dir, kind, fmt.Sprintf("%s:%d", in.rel, p.Line), strings.Join(strings.Fields(text), " ")})
+	number := func(s string) string { return strings.ReplaceAll(s, "%d", strconv.Itoa(id)) }
+	in.insert(n.Pos(), id, number(before))
+	in.insert(n.End(), -id, number(after))
+}
+
+func (in *instrumenter) visit(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		in.call(n)
+	case *ast.IfStmt:
+		in.condition(n.Cond, n.Body.List)
+	case *ast.CaseClause:
+		for _, e := range n.List {
+			in.condition(e, n.Body)
+		}
+	}
+	return true
+}
+
+// call removes syncs, and errors from those that are joined.
+func (in *instrumenter) call(c *ast.CallExpr) {
+	name := ""
+	switch f := c.Fun.(type) {
+	case *ast.SelectorExpr:
+		name = f.Sel.Name
+		if x, ok := f.X.(*ast.Ident); ok && x.Name == "errors" && name == "Join" {
+			for _, arg := range c.Args {
+				if _, ok := arg.(*ast.CallExpr); ok {
+					in.add("check", arg, "mutant.Forget(%d, ", ")")
+				}
+			}
+			return
+		}
+	case *ast.Ident:
+		name = f.Name
+	}
+	switch name {
+	case "Sync", "SyncDir", "sync", "syncParents":
+		in.add("sync", c, "mutant.Skip(%d, func() error { return ", " })")
+	}
+}
+
+// condition removes the check of an error, unless all that comes of it is a
+// line in a log.
+func (in *instrumenter) condition(cond ast.Expr, body []ast.Stmt) {
+	b, ok := cond.(*ast.BinaryExpr)
+	if !ok {
+		return
+	}
+	switch {
+	case isErrorCheck(b, token.EQL):
+		in.add("check", cond, "(", ") || mutant.On(%d)")
+	case leaves(body) && containsCheck(cond):
+		in.add("check", cond, "(", ") && !mutant.On(%d)")
+	}
+}
+
+// containsCheck reports whether a condition has err != nil in it.
+func containsCheck(cond ast.Expr) bool {
+	found := false
+	ast.Inspect(cond, func(n ast.Node) bool {
+		if b, ok := n.(*ast.BinaryExpr); ok && isErrorCheck(b, token.NEQ) {
+			found = true
+		}
+		return !found
+	})
+	return found
+}
+
+func isErrorCheck(b *ast.BinaryExpr, op token.Token) bool {
+	nilIdent, ok := b.Y.(*ast.Ident)
+	if !ok || nilIdent.Name != "nil" || b.Op != op {
+		return false
+	}
+	name := ""
+	switch x := b.X.(type) {
+	case *ast.Ident:
+		name = x.Name
+	case *ast.SelectorExpr:
+		name = x.Sel.Name
+	}
+	return strings.HasSuffix(strings.ToLower(name), "err") || name == "poison" || name == "torn" || name == "missing"
+}
+
+// leaves reports whether statements do anything but write to the log.
+func leaves(body []ast.Stmt) bool {
+	for _, s := range body {
+		x, ok := s.(*ast.ExprStmt)
+		if !ok {
+			return true
+		}
+		call, ok := x.X.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		sel, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if l, ok := sel.X.(*ast.SelectorExpr); !ok || l.Sel.Name != "Logger" {
+			return true
+		}
+	}
+	return false
+}
