@@ -22,27 +22,8 @@ type filterKeeper struct {
 	last time.Time
 }
 
-// heat is how often a table is asked for keys that it does not hold, decayed.
-// The keeper's mu guards it.
-type heat struct {
-	seen uint64  // of table.absent, so far
-	rate float64 // a second
-}
-
-const (
-	keeperTick = time.Second
-	// heatHalfLife is after how long traffic counts half.
-	heatHalfLife = 4 * time.Second
-	// priorShare is the part of all traffic that is taken to be even: it gives
-	// tables that were not asked yet their units by size.
-	priorShare = 0.02
-	// minMovedBytes and movedShare bound what one tick reads: the larger of a
-	// number of bytes and a share of the budget.
-	minMovedBytes = 4 << 20
-	movedShare    = 8
-	// unknownFPR stands for the rate of a filter that does not tell.
-	unknownFPR = 0.01
-)
+// unknownFPR stands for the rate of a filter that does not tell.
+const unknownFPR = 0.01
 
 // startFilterKeeper begins to hold filters within the budget, if there is one.
 func (d *DB) startFilterKeeper() {
@@ -53,7 +34,7 @@ func (d *DB) startFilterKeeper() {
 	d.keeper = k
 	k.rebalance(math.MaxInt64)
 	k.wg.Go(func() {
-		ticker := time.NewTicker(keeperTick)
+		ticker := time.NewTicker(plan.Tick)
 		defer ticker.Stop()
 		for {
 			select {
@@ -61,7 +42,7 @@ func (d *DB) startFilterKeeper() {
 				return
 			case <-ticker.C:
 				k.cool()
-				k.rebalance(max(minMovedBytes, d.opts.FilterMemory/movedShare))
+				k.rebalance(plan.MovedBytes(d.opts.FilterMemory))
 			}
 		}
 	})
@@ -94,7 +75,7 @@ func (k *filterKeeper) inherit(inputs [2][]*manifest.TableMeta, outputs []*manif
 	var rates [2]float64
 	for i, metas := range inputs {
 		for _, m := range metas {
-			rates[i] += m.Handle.(*table).heat.rate
+			rates[i] += m.Handle.(*table).heat.Rate
 		}
 	}
 	var bytes float64
@@ -102,7 +83,7 @@ func (k *filterKeeper) inherit(inputs [2][]*manifest.TableMeta, outputs []*manif
 		bytes += float64(m.Size)
 	}
 	for _, m := range outputs {
-		m.Handle.(*table).heat.rate = max(rates[0], rates[1]) * float64(m.Size) / bytes
+		m.Handle.(*table).heat.Rate = max(rates[0], rates[1]) * float64(m.Size) / bytes
 	}
 }
 
@@ -112,15 +93,12 @@ func (k *filterKeeper) cool() {
 	defer k.mu.Unlock()
 	now := time.Now()
 	elapsed := now.Sub(k.last)
-	if elapsed < keeperTick/2 {
+	if elapsed < plan.Tick/2 {
 		return
 	}
 	k.last = now
-	keep := math.Exp2(-float64(elapsed) / float64(heatHalfLife))
 	for _, t := range k.held {
-		seen := t.absent.Load()
-		rate := float64(seen-t.heat.seen) / elapsed.Seconds()
-		t.heat = heat{seen: seen, rate: keep*t.heat.rate + (1-keep)*rate}
+		t.heat.Cool(t.absent.Load(), elapsed)
 	}
 }
 
@@ -170,7 +148,7 @@ func (k *filterKeeper) hold(t *table, units int) {
 func planInputs(version *manifest.Version, useHeat bool) ([]*table, []plan.Table) {
 	var tables []*table
 	var inputs []plan.Table
-	var total float64
+	var heat []float64
 	for level, metas := range version.Levels {
 		for _, meta := range metas {
 			t := meta.Handle.(*table)
@@ -189,13 +167,11 @@ func planInputs(version *manifest.Version, useHeat bool) ([]*table, []plan.Table
 			}
 			in.Held = min(in.Held, len(in.Units))
 			tables, inputs = append(tables, t), append(inputs, in)
-			total += t.heat.rate
+			heat = append(heat, t.heat.Rate)
 		}
 	}
-	if useHeat && total > 0 {
-		for i, t := range tables {
-			inputs[i].Asked = t.heat.rate + priorShare*total*inputs[i].Asked
-		}
+	if useHeat {
+		plan.Follow(inputs, heat)
 	}
 	return tables, inputs
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/merge"
+	"github.com/siftdb/sift/internal/plan"
 	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/sstable"
 )
@@ -26,7 +27,7 @@ type table struct {
 	err    error
 
 	absent atomic.Uint64 // lookups of keys that it does not hold, from a sample
-	heat   heat          // the filter keeper's
+	heat   plan.Heat     // the filter keeper's; its mu guards it
 }
 
 // tableOpener opens the tables of one directory.
