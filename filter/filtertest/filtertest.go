@@ -30,6 +30,9 @@ type Options struct {
 	// then deny keys, but must not panic. Short and long blocks must be refused
 	// or say yes all the same.
 	Unsealed bool
+	// Salted is for families whose filters draw random numbers: the same keys
+	// may then give other bytes each time.
+	Salted bool
 	// MaxKeys is the largest filter that is built, 0 for a million, or a
 	// hundred thousand under -short.
 	MaxKeys int

@@ -1,0 +1,237 @@
+package filter
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+
+	"github.com/siftdb/sift/filter/internal/siphash"
+)
+
+// Secret is what keyed filters hash with. Whoever knows it, or reads it off a
+// disk, can choose keys against them again.
+type Secret [16]byte
+
+// Hash is the 64-bit hash that keyed filters start from: SipHash-1-3 under the
+// secret. Under the secret 00 01 .. 0f the hash of nothing is abac0158050fc4dc.
+// On disk; do not change.
+func (s *Secret) Hash(b []byte) uint64 {
+	return siphash.Sum13(binary.LittleEndian.Uint64(s[:]), binary.LittleEndian.Uint64(s[8:]), b)
+}
+
+// ErrSecret is matched by the error that a keyed policy's Open returns for a
+// filter that was written with another secret. It matches ErrUnknownFamily too:
+// the filter is whole, but there is nothing to ask it with.
+var ErrSecret = fmt.Errorf("%w: keyed with another secret", ErrUnknownFamily)
+
+// A keyed filter is a filter of another family over hashes that depend on a
+// secret. Its family's name has keyedPrefix before it; its unit 0 is followed by
+//
+//	offset from the end  size  field
+//	16                   8     salt: another for each filter
+//	8                    8     check: what says that the secret is the right one
+//
+// both little-endian. The further units are as they were. A key's hash h under
+// the secret is mixed with the salt before the inner filter gets it:
+//
+//	x = h ^ salt;  x *= ff51afd7ed558ccd;  x ^= x >> 32;  x *= c4ceb9fe1a85ec53;  x ^= x >> 29
+//
+// check is the hash under the secret of the 12 bytes "salt" and the salt. So a
+// filter is never asked with a secret that is not its own, which would deny keys,
+// and keys that one filter was wrong about are as good as any for the next.
+//
+// Under the secret 00 01 .. 0f a filter of salt 1 ends in
+//
+//	01 00 00 00 00 00 00 00  8b f6 8f 01 f7 b2 a5 9d
+//
+// All of this is on disk; do not change.
+const (
+	keyedPrefix      = "sift.keyed."
+	keyedTrailerSize = 16
+)
+
+func saltCheck(s *Secret, salt uint64) uint64 {
+	var b [12]byte
+	copy(b[:], "salt")
+	binary.LittleEndian.PutUint64(b[4:], salt)
+	return s.Hash(b[:])
+}
+
+// salted mixes a hash with a salt. It is a bijection for each salt.
+func salted(h, salt uint64) uint64 {
+	x := h ^ salt
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 32
+	x *= 0xc4ceb9fe1a85ec53
+	return x ^ x>>29
+}
+
+var errNotKeyed = errors.New("filter: only Bloom, Fuse and Ribbon can be keyed")
+
+// Keyed returns p with its filters keyed by a secret and by a salt that each
+// filter draws: p is Bloom, Fuse, Ribbon or None, which stays as it is; other
+// policies give an error, since their bytes are shared with programs that know
+// no secret. Someone who chooses keys but does not know the secret cannot tell
+// which keys a filter will say maybe to, and so cannot raise its false positive
+// rate. Sizes and rates are p's, with 16 bytes more a filter.
+//
+// The policy's Name is p's with "keyed" around it, keyed(ribbon(10)); Parse does
+// not read it, as it has no secret to give.
+func Keyed(p Policy, s Secret) (Policy, error) {
+	if IsNone(p) {
+		return p, nil
+	}
+	switch p.(type) {
+	case bloomPolicy, fusePolicy, ribbonPolicy:
+		return &keyedPolicy{inner: p, secret: s}, nil
+	}
+	return nil, fmt.Errorf("%w, and %s is neither", errNotKeyed, p.Name())
+}
+
+// KeyedReaders returns policies that together open every keyed filter that was
+// written with the secret.
+func KeyedReaders(s Secret) []Policy {
+	var list []Policy
+	for _, p := range []Policy{Bloom(defaultBloomBits), Fuse(8), Ribbon(defaultRibbonBits)} {
+		list = append(list, &keyedPolicy{inner: p, secret: s})
+	}
+	return list
+}
+
+// IsKeyedFamily reports whether a family is one of keyed filters.
+func IsKeyedFamily(family string) bool { return strings.HasPrefix(family, keyedPrefix) }
+
+type keyedPolicy struct {
+	inner  Policy
+	secret Secret
+}
+
+func (p *keyedPolicy) Name() string { return "keyed(" + p.inner.Name() + ")" }
+
+func (p *keyedPolicy) Family() string { return keyedPrefix + p.inner.Family() }
+
+func (p *keyedPolicy) NewWriter() Writer {
+	return &keyedWriter{inner: p.inner.NewWriter(), secret: &p.secret, salt: rand.Uint64()}
+}
+
+func (p *keyedPolicy) Open(units [][]byte) (Reader, error) {
+	units, salt, err := unkey(units, &p.secret)
+	if err != nil {
+		return nil, err
+	}
+	inner, err := p.inner.Open(units)
+	if err != nil {
+		return nil, err
+	}
+	return &KeyedReader{inner: inner, secret: &p.secret, salt: salt}, nil
+}
+
+// unkey takes the trailer off unit 0. It leaves the slice that it is given as
+// it is.
+func unkey(units [][]byte, s *Secret) (inner [][]byte, salt uint64, err error) {
+	if len(units) == 0 || len(units[0]) < keyedTrailerSize {
+		return nil, 0, damaged("a keyed filter without its trailer")
+	}
+	n := len(units[0]) - keyedTrailerSize
+	t := units[0][n:]
+	salt = binary.LittleEndian.Uint64(t)
+	if binary.LittleEndian.Uint64(t[8:]) != saltCheck(s, salt) {
+		return nil, 0, ErrSecret
+	}
+	inner = append([][]byte{units[0][:n:n]}, units[1:]...)
+	return inner, salt, nil
+}
+
+// keyedWriter is the Writer of Keyed.
+type keyedWriter struct {
+	inner  Writer
+	secret *Secret
+	salt   uint64
+}
+
+func (w *keyedWriter) Add(key Key) {
+	w.inner.Add(Key{Bytes: key.Bytes, Hash: salted(w.secret.Hash(key.Bytes), w.salt)})
+}
+
+func (w *keyedWriter) NumKeys() int { return w.inner.NumKeys() }
+
+func (w *keyedWriter) Finish() ([][]byte, error) {
+	units, err := w.inner.Finish()
+	if err != nil || len(units) == 0 {
+		return units, err
+	}
+	n := len(units[0])
+	first := alignedBytes(n + keyedTrailerSize)
+	copy(first, units[0])
+	binary.LittleEndian.PutUint64(first[n:], w.salt)
+	binary.LittleEndian.PutUint64(first[n+8:], saltCheck(w.secret, w.salt))
+	units[0] = first
+	w.salt = rand.Uint64()
+	return units, nil
+}
+
+// KeyedReader is the Reader of a keyed filter. MayContain hashes the key; one
+// that asks many filters with one secret hashes it once and uses MayContainHash.
+type KeyedReader struct {
+	inner  Reader
+	secret *Secret
+	salt   uint64
+}
+
+// MayContain reports false only if the key was not added. It goes by the key's
+// bytes.
+func (r *KeyedReader) MayContain(key Key) bool { return r.MayContainHash(r.secret.Hash(key.Bytes)) }
+
+// MayContainHash is MayContain for a key of which the hash under the filter's
+// secret is known.
+func (r *KeyedReader) MayContainHash(hash uint64) bool {
+	return r.inner.MayContain(Key{Hash: salted(hash, r.salt)})
+}
+
+// keyBatch is how many keys are handed on at a time.
+const keyBatch = 64
+
+var keyBatches = sync.Pool{New: func() any { return new([keyBatch]Key) }}
+
+// MayContainMany is MayContain for many keys.
+func (r *KeyedReader) MayContainMany(keys []Key, maybe []bool) {
+	batch := keyBatches.Get().(*[keyBatch]Key)
+	for len(keys) > 0 {
+		n := min(len(keys), keyBatch)
+		for i := range keys[:n] {
+			batch[i].Hash = salted(r.secret.Hash(keys[i].Bytes), r.salt)
+		}
+		r.inner.MayContainMany(batch[:n], maybe[:n])
+		keys, maybe = keys[n:], maybe[n:]
+	}
+	keyBatches.Put(batch)
+}
+
+// FPR is the expected share of absent keys for which MayContain is true.
+func (r *KeyedReader) FPR() float64 { return r.inner.FPR() }
+
+// SizeBytes is the memory that the units take.
+func (r *KeyedReader) SizeBytes() int { return r.inner.SizeBytes() + keyedTrailerSize }
+
+// Resize is that of Resizer, where the filter under the key has it.
+func (r *KeyedReader) Resize(units [][]byte) (Reader, error) {
+	inner, ok := r.inner.(Resizer)
+	if !ok {
+		return nil, damaged("a filter of one unit cannot be resized")
+	}
+	units, salt, err := unkey(units, r.secret)
+	if err != nil {
+		return nil, err
+	}
+	if salt != r.salt {
+		return nil, damaged("the units of another filter")
+	}
+	resized, err := inner.Resize(units)
+	if err != nil {
+		return nil, err
+	}
+	return &KeyedReader{inner: resized, secret: r.secret, salt: salt}, nil
+}

@@ -1,0 +1,252 @@
+package filter
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// countedSecret is the secret 00 01 .. 0f.
+func countedSecret() (s Secret) {
+	for i := range s {
+		s[i] = byte(i)
+	}
+	return s
+}
+
+func mustKey(t testing.TB, p Policy, s Secret) Policy {
+	t.Helper()
+	k, err := Keyed(p, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// unitsOf returns the units of a filter over keys.
+func unitsOf(t testing.TB, p Policy, keys [][]byte) [][]byte {
+	t.Helper()
+	w := p.NewWriter()
+	for _, k := range keys {
+		w.Add(NewKey(k))
+	}
+	units, err := w.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return units
+}
+
+func numbered(prefix string, n int) [][]byte {
+	keys := make([][]byte, n)
+	for i := range keys {
+		keys[i] = fmt.Appendf(nil, "%s%08d", prefix, i)
+	}
+	return keys
+}
+
+// The example in the format's comment.
+func TestKeyedFormat(t *testing.T) {
+	p := mustKey(t, Bloom(10), countedSecret())
+	w := p.NewWriter().(*keyedWriter)
+	w.salt = 1
+	w.Add(NewKey([]byte("a")))
+	units, err := w.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.ReplaceAll("01 00 00 00 00 00 00 00  8b f6 8f 01 f7 b2 a5 9d", " ", "")
+	end := units[0][len(units[0])-keyedTrailerSize:]
+	if got := hex.EncodeToString(end); got != want {
+		t.Errorf("the trailer is %s, want %s", got, want)
+	}
+	if p.Family() != "sift.keyed.sift.Bloom" || p.Name() != "keyed(bloom(10))" {
+		t.Errorf("family %q, name %q", p.Family(), p.Name())
+	}
+	// What comes before it is the filter of the salted hash.
+	s := countedSecret()
+	inner, err := openBloom([][]byte{units[0][:len(units[0])-keyedTrailerSize]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !inner.MayContain(Key{Hash: salted(s.Hash([]byte("a")), 1)}) {
+		t.Error("the filter does not hold the salted hash")
+	}
+}
+
+// Another secret never opens a filter: it would deny keys.
+func TestKeyedSecret(t *testing.T) {
+	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {
+		mine := mustKey(t, p, Secret{1})
+		units := unitsOf(t, mine, numbered("key", 300))
+		if _, err := mustKey(t, p, Secret{2}).Open(units); !errors.Is(err, ErrSecret) || !errors.Is(err, ErrUnknownFamily) {
+			t.Errorf("%s: another secret gives %v", mine.Name(), err)
+		}
+		if _, err := p.Open(units); err == nil {
+			t.Errorf("%s: opens without a secret", mine.Name())
+		}
+		opened := false
+		for _, r := range KeyedReaders(Secret{1}) {
+			if r.Family() != mine.Family() {
+				continue
+			}
+			_, err := r.Open(units)
+			opened = err == nil
+		}
+		if !opened {
+			t.Errorf("KeyedReaders do not open %s", mine.Name())
+		}
+		again := unitsOf(t, mine, numbered("key", 300))
+		if bytes.Equal(again[0], units[0]) {
+			t.Errorf("%s: two filters over the same keys are the same", mine.Name())
+		}
+	}
+}
+
+func TestKeyedPolicies(t *testing.T) {
+	if p := mustKey(t, None(), Secret{}); !IsNone(p) {
+		t.Errorf("None becomes %s", p.Name())
+	}
+	if _, err := Keyed(RocksDBBloom(10), Secret{}); err == nil {
+		t.Error("RocksDB's Bloom can be keyed")
+	}
+	if p, err := Parse("keyed(ribbon(10))"); err == nil {
+		t.Errorf("Parse makes up a secret for %s", p.Name())
+	}
+	if !IsKeyedFamily(mustKey(t, Ribbon(10), Secret{}).Family()) || IsKeyedFamily(ribbonFamily) {
+		t.Error("IsKeyedFamily is wrong")
+	}
+}
+
+// A reader says the same for a key, for its hash under the secret, for many keys
+// at once, and, where units can be dropped, never no for a key.
+func TestKeyedReader(t *testing.T) {
+	s := countedSecret()
+	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(16)} {
+		k := mustKey(t, p, s)
+		keys := numbered("key", 60000)
+		units := unitsOf(t, k, keys)
+		open, err := k.Open(units)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := open.(*KeyedReader)
+		ask := append(numbered("absent", 200), keys[:200]...)
+		var list []Key
+		for _, b := range ask {
+			list = append(list, NewKey(b))
+		}
+		maybe := make([]bool, len(list))
+		r.MayContainMany(list, maybe)
+		for i, b := range ask {
+			if one, hashed := r.MayContain(list[i]), r.MayContainHash(s.Hash(b)); one != maybe[i] || hashed != one || i >= 200 && !one {
+				t.Errorf("%s: %q: alone %v, hashed %v, among many %v", k.Name(), b, one, hashed, maybe[i])
+			}
+		}
+		if len(units) == 1 {
+			if _, err := r.Resize(units); err == nil && p.Family() != ribbonFamily {
+				t.Errorf("%s: one unit was resized", k.Name())
+			}
+			continue
+		}
+		fewer, err := r.Resize(units[:1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range keys {
+			if !fewer.MayContain(NewKey(b)) {
+				t.Fatalf("%s: %q is denied by the first unit", k.Name(), b)
+			}
+		}
+		if other := unitsOf(t, k, keys); len(other) > 0 {
+			if _, err := r.Resize(other); err == nil {
+				t.Errorf("%s: resized to another filter's units", k.Name())
+			}
+		}
+	}
+}
+
+// Chosen keys: an attacker who knows the keys and the policy builds the filter
+// again and looks for absent keys that it says maybe to. Without a secret every
+// one of them is a false positive; with one they are as good as any.
+func TestChosenKeys(t *testing.T) {
+	keys := numbered("key", 20000)
+	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {
+		replica, err := p.Open(unitsOf(t, p, keys))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var chosen []Key
+		for i := 0; len(chosen) < 1000; i++ {
+			if k := NewKey(fmt.Appendf(nil, "absent%d", i)); replica.MayContain(k) {
+				chosen = append(chosen, k)
+			}
+		}
+		rate := func(p Policy) float64 {
+			r, err := p.Open(unitsOf(t, p, keys))
+			if err != nil {
+				t.Fatal(err)
+			}
+			hits := 0
+			for _, k := range chosen {
+				if r.MayContain(k) {
+					hits++
+				}
+			}
+			return float64(hits) / float64(len(chosen))
+		}
+		open, keyed := rate(p), rate(mustKey(t, p, Secret{7}))
+		t.Logf("%s: chosen keys pass at %.4f, with a secret at %.4f; designed %.4f", p.Name(), open, keyed, replica.FPR())
+		// 1,000 draws at about 1 % or less: 40 would be six deviations too many.
+		if open != 1 || keyed > 0.04 {
+			t.Errorf("%s: chosen keys pass at %.4f, with a secret at %.4f", p.Name(), open, keyed)
+		}
+	}
+}
+
+func BenchmarkKeyed(b *testing.B) {
+	keys := numbered("key", 100000)
+	s := Secret{7}
+	absent := numbered("absent", 1024)
+	for _, p := range []Policy{Bloom(10), Ribbon(10)} {
+		k := mustKey(b, p, s)
+		for _, q := range []Policy{p, k} {
+			r, err := q.Open(unitsOf(b, q, keys))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Run(q.Name()+"/ask", func(b *testing.B) {
+				n := 0
+				for i := range b.N {
+					if r.MayContain(NewKey(absent[i%len(absent)])) {
+						n++
+					}
+				}
+				b.ReportMetric(float64(n)/float64(b.N), "fpr")
+			})
+			b.Run(q.Name()+"/build", func(b *testing.B) {
+				for range b.N {
+					unitsOf(b, q, keys)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(keys)), "ns/key")
+			})
+		}
+	}
+	b.Run("hash/public", func(b *testing.B) {
+		var sum uint64
+		for i := range b.N {
+			sum += Hash(absent[i%len(absent)])
+		}
+		_ = sum
+	})
+	b.Run("hash/secret", func(b *testing.B) {
+		var sum uint64
+		for i := range b.N {
+			sum += s.Hash(absent[i%len(absent)])
+		}
+		_ = sum
+	})
+}
