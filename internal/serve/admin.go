@@ -55,8 +55,11 @@ func (c *client) login(user, password []byte) bool {
 		c.w.Error("WRONGPASS invalid username-password pair or user is disabled.")
 		return false
 	}
-	c.trusted = true
-	c.r.Trust(true)
+	if !c.trusted {
+		c.trusted = true
+		c.r.Trust(true)
+		c.conn.SetReadDeadline(time.Time{}) // a stranger's
+	}
 	return true
 }
 
@@ -163,7 +166,7 @@ func reset(c *client, args [][]byte) {
 	c.dropQueue()
 	c.name.Store(nil)
 	c.w.Proto = 2
-	c.trusted = c.srv.cfg.Password == ""
+	c.trusted, c.strange = c.srv.cfg.Password == "", time.Now()
 	c.r.Trust(c.trusted)
 	c.w.Simple("RESET")
 }
@@ -386,6 +389,8 @@ func execCommand(c *client, args [][]byte) {
 		c.w.Error("EXECABORT Transaction discarded because of previous errors.")
 		return
 	}
+	c.inExec = true
+	defer func() { c.inExec = false }()
 	c.w.Array(len(queue))
 	for _, args := range queue {
 		cmd := lookup(args[0])

@@ -120,9 +120,7 @@ func (s *Server) collector() {
 
 // collectOld removes what older generations left, and filters without a name.
 func (s *Server) collectOld() error {
-	s.world.RLock()
-	gen := s.gen
-	s.world.RUnlock()
+	gen := s.gen.Load()
 	for _, space := range []byte{spaceHead, spaceExpiry, spaceName} {
 		if err := s.removeRange([]byte{space}, binary.BigEndian.AppendUint32([]byte{space}, gen)); err != nil {
 			return err

@@ -15,11 +15,13 @@ const (
 	// maxArgs bounds the arguments of a command, as Redis does.
 	maxArgs = 1 << 20
 	// replyBytes is how much is collected before it is sent.
-	replyBytes = 64 << 10
+	replyBytes = resp.FreeReply
+	// sendBytes is how much is sent with one deadline.
+	sendBytes = 1 << 20
 	// pendBytes is how much of plain SETs is collected before it is written.
 	pendBytes = 256 << 10
-	// keptReply bounds the memory that an idle client keeps for replies.
-	keptReply = 16 << 10
+	// keptBytes bounds the memory that an idle client keeps of each kind.
+	keptBytes = 16 << 10
 )
 
 // client is one connection. All but the marked fields belong to its goroutine.
@@ -31,8 +33,9 @@ type client struct {
 	r    *resp.Reader
 	w    resp.Writer
 
-	trusted bool // has given the password
-	quit    bool // to be closed after the replies
+	trusted bool      // has given the password
+	strange time.Time // since when it has not
+	quit    bool      // to be closed after the replies
 	name    atomic.Pointer[string]
 	since   time.Time
 	last    atomic.Int64 // ms of the last command
@@ -44,6 +47,7 @@ type client struct {
 	broken   bool // EXEC will refuse
 	queue    [][][]byte
 	queued   int // bytes
+	inExec   bool
 
 	// Plain SETs that wait to be written, and their keys.
 	pending     sift.Batch
@@ -74,7 +78,8 @@ func (s *Server) accept(conn net.Conn) {
 	}
 	s.nextConn++
 	c := &client{srv: s, conn: conn, id: s.nextConn, addr: conn.RemoteAddr().String(), since: time.Now(), trusted: s.cfg.Password == ""}
-	c.w.Proto = 2
+	c.strange = c.since
+	c.w.Proto, c.w.Reserve = 2, s.reserve
 	c.last.Store(nowMs())
 	s.clients[c.id] = c
 	s.conns.Add(1)
@@ -84,20 +89,25 @@ func (s *Server) accept(conn net.Conn) {
 		MaxArgs:      maxArgs,
 		MaxBulkBytes: s.cfg.MaxBulkBytes,
 		MaxBytes:     int(min(int64(4*s.cfg.MaxBulkBytes)+maxArgs, s.cfg.RequestBytes)),
-		Reserve: func(n int) bool {
-			if s.requestBytes.Add(int64(n)) > s.cfg.RequestBytes && n > 0 {
-				s.requestBytes.Add(-int64(n))
-				return false
-			}
-			return true
-		},
+		Reserve:      s.reserve,
 	}, !c.trusted)
 	go c.run()
+}
+
+// reserve takes memory for requests and replies from what all clients share, or
+// gives it back.
+func (s *Server) reserve(n int) bool {
+	if s.requestBytes.Add(int64(n)) > s.cfg.RequestBytes && n > 0 {
+		s.requestBytes.Add(-int64(n))
+		return false
+	}
+	return true
 }
 
 func (c *client) run() {
 	defer func() {
 		c.r.Close()
+		c.w.Reset()
 		c.dropQueue()
 		c.conn.Close()
 		c.srv.clientsMu.Lock()
@@ -126,11 +136,13 @@ func (c *client) run() {
 			if c.killed.Load() || c.srv.ctx.Err() != nil {
 				return
 			}
-			if c.srv.cfg.IdleTimeout > 0 {
+			if !c.trusted {
+				c.conn.SetReadDeadline(c.strange.Add(c.srv.cfg.AuthTimeout))
+			} else if c.srv.cfg.IdleTimeout > 0 {
 				c.conn.SetReadDeadline(time.Now().Add(c.srv.cfg.IdleTimeout))
-				if c.srv.ctx.Err() != nil {
-					return // Close may have set its deadline before
-				}
+			}
+			if c.killed.Load() || c.srv.ctx.Err() != nil {
+				return // their deadline may have come before
 			}
 			if err = c.r.Fill(); err == nil {
 				continue
@@ -176,20 +188,28 @@ func (c *client) send() error {
 		return nil
 	}
 	// Deadlines cost more than most commands, so one serves for a while.
-	if now := c.last.Load(); now >= c.refresh && c.srv.ctx.Err() == nil {
+	if now := c.last.Load(); now >= c.refresh {
 		c.refresh = now + c.srv.cfg.WriteTimeout.Milliseconds()/4
-		c.conn.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout * 5 / 4))
-		if c.srv.ctx.Err() != nil { // Close may have set its deadline before
-			c.conn.SetWriteDeadline(time.Now().Add(time.Second))
+		c.moreTime()
+	}
+	for b := c.w.Buf; ; c.moreTime() {
+		n, err := c.conn.Write(b[:min(len(b), sendBytes)])
+		if b = b[n:]; len(b) == 0 || err != nil {
+			c.w.Reset()
+			return err
 		}
 	}
-	_, err := c.conn.Write(c.w.Buf)
-	if cap(c.w.Buf) > keptReply {
-		c.w.Buf = nil
-	} else {
-		c.w.Buf = c.w.Buf[:0]
+}
+
+// moreTime moves the deadline for writes.
+func (c *client) moreTime() {
+	if c.srv.ctx.Err() != nil {
+		return
 	}
-	return err
+	c.conn.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout * 5 / 4))
+	if c.srv.ctx.Err() != nil { // Close may have set its deadline before
+		c.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	}
 }
 
 // touch notes that a filter has changed.
@@ -216,7 +236,7 @@ func (c *client) flushTouched() error {
 	}
 	clear(c.touched)
 	c.touched = c.touched[:0]
-	if cap(c.valBuf) > keptReply {
+	if cap(c.valBuf) > keptBytes {
 		c.valBuf = nil
 	}
 	return nil
@@ -254,7 +274,7 @@ func (c *client) commitPending() error {
 	c.unlock(c.pendStripes)
 	c.needSync = true
 	c.collectGarbage()
-	if c.pending.Size() > keptReply {
+	if c.pending.Size() > keptBytes {
 		c.pending, c.pendKeys, c.pendEnds = sift.Batch{}, nil, nil
 	}
 	c.pending.Reset()
@@ -389,12 +409,26 @@ func (c *client) do(args [][]byte) {
 			c.abort(err)
 			return
 		}
+		mark := len(c.w.Buf)
 		c.srv.world.Lock()
 		cmd.run(c, args)
 		c.srv.world.Unlock()
+		if c.w.Refused {
+			c.refuse(mark)
+		}
 		return
 	}
 	c.srv.world.RLock()
+	if cmd.flags&unlocked != 0 {
+		err := c.commitPending()
+		c.srv.world.RUnlock()
+		if err != nil {
+			c.abort(err)
+			return
+		}
+		cmd.run(c, args)
+		return
+	}
 	defer c.srv.world.RUnlock()
 	c.execute(cmd, args)
 }
@@ -407,13 +441,24 @@ func (c *client) execute(cmd *command, args [][]byte) {
 			return
 		}
 	}
+	mark := len(c.w.Buf)
 	cmd.run(c, args)
+	if c.w.Refused && !c.inExec {
+		c.refuse(mark)
+	}
+}
+
+// refuse replaces a reply for which there was no memory.
+func (c *client) refuse(mark int) {
+	c.w.Refused = false
+	c.w.Buf = c.w.Buf[:mark]
+	c.w.Error(errReplyOOM.Error())
 }
 
 // abort replaces all replies that were not sent by an error and ends the
 // connection: some would acknowledge what is not safe.
 func (c *client) abort(err error) {
-	c.w.Buf = c.w.Buf[:0]
+	c.w.Buf, c.w.Refused = c.w.Buf[:0], false
 	c.w.Error(err.Error())
 	c.quit = true
 }

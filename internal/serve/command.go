@@ -11,6 +11,7 @@ const (
 	noAuth                     // allowed without a password
 	exclusive                  // world is held for writing
 	notQueued                  // carried out within MULTI
+	unlocked                   // world is not held: it may take long
 	collects                   // with three arguments: may wait for the end of the pipeline
 )
 
@@ -97,7 +98,7 @@ func init() {
 		{name: "renamenx", arity: 3, flags: isWrite, run: rename},
 		{name: "copy", arity: -3, flags: isWrite, run: copyCommand},
 		{name: "scan", arity: -2, run: scan},
-		{name: "dbsize", arity: 1, run: dbsize},
+		{name: "dbsize", arity: 1, flags: unlocked, run: dbsize},
 		{name: "flushall", arity: -1, max: 2, flags: isWrite | exclusive, run: flushAll},
 		{name: "flushdb", arity: -1, max: 2, flags: isWrite | exclusive, run: flushAll},
 

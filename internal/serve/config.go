@@ -61,8 +61,9 @@ type Config struct {
 	Layout redisbloom.Layout
 	// FilterBytes bounds the memory of all filters. Default: 1 GiB.
 	FilterBytes int64
-	// RequestBytes bounds the memory of requests that are being received, of all
-	// clients together, beyond 1 KiB each. Default: 256 MiB.
+	// RequestBytes bounds the memory of requests that are being received and of
+	// replies that are being sent, of all clients together, beyond 1 KiB and 32 KiB
+	// each. Default: 256 MiB.
 	RequestBytes int64
 	// MaxClients bounds the connections. Default: 10000.
 	MaxClients int
@@ -70,8 +71,11 @@ type Config struct {
 	MaxBulkBytes int
 	// IdleTimeout closes connections that send nothing; 0: never.
 	IdleTimeout time.Duration
-	// WriteTimeout closes connections that do not take their replies.
-	// Default: 30 seconds.
+	// AuthTimeout closes connections that have not given the password. Default: 30
+	// seconds.
+	AuthTimeout time.Duration
+	// WriteTimeout closes connections that take less than 1 MiB of their replies in
+	// this time. Default: 30 seconds.
 	WriteTimeout time.Duration
 	// Logger is told of what goes wrong. Default: silent.
 	Logger *slog.Logger
@@ -95,13 +99,16 @@ func (c Config) resolve() (Config, error) {
 	if c.MaxBulkBytes == 0 {
 		c.MaxBulkBytes = 64 << 20
 	}
+	if c.AuthTimeout == 0 {
+		c.AuthTimeout = 30 * time.Second
+	}
 	if c.WriteTimeout == 0 {
 		c.WriteTimeout = 30 * time.Second
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.FilterBytes < 0 || c.RequestBytes < 1<<16 || c.MaxClients < 1 || c.MaxBulkBytes < 1<<10 || c.IdleTimeout < 0 || c.WriteTimeout < 0 {
+	if c.FilterBytes < 0 || c.RequestBytes < 1<<16 || c.MaxClients < 1 || c.MaxBulkBytes < 1<<10 || c.IdleTimeout < 0 || c.AuthTimeout < 0 || c.WriteTimeout < 0 {
 		return c, errors.New("serve: a limit is negative or too small")
 	}
 	if c.MaxBulkBytes > 512<<20 {

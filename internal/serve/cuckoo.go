@@ -228,7 +228,7 @@ func cfDel(c *client, args [][]byte) {
 	if c.reply(err) {
 		return
 	}
-	before := f.cuckoo.Bytes()
+	before := f.memory()
 	deleted := f.cuckoo.Delete(args[2])
 	c.srv.shrunk(f, before)
 	f.mu.Unlock()
@@ -244,7 +244,7 @@ func cfCompact(c *client, args [][]byte) {
 	if c.reply(err) {
 		return
 	}
-	before := f.cuckoo.Bytes()
+	before := f.memory()
 	f.cuckoo.Compact()
 	c.srv.shrunk(f, before)
 	f.mu.Unlock()

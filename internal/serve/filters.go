@@ -23,6 +23,10 @@ const (
 	// every few adds.
 	minRedoBytes = 1 << 20
 	redoShare    = 4
+	// filterOverhead and linkOverhead are about what a filter and each of its links
+	// take beside their bits and the key.
+	filterOverhead = 768
+	linkOverhead   = 256
 	// checkpointPages is how many pages are copied while the filter is locked.
 	checkpointPages = 64
 )
@@ -35,6 +39,7 @@ type filter struct {
 	due    atomic.Bool // waits for a checkpoint
 
 	mu     sync.RWMutex
+	key    int // length of the key
 	bloom  *redisbloom.Bloom
 	cuckoo *redisbloom.Cuckoo
 	dead   bool   // deleted: look the key up again
@@ -49,6 +54,8 @@ type filter struct {
 type parts interface {
 	Header() []byte
 	Bytes() uint64
+	Links() int
+	Contains(item []byte) bool
 	TakeRedo([]byte) []byte
 	RedoBytes() int
 	Replay([]byte, uint64) error
@@ -62,6 +69,11 @@ func (f *filter) parts() parts {
 		return f.bloom
 	}
 	return f.cuckoo
+}
+
+// memory is what the filter counts as in Config.FilterBytes. Its lock is held.
+func (f *filter) memory() uint64 {
+	return f.parts().Bytes() + uint64(f.key) + filterOverhead + linkOverhead*uint64(f.parts().Links())
 }
 
 func (f *filter) expired() bool {
@@ -92,6 +104,7 @@ var (
 	errNotFound  = errors.New("ERR not found")
 	errExists    = errors.New("ERR item exists")
 	errOOM       = errors.New("OOM command not allowed when used memory > 'maxmemory'.")
+	errReplyOOM  = errors.New("OOM no memory for the reply: other clients' requests and replies take it, or it is too large")
 	errReadOnly  = errors.New("MISCONF the store failed and takes no more writes; the server's log says why")
 )
 
@@ -166,12 +179,12 @@ func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room
 	} else if got == kindString {
 		return errWrongType
 	}
-	f := &filter{kind: k}
-	if err := s.account(func(room uint64) (uint64, error) {
+	f := &filter{kind: k, key: len(key)}
+	if err := s.account(int64(len(key)+filterOverhead+linkOverhead), func(room uint64) (uint64, error) {
 		if err := make(f, room); err != nil {
 			return 0, err
 		}
-		return f.parts().Bytes(), nil
+		return f.memory(), nil
 	}); err != nil {
 		return err
 	}
@@ -182,19 +195,19 @@ func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room
 	c.batch.Put(s.nameKey(f.id), key)
 	c.batch.Put(filterKey(f.id, partHeader), f.header())
 	if err := c.apply(); err != nil {
-		s.filterBytes.Add(-int64(f.parts().Bytes()))
+		s.filterBytes.Add(-int64(f.memory()))
 		return err
 	}
 	st.filters[string(key)] = f
 	return nil
 }
 
-// account calls fn with the memory that is left for filters, and takes what fn
-// returns from it.
-func (s *Server) account(fn func(room uint64) (uint64, error)) error {
+// account calls fn with the memory that is left for filters, less what it is known
+// to take beside bits, and takes what fn returns from it.
+func (s *Server) account(beside int64, fn func(room uint64) (uint64, error)) error {
 	s.growMu.Lock()
 	defer s.growMu.Unlock()
-	room := s.cfg.FilterBytes - s.filterBytes.Load()
+	room := s.cfg.FilterBytes - s.filterBytes.Load() - beside
 	if room <= 0 {
 		return errOOM
 	}
@@ -212,16 +225,16 @@ func (s *Server) grow(f *filter, add func(room uint64) error) error {
 	if !errors.Is(err, redisbloom.ErrTooLarge) {
 		return err
 	}
-	return s.account(func(room uint64) (uint64, error) {
-		before := f.parts().Bytes()
+	return s.account(linkOverhead, func(room uint64) (uint64, error) {
+		before := f.memory()
 		err := add(room)
-		return f.parts().Bytes() - before, err
+		return f.memory() - before, err
 	})
 }
 
 // shrunk accounts for a filter that may have given memory back.
 func (s *Server) shrunk(f *filter, before uint64) {
-	s.filterBytes.Add(int64(f.parts().Bytes()) - int64(before))
+	s.filterBytes.Add(int64(f.memory()) - int64(before))
 }
 
 // forget takes the filter at a key, if there is one, out of memory, and adds to
@@ -233,7 +246,7 @@ func (c *client) forget(st *stripe, key []byte) {
 	}
 	f.mu.Lock()
 	f.dead = true
-	bytes := f.parts().Bytes()
+	bytes := f.memory()
 	f.mu.Unlock()
 	delete(st.filters, string(key))
 	c.srv.filterBytes.Add(-int64(bytes))
@@ -331,7 +344,7 @@ func (s *Server) loadFilters() error {
 }
 
 func (s *Server) loadFilter(id uint64, key []byte) error {
-	f := &filter{id: id}
+	f := &filter{id: id, key: len(key)}
 	err := s.db.View(s.headKey(nil, key), func(v []byte) error {
 		h, err := decodeHead(v)
 		if err != nil {
@@ -393,7 +406,7 @@ func (s *Server) loadFilter(id uint64, key []byte) error {
 		f.lsn++
 		f.logged += len(e.Value)
 	}
-	s.filterBytes.Add(int64(f.parts().Bytes()))
+	s.filterBytes.Add(int64(f.memory()))
 	s.stripe(key).filters[string(key)] = f
 	return nil
 }

@@ -23,6 +23,7 @@ func (s *Server) listenHTTP() error {
 		return fmt.Errorf("serve: %w", err)
 	}
 	s.httpAddr = ln.Addr()
+	ln = &limitedListener{Listener: ln, room: make(chan struct{}, maxHTTPClients)}
 	if s.cfg.TLS != nil {
 		ln = tls.NewListener(ln, s.cfg.TLS)
 	}
@@ -76,11 +77,12 @@ var (
 	filterSize = prometheus.NewDesc("sift_filter_bytes", "Memory of a filter.", perFilter, nil)
 	filterN    = prometheus.NewDesc("sift_filter_items", "Items in a filter.", perFilter, nil)
 	filterFPR  = prometheus.NewDesc("sift_filter_expected_fpr", "False positive rate to expect of a filter.", perFilter, nil)
+	filterSeen = prometheus.NewDesc("sift_filter_observed_fpr", "Share of absent items that a filter may contain.", perFilter, nil)
 	levelBytes = prometheus.NewDesc("sift_level_bytes", "Size of a level of the store.", []string{"level"}, nil)
 )
 
-// maxFilterSeries bounds the series that filters make.
-const maxFilterSeries = 1000
+// maxFilterSeries bounds the filters that are shown and that make series.
+const maxFilterSeries = 200
 
 // Describe sends nothing, which makes the collector an unchecked one: what it
 // collects depends on the filters there are.
@@ -98,6 +100,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	one("connections_total", "Connections accepted.", counter, float64(v.Connections))
 	one("rejected_connections_total", "Connections turned away.", counter, float64(v.Rejected))
 	one("error_replies_total", "Commands that were refused before they began.", counter, float64(v.Errors))
+	one("auth_failures_total", "Wrong passwords and user names.", counter, float64(v.AuthFailures))
 	one("protocol_errors_total", "Connections ended for what they sent.", counter, float64(v.ProtocolErrors))
 	one("keyspace_hits_total", "GETs of keys that were there.", counter, float64(v.Hits))
 	one("keyspace_misses_total", "GETs of keys that were not.", counter, float64(v.Misses))
@@ -122,15 +125,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for i, l := range c.s.db.Metrics().Levels {
 		ch <- prometheus.MustNewConstMetric(levelBytes, gauge, float64(l.Bytes), fmt.Sprint(i))
 	}
-	for i, f := range c.s.filterStates() {
-		if i == maxFilterSeries {
-			break
+	states, _ := c.s.filterStates(maxFilterSeries)
+	for _, f := range states {
+		for desc, value := range map[*prometheus.Desc]float64{
+			filterSize: float64(f.Bytes), filterN: float64(f.Items), filterFPR: f.Expected, filterSeen: f.Observed,
+		} {
+			ch <- prometheus.MustNewConstMetric(desc, gauge, value, f.Key, f.Kind)
 		}
-		key := fmt.Sprintf("%q", f.Key)
-		key = key[1 : len(key)-1]
-		ch <- prometheus.MustNewConstMetric(filterSize, gauge, float64(f.Bytes), key, f.Kind)
-		ch <- prometheus.MustNewConstMetric(filterN, gauge, float64(f.Items), key, f.Kind)
-		ch <- prometheus.MustNewConstMetric(filterFPR, gauge, f.Expected, key, f.Kind)
 	}
 }
 
@@ -140,7 +141,6 @@ var statusHTML string
 var statusPage = template.Must(template.New("status").Funcs(template.FuncMap{
 	"bytes": formatBytes, "rate": formatRate, "count": formatCount,
 	"round": func(d time.Duration) time.Duration { return d.Round(time.Second) },
-	"quote": func(s string) string { q := fmt.Sprintf("%q", s); return q[1 : len(q)-1] },
 }).Parse(statusHTML))
 
 // status writes the status page.
@@ -164,11 +164,10 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 		MaxRequestBytes          int64
 		BlockCache, TableFilters uint64
 	}{Now: time.Now().UTC().Truncate(time.Second), Addr: s.Addr().String(), F: s.figures(), MaxFilterBytes: s.cfg.FilterBytes, MaxClients: s.cfg.MaxClients,
-		MaxRequestBytes: s.cfg.RequestBytes, Filters: s.filterStates()}
-	const shown = 200
-	if n := len(data.Filters); n > shown {
-		data.Filters, data.MoreFilters = data.Filters[:shown], n-shown
-	}
+		MaxRequestBytes: s.cfg.RequestBytes}
+	var filters int
+	data.Filters, filters = s.filterStates(maxFilterSeries)
+	data.MoreFilters = filters - len(data.Filters)
 	m := s.db.Metrics()
 	data.BlockCache, data.TableFilters = m.Memory.BlockCache, m.Memory.Filters
 	for i, l := range m.Levels {

@@ -214,6 +214,10 @@ func rename(c *client, args [][]byte) {
 			f := st.filters[string(from)]
 			delete(st.filters, string(from))
 			c.srv.stripe(to).filters[string(to)] = f
+			f.mu.Lock()
+			c.srv.filterBytes.Add(int64(len(to) - f.key))
+			f.key = len(to)
+			f.mu.Unlock()
 			c.batch.Put(c.srv.nameKey(f.id), to)
 		}
 		return nil
@@ -274,13 +278,21 @@ func copyCommand(c *client, args [][]byte) {
 // cursors remember where scans are. A key can be longer than a cursor, so a
 // cursor is a number that the server gives out; it forgets the oldest.
 type cursors struct {
-	mu   sync.Mutex
-	last uint64
-	next map[uint64][]byte
+	mu     sync.Mutex
+	oldest uint64 // of those that are kept
+	last   uint64
+	bytes  int
+	next   map[uint64][]byte
 }
 
-// maxCursors is how many scans may be under way.
-const maxCursors = 4096
+const (
+	// maxCursors is how many scans may be under way.
+	maxCursors = 4096
+	// cursorBytes bounds the keys that they keep; the newest is always kept.
+	cursorBytes = 16 << 20
+	// scanBytes ends a step of a scan early.
+	scanBytes = 1 << 20
+)
 
 func (k *cursors) add(next []byte) uint64 {
 	k.mu.Lock()
@@ -290,7 +302,10 @@ func (k *cursors) add(next []byte) uint64 {
 	}
 	k.last++
 	k.next[k.last] = next
-	delete(k.next, k.last-maxCursors)
+	for k.bytes += len(next); k.oldest < k.last && (k.last-k.oldest >= maxCursors || k.bytes > cursorBytes); k.oldest++ {
+		k.bytes -= len(k.next[k.oldest])
+		delete(k.next, k.oldest)
+	}
 	return k.last
 }
 
@@ -348,12 +363,13 @@ func scan(c *client, args [][]byte) {
 	}
 	var keys [][]byte
 	var next []byte
+	size := 0
 	for e, err := range c.srv.db.Scan(o) {
 		if c.reply(err) {
 			return
 		}
 		key := e.Key[len(prefix):]
-		if n == 0 {
+		if n == 0 || size > scanBytes {
 			next = bytes.Clone(key)
 			break
 		}
@@ -366,6 +382,7 @@ func scan(c *client, args [][]byte) {
 			continue
 		}
 		keys = append(keys, bytes.Clone(key))
+		size += len(key)
 	}
 	cursor := uint64(0)
 	if next != nil {
@@ -467,21 +484,22 @@ func flushAll(c *client, args [][]byte) {
 		return
 	}
 	s := c.srv
-	if s.gen == math.MaxUint32 {
+	gen := s.gen.Load()
+	if gen == math.MaxUint32 {
 		c.w.Error("ERR out of generations")
 		return
 	}
 	c.batch.Reset()
-	c.batch.Put(metaGen, binary.BigEndian.AppendUint32(nil, s.gen+1))
+	c.batch.Put(metaGen, binary.BigEndian.AppendUint32(nil, gen+1))
 	if c.reply(c.apply()) {
 		return
 	}
-	s.gen++
+	s.gen.Store(gen + 1)
 	for i := range s.stripes {
 		for key, f := range s.stripes[i].filters {
 			f.mu.Lock()
 			f.dead = true
-			s.filterBytes.Add(-int64(f.parts().Bytes()))
+			s.filterBytes.Add(-int64(f.memory()))
 			f.mu.Unlock()
 			delete(s.stripes[i].filters, key)
 		}

@@ -111,7 +111,7 @@ func (h head) expired() bool { return h.expiry != 0 && h.expiry <= nowMs() }
 func nowMs() int64 { return time.Now().UnixMilli() }
 
 func (s *Server) appendSpace(dst []byte, space byte) []byte {
-	return binary.BigEndian.AppendUint32(append(dst, space), s.gen)
+	return binary.BigEndian.AppendUint32(append(dst, space), s.gen.Load())
 }
 
 // headKey appends the store's key for a key's head.

@@ -153,18 +153,23 @@ func checkWritten(addr string, number, next int) error {
 }
 
 // No acknowledged write is lost to a killed server, whatever is synced.
-// SIFT_SERVE_KILLS sets how often it is killed.
+// SIFT_SERVE_KILLS sets how often it is killed, and SIFT_SERVE_FSYNC one setting
+// of fsync for all rounds.
 func TestKill(t *testing.T) {
 	kills, _ := strconv.Atoi(os.Getenv("SIFT_SERVE_KILLS"))
 	if kills == 0 {
 		kills = 4
+	}
+	settings := []Fsync{FsyncAlways, FsyncEverySec, FsyncNo}
+	if only, err := ParseFsync(os.Getenv("SIFT_SERVE_FSYNC")); err == nil {
+		settings = []Fsync{only}
 	}
 	rng := rand.New(rand.NewPCG(5, 6))
 	dir := t.TempDir()
 	const writers = 4
 	var next [writers]int
 	for round := range kills {
-		cmd, addr := spawn(t, dir, Fsync(round%3))
+		cmd, addr := spawn(t, dir, settings[round%len(settings)])
 		for n := range writers {
 			if err := checkWritten(addr, n, next[n]); err != nil {
 				cmd.Process.Kill()

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -34,9 +35,10 @@ type Server struct {
 	db  *sift.DB
 
 	world   sync.RWMutex
-	gen     uint32 // changes under world
+	gen     atomic.Uint32 // changes under world
 	stripes [numStripes]stripe
 	seed    maphash.Seed
+	secret  [16]byte // begins the items that observe asks for
 
 	nextID      atomic.Uint64 // the last filter id given out
 	growMu      sync.Mutex
@@ -81,6 +83,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 		clients: map[uint64]*client{},
 	}
 	s.fsync.Store(int32(cfg.Fsync))
+	rand.Read(s.secret[:])
 	for i := range s.stripes {
 		s.stripes[i].filters = map[string]*filter{}
 	}
@@ -124,7 +127,7 @@ func (s *Server) openKeyspace() error {
 	if err != nil || len(gen) != 4 {
 		return errors.Join(errHead, err)
 	}
-	s.gen = binary.BigEndian.Uint32(gen)
+	s.gen.Store(binary.BigEndian.Uint32(gen))
 	it, err := s.db.NewIter(&sift.IterOptions{Prefix: []byte{spaceFilter}})
 	if err != nil {
 		return err

@@ -245,16 +245,11 @@ func mget(c *client, args [][]byte) {
 		if !got {
 			c.w.Nil()
 		}
-		if len(c.w.Buf)-mark > maxReplyBytes {
-			c.w.Buf = c.w.Buf[:mark]
-			c.w.Error("ERR the reply would be too long")
+		if c.w.Refused {
 			return
 		}
 	}
 }
-
-// maxReplyBytes bounds what one command may reply.
-const maxReplyBytes = 256 << 20
 
 func mset(c *client, args [][]byte) {
 	if len(args)%2 == 0 {

@@ -3,10 +3,7 @@ package serve
 import (
 	"encoding/hex"
 	"fmt"
-	"io"
-	"net/http"
 	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -209,60 +206,5 @@ func TestHead(t *testing.T) {
 		if _, err := decodeHead([]byte(bad)); err == nil {
 			t.Errorf("%q is no head", bad)
 		}
-	}
-}
-
-// INFO, /metrics and the status page say the same.
-func TestFiguresAgree(t *testing.T) {
-	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, HTTPAddr: "127.0.0.1:0"})
-	c := dial(t, s)
-	c.do("BF.RESERVE", "b<i>", "0.01", "100000")
-	c.do("SET", "k", "v")
-	for range 3 {
-		c.do("GET", "k")
-	}
-	c.do("GET", "none")
-	page := func(path string) string {
-		tr := &http.Transport{DisableKeepAlives: true}
-		req, _ := http.NewRequest("GET", "http://"+s.HTTPAddr().String()+path, nil)
-		resp, err := tr.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != 200 {
-			t.Fatal(resp.Status, err)
-		}
-		return string(b)
-	}
-	find := func(text, pattern string) string {
-		m := regexp.MustCompile(pattern).FindStringSubmatch(text)
-		if m == nil {
-			t.Errorf("no %s in %s", pattern, text)
-			return ""
-		}
-		return m[1]
-	}
-	info, metrics, status := c.do("INFO").(string), page("/metrics"), page("/")
-	for _, name := range []struct{ info, metrics, want string }{
-		{`keyspace_hits:(\d+)`, `sift_keyspace_hits_total (\d+)`, "3"},
-		{`keyspace_misses:(\d+)`, `sift_keyspace_misses_total (\d+)`, "1"},
-		{`filter_memory:(\d+)`, `sift_filter_memory_bytes (\d+)`, "137848"},
-		{`filters:(\d+)\r\n\r\n# Rep`, `sift_filters (\d+)`, "1"},
-		{`connected_clients:(\d+)`, `sift_clients (\d+)`, "1"},
-	} {
-		if a, b := find(info, name.info), find(metrics, name.metrics); a != name.want || b != name.want {
-			t.Errorf("%s: INFO %s, metrics %s, want %s", name.metrics, a, b, name.want)
-		}
-	}
-	if got := find(status, `<b>([^<]*)</b>of GETs found`); got != "75 %" {
-		t.Errorf("the page says %s of GETs found", got)
-	}
-	if got := find(status, `<b>([^<]*)</b>in 1 filters`); got != "134.6 KiB" {
-		t.Errorf("the page says %s in filters", got)
-	}
-	if strings.Contains(status, "b<i>") || !strings.Contains(status, "b&lt;i&gt;") {
-		t.Error("a key is not escaped")
 	}
 }

@@ -5,10 +5,56 @@ import (
 	"strings"
 )
 
+const (
+	// FreeReply is how much a Writer collects without asking Reserve.
+	FreeReply = 32 << 10
+	// keptReply bounds the memory that is kept from one use to the next.
+	keptReply = 16 << 10
+)
+
 // Writer collects replies. Proto is 2 or 3 and may change between replies.
 type Writer struct {
 	Buf   []byte
 	Proto int
+	// Reserve is asked before a string takes memory beyond FreeReply, and told
+	// with a negative number when it is given back. It may be nil.
+	Reserve func(bytes int) bool
+	// Refused is set when Reserve said no to a string, which is then missing from
+	// Buf: what belongs to the same reply is of no use. The owner resets it.
+	Refused  bool
+	reserved int
+}
+
+// Reset empties the Writer, and gives back what it reserved.
+func (w *Writer) Reset() {
+	if w.reserved > 0 {
+		w.Reserve(-w.reserved)
+		w.reserved = 0
+	}
+	if cap(w.Buf) > keptReply {
+		w.Buf = nil
+	} else {
+		w.Buf = w.Buf[:0]
+	}
+}
+
+// room makes room for a string, and reports whether it may be written.
+func (w *Writer) room(n int) bool {
+	const around = 32 // the string's length and line ends
+	need := len(w.Buf) + n + around
+	if need <= cap(w.Buf) || need <= FreeReply || w.Reserve == nil {
+		return true
+	}
+	size := max(need, 2*len(w.Buf))
+	if !w.Reserve(size - w.reserved) {
+		w.Refused = true
+		return false
+	}
+	w.reserved = size
+	buf := make([]byte, len(w.Buf), size)
+	copy(buf, w.Buf)
+	w.Buf = buf
+	return true
 }
 
 func (w *Writer) header(kind byte, n int64) {
@@ -56,6 +102,9 @@ func (w *Writer) Bool(v bool) {
 
 // Bulk writes a string of bytes.
 func (w *Writer) Bulk(b []byte) {
+	if !w.room(len(b)) {
+		return
+	}
 	w.header('$', int64(len(b)))
 	w.Buf = append(w.Buf, b...)
 	w.Buf = append(w.Buf, '\r', '\n')
@@ -63,6 +112,9 @@ func (w *Writer) Bulk(b []byte) {
 
 // BulkString writes a string of bytes.
 func (w *Writer) BulkString(s string) {
+	if !w.room(len(s)) {
+		return
+	}
 	w.header('$', int64(len(s)))
 	w.Buf = append(w.Buf, s...)
 	w.Buf = append(w.Buf, '\r', '\n')

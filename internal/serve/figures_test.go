@@ -1,0 +1,240 @@
+package serve
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// page returns what a server's status pages have at a path.
+func page(t *testing.T, s *Server, path string) string {
+	t.Helper()
+	tr := &http.Transport{DisableKeepAlives: true}
+	req, err := http.NewRequest("GET", "http://"+s.HTTPAddr().String()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatal(resp.Status, err)
+	}
+	return string(b)
+}
+
+// INFO, /metrics and the status page say the same, of a server that has tables,
+// filters of both kinds, and something to count of everything.
+func TestFiguresAgree(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, HTTPAddr: "127.0.0.1:0", Password: ""})
+	c := dial(t, s)
+	c.do("BF.RESERVE", "b<i>", "0.01", "3000", "NONSCALING")
+	for i := range 3000 {
+		c.do("BF.ADD", "b<i>", fmt.Sprint(i))
+		c.do("CF.ADD", "cuckoo", fmt.Sprint(i))
+		c.do("SET", fmt.Sprint("k", i), "v")
+	}
+	c.do("SET", "short", "v", "PX", "1")
+	if err := s.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3000 {
+		c.do("GET", fmt.Sprint("k", i))
+	}
+	for i := range 1000 {
+		c.do("GET", fmt.Sprint("k", i, "none"))
+	}
+	c.do("NOSUCH")
+	raw(t, s, "*1\r\n$-7\r\n")
+	for deadline := time.Now().Add(20 * time.Second); s.stats.expired.Load() == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing expires")
+		}
+	}
+	for s.figures().Clients > 1 {
+		time.Sleep(time.Millisecond)
+	}
+	find := func(text, pattern string) string {
+		t.Helper()
+		m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+		if m == nil {
+			t.Errorf("no %s in\n%s", pattern, text)
+			return ""
+		}
+		return m[1]
+	}
+	number := func(s string) float64 {
+		t.Helper()
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil {
+			t.Error(err)
+		}
+		return v
+	}
+	info, metrics, status := c.do("INFO").(string), page(t, s, "/metrics"), page(t, s, "/")
+
+	for _, n := range []struct {
+		info, metrics string
+		least         float64 // below which the test would show nothing
+	}{
+		{"connected_clients", "clients", 1},
+		{"filter_memory", "filter_memory_bytes", 5000},
+		{"filters", "filters", 2},
+		{"request_memory", "request_memory_bytes", 0},
+		{"total_connections_received", "connections_total", 2},
+		{"rejected_connections", "rejected_connections_total", 0},
+		{"expired_keys", "expired_keys_total", 1},
+		{"keyspace_hits", "keyspace_hits_total", 3000},
+		{"keyspace_misses", "keyspace_misses_total", 1000},
+		{"total_error_replies", "error_replies_total", 1},
+		{"protocol_errors", "protocol_errors_total", 1},
+		{"auth_failures", "auth_failures_total", 0},
+		{"syncs", "syncs_total", 0},
+		{"checkpoints", "checkpoints_total", 0},
+		{"store_gets", "store_gets_total", 3000},
+		{"store_block_reads", "store_block_reads_total", 1},
+		{"store_cache_hits", "store_cache_hits_total", 1},
+		{"store_filter_asked", "store_filter_asked_total", 1000},
+		{"store_filter_saved", "store_filter_saved_total", 900},
+		{"store_filter_false", "store_filter_false_total", 0},
+		{"store_table_bytes", `level_bytes{level="0"}`, 1000},
+	} {
+		a := number(find(info, "(?m)^"+n.info+`:(\d+)\r$`))
+		b := number(find(metrics, "(?m)^sift_"+regexp.QuoteMeta(n.metrics)+` (\S+)$`))
+		if a != b || a < n.least {
+			t.Errorf("%s: INFO %v, metrics %v, at least %v", n.info, a, b, n.least)
+		}
+	}
+	var commands float64
+	for _, m := range regexp.MustCompile(`(?m)^sift_commands_total\{.*\} (\S+)$`).FindAllStringSubmatch(metrics, -1) {
+		commands += number(m[1])
+	}
+	if a := number(find(info, `total_commands_processed:(\d+)`)); a != commands || a < 10000 {
+		t.Errorf("commands: INFO %v, metrics %v", a, commands)
+	}
+
+	card := func(label string) string {
+		t.Helper()
+		return find(status, `<b>([^<]*)</b>`+label)
+	}
+	value := func(name string) uint64 {
+		t.Helper()
+		return uint64(number(find(info, "(?m)^"+name+`:(\d+)\r$`)))
+	}
+	asked, saved := value("store_filter_asked"), value("store_filter_saved")
+	for label, want := range map[string]string{
+		"clients":            formatCount(value("connected_clients")),
+		"commands":           formatCount(value("total_commands_processed")),
+		"of GETs found":      "75 %",
+		"table reads saved":  formatCount(saved),
+		"in 2 filters":       formatBytes(value("filter_memory")),
+		"store":              formatBytes(value("store_memory")),
+		"requests and repli": formatBytes(value("request_memory")),
+	} {
+		if got := card(label); got != want {
+			t.Errorf("the page says %q %s, INFO %q", got, label, want)
+		}
+	}
+	if got, want := find(status, `table reads saved <span class="dim">\((.*?)\)`), formatRate(float64(saved)/float64(asked)); got != want {
+		t.Errorf("share saved: %s, want %s", got, want)
+	}
+	cells := regexp.MustCompile(`<td[^>]*>([^<]*)</td>`)
+	row := func(first string) (out []string) {
+		t.Helper()
+		for _, m := range cells.FindAllStringSubmatch(find(status, `(<tr><td[^>]*>`+first+`</td>.*</tr>)`), -1) {
+			out = append(out, m[1])
+		}
+		return out
+	}
+	if got := fmt.Sprint(row("0")[:5]); got != fmt.Sprint([]string{"0", "1", formatBytes(value("store_table_bytes")), formatCount(asked), formatCount(saved)}) {
+		t.Errorf("level 0: %s", got)
+	}
+	for key, kind := range map[string]string{"b<i>": "bloom", "cuckoo": "cuckoo"} {
+		series := func(name string) float64 {
+			t.Helper()
+			return number(find(metrics, "(?m)^sift_filter_"+name+regexp.QuoteMeta(`{key="`+key+`",kind="`+kind+`"}`)+` (\S+)$`))
+		}
+		r := row(strings.NewReplacer("<", "&lt;", ">", "&gt;").Replace(key))
+		if len(r) != 13 {
+			t.Fatalf("row %q", r)
+		}
+		items, bytes, expected, observed := series("items"), series("bytes"), series("expected_fpr"), series("observed_fpr")
+		if r[1] != kind || r[3] != formatCount(uint64(items)) || r[6] != formatBytes(uint64(bytes)) || r[9] != formatRate(expected) || r[10] != formatRate(observed) {
+			t.Errorf("%s: the page says %q, metrics %v items, %v bytes, %v, %v", key, r, items, bytes, expected, observed)
+		}
+		if items < 2900 || expected < 0.001 || observed < expected/3 || observed > 3*expected {
+			t.Errorf("%s: %v items, %v expected, %v observed", key, items, expected, observed)
+		}
+	}
+}
+
+// Keys that would spoil a page or a series are shown short, escaped and still
+// apart.
+func TestShortKey(t *testing.T) {
+	for key, want := range map[string]string{
+		"plain":     "plain",
+		"a\xff\n\"": `a\xff\n\"`,
+		"é":         `\u00e9`,
+	} {
+		if got := shortKey(key); got != want {
+			t.Errorf("%q: %q", key, got)
+		}
+	}
+	long := strings.Repeat("x", 1<<20)
+	a, b := shortKey(long+"a"), shortKey(long+"b")
+	if a == b || len(a) > 150 {
+		t.Errorf("%q and %q", a, b)
+	}
+}
+
+// The status page takes a bounded number of connections, and more again when
+// some have gone.
+func TestHTTPLimit(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, HTTPAddr: "127.0.0.1:0"})
+	var conns []net.Conn
+	for range maxHTTPClients {
+		conn, err := net.Dial("tcp", s.HTTPAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+		io.WriteString(conn, "GET / HTTP/1.1\r\n") // and no more
+	}
+	conn, err := net.Dial("tcp", s.HTTPAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.SetDeadline(time.Now().Add(30 * time.Second))
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("one more: %d, %v", n, err)
+	}
+	conn.Close()
+	for _, conn := range conns {
+		conn.Close()
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("tcp", s.HTTPAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.SetDeadline(deadline)
+		io.WriteString(conn, "GET /metrics HTTP/1.0\r\n\r\n")
+		b, _ := io.ReadAll(conn)
+		conn.Close()
+		if strings.HasPrefix(string(b), "HTTP/1.0 200") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still no room: %.100q", b)
+		}
+	}
+}

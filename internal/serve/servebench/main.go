@@ -1,0 +1,221 @@
+// Command servebench measures sift serve next to redis-server, command by
+// command and turn by turn, with redis-benchmark as the client of both: requests a
+// second and CPU time of the server a request.
+//
+//	go build -o sift ./cmd/sift
+//	go run ./internal/serve/servebench -sift ./sift
+//
+// Both keep what is written and sync it once a second. It needs Linux,
+// redis-server, redis-benchmark and taskset.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var (
+	siftPath = flag.String("sift", "./sift", "the sift program")
+	requests = flag.Int("n", 100_000, "unpipelined requests a measurement; pipelined ones are four times as many")
+	rounds   = flag.Int("rounds", 3, "measurements of each; the best counts")
+	keys     = flag.Int("keys", 100_000, "keys that are there")
+	depths   = flag.String("pipeline", "1,16,100", "commands a client sends before it waits")
+	only     = flag.String("only", "", "measure commands with this in their name alone")
+	cores    = flag.String("cores", "1,2", "CPUs of the server: 1 leaves the second to the client, 2 shares both")
+)
+
+// work is one row: what redis-server and sift are asked.
+type work struct {
+	name        string
+	redis, sift []string
+	span        int // of __rand_int__
+}
+
+func main() {
+	flag.Parse()
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "servebench:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	dir, err := os.MkdirTemp("", "servebench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	fmt.Printf("%s, %d CPUs, %s\n\n", cpuModel(), runtime.NumCPU(), runtime.Version())
+	fmt.Println("| cores | pipeline | command | redis /s | µs | sift /s | µs | rate | CPU |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|")
+	for n := range strings.SplitSeq(*cores, ",") {
+		if err := runCores(filepath.Join(dir, n), n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	key   = "key:__rand_int__"
+	value = "0123456789abcdef"
+	item  = "__rand_int__"
+)
+
+func works() []work {
+	madd := []string{"BF.MADD", "many"}
+	for range 10 {
+		madd = append(madd, item)
+	}
+	const fresh = 1 << 30 // next to none comes twice
+	return []work{
+		{"GET", []string{"GET", key}, []string{"GET", key}, *keys},
+		{"SET", []string{"SET", key, value}, []string{"SET", key, value}, *keys},
+		{"BF.ADD, SETBIT", []string{"SETBIT", "bits", item, "1"}, []string{"BF.ADD", "one", item}, fresh},
+		{"BF.EXISTS, GETBIT", []string{"GETBIT", "bits", item}, []string{"BF.EXISTS", "one", item}, fresh},
+		{"BF.MADD of 10, SETBIT", []string{"SETBIT", "bits", item, "1"}, madd, fresh},
+	}
+}
+
+// runCores starts both servers, on one CPU or on both, and measures.
+func runCores(dir, n string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	serverCPUs, clientCPUs := "0", "1"
+	if n != "1" {
+		serverCPUs, clientCPUs = "0,1", "0,1"
+	}
+	redis := &server{name: "redis", cpus: serverCPUs, port: 16379, args: []string{"redis-server", "--port", "16379", "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "yes", "--appendfsync", "everysec", "--dir", dir}}
+	sift := &server{name: "sift", cpus: serverCPUs, port: 16380, args: []string{*siftPath, "serve", "--addr", "127.0.0.1:16380",
+		"--fsync", "everysec", filepath.Join(dir, "sift")}}
+	both := []*server{redis, sift}
+	for _, s := range both {
+		if err := s.start(); err != nil {
+			return err
+		}
+		defer s.stop()
+		if err := load(s.port, *keys); err != nil {
+			return err
+		}
+	}
+	// Started again, sift has the keys in tables, and reads them into its cache.
+	sift.stop()
+	if err := sift.start(); err != nil {
+		return err
+	}
+	for _, name := range []string{"one", "many"} {
+		if err := call(sift.port, "BF.RESERVE", name, "0.01", "20000000"); err != nil {
+			return err
+		}
+	}
+	for depth := range strings.SplitSeq(*depths, ",") {
+		deep, err := strconv.Atoi(depth)
+		if err != nil {
+			return err
+		}
+		count := *requests
+		if deep > 1 {
+			count *= 4
+		}
+		for _, w := range works() {
+			if !strings.Contains(w.name, *only) {
+				continue
+			}
+			var rate, cpu [2]float64
+			for range *rounds {
+				for i, s := range both {
+					args := w.redis
+					span := w.span
+					if i == 1 {
+						args = w.sift
+					} else if strings.HasSuffix(args[0], "BIT") {
+						span = min(span, 1<<27) // 16 MiB of bits
+					}
+					r, c, err := s.measure(clientCPUs, count, deep, span, args)
+					if err != nil {
+						return err
+					}
+					rate[i] = max(rate[i], r)
+					if cpu[i] == 0 || c < cpu[i] {
+						cpu[i] = c
+					}
+				}
+			}
+			fmt.Printf("| %s | %d | %s | %.0f | %.2f | %.0f | %.2f | %.2f | %.2f |\n",
+				n, deep, w.name, rate[0], cpu[0], rate[1], cpu[1], rate[1]/rate[0], cpu[1]/cpu[0])
+		}
+	}
+	return nil
+}
+
+// server is a process that is measured.
+type server struct {
+	name string
+	cpus string
+	port int
+	args []string
+	cmd  *exec.Cmd
+}
+
+func (s *server) start() error {
+	s.cmd = exec.Command("taskset", append([]string{"-c", s.cpus}, s.args...)...)
+	s.cmd.Stderr = os.Stderr
+	if s.name == "sift" {
+		s.cmd.Stderr = nil
+	}
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	for range 200 {
+		if call(s.port, "PING") == nil {
+			return nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	s.stop()
+	return errors.New(s.name + " does not answer")
+}
+
+func (s *server) stop() {
+	if s.cmd == nil {
+		return
+	}
+	s.cmd.Process.Signal(os.Interrupt)
+	s.cmd.Wait()
+	s.cmd = nil
+}
+
+// measure returns requests a second and the server's CPU time of one in µs.
+func (s *server) measure(clientCPUs string, count, depth, span int, args []string) (rate, cpu float64, err error) {
+	bench := append([]string{"-c", clientCPUs, "redis-benchmark", "-p", strconv.Itoa(s.port), "-c", "50", "-n", strconv.Itoa(count),
+		"-r", strconv.Itoa(span), "-P", strconv.Itoa(depth), "--csv"}, args...)
+	before, err := cpuTime(s.cmd.Process.Pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	out, err := exec.Command("taskset", bench...).Output()
+	if err != nil {
+		return 0, 0, err
+	}
+	after, err := cpuTime(s.cmd.Process.Pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	fields := strings.Split(lines[len(lines)-1], `","`)
+	if len(fields) < 2 {
+		return 0, 0, fmt.Errorf("redis-benchmark said %q", out)
+	}
+	rate, err = strconv.ParseFloat(fields[1], 64)
+	return rate, float64(after-before) / float64(count) / 1e3, err
+}
