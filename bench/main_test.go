@@ -86,7 +86,7 @@ func TestExistingDB(t *testing.T) {
 	db, out := filepath.Join(dir, "db"), filepath.Join(dir, "out")
 	common := []string{"--num", "1000", "--reads", "1000", "--rounds", "1", "--engines", "sift,bbolt", "--db", db, "--out", out}
 	run(t, append([]string{"--benchmarks", "fillrandom", "--keep"}, common...)...)
-	run(t, append([]string{"--benchmarks", "fillrandom,readrandom,readmissing", "--use_existing_db", "--histogram"}, common...)...)
+	run(t, append([]string{"--benchmarks", "fillrandom,readrandom,readmissing", "--use_existing_db", "--histogram", "--passes", "3"}, common...)...)
 	f, err := result.Read(filepath.Join(out, "result.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -94,8 +94,20 @@ func TestExistingDB(t *testing.T) {
 	if rows := f.Select(func(r *result.Row) bool { return r.Benchmark == "fillrandom" }); len(rows) != 0 {
 		t.Error("fillrandom ran on databases that were there")
 	}
-	if r := f.Row(result.Key{Section: "stores", Store: "sift", Benchmark: "readrandom", State: "existing", Num: 1000}); r.Of(result.CPU).N != 1 {
-		t.Error("readrandom did not run on the database that was there")
+	if r := f.Row(result.Key{Section: "stores", Store: "sift", Benchmark: "readrandom", State: "settled", Num: 1000}); r.Of(result.CPU).N != 3 {
+		t.Errorf("readrandom ran %d times on the database that was there", r.Of(result.CPU).N)
+	}
+	if rows := f.Select(func(r *result.Row) bool { return r.Benchmark == "compact" }); len(rows) != 0 {
+		t.Error("compact ran in the wrong run")
+	}
+	run(t, append([]string{"--benchmarks", "compact,readrandom", "--use_existing_db", "--merge"}, common...)...)
+	if f, err = result.Read(filepath.Join(out, "result.json")); err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []string{"settled", "compacted"} {
+		if r := f.Row(result.Key{Section: "stores", Store: "sift", Benchmark: "readrandom", State: state, Num: 1000}); r.Of(result.CPU).N == 0 {
+			t.Errorf("after two runs the result has no readrandom of the %s store", state)
+		}
 	}
 }
 

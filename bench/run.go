@@ -28,7 +28,8 @@ type runCmd struct {
 
 	Num    int    `name:"num" help:"Keys (2000000; quick: 50000)." placeholder:"N"`
 	Reads  int    `name:"reads" help:"Operations of a benchmark that reads (200000; quick: 20000)." placeholder:"N"`
-	Rounds int    `name:"rounds" help:"Rounds (3; quick: 2). The test of compare needs 4." placeholder:"N"`
+	Rounds int    `name:"rounds" help:"Rounds, each from empty stores on (3; quick: 2). The test of compare needs 4." placeholder:"N"`
+	Passes int    `name:"passes" default:"1" help:"How often in each round the benchmarks are done that leave the stores as they are."`
 	Growth []int  `name:"growth" help:"Sizes of the growing stores (100000 to 10000000; quick: 10000 to 100000)." placeholder:"N,..."`
 	Seed   uint64 `name:"seed" default:"301" help:"Seed of all that is random."`
 
@@ -52,7 +53,7 @@ type runCmd struct {
 	DB               string  `name:"db" help:"Directory of the databases; a temporary one if not given." placeholder:"DIR"`
 	Keep             bool    `name:"keep" help:"Leave the databases of the last round in --db."`
 	Out              string  `name:"out" default:"out" help:"Directory for report.html, result.json, result.csv, benchstat.txt and pictures."`
-	Merge            bool    `name:"merge" help:"Keep what --out holds of parts that are not measured now."`
+	Merge            bool    `name:"merge" help:"Keep what --out holds and is not measured now."`
 	NoProgress       bool    `name:"no-progress" help:"Do not show progress on a terminal."`
 }
 
@@ -71,7 +72,7 @@ var (
 // fullStores and quickStores are what is compared unless --engines says otherwise;
 // what is not built in is skipped by name.
 const (
-	fullStores  = "sift,sift:ribbon(10),sift:ribbon(7),sift:none,pebble,pebble:none,pebble:sift-ribbon(10),goleveldb,badger,bbolt,rocksdb,rocksdb:ribbon(10),leveldb"
+	fullStores  = "sift,sift:bloom(10),sift:ribbon(7),sift:none,pebble,pebble:none,pebble:sift-ribbon(10),goleveldb,badger,bbolt,rocksdb,rocksdb:ribbon(10),leveldb"
 	quickStores = "sift,sift:ribbon(7),pebble,goleveldb,badger,bbolt,rocksdb,leveldb"
 	grownStores = "sift,sift:ribbon(7),pebble,goleveldb,badger,bbolt,rocksdb,leveldb"
 )
@@ -240,7 +241,7 @@ func (c *runCmd) stores(dir string) (*store.Options, error) {
 		every = 1
 	}
 	return &store.Options{
-		Specs: specs, Benchmarks: names, Set: set, Reads: c.Reads, Rounds: c.Rounds, Threads: max(1, c.Threads),
+		Specs: specs, Benchmarks: names, Set: set, Reads: c.Reads, Rounds: c.Rounds, Passes: c.Passes, Threads: max(1, c.Threads),
 		BloomBits: c.BloomBits, CacheBytes: c.CacheSize, WriteBufferBytes: c.WriteBufferSize, BlockBytes: c.BlockSize,
 		NoCompression: c.CompressionType == "none", Sync: c.Sync, TxnBatch: c.TxnBatch,
 		SeekNexts: c.SeekNexts, BatchSize: max(1, c.BatchSize), WriteRate: c.WriteRate, TimeEvery: every, Seed: c.Seed,
@@ -261,7 +262,7 @@ func (c *runCmd) sweep(o *store.Options) *store.Options {
 	if c.Quick {
 		s.CacheBytes = 1 << 20 // or all of the few blocks would be in it
 	}
-	s.Rounds = 1
+	s.Rounds, s.Passes = 1, 1
 	filters := sweptFilters
 	if c.Quick {
 		filters = []string{"none", "bloom(6)", "bloom(10)", "bloom(16)", "ribbon(6)", "ribbon(10)"}
@@ -275,7 +276,7 @@ func (c *runCmd) grown(o *store.Options) *store.Options {
 	g := *o
 	g.Set, _ = data.MadeUp(data.Random, slices.Max(c.Growth), c.ValueSize, c.CompressionRatio)
 	g.Reads = o.Reads / 2
-	g.Rounds = 1
+	g.Rounds, g.Passes = 1, 1
 	if c.Engines == "" {
 		list := grownStores
 		if c.Quick {

@@ -23,6 +23,7 @@ const (
 	BlockReads   = "reads/kop"
 	ReadBytes    = "read-B/op"
 	ReadCalls    = "syscr/kop"
+	IOBytes      = "io-B/op"
 	Allocs       = "allocs/op"
 	AllocBytes   = "alloc-B/op"
 	WriteAmp     = "write-amp"
@@ -65,6 +66,7 @@ var Units = []Unit{
 	{BlockReads, "blocks read per 1,000 operations", -1},
 	{ReadBytes, "bytes of blocks read an operation", -1},
 	{ReadCalls, "read calls to the operating system per 1,000 operations", -1},
+	{IOBytes, "bytes that read calls brought an operation; pages of mapped files do not count", -1},
 	{Allocs, "allocations of Go's heap an operation", -1},
 	{AllocBytes, "bytes allocated on Go's heap an operation", -1},
 	{WriteAmp, "bytes written to files for each byte of keys and values", -1},
