@@ -25,7 +25,7 @@ func TestReport(t *testing.T) {
 	dir := t.TempDir()
 	measure := func(name, rounds string) (path, printed string) {
 		out := filepath.Join(dir, name)
-		printed = run(t, "--quick", "--num", "2000", "--reads", "2000", "--rounds", rounds, "--growth", "500,1000", "--parts", "stores,growth",
+		printed = run(t, "--quick", "--num", "2000", "--reads", "2000", "--rounds", rounds, "--growth", "500,1000", "--parts", "stores,growth,plan",
 			"--engines", "sift,sift:ribbon(8),goleveldb", "--benchmarks", "fillrandom,readmissing,compact,readmissing,readrandom,open", "--out", out)
 		return filepath.Join(out, "result.json"), printed
 	}
@@ -35,7 +35,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("printed no %q:\n%s", want, printed)
 		}
 	}
-	for _, name := range []string{"report.html", "result.csv", "benchstat.txt", "absent-cpu.svg", "growth.svg", "throughput.svg"} {
+	for _, name := range []string{"report.html", "result.csv", "benchstat.txt", "absent-cpu.svg", "growth.svg", "throughput.svg", "plan-even.svg"} {
 		if info, err := os.Stat(filepath.Join(dir, "old", name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)
 		}

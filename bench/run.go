@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/siftdb/sift/bench/alone"
+	"github.com/siftdb/sift/bench/budget"
 	"github.com/siftdb/sift/bench/data"
 	"github.com/siftdb/sift/bench/engine"
 	"github.com/siftdb/sift/bench/measure"
@@ -22,7 +23,7 @@ import (
 type runCmd struct {
 	Quick bool `help:"A look within two minutes: few keys, few rounds, fewer benchmarks."`
 	// Full sizes stand in fullSizes, quick ones in quickSizes.
-	Parts      []string `name:"parts" help:"What to measure: stores, sweep, growth, filters. Default: all, or stores where engines or benchmarks are chosen." enum:"stores,sweep,growth,filters" placeholder:"PART"`
+	Parts      []string `name:"parts" help:"What to measure: stores, sweep, growth, filters, plan. Default: all, or stores where engines or benchmarks are chosen." enum:"stores,sweep,growth,filters,plan" placeholder:"PART"`
 	Engines    string   `name:"engines" help:"Stores, with a filter each if wanted: sift:ribbon(8),pebble,pebble:none. Default: all that are built in." placeholder:"LIST"`
 	Benchmarks []string `name:"benchmarks" help:"Workloads, in order; see list." placeholder:"LIST"`
 
@@ -181,17 +182,25 @@ func (c *runCmd) measure(s *streams, file *result.File, stores *store.Options, f
 	if c.part("filters") {
 		steps += filters.Steps()
 	}
+	simulated := c.simulated()
+	if c.part("plan") {
+		steps += simulated.Steps()
+	}
 	bar := newProgress(s.err, steps, c.NoProgress)
 	defer bar.done()
 	for _, o := range []*store.Options{stores, sweep, grow} {
 		o.Step, o.Out = bar.step, bar.above(s.out)
 	}
 	filters.Step, filters.Out = bar.step, bar.above(s.out)
+	simulated.Step, simulated.Out = bar.step, bar.above(s.out)
 	if c.part("stores") {
 		failed = append(failed, store.Run(stores, file))
 	}
 	if c.part("filters") {
 		failed = append(failed, alone.Run(filters, file))
+	}
+	if c.part("plan") {
+		failed = append(failed, budget.Run(simulated, file))
 	}
 	if c.part("sweep") {
 		failed = append(failed, store.Sweep(sweep, file))
@@ -303,6 +312,20 @@ func (c *runCmd) filters() *alone.Options {
 	return o
 }
 
+// simulated returns the options for the plan of filter memory: 111 million keys in
+// tables of the store's size.
+func (c *runCmd) simulated() *budget.Options {
+	o := &budget.Options{
+		TableKeys: 100_000, Levels: []int{10, 100, 1000}, ZeroTables: 2, Filters: []string{"ribbon(16)", "ribbon(10)"},
+		BitsPerKey: []float64{0.5, 1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14}, Lookups: 200_000,
+		WarmSeconds: 30, MeasuredSeconds: 120, ShiftSeconds: 30, Seed: c.Seed,
+	}
+	if c.Quick {
+		o.Levels, o.BitsPerKey, o.MeasuredSeconds = []int{1, 10, 100}, []float64{1, 2, 4, 6, 8, 10}, 60
+	}
+	return o
+}
+
 func (c *runCmd) meta(start time.Time, dir string, stores *store.Options, filters *alone.Options) result.Meta {
 	m := result.Meta{
 		When: start.UTC().Format("2006-01-02"), Took: "…", Command: measure.Command(), Commit: measure.Commit(), Machine: measure.ThisMachine(dir),
@@ -320,6 +343,9 @@ func (c *runCmd) meta(start time.Time, dir string, stores *store.Options, filter
 		for _, name := range missing {
 			m.Skipped = append(m.Skipped, name+": this version of sift does not have it")
 		}
+	}
+	if c.part("plan") {
+		m.Terms = append(m.Terms, c.simulated().Terms()...)
 	}
 	for _, name := range sortedKeys(engine.Missing()) {
 		m.Skipped = append(m.Skipped, name+": "+engine.Missing()[name])

@@ -51,6 +51,8 @@ const (
 	BigBatch     = "big-batch-ns"
 	Dependent    = "dependent-line-ns"
 	Independent  = "independent-line-ns"
+	Single       = "single-absent-ns"
+	Moved        = "moved-B/s"
 )
 
 // Units lists the units in the order in which they are shown.
@@ -92,6 +94,8 @@ var Units = []Unit{
 	{ColdBatch, "probe for an absent key, many filters out of cache, in batches, ns", -1},
 	{BigAbsent, "probe for an absent key, few large filters out of cache, in a loop, ns", -1},
 	{BigBatch, "probe for an absent key, few large filters out of cache, in batches, ns", -1},
+	{Single, "probe of one filter of this size for an absent key, in a loop, ns", -1},
+	{Moved, "bytes of filters read into memory a second", -1},
 	{Dependent, "a random line of memory whose address depends on the one before, ns", -1},
 	{Independent, "a random line of memory whose address does not, ns", -1},
 }
