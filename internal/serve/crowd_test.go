@@ -208,6 +208,7 @@ func TestCrowd(t *testing.T) {
 	for round := range 3 {
 		alone := waits(t, addr)
 		leave := gather(t, addr, idle, slow)
+		time.Sleep(time.Second) // what came with their connecting is over
 		crowded := waits(t, addr)
 		rss := residentBytes(cmd.Process.Pid)
 		requests := infoNumber(t, addr, "request_memory")
@@ -269,16 +270,22 @@ func gather(t *testing.T, addr string, idle, slow int) (leave func()) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(200 * time.Millisecond):
-			}
-			for i := idle; i < len(conns); i++ {
-				if i%2 == 0 {
-					conns[i].Write([]byte("k"))
+		// Each sends a byte every half a second, one after the other.
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for i := idle; ; i++ {
+			if i%max(1, slow/250) == 0 {
+				select {
+				case <-stop:
+					return
+				case <-tick.C:
 				}
+			}
+			if i == len(conns) {
+				i = idle
+			}
+			if i%2 == 0 {
+				conns[i].Write([]byte("k"))
 			}
 		}
 	})
