@@ -14,15 +14,15 @@ type FileKind int
 
 // The files of a database. N is the file number, in decimal with at least six digits.
 const (
-	KindCurrent  FileKind = iota // CURRENT: names the MANIFEST in use
-	KindLock                     // LOCK: held while the database is open
-	KindInfoLog                  // LOG and LOG.old: messages for people
-	KindManifest                 // MANIFEST-N
-	KindLog                      // N.log: a write-ahead log
-	KindTable                    // N.ldb: a table
-	KindTableSST                 // N.sst: a table under its old name; read, not written
-	KindTemp                     // N.dbtmp: a file being written
-	KindFilterKey                // FILTERKEY: the secret of keyed filters
+	KindCurrent   FileKind = iota // CURRENT: names the MANIFEST in use
+	KindLock                      // LOCK: held while the database is open
+	KindInfoLog                   // LOG and LOG.old: messages for people
+	KindManifest                  // MANIFEST-N
+	KindLog                       // N.log: a write-ahead log
+	KindTable                     // N.ldb: a table
+	KindTableSST                  // N.sst: a table under its old name; read, not written
+	KindTemp                      // N.dbtmp: a file being written
+	KindFilterKey                 // FILTERKEY: the secret of keyed filters
 )
 
 // MakeName returns the base name of a file; num counts only for kinds that
