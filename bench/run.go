@@ -261,15 +261,15 @@ func (c *runCmd) stores(dir string) (*store.Options, error) {
 // sweep returns the options for the memory of filters.
 func (c *runCmd) sweep(o *store.Options) *store.Options {
 	s := *o
-	n := min(500_000, o.Set.Len())
+	n := min(300_000, o.Set.Len())
 	if c.Quick {
-		n = min(20_000, n)
+		n = min(50_000, n)
 	}
 	// These keys have no neighbours in common, so that each lookup is of its own.
 	s.Set, _ = data.MadeUp(data.Random, n, c.ValueSize, c.CompressionRatio)
 	s.Reads = min(n, o.Reads/2)
 	if c.Quick {
-		s.CacheBytes = 1 << 20 // or all of the few blocks would be in it
+		s.CacheBytes = 2 << 20 // or all of the few blocks would be in it
 	}
 	s.Rounds, s.Passes = 1, 1
 	filters := sweptFilters

@@ -44,7 +44,7 @@ const (
 // Terms say how filters are measured.
 func (o *Options) Terms() []string {
 	return []string{
-		fmt.Sprintf("Filters alone: through the interface of each library, the hashing of the key included; one thread; %d round(s) in turns.", o.Rounds),
+		fmt.Sprintf("Filters alone: through the interface of each library, the hashing of the key included; one thread; %d round(s) in turns, one of the largest.", o.Rounds),
 		fmt.Sprintf("False positive rate over %d absent keys. In cache: one filter of %d keys. Out of cache: filters of %d keys, or (big) of %d keys, that take %d MB together; keys and filters in random order. Batches of %d keys; a filter that cannot be asked for many keys has none.",
 			o.Absent, o.HotSize, o.HotSize, o.BigSize, o.ColdBytes/1e6, batchSize),
 		"Isolated: an atomic addition between probes keeps the processor from overlapping them; its own time is taken off. The floor hashes the key (XXH64) and reads one line of memory; no filter can do less.",
@@ -78,7 +78,19 @@ func Run(o *Options, file *result.File) error {
 
 // Steps returns how often Run calls Step.
 func (o *Options) Steps() int {
-	return 1 + len(o.KeyKinds)*len(o.Sizes)*o.Rounds*len(o.Filters) + len(o.Curve)
+	steps := 1 + len(o.Curve)
+	for _, n := range o.Sizes {
+		steps += len(o.KeyKinds) * o.rounds(n) * len(o.Filters)
+	}
+	return steps
+}
+
+// rounds is one for filters that are so large that building them takes long.
+func (o *Options) rounds(n int) int {
+	if n > o.BigSize {
+		return 1
+	}
+	return o.Rounds
 }
 
 func (o *Options) step(format string, args ...any) {
@@ -106,9 +118,10 @@ func (o *Options) size(file *result.File, kind string, n int) error {
 	absent := newKeyList(hotKeys, set.Absent)
 	present := newKeyList(hotKeys, func(dst []byte, i int) []byte { return append(dst, keys.At(i*7%n)...) })
 	var failed []error
-	for round := range o.Rounds {
+	rounds := o.rounds(n)
+	for round := range rounds {
 		for _, f := range o.Filters {
-			o.step("filters  %d %s keys  round %d/%d  %s", n, kind, round+1, o.Rounds, f.Name)
+			o.step("filters  %d %s keys  round %d/%d  %s", n, kind, round+1, rounds, f.Name)
 			k := result.Key{Section: Section, Store: f.Name, Benchmark: "filter", State: kind, Num: n}
 			p := probing{o, file.Row(k), set, keys, absent, present}
 			if err := p.measure(f, round); err != nil {

@@ -25,7 +25,7 @@ func init() {
 			{"", "Get, which asks no filter in the last level"},
 			{pebblePrefix, "SeekPrefixGE with UseL6Filters on one iterator, kept"},
 		},
-		Terms:       "Filters and indexes are in the block cache. Block reads include those of filters and indexes. FormatNewest.",
+		Terms:       "Filters and indexes are in the block cache, and its memtables count against it. Block reads include those of filters and indexes. FormatNewest.",
 		Filters:     "bloom(BITS), none, or sift- and a policy of sift: sift-ribbon(7)",
 		CheckFilter: func(f string) error { _, err := pebblePolicy(f, 10); return err },
 		Open:        openPebble,

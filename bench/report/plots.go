@@ -377,7 +377,7 @@ func (s source) planPlot(kind string) *Plot {
 		if strings.HasPrefix(q.Name, budget.Planned) {
 			q.Color = ours.of("sift:" + q.Name)
 		} else { // what its units could do, in the colour of the plan before it
-			q.Color, q.Dashed, q.Plain = shade(p.Series[i-1].Color, 0.4), true, true
+			q.Color, q.Dashed, q.Plain = p.Series[i-1].Color, true, true
 		}
 	}
 	return p

@@ -8,6 +8,7 @@ import (
 	"html"
 	"io"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -58,7 +59,7 @@ func sample() *result.File {
 		}
 		for _, b := range []string{"fillrandom", "fillseq", "ycsb-a", "ycsb-f"} {
 			add(result.Key{Section: "stores", Store: who.store, Benchmark: b, Num: num}, map[string]float64{
-				result.OpsPerSec: 2e5, result.SettledPerS: 1e5, result.CPU: cost, result.WriteAmp: 3, result.Space: 90, result.P999: 1e5, result.Peak: 30,
+				result.OpsPerSec: 2e5 + 2e4*cost, result.SettledPerS: 1e5, result.CPU: cost, result.WriteAmp: 3, result.Space: 90, result.P999: 1e5, result.Peak: 30,
 			})
 		}
 		add(result.Key{Section: "stores", Store: who.store, Benchmark: "open", State: "compacted", Num: num}, map[string]float64{result.OpenTime: 5})
@@ -97,7 +98,7 @@ func sample() *result.File {
 }
 
 func TestTables(t *testing.T) {
-	want := []string{"absent", "present", "scans", "writes", "places", "ycsb", "memory", "growth", "levels", "filters", "probes", "plan"}
+	want := []string{"absent", "behind", "present", "scans", "writes", "places", "ycsb", "memory", "growth", "levels", "filters", "probes", "plan"}
 	var got []string
 	for _, table := range Tables(sample()) {
 		got = append(got, table.Name)
@@ -123,6 +124,35 @@ func TestAbsentTable(t *testing.T) {
 	}
 	if !strings.Contains(table.Markdown(), "| pebble, SeekPrefixGE |") || !strings.Contains(table.Markdown(), "| sift, ribbon(7) |") {
 		t.Errorf("names in\n%s", table.Markdown())
+	}
+}
+
+// TestBehind makes sift the worse in one benchmark and the better in another.
+func TestBehind(t *testing.T) {
+	f := result.New(result.Meta{})
+	add := func(store, mode, benchmark, unit string, v float64) {
+		f.Row(result.Key{Section: "stores", Store: store, Mode: mode, Benchmark: benchmark, State: "settled", Num: 10}).Add(unit, v)
+	}
+	add("sift", "", "seekrandom", result.CPU, 10)
+	add("leveldb", "", "seekrandom", result.CPU, 5)
+	add("pebble", "", "seekrandom", result.CPU, 9.8) // within 5 %
+	add("sift:none", "", "seekrandom", result.CPU, 1)
+	add("sift", "", "readmissing", result.CPU, 1)
+	add("pebble", "", "readmissing", result.CPU, 2)
+	add("sift", "", "ycsb-a", result.OpsPerSec, 100_000)
+	add("bbolt", "", "ycsb-a", result.OpsPerSec, 150_000)
+	add("sift", "", "ycsb-a", result.CPU, 10)
+	add("bbolt", "", "ycsb-a", result.CPU, 1)
+	table := source{f}.behind()
+	want := [][]string{
+		{"seekrandom, settled", "CPU µs", "10.0", "leveldb 2 ×"},
+		{"ycsb-a, settled", "ops/s", "100k", "bbolt 1.5 ×"},
+	}
+	if !reflect.DeepEqual(table.Rows, want) {
+		t.Errorf("rows %q, want %q", table.Rows, want)
+	}
+	if len(table.Notes) != 1 || !strings.Contains(table.Notes[0], "other 1 of 3 comparisons") {
+		t.Errorf("notes %q", table.Notes)
 	}
 }
 

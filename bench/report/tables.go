@@ -18,7 +18,7 @@ func Tables(f *result.File) []*Table {
 	s := source{f}
 	var tables []*Table
 	for _, make := range []func() *Table{
-		s.absent, s.present, s.scans, s.writes, s.places, s.mixed, s.memory, s.growth, s.levels, s.filters, s.probes, s.plan,
+		s.absent, s.behind, s.present, s.scans, s.writes, s.places, s.mixed, s.memory, s.growth, s.levels, s.filters, s.probes, s.plan,
 	} {
 		if t := make(); len(t.Rows) > 0 {
 			tables = append(tables, t)

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Makes bench/results: the whole comparison in parts of some minutes each, which
+# are merged into one report. Each part can be done anew on its own:
+#
+#	bench/full.sh                 all parts
+#	bench/full.sh fill settled    these
+#
+# MEASURE stands before each part's command, to have the machine alone for example;
+# DB is where the databases are between parts, some 3 GB; TAGS is for go build.
+set -euo pipefail
+cd "$(dirname "$0")"
+DB=${DB:-${TMPDIR:-/tmp}/sift-bench-full}
+OUT=${OUT:-results}
+TAGS=${TAGS:-rocksdb,leveldb}
+mkdir -p "$DB"
+go build -tags "$TAGS" -o "$DB/bench" .
+
+one=sift,pebble,goleveldb,badger,bbolt,rocksdb,leveldb
+all=sift,'sift:ribbon(7)',sift:none,pebble,'pebble:sift-ribbon(10)',goleveldb,badger,bbolt,rocksdb,'rocksdb:ribbon(10)',leveldb
+if [[ $TAGS != *rocksdb* ]]; then
+	one=${one/,rocksdb/} all=${all/,rocksdb,rocksdb:ribbon(10)/}
+fi
+if [[ $TAGS != *leveldb* ]]; then
+	one=${one/,leveldb/} all=${all/,leveldb/}
+fi
+
+bench() { ${MEASURE:-} "$DB/bench" --merge --out "$OUT" "$@"; }
+stores() { bench --rounds 1 --passes 3 --reads 100000 "$@"; }
+kept() { stores --use_existing_db --db "$DB/stores" "$@"; }
+
+part() {
+	case $1 in
+	write) stores --engines "$one" --benchmarks fillseq,fillsync ;;
+	fill) stores --engines "$all" --benchmarks fillrandom --keep --db "$DB/stores" ;;
+	settled) kept --engines "$all" --benchmarks readmissing,readrandom,seekrandom,readseq,open ;;
+	compact) kept --engines "$all" --benchmarks freshen,readmissing,compact ;;
+	compacted) kept --engines "$all" --benchmarks readmissing,readrandom,seekrandom,readseq,readreverse ;;
+	absent) kept --engines "$one" --benchmarks readhot,multiread,multimissing,absent-outside,absent-zipf,absent-mix10,absent-mix50,absent-mix90 ;;
+	mixed) kept --engines "$one" --benchmarks readwhilewriting,overwrite,ycsb,deleterandom,absent-deleted ;;
+	filters) bench --parts filters --rounds 3 ;;
+	sweep) bench --parts sweep ;;
+	growth) bench --parts growth --engines "${one//badger,bbolt,/}" --growth 100000,300000,1000000,3000000,10000000 ;;
+	growth-small) bench --parts growth --engines badger,bbolt --growth 100000,300000,1000000 ;;
+	plan) bench --parts plan ;;
+	*)
+		echo "no part $1" >&2
+		exit 1
+		;;
+	esac
+}
+
+if [ $# -eq 0 ]; then
+	rm -rf "$DB/stores" "$OUT/result.json"
+	set -- write fill settled compact compacted absent mixed filters sweep growth growth-small plan
+fi
+for p; do
+	part "$p"
+done

@@ -1,0 +1,120 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/siftdb/sift/bench/result"
+)
+
+// ours is the store whose weak sides are listed.
+const ours = "sift"
+
+// ahead is the share by which another store must be better to be listed.
+const ahead = 0.05
+
+// contest is a measure in which the stores are compared.
+type contest struct {
+	benchmark string // "" for all that are not named
+	unit      string
+	show      func(float64) string
+}
+
+// contests lists the measures of a benchmark. Lookups and iterators, which have a
+// thread to themselves, are compared by processor time, all else by operations a
+// second.
+var contests = []contest{
+	{"fillrandom", result.OpsPerSec, kilo}, {"fillrandom", result.CPU, figure}, {"fillrandom", result.WriteAmp, figure},
+	{"fillrandom", result.Space, figure}, {"fillrandom", result.Peak, figure},
+	{"fillseq", result.OpsPerSec, kilo}, {"fillsync", result.OpsPerSec, kilo}, {"overwrite", result.OpsPerSec, kilo},
+	{"deleterandom", result.OpsPerSec, kilo}, {"compact", result.OpsPerSec, kilo}, {"freshen", result.OpsPerSec, kilo},
+	{"open", result.OpenTime, figure}, {"readwhilewriting", result.OpsPerSec, kilo}, {"readrandom", result.Peak, figure},
+	{"ycsb-a", result.OpsPerSec, kilo}, {"ycsb-b", result.OpsPerSec, kilo}, {"ycsb-c", result.OpsPerSec, kilo},
+	{"ycsb-d", result.OpsPerSec, kilo}, {"ycsb-e", result.OpsPerSec, kilo}, {"ycsb-f", result.OpsPerSec, kilo},
+	{"", result.CPU, figure},
+}
+
+var contestTitles = map[string]string{
+	result.OpsPerSec: "ops/s", result.CPU: "CPU µs", result.WriteAmp: "write amplification", result.Space: "bytes a key on disk",
+	result.Peak: "peak MB", result.OpenTime: "ms",
+}
+
+// behind lists where another store is ahead of sift with its default filters.
+func (s source) behind() *Table {
+	t := &Table{
+		Name:   "behind",
+		Title:  "Where sift is behind",
+		Header: []string{"benchmark", "measure", "sift", "ahead of it, by how much"},
+	}
+	all, lost := 0, 0
+	for _, r := range s.f.Rows {
+		if r.Section != "stores" || r.Store != ours || r.Mode != "" || r.Num != s.num() && r.Benchmark != "fillsync" {
+			continue
+		}
+		named := slices.ContainsFunc(contests, func(c contest) bool { return c.benchmark == r.Benchmark && c.unit != result.Peak })
+		for _, c := range contests {
+			if c.benchmark != r.Benchmark && (named || c.benchmark != "") {
+				continue
+			}
+			own := r.Of(c.unit)
+			if own.N == 0 {
+				continue
+			}
+			all++
+			if others := s.aheadOf(r, c.unit); len(others) > 0 {
+				lost++
+				name := r.Benchmark
+				if r.State != "" {
+					name += ", " + r.State
+				}
+				t.Rows = append(t.Rows, []string{name, contestTitles[c.unit], c.show(own.Median), strings.Join(others, "; ")})
+			}
+		}
+	}
+	if lost > 0 {
+		t.Notes = []string{fmt.Sprintf("In the other %d of %d comparisons no store is ahead by more than %.0f %%.", all-lost, all, 100*ahead)}
+	}
+	return t
+}
+
+// aheadOf names the stores that do better than a row, the best first; of each
+// store its best way to look up keys.
+func (s source) aheadOf(own *result.Row, unit string) []string {
+	mine := own.Of(unit).Median
+	best := map[string]float64{} // by engine: how many times as good
+	var names []string
+	for _, r := range s.f.Rows {
+		k := r.Key
+		k.Store, k.Mode = own.Store, own.Mode
+		name, filter, _ := strings.Cut(r.Store, ":")
+		if k != own.Key || name == ours || filter != "" {
+			continue
+		}
+		theirs := r.Of(unit).Median
+		if math.IsNaN(theirs) || theirs <= 0 || mine <= 0 {
+			continue
+		}
+		ratio := mine / theirs
+		if result.UnitOf(unit).Better > 0 {
+			ratio = theirs / mine
+		}
+		if ratio > 1+ahead {
+			if _, seen := best[name]; !seen {
+				names = append(names, name)
+			}
+			best[name] = max(best[name], ratio)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if best[a] > best[b] {
+			return -1
+		}
+		return 1
+	})
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s %.2g ×", name, best[name])
+	}
+	return names
+}
