@@ -164,11 +164,11 @@ func TestFiguresAgree(t *testing.T) {
 			return number(find(metrics, "(?m)^sift_filter_"+name+regexp.QuoteMeta(`{key="`+key+`",kind="`+kind+`"}`)+` (\S+)$`))
 		}
 		r := row(strings.NewReplacer("<", "&lt;", ">", "&gt;").Replace(key))
-		if len(r) != 13 {
+		if len(r) != 12 {
 			t.Fatalf("row %q", r)
 		}
 		items, bytes, expected, observed := series("items"), series("bytes"), series("expected_fpr"), series("observed_fpr")
-		if r[1] != kind || r[3] != formatCount(uint64(items)) || r[6] != formatBytes(uint64(bytes)) || r[9] != formatRate(expected) || r[10] != formatRate(observed) {
+		if r[1] != kind || r[2] != formatCount(uint64(items)) || r[6] != formatBytes(uint64(bytes)) || r[4] != formatRate(expected) || r[5] != formatRate(observed) {
 			t.Errorf("%s: the page says %q, metrics %v items, %v bytes, %v, %v", key, r, items, bytes, expected, observed)
 		}
 		if items < 2900 || expected < 0.001 || observed < expected/3 || observed > 3*expected {

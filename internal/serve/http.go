@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -140,7 +141,8 @@ var statusHTML string
 
 var statusPage = template.Must(template.New("status").Funcs(template.FuncMap{
 	"bytes": formatBytes, "rate": formatRate, "count": formatCount,
-	"round": func(d time.Duration) time.Duration { return d.Round(time.Second) },
+	"perItem": func(v float64) string { return strconv.FormatFloat(v, 'f', max(0, 2-int(math.Log10(max(v, 1)))), 64) },
+	"round":   func(d time.Duration) time.Duration { return d.Round(time.Second) },
 }).Parse(statusHTML))
 
 // status writes the status page.
@@ -216,6 +218,9 @@ func formatBytes(v any) string {
 func formatRate(v float64) string {
 	if math.IsNaN(v) {
 		return "–"
+	}
+	if v > 0 && v < 1e-6 {
+		return "< 0.0001 %"
 	}
 	return fmt.Sprintf("%.3g %%", 100*v)
 }

@@ -5,6 +5,9 @@
 //	go build -o sift ./cmd/sift
 //	go run ./internal/serve/servebench -sift ./sift
 //
+// With -restart it measures instead how long sift takes to start with many keys
+// and filters, after it was killed and after a clean end.
+//
 // Both keep what is written and sync it once a second. It needs Linux,
 // redis-server, redis-benchmark and taskset.
 package main
@@ -29,6 +32,8 @@ var (
 	keys     = flag.Int("keys", 100_000, "keys that are there")
 	depths   = flag.String("pipeline", "1,16,100", "commands a client sends before it waits")
 	only     = flag.String("only", "", "measure commands with this in their name alone")
+	restart  = flag.Bool("restart", false, "measure starts with -keys keys and -filters filters")
+	filters  = flag.Int("filters", 100, "filters of 100,000 items for -restart")
 	cores    = flag.String("cores", "1,2", "CPUs of the server: 1 leaves the second to the client, 2 shares both")
 )
 
@@ -54,6 +59,9 @@ func run() error {
 	}
 	defer os.RemoveAll(dir)
 	fmt.Printf("%s, %d CPUs, %s\n\n", cpuModel(), runtime.NumCPU(), runtime.Version())
+	if *restart {
+		return runRestart(dir)
+	}
 	fmt.Println("| cores | pipeline | command | redis /s | µs | sift /s | µs | rate | CPU |")
 	fmt.Println("|---|---|---|---|---|---|---|---|---|")
 	for n := range strings.SplitSeq(*cores, ",") {
@@ -169,18 +177,14 @@ type server struct {
 
 func (s *server) start() error {
 	s.cmd = exec.Command("taskset", append([]string{"-c", s.cpus}, s.args...)...)
-	s.cmd.Stderr = os.Stderr
-	if s.name == "sift" {
-		s.cmd.Stderr = nil
-	}
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
-	for range 200 {
+	for range 10_000 {
 		if call(s.port, "PING") == nil {
 			return nil
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(2 * time.Millisecond)
 	}
 	s.stop()
 	return errors.New(s.name + " does not answer")
