@@ -288,9 +288,9 @@ func (f *Bloom[T]) addTo(ctx context.Context, c *config, vs []T, which []int, is
 }
 
 // sweepScript empties a key that an addition to a missing shard has made, and lets
-// it expire. One that has an expiry is an old shard, emptied already.
+// it expire.
 const sweepScript = `
-if redis.call('GETRANGE', KEYS[1], 0, 0) == '\165' or redis.call('PTTL', KEYS[1]) >= 0 then return 0 end
+if redis.call('GETRANGE', KEYS[1], 0, 0) == '\165' then return 0 end
 redis.call('SET', KEYS[1], '', 'PX', 600000)
 return 1`
 
