@@ -71,6 +71,9 @@ func (c *checker) run(ctx context.Context) error {
 	for _, err := range c.d.recovery.Torn {
 		c.report.Notes = append(c.report.Notes, err.Error())
 	}
+	if c.d.filterKeyErr != nil {
+		c.fault(c.d.filterKeyErr)
+	}
 	whole := true
 	for level, metas := range c.state.version.Levels {
 		for _, meta := range metas {
@@ -101,6 +104,9 @@ func (c *checker) table(ctx context.Context, level int, meta *manifest.TableMeta
 		c.report.Filters++
 	} else {
 		c.report.FilterlessBytes += int64(meta.Size)
+		if _, err := t.reader.FilterStatus(); err != nil && filter.IsKeyedFamily(t.reader.FilterFamily()) && errors.Is(err, filter.ErrUnknownFamily) {
+			c.report.Notes = append(c.report.Notes, fmt.Sprintf("%v; BuildFilters makes one that can be asked", err))
+		}
 	}
 	before := c.report.Faults
 	err := t.reader.Verify(ctx, c.fault)
@@ -153,7 +159,7 @@ func (c *checker) lookups(ctx context.Context) error {
 			continue
 		}
 		key, have = append(key[:0], userKey...), true
-		value, found, err := c.state.search(&lookup{key: filter.NewKey(userKey), seq: base.MaxSequence, counts: c.d.reads.stripe()})
+		value, found, err := c.state.search(&lookup{key: lookupKey(c.d.secret, userKey), keyed: c.d.secret != nil, seq: base.MaxSequence, counts: c.d.reads.stripe()})
 		switch {
 		case err != nil:
 			c.fault(err)

@@ -50,6 +50,11 @@ func (d *DB) Checkpoint(dir string) (err error) {
 			}
 		}
 	}
+	if d.secret != nil {
+		if err := writeFilterKey(d.fs, dir, *d.secret); err != nil {
+			return err
+		}
+	}
 	copied := newDB(dir, d.opts)
 	copied.nextFile.Store(d.nextFile.Load())
 	copied.flushedSeq = lastSeq

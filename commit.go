@@ -175,7 +175,7 @@ func (c *committer) commitGroup(group []*commit) error {
 	mem := c.db.state.Load().mem
 	seq := c.lastSeq + 1
 	for _, r := range group {
-		if err := r.batch.insert(mem, seq); err != nil {
+		if err := r.batch.insert(mem, c.db.secret, seq); err != nil {
 			return c.poisoned(err)
 		}
 		seq += uint64(r.batch.count)
@@ -186,7 +186,7 @@ func (c *committer) commitGroup(group []*commit) error {
 }
 
 // insert puts the operations into a memtable that has room for them.
-func (b *Batch) insert(mem *memtable.Memtable, seq uint64) error {
+func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64) error {
 	if b.count == 0 {
 		return nil
 	}
@@ -198,7 +198,7 @@ func (b *Batch) insert(mem *memtable.Memtable, seq uint64) error {
 		if kind == base.KindSet {
 			value = c.LengthPrefixed()
 		}
-		if err := mem.Add(filter.Hash(key), seq, kind, key, value); err != nil {
+		if err := mem.Add(lookupKey(secret, key).Hash, seq, kind, key, value); err != nil {
 			return fmt.Errorf("memtable: %w", err)
 		}
 		seq++

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/epoch"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
@@ -47,6 +48,9 @@ type DB struct {
 	keeper    *filterKeeper // nil without a budget for filters
 	stats     stats
 	recovery  Recovery
+
+	secret       *filter.Secret // of keyed filters; nil: they are not
+	filterKeyErr error          // why it cannot be read
 
 	stateMu     sync.Mutex // held while state is replaced
 	nextFile    atomic.Uint64
@@ -121,7 +125,7 @@ func (d *DB) find(key []byte, seq uint64) (value []byte, found bool, err error) 
 	if s == nil {
 		return nil, false, ErrClosed
 	}
-	return s.get(key, d.readSeq(seq), d.reads.stripe())
+	return s.get(d.secret, key, d.readSeq(seq), d.reads.stripe())
 }
 
 // GetMany returns the values of many keys, as of one moment: values[i] is that
@@ -138,7 +142,7 @@ func (d *DB) getMany(keys [][]byte, seq uint64) ([][]byte, error) {
 	if s == nil {
 		return nil, ErrClosed
 	}
-	return s.getMany(keys, d.readSeq(seq), d.reads.stripe())
+	return s.getMany(d.secret, keys, d.readSeq(seq), d.reads.stripe())
 }
 
 // Put sets key to value. A nil o means Sync.

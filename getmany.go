@@ -52,10 +52,10 @@ type manyJob struct {
 var manyPool = sync.Pool{New: func() any { return new(many) }}
 
 // getMany returns copies of the newest values of keys, nil where there is none.
-func (s *readState) getMany(keys [][]byte, seq uint64, counts *readStripe) ([][]byte, error) {
+func (s *readState) getMany(secret *filter.Secret, keys [][]byte, seq uint64, counts *readStripe) ([][]byte, error) {
 	m := manyPool.Get().(*many)
 	m.values = make([][]byte, len(keys))
-	m.add(keys, seq, counts)
+	m.add(secret, keys, seq, counts)
 	err := m.search(s)
 	for i := range m.keys {
 		m.keys[i].count()
@@ -73,12 +73,15 @@ func (s *readState) getMany(keys [][]byte, seq uint64, counts *readStripe) ([][]
 
 func copyOf(value []byte) []byte { return append(make([]byte, 0, len(value)), value...) }
 
-func (m *many) add(keys [][]byte, seq uint64, counts *readStripe) {
+func (m *many) add(secret *filter.Secret, keys [][]byte, seq uint64, counts *readStripe) {
 	m.keys = slices.Grow(m.keys[:0], len(keys))[:len(keys)]
 	m.pending = slices.Grow(m.pending[:0], len(keys))[:len(keys)]
 	first := counts.gets.Add(uint64(len(keys))) - uint64(len(keys))
 	for i, key := range keys {
-		m.keys[i] = manyKey{lookup: lookup{key: filter.NewKey(key), seq: seq, counts: counts, sampled: (first+uint64(i))%sampleEvery == 0}}
+		m.keys[i] = manyKey{lookup: lookup{
+			key: lookupKey(secret, key), keyed: secret != nil, seq: seq, counts: counts,
+			sampled: (first+uint64(i))%sampleEvery == 0,
+		}}
 		m.pending[i] = i
 	}
 }
@@ -209,9 +212,9 @@ func (m *many) askTable(meta *manifest.TableMeta, level int, group []uint64) err
 		for _, g := range group {
 			m.jobs = append(m.jobs, manyJob{int(uint32(g)), t, nil})
 		}
-	case len(group) < minAsk:
+	case len(group) < minAsk || m.keys[0].keyed: // one by one, a keyed filter uses the hash that the key has
 		for _, g := range group {
-			m.filtered(int(uint32(g)), t, f, level, f.MayContain(m.keys[uint32(g)].key))
+			m.filtered(int(uint32(g)), t, f, level, m.keys[uint32(g)].mayContain(f))
 		}
 	default:
 		m.ask = m.ask[:0]

@@ -38,6 +38,14 @@ type Options struct {
 	// FilterReaders opens filters of families that are neither sift's own nor
 	// named above, such as those of tables that another policy has written.
 	FilterReaders []filter.Policy
+	// KeyedFilters keys the filters with a secret that the database keeps in the
+	// file FILTERKEY, so that someone who chooses keys cannot choose absent ones
+	// that the filters say maybe to. Use it where keys come from strangers. It
+	// takes Bloom, Fuse, Ribbon or no filters. Once there is a secret, filters
+	// are keyed whoever writes them, with this option or without; tables from
+	// before get keyed filters as they are compacted, and from BuildFilters.
+	// Other programs and LevelDB can use the database as before.
+	KeyedFilters bool
 
 	// Prefix makes the filters hold the prefixes of keys, too: an Iter that is
 	// bounded to one prefix, as by IterOptions.Prefix, then leaves out the tables
@@ -169,6 +177,11 @@ func (o *Options) resolve() (Options, error) {
 			r.LevelFilters[i] = flushFilter
 		case p == nil:
 			r.LevelFilters[i] = r.Filter
+		}
+	}
+	for i, p := range r.LevelFilters {
+		if _, err := filter.Keyed(p, filter.Secret{}); err != nil && r.KeyedFilters {
+			return r, fmt.Errorf("sift: Options.KeyedFilters: level %d: %w", i, err)
 		}
 	}
 	r.FilterReaders = append(append([]filter.Policy(nil), r.LevelFilters...), r.FilterReaders...)

@@ -22,6 +22,7 @@ type readState struct {
 // lookup is the search for one key.
 type lookup struct {
 	key     filter.Key
+	keyed   bool   // the key's hash is that of the database's secret
 	seq     uint64 // entries with higher sequence numbers do not count
 	counts  *readStripe
 	asked   uint // bit i: a filter of level i has been asked
@@ -34,8 +35,8 @@ const sampleEvery = 16
 // get returns the newest value of a key. The value aliases memory that is never
 // changed: a memtable's arena or a block. found is false if there is no entry or
 // it is a deletion.
-func (s *readState) get(key []byte, seq uint64, counts *readStripe) (value []byte, found bool, err error) {
-	l := lookup{key: filter.NewKey(key), seq: seq, counts: counts}
+func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *readStripe) (value []byte, found bool, err error) {
+	l := lookup{key: lookupKey(secret, key), keyed: secret != nil, seq: seq, counts: counts}
 	l.sampled = counts.gets.Add(1)%sampleEvery == 0
 	value, found, err = s.search(&l)
 	l.count()
@@ -124,7 +125,7 @@ func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind 
 	f := t.reader.Filter()
 	if f != nil {
 		l.asks(level)
-		if !f.MayContain(l.key) {
+		if !l.mayContain(f) {
 			l.missed(t)
 			return nil, 0, false, nil
 		}

@@ -73,6 +73,9 @@ func (d *DB) open() (err error) {
 	case d.opts.ErrorIfExists:
 		return fmt.Errorf("%w: %s", ErrExists, d.dir)
 	}
+	if err := d.openFilterKey(); err != nil {
+		return err
+	}
 	return d.recover(state)
 }
 

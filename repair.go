@@ -60,6 +60,9 @@ func Repair(dir string, o *Options) (report RepairReport, err error) {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
+	if err := d.openFilterKey(); err != nil {
+		return report, err
+	}
 	r := repairer{db: d, report: &report}
 	defer r.close()
 	if err := r.find(); err != nil {

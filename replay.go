@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/compact"
 	"github.com/siftdb/sift/internal/manifest"
@@ -205,7 +204,7 @@ func (r *recovery) insert(payload []byte) error {
 	}
 	mem := r.mems[len(r.mems)-1]
 	_, _, err = decodeBatch(payload, func(seq uint64, kind base.Kind, key, value []byte) error {
-		return mem.Add(filter.Hash(key), seq, kind, key, value)
+		return mem.Add(lookupKey(r.db.secret, key).Hash, seq, kind, key, value)
 	})
 	return err
 }

@@ -25,7 +25,7 @@ func TestReport(t *testing.T) {
 	dir := t.TempDir()
 	measure := func(name, rounds string) (path, printed string) {
 		out := filepath.Join(dir, name)
-		printed = run(t, "--quick", "--num", "2000", "--reads", "2000", "--rounds", rounds, "--growth", "500,1000", "--parts", "stores,growth",
+		printed = run(t, "--quick", "--num", "2000", "--reads", "2000", "--rounds", rounds, "--growth", "500,1000", "--parts", "stores,growth,plan",
 			"--engines", "sift,sift:ribbon(8),goleveldb", "--benchmarks", "fillrandom,readmissing,compact,readmissing,readrandom,open", "--out", out)
 		return filepath.Join(out, "result.json"), printed
 	}
@@ -35,7 +35,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("printed no %q:\n%s", want, printed)
 		}
 	}
-	for _, name := range []string{"report.html", "result.csv", "benchstat.txt", "absent-cpu.svg", "growth.svg", "throughput.svg"} {
+	for _, name := range []string{"report.html", "result.csv", "benchstat.txt", "absent-cpu.svg", "growth.svg", "throughput.svg", "plan-even.svg"} {
 		if info, err := os.Stat(filepath.Join(dir, "old", name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -86,7 +86,7 @@ func TestExistingDB(t *testing.T) {
 	db, out := filepath.Join(dir, "db"), filepath.Join(dir, "out")
 	common := []string{"--num", "1000", "--reads", "1000", "--rounds", "1", "--engines", "sift,bbolt", "--db", db, "--out", out}
 	run(t, append([]string{"--benchmarks", "fillrandom", "--keep"}, common...)...)
-	run(t, append([]string{"--benchmarks", "fillrandom,readrandom,readmissing", "--use_existing_db", "--histogram"}, common...)...)
+	run(t, append([]string{"--benchmarks", "fillrandom,readrandom,readmissing", "--use_existing_db", "--histogram", "--passes", "3"}, common...)...)
 	f, err := result.Read(filepath.Join(out, "result.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -94,8 +94,20 @@ func TestExistingDB(t *testing.T) {
 	if rows := f.Select(func(r *result.Row) bool { return r.Benchmark == "fillrandom" }); len(rows) != 0 {
 		t.Error("fillrandom ran on databases that were there")
 	}
-	if r := f.Row(result.Key{Section: "stores", Store: "sift", Benchmark: "readrandom", State: "existing", Num: 1000}); r.Of(result.CPU).N != 1 {
-		t.Error("readrandom did not run on the database that was there")
+	if r := f.Row(result.Key{Section: "stores", Store: "sift", Benchmark: "readrandom", State: "settled", Num: 1000}); r.Of(result.CPU).N != 3 {
+		t.Errorf("readrandom ran %d times on the database that was there", r.Of(result.CPU).N)
+	}
+	if rows := f.Select(func(r *result.Row) bool { return r.Benchmark == "compact" }); len(rows) != 0 {
+		t.Error("compact ran in the wrong run")
+	}
+	run(t, append([]string{"--benchmarks", "compact,readrandom", "--use_existing_db", "--merge"}, common...)...)
+	if f, err = result.Read(filepath.Join(out, "result.json")); err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []string{"settled", "compacted"} {
+		if r := f.Row(result.Key{Section: "stores", Store: "sift", Benchmark: "readrandom", State: state, Num: 1000}); r.Of(result.CPU).N == 0 {
+			t.Errorf("after two runs the result has no readrandom of the %s store", state)
+		}
 	}
 }
 

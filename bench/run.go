@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/siftdb/sift/bench/alone"
+	"github.com/siftdb/sift/bench/budget"
 	"github.com/siftdb/sift/bench/data"
 	"github.com/siftdb/sift/bench/engine"
 	"github.com/siftdb/sift/bench/measure"
@@ -22,13 +23,14 @@ import (
 type runCmd struct {
 	Quick bool `help:"A look within two minutes: few keys, few rounds, fewer benchmarks."`
 	// Full sizes stand in fullSizes, quick ones in quickSizes.
-	Parts      []string `name:"parts" help:"What to measure: stores, sweep, growth, filters. Default: all, or stores where engines or benchmarks are chosen." enum:"stores,sweep,growth,filters" placeholder:"PART"`
+	Parts      []string `name:"parts" help:"What to measure: stores, sweep, growth, filters, plan. Default: all, or stores where engines or benchmarks are chosen." enum:"stores,sweep,growth,filters,plan" placeholder:"PART"`
 	Engines    string   `name:"engines" help:"Stores, with a filter each if wanted: sift:ribbon(8),pebble,pebble:none. Default: all that are built in." placeholder:"LIST"`
 	Benchmarks []string `name:"benchmarks" help:"Workloads, in order; see list." placeholder:"LIST"`
 
 	Num    int    `name:"num" help:"Keys (2000000; quick: 50000)." placeholder:"N"`
 	Reads  int    `name:"reads" help:"Operations of a benchmark that reads (200000; quick: 20000)." placeholder:"N"`
-	Rounds int    `name:"rounds" help:"Rounds (3; quick: 2). The test of compare needs 4." placeholder:"N"`
+	Rounds int    `name:"rounds" help:"Rounds, each from empty stores on (3; quick: 2). The test of compare needs 4." placeholder:"N"`
+	Passes int    `name:"passes" default:"1" help:"How often in each round the benchmarks are done that leave the stores as they are."`
 	Growth []int  `name:"growth" help:"Sizes of the growing stores (100000 to 10000000; quick: 10000 to 100000)." placeholder:"N,..."`
 	Seed   uint64 `name:"seed" default:"301" help:"Seed of all that is random."`
 
@@ -52,7 +54,7 @@ type runCmd struct {
 	DB               string  `name:"db" help:"Directory of the databases; a temporary one if not given." placeholder:"DIR"`
 	Keep             bool    `name:"keep" help:"Leave the databases of the last round in --db."`
 	Out              string  `name:"out" default:"out" help:"Directory for report.html, result.json, result.csv, benchstat.txt and pictures."`
-	Merge            bool    `name:"merge" help:"Keep what --out holds of parts that are not measured now."`
+	Merge            bool    `name:"merge" help:"Keep what --out holds and is not measured now."`
 	NoProgress       bool    `name:"no-progress" help:"Do not show progress on a terminal."`
 }
 
@@ -71,7 +73,7 @@ var (
 // fullStores and quickStores are what is compared unless --engines says otherwise;
 // what is not built in is skipped by name.
 const (
-	fullStores  = "sift,sift:ribbon(10),sift:ribbon(7),sift:none,pebble,pebble:none,pebble:sift-ribbon(10),goleveldb,badger,bbolt,rocksdb,rocksdb:ribbon(10),leveldb"
+	fullStores  = "sift,sift:bloom(10),sift:ribbon(7),sift:none,pebble,pebble:none,pebble:sift-ribbon(10),goleveldb,badger,bbolt,rocksdb,rocksdb:ribbon(10),leveldb"
 	quickStores = "sift,sift:ribbon(7),pebble,goleveldb,badger,bbolt,rocksdb,leveldb"
 	grownStores = "sift,sift:ribbon(7),pebble,goleveldb,badger,bbolt,rocksdb,leveldb"
 )
@@ -180,17 +182,25 @@ func (c *runCmd) measure(s *streams, file *result.File, stores *store.Options, f
 	if c.part("filters") {
 		steps += filters.Steps()
 	}
+	simulated := c.simulated()
+	if c.part("plan") {
+		steps += simulated.Steps()
+	}
 	bar := newProgress(s.err, steps, c.NoProgress)
 	defer bar.done()
 	for _, o := range []*store.Options{stores, sweep, grow} {
 		o.Step, o.Out = bar.step, bar.above(s.out)
 	}
 	filters.Step, filters.Out = bar.step, bar.above(s.out)
+	simulated.Step, simulated.Out = bar.step, bar.above(s.out)
 	if c.part("stores") {
 		failed = append(failed, store.Run(stores, file))
 	}
 	if c.part("filters") {
 		failed = append(failed, alone.Run(filters, file))
+	}
+	if c.part("plan") {
+		failed = append(failed, budget.Run(simulated, file))
 	}
 	if c.part("sweep") {
 		failed = append(failed, store.Sweep(sweep, file))
@@ -240,7 +250,7 @@ func (c *runCmd) stores(dir string) (*store.Options, error) {
 		every = 1
 	}
 	return &store.Options{
-		Specs: specs, Benchmarks: names, Set: set, Reads: c.Reads, Rounds: c.Rounds, Threads: max(1, c.Threads),
+		Specs: specs, Benchmarks: names, Set: set, Reads: c.Reads, Rounds: c.Rounds, Passes: c.Passes, Threads: max(1, c.Threads),
 		BloomBits: c.BloomBits, CacheBytes: c.CacheSize, WriteBufferBytes: c.WriteBufferSize, BlockBytes: c.BlockSize,
 		NoCompression: c.CompressionType == "none", Sync: c.Sync, TxnBatch: c.TxnBatch,
 		SeekNexts: c.SeekNexts, BatchSize: max(1, c.BatchSize), WriteRate: c.WriteRate, TimeEvery: every, Seed: c.Seed,
@@ -261,7 +271,7 @@ func (c *runCmd) sweep(o *store.Options) *store.Options {
 	if c.Quick {
 		s.CacheBytes = 1 << 20 // or all of the few blocks would be in it
 	}
-	s.Rounds = 1
+	s.Rounds, s.Passes = 1, 1
 	filters := sweptFilters
 	if c.Quick {
 		filters = []string{"none", "bloom(6)", "bloom(10)", "bloom(16)", "ribbon(6)", "ribbon(10)"}
@@ -275,7 +285,7 @@ func (c *runCmd) grown(o *store.Options) *store.Options {
 	g := *o
 	g.Set, _ = data.MadeUp(data.Random, slices.Max(c.Growth), c.ValueSize, c.CompressionRatio)
 	g.Reads = o.Reads / 2
-	g.Rounds = 1
+	g.Rounds, g.Passes = 1, 1
 	if c.Engines == "" {
 		list := grownStores
 		if c.Quick {
@@ -302,6 +312,20 @@ func (c *runCmd) filters() *alone.Options {
 	return o
 }
 
+// simulated returns the options for the plan of filter memory: 111 million keys in
+// tables of the store's size.
+func (c *runCmd) simulated() *budget.Options {
+	o := &budget.Options{
+		TableKeys: 100_000, Levels: []int{10, 100, 1000}, ZeroTables: 2, Filters: []string{"ribbon(16)", "ribbon(10)"},
+		BitsPerKey: []float64{0.5, 1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14}, Lookups: 200_000,
+		WarmSeconds: 30, MeasuredSeconds: 120, ShiftSeconds: 30, Seed: c.Seed,
+	}
+	if c.Quick {
+		o.Levels, o.BitsPerKey, o.MeasuredSeconds = []int{1, 10, 100}, []float64{1, 2, 4, 6, 8, 10}, 60
+	}
+	return o
+}
+
 func (c *runCmd) meta(start time.Time, dir string, stores *store.Options, filters *alone.Options) result.Meta {
 	m := result.Meta{
 		When: start.UTC().Format("2006-01-02"), Took: "…", Command: measure.Command(), Commit: measure.Commit(), Machine: measure.ThisMachine(dir),
@@ -319,6 +343,9 @@ func (c *runCmd) meta(start time.Time, dir string, stores *store.Options, filter
 		for _, name := range missing {
 			m.Skipped = append(m.Skipped, name+": this version of sift does not have it")
 		}
+	}
+	if c.part("plan") {
+		m.Terms = append(m.Terms, c.simulated().Terms()...)
 	}
 	for _, name := range sortedKeys(engine.Missing()) {
 		m.Skipped = append(m.Skipped, name+": "+engine.Missing()[name])

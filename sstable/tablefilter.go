@@ -73,7 +73,7 @@ const (
 	FilterNone    FilterState = iota // the table has none
 	FilterOK                         // all its units can be loaded
 	FilterDamaged                    // it cannot be trusted, or not all of its units
-	FilterUnknown                    // of a family that no policy opens
+	FilterUnknown                    // of a family, or keyed with a secret, that no policy opens
 	FilterIgnored                    // not looked at: ReaderOptions.IgnoreFilter
 )
 
@@ -187,6 +187,12 @@ func (r *Reader) loadFilterUnits(n int) error {
 		units = append(units, u)
 	}
 	f, err := r.filterOpen(units)
+	if errors.Is(err, filter.ErrUnknownFamily) {
+		err = r.unknownFilter(r.filterFamily, err)
+		r.giveUpUnits(0, err)
+		r.filterState = FilterUnknown
+		return err
+	}
 	if err != nil {
 		err = r.corrupt(r.filterUnits[0], "filter block", err)
 		r.giveUpUnits(0, err)
@@ -194,6 +200,11 @@ func (r *Reader) loadFilterUnits(n int) error {
 	}
 	r.filter.Store(&heldFilter{reader: f, units: units})
 	return nil
+}
+
+// unknownFilter says that nothing opens the table's filter.
+func (r *Reader) unknownFilter(family string, cause error) error {
+	return fmt.Errorf("%s: filter family %q: %w", r.path, family, cause)
 }
 
 // giveUpUnits notes that the units from i on are not to be used.
@@ -242,7 +253,7 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 		if open == nil {
 			if r.filterState == FilterNone {
 				r.filterFamily, r.filterState = family, FilterUnknown
-				r.filterErr = fmt.Errorf("%s: filter family %q: %w", r.path, family, filter.ErrUnknownFamily)
+				r.filterErr = r.unknownFilter(family, filter.ErrUnknownFamily)
 			}
 			continue
 		}
@@ -254,6 +265,9 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 			n = min(n, max(o.MaxFilterUnits, 0))
 		}
 		err := r.loadFilterUnits(n)
+		if errors.Is(err, filter.ErrUnknownFamily) {
+			continue // keyed with a secret that no policy has
+		}
 		if err != nil && !errors.Is(err, base.ErrCorruption) {
 			return err
 		}

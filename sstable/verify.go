@@ -139,6 +139,9 @@ func (v *verifier) openFilter() {
 		units = append(units, u)
 	}
 	f, err := r.filterOpen(units)
+	if errors.Is(err, filter.ErrUnknownFamily) {
+		return
+	}
 	if err != nil {
 		v.report(r.corrupt(r.filterUnits[0], "filter block", err))
 		return

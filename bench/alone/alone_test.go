@@ -42,7 +42,7 @@ func TestFiltersAgree(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f.Name == floorName {
+			if f.Name == FloorName {
 				continue
 			}
 			for i := range n {

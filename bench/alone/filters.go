@@ -51,8 +51,8 @@ func (f Filter) Family() string {
 	return family
 }
 
-// floorName is the filter that is none: it hashes a key and reads a line.
-const floorName = "floor: hash, one line"
+// FloorName is the filter that is none: it hashes a key and reads a line.
+const FloorName = "floor: hash, one line"
 
 // List returns the filters of the main table. missing names those that this
 // version of sift does not have.
@@ -67,7 +67,7 @@ func List() (filters []Filter, missing []string) {
 	}
 	return append(filters,
 		pebbleBloom(10), pebbleBloom(20), xorFuse8(), bitsAndBlooms(10), holiman(10), goLevelDB(10), cuckooFilter(),
-		Filter{floorName, buildFloor},
+		Filter{FloorName, buildFloor},
 	), missing
 }
 

@@ -144,17 +144,18 @@ func (p *probing) measure(f Filter, round int) error {
 		return err
 	}
 	for i := 0; i < n; i += 1 + n/10_000 {
-		if f.Name != floorName && !b.mayContain(p.keys.At(i)) {
+		if f.Name != FloorName && !b.mayContain(p.keys.At(i)) {
 			return errors.New("it denies a key that it holds")
 		}
 	}
 	if round == 0 {
 		bits := float64(b.bits()) / float64(n)
 		p.row.Add(result.BitsPerKey, bits)
-		if f.Name != floorName {
+		if f.Name != FloorName {
 			p.fpr(b, bits, p.o.Absent)
 		}
 	}
+	p.row.Add(result.Single, hotLoop(b, p.absent, p.o.Probes))
 	if n == p.o.HotSize {
 		p.row.Add(result.HotAbsent, hotLoop(b, p.absent, p.o.Probes))
 		p.row.Add(result.HotPresent, hotLoop(b, p.present, p.o.Probes))
@@ -197,7 +198,7 @@ func (p *probing) build(f Filter) (b built, err error) {
 		}
 		times++
 	}
-	if f.Name != floorName {
+	if f.Name != FloorName {
 		p.row.Add(result.Build, perProbe(time.Since(start), times*p.keys.Len()))
 	}
 	return b, nil

@@ -15,7 +15,7 @@ func init() {
 		Name:           "sift",
 		Version:        version,
 		Modes:          []Mode{{"", "View, which does not copy"}},
-		Terms:          "Block checksums are checked on every read. Filters and indexes are in memory.",
+		Terms:          "Without a filter named, the filters that it has by default: Bloom in level 0 and Ribbon below, both at --bloom_bits. Block checksums are checked on every read. Filters and indexes are in memory.",
 		FilterResident: true,
 		Filters:        "a policy of sift: bloom(BITS), ribbon(BITS), none, ...",
 		CheckFilter:    func(f string) error { _, err := filter.Parse(f); return err },
@@ -29,12 +29,14 @@ type siftDB struct {
 }
 
 func openSift(c Config) (DB, error) {
-	policy := filter.Bloom(float64(c.BloomBits))
+	policy := filter.Ribbon(float64(c.BloomBits))
+	levels := []filter.Policy{filter.Bloom(float64(c.BloomBits))}
 	if c.Filter != "" {
 		var err error
 		if policy, err = filter.Parse(c.Filter); err != nil {
 			return nil, err
 		}
+		levels = nil
 	}
 	cache := c.CacheBytes
 	if cache == 0 {
@@ -42,6 +44,7 @@ func openSift(c Config) (DB, error) {
 	}
 	db, err := sift.Open(c.Dir, &sift.Options{
 		Filter:             policy,
+		LevelFilters:       levels,
 		CacheBytes:         cache,
 		MemtableBytes:      c.WriteBufferBytes,
 		BlockBytes:         c.BlockBytes,

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/siftdb/sift/bench/alone"
+	"github.com/siftdb/sift/bench/budget"
 	"github.com/siftdb/sift/bench/measure"
 	"github.com/siftdb/sift/bench/result"
 )
@@ -47,11 +48,15 @@ type Point struct {
 // Plots returns the plots for which a file has figures.
 func Plots(f *result.File) []*Plot {
 	s := source{f}
-	var plots []*Plot
-	for _, p := range []*Plot{
+	all := []*Plot{
 		s.fprPlot(), s.wastePlot(), s.costPlot(), s.ratePlot(), s.growthPlot(), s.latencyPlot("readmissing", "absent"), s.latencyPlot("readrandom", "present"),
-		s.writePlot(), s.probePlot(),
-	} {
+		s.writePlot(), s.probePlot(), s.probeSizePlot(),
+	}
+	for _, kind := range budget.Traffics() {
+		all = append(all, s.planPlot(kind))
+	}
+	var plots []*Plot
+	for _, p := range all {
 		if len(p.Series) > 0 && (len(p.Bars) > 0 || len(p.Series[0].Points) > 0) {
 			plots = append(plots, p)
 		}
@@ -317,6 +322,62 @@ func (s source) probePlot() *Plot {
 		}
 		if len(rows) > 0 {
 			p.Series = append(p.Series, series)
+		}
+	}
+	return p
+}
+
+// probeSizePlot shows how a probe becomes dearer as a filter outgrows the caches.
+func (s source) probeSizePlot() *Plot {
+	p := &Plot{
+		Name: "probe-size", Title: "A probe of one filter for an absent key, in a loop, hashing included", X: "keys", Y: "ns", XLog: true, YLog: true,
+		Note: "The dashed line is the least that a probe can do on this machine: hash the key and read one line of memory as large as a filter of 10 bits per key.",
+	}
+	l := &lines{colors: newColors()}
+	for _, r := range s.filterRows("random", 0) {
+		l.add(r.Store, point(float64(r.Num), r.Of(result.Single)))
+	}
+	p.Series = l.sorted()
+	for i := range p.Series {
+		if p.Series[i].Name == alone.FloorName {
+			p.Series[i].Dashed, p.Series[i].Plain = true, true
+		}
+	}
+	return p
+}
+
+// planPlot shows what ways to spend the memory of filters waste under one kind of
+// traffic.
+func (s source) planPlot(kind string) *Plot {
+	p := &Plot{
+		Name: "plan-" + strings.ReplaceAll(kind, " ", "-"), X: "filter memory, bits per key of the store", Y: "wasted reads per 1,000 absent lookups", YLog: true,
+		Note: "Simulated; see the terms. Uniform, Monkey and the optimum from hindsight may use fractions of bits, the plan whole units of a filter.",
+	}
+	strokes := map[string]Series{
+		budget.Uniform: {Color: "#78909c"}, budget.Monkey: {Color: "#1976d2"}, budget.Hindsight: {Color: "#777777", Dashed: true, Plain: true},
+	}
+	l := &lines{colors: newColors()}
+	for _, r := range s.f.Rows {
+		if r.Section != budget.Section || r.Benchmark != kind {
+			continue
+		}
+		if wasted := r.Of(result.BlockReads); wasted.Median > 0 {
+			l.add(r.Store, point(median(r, result.FilterBytes)*8/float64(r.Num), wasted))
+		}
+		p.Title = fmt.Sprintf("Wasted reads over filter memory by plan: %s traffic, %s keys", kind, thousands(float64(r.Num)))
+	}
+	p.Series = l.sorted()
+	ours := newColors()
+	for i := range p.Series {
+		q := &p.Series[i]
+		if stroke, ok := strokes[q.Name]; ok {
+			q.Color, q.Dashed, q.Plain = stroke.Color, stroke.Dashed, stroke.Plain
+			continue
+		}
+		if strings.HasPrefix(q.Name, budget.Planned) {
+			q.Color = ours.of("sift:" + q.Name)
+		} else { // what its units could do, in the colour of the plan before it
+			q.Color, q.Dashed, q.Plain = shade(p.Series[i-1].Color, 0.4), true, true
 		}
 	}
 	return p

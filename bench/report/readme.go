@@ -33,7 +33,8 @@ func machineBlock(m *result.Meta) string {
 		}
 	}
 	return fmt.Sprintf("Measured %s at commit %s on %s (%d cores, %s, %s) with %s, in %s, by\n\n    %s\n",
-		m.When, m.Commit, m.Machine.CPU, m.Machine.Cores, m.Machine.System, m.Machine.Go, strings.Join(versions, ", "), m.Took, m.Command)
+		m.When, m.Commit, m.Machine.CPU, m.Machine.Cores, m.Machine.System, m.Machine.Go, strings.Join(versions, ", "), m.Took,
+		strings.ReplaceAll(m.Command, result.CommandSeparator, "\n    "))
 }
 
 // Fill replaces what stands between markers in text by the blocks of the same

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/xml"
+	"fmt"
+	"html"
 	"io"
 	"math"
 	"strings"
 	"testing"
 
 	"github.com/siftdb/sift/bench/alone"
+	"github.com/siftdb/sift/bench/budget"
 	"github.com/siftdb/sift/bench/engine"
 	"github.com/siftdb/sift/bench/measure"
 	"github.com/siftdb/sift/bench/result"
@@ -72,7 +75,7 @@ func sample() *result.File {
 		for _, n := range []int{100, 1000} {
 			for _, kind := range []string{"random", "text"} {
 				add(result.Key{Section: alone.Section, Store: name, Benchmark: "filter", State: kind, Num: n}, map[string]float64{
-					result.BitsPerKey: 10, result.FPR: 0.01, result.OverLimit: 1.5, result.Build: 20, result.HotAbsent: 10 + float64(i), result.ColdAbsent: 100, result.ColdIsolated: 200,
+					result.BitsPerKey: 10, result.FPR: 0.01, result.OverLimit: 1.5, result.Build: 20, result.HotAbsent: 10 + float64(i), result.ColdAbsent: 100, result.ColdIsolated: 200, result.Single: float64(n) / 10,
 				})
 			}
 		}
@@ -81,12 +84,20 @@ func sample() *result.File {
 				map[string]float64{result.BitsPerKey: bits, result.FPR: math.Pow(2, -bits/1.4)})
 		}
 	}
+	for _, kind := range budget.Traffics() {
+		for i, who := range []string{budget.Uniform, budget.Monkey, budget.Planned + "ribbon(16)", budget.BestUnits + "ribbon(16)", budget.Hindsight} {
+			for _, bits := range []float64{2, 5} {
+				add(result.Key{Section: budget.Section, Store: who, Benchmark: kind, State: fmt.Sprintf("%g bits/key", bits), Num: num},
+					map[string]float64{result.BlockReads: 100 / bits / float64(i+1), result.FilterBytes: bits * num / 8})
+			}
+		}
+	}
 	add(result.Key{Section: alone.FloorSection, Store: "this machine", Benchmark: "line"}, map[string]float64{result.Dependent: 240, result.Independent: 33})
 	return f
 }
 
 func TestTables(t *testing.T) {
-	want := []string{"absent", "present", "scans", "writes", "places", "ycsb", "memory", "growth", "levels", "filters", "probes"}
+	want := []string{"absent", "present", "scans", "writes", "places", "ycsb", "memory", "growth", "levels", "filters", "probes", "plan"}
 	var got []string
 	for _, table := range Tables(sample()) {
 		got = append(got, table.Name)
@@ -200,8 +211,8 @@ func TestFill(t *testing.T) {
 
 func TestSVG(t *testing.T) {
 	plots := Plots(sample())
-	if len(plots) != 9 {
-		t.Errorf("%d plots, want 9", len(plots))
+	if want := 10 + len(budget.Traffics()); len(plots) != want {
+		t.Errorf("%d plots, want %d", len(plots), want)
 	}
 	for _, p := range plots {
 		var b bytes.Buffer
@@ -210,7 +221,7 @@ func TestSVG(t *testing.T) {
 			continue
 		}
 		for _, s := range p.Series {
-			if !strings.Contains(b.String(), ">"+s.Name+"<") {
+			if !strings.Contains(b.String(), ">"+html.EscapeString(s.Name)+"<") {
 				t.Errorf("%s: no legend of %q", p.Name, s.Name)
 			}
 		}

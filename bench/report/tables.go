@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/siftdb/sift/bench/alone"
+	"github.com/siftdb/sift/bench/budget"
 	"github.com/siftdb/sift/bench/engine"
 	"github.com/siftdb/sift/bench/result"
 	"github.com/siftdb/sift/bench/store"
@@ -17,7 +18,7 @@ func Tables(f *result.File) []*Table {
 	s := source{f}
 	var tables []*Table
 	for _, make := range []func() *Table{
-		s.absent, s.present, s.scans, s.writes, s.places, s.mixed, s.memory, s.growth, s.levels, s.filters, s.probes,
+		s.absent, s.present, s.scans, s.writes, s.places, s.mixed, s.memory, s.growth, s.levels, s.filters, s.probes, s.plan,
 	} {
 		if t := make(); len(t.Rows) > 0 {
 			tables = append(tables, t)
@@ -359,6 +360,46 @@ func (s source) probes() *Table {
 			t.Notes = append(t.Notes, fmt.Sprintf("A random line of memory on this machine: %s ns where each address depends on the line before, %s ns where the processor can overlap them.",
 				figure(median(r, result.Dependent)), figure(median(r, result.Independent))))
 		}
+	}
+	return t
+}
+
+// plan shows what ways to spend the memory of filters waste.
+func (s source) plan() *Table {
+	t := &Table{Name: "plan", Title: "Filter memory by plan, simulated: wasted reads per 1,000 lookups of absent keys", Header: []string{"traffic", "bits/key"}}
+	type place struct{ kind, state string }
+	var places []place
+	var whos []string
+	for _, r := range s.f.Rows {
+		if r.Section != budget.Section {
+			continue
+		}
+		if p := (place{r.Benchmark, r.State}); !slices.Contains(places, p) {
+			places = append(places, p)
+		}
+		if !slices.Contains(whos, r.Store) {
+			whos = append(whos, r.Store)
+		}
+		t.Title = fmt.Sprintf("Filter memory by plan, simulated, %s keys: wasted reads per 1,000 lookups of absent keys", thousands(float64(r.Num)))
+	}
+	t.Header = append(t.Header, whos...)
+	shown := []float64{1, 2, 3, 5, 8, 10}
+	for _, p := range places {
+		var bits float64
+		if _, err := fmt.Sscanf(p.state, "%g", &bits); err != nil || !slices.Contains(shown, bits) {
+			continue
+		}
+		cells := []string{p.kind, figure(bits)}
+		for _, who := range whos {
+			v := math.NaN()
+			for _, r := range s.f.Rows {
+				if r.Section == budget.Section && r.Benchmark == p.kind && r.State == p.state && r.Store == who {
+					v = median(r, result.BlockReads)
+				}
+			}
+			cells = append(cells, figure(v))
+		}
+		t.Rows = append(t.Rows, cells)
 	}
 	return t
 }

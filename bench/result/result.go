@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/siftdb/sift/bench/engine"
 	"github.com/siftdb/sift/bench/measure"
@@ -101,43 +103,70 @@ func (f *File) Row(k Key) *Row {
 	return r
 }
 
-// Merge takes over the rows of sections that the file itself has none of, and says
-// that and where they come from in Meta.
+// Merge takes over the rows that the file itself has not, and says in Meta that
+// and where they come from.
 func (f *File) Merge(before *File) {
-	own := map[string]bool{}
-	for _, r := range f.Rows {
-		own[r.Section] = true
-	}
 	taken := false
+	rows := make([]*Row, 0, len(before.Rows)+len(f.Rows))
+	own := make(map[Key]bool, len(f.Rows))
+	for _, r := range f.Rows {
+		own[r.Key] = true
+	}
 	for _, r := range before.Rows {
-		if !own[r.Section] {
-			f.Row(r.Key).Values = r.Values
-			f.Row(r.Key).Bars, f.Row(r.Key).Levels = r.Bars, r.Levels
+		if !own[r.Key] {
+			rows = append(rows, r)
 			taken = true
 		}
 	}
 	if !taken {
 		return
 	}
-	for _, d := range []struct{ to, old *string }{
-		{&f.Meta.Command, &before.Meta.Command}, {&f.Meta.Took, &before.Meta.Took},
-	} {
-		*d.to = *d.old + "; " + *d.to
+	f.Rows, f.index = append(rows, f.Rows...), nil
+	m, old := &f.Meta, &before.Meta
+	m.Command = old.Command + CommandSeparator + m.Command
+	m.Took = sumOf(old.Took, m.Took)
+	if old.When != m.When {
+		m.When = old.When + ", " + m.When
 	}
-	if before.Meta.Commit != f.Meta.Commit {
-		f.Meta.Commit = before.Meta.Commit + "; " + f.Meta.Commit
+	if !slices.Contains(strings.Split(old.Commit, ", "), m.Commit) {
+		m.Commit = old.Commit + ", " + m.Commit
+	} else {
+		m.Commit = old.Commit
 	}
-	for _, t := range before.Meta.Terms {
-		if !slices.Contains(f.Meta.Terms, t) {
-			f.Meta.Terms = append(f.Meta.Terms, t)
+	m.Versions = union(old.Versions, m.Versions, func(n Named) string { return n.Name })
+	m.Deviations = union(old.Deviations, m.Deviations, func(n Named) string { return n.Name })
+	same := func(s string) string { return s }
+	m.Terms = union(old.Terms, m.Terms, same)
+	m.Warnings = union(old.Warnings, m.Warnings, same)
+	m.Skipped = slices.DeleteFunc(union(old.Skipped, m.Skipped, same), func(s string) bool {
+		// What one of the runs had was not skipped.
+		name, _, _ := strings.Cut(s, ":")
+		return slices.ContainsFunc(m.Versions, func(n Named) bool { return n.Name == name })
+	})
+}
+
+// CommandSeparator stands in Meta between the commands of runs that were merged.
+const CommandSeparator = "; "
+
+// sumOf adds two lengths of time, or lists them.
+func sumOf(a, b string) string {
+	x, errX := time.ParseDuration(a)
+	y, errY := time.ParseDuration(b)
+	if errX != nil || errY != nil {
+		return a + ", " + b
+	}
+	return (x + y).String()
+}
+
+// union is the new list with those of the old one in front whose names it has not.
+func union[T any](old, new []T, name func(T) string) []T {
+	var kept []T
+	for _, o := range old {
+		if !slices.ContainsFunc(new, func(n T) bool { return name(n) == name(o) }) {
+			kept = append(kept, o)
 		}
 	}
-	f.Meta.Warnings = append(slices.Clone(before.Meta.Warnings), f.Meta.Warnings...)
-	for _, d := range before.Meta.Skipped {
-		if !slices.Contains(f.Meta.Skipped, d) {
-			f.Meta.Skipped = append(f.Meta.Skipped, d)
-		}
-	}
+	return append(kept, new...)
 }
 
 // Select returns the rows for which keep is true.

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -65,20 +66,27 @@ func TestWriteRead(t *testing.T) {
 }
 
 func TestMerge(t *testing.T) {
-	a, b := New(Meta{Command: "a", Commit: "1", Terms: []string{"x", "y"}}), New(Meta{Command: "b", Commit: "1", Terms: []string{"x"}})
+	a := New(Meta{Command: "a", Commit: "1", Took: "1m30s", Terms: []string{"x", "y"}, Versions: []Named{{"pebble", "2"}, {"sift", "1"}}, Skipped: []string{"rocksdb: not built in"}})
+	b := New(Meta{Command: "b", Commit: "1", Took: "40s", Terms: []string{"x"}, Versions: []Named{{"rocksdb", "7"}, {"sift", "2"}}})
 	a.Row(Key{Section: "stores", Store: "old"}).Add(CPU, 1)
-	a.Row(Key{Section: "filters", Store: "old"}).Add(CPU, 2)
-	b.Row(Key{Section: "filters", Store: "new"}).Add(CPU, 3)
+	a.Row(Key{Section: "stores", Store: "both"}).Add(CPU, 2)
+	b.Row(Key{Section: "stores", Store: "both"}).Add(CPU, 3)
+	b.Row(Key{Section: "stores", Store: "new"}).Add(CPU, 4)
 	b.Merge(a)
 	var got []string
 	for _, r := range b.Rows {
-		got = append(got, r.Section+" "+r.Store)
+		got = append(got, fmt.Sprint(r.Store, " ", r.Of(CPU).Median))
 	}
-	if want := []string{"filters new", "stores old"}; !reflect.DeepEqual(got, want) {
+	if want := []string{"old 1", "both 3", "new 4"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("rows %q, want %q", got, want)
 	}
-	if b.Meta.Command != "a; b" || b.Meta.Commit != "1" || !reflect.DeepEqual(b.Meta.Terms, []string{"x", "y"}) {
-		t.Errorf("%+v", b.Meta)
+	if r := b.Row(Key{Section: "stores", Store: "old"}); r.Of(CPU).N != 1 {
+		t.Errorf("the row that was taken over is not found: %+v", r)
+	}
+	m := b.Meta
+	if m.Command != "a; b" || m.Commit != "1" || m.Took != "2m10s" || !reflect.DeepEqual(m.Terms, []string{"y", "x"}) || len(m.Skipped) != 0 ||
+		!reflect.DeepEqual(m.Versions, []Named{{"pebble", "2"}, {"rocksdb", "7"}, {"sift", "2"}}) {
+		t.Errorf("%+v", m)
 	}
 }
 

@@ -23,6 +23,7 @@ const (
 	BlockReads   = "reads/kop"
 	ReadBytes    = "read-B/op"
 	ReadCalls    = "syscr/kop"
+	IOBytes      = "io-B/op"
 	Allocs       = "allocs/op"
 	AllocBytes   = "alloc-B/op"
 	WriteAmp     = "write-amp"
@@ -50,6 +51,8 @@ const (
 	BigBatch     = "big-batch-ns"
 	Dependent    = "dependent-line-ns"
 	Independent  = "independent-line-ns"
+	Single       = "single-absent-ns"
+	Moved        = "moved-B/s"
 )
 
 // Units lists the units in the order in which they are shown.
@@ -65,6 +68,7 @@ var Units = []Unit{
 	{BlockReads, "blocks read per 1,000 operations", -1},
 	{ReadBytes, "bytes of blocks read an operation", -1},
 	{ReadCalls, "read calls to the operating system per 1,000 operations", -1},
+	{IOBytes, "bytes that read calls brought an operation; pages of mapped files do not count", -1},
 	{Allocs, "allocations of Go's heap an operation", -1},
 	{AllocBytes, "bytes allocated on Go's heap an operation", -1},
 	{WriteAmp, "bytes written to files for each byte of keys and values", -1},
@@ -90,6 +94,8 @@ var Units = []Unit{
 	{ColdBatch, "probe for an absent key, many filters out of cache, in batches, ns", -1},
 	{BigAbsent, "probe for an absent key, few large filters out of cache, in a loop, ns", -1},
 	{BigBatch, "probe for an absent key, few large filters out of cache, in batches, ns", -1},
+	{Single, "probe of one filter of this size for an absent key, in a loop, ns", -1},
+	{Moved, "bytes of filters read into memory a second", -1},
 	{Dependent, "a random line of memory whose address depends on the one before, ns", -1},
 	{Independent, "a random line of memory whose address does not, ns", -1},
 }

@@ -19,9 +19,9 @@ type work struct {
 }
 
 // work returns the same for every store: its randomness depends on the
-// benchmark and the round alone. salt tells the warming up from the measuring.
+// benchmark, the round and the pass alone. salt tells the warming up from the measuring.
 func (s *session) work(b *benchmark, ops int, salt uint64) *work {
-	seed := s.o.Seed + uint64(s.round)<<32 + salt<<48
+	seed := s.o.Seed + uint64(s.round)<<32 + uint64(s.pass)<<40 + salt<<48
 	for _, c := range b.name {
 		seed = data.Mix(seed + uint64(c))
 	}

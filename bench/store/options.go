@@ -3,8 +3,10 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -20,8 +22,10 @@ type Options struct {
 	Set        data.Set
 	// Reads is the number of operations of a benchmark that reads.
 	Reads int
-	// Rounds is how often all is done, from the empty store on.
+	// Rounds is how often all is done, from the empty store on; Passes how often
+	// in each round the benchmarks are done that leave the store as it is.
 	Rounds  int
+	Passes  int
 	Threads int
 
 	BloomBits        int
@@ -68,7 +72,7 @@ func (o *Options) Terms() []string {
 		fmt.Sprintf("Filters of %d bits per key unless a store is named with another; block cache %s; memtable %s; blocks of %d bytes; compression %s; %s.",
 			o.BloomBits, mib(o.CacheBytes), mib(int64(o.WriteBufferBytes)), o.BlockBytes, compression, sync),
 		fmt.Sprintf("%d thread(s). Before a benchmark that reads, work in the background has ended, the store has been opened anew, its files are in the page cache, and the same work has been done for a while unmeasured.", o.Threads),
-		fmt.Sprintf("%d round(s), in each of which the stores take turns benchmark by benchmark (A B C A B C ...), from the empty store on. Figures are medians over rounds, with the smallest and largest.", o.Rounds),
+		fmt.Sprintf("%d round(s), in each of which the stores take turns benchmark by benchmark (A B C A B C ...), from the empty store on; benchmarks that read %d time(s) a round, in turns too. Figures are medians, with the smallest and largest.", o.Rounds, max(1, o.Passes)),
 		fmt.Sprintf("Processor time is user and system time of the whole process, background work and garbage collection included; for writes until that work has ended. One operation in %d is timed.", o.TimeEvery),
 		"settled: after all writes and the compactions that they caused; compacted: after a manual compaction of everything; fresh: settled, then one key in fifty written again and flushed.",
 	}
@@ -117,6 +121,9 @@ func warmFiles(dir string) error {
 			continue
 		}
 		f, err := os.Open(filepath.Join(dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the store has dropped it meanwhile
+		}
 		if err != nil {
 			return err
 		}
@@ -153,7 +160,7 @@ func (o *Options) progress(format string, args ...any) {
 }
 
 // line prints a measurement as db_bench does.
-func (o *Options) line(k result.Key, round int, text string) {
+func (o *Options) line(k result.Key, round, pass int, text string) {
 	if o.Out == nil {
 		return
 	}
@@ -161,5 +168,9 @@ func (o *Options) line(k result.Key, round int, text string) {
 	if k.State != "" {
 		name += "/" + k.State
 	}
-	fmt.Fprintf(o.Out, "%-24s %-22s : %s; round %d\n", k.Name(), name, text, round+1)
+	turn := fmt.Sprintf("round %d", round+1)
+	if o.Passes > 1 {
+		turn += fmt.Sprintf(" pass %d", pass+1)
+	}
+	fmt.Fprintf(o.Out, "%-24s %-22s : %s; %s\n", k.Name(), name, text, turn)
 }

@@ -219,6 +219,6 @@ func runOpen(s *session, b *benchmark) error {
 	ms := took.Seconds() * 1e3 / times
 	row.Add(result.OpenTime, ms)
 	row.Add(result.CPU, cost.CPU.Seconds()*1e6/times)
-	s.o.line(row.Key, s.round, fmt.Sprintf("%.2f milliseconds to open", ms))
+	s.o.line(row.Key, s.round, s.pass, fmt.Sprintf("%.2f milliseconds to open", ms))
 	return nil
 }

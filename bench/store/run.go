@@ -21,7 +21,12 @@ func Run(o *Options, file *result.File) error {
 	for round := range o.Rounds {
 		r.begin(round)
 		for _, seg := range segments(names) {
-			r.each(func(s *session) error { return s.segment(seg) })
+			for pass := range o.passes(seg) {
+				r.each(func(s *session) error {
+					s.pass = pass
+					return s.segment(seg)
+				})
+			}
 		}
 		if err := r.end(o.Keep && round == o.Rounds-1); err != nil {
 			return err
@@ -36,7 +41,19 @@ func Steps(o *Options) int {
 	if err != nil {
 		return 0
 	}
-	return o.Rounds * len(segments(names)) * len(o.Specs)
+	steps := 0
+	for _, seg := range segments(names) {
+		steps += o.passes(seg)
+	}
+	return o.Rounds * steps * len(o.Specs)
+}
+
+// passes is how often a segment is done in a round.
+func (o *Options) passes(seg segment) int {
+	if seg.kind == reads || seg.kind == opens {
+		return max(1, o.Passes)
+	}
+	return 1
 }
 
 // runner goes through the stores in turns.
@@ -59,7 +76,7 @@ func (r *runner) begin(round int) {
 	for _, spec := range r.o.Specs {
 		s := &session{o: r.o, file: r.file, section: r.section, spec: spec, round: round, num: r.o.Set.Len()}
 		if r.o.UseExisting {
-			s.state = "existing"
+			s.recall()
 		}
 		r.sessions = append(r.sessions, s)
 	}
@@ -82,13 +99,15 @@ func (r *runner) each(f func(*session) error) {
 	}
 }
 
-// end removes the databases unless they are to be kept.
+// end removes the databases unless they are to be kept; then it notes the state
+// that they are in.
 func (r *runner) end(keep bool) error {
-	if keep || r.o.UseExisting {
-		return nil
-	}
 	var errs []error
 	for _, s := range r.sessions {
+		if keep || r.o.UseExisting {
+			errs = append(errs, s.remember())
+			continue
+		}
 		errs = append(errs, os.RemoveAll(s.dir()))
 	}
 	return errors.Join(errs...)

@@ -20,6 +20,7 @@ type session struct {
 	section string
 	spec    engine.Spec
 	round   int
+	pass    int    // of the round, for benchmarks that read
 	num     int    // keys stored
 	state   string // what the store is in
 
@@ -161,6 +162,7 @@ func (g *gauge) note(k result.Key, ops int, cost, total measure.Cost, c *collect
 	}
 	if total.IO.Known {
 		row.Add(result.ReadCalls, 1000*float64(total.IO.ReadCalls)/n)
+		row.Add(result.IOBytes, float64(total.IO.ReadBytes)/n)
 	}
 	if _, peak := measure.RSS(); peak > 0 {
 		row.Add(result.Peak, max(0, float64(peak-s.base-g.own)/1e6))
@@ -181,7 +183,7 @@ func (g *gauge) note(k result.Key, ops int, cost, total measure.Cost, c *collect
 	if s.db != nil {
 		text += g.noteCounters(row, n)
 	}
-	s.o.line(k, s.round, text)
+	s.o.line(k, s.round, s.pass, text)
 }
 
 // noteCounters notes what the store has counted.

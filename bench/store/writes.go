@@ -20,6 +20,7 @@ func runFill(s *session, b *benchmark) error {
 	if b.name == "fillsync" {
 		c.Sync = true
 		n = min(n, max(n/1000, 200), 1000)
+		syncDisks() // or it would wait for what others wrote before
 	}
 	s.num = n
 	if err := s.open(c); err != nil {

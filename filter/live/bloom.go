@@ -3,6 +3,7 @@ package live
 import (
 	"math"
 
+	"github.com/siftdb/sift/filter/live/internal/blocks"
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
@@ -110,8 +111,8 @@ func checkItems(items uint64, fpr float64) error {
 func (o *BloomOptions[T]) optimal() (bits uint64, hashes int) {
 	switch o.Scheme {
 	case Blocked:
-		blocks, hashes := optimalBlocks(o.Items, o.FPR, blockBits)
-		return blocks * blockBits, hashes
+		n, hashes := blocks.Optimal(o.Items, o.FPR, blockBits)
+		return n * blockBits, hashes
 	case Guava, GuavaMitz32:
 		// Guava 31.1 truncates, and takes the hashes from the bits before they
 		// are rounded up to words. Newer ones round(-log2 p) instead; readers

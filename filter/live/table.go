@@ -5,6 +5,9 @@ import (
 	"math/bits"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/siftdb/sift/filter/live/internal/blocks"
+	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
 // Scheme says which bits belong to an element.
@@ -100,13 +103,7 @@ func alignedWords(n uint64) []uint64 {
 	return w[skip : uint64(skip)+n : uint64(skip)+n]
 }
 
-// mix is a bijection in which every bit of the input changes half of the output
-// (David Stafford's variant 13 of the finalizer of MurmurHash3).
-func mix(h uint64) uint64 {
-	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
-	h = (h ^ h>>27) * 0x94d049bb133111eb
-	return h ^ h>>31
-}
+func mix(h uint64) uint64 { return funnel.Mix(h) }
 
 // seedHash makes the positions of filters with different seeds independent.
 func seedHash(h, seed uint64) uint64 {
@@ -287,7 +284,7 @@ func (t *table) fpr() float64 {
 // expectedFPR is the FPR with items elements.
 func (t *table) expectedFPR(items uint64) float64 {
 	if t.scheme == Blocked {
-		return blockFPR(blockBits, t.hashes, float64(items)/float64(t.bits/blockBits))
+		return blocks.FPR(blockBits, t.hashes, float64(items)/float64(t.bits/blockBits))
 	}
 	return ExpectedFPR(t.bits, t.hashes, items)
 }

@@ -40,6 +40,7 @@ var allowed = []struct {
 	{"internal/redisbloom", nil},
 	{"internal/serve", []string{"", "internal/redisbloom", "internal/serve/..."}},
 	{"internal/serve/resp", nil},
+	{"internal/serve/servebench", nil},
 	{"", []string{"filter", "memtable", "sstable", "internal/..."}},
 	{"cmd/...", []string{"", "filter", "sstable", "internal/..."}},
 	{"internal/torture/...", []string{"", "filter", "sstable", "memtable", "internal/..."}},

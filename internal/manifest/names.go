@@ -14,14 +14,15 @@ type FileKind int
 
 // The files of a database. N is the file number, in decimal with at least six digits.
 const (
-	KindCurrent  FileKind = iota // CURRENT: names the MANIFEST in use
-	KindLock                     // LOCK: held while the database is open
-	KindInfoLog                  // LOG and LOG.old: messages for people
-	KindManifest                 // MANIFEST-N
-	KindLog                      // N.log: a write-ahead log
-	KindTable                    // N.ldb: a table
-	KindTableSST                 // N.sst: a table under its old name; read, not written
-	KindTemp                     // N.dbtmp: a file being written
+	KindCurrent   FileKind = iota // CURRENT: names the MANIFEST in use
+	KindLock                      // LOCK: held while the database is open
+	KindInfoLog                   // LOG and LOG.old: messages for people
+	KindManifest                  // MANIFEST-N
+	KindLog                       // N.log: a write-ahead log
+	KindTable                     // N.ldb: a table
+	KindTableSST                  // N.sst: a table under its old name; read, not written
+	KindTemp                      // N.dbtmp: a file being written
+	KindFilterKey                 // FILTERKEY: the secret of keyed filters
 )
 
 // MakeName returns the base name of a file; num counts only for kinds that
@@ -34,6 +35,8 @@ func MakeName(kind FileKind, num uint64) string {
 		return "LOCK"
 	case KindInfoLog:
 		return "LOG"
+	case KindFilterKey:
+		return "FILTERKEY"
 	case KindManifest:
 		return fmt.Sprintf("MANIFEST-%06d", num)
 	case KindLog:
@@ -58,6 +61,8 @@ func ParseName(name string) (kind FileKind, num uint64, ok bool) {
 		return KindLock, 0, true
 	case "LOG", "LOG.old":
 		return KindInfoLog, 0, true
+	case "FILTERKEY":
+		return KindFilterKey, 0, true
 	}
 	if digits, found := strings.CutPrefix(name, "MANIFEST-"); found {
 		num, ok = parseNum(digits)

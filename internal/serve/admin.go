@@ -64,6 +64,10 @@ func (c *client) login(user, password []byte) bool {
 }
 
 func auth(c *client, args [][]byte) {
+	if len(args) > 3 {
+		c.reply(errSyntax)
+		return
+	}
 	user, password := []byte("default"), args[len(args)-1]
 	if len(args) == 3 {
 		user = args[1]
@@ -361,7 +365,7 @@ func timeCommand(c *client, args [][]byte) {
 
 func multi(c *client, args [][]byte) {
 	if c.queueing {
-		c.fault("ERR MULTI calls can not be nested")
+		c.w.Error("ERR MULTI calls can not be nested")
 		return
 	}
 	c.queueing = true

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -387,15 +388,15 @@ func (c *client) do(args [][]byte) {
 		return
 	}
 	if cmd.arity > 0 && len(args) != cmd.arity || cmd.arity < 0 && len(args) < -cmd.arity || cmd.max > 0 && len(args) > cmd.max {
-		c.fault("ERR wrong number of arguments for '" + cmd.name + "' command")
+		c.reject(cmd, "ERR wrong number of arguments for '"+cmd.name+"' command")
 		return
 	}
 	if !c.trusted && cmd.flags&noAuth == 0 {
-		c.fault("NOAUTH Authentication required.")
+		c.reject(cmd, "NOAUTH Authentication required.")
 		return
 	}
 	if cmd.flags&isWrite != 0 && c.srv.failed.Load() {
-		c.fault(errReadOnly.Error())
+		c.reject(cmd, errReadOnly.Error())
 		return
 	}
 	cmd.calls.Add(1)
@@ -463,6 +464,15 @@ func (c *client) abort(err error) {
 	c.quit = true
 }
 
+// reject refuses a command. An EXEC that is refused ends its transaction.
+func (c *client) reject(cmd *command, text string) {
+	if cmd.name == "exec" {
+		c.dropQueue()
+		text = "EXECABORT Transaction discarded because of: " + strings.TrimPrefix(text, "ERR ")
+	}
+	c.fault(text)
+}
+
 // fault replies with an error that makes a transaction fail.
 func (c *client) fault(text string) {
 	if c.queueing {
@@ -473,14 +483,14 @@ func (c *client) fault(text string) {
 }
 
 func (c *client) unknown(args [][]byte) {
-	text := "ERR unknown command '" + string(clip(args[0], 128)) + "', with args beginning with: "
+	var shown []byte
 	for _, a := range args[1:] {
-		if len(text) > 128 {
+		if len(shown) >= 128 {
 			break
 		}
-		text += "'" + string(clip(a, 128)) + "' "
+		shown = append(append(append(shown, '\''), clip(a, 128-len(shown))...), "' "...)
 	}
-	c.fault(text)
+	c.fault("ERR unknown command '" + string(clip(args[0], 128)) + "', with args beginning with: " + string(shown))
 }
 
 func clip(b []byte, n int) []byte { return b[:min(len(b), n)] }

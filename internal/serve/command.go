@@ -51,7 +51,7 @@ func init() {
 		{name: "echo", arity: 2, run: echo},
 		{name: "select", arity: 2, run: selectDB},
 		{name: "quit", arity: -1, flags: noAuth | notQueued, run: quit},
-		{name: "auth", arity: -2, max: 3, flags: noAuth, run: auth},
+		{name: "auth", arity: -2, flags: noAuth, run: auth},
 		{name: "hello", arity: -1, flags: noAuth, run: hello},
 		{name: "reset", arity: 1, flags: noAuth | notQueued, run: reset},
 		{name: "client", arity: -2, run: clientCommand},

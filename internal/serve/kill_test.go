@@ -35,7 +35,7 @@ func child(dir string) error {
 	if err != nil {
 		return err
 	}
-	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: fsync})
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: fsync, MaxClients: 20_000})
 	if err != nil {
 		return err
 	}

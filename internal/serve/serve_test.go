@@ -2,17 +2,13 @@ package serve
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math/big"
 	"net"
-	"os"
-	"reflect"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -216,56 +212,4 @@ func decodeReply(t *testing.T, v any) any {
 	}
 	t.Fatalf("reply %v", v)
 	return nil
-}
-
-// The transcript was recorded from a RedisBloom of the 8.x line.
-func TestTranscript(t *testing.T) {
-	data, err := os.ReadFile("testdata/redisbloom.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := bytes.Split(bytes.TrimSpace(data), []byte{'\n'})[1:]
-	for _, proto := range []string{"2", "3"} {
-		t.Run("RESP"+proto, func(t *testing.T) {
-			c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
-			c.do("HELLO", proto)
-			differ := 0
-			for _, line := range lines {
-				d := json.NewDecoder(bytes.NewReader(line))
-				d.UseNumber()
-				var step struct {
-					N     int
-					Cmd   []any
-					Resp2 any
-					Resp3 any
-				}
-				if err := d.Decode(&step); err != nil {
-					t.Fatal(err)
-				}
-				var args []string
-				for _, w := range step.Cmd {
-					if s, ok := w.(string); ok {
-						args = append(args, s)
-						continue
-					}
-					b, err := hex.DecodeString(w.(map[string]any)["hex"].(string))
-					if err != nil {
-						t.Fatal(err)
-					}
-					args = append(args, string(b))
-				}
-				want := step.Resp2
-				if proto == "3" && step.Resp3 != nil {
-					want = step.Resp3
-				}
-				if got, want := c.do(args...), decodeReply(t, want); !reflect.DeepEqual(got, want) {
-					differ++
-					if differ < 30 {
-						t.Errorf("%d: %.200s\n got %.300s\nwant %.300s", step.N, strings.Join(args, " "), fmt.Sprintf("%#v", got), fmt.Sprintf("%#v", want))
-					}
-				}
-			}
-			t.Logf("%d commands, %d differences", len(lines), differ)
-		})
-	}
 }

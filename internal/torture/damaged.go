@@ -34,7 +34,17 @@ type Sample struct {
 
 // CleanSample makes a small database with the given filters and closes it.
 func CleanSample(name string, policies ...filter.Policy) (*Sample, error) {
-	e := NewEnv(3)
+	return cleanSample(NewEnv(3), name, policies...)
+}
+
+// KeyedSample is a clean sample whose filters are keyed.
+func KeyedSample() (*Sample, error) {
+	e := NewEnv(5)
+	e.Options.KeyedFilters = true
+	return cleanSample(e, "keyed")
+}
+
+func cleanSample(e *Env, name string, policies ...filter.Policy) (*Sample, error) {
 	e.Options.LevelFilters = policies
 	e.Options.DisableAutoCompaction = true
 	e.Options.TableBytes = 1 << 10

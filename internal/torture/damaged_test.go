@@ -59,6 +59,7 @@ func (p *plan) samples() []*Sample {
 	}
 	add(CleanSample("clean", filter.Bloom(10)))
 	add(CrashedSample())
+	add(KeyedSample())
 	if p.full() {
 		for _, f := range families() {
 			add(CleanSample(f.Name(), f))

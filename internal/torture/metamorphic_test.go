@@ -80,6 +80,11 @@ func optionSets(rng *rand.Rand) []optionSet {
 		o.Filter = f
 		sets = append(sets, optionSet{f.Name(), o})
 	}
+	keyed := tiny()
+	keyed.KeyedFilters = true
+	budget := tiny()
+	budget.FilterMemory = 1 << 10
+	sets = append(sets, optionSet{"keyed filters", keyed}, optionSet{"a budget for filters", budget})
 	for range 4 {
 		o := sift.Options{
 			MemtableBytes: 1 << (10 + rng.IntN(8)), TableBytes: 1 << (10 + rng.IntN(6)), BlockBytes: 64 << rng.IntN(7),

@@ -40,6 +40,7 @@ var Workloads = []Workload{
 	{"checkpoint", 60, runCheckpoint},
 	{"filters", 60, runFilters},
 	{"families", 80, runFamilies},
+	{"keyed", 70, runKeyed},
 	{"check", 60, runCheck},
 	{"repair", 80, runRepair},
 	{"mixed", 110, runMixed},
@@ -364,7 +365,26 @@ func runFamilies(e *Env, n int) {
 
 // families returns a policy of each family.
 func families() []filter.Policy {
-	return []filter.Policy{filter.Bloom(10), filter.RocksDBBloom(10), filter.None()}
+	return []filter.Policy{filter.Bloom(10), filter.Ribbon(10), filter.Fuse(8), filter.RocksDBBloom(10), filter.None()}
+}
+
+// runKeyed keys the filters of a database that has others, copies it, and goes on
+// without asking for keys, which it then has all the same.
+func runKeyed(e *Env, n int) {
+	for round := range 3 {
+		e.Options.KeyedFilters = round == 1
+		e.Open()
+		for range n / 3 {
+			e.Put(e.key(40), 30+e.Rng.IntN(100), e.Sync(6))
+		}
+		e.Flush()
+		if round == 1 {
+			e.BuildFilters()
+			e.Checkpoint(dbDir + "-copy")
+		}
+		e.Check()
+		e.Close()
+	}
 }
 
 // runMixed does a bit of everything.

@@ -29,13 +29,17 @@ var OS osFS
 type osFS struct{}
 
 const (
-	filePerm = 0o644
-	dirPerm  = 0o755
+	filePerm    = 0o644
+	privatePerm = 0o600
+	dirPerm     = 0o755
 )
 
-func (osFS) Create(name string) (File, error) {
+func (osFS) Create(name string) (File, error)        { return create(name, filePerm) }
+func (osFS) createPrivate(name string) (File, error) { return create(name, privatePerm) }
+
+func create(name string, perm fs.FileMode) (File, error) {
 	const flag = os.O_RDWR | os.O_CREATE | os.O_EXCL
-	f, err := os.OpenFile(name, flag, filePerm)
+	f, err := os.OpenFile(name, flag, perm)
 	if os.IsExist(err) {
 		if fi, serr := os.Lstat(name); serr == nil && fi.IsDir() {
 			return nil, err // Remove would take an empty directory away
@@ -43,7 +47,7 @@ func (osFS) Create(name string) (File, error) {
 		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
 			return nil, err
 		}
-		f, err = os.OpenFile(name, flag, filePerm)
+		f, err = os.OpenFile(name, flag, perm)
 	}
 	if err != nil {
 		return nil, err

@@ -36,6 +36,17 @@ type FS interface {
 	Lock(name string, exclusive bool) (io.Closer, error)
 }
 
+// CreatePrivate is Create for a file that only its owner may read, where the file
+// system knows of owners.
+func CreatePrivate(fsys FS, name string) (File, error) {
+	if p, ok := fsys.(interface {
+		createPrivate(name string) (File, error)
+	}); ok {
+		return p.createPrivate(name)
+	}
+	return fsys.Create(name)
+}
+
 // File is an open file. Write appends. ReadAt may be called concurrently, and
 // concurrently with Close, which makes later calls fail.
 type File interface {

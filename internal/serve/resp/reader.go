@@ -35,6 +35,7 @@ const (
 	maxLine     = 64 << 10
 	argOverhead = 40 // memory for an argument beside its bytes
 	keptSpans   = 64
+	inlineArgs  = 1024 // of a line that somebody typed
 )
 
 // ProtocolError is what a client did wrong. The connection has no use any more
@@ -63,6 +64,7 @@ type Reader struct {
 	bulk     int // length of the argument that comes next, -1 if not yet known
 	spans    []span
 	args     [][]byte
+	typed    bool // args have memory of their own
 	reserved int
 }
 
@@ -92,6 +94,9 @@ func (r *Reader) Next() ([][]byte, error) {
 func (r *Reader) Fill() error {
 	if r.want == 0 {
 		r.start = r.pos
+	}
+	if r.typed {
+		r.typed, r.args = false, nil
 	}
 	switch {
 	case r.start == r.end:
@@ -162,10 +167,12 @@ func (r *Reader) parse() ([][]byte, error) {
 		}
 		n, ok := ParseInt(line[1:])
 		switch {
-		case !ok || n > int64(r.limits.MaxArgs):
+		case !ok || n > math.MaxInt32:
 			return nil, ProtocolError("invalid multibulk length")
 		case r.stranger && n > strangerArgs:
 			return nil, ProtocolError("unauthenticated multibulk length")
+		case n > int64(r.limits.MaxArgs):
+			return nil, ProtocolError("invalid multibulk length")
 		case n <= 0:
 			return [][]byte{}, nil
 		}
@@ -173,12 +180,13 @@ func (r *Reader) parse() ([][]byte, error) {
 	}
 	for r.want > 0 {
 		if r.bulk < 0 {
-			if r.pos < r.end && r.buf[r.pos] != '$' {
-				return nil, ProtocolError("expected '$', got '" + string(printable(r.buf[r.pos])) + "'")
-			}
+			first := r.pos
 			line, err := r.line("too big bulk count string")
 			if line == nil {
 				return nil, err
+			}
+			if c := r.buf[first]; c != '$' {
+				return nil, ProtocolError("expected '$', got '" + string(printable(c)) + "'")
 			}
 			n, ok := ParseInt(line[1:])
 			switch {
@@ -209,7 +217,10 @@ func (r *Reader) parse() ([][]byte, error) {
 }
 
 func printable(c byte) byte {
-	if c < ' ' || c > '~' {
+	switch {
+	case c == '\r' || c == '\n':
+		return ' '
+	case c < ' ' || c > '~':
 		return '?'
 	}
 	return c
@@ -254,7 +265,10 @@ func (r *Reader) inline() ([][]byte, error) {
 	if r.stranger && len(args) > strangerArgs {
 		return nil, ProtocolError("unauthenticated multibulk length")
 	}
-	r.args = args
+	if len(args) > inlineArgs {
+		return nil, ProtocolError("too big inline request")
+	}
+	r.args, r.typed = args, true
 	if len(args) == 0 {
 		return [][]byte{}, nil
 	}

@@ -39,13 +39,14 @@ func TestReader(t *testing.T) {
 		{"words in quotes", `SET "a\x41\n\"b" 'it\'s'` + "\r\n", `["SET" "aA\n\"b" "it's"] EOF`},
 		{"open quote", "SET \"a\r\n", "Protocol error: unbalanced quotes in request"},
 		{"a word against a quote", "SET \"a\"b\r\n", "Protocol error: unbalanced quotes in request"},
+		{"too many words", strings.Repeat("a ", 1025) + "\r\n", "Protocol error: too big inline request"},
 		{"a sign", "*+1\r\n", "Protocol error: invalid multibulk length"},
 		{"a leading zero", "*01\r\n", "Protocol error: invalid multibulk length"},
 		{"a length near 2^63", "*1\r\n$9223372036854775800\r\nabc\r\n", "Protocol error: invalid bulk length"},
 		{"a length beyond 2^64", "*1\r\n$18446744073709551617\r\nabc\r\n", "Protocol error: invalid bulk length"},
 		{"too many arguments", "*101\r\n", "Protocol error: invalid multibulk length"},
 		{"no bulk", "*1\r\n:1\r\n", "Protocol error: expected '$', got ':'"},
-		{"a control byte for a bulk", "*1\r\n\x01", "Protocol error: expected '$', got '?'"},
+		{"a control byte for a bulk", "*1\r\n\x01\r\n", "Protocol error: expected '$', got '?'"},
 		{"all too much", "*100\r\n" + strings.Repeat("$4096\r\n"+strings.Repeat("x", 4096)+"\r\n", 20), "Protocol error: request too large"},
 	} {
 		for name, src := range map[string]io.Reader{"whole": strings.NewReader(c.in), "in single bytes": iotest.OneByteReader(strings.NewReader(c.in))} {

@@ -213,7 +213,7 @@ func Stale(files, old Files, region Region) []Case {
 // ByKind is a Region that knows no more than the file.
 func ByKind(name string, _ int) string {
 	switch {
-	case name == "CURRENT", name == "LOCK":
+	case name == "CURRENT", name == "LOCK", name == "FILTERKEY":
 		return name
 	case strings.HasPrefix(name, "MANIFEST"), strings.HasPrefix(name, "marker.manifest"):
 		return "MANIFEST"

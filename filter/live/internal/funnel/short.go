@@ -55,3 +55,12 @@ func avalanche(h uint64) uint64 {
 	h = (h ^ h>>29) * prime3
 	return h ^ h>>32
 }
+
+// Mix is a bijection in which every bit of the input changes half of the output
+// (David Stafford's variant 13 of the finalizer of MurmurHash3). Saved filters
+// depend on it.
+func Mix(h uint64) uint64 {
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}

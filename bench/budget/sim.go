@@ -1,0 +1,431 @@
+// Package budget simulates how filter memory is spent: which reads lookups of
+// absent keys waste under a budget, if it is spread evenly, as Monkey does, as
+// the store's own plan does, and as one would who knew the traffic.
+//
+// The store is an LSM tree at rest whose tables share the keys of each level
+// evenly. Rates and sizes of its filters are those of filters that are built for
+// the purpose; the plan is that of the store, fed with the counts that the store
+// would have.
+package budget
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+
+	"github.com/siftdb/sift/bench/data"
+	"github.com/siftdb/sift/bench/result"
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/plan"
+)
+
+// Options say what to simulate.
+type Options struct {
+	// TableKeys is the number of keys of a table. Levels are the numbers of
+	// tables of levels 1 and on, each a multiple of the one before; level 0 has
+	// ZeroTables over the whole range.
+	TableKeys  int
+	Levels     []int
+	ZeroTables int
+	// Filters are those that the tables are written with, in turns.
+	Filters []string
+	// BitsPerKey are the budgets.
+	BitsPerKey []float64
+	// Lookups is the number of lookups of absent keys a second.
+	Lookups float64
+	// WarmSeconds pass before MeasuredSeconds in which the wasted reads count.
+	WarmSeconds, MeasuredSeconds int
+	// ShiftSeconds is after how long the traffic moves that shifts.
+	ShiftSeconds int
+	Seed         uint64
+
+	Out  io.Writer
+	Step func(what string)
+}
+
+// Section is that of the results.
+const Section = "plan"
+
+// Names of the ways to spend the memory that do not depend on a filter's units.
+const (
+	Uniform   = "uniform"
+	Monkey    = "Monkey"
+	Hindsight = "optimum from hindsight"
+	// In front of a filter's name: the store's plan, and what it could do with that
+	// filter's units if it knew the traffic.
+	Planned   = "sift's plan, "
+	BestUnits = "optimum in units of "
+)
+
+// Names of the kinds of traffic.
+const (
+	Even     = "even"
+	Zipf     = "Zipf over keys"
+	Ranges   = "hot ranges"
+	Shifting = "shifting ranges"
+)
+
+// Traffics lists the kinds of traffic.
+func Traffics() []string { return []string{Even, Zipf, Ranges, Shifting} }
+
+// Keys returns the number of keys of the store.
+func (o *Options) Keys() int {
+	tables := o.ZeroTables
+	for _, n := range o.Levels {
+		tables += n
+	}
+	return tables * o.TableKeys
+}
+
+// Steps returns how often Run calls Step.
+func (o *Options) Steps() int { return len(Traffics()) }
+
+// Terms say what is simulated.
+func (o *Options) Terms() []string {
+	tables := 0
+	for _, n := range o.Levels {
+		tables += n
+	}
+	return []string{fmt.Sprintf("Plan of filter memory, simulated: levels of %v tables of %d keys and %d in level 0; %.0f lookups of absent keys a second, each of which asks every level; Zipf is 0.99 over all keys, spread over the range, or over %d ranges; shifting ranges change all their places every %d s. The store's plan starts with even heat, works once a second on sampled counts, and moves a bounded number of bytes a tick; after %d s the wasted reads of %d s count. Uniform, Monkey and the optimum may use any fraction of a bit; the optimum knows the traffic of each second.",
+		o.Levels, o.TableKeys, o.ZeroTables, o.Lookups, o.Levels[len(o.Levels)-1], o.ShiftSeconds, o.WarmSeconds, o.MeasuredSeconds)}
+}
+
+// family is what a table's filter takes and gives.
+type family struct {
+	name  string
+	units []int64 // bytes
+	fpr   float64 // with all units
+}
+
+// bitsPerHalving is what a halving of the rate costs, in bits per key, with all units.
+func (f *family) bitsPerHalving(keys int) float64 {
+	var bytes int64
+	for _, u := range f.units {
+		bytes += u
+	}
+	return float64(bytes*8) / float64(keys) / -math.Log2(f.fpr)
+}
+
+func newFamily(name string, keys int) (family, error) {
+	policy, err := filter.Parse(name)
+	if err != nil {
+		return family{}, err
+	}
+	w := policy.NewWriter()
+	set, err := data.MadeUp(data.Random, keys, 0, 0)
+	if err != nil {
+		return family{}, err
+	}
+	var key []byte
+	for i := range keys {
+		key = set.Key(key[:0], i)
+		w.Add(filter.NewKey(key))
+	}
+	units, err := w.Finish()
+	if err != nil {
+		return family{}, err
+	}
+	r, err := policy.Open(units)
+	if err != nil {
+		return family{}, err
+	}
+	f := family{name: name, fpr: r.FPR()}
+	for _, u := range units {
+		f.units = append(f.units, int64(len(u)))
+	}
+	return f, nil
+}
+
+// shape is the tree: which slices of the key range each table covers. A slice is
+// the range of a table of the last level.
+type shape struct {
+	tables []span
+	slices int
+}
+
+type span struct {
+	from, to int     // slices
+	share    float64 // of even traffic
+}
+
+func newShape(o *Options) *shape {
+	s := &shape{slices: o.Levels[len(o.Levels)-1]}
+	for range o.ZeroTables {
+		s.tables = append(s.tables, span{0, s.slices, 1})
+	}
+	for _, n := range o.Levels {
+		for i := range n {
+			s.tables = append(s.tables, span{s.slices * i / n, s.slices * (i + 1) / n, 1 / float64(n)})
+		}
+	}
+	return s
+}
+
+// asked returns for each table the share of the lookups that ask it.
+func (s *shape) asked(slices []float64) []float64 {
+	sums := make([]float64, s.slices+1)
+	for i, v := range slices {
+		sums[i+1] = sums[i] + v
+	}
+	out := make([]float64, len(s.tables))
+	for i, t := range s.tables {
+		out[i] = sums[t.to] - sums[t.from]
+	}
+	return out
+}
+
+// Run simulates and notes for each way to spend the memory and each budget how
+// many reads 1,000 lookups waste.
+func Run(o *Options, file *result.File) error {
+	var families []family
+	for _, name := range o.Filters {
+		f, err := newFamily(name, o.TableKeys)
+		if err != nil {
+			return fmt.Errorf("filter %s: %w", name, err)
+		}
+		families = append(families, f)
+	}
+	s := newShape(o)
+	for _, kind := range Traffics() {
+		if o.Step != nil {
+			o.Step("filter memory plan, " + kind)
+		}
+		seconds := newTraffic(o, s, kind)
+		for _, bits := range o.BitsPerKey {
+			budget := bits * float64(len(s.tables)*o.TableKeys) / 8
+			note := func(who string, perLookup, moved float64) {
+				r := file.Row(result.Key{Section: Section, Store: who, Benchmark: kind, State: fmt.Sprintf("%g bits/key", bits), Num: o.Keys()})
+				r.Add(result.BlockReads, 1000*perLookup)
+				r.Add(result.FilterBytes, budget)
+				if moved >= 0 {
+					r.Add(result.Moved, moved)
+				}
+				if o.Out != nil {
+					fmt.Fprintf(o.Out, "%-28s %-16s %5g bits/key: %9.3f wasted reads/1000\n", who, kind, bits, 1000*perLookup)
+				}
+			}
+			cost := families[0].bitsPerHalving(o.TableKeys)
+			rates := constantRates(len(s.tables), math.Exp2(-bits/cost))
+			note(Uniform, s.average(o, seconds, rates), -1)
+			even := make([]float64, len(s.tables))
+			for i, t := range s.tables {
+				even[i] = t.share
+			}
+			note(Monkey, s.average(o, seconds, waterfill(even, bits/cost)), -1)
+			for i := range families {
+				wasted, moved := s.planned(o, &families[i], seconds, int64(budget))
+				note(Planned+families[i].name, wasted, moved)
+				note(BestUnits+families[i].name, s.bestUnits(o, &families[i], seconds, int64(budget)), -1)
+			}
+			note(Hindsight, s.hindsight(o, seconds, bits/cost), -1)
+		}
+	}
+	return nil
+}
+
+func constantRates(n int, rate float64) []float64 {
+	rates := make([]float64, n)
+	for i := range rates {
+		rates[i] = rate
+	}
+	return rates
+}
+
+// wasted is the number of reads that a lookup wastes.
+func wasted(asked, rates []float64) float64 {
+	var sum float64
+	for i, a := range asked {
+		sum += a * rates[i]
+	}
+	return sum
+}
+
+// average is the same over the seconds that count.
+func (s *shape) average(o *Options, seconds []second, rates []float64) float64 {
+	var sum float64
+	for _, t := range seconds[o.WarmSeconds:] {
+		sum += wasted(t.asked, rates)
+	}
+	return sum / float64(o.MeasuredSeconds)
+}
+
+// hindsight is the same with the rates that are the best in each second.
+func (s *shape) hindsight(o *Options, seconds []second, halvings float64) float64 {
+	var sum, last float64
+	for i, t := range seconds[o.WarmSeconds:] {
+		if i == 0 || &t.asked[0] != &seconds[o.WarmSeconds+i-1].asked[0] {
+			last = wasted(t.asked, waterfill(t.asked, halvings))
+		}
+		sum += last
+	}
+	return sum / float64(o.MeasuredSeconds)
+}
+
+// waterfill returns the rates that waste the fewest reads with the given number
+// of halvings per key, all tables being of one size: each table's rate is in
+// inverse proportion to how often it is asked (Monkey's Lagrangian), and at most 1.
+func waterfill(asked []float64, halvings float64) []float64 {
+	total := halvings * float64(len(asked))
+	need := func(level float64) (sum float64) { // level: log2 of rate times asked
+		for _, a := range asked {
+			if a > 0 {
+				sum += max(0, math.Log2(a)-level)
+			}
+		}
+		return sum
+	}
+	low, high := -2000.0, 1.0
+	for range 100 {
+		if mid := (low + high) / 2; need(mid) > total {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	rates := make([]float64, len(asked))
+	for i, a := range asked {
+		rates[i] = 1
+		if a > 0 {
+			rates[i] = math.Exp2(-max(0, math.Log2(a)-high))
+		}
+	}
+	return rates
+}
+
+// planned runs the store's plan second by second. It returns the reads that a
+// lookup wastes, and the bytes that are read into memory a second.
+func (s *shape) planned(o *Options, f *family, seconds []second, budget int64) (perLookup, moved float64) {
+	n := len(s.tables)
+	heat := make([]plan.Heat, n)
+	rates := make([]float64, n)
+	held := make([]int, n)
+	inputs := make([]plan.Table, n)
+	rebalance := func(limit int64) (bytes int64) {
+		for i, t := range s.tables {
+			inputs[i] = plan.Table{Asked: t.share, Units: f.units, FPR: f.fpr, Held: held[i]}
+			rates[i] = heat[i].Rate
+		}
+		plan.Follow(inputs, rates)
+		for _, step := range plan.Steps(inputs, plan.Choose(inputs, budget), limit) {
+			for u := held[step.Table]; u < step.Units; u++ {
+				bytes += f.units[u]
+			}
+			held[step.Table] = step.Units
+		}
+		return bytes
+	}
+	rebalance(math.MaxInt64)
+	var bytes int64
+	for i, t := range seconds {
+		if i >= o.WarmSeconds {
+			perLookup += plan.Wasted(s.inputs(f, t.asked), held)
+		}
+		for j := range heat {
+			heat[j].Cool(t.counted[j], plan.Tick)
+		}
+		b := rebalance(plan.MovedBytes(budget))
+		if i >= o.WarmSeconds {
+			bytes += b
+		}
+	}
+	return perLookup / float64(o.MeasuredSeconds), float64(bytes) / float64(o.MeasuredSeconds)
+}
+
+// inputs are the tables as the plan sees them.
+func (s *shape) inputs(f *family, asked []float64) []plan.Table {
+	list := make([]plan.Table, len(s.tables))
+	for i := range list {
+		// What is held makes no difference where it is the same for all.
+		list[i] = plan.Table{Asked: asked[i], Units: f.units, FPR: f.fpr}
+	}
+	return list
+}
+
+// bestUnits is the number of reads that a lookup wastes if units are held for
+// the traffic of each second.
+func (s *shape) bestUnits(o *Options, f *family, seconds []second, budget int64) float64 {
+	var sum, last float64
+	for i, t := range seconds[o.WarmSeconds:] {
+		if i == 0 || &t.asked[0] != &seconds[o.WarmSeconds+i-1].asked[0] {
+			inputs := s.inputs(f, t.asked)
+			last = plan.Wasted(inputs, plan.Choose(inputs, budget))
+		}
+		sum += last
+	}
+	return sum / float64(o.MeasuredSeconds)
+}
+
+// second is the traffic of a second. Seconds of the same traffic share asked.
+type second struct {
+	asked   []float64 // share of the lookups that ask each table
+	counted []uint64  // what each table's counter says at its end
+}
+
+// sampleEvery is one in how many lookups the store counts for its plan.
+const sampleEvery = 16
+
+func newTraffic(o *Options, s *shape, kind string) []second {
+	r := data.Rand(o.Seed)
+	list := make([]second, o.WarmSeconds+o.MeasuredSeconds)
+	var asked []float64
+	seen := make([]uint64, len(s.tables))
+	for i := range list {
+		if i == 0 || kind == Shifting && i%o.ShiftSeconds == 0 {
+			asked = s.asked(sliceShares(o, s.slices, kind, r))
+		}
+		for j, a := range asked {
+			seen[j] += sampleEvery * poisson(r, a*o.Lookups/sampleEvery)
+		}
+		list[i] = second{asked, append([]uint64(nil), seen...)}
+	}
+	return list
+}
+
+const zipfSkew = 0.99
+
+// sliceShares returns the share of the lookups that each slice gets.
+func sliceShares(o *Options, slices int, kind string, r *rand.Rand) []float64 {
+	shares := make([]float64, slices)
+	switch kind {
+	case Even:
+		for i := range shares {
+			shares[i] = 1
+		}
+	case Zipf:
+		// The frequent keys one by one; the others are so many that their places
+		// make no difference.
+		keys, alone := float64(o.Keys()), min(o.Keys(), 1_000_000)
+		for i := range alone {
+			shares[r.IntN(slices)] += math.Pow(float64(i+1), -zipfSkew)
+		}
+		rest := (math.Pow(keys, 1-zipfSkew) - math.Pow(float64(alone), 1-zipfSkew)) / (1 - zipfSkew)
+		for i := range shares {
+			shares[i] += rest / float64(slices)
+		}
+	default:
+		for i, at := range r.Perm(slices) {
+			shares[at] = math.Pow(float64(i+1), -zipfSkew)
+		}
+	}
+	var sum float64
+	for _, v := range shares {
+		sum += v
+	}
+	for i := range shares {
+		shares[i] /= sum
+	}
+	return shares
+}
+
+// poisson draws the number of events of which so many are expected.
+func poisson(r *rand.Rand, expected float64) uint64 {
+	if expected > 50 {
+		return uint64(max(0, math.Round(expected+math.Sqrt(expected)*r.NormFloat64())))
+	}
+	var n uint64
+	for p, limit := r.Float64(), math.Exp(-expected); p > limit; n++ {
+		p *= r.Float64()
+	}
+	return n
+}

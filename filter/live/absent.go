@@ -1,0 +1,111 @@
+package live
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+)
+
+// absentees remembers for a short time which keys do not exist. It holds a
+// bounded number: the oldest go first.
+type absentees[K comparable] struct {
+	seed   maphash.Seed
+	ttl    time.Duration
+	now    func() time.Time
+	shards [16]absentShard[K]
+}
+
+type absentShard[K comparable] struct {
+	mu    sync.Mutex
+	until map[K]absence
+	order []K // a ring, the oldest at next once it is full
+	next  int
+	// learned counts the keys that were learned: an answer that was under way
+	// while its key was learned is not to be remembered.
+	learned uint64
+}
+
+// absence is one entry of the memory. slot is where its key is in the ring: a key
+// that was forgotten and came back has a place of its own.
+type absence struct {
+	until time.Time
+	slot  int
+}
+
+func newAbsentees[K comparable](max int, ttl time.Duration, now func() time.Time) *absentees[K] {
+	a := &absentees[K]{seed: maphash.MakeSeed(), ttl: ttl, now: now}
+	for i := range a.shards {
+		s := &a.shards[i]
+		s.until = make(map[K]absence)
+		s.order = make([]K, 0, (max+len(a.shards)-1)/len(a.shards))
+	}
+	return a
+}
+
+func (a *absentees[K]) of(k K) *absentShard[K] {
+	return &a.shards[maphash.Comparable(a.seed, k)%uint64(len(a.shards))]
+}
+
+// has reports whether k is known to be absent.
+func (a *absentees[K]) has(k K) bool {
+	s := a.of(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.until[k]
+	return ok && a.now().Before(e.until)
+}
+
+// mark is to be given to add: what was learned until now.
+func (a *absentees[K]) mark(k K) uint64 {
+	s := a.of(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.learned
+}
+
+// add remembers k, unless something was learned since mark.
+func (a *absentees[K]) add(k K, mark uint64) {
+	s := a.of(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.learned != mark || cap(s.order) == 0 {
+		return
+	}
+	if e, ok := s.until[k]; ok { // its time was up
+		s.until[k] = absence{a.now().Add(a.ttl), e.slot}
+		return
+	}
+	if len(s.order) < cap(s.order) {
+		s.order = append(s.order, k)
+		s.until[k] = absence{a.now().Add(a.ttl), len(s.order) - 1}
+		return
+	}
+	old := s.order[s.next]
+	if e, ok := s.until[old]; ok && e.slot == s.next {
+		delete(s.until, old)
+	}
+	s.order[s.next] = k
+	s.until[k] = absence{a.now().Add(a.ttl), s.next}
+	s.next = (s.next + 1) % len(s.order)
+}
+
+// forget is called for a key that exists now.
+func (a *absentees[K]) forget(k K) {
+	s := a.of(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.until, k)
+	s.learned++
+}
+
+// size is the number of keys that are held, those whose time is up included.
+func (a *absentees[K]) size() int {
+	n := 0
+	for i := range a.shards {
+		s := &a.shards[i]
+		s.mu.Lock()
+		n += len(s.until)
+		s.mu.Unlock()
+	}
+	return n
+}

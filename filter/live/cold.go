@@ -1,0 +1,177 @@
+package live
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/siftdb/sift/filter/live/internal/funnel"
+)
+
+// The form of a Cold: a Blocked Bloom whose blocks are read one at a time, each
+// with a checksum of its own. Little-endian.
+//
+//	offset    size  field
+//	     0       8  "siftcold"
+//	     8       1  version, 1
+//	     9       1  how elements become bytes (internal/funnel.Kind)
+//	    10       2  0
+//	    12       4  hashes, 1 to 255
+//	    16       8  number of blocks, 1 to 2³⁴
+//	    24       8  seed
+//	    32      24  0
+//	    56       8  XXH64, seed 0, of bytes 0 to 55
+//	    64    68×n  blocks: 64 bytes as in a Blocked Bloom (see table), then the
+//	                CRC-32C of these and of the block's number, 8 bytes
+//
+// The number is in the checksum so that a block in another one's place is found
+// out too. What follows the last block belongs to somebody else.
+//
+// A filter of strings with one block, one hash and no seed that holds "a" begins
+//
+//	73 69 66 74 63 6f 6c 64  01 01 00 00 01 00 00 00  01 00 00 00 00 00 00 00
+//
+// and its block has bit 510 set, byte 63 is 40, since the hash of "a" is
+// d24ec4f1a98c6e5b, and the upper 9 bits of that times the chain's factor are 510
+// (TestColdExample).
+//
+// On disk; do not change.
+const (
+	coldMagic   = "siftcold"
+	coldVersion = 1
+	coldHeader  = 64
+	coldBlock   = blockWords*8 + 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func coldSum(block []byte, number uint64) uint32 {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], number)
+	return crc32.Update(crc32.Checksum(block, castagnoli), castagnoli, b[:])
+}
+
+// WriteCold writes a Blocked filter in the form that OpenCold reads. Elements
+// that are added meanwhile may or may not be in it.
+func (f *Bloom[T]) WriteCold(w io.Writer) (int64, error) {
+	if f.scheme != Blocked {
+		return 0, incompatible("scheme, and what OpenCold reads", f.scheme, Blocked)
+	}
+	blocks := f.bits / blockBits
+	h := append([]byte(coldMagic), coldVersion, byte(f.key.Kind()), 0, 0)
+	h = binary.LittleEndian.AppendUint32(h, uint32(f.hashes))
+	h = binary.LittleEndian.AppendUint64(h, blocks)
+	h = binary.LittleEndian.AppendUint64(h, f.seed)
+	h = append(h, make([]byte, 24)...)
+	h = binary.LittleEndian.AppendUint64(h, xxhash.Sum64(h))
+	n, err := w.Write(h)
+	written := int64(n)
+	buf := make([]byte, 0, ioChunk)
+	for i := range blocks {
+		if err != nil {
+			return written, err
+		}
+		for j := range uint64(blockWords) {
+			buf = binary.LittleEndian.AppendUint64(buf, atomic.LoadUint64(&f.words[i*blockWords+j]))
+		}
+		buf = binary.LittleEndian.AppendUint32(buf, coldSum(buf[len(buf)-blockWords*8:], i))
+		if len(buf)+coldBlock > cap(buf) || i == blocks-1 {
+			n, err = w.Write(buf)
+			written += int64(n)
+			buf = buf[:0]
+		}
+	}
+	return written, err
+}
+
+// Cold is a Bloom filter that stays where it was written: in a file, or wherever
+// an io.ReaderAt reads. A lookup reads 68 bytes, one block, and nothing is held
+// in memory. It is safe for concurrent use if the ReaderAt is.
+type Cold[T any] struct {
+	key    funnel.Key[T]
+	r      io.ReaderAt
+	blocks uint64
+	hashes int
+	seed   uint64
+	reads  atomic.Uint64
+}
+
+// OpenCold opens a filter that Bloom.WriteCold wrote. size is how many bytes r
+// has. The funnel must give the bytes that the writer's gave; it may be nil for
+// strings, byte slices and integers. Blocks are checked when they are read.
+func OpenCold[T any](r io.ReaderAt, size int64, f func(dst []byte, v T) []byte) (*Cold[T], error) {
+	key, err := newKey(f)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cold[T]{key: key, r: r}
+	if err := c.open(size); err != nil {
+		return nil, fmt.Errorf("open cold filter: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Cold[T]) open(size int64) error {
+	var b [coldHeader]byte
+	if err := readFull(io.NewSectionReader(c.r, 0, size), b[:]); err != nil {
+		return err
+	}
+	hashes := binary.LittleEndian.Uint32(b[12:])
+	c.blocks, c.seed = binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+	switch {
+	case string(b[:8]) != coldMagic:
+		return formatError("magic %q", b[:8])
+	case b[8] != coldVersion:
+		return formatError("version %d", b[8])
+	case binary.LittleEndian.Uint64(b[56:]) != xxhash.Sum64(b[:56]):
+		return formatError("checksum of the header")
+	case b[10] != 0 || b[11] != 0 || [24]byte(b[32:56]) != [24]byte{}:
+		return formatError("bytes that are not 0")
+	case hashes < 1 || hashes > maxHashes:
+		return formatError("%d hashes", hashes)
+	case c.blocks < 1 || c.blocks > maxBits/blockBits:
+		return formatError("%d blocks", c.blocks)
+	case uint64(size-coldHeader)/coldBlock < c.blocks:
+		return formatError("%d blocks in %d bytes", c.blocks, size)
+	case funnel.Kind(b[9]) != c.key.Kind():
+		return incompatible("kinds of elements", c.key.Kind(), funnel.Kind(b[9]))
+	}
+	c.hashes = int(hashes)
+	return nil
+}
+
+// MayContain reports false only if the element was not added. If the block cannot
+// be read, or is damaged, it returns true and an error; damage matches ErrFormat.
+func (c *Cold[T]) MayContain(v T) (bool, error) {
+	h := seedHash(c.key.Sum64(v), c.seed)
+	number := scale(h, c.blocks)
+	c.reads.Add(1)
+	var b [coldBlock]byte
+	at := int64(coldHeader + number*coldBlock)
+	if n, err := c.r.ReadAt(b[:], at); n < len(b) {
+		if err == io.EOF {
+			err = formatError("ends too early")
+		}
+		return true, fmt.Errorf("cold filter, block at %d: %w", at, err)
+	}
+	if binary.LittleEndian.Uint32(b[blockWords*8:]) != coldSum(b[:blockWords*8], number) {
+		return true, fmt.Errorf("cold filter, block at %d: %w", at, formatError("checksum"))
+	}
+	for range c.hashes {
+		h *= chain
+		bit := h >> 55
+		if b[bit/8]>>(bit%8)&1 == 0 {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Reads is the number of blocks read, one a lookup.
+func (c *Cold[T]) Reads() uint64 { return c.reads.Load() }
+
+// SizeBytes is what the filter takes where it is stored.
+func (c *Cold[T]) SizeBytes() int64 { return coldHeader + int64(c.blocks)*coldBlock }

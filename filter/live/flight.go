@@ -1,0 +1,98 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"runtime/debug"
+	"sync"
+)
+
+// flights lets callers who want the same at the same time share one call.
+type flights[K comparable, V any] struct {
+	seed   maphash.Seed
+	shards [16]struct {
+		mu sync.Mutex
+		m  map[K]*flight[V]
+	}
+}
+
+// flight is one call that is under way.
+type flight[V any] struct {
+	done   chan struct{}
+	cancel context.CancelFunc
+	users  int // callers who wait; under the lock of the shard
+
+	// Written before done is closed.
+	v        V
+	err      error
+	panicked any
+}
+
+func newFlights[K comparable, V any]() *flights[K, V] {
+	fs := &flights[K, V]{seed: maphash.MakeSeed()}
+	for i := range fs.shards {
+		fs.shards[i].m = make(map[K]*flight[V])
+	}
+	return fs
+}
+
+// do returns what fn returns, called by this caller or by another with the same
+// key. fn runs with the values of the first caller's context, and is cancelled
+// when nobody waits for it any more. A panic of fn comes up in all callers.
+func (fs *flights[K, V]) do(ctx context.Context, k K, fn func(context.Context) (V, error)) (v V, err error, shared bool) {
+	s := &fs.shards[maphash.Comparable(fs.seed, k)%uint64(len(fs.shards))]
+	s.mu.Lock()
+	f, shared := s.m[k]
+	if !shared {
+		own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		f = &flight[V]{done: make(chan struct{}), cancel: cancel}
+		s.m[k] = f
+		go func() {
+			defer cancel()
+			f.run(own, fn)
+			s.mu.Lock()
+			if s.m[k] == f {
+				delete(s.m, k)
+			}
+			s.mu.Unlock()
+			close(f.done)
+		}()
+	}
+	f.users++
+	s.mu.Unlock()
+
+	select {
+	case <-f.done:
+		if f.panicked != nil {
+			panic(f.panicked)
+		}
+		return f.v, f.err, shared
+	case <-ctx.Done():
+		s.mu.Lock()
+		if f.users--; f.users == 0 {
+			f.cancel()
+			if s.m[k] == f { // who comes now starts anew
+				delete(s.m, k)
+			}
+		}
+		s.mu.Unlock()
+		return v, ctx.Err(), shared
+	}
+}
+
+func (f *flight[V]) run(ctx context.Context, fn func(context.Context) (V, error)) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if p := recover(); p != nil {
+			f.panicked = fmt.Sprintf("%v\n\nwhere it came from:\n%s", p, debug.Stack())
+		} else { // runtime.Goexit
+			f.err = fmt.Errorf("live: the load ended its goroutine")
+		}
+	}()
+	f.v, f.err = fn(ctx)
+	returned = true
+}

@@ -1,0 +1,195 @@
+package live
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// GenerationsOptions are the parameters of Generations. At least one of Items and
+// Span says when the oldest elements are forgotten; Items is needed for the size.
+type GenerationsOptions[T any] struct {
+	// Items is the number of the newest elements that are remembered. If Span is
+	// set, it is how many come in one span at most: when more do, they are
+	// forgotten earlier, and the FPR holds.
+	Items uint64
+	// Span, if not zero, is how long elements are remembered.
+	Span time.Duration
+	// FPR is the false positive rate that the filter stays below.
+	FPR float64
+	// Generations is the number of filters, 2 to 64; 4 if zero. More remember
+	// more exactly what was asked for, and cost time.
+	Generations int
+	// Scheme, Seed and Funnel are those of the filters; see BloomOptions.
+	Scheme Scheme
+	Seed   uint64
+	Funnel func(dst []byte, v T) []byte
+	// Now returns the time; time.Now if nil.
+	Now func() time.Time
+}
+
+// Generations is a Bloom filter that forgets. It is a ring of filters: elements go
+// into the newest, lookups ask all, and to forget is to drop the oldest as a
+// whole. With g filters it remembers an element for Span at least, and for
+// Span × g/(g-1) at most; the same with Items.
+//
+// An element that is added again is remembered anew. Generations is safe for
+// concurrent use; only the Add or MayContain that drops a filter takes a lock.
+type Generations[T any] struct {
+	o     BloomOptions[T] // of one filter
+	count int
+	each  time.Duration // a filter takes elements for so long; 0: no limit
+	now   func() time.Time
+
+	ring atomic.Pointer[ring[T]] // replaced, never changed
+	mu   sync.Mutex              // held to replace it
+}
+
+// ring is the state at one time.
+type ring[T any] struct {
+	filters []*Bloom[T] // the newest first
+	until   int64       // when the newest is to be closed, in Unix nanoseconds
+	used    *atomic.Uint64
+}
+
+const (
+	defaultGenerations = 4
+	maxGenerations     = 64
+)
+
+// NewGenerations returns an empty filter.
+func NewGenerations[T any](o GenerationsOptions[T]) (*Generations[T], error) {
+	if o.Generations == 0 {
+		o.Generations = defaultGenerations
+	}
+	switch {
+	case o.Generations < 2 || o.Generations > maxGenerations:
+		return nil, optionError("Generations", "%d is not in 2..64", o.Generations)
+	case o.Items == 0:
+		return nil, optionError("Items", "is zero")
+	case o.Span < 0 || o.Span > 0 && o.Span < time.Duration(o.Generations):
+		return nil, optionError("Span", "%v is too short", o.Span)
+	case !(o.FPR > 0 && o.FPR < 1):
+		return nil, optionError("FPR", "%v is not between 0 and 1", o.FPR)
+	}
+	older := uint64(o.Generations - 1)
+	g := &Generations[T]{
+		o: BloomOptions[T]{
+			Items: (o.Items + older - 1) / older, FPR: o.FPR / float64(o.Generations),
+			Scheme: o.Scheme, Seed: o.Seed, Funnel: o.Funnel,
+		},
+		count: o.Generations,
+		each:  (o.Span + time.Duration(older) - 1) / time.Duration(older),
+		now:   o.Now,
+	}
+	if g.now == nil {
+		g.now = time.Now
+	}
+	first, err := NewBloom(g.o)
+	if err != nil {
+		return nil, err
+	}
+	g.ring.Store(&ring[T]{filters: []*Bloom[T]{first}, until: g.deadline(g.now()), used: new(atomic.Uint64)})
+	return g, nil
+}
+
+func (g *Generations[T]) deadline(now time.Time) int64 { return now.Add(g.each).UnixNano() }
+
+// current returns the state, with what is too old dropped.
+func (g *Generations[T]) current() *ring[T] {
+	r := g.ring.Load()
+	if g.each == 0 || g.now().UnixNano() < r.until {
+		return r
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.now()
+	for r = g.ring.Load(); now.UnixNano() >= r.until; r = g.ring.Load() {
+		until := r.until + int64(g.each)
+		if late := now.UnixNano() - r.until; late >= int64(g.each)*int64(g.count) {
+			until = g.deadline(now) // nothing is young enough
+			r = &ring[T]{}
+		}
+		g.turn(r, until)
+	}
+	return r
+}
+
+// turn begins a new filter after those of r, and drops the oldest. The caller
+// holds the lock.
+func (g *Generations[T]) turn(r *ring[T], until int64) {
+	newest := must1(NewBloom(g.o))
+	keep := min(len(r.filters), g.count-1)
+	g.ring.Store(&ring[T]{
+		filters: append([]*Bloom[T]{newest}, r.filters[:keep]...),
+		until:   until,
+		used:    new(atomic.Uint64),
+	})
+}
+
+// must1 is for parameters that were checked before.
+func must1[V any](v V, err error) V {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// Turn drops the oldest filter and begins a new one, now: for a caller who
+// decides when to forget.
+func (g *Generations[T]) Turn() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.turn(g.ring.Load(), g.deadline(g.now()))
+}
+
+// Add adds an element and reports whether none of the filters may have contained
+// it.
+func (g *Generations[T]) Add(v T) bool {
+	r := g.current()
+	newest := r.filters[0]
+	d := newest.digest(v)
+	isNew := true
+	for _, f := range r.filters[1:] {
+		if f.has(d) {
+			isNew = false
+			break
+		}
+	}
+	if !newest.add(d) {
+		return false
+	}
+	if r.used.Add(1) == g.o.Items {
+		g.mu.Lock()
+		if g.ring.Load() == r {
+			g.turn(r, g.deadline(g.now()))
+		}
+		g.mu.Unlock()
+	}
+	return isNew
+}
+
+// MayContain reports false only if the element was not added, or long enough ago.
+func (g *Generations[T]) MayContain(v T) bool {
+	r := g.current()
+	d := r.filters[0].digest(v)
+	for _, f := range r.filters {
+		if f.has(d) {
+			return true
+		}
+	}
+	return false
+}
+
+// FPR is the share of elements, not added or forgotten, for which MayContain is
+// true now. It reads all filters.
+func (g *Generations[T]) FPR() float64 {
+	no := 1.0
+	for _, f := range g.current().filters {
+		no *= 1 - f.FPR()
+	}
+	return 1 - no
+}
+
+// SizeBytes is the memory that all filters take once the ring is full.
+func (g *Generations[T]) SizeBytes() int { return g.ring.Load().filters[0].SizeBytes() * g.count }

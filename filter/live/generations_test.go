@@ -1,0 +1,97 @@
+package live
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+type fakeClock struct{ at atomic.Int64 }
+
+func (c *fakeClock) now() time.Time          { return time.Unix(0, c.at.Load()) }
+func (c *fakeClock) advance(d time.Duration) { c.at.Add(int64(d)) }
+
+func TestGenerationsByTime(t *testing.T) {
+	var clock fakeClock
+	g := must(NewGenerations(GenerationsOptions[string]{Items: 1000, Span: time.Hour, FPR: 1e-6, Generations: 5, Now: clock.now}))
+	const step = time.Minute
+	added := map[int]time.Time{}
+	for i := range 300 {
+		if !g.Add(member(i)) {
+			t.Fatalf("%d: not new", i)
+		}
+		if g.Add(member(i)) {
+			t.Fatalf("%d: new twice", i)
+		}
+		added[i] = clock.now()
+		clock.advance(step)
+		for j, at := range added {
+			age := clock.now().Sub(at)
+			switch has := g.MayContain(member(j)); {
+			case age < time.Hour && !has:
+				t.Fatalf("forgotten after %v", age)
+			case age >= time.Hour*5/4 && has:
+				t.Fatalf("remembered after %v", age)
+			}
+		}
+	}
+	// What is added again is remembered anew.
+	g.Add("again")
+	clock.advance(50 * time.Minute)
+	if g.Add("again") {
+		t.Error("forgotten too early")
+	}
+	clock.advance(50 * time.Minute)
+	if !g.MayContain("again") {
+		t.Error("not remembered anew")
+	}
+	clock.advance(1000 * time.Hour)
+	if g.MayContain("again") || g.FPR() != 0 {
+		t.Error("remembered after a long pause")
+	}
+}
+
+func TestGenerationsByItems(t *testing.T) {
+	const items, fpr = 20_000, 0.01
+	g := must(NewGenerations(GenerationsOptions[string]{Items: items, FPR: fpr, Scheme: Blocked}))
+	for i := range 10 * items {
+		g.Add(member(i))
+		if old := i - items + 1; old >= 0 && i%97 == 0 && !g.MayContain(member(old)) {
+			t.Fatalf("after %d elements, %d is forgotten", i, old)
+		}
+	}
+	got := measureFPR(300_000, g.MayContain)
+	checkFPRBelow(t, "after ten times the elements", got, fpr, 300_000)
+	checkFPR(t, "FPR()", got, g.FPR(), 300_000, 0.05)
+	forgotten := measureFPR(items, func(string) bool { return false })
+	for i := range items {
+		if g.MayContain(member(i)) {
+			forgotten += 1.0 / items
+		}
+	}
+	checkFPRBelow(t, "what was forgotten", forgotten, fpr, items)
+	g.Turn()
+	g.Turn()
+	g.Turn()
+	g.Turn()
+	if g.MayContain(member(10*items - 1)) {
+		t.Error("there after four turns")
+	}
+}
+
+func TestGenerationsOptions(t *testing.T) {
+	for _, tc := range []struct {
+		desc string
+		o    GenerationsOptions[string]
+	}{
+		{"no items", GenerationsOptions[string]{FPR: 0.1, Span: time.Hour}},
+		{"one generation", GenerationsOptions[string]{Items: 1, FPR: 0.1, Generations: 1}},
+		{"65 generations", GenerationsOptions[string]{Items: 1, FPR: 0.1, Generations: 65}},
+		{"negative span", GenerationsOptions[string]{Items: 1, FPR: 0.1, Span: -1}},
+		{"FPR 0", GenerationsOptions[string]{Items: 1}},
+	} {
+		if _, err := NewGenerations(tc.o); err == nil {
+			t.Errorf("%s: no error", tc.desc)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package live
+
+import "sync/atomic"
+
+// Layer is one of the filters of a Layered: a Cold, or any other through Hot. An
+// error comes with true: unsure means maybe.
+type Layer[T any] interface {
+	MayContain(v T) (bool, error)
+}
+
+// Hot makes a layer of a filter in memory.
+func Hot[T any](f interface{ MayContain(T) bool }) Layer[T] { return hot[T]{f} }
+
+type hot[T any] struct {
+	f interface{ MayContain(T) bool }
+}
+
+func (h hot[T]) MayContain(v T) (bool, error) { return h.f.MayContain(v), nil }
+
+// Newer makes one layer of two that share the elements: what recent holds and
+// what older holds. It is how a layer that cannot be written, a Cold, gets new
+// elements: they go into recent until the next one is written.
+func Newer[T any](recent interface{ MayContain(T) bool }, older Layer[T]) Layer[T] {
+	return newer[T]{recent, older}
+}
+
+type newer[T any] struct {
+	recent interface{ MayContain(T) bool }
+	older  Layer[T]
+}
+
+func (n newer[T]) MayContain(v T) (bool, error) {
+	if n.recent.MayContain(v) {
+		return true, nil
+	}
+	return n.older.MayContain(v)
+}
+
+// Layered asks several filters of the same elements one after the other, until
+// one says no: a small coarse one in memory first, then a more exact one that is
+// farther away, in a file or in a store. Most absent elements end in the first, and
+// the few that pass it cost a read. Every layer must hold every element.
+//
+// The FPR is the product of the layers' if they have different seeds. Layers with
+// the same seed err about the same elements: then it is hardly below that of the
+// best one.
+type Layered[T any] struct {
+	layers []Layer[T]
+	stats  []layerCount
+}
+
+type layerCount struct{ asked, denied, failed atomic.Uint64 }
+
+// LayerStats tells what one layer has done.
+type LayerStats struct {
+	// Asked is the number of lookups that came so far, Denied how many ended here
+	// with a no, Failed how many gave an error.
+	Asked, Denied, Failed uint64
+}
+
+// NewLayered returns the layers as one filter, to be asked in this order.
+func NewLayered[T any](layers ...Layer[T]) *Layered[T] {
+	return &Layered[T]{layers, make([]layerCount, len(layers))}
+}
+
+// MayContain reports false only if a layer does. A layer that fails counts as a
+// maybe, and the next ones are asked; the first error comes with a true.
+func (l *Layered[T]) MayContain(v T) (bool, error) {
+	var first error
+	for i, layer := range l.layers {
+		s := &l.stats[i]
+		s.asked.Add(1)
+		maybe, err := layer.MayContain(v)
+		if err != nil {
+			s.failed.Add(1)
+			if first == nil {
+				first = err
+			}
+			continue
+		}
+		if !maybe {
+			s.denied.Add(1)
+			return false, nil
+		}
+	}
+	return true, first
+}
+
+// Stats tells what each layer has done so far.
+func (l *Layered[T]) Stats() []LayerStats {
+	out := make([]LayerStats, len(l.stats))
+	for i := range l.stats {
+		s := &l.stats[i]
+		out[i] = LayerStats{s.asked.Load(), s.denied.Load(), s.failed.Load()}
+	}
+	return out
+}

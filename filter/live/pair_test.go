@@ -1,0 +1,66 @@
+package live
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+)
+
+// What Pair does and what it breaks: live elements vanish at the FPR of the
+// second filter, and what was removed does not come back.
+func TestPair(t *testing.T) {
+	const n, removed = 100_000, 50_000
+	p := must(NewPair(BloomOptions[string]{Items: n, FPR: 0.01, Seed: 1}, BloomOptions[string]{Items: removed, FPR: 0.02, Seed: 2}))
+	for i := range n {
+		if err := p.Add(member(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range removed {
+		p.Remove(member(i))
+	}
+	for i := range removed {
+		if p.MayContain(member(i)) {
+			t.Fatalf("%d is there after Remove", i)
+		}
+		if err := p.Add(member(i)); !errors.Is(err, ErrRemoved) {
+			t.Fatalf("%d came back: %v", i, err)
+		}
+	}
+	lost := 0
+	for i := removed; i < n; i++ {
+		if !p.MayContain(member(i)) {
+			lost++
+		}
+	}
+	rate := float64(lost) / (n - removed)
+	t.Logf("%.2f %% of the elements vanished, %.2f %% expected", 100*rate, 100*p.FalseNegativeRate())
+	if lost == 0 {
+		t.Error("no element vanished: the type's comment is wrong")
+	}
+	checkFPR(t, "elements that vanish", rate, p.FalseNegativeRate(), n-removed, 0.05)
+	checkFPR(t, "FPR", measureFPR(200_000, p.MayContain), p.FPR(), 200_000, 0.05)
+	if p.Remove(stranger(1)) && !p.added.MayContain(stranger(1)) {
+		t.Error("removed what was not there")
+	}
+
+	var b bytes.Buffer
+	if k, err := p.WriteTo(&b); err != nil || k != int64(b.Len()) {
+		t.Fatal(k, err)
+	}
+	q, err := ReadPair[string](bytes.NewReader(b.Bytes()), int64(p.SizeBytes()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		if q.MayContain(member(i*n/1000)) != p.MayContain(member(i*n/1000)) {
+			t.Fatal("another answer after it was saved")
+		}
+	}
+	if _, err := ReadPair[string](bytes.NewReader(b.Bytes()), int64(p.SizeBytes())-1, nil); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("over the limit: %v", err)
+	}
+	if _, err := ReadPair[string](bytes.NewReader(b.Bytes()[:b.Len()-1]), 1<<30, nil); !isFormat(err) {
+		t.Errorf("cut off: %v", err)
+	}
+}

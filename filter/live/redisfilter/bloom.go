@@ -1,0 +1,485 @@
+package redisfilter
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/siftdb/sift/filter/live/internal/funnel"
+)
+
+// Options are the parameters of a Bloom. With Items the filter is made if there is
+// none, and one that is there must have the same parameters; without, the filter
+// must be there, and its parameters are taken as they are.
+type Options[T any] struct {
+	// Items is the number of elements for which FPR shall hold.
+	Items uint64
+	// FPR is the false positive rate with Items elements, above 0 and below 1.
+	FPR float64
+	// Layout is how elements are spread over the bits; Blocked if zero.
+	Layout Layout
+	// Shards is the number of keys, up to 16,384; if zero, 64 or as many as keep
+	// them at 8 MiB. A cluster of three nodes gets 64 to within a few.
+	Shards int
+	// Seed, if not zero, makes the false positives of this filter independent of
+	// those of filters with other seeds.
+	Seed uint64
+	// Replicas is how many replicas must have what is added before Add returns.
+	// With 1 nothing that was acknowledged is lost when a master crashes and that
+	// replica takes over. It costs a round trip between the servers.
+	Replicas int
+	// ReplicaWait is how long one attempt waits for them; a second if zero.
+	ReplicaWait time.Duration
+	// RetryFor is how long an operation is tried again before it fails; 30 seconds
+	// if zero, which outlasts a failover of Redis Cluster with its default
+	// cluster-node-timeout. The context ends it earlier.
+	RetryFor time.Duration
+	// Funnel appends the bytes of an element; see live.BloomOptions. It may be nil
+	// for strings, byte slices and integers.
+	Funnel func(dst []byte, v T) []byte
+}
+
+// sizing is the part of the options that is kept with the filter.
+type sizing struct {
+	Items  uint64
+	FPR    float64
+	Layout Layout
+	Shards int
+	Seed   uint64
+}
+
+// Bloom is a Bloom filter in Redis. Its bits are spread over many keys, shards, by
+// element, each in a slot of its own; an addition is one BITFIELD, a lookup one
+// GETRANGE or BITFIELD_RO, and batches go to all nodes at once.
+//
+// Each command finds out whether its shard is the one that it takes it for. If the
+// filter was rebuilt by another process, the operation goes on with the new one; if
+// it was made anew with other parameters, that is ErrIncompatible; if the shard is
+// gone, ErrLost.
+type Bloom[T any] struct {
+	key    funnel.Key[T]
+	name   string
+	sender *sender
+	want   sizing // zero Items: anything
+	config atomic.Pointer[config]
+}
+
+var _ Filter[string] = (*Bloom[string])(nil)
+
+// Open returns the filter of a name, and makes it if the options say how.
+func Open[T any](ctx context.Context, client redis.UniversalClient, name string, o Options[T]) (*Bloom[T], error) {
+	key, err := funnel.For(o.Funnel)
+	if err != nil {
+		return nil, optionError("Funnel", "is missing: %v", err)
+	}
+	if name == "" || strings.ContainsAny(name, "{}") {
+		return nil, optionError("name", "%q is empty or has a brace", name)
+	}
+	s, err := newSender(client, o.Replicas, o.ReplicaWait, o.RetryFor)
+	if err != nil {
+		return nil, err
+	}
+	f := &Bloom[T]{key: key, name: name, sender: s, want: sizing{o.Items, o.FPR, o.Layout, o.Shards, o.Seed}}
+	if o.Items == 0 && (o.FPR != 0 || o.Shards != 0 || o.Seed != 0 || o.Layout != 0) {
+		return nil, optionError("Items", "is zero, and other parameters are not")
+	}
+	if o.Items != 0 {
+		if _, err := newGeneration(0, &f.want); err != nil {
+			return nil, err
+		}
+	}
+	_, err = f.refresh(ctx)
+	for range 3 { // another may make it, or delete it, at the same time
+		if !errors.Is(err, ErrMissing) || o.Items == 0 {
+			break
+		}
+		if err = f.create(ctx); err != nil {
+			return nil, err
+		}
+		_, err = f.refresh(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// refresh loads the configuration and checks it.
+func (f *Bloom[T]) refresh(ctx context.Context) (*config, error) {
+	c, err := f.sender.loadConfig(ctx, f.name)
+	if err != nil {
+		return nil, err
+	}
+	if c.elements != f.key.Kind() {
+		return nil, incompatible("kinds of elements", f.key.Kind(), c.elements)
+	}
+	// A rebuild may change the parameters. A filter that was made anew by somebody
+	// else must have those that this client asked for.
+	if before := f.config.Load(); before == nil || before.lineage != c.lineage {
+		if err := f.matches(&c.read); err != nil {
+			return nil, err
+		}
+	}
+	f.config.Store(&c)
+	return &c, nil
+}
+
+func (f *Bloom[T]) matches(g *generation) error {
+	w := &f.want
+	switch {
+	case w.Items == 0:
+		return nil
+	case w.Items != g.items:
+		return incompatible("items", w.Items, g.items)
+	case w.FPR != g.fpr:
+		return incompatible("FPR", w.FPR, g.fpr)
+	case w.Layout != g.layout:
+		return incompatible("layout", w.Layout, g.layout)
+	case w.Shards != 0 && w.Shards != g.shards:
+		return incompatible("shards", w.Shards, g.shards)
+	case w.Seed != g.seed:
+		return incompatible("seed", w.Seed, g.seed)
+	}
+	return nil
+}
+
+// create makes the filter, unless another is faster.
+func (f *Bloom[T]) create(ctx context.Context) error {
+	g, err := newGeneration(rand.Uint64(), &f.want)
+	if err != nil {
+		return err
+	}
+	if err := f.makeShards(ctx, &g, 1); err != nil {
+		return err
+	}
+	c := config{lineage: rand.Uint64(), elements: f.key.Kind(), epoch: 1, phase: steady, read: g}
+	won, err := f.sender.swapConfig(ctx, f.name, nil, &c)
+	if err == nil && !won {
+		err = f.retire(ctx, &g, time.Second)
+	}
+	return err
+}
+
+// element is one element of a batch.
+type element struct {
+	h     uint64 // mixed with the seed
+	shard int
+}
+
+func (f *Bloom[T]) elements(g *generation, vs []T) []element {
+	es := make([]element, len(vs))
+	for i, v := range vs {
+		es[i].shard, es[i].h = g.place(f.key.Sum64(v))
+	}
+	return es
+}
+
+// Add adds an element and reports whether it was new.
+func (f *Bloom[T]) Add(ctx context.Context, v T) (bool, error) {
+	var isNew [1]bool
+	err := f.add(ctx, []T{v}, isNew[:])
+	return isNew[0], err
+}
+
+// AddAll adds elements; see Filter.
+func (f *Bloom[T]) AddAll(ctx context.Context, vs []T, isNew []bool) error {
+	return inBatches(vs, isNew, batch, func(vs []T, isNew []bool) error { return f.add(ctx, vs, isNew) })
+}
+
+// maxTurns is how often an operation starts anew since the configuration has
+// changed under it. A rebuild changes it three times.
+const maxTurns = 20
+
+// lostTurns is how often a shard is looked for before it counts as lost: a node
+// that comes back from a crash may not know yet that others have its slots.
+const lostTurns = 6
+
+// pause waits a little longer with each turn, and not at all at first.
+func pause(ctx context.Context, turn int) error {
+	if turn == 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(time.Millisecond << min(turn, 6)):
+		return nil
+	}
+}
+
+// add adds a batch, anew where a shard says that the configuration has changed.
+func (f *Bloom[T]) add(ctx context.Context, vs []T, isNew []bool) error {
+	if isNew != nil {
+		clear(isNew)
+	}
+	c, left := f.config.Load(), indexes(len(vs))
+	for turn := range maxTurns {
+		stale, err := f.addTo(ctx, c, vs, left, isNew)
+		if err != nil || len(stale) == 0 {
+			return err
+		}
+		old := c
+		if c, err = f.refresh(ctx); err != nil {
+			return err
+		}
+		if *c == *old && turn >= lostTurns {
+			return f.lost(&c.read, vs[stale[0]])
+		}
+		if err := pause(ctx, turn); err != nil {
+			return err
+		}
+		left = stale
+	}
+	return errors.Join(ErrTaken, errors.New("the configuration does not come to rest"))
+}
+
+func indexes(n int) []int {
+	is := make([]int, n)
+	for i := range is {
+		is[i] = i
+	}
+	return is
+}
+
+// addTo adds the elements with the given indexes to the generations of c, and
+// returns those for which c was too old.
+func (f *Bloom[T]) addTo(ctx context.Context, c *config, vs []T, which []int, isNew []bool) (stale []int, err error) {
+	part := make([]T, len(which))
+	for i, at := range which {
+		part[i] = vs[at]
+	}
+	reqs := f.additions(&c.read, part)
+	all := reqs
+	if c.phase != steady {
+		all = append(all, f.additions(&c.also, part)...)
+	}
+	if err := f.sender.send(ctx, true, all...); err != nil {
+		return nil, err
+	}
+	var sweep []*request
+	for i, r := range reqs {
+		old, ok := r.reply.([]any)
+		if !ok || len(old) < c.read.hashes+1 {
+			return nil, formatError("reply of type %T to BITFIELD", r.reply)
+		}
+		first, _ := old[0].(int64)
+		epoch, there := epochOf(uint64(first))
+		if !there {
+			sweep = append(sweep, eval(r.key, sweepScript))
+		}
+		if !there || epoch > c.epoch {
+			stale = append(stale, which[i])
+		}
+		for _, bit := range old[1 : 1+c.read.hashes] {
+			if bit == int64(0) && isNew != nil {
+				isNew[which[i]] = true
+			}
+		}
+	}
+	if len(sweep) > 0 {
+		return stale, f.sender.send(ctx, true, sweep...)
+	}
+	return stale, nil
+}
+
+// sweepScript empties a key that an addition to a missing shard has made, and lets
+// it expire. One that has an expiry is an old shard, emptied already.
+const sweepScript = `
+if redis.call('GETRANGE', KEYS[1], 0, 0) == '\165' or redis.call('PTTL', KEYS[1]) >= 0 then return 0 end
+redis.call('SET', KEYS[1], '', 'PX', 600000)
+return 1`
+
+// additions makes the requests that add elements to a generation.
+func (f *Bloom[T]) additions(g *generation, vs []T) []*request {
+	reqs := make([]*request, 0, 2*len(vs))
+	keys := f.shardKeys(g)
+	var bits []uint64
+	for _, e := range f.elements(g, vs) {
+		args := make([]any, 0, 5+4*g.hashes+4)
+		args = append(args, "bitfield", keys(e.shard), "get", "i64", 0)
+		bits = g.appendBits(bits[:0], e.h)
+		for _, b := range bits {
+			args = append(args, "set", "u1", b, 1)
+		}
+		if f.sender.replicas > 0 {
+			// A write that changes something for certain: WAIT then covers also
+			// what others have set and replicas do not have yet.
+			args = append(args, "incrby", "u32", 128, 1)
+		}
+		reqs = append(reqs, &request{key: keys(e.shard), args: args})
+	}
+	return reqs
+}
+
+// shardKeys returns the keys of a generation, each made once.
+func (f *Bloom[T]) shardKeys(g *generation) func(shard int) string {
+	keys := make(map[int]string, 64)
+	return func(shard int) string {
+		k, ok := keys[shard]
+		if !ok {
+			k = shardKey(f.name, g, shard)
+			keys[shard] = k
+		}
+		return k
+	}
+}
+
+// MayContain reports false only if the element was not added.
+func (f *Bloom[T]) MayContain(ctx context.Context, v T) (bool, error) {
+	var maybe [1]bool
+	err := f.has(ctx, []T{v}, maybe[:])
+	return maybe[0], err
+}
+
+// MayContainAll answers for many elements; see Filter.
+func (f *Bloom[T]) MayContainAll(ctx context.Context, vs []T, maybe []bool) error {
+	return inBatches(vs, maybe[:len(vs)], batch, func(vs []T, maybe []bool) error { return f.has(ctx, vs, maybe) })
+}
+
+func (f *Bloom[T]) has(ctx context.Context, vs []T, maybe []bool) error {
+	setAll(maybe)
+	c := f.config.Load()
+	for turn := range maxTurns {
+		gone, err := f.hasIn(ctx, &c.read, vs, maybe)
+		if err != nil {
+			setAll(maybe)
+			return err
+		}
+		if gone < 0 {
+			return nil
+		}
+		old := c
+		if c, err = f.refresh(ctx); err == nil && *c == *old && turn >= lostTurns {
+			err = f.lost(&c.read, vs[gone])
+		}
+		if err == nil {
+			err = pause(ctx, turn)
+		}
+		if err != nil {
+			setAll(maybe)
+			return err
+		}
+	}
+	setAll(maybe)
+	return errors.Join(ErrTaken, errors.New("the configuration does not come to rest"))
+}
+
+// hasIn answers from one generation, and returns the index of an element whose
+// shard is not there, -1 if all are.
+func (f *Bloom[T]) hasIn(ctx context.Context, g *generation, vs []T, maybe []bool) (gone int, err error) {
+	es := f.elements(g, vs)
+	reqs := make([]*request, len(es))
+	keys := f.shardKeys(g)
+	var bits []uint64
+	for i, e := range es {
+		key := keys(e.shard)
+		if g.layout == Blocked {
+			at := g.blockAt(e.h)
+			reqs[i] = &request{key: key, args: []any{"getrange", key, at, at + blockBytes - 1}}
+			continue
+		}
+		args := make([]any, 0, 5+3*g.hashes)
+		args = append(args, "bitfield_ro", key, "get", "u8", 0)
+		bits = g.appendBits(bits[:0], e.h)
+		for _, b := range bits {
+			args = append(args, "get", "u1", b)
+		}
+		reqs[i] = &request{key: key, args: args}
+	}
+	if err := f.sender.send(ctx, false, reqs...); err != nil {
+		return -1, err
+	}
+	gone = -1
+	for i, r := range reqs {
+		switch reply := r.reply.(type) {
+		case string:
+			if len(reply) != blockBytes || reply[0] != blockMark {
+				gone = i
+				continue
+			}
+			maybe[i] = g.blockHas(reply, es[i].h)
+		case []any:
+			if len(reply) != g.hashes+1 || reply[0] != int64(shardMagic) {
+				gone = i
+				continue
+			}
+			maybe[i] = true
+			for _, bit := range reply[1:] {
+				maybe[i] = maybe[i] && bit == int64(1)
+			}
+		default:
+			return -1, formatError("reply of type %T", r.reply)
+		}
+	}
+	return gone, nil
+}
+
+// lost names the key that is not there.
+func (f *Bloom[T]) lost(g *generation, v T) error {
+	shard, _ := g.place(f.key.Sum64(v))
+	return lostError(shardKey(f.name, g, shard))
+}
+
+// ApproxCount estimates how many different elements were added. It makes the
+// servers count all bits.
+func (f *Bloom[T]) ApproxCount(ctx context.Context) (uint64, error) {
+	for range maxTurns {
+		c, err := f.refresh(ctx)
+		if err != nil {
+			return 0, err
+		}
+		reqs := make([]*request, 2*c.read.shards)
+		for i := range c.read.shards {
+			key := shardKey(f.name, &c.read, i)
+			reqs[2*i] = &request{key: key, args: []any{"bitcount", key, headerBytes, -1}}
+			reqs[2*i+1] = &request{key: key, args: []any{"getrange", key, 0, 0}}
+		}
+		if err := f.sender.send(ctx, false, reqs...); err != nil {
+			return 0, err
+		}
+		count, gone := 0.0, -1
+		for i := range c.read.shards {
+			ones, _ := reqs[2*i].reply.(int64)
+			if reqs[2*i+1].reply != string([]byte{shardMagic}) {
+				gone = i
+			}
+			count += c.read.countOf(uint64(ones))
+		}
+		if gone < 0 {
+			return uint64(math.Round(count)), nil
+		}
+		if now, err := f.refresh(ctx); err != nil || *now == *c {
+			return 0, errors.Join(lostError(shardKey(f.name, &c.read, gone)), err)
+		}
+	}
+	return 0, ErrTaken
+}
+
+// Info tells what is in Redis.
+type Info struct {
+	Items    uint64  // that the filter was made for
+	FPR      float64 // with that many
+	Layout   Layout
+	Shards   int
+	Hashes   int
+	Bytes    uint64 // in all shards; twice that during a rebuild
+	Building bool   // whether a rebuild is under way
+}
+
+// Info loads the configuration.
+func (f *Bloom[T]) Info(ctx context.Context) (Info, error) {
+	c, err := f.refresh(ctx)
+	if err != nil {
+		return Info{}, err
+	}
+	g := &c.read
+	return Info{g.items, g.fpr, g.layout, g.shards, g.hashes, uint64(g.shards) * g.bytes(), c.phase != steady}, nil
+}
+
+// ExpectedFPR is the FPR to expect once items elements are in the filter.
+func (f *Bloom[T]) ExpectedFPR(items uint64) float64 { return f.config.Load().read.expectedFPR(items) }

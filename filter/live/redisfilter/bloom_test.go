@@ -1,0 +1,503 @@
+package redisfilter
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"iter"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/siftdb/sift/filter/live/internal/funnel"
+)
+
+var layouts = []Layout{Blocked, Scattered}
+
+func TestLayoutExample(t *testing.T) {
+	g := generation{layout: Blocked, shards: 1, size: 1, hashes: 2}
+	key := must(funnel.For[string](nil))
+	h := key.Sum64("a")
+	if h != 0xd24ec4f1a98c6e5b {
+		t.Fatalf("hash %x", h)
+	}
+	bits := g.appendBits(nil, h)
+	start := uint64((headerBytes)*8 + 8)
+	if len(bits) != 2 || bits[0]-start != 502 || bits[1]-start != 1 || bits[0]/8 != 127 || bits[1]/8 != 65 {
+		t.Errorf("bits %v, in bytes %d and %d", []uint64{bits[0] - start, bits[1] - start}, bits[0]/8, bits[1]/8)
+	}
+	g.id, g.layout = 0x0123456789abcdef, Scattered
+	if got, want := hex.EncodeToString(g.header(7)[:20]), "a5010100000000070123456789abcdef00000000"; got != want {
+		t.Errorf("header %s, want %s", got, want)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	g := generation{0x0123456789abcdef, 1000, 0.01, Blocked, 64, 1, 7, 0}
+	if got := g.encode(); got != "0123456789abcdef blocked items=1000 fpr=0.01 shards=64 size=1 hashes=7 seed=0" {
+		t.Errorf("%s", got)
+	}
+	old := generation{1, math.MaxUint64, 1e-9, Scattered, maxShards, 8, 30, math.MaxUint64}
+	for _, c := range []config{
+		{1, funnel.Bytes, 1, steady, g, generation{}},
+		{math.MaxUint64, funnel.Int64, math.MaxUint32, draining, g, old},
+		{5, funnel.Custom, 3, filling, old, g},
+	} {
+		f := map[string]string{}
+		for i, fs := 0, c.fields(); i < len(fs); i += 2 {
+			f[fs[i].(string)] = fs[i+1].(string)
+		}
+		if got, err := decodeConfig(f); err != nil || got != c {
+			t.Errorf("%+v came back as %+v, %v", c, got, err)
+		}
+		for name := range f {
+			value := f[name]
+			for _, bad := range []string{"", "x", value + " x", "-" + value} {
+				f[name] = bad
+				if _, err := decodeConfig(f); !errors.Is(err, ErrFormat) {
+					t.Errorf("%s=%q: %v", name, bad, err)
+				}
+			}
+			f[name] = value
+		}
+		f["more"] = ""
+		if _, err := decodeConfig(f); !errors.Is(err, ErrFormat) {
+			t.Errorf("a field too many: %v", err)
+		}
+	}
+}
+
+func FuzzDecodeConfig(f *testing.F) {
+	g := generation{1, 1000, 0.01, Blocked, 64, 1, 7, 0}
+	f.Add(g.encode())
+	f.Add("0123456789abcdef scattered items=1 fpr=1e-9 shards=1 size=8 hashes=1 seed=18446744073709551615")
+	f.Fuzz(func(t *testing.T, s string) {
+		g, err := decodeGeneration(s)
+		if err != nil {
+			return
+		}
+		if again, err := decodeGeneration(g.encode()); err != nil || again != g {
+			t.Errorf("%q: %+v came back as %+v, %v", s, g, again, err)
+		}
+		shard, h := g.place(12345)
+		if shard >= g.shards {
+			t.Errorf("%q: shard %d", s, shard)
+		}
+		for _, b := range g.appendBits(nil, h) {
+			if b/8 >= g.bytes() || b < headerBytes*8 {
+				t.Errorf("%q: bit %d of %d bytes", s, b, g.bytes())
+			}
+		}
+	})
+}
+
+func open(t testing.TB, c redis.UniversalClient, name string, o Options[string]) *Bloom[string] {
+	t.Helper()
+	f, err := Open(context.Background(), c, name, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// allKnown fails if one of vs is not found.
+func allKnown(t testing.TB, f Filter[string], vs []string) {
+	t.Helper()
+	maybe := make([]bool, len(vs))
+	if err := f.MayContainAll(context.Background(), vs, maybe); err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range maybe {
+		if !m {
+			t.Fatalf("%s is lost", vs[i])
+		}
+	}
+}
+
+func fprOf(t testing.TB, f Filter[string], probes int) float64 {
+	t.Helper()
+	maybe := make([]bool, probes)
+	if err := f.MayContainAll(context.Background(), strangers(probes), maybe); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, m := range maybe {
+		if m {
+			n++
+		}
+	}
+	return float64(n) / float64(probes)
+}
+
+func TestBloom(t *testing.T) {
+	s := newServer(t)
+	ctx := context.Background()
+	for _, layout := range layouts {
+		for _, protocol := range []int{2, 3} {
+			c := s.client(t, protocol)
+			c.FlushAll(ctx)
+			const n = 20_000
+			o := Options[string]{Items: n, FPR: 0.01, Layout: layout, Seed: 7}
+			f := open(t, c, "users", o)
+			isNew := make([]bool, n)
+			if err := f.AddAll(ctx, members(0, n), isNew); err != nil {
+				t.Fatal(err)
+			}
+			known := 0
+			for _, yes := range isNew {
+				if !yes {
+					known++
+				}
+			}
+			if known > n/200 {
+				t.Errorf("%v: %d of %d new elements were not new", layout, known, n)
+			}
+			allKnown(t, f, members(0, n))
+			if yes, err := f.Add(ctx, member(0)); yes || err != nil {
+				t.Errorf("%v: new twice: %v", layout, err)
+			}
+			got, dev := fprOf(t, f, 40_000), 4*math.Sqrt(0.01/40_000)
+			if got > 0.01+dev || got < 0.005 {
+				t.Errorf("%v: FPR %v", layout, got)
+			}
+			if e := f.ExpectedFPR(n); e > 0.0101 || math.Abs(e-got) > 5*math.Sqrt(0.01/40_000)+0.001 {
+				t.Errorf("%v: FPR %v, expected %v", layout, got, e)
+			}
+			if count := must(f.ApproxCount(ctx)); math.Abs(float64(count)-n) > n/50 {
+				t.Errorf("%v: count %d", layout, count)
+			}
+			info := must(f.Info(ctx))
+			if info.Items != n || info.Shards != 64 || info.Building || float64(info.Bytes) > n*12.5/8+64*64*2 {
+				t.Errorf("%v: %+v", layout, info)
+			}
+			// Another client finds it, with and without parameters.
+			allKnown(t, open(t, c, "users", o), members(0, 100))
+			allKnown(t, open(t, c, "users", Options[string]{}), members(0, 100))
+			if err := f.Drop(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if maybe, err := f.MayContain(ctx, "x"); !maybe || !errors.Is(err, ErrMissing) {
+				t.Errorf("dropped: %v, %v", maybe, err)
+			}
+		}
+	}
+}
+
+// A client with other parameters gets an error, never a no; so does one whose
+// filter was made anew with others, or lost keys.
+func TestBloomChecksItsConfiguration(t *testing.T) {
+	s := newServer(t)
+	c := s.client(t, 3)
+	ctx := context.Background()
+	base := Options[string]{Items: 1000, FPR: 0.01, RetryFor: time.Second}
+	f := open(t, c, "f", base)
+	for _, tc := range []struct {
+		desc   string
+		change func(*Options[string])
+	}{
+		{"items", func(o *Options[string]) { o.Items = 1001 }},
+		{"FPR", func(o *Options[string]) { o.FPR = 0.02 }},
+		{"layout", func(o *Options[string]) { o.Layout = Scattered }},
+		{"shards", func(o *Options[string]) { o.Shards = 128 }},
+		{"seed", func(o *Options[string]) { o.Seed = 1 }},
+		{"funnel", func(o *Options[string]) { o.Funnel = func(b []byte, s string) []byte { return b } }},
+	} {
+		o := base
+		tc.change(&o)
+		if _, err := Open(ctx, c, "f", o); !errors.Is(err, ErrIncompatible) {
+			t.Errorf("%s: %v", tc.desc, err)
+		}
+	}
+	if _, err := Open[int64](ctx, c, "f", Options[int64]{}); !errors.Is(err, ErrIncompatible) {
+		t.Errorf("integers: %v", err)
+	}
+	if _, err := Open(ctx, c, "none", Options[string]{}); !errors.Is(err, ErrMissing) {
+		t.Errorf("no filter: %v", err)
+	}
+	for _, o := range []Options[string]{{FPR: 0.1}, {Items: 1}, {Items: 1, FPR: 0.1, Shards: -1}, {Items: 1 << 50, FPR: 0.1}, {Items: 1 << 33, FPR: 0.01, Shards: 1}} {
+		if _, err := Open(ctx, c, "g", o); err == nil {
+			t.Errorf("%+v: no error", o)
+		}
+	}
+	if _, err := Open(ctx, c, "a{b", base); err == nil {
+		t.Error("a name with a brace")
+	}
+
+	f.Add(ctx, "a")
+	// Made anew by another, the same way: that is another filter, and an empty one.
+	if err := open(t, c, "f", base).Drop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	second := open(t, c, "f", base)
+	second.Add(ctx, "b")
+	if maybe, err := f.MayContain(ctx, "b"); !maybe || err != nil {
+		t.Errorf("the same made anew: %v, %v", maybe, err)
+	}
+	// With other parameters.
+	second.Drop(ctx)
+	other := base
+	other.Items, other.Layout = 5000, Scattered
+	third := open(t, c, "f", other)
+	third.Add(ctx, "b")
+	for range 2 {
+		if maybe, err := f.MayContain(ctx, "b"); !maybe || !errors.Is(err, ErrIncompatible) {
+			t.Errorf("another made anew: %v, %v", maybe, err)
+		}
+		if _, err := f.Add(ctx, "c"); !errors.Is(err, ErrIncompatible) {
+			t.Errorf("added to another: %v", err)
+		}
+	}
+	if _, err := third.Add(ctx, "d"); err != nil {
+		t.Errorf("what a stale client did harms others: %v", err)
+	}
+
+	// A shard that is gone.
+	for _, layout := range layouts {
+		o := base
+		o.Layout = layout
+		name := "lost " + layout.String()
+		f := open(t, c, name, o)
+		f.AddAll(ctx, members(0, 1000), nil)
+		g := &f.config.Load().read
+		shard, _ := g.place(f.key.Sum64(member(5)))
+		c.Del(ctx, shardKey(name, g, shard))
+		if maybe, err := f.MayContain(ctx, member(5)); !maybe || !errors.Is(err, ErrLost) {
+			t.Errorf("%v: shard gone: %v, %v", layout, maybe, err)
+		}
+		if _, err := f.Add(ctx, member(5)); !errors.Is(err, ErrLost) {
+			t.Errorf("%v: added to a shard that is gone: %v", layout, err)
+		}
+		if n := c.StrLen(ctx, shardKey(name, g, shard)).Val(); n != 0 {
+			t.Errorf("%v: the shard came back without its bits", layout)
+		}
+		if _, err := f.ApproxCount(ctx); !errors.Is(err, ErrLost) {
+			t.Errorf("%v: counted: %v", layout, err)
+		}
+		// A rebuild is the cure.
+		if err := f.Rebuild(ctx, RebuildOptions{}, source(members(0, 1000))); err != nil {
+			t.Fatal(err)
+		}
+		allKnown(t, f, members(0, 1000))
+	}
+	c.HSet(ctx, configKey("f"), "epoch", "-1")
+	if _, err := Open(ctx, c, "f", Options[string]{}); !errors.Is(err, ErrFormat) {
+		t.Errorf("damaged configuration: %v", err)
+	}
+}
+
+func source(vs []string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, v := range vs {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// While a filter is rebuilt, again and again, other clients, who learn of it only
+// from the shards, add and look up. Nothing is lost, and the deleted go.
+func TestRebuild(t *testing.T) {
+	s := newServer(t)
+	ctx := context.Background()
+	for _, layout := range layouts {
+		name := "r" + layout.String()
+		o := Options[string]{Items: 2000, FPR: 0.001, Layout: layout}
+		f := open(t, s.client(t, 3), name, o)
+		f.AddAll(ctx, members(0, 2000), nil)
+
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		added := make([][]string, 4)
+		for w := range added {
+			g := open(t, s.client(t, 3), name, o)
+			wg.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					vs := []string{}
+					for j := range 5 {
+						vs = append(vs, strings.Repeat("w", w+1)+member(5*i+j))
+					}
+					if err := g.AddAll(ctx, vs, nil); err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					added[w] = append(added[w], vs...)
+					back := added[w][len(added[w])-5:]
+					mu.Unlock()
+					maybe := make([]bool, len(back))
+					if err := g.MayContainAll(ctx, back, maybe); err != nil {
+						t.Error(err)
+						return
+					}
+					for k, m := range maybe {
+						if !m {
+							t.Errorf("%s is lost", back[k])
+							return
+						}
+					}
+				}
+			})
+		}
+		// What is added during the last rebuild must all be in the result.
+		from := make([]int, len(added))
+		for round := range 5 {
+			progress := uint64(0)
+			slow := func(yield func(string, error) bool) {
+				for i := range 1000 {
+					if i%100 == 0 {
+						time.Sleep(2 * time.Millisecond)
+					}
+					if i == 0 {
+						mu.Lock()
+						for w := range added { // but for what is under way just now
+							from[w] = len(added[w]) + 5
+						}
+						mu.Unlock()
+					}
+					if !yield(member(1000+i), nil) {
+						return
+					}
+				}
+			}
+			if err := f.Rebuild(ctx, RebuildOptions{Items: uint64(20_000 + round), Progress: func(n uint64) { progress = n }}, slow); err != nil {
+				t.Fatal(err)
+			}
+			if progress != 1000 {
+				t.Errorf("progress %d", progress)
+			}
+		}
+		close(stop)
+		wg.Wait()
+		for w := range added {
+			if len(added[w]) < from[w]+50 {
+				t.Fatalf("writer %d added only %d elements during the last rebuild", w, len(added[w])-from[w])
+			}
+			allKnown(t, f, added[w][from[w]:])
+		}
+		allKnown(t, f, members(1000, 1000))
+		maybe := make([]bool, 1000)
+		f.MayContainAll(ctx, members(0, 1000), maybe)
+		left := 0
+		for _, m := range maybe {
+			if m {
+				left++
+			}
+		}
+		if left > 20 {
+			t.Errorf("%v: %d of 1000 elements that the source has not are still there", layout, left)
+		}
+		if info := must(f.Info(ctx)); info.Items != 20_004 || info.Building {
+			t.Errorf("%+v", info)
+		}
+		// Old shards are empty and will go.
+		c := s.client(t, 3)
+		shards, full := c.Keys(ctx, "{"+name+":*").Val(), 0
+		for _, k := range shards {
+			if c.StrLen(ctx, k).Val() > 0 && c.TTL(ctx, k).Val() < 0 {
+				full++
+			}
+		}
+		if full != 64 {
+			t.Errorf("%v: %d keys stay, of 64", layout, full)
+		}
+	}
+}
+
+// A rebuild whose process dies leaves the filter in use, and the next one takes
+// over, at whatever point it died.
+func TestRebuildBrokenOff(t *testing.T) {
+	s := newServer(t)
+	ctx := context.Background()
+	c := s.client(t, 3)
+	o := Options[string]{Items: 1000, FPR: 0.001}
+	f := open(t, c, "f", o)
+	f.AddAll(ctx, members(0, 500), nil)
+	boom := errors.New("the source is gone")
+	failing := func(yield func(string, error) bool) { yield("", boom) }
+	if err := f.Rebuild(ctx, RebuildOptions{}, failing); err != boom {
+		t.Fatal(err)
+	}
+	other := open(t, c, "f", o)
+	other.AddAll(ctx, members(500, 100), nil)
+	allKnown(t, f, members(0, 600))
+	if !must(f.Info(ctx)).Building {
+		t.Error("not in the middle of a rebuild")
+	}
+	// One that is still at it finds that another has taken over.
+	taken := false
+	slow := func(yield func(string, error) bool) {
+		if err := other.Rebuild(ctx, RebuildOptions{}, source(members(0, 700))); err != nil {
+			t.Error(err)
+		}
+		taken = true
+		yield("x", nil)
+	}
+	if err := f.Rebuild(ctx, RebuildOptions{}, slow); !errors.Is(err, ErrTaken) || !taken {
+		t.Errorf("taken over: %v", err)
+	}
+	allKnown(t, f, members(0, 700))
+	// Died while the old one was draining.
+	c1 := must(f.refresh(ctx))
+	next := must(newGeneration(99, &sizing{Items: 1000, FPR: 0.001, Shards: 64}))
+	if err := f.makeShards(ctx, &next, c1.epoch+1); err != nil {
+		t.Fatal(err)
+	}
+	c2 := must(f.advance(ctx, c1, filling, c1.read, next))
+	if err := f.fill(ctx, c2, nil, source(members(0, 800))); err != nil {
+		t.Fatal(err)
+	}
+	must(f.advance(ctx, c2, draining, c2.also, c2.read))
+	other.AddAll(ctx, members(800, 100), nil)
+	allKnown(t, other, members(0, 900))
+	if err := other.Rebuild(ctx, RebuildOptions{}, source(members(0, 950))); err != nil {
+		t.Fatal(err)
+	}
+	allKnown(t, f, members(0, 950))
+}
+
+func TestClientsThatReadReplicas(t *testing.T) {
+	for _, o := range []*redis.ClusterOptions{{ReadOnly: true}, {RouteByLatency: true}, {RouteRandomly: true}} {
+		o.Addrs = []string{"127.0.0.1:1"}
+		c := redis.NewClusterClient(o)
+		if _, err := Open(context.Background(), c, "f", Options[string]{Items: 1, FPR: 0.1}); err == nil || !strings.Contains(err.Error(), "replicas") {
+			t.Errorf("%+v: %v", o, err)
+		}
+		c.Close()
+	}
+}
+
+// A server that does not answer is tried for as long as was asked for, and the
+// answer is maybe.
+func TestRetryFor(t *testing.T) {
+	s := newServer(t)
+	ctx := context.Background()
+	f := open(t, s.client(t, 3), "f", Options[string]{Items: 10, FPR: 0.1, RetryFor: 5 * time.Second})
+	f.Add(ctx, "a")
+	short := open(t, s.client(t, 3), "f", Options[string]{RetryFor: time.Millisecond})
+	s.kill()
+	if maybe, err := short.MayContain(ctx, "a"); !maybe || err == nil {
+		t.Errorf("no server: %v, %v", maybe, err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if maybe, err := f.MayContain(ended, "a"); !maybe || !errors.Is(err, context.Canceled) {
+		t.Errorf("ended context: %v, %v", maybe, err)
+	}
+	done := make(chan error, 1)
+	go func() { _, err := f.Add(ctx, "b"); done <- err }()
+	time.Sleep(50 * time.Millisecond)
+	s.start() // it comes back empty: that is no "no"
+	if err := <-done; !errors.Is(err, ErrMissing) {
+		t.Errorf("server that has forgotten everything: %v", err)
+	}
+}

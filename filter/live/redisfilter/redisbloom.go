@@ -1,0 +1,308 @@
+package redisfilter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/siftdb/sift/filter/live/internal/funnel"
+)
+
+// RedisBloomOptions are the parameters of a RedisBloom filter. With Items the
+// filter is made if there is none (BF.RESERVE), and one that is there must have been
+// made for as many; without, it must be there.
+type RedisBloomOptions[T any] struct {
+	Items uint64
+	// FPR is the error rate that the server is asked for. It does not tell the rate
+	// of a filter that is there.
+	FPR float64
+	// NonScaling makes Add fail with ErrFull when the filter has Items elements.
+	// Otherwise it grows by a filter Expansion times as large, 2 if zero.
+	NonScaling bool
+	Expansion  int
+	// Shards, if above 1, spreads the elements over so many filters {NAME:i}, each for
+	// its share of Items, and over the nodes of a cluster. 1 if zero: NAME.
+	Shards int
+	// RetryFor is how long an operation is tried again; see Options.
+	RetryFor time.Duration
+	// Funnel appends the bytes of an element that the server gets. It may be nil for
+	// strings and byte slices, and for integers, which go as little-endian bytes.
+	Funnel func(dst []byte, v T) []byte
+}
+
+// RedisBloom is a Bloom filter of a server with the BF commands: RedisBloom, or sift
+// serve. The server hashes.
+//
+// Such a server answers no for a key that does not exist. So each lookup asks for
+// the filter's description in the same trip, and where that is missing gives ErrLost.
+type RedisBloom[T any] struct {
+	key    funnel.Key[T]
+	name   string
+	shards int
+	sender *sender
+	want   RedisBloomOptions[T]
+}
+
+var _ Filter[string] = (*RedisBloom[string])(nil)
+
+// OpenRedisBloom returns the filter of a name, and makes it if the options say how.
+func OpenRedisBloom[T any](ctx context.Context, client redis.UniversalClient, name string, o RedisBloomOptions[T]) (*RedisBloom[T], error) {
+	key, err := funnel.For(o.Funnel)
+	if err != nil {
+		return nil, optionError("Funnel", "is missing: %v", err)
+	}
+	s, err := newSender(client, 0, 0, o.RetryFor)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case o.Shards < 0 || o.Shards > maxShards:
+		return nil, optionError("Shards", "%d is not in 1..%d", o.Shards, maxShards)
+	case o.Expansion < 0 || o.Expansion > math.MaxInt16 || o.NonScaling && o.Expansion != 0:
+		return nil, optionError("Expansion", "%d cannot be", o.Expansion)
+	case o.Items != 0 && !(o.FPR > 0 && o.FPR < 1):
+		return nil, optionError("FPR", "%v is not between 0 and 1", o.FPR)
+	}
+	f := &RedisBloom[T]{key: key, name: name, shards: max(1, o.Shards), sender: s, want: o}
+	var reqs []*request
+	for i := range f.shards {
+		key := f.shardKey(i)
+		if o.Items != 0 {
+			if err := f.reserve(ctx, key); err != nil {
+				return nil, err
+			}
+		}
+		reqs = append(reqs, &request{key: key, args: []any{"bf.info", key}})
+	}
+	err = f.sender.send(ctx, false, reqs...)
+	for _, r := range reqs {
+		if redis.HasErrorPrefix(r.err, "not found") {
+			return nil, fmt.Errorf("%w: %q", ErrMissing, r.key)
+		}
+		if err == nil {
+			err = f.check(r)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *RedisBloom[T]) shardKey(i int) string {
+	if f.shards == 1 {
+		return f.name
+	}
+	return fmt.Sprintf("{%s:%d}", f.name, i)
+}
+
+// shardItems is the number of elements that a shard is made for. Shards do not get
+// equally many.
+func (f *RedisBloom[T]) shardItems() uint64 {
+	if f.shards == 1 {
+		return f.want.Items
+	}
+	mean := float64(f.want.Items) / float64(f.shards)
+	return uint64(math.Ceil(mean + 4*math.Sqrt(mean)))
+}
+
+// reserve makes a filter, unless there is one.
+func (f *RedisBloom[T]) reserve(ctx context.Context, key string) error {
+	args := []any{"bf.reserve", key, f.want.FPR, f.shardItems()}
+	switch {
+	case f.want.NonScaling:
+		args = append(args, "nonscaling")
+	case f.want.Expansion != 0:
+		args = append(args, "expansion", f.want.Expansion)
+	}
+	r := &request{key: key, args: args}
+	err := f.sender.send(ctx, true, r)
+	if redis.HasErrorPrefix(r.err, "item exists") {
+		return nil
+	}
+	return err
+}
+
+// check compares the description of a filter with the options.
+func (f *RedisBloom[T]) check(r *request) error {
+	fields, err := pairs(r.reply)
+	if err != nil || f.want.Items == 0 {
+		return err
+	}
+	expansion := 0.0 // of one that does not scale
+	if !f.want.NonScaling {
+		expansion = float64(max(f.want.Expansion, 1))
+		if f.want.Expansion == 0 {
+			expansion = 2
+		}
+	}
+	n := newNumbers(func(name string) string { return fields[name] })
+	capacity, filters := n.get("Capacity", 10, math.MaxUint64), n.get("Number of filters", 10, 1<<20)
+	there := 0.0
+	if s := fields["Expansion rate"]; s != "<nil>" && s != "" {
+		there = float64(n.get("Expansion rate", 10, math.MaxUint32))
+	}
+	if n.err != nil {
+		return fmt.Errorf("key %q: BF.INFO: %w", r.key, n.err)
+	}
+	if there != expansion {
+		return incompatible("expansion", expansion, there)
+	}
+	want, next := 0.0, float64(f.shardItems())
+	for range filters {
+		want += next
+		next *= max(1, expansion)
+	}
+	if float64(capacity) != want && want < 1<<53 {
+		return incompatible("capacity", want, capacity)
+	}
+	return nil
+}
+
+// split returns the indexes of the elements of each shard, and their bytes.
+func (f *RedisBloom[T]) split(vs []T) (which [][]int, data [][]any) {
+	which, data = make([][]int, f.shards), make([][]any, f.shards)
+	for i, v := range vs {
+		b := f.key.Append(nil, v)
+		shard := 0
+		if f.shards > 1 {
+			shard = int(scale(funnel.Mix(f.key.Sum64(v)), uint64(f.shards)))
+		}
+		which[shard] = append(which[shard], i)
+		data[shard] = append(data[shard], b)
+	}
+	return which, data
+}
+
+// run sends one command for the elements of each shard, with a BF.INFO after it,
+// and sets out[i] to the reply for vs[i].
+func (f *RedisBloom[T]) run(ctx context.Context, write bool, vs []T, out []bool) error {
+	which, data := f.split(vs)
+	var reqs []*request
+	var parts [][]int
+	for i, part := range which {
+		if len(part) == 0 {
+			continue
+		}
+		key := f.shardKey(i)
+		args := []any{"bf.mexists", key}
+		if write { // BF.MADD would make a filter where there is none
+			args = []any{"bf.insert", key, "nocreate", "items"}
+		}
+		reqs = append(reqs,
+			&request{key: key, args: append(args, data[i]...)},
+			&request{key: key, args: []any{"bf.info", key}})
+		parts = append(parts, part)
+	}
+	err := f.sender.send(ctx, write, reqs...)
+	for i, r := range reqs {
+		if redis.HasErrorPrefix(r.err, "not found") {
+			return lostError(r.key)
+		}
+		if i%2 == 1 && err == nil {
+			err = f.check(r)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for i, part := range parts {
+		if err := f.answers(reqs[2*i], part, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answers takes the answers for the elements part out of one reply.
+func (f *RedisBloom[T]) answers(r *request, part []int, out []bool) error {
+	reply, ok := r.reply.([]any)
+	if !ok {
+		return formatError("reply of type %T", r.reply)
+	}
+	for i, at := range part {
+		if i >= len(reply) {
+			return formatError("%d answers for %d elements", len(reply), len(part))
+		}
+		switch a := reply[i].(type) {
+		case bool:
+			set(out, at, a)
+		case int64:
+			set(out, at, a == 1)
+		case error: // a filter that is full ends the list
+			if redis.HasErrorPrefix(a, "non scaling filter is full") {
+				return fmt.Errorf("key %q: %w", r.key, ErrFull)
+			}
+			return fmt.Errorf("key %q: %w", r.key, a)
+		default:
+			return formatError("answer of type %T", a)
+		}
+	}
+	return nil
+}
+
+func set(out []bool, i int, v bool) {
+	if out != nil {
+		out[i] = v
+	}
+}
+
+// Add adds an element and reports whether it was new.
+func (f *RedisBloom[T]) Add(ctx context.Context, v T) (bool, error) {
+	var isNew [1]bool
+	err := f.AddAll(ctx, []T{v}, isNew[:])
+	return isNew[0], err
+}
+
+// AddAll adds elements; see Filter. A filter that does not scale may take some of
+// them and then return ErrFull.
+func (f *RedisBloom[T]) AddAll(ctx context.Context, vs []T, isNew []bool) error {
+	return inBatches(vs, isNew, batch, func(vs []T, isNew []bool) error {
+		return f.run(ctx, true, vs, isNew)
+	})
+}
+
+// MayContain reports false only if the element was not added.
+func (f *RedisBloom[T]) MayContain(ctx context.Context, v T) (bool, error) {
+	var maybe [1]bool
+	err := f.MayContainAll(ctx, []T{v}, maybe[:])
+	return maybe[0], err
+}
+
+// MayContainAll answers for many elements; see Filter.
+func (f *RedisBloom[T]) MayContainAll(ctx context.Context, vs []T, maybe []bool) error {
+	return inBatches(vs, maybe[:len(vs)], batch, func(vs []T, maybe []bool) error {
+		err := f.run(ctx, false, vs, maybe)
+		if err != nil {
+			setAll(maybe)
+		}
+		return err
+	})
+}
+
+// ApproxCount is the number of elements that were added and new.
+func (f *RedisBloom[T]) ApproxCount(ctx context.Context) (uint64, error) {
+	var reqs []*request
+	for i := range f.shards {
+		key := f.shardKey(i)
+		reqs = append(reqs, &request{key: key, args: []any{"bf.info", key}})
+	}
+	err := f.sender.send(ctx, false, reqs...)
+	sum := uint64(0)
+	for _, r := range reqs {
+		if redis.HasErrorPrefix(r.err, "not found") {
+			return 0, lostError(r.key)
+		}
+		if err != nil {
+			continue
+		}
+		fields, ferr := pairs(r.reply)
+		n := newNumbers(func(name string) string { return fields[name] })
+		sum += n.get("Number of items inserted", 10, math.MaxUint64)
+		err = errors.Join(ferr, n.err)
+	}
+	return sum, err
+}

@@ -1,0 +1,140 @@
+package redisfilter
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/serve"
+)
+
+// serveBF starts a server with the BF commands.
+func serveBF(t testing.TB, protocol int) *redis.Client {
+	t.Helper()
+	db := must(sift.Open(t.TempDir(), nil))
+	s := must(serve.New(db, serve.Config{Addr: "127.0.0.1:0", Fsync: serve.FsyncNo}))
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve() }()
+	c := redis.NewClient(&redis.Options{Addr: s.Addr().String(), Protocol: protocol})
+	t.Cleanup(func() {
+		c.Close()
+		if err := errors.Join(s.Close(time.Second), <-done, db.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func TestRedisBloom(t *testing.T) {
+	ctx := context.Background()
+	for _, protocol := range []int{2, 3} {
+		c := serveBF(t, protocol)
+		for _, shards := range []int{0, 8} {
+			const n = 10_000
+			name := "users" + string(rune('a'+shards))
+			o := RedisBloomOptions[string]{Items: n, FPR: 0.01, Shards: shards}
+			f, err := OpenRedisBloom(ctx, c, name, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			isNew, known := make([]bool, n), 0
+			if err := f.AddAll(ctx, members(0, n), isNew); err != nil {
+				t.Fatal(err)
+			}
+			for _, yes := range isNew {
+				if !yes {
+					known++
+				}
+			}
+			if known > n/200 {
+				t.Errorf("RESP%d: %d of %d new elements were not new", protocol, known, n)
+			}
+			if yes, err := f.Add(ctx, member(1)); yes || err != nil {
+				t.Errorf("new twice: %v", err)
+			}
+			g, err := OpenRedisBloom(ctx, c, name, RedisBloomOptions[string]{Shards: shards})
+			if err != nil {
+				t.Fatal(err)
+			}
+			allKnown(t, g, members(0, n))
+			if fpr := fprOf(t, g, 20_000); fpr > 0.01+4*math.Sqrt(0.01/20_000) {
+				t.Errorf("FPR %v", fpr)
+			}
+			if count := must(f.ApproxCount(ctx)); count != uint64(n-known) {
+				t.Errorf("count %d, %d were new", count, n-known)
+			}
+			allKnown(t, must(OpenRedisBloom(ctx, c, name, o)), members(0, 10))
+			o.Items = n + 1000
+			if _, err := OpenRedisBloom(ctx, c, name, o); !errors.Is(err, ErrIncompatible) {
+				t.Errorf("other capacity: %v", err)
+			}
+			o.Items, o.NonScaling = n, true
+			if _, err := OpenRedisBloom(ctx, c, name, o); !errors.Is(err, ErrIncompatible) {
+				t.Errorf("other expansion: %v", err)
+			}
+			// BF.EXISTS would say no.
+			c.FlushAll(ctx)
+			if maybe, err := f.MayContain(ctx, member(1)); !maybe || !errors.Is(err, ErrLost) {
+				t.Errorf("filter is gone: %v, %v", maybe, err)
+			}
+			if _, err := f.Add(ctx, member(1)); !errors.Is(err, ErrLost) {
+				t.Errorf("filter is gone: %v", err)
+			}
+			if _, err := f.ApproxCount(ctx); !errors.Is(err, ErrLost) {
+				t.Errorf("filter is gone: %v", err)
+			}
+			if _, err := OpenRedisBloom(ctx, c, name, RedisBloomOptions[string]{}); !errors.Is(err, ErrMissing) {
+				t.Errorf("filter is gone: %v", err)
+			}
+		}
+		// It grows, and its description with it.
+		f := must(OpenRedisBloom(ctx, c, "grows", RedisBloomOptions[string]{Items: 100, FPR: 0.01, Expansion: 3}))
+		for i := range 2 {
+			if err := f.AddAll(ctx, members(500*i, 500), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		allKnown(t, f, members(0, 1000))
+		// It does not, and says so.
+		f = must(OpenRedisBloom(ctx, c, "full", RedisBloomOptions[string]{Items: 100, FPR: 0.01, NonScaling: true}))
+		if err := f.AddAll(ctx, members(0, 200), nil); !errors.Is(err, ErrFull) {
+			t.Errorf("RESP%d: full: %v", protocol, err)
+		}
+		allKnown(t, f, members(0, 90))
+	}
+}
+
+// The three kinds are one interface.
+func TestFilters(t *testing.T) {
+	ctx := context.Background()
+	c, bf := newServer(t).client(t, 3), serveBF(t, 3)
+	for name, f := range map[string]Filter[int]{
+		"Bloom":      must(Open(ctx, c, "a", Options[int]{Items: 1000, FPR: 0.001})),
+		"Redisson":   must(OpenRedisson(ctx, c, "b", RedissonOptions[int]{Items: 1000, FPR: 0.001})),
+		"RedisBloom": must(OpenRedisBloom(ctx, bf, "c", RedisBloomOptions[int]{Items: 1000, FPR: 0.001})),
+	} {
+		if yes, err := f.Add(ctx, 7); !yes || err != nil {
+			t.Errorf("%s: %v, %v", name, yes, err)
+		}
+		if err := f.AddAll(ctx, []int{7, 8, 9}, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		maybe := make([]bool, 4)
+		if err := f.MayContainAll(ctx, []int{7, 8, 9, -7}, maybe); err != nil || maybe[3] || !(maybe[0] && maybe[1] && maybe[2]) {
+			t.Errorf("%s: %v, %v", name, maybe, err)
+		}
+		if n, err := f.ApproxCount(ctx); n != 3 || err != nil {
+			t.Errorf("%s: count %d, %v", name, n, err)
+		}
+		if err := f.AddAll(ctx, nil, nil); err != nil {
+			t.Errorf("%s: nothing: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package redisfilter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// request is one command about one key.
+type request struct {
+	key  string
+	args []any
+
+	reply any
+	err   error
+	ask   string // address of the node to be asked, once, while the key's slot moves
+}
+
+// sender sends requests to where their keys are, and again where that may help.
+type sender struct {
+	client   redis.UniversalClient
+	cluster  *redis.ClusterClient // or nil
+	replicas int                  // that must acknowledge writes
+	wait     time.Duration        // how long they may take
+	retryFor time.Duration
+}
+
+func newSender(client redis.UniversalClient, replicas int, wait, retryFor time.Duration) (*sender, error) {
+	if retryFor == 0 {
+		retryFor = defaultRetryFor
+	}
+	if wait == 0 {
+		wait = time.Second
+	}
+	s := &sender{client: client, replicas: replicas, wait: wait, retryFor: retryFor}
+	switch c := client.(type) {
+	case nil:
+		return nil, optionError("client", "is nil")
+	case *redis.ClusterClient:
+		if o := c.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
+			return nil, optionError("client", "reads from replicas, which may not have yet what was added")
+		}
+		s.cluster = c
+	case *redis.Client:
+	default:
+		if replicas > 0 {
+			return nil, optionError("Replicas", "cannot be used with a client of type %T", client)
+		}
+	}
+	if replicas < 0 || wait < time.Millisecond || retryFor < 0 {
+		return nil, optionError("Replicas, ReplicaWait and RetryFor", "must not be negative")
+	}
+	return s, nil
+}
+
+// send sends requests until each has a reply or an error that does not pass. It
+// returns the first error.
+func (s *sender) send(ctx context.Context, write bool, reqs ...*request) error {
+	deadline := time.Now().Add(s.retryFor)
+	left := reqs
+	for attempt := 0; ; attempt++ {
+		s.once(ctx, write, left)
+		var again []*request
+		moved := false
+		for _, r := range left {
+			if r.err != nil && transient(ctx, r.err) {
+				again = append(again, r)
+				moved = moved || redis.HasErrorPrefix(r.err, "MOVED")
+			}
+		}
+		if len(again) == 0 || !time.Now().Before(deadline) || ctx.Err() != nil {
+			break
+		}
+		if err := s.pause(ctx, attempt, again, moved); err != nil {
+			break
+		}
+		left = again
+	}
+	for _, r := range reqs {
+		if r.err != nil {
+			return fmt.Errorf("key %q: %w", r.key, r.err)
+		}
+	}
+	return nil
+}
+
+// pause waits before the next attempt, and looks where keys are now.
+func (s *sender) pause(ctx context.Context, attempt int, again []*request, moved bool) error {
+	asked := false
+	for _, r := range again {
+		if addr, ok := askedAt(r.err); ok {
+			r.ask, asked = addr, true
+		}
+	}
+	if s.cluster != nil {
+		if moved && attempt < 3 {
+			// ForEachMaster loads the table of slots before it returns.
+			return s.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+		}
+		s.cluster.ReloadState(ctx)
+		if asked && attempt < 3 {
+			return nil
+		}
+	}
+	d := time.Millisecond << min(attempt, 8)
+	d += rand.N(d)
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// askedAt takes the address out of "ASK slot address".
+func askedAt(err error) (string, bool) {
+	if !redis.HasErrorPrefix(err, "ASK ") {
+		return "", false
+	}
+	f := strings.Fields(err.Error())
+	return f[len(f)-1], true
+}
+
+// transient reports whether an error may pass by itself.
+func transient(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || errors.Is(err, redis.ErrClosed) {
+		return false
+	}
+	if errors.Is(err, ErrReplicas) {
+		return true
+	}
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return true // the network
+	}
+	for _, p := range [...]string{
+		"MOVED", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "NOREPLICAS",
+		"max number of clients",
+	} {
+		if redis.HasErrorPrefix(err, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// once sends each request once, to one node after the other's requests are under
+// way.
+func (s *sender) once(ctx context.Context, write bool, reqs []*request) {
+	if s.cluster == nil {
+		s.pipeline(ctx, s.client, write, reqs)
+		return
+	}
+	groups := map[*redis.Client][]*request{}
+	for _, r := range reqs {
+		node, err := s.node(ctx, r)
+		if err != nil {
+			r.err = err
+			continue
+		}
+		groups[node] = append(groups[node], r)
+	}
+	var wg sync.WaitGroup
+	i := 0
+	for node, part := range groups {
+		if i++; i == len(groups) { // the last one needs no goroutine
+			s.pipeline(ctx, node, write, part)
+			break
+		}
+		wg.Go(func() { s.pipeline(ctx, node, write, part) })
+	}
+	wg.Wait()
+}
+
+// node returns the client of the node to be asked.
+func (s *sender) node(ctx context.Context, r *request) (*redis.Client, error) {
+	if r.ask != "" {
+		var mu sync.Mutex
+		var found *redis.Client
+		s.cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+			if c.Options().Addr == r.ask {
+				mu.Lock()
+				found = c
+				mu.Unlock()
+			}
+			return nil
+		})
+		if found != nil {
+			return found, nil
+		}
+		r.ask = "" // a new node, which the table does not have yet
+	}
+	return s.cluster.MasterForKey(ctx, r.key)
+}
+
+// pipeline sends requests over one connection. A WAIT at the end of writes covers
+// all of them.
+func (s *sender) pipeline(ctx context.Context, node redis.Cmdable, write bool, reqs []*request) {
+	cmds := make([]*redis.Cmd, len(reqs))
+	var wait *redis.Cmd
+	_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, r := range reqs {
+			if r.ask != "" {
+				p.Process(ctx, redis.NewCmd(ctx, "asking"))
+				r.ask = ""
+			}
+			cmds[i] = redis.NewCmd(ctx, r.args...)
+			p.Process(ctx, cmds[i])
+		}
+		if write && s.replicas > 0 {
+			wait = redis.NewCmd(ctx, "wait", s.replicas, s.wait.Milliseconds())
+			p.Process(ctx, wait)
+		}
+		return nil
+	})
+	for i, r := range reqs {
+		r.reply, r.err = cmds[i].Result()
+		if r.err == redis.Nil {
+			r.err = nil
+		}
+	}
+	if wait != nil {
+		n, werr := wait.Int()
+		if werr == nil && n < s.replicas {
+			werr = fmt.Errorf("%w: %d of %d", ErrReplicas, n, s.replicas)
+		}
+		for _, r := range reqs {
+			if r.err == nil {
+				r.err = werr
+			}
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		for _, r := range reqs {
+			if r.err == nil && r.reply == nil {
+				r.err = err
+			}
+		}
+	}
+}
+
+// eval makes the request that runs a script about one key.
+func eval(key, script string, args ...any) *request {
+	return &request{key: key, args: append([]any{"eval", script, 1, key}, args...)}
+}

@@ -1,0 +1,137 @@
+package redisfilter
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func must[V any](v V, err error) V {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// quiet keeps the client from writing of each connection that a test has cut.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{})
+	os.Exit(m.Run())
+}
+
+// A member and a stranger are never equal.
+func member(i int) string   { return "user:" + strconv.Itoa(i) }
+func stranger(i int) string { return "ghost:" + strconv.Itoa(i) }
+
+func members(from, n int) []string {
+	vs := make([]string, n)
+	for i := range vs {
+		vs[i] = member(from + i)
+	}
+	return vs
+}
+
+func strangers(n int) []string {
+	vs := make([]string, n)
+	for i := range vs {
+		vs[i] = stranger(i)
+	}
+	return vs
+}
+
+// server is a redis-server of its own, on loopback.
+type server struct {
+	t    testing.TB
+	port int
+	dir  string
+	args []string
+	cmd  *exec.Cmd
+}
+
+// freePort returns a port that nobody has now, and whose cluster port is free too.
+func freePort(t testing.TB) int {
+	for range 100 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		l.Close()
+		if port > 55000 {
+			continue
+		}
+		if bus, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+10000)); err == nil {
+			bus.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port")
+	return 0
+}
+
+// newServer starts a server with more arguments; it skips the test if there is no
+// redis-server.
+func newServer(t testing.TB, args ...string) *server {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("redis-server is not installed")
+	}
+	s := &server{t: t, port: freePort(t), dir: t.TempDir(), args: args}
+	s.start()
+	t.Cleanup(s.kill)
+	return s
+}
+
+func (s *server) addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
+func (s *server) start() {
+	s.t.Helper()
+	args := append([]string{
+		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "",
+		"--appendonly", "no", "--loglevel", "warning",
+	}, s.args...)
+	s.cmd = exec.Command("redis-server", args...)
+	log := must(os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600))
+	defer log.Close()
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	c := redis.NewClient(&redis.Options{Addr: s.addr()})
+	defer c.Close()
+	for range 500 {
+		if c.Ping(context.Background()).Err() == nil {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	text, _ := os.ReadFile(log.Name())
+	s.t.Fatalf("redis-server does not answer: %s", text)
+}
+
+// kill ends the server as a crash does.
+func (s *server) kill() {
+	if s.cmd != nil {
+		s.cmd.Process.Kill()
+		s.cmd.Wait()
+		s.cmd = nil
+	}
+}
+
+func (s *server) client(t testing.TB, protocol int) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.addr(), Protocol: protocol})
+	t.Cleanup(func() { c.Close() })
+	return c
+}

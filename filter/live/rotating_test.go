@@ -1,0 +1,209 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+	"testing"
+	"time"
+)
+
+// table is a source that tests change.
+type tableSource struct {
+	mu   sync.Mutex
+	rows map[string]bool
+	err  error
+	each func(i int) // called for each row
+}
+
+func newTableSource(n int) *tableSource {
+	s := &tableSource{rows: map[string]bool{}}
+	for i := range n {
+		s.rows[member(i)] = true
+	}
+	return s
+}
+
+func (s *tableSource) put(v string)    { s.mu.Lock(); s.rows[v] = true; s.mu.Unlock() }
+func (s *tableSource) delete(v string) { s.mu.Lock(); delete(s.rows, v); s.mu.Unlock() }
+
+func (s *tableSource) scan(context.Context) iter.Seq2[string, error] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var rows []string
+	for v := range s.rows {
+		rows = append(rows, v)
+	}
+	return func(yield func(string, error) bool) {
+		for i, v := range rows {
+			if s.each != nil {
+				s.each(i)
+			}
+			if !yield(v, nil) {
+				return
+			}
+		}
+		if s.err != nil {
+			yield("", s.err)
+		}
+	}
+}
+
+func TestRotatingRebuild(t *testing.T) {
+	ctx := context.Background()
+	s := newTableSource(5000)
+	r := must(NewRotating(RotatingOptions[string]{Items: 100, FPR: 0.01, Source: s.scan,
+		Count: func(context.Context) (uint64, error) { return uint64(len(s.rows)), nil }}))
+	if err := r.Rebuild(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if p := r.Progress(); p.Running || p.Done != 5000 || p.Expected != 5000 || p.Rebuilds != 1 || p.Err != nil {
+		t.Errorf("progress %+v", p)
+	}
+	checkFPRBelow(t, "grown", measureFPR(100_000, r.MayContain), 0.01, 100_000)
+	for i := range 2500 {
+		s.delete(member(i))
+	}
+	// Elements that are added during the rebuild and are not in the source stay.
+	s.each = func(i int) {
+		if i%2 == 0 {
+			r.Add(stranger(i))
+			if p := r.Progress(); !p.Running || p.Done != uint64(i) {
+				t.Errorf("progress at %d: %+v", i, p)
+			}
+		}
+	}
+	if err := r.Rebuild(ctx); err != nil {
+		t.Fatal(err)
+	}
+	left := 0
+	for i := range 5000 {
+		if r.MayContain(member(i)) {
+			left++
+		} else if i >= 2500 {
+			t.Fatalf("%d is lost", i)
+		}
+	}
+	if left > 2500+100 {
+		t.Errorf("%d of 2500 deleted elements are still there", left-2500)
+	}
+	for i := 0; i < 2500; i += 2 {
+		if !r.MayContain(stranger(i)) {
+			t.Fatalf("%d, added during the rebuild, is lost", i)
+		}
+	}
+
+	s.each = nil
+	s.err = errors.New("connection lost")
+	before := r.Current()
+	if err := r.Rebuild(ctx); err != s.err || r.Current() != before || r.Progress().Err != s.err || r.Progress().Rebuilds != 2 {
+		t.Errorf("failed rebuild: %v, %+v", err, r.Progress())
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := r.Rebuild(ended); !errors.Is(err, context.Canceled) || r.Current() != before {
+		t.Errorf("cancelled rebuild: %v", err)
+	}
+}
+
+// Writers add, each to the source first, while the filter is rebuilt again and
+// again: an element is there from the moment that Add returns.
+func TestRotatingLosesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s := newTableSource(500)
+	r := must(NewRotating(RotatingOptions[string]{Items: 500, FPR: 0.001, Source: s.scan}))
+	var rebuilds sync.WaitGroup
+	rebuilds.Go(func() {
+		for ctx.Err() == nil {
+			r.Rebuild(ctx)
+		}
+	})
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Go(func() {
+			for i := range 400 {
+				v := stranger(w*1000 + i)
+				s.put(v)
+				r.Add(v)
+				for j := 0; j <= i; j += 7 {
+					if !r.MayContain(stranger(w*1000 + j)) {
+						t.Errorf("writer %d, after %d: %d is lost", w, i, j)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	cancel()
+	rebuilds.Wait()
+	if n := r.Progress().Rebuilds; n < 2 {
+		t.Errorf("only %d rebuilds", n)
+	}
+}
+
+func TestRotatingRun(t *testing.T) {
+	wait := func(what string, cond func() bool) {
+		for range 2000 {
+			if cond() {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		t.Errorf("%s: not seen", what)
+	}
+	run := func(o RotatingOptions[string], s *tableSource) (*Rotating[string], func()) {
+		o.Source = s.scan
+		r := must(NewRotating(o))
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		return r, func() {
+			cancel()
+			if err := <-done; err != context.Canceled {
+				t.Errorf("Run: %v", err)
+			}
+		}
+	}
+	s := newTableSource(10)
+	r, stop := run(RotatingOptions[string]{Items: 10, FPR: 0.01, Every: 10 * time.Millisecond}, s)
+	wait("rebuilds by time", func() bool { return r.Progress().Rebuilds >= 3 })
+	stop()
+
+	s = newTableSource(0)
+	r, stop = run(RotatingOptions[string]{Items: 100, FPR: 0.01, MaxFPR: 0.02, Check: 5 * time.Millisecond}, s)
+	time.Sleep(20 * time.Millisecond)
+	if n := r.Progress().Rebuilds; n != 0 {
+		t.Errorf("%d rebuilds of an empty filter", n)
+	}
+	for i := range 5000 {
+		s.put(member(i))
+		r.Add(member(i))
+	}
+	wait("a rebuild by fill", func() bool { return r.Progress().Rebuilds >= 1 && r.Current().FPR() < 0.02 })
+	stop()
+	for i := range 5000 {
+		if !r.MayContain(member(i)) {
+			t.Fatalf("%d is lost", i)
+		}
+	}
+}
+
+func TestRotatingOptions(t *testing.T) {
+	s := newTableSource(1)
+	for _, tc := range []struct {
+		desc string
+		o    RotatingOptions[string]
+	}{
+		{"no source", RotatingOptions[string]{Items: 1, FPR: 0.1}},
+		{"no FPR", RotatingOptions[string]{Items: 1, Source: s.scan}},
+		{"MaxFPR below FPR", RotatingOptions[string]{Items: 1, FPR: 0.1, MaxFPR: 0.05, Source: s.scan}},
+		{"negative Every", RotatingOptions[string]{Items: 1, FPR: 0.1, Every: -1, Source: s.scan}},
+	} {
+		if _, err := NewRotating(tc.o); err == nil {
+			t.Errorf("%s: no error", tc.desc)
+		}
+	}
+}

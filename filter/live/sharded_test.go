@@ -1,0 +1,54 @@
+package live
+
+import (
+	"math"
+	"sync"
+	"testing"
+)
+
+func TestSharded(t *testing.T) {
+	const n = 40_000
+	s := must(NewSharded[string](16, nil, func(i int) (*Counting[string], error) {
+		return NewCounting(CountingOptions[string]{Items: n / 16 * 11 / 10, FPR: 0.01})
+	}))
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Go(func() {
+			for i := w; i < n; i += 16 {
+				s.Of(member(i)).Add(member(i))
+			}
+		})
+	}
+	wg.Wait()
+	counts := make([]int, s.Len())
+	for i := range n {
+		if !s.Of(member(i)).MayContain(member(i)) {
+			t.Fatalf("%d: lost", i)
+		}
+		counts[s.Index(member(i))]++
+	}
+	for i, c := range counts {
+		if math.Abs(float64(c)-n/16) > 6*math.Sqrt(n/16) {
+			t.Errorf("shard %d has %d elements of %d", i, c, n)
+		}
+	}
+	total := uint64(0)
+	for _, f := range s.All() {
+		total += f.ApproxCount()
+	}
+	if math.Abs(float64(total)-n) > n/50 {
+		t.Errorf("all shards count %d", total)
+	}
+	// The bits within a shard are as if there were no shards.
+	checkFPRBelow(t, "sharded", measureFPR(200_000, func(v string) bool { return s.Of(v).MayContain(v) }), 0.0105, 200_000)
+	if s.Index("alice") != 7 {
+		t.Errorf("alice is in shard %d of 16: a saved set of shards would be read wrongly", s.Index("alice"))
+	}
+	if _, err := NewSharded[string](0, nil, func(int) (int, error) { return 0, nil }); err == nil {
+		t.Error("no error for no shards")
+	}
+	_ = must(NewSharded(3, GuavaUTF16, func(int) (int, error) { return 0, nil }))
+	if _, err := NewSharded[float64](3, nil, func(int) (int, error) { return 0, nil }); err == nil {
+		t.Error("floats need a funnel")
+	}
+}

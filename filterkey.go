@@ -1,0 +1,146 @@
+package sift
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// FILTERKEY holds the secret of a database's keyed filters. Only its owner may
+// read it. 28 bytes:
+//
+//	offset  size  field
+//	0       8     "siftkey1"
+//	8       16    the secret
+//	24      4     masked CRC-32C of what is before it, little-endian
+//
+// The secret 00 01 .. 0f is stored as
+//
+//	73 69 66 74 6b 65 79 31  00 01 02 03 04 05 06 07
+//	08 09 0a 0b 0c 0d 0e 0f  c6 cb 24 ce
+//
+// Any other length, beginning or checksum is damage. Nothing depends on the file
+// but the speed of lookups: without it filters that are keyed are not asked, and
+// tables get new ones as they are compacted. On disk; do not change.
+const (
+	filterKeyMagic = "siftkey1"
+	filterKeyLen   = len(filterKeyMagic) + len(filter.Secret{}) + 4
+)
+
+func appendFilterKey(dst []byte, s filter.Secret) []byte {
+	start := len(dst)
+	dst = append(append(dst, filterKeyMagic...), s[:]...)
+	sum := base.Checksum(dst[start:])
+	return append(dst, byte(sum), byte(sum>>8), byte(sum>>16), byte(sum>>24))
+}
+
+var errFilterKey = errors.New("not the secret of keyed filters")
+
+func decodeFilterKey(b []byte) (s filter.Secret, err error) {
+	if len(b) != filterKeyLen {
+		return s, fmt.Errorf("%w: %d bytes", errFilterKey, len(b))
+	}
+	copy(s[:], b[len(filterKeyMagic):])
+	if string(appendFilterKey(nil, s)) != string(b) {
+		return filter.Secret{}, errFilterKey
+	}
+	return s, nil
+}
+
+// openFilterKey reads the database's secret, and makes one if the options ask
+// for keyed filters and there is none that can be read. With a secret all tables
+// are keyed whose policy can be.
+func (d *DB) openFilterKey() error {
+	path := filepath.Join(d.dir, manifest.MakeName(manifest.KindFilterKey, 0))
+	secret, err := readFilterKey(d.fs, path)
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrCorruption) || errors.Is(err, fs.ErrNotExist):
+		if errors.Is(err, ErrCorruption) {
+			d.filterKeyErr = err
+			d.opts.Logger.Warn("the secret of keyed filters is damaged", "err", err)
+		}
+		if !d.opts.KeyedFilters || d.opts.ReadOnly {
+			return nil
+		}
+		rand.Read(secret[:]) // never fails
+		if err := writeFilterKey(d.fs, d.dir, secret); err != nil {
+			return err
+		}
+	default:
+		return err
+	}
+	d.secret = &secret
+	d.opts.FilterReaders = slices.Concat(d.opts.FilterReaders, filter.KeyedReaders(secret))
+	for i, p := range d.opts.LevelFilters {
+		if keyed, err := filter.Keyed(p, secret); err == nil {
+			d.opts.LevelFilters[i] = keyed
+		}
+	}
+	return nil
+}
+
+func readFilterKey(fsys vfs.FS, path string) (s filter.Secret, err error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return s, err
+	}
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, int64(filterKeyLen)+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return s, err
+	}
+	if s, err = decodeFilterKey(b); err != nil {
+		err = &CorruptionError{Path: path, Offset: 0, What: "filter key", Err: err}
+	}
+	return s, err
+}
+
+// writeFilterKey puts a secret into a directory, whole or not at all.
+func writeFilterKey(fsys vfs.FS, dir string, s filter.Secret) error {
+	tmp := filepath.Join(dir, manifest.MakeName(manifest.KindTemp, 0))
+	f, err := vfs.CreatePrivate(fsys, tmp)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(appendFilterKey(nil, s))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = fsys.Rename(tmp, filepath.Join(dir, manifest.MakeName(manifest.KindFilterKey, 0)))
+	}
+	if err != nil {
+		_ = fsys.Remove(tmp) // the first error is the one that counts
+		return err
+	}
+	return fsys.SyncDir(dir)
+}
+
+// lookupKey hashes a key as memtables and filters know it: with the database's
+// secret if it has one.
+func lookupKey(secret *filter.Secret, key []byte) filter.Key {
+	if secret != nil {
+		return filter.Key{Bytes: key, Hash: secret.Hash(key)}
+	}
+	return filter.NewKey(key)
+}
+
+// mayContain asks a table's filter.
+func (l *lookup) mayContain(f filter.Reader) bool {
+	if !l.keyed {
+		return f.MayContain(l.key)
+	}
+	if k, ok := f.(*filter.KeyedReader); ok {
+		return k.MayContainHash(l.key.Hash)
+	}
+	return f.MayContain(filter.NewKey(l.key.Bytes)) // a table from before the secret
+}

@@ -1,0 +1,396 @@
+package sift
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+const filterKeyHex = "736966746b657931" + "000102030405060708090a0b0c0d0e0f" + "c6cb24ce"
+
+func TestFilterKeyFormat(t *testing.T) {
+	var s filter.Secret
+	for i := range s {
+		s[i] = byte(i)
+	}
+	b := appendFilterKey(nil, s)
+	if got := hex.EncodeToString(b); got != filterKeyHex {
+		t.Errorf("stored as %s, want %s", got, filterKeyHex)
+	}
+	if got, err := decodeFilterKey(b); err != nil || got != s {
+		t.Errorf("read back as %x, %v", got, err)
+	}
+	for n := range b {
+		if _, err := decodeFilterKey(b[:n]); err == nil {
+			t.Errorf("the first %d bytes are taken", n)
+		}
+		c := bytes.Clone(b)
+		c[n] ^= 0x10
+		if _, err := decodeFilterKey(c); err == nil {
+			t.Errorf("byte %d changed, and it is taken", n)
+		}
+	}
+	if _, err := decodeFilterKey(append(b, 0)); err == nil {
+		t.Error("a byte more is taken")
+	}
+}
+
+func keyedOptions(fs vfs.FS) *Options {
+	return &Options{KeyedFilters: true, fs: fs, MemtableBytes: 64 << 10, TableBytes: 32 << 10, LevelBaseBytes: 64 << 10, DisableAutoCompaction: true}
+}
+
+// loadKeys writes n keys, compacts the first half and flushes the second.
+func loadKeys(t *testing.T, db *DB, n int) {
+	t.Helper()
+	for i := range n {
+		if err := db.Put(fmt.Appendf(nil, "key%06d", i), fmt.Appendf(nil, "value%d", i), NoSync); err != nil {
+			t.Fatal(err)
+		}
+		if i == n/2 {
+			if err := db.Compact(context.Background(), nil, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantPolicies compares the policies of a database's tables, each once.
+func wantPolicies(t *testing.T, db *DB, want ...string) {
+	t.Helper()
+	var got []string
+	for _, level := range db.state.Load().version.Levels {
+		for _, meta := range level {
+			got = append(got, meta.Handle.(*table).filterPolicy())
+		}
+	}
+	slices.Sort(got)
+	if got = slices.Compact(got); !slices.Equal(got, want) {
+		t.Errorf("filters are %q, want %q", got, want)
+	}
+}
+
+// wantKeys looks up n keys, and as many that are not there.
+func wantKeys(t *testing.T, db *DB, n int) {
+	t.Helper()
+	for i := range n {
+		v, err := db.Get(fmt.Appendf(nil, "key%06d", i))
+		if err != nil || string(v) != fmt.Sprint("value", i) {
+			t.Fatalf("key %d is %q, %v", i, v, err)
+		}
+		if _, err := db.Get(fmt.Appendf(nil, "key%06dx", i)); !errors.Is(err, ErrNotFound) {
+			t.Fatalf("absent key %d: %v", i, err)
+		}
+	}
+}
+
+func mustOpen(t *testing.T, dir string, o *Options) *DB {
+	t.Helper()
+	db, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func mustClose(t *testing.T, db *DB) {
+	t.Helper()
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mustCheck checks a database in which there is no fault.
+func mustCheck(t *testing.T, dir string, o *Options) CheckReport {
+	t.Helper()
+	report, err := Check(context.Background(), dir, o, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// The life of a secret: made, kept, used without being asked for, lost, made anew.
+func TestFilterKey(t *testing.T) {
+	const n = 3000
+	fs := vfs.NewMem()
+	path := filepath.Join("db", "FILTERKEY")
+	bloom, ribbon := filter.DefaultForFlush().Name(), filter.Default().Name()
+	keyedBloom, keyedRibbon := "keyed("+bloom+")", "keyed("+ribbon+")"
+	plain := keyedOptions(fs)
+	plain.KeyedFilters = false
+	readOnly := keyedOptions(fs)
+	readOnly.ReadOnly = true
+
+	db := mustOpen(t, "db", plain)
+	loadKeys(t, db, n)
+	wantPolicies(t, db, bloom, ribbon)
+	mustClose(t, db)
+	db = mustOpen(t, "db", readOnly)
+	wantPolicies(t, db, bloom, ribbon)
+	wantKeys(t, db, n)
+	mustClose(t, db)
+	if _, err := fs.Size(path); err == nil {
+		t.Fatal("there is a secret that nobody asked for")
+	}
+
+	// Old tables are asked as before, new ones with the secret.
+	db = mustOpen(t, "db", keyedOptions(fs))
+	wantPolicies(t, db, bloom, ribbon)
+	wantKeys(t, db, n)
+	if err := db.Put([]byte("key000000"), []byte("value0"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	wantPolicies(t, db, bloom, keyedBloom, ribbon)
+	wantKeys(t, db, n)
+	if _, err := db.BuildFilters(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	wantPolicies(t, db, keyedRibbon)
+	wantKeys(t, db, n)
+	mustClose(t, db)
+	secret, err := readFilterKey(fs, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Without the option tables stay keyed, and a checkpoint can ask them.
+	db = mustOpen(t, "db", plain)
+	loadKeys(t, db, n)
+	wantPolicies(t, db, keyedBloom, keyedRibbon)
+	wantKeys(t, db, n)
+	if err := db.Checkpoint("copy"); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	if again, err := readFilterKey(fs, path); err != nil || again != secret {
+		t.Errorf("the secret has changed: %v", err)
+	}
+	if report := mustCheck(t, "copy", plain); report.Filters != report.Tables || len(report.Notes) > 0 {
+		t.Errorf("checking the checkpoint: %+v", report)
+	}
+
+	// Lost: filters are not asked, and a compaction makes others.
+	if err := fs.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	report := mustCheck(t, "db", plain)
+	if report.Filters != 0 || len(report.Notes) != report.Tables || !strings.Contains(report.Notes[0], "BuildFilters") {
+		t.Errorf("checking without the secret: %+v", report)
+	}
+	db = mustOpen(t, "db", plain)
+	wantPolicies(t, db, "none")
+	wantKeys(t, db, n)
+	mustClose(t, db)
+	db = mustOpen(t, "db", keyedOptions(fs))
+	wantPolicies(t, db, "none") // what another secret has keyed
+	wantKeys(t, db, n)
+	mustClose(t, db)
+	report = mustCheck(t, "db", plain)
+	if report.Filters != 0 || len(report.Notes) != report.Tables || !strings.Contains(report.Notes[0], "another secret") {
+		t.Errorf("checking with another secret: %+v", report)
+	}
+	memory := keyedOptions(fs)
+	memory.FilterMemory = 1 << 20
+	db = mustOpen(t, "db", memory)
+	wantKeys(t, db, n)
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	wantPolicies(t, db, keyedRibbon)
+	wantKeys(t, db, n)
+	mustClose(t, db)
+	if report := mustCheck(t, "db", memory); report.Filters != report.Tables || len(report.Notes) > 0 {
+		t.Errorf("checking with a budget: %+v", report)
+	}
+}
+
+// A damaged secret is a fault that Check names, and no more: with the option a
+// new one takes its place.
+func TestFilterKeyDamaged(t *testing.T) {
+	const n = 500
+	for _, damage := range [][]byte{{}, []byte("siftkey1"), make([]byte, filterKeyLen), bytes.Repeat([]byte{1}, 1<<16)} {
+		fs := vfs.NewMem()
+		path := filepath.Join("db", "FILTERKEY")
+		db := mustOpen(t, "db", keyedOptions(fs))
+		loadKeys(t, db, n)
+		mustClose(t, db)
+		f, err := fs.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(damage); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		plain := keyedOptions(fs)
+		plain.KeyedFilters = false
+		db = mustOpen(t, "db", plain)
+		wantKeys(t, db, n)
+		mustClose(t, db)
+		var faults []error
+		if _, err := Check(context.Background(), "db", plain, func(err error) { faults = append(faults, err) }); err != nil {
+			t.Fatal(err)
+		}
+		var corrupt *CorruptionError
+		if len(faults) != 1 || !errors.As(faults[0], &corrupt) || corrupt.Path != path {
+			t.Errorf("%d bytes: faults are %v", len(damage), faults)
+		}
+		db = mustOpen(t, "db", keyedOptions(fs))
+		wantKeys(t, db, n)
+		mustClose(t, db)
+		if _, err := readFilterKey(fs, path); err != nil {
+			t.Errorf("%d bytes: after an open with the option: %v", len(damage), err)
+		}
+	}
+}
+
+// A disk that cannot read the secret does not lose it.
+func TestFilterKeyUnreadable(t *testing.T) {
+	mem := vfs.NewMem()
+	mustClose(t, mustOpen(t, "db", keyedOptions(mem)))
+	path := filepath.Join("db", "FILTERKEY")
+	before, err := readFilterKey(mem, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	faulty := vfs.Inject(mem)
+	faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool {
+		return filepath.Base(op.Name) == "FILTERKEY"
+	}})
+	if db, err := Open("db", keyedOptions(faulty)); err == nil {
+		t.Error("opened without the secret")
+		mustClose(t, db)
+	}
+	if after, err := readFilterKey(mem, path); err != nil || after != before {
+		t.Errorf("the secret has changed: %v", err)
+	}
+}
+
+func TestFilterKeyOptions(t *testing.T) {
+	o := keyedOptions(vfs.NewMem())
+	o.Filter = filter.RocksDBBloom(10)
+	if _, err := Open("db", o); err == nil || !strings.Contains(err.Error(), "KeyedFilters") {
+		t.Errorf("Open: %v", err)
+	}
+}
+
+// Only the owner may read the secret.
+func TestFilterKeyMode(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no modes")
+	}
+	dir := t.TempDir()
+	mustClose(t, mustOpen(t, dir, keyedOptions(vfs.OS)))
+	info, err := os.Stat(filepath.Join(dir, "FILTERKEY"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v", info.Mode())
+	}
+}
+
+// TestChosenKeys attacks a store: the attacker knows its keys and options,
+// builds it again, and asks for absent keys that the copy's filters say maybe
+// to. Each costs a block read where filters are not keyed.
+func TestChosenKeys(t *testing.T) {
+	const n, chosen = 20000, 200
+	load := func(keyed bool) *DB {
+		o := keyedOptions(vfs.NewMem())
+		o.KeyedFilters, o.Filter = keyed, filter.Bloom(10)
+		o.TableBytes, o.MemtableBytes = 8<<20, 8<<20
+		db := mustOpen(t, "db", o)
+		loadKeys(t, db, n)
+		if err := db.Compact(context.Background(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		return db
+	}
+	wasted := func(db *DB, key []byte) bool {
+		before := db.Metrics().Levels
+		if _, err := db.Get(key); !errors.Is(err, ErrNotFound) {
+			t.Fatal(err)
+		}
+		for i, l := range db.Metrics().Levels {
+			if l.Filter.FalsePositive > before[i].Filter.FalsePositive {
+				return true
+			}
+		}
+		return false
+	}
+	copied := load(false)
+	var attack [][]byte
+	tries := 0
+	for ; len(attack) < chosen; tries++ {
+		key := fmt.Appendf(nil, "key%06d-%d", tries%n, tries)
+		if wasted(copied, key) {
+			attack = append(attack, key)
+		}
+	}
+	mustClose(t, copied)
+	for _, keyed := range []bool{false, true} {
+		db := load(keyed)
+		hits := 0
+		for _, key := range attack {
+			if wasted(db, key) {
+				hits++
+			}
+		}
+		mustClose(t, db)
+		t.Logf("keyed %v: %d of %d chosen keys cost a read; found among %d", keyed, hits, chosen, tries)
+		if !keyed && hits != chosen || keyed && hits > chosen/20 {
+			t.Errorf("keyed %v: %d of %d chosen keys cost a read", keyed, hits, chosen)
+		}
+	}
+}
+
+// BenchmarkKeyedGet looks up absent keys in a store of a few levels.
+func BenchmarkKeyedGet(b *testing.B) {
+	for _, keyed := range []bool{false, true} {
+		b.Run(fmt.Sprintf("keyed=%v", keyed), func(b *testing.B) {
+			db, err := Open("db", &Options{KeyedFilters: keyed, fs: vfs.NewMem(), MemtableBytes: 1 << 20, TableBytes: 512 << 10, LevelBaseBytes: 1 << 20, L0Tables: 4})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer db.Close()
+			const n = 200000
+			for i := range n {
+				if err := db.Put(fmt.Appendf(nil, "key%012d", i*7919%n), bytes.Repeat([]byte{'v'}, 40), NoSync); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := db.Flush(); err != nil {
+				b.Fatal(err)
+			}
+			keys := make([][]byte, 1<<14)
+			for i := range keys {
+				keys[i] = fmt.Appendf(nil, "key%012dx", i*7907%n)
+			}
+			b.ResetTimer()
+			for i := range b.N {
+				if ok, err := db.Has(keys[i%len(keys)]); ok || err != nil {
+					b.Fatal(ok, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,361 @@
+package serve
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Replies count as memory until the client has taken them: what does not fit is
+// refused, to that client alone, and given back when it leaves.
+func TestReplyMemory(t *testing.T) {
+	s := start(t, t.TempDir(), Config{MaxBulkBytes: 1 << 20, RequestBytes: 8 << 20, Fsync: FsyncNo})
+	c := dial(t, s)
+	big := strings.Repeat("v", 1<<20)
+	for i := range 4 {
+		if got := c.do("SET", fmt.Sprint("big", i), big); got != simple("OK") {
+			t.Fatal(got)
+		}
+	}
+	if got := c.do("MGET", "big0", "big1", "big2", "none").([]any); len(got[2].(string)) != 1<<20 || got[3] != any(null{2}) {
+		t.Error("MGET of what fits")
+	}
+	oom := failure(errReplyOOM.Error())
+	many := []string{"MGET"}
+	for range 20 {
+		many = append(many, "big0")
+	}
+	if got := c.do(many...); got != oom {
+		t.Errorf("MGET of too much: %.80v", got)
+	}
+	c.do("MULTI")
+	for range 20 {
+		c.do("GET", "big0")
+	}
+	c.do("SET", "after", "v")
+	if got := c.do("EXEC"); got != oom {
+		t.Errorf("EXEC of too much: %.80v", got)
+	}
+	if got := c.do("GET", "after"); got != "v" {
+		t.Errorf("the transaction's last command: %v", got)
+	}
+	if got := s.requestBytes.Load(); got != 0 {
+		t.Errorf("%d bytes are taken", got)
+	}
+	// Clients that ask for more than they take.
+	var slow []net.Conn
+	for range 40 {
+		conn, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+		for range 8 {
+			conn.Write(appendCall(nil, "MGET", "big0", "big1"))
+		}
+		slow = append(slow, conn)
+	}
+	for deadline := time.Now().Add(20 * time.Second); s.requestBytes.Load() < 4<<20 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	for range 100 {
+		if got := s.requestBytes.Load(); got > 8<<20 {
+			t.Fatalf("%d bytes are taken", got)
+		}
+		if got := c.do("GET", "after"); got != "v" {
+			t.Errorf("another client: %v", got)
+		}
+	}
+	for _, conn := range slow {
+		conn.Close()
+	}
+	for deadline := time.Now().Add(20 * time.Second); s.requestBytes.Load() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes are taken when all have left", s.requestBytes.Load())
+		}
+	}
+}
+
+// A filter counts with its name, its links and itself, so that many small ones
+// come to an end, too.
+func TestFiltersBeside(t *testing.T) {
+	s := start(t, t.TempDir(), Config{FilterBytes: 1 << 20, Fsync: FsyncNo})
+	c := dial(t, s)
+	n := 0
+	for ; n < 10000; n++ {
+		if got := c.do("BF.ADD", fmt.Sprint("f", n), "x"); got == any(failure(errOOM.Error())) {
+			break
+		}
+	}
+	if n < 500 || n > 1100 {
+		t.Errorf("%d filters in 1 MiB", n)
+	}
+	c.do("FLUSHALL")
+	long := strings.Repeat("k", 600<<10)
+	if got := c.do("BF.ADD", long, "x"); got != any(int64(1)) {
+		t.Error(got)
+	}
+	if got := c.do("BF.ADD", long+"2", "x"); got != any(failure(errOOM.Error())) {
+		t.Error(got)
+	}
+	if got := c.do("RENAME", long, "short"); got != simple("OK") {
+		t.Error(got)
+	}
+	if got := s.filterBytes.Load(); got > 4096 {
+		t.Errorf("%d bytes after the rename", got)
+	}
+	if c.do("DEL", "short"); s.filterBytes.Load() != 0 {
+		t.Errorf("%d bytes of no filter", s.filterBytes.Load())
+	}
+}
+
+// Cursors are bounded in number and in the keys they keep; a step of a scan ends
+// early when its keys are long.
+func TestCursors(t *testing.T) {
+	var k cursors
+	for i := range 2 * maxCursors {
+		k.add([]byte{byte(i)})
+	}
+	if len(k.next) > maxCursors || k.bytes != len(k.next) {
+		t.Errorf("%d cursors, %d bytes", len(k.next), k.bytes)
+	}
+	var last uint64
+	for range 40 {
+		last = k.add(make([]byte, 1<<20))
+	}
+	if k.bytes > cursorBytes || len(k.next) > 16 {
+		t.Errorf("%d cursors, %d bytes", len(k.next), k.bytes)
+	}
+	if _, ok := k.get(last); !ok {
+		t.Error("the newest is forgotten")
+	}
+	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
+	for i := range 30 {
+		c.do("SET", strings.Repeat("k", 200<<10)+fmt.Sprint(i), "v")
+	}
+	seen, steps := 0, 0
+	for cursor := "0"; steps == 0 || cursor != "0"; steps++ {
+		r := c.do("SCAN", cursor, "COUNT", "1000").([]any)
+		cursor = r[0].(string)
+		seen += len(r[1].([]any))
+	}
+	if seen != 30 || steps < 5 {
+		t.Errorf("%d keys in %d steps", seen, steps)
+	}
+}
+
+// Who does not give the password in time is sent away; who did may be silent.
+func TestStrangersLeave(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Password: "p", AuthTimeout: 200 * time.Millisecond, Fsync: FsyncNo})
+	c := dial(t, s)
+	if got := c.do("AUTH", "p"); got != simple("OK") {
+		t.Fatal(got)
+	}
+	if got := raw(t, s, "*2\r\n$4\r\nAUTH\r\n$1\r\n"); got != "" {
+		t.Errorf("half a command: %q", got)
+	}
+	if got := raw(t, s, ""); got != "" {
+		t.Errorf("silence: %q", got)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if got := c.do("PING"); got != simple("PONG") {
+		t.Errorf("after a while: %v", got)
+	}
+	c.do("RESET")
+	if _, err := c.r.ReadByte(); err != io.EOF {
+		t.Errorf("a stranger again: %v", err)
+	}
+}
+
+// crowd is how many clients TestCrowd connects, idle and slow.
+func crowd() (idle, slow int) {
+	if os.Getenv("SIFT_SERVE_CROWD") != "" {
+		return 10_000, 1000
+	}
+	return 300, 50
+}
+
+// Idle and slow clients leave the others alone. SIFT_SERVE_CROWD makes them
+// 10,000 and 1,000, in a process of their own since each takes a file descriptor
+// on both sides, and prints what the others wait.
+func TestCrowd(t *testing.T) {
+	idle, slow := crowd()
+	dir := t.TempDir()
+	cmd, addr := spawn(t, dir, FsyncNo)
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	conn, r := connect(t, addr)
+	value := strings.Repeat("v", 100)
+	for i := range 1000 {
+		conn.Write(appendCall(nil, "SET", fmt.Sprint("k", i), value))
+		if v, err := readReply(r); v != any(simple("OK")) {
+			t.Fatal(v, err)
+		}
+	}
+	conn.Write(appendCall(nil, "SET", "large", strings.Repeat("v", 1<<20)))
+	readReply(r)
+	var p99 [2][]time.Duration
+	for round := range 3 {
+		alone := waits(t, addr)
+		leave := gather(t, addr, idle, slow)
+		time.Sleep(time.Second) // what came with their connecting is over
+		crowded := waits(t, addr)
+		rss := residentBytes(cmd.Process.Pid)
+		requests := infoNumber(t, addr, "request_memory")
+		leave()
+		for infoNumber(t, addr, "connected_clients") > 2 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		p99[0], p99[1] = append(p99[0], alone), append(p99[1], crowded)
+		t.Logf("round %d: p99 %v alone, %v with %d idle and %d slow clients; %d MiB resident, %d MiB of requests and replies",
+			round, alone, crowded, idle, slow, rss>>20, requests>>20)
+		if requests > 256<<20 {
+			t.Errorf("requests and replies take %d bytes", requests)
+		}
+	}
+	for i := range p99 {
+		sort.Slice(p99[i], func(a, b int) bool { return p99[i][a] < p99[i][b] })
+	}
+	t.Logf("median of p99: %v alone, %v in the crowd", p99[0][1], p99[1][1])
+}
+
+func connect(t *testing.T, addr string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(5 * time.Minute))
+	return conn, bufio.NewReader(conn)
+}
+
+// gather connects clients that are silent, and clients that send a byte at a time
+// or take no replies.
+func gather(t *testing.T, addr string, idle, slow int) (leave func()) {
+	t.Helper()
+	var conns []net.Conn
+	for i := range idle + slow {
+		// Each address of this machine has ports of its own.
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+i%8))}}
+		if runtime.GOOS != "linux" {
+			d.LocalAddr = nil
+		}
+		conn, err := d.Dial("tcp", addr)
+		if err != nil {
+			t.Fatalf("client %d: %v", i, err)
+		}
+		conns = append(conns, conn)
+		switch {
+		case i < idle:
+		case i%2 == 0:
+			io.WriteString(conn, "*2\r\n$3\r\nGET\r\n$1000\r\nk")
+		default:
+			conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+			for range 4 {
+				conn.Write(appendCall(nil, "GET", "large"))
+			}
+		}
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		// Each sends a byte every half a second, one after the other.
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for i := idle; ; i++ {
+			if i%max(1, slow/250) == 0 {
+				select {
+				case <-stop:
+					return
+				case <-tick.C:
+				}
+			}
+			if i == len(conns) {
+				i = idle
+			}
+			if i%2 == 0 {
+				conns[i].Write([]byte("k"))
+			}
+		}
+	})
+	return func() {
+		close(stop)
+		wg.Wait()
+		for _, c := range conns {
+			c.Close()
+		}
+	}
+}
+
+// waits returns how long one in a hundred GETs of eight clients takes at least.
+func waits(t *testing.T, addr string) time.Duration {
+	t.Helper()
+	const clients, each = 8, 2000
+	var all [clients][]time.Duration
+	var wg sync.WaitGroup
+	for n := range clients {
+		conn, r := connect(t, addr)
+		wg.Go(func() {
+			defer conn.Close()
+			for i := range each {
+				start := time.Now()
+				conn.Write(appendCall(nil, "GET", fmt.Sprint("k", (i*7+n)%1000)))
+				if v, err := readReply(r); err != nil || len(v.(string)) != 100 {
+					t.Error(v, err)
+					return
+				}
+				all[n] = append(all[n], time.Since(start))
+			}
+		})
+	}
+	wg.Wait()
+	var sorted []time.Duration
+	for n := range all {
+		sorted = append(sorted, all[n]...)
+	}
+	sort.Slice(sorted, func(a, b int) bool { return sorted[a] < sorted[b] })
+	if len(sorted) < clients*each {
+		t.Fatal("not all were answered")
+	}
+	return sorted[len(sorted)*99/100]
+}
+
+func infoNumber(t *testing.T, addr, name string) int64 {
+	t.Helper()
+	conn, r := connect(t, addr)
+	defer conn.Close()
+	conn.Write(appendCall(nil, "INFO"))
+	v, err := readReply(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(v.(string), "\n"+name+":")
+	digits, _, _ := strings.Cut(rest, "\r")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// residentBytes is what a process takes of memory, 0 where that is unknown.
+func residentBytes(pid int) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	fields := strings.Fields(string(text))
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	n, _ := strconv.ParseInt(fields[1], 10, 64)
+	return n * int64(os.Getpagesize())
+}
