@@ -331,5 +331,6 @@ func (d *DB) tableOptions(level int) *sstable.WriterOptions {
 		BlockBytes:         d.opts.BlockBytes,
 		DisableCompression: d.opts.DisableCompression,
 		Filter:             d.opts.LevelFilters[level],
+		Prefix:             d.opts.Prefix,
 	}
 }

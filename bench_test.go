@@ -122,3 +122,45 @@ func BenchmarkScan(b *testing.B) {
 		b.ReportMetric(float64(n), "entries")
 	}
 }
+
+func BenchmarkGetMany(b *testing.B) {
+	for _, compact := range []bool{false, true} {
+		shape := "settled"
+		if compact {
+			shape = "compacted"
+		}
+		b.Run(shape, func(b *testing.B) {
+			db := benchDB(b, benchKeys, compact)
+			for odd, name := range []string{"present", "absent"} {
+				for _, together := range []bool{false, true} {
+					way := "one by one"
+					if together {
+						way = "together"
+					}
+					b.Run(name+"/"+way, func(b *testing.B) {
+						b.ReportAllocs()
+						rng := rand.New(rand.NewPCG(5, 9))
+						keys := make([][]byte, 100)
+						for range b.N {
+							for i := range keys {
+								keys[i] = benchKey(keys[i], uint64(2*rng.IntN(benchKeys)+odd))
+							}
+							if together {
+								if _, err := db.GetMany(keys); err != nil {
+									b.Fatal(err)
+								}
+								continue
+							}
+							for _, key := range keys {
+								if _, err := db.Get(key); err != nil && !errors.Is(err, sift.ErrNotFound) {
+									b.Fatal(err)
+								}
+							}
+						}
+						b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(keys)), "ns/key")
+					})
+				}
+			}
+		})
+	}
+}

@@ -24,6 +24,8 @@ type readStripe struct {
 	truePositive  [manifest.NumLevels]atomic.Uint64
 	falsePositive [manifest.NumLevels]atomic.Uint64
 	unfiltered    [manifest.NumLevels]atomic.Uint64
+	prefixAsked   atomic.Uint64
+	prefixUseful  atomic.Uint64
 	_             [64]byte
 }
 
@@ -32,7 +34,7 @@ func (c *readCounters) stripe() *readStripe { return &c.stripes[epoch.Stripe()] 
 // filterCounts is the sum over all stripes, for each level.
 type filterCounts struct {
 	asked, truePositive, falsePositive, unfiltered [manifest.NumLevels]uint64
-	gets                                           uint64
+	gets, prefixAsked, prefixUseful                uint64
 }
 
 func (c *readCounters) sum() filterCounts {
@@ -40,6 +42,8 @@ func (c *readCounters) sum() filterCounts {
 	for i := range c.stripes {
 		s := &c.stripes[i]
 		f.gets += s.gets.Load()
+		f.prefixAsked += s.prefixAsked.Load()
+		f.prefixUseful += s.prefixUseful.Load()
 		f.asked[0] += s.askedMore.Load()
 		for set := range s.asked {
 			n := s.asked[set].Load()

@@ -26,8 +26,7 @@ type Iter struct {
 	version *manifest.Version // referenced; nil after Close
 	in      base.Iterator
 	seq     uint64
-	lower   []byte
-	upper   []byte
+	scanRange
 
 	valid    bool
 	backward bool   // in stands before the current entry, which is in key and value
@@ -36,6 +35,7 @@ type Iter struct {
 	keyBuf   []byte // backs key where in has moved on; never nil
 	valueBuf []byte
 	seek     []byte
+	bufs     [96]byte // backs keyBuf and seek while keys are short
 	err      error
 }
 
@@ -46,7 +46,9 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	if o == nil {
 		o = &IterOptions{}
 	}
-	it := &Iter{db: d, keyBuf: make([]byte, 0, 64), lower: bytes.Clone(o.LowerBound), upper: bytes.Clone(o.UpperBound)}
+	it := &Iter{db: d}
+	it.keyBuf, it.seek = it.bufs[:0:len(it.bufs)/2], it.bufs[len(it.bufs)/2:][:0]
+	it.lower, it.upper = bytes.Clone(o.LowerBound), bytes.Clone(o.UpperBound)
 	if o.Prefix != nil {
 		if bytes.Compare(it.lower, o.Prefix) < 0 {
 			it.lower = bytes.Clone(o.Prefix)
@@ -55,6 +57,7 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 			it.upper = end
 		}
 	}
+	it.findPrefix(&d.opts, d.reads.stripe())
 	g := d.epoch.Enter()
 	s := d.state.Load()
 	if s == nil {
@@ -64,31 +67,39 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	s.version.Ref()
 	g.Exit()
 	it.version = s.version
-	it.seq = d.readSeq(seq)
-	children, err := s.iterators(it.lower, it.upper, &sstable.IterOptions{DontFillCache: o.DontFillCache})
+	it.seq = d.readSeq(seq) // before the memtables are looked at
+	children, err := s.iterators(&it.scanRange, &sstable.IterOptions{DontFillCache: o.DontFillCache})
 	if err != nil {
 		it.Close()
 		return nil, err
 	}
-	it.in = merge.New(children...)
+	if len(children) == 1 {
+		it.in = children[0]
+	} else {
+		it.in = merge.New(children...)
+	}
 	return it, nil
 }
 
-// iterators returns an iterator for each memtable, each table of level 0 with
-// keys from lower to upper, and each further level, newest first.
-func (s *readState) iterators(lower, upper []byte, o *sstable.IterOptions) ([]base.Iterator, error) {
+// iterators returns an iterator for each memtable, each table of level 0 that may
+// hold keys of the range, and each further level with such tables, newest first.
+func (s *readState) iterators(r *scanRange, o *sstable.IterOptions) ([]base.Iterator, error) {
 	children := make([]base.Iterator, 0, 1+len(s.imms)+len(s.version.Levels[0])+manifest.NumLevels)
-	children = append(children, s.mem.NewIter())
+	// What is added to an empty memtable from now on has higher sequence numbers
+	// than the iterator looks at.
+	if !s.mem.Empty() {
+		children = append(children, s.mem.NewIter())
+	}
 	for _, m := range s.imms {
 		children = append(children, m.NewIter())
 	}
-	tables, err := tableIterators(s.version.Overlapping(nil, 0, lower, upper), o)
+	tables, err := tableIterators(r.tables(s.version, 0), o)
 	if err != nil {
 		return nil, errors.Join(err, closeAll(children))
 	}
 	children = append(children, tables...)
 	for level := 1; level < manifest.NumLevels; level++ {
-		if metas := s.version.Levels[level]; len(metas) > 0 {
+		if metas := r.tables(s.version, level); len(metas) > 0 {
 			children = append(children, levelIterator(metas, o))
 		}
 	}

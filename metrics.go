@@ -16,6 +16,10 @@ type Metrics struct {
 
 	// Gets counts lookups by Get, Has, View and GetMany, each key once.
 	Gets uint64
+	// PrefixAsked counts the tables whose filter was asked whether they have a key
+	// of the prefix that an iterator is bounded to, PrefixUseful those that the
+	// iterator could leave out; see Options.Prefix.
+	PrefixAsked, PrefixUseful uint64
 	// BlockReads counts reads of data blocks for lookups and iterators that the
 	// block cache did not answer, BlockReadBytes their bytes as stored.
 	// CacheHits counts those that it did.
@@ -142,6 +146,7 @@ func (d *DB) Metrics() Metrics {
 		}
 	}
 	m.Gets = counts.gets
+	m.PrefixAsked, m.PrefixUseful = counts.prefixAsked, counts.prefixUseful
 	m.Memory.Memtables = uint64(s.mem.Capacity())
 	for _, mem := range s.imms {
 		m.Memory.Memtables += uint64(mem.Capacity())

@@ -33,6 +33,7 @@ func optionSets() map[string]*sift.Options {
 		"rocksdb bloom":  {Filter: filter.RocksDBBloom(10), MemtableBytes: 8 << 10, TableBytes: 8 << 10, LevelBaseBytes: 32 << 10},
 		"filter a level": {LevelFilters: []filter.Policy{filter.Bloom(4), filter.None(), filter.RocksDBBloom(8)}, MemtableBytes: 4 << 10, TableBytes: 4 << 10, LevelBaseBytes: 8 << 10, LevelMultiplier: 4},
 		"no compression": {DisableCompression: true, MemtableBytes: 8 << 10, BlockBytes: 100, CacheBytes: -1},
+		"prefixes":       {Prefix: sift.FixedPrefix(6), MemtableBytes: 4 << 10, TableBytes: 2 << 10, LevelBaseBytes: 8 << 10, LevelMultiplier: 4},
 		"manual only":    {DisableAutoCompaction: true, MemtableBytes: 8 << 10, TableBytes: 4 << 10},
 	}
 }
@@ -313,6 +314,10 @@ func (m *model) openIter() {
 	switch m.rng.IntN(4) {
 	case 0:
 		o.Prefix = []byte("key0")
+		if m.rng.IntN(2) == 0 {
+			o.Prefix = append([]byte{}, m.key()...)
+			o.Prefix = o.Prefix[:min(6, len(o.Prefix))]
+		}
 	case 1:
 		o.LowerBound = m.key()
 	case 2:

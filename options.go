@@ -47,6 +47,13 @@ type Options struct {
 	// Other programs and LevelDB can use the database as before.
 	KeyedFilters bool
 
+	// Prefix makes the filters hold the prefixes of keys, too: an Iter that is
+	// bounded to one prefix, as by IterOptions.Prefix, then leaves out the tables
+	// that have no key of it. Tables that were written without it, or with another,
+	// are scanned as ever. Prefixes take filter memory as keys do.
+	// Default: none. FixedPrefix and PrefixUpTo make the usual ones.
+	Prefix Prefixer
+
 	// Performance. Sizes are in bytes.
 
 	// BlockCache holds uncompressed data blocks. It may be shared between
@@ -82,6 +89,8 @@ type Options struct {
 	// not slowed by the number of tables then.
 	DisableAutoCompaction bool
 
+	prefixName string // Prefix.Name()
+
 	// Tests replace these.
 	fs            vfs.FS
 	manifestBytes int64         // the size at which a new MANIFEST begins
@@ -100,6 +109,17 @@ type BlockCache = sstable.BlockCache
 
 // NewBlockCache returns a cache that holds up to the given number of bytes.
 func NewBlockCache(bytes int64) *BlockCache { return sstable.NewBlockCache(bytes) }
+
+// Prefixer says which part of a key is its prefix.
+type Prefixer = sstable.Prefixer
+
+// FixedPrefix returns the Prefixer that takes the first n bytes of keys that have
+// as many. n is at least 1.
+func FixedPrefix(n int) Prefixer { return sstable.FixedPrefix(n) }
+
+// PrefixUpTo returns the Prefixer that takes the bytes up to and with the n-th
+// delimiter, n at least 1: with '/' and 2 the prefix of "user/17/name" is "user/17/".
+func PrefixUpTo(delimiter byte, n int) Prefixer { return sstable.PrefixUpTo(delimiter, n) }
 
 // WriteOptions choose how durable a write is when it returns. A nil
 // *WriteOptions means Sync.
@@ -201,6 +221,9 @@ func (o *Options) resolve() (Options, error) {
 	}
 	if r.ReadOnly && r.ErrorIfExists {
 		return r, errors.New("sift: Options.ReadOnly and ErrorIfExists exclude each other")
+	}
+	if r.Prefix != nil {
+		r.prefixName = r.Prefix.Name()
 	}
 	if r.fs == nil {
 		r.fs = vfs.OS

@@ -39,10 +39,15 @@ func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *r
 	l := lookup{key: lookupKey(secret, key), keyed: secret != nil, seq: seq, counts: counts}
 	l.sampled = counts.gets.Add(1)%sampleEvery == 0
 	value, found, err = s.search(&l)
-	if l.asked != 0 {
-		counts.asked[l.asked].Add(1)
-	}
+	l.count()
 	return value, found, err
+}
+
+// count counts the lookup once it has ended.
+func (l *lookup) count() {
+	if l.asked != 0 {
+		l.counts.asked[l.asked].Add(1)
+	}
 }
 
 // search is get without the counts of a whole lookup.
@@ -69,22 +74,32 @@ func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 		if len(tables) == 0 {
 			continue
 		}
-		// One table, but for databases in which LevelDB has split the versions
-		// of one key over two neighbours.
-		for i := s.version.FindTable(level, l.key.Bytes); i < len(tables); i++ {
-			if bytes.Compare(l.key.Bytes, base.UserKey(tables[i].Smallest)) < 0 {
-				break
-			}
-			v, kind, ok, err := l.table(tables[i], level)
-			if err != nil || ok {
-				return v, ok && kind == base.KindSet, err
-			}
-			if !bytes.Equal(l.key.Bytes, base.UserKey(tables[i].Largest)) {
-				break
-			}
+		v, kind, ok, err := l.level(tables, s.version.FindTable(level, l.key.Bytes), level)
+		if err != nil || ok {
+			return v, ok && kind == base.KindSet, err
 		}
 	}
 	return nil, false, nil
+}
+
+// level searches the tables of a level >= 1 from table i on: one table, but for
+// databases in which LevelDB has split the versions of one key over neighbours.
+func (l *lookup) level(tables []*manifest.TableMeta, i, level int) (value []byte, kind base.Kind, ok bool, err error) {
+	for ; i < len(tables); i++ {
+		if bytes.Compare(l.key.Bytes, base.UserKey(tables[i].Smallest)) < 0 {
+			break
+		}
+		value, kind, ok, err = l.table(tables[i], level)
+		if err != nil || ok || !endsWith(tables[i], l.key.Bytes) {
+			return value, kind, ok, err
+		}
+	}
+	return nil, 0, false, nil
+}
+
+// endsWith reports whether the key is the table's last.
+func endsWith(meta *manifest.TableMeta, userKey []byte) bool {
+	return bytes.Equal(userKey, base.UserKey(meta.Largest))
 }
 
 func withinTable(meta *manifest.TableMeta, userKey []byte) bool {
@@ -109,18 +124,34 @@ func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind 
 	}
 	f := t.reader.Filter()
 	if f != nil {
-		if bit := uint(1) << level; l.asked&bit == 0 {
-			l.asked |= bit
-		} else {
-			l.counts.askedMore.Add(1)
-		}
+		l.asks(level)
 		if !l.mayContain(f) {
-			if l.sampled {
-				t.absent.Add(sampleEvery)
-			}
+			l.missed(t)
 			return nil, 0, false, nil
 		}
 	}
+	return l.blocks(t, f, level)
+}
+
+// asks notes that a filter of the level is asked.
+func (l *lookup) asks(level int) {
+	if bit := uint(1) << level; l.asked&bit == 0 {
+		l.asked |= bit
+	} else {
+		l.counts.askedMore.Add(1)
+	}
+}
+
+// missed notes that the table does not hold the key.
+func (l *lookup) missed(t *table) {
+	if l.sampled {
+		t.absent.Add(sampleEvery)
+	}
+}
+
+// blocks looks for the key in the table's blocks; f is the filter that has said
+// maybe, nil if there is none.
+func (l *lookup) blocks(t *table, f filter.Reader, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	value, kind, _, ok, err = t.reader.Get(l.key.Bytes, l.seq)
 	switch {
 	case f == nil:
@@ -130,8 +161,8 @@ func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind 
 	default:
 		l.counts.falsePositive[level].Add(1)
 	}
-	if !ok && l.sampled {
-		t.absent.Add(sampleEvery)
+	if !ok {
+		l.missed(t)
 	}
 	return value, kind, ok, err
 }

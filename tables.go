@@ -58,6 +58,7 @@ func (o *tableOpener) open(meta *manifest.TableMeta) (*table, error) {
 		Cache:    o.opts.BlockCache,
 		Policies: o.opts.FilterReaders,
 		IO:       o.io,
+		Prefix:   o.opts.Prefix,
 		// Under a budget the filter keeper says what is held.
 		MaxFilterUnits: o.maxFilterUnits(),
 	})

@@ -32,6 +32,7 @@ import (
 //	sift.filter.fpr          8 B      FilterFPR, IEEE 754
 //	sift.filter.keys         varint   FilterKeys
 //	sift.filter.policy       text     FilterPolicy; the sift.filter ones only with a filter
+//	sift.filter.prefix       text     FilterPrefix; only if the filter holds prefixes
 //	sift.key.largest         bytes    Largest
 //	sift.key.smallest        bytes    Smallest
 //	sift.num.keys            varint   NumKeys
@@ -70,8 +71,9 @@ type Properties struct {
 	FilterPolicy string  // the name of the policy that made the filter, "" if unknown or none
 	FilterFamily string  // the family of its bytes
 	FilterUnits  int     // number of units
-	FilterKeys   uint64  // keys that were added to it
+	FilterKeys   uint64  // keys and prefixes that were added to it
 	FilterFPR    float64 // with all units; NaN if unknown or none
+	FilterPrefix string  // the name of the Prefixer whose prefixes it holds, too; "": none
 
 	compressed bool
 	unitCRCs   []uint32
@@ -122,6 +124,7 @@ const (
 	propFPR           = "sift.filter.fpr"
 	propFilterKeys    = "sift.filter.keys"
 	propPolicy        = "sift.filter.policy"
+	propPrefix        = "sift.filter.prefix"
 	propLargest       = "sift.key.largest"
 	propSmallest      = "sift.key.smallest"
 	propKeys          = "sift.num.keys"
@@ -167,6 +170,9 @@ func appendProperties(p *Properties) []byte {
 	if p.FilterUnits > 0 {
 		text(propFilterFamily, p.FilterFamily)
 		text(propPolicy, p.FilterPolicy)
+		if p.FilterPrefix != "" {
+			text(propPrefix, p.FilterPrefix)
+		}
 		num(propFilterKeys, p.FilterKeys)
 		list = append(list, Property{propFPR, binary.LittleEndian.AppendUint64(nil, math.Float64bits(p.FilterFPR))})
 		var sums []byte
@@ -231,6 +237,8 @@ func decodeProperties(data []byte) (*Properties, error) {
 			p.FilterFamily = string(value)
 		case propPolicy:
 			p.FilterPolicy = string(value)
+		case propPrefix:
+			p.FilterPrefix = string(value)
 		case propSmallest, propLargest:
 			if _, _, _, ok = base.SplitInternalKey(value); ok && name == propSmallest {
 				p.Smallest = bytes.Clone(value)

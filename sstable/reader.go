@@ -28,6 +28,9 @@ type ReaderOptions struct {
 	// MaxFilterUnits is how many units of the filter are loaded at first.
 	// Default: all. Negative: none.
 	MaxFilterUnits int
+	// Prefix is the Prefixer of the tables' filters, for Verify; those of this
+	// package it knows by name.
+	Prefix Prefixer
 	// IO is where block reads are counted. Default: a counter of its own.
 	IO *BlockIO
 }
@@ -56,6 +59,7 @@ type Reader struct {
 	meta    []MetaBlock
 	props   *Properties
 	metaErr error
+	prefix  Prefixer
 
 	filterFamily string
 	filterOpen   func([][]byte) (filter.Reader, error)
@@ -80,7 +84,7 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	if o == nil {
 		o = &ReaderOptions{}
 	}
-	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO}
+	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO, prefix: o.Prefix}
 	if t.io == nil {
 		t.io = new(BlockIO)
 	}

@@ -46,6 +46,9 @@ func (w *Writer) finishFilter(metaindex *blockWriter, info *TableInfo) error {
 	p.FilterFPR = r.FPR()
 	p.FilterPolicy, p.FilterFamily = w.opts.Filter.Name(), w.opts.Filter.Family()
 	p.FilterUnits, p.FilterKeys = len(units), uint64(keys)
+	if w.prefixed {
+		p.FilterPrefix = w.opts.Prefix.Name()
+	}
 	var entries []Property
 	for i, u := range units {
 		h, err := w.writeBlock(u, false)

@@ -45,8 +45,9 @@ type verifier struct {
 	incomplete bool       // a block could not be read
 
 	filter filter.Reader
+	prefix Prefixer // nil: the filter holds no prefixes, or it is not known which
 	denied uint64
-	first  []byte // the first key that was denied
+	first  []byte // the first key or prefix that was denied
 }
 
 // meta checks the blocks besides data and filter.
@@ -146,6 +147,11 @@ func (v *verifier) openFilter() {
 		return
 	}
 	v.filter = f
+	if r.props != nil && r.props.FilterPrefix != "" {
+		if v.prefix = r.prefix; v.prefix == nil || v.prefix.Name() != r.props.FilterPrefix {
+			v.prefix = prefixerNamed(r.props.FilterPrefix)
+		}
+	}
 }
 
 // dataBlock reads a data block and takes in its entries.
@@ -175,9 +181,10 @@ func (v *verifier) dataBlock(i int) error {
 		}
 		if v.last == nil || !bytes.Equal(base.UserKey(v.last), userKey) {
 			v.seen.NumKeys++
-			if v.filter != nil && !v.filter.MayContain(filter.NewKey(userKey)) {
-				if v.denied++; v.denied == 1 {
-					v.first = bytes.Clone(userKey)
+			v.ask(userKey)
+			if v.prefix != nil {
+				if prefix, ok := prefixOf(v.prefix, userKey); ok {
+					v.ask(prefix)
 				}
 			}
 		}
@@ -190,6 +197,16 @@ func (v *verifier) dataBlock(i int) error {
 		return r.corrupt(h, "data block", err)
 	}
 	return nil
+}
+
+// ask asks the filter for a key or prefix that it must not deny.
+func (v *verifier) ask(key []byte) {
+	if v.filter == nil || v.filter.MayContain(filter.NewKey(key)) {
+		return
+	}
+	if v.denied++; v.denied == 1 {
+		v.first = bytes.Clone(key)
+	}
 }
 
 // filterVerdict reports the keys that the filter has denied.

@@ -27,6 +27,8 @@ type WriterOptions struct {
 	DisableCompression bool
 	// Filter makes the table's filter, over user keys. Nil: none.
 	Filter filter.Policy
+	// Prefix makes the filter hold the keys' prefixes, too. Nil: keys only.
+	Prefix Prefixer
 	// FileNumber is stored in the properties, so that a table under another
 	// table's name can be told. 0: unknown.
 	FileNumber uint64
@@ -63,19 +65,21 @@ type TableInfo struct {
 //
 // After an error all calls return it and what was written is of no use.
 type Writer struct {
-	w       io.Writer
-	opts    WriterOptions
-	err     error
-	offset  uint64
-	data    blockWriter
-	index   blockWriter
-	filter  filter.Writer // nil: none
-	props   Properties
-	last    []byte // the last key that was added
-	pending bool   // the last data block still waits for its index entry
-	handle  Handle // of that block
-	buf     []byte // a separator or a compressed block
-	trailer [blockTrailerLen]byte
+	w        io.Writer
+	opts     WriterOptions
+	err      error
+	offset   uint64
+	data     blockWriter
+	index    blockWriter
+	filter   filter.Writer // nil: none
+	props    Properties
+	last     []byte // the last key that was added
+	prefix   []byte // the last prefix that was added to the filter
+	prefixed bool   // there is one
+	pending  bool   // the last data block still waits for its index entry
+	handle   Handle // of that block
+	buf      []byte // a separator or a compressed block
+	trailer  [blockTrailerLen]byte
 }
 
 // NewWriter returns a writer of a table.
@@ -160,6 +164,9 @@ func (w *Writer) add(userKey []byte, seq uint64, kind Kind, value []byte) error 
 		w.props.NumKeys++
 		if w.filter != nil {
 			w.filter.Add(filter.NewKey(userKey))
+			if w.opts.Prefix != nil {
+				w.addPrefix(userKey)
+			}
 		}
 	}
 	w.props.note(w.last, seq, kind, len(value))

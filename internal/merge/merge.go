@@ -269,10 +269,12 @@ func (m *Iter) Err() error { return m.err }
 
 // Close closes the children and returns their errors.
 func (m *Iter) Close() error {
-	var errs []error
+	var err error
 	for i := range m.children {
-		errs = append(errs, m.children[i].it.Close())
+		if cerr := m.children[i].it.Close(); cerr != nil {
+			err = errors.Join(err, cerr)
+		}
 	}
 	m.heap = m.heap[:0]
-	return errors.Join(errs...)
+	return err
 }

@@ -1,0 +1,190 @@
+package sift_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
+)
+
+// prefixDB holds keys user/N/field for even N, in several levels.
+func prefixDB(tb testing.TB, dir string, users int, o *sift.Options) (*sift.DB, []string) {
+	tb.Helper()
+	db := mustOpen(tb, dir, o)
+	var keys []string
+	rng := rand.New(rand.NewPCG(4, 2))
+	for _, u := range rng.Perm(users) {
+		for f := range 3 {
+			key := fmt.Sprintf("user/%06d/%d", 2*u, f)
+			keys = append(keys, key)
+			if err := db.Put([]byte(key), bytes.Repeat([]byte{byte(u)}, 100), sift.NoSync); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+	if err := db.Flush(); err != nil {
+		tb.Fatal(err)
+	}
+	waitQuiet(db)
+	slices.Sort(keys)
+	return db, keys
+}
+
+func scanKeys(tb testing.TB, db *sift.DB, o *sift.IterOptions) []string {
+	tb.Helper()
+	var got []string
+	for e, err := range db.Scan(o) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		got = append(got, string(e.Key))
+	}
+	return got
+}
+
+func TestPrefixFilters(t *testing.T) {
+	small := func(p sift.Prefixer) *sift.Options {
+		return &sift.Options{Prefix: p, MemtableBytes: 64 << 10, TableBytes: 32 << 10, LevelBaseBytes: 128 << 10, LevelMultiplier: 4}
+	}
+	byUser := sift.PrefixUpTo('/', 2)
+	dir := t.TempDir()
+	const users = 2000
+	db, keys := prefixDB(t, dir, users, small(byUser))
+	within := func(prefix string) []string {
+		i, _ := slices.BinarySearch(keys, prefix)
+		j := i
+		for j < len(keys) && keys[j][:min(len(prefix), len(keys[j]))] == prefix {
+			j++
+		}
+		return keys[i:j]
+	}
+	compare := func(db *sift.DB) {
+		t.Helper()
+		for _, prefix := range []string{"user/000000/", "user/000002/", "user/001998/", "user/003998/", "user/000002/1", "user/0000", "user/", "use", "zzz/1/", "user/000001/", "user/003999/"} {
+			if got, want := scanKeys(t, db, &sift.IterOptions{Prefix: []byte(prefix)}), within(prefix); !slices.Equal(got, want) {
+				t.Errorf("prefix %q: %d keys, want %d", prefix, len(got), len(want))
+			}
+		}
+		// Bounds across a prefix's end see what lies behind it.
+		if got := scanKeys(t, db, &sift.IterOptions{LowerBound: []byte("user/000001/"), UpperBound: []byte("user/000002/1")}); !slices.Equal(got, []string{"user/000002/0"}) {
+			t.Errorf("bounds: %q", got)
+		}
+	}
+	compare(db)
+	before := db.Metrics()
+	for u := range users {
+		if got := scanKeys(t, db, &sift.IterOptions{Prefix: fmt.Appendf(nil, "user/%06d/", 2*u+1)}); len(got) != 0 {
+			t.Fatalf("user %d: %q", 2*u+1, got)
+		}
+	}
+	after := db.Metrics()
+	asked, useful := after.PrefixAsked-before.PrefixAsked, after.PrefixUseful-before.PrefixUseful
+	if asked < users/2 || useful < asked*97/100 {
+		t.Errorf("of %d tables asked for absent prefixes %d were left out", asked, useful)
+	}
+	if n := after.BlockReads + after.CacheHits - before.BlockReads - before.CacheHits; n > 2*(asked-useful) {
+		t.Errorf("%d blocks were read for %d maybes", n, asked-useful)
+	}
+	mustClose(t, db)
+	checkClean(t, dir, nil)
+	checkClean(t, dir, small(byUser))
+
+	// Tables that another Prefixer, or none, has written are read as ever.
+	for _, p := range []sift.Prefixer{nil, sift.FixedPrefix(3), sift.PrefixUpTo('/', 1)} {
+		db := mustOpen(t, dir, small(p))
+		compare(db)
+		if m := db.Metrics(); m.PrefixUseful != 0 {
+			t.Errorf("%v: %d tables left out", p, m.PrefixUseful)
+		}
+		mustClose(t, db)
+	}
+	// A compaction gives the tables the prefixes of the options.
+	db = mustOpen(t, dir, small(sift.FixedPrefix(11)))
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	compare(db)
+	if m := db.Metrics(); m.PrefixUseful == 0 {
+		t.Error("no table was left out after a compaction with another Prefixer")
+	}
+	mustClose(t, db)
+}
+
+// everyOther breaks the promise of a Prefixer: its filter denies what is there.
+type everyOther struct{ sift.Prefixer }
+
+func (p everyOther) PrefixLen(key []byte) int { return p.Prefixer.PrefixLen(key) - 1 }
+
+// TestPrefixFiltersChecked wants Check to notice filters without the prefixes that
+// their tables claim.
+func TestPrefixFiltersChecked(t *testing.T) {
+	dir := t.TempDir()
+	db, _ := prefixDB(t, dir, 500, &sift.Options{Prefix: everyOther{sift.PrefixUpTo('/', 2)}, Filter: filter.Bloom(20)})
+	mustClose(t, db)
+	faults := 0
+	if _, err := sift.Check(context.Background(), dir, nil, func(error) { faults++ }); err != nil || faults == 0 {
+		t.Errorf("%d faults, %v", faults, err)
+	}
+}
+
+func TestPrefixers(t *testing.T) {
+	for _, c := range []struct {
+		p    sift.Prefixer
+		name string
+		key  string
+		want int
+	}{
+		{sift.FixedPrefix(3), "fixed(3)", "abcd", 3},
+		{sift.FixedPrefix(3), "fixed(3)", "abc", 3},
+		{sift.FixedPrefix(3), "fixed(3)", "ab", -1},
+		{sift.FixedPrefix(-1), "fixed(1)", "", -1},
+		{sift.PrefixUpTo('/', 1), "upto(0x2f,1)", "/", 1},
+		{sift.PrefixUpTo('/', 2), "upto(0x2f,2)", "user/17/name", 8},
+		{sift.PrefixUpTo('/', 2), "upto(0x2f,2)", "user/17", -1},
+		{sift.PrefixUpTo(0, 0), "upto(0x00,1)", "a\x00", 2},
+	} {
+		if got := c.p.PrefixLen([]byte(c.key)); got != c.want || c.p.Name() != c.name {
+			t.Errorf("%s, %q: %d, want %s, %d", c.p.Name(), c.key, got, c.name, c.want)
+		}
+	}
+}
+
+// BenchmarkAbsentPrefix scans prefixes that no key has.
+func BenchmarkAbsentPrefix(b *testing.B) {
+	const users = 200_000
+	for _, p := range []sift.Prefixer{nil, sift.PrefixUpTo('/', 2)} {
+		name := "none"
+		if p != nil {
+			name = "prefixes"
+		}
+		b.Run(name, func(b *testing.B) {
+			db, _ := prefixDB(b, b.TempDir(), users, &sift.Options{Prefix: p})
+			defer mustClose(b, db)
+			rng := rand.New(rand.NewPCG(1, 1))
+			key := []byte("user/")
+			b.ReportAllocs()
+			before := db.Metrics()
+			b.ResetTimer()
+			for range b.N {
+				key = fmt.Appendf(key[:5], "%06d/", 2*rng.IntN(users)+1)
+				it, err := db.NewIter(&sift.IterOptions{Prefix: key})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if it.First() {
+					b.Fatalf("%s is there", it.Key())
+				}
+				if err := it.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			after := db.Metrics()
+			b.ReportMetric(float64(after.BlockReads-before.BlockReads)*1000/float64(b.N), "reads/1000")
+		})
+	}
+}
