@@ -417,3 +417,37 @@ func TestCurrentMissing(t *testing.T) {
 		t.Errorf("no directory: %v", err)
 	}
 }
+
+// TestCurrentMissingDisk lets each operation fail while what a directory without
+// CURRENT holds is looked at: a database must not be made over another because
+// the disk failed.
+func TestCurrentMissingDisk(t *testing.T) {
+	tables := manifestOf(t, counters(), add(0, meta(4, key("a", 1), key("b", 1))))
+	for _, files := range []map[string]string{
+		{"MANIFEST-000002": tables}, {"000003.log": "x"}, {"000003.log": "", "000004.ldb": ""},
+	} {
+		mem := vfs.NewMem()
+		if err := mem.MkdirAll("db"); err != nil {
+			t.Fatal(err)
+		}
+		for name, content := range files {
+			if err := writeFile(mem, filepath.Join("db", name), content); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n := 0; ; n++ {
+			f := vfs.Inject(mem)
+			f.SetFaults(vfs.Fault{Index: n})
+			_, err := Load(f, "db")
+			if errors.Is(err, ErrNoDatabase) {
+				t.Fatalf("%v: operation %d fails, and there is no database", files, n)
+			}
+			if len(f.Failed()) == 0 {
+				if n < 3 {
+					t.Fatalf("%v: only %d operations", files, n)
+				}
+				break
+			}
+		}
+	}
+}

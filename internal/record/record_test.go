@@ -426,3 +426,75 @@ func TestReadErrors(t *testing.T) {
 		t.Fatalf("shrunken file: %v", err)
 	}
 }
+
+// TestSalvageReadErrors lets each read fail while records are looked for past
+// damage: what was not read is not what was not there.
+func TestSalvageReadErrors(t *testing.T) {
+	cause := errors.New("bad sector")
+	data, _ := writeAll(t, []byte("a"), make([]byte, 2*BlockSize), []byte("b"))
+	data[10] ^= 1
+	clear(data[100 : BlockSize+300])
+	data = append(data, rawChunk(typeFull, "z")...)
+	// Another damaged stretch, and a record behind it.
+	data = append(data, make([]byte, 4*BlockSize-len(data)%BlockSize)...)
+	data = append(data, rawChunk(typeFull, "y")...)
+	data = append(data, make([]byte, 2*BlockSize)...)
+	failed := 0
+	for n := 0; ; n++ {
+		flaky := &flakyReader{bytes.NewReader(data), 1 << 30, cause}
+		r := NewReader(flaky, int64(len(data)), "000003.log")
+		var err error
+		for err == nil {
+			_, _, err = r.Next()
+		}
+		if err != io.EOF || r.Tail().Kind != Damaged {
+			t.Fatalf("%v, tail %+v", err, r.Tail())
+		}
+		flaky.n = n
+		found := false
+		err = r.Salvage(func(payload []byte, _ int64) bool {
+			found = found || string(payload) == "y"
+			return true
+		})
+		if err == nil {
+			if !found {
+				t.Errorf("with %d reads: no error, and a record is not found", n)
+			}
+			break
+		}
+		if failed++; !errors.Is(err, cause) {
+			t.Fatalf("with %d reads: %v", n, err)
+		}
+	}
+	if failed == 0 {
+		t.Error("no read failed")
+	}
+}
+
+// failingWriter fails from a number of bytes on.
+type failingWriter struct {
+	left  int
+	cause error
+}
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	if w.left -= len(p); w.left < 0 {
+		return 0, w.cause
+	}
+	return len(p), nil
+}
+
+// TestHugeRecordWriteError lets the disk fail in the middle of a record that is
+// written in several pieces.
+func TestHugeRecordWriteError(t *testing.T) {
+	cause := errors.New("disk full")
+	for _, room := range []int{0, flushBytes + BlockSize, 2*flushBytes + 2*BlockSize} {
+		w := NewWriter(&failingWriter{room, cause})
+		if err := w.AddParts(make([]byte, 4*flushBytes)); !errors.Is(err, cause) {
+			t.Errorf("room for %d bytes: %v", room, err)
+		}
+		if err := w.Flush(); !errors.Is(err, cause) {
+			t.Errorf("room for %d bytes: then %v", room, err)
+		}
+	}
+}

@@ -73,6 +73,12 @@ func (r *Recording) TryClose(site *Site, nth int) (failures int, err error) {
 		return false
 	}}
 	e.closeAt = c
+	wrap := e.Wrap
+	e.Wrap = func(mem *vfs.Mem) vfs.FS {
+		fs := wrap(mem)
+		(*faulty).SetHook(c.hook)
+		return fs
+	}
 	(*faulty).SetHook(c.hook)
 	r.Workload.Run(e, r.Writes)
 	e.Close()

@@ -54,6 +54,8 @@ type Env struct {
 	closeAt *closer
 
 	opened bool // the database was opened once, so it is there
+	begun  int  // operations before it was opened last
+	struck int  // operations before the first fault; 0: there was none
 	seq    int  // numbers the values, so that no two are alike
 	extras []extra
 }
@@ -143,7 +145,7 @@ func (e *Env) Open() {
 	for range 3 {
 		db, err := sift.Open(e.Dir, e.options(e.FS))
 		if !e.failed("Open", err) {
-			e.DB, e.opened = db, true
+			e.DB, e.opened, e.begun = db, true, e.ops()
 			e.closeAt.opened(db)
 			e.settle()
 			return
@@ -413,15 +415,30 @@ func countFailed(f *vfs.Faulty) (n int) {
 
 type getter interface {
 	Get(key []byte) ([]byte, error)
+	View(key []byte, fn func(value []byte) error) error
+	Has(key []byte) (bool, error)
 	GetMany(keys [][]byte) ([][]byte, error)
 }
 
 // checkGets looks up every key that was ever written.
 func (e *Env) checkGets(db getter, want map[string]string) {
 	keys := e.H.Keys()
-	for _, k := range keys {
-		v, err := db.Get([]byte(k))
+	for i, k := range keys {
+		var v []byte
+		var err error
 		w, there := want[k]
+		switch i % 4 {
+		case 0:
+			err = db.View([]byte(k), func(value []byte) error { v = bytes.Clone(value); return nil })
+		case 1:
+			var has bool
+			if has, err = db.Has([]byte(k)); err == nil && !has {
+				err = sift.ErrNotFound
+			}
+			v = []byte(w)
+		default:
+			v, err = db.Get([]byte(k))
+		}
 		switch {
 		case there && err == nil && string(v) == w:
 		case !there && errors.Is(err, sift.ErrNotFound):

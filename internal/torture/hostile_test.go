@@ -373,6 +373,37 @@ func hostileDatabases() []struct {
 	logs("key of eleven bytes' length", false, rawLog(mark, rawBatch(1, 1, append([]byte{1}, elevenBytes...)...)))
 	logs("sequence number 2^64-1", false, rawLog(mark, rawBatch(math.MaxUint64, 1, op...)))
 	logs("sequence number 2^56-1", false, rawLog(rawBatch(1<<56-1, 1, op...)))
+	logs("record of five bytes", false, rawLog(mark, []byte{1, 2, 3, 4, 5}))
+	logs("record of five bytes, of another engine", false, rawLog(rawBatch(1, 1, op...), []byte{1, 2, 3, 4, 5}))
+	current := []byte("MANIFEST-000001\n")
+	two := func(desc string, first, second []byte) {
+		files := damage.Files{"CURRENT": current, "MANIFEST-000001": rawLog(header(2, 4, 0)), "000003.log": second}
+		if first != nil {
+			files["000002.log"] = first
+		}
+		add("two logs: "+desc, false, files)
+	}
+	// A log begins when the one before is whole and synced.
+	half := rawLog(mark, rawBatch(1, 1, op...), rawBatch(2, 1, bytes.Repeat([]byte{7}, 300)...))
+	half = half[:len(half)-200]
+	two("the first is torn, the second goes on", half, rawLog(rawBatch(3, 0), rawBatch(3, 1, op...)))
+	two("the first is torn, the second is another engine's", half, rawLog(rawBatch(3, 1, op...)))
+	two("the first is torn and the second leaves a gap", half, rawLog(rawBatch(30, 0), rawBatch(30, 1, op...)))
+	two("the first is missing", nil, rawLog(rawBatch(5, 0), rawBatch(5, 1, op...)))
+	two("the first is missing, the second is another engine's", nil, rawLog(rawBatch(5, 1, op...)))
+	// Without properties the range of a table's keys is read from its blocks.
+	var bare rawTable
+	bare.entries(rawEntry{internalKey("a", 1), []byte("v")}, rawEntry{internalKey("b", 1), []byte("v")})
+	bare.entries(rawEntry{internalKey("c", 1), []byte("v")})
+	whole := bare.finish()
+	for at, what := range map[int]string{3: "first", 45: "last"} {
+		b := bytes.Clone(whole)
+		b[at] ^= 0x40
+		add("the "+what+" block of a table without properties is damaged", false, damage.Files{
+			"CURRENT": current, "MANIFEST-000001": rawLog(header(2, 10, 1), rawEdit(nil).table(1, 9, uint64(len(b)), internalKey("a", 1), internalKey("c", 1))),
+			"000009.ldb": b, "000002.log": log,
+		})
+	}
 	logs("zeros", true, make([]byte, 4<<20))
 	logs("headers everywhere", true, bytes.Repeat([]byte{1, 2, 3, 4, 0xf8, 0x7f, 1}, 300000))
 	// A million operations of three bytes each: what an operation takes in a

@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/vfs"
 )
 
@@ -26,6 +28,7 @@ func TestRegress(t *testing.T) {
 		{"a directory that cannot be read is not missing", regressUnreadable},
 		{"file numbers are not given out blindly", regressFileNumbers},
 		{"a full disk does not fill up with logs", regressLogLitter},
+		{"a compaction that is not recorded has failed", regressCompactFails},
 	} {
 		t.Run(r.name, func(t *testing.T) {
 			if err := r.run(); err != nil {
@@ -237,6 +240,50 @@ func regressLogLitter() error {
 	}
 	if len(names) > 6 {
 		return fmt.Errorf("files: %v", names)
+	}
+	return nil
+}
+
+// regressCompactFails lets each sync of the MANIFEST fail in turn while tables
+// are moved down, and while they are merged: Compact must not say that it has
+// done what the MANIFEST does not know.
+func regressCompactFails() error {
+	failed := map[bool]int{}
+	for n := range 40 {
+		e, f := small()
+		moved := n%2 == 0
+		e.Options.DisableAutoCompaction = true
+		e.Options.Filter = filter.None() // a table need not be written anew for its filter
+		e.Open()
+		e.Put("a", 10, true)
+		e.Flush()
+		if !moved {
+			e.Compact("", "")
+			e.Put("a", 20, true)
+			e.Flush()
+		}
+		syncs, struck := 0, false
+		f.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
+			if op.Kind != vfs.OpSync || !strings.HasPrefix(filepath.Base(op.Name), "MANIFEST-") {
+				return false
+			}
+			syncs++
+			struck = struck || syncs == n/2+1
+			return syncs == n/2+1
+		}})
+		err := e.DB.Compact(context.Background(), nil, nil)
+		if struck {
+			failed[moved]++
+		}
+		if struck != (err != nil) {
+			return fmt.Errorf("sync %d of the MANIFEST failed: %v, and Compact returns %w", n/2, struck, err)
+		}
+		if cerr := e.DB.Close(); cerr != nil && !struck {
+			return cerr
+		}
+	}
+	if failed[true] == 0 || failed[false] == 0 {
+		return fmt.Errorf("not every kind of compaction has failed: %v", failed)
 	}
 	return nil
 }

@@ -7,12 +7,19 @@ import (
 	"time"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/vfs"
 )
 
 // TrySpace repeats the run on a disk that has room for the given number of
 // bytes. Reads must go on, and all must be well once there is room again.
 func (r *Recording) TrySpace(bytes int64) (failures int, err error) {
 	e, faulty := r.start()
+	wrap := e.Wrap
+	e.Wrap = func(mem *vfs.Mem) vfs.FS {
+		fs := wrap(mem)
+		(*faulty).SetSpace(bytes)
+		return fs
+	}
 	(*faulty).SetSpace(bytes)
 	e.ReadsWork = true
 	r.Workload.Run(e, r.Writes)

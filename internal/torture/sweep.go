@@ -128,8 +128,8 @@ func inStore(pc uintptr) bool {
 }
 
 // arm returns the trouble as a fault that strikes when the site is reached for
-// the nth time.
-func (t Trouble) arm(site uint64, nth int) vfs.Fault {
+// the nth time, and then calls hit.
+func (t Trouble) arm(site uint64, nth int, hit func()) vfs.Fault {
 	f := t.Fault
 	f.Index = -1
 	times, struck := 0, false
@@ -141,7 +141,9 @@ func (t Trouble) arm(site uint64, nth int) vfs.Fault {
 			return false
 		}
 		times++
-		struck = times == nth
+		if struck = times == nth; struck {
+			hit()
+		}
 		return struck
 	}
 	return f
@@ -151,7 +153,9 @@ func (t Trouble) arm(site uint64, nth int) vfs.Fault {
 // checks everything that must hold then. It returns the number of calls that
 // failed.
 func (r *Recording) Try(t Trouble, site *Site, nth int) (failures int, err error) {
-	e, faulty := r.start(t.arm(site.ID, nth))
+	var e *Env
+	var faulty **vfs.Faulty
+	e, faulty = r.start(t.arm(site.ID, nth, func() { e.struck = max(1, e.ops()) }))
 	r.Workload.Run(e, r.Writes)
 	e.finish(faulty)
 	if e.Err != nil {
@@ -191,10 +195,37 @@ func (e *Env) finish(faulty **vfs.Faulty) {
 			return
 		}
 	}
+	if err := e.cutsAfterFault(ops); err != nil {
+		e.broken("%w", err)
+		return
+	}
 	(*faulty).SetFaults()
 	(*faulty).SetSpace(-1)
 	e.Faults = false
 	e.heal()
+}
+
+// cutsAfterFault cuts the power at some moments between the fault and the end,
+// if the database was not opened again meanwhile: what is done after a failure
+// may be on disk while something before it is not.
+func (e *Env) cutsAfterFault(last int) error {
+	if e.struck == 0 || e.struck < e.begun || e.struck >= last || e.Repairs {
+		return nil
+	}
+	for i := range 4 {
+		at := min(e.struck+1+2*i, last)
+		if i > 1 {
+			at = e.struck + e.Rng.IntN(last-e.struck)
+		}
+		s := vfs.LoseUnsynced
+		if i%2 == 1 {
+			s = vfs.TearUnsynced(e.Rng.Uint64())
+		}
+		if err := e.afterFaults(e.Mem.CrashImage(at, s), at); err != nil {
+			return fmt.Errorf("with a power cut %d operations after the fault (survival %d): %w", at-e.struck, s, err)
+		}
+	}
+	return nil
 }
 
 // heal opens a database whose disk is well again, and uses it.

@@ -245,8 +245,10 @@ func runReopen(e *Env, n int) {
 }
 
 // runRecovery loses power again and again, and goes on with what is left. The
-// disk that is watched is the last one: it begins with a crash.
+// disk that is watched, and that may fail, is the last one: it begins with a crash.
 func runRecovery(e *Env, n int) {
+	faults := e.Faults
+	e.FS, e.Faults = e.Mem, false
 	for round := range 2 {
 		e.Open()
 		for i := range n / 3 {
@@ -261,6 +263,10 @@ func runRecovery(e *Env, n int) {
 		}
 		e.PowerCut()
 	}
+	if e.Err != nil {
+		return
+	}
+	e.FS, e.Faults = e.Wrap(e.Mem), faults
 	e.Open()
 	e.Check()
 	for range n / 3 {
@@ -431,13 +437,8 @@ func runMixed(e *Env, n int) {
 }
 
 // PowerCut cuts the power at a moment that the random numbers choose, and goes
-// on with a disk that holds what was left, all of it durable. Where the disk has
-// faults there is none.
+// on with a disk that holds what was left, all of it durable.
 func (e *Env) PowerCut() {
-	if e.Faults {
-		e.Reopen()
-		return
-	}
 	if e.dead() {
 		return
 	}

@@ -1,0 +1,77 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// TestDamagedTable uses a database of which one table cannot be read: what needs
+// it fails, Compact too, and the rest goes on, the building of filters too.
+func TestDamagedTable(t *testing.T) {
+	const n = 12000
+	fs := vfs.NewMem()
+	o := keyedOptions(fs)
+	o.KeyedFilters, o.Filter = false, filter.Bloom(10)
+	db := mustOpen(t, "db", o)
+	loadKeys(t, db, n)
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	tables := 0
+	var victim *manifest.TableMeta
+	for _, level := range db.state.Load().version.Levels {
+		for _, meta := range level {
+			victim = meta
+			tables++
+		}
+	}
+	if tables < 3 {
+		t.Fatalf("only %d tables", tables)
+	}
+	mustClose(t, db)
+	path := filepath.Join("db", manifest.MakeName(manifest.KindTable, victim.Num))
+	f, err := fs.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(make([]byte, victim.Size)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	o.Filter = filter.Bloom(12)
+	db = mustOpen(t, "db", o)
+	rewritten, err := db.BuildFilters(context.Background())
+	if err != nil || rewritten != tables-1 {
+		t.Errorf("%d of %d tables got a filter, %v", rewritten, tables, err)
+	}
+	if err := db.Put([]byte("key999999"), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Compact(context.Background(), []byte("key"), []byte("kez")); !errors.Is(err, ErrCorruption) {
+		t.Errorf("Compact: %v", err)
+	}
+	lost := 0
+	for i := range n {
+		v, err := db.Get(fmt.Appendf(nil, "key%06d", i))
+		switch {
+		case errors.Is(err, ErrCorruption):
+			lost++
+		case err != nil || string(v) != fmt.Sprint("value", i):
+			t.Fatalf("key %d is %q, %v", i, v, err)
+		}
+	}
+	if lost == 0 || lost > 2*n/tables {
+		t.Errorf("%d of %d keys cannot be read", lost, n)
+	}
+	mustClose(t, db)
+}
