@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
 )
@@ -54,10 +55,11 @@ func TestDamagedTable(t *testing.T) {
 	if err != nil || rewritten != tables-1 {
 		t.Errorf("%d of %d tables got a filter, %v", rewritten, tables, err)
 	}
-	if err := db.Put([]byte("key999999"), nil, nil); err != nil {
+	key := base.UserKey(victim.Smallest)
+	if err := db.Put(append(key[:len(key):len(key)], "+"...), nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Compact(context.Background(), []byte("key"), []byte("kez")); !errors.Is(err, ErrCorruption) {
+	if err := db.Compact(context.Background(), nil, nil); !errors.Is(err, ErrCorruption) {
 		t.Errorf("Compact: %v", err)
 	}
 	lost := 0
