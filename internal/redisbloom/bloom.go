@@ -61,6 +61,7 @@ const (
 type link struct {
 	segment
 	bits    uint64
+	div     divisor // by bits
 	count   uint64 // items added
 	entries uint64 // items it is made for
 	err     float64
@@ -135,8 +136,14 @@ func (f *Bloom) sized(entries uint64, rate float64, maxBytes uint64) (link, erro
 	if l.bits/8 > maxBytes {
 		return l, ErrTooLarge
 	}
-	l.segment = newSegment(l.bits / 8)
+	l.alloc()
 	return l, nil
+}
+
+// alloc makes the memory for a link's bits.
+func (l *link) alloc() {
+	l.div = newDivisor(l.bits)
+	l.segment = newSegment(l.bits / 8)
 }
 
 // pair hashes an item.
@@ -172,7 +179,7 @@ func (l *link) contains(layout Layout, h hashPair) bool {
 		return true
 	}
 	for range l.hashes {
-		pos := x % l.bits
+		pos := l.div.mod(x)
 		if l.data[pos/8]&(1<<(pos%8)) == 0 {
 			return false
 		}
@@ -181,22 +188,27 @@ func (l *link) contains(layout Layout, h hashPair) bool {
 	return true
 }
 
-func (l *link) set(layout Layout, h hashPair) {
+// set sets an item's bits, and reports whether one of them was not set. Nothing in
+// it depends on what memory holds, so that its cache misses overlap.
+func (l *link) set(layout Layout, h hashPair) bool {
 	x, y := h.a, h.b
+	added := byte(0)
 	for range l.hashes {
 		var pos uint64
 		if layout == Tight {
 			pos = scale(x, l.bits)
 			x = x*tightMul + y
 		} else {
-			pos = x % l.bits
+			pos = l.div.mod(x)
 			x += y
 		}
-		if mask := byte(1) << (pos % 8); l.data[pos/8]&mask == 0 {
-			l.data[pos/8] |= mask
-			l.touch(pos / 8)
-		}
+		p := &l.data[pos/8]
+		now := ^*p >> (pos % 8) & 1
+		*p |= 1 << (pos % 8)
+		l.touchIf(pos/8, now)
+		added |= now
 	}
+	return added != 0
 }
 
 // Add adds an item unless the filter may contain it, and reports whether it
@@ -204,19 +216,31 @@ func (l *link) set(layout Layout, h hashPair) {
 // filter as it was.
 func (f *Bloom) Add(item []byte, room uint64) (bool, error) {
 	h := f.pair(item)
-	if f.contains(h) {
-		return false, nil
-	}
-	last := &f.links[len(f.links)-1]
-	if last.count >= last.entries {
+	last := len(f.links) - 1
+	if f.links[last].count < f.links[last].entries {
+		// One pass over the bits of the last link is question and answer.
+		for i := last - 1; i >= 0; i-- {
+			if f.links[i].contains(f.layout, h) {
+				return false, nil
+			}
+		}
+		if !f.links[last].set(f.layout, h) {
+			return false, nil
+		}
+	} else {
+		if f.contains(h) {
+			return false, nil
+		}
 		if err := f.grow(room); err != nil {
 			return false, err
 		}
-		last = &f.links[len(f.links)-1]
+		last++
+		f.links[last].set(f.layout, h)
 	}
-	f.put(last, h)
+	f.links[last].count++
+	f.size++
 	f.redo = append(f.redo, redoAdd)
-	f.redo = binary.AppendUvarint(f.redo, uint64(len(f.links)-1))
+	f.redo = binary.AppendUvarint(f.redo, uint64(last))
 	f.redo = binary.LittleEndian.AppendUint64(f.redo, h.a)
 	f.redo = binary.LittleEndian.AppendUint64(f.redo, h.b)
 	return true, nil

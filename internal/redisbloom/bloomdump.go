@@ -127,7 +127,7 @@ func ParseBloom(header []byte, maxBytes uint64) (*Bloom, error) {
 		return nil, ErrTooLarge
 	}
 	for i := range links {
-		links[i].segment = newSegment(links[i].bits / 8)
+		links[i].alloc()
 	}
 	f.links = links
 	return f, nil
@@ -266,7 +266,7 @@ func (f *Bloom) Replay(redo []byte, maxBytes uint64) error {
 			if bytes > maxBytes || f.Bytes() > maxBytes-bytes {
 				return ErrTooLarge
 			}
-			l.segment = newSegment(bytes)
+			l.alloc()
 			f.links = append(f.links, l)
 		case redoBytes:
 			i, off, n := c.uvarint(), c.uvarint(), c.uvarint()

@@ -21,6 +21,12 @@ func (s *segment) touch(off uint64) {
 	s.dirty[page/64] |= 1 << (page % 64)
 }
 
+// touchIf does so if changed is 1, not 0.
+func (s *segment) touchIf(off uint64, changed byte) {
+	page := off / PageBytes
+	s.dirty[page/64] |= uint64(changed) << (page % 64)
+}
+
 // touchRange notes that n > 0 bytes from off on have changed.
 func (s *segment) touchRange(off, n uint64) {
 	for page := off / PageBytes; page <= (off+n-1)/PageBytes; page++ {
