@@ -79,12 +79,13 @@ func TestBloomHoldsWhatWasAdded(t *testing.T) {
 // figures agree with it. Smaller filters, down to one block, reach it as well,
 // and so do very low rates.
 func TestBloomFPR(t *testing.T) {
+	t.Parallel()
 	probes := 1_000_000
 	sizes := []struct {
 		n   int
 		fpr float64
 	}{{1_000_000, 0.01}, {1_000_000, 0.001}, {10_000, 1e-3}, {1000, 1e-4}, {100, 1e-3}, {20, 0.03}}
-	if testing.Short() {
+	if !*million {
 		probes, sizes = 200_000, sizes[2:]
 	}
 	for _, size := range sizes {

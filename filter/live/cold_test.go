@@ -83,6 +83,7 @@ func TestCold(t *testing.T) {
 // Each cut and each flipped bit gives an error or the right answer; a lookup that
 // fails says maybe.
 func TestColdDamage(t *testing.T) {
+	t.Parallel()
 	file := coldFile(t, 100, BloomOptions[string]{Items: 100, FPR: 0.01, Scheme: Blocked})
 	check := func(what string, bad []byte) {
 		c, err := OpenCold[string](bytes.NewReader(bad), int64(len(bad)), nil)

@@ -45,8 +45,9 @@ func TestCountingModel(t *testing.T) {
 }
 
 func TestCountingFPR(t *testing.T) {
+	t.Parallel()
 	n, probes := 1_000_000, 1_000_000
-	if testing.Short() {
+	if !*million {
 		n, probes = 20_000, 200_000
 	}
 	for _, fpr := range []float64{0.01, 0.001} {

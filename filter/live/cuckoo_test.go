@@ -65,8 +65,9 @@ func TestCuckooOtherBucket(t *testing.T) {
 // Full tables of every width are as full as NewCuckoo counts on, hold all that
 // Add took, and go on to hold it after ErrFull.
 func TestCuckooFull(t *testing.T) {
+	t.Parallel()
 	sizes := []int{300, 100_000}
-	if !testing.Short() {
+	if *million {
 		sizes = append(sizes, 1_000_000)
 	}
 	for _, s := range cuckooSizes {
@@ -122,8 +123,9 @@ func TestCuckooItemsFit(t *testing.T) {
 }
 
 func TestCuckooFPR(t *testing.T) {
+	t.Parallel()
 	n, probes := 1_000_000, 1_000_000
-	if testing.Short() {
+	if !*million {
 		n, probes = 20_000, 200_000
 	}
 	for _, fpr := range []float64{0.1, 0.03, 0.02, 0.01, 0.001, 0.0001} {

@@ -4,7 +4,7 @@
 //	Bloom        add and ask; lock-free; reads and writes Guava's files
 //	Scalable     a Bloom that grows, with its error below the target at any size
 //	Counting     a Bloom that deletes, at four times the memory
-//	Cuckoo       deletes and counts; smaller than Bloom below some 0.3 % error
+//	Cuckoo       deletes and counts, at about the memory of a Bloom
 //	Pair         added and removed: cheap, with a price that its comment states
 //	Rotating     a Bloom that is rebuilt from its source in the background
 //	Generations  a Bloom that forgets: the last few spans of time or of elements

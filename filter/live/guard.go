@@ -30,19 +30,9 @@ type KeySet[K any] interface {
 }
 
 // Local makes a KeySet of a filter of this package.
-func Local[K any](f interface {
-	Add(K) bool
-	MayContain(K) bool
-}) KeySet[K] {
-	return local[K]{f}
-}
+func Local[K any](f Filter[K]) KeySet[K] { return local[K]{f} }
 
-type local[K any] struct {
-	f interface {
-		Add(K) bool
-		MayContain(K) bool
-	}
-}
+type local[K any] struct{ f Filter[K] }
 
 func (l local[K]) MayContain(_ context.Context, key K) (bool, error) { return l.f.MayContain(key), nil }
 func (l local[K]) Add(_ context.Context, key K) (bool, error)        { return l.f.Add(key), nil }

@@ -1,11 +1,14 @@
 package live
 
 import (
+	"flag"
 	"math"
 	"math/rand/v2"
 	"strconv"
 	"testing"
 )
+
+var million = flag.Bool("live.million", false, "measure error rates with a million elements, not with some ten thousand")
 
 // A member and a stranger are never equal.
 func member(i int) string   { return "user:" + strconv.Itoa(i) }

@@ -12,10 +12,11 @@ import (
 // However small it starts, the error of the whole chain stays below the target.
 // RedisBloom 2.8, started at 100, reaches 0.0015 for 0.001 at a million.
 func TestScalableFPR(t *testing.T) {
+	t.Parallel()
 	for _, fpr := range []float64{0.01, 0.001} {
 		for _, start := range []uint64{1, 100, 10_000, 1_000_000} {
 			n, probes := 30_000, 200_000
-			if start == 100 && !testing.Short() {
+			if start == 100 && *million {
 				n, probes = 1_000_000, 1_000_000
 			}
 			f := must(NewScalable(ScalableOptions[string]{Items: start, FPR: fpr}))

@@ -53,6 +53,8 @@ var onlyIn = map[string][]string{
 	"github.com/alecthomas/kong":          {"cmd/..."},
 	"github.com/schollz/progressbar":      {"cmd/..."},
 	"github.com/redis/go-redis":           {"filter/live/redisfilter"},
+	"github.com/minio/highwayhash":        {"filter/live/redisfilter"},
+	"github.com/twmb/murmur3":             {"filter/live/internal/funnel"},
 	"golang.org/x/sys":                    {"internal/vfs"},
 	"github.com/golang/snappy":            {"sstable"},
 	"github.com/prometheus/client_golang": {"internal/serve", "cmd/..."},
@@ -86,15 +88,18 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestEmbedderLinksNoPebble follows all imports of the store.
+// TestEmbedderLinksNoPebble follows all imports of the store, and of the filters
+// for applications.
 func TestEmbedderLinksNoPebble(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", module).Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	for dep := range strings.Lines(string(out)) {
-		if dep = strings.TrimSpace(dep); strings.Contains(dep, "cockroachdb") || strings.Contains(dep, "redis") {
-			t.Errorf("a program that embeds the store links %s", dep)
+	for _, pkg := range []string{module, module + "/filter/live"} {
+		out, err := exec.Command("go", "list", "-deps", pkg).Output()
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		for dep := range strings.Lines(string(out)) {
+			if dep = strings.TrimSpace(dep); strings.Contains(dep, "cockroachdb") || strings.Contains(dep, "redis") {
+				t.Errorf("a program that embeds %s links %s", pkg, dep)
+			}
 		}
 	}
 }

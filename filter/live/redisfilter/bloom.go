@@ -263,28 +263,43 @@ func (f *Bloom[T]) addTo(ctx context.Context, c *config, vs []T, which []int, is
 	}
 	var sweep []*request
 	for i, r := range reqs {
-		old, ok := r.reply.([]any)
-		if !ok || len(old) < c.read.hashes+1 {
-			return nil, formatError("reply of type %T to BITFIELD", r.reply)
+		var epoch uint32
+		var there, changed bool
+		// What an earlier attempt found clear was new, although this one finds it set.
+		for _, reply := range append(r.earlier, r.reply) {
+			if epoch, there, changed, err = c.read.added(reply); err != nil {
+				return nil, err
+			}
+			if there && changed && isNew != nil {
+				isNew[which[i]] = true
+			}
 		}
-		first, _ := old[0].(int64)
-		epoch, there := epochOf(uint64(first))
 		if !there {
 			sweep = append(sweep, eval(r.key, sweepScript))
 		}
 		if !there || epoch > c.epoch {
 			stale = append(stale, which[i])
 		}
-		for _, bit := range old[1 : 1+c.read.hashes] {
-			if bit == int64(0) && isNew != nil {
-				isNew[which[i]] = true
-			}
-		}
 	}
 	if len(sweep) > 0 {
 		return stale, f.sender.send(ctx, true, sweep...)
 	}
 	return stale, nil
+}
+
+// added reads the reply to an addition: the epoch of the shard, whether it is
+// there at all, and whether a bit was clear before.
+func (g *generation) added(reply any) (epoch uint32, there, changed bool, err error) {
+	old, ok := reply.([]any)
+	if !ok || len(old) < g.hashes+1 {
+		return 0, false, false, formatError("reply of type %T to BITFIELD", reply)
+	}
+	first, _ := old[0].(int64)
+	epoch, there = epochOf(uint64(first))
+	for _, bit := range old[1 : 1+g.hashes] {
+		changed = changed || bit == int64(0)
+	}
+	return epoch, there, changed, nil
 }
 
 // sweepScript empties a key that an addition to a missing shard has made, and lets

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"iter"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -500,4 +501,40 @@ func TestRetryFor(t *testing.T) {
 	if err := <-done; !errors.Is(err, ErrMissing) {
 		t.Errorf("server that has forgotten everything: %v", err)
 	}
+}
+
+// An element that was new stays new when its first attempt was not acknowledged by
+// enough replicas, and the error says what was missing.
+func TestReplicas(t *testing.T) {
+	master := newServer(t)
+	ctx := context.Background()
+	c := master.client(t, 3)
+	f := open(t, c, "f", Options[string]{Items: 1000, FPR: 0.001})
+	g := open(t, c, "f", Options[string]{Replicas: 1, ReplicaWait: 20 * time.Millisecond, RetryFor: 100 * time.Millisecond})
+	if _, err := g.Add(ctx, "a"); !errors.Is(err, ErrReplicas) {
+		t.Errorf("no replica: %v", err)
+	}
+	if maybe, err := f.MayContain(ctx, "a"); !maybe || err != nil {
+		t.Errorf("not added: %v, %v", maybe, err)
+	}
+	g = open(t, c, "f", Options[string]{Replicas: 1, ReplicaWait: 20 * time.Millisecond})
+	result := make(chan bool, 1)
+	go func() {
+		yes, err := g.Add(ctx, "b")
+		if err != nil {
+			t.Error(err)
+		}
+		result <- yes
+	}()
+	time.Sleep(100 * time.Millisecond) // some attempts
+	replica := newServer(t, "--replicaof", "127.0.0.1", strconv.Itoa(master.port), "--repl-diskless-sync-delay", "0")
+	if !<-result {
+		t.Error("a new element was not new")
+	}
+	if yes, err := g.Add(ctx, "b"); yes || err != nil {
+		t.Errorf("new twice: %v", err)
+	}
+	master.kill() // the replica has it
+	h := open(t, replica.client(t, 3), "f", Options[string]{})
+	allKnown(t, h, []string{"a", "b"})
 }

@@ -17,9 +17,10 @@ type request struct {
 	key  string
 	args []any
 
-	reply any
-	err   error
-	ask   string // address of the node to be asked, once, while the key's slot moves
+	reply   any
+	err     error
+	earlier []any  // replies of attempts that replicas did not acknowledge
+	ask     string // address of the node to be asked, once, while the key's slot moves
 }
 
 // sender sends requests to where their keys are, and again where that may help.
@@ -233,7 +234,8 @@ func (s *sender) pipeline(ctx context.Context, node redis.Cmdable, write bool, r
 			werr = fmt.Errorf("%w: %d of %d", ErrReplicas, n, s.replicas)
 		}
 		for _, r := range reqs {
-			if r.err == nil {
+			if r.err == nil && werr != nil {
+				r.earlier = append(r.earlier, r.reply)
 				r.err = werr
 			}
 		}

@@ -1,0 +1,83 @@
+package live_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/siftdb/sift/filter/live"
+)
+
+func ExampleBloom() {
+	seen, err := live.NewBloom(live.BloomOptions[string]{Items: 1_000_000, FPR: 0.01})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(seen.Add("alice"), seen.Add("alice"))
+	fmt.Println(seen.MayContain("alice"), seen.MayContain("bob"))
+	// Output:
+	// true false
+	// true false
+}
+
+// A Java service writes a filter with BloomFilter.writeTo, or reads what Go wrote.
+func ExampleReadGuava() {
+	f, _ := live.NewBloom(live.BloomOptions[int64]{Items: 1000, FPR: 0.01, Scheme: live.Guava})
+	f.Add(42)
+	var file bytes.Buffer
+	f.WriteGuava(&file) // for BloomFilter.readFrom(in, Funnels.longFunnel())
+
+	g, err := live.ReadGuava[int64](&file, 1<<20, nil)
+	fmt.Println(g.MayContain(42), g.MayContain(43), err)
+	// Output: true false <nil>
+}
+
+func ExampleDedup() {
+	d, _ := live.NewDedup(live.DedupOptions[string]{Items: 1_000_000, FPR: 0.001})
+	for v := range d.Unique(slices.Values([]string{"a", "b", "a", "c", "b"})) {
+		fmt.Print(v, " ")
+	}
+	fmt.Printf("of %d, %d dropped", d.Seen(), d.Dropped())
+	// Output: a b c of 5, 2 dropped
+}
+
+type memory map[string]string
+
+func (m memory) Get(_ context.Context, k string) (string, bool, error) {
+	v, ok := m[k]
+	return v, ok, nil
+}
+func (m memory) Set(_ context.Context, k, v string) error { m[k] = v; return nil }
+
+func ExampleGuard() {
+	ctx := context.Background()
+	database := map[string]string{"alice": "alice@example.com"}
+	keys, _ := live.NewBloom(live.BloomOptions[string]{Items: 1000, FPR: 0.001})
+	keys.Add("alice")
+	guard, _ := live.NewGuard(live.GuardOptions[string, string]{Keys: live.Local[string](keys), Cache: memory{}})
+
+	load := func(_ context.Context, k string) (string, error) {
+		fmt.Println("asking the database for", k)
+		if v, ok := database[k]; ok {
+			return v, nil
+		}
+		return "", live.ErrAbsent
+	}
+	for _, k := range []string{"alice", "alice", "nobody"} {
+		v, err := guard.Get(ctx, k, load)
+		fmt.Println(v, errors.Is(err, live.ErrAbsent))
+	}
+	database["carol"] = "carol@example.com" // first the database,
+	guard.Learn(ctx, "carol")               // then the filter
+	v, _ := guard.Get(ctx, "carol", load)
+	fmt.Println(v)
+	// Output:
+	// asking the database for alice
+	// alice@example.com false
+	// alice@example.com false
+	//  true
+	// asking the database for carol
+	// carol@example.com
+}
