@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// startServe runs sift serve in a process of its own and returns where it listens
+// and where its status page is.
+func startServe(t *testing.T, args ...string) (cmd *exec.Cmd, addr, status string) {
+	t.Helper()
+	cmd = program(t, append([]string{"serve", "--addr", "127.0.0.1:0", "--http", "127.0.0.1:0"}, args...)...)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(stderr)
+	at := regexp.MustCompile(`addr=(\S+)`)
+	var said string
+	for status == "" {
+		line, err := r.ReadString('\n')
+		if said += line; err != nil {
+			t.Fatalf("sift serve said %q", said)
+		}
+		m := at.FindStringSubmatch(line)
+		switch {
+		case m == nil:
+		case strings.Contains(line, "status page"):
+			status = m[1]
+		default:
+			addr = m[1]
+		}
+	}
+	go io.Copy(io.Discard, r)
+	return cmd, addr, status
+}
+
+// TestServe: what was written is there after an interrupt and a new start.
+func TestServe(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a process cannot interrupt another one here")
+	}
+	ctx := context.Background()
+	db := filepath.Join(t.TempDir(), "db")
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("open sesame\r\nnot this\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		cmd, addr, status := startServe(t, "--fsync", "everysec", "--bloom", "tight", "--pprof", "--password-file", password, db)
+		r := redis.NewClient(&redis.Options{Addr: addr, Password: "open sesame"})
+		if round == 0 {
+			if err := r.Set(ctx, "k", "v", 0).Err(); err != nil {
+				t.Error(err)
+			}
+			if ok, err := r.BFAdd(ctx, "seen", "alice").Result(); err != nil || !ok {
+				t.Error(ok, err)
+			}
+		}
+		if v, err := r.Get(ctx, "k").Result(); err != nil || v != "v" {
+			t.Errorf("round %d: GET %q, %v", round, v, err)
+		}
+		if ok, err := r.BFExists(ctx, "seen", "alice").Result(); err != nil || !ok {
+			t.Errorf("round %d: BF.EXISTS %v, %v", round, ok, err)
+		}
+		if v, err := r.ConfigGet(ctx, "bloom-layout").Result(); err != nil || v["bloom-layout"] != "tight" {
+			t.Error(v, err)
+		}
+		other := redis.NewClient(&redis.Options{Addr: addr, Password: "not this", MaxRetries: -1})
+		if err := other.Get(ctx, "k").Err(); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
+			t.Errorf("another password: %v", err)
+		}
+		other.Close()
+		resp, err := http.Get("http://" + status + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("/metrics without the password: %s", resp.Status)
+		}
+		// One server at a time.
+		if r := runSift(t, "", "serve", "--addr", "127.0.0.1:0", db); r.status != 1 || !strings.Contains(r.err, "lock") {
+			t.Errorf("a second server: status %d, %q", r.status, r.err)
+		}
+		// A client that is connected, and silent, does not hold up the end.
+		began := time.Now()
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if status := exitCode(t, cmd.Wait()); status != 0 {
+			t.Errorf("round %d: status %d", round, status)
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("the end took %v", took)
+		}
+		r.Close()
+	}
+	if r := runSift(t, "", "check", db); r.status != 0 {
+		t.Errorf("check: %s%s", r.out, r.err)
+	}
+}
+
+// TestServeRefuses: what would be unsafe or makes no sense is said before
+// anything is served.
+func TestServeRefuses(t *testing.T) {
+	t.Setenv("SIFT_PASSWORD", "")
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, []byte("\nsecret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	foreign := filepath.Join(dir, "foreign")
+	mustSift(t, "", "put", foreign, "key", "value")
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"requires a password", []string{"--addr", ":0"}},
+		{"requires a password", []string{"--addr", "192.0.2.1:1"}},
+		{"requires a password", []string{"--http", "0.0.0.0:0"}},
+		{"is empty", []string{"--password-file", empty}},
+		{"no such file", []string{"--password-file", filepath.Join(dir, "none")}},
+		{"go together", []string{"--tls-cert", empty}},
+		{"--tls-cert", []string{"--tls-cert", empty, "--tls-key", empty}},
+		{"must be positive", []string{"--filter-memory", "0"}},
+		{"512 MiB", []string{"--max-value", "513"}},
+		{"must be one of", []string{"--fsync", "sometimes"}},
+		{"must be one of", []string{"--bloom", "loose"}},
+	} {
+		args := append(append([]string{"serve"}, c.args...), filepath.Join(dir, "db"))
+		if r := runSift(t, "", args...); r.status == 0 || !strings.Contains(r.err, c.want) {
+			t.Errorf("%q: status %d, %q", c.args, r.status, r.err)
+		}
+	}
+	if r := runSift(t, "", "serve", "--addr", "127.0.0.1:0", foreign); r.status == 0 || !strings.Contains(r.err, "directory of its own") {
+		t.Errorf("a database of others: status %d, %q", r.status, r.err)
+	}
+}
