@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ type serveCmd struct {
 	Bloom        string        `default:"redis" enum:"redis,tight" help:"Layout of new Bloom filters: redis, as RedisBloom has it, or tight, which keeps the promised rate in less memory (${default})."`
 	FilterMemory int64         `default:"1024" placeholder:"MIB" help:"Memory for all filters in MiB (${default})."`
 	CacheMemory  int64         `default:"64" placeholder:"MIB" help:"Memory for the store's block cache in MiB (${default})."`
+	ClientMemory int64         `default:"256" placeholder:"MIB" help:"Memory for requests and replies under way in MiB, for all clients together (${default})."`
 	MaxClients   int           `default:"10000" placeholder:"N" help:"Connections at a time (${default})."`
 	MaxValue     int           `default:"64" placeholder:"MIB" help:"Size of a key or value in MiB, up to 512 (${default})."`
 	Timeout      time.Duration `default:"0s" help:"Close connections that are idle so long. 0s: never (${default})."`
@@ -62,6 +64,7 @@ func (c *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	c.limitMemory()
 	return e.withDB(c.Dir, o, func(db *sift.DB) error {
 		start := time.Now()
 		s, err := serve.New(db, cfg)
@@ -91,13 +94,27 @@ func (c *serveCmd) Run(e *env) error {
 	})
 }
 
+// limitMemory has the garbage collector work harder where the process would take
+// more than its parts may, unless the user has said how much it may take.
+func (c *serveCmd) limitMemory() {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	const (
+		aClient = 48 << 10  // its buffers and its stack
+		rest    = 256 << 20 // memtables, table filters, compactions and the program
+	)
+	debug.SetMemoryLimit((c.FilterMemory+c.ClientMemory+c.CacheMemory)<<20 + int64(c.MaxClients)*aClient + rest)
+}
+
 // config turns the flags into the server's configuration.
 func (c *serveCmd) config(log *slog.Logger) (serve.Config, error) {
-	if min(c.FilterMemory, c.CacheMemory, int64(c.MaxValue)) < 1 || max(c.FilterMemory, c.CacheMemory) > 1<<30 || c.MaxClients < 1 {
-		return serve.Config{}, errors.New("--filter-memory, --cache-memory, --max-value and --max-clients must be positive, and not beyond all memory")
+	if min(c.FilterMemory, c.CacheMemory, c.ClientMemory, int64(c.MaxValue)) < 1 || max(c.FilterMemory, c.CacheMemory, c.ClientMemory) > 1<<30 ||
+		c.MaxClients < 1 || c.MaxClients > 1<<30 {
+		return serve.Config{}, errors.New("--filter-memory, --cache-memory, --client-memory, --max-value and --max-clients must be positive, and not beyond all memory")
 	}
 	cfg := serve.Config{
-		Addr: c.Addr, HTTPAddr: c.HTTP, Pprof: c.Pprof, FilterBytes: c.FilterMemory << 20,
+		Addr: c.Addr, HTTPAddr: c.HTTP, Pprof: c.Pprof, FilterBytes: c.FilterMemory << 20, RequestBytes: c.ClientMemory << 20,
 		MaxClients: c.MaxClients, MaxBulkBytes: c.MaxValue << 20, IdleTimeout: c.Timeout, Logger: log,
 		Password: os.Getenv("SIFT_PASSWORD"),
 	}

@@ -1,7 +1,7 @@
 // Package resp speaks Redis' serialization protocol, versions 2 and 3, from the
 // server's side, with a bound on everything that a client can ask for.
 //
-// The server library that is best known, github.com/tidwall/redcon, keeps no
+// The server library that is best known, github.com/tidwall/redcon, v1.6.2, keeps no
 // bound on arguments or buffers, and a bulk length near 2⁶³ makes its parser index
 // out of range in a goroutine of its own, which ends the process. So the parser
 // is written here: a few hundred lines, fuzzed.
