@@ -538,3 +538,27 @@ func TestReplicas(t *testing.T) {
 	h := open(t, replica.client(t, 3), "f", Options[string]{})
 	allKnown(t, h, []string{"a", "b"})
 }
+
+// Memory of a filter for a million elements, in bits an element.
+func TestSizes(t *testing.T) {
+	for _, tc := range []struct {
+		layout Layout
+		fpr    float64
+		bits   float64
+	}{{Scattered, 0.01, 9.6}, {Blocked, 0.01, 10.1}, {Scattered, 0.001, 14.4}, {Blocked, 0.001, 15.8}} {
+		const n = 1_000_000
+		g := must(newGeneration(1, &sizing{Items: n, FPR: tc.fpr, Layout: tc.layout}))
+		if got := float64(uint64(g.shards)*g.bytes()*8) / n; math.Abs(got-tc.bits) > 0.06 {
+			t.Errorf("%v at %v: %.2f bits an element, want %v", tc.layout, tc.fpr, got, tc.bits)
+		}
+		if e := g.expectedFPR(n); e > tc.fpr*1.001 {
+			t.Errorf("%v at %v: FPR %v", tc.layout, tc.fpr, e)
+		}
+	}
+	for items, shards := range map[uint64]int{1: 64, 1_000_000: 64, 1_000_000_000: 256, 1 << 36: maxShards} {
+		g := must(newGeneration(1, &sizing{Items: items, FPR: 0.01}))
+		if g.shards != shards {
+			t.Errorf("%d elements: %d shards of %d bytes", items, g.shards, g.bytes())
+		}
+	}
+}
