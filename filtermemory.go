@@ -134,6 +134,29 @@ func (k *filterKeeper) rebalance(limit int64) {
 	}
 }
 
+// expected returns the block reads a second that lookups of absent keys cost, as
+// they were lately, and by how many fewer they would be with another MiB.
+func (k *filterKeeper) expected(version *manifest.Version) (wasted, nextMiBSaves float64) {
+	if k == nil {
+		return 0, 0
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, inputs := planInputs(version, true)
+	held := make([]int, len(inputs))
+	var traffic float64
+	for i := range inputs {
+		held[i] = inputs[i].Held
+	}
+	for _, t := range k.held {
+		traffic += t.heat.Rate
+	}
+	if traffic == 0 {
+		return 0, 0
+	}
+	return plan.Wasted(inputs, held), plan.NextSaves(inputs, k.db.opts.FilterMemory, 1<<20)
+}
+
 // hold loads or drops units of a table.
 func (k *filterKeeper) hold(t *table, units int) {
 	if err := t.reader.LoadFilterUnits(units); err != nil {

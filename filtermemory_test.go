@@ -104,6 +104,9 @@ func TestFilterMemoryFollowsHeat(t *testing.T) {
 					others++
 				}
 			}
+			if m := db.Metrics(); full && (m.WastedReads <= 0 || m.NextMiBSaves <= 0 || m.NextMiBSaves > m.WastedReads) {
+				t.Errorf("%v reads a second are wasted, and another MiB saves %v", m.WastedReads, m.NextMiBSaves)
+			}
 			if full {
 				t.Logf("hot table complete; %d of the %d others, too", others, len(db.Tables())-1)
 				break

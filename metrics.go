@@ -25,6 +25,12 @@ type Metrics struct {
 	// CacheHits counts those that it did.
 	BlockReads, BlockReadBytes, CacheHits uint64
 
+	// WastedReads is how many block reads a second lookups of absent keys are
+	// expected to cost, with the filters that are held and the lookups of the last
+	// seconds, and NextMiBSaves by how many fewer they would be with another MiB of
+	// Options.FilterMemory. Both are 0 without that option.
+	WastedReads, NextMiBSaves float64
+
 	// Memory is what the database holds in memory.
 	Memory MemoryMetrics
 
@@ -167,6 +173,7 @@ func (d *DB) Metrics() Metrics {
 	m.Snapshots = d.snapshots.len()
 	m.LastSequence = d.visible.Load()
 	m.Recovery = d.recovery
+	m.WastedReads, m.NextMiBSaves = d.keeper.expected(s.version)
 	return m
 }
 

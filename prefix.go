@@ -81,9 +81,12 @@ func (r *scanRange) mayHold(m *manifest.TableMeta) bool {
 	if r.prefixer == "" || t.reader == nil || t.reader.PrefixFilter() != r.prefixer {
 		return true
 	}
-	r.counts.prefixAsked.Add(1)
+	asked := r.counts.prefixAsked.Add(1)
 	if t.reader.MayContain(r.prefix) {
 		return true
+	}
+	if asked%sampleEvery == 0 {
+		t.absent.Add(sampleEvery)
 	}
 	r.counts.prefixUseful.Add(1)
 	return false

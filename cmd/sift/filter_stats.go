@@ -18,7 +18,8 @@ func (filterStatsCmd) Help() string {
 	return `Prints a line for each table: its filter, the size of it, the bits it takes per key, and
 the false positive rate (FPR) that it was built for beside the one that is observed. To observe it, the
 filter is asked for keys that look like those of the table and are not in it: digits become other
-digits and letters other letters near the end of the key, or the key goes on.
+digits and letters other letters near the end of the key, or the key goes on. The last column is how
+many blocks 1,000 lookups of absent keys would read from the table for nothing if traffic were even.
 
 Example:
 
@@ -35,18 +36,23 @@ func (c *filterStatsCmd) Run(e *env) error {
 		for i := range tables {
 			sum.add(&tables[i])
 		}
+		plan, err := db.PlanFilters(math.MaxInt64)
+		if err != nil {
+			return err
+		}
 		progress := e.progress("asking filters", int64(sum.bytes))
 		defer progress.done()
 		var done int64
 		var all tally
 		t := columns{left: map[int]bool{2: true}}
-		t.add("level", "table", "filter", "size", "bits/key", "FPR", "observed")
+		t.add("level", "table", "filter", "units", "size", "bits/key", "FPR", "observed", "wasted/1,000")
 		for i := range tables {
 			m := &tables[i]
 			done += int64(m.Size)
+			wasted := plan.Tables[i].WastedReads
 			row := []string{strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), filterName(m)}
 			if m.FilterBytes == 0 {
-				t.add(append(row, "-", "-", "-", "-")...)
+				t.add(append(row, "-", "-", "-", "-", "-", perThousand(wasted))...)
 				continue
 			}
 			family, observed, err := probeTable(e.ctx, m.Path, c.Probes, c.Seed)
@@ -58,8 +64,8 @@ func (c *filterStatsCmd) Run(e *env) error {
 			}
 			all.add(observed)
 			progress.set(done)
-			t.add(append(row, size(m.FilterBytes), bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Keys == 0),
-				rate(m.ExpectedFPR), rate(observed.fpr()))...)
+			t.add(append(row, fmt.Sprintf("%d/%d", m.HeldUnits, m.FilterUnits), size(m.FilterBytes), bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Keys == 0),
+				rate(m.ExpectedFPR), rate(observed.fpr()), perThousand(wasted))...)
 		}
 		progress.done()
 		if len(tables) > 1 {
@@ -67,10 +73,13 @@ func (c *filterStatsCmd) Run(e *env) error {
 			if sum.weight > 0 {
 				fpr = sum.weightedFPR / sum.weight
 			}
-			t.add("total", "", "", size(sum.filterBytes), bitsPerKey(sum.filterBytes, sum.filteredKeys, sum.unknownFiltered),
-				rate(fpr), rate(all.fpr()))
+			t.add("total", "", "", "", size(sum.filterBytes), bitsPerKey(sum.filterBytes, sum.filteredKeys, sum.unknownFiltered),
+				rate(fpr), rate(all.fpr()), perThousand(plan.WastedReads))
 		}
 		if err := t.write(e.out); err != nil {
+			return err
+		}
+		if err := c.lessMemory(e, db, plan); err != nil {
 			return err
 		}
 		for i := range tables {
@@ -82,4 +91,17 @@ func (c *filterStatsCmd) Run(e *env) error {
 		}
 		return nil
 	})
+}
+
+// lessMemory says what the last MiB of filter memory saves.
+func (c *filterStatsCmd) lessMemory(e *env, db *sift.DB, all sift.FilterPlan) error {
+	if all.Bytes <= 1<<20 {
+		return nil
+	}
+	less, err := db.PlanFilters(all.Bytes - 1<<20)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.out, "\nwith 1 MiB less for filters: %s wasted reads per 1,000 lookups of absent keys\n", perThousand(less.WastedReads))
+	return nil
 }
