@@ -24,7 +24,7 @@ if [[ $TAGS != *leveldb* ]]; then
 	one=${one/,leveldb/} all=${all/,leveldb/}
 fi
 
-bench() { ${MEASURE:-} "$DB/bench" --merge --out "$OUT" "$@"; }
+bench() { ${MEASURE:-} "$DB/bench" --as bench/full.sh --merge --out "$OUT" "$@"; }
 stores() { bench --rounds 1 --passes 3 --reads 100000 "$@"; }
 kept() { stores --use_existing_db --db "$DB/stores" "$@"; }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -55,6 +56,7 @@ type runCmd struct {
 	Keep             bool    `name:"keep" help:"Leave the databases of the last round in --db."`
 	Out              string  `name:"out" default:"out" help:"Directory for report.html, result.json, result.csv, benchstat.txt and pictures."`
 	Merge            bool    `name:"merge" help:"Keep what --out holds and is not measured now."`
+	As               string  `name:"as" hidden:"" help:"The command to state in the report, where a script runs this one."`
 	NoProgress       bool    `name:"no-progress" help:"Do not show progress on a terminal."`
 }
 
@@ -328,7 +330,7 @@ func (c *runCmd) simulated() *budget.Options {
 
 func (c *runCmd) meta(start time.Time, dir string, stores *store.Options, filters *alone.Options) result.Meta {
 	m := result.Meta{
-		When: start.UTC().Format("2006-01-02"), Took: "…", Command: measure.Command(), Commit: measure.Commit(), Machine: measure.ThisMachine(dir),
+		When: start.UTC().Format("2006-01-02"), Took: "…", Command: cmp.Or(c.As, measure.Command()), Commit: measure.Commit(), Machine: measure.ThisMachine(dir),
 	}
 	for _, e := range engine.All() {
 		m.Versions = append(m.Versions, result.Named{Name: e.Name, Text: e.Version})

@@ -123,7 +123,11 @@ func (f *File) Merge(before *File) {
 	}
 	f.Rows, f.index = append(rows, f.Rows...), nil
 	m, old := &f.Meta, &before.Meta
-	m.Command = old.Command + CommandSeparator + m.Command
+	if !slices.Contains(strings.Split(old.Command, CommandSeparator), m.Command) {
+		m.Command = old.Command + CommandSeparator + m.Command
+	} else {
+		m.Command = old.Command
+	}
 	m.Took = sumOf(old.Took, m.Took)
 	if old.When != m.When {
 		m.When = old.When + ", " + m.When

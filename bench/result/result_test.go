@@ -83,6 +83,12 @@ func TestMerge(t *testing.T) {
 	if r := b.Row(Key{Section: "stores", Store: "old"}); r.Of(CPU).N != 1 {
 		t.Errorf("the row that was taken over is not found: %+v", r)
 	}
+	c := New(Meta{Command: "b", Commit: "1", Took: "1s"})
+	c.Row(Key{Section: "filters", Store: "new"}).Add(CPU, 5)
+	c.Merge(b)
+	if m := c.Meta; m.Command != "a; b" || m.Commit != "1" || m.Took != "2m11s" || len(c.Rows) != 4 {
+		t.Errorf("merged again: %+v", m)
+	}
 	m := b.Meta
 	if m.Command != "a; b" || m.Commit != "1" || m.Took != "2m10s" || !reflect.DeepEqual(m.Terms, []string{"y", "x"}) || len(m.Skipped) != 0 ||
 		!reflect.DeepEqual(m.Versions, []Named{{"pebble", "2"}, {"rocksdb", "7"}, {"sift", "2"}}) {
