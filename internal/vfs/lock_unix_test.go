@@ -163,3 +163,31 @@ func TestLockBetweenProcesses(t *testing.T) {
 		must(t, l.Close())
 	}
 }
+
+// TestUnlockWhileForking gives a lock up while another descriptor of it is open,
+// as a child has it between fork and exec.
+func TestUnlockWhileForking(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "LOCK")
+	for _, exclusive := range []bool{true, false} {
+		l, err := OS.Lock(name, exclusive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, err := syscall.Dup(int(l.(*lockHandle).lock.f.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		again, err := OS.Lock(name, true)
+		if err != nil {
+			t.Errorf("exclusive %v: given up, and then: %v", exclusive, err)
+		} else if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Close(fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

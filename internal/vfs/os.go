@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -172,7 +173,9 @@ func (h *lockHandle) Close() error {
 			return
 		}
 		held.locks = slices.DeleteFunc(held.locks, func(o *osLock) bool { return o == l })
-		h.err = l.f.Close() // releases both kinds of lock
+		// Closing releases both kinds of lock, but a flock only when a child that
+		// is being forked has closed its copy too.
+		h.err = errors.Join(unlockFile(l.f), l.f.Close())
 	})
 	return h.err
 }

@@ -31,3 +31,8 @@ func flockFile(f *os.File, name string, exclusive bool) error {
 	}
 	return nil
 }
+
+// unlockFile gives the flock up, for all copies of the descriptor.
+func unlockFile(f *os.File) error {
+	return control(f, func(fd uintptr) error { return unix.Flock(int(fd), unix.LOCK_UN) })
+}

@@ -29,3 +29,6 @@ func lockedByOpen(error) bool { return false }
 func lockFile(_ *os.File, name string, _ bool) error {
 	return lockError(name, errors.ErrUnsupported)
 }
+
+// unlockFile has nothing to do: closing the file is enough.
+func unlockFile(*os.File) error { return nil }
