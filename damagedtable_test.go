@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/siftdb/sift/filter"
@@ -76,4 +77,54 @@ func TestDamagedTable(t *testing.T) {
 		t.Errorf("%d of %d keys cannot be read", lost, n)
 	}
 	mustClose(t, db)
+}
+
+// TestRepairMissing takes a file away that the MANIFEST names. Repair goes by
+// what is there then.
+func TestRepairMissing(t *testing.T) {
+	const n = 4000
+	for _, ext := range []string{".ldb", ".log"} {
+		fs := vfs.NewMem()
+		o := keyedOptions(fs)
+		o.KeyedFilters = false
+		db := mustOpen(t, "db", o)
+		loadKeys(t, db, n)
+		mustClose(t, db)
+		names, err := fs.List("db")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if filepath.Ext(name) == ext {
+				if err := fs.Remove(filepath.Join("db", name)); err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+		if db, err := Open("db", o); err == nil {
+			t.Errorf("opens without a %s", ext)
+			mustClose(t, db)
+		}
+		report, err := Repair("db", o)
+		if err != nil || report.FromManifest || len(report.Dropped) == 0 {
+			t.Errorf("without a %s: %+v, %v", ext, report, err)
+		}
+		if ext == ".log" && report.Entries != n || report.Entries == 0 {
+			t.Errorf("without a %s: %d entries", ext, report.Entries)
+		}
+		mustCheck(t, "db", o)
+	}
+}
+
+// Check and Repair say what is wrong with the options, as Open does.
+func TestOptionsOfTools(t *testing.T) {
+	o := &Options{BlockBytes: -1, fs: vfs.NewMem()}
+	_, cerr := Check(context.Background(), "db", o, func(err error) { t.Error(err) })
+	_, rerr := Repair("db", o)
+	for _, err := range []error{cerr, rerr} {
+		if err == nil || !strings.Contains(err.Error(), "BlockBytes") {
+			t.Errorf("got %v", err)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +30,8 @@ func TestRegress(t *testing.T) {
 		{"file numbers are not given out blindly", regressFileNumbers},
 		{"a full disk does not fill up with logs", regressLogLitter},
 		{"a compaction that is not recorded has failed", regressCompactFails},
+		{"writes do not wait for compactions that fail", regressThrottle},
+		{"a database that does not open is checked on a failing disk", regressCheckBroken},
 	} {
 		t.Run(r.name, func(t *testing.T) {
 			if err := r.run(); err != nil {
@@ -286,4 +289,76 @@ func regressCompactFails() error {
 		return fmt.Errorf("not every kind of compaction has failed: %v", failed)
 	}
 	return nil
+}
+
+// regressThrottle lets every compaction fail. Once level 0 is full writes must
+// say so, and go on when the disk is well.
+func regressThrottle() error {
+	e, f := small()
+	e.Options.L0Tables = 1
+	e.Open()
+	e.Put("a", 10, true)
+	e.Flush()
+	if e.Err != nil {
+		return e.Err
+	}
+	old, err := e.Mem.List(e.Dir)
+	if err != nil {
+		return err
+	}
+	f.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool {
+		return op.Kind == vfs.OpReadAt && slices.Contains(old, filepath.Base(op.Name))
+	}})
+	refused := error(nil)
+	for end := time.Now().Add(20 * time.Second); refused == nil && time.Now().Before(end); {
+		if refused = e.DB.Put([]byte("b"), make([]byte, 1000), sift.NoSync); refused == nil {
+			refused = e.DB.Flush()
+		}
+	}
+	if !errors.Is(refused, sift.ErrReadOnly) || !errors.Is(refused, syscall.EIO) {
+		return fmt.Errorf("level 0 is full, and a write gives %w", refused)
+	}
+	f.SetFaults()
+	for end := time.Now().Add(20 * time.Second); refused != nil && time.Now().Before(end); time.Sleep(e.Retry) {
+		refused = e.DB.Put([]byte("c"), nil, sift.NoSync)
+	}
+	return errors.Join(refused, e.DB.Close())
+}
+
+// regressCheckBroken checks a database without a MANIFEST, and lets each operation
+// fail in turn: tables that could not be looked at must not pass for whole.
+func regressCheckBroken() error {
+	e, _ := small()
+	e.Open()
+	for i := range 3 {
+		e.Put(fmt.Sprint(i), 10, true)
+		e.Flush()
+	}
+	e.Close()
+	if e.Err != nil {
+		return e.Err
+	}
+	if err := writeFile(e.Mem, filepath.Join(e.Dir, "CURRENT"), []byte("nothing")); err != nil {
+		return err
+	}
+	check := func(fs vfs.FS) (report sift.CheckReport, err error) {
+		return sift.Check(context.Background(), e.Dir, e.options(fs), func(error) {})
+	}
+	whole, err := check(e.Mem)
+	if err != nil {
+		return err
+	}
+	for n := 0; ; n++ {
+		f := vfs.Inject(e.Mem)
+		f.SetFaults(vfs.Fault{Index: n})
+		report, err := check(f)
+		failed := f.Failed()
+		if len(failed) == 0 {
+			return nil
+		}
+		missed := report.Tables < whole.Tables || report.Faults == whole.Faults && failed[0].Kind == vfs.OpReadAt
+		if err == nil && missed {
+			return fmt.Errorf("operation %v fails, and Check says %+v", failed[0], report)
+		}
+	}
 }

@@ -41,6 +41,10 @@ func runRepair(e *Env, n int) {
 	}
 	e.H.durable(e.ops())
 	e.repaired = e.ops()
+	if err := e.checkLost(e.Mem, e.repaired); err != nil {
+		e.broken("Repair: %w", err)
+		return
+	}
 	e.Open()
 	for range n / 10 {
 		e.Put(e.key(25), 30+e.Rng.IntN(100), e.Sync(4))

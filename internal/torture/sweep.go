@@ -275,5 +275,5 @@ func (e *Env) afterFaults(img *vfs.Mem, ops int) error {
 	if _, err := e.H.Found(contents, ops); err != nil {
 		return err
 	}
-	return checkClean(e, img, e.Dir)
+	return errors.Join(checkClean(e, img, e.Dir), (&Cuts{Env: e}).checkExtras(img, ops))
 }
