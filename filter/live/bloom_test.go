@@ -116,7 +116,8 @@ func TestBloomFPR(t *testing.T) {
 // size (3.5e-4 for 1e-4).
 func TestBloomSmallHasNoFloor(t *testing.T) {
 	for _, s := range []Scheme{Scattered, Blocked} {
-		const n, filters, probes, fpr = 100, 100, 20_000, 1e-4
+		const n, filters, fpr = 100, 100, 1e-4
+		probes := sized(20_000)
 		sum, expected := 0.0, 0.0
 		for seed := range uint64(filters) {
 			f := must(NewBloom(BloomOptions[string]{Items: n, FPR: fpr, Scheme: s, Seed: seed}))
@@ -263,8 +264,9 @@ func TestBloomElements(t *testing.T) {
 // Sixteen goroutines add overlapping elements; no bit is lost, and every new
 // element is new to at least one of them.
 func TestBloomConcurrent(t *testing.T) {
-	const workers, n = 16, 20_000
-	allSchemes(t, n, 0.001, func(t *testing.T, f *Bloom[string]) {
+	const workers = 16
+	n := sized(20_000)
+	allSchemes(t, uint64(n), 0.001, func(t *testing.T, f *Bloom[string]) {
 		newTo := make([]atomic.Int32, n)
 		want := f.Clone()
 		for i := range n {

@@ -148,12 +148,12 @@ func FuzzOpenCold(f *testing.F) {
 }
 
 func TestLayered(t *testing.T) {
-	const n = 50_000
-	coarse := must(NewBloom(BloomOptions[string]{Items: n, FPR: 0.05, Seed: 1}))
+	n := sized(50_000)
+	coarse := must(NewBloom(BloomOptions[string]{Items: uint64(n), FPR: 0.05, Seed: 1}))
 	for i := range n {
 		coarse.Add(member(i))
 	}
-	file := coldFile(t, n, BloomOptions[string]{Items: n, FPR: 0.001, Scheme: Blocked, Seed: 2})
+	file := coldFile(t, n, BloomOptions[string]{Items: uint64(n), FPR: 0.001, Scheme: Blocked, Seed: 2})
 	cold := must(OpenCold[string](bytes.NewReader(file), int64(len(file)), nil))
 	recent := must(NewBloom(BloomOptions[string]{Items: 1000, FPR: 0.0001, Seed: 3}))
 	l := NewLayered(Hot[string](coarse), Newer[string](recent, cold))
@@ -167,13 +167,13 @@ func TestLayered(t *testing.T) {
 		}
 	}
 	before := cold.Reads()
-	const probes = 400_000
+	probes := sized(400_000)
 	got := measureFPR(probes, func(v string) bool { return must(l.MayContain(v)) })
 	checkFPRBelow(t, "both layers", got, coarse.FPR()*0.0011, probes)
-	reads := float64(cold.Reads()-before) / probes
+	reads := float64(cold.Reads()-before) / float64(probes)
 	checkFPR(t, "reads of the cold layer a lookup", reads, coarse.FPR(), probes, 0.05)
 	s := l.Stats()
-	if s[0].Asked != n+1000+probes || s[0].Asked-s[0].Denied != s[1].Asked || s[1].Failed != 0 {
+	if s[0].Asked != uint64(n+1000+probes) || s[0].Asked-s[0].Denied != s[1].Asked || s[1].Failed != 0 {
 		t.Errorf("stats %+v", s)
 	}
 
@@ -193,8 +193,8 @@ func TestLayered(t *testing.T) {
 }
 
 func TestDedup(t *testing.T) {
-	const n = 100_000
-	d := must(NewDedup(DedupOptions[string]{Items: n, FPR: 0.01}))
+	n := sized(100_000)
+	d := must(NewDedup(DedupOptions[string]{Items: uint64(n), FPR: 0.01}))
 	passed := 0
 	stream := func(yield func(string) bool) {
 		for i := range n {
@@ -213,7 +213,7 @@ func TestDedup(t *testing.T) {
 		seen[v] = true
 		passed++
 	}
-	lost := float64(n-passed) / n
+	lost := float64(n-passed) / float64(n)
 	t.Logf("%.3f %% lost, %.3f %% expected", 100*lost, 100*d.Loss())
 	checkFPR(t, "lost", lost, d.Loss(), n, 0.05)
 	if d.Seen() != d.Dropped()+uint64(passed) || d.FPR() < 0.008 || d.FPR() > 0.012 || d.SizeBytes() > n*10/8 {
@@ -223,9 +223,10 @@ func TestDedup(t *testing.T) {
 
 // Of several that come with the same element at once, one is the first.
 func TestDedupOnce(t *testing.T) {
-	const n, workers = 20_000, 16
-	d := must(NewDedup(DedupOptions[int]{Items: n, FPR: 1e-6}))
-	var first [n]int32
+	const workers = 16
+	n := sized(20_000)
+	d := must(NewDedup(DedupOptions[int]{Items: uint64(n), FPR: 1e-6}))
+	first := make([]int32, n)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for range workers {
@@ -248,8 +249,8 @@ func TestDedupOnce(t *testing.T) {
 }
 
 func TestDedupWindow(t *testing.T) {
-	const items = 10_000
-	d := must(NewDedup(DedupOptions[string]{Items: items, FPR: 0.01, Window: true}))
+	items := sized(10_000)
+	d := must(NewDedup(DedupOptions[string]{Items: uint64(items), FPR: 0.01, Window: true}))
 	lost := 0
 	for i := range 20 * items {
 		if !d.First(member(i)) {
@@ -259,5 +260,5 @@ func TestDedupWindow(t *testing.T) {
 			t.Fatalf("a duplicate within the window passed at %d", i)
 		}
 	}
-	checkFPRBelow(t, "lost", float64(lost)/(20*items), d.Loss(), 20*items)
+	checkFPRBelow(t, "lost", float64(lost)/float64(20*items), d.Loss(), 20*items)
 }

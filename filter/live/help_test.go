@@ -10,6 +10,14 @@ import (
 
 var million = flag.Bool("live.million", false, "measure error rates with a million elements, not with some ten thousand")
 
+// sized returns n, or in short mode, which is for the race detector, a part of it.
+func sized(n int) int {
+	if testing.Short() {
+		return n / 8
+	}
+	return n
+}
+
 // A member and a stranger are never equal.
 func member(i int) string   { return "user:" + strconv.Itoa(i) }
 func stranger(i int) string { return "ghost:" + strconv.Itoa(i) }
