@@ -21,94 +21,152 @@ type BlockPolicy interface {
 
 // Joined units, integers little-endian:
 //
-//	+---------------------------+-----------------------+---------+-----------+--------+---------+
-//	| units, one after another  | end of each unit 8    | count 1 | version 1 | zero 2 | magic 4 |
-//	+---------------------------+-----------------------+---------+-----------+--------+---------+
+//	+------------------+----------------------+--------+--------------------+---------+-----------+--------+---------+
+//	| further units,   | ends of the further  | unit 0 | beginning of       | count 1 | version 1 | zero 2 | magic 4 |
+//	| the last first   | units 8 each         |        | unit 0         8   |         |           |        |         |
+//	+------------------+----------------------+--------+--------------------+---------+-----------+--------+---------+
 //
-// The first unit begins at 0, so it is aligned as the block is; each further
-// one begins where the one before it ends. The last end is where the table of
-// ends begins. count is 1 to 64, version 0. There is no checksum besides those
-// that the units have.
+// The last unit begins at 0 and each other one at a multiple of 32, the first one
+// that leaves room for what lies before it, with zeros between, so that they are
+// aligned as far as the block is. The ends are those of unit 1, 2, … and lie right
+// before unit 0, which lies right before the 16 bytes of the trailer: what a unit
+// says at its end is found without a look at anything else. count is 1 to 64,
+// version 0. There is no checksum besides those that the units have.
 //
 // The units "ab" and "c" are joined to
 //
-//	61 62 63  02 00 00 00 00 00 00 00  03 00 00 00 00 00 00 00  02 00 00 00  6a 75 6e 74
+//	63 00 00 00 00 00 00 00  00 00 00 00 00 00 00 00
+//	00 00 00 00 00 00 00 00  01 00 00 00 00 00 00 00
+//	61 62  20 00 00 00 00 00 00 00  02 00 00 00  6a 75 6e 74
 //
 // All of this is on disk; do not change.
 const (
 	joinedVersion = 0
 	joinedMagic   = 0x746e756a // "junt"
-	joinedTrailer = 8
+	joinedTrailer = 16
+	joinedAlign   = 32
 	maxJoined     = 64
 )
+
+// afterJoined is where a unit begins that follows so many bytes.
+func afterJoined(end uint64) uint64 { return (end + joinedAlign - 1) / joinedAlign * joinedAlign }
 
 // JoinUnits makes one block of units, 1 to 64 of them.
 func JoinUnits(units [][]byte) ([]byte, error) {
 	if len(units) < 1 || len(units) > maxJoined {
 		return nil, damaged("%d units cannot be joined", len(units))
 	}
-	size := joinedTrailer
-	for _, u := range units {
-		size += len(u) + 8
+	var ends [maxJoined]uint64
+	end := uint64(0)
+	for i := len(units) - 1; i >= 0; i-- {
+		if i == 0 {
+			end += 8 * uint64(len(units)-1)
+		}
+		end = afterJoined(end) + uint64(len(units[i]))
+		ends[i] = end
 	}
-	block := alignedBytes(size)[:0]
-	for _, u := range units {
-		block = append(block, u...)
+	block := alignedBytes(int(end) + joinedTrailer)
+	for i, u := range units {
+		copy(block[ends[i]-uint64(len(u)):], u)
 	}
-	end := 0
-	for _, u := range units {
-		end += len(u)
-		block = binary.LittleEndian.AppendUint64(block, uint64(end))
+	begin := end - uint64(len(units[0]))
+	table := block[begin-8*uint64(len(units)-1):]
+	for i := range units[1:] {
+		binary.LittleEndian.PutUint64(table[8*i:], ends[i+1])
 	}
-	block = append(block, byte(len(units)), joinedVersion, 0, 0)
-	return binary.LittleEndian.AppendUint32(block, joinedMagic), nil
+	t := block[end:]
+	binary.LittleEndian.PutUint64(t, begin)
+	t[8], t[9] = byte(len(units)), joinedVersion
+	binary.LittleEndian.PutUint32(t[12:], joinedMagic)
+	return block, nil
 }
 
-// numJoined returns the number of units in a joined block, or 0 if it is none.
-func numJoined(block []byte) int {
-	if len(block) < joinedTrailer+8 {
-		return 0
-	}
-	t := block[len(block)-joinedTrailer:]
-	n := int(t[0])
-	if n < 1 || n > maxJoined || t[1] != joinedVersion || t[2] != 0 || t[3] != 0 ||
-		binary.LittleEndian.Uint32(t[4:]) != joinedMagic || len(block) < joinedTrailer+8*n {
-		return 0
-	}
-	return n
+// joined is a block of joined units whose trailer has been read.
+type joined struct {
+	block []byte // without the trailer
+	n     int    // units
+	begin uint64 // of unit 0
 }
 
-// joinedUnit returns unit i of a joined block of n units, as numJoined counts
-// them. It takes constant time and returns false if the unit does not lie in
-// the block.
-func joinedUnit(block []byte, n, i int) ([]byte, bool) {
-	table := len(block) - joinedTrailer - 8*n
-	if table < 0 || i < 0 || i >= n {
-		return nil, false
+// openJoined reads the trailer of a block.
+func openJoined(block []byte) (j joined, ok bool) {
+	end := len(block) - joinedTrailer
+	if end < 0 {
+		return j, false
 	}
-	ends := block[table:]
-	start := uint64(0)
+	t := block[end:]
+	j = joined{block[:end], int(t[8]), binary.LittleEndian.Uint64(t)}
+	ok = j.n >= 1 && j.n <= maxJoined && t[9] == joinedVersion && t[10] == 0 && t[11] == 0 &&
+		binary.LittleEndian.Uint32(t[12:]) == joinedMagic &&
+		j.begin <= uint64(end) && j.begin >= 8*uint64(j.n-1)
+	return j, ok
+}
+
+// end returns the end of unit i, at least 1. It may be any number.
+func (j *joined) end(i int) uint64 {
+	return binary.LittleEndian.Uint64(j.block[j.begin-8*uint64(j.n-i):])
+}
+
+// unit returns unit i in constant time, and false if it does not lie in the
+// block, or does not begin where it should.
+func (j *joined) unit(i int) (unit []byte, ok bool) {
+	table := j.begin - 8*uint64(j.n-1)
+	begin, before, end := uint64(0), uint64(0), uint64(len(j.block))
+	if i < j.n-1 {
+		if before = j.end(i + 1); before > table {
+			return nil, false
+		}
+		begin = afterJoined(before)
+	}
 	if i > 0 {
-		start = binary.LittleEndian.Uint64(ends[8*(i-1):])
+		end = j.end(i)
+		if end > table {
+			return nil, false
+		}
+	} else {
+		if before > table || afterJoined(before+8*uint64(j.n-1)) != j.begin {
+			return nil, false
+		}
+		begin = j.begin
 	}
-	end := binary.LittleEndian.Uint64(ends[8*i:])
-	if start > end || end > uint64(table) || i == n-1 && end != uint64(table) {
+	if begin > end {
 		return nil, false
 	}
-	return block[start:end:end], true
+	return j.block[begin:end:end], true
+}
+
+// zeros reports whether there are only zeros between the units.
+func (j *joined) zeros(i int) bool {
+	if i == j.n-1 {
+		return true
+	}
+	before, begin := j.end(i+1), j.begin-8*uint64(j.n-1)
+	if i > 0 {
+		begin = afterJoined(before)
+	}
+	for _, b := range j.block[before:begin] {
+		if b != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // SplitUnits undoes JoinUnits. The units alias the block.
 func SplitUnits(block []byte) ([][]byte, error) {
-	n := numJoined(block)
-	if n == 0 {
+	j, ok := openJoined(block)
+	if !ok {
 		return nil, damaged("%d bytes are no joined units", len(block))
 	}
-	units := make([][]byte, n)
+	units := make([][]byte, j.n)
 	for i := range units {
-		var ok bool
-		if units[i], ok = joinedUnit(block, n, i); !ok {
-			return nil, damaged("unit %d of %d lies outside of its block", i, n)
+		if units[i], ok = j.unit(i); !ok {
+			return nil, damaged("unit %d of %d lies outside of its block", i, j.n)
+		}
+	}
+	for i := range units {
+		if !j.zeros(i) {
+			return nil, damaged("bytes between the units %d and %d of %d", i, i+1, j.n)
 		}
 	}
 	return units, nil

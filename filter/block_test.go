@@ -11,7 +11,8 @@ func TestJoinUnits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "61626302000000000000000300000000000000020000006a756e74"
+	const want = "63" + "0000000000000000000000000000000000000000000000" + "0100000000000000" +
+		"6162" + "2000000000000000" + "020000006a756e74"
 	if got := hex.EncodeToString(block); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -32,8 +33,9 @@ func TestJoinUnits(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			if n := len(units[0]) + len(units[1]); len(units) != 2 || n != 3 {
-				t.Errorf("byte %d flipped: %q", i, units)
+			again, err := JoinUnits(units)
+			if err != nil || !bytes.Equal(again, b) {
+				t.Errorf("byte %d flipped: %q, which do not join to that", i, units)
 			}
 		}
 	}

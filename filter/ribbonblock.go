@@ -2,6 +2,7 @@ package filter
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/siftdb/sift/filter/internal/ribbon"
 )
@@ -11,85 +12,81 @@ const ribbonBlockFamily = "sift.Ribbon.joined"
 
 func (p ribbonPolicy) BlockFamily() string { return ribbonBlockFamily }
 
-// MayContainBlock takes what it needs from the last unit, so that an absent key mostly
-// costs the memory at the end of the block and that of its first plane.
+// ribbonTail is the end of joined units: the trailer of unit 0, and theirs.
+const ribbonTail = ribbonTrailerSize + joinedTrailer
+
+// MayContainBlock takes what it needs from the end of the block, so that an absent
+// key mostly costs the memory there and that of its first plane.
 func (p ribbonPolicy) MayContainBlock(block []byte, key Key) bool {
-	// What numJoined, joinedUnit and splitRibbon do, at once.
-	ends := len(block) - joinedTrailer
-	if ends < 0 {
+	// What openJoined and splitRibbon do, at once.
+	end := len(block) - ribbonTail
+	if end < 0 {
 		return true
 	}
-	j := binary.LittleEndian.Uint64(block[ends:])
-	n := int(j & 0xff) // units
-	ends -= 8 * n
-	if j>>8 != joinedMagic<<24|joinedVersion || n-1 >= maxRibbonUnits || ends < ribbonTrailerSize {
-		return true
-	}
-	end := ends // of unit 0
-	if n != 1 {
-		e := binary.LittleEndian.Uint64(block[ends:])
-		if e > uint64(ends) {
-			return true
-		}
-		end = int(e)
-	}
-	t := (*[ribbonTrailerSize]byte)(block[ends-ribbonTrailerSize:])
+	t := (*[ribbonTail]byte)(block[end:])
+	j, begin := binary.LittleEndian.Uint64(t[ribbonTail-8:]), binary.LittleEndian.Uint64(t[ribbonTrailerSize:])
 	layers := int(t[9]) * ribbon.LayerSize
-	body := end - ribbonTrailerSize - layers
-	if body < 0 {
+	end -= layers
+	// One to maxRibbonUnits units: j-1 has no carry then.
+	if (j-1)>>8 != joinedMagic<<24|joinedVersion || (j-1)&0xff >= maxRibbonUnits || end < 0 || begin > uint64(end) {
 		return true
 	}
-	v := uint8(ribbon.Elsewhere)
-	if n != 1 || t[8] == ribbon.PlaneColumns && binary.LittleEndian.Uint32(t[4:]) == 0 {
-		v = ribbon.Ask(block[ends-ribbonTrailerSize-layers:ends-ribbonTrailerSize],
-			binary.LittleEndian.Uint32(t[0:]), block[:body], t[11] == ribbonBumpsBucket, key.Hash)
-		if v == ribbon.Rejected {
-			return false
-		}
+	if binary.LittleEndian.Uint64(t[4:])&0xff_ffff_ffff != ribbon.PlaneColumns<<32 { // or cut is not 0
+		return ribbonBlockMay(block, key.Hash, false)
 	}
-	return ribbonBlockMay(block, n, ends, body, v == ribbon.Passed, key.Hash)
+	v := ribbon.Ask(block[end:end+layers], binary.LittleEndian.Uint32(t[0:]), block[begin:end], t[11] == ribbonBumpsBucket, key.Hash)
+	return v != ribbon.Rejected && ribbonBlockMay(block, key.Hash, v == ribbon.Passed)
 }
 
-// ribbonBlockMay asks all planes of n joined units, or all but the first if that has
-// passed the hash. The table of the units' ends begins at ends, and the thresholds of
-// unit 0 end at body. It says maybe if lengths do not fit.
-func ribbonBlockMay(block []byte, n, ends, body int, passed bool, hash uint64) bool {
-	u, ok := splitRibbon(block[:ends]) // the last one
+// ribbonBlockMay asks all planes of joined units whose end MayContainBlock has seen,
+// or all but the first if that has passed the hash. It says maybe if lengths do not
+// fit.
+func ribbonBlockMay(block []byte, hash uint64, passed bool) bool {
+	t := (*[ribbonTail]byte)(block[len(block)-ribbonTail:])
+	numLayers := uint64(t[9]) * ribbon.LayerSize
+	end := uint64(len(block)-ribbonTail) - numLayers
+	layers := ribbon.Layers(block[end : end+numLayers])
+	begin, n := binary.LittleEndian.Uint64(t[ribbonTrailerSize:]), uint64(t[ribbonTail-8])
+	segments, size, err := layers.Sizes()
+	table := begin - 8*(n-1)
+	if err != nil || segments != uint64(binary.LittleEndian.Uint32(t[0:])) ||
+		begin > end || size > end-begin || table > begin {
+		return true
+	}
+	at := end - size // of the thresholds
+	if layers.Len() == 0 {
+		return n > 1 || at != begin
+	}
+	w, ok := layers.Find(block[at:end], hash)
 	if !ok {
 		return true
 	}
-	segments, size, err := u.layers.Sizes()
-	if err != nil || segments != uint64(u.segments) || size > uint64(body) {
-		return true
-	}
-	if u.layers.Len() == 0 {
-		return false
-	}
-	thresholds := body - int(size)
-	w, ok := u.layers.Find(block[thresholds:body], hash)
-	if !ok {
-		return true
-	}
-	rest := uint64(ribbonTrailerSize + len(u.layers))
-	begin, end := uint64(0), uint64(thresholds)
-	for i := 0; ; {
-		p := ribbon.Plane{Columns: ribbon.Columns{Count: ribbon.PlaneColumns}, Data: block[begin:end]}
-		if i == n-1 {
-			p.Count, p.Cut = int(u.count), int(u.cut)
+	rest := ribbonTrailerSize + numLayers
+	for i, begin, end := uint64(0), begin, at; ; {
+		data := block[begin:end]
+		p := ribbon.Columns{First: int(i) * ribbon.PlaneColumns, Count: ribbon.PlaneColumns}
+		if words := uint64(len(data)) / 8; words != segments*ribbon.PlaneColumns {
+			// Not the last unit, or as many columns as make so many bytes.
+			if words > math.MaxUint32 || segments-1 >= math.MaxUint32 {
+				return true
+			}
+			count := uint64((uint32(words) + uint32(segments) - 1) / uint32(segments))
+			p.Count, p.Cut = int(count), int(count*segments-words)
 		}
-		p.First = i * ribbon.PlaneColumns
-		if !p.Fits(segments) {
+		if i < n-1 && (p.Count != ribbon.PlaneColumns || p.Cut != 0) || !(ribbon.Plane{Columns: p, Data: data}).Fits(segments) {
 			return true
 		}
-		if (i > 0 || !passed) && !p.Match(p.Data, w) {
+		if (i > 0 || !passed) && !p.Match(data, w) {
 			return false
 		}
 		if i++; i == n {
 			return true
 		}
-		begin = binary.LittleEndian.Uint64(block[ends+8*(i-1):])
-		end = binary.LittleEndian.Uint64(block[ends+8*i:]) - rest
-		if begin > end || end > uint64(ends) {
+		begin, end = 0, binary.LittleEndian.Uint64(block[table+8*(i-1):])-rest
+		if i < n-1 {
+			begin = afterJoined(min(binary.LittleEndian.Uint64(block[table+8*i:]), table))
+		}
+		if end > table || begin > end {
 			return true
 		}
 	}

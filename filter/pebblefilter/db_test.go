@@ -255,40 +255,6 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// TestWasted compares the blocks that absent keys cost, by pebble's counters,
-// with filters of equal size.
-func TestWasted(t *testing.T) {
-	misses := func(p pebble.FilterPolicy) int64 {
-		m := &model{t: t, fs: vfs.NewMem(), want: map[string]string{}}
-		m.open(options(m.fs, p))
-		defer m.close()
-		for i := range 20_000 {
-			m.do(m.db.Set(key(i), nil, pebble.NoSync))
-		}
-		m.do(m.db.Compact(t.Context(), key(0), key(999999), false))
-		it, err := m.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
-		m.do(err)
-		for i := range 20_000 {
-			it.SeekPrefixGE(absent(i))
-		}
-		m.do(it.Close())
-		f := m.db.Metrics().Filter
-		if f.Hits+f.Misses < 19_000 {
-			t.Fatalf("%s: %d questions", p.Name(), f.Hits+f.Misses)
-		}
-		return f.Misses
-	}
-	theirs, ours := misses(bloom.FilterPolicy(10)), misses(New(filter.Bloom(10)))
-	ribbon := misses(New(filter.Ribbon(10)))
-	t.Logf("of 20000 absent keys pass: %d with pebble's bloom(10), %d with ours, %d with ribbon(10)", theirs, ours, ribbon)
-	if ours >= theirs {
-		t.Errorf("bloom(10) of pebble lets %d of 20000 absent keys pass, ours %d", theirs, ours)
-	}
-	if ribbon*5 > theirs {
-		t.Errorf("bloom(10) of pebble lets %d of 20000 absent keys pass, ribbon(10) %d", theirs, ribbon)
-	}
-}
-
 func TestFilters(t *testing.T) {
 	a, b, c := New(filter.Bloom(10)), New(filter.Bloom(12)), pebble.FilterPolicy(bloom.FilterPolicy(10))
 	got := Filters(nil, a, pebble.NoFilterPolicy, b, c)

@@ -35,7 +35,10 @@ type policy struct{ block adapt.Block }
 func (p *policy) Name() string { return p.block.Name() }
 
 func (p *policy) MayContain(_ pebble.FilterType, block, key []byte) bool {
-	return p.block.MayContain(block, key)
+	if d := p.block.Direct; d != nil {
+		return d.MayContainBlock(block, filter.NewKey(key))
+	}
+	return p.block.Open(block, key)
 }
 
 func (p *policy) NewWriter(pebble.FilterType) pebble.FilterWriter { return p.block.NewWriter() }

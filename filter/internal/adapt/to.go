@@ -5,56 +5,46 @@ package adapt
 
 import "github.com/siftdb/sift/filter"
 
-// Block asks filters that lie in one block of raw bytes.
-type Block interface {
-	// Name is the name on disk.
-	Name() string
-	// MayContain asks the bytes of a block for a key. It is true for bytes that
-	// are no block.
-	MayContain(block, key []byte) bool
-	// NewWriter returns a writer for one block.
-	NewWriter() *Writer
-	// Policy is what the block was made of.
-	Policy() filter.Policy
-}
-
-// To returns the block form of p.
-func To(p filter.Policy) Block {
-	if bp, ok := p.(filter.BlockPolicy); ok {
-		return &direct{policy: bp, joined: bp.BlockFamily() != bp.Family()}
-	}
-	return &opened{policy: p}
-}
-
-// direct is for policies that can ask a block.
-type direct struct {
-	policy filter.BlockPolicy
+// Block asks filters of a policy that lie in one block of raw bytes.
+type Block struct {
+	Direct filter.BlockPolicy // the policy, if it can ask a block, else nil
+	policy filter.Policy
 	joined bool
 }
 
-func (d *direct) Name() string          { return d.policy.BlockFamily() }
-func (d *direct) Policy() filter.Policy { return d.policy }
-func (d *direct) NewWriter() *Writer    { return &Writer{w: d.policy.NewWriter(), joined: d.joined} }
-func (d *direct) MayContain(block, key []byte) bool {
-	return d.policy.MayContainBlock(block, filter.NewKey(key))
+// To returns the block form of p. A policy that cannot ask a block opens the
+// filter for each question, which checks it as a whole.
+func To(p filter.Policy) Block {
+	bp, ok := p.(filter.BlockPolicy)
+	return Block{policy: p, Direct: bp, joined: !ok || bp.BlockFamily() != bp.Family()}
 }
 
-// opened is for all other policies: each question opens the filter, which checks
-// it as a whole.
-type opened struct{ policy filter.Policy }
-
-// joinedPrefix goes before the family of joined units. On disk; do not change.
+// joinedPrefix goes before the family of joined units of a policy that cannot ask
+// a block. On disk; do not change.
 const joinedPrefix = "joined."
 
-func (o *opened) Name() string          { return joinedPrefix + o.policy.Family() }
-func (o *opened) Policy() filter.Policy { return o.policy }
-func (o *opened) NewWriter() *Writer    { return &Writer{w: o.policy.NewWriter(), joined: true} }
-func (o *opened) MayContain(block, key []byte) bool {
+// Name is the name on disk.
+func (b *Block) Name() string {
+	if b.Direct != nil {
+		return b.Direct.BlockFamily()
+	}
+	return joinedPrefix + b.policy.Family()
+}
+
+// Policy is what the block was made of.
+func (b *Block) Policy() filter.Policy { return b.policy }
+
+// NewWriter returns a writer for one block.
+func (b *Block) NewWriter() *Writer { return &Writer{w: b.policy.NewWriter(), joined: b.joined} }
+
+// Open asks the bytes of a block for a key, which Direct does faster. It is true
+// for bytes that are no block.
+func (b *Block) Open(block, key []byte) bool {
 	units, err := filter.SplitUnits(block)
 	if err != nil {
 		return true
 	}
-	r, err := o.policy.Open(units)
+	r, err := b.policy.Open(units)
 	return err != nil || r.MayContain(filter.NewKey(key))
 }
 

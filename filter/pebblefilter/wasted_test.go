@@ -1,0 +1,169 @@
+package pebblefilter
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/siftdb/sift/filter"
+)
+
+// never is a policy that says no to everything, which is right where only absent
+// keys are asked for: what it costs is what no filter can save.
+type never struct{}
+
+func (never) Name() string                                      { return "test.Never" }
+func (never) MayContain(pebble.FilterType, []byte, []byte) bool { return false }
+func (never) NewWriter(pebble.FilterType) pebble.FilterWriter   { return neverWriter{} }
+
+type neverWriter struct{}
+
+func (neverWriter) AddKey([]byte)            {}
+func (neverWriter) Finish(buf []byte) []byte { return append(buf, 0) }
+
+// wasted is what absent keys cost with some policy, by pebble's own counters.
+type wasted struct {
+	questions int64  // that filters were asked
+	maybes    int64  // that they did not answer no
+	blocks    int64  // that were looked up in the block cache
+	bytes     uint64 // of all filters
+}
+
+// wasteDB is a database of absent keys' neighbours, 16 bytes each, and lookups.
+type wasteDB struct {
+	keys, tables int
+	compacted    bool // into level 6, else tables stay in level 0
+	lookups      int
+	ask          func(db *pebble.DB, key func(i int) []byte, lookups int) error
+}
+
+// spread is the i-th of keys that are spread evenly; odd numbers are absent.
+func spread(i int) []byte {
+	var k [16]byte
+	binary.BigEndian.PutUint64(k[:], uint64(i)*0x9e3779b97f4a7c15)
+	binary.BigEndian.PutUint64(k[8:], uint64(i))
+	return k[:]
+}
+
+func (w *wasteDB) measure(t *testing.T, p pebble.FilterPolicy) wasted {
+	t.Helper()
+	o := &pebble.Options{
+		FS: vfs.NewMem(), FormatMajorVersion: pebble.FormatNewest, Logger: quiet{},
+		MemTableSize: 64 << 20, DisableAutomaticCompactions: true, L0StopWritesThreshold: 100,
+	}
+	o.Levels[0].FilterPolicy = p
+	db, err := pebble.Open("db", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for table := range w.tables {
+		b := db.NewBatch()
+		for i := table; i < w.keys; i += w.tables {
+			do(b.Set(spread(2*i), nil, nil))
+		}
+		do(b.Commit(pebble.NoSync))
+		do(db.Flush())
+	}
+	if w.compacted {
+		do(db.Compact(t.Context(), []byte{0}, bytes.Repeat([]byte{0xff}, 17), false))
+	}
+	infos, err := db.SSTables(pebble.WithProperties())
+	do(err)
+	var result wasted
+	for level := range infos {
+		if len(infos[level]) > 0 && (level == 6) != w.compacted {
+			t.Fatalf("%d tables in level %d", len(infos[level]), level)
+		}
+		for _, info := range infos[level] {
+			result.bytes += info.Properties.FilterSize
+		}
+	}
+	before := db.Metrics()
+	do(w.ask(db, func(i int) []byte { return spread(2*i + 1) }, w.lookups))
+	after := db.Metrics()
+	result.maybes = after.Filter.Misses - before.Filter.Misses
+	result.questions = after.Filter.Hits - before.Filter.Hits + result.maybes
+	result.blocks = after.BlockCache.Hits + after.BlockCache.Misses - before.BlockCache.Hits - before.BlockCache.Misses
+	return result
+}
+
+// TestWasted compares the block reads that lookups of absent keys waste with
+// pebble's bloom(10) and with ours in as many bytes: through SeekPrefixGE in level 6
+// and through Get above it.
+func TestWasted(t *testing.T) {
+	keys, lookups, least := 400_000, 240_000, 10.0
+	if testing.Short() {
+		keys, lookups, least = 100_000, 100_000, 7
+	}
+	for _, w := range []struct {
+		name string
+		wasteDB
+	}{
+		{"SeekPrefixGE in level 6, with UseL6Filters", wasteDB{keys: keys, tables: 1, compacted: true, lookups: lookups,
+			ask: func(db *pebble.DB, key func(int) []byte, n int) error {
+				it, err := db.NewIter(&pebble.IterOptions{UseL6Filters: true})
+				if err != nil {
+					return err
+				}
+				for i := range n {
+					if k := key(i); it.SeekPrefixGE(k) && bytes.Equal(it.Key(), k) {
+						return fmt.Errorf("%x is there", k)
+					}
+				}
+				return it.Close()
+			}}},
+		{"Get, four tables in level 0", wasteDB{keys: keys, tables: 4, lookups: lookups / 4,
+			ask: func(db *pebble.DB, key func(int) []byte, n int) error {
+				for i := range n {
+					if _, _, err := db.Get(key(i)); !errors.Is(err, pebble.ErrNotFound) {
+						return fmt.Errorf("%x: %w", key(i), err)
+					}
+				}
+				return nil
+			}}},
+	} {
+		none := w.measure(t, never{})
+		theirs := w.measure(t, bloom.FilterPolicy(10))
+		if theirs.questions < int64(lookups)*9/10 || none.maybes != 0 {
+			t.Fatalf("%s: %d lookups ask %d questions", w.name, w.lookups, theirs.questions)
+		}
+		per := func(n int64) float64 { return 1000 * float64(n) / float64(w.lookups) }
+		t.Logf("%s: %d keys, %d lookups, %d questions", w.name, w.keys, w.lookups, theirs.questions)
+		t.Logf("%22s: %8d bytes of filters, %7.3f wasted block reads per 1,000 lookups, %7.3f filters said maybe",
+			"pebble's bloom(10)", theirs.bytes, per(theirs.blocks-none.blocks), per(theirs.maybes))
+		for _, p := range []filter.Policy{filter.Ribbon(10), filter.Bloom(10)} {
+			ours := w.measure(t, New(p))
+			t.Logf("%22s: %8d bytes of filters, %7.3f wasted block reads per 1,000 lookups, %7.3f filters said maybe: %.1f times fewer",
+				p.Name(), ours.bytes, per(ours.blocks-none.blocks), per(ours.maybes),
+				float64(theirs.blocks-none.blocks)/float64(ours.blocks-none.blocks))
+			if float64(ours.bytes) > 1.01*float64(theirs.bytes) {
+				t.Errorf("%s: %s takes %d bytes, pebble's %d", w.name, p.Name(), ours.bytes, theirs.bytes)
+			}
+			want := 1.0
+			if p == filter.Ribbon(10) {
+				want = least
+			}
+			if float64(theirs.maybes) < want*float64(ours.maybes) ||
+				float64(theirs.blocks-none.blocks) < want*float64(ours.blocks-none.blocks) {
+				t.Errorf("%s: %s wastes %d block reads, pebble's %d: not %v times fewer", w.name, p.Name(),
+					ours.blocks-none.blocks, theirs.blocks-none.blocks, want)
+			}
+		}
+	}
+}
