@@ -11,6 +11,8 @@
 // "maybe" and give an error. An operation that fails for a reason that passes,
 // such as a failover or slots that move, is tried again for a while (RetryFor).
 //
+// They need Redis 6, or what is compatible with it: BITFIELD_RO for Scattered.
+//
 // Give them a client that reads from masters: a replica may not have yet what
 // was added. A cluster client with ReadOnly or one of the routing options is
 // refused.

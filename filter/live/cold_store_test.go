@@ -1,0 +1,76 @@
+package live_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter/live"
+)
+
+// inStore reads what is kept in a store in pieces of 4 KiB.
+type inStore struct{ db *sift.DB }
+
+const piece = 4096
+
+func pieceKey(i int64) []byte { return binary.BigEndian.AppendUint64([]byte("cold/"), uint64(i)) }
+
+func (s inStore) ReadAt(b []byte, at int64) (n int, err error) {
+	for n < len(b) && err == nil {
+		err = s.db.View(pieceKey(at/piece), func(p []byte) error {
+			if at%piece >= int64(len(p)) {
+				return io.EOF
+			}
+			k := copy(b[n:], p[at%piece:])
+			n, at = n+k, at+int64(k)
+			return nil
+		})
+	}
+	return n, err
+}
+
+// A small filter in memory, and a more exact one in a store: most absent keys end
+// in the first, and the rest cost one read.
+func ExampleLayered() {
+	dir, _ := os.MkdirTemp("", "cold")
+	defer os.RemoveAll(dir)
+	db, err := sift.Open(dir, nil)
+	if err != nil {
+		panic(err)
+	}
+	defer db.Close()
+
+	coarse, _ := live.NewBloom(live.BloomOptions[int]{Items: 10_000, FPR: 0.1, Seed: 1})
+	exact, _ := live.NewBloom(live.BloomOptions[int]{Items: 10_000, FPR: 0.0001, Seed: 2, Scheme: live.Blocked})
+	for i := range 10_000 {
+		coarse.Add(i)
+		exact.Add(i)
+	}
+	var form bytes.Buffer
+	exact.WriteCold(&form)
+	size := int64(form.Len())
+	for i := int64(0); form.Len() > 0; i++ {
+		db.Put(pieceKey(i), form.Next(piece), sift.NoSync)
+	}
+
+	cold, err := live.OpenCold[int](inStore{db}, size, nil)
+	if err != nil {
+		panic(err)
+	}
+	both := live.NewLayered(live.Hot[int](coarse), cold)
+	there, wrong := 0, 0
+	for i := range 20_000 {
+		if maybe, err := both.MayContain(i); err != nil {
+			panic(err)
+		} else if maybe && i < 10_000 {
+			there++
+		} else if maybe {
+			wrong++
+		}
+	}
+	fmt.Println(there, "there,", wrong < 5, cold.Reads()-10_000 < 1200)
+	// Output: 10000 there, true true
+}
