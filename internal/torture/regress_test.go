@@ -295,10 +295,10 @@ func regressCompactFails() error {
 // say so, and go on when the disk is well.
 func regressThrottle() error {
 	e, f := small()
-	e.Options.L0Tables = 1
+	e.Options.L0Tables, e.Options.CacheBytes = 1, -1
 	e.Open()
 	e.Put("a", 10, true)
-	e.Flush()
+	e.Compact("", "")
 	if e.Err != nil {
 		return e.Err
 	}
@@ -311,7 +311,7 @@ func regressThrottle() error {
 	}})
 	refused := error(nil)
 	for end := time.Now().Add(20 * time.Second); refused == nil && time.Now().Before(end); {
-		if refused = e.DB.Put([]byte("b"), make([]byte, 1000), sift.NoSync); refused == nil {
+		if refused = e.DB.Put([]byte("a"), make([]byte, 1000), sift.NoSync); refused == nil {
 			refused = e.DB.Flush()
 		}
 	}
