@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -93,45 +94,62 @@ func (r *runner) prepare(state string) error {
 	}
 	built := map[string]bool{}
 	for _, s := range r.suites {
-		if !built[s.Pkg] {
-			built[s.Pkg] = true
-			build := exec.Command("go", "test", "-c", "-vet=off", "-overlay", filepath.Join(r.work, "overlay.json"), "-o", r.bin(s.Pkg), "./"+filepath.ToSlash(s.Pkg))
-			build.Dir = r.root
-			if out, err := build.CombinedOutput(); err != nil {
-				return fmt.Errorf("building the mutants: %w\n%s", err, out)
+		if built[s.Pkg] {
+			continue
+		}
+		built[s.Pkg] = true
+		build := exec.Command("go", "test", "-c", "-vet=off", "-overlay", filepath.Join(r.work, "overlay.json"), "-o", r.bin(s.Pkg), "./"+filepath.ToSlash(s.Pkg))
+		build.Dir = r.root
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("building the mutants: %w\n%s", err, out)
+		}
+	}
+	errs := make([]error, len(r.suites))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(errs)); i = next.Add(1) - 1 {
+				errs[i] = r.findReached(r.suites[i])
 			}
-		}
-		mark, err := os.MkdirTemp(r.work, "reached")
-		if err != nil {
-			return err
-		}
-		start := time.Now()
-		if out, err := r.test(s, -1, mark); err != nil {
-			return fmt.Errorf("%s fails without any mutant: %w\n%s", s.Name, err, out)
-		}
-		s.Took = time.Since(start)
-		marks, err := os.ReadDir(mark)
-		if err != nil {
-			return err
-		}
-		s.Reached = map[int]bool{}
-		for _, m := range marks {
-			id, err := strconv.Atoi(m.Name())
-			if err != nil {
-				return err
-			}
-			s.Reached[id] = true
-		}
-		if err := os.RemoveAll(mark); err != nil {
-			return err
-		}
-		fmt.Printf("%s reaches %d in %v\n", s.Name, len(marks), s.Took.Round(time.Millisecond))
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	b, err := json.Marshal(r.suites)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(state, b, 0o644)
+}
+
+// findReached runs a suite without a mutant.
+func (r *runner) findReached(s *suite) error {
+	mark, err := os.MkdirTemp(r.work, "reached")
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if out, err := r.test(s, -1, mark); err != nil {
+		return fmt.Errorf("%s fails without any mutant: %w\n%s", s.Name, err, out)
+	}
+	s.Took = time.Since(start)
+	marks, err := os.ReadDir(mark)
+	if err != nil {
+		return err
+	}
+	s.Reached = map[int]bool{}
+	for _, m := range marks {
+		id, err := strconv.Atoi(m.Name())
+		if err != nil {
+			return err
+		}
+		s.Reached[id] = true
+	}
+	fmt.Printf("%s reaches %d in %v\n", s.Name, len(marks), s.Took.Round(time.Millisecond))
+	return os.RemoveAll(mark)
 }
 
 // readResults reads the results so far, and opens their file for more.
