@@ -24,8 +24,8 @@ public final class GuavaFile {
     n = Integer.parseInt(args[1]);
     fpp = Double.parseDouble(args[2]);
     for (String strategy : new String[] {"MURMUR128_MITZ_64", "MURMUR128_MITZ_32"}) {
-      run("utf8", strategy, Funnels.stringFunnel(StandardCharsets.UTF_8), i -> "user:商品😀" + i);
-      run("utf16", strategy, Funnels.unencodedCharsFunnel(), i -> "user:商品😀" + i);
+      run("utf8", strategy, Funnels.stringFunnel(StandardCharsets.UTF_8), i -> "user:\u5546\u54c1\ud83d\ude00" + i);
+      run("utf16", strategy, Funnels.unencodedCharsFunnel(), i -> "user:\u5546\u54c1\ud83d\ude00" + i);
       run("int", strategy, Funnels.integerFunnel(), i -> i * 7919 - 5000);
       run("long", strategy, Funnels.longFunnel(), i -> i * 1_000_003L * 1_000_003L - (1L << 40));
       run("bytes", strategy, Funnels.byteArrayFunnel(), i -> new byte[] {(byte) i, (byte) (i >> 8), (byte) (i >> 16)});
