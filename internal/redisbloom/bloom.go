@@ -62,8 +62,8 @@ type link struct {
 	segment
 	bits    uint64
 	div     divisor // by bits
-	count   uint64 // items added
-	entries uint64 // items it is made for
+	count   uint64  // items added
+	entries uint64  // items it is made for
 	err     float64
 	bpe     float64 // bits an entry
 	hashes  uint32

@@ -287,11 +287,16 @@ func (f *Bloom) Replay(redo []byte, maxBytes uint64) error {
 	return nil
 }
 
-// TakeDirty calls fn with each page that has changed since it was last taken,
-// until fn returns false. It reports whether it came to the end.
-func (f *Bloom) TakeDirty(fn func(link, page int, data []byte) bool) bool {
-	for i := range f.links {
-		if !f.links[i].takeDirty(func(page int, data []byte) bool { return fn(i, page, data) }) {
+// TakeDirty calls fn with each page that has changed since it was last taken, from
+// the given page of the given link on, until fn returns false. It reports whether
+// it came to the end.
+func (f *Bloom) TakeDirty(link, page int, fn func(link, page int, data []byte) bool) bool {
+	for i := link; i < len(f.links); i++ {
+		from := 0
+		if i == link {
+			from = page
+		}
+		if !f.links[i].takeDirty(from, func(page int, data []byte) bool { return fn(i, page, data) }) {
 			return false
 		}
 	}

@@ -197,9 +197,13 @@ func (f *Cuckoo) Replay(redo []byte, maxBytes uint64) error {
 }
 
 // TakeDirty calls fn with each changed page; see Bloom.TakeDirty.
-func (f *Cuckoo) TakeDirty(fn func(link, page int, data []byte) bool) bool {
-	for i := range f.links {
-		if !f.links[i].takeDirty(func(page int, data []byte) bool { return fn(i, page, data) }) {
+func (f *Cuckoo) TakeDirty(link, page int, fn func(link, page int, data []byte) bool) bool {
+	for i := link; i < len(f.links); i++ {
+		from := 0
+		if i == link {
+			from = page
+		}
+		if !f.links[i].takeDirty(from, func(page int, data []byte) bool { return fn(i, page, data) }) {
 			return false
 		}
 	}

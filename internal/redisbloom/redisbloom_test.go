@@ -184,7 +184,7 @@ func TestRedo(t *testing.T) {
 			}
 			if i == 15000 {
 				left := 5
-				f.TakeDirty(func(link, page int, data []byte) bool {
+				f.TakeDirty(0, 0, func(link, page int, data []byte) bool {
 					if err := torn.SetPage(link, page, data); err != nil {
 						t.Fatal(err)
 					}
@@ -237,7 +237,7 @@ func TestCuckooRedo(t *testing.T) {
 		}
 		if i == 35000 {
 			left := 3
-			f.TakeDirty(func(link, page int, data []byte) bool {
+			f.TakeDirty(0, 0, func(link, page int, data []byte) bool {
 				if err := torn.SetPage(link, page, data); err != nil {
 					t.Fatal(err)
 				}

@@ -1,5 +1,7 @@
 package redisbloom
 
+import "math/bits"
+
 // PageBytes is the size of the pages in which a filter is stored.
 const PageBytes = 4096
 
@@ -43,16 +45,17 @@ func (s *segment) page(i int) []byte {
 	return s.data[start:min(start+PageBytes, len(s.data))]
 }
 
-// takeDirty calls fn with each changed page, in order, and marks it unchanged;
-// it stops when fn returns false, that page included.
-func (s *segment) takeDirty(fn func(page int, data []byte) bool) bool {
-	for w, word := range s.dirty {
-		for bit := 0; word != 0; bit++ {
-			if word&(1<<bit) == 0 {
-				continue
-			}
-			word &^= 1 << bit
-			s.dirty[w] = word
+// takeDirty calls fn with each changed page from number from on, in order, and
+// marks it unchanged; it stops when fn returns false, that page included.
+func (s *segment) takeDirty(from int, fn func(page int, data []byte) bool) bool {
+	for w := from / 64; w < len(s.dirty); w++ {
+		word := s.dirty[w]
+		if w == from/64 {
+			word &= ^uint64(0) << (from % 64)
+		}
+		for ; word != 0; word &= word - 1 {
+			bit := bits.TrailingZeros64(word)
+			s.dirty[w] &^= 1 << bit
 			if !fn(w*64+bit, s.page(w*64+bit)) {
 				return false
 			}

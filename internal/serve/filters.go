@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 
@@ -14,19 +13,22 @@ import (
 
 // A filter lives in memory. What a group of commands changed is written to the
 // store as one redo entry before the replies go out; when the entries of a
-// filter have grown to a share of its size, a checkpoint in the background writes
+// filter have grown to its size, a checkpoint in the background writes
 // the pages that changed and removes the entries.
 
 const (
-	// minRedoBytes and redoShare say when a checkpoint is due: at the larger of
-	// the two, so that a restart replays little and a page is not rewritten for
-	// every few adds.
+	// A checkpoint is due when the redo entries take as much as the filter, within
+	// these bounds. Adds fall on pages at random, so a checkpoint writes all of
+	// them: with less redo before it, adding would cost mostly that; with more, a
+	// restart would replay for long, which goes at some 30 MiB a second.
 	minRedoBytes = 1 << 20
-	redoShare    = 4
+	maxRedoBytes = 128 << 20
 	// filterOverhead and linkOverhead are about what a filter and each of its links
 	// take beside their bits and the key.
 	filterOverhead = 768
 	linkOverhead   = 256
+	// redoDeletes is how many redo entries are removed in one write.
+	redoDeletes = 1024
 	// checkpointPages is how many pages are copied while the filter is locked.
 	checkpointPages = 64
 )
@@ -43,9 +45,9 @@ type filter struct {
 	bloom  *redisbloom.Bloom
 	cuckoo *redisbloom.Cuckoo
 	dead   bool   // deleted: look the key up again
-	base   uint64 // lsn of the header in the store
 	lsn    uint64 // of the next redo entry
-	logged int    // bytes of redo entries from base on
+	logged int    // bytes of redo entries since the header
+	oldest uint64 // lsn of the first redo entry in the store; the checkpointer's
 	// counters for the status page
 	asked, maybe atomic.Uint64
 }
@@ -59,7 +61,7 @@ type parts interface {
 	TakeRedo([]byte) []byte
 	RedoBytes() int
 	Replay([]byte, uint64) error
-	TakeDirty(func(link, page int, data []byte) bool) bool
+	TakeDirty(link, page int, fn func(link, page int, data []byte) bool) bool
 	SetPage(link, page int, data []byte) error
 	ExpectedFPR() float64
 }
@@ -269,7 +271,7 @@ func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, erro
 	}
 	f.lsn++
 	f.logged += len(buf)
-	if f.logged > max(minRedoBytes, int(min(p.Bytes()/redoShare, math.MaxInt32))) && f.due.CompareAndSwap(false, true) {
+	if f.logged > int(max(s.minRedo, min(p.Bytes(), maxRedoBytes))) && f.due.CompareAndSwap(false, true) {
 		select {
 		case s.checkpoints <- f:
 		default:
@@ -279,50 +281,64 @@ func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, erro
 	return buf, nil
 }
 
-// checkpoint writes the pages of a filter that have changed, then its header,
-// and removes the redo entries before it.
+// checkpoint writes the pages of a filter that have changed, then a header, and
+// removes the redo entries that both make up for. It goes over the pages once,
+// while the filter goes on changing: the header is of the beginning, and what is
+// newer in a page is what the redo entries from then on lead to as well.
 func (s *Server) checkpoint(f *filter) error {
-	f.due.Store(false)
+	defer f.due.Store(false)
 	var b sift.Batch
-	var buf []byte
-	for {
+	f.mu.Lock()
+	buf, err := s.flushFilter(f, &b, nil)
+	start, logged, header := f.lsn, f.logged, f.header()
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	link, page := 0, 0
+	for done := false; !done; {
 		f.mu.Lock()
 		if f.dead {
 			f.mu.Unlock()
 			return nil
 		}
 		// The entry that explains a page must be there before the page is.
-		var err error
 		if buf, err = s.flushFilter(f, &b, buf); err != nil {
 			f.mu.Unlock()
 			return err
 		}
 		b.Reset()
 		left := checkpointPages
-		done := f.parts().TakeDirty(func(link, page int, data []byte) bool {
-			b.Put(pageKey(f.id, link, page), data)
+		done = f.parts().TakeDirty(link, page, func(l, p int, data []byte) bool {
+			b.Put(pageKey(f.id, l, p), data)
+			link, page = l, p+1
 			left--
 			return left > 0
 		})
-		if !done {
-			// Only this goroutine writes pages, so they may be written unlocked.
-			f.mu.Unlock()
-			if err := s.put(&b); err != nil {
-				return err
-			}
-			continue
-		}
-		b.Put(filterKey(f.id, partHeader), f.header())
-		for lsn := f.base; lsn < f.lsn; lsn++ {
-			b.Delete(redoKey(f.id, lsn))
-		}
-		err = s.put(&b)
-		if err == nil {
-			f.base, f.logged = f.lsn, 0
-		}
 		f.mu.Unlock()
-		return err
+		// Only this goroutine writes pages, so they may be written unlocked.
+		if err := s.put(&b); err != nil {
+			return err
+		}
 	}
+	b.Reset()
+	b.Put(filterKey(f.id, partHeader), header)
+	f.mu.Lock()
+	if f.dead {
+		f.mu.Unlock()
+		return nil
+	}
+	if err = s.put(&b); err == nil {
+		f.logged -= logged
+	}
+	f.mu.Unlock()
+	for ; err == nil && f.oldest < start; err = s.put(&b) {
+		b.Reset()
+		for ; f.oldest < start && b.Len() < redoDeletes; f.oldest++ {
+			b.Delete(redoKey(f.id, f.oldest))
+		}
+	}
+	return err
 }
 
 // loadFilters reads all filters of the present generation.
@@ -369,8 +385,8 @@ func (s *Server) loadFilter(id uint64, key []byte) error {
 	}
 	// What is stored was within the limit when it was made.
 	const noLimit = 1 << 50
-	f.base = binary.BigEndian.Uint64(value)
-	f.lsn = f.base
+	f.lsn = binary.BigEndian.Uint64(value)
+	f.oldest = f.lsn
 	if f.kind == kindBloom {
 		f.bloom, err = redisbloom.ParseBloom(value[8:], noLimit)
 	} else {
@@ -397,7 +413,14 @@ func (s *Server) loadFilter(id uint64, key []byte) error {
 		if err != nil {
 			return err
 		}
-		if len(e.Key) != len(redo)+8 || binary.BigEndian.Uint64(e.Key[len(redo):]) != f.lsn {
+		if len(e.Key) != len(redo)+8 {
+			return errHead
+		}
+		lsn := binary.BigEndian.Uint64(e.Key[len(redo):])
+		if f.oldest = min(f.oldest, lsn); lsn < f.lsn {
+			continue // a checkpoint was about to remove it
+		}
+		if lsn != f.lsn {
 			return fmt.Errorf("%w: a redo entry is missing", errHead)
 		}
 		if err := f.parts().Replay(e.Value, noLimit); err != nil {

@@ -39,6 +39,7 @@ func child(dir string) error {
 	if err != nil {
 		return err
 	}
+	s.minRedo = 4 << 10 // checkpoints without end
 	if err := s.Listen(); err != nil {
 		return err
 	}

@@ -41,6 +41,7 @@ type Server struct {
 	secret  [16]byte // begins the items that observe asks for
 
 	nextID      atomic.Uint64 // the last filter id given out
+	minRedo     uint64        // minRedoBytes, but in tests
 	growMu      sync.Mutex
 	filterBytes atomic.Int64
 
@@ -78,7 +79,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, db: db, seed: maphash.MakeSeed(), started: time.Now(),
+		cfg: cfg, db: db, minRedo: minRedoBytes, seed: maphash.MakeSeed(), started: time.Now(),
 		checkpoints: make(chan *filter, 1024), garbage: make(chan uint64, 1024),
 		clients: map[uint64]*client{},
 	}
