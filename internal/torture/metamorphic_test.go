@@ -84,7 +84,9 @@ func optionSets(rng *rand.Rand) []optionSet {
 	keyed.KeyedFilters = true
 	budget := tiny()
 	budget.FilterMemory = 1 << 10
-	sets = append(sets, optionSet{"keyed filters", keyed}, optionSet{"a budget for filters", budget})
+	prefixes := keyed
+	prefixes.Prefix = sift.FixedPrefix(4)
+	sets = append(sets, optionSet{"keyed filters", keyed}, optionSet{"a budget for filters", budget}, optionSet{"prefixes, keyed", prefixes})
 	for range 4 {
 		o := sift.Options{
 			MemtableBytes: 1 << (10 + rng.IntN(8)), TableBytes: 1 << (10 + rng.IntN(6)), BlockBytes: 64 << rng.IntN(7),
