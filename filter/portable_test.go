@@ -38,3 +38,62 @@ func TestPortable(t *testing.T) {
 		}
 	}
 }
+
+// TestPortableAnswers pins the answers to absent keys, of readers one by one and in
+// batches and of blocks: where a probe is written in assembly its portable form says
+// the same. Run it with -tags purego, too.
+func TestPortableAnswers(t *testing.T) {
+	for _, c := range []struct {
+		p    Policy
+		keys int
+		want uint64
+	}{
+		{Bloom(10), 5000, 0xb67092b9244b9fcc},
+		{Bloom(4.5), 5000, 0xb8331bb8a4ae23c2},
+		{Fuse(4), 5000, 0xfacfeeb640235c6a},
+		{Fuse(8), 5000, 0xc91b0275f58ff266},
+		{RocksDBBloom(5), 5000, 0x37f4c1e240811d7e},
+		{RibbonFPR(0.3), 1000, 0x5f10127696c7d821},
+		{RibbonFPR(0.3), 30_000, 0xb3ffe3c546580781},
+		{Ribbon(4), 30_000, 0xed176b88a0cb737f},
+		{Ribbon(6.7), 30_000, 0x8ecfdb73ba6abcb7},
+	} {
+		w := c.p.NewWriter()
+		for i := range c.keys {
+			w.Add(NewKey(fmt.Appendf(nil, "key %d", i)))
+		}
+		units, err := w.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.p.Open(units)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block := units[0]
+		bp := c.p.(BlockPolicy)
+		if bp.BlockFamily() != bp.Family() {
+			if block, err = JoinUnits(units); err != nil {
+				t.Fatal(err)
+			}
+		}
+		absent := make([]Key, 20_000)
+		for i := range absent {
+			absent[i] = NewKey(fmt.Appendf(nil, "absent %d", i))
+		}
+		maybe := make([]bool, len(absent))
+		r.MayContainMany(absent, maybe)
+		answers := make([]byte, len(absent))
+		for i, k := range absent {
+			if a, b := r.MayContain(k), bp.MayContainBlock(block, k); a != maybe[i] || b != a {
+				t.Fatalf("%s, key %d: the reader says %v, %v in a batch, the block %v", c.p.Name(), i, a, maybe[i], b)
+			}
+			if maybe[i] {
+				answers[i] = 1
+			}
+		}
+		if got := xxhash.Sum64(answers); got != c.want {
+			t.Errorf("%s, %d keys: checksum of the answers %#016x, want %#016x", c.p.Name(), c.keys, got, c.want)
+		}
+	}
+}
