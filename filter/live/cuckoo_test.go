@@ -161,7 +161,7 @@ func TestCuckooModel(t *testing.T) {
 		f := newCuckooWidth(200, s.width, 1)
 		model := map[int]int{}
 		total := 0
-		for range 60_000 {
+		for range sized(60_000) {
 			v := r.IntN(1200)
 			switch {
 			case r.IntN(2) == 0:
