@@ -73,6 +73,16 @@ func TestFilterSize(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, out)
 		}
 	}
+	for _, family := range []string{"fuse", "ribbon", "rocksdb-bloom"} {
+		if !strings.Contains(out, "\n"+family+"(") {
+			t.Errorf("no %s in\n%s", family, out)
+		}
+	}
+	// What a billion keys take at 0.001 %: not the 120 MB that tutorials tell.
+	const classic = `(?m)^classic bloom +2\.79 GiB +23\.96 `
+	if out := mustSift(t, "", "filter", "size", "--keys", "1e9", "--fpr", "0.001%"); !regexp.MustCompile(classic).MatchString(out) {
+		t.Errorf("no %s in\n%s", classic, out)
+	}
 	if same := mustSift(t, "", "filter", "size", "--keys", "1000000000", "--fpr", "0.001"); same != out {
 		t.Errorf("0.1%% and 0.001 differ:\n%s\n%s", out, same)
 	}
