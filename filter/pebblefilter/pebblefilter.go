@@ -26,9 +26,33 @@
 //   - pebble holds filter blocks in its block cache, and looks them up there for
 //     each question. They cost cache space like any other block.
 //
-// pebble's master has split the interface into a policy, a writer and a decoder
-// that is found by family name: New(p).Name() is that family, its NewWriter the
-// writer, and its MayContain, which depends on no parameter of p, the decoder.
+// # What it saves
+//
+// Absent keys, by pebble's own counters, 400,000 keys of 16 bytes, filters of 10
+// bits a key (go test -run Wasted -v ./filter/pebblefilter):
+//
+//	wasted block reads per 1,000 lookups      pebble's bloom(10)  Ribbon(10)
+//	SeekPrefixGE in level 6, UseL6Filters     23.3                2.0
+//	Get, four tables in level 0               91.0                8.1
+//
+// Building Ribbon takes some 3 times as long as pebble's bloom: 70 ns a key more
+// on a flush or compaction that spends microseconds on it.
+//
+// # pebble's next interface
+//
+// pebble's master parts the interface as package filter does, by configuration and
+// by what the bytes are:
+//
+//	pebble's master                                    here
+//	TableFilterPolicy: Name, NewWriter                 filter.Policy: Name, NewWriter
+//	TableFilterWriter: AddKey, Finish                  filter.Writer: Add, Finish
+//	the family that Finish returns                     filter.BlockPolicy: BlockFamily
+//	TableFilterDecoder: Family, MayContain             filter.BlockPolicy: BlockFamily, MayContainBlock
+//
+// BlockFamily and MayContainBlock depend on no parameter of a policy, so that any
+// policy of a family is its decoder. An error of Finish is its ok of false. The
+// names on disk and the bytes stay what they are. TestNextInterface has the three
+// types that it takes.
 package pebblefilter
 
 import (
