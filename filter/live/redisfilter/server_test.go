@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +59,7 @@ type server struct {
 	dir  string
 	args []string
 	cmd  *exec.Cmd
+	done chan struct{} // closed when cmd has ended
 }
 
 // freePort returns a port that nobody has now, and whose cluster port is free too.
@@ -88,16 +90,31 @@ func newServer(t testing.TB, args ...string) *server {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("redis-server is not installed")
 	}
-	s := &server{t: t, port: freePort(t), dir: t.TempDir(), args: args}
-	s.start()
+	s := &server{t: t, args: args, dir: t.TempDir()}
 	t.Cleanup(s.kill)
-	return s
+	err := error(nil)
+	for range 3 { // another program may take the port first
+		s.port = freePort(t)
+		if err = s.tryStart(); err == nil {
+			return s
+		}
+		s.kill()
+	}
+	t.Fatal(err)
+	return nil
 }
 
 func (s *server) addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
+// start starts a server again.
 func (s *server) start() {
 	s.t.Helper()
+	if err := s.tryStart(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *server) tryStart() error {
 	args := append([]string{
 		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "",
 		"--appendonly", "no", "--loglevel", "warning",
@@ -107,25 +124,39 @@ func (s *server) start() {
 	defer log.Close()
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
+		s.cmd = nil
+		return err
 	}
-	c := redis.NewClient(&redis.Options{Addr: s.addr()})
+	cmd, done := s.cmd, make(chan struct{})
+	s.done = done
+	go func() {
+		cmd.Wait()
+		close(done)
+	}()
+	c := redis.NewClient(&redis.Options{Addr: s.addr(), MaxRetries: -1, DialerRetries: 1})
 	defer c.Close()
-	for range 500 {
-		if c.Ping(context.Background()).Err() == nil {
-			return
+	ctx := context.Background()
+	ended := false
+	for end := time.Now().Add(30 * time.Second); !ended && time.Now().Before(end); {
+		// Its own number, since another server may have the port.
+		if strings.Contains(c.Info(ctx, "server").Val(), fmt.Sprintf("process_id:%d\r", s.cmd.Process.Pid)) {
+			return nil
 		}
-		time.Sleep(20 * time.Millisecond)
+		select {
+		case <-s.done:
+			ended = true
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 	text, _ := os.ReadFile(log.Name())
-	s.t.Fatalf("redis-server does not answer: %s", text)
+	return fmt.Errorf("redis-server does not answer: %s", text)
 }
 
 // kill ends the server as a crash does.
 func (s *server) kill() {
 	if s.cmd != nil {
 		s.cmd.Process.Kill()
-		s.cmd.Wait()
+		<-s.done
 		s.cmd = nil
 	}
 }
