@@ -131,7 +131,8 @@ func (h *History) bounds(ops int) (must, may int) {
 			must = max(must, b.writes)
 		}
 	}
-	return must, may
+	// A write that was refused before it came to the disk may have begun at ops.
+	return must, max(may, must)
 }
 
 // Began returns how many writes had begun before the first ops operations were
