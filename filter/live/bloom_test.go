@@ -86,7 +86,7 @@ func TestBloomFPR(t *testing.T) {
 		fpr float64
 	}{{1_000_000, 0.01}, {1_000_000, 0.001}, {10_000, 1e-3}, {1000, 1e-4}, {100, 1e-3}, {20, 0.03}}
 	if !*million {
-		probes, sizes = 200_000, sizes[2:]
+		probes, sizes = sized(200_000), sizes[2:]
 	}
 	for _, size := range sizes {
 		allSchemes(t, uint64(size.n), size.fpr, func(t *testing.T, f *Bloom[string]) {

@@ -48,7 +48,7 @@ func TestCountingFPR(t *testing.T) {
 	t.Parallel()
 	n, probes := 1_000_000, 1_000_000
 	if !*million {
-		n, probes = 20_000, 200_000
+		n, probes = 20_000, sized(200_000)
 	}
 	for _, fpr := range []float64{0.01, 0.001} {
 		f := must(NewCounting(CountingOptions[string]{Items: uint64(n), FPR: fpr}))

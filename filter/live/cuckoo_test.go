@@ -66,7 +66,7 @@ func TestCuckooOtherBucket(t *testing.T) {
 // Add took, and go on to hold it after ErrFull.
 func TestCuckooFull(t *testing.T) {
 	t.Parallel()
-	sizes := []int{300, 100_000}
+	sizes := []int{300, sized(100_000)}
 	if *million {
 		sizes = append(sizes, 1_000_000)
 	}
@@ -126,7 +126,7 @@ func TestCuckooFPR(t *testing.T) {
 	t.Parallel()
 	n, probes := 1_000_000, 1_000_000
 	if !*million {
-		n, probes = 20_000, 200_000
+		n, probes = 20_000, sized(200_000)
 	}
 	for _, fpr := range []float64{0.1, 0.03, 0.02, 0.01, 0.001, 0.0001} {
 		f := must(NewCuckoo(CuckooOptions[string]{Items: uint64(n), FPR: fpr}))

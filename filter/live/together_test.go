@@ -15,7 +15,7 @@ func TestMillionFPR(t *testing.T) {
 	t.Parallel()
 	n, probes := 1_000_000, 500_000
 	if !*million {
-		n, probes = 50_000, 100_000
+		n, probes = sized(50_000), sized(100_000)
 	}
 	const fpr = 0.01
 	all := func(add func(string)) {
