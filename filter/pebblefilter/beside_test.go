@@ -90,6 +90,9 @@ func BenchmarkBeside(b *testing.B) {
 		bytes int
 		asked int // few of them where filters are many, to leave the cache to the filters
 	}{{"hot", 100_000, 0, 1 << 17}, {"small", 100_000, besideBytes, 1 << 13}, {"large", 2_000_000, besideBytes, 1 << 13}} {
+		if where.bytes > 0 && testing.Short() {
+			continue
+		}
 		all, absent := benchKeys(1, where.keys), benchKeys(2, where.asked)
 		asked := &absent
 		theirs := newAskBlocks(bloom.FilterPolicy(10), all, where.bytes, asked)
