@@ -364,7 +364,7 @@ func (s source) planPlot(kind string) *Plot {
 		if wasted := r.Of(result.BlockReads); wasted.Median > 0 {
 			l.add(r.Store, point(median(r, result.FilterBytes)*8/float64(r.Num), wasted))
 		}
-		p.Title = fmt.Sprintf("Wasted reads over filter memory by plan: %s traffic, %s keys", kind, thousands(float64(r.Num)))
+		p.Title = fmt.Sprintf("Wasted reads over filter memory: %s traffic, %s keys", kind, thousands(float64(r.Num)))
 	}
 	p.Series = l.sorted()
 	ours := newColors()

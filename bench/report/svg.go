@@ -131,8 +131,18 @@ func addLines(g *plot.Plot, p *Plot, legend *plot.Legend) error {
 	if p.XLog {
 		g.X.Scale, g.X.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logTicks)
 	}
+	// Heights are logarithms on a linear axis: of a logarithmic one the plotter
+	// takes the title to be elsewhere than it is, and leaves room for it there.
+	height := func(y float64) float64 { return y }
 	if p.YLog {
-		g.Y.Scale, g.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logTicks)
+		height = math.Log10
+		g.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick {
+			ticks := logTicks(math.Pow(10, low), math.Pow(10, high))
+			for i := range ticks {
+				ticks[i].Value = math.Log10(ticks[i].Value)
+			}
+			return ticks
+		})
 	}
 	for _, s := range p.Series {
 		points := make(plotter.XYs, 0, len(s.Points))
@@ -140,7 +150,7 @@ func addLines(g *plot.Plot, p *Plot, legend *plot.Legend) error {
 			if p.YLog && q.Y <= 0 || p.XLog && q.X <= 0 {
 				continue
 			}
-			points = append(points, plotter.XY{X: q.X, Y: q.Y})
+			points = append(points, plotter.XY{X: q.X, Y: height(q.Y)})
 		}
 		if len(points) == 0 {
 			continue
