@@ -16,7 +16,7 @@ mkdir -p "$DB"
 go build -tags "$TAGS" -o "$DB/bench" .
 
 one=sift,pebble,goleveldb,badger,bbolt,rocksdb,leveldb
-all=sift,'sift:ribbon(7)',sift:none,pebble,'pebble:sift-ribbon(10)',goleveldb,badger,bbolt,rocksdb,'rocksdb:ribbon(10)',leveldb
+all=sift,'sift:ribbon(7)',pebble,'pebble:sift-ribbon(10)',goleveldb,badger,bbolt,rocksdb,'rocksdb:ribbon(10)',leveldb
 if [[ $TAGS != *rocksdb* ]]; then
 	one=${one/,rocksdb/} all=${all/,rocksdb,rocksdb:ribbon(10)/}
 fi
