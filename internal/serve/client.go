@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"errors"
 	"net"
 	"strings"
@@ -494,31 +493,3 @@ func (c *client) unknown(args [][]byte) {
 }
 
 func clip(b []byte, n int) []byte { return b[:min(len(b), n)] }
-
-// enqueue keeps a command for EXEC. Its memory counts as a request's.
-func (c *client) enqueue(args [][]byte) {
-	size := 64
-	for _, a := range args {
-		size += len(a) + 32
-	}
-	if c.srv.requestBytes.Add(int64(size)) > c.srv.cfg.RequestBytes {
-		c.srv.requestBytes.Add(-int64(size))
-		c.fault(errOOM.Error())
-		return
-	}
-	c.queued += size
-	kept := make([][]byte, len(args))
-	for i, a := range args {
-		kept[i] = bytes.Clone(a)
-		if kept[i] == nil {
-			kept[i] = []byte{}
-		}
-	}
-	c.queue = append(c.queue, kept)
-	c.w.Simple("QUEUED")
-}
-
-func (c *client) dropQueue() {
-	c.srv.requestBytes.Add(-int64(c.queued))
-	c.queue, c.queued, c.queueing, c.broken = nil, 0, false, false
-}

@@ -1,0 +1,197 @@
+package serve
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/serve/resp"
+)
+
+// cursors remember where scans are. A key can be longer than a cursor, so a
+// cursor is a number that the server gives out; it forgets the oldest.
+type cursors struct {
+	mu     sync.Mutex
+	oldest uint64 // of those that are kept
+	last   uint64
+	bytes  int
+	next   map[uint64][]byte
+}
+
+const (
+	// maxCursors is how many scans may be under way.
+	maxCursors = 4096
+	// cursorBytes bounds the keys that they keep; the newest is always kept.
+	cursorBytes = 16 << 20
+	// scanBytes ends a step of a scan early.
+	scanBytes = 1 << 20
+)
+
+func (k *cursors) add(next []byte) uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.next == nil {
+		k.next = map[uint64][]byte{}
+	}
+	k.last++
+	k.next[k.last] = next
+	for k.bytes += len(next); k.oldest < k.last && (k.last-k.oldest >= maxCursors || k.bytes > cursorBytes); k.oldest++ {
+		k.bytes -= len(k.next[k.oldest])
+		delete(k.next, k.oldest)
+	}
+	return k.last
+}
+
+// get returns a cursor's place. It stays, so that a client may ask again.
+func (k *cursors) get(id uint64) ([]byte, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	next, ok := k.next[id]
+	return next, ok
+}
+
+func scan(c *client, args [][]byte) {
+	id, ok := resp.ParseInt(args[1])
+	if !ok || id < 0 {
+		c.w.Error("ERR invalid cursor")
+		return
+	}
+	n, match, only := int64(10), []byte(nil), ""
+	for i := 2; i < len(args); i += 2 {
+		if i+1 == len(args) {
+			c.reply(errSyntax)
+			return
+		}
+		switch {
+		case is(args[i], "COUNT"):
+			if n, ok = resp.ParseInt(args[i+1]); !ok {
+				c.reply(errNotInt)
+				return
+			}
+			if n < 1 {
+				c.reply(errSyntax)
+				return
+			}
+			n = min(n, 10000)
+		case is(args[i], "MATCH"):
+			match = args[i+1]
+		case is(args[i], "TYPE"):
+			only = string(args[i+1])
+		default:
+			c.reply(errSyntax)
+			return
+		}
+	}
+	var from []byte
+	if id != 0 {
+		if from, ok = c.srv.cursors.get(uint64(id)); !ok {
+			// Forgotten: a scan that begins anew misses nothing.
+			from = nil
+		}
+	}
+	prefix := c.srv.appendSpace(nil, spaceHead)
+	o := &sift.IterOptions{Prefix: prefix}
+	if from != nil {
+		o.LowerBound = append(append([]byte(nil), prefix...), from...)
+	}
+	var keys [][]byte
+	var next []byte
+	size := 0
+	for e, err := range c.srv.db.Scan(o) {
+		if c.reply(err) {
+			return
+		}
+		key := e.Key[len(prefix):]
+		if n == 0 || size > scanBytes {
+			next = bytes.Clone(key)
+			break
+		}
+		n--
+		h, err := decodeHead(e.Value)
+		if c.reply(err) {
+			return
+		}
+		if h.expired() || only != "" && !strings.EqualFold(only, h.kind.String()) || match != nil && !glob(match, key) {
+			continue
+		}
+		keys = append(keys, bytes.Clone(key))
+		size += len(key)
+	}
+	cursor := uint64(0)
+	if next != nil {
+		cursor = c.srv.cursors.add(next)
+	}
+	c.w.Array(2)
+	c.w.Bulk(appendUint(nil, cursor))
+	c.w.Array(len(keys))
+	for _, key := range keys {
+		c.w.Bulk(key)
+	}
+}
+
+// glob matches Redis' patterns: * ? [abc] [^a] [a-c] and \ before a byte. Each
+// star is tried at its shortest first, and only the last star is ever moved, so
+// the time is at most len(p)·len(s).
+func glob(p, s []byte) bool {
+	star, mark := -1, 0
+	i, j := 0, 0
+	for j < len(s) {
+		if i < len(p) && p[i] == '*' {
+			star, mark = i, j
+			i++
+			continue
+		}
+		if n, ok := globOne(p[i:], s[j]); ok {
+			i += n
+			j++
+			continue
+		}
+		if star < 0 {
+			return false
+		}
+		mark++
+		i, j = star+1, mark
+	}
+	for i < len(p) && p[i] == '*' {
+		i++
+	}
+	return i == len(p)
+}
+
+// globOne matches one byte and returns the length of the pattern that did.
+func globOne(p []byte, b byte) (int, bool) {
+	if len(p) == 0 {
+		return 0, false
+	}
+	switch p[0] {
+	case '?':
+		return 1, true
+	case '\\':
+		if len(p) > 1 {
+			return 2, p[1] == b
+		}
+	case '[':
+		i, not, ok := 1, false, false
+		if i < len(p) && p[i] == '^' {
+			not = true
+			i++
+		}
+		for i < len(p) && p[i] != ']' {
+			switch {
+			case p[i] == '\\' && i+1 < len(p):
+				ok = ok || p[i+1] == b
+				i += 2
+			case i+2 < len(p) && p[i+1] == '-':
+				low, high := min(p[i], p[i+2]), max(p[i], p[i+2])
+				ok = ok || b >= low && b <= high
+				i += 3
+			default:
+				ok = ok || p[i] == b
+				i++
+			}
+		}
+		return min(i+1, len(p)), ok != not
+	}
+	return 1, p[0] == b
+}
