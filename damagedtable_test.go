@@ -128,3 +128,55 @@ func TestOptionsOfTools(t *testing.T) {
 		}
 	}
 }
+
+// TestRepairDisk repairs a database whose log holds what no table does, and lets
+// each operation fail in turn: Repair says so, or has lost nothing; and what it
+// has failed to repair it can repair afterwards.
+func TestRepairDisk(t *testing.T) {
+	const n = 60
+	mem := vfs.NewMem()
+	o := keyedOptions(mem)
+	o.KeyedFilters = false
+	db := mustOpen(t, "db", o)
+	for i := range n {
+		if i == n/2 {
+			if err := db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Put(fmt.Appendf(nil, "key%06d", i), fmt.Appendf(nil, "value%d", i), Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ops := mem.NumOps()
+	mustClose(t, db)
+	for at := 0; ; at++ {
+		img := mem.CrashImage(ops, vfs.KeepUnsynced)
+		faulty := vfs.Inject(img)
+		faulty.SetFaults(vfs.Fault{Index: at})
+		o.fs = faulty
+		report, err := Repair("db", o)
+		failed := faulty.Failed()
+		if err == nil && report.Entries != n {
+			t.Fatalf("%v fails: %d entries of %d, and no error", failed, report.Entries, n)
+		}
+		if len(failed) == 0 {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+		if len(faulty.OpenFiles()) > 0 {
+			t.Errorf("%v fails: left open: %v", failed, faulty.OpenFiles())
+		}
+		o.fs = img
+		if err != nil {
+			if _, err := Repair("db", o); err != nil {
+				t.Fatalf("%v failed, and then Repair: %v", failed, err)
+			}
+		}
+		db := mustOpen(t, "db", o)
+		wantKeys(t, db, n)
+		mustClose(t, db)
+	}
+}
