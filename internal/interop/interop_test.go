@@ -78,6 +78,11 @@ func compare(t *testing.T, dir string, want map[string]string) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
+		if _, err := os.Stat(filepath.Join(dir, "FILTERKEY")); err == nil {
+			if _, err := os.Stat(filepath.Join(back, "FILTERKEY")); err != nil {
+				t.Errorf("%s takes the secret of keyed filters away: %v", name, err)
+			}
+		}
 		db, err := sift.Open(back, nil)
 		if err != nil {
 			t.Errorf("opening what %s left: %v", name, err)
@@ -181,6 +186,7 @@ func TestOwn(t *testing.T) {
 	for name, opts := range map[string]*sift.Options{
 		"default":       {},
 		"levels":        {MemtableBytes: 32 << 10, TableBytes: 16 << 10, LevelBaseBytes: 64 << 10, LevelMultiplier: 4},
+		"keyed":         {KeyedFilters: true, MemtableBytes: 32 << 10},
 		"no filter":     {Filter: sfilter.None(), MemtableBytes: 32 << 10},
 		"rocksdb bloom": {Filter: sfilter.RocksDBBloom(10), MemtableBytes: 32 << 10},
 		"uncompressed":  {DisableCompression: true, MemtableBytes: 32 << 10},
