@@ -64,7 +64,7 @@ func Run(o *Options, file *result.File) error {
 	}
 	o.line("%-28s dependent %.0f ns, independent %.0f ns", "random line of memory", floor.Of(result.Dependent).Median, floor.Of(result.Independent).Median)
 	for _, kind := range o.KeyKinds {
-		for _, n := range o.Sizes {
+		for _, n := range o.sizes(kind) {
 			if err := o.size(file, kind, n); err != nil {
 				failed = append(failed, err)
 			}
@@ -79,10 +79,21 @@ func Run(o *Options, file *result.File) error {
 // Steps returns how often Run calls Step.
 func (o *Options) Steps() int {
 	steps := 1 + len(o.Curve)
-	for _, n := range o.Sizes {
-		steps += len(o.KeyKinds) * o.rounds(n) * len(o.Filters)
+	for _, kind := range o.KeyKinds {
+		for _, n := range o.sizes(kind) {
+			steps += o.rounds(n) * len(o.Filters)
+		}
 	}
 	return steps
+}
+
+// sizes is all for the first kind of keys, and one for the others, which show
+// whether the rate depends on it.
+func (o *Options) sizes(kind string) []int {
+	if kind == o.KeyKinds[0] {
+		return o.Sizes
+	}
+	return []int{o.BigSize}
 }
 
 // rounds is one for filters that are so large that building them takes long.

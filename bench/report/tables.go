@@ -293,8 +293,14 @@ func (s source) filters() *Table {
 	slices.Sort(sizes)
 	most := sizes[len(sizes)-1]
 	t.Header = []string{"filter", fmt.Sprintf("%s keys: bits/key", thousands(float64(most))), "false positives", "× limit"}
+	largest := func(kind string) (n int) {
+		for _, r := range s.filterRows(kind, 0) {
+			n = max(n, r.Num)
+		}
+		return n
+	}
 	for _, kind := range kinds[1:] {
-		t.Header = append(t.Header, "false positives, "+kind+" keys")
+		t.Header = append(t.Header, fmt.Sprintf("false positives, %s %s keys", thousands(float64(largest(kind))), kind))
 	}
 	for _, n := range sizes[:len(sizes)-1] {
 		t.Header = append(t.Header, fmt.Sprintf("× limit, %s keys", thousands(float64(n))))
@@ -313,7 +319,7 @@ func (s source) filters() *Table {
 		}
 		cells := []string{r.Store, figure(median(r, result.BitsPerKey)), percent(median(r, result.FPR)), fmt.Sprintf("%.3f", median(r, result.OverLimit))}
 		for _, kind := range kinds[1:] {
-			cells = append(cells, percent(median(at(kind, most), result.FPR)))
+			cells = append(cells, percent(median(at(kind, largest(kind)), result.FPR)))
 		}
 		for _, n := range sizes[:len(sizes)-1] {
 			cells = append(cells, fmt.Sprintf("%.3f", median(at(kinds[0], n), result.OverLimit)))
