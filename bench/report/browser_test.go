@@ -213,7 +213,7 @@ func (b *browser) interact(t *testing.T) {
 	title := chromedp.Text(chromedp.CSS("#explored-title"))
 	before := value(t, b, title)
 	b.do(t,
-		chromedp.SetValue(chromedp.CSS("#section"), "sweep"),
+		chromedp.SetValue(chromedp.CSS("#section"), "filters"),
 		chromedp.Click(chromedp.CSS("#log")))
 	after := value(t, b, title)
 	if !hidden {
