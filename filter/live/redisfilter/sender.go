@@ -145,6 +145,7 @@ func transient(ctx context.Context, err error) bool {
 	for _, p := range [...]string{
 		"MOVED", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "NOREPLICAS",
 		"max number of clients",
+		"UNBLOCKED", // a WAIT on a master that has become a replica
 	} {
 		if redis.HasErrorPrefix(err, p) {
 			return true
