@@ -10,6 +10,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -111,12 +112,16 @@ func (c *compareCmd) Run(s *streams) error {
 	return nil
 }
 
+// publishedResult is what README's tables are drawn from.
+const publishedResult = "results/result.json"
+
 type htmlCmd struct {
-	Result string `arg:"" optional:"" default:"results/result.json" help:"The result." type:"existingfile"`
+	Result string `arg:"" optional:"" help:"The result (results/result.json)."`
 	Out    string `default:"" help:"The directory to write to; that of the result if not given."`
 }
 
 func (c *htmlCmd) Run(s *streams) error {
+	c.Result = cmp.Or(c.Result, publishedResult)
 	f, err := result.Read(c.Result)
 	if err != nil {
 		return err
@@ -129,11 +134,11 @@ func (c *htmlCmd) Run(s *streams) error {
 }
 
 type showCmd struct {
-	Result string `arg:"" optional:"" default:"results/result.json" help:"The result." type:"existingfile"`
+	Result string `arg:"" optional:"" help:"The result (results/result.json)."`
 }
 
 func (c *showCmd) Run(s *streams) error {
-	f, err := result.Read(c.Result)
+	f, err := result.Read(cmp.Or(c.Result, publishedResult))
 	if err != nil {
 		return err
 	}
