@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"testing"
 )
 
@@ -58,5 +59,44 @@ func TestRocksDBRefuses(t *testing.T) {
 	}
 	if _, err := RocksDBBloom(10).Open([][]byte{good, good}); !errors.Is(err, ErrDamaged) {
 		t.Errorf("two units: error %v", err)
+	}
+}
+
+// TestDecimalKeys compares the hash of LevelDB, which pebble's and RocksDB's legacy
+// filters start from, with ours on keys that differ in a few digits.
+func TestDecimalKeys(t *testing.T) {
+	for _, c := range []struct {
+		p         Policy
+		low, high float64 // the rate's bounds
+	}{
+		{RocksDBBloom(10), 0.05, 0.2},
+		{Bloom(10), 0, 0.011},
+		{Ribbon(10), 0, 0.0015},
+	} {
+		const n = 100_000
+		key := func(i int) Key { return NewKey(fmt.Appendf(nil, "%016d", i)) }
+		w := c.p.NewWriter()
+		for i := range n {
+			w.Add(key(2 * i))
+		}
+		units, err := w.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.p.Open(units)
+		if err != nil {
+			t.Fatal(err)
+		}
+		maybe := 0
+		for i := range n {
+			if r.MayContain(key(2*i + 1)) {
+				maybe++
+			}
+		}
+		rate := float64(maybe) / n
+		t.Logf("%s: %.2f %%", c.p.Name(), 100*rate)
+		if rate < c.low || rate > c.high {
+			t.Errorf("%s: a rate of %.4f, want %.4f to %.4f", c.p.Name(), rate, c.low, c.high)
+		}
 	}
 }
