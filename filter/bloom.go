@@ -153,8 +153,17 @@ func openBloom(units [][]byte) (Reader, error) {
 	if binary.LittleEndian.Uint64(block[sum:]) != xxhash.Sum64(block[:sum]) {
 		return nil, damaged("checksum of a Bloom block")
 	}
-	return &bloomReader{filter: bloom.Over(aligned(data), probes), size: len(block)}, nil
+	f := bloom.Over(aligned(data), probes)
+	if f.HasProbe() {
+		return &fastBloomReader{bloomReader{filter: f, size: len(block)}}, nil
+	}
+	return &bloomReader{filter: f, size: len(block)}, nil
 }
+
+// fastBloomReader is a bloomReader that this processor has instructions for.
+type fastBloomReader struct{ bloomReader }
+
+func (r *fastBloomReader) MayContain(key Key) bool { return r.filter.Probe(key.Hash) }
 
 // bloomReader is the Reader of Bloom. It holds all that a probe needs but the
 // line, so that a probe is one cache miss.

@@ -48,14 +48,51 @@ func lines(data []byte) []line {
 type Filter struct {
 	lines  []line
 	probes int32
+	shifts *shifts // nil: probe cannot be used
 }
+
+// shifts says how far to the left a product is shifted for each probe to have its
+// nine bits at the top of a doubleword: the upper one of a quadword for the first
+// four, the lower one for the others.
+type shifts [8]uint64
+
+// shiftsOf has those of minVectorProbes and more.
+var shiftsOf = func() (all [probesPerProduct + 1]shifts) {
+	for probes := range all {
+		for i := range all[probes] {
+			if i < 4 {
+				all[probes][i] = uint64(9 * i)
+			} else {
+				k := i
+				if k >= probes {
+					k = 4 // again
+				}
+				all[probes][i] = uint64(9*k - 32)
+			}
+		}
+	}
+	return all
+}()
+
+// minVectorProbes is the least number of probes that probe can do.
+const minVectorProbes = 5
 
 // Over returns the filter over data, which it aliases: a whole number of lines,
 // at least one, built with the same number of probes. probes is in
 // [1, MaxProbes].
 func Over(data []byte, probes int) Filter {
-	return Filter{lines: lines(data), probes: int32(probes)}
+	f := Filter{lines: lines(data), probes: int32(probes)}
+	if canProbe && probes >= minVectorProbes && probes <= probesPerProduct && len(f.lines) > 0 {
+		f.shifts = &shiftsOf[probes]
+	}
+	return f
 }
+
+// HasProbe reports whether Probe can be used.
+func (f *Filter) HasProbe() bool { return f.shifts != nil }
+
+// Probe is MayContain in fewer instructions, so that more cache misses overlap.
+func (f *Filter) Probe(hash uint64) bool { return probe(f, hash) }
 
 // MayContain reports whether all bits of the hash are set. It always reads one
 // line and has no branch that depends on what it reads, so that the cache
@@ -84,7 +121,11 @@ func (f *Filter) MayContain(hash uint64) bool {
 
 // MayContainIn is Over(data, probes).MayContain(hash).
 func MayContainIn(data []byte, probes int, hash uint64) bool {
-	f := Over(data, probes)
+	ls := lines(data)
+	if len(ls) > 0 && canProbe && probes >= minVectorProbes && probes <= probesPerProduct {
+		return probeIn(&ls[0], uint64(len(ls)), &shiftsOf[probes], hash)
+	}
+	f := Filter{lines: ls, probes: int32(probes)}
 	return f.MayContain(hash)
 }
 
@@ -121,6 +162,14 @@ const batch = 32
 // MayContainMany sets maybe[i] to MayContain(hashes[i]). It reads a word of each
 // line of a batch before it judges them, so that their cache misses overlap.
 func (f *Filter) MayContainMany(hashes []uint64, maybe []bool) {
+	if maybe = maybe[:len(hashes)]; f.shifts != nil {
+		for len(hashes) > 0 {
+			n := min(len(hashes), batch)
+			probeMany(f, &hashes[0], &maybe[0], n)
+			hashes, maybe = hashes[n:], maybe[n:]
+		}
+		return
+	}
 	for len(hashes) >= batch && len(maybe) >= batch {
 		f.mayContainBatch((*[batch]uint64)(hashes), (*[batch]bool)(maybe))
 		hashes, maybe = hashes[batch:], maybe[batch:]

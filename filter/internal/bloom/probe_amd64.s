@@ -1,0 +1,114 @@
+//go:build !purego
+
+#include "textflag.h"
+#include "go_asm.h"
+
+DATA ones<>+0(SB)/8, $0x0000000100000001
+DATA ones<>+8(SB)/8, $0x0000000100000001
+DATA ones<>+16(SB)/8, $0x0000000100000001
+DATA ones<>+24(SB)/8, $0x0000000100000001
+GLOBL ones<>(SB), RODATA|NOPTR, $32
+
+// PROBE asks the line that CX, the hash times mul1, AX, the hash, SI, the shifts,
+// DI, the lines, and R8, their number, tell. The carry is set if all bits are.
+//
+// First Y0 has the nine bits of each probe at the top of a doubleword; then Y2 the
+// doublewords of the line that their upper four tell; then the bits of those that
+// the other five tell, at the lowest place.
+#define PROBE \
+	VMOVQ        CX, X0 ; \
+	VPBROADCASTQ X0, Y0 ; \
+	MULQ         R8 ; \
+	SHLQ         $6, DX ; \
+	ADDQ         DI, DX ; \
+	VPSLLVQ      0(SI), Y0, Y1 ; \
+	VPSLLVQ      32(SI), Y0, Y0 ; \
+	VPBLENDD     $0xaa, Y1, Y0, Y0 ; \
+	VPSRLD       $28, Y0, Y1 ; \
+	VPERMD       0(DX), Y1, Y2 ; \
+	VPERMD       32(DX), Y1, Y3 ; \
+	VBLENDVPS    Y0, Y3, Y2, Y2 ; \
+	VPSLLD       $4, Y0, Y0 ; \
+	VPSRLD       $27, Y0, Y0 ; \
+	VPSRLVD      Y0, Y2, Y2 ; \
+	VPTEST       ones<>(SB), Y2
+
+// func probe(f *Filter, hash uint64) (maybe bool)
+TEXT ·probe(SB), NOSPLIT, $0-17
+	MOVQ  f+0(FP), DX
+	MOVQ  hash+8(FP), AX
+	MOVQ  $const_mul1, CX
+	IMULQ AX, CX
+	MOVQ  Filter_lines(DX), DI
+	MOVQ  Filter_lines+8(DX), R8
+	MOVQ  Filter_shifts(DX), SI
+	PROBE
+	SETCS maybe+16(FP)
+	VZEROUPPER
+	RET
+
+// func probeIn(lines *line, n uint64, s *shifts, hash uint64) (maybe bool)
+TEXT ·probeIn(SB), NOSPLIT, $0-33
+	MOVQ  hash+24(FP), AX
+	MOVQ  $const_mul1, CX
+	IMULQ AX, CX
+	MOVQ  lines+0(FP), DI
+	MOVQ  n+8(FP), R8
+	MOVQ  s+16(FP), SI
+	PROBE
+	SETCS maybe+32(FP)
+	VZEROUPPER
+	RET
+
+// func probeMany(f *Filter, hashes *uint64, maybe *bool, n int)
+//
+// It asks for all lines first.
+TEXT ·probeMany(SB), NOSPLIT, $0-32
+	MOVQ f+0(FP), DX
+	MOVQ hashes+8(FP), R9
+	MOVQ maybe+16(FP), R10
+	MOVQ n+24(FP), R11
+	MOVQ Filter_lines(DX), DI
+	MOVQ Filter_lines+8(DX), R8
+	MOVQ Filter_shifts(DX), SI
+	MOVQ $const_mul1, R12
+	LEAQ (R9)(R11*8), R13
+	MOVQ R9, BX
+
+ahead:
+	MOVQ       R8, AX
+	MULQ       (BX)
+	SHLQ       $6, DX
+	PREFETCHT0 (DI)(DX*1)
+	ADDQ       $8, BX
+	CMPQ       BX, R13
+	JB         ahead
+
+more:
+	MOVQ  (R9), AX
+	MOVQ  R12, CX
+	IMULQ AX, CX
+	PROBE
+	SETCS (R10)
+	ADDQ  $8, R9
+	INCQ  R10
+	CMPQ  R9, R13
+	JB    more
+	VZEROUPPER
+	RET
+
+// func cpuid(leaf uint32) (b, c uint32)
+TEXT ·cpuid(SB), NOSPLIT, $0-16
+	MOVL leaf+0(FP), AX
+	XORL CX, CX
+	CPUID
+	MOVL BX, b+8(FP)
+	MOVL CX, c+12(FP)
+	RET
+
+// func xgetbv() (enabled uint32)
+TEXT ·xgetbv(SB), NOSPLIT, $0-4
+	XORL CX, CX
+	XGETBV
+	MOVL AX, enabled+0(FP)
+	RET

@@ -1,0 +1,56 @@
+package bloom
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestProbesAgree compares the ways to ask a filter, for each number of probes: the
+// plain one is the reference.
+func TestProbesAgree(t *testing.T) {
+	if !canProbe {
+		t.Log("this machine has the plain way only")
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for probes := 1; probes <= MaxProbes; probes++ {
+		for _, n := range []int{1, 2, 63, 1000} {
+			data := make([]byte, n*LineSize)
+			keys := make([]uint64, n*40)
+			for i := range keys {
+				keys[i] = rng.Uint64()
+			}
+			Build(data, keys, probes)
+			asked := keys[:n*20:n*20]
+			for range 20 * n {
+				asked = append(asked, rng.Uint64())
+			}
+			f := Over(data, probes)
+			maybe := make([]bool, len(asked))
+			f.MayContainMany(asked, maybe)
+			yes := 0
+			for i, h := range asked {
+				want := f.MayContain(h)
+				if i < n*20 && !want {
+					t.Fatalf("%d probes, %d lines: a key is denied", probes, n)
+				}
+				if want {
+					yes++
+				}
+				if maybe[i] != want {
+					t.Fatalf("%d probes, %d lines, hash %x: MayContainMany says %v", probes, n, h, maybe[i])
+				}
+				if got := MayContainIn(data, probes, h); got != want {
+					t.Fatalf("%d probes, %d lines, hash %x: MayContainIn says %v", probes, n, h, got)
+				}
+				if f.HasProbe() {
+					if got := f.Probe(h); got != want {
+						t.Fatalf("%d probes, %d lines, hash %x: Probe says %v", probes, n, h, got)
+					}
+				}
+			}
+			if yes == len(asked) && n > 2 {
+				t.Errorf("%d probes, %d lines: no key was absent", probes, n)
+			}
+		}
+	}
+}
