@@ -19,6 +19,23 @@ type BlockPolicy interface {
 	MayContainBlock(block []byte, key Key) bool
 }
 
+// BlockDecoder returns MayContainBlock of the policies with that BlockFamily, for
+// whoever knows the name beside a block but no policy. It is nil for a family that
+// is not of this package.
+func BlockDecoder(family string) func(block []byte, key Key) bool {
+	switch family {
+	case bloomFamily:
+		return bloomMayContainBlock
+	case fuseFamily:
+		return fuseMayContainBlock
+	case rocksdbFamily:
+		return rocksdbMayContainBlock
+	case ribbonBlockFamily:
+		return ribbonMayContainBlock
+	}
+	return nil
+}
+
 // Joined units, integers little-endian:
 //
 //	+------------------+----------------------+--------+--------------------+---------+-----------+--------+---------+

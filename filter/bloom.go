@@ -78,6 +78,10 @@ func (p bloomPolicy) Open(units [][]byte) (Reader, error) { return openBloom(uni
 func (p bloomPolicy) BlockFamily() string { return bloomFamily }
 
 func (p bloomPolicy) MayContainBlock(block []byte, key Key) bool {
+	return bloomMayContainBlock(block, key)
+}
+
+func bloomMayContainBlock(block []byte, key Key) bool {
 	data, probes, err := bloomLines(block)
 	return err != nil || bloom.MayContainIn(data, probes, key.Hash)
 }

@@ -62,6 +62,10 @@ func (p fusePolicy) Open(units [][]byte) (Reader, error) { return openFuse(units
 func (p fusePolicy) BlockFamily() string { return fuseFamily }
 
 func (p fusePolicy) MayContainBlock(block []byte, key Key) bool {
+	return fuseMayContainBlock(block, key)
+}
+
+func fuseMayContainBlock(block []byte, key Key) bool {
 	shape, seed, ok := fuseShape(block)
 	return !ok || fuse.MayContainIn(block, shape, seed, key.Hash)
 }

@@ -15,36 +15,37 @@ func (p ribbonPolicy) BlockFamily() string { return ribbonBlockFamily }
 // ribbonTail is the end of joined units: the trailer of unit 0, and theirs.
 const ribbonTail = ribbonTrailerSize + joinedTrailer
 
-// MayContainBlock takes what it needs from the end of the block, so that an absent
-// key mostly costs the memory there and that of its first plane.
+var _ = [1]struct{}{}[ribbonTail-ribbon.TailSize] // AskTail knows both
+
 func (p ribbonPolicy) MayContainBlock(block []byte, key Key) bool {
-	// What openJoined and splitRibbon do, at once.
-	end := len(block) - ribbonTail
-	if end < 0 {
+	return ribbonMayContainBlock(block, key)
+}
+
+// ribbonMayContainBlock takes what it needs from the end of the block, so that an
+// absent key mostly costs the memory there and that of its first plane.
+func ribbonMayContainBlock(block []byte, key Key) bool {
+	if len(block) < ribbonTail {
 		return true
 	}
-	t := (*[ribbonTail]byte)(block[end:])
-	j, begin := binary.LittleEndian.Uint64(t[ribbonTail-8:]), binary.LittleEndian.Uint64(t[ribbonTrailerSize:])
-	layers := int(t[9]) * ribbon.LayerSize
-	end -= layers
 	// One to maxRibbonUnits units: j-1 has no carry then.
-	if (j-1)>>8 != joinedMagic<<24|joinedVersion || (j-1)&0xff >= maxRibbonUnits || end < 0 || begin > uint64(end) {
+	j := binary.LittleEndian.Uint64(block[len(block)-8:])
+	if (j-1)>>8 != joinedMagic<<24|joinedVersion || (j-1)&0xff >= maxRibbonUnits {
 		return true
 	}
-	if binary.LittleEndian.Uint64(t[4:])&0xff_ffff_ffff != ribbon.PlaneColumns<<32 { // or cut is not 0
-		return ribbonBlockMay(block, key.Hash, false)
-	}
-	v := ribbon.Ask(block[end:end+layers], binary.LittleEndian.Uint32(t[0:]), block[begin:end], t[11] == ribbonBumpsBucket, key.Hash)
+	v := ribbon.AskTail(block, key.Hash)
 	return v != ribbon.Rejected && ribbonBlockMay(block, key.Hash, v == ribbon.Passed)
 }
 
-// ribbonBlockMay asks all planes of joined units whose end MayContainBlock has seen,
+// ribbonBlockMay asks all planes of joined units, whose count is known to be right,
 // or all but the first if that has passed the hash. It says maybe if lengths do not
 // fit.
 func ribbonBlockMay(block []byte, hash uint64, passed bool) bool {
 	t := (*[ribbonTail]byte)(block[len(block)-ribbonTail:])
-	numLayers := uint64(t[9]) * ribbon.LayerSize
-	end := uint64(len(block)-ribbonTail) - numLayers
+	numLayers, end := uint64(t[9])*ribbon.LayerSize, uint64(len(block)-ribbonTail)
+	if numLayers > end {
+		return true
+	}
+	end -= numLayers
 	layers := ribbon.Layers(block[end : end+numLayers])
 	begin, n := binary.LittleEndian.Uint64(t[ribbonTrailerSize:]), uint64(t[ribbonTail-8])
 	segments, size, err := layers.Sizes()

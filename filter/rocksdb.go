@@ -70,6 +70,10 @@ func (p rocksdbPolicy) Open(units [][]byte) (Reader, error) { return openRocksDB
 func (p rocksdbPolicy) BlockFamily() string { return rocksdbFamily }
 
 func (p rocksdbPolicy) MayContainBlock(block []byte, key Key) bool {
+	return rocksdbMayContainBlock(block, key)
+}
+
+func rocksdbMayContainBlock(block []byte, key Key) bool {
 	data, probes, err := rocksdbLines(block)
 	return err != nil || bloom.LegacyMayContainIn(data, probes, bloom.LegacyHash(key.Bytes))
 }

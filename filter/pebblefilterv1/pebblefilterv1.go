@@ -35,8 +35,8 @@ type policy struct{ block adapt.Block }
 func (p *policy) Name() string { return p.block.Name() }
 
 func (p *policy) MayContain(_ pebble.FilterType, block, key []byte) bool {
-	if d := p.block.Direct; d != nil {
-		return d.MayContainBlock(block, filter.NewKey(key))
+	if ask := p.block.MayContain; ask != nil {
+		return ask(block, filter.NewKey(key))
 	}
 	return p.block.Open(block, key)
 }

@@ -7,8 +7,12 @@ import "github.com/siftdb/sift/filter"
 
 // Block asks filters of a policy that lie in one block of raw bytes.
 type Block struct {
-	Direct filter.BlockPolicy // the policy, if it can ask a block, else nil
+	// MayContain asks the bytes of a block, nil if only Open can. It is a function
+	// since the call of a policy's method copies the policy.
+	MayContain func(block []byte, key filter.Key) bool
+
 	policy filter.Policy
+	name   string
 	joined bool
 }
 
@@ -16,7 +20,14 @@ type Block struct {
 // filter for each question, which checks it as a whole.
 func To(p filter.Policy) Block {
 	bp, ok := p.(filter.BlockPolicy)
-	return Block{policy: p, Direct: bp, joined: !ok || bp.BlockFamily() != bp.Family()}
+	if !ok {
+		return Block{policy: p, name: joinedPrefix + p.Family(), joined: true}
+	}
+	b := Block{MayContain: filter.BlockDecoder(bp.BlockFamily()), policy: p, name: bp.BlockFamily()}
+	if b.joined = b.name != p.Family(); b.MayContain == nil {
+		b.MayContain = bp.MayContainBlock
+	}
+	return b
 }
 
 // joinedPrefix goes before the family of joined units of a policy that cannot ask
@@ -24,12 +35,7 @@ func To(p filter.Policy) Block {
 const joinedPrefix = "joined."
 
 // Name is the name on disk.
-func (b *Block) Name() string {
-	if b.Direct != nil {
-		return b.Direct.BlockFamily()
-	}
-	return joinedPrefix + b.policy.Family()
-}
+func (b *Block) Name() string { return b.name }
 
 // Policy is what the block was made of.
 func (b *Block) Policy() filter.Policy { return b.policy }
@@ -37,7 +43,7 @@ func (b *Block) Policy() filter.Policy { return b.policy }
 // NewWriter returns a writer for one block.
 func (b *Block) NewWriter() *Writer { return &Writer{w: b.policy.NewWriter(), joined: b.joined} }
 
-// Open asks the bytes of a block for a key, which Direct does faster. It is true
+// Open asks the bytes of a block for a key, which MayContain does faster. It is true
 // for bytes that are no block.
 func (b *Block) Open(block, key []byte) bool {
 	units, err := filter.SplitUnits(block)

@@ -20,7 +20,7 @@ func TestProbesAgree(t *testing.T) {
 				keys[i] = rng.Uint64()
 			}
 			Build(data, keys, probes)
-			asked := keys[:n*20:n*20]
+			asked := keys[: n*20 : n*20]
 			for range 20 * n {
 				asked = append(asked, rng.Uint64())
 			}

@@ -1,19 +1,46 @@
 package ribbon
 
-// Ask says what the first plane does of a hash, from bytes that are not known to be
-// good: a filter's layers and its number of segments, and body, which has the first
-// plane, with four columns in each segment, and the thresholds. whole is
-// Layers.BumpsBucket. Where lengths do not fit it says Elsewhere.
-func Ask(layers Layers, numSegments uint32, body []byte, whole bool, hash uint64) (verdict uint8) {
-	if len(layers) < 2*LayerSize || !canProbe {
+import "encoding/binary"
+
+// TailSize is the length of the end of a filter whose planes, thresholds and layers
+// lie in one block: what AskTail needs, and 8 bytes of the caller's.
+//
+//	 0  4  segments of each plane
+//	 4  4  cut   of the last plane, if it is the only one
+//	 8  1  count of its columns
+//	 9  1  layers, which lie right before the tail
+//	11  1  1: the first layer bumps a whole bucket
+//	16  8  where the first plane begins in the block; the thresholds lie behind it
+const TailSize = 32
+
+// AskTail says what the first plane does of a hash, from a block of at least TailSize
+// bytes that are not known to be good. Where lengths do not fit, or the first plane
+// has not four columns in each segment, it says Elsewhere.
+func AskTail(block []byte, hash uint64) (verdict uint8) {
+	if !canProbe {
 		return Elsewhere
 	}
-	starts := layers.bumping(0)
-	n := uint64(numSegments) * (8 * PlaneColumns)
-	if starts == 0 || segments(starts) > uint64(numSegments) || n+thresholdBytes(starts) > uint64(len(body)) {
+	return askTail(block, hash)
+}
+
+// askTailPlain is askTail where there is no assembly.
+func askTailPlain(block []byte, hash uint64) (verdict uint8) {
+	le := binary.LittleEndian
+	end := len(block) - TailSize
+	t := (*[TailSize]byte)(block[end:])
+	layers, begin := int(t[9])*LayerSize, le.Uint64(t[16:])
+	end -= layers
+	if layers < 2*LayerSize || end < 0 || begin > uint64(end) || le.Uint64(t[4:])<<24 != PlaneColumns<<56 {
+		return Elsewhere
+	}
+	body := block[begin:end]
+	starts := Layers(block[end : end+layers]).bumping(0)
+	numSegments := uint64(le.Uint32(t[0:]))
+	n := numSegments * (8 * PlaneColumns)
+	if starts == 0 || segments(starts) > numSegments || n+thresholdBytes(starts) > uint64(len(body)) {
 		return Elsewhere
 	}
 	var q quads
-	q.set(starts, uint64(numSegments), body, body[n:], whole)
+	q.set(starts, numSegments, body, body[n:], t[11] == 1)
 	return probe(&q, hash)
 }

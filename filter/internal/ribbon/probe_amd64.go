@@ -8,6 +8,13 @@ import "unsafe"
 func probe(q *quads, hash uint64) (verdict uint8)
 
 //go:noescape
+func askTailAt(block *byte, tail *byte, hash uint64) (verdict uint8)
+
+func askTail(block []byte, hash uint64) uint8 {
+	return askTailAt(unsafe.SliceData(block), &block[len(block)-TailSize], hash)
+}
+
+//go:noescape
 func prefetchQuads(q *quads, hashes *uint64, n int)
 
 //go:noescape
