@@ -268,6 +268,7 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 	d.epoch.Synchronize()
 	d.keeper.versionChanged()
 	d.releaseVersion(old)
+	d.moveFilters(next)
 	return nil
 }
 

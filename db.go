@@ -46,6 +46,7 @@ type DB struct {
 	commit    committer
 	bg        background
 	keeper    *filterKeeper // nil without a budget for filters
+	filters   sstable.FilterPool
 	stats     stats
 	recovery  Recovery
 

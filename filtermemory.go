@@ -270,3 +270,22 @@ func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 	}
 	return p, nil
 }
+
+// moveFilters moves the filters of a version together, if they have become few in
+// the memory that they keep.
+func (d *DB) moveFilters(version *manifest.Version) {
+	if !d.filters.Sparse() {
+		return
+	}
+	for _, metas := range version.Levels {
+		for _, meta := range metas {
+			t := meta.Handle.(*table)
+			if t.reader == nil {
+				continue
+			}
+			if err := t.reader.MoveFilter(); err != nil {
+				d.opts.Logger.Error("a filter has changed in memory", "path", t.path, "err", err)
+			}
+		}
+	}
+}

@@ -36,7 +36,7 @@ func Open(dir string, o *Options) (*DB, error) {
 // newDB returns a database that nothing has been read of.
 func newDB(dir string, opts Options) *DB {
 	d := &DB{dir: dir, opts: opts, fs: opts.fs}
-	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO}
+	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, pool: &d.filters}
 	d.commit.db = d
 	d.bg.changed.L = &d.bg.mu
 	return d

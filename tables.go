@@ -36,6 +36,7 @@ type tableOpener struct {
 	dir  string
 	opts *Options
 	io   *sstable.BlockIO
+	pool *sstable.FilterPool
 }
 
 // open opens a table and checks that it is the one that the MANIFEST means. A
@@ -59,6 +60,8 @@ func (o *tableOpener) open(meta *manifest.TableMeta) (*table, error) {
 		Policies: o.opts.FilterReaders,
 		IO:       o.io,
 		Prefix:   o.opts.Prefix,
+
+		FilterPool: o.pool,
 		// Under a budget the filter keeper says what is held.
 		MaxFilterUnits: o.maxFilterUnits(),
 	})

@@ -31,6 +31,8 @@ type ReaderOptions struct {
 	// Prefix is the Prefixer of the tables' filters, for Verify; those of this
 	// package it knows by name.
 	Prefix Prefixer
+	// FilterPool is where the filter's memory is from. Default: the heap.
+	FilterPool *FilterPool
 	// IO is where block reads are counted. Default: a counter of its own.
 	IO *BlockIO
 }
@@ -63,7 +65,8 @@ type Reader struct {
 
 	filterFamily string
 	filterOpen   func([][]byte) (filter.Reader, error)
-	filterMu     sync.Mutex // guards what follows, and loading and dropping
+	filterMu     sync.Mutex  // guards what follows, and loading and dropping
+	pool         *FilterPool // nil: there is none, or the filter's memory has been given back to it
 	filterUnits  []Handle
 	filterState  FilterState
 	filterErr    error
@@ -84,7 +87,7 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	if o == nil {
 		o = &ReaderOptions{}
 	}
-	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO, prefix: o.Prefix}
+	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO, prefix: o.Prefix, pool: o.FilterPool}
 	if t.io == nil {
 		t.io = new(BlockIO)
 	}
@@ -309,6 +312,12 @@ func (r *Reader) MemoryBytes() int64 {
 // Release takes the table's blocks out of the cache and keeps new ones from
 // getting in. The reader can still be used. Call it when the table is dropped.
 func (r *Reader) Release() {
+	r.filterMu.Lock()
+	if held := r.filter.Load(); held != nil {
+		r.giveBack(held.units)
+	}
+	r.pool = nil
+	r.filterMu.Unlock()
 	if r.slots != nil {
 		r.cache.release(r)
 	}

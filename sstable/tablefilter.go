@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
@@ -97,7 +96,7 @@ func (s FilterState) String() string {
 // heldFilter is the part of a filter that is in memory. It is immutable.
 type heldFilter struct {
 	reader filter.Reader
-	units  [][]byte
+	units  []filterPiece
 }
 
 // Filter returns the filter as it is held in memory, or nil. It stays usable
@@ -168,25 +167,34 @@ func (r *Reader) loadFilterUnits(n int) error {
 	switch {
 	case n == 0:
 		r.filter.Store(nil)
+		if held != nil {
+			r.giveBack(held.units)
+		}
 		return nil
 	case held != nil && len(held.units) == n:
 		return nil
 	}
-	units := make([][]byte, 0, n)
+	units := make([]filterPiece, 0, n)
 	if held != nil {
 		units = append(units, held.units[:min(n, len(held.units))]...)
 	}
-	for i := len(units); i < n; i++ {
-		u, err := r.readFilterUnit(i)
-		if err != nil {
+	kept := len(units)
+	for i := kept; i < n; i++ {
+		u := r.getMemory(r.unitBufLen(i))
+		units = append(units, u)
+		var err error
+		if units[i].bytes, err = r.readFilterUnit(i, u.bytes); err != nil {
+			r.giveBack(units[kept:])
 			if errors.Is(err, base.ErrCorruption) {
 				r.giveUpUnits(i, err)
 			}
 			return err
 		}
-		units = append(units, u)
 	}
-	f, err := r.filterOpen(units)
+	f, err := r.openUnits(units)
+	if err != nil {
+		r.giveBack(units[kept:])
+	}
 	if errors.Is(err, filter.ErrUnknownFamily) {
 		err = r.unknownFilter(r.filterFamily, err)
 		r.giveUpUnits(0, err)
@@ -199,6 +207,68 @@ func (r *Reader) loadFilterUnits(n int) error {
 		return err
 	}
 	r.filter.Store(&heldFilter{reader: f, units: units})
+	if held != nil {
+		r.giveBack(held.units[kept:])
+	}
+	return nil
+}
+
+// openUnits opens the filter over its first units.
+func (r *Reader) openUnits(units []filterPiece) (filter.Reader, error) {
+	bytes := make([][]byte, len(units))
+	for i := range units {
+		bytes[i] = units[i].bytes
+	}
+	return r.filterOpen(bytes)
+}
+
+// getMemory returns memory for a unit. Like giveBack, it is called under the lock.
+func (r *Reader) getMemory(n int) filterPiece {
+	if r.pool == nil {
+		return filterPiece{bytes: lineAligned(n), size: n}
+	}
+	return r.pool.get(n)
+}
+
+// giveBack gives units back to the pool.
+func (r *Reader) giveBack(units []filterPiece) {
+	if r.pool == nil {
+		return
+	}
+	for _, u := range units {
+		r.pool.put(u)
+	}
+}
+
+// MoveFilter moves the filter, if it lies where the pool is sparse, to other memory
+// of the pool. Lookups go on meanwhile. After an error the filter is where it was.
+func (r *Reader) MoveFilter() error {
+	r.filterMu.Lock()
+	defer r.filterMu.Unlock()
+	held := r.filter.Load()
+	if held == nil || r.pool == nil {
+		return nil
+	}
+	units := slices.Clone(held.units)
+	var moved, left []filterPiece
+	for i, u := range units {
+		if r.pool.sparse(u) {
+			units[i] = r.pool.get(u.size)
+			units[i].bytes = units[i].bytes[:len(u.bytes)]
+			copy(units[i].bytes, u.bytes)
+			moved, left = append(moved, units[i]), append(left, u)
+		}
+	}
+	if len(moved) == 0 {
+		return nil
+	}
+	f, err := r.openUnits(units)
+	if err != nil {
+		r.giveBack(moved)
+		return r.corrupt(r.filterUnits[0], "filter in memory", err)
+	}
+	r.filter.Store(&heldFilter{reader: f, units: units})
+	r.giveBack(left)
 	return nil
 }
 
@@ -213,17 +283,14 @@ func (r *Reader) giveUpUnits(i int, err error) {
 	r.filterUnits = r.filterUnits[:i]
 	if held := r.filter.Load(); held != nil && len(held.units) > i {
 		r.filter.Store(nil)
+		r.giveBack(held.units)
 	}
 }
 
-// readFilterUnit reads and checks the block of a unit. It begins on a cache line.
-func (r *Reader) readFilterUnit(i int) ([]byte, error) {
-	const line = 64
+// readFilterUnit reads and checks the block of a unit into buf, of unitBufLen bytes.
+func (r *Reader) readFilterUnit(i int, buf []byte) ([]byte, error) {
 	h := r.filterUnits[i]
-	n := int(h.Length) + blockTrailerLen
-	buf := make([]byte, n+line-1)
-	off := int(-uintptr(unsafe.Pointer(unsafe.SliceData(buf))) % line)
-	payload, t, err := r.readRaw(buf[off:off+n:off+n], h, "filter block")
+	payload, t, err := r.readRaw(buf, h, "filter block")
 	if err != nil {
 		return nil, err
 	}
@@ -231,13 +298,15 @@ func (r *Reader) readFilterUnit(i int) ([]byte, error) {
 		return nil, r.corrupt(h, "filter block", unknownType(t))
 	}
 	if p := r.props; p != nil && len(p.unitCRCs) > 0 {
-		crc := binary.LittleEndian.Uint32(buf[off+n-4:])
+		crc := binary.LittleEndian.Uint32(buf[len(buf)-4:])
 		if i >= len(p.unitCRCs) || crc != p.unitCRCs[i] {
 			return nil, r.corrupt(h, "filter block", errors.New("not the filter that the properties name"))
 		}
 	}
 	return payload, nil
 }
+
+func (r *Reader) unitBufLen(i int) int { return int(r.filterUnits[i].Length) + blockTrailerLen }
 
 // openFilter finds the table's filter among the meta blocks and loads it, as
 // the options say. Only errors that are not about the filter's bytes are

@@ -1,0 +1,158 @@
+package sstable
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/siftdb/sift/filter"
+)
+
+// TestFilterPool hands out and takes back pieces of many sizes: none may overlap
+// another, all are aligned and empty, and the counts are those of the pieces.
+func TestFilterPool(t *testing.T) {
+	var p FilterPool
+	rng := rand.New(rand.NewPCG(5, 6))
+	type held struct {
+		filterPiece
+		mark byte
+	}
+	var list []held
+	var want int64
+	slabs := map[*filterSlab]bool{}
+	for i := range 6000 {
+		if len(list) > 300 && rng.IntN(5) < 2 || i > 5000 && len(list) > 0 {
+			k := rng.IntN(len(list))
+			h := list[k]
+			for _, b := range h.bytes {
+				if b != h.mark {
+					t.Fatalf("piece of %d bytes was written to by another", h.size)
+				}
+			}
+			p.put(h.filterPiece)
+			want -= int64(h.size)
+			list[k] = list[len(list)-1]
+			list = list[:len(list)-1]
+		} else {
+			n := 1 + rng.IntN(40<<10)
+			if i%500 == 0 {
+				n = maxFilterPiece + rng.IntN(2<<20)
+			}
+			h := held{p.get(n), byte(i)}
+			if len(h.bytes) != n || uintptr(unsafe.Pointer(&h.bytes[0]))%filterLine != 0 {
+				t.Fatalf("%d bytes of %d at %p", len(h.bytes), n, &h.bytes[0])
+			}
+			if n := bytes.Count(h.bytes, []byte{0}); n != h.size {
+				t.Fatalf("%d of %d bytes are zero", n, h.size)
+			}
+			for j := range h.bytes {
+				h.bytes[j] = h.mark
+			}
+			if h.slab != nil {
+				slabs[h.slab] = true
+			}
+			want += int64(n)
+			list = append(list, h)
+		}
+		if p.HeldBytes() != want {
+			t.Fatalf("%d bytes are held, not %d", p.HeldBytes(), want)
+		}
+	}
+	for _, h := range list {
+		p.put(h.filterPiece)
+	}
+	if len(slabs) < 3 {
+		t.Errorf("%d slabs", len(slabs))
+	}
+	if p.held != 0 || p.live != 0 {
+		t.Errorf("in the end %d bytes are held, %d live", p.held, p.live)
+	}
+	if p.cur != nil && p.slab != p.cur.used {
+		t.Errorf("%d bytes are counted in slabs, %d are in the last", p.slab, p.cur.used)
+	}
+}
+
+// TestMoveFilter drops most tables of a pool, so that it is sparse, and moves the
+// filters of the others: they answer as before, and the pool is sparse no more.
+func TestMoveFilter(t *testing.T) {
+	var pool FilterPool
+	const keys = 30_000
+	list := numbered(keys)
+	data, _ := buildTable(t, list, &WriterOptions{Filter: filter.Ribbon(10)})
+	var readers []*Reader
+	for i := range 400 {
+		r, err := NewReader(bytes.NewReader(data), int64(len(data)), &ReaderOptions{Path: fmt.Sprint(i), FilterPool: &pool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		readers = append(readers, r)
+	}
+	if pool.Sparse() {
+		t.Fatal("a full pool is sparse")
+	}
+	ask := func(r *Reader) (maybe int) {
+		for i := range keys {
+			if !r.MayContain(filter.NewKey([]byte(list[i].key))) {
+				t.Fatalf("key %d is denied", i)
+			}
+			if r.MayContain(filter.NewKey(fmt.Appendf(nil, "absent%d", i))) {
+				maybe++
+			}
+		}
+		return maybe
+	}
+	want := ask(readers[0])
+	held := pool.HeldBytes()
+	var kept []*Reader
+	for i, r := range readers {
+		if i%8 == 0 {
+			kept = append(kept, r)
+			continue
+		}
+		r.Release()
+		r.Release() // does nothing
+	}
+	if got := pool.HeldBytes(); got*8 != held {
+		t.Errorf("%d bytes are held of %d", got, held)
+	}
+	if !pool.Sparse() {
+		t.Fatal("an eighth of the filters, and the pool is not sparse")
+	}
+	moved := 0
+	for _, r := range kept {
+		before := r.Filter()
+		if err := r.MoveFilter(); err != nil {
+			t.Fatal(err)
+		}
+		if r.Filter() != before {
+			moved++
+		}
+		if got := ask(r); got != want || r.HeldFilterUnits() != r.NumFilterUnits() {
+			t.Fatalf("moved, %d of %d absent keys are maybe, %d units held", got, want, r.HeldFilterUnits())
+		}
+	}
+	if pool.Sparse() || moved < len(kept)/2 {
+		t.Errorf("%d of %d filters were moved, sparse: %v", moved, len(kept), pool.Sparse())
+	}
+	if got := pool.HeldBytes(); got*8 != held {
+		t.Errorf("moved, %d bytes are held of %d", got, held)
+	}
+	// Units come and go, the count stays right.
+	r := kept[0]
+	for _, n := range []int{1, 2, 0, r.NumFilterUnits()} {
+		if err := r.LoadFilterUnits(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := pool.HeldBytes(); got*8 != held {
+		t.Errorf("dropped and loaded, %d bytes are held of %d", got, held)
+	}
+	for _, r := range kept {
+		r.Release()
+	}
+	if got := pool.HeldBytes(); got != 0 {
+		t.Errorf("in the end %d bytes are held", got)
+	}
+}
