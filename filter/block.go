@@ -82,7 +82,7 @@ func JoinUnits(units [][]byte) ([]byte, error) {
 		end = afterJoined(end) + uint64(len(units[i]))
 		ends[i] = end
 	}
-	block := alignedBytes(int(end) + joinedTrailer)
+	block := AlignedBytes(int(end) + joinedTrailer)
 	for i, u := range units {
 		copy(block[ends[i]-uint64(len(u)):], u)
 	}

@@ -112,7 +112,7 @@ func (w *bloomWriter) Finish() ([][]byte, error) {
 		return nil, errTooManyKeys
 	}
 	size := int(numLines) * bloom.LineSize
-	block := alignedBytes(size + bloomTrailerSize)
+	block := AlignedBytes(size + bloomTrailerSize)
 	w.hashes.each(func(hashes []uint64) { bloom.Build(block[:size], hashes, w.probes) })
 	t := block[size:]
 	binary.LittleEndian.PutUint32(t, uint32(numLines))

@@ -101,7 +101,7 @@ func (w *fuseWriter) Finish() ([][]byte, error) {
 	w.hashes.reset()
 	var block []byte
 	_, shape, seed, ok := fuse.Build(*all, w.width, func(n uint64) []byte {
-		block = alignedBytes(int(n) - fuse.Pad + fuseTrailerSize)
+		block = AlignedBytes(int(n) - fuse.Pad + fuseTrailerSize)
 		return block
 	})
 	if !ok {

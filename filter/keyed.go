@@ -164,7 +164,7 @@ func (w *keyedWriter) Finish() ([][]byte, error) {
 		return units, err
 	}
 	n := len(units[0])
-	first := alignedBytes(n + keyedTrailerSize)
+	first := AlignedBytes(n + keyedTrailerSize)
 	copy(first, units[0])
 	binary.LittleEndian.PutUint64(first[n:], w.salt)
 	binary.LittleEndian.PutUint64(first[n+8:], saltCheck(w.secret, w.salt))

@@ -109,7 +109,7 @@ func (w *rocksdbWriter) Finish() ([][]byte, error) {
 		return nil, errTooManyKeys
 	}
 	size := int(numLines) * bloom.LineSize
-	block := alignedBytes(size + rocksdbTrailerSize)
+	block := AlignedBytes(size + rocksdbTrailerSize)
 	if numLines > 0 {
 		probes := bloom.LegacyProbes(w.bitsPerKey)
 		w.hashes.each(func(hashes []uint64) { bloom.LegacyBuild(block[:size], hashes, probes) })

@@ -2,7 +2,8 @@ package sstable
 
 import (
 	"sync"
-	"unsafe"
+
+	"github.com/siftdb/sift/filter"
 )
 
 // FilterPool is memory for the filters of many readers. Once they take more than
@@ -49,13 +50,8 @@ func (p *FilterPool) get(n int) filterPiece {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held += int64(n)
-	if p.held <= smallPool {
-		return filterPiece{bytes: lineAligned(n), size: n}
-	}
-	if n > maxFilterPiece {
-		b := lineAligned(n)
-		adviseHuge(b)
-		return filterPiece{bytes: b, size: n}
+	if p.held <= smallPool || n > maxFilterPiece {
+		return filterPiece{bytes: filter.AlignedBytes(n), size: n}
 	}
 	room := (n + filterLine - 1) / filterLine * filterLine
 	if p.cur == nil || len(p.cur.rest) < room {
@@ -64,8 +60,7 @@ func (p *FilterPool) get(n int) filterPiece {
 			size = largeSlab
 		}
 		p.retire(p.cur)
-		p.cur = &filterSlab{rest: lineAligned(size)}
-		adviseHuge(p.cur.rest)
+		p.cur = &filterSlab{rest: filter.AlignedBytes(size)}
 	}
 	s := p.cur
 	b := s.rest[:n:n]
@@ -121,11 +116,4 @@ func (p *FilterPool) sparse(piece filterPiece) bool {
 	defer p.mu.Unlock()
 	s := piece.slab
 	return s != nil && s != p.cur && 5*s.live < 4*s.used
-}
-
-// lineAligned returns n zero bytes that begin on a cache line.
-func lineAligned(n int) []byte {
-	b := make([]byte, n+filterLine-1)
-	off := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) % filterLine)
-	return b[off : off+n : off+n]
 }

@@ -225,7 +225,7 @@ func (r *Reader) openUnits(units []filterPiece) (filter.Reader, error) {
 // getMemory returns memory for a unit. Like giveBack, it is called under the lock.
 func (r *Reader) getMemory(n int) filterPiece {
 	if r.pool == nil {
-		return filterPiece{bytes: lineAligned(n), size: n}
+		return filterPiece{bytes: filter.AlignedBytes(n), size: n}
 	}
 	return r.pool.get(n)
 }

@@ -131,7 +131,7 @@ func (v *verifier) openFilter() {
 	}
 	var units [][]byte
 	for i := range r.filterUnits {
-		u, err := r.readFilterUnit(i, lineAligned(r.unitBufLen(i)))
+		u, err := r.readFilterUnit(i, filter.AlignedBytes(r.unitBufLen(i)))
 		if err != nil {
 			v.report(err)
 			return

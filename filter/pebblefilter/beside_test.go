@@ -134,13 +134,19 @@ func blockOf(p pebble.FilterPolicy, keys [][]byte) []byte {
 }
 
 // copies returns copies of some bytes, at least one and so many that they take
-// the given memory. Each begins on a cache line.
-func copies(of []byte, bytes int) [][]byte {
+// the given memory. Each begins on a cache line. The readers' are in memory as the
+// store has it for filters, the others' in plain memory.
+func copies(of []byte, bytes int, store bool) [][]byte {
 	const line = 64
 	size := (len(of) + line - 1) / line * line
 	n := max(1, bytes/size)
-	arena := make([]byte, n*size+line)
-	arena = arena[-uintptr(unsafe.Pointer(unsafe.SliceData(arena)))%line:]
+	var arena []byte
+	if store {
+		arena = filter.AlignedBytes(n * size)
+	} else {
+		arena = make([]byte, n*size+line)
+		arena = arena[-uintptr(unsafe.Pointer(unsafe.SliceData(arena)))%line:]
+	}
 	list := make([][]byte, n)
 	for i := range list {
 		list[i] = arena[:len(of):len(of)]
@@ -165,7 +171,7 @@ type askBlocks struct {
 }
 
 func newAskBlocks(p pebble.FilterPolicy, keys [][]byte, bytes int, asked *[][]byte) *askBlocks {
-	return &askBlocks{p, copies(blockOf(p, keys), bytes), asked}
+	return &askBlocks{p, copies(blockOf(p, keys), bytes, false), asked}
 }
 
 func (a *askBlocks) run(turn, n int) {
@@ -190,7 +196,7 @@ func newAskReaders(b *testing.B, p filter.Policy, keys [][]byte, bytes int, aske
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, c := range copies(block, bytes) {
+	for _, c := range copies(block, bytes, true) {
 		u, err := filter.SplitUnits(c)
 		if err != nil {
 			b.Fatal(err)

@@ -1,4 +1,4 @@
-package sstable
+package filter
 
 import (
 	"syscall"

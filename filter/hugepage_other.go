@@ -1,6 +1,6 @@
 //go:build !linux
 
-package sstable
+package filter
 
 // adviseHuge does nothing where memory has no such advice.
 func adviseHuge([]byte) {}
