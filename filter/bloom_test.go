@@ -36,7 +36,7 @@ func TestBloomExample(t *testing.T) {
 	}
 }
 
-var long = flag.Bool("long", false, "measure with 10 million keys too")
+var long = flag.Bool("long", false, "measure with 10 million and 100 million keys too")
 
 // TestBloomFPR wants at most 0.97 % at 10 bits per key for any number of keys: by
 // the model up to 100 million, and measured.
@@ -49,7 +49,7 @@ func TestBloomFPR(t *testing.T) {
 	}
 	sizes := []int{1_000_000}
 	if *long {
-		sizes = append(sizes, 10_000_000)
+		sizes = append(sizes, 10_000_000, 100_000_000)
 	}
 	for _, n := range sizes {
 		w := Bloom(10).NewWriter()

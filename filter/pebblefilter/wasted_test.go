@@ -2,13 +2,17 @@ package pebblefilter
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/siftdb/sift/filter"
 )
@@ -34,10 +38,19 @@ type wasted struct {
 	bytes     uint64 // of all filters
 }
 
+// place is where a database's tables are.
+type place int
+
+const (
+	inLevel0 place = iota
+	inLevel6
+	inLevels2to6 // one in each
+)
+
 // wasteDB is a database of absent keys' neighbours, 16 bytes each, and lookups.
 type wasteDB struct {
 	keys, tables int
-	compacted    bool // into level 6, else tables stay in level 0
+	place        place
 	lookups      int
 	ask          func(db *pebble.DB, key func(i int) []byte, lookups int) error
 }
@@ -50,6 +63,32 @@ func spread(i int) []byte {
 	return k[:]
 }
 
+// ingest adds a part of the keys as a table.
+func ingest(db *pebble.DB, o *pebble.Options, w *wasteDB, part int) error {
+	var keys [][]byte
+	for i := part; i < w.keys; i += w.tables {
+		keys = append(keys, spread(2*i))
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	name := fmt.Sprint("ingest", part)
+	f, err := o.FS.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	o = o.Clone()
+	o.EnsureDefaults()
+	table := sstable.NewWriter(objstorageprovider.NewFileWritable(f), o.MakeWriterOptions(2, db.TableFormat()))
+	for _, k := range keys {
+		if err := table.Set(k, nil); err != nil {
+			return err
+		}
+	}
+	if err := table.Close(); err != nil {
+		return err
+	}
+	return db.Ingest(context.Background(), []string{name})
+}
+
 func (w *wasteDB) measure(t *testing.T, p pebble.FilterPolicy) wasted {
 	t.Helper()
 	o := &pebble.Options{
@@ -57,6 +96,9 @@ func (w *wasteDB) measure(t *testing.T, p pebble.FilterPolicy) wasted {
 		MemTableSize: 64 << 20, DisableAutomaticCompactions: true, L0StopWritesThreshold: 100,
 	}
 	o.Levels[0].FilterPolicy = p
+	if w.place == inLevels2to6 {
+		o.LBaseMaxBytes = 1 << 10 // or levels above 6 are not used
+	}
 	db, err := pebble.Open("db", o)
 	if err != nil {
 		t.Fatal(err)
@@ -73,6 +115,11 @@ func (w *wasteDB) measure(t *testing.T, p pebble.FilterPolicy) wasted {
 		}
 	}
 	for table := range w.tables {
+		if w.place == inLevels2to6 {
+			// pebble puts each below what it overlaps, in the lowest level free.
+			do(ingest(db, o, w, table))
+			continue
+		}
 		b := db.NewBatch()
 		for i := table; i < w.keys; i += w.tables {
 			do(b.Set(spread(2*i), nil, nil))
@@ -80,15 +127,17 @@ func (w *wasteDB) measure(t *testing.T, p pebble.FilterPolicy) wasted {
 		do(b.Commit(pebble.NoSync))
 		do(db.Flush())
 	}
-	if w.compacted {
+	if w.place == inLevel6 {
 		do(db.Compact(t.Context(), []byte{0}, bytes.Repeat([]byte{0xff}, 17), false))
 	}
 	infos, err := db.SSTables(pebble.WithProperties())
 	do(err)
 	var result wasted
 	for level := range infos {
-		if len(infos[level]) > 0 && (level == 6) != w.compacted {
-			t.Fatalf("%d tables in level %d", len(infos[level]), level)
+		n := len(infos[level])
+		if w.place == inLevels2to6 && (n == 1) != (level >= 2) ||
+			w.place != inLevels2to6 && n > 0 && (level == 6) != (w.place == inLevel6) {
+			t.Fatalf("%d tables in level %d", n, level)
 		}
 		for _, info := range infos[level] {
 			result.bytes += info.Properties.FilterSize
@@ -103,6 +152,16 @@ func (w *wasteDB) measure(t *testing.T, p pebble.FilterPolicy) wasted {
 	return result
 }
 
+// getAbsent looks absent keys up through Get, which does not ask filters of level 6.
+func getAbsent(db *pebble.DB, key func(i int) []byte, lookups int) error {
+	for i := range lookups {
+		if _, _, err := db.Get(key(i)); !errors.Is(err, pebble.ErrNotFound) {
+			return fmt.Errorf("%x: %w", key(i), err)
+		}
+	}
+	return nil
+}
+
 // TestWasted compares the block reads that lookups of absent keys waste with
 // pebble's bloom(10) and with ours in as many bytes: through SeekPrefixGE in level 6
 // and through Get above it.
@@ -115,7 +174,7 @@ func TestWasted(t *testing.T) {
 		name string
 		wasteDB
 	}{
-		{"SeekPrefixGE in level 6, with UseL6Filters", wasteDB{keys: keys, tables: 1, compacted: true, lookups: lookups,
+		{"SeekPrefixGE in level 6, with UseL6Filters", wasteDB{keys: keys, tables: 1, place: inLevel6, lookups: lookups,
 			ask: func(db *pebble.DB, key func(int) []byte, n int) error {
 				it, err := db.NewIter(&pebble.IterOptions{UseL6Filters: true})
 				if err != nil {
@@ -129,14 +188,9 @@ func TestWasted(t *testing.T) {
 				return it.Close()
 			}}},
 		{"Get, four tables in level 0", wasteDB{keys: keys, tables: 4, lookups: lookups / 4,
-			ask: func(db *pebble.DB, key func(int) []byte, n int) error {
-				for i := range n {
-					if _, _, err := db.Get(key(i)); !errors.Is(err, pebble.ErrNotFound) {
-						return fmt.Errorf("%x: %w", key(i), err)
-					}
-				}
-				return nil
-			}}},
+			ask: getAbsent}},
+		{"Get, a table in each of the levels 2 to 6, without what level 6 wastes", wasteDB{keys: keys, tables: 5, place: inLevels2to6,
+			lookups: lookups / 4, ask: getAbsent}},
 	} {
 		none := w.measure(t, never{})
 		theirs := w.measure(t, bloom.FilterPolicy(10))
