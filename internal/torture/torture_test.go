@@ -77,15 +77,19 @@ func (p *plan) rounds(f func(seed uint64)) {
 
 // each calls f for every i below n, several at a time, and reports the errors.
 // It returns how many calls there were: fewer if the time was over, or after
-// some errors.
+// some errors, with -failfast after one.
 func (p *plan) each(n int, f func(i int) error) (calls int) {
 	p.t.Helper()
+	enough := int64(5)
+	if flag.Lookup("test.failfast").Value.String() == "true" {
+		enough = 1
+	}
 	var next, done, bad atomic.Int64
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			for !p.over() && bad.Load() < 5 {
+			for !p.over() && bad.Load() < enough {
 				i := int(next.Add(1)) - 1
 				if i >= n {
 					return
