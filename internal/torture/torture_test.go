@@ -19,6 +19,7 @@ import (
 
 var (
 	budget = flag.Duration("budget", 0, "how long TestFull may take in all; without it, it does not run")
+	rounds = flag.Uint64("rounds", 0, "how many rounds a part of TestFull makes at most; 0: as many as there is time for")
 	seed   = flag.Uint64("seed", 1, "what the random numbers begin with")
 	keep   = flag.String("keep", "", "directory for the disk that a broken promise left")
 )
@@ -69,7 +70,7 @@ func choose[T any](p *plan, short, full T) T {
 func (p *plan) rounds(f func(seed uint64)) {
 	for round := uint64(0); ; round++ {
 		f(p.seed + round)
-		if !p.full() || p.over() || p.t.Failed() {
+		if !p.full() || p.over() || p.t.Failed() || round+1 == *rounds {
 			return
 		}
 	}
