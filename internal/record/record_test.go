@@ -430,15 +430,25 @@ func TestReadErrors(t *testing.T) {
 // TestSalvageReadErrors lets each read fail while records are looked for past
 // damage: what was not read is not what was not there.
 func TestSalvageReadErrors(t *testing.T) {
-	cause := errors.New("bad sector")
-	data, _ := writeAll(t, []byte("a"), make([]byte, 2*BlockSize), []byte("b"))
-	data[10] ^= 1
-	clear(data[100 : BlockSize+300])
-	data = append(data, rawChunk(typeFull, "z")...)
+	gaps, _ := writeAll(t, []byte("a"), make([]byte, 2*BlockSize), []byte("b"))
+	clear(gaps[100 : BlockSize+300])
+	gaps = append(gaps, rawChunk(typeFull, "z")...)
 	// Another damaged stretch, and a record behind it.
-	data = append(data, make([]byte, 4*BlockSize-len(data)%BlockSize)...)
-	data = append(data, rawChunk(typeFull, "y")...)
-	data = append(data, make([]byte, 2*BlockSize)...)
+	gaps = append(gaps, make([]byte, 4*BlockSize-len(gaps)%BlockSize)...)
+	gaps = append(gaps, rawChunk(typeFull, "y")...)
+	gaps = append(gaps, make([]byte, 2*BlockSize)...)
+	// Behind the damage all is whole, over several blocks.
+	whole, _ := writeAll(t, []byte("a"), make([]byte, 2*BlockSize), []byte("y"))
+	for _, data := range [][]byte{gaps, whole} {
+		data[7] ^= 1
+		salvageReadErrors(t, data)
+	}
+}
+
+// salvageReadErrors wants record "y" to be found, or a read error to be told.
+func salvageReadErrors(t *testing.T, data []byte) {
+	t.Helper()
+	cause := errors.New("bad sector")
 	failed := 0
 	for n := 0; ; n++ {
 		flaky := &flakyReader{bytes.NewReader(data), 1 << 30, cause}
