@@ -191,6 +191,9 @@ func (r *runner) findReached(s *suite) error {
 	if err != nil {
 		return err
 	}
+	if err := os.Chmod(mark, 0o777); err != nil { // tests may do things as another user
+		return err
+	}
 	start := time.Now()
 	if out, err := r.test(s, -1, mark); err != nil {
 		return fmt.Errorf("%s fails without any mutant: %w\n%s", s.Name, err, out)
