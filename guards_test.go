@@ -60,6 +60,15 @@ func TestFailsOnce(t *testing.T) {
 	if err := db.commit.throttle.stop(db, 0); err != fatal {
 		t.Errorf("a write that waits for compactions: %v", err)
 	}
+	db.bg.mu.Lock()
+	db.bg.flush, db.bg.flushErr = &flushJob{}, second
+	db.bg.mu.Unlock()
+	if _, err := db.bg.waitFlushed(); err != fatal {
+		t.Errorf("waiting for a flush: %v", err)
+	}
+	db.bg.mu.Lock()
+	db.bg.flush = nil
+	db.bg.mu.Unlock()
 	if mem.NumOps() != ops || db.state.Load().version != version {
 		t.Error("something is done after the MANIFEST has failed")
 	}

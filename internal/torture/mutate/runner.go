@@ -318,23 +318,20 @@ func (x result) suite() string {
 	return by
 }
 
-// try runs a mutant through the suites that reach it until one catches it:
-// first the one that did so last time, then those of the short form, quick ones
-// before slow ones, and then the tests of its own package.
+// try runs a mutant through the suites that reach it, those of the short form and
+// of its own package, until one catches it: first the one that did so last time,
+// then quick ones before slow ones.
 func (r *runner) try(m mutant) result {
 	x := result{ID: m.id, Name: m.name}
 	last := r.earlier[m.name]
-	rank := func(s *suite) int {
-		switch {
-		case s.Name == last:
+	took := func(s *suite) time.Duration {
+		if s.Name == last {
 			return 0
-		case !s.Own:
-			return 1
 		}
-		return 2
+		return s.Took
 	}
 	order := slices.Clone(r.suites)
-	slices.SortStableFunc(order, func(a, b *suite) int { return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Took, b.Took)) })
+	slices.SortStableFunc(order, func(a, b *suite) int { return cmp.Compare(took(a), took(b)) })
 	for _, s := range order {
 		if !s.Reached[m.id] || s.Own && s.Pkg != m.dir {
 			continue
