@@ -28,8 +28,8 @@ const (
 // serves it: its own, or an event loop and at times one that the loop handed it to.
 type client struct {
 	srv   *Server
-	conn  net.Conn // nil for a client of an event loop
-	loop  *loop    // nil for one with a goroutine of its own
+	conn  net.Conn             // nil for a client of an event loop
+	loop  atomic.Pointer[loop] // nil for one with a goroutine of its own
 	event event
 	id    uint64
 	addr  string
@@ -110,8 +110,8 @@ func (c *client) leave() {
 
 // hurry makes a client notice soon that it was killed.
 func (c *client) hurry() {
-	if c.loop != nil {
-		c.loop.post(message{c: c, what: kicked})
+	if l := c.loop.Load(); l != nil {
+		l.post(message{c: c, what: kicked})
 	} else {
 		c.conn.SetReadDeadline(time.Unix(1, 0))
 	}

@@ -2,13 +2,10 @@ package serve
 
 import (
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/siftdb/sift/internal/serve/resp"
 )
 
 // An event loop serves many clients on one goroutine. Each of its rounds asks the
@@ -24,6 +21,8 @@ import (
 // slow of late, as when the store reads from a disk or holds writes up.
 //
 // A client is in at most one hand: its loop's or, while event.away, another's.
+//
+// There is a loop for each processor, but not all are in use: see balance.
 
 const (
 	maxLoops = 16
@@ -102,102 +101,11 @@ type loop struct {
 	inbox  []message
 	mail   atomic.Bool // there is something in inbox
 	asleep atomic.Bool
-}
 
-// startLoops starts the event loops, one a processor. Clients of TLS have none.
-func (s *Server) startLoops() error {
-	if s.cfg.TLS != nil || s.noLoops {
-		return nil
-	}
-	for range min(runtime.GOMAXPROCS(0), maxLoops) {
-		l, err := s.newLoop()
-		if err != nil {
-			s.stopLoops(0)
-			return err
-		}
-		s.loops = append(s.loops, l)
-		s.tasks.Go(l.run)
-	}
-	return nil
-}
-
-func (s *Server) newLoop() (*loop, error) {
-	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	bell, _, errno := syscall.RawSyscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
-	if errno != 0 {
-		syscall.Close(epoll)
-		return nil, errno
-	}
-	l := &loop{srv: s, epoll: epoll, bell: int(bell), buf: make([]byte, readBytes), writes: s.newWrites(loopKept), nextTick: time.Now()}
-	l.helpers.New = func() any { return s.newWrites(keptBytes) }
-	if err := l.watch(l.bell, syscall.EPOLLIN); err != nil {
-		l.free()
-		return nil, err
-	}
-	return l, nil
-}
-
-func (l *loop) free() {
-	syscall.Close(l.epoll)
-	syscall.Close(l.bell)
-}
-
-func (l *loop) watch(fd int, events uint32) error {
-	return syscall.EpollCtl(l.epoll, syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{Events: events, Fd: int32(fd)})
-}
-
-// stopLoops has the loops end when their clients have left.
-func (s *Server) stopLoops(grace time.Duration) {
-	for _, l := range s.loops {
-		l.mu.Lock()
-		l.deadline = time.Now().Add(grace)
-		l.mu.Unlock()
-		l.post(message{what: shut})
-	}
-}
-
-// toLoop hands a connection to a loop, if it is one of a kind that a loop serves. It
-// is the loop's then.
-func (s *Server) toLoop(c *client, limits resp.Limits) bool {
-	sc, ok := c.conn.(syscall.Conn)
-	if !ok || len(s.loops) == 0 {
-		return false
-	}
-	fd, err := detach(sc)
-	if err != nil {
-		return false
-	}
-	c.conn.Close()
-	c.conn = nil
-	c.loop = s.loops[c.id%uint64(len(s.loops))]
-	c.event.fd = fd
-	c.writes = c.loop.writes
-	c.r = resp.NewReader(c, limits, !c.trusted)
-	c.loop.post(message{what: joined, c: c})
-	return true
-}
-
-// detach returns a descriptor of a connection that the runtime does not watch.
-func detach(conn syscall.Conn) (fd int, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var errno syscall.Errno
-	if err := raw.Control(func(of uintptr) {
-		var n uintptr
-		n, _, errno = syscall.RawSyscall(syscall.SYS_FCNTL, of, syscall.F_DUPFD_CLOEXEC, 0)
-		fd = int(n)
-	}); err != nil {
-		return 0, err
-	}
-	if errno != 0 {
-		return 0, errno
-	}
-	return fd, syscall.SetNonblock(fd, true)
+	// For balance.
+	commands    atomic.Uint64
+	idle        atomic.Int64 // ns asleep before
+	asleepSince atomic.Int64 // ns since 1970; 0: it is not
 }
 
 // post gives the loop a message, from any goroutine.
@@ -218,7 +126,7 @@ func (l *loop) run() {
 		if l.mail.Load() {
 			l.readMail()
 		}
-		if l.closing && l.count == 0 {
+		if l.closing && l.srv.looped.Load() == 0 {
 			return
 		}
 		n := poll(l.epoll, l.events[:])
@@ -245,6 +153,12 @@ func (l *loop) sleep() int {
 	if l.mail.Load() {
 		return 0
 	}
+	start := time.Now()
+	l.asleepSince.Store(start.UnixNano())
+	defer func() {
+		l.idle.Add(int64(time.Since(start)))
+		l.asleepSince.Store(0)
+	}()
 	timeout := -1
 	if l.closing || l.stuck > 0 || l.srv.cfg.Password != "" || l.srv.cfg.IdleTimeout > 0 {
 		timeout = int(max(0, time.Until(l.nextTick).Milliseconds())) + 1
@@ -291,6 +205,7 @@ func (l *loop) carryOut(n int, now time.Time) {
 	clear(again)
 	l.spare = again
 	l.finish(ms)
+	l.commands.Add(uint64(commands))
 	// With few commands, nobody waits much for another's.
 	if commands >= 4 && !spread {
 		slow := l.srv.slowCommand
@@ -535,119 +450,7 @@ func (l *loop) send(c *client, ms int64) {
 		l.close(c)
 	case e.more || e.readable:
 		l.later(c)
-	}
-}
-
-// close ends a connection. The client is not away.
-func (l *loop) close(c *client) {
-	e := &c.event
-	if l.clients[e.fd] != c {
-		return
-	}
-	if e.stuck != 0 {
-		l.stuck--
-	}
-	l.clients[e.fd] = nil
-	l.count--
-	syscall.Close(e.fd)
-	if e.inRound {
-		l.round = slices.DeleteFunc(l.round, func(o *client) bool { return o == c })
-	}
-	c.leave()
-}
-
-func (l *loop) readMail() {
-	l.mail.Store(false)
-	l.mu.Lock()
-	mail := l.inbox
-	l.inbox = nil
-	l.mu.Unlock()
-	ms := nowMs()
-	for _, m := range mail {
-		switch m.what {
-		case joined:
-			l.join(m.c)
-		case back:
-			l.resume(m.c, ms)
-		case kicked:
-			if c := m.c; l.clients[c.event.fd] == c && !c.event.away && len(c.w.Buf) == 0 {
-				l.close(c)
-			}
-		case synced:
-			l.syncing = false
-			for _, c := range m.batch {
-				if m.err != nil {
-					c.abort(m.err)
-				}
-				c.wrote = false
-				l.resume(c, ms)
-			}
-			l.sync()
-		case shut:
-			l.closing = true
-			l.nextTick = time.Time{}
-			for _, c := range l.clients {
-				if c != nil && !c.event.away && len(c.w.Buf) == 0 && !c.event.more {
-					l.close(c)
-				}
-			}
-		}
-	}
-}
-
-func (l *loop) join(c *client) {
-	fd := c.event.fd
-	for len(l.clients) <= fd {
-		l.clients = append(l.clients, nil)
-	}
-	l.clients[fd] = c
-	l.count++
-	if l.closing || l.watch(fd, allEvents) != nil {
-		l.close(c)
-	}
-}
-
-// resume takes a client back.
-func (l *loop) resume(c *client, ms int64) {
-	c.event.away = false
-	switch {
-	case len(c.w.Buf) > 0:
-		l.send(c, ms)
-	case c.quit:
-		l.close(c)
-	case l.closing && !c.event.more:
-		l.close(c)
 	default:
-		l.later(c)
-	}
-}
-
-// tick closes connections whose time is over.
-func (l *loop) tick(now time.Time) {
-	cfg := &l.srv.cfg
-	every := min(time.Second, cfg.WriteTimeout/4, cfg.AuthTimeout/4)
-	if cfg.IdleTimeout > 0 {
-		every = min(every, cfg.IdleTimeout/4)
-	}
-	if l.closing {
-		every = 10 * time.Millisecond
-	}
-	l.nextTick = now.Add(max(every, 5*time.Millisecond))
-	l.mu.Lock()
-	over := l.closing && now.After(l.deadline)
-	l.mu.Unlock()
-	ms := now.UnixMilli()
-	for _, c := range l.clients {
-		if c == nil || c.event.away {
-			continue
-		}
-		unsent := len(c.w.Buf) > 0
-		switch {
-		case over,
-			c.event.stuck != 0 && ms-c.event.stuck > cfg.WriteTimeout.Milliseconds(),
-			!c.trusted && !unsent && now.Sub(c.strange) > cfg.AuthTimeout,
-			cfg.IdleTimeout > 0 && !unsent && ms-c.last.Load() > cfg.IdleTimeout.Milliseconds():
-			l.close(c)
-		}
+		l.move(c)
 	}
 }

@@ -62,6 +62,8 @@ type Server struct {
 	conns    sync.WaitGroup
 
 	loops       []*loop
+	inUse       atomic.Int32  // how many of them
+	looped      atomic.Int64  // their clients
 	noLoops     bool          // in tests
 	slowCommand time.Duration // slowCommand, but in tests
 
@@ -219,7 +221,7 @@ func (s *Server) Close(grace time.Duration) error {
 	s.closing = true
 	s.stopLoops(grace)
 	for _, c := range s.clients {
-		if c.loop != nil {
+		if c.loop.Load() != nil {
 			continue
 		}
 		// A read returns at once; a command under way finds out afterwards.
