@@ -25,9 +25,9 @@ import (
 	"time"
 )
 
-// dirs are the packages that promise durability. Of the file system it is what
-// stands before the host's that counts.
-var dirs = []string{".", "internal/manifest", "internal/record", "internal/compact", "internal/vfs/os*.go"}
+// dirs are the packages that write and read what must last. Of the file system it
+// is what stands before the host's that counts.
+var dirs = []string{".", "internal/manifest", "internal/record", "internal/compact", "internal/vfs/os*.go", "sstable", "internal/merge"}
 
 const module = "github.com/siftdb/sift"
 
