@@ -23,6 +23,7 @@ func (s *Server) startLoops() error {
 		s.loops = append(s.loops, l)
 		s.tasks.Go(l.run)
 	}
+	s.oneProc = len(s.loops) == 1
 	s.inUse.Store(1)
 	if len(s.loops) > 1 {
 		s.tasks.Go(s.balance)

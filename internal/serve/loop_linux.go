@@ -101,6 +101,7 @@ type loop struct {
 	inbox  []message
 	mail   atomic.Bool // there is something in inbox
 	asleep atomic.Bool
+	handed atomic.Int32 // clients in other goroutines' hands
 
 	// For balance.
 	commands    atomic.Uint64
@@ -131,14 +132,18 @@ func (l *loop) run() {
 		}
 		n := poll(l.epoll, l.events[:])
 		if n <= 0 && len(l.again) == 0 {
-			runtime.Gosched() // what was handed on may be waiting for this processor
+			if l.srv.oneProc {
+				runtime.Gosched() // what was handed on waits for this processor
+			}
 			n = l.sleep()
 		}
 		now := time.Now()
 		l.carryOut(n, now)
-		if end := time.Now(); end.Sub(shared) > shareEvery {
-			runtime.Gosched()
-			shared = end
+		if l.srv.oneProc || l.handed.Load() > 0 || now.Sub(shared) > 10*shareEvery {
+			if now.Sub(shared) > shareEvery {
+				runtime.Gosched()
+				shared = now
+			}
 		}
 		if !now.Before(l.nextTick) {
 			l.tick(now)
@@ -326,6 +331,7 @@ func (l *loop) handOn(c *client) {
 		}
 	}
 	c.event.away = true
+	l.handed.Add(1)
 	go l.help(c)
 }
 
@@ -359,6 +365,7 @@ func (l *loop) help(c *client) {
 		l.helpers.Put(w)
 	}
 	c.writes = l.writes
+	l.handed.Add(-1)
 	l.post(message{what: back, c: c})
 }
 

@@ -62,6 +62,7 @@ type Server struct {
 	conns    sync.WaitGroup
 
 	loops       []*loop
+	oneProc     bool          // GOMAXPROCS is 1
 	inUse       atomic.Int32  // how many of them
 	looped      atomic.Int64  // their clients
 	noLoops     bool          // in tests
