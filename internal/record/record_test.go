@@ -310,9 +310,13 @@ func TestStrict(t *testing.T) {
 		salvaged string
 	}{
 		{desc: "empty file"},
-		{desc: "a tail of zeros shorter than a header", data: a + "\x00\x00", records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errCut},
-		{desc: "a preallocated tail", data: a + zeros, records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errZeros},
-		{desc: "nothing but zeros", data: zeros, kind: Torn, next: -1, cause: errZeros},
+		{desc: "a tail of zeros shorter than a header", data: a + "\x00\x00", records: "a", kind: Zeros, offset: 8, bad: 8, next: -1, cause: errZeros},
+		{desc: "a preallocated tail", data: a + zeros, records: "a", kind: Zeros, offset: 8, bad: 8, next: -1, cause: errZeros},
+		{desc: "a preallocated tail of several blocks", data: a + fill + zeros + zeros[:100], records: "af", kind: Zeros, offset: BlockSize, bad: BlockSize, next: -1, cause: errZeros},
+		{desc: "nothing but zeros", data: zeros, kind: Zeros, next: -1, cause: errZeros},
+		{desc: "zeros with one bit in the last byte", data: a + zeros + zeros[:200] + "\x01", records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errZeros},
+		{desc: "a record that is torn before zeros", data: a + full("bbbb")[:9] + zeros, records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: ErrChecksum},
+		{desc: "a record that has begun before zeros", data: a + rawChunk(typeFirst, "b") + zeros, records: "a", kind: Torn, offset: 8, bad: 16, next: -1, cause: errZeros},
 		{desc: "zeros and then a record in the same block", data: a + zeros[:100] + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: 108, cause: errZeros, salvaged: "b"},
 		{desc: "zeros up to the end of the block and then a record", data: a + zeros[8:] + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: BlockSize, cause: errZeros, salvaged: "b"},
 		{desc: "cut in the header", data: a + b[:3], records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errCut},
