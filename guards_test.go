@@ -49,6 +49,7 @@ func TestFailsOnce(t *testing.T) {
 		"a write":      db.Put([]byte("k"), nil, nil),
 		"Flush":        db.Flush(),
 		"Compact":      db.Compact(context.Background(), nil, nil),
+		"BuildFilters": buildFilters(db, nil),
 	} {
 		if err != fatal {
 			t.Errorf("%s after that: %v", what, err)
@@ -307,16 +308,32 @@ func TestNeighbourFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	var tables []*manifest.TableMeta
-	for _, level := range db.state.Load().version.Levels {
-		if len(level) > 1 {
-			tables = level
+	level := 0
+	for l, metas := range db.state.Load().version.Levels {
+		if len(metas) > 1 {
+			tables, level = metas, l
 		}
 	}
-	if tables == nil {
+	if level == 0 {
 		t.Fatal("no level has two tables")
 	}
+	// As if an older version of the second table's first key were in both.
 	key := slices.Clone(base.UserKey(tables[1].Smallest))
-	tables[0].Largest = slices.Clone(tables[1].Smallest) // as if an older version of key were in both
+	first := &manifest.TableMeta{Num: tables[0].Num, Size: tables[0].Size, Smallest: tables[0].Smallest, Handle: tables[0].Handle,
+		Largest: base.AppendInternalKey(nil, key, base.MaxSequence, base.KindSet)}
+	s := db.state.Load()
+	version, err := s.version.Apply(&manifest.Edit{
+		Deleted: []manifest.DeletedTable{{Level: level, Num: first.Num}},
+		Added:   []manifest.AddedTable{{Level: level, Table: first}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	version.Ref()
+	if at := version.FindTable(level, key); at != 0 {
+		t.Fatalf("%q is looked for in table %d first", key, at)
+	}
+	db.state.Store(&readState{mem: s.mem, imms: s.imms, version: version})
 	name := filepath.Base(tables[1].Handle.(*table).path)
 	for _, fails := range []bool{false, true} {
 		faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool {

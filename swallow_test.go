@@ -31,6 +31,7 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 	// What was only read, or written and synced, may be closed anyhow.
 	rewritten := map[string]int{"close .ldb": 2, "remove .ldb": 2}
 	read := map[string]int{"close .ldb": 2, "unlock LOCK": 1}
+	unopened := map[string]int{"close .ldb": 2}
 	repaired := map[string]int{"close .ldb": 3, "close .log": 2}
 	for _, c := range []struct {
 		name   string
@@ -54,6 +55,7 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 		{name: "Checkpoint", before: closedDisk, open: true, o: keyed, call: checkpoint, least: 20},
 		{name: "Check", before: closedDisk, call: checkAll, least: 200, silent: read},
 		{name: "Check after a crash", before: crashedDisk, call: checkAll, least: 200, silent: read},
+		{name: "Check of what does not open", before: damagedDisk, call: checkDamaged, least: 10, silent: unopened},
 		{name: "Repair", before: closedDisk, call: repairAll, least: 50, silent: repaired},
 		{name: "Repair after a crash", before: crashedDisk, o: keyed, call: repairAll, least: 50, silent: repaired},
 		{name: "a scan", before: closedDisk, open: true, call: scanAll, least: 2},
@@ -153,6 +155,17 @@ func checkAll(_ *DB, o *Options) error {
 	return errors.Join(err, errors.Join(faults...))
 }
 
+// checkDamaged tells only of the disk.
+func checkDamaged(_ *DB, o *Options) error {
+	var eio []error
+	_, err := Check(context.Background(), "db", o, func(fault error) {
+		if errors.Is(fault, syscall.EIO) {
+			eio = append(eio, fault)
+		}
+	})
+	return errors.Join(err, errors.Join(eio...))
+}
+
 func repairAll(_ *DB, o *Options) error {
 	report, err := Repair("db", o)
 	return errors.Join(err, errors.Join(report.Dropped...))
@@ -196,6 +209,23 @@ func compactedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
 		t.Fatal(err)
 	}
 	mustClose(t, db)
+	return mem
+}
+
+// damagedDisk has one whose MANIFEST is damaged at its beginning.
+func damagedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
+	closedDisk(t, mem)
+	names, err := mem.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "MANIFEST-") {
+			b := readFile(t, mem, filepath.Join("db", name))
+			b[10] ^= 1
+			writeFile(t, mem, filepath.Join("db", name), b)
+		}
+	}
 	return mem
 }
 
