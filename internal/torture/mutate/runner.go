@@ -143,6 +143,9 @@ func (r *runner) prepare(state string) error {
 		if strings.HasSuffix(d, ".go") {
 			d = filepath.Dir(d)
 		}
+		if slices.ContainsFunc(r.suites, func(s *suite) bool { return s.Pkg == d }) {
+			continue
+		}
 		if err := r.build(d); err != nil {
 			return err
 		}
