@@ -385,6 +385,7 @@ func (e *Env) CheckFiles() {
 	switch {
 	case errors.Is(err, sift.ErrLocked) && e.DB != nil:
 	case isMissing(err) && !e.opened:
+	case e.DB != nil && err == nil && e.closeAt != nil: // it was closed from elsewhere
 	case e.DB != nil && err == nil:
 		e.broken("Check of an open database gives no error")
 	case err == nil && faults == 0 && failed:
