@@ -324,7 +324,7 @@ func (l *logFile) markSync(nextSeq uint64) error {
 func (d *DB) createLog(nextSeq uint64) (*logFile, error) {
 	num := d.nextFile.Add(1) - 1
 	path := filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, num))
-	f, err := d.fs.Create(path)
+	f, err := vfs.CreateLog(d.fs, path)
 	if err != nil {
 		return nil, err
 	}

@@ -170,10 +170,14 @@ func (d *DB) runCancelable(ctx context.Context, m *manualCompaction) error {
 	return err
 }
 
+// baseMemtables is what level 1 may hold in any case, in memtables.
+const baseMemtables = 4
+
 func (d *DB) compactConfig() compact.Config {
 	return compact.Config{
 		L0Trigger:       d.opts.L0Tables,
 		LevelBaseBytes:  uint64(d.opts.LevelBaseBytes),
+		LevelBaseMin:    baseMemtables * uint64(d.opts.MemtableBytes),
 		LevelMultiplier: uint64(d.opts.LevelMultiplier),
 		TableBytes:      uint64(d.opts.TableBytes),
 	}

@@ -598,6 +598,9 @@ func TestCompactCancel(t *testing.T) {
 	if err := db.Compact(ctx, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("Compact: %v; want context.Canceled", err)
 	}
+	if n := db.Metrics().Flushes; n != 0 {
+		t.Errorf("Compact was cancelled before it began, and there are %d flushes", n)
+	}
 	if err := db.Compact(context.Background(), nil, nil); err != nil {
 		t.Error(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/siftdb/sift/filter"
@@ -263,25 +264,52 @@ func TestFilterKeyDamaged(t *testing.T) {
 	}
 }
 
-// A disk that cannot read the secret does not lose it.
+// A disk that cannot read the secret does not lose it, and neither Open nor Repair
+// goes on without it.
 func TestFilterKeyUnreadable(t *testing.T) {
 	mem := vfs.NewMem()
-	mustClose(t, mustOpen(t, "db", keyedOptions(mem)))
+	db := mustOpen(t, "db", keyedOptions(mem))
+	loadKeys(t, db, 100)
+	mustClose(t, db)
 	path := filepath.Join("db", "FILTERKEY")
 	before, err := readFilterKey(mem, path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	faulty := vfs.Inject(mem)
-	faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool {
-		return filepath.Base(op.Name) == "FILTERKEY"
-	}})
-	if db, err := Open("db", keyedOptions(faulty)); err == nil {
-		t.Error("opened without the secret")
-		mustClose(t, db)
+	for _, kind := range []vfs.OpKind{vfs.OpOpen, vfs.OpReadAt} {
+		faulty := vfs.Inject(mem)
+		faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool {
+			return op.Kind == kind && filepath.Base(op.Name) == "FILTERKEY"
+		}})
+		if db, err := Open("db", keyedOptions(faulty)); !errors.Is(err, syscall.EIO) {
+			t.Errorf("%v fails, and Open: %v", kind, err)
+			if err == nil {
+				mustClose(t, db)
+			}
+		}
+		if _, err := Repair("db", keyedOptions(faulty)); !errors.Is(err, syscall.EIO) {
+			t.Errorf("%v fails, and Repair: %v", kind, err)
+		}
+		if after, err := readFilterKey(mem, path); err != nil || after != before {
+			t.Errorf("the secret has changed: %v", err)
+		}
 	}
-	if after, err := readFilterKey(mem, path); err != nil || after != before {
-		t.Errorf("the secret has changed: %v", err)
+	mustCheck(t, "db", keyedOptions(mem))
+}
+
+// A secret that was written stays, whatever comes next.
+func TestFilterKeyDurable(t *testing.T) {
+	mem := vfs.NewMem()
+	if err := errors.Join(mem.MkdirAll("db"), mem.SyncDir(".")); err != nil {
+		t.Fatal(err)
+	}
+	want := filter.Secret{1, 2, 3}
+	if err := writeFilterKey(mem, "db", want); err != nil {
+		t.Fatal(err)
+	}
+	img := mem.CrashImage(mem.NumOps(), vfs.LoseUnsynced)
+	if got, err := readFilterKey(img, filepath.Join("db", "FILTERKEY")); err != nil || got != want {
+		t.Errorf("after a power cut: %x, %v", got, err)
 	}
 }
 

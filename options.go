@@ -1,6 +1,7 @@
 package sift
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -71,12 +72,14 @@ type Options struct {
 	// a table. While one memtable flushes, another fills. Default: 16 MiB.
 	MemtableBytes int
 	// TableBytes is the size at which a compaction begins a new table.
-	// Default: 8 MiB.
+	// Default: half of MemtableBytes, from 1 to 8 MiB.
 	TableBytes int
 	// BlockBytes is the size of a data block before compression. Default: 4 KiB.
 	BlockBytes int
 	// LevelBaseBytes is the size of level 1; each level below may be
 	// LevelMultiplier times as large as the one above. Defaults: 64 MiB, 10.
+	// In a database of less than eight times that, level 1 is an eighth, but at
+	// least four memtables.
 	LevelBaseBytes  int64
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction
@@ -150,6 +153,15 @@ type IterOptions struct {
 	DontFillCache bool
 }
 
+// tableBytes is the default of TableBytes. Tables much larger than what comes
+// down from level 0 at once leave little choice of what to compact next, which
+// shows in the bytes written.
+func tableBytes(memtableBytes int) int {
+	return min(max(cmp.Or(memtableBytes, defaultMemtableBytes)/2, 1<<20), 8<<20)
+}
+
+const defaultMemtableBytes = 16 << 20
+
 // resolve returns a copy in which every field is set, or an error that names
 // the field that is wrong.
 func (o *Options) resolve() (Options, error) {
@@ -197,8 +209,8 @@ func (o *Options) resolve() (Options, error) {
 		def, min int
 		max      int
 	}{
-		{"MemtableBytes", &r.MemtableBytes, 16 << 20, 1 << 10, 1 << 30},
-		{"TableBytes", &r.TableBytes, 8 << 20, 1 << 10, 1 << 30},
+		{"MemtableBytes", &r.MemtableBytes, defaultMemtableBytes, 1 << 10, 1 << 30},
+		{"TableBytes", &r.TableBytes, tableBytes(r.MemtableBytes), 1 << 10, 1 << 30},
 		{"BlockBytes", &r.BlockBytes, 4 << 10, 64, 4 << 20},
 		{"LevelMultiplier", &r.LevelMultiplier, 10, 2, 1000},
 		{"L0Tables", &r.L0Tables, 4, 1, 1000},

@@ -236,7 +236,8 @@ func (r *repairer) readLog(name string) error {
 	r.report.Logs++
 	r.bytes += size
 	in := record.NewReader(f, size, path)
-	for {
+	records := 0
+	for ; ; records++ {
 		payload, offset, err := in.Next()
 		if err == io.EOF {
 			break
@@ -245,7 +246,11 @@ func (r *repairer) readLog(name string) error {
 		}
 		r.takeBatch(path, payload, offset)
 	}
-	if tail := in.Tail(); tail.Kind != record.Clean {
+	tail := in.Tail()
+	if tail.Kind == record.Zeros && records > 0 {
+		return nil // room that was not used
+	}
+	if tail.Kind != record.Clean {
 		r.drop(tail.Err)
 		return in.Salvage(func(payload []byte, offset int64) bool {
 			r.takeBatch(path, payload, offset)

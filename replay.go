@@ -51,14 +51,15 @@ func (r *recovery) replay(num uint64) (err error) {
 		return r.passUnused(in, path)
 	}
 	own := false // sift wrote this log
-	for n := 0; ; n++ {
+	records := 0
+	for ; ; records++ {
 		payload, offset, err := in.Next()
 		if err == io.EOF {
 			break
 		} else if err != nil {
 			return err
 		}
-		if n == 0 {
+		if records == 0 {
 			own = isSyncMark(payload)
 			if r.torn != nil {
 				// A log begins when the one before is whole on disk.
@@ -67,7 +68,7 @@ func (r *recovery) replay(num uint64) (err error) {
 		}
 		first, count, err := decodeBatch(payload, nil)
 		if err == nil {
-			err = r.checkOrder(own, first, n == 0)
+			err = r.checkOrder(own, first, records == 0)
 		}
 		if err != nil {
 			return &CorruptionError{Path: path, Offset: offset, What: "log record", Err: err}
@@ -84,7 +85,7 @@ func (r *recovery) replay(num uint64) (err error) {
 			r.nextSeq = first + uint64(count)
 		}
 	}
-	return r.judgeTail(in, own)
+	return r.judgeTail(in, own, records > 0)
 }
 
 // unusedLogBytes is the length of a log that holds a sync mark and nothing else.
@@ -153,9 +154,12 @@ func (r *recovery) checkOrder(own bool, first uint64, firstOfLog bool) error {
 // later of two unsynced records. The logs of other engines have no marks: any
 // valid record after the bad place counts as proof, and so does a last record
 // that is there in full, with a wrong checksum.
-func (r *recovery) judgeTail(in *record.Reader, own bool) error {
+//
+// Nothing but zeros after a record is room that the log had and did not use. No
+// log begins with zeros: its first mark is on disk before room is made.
+func (r *recovery) judgeTail(in *record.Reader, own, records bool) error {
 	tail := in.Tail()
-	if tail.Kind == record.Clean {
+	if tail.Kind == record.Clean || tail.Kind == record.Zeros && records {
 		return nil
 	}
 	damaged := tail.Kind == record.Damaged

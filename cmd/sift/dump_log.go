@@ -55,6 +55,11 @@ func (d *dumper) logTail(in *record.Reader, t *logTotals) error {
 	switch tail.Kind {
 	case record.Clean:
 		return d.printf("%10d  end of the file, clean\n", tail.Offset)
+	case record.Zeros:
+		if t != nil && t.records > 0 {
+			return d.printf("%10d  clean: %s bytes up to the end of the file are zeros, room that was not used\n", tail.Offset, count(tail.Dropped))
+		}
+		return d.printf("%10d  torn: %s bytes up to the end of the file are zeros\n", tail.Offset, count(tail.Dropped))
 	case record.Torn:
 		return d.printf("%10d  torn: %s bytes up to the end of the file are no record, and none follows: %v\n",
 			tail.Offset, count(tail.Dropped), cause(tail.Err, tail.Offset))

@@ -13,7 +13,8 @@ import (
 // Config is the shape of tree that compactions work towards.
 type Config struct {
 	L0Trigger       int    // tables in level 0 that call for a compaction
-	LevelBaseBytes  uint64 // what level 1 may hold
+	LevelBaseBytes  uint64 // what level 1 may hold at most
+	LevelBaseMin    uint64 // what it may hold in any case; 0: LevelBaseBytes
 	LevelMultiplier uint64 // how many times as much each further level may hold
 	TableBytes      uint64 // the size of a table
 }
@@ -31,9 +32,28 @@ const (
 	maxManual = 10
 )
 
-// maxBytes is what a level >= 1 may hold; it saturates.
-func (c *Config) maxBytes(level int) uint64 {
-	n := max(1, c.LevelBaseBytes)
+// baseShare is how many times as large as level 1 the tree is while that holds
+// less than LevelBaseBytes. All of level 1 is written anew for each few tables of
+// level 0, so it should be no larger than it takes to have no more levels: with
+// an eighth, level 2 has room for the rest.
+const baseShare = 8
+
+// base is what level 1 may hold.
+func (c *Config) base(v *manifest.Version) uint64 {
+	least := c.LevelBaseMin
+	if least == 0 || least > c.LevelBaseBytes {
+		least = c.LevelBaseBytes
+	}
+	var total uint64
+	for level := 1; level < manifest.NumLevels; level++ {
+		total += v.Size(level)
+	}
+	return max(1, least, min(c.LevelBaseBytes, total/baseShare))
+}
+
+// maxBytes is what a level >= 1 may hold, if level 1 may hold base; it saturates.
+func (c *Config) maxBytes(base uint64, level int) uint64 {
+	n := base
 	for range level - 1 {
 		if n > 1<<63/max(1, c.LevelMultiplier) {
 			return 1 << 63
@@ -44,11 +64,11 @@ func (c *Config) maxBytes(level int) uint64 {
 }
 
 // score says how much a level calls for a compaction; 1 is when it does.
-func (c *Config) score(v *manifest.Version, level int) float64 {
+func (c *Config) score(v *manifest.Version, base uint64, level int) float64 {
 	if level == 0 {
 		return float64(len(v.Levels[0])) / float64(max(1, c.L0Trigger))
 	}
-	return float64(v.Size(level)) / float64(c.maxBytes(level))
+	return float64(v.Size(level)) / float64(c.maxBytes(base, level))
 }
 
 // Plan is a compaction: the tables of Inputs go, and tables with the same
@@ -81,9 +101,10 @@ type Plan struct {
 // all than taking the tables in turn (TestPickWritesLess). Of equal tables the
 // first after the pointer is taken.
 func Pick(v *manifest.Version, cfg Config, pointers [manifest.NumLevels][]byte) (plan Plan, ok bool) {
-	level, score := 0, cfg.score(v, 0)
+	levelBase := cfg.base(v)
+	level, score := 0, cfg.score(v, levelBase, 0)
 	for l := 1; l < manifest.NumLevels-1; l++ {
-		if s := cfg.score(v, l); s > score {
+		if s := cfg.score(v, levelBase, l); s > score {
 			level, score = l, s
 		}
 	}
@@ -132,9 +153,10 @@ func Debt(v *manifest.Version, cfg Config) uint64 {
 		down = float64(v.Size(0))
 		debt = down + float64(v.Size(1))
 	}
+	levelBase := cfg.base(v)
 	for level := 1; level < manifest.NumLevels-1; level++ {
 		size := float64(v.Size(level)) + down
-		down = max(0, size-float64(cfg.maxBytes(level)))
+		down = max(0, size-float64(cfg.maxBytes(levelBase, level)))
 		if down > 0 {
 			// Each byte meets as many as the next level has for one here.
 			debt += down * (1 + float64(v.Size(level+1))/size)

@@ -278,3 +278,35 @@ func checkPlan(t *testing.T, v *manifest.Version, p *Plan) {
 		t.Fatalf("pointer %q", p.Pointer)
 	}
 }
+
+// TestLevelBase: level 1 is an eighth of the tree between its bounds.
+func TestLevelBase(t *testing.T) {
+	for _, tc := range []struct {
+		min, level1, level2, level3, want uint64
+	}{
+		{0, 10, 10, 10, 1000},
+		{100, 10, 10, 10, 100},
+		{100, 300, 1000, 300, 200},
+		{100, 1000, 10_000, 0, 1000},
+		{5000, 10, 10, 10, 1000},
+	} {
+		v := new(manifest.Version)
+		var edit manifest.Edit
+		for i, size := range []uint64{tc.level1, tc.level2, tc.level3} {
+			edit.Added = append(edit.Added, manifest.AddedTable{Level: i + 1, Table: &manifest.TableMeta{
+				Num: uint64(i + 1), Size: size, Smallest: parseKey("a", 1), Largest: parseKey("b", 1)}})
+		}
+		v, err := v.Apply(&edit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Config{L0Trigger: 4, LevelBaseBytes: 1000, LevelBaseMin: tc.min, LevelMultiplier: 10, TableBytes: 100}
+		if got := cfg.base(v); got != tc.want {
+			t.Errorf("%+v: %d", tc, got)
+		}
+		plan, ok := Pick(v, cfg, [manifest.NumLevels][]byte{})
+		if want := tc.level1 >= tc.want || tc.level2 >= 10*tc.want; ok != want {
+			t.Errorf("%+v: a compaction of level %d, %v", tc, plan.Level, ok)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package interop
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -30,8 +31,19 @@ type scanner func(dir string, compact bool, fn func(key, value []byte)) error
 // build tag leveldb.
 var engines = map[string]scanner{"goleveldb": scanGoLevelDB}
 
+// scanGoLevelDB is as strict as it can be, but for a log that was not closed and
+// has room left: with StrictJournal goleveldb takes the zeros for damage.
 func scanGoLevelDB(dir string, compact bool, fn func(key, value []byte)) error {
-	db, err := leveldb.OpenFile(dir, &opt.Options{Strict: opt.StrictAll, Filter: filter.NewBloomFilter(10), ErrorIfMissing: true})
+	strict := opt.StrictAll
+	logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))
+	for _, log := range logs {
+		if b, err := os.ReadFile(log); err != nil {
+			return err
+		} else if bytes.HasSuffix(b, make([]byte, 7)) {
+			strict &^= opt.StrictJournal
+		}
+	}
+	db, err := leveldb.OpenFile(dir, &opt.Options{Strict: strict, Filter: filter.NewBloomFilter(10), ErrorIfMissing: true})
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/siftdb/sift/internal/base"
@@ -330,6 +331,42 @@ func TestDamageOfLongEdit(t *testing.T) {
 		dir = writeFiles(t, map[string]string{"CURRENT": "MANIFEST-000001\n", "MANIFEST-000001": string(damaged)})
 		_, err := Load(vfs.OS, dir)
 		wantCorruption(t, fmt.Sprintf("block %d of a finished edit", block), err, filepath.Join(dir, "MANIFEST-000001"), "offset")
+	}
+}
+
+// TestUnreadableBehindDamage lets each read of a damaged MANIFEST fail: what was
+// not read has not proved that nothing followed the damage.
+func TestUnreadableBehindDamage(t *testing.T) {
+	long := new(Edit)
+	for i := range uint64(1500) {
+		k := fmt.Sprintf("%050d", i)
+		long.Added = append(long.Added, AddedTable{0, meta(i+10, key(k, 1), key(k, 0))})
+	}
+	content := []byte(manifestOf(t, counters(), counters(), long, counters()))
+	content[len(manifestOf(t, counters()))+8] ^= 1
+	dir := writeFiles(t, map[string]string{"CURRENT": "MANIFEST-000001\n", "MANIFEST-000001": string(content)})
+	path := filepath.Join(dir, "MANIFEST-000001")
+	failed := 0
+	for at := 0; ; at++ {
+		faulty := vfs.Inject(vfs.OS)
+		reads := 0
+		faulty.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
+			if op.Kind == vfs.OpReadAt && op.Name == path {
+				reads++
+			}
+			return reads == at+1
+		}})
+		_, err := Load(faulty, dir)
+		if reads <= at {
+			wantCorruption(t, "an edit before others", err, path, "offset")
+			break
+		}
+		if failed++; !errors.Is(err, syscall.EIO) {
+			t.Errorf("read %d fails: %v", at, err)
+		}
+	}
+	if failed < 3 {
+		t.Errorf("%d reads failed", failed)
 	}
 }
 

@@ -26,8 +26,8 @@ package record
 // bytes, and those it covers. Nothing marks the end of a log: it may end after
 // any chunk, and after a power cut at any byte. Type 0 is not written; zeros
 // stand where a file was made longer than what was written to it. Readers take
-// zeros and unknown types for damage, see Reader. On disk; nothing of this may
-// ever change.
+// zeros before something else, and unknown types, for damage; see Reader. On disk;
+// nothing of this may ever change.
 const (
 	// BlockSize is the size of a block in bytes.
 	BlockSize = 32 << 10

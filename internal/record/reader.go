@@ -29,6 +29,10 @@ type TailKind uint8
 const (
 	// Clean: with the file.
 	Clean TailKind = iota
+	// Zeros: with zeros up to the end of the file, before which no record has
+	// begun. Room that was made in advance looks so, and so does a record whose
+	// bytes are all gone.
+	Zeros
 	// Torn: with bytes that are no whole record and have no valid chunk after
 	// them. A crash leaves such a tail; so does damage to the last record.
 	Torn
@@ -43,6 +47,8 @@ func (k TailKind) String() string {
 	switch k {
 	case Clean:
 		return "clean"
+	case Zeros:
+		return "zeros"
 	case Torn:
 		return "torn"
 	}
@@ -69,7 +75,8 @@ type Tail struct {
 // not whole. It skips nothing on the way: every byte up to there belongs to a
 // record or fills up a block. What follows is then searched for valid chunks at
 // every byte position, because whether there are any decides if the log is torn
-// or damaged; nothing else does, zeros included. Salvage reads them.
+// or damaged; nothing else does. Salvage reads them. Only where nothing but zeros
+// follows there is nothing to search.
 //
 // Reading takes one block of memory and a record's length for a record of
 // several chunks, which is at most the size of the log; the search costs time
@@ -134,6 +141,15 @@ func (r *Reader) next() ([]byte, int64, error) {
 			return nil, 0, err
 		}
 		if cause != nil {
+			if !pending {
+				zeros, err := r.zerosFrom(start)
+				if err != nil {
+					return nil, 0, err
+				} else if zeros {
+					r.tail = Tail{Kind: Zeros, Offset: start, Dropped: r.size - start, Next: -1, Err: r.corruption(start, errZeros)}
+					return nil, 0, io.EOF
+				}
+			}
 			return r.end(start, r.off, cause)
 		}
 		switch begins := c.kind == typeFull || c.kind == typeFirst; {
@@ -156,6 +172,22 @@ func (r *Reader) next() ([]byte, int64, error) {
 			return r.buf, start, nil
 		}
 	}
+}
+
+// zerosFrom reports whether only zeros follow from off on.
+func (r *Reader) zerosFrom(off int64) (bool, error) {
+	for off < r.size {
+		if err := r.load(off); err != nil {
+			return false, err
+		}
+		for _, b := range r.block[off-r.blockAt:] {
+			if b != 0 {
+				return false, nil
+			}
+		}
+		off = r.blockAt + int64(len(r.block))
+	}
+	return true, nil
 }
 
 // end settles how a log ends in which the record at start has a bad chunk.

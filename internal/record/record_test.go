@@ -310,9 +310,13 @@ func TestStrict(t *testing.T) {
 		salvaged string
 	}{
 		{desc: "empty file"},
-		{desc: "a tail of zeros shorter than a header", data: a + "\x00\x00", records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errCut},
-		{desc: "a preallocated tail", data: a + zeros, records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errZeros},
-		{desc: "nothing but zeros", data: zeros, kind: Torn, next: -1, cause: errZeros},
+		{desc: "a tail of zeros shorter than a header", data: a + "\x00\x00", records: "a", kind: Zeros, offset: 8, bad: 8, next: -1, cause: errZeros},
+		{desc: "a preallocated tail", data: a + zeros, records: "a", kind: Zeros, offset: 8, bad: 8, next: -1, cause: errZeros},
+		{desc: "a preallocated tail of several blocks", data: a + fill + zeros + zeros[:100], records: "af", kind: Zeros, offset: BlockSize, bad: BlockSize, next: -1, cause: errZeros},
+		{desc: "nothing but zeros", data: zeros, kind: Zeros, next: -1, cause: errZeros},
+		{desc: "zeros with one bit in the last byte", data: a + zeros + zeros[:200] + "\x01", records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errZeros},
+		{desc: "a record that is torn before zeros", data: a + full("bbbb")[:9] + zeros, records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: ErrChecksum},
+		{desc: "a record that has begun before zeros", data: a + rawChunk(typeFirst, "b") + zeros, records: "a", kind: Torn, offset: 8, bad: 16, next: -1, cause: errZeros},
 		{desc: "zeros and then a record in the same block", data: a + zeros[:100] + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: 108, cause: errZeros, salvaged: "b"},
 		{desc: "zeros up to the end of the block and then a record", data: a + zeros[8:] + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: BlockSize, cause: errZeros, salvaged: "b"},
 		{desc: "cut in the header", data: a + b[:3], records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errCut},
@@ -430,15 +434,25 @@ func TestReadErrors(t *testing.T) {
 // TestSalvageReadErrors lets each read fail while records are looked for past
 // damage: what was not read is not what was not there.
 func TestSalvageReadErrors(t *testing.T) {
-	cause := errors.New("bad sector")
-	data, _ := writeAll(t, []byte("a"), make([]byte, 2*BlockSize), []byte("b"))
-	data[10] ^= 1
-	clear(data[100 : BlockSize+300])
-	data = append(data, rawChunk(typeFull, "z")...)
+	gaps, _ := writeAll(t, []byte("a"), make([]byte, 2*BlockSize), []byte("b"))
+	clear(gaps[100 : BlockSize+300])
+	gaps = append(gaps, rawChunk(typeFull, "z")...)
 	// Another damaged stretch, and a record behind it.
-	data = append(data, make([]byte, 4*BlockSize-len(data)%BlockSize)...)
-	data = append(data, rawChunk(typeFull, "y")...)
-	data = append(data, make([]byte, 2*BlockSize)...)
+	gaps = append(gaps, make([]byte, 4*BlockSize-len(gaps)%BlockSize)...)
+	gaps = append(gaps, rawChunk(typeFull, "y")...)
+	gaps = append(gaps, make([]byte, 2*BlockSize)...)
+	// Behind the damage all is whole, over several blocks.
+	whole, _ := writeAll(t, []byte("a"), make([]byte, 2*BlockSize), []byte("y"))
+	for _, data := range [][]byte{gaps, whole} {
+		data[7] ^= 1
+		salvageReadErrors(t, data)
+	}
+}
+
+// salvageReadErrors wants record "y" to be found, or a read error to be told.
+func salvageReadErrors(t *testing.T, data []byte) {
+	t.Helper()
+	cause := errors.New("bad sector")
 	failed := 0
 	for n := 0; ; n++ {
 		flaky := &flakyReader{bytes.NewReader(data), 1 << 30, cause}

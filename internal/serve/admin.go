@@ -58,7 +58,9 @@ func (c *client) login(user, password []byte) bool {
 	if !c.trusted {
 		c.trusted = true
 		c.r.Trust(true)
-		c.conn.SetReadDeadline(time.Time{}) // a stranger's
+		if c.conn != nil {
+			c.conn.SetReadDeadline(time.Time{}) // a stranger's
+		}
 	}
 	return true
 }
@@ -182,7 +184,7 @@ func (c *client) line() string {
 		name = *p
 	}
 	now := time.Now()
-	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d idle=%d db=0\n", c.id, c.addr, c.conn.LocalAddr(), name,
+	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d idle=%d db=0\n", c.id, c.addr, c.laddr, name,
 		int(now.Sub(c.since).Seconds()), (now.UnixMilli()-c.last.Load())/1000)
 }
 
@@ -223,7 +225,7 @@ func clientCommand(c *client, args [][]byte) {
 		o := c.srv.clients[uint64(id)]
 		if o != nil {
 			o.killed.Store(true)
-			o.conn.SetReadDeadline(time.Unix(1, 0))
+			o.hurry()
 		}
 		c.srv.clientsMu.Unlock()
 		c.w.Int(count(o != nil))

@@ -48,6 +48,10 @@ type filter struct {
 	lsn    uint64 // of the next redo entry
 	logged int    // bytes of redo entries since the header
 	oldest uint64 // lsn of the first redo entry in the store; the checkpointer's
+
+	// Who changed it last, and one more than that one's flushes before.
+	toucher   *writes
+	touchedIn uint64
 	// counters for the status page
 	asked, maybe atomic.Uint64
 }
@@ -241,7 +245,7 @@ func (s *Server) shrunk(f *filter, before uint64) {
 
 // forget takes the filter at a key, if there is one, out of memory, and adds to
 // the client's batch what makes the store forget it. st is locked.
-func (c *client) forget(st *stripe, key []byte) {
+func (w *writes) forget(st *stripe, key []byte) {
 	f := st.filters[string(key)]
 	if f == nil {
 		return
@@ -251,9 +255,9 @@ func (c *client) forget(st *stripe, key []byte) {
 	bytes := f.memory()
 	f.mu.Unlock()
 	delete(st.filters, string(key))
-	c.srv.filterBytes.Add(-int64(bytes))
-	c.batch.Delete(c.srv.nameKey(f.id))
-	c.garbage = append(c.garbage, f.id)
+	w.srv.filterBytes.Add(-int64(bytes))
+	w.batch.Delete(w.srv.nameKey(f.id))
+	w.garbage = append(w.garbage, f.id)
 }
 
 // flushFilter writes what has changed in a filter as one redo entry. Its lock is

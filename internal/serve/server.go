@@ -61,6 +61,13 @@ type Server struct {
 	tasks    sync.WaitGroup // background
 	conns    sync.WaitGroup
 
+	loops       []*loop
+	oneProc     bool          // GOMAXPROCS is 1
+	inUse       atomic.Int32  // how many of them
+	looped      atomic.Int64  // their clients
+	noLoops     bool          // in tests
+	slowCommand time.Duration // slowCommand, but in tests
+
 	clientsMu sync.Mutex
 	clients   map[uint64]*client
 	closing   bool
@@ -79,7 +86,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, db: db, minRedo: minRedoBytes, seed: maphash.MakeSeed(), started: time.Now(),
+		cfg: cfg, db: db, minRedo: minRedoBytes, slowCommand: slowCommand, seed: maphash.MakeSeed(), started: time.Now(),
 		checkpoints: make(chan *filter, 1024), garbage: make(chan uint64, 1024),
 		clients: map[uint64]*client{},
 	}
@@ -158,6 +165,9 @@ func (s *Server) Listen() error {
 			return errors.Join(err, ln.Close())
 		}
 	}
+	if err := s.startLoops(); err != nil {
+		return errors.Join(fmt.Errorf("serve: %w", err), ln.Close())
+	}
 	for _, task := range []func(){s.syncEverySec, s.checkpointer, s.sweeper, s.collector} {
 		s.tasks.Go(task)
 	}
@@ -210,7 +220,11 @@ func (s *Server) Close(grace time.Duration) error {
 	}
 	s.clientsMu.Lock()
 	s.closing = true
+	s.stopLoops(grace)
 	for _, c := range s.clients {
+		if c.loop.Load() != nil {
+			continue
+		}
 		// A read returns at once; a command under way finds out afterwards.
 		c.conn.SetReadDeadline(time.Unix(1, 0))
 		c.conn.SetWriteDeadline(time.Now().Add(grace))

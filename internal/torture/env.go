@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
@@ -123,7 +124,7 @@ func (e *Env) failed(what string, err error) bool {
 		}
 	case errors.Is(err, sift.ErrCorruption):
 		e.broken("%s: a failing disk is reported as damage: %w", what, err)
-	case errors.Is(err, sift.ErrNotFound), errors.Is(err, sift.ErrNotExist), errors.Is(err, sift.ErrExists), errors.Is(err, sift.ErrUnsupported):
+	case errors.Is(err, sift.ErrNotFound), errors.Is(err, sift.ErrNotExist), errors.Is(err, sift.ErrExists), errors.Is(err, sift.ErrUnsupported), errors.Is(err, fs.ErrNotExist):
 		e.broken("%s: a failing disk is reported as something else: %w", what, err)
 	}
 	return true
@@ -384,6 +385,7 @@ func (e *Env) CheckFiles() {
 	switch {
 	case errors.Is(err, sift.ErrLocked) && e.DB != nil:
 	case isMissing(err) && !e.opened:
+	case e.DB != nil && err == nil && e.closeAt != nil: // it was closed from elsewhere
 	case e.DB != nil && err == nil:
 		e.broken("Check of an open database gives no error")
 	case err == nil && faults == 0 && failed:

@@ -68,7 +68,7 @@ type optionSet struct {
 // optionSets returns the control, fixed sets and random ones.
 func optionSets(rng *rand.Rand) []optionSet {
 	sets := []optionSet{
-		{"control", sift.Options{Filter: filter.None(), MemtableBytes: 64 << 20}},
+		{"control", sift.Options{Filter: filter.None(), MemtableBytes: 2 << 20}},
 		{"defaults", sift.Options{}},
 		{"tiny", tiny()},
 		{"no cache", sift.Options{CacheBytes: -1, MemtableBytes: 4 << 10, BlockBytes: 100, DisableCompression: true}},

@@ -54,11 +54,12 @@ func (p *plan) trials(seed uint64, scale int, skip []string, troubles []Trouble)
 // try makes the runs.
 func (p *plan) try(what string, list func(seed uint64) []trial, run func(trial) (failures int, err error)) {
 	var mu sync.Mutex
-	runs, failed, failures := 0, 0, 0
+	runs, failed, failures, whole, longest := 0, 0, 0, 0, 0
 	sites := map[uint64]bool{}
 	p.rounds(func(seed uint64) {
 		trials := list(seed)
-		runs += p.each(len(trials), func(i int) error {
+		longest = max(longest, len(trials))
+		done := p.each(len(trials), func(i int) error {
 			n, err := run(trials[i])
 			mu.Lock()
 			defer mu.Unlock()
@@ -72,8 +73,13 @@ func (p *plan) try(what string, list func(seed uint64) []trial, run func(trial) 
 			}
 			return nil
 		})
+		runs += done
+		if done == len(trials) {
+			whole++
+		}
 	})
-	p.t.Logf("%d runs with %s, at %d places in the store; in %d of them %d calls failed", runs, what, len(sites), failed, failures)
+	p.t.Logf("%d runs with %s, at %d places in the store; in %d of them %d calls failed; lists of up to %d runs, %d of them to the end",
+		runs, what, len(sites), failed, failures, longest, whole)
 	if runs > 0 && failures == 0 {
 		p.t.Error("no call failed: the faults strike nothing")
 	}
@@ -83,7 +89,7 @@ func (p *plan) try(what string, list func(seed uint64) []trial, run func(trial) 
 func TestErrors(t *testing.T) { runErrors(short(t)) }
 
 func runErrors(p *plan) {
-	p.try("a failing disk", func(seed uint64) []trial { return p.trials(seed, 3, []string{"group"}, Troubles) },
+	p.try("a failing disk", func(seed uint64) []trial { return p.trials(seed, choose(p, 3, 1), []string{"group"}, Troubles) },
 		func(t trial) (int, error) { return t.r.Try(t.trouble, t.site, t.nth) })
 }
 
@@ -100,7 +106,7 @@ func TestClosing(t *testing.T) { runClosing(short(t)) }
 
 func runClosing(p *plan) {
 	p.try("a Close from elsewhere", func(seed uint64) []trial {
-		return p.trials(seed, 3, []string{"group", "repair"}, []Trouble{{Name: "close"}})
+		return p.trials(seed, choose(p, 3, 1), []string{"group", "repair"}, []Trouble{{Name: "close"}})
 	}, func(t trial) (int, error) { return t.r.TryClose(t.site, t.nth) })
 }
 

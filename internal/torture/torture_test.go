@@ -19,6 +19,7 @@ import (
 
 var (
 	budget = flag.Duration("budget", 0, "how long TestFull may take in all; without it, it does not run")
+	rounds = flag.Uint64("rounds", 0, "how many rounds a part of TestFull makes at most; 0: as many as there is time for")
 	seed   = flag.Uint64("seed", 1, "what the random numbers begin with")
 	keep   = flag.String("keep", "", "directory for the disk that a broken promise left")
 )
@@ -69,7 +70,7 @@ func choose[T any](p *plan, short, full T) T {
 func (p *plan) rounds(f func(seed uint64)) {
 	for round := uint64(0); ; round++ {
 		f(p.seed + round)
-		if !p.full() || p.over() || p.t.Failed() {
+		if !p.full() || p.over() || p.t.Failed() || round+1 == *rounds {
 			return
 		}
 	}
@@ -77,15 +78,19 @@ func (p *plan) rounds(f func(seed uint64)) {
 
 // each calls f for every i below n, several at a time, and reports the errors.
 // It returns how many calls there were: fewer if the time was over, or after
-// some errors.
+// some errors, with -failfast after one.
 func (p *plan) each(n int, f func(i int) error) (calls int) {
 	p.t.Helper()
+	enough := int64(5)
+	if flag.Lookup("test.failfast").Value.String() == "true" {
+		enough = 1
+	}
 	var next, done, bad atomic.Int64
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
-			for !p.over() && bad.Load() < 5 {
+			for !p.over() && bad.Load() < enough {
 				i := int(next.Add(1)) - 1
 				if i >= n {
 					return

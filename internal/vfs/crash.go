@@ -20,6 +20,8 @@ import (
 //     durable after SyncDir of the directory of the new name.
 //   - A file or directory without a name is gone, so a new directory needs a
 //     SyncDir of the one that it is in.
+//   - A log (CreateLog) that was written to after its first Sync may have been
+//     made longer, by zeros, than what was written to it.
 //   - Garbage is random. It is never what another file held before: LevelDB's
 //     log format cannot tell such bytes from its own.
 
@@ -91,6 +93,7 @@ type fileState struct {
 	synced  int64
 	lostEnd int64 // of the bytes that a failed Sync lost, if above synced
 	holes   []hole
+	grown   bool // written to after the first Sync
 }
 
 // hole is a range of bytes that a failed Sync lost, below the synced length.
@@ -136,6 +139,7 @@ func (l *crashLog) take(o memOp) {
 	switch o.op.Kind {
 	case OpWrite:
 		f.size = o.size
+		f.grown = f.synced > 0
 	case OpSync:
 		if f.size == f.lostEnd {
 			break // nothing was written since the data was lost
@@ -228,6 +232,9 @@ func (m *Mem) CrashImage(numOps int, s Survival) *Mem {
 		n := &memNode{dir: m.nodes[node].dir}
 		if !n.dir {
 			n.data = l.files[node].image(m.nodes[node].data, s, t)
+			if m.nodes[node].log && l.files[node].grown {
+				n.data = zeroTail(n.data, s, t)
+			}
 		}
 		img.nodes = append(img.nodes, n)
 	}
@@ -247,6 +254,25 @@ func (m *Mem) CrashImage(numOps int, s Survival) *Mem {
 	}
 	img.crash.begin(img)
 	return img
+}
+
+// logWindow is what the length of a log is rounded up to where zeros follow.
+const logWindow = 64 << 10
+
+// zeroTail returns a log's bytes with the zeros that stand for room that was
+// made in advance.
+func zeroTail(data []byte, s Survival, t *tear) []byte {
+	n := len(data) + logWindow - len(data)%logWindow
+	switch {
+	case s == LoseUnsynced:
+		return data
+	case t == nil:
+	case t.rng.IntN(2) == 0:
+		return data
+	case t.rng.IntN(4) == 0:
+		n = len(data) + t.rng.IntN(n-len(data)+1)
+	}
+	return append(data[:len(data):len(data)], make([]byte, n-len(data))...)
 }
 
 // image returns the file's bytes after the power cut.

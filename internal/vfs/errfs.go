@@ -218,6 +218,11 @@ func (f *Faulty) Open(name string) (File, error) {
 	return f.openFile(Op{Kind: OpOpen, Name: name}, f.fs.Open)
 }
 
+// createLog is Create as far as faults are concerned.
+func (f *Faulty) createLog(name string) (File, error) {
+	return f.openFile(Op{Kind: OpCreate, Name: name}, func(name string) (File, error) { return CreateLog(f.fs, name) })
+}
+
 func (f *Faulty) openFile(op Op, call func(string) (File, error)) (File, error) {
 	x := f.begin(op)
 	if x != nil && !x.After {

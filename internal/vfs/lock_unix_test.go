@@ -191,3 +191,27 @@ func TestUnlockWhileForking(t *testing.T) {
 		}
 	}
 }
+
+// TestLockFails has descriptors that cannot be locked: closed, and open for
+// reading alone where an exclusive lock is asked for.
+func TestLockFails(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "LOCK")
+	put(t, OS, name, "", false)
+	f, err := os.Open(name)
+	must(t, err)
+	locked := (*LockedError)(nil)
+	if err := lockFile(f, name, true); err == nil || errors.As(err, &locked) {
+		t.Errorf("an exclusive lock on a file that is open for reading: %v", err)
+	}
+	must(t, f.Close())
+	for what, err := range map[string]error{
+		"fcntl":   lockFile(f, name, false),
+		"flock":   flockFile(f, name, false),
+		"unlock":  unlockFile(f),
+		"no file": control(nil, func(uintptr) error { return nil }),
+	} {
+		if err == nil || errors.As(err, &locked) {
+			t.Errorf("%s of a closed file: %v", what, err)
+		}
+	}
+}

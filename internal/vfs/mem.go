@@ -37,6 +37,7 @@ const rootNode = 1
 // memNode is a file, or a directory, whose entries are in Mem.dirs.
 type memNode struct {
 	dir  bool
+	log  bool   // made by CreateLog
 	data []byte // only ever appended to, so that images can share it
 }
 
@@ -155,6 +156,18 @@ func (m *Mem) Create(name string) (File, error) {
 	}
 	node := m.make(OpCreate, name, dir, elem)
 	return &memFile{m: m, name: name, node: node, writable: true}, nil
+}
+
+// createLog is Create; a power cut may leave the file with a tail of zeros.
+func (m *Mem) createLog(name string) (File, error) {
+	f, err := m.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nodes[f.(*memFile).node].log = true
+	return f, nil
 }
 
 // Open implements FS.

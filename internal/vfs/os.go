@@ -22,9 +22,8 @@ import (
 // must not open the lock file in another way: closing any descriptor of a file
 // drops the POSIX locks that the process has on it.
 //
-// Files are *os.File. Its Sync is a full one: F_FULLFSYNC on macOS; fsync on
-// Linux, where fdatasync was no faster for a log that grows by small appends,
-// whose length has to be written either way.
+// Files are *os.File. Its Sync is a full one: F_FULLFSYNC on macOS, fsync on
+// Linux. Logs are mapped there, see mappedLog.
 var OS osFS
 
 type osFS struct{}

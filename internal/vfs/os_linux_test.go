@@ -75,3 +75,27 @@ func TestSharedLockWhereNothingCanBeWritten(t *testing.T) {
 	stop()
 	must(t, os.Chmod(dir, 0o755))
 }
+
+// TestCreateWhereNothingCanBeRemoved says why a file cannot be replaced.
+func TestCreateWhereNothingCanBeRemoved(t *testing.T) {
+	dir := t.TempDir()
+	for d := dir; d != filepath.Dir(os.TempDir()) && d != "/"; d = filepath.Dir(d) {
+		if d != os.TempDir() {
+			must(t, os.Chmod(d, 0o755))
+		}
+	}
+	name := filepath.Join(dir, "000005.log")
+	put(t, OS, name, "old", false)
+	must(t, os.Chmod(dir, 0o555))
+	err := unprivileged(t, func() error {
+		f, err := OS.Create(name)
+		if err == nil {
+			f.Close()
+		}
+		return err
+	})
+	must(t, os.Chmod(dir, 0o755))
+	if !os.IsPermission(err) {
+		t.Errorf("%v", err)
+	}
+}

@@ -47,6 +47,19 @@ func CreatePrivate(fsys FS, name string) (File, error) {
 	return fsys.Create(name)
 }
 
+// CreateLog is Create for a file that grows by small writes: a log. What is
+// written to it survives the end of the process without a Sync. After its first
+// Sync it may be longer than what was written to it, by zeros, until it is
+// closed; a crash leaves them.
+func CreateLog(fsys FS, name string) (File, error) {
+	if l, ok := fsys.(interface {
+		createLog(name string) (File, error)
+	}); ok {
+		return l.createLog(name)
+	}
+	return fsys.Create(name)
+}
+
 // File is an open file. Write appends. ReadAt may be called concurrently, and
 // concurrently with Close, which makes later calls fail.
 type File interface {

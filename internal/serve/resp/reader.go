@@ -1,10 +1,17 @@
 // Package resp speaks Redis' serialization protocol, versions 2 and 3, from the
 // server's side, with a bound on everything that a client can ask for.
 //
-// The server library that is best known, github.com/tidwall/redcon, v1.6.2, keeps no
-// bound on arguments or buffers, and a bulk length near 2⁶³ makes its parser index
-// out of range in a goroutine of its own, which ends the process. So the parser
-// is written here: a few hundred lines, fuzzed.
+// The parser is written here, a few hundred lines and fuzzed, since no library
+// bounds what a client may ask for and can be fed by an event loop:
+//
+//   - github.com/tidwall/redcon v1.6.2, the best known: no bound on arguments or
+//     buffers, and a bulk length near 2⁶³ makes its parser index out of range in a
+//     goroutine of its own, which ends the process.
+//   - github.com/secmask/go-redisproto: without releases, waits in its reads for a
+//     command's end, has one bound on an argument for all of a process, and a line
+//     that is nothing but its end makes it slice from 0 to -1.
+//   - github.com/mediocregopher/radix/v4 and github.com/redis/go-redis/v9: parsers of
+//     replies, a client's side; go-redis' is internal.
 package resp
 
 import (
@@ -66,21 +73,93 @@ type Reader struct {
 	args     [][]byte
 	typed    bool // args have memory of their own
 	reserved int
+	own      []byte // buf, but while buf is borrowed
+	borrowed bool
 }
 
 // NewReader returns a Reader. A stranger may send little until Trust is called.
 func NewReader(src io.Reader, limits Limits, stranger bool) *Reader {
-	return &Reader{src: src, limits: limits, stranger: stranger, buf: make([]byte, firstBuffer), bulk: -1}
+	return &Reader{src: src, limits: limits, stranger: stranger, bulk: -1}
 }
 
 // Trust sets whether the client has given the password.
 func (r *Reader) Trust(trusted bool) { r.stranger = !trusted }
 
-// Close gives reserved memory back.
+// Close gives reserved memory back. Nothing is borrowed.
 func (r *Reader) Close() { r.release() }
 
+// Borrow has the next Fill read into buf, as long as a command that is not yet
+// whole leaves at least half of it free. Between Borrow and the Return that must follow
+// the buffer is the Reader's.
+func (r *Reader) Borrow(buf []byte) {
+	if r.want == 0 {
+		r.start = r.pos
+	}
+	left := r.end - r.start
+	if r.borrowed || left > len(buf)/2 {
+		return
+	}
+	if left == 0 && r.reserved > 0 {
+		r.release()
+	}
+	copy(buf, r.buf[r.start:r.end])
+	r.own, r.borrowed = r.buf, true
+	r.buf = buf
+	r.shift()
+}
+
+// shift accounts for the bytes from start on having moved to the beginning.
+func (r *Reader) shift() {
+	r.pos, r.end, r.scanned = r.pos-r.start, r.end-r.start, max(0, r.scanned-r.start)
+	r.start = 0
+}
+
+// Return gives a borrowed buffer back, if there is one, and memory that is not needed
+// any more. What is not yet understood is kept; the arguments of the last command are
+// not.
+func (r *Reader) Return() error {
+	if r.want == 0 {
+		r.start = r.pos
+	}
+	if !r.borrowed {
+		if r.start == r.end && r.reserved > 0 {
+			r.release()
+			r.start, r.pos, r.end, r.scanned = 0, 0, 0, 0
+		}
+		return nil
+	}
+	from := r.buf[r.start:r.end]
+	r.buf, r.own, r.borrowed = r.own, nil, false
+	if len(from) > len(r.buf) {
+		size := firstBuffer
+		for size < len(from) {
+			size *= 2
+		}
+		if more := size - max(len(r.buf), firstBuffer); more > 0 && !r.reserve(more) {
+			r.start, r.pos, r.end, r.scanned, r.want = 0, 0, 0, 0, 0
+			return ErrMemory
+		}
+		r.buf = make([]byte, size)
+	}
+	copy(r.buf, from)
+	r.shift()
+	if r.end == 0 && r.reserved > 0 {
+		r.release()
+	}
+	return nil
+}
+
+// Size returns the bytes of the command that Next returned last.
+func (r *Reader) Size() int { return r.pos - r.start }
+
+// Unread makes Next return the command again that it returned last.
+func (r *Reader) Unread() {
+	r.pos, r.scanned = r.start, r.start
+	r.want, r.bulk = 0, -1
+}
+
 // Next returns the arguments of the next command that is wholly in the buffer,
-// nil if there is none. They are valid until the next call of Next or Fill.
+// nil if there is none. They are valid until the next call of Next, Fill or Return.
 func (r *Reader) Next() ([][]byte, error) {
 	for {
 		args, err := r.parse()
@@ -106,17 +185,16 @@ func (r *Reader) Fill() error {
 		}
 	case r.start > 0 && r.end == len(r.buf):
 		copy(r.buf, r.buf[r.start:r.end])
-		r.pos, r.end, r.scanned = r.pos-r.start, r.end-r.start, max(0, r.scanned-r.start)
-		r.start = 0
+		r.shift()
 	}
 	if r.end == len(r.buf) {
 		if r.end-r.start >= r.limits.MaxBytes {
 			return ProtocolError("request too large")
 		}
-		if !r.reserve(len(r.buf)) {
+		if len(r.buf) > 0 && !r.reserve(len(r.buf)) {
 			return ErrMemory
 		}
-		grown := make([]byte, 2*len(r.buf))
+		grown := make([]byte, max(firstBuffer, 2*len(r.buf)))
 		copy(grown, r.buf[:r.end])
 		r.buf = grown
 	}
@@ -142,8 +220,8 @@ func (r *Reader) release() {
 		r.limits.Reserve(-r.reserved)
 	}
 	r.reserved = 0
-	if len(r.buf) > firstBuffer {
-		r.buf = make([]byte, firstBuffer)
+	if len(r.buf) > firstBuffer && !r.borrowed {
+		r.buf = nil
 	}
 	if cap(r.spans) > keptSpans {
 		r.spans, r.args = nil, nil

@@ -31,6 +31,48 @@ func readAll(src io.Reader, l Limits, stranger bool) (out string) {
 	}
 }
 
+// readBorrowing is readAll the way that an event loop reads: into a buffer that it
+// has for one turn, after which bytes are lost that are not its reader's own.
+// Every second command is read twice.
+func readBorrowing(src io.Reader, l Limits, size int) (out string) {
+	r := NewReader(src, l, false)
+	defer r.Close()
+	shared := make([]byte, size)
+	for turn := 0; ; turn++ {
+		r.Borrow(shared)
+		if err := r.Fill(); err != nil {
+			return out + err.Error()
+		}
+		for {
+			args, err := r.Next()
+			if err != nil {
+				return out + err.Error()
+			}
+			if args == nil {
+				break
+			}
+			if turn%2 == 1 {
+				size := r.Size()
+				r.Unread()
+				if args, err = r.Next(); err != nil || size != r.Size() {
+					return out + "read again: " + fmt.Sprint(err)
+				}
+			}
+			out += fmt.Sprintf("%q ", args)
+			if turn%3 == 1 {
+				if err := r.Return(); err != nil {
+					return out + err.Error()
+				}
+				clear(shared)
+			}
+		}
+		if err := r.Return(); err != nil {
+			return out + err.Error()
+		}
+		clear(shared)
+	}
+}
+
 func TestReader(t *testing.T) {
 	for _, c := range []struct{ desc, in, want string }{
 		{"two commands", "*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\n", `["PING"] ["GET" ""] EOF`},
@@ -52,6 +94,13 @@ func TestReader(t *testing.T) {
 		for name, src := range map[string]io.Reader{"whole": strings.NewReader(c.in), "in single bytes": iotest.OneByteReader(strings.NewReader(c.in))} {
 			if got := readAll(src, limits, false); got != c.want {
 				t.Errorf("%s, %s:\n got %s\nwant %s", c.desc, name, got, c.want)
+			}
+		}
+		for _, size := range []int{1, 16, 1 << 10, 64 << 10} {
+			for name, src := range map[string]io.Reader{"whole": strings.NewReader(c.in), "in single bytes": iotest.OneByteReader(strings.NewReader(c.in))} {
+				if got := readBorrowing(src, limits, size); got != c.want {
+					t.Errorf("%s, %s, %d bytes borrowed:\n got %s\nwant %s", c.desc, name, size, got, c.want)
+				}
 			}
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // names them. same tells that an earlier run has left the very same there.
 func instrument(root, work string) (mutants []mutant, same bool, err error) {
 	overlay := map[string]string{}
-	in := &instrumenter{fset: token.NewFileSet()}
+	in := &instrumenter{fset: token.NewFileSet(), named: map[string]int{}}
 	same = true
 	write := func(name string, b []byte) (path string, err error) {
 		path = filepath.Join(work, name)
@@ -125,9 +125,11 @@ type instrumenter struct {
 	fset    *token.FileSet
 	mutants []mutant
 	dir     string // of the files at work
+	named   map[string]int
 
 	src   []byte
 	rel   string
+	fn    string // the function at work
 	edits []edit
 }
 
@@ -172,8 +174,12 @@ func (in *instrumenter) insert(pos token.Pos, order int, text string) {
 func (in *instrumenter) add(kind string, n ast.Node, before, after string) {
 	id := len(in.mutants) + 1
 	p := in.fset.Position(n.Pos())
-	text := string(in.src[p.Offset:in.fset.Position(n.End()).Offset])
-	in.mutants = append(in.mutants, mutant{id, in.dir, kind, fmt.Sprintf("%s:%d", in.rel, p.Line), strings.Join(strings.Fields(text), " ")})
+	text := strings.Join(strings.Fields(string(in.src[p.Offset:in.fset.Position(n.End()).Offset])), " ")
+	name := fmt.Sprintf("%s %s %s %s", in.rel, in.fn, kind, text)
+	if in.named[name]++; in.named[name] > 1 {
+		name += " " + strconv.Itoa(in.named[name])
+	}
+	in.mutants = append(in.mutants, mutant{id, name, in.dir, kind, fmt.Sprintf("%s:%d", in.rel, p.Line), text})
 	number := func(s string) string { return strings.ReplaceAll(s, "%d", strconv.Itoa(id)) }
 	in.insert(n.Pos(), id, number(before))
 	in.insert(n.End(), -id, number(after))
@@ -181,6 +187,8 @@ func (in *instrumenter) add(kind string, n ast.Node, before, after string) {
 
 func (in *instrumenter) visit(n ast.Node) bool {
 	switch n := n.(type) {
+	case *ast.FuncDecl:
+		in.fn = n.Name.Name
 	case *ast.CallExpr:
 		in.call(n)
 	case *ast.IfStmt:

@@ -9,6 +9,9 @@
 //	go run ./internal/torture/mutate -only 7,9              some of them, in this order
 //	go run ./internal/torture/mutate -work DIR -for 10m     a part of them, and with the same
 //	                                                        directory the next part
+//
+// When the store or its tests have changed since, the results in DIR are only
+// used to run first what caught a mutant last time.
 package main
 
 import (
@@ -22,9 +25,9 @@ import (
 	"time"
 )
 
-// dirs are the packages that promise durability. Of the file system it is what
-// stands before the host's that counts.
-var dirs = []string{".", "internal/manifest", "internal/record", "internal/compact", "internal/vfs/os*.go"}
+// dirs are the packages that write and read what must last. Of the file system it
+// is what stands before the host's that counts.
+var dirs = []string{".", "internal/manifest", "internal/record", "internal/compact", "internal/vfs/os*.go", "internal/vfs/log_linux.go", "sstable", "internal/merge"}
 
 const module = "github.com/siftdb/sift"
 
@@ -57,6 +60,7 @@ func main() {
 // mutant is one removal.
 type mutant struct {
 	id   int
+	name string // file, function and text, the same when lines have moved
 	dir  string // of its package, as in dirs
 	kind string // "sync" or "check"
 	at   string // file and line

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
@@ -10,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,12 +19,12 @@ import (
 	"time"
 )
 
-// suite is what can catch mutants: one test of the short form, or all tests of
-// a package.
+// suite is what can catch mutants: one test, of the short form or of a package.
 type suite struct {
 	Name string
 	Pkg  string // directory below the root
-	Test string // pattern; "" for all
+	Test string // pattern
+	Own  bool   // of a package, which catches that package's mutants alone
 
 	// Set by a run without any mutant.
 	Reached map[int]bool  // the mutants whose place it comes to
@@ -40,11 +40,13 @@ type runner struct {
 	mu      sync.Mutex
 	results map[int]result
 	out     *os.File
+	earlier map[string]string // by the mutants' names: what caught them last time
 }
 
 // result is what became of a mutant.
 type result struct {
 	ID      int
+	Name    string
 	By      string // what caught it
 	Reached bool   // any test came to its place
 }
@@ -52,14 +54,15 @@ type result struct {
 // newRunner builds the test binaries and runs each suite once without a mutant,
 // or, if same, takes over what an earlier run has left of that and of results.
 func newRunner(root, work string, same bool) (*runner, error) {
-	r := &runner{root: root, work: work, results: map[int]result{}}
+	r := &runner{root: root, work: work, results: map[int]result{}, earlier: map[string]string{}}
 	state := filepath.Join(work, "suites.json")
 	if !same {
-		for _, name := range []string{state, r.resultsFile()} {
-			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, err
-			}
+		if err := r.outdate(state); err != nil {
+			return nil, err
 		}
+	}
+	if err := readLines(r.earlierFile(), func(x result) { r.earlier[x.Name] = x.suite() }); err != nil {
+		return nil, err
 	}
 	b, err := os.ReadFile(state)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,10 +73,57 @@ func newRunner(root, work string, same bool) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r, r.readResults()
+	if err := readLines(r.resultsFile(), func(x result) { r.results[x.ID] = x }); err != nil {
+		return nil, err
+	}
+	r.out, err = os.OpenFile(r.resultsFile(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	return r, err
 }
 
 func (r *runner) resultsFile() string { return filepath.Join(r.work, "results.json") }
+func (r *runner) earlierFile() string { return filepath.Join(r.work, "earlier.json") }
+
+// outdate makes results earlier ones.
+func (r *runner) outdate(state string) error {
+	if err := os.Remove(state); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	b, err := os.ReadFile(r.resultsFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(r.earlierFile(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(b); err != nil {
+		f.Close()
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(r.resultsFile()))
+}
+
+// readLines calls fn for each result in a file, if it is there.
+func readLines(name string, fn func(result)) error {
+	b, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for line := range bytes.Lines(b) {
+		var x result
+		if err := json.Unmarshal(line, &x); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		fn(x)
+	}
+	return nil
+}
 
 // bin is the test binary of a package.
 func (r *runner) bin(pkg string) string {
@@ -83,6 +133,9 @@ func (r *runner) bin(pkg string) string {
 // prepare builds the binaries and finds what each suite reaches: the check of an
 // error is reached when there is an error.
 func (r *runner) prepare(state string) error {
+	if err := r.build("internal/torture"); err != nil {
+		return err
+	}
 	for _, name := range short {
 		r.suites = append(r.suites, &suite{Name: name, Pkg: "internal/torture", Test: "^" + name + "$"})
 	}
@@ -90,18 +143,18 @@ func (r *runner) prepare(state string) error {
 		if strings.HasSuffix(d, ".go") {
 			d = filepath.Dir(d)
 		}
-		r.suites = append(r.suites, &suite{Name: "tests of " + d, Pkg: d})
-	}
-	built := map[string]bool{}
-	for _, s := range r.suites {
-		if built[s.Pkg] {
+		if slices.ContainsFunc(r.suites, func(s *suite) bool { return s.Pkg == d }) {
 			continue
 		}
-		built[s.Pkg] = true
-		build := exec.Command("go", "test", "-c", "-vet=off", "-overlay", filepath.Join(r.work, "overlay.json"), "-o", r.bin(s.Pkg), "./"+filepath.ToSlash(s.Pkg))
-		build.Dir = r.root
-		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("building the mutants: %w\n%s", err, out)
+		if err := r.build(d); err != nil {
+			return err
+		}
+		out, err := exec.Command(r.bin(d), "-test.list", "^(Test|Fuzz|Example)").Output()
+		if err != nil {
+			return fmt.Errorf("listing the tests of %s: %w", d, err)
+		}
+		for _, name := range strings.Fields(string(out)) {
+			r.suites = append(r.suites, &suite{Name: path.Join("sift", filepath.ToSlash(d), name), Pkg: d, Test: "^" + name + "$", Own: true})
 		}
 	}
 	errs := make([]error, len(r.suites))
@@ -125,10 +178,23 @@ func (r *runner) prepare(state string) error {
 	return os.WriteFile(state, b, 0o644)
 }
 
+// build builds the tests of a package.
+func (r *runner) build(pkg string) error {
+	build := exec.Command("go", "test", "-c", "-vet=off", "-overlay", filepath.Join(r.work, "overlay.json"), "-o", r.bin(pkg), "./"+filepath.ToSlash(pkg))
+	build.Dir = r.root
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the mutants: %w\n%s", err, out)
+	}
+	return nil
+}
+
 // findReached runs a suite without a mutant.
 func (r *runner) findReached(s *suite) error {
 	mark, err := os.MkdirTemp(r.work, "reached")
 	if err != nil {
+		return err
+	}
+	if err := os.Chmod(mark, 0o777); err != nil { // tests may do things as another user
 		return err
 	}
 	start := time.Now()
@@ -152,35 +218,14 @@ func (r *runner) findReached(s *suite) error {
 	return os.RemoveAll(mark)
 }
 
-// readResults reads the results so far, and opens their file for more.
-func (r *runner) readResults() (err error) {
-	r.out, err = os.OpenFile(r.resultsFile(), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
-	if err != nil {
-		return err
-	}
-	in := bufio.NewScanner(r.out)
-	for in.Scan() {
-		var x result
-		if err := json.Unmarshal(in.Bytes(), &x); err != nil {
-			return err
-		}
-		r.results[x.ID] = x
-	}
-	return in.Err()
-}
-
 // test runs a suite with a mutant switched on, 0 for none and -1 to note those
 // whose place is reached.
 func (r *runner) test(s *suite, id int, mark string) ([]byte, error) {
 	timeout := time.Hour
 	if s.Took > 0 {
-		timeout = 20*time.Second + 4*s.Took
+		timeout = time.Minute + 8*s.Took
 	}
-	args := []string{"-test.failfast", "-test.timeout", timeout.String()}
-	if s.Test != "" {
-		args = append(args, "-test.run", s.Test)
-	}
-	cmd := exec.Command(r.bin(s.Pkg), args...)
+	cmd := exec.Command(r.bin(s.Pkg), "-test.failfast", "-test.timeout", timeout.String(), "-test.run", s.Test)
 	cmd.Dir = filepath.Join(r.root, s.Pkg)
 	cmd.Env = append(os.Environ(), "SIFT_MUTANT="+strconv.Itoa(id), "SIFT_MUTANT_REACHED="+mark, "GOMAXPROCS=1", "GOTRACEBACK=single")
 	return cmd.CombinedOutput()
@@ -242,15 +287,16 @@ func (r *runner) report(mutants []mutant) error {
 				unreached++
 			}
 		default:
-			by, _, _ := strings.Cut(x.By, ", ")
 			caught[m.kind]++
-			caught[by]++
+			caught[x.suite()]++
 		}
 	}
 	fmt.Printf("%d mutants: %d syncs and %d checks caught, %d survived, %d of those never reached; %d left to run\n",
 		len(mutants), caught["sync"], caught["check"], len(survivors), unreached, left)
 	for _, s := range r.suites {
-		fmt.Printf("  %-28s %4d\n", s.Name, caught[s.Name])
+		if caught[s.Name] > 0 {
+			fmt.Printf("  %-40s %4d\n", s.Name, caught[s.Name])
+		}
 	}
 	if len(survivors) > 0 {
 		return fmt.Errorf("survivors:\n%s", strings.Join(survivors, "\n"))
@@ -269,23 +315,28 @@ func (x result) String() string {
 	return "SURVIVED"
 }
 
-// try runs a mutant through the suites that reach it, those of the short form
-// first, until one catches it.
+// suite returns what caught the mutant, "" if nothing did.
+func (x result) suite() string {
+	by, _, _ := strings.Cut(x.By, ", ")
+	return by
+}
+
+// try runs a mutant through the suites that reach it, those of the short form and
+// of its own package, until one catches it: first the one that did so last time,
+// then quick ones before slow ones.
 func (r *runner) try(m mutant) result {
-	x := result{ID: m.id}
-	order := slices.Clone(r.suites)
-	// Of the short form's, those that may take long come last.
-	slices.SortStableFunc(order, func(a, b *suite) int {
-		own := func(s *suite) int {
-			if s.Test == "" {
-				return 1
-			}
+	x := result{ID: m.id, Name: m.name}
+	last := r.earlier[m.name]
+	took := func(s *suite) time.Duration {
+		if s.Name == last {
 			return 0
 		}
-		return cmp.Or(own(a)-own(b), cmp.Compare(a.Took, b.Took))
-	})
+		return s.Took
+	}
+	order := slices.Clone(r.suites)
+	slices.SortStableFunc(order, func(a, b *suite) int { return cmp.Compare(took(a), took(b)) })
 	for _, s := range order {
-		if !s.Reached[m.id] || s.Test == "" && s.Pkg != m.dir {
+		if !s.Reached[m.id] || s.Own && s.Pkg != m.dir {
 			continue
 		}
 		x.Reached = true

@@ -1,0 +1,528 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/memtable"
+)
+
+// Checks of errors that a failing disk comes to seldom, or only together with a
+// mistake of the store itself. Each is brought about by hand.
+
+func onTable(op vfs.Op) bool { return filepath.Ext(op.Name) == ".ldb" }
+
+// uncached are options under which each lookup reads a table.
+func uncached(fs vfs.FS) *Options {
+	o := keyedOptions(fs)
+	o.KeyedFilters, o.CacheBytes = false, -1
+	return o
+}
+
+// Of several failures of the MANIFEST or of the log the first is told, and
+// nothing is done after it.
+func TestFailsOnce(t *testing.T) {
+	mem := vfs.NewMem()
+	db := mustOpen(t, "db", uncached(mem))
+	loadKeys(t, db, 100)
+	first, second := errors.New("first"), errors.New("second")
+	version := db.state.Load().version
+	fatal := db.fail(first)
+	if again := db.fail(second); again != fatal || !errors.Is(fatal, first) || !errors.Is(fatal, ErrReadOnly) {
+		t.Errorf("the MANIFEST fails with %v, and then %v", fatal, again)
+	}
+	ops := mem.NumOps()
+	rewrite := rewritePlan(0, version.Levels[0][0])
+	for what, err := range map[string]error{
+		"an edit":      db.applyEdit(&manifest.Edit{}, nil, nil),
+		"a compaction": db.runPlan(context.Background(), &rewrite),
+		"a write":      db.Put([]byte("k"), nil, nil),
+		"Flush":        db.Flush(),
+		"Compact":      db.Compact(context.Background(), nil, nil),
+		"BuildFilters": buildFilters(db, nil),
+	} {
+		if err != fatal {
+			t.Errorf("%s after that: %v", what, err)
+		}
+	}
+	db.bg.mu.Lock()
+	db.bg.compactErr = second
+	db.bg.mu.Unlock()
+	if err := db.commit.throttle.stop(db, 0); err != fatal {
+		t.Errorf("a write that waits for compactions: %v", err)
+	}
+	db.bg.mu.Lock()
+	db.bg.flush, db.bg.flushErr = &flushJob{}, second
+	db.bg.mu.Unlock()
+	if _, err := db.bg.waitFlushed(); err != fatal {
+		t.Errorf("waiting for a flush: %v", err)
+	}
+	db.bg.mu.Lock()
+	db.bg.flush = nil
+	db.bg.mu.Unlock()
+	if mem.NumOps() != ops || db.state.Load().version != version {
+		t.Error("something is done after the MANIFEST has failed")
+	}
+	poison := db.commit.poisoned(first)
+	if again := db.commit.poisoned(second); again != poison || !errors.Is(poison, first) || !errors.Is(poison, ErrReadOnly) {
+		t.Errorf("the log fails with %v, and then %v", poison, again)
+	}
+	if err := db.Close(); !errors.Is(err, first) {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// An edit that does not fit the version is not recorded, and the last.
+func TestEditThatDoesNotFit(t *testing.T) {
+	mem := vfs.NewMem()
+	db := mustOpen(t, "db", uncached(mem))
+	loadKeys(t, db, 100)
+	ops := mem.NumOps()
+	err := db.applyEdit(&manifest.Edit{Deleted: []manifest.DeletedTable{{Level: 3, Num: 999}}}, nil, nil)
+	if !errors.Is(err, ErrReadOnly) || mem.NumOps() != ops {
+		t.Errorf("an edit removes a table that is not there: %v, %d operations", err, mem.NumOps()-ops)
+	}
+	if again := db.Put([]byte("k"), nil, nil); again != err {
+		t.Errorf("a write after that: %v", again)
+	}
+	wantKeys(t, db, 100)
+	db.Close()
+	db = mustOpen(t, "db", uncached(mem))
+	wantKeys(t, db, 100)
+	mustClose(t, db)
+}
+
+// A batch that could not take an operation takes none and cannot be written.
+func TestBatchKeepsItsError(t *testing.T) {
+	cause := errors.New("too large")
+	b := Batch{err: cause}
+	b.Put([]byte("k"), []byte("v"))
+	b.Delete([]byte("k"))
+	if b.Len() != 0 || len(b.data) != 0 {
+		t.Errorf("%d operations, %d bytes", b.Len(), len(b.data))
+	}
+	db := mustOpen(t, "db", uncached(vfs.NewMem()))
+	if err := db.Write(&b, nil); err != cause {
+		t.Errorf("Write: %v", err)
+	}
+	mustClose(t, db)
+	var whole Batch
+	whole.Put([]byte("a"), []byte("1"))
+	whole.Put([]byte("b"), []byte("2"))
+	calls := 0
+	payload := append(appendBatchHeader(nil, 1, whole.count), whole.data[batchHeaderLen:]...)
+	_, _, err := decodeBatch(payload, func(uint64, base.Kind, []byte, []byte) error { calls++; return cause })
+	if err != cause || calls != 1 {
+		t.Errorf("decoding with a function that fails: %v after %d calls", err, calls)
+	}
+	whole.Put([]byte("c"), make([]byte, 1<<20))
+	if err := whole.insert(memtable.New(0), nil, 1); err == nil {
+		t.Error("a memtable without room takes a batch")
+	}
+}
+
+// Compact says so when a table that it should rewrite cannot be written.
+func TestRewriteFails(t *testing.T) {
+	mem := vfs.NewMem()
+	o := uncached(mem)
+	db := mustOpen(t, "db", o)
+	loadKeys(t, db, 3000)
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	faulty := vfs.Inject(mem)
+	o = uncached(faulty)
+	o.Filter = filter.Bloom(4)
+	db = mustOpen(t, "db", o)
+	faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool { return op.Kind == vfs.OpCreate && onTable(op) }})
+	if err := db.Compact(context.Background(), nil, nil); !errors.Is(err, syscall.EIO) {
+		t.Errorf("Compact: %v", err)
+	}
+	faulty.SetFaults()
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Error(err)
+	}
+	wantPolicies(t, db, filter.Bloom(4).Name())
+	wantKeys(t, db, 3000)
+	mustClose(t, db)
+}
+
+// Where there is a secret, a level whose policy cannot be keyed has it as it is.
+func TestPartlyKeyed(t *testing.T) {
+	o := keyedOptions(vfs.NewMem())
+	mustClose(t, mustOpen(t, "db", o))
+	o.KeyedFilters = false
+	o.LevelFilters = []filter.Policy{filter.Bloom(10), filter.RocksDBBloom(10)}
+	db := mustOpen(t, "db", o)
+	loadKeys(t, db, 1500)
+	wantPolicies(t, db, "keyed("+filter.Bloom(10).Name()+")", filter.RocksDBBloom(10).Name())
+	wantKeys(t, db, 1500)
+	mustClose(t, db)
+}
+
+// GetMany returns the error of each of its reads, and of a table that cannot be
+// opened, whatever level it is in.
+func TestGetManyErrors(t *testing.T) {
+	const n = 400
+	keys := make([][]byte, n)
+	for i := range keys {
+		keys[i] = fmt.Appendf(nil, "key%06d", i)
+	}
+	for _, compacted := range []bool{false, true} {
+		for _, few := range []bool{false, true} {
+			mem := vfs.NewMem()
+			faulty := vfs.Inject(mem)
+			db := mustOpen(t, "db", uncached(faulty))
+			fillOneLevel(t, db, keys, compacted)
+			ask := keys
+			if few {
+				ask = keys[:3]
+			}
+			failed := 0
+			for at := 0; ; at++ {
+				reads := 0
+				faulty.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
+					if op.Kind == vfs.OpReadAt && onTable(op) {
+						reads++
+					}
+					return reads == at+1
+				}})
+				values, err := db.GetMany(ask)
+				if reads <= at {
+					if err != nil || slices.ContainsFunc(values, func(v []byte) bool { return v == nil }) {
+						t.Errorf("no read fails: %v", err)
+					}
+					break
+				}
+				if failed++; !errors.Is(err, syscall.EIO) || values != nil {
+					t.Errorf("compacted %v, %d keys, read %d fails: %v", compacted, len(ask), at, err)
+				}
+			}
+			if failed == 0 {
+				t.Error("no read failed")
+			}
+			faulty.SetFaults()
+			mustClose(t, db)
+
+			damageFooter(t, mem, "db")
+			db = mustOpen(t, "db", uncached(mem))
+			if _, err := db.GetMany(ask); !errors.Is(err, ErrCorruption) {
+				t.Errorf("compacted %v, a damaged table: %v", compacted, err)
+			}
+			mustClose(t, db)
+		}
+	}
+}
+
+// fillOneLevel writes the keys to one table of level 0, or of a deeper level.
+func fillOneLevel(t *testing.T, db *DB, keys [][]byte, compacted bool) {
+	t.Helper()
+	for _, k := range keys {
+		if err := db.Put(k, k, NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if compacted {
+		if err := db.Compact(context.Background(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if inLevel0 := len(db.state.Load().version.Levels[0]) > 0; inLevel0 == compacted {
+		t.Fatalf("compacted %v, and level 0 has tables: %v", compacted, inLevel0)
+	}
+}
+
+// damageFooter makes all tables impossible to open.
+func damageFooter(t *testing.T, fs vfs.FS, dir string) {
+	t.Helper()
+	names, err := fs.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if filepath.Ext(name) != ".ldb" {
+			continue
+		}
+		path := filepath.Join(dir, name)
+		b := readFile(t, fs, path)
+		b[len(b)-1] ^= 1
+		writeFile(t, fs, path, b)
+	}
+}
+
+func readFile(t *testing.T, fs vfs.FS, path string) []byte {
+	t.Helper()
+	size, err := fs.Size(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fs.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, size)
+	if n, err := f.ReadAt(b, 0); n < len(b) {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func writeFile(t *testing.T, fs vfs.FS, path string, b []byte) {
+	t.Helper()
+	f, err := fs.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// One key's versions may lie in two neighbours, where LevelDB has split them: the
+// second is read too, and its error is one.
+func TestNeighbourFails(t *testing.T) {
+	faulty := vfs.Inject(vfs.NewMem())
+	db := mustOpen(t, "db", uncached(faulty))
+	loadKeys(t, db, 4000)
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	var tables []*manifest.TableMeta
+	level := 0
+	for l, metas := range db.state.Load().version.Levels {
+		if len(metas) > 1 {
+			tables, level = metas, l
+		}
+	}
+	if level == 0 {
+		t.Fatal("no level has two tables")
+	}
+	// As if an older version of the second table's first key were in both.
+	key := slices.Clone(base.UserKey(tables[1].Smallest))
+	first := &manifest.TableMeta{Num: tables[0].Num, Size: tables[0].Size, Smallest: tables[0].Smallest, Handle: tables[0].Handle,
+		Largest: base.AppendInternalKey(nil, key, base.MaxSequence, base.KindSet)}
+	s := db.state.Load()
+	version, err := s.version.Apply(&manifest.Edit{
+		Deleted: []manifest.DeletedTable{{Level: level, Num: first.Num}},
+		Added:   []manifest.AddedTable{{Level: level, Table: first}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	version.Ref()
+	if at := version.FindTable(level, key); at != 0 {
+		t.Fatalf("%q is looked for in table %d first", key, at)
+	}
+	db.state.Store(&readState{mem: s.mem, imms: s.imms, version: version})
+	name := filepath.Base(tables[1].Handle.(*table).path)
+	for _, fails := range []bool{false, true} {
+		faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool {
+			return fails && op.Kind == vfs.OpReadAt && filepath.Base(op.Name) == name
+		}})
+		v, err := db.Get(key)
+		values, merr := db.GetMany([][]byte{key})
+		if fails {
+			if !errors.Is(err, syscall.EIO) || !errors.Is(merr, syscall.EIO) {
+				t.Errorf("the neighbour cannot be read: %v, %v", err, merr)
+			}
+		} else if err != nil || merr != nil || string(values[0]) != string(v) || !strings.HasPrefix(string(v), "value") {
+			t.Errorf("%q is %q, %v; %q, %v", key, v, err, values, merr)
+		}
+	}
+	faulty.SetFaults()
+	mustClose(t, db)
+}
+
+// Check that is cancelled in the middle says so, whatever it has found before.
+func TestCheckCancelled(t *testing.T) {
+	mem := vfs.NewMem()
+	db := mustOpen(t, "db", uncached(mem))
+	loadKeys(t, db, 4000)
+	mustClose(t, db)
+	names, err := mem.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names { // a byte of the first block of each table
+		if filepath.Ext(name) == ".ldb" {
+			b := readFile(t, mem, filepath.Join("db", name))
+			b[10] ^= 1
+			writeFile(t, mem, filepath.Join("db", name), b)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	faults := 0
+	_, err = Check(ctx, "db", uncached(mem), func(error) { faults++; cancel() })
+	if faults == 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("after %d faults: %v", faults, err)
+	}
+}
+
+// Recovery that does not find room in memory for a log writes tables; if it
+// cannot, the database does not open, and later it does.
+func TestRecoveryCannotFlush(t *testing.T) {
+	const n = 2000
+	mem := vfs.NewMem()
+	o := uncached(mem)
+	o.MemtableBytes = 8 << 20
+	db := mustOpen(t, "db", o)
+	for i := range n {
+		if err := db.Put(fmt.Appendf(nil, "key%06d", i), fmt.Appendf(nil, "value%d", i), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	img := mem.CrashImage(mem.NumOps(), vfs.KeepUnsynced)
+	mustClose(t, db)
+	failed := 0
+	for at := 0; ; at++ {
+		disk := img.CrashImage(img.NumOps(), vfs.KeepUnsynced)
+		faulty := vfs.Inject(disk)
+		seen := 0
+		faulty.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
+			if !onTable(op) || op.Kind == vfs.OpRemove || op.Kind == vfs.OpClose {
+				return false
+			}
+			seen++
+			return seen == at+1
+		}})
+		o := uncached(faulty)
+		o.MemtableBytes = 16 << 10
+		db, err := Open("db", o)
+		if seen <= at {
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustClose(t, db)
+			break
+		}
+		if failed++; !errors.Is(err, syscall.EIO) {
+			t.Fatalf("operation %d on a table fails: %v", at, err)
+		}
+		o = uncached(disk)
+		o.MemtableBytes = 16 << 10
+		db = mustOpen(t, "db", o)
+		wantKeys(t, db, n)
+		mustClose(t, db)
+	}
+	if failed < 6 {
+		t.Errorf("%d operations failed", failed)
+	}
+}
+
+// A damaged log that cannot be read to its end has not proved to be torn.
+func TestUnreadableBehindDamage(t *testing.T) {
+	mem := vfs.NewMem()
+	o := uncached(mem)
+	o.MemtableBytes = 8 << 20
+	db := mustOpen(t, "db", o)
+	value := make([]byte, 20000)
+	for i := range 8 {
+		if err := db.Put(fmt.Appendf(nil, "key%d", i), value, NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Put([]byte("last"), value, Sync); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Put([]byte("and"), nil, Sync); err != nil {
+		t.Fatal(err)
+	}
+	img := mem.CrashImage(mem.NumOps(), vfs.KeepUnsynced)
+	mustClose(t, db)
+	log := oneFile(t, img, ".log")
+	b := readFile(t, img, log)
+	b[100] ^= 1 // the first record
+	writeFile(t, img, log, b)
+	failed := 0
+	for at := 0; ; at++ {
+		faulty := vfs.Inject(img)
+		reads := 0
+		faulty.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
+			if op.Kind == vfs.OpReadAt && op.Name == log {
+				reads++
+			}
+			return reads == at+1
+		}})
+		db, err := Open("db", uncached(faulty))
+		if err == nil {
+			mustClose(t, db)
+			t.Fatalf("opens although read %d of a damaged log fails", at)
+		}
+		if reads <= at {
+			if !errors.Is(err, ErrCorruption) {
+				t.Errorf("a damaged log: %v", err)
+			}
+			break
+		}
+		if failed++; !errors.Is(err, syscall.EIO) {
+			t.Errorf("read %d of a damaged log fails: %v", at, err)
+		}
+	}
+	if failed < 3 {
+		t.Errorf("%d reads failed", failed)
+	}
+}
+
+func oneFile(t *testing.T, fs vfs.FS, ext string) string {
+	t.Helper()
+	names, err := fs.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != ext })
+	if len(names) != 1 {
+		t.Fatalf("files %q", names)
+	}
+	return filepath.Join("db", names[0])
+}
+
+// A log that lost its end, before one that was never used but whose mark proves
+// that there was more, is what is damaged, and not the one with the mark.
+func TestCutBeforeUnusedLog(t *testing.T) {
+	mem := vfs.NewMem()
+	faulty := vfs.Inject(mem)
+	db := mustOpen(t, "db", uncached(faulty))
+	for i := range 10 {
+		if err := db.Put(fmt.Appendf(nil, "key%d", i), []byte("value"), Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := oneFile(t, mem, ".log")
+	faulty.SetFaults(
+		vfs.Fault{Index: -1, Match: func(op vfs.Op) bool { return op.Kind == vfs.OpSyncDir }},
+		vfs.Fault{Index: -1, Match: func(op vfs.Op) bool { return op.Kind == vfs.OpRemove }})
+	if err := db.Flush(); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("Flush: %v", err)
+	}
+	img := mem.CrashImage(mem.NumOps(), vfs.KeepUnsynced)
+	faulty.SetFaults()
+	mustClose(t, db)
+	mustClose(t, mustOpen(t, "db", uncached(img.CrashImage(img.NumOps(), vfs.KeepUnsynced))))
+
+	b := readFile(t, img, log)
+	writeFile(t, img, log, b[:len(b)-3])
+	_, err := Open("db", uncached(img))
+	if corrupt := (*CorruptionError)(nil); !errors.As(err, &corrupt) || corrupt.Path != log {
+		t.Errorf("Open: %v; want an error about %s", err, log)
+	}
+}

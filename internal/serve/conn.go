@@ -1,0 +1,119 @@
+package serve
+
+import (
+	"errors"
+	"time"
+
+	"github.com/siftdb/sift/internal/serve/resp"
+)
+
+// run serves a client that has a goroutine of its own.
+func (c *client) run() {
+	defer func() {
+		c.conn.Close()
+		c.leave()
+	}()
+	for {
+		args, err := c.r.Next()
+		if err == nil && args != nil {
+			if len(c.w.Buf) == 0 {
+				c.last.Store(nowMs())
+			}
+			c.do(lookup(args[0]), args)
+			if c.quit || len(c.w.Buf) >= replyBytes {
+				if c.finish() != nil || c.quit {
+					return
+				}
+			}
+			continue
+		}
+		if ferr := c.finish(); ferr != nil {
+			return
+		}
+		if err == nil {
+			if c.killed.Load() || c.srv.ctx.Err() != nil {
+				return
+			}
+			if !c.trusted {
+				c.conn.SetReadDeadline(c.strange.Add(c.srv.cfg.AuthTimeout))
+			} else if c.srv.cfg.IdleTimeout > 0 {
+				c.conn.SetReadDeadline(time.Now().Add(c.srv.cfg.IdleTimeout))
+			}
+			if c.killed.Load() || c.srv.ctx.Err() != nil {
+				return // their deadline may have come before
+			}
+			if err = c.r.Fill(); err == nil {
+				continue
+			}
+		}
+		if c.refused(err) {
+			c.send()
+		}
+		return
+	}
+}
+
+// finish makes what the client's commands wrote as durable as is asked, and then
+// sends the replies.
+func (c *client) finish() error {
+	if err := c.settle(); err != nil {
+		c.abort(err)
+	}
+	return c.send()
+}
+
+// settle is the first half of finish. World is not held.
+func (c *client) settle() error {
+	c.wrote = false
+	if len(c.pendEnds) == 0 && len(c.touched) == 0 && !c.needSync {
+		return nil
+	}
+	c.srv.world.RLock()
+	err := c.commit()
+	c.srv.world.RUnlock()
+	if err == nil && c.needSync && Fsync(c.srv.fsync.Load()) == FsyncAlways {
+		err = c.srv.sync()
+	}
+	c.needSync = false
+	return err
+}
+
+func (c *client) send() error {
+	if len(c.w.Buf) == 0 {
+		return nil
+	}
+	// Deadlines cost more than most commands, so one serves for a while.
+	if now := c.last.Load(); now >= c.refresh {
+		c.refresh = now + c.srv.cfg.WriteTimeout.Milliseconds()/4
+		c.moreTime()
+	}
+	for b := c.w.Buf; ; c.moreTime() {
+		n, err := c.conn.Write(b[:min(len(b), sendBytes)])
+		if b = b[n:]; len(b) == 0 || err != nil {
+			c.w.Reset()
+			return err
+		}
+	}
+}
+
+// refused tells a client of an error in its input, if err is one.
+func (c *client) refused(err error) bool {
+	if p := resp.ProtocolError(""); !errors.As(err, &p) && !errors.Is(err, resp.ErrMemory) {
+		return false
+	}
+	c.srv.stats.protocolErrors.Add(1)
+	c.w.Error("ERR " + err.Error())
+	c.quit = true
+	return true
+}
+
+// moreTime moves the deadline for writes.
+func (c *client) moreTime() {
+	if c.srv.ctx.Err() != nil {
+		return
+	}
+	c.conn.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout * 5 / 4))
+	if c.srv.ctx.Err() != nil { // Close may have set its deadline before
+		c.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	}
+}

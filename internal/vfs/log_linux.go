@@ -1,0 +1,159 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+)
+
+// Windows of a log: the first is small, as many logs are, and each further one
+// four times as large, up to the last size.
+const (
+	firstWindow = 64 << 10
+	lastWindow  = 1 << 20
+	// maxCopy bounds what goes through the mapping. What is longer is worth a
+	// system call, which takes it without a page fault for each page.
+	maxCopy = 64 << 10
+)
+
+// mappedLog writes a log through a shared mapping of a window that was
+// allocated beforehand. A write costs a copy and no system call, and as the
+// pages are the system's it survives the end of this process all the same. A
+// sync of the window changes neither the length of the file nor, but for the
+// first in a page, where its blocks are, so there is less for it to write.
+//
+// Up to its first sync the file is written to by system calls and is as long as
+// what was written: what is not known to be on disk is never followed by zeros.
+// Where no window can be had (no room, a file system without fallocate), and for
+// long writes, system calls are used too.
+type mappedLog struct {
+	f      *os.File
+	off    int64  // the end of what was written
+	from   int64  // the offset of the window
+	window []byte // mapped; nil: none
+	size   int64  // the length of the file, if more than off
+	next   int64  // the size of the next window
+	synced bool
+	plain  bool // no more windows
+}
+
+func (o osFS) createLog(name string) (File, error) {
+	f, err := o.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	return &mappedLog{f: f.(*os.File), next: firstWindow}, nil
+}
+
+func (l *mappedLog) ReadAt(p []byte, off int64) (int, error) { return l.f.ReadAt(p, off) }
+
+func (l *mappedLog) Write(p []byte) (n int, err error) {
+	for len(p) > 0 && err == nil {
+		k := 0
+		switch room := l.room(); {
+		case len(p) > maxCopy || room == 0:
+			k, err = l.f.WriteAt(p, l.off)
+			l.size = max(l.size, l.off+int64(k))
+		default:
+			k = min(room, len(p))
+			err = l.copy(p[:k])
+		}
+		n += k
+		l.off += int64(k)
+		p = p[k:]
+	}
+	return n, err
+}
+
+// room returns how many bytes the window has left, and begins a new one if it
+// has none; 0 if there is no window to be had.
+func (l *mappedLog) room() int {
+	if end := l.from + int64(len(l.window)); l.window != nil && l.off < end {
+		return int(end - l.off)
+	}
+	if l.plain || !l.synced {
+		return 0
+	}
+	if l.unmap() != nil || l.mapNext() != nil {
+		l.plain = true
+		return 0
+	}
+	return int(l.from + int64(len(l.window)) - l.off)
+}
+
+// mapNext allocates and maps the window that the end of the log lies in.
+func (l *mappedLog) mapNext() error {
+	page := int64(os.Getpagesize())
+	from := l.off - l.off%page
+	length := max(l.next, 2*page)
+	err := control(l.f, func(fd uintptr) error { return unix.Fallocate(int(fd), 0, from, length) })
+	if err != nil {
+		// Some of it may have been allocated, and the file be longer now.
+		if fi, serr := l.f.Stat(); serr == nil {
+			l.size = max(l.size, fi.Size())
+		}
+		return err
+	}
+	l.size = max(l.size, from+length)
+	err = control(l.f, func(fd uintptr) (err error) {
+		l.window, err = unix.Mmap(int(fd), from, int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.from = from
+	l.next = min(4*l.next, lastWindow)
+	return nil
+}
+
+func (l *mappedLog) unmap() error {
+	if l.window == nil {
+		return nil
+	}
+	w := l.window
+	l.window = nil
+	return unix.Munmap(w)
+}
+
+// copy puts p into the window, which has room for it. A page that cannot be had
+// (somebody else has truncated the file, the disk fails) is an error; it does
+// not end the process.
+func (l *mappedLog) copy(p []byte) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			fault, ok := r.(interface{ Addr() uintptr })
+			if !ok {
+				panic(r)
+			}
+			err = fmt.Errorf("write %s: page fault at address %#x: the file was truncated or cannot be read", l.f.Name(), fault.Addr())
+		}
+	}()
+	copy(l.window[l.off-l.from:], p)
+	return nil
+}
+
+// Sync waits for the data, and for the length where it matters to the data.
+// Linux counts what was written through a mapping among a file's dirty pages.
+func (l *mappedLog) Sync() error {
+	err := control(l.f, func(fd uintptr) error { return unix.Fdatasync(int(fd)) })
+	if err != nil {
+		return &os.PathError{Op: "fdatasync", Path: l.f.Name(), Err: err}
+	}
+	l.synced = true
+	return nil
+}
+
+// Close gives back what was allocated and not written to.
+func (l *mappedLog) Close() error {
+	err := l.unmap()
+	if l.size > l.off {
+		err = errors.Join(err, l.f.Truncate(l.off))
+	}
+	l.plain, l.size = true, 0
+	return errors.Join(err, l.f.Close())
+}

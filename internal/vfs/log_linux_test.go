@@ -1,0 +1,106 @@
+package vfs
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// newLog returns a log that has a window, if there are any to be had here.
+func newLog(t *testing.T, name string) *mappedLog {
+	t.Helper()
+	f, err := OS.createLog(name)
+	must(t, err)
+	l := f.(*mappedLog)
+	_, err = l.Write([]byte("mark"))
+	must(t, err)
+	must(t, l.Sync())
+	_, err = l.Write([]byte("record"))
+	must(t, err)
+	if l.window == nil {
+		l.Close()
+		t.Skip("no window to be had on this file system")
+	}
+	return l
+}
+
+// TestLogTruncatedByOthers: a file that is taken away under the mapping makes
+// errors and does not end the process.
+func TestLogTruncatedByOthers(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "log")
+	l := newLog(t, name)
+	must(t, os.Truncate(name, 0))
+	_, err := l.Write(bytes.Repeat([]byte{1}, 10_000))
+	if err == nil || !strings.Contains(err.Error(), "page fault") || !strings.Contains(err.Error(), name) {
+		t.Errorf("write to a file that was truncated: %v", err)
+	}
+	must(t, l.Close())
+}
+
+// TestLogWindows: windows grow, and the room that they made is given back.
+func TestLogWindows(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "log")
+	l := newLog(t, name)
+	seen := map[int]bool{}
+	for range 3 << 10 {
+		_, err := l.Write(bytes.Repeat([]byte{7}, 1<<10))
+		must(t, err)
+		seen[len(l.window)] = true
+	}
+	for _, n := range []int{firstWindow, 4 * firstWindow, lastWindow} {
+		if !seen[n] {
+			t.Errorf("no window of %d bytes: %v", n, seen)
+		}
+	}
+	if len(seen) != 3 || l.plain {
+		t.Errorf("windows %v, plain %v", seen, l.plain)
+	}
+	blocks := func() int64 {
+		var st unix.Stat_t
+		must(t, unix.Stat(name, &st))
+		return st.Blocks * 512
+	}
+	before := blocks()
+	must(t, l.Close())
+	if after := blocks(); after > before || after > 4<<20 {
+		t.Errorf("%d bytes allocated before Close and %d after", before, after)
+	}
+}
+
+// TestLogWithoutRoom: where no window can be had a log is written as any file,
+// and that says when the disk is full.
+func TestLogWithoutRoom(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "log")
+	f, err := OS.createLog(name)
+	must(t, err)
+	l := f.(*mappedLog)
+	_, err = l.Write([]byte("mark"))
+	must(t, err)
+	must(t, l.Sync())
+	l.next = 1 << 60 // more than any file may have
+	_, err = l.Write([]byte("record"))
+	must(t, err)
+	if !l.plain || l.window != nil {
+		t.Errorf("a window of %d bytes", len(l.window))
+	}
+	must(t, l.Close())
+	if b := readFile(t, OS, name); string(b) != "markrecord" {
+		t.Errorf("%q", b)
+	}
+
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	l = &mappedLog{f: full, next: firstWindow, synced: true}
+	if n, err := l.Write([]byte("record")); n != 0 || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("on a full disk: %d, %v", n, err)
+	}
+	full.Close()
+}

@@ -1,0 +1,140 @@
+package vfs
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// readFile reads a file whole.
+func readFile(t *testing.T, fsys FS, name string) []byte {
+	t.Helper()
+	n, err := fsys.Size(name)
+	must(t, err)
+	f, err := fsys.Open(name)
+	must(t, err)
+	defer f.Close()
+	b := make([]byte, n)
+	if got, err := f.ReadAt(b, 0); got < len(b) {
+		t.Fatalf("read %d of %d bytes: %v", got, n, err)
+	}
+	return b
+}
+
+// TestLog writes pieces of all lengths to a log. At any moment another reader
+// finds them, with nothing but zeros behind; closed, the log ends with them.
+func TestLog(t *testing.T) {
+	eachFS(t, func(t *testing.T, fsys FS, dir string) {
+		r := rand.New(rand.NewPCG(1, 2))
+		for round := range 4 {
+			name := filepath.Join(dir, "log")
+			f, err := CreateLog(fsys, name)
+			must(t, err)
+			var want []byte
+			for i := range 400 {
+				n := r.IntN(300)
+				switch r.IntN(50) {
+				case 0:
+					n = 1 << r.IntN(18)
+				case 1:
+					n = 100_000 + r.IntN(100_000)
+				}
+				p := bytes.Repeat([]byte{byte(i) | 1}, n)
+				got, err := f.Write(p)
+				if must(t, err); got != n {
+					t.Fatalf("write of %d bytes: %d", n, got)
+				}
+				want = append(want, p...)
+				if r.IntN(20) == 0 {
+					must(t, f.Sync())
+				}
+				if r.IntN(20) > 0 {
+					continue
+				}
+				if b := readFile(t, fsys, name); len(b) < len(want) || !bytes.Equal(b[:len(want)], want) ||
+					len(bytes.TrimLeft(b[len(want):], "\x00")) > 0 {
+					t.Fatalf("round %d, after %d bytes: the file holds %d, others", round, len(want), len(b))
+				}
+			}
+			tail := make([]byte, 10)
+			if _, err := f.ReadAt(tail, int64(len(want)-10)); err != nil || !bytes.Equal(tail, want[len(want)-10:]) {
+				t.Fatalf("ReadAt: %x, %v", tail, err)
+			}
+			must(t, f.Close())
+			if b := readFile(t, fsys, name); !bytes.Equal(b, want) {
+				t.Fatalf("closed, the file holds %d bytes and not %d", len(b), len(want))
+			}
+			if _, err := f.Write([]byte("x")); !errors.Is(err, fs.ErrClosed) {
+				t.Fatalf("write after Close: %v", err)
+			}
+			if err := f.Close(); !errors.Is(err, fs.ErrClosed) {
+				t.Fatalf("second Close: %v", err)
+			}
+		}
+	})
+}
+
+// TestLogBeforeSync: before its first sync a log is as long as what it holds.
+func TestLogBeforeSync(t *testing.T) {
+	eachFS(t, func(t *testing.T, fsys FS, dir string) {
+		name := filepath.Join(dir, "log")
+		f, err := CreateLog(fsys, name)
+		must(t, err)
+		for range 3 {
+			_, err := f.Write([]byte("mark"))
+			must(t, err)
+		}
+		if n, err := fsys.Size(name); err != nil || n != 12 {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+		must(t, f.Sync())
+		must(t, f.Close())
+	})
+}
+
+// TestLogZeroTail: a power cut may leave zeros behind a log, and behind nothing
+// that was not made for one or was not written to since its first sync.
+func TestLogZeroTail(t *testing.T) {
+	m := NewMem()
+	f, err := CreateLog(m, "log")
+	must(t, err)
+	write := func(s string) {
+		_, err := f.Write([]byte(s))
+		must(t, err)
+	}
+	write("mark")
+	must(t, f.Sync())
+	must(t, m.SyncDir("/"))
+	zeros := func() (none, some, full int) {
+		for s := range Survival(200) {
+			b := readFile(t, m.CrashImage(m.NumOps(), s), "log")
+			switch rest := len(b) - len(bytes.TrimRight(b, "\x00")); {
+			case len(b) == logWindow:
+				full++
+			case rest > len("record"):
+				some++
+			default:
+				none++
+			}
+			if !strings.HasPrefix(string(b), "mark") {
+				t.Fatalf("survival %d: %q", s, b[:min(len(b), 10)])
+			}
+		}
+		return none, some, full
+	}
+	if none, some, full := zeros(); some+full > 0 || none == 0 {
+		t.Errorf("not written to since the first sync: %d without zeros, %d with some, %d with all", none, some, full)
+	}
+	write("record")
+	if none, some, full := zeros(); none == 0 || some == 0 || full == 0 {
+		t.Errorf("%d without zeros, %d with some, %d with all", none, some, full)
+	}
+	must(t, f.Sync())
+	if none, some, full := zeros(); none == 0 || some == 0 || full == 0 {
+		t.Errorf("synced: %d without zeros, %d with some, %d with all", none, some, full)
+	}
+}
