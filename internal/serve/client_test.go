@@ -104,7 +104,9 @@ func TestGoRedis(t *testing.T) {
 	}
 }
 
-func TestPassword(t *testing.T) {
+func TestPassword(t *testing.T) { everyWay(t, testPassword) }
+
+func testPassword(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Password: "right", HTTPAddr: "127.0.0.1:0", Pprof: true})
 	c := dial(t, s)
 	for _, step := range []struct {
@@ -208,7 +210,9 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestLimits(t *testing.T) { everyWay(t, testLimits) }
+
+func testLimits(t *testing.T) {
 	s := start(t, t.TempDir(), Config{MaxClients: 3, MaxBulkBytes: 1 << 20, RequestBytes: 4 << 20, FilterBytes: 1 << 20, Fsync: FsyncNo})
 	for text, want := range map[string]string{
 		"*1048577\r\n":                           "-ERR Protocol error: invalid multibulk length\r\n",
@@ -275,7 +279,9 @@ func TestLimits(t *testing.T) {
 }
 
 // The tight layout by configuration; its dump moves between servers of ours.
-func TestTightLayout(t *testing.T) {
+func TestTightLayout(t *testing.T) { everyWay(t, testTightLayout) }
+
+func testTightLayout(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Layout: redisbloom.Tight, Fsync: FsyncNo})
 	c := dial(t, s)
 	for i := range 2000 {

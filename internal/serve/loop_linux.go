@@ -177,7 +177,7 @@ func (l *loop) carryOut(n int, now time.Time) {
 		return
 	}
 	ms := now.UnixMilli()
-	spread := now.Before(l.slowUntil)
+	spread := now.Before(l.slowUntil) || l.srv.slowCommand < 0
 	again := l.again
 	l.again = l.spare[:0]
 	commands := 0

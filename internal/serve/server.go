@@ -66,7 +66,7 @@ type Server struct {
 	inUse       atomic.Int32  // how many of them
 	looped      atomic.Int64  // their clients
 	noLoops     bool          // in tests
-	slowCommand time.Duration // slowCommand, but in tests
+	slowCommand time.Duration // slowCommand; in tests also below 0: all are slow
 
 	clientsMu sync.Mutex
 	clients   map[uint64]*client

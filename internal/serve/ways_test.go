@@ -1,0 +1,230 @@
+package serve
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/testhook"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// A client's commands are carried out in their order, whichever of them are handed
+// on, whatever other clients do, and however the bytes come.
+func TestOrder(t *testing.T) { everyWay(t, testOrder) }
+
+func testOrder(t *testing.T) {
+	for _, fsync := range []Fsync{FsyncNo, FsyncAlways} {
+		s := start(t, t.TempDir(), Config{Fsync: fsync})
+		var wg sync.WaitGroup
+		for n := range 6 {
+			c := dial(t, s)
+			wg.Go(func() { orderly(c, n, 40) })
+		}
+		wg.Wait()
+	}
+}
+
+// orderly sends pipelines whose replies it knows.
+func orderly(c *caller, number, rounds int) {
+	large := strings.Repeat("x", 100_000)
+	many := []string{"MGET"}
+	for i := range 200 {
+		many = append(many, fmt.Sprintf("none%d", i))
+	}
+	for round := range rounds {
+		key, filter := fmt.Sprint("k", number), fmt.Sprint("f", number)
+		item := fmt.Sprint(round)
+		steps := []struct {
+			args []string
+			want any
+		}{
+			{[]string{"SET", key, item}, simple("OK")},
+			{[]string{"GET", key}, item},
+			{[]string{"SET", key, "a"}, simple("OK")},
+			{[]string{"SET", key, "b" + item}, simple("OK")},
+			{[]string{"SCAN", "0", "MATCH", "nothing", "COUNT", "1"}, nil},
+			{[]string{"GET", key}, "b" + item},
+			{[]string{"BF.ADD", filter, item}, int64(1)},
+			{[]string{"INFO", "server"}, nil},
+			{[]string{"BF.ADD", filter, item}, int64(0)},
+			{[]string{"MULTI"}, simple("OK")},
+			{[]string{"APPEND", key, "c"}, simple("QUEUED")},
+			{[]string{"EXEC"}, nil},
+			{[]string{"GET", key}, "b" + item + "c"},
+			{[]string{"SET", key, large}, simple("OK")},
+			{[]string{"STRLEN", key}, int64(len(large))},
+			{[]string{"GET", key}, large},
+			{many, nil},
+			{[]string{"DEL", key}, int64(1)},
+			{[]string{"EXISTS", key}, int64(0)},
+		}
+		var b []byte
+		for _, step := range steps {
+			b = appendCall(b, step.args...)
+		}
+		go func() {
+			// In pieces that end anywhere.
+			for size := 1 + (round*977+number)%5000; len(b) > 0; {
+				n := min(size, len(b))
+				if _, err := c.conn.Write(b[:n]); err != nil {
+					return
+				}
+				b = b[n:]
+			}
+		}()
+		for _, step := range steps {
+			got, err := readReply(c.r)
+			if err != nil {
+				c.t.Error(err)
+				return
+			}
+			if step.want != nil && got != step.want {
+				c.t.Errorf("client %d, round %d: %.60v: %.60v, want %.60v", number, round, step.args, got, step.want)
+			}
+			if e, ok := got.(failure); ok {
+				c.t.Errorf("%.60v: %v", step.args, e)
+			}
+		}
+	}
+}
+
+// Clients that are silent, or take no replies, are closed in time; others are not.
+func TestTimeouts(t *testing.T) { everyWay(t, testTimeouts) }
+
+func testTimeouts(t *testing.T) {
+	const limit = 300 * time.Millisecond
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, IdleTimeout: limit, WriteTimeout: limit})
+	c, silent, slow := dial(t, s), dial(t, s), dial(t, s)
+	c.do("SET", "large", strings.Repeat("v", 8<<20))
+	slow.conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	slow.conn.Write(appendCall(nil, "GET", "large"))
+	for begin := time.Now(); time.Since(begin) < 4*limit; time.Sleep(limit / 10) {
+		if got := c.do("PING"); got != simple("PONG") {
+			t.Fatal(got)
+		}
+	}
+	s.clientsMu.Lock()
+	for _, left := range s.clients {
+		if left.addr != c.conn.LocalAddr().String() {
+			t.Errorf("%s is there; silent is %v, slow %v", left.addr, silent.conn.LocalAddr(), slow.conn.LocalAddr())
+		}
+	}
+	s.clientsMu.Unlock()
+	if _, err := silent.r.ReadByte(); err != io.EOF {
+		t.Errorf("the silent client reads %v", err)
+	}
+	if got := s.requestBytes.Load(); got != 0 {
+		t.Errorf("%d bytes are taken by clients that left", got)
+	}
+}
+
+// A client that takes its replies slowly, but takes them, gets all.
+func TestSlowButSteady(t *testing.T) { everyWay(t, testSlowButSteady) }
+
+func testSlowButSteady(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, WriteTimeout: time.Second})
+	c := dial(t, s)
+	c.do("SET", "large", strings.Repeat("v", 3<<20))
+	c.conn.(*net.TCPConn).SetReadBuffer(64 << 10)
+	const times = 4
+	for range times {
+		c.conn.Write(appendCall(nil, "GET", "large"))
+	}
+	c.conn.Write(appendCall(nil, "PING"))
+	buf := make([]byte, 256<<10)
+	total := 0
+	for total < times*(3<<20+len("$3145728\r\n\r\n"))+len("+PONG\r\n") {
+		n, err := c.r.Read(buf)
+		if total += n; err != nil {
+			t.Fatalf("after %d bytes: %v", total, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if s.requestBytes.Load() != 0 {
+		t.Errorf("%d bytes are taken", s.requestBytes.Load())
+	}
+}
+
+func TestClientKill(t *testing.T) { everyWay(t, testClientKill) }
+
+func testClientKill(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c, other := dial(t, s), dial(t, s)
+	id := fmt.Sprint(other.do("CLIENT", "ID"))
+	if got := c.do("CLIENT", "KILL", "ID", id); got != any(int64(1)) {
+		t.Fatal(got)
+	}
+	if _, err := other.r.ReadByte(); err != io.EOF {
+		t.Errorf("the killed client reads %v", err)
+	}
+	if got := c.do("CLIENT", "KILL", "ID", id); got != any(int64(0)) {
+		t.Errorf("killed twice: %v", got)
+	}
+	own := fmt.Sprint(c.do("CLIENT", "ID"))
+	if got := c.do("CLIENT", "KILL", "ID", own); got != any(int64(1)) {
+		t.Errorf("a client kills itself: %v", got)
+	}
+	if _, err := c.r.ReadByte(); err != io.EOF {
+		t.Errorf("and reads %v", err)
+	}
+}
+
+// When the store fails, nobody is told that a write succeeded, also where one
+// write to the store was for many clients.
+func TestStoreFails(t *testing.T) { everyWay(t, testStoreFails) }
+
+func testStoreFails(t *testing.T) {
+	fsys := vfs.Inject(vfs.NewMem())
+	o := &sift.Options{}
+	testhook.Apply(o, testhook.Settings{FS: fsys})
+	db, err := sift.Open("db", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	way.set(s)
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve()
+	defer s.Close(time.Second)
+	var calls []*caller
+	for n := range 8 {
+		c := dial(t, s)
+		if got := c.do("BF.ADD", "f", fmt.Sprint("before", n)); got != any(int64(1)) {
+			t.Fatal(got)
+		}
+		calls = append(calls, c)
+	}
+	fsys.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool { return strings.Contains(op.Name, ".log") }})
+	for n, c := range calls {
+		args := []string{"SET", fmt.Sprint("k", n), "v"}
+		if n%2 == 0 {
+			args = []string{"BF.ADD", "f", fmt.Sprint("after", n)}
+		}
+		c.conn.Write(appendCall(nil, args...))
+	}
+	for n, c := range calls {
+		got, err := readReply(c.r)
+		if e, ok := got.(failure); err == nil && (!ok || !strings.HasPrefix(string(e), "MISCONF")) {
+			t.Errorf("client %d: %v", n, got)
+		}
+	}
+	c := dial(t, s)
+	if got := c.do("GET", "k1"); got != any(null{2}) {
+		t.Errorf("a read: %v", got)
+	}
+	if got, ok := c.do("SET", "k", "v").(failure); !ok || !strings.HasPrefix(string(got), "MISCONF") {
+		t.Errorf("a write afterwards: %v", got)
+	}
+}
