@@ -63,8 +63,9 @@ func cleanSample(e *Env, name string, policies ...filter.Policy) (*Sample, error
 	return s.finish()
 }
 
-// CrashedSample makes a small database and stops it without closing it.
-func CrashedSample() (*Sample, error) {
+// CrashedSample makes a small database and stops it without closing it. Of the
+// zeros behind its log, which are room that was made in advance, it keeps some.
+func CrashedSample(zeros int) (*Sample, error) {
 	e := NewEnv(4)
 	e.Options.DisableAutoCompaction = true
 	e.Options.MemtableBytes = 1 << 20
@@ -84,7 +85,16 @@ func CrashedSample() (*Sample, error) {
 		return nil, err
 	}
 	e.DB, e.Mem = nil, img
-	return s.finish()
+	if s, err = s.finish(); err != nil {
+		return nil, err
+	}
+	for name, b := range s.Files {
+		if filepath.Ext(name) == ".log" {
+			end := len(bytes.TrimRight(b, "\x00"))
+			s.Files[name] = b[:min(len(b), end+zeros)]
+		}
+	}
+	return s, nil
 }
 
 func (e *Env) fillSample(round, n int) {

@@ -58,7 +58,7 @@ func (p *plan) samples() []*Sample {
 		samples = append(samples, s)
 	}
 	add(CleanSample("clean", filter.Bloom(10)))
-	add(CrashedSample())
+	add(CrashedSample(choose(p, 100, 4000)))
 	add(KeyedSample())
 	if p.full() {
 		for _, f := range families() {
