@@ -17,14 +17,19 @@ func (s *Server) startLoops() error {
 	for range min(runtime.GOMAXPROCS(0), maxLoops) {
 		l, err := s.newLoop()
 		if err != nil {
-			s.stopLoops(0)
+			for _, l := range s.loops {
+				l.free()
+			}
+			s.loops = nil
 			return err
 		}
 		s.loops = append(s.loops, l)
-		s.tasks.Go(l.run)
 	}
 	s.oneProc = len(s.loops) == 1
 	s.inUse.Store(1)
+	for _, l := range s.loops {
+		s.tasks.Go(l.run)
+	}
 	if len(s.loops) > 1 {
 		s.tasks.Go(s.balance)
 	}
