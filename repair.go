@@ -236,18 +236,21 @@ func (r *repairer) readLog(name string) error {
 	r.report.Logs++
 	r.bytes += size
 	in := record.NewReader(f, size, path)
-	records := 0
-	for ; ; records++ {
+	own := false // sift wrote this log
+	for n := 0; ; n++ {
 		payload, offset, err := in.Next()
 		if err == io.EOF {
 			break
 		} else if err != nil {
 			return err
 		}
+		if n == 0 {
+			own = isSyncMark(payload)
+		}
 		r.takeBatch(path, payload, offset)
 	}
 	tail := in.Tail()
-	if tail.Kind == record.Zeros && records > 0 {
+	if tail.Kind == record.Zeros && own {
 		return nil // room that was not used
 	}
 	if tail.Kind != record.Clean {

@@ -51,15 +51,14 @@ func (r *recovery) replay(num uint64) (err error) {
 		return r.passUnused(in, path)
 	}
 	own := false // sift wrote this log
-	records := 0
-	for ; ; records++ {
+	for n := 0; ; n++ {
 		payload, offset, err := in.Next()
 		if err == io.EOF {
 			break
 		} else if err != nil {
 			return err
 		}
-		if records == 0 {
+		if n == 0 {
 			own = isSyncMark(payload)
 			if r.torn != nil {
 				// A log begins when the one before is whole on disk.
@@ -68,7 +67,7 @@ func (r *recovery) replay(num uint64) (err error) {
 		}
 		first, count, err := decodeBatch(payload, nil)
 		if err == nil {
-			err = r.checkOrder(own, first, records == 0)
+			err = r.checkOrder(own, first, n == 0)
 		}
 		if err != nil {
 			return &CorruptionError{Path: path, Offset: offset, What: "log record", Err: err}
@@ -85,7 +84,7 @@ func (r *recovery) replay(num uint64) (err error) {
 			r.nextSeq = first + uint64(count)
 		}
 	}
-	return r.judgeTail(in, own, records > 0)
+	return r.judgeTail(in, own)
 }
 
 // unusedLogBytes is the length of a log that holds a sync mark and nothing else.
@@ -155,11 +154,12 @@ func (r *recovery) checkOrder(own bool, first uint64, firstOfLog bool) error {
 // valid record after the bad place counts as proof, and so does a last record
 // that is there in full, with a wrong checksum.
 //
-// Nothing but zeros after a record is room that the log had and did not use. No
-// log begins with zeros: its first mark is on disk before room is made.
-func (r *recovery) judgeTail(in *record.Reader, own, records bool) error {
+// Nothing but zeros after a record of sift's own is room that the log had and did
+// not use. No such log begins with zeros: its first mark is on disk before room is
+// made.
+func (r *recovery) judgeTail(in *record.Reader, own bool) error {
 	tail := in.Tail()
-	if tail.Kind == record.Clean || tail.Kind == record.Zeros && records {
+	if tail.Kind == record.Clean || tail.Kind == record.Zeros && own {
 		return nil
 	}
 	damaged := tail.Kind == record.Damaged

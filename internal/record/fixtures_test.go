@@ -84,12 +84,12 @@ func TestFixturesCorrupt(t *testing.T) {
 		{"cpp-log-empty", 0, Clean, 0, nil},
 		{"cpp-log-garbage-tail", 1000, Torn, 73014, nil},
 		{"cpp-log-last-crc", 999, Torn, last, nil},
-		{"cpp-log-last-zero", 999, Torn, last, nil},
+		{"cpp-log-last-zero", 999, Zeros, last, nil},
 		{"cpp-log-mid-crc", recordAt(40000), Damaged, all[recordAt(40000)].offset, all[recordAt(40000)+1:]},
 		{"cpp-log-mid-zero", recordAt(33000), Damaged, all[recordAt(33000)].offset, all[recordAt(33999)+1:]},
 		{"cpp-log-trunc-header", 999, Torn, last, nil},
 		{"cpp-log-trunc-payload", 999, Torn, last, nil},
-		{"cpp-log-zero-tail", 1000, Torn, 73014, nil},
+		{"cpp-log-zero-tail", 1000, Zeros, 73014, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			data, err := os.ReadFile(filepath.Join(dir, "corrupt", tc.name, "000003.log"))
