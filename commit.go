@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -54,6 +55,7 @@ type committer struct {
 
 	// Owned by the leader.
 	taken    []*commit
+	syncing  int // the writes of the last group, if it was synced
 	parts    [][]byte
 	header   []byte
 	log      *logFile
@@ -95,8 +97,29 @@ func (c *committer) write(batch *Batch, sync bool) error {
 	return err
 }
 
+// gatherYields bounds how often a leader lets others run before it syncs.
+const gatherYields = 16
+
+// gather waits for the writers of the last group to come back, if that was
+// synced: they have only just been woken, and one sync can serve them all. It
+// gives way and does not sleep, so it costs little if they stay away.
+func (c *committer) gather() {
+	for range gatherYields {
+		c.mu.Lock()
+		n := len(c.queue)
+		c.mu.Unlock()
+		if n >= c.syncing {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
 // lead carries out a group that own is the first of, and hands on.
 func (c *committer) lead(own *commit) {
+	if own.sync {
+		c.gather()
+	}
 	c.mu.Lock()
 	n, bytes := 0, 0
 	for n < len(c.queue) && bytes <= maxGroupBytes {
@@ -147,12 +170,17 @@ func (c *committer) commitGroup(group []*commit) error {
 		bytes += len(r.batch.data)
 		sync = sync || r.sync
 	}
+	c.syncing = 0
+	if sync {
+		c.syncing = len(group)
+	}
 	if err := c.makeRoom(room, bytes); err != nil {
 		return err
 	}
 	if c.lastSeq+uint64(count) > base.MaxSequence {
 		return fmt.Errorf("%w: out of sequence numbers", ErrReadOnly)
 	}
+	logged := c.log.writer.Offset()
 	if err := c.log.markSync(c.lastSeq + 1); err != nil {
 		return c.poisoned(err)
 	}
@@ -171,7 +199,7 @@ func (c *committer) commitGroup(group []*commit) error {
 			return c.poisoned(err)
 		}
 	}
-	c.db.stats.logBytes.Add(uint64(bytes))
+	c.db.stats.logBytes.Add(uint64(c.log.writer.Offset() - logged))
 	mem := c.db.state.Load().mem
 	seq := c.lastSeq + 1
 	for _, r := range group {

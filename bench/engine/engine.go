@@ -176,6 +176,13 @@ type Counters struct {
 	FilterAsked, FilterUseful, FilterTrue, FilterFalse int64
 }
 
+// MapWriter is a DB that writes some of its bytes through memory maps, which the
+// system's count of bytes in write calls lacks.
+type MapWriter interface {
+	// MappedBytes returns those written since Open.
+	MappedBytes() int64
+}
+
 // Unknown is Counters with nothing known.
 var Unknown = Counters{-1, -1, -1, -1, -1, -1}
 

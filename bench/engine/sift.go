@@ -94,6 +94,10 @@ func (d *siftDB) Counters() Counters {
 	return c
 }
 
+// MappedBytes returns the bytes of the log, which is mapped on Linux, where what
+// write calls write is known.
+func (d *siftDB) MappedBytes() int64 { return int64(d.db.Metrics().LogBytes) }
+
 func (d *siftDB) Levels() []LevelFilter {
 	var levels []LevelFilter
 	for i, l := range d.db.Metrics().Levels {

@@ -66,6 +66,13 @@ func (s *session) write(b *benchmark, n int, order []uint32) error {
 	perKey := len(set.Key(nil, 0)) + len(set.Value(0)) + 8
 	chunk := max(1, min(n, maxSlab/perKey))
 	c := newCollected()
+	mapped := func() int64 {
+		if m, ok := s.db.(engine.MapWriter); ok {
+			return m.MappedBytes()
+		}
+		return 0
+	}
+	mappedBefore := mapped()
 	var cost measure.Cost // of the writes alone
 	var user float64
 	var g *gauge
@@ -102,7 +109,7 @@ func (s *session) write(b *benchmark, n int, order []uint32) error {
 	row := s.file.Row(k)
 	row.Add(result.SettledPerS, float64(n)/total.Elapsed.Seconds())
 	if total.IO.Known {
-		written := total.IO.WriteBytes
+		written := total.IO.WriteBytes + mapped() - mappedBefore
 		if s.spec.PageWrites && total.IO.DirtyBytes > 0 {
 			written = total.IO.DirtyBytes
 		}
