@@ -36,8 +36,9 @@ type background struct {
 // flushJob is a full memtable on its way to level 0.
 type flushJob struct {
 	mem     *memtable.Memtable
-	lastSeq uint64 // the last sequence number in it
-	logNum  uint64 // the log after its own: once flushed, older logs go
+	lastSeq uint64   // the last sequence number in it
+	logNum  uint64   // the log after its own: once flushed, older logs go
+	log     *logFile // its own, synced and to be closed; nil once it is
 }
 
 // retryDelay is the pause after a failed flush or compaction.
@@ -88,14 +89,14 @@ func (d *DB) stopBackground() {
 }
 
 // installMemtable makes mem the growing memtable and hands the one before it
-// to the flushing goroutine.
-func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64) {
+// to the flushing goroutine, with its log.
+func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64, log *logFile) {
 	d.stateMu.Lock()
 	old := d.state.Load()
 	d.state.Store(&readState{mem: mem, imms: []*memtable.Memtable{old.mem}, version: old.version})
 	d.stateMu.Unlock()
 	d.bg.mu.Lock()
-	d.bg.flush = &flushJob{mem: old.mem, lastSeq: lastSeq, logNum: logNum}
+	d.bg.flush = &flushJob{mem: old.mem, lastSeq: lastSeq, logNum: logNum, log: log}
 	d.bg.changed.Broadcast()
 	d.bg.mu.Unlock()
 }
@@ -145,9 +146,22 @@ func (b *background) pause(delay time.Duration) {
 	}
 }
 
+// closeLog closes the log of a memtable, which takes no part in the flush. It is
+// synced, so nothing depends on it.
+func (d *DB) closeLog(job *flushJob) {
+	if job == nil || job.log == nil {
+		return
+	}
+	if err := job.log.file.Close(); err != nil {
+		d.opts.Logger.Warn("closing a synced log failed", "log", job.log.num, "err", err)
+	}
+	job.log = nil
+}
+
 // flushMemtable writes the memtable to a table of level 0.
 func (d *DB) flushMemtable(job *flushJob) error {
 	start := time.Now()
+	d.closeLog(job)
 	outputs, stats, err := d.runJob(context.Background(), &compact.Job{
 		Input:      job.mem.NewIter(),
 		Boundaries: d.snapshots.boundaries(&d.visible),

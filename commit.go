@@ -298,10 +298,7 @@ func (c *committer) rotateFor(room int) error {
 	c.log = next
 	mem := memtable.New(max(d.opts.MemtableBytes, room))
 	mem.Reserve(room)
-	d.installMemtable(mem, c.lastSeq, next.num)
-	if err := old.file.Close(); err != nil {
-		d.opts.Logger.Warn("closing a synced log failed", "log", old.num, "err", err)
-	}
+	d.installMemtable(mem, c.lastSeq, next.num, old)
 	return nil
 }
 

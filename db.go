@@ -238,6 +238,7 @@ func (d *DB) closeWriting() error {
 		_, err = d.bg.waitFlushed()
 	}
 	d.stopBackground()
+	d.closeLog(d.bg.flush) // of a flush that was not even tried
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()
 	return errors.Join(err, d.commit.log.file.Close(), d.manifest.Close())
