@@ -84,8 +84,9 @@ func TestLong(t *testing.T) {
 	t.Log(report)
 	for _, s := range samples {
 		// Beside the tables: CURRENT, LOCK, the MANIFEST, logs, and the tables
-		// that are being written or that an iterator still reads.
-		if extra := s[6] - s[5]; extra > 80 {
+		// that are being written or that an iterator still reads. Of these there
+		// are more the more is written while the iterators are open.
+		if extra := s[6] - s[5]; extra > 40+s[9]/2000 {
 			t.Errorf("after %.0f s there are %.0f files and %.0f tables", s[0], s[6], s[5])
 			break
 		}
