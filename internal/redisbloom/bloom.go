@@ -20,6 +20,14 @@ const (
 	// it; it sizes each link so that its expected rate is exactly its share, and
 	// gives link i the share 6/(π(i+1))² of the rate: the shares add up to the
 	// whole, and shrink slowly, so growing costs fewer bits.
+	//
+	// A filter that does not grow has one link of the whole rate, and takes what
+	// Redis' takes: at log2(e)·log2(1/rate) bits an item both are at the least that
+	// any Bloom filter needs, so Tight's gain is where filters grow, and the rate.
+	// Blocks of a cache line would need more, 17 % more false positives at the same
+	// size. Tables of fingerprints would need less, 5 % at a rate of 1 % and 12 % at
+	// 0.1 %, but refuse items, by chance and before they hold what was reserved,
+	// where BF.ADD must not.
 	Tight Layout = 1
 )
 

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -11,6 +12,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -303,21 +305,59 @@ func testTightLayout(t *testing.T) {
 	}
 }
 
+// FuzzInput sends anything to a client with a goroutine, to an event loop and to
+// one that hands everything on; the three say the same.
 func FuzzInput(f *testing.F) {
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\na\r\n"))
 	f.Add([]byte("*3\r\n$6\r\nBF.ADD\r\n$1\r\na\r\n$1\r\nb\r\nBF.SCANDUMP a 0\r\nBF.INFO a\r\n"))
 	f.Add([]byte("MULTI\r\nSET a b\r\nINCR a\r\nEXEC\r\nHELLO 3\r\nCF.ADD c x\r\nCF.INFO c\r\nSCAN 0 MATCH [a-\r\n"))
 	f.Add([]byte("BF.LOADCHUNK x 1 \"\\x00\"\r\nCF.LOADCHUNK y 1 abc\r\nEXPIRE a 9223372036854775807\r\nSET a b PX 1\r\n"))
 	f.Add([]byte("*1\r\n$9223372036854775800\r\nabc\r\n"))
-	s := start(f, f.TempDir(), Config{MaxBulkBytes: 1 << 16, RequestBytes: 1 << 20, FilterBytes: 1 << 20, Fsync: FsyncNo})
+	cfg := Config{MaxBulkBytes: 1 << 16, RequestBytes: 1 << 20, FilterBytes: 1 << 20, Fsync: FsyncNo}
+	var servers []*Server
+	defer func() { way = loops }()
+	for _, way = range []serving{loops, handedOn, goroutines} {
+		servers = append(servers, start(f, f.TempDir(), cfg))
+	}
 	f.Fuzz(func(t *testing.T, input []byte) {
-		client, server := net.Pipe()
-		s.accept(server)
-		go func() {
-			client.Write(input)
-			client.Write([]byte("\r\nQUIT\r\n"))
-			time.AfterFunc(50*time.Millisecond, func() { client.Close() })
-		}()
-		io.Copy(io.Discard, client)
+		var said [3]string
+		for i, s := range servers {
+			conn, err := net.Dial("tcp", s.Addr().String())
+			if err != nil {
+				t.Skip(err) // ports run out
+			}
+			conn.SetDeadline(time.Now().Add(20 * time.Second))
+			io.WriteString(conn, "FLUSHALL\r\n")
+			conn.Write(input)
+			io.WriteString(conn, "\r\nQUIT\r\n")
+			conn.(*net.TCPConn).CloseWrite() // the input may have begun something large
+			b, err := io.ReadAll(conn)
+			conn.Close()
+			if e, ok := err.(net.Error); ok && e.Timeout() {
+				t.Fatalf("%q: server %d keeps the connection after %q", input, i, b)
+			}
+			if err == nil {
+				said[i] = varies.ReplaceAllString(string(b), "")
+			}
+		}
+		for i := range said {
+			if said[0] != "" && said[i] != "" && said[i] != said[0] && !asksForVaried(input) {
+				t.Errorf("%q:\n%q and\n%q", input, said[0], said[i])
+			}
+		}
 	})
+}
+
+// varies matches what differs from one connection to the next.
+var varies = regexp.MustCompile(`:\d+\r\n|(id|age|idle)=\d+|l?addr=\S+`)
+
+// asksForVaried reports whether a command's reply tells more that varies.
+func asksForVaried(input []byte) bool {
+	lower := bytes.ToLower(input)
+	for _, word := range []string{"info", "time", "command", "client", "scan", "px", "ex", "at", "hello"} {
+		if bytes.Contains(lower, []byte(word)) {
+			return true
+		}
+	}
+	return false
 }

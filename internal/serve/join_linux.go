@@ -107,7 +107,7 @@ func (l *loop) take(c *client) {
 // move hands a client that is idle to the loop where it should be.
 func (l *loop) move(c *client) {
 	to := c.home()
-	if to == l || l.closing || syscall.EpollCtl(l.epoll, syscall.EPOLL_CTL_DEL, c.event.fd, nil) != nil {
+	if to == l || l.closing || c.event.again || syscall.EpollCtl(l.epoll, syscall.EPOLL_CTL_DEL, c.event.fd, nil) != nil {
 		return
 	}
 	l.clients[c.event.fd] = nil

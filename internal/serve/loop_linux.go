@@ -202,8 +202,8 @@ func (l *loop) carryOut(n int, now time.Time) {
 		commands += l.turn(c, ms, spread)
 	}
 	for _, c := range again {
-		c.event.again = false
-		if l.clients[c.event.fd] == c {
+		if l.clients[c.event.fd] == c { // it has not been closed, nor does it move from here
+			c.event.again = false
 			commands += l.turn(c, ms, spread)
 		}
 	}
