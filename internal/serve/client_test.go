@@ -327,10 +327,12 @@ func FuzzInput(f *testing.F) {
 				t.Skip(err) // ports run out
 			}
 			conn.SetDeadline(time.Now().Add(20 * time.Second))
-			io.WriteString(conn, "FLUSHALL\r\n")
-			conn.Write(input)
-			io.WriteString(conn, "\r\nQUIT\r\n")
-			conn.(*net.TCPConn).CloseWrite() // the input may have begun something large
+			go func() {
+				io.WriteString(conn, "FLUSHALL\r\n")
+				conn.Write(input)
+				io.WriteString(conn, "\r\nQUIT\r\n")
+				conn.(*net.TCPConn).CloseWrite() // the input may have begun something large
+			}()
 			b, err := io.ReadAll(conn)
 			conn.Close()
 			if e, ok := err.(net.Error); ok && e.Timeout() {
