@@ -24,7 +24,7 @@ type suite struct {
 	Name string
 	Pkg  string // directory below the root
 	Test string // pattern
-	Own  bool   // of a package, which catches that package's mutants alone
+	Own  bool   // of a package, and not of the short form
 
 	// Set by a run without any mutant.
 	Reached map[int]bool  // the mutants whose place it comes to
@@ -321,8 +321,8 @@ func (x result) suite() string {
 	return by
 }
 
-// try runs a mutant through the suites that reach it, those of the short form and
-// of its own package, until one catches it: first the one that did so last time,
+// try runs a mutant through the suites that reach it, those of the short form, of
+// its own package and the quick ones of the root's, until one catches it: first the one that did so last time,
 // then quick ones before slow ones.
 func (r *runner) try(m mutant) result {
 	x := result{ID: m.id, Name: m.name}
@@ -336,7 +336,8 @@ func (r *runner) try(m mutant) result {
 	order := slices.Clone(r.suites)
 	slices.SortStableFunc(order, func(a, b *suite) int { return cmp.Compare(took(a), took(b)) })
 	for _, s := range order {
-		if !s.Reached[m.id] || s.Own && s.Pkg != m.dir {
+		quick := s.Pkg == "." && s.Took < 3*time.Second
+		if !s.Reached[m.id] || s.Own && s.Pkg != m.dir && !quick {
 			continue
 		}
 		x.Reached = true
