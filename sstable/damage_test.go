@@ -450,3 +450,76 @@ func TestReadErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestMalformedRestarts: a block whose restarts are not what they say gives an
+// error to whoever looks for a key in it.
+func TestMalformedRestarts(t *testing.T) {
+	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, KindSet) }
+	// Each of three keys is a restart; the second claims to share a byte.
+	w := blockWriter{interval: 1}
+	for _, s := range []string{"a", "b", "c"} {
+		w.add(key(s), 0, nil)
+	}
+	second := len(w.buf) / 3
+	w.buf[second] = 1
+	r := openTable(t, handmadeTable(w.finish(), key("d")), nil)
+	if _, _, _, _, err := r.Get([]byte("b"), base.MaxSequence); !errors.Is(err, base.ErrCorruption) {
+		t.Errorf("Get: %v", err)
+	}
+	it := r.NewIter(nil)
+	if it.SeekGE(key("b")) || !errors.Is(it.Err(), base.ErrCorruption) {
+		t.Errorf("SeekGE: %v", it.Err())
+	}
+	if it.SeekLT(key("b")) || !errors.Is(it.Err(), base.ErrCorruption) {
+		t.Errorf("SeekLT: %v", it.Err())
+	}
+
+	// A restart in the middle of an entry, which a scan forward does not see.
+	w = blockWriter{interval: 16}
+	for _, s := range []string{"a", "b", "c"} {
+		w.add(key(s), 0, nil)
+	}
+	w.restarts = append(w.restarts, uint32(second+1))
+	r = openTable(t, handmadeTable(w.finish(), key("d")), nil)
+	it = r.NewIter(nil)
+	if !it.First() || !it.Next() || !it.Next() {
+		t.Fatalf("a scan forward: %v", it.Err())
+	}
+	if it.Prev() || !errors.Is(it.Err(), base.ErrCorruption) {
+		t.Errorf("Prev: %v", it.Err())
+	}
+}
+
+// TestUncompressable: a data block that says that it is compressed and is not
+// gives an error, whether there is a cache or not.
+func TestUncompressable(t *testing.T) {
+	var buf bytes.Buffer
+	w := NewWriter(&buf, nil)
+	key := base.AppendInternalKey(nil, []byte("a"), 1, KindSet)
+	b := blockWriter{interval: 16}
+	b.add(key, 0, bytes.Repeat([]byte("a"), 500))
+	w.handle, _ = w.writeBlock(b.finish(), true)
+	w.addIndexEntry(key)
+	var f footer
+	f.metaindex, _ = w.writeBlock((&blockWriter{interval: 1}).finish(), false)
+	f.index, _ = w.writeBlock(w.index.finish(), false)
+	buf.Write(appendFooter(nil, f))
+	data := buf.Bytes()
+	if data[w.handle.Length] != 1 {
+		t.Fatal("the block is not compressed")
+	}
+	data[0] ^= 1 // the length that it decodes to
+	fixChecksums(data)
+	for _, o := range []*ReaderOptions{nil, {Cache: NewBlockCache(1 << 20)}} {
+		r := openTable(t, data, o)
+		for _, io := range []*IterOptions{nil, {DontFillCache: true}} {
+			it := r.NewIter(io)
+			if it.First() || !errors.Is(it.Err(), base.ErrCorruption) {
+				t.Errorf("First: %v", it.Err())
+			}
+		}
+		if _, _, _, _, err := r.Get([]byte("a"), base.MaxSequence); !errors.Is(err, base.ErrCorruption) {
+			t.Errorf("Get: %v", err)
+		}
+	}
+}

@@ -212,6 +212,10 @@ func TestDecodeIndex(t *testing.T) {
 		for _, e := range c.list {
 			w.add(e.key, 0, e.value)
 		}
+		if _, err := decodeIndex(w.finish()[:7], 100); err != errBlockShort {
+			t.Errorf("%s, cut to 7 bytes: %v", c.desc, err)
+		}
+		w.buf = w.buf[:len(w.buf)-4*len(w.restarts)-4]
 		x, err := decodeIndex(w.finish(), 100)
 		if !errors.Is(err, c.err) {
 			t.Errorf("%s: %v, want %v", c.desc, err, c.err)
