@@ -334,6 +334,16 @@ func TestDamageOfLongEdit(t *testing.T) {
 	}
 }
 
+// TestDamagedCurrent: a CURRENT that names nothing is what is damaged, and not the
+// MANIFEST.
+func TestDamagedCurrent(t *testing.T) {
+	for _, content := range []string{"", "\n", "MANIFEST-000001", "MANIFEST-x\n", "000001.ldb\n", "MANIFEST-000001\n\n"} {
+		dir := writeFiles(t, map[string]string{"CURRENT": content, "MANIFEST-000001": manifestOf(t, counters())})
+		_, err := Load(vfs.OS, dir)
+		wantCorruption(t, fmt.Sprintf("%q", content), err, filepath.Join(dir, "CURRENT"), "Repair")
+	}
+}
+
 // TestUnreadableBehindDamage lets each read of a damaged MANIFEST fail: what was
 // not read has not proved that nothing followed the damage.
 func TestUnreadableBehindDamage(t *testing.T) {

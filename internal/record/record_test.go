@@ -382,15 +382,16 @@ func TestSalvageStops(t *testing.T) {
 	}
 }
 
-// flakyReader fails from the n-th call on.
+// flakyReader fails from the n-th call on, or only then.
 type flakyReader struct {
 	io.ReaderAt
-	n   int
-	err error
+	n    int
+	err  error
+	once bool
 }
 
 func (f *flakyReader) ReadAt(p []byte, off int64) (int, error) {
-	if f.n--; f.n < 0 {
+	if f.n--; f.n == -1 || f.n < 0 && !f.once {
 		return 0, f.err
 	}
 	return f.ReaderAt.ReadAt(p, off)
@@ -404,7 +405,7 @@ func TestReadErrors(t *testing.T) {
 	clear(data[100:])
 	data = append(data, rawChunk(typeFull, "z")...)
 	for n := range 4 {
-		r := NewReader(&flakyReader{bytes.NewReader(data), n, cause}, int64(len(data)), "000003.log")
+		r := NewReader(&flakyReader{ReaderAt: bytes.NewReader(data), n: n, err: cause}, int64(len(data)), "000003.log")
 		var err error
 		for err == nil {
 			_, _, err = r.Next()
@@ -453,35 +454,64 @@ func TestSalvageReadErrors(t *testing.T) {
 func salvageReadErrors(t *testing.T, data []byte) {
 	t.Helper()
 	cause := errors.New("bad sector")
-	failed := 0
-	for n := 0; ; n++ {
-		flaky := &flakyReader{bytes.NewReader(data), 1 << 30, cause}
-		r := NewReader(flaky, int64(len(data)), "000003.log")
-		var err error
-		for err == nil {
-			_, _, err = r.Next()
-		}
-		if err != io.EOF || r.Tail().Kind != Damaged {
-			t.Fatalf("%v, tail %+v", err, r.Tail())
-		}
-		flaky.n = n
-		found := false
-		err = r.Salvage(func(payload []byte, _ int64) bool {
-			found = found || string(payload) == "y"
-			return true
-		})
-		if err == nil {
-			if !found {
-				t.Errorf("with %d reads: no error, and a record is not found", n)
+	for _, once := range []bool{false, true} {
+		for n := 0; ; n++ {
+			flaky := &flakyReader{ReaderAt: bytes.NewReader(data), n: 1 << 30, err: cause, once: once}
+			r := NewReader(flaky, int64(len(data)), "000003.log")
+			var err error
+			for err == nil {
+				_, _, err = r.Next()
 			}
-			break
-		}
-		if failed++; !errors.Is(err, cause) {
-			t.Fatalf("with %d reads: %v", n, err)
+			if err != io.EOF || r.Tail().Kind != Damaged {
+				t.Fatalf("%v, tail %+v", err, r.Tail())
+			}
+			flaky.n = n
+			found := 0
+			err = r.Salvage(func(payload []byte, _ int64) bool {
+				if string(payload) == "y" {
+					found++
+				}
+				return true
+			})
+			if flaky.n >= 0 { // no read has failed
+				if err != nil || found != 1 {
+					t.Errorf("%v, and the record is found %d times", err, found)
+				}
+				if n == 0 {
+					t.Error("no read failed")
+				}
+				break
+			}
+			if !errors.Is(err, cause) {
+				t.Fatalf("read %d fails: %v", n, err)
+			}
 		}
 	}
-	if failed == 0 {
-		t.Error("no read failed")
+}
+
+// TestZerosReadErrors lets each read of a log with zeros behind its records fail.
+func TestZerosReadErrors(t *testing.T) {
+	cause := errors.New("bad sector")
+	data, _ := writeAll(t, []byte("a"))
+	data = append(data, make([]byte, 3*BlockSize)...)
+	for _, once := range []bool{false, true} {
+		for n := 0; ; n++ {
+			flaky := &flakyReader{ReaderAt: bytes.NewReader(data), n: n, err: cause, once: once}
+			r := NewReader(flaky, int64(len(data)), "000003.log")
+			var err error
+			for err == nil {
+				_, _, err = r.Next()
+			}
+			if flaky.n >= 0 {
+				if err != io.EOF || r.Tail().Kind != Zeros || n < 3 {
+					t.Errorf("%v after %d reads, tail %+v", err, n, r.Tail())
+				}
+				break
+			}
+			if !errors.Is(err, cause) {
+				t.Fatalf("read %d fails: %v, tail %+v", n, err, r.Tail())
+			}
+		}
 	}
 }
 

@@ -104,3 +104,41 @@ func TestLogWithoutRoom(t *testing.T) {
 	}
 	full.Close()
 }
+
+// TestLogFails: what the system refuses is an error where it counts, and where no
+// window can be had the log goes on without.
+func TestLogFails(t *testing.T) {
+	dir := t.TempDir()
+	if f, err := OS.createLog(filepath.Join(dir, "none", "log")); err == nil || f != nil {
+		t.Errorf("in a directory that is not there: %v, %v", f, err)
+	}
+
+	// More room than a file can have.
+	name := filepath.Join(dir, "log")
+	l := newLog(t, name)
+	must(t, l.unmap())
+	size, end := l.size, l.off
+	l.next = 1 << 62
+	if err := l.mapNext(); err == nil || l.window != nil || l.size != size || l.off != end {
+		t.Errorf("with too large a window: %v, %d bytes mapped, size %d", err, len(l.window), l.size)
+	}
+	l.next = firstWindow
+	must(t, l.Close())
+	if err := l.Sync(); err == nil {
+		t.Error("Sync of a closed log succeeds")
+	}
+
+	// A descriptor that cannot be mapped.
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_TRUNC, 0)
+	must(t, err)
+	l = &mappedLog{f: f, next: firstWindow, synced: true}
+	if err := l.mapNext(); err == nil || l.window != nil {
+		t.Errorf("mapping a file that is open for writing alone: %v", err)
+	}
+	_, err = l.Write([]byte("record"))
+	must(t, err)
+	must(t, l.Close())
+	if b, err := os.ReadFile(name); err != nil || string(b) != "record" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
