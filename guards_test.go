@@ -534,3 +534,27 @@ func TestCutBeforeUnusedLog(t *testing.T) {
 		t.Errorf("Open: %v; want an error", err)
 	}
 }
+
+// The range of a table that does not say it is read from its blocks; if they
+// cannot be read, that is no damage.
+func TestKeyRangeUnreadable(t *testing.T) {
+	faulty := vfs.Inject(vfs.NewMem())
+	db := mustOpen(t, "db", uncached(faulty))
+	loadKeys(t, db, 500)
+	for level, metas := range db.state.Load().version.Levels {
+		for _, meta := range metas {
+			x := meta.Handle.(*table)
+			p := x.reader.Properties()
+			p.Smallest, p.Largest = nil, nil
+			for _, fails := range []bool{false, true} {
+				faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool { return fails && op.Kind == vfs.OpReadAt }})
+				smallest, largest, err := x.keyRange()
+				if fails && !errors.Is(err, syscall.EIO) || !fails && (!bytes.Equal(smallest, meta.Smallest) || !bytes.Equal(largest, meta.Largest)) {
+					t.Errorf("level %d, %v, reads fail %v: %q..%q, %v", level, meta, fails, smallest, largest, err)
+				}
+			}
+			faulty.SetFaults()
+		}
+	}
+	mustClose(t, db)
+}
