@@ -3,6 +3,7 @@ package sstable
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -520,6 +521,130 @@ func TestUncompressable(t *testing.T) {
 		}
 		if _, _, _, _, err := r.Get([]byte("a"), base.MaxSequence); !errors.Is(err, base.ErrCorruption) {
 			t.Errorf("Get: %v", err)
+		}
+	}
+}
+
+// alter replaces the first bytes of a stored block and makes its checksum right.
+func alter(data []byte, h Handle, change func(b []byte)) {
+	end := h.Offset + h.Length
+	change(data[h.Offset:end])
+	binary.LittleEndian.PutUint32(data[end+1:], base.Checksum(data[h.Offset:end+1]))
+}
+
+// noRestarts makes a block without restarts, badEntry one whose first entry makes
+// no sense.
+func noRestarts(b []byte) { clear(b[len(b)-4:]) }
+func badEntry(b []byte)   { b[1] = 0xff }
+
+// TestBlocksThatMakeNoSense: a block with a right checksum and contents that are
+// none is damage, to Verify and to who looks at it.
+func TestBlocksThatMakeNoSense(t *testing.T) {
+	wants := func(desc string, err error) {
+		t.Helper()
+		if ce := (*base.CorruptionError)(nil); !errors.As(err, &ce) || ce.Path != "test.ldb" {
+			t.Errorf("%s: %v", desc, err)
+		}
+	}
+	verify := func(desc string, r *Reader) {
+		t.Helper()
+		var found error
+		if err := r.Verify(t.Context(), func(err error) { found = err }); err != nil {
+			t.Fatal(err)
+		}
+		wants(desc, found)
+	}
+	open := func(data []byte) *Reader { return openTable(t, data, &ReaderOptions{Path: "test.ldb"}) }
+	good, _ := buildTable(t, numbered(50), &WriterOptions{DisableCompression: true})
+	whole := open(good)
+	block, err := whole.DataBlock(0)
+	if err != nil || block.NumEntries != 50 {
+		t.Fatalf("%+v, %v", block, err)
+	}
+	props := Handle{}
+	for _, m := range whole.MetaBlocks() {
+		if m.Name == propertiesName {
+			props = m.Handle
+		}
+	}
+	for desc, change := range map[string]func([]byte){"no restarts": noRestarts, "a bad entry": badEntry} {
+		data := bytes.Clone(good)
+		alter(data, block.Handle, change)
+		r := open(data)
+		_, err := r.DataBlock(0)
+		wants("data block with "+desc, err)
+		verify("data block with "+desc, r)
+
+		// What is read when the table is opened may have changed since.
+		_, index := whole.Footer()
+		for what, h := range map[string]Handle{"index": index, "properties": props} {
+			data := bytes.Clone(good)
+			r := open(data)
+			alter(data, h, change)
+			verify(what+" with "+desc, r)
+			if _, err := r.RawProperties(); what == "properties" {
+				wants("properties with "+desc, err)
+			}
+		}
+	}
+	data := bytes.Clone(good)
+	r := open(data)
+	data[len(data)-footerLen+1] ^= 1
+	verify("a footer that has changed", r)
+	data = bytes.Clone(good)
+	r = open(data)
+	data[props.Offset] ^= 1
+	_, err = r.RawProperties()
+	wants("properties with a wrong checksum", err)
+	data[block.Offset] ^= 1
+	_, err = r.DataBlock(0)
+	wants("data block with a wrong checksum", err)
+	r = open(data)
+	if state, err := r.FilterStatus(); state != FilterDamaged {
+		t.Errorf("a filter beside damaged properties: %v, %v", state, err)
+	} else {
+		wants("a filter beside damaged properties", err)
+	}
+	if _, err := decodeMetaindex([]byte{1}, 100); err != errBlockShort {
+		t.Errorf("a metaindex of one byte: %v", err)
+	}
+}
+
+// onceFailing fails at one Write.
+type onceFailing struct{ n int }
+
+func (w *onceFailing) Write(b []byte) (int, error) {
+	if w.n--; w.n == -1 {
+		return 0, errDisk
+	}
+	return len(b), nil
+}
+
+// TestWriteFailsOnce lets each write of a table fail: Add or Finish says so, though
+// all later ones succeed.
+func TestWriteFailsOnce(t *testing.T) {
+	for n := 0; ; n++ {
+		out := &onceFailing{n}
+		w := NewWriter(out, &WriterOptions{BlockBytes: 300, Filter: hashList{}})
+		var err error
+		for i := 0; i < 60 && err == nil; i++ {
+			size := 20
+			if i%7 == 6 {
+				size = 1000
+			}
+			err = w.Add(fmt.Appendf(nil, "key%03d", i), 1, KindSet, make([]byte, size))
+		}
+		if err == nil {
+			_, err = w.Finish()
+		}
+		if out.n >= 0 {
+			if err != nil || n < 30 {
+				t.Errorf("%v after %d writes", err, n)
+			}
+			return
+		}
+		if !errors.Is(err, errDisk) {
+			t.Errorf("write %d fails: %v", n, err)
 		}
 	}
 }
