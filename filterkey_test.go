@@ -79,6 +79,7 @@ func wantPolicies(t *testing.T, db *DB, want ...string) {
 		}
 	}
 	slices.Sort(got)
+	slices.Sort(want)
 	if got = slices.Compact(got); !slices.Equal(got, want) {
 		t.Errorf("filters are %q, want %q", got, want)
 	}
@@ -129,8 +130,8 @@ func TestFilterKey(t *testing.T) {
 	const n = 3000
 	fs := vfs.NewMem()
 	path := filepath.Join("db", "FILTERKEY")
-	bloom, ribbon := filter.DefaultForFlush().Name(), filter.Default().Name()
-	keyedBloom, keyedRibbon := "keyed("+bloom+")", "keyed("+ribbon+")"
+	flushed, below := filter.DefaultForFlush().Name(), filter.Default().Name()
+	keyedFlushed, keyedBelow := "keyed("+flushed+")", "keyed("+below+")"
 	plain := keyedOptions(fs)
 	plain.KeyedFilters = false
 	readOnly := keyedOptions(fs)
@@ -138,10 +139,10 @@ func TestFilterKey(t *testing.T) {
 
 	db := mustOpen(t, "db", plain)
 	loadKeys(t, db, n)
-	wantPolicies(t, db, bloom, ribbon)
+	wantPolicies(t, db, flushed, below)
 	mustClose(t, db)
 	db = mustOpen(t, "db", readOnly)
-	wantPolicies(t, db, bloom, ribbon)
+	wantPolicies(t, db, flushed, below)
 	wantKeys(t, db, n)
 	mustClose(t, db)
 	if _, err := fs.Size(path); err == nil {
@@ -150,7 +151,7 @@ func TestFilterKey(t *testing.T) {
 
 	// Old tables are asked as before, new ones with the secret.
 	db = mustOpen(t, "db", keyedOptions(fs))
-	wantPolicies(t, db, bloom, ribbon)
+	wantPolicies(t, db, flushed, below)
 	wantKeys(t, db, n)
 	if err := db.Put([]byte("key000000"), []byte("value0"), nil); err != nil {
 		t.Fatal(err)
@@ -158,12 +159,12 @@ func TestFilterKey(t *testing.T) {
 	if err := db.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	wantPolicies(t, db, bloom, keyedBloom, ribbon)
+	wantPolicies(t, db, flushed, keyedFlushed, below)
 	wantKeys(t, db, n)
 	if _, err := db.BuildFilters(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	wantPolicies(t, db, keyedRibbon)
+	wantPolicies(t, db, keyedBelow)
 	wantKeys(t, db, n)
 	mustClose(t, db)
 	secret, err := readFilterKey(fs, path)
@@ -174,7 +175,7 @@ func TestFilterKey(t *testing.T) {
 	// Without the option tables stay keyed, and a checkpoint can ask them.
 	db = mustOpen(t, "db", plain)
 	loadKeys(t, db, n)
-	wantPolicies(t, db, keyedBloom, keyedRibbon)
+	wantPolicies(t, db, keyedFlushed, keyedBelow)
 	wantKeys(t, db, n)
 	if err := db.Checkpoint("copy"); err != nil {
 		t.Fatal(err)
@@ -214,7 +215,7 @@ func TestFilterKey(t *testing.T) {
 	if err := db.Compact(context.Background(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	wantPolicies(t, db, keyedRibbon)
+	wantPolicies(t, db, keyedBelow)
 	wantKeys(t, db, n)
 	mustClose(t, db)
 	if report := mustCheck(t, "db", memory); report.Filters != report.Tables || len(report.Notes) > 0 {

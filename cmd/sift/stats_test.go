@@ -47,7 +47,7 @@ func TestFilterStats(t *testing.T) {
 				in.WriteString(key(i) + "\tv\n")
 			}
 			db := filepath.Join(t.TempDir(), "db")
-			mustSift(t, in.String(), "load", db)
+			mustSift(t, in.String(), "load", db, "--filter", "bloom(10)")
 			out := mustSift(t, "", "filter", "stats", db)
 			row := regexp.MustCompile(`(?m)^0 +\d+ +bloom\(10\) .* ([\d.]+) % +([\d.]+) % +[\d.]+$`).FindStringSubmatch(out)
 			if row == nil {
