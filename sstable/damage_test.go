@@ -605,6 +605,17 @@ func TestBlocksThatMakeNoSense(t *testing.T) {
 	} else {
 		wants("a filter beside damaged properties", err)
 	}
+	data = bytes.Clone(good)
+	if data[len(data)-footerLen+1] >= 0x80 {
+		t.Fatal("the metaindex lies further behind than this test can say")
+	}
+	data[len(data)-footerLen+1] = 0x7f // of its offset
+	r = open(data)
+	if state, err := r.FilterStatus(); state != FilterDamaged {
+		t.Errorf("a metaindex past the end: %v, %v", state, err)
+	} else {
+		wants("a metaindex past the end", err)
+	}
 	if _, err := decodeMetaindex([]byte{1}, 100); err != errBlockShort {
 		t.Errorf("a metaindex of one byte: %v", err)
 	}
