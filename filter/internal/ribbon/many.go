@@ -3,7 +3,7 @@ package ribbon
 // Batch is the number of hashes that ContainsMany takes at most.
 const Batch = 64
 
-// ahead is how far ContainsMany asks for memory ahead of the probes: a processor
+// ahead is how far probeMany asks for memory ahead of the probes: a processor
 // has some ten cache misses under way at most.
 const ahead = 12
 
@@ -17,17 +17,15 @@ func (t *Table) ContainsMany(hashes []uint64, maybe []bool) {
 	// those that it passes from the right on, the others from the left.
 	var q queue
 	left, right, end := 0, Batch, Batch
+	var verdicts [Batch]uint8
+	if t.count != 0 && len(hashes) > 0 {
+		probeMany(&t.quads, &hashes[0], &verdicts[0], len(hashes))
+	}
 	for i, hash := range hashes {
-		if i%ahead == 0 && t.count != 0 {
-			from := i + ahead
-			if i == 0 {
-				from = 0
-			}
-			if to := min(i+2*ahead, len(hashes)); from < to {
-				prefetchQuads(&t.quads, &hashes[from], to-from)
-			}
+		v := verdicts[i]
+		if t.count == 0 {
+			v = Elsewhere
 		}
-		v := probe(&t.quads, hash)
 		maybe[i] = v == Passed
 		if v == Rejected || v == Passed && len(t.planes) == 1 {
 			continue

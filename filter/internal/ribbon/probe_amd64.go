@@ -15,7 +15,7 @@ func askTail(block []byte, hash uint64) uint8 {
 }
 
 //go:noescape
-func prefetchQuads(q *quads, hashes *uint64, n int)
+func probeMany(q *quads, hashes *uint64, verdicts *uint8, n int)
 
 //go:noescape
 func prefetch(p unsafe.Pointer)

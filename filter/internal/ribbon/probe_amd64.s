@@ -175,35 +175,68 @@ other:
 	MOVB $const_Elsewhere, verdict+24(FP)
 	RET
 
-// func prefetchQuads(q *quads, hashes *uint64, n int)
-TEXT ·prefetchQuads(SB), NOSPLIT, $0-24
+// FETCH asks for the memory of the quads at DI for the hash at BX.
+#define FETCH \
+	MOVQ       $const_mulStart, AX ; \
+	IMULQ      (BX), AX ; \
+	MULQ       quads_starts(DI) ; \
+	MOVQ       DX, AX ; \
+	SHRQ       $const_chunkShift, AX ; \
+	MOVQ       DX, CX ; \
+	SHRQ       $6, CX ; \
+	ADDQ       CX, AX ; \
+	SHLQ       $5, AX ; \
+	ADDQ       quads_data(DI), AX ; \
+	PREFETCHT0 0(AX) ; \
+	PREFETCHT0 63(AX) ; \
+	SHRQ       $9, DX ; \
+	ADDQ       quads_thresholds(DI), DX ; \
+	PREFETCHT0 (DX) ; \
+	ADDQ       $8, BX
+
+// func probeMany(q *quads, hashes *uint64, verdicts *uint8, n int)
+TEXT ·probeMany(SB), NOSPLIT, $16-32
 	MOVQ q+0(FP), DI
-	MOVQ hashes+8(FP), SI
-	MOVQ n+16(FP), BX
-	MOVQ $const_mulStart, R8
-	MOVQ quads_starts(DI), R9
-	MOVQ quads_data(DI), R10
-	MOVQ quads_thresholds(DI), R11
-	LEAQ (SI)(BX*8), BX
+	MOVQ hashes+8(FP), R14
+	MOVQ verdicts+16(FP), R15
+	MOVQ n+24(FP), AX
+	LEAQ (R14)(AX*8), AX
+	MOVQ AX, end-8(SP)
+	MOVQ R14, BX
+	LEAQ (const_ahead*8)(R14), R8
+	CMPQ R8, AX
+	CMOVQHI AX, R8
+
+first:
+	FETCH
+	CMPQ BX, R8
+	JB   first
+	MOVQ BX, next-16(SP)
 
 more:
-	MOVQ        R8, AX
-	IMULQ       (SI), AX
-	MULQ        R9
-	MOVQ        DX, AX
-	SHRQ        $const_chunkShift, AX
-	MOVQ        DX, CX
-	SHRQ        $6, CX
-	ADDQ        CX, AX
-	SHLQ        $5, AX
-	PREFETCHT0  0(R10)(AX*1)
-	PREFETCHT0  63(R10)(AX*1)
-	SHRQ        $9, DX
-	PREFETCHT0  (R11)(DX*1)
-	ADDQ        $8, SI
-	CMPQ        SI, BX
-	JB          more
+	MOVQ next-16(SP), BX
+	CMPQ BX, end-8(SP)
+	JAE  fetched
+	FETCH
+	MOVQ BX, next-16(SP)
+
+fetched:
+	MOVQ (R14), SI
+	ASK
+
+done:
+	MOVB R8, (R15)
+
+after:
+	ADDQ $8, R14
+	INCQ R15
+	CMPQ R14, end-8(SP)
+	JB   more
 	RET
+
+other:
+	MOVB $const_Elsewhere, (R15)
+	JMP  after
 
 // func prefetch(p unsafe.Pointer)
 TEXT ·prefetch(SB), NOSPLIT, $0-8

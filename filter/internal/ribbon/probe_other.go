@@ -37,13 +37,18 @@ func probe(q *quads, hash uint64) (verdict uint8) {
 
 func askTail(block []byte, hash uint64) uint8 { return askTailPlain(block, hash) }
 
-func prefetchQuads(q *quads, hashes *uint64, n int) {
-	for _, h := range unsafe.Slice(hashes, n) {
-		start := startOf(h, q.starts)
-		segment := start/width + start>>chunkShift
-		d := unsafe.Add(q.data, segment*(8*PlaneColumns))
-		prefetch(d)
-		prefetch(unsafe.Add(d, 2*8*PlaneColumns-1))
+func probeMany(q *quads, hashes *uint64, verdicts *uint8, n int) {
+	list := unsafe.Slice(hashes, n)
+	for i, h := range list {
+		if i%ahead == 0 {
+			for _, h := range list[i:min(i+ahead, n)] {
+				start := startOf(h, q.starts)
+				d := unsafe.Add(q.data, (start/width+start>>chunkShift)*(8*PlaneColumns))
+				prefetch(d)
+				prefetch(unsafe.Add(d, 2*8*PlaneColumns-1))
+			}
+		}
+		unsafe.Slice(verdicts, n)[i] = probe(q, h)
 	}
 }
 
