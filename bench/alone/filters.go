@@ -115,11 +115,12 @@ type siftFilter struct {
 	units  [][]byte
 	reader filter.Reader
 	keys   []filter.Key
+	memory *slabs // of clones
 }
 
 func openSift(p filter.Policy, units [][]byte) (built, error) {
 	r, err := p.Open(units)
-	return &siftFilter{policy: p, units: units, reader: r}, err
+	return &siftFilter{policy: p, units: units, reader: r, memory: new(slabs)}, err
 }
 
 func (f *siftFilter) mayContain(key []byte) bool { return f.reader.MayContain(filter.NewKey(key)) }
@@ -137,9 +138,25 @@ func (f *siftFilter) bits() int64 { return 8 * int64(f.reader.SizeBytes()) }
 func (f *siftFilter) clone() (built, error) {
 	units := make([][]byte, len(f.units))
 	for i, u := range f.units {
-		units[i] = append([]byte(nil), u...)
+		units[i] = f.memory.copy(u)
 	}
-	return openSift(f.policy, units)
+	r, err := f.policy.Open(units)
+	return &siftFilter{policy: f.policy, units: units, reader: r, memory: f.memory}, err
+}
+
+// slabs is memory as the store has it for its filters: cut from large pieces.
+type slabs struct{ rest []byte }
+
+func (s *slabs) copy(unit []byte) []byte {
+	const line, slab = 64, 16 << 20
+	n := (len(unit) + line - 1) / line * line
+	if len(s.rest) < n {
+		s.rest = filter.AlignedBytes(max(n, slab))
+	}
+	b := s.rest[:len(unit):len(unit)]
+	s.rest = s.rest[n:]
+	copy(b, unit)
+	return b
 }
 
 func pebbleBloom(bitsPerKey int) Filter {
