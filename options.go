@@ -83,7 +83,7 @@ type Options struct {
 	LevelBaseBytes  int64
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction
-	// begins. Writes slow down from twice that number on, and wait at three
+	// begins. Writes slow down from three times that number on, and wait at five
 	// times. Default: 4.
 	L0Tables int
 	// DisableCompression stores data blocks as they are. Default: snappy.
