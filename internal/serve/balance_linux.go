@@ -10,7 +10,9 @@ import "time"
 // loop when they have been answered.
 
 const (
-	balanceEvery = 50 * time.Millisecond
+	balanceEvery = 25 * time.Millisecond
+	// restEvery is how often who has nothing to do is looked at.
+	restEvery = 10 * balanceEvery
 	// busyShare is the share of its time that a busy loop is not asleep.
 	busyShare = 0.9
 	// fitShare is how busy loops may become when there is one less.
@@ -86,17 +88,27 @@ func (b *balancer) judge(now time.Duration) {
 	if b.less {
 		helps = float64(b.during)*helpsFrom >= float64(b.before)
 	}
-	if helps {
+	over := b.during < b.before/2 // there was no more to do: it says nothing
+	if helps || over {
 		b.wait = 0
 	} else {
 		b.wait = min(max(2*b.wait, trialWait), trialWaitMost)
+	}
+	if !helps {
 		b.inUse--
 		if b.less {
 			b.inUse += 2
 		}
-		b.less = !b.less
 	}
-	b.notBefore = now + max(b.wait, trialWait)
+	switch {
+	case over:
+		b.notBefore = now
+	case helps:
+		b.notBefore = now + trialWait
+	default:
+		b.less = !b.less
+		b.notBefore = now + b.wait
+	}
 }
 
 // balance sets how many loops are in use.
@@ -128,6 +140,11 @@ func (s *Server) balance() {
 			n := b.step(now.Sub(start), total-done, busy)
 			if n != int(s.inUse.Load()) {
 				s.inUse.Store(int32(n))
+			}
+			if total == done {
+				tick.Reset(restEvery)
+			} else if now.Sub(last) > 2*balanceEvery {
+				tick.Reset(balanceEvery)
 			}
 			last, done = now, total
 		}

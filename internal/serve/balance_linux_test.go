@@ -54,8 +54,26 @@ func TestBalance(t *testing.T) {
 			t.Errorf("%s: %d loops", c.desc, b.inUse)
 		}
 	}
-	// A trial that is of no use is over soon, and the next comes later.
+	// A trial in which the work ends says nothing: the next comes as soon as there
+	// is work again.
 	b := &balancer{inUse: 1, most: 2}
+	for round := range 5 {
+		at := time.Duration(round) * time.Second
+		for i := range enough {
+			b.step(at+time.Duration(i)*balanceEvery, 100, []float64{1, 0})
+		}
+		if b.inUse != 2 {
+			t.Fatalf("round %d: no trial", round)
+		}
+		for i := range trialSteps {
+			b.step(at+time.Duration(enough+i)*balanceEvery, 0, []float64{0, 0})
+		}
+		if b.inUse != 1 {
+			t.Fatalf("round %d: the trial has no end", round)
+		}
+	}
+	// A trial that is of no use is over soon, and the next comes later.
+	b = &balancer{inUse: 1, most: 2}
 	trials := 0
 	for i := range 1000 {
 		if b.step(time.Duration(i)*balanceEvery, 100, []float64{1, 1}) == 2 {
