@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/golang/snappy"
+
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 )
@@ -657,5 +659,41 @@ func TestWriteFailsOnce(t *testing.T) {
 		if !errors.Is(err, errDisk) {
 			t.Errorf("write %d fails: %v", n, err)
 		}
+	}
+}
+
+// shortReads fails where more than a few bytes are asked for at once.
+type shortReads struct{ io.ReaderAt }
+
+func (r shortReads) ReadAt(p []byte, off int64) (int, error) {
+	if len(p) > 1000 {
+		return 0, errDisk
+	}
+	return r.ReaderAt.ReadAt(p, off)
+}
+
+// TestReadaheadFails: where blocks cannot be read together, they are read one by one.
+func TestReadaheadFails(t *testing.T) {
+	list := numbered(300)
+	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 200})
+	r := openTable(t, data, nil)
+	r.r = shortReads{r.r}
+	for _, o := range []*IterOptions{nil, {Readahead: true}} {
+		if err := checkScan(r, list, o); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// TestDecompress: what is not snappy is an error of decompress itself.
+func TestDecompress(t *testing.T) {
+	whole := snappy.Encode(nil, bytes.Repeat([]byte("a"), 500))
+	for _, b := range [][]byte{nil, bytes.Repeat([]byte{0xff}, 10), whole[:len(whole)-1], whole[:2]} {
+		if out, err := decompress(nil, b, typeSnappy); !errors.Is(err, snappy.ErrCorrupt) {
+			t.Errorf("%x: %d bytes, %v", b, len(out), err)
+		}
+	}
+	if _, err := decodeProperties([]byte{1}); err != errBlockShort {
+		t.Errorf("properties of one byte: %v", err)
 	}
 }
