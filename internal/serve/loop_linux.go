@@ -81,7 +81,6 @@ type loop struct {
 	epoll, bell int // file descriptors; bell wakes the loop up
 	writes      *writes
 	clients     []*client // by file descriptor
-	count       int
 	buf         []byte
 	events      [maxEvents]syscall.EpollEvent
 	round       []*client // replies wait for the store

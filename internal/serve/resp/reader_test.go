@@ -133,7 +133,20 @@ func TestReserve(t *testing.T) {
 		if now != 0 {
 			t.Errorf("%d bytes reserved at the end", now)
 		}
+		if got := readBorrowing(strings.NewReader(in), l, 1<<16); got != ErrMemory.Error() {
+			t.Errorf("%.20q, borrowing: %q", in, got)
+		}
+		if now != 0 {
+			t.Errorf("%d bytes reserved at the end, borrowing", now)
+		}
 	}
+	// What is left in a borrowed buffer needs memory of its own.
+	reserve := l.Reserve
+	l.Reserve = func(n int) bool { return n < 0 }
+	if got := readBorrowing(strings.NewReader("PING\r\n"+big[:5000]), l, 1<<16); got != `["PING"] `+ErrMemory.Error() {
+		t.Errorf("without memory: %q", got)
+	}
+	l.Reserve = reserve
 	// A claim alone takes nothing.
 	peak = 0
 	if got := readAll(strings.NewReader("*1\r\n$1000000\r\nabc"), l, false); got != "EOF" || peak != 0 {
