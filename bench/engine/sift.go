@@ -15,7 +15,7 @@ func init() {
 		Name:           "sift",
 		Version:        version,
 		Modes:          []Mode{{"", "View, which does not copy"}},
-		Terms:          "Without a filter named, the filters that it has by default: Bloom in level 0 and Ribbon below, both at --bloom_bits. Block checksums are checked on every read. Filters and indexes are in memory.",
+		Terms:          "Without a filter named, the filters that it has by default: Ribbon at --bloom_bits, with two bits more in level 0. Block checksums are checked on every read. Filters and indexes are in memory.",
 		FilterResident: true,
 		Filters:        "a policy of sift: bloom(BITS), ribbon(BITS), none, ...",
 		CheckFilter:    func(f string) error { _, err := filter.Parse(f); return err },
@@ -30,7 +30,7 @@ type siftDB struct {
 
 func openSift(c Config) (DB, error) {
 	policy := filter.Ribbon(float64(c.BloomBits))
-	levels := []filter.Policy{filter.Bloom(float64(c.BloomBits))}
+	levels := []filter.Policy{filter.Ribbon(float64(c.BloomBits) + 2)}
 	if c.Filter != "" {
 		var err error
 		if policy, err = filter.Parse(c.Filter); err != nil {
