@@ -3,10 +3,6 @@ package ribbon
 // Batch is the number of hashes that ContainsMany takes at most.
 const Batch = 64
 
-// ahead is how far probeMany asks for memory ahead of the probes: a processor
-// has some ten cache misses under way at most.
-const ahead = 12
-
 // ContainsMany sets maybe[i] to Contains(hashes[i]) for up to Batch hashes. It asks
 // for the memory of several hashes before it reads that of the first, so that the
 // cache misses overlap.

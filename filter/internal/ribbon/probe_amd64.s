@@ -194,6 +194,10 @@ other:
 	PREFETCHT0 (DX) ; \
 	ADDQ       $8, BX
 
+// AHEAD is how far probeMany asks for memory ahead of the probes: a processor has
+// some ten cache misses under way at most.
+#define AHEAD 12
+
 // func probeMany(q *quads, hashes *uint64, verdicts *uint8, n int)
 TEXT ·probeMany(SB), NOSPLIT, $16-32
 	MOVQ q+0(FP), DI
@@ -203,7 +207,7 @@ TEXT ·probeMany(SB), NOSPLIT, $16-32
 	LEAQ (R14)(AX*8), AX
 	MOVQ AX, end-8(SP)
 	MOVQ R14, BX
-	LEAQ (const_ahead*8)(R14), R8
+	LEAQ (AHEAD*8)(R14), R8
 	CMPQ R8, AX
 	CMOVQHI AX, R8
 

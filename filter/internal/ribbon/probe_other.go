@@ -37,6 +37,10 @@ func probe(q *quads, hash uint64) (verdict uint8) {
 
 func askTail(block []byte, hash uint64) uint8 { return askTailPlain(block, hash) }
 
+// ahead is how far probeMany asks for memory ahead of the probes: a processor has
+// some ten cache misses under way at most.
+const ahead = 12
+
 func probeMany(q *quads, hashes *uint64, verdicts *uint8, n int) {
 	list := unsafe.Slice(hashes, n)
 	for i, h := range list {
