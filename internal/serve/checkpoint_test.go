@@ -12,8 +12,7 @@ import (
 // Checkpoints come to an end while filters change, and what a server finds that
 // starts from any moment's files is the filters of that moment, bit by bit.
 func TestCheckpointUnderLoad(t *testing.T) {
-	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
-	s.minRedo = 4 << 10
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo}, func(s *Server) { s.minRedo = 4 << 10 })
 	c := dial(t, s)
 	c.do("BF.RESERVE", "b", "0.01", "400000") // 135 pages
 	c.do("BF.RESERVE", "grows", "0.01", "100")

@@ -16,7 +16,7 @@ import (
 )
 
 // start runs a server for a test.
-func start(t testing.TB, dir string, cfg Config) *Server {
+func start(t testing.TB, dir string, cfg Config, setUp ...func(*Server)) *Server {
 	t.Helper()
 	db, err := sift.Open(dir, nil)
 	if err != nil {
@@ -31,6 +31,9 @@ func start(t testing.TB, dir string, cfg Config) *Server {
 		t.Fatal(err)
 	}
 	way.set(s)
+	for _, f := range setUp {
+		f(s)
+	}
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}
