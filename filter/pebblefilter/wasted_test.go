@@ -206,7 +206,8 @@ func TestWasted(t *testing.T) {
 			t.Logf("%22s: %8d bytes of filters, %7.3f wasted block reads per 1,000 lookups, %7.3f filters said maybe: %.1f times fewer",
 				p.Name(), ours.bytes, per(ours.blocks-none.blocks), per(ours.maybes),
 				float64(theirs.blocks-none.blocks)/float64(ours.blocks-none.blocks))
-			if float64(ours.bytes) > 1.01*float64(theirs.bytes) {
+			// Each table's Bloom filter is whole lines of 64 bytes.
+			if float64(ours.bytes) > 1.01*float64(theirs.bytes)+float64(64*w.tables) {
 				t.Errorf("%s: %s takes %d bytes, pebble's %d", w.name, p.Name(), ours.bytes, theirs.bytes)
 			}
 			want := 1.0

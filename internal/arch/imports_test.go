@@ -55,7 +55,7 @@ var onlyIn = map[string][]string{
 	"github.com/redis/go-redis":           {"filter/live/redisfilter"},
 	"github.com/minio/highwayhash":        {"filter/live/redisfilter"},
 	"github.com/twmb/murmur3":             {"filter/live/internal/funnel"},
-	"golang.org/x/sys":                    {"internal/vfs"},
+	"golang.org/x/sys":                    {"internal/vfs", "filter/internal/..."},
 	"github.com/golang/snappy":            {"sstable"},
 	"github.com/prometheus/client_golang": {"internal/serve", "cmd/..."},
 }

@@ -96,19 +96,3 @@ more:
 	JB    more
 	VZEROUPPER
 	RET
-
-// func cpuid(leaf uint32) (b, c uint32)
-TEXT ·cpuid(SB), NOSPLIT, $0-16
-	MOVL leaf+0(FP), AX
-	XORL CX, CX
-	CPUID
-	MOVL BX, b+8(FP)
-	MOVL CX, c+12(FP)
-	RET
-
-// func xgetbv() (enabled uint32)
-TEXT ·xgetbv(SB), NOSPLIT, $0-4
-	XORL CX, CX
-	XGETBV
-	MOVL AX, enabled+0(FP)
-	RET

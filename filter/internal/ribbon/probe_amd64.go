@@ -2,7 +2,11 @@
 
 package ribbon
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
 
 //go:noescape
 func probe(q *quads, hash uint64) (verdict uint8)
@@ -20,16 +24,5 @@ func probeMany(q *quads, hashes *uint64, verdicts *uint8, n int)
 //go:noescape
 func prefetch(p unsafe.Pointer)
 
-func cpuid(leaf uint32) (b, c uint32)
-
 // canProbe is whether this processor has the instructions of probe.
-var canProbe = hasProbe()
-
-func hasProbe() bool {
-	const popcnt, bmi2 = 1 << 23, 1 << 8
-	if _, c := cpuid(1); c&popcnt == 0 {
-		return false
-	}
-	b, _ := cpuid(7)
-	return b&bmi2 != 0
-}
+var canProbe = cpu.X86.HasPOPCNT && cpu.X86.HasBMI2

@@ -247,12 +247,3 @@ TEXT ·prefetch(SB), NOSPLIT, $0-8
 	MOVQ       p+0(FP), AX
 	PREFETCHT0 (AX)
 	RET
-
-// func cpuid(leaf uint32) (b, c uint32)
-TEXT ·cpuid(SB), NOSPLIT, $0-16
-	MOVL leaf+0(FP), AX
-	XORL CX, CX
-	CPUID
-	MOVL BX, b+8(FP)
-	MOVL CX, c+12(FP)
-	RET
