@@ -66,6 +66,8 @@ type Options struct {
 	// FilterMemory is the most that filters may take in memory. Which parts of
 	// which tables' filters are held then follows the lookups of absent keys:
 	// the units of ribbon filters come and go one by one, other filters whole.
+	// The slabs that large amounts are cut from may take a quarter more, and the
+	// last of them 16 MiB; see sstable.FilterPool.
 	// Default: no limit, all filters are held.
 	FilterMemory int64
 	// MemtableBytes is how much is collected in memory before it is flushed to

@@ -156,3 +156,39 @@ func TestMoveFilter(t *testing.T) {
 		t.Errorf("in the end %d bytes are held", got)
 	}
 }
+
+// A filter whose memory has changed is given up when it is moved: it says maybe.
+func TestMoveChangedFilter(t *testing.T) {
+	var pool FilterPool
+	list := numbered(30_000)
+	data, _ := buildTable(t, list, &WriterOptions{Filter: filter.Ribbon(10)})
+	var readers []*Reader
+	for range 400 {
+		readers = append(readers, openTable(t, data, &ReaderOptions{FilterPool: &pool}))
+	}
+	for i, r := range readers {
+		if i%8 != 0 {
+			r.Release()
+		}
+	}
+	given := 0
+	for i := 0; i < len(readers); i += 8 {
+		r := readers[i]
+		r.filter.Load().units[0].bytes[1000] ^= 0x10
+		if err := r.MoveFilter(); err == nil {
+			continue // it lay where there is no need to move it
+		}
+		given++
+		if state, err := r.FilterStatus(); state != FilterDamaged || err == nil || r.Filter() != nil {
+			t.Fatalf("after the error its state is %v, %v", state, err)
+		}
+		for _, e := range list {
+			if !r.MayContain(filter.NewKey([]byte(e.key))) {
+				t.Fatalf("%s is denied", e.key)
+			}
+		}
+	}
+	if given == 0 {
+		t.Error("no filter was moved")
+	}
+}

@@ -241,7 +241,8 @@ func (r *Reader) giveBack(units []filterPiece) {
 }
 
 // MoveFilter moves the filter, if it lies where the pool is sparse, to other memory
-// of the pool. Lookups go on meanwhile. After an error the filter is where it was.
+// of the pool. Lookups go on meanwhile. A filter that has changed in memory is an
+// error, and is given up: it could deny keys.
 func (r *Reader) MoveFilter() error {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
@@ -265,7 +266,9 @@ func (r *Reader) MoveFilter() error {
 	f, err := r.openUnits(units)
 	if err != nil {
 		r.giveBack(moved)
-		return r.corrupt(r.filterUnits[0], "filter in memory", err)
+		err = r.corrupt(r.filterUnits[0], "filter in memory", err)
+		r.giveUpUnits(0, err)
+		return err
 	}
 	r.filter.Store(&heldFilter{reader: f, units: units})
 	r.giveBack(left)
