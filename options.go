@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/siftdb/sift/filter"
@@ -63,6 +64,15 @@ type Options struct {
 	// CacheBytes is the size of the block cache if BlockCache is nil.
 	// Default: 8 MiB. Negative: no cache.
 	CacheBytes int64
+	// MapBytes bounds the tables that are mapped into memory: as long as together
+	// they have no more bytes than this, tables are read without system calls. What
+	// is mapped is the system's cache of the files, which it takes back when it needs
+	// memory; but while a page of a mapping comes from the disk, the goroutine that
+	// reads it holds up a processor, so that what is mapped should fit into memory.
+	// A file that is truncated, or cannot be read, is an error with or without a
+	// mapping. Default: a quarter of the machine's memory on 64-bit Linux and macOS.
+	// Negative: tables are not mapped, as they are not on other systems.
+	MapBytes int64
 	// FilterMemory is the most that filters may take in memory. Which parts of
 	// which tables' filters are held then follows the lookups of absent keys:
 	// ribbon filters are held to more or fewer bits per key, other filters whole.
@@ -229,6 +239,9 @@ func (o *Options) resolve() (Options, error) {
 	}
 	if r.LevelBaseBytes < 1<<10 {
 		return r, fmt.Errorf("sift: Options.LevelBaseBytes is %d, and must be at least 1024", r.LevelBaseBytes)
+	}
+	if r.MapBytes == 0 && math.MaxInt > math.MaxInt32 {
+		r.MapBytes = vfs.Memory() / 4
 	}
 	if r.FilterMemory < 0 {
 		return r, fmt.Errorf("sift: Options.FilterMemory is %d, and must not be negative", r.FilterMemory)
