@@ -89,6 +89,29 @@ func (p Plane) Fits(numSegments uint64) bool {
 	return uint64(len(p.Data)) == (numSegments*uint64(p.Count)-uint64(p.Cut))*8
 }
 
+// Trim appends to dst the plane's first columns, num of den parts of its words, for so
+// many segments, and returns what they are. It takes time in proportion to the words.
+// REQUIRES: 0 < num < den; p.Fits(segments).
+func (p Plane) Trim(dst []byte, segments uint64, num, den int) (Columns, []byte) {
+	words := uint64(len(p.Data)) / 8 * uint64(num) / uint64(den)
+	c := Columns{First: p.First, Count: 1, Cut: int(segments)}
+	from := segments // the first segment that has a word
+	if words > 0 {
+		count := (words + segments - 1) / segments
+		c.Count, c.Cut = int(count), int(segments*count-words)
+		from = 0
+		if count == 1 {
+			from = uint64(c.Cut)
+		}
+	}
+	for i := from; i < segments; i++ {
+		at, _ := p.position(i)
+		_, n := c.position(i)
+		dst = append(dst, p.Data[at*8:(at+n)*8]...)
+	}
+	return c, dst
+}
+
 // FPR is the expected share of absent hashes that Contains is true for.
 func (t *Table) FPR() float64 {
 	if len(t.layers) == 0 {
