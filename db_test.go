@@ -384,6 +384,9 @@ func TestObsoleteTablesGoWithTheLastReader(t *testing.T) {
 		t.Errorf("iterator saw %d keys", n)
 	}
 	mustClose(t, it)
+	for deadline := time.Now().Add(10 * time.Second); tables() > 1 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond) // they go soon
+	}
 	if n := tables(); n != 1 {
 		t.Errorf("%d tables after the iterator was closed; want 1: %+v", n, db.Tables())
 	}

@@ -71,7 +71,8 @@ type Options struct {
 	// Default: no limit, all filters are held.
 	FilterMemory int64
 	// MemtableBytes is how much is collected in memory before it is flushed to
-	// a table. While one memtable flushes, another fills. Default: 16 MiB.
+	// a table. While up to two full ones are on their way, a further one fills,
+	// so three times as much may be held. Default: 16 MiB.
 	MemtableBytes int
 	// TableBytes is the size at which a compaction begins a new table.
 	// Default: half of MemtableBytes, from 1 to 8 MiB.

@@ -75,9 +75,13 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 				var db *DB
 				if c.open {
 					db = mustOpen(t, "db", o)
+					db.cleaner.wait()
 				}
 				faulty.SetFaults(vfs.Fault{Index: faulty.NumOps() + at})
 				err := c.call(db, o)
+				if c.open {
+					db.cleaner.wait()
+				}
 				failed := faulty.Failed()
 				faulty.SetFaults()
 				if c.open {
@@ -258,6 +262,7 @@ func openAndLeave(_ *DB, o *Options) error {
 	if err != nil {
 		return err
 	}
+	db.cleaner.wait()
 	o.fs.(*vfs.Faulty).SetFaults()
 	return db.Close()
 }
