@@ -85,14 +85,17 @@ func (d *DB) readSeq(seq uint64) uint64 {
 func (d *DB) Get(key []byte) ([]byte, error) { return d.getCopy(key, latest) }
 
 func (d *DB) getCopy(key []byte, seq uint64) ([]byte, error) {
-	value, found, err := d.find(key, seq)
+	value, buf, found, err := d.find(key, seq)
 	switch {
 	case err != nil:
-		return nil, err
-	case !found:
-		return nil, ErrNotFound
+		value = nil
+	case found:
+		value = copyOf(value)
+	default:
+		value, err = nil, ErrNotFound
 	}
-	return copyOf(value), nil
+	buf.Release()
+	return value, err
 }
 
 // View calls fn with the value of key, without copying it, and returns fn's
@@ -101,31 +104,34 @@ func (d *DB) getCopy(key []byte, seq uint64) ([]byte, error) {
 func (d *DB) View(key []byte, fn func(value []byte) error) error { return d.view(key, latest, fn) }
 
 func (d *DB) view(key []byte, seq uint64, fn func(value []byte) error) error {
-	value, found, err := d.find(key, seq)
+	value, buf, found, err := d.find(key, seq)
 	switch {
 	case err != nil:
-		return err
-	case !found:
-		return ErrNotFound
+	case found:
+		err = fn(value)
+	default:
+		err = ErrNotFound
 	}
-	return fn(value)
+	buf.Release()
+	return err
 }
 
 // Has reports whether there is a value for key.
 func (d *DB) Has(key []byte) (bool, error) { return d.has(key, latest) }
 
 func (d *DB) has(key []byte, seq uint64) (bool, error) {
-	_, found, err := d.find(key, seq)
+	_, buf, found, err := d.find(key, seq)
+	buf.Release()
 	return found, err
 }
 
-// find returns the value of a key. It aliases memory that never changes.
-func (d *DB) find(key []byte, seq uint64) (value []byte, found bool, err error) {
+// find returns the value of a key, which is valid until buf is released.
+func (d *DB) find(key []byte, seq uint64) (value []byte, buf sstable.Buffer, found bool, err error) {
 	g := d.epoch.Enter()
 	defer g.Exit()
 	s := d.state.Load()
 	if s == nil {
-		return nil, false, ErrClosed
+		return nil, buf, false, ErrClosed
 	}
 	return s.get(d.secret, key, d.readSeq(seq), d.reads.stripe())
 }

@@ -5,11 +5,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/plan"
 )
 
-// filterKeeper keeps the filters of the tables within Options.FilterMemory. On a
+// filterKeeper keeps the filters of the tables within Options.FilterMemory. Its units
+// are the steps in which a table can hold its filter: a bit per key each, for Ribbon. On a
 // slow clock, and after each change of the version, it chooses which units to
 // hold from how often each table is asked for keys that it does not hold.
 type filterKeeper struct {
@@ -157,9 +159,9 @@ func (k *filterKeeper) expected(version *manifest.Version) (wasted, nextMiBSaves
 	return plan.Wasted(inputs, held), plan.NextSaves(inputs, k.db.opts.FilterMemory, 1<<20)
 }
 
-// hold loads or drops units of a table.
+// hold loads or drops steps of a table.
 func (k *filterKeeper) hold(t *table, units int) {
-	if err := t.reader.LoadFilterUnits(units); err != nil {
+	if err := t.reader.LoadFilterSteps(units); err != nil {
 		k.db.opts.Logger.Warn("a filter could not be loaded", "path", t.path, "err", err)
 	}
 }
@@ -178,12 +180,12 @@ func planInputs(version *manifest.Version, useHeat bool) ([]*table, []plan.Table
 			if t.reader == nil {
 				continue
 			}
-			in := plan.Table{Asked: 1, FPR: t.filterFPR(), Held: t.reader.HeldFilterUnits()}
+			in := plan.Table{Asked: 1, FPR: t.filterFPR(), Held: t.reader.HeldFilterSteps()}
 			if level > 0 {
 				in.Asked = float64(meta.Size) / float64(version.Size(level))
 			}
-			for i := range t.reader.NumFilterUnits() {
-				in.Units = append(in.Units, t.reader.FilterUnitBytes(i))
+			for i := range t.reader.NumFilterSteps() {
+				in.Units = append(in.Units, t.reader.FilterStepBytes(i))
 			}
 			if len(in.Units) == 0 {
 				continue
@@ -199,12 +201,17 @@ func planInputs(version *manifest.Version, useHeat bool) ([]*table, []plan.Table
 	return tables, inputs
 }
 
+// unitsOf turns steps of the table's filter into units.
+func (t *table) unitsOf(steps int) float64 {
+	return float64(steps) / float64(filter.Parts(t.reader.FilterFamily()))
+}
+
 // filterFPR is the false positive rate of the table's filter with all its units.
 func (t *table) filterFPR() float64 {
 	if p := t.reader.Properties(); p != nil && p.FilterFPR > 0 && p.FilterFPR < 1 {
 		return p.FilterFPR
 	}
-	if f := t.reader.Filter(); f != nil && t.reader.HeldFilterUnits() == t.reader.NumFilterUnits() {
+	if f := t.reader.Filter(); f != nil && t.reader.HeldFilterSteps() == t.reader.NumFilterSteps() {
 		return f.FPR()
 	}
 	return unknownFPR
@@ -225,8 +232,8 @@ type FilterPlan struct {
 // PlannedTable is a table's part in a FilterPlan.
 type PlannedTable struct {
 	TableMetrics
-	Units       int     // planned to be held, of FilterUnits
-	Bytes       int64   // of those units
+	Units       float64 // planned to be held, of FilterUnits, where the last one may be held in part
+	Bytes       int64   // of memory that they take
 	WastedReads float64 // expected for each lookup of an absent key
 }
 
@@ -261,7 +268,7 @@ func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 			}
 			if i, ok := at[t]; ok {
 				one, units := inputs[i:i+1], held[i:i+1]
-				pt.Units, pt.Bytes = held[i], plan.Bytes(one, units)
+				pt.Units, pt.Bytes = t.unitsOf(held[i]), plan.Bytes(one, units)
 				pt.WastedReads = plan.Wasted(one, units)
 			}
 			p.WastedReads += pt.WastedReads

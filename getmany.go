@@ -11,6 +11,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/memtable"
+	"github.com/siftdb/sift/sstable"
 )
 
 const (
@@ -190,6 +191,7 @@ func (m *many) level(v *manifest.Version, level int) error {
 		if ok {
 			m.answer(i, value, kind)
 		}
+		k.buf.Release()
 	}
 	m.settle()
 	return nil
@@ -287,8 +289,10 @@ func (m *many) readTogether(jobs []manyJob, level, workers int) error {
 }
 
 func (m *many) readSome(jobs []manyJob, level int) error {
+	var buf sstable.Buffer
+	defer buf.Release()
 	for _, j := range jobs {
-		value, kind, ok, err := m.keys[j.key].blocks(j.table, j.filter, level)
+		value, kind, ok, err := m.keys[j.key].blocks(j.table, j.filter, level, &buf)
 		if err != nil {
 			return err
 		}

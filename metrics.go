@@ -70,7 +70,8 @@ type FilterMetrics struct {
 	Bytes uint64
 	// Units is the number of units that the filters have, HeldUnits of those
 	// that are in memory: all, unless Options.FilterMemory is set.
-	Units, HeldUnits int
+	Units     int
+	HeldUnits float64
 	// Asked counts the lookups that asked a filter: Useful of them were
 	// answered no, TruePositive maybe with the key in the table, and
 	// FalsePositive maybe without. Unfiltered counts lookups in tables that
@@ -189,7 +190,7 @@ func (l *LevelMetrics) fill(metas []*manifest.TableMeta, m *Metrics) {
 		}
 		m.Memory.Indexes += uint64(t.reader.IndexBytes())
 		l.Filter.Units += t.reader.NumFilterUnits()
-		l.Filter.HeldUnits += t.reader.HeldFilterUnits()
+		l.Filter.HeldUnits += t.unitsOf(t.reader.HeldFilterSteps())
 		f := t.reader.Filter()
 		if f == nil {
 			if t.filterDamaged() {
@@ -227,7 +228,7 @@ type TableMetrics struct {
 	FilterBytes  int     // the memory that the filter takes
 	WrittenBytes int64   // what all units of the filter take on disk
 	FilterUnits  int     // units that can be held
-	HeldUnits    int     // units that are held
+	HeldUnits    float64 // units that are held; 1.25 of them are one and a quarter of the next
 	ExpectedFPR  float64 // of the units that are held; 1 without one
 	// AbsentLookups is about how many lookups since Open came to the table for a
 	// key that it does not hold; one lookup in 16 is counted.
@@ -268,7 +269,7 @@ func (t *table) metrics(level int, meta *manifest.TableMeta) TableMetrics {
 	if p := t.reader.Properties(); p != nil {
 		m.Entries, m.Keys, m.Deletions = p.NumEntries, p.NumKeys, p.NumDeletions
 	}
-	m.FilterUnits, m.HeldUnits = t.reader.NumFilterUnits(), t.reader.HeldFilterUnits()
+	m.FilterUnits, m.HeldUnits = t.reader.NumFilterUnits(), t.unitsOf(t.reader.HeldFilterSteps())
 	for i := range m.FilterUnits {
 		m.WrittenBytes += t.reader.FilterUnitBytes(i)
 	}

@@ -65,7 +65,7 @@ type Options struct {
 	CacheBytes int64
 	// FilterMemory is the most that filters may take in memory. Which parts of
 	// which tables' filters are held then follows the lookups of absent keys:
-	// the units of ribbon filters come and go one by one, other filters whole.
+	// ribbon filters are held to more or fewer bits per key, other filters whole.
 	// The slabs that large amounts are cut from may take a quarter more, and the
 	// last of them 16 MiB; see sstable.FilterPool.
 	// Default: no limit, all filters are held.

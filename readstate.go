@@ -7,6 +7,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/memtable"
+	"github.com/siftdb/sift/sstable"
 )
 
 // readState is all that a read looks at, as it was at one moment. It is
@@ -25,22 +26,23 @@ type lookup struct {
 	keyed   bool   // the key's hash is that of the database's secret
 	seq     uint64 // entries with higher sequence numbers do not count
 	counts  *readStripe
-	asked   uint // bit i: a filter of level i has been asked
-	sampled bool // tables that do not hold the key note it
+	asked   uint           // bit i: a filter of level i has been asked
+	sampled bool           // tables that do not hold the key note it
+	buf     sstable.Buffer // what a block is decoded into that is not cached
 }
 
 // sampleEvery is one in how many lookups is sampled for the tables' own counts.
 const sampleEvery = 16
 
-// get returns the newest value of a key. The value aliases memory that is never
-// changed: a memtable's arena or a block. found is false if there is no entry or
-// it is a deletion.
-func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *readStripe) (value []byte, found bool, err error) {
+// get returns the newest value of a key. The value aliases memory that does not
+// change until buf is released: a memtable's arena, a block, or buf's own. found
+// is false if there is no entry or it is a deletion.
+func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *readStripe) (value []byte, buf sstable.Buffer, found bool, err error) {
 	l := lookup{key: lookupKey(secret, key), keyed: secret != nil, seq: seq, counts: counts}
 	l.sampled = counts.gets.Add(1)%sampleEvery == 0
 	value, found, err = s.search(&l)
 	l.count()
-	return value, found, err
+	return value, l.buf, found, err
 }
 
 // count counts the lookup once it has ended.
@@ -130,7 +132,7 @@ func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind 
 			return nil, 0, false, nil
 		}
 	}
-	return l.blocks(t, f, level)
+	return l.blocks(t, f, level, &l.buf)
 }
 
 // asks notes that a filter of the level is asked.
@@ -150,9 +152,9 @@ func (l *lookup) missed(t *table) {
 }
 
 // blocks looks for the key in the table's blocks; f is the filter that has said
-// maybe, nil if there is none.
-func (l *lookup) blocks(t *table, f filter.Reader, level int) (value []byte, kind base.Kind, ok bool, err error) {
-	value, kind, _, ok, err = t.reader.Get(l.key.Bytes, l.seq)
+// maybe, nil if there is none. The value is valid until buf is used again.
+func (l *lookup) blocks(t *table, f filter.Reader, level int, buf *sstable.Buffer) (value []byte, kind base.Kind, ok bool, err error) {
+	value, kind, _, ok, err = t.reader.GetIn(buf, l.key.Bytes, l.seq)
 	switch {
 	case f == nil:
 		l.counts.unfiltered[level].Add(1)

@@ -42,7 +42,8 @@ type ribbonPolicy struct{ bitsPerKey, fpr float64 }
 //
 // From 16 KiB on a filter is written in several units, each with 4 bits per key or a
 // few more in the last, and unit by unit it can be dropped and loaded again: the first
-// k units are a filter with an FPR of 16^-k. Its readers are Resizers.
+// k units are a filter with an FPR of 16^-k. Trim holds a unit in part, bit by bit per
+// key. Its readers are Resizers.
 //
 // Building takes 8 bytes for each key, and for the chunks under way, of some 130,000
 // keys each, another 25 for each of their keys. Chunks are built side by side where

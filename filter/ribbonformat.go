@@ -74,10 +74,7 @@ func encodeRibbon(f ribbon.Filter) [][]byte {
 		if i == 0 {
 			u = append(u, f.Thresholds...)
 		}
-		u = append(u, f.Layers...)
-		u = binary.LittleEndian.AppendUint32(u, uint32(segments))
-		u = binary.LittleEndian.AppendUint32(u, uint32(f.Columns[i].Cut))
-		u = append(u, byte(f.Columns[i].Count), byte(f.Layers.Len()), byte(i), flags)
+		u = appendRibbonTrailer(u, f.Layers, uint32(segments), f.Columns[i], i, flags)
 		sum := ribbonSum(u, seed)
 		u = binary.LittleEndian.AppendUint32(u, sum)
 		f.Planes[i] = u
@@ -86,6 +83,14 @@ func encodeRibbon(f ribbon.Filter) [][]byte {
 		}
 	}
 	return f.Planes
+}
+
+// appendRibbonTrailer appends the layers and the trailer but for its checksum.
+func appendRibbonTrailer(u []byte, layers ribbon.Layers, segments uint32, c ribbon.Columns, unit int, flags uint8) []byte {
+	u = append(u, layers...)
+	u = binary.LittleEndian.AppendUint32(u, segments)
+	u = binary.LittleEndian.AppendUint32(u, uint32(c.Cut))
+	return append(u, byte(c.Count), byte(layers.Len()), byte(unit), flags)
 }
 
 // ribbonUnit is what a unit says of itself.

@@ -12,6 +12,13 @@ import (
 // one load and takes no lock. The cache only decides which slots are filled: the
 // blocks of a shard sit in a ring, the clock, whose hand passes over those that
 // were read since it last came by and evicts the others.
+//
+// Once a shard is full, a block gets in only if it was missed not long before:
+// within as many misses as the shard has blocks. One that is read once and not
+// again, as in a scan or a lookup of a random key, then neither takes the place
+// of one that is read often nor costs the memory of a new block. 2Q and ARC tell
+// such blocks by ghosts in the same way (Johnson and Shasha, VLDB '94; Megiddo and
+// Modha, FAST '03); here a ghost is the number of the miss.
 type BlockCache struct {
 	capacity int64
 	shards   []cacheShard
@@ -21,8 +28,12 @@ type cacheShard struct {
 	capacity int64
 	bytes    atomic.Int64 // written under mu
 	mu       sync.Mutex
-	hand     *block // the next to be looked at; nil: empty
+	hand     *block       // the next to be looked at; nil: empty
+	blocks   atomic.Int32 // in the ring; written under mu
+	full     atomic.Bool  // a block had to go since there was room
 	_        [64]byte
+	misses   atomic.Uint32 // since it is full
+	_        [60]byte
 }
 
 // minShardBytes keeps a shard large enough for many blocks.
@@ -65,13 +76,31 @@ func (b *block) touch() {
 	}
 }
 
+// shard returns the shard of the reader's block i.
+func (c *BlockCache) shard(r *Reader, i int) *cacheShard {
+	return &c.shards[(r.cacheSeed+uint(i))&uint(len(c.shards)-1)]
+}
+
+// admit notes that the reader's block i was missed and reports whether it should
+// be inserted.
+func (c *BlockCache) admit(r *Reader, i int) bool {
+	s := c.shard(r, i)
+	if !s.full.Load() {
+		return true
+	}
+	now := s.misses.Add(1)
+	last := r.missed[i].Swap(now)
+	return last != 0 && now-last <= uint32(s.blocks.Load())
+}
+
 // insert puts a block into slot i of a reader and returns the block that is in
 // the slot then: another one if it was filled meanwhile. A block that is larger
 // than its shard is returned but not kept.
 func (c *BlockCache) insert(r *Reader, i int, b *block) *block {
-	s := &c.shards[(r.cacheSeed+uint(i))&uint(len(c.shards)-1)]
+	s := c.shard(r, i)
 	charge := int64(cap(b.data)) + blockOverhead
 	if charge > s.capacity {
+		s.full.Store(true)
 		return b
 	}
 	slot := &r.slots[i]
@@ -85,6 +114,7 @@ func (c *BlockCache) insert(r *Reader, i int, b *block) *block {
 	}
 	for s.bytes.Load()+charge > s.capacity {
 		s.evictOne()
+		s.full.Store(true)
 	}
 	b.cached.slot, b.cached.shard, b.cached.charge = slot, s, charge
 	s.link(b)
@@ -120,6 +150,7 @@ func (s *cacheShard) link(b *block) {
 		n.prev.cached.next, n.next.cached.prev = b, b
 	}
 	s.bytes.Add(n.charge)
+	s.blocks.Add(1)
 }
 
 // unlink takes a block out of the ring and its slot. REQUIRES: mu is held, the
@@ -138,6 +169,7 @@ func (s *cacheShard) unlink(b *block) {
 	// Whoever still reads the block must not keep its neighbours or its reader alive.
 	n.prev, n.next, n.slot = nil, nil, nil
 	s.bytes.Add(-n.charge)
+	s.blocks.Add(-1)
 }
 
 // release takes out all blocks of a reader, and lets it add no more.
@@ -152,6 +184,9 @@ func (c *BlockCache) release(r *Reader) {
 		s.mu.Lock()
 		if b.cached.slot != nil {
 			s.unlink(b)
+		}
+		if s.bytes.Load() < s.capacity-s.capacity/8 {
+			s.full.Store(false) // what comes next need not be read twice
 		}
 		s.mu.Unlock()
 	}

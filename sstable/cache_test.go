@@ -2,6 +2,7 @@ package sstable
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -90,16 +91,117 @@ func TestCacheKeepsWhatIsRead(t *testing.T) {
 	c := NewBlockCache(100 << 10)
 	var io BlockIO
 	r := openTable(t, data, &ReaderOptions{Cache: c, IO: &io})
-	hot := list[:200]
+	hot, hotReads := list[:200], uint64(0)
 	for i, e := range list {
-		for _, e := range []kv{e, hot[i%len(hot)]} {
-			if err := checkGet(r, []kv{e}, e.key, e.seq); err != nil {
-				t.Fatal(err)
+		if err := checkGet(r, []kv{e}, e.key, e.seq); err != nil {
+			t.Fatal(err)
+		}
+		before := io.Load().Reads
+		h := hot[i%len(hot)]
+		if err := checkGet(r, []kv{h}, h.key, h.seq); err != nil {
+			t.Fatal(err)
+		}
+		hotReads += io.Load().Reads - before
+	}
+	if hotReads > 40 {
+		t.Errorf("%d reads of what is read again and again", hotReads)
+	}
+	// A full cache takes a block at its second read.
+	if n := io.Load(); n.Reads > 2*info.NumDataBlocks+20 {
+		t.Errorf("%d reads for %d blocks", n.Reads, info.NumDataBlocks)
+	}
+}
+
+// TestCacheAdmits: a cache with room takes every block; a full one takes those
+// that it misses twice within as many misses as it has blocks, and only those.
+func TestCacheAdmits(t *testing.T) {
+	list := numbered(20000)
+	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 1000})
+	c := NewBlockCache(100 << 10)
+	var io BlockIO
+	r := openTable(t, data, &ReaderOptions{Cache: c, IO: &io})
+	blocks := int(info.NumDataBlocks)
+	get := func(i int) {
+		t.Helper()
+		key := base.UserKey(r.index.separator(i))
+		if _, _, _, _, err := r.Get(key, base.MaxSequence); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cached := func(i int) bool { return r.slots[i].Load() != nil }
+	for i := range blocks {
+		get(i)
+	}
+	_, held := ringBytes(t, c)
+	if held < 50 || held >= blocks/2 || int32(held) != c.shards[0].blocks.Load() || !cached(5) {
+		t.Fatalf("%d of %d blocks are held, by its own count %d", held, blocks, c.shards[0].blocks.Load())
+	}
+	seldom := blocks - 1
+	for !cached(seldom) {
+		seldom--
+		if seldom == 0 {
+			break
+		}
+	}
+	if seldom > held {
+		t.Errorf("block %d is in the cache, which had room for %d", seldom, held)
+	}
+	get(blocks - 1)
+	if !cached(blocks - 1) {
+		t.Error("a block that was missed just before was not taken")
+	}
+	for i := held + 2; i <= 2*held+4; i++ {
+		get(i)
+	}
+	if get(held + 2); cached(held + 2) {
+		t.Error("a block was taken that had been missed longer ago than the cache has blocks")
+	}
+	if get(held + 2); !cached(held + 2) {
+		t.Error("a block was not taken at its second miss in a row")
+	}
+	r.Release()
+	r = openTable(t, data, &ReaderOptions{Cache: c, IO: &io})
+	if get(7); !cached(7) {
+		t.Error("an empty cache did not take a block at once")
+	}
+}
+
+// TestBuffer: values in a buffer are right, keys of one block read it once, and
+// damage does not leave the buffer with a block that it does not hold.
+func TestBuffer(t *testing.T) {
+	list := numbered(2000)
+	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 1000})
+	damaged := bytes.Clone(data)
+	var io BlockIO
+	r := openTable(t, damaged, &ReaderOptions{IO: &io})
+	var buf Buffer
+	for _, e := range list {
+		v, _, seq, found, err := r.GetIn(&buf, []byte(e.key), base.MaxSequence)
+		if err != nil || !found || seq != e.seq || string(v) != e.value {
+			t.Fatalf("%q: %q, sequence %d, %t, %v", e.key, v, seq, found, err)
+		}
+	}
+	if n := io.Load(); n.Reads != info.NumDataBlocks || n.Hits != uint64(len(list))-n.Reads {
+		t.Errorf("%+v for %d keys in %d blocks", n, len(list), info.NumDataBlocks)
+	}
+	h := r.index.handle(1)
+	damaged[h.Offset+3] ^= 1
+	inFirst, inSecond := base.UserKey(r.index.separator(0)), base.UserKey(r.index.separator(1))
+	for range 2 {
+		if _, _, _, _, err := r.GetIn(&buf, inFirst, base.MaxSequence); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, _, _, _, err := r.GetIn(&buf, inSecond, base.MaxSequence); !errors.Is(err, base.ErrCorruption) {
+				t.Fatalf("error is %v", err)
 			}
 		}
 	}
-	if n := io.Load(); n.Reads > info.NumDataBlocks+20 {
-		t.Errorf("%d reads for %d blocks", n.Reads, info.NumDataBlocks)
+	buf.Release()
+	buf.Release()
+	before := io.Load().Reads
+	if _, _, _, _, err := r.GetIn(&buf, inFirst, base.MaxSequence); err != nil || io.Load().Reads != before+1 {
+		t.Errorf("after Release: %v, %d reads", err, io.Load().Reads-before)
 	}
 }
 

@@ -442,14 +442,14 @@ func TestReadErrors(t *testing.T) {
 		}
 		// What is held of the filter stays; reading more fails.
 		units := r.NumFilterUnits()
-		if err := r.LoadFilterUnits(1); err != nil {
+		if err := r.LoadFilterSteps(1); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.LoadFilterUnits(2); !errors.Is(err, errDisk) {
-			t.Fatalf("LoadFilterUnits: %v", err)
+		if err := r.LoadFilterSteps(2); !errors.Is(err, errDisk) {
+			t.Fatalf("LoadFilterSteps: %v", err)
 		}
-		if r.HeldFilterUnits() != 1 || r.NumFilterUnits() != units {
-			t.Fatalf("%d units held, %d can be loaded", r.HeldFilterUnits(), r.NumFilterUnits())
+		if r.HeldFilterSteps() != 1 || r.NumFilterUnits() != units {
+			t.Fatalf("%d units held, %d can be loaded", r.HeldFilterSteps(), r.NumFilterUnits())
 		}
 	}
 }

@@ -129,8 +129,8 @@ func TestMoveFilter(t *testing.T) {
 		if r.Filter() != before {
 			moved++
 		}
-		if got := ask(r); got != want || r.HeldFilterUnits() != r.NumFilterUnits() {
-			t.Fatalf("moved, %d of %d absent keys are maybe, %d units held", got, want, r.HeldFilterUnits())
+		if got := ask(r); got != want || r.HeldFilterSteps() != r.NumFilterSteps() {
+			t.Fatalf("moved, %d of %d absent keys are maybe, %d units held", got, want, r.HeldFilterSteps())
 		}
 	}
 	if pool.Sparse() || moved < len(kept)/2 {
@@ -139,10 +139,10 @@ func TestMoveFilter(t *testing.T) {
 	if got := pool.HeldBytes(); got*8 != held {
 		t.Errorf("moved, %d bytes are held of %d", got, held)
 	}
-	// Units come and go, the count stays right.
+	// Steps come and go, the count stays right.
 	r := kept[0]
-	for _, n := range []int{1, 2, 0, r.NumFilterUnits()} {
-		if err := r.LoadFilterUnits(n); err != nil {
+	for _, n := range []int{1, 2, 5, 4, 7, 6, 0, 3, 2, r.NumFilterSteps()} {
+		if err := r.LoadFilterSteps(n); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 // IterOptions configure an Iter. A nil *IterOptions and zero fields mean the
 // defaults.
 type IterOptions struct {
-	// DontFillCache leaves the cache as it is. Blocks that are not in it are
-	// decoded into memory of the iterator, so a scan makes no garbage.
+	// DontFillCache leaves the cache as it is. Blocks that the cache does not take
+	// are decoded into memory of the iterator, so a scan makes no garbage.
 	DontFillCache bool
 	// Readahead reads far ahead from the first block on. Otherwise the iterator
 	// begins to when it sees that it is moved forward block after block.
@@ -355,24 +355,16 @@ func (it *Iter) read(i int) error {
 		return err
 	}
 	r := it.r
-	if r.slots == nil || it.opts.DontFillCache {
-		if it.ownData, err = decompress(it.ownData[:0], payload, t); err != nil {
-			return r.corrupt(r.index.handle(i), "data block", err)
-		}
-		it.own = block{}
-		it.blk = &it.own
-		return r.initDataBlock(&it.own, it.ownData, i)
-	}
-	data, err := decompress(nil, payload, t)
-	if err != nil {
-		return r.corrupt(r.index.handle(i), "data block", err)
-	}
-	b := new(block)
-	if err := r.initDataBlock(b, data, i); err != nil {
+	if r.slots != nil && !it.opts.DontFillCache && r.cache.admit(r, i) {
+		it.blk, err = r.keepBlock(i, payload, t)
 		return err
 	}
-	it.blk = r.cache.insert(r, i, b)
-	return nil
+	if it.ownData, err = decompress(it.ownData[:0], payload, t); err != nil {
+		return r.corrupt(r.index.handle(i), "data block", err)
+	}
+	it.own = block{}
+	it.blk = &it.own
+	return r.initDataBlock(&it.own, it.ownData, i)
 }
 
 // fetch returns data block i as it is stored, read ahead or by itself. The

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/golang/snappy"
@@ -123,53 +122,76 @@ func decompress(dst, payload []byte, blockType byte) ([]byte, error) {
 	return nil, unknownType(blockType)
 }
 
-// scratchPool holds buffers for blocks on their way from the file.
-var scratchPool = sync.Pool{New: func() any { return new([]byte) }}
-
-// maxScratch is the largest buffer that goes back to the pool.
-const maxScratch = 1 << 20
-
 // readBlock reads, checks and decompresses a block.
 func (r *Reader) readBlock(h Handle, what string) ([]byte, error) {
-	scratch := scratchPool.Get().(*[]byte)
-	n := int(h.Length) + blockTrailerLen
-	*scratch = slices.Grow((*scratch)[:0], n)
-	payload, t, err := r.readRaw((*scratch)[:n], h, what)
-	var data []byte
-	if err == nil {
-		if data, err = decompress(nil, payload, t); err != nil {
-			err = r.corrupt(h, what, err)
-		}
-	}
-	if cap(*scratch) <= maxScratch {
-		scratchPool.Put(scratch)
-	}
-	return data, err
-}
-
-// dataBlock returns data block i, from the cache if it is there.
-func (r *Reader) dataBlock(i int) (*block, error) {
-	if r.slots != nil {
-		if b := r.slots[i].Load(); b != nil {
-			b.touch()
-			r.io.hit()
-			return b, nil
-		}
-	}
-	h := r.index.handle(i)
-	r.io.read(int(h.Length) + blockTrailerLen)
-	data, err := r.readBlock(h, "data block")
+	var buf Buffer
+	defer buf.Release()
+	payload, t, err := r.readRaw(buf.mem().rawBytes(int(h.Length)+blockTrailerLen), h, what)
 	if err != nil {
 		return nil, err
+	}
+	data, err := decompress(nil, payload, t)
+	if err != nil {
+		return nil, r.corrupt(h, what, err)
+	}
+	return data, nil
+}
+
+// dataBlock returns data block i, from the cache if it is there. If the cache
+// does not take it, it is in buf, and valid until that is used again.
+func (r *Reader) dataBlock(i int, buf *Buffer) (*block, error) {
+	if b := r.cachedBlock(i, r.io); b != nil {
+		return b, nil
+	}
+	keep := r.slots != nil && r.cache.admit(r, i)
+	b := buf.holds(r, i)
+	switch {
+	case b == nil:
+		return r.readDataBlock(i, buf, keep)
+	case keep:
+		r.io.hit()
+		return r.cache.insert(r, i, &block{data: slices.Clone(b.data), entries: b.entries, restarts: b.restarts}), nil
+	}
+	r.io.hit()
+	return b, nil
+}
+
+// readDataBlock reads data block i into buf, or into memory of its own for the
+// cache to keep.
+func (r *Reader) readDataBlock(i int, buf *Buffer, keep bool) (*block, error) {
+	m := buf.mem()
+	m.r = nil
+	h := r.index.handle(i)
+	n := int(h.Length) + blockTrailerLen
+	r.io.read(n)
+	payload, t, err := r.readRaw(m.rawBytes(n), h, "data block")
+	if err != nil {
+		return nil, err
+	}
+	if keep {
+		return r.keepBlock(i, payload, t)
+	}
+	if m.data, err = decompress(m.data[:0], payload, t); err != nil {
+		return nil, r.corrupt(h, "data block", err)
+	}
+	if err := r.initDataBlock(&m.blk, m.data, i); err != nil {
+		return nil, err
+	}
+	m.r, m.i = r, i
+	return &m.blk, nil
+}
+
+// keepBlock makes data block i of what is stored, and puts it into the cache.
+func (r *Reader) keepBlock(i int, payload []byte, blockType byte) (*block, error) {
+	data, err := decompress(nil, payload, blockType)
+	if err != nil {
+		return nil, r.corrupt(r.index.handle(i), "data block", err)
 	}
 	b := new(block)
 	if err := r.initDataBlock(b, data, i); err != nil {
 		return nil, err
 	}
-	if r.slots != nil {
-		return r.cache.insert(r, i, b), nil
-	}
-	return b, nil
+	return r.cache.insert(r, i, b), nil
 }
 
 // cachedBlock returns data block i if it is in the cache, else nil, and counts a

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -52,6 +53,7 @@ type Reader struct {
 
 	cache     *BlockCache
 	slots     []atomic.Pointer[block] // the data blocks that are cached; nil without a cache
+	missed    []atomic.Uint32         // when the cache last missed each of them; see admit
 	cacheSeed uint                    // spreads the blocks of different tables over the shards differently
 	released  atomic.Bool
 
@@ -103,6 +105,7 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	}
 	if t.cache != nil && t.cache.capacity > 0 {
 		t.slots = make([]atomic.Pointer[block], t.index.numBlocks())
+		t.missed = make([]atomic.Uint32, t.index.numBlocks())
 		t.cacheSeed = uint(size) * 0x9e3779b1
 	}
 	if metaErr == nil {
@@ -228,12 +231,27 @@ func boundedNames(blockLen int, fn func(key, value []byte) error) func(key, valu
 }
 
 // Get returns the newest entry of the user key whose sequence number is at most
-// seq. It does not ask the filter. The value aliases a block that never changes;
-// it is empty for a deletion. When the block is cached nothing is allocated.
+// seq. It does not ask the filter. The value is the caller's to keep and not to
+// change; it is empty for a deletion. When the block is cached nothing is
+// allocated.
 func (r *Reader) Get(userKey []byte, seq uint64) (value []byte, kind Kind, entrySeq uint64, found bool, err error) {
+	var buf Buffer
+	value, kind, entrySeq, found, err = r.GetIn(&buf, userKey, seq)
+	if len(value) > 0 && buf.m != nil && buf.m.r != nil {
+		value = slices.Clone(value) // it is in the buffer
+	}
+	buf.Release()
+	return value, kind, entrySeq, found, err
+}
+
+// GetIn is Get with memory for a block that the cache does not take: the value
+// is valid until buf is used again or released. Keys of one block, looked up one
+// after another with one buffer, read it once. Nothing is allocated but what the
+// cache keeps.
+func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, kind Kind, entrySeq uint64, found bool, err error) {
 	trailer := base.Trailer(min(seq, base.MaxSequence), base.KindSeek)
 	for i := r.index.find(userKey, trailer); i < r.index.numBlocks(); i++ {
-		b, err := r.dataBlock(i)
+		b, err := r.dataBlock(i, buf)
 		if err != nil {
 			return nil, 0, 0, false, err
 		}
@@ -292,7 +310,7 @@ func (r *Reader) dataEnd() int64 {
 // IndexBytes is what the reader holds in memory besides the filter: the index,
 // the cache's slots and the properties.
 func (r *Reader) IndexBytes() int64 {
-	n := int64(unsafe.Sizeof(*r)) + r.index.bytesHeld() + 8*int64(len(r.slots))
+	n := int64(unsafe.Sizeof(*r)) + r.index.bytesHeld() + (8+4)*int64(len(r.slots))
 	if p := r.props; p != nil {
 		n += int64(unsafe.Sizeof(*p)) + int64(len(p.Smallest)+len(p.Largest)+4*len(p.unitCRCs))
 	}

@@ -93,12 +93,6 @@ func (s FilterState) String() string {
 	return "FilterState(" + strconv.Itoa(int(s)) + ")"
 }
 
-// heldFilter is the part of a filter that is in memory. It is immutable.
-type heldFilter struct {
-	reader filter.Reader
-	units  []filterPiece
-}
-
 // Filter returns the filter as it is held in memory, or nil. It stays usable
 // when other units are loaded.
 func (r *Reader) Filter() filter.Reader {
@@ -140,176 +134,10 @@ func (r *Reader) FilterUnitBytes(i int) int64 {
 	return int64(r.filterUnits[i].Length)
 }
 
-// HeldFilterUnits returns the number of units that are in memory.
-func (r *Reader) HeldFilterUnits() int {
-	if h := r.filter.Load(); h != nil {
-		return len(h.units)
-	}
-	return 0
-}
-
-// LoadFilterUnits holds the first n units of the filter in memory, n from 0 to
-// NumFilterUnits, reading those that are missing and dropping the others. Lookups
-// go on meanwhile. After an error the filter is held as it was before; the units
-// from a damaged one on are given up.
-func (r *Reader) LoadFilterUnits(n int) error {
-	r.filterMu.Lock()
-	defer r.filterMu.Unlock()
-	return r.loadFilterUnits(n)
-}
-
-// loadFilterUnits is LoadFilterUnits under the lock.
-func (r *Reader) loadFilterUnits(n int) error {
-	if n < 0 || n > len(r.filterUnits) {
-		return fmt.Errorf("sstable: %d filter units were asked for, and there are %d", n, len(r.filterUnits))
-	}
-	held := r.filter.Load()
-	switch {
-	case n == 0:
-		r.filter.Store(nil)
-		if held != nil {
-			r.giveBack(held.units)
-		}
-		return nil
-	case held != nil && len(held.units) == n:
-		return nil
-	}
-	units := make([]filterPiece, 0, n)
-	if held != nil {
-		units = append(units, held.units[:min(n, len(held.units))]...)
-	}
-	kept := len(units)
-	for i := kept; i < n; i++ {
-		u := r.getMemory(r.unitBufLen(i))
-		units = append(units, u)
-		var err error
-		if units[i].bytes, err = r.readFilterUnit(i, u.bytes); err != nil {
-			r.giveBack(units[kept:])
-			if errors.Is(err, base.ErrCorruption) {
-				r.giveUpUnits(i, err)
-			}
-			return err
-		}
-	}
-	f, err := r.openUnits(units)
-	if err != nil {
-		r.giveBack(units[kept:])
-	}
-	if errors.Is(err, filter.ErrUnknownFamily) {
-		err = r.unknownFilter(r.filterFamily, err)
-		r.giveUpUnits(0, err)
-		r.filterState = FilterUnknown
-		return err
-	}
-	if err != nil {
-		err = r.corrupt(r.filterUnits[0], "filter block", err)
-		r.giveUpUnits(0, err)
-		return err
-	}
-	r.filter.Store(&heldFilter{reader: f, units: units})
-	if held != nil {
-		r.giveBack(held.units[kept:])
-	}
-	return nil
-}
-
-// openUnits opens the filter over its first units.
-func (r *Reader) openUnits(units []filterPiece) (filter.Reader, error) {
-	bytes := make([][]byte, len(units))
-	for i := range units {
-		bytes[i] = units[i].bytes
-	}
-	return r.filterOpen(bytes)
-}
-
-// getMemory returns memory for a unit. Like giveBack, it is called under the lock.
-func (r *Reader) getMemory(n int) filterPiece {
-	if r.pool == nil {
-		return filterPiece{bytes: filter.AlignedBytes(n), size: n}
-	}
-	return r.pool.get(n)
-}
-
-// giveBack gives units back to the pool.
-func (r *Reader) giveBack(units []filterPiece) {
-	if r.pool == nil {
-		return
-	}
-	for _, u := range units {
-		r.pool.put(u)
-	}
-}
-
-// MoveFilter moves the filter, if it lies where the pool is sparse, to other memory
-// of the pool. Lookups go on meanwhile. A filter that has changed in memory is an
-// error, and is given up: it could deny keys.
-func (r *Reader) MoveFilter() error {
-	r.filterMu.Lock()
-	defer r.filterMu.Unlock()
-	held := r.filter.Load()
-	if held == nil || r.pool == nil {
-		return nil
-	}
-	units := slices.Clone(held.units)
-	var moved, left []filterPiece
-	for i, u := range units {
-		if r.pool.sparse(u) {
-			units[i] = r.pool.get(u.size)
-			units[i].bytes = units[i].bytes[:len(u.bytes)]
-			copy(units[i].bytes, u.bytes)
-			moved, left = append(moved, units[i]), append(left, u)
-		}
-	}
-	if len(moved) == 0 {
-		return nil
-	}
-	f, err := r.openUnits(units)
-	if err != nil {
-		r.giveBack(moved)
-		err = r.corrupt(r.filterUnits[0], "filter in memory", err)
-		r.giveUpUnits(0, err)
-		return err
-	}
-	r.filter.Store(&heldFilter{reader: f, units: units})
-	r.giveBack(left)
-	return nil
-}
-
 // unknownFilter says that nothing opens the table's filter.
 func (r *Reader) unknownFilter(family string, cause error) error {
 	return fmt.Errorf("%s: filter family %q: %w", r.path, family, cause)
 }
-
-// giveUpUnits notes that the units from i on are not to be used.
-func (r *Reader) giveUpUnits(i int, err error) {
-	r.filterState, r.filterErr = FilterDamaged, err
-	r.filterUnits = r.filterUnits[:i]
-	if held := r.filter.Load(); held != nil && len(held.units) > i {
-		r.filter.Store(nil)
-		r.giveBack(held.units)
-	}
-}
-
-// readFilterUnit reads and checks the block of a unit into buf, of unitBufLen bytes.
-func (r *Reader) readFilterUnit(i int, buf []byte) ([]byte, error) {
-	h := r.filterUnits[i]
-	payload, t, err := r.readRaw(buf, h, "filter block")
-	if err != nil {
-		return nil, err
-	}
-	if t != typePlain {
-		return nil, r.corrupt(h, "filter block", unknownType(t))
-	}
-	if p := r.props; p != nil && len(p.unitCRCs) > 0 {
-		crc := binary.LittleEndian.Uint32(buf[len(buf)-4:])
-		if i >= len(p.unitCRCs) || crc != p.unitCRCs[i] {
-			return nil, r.corrupt(h, "filter block", errors.New("not the filter that the properties name"))
-		}
-	}
-	return payload, nil
-}
-
-func (r *Reader) unitBufLen(i int) int { return int(r.filterUnits[i].Length) + blockTrailerLen }
 
 // openFilter finds the table's filter among the meta blocks and loads it, as
 // the options say. Only errors that are not about the filter's bytes are
@@ -336,7 +164,8 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 		if o.MaxFilterUnits != 0 {
 			n = min(n, max(o.MaxFilterUnits, 0))
 		}
-		err := r.loadFilterUnits(n)
+		parts := filter.Parts(family)
+		err := r.loadFilterSteps(n * parts)
 		if errors.Is(err, filter.ErrUnknownFamily) {
 			continue // keyed with a secret that no policy has
 		}
@@ -346,7 +175,7 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 		if err == nil {
 			return nil
 		}
-		if len(r.filterUnits) > 0 && r.loadFilterUnits(len(r.filterUnits)) == nil {
+		if len(r.filterUnits) > 0 && r.loadFilterSteps(len(r.filterUnits)*parts) == nil {
 			return nil // the units before the damaged one
 		}
 		damaged = err

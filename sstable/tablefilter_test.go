@@ -77,11 +77,11 @@ func TestFilterUnits(t *testing.T) {
 		t.Fatalf("%d units, %d bytes", info.FilterUnits, info.FilterBytes)
 	}
 	r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}, MaxFilterUnits: 5})
-	if r.HeldFilterUnits() != 5 || r.NumFilterUnits() != 31 || r.FilterUnitBytes(3) != 8 || r.FilterUnitBytes(30) != 1 || r.FilterFamily() != "test.hashes" {
-		t.Fatalf("%d of %d units", r.HeldFilterUnits(), r.NumFilterUnits())
+	if r.HeldFilterSteps() != 5 || r.NumFilterUnits() != 31 || r.FilterStepBytes(3) != 8 || r.FilterStepBytes(30) != 1 || r.FilterFamily() != "test.hashes" {
+		t.Fatalf("%d of %d units", r.HeldFilterSteps(), r.NumFilterUnits())
 	}
 	if none := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}, MaxFilterUnits: -1}); none.Filter() != nil || none.NumFilterUnits() != 31 {
-		t.Errorf("%d units are held, %d can be loaded", none.HeldFilterUnits(), none.NumFilterUnits())
+		t.Errorf("%d units are held, %d can be loaded", none.HeldFilterSteps(), none.NumFilterUnits())
 	}
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -102,7 +102,7 @@ func TestFilterUnits(t *testing.T) {
 	}
 	absent := filter.NewKey([]byte("absent"))
 	for _, n := range []int{0, 31, 30, 1, 31, 31, 0, 0, 7, 31} {
-		if err := r.LoadFilterUnits(n); err != nil {
+		if err := r.LoadFilterSteps(n); err != nil {
 			t.Fatalf("%d units: %v", n, err)
 		}
 		size := 0
@@ -111,8 +111,8 @@ func TestFilterUnits(t *testing.T) {
 		} else if n > 0 {
 			t.Fatalf("no filter with %d units", n)
 		}
-		if r.HeldFilterUnits() != n || size != min(8*n, 241) || r.MemoryBytes() != r.IndexBytes()+int64(size) {
-			t.Fatalf("%d units: %d held, %d bytes", n, r.HeldFilterUnits(), size)
+		if r.HeldFilterSteps() != n || size != min(8*n, 241) || r.MemoryBytes() != r.IndexBytes()+int64(size) {
+			t.Fatalf("%d units: %d held, %d bytes", n, r.HeldFilterSteps(), size)
 		}
 		if r.MayContain(absent) != (n < 31) {
 			t.Errorf("%d units: MayContain(absent) is %v", n, r.MayContain(absent))
@@ -121,7 +121,7 @@ func TestFilterUnits(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	for _, n := range []int{-1, 32} {
-		if err := r.LoadFilterUnits(n); err == nil {
+		if err := r.LoadFilterSteps(n); err == nil {
 			t.Errorf("%d units were loaded", n)
 		}
 	}
@@ -144,20 +144,20 @@ func TestDamagedUnit(t *testing.T) {
 	if s, err := r.FilterStatus(); s != FilterDamaged || !errors.As(err, &ce) || ce.Offset != int64(h.Offset) {
 		t.Errorf("%v, %v", s, err)
 	}
-	if r.NumFilterUnits() != 4 || r.HeldFilterUnits() != 4 {
-		t.Errorf("%d of %d units", r.HeldFilterUnits(), r.NumFilterUnits())
+	if r.NumFilterUnits() != 4 || r.HeldFilterSteps() != 4 {
+		t.Errorf("%d of %d units", r.HeldFilterSteps(), r.NumFilterUnits())
 	}
 
 	r = openTable(t, data, o)
-	if err := r.LoadFilterUnits(2); err != nil {
+	if err := r.LoadFilterSteps(2); err != nil {
 		t.Fatal(err)
 	}
 	r.r = bytes.NewReader(damaged)
-	if err := r.LoadFilterUnits(31); !errors.As(err, &ce) {
+	if err := r.LoadFilterSteps(31); !errors.As(err, &ce) {
 		t.Errorf("loading a damaged unit: %v", err)
 	}
-	if s, _ := r.FilterStatus(); s != FilterDamaged || r.HeldFilterUnits() != 2 || r.NumFilterUnits() != 4 {
-		t.Errorf("%v, %d of %d units", s, r.HeldFilterUnits(), r.NumFilterUnits())
+	if s, _ := r.FilterStatus(); s != FilterDamaged || r.HeldFilterSteps() != 2 || r.NumFilterUnits() != 4 {
+		t.Errorf("%v, %d of %d units", s, r.HeldFilterSteps(), r.NumFilterUnits())
 	}
 	// The first one: nothing is left.
 	damaged = bytes.Clone(data)
@@ -250,5 +250,88 @@ func TestEachUserKeyOnce(t *testing.T) {
 	_, info := buildTable(t, sortEntries(list), &WriterOptions{Filter: hashList{}})
 	if info.FilterKeys != 10 || info.NumKeys != 10 || info.NumEntries != 50 {
 		t.Errorf("%+v", info)
+	}
+}
+
+// TestFilterSteps holds a Ribbon filter column by column, up and down, while lookups
+// go on: no key is denied, fewer columns say maybe more often, and what is held of
+// the pool is what the steps were said to take, or less, at every moment.
+func TestFilterSteps(t *testing.T) {
+	list := numbered(40_000)
+	data, info := buildTable(t, list, &WriterOptions{Filter: filter.Ribbon(10)})
+	if info.FilterUnits != 3 {
+		t.Fatalf("%d units", info.FilterUnits)
+	}
+	var pool FilterPool
+	r := openTable(t, data, &ReaderOptions{MaxFilterUnits: -1, FilterPool: &pool})
+	if r.NumFilterSteps() != 12 || r.HeldFilterSteps() != 0 || pool.HeldBytes() != 0 {
+		t.Fatalf("%d steps, %d held, %d bytes", r.NumFilterSteps(), r.HeldFilterSteps(), pool.HeldBytes())
+	}
+	var sums [13]int64
+	for i := range 12 {
+		sums[i+1] = sums[i] + r.FilterStepBytes(i)
+	}
+	if sums[12] != int64(info.FilterBytes) {
+		t.Errorf("all steps take %d bytes, the filter %d", sums[12], info.FilterBytes)
+	}
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 2 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if e := list[i%len(list)]; !r.MayContain(filter.NewKey([]byte(e.key))) {
+					t.Errorf("%q is denied", e.key)
+					return
+				}
+			}
+		})
+	}
+	ask := func() (maybe int) {
+		for i := range 20_000 {
+			if r.MayContain(filter.NewKey(fmt.Appendf(nil, "absent%d", i))) {
+				maybe++
+			}
+		}
+		return maybe
+	}
+	var maybe [13]int
+	steps := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 10, 7, 6, 3, 2, 0, 9, 12, 1, 12, 5, 0, 12}
+	for _, n := range steps {
+		if err := r.LoadFilterSteps(n); err != nil {
+			t.Fatalf("%d steps: %v", n, err)
+		}
+		held := pool.HeldBytes()
+		if r.HeldFilterSteps() != n || held > sums[n]+blockTrailerLen*int64(n/4) || held < sums[n]*95/100 {
+			t.Errorf("%d steps: %d are held, %d bytes of %d", n, r.HeldFilterSteps(), held, sums[n])
+		}
+		got := ask()
+		if maybe[n] == 0 {
+			maybe[n] = got
+		} else if maybe[n] != got {
+			t.Errorf("%d steps: %d of 20,000 absent keys are maybe, and %d before", n, got, maybe[n])
+		}
+	}
+	for n := range 12 {
+		if maybe[n+1]*10 > maybe[n]*9 {
+			t.Errorf("%d absent keys are maybe with %d steps, %d with one more", maybe[n], n, maybe[n+1])
+		}
+	}
+	close(stop)
+	wg.Wait()
+	// A unit that is damaged on the disk is not trimmed: what was held before stays.
+	if err := r.LoadFilterSteps(4); err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Clone(data)
+	damaged[r.filterUnits[1].Offset+100] ^= 1
+	r.r = bytes.NewReader(damaged)
+	var ce *base.CorruptionError
+	if err := r.LoadFilterSteps(6); !errors.As(err, &ce) || r.HeldFilterSteps() != 4 || r.NumFilterSteps() != 4 {
+		t.Errorf("%v; %d of %d steps are held", err, r.HeldFilterSteps(), r.NumFilterSteps())
 	}
 }

@@ -55,7 +55,7 @@ const (
 	// In front of a filter's name: the store's plan, and what it could do with that
 	// filter's units if it knew the traffic.
 	Planned   = "sift's plan, "
-	BestUnits = "optimum in units of "
+	BestUnits = "optimum in parts of "
 )
 
 // Names of the kinds of traffic.
@@ -94,7 +94,7 @@ func (o *Options) Terms() []string {
 // family is what a table's filter takes and gives.
 type family struct {
 	name  string
-	units []int64 // bytes
+	units []int64 // bytes of each part that can be held
 	fpr   float64 // with all units
 }
 
@@ -131,8 +131,13 @@ func newFamily(name string, keys int) (family, error) {
 		return family{}, err
 	}
 	f := family{name: name, fpr: r.FPR()}
-	for _, u := range units {
-		f.units = append(f.units, int64(len(u)))
+	for i, u := range units {
+		held := 0
+		for parts := range filter.Parts(policy.Family()) {
+			n := filter.TrimmedSize(policy.Family(), i, len(units), len(u), parts+1)
+			f.units = append(f.units, int64(n-held))
+			held = n
+		}
 	}
 	return f, nil
 }
@@ -342,7 +347,7 @@ func (s *shape) inputs(f *family, asked []float64) []plan.Table {
 	return list
 }
 
-// bestUnits is the number of reads that a lookup wastes if units are held for
+// bestUnits is the number of reads that a lookup wastes if parts are held for
 // the traffic of each second.
 func (s *shape) bestUnits(o *Options, f *family, seconds []second, budget int64) float64 {
 	var sum, last float64

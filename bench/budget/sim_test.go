@@ -42,9 +42,9 @@ func TestOrder(t *testing.T) {
 			uniform, monkey, ours, best := of(Uniform), of(Monkey), of(Planned+"ribbon(16)"), of(Hindsight)
 			units := of(BestUnits + "ribbon(16)")
 			if best > units || units > ours*1.001 {
-				t.Errorf("%s, %s: in whole units the optimum wastes %v, without %v, the plan %v", kind, bits, units, best, ours)
+				t.Errorf("%s, %s: in whole parts the optimum wastes %v, without %v, the plan %v", kind, bits, units, best, ours)
 			}
-			t.Logf("%-16s %s: uniform %.3f, Monkey %.3f, sift %.3f, optimum in units %.3f, optimum %.3f", kind, bits, uniform, monkey, ours, units, best)
+			t.Logf("%-16s %s: uniform %.3f, Monkey %.3f, sift %.3f, optimum in parts %.3f, optimum %.3f", kind, bits, uniform, monkey, ours, units, best)
 			if best > min(uniform, monkey, ours)*1.0001 {
 				t.Errorf("%s, %s: the optimum wastes %v, uniform %v, Monkey %v, the plan %v", kind, bits, best, uniform, monkey, ours)
 			}

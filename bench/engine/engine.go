@@ -22,6 +22,8 @@ type Config struct {
 	// store's usual filter at BloomBits bits per key.
 	Filter    string
 	BloomBits int
+	// Keys is how many keys the store is to hold.
+	Keys int
 	// CacheBytes is the size of the cache of uncompressed blocks.
 	CacheBytes int64
 	// WriteBufferBytes is the size of a memtable.

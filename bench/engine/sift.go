@@ -1,6 +1,10 @@
 package engine
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
+
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/bench/measure"
 	"github.com/siftdb/sift/filter"
@@ -17,10 +21,31 @@ func init() {
 		Modes:          []Mode{{"", "View, which does not copy"}},
 		Terms:          "Without a filter named, the filters that it has by default: Ribbon at --bloom_bits, with two bits more in level 0. Block checksums are checked on every read. Filters and indexes are in memory.",
 		FilterResident: true,
-		Filters:        "a policy of sift: bloom(BITS), ribbon(BITS), none, ...",
-		CheckFilter:    func(f string) error { _, err := filter.Parse(f); return err },
+		Filters:        "a policy of sift: bloom(BITS), ribbon(BITS), none, ...; with @BITS behind it, or @BITS alone, at most so many bits a key of the filters are held (Options.FilterMemory)",
+		CheckFilter:    func(f string) error { _, err := parseSiftFilter(f); return err },
 		Open:           openSift,
 	})
+}
+
+// siftFilter is what stands behind the colon of a Spec.
+type siftFilter struct {
+	policy   filter.Policy // nil: the default
+	heldBits float64       // bits a key that are held; 0: all
+}
+
+func parseSiftFilter(s string) (siftFilter, error) {
+	var f siftFilter
+	name, held, limited := strings.Cut(s, "@")
+	var err error
+	if limited {
+		if f.heldBits, err = strconv.ParseFloat(held, 64); err != nil || !(f.heldBits > 0 && f.heldBits <= 100) {
+			return f, fmt.Errorf("%q: bits a key above 0 and up to 100 stand behind the @", s)
+		}
+	}
+	if name != "" {
+		f.policy, err = filter.Parse(name)
+	}
+	return f, err
 }
 
 type siftDB struct {
@@ -31,12 +56,12 @@ type siftDB struct {
 func openSift(c Config) (DB, error) {
 	policy := filter.Ribbon(float64(c.BloomBits))
 	levels := []filter.Policy{filter.Ribbon(float64(c.BloomBits) + 2)}
-	if c.Filter != "" {
-		var err error
-		if policy, err = filter.Parse(c.Filter); err != nil {
-			return nil, err
-		}
-		levels = nil
+	asked, err := parseSiftFilter(c.Filter)
+	if err != nil {
+		return nil, err
+	}
+	if asked.policy != nil {
+		policy, levels = asked.policy, nil
 	}
 	cache := c.CacheBytes
 	if cache == 0 {
@@ -45,6 +70,7 @@ func openSift(c Config) (DB, error) {
 	db, err := sift.Open(c.Dir, &sift.Options{
 		Filter:             policy,
 		LevelFilters:       levels,
+		FilterMemory:       int64(asked.heldBits * float64(c.Keys) / 8),
 		CacheBytes:         cache,
 		MemtableBytes:      c.WriteBufferBytes,
 		BlockBytes:         c.BlockBytes,

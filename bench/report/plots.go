@@ -351,7 +351,7 @@ func (s source) probeSizePlot() *Plot {
 func (s source) planPlot(kind string) *Plot {
 	p := &Plot{
 		Name: "plan-" + strings.ReplaceAll(kind, " ", "-"), X: "filter memory, bits per key of the store", Y: "wasted reads per 1,000 absent lookups", YLog: true,
-		Note: "Simulated; see the terms. Uniform, Monkey and the optimum from hindsight may use fractions of bits, the plan whole units of a filter.",
+		Note: "Simulated; see the terms. Uniform, Monkey and the optimum from hindsight may use fractions of bits, the plan whole bits per key of a filter.",
 	}
 	strokes := map[string]Series{
 		budget.Uniform: {Color: "#78909c"}, budget.Monkey: {Color: "#1976d2"}, budget.Hindsight: {Color: "#777777", Dashed: true, Plain: true},

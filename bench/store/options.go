@@ -90,6 +90,7 @@ func (o *Options) config(spec engine.Spec, section string) engine.Config {
 		Dir:              o.dirOf(spec, section),
 		Filter:           spec.Filter,
 		BloomBits:        o.BloomBits,
+		Keys:             o.Set.Len(),
 		CacheBytes:       o.CacheBytes,
 		WriteBufferBytes: o.WriteBufferBytes,
 		BlockBytes:       o.BlockBytes,

@@ -16,9 +16,9 @@ type filterPlanCmd struct {
 
 func (filterPlanCmd) Help() string {
 	return `Prints how a budget for filter memory would be spent (Options.FilterMemory in a program):
-for each table the units of its filter that would be held, of those that were written, and the
-block reads that a lookup of an absent key would waste on it. Lookups are taken to be spread
-evenly; in a running program the units follow the lookups.
+for each table the units of its filter that were written, how many of them would be held, the last
+one perhaps in part, and the block reads that a lookup of an absent key would waste on it. Lookups
+are taken to be spread evenly; in a running program what is held follows them.
 
 Example:
 
@@ -40,7 +40,7 @@ func (c *filterPlanCmd) Run(e *env) error {
 		for i := range p.Tables {
 			m := &p.Tables[i]
 			t.add(strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), filterName(&m.TableMetrics),
-				strconv.Itoa(m.FilterUnits), strconv.Itoa(m.Units), size(m.Bytes), perThousand(m.WastedReads))
+				strconv.Itoa(m.FilterUnits), strconv.FormatFloat(m.Units, 'g', -1, 64), size(m.Bytes), perThousand(m.WastedReads))
 		}
 		t.add("total", "", "", "", "", size(p.Bytes), perThousand(p.WastedReads))
 		if err := t.write(e.out); err != nil {

@@ -64,7 +64,7 @@ func (c *filterStatsCmd) Run(e *env) error {
 			}
 			all.add(observed)
 			progress.set(done)
-			t.add(append(row, fmt.Sprintf("%d/%d", m.HeldUnits, m.FilterUnits), size(m.FilterBytes), bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Keys == 0),
+			t.add(append(row, fmt.Sprintf("%g/%d", m.HeldUnits, m.FilterUnits), size(m.FilterBytes), bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Keys == 0),
 				rate(m.ExpectedFPR), rate(observed.fpr()), perThousand(wasted))...)
 		}
 		progress.done()

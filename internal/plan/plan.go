@@ -21,7 +21,7 @@ import (
 // Table is what the plan needs to know of a table.
 type Table struct {
 	Asked float64 // lookups a second of keys that the table does not hold, in its range
-	Units []int64 // bytes of each unit of its filter, in order
+	Units []int64 // bytes of each part of its filter that can be held or dropped, in order
 	FPR   float64 // the filter's false positive rate with all units
 	Held  int     // how many units are in memory now
 }

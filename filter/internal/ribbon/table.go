@@ -89,6 +89,23 @@ func (p Plane) Fits(numSegments uint64) bool {
 	return uint64(len(p.Data)) == (numSegments*uint64(p.Count)-uint64(p.Cut))*8
 }
 
+// Trim appends to dst the plane's first columns, num of den parts of its words, for so
+// many segments, and returns what they are. REQUIRES: 0 < num < den; p.Fits.
+func (p Plane) Trim(dst []byte, segments, num, den int) (Columns, []byte) {
+	if segments == 0 {
+		return Columns{First: p.First, Count: 1}, dst
+	}
+	words := max(p.Size(segments)/8*num/den, 1)
+	count := (words + segments - 1) / segments
+	c := Columns{First: p.First, Count: count, Cut: segments*count - words}
+	for i := range uint64(segments) {
+		at, _ := p.position(i)
+		_, n := c.position(i)
+		dst = append(dst, p.Data[at*8:(at+n)*8]...)
+	}
+	return c, dst
+}
+
 // FPR is the expected share of absent hashes that Contains is true for.
 func (t *Table) FPR() float64 {
 	if len(t.layers) == 0 {

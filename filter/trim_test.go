@@ -1,0 +1,99 @@
+package filter
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"testing"
+)
+
+// TestTrim holds filters part by part: no key is denied, the rate is that of the
+// bits held, and the size is bounded by what is said before.
+func TestTrim(t *testing.T) {
+	for _, p := range []Policy{Ribbon(10), Ribbon(9.5), Ribbon(3), Ribbon(5), RibbonFPR(0.01), mustKey(t, Ribbon(10), countedSecret())} {
+		for _, n := range []int{1, 40, 3000, 50_000} {
+			keys := numbered("key", n)
+			units := unitsOf(t, p, keys)
+			last, lastSize := 1.0, 0
+			for i := range units {
+				for parts := 1; parts <= Parts(p.Family()); parts++ {
+					held := units[:i+1:i+1]
+					bound := TrimmedSize(p.Family(), i, len(units), len(units[i]), parts)
+					if parts < Parts(p.Family()) {
+						whole := bytes.Clone(units[i])
+						short, err := Trim([]byte("front"), p.Family(), held, parts)
+						if err != nil {
+							t.Fatalf("%s, %d keys: %v", p.Name(), n, err)
+						}
+						if !bytes.Equal(whole, units[i]) || string(short[:5]) != "front" {
+							t.Fatalf("%s: Trim has changed what it was given", p.Name())
+						}
+						short = short[5:]
+						if len(short) > bound || n >= 3000 && float64(len(short)) < 0.97*float64(bound)-150 {
+							t.Errorf("%s, %d keys, unit %d: %d parts take %d bytes, %d were said", p.Name(), n, i, parts, len(short), bound)
+						}
+						held = append(held[:i:i], short)
+					} else if bound != len(units[i]) {
+						t.Errorf("the whole unit takes %d bytes, %d were said", len(units[i]), bound)
+					}
+					r, err := p.Open(held)
+					if err != nil {
+						t.Fatalf("%s, %d keys, unit %d, %d parts: %v", p.Name(), n, i, parts, err)
+					}
+					for _, k := range keys {
+						if !r.MayContain(NewKey(k)) {
+							t.Fatalf("%s: %q is denied with %d parts of unit %d", p.Name(), k, parts, i)
+						}
+					}
+					if f := r.FPR(); f > last || n >= 3000 && f > 0.99*last && lastSize < r.SizeBytes() {
+						t.Errorf("%s, %d keys, unit %d: FPR %v with %d parts, %v with one fewer", p.Name(), n, i, f, parts, last)
+					}
+					last, lastSize = r.FPR(), r.SizeBytes()
+					if n < 50_000 {
+						continue
+					}
+					// The bits that are held are worth what they are in a whole filter.
+					maybe := 0
+					const asked = 40_000
+					for _, k := range numbered("absent", asked) {
+						if r.MayContain(NewKey(k)) {
+							maybe++
+						}
+					}
+					want := last * asked
+					if d := math.Abs(float64(maybe) - want); d > 5*math.Sqrt(want)+1 {
+						t.Errorf("%s, unit %d, %d parts: %d of %d absent keys are maybe, expected %.0f", p.Name(), i, parts, maybe, asked, want)
+					}
+					bits := float64(8*lastSize) / float64(n)
+					if bits > 1.03*math.Log2(1/last)+0.1 {
+						t.Errorf("%s, unit %d, %d parts: FPR %v with %.2f bits a key", p.Name(), i, parts, last, bits)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestTrimRefuses(t *testing.T) {
+	p := Ribbon(10)
+	units := unitsOf(t, p, numbered("key", 50_000))
+	for _, parts := range []int{-1, 0, 4, 5} {
+		if _, err := Trim(nil, p.Family(), units, parts); err == nil {
+			t.Errorf("%d parts were given", parts)
+		}
+	}
+	bloom := Bloom(10)
+	if _, err := Trim(nil, bloom.Family(), unitsOf(t, bloom, numbered("key", 1000)), 1); err == nil || Parts(bloom.Family()) != 1 {
+		t.Error("a Bloom filter was trimmed")
+	}
+	flipped := bytes.Clone(units[1])
+	flipped[1000] ^= 1
+	for i, bad := range [][][]byte{nil, {}, {units[1]}, {units[0], flipped}, {units[0][:20]}, {nil}, {units[0], units[1][1:]}} {
+		if _, err := Trim(nil, p.Family(), bad, 2); !errors.Is(err, ErrDamaged) {
+			t.Errorf("bad units %d: %v", i, err)
+		}
+		if _, err := Trim(nil, keyedPrefix+p.Family(), bad, 2); err == nil {
+			t.Errorf("bad units %d, keyed, were trimmed", i)
+		}
+	}
+}
