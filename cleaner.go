@@ -9,6 +9,7 @@ type cleaner struct {
 	mu      sync.Mutex
 	idle    sync.Cond // on mu: the goroutine has ended
 	queue   []func()
+	now     bool // tasks are done at once
 	running bool
 	closed  bool
 }
@@ -16,6 +17,10 @@ type cleaner struct {
 // do has a task carried out soon. Once the cleaner is closed tasks are dropped:
 // what they would have removed is for the next Open.
 func (c *cleaner) do(task func()) {
+	if c.now {
+		task()
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -47,15 +52,8 @@ func (c *cleaner) run() {
 // close returns when all tasks are done; it takes no more.
 func (c *cleaner) close() {
 	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.wait()
-}
-
-// wait returns when there is no task left.
-func (c *cleaner) wait() {
-	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.closed = true
 	for c.running {
 		c.idle.Wait()
 	}

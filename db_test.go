@@ -572,6 +572,28 @@ func TestGetAllocations(t *testing.T) {
 	}
 }
 
+// TestIdle: when nothing is written level 0 goes down, however little is in it.
+func TestIdle(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), nil)
+	defer mustClose(t, db)
+	for range 2 {
+		fill(t, db, 1000, "key%d")
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit := time.Now().Add(20 * time.Second)
+	for db.Metrics().Levels[0].Tables > 0 {
+		if time.Now().After(limit) {
+			t.Fatalf("%d tables in level 0", db.Metrics().Levels[0].Tables)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if m := db.Metrics(); m.Compactions != 1 || m.Levels[1].Tables != 1 {
+		t.Errorf("%d compactions, %d tables in level 1", m.Compactions, m.Levels[1].Tables)
+	}
+}
+
 // TestBackPressure writes faster than a slow tree compacts.
 func TestBackPressure(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 4 << 10, TableBytes: 2 << 10, LevelBaseBytes: 4 << 10, LevelMultiplier: 2, L0Tables: 1})
