@@ -34,6 +34,21 @@ func fuzzOpen(t *testing.T, p Policy, unit []byte) {
 		if fpr := r.FPR(); !(fpr >= 0 && fpr <= 1) {
 			t.Fatalf("FPR %v", fpr)
 		}
+		for parts := 1; parts < Parts(p.Family()); parts++ {
+			short, err := Trim(nil, p.Family(), [][]byte{unit}, parts)
+			if err != nil {
+				t.Fatalf("%d parts of a unit that opens: %v", parts, err)
+			}
+			less, err := p.Open([][]byte{short})
+			if err != nil {
+				t.Fatalf("%d parts of a unit: %v", parts, err)
+			}
+			for _, k := range keys {
+				if r.MayContain(k) && !less.MayContain(k) {
+					t.Fatalf("%d parts of a unit deny what it does not", parts)
+				}
+			}
+		}
 	}
 	if bp, ok := p.(BlockPolicy); ok {
 		for _, k := range keys {

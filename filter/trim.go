@@ -85,7 +85,7 @@ func trimRibbon(dst []byte, units [][]byte, parts int) ([]byte, error) {
 		seed = first.sum
 	}
 	from := len(dst)
-	columns, dst := u.plane(0).Trim(dst, int(u.segments), parts, ribbonParts)
+	columns, dst := u.plane(0).Trim(dst, uint64(u.segments), parts, ribbonParts)
 	dst = append(dst, thresholds...)
 	dst = appendRibbonTrailer(dst, u.layers, u.segments, columns, last, u.flags)
 	return binary.LittleEndian.AppendUint32(dst, ribbonSum(dst[from:], seed)), nil

@@ -2,9 +2,12 @@ package filter
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math"
 	"testing"
+
+	"github.com/siftdb/sift/filter/internal/ribbon"
 )
 
 // TestTrim holds filters part by part: no key is denied, the rate is that of the
@@ -95,5 +98,25 @@ func TestTrimRefuses(t *testing.T) {
 		if _, err := Trim(nil, keyedPrefix+p.Family(), bad, 2); err == nil {
 			t.Errorf("bad units %d, keyed, were trimmed", i)
 		}
+	}
+}
+
+// TestTrimHuge: a unit that claims billions of rows and has no column for any of them
+// is trimmed at once, to the same.
+func TestTrimHuge(t *testing.T) {
+	layers := ribbon.Layers(binary.LittleEndian.AppendUint32(nil, 1<<24-1))
+	segments, thresholds, err := layers.Sizes()
+	if err != nil || thresholds != 0 || segments < 1<<20 {
+		t.Fatalf("%d segments, %d bytes of thresholds, %v", segments, thresholds, err)
+	}
+	c := ribbon.Columns{Count: 1, Cut: int(segments)}
+	unit := appendRibbonTrailer(nil, layers, uint32(segments), c, 0, 0)
+	unit = binary.LittleEndian.AppendUint32(unit, ribbonSum(unit, 0))
+	if _, err := Open(ribbonFamily, [][]byte{unit}); err != nil {
+		t.Fatal(err)
+	}
+	short, err := Trim(nil, ribbonFamily, [][]byte{unit}, 3)
+	if err != nil || !bytes.Equal(short, unit) {
+		t.Errorf("%x, %v", short, err)
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/golang/snappy"
-
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/epoch"
 )
@@ -94,10 +92,6 @@ func (r *Reader) checkRaw(raw []byte, h Handle, what string) (payload []byte, bl
 	return raw[:n:n], raw[n], nil
 }
 
-// maxDecodedLen bounds what n bytes of snappy can decode to: its densest element
-// makes 64 bytes of 3 (github.com/google/snappy, format_description.txt).
-func maxDecodedLen(n uint64) uint64 { return (n/3 + 1) * 64 }
-
 // decompress appends the block's contents to dst. It allocates at most in
 // proportion to the payload.
 func decompress(dst, payload []byte, blockType byte) ([]byte, error) {
@@ -105,19 +99,7 @@ func decompress(dst, payload []byte, blockType byte) ([]byte, error) {
 	case typePlain:
 		return append(dst, payload...), nil
 	case typeSnappy:
-		n, err := snappy.DecodedLen(payload)
-		if err != nil {
-			return nil, err
-		}
-		if uint64(n) > maxDecodedLen(uint64(len(payload))) || n > maxBlockLen {
-			return nil, fmt.Errorf("%w: %d bytes of %d", errSnappyLen, n, len(payload))
-		}
-		dst = slices.Grow(dst, n)
-		out, err := snappy.Decode(dst[len(dst):len(dst)+n], payload)
-		if err != nil {
-			return nil, err
-		}
-		return dst[:len(dst)+len(out)], nil
+		return appendSnappy(dst, payload)
 	}
 	return nil, unknownType(blockType)
 }

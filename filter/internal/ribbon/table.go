@@ -90,15 +90,21 @@ func (p Plane) Fits(numSegments uint64) bool {
 }
 
 // Trim appends to dst the plane's first columns, num of den parts of its words, for so
-// many segments, and returns what they are. REQUIRES: 0 < num < den; p.Fits.
-func (p Plane) Trim(dst []byte, segments, num, den int) (Columns, []byte) {
-	if segments == 0 {
-		return Columns{First: p.First, Count: 1}, dst
+// many segments, and returns what they are. It takes time in proportion to the words.
+// REQUIRES: 0 < num < den; p.Fits(segments).
+func (p Plane) Trim(dst []byte, segments uint64, num, den int) (Columns, []byte) {
+	words := uint64(len(p.Data)) / 8 * uint64(num) / uint64(den)
+	c := Columns{First: p.First, Count: 1, Cut: int(segments)}
+	from := segments // the first segment that has a word
+	if words > 0 {
+		count := (words + segments - 1) / segments
+		c.Count, c.Cut = int(count), int(segments*count-words)
+		from = 0
+		if count == 1 {
+			from = uint64(c.Cut)
+		}
 	}
-	words := max(p.Size(segments)/8*num/den, 1)
-	count := (words + segments - 1) / segments
-	c := Columns{First: p.First, Count: count, Cut: segments*count - words}
-	for i := range uint64(segments) {
+	for i := from; i < segments; i++ {
 		at, _ := p.position(i)
 		_, n := c.position(i)
 		dst = append(dst, p.Data[at*8:(at+n)*8]...)

@@ -1,0 +1,209 @@
+package sstable
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"unsafe"
+
+	"github.com/golang/snappy"
+)
+
+// A snappy block is the varint of its decoded length and then elements, whose
+// tag tells by its two low bits what follows:
+//
+//	0  literal  length-1 in the tag's high six bits; 60 to 63 say that it is in
+//	            the next 1 to 4 bytes, little-endian; then the bytes themselves
+//	1  copy     length-4 in bits 2 to 4, offset in bits 5 to 7 and the next byte
+//	2  copy     length-1 in the high six bits, offset in the next 2 bytes
+//	3  copy     as 2, with 4 bytes of offset
+//
+// A copy repeats what lies offset bytes before the end of what has been decoded;
+// it may reach into itself. Invalid are an offset of 0 or one from before the
+// start, elements that end early, and more or less than the decoded length
+// (github.com/google/snappy, format_description.txt). The ten bytes "abababab!!"
+// can be
+//
+//	0a  04 61 62  09 02  04 21 21
+//
+// which is a literal of 2, a copy of 6 from 2 back, and a literal of 2.
+
+// maxDecodedLen bounds what n bytes of snappy can decode to: its densest element
+// makes 64 bytes of 3.
+func maxDecodedLen(n uint64) uint64 { return (n/3 + 1) * 64 }
+
+// appendSnappy appends what a snappy block decodes to. It allocates at most in
+// proportion to the block.
+func appendSnappy(dst, block []byte) ([]byte, error) {
+	n, k := binary.Uvarint(block)
+	if k <= 0 || n > math.MaxUint32 {
+		return nil, snappy.ErrCorrupt
+	}
+	if n > maxDecodedLen(uint64(len(block))) || n > maxBlockLen {
+		return nil, fmt.Errorf("%w: %d bytes of %d", errSnappyLen, n, len(block))
+	}
+	from, to := len(dst), len(dst)+int(n)
+	dst = slices.Grow(dst, int(n))[:to]
+	return dst, decodeSnappy(dst[from:to:to], block[k:])
+}
+
+// decodeSnappy decodes the elements, which must fill dst.
+//
+// Elements of table blocks are short and there are many. As long as both ends
+// are far, an element takes copies of fixed sizes, more than it needs, and the
+// next one writes over what is too much.
+func decodeSnappy(dst, src []byte) error {
+	d, s := 0, 0
+	for s < len(src) {
+		if len(dst)-d >= maxElement && len(src)-s >= 1+maxElement {
+			if d, s = decodeFast(dst, src, d, s); s == len(src) {
+				break
+			}
+		}
+		tag := src[s]
+		s++
+		var b [4]byte
+		var more, length int // bytes after the tag
+		if length = int(tag >> 2); tag&3 != 0 {
+			more = 1 << (tag & 3) >> 1
+		} else if length >= 60 {
+			more = length - 59
+		}
+		if more > len(src)-s {
+			return snappy.ErrCorrupt
+		}
+		copy(b[:], src[s:s+more])
+		s += more
+		w := binary.LittleEndian.Uint32(b[:])
+		if w >= maxBlockLen {
+			return snappy.ErrCorrupt // on any platform
+		}
+		offset := int(w)
+		switch {
+		case tag&3 == 0 && more > 0:
+			length = int(w)
+		case tag&3 == 1:
+			length, offset = length&7+3, offset|int(tag>>5)<<8
+		}
+		length++
+		switch {
+		case length > len(dst)-d:
+			return snappy.ErrCorrupt
+		case tag&3 == 0:
+			if length > len(src)-s {
+				return snappy.ErrCorrupt
+			}
+			copy(dst[d:d+length], src[s:])
+			s += length
+		case offset == 0 || offset > d:
+			return snappy.ErrCorrupt
+		default:
+			for i := range length {
+				dst[d+i] = dst[d-offset+i]
+			}
+		}
+		d += length
+	}
+	if d != len(dst) {
+		return snappy.ErrCorrupt
+	}
+	return nil
+}
+
+// maxElement is the most that decodeFast reads and writes for an element, beside
+// its tag: 64 bytes, what the last copy of 16 is too much, and one, so that no
+// pointer ever stands behind the end, where the garbage collector would find it.
+const maxElement = 64 + 16
+
+// decodeFast decodes elements from src[s:] into dst[d:] up to the first that is
+// not for it: one near an end, a long literal, one of the third kind or one that
+// is not valid. It returns how far it came. REQUIRES: d <= len(dst)-maxElement,
+// s < len(src)-maxElement.
+//
+// Whatever the bytes are, it reads src[s:s+1+maxElement] and dst[d-offset:], which
+// lies in dst as 1 <= offset <= d, and writes dst[d:d+maxElement]; d and s are
+// checked before each element.
+func decodeFast(dst, src []byte, d, s int) (int, int) {
+	to, from := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
+	dEnd, sEnd := len(dst)-maxElement, len(src)-maxElement
+	for d <= dEnd && s < sEnd {
+		w := binary.LittleEndian.Uint32((*[4]byte)(unsafe.Add(from, s))[:])
+		p := unsafe.Add(to, d)
+		var q unsafe.Pointer
+		var length int
+		switch w & 3 {
+		case 0:
+			length = int(w>>2&63) + 1
+			if length > 60 {
+				return d, s
+			}
+			q = unsafe.Add(from, s+1)
+			s += 1 + length
+		case 1:
+			length = int(w>>2&7) + 4
+			offset := int(w&0xe0<<3 | w>>8&0xff)
+			if uint(offset-1) >= uint(d) {
+				return d, s
+			}
+			s += 2
+			if offset < 16 {
+				repeat(p, offset, length)
+				d += length
+				continue
+			}
+			q = unsafe.Add(p, -offset)
+		case 2:
+			length = int(w>>2&63) + 1
+			offset := int(w >> 8 & 0xffff)
+			if uint(offset-1) >= uint(d) {
+				return d, s
+			}
+			s += 3
+			if offset < 16 {
+				repeat(p, offset, length)
+				d += length
+				continue
+			}
+			q = unsafe.Add(p, -offset)
+		default:
+			return d, s
+		}
+		d += length
+		copy16(p, q)
+		if length > 16 {
+			copy16(unsafe.Add(p, 16), unsafe.Add(q, 16))
+			copy16(unsafe.Add(p, 32), unsafe.Add(q, 32))
+			copy16(unsafe.Add(p, 48), unsafe.Add(q, 48))
+		}
+	}
+	return d, s
+}
+
+func copy16(p, q unsafe.Pointer) { *(*[16]byte)(p) = *(*[16]byte)(q) }
+
+// repeat writes the offset bytes before p, fewer than 16, over and over to p: up
+// to length + 15 bytes. REQUIRES: length is at most 64.
+func repeat(p unsafe.Pointer, offset, length int) {
+	if offset == 1 {
+		x := uint64(*(*byte)(unsafe.Add(p, -1))) * 0x0101010101010101
+		for ; length > 0; length -= 8 {
+			binary.LittleEndian.PutUint64((*[8]byte)(p)[:], x)
+			p = unsafe.Add(p, 8)
+		}
+		return
+	}
+	// Each of these copies doubles what is repeated. 16 bytes of which the first
+	// offset are right can be written, as the next copy begins there; together
+	// they come to fewer than 32 bytes.
+	for offset < 16 && length > 0 {
+		copy16(p, unsafe.Add(p, -offset))
+		p = unsafe.Add(p, offset)
+		length -= offset
+		offset *= 2
+	}
+	for ; length > 0; length -= 16 {
+		copy16(p, unsafe.Add(p, -offset))
+		p = unsafe.Add(p, 16)
+	}
+}

@@ -1,0 +1,54 @@
+package sstable
+
+import (
+	"os"
+	"syscall"
+	"testing"
+)
+
+// TestSnappyStaysInside decodes between pages that cannot be touched, at their
+// very edges.
+func TestSnappyStaysInside(t *testing.T) {
+	page := os.Getpagesize()
+	const room = 32 // pages
+	guarded := func() []byte {
+		m, err := syscall.Mmap(-1, 0, (room+2)*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		if err != nil {
+			t.Skipf("no memory can be mapped: %v", err)
+		}
+		t.Cleanup(func() { _ = syscall.Munmap(m) })
+		for _, edge := range [][]byte{m[:page], m[(room+1)*page:]} {
+			if err := syscall.Mprotect(edge, syscall.PROT_NONE); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return m[page : (room+1)*page]
+	}
+	areas := [2][]byte{guarded(), guarded()}
+	for _, atEnd := range []bool{false, true} {
+		which, cases := 0, 0
+		snappyCases(func(block []byte) {
+			if len(block) > room*page || len(block) == 0 {
+				return
+			}
+			cases++
+			err := againstSnappy(block, func(n int) []byte {
+				area := areas[which%2]
+				which++
+				if n > len(area) {
+					return make([]byte, n)
+				}
+				if atEnd {
+					area = area[len(area)-n:]
+				}
+				return area[:n:n]
+			})
+			if err != nil {
+				t.Fatalf("%x: %v", block, err)
+			}
+		})
+		if cases < 5000 {
+			t.Errorf("%d cases", cases)
+		}
+	}
+}
