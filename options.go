@@ -81,7 +81,8 @@ type Options struct {
 	// Default: no limit, all filters are held.
 	FilterMemory int64
 	// MemtableBytes is how much is collected in memory before it is flushed to
-	// a table. While one memtable flushes, another fills. Default: 16 MiB.
+	// a table. While up to two full ones are on their way, a further one fills,
+	// so three times as much may be held. Default: 16 MiB.
 	MemtableBytes int
 	// TableBytes is the size at which a compaction begins a new table.
 	// Default: half of MemtableBytes, from 1 to 8 MiB.
@@ -95,8 +96,8 @@ type Options struct {
 	LevelBaseBytes  int64
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction
-	// begins. Writes slow down from three times that number on, and wait at five
-	// times. Default: 4.
+	// begins. Writes slow down from twice that number on, and wait at three
+	// times. When nothing is written, fewer are compacted, too. Default: 8.
 	L0Tables int
 	// DisableCompression stores data blocks as they are. Default: snappy.
 	DisableCompression bool
@@ -110,6 +111,7 @@ type Options struct {
 	fs            vfs.FS
 	manifestBytes int64         // the size at which a new MANIFEST begins
 	retryDelay    time.Duration // the pause after a failed flush or compaction
+	cleanNow      bool          // what the cleaner does is done at once
 }
 
 func init() {
@@ -225,7 +227,7 @@ func (o *Options) resolve() (Options, error) {
 		{"TableBytes", &r.TableBytes, tableBytes(r.MemtableBytes), 1 << 10, 1 << 30},
 		{"BlockBytes", &r.BlockBytes, 4 << 10, 64, 4 << 20},
 		{"LevelMultiplier", &r.LevelMultiplier, 10, 2, 1000},
-		{"L0Tables", &r.L0Tables, 4, 1, 1000},
+		{"L0Tables", &r.L0Tables, 8, 1, 1000},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def

@@ -167,6 +167,7 @@ func openBloom(units [][]byte) (Reader, error) {
 // fastBloomReader is a bloomReader that this processor has instructions for.
 type fastBloomReader struct{ bloomReader }
 
+//go:nosplit
 func (r *fastBloomReader) MayContain(key Key) bool { return r.filter.Probe(key.Hash) }
 
 // bloomReader is the Reader of Bloom. It holds all that a probe needs but the

@@ -9,18 +9,28 @@ DATA ones<>+16(SB)/8, $0x0000000100000001
 DATA ones<>+24(SB)/8, $0x0000000100000001
 GLOBL ones<>(SB), RODATA|NOPTR, $32
 
-// PROBE asks the line that CX, the hash times mul1, AX, the hash, SI, the shifts,
-// DI, the lines, and R8, their number, tell. The carry is set if all bits are.
+DATA mul<>+0(SB)/8, $const_mul1
+GLOBL mul<>(SB), RODATA|NOPTR, $8
+
+// FIND lets DX point at the line of the hash in AX, of n lines from base on, and asks
+// for its memory: what stands between here and the first use of the line is the head
+// start of a cache miss over those of the probes to come.
+#define FIND(base, n) \
+	MULQ       n ; \
+	SHLQ       $6, DX ; \
+	ADDQ       base, DX ; \
+	PREFETCHT0 (DX)
+
+// PROBE asks the line at DX for CX, the hash, with the shifts at SI. The carry is set if
+// all bits are.
 //
 // First Y0 has the nine bits of each probe at the top of a doubleword; then Y2 the
 // doublewords of the line that their upper four tell; then the bits of those that
 // the other five tell, at the lowest place.
 #define PROBE \
+	IMULQ        mul<>(SB), CX ; \
 	VMOVQ        CX, X0 ; \
 	VPBROADCASTQ X0, Y0 ; \
-	MULQ         R8 ; \
-	SHLQ         $6, DX ; \
-	ADDQ         DI, DX ; \
 	VPSLLVQ      0(SI), Y0, Y1 ; \
 	VPSLLVQ      32(SI), Y0, Y0 ; \
 	VPBLENDD     $0xaa, Y1, Y0, Y0 ; \
@@ -35,13 +45,11 @@ GLOBL ones<>(SB), RODATA|NOPTR, $32
 
 // func probe(f *Filter, hash uint64) (maybe bool)
 TEXT ·probe(SB), NOSPLIT, $0-17
-	MOVQ  f+0(FP), DX
-	MOVQ  hash+8(FP), AX
-	MOVQ  $const_mul1, CX
-	IMULQ AX, CX
-	MOVQ  Filter_lines(DX), DI
-	MOVQ  Filter_lines+8(DX), R8
-	MOVQ  Filter_shifts(DX), SI
+	MOVQ f+0(FP), DI
+	MOVQ hash+8(FP), AX
+	MOVQ AX, CX
+	FIND(Filter_lines(DI), Filter_lines+8(DI))
+	MOVQ Filter_shifts(DI), SI
 	PROBE
 	SETCS maybe+16(FP)
 	VZEROUPPER
@@ -49,12 +57,10 @@ TEXT ·probe(SB), NOSPLIT, $0-17
 
 // func probeIn(lines *line, n uint64, s *shifts, hash uint64) (maybe bool)
 TEXT ·probeIn(SB), NOSPLIT, $0-33
-	MOVQ  hash+24(FP), AX
-	MOVQ  $const_mul1, CX
-	IMULQ AX, CX
-	MOVQ  lines+0(FP), DI
-	MOVQ  n+8(FP), R8
-	MOVQ  s+16(FP), SI
+	MOVQ hash+24(FP), AX
+	MOVQ AX, CX
+	FIND(lines+0(FP), n+8(FP))
+	MOVQ s+16(FP), SI
 	PROBE
 	SETCS maybe+32(FP)
 	VZEROUPPER
@@ -71,28 +77,27 @@ TEXT ·probeMany(SB), NOSPLIT, $0-32
 	MOVQ Filter_lines(DX), DI
 	MOVQ Filter_lines+8(DX), R8
 	MOVQ Filter_shifts(DX), SI
-	MOVQ $const_mul1, R12
 	LEAQ (R9)(R11*8), R13
 	MOVQ R9, BX
 
 ahead:
-	MOVQ       R8, AX
-	MULQ       (BX)
-	SHLQ       $6, DX
-	PREFETCHT0 (DI)(DX*1)
-	ADDQ       $8, BX
-	CMPQ       BX, R13
-	JB         ahead
+	MOVQ (BX), AX
+	FIND(DI, R8)
+	ADDQ $8, BX
+	CMPQ BX, R13
+	JB   ahead
 
 more:
-	MOVQ  (R9), AX
-	MOVQ  R12, CX
-	IMULQ AX, CX
+	MOVQ (R9), AX
+	MOVQ AX, CX
+	MULQ R8
+	SHLQ $6, DX
+	ADDQ DI, DX
 	PROBE
 	SETCS (R10)
-	ADDQ  $8, R9
-	INCQ  R10
-	CMPQ  R9, R13
-	JB    more
+	ADDQ $8, R9
+	INCQ R10
+	CMPQ R9, R13
+	JB   more
 	VZEROUPPER
 	RET

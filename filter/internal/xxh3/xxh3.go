@@ -58,9 +58,7 @@ func Sum64(b []byte) uint64 {
 	case n > 16:
 		return short(b)
 	case n > 8:
-		lo := binary.LittleEndian.Uint64(b) ^ flip9to16lo
-		hi := binary.LittleEndian.Uint64(b[n-8:]) ^ flip9to16hi
-		return avalanche(uint64(n) + bits.ReverseBytes64(lo) + hi + fold(lo, hi))
+		return Sum9to16(b)
 	case n > 3:
 		h := uint64(binary.LittleEndian.Uint32(b[n-4:])) + uint64(binary.LittleEndian.Uint32(b))<<32
 		h ^= flip4to8
@@ -74,6 +72,13 @@ func Sum64(b []byte) uint64 {
 		return avalancheXXH64(h ^ flip1to3)
 	}
 	return avalancheXXH64(flipEmpty)
+}
+
+// Sum9to16 returns the hash of 9 to 16 bytes. It is inlined.
+func Sum9to16(b []byte) uint64 {
+	lo := binary.LittleEndian.Uint64(b) ^ flip9to16lo
+	hi := binary.LittleEndian.Uint64(b[len(b)-8:]) ^ flip9to16hi
+	return avalanche(uint64(len(b)) + bits.ReverseBytes64(lo) + hi + fold(lo, hi))
 }
 
 func avalanche(h uint64) uint64 {

@@ -1,0 +1,4 @@
+//go:build cgo && rocksdbbloom
+
+// RocksDB's hashes.
+#include "util/hash.cc"

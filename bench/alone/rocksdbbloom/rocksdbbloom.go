@@ -1,0 +1,66 @@
+//go:build cgo && rocksdbbloom
+
+package rocksdbbloom
+
+// #cgo CXXFLAGS: -std=c++17 -O2 -march=haswell -DHAVE_AVX2 -DHAVE_BMI -DROCKSDB_PLATFORM_POSIX -DROCKSDB_LIB_IO_POSIX -DOS_LINUX -DNDEBUG
+// #include "bloom.h"
+import "C"
+
+import (
+	"errors"
+	"runtime"
+	"unsafe"
+
+	"github.com/siftdb/sift/bench/data"
+)
+
+// Vector reports whether the probe was compiled with AVX2.
+func Vector() bool { return C.rbl_vector() == 1 }
+
+// Keys are keys in C++'s memory.
+type Keys struct{ c *C.rbl_keys }
+
+// NewKeys copies keys, at least one.
+func NewKeys(keys *data.Keys) *Keys {
+	k := &Keys{C.rbl_keys_new((*C.char)(unsafe.Pointer(unsafe.SliceData(keys.Bytes))),
+		(*C.uint32_t)(unsafe.Pointer(unsafe.SliceData(keys.Ends))), C.size_t(keys.Len()))}
+	runtime.AddCleanup(k, func(c *C.rbl_keys) { C.rbl_keys_free(c) }, k.c)
+	return k
+}
+
+// Filters are copies of one filter.
+type Filters struct{ c *C.rbl_filters }
+
+// NewFilters builds a filter of so many lines of 64 bytes, and as many copies as to
+// make that many filters. huge is whether they lie in huge pages.
+func NewFilters(keys *Keys, lines int, bitsPerKey float64, copies int, huge bool) (*Filters, error) {
+	h := C.int(0)
+	if huge {
+		h = 1
+	}
+	f := &Filters{C.rbl_filters_new(keys.c, C.size_t(lines), C.double(bitsPerKey), C.size_t(copies), h)}
+	runtime.KeepAlive(keys)
+	if f.c == nil {
+		return nil, errors.New("rocksdbbloom: no memory for the filters")
+	}
+	runtime.AddCleanup(f, func(c *C.rbl_filters) { C.rbl_filters_free(c) }, f.c)
+	return f, nil
+}
+
+// Question is a filter and a key to ask it for, by number.
+type Question struct{ Filter, Key uint16 }
+
+// Ask asks all questions, which must be of these filters and keys. It returns how many
+// keys may be there.
+func (f *Filters) Ask(keys *Keys, order []Question) (maybe int) {
+	defer runtime.KeepAlive(f)
+	defer runtime.KeepAlive(keys)
+	return int(C.rbl_ask(f.c, keys.c, (*C.rbl_question)(unsafe.Pointer(unsafe.SliceData(order))), C.size_t(len(order))))
+}
+
+// AskAll asks the first filter for all keys in order, and returns how many may be there.
+func (f *Filters) AskAll(keys *Keys) (maybe int) {
+	defer runtime.KeepAlive(f)
+	defer runtime.KeepAlive(keys)
+	return int(C.rbl_ask_all(f.c, keys.c))
+}

@@ -1,0 +1,178 @@
+//go:build cgo && rocksdbbloom
+
+package rocksdbbloom
+
+import (
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/siftdb/sift/bench/data"
+	"github.com/siftdb/sift/filter"
+)
+
+const (
+	bitsPerKey = 10
+	filterKeys = 100_000
+	askedKeys  = 1 << 13 // few, to leave the cache to the filters
+	coldBytes  = 256 << 20
+)
+
+// ours are copies of one filter of this project.
+type ours struct {
+	readers []filter.Reader
+	keys    [][]byte
+}
+
+// newOurs returns copies of the filter over keys: in huge pages, or in plain memory.
+func newOurs(tb testing.TB, keys *data.Keys, copies int, huge bool) (o *ours, lines int) {
+	tb.Helper()
+	p := filter.Bloom(bitsPerKey)
+	w := p.NewWriter()
+	for i := range keys.Len() {
+		w.Add(filter.NewKey(keys.At(i)))
+	}
+	units, err := w.Finish()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	const line = 64
+	unit := units[0]
+	size := (len(unit) + line - 1) / line * line
+	var arena []byte
+	if huge {
+		arena = filter.AlignedBytes(copies * size)
+	} else {
+		arena = make([]byte, copies*size+line)
+		arena = arena[-uintptr(unsafe.Pointer(unsafe.SliceData(arena)))%line:]
+	}
+	o = new(ours)
+	for range copies {
+		b := arena[:len(unit):len(unit)]
+		copy(b, unit)
+		arena = arena[size:]
+		r, err := p.Open([][]byte{b})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		o.readers = append(o.readers, r)
+	}
+	return o, len(unit) / line
+}
+
+// ask is Filters.Ask.
+func (o *ours) ask(order []Question) (maybe int) {
+	readers, keys := o.readers, o.keys
+	for _, q := range order {
+		if readers[q.Filter].MayContain(filter.NewKey(keys[q.Key])) {
+			maybe++
+		}
+	}
+	return maybe
+}
+
+// questions are n of them at random.
+func questions(seed uint64, n, filters, keys int) []Question {
+	rng := data.Rand(seed)
+	list := make([]Question, n)
+	for i := range list {
+		list[i] = Question{Filter: uint16(rng.IntN(filters)), Key: uint16(rng.IntN(keys))}
+	}
+	return list
+}
+
+func made(tb testing.TB, asked int) (present, absent *data.Keys) {
+	tb.Helper()
+	set, err := data.MadeUp(data.Random, max(filterKeys, asked), 0, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data.Collect(filterKeys, set.Key), data.Collect(asked, set.Absent)
+}
+
+// TestFilters holds RocksDB's filter to what is known of it: no key denied, and its
+// false positive rate at 10 bits per key.
+func TestFilters(t *testing.T) {
+	if !Vector() {
+		t.Error("the probe was compiled without AVX2")
+	}
+	const asked = 1 << 20
+	present, absent := made(t, asked)
+	keys := NewKeys(present)
+	f, err := NewFilters(keys, filterKeys*bitsPerKey/512+1, bitsPerKey, 2, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := f.AskAll(keys); n != filterKeys {
+		t.Errorf("%d of %d keys may be there", n, filterKeys)
+	}
+	if fpr := float64(f.AskAll(NewKeys(absent))) / asked; fpr < 0.0088 || fpr > 0.0104 {
+		t.Errorf("false positive rate %.4f, want 0.0096", fpr)
+	}
+}
+
+// BenchmarkBeside asks our Bloom filter and RocksDB's of as many bytes for the same
+// keys in the same order, hashing included, in short turns: one filter of 100,000 keys
+// in the cache, and 256 MB of them out of it, in huge pages and in plain ones. It
+// reports the best time of each, and the median of ours over RocksDB's.
+func BenchmarkBeside(b *testing.B) {
+	const turn = 1 << 16
+	present, absent := made(b, askedKeys)
+	some := data.Collect(askedKeys, func(dst []byte, i int) []byte { return append(dst, present.At(i*7%filterKeys)...) })
+	theirKeys := NewKeys(present)
+	for _, where := range []struct {
+		name   string
+		copies int
+		huge   bool
+	}{
+		{"hot", 1, true},
+		{"cold/huge", coldBytes / (filterKeys * bitsPerKey / 8), true},
+		{"cold/plain", coldBytes / (filterKeys * bitsPerKey / 8), false},
+	} {
+		o, lines := newOurs(b, present, where.copies, where.huge)
+		theirs, err := NewFilters(theirKeys, lines, bitsPerKey, where.copies, where.huge)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, asked := range []struct {
+			name string
+			keys *data.Keys
+		}{{"absent", absent}, {"present", some}} {
+			theirAsked := NewKeys(asked.keys)
+			o.keys = nil
+			for i := range asked.keys.Len() {
+				o.keys = append(o.keys, asked.keys.At(i))
+			}
+			b.Run(where.name+"/"+asked.name, func(b *testing.B) {
+				var best [2]float64
+				var ratios []float64
+				for b.Loop() {
+					var took [2]float64
+					for i := range took {
+						side := (i + len(ratios)) % 2
+						order := questions(uint64(2*len(ratios)+i), turn, where.copies, askedKeys)
+						start := time.Now()
+						if side == 0 {
+							o.ask(order)
+						} else {
+							theirs.Ask(theirAsked, order)
+						}
+						took[side] = float64(time.Since(start).Nanoseconds()) / turn
+					}
+					for i, t := range took {
+						if len(ratios) == 0 || t < best[i] {
+							best[i] = t
+						}
+					}
+					ratios = append(ratios, took[0]/took[1])
+				}
+				slices.Sort(ratios)
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(best[0], "sift-ns")
+				b.ReportMetric(best[1], "rocksdb-ns")
+				b.ReportMetric(ratios[len(ratios)/2], "sift/rocksdb")
+			})
+		}
+	}
+}

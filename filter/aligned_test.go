@@ -1,0 +1,30 @@
+package filter
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+	"unsafe"
+)
+
+// TestAlignedBytes writes to the memory and takes it again: it begins on a cache line
+// and is zero, however large it is and whatever the heap has used it for before.
+func TestAlignedBytes(t *testing.T) {
+	const most = 16 << 20
+	zeros := make([]byte, most)
+	for round := range 3 {
+		for _, n := range []int{0, 1, 64, 4 << 10, 2 << 20, 4<<20 + 1, most} {
+			b := AlignedBytes(n)
+			if len(b) != n || cap(b) != n || n > 0 && uintptr(unsafe.Pointer(&b[0]))%lineAlign != 0 {
+				t.Fatalf("%d bytes at %p of capacity %d, want %d", len(b), b, cap(b), n)
+			}
+			if !bytes.Equal(b, zeros[:n]) {
+				t.Fatalf("round %d: %d bytes are not zero", round, n)
+			}
+			for i := range b {
+				b[i] = 0xff
+			}
+		}
+		runtime.GC()
+	}
+}
