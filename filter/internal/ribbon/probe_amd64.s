@@ -114,9 +114,11 @@ other:
 
 // func askTailAt(block, tail *byte, hash uint64) (verdict uint8)
 //
-// It does what askTailPlain does. It asks for the memory of the first plane before it
-// knows that this lies in the block.
+// It does what askTailPlain does, or says Elsewhere if this processor cannot. It asks for
+// the memory of the first plane before it knows that this lies in the block.
 TEXT ·askTailAt(SB), NOSPLIT, $0-25
+	CMPB ·canProbe(SB), $0
+	JEQ  other
 	MOVQ block+0(FP), DI
 	MOVQ tail+8(FP), BX
 	MOVQ hash+16(FP), SI
