@@ -22,10 +22,11 @@ type background struct {
 	mu      sync.Mutex
 	changed sync.Cond // on mu: anything below has changed
 
-	flush      *flushJob // the immutable memtable, or nil
-	flushErr   error     // the last try to flush failed; it is tried again
-	compactErr error     // the last compaction failed; it is tried again
-	fatalErr   error     // the MANIFEST failed: the tree cannot change any more
+	flushes    []*flushJob // full memtables, oldest first; the first is being flushed
+	filled     uint64      // how many there have been
+	flushErr   error       // the last try to flush failed; it is tried again
+	compactErr error       // the last compaction failed; it is tried again
+	fatalErr   error       // the MANIFEST failed: the tree cannot change any more
 	manual     []*manualCompaction
 	closing    bool
 
@@ -36,10 +37,14 @@ type background struct {
 // flushJob is a full memtable on its way to level 0.
 type flushJob struct {
 	mem     *memtable.Memtable
-	lastSeq uint64   // the last sequence number in it
-	logNum  uint64   // the log after its own: once flushed, older logs go
-	log     *logFile // its own, synced and to be closed; nil once it is
+	lastSeq uint64 // the last sequence number in it
+	logNum  uint64 // the log after its own: once flushed, older logs go
 }
+
+// maxFull is how many full memtables may be on their way to level 0 while a
+// further one is filled. A second one keeps writers and the flushing goroutine
+// from waiting for each other in turns.
+const maxFull = 2
 
 // retryDelay is the pause after a failed flush or compaction.
 const retryDelay = 100 * time.Millisecond
@@ -51,12 +56,29 @@ func (b *background) fatal() error {
 	return b.fatalErr
 }
 
-// waitFlushed returns when no flush is pending. While flushes fail it returns
-// their error rather than wait.
-func (b *background) waitFlushed() (waited bool, err error) {
+// waitFlushed returns when the memtables that are full now have been flushed.
+// While flushes fail it returns their error rather than wait.
+func (b *background) waitFlushed() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for b.flush != nil {
+	all := b.filled
+	_, err := b.awaitFlushes(func() bool { return b.filled-uint64(len(b.flushes)) >= all })
+	return err
+}
+
+// waitFullRoom returns when there is room for one more full memtable, or with an
+// error as waitFlushed does: while flushes fail there is none.
+func (b *background) waitFullRoom() (waited bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.awaitFlushes(func() bool {
+		return len(b.flushes) == 0 || len(b.flushes) < maxFull && b.flushErr == nil
+	})
+}
+
+// awaitFlushes waits until enough has been flushed. REQUIRES: mu.
+func (b *background) awaitFlushes(enough func() bool) (waited bool, err error) {
+	for !enough() {
 		switch {
 		case b.fatalErr != nil:
 			return waited, b.fatalErr
@@ -89,14 +111,15 @@ func (d *DB) stopBackground() {
 }
 
 // installMemtable makes mem the growing memtable and hands the one before it
-// to the flushing goroutine, with its log.
-func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64, log *logFile) {
+// to the flushing goroutine. logNum is the new memtable's log.
+func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64) {
 	d.stateMu.Lock()
 	old := d.state.Load()
-	d.state.Store(&readState{mem: mem, imms: []*memtable.Memtable{old.mem}, version: old.version})
+	d.state.Store(&readState{mem: mem, imms: append([]*memtable.Memtable{old.mem}, old.imms...), version: old.version})
 	d.stateMu.Unlock()
 	d.bg.mu.Lock()
-	d.bg.flush = &flushJob{mem: old.mem, lastSeq: lastSeq, logNum: logNum, log: log}
+	d.bg.flushes = append(d.bg.flushes, &flushJob{mem: old.mem, lastSeq: lastSeq, logNum: logNum})
+	d.bg.filled++
 	d.bg.changed.Broadcast()
 	d.bg.mu.Unlock()
 }
@@ -106,19 +129,19 @@ func (d *DB) flushLoop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		for b.flush == nil && !b.closing {
+		for len(b.flushes) == 0 && !b.closing {
 			b.changed.Wait()
 		}
-		if b.flush == nil || b.fatalErr != nil {
+		if len(b.flushes) == 0 || b.fatalErr != nil {
 			return
 		}
-		job := b.flush
+		job := b.flushes[0]
 		b.mu.Unlock()
 		err := d.flushMemtable(job)
 		b.mu.Lock()
 		b.flushErr = err
 		if err == nil {
-			b.flush = nil
+			b.flushes = b.flushes[1:]
 		}
 		b.changed.Broadcast()
 		if err != nil {
@@ -146,22 +169,17 @@ func (b *background) pause(delay time.Duration) {
 	}
 }
 
-// closeLog closes the log of a memtable, which takes no part in the flush. It is
-// synced, so nothing depends on it.
-func (d *DB) closeLog(job *flushJob) {
-	if job == nil || job.log == nil {
-		return
+// closeLog closes a log that has been synced and is no longer written to:
+// nothing depends on it.
+func (d *DB) closeLog(log *logFile) {
+	if err := log.file.Close(); err != nil {
+		d.opts.Logger.Warn("closing a synced log failed", "log", log.num, "err", err)
 	}
-	if err := job.log.file.Close(); err != nil {
-		d.opts.Logger.Warn("closing a synced log failed", "log", job.log.num, "err", err)
-	}
-	job.log = nil
 }
 
 // flushMemtable writes the memtable to a table of level 0.
 func (d *DB) flushMemtable(job *flushJob) error {
 	start := time.Now()
-	d.closeLog(job)
 	outputs, stats, err := d.runJob(context.Background(), &compact.Job{
 		Input:      job.mem.NewIter(),
 		Boundaries: d.snapshots.boundaries(&d.visible),
@@ -275,7 +293,7 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 	s := d.state.Load()
 	imms := s.imms
 	if flushed != nil {
-		imms = nil
+		imms = imms[: len(imms)-1 : len(imms)-1] // the oldest
 	}
 	d.state.Store(&readState{mem: s.mem, imms: imms, version: next})
 	d.stateMu.Unlock()
@@ -308,9 +326,7 @@ func (d *DB) releaseVersion(v *manifest.Version) {
 			d.opts.Logger.Warn("closing an obsolete table failed", "path", t.path, "err", err)
 		}
 		if d.removeFiles.Load() && d.bg.fatal() == nil {
-			if err := d.fs.Remove(t.path); err != nil {
-				d.opts.Logger.Warn("removing an obsolete table failed", "path", t.path, "err", err)
-			}
+			d.cleaner.do(func() { d.removeObsolete(t.path) })
 		}
 	})
 }
@@ -322,7 +338,7 @@ func (d *DB) removeLogsBefore(num uint64) {
 	})
 }
 
-// removeMatching removes the database's files for which obsolete says so.
+// removeMatching has the database's files removed for which obsolete says so.
 func (d *DB) removeMatching(obsolete func(kind manifest.FileKind, num uint64) bool) {
 	names, err := d.fs.List(d.dir)
 	if err != nil {
@@ -334,9 +350,14 @@ func (d *DB) removeMatching(obsolete func(kind manifest.FileKind, num uint64) bo
 		if !ok || !obsolete(kind, num) {
 			continue
 		}
-		if err := d.fs.Remove(filepath.Join(d.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			d.opts.Logger.Warn("removing an obsolete file failed", "name", name, "err", err)
-		}
+		d.cleaner.do(func() { d.removeObsolete(filepath.Join(d.dir, name)) })
+	}
+}
+
+// removeObsolete removes a file that nothing needs any more.
+func (d *DB) removeObsolete(path string) {
+	if err := d.fs.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		d.opts.Logger.Warn("removing an obsolete file failed", "path", path, "err", err)
 	}
 }
 

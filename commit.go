@@ -274,12 +274,12 @@ func (c *committer) rotate() error {
 }
 
 // rotateFor makes the memtable the immutable one, and begins a new memtable,
-// with at least the given room, and a new log. It waits until the flush of the
-// memtable before is done.
+// with at least the given room, and a new log. It waits while as many memtables
+// are being flushed as may be.
 func (c *committer) rotateFor(room int) error {
 	d := c.db
 	start := time.Now()
-	if waited, err := d.bg.waitFlushed(); err != nil {
+	if waited, err := d.bg.waitFullRoom(); err != nil {
 		return err
 	} else if waited {
 		d.stats.stalled(time.Since(start))
@@ -298,7 +298,8 @@ func (c *committer) rotateFor(room int) error {
 	c.log = next
 	mem := memtable.New(max(d.opts.MemtableBytes, room))
 	mem.Reserve(room)
-	d.installMemtable(mem, c.lastSeq, next.num, old)
+	d.installMemtable(mem, c.lastSeq, next.num)
+	d.cleaner.do(func() { d.closeLog(old) })
 	return nil
 }
 

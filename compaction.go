@@ -132,8 +132,9 @@ func (d *DB) compactLoop(ctx context.Context) {
 		}
 		plan, ok := d.pickCompaction()
 		if !ok {
-			b.changed.Wait()
-			continue
+			if plan, ok = d.awaitIdle(); !ok {
+				continue
+			}
 		}
 		b.mu.Unlock()
 		err := d.runPlan(ctx, &plan)
@@ -189,6 +190,36 @@ func (d *DB) pickCompaction() (compact.Plan, bool) {
 		return compact.Plan{}, false
 	}
 	return compact.Pick(d.state.Load().version, d.compactConfig(), d.pointers)
+}
+
+// idleDelay is how long nothing may be written before level 0 is tidied up.
+const idleDelay = 100 * time.Millisecond
+
+// awaitIdle waits for something to happen, and returns a compaction that spares
+// reads some tables of level 0 if nothing does for a moment, no write either.
+// REQUIRES: bg.mu.
+func (d *DB) awaitIdle() (plan compact.Plan, ok bool) {
+	b := &d.bg
+	written, version := d.visible.Load(), d.state.Load().version
+	if !d.opts.DisableAutoCompaction {
+		plan, ok = compact.PickIdle(version, d.compactConfig())
+	}
+	if !ok || len(b.flushes) > 0 {
+		b.changed.Wait()
+		return plan, false
+	}
+	over := false
+	t := time.AfterFunc(idleDelay, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		over = true
+		b.changed.Broadcast()
+	})
+	defer t.Stop()
+	for !over && !b.closing && b.fatalErr == nil && len(b.manual) == 0 && len(b.flushes) == 0 {
+		b.changed.Wait()
+	}
+	return plan, over && d.visible.Load() == written && d.state.Load().version == version
 }
 
 // compactRange compacts a range level by level, and then what is left in the

@@ -45,6 +45,7 @@ type DB struct {
 	snapshots snapshotList
 	commit    committer
 	bg        background
+	cleaner   cleaner
 	keeper    *filterKeeper // nil without a budget for filters
 	filters   sstable.FilterPool
 	stats     stats
@@ -205,8 +206,7 @@ func (d *DB) Flush() error {
 	if err := d.commit.write(nil, false); err != nil {
 		return err
 	}
-	_, err := d.bg.waitFlushed()
-	return err
+	return d.bg.waitFlushed()
 }
 
 // Close flushes, waits for work in the background to end, and releases the
@@ -241,10 +241,10 @@ func (d *DB) closeWriting() error {
 	d.commit.close()
 	err := d.commit.rotate()
 	if err == nil {
-		_, err = d.bg.waitFlushed()
+		err = d.bg.waitFlushed()
 	}
 	d.stopBackground()
-	d.closeLog(d.bg.flush) // of a flush that was not even tried
+	d.cleaner.close()
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()
 	return errors.Join(err, d.commit.log.file.Close(), d.manifest.Close())

@@ -384,6 +384,9 @@ func TestObsoleteTablesGoWithTheLastReader(t *testing.T) {
 		t.Errorf("iterator saw %d keys", n)
 	}
 	mustClose(t, it)
+	for deadline := time.Now().Add(10 * time.Second); tables() > 1 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond) // they go soon
+	}
 	if n := tables(); n != 1 {
 		t.Errorf("%d tables after the iterator was closed; want 1: %+v", n, db.Tables())
 	}
@@ -566,6 +569,28 @@ func TestGetAllocations(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(1000, func() { db.Get(present) }); n != 1 {
 		t.Errorf("%v allocations in a Get of a present key; want the value's", n)
+	}
+}
+
+// TestIdle: when nothing is written level 0 goes down, however little is in it.
+func TestIdle(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), nil)
+	defer mustClose(t, db)
+	for range 2 {
+		fill(t, db, 1000, "key%d")
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit := time.Now().Add(20 * time.Second)
+	for db.Metrics().Levels[0].Tables > 0 {
+		if time.Now().After(limit) {
+			t.Fatalf("%d tables in level 0", db.Metrics().Levels[0].Tables)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if m := db.Metrics(); m.Compactions != 1 || m.Levels[1].Tables != 1 {
+		t.Errorf("%d compactions, %d tables in level 1", m.Compactions, m.Levels[1].Tables)
 	}
 }
 

@@ -64,13 +64,13 @@ func TestFailsOnce(t *testing.T) {
 		t.Errorf("a write that waits for compactions: %v", err)
 	}
 	db.bg.mu.Lock()
-	db.bg.flush, db.bg.flushErr = &flushJob{}, second
+	db.bg.flushes, db.bg.filled, db.bg.flushErr = []*flushJob{{}}, db.bg.filled+1, second
 	db.bg.mu.Unlock()
-	if _, err := db.bg.waitFlushed(); err != fatal {
+	if err := db.bg.waitFlushed(); err != fatal {
 		t.Errorf("waiting for a flush: %v", err)
 	}
 	db.bg.mu.Lock()
-	db.bg.flush = nil
+	db.bg.flushes = nil
 	db.bg.mu.Unlock()
 	if mem.NumOps() != ops || db.state.Load().version != version {
 		t.Error("something is done after the MANIFEST has failed")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/siftdb/sift/filter"
@@ -63,6 +64,15 @@ type Options struct {
 	// CacheBytes is the size of the block cache if BlockCache is nil.
 	// Default: 8 MiB. Negative: no cache.
 	CacheBytes int64
+	// MapBytes bounds the tables that are mapped into memory: as long as together
+	// they have no more bytes than this, tables are read without system calls. What
+	// is mapped is the system's cache of the files, which it takes back when it needs
+	// memory; but while a page of a mapping comes from the disk, the goroutine that
+	// reads it holds up a processor, so that what is mapped should fit into memory.
+	// A file that is truncated, or cannot be read, is an error with or without a
+	// mapping. Default: a quarter of the machine's memory on 64-bit Linux and macOS.
+	// Negative: tables are not mapped, as they are not on other systems.
+	MapBytes int64
 	// FilterMemory is the most that filters may take in memory. Which parts of
 	// which tables' filters are held then follows the lookups of absent keys:
 	// ribbon filters are held to more or fewer bits per key, other filters whole.
@@ -71,7 +81,8 @@ type Options struct {
 	// Default: no limit, all filters are held.
 	FilterMemory int64
 	// MemtableBytes is how much is collected in memory before it is flushed to
-	// a table. While one memtable flushes, another fills. Default: 16 MiB.
+	// a table. While up to two full ones are on their way, a further one fills,
+	// so three times as much may be held. Default: 16 MiB.
 	MemtableBytes int
 	// TableBytes is the size at which a compaction begins a new table.
 	// Default: half of MemtableBytes, from 1 to 8 MiB.
@@ -85,8 +96,8 @@ type Options struct {
 	LevelBaseBytes  int64
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction
-	// begins. Writes slow down from three times that number on, and wait at five
-	// times. Default: 4.
+	// begins. Writes slow down from twice that number on, and wait at three
+	// times. When nothing is written, fewer are compacted, too. Default: 8.
 	L0Tables int
 	// DisableCompression stores data blocks as they are. Default: snappy.
 	DisableCompression bool
@@ -100,6 +111,7 @@ type Options struct {
 	fs            vfs.FS
 	manifestBytes int64         // the size at which a new MANIFEST begins
 	retryDelay    time.Duration // the pause after a failed flush or compaction
+	cleanNow      bool          // what the cleaner does is done at once
 }
 
 func init() {
@@ -215,7 +227,7 @@ func (o *Options) resolve() (Options, error) {
 		{"TableBytes", &r.TableBytes, tableBytes(r.MemtableBytes), 1 << 10, 1 << 30},
 		{"BlockBytes", &r.BlockBytes, 4 << 10, 64, 4 << 20},
 		{"LevelMultiplier", &r.LevelMultiplier, 10, 2, 1000},
-		{"L0Tables", &r.L0Tables, 4, 1, 1000},
+		{"L0Tables", &r.L0Tables, 8, 1, 1000},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def
@@ -229,6 +241,9 @@ func (o *Options) resolve() (Options, error) {
 	}
 	if r.LevelBaseBytes < 1<<10 {
 		return r, fmt.Errorf("sift: Options.LevelBaseBytes is %d, and must be at least 1024", r.LevelBaseBytes)
+	}
+	if r.MapBytes == 0 && math.MaxInt > math.MaxInt32 {
+		r.MapBytes = vfs.Memory() / 4
 	}
 	if r.FilterMemory < 0 {
 		return r, fmt.Errorf("sift: Options.FilterMemory is %d, and must not be negative", r.FilterMemory)

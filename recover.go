@@ -39,6 +39,7 @@ func newDB(dir string, opts Options) *DB {
 	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, pool: &d.filters}
 	d.commit.db = d
 	d.bg.changed.L = &d.bg.mu
+	d.cleaner.idle.L, d.cleaner.now = &d.cleaner.mu, opts.cleanNow
 	return d
 }
 

@@ -25,6 +25,8 @@ type table struct {
 	file   vfs.File
 	reader *sstable.Reader
 	err    error
+	mapped *atomic.Int64 // what size counts in; nil: the file is not mapped
+	size   int64
 
 	absent atomic.Uint64 // lookups of keys that it does not hold, from a sample
 	heat   plan.Heat     // the filter keeper's; its mu guards it
@@ -37,6 +39,8 @@ type tableOpener struct {
 	opts *Options
 	io   *sstable.BlockIO
 	pool *sstable.FilterPool
+
+	mapped atomic.Int64 // bytes of the tables that are mapped
 }
 
 // open opens a table and checks that it is the one that the MANIFEST means. A
@@ -51,7 +55,7 @@ func (o *tableOpener) open(meta *manifest.TableMeta) (*table, error) {
 		t.err = &CorruptionError{Path: path, Offset: -1, What: "table", Err: fmt.Errorf("file has %d bytes and the MANIFEST says %d", size, meta.Size)}
 		return t, nil
 	}
-	if t.file, t.err = o.fs.Open(path); t.err != nil {
+	if t.err = o.openFile(t, path, size); t.err != nil {
 		return t, nil
 	}
 	t.reader, t.err = sstable.NewReader(t.file, size, &sstable.ReaderOptions{
@@ -69,6 +73,23 @@ func (o *tableOpener) open(meta *manifest.TableMeta) (*table, error) {
 		t.err = t.checkRange(meta)
 	}
 	return t, nil
+}
+
+// openFile opens the table's file, mapped if there is room for it under MapBytes.
+func (o *tableOpener) openFile(t *table, path string, size int64) (err error) {
+	if o.mapped.Add(size) > o.opts.MapBytes {
+		o.mapped.Add(-size)
+		t.file, err = o.fs.Open(path)
+		return err
+	}
+	var mapped bool
+	t.file, mapped, err = vfs.OpenMapped(o.fs, path)
+	if !mapped {
+		o.mapped.Add(-size)
+		return err
+	}
+	t.mapped, t.size = &o.mapped, size
+	return err
 }
 
 // maxFilterUnits is for sstable.ReaderOptions: all units, or none at first.
@@ -146,6 +167,10 @@ func (t *table) keyRange() (smallest, largest []byte, err error) {
 func (t *table) close() error {
 	if t.reader != nil {
 		t.reader.Release()
+	}
+	if t.mapped != nil {
+		t.mapped.Add(-t.size)
+		t.mapped = nil
 	}
 	if t.file != nil {
 		return t.file.Close()

@@ -13,8 +13,8 @@ type throttle struct {
 }
 
 const (
-	slowFactor = 3 // writes slow down from slowFactor x L0Tables on
-	stopFactor = 5 // and wait at stopFactor x L0Tables
+	slowFactor = 2 // writes slow down from slowFactor x L0Tables on
+	stopFactor = 3 // and wait at stopFactor x L0Tables
 	// minDrainRate is assumed until a compaction of level 0 has been measured,
 	// in bytes per second.
 	minDrainRate = 4 << 20

@@ -19,7 +19,7 @@ var allowed = []struct {
 }{
 	{"internal/base", nil},
 	{"internal/epoch", nil},
-	{"internal/vfs", nil},
+	{"internal/vfs", []string{"internal/epoch"}},
 	{"internal/plan", nil},
 	{"internal/testhook", []string{"internal/vfs"}},
 	{"internal/testhook", []string{"internal/vfs"}},

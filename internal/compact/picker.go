@@ -122,6 +122,24 @@ func Pick(v *manifest.Version, cfg Config, pointers [manifest.NumLevels][]byte) 
 	return plan, true
 }
 
+// idleShare bounds what PickIdle writes: a table of level 0 and this many times
+// as much of level 1.
+const idleShare = 4
+
+// PickIdle returns a compaction that no level calls for, to be done when there is
+// nothing else to do: of tables of level 0, so that reads have fewer to ask. ok is
+// false if they are too few to be worth it. Unlike what Pick returns it gets by
+// with less of level 0 for the same of level 1, and so it writes more in all if it
+// is done while writes go on.
+func PickIdle(v *manifest.Version, cfg Config) (plan Plan, ok bool) {
+	if len(v.Levels[0]) < 2 {
+		return Plan{}, false
+	}
+	plan = newPlan(v, cfg, 0, v.Levels[0][len(v.Levels[0])-1:])
+	upper, lower := plan.Inputs[0], plan.Inputs[1]
+	return plan, plan.TrivialMove || len(upper) > 1 && totalSize(lower) <= idleShare*totalSize(upper)
+}
+
 // PickRange returns the next step of a manual compaction of the user keys
 // from..to, both included and nil for no bound, out of a level into the next.
 // ok is false if the level holds nothing in the range or is the last one. A

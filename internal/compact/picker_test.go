@@ -85,7 +85,7 @@ var testConfig = Config{L0Trigger: 4, LevelBaseBytes: 1000, LevelMultiplier: 10,
 
 // TestScript runs testdata/picker.txt. A line "version TEXT" sets the version,
 // "pointer LEVEL KEY" a pointer; "pick" and "range LEVEL FROM TO" (with "." for
-// no bound) must give the plan on the line after, "debt" the number of units.
+// no bound) must give the plan on the line after, "debt" the number of units. "idle" is PickIdle.
 func TestScript(t *testing.T) {
 	f, err := os.Open("testdata/picker.txt")
 	if err != nil {
@@ -124,6 +124,8 @@ func TestScript(t *testing.T) {
 				return []byte(s)
 			}
 			got = describe(PickRange(v, testConfig, level, bound(from), bound(to)))
+		case "idle":
+			got = describe(PickIdle(v, testConfig))
 		case "debt":
 			got = fmt.Sprint(Debt(v, testConfig) / 100)
 		case "=":

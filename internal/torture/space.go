@@ -41,15 +41,18 @@ const (
 )
 
 // FillUp writes to a database until its disk, with room for the given number of
-// bytes, is full; then there is room again, and it writes on.
+// bytes, is full and it notices; then there is room again, and it writes on.
 func FillUp(seed uint64, writes int, bytes int64) (Resumption, error) {
 	r := &Recording{Seed: seed}
 	e, faulty := r.start()
 	e.ReadsWork = true
 	e.Open()
 	(*faulty).SetSpace(bytes)
-	for range writes {
+	for i := 0; i < writes && e.Failures == 0; i++ {
 		e.Put(e.key(40), 100, e.Sync(5))
+		if i%8 == 7 {
+			e.Flush() // it may be what finds no room first
+		}
 	}
 	if e.dead() {
 		return 0, e.Err

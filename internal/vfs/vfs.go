@@ -60,6 +60,21 @@ func CreateLog(fsys FS, name string) (File, error) {
 	return fsys.Create(name)
 }
 
+// OpenMapped is Open for a file that nobody changes and whose short reads shall
+// take no system call, where the file system can map it. While a page comes from
+// the disk, a reader holds up the processor that it runs on. mapped reports
+// whether it is a mapping.
+func OpenMapped(fsys FS, name string) (f File, mapped bool, err error) {
+	m, ok := fsys.(interface {
+		openMapped(name string) (f File, mapped bool, err error)
+	})
+	if !ok {
+		f, err = fsys.Open(name)
+		return f, false, err
+	}
+	return m.openMapped(name)
+}
+
 // File is an open file. Write appends. ReadAt may be called concurrently, and
 // concurrently with Close, which makes later calls fail.
 type File interface {
