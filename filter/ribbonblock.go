@@ -23,6 +23,8 @@ func (p ribbonPolicy) MayContainBlock(block []byte, key Key) bool {
 
 // ribbonMayContainBlock takes what it needs from the end of the block, so that an
 // absent key mostly costs the memory there and that of its first plane.
+//
+//go:nosplit
 func ribbonMayContainBlock(block []byte, key Key) bool {
 	if len(block) < ribbonTail {
 		return true
@@ -33,7 +35,10 @@ func ribbonMayContainBlock(block []byte, key Key) bool {
 		return true
 	}
 	v := ribbon.AskTail(block, key.Hash)
-	return v != ribbon.Rejected && ribbonBlockMay(block, key.Hash, v == ribbon.Passed)
+	if v == ribbon.Rejected {
+		return false
+	}
+	return ribbonBlockMay(block, key.Hash, v == ribbon.Passed)
 }
 
 // ribbonBlockMay asks all planes of joined units, whose count is known to be right,

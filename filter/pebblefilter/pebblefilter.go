@@ -74,18 +74,24 @@ func New(p filter.Policy) pebble.FilterPolicy {
 	if filter.IsNone(p) {
 		return pebble.NoFilterPolicy
 	}
-	return &policy{adapt.To(p)}
+	b := adapt.To(p)
+	ask := b.MayContain
+	if ask == nil {
+		ask = func(block []byte, key filter.Key) bool { return b.Open(block, key.Bytes) }
+	}
+	return &policy{ask, b}
 }
 
-type policy struct{ block adapt.Block }
+type policy struct {
+	ask   func(block []byte, key filter.Key) bool
+	block adapt.Block
+}
 
 func (p *policy) Name() string { return p.block.Name() }
 
+//go:nosplit
 func (p *policy) MayContain(_ pebble.FilterType, block, key []byte) bool {
-	if ask := p.block.MayContain; ask != nil {
-		return ask(block, filter.NewKey(key))
-	}
-	return p.block.Open(block, key)
+	return p.ask(block, filter.NewKey(key))
 }
 
 func (p *policy) NewWriter(pebble.FilterType) pebble.FilterWriter { return p.block.NewWriter() }

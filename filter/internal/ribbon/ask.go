@@ -13,17 +13,7 @@ import "encoding/binary"
 //	16  8  where the first plane begins in the block; the thresholds lie behind it
 const TailSize = 32
 
-// AskTail says what the first plane does of a hash, from a block of at least TailSize
-// bytes that are not known to be good. Where lengths do not fit, or the first plane
-// has not four columns in each segment, it says Elsewhere.
-func AskTail(block []byte, hash uint64) (verdict uint8) {
-	if !canProbe {
-		return Elsewhere
-	}
-	return askTail(block, hash)
-}
-
-// askTailPlain is askTail where there is no assembly.
+// askTailPlain is AskTail where there is no assembly.
 func askTailPlain(block []byte, hash uint64) (verdict uint8) {
 	le := binary.LittleEndian
 	end := len(block) - TailSize

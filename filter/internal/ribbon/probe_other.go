@@ -35,7 +35,10 @@ func probe(q *quads, hash uint64) (verdict uint8) {
 	return uint8(^bad & Passed)
 }
 
-func askTail(block []byte, hash uint64) uint8 { return askTailPlain(block, hash) }
+// AskTail says what the first plane does of a hash, from a block of at least TailSize
+// bytes that are not known to be good. Where lengths do not fit, or the first plane
+// has not four columns in each segment, it says Elsewhere.
+func AskTail(block []byte, hash uint64) (verdict uint8) { return askTailPlain(block, hash) }
 
 // ahead is how far probeMany asks for memory ahead of the probes: a processor has
 // some ten cache misses under way at most.
