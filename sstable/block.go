@@ -54,7 +54,8 @@ type block struct {
 	entries  int    // length of the entries
 	restarts int    // number of restart offsets, at least 1
 
-	cached cacheNode
+	touched atomic.Bool // read since the cache's clock hand came by; beside what a hit reads
+	cached  cacheNode
 }
 
 // blockOverhead is what a block takes beside its data.
@@ -297,7 +298,6 @@ type cacheNode struct {
 	prev, next *block                 // its neighbours on the clock; guarded by the shard
 	shard      *cacheShard
 	charge     int64
-	touched    atomic.Bool // read since the clock's hand came by
 }
 
 // each calls fn with the entries in order until it returns an error. key is

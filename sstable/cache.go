@@ -71,8 +71,8 @@ func (c *BlockCache) Bytes() int64 {
 
 // touch marks the block as read.
 func (b *block) touch() {
-	if !b.cached.touched.Load() {
-		b.cached.touched.Store(true)
+	if !b.touched.Load() {
+		b.touched.Store(true)
 	}
 }
 
@@ -132,8 +132,8 @@ const maxPasses = 256
 // evictOne moves the hand on to a block that was not read since it last came by,
 // and takes it out. REQUIRES: mu is held, the ring is not empty.
 func (s *cacheShard) evictOne() {
-	for i := 0; i < maxPasses && s.hand.cached.touched.Load(); i++ {
-		s.hand.cached.touched.Store(false)
+	for i := 0; i < maxPasses && s.hand.touched.Load(); i++ {
+		s.hand.touched.Store(false)
 		s.hand = s.hand.cached.next
 	}
 	s.unlink(s.hand)
