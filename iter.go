@@ -36,8 +36,53 @@ type Iter struct {
 	valueBuf []byte
 	seek     []byte
 	bufs     [96]byte // backs keyBuf and seek while keys are short
+	bounds   [64]byte // backs the bounds
+	options  sstable.IterOptions
 	err      error
 }
+
+// own returns a copy of a bound, in room that it takes from free if there is
+// enough.
+func own(free *[]byte, bound []byte) []byte {
+	if bound == nil || len(bound) > len(*free) {
+		return bytes.Clone(bound)
+	}
+	n := copy(*free, bound)
+	b := (*free)[:n:n]
+	*free = (*free)[n:]
+	return b
+}
+
+// setBounds copies the bounds of o.
+func (it *Iter) setBounds(o *IterOptions) {
+	free := it.bounds[:]
+	it.lower, it.upper = own(&free, o.LowerBound), own(&free, o.UpperBound)
+	if o.Prefix == nil {
+		return
+	}
+	if bytes.Compare(it.lower, o.Prefix) < 0 {
+		it.lower = own(&free, o.Prefix)
+	}
+	end := base.AppendPrefixEnd(free[:0], o.Prefix)
+	if end != nil && (it.upper == nil || bytes.Compare(end, it.upper) < 0) {
+		it.upper = end[:len(end):len(end)]
+	}
+}
+
+// noEntries is an iterator over nothing.
+type noEntries struct{}
+
+func (noEntries) First() bool        { return false }
+func (noEntries) Last() bool         { return false }
+func (noEntries) SeekGE([]byte) bool { return false }
+func (noEntries) SeekLT([]byte) bool { return false }
+func (noEntries) Next() bool         { return false }
+func (noEntries) Prev() bool         { return false }
+func (noEntries) Valid() bool        { return false }
+func (noEntries) Key() []byte        { return nil }
+func (noEntries) Value() []byte      { return nil }
+func (noEntries) Err() error         { return nil }
+func (noEntries) Close() error       { return nil }
 
 // NewIter returns an iterator over the present state. o may be nil.
 func (d *DB) NewIter(o *IterOptions) (*Iter, error) { return d.newIter(o, latest) }
@@ -48,15 +93,8 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	}
 	it := &Iter{db: d}
 	it.keyBuf, it.seek = it.bufs[:0:len(it.bufs)/2], it.bufs[len(it.bufs)/2:][:0]
-	it.lower, it.upper = bytes.Clone(o.LowerBound), bytes.Clone(o.UpperBound)
-	if o.Prefix != nil {
-		if bytes.Compare(it.lower, o.Prefix) < 0 {
-			it.lower = bytes.Clone(o.Prefix)
-		}
-		if end := base.PrefixEnd(o.Prefix); end != nil && (it.upper == nil || bytes.Compare(end, it.upper) < 0) {
-			it.upper = end
-		}
-	}
+	it.setBounds(o)
+	it.options.DontFillCache = o.DontFillCache
 	it.findPrefix(&d.opts, d.reads.stripe())
 	g := d.epoch.Enter()
 	s := d.state.Load()
@@ -68,14 +106,17 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	g.Exit()
 	it.version = s.version
 	it.seq = d.readSeq(seq) // before the memtables are looked at
-	children, err := s.iterators(&it.scanRange, &sstable.IterOptions{DontFillCache: o.DontFillCache})
+	children, err := s.iterators(&it.scanRange, &it.options)
 	if err != nil {
 		it.Close()
 		return nil, err
 	}
-	if len(children) == 1 {
+	switch len(children) {
+	case 0:
+		it.in = noEntries{}
+	case 1:
 		it.in = children[0]
-	} else {
+	default:
 		it.in = merge.New(children...)
 	}
 	return it, nil
@@ -83,24 +124,29 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 
 // iterators returns an iterator for each memtable, each table of level 0 that may
 // hold keys of the range, and each further level with such tables, newest first.
-func (s *readState) iterators(r *scanRange, o *sstable.IterOptions) ([]base.Iterator, error) {
-	children := make([]base.Iterator, 0, 1+len(s.imms)+len(s.version.Levels[0])+manifest.NumLevels)
+func (s *readState) iterators(r *scanRange, o *sstable.IterOptions) (children []base.Iterator, err error) {
+	add := func(its ...base.Iterator) {
+		if children == nil && len(its) > 0 {
+			children = make([]base.Iterator, 0, len(its)+len(s.imms)+manifest.NumLevels)
+		}
+		children = append(children, its...)
+	}
 	// What is added to an empty memtable from now on has higher sequence numbers
 	// than the iterator looks at.
 	if !s.mem.Empty() {
-		children = append(children, s.mem.NewIter())
+		add(s.mem.NewIter())
 	}
 	for _, m := range s.imms {
-		children = append(children, m.NewIter())
+		add(m.NewIter())
 	}
 	tables, err := tableIterators(r.tables(s.version, 0), o)
 	if err != nil {
 		return nil, errors.Join(err, closeAll(children))
 	}
-	children = append(children, tables...)
+	add(tables...)
 	for level := 1; level < manifest.NumLevels; level++ {
 		if metas := r.tables(s.version, level); len(metas) > 0 {
-			children = append(children, levelIterator(metas, o))
+			add(levelIterator(metas, o))
 		}
 	}
 	return children, nil

@@ -96,8 +96,11 @@ type Options struct {
 	LevelBaseBytes  int64
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction
-	// begins. Writes slow down from twice that number on, and wait at three
-	// times. When nothing is written, fewer are compacted, too. Default: 8.
+	// begins. Writes slow down from twice that number on, each by a tenth of a
+	// second at most, and wait at three times, where only large batches get to.
+	// What else a write may wait for is a memtable that is being flushed: where the
+	// disk takes Y bytes a second, 3 x MemtableBytes / Y. When nothing is written,
+	// fewer tables are compacted, too. Default: 8.
 	L0Tables int
 	// DisableCompression stores data blocks as they are. Default: snappy.
 	DisableCompression bool

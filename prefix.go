@@ -30,7 +30,8 @@ func (r *scanRange) findPrefix(o *Options, counts *readStripe) {
 	}
 	prefix := r.lower[:n]
 	if !bytes.HasPrefix(r.upper, prefix) {
-		if end := base.PrefixEnd(prefix); end != nil && bytes.Compare(r.upper, end) > 0 {
+		var room [64]byte
+		if end := base.AppendPrefixEnd(room[:0], prefix); end != nil && bytes.Compare(r.upper, end) > 0 {
 			return
 		}
 	}

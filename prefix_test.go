@@ -171,13 +171,15 @@ func BenchmarkAbsentPrefix(b *testing.B) {
 			db, _ := prefixDB(b, b.TempDir(), users, &sift.Options{Prefix: p})
 			defer mustClose(b, db)
 			rng := rand.New(rand.NewPCG(1, 1))
-			key := []byte("user/")
+			prefixes := make([][]byte, 1<<14)
+			for i := range prefixes {
+				prefixes[i] = fmt.Appendf(nil, "user/%06d/", 2*rng.IntN(users)+1)
+			}
 			b.ReportAllocs()
 			before := db.Metrics()
 			b.ResetTimer()
-			for range b.N {
-				key = fmt.Appendf(key[:5], "%06d/", 2*rng.IntN(users)+1)
-				it, err := db.NewIter(&sift.IterOptions{Prefix: key})
+			for i := range b.N {
+				it, err := db.NewIter(&sift.IterOptions{Prefix: prefixes[i%len(prefixes)]})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -191,5 +193,59 @@ func BenchmarkAbsentPrefix(b *testing.B) {
 			after := db.Metrics()
 			b.ReportMetric(float64(after.BlockReads-before.BlockReads)*1000/float64(b.N), "reads/1000")
 		})
+	}
+}
+
+// TestIterBounds: bounds that fit into an iterator and bounds that do not are
+// copies, and those of a prefix are right at the ends of what a byte can hold.
+func TestIterBounds(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), nil)
+	defer mustClose(t, db)
+	long := bytes.Repeat([]byte("k"), 50)
+	var keys []string
+	for _, k := range []string{"", "a", "a\xff", "a\xff\xff", "b", string(long), string(long) + "\xff", string(long) + "\xffz", string(long) + "l", "\xff", "\xff\xff", "\xffz"} {
+		keys = append(keys, k)
+		if err := db.Put([]byte(k), []byte("v"), sift.NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(keys)
+	bounds := [][]byte{nil, {}, []byte("a"), []byte("a\xff"), long, append(bytes.Clone(long), 0xff), append(bytes.Clone(long), "l"...), []byte("\xff"), []byte("\xff\xff"), []byte("zz")}
+	for _, lower := range bounds {
+		for _, upper := range bounds {
+			for _, prefix := range bounds {
+				var want []string
+				for _, k := range keys {
+					if k >= string(lower) && (upper == nil || k < string(upper)) && bytes.HasPrefix([]byte(k), prefix) {
+						want = append(want, k)
+					}
+				}
+				o := &sift.IterOptions{LowerBound: bytes.Clone(lower), UpperBound: bytes.Clone(upper), Prefix: bytes.Clone(prefix)}
+				it, err := db.NewIter(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, b := range [][]byte{o.LowerBound, o.UpperBound, o.Prefix} {
+					for i := range b {
+						b[i] = 'x'
+					}
+				}
+				var got []string
+				for ok := it.First(); ok; ok = it.Next() {
+					got = append(got, string(it.Key()))
+				}
+				for ok := it.Last(); ok; ok = it.Prev() {
+					got = append(got, string(it.Key()))
+				}
+				if err := it.Close(); err != nil {
+					t.Fatal(err)
+				}
+				back := slices.Clone(want)
+				slices.Reverse(back)
+				if want = append(want, back...); !slices.Equal(got, want) {
+					t.Fatalf("from %q to %q with prefix %q: %q, want %q", lower, upper, prefix, got, want)
+				}
+			}
+		}
 	}
 }

@@ -188,6 +188,9 @@ func (t *table) iter(o *sstable.IterOptions) (base.Iterator, error) {
 
 // tableIterators opens an iterator for each table.
 func tableIterators(metas []*manifest.TableMeta, o *sstable.IterOptions) ([]base.Iterator, error) {
+	if len(metas) == 0 {
+		return nil, nil
+	}
 	its := make([]base.Iterator, 0, len(metas))
 	for _, meta := range metas {
 		it, err := meta.Handle.(*table).iter(o)

@@ -8,8 +8,22 @@ import (
 // throttle slows writes down while level 0 grows faster than it is compacted,
 // and stops them where it has grown too far. It belongs to the leader of the
 // commit queue.
+//
+// The delay is spread over all writes, so that none waits long: it lets them in at
+// a rate that falls to next to nothing before the stop. There it takes minutes to
+// fill a memtable, and a compaction is over by then; only batches that would have
+// to wait longer than maxSleep each can get as far as the stop.
+//
+// With writes that are smaller than that, a single one is held back
+//   - here: maxSleep at most;
+//   - by the change to a new memtable: until what is in the old log is on disk,
+//     and, if maxFull memtables are on their way already, until the first of them
+//     has become a table.
+//
+// Where the disk takes Y bytes a second that others leave to it, that is no longer
+// than the larger of maxSleep and 3 x MemtableBytes / Y.
 type throttle struct {
-	owed time.Duration // delay that is due but too short to be worth a sleep
+	owed time.Duration // delay that is due
 }
 
 const (
@@ -18,13 +32,14 @@ const (
 	// minDrainRate is assumed until a compaction of level 0 has been measured,
 	// in bytes per second.
 	minDrainRate = 4 << 20
-	minSleep     = time.Millisecond
-	maxSleep     = 100 * time.Millisecond
+	minSleep     = time.Millisecond       // what is less is not worth a sleep
+	maxSleep     = 100 * time.Millisecond // for one group; the rest is due from the next
+	maxOwed      = time.Second
 )
 
 // wait holds back a group of the given size. Between the two limits writes are
-// admitted at the rate at which level 0 was last compacted, falling from twice
-// the rate at the first limit to half of it at the second.
+// admitted at a rate that falls from twice that at which level 0 was last
+// compacted, at the first, by the square of the distance to the second.
 func (t *throttle) wait(d *DB, bytes int) error {
 	if d.opts.DisableAutoCompaction {
 		return nil
@@ -38,13 +53,15 @@ func (t *throttle) wait(d *DB, bytes int) error {
 	if tables >= stop {
 		return t.stop(d, stop)
 	}
-	over := float64(tables-slow+1) / float64(stop-slow+1)
-	rate := max(float64(d.stats.drainRate.Load()), minDrainRate) * (2 - 1.5*over)
-	t.owed = min(t.owed+time.Duration(float64(bytes)/rate*float64(time.Second)), maxSleep)
+	left := float64(stop-tables) / float64(stop-slow+1)
+	rate := max(float64(d.stats.drainRate.Load()), minDrainRate) * 2 * left * left
+	t.owed = min(t.owed+time.Duration(float64(bytes)/rate*float64(time.Second)), maxOwed)
 	if t.owed >= minSleep {
-		d.stats.slowed(t.owed)
-		time.Sleep(t.owed)
-		t.owed = 0
+		sleep := min(t.owed, maxSleep)
+		d.stats.slowed(sleep)
+		start := time.Now()
+		time.Sleep(sleep)
+		t.owed -= time.Since(start) // a sleep that was too long counts
 	}
 	return nil
 }

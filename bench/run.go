@@ -67,7 +67,7 @@ var (
 		"freshen", "readmissing", "compact",
 		"readmissing", "readrandom", "readhot", "multiread", "multimissing", "seekrandom", "readseq", "readreverse",
 		"absent-outside", "absent-zipf", "absent-mix10", "absent-mix50", "absent-mix90",
-		"open", "readwhilewriting", "overwrite", "ycsb", "deleterandom", "absent-deleted",
+		"open", "readwhilewriting", "overwrite", "sustained", "ycsb", "deleterandom", "absent-deleted",
 	}
 	quickBenchmarks = []string{"fillseq", "fillrandom", "readmissing", "readrandom", "compact", "readmissing", "readrandom", "seekrandom", "readseq", "open"}
 )

@@ -99,23 +99,47 @@ func (s source) writes() *Table {
 		Title:  fmt.Sprintf("Writes, %s keys, one operation each", thousands(float64(s.num()))),
 		Header: []string{"store", "fillrandom: ops/s", "until settled: ops/s", "CPU µs", "p99.9 µs", "write amplification", "bytes/key on disk", "fillseq: ops/s", "CPU µs", "overwrite: ops/s", "fillsync: ops/s"},
 	}
+	sustained := len(s.f.Select(func(r *result.Row) bool { return r.Section == "stores" && r.Benchmark == "sustained" })) > 0
+	if sustained {
+		t.Header = append(t.Header, "sustained: ops/s", "p99.9 µs", "p99.99 µs", "longest ms")
+	}
 	for _, who := range s.readers("fillrandom", result.OpsPerSec, "") {
 		random, seq := s.of(who, "fillrandom", ""), s.of(who, "fillseq", "")
-		rate := func(benchmark string) string {
+		row := func(benchmark string) *result.Row {
 			rows := s.f.Select(func(r *result.Row) bool {
 				return r.Section == "stores" && r.Store == who.store && r.Benchmark == benchmark
 			})
 			if len(rows) == 0 {
-				return none
+				return nil
 			}
-			return kilo(median(rows[0], result.OpsPerSec))
+			return rows[0]
 		}
-		t.Rows = append(t.Rows, []string{
+		rate := func(benchmark string) string {
+			if r := row(benchmark); r != nil {
+				return kilo(median(r, result.OpsPerSec))
+			}
+			return none
+		}
+		cells := []string{
 			label(result.Key{Store: who.store}),
 			kilo(median(random, result.OpsPerSec)), kilo(median(random, result.SettledPerS)), figure(median(random, result.CPU)),
 			figure(median(random, result.P999) / 1000), figure(median(random, result.WriteAmp)), figure(median(random, result.Space)),
 			kilo(median(seq, result.OpsPerSec)), figure(median(seq, result.CPU)), rate("overwrite"), rate("fillsync"),
-		})
+		}
+		if sustained {
+			cells = append(cells, rate("sustained"))
+			for _, u := range []struct {
+				unit string
+				ns   float64
+			}{{result.P999, 1e3}, {result.P9999, 1e3}, {result.MaxLatency, 1e6}} {
+				cell := none
+				if r := row("sustained"); r != nil {
+					cell = figure(median(r, u.unit) / u.ns)
+				}
+				cells = append(cells, cell)
+			}
+		}
+		t.Rows = append(t.Rows, cells)
 	}
 	return t
 }

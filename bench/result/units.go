@@ -19,6 +19,7 @@ const (
 	P50          = "p50-ns"
 	P99          = "p99-ns"
 	P999         = "p99.9-ns"
+	P9999        = "p99.99-ns"
 	MaxLatency   = "max-ns"
 	BlockReads   = "reads/kop"
 	ReadBytes    = "read-B/op"
@@ -64,6 +65,7 @@ var Units = []Unit{
 	{P50, "latency that half of the operations do not exceed, ns", -1},
 	{P99, "latency that 99 % do not exceed, ns", -1},
 	{P999, "latency that 99.9 % do not exceed, ns", -1},
+	{P9999, "latency that 99.99 % do not exceed, ns", -1},
 	{MaxLatency, "longest latency, ns", -1},
 	{BlockReads, "blocks read per 1,000 operations", -1},
 	{ReadBytes, "bytes of blocks read an operation", -1},

@@ -38,6 +38,7 @@ var benchmarks = []benchmark{
 	{name: "fillrandom", title: "writes in random order", kind: fills, state: "settled", run: runFill},
 	{name: "fillsync", title: "writes in random order, each waits for the disk", kind: fills, state: "settled", run: runFill},
 	{name: "overwrite", title: "writes of keys that are there, in random order", kind: writes, run: runOverwrite, state: "overwritten"},
+	{name: "sustained", title: "five times as many writes of keys that are there, in random order, each timed", kind: writes, run: runSustained, state: "overwritten"},
 	{name: "freshen", title: "one key in fifty written again and flushed", kind: writes, run: runFreshen, state: "fresh"},
 	{name: "deleterandom", title: "one key in ten deleted, in random order", kind: writes, run: runDelete, state: "deleted"},
 	{name: "compact", title: "compaction of everything", kind: writes, run: runCompact, state: "compacted"},

@@ -173,9 +173,11 @@ func (g *gauge) note(k result.Key, ops int, cost, total measure.Cost, c *collect
 		row.Add(result.P50, float64(c.lat.Quantile(0.5)))
 		row.Add(result.P99, float64(c.lat.Quantile(0.99)))
 		row.Add(result.P999, float64(c.lat.Quantile(0.999)))
+		row.Add(result.P9999, float64(c.lat.Quantile(0.9999)))
 		row.Add(result.MaxLatency, float64(c.lat.Max()))
 		row.AddBars(c.lat.Bars())
-		text += fmt.Sprintf("; p50 %d p99 %d p99.9 %d ns", c.lat.Quantile(0.5), c.lat.Quantile(0.99), c.lat.Quantile(0.999))
+		text += fmt.Sprintf("; p50 %d p99 %d p99.9 %d p99.99 %d max %d ns",
+			c.lat.Quantile(0.5), c.lat.Quantile(0.99), c.lat.Quantile(0.999), c.lat.Quantile(0.9999), c.lat.Max())
 	}
 	if c != nil && c.entries > 0 {
 		row.Add(result.EntriesPerS, float64(c.entries)/cost.Elapsed.Seconds())

@@ -50,6 +50,43 @@ func (s *session) rewrite(b *benchmark, order []uint32) error {
 	return s.write(b, len(order), order)
 }
 
+// sustainedTimes is how often runSustained writes each key.
+const sustainedTimes = 5
+
+// runSustained writes without a pause, so that the store falls behind with its
+// work in the background, and times every write.
+func runSustained(s *session, b *benchmark) error {
+	if err := s.open(s.config()); err != nil {
+		return err
+	}
+	set, o := s.o.Set, s.o
+	order := data.Permutation(data.Rand(o.Seed+uint64(s.round)+3000), s.num)
+	order = order[:min(len(order), maxSlab/(len(set.Key(nil, 0))+len(set.Value(0))+8))]
+	keys := data.Collect(len(order), func(dst []byte, i int) []byte { return set.Key(dst, int(order[i])) })
+	values := data.Collect(len(order), func(dst []byte, i int) []byte { return append(dst, set.Value(int(order[i]))...) })
+	c := newCollected()
+	g := s.gauge(keys, values)
+	start := measure.Now()
+	for range sustainedTimes {
+		err := parallel(o.Threads, len(order), func(_, from, to int) error {
+			w, err := s.db.NewWriter()
+			if err != nil {
+				return err
+			}
+			return errors.Join(putEach(w, keys, values, from, to, 1, c), w.Close())
+		})
+		if err != nil {
+			return err
+		}
+	}
+	cost := start.Since()
+	if err := s.db.Settle(); err != nil {
+		return err
+	}
+	g.note(s.key(b, ""), sustainedTimes*len(order), cost, g.from.Since(), c)
+	return s.close()
+}
+
 // maxSlab bounds the bytes of keys and values that are made before they are written.
 const maxSlab = 1 << 30
 

@@ -112,12 +112,16 @@ func AppendSuccessor(dst, a []byte) []byte {
 
 // PrefixEnd returns the smallest key that is greater than every key with the
 // given prefix, or nil if there is none.
-func PrefixEnd(prefix []byte) []byte {
+func PrefixEnd(prefix []byte) []byte { return AppendPrefixEnd(nil, prefix) }
+
+// AppendPrefixEnd appends to dst what PrefixEnd returns, and returns nil where
+// that returns nil.
+func AppendPrefixEnd(dst, prefix []byte) []byte {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] != 0xff {
-			end := bytes.Clone(prefix[:i+1])
-			end[i]++
-			return end
+			dst = append(dst, prefix[:i+1]...)
+			dst[len(dst)-1]++
+			return dst
 		}
 	}
 	return nil
