@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"unsafe"
 
 	"github.com/siftdb/sift/internal/base"
 )
@@ -50,6 +51,8 @@ type Iter struct {
 	own     block  // the block that is loaded, if it is not shared with the cache
 	ownData []byte // its memory
 
+	mem *iterMem // what goes back to the pool; nil once the iterator is closed
+
 	window    *[]byte // bytes of the file that were read ahead
 	windowOff uint64  // where in the file they begin
 	ahead     int     // how far to read ahead
@@ -71,11 +74,25 @@ const (
 	maxReadahead = 256 << 10
 )
 
+// iterMem is the memory that an iterator leaves to the next one. What it holds is
+// that of the current entry and of those near it, which end with the move after
+// which an iterator is closed.
+type iterMem struct {
+	key, ownData, backKeys []byte
+	back                   []backEntry
+}
+
+var iterPool = sync.Pool{New: func() any { return new(iterMem) }}
+
 var windowPool = sync.Pool{New: func() any { return new([]byte) }}
 
 // NewIter returns an iterator over the table, at no entry.
 func (r *Reader) NewIter(o *IterOptions) *Iter {
-	it := &Iter{r: r, backPos: -1, next: -1}
+	m := iterPool.Get().(*iterMem)
+	it := &Iter{
+		r: r, backPos: -1, next: -1, mem: m,
+		key: m.key[:0], ownData: m.ownData[:0], backKeys: m.backKeys[:0], back: m.back[:0],
+	}
 	if o != nil {
 		it.opts = *o
 	}
@@ -99,8 +116,17 @@ func (it *Iter) Err() error { return it.err }
 
 // Close gives back what the iterator holds. It may be called twice.
 func (it *Iter) Close() error {
-	it.valid, it.blk = false, nil
+	it.valid, it.blk, it.own = false, nil, block{}
 	it.dropWindow()
+	if m := it.mem; m != nil {
+		poison(it.key)
+		poison(it.ownData)
+		if cap(it.key)+cap(it.ownData)+cap(it.backKeys)+cap(it.back)*int(unsafe.Sizeof(backEntry{})) <= maxPooledBuffer {
+			*m = iterMem{it.key, it.ownData, it.backKeys, it.back}
+			iterPool.Put(m)
+		}
+		it.mem, it.key, it.ownData, it.backKeys, it.back = nil, nil, nil, nil, nil
+	}
 	return nil
 }
 
