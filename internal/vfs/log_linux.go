@@ -77,6 +77,7 @@ func (l *mappedLog) room() int {
 	if l.plain || !l.synced {
 		return 0
 	}
+	l.startWriting()
 	if l.unmap() != nil || l.mapNext() != nil {
 		l.plain = true
 		return 0
@@ -108,6 +109,20 @@ func (l *mappedLog) mapNext() error {
 	l.from = from
 	l.next = min(4*l.next, lastWindow)
 	return nil
+}
+
+// startWriting has the system begin to write a full window to the disk, so that
+// the sync at the end of the log does not have all of it to wait for. It promises
+// nothing, so it may fail, and as it may have to wait for the disk itself nobody
+// waits for it. What the disk fails at is told by the next sync. Close may come first.
+func (l *mappedLog) startWriting() {
+	if l.window == nil {
+		return
+	}
+	from, length := l.from, int64(len(l.window))
+	go control(l.f, func(fd uintptr) error {
+		return unix.SyncFileRange(int(fd), from, length, unix.SYNC_FILE_RANGE_WRITE)
+	})
 }
 
 func (l *mappedLog) unmap() error {

@@ -143,10 +143,16 @@ const (
 
 // Contains reports false only if the hash was not added.
 func (t *Table) Contains(hash uint64) bool {
-	switch probe(&t.quads, hash) {
-	case Rejected:
-		return false
-	case Passed:
+	v := t.Probe(hash)
+	return v != Rejected && t.After(hash, v)
+}
+
+// Probe says what the first plane does of a hash. It is inlined.
+func (t *Table) Probe(hash uint64) (verdict uint8) { return probe(&t.quads, hash) }
+
+// After is Contains for a hash that Probe has not rejected.
+func (t *Table) After(hash uint64, verdict uint8) bool {
+	if verdict == Passed {
 		return t.rest(hash)
 	}
 	return t.find(hash, 0)
