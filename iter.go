@@ -69,21 +69,6 @@ func (it *Iter) setBounds(o *IterOptions) {
 	}
 }
 
-// noEntries is an iterator over nothing.
-type noEntries struct{}
-
-func (noEntries) First() bool        { return false }
-func (noEntries) Last() bool         { return false }
-func (noEntries) SeekGE([]byte) bool { return false }
-func (noEntries) SeekLT([]byte) bool { return false }
-func (noEntries) Next() bool         { return false }
-func (noEntries) Prev() bool         { return false }
-func (noEntries) Valid() bool        { return false }
-func (noEntries) Key() []byte        { return nil }
-func (noEntries) Value() []byte      { return nil }
-func (noEntries) Err() error         { return nil }
-func (noEntries) Close() error       { return nil }
-
 // NewIter returns an iterator over the present state. o may be nil.
 func (d *DB) NewIter(o *IterOptions) (*Iter, error) { return d.newIter(o, latest) }
 
@@ -113,7 +98,7 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	}
 	switch len(children) {
 	case 0:
-		it.in = noEntries{}
+		it.in = merge.Empty{}
 	case 1:
 		it.in = children[0]
 	default:
