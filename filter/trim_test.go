@@ -20,7 +20,7 @@ func TestTrim(t *testing.T) {
 			last, lastSize := 1.0, 0
 			for i := range units {
 				for parts := 1; parts <= Parts(p.Family()); parts++ {
-					held := units[:i+1:i+1]
+					held := units[: i+1 : i+1]
 					bound := TrimmedSize(p.Family(), i, len(units), len(units[i]), parts)
 					if parts < Parts(p.Family()) {
 						whole := bytes.Clone(units[i])
