@@ -241,7 +241,9 @@ func damagedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
 
 // crashedDisk has one whose log holds what no table does.
 func crashedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
-	db := mustOpen(t, "db", uncached(mem))
+	o := uncached(mem)
+	o.cleanNow = true // so that it leaves the same files each time
+	db := mustOpen(t, "db", o)
 	loadKeys(t, db, swallowKeys)
 	for i := range 20 {
 		if err := db.Put(fmt.Appendf(nil, "key%06d", i), fmt.Appendf(nil, "value%d", i), Sync); err != nil {
