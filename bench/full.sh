@@ -36,7 +36,8 @@ part() {
 	compact) kept --engines "$all" --benchmarks freshen,readmissing,compact ;;
 	compacted) kept --engines "$all" --benchmarks readmissing,readrandom,seekrandom,readseq,readreverse ;;
 	absent) kept --engines "$one" --benchmarks readhot,multiread,multimissing,absent-outside,absent-zipf,absent-mix10,absent-mix50,absent-mix90 ;;
-	mixed) kept --engines "$one" --benchmarks readwhilewriting,overwrite,sustained,ycsb,deleterandom,absent-deleted ;;
+	mixed) kept --engines "$one" --benchmarks readwhilewriting,overwrite,ycsb,deleterandom,absent-deleted ;;
+	sustained) kept --engines "${one//badger,bbolt,/}" --benchmarks sustained ;;
 	filters) bench --parts filters --rounds 1 ;;
 	sweep) bench --parts sweep ;;
 	growth) bench --parts growth --engines "${one//badger,bbolt,/}" --growth 100000,300000,1000000,3000000,10000000 ;;
@@ -51,7 +52,7 @@ part() {
 
 if [ $# -eq 0 ]; then
 	rm -rf "$DB/stores" "$OUT/result.json"
-	set -- write fill settled compact compacted absent mixed filters sweep growth growth-small plan
+	set -- write fill settled compact compacted absent mixed sustained filters sweep growth growth-small plan
 fi
 for p; do
 	part "$p"
