@@ -23,11 +23,12 @@ import (
 // an open Iter keeps the tables that it reads on disk.
 type Iter struct {
 	db      *DB
-	version *manifest.Version // referenced; nil after Close
+	version *manifest.Version // referenced; nil for an iterator over nothing
 	in      base.Iterator
 	seq     uint64
 	scanRange
 
+	closed   bool
 	valid    bool
 	backward bool   // in stands before the current entry, which is in key and value
 	key      []byte // the current key
@@ -87,13 +88,14 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 		g.Exit()
 		return nil, ErrClosed
 	}
-	s.version.Ref()
-	g.Exit()
-	it.version = s.version
 	it.seq = d.readSeq(seq) // before the memtables are looked at
 	children, err := s.iterators(&it.scanRange, &it.options)
+	if len(children) > 0 {
+		s.version.Ref()
+		it.version = s.version
+	}
+	g.Exit()
 	if err != nil {
-		it.Close()
 		return nil, err
 	}
 	switch len(children) {
@@ -282,7 +284,7 @@ func (it *Iter) settleBackward() bool {
 
 func (it *Iter) ready() bool {
 	it.valid = false
-	if it.version == nil {
+	if it.closed {
 		it.err = ErrClosed
 		return false
 	}
@@ -319,18 +321,17 @@ func (it *Iter) Err() error {
 
 // Close releases the iterator and returns Err. Closing again does nothing.
 func (it *Iter) Close() error {
-	if it.version == nil {
+	if it.closed {
 		return nil
 	}
-	it.valid = false
+	it.closed, it.valid = true, false
 	err := it.Err()
-	if it.in != nil {
-		if cerr := it.in.Close(); err == nil {
-			err = cerr
-		}
+	if cerr := it.in.Close(); err == nil {
+		err = cerr
 	}
-	it.db.releaseVersion(it.version)
-	it.version = nil
+	if it.version != nil {
+		it.db.releaseVersion(it.version)
+	}
 	return err
 }
 
