@@ -124,7 +124,7 @@ func Pick(v *manifest.Version, cfg Config, pointers [manifest.NumLevels][]byte) 
 
 // idleShare bounds what PickIdle writes: a table of level 0 and this many times
 // as much of level 1.
-const idleShare = 4
+const idleShare = 8
 
 // PickIdle returns a compaction that no level calls for, to be done when there is
 // nothing else to do: of tables of level 0, so that reads have fewer to ask. ok is
