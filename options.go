@@ -120,7 +120,7 @@ type Options struct {
 func init() {
 	testhook.Apply = func(options any, s testhook.Settings) {
 		o := options.(*Options)
-		o.fs, o.manifestBytes, o.retryDelay = s.FS, s.ManifestBytes, s.RetryDelay
+		o.fs, o.manifestBytes, o.retryDelay, o.cleanNow = s.FS, s.ManifestBytes, s.RetryDelay, s.CleanNow
 	}
 }
 

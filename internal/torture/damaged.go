@@ -45,6 +45,7 @@ func KeyedSample() (*Sample, error) {
 }
 
 func cleanSample(e *Env, name string, policies ...filter.Policy) (*Sample, error) {
+	e.CleanNow = true
 	e.Options.LevelFilters = policies
 	e.Options.DisableAutoCompaction = true
 	e.Options.TableBytes = 1 << 10
@@ -67,6 +68,7 @@ func cleanSample(e *Env, name string, policies ...filter.Policy) (*Sample, error
 // zeros behind its log, which are room that was made in advance, it keeps some.
 func CrashedSample(zeros int) (*Sample, error) {
 	e := NewEnv(4)
+	e.CleanNow = true
 	e.Options.DisableAutoCompaction = true
 	e.Options.MemtableBytes = 1 << 20
 	e.Open()

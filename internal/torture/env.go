@@ -30,12 +30,14 @@ type Env struct {
 	Dir     string
 	Options sift.Options
 	Retry   time.Duration // the pause after failed background work
-	H       *History
-	DB      *sift.DB
-	Rng     *rand.Rand
-	Err     error  // the first promise that was broken
-	Oracle  Oracle // in place of H, where several goroutines write
-	Repairs bool   // the disk begins damaged: it need not open, but can be repaired
+	// CleanNow: files go before the call returns that needs them no more.
+	CleanNow bool
+	H        *History
+	DB       *sift.DB
+	Rng      *rand.Rand
+	Err      error  // the first promise that was broken
+	Oracle   Oracle // in place of H, where several goroutines write
+	Repairs  bool   // the disk begins damaged: it need not open, but can be repaired
 
 	lost     damage.Files // what was there before the repair
 	repaired int          // when it returned; 0: it has not
@@ -91,7 +93,7 @@ const manifestBytes = 700
 // options returns the environment's options for a file system.
 func (e *Env) options(fs vfs.FS) *sift.Options {
 	o := e.Options
-	testhook.Apply(&o, testhook.Settings{FS: fs, ManifestBytes: manifestBytes, RetryDelay: e.Retry})
+	testhook.Apply(&o, testhook.Settings{FS: fs, ManifestBytes: manifestBytes, RetryDelay: e.Retry, CleanNow: e.CleanNow})
 	return &o
 }
 
