@@ -48,7 +48,10 @@ func TestFilterKeyFormat(t *testing.T) {
 }
 
 func keyedOptions(fs vfs.FS) *Options {
-	return &Options{KeyedFilters: true, fs: fs, MemtableBytes: 64 << 10, TableBytes: 32 << 10, LevelBaseBytes: 64 << 10, DisableAutoCompaction: true}
+	return &Options{
+		KeyedFilters: true, fs: fs, MemtableBytes: 64 << 10, TableBytes: 32 << 10, LevelBaseBytes: 64 << 10, DisableAutoCompaction: true,
+		cleanNow: true, // so that the same files are there each time
+	}
 }
 
 // loadKeys writes n keys, compacts the first half and flushes the second.

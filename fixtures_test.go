@@ -31,11 +31,16 @@ func needFixtures(t *testing.T) {
 func copyDir(t testing.TB, from string) string {
 	t.Helper()
 	to := t.TempDir()
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+	err := os.CopyFS(to, os.DirFS(from))
+	for errors.Is(err, fs.ErrNotExist) { // an open database has removed a file
+		to = t.TempDir()
+		err = os.CopyFS(to, os.DirFS(from))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	// The originals may be read-only.
-	err := filepath.WalkDir(to, func(path string, e fs.DirEntry, err error) error {
+	err = filepath.WalkDir(to, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}

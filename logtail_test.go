@@ -26,10 +26,7 @@ func crashedLog(t *testing.T) (dir, log string) {
 			t.Fatal(err)
 		}
 	}
-	dir = t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(live)); err != nil {
-		t.Fatal(err)
-	}
+	dir = copyDir(t, live)
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

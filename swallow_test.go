@@ -69,7 +69,6 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 				img := disk.CrashImage(ops, vfs.KeepUnsynced)
 				faulty := vfs.Inject(img)
 				o := uncached(faulty)
-				o.cleanNow = true // so that operations come in the same order each time
 				if c.o != nil {
 					c.o(o)
 				}
@@ -241,9 +240,7 @@ func damagedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
 
 // crashedDisk has one whose log holds what no table does.
 func crashedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
-	o := uncached(mem)
-	o.cleanNow = true // so that it leaves the same files each time
-	db := mustOpen(t, "db", o)
+	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, swallowKeys)
 	for i := range 20 {
 		if err := db.Put(fmt.Appendf(nil, "key%06d", i), fmt.Appendf(nil, "value%d", i), Sync); err != nil {
