@@ -149,14 +149,14 @@ func (d *DB) flushLoop() {
 			if b.closing || b.fatalErr != nil {
 				return
 			}
-			b.pause(d.opts.retryDelay)
+			b.pause(d.opts.retryDelay, func() bool { return b.closing })
 		}
 	}
 }
 
-// pause waits a moment, less if the database is closed meanwhile. REQUIRES: mu.
-func (b *background) pause(delay time.Duration) {
-	over := false
+// pause waits a moment, less if ended is true meanwhile, and reports whether the
+// moment is over. REQUIRES: mu.
+func (b *background) pause(delay time.Duration, ended func() bool) (over bool) {
 	t := time.AfterFunc(delay, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -164,9 +164,10 @@ func (b *background) pause(delay time.Duration) {
 		b.changed.Broadcast()
 	})
 	defer t.Stop()
-	for !over && !b.closing {
+	for !over && !ended() {
 		b.changed.Wait()
 	}
+	return over
 }
 
 // closeLog closes a log that has been synced and is no longer written to:

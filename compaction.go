@@ -146,7 +146,7 @@ func (d *DB) compactLoop(ctx context.Context) {
 		b.changed.Broadcast()
 		if err != nil {
 			d.opts.Logger.Error("compaction failed", "level", plan.Level, "err", err)
-			b.pause(d.opts.retryDelay)
+			b.pause(d.opts.retryDelay, func() bool { return b.closing })
 		}
 	}
 }
@@ -208,17 +208,9 @@ func (d *DB) awaitIdle() (plan compact.Plan, ok bool) {
 		b.changed.Wait()
 		return plan, false
 	}
-	over := false
-	t := time.AfterFunc(idleDelay, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		over = true
-		b.changed.Broadcast()
+	over := b.pause(idleDelay, func() bool {
+		return b.closing || b.fatalErr != nil || len(b.manual) > 0 || len(b.flushes) > 0
 	})
-	defer t.Stop()
-	for !over && !b.closing && b.fatalErr == nil && len(b.manual) == 0 && len(b.flushes) == 0 {
-		b.changed.Wait()
-	}
 	return plan, over && d.visible.Load() == written && d.state.Load().version == version
 }
 

@@ -13,7 +13,7 @@ import (
 // blocks of a shard sit in a ring, the clock, whose hand passes over those that
 // were read since it last came by and evicts the others.
 //
-// Once a shard is full, a block gets in only if it was missed not long before:
+// Once a shard is nearly full, a block gets in only if it was missed not long before:
 // within as many misses as the shard has blocks. One that is read once and not
 // again, as in a scan or a lookup of a random key, then neither takes the place
 // of one that is read often nor costs the memory of a new block. 2Q and ARC tell
@@ -30,9 +30,8 @@ type cacheShard struct {
 	mu       sync.Mutex
 	hand     *block       // the next to be looked at; nil: empty
 	blocks   atomic.Int32 // in the ring; written under mu
-	full     atomic.Bool  // a block had to go since there was room
 	_        [64]byte
-	misses   atomic.Uint32 // since it is full
+	misses   atomic.Uint32 // while it was full
 	_        [60]byte
 }
 
@@ -81,16 +80,20 @@ func (c *BlockCache) shard(r *Reader, i int) *cacheShard {
 	return &c.shards[(r.cacheSeed+uint(i))&uint(len(c.shards)-1)]
 }
 
+// minGhosts is how many misses ago a block may at least have been missed.
+const minGhosts = 16
+
 // admit notes that the reader's block i was missed and reports whether it should
 // be inserted.
 func (c *BlockCache) admit(r *Reader, i int) bool {
 	s := c.shard(r, i)
-	if !s.full.Load() {
+	if s.bytes.Load() < s.capacity-s.capacity/8 {
 		return true
 	}
 	now := s.misses.Add(1)
 	last := r.missed[i].Swap(now)
-	return last != 0 && now-last <= uint32(s.blocks.Load())
+	// Where a few large blocks fill the shard, small ones have a chance, too.
+	return last != 0 && now-last <= max(uint32(s.blocks.Load()), minGhosts)
 }
 
 // insert puts a block into slot i of a reader and returns the block that is in
@@ -100,7 +103,6 @@ func (c *BlockCache) insert(r *Reader, i int, b *block) *block {
 	s := c.shard(r, i)
 	charge := int64(cap(b.data)) + blockOverhead
 	if charge > s.capacity {
-		s.full.Store(true)
 		return b
 	}
 	slot := &r.slots[i]
@@ -114,7 +116,6 @@ func (c *BlockCache) insert(r *Reader, i int, b *block) *block {
 	}
 	for s.bytes.Load()+charge > s.capacity {
 		s.evictOne()
-		s.full.Store(true)
 	}
 	b.cached.slot, b.cached.shard, b.cached.charge = slot, s, charge
 	s.link(b)
@@ -184,9 +185,6 @@ func (c *BlockCache) release(r *Reader) {
 		s.mu.Lock()
 		if b.cached.slot != nil {
 			s.unlink(b)
-		}
-		if s.bytes.Load() < s.capacity-s.capacity/8 {
-			s.full.Store(false) // what comes next need not be read twice
 		}
 		s.mu.Unlock()
 	}

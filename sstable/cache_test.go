@@ -166,6 +166,41 @@ func TestCacheAdmits(t *testing.T) {
 	}
 }
 
+// TestCacheLargeBlocks: a block that does not fit, or that fills the cache alone,
+// does not keep small ones out.
+func TestCacheLargeBlocks(t *testing.T) {
+	for _, large := range []int{200 << 10, 95 << 10} {
+		value := make([]byte, large)
+		for i := range value {
+			value[i] = byte(i * i >> 3)
+		}
+		list := append([]kv{{"a", 1, KindSet, string(value)}}, numbered(2000)...)
+		data, info := buildTable(t, list, &WriterOptions{BlockBytes: 1000})
+		c := NewBlockCache(100 << 10)
+		r := openTable(t, data, &ReaderOptions{Cache: c})
+		get := func(i int) {
+			t.Helper()
+			if _, _, _, _, err := r.Get(base.UserKey(r.index.separator(i)), base.MaxSequence); err != nil {
+				t.Fatal(err)
+			}
+		}
+		get(0)
+		if held := r.slots[0].Load() != nil; held != (large < 100<<10) {
+			t.Fatalf("a block of %d bytes is held: %v", large, held)
+		}
+		for range 3 {
+			for i := 1; i <= 10; i++ {
+				get(i)
+			}
+		}
+		for i := 1; i <= 10; i++ {
+			if r.slots[i].Load() == nil {
+				t.Errorf("after a block of %d bytes, block %d of %d, which was read three times, is not held", large, i, info.NumDataBlocks)
+			}
+		}
+	}
+}
+
 // TestBuffer: values in a buffer are right, keys of one block read it once, and
 // damage does not leave the buffer with a block that it does not hold.
 func TestBuffer(t *testing.T) {

@@ -69,6 +69,33 @@ func TestFilterNeverMatters(t *testing.T) {
 	}
 }
 
+// askMeanwhile asks the reader's filter for the list's keys on two goroutines, none
+// of which it may deny, until stop is called.
+func askMeanwhile(t *testing.T, r *Reader, list []kv) (stop func()) {
+	t.Helper()
+	var wg sync.WaitGroup
+	over := make(chan struct{})
+	for range 2 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				if e := list[i%len(list)]; !r.MayContain(filter.NewKey([]byte(e.key))) {
+					t.Errorf("%q is denied", e.key)
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		close(over)
+		wg.Wait()
+	}
+}
+
 // TestFilterUnits loads and drops units while lookups go on.
 func TestFilterUnits(t *testing.T) {
 	list := numbered(30)
@@ -83,23 +110,7 @@ func TestFilterUnits(t *testing.T) {
 	if none := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}, MaxFilterUnits: -1}); none.Filter() != nil || none.NumFilterUnits() != 31 {
 		t.Errorf("%d units are held, %d can be loaded", none.HeldFilterSteps(), none.NumFilterUnits())
 	}
-	var wg sync.WaitGroup
-	stop := make(chan struct{})
-	for range 2 {
-		wg.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if e := list[i%len(list)]; !r.MayContain(filter.NewKey([]byte(e.key))) {
-					t.Errorf("%q is denied", e.key)
-					return
-				}
-			}
-		})
-	}
+	stop := askMeanwhile(t, r, list)
 	absent := filter.NewKey([]byte("absent"))
 	for _, n := range []int{0, 31, 30, 1, 31, 31, 0, 0, 7, 31} {
 		if err := r.LoadFilterSteps(n); err != nil {
@@ -118,8 +129,7 @@ func TestFilterUnits(t *testing.T) {
 			t.Errorf("%d units: MayContain(absent) is %v", n, r.MayContain(absent))
 		}
 	}
-	close(stop)
-	wg.Wait()
+	stop()
 	for _, n := range []int{-1, 32} {
 		if err := r.LoadFilterSteps(n); err == nil {
 			t.Errorf("%d units were loaded", n)
@@ -274,23 +284,7 @@ func TestFilterSteps(t *testing.T) {
 	if sums[12] != int64(info.FilterBytes) {
 		t.Errorf("all steps take %d bytes, the filter %d", sums[12], info.FilterBytes)
 	}
-	var wg sync.WaitGroup
-	stop := make(chan struct{})
-	for range 2 {
-		wg.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if e := list[i%len(list)]; !r.MayContain(filter.NewKey([]byte(e.key))) {
-					t.Errorf("%q is denied", e.key)
-					return
-				}
-			}
-		})
-	}
+	stop := askMeanwhile(t, r, list)
 	ask := func() (maybe int) {
 		for i := range 20_000 {
 			if r.MayContain(filter.NewKey(fmt.Appendf(nil, "absent%d", i))) {
@@ -321,8 +315,7 @@ func TestFilterSteps(t *testing.T) {
 			t.Errorf("%d absent keys are maybe with %d steps, %d with one more", maybe[n], n, maybe[n+1])
 		}
 	}
-	close(stop)
-	wg.Wait()
+	stop()
 	// A unit that is damaged on the disk is not trimmed: what was held before stays.
 	if err := r.LoadFilterSteps(4); err != nil {
 		t.Fatal(err)

@@ -40,18 +40,20 @@ const (
 	Refuses                    // it says that it is read-only until it is reopened
 )
 
-// FillUp writes to a database until its disk, with room for the given number of
-// bytes, is full and it notices; then there is room again, and it writes on.
-func FillUp(seed uint64, writes int, bytes int64) (Resumption, error) {
+// FillUp writes to a database whose disk has room for the given number of bytes;
+// then there is room again, and it writes on. If it stops at the first failure it
+// flushes now and then, too, which may be what finds no room first; else it goes on
+// against the full disk.
+func FillUp(seed uint64, writes int, bytes int64, stops bool) (Resumption, error) {
 	r := &Recording{Seed: seed}
 	e, faulty := r.start()
 	e.ReadsWork = true
 	e.Open()
 	(*faulty).SetSpace(bytes)
-	for i := 0; i < writes && e.Failures == 0; i++ {
+	for i := 0; i < writes && !(stops && e.Failures > 0); i++ {
 		e.Put(e.key(40), 100, e.Sync(5))
-		if i%8 == 7 {
-			e.Flush() // it may be what finds no room first
+		if stops && i%8 == 7 {
+			e.Flush()
 		}
 	}
 	if e.dead() {

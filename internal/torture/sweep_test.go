@@ -122,7 +122,7 @@ func runSpace(p *plan) {
 		const bytes = 12 << 10
 		step := choose(p, 397, 13)
 		p.each(bytes/step, func(i int) error {
-			x, err := FillUp(seed, 80, int64(i*step)+int64(seed)%int64(step))
+			x, err := FillUp(seed, 80, int64(i*step)+int64(seed)%int64(step), i%2 == 0)
 			mu.Lock()
 			defer mu.Unlock()
 			after[x]++
