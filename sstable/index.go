@@ -14,8 +14,11 @@ import (
 // index is a table's index block, checked and laid out for searching. A search
 // runs over the first eight bytes that tell the separators apart, as numbers in
 // one array, and looks at whole separators only where those are equal.
+//
+// The last separator is not among them: it is short and far behind the others,
+// with which it has nothing in common.
 type index struct {
-	common     []byte   // what the user keys of all separators begin with
+	common     []byte   // what the user keys of all separators but the last begin with
 	prefixes   []uint64 // the 8 bytes after it, big-endian, padded with zeros
 	blocks     []indexEntry
 	separators []byte // encoded internal keys, one after another
@@ -78,7 +81,7 @@ func decodeIndex(data []byte, limit uint64) (*index, error) {
 		return nil, err
 	}
 	x := &index{
-		prefixes:   make([]uint64, count),
+		prefixes:   make([]uint64, max(count-1, 0)),
 		blocks:     make([]indexEntry, 0, count),
 		separators: make([]byte, 0, size),
 	}
@@ -89,10 +92,10 @@ func decodeIndex(data []byte, limit uint64) (*index, error) {
 		x.blocks = append(x.blocks, indexEntry{h.Offset, uint32(h.Length), uint32(len(x.separators))})
 		return err
 	})
-	if err != nil || count == 0 {
+	if err != nil || count < 2 {
 		return x, err
 	}
-	first, final := base.UserKey(x.separator(0)), base.UserKey(x.separator(count-1))
+	first, final := base.UserKey(x.separator(0)), base.UserKey(x.separator(count-2))
 	x.common = first[:commonPrefix(first, final)]
 	for i := range x.prefixes {
 		x.prefixes[i] = bigPrefix(base.UserKey(x.separator(i))[len(x.common):])
@@ -138,13 +141,16 @@ func (x *index) find(userKey []byte, trailer uint64) int {
 	n := commonPrefix(userKey, x.common)
 	if n < len(x.common) {
 		if n < len(userKey) && userKey[n] > x.common[n] {
-			return len(x.blocks)
+			return x.findLast(userKey, trailer)
 		}
 		return 0
 	}
 	p := bigPrefix(userKey[n:])
 	i := lowerBound(x.prefixes, p)
-	if i == len(x.prefixes) || x.prefixes[i] != p {
+	if i == len(x.prefixes) {
+		return x.findLast(userKey, trailer)
+	}
+	if x.prefixes[i] != p {
 		return i
 	}
 	hi := len(x.prefixes)
@@ -159,7 +165,18 @@ func (x *index) find(userKey []byte, trailer uint64) int {
 			hi = mid
 		}
 	}
+	if i == len(x.prefixes) {
+		return x.findLast(userKey, trailer)
+	}
 	return i
+}
+
+// findLast is find for an internal key after all separators but the last.
+func (x *index) findLast(userKey []byte, trailer uint64) int {
+	if last := len(x.blocks) - 1; last >= 0 && compareTo(x.separator(last), userKey, trailer) >= 0 {
+		return last
+	}
+	return len(x.blocks)
 }
 
 // compareTo orders the encoded internal key ikey and (userKey, trailer).
