@@ -158,10 +158,10 @@ func (m *many) level(v *manifest.Version, level int) error {
 	shared := false // a key is the last of its table: the next one may hold it, too
 	for _, i := range m.pending {
 		key := m.keys[i].key.Bytes
-		t := v.FindTable(level, key)
+		t, last := v.FindTable(level, key)
 		if t < len(tables) && bytes.Compare(key, base.UserKey(tables[t].Smallest)) >= 0 {
 			m.byTable = append(m.byTable, uint64(t)<<32|uint64(i))
-			shared = shared || endsWith(tables[t], key)
+			shared = shared || last
 		}
 	}
 	slices.Sort(m.byTable)
@@ -180,11 +180,11 @@ func (m *many) level(v *manifest.Version, level int) error {
 	}
 	for _, i := range m.pending {
 		k := &m.keys[i]
-		t := v.FindTable(level, k.key.Bytes)
-		if t == len(tables) || !endsWith(tables[t], k.key.Bytes) {
+		t, last := v.FindTable(level, k.key.Bytes)
+		if !last {
 			continue
 		}
-		value, kind, ok, err := k.level(tables, t+1, level)
+		value, kind, ok, err := k.neighbours(tables[t+1:], level)
 		if err != nil {
 			return err
 		}

@@ -76,7 +76,14 @@ func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 		if len(tables) == 0 {
 			continue
 		}
-		v, kind, ok, err := l.level(tables, s.version.FindTable(level, l.key.Bytes), level)
+		i, last := s.version.FindTable(level, l.key.Bytes)
+		if i == len(tables) || i == 0 && before(l.key.Bytes, tables[0]) {
+			continue
+		}
+		v, kind, ok, err := l.table(tables[i], level)
+		if !ok && last && err == nil {
+			v, kind, ok, err = l.neighbours(tables[i+1:], level)
+		}
 		if err != nil || ok {
 			return v, ok && kind == base.KindSet, err
 		}
@@ -84,29 +91,28 @@ func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 	return nil, false, nil
 }
 
-// level searches the tables of a level >= 1 from table i on: one table, but for
-// databases in which LevelDB has split the versions of one key over neighbours.
-func (l *lookup) level(tables []*manifest.TableMeta, i, level int) (value []byte, kind base.Kind, ok bool, err error) {
-	for ; i < len(tables); i++ {
-		if bytes.Compare(l.key.Bytes, base.UserKey(tables[i].Smallest)) < 0 {
+// neighbours searches the tables of a level >= 1 that follow one which ends with the
+// key: LevelDB can split the versions of one key over neighbours.
+func (l *lookup) neighbours(tables []*manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
+	for _, meta := range tables {
+		if before(l.key.Bytes, meta) {
 			break
 		}
-		value, kind, ok, err = l.table(tables[i], level)
-		if err != nil || ok || !endsWith(tables[i], l.key.Bytes) {
+		value, kind, ok, err = l.table(meta, level)
+		if err != nil || ok || !bytes.Equal(l.key.Bytes, base.UserKey(meta.Largest)) {
 			return value, kind, ok, err
 		}
 	}
 	return nil, 0, false, nil
 }
 
-// endsWith reports whether the key is the table's last.
-func endsWith(meta *manifest.TableMeta, userKey []byte) bool {
-	return bytes.Equal(userKey, base.UserKey(meta.Largest))
+// before reports whether the table begins after the key.
+func before(userKey []byte, meta *manifest.TableMeta) bool {
+	return bytes.Compare(userKey, base.UserKey(meta.Smallest)) < 0
 }
 
 func withinTable(meta *manifest.TableMeta, userKey []byte) bool {
-	return bytes.Compare(userKey, base.UserKey(meta.Smallest)) >= 0 &&
-		bytes.Compare(userKey, base.UserKey(meta.Largest)) <= 0
+	return !before(userKey, meta) && bytes.Compare(userKey, base.UserKey(meta.Largest)) <= 0
 }
 
 // memtable searches a memtable.
@@ -118,7 +124,9 @@ func (l *lookup) memtable(m *memtable.Memtable) (value []byte, kind base.Kind, o
 	return value, kind, ok
 }
 
-// table asks a table's filter and then, on a maybe, its blocks.
+// table asks a table's filter and then, on a maybe, its blocks. The key is not after
+// the table. A filter answers sooner than the first key that it is not before it, and
+// few keys lie between two tables, so that is looked at last.
 func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	t := meta.Handle.(*table)
 	if t.err != nil {
@@ -128,9 +136,14 @@ func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind 
 	if f != nil {
 		l.asks(level)
 		if !l.mayContain(f) {
-			l.missed(t)
+			if l.sampled && !before(l.key.Bytes, meta) {
+				l.missed(t)
+			}
 			return nil, 0, false, nil
 		}
+	}
+	if before(l.key.Bytes, meta) {
+		return nil, 0, false, nil
 	}
 	return l.blocks(t, f, level, &l.buf)
 }

@@ -62,8 +62,10 @@ func TestIndexFind(t *testing.T) {
 func TestIndexCommon(t *testing.T) {
 	data, _ := buildTable(t, numbered(1000), &WriterOptions{BlockBytes: 200})
 	x := openTable(t, data, nil).index
-	if got := string(x.common); got != "key0000" {
-		t.Errorf("the separators have %q in common", got)
+	for i := range x.numBlocks() - 1 {
+		if at, ties := x.fence.Find(base.UserKey(x.separator(i))); at != i || ties != 1 {
+			t.Errorf("separator %d is found at %d and the %d from there on", i, at, ties)
+		}
 	}
 	if last := string(base.UserKey(x.separator(x.numBlocks() - 1))); last != "l" {
 		t.Errorf("the last separator is %q", last)
