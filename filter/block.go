@@ -36,6 +36,15 @@ func BlockDecoder(family string) func(block []byte, key Key) bool {
 	return nil
 }
 
+// BlockAsker is BlockDecoder for keys that are yet to be hashed.
+func BlockAsker(family string) func(block, key []byte) bool {
+	switch family {
+	case ribbonBlockFamily:
+		return ribbonMayContainBytes
+	}
+	return nil
+}
+
 // Joined units, integers little-endian:
 //
 //	+------------------+----------------------+--------+--------------------+---------+-----------+--------+---------+

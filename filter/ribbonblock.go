@@ -41,6 +41,24 @@ func ribbonMayContainBlock(block []byte, key Key) bool {
 	return ribbonBlockMay(block, key.Hash, v == ribbon.Passed)
 }
 
+// ribbonMayContainBytes is ribbonMayContainBlock for a key that is yet to be hashed.
+//
+//go:nosplit
+func ribbonMayContainBytes(block, key []byte) bool {
+	if len(block) < ribbonTail || uint(len(key))-9 > 32-9 {
+		return ribbonMayContainBlock(block, NewKey(key))
+	}
+	v := ribbon.AskKey(block, key)
+	j := binary.LittleEndian.Uint64(block[len(block)-8:])
+	if (j-1)>>8 != joinedMagic<<24|joinedVersion || (j-1)&0xff >= maxRibbonUnits {
+		return true
+	}
+	if v == ribbon.Rejected {
+		return false
+	}
+	return ribbonBlockMay(block, NewKey(key).Hash, v == ribbon.Passed)
+}
+
 // ribbonBlockMay asks all planes of joined units, whose count is known to be right,
 // or all but the first if that has passed the hash. It says maybe if lengths do not
 // fit.
