@@ -70,6 +70,8 @@ func fuseMayContainBlock(block []byte, key Key) bool {
 	return !ok || fuse.MayContainIn(block, shape, seed, key.Hash)
 }
 
+func fuseAsk(block, key []byte) bool { return fuseMayContainBlock(block, NewKey(key)) }
+
 func parseFuse(args []string) (Policy, error) {
 	if len(args) != 1 {
 		return nil, errors.New("want one argument, the bits of a fingerprint")

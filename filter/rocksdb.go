@@ -70,12 +70,12 @@ func (p rocksdbPolicy) Open(units [][]byte) (Reader, error) { return openRocksDB
 func (p rocksdbPolicy) BlockFamily() string { return rocksdbFamily }
 
 func (p rocksdbPolicy) MayContainBlock(block []byte, key Key) bool {
-	return rocksdbMayContainBlock(block, key)
+	return rocksdbAsk(block, key.Bytes)
 }
 
-func rocksdbMayContainBlock(block []byte, key Key) bool {
+func rocksdbAsk(block, key []byte) bool {
 	data, probes, err := rocksdbLines(block)
-	return err != nil || bloom.LegacyMayContainIn(data, probes, bloom.LegacyHash(key.Bytes))
+	return err != nil || bloom.LegacyMayContainIn(data, probes, bloom.LegacyHash(key))
 }
 
 func parseRocksDB(args []string) (Policy, error) {

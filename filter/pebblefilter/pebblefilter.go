@@ -75,15 +75,7 @@ func New(p filter.Policy) pebble.FilterPolicy {
 		return pebble.NoFilterPolicy
 	}
 	b := adapt.To(p)
-	if ask := filter.BlockAsker(b.Name()); ask != nil {
-		return &policy{ask, b}
-	}
-	may := b.MayContain
-	ask := func(block, key []byte) bool { return may(block, filter.NewKey(key)) }
-	if may == nil {
-		ask = b.Open
-	}
-	return &policy{ask, b}
+	return &policy{b.MayContain, b}
 }
 
 type policy struct {

@@ -22,14 +22,6 @@ func AskTail(block []byte, hash uint64) (verdict uint8) {
 }
 
 //go:noescape
-func askKeyAt(block, tail, key *byte, n int) (verdict uint8)
-
-// AskKey is AskTail for a key of 9 to 32 bytes.
-func AskKey(block, key []byte) (verdict uint8) {
-	return askKeyAt(unsafe.SliceData(block), &block[len(block)-TailSize], unsafe.SliceData(key), len(key))
-}
-
-//go:noescape
 func probeMany(q *quads, hashes *uint64, verdicts *uint8, n int)
 
 //go:noescape

@@ -116,64 +116,6 @@ other:
 	MOVB $const_Elsewhere, verdict+16(FP)
 	RET
 
-// TAIL asks the block at DI with its tail at BX for the hash in SI. R8 is the verdict,
-// unless it jumps to other.
-#define TAIL \
-	MOVBLZX 9(BX), CX ; \
-	SHLQ    $2, CX ; \
-	MOVQ    BX, R15 ; \
-	SUBQ    CX, R15 ; \
-	CMPQ    R15, DI ; \
-	JB      other ; \
-	MOVL    (R15), R11 ; \
-	MOVQ    R11, R12 ; \
-	SHLQ    $6, R12 ; \
-	MOVQ    16(BX), R9 ; \
-	LEAQ    (DI)(R9*1), R10 ; \
-	START(R12) ; \
-	FETCH(R10) ; \
-	CMPL 4(BX), $0 ; \
-	JNE  other ; \
-	CMPB 8(BX), $const_PlaneColumns ; \
-	JNE  other ; \
-	CMPB 9(BX), $2 ; \
-	JB   other ; \
-	SUBQ DI, R15 ; \
-	CMPQ R9, R15 ; \
-	JA   other ; \
-	SUBQ R9, R15 ; \
-	TESTL R11, R11 ; \
-	JZ    other ; \
-	LEAQ  (const_chunkStarts/const_width-1)(R11), R12 ; \
-	SHRQ  $(const_chunkShift-6), R12 ; \
-	ADDQ  R11, R12 ; \
-	MOVL  (BX), R9 ; \
-	CMPQ  R12, R9 ; \
-	JA    other ; \
-	SHLQ $5, R9 ; \
-	ADDQ $7, R11 ; \
-	SHRQ $3, R11 ; \
-	ADDQ R9, R11 ; \
-	CMPQ R11, R15 ; \
-	JA   other ; \
-	LEAQ    (R10)(R9*1), DI ; \
-	MOVL    $const_class0, R15 ; \
-	MOVL    $const_bucketStarts, CX ; \
-	CMPB    11(BX), $1 ; \
-	CMOVLEQ CX, R15 ; \
-	ASK(R15, DI)
-
-// What the hash of a key takes.
-DATA flip<>+0(SB)/8, $0x6782737bea4239b9
-DATA flip<>+8(SB)/8, $0xaf56bc3b0996523a
-DATA flip<>+16(SB)/8, $0x165667919e3779f9
-DATA flip<>+24(SB)/8, $0x9e3779b185ebca87
-DATA flip<>+32(SB)/8, $0xbe4ba423396cfeb8
-DATA flip<>+40(SB)/8, $0x1cad21f72c81017c
-DATA flip<>+48(SB)/8, $0xdb979083e96dd4de
-DATA flip<>+56(SB)/8, $0x1f67b3b7a4a44072
-GLOBL flip<>(SB), RODATA|NOPTR, $64
-
 // func askTailAt(block, tail *byte, hash uint64) (verdict uint8)
 //
 // It does what askTailPlain does, or says Elsewhere if this processor cannot. It asks for
@@ -184,74 +126,67 @@ TEXT ·askTailAt(SB), NOSPLIT, $0-25
 	MOVQ block+0(FP), DI
 	MOVQ tail+8(FP), BX
 	MOVQ hash+16(FP), SI
-	TAIL
+
+	// R15: the layers, before the tail; R11: the segments that the starts of the first
+	// one fill; R10: the first plane.
+	MOVBLZX 9(BX), CX
+	SHLQ    $2, CX
+	MOVQ    BX, R15
+	SUBQ    CX, R15
+	CMPQ    R15, DI
+	JB      other
+	MOVL    (R15), R11
+	MOVQ    R11, R12
+	SHLQ    $6, R12
+	MOVQ    16(BX), R9
+	LEAQ    (DI)(R9*1), R10
+	START(R12)
+	FETCH(R10)
+
+	// Four columns in all segments, and two layers or more.
+	CMPL 4(BX), $0
+	JNE  other
+	CMPB 8(BX), $const_PlaneColumns
+	JNE  other
+	CMPB 9(BX), $2
+	JB   other
+
+	// R15: the bytes of the first plane and all thresholds.
+	SUBQ DI, R15
+	CMPQ R9, R15
+	JA   other
+	SUBQ R9, R15
+
+	// R9: all segments, which those of the first layer are some of.
+	TESTL R11, R11
+	JZ    other
+	LEAQ  (const_chunkStarts/const_width-1)(R11), R12
+	SHRQ  $(const_chunkShift-6), R12
+	ADDQ  R11, R12
+	MOVL  (BX), R9
+	CMPQ  R12, R9
+	JA    other
+
+	// R9: the bytes of the plane; R11: with those of the first layer's thresholds.
+	SHLQ $5, R9
+	ADDQ $7, R11
+	SHRQ $3, R11
+	ADDQ R9, R11
+	CMPQ R11, R15
+	JA   other
+
+	// DI: the thresholds; R15: the starts of a bucket that may be bumped.
+	LEAQ    (R10)(R9*1), DI
+	MOVL    $const_class0, R15
+	MOVL    $const_bucketStarts, CX
+	CMPB    11(BX), $1
+	CMOVLEQ CX, R15
+	ASK(R15, DI)
 	MOVB R8, verdict+24(FP)
 	RET
 
 other:
 	MOVB $const_Elsewhere, verdict+24(FP)
-	RET
-
-// func askKeyAt(block, tail, key *byte, n int) (verdict uint8)
-//
-// It is askTailAt for the hash of a key of 9 to 32 bytes. It asks for the tail before it
-// hashes.
-TEXT ·askKeyAt(SB), NOSPLIT, $0-33
-	MOVQ tail+8(FP), BX
-	PREFETCHT0 31(BX)
-	PREFETCHT0 -16(BX)
-	CMPB ·canProbe(SB), $0
-	JEQ  other
-	MOVQ key+16(FP), DI
-	MOVQ n+24(FP), R8
-	CMPQ R8, $16
-	JHI  long
-	MOVQ flip<>+0(SB), AX
-	XORQ (DI), AX
-	MOVQ flip<>+8(SB), DX
-	XORQ -8(DI)(R8*1), DX
-	MOVQ AX, SI
-	BSWAPQ SI
-	ADDQ R8, SI
-	ADDQ DX, SI
-	MULQ DX
-	XORQ DX, AX
-	ADDQ AX, SI
-
-hashed:
-	MOVQ SI, AX
-	SHRQ $37, AX
-	XORQ AX, SI
-	IMULQ flip<>+16(SB), SI
-	MOVQ SI, AX
-	SHRQ $32, AX
-	XORQ AX, SI
-	MOVQ block+0(FP), DI
-	TAIL
-	MOVB R8, verdict+32(FP)
-	RET
-
-long:
-	MOVQ flip<>+24(SB), SI
-	IMULQ R8, SI
-	MOVQ flip<>+32(SB), AX
-	XORQ (DI), AX
-	MOVQ flip<>+40(SB), DX
-	XORQ 8(DI), DX
-	MULQ DX
-	XORQ DX, AX
-	ADDQ AX, SI
-	MOVQ flip<>+48(SB), AX
-	XORQ -16(DI)(R8*1), AX
-	MOVQ flip<>+56(SB), DX
-	XORQ -8(DI)(R8*1), DX
-	MULQ DX
-	XORQ DX, AX
-	ADDQ AX, SI
-	JMP hashed
-
-other:
-	MOVB $const_Elsewhere, verdict+32(FP)
 	RET
 
 // AHEAD asks for the memory of the quads at DI for the hash at BX.
