@@ -183,6 +183,14 @@ type fastBloomReader struct{ bloomReader }
 //go:nosplit
 func (r *fastBloomReader) MayContain(key Key) bool { return r.filter.Probe(key.Hash) }
 
+//go:nosplit
+func (r *fastBloomReader) MayContainBytes(key []byte) bool {
+	if n := len(key); n > 8 && n <= 16 {
+		return r.filter.Probe(xxh3.Sum9to16(key))
+	}
+	return r.filter.Probe(Hash(key))
+}
+
 // bloomReader is the Reader of Bloom. It holds all that a probe needs but the
 // line, so that a probe is one cache miss.
 type bloomReader struct {
@@ -192,6 +200,8 @@ type bloomReader struct {
 }
 
 func (r *bloomReader) MayContain(key Key) bool { return r.filter.MayContain(key.Hash) }
+
+func (r *bloomReader) MayContainBytes(key []byte) bool { return r.filter.MayContain(Hash(key)) }
 
 func (r *bloomReader) MayContainMany(keys []Key, maybe []bool) {
 	maybe = maybe[:len(keys)]

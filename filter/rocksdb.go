@@ -162,6 +162,10 @@ func (r *rocksdbReader) MayContain(key Key) bool {
 	return r.filter.MayContain(bloom.LegacyHash(key.Bytes))
 }
 
+func (r *rocksdbReader) MayContainBytes(key []byte) bool {
+	return r.filter.MayContain(bloom.LegacyHash(key))
+}
+
 func (r *rocksdbReader) MayContainMany(keys []Key, maybe []bool) {
 	maybe = maybe[:len(keys)]
 	var hashes [hashBatch]uint32

@@ -55,7 +55,7 @@ GLOBL never<>(SB), RODATA|NOPTR, $1
 	SHRQ    $9, DX ; \
 	ADDQ    thresholds, DX ; \
 	LEAQ    never<>(SB), SI ; \
-	CMPQ    BX, ask ; \
+	CMPL    BX, ask ; \
 	CMOVQCC SI, DX ; \
 	MOVBLZX (DX), SI ; \
 	ANDL    $6, CX ; \
@@ -105,7 +105,7 @@ TEXT ·probe(SB), NOSPLIT, $0-17
 	MOVQ q+0(FP), DI
 	MOVQ hash+8(FP), SI
 	START(quads_starts(DI))
-	CMPQ AX, quads_count(DI)
+	CMPL AX, quads_count(DI)
 	JAE  other
 	FETCH(quads_data(DI))
 	ASK(quads_ask(DI), quads_thresholds(DI))
@@ -238,7 +238,7 @@ more:
 fetched:
 	MOVQ (R14), SI
 	START(quads_starts(DI))
-	CMPQ AX, quads_count(DI)
+	CMPL AX, quads_count(DI)
 	JAE  other
 	SHLQ $5, AX
 	ADDQ quads_data(DI), AX
