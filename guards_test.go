@@ -332,7 +332,7 @@ func TestNeighbourFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	version.Ref()
-	if at := version.FindTable(level, key); at != 0 {
+	if at, _ := version.FindTable(level, key); at != 0 {
 		t.Fatalf("%q is looked for in table %d first", key, at)
 	}
 	db.state.Store(&readState{mem: s.mem, imms: s.imms, version: version})

@@ -54,7 +54,8 @@ func (r *scanRange) tables(v *manifest.Version, level int) []*manifest.TableMeta
 		return kept
 	}
 	if r.lower != nil {
-		metas = metas[v.FindTable(level, r.lower):]
+		i, _ := v.FindTable(level, r.lower)
+		metas = metas[i:]
 	}
 	if r.prefixer == "" {
 		return metas // a level's iterator opens a table when it comes to it

@@ -36,21 +36,22 @@ const sampleEvery = 16
 
 // get returns the newest value of a key. The value aliases memory that does not
 // change until buf is released: a memtable's arena, a block, or buf's own. found
-// is false if there is no entry or it is a deletion.
-func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *readStripe) (value []byte, buf sstable.Buffer, found bool, err error) {
-	l := lookup{key: lookupKey(secret, key), keyed: secret != nil, seq: seq, counts: counts}
-	l.sampled = counts.gets.Add(1)%sampleEvery == 0
+// is false if there is no entry or it is a deletion. turn tells which lookups are
+// sampled.
+func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *readStripe, turn uint64) (value []byte, buf sstable.Buffer, found bool, err error) {
+	var l lookup // field by field: it would wait for a struct that is copied
+	l.key = lookupKey(secret, key)
+	l.keyed = secret != nil
+	l.seq = seq
+	l.counts = counts
+	l.sampled = turn%sampleEvery == 0
 	value, found, err = s.search(&l)
 	l.count()
 	return value, l.buf, found, err
 }
 
 // count counts the lookup once it has ended.
-func (l *lookup) count() {
-	if l.asked != 0 {
-		l.counts.asked[l.asked].Add(1)
-	}
-}
+func (l *lookup) count() { l.counts.asked[l.asked%(1<<manifest.NumLevels)].Add(1) }
 
 // search is get without the counts of a whole lookup.
 func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
@@ -76,7 +77,14 @@ func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 		if len(tables) == 0 {
 			continue
 		}
-		v, kind, ok, err := l.level(tables, s.version.FindTable(level, l.key.Bytes), level)
+		i, last := s.version.FindTable(level, l.key.Bytes)
+		if i == len(tables) || i == 0 && before(l.key.Bytes, tables[0]) {
+			continue
+		}
+		v, kind, ok, err := l.table(tables[i], level)
+		if !ok && last && err == nil {
+			v, kind, ok, err = l.neighbours(tables[i+1:], level)
+		}
 		if err != nil || ok {
 			return v, ok && kind == base.KindSet, err
 		}
@@ -84,29 +92,28 @@ func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 	return nil, false, nil
 }
 
-// level searches the tables of a level >= 1 from table i on: one table, but for
-// databases in which LevelDB has split the versions of one key over neighbours.
-func (l *lookup) level(tables []*manifest.TableMeta, i, level int) (value []byte, kind base.Kind, ok bool, err error) {
-	for ; i < len(tables); i++ {
-		if bytes.Compare(l.key.Bytes, base.UserKey(tables[i].Smallest)) < 0 {
+// neighbours searches the tables of a level >= 1 that follow one which ends with the
+// key: LevelDB can split the versions of one key over neighbours.
+func (l *lookup) neighbours(tables []*manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
+	for _, meta := range tables {
+		if before(l.key.Bytes, meta) {
 			break
 		}
-		value, kind, ok, err = l.table(tables[i], level)
-		if err != nil || ok || !endsWith(tables[i], l.key.Bytes) {
+		value, kind, ok, err = l.table(meta, level)
+		if err != nil || ok || !bytes.Equal(l.key.Bytes, base.UserKey(meta.Largest)) {
 			return value, kind, ok, err
 		}
 	}
 	return nil, 0, false, nil
 }
 
-// endsWith reports whether the key is the table's last.
-func endsWith(meta *manifest.TableMeta, userKey []byte) bool {
-	return bytes.Equal(userKey, base.UserKey(meta.Largest))
+// before reports whether the table begins after the key.
+func before(userKey []byte, meta *manifest.TableMeta) bool {
+	return bytes.Compare(userKey, base.UserKey(meta.Smallest)) < 0
 }
 
 func withinTable(meta *manifest.TableMeta, userKey []byte) bool {
-	return bytes.Compare(userKey, base.UserKey(meta.Smallest)) >= 0 &&
-		bytes.Compare(userKey, base.UserKey(meta.Largest)) <= 0
+	return !before(userKey, meta) && bytes.Compare(userKey, base.UserKey(meta.Largest)) <= 0
 }
 
 // memtable searches a memtable.
@@ -118,7 +125,9 @@ func (l *lookup) memtable(m *memtable.Memtable) (value []byte, kind base.Kind, o
 	return value, kind, ok
 }
 
-// table asks a table's filter and then, on a maybe, its blocks.
+// table asks a table's filter and then, on a maybe, its blocks. The key is not after
+// the table. A filter answers sooner than the first key that it is not before it, and
+// few keys lie between two tables, so that is looked at last.
 func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	t := meta.Handle.(*table)
 	if t.err != nil {
@@ -128,9 +137,14 @@ func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind 
 	if f != nil {
 		l.asks(level)
 		if !l.mayContain(f) {
-			l.missed(t)
+			if l.sampled && !before(l.key.Bytes, meta) {
+				l.missed(t)
+			}
 			return nil, 0, false, nil
 		}
+	}
+	if before(l.key.Bytes, meta) {
+		return nil, 0, false, nil
 	}
 	return l.blocks(t, f, level, &l.buf)
 }

@@ -50,16 +50,22 @@ var (
 // block is a decoded block whose restart offsets have been checked. It is
 // immutable but for what the cache keeps in it.
 type block struct {
-	data     []byte // entries, then restart offsets and count
-	entries  int    // length of the entries
-	restarts int    // number of restart offsets, at least 1
+	// What a lookup in the cache reads lies in one cache line.
+	data    []byte      // entries, then restart offsets and count
+	slots   []uint32    // the point table; nil: none
+	entries int         // length of the entries
+	shared  uint32      // with a table: what an entry that is no restart shares
+	touched atomic.Bool // read since the cache's clock hand came by
 
-	touched atomic.Bool // read since the cache's clock hand came by; beside what a hit reads
-	cached  cacheNode
+	restarts int // number of restart offsets, at least 1
+	cached   cacheNode
+	_        [16]byte // to 128 bytes, which begin with a cache line
 }
 
-// blockOverhead is what a block takes beside its data.
-const blockOverhead = int64(unsafe.Sizeof(block{}))
+// memory is what the block takes as it was allocated.
+func (b *block) memory() int64 {
+	return int64(unsafe.Sizeof(*b)) + int64(cap(b.data)) + 4*int64(cap(b.slots))
+}
 
 // init sets the block to the bytes, which it keeps.
 func (b *block) init(data []byte) error {
@@ -160,6 +166,9 @@ type found struct {
 // target where that one did, so it is below the target as well; all others are
 // told by their unshared bytes, since the target itself has the rest.
 func (b *block) get(userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
+	if b.slots != nil {
+		return b.getPoint(userKey, trailer)
+	}
 	at, err := b.searchRestarts(userKey, trailer)
 	if err != nil {
 		return found{}, false, err

@@ -101,7 +101,7 @@ func (c *BlockCache) admit(r *Reader, i int) bool {
 // than its shard is returned but not kept.
 func (c *BlockCache) insert(r *Reader, i int, b *block) *block {
 	s := c.shard(r, i)
-	charge := int64(cap(b.data)) + blockOverhead
+	charge := b.memory()
 	if charge > s.capacity {
 		return b
 	}

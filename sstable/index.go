@@ -2,21 +2,22 @@ package sstable
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"unsafe"
 
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/fence"
 )
 
 // index is a table's index block, checked and laid out for searching. A search
-// runs over the first eight bytes that tell the separators apart, as numbers in
-// one array, and looks at whole separators only where those are equal.
+// looks at whole separators only where the fence cannot tell them from the key.
+//
+// The last separator is not in the fence: it is short and far behind the others,
+// with which it has nothing in common.
 type index struct {
-	common     []byte   // what the user keys of all separators begin with
-	prefixes   []uint64 // the 8 bytes after it, big-endian, padded with zeros
+	fence      fence.Index // the user keys of all separators but the last
 	blocks     []indexEntry
 	separators []byte // encoded internal keys, one after another
 }
@@ -78,7 +79,6 @@ func decodeIndex(data []byte, limit uint64) (*index, error) {
 		return nil, err
 	}
 	x := &index{
-		prefixes:   make([]uint64, count),
 		blocks:     make([]indexEntry, 0, count),
 		separators: make([]byte, 0, size),
 	}
@@ -89,27 +89,11 @@ func decodeIndex(data []byte, limit uint64) (*index, error) {
 		x.blocks = append(x.blocks, indexEntry{h.Offset, uint32(h.Length), uint32(len(x.separators))})
 		return err
 	})
-	if err != nil || count == 0 {
-		return x, err
+	if err != nil {
+		return nil, err
 	}
-	first, final := base.UserKey(x.separator(0)), base.UserKey(x.separator(count-1))
-	x.common = first[:commonPrefix(first, final)]
-	for i := range x.prefixes {
-		x.prefixes[i] = bigPrefix(base.UserKey(x.separator(i))[len(x.common):])
-	}
+	x.fence = fence.New(max(count-1, 0), func(i int) []byte { return base.UserKey(x.separator(i)) })
 	return x, nil
-}
-
-// bigPrefix returns the first 8 bytes as a number that orders as they do.
-func bigPrefix(b []byte) uint64 {
-	if len(b) >= 8 {
-		return binary.BigEndian.Uint64(b)
-	}
-	var p uint64
-	for i, c := range b {
-		p |= uint64(c) << (56 - 8*i)
-	}
-	return p
 }
 
 // numBlocks returns the number of data blocks.
@@ -135,23 +119,8 @@ func (x *index) separator(i int) []byte {
 // (userKey, trailer): the only one in which the first entry at or after that key
 // can begin. It is numBlocks if there is none. It allocates nothing.
 func (x *index) find(userKey []byte, trailer uint64) int {
-	n := commonPrefix(userKey, x.common)
-	if n < len(x.common) {
-		if n < len(userKey) && userKey[n] > x.common[n] {
-			return len(x.blocks)
-		}
-		return 0
-	}
-	p := bigPrefix(userKey[n:])
-	i := lowerBound(x.prefixes, p)
-	if i == len(x.prefixes) || x.prefixes[i] != p {
-		return i
-	}
-	hi := len(x.prefixes)
-	if p < math.MaxUint64 {
-		hi = i + lowerBound(x.prefixes[i:], p+1)
-	}
-	for i < hi {
+	i, ties := x.fence.Find(userKey)
+	for hi := i + ties; i < hi; {
 		mid := int(uint(i+hi) / 2)
 		if compareTo(x.separator(mid), userKey, trailer) < 0 {
 			i = mid + 1
@@ -159,7 +128,18 @@ func (x *index) find(userKey []byte, trailer uint64) int {
 			hi = mid
 		}
 	}
+	if i == x.fence.Len() {
+		return x.findLast(userKey, trailer)
+	}
 	return i
+}
+
+// findLast is find for an internal key after all separators but the last.
+func (x *index) findLast(userKey []byte, trailer uint64) int {
+	if last := len(x.blocks) - 1; last >= 0 && compareTo(x.separator(last), userKey, trailer) >= 0 {
+		return last
+	}
+	return len(x.blocks)
 }
 
 // compareTo orders the encoded internal key ikey and (userKey, trailer).
@@ -176,23 +156,8 @@ func compareTo(ikey, userKey []byte, trailer uint64) int {
 	return 0
 }
 
-// lowerBound returns the first i with a[i] >= p, or len(a). Its loop has no
-// branch that depends on the values.
-func lowerBound(a []uint64, p uint64) int {
-	i := 0
-	for n := len(a); n > 0; {
-		half := (n + 1) / 2
-		n -= half
-		j := i + half
-		if a[j-1] < p {
-			i = j
-		}
-	}
-	return i
-}
-
 // bytesHeld is what the index takes in memory.
 func (x *index) bytesHeld() int64 {
-	return int64(unsafe.Sizeof(*x)) + 8*int64(cap(x.prefixes)) +
+	return int64(unsafe.Sizeof(*x)) + x.fence.Bytes() +
 		int64(unsafe.Sizeof(indexEntry{}))*int64(cap(x.blocks)) + int64(cap(x.separators))
 }

@@ -381,16 +381,18 @@ func (it *Iter) read(i int) error {
 		return err
 	}
 	r := it.r
-	if r.slots != nil && !it.opts.DontFillCache && r.cache.admit(r, i) {
-		it.blk, err = r.keepBlock(i, payload, t)
-		return err
-	}
 	if it.ownData, err = decompress(it.ownData[:0], payload, t); err != nil {
 		return r.corrupt(r.index.handle(i), "data block", err)
 	}
 	it.own = block{}
 	it.blk = &it.own
-	return r.initDataBlock(&it.own, it.ownData, i)
+	if err := r.initDataBlock(&it.own, it.ownData, i); err != nil {
+		return err
+	}
+	if r.slots != nil && !it.opts.DontFillCache && r.cache.admit(r, i) {
+		it.blk = r.keepBlock(i, &it.own)
+	}
+	return nil
 }
 
 // fetch returns data block i as it is stored, read ahead or by itself. The

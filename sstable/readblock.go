@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync/atomic"
 
 	"github.com/siftdb/sift/internal/base"
@@ -132,14 +131,13 @@ func (r *Reader) dataBlock(i int, buf *Buffer) (*block, error) {
 		return r.readDataBlock(i, buf, keep)
 	case keep:
 		r.io.hit()
-		return r.cache.insert(r, i, &block{data: slices.Clone(b.data), entries: b.entries, restarts: b.restarts}), nil
+		return r.keepBlock(i, b), nil
 	}
 	r.io.hit()
 	return b, nil
 }
 
-// readDataBlock reads data block i into buf, or into memory of its own for the
-// cache to keep.
+// readDataBlock reads data block i into buf, and lets the cache keep it.
 func (r *Reader) readDataBlock(i int, buf *Buffer, keep bool) (*block, error) {
 	m := buf.mem()
 	m.r = nil
@@ -150,30 +148,26 @@ func (r *Reader) readDataBlock(i int, buf *Buffer, keep bool) (*block, error) {
 	if err != nil {
 		return nil, err
 	}
-	if keep {
-		return r.keepBlock(i, payload, t)
-	}
 	if m.data, err = decompress(m.data[:0], payload, t); err != nil {
 		return nil, r.corrupt(h, "data block", err)
 	}
 	if err := r.initDataBlock(&m.blk, m.data, i); err != nil {
 		return nil, err
 	}
+	if keep {
+		return r.keepBlock(i, &m.blk), nil
+	}
 	m.r, m.i = r, i
 	return &m.blk, nil
 }
 
-// keepBlock makes data block i of what is stored, and puts it into the cache.
-func (r *Reader) keepBlock(i int, payload []byte, blockType byte) (*block, error) {
-	data, err := decompress(nil, payload, blockType)
-	if err != nil {
-		return nil, r.corrupt(r.index.handle(i), "data block", err)
+// keepBlock puts a copy of b, which is data block i, into the cache.
+func (r *Reader) keepBlock(i int, b *block) *block {
+	var before []byte
+	if i > 0 {
+		before = r.index.separator(i - 1)
 	}
-	b := new(block)
-	if err := r.initDataBlock(b, data, i); err != nil {
-		return nil, err
-	}
-	return r.cache.insert(r, i, b), nil
+	return r.cache.insert(r, i, b.keep(before, r.index.separator(i)))
 }
 
 // cachedBlock returns data block i if it is in the cache, else nil, and counts a

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/fence"
 )
 
 // Version is the set of tables at one moment. It is immutable and safe for
@@ -17,9 +18,9 @@ type Version struct {
 	// number; the others by Smallest, without overlap (I7).
 	Levels [NumLevels][]*TableMeta
 
-	sizes [NumLevels]uint64
-	index [NumLevels]levelIndex
-	refs  atomic.Int64
+	sizes  [NumLevels]uint64
+	fences [NumLevels]fence.Index // of the levels >= 1
+	refs   atomic.Int64
 }
 
 // Size returns the bytes of the tables in a level.
@@ -34,23 +35,14 @@ func (v *Version) NumTables() int {
 	return n
 }
 
-// FindTable returns the index of the first table of a level >= 1 whose largest
-// user key is at or after userKey, len(v.Levels[level]) if there is none. The
-// table may begin after userKey; then none of the level holds the key. In a
-// database in which LevelDB has split the versions of one key over neighbours,
-// the following tables may hold older versions, for as long as they begin at or
-// before userKey. It takes no lock and allocates nothing.
-func (v *Version) FindTable(level int, userKey []byte) int {
-	return v.index[level].find(v.Levels[level], userKey)
-}
-
 // Overlapping appends to dst the tables of a level that have a user key within
 // from..to, both included; nil is no bound. The order is the level's.
 func (v *Version) Overlapping(dst []*TableMeta, level int, from, to []byte) []*TableMeta {
 	tables := v.Levels[level]
 	if level > 0 {
 		if from != nil {
-			tables = tables[v.FindTable(level, from):]
+			i, _ := v.FindTable(level, from)
+			tables = tables[i:]
 		}
 		for _, t := range tables {
 			if to != nil && bytes.Compare(base.UserKey(t.Smallest), to) > 0 {
@@ -158,7 +150,7 @@ func (b *builder) finish() (*Version, error) {
 					return nil, fmt.Errorf("tables %06d and %06d of level %d overlap", tables[i-1].Num, tables[i].Num, level)
 				}
 			}
-			v.index[level] = newLevelIndex(tables)
+			v.fences[level] = newFence(tables)
 		}
 		v.Levels[level] = tables
 	}

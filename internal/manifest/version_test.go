@@ -136,8 +136,9 @@ func TestFindTable(t *testing.T) {
 				if want < 0 {
 					want = len(v.Levels[3])
 				}
-				if got := v.FindTable(3, k); got != want {
-					t.Fatalf("shape %d, %d tables: FindTable(%q) = %d, want %d", i, len(v.Levels[3]), k, got, want)
+				wantLast := want < len(v.Levels[3]) && bytes.Equal(base.UserKey(v.Levels[3][want].Largest), k)
+				if got, last := v.FindTable(3, k); got != want || last != wantLast {
+					t.Fatalf("shape %d, %d tables: FindTable(%q) = %d, %v, want %d, %v", i, len(v.Levels[3]), k, got, last, want, wantLast)
 				}
 				to := shape()
 				var overlapping []*TableMeta

@@ -516,7 +516,7 @@ func TestRetryFor(t *testing.T) {
 // An element that was new stays new when its first attempt was not acknowledged by
 // enough replicas, and the error says what was missing.
 func TestReplicas(t *testing.T) {
-	master := newServer(t)
+	master := newServer(t, "--repl-diskless-sync-delay", "0")
 	ctx := context.Background()
 	c := master.client(t, 3)
 	f := open(t, c, "f", Options[string]{Items: 1000, FPR: 0.001})
@@ -537,7 +537,7 @@ func TestReplicas(t *testing.T) {
 		result <- yes
 	}()
 	time.Sleep(100 * time.Millisecond) // some attempts
-	replica := newServer(t, "--replicaof", "127.0.0.1", strconv.Itoa(master.port), "--repl-diskless-sync-delay", "0")
+	replica := newServer(t, "--replicaof", "127.0.0.1", strconv.Itoa(master.port))
 	if !<-result {
 		t.Error("a new element was not new")
 	}
@@ -547,6 +547,36 @@ func TestReplicas(t *testing.T) {
 	master.kill() // the replica has it
 	h := open(t, replica.client(t, 3), "f", Options[string]{})
 	allKnown(t, h, []string{"a", "b"})
+}
+
+// A master that becomes a replica between a write and its WAIT refuses the WAIT. The
+// write is made again, where there is a master again.
+func TestDemotedBeforeWait(t *testing.T) {
+	s := newServer(t, "--replica-read-only", "no", "--repl-diskless-sync-delay", "0") // so that the write is not what is refused
+	ctx := context.Background()
+	c := s.client(t, 3)
+	open(t, c, "f", Options[string]{Items: 1000, FPR: 0.001})
+	nobody := strconv.Itoa(freePort(t))
+	if err := c.SlaveOf(ctx, "127.0.0.1", nobody).Err(); err != nil {
+		t.Fatal(err)
+	}
+	g := open(t, c, "f", Options[string]{Replicas: 1, ReplicaWait: 20 * time.Millisecond, RetryFor: 100 * time.Millisecond})
+	if _, err := g.Add(ctx, "a"); err == nil || !strings.Contains(err.Error(), "WAIT") {
+		t.Errorf("as long as it is a replica: %v", err)
+	}
+	g = open(t, c, "f", Options[string]{Replicas: 1, ReplicaWait: 20 * time.Millisecond})
+	result := make(chan error, 1)
+	go func() { _, err := g.Add(ctx, "b"); result <- err }()
+	time.Sleep(50 * time.Millisecond) // some attempts
+	if err := c.SlaveOf(ctx, "no", "one").Err(); err != nil {
+		t.Fatal(err)
+	}
+	replica := newServer(t, "--replicaof", "127.0.0.1", strconv.Itoa(s.port))
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	s.kill()
+	allKnown(t, open(t, replica.client(t, 3), "f", Options[string]{}), []string{"b"})
 }
 
 // Memory of a filter for a million elements, in bits an element.

@@ -145,7 +145,8 @@ func transient(ctx context.Context, err error) bool {
 	for _, p := range [...]string{
 		"MOVED", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "NOREPLICAS",
 		"max number of clients",
-		"UNBLOCKED", // a WAIT on a master that has become a replica
+		"UNBLOCKED", // a master that has become a replica during a WAIT
+		"WAIT cannot be used with replica instances", // and before it
 	} {
 		if redis.HasErrorPrefix(err, p) {
 			return true

@@ -30,6 +30,7 @@ func TestTransient(t *testing.T) {
 		{context.Background(), replyError("TRYAGAIN Multiple keys request during rehashing of slot"), true},
 		{context.Background(), replyError("READONLY You can't write against a read only replica."), true},
 		{context.Background(), replyError("UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"), true},
+		{context.Background(), replyError("ERR WAIT cannot be used with replica instances. Please also note that ..."), true},
 		{context.Background(), replyError("WRONGTYPE Operation against a key holding the wrong kind of value"), false},
 		{context.Background(), replyError("ERR bit offset is not an integer or out of range"), false},
 		{context.Background(), redis.ErrClosed, false},

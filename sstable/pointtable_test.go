@@ -1,0 +1,346 @@
+package sstable
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// longEntries are randomEntries with values that are long enough for point tables.
+func longEntries(rng *rand.Rand, n int) []kv {
+	list := randomEntries(rng, n)
+	for i := range list {
+		if list[i].kind == KindSet || rng.IntN(2) == 0 {
+			list[i].kind = KindSet
+			list[i].value = fmt.Sprint(i, strings.Repeat("v", 60+rng.IntN(100)))
+		}
+	}
+	return list
+}
+
+// sameAnswers compares what a block answers with a point table and without.
+// before and last are the bounds that the table was made with.
+func sameAnswers(b, pointed *block, before, last []byte, targets [][]byte, trailers []uint64) error {
+	for _, target := range targets {
+		for _, trailer := range trailers {
+			if before != nil && compareTo(before, target, trailer) >= 0 || compareTo(last, target, trailer) < 0 {
+				continue // for another block
+			}
+			f, ranOff, err := b.get(target, trailer)
+			pf, pRanOff, pErr := pointed.get(target, trailer)
+			switch {
+			case (err != nil) != (pErr != nil) || f.ok != pf.ok || f.trailer != pf.trailer,
+				f.ok && !bytes.Equal(b.data[f.value:f.end], pointed.data[pf.value:pf.end]):
+				return fmt.Errorf("%q/%x: %+v, %v, and without a table %+v, %v", target, trailer, pf, pErr, f, err)
+			case ranOff && !pRanOff, !f.ok && !ranOff && pRanOff && bytes.Equal(target, base.UserKey(last)):
+				return fmt.Errorf("%q/%x: ran off is %v, and without a table %v", target, trailer, pRanOff, ranOff)
+			}
+		}
+	}
+	return nil
+}
+
+// sameEntries compares the entries of two blocks, from the front and from each restart.
+func sameEntries(b, pointed *block) error {
+	type pair struct{ key, value string }
+	entries := func(b *block) (list []pair, err error) {
+		err = b.each(func(k, v []byte) error {
+			list = append(list, pair{string(k), string(v)})
+			return nil
+		})
+		return list, err
+	}
+	want, err := entries(b)
+	if err != nil {
+		return err
+	}
+	got, err := entries(pointed)
+	if err != nil || !slices.Equal(got, want) {
+		return fmt.Errorf("%v, and %d entries are not the %d there were", err, len(got), len(want))
+	}
+	again := new(block)
+	if err := again.init(pointed.data); err != nil || again.entries != pointed.entries || again.restarts != b.restarts {
+		return fmt.Errorf("the block that was written: %v", err)
+	}
+	for i := range b.restarts {
+		k, ok := b.restartKey(i)
+		p, pOK := pointed.restartKey(i)
+		if ok != pOK || !bytes.Equal(k, p) {
+			return fmt.Errorf("restart %d is at %q and was at %q", i, p, k)
+		}
+	}
+	return nil
+}
+
+// TestPointTable compares blocks that have a table with what they were made of.
+func TestPointTable(t *testing.T) {
+	pointed, versions := 0, 0
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		list := longEntries(rng, 1+rng.IntN(300))
+		data, _ := buildTable(t, list, &WriterOptions{
+			BlockBytes: 300 + rng.IntN(6000), RestartInterval: 1 + rng.IntN(20), DisableCompression: true,
+		})
+		r := openTable(t, data, nil)
+		var targets [][]byte
+		trailers := []uint64{0, base.Trailer(base.MaxSequence, base.KindSeek)}
+		for _, e := range list {
+			targets = append(targets, []byte(e.key), []byte(e.key+"\x00"), []byte(e.key[:len(e.key)/2]))
+			trailers = append(trailers, base.Trailer(e.seq, base.KindSeek))
+		}
+		rng.Shuffle(len(trailers)-2, func(i, j int) { trailers[i+2], trailers[j+2] = trailers[j+2], trailers[i+2] })
+		trailers = trailers[:min(len(trailers), 30)]
+		for i := range r.index.numBlocks() {
+			var buf Buffer
+			b, err := r.dataBlock(i, &buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var before []byte
+			if i > 0 {
+				before = r.index.separator(i - 1)
+			}
+			last := r.index.separator(i)
+			k := b.keep(before, last)
+			if k.slots == nil {
+				continue
+			}
+			pointed++
+			if err := sameEntries(b, k); err != nil {
+				t.Fatalf("seed %d, block %d: %v", seed, i, err)
+			}
+			if err := sameAnswers(b, k, before, last, targets, trailers); err != nil {
+				t.Fatalf("seed %d, block %d: %v", seed, i, err)
+			}
+			entries := 0
+			_ = b.each(func(_, _ []byte) error {
+				entries++
+				return nil
+			})
+			if used := len(k.slots) - countZero(k.slots); used < entries {
+				versions++
+			}
+			buf.Release()
+		}
+	}
+	if pointed < 300 {
+		t.Errorf("%d blocks with a table", pointed)
+	}
+	if versions < 100 {
+		t.Errorf("%d blocks with several versions of a key", versions)
+	}
+}
+
+func countZero(slots []uint32) (n int) {
+	for _, s := range slots {
+		if s == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// TestPointTableModel compares tables whose blocks come to have point tables with a
+// sorted slice.
+func TestPointTableModel(t *testing.T) {
+	for seed := range uint64(10) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		list := longEntries(rng, 300)
+		data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300 + rng.IntN(3000), RestartInterval: 1 + rng.IntN(20)})
+		r := openTable(t, data, &ReaderOptions{Cache: NewBlockCache(8 << 20)})
+		for range 2 {
+			for _, e := range list {
+				for _, seq := range []uint64{0, e.seq - 1, e.seq, e.seq + 1, base.MaxSequence} {
+					for _, key := range []string{e.key, e.key + "\x00", e.key + "a", e.key[:len(e.key)/2]} {
+						if err := checkGet(r, list, key, seq&base.MaxSequence); err != nil {
+							t.Fatalf("seed %d: %v", seed, err)
+						}
+					}
+				}
+			}
+			if err := checkScan(r, list, nil); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			checkMoves(t, fmt.Sprint("seed ", seed), rng, r, list)
+		}
+		n := 0
+		for i := range r.slots {
+			if b := r.slots[i].Load(); b != nil && b.slots != nil {
+				n++
+			}
+		}
+		if n < len(r.slots)/2 {
+			t.Errorf("seed %d: %d of %d blocks have a table", seed, n, len(r.slots))
+		}
+	}
+}
+
+// blockOf returns a block of the entries.
+func blockOf(t testing.TB, interval int, list ...kv) *block {
+	t.Helper()
+	w := blockWriter{interval: interval}
+	for _, e := range list {
+		k := e.ikey()
+		w.add(k, w.shared(k), []byte(e.value))
+	}
+	b := new(block)
+	if err := b.init(bytes.Clone(w.finish())); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestPointTableRefused: what has no table is kept as it is.
+func TestPointTableRefused(t *testing.T) {
+	v := strings.Repeat("v", 100)
+	ikey := func(s string) []byte { return kv{s, 1, KindSet, ""}.ikey() }
+	many := func(n int, format, value string) (list []kv) {
+		for i := range n {
+			list = append(list, kv{fmt.Sprintf(format, i), 1, KindSet, value})
+		}
+		return list
+	}
+	good := many(20, "key%04d", v)
+	descending := slices.Clone(good)
+	descending[7], descending[8] = descending[8], descending[7]
+	prefixes := many(20, strings.Repeat("p", 200)+"%04d", v)
+	doubled := slices.Insert(slices.Clone(good), 4, good[4])
+	off := blockOf(t, 4, good...)
+	off.data[off.entries+4]++ // a restart within an entry
+	broken := blockOf(t, 4, good...)
+	e, _ := broken.decode(broken.restart(2))
+	broken.data[e.end] = 0x7f // shares more than there is
+	for _, c := range []struct {
+		desc         string
+		b            *block
+		before, last []byte
+		pointed      bool
+	}{
+		{"good", blockOf(t, 4, good...), ikey("key"), ikey("key1"), true},
+		{"good, the first", blockOf(t, 4, good...), nil, ikey("key1"), true},
+		{"bounds that are its keys", blockOf(t, 4, good[1:]...), ikey("key0000"), ikey("key0019"), true},
+		{"short entries", blockOf(t, 4, many(100, "key%04d", "value")...), nil, ikey("l"), false},
+		{"a large block", blockOf(t, 4, many(20, "key%04d", strings.Repeat("v", 4000))...), nil, ikey("l"), false},
+		{"long keys", blockOf(t, 4, many(20, strings.Repeat("k", 600)+"%d", v)...), nil, ikey("l"), false},
+		{"much that is shared by neighbours alone", blockOf(t, 16, prefixes...), nil, ikey("q"), false},
+		{"the same between separators that share it", blockOf(t, 16, prefixes...), ikey(prefixes[0].key[:203]), ikey(prefixes[19].key), true},
+		{"keys that descend", blockOf(t, 4, descending...), nil, ikey("l"), false},
+		{"a key twice", blockOf(t, 4, doubled...), nil, ikey("l"), false},
+		{"a key before the bounds", blockOf(t, 4, good...), ikey("key0000"), ikey("l"), false},
+		{"a key behind the bounds", blockOf(t, 4, good...), nil, ikey("key0018"), false},
+		{"restart within an entry", off, nil, ikey("l"), false},
+		{"a broken entry", broken, nil, ikey("l"), false},
+	} {
+		k := c.b.keep(c.before, c.last)
+		if (k.slots != nil) != c.pointed {
+			t.Errorf("%s: %d slots", c.desc, len(k.slots))
+		}
+		if k.slots == nil && (!bytes.Equal(k.data, c.b.data) || k.entries != c.b.entries || k.restarts != c.b.restarts) {
+			t.Errorf("%s: is not what it was", c.desc)
+		}
+		if &k.data[0] == &c.b.data[0] {
+			t.Errorf("%s: is not in memory of its own", c.desc)
+		}
+		if limit := c.b.memory() + int64(len(c.b.data))/4 + 256; k.memory() > limit {
+			t.Errorf("%s: %d bytes, more than %d", c.desc, k.memory(), limit)
+		}
+	}
+}
+
+// TestPointTableFlips changes each bit of a block: with a table it answers as it does
+// without one.
+func TestPointTableFlips(t *testing.T) {
+	list := numbered(9)
+	var targets [][]byte
+	for i := range list {
+		list[i].kind, list[i].value = KindSet, strings.Repeat("value", 12)
+		targets = append(targets, []byte(list[i].key), []byte(list[i].key+"a"))
+	}
+	good := blockOf(t, 3, list...)
+	before, last := kv{"key", 1, KindSet, ""}.ikey(), kv{"key00000099", 1, KindSet, ""}.ikey()
+	trailers := []uint64{0, base.Trailer(4, base.KindSeek), base.Trailer(base.MaxSequence, base.KindSeek)}
+	pointed := 0
+	for i := range 8 * len(good.data) {
+		data := bytes.Clone(good.data)
+		data[i/8] ^= 1 << (i % 8)
+		b := new(block)
+		if b.init(data) != nil {
+			continue
+		}
+		k := b.keep(before, last)
+		if k.slots == nil {
+			continue
+		}
+		pointed++
+		if err := sameEntries(b, k); err != nil {
+			t.Fatalf("bit %d: %v", i, err)
+		}
+		if err := sameAnswers(b, k, before, last, targets, trailers); err != nil {
+			t.Fatalf("bit %d: %v", i, err)
+		}
+	}
+	if pointed < len(good.data) || pointed > 8*len(good.data)-200 {
+		t.Errorf("%d of %d blocks with a table", pointed, 8*len(good.data))
+	}
+}
+
+// TestPointCollisions: keys that all want one slot are left to a search, and those
+// that share a tag are told apart.
+func TestPointCollisions(t *testing.T) {
+	b := newPointBlock(40)
+	for i := range maxPointProbe {
+		if !b.point(3<<58|uint64(i), i) {
+			t.Fatalf("key %d has no room", i)
+		}
+	}
+	if b.point(3<<58, 99) {
+		t.Error("a key lies too far from its slot")
+	}
+	entries := []kv{{"a", 9, KindSet, "1"}, {"b", 9, KindSet, "2"}, {"c", 9, KindSet, "3"}}
+	b = blockOf(t, 16, entries...)
+	b.slots = make([]uint32, 13)
+	at := 0
+	for range entries {
+		e, _ := b.decode(at)
+		for _, other := range entries { // every key's slots lead to every entry
+			b.point(filter.Hash([]byte(other.key)), at)
+		}
+		at = e.end
+	}
+	for _, e := range entries {
+		f, _, err := b.get([]byte(e.key), base.Trailer(9, base.KindSeek))
+		if err != nil || !f.ok || string(b.data[f.value:f.end]) != e.value {
+			t.Errorf("%q: %+v, %v", e.key, f, err)
+		}
+	}
+	if f, _, err := b.get([]byte("d"), base.Trailer(9, base.KindSeek)); f.ok || err != nil {
+		t.Errorf("an absent key: %+v, %v", f, err)
+	}
+}
+
+// TestBlockLayout: what a lookup in the cache reads of a block is in one cache line.
+func TestBlockLayout(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		t.Skip("pointers are not of 8 bytes")
+	}
+	var b block
+	if end := unsafe.Offsetof(b.touched) + unsafe.Sizeof(b.touched); end > 64 {
+		t.Errorf("it ends at byte %d", end)
+	}
+	if n := unsafe.Sizeof(b); n != 128 {
+		t.Errorf("a block takes %d bytes, and the next one does not begin with a line", n)
+	}
+	for _, n := range []int{1, 32, 33, 64, 65, 96, 97, 128, 129, 192, 193, 5000} {
+		b := newPointBlock(n)
+		if len(b.slots) < n || countZero(b.slots) != len(b.slots) {
+			t.Errorf("%d slots, and %d were asked for", len(b.slots), n)
+		}
+	}
+}
