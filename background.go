@@ -39,6 +39,7 @@ type flushJob struct {
 	mem     *memtable.Memtable
 	lastSeq uint64 // the last sequence number in it
 	logNum  uint64 // the log after its own: once flushed, older logs go
+	sealed  *sealedLog
 }
 
 // maxFull is how many full memtables may be on their way to level 0 while a
@@ -111,14 +112,15 @@ func (d *DB) stopBackground() {
 }
 
 // installMemtable makes mem the growing memtable and hands the one before it
-// to the flushing goroutine. logNum is the new memtable's log.
-func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64) {
+// to the flushing goroutine. logNum is the new memtable's log, sealed the one
+// before.
+func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64, sealed *sealedLog) {
 	d.stateMu.Lock()
 	old := d.state.Load()
 	d.state.Store(&readState{mem: mem, imms: append([]*memtable.Memtable{old.mem}, old.imms...), version: old.version})
 	d.stateMu.Unlock()
 	d.bg.mu.Lock()
-	d.bg.flushes = append(d.bg.flushes, &flushJob{mem: old.mem, lastSeq: lastSeq, logNum: logNum})
+	d.bg.flushes = append(d.bg.flushes, &flushJob{mem: old.mem, lastSeq: lastSeq, logNum: logNum, sealed: sealed})
 	d.bg.filled++
 	d.bg.changed.Broadcast()
 	d.bg.mu.Unlock()
@@ -170,11 +172,11 @@ func (b *background) pause(delay time.Duration, ended func() bool) (over bool) {
 	return over
 }
 
-// closeLog closes a log that has been synced and is no longer written to:
-// nothing depends on it.
+// closeLog closes a log that is no longer written to, after its sync: nothing
+// depends on it.
 func (d *DB) closeLog(log *logFile) {
 	if err := log.file.Close(); err != nil {
-		d.opts.Logger.Warn("closing a synced log failed", "log", log.num, "err", err)
+		d.opts.Logger.Warn("closing a log failed", "log", log.num, "err", err)
 	}
 }
 
@@ -199,6 +201,7 @@ func (d *DB) flushMemtable(job *flushJob) error {
 	d.stats.flushes.Add(1)
 	d.stats.flushBytes.Add(uint64(stats.BytesOut))
 	d.opts.Logger.Info("flushed", "entries", stats.EntriesIn, "bytes", stats.BytesOut, "took", time.Since(start))
+	<-job.sealed.done // not before it is closed
 	d.removeLogsBefore(job.logNum)
 	d.bg.mu.Lock()
 	d.bg.changed.Broadcast() // there may be something to compact

@@ -22,12 +22,23 @@ import (
 // publishes the new sequence number and wakes the others. What has queued up
 // meanwhile is led by the first in the queue.
 //
-// A log begins with a sync mark, which is synced before anything follows it, and
-// has one after each sync that a further record follows. A sync mark is an empty
-// batch that carries the next sequence number; LevelDB and goleveldb read over
-// it. It proves that all before it, older logs included, had been synced when it
-// was written, so recovery can tell a torn tail, which may be cut off, from
-// damage, which may not (I8).
+// A log begins with an empty batch, its beginning, which is synced before anything
+// follows. Each further empty batch is a sync mark and carries the next sequence
+// number; there is one after each sync that a record follows. LevelDB and goleveldb
+// read over both. A mark proves that all before it, older logs included, had been
+// synced when it was written, so recovery can tell a torn tail, which may be cut
+// off, from damage, which may not (I8). A beginning proves nothing:
+//
+// When a memtable is full the writer goes on in the next log, which was made ahead,
+// while the old one is still on its way to the disk. A crash may keep what is in the
+// new log and lose the end of the old one. Recovery sees it by the sequence numbers
+// and ends at the gap, so what survives is a beginning all the same (I4). For that
+//   - no mark is written to the new log, and no sync of it is acknowledged, before
+//     the old one is on disk, and
+//   - only then may a log be made after it.
+//
+// The beginning of a log that was made ahead has the number that was next then; its
+// first record has a higher one.
 
 // maxGroupBytes bounds what one leader takes, so that nobody waits long for
 // other writers' bytes.
@@ -59,8 +70,10 @@ type committer struct {
 	parts    [][]byte
 	header   []byte
 	log      *logFile
-	lastSeq  uint64 // the last sequence number given out
-	poison   error  // a failed log write or sync: nothing is accepted any more (I5)
+	sealed   *sealedLog // the log before, while it is not known to be on disk
+	spare    *spareLog  // the log after, if it is being made ahead
+	lastSeq  uint64     // the last sequence number given out
+	poison   error      // a failed log write or sync: nothing is accepted any more (I5)
 	throttle throttle
 }
 
@@ -71,6 +84,19 @@ type logFile struct {
 	writer   *record.Writer
 	unsynced bool // records were written since the last sync
 	marked   bool // the last record is a sync mark
+}
+
+// sealedLog is a log that is no longer written to, on its way to the disk.
+type sealedLog struct {
+	num  uint64
+	done chan struct{} // closed when it is there, or err tells why not
+	err  error
+}
+
+// spareLog is a log that is made ahead.
+type spareLog struct {
+	done chan struct{} // closed when it is made; if that failed log is nil
+	log  *logFile
 }
 
 // write queues a batch, or a rotation if batch is nil, and returns when it has
@@ -181,8 +207,10 @@ func (c *committer) commitGroup(group []*commit) error {
 		return fmt.Errorf("%w: out of sequence numbers", ErrReadOnly)
 	}
 	logged := c.log.writer.Offset()
-	if err := c.log.markSync(c.lastSeq + 1); err != nil {
-		return c.poisoned(err)
+	if c.sealed == nil {
+		if err := c.log.markSync(c.lastSeq + 1); err != nil {
+			return c.poisoned(c.log.num, err)
+		}
 	}
 	c.header = appendBatchHeader(c.header[:0], c.lastSeq+1, count)
 	c.parts = append(c.parts[:0], c.header)
@@ -192,11 +220,15 @@ func (c *committer) commitGroup(group []*commit) error {
 		}
 	}
 	if err := c.log.append(c.parts); err != nil {
-		return c.poisoned(err)
+		return c.poisoned(c.log.num, err)
 	}
 	if sync {
 		if err := c.log.sync(); err != nil {
-			return c.poisoned(err)
+			return c.poisoned(c.log.num, err)
+		}
+		// Without what is in the log before, recovery would not come to this one.
+		if err := c.checkSealed(true); err != nil {
+			return err
 		}
 	}
 	c.db.stats.logBytes.Add(uint64(c.log.writer.Offset() - logged))
@@ -204,7 +236,7 @@ func (c *committer) commitGroup(group []*commit) error {
 	seq := c.lastSeq + 1
 	for _, r := range group {
 		if err := r.batch.insert(mem, c.db.secret, seq); err != nil {
-			return c.poisoned(err)
+			return c.poisoned(c.log.num, err)
 		}
 		seq += uint64(r.batch.count)
 	}
@@ -236,12 +268,35 @@ func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64
 
 // poisoned notes that the log can no longer be trusted to take writes: what a
 // failed write or sync has left on disk is unknown until it is read again (I5).
-func (c *committer) poisoned(err error) error {
+func (c *committer) poisoned(log uint64, err error) error {
 	if c.poison == nil {
 		c.poison = fmt.Errorf("%w: the log failed, reopen the database: %w", ErrReadOnly, err)
-		c.db.opts.Logger.Error("log write failed, no more writes are accepted", "log", c.log.num, "err", err)
+		c.db.opts.Logger.Error("log write failed, no more writes are accepted", "log", log, "err", err)
 	}
 	return c.poison
+}
+
+// checkSealed looks how the sync of the log before has ended, if there is one
+// under way, and waits for it to end if it is told to. If it has failed nothing
+// is accepted any more (I5).
+func (c *committer) checkSealed(wait bool) error {
+	if c.sealed == nil {
+		return nil
+	}
+	if wait {
+		<-c.sealed.done
+	} else {
+		select {
+		case <-c.sealed.done:
+		default:
+			return nil
+		}
+	}
+	if c.sealed.err != nil {
+		return c.poisoned(c.sealed.num, c.sealed.err)
+	}
+	c.sealed = nil
+	return nil
 }
 
 // makeRoom returns when the memtable has room for a group, having rotated it
@@ -249,6 +304,9 @@ func (c *committer) poisoned(err error) error {
 func (c *committer) makeRoom(room, bytes int) error {
 	if c.poison != nil {
 		return c.poison
+	}
+	if err := c.checkSealed(false); err != nil {
+		return err
 	}
 	if err := c.db.bg.fatal(); err != nil {
 		return err
@@ -259,10 +317,11 @@ func (c *committer) makeRoom(room, bytes int) error {
 	if c.db.state.Load().mem.Reserve(room) {
 		return nil
 	}
-	return c.rotateFor(room)
+	return c.rotateFor(room, true)
 }
 
-// rotate begins a new memtable and log, unless the present ones are empty.
+// rotate begins a new memtable and log, unless the present ones are empty. What
+// was written before is on disk then.
 func (c *committer) rotate() error {
 	if c.poison != nil {
 		return c.poison
@@ -270,13 +329,18 @@ func (c *committer) rotate() error {
 	if c.db.state.Load().mem.Empty() {
 		return nil
 	}
-	return c.rotateFor(0)
+	if err := c.log.sync(); err != nil {
+		return c.poisoned(c.log.num, err)
+	}
+	return c.rotateFor(0, false)
 }
 
 // rotateFor makes the memtable the immutable one, and begins a new memtable,
 // with at least the given room, and a new log. It waits while as many memtables
-// are being flushed as may be.
-func (c *committer) rotateFor(room int) error {
+// are being flushed as may be, and until the log before the old one is on disk.
+// ahead says that there will soon be another full memtable: that logs are made
+// ahead.
+func (c *committer) rotateFor(room int, ahead bool) error {
 	d := c.db
 	start := time.Now()
 	if waited, err := d.bg.waitFullRoom(); err != nil {
@@ -284,23 +348,81 @@ func (c *committer) rotateFor(room int) error {
 	} else if waited {
 		d.stats.stalled(time.Since(start))
 	}
-	// The old log must be whole on disk before the new one can hold anything:
-	// otherwise a crash could leave a hole between them (I4).
-	if err := c.log.sync(); err != nil {
-		return c.poisoned(err)
+	if err := c.checkSealed(true); err != nil {
+		return err
 	}
-	next, err := d.createLog(c.lastSeq + 1)
-	if err != nil {
-		// The old log is as it was; a later write may try again.
-		return fmt.Errorf("sift: new log: %w", err)
+	if !ahead {
+		// It has a lower number than the log that is made now.
+		c.dropSpare()
 	}
-	old := c.log
+	next := c.takeSpare()
+	if next == nil {
+		var err error
+		if next, err = d.createLog(c.lastSeq + 1); err != nil {
+			// The old log is as it was; a later write may try again.
+			return fmt.Errorf("sift: new log: %w", err)
+		}
+	}
+	c.seal(c.log, ahead)
 	c.log = next
 	mem := memtable.New(max(d.opts.MemtableBytes, room))
 	mem.Reserve(room)
-	d.installMemtable(mem, c.lastSeq, next.num)
-	d.cleaner.do(func() { d.closeLog(old) })
+	d.installMemtable(mem, c.lastSeq, next.num, c.sealed)
 	return nil
+}
+
+// seal brings what is in a log to the disk and closes it. With ahead nobody waits
+// for it yet, and the log after the next one is made too.
+func (c *committer) seal(log *logFile, ahead bool) {
+	d, s := c.db, &sealedLog{num: log.num, done: make(chan struct{})}
+	c.sealed = s
+	finish := func() {
+		s.err = log.sync()
+		d.cleaner.do(func() { d.closeLog(log) })
+		close(s.done)
+	}
+	if !ahead {
+		finish() // it is on disk already
+		return
+	}
+	c.spare = &spareLog{done: make(chan struct{})}
+	go func(spare *spareLog) {
+		defer close(spare.done)
+		finish()
+		if s.err == nil {
+			spare.make(d)
+		}
+	}(c.spare)
+}
+
+// make makes the log, if that is possible.
+func (s *spareLog) make(d *DB) {
+	var err error
+	if s.log, err = d.createLog(d.visible.Load() + 1); err != nil {
+		d.opts.Logger.Warn("a log could not be made ahead", "err", err)
+	}
+}
+
+// takeSpare returns the log that was made ahead, or nil.
+func (c *committer) takeSpare() *logFile {
+	s := c.spare
+	if s == nil {
+		return nil
+	}
+	<-s.done
+	c.spare = nil
+	return s.log
+}
+
+// dropSpare removes the log that was made ahead.
+func (c *committer) dropSpare() {
+	if log := c.takeSpare(); log != nil {
+		d := c.db
+		d.cleaner.do(func() {
+			d.closeLog(log)
+			d.removeObsolete(filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, log.num)))
+		})
+	}
 }
 
 // close refuses further writes and waits for those under way.
@@ -345,7 +467,7 @@ func (l *logFile) markSync(nextSeq uint64) error {
 	return l.writer.AddParts(appendBatchHeader(nil, nextSeq, 0))
 }
 
-// createLog makes a log that holds a sync mark, both durable. What a failure
+// createLog makes a log that holds its beginning, both durable. What a failure
 // leaves is removed if it can be; recovery passes over it if not.
 func (d *DB) createLog(nextSeq uint64) (*logFile, error) {
 	num := d.nextFile.Add(1) - 1
@@ -355,10 +477,7 @@ func (d *DB) createLog(nextSeq uint64) (*logFile, error) {
 		return nil, err
 	}
 	l := &logFile{num: num, file: f, writer: record.NewWriter(f)}
-	err = l.markSync(nextSeq)
-	if err == nil {
-		err = l.writer.Flush()
-	}
+	err = l.writer.Append(appendBatchHeader(nil, nextSeq, 0))
 	if err == nil {
 		err = f.Sync()
 	}

@@ -243,6 +243,10 @@ func (d *DB) closeWriting() error {
 	if err == nil {
 		err = d.bg.waitFlushed()
 	}
+	if s := d.commit.sealed; s != nil {
+		<-s.done
+	}
+	d.commit.dropSpare()
 	d.stopBackground()
 	d.cleaner.close()
 	d.manifestMu.Lock()

@@ -28,8 +28,10 @@ type recovery struct {
 	report      Recovery
 
 	missing error  // the log that the MANIFEST names is not there
+	own     bool   // sift wrote the log before
 	torn    error  // how the log before ended, if not clean
 	nextSeq uint64 // what the log before, if sift wrote it, says that the next begins with
+	gap     error  // what is missing after the log before, if there was more
 }
 
 // replay reads one log. Logs come oldest first.
@@ -58,14 +60,21 @@ func (r *recovery) replay(num uint64) (err error) {
 		} else if err != nil {
 			return err
 		}
+		first, count, err := decodeBatch(payload, nil)
 		if n == 0 {
-			own = isSyncMark(payload)
-			if r.torn != nil {
-				// A log begins when the one before is whole on disk.
+			own = err == nil && count == 0
+		}
+		if begins := n == 0 || n == 1 && own; begins && err == nil {
+			if gap := r.gapBefore(path, offset, own, first); gap != nil {
+				return r.passLost(in, n > 0 && count == 0, gap)
+			}
+			if r.torn != nil && !(n == 0 && own && r.own) {
+				// Nothing is missing before this log, or nobody knows.
 				return r.torn
 			}
+		} else if r.torn != nil {
+			return r.torn
 		}
-		first, count, err := decodeBatch(payload, nil)
 		if err == nil {
 			err = r.checkOrder(own, first, n == 0)
 		}
@@ -79,23 +88,80 @@ func (r *recovery) replay(num uint64) (err error) {
 			}
 			r.lastSeq = max(r.lastSeq, first+uint64(count)-1)
 		}
-		r.nextSeq = 0
-		if own {
+		if !own {
+			r.nextSeq = 0
+		} else if n > 0 {
 			r.nextSeq = first + uint64(count)
 		}
 	}
+	if own && r.nextSeq == 0 {
+		r.nextSeq = r.lastSeq + 1
+	}
+	r.own = own
 	return r.judgeTail(in, own)
 }
 
-// unusedLogBytes is the length of a log that holds a sync mark and nothing else.
+// gapBefore returns an error that tells what is missing between the log before
+// and one that begins at a sequence number; nil if nothing is. Both are sift's own.
+func (r *recovery) gapBefore(path string, offset int64, own bool, first uint64) error {
+	switch {
+	case !own || !r.own || r.nextSeq == 0 || first <= r.nextSeq:
+		return nil
+	case r.torn != nil:
+		return r.torn
+	}
+	return &CorruptionError{Path: path, Offset: offset, What: "log record", Err: fmt.Errorf("batch begins at sequence %d, and %d is next", first, r.nextSeq)}
+}
+
+// passLost passes over a log whose writes are lost, as some before them are: a
+// crash may keep what is in a log and not the end of the one before. A sync mark in
+// the log proves that what is missing was on disk, and so does a second such log:
+// the gap is damage then. proven says that there was a mark already.
+func (r *recovery) passLost(in *record.Reader, proven bool, gap error) error {
+	if r.gap != nil {
+		return r.gap
+	}
+	r.gap = gap
+	for !proven {
+		payload, _, err := in.Next()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return err
+		}
+		proven = isSyncMark(payload)
+	}
+	if !proven {
+		var err error
+		if proven, err = hasMark(in, r.nextSeq); err != nil {
+			return err
+		}
+	}
+	if proven {
+		return gap
+	}
+	r.cutOff(gap)
+	return nil
+}
+
+// cutOff notes that what was written last is lost, and that nothing follows.
+func (r *recovery) cutOff(err error) {
+	if r.torn == nil {
+		r.torn = err
+		r.report.Torn = append(r.report.Torn, err)
+		r.db.opts.Logger.Warn("the end of a log was cut off", "err", err)
+	}
+}
+
+// unusedLogBytes is the length of a log that holds its beginning and nothing else.
 // No write fits in.
 const unusedLogBytes = record.HeaderLen + batchHeaderLen
 
 // passUnused takes note of a log that is too short to hold a write. Nobody may
 // ever have used it: where a new log could not be finished, or power was lost
-// between making it and naming it, the log before was used on. So it says
-// nothing about how that one ends, but for what its mark proves: that there was
-// everything before its sequence number.
+// between making it and naming it, or it was made ahead, the log before was used
+// on. So it says nothing about how that one ends, but that there was everything
+// before its sequence number, on disk or not.
 func (r *recovery) passUnused(in *record.Reader, path string) error {
 	payload, offset, err := in.Next()
 	if err == io.EOF {
@@ -107,17 +173,22 @@ func (r *recovery) passUnused(in *record.Reader, path string) error {
 		return err
 	}
 	first, count, err := decodeBatch(payload, nil)
+	own := err == nil && count == 0
 	if err == nil && first > r.lastSeq+1 {
+		if gap := r.gapBefore(path, offset, own, first); gap != nil {
+			r.cutOff(gap)
+			return nil
+		}
 		if r.torn != nil {
 			return r.torn
 		}
-		err = r.checkOrder(count == 0, first, true)
+		err = r.checkOrder(own, first, true)
 	}
 	if err != nil {
 		return &CorruptionError{Path: path, Offset: offset, What: "log record", Err: err}
 	}
 	if r.nextSeq == 0 && r.torn == nil {
-		r.nextSeq = first
+		r.nextSeq, r.own = r.lastSeq+1, own
 	}
 	return nil
 }
@@ -128,19 +199,35 @@ func isSyncMark(payload []byte) bool {
 	return err == nil && count == 0
 }
 
+// hasMark looks for a sync mark of a number from minSeq on among what is whole
+// after the damage in a log. REQUIRES: in has been read to its end.
+func hasMark(in *record.Reader, minSeq uint64) (found bool, err error) {
+	if in.Tail().Kind != record.Damaged {
+		return false, nil
+	}
+	err = in.Salvage(func(payload []byte, _ int64) bool {
+		// A value may hold what looks like an older log's record.
+		first, count, err := decodeBatch(payload, nil)
+		found = err == nil && count == 0 && first >= minSeq
+		return !found
+	})
+	return found, err
+}
+
 // checkOrder compares where a batch begins with where it should. It is for logs
 // that sift wrote; LevelDB's say nothing about each other or the MANIFEST, unless
-// one is missing.
+// one is missing. firstOfLog: it is the first of its log, which in sift's own is
+// the beginning.
 func (r *recovery) checkOrder(own bool, first uint64, firstOfLog bool) error {
 	switch {
 	case r.missing != nil && firstOfLog && first > r.manifestSeq+1:
 		return fmt.Errorf("log begins at sequence %d, and what came after %d is missing: %w", first, r.manifestSeq, r.missing)
 	case !own:
 		return nil
-	case r.nextSeq != 0 && first != r.nextSeq:
-		return fmt.Errorf("batch begins at sequence %d, and %d is next", first, r.nextSeq)
-	case r.nextSeq == 0 && firstOfLog && first > r.manifestSeq+1:
+	case r.nextSeq == 0 && first > r.manifestSeq+1:
 		return fmt.Errorf("log begins at sequence %d, and what came after %d is missing", first, r.manifestSeq)
+	case r.nextSeq != 0 && first > r.nextSeq, r.nextSeq != 0 && first < r.nextSeq && !firstOfLog:
+		return fmt.Errorf("batch begins at sequence %d, and %d is next", first, r.nextSeq)
 	}
 	return nil
 }
@@ -165,24 +252,16 @@ func (r *recovery) judgeTail(in *record.Reader, own bool) error {
 	damaged := tail.Kind == record.Damaged
 	if !own {
 		damaged = damaged || errors.Is(tail.Err, record.ErrChecksum)
-	} else if damaged {
-		damaged = false
-		err := in.Salvage(func(payload []byte, _ int64) bool {
-			// A value may hold what looks like an older log's record.
-			first, count, err := decodeBatch(payload, nil)
-			damaged = err == nil && count == 0 && first >= r.nextSeq
-			return !damaged
-		})
-		if err != nil {
+	} else {
+		var err error
+		if damaged, err = hasMark(in, r.nextSeq); err != nil {
 			return err
 		}
 	}
 	if damaged {
 		return tail.Err
 	}
-	r.torn = tail.Err
-	r.report.Torn = append(r.report.Torn, tail.Err)
-	r.db.opts.Logger.Warn("the end of a log was cut off", "err", tail.Err)
+	r.cutOff(tail.Err)
 	return nil
 }
 

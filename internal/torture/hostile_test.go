@@ -383,12 +383,12 @@ func hostileDatabases() []struct {
 		}
 		add("two logs: "+desc, false, files)
 	}
-	// A log begins when the one before is whole and synced.
+	// Where there is a mark, the log before had been whole and synced.
 	half := rawLog(mark, rawBatch(1, 1, op...), rawBatch(2, 1, bytes.Repeat([]byte{7}, 300)...))
 	half = half[:len(half)-200]
-	two("the first is torn, the second goes on", half, rawLog(rawBatch(3, 0), rawBatch(3, 1, op...)))
+	two("the first is torn, the second goes on", half, rawLog(rawBatch(3, 0), rawBatch(3, 1, op...), rawBatch(4, 0)))
 	two("the first is torn, the second is another engine's", half, rawLog(rawBatch(3, 1, op...)))
-	two("the first is torn and the second leaves a gap", half, rawLog(rawBatch(30, 0), rawBatch(30, 1, op...)))
+	two("the first is torn and the second leaves a gap", half, rawLog(rawBatch(30, 0), rawBatch(30, 0), rawBatch(30, 1, op...)))
 	two("the first is missing", nil, rawLog(rawBatch(5, 0), rawBatch(5, 1, op...)))
 	two("the first is missing, the second is another engine's", nil, rawLog(rawBatch(5, 1, op...)))
 	// Without properties the range of a table's keys is read from its blocks.

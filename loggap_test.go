@@ -1,0 +1,275 @@
+package sift
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/record"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// logOf returns a log. A positive number stands for a batch that sets one key at
+// that sequence number, a negative one for an empty batch.
+func logOf(t *testing.T, seqs ...int) []byte {
+	t.Helper()
+	var out strings.Builder
+	w := record.NewWriter(&out)
+	for _, seq := range seqs {
+		b := appendBatchHeader(nil, uint64(max(seq, -seq)), 0)
+		if seq > 0 {
+			b = appendBatchHeader(nil, uint64(seq), 1)
+			b = append(b, 1, 6)
+			b = fmt.Appendf(b, "key%03d", seq)
+			b = append(b, 1, 'v')
+		}
+		if err := w.Append(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []byte(out.String())
+}
+
+// Where a log does not go on where the one before ends, what is recovered ends
+// there, unless something proves that what is missing was on disk.
+func TestGapBetweenLogs(t *testing.T) {
+	torn := func(log []byte) []byte { return log[:len(log)-3] }
+	room := func(log []byte) []byte { return append(log, make([]byte, 5000)...) }
+	garbled := func(log []byte) []byte {
+		log[len(log)-30]++ // in the last record but one, a batch
+		return log
+	}
+	for _, tc := range []struct {
+		desc   string
+		logs   [][]byte
+		keys   int // from 1 on
+		torn   int // reports
+		damage bool
+	}{
+		{"no gap", [][]byte{logOf(t, -1, 1, 2, 3), logOf(t, -4, 4, 5)}, 5, 0, false},
+		{"no gap, made ahead", [][]byte{logOf(t, -1, 1, 2, 3), logOf(t, -2, 4, 5), logOf(t, -4)}, 5, 0, false},
+		{"no gap, room behind both", [][]byte{room(logOf(t, -1, 1, 2)), room(logOf(t, -2, 3))}, 3, 0, false},
+		{"the end is missing", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4, 5)}, 2, 1, false},
+		{"the end is missing, made ahead", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, 5)}, 2, 1, false},
+		{"the end is room", [][]byte{room(logOf(t, -1, 1, 2)), room(logOf(t, -2, 4, 5))}, 2, 1, false},
+		{"the end is torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -2, 4, 5)}, 2, 1, false},
+		{"all but the beginning is missing", [][]byte{logOf(t, -1), logOf(t, -2, 4, 5)}, 0, 1, false},
+		{"both are torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), torn(logOf(t, -2, 4, 5))}, 2, 1, false},
+		{"the second holds nothing", [][]byte{torn(logOf(t, -1, 1, 2, 3)), room(logOf(t, -2))}, 2, 1, false},
+		{"the second is unused", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -2)}, 2, 1, false},
+		{"the second is unused and knows more", [][]byte{logOf(t, -1, 1, 2), logOf(t, -3)}, 2, 0, false},
+		{"the second is unused and begins behind", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4)}, 2, 1, false},
+		{"an unused one between", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2), logOf(t, -2, 4, 5)}, 2, 1, false},
+		{"and one made ahead behind", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, 5), logOf(t, -5)}, 2, 1, false},
+
+		{"a mark after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, -5, 5)}, 0, 0, true},
+		{"a mark at once", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, -4, 4, 5)}, 0, 0, true},
+		{"a mark after it, the end torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -4, 4, -5, 5)}, 0, 0, true},
+		{"a mark behind damage", [][]byte{logOf(t, -1, 1, 2), garbled(logOf(t, -4, 4, 5, -6))}, 0, 0, true},
+		{"two logs after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -5, 5)}, 0, 0, true},
+		{"torn, and the next goes on", [][]byte{append(logOf(t, -1, 1, 2), 1), logOf(t, -3, 3)}, 0, 0, true},
+		{"torn, and the next goes back", [][]byte{torn(logOf(t, -1, 1, 2)), logOf(t, -1, 1)}, 0, 0, true},
+		{"the next goes back", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 2)}, 0, 0, true},
+		{"the first begins late", [][]byte{logOf(t, -1, 2)}, 0, 0, true},
+		{"a gap within a log", [][]byte{logOf(t, -1, 1, 3)}, 0, 0, true},
+		{"the next is another engine's", [][]byte{torn(logOf(t, -1, 1, 2)), logOf(t, 2, 3)}, 0, 0, true},
+		{"the first is another engine's", [][]byte{torn(logOf(t, 1, 2)), logOf(t, -3, 3)}, 0, 0, true},
+	} {
+		t.Run(tc.desc, func(t *testing.T) {
+			mem := vfs.NewMem()
+			mustClose(t, mustOpen(t, "db", uncached(mem)))
+			named := oneFile(t, mem, ".log")
+			_, num, _ := manifest.ParseName(filepath.Base(named))
+			for i, log := range tc.logs {
+				writeFile(t, mem, filepath.Join("db", manifest.MakeName(manifest.KindLog, num+10*uint64(i))), log)
+			}
+			for _, readOnly := range []bool{true, false} {
+				o := uncached(mem)
+				o.ReadOnly = readOnly
+				db, err := Open("db", o)
+				if tc.damage {
+					if !errors.Is(err, ErrCorruption) {
+						t.Errorf("read-only %v: %v; want damage", readOnly, err)
+					}
+					if err == nil {
+						mustClose(t, db)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkKeys(t, db, tc.keys)
+				if r := db.Metrics().Recovery; len(r.Torn) != tc.torn {
+					t.Errorf("reports %v; want %d", r.Torn, tc.torn)
+				}
+				mustClose(t, db)
+			}
+			if tc.damage {
+				return
+			}
+			db := mustOpen(t, "db", uncached(mem))
+			checkKeys(t, db, tc.keys)
+			mustClose(t, db)
+			oneFile(t, mem, ".log")
+		})
+	}
+}
+
+// checkKeys looks that the keys 1 to n are there and no others.
+func checkKeys(t *testing.T, db *DB, n int) {
+	t.Helper()
+	it, err := db.NewIter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		if i++; string(it.Key()) != fmt.Sprintf("key%03d", i) {
+			t.Errorf("key %d is %q", i, it.Key())
+		}
+	}
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if i != n {
+		t.Errorf("%d keys; want %d", i, n)
+	}
+}
+
+// slowLogs is a file system on which, once begin has been called, the present
+// log's sync and all tables take until release is closed.
+func slowLogs(t *testing.T) (mem *vfs.Mem, o *Options, begin func(db *DB, err error), began, release chan struct{}) {
+	mem = vfs.NewMem()
+	faulty := vfs.Inject(mem)
+	o = uncached(faulty)
+	o.MemtableBytes, o.DisableAutoCompaction = 4<<10, true
+	began, release = make(chan struct{}), make(chan struct{})
+	begin = func(db *DB, err error) {
+		name := filepath.Join("db", manifest.MakeName(manifest.KindLog, db.commit.log.num))
+		faulty.SetHook(func(op vfs.Op) error {
+			switch {
+			case op.Kind == vfs.OpSync && op.Name == name:
+				close(began)
+				<-release
+				return err
+			case op.Kind == vfs.OpCreate && onTable(op):
+				<-release
+			}
+			return nil
+		})
+	}
+	return mem, o, begin, began, release
+}
+
+// fillLog writes keys without Sync until there is a new log and the sync of the
+// old one has begun, and returns how many.
+func fillLog(t *testing.T, db *DB, began chan struct{}) (n int) {
+	t.Helper()
+	for old := db.commit.log.num; db.commit.log.num == old; {
+		n++
+		if err := db.Put(fmt.Appendf(nil, "key%03d", n), make([]byte, 100), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-began
+	return n
+}
+
+// Writers go on while the full log is on its way to the disk. A power cut then
+// may lose its end and keep what was written after it.
+func TestPowerCutBetweenLogs(t *testing.T) {
+	mem, o, begin, began, release := slowLogs(t)
+	db := mustOpen(t, "db", o)
+	begin(db, nil)
+	n := fillLog(t, db, began)
+	for range 10 {
+		n++
+		if err := db.Put(fmt.Appendf(nil, "key%03d", n), []byte("value"), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ops := mem.NumOps()
+	gaps := 0
+	for seed := range uint64(200) {
+		img := mem.CrashImage(ops, vfs.TearUnsynced(seed))
+		re := mustOpen(t, "db", uncached(img))
+		it, err := re.NewIter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for ok := it.First(); ok; ok = it.Next() {
+			if found++; string(it.Key()) != fmt.Sprintf("key%03d", found) {
+				t.Fatalf("seed %d: key %d is %q", seed, found, it.Key())
+			}
+		}
+		if err := it.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range re.Metrics().Recovery.Torn {
+			if strings.Contains(e.Error(), "is next") {
+				gaps++
+			}
+		}
+		mustClose(t, re)
+	}
+	if gaps == 0 {
+		t.Error("no power cut left a gap")
+	}
+	close(release)
+	checkKeys(t, db, n)
+	mustClose(t, db)
+}
+
+// A write with Sync to the new log waits until the old one is on disk.
+func TestSyncWaitsForOldLog(t *testing.T) {
+	mem, o, begin, began, release := slowLogs(t)
+	db := mustOpen(t, "db", o)
+	begin(db, nil)
+	n := fillLog(t, db, began) + 1
+	done := make(chan error, 1)
+	go func() { done <- db.Put(fmt.Appendf(nil, "key%03d", n), nil, Sync) }()
+	select {
+	case err := <-done:
+		t.Errorf("a synced write does not wait: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	re := mustOpen(t, "db", uncached(mem.CrashImage(mem.NumOps(), vfs.LoseUnsynced)))
+	checkKeys(t, re, n)
+	mustClose(t, re)
+	mustClose(t, db)
+}
+
+// Where the sync of the old log fails, no write is accepted after it (I5), and
+// neither is one with Sync that was waiting for it.
+func TestOldLogFails(t *testing.T) {
+	_, o, begin, began, release := slowLogs(t)
+	db := mustOpen(t, "db", o)
+	begin(db, syscall.EIO)
+	n := fillLog(t, db, began)
+	done := make(chan error, 1)
+	go func() { done <- db.Put([]byte("waits"), nil, Sync) }()
+	close(release)
+	if err := <-done; !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReadOnly) {
+		t.Errorf("a synced write behind it: %v", err)
+	}
+	for _, err := range []error{db.Put([]byte("later"), nil, NoSync), db.Put([]byte("later"), nil, Sync), db.Flush()} {
+		if !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReadOnly) {
+			t.Errorf("a later call: %v", err)
+		}
+	}
+	checkKeys(t, db, n)
+	if err := db.Close(); !errors.Is(err, syscall.EIO) {
+		t.Errorf("Close: %v", err)
+	}
+}
