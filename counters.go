@@ -15,7 +15,6 @@ type readCounters struct {
 }
 
 type readStripe struct {
-	gets atomic.Uint64
 	// asked counts lookups by the set of levels whose filters they asked: bit i
 	// stands for level i. Only level 0 can be asked more than once a lookup;
 	// the further times are in askedMore.
@@ -41,7 +40,6 @@ func (c *readCounters) sum() filterCounts {
 	var f filterCounts
 	for i := range c.stripes {
 		s := &c.stripes[i]
-		f.gets += s.gets.Load()
 		f.prefixAsked += s.prefixAsked.Load()
 		f.prefixUseful += s.prefixUseful.Load()
 		f.asked[0] += s.askedMore.Load()
@@ -50,6 +48,7 @@ func (c *readCounters) sum() filterCounts {
 			if n == 0 {
 				continue
 			}
+			f.gets += n
 			for level := range f.asked {
 				if set>>level&1 != 0 {
 					f.asked[level] += n

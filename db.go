@@ -133,7 +133,7 @@ func (d *DB) find(key []byte, seq uint64) (value []byte, buf sstable.Buffer, fou
 	if s == nil {
 		return nil, buf, false, ErrClosed
 	}
-	return s.get(d.secret, key, d.readSeq(seq), d.reads.stripe())
+	return s.get(d.secret, key, d.readSeq(seq), d.reads.stripe(), g.Turn())
 }
 
 // GetMany returns the values of many keys, as of one moment: values[i] is that
@@ -150,7 +150,7 @@ func (d *DB) getMany(keys [][]byte, seq uint64) ([][]byte, error) {
 	if s == nil {
 		return nil, ErrClosed
 	}
-	return s.getMany(d.secret, keys, d.readSeq(seq), d.reads.stripe())
+	return s.getMany(d.secret, keys, d.readSeq(seq), d.reads.stripe(), g.Turn())
 }
 
 // Put sets key to value. A nil o means Sync.

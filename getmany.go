@@ -53,10 +53,10 @@ type manyJob struct {
 var manyPool = sync.Pool{New: func() any { return new(many) }}
 
 // getMany returns copies of the newest values of keys, nil where there is none.
-func (s *readState) getMany(secret *filter.Secret, keys [][]byte, seq uint64, counts *readStripe) ([][]byte, error) {
+func (s *readState) getMany(secret *filter.Secret, keys [][]byte, seq uint64, counts *readStripe, turn uint64) ([][]byte, error) {
 	m := manyPool.Get().(*many)
 	m.values = make([][]byte, len(keys))
-	m.add(secret, keys, seq, counts)
+	m.add(secret, keys, seq, counts, turn)
 	err := m.search(s)
 	for i := range m.keys {
 		m.keys[i].count()
@@ -74,14 +74,13 @@ func (s *readState) getMany(secret *filter.Secret, keys [][]byte, seq uint64, co
 
 func copyOf(value []byte) []byte { return append(make([]byte, 0, len(value)), value...) }
 
-func (m *many) add(secret *filter.Secret, keys [][]byte, seq uint64, counts *readStripe) {
+func (m *many) add(secret *filter.Secret, keys [][]byte, seq uint64, counts *readStripe, turn uint64) {
 	m.keys = slices.Grow(m.keys[:0], len(keys))[:len(keys)]
 	m.pending = slices.Grow(m.pending[:0], len(keys))[:len(keys)]
-	first := counts.gets.Add(uint64(len(keys))) - uint64(len(keys))
 	for i, key := range keys {
 		m.keys[i] = manyKey{lookup: lookup{
 			key: lookupKey(secret, key), keyed: secret != nil, seq: seq, counts: counts,
-			sampled: (first+uint64(i))%sampleEvery == 0,
+			sampled: (turn+uint64(i))%sampleEvery == 0,
 		}}
 		m.pending[i] = i
 	}

@@ -36,21 +36,22 @@ const sampleEvery = 16
 
 // get returns the newest value of a key. The value aliases memory that does not
 // change until buf is released: a memtable's arena, a block, or buf's own. found
-// is false if there is no entry or it is a deletion.
-func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *readStripe) (value []byte, buf sstable.Buffer, found bool, err error) {
-	l := lookup{key: lookupKey(secret, key), keyed: secret != nil, seq: seq, counts: counts}
-	l.sampled = counts.gets.Add(1)%sampleEvery == 0
+// is false if there is no entry or it is a deletion. turn tells which lookups are
+// sampled.
+func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *readStripe, turn uint64) (value []byte, buf sstable.Buffer, found bool, err error) {
+	var l lookup // field by field: it would wait for a struct that is copied
+	l.key = lookupKey(secret, key)
+	l.keyed = secret != nil
+	l.seq = seq
+	l.counts = counts
+	l.sampled = turn%sampleEvery == 0
 	value, found, err = s.search(&l)
 	l.count()
 	return value, l.buf, found, err
 }
 
 // count counts the lookup once it has ended.
-func (l *lookup) count() {
-	if l.asked != 0 {
-		l.counts.asked[l.asked].Add(1)
-	}
-}
+func (l *lookup) count() { l.counts.asked[l.asked%(1<<manifest.NumLevels)].Add(1) }
 
 // search is get without the counts of a whole lookup.
 func (s *readState) search(l *lookup) (value []byte, found bool, err error) {

@@ -28,3 +28,17 @@ func TestAlignedBytes(t *testing.T) {
 		runtime.GC()
 	}
 }
+
+// TestReaderSize holds the readers that most probes go through to whole cache lines, so
+// that what a probe needs of one lies in the first.
+func TestReaderSize(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		t.Skip("words are shorter")
+	}
+	if n := unsafe.Sizeof(bloomReader{}); n > 64 {
+		t.Errorf("a reader of Bloom takes %d bytes", n)
+	}
+	if n := unsafe.Sizeof(ribbonReader{}); n > 128 {
+		t.Errorf("a reader of Ribbon takes %d bytes", n)
+	}
+}

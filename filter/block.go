@@ -19,19 +19,20 @@ type BlockPolicy interface {
 	MayContainBlock(block []byte, key Key) bool
 }
 
-// BlockDecoder returns MayContainBlock of the policies with that BlockFamily, for
-// whoever knows the name beside a block but no policy. It is nil for a family that
-// is not of this package.
-func BlockDecoder(family string) func(block []byte, key Key) bool {
+// BlockDecoder returns what asks the blocks of a BlockFamily for a key that is yet to be
+// hashed, for whoever knows the name beside a block but no policy, and for an engine that
+// has one block for each key: it is faster than MayContainBlock of a new key. It is nil
+// for a family that is not of this package.
+func BlockDecoder(family string) func(block, key []byte) bool {
 	switch family {
 	case bloomFamily:
-		return bloomMayContainBlock
+		return bloomAsk
 	case fuseFamily:
-		return fuseMayContainBlock
+		return fuseAsk
 	case rocksdbFamily:
-		return rocksdbMayContainBlock
+		return rocksdbAsk
 	case ribbonBlockFamily:
-		return ribbonMayContainBlock
+		return ribbonAsk
 	}
 	return nil
 }

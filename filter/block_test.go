@@ -3,6 +3,7 @@ package filter
 import (
 	"bytes"
 	"encoding/hex"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -44,5 +45,75 @@ func TestJoinUnits(t *testing.T) {
 	}
 	if _, err := JoinUnits(make([][]byte, 65)); err == nil {
 		t.Error("65 units are joined")
+	}
+}
+
+// TestBytes asks readers and blocks for keys of all lengths, with the hash and without:
+// the answers are the same, of blocks that are cut or flipped too.
+func TestBytes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	var keys [][]byte
+	for n := range 300 {
+		for range 20 {
+			k := make([]byte, n)
+			for i := range k {
+				k[i] = byte(rng.Uint32())
+			}
+			keys = append(keys, k)
+		}
+	}
+	for _, p := range []Policy{Bloom(4), Bloom(10), Bloom(20), Fuse(8), Fuse(5), Ribbon(3), Ribbon(10), RibbonFPR(0.001), RocksDBBloom(10)} {
+		w := p.NewWriter()
+		for i := 0; i < len(keys); i += 2 {
+			w.Add(NewKey(keys[i]))
+		}
+		units, err := w.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.Open(units)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bp := p.(BlockPolicy)
+		block := units[0]
+		if bp.BlockFamily() != bp.Family() {
+			if block, err = JoinUnits(units); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ask := BlockDecoder(bp.BlockFamily())
+		found := 0
+		for i, k := range keys {
+			want := r.MayContain(NewKey(k))
+			a, b, c := r.(BytesReader).MayContainBytes(k), bp.MayContainBlock(block, NewKey(k)), ask(block, k)
+			if a != want || b != want || c != want || !want && (i%2 == 0 || len(k) == 0) {
+				t.Fatalf("%s, key %d of %d bytes: the reader says %v, of bytes %v, the block %v, of bytes %v", p.Name(), i, len(k), want, a, b, c)
+			}
+			if want {
+				found++
+			}
+		}
+		if found > len(keys)*3/4 {
+			t.Errorf("%s: %d of %d keys are found", p.Name(), found, len(keys))
+		}
+		for n := range 100 {
+			for _, k := range keys[n*50 : n*50+50] {
+				if got, want := ask(block[:len(block)-n-1], k), bp.MayContainBlock(block[:len(block)-n-1], NewKey(k)); got != want {
+					t.Fatalf("%s, without the last %d bytes: %v, want %v", p.Name(), n+1, got, want)
+				}
+				b := bytes.Clone(block)
+				b[len(b)-1-n] ^= byte(1 + rng.IntN(255))
+				if got, want := ask(b, k), bp.MayContainBlock(b, NewKey(k)); got != want {
+					t.Fatalf("%s, byte %d from the end changed: %v, want %v", p.Name(), n+1, got, want)
+				}
+			}
+		}
+		if ask(nil, nil) != true || ask(nil, keys[200]) != true {
+			t.Errorf("%s: nothing denies a key", p.Name())
+		}
+	}
+	if BlockDecoder("sift.Other") != nil {
+		t.Error("an unknown family is asked")
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/siftdb/sift/filter/internal/bloom"
+	"github.com/siftdb/sift/filter/internal/xxh3"
 )
 
 // The Bloom block, family "sift.Bloom". Integers are little-endian.
@@ -82,8 +83,25 @@ func (p bloomPolicy) MayContainBlock(block []byte, key Key) bool {
 }
 
 func bloomMayContainBlock(block []byte, key Key) bool {
-	data, probes, err := bloomLines(block)
-	return err != nil || bloom.MayContainIn(data, probes, key.Hash)
+	probes := bloomProbes(block)
+	return probes == 0 || bloom.MayContainIn(block[:len(block)-bloomTrailerSize], probes, key.Hash)
+}
+
+// bloomAsk is bloomMayContainBlock in as few calls as it can be: see NewKey.
+//
+//go:nosplit
+func bloomAsk(block, key []byte) bool {
+	probes := bloomProbes(block)
+	if probes == 0 {
+		return true
+	}
+	var hash uint64
+	if n := len(key); n > 8 && n <= 16 {
+		hash = xxh3.Sum9to16(key)
+	} else {
+		hash = Hash(key)
+	}
+	return bloom.MayContainIn(block[:len(block)-bloomTrailerSize], probes, hash)
 }
 
 func parseBloom(args []string) (Policy, error) {
@@ -123,25 +141,19 @@ func (w *bloomWriter) Finish() ([][]byte, error) {
 	return [][]byte{block}, nil
 }
 
-// bloomLines splits a block into its lines and its number of probes, and checks
-// all but the checksum: enough for a probe not to leave the block.
-func bloomLines(block []byte) (data []byte, probes int, err error) {
+// bloomProbes returns the number of probes of a block, of which it checks all but the
+// checksum: enough for a probe not to leave the lines. It is 0 for bytes that are no block.
+func bloomProbes(block []byte) int {
 	size := len(block) - bloomTrailerSize
 	if size < bloom.LineSize || size%bloom.LineSize != 0 {
-		return nil, 0, damaged("%d bytes are no Bloom block", len(block))
+		return 0
 	}
-	t := block[size:]
-	if t[5] != bloomVersion || t[6] != 0 || t[7] != 0 {
-		return nil, 0, damaged("Bloom version %d.%d.%d is unknown", t[5], t[6], t[7])
+	// The version and the zeros make a number that is too large of the probes.
+	probes := binary.LittleEndian.Uint32(block[size+4:])
+	if uint64(binary.LittleEndian.Uint32(block[size:])) != uint64(size/bloom.LineSize) || probes > bloom.MaxProbes {
+		return 0
 	}
-	if n := binary.LittleEndian.Uint32(t); uint64(n) != uint64(size/bloom.LineSize) {
-		return nil, 0, damaged("%d lines in a Bloom block of %d bytes", n, len(block))
-	}
-	probes = int(t[4])
-	if probes < 1 || probes > bloom.MaxProbes {
-		return nil, 0, damaged("%d probes in a Bloom block", probes)
-	}
-	return block[:size], probes, nil
+	return int(probes)
 }
 
 func openBloom(units [][]byte) (Reader, error) {
@@ -149,10 +161,11 @@ func openBloom(units [][]byte) (Reader, error) {
 		return nil, damaged("%d units in a Bloom filter", len(units))
 	}
 	block := units[0]
-	data, probes, err := bloomLines(block)
-	if err != nil {
-		return nil, err
+	probes := bloomProbes(block)
+	if probes == 0 {
+		return nil, damaged("trailer of a Bloom block of %d bytes", len(block))
 	}
+	data := block[:len(block)-bloomTrailerSize]
 	sum := len(block) - checksumSize
 	if binary.LittleEndian.Uint64(block[sum:]) != xxhash.Sum64(block[:sum]) {
 		return nil, damaged("checksum of a Bloom block")
@@ -170,6 +183,14 @@ type fastBloomReader struct{ bloomReader }
 //go:nosplit
 func (r *fastBloomReader) MayContain(key Key) bool { return r.filter.Probe(key.Hash) }
 
+//go:nosplit
+func (r *fastBloomReader) MayContainBytes(key []byte) bool {
+	if n := len(key); n > 8 && n <= 16 {
+		return r.filter.Probe(xxh3.Sum9to16(key))
+	}
+	return r.filter.Probe(Hash(key))
+}
+
 // bloomReader is the Reader of Bloom. It holds all that a probe needs but the
 // line, so that a probe is one cache miss.
 type bloomReader struct {
@@ -179,6 +200,8 @@ type bloomReader struct {
 }
 
 func (r *bloomReader) MayContain(key Key) bool { return r.filter.MayContain(key.Hash) }
+
+func (r *bloomReader) MayContainBytes(key []byte) bool { return r.filter.MayContain(Hash(key)) }
 
 func (r *bloomReader) MayContainMany(keys []Key, maybe []bool) {
 	maybe = maybe[:len(keys)]

@@ -53,6 +53,15 @@ type Reader interface {
 	SizeBytes() int
 }
 
+// BytesReader is a Reader that takes a key as it is, for whoever asks one filter only: it
+// hashes the key in the same function that asks, which is faster than MayContain of a new
+// Key. The readers of this package are BytesReaders.
+type BytesReader interface {
+	Reader
+	// MayContainBytes is MayContain(NewKey(key)).
+	MayContainBytes(key []byte) bool
+}
+
 // Key is a key together with its hash, so that one lookup hashes once however
 // many filters it asks. Make it with NewKey. It aliases the bytes it was made of.
 type Key struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/siftdb/sift/filter/internal/fuse"
+	"github.com/siftdb/sift/filter/internal/xxh3"
 )
 
 // The fuse block, family "sift.Fuse". Integers are little-endian.
@@ -69,6 +70,8 @@ func fuseMayContainBlock(block []byte, key Key) bool {
 	shape, seed, ok := fuseShape(block)
 	return !ok || fuse.MayContainIn(block, shape, seed, key.Hash)
 }
+
+func fuseAsk(block, key []byte) bool { return fuseMayContainBlock(block, NewKey(key)) }
 
 func parseFuse(args []string) (Policy, error) {
 	if len(args) != 1 {
@@ -168,6 +171,13 @@ type fuseReader struct {
 }
 
 func (r *fuseReader) MayContain(key Key) bool { return r.filter.MayContain(key.Hash) }
+
+func (r *fuseReader) MayContainBytes(key []byte) bool {
+	if n := len(key); n > 8 && n <= 16 {
+		return r.filter.MayContain(xxh3.Sum9to16(key))
+	}
+	return r.filter.MayContain(Hash(key))
+}
 
 func (r *fuseReader) MayContainMany(keys []Key, maybe []bool) {
 	maybe = maybe[:len(keys)]

@@ -185,6 +185,11 @@ type KeyedReader struct {
 // bytes.
 func (r *KeyedReader) MayContain(key Key) bool { return r.MayContainHash(r.secret.Hash(key.Bytes)) }
 
+// MayContainBytes is MayContain for the key's bytes.
+func (r *KeyedReader) MayContainBytes(key []byte) bool {
+	return r.MayContainHash(r.secret.Hash(key))
+}
+
 // MayContainHash is MayContain for a key of which the hash under the filter's
 // secret is known.
 func (r *KeyedReader) MayContainHash(hash uint64) bool {

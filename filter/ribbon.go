@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/siftdb/sift/filter/internal/ribbon"
+	"github.com/siftdb/sift/filter/internal/xxh3"
 )
 
 // The bits per key and the columns that Ribbon takes.
@@ -183,6 +184,23 @@ func (r *ribbonReader) MayContain(key Key) bool {
 		return false
 	}
 	return r.table.After(key.Hash, v)
+}
+
+// MayContainBytes is MayContain of a new key in one function.
+//
+//go:nosplit
+func (r *ribbonReader) MayContainBytes(key []byte) bool {
+	var hash uint64
+	if n := len(key); n > 8 && n <= 16 {
+		hash = xxh3.Sum9to16(key)
+	} else {
+		hash = Hash(key)
+	}
+	v := r.table.Probe(hash)
+	if v == ribbon.Rejected {
+		return false
+	}
+	return r.table.After(hash, v)
 }
 
 func (r *ribbonReader) MayContainMany(keys []Key, maybe []bool) {

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/siftdb/sift/filter/internal/ribbon"
+	"github.com/siftdb/sift/filter/internal/xxh3"
 )
 
 // ribbonBlockFamily names the units of a Ribbon filter, joined. On disk; do not change.
@@ -26,12 +27,7 @@ func (p ribbonPolicy) MayContainBlock(block []byte, key Key) bool {
 //
 //go:nosplit
 func ribbonMayContainBlock(block []byte, key Key) bool {
-	if len(block) < ribbonTail {
-		return true
-	}
-	// One to maxRibbonUnits units: j-1 has no carry then.
-	j := binary.LittleEndian.Uint64(block[len(block)-8:])
-	if (j-1)>>8 != joinedMagic<<24|joinedVersion || (j-1)&0xff >= maxRibbonUnits {
+	if !hasRibbonTail(block) {
 		return true
 	}
 	v := ribbon.AskTail(block, key.Hash)
@@ -39,6 +35,33 @@ func ribbonMayContainBlock(block []byte, key Key) bool {
 		return false
 	}
 	return ribbonBlockMay(block, key.Hash, v == ribbon.Passed)
+}
+
+// ribbonAsk is ribbonMayContainBlock in as few calls as it can be, and asks for the end
+// of the block before it hashes the key: see NewKey.
+//
+//go:nosplit
+func ribbonAsk(block, key []byte) bool {
+	if !hasRibbonTail(block) {
+		return true
+	}
+	var hash uint64
+	if n := len(key); n > 8 && n <= 16 {
+		hash = xxh3.Sum9to16(key)
+	} else {
+		hash = Hash(key)
+	}
+	v := ribbon.AskTail(block, hash)
+	if v == ribbon.Rejected {
+		return false
+	}
+	return ribbonBlockMay(block, hash, v == ribbon.Passed)
+}
+
+// hasRibbonTail reports whether a block ends as 1 to maxRibbonUnits joined units do.
+func hasRibbonTail(block []byte) bool {
+	const one = joinedMagic<<32 | joinedVersion<<8 | 1
+	return len(block) >= ribbonTail && binary.LittleEndian.Uint64(block[len(block)-8:])-one < maxRibbonUnits
 }
 
 // ribbonBlockMay asks all planes of joined units, whose count is known to be right,

@@ -70,12 +70,12 @@ func (p rocksdbPolicy) Open(units [][]byte) (Reader, error) { return openRocksDB
 func (p rocksdbPolicy) BlockFamily() string { return rocksdbFamily }
 
 func (p rocksdbPolicy) MayContainBlock(block []byte, key Key) bool {
-	return rocksdbMayContainBlock(block, key)
+	return rocksdbAsk(block, key.Bytes)
 }
 
-func rocksdbMayContainBlock(block []byte, key Key) bool {
+func rocksdbAsk(block, key []byte) bool {
 	data, probes, err := rocksdbLines(block)
-	return err != nil || bloom.LegacyMayContainIn(data, probes, bloom.LegacyHash(key.Bytes))
+	return err != nil || bloom.LegacyMayContainIn(data, probes, bloom.LegacyHash(key))
 }
 
 func parseRocksDB(args []string) (Policy, error) {
@@ -160,6 +160,10 @@ type rocksdbReader struct {
 
 func (r *rocksdbReader) MayContain(key Key) bool {
 	return r.filter.MayContain(bloom.LegacyHash(key.Bytes))
+}
+
+func (r *rocksdbReader) MayContainBytes(key []byte) bool {
+	return r.filter.MayContain(bloom.LegacyHash(key))
 }
 
 func (r *rocksdbReader) MayContainMany(keys []Key, maybe []bool) {

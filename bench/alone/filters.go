@@ -110,20 +110,32 @@ func sift(name string) (Filter, error) {
 	}}, nil
 }
 
+// siftFilter is a reader, and what clones share.
 type siftFilter struct {
+	reader filter.BytesReader
+	*siftShared
+}
+
+type siftShared struct {
 	policy filter.Policy
 	units  [][]byte
-	reader filter.Reader
+	memory slabs // of clones
 	keys   []filter.Key
-	memory *slabs // of clones
 }
 
 func openSift(p filter.Policy, units [][]byte) (built, error) {
-	r, err := p.Open(units)
-	return &siftFilter{policy: p, units: units, reader: r, memory: new(slabs)}, err
+	return (&siftShared{policy: p, units: units}).open(units)
 }
 
-func (f *siftFilter) mayContain(key []byte) bool { return f.reader.MayContain(filter.NewKey(key)) }
+func (s *siftShared) open(units [][]byte) (built, error) {
+	r, err := s.policy.Open(units)
+	if err != nil {
+		return nil, err
+	}
+	return &siftFilter{r.(filter.BytesReader), s}, nil
+}
+
+func (f *siftFilter) mayContain(key []byte) bool { return f.reader.MayContainBytes(key) }
 
 func (f *siftFilter) mayContainMany(keys [][]byte, maybe []bool) {
 	f.keys = f.keys[:0]
@@ -140,8 +152,7 @@ func (f *siftFilter) clone() (built, error) {
 	for i, u := range f.units {
 		units[i] = f.memory.copy(u)
 	}
-	r, err := f.policy.Open(units)
-	return &siftFilter{policy: f.policy, units: units, reader: r, memory: f.memory}, err
+	return f.open(units)
 }
 
 // slabs is memory as the store has it for its filters: cut from large pieces.

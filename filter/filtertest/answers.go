@@ -64,9 +64,17 @@ func (s *suite) holds(r filter.Reader, keys []filter.Key) {
 	s.many(r, keys)
 }
 
-// many checks MayContainMany against MayContain.
+// many checks MayContainMany against MayContain, and MayContainBytes if there is one.
 func (s *suite) many(r filter.Reader, keys []filter.Key) {
 	s.t.Helper()
+	if b, ok := r.(filter.BytesReader); ok {
+		for _, k := range keys {
+			if got, want := b.MayContainBytes(k.Bytes), r.MayContain(k); got != want {
+				s.errorf("MayContainBytes of %q says %v, MayContain says %v", k.Bytes, got, want)
+				break
+			}
+		}
+	}
 	const spare = 3
 	maybe := make([]bool, len(keys)+spare)
 	for at, size := 0, 0; at < len(keys); size = (size + 1) % 150 {

@@ -97,6 +97,11 @@ func (r readerFunc) FPR() float64 {
 	return r.Reader.FPR()
 }
 
+// bytesFunc says no to a key that it is given without a hash.
+type bytesFunc struct{ filter.Reader }
+
+func (bytesFunc) MayContainBytes([]byte) bool { return false }
+
 func reader(rf readerFunc) func(filter.Policy, [][]byte) (filter.Reader, error) {
 	return func(good filter.Policy, units [][]byte) (filter.Reader, error) {
 		r, err := good.Open(units)
@@ -195,6 +200,10 @@ func TestRunCatches(t *testing.T) {
 			}
 			return good.Open(units)
 		}}, filtertest.Options{}, "panic"},
+		{"bytes are asked otherwise", bad{Policy: good, open: func(good filter.Policy, units [][]byte) (filter.Reader, error) {
+			r, err := good.Open(units)
+			return bytesFunc{r}, err
+		}}, filtertest.Options{}, "MayContainBytes"},
 		{"panics in a block", blockFunc{good.(filter.BlockPolicy), func(good filter.BlockPolicy, block []byte, k filter.Key) bool {
 			_ = block[len(block)-16]
 			return good.MayContainBlock(block, k)

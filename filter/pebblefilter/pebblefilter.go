@@ -75,15 +75,11 @@ func New(p filter.Policy) pebble.FilterPolicy {
 		return pebble.NoFilterPolicy
 	}
 	b := adapt.To(p)
-	ask := b.MayContain
-	if ask == nil {
-		ask = func(block []byte, key filter.Key) bool { return b.Open(block, key.Bytes) }
-	}
-	return &policy{ask, b}
+	return &policy{b.MayContain, b}
 }
 
 type policy struct {
-	ask   func(block []byte, key filter.Key) bool
+	ask   func(block, key []byte) bool
 	block adapt.Block
 }
 
@@ -91,7 +87,7 @@ func (p *policy) Name() string { return p.block.Name() }
 
 //go:nosplit
 func (p *policy) MayContain(_ pebble.FilterType, block, key []byte) bool {
-	return p.ask(block, filter.NewKey(key))
+	return p.ask(block, key)
 }
 
 func (p *policy) NewWriter(pebble.FilterType) pebble.FilterWriter { return p.block.NewWriter() }

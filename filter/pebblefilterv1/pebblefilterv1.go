@@ -35,10 +35,7 @@ type policy struct{ block adapt.Block }
 func (p *policy) Name() string { return p.block.Name() }
 
 func (p *policy) MayContain(_ pebble.FilterType, block, key []byte) bool {
-	if ask := p.block.MayContain; ask != nil {
-		return ask(block, filter.NewKey(key))
-	}
-	return p.block.Open(block, key)
+	return p.block.MayContain(block, key)
 }
 
 func (p *policy) NewWriter(pebble.FilterType) pebble.FilterWriter { return p.block.NewWriter() }

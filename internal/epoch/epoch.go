@@ -32,15 +32,19 @@ type Domain struct {
 	wait    sync.Mutex // one Synchronize at a time
 }
 
-// stripe counts the readers inside, by the parity of the epoch in which they
-// entered, alone on its pair of cache lines.
+// stripe counts who has entered and who has left, by the parity of the epoch in which
+// they entered, alone on its pair of cache lines.
 type stripe struct {
-	inside [2]atomic.Int64
-	_      [112]byte
+	entered [2]atomic.Uint64
+	left    [2]atomic.Uint64
+	_       [96]byte
 }
 
 // Guard is a reader's presence in a Domain.
-type Guard struct{ inside *atomic.Int64 }
+type Guard struct {
+	left *atomic.Uint64
+	turn uint64
+}
 
 // Enter marks the caller as a reader. State that it loads afterwards stays
 // usable until it calls Exit on the guard.
@@ -48,18 +52,29 @@ func (d *Domain) Enter() Guard {
 	s := &d.stripes[Stripe()]
 	for {
 		e := d.epoch.Load()
-		c := &s.inside[e&1]
-		c.Add(1)
+		turn := s.entered[e&1].Add(1)
 		// If the epoch has moved since, Synchronize may have missed the mark.
 		if d.epoch.Load() == e {
-			return Guard{c}
+			return Guard{&s.left[e&1], turn}
 		}
-		c.Add(-1)
+		s.left[e&1].Add(1)
 	}
 }
 
+// Turn counts up from guard to guard, by one from most of a goroutine's to its next,
+// so that it can tell who is to take a sample.
+func (g Guard) Turn() uint64 { return g.turn }
+
 // Exit ends the reader's presence.
-func (g Guard) Exit() { g.inside.Add(-1) }
+func (g Guard) Exit() { g.left.Add(1) }
+
+// inside reports whether a reader that entered in an epoch of the parity may be
+// inside. Who has left is counted first: if as many have entered by a later moment,
+// all of them had left.
+func (s *stripe) inside(parity uint32) bool {
+	left := s.left[parity].Load()
+	return s.entered[parity].Load() != left
+}
 
 // Synchronize returns when every reader that had entered before the call has
 // left. The caller must have replaced the shared state before.
@@ -69,7 +84,7 @@ func (d *Domain) Synchronize() {
 	old := d.epoch.Load() & 1
 	d.epoch.Add(1)
 	for i := range d.stripes {
-		for spins := 0; d.stripes[i].inside[old].Load() != 0; spins++ {
+		for spins := 0; d.stripes[i].inside(old); spins++ {
 			if spins < 100 {
 				runtime.Gosched()
 			} else {

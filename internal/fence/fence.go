@@ -112,22 +112,18 @@ func (x *Index) rank(p uint64) int {
 		if i >= len(list) {
 			return x.n
 		}
-		i = groupLen*i + list[i].rank(p)
+		g := &list[i]
+		_, b0 := bits.Sub64(g[0], p, 0)
+		_, b1 := bits.Sub64(g[1], p, 0)
+		_, b2 := bits.Sub64(g[2], p, 0)
+		_, b3 := bits.Sub64(g[3], p, 0)
+		_, b4 := bits.Sub64(g[4], p, 0)
+		_, b5 := bits.Sub64(g[5], p, 0)
+		_, b6 := bits.Sub64(g[6], p, 0)
+		_, b7 := bits.Sub64(g[7], p, 0)
+		i = groupLen*i + int(b0+b1+b2+b3+b4+b5+b6+b7)
 	}
 	return min(i, x.n)
-}
-
-// rank returns how many numbers of the group are below p.
-func (g *group) rank(p uint64) int {
-	_, b0 := bits.Sub64(g[0], p, 0)
-	_, b1 := bits.Sub64(g[1], p, 0)
-	_, b2 := bits.Sub64(g[2], p, 0)
-	_, b3 := bits.Sub64(g[3], p, 0)
-	_, b4 := bits.Sub64(g[4], p, 0)
-	_, b5 := bits.Sub64(g[5], p, 0)
-	_, b6 := bits.Sub64(g[6], p, 0)
-	_, b7 := bits.Sub64(g[7], p, 0)
-	return int(b0 + b1 + b2 + b3 + b4 + b5 + b6 + b7)
 }
 
 // Len returns the number of keys.

@@ -21,7 +21,7 @@ const (
 
 // ours are copies of one filter of this project.
 type ours struct {
-	readers []filter.Reader
+	readers []filter.BytesReader
 	keys    [][]byte
 }
 
@@ -56,7 +56,7 @@ func newOurs(tb testing.TB, keys *data.Keys, copies int, huge bool) (o *ours, li
 		if err != nil {
 			tb.Fatal(err)
 		}
-		o.readers = append(o.readers, r)
+		o.readers = append(o.readers, r.(filter.BytesReader))
 	}
 	return o, len(unit) / line
 }
@@ -65,7 +65,7 @@ func newOurs(tb testing.TB, keys *data.Keys, copies int, huge bool) (o *ours, li
 func (o *ours) ask(order []Question) (maybe int) {
 	readers, keys := o.readers, o.keys
 	for _, q := range order {
-		if readers[q.Filter].MayContain(filter.NewKey(keys[q.Key])) {
+		if readers[q.Filter].MayContainBytes(keys[q.Key]) {
 			maybe++
 		}
 	}

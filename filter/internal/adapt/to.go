@@ -7,9 +7,9 @@ import "github.com/siftdb/sift/filter"
 
 // Block asks filters of a policy that lie in one block of raw bytes.
 type Block struct {
-	// MayContain asks the bytes of a block, nil if only Open can. It is a function
-	// since the call of a policy's method copies the policy.
-	MayContain func(block []byte, key filter.Key) bool
+	// MayContain asks the bytes of a block for a key. It is true for bytes that are no
+	// block. It is a function since the call of a policy's method copies the policy.
+	MayContain func(block, key []byte) bool
 
 	policy filter.Policy
 	name   string
@@ -21,13 +21,23 @@ type Block struct {
 func To(p filter.Policy) Block {
 	bp, ok := p.(filter.BlockPolicy)
 	if !ok {
-		return Block{policy: p, name: joinedPrefix + p.Family(), joined: true}
+		ask := func(block, key []byte) bool { return openAndAsk(p, block, key) }
+		return Block{MayContain: ask, policy: p, name: joinedPrefix + p.Family(), joined: true}
 	}
 	b := Block{MayContain: filter.BlockDecoder(bp.BlockFamily()), policy: p, name: bp.BlockFamily()}
 	if b.joined = b.name != p.Family(); b.MayContain == nil {
-		b.MayContain = bp.MayContainBlock
+		b.MayContain = func(block, key []byte) bool { return bp.MayContainBlock(block, filter.NewKey(key)) }
 	}
 	return b
+}
+
+func openAndAsk(p filter.Policy, block, key []byte) bool {
+	units, err := filter.SplitUnits(block)
+	if err != nil {
+		return true
+	}
+	r, err := p.Open(units)
+	return err != nil || r.MayContain(filter.NewKey(key))
 }
 
 // joinedPrefix goes before the family of joined units of a policy that cannot ask
@@ -42,17 +52,6 @@ func (b *Block) Policy() filter.Policy { return b.policy }
 
 // NewWriter returns a writer for one block.
 func (b *Block) NewWriter() *Writer { return &Writer{w: b.policy.NewWriter(), joined: b.joined} }
-
-// Open asks the bytes of a block for a key, which MayContain does faster. It is true
-// for bytes that are no block.
-func (b *Block) Open(block, key []byte) bool {
-	units, err := filter.SplitUnits(block)
-	if err != nil {
-		return true
-	}
-	r, err := b.policy.Open(units)
-	return err != nil || r.MayContain(filter.NewKey(key))
-}
 
 // Writer builds the block of one table. It has pebble's methods.
 type Writer struct {

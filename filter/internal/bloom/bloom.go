@@ -120,12 +120,17 @@ func (f *Filter) MayContain(hash uint64) bool {
 }
 
 // MayContainIn is Over(data, probes).MayContain(hash).
+//
+//go:nosplit
 func MayContainIn(data []byte, probes int, hash uint64) bool {
-	ls := lines(data)
-	if len(ls) > 0 && canProbe && probes >= minVectorProbes && probes <= probesPerProduct {
-		return probeIn(&ls[0], uint64(len(ls)), &shiftsOf[probes], hash)
+	if uint(probes-minVectorProbes) > probesPerProduct-minVectorProbes || !canProbe || len(data) < LineSize {
+		return mayContainIn(data, probes, hash)
 	}
-	f := Filter{lines: ls, probes: int32(probes)}
+	return probeIn(unsafe.SliceData(data), len(data)/LineSize, &shiftsOf[uint(probes)%uint(len(shiftsOf))], hash)
+}
+
+func mayContainIn(data []byte, probes int, hash uint64) bool {
+	f := Filter{lines: lines(data), probes: int32(probes)}
 	return f.MayContain(hash)
 }
 

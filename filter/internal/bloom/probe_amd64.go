@@ -12,7 +12,7 @@ func probe(f *Filter, hash uint64) (maybe bool)
 // probeIn is probe for n lines, at least one.
 //
 //go:noescape
-func probeIn(lines *line, n uint64, s *shifts, hash uint64) (maybe bool)
+func probeIn(lines *byte, n int, s *shifts, hash uint64) (maybe bool)
 
 // probeMany sets maybe[i] to probe(f, hashes[i]) for i < n, n at least 1.
 //

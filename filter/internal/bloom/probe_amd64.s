@@ -55,7 +55,7 @@ TEXT ·probe(SB), NOSPLIT, $0-17
 	VZEROUPPER
 	RET
 
-// func probeIn(lines *line, n uint64, s *shifts, hash uint64) (maybe bool)
+// func probeIn(lines *byte, n int, s *shifts, hash uint64) (maybe bool)
 TEXT ·probeIn(SB), NOSPLIT, $0-33
 	MOVQ hash+24(FP), AX
 	MOVQ AX, CX

@@ -3,6 +3,10 @@
 #include "textflag.h"
 #include "go_asm.h"
 
+// The threshold of buckets that bump nothing.
+DATA never<>+0(SB)/1, $0xff
+GLOBL never<>(SB), RODATA|NOPTR, $1
+
 // START turns the hash in SI into R13, the product that decides start and fingerprint,
 // DX, the start, and AX, its segment.
 #define START(starts) \
@@ -46,14 +50,15 @@
 	RORXQ $(const_printShift+1), R13, R11 ; \
 	RORXQ $(const_printShift+2), R13, R12 ; \
 	RORXQ $(const_printShift+3), R13, R13 ; \
-	CMPQ  BX, ask ; \
-	JAE   columns ; \
 	MOVL    DX, CX ; \
 	SHRL    $6, CX ; \
-	ANDL    $6, CX ; \
 	SHRQ    $9, DX ; \
-	MOVQ    thresholds, SI ; \
-	MOVBLZX (SI)(DX*1), SI ; \
+	ADDQ    thresholds, DX ; \
+	LEAQ    never<>(SB), SI ; \
+	CMPL    BX, ask ; \
+	CMOVQCC SI, DX ; \
+	MOVBLZX (DX), SI ; \
+	ANDL    $6, CX ; \
 	SHRXL   CX, SI, SI ; \
 	ANDL    $3, SI ; \
 	CMPL    BX, $const_class0 ; \
@@ -61,7 +66,6 @@
 	CMPL    BX, $const_class1 ; \
 	SBBL    $0, SI ; \
 	JLE     other ; \
-columns: \
 	MOVQ    R8, CX ; \
 	ANDQ    0(AX), CX ; \
 	MOVQ    R9, SI ; \
@@ -101,7 +105,7 @@ TEXT ·probe(SB), NOSPLIT, $0-17
 	MOVQ q+0(FP), DI
 	MOVQ hash+8(FP), SI
 	START(quads_starts(DI))
-	CMPQ AX, quads_count(DI)
+	CMPL AX, quads_count(DI)
 	JAE  other
 	FETCH(quads_data(DI))
 	ASK(quads_ask(DI), quads_thresholds(DI))
@@ -234,7 +238,7 @@ more:
 fetched:
 	MOVQ (R14), SI
 	START(quads_starts(DI))
-	CMPQ AX, quads_count(DI)
+	CMPL AX, quads_count(DI)
 	JAE  other
 	SHLQ $5, AX
 	ADDQ quads_data(DI), AX

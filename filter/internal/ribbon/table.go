@@ -28,8 +28,8 @@ type Table struct {
 type quads struct {
 	starts     uint64         // of the first layer
 	data       unsafe.Pointer // the plane
-	count      uint64         // segments with one after them; 0 if there are no quads
-	ask        uint64         // starts below it in their bucket may be bumped
+	count      uint32         // segments with one after them; 0 if there are no quads
+	ask        uint32         // starts below it in their bucket may be bumped
 	thresholds []byte
 }
 
@@ -39,7 +39,7 @@ type quads struct {
 func (q *quads) set(starts, numSegments uint64, data, thresholds []byte, whole bool) {
 	q.starts = starts
 	q.data = unsafe.Pointer(unsafe.SliceData(data))
-	q.count = numSegments - 1
+	q.count = uint32(numSegments - 1)
 	q.ask = class0
 	if whole {
 		q.ask = bucketStarts
@@ -74,7 +74,7 @@ func NewTable(layers Layers, thresholds []byte, planes []Plane, whole bool) (Tab
 		return Table{}, errPlane
 	}
 	t.thresholds = thresholds
-	if p := &planes[0]; layers.Len() > 1 && p.Count == PlaneColumns && p.Cut == 0 && canProbe {
+	if p := &planes[0]; layers.Len() > 1 && p.Count == PlaneColumns && p.Cut == 0 && numSegments <= math.MaxUint32 && canProbe {
 		t.quads.set(layers.bumping(0), numSegments, p.Data, thresholds, whole)
 	}
 	return t, nil
