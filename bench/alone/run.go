@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/siftdb/sift/bench/data"
@@ -17,8 +18,8 @@ type Options struct {
 	Filters []Filter
 	Sizes   []int // numbers of keys
 	// HotSize is the number of keys of the filters that are probed in cache, and
-	// out of cache as many filters; BigSize that of few large ones out of cache.
-	// Both are among Sizes.
+	// out of cache as many filters; from BigSize on few large ones are probed out of
+	// cache. Both are among Sizes.
 	HotSize, BigSize int
 	KeyKinds         []string
 	Absent           int   // absent keys asked for, to measure the false positive rate
@@ -45,7 +46,7 @@ const (
 func (o *Options) Terms() []string {
 	return []string{
 		fmt.Sprintf("Filters alone: through the interface of each library, the hashing of the key included; one thread; %d round(s) in turns, one of the largest.", o.Rounds),
-		fmt.Sprintf("False positive rate over %d absent keys. In cache: one filter of %d keys. Out of cache: filters of %d keys, or (big) of %d keys, that take %d MB together; filters and %d keys in random order. Batches of %d keys; a filter that cannot be asked for many keys has none.",
+		fmt.Sprintf("False positive rate over %d absent keys. In cache: one filter of %d keys. Out of cache: filters of %d keys, or (big) of %d and more, that take %d MB together; filters and %d keys in random order. Batches of %d keys; a filter that cannot be asked for many keys has none.",
 			o.Absent, o.HotSize, o.HotSize, o.BigSize, o.ColdBytes/1e6, coldKeys, batchSize),
 		"Isolated: an atomic addition between probes keeps the processor from overlapping them; its own time is taken off. The floor hashes the key (XXH64) and reads one line of memory; no filter can do less.",
 	}
@@ -87,13 +88,12 @@ func (o *Options) Steps() int {
 	return steps
 }
 
-// sizes is all for the first kind of keys, and one for the others, which show
-// whether the rate depends on it.
+// sizes is all for the first kind of keys, and those from HotSize on for the others.
 func (o *Options) sizes(kind string) []int {
 	if kind == o.KeyKinds[0] {
 		return o.Sizes
 	}
-	return []int{o.BigSize}
+	return slices.DeleteFunc(slices.Clone(o.Sizes), func(n int) bool { return n < o.HotSize })
 }
 
 // rounds is one for filters that are so large that building them takes long.
@@ -192,7 +192,7 @@ func (p *probing) measure(f Filter, round int) error {
 			p.row.Add(result.HotBatch, hotBatches(many, p.absent, p.o.Probes))
 		}
 	}
-	if n != p.o.HotSize && n != p.o.BigSize {
+	if n != p.o.HotSize && n < p.o.BigSize {
 		return nil
 	}
 	list, err := copies(b, p.o.ColdBytes)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/siftdb/sift/bench/alone"
 	"github.com/siftdb/sift/bench/budget"
+	"github.com/siftdb/sift/bench/data"
 	"github.com/siftdb/sift/bench/measure"
 	"github.com/siftdb/sift/bench/result"
 )
@@ -303,7 +304,7 @@ func (s source) probePlot() *Plot {
 		{result.HotAbsent, "in cache"}, {result.ColdAbsent, "out of cache"}, {result.ColdIsolated, "one at a time"}, {result.ColdBatch, "in batches"},
 	}
 	rows := s.f.Select(func(r *result.Row) bool {
-		return r.Section == alone.Section && r.State == "random" && r.Of(result.HotAbsent).N > 0
+		return r.Section == alone.Section && r.State == data.Random && r.Of(result.HotAbsent).N > 0
 	})
 	slices.SortStableFunc(rows, func(a, b *result.Row) int {
 		return cmp.Compare(median(a, result.ColdAbsent), median(b, result.ColdAbsent))
@@ -334,7 +335,8 @@ func (s source) probeSizePlot() *Plot {
 		Note: "The dashed line is the least that a probe can do on this machine: hash the key and read one line of memory as large as a filter of 10 bits per key.",
 	}
 	l := &lines{colors: newColors()}
-	for _, r := range s.filterRows("random", 0) {
+	rows, _ := s.filterRows(data.Random)
+	for _, r := range rows {
 		l.add(r.Store, point(float64(r.Num), r.Of(result.Single)))
 	}
 	p.Series = l.sorted()

@@ -98,7 +98,7 @@ func sample() *result.File {
 }
 
 func TestTables(t *testing.T) {
-	want := []string{"absent", "behind", "present", "scans", "writes", "places", "ycsb", "memory", "growth", "levels", "filters", "probes", "plan"}
+	want := []string{"absent", "behind", "present", "scans", "writes", "places", "ycsb", "memory", "growth", "levels", "filters", "filters-text", "probes", "probes-text", "plan"}
 	var got []string
 	for _, table := range Tables(sample()) {
 		got = append(got, table.Name)

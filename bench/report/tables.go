@@ -8,6 +8,7 @@ import (
 
 	"github.com/siftdb/sift/bench/alone"
 	"github.com/siftdb/sift/bench/budget"
+	"github.com/siftdb/sift/bench/data"
 	"github.com/siftdb/sift/bench/engine"
 	"github.com/siftdb/sift/bench/result"
 	"github.com/siftdb/sift/bench/store"
@@ -18,13 +19,19 @@ func Tables(f *result.File) []*Table {
 	s := source{f}
 	var tables []*Table
 	for _, make := range []func() *Table{
-		s.absent, s.behind, s.present, s.scans, s.writes, s.places, s.mixed, s.memory, s.growth, s.levels, s.filters, s.probes, s.plan,
+		s.absent, s.behind, s.present, s.scans, s.writes, s.places, s.mixed, s.memory, s.growth, s.levels,
+		of(s.filters, data.Random), of(s.filters, data.Text), of(s.probes, data.Random), of(s.probes, data.Text), s.plan,
 	} {
 		if t := make(); len(t.Rows) > 0 {
 			tables = append(tables, t)
 		}
 	}
 	return tables
+}
+
+// of is a table of one kind of keys.
+func of(table func(kind string) *Table, kind string) func() *Table {
+	return func() *Table { return table(kind) }
 }
 
 const (
@@ -289,67 +296,61 @@ func levelCells(r *result.Row, l engine.LevelFilter, asked float64, all []engine
 	}
 }
 
-// filterRows returns the rows of filters alone over random keys.
-func (s source) filterRows(kind string, n int) []*result.Row {
-	return s.f.Select(func(r *result.Row) bool {
-		return r.Section == alone.Section && r.State == kind && (n == 0 || r.Num == n)
-	})
-}
-
-func (s source) filters() *Table {
-	t := &Table{Name: "filters", Title: "Filters alone: size, false positive rate and building"}
-	var sizes []int
-	kinds := []string{}
-	for _, r := range s.f.Rows {
-		if r.Section != alone.Section {
-			continue
-		}
+// filterRows returns the rows of filters alone over keys of a kind, and how many keys
+// they are over, ascending.
+func (s source) filterRows(kind string) (rows []*result.Row, sizes []int) {
+	rows = s.f.Select(func(r *result.Row) bool { return r.Section == alone.Section && r.State == kind })
+	for _, r := range rows {
 		if !slices.Contains(sizes, r.Num) {
 			sizes = append(sizes, r.Num)
 		}
-		if !slices.Contains(kinds, r.State) {
-			kinds = append(kinds, r.State)
-		}
 	}
+	slices.Sort(sizes)
+	return rows, sizes
+}
+
+// filters shows what filters over keys of a kind take and what they let through.
+func (s source) filters(kind string) *Table {
+	t := &Table{Name: "filters", Title: "Filters alone: size, false positive rate and building"}
+	if kind != data.Random {
+		t.Name, t.Title = "filters-"+kind, t.Title+", "+kind+" keys"
+	}
+	rows, sizes := s.filterRows(kind)
 	if len(sizes) == 0 {
 		return t
 	}
-	slices.Sort(sizes)
-	most := sizes[len(sizes)-1]
-	t.Header = []string{"filter", fmt.Sprintf("%s keys: bits/key", thousands(float64(most))), "false positives", "× limit"}
-	largest := func(kind string) (n int) {
-		for _, r := range s.filterRows(kind, 0) {
-			n = max(n, r.Num)
+	columns := []struct {
+		title string
+		cell  func(r *result.Row) string
+	}{
+		{"bits/key, false positives", func(r *result.Row) string {
+			return figure(median(r, result.BitsPerKey)) + ", " + percent(median(r, result.FPR))
+		}},
+		{"× limit", func(r *result.Row) string {
+			if v := median(r, result.OverLimit); !math.IsNaN(v) {
+				return fmt.Sprintf("%.3f", v)
+			}
+			return none
+		}},
+		{"build ns/key", func(r *result.Row) string { return figure(median(r, result.Build)) }},
+	}
+	t.Header = []string{"filter"}
+	for _, c := range columns {
+		for _, n := range sizes {
+			t.Header = append(t.Header, thousands(float64(n))+" keys: "+c.title)
 		}
-		return n
 	}
-	for _, kind := range kinds[1:] {
-		t.Header = append(t.Header, fmt.Sprintf("false positives, %s %s keys", thousands(float64(largest(kind))), kind))
-	}
-	for _, n := range sizes[:len(sizes)-1] {
-		t.Header = append(t.Header, fmt.Sprintf("× limit, %s keys", thousands(float64(n))))
-	}
-	for _, n := range sizes {
-		t.Header = append(t.Header, fmt.Sprintf("build ns/key, %s keys", thousands(float64(n))))
-	}
-	for _, r := range s.filterRows(kinds[0], most) {
-		if math.IsNaN(median(r, result.FPR)) {
+	for _, r := range rows {
+		if r.Num != sizes[len(sizes)-1] || math.IsNaN(median(r, result.FPR)) {
 			continue
 		}
-		at := func(kind string, n int) *result.Row {
-			k := r.Key
-			k.State, k.Num = kind, n
-			return s.row(k)
-		}
-		cells := []string{r.Store, figure(median(r, result.BitsPerKey)), percent(median(r, result.FPR)), fmt.Sprintf("%.3f", median(r, result.OverLimit))}
-		for _, kind := range kinds[1:] {
-			cells = append(cells, percent(median(at(kind, largest(kind)), result.FPR)))
-		}
-		for _, n := range sizes[:len(sizes)-1] {
-			cells = append(cells, fmt.Sprintf("%.3f", median(at(kinds[0], n), result.OverLimit)))
-		}
-		for _, n := range sizes {
-			cells = append(cells, figure(median(at(kinds[0], n), result.Build)))
+		cells := []string{r.Store}
+		for _, c := range columns {
+			for _, n := range sizes {
+				k := r.Key
+				k.Num = n
+				cells = append(cells, c.cell(s.row(k)))
+			}
 		}
 		t.Rows = append(t.Rows, cells)
 	}
@@ -357,31 +358,49 @@ func (s source) filters() *Table {
 	return t
 }
 
-func (s source) probes() *Table {
-	t := &Table{
-		Name:   "probes",
-		Title:  "Filters alone: a probe, ns, hashing included",
-		Header: []string{"filter", "in cache: absent", "present", "batch", "out of cache: absent", "present", "one at a time", "batch", "large filters: absent", "batch"},
+// probes shows what a probe of filters over keys of a kind takes.
+func (s source) probes(kind string) *Table {
+	t := &Table{Name: "probes", Title: "Filters alone: a probe, ns, hashing included", Header: []string{"filter"}}
+	if kind != data.Random {
+		t.Name, t.Title = "probes-"+kind, t.Title+", "+kind+" keys"
 	}
-	rows := s.f.Select(func(r *result.Row) bool { return r.Section == alone.Section && r.State == "random" })
-	var names []string
-	for _, r := range rows {
-		if !slices.Contains(names, r.Store) {
-			names = append(names, r.Store)
-		}
+	rows, sizes := s.filterRows(kind)
+	type column struct {
+		n    int
+		unit string
 	}
-	find := func(name, unit string) string {
-		for _, r := range rows {
-			if r.Store == name && r.Of(unit).N > 0 {
-				return figure(r.Of(unit).Median)
+	var columns []column
+	for _, n := range sizes {
+		named := false
+		for _, c := range []struct{ unit, group, title string }{
+			{result.HotAbsent, "in cache", "absent"}, {result.HotPresent, "in cache", "present"}, {result.HotBatch, "in cache", "batch"},
+			{result.ColdAbsent, "out of cache", "absent"}, {result.ColdPresent, "out of cache", "present"},
+			{result.ColdIsolated, "out of cache", "one at a time"}, {result.ColdBatch, "out of cache", "batch"},
+			{result.BigAbsent, "out of cache", "absent"}, {result.BigBatch, "out of cache", "batch"},
+		} {
+			has := func(r *result.Row) bool { return r.Num == n && r.Of(c.unit).N > 0 }
+			if !slices.ContainsFunc(rows, has) {
+				continue
 			}
+			columns = append(columns, column{n, c.unit})
+			if !named {
+				c.group, named = thousands(float64(n))+" keys, "+c.group, true
+			}
+			t.Header = append(t.Header, c.group+": "+c.title)
 		}
-		return none
 	}
-	for _, name := range names {
-		cells := []string{name}
-		for _, u := range []string{result.HotAbsent, result.HotPresent, result.HotBatch, result.ColdAbsent, result.ColdPresent, result.ColdIsolated, result.ColdBatch, result.BigAbsent, result.BigBatch} {
-			cells = append(cells, find(name, u))
+	if len(columns) == 0 {
+		return &Table{Name: t.Name, Title: t.Title}
+	}
+	for _, r := range rows {
+		if r.Num != columns[0].n {
+			continue
+		}
+		cells := []string{r.Store}
+		for _, c := range columns {
+			k := r.Key
+			k.Num = c.n
+			cells = append(cells, figure(median(s.row(k), c.unit)))
 		}
 		t.Rows = append(t.Rows, cells)
 	}
