@@ -137,7 +137,8 @@ func (c *checker) orphans() {
 // lookups walks over everything and looks up each key: the newest entry that
 // the scan meets first is what a Get must find, whatever level it is in.
 func (c *checker) lookups(ctx context.Context) error {
-	children, err := c.state.iterators(&scanRange{}, &sstable.IterOptions{DontFillCache: true, Readahead: true})
+	sources := c.state.sources(&scanRange{}, &prefixAsk{})
+	children, err := sources.iterators(&sstable.IterOptions{DontFillCache: true, Readahead: true})
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/merge"
+	"github.com/siftdb/sift/memtable"
 	"github.com/siftdb/sift/sstable"
 )
 
@@ -22,24 +23,35 @@ import (
 // the next move or Close. An Iter is used by one goroutine at a time. Close it:
 // an open Iter keeps the tables that it reads on disk.
 type Iter struct {
-	db      *DB
-	version *manifest.Version // referenced; nil for an iterator over nothing
-	in      base.Iterator
-	seq     uint64
-	scanRange
+	db        *DB
+	version   *manifest.Version // referenced; nil for an iterator over nothing
+	in        base.Iterator
+	seq       uint64
+	*iterRoom // nil for an iterator over nothing
 
 	closed   bool
 	valid    bool
 	backward bool   // in stands before the current entry, which is in key and value
 	key      []byte // the current key
 	value    []byte // the current value
+	err      error
+}
+
+// iterRoom is what an iterator needs once there is something to move over.
+type iterRoom struct {
+	scanRange
 	keyBuf   []byte // backs key where in has moved on; never nil
 	valueBuf []byte
 	seek     []byte
 	bufs     [96]byte // backs keyBuf and seek while keys are short
 	bounds   [64]byte // backs the bounds
 	options  sstable.IterOptions
-	err      error
+}
+
+// roomyIter is an Iter with its room, in one piece of memory.
+type roomyIter struct {
+	Iter
+	room iterRoom
 }
 
 // own returns a copy of a bound, in room that it takes from free if there is
@@ -54,22 +66,6 @@ func own(free *[]byte, bound []byte) []byte {
 	return b
 }
 
-// setBounds copies the bounds of o.
-func (it *Iter) setBounds(o *IterOptions) {
-	free := it.bounds[:]
-	it.lower, it.upper = own(&free, o.LowerBound), own(&free, o.UpperBound)
-	if o.Prefix == nil {
-		return
-	}
-	if bytes.Compare(it.lower, o.Prefix) < 0 {
-		it.lower = own(&free, o.Prefix)
-	}
-	end := base.AppendPrefixEnd(free[:0], o.Prefix)
-	if end != nil && (it.upper == nil || bytes.Compare(end, it.upper) < 0) {
-		it.upper = end[:len(end):len(end)]
-	}
-}
-
 // NewIter returns an iterator over the present state. o may be nil.
 func (d *DB) NewIter(o *IterOptions) (*Iter, error) { return d.newIter(o, latest) }
 
@@ -77,20 +73,41 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	if o == nil {
 		o = &IterOptions{}
 	}
-	it := &Iter{db: d}
-	it.keyBuf, it.seek = it.bufs[:0:len(it.bufs)/2], it.bufs[len(it.bufs)/2:][:0]
-	it.setBounds(o)
-	it.options.DontFillCache = o.DontFillCache
-	it.findPrefix(&d.opts, d.reads.stripe())
+	// Until it is known that there are keys in the range, it is as the caller gave it.
+	lower, upper := o.LowerBound, o.UpperBound
+	if o.Prefix != nil {
+		if bytes.Compare(lower, o.Prefix) < 0 {
+			lower = o.Prefix
+		}
+		var room [64]byte
+		end := base.AppendPrefixEnd(room[:0], o.Prefix)
+		if end != nil && (upper == nil || bytes.Compare(end, upper) < 0) {
+			upper = end
+		}
+	}
+	ask := d.prefixOf(lower, upper)
+	r := scanRange{lower, upper}
 	g := d.epoch.Enter()
 	s := d.state.Load()
 	if s == nil {
 		g.Exit()
 		return nil, ErrClosed
 	}
-	it.seq = d.readSeq(seq) // before the memtables are looked at
-	children, err := s.iterators(&it.scanRange, &it.options)
-	if len(children) > 0 {
+	seq = d.readSeq(seq) // before the memtables are looked at
+	sources := s.sources(&r, &ask)
+	if sources.none() {
+		g.Exit()
+		return &Iter{db: d, in: merge.Empty{}}, nil
+	}
+	roomy := new(roomyIter)
+	it := &roomy.Iter
+	it.db, it.seq, it.iterRoom = d, seq, &roomy.room
+	it.keyBuf, it.seek = it.bufs[:0:len(it.bufs)/2], it.bufs[len(it.bufs)/2:][:0]
+	free := it.bounds[:]
+	it.lower, it.upper = own(&free, lower), own(&free, upper)
+	it.options.DontFillCache = o.DontFillCache
+	children, err := sources.iterators(&it.options)
+	if err == nil {
 		s.version.Ref()
 		it.version = s.version
 	}
@@ -98,42 +115,65 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch len(children) {
-	case 0:
-		it.in = merge.Empty{}
-	case 1:
-		it.in = children[0]
-	default:
+	if it.in = children[0]; len(children) > 1 {
 		it.in = merge.New(children...)
 	}
 	return it, nil
 }
 
-// iterators returns an iterator for each memtable, each table of level 0 that may
-// hold keys of the range, and each further level with such tables, newest first.
-func (s *readState) iterators(r *scanRange, o *sstable.IterOptions) (children []base.Iterator, err error) {
-	add := func(its ...base.Iterator) {
-		if children == nil && len(its) > 0 {
-			children = make([]base.Iterator, 0, len(its)+len(s.imms)+manifest.NumLevels)
-		}
-		children = append(children, its...)
-	}
+// sources are what an iterator runs over: memtables, and the tables that may hold
+// keys of its range.
+type sources struct {
+	mem    *memtable.Memtable // nil if it is empty
+	imms   []*memtable.Memtable
+	tables [manifest.NumLevels][]*manifest.TableMeta
+}
+
+// sources returns those of an iterator over a range.
+func (s *readState) sources(r *scanRange, ask *prefixAsk) sources {
+	src := sources{imms: s.imms}
 	// What is added to an empty memtable from now on has higher sequence numbers
 	// than the iterator looks at.
 	if !s.mem.Empty() {
-		add(s.mem.NewIter())
+		src.mem = s.mem
+	}
+	for level := range src.tables {
+		if len(s.version.Levels[level]) > 0 {
+			src.tables[level] = r.tables(s.version, level, ask)
+		}
+	}
+	ask.count()
+	return src
+}
+
+// none reports whether there are no sources.
+func (s *sources) none() bool {
+	for _, metas := range s.tables {
+		if len(metas) > 0 {
+			return false
+		}
+	}
+	return s.mem == nil && len(s.imms) == 0
+}
+
+// iterators returns an iterator for each memtable, each table of level 0, and each
+// further level, newest first.
+func (s *sources) iterators(o *sstable.IterOptions) (children []base.Iterator, err error) {
+	children = make([]base.Iterator, 0, 1+len(s.imms)+len(s.tables[0])+manifest.NumLevels)
+	if s.mem != nil {
+		children = append(children, s.mem.NewIter())
 	}
 	for _, m := range s.imms {
-		add(m.NewIter())
+		children = append(children, m.NewIter())
 	}
-	tables, err := tableIterators(r.tables(s.version, 0), o)
+	tables, err := tableIterators(s.tables[0], o)
 	if err != nil {
 		return nil, errors.Join(err, closeAll(children))
 	}
-	add(tables...)
+	children = append(children, tables...)
 	for level := 1; level < manifest.NumLevels; level++ {
-		if metas := r.tables(s.version, level); len(metas) > 0 {
-			add(levelIterator(metas, o))
+		if metas := s.tables[level]; len(metas) > 0 {
+			children = append(children, levelIterator(metas, o))
 		}
 	}
 	return children, nil
@@ -141,11 +181,11 @@ func (s *readState) iterators(r *scanRange, o *sstable.IterOptions) (children []
 
 // First moves to the first key.
 func (it *Iter) First() bool {
-	if it.lower != nil {
-		return it.SeekGE(it.lower)
-	}
 	if !it.ready() {
 		return false
+	}
+	if it.lower != nil {
+		return it.SeekGE(it.lower)
 	}
 	it.in.First()
 	return it.settleForward(nil)
@@ -153,11 +193,11 @@ func (it *Iter) First() bool {
 
 // Last moves to the last key.
 func (it *Iter) Last() bool {
-	if it.upper != nil {
-		return it.SeekLT(it.upper)
-	}
 	if !it.ready() {
 		return false
+	}
+	if it.upper != nil {
+		return it.SeekLT(it.upper)
 	}
 	it.in.Last()
 	return it.settleBackward()
@@ -289,7 +329,7 @@ func (it *Iter) ready() bool {
 		return false
 	}
 	it.err = nil
-	return true
+	return it.iterRoom != nil
 }
 
 // Valid reports whether the iterator is at a key.

@@ -11,35 +11,52 @@ import (
 // scanRange is what an iterator is bounded to. The zero scanRange is all keys.
 type scanRange struct {
 	lower, upper []byte // upper is the first key outside; nil: no bound
-
-	// If every key of the range has one prefix, by the database's Prefixer, its
-	// key, and the Prefixer's name; else the name is "".
-	prefix   filter.Key
-	prefixer string
-	counts   *readStripe
 }
 
-// findPrefix looks for the one prefix of all keys of the range.
-func (r *scanRange) findPrefix(o *Options, counts *readStripe) {
-	if o.Prefix == nil || r.lower == nil || r.upper == nil {
-		return
+// prefixAsk asks filters for the one prefix of all keys of a range.
+type prefixAsk struct {
+	on     bool // there is such a prefix
+	prefix filter.Key
+	counts *readStripe
+
+	before        uint64 // how often filters had been asked
+	asked, useful uint64
+}
+
+// prefixOf looks for the one prefix of all keys of a range.
+func (d *DB) prefixOf(lower, upper []byte) (a prefixAsk) {
+	p := d.opts.Prefix
+	if p == nil || lower == nil || upper == nil {
+		return a
 	}
-	n := o.Prefix.PrefixLen(r.lower)
-	if n < 0 || n > len(r.lower) {
-		return
+	n := p.PrefixLen(lower)
+	if n < 0 || n > len(lower) {
+		return a
 	}
-	prefix := r.lower[:n]
-	if !bytes.HasPrefix(r.upper, prefix) {
+	prefix := lower[:n]
+	if !bytes.HasPrefix(upper, prefix) {
 		var room [64]byte
-		if end := base.AppendPrefixEnd(room[:0], prefix); end != nil && bytes.Compare(r.upper, end) > 0 {
-			return
+		if end := base.AppendPrefixEnd(room[:0], prefix); end != nil && bytes.Compare(upper, end) > 0 {
+			return a
 		}
 	}
-	r.prefix, r.prefixer, r.counts = filter.NewKey(prefix), o.prefixName, counts
+	a.on, a.prefix, a.counts = true, filter.NewKey(prefix), d.reads.stripe()
+	a.before = a.counts.prefixAsked.Load()
+	return a
+}
+
+// count counts what has been asked.
+func (a *prefixAsk) count() {
+	if a.asked == 0 {
+		return
+	}
+	a.counts.prefixAsked.Add(a.asked)
+	a.counts.prefixUseful.Add(a.useful)
+	a.asked, a.useful = 0, 0
 }
 
 // tables returns those tables of a level that may hold keys of the range.
-func (r *scanRange) tables(v *manifest.Version, level int) []*manifest.TableMeta {
+func (r *scanRange) tables(v *manifest.Version, level int, ask *prefixAsk) []*manifest.TableMeta {
 	metas := v.Levels[level]
 	switch {
 	case level == 0 && r.lower == nil && r.upper == nil:
@@ -47,7 +64,7 @@ func (r *scanRange) tables(v *manifest.Version, level int) []*manifest.TableMeta
 	case level == 0:
 		var kept []*manifest.TableMeta
 		for _, m := range metas {
-			if r.overlaps(m) && r.mayHold(m) {
+			if r.overlaps(m) && ask.mayHold(m) {
 				kept = append(kept, m)
 			}
 		}
@@ -57,15 +74,17 @@ func (r *scanRange) tables(v *manifest.Version, level int) []*manifest.TableMeta
 		i, _ := v.FindTable(level, r.lower)
 		metas = metas[i:]
 	}
-	if r.prefixer == "" {
+	if !ask.on {
 		return metas // a level's iterator opens a table when it comes to it
 	}
+	// The keys of a prefix mostly lie in one table, whose filter is asked before its
+	// first key is looked at.
+	skipped := len(v.Levels[level]) - len(metas)
+	end, _ := v.FindTable(level, r.upper)
+	metas = metas[:max(0, min(len(metas), end+1-skipped))]
 	var kept []*manifest.TableMeta
 	for _, m := range metas {
-		if !r.overlaps(m) {
-			break
-		}
-		if r.mayHold(m) {
+		if ask.mayHold(m) && r.overlaps(m) {
 			kept = append(kept, m)
 		}
 	}
@@ -78,18 +97,21 @@ func (r *scanRange) overlaps(m *manifest.TableMeta) bool {
 }
 
 // mayHold asks a table's filter for the prefix.
-func (r *scanRange) mayHold(m *manifest.TableMeta) bool {
+func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
+	if !a.on {
+		return true
+	}
 	t := m.Handle.(*table)
-	if r.prefixer == "" || t.reader == nil || t.reader.PrefixFilter() != r.prefixer {
+	if !t.prefixes {
 		return true
 	}
-	asked := r.counts.prefixAsked.Add(1)
-	if t.reader.MayContain(r.prefix) {
+	a.asked++
+	if t.reader.MayContain(a.prefix) {
 		return true
 	}
-	if asked%sampleEvery == 0 {
+	a.useful++
+	if (a.before+a.asked)%sampleEvery == 0 {
 		t.absent.Add(sampleEvery)
 	}
-	r.counts.prefixUseful.Add(1)
 	return false
 }

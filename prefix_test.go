@@ -249,3 +249,71 @@ func TestIterBounds(t *testing.T) {
 		}
 	}
 }
+
+// TestPrefixRanges compares scans within any bounds, where prefixes run over several
+// tables, in order and reversed, with the list of keys.
+func TestPrefixRanges(t *testing.T) {
+	o := &sift.Options{Prefix: sift.FixedPrefix(9), MemtableBytes: 64 << 10, TableBytes: 16 << 10, LevelBaseBytes: 64 << 10, LevelMultiplier: 4}
+	db, keys := prefixDB(t, t.TempDir(), 1500, o) // 150 keys a prefix, in tables of 140
+	defer mustClose(t, db)
+	rng := rand.New(rand.NewPCG(8, 8))
+	bound := func() []byte {
+		key := fmt.Appendf(nil, "user/%06d/", rng.IntN(3200))
+		switch rng.IntN(6) {
+		case 0:
+			return nil
+		case 1:
+			return key[:rng.IntN(len(key))]
+		case 2:
+			return []byte("user0") // after all
+		}
+		return key
+	}
+	found, empty := 0, 0
+	for range 3000 {
+		io := &sift.IterOptions{LowerBound: bound(), UpperBound: bound()}
+		if rng.IntN(2) == 0 {
+			io.Prefix = bound()
+		}
+		var want []string
+		for _, k := range keys {
+			if k >= string(io.LowerBound) && (io.UpperBound == nil || k < string(io.UpperBound)) && bytes.HasPrefix([]byte(k), io.Prefix) {
+				want = append(want, k)
+			}
+		}
+		it, err := db.NewIter(io)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var forward, backward []string
+		for ok := it.First(); ok; ok = it.Next() {
+			forward = append(forward, string(it.Key()))
+		}
+		for ok := it.Last(); ok; ok = it.Prev() {
+			backward = append(backward, string(it.Key()))
+		}
+		slices.Reverse(backward)
+		if !slices.Equal(forward, want) || !slices.Equal(backward, want) {
+			t.Fatalf("%+v: %d keys forward, %d backward, want %d", io, len(forward), len(backward), len(want))
+		}
+		if found += len(want); len(want) > 0 {
+			if !it.SeekGE([]byte(want[0])) || !it.SeekLT([]byte("v")) || string(it.Key()) != want[len(want)-1] {
+				t.Fatalf("%+v: seeks do not find %q and %q", io, want[0], want[len(want)-1])
+			}
+		} else {
+			empty++
+			if it.SeekGE(nil) || it.SeekLT([]byte("v")) || it.Next() || it.Prev() || it.Valid() || it.Key() != nil || it.Value() != nil || it.Err() != nil {
+				t.Fatalf("%+v: at %q, %v", io, it.Key(), it.Err())
+			}
+		}
+		if err := it.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if it.First() || it.Err() != sift.ErrClosed {
+			t.Fatalf("%+v: after Close: %v", io, it.Err())
+		}
+	}
+	if m := db.Metrics(); m.PrefixUseful == 0 || found == 0 || empty == 0 {
+		t.Errorf("%d tables were left out, %d keys were found, %d scans were of nothing", m.PrefixUseful, found, empty)
+	}
+}

@@ -72,24 +72,34 @@ func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 			return v, ok && kind == base.KindSet, err
 		}
 	}
-	for level := 1; level < manifest.NumLevels; level++ {
+	for level := 1; level <= s.version.Deepest; level++ {
 		tables := s.version.Levels[level]
-		if len(tables) == 0 {
-			continue
-		}
 		i, last := s.version.FindTable(level, l.key.Bytes)
 		if i == len(tables) || i == 0 && before(l.key.Bytes, tables[0]) {
 			continue
 		}
-		v, kind, ok, err := l.table(tables[i], level)
-		if !ok && last && err == nil {
-			v, kind, ok, err = l.neighbours(tables[i+1:], level)
+		f, no := l.filter(tables[i], level)
+		if no && !last {
+			continue // as all but a few
 		}
+		v, kind, ok, err := l.level(tables[i:], f, no, level)
 		if err != nil || ok {
 			return v, ok && kind == base.KindSet, err
 		}
 	}
 	return nil, false, nil
+}
+
+// level searches the first of tables, whose filter f has been asked, and if it ends with
+// the key its neighbours.
+func (l *lookup) level(tables []*manifest.TableMeta, f filter.Reader, no bool, level int) (value []byte, kind base.Kind, ok bool, err error) {
+	if !no {
+		value, kind, ok, err = l.maybe(tables[0], f, level)
+	}
+	if err != nil || ok || !endsWith(tables[0], l.key.Bytes) {
+		return value, kind, ok, err
+	}
+	return l.neighbours(tables[1:], level)
 }
 
 // neighbours searches the tables of a level >= 1 that follow one which ends with the
@@ -100,11 +110,16 @@ func (l *lookup) neighbours(tables []*manifest.TableMeta, level int) (value []by
 			break
 		}
 		value, kind, ok, err = l.table(meta, level)
-		if err != nil || ok || !bytes.Equal(l.key.Bytes, base.UserKey(meta.Largest)) {
+		if err != nil || ok || !endsWith(meta, l.key.Bytes) {
 			return value, kind, ok, err
 		}
 	}
 	return nil, 0, false, nil
+}
+
+// endsWith reports whether the key is the table's last.
+func endsWith(meta *manifest.TableMeta, userKey []byte) bool {
+	return bytes.Equal(userKey, base.UserKey(meta.Largest))
 }
 
 // before reports whether the table begins after the key.
@@ -126,22 +141,42 @@ func (l *lookup) memtable(m *memtable.Memtable) (value []byte, kind base.Kind, o
 }
 
 // table asks a table's filter and then, on a maybe, its blocks. The key is not after
-// the table. A filter answers sooner than the first key that it is not before it, and
-// few keys lie between two tables, so that is looked at last.
+// the table.
 func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
+	f, no := l.filter(meta, level)
+	if no {
+		return nil, 0, false, nil
+	}
+	return l.maybe(meta, f, level)
+}
+
+// filter asks a table's filter, which it returns, nil if there is none. no is whether
+// it says that the key is not there. The key is not after the table. A filter answers
+// sooner than the first key that it is not before the table, and few keys lie between
+// two tables, so that is looked at last.
+func (l *lookup) filter(meta *manifest.TableMeta, level int) (f filter.Reader, no bool) {
+	t := meta.Handle.(*table)
+	if t.err != nil {
+		return nil, false
+	}
+	if f = t.reader.Filter(); f == nil {
+		return nil, false
+	}
+	l.asks(level)
+	if l.mayContain(f) {
+		return f, false
+	}
+	if l.sampled && !before(l.key.Bytes, meta) {
+		l.missed(t)
+	}
+	return f, true
+}
+
+// maybe looks into a table whose filter f has not said no.
+func (l *lookup) maybe(meta *manifest.TableMeta, f filter.Reader, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	t := meta.Handle.(*table)
 	if t.err != nil {
 		return nil, 0, false, t.err
-	}
-	f := t.reader.Filter()
-	if f != nil {
-		l.asks(level)
-		if !l.mayContain(f) {
-			if l.sampled && !before(l.key.Bytes, meta) {
-				l.missed(t)
-			}
-			return nil, 0, false, nil
-		}
 	}
 	if before(l.key.Bytes, meta) {
 		return nil, 0, false, nil

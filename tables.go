@@ -28,6 +28,8 @@ type table struct {
 	mapped *atomic.Int64 // what size counts in; nil: the file is not mapped
 	size   int64
 
+	prefixes bool // its filter holds the prefixes by the database's Prefixer
+
 	absent atomic.Uint64 // lookups of keys that it does not hold, from a sample
 	heat   plan.Heat     // the filter keeper's; its mu guards it
 }
@@ -72,6 +74,7 @@ func (o *tableOpener) open(meta *manifest.TableMeta) (*table, error) {
 	if t.err == nil {
 		t.err = t.checkRange(meta)
 	}
+	t.prefixes = o.opts.Prefix != nil && t.reader != nil && t.reader.PrefixFilter() == o.opts.prefixName
 	return t, nil
 }
 

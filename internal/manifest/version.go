@@ -17,6 +17,8 @@ type Version struct {
 	// Levels holds the tables: level 0 newest first, which is by falling file
 	// number; the others by Smallest, without overlap (I7).
 	Levels [NumLevels][]*TableMeta
+	// Deepest is the deepest level with a table.
+	Deepest int
 
 	sizes  [NumLevels]uint64
 	fences [NumLevels]fence.Index // of the levels >= 1
@@ -153,6 +155,9 @@ func (b *builder) finish() (*Version, error) {
 			v.fences[level] = newFence(tables)
 		}
 		v.Levels[level] = tables
+		if len(tables) > 0 {
+			v.Deepest = level
+		}
 	}
 	return v, nil
 }
