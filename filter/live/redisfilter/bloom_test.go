@@ -557,7 +557,7 @@ func TestDemotedBeforeWait(t *testing.T) {
 	c := s.client(t, 3)
 	open(t, c, "f", Options[string]{Items: 1000, FPR: 0.001})
 	nobody := strconv.Itoa(freePort(t))
-	if err := c.SlaveOf(ctx, "127.0.0.1", nobody).Err(); err != nil {
+	if err := c.ReplicaOf(ctx, "127.0.0.1", nobody).Err(); err != nil {
 		t.Fatal(err)
 	}
 	g := open(t, c, "f", Options[string]{Replicas: 1, ReplicaWait: 20 * time.Millisecond, RetryFor: 100 * time.Millisecond})
@@ -568,7 +568,7 @@ func TestDemotedBeforeWait(t *testing.T) {
 	result := make(chan error, 1)
 	go func() { _, err := g.Add(ctx, "b"); result <- err }()
 	time.Sleep(50 * time.Millisecond) // some attempts
-	if err := c.SlaveOf(ctx, "no", "one").Err(); err != nil {
+	if err := c.ReplicaOf(ctx, "no", "one").Err(); err != nil {
 		t.Fatal(err)
 	}
 	replica := newServer(t, "--replicaof", "127.0.0.1", strconv.Itoa(s.port))
