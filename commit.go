@@ -23,19 +23,22 @@ import (
 // meanwhile is led by the first in the queue.
 //
 // A log begins with an empty batch, its beginning, which is synced before anything
-// follows. Each further empty batch is a sync mark and carries the next sequence
-// number; there is one after each sync that a record follows. LevelDB and goleveldb
-// read over both. A mark proves that all before it, older logs included, had been
-// synced when it was written, so recovery can tell a torn tail, which may be cut
-// off, from damage, which may not (I8). A beginning proves nothing:
+// follows. Each further empty batch is a sync mark and carries a sequence number: all
+// entries before that number, in this log or older ones, were on disk when the mark
+// was written. So recovery can tell a torn tail, which may be cut off, from damage,
+// which may not (I8). There is a mark with the next number after each sync that a
+// record follows. LevelDB and goleveldb read over all of them. A beginning proves
+// nothing:
 //
 // When a memtable is full the writer goes on in the next log, which was made ahead,
 // while the old one is still on its way to the disk. A crash may keep what is in the
 // new log and lose the end of the old one. Recovery sees it by the sequence numbers
 // and ends at the gap, so what survives is a beginning all the same (I4). For that
 //   - no mark is written to the new log, and no sync of it is acknowledged, before
-//     the old one is on disk, and
-//   - only then may a log be made after it.
+//     the old one is on disk,
+//   - only then may a log be made after it, and
+//   - the next write then puts down a mark that says so, if the new log has not been
+//     synced itself: with the number of the old log's last entry.
 //
 // The beginning of a log that was made ahead has the number that was next then; its
 // first record has a higher one.
@@ -84,6 +87,8 @@ type logFile struct {
 	writer   *record.Writer
 	unsynced bool // records were written since the last sync
 	marked   bool // the last record is a sync mark
+
+	before uint64 // the last sequence number of the log before, until a mark says that it is on disk
 }
 
 // sealedLog is a log that is no longer written to, on its way to the disk.
@@ -208,7 +213,7 @@ func (c *committer) commitGroup(group []*commit) error {
 	}
 	logged := c.log.writer.Offset()
 	if c.sealed == nil {
-		if err := c.log.markSync(c.lastSeq + 1); err != nil {
+		if err := c.log.mark(c.lastSeq + 1); err != nil {
 			return c.poisoned(c.log.num, err)
 		}
 	}
@@ -365,6 +370,7 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 	}
 	c.seal(c.log, ahead)
 	c.log = next
+	c.log.before = c.lastSeq
 	mem := memtable.New(max(d.opts.MemtableBytes, room))
 	mem.Reserve(room)
 	d.installMemtable(mem, c.lastSeq, next.num, c.sealed)
@@ -457,14 +463,21 @@ func (l *logFile) sync() error {
 	return nil
 }
 
-// markSync adds a sync mark if all before it is durable and none is there yet.
-// It is written together with the next record.
-func (l *logFile) markSync(nextSeq uint64) error {
-	if l.unsynced || l.marked {
+// mark adds a sync mark, if there is something to prove that none has proved yet. It
+// is written together with the next record. The log before is on disk.
+func (l *logFile) mark(nextSeq uint64) error {
+	switch {
+	case l.marked:
 		return nil
+	case !l.unsynced:
+		l.marked, l.before = true, 0
+		return l.writer.AddParts(appendBatchHeader(nil, nextSeq, 0))
+	case l.before != 0:
+		seq := l.before
+		l.before = 0
+		return l.writer.AddParts(appendBatchHeader(nil, seq, 0))
 	}
-	l.marked = true
-	return l.writer.AddParts(appendBatchHeader(nil, nextSeq, 0))
+	return nil
 }
 
 // createLog makes a log that holds its beginning, both durable. What a failure

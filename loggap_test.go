@@ -64,12 +64,18 @@ func TestGapBetweenLogs(t *testing.T) {
 		{"the second is unused", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -2)}, 2, 1, false},
 		{"the second is unused and knows more", [][]byte{logOf(t, -1, 1, 2), logOf(t, -3)}, 2, 0, false},
 		{"the second is unused and begins behind", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4)}, 2, 1, false},
+		{"no gap, and a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), logOf(t, -2, 4, 5, -3, 6)}, 6, 0, false},
+		{"torn before a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), torn(logOf(t, -2, 4, 5, -3))}, 5, 1, false},
+		{"damaged before a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), garbled(logOf(t, -2, 4, -3))}, 3, 1, false},
 		{"an unused one between", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2), logOf(t, -2, 4, 5)}, 2, 1, false},
 		{"and one made ahead behind", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, 5), logOf(t, -5)}, 2, 1, false},
 
 		{"a mark after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, -5, 5)}, 0, 0, true},
 		{"a mark at once", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, -4, 4, 5)}, 0, 0, true},
 		{"a mark after it, the end torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -4, 4, -5, 5)}, 0, 0, true},
+		{"a mark for the log before", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, -3, 5)}, 0, 0, true},
+		{"a mark for the log before, the end torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -2, 4, -3, 5)}, 0, 0, true},
+		{"a mark for the log before behind damage", [][]byte{logOf(t, -1, 1, 2), garbled(logOf(t, -2, 4, 5, -3))}, 0, 0, true},
 		{"a mark behind damage", [][]byte{logOf(t, -1, 1, 2), garbled(logOf(t, -4, 4, 5, -6))}, 0, 0, true},
 		{"two logs after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -5, 5)}, 0, 0, true},
 		{"torn, and the next goes on", [][]byte{append(logOf(t, -1, 1, 2), 1), logOf(t, -3, 3)}, 0, 0, true},
@@ -225,6 +231,48 @@ func TestPowerCutBetweenLogs(t *testing.T) {
 	close(release)
 	checkKeys(t, db, n)
 	mustClose(t, db)
+}
+
+// Once the old log is on disk the next write says so, also where nothing is synced:
+// what is missing in the old log from then on is damage.
+func TestMarkForOldLog(t *testing.T) {
+	mem, o, begin, began, release := slowLogs(t)
+	db := mustOpen(t, "db", o)
+	begin(db, nil)
+	old := db.commit.log.num
+	n := fillLog(t, db, began)
+	logName := func(num uint64) string { return filepath.Join("db", manifest.MakeName(manifest.KindLog, num)) }
+	oldLog := readFile(t, mem, logName(old))
+	oldLog = oldLog[:len(oldLog)-20]
+	put := func() (newLog []byte) {
+		n++
+		if err := db.Put(fmt.Appendf(nil, "key%03d", n), []byte("value"), NoSync); err != nil {
+			t.Fatal(err)
+		}
+		return readFile(t, mem, logName(db.commit.log.num))
+	}
+	put()
+	before := put()
+	close(release)
+	<-db.commit.sealed.done
+	after := put()
+	mustClose(t, db)
+	for _, tc := range []struct {
+		newLog []byte
+		damage bool
+	}{{before, false}, {after, true}} {
+		mem := vfs.NewMem()
+		mustClose(t, mustOpen(t, "db", uncached(mem)))
+		writeFile(t, mem, logName(100), oldLog)
+		writeFile(t, mem, logName(101), tc.newLog)
+		db, err := Open("db", uncached(mem))
+		if errors.Is(err, ErrCorruption) != tc.damage {
+			t.Errorf("%d bytes of the new log: %v; want damage: %v", len(tc.newLog), err, tc.damage)
+		}
+		if err == nil {
+			mustClose(t, db)
+		}
+	}
 }
 
 // A write with Sync to the new log waits until the old one is on disk.

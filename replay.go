@@ -76,7 +76,7 @@ func (r *recovery) replay(num uint64) (err error) {
 			return r.torn
 		}
 		if err == nil {
-			err = r.checkOrder(own, first, n == 0)
+			err = r.checkOrder(own, first, count, n == 0)
 		}
 		if err != nil {
 			return &CorruptionError{Path: path, Offset: offset, What: "log record", Err: err}
@@ -91,7 +91,7 @@ func (r *recovery) replay(num uint64) (err error) {
 		if !own {
 			r.nextSeq = 0
 		} else if n > 0 {
-			r.nextSeq = first + uint64(count)
+			r.nextSeq = max(r.nextSeq, first+uint64(count))
 		}
 	}
 	if own && r.nextSeq == 0 {
@@ -182,7 +182,7 @@ func (r *recovery) passUnused(in *record.Reader, path string) error {
 		if r.torn != nil {
 			return r.torn
 		}
-		err = r.checkOrder(own, first, true)
+		err = r.checkOrder(own, first, count, true)
 	}
 	if err != nil {
 		return &CorruptionError{Path: path, Offset: offset, What: "log record", Err: err}
@@ -216,9 +216,8 @@ func hasMark(in *record.Reader, minSeq uint64) (found bool, err error) {
 
 // checkOrder compares where a batch begins with where it should. It is for logs
 // that sift wrote; LevelDB's say nothing about each other or the MANIFEST, unless
-// one is missing. firstOfLog: it is the first of its log, which in sift's own is
-// the beginning.
-func (r *recovery) checkOrder(own bool, first uint64, firstOfLog bool) error {
+// one is missing. Empty batches may have a lower number.
+func (r *recovery) checkOrder(own bool, first uint64, count uint32, firstOfLog bool) error {
 	switch {
 	case r.missing != nil && firstOfLog && first > r.manifestSeq+1:
 		return fmt.Errorf("log begins at sequence %d, and what came after %d is missing: %w", first, r.manifestSeq, r.missing)
@@ -226,7 +225,7 @@ func (r *recovery) checkOrder(own bool, first uint64, firstOfLog bool) error {
 		return nil
 	case r.nextSeq == 0 && first > r.manifestSeq+1:
 		return fmt.Errorf("log begins at sequence %d, and what came after %d is missing", first, r.manifestSeq)
-	case r.nextSeq != 0 && first > r.nextSeq, r.nextSeq != 0 && first < r.nextSeq && !firstOfLog:
+	case r.nextSeq != 0 && (first > r.nextSeq || first < r.nextSeq && count > 0):
 		return fmt.Errorf("batch begins at sequence %d, and %d is next", first, r.nextSeq)
 	}
 	return nil
