@@ -88,15 +88,14 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	ask := d.prefixOf(lower, upper)
 	r := scanRange{lower, upper}
 	g := d.epoch.Enter()
+	defer g.Exit()
 	s := d.state.Load()
 	if s == nil {
-		g.Exit()
 		return nil, ErrClosed
 	}
 	seq = d.readSeq(seq) // before the memtables are looked at
 	sources := s.sources(&r, &ask)
 	if sources.none() {
-		g.Exit()
 		return &Iter{db: d, in: merge.Empty{}}, nil
 	}
 	roomy := new(roomyIter)
@@ -111,7 +110,6 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 		s.version.Ref()
 		it.version = s.version
 	}
-	g.Exit()
 	if err != nil {
 		return nil, err
 	}
