@@ -179,7 +179,14 @@ func BenchmarkAbsentPrefix(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	waitQuiet(db)
+	if err := db.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	for range 50 { // at rest level 0 is empty
+		if waitQuiet(db); db.Metrics().Levels[0].Tables == 0 {
+			break
+		}
+	}
 	mustClose(b, db)
 	for _, shape := range []string{"settled", "compacted"} {
 		if shape == "compacted" {
