@@ -148,6 +148,9 @@ func (d *DB) flushLoop() {
 		b.changed.Broadcast()
 		if err != nil {
 			d.opts.Logger.Error("flush failed", "err", err)
+			b.mu.Unlock()
+			d.opts.Events.failed(err)
+			b.mu.Lock()
 			if b.closing || b.fatalErr != nil {
 				return
 			}
@@ -200,7 +203,9 @@ func (d *DB) flushMemtable(job *flushJob) error {
 	}
 	d.stats.flushes.Add(1)
 	d.stats.flushBytes.Add(uint64(stats.BytesOut))
-	d.opts.Logger.Info("flushed", "entries", stats.EntriesIn, "bytes", stats.BytesOut, "took", time.Since(start))
+	took := time.Since(start)
+	d.opts.Logger.Info("flushed", "entries", stats.EntriesIn, "bytes", stats.BytesOut, "took", took)
+	d.opts.Events.flushed(FlushEvent{Entries: stats.EntriesIn, Bytes: uint64(stats.BytesOut), Took: took})
 	<-job.sealed.done // not before it is closed
 	d.removeLogsBefore(job.logNum)
 	d.bg.mu.Lock()
@@ -312,13 +317,18 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 // here on, as either the version before or the one after may be found.
 func (d *DB) fail(err error) error {
 	d.bg.mu.Lock()
-	defer d.bg.mu.Unlock()
-	if d.bg.fatalErr == nil {
+	first := d.bg.fatalErr == nil
+	if first {
 		d.bg.fatalErr = fmt.Errorf("%w: reopen the database: %w", ErrReadOnly, err)
 		d.opts.Logger.Error("the MANIFEST failed, no more writes are accepted", "err", err)
 	}
 	d.bg.changed.Broadcast()
-	return d.bg.fatalErr
+	err = d.bg.fatalErr
+	d.bg.mu.Unlock()
+	if first {
+		d.opts.Events.failed(err)
+	}
+	return err
 }
 
 // releaseVersion drops a reference on a version and removes the tables that

@@ -277,6 +277,7 @@ func (c *committer) poisoned(log uint64, err error) error {
 	if c.poison == nil {
 		c.poison = fmt.Errorf("%w: the log failed, reopen the database: %w", ErrReadOnly, err)
 		c.db.opts.Logger.Error("log write failed, no more writes are accepted", "log", log, "err", err)
+		c.db.opts.Events.failed(c.poison)
 	}
 	return c.poison
 }
@@ -351,7 +352,7 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 	if waited, err := d.bg.waitFullRoom(); err != nil {
 		return err
 	} else if waited {
-		d.stats.stalled(time.Since(start))
+		d.stalled(time.Since(start))
 	}
 	if err := c.checkSealed(true); err != nil {
 		return err

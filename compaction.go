@@ -146,6 +146,9 @@ func (d *DB) compactLoop(ctx context.Context) {
 		b.changed.Broadcast()
 		if err != nil {
 			d.opts.Logger.Error("compaction failed", "level", plan.Level, "err", err)
+			b.mu.Unlock()
+			d.opts.Events.failed(err)
+			b.mu.Lock()
 			b.pause(d.opts.retryDelay, func() bool { return b.closing })
 		}
 	}
@@ -275,6 +278,7 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 		}
 		d.advancePointer(plan)
 		d.stats.moves.Add(1)
+		d.opts.Events.compacted(CompactionEvent{From: plan.Level, To: plan.OutputLevel, Moved: true, Inputs: 1, Outputs: 1})
 		return nil
 	}
 
@@ -325,6 +329,10 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 	d.opts.Logger.Info("compacted", "level", plan.Level, "to", plan.OutputLevel,
 		"tables", len(plan.Inputs[0])+len(plan.Inputs[1]), "into", len(outputs),
 		"read", bytesIn, "written", stats.BytesOut, "dropped", stats.EntriesIn-stats.EntriesOut, "took", took)
+	d.opts.Events.compacted(CompactionEvent{
+		From: plan.Level, To: plan.OutputLevel, Inputs: len(plan.Inputs[0]) + len(plan.Inputs[1]), Outputs: len(outputs),
+		Read: bytesIn, Written: uint64(stats.BytesOut), Took: took,
+	})
 	return nil
 }
 

@@ -119,7 +119,7 @@ func TestRepairMissing(t *testing.T) {
 
 // Check and Repair say what is wrong with the options, as Open does.
 func TestOptionsOfTools(t *testing.T) {
-	o := &Options{BlockBytes: -1, fs: vfs.NewMem()}
+	o := &Options{BlockBytes: -1, FS: vfs.NewMem()}
 	_, cerr := Check(context.Background(), "db", o, func(err error) { t.Error(err) })
 	_, rerr := Repair("db", o)
 	for _, err := range []error{cerr, rerr} {
@@ -154,7 +154,7 @@ func TestRepairDisk(t *testing.T) {
 		img := mem.CrashImage(ops, vfs.KeepUnsynced)
 		faulty := vfs.Inject(img)
 		faulty.SetFaults(vfs.Fault{Index: at})
-		o.fs = faulty
+		o.FS = faulty
 		report, err := Repair("db", o)
 		failed := faulty.Failed()
 		if err == nil && report.Entries != n {
@@ -169,7 +169,7 @@ func TestRepairDisk(t *testing.T) {
 		if len(faulty.OpenFiles()) > 0 {
 			t.Errorf("%v fails: left open: %v", failed, faulty.OpenFiles())
 		}
-		o.fs = img
+		o.FS = img
 		if err != nil {
 			if _, err := Repair("db", o); err != nil {
 				t.Fatalf("%v failed, and then Repair: %v", failed, err)

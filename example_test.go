@@ -122,3 +122,52 @@ func ExampleOptions() {
 	fmt.Println(db.Metrics().Memory.Filters)
 	// Output: 0
 }
+
+func ExampleOpenMemory() {
+	db, err := sift.OpenMemory(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Put([]byte("fruit"), []byte("apple"), nil); err != nil {
+		log.Fatal(err)
+	}
+	value, err := db.Get([]byte("fruit"))
+	fmt.Printf("%s %v\n", value, err)
+	// Output: apple <nil>
+}
+
+func ExampleBatch_Ops() {
+	var b sift.Batch
+	b.Put([]byte("from"), []byte("90"))
+	b.Delete([]byte("pending"))
+
+	var loaded sift.Batch // on another machine, perhaps
+	if err := loaded.Load(b.Dump()); err != nil {
+		log.Fatal(err)
+	}
+	for op := range loaded.Ops() {
+		fmt.Printf("%s=%s deleted: %t\n", op.Key, op.Value, op.Delete)
+	}
+	// Output:
+	// from=90 deleted: false
+	// pending= deleted: true
+}
+
+func ExampleEvents() {
+	o := &sift.Options{Events: sift.Events{
+		Flushed: func(e sift.FlushEvent) { fmt.Println("flushed entries:", e.Entries) },
+	}}
+	db, err := sift.OpenMemory(o)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Put([]byte("fruit"), []byte("apple"), nil); err != nil {
+		log.Fatal(err)
+	}
+	if err := db.Flush(); err != nil {
+		log.Fatal(err)
+	}
+	// Output: flushed entries: 1
+}

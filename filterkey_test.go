@@ -49,7 +49,7 @@ func TestFilterKeyFormat(t *testing.T) {
 
 func keyedOptions(fs vfs.FS) *Options {
 	return &Options{
-		KeyedFilters: true, fs: fs, MemtableBytes: 64 << 10, TableBytes: 32 << 10, LevelBaseBytes: 64 << 10, DisableAutoCompaction: true,
+		KeyedFilters: true, FS: fs, MemtableBytes: 64 << 10, TableBytes: 32 << 10, LevelBaseBytes: 64 << 10, DisableAutoCompaction: true,
 		cleanNow: true, // so that the same files are there each time
 	}
 }
@@ -399,7 +399,7 @@ func TestChosenKeys(t *testing.T) {
 func BenchmarkKeyedGet(b *testing.B) {
 	for _, keyed := range []bool{false, true} {
 		b.Run(fmt.Sprintf("keyed=%v", keyed), func(b *testing.B) {
-			db, err := Open("db", &Options{KeyedFilters: keyed, fs: vfs.NewMem(), MemtableBytes: 1 << 20, TableBytes: 512 << 10, LevelBaseBytes: 1 << 20, L0Tables: 4})
+			db, err := Open("db", &Options{KeyedFilters: keyed, FS: vfs.NewMem(), MemtableBytes: 1 << 20, TableBytes: 512 << 10, LevelBaseBytes: 1 << 20, L0Tables: 4})
 			if err != nil {
 				b.Fatal(err)
 			}

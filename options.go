@@ -56,6 +56,15 @@ type Options struct {
 	// Default: none. FixedPrefix and PrefixUpTo make the usual ones.
 	Prefix Prefixer
 
+	// FS is the file system that the database is on. Default: the host's. NewMemFS
+	// makes one in memory; see OpenMemory.
+	FS FS
+	// Lock is the lock on the directory, from LockDirectory, if the caller holds it:
+	// Open takes none then, and Close releases none. Default: Open takes it.
+	Lock *DirLock
+	// Events is told of flushes, compactions, write stalls and failures.
+	Events Events
+
 	// Performance. Sizes are in bytes.
 
 	// BlockCache holds uncompressed data blocks. It may be shared between
@@ -111,7 +120,6 @@ type Options struct {
 	prefixName string // Prefix.Name()
 
 	// Tests replace these.
-	fs            vfs.FS
 	manifestBytes int64         // the size at which a new MANIFEST begins
 	retryDelay    time.Duration // the pause after a failed flush or compaction
 	cleanNow      bool          // what the cleaner does is done at once
@@ -120,7 +128,7 @@ type Options struct {
 func init() {
 	testhook.Apply = func(options any, s testhook.Settings) {
 		o := options.(*Options)
-		o.fs, o.manifestBytes, o.retryDelay, o.cleanNow = s.FS, s.ManifestBytes, s.RetryDelay, s.CleanNow
+		o.FS, o.manifestBytes, o.retryDelay, o.cleanNow = s.FS, s.ManifestBytes, s.RetryDelay, s.CleanNow
 	}
 }
 
@@ -257,8 +265,8 @@ func (o *Options) resolve() (Options, error) {
 	if r.Prefix != nil {
 		r.prefixName = r.Prefix.Name()
 	}
-	if r.fs == nil {
-		r.fs = vfs.OS
+	if r.FS == nil {
+		r.FS = vfs.OS
 	}
 	if r.manifestBytes == 0 {
 		r.manifestBytes = maxManifestBytes

@@ -3,7 +3,6 @@ package sift
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -35,7 +34,7 @@ func Open(dir string, o *Options) (*DB, error) {
 
 // newDB returns a database that nothing has been read of.
 func newDB(dir string, opts Options) *DB {
-	d := &DB{dir: dir, opts: opts, fs: opts.fs}
+	d := &DB{dir: dir, opts: opts, fs: opts.FS}
 	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, pool: &d.filters}
 	d.commit.db = d
 	d.bg.changed.L = &d.bg.mu
@@ -51,7 +50,7 @@ func (d *DB) open() (err error) {
 	} else if err := d.fs.MkdirAll(d.dir); err != nil {
 		return err
 	}
-	d.lock, err = lockDir(d.fs, d.dir, !d.opts.ReadOnly)
+	d.lock, err = d.opts.lockDir(d.dir, !d.opts.ReadOnly)
 	if err != nil {
 		return err
 	}
@@ -130,14 +129,6 @@ func syncParents(fsys vfs.FS, dir string) error {
 	}
 }
 
-func lockDir(fsys vfs.FS, dir string, exclusive bool) (io.Closer, error) {
-	lock, err := fsys.Lock(filepath.Join(dir, manifest.MakeName(manifest.KindLock, 0)), exclusive)
-	if locked := (*vfs.LockedError)(nil); errors.As(err, &locked) {
-		return nil, fmt.Errorf("%w: %w", ErrLocked, err)
-	}
-	return lock, err
-}
-
 // recover brings the database to life from what the MANIFEST and the logs say.
 func (d *DB) recover(state *manifest.State) (err error) {
 	version := state.Version
@@ -209,9 +200,11 @@ func (d *DB) openTables(version *manifest.Version) error {
 					mu.Unlock()
 				} else if t.err != nil {
 					d.opts.Logger.Error("a table cannot be read", "path", t.path, "err", t.err)
+					d.opts.Events.failed(t.err)
 				} else if t.filterDamaged() {
 					_, reason := t.reader.FilterStatus()
 					d.opts.Logger.Warn("a filter cannot be used", "path", t.path, "err", reason)
+					d.opts.Events.failed(reason)
 				}
 				meta.Handle = t
 			})

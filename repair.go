@@ -55,7 +55,7 @@ func Repair(dir string, o *Options) (report RepairReport, err error) {
 	if err := d.mustExist(); err != nil {
 		return report, err
 	}
-	lock, err := lockDir(d.fs, dir, true)
+	lock, err := opts.lockDir(dir, true)
 	if err != nil {
 		return report, err
 	}

@@ -258,6 +258,6 @@ func openAndLeave(_ *DB, o *Options) error {
 	if err != nil {
 		return err
 	}
-	o.fs.(*vfs.Faulty).SetFaults()
+	o.FS.(*vfs.Faulty).SetFaults()
 	return db.Close()
 }

@@ -58,7 +58,7 @@ func (t *throttle) wait(d *DB, bytes int) error {
 	t.owed = min(t.owed+time.Duration(float64(bytes)/rate*float64(time.Second)), maxOwed)
 	if t.owed >= minSleep {
 		sleep := min(t.owed, maxSleep)
-		d.stats.slowed(sleep)
+		d.slowed(sleep)
 		start := time.Now()
 		time.Sleep(sleep)
 		t.owed -= time.Since(start) // a sleep that was too long counts
@@ -69,7 +69,7 @@ func (t *throttle) wait(d *DB, bytes int) error {
 // stop waits until level 0 has fewer than limit tables.
 func (t *throttle) stop(d *DB, limit int) error {
 	start := time.Now()
-	defer func() { d.stats.stalled(time.Since(start)) }()
+	defer func() { d.stalled(time.Since(start)) }()
 	d.opts.Logger.Warn("writes wait for compaction", "level0", limit)
 	b := &d.bg
 	b.mu.Lock()

@@ -14,6 +14,7 @@ import (
 func eachFS(t *testing.T, test func(t *testing.T, fsys FS, dir string)) {
 	t.Run("OS", func(t *testing.T) { test(t, OS, t.TempDir()) })
 	t.Run("Mem", func(t *testing.T) { test(t, NewMem(), filepath.FromSlash("/")) })
+	t.Run("RAM", func(t *testing.T) { test(t, NewRAM(), filepath.FromSlash("/")) })
 	t.Run("Faulty", func(t *testing.T) {
 		f := Inject(NewMem())
 		test(t, f, "")

@@ -1,0 +1,48 @@
+package sift
+
+import (
+	"bytes"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+)
+
+// ApproximateSize returns about how many bytes on disk the keys from..to take, from
+// included and to not; nil is no bound. It is exact to about a block at either end of
+// the range in each table, reads nothing, and knows nothing of what is still in memory.
+func (d *DB) ApproximateSize(from, to []byte) (uint64, error) {
+	g := d.epoch.Enter()
+	defer g.Exit()
+	s := d.state.Load()
+	if s == nil {
+		return 0, ErrClosed
+	}
+	var size uint64
+	if from != nil && to != nil && bytes.Compare(from, to) >= 0 {
+		return 0, nil
+	}
+	for level := range s.version.Levels {
+		for _, meta := range s.version.Overlapping(nil, level, from, to) {
+			size += approximateSize(meta, from, to)
+		}
+	}
+	return size, nil
+}
+
+// approximateSize is that of the part of a table that a range covers.
+func approximateSize(meta *manifest.TableMeta, from, to []byte) uint64 {
+	t := meta.Handle.(*table)
+	fromStart := from == nil || bytes.Compare(from, base.UserKey(meta.Smallest)) <= 0
+	toEnd := to == nil || bytes.Compare(to, base.UserKey(meta.Largest)) > 0
+	if fromStart && toEnd || t.reader == nil {
+		return meta.Size
+	}
+	start, end := int64(0), int64(meta.Size)
+	if !fromStart {
+		start = t.reader.ApproximateOffset(from)
+	}
+	if !toEnd {
+		end = t.reader.ApproximateOffset(to)
+	}
+	return uint64(max(end-start, 0))
+}

@@ -1,0 +1,84 @@
+package sift
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/memtable"
+)
+
+// Op is an operation of a Batch.
+type Op struct {
+	Delete     bool // otherwise Key is set to Value
+	Key, Value []byte
+}
+
+// Ops returns the operations in their order. Their slices alias the batch: they must
+// not be changed, and are valid until it changes.
+func (b *Batch) Ops() iter.Seq[Op] {
+	return func(yield func(Op) bool) {
+		if b.count == 0 {
+			return
+		}
+		c := base.NewCursor(b.data[batchHeaderLen:])
+		for c.Len() > 0 {
+			op := Op{Delete: base.Kind(c.Uint8()) == base.KindDelete, Key: c.LengthPrefixed()}
+			if !op.Delete {
+				op.Value = c.LengthPrefixed()
+			}
+			if !yield(op) {
+				return
+			}
+		}
+	}
+}
+
+// Append appends the operations of another batch.
+func (b *Batch) Append(o *Batch) {
+	for op := range o.Ops() {
+		if op.Delete {
+			b.Delete(op.Key)
+		} else {
+			b.Put(op.Key, op.Value)
+		}
+	}
+	if b.err == nil {
+		b.err = o.err
+	}
+}
+
+// Dump returns the batch in the form of LevelDB's write batch, with sequence number 0:
+// 8 zero bytes, the number of operations in 4 bytes, little-endian, and the
+// operations. LevelDB's WriteBatchInternal::SetContents takes it, and Load. The bytes
+// alias the batch: they must not be changed, and are valid until it changes.
+func (b *Batch) Dump() []byte {
+	if len(b.data) == 0 {
+		b.data = append(b.data, make([]byte, batchHeaderLen)...)
+	}
+	binary.LittleEndian.PutUint32(b.data[batchCountOff:], b.count)
+	return b.data[:len(b.data):len(b.data)]
+}
+
+// Load makes the batch hold what data says, which has the form that Dump returns; the
+// sequence number in it is ignored. data is copied. If it is damaged the error matches
+// ErrCorruption, and the batch is empty.
+func (b *Batch) Load(data []byte) error {
+	b.Reset()
+	if len(data) > maxBatchBytes {
+		return fmt.Errorf("sift: batch of more than %d bytes", maxBatchBytes)
+	}
+	room := 0
+	_, count, err := decodeBatch(data, func(_ uint64, _ base.Kind, key, value []byte) error {
+		room += memtable.EntrySize(len(key), len(value))
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("sift: %w: %w", ErrCorruption, err)
+	}
+	b.data = append(b.data, data...)
+	clear(b.data[:batchCountOff])
+	b.count, b.room = count, room
+	return nil
+}

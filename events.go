@@ -1,0 +1,80 @@
+package sift
+
+import "time"
+
+// Events are functions that are called when something happens in the background; nil
+// ones are not. The goroutine that did the work, or is about to write, calls them, at
+// the same time as others may. They must not wait, and must not call methods of the DB
+// that wait for the background: Flush, Compact, BuildFilters, Checkpoint, Close and
+// writes.
+type Events struct {
+	// Flushed: a memtable has become a table of level 0.
+	Flushed func(FlushEvent)
+	// Compacted: tables of one level have been merged into the next.
+	Compacted func(CompactionEvent)
+	// Stalled: a write was held back while flushes or compactions were behind.
+	Stalled func(StallEvent)
+	// Failed: a flush or compaction failed and will be tried again, a log or the
+	// MANIFEST failed and the database takes no more writes, or a table or filter was
+	// found damaged by Open. Damage that a read meets is the read's error. Damage
+	// matches ErrCorruption.
+	Failed func(error)
+}
+
+// FlushEvent describes a flush.
+type FlushEvent struct {
+	Entries uint64
+	Bytes   uint64 // written
+	Took    time.Duration
+}
+
+// CompactionEvent describes a compaction.
+type CompactionEvent struct {
+	From, To int  // levels; the same if tables were rewritten in their place
+	Moved    bool // a table was handed down as it is
+	Inputs   int  // tables
+	Outputs  int
+	Read     uint64 // bytes
+	Written  uint64 // bytes
+	Took     time.Duration
+}
+
+// StallEvent describes a write that was held back.
+type StallEvent struct {
+	Stopped bool // it had to wait for the background; otherwise it was slowed down
+	Took    time.Duration
+}
+
+func (e *Events) flushed(f FlushEvent) {
+	if e.Flushed != nil {
+		e.Flushed(f)
+	}
+}
+
+func (e *Events) compacted(c CompactionEvent) {
+	if e.Compacted != nil {
+		e.Compacted(c)
+	}
+}
+
+func (e *Events) failed(err error) {
+	if e.Failed != nil {
+		e.Failed(err)
+	}
+}
+
+// slowed notes that a write was slowed down.
+func (d *DB) slowed(t time.Duration) {
+	d.stats.slowed(t)
+	if d.opts.Events.Stalled != nil {
+		d.opts.Events.Stalled(StallEvent{Took: t})
+	}
+}
+
+// stalled notes that a write had to wait.
+func (d *DB) stalled(t time.Duration) {
+	d.stats.stalled(t)
+	if d.opts.Events.Stalled != nil {
+		d.opts.Events.Stalled(StallEvent{Stopped: true, Took: t})
+	}
+}

@@ -1,0 +1,103 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// recorder counts events.
+type recorder struct {
+	mu      sync.Mutex
+	flushes []FlushEvent
+	merges  []CompactionEvent
+	failed  []error
+}
+
+func (r *recorder) events() Events {
+	note := func(f func()) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		f()
+	}
+	return Events{
+		Flushed:   func(e FlushEvent) { note(func() { r.flushes = append(r.flushes, e) }) },
+		Compacted: func(e CompactionEvent) { note(func() { r.merges = append(r.merges, e) }) },
+		Failed:    func(err error) { note(func() { r.failed = append(r.failed, err) }) },
+	}
+}
+
+// TestEvents guards that each flush and compaction is told, with what it wrote.
+func TestEvents(t *testing.T) {
+	var r recorder
+	db, err := OpenMemory(&Options{Events: r.events(), DisableAutoCompaction: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		for i := range 100 {
+			if err := db.Put(fmt.Appendf(nil, "key%03d", i), fmt.Appendf(nil, "%d", round), NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	m := db.Metrics()
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.flushes) != 2 || r.flushes[0].Entries != 100 || r.flushes[0].Bytes+r.flushes[1].Bytes != m.FlushBytes {
+		t.Errorf("flushes %+v, and %d bytes were flushed", r.flushes, m.FlushBytes)
+	}
+	if len(r.merges) != 1 || r.merges[0].Inputs != 2 || r.merges[0].Outputs != 1 || r.merges[0].From != 0 || r.merges[0].To != 1 ||
+		r.merges[0].Written != m.CompactWriteBytes || r.merges[0].Read != m.CompactReadBytes {
+		t.Errorf("compactions %+v, and %d bytes were read, %d written", r.merges, m.CompactReadBytes, m.CompactWriteBytes)
+	}
+	if len(r.failed) != 0 {
+		t.Errorf("failures: %v", r.failed)
+	}
+}
+
+// TestEventsDamage guards that a table that Open finds damaged is told.
+func TestEventsDamage(t *testing.T) {
+	dir := t.TempDir()
+	db, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Put([]byte("key"), []byte("value"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := filepath.Glob(filepath.Join(dir, "*.ldb"))
+	if err != nil || len(tables) != 1 {
+		t.Fatalf("tables %v, %v", tables, err)
+	}
+	data, err := os.ReadFile(tables[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(tables[0], data[:len(data)-1], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var r recorder
+	db, err = Open(dir, &Options{Events: r.events()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if len(r.failed) != 1 || !errors.Is(r.failed[0], ErrCorruption) {
+		t.Errorf("failures: %v", r.failed)
+	}
+}

@@ -1,0 +1,106 @@
+package sift
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// FS is a file system as the store uses it: see Options.FS. Names are paths in the
+// host's form, and all methods are safe for concurrent use:
+//
+//	Create(name string) (File, error)      a new empty file, in place of an existing one
+//	Open(name string) (File, error)        a file for reading
+//	Remove(name string) error              a file or an empty directory
+//	Rename(oldname, newname string) error  in place of an existing file
+//	Link(oldname, newname string) error    a second name, for Checkpoint
+//	MkdirAll(dir string) error             a directory and its parents
+//	List(dir string) ([]string, error)     the base names in a directory, sorted
+//	Size(name string) (int64, error)       the length of a file in bytes
+//	SyncDir(dir string) error              creations, renames and removals are durable
+//	Lock(name string, exclusive bool) (io.Closer, error)
+//
+// Lock does not wait: if the lock is taken its error is a *LockedError. Other errors
+// match fs.ErrNotExist and fs.ErrExist where they apply. What the store promises
+// about crashes holds as far as Sync and SyncDir do what they say.
+type FS = vfs.FS
+
+// File is an open file of an FS: an io.Writer that appends, an io.ReaderAt and an
+// io.Closer with Sync() error. ReadAt may be called concurrently, also with Close,
+// which makes later calls fail.
+type File = vfs.File
+
+// LockedError is what FS.Lock returns for a lock that is held, with the process that
+// holds it if that is known.
+type LockedError = vfs.LockedError
+
+// NewMemFS returns an empty file system in memory, for Options.FS. Databases in it
+// last as long as it does.
+func NewMemFS() FS { return vfs.NewRAM() }
+
+// OpenMemory opens an empty database in memory, for tests and caches; all else is as
+// with Open. It is gone when it is closed. o may be nil; its FS is not used. To open
+// a database in memory again, set Options.FS to a NewMemFS and call Open.
+func OpenMemory(o *Options) (*DB, error) {
+	var own Options
+	if o != nil {
+		own = *o
+	}
+	own.FS = NewMemFS()
+	return Open("db", &own)
+}
+
+// DirLock is the lock on a database's directory, which keeps out other processes and
+// other users in this one, those of LevelDB and goleveldb included.
+type DirLock struct {
+	dir    string
+	closer io.Closer
+}
+
+// LockDirectory locks a directory of the host's file system, which it creates if need
+// be, before it is opened or after it has been closed; see Options.Lock. A lock that
+// is not exclusive is for ReadOnly. It does not wait: if the directory is locked the
+// error matches ErrLocked.
+func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
+	if exclusive {
+		if err := vfs.OS.MkdirAll(dir); err != nil {
+			return nil, err
+		}
+	}
+	closer, err := lockDir(vfs.OS, dir, exclusive)
+	if err != nil {
+		return nil, err
+	}
+	return &DirLock{dir: dir, closer: closer}, nil
+}
+
+// Close releases the lock. Close databases that use it first.
+func (l *DirLock) Close() error { return l.closer.Close() }
+
+func lockDir(fsys vfs.FS, dir string, exclusive bool) (io.Closer, error) {
+	lock, err := fsys.Lock(filepath.Join(dir, manifest.MakeName(manifest.KindLock, 0)), exclusive)
+	if locked := (*vfs.LockedError)(nil); errors.As(err, &locked) {
+		return nil, fmt.Errorf("%w: %w", ErrLocked, err)
+	}
+	return lock, err
+}
+
+// lockDir locks a directory, unless the caller of Open has.
+func (o *Options) lockDir(dir string, exclusive bool) (io.Closer, error) {
+	if o.Lock == nil {
+		return lockDir(o.FS, dir, exclusive)
+	}
+	if filepath.Clean(o.Lock.dir) != filepath.Clean(dir) {
+		return nil, fmt.Errorf("sift: Options.Lock is for %s, and the database is %s", o.Lock.dir, dir)
+	}
+	return callersLock{}, nil
+}
+
+// callersLock stands for a lock that Close does not release.
+type callersLock struct{}
+
+func (callersLock) Close() error { return nil }

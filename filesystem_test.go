@@ -1,0 +1,101 @@
+package sift
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// TestOpenMemory guards that a database in memory touches no disk and that one in a
+// file system in memory is there after it was closed.
+func TestOpenMemory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	o := &Options{FS: NewMemFS(), MemtableBytes: 64 << 10}
+	fill := func(db *DB) {
+		t.Helper()
+		for i := range 20_000 {
+			if err := db.Put(fmt.Appendf(nil, "key%05d", i), fmt.Appendf(nil, "value%d", i), Sync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if v, err := db.Get([]byte("key01234")); string(v) != "value1234" || err != nil {
+			t.Fatalf("Get: %q, %v", v, err)
+		}
+	}
+	db, err := OpenMemory(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(db)
+	if m := db.Metrics(); m.Flushes == 0 {
+		t.Error("nothing was flushed")
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := o.FS.List("/"); len(names) != 0 || err != nil {
+		t.Errorf("OpenMemory used Options.FS: %v, %v", names, err)
+	}
+
+	if db, err = Open("data", o); err != nil {
+		t.Fatal(err)
+	}
+	fill(db)
+	if _, err := Open("data", o); !errors.Is(err, ErrLocked) {
+		t.Errorf("opened twice: %v", err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if db, err = Open("data", o); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := db.Get([]byte("key19999")); string(v) != "value19999" || err != nil {
+		t.Errorf("after reopening: %q, %v", v, err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := os.ReadDir("."); len(names) != 0 || err != nil {
+		t.Errorf("on disk: %v, %v", names, err)
+	}
+}
+
+// TestDirLock guards that the caller's lock keeps others out before Open and after
+// Close, and lets its own database in.
+func TestDirLock(t *testing.T) {
+	dir := t.TempDir()
+	lock, err := LockDirectory(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, nil); !errors.Is(err, ErrLocked) {
+		t.Fatalf("Open without the lock: %v", err)
+	}
+	if _, err := Open(t.TempDir(), &Options{Lock: lock}); err == nil {
+		t.Fatal("the lock of one directory opens another")
+	}
+	for range 2 {
+		db, err := Open(dir, &Options{Lock: lock})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := LockDirectory(dir, false); !errors.Is(err, ErrLocked) {
+			t.Fatalf("Close released the caller's lock: %v", err)
+		}
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,348 @@
+package vfs
+
+import (
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+// RAM is a file system in memory for databases that need not outlive the process.
+// Unlike Mem it notes nothing: what is removed and no longer open is free memory.
+//
+// Relative names are relative to the root, which is there from the start. Create
+// makes a new file and leaves an old one of the same name to those who hold it
+// open or have another name for it. Sync of a file that was opened for reading is
+// an error, as it is on Windows.
+type RAM struct {
+	mu   sync.RWMutex // guards the tree and the locks
+	root *ramNode
+}
+
+// ramNode is a file or a directory.
+type ramNode struct {
+	entries map[string]*ramNode // of a directory; nil: a file
+	locked  int                 // holders of a shared lock, -1 for an exclusive one
+
+	mu   sync.RWMutex // guards data
+	data []byte
+}
+
+func newRAMDir() *ramNode { return &ramNode{entries: map[string]*ramNode{}} }
+
+// NewRAM returns an empty file system.
+func NewRAM() *RAM { return &RAM{root: newRAMDir()} }
+
+// find returns the node of a name.
+func (r *RAM) find(elems []string) (*ramNode, error) {
+	node := r.root
+	for _, e := range elems {
+		if node.entries == nil {
+			return nil, errNotDirectory
+		}
+		if node = node.entries[e]; node == nil {
+			return nil, fs.ErrNotExist
+		}
+	}
+	return node, nil
+}
+
+// place returns the directory that a name is in, its last element, and the node
+// that it names, nil if none.
+func (r *RAM) place(name string) (dir *ramNode, elem string, node *ramNode, err error) {
+	elems := split(name)
+	if len(elems) == 0 {
+		return nil, "", nil, errIsDirectory // the root
+	}
+	last := len(elems) - 1
+	dir, err = r.find(elems[:last])
+	if err == nil && dir.entries == nil {
+		err = errNotDirectory
+	}
+	if err != nil {
+		return nil, "", nil, err
+	}
+	return dir, elems[last], dir.entries[elems[last]], nil
+}
+
+// file returns the node of an existing file.
+func (r *RAM) file(name string) (*ramNode, error) {
+	node, err := r.find(split(name))
+	if err == nil && node.entries != nil {
+		err = errIsDirectory
+	}
+	return node, err
+}
+
+// Create implements FS.
+func (r *RAM) Create(name string) (File, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	dir, elem, old, err := r.place(name)
+	if err == nil && old != nil && old.entries != nil {
+		err = errIsDirectory
+	}
+	if err != nil {
+		return nil, pathError(OpCreate, name, err)
+	}
+	node := &ramNode{}
+	dir.entries[elem] = node
+	return &ramFile{name: name, node: node, writable: true}, nil
+}
+
+// Open implements FS.
+func (r *RAM) Open(name string) (File, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	node, err := r.file(name)
+	if err != nil {
+		return nil, pathError(OpOpen, name, err)
+	}
+	return &ramFile{name: name, node: node}, nil
+}
+
+// Remove implements FS.
+func (r *RAM) Remove(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	dir, elem, node, err := r.place(name)
+	switch {
+	case err != nil:
+	case node == nil:
+		err = fs.ErrNotExist
+	case len(node.entries) > 0:
+		err = errNotEmpty
+	}
+	if err != nil {
+		return pathError(OpRemove, name, err)
+	}
+	delete(dir.entries, elem)
+	return nil
+}
+
+// Rename implements FS. A directory cannot be renamed.
+func (r *RAM) Rename(oldname, newname string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	from, oldElem, _, err := r.place(oldname)
+	var node *ramNode
+	if err == nil {
+		node, err = r.file(oldname)
+	}
+	if err != nil {
+		return pathError(OpRename, oldname, err)
+	}
+	to, newElem, old, err := r.place(newname)
+	if err == nil && old != nil && old.entries != nil {
+		err = errIsDirectory
+	}
+	if err != nil {
+		return pathError(OpRename, newname, err)
+	}
+	if old == node {
+		return nil // two names of one file: both stay, as POSIX has it
+	}
+	delete(from.entries, oldElem)
+	to.entries[newElem] = node
+	return nil
+}
+
+// Link implements FS.
+func (r *RAM) Link(oldname, newname string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	node, err := r.file(oldname)
+	if err != nil {
+		return pathError(OpLink, oldname, err)
+	}
+	dir, elem, old, err := r.place(newname)
+	if err == nil && old != nil {
+		err = fs.ErrExist
+	}
+	if err != nil {
+		return pathError(OpLink, newname, err)
+	}
+	dir.entries[elem] = node
+	return nil
+}
+
+// MkdirAll implements FS.
+func (r *RAM) MkdirAll(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	node := r.root
+	for _, e := range split(name) {
+		next := node.entries[e]
+		if next == nil {
+			next = newRAMDir()
+			node.entries[e] = next
+		}
+		if node = next; node.entries == nil {
+			return pathError(OpMkdirAll, name, errNotDirectory)
+		}
+	}
+	return nil
+}
+
+// List implements FS.
+func (r *RAM) List(dir string) ([]string, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	node, err := r.find(split(dir))
+	if err == nil && node.entries == nil {
+		err = errNotDirectory
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "list", Path: dir, Err: err}
+	}
+	return slices.Sorted(maps.Keys(node.entries)), nil
+}
+
+// Size implements FS.
+func (r *RAM) Size(name string) (int64, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	node, err := r.file(name)
+	if err != nil {
+		return 0, &fs.PathError{Op: "size", Path: name, Err: err}
+	}
+	node.mu.RLock()
+	defer node.mu.RUnlock()
+	return int64(len(node.data)), nil
+}
+
+// SyncDir implements FS.
+func (r *RAM) SyncDir(dir string) error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	node, err := r.find(split(dir))
+	if err == nil && node.entries == nil {
+		err = errNotDirectory
+	}
+	if err != nil {
+		return pathError(OpSyncDir, dir, err)
+	}
+	return nil
+}
+
+// Lock implements FS.
+func (r *RAM) Lock(name string, exclusive bool) (io.Closer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	dir, elem, node, err := r.place(name)
+	if err == nil && node != nil && node.entries != nil {
+		err = errIsDirectory
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "lock", Path: name, Err: err}
+	}
+	if node == nil {
+		node = &ramNode{}
+		dir.entries[elem] = node
+	}
+	if node.locked < 0 || exclusive && node.locked > 0 {
+		return nil, &LockedError{Name: filepath.Clean(name), PID: os.Getpid()}
+	}
+	if node.locked++; exclusive {
+		node.locked = -1
+	}
+	return &ramLock{fs: r, node: node}, nil
+}
+
+// ramLock is one use of a lock.
+type ramLock struct {
+	fs   *RAM
+	node *ramNode // nil once it is released
+}
+
+// Close releases the lock. Closing again does nothing.
+func (l *ramLock) Close() error {
+	l.fs.mu.Lock()
+	defer l.fs.mu.Unlock()
+	if l.node == nil {
+		return nil
+	}
+	if l.node.locked < 0 {
+		l.node.locked = 0
+	} else {
+		l.node.locked--
+	}
+	l.node = nil
+	return nil
+}
+
+// ramFile is an open file.
+type ramFile struct {
+	name     string
+	node     *ramNode
+	writable bool
+
+	mu     sync.RWMutex // held while the file is used
+	closed bool
+}
+
+func (f *ramFile) check(kind OpKind) error {
+	if f.closed {
+		return pathError(kind, f.name, fs.ErrClosed)
+	}
+	if kind != OpOpen && !f.writable {
+		return pathError(kind, f.name, errReadOnlyFile)
+	}
+	return nil
+}
+
+// Write implements File.
+func (f *ramFile) Write(p []byte) (int, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if err := f.check(OpWrite); err != nil {
+		return 0, err
+	}
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	f.node.data = append(f.node.data, p...)
+	return len(p), nil
+}
+
+// ReadAt implements File.
+func (f *ramFile) ReadAt(p []byte, off int64) (int, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.closed {
+		return 0, &fs.PathError{Op: "read", Path: f.name, Err: fs.ErrClosed}
+	}
+	if off < 0 {
+		return 0, &fs.PathError{Op: "read", Path: f.name, Err: errNegative}
+	}
+	f.node.mu.RLock()
+	defer f.node.mu.RUnlock()
+	if off >= int64(len(f.node.data)) {
+		return 0, io.EOF
+	}
+	n := copy(p, f.node.data[off:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// Sync implements File.
+func (f *ramFile) Sync() error {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.check(OpSync)
+}
+
+// Close implements File.
+func (f *ramFile) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return &fs.PathError{Op: "close", Path: f.name, Err: fs.ErrClosed}
+	}
+	f.closed = true
+	return nil
+}
