@@ -102,6 +102,9 @@ func checkItems(items uint64, fpr float64) error {
 	if !(fpr > 0 && fpr < 1) {
 		return optionError("FPR", "%v is not between 0 and 1", fpr)
 	}
+	if items == 0 { // a filter for none is full of its first elements
+		return optionError("Items", "is zero")
+	}
 	if float64(items)*-math.Log2(fpr)*1.5 >= maxBits {
 		return optionError("Items", "%d at an FPR of %v need more than 2^43 bits", items, fpr)
 	}
@@ -117,11 +120,10 @@ func (o *BloomOptions[T]) optimal() (bits uint64, hashes int) {
 		// Guava 31.1 truncates, and takes the hashes from the bits before they
 		// are rounded up to words. Newer ones round(-log2 p) instead; readers
 		// take the number from the file.
-		items := max(1, o.Items)
-		bits := uint64(-float64(items) * math.Log(o.FPR) / (math.Ln2 * math.Ln2))
-		return max(1, bits), min(maxHashes, OptimalHashes(bits, items))
+		bits := uint64(-float64(o.Items) * math.Log(o.FPR) / (math.Ln2 * math.Ln2))
+		return max(1, bits), min(maxHashes, OptimalHashes(bits, o.Items))
 	}
-	bits = max(1, OptimalBits(max(1, o.Items), o.FPR))
+	bits = max(1, OptimalBits(o.Items, o.FPR))
 	return bits, min(maxHashes, OptimalHashes(bits, o.Items))
 }
 

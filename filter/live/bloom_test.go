@@ -18,7 +18,7 @@ func TestBloomOptions(t *testing.T) {
 		ok   bool
 	}{
 		{"items and FPR", BloomOptions[string]{Items: 10, FPR: 0.1}, true},
-		{"no items", BloomOptions[string]{FPR: 0.1}, true},
+		{"no items", BloomOptions[string]{FPR: 0.1}, false},
 		{"bits and hashes", BloomOptions[string]{Bits: 10, Hashes: 1}, true},
 		{"nothing", BloomOptions[string]{}, false},
 		{"FPR 1", BloomOptions[string]{Items: 10, FPR: 1}, false},
@@ -53,7 +53,7 @@ func allSchemes(t *testing.T, items uint64, fpr float64, f func(t *testing.T, b 
 
 func TestBloomHoldsWhatWasAdded(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 63, 64, 65, 1000, 20000} {
-		allSchemes(t, uint64(n), 0.01, func(t *testing.T, f *Bloom[string]) {
+		allSchemes(t, uint64(max(1, n)), 0.01, func(t *testing.T, f *Bloom[string]) {
 			for i := range n {
 				f.Add(member(i))
 				if !f.MayContain(member(i)) {

@@ -77,7 +77,7 @@ func NewCounting[T any](o CountingOptions[T]) (*Counting[T], error) {
 	if err := checkItems(o.Items, o.FPR); err != nil {
 		return nil, err
 	}
-	n := OptimalBits(max(1, o.Items), o.FPR)
+	n := OptimalBits(o.Items, o.FPR)
 	words := alignedWords((n + countersPerWord - 1) / countersPerWord)
 	return &Counting[T]{key: key, counters: countersOf(words, min(maxHashes, OptimalHashes(n, o.Items)), o.Seed)}, nil
 }

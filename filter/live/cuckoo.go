@@ -138,8 +138,8 @@ func NewCuckoo[T any](o CuckooOptions[T]) (*Cuckoo[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	if !(o.FPR > 0 && o.FPR < 1) {
-		return nil, optionError("FPR", "%v is not between 0 and 1", o.FPR)
+	if err := checkItems(o.Items, o.FPR); err != nil {
+		return nil, err
 	}
 	if o.Items > maxBits/wordBits {
 		return nil, optionError("Items", "%d are more than 2^37", o.Items)

@@ -11,10 +11,12 @@ import (
 // flights lets callers who want the same at the same time share one call.
 type flights[K comparable, V any] struct {
 	seed   maphash.Seed
-	shards [16]struct {
-		mu sync.Mutex
-		m  map[K]*flight[V]
-	}
+	shards [16]flightShard[K, V]
+}
+
+type flightShard[K comparable, V any] struct {
+	mu sync.Mutex
+	m  map[K]*flight[V]
 }
 
 // flight is one call that is under way.
@@ -37,11 +39,15 @@ func newFlights[K comparable, V any]() *flights[K, V] {
 	return fs
 }
 
+func (fs *flights[K, V]) shard(k K) *flightShard[K, V] {
+	return &fs.shards[maphash.Comparable(fs.seed, k)%uint64(len(fs.shards))]
+}
+
 // do returns what fn returns, called by this caller or by another with the same
 // key. fn runs with the values of the first caller's context, and is cancelled
 // when nobody waits for it any more. A panic of fn comes up in all callers.
 func (fs *flights[K, V]) do(ctx context.Context, k K, fn func(context.Context) (V, error)) (v V, err error, shared bool) {
-	s := &fs.shards[maphash.Comparable(fs.seed, k)%uint64(len(fs.shards))]
+	s := fs.shard(k)
 	s.mu.Lock()
 	f, shared := s.m[k]
 	if !shared {
@@ -79,6 +85,15 @@ func (fs *flights[K, V]) do(ctx context.Context, k K, fn func(context.Context) (
 		s.mu.Unlock()
 		return v, ctx.Err(), shared
 	}
+}
+
+// detach makes callers who come from now on start a call of their own. Those who
+// wait for the call under way still get its result.
+func (fs *flights[K, V]) detach(k K) {
+	s := fs.shard(k)
+	s.mu.Lock()
+	delete(s.m, k)
+	s.mu.Unlock()
 }
 
 func (f *flight[V]) run(ctx context.Context, fn func(context.Context) (V, error)) {

@@ -147,38 +147,53 @@ func (g *Generations[T]) Turn() {
 // it.
 func (g *Generations[T]) Add(v T) bool {
 	r := g.current()
-	newest := r.filters[0]
-	d := newest.digest(v)
-	isNew := true
-	for _, f := range r.filters[1:] {
-		if f.has(d) {
-			isNew = false
-			break
+	d := r.filters[0].digest(v)
+	isNew := !r.has(d)
+	added := r.add(d)
+	isNew = isNew && added
+	for {
+		if added && r.used.Add(1) == g.o.Items && g.turnFull(r) {
+			return isNew
 		}
-	}
-	if !newest.add(d) {
-		return false
-	}
-	if r.used.Add(1) == g.o.Items {
-		g.mu.Lock()
-		if g.ring.Load() == r {
-			g.turn(r, g.deadline(g.now()))
+		// If the ring has turned meanwhile, the element is in a filter that goes
+		// earlier than it should, or is gone already.
+		now := g.ring.Load()
+		if now == r {
+			return isNew
 		}
-		g.mu.Unlock()
+		r = now
+		added = r.add(d)
 	}
-	return isNew
 }
 
-// MayContain reports false only if the element was not added, or long enough ago.
-func (g *Generations[T]) MayContain(v T) bool {
-	r := g.current()
-	d := r.filters[0].digest(v)
+// turnFull begins a new filter if r, whose newest is full, is still in use.
+func (g *Generations[T]) turnFull(r *ring[T]) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ring.Load() != r {
+		return false
+	}
+	g.turn(r, g.deadline(g.now()))
+	return true
+}
+
+// add adds an element to the newest filter.
+func (r *ring[T]) add(d digest) bool { return r.filters[0].add(d) }
+
+// has reports whether one of the filters may contain an element.
+func (r *ring[T]) has(d digest) bool {
 	for _, f := range r.filters {
 		if f.has(d) {
 			return true
 		}
 	}
 	return false
+}
+
+// MayContain reports false only if the element was not added, or long enough ago.
+func (g *Generations[T]) MayContain(v T) bool {
+	r := g.current()
+	return r.has(r.filters[0].digest(v))
 }
 
 // FPR is the share of elements, not added or forgotten, for which MayContain is

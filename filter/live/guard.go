@@ -213,9 +213,13 @@ func (g *Guard[K, V]) load(ctx context.Context, key K, unknown bool, load func(c
 }
 
 // Learn tells of a key that now exists. Call it after the key was written to the
-// database and before anyone is told of it. After an error the key may be denied:
-// call Learn again.
+// database and before anyone is told of it. A Get that begins when Learn has
+// returned finds the key: it does not wait for a load that began before. After an
+// error the key may be denied: call Learn again.
 func (g *Guard[K, V]) Learn(ctx context.Context, key K) error {
+	// The memory first: a load that begins in between must not find the key there
+	// and be joined afterwards.
+	defer g.flights.detach(key)
 	defer g.absent.forget(key)
 	if g.keys == nil {
 		return nil

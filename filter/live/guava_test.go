@@ -131,7 +131,7 @@ func TestGuavaVectors(t *testing.T) {
 			if _, err := f.WriteGuava(&out); err != nil || !bytes.Equal(out.Bytes(), file) {
 				t.Errorf("written again: %d bytes, not the same as Guava's %d (%v)", out.Len(), len(file), err)
 			}
-			empty, err := NewBloom(BloomOptions[[]byte]{Items: v.N, FPR: v.P, Scheme: v.scheme()})
+			empty, err := NewBloom(BloomOptions[[]byte]{Items: max(1, v.N), FPR: v.P, Scheme: v.scheme()})
 			if err != nil || empty.Bits() != v.BitSize || empty.Hashes() != v.K {
 				t.Errorf("NewBloom: %d bits, %d hashes (%v), Guava makes %d and %d", empty.Bits(), empty.Hashes(), err, v.BitSize, v.K)
 			}

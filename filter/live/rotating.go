@@ -43,7 +43,9 @@ type RotatingOptions[T any] struct {
 // during it, or if the element was in the source before Add was called. So: write
 // to the source first, then Add.
 //
-// Rotating is safe for concurrent use. MayContain and Add take no locks.
+// Rotating is safe for concurrent use. MayContain and Add take no locks, but for an
+// Add while Count runs: until the size of the new filter is known, a list of 16
+// bytes an element keeps what is added.
 type Rotating[T any] struct {
 	o     RotatingOptions[T]
 	state atomic.Pointer[rotation[T]] // replaced, never changed
@@ -54,7 +56,32 @@ type Rotating[T any] struct {
 }
 
 // rotation is the filter that is asked, and the one that is being built, if any.
-type rotation[T any] struct{ current, next *Bloom[T] }
+// While that has no size yet, early has the elements that it will get.
+type rotation[T any] struct {
+	current, next *Bloom[T]
+	early         *additions
+}
+
+// additions are elements that were added before there was a filter for them.
+type additions struct {
+	mu  sync.Mutex
+	all []digest
+}
+
+func (a *additions) add(d digest) {
+	a.mu.Lock()
+	a.all = append(a.all, d)
+	a.mu.Unlock()
+}
+
+// addTo adds the elements to a filter. Who adds one later finds that filter.
+func (a *additions) addTo(t *table) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, d := range a.all {
+		t.add(d)
+	}
+}
 
 // RotatingProgress is how the rebuild under way, or the last one, gets on.
 type RotatingProgress struct {
@@ -108,8 +135,11 @@ func (r *Rotating[T]) Add(v T) bool {
 	d := s.current.digest(v)
 	changed := s.current.add(d)
 	for {
-		if s.next != nil {
+		switch {
+		case s.next != nil:
 			s.next.add(d)
+		case s.early != nil:
+			s.early.add(d)
 		}
 		// If the filters were changed meanwhile, the element may be missing in
 		// one of the new ones.
@@ -164,6 +194,15 @@ func (r *Rotating[T]) Rebuild(ctx context.Context) error {
 
 // build returns how many elements the source has.
 func (r *Rotating[T]) build(ctx context.Context) (n uint64, err error) {
+	old := r.state.Load().current
+	early := new(additions)
+	r.state.Store(&rotation[T]{current: old, early: early})
+	done := false
+	defer func() {
+		if !done { // an error, or a panic of the caller's functions
+			r.state.Store(&rotation[T]{current: old})
+		}
+	}()
 	p := *r.progress.Load()
 	if r.o.Count != nil {
 		if p.Expected, err = r.o.Count(ctx); err != nil {
@@ -175,20 +214,20 @@ func (r *Rotating[T]) build(ctx context.Context) (n uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	old := r.state.Load().current
-	r.state.Store(&rotation[T]{old, next})
+	r.state.Store(&rotation[T]{current: old, next: next})
+	early.addTo(&next.table)
 	for v, err := range r.o.Source(ctx) {
 		if err == nil && n%1024 == 0 {
 			err = ctx.Err()
 		}
 		if err != nil {
-			r.state.Store(&rotation[T]{current: old})
 			return n, err
 		}
 		next.Add(v)
 		n++
 		r.added.Add(1)
 	}
+	done = true
 	r.state.Store(&rotation[T]{current: next})
 	return n, nil
 }
