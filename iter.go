@@ -14,10 +14,11 @@ import (
 )
 
 // Iter moves over the keys of the database in bytewise order, as they were when
-// it was made. A new Iter is at no key. Every move reports whether the iterator
-// is at a key afterwards; when it is not, Err tells the end from a failure.
-// After a failure every move returns false until the next First, Last, SeekGE
-// or SeekLT.
+// it was made. Every move reports whether the iterator is at a key afterwards;
+// when it is not, Err tells the end from a failure. A new Iter is at no key: Next
+// moves it to the first key and Prev to the last, so a loop over Next needs no
+// First. Once an Iter has moved and is at no key, Next and Prev return false until
+// the next First, Last, SeekGE or SeekLT.
 //
 // Key and Value return slices that must not be changed and that are valid until
 // the next move or Close. An Iter is used by one goroutine at a time. Close it:
@@ -30,6 +31,7 @@ type Iter struct {
 	*iterRoom // nil for an iterator over nothing
 
 	closed   bool
+	moved    bool // it is not new any more
 	valid    bool
 	backward bool   // in stands before the current entry, which is in key and value
 	key      []byte // the current key
@@ -228,10 +230,11 @@ func (it *Iter) SeekLT(key []byte) bool {
 	return it.settleBackward()
 }
 
-// Next moves to the key after the current one. At no key it returns false.
+// Next moves to the key after the current one, and a new Iter to the first key.
+// At no key it returns false.
 func (it *Iter) Next() bool {
 	if !it.valid {
-		return false
+		return !it.moved && it.First()
 	}
 	if it.backward {
 		// in stands before all entries of the current key, or has run off the start.
@@ -246,10 +249,11 @@ func (it *Iter) Next() bool {
 	return it.settleForward(it.keyBuf)
 }
 
-// Prev moves to the key before the current one. At no key it returns false.
+// Prev moves to the key before the current one, and a new Iter to the last key. At
+// no key it returns false.
 func (it *Iter) Prev() bool {
 	if !it.valid {
-		return false
+		return !it.moved && it.Last()
 	}
 	if !it.backward {
 		it.seek = base.AppendInternalKey(it.seek[:0], it.key, base.MaxSequence, base.KindSeek)
@@ -321,7 +325,7 @@ func (it *Iter) settleBackward() bool {
 }
 
 func (it *Iter) ready() bool {
-	it.valid = false
+	it.valid, it.moved = false, true
 	if it.closed {
 		it.err = ErrClosed
 		return false

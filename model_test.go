@@ -71,6 +71,7 @@ type modelIter struct {
 	keys []string
 	want map[string]string
 	pos  int // index into keys; -1 or len(keys): at no key
+	new  bool
 }
 
 func runModel(t *testing.T, opts *sift.Options, seed uint64, ops int) {
@@ -323,7 +324,7 @@ func (m *model) openIter() {
 	case 2:
 		o.LowerBound, o.UpperBound = []byte("hot2"), append(m.key(), 0)
 	}
-	mi := modelIter{want: maps.Clone(m.want), pos: -1}
+	mi := modelIter{want: maps.Clone(m.want), pos: -1, new: true}
 	for k := range mi.want {
 		b := []byte(k)
 		if bytes.HasPrefix(b, o.Prefix) && bytes.Compare(b, o.LowerBound) >= 0 && (o.UpperBound == nil || bytes.Compare(b, o.UpperBound) < 0) {
@@ -368,15 +369,18 @@ func (m *model) moveIter() {
 		mi.pos--
 	case n < 7:
 		what = "Next"
-		if mi.it.Next(); at {
+		if mi.it.Next(); at || mi.new {
 			mi.pos++
 		}
 	default:
 		what = "Prev"
-		if mi.it.Prev(); at {
+		if mi.it.Prev(); mi.new {
+			mi.pos = len(mi.keys) - 1
+		} else if at {
 			mi.pos--
 		}
 	}
+	mi.new = false
 	m.no(mi.it.Err())
 	if mi.pos < 0 || mi.pos >= len(mi.keys) {
 		if mi.it.Valid() {
