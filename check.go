@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 
 	"github.com/siftdb/sift/filter"
@@ -40,6 +41,9 @@ func Check(ctx context.Context, dir string, o *Options, fault func(error)) (Chec
 		return CheckReport{}, err
 	}
 	opts.ReadOnly, opts.ErrorIfExists = true, false
+	if o == nil || o.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler) // fault and the report say it all
+	}
 	var report CheckReport
 	count := func(err error) {
 		report.Faults++

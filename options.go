@@ -29,7 +29,9 @@ type Options struct {
 	// Otherwise Open creates one.
 	ErrorIfMissing bool
 	// Logger is told of recoveries, flushes, compactions, stalls and damage.
-	// Default: silent.
+	// Default: warnings and errors go to slog.Default() as it is when the database
+	// is opened; they tell of damage, of a log's or the MANIFEST's end that was cut
+	// off, and of background work that failed. slog.New(slog.DiscardHandler) is silent.
 	Logger *slog.Logger
 	// Filter builds the filter of every table; filter.None() writes none.
 	// Default: filter.DefaultForFlush() in level 0, filter.Default() below.
@@ -195,7 +197,7 @@ func (o *Options) resolve() (Options, error) {
 		r = *o
 	}
 	if r.Logger == nil {
-		r.Logger = slog.New(slog.DiscardHandler)
+		r.Logger = defaultLogger()
 	}
 	flushFilter := r.Filter
 	if r.Filter == nil {

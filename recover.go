@@ -131,6 +131,9 @@ func syncParents(fsys vfs.FS, dir string) error {
 
 // recover brings the database to life from what the MANIFEST and the logs say.
 func (d *DB) recover(state *manifest.State) (err error) {
+	if state.Dropped != nil {
+		d.opts.Logger.Warn("the end of the MANIFEST was cut off", "err", state.Dropped)
+	}
 	version := state.Version
 	version.Ref()
 	if err := d.openTables(version); err != nil {
@@ -148,6 +151,7 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	}
 	if missing != nil {
 		r.missing = missing
+		d.opts.Logger.Warn("a log is missing", "err", missing)
 		r.report.Torn = append(r.report.Torn, missing)
 	}
 	d.nextFile.Store(state.NextFile)

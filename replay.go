@@ -167,6 +167,7 @@ func (r *recovery) passUnused(in *record.Reader, path string) error {
 	if err == io.EOF {
 		if tail := in.Tail(); tail.Kind != record.Clean {
 			r.report.Torn = append(r.report.Torn, tail.Err)
+			r.db.opts.Logger.Warn("the end of a log was cut off", "err", tail.Err)
 		}
 		return nil
 	} else if err != nil {

@@ -70,7 +70,7 @@ func (t *throttle) wait(d *DB, bytes int) error {
 func (t *throttle) stop(d *DB, limit int) error {
 	start := time.Now()
 	defer func() { d.stalled(time.Since(start)) }()
-	d.opts.Logger.Warn("writes wait for compaction", "level0", limit)
+	d.opts.Logger.Info("writes wait for compaction", "level0", limit)
 	b := &d.bg
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"runtime"
@@ -148,13 +149,12 @@ const (
 	errNoData     = syscall.Errno(232)
 )
 
-// warn prints a line on standard error.
-func (e *env) warn(format string, args ...any) {
-	fmt.Fprintf(e.err, "sift: warning: "+format+"\n", args...)
-}
-
-// withDB opens a database, calls fn, and closes the database.
+// withDB opens a database, calls fn, and closes the database. What the database
+// warns of is printed, unless o has a logger.
 func (e *env) withDB(dir string, o sift.Options, fn func(db *sift.DB) error) (err error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(&warnings{w: e.err})
+	}
 	db, err := sift.Open(dir, &o)
 	if err != nil {
 		return hint(err, dir)
@@ -164,9 +164,6 @@ func (e *env) withDB(dir string, o sift.Options, fn func(db *sift.DB) error) (er
 			err = cerr
 		}
 	}()
-	for _, torn := range db.Metrics().Recovery.Torn {
-		e.warn("%v; what follows, a write that a crash cut short, is left out", torn)
-	}
 	return hint(fn(db), dir)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"path/filepath"
 
 	"github.com/siftdb/sift"
@@ -28,6 +29,7 @@ func (c *repairCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	o.Logger = slog.New(slog.DiscardHandler) // the report says it all
 	stop := e.counting("repairing", -1).watch(func() int64 { return 0 })
 	report, err := sift.Repair(c.Dir, &o)
 	stop()

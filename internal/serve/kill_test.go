@@ -3,6 +3,7 @@ package serve
 import (
 	"bufio"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) {
 		fmt.Println(child(dir))
 		os.Exit(1)
 	}
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // stores fail on purpose
 	goleak.VerifyTestMain(m)
 }
 

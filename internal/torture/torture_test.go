@@ -2,6 +2,7 @@ package torture
 
 import (
 	"flag"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	debug.SetGCPercent(400)
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the databases here are damaged on purpose
 	goleak.VerifyTestMain(m)
 }
 

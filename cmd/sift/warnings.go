@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+)
+
+// warnings prints what the database warns of, a line for each.
+type warnings struct {
+	mu sync.Mutex // background work warns too
+	w  io.Writer
+}
+
+func (*warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+func (h *warnings) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	b.WriteString("sift: warning: " + r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "err" {
+			fmt.Fprintf(&b, ": %v", a.Value)
+		} else {
+			fmt.Fprintf(&b, ", %s %v", a.Key, a.Value)
+		}
+		return true
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, err := fmt.Fprintln(h.w, b.String())
+	return err
+}
+
+// The store's logger is used as it is, without attributes or groups of its own.
+func (h *warnings) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h *warnings) WithGroup(string) slog.Handler      { return h }

@@ -1,0 +1,162 @@
+package sift
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// TestMain keeps what databases that are damaged on purpose warn of out of the
+// tests' output.
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+// logged is what a logger was told, for several goroutines.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// editFile replaces the bytes of the longest file of a kind.
+func editFile(t *testing.T, fs vfs.FS, kind manifest.FileKind, edit func(b []byte) []byte) {
+	t.Helper()
+	names, err := fs.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var path string
+	var size int64
+	for _, name := range names {
+		if k, _, ok := manifest.ParseName(name); !ok || k != kind {
+			continue
+		}
+		n, err := fs.Size(filepath.Join("db", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > size {
+			path, size = filepath.Join("db", name), n
+		}
+	}
+	f, err := fs.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w, err := fs.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(edit(b)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNilLoggerWarns guards that a database without a logger is not silent about
+// damage: slog.Default() gets the warnings and errors, and nothing else. A discard
+// logger silences them.
+func TestNilLoggerWarns(t *testing.T) {
+	cut := func(b []byte) []byte { return b[:len(b)-1] }
+	torn := func(b []byte) []byte { return cut(bytes.TrimRight(b, "\x00")) } // behind the last record is room
+	begun := func(b []byte) []byte { return append(b, 1, 2, 3) }             // of a record
+	flip := func(b []byte) []byte { b[len(b)/2] ^= 1; return b }
+	for _, c := range []struct {
+		name  string
+		kind  manifest.FileKind
+		edit  func(b []byte) []byte
+		fault vfs.Fault
+		level string
+		want  string // "" if there is nothing to say
+	}{
+		{name: "nothing wrong"},
+		{name: "a log without its end", kind: manifest.KindLog, edit: torn, level: "WARN", want: "the end of a log was cut off"},
+		{name: "an edit that was begun", kind: manifest.KindManifest, edit: begun, level: "WARN", want: "the end of the MANIFEST was cut off"},
+		{name: "a shorter table", kind: manifest.KindTable, edit: cut, level: "ERROR", want: "a table cannot be read"},
+		{name: "a damaged secret", kind: manifest.KindFilterKey, edit: flip, level: "WARN", want: "the secret of keyed filters"},
+		{name: "a flush that fails", fault: vfs.Fault{Index: -1, Err: syscall.EIO, Match: func(op vfs.Op) bool {
+			return op.Kind == vfs.OpCreate && filepath.Ext(op.Name) == ".ldb"
+		}}, level: "ERROR", want: "flush failed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			mem := vfs.NewMem()
+			o := keyedOptions(mem)
+			o.cleanNow = true
+			db := mustOpen(t, "db", o)
+			loadKeys(t, db, 1000)
+			if err := db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Put([]byte("k"), []byte("v"), NoSync); err != nil {
+				t.Fatal(err)
+			}
+			img := mem.CrashImage(mem.NumOps(), vfs.KeepUnsynced)
+			mustClose(t, db)
+			if c.edit != nil {
+				editFile(t, img, c.kind, c.edit)
+			}
+			for _, silent := range []bool{true, false} {
+				var out logged
+				before := slog.Default()
+				slog.SetDefault(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
+				o := keyedOptions(nil)
+				again := img.CrashImage(img.NumOps(), vfs.KeepUnsynced)
+				faulty := vfs.Inject(again)
+				o.FS = faulty
+				if silent {
+					o.Logger = slog.New(slog.DiscardHandler)
+				}
+				db := mustOpen(t, "db", o)
+				if c.fault.Match != nil {
+					faulty.SetFaults(c.fault)
+				}
+				// What comes of it is not the matter here.
+				_ = db.Put([]byte("k"), []byte("w"), nil)
+				_ = db.Flush()
+				_ = db.Compact(context.Background(), nil, nil)
+				_ = db.Close()
+				slog.SetDefault(before)
+				want := c.want
+				if silent {
+					want = ""
+				}
+				got := out.String()
+				if want == "" && got != "" || want != "" && (!strings.Contains(got, want) || !strings.Contains(got, "level="+c.level)) || strings.Contains(got, "level=INFO") {
+					t.Errorf("silent %v: logged %q, want %q", silent, got, want)
+				}
+			}
+		})
+	}
+}
