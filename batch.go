@@ -2,10 +2,9 @@ package sift
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"math"
 
+	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/memtable"
 )
@@ -29,7 +28,8 @@ import (
 const (
 	batchHeaderLen = 12
 	batchCountOff  = 8
-	// maxBatchBytes keeps a batch within the arena of one memtable.
+	// maxBatchBytes bounds what a batch takes in the log. A batch of small operations
+	// is bounded by what it takes in a memtable, memtable.MaxCapacity, before that.
 	maxBatchBytes = 1 << 30
 )
 
@@ -37,11 +37,16 @@ const (
 // all of them are there or none. Later operations on a key win over earlier
 // ones. The zero Batch is empty and ready for use. A Batch is used by one
 // goroutine at a time.
+//
+// A batch has room for 1 GiB, as counted by Size, and must fit into a memtable,
+// where each operation takes its key, its value and 27 bytes: 3.8e9 bytes in all,
+// 1.9e9 on systems of 32 bits. An operation that goes beyond is not added, nor are
+// those after it, and Write refuses the whole batch with ErrBatchTooLarge.
 type Batch struct {
 	data  []byte // header and operations; empty until the first operation
 	count uint32
 	err   error // the first operation that was refused
-	room  int   // upper bound of what the operations take in a memtable
+	room  int   // upper bound of what the operations take in a memtable; at most memtable.MaxCapacity
 }
 
 // Put sets key to value. Both are copied.
@@ -60,14 +65,15 @@ func (b *Batch) Size() int { return len(b.data) }
 func (b *Batch) Reset() { *b = Batch{data: b.data[:0]} }
 
 func (b *Batch) add(kind base.Kind, key, value []byte) {
+	room := memtable.EntrySize(len(key), len(value))
 	switch {
 	case b.err != nil:
 		return
 	case len(b.data)+len(key)+len(value) > maxBatchBytes:
-		b.err = fmt.Errorf("sift: batch of more than %d bytes", maxBatchBytes)
+		b.err = fmt.Errorf("%w: more than %d bytes", ErrBatchTooLarge, maxBatchBytes)
 		return
-	case b.count == math.MaxUint32:
-		b.err = errors.New("sift: batch of more than 2^32-1 operations")
+	case room > memtable.MaxCapacity-b.room:
+		b.err = fmt.Errorf("%w: more than %d bytes in memory", ErrBatchTooLarge, memtable.MaxCapacity)
 		return
 	}
 	if len(b.data) == 0 {
@@ -81,13 +87,47 @@ func (b *Batch) add(kind base.Kind, key, value []byte) {
 		b.data = binary.AppendUvarint(b.data, uint64(len(value)))
 		b.data = append(b.data, value...)
 	}
-	b.room += memtable.EntrySize(len(key), len(value))
+	b.room += room
 }
 
 // appendBatchHeader appends the header of a batch.
 func appendBatchHeader(dst []byte, seq uint64, count uint32) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, seq)
 	return binary.LittleEndian.AppendUint32(dst, count)
+}
+
+// addBatch adds the operations of a log record to memtables: room returns the one
+// for an entry of n bytes, by memtable.EntrySize, with these set aside. So a batch
+// may go into several, which then have to become visible together.
+func addBatch(data []byte, secret *filter.Secret, room func(n int) (*memtable.Memtable, error)) error {
+	_, _, err := decodeBatch(data, func(seq uint64, kind base.Kind, key, value []byte) error {
+		mem, err := room(memtable.EntrySize(len(key), len(value)))
+		if err != nil {
+			return err
+		}
+		return mem.Add(lookupKey(secret, key).Hash, seq, kind, key, value)
+	})
+	return err
+}
+
+// fits returns an error if n bytes, by memtable.EntrySize, are more than a memtable
+// has room for.
+func (d *DB) fits(n int) error {
+	if limit := d.opts.arenaBytes; n > limit {
+		return fmt.Errorf("%w: %d bytes in memory, and a memtable has room for %d", ErrBatchTooLarge, n, limit)
+	}
+	return nil
+}
+
+// newMemtable returns an empty memtable with n bytes set aside, more than
+// Options.MemtableBytes if need be.
+func (d *DB) newMemtable(n int) (*memtable.Memtable, error) {
+	if err := d.fits(n); err != nil {
+		return nil, err
+	}
+	mem := memtable.New(max(n, d.opts.MemtableBytes))
+	mem.Reserve(n)
+	return mem, nil
 }
 
 // decodeBatch calls op for each operation of a log record, in order, and

@@ -2,6 +2,7 @@ package sift
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -63,18 +64,25 @@ func (b *Batch) Dump() []byte {
 
 // Load makes the batch hold what data says, which has the form that Dump returns; the
 // sequence number in it is ignored. data is copied. If it is damaged the error matches
-// ErrCorruption, and the batch is empty.
+// ErrCorruption, if it is beyond the bounds of a Batch ErrBatchTooLarge, and the batch is
+// empty.
 func (b *Batch) Load(data []byte) error {
 	b.Reset()
 	if len(data) > maxBatchBytes {
-		return fmt.Errorf("sift: batch of more than %d bytes", maxBatchBytes)
+		return fmt.Errorf("%w: more than %d bytes", ErrBatchTooLarge, maxBatchBytes)
 	}
 	room := 0
 	_, count, err := decodeBatch(data, func(_ uint64, _ base.Kind, key, value []byte) error {
-		room += memtable.EntrySize(len(key), len(value))
+		n := memtable.EntrySize(len(key), len(value))
+		if n > memtable.MaxCapacity-room {
+			return fmt.Errorf("%w: more than %d bytes in memory", ErrBatchTooLarge, memtable.MaxCapacity)
+		}
+		room += n
 		return nil
 	})
-	if err != nil {
+	if errors.Is(err, ErrBatchTooLarge) {
+		return err
+	} else if err != nil {
 		return fmt.Errorf("sift: %w: %w", ErrCorruption, err)
 	}
 	b.data = append(b.data, data...)

@@ -107,6 +107,11 @@ type spareLog struct {
 // write queues a batch, or a rotation if batch is nil, and returns when it has
 // been carried out.
 func (c *committer) write(batch *Batch, sync bool) error {
+	if batch != nil {
+		if err := c.db.fits(batch.room); err != nil {
+			return err
+		}
+	}
 	r := commitPool.Get().(*commit)
 	r.batch, r.sync, r.err = batch, sync, nil
 	c.mu.Lock()
@@ -152,12 +157,16 @@ func (c *committer) lead(own *commit) {
 		c.gather()
 	}
 	c.mu.Lock()
-	n, bytes := 0, 0
+	n, bytes, room := 0, 0, 0
 	for n < len(c.queue) && bytes <= maxGroupBytes {
 		if b := c.queue[n].batch; b == nil && n > 0 {
 			break // a rotation is a group of its own
 		} else if b != nil {
+			if n > 0 && b.room > c.db.opts.arenaBytes-room {
+				break // a group goes into one memtable
+			}
 			bytes += len(b.data)
+			room += b.room
 		}
 		n++
 		if c.queue[n-1].batch == nil {
@@ -357,13 +366,16 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 	if err := c.checkSealed(true); err != nil {
 		return err
 	}
+	mem, err := d.newMemtable(room)
+	if err != nil {
+		return err
+	}
 	if !ahead {
 		// It has a lower number than the log that is made now.
 		c.dropSpare()
 	}
 	next := c.takeSpare()
 	if next == nil {
-		var err error
 		if next, err = d.createLog(c.lastSeq + 1); err != nil {
 			// The old log is as it was; a later write may try again.
 			return fmt.Errorf("sift: new log: %w", err)
@@ -372,8 +384,6 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 	c.seal(c.log, ahead)
 	c.log = next
 	c.log.before = c.lastSeq
-	mem := memtable.New(max(d.opts.MemtableBytes, room))
-	mem.Reserve(room)
 	d.installMemtable(mem, c.lastSeq, next.num, c.sealed)
 	return nil
 }

@@ -182,7 +182,8 @@ func (d *DB) writeOwn(b *Batch, o *WriteOptions) error {
 }
 
 // Write applies the operations of a batch as one. A nil o means Sync. The batch
-// is not changed and may be written again. When Write fails with an error of
+// is not changed and may be written again. A batch that is too large gives
+// ErrBatchTooLarge, and nothing of it is written. When Write fails with an error of
 // the log, whether the batch is there shows after the next Open.
 func (d *DB) Write(b *Batch, o *WriteOptions) error {
 	switch {

@@ -15,6 +15,9 @@ var (
 	// ErrReadOnly: a write to a database that was opened read-only, or that
 	// has become read-only after a failed write; the failure is wrapped.
 	ErrReadOnly = errors.New("sift: read-only")
+	// ErrBatchTooLarge: a write of a batch beyond the bounds that the comment of
+	// Batch gives. Nothing of it has been written, and the database goes on.
+	ErrBatchTooLarge = errors.New("sift: batch is too large")
 )
 
 // Returned by Open.

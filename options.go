@@ -12,6 +12,7 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/testhook"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/memtable"
 	"github.com/siftdb/sift/sstable"
 )
 
@@ -125,6 +126,7 @@ type Options struct {
 	manifestBytes int64         // the size at which a new MANIFEST begins
 	retryDelay    time.Duration // the pause after a failed flush or compaction
 	cleanNow      bool          // what the cleaner does is done at once
+	arenaBytes    int           // the largest memtable
 }
 
 func init() {
@@ -272,6 +274,9 @@ func (o *Options) resolve() (Options, error) {
 	}
 	if r.manifestBytes == 0 {
 		r.manifestBytes = maxManifestBytes
+	}
+	if r.arenaBytes == 0 {
+		r.arenaBytes = memtable.MaxCapacity
 	}
 	if r.retryDelay == 0 {
 		r.retryDelay = retryDelay

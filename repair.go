@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/compact"
 	"github.com/siftdb/sift/internal/manifest"
@@ -263,35 +262,32 @@ func (r *repairer) readLog(name string) error {
 	return nil
 }
 
-// takeBatch makes a memtable of a batch.
+// takeBatch adds a batch to memtables.
 func (r *repairer) takeBatch(path string, payload []byte, offset int64) {
-	room := 0
 	first, count, err := decodeBatch(payload, func(_ uint64, _ base.Kind, key, value []byte) error {
-		room += memtable.EntrySize(len(key), len(value))
-		return nil
+		return r.db.fits(memtable.EntrySize(len(key), len(value)))
 	})
+	if err == nil {
+		err = addBatch(payload, nil, r.room)
+	}
 	if err != nil {
 		r.drop(&CorruptionError{Path: path, Offset: offset, What: "log record", Err: err})
-		return
+	} else if count > 0 {
+		r.lastSeq = max(r.lastSeq, first+uint64(count)-1)
 	}
-	if count == 0 {
-		return
-	}
-	r.lastSeq = max(r.lastSeq, first+uint64(count)-1)
-	mem := r.memtable(room)
-	decodeBatch(payload, func(seq uint64, kind base.Kind, key, value []byte) error {
-		return mem.Add(filter.Hash(key), seq, kind, key, value)
-	})
 }
 
-// memtable returns one with the given room, set aside.
-func (r *repairer) memtable(room int) *memtable.Memtable {
-	if r.growing == nil || !r.growing.Reserve(room) {
-		r.growing = memtable.New(max(room, r.db.opts.MemtableBytes))
-		r.growing.Reserve(room)
-		r.inputs = append(r.inputs, r.growing.NewIter())
+// room returns the memtable that grows with n bytes set aside.
+func (r *repairer) room(n int) (*memtable.Memtable, error) {
+	if r.growing != nil && r.growing.Reserve(n) {
+		return r.growing, nil
 	}
-	return r.growing
+	mem, err := r.db.newMemtable(n)
+	if err == nil {
+		r.growing = mem
+		r.inputs = append(r.inputs, mem.NewIter())
+	}
+	return mem, err
 }
 
 // readTable takes in all entries of a table that can be read.

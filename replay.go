@@ -265,31 +265,28 @@ func (r *recovery) judgeTail(in *record.Reader, own bool) error {
 	return nil
 }
 
-// insert adds a batch to the newest memtable, or to a new one if it is full.
-func (r *recovery) insert(payload []byte) error {
-	room := 0
-	_, _, err := decodeBatch(payload, func(_ uint64, _ base.Kind, key, value []byte) error {
-		room += memtable.EntrySize(len(key), len(value))
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if len(r.mems) == 0 || !r.mems[len(r.mems)-1].Reserve(room) {
+// insert adds a batch to the newest memtable, and to new ones where it is full. That
+// a batch is in several tables then shows to nobody, also not after a crash: all
+// tables of a recovery are named by one edit.
+func (r *recovery) insert(payload []byte) error { return addBatch(payload, r.db.secret, r.room) }
+
+// room returns the newest memtable with n bytes set aside.
+func (r *recovery) room(n int) (*memtable.Memtable, error) {
+	if len(r.mems) > 0 {
+		if mem := r.mems[len(r.mems)-1]; mem.Reserve(n) {
+			return mem, nil
+		}
 		if !r.db.opts.ReadOnly {
 			if err := r.flush(); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		mem := memtable.New(max(room, r.db.opts.MemtableBytes))
-		mem.Reserve(room)
+	}
+	mem, err := r.db.newMemtable(n)
+	if err == nil {
 		r.mems = append(r.mems, mem)
 	}
-	mem := r.mems[len(r.mems)-1]
-	_, _, err = decodeBatch(payload, func(seq uint64, kind base.Kind, key, value []byte) error {
-		return mem.Add(lookupKey(r.db.secret, key).Hash, seq, kind, key, value)
-	})
-	return err
+	return mem, err
 }
 
 // flush writes the memtables to tables of level 0.

@@ -1,0 +1,206 @@
+package sift
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/memtable"
+)
+
+// manySmall is a batch of n operations that take much more in a memtable than in
+// the log.
+func manySmall(n int) *Batch {
+	b := new(Batch)
+	for i := range n {
+		b.Put(fmt.Appendf(nil, "%06d", i), nil)
+	}
+	return b
+}
+
+func smallArena(fs vfs.FS) *Options {
+	return &Options{FS: fs, MemtableBytes: 4 << 10, arenaBytes: 32 << 10, CacheBytes: -1}
+}
+
+const smallArenaFits = 32 << 10 / (6 + 27) // operations of manySmall
+
+// countKeys returns the number of keys, having looked each up.
+func countKeys(t *testing.T, db *DB) int {
+	t.Helper()
+	n := 0
+	for e, err := range db.Scan(nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := db.Has(e.Key); err != nil || !ok {
+			t.Errorf("%q is not found: %v", e.Key, err)
+		}
+		n++
+	}
+	return n
+}
+
+// TestBatchTooLarge guards that a batch that fits into no memtable is refused
+// before it is logged: it was logged, and no Open succeeded from then on.
+func TestBatchTooLarge(t *testing.T) {
+	mem := vfs.NewMem()
+	db := mustOpen(t, "db", smallArena(mem))
+	if err := db.Write(manySmall(smallArenaFits), nil); err != nil {
+		t.Fatal(err)
+	}
+	ops := mem.NumOps()
+	if err := db.Write(manySmall(smallArenaFits+1), nil); !errors.Is(err, ErrBatchTooLarge) {
+		t.Errorf("a batch beyond the arena: %v", err)
+	}
+	if mem.NumOps() != ops {
+		t.Error("something was written of a batch that is too large")
+	}
+	if err := db.Put([]byte("after"), nil, nil); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+	db2 := mustOpen(t, "db", smallArena(mem.CrashImage(mem.NumOps(), vfs.LoseUnsynced)))
+	if n := countKeys(t, db2); n != smallArenaFits+1 {
+		t.Errorf("%d keys after a crash, want %d", n, smallArenaFits+1)
+	}
+	mustClose(t, db2)
+	mustClose(t, db)
+
+	b := Batch{room: memtable.MaxCapacity - memtable.EntrySize(3, 0)}
+	b.Delete([]byte("fit"))
+	if b.err != nil || b.Len() != 1 {
+		t.Errorf("what just fits: %v", b.err)
+	}
+	b.Delete(nil)
+	b.Reset()
+	b.room = memtable.MaxCapacity
+	b.Delete(nil)
+	b.room = 0
+	b.Delete(nil)
+	if !errors.Is(b.err, ErrBatchTooLarge) || b.Len() != 0 {
+		t.Errorf("what does not fit: %v, %d operations", b.err, b.Len())
+	}
+}
+
+// TestGroupFitsMemtable guards that batches which fit one by one, but not together,
+// are not made one group.
+func TestGroupFitsMemtable(t *testing.T) {
+	mem := vfs.NewMem()
+	faulty := vfs.Inject(mem)
+	db := mustOpen(t, "db", smallArena(faulty))
+	defer mustClose(t, db)
+	const n = smallArenaFits * 3 / 5
+	syncing, release := make(chan bool), make(chan bool)
+	var once sync.Once
+	faulty.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpSync && filepath.Ext(op.Name) == ".log" {
+			once.Do(func() {
+				syncing <- true
+				<-release
+			})
+		}
+		return nil
+	})
+	var wg sync.WaitGroup
+	write := func() {
+		wg.Go(func() {
+			if err := db.Write(manySmall(n), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	write()
+	<-syncing
+	for range 3 {
+		write()
+	}
+	for queued := 0; queued < 4; { // the leader's own stays in the queue no longer
+		db.commit.mu.Lock()
+		queued = len(db.commit.queue) + 1
+		db.commit.mu.Unlock()
+	}
+	close(release)
+	wg.Wait()
+	if got := countKeys(t, db); got != n {
+		t.Errorf("%d keys, want %d", got, n)
+	}
+}
+
+// TestReplaySplitsBatch guards that Open and Repair bring back a batch that fits
+// into no memtable, as an older version accepted it, and that no power cut during
+// the Open that splits it leaves a part.
+func TestReplaySplitsBatch(t *testing.T) {
+	const n = 3 * smallArenaFits
+	mem := vfs.NewMem()
+	before := smallArena(mem)
+	before.arenaBytes = 1 << 20
+	db := mustOpen(t, "db", before)
+	if err := db.Put([]byte("000000"), []byte("old"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Write(manySmall(n), nil); err != nil {
+		t.Fatal(err)
+	}
+	crashed := func() *vfs.Mem { return mem.CrashImage(mem.NumOps(), vfs.LoseUnsynced) }
+
+	check := func(what string, fs vfs.FS, readOnly bool) {
+		t.Helper()
+		o := smallArena(fs)
+		o.ReadOnly = readOnly
+		db, err := Open("db", o)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			return
+		}
+		defer mustClose(t, db)
+		if got := countKeys(t, db); got != n {
+			t.Errorf("%s: %d keys, want %d", what, got, n)
+		}
+		if v, err := db.Get([]byte("000000")); err != nil || len(v) > 0 {
+			t.Errorf("%s: an overwritten value is back: %q, %v", what, v, err)
+		}
+	}
+	check("read-only", crashed(), true)
+	img := crashed()
+	begun := img.NumOps()
+	check("Open", img, false)
+	ended := img.NumOps()
+	if ended-begun < 30 {
+		t.Errorf("only %d operations", ended-begun)
+	}
+	for ops := begun; ops <= ended; ops++ {
+		for _, s := range []vfs.Survival{vfs.LoseUnsynced, vfs.KeepUnsynced, vfs.TearUnsynced(uint64(ops))} {
+			check(fmt.Sprintf("a power cut after %d operations, survival %d", ops-begun, s), img.CrashImage(ops, s), false)
+		}
+	}
+	img = crashed()
+	report, err := Repair("db", smallArena(img))
+	if err != nil || len(report.Dropped) > 0 {
+		t.Fatalf("Repair: %v, dropped %v", err, report.Dropped)
+	}
+	check("Repair", img, false)
+
+	// An entry that fits into no memtable of its own is said to be one.
+	if err := db.Put([]byte("large"), []byte(strings.Repeat("x", 64<<10)), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open("db", smallArena(crashed())); !errors.Is(err, ErrBatchTooLarge) {
+		t.Errorf("an entry beyond the arena: %v", err)
+	}
+	report, err = Repair("db", smallArena(crashed()))
+	if err != nil || len(report.Dropped) != 1 || !errors.Is(report.Dropped[0], ErrBatchTooLarge) {
+		t.Errorf("Repair of an entry beyond the arena: %v, dropped %v", err, report.Dropped)
+	}
+	mustClose(t, db)
+}
+
+// TestLoadTooLarge guards that Load bounds a batch as Put and Delete do.
+func TestLoadTooLarge(t *testing.T) {
+	var b Batch
+	if err := b.Load(make([]byte, maxBatchBytes+1)); !errors.Is(err, ErrBatchTooLarge) || b.Len() != 0 {
+		t.Errorf("a batch of more than 1 GiB: %v, %d operations", err, b.Len())
+	}
+}
