@@ -10,6 +10,7 @@ import (
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/gap"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/record"
 	"github.com/siftdb/sift/internal/vfs"
@@ -255,6 +256,11 @@ func (c *committer) commitGroup(group []*commit) error {
 		seq += uint64(r.batch.count)
 	}
 	c.lastSeq = seq - 1
+	if c.db.gaps.Active() {
+		for _, r := range group {
+			r.batch.cutGaps(c.db.gaps)
+		}
+	}
 	c.db.visible.Store(c.lastSeq)
 	return nil
 }
@@ -278,6 +284,22 @@ func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64
 		seq++
 	}
 	return c.Err()
+}
+
+// cutGaps takes the keys that the batch sets out of the gaps. It comes after insert and
+// before the entries are visible.
+func (b *Batch) cutGaps(gaps *gap.Set) {
+	if b.count == 0 {
+		return
+	}
+	for c := base.NewCursor(b.data[batchHeaderLen:]); c.Len() > 0; {
+		kind := base.Kind(c.Uint8())
+		key := c.LengthPrefixed()
+		if kind == base.KindSet {
+			c.LengthPrefixed()
+			gaps.Cut(key)
+		}
+	}
 }
 
 // poisoned notes that the log can no longer be trusted to take writes: what a

@@ -20,6 +20,7 @@ import (
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/epoch"
+	"github.com/siftdb/sift/internal/gap"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/sstable"
@@ -43,6 +44,7 @@ type DB struct {
 	blockIO sstable.BlockIO // of reads; those of compactions are counted apart
 
 	snapshots snapshotList
+	gaps      *gap.Set // nil: none are remembered
 	commit    committer
 	bg        background
 	cleaner   cleaner

@@ -42,12 +42,16 @@ type Iter struct {
 // iterRoom is what an iterator needs once there is something to move over.
 type iterRoom struct {
 	scanRange
-	keyBuf   []byte // backs key where in has moved on; never nil
-	valueBuf []byte
-	seek     []byte
-	bufs     [96]byte // backs keyBuf and seek while keys are short
-	bounds   [64]byte // backs the bounds
-	options  sstable.IterOptions
+	mem       *memtable.Memtable // the growing memtable then; nil: it looks at an older state
+	readsMem  bool               // mem is among what it reads
+	unbounded bool               // the walk under way starts from the end of all keys
+	start     []byte             // or from here
+	keyBuf    []byte             // backs key where in has moved on; never nil
+	valueBuf  []byte
+	seek      []byte
+	bufs      [96]byte // backs keyBuf and seek while keys are short
+	bounds    [64]byte // backs the bounds
+	options   sstable.IterOptions
 }
 
 // roomyIter is an Iter with its room, in one piece of memory.
@@ -91,11 +95,10 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	r := scanRange{lower, upper}
 	g := d.epoch.Enter()
 	defer g.Exit()
-	s := d.state.Load()
+	s, seq, present := d.iterState(seq)
 	if s == nil {
 		return nil, ErrClosed
 	}
-	seq = d.readSeq(seq) // before the memtables are looked at
 	sources := s.sources(&r, &ask)
 	if sources.none() {
 		return &Iter{db: d, in: merge.Empty{}}, nil
@@ -107,6 +110,9 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	free := it.bounds[:]
 	it.lower, it.upper = own(&free, lower), own(&free, upper)
 	it.options.DontFillCache = o.DontFillCache
+	if it.readsMem = sources.mem != nil; present {
+		it.mem = s.mem
+	}
 	children, err := sources.iterators(&it.options)
 	if err == nil {
 		s.version.Ref()
@@ -119,6 +125,23 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 		it.in = merge.New(children...)
 	}
 	return it, nil
+}
+
+// iterState returns the present read state, nil if the database is closed, and the
+// sequence number that an iterator over it looks at, which present says is the newest
+// one. None up to it is missing in the state: a gap that is true for readers at the
+// number is true for the iterator.
+func (d *DB) iterState(want uint64) (s *readState, seq uint64, present bool) {
+	for {
+		s = d.state.Load()
+		if s == nil || want != latest {
+			return s, want, false // a snapshot is older than the state
+		}
+		seq = d.readSeq(want)
+		if now := d.state.Load(); now != nil && now.mem == s.mem {
+			return s, seq, true
+		}
+	}
 }
 
 // sources are what an iterator runs over: memtables, and the tables that may hold
@@ -187,6 +210,10 @@ func (it *Iter) First() bool {
 	if it.lower != nil {
 		return it.SeekGE(it.lower)
 	}
+	if it.inGap(nil) {
+		return it.walkForward(it.startWalk([]byte{}, false))
+	}
+	it.seek = base.AppendInternalKey(it.seek[:0], nil, it.seq, base.KindSeek)
 	it.in.First()
 	return it.settleForward(nil)
 }
@@ -199,8 +226,12 @@ func (it *Iter) Last() bool {
 	if it.upper != nil {
 		return it.SeekLT(it.upper)
 	}
+	if it.gapBefore(nil) {
+		return it.walkBackward(it.startWalk(nil, true))
+	}
+	it.unbounded = true
 	it.in.Last()
-	return it.settleBackward()
+	return it.settleBackward(true)
 }
 
 // SeekGE moves to the first key that is not less than key.
@@ -210,6 +241,9 @@ func (it *Iter) SeekGE(key []byte) bool {
 	}
 	if it.lower != nil && bytes.Compare(key, it.lower) < 0 {
 		key = it.lower
+	}
+	if it.inGap(key) {
+		return it.walkForward(it.startWalk(key, false))
 	}
 	it.seek = base.AppendInternalKey(it.seek[:0], key, it.seq, base.KindSeek)
 	it.in.SeekGE(it.seek)
@@ -224,10 +258,14 @@ func (it *Iter) SeekLT(key []byte) bool {
 	if it.upper != nil && bytes.Compare(key, it.upper) > 0 {
 		key = it.upper
 	}
+	if it.gapBefore(key) {
+		return it.walkBackward(it.startWalk(key, true))
+	}
 	// Every entry of the key itself sorts at or after this target.
+	it.unbounded = false
 	it.seek = base.AppendInternalKey(it.seek[:0], key, base.MaxSequence, base.KindSeek)
 	it.in.SeekLT(it.seek)
-	return it.settleBackward()
+	return it.settleBackward(true)
 }
 
 // Next moves to the key after the current one, and a new Iter to the first key.
@@ -260,13 +298,14 @@ func (it *Iter) Prev() bool {
 		it.valid = false
 		it.in.SeekLT(it.seek)
 	}
-	return it.settleBackward()
+	return it.settleBackward(false)
 }
 
 // settleForward moves on from where in stands to the first entry that can be
-// seen and whose key is not skip.
+// seen and whose key is not skip. If there is none to skip, in stands where seek says.
 func (it *Iter) settleForward(skip []byte) bool {
 	it.backward, it.valid = false, false
+	sought, tombstones := skip == nil, 0
 	for ; it.in.Valid(); it.in.Next() {
 		ikey := it.in.Key()
 		userKey, t := base.UserKey(ikey), base.KeyTrailer(ikey)
@@ -279,6 +318,13 @@ func (it *Iter) settleForward(skip []byte) bool {
 		if base.Kind(t) == base.KindDelete {
 			it.keyBuf = append(it.keyBuf[:0], userKey...)
 			skip = it.keyBuf
+			if tombstones++; tombstones == walkAfter && it.db.gaps != nil {
+				start := it.keyBuf
+				if sought {
+					start = base.UserKey(it.seek)
+				}
+				return it.walkForward(it.startWalk(start, false))
+			}
 			continue
 		}
 		it.key, it.value, it.valid = userKey, it.in.Value(), true
@@ -289,9 +335,11 @@ func (it *Iter) settleForward(skip []byte) bool {
 }
 
 // settleBackward moves back from where in stands to the last key that can be
-// seen, and past its entries, which come oldest first.
-func (it *Iter) settleBackward() bool {
+// seen, and past its entries, which come oldest first. With sought in stands where
+// seek says, or at the end of all keys if unbounded.
+func (it *Iter) settleBackward(sought bool) bool {
 	it.backward, it.valid = true, false
+	tombstones := 0
 	have := false // key and value hold the newest entry so far of a key
 	deleted := false
 	for ; it.in.Valid(); it.in.Prev() {
@@ -302,6 +350,16 @@ func (it *Iter) settleBackward() bool {
 				break
 			}
 			have = false
+			if tombstones++; tombstones == walkAfter && it.db.gaps != nil {
+				start := append(it.keyBuf, 0) // right after the deleted key
+				switch {
+				case sought && it.unbounded:
+					start = nil
+				case sought:
+					start = base.UserKey(it.seek)
+				}
+				return it.walkBackward(it.startWalk(start, true))
+			}
 		}
 		if it.lower != nil && bytes.Compare(userKey, it.lower) < 0 {
 			break

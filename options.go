@@ -127,12 +127,14 @@ type Options struct {
 	retryDelay    time.Duration // the pause after a failed flush or compaction
 	cleanNow      bool          // what the cleaner does is done at once
 	arenaBytes    int           // the largest memtable
+	gapBytes      int           // the memory for gaps; negative: none are remembered
 }
 
 func init() {
 	testhook.Apply = func(options any, s testhook.Settings) {
 		o := options.(*Options)
 		o.FS, o.manifestBytes, o.retryDelay, o.cleanNow = s.FS, s.ManifestBytes, s.RetryDelay, s.CleanNow
+		o.gapBytes = s.GapBytes
 	}
 }
 
@@ -277,6 +279,9 @@ func (o *Options) resolve() (Options, error) {
 	}
 	if r.arenaBytes == 0 {
 		r.arenaBytes = memtable.MaxCapacity
+	}
+	if r.gapBytes == 0 {
+		r.gapBytes = gapBytes
 	}
 	if r.retryDelay == 0 {
 		r.retryDelay = retryDelay

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/gap"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
 )
@@ -34,7 +35,7 @@ func Open(dir string, o *Options) (*DB, error) {
 
 // newDB returns a database that nothing has been read of.
 func newDB(dir string, opts Options) *DB {
-	d := &DB{dir: dir, opts: opts, fs: opts.FS}
+	d := &DB{dir: dir, opts: opts, fs: opts.FS, gaps: gap.NewSet(opts.gapBytes)}
 	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, pool: &d.filters}
 	d.commit.db = d
 	d.bg.changed.L = &d.bg.mu

@@ -20,6 +20,7 @@ var allowed = []struct {
 	{"internal/base", nil},
 	{"internal/epoch", nil},
 	{"internal/fence", nil},
+	{"internal/gap", nil},
 	{"internal/vfs", []string{"internal/epoch"}},
 	{"internal/plan", nil},
 	{"internal/testhook", []string{"internal/vfs"}},

@@ -13,6 +13,7 @@ type Settings struct {
 	FS            vfs.FS        // the file system
 	ManifestBytes int64         // the size at which a new MANIFEST begins
 	RetryDelay    time.Duration // the pause after a failed flush or compaction
+	GapBytes      int           // the memory for gaps; negative: none are remembered
 	CleanNow      bool          // files that are not needed any more are removed at once
 }
 

@@ -1,0 +1,330 @@
+package sift
+
+import (
+	"bytes"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/gap"
+)
+
+// An iterator that has met a few tombstones in a row goes on as a walk: it jumps over
+// the gaps that the database remembers, and adds to them what it has walked over. The
+// gaps of a reader are true for as long as it reads, so a walk may use gaps that have
+// been cut since it looked.
+//
+// What a walk adds must be true for all later readers. So it watches the range, and only
+// then walks over it (a second time, if it is new): what is set from then on cuts the
+// watch, and what was set before is in the memtable that the iterator reads. That is
+// why only an iterator over the present state, whose memtable is still the growing one,
+// adds gaps: to another, entries may be missing that were set after its sequence number.
+const (
+	walkAfter = 4  // tombstones in a row after which an iterator walks
+	newGap    = 64 // tombstones from which on a range that was walked over is remembered
+	growGap   = 8  // or, if it is next to a gap
+)
+
+// gapBytes bounds the memory of a database's gaps.
+const gapBytes = 128 << 10
+
+// walk is a move over tombstones, in one direction. What it starts from is in the
+// iterator's start.
+type walk struct {
+	it       *Iter
+	gaps     []*gap.Gap
+	jump     *gap.Gap // the gap that it is in
+	near     *gap.Gap // the next one in its direction
+	watch    *gap.Watch
+	tried    bool // to watch
+	passed   int  // tombstones since it started, or the last jump
+	known    int  // tombstones in the gaps that it has jumped over
+	backward bool
+	edge     bool // the range of the iterator ends in the gap that it has jumped over
+}
+
+// inGap reports whether a key lies in a gap that the iterator may use.
+func (it *Iter) inGap(key []byte) bool {
+	gaps := it.db.gaps.Gaps()
+	if len(gaps) == 0 {
+		return false
+	}
+	g := gap.Next(gaps, key, it.seq)
+	return g != nil && g.Holds(key)
+}
+
+// gapBefore reports whether the keys right before a key, nil for the end of all keys,
+// lie in a gap that the iterator may use.
+func (it *Iter) gapBefore(key []byte) bool {
+	gaps := it.db.gaps.Gaps()
+	if len(gaps) == 0 {
+		return false
+	}
+	g := gap.Prev(gaps, key, it.seq)
+	return g != nil && g.ReachesTo(key)
+}
+
+// startWalk returns a walk from the key start, nil for the end of all keys.
+func (it *Iter) startWalk(start []byte, backward bool) walk {
+	if it.start = append(it.start[:0], start...); it.start == nil && start != nil {
+		it.start = []byte{}
+	}
+	it.unbounded = start == nil
+	w := walk{it: it, backward: backward}
+	w.look(it.startKey())
+	return w
+}
+
+// startKey returns the key that the walk starts from.
+func (it *Iter) startKey() []byte {
+	if it.unbounded {
+		return nil
+	}
+	return it.start
+}
+
+// look looks the gaps up that the walk is in, or comes to, at a key: before the key if
+// it goes backward.
+func (w *walk) look(key []byte) {
+	w.gaps, w.jump, w.near = w.it.db.gaps.Gaps(), nil, nil
+	if !w.backward {
+		if w.near = gap.Next(w.gaps, key, w.it.seq); w.near != nil && w.near.Holds(key) {
+			w.jump = w.near
+		}
+		return
+	}
+	if w.near = gap.Prev(w.gaps, key, w.it.seq); w.near != nil && w.near.ReachesTo(key) {
+		w.jump = w.near
+	}
+}
+
+// enters reports whether the walk is in a gap at a key that it has come to.
+func (w *walk) enters(key []byte) bool {
+	if w.near == nil || !w.reached(key) {
+		return false
+	}
+	if w.watch != nil {
+		w.gaps = w.it.db.gaps.Gaps() // what is added must be true now
+	}
+	if g := gap.Next(w.gaps, key, w.it.seq); g != nil && g.Holds(key) {
+		w.jump = g
+		return true
+	}
+	if w.backward {
+		w.near = gap.Prev(w.gaps, key, w.it.seq)
+	} else {
+		w.near = gap.Next(w.gaps, key, w.it.seq)
+	}
+	return false
+}
+
+// reached reports whether a key lies in the near gap or beyond it.
+func (w *walk) reached(key []byte) bool {
+	if w.backward {
+		return w.near.ReachesTo(key) && !bytes.Equal(w.near.To, key)
+	}
+	return bytes.Compare(w.near.From, key) <= 0
+}
+
+// leap moves over the gap that the walk is in. It returns false if the range of the
+// iterator ends there.
+func (w *walk) leap() bool {
+	it, g := w.it, w.jump
+	w.known += g.Weight + w.passed
+	w.passed, w.jump = 0, nil
+	w.edge = true
+	if !w.backward {
+		if g.To == nil || it.upper != nil && bytes.Compare(g.To, it.upper) >= 0 {
+			return false
+		}
+		w.edge = false
+		w.near = gap.Next(w.gaps, g.To, it.seq)
+		it.seek = base.AppendInternalKey(it.seek[:0], g.To, base.MaxSequence, base.KindSeek)
+		it.in.SeekGE(it.seek)
+		return true
+	}
+	if len(g.From) == 0 || it.lower != nil && bytes.Compare(g.From, it.lower) <= 0 {
+		return false
+	}
+	w.edge = false
+	w.near = gap.Prev(w.gaps, g.From, it.seq)
+	it.seek = base.AppendInternalKey(it.seek[:0], g.From, base.MaxSequence, base.KindSeek)
+	it.in.SeekLT(it.seek)
+	return true
+}
+
+// pass counts a tombstone, and begins the walk again when there are enough to be
+// remembered: watched, this time. It reports whether it has.
+func (w *walk) pass() (again bool) {
+	w.passed++
+	if w.tried || w.passed < growGap || w.known == 0 && w.passed < newGap {
+		return false
+	}
+	w.tried = true
+	if w.known == 0 && !w.it.db.gaps.Worth(w.passed) || !w.begin() {
+		return false
+	}
+	it := w.it
+	w.passed, w.known = 0, 0
+	w.look(it.startKey())
+	switch {
+	case w.jump != nil:
+	case it.unbounded && w.backward:
+		it.in.Last()
+	default:
+		it.seek = base.AppendInternalKey(it.seek[:0], it.start, base.MaxSequence, base.KindSeek)
+		if w.backward {
+			it.in.SeekLT(it.seek)
+		} else {
+			it.in.SeekGE(it.seek)
+		}
+	}
+	return true
+}
+
+// begin begins to watch what the walk starts to walk over. It returns false if the
+// iterator may not see all that was set since its sequence number.
+func (w *walk) begin() bool {
+	it := w.it
+	if it.mem == nil {
+		return false
+	}
+	if w.backward {
+		w.watch = it.db.gaps.Watch(it.lower, it.startKey(), it.seq, true)
+	} else {
+		w.watch = it.db.gaps.Watch(it.start, it.upper, it.seq, false)
+	}
+	// After the watch has begun: a writer that has found nothing to cut had put its
+	// entry into this memtable before.
+	if s := it.db.state.Load(); s != nil && s.mem == it.mem && (it.readsMem || it.mem.Empty()) {
+		return true
+	}
+	w.watch.Abandon()
+	w.watch = nil
+	return false
+}
+
+// seen notes a key that has been set since the iterator's sequence number.
+func (w *walk) seen(key []byte) {
+	if w.watch != nil {
+		w.watch.Seen(key)
+	}
+}
+
+// end ends the walk at a key, nil for the end of the iterator's range.
+func (w *walk) end(at []byte) {
+	if w.watch == nil {
+		return
+	}
+	if w.it.err != nil {
+		w.watch.Abandon()
+	} else {
+		w.watch.Done(at, w.known+w.passed)
+	}
+	w.watch = nil
+}
+
+// walkForward is settleForward by a walk that starts from a key.
+func (it *Iter) walkForward(w walk) bool {
+	it.backward, it.valid = false, false
+	var skip []byte
+	for {
+		if w.jump != nil {
+			if skip = nil; !w.leap() {
+				break
+			}
+		}
+		if !it.in.Valid() {
+			break
+		}
+		ikey := it.in.Key()
+		userKey, t := base.UserKey(ikey), base.KeyTrailer(ikey)
+		if it.upper != nil && bytes.Compare(userKey, it.upper) >= 0 {
+			break
+		}
+		if t>>8 > it.seq {
+			if base.Kind(t) == base.KindSet {
+				w.seen(userKey)
+			}
+			it.in.Next()
+			continue
+		}
+		if skip != nil && bytes.Equal(userKey, skip) {
+			it.in.Next()
+			continue
+		}
+		if base.Kind(t) == base.KindSet {
+			it.key, it.value, it.valid = userKey, it.in.Value(), true
+			w.end(userKey)
+			return true
+		}
+		it.keyBuf = append(it.keyBuf[:0], userKey...)
+		skip = it.keyBuf
+		if w.enters(userKey) {
+			continue
+		}
+		if w.pass() {
+			skip = nil
+			continue
+		}
+		it.in.Next()
+	}
+	if !w.edge {
+		it.err = it.in.Err()
+	}
+	w.end(nil)
+	return false
+}
+
+// walkBackward is settleBackward by a walk that starts from a key.
+func (it *Iter) walkBackward(w walk) bool {
+	it.backward, it.valid = true, false
+	have, deleted := false, false
+	for {
+		if w.jump != nil && !w.leap() {
+			break
+		}
+		if !it.in.Valid() {
+			break
+		}
+		ikey := it.in.Key()
+		userKey, t := base.UserKey(ikey), base.KeyTrailer(ikey)
+		if have && !bytes.Equal(userKey, it.keyBuf) {
+			if !deleted {
+				break
+			}
+			if have = false; w.pass() {
+				continue
+			}
+		}
+		if it.lower != nil && bytes.Compare(userKey, it.lower) < 0 {
+			break
+		}
+		if !have && w.enters(userKey) {
+			continue
+		}
+		if t>>8 > it.seq {
+			if base.Kind(t) == base.KindSet {
+				w.seen(userKey)
+			}
+			it.in.Prev()
+			continue
+		}
+		if !have {
+			it.keyBuf = append(it.keyBuf[:0], userKey...)
+			have = true
+		}
+		if deleted = base.Kind(t) == base.KindDelete; !deleted {
+			it.valueBuf = append(it.valueBuf[:0], it.in.Value()...)
+		}
+		it.in.Prev()
+	}
+	if !w.edge {
+		it.err = it.in.Err()
+	}
+	if it.err != nil || !have || deleted {
+		w.end(nil)
+		return false
+	}
+	it.key, it.value, it.valid = it.keyBuf, it.valueBuf, true
+	w.end(it.keyBuf)
+	return true
+}
