@@ -67,5 +67,5 @@ func (d *DB) Checkpoint(dir string) (err error) {
 	if err == nil {
 		err = copied.manifest.Close()
 	}
-	return errors.Join(err, log.file.Close(), syncParents(d.fs, dir))
+	return errors.Join(err, log.file.Close(), d.syncParents(dir))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/siftdb/sift/internal/base"
@@ -40,6 +41,9 @@ func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 // damaged, of an unknown kind, or of another policy than the options give its
 // level. It returns the number of tables.
 func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
+	if d.opts.KeyedFilters && errors.Is(d.filterKeyErr, fs.ErrPermission) {
+		return 0, d.filterKeyErr // there is nothing to key them with
+	}
 	err = d.runManual(ctx, func(ctx context.Context) error {
 		firstNew := d.nextFile.Load()
 		for {

@@ -30,7 +30,8 @@ import (
 //
 // Any other length, beginning or checksum is damage. Nothing depends on the file
 // but the speed of lookups: without it filters that are keyed are not asked, and
-// tables get new ones as they are compacted. On disk; do not change.
+// tables get new ones as they are compacted. If it is there and may not be read, it is
+// not replaced. On disk; do not change.
 const (
 	filterKeyMagic = "siftkey1"
 	filterKeyLen   = len(filterKeyMagic) + len(filter.Secret{}) + 4
@@ -64,6 +65,16 @@ func (d *DB) openFilterKey() error {
 	secret, err := readFilterKey(d.fs, path)
 	switch {
 	case err == nil:
+	case errors.Is(err, fs.ErrPermission):
+		d.filterKeyErr = err
+		d.opts.Logger.Warn("the secret of keyed filters cannot be read: filters that it keys are not asked", "err", err)
+		if d.opts.KeyedFilters {
+			// Better none than what someone who chooses keys can see through.
+			for i := range d.opts.LevelFilters {
+				d.opts.LevelFilters[i] = filter.None()
+			}
+		}
+		return nil
 	case errors.Is(err, ErrCorruption) || errors.Is(err, fs.ErrNotExist):
 		if errors.Is(err, ErrCorruption) {
 			d.filterKeyErr = err

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -299,6 +301,103 @@ func TestFilterKeyUnreadable(t *testing.T) {
 		}
 	}
 	mustCheck(t, "db", keyedOptions(mem))
+}
+
+// TestFilterKeyForbidden guards that a secret which may not be read, after a run by
+// another user say, keeps nobody from the data: only speed depends on it. It stays as
+// it is, and KeyedFilters never means filters without it.
+func TestFilterKeyForbidden(t *testing.T) {
+	const n = 2000
+	path := filepath.Join("db", "FILTERKEY")
+	for _, keyed := range []bool{false, true} {
+		mem := vfs.NewMem()
+		db := mustOpen(t, "db", keyedOptions(mem))
+		loadKeys(t, db, n)
+		mustClose(t, db)
+		before, err := readFilterKey(mem, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		faulty := vfs.Inject(mem)
+		faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Err: syscall.EACCES, Match: func(op vfs.Op) bool {
+			return op.Kind == vfs.OpOpen && filepath.Base(op.Name) == "FILTERKEY"
+		}})
+		var out logged
+		o := keyedOptions(faulty)
+		o.KeyedFilters, o.Logger = keyed, slog.New(slog.NewTextHandler(&out, nil))
+		for _, readOnly := range []bool{true, false} {
+			o.ReadOnly = readOnly
+			db := mustOpen(t, "db", o)
+			wantKeys(t, db, n)
+			if !strings.Contains(out.String(), "level=WARN") {
+				t.Errorf("keyed %v, read-only %v: nobody is told: %s", keyed, readOnly, out.String())
+			}
+			if !readOnly {
+				if err := errors.Join(db.Put([]byte("new"), nil, nil), db.Flush()); err != nil {
+					t.Error(err)
+				}
+				for _, table := range db.Tables() {
+					if own := table.FilterUnits > 0; own != (string(table.Smallest) == "new" && !keyed) {
+						t.Errorf("keyed %v: the table from %q has the filter %s", keyed, table.Smallest, table.FilterPolicy)
+					}
+				}
+				if _, err := db.BuildFilters(context.Background()); keyed != errors.Is(err, fs.ErrPermission) {
+					t.Errorf("keyed %v: BuildFilters: %v", keyed, err)
+				}
+			}
+			mustClose(t, db)
+		}
+		faults := 0
+		if _, err := Check(context.Background(), "db", o, func(err error) {
+			faults++
+			if !errors.Is(err, fs.ErrPermission) {
+				t.Error(err)
+			}
+		}); err != nil || faults != 1 {
+			t.Errorf("Check: %v, %d faults", err, faults)
+		}
+		if _, err := Repair("db", o); err != nil {
+			t.Errorf("Repair: %v", err)
+		}
+		if after, err := readFilterKey(mem, path); err != nil || after != before {
+			t.Errorf("the secret has changed: %v", err)
+		}
+		mustCheck(t, "db", keyedOptions(mem))
+	}
+}
+
+// TestParentThatCannotBeRead guards that a database can be made, and a checkpoint,
+// below a directory that may be searched but not read, as one of mode 0711: it cannot
+// be opened for the sync that would make the new entry last.
+func TestParentThatCannotBeRead(t *testing.T) {
+	mem := vfs.NewMem()
+	parent := filepath.FromSlash("/home/other/parent")
+	if err := mem.MkdirAll(parent); err != nil {
+		t.Fatal(err)
+	}
+	fails := func(name string, err error) *vfs.Faulty {
+		faulty := vfs.Inject(mem)
+		faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Err: err, Match: func(op vfs.Op) bool {
+			return op.Kind == vfs.OpSyncDir && filepath.Base(op.Name) == name
+		}})
+		return faulty
+	}
+	for _, closed := range []string{"parent", "other"} {
+		dir := filepath.Join(parent, "of "+closed)
+		var out logged
+		db := mustOpen(t, dir, &Options{FS: fails(closed, syscall.EACCES), Logger: slog.New(slog.NewTextHandler(&out, nil))})
+		if err := db.Checkpoint(dir + " copied"); err != nil {
+			t.Error(err)
+		}
+		mustClose(t, db)
+		if warned := strings.Contains(out.String(), "level=WARN"); warned != (closed == "parent") {
+			t.Errorf("%s is closed: logged %q", closed, out.String())
+		}
+		mustCheck(t, dir+" copied", &Options{FS: mem})
+	}
+	if _, err := Open(filepath.Join(parent, "third"), &Options{FS: fails("parent", syscall.EIO)}); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a parent that fails: %v", err)
+	}
 }
 
 // A secret that was written stays, whatever comes next.

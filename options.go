@@ -48,7 +48,9 @@ type Options struct {
 	// that the filters say maybe to. Use it where keys come from strangers. It
 	// takes Bloom, Fuse, Ribbon or no filters. Once there is a secret, filters
 	// are keyed whoever writes them, with this option or without; tables from
-	// before get keyed filters as they are compacted, and from BuildFilters.
+	// before get keyed filters as they are compacted, and from BuildFilters. Where the
+	// file may not be read, filters that are keyed are not asked, and with this option
+	// tables are written without filters.
 	// Other programs and LevelDB can use the database as before.
 	KeyedFilters bool
 

@@ -11,7 +11,6 @@ import (
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/gap"
 	"github.com/siftdb/sift/internal/manifest"
-	"github.com/siftdb/sift/internal/vfs"
 )
 
 // Open opens the database in a directory, and creates it if it is missing. o
@@ -93,7 +92,7 @@ func (d *DB) mustExist() error {
 // Nothing else is written before, so that what a crash leaves of a database is
 // never taken for the beginnings of a new one.
 func (d *DB) create() (*manifest.State, error) {
-	if err := syncParents(d.fs, d.dir); err != nil {
+	if err := d.syncParents(d.dir); err != nil {
 		return nil, err
 	}
 	d.nextFile.Store(manifest.NewState().NextFile)
@@ -115,11 +114,15 @@ func (d *DB) create() (*manifest.State, error) {
 
 // syncParents makes a directory durable that may be new: what is made in it
 // lasts only if it does, and so do the directories that it is in, which may be
-// new too. Those further up may be closed to us; then we have not made them.
-func syncParents(fsys vfs.FS, dir string) error {
+// new too. One that may be searched but not read cannot be synced: we have not made
+// it, nor those above it, but we may have made the one below.
+func (d *DB) syncParents(dir string) error {
 	for at := filepath.Dir(dir); ; at = filepath.Dir(at) {
-		err := fsys.SyncDir(at)
-		if errors.Is(err, fs.ErrPermission) && at != filepath.Dir(dir) {
+		err := d.fs.SyncDir(at)
+		if errors.Is(err, fs.ErrPermission) {
+			if at == filepath.Dir(dir) {
+				d.opts.Logger.Warn("a directory cannot be read, so nor synced: if the database's is new in it, a power cut may take that away", "dir", at, "err", err)
+			}
 			return nil
 		} else if err != nil {
 			return err
