@@ -16,22 +16,43 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// background is what the flushing and the compacting goroutine share with
-// writers: what there is to do, and how it went.
+// background is what the flushing and the compacting goroutine share with those
+// who wait for them: what there is to do, and how it went.
+//
+// What it holds, and the read state, change in change only, which wakes whoever
+// waits on changed. A wait looks at what it waits for under mu, and goes to sleep
+// in the same breath, so it cannot miss that this has come true.
 type background struct {
 	mu      sync.Mutex
-	changed sync.Cond // on mu: anything below has changed
+	changed sync.Cond // on mu
 
 	flushes    []*flushJob // full memtables, oldest first; the first is being flushed
 	filled     uint64      // how many there have been
 	flushErr   error       // the last try to flush failed; it is tried again
 	compactErr error       // the last compaction failed; it is tried again
 	fatalErr   error       // the MANIFEST failed: the tree cannot change any more
-	manual     []*manualCompaction
-	closing    bool
+	jobs       []*job      // what callers of Compact and the like wait for, by whose turn is next
+	closing    bool        // Close has begun: nothing is compacted any more
+	ending     bool        // Close has had all flushed that can be
 
 	cancel context.CancelFunc // stops the compaction that is running
 	wg     sync.WaitGroup
+}
+
+// change makes a change that somebody may wait for. There is no other broadcast.
+func (b *background) change(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f()
+	b.changed.Broadcast()
+}
+
+// await returns when ready does. ready looks only at what change changes, so its
+// coming true is always followed by a broadcast. REQUIRES: mu.
+func (b *background) await(ready func() bool) {
+	for !ready() {
+		b.changed.Wait()
+	}
 }
 
 // flushJob is a full memtable on its way to level 0.
@@ -79,17 +100,24 @@ func (b *background) waitFullRoom() (waited bool, err error) {
 
 // awaitFlushes waits until enough has been flushed. REQUIRES: mu.
 func (b *background) awaitFlushes(enough func() bool) (waited bool, err error) {
-	for !enough() {
-		switch {
-		case b.fatalErr != nil:
-			return waited, b.fatalErr
-		case b.flushErr != nil:
-			return waited, fmt.Errorf("%w: a flush failed and is being tried again: %w", ErrReadOnly, b.flushErr)
-		}
-		waited = true
-		b.changed.Wait()
+	waited = !enough() && b.flushRefused() == nil
+	b.await(func() bool { return enough() || b.flushRefused() != nil })
+	if !enough() {
+		return waited, b.flushRefused()
 	}
 	return waited, b.fatalErr
+}
+
+// flushRefused returns why waiting for a flush is of no use now, if it is not.
+// REQUIRES: mu.
+func (b *background) flushRefused() error {
+	switch {
+	case b.fatalErr != nil:
+		return b.fatalErr
+	case b.flushErr != nil:
+		return fmt.Errorf("%w: a flush failed and is being tried again: %w", ErrReadOnly, b.flushErr)
+	}
+	return nil
 }
 
 // startBackground starts the two goroutines.
@@ -100,14 +128,19 @@ func (d *DB) startBackground() {
 	d.bg.wg.Go(func() { d.compactLoop(ctx) })
 }
 
-// stopBackground ends both goroutines and waits for them. A pending flush is
-// finished first if it can be.
-func (d *DB) stopBackground() {
-	d.bg.mu.Lock()
-	d.bg.closing = true
+// stopCompactions ends the compaction that is running and all jobs, and lets go
+// of writes that wait for level 0.
+func (d *DB) stopCompactions() {
 	d.bg.cancel()
-	d.bg.changed.Broadcast()
-	d.bg.mu.Unlock()
+	d.bg.change(func() { d.bg.closing = true })
+}
+
+// stopBackground ends both goroutines and waits for them. A pending flush is
+// finished first if it can be. REQUIRES: stopCompactions.
+func (d *DB) stopBackground() {
+	d.bg.change(func() { d.bg.ending = true })
+	// Both leave at their next look, and nothing that they do between waits for
+	// anything but the file system.
 	d.bg.wg.Wait()
 }
 
@@ -115,63 +148,56 @@ func (d *DB) stopBackground() {
 // to the flushing goroutine. logNum is the new memtable's log, sealed the one
 // before.
 func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64, sealed *sealedLog) {
-	d.stateMu.Lock()
-	old := d.state.Load()
-	d.state.Store(&readState{mem: mem, imms: append([]*memtable.Memtable{old.mem}, old.imms...), version: old.version})
-	d.stateMu.Unlock()
-	d.bg.mu.Lock()
-	d.bg.flushes = append(d.bg.flushes, &flushJob{mem: old.mem, lastSeq: lastSeq, logNum: logNum, sealed: sealed})
-	d.bg.filled++
-	d.bg.changed.Broadcast()
-	d.bg.mu.Unlock()
+	d.bg.change(func() {
+		old := d.state.Load()
+		d.state.Store(&readState{mem: mem, imms: append([]*memtable.Memtable{old.mem}, old.imms...), version: old.version})
+		d.bg.flushes = append(d.bg.flushes, &flushJob{mem: old.mem, lastSeq: lastSeq, logNum: logNum, sealed: sealed})
+		d.bg.filled++
+	})
 }
 
 func (d *DB) flushLoop() {
 	b := &d.bg
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	for {
-		for len(b.flushes) == 0 && !b.closing {
-			b.changed.Wait()
-		}
-		if len(b.flushes) == 0 || b.fatalErr != nil {
+		job := b.nextFlush()
+		if job == nil {
 			return
 		}
-		job := b.flushes[0]
-		b.mu.Unlock()
 		err := d.flushMemtable(job)
-		b.mu.Lock()
-		b.flushErr = err
-		if err == nil {
-			b.flushes = b.flushes[1:]
-		}
-		b.changed.Broadcast()
+		b.change(func() {
+			b.flushErr = err
+			if err == nil {
+				b.flushes = b.flushes[1:]
+			}
+		})
 		if err != nil {
 			d.opts.Logger.Error("flush failed", "err", err)
-			b.mu.Unlock()
 			d.opts.Events.failed(err)
-			b.mu.Lock()
-			if b.closing || b.fatalErr != nil {
-				return
-			}
-			b.pause(d.opts.retryDelay, func() bool { return b.closing })
+			b.pause(d.opts.retryDelay, func() bool { return b.ending || b.fatalErr != nil })
 		}
 	}
 }
 
-// pause waits a moment, less if ended is true meanwhile, and reports whether the
-// moment is over. REQUIRES: mu.
-func (b *background) pause(delay time.Duration, ended func() bool) (over bool) {
-	t := time.AfterFunc(delay, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		over = true
-		b.changed.Broadcast()
-	})
-	defer t.Stop()
-	for !over && !ended() {
-		b.changed.Wait()
+// nextFlush waits for a full memtable and returns it; nil when there is nothing more
+// to flush, or no use in trying.
+func (b *background) nextFlush() *flushJob {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.await(func() bool { return len(b.flushes) > 0 || b.ending })
+	if len(b.flushes) == 0 || b.fatalErr != nil || b.ending && b.flushErr != nil {
+		return nil
 	}
+	return b.flushes[0]
+}
+
+// pause waits a moment, less if ended is true meanwhile, and reports whether the
+// moment is over.
+func (b *background) pause(delay time.Duration, ended func() bool) (over bool) {
+	t := time.AfterFunc(delay, func() { b.change(func() { over = true }) })
+	defer t.Stop()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.await(func() bool { return over || ended() })
 	return over
 }
 
@@ -206,11 +232,9 @@ func (d *DB) flushMemtable(job *flushJob) error {
 	took := time.Since(start)
 	d.opts.Logger.Info("flushed", "entries", stats.EntriesIn, "bytes", stats.BytesOut, "took", took)
 	d.opts.Events.flushed(FlushEvent{Entries: stats.EntriesIn, Bytes: uint64(stats.BytesOut), Took: took})
-	<-job.sealed.done // not before it is closed
+	// Not before it is closed. Who seals a log closes done, whatever comes of it.
+	<-job.sealed.done
 	d.removeLogsBefore(job.logNum)
-	d.bg.mu.Lock()
-	d.bg.changed.Broadcast() // there may be something to compact
-	d.bg.mu.Unlock()
 	return nil
 }
 
@@ -264,7 +288,7 @@ func (d *DB) discard(metas []*manifest.TableMeta, paths []string) {
 }
 
 // applyEdit records an edit in the MANIFEST and makes its version the present
-// one. added are the tables that the edit brings in, flushed the memtable whose
+// one; nothing else changes the version. added are the tables that the edit brings in, flushed the memtable whose
 // contents they now hold, or nil. Files that the edit stopped naming go when
 // their last reader has gone (I3).
 func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed *memtable.Memtable) (err error) {
@@ -298,14 +322,14 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 		return d.fail(err)
 	}
 	next.Ref()
-	d.stateMu.Lock()
-	s := d.state.Load()
-	imms := s.imms
-	if flushed != nil {
-		imms = imms[: len(imms)-1 : len(imms)-1] // the oldest
-	}
-	d.state.Store(&readState{mem: s.mem, imms: imms, version: next})
-	d.stateMu.Unlock()
+	d.bg.change(func() {
+		s := d.state.Load()
+		imms := s.imms
+		if flushed != nil {
+			imms = imms[: len(imms)-1 : len(imms)-1] // the oldest
+		}
+		d.state.Store(&readState{mem: s.mem, imms: imms, version: next})
+	})
 	d.epoch.Synchronize()
 	d.keeper.versionChanged()
 	d.releaseVersion(old)
@@ -316,15 +340,14 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 // fail notes that the MANIFEST is in an unknown state. No file is removed from
 // here on, as either the version before or the one after may be found.
 func (d *DB) fail(err error) error {
-	d.bg.mu.Lock()
-	first := d.bg.fatalErr == nil
-	if first {
-		d.bg.fatalErr = fmt.Errorf("%w: reopen the database: %w", ErrReadOnly, err)
-		d.opts.Logger.Error("the MANIFEST failed, no more writes are accepted", "err", err)
-	}
-	d.bg.changed.Broadcast()
-	err = d.bg.fatalErr
-	d.bg.mu.Unlock()
+	first := false
+	d.bg.change(func() {
+		if first = d.bg.fatalErr == nil; first {
+			d.bg.fatalErr = fmt.Errorf("%w: reopen the database: %w", ErrReadOnly, err)
+			d.opts.Logger.Error("the MANIFEST failed, no more writes are accepted", "err", err)
+		}
+		err = d.bg.fatalErr
+	})
 	if first {
 		d.opts.Events.failed(err)
 	}

@@ -54,7 +54,7 @@ func (c *cleaner) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	for c.running {
+	for c.running { // false under mu when the queue is empty, which nobody adds to any more
 		c.idle.Wait()
 	}
 }

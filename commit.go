@@ -66,6 +66,7 @@ type committer struct {
 	mu      sync.Mutex
 	queue   []*commit
 	leading bool
+	idle    sync.Cond // on mu: leading has become false
 	closed  bool
 
 	// Owned by the leader.
@@ -125,6 +126,8 @@ func (c *committer) write(batch *Batch, sync bool) error {
 	lead := !c.leading
 	c.leading = true
 	c.mu.Unlock()
+	// A leader wakes all that it took, and makes the first of those that came later
+	// the next one, so nobody in the queue is left alone.
 	if lead || <-r.wake {
 		c.lead(r)
 	}
@@ -190,6 +193,7 @@ func (c *committer) lead(own *commit) {
 		c.queue[0].wake <- true
 	} else {
 		c.leading = false
+		c.idle.Broadcast()
 	}
 	// The next leader may overwrite c.taken as soon as the lock is released.
 	for _, r := range c.taken {
@@ -321,7 +325,7 @@ func (c *committer) checkSealed(wait bool) error {
 		return nil
 	}
 	if wait {
-		<-c.sealed.done
+		<-c.sealed.done // who seals a log closes it, whatever comes of it
 	} else {
 		select {
 		case <-c.sealed.done:
@@ -448,7 +452,7 @@ func (c *committer) takeSpare() *logFile {
 	if s == nil {
 		return nil
 	}
-	<-s.done
+	<-s.done // closed by who makes the log, whatever comes of it
 	c.spare = nil
 	return s.log
 }
@@ -464,17 +468,14 @@ func (c *committer) dropSpare() {
 	}
 }
 
-// close refuses further writes and waits for those under way.
+// close refuses further writes and waits for those under way. Their leaders wait
+// for nothing but the file system, and for flushes, which end or fail.
 func (c *committer) close() {
-	for {
-		c.mu.Lock()
-		c.closed = true
-		busy := c.leading
-		c.mu.Unlock()
-		if !busy {
-			return
-		}
-		time.Sleep(100 * time.Microsecond)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for c.leading { // the last leader broadcasts under mu; as it is closed there is no other
+		c.idle.Wait()
 	}
 }
 

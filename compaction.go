@@ -14,55 +14,93 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// manualCompaction is work that a caller waits for. It runs on the compacting
-// goroutine, between the compactions that the tree needs by itself.
-type manualCompaction struct {
-	ctx  context.Context
-	run  func(ctx context.Context) error
-	done chan error
-}
-
 // Compact flushes, and then compacts the tables that hold keys from..to, both
 // included, into the deepest level that holds any; nil is no bound. Deleted and
 // overwritten entries that no snapshot sees are gone afterwards, and every
-// table in the range has the filter of its level. When ctx is cancelled Compact
-// returns ctx.Err(), and what it had completed stays.
+// table in the range has the filter of its level.
+//
+// That holds for what was written before the call; Compact ends whatever is written
+// meanwhile. It works in steps, between those that the tree needs. When ctx ends
+// Compact returns ctx.Err(), and what it had completed stays.
 func (d *DB) Compact(ctx context.Context, from, to []byte) error {
+	if err := d.flushBefore(ctx); err != nil {
+		return err
+	}
+	c := rangeCompaction{db: d, from: from, to: to, firstNew: d.nextFile.Load()}
+	c.down = compact.NewManual(from, to, c.firstNew)
+	return d.do(ctx, c.step)
+}
+
+// flushBefore is Flush, which it does not wait for any longer when ctx ends.
+func (d *DB) flushBefore(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := d.Flush(); err != nil {
+	flushed := make(chan error, 1)
+	go func() { flushed <- d.Flush() }() // there is room for it
+	select {
+	case err := <-flushed:
 		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return d.runManual(ctx, func(ctx context.Context) error { return d.compactRange(ctx, from, to) })
+}
+
+// rangeCompaction is the job of Compact.
+type rangeCompaction struct {
+	db       *DB
+	from, to []byte
+	firstNew uint64          // tables with lower numbers were there before
+	down     *compact.Manual // the way to the deepest level; then what is left there is rewritten
+}
+
+func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
+	d := c.db
+	version := d.state.Load().version
+	plan, ok := c.down.Next(version, d.compactConfig())
+	if ok {
+		if plan.TrivialMove {
+			plan.TrivialMove = !d.wantsRewrite(plan.OutputLevel, plan.Inputs[0][0])
+		}
+		return false, d.runPlan(ctx, &plan)
+	}
+	for level := c.down.Level(); level <= version.Deepest; level++ {
+		for _, meta := range version.Overlapping(nil, level, c.from, c.to) {
+			if meta.Num < c.firstNew && d.wantsRewrite(level, meta) {
+				plan := rewritePlan(level, meta)
+				return false, d.runPlan(ctx, &plan)
+			}
+		}
+	}
+	return true, nil
 }
 
 // BuildFilters rewrites, in its place, every table whose filter is missing,
 // damaged, of an unknown kind, or of another policy than the options give its
-// level. It returns the number of tables.
+// level. It returns the number of tables. When ctx ends it returns ctx.Err(), and
+// what it had completed stays.
 func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	if d.opts.KeyedFilters && errors.Is(d.filterKeyErr, fs.ErrPermission) {
 		return 0, d.filterKeyErr // there is nothing to key them with
 	}
-	err = d.runManual(ctx, func(ctx context.Context) error {
-		firstNew := d.nextFile.Load()
-		for {
-			level, meta := d.nextWithoutFilter(firstNew)
-			if meta == nil {
-				return nil
-			}
-			plan := rewritePlan(level, meta)
-			if level == 0 {
-				// The order of level 0 is that of the file numbers, so a table
-				// there cannot get a new one: level 0 goes down instead.
-				plan, _ = compact.PickRange(d.state.Load().version, d.compactConfig(), 0, nil, nil)
-				plan.TrivialMove = false
-			}
-			rewritten += len(plan.Inputs[0])
-			if err := d.runPlan(ctx, &plan); err != nil {
-				return err
-			}
+	firstNew := d.nextFile.Load()
+	err = d.do(ctx, func(ctx context.Context) (last bool, err error) {
+		version := d.state.Load().version
+		level, meta := d.nextWithoutFilter(version, firstNew)
+		if meta == nil {
+			return true, nil
 		}
+		plan := rewritePlan(level, meta)
+		if level == 0 {
+			// The order of level 0 is that of the file numbers, so a table there
+			// cannot get a new one: it goes down instead.
+			plan, _ = compact.PickOld(version, d.compactConfig(), nil, nil, firstNew)
+			plan.TrivialMove = false
+		}
+		if err = d.runPlan(ctx, &plan); err == nil {
+			rewritten += len(plan.Inputs[0])
+		}
+		return false, err
 	})
 	return rewritten, err
 }
@@ -76,9 +114,8 @@ func rewritePlan(level int, meta *manifest.TableMeta) compact.Plan {
 
 // nextWithoutFilter returns a table with a number below firstNew that
 // BuildFilters has to rewrite, or nil.
-func (d *DB) nextWithoutFilter(firstNew uint64) (int, *manifest.TableMeta) {
-	s := d.state.Load()
-	for level, metas := range s.version.Levels {
+func (d *DB) nextWithoutFilter(version *manifest.Version, firstNew uint64) (int, *manifest.TableMeta) {
+	for level, metas := range version.Levels {
 		want := d.opts.LevelFilters[level]
 		for _, meta := range metas {
 			t := meta.Handle.(*table)
@@ -93,91 +130,6 @@ func (d *DB) nextWithoutFilter(firstNew uint64) (int, *manifest.TableMeta) {
 	return 0, nil
 }
 
-// runManual hands work to the compacting goroutine and waits for it.
-func (d *DB) runManual(ctx context.Context, run func(context.Context) error) error {
-	if d.opts.ReadOnly {
-		return ErrReadOnly
-	}
-	m := &manualCompaction{ctx: ctx, run: run, done: make(chan error, 1)}
-	d.bg.mu.Lock()
-	if d.bg.closing || d.closed.Load() {
-		d.bg.mu.Unlock()
-		return ErrClosed
-	}
-	d.bg.manual = append(d.bg.manual, m)
-	d.bg.changed.Broadcast()
-	d.bg.mu.Unlock()
-	return <-m.done
-}
-
-func (d *DB) compactLoop(ctx context.Context) {
-	b := &d.bg
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for {
-		if b.closing || b.fatalErr != nil {
-			for _, m := range b.manual {
-				m.done <- cmpErr(b.fatalErr, ErrClosed)
-			}
-			b.manual = nil
-			if b.closing {
-				return
-			}
-			b.changed.Wait()
-			continue
-		}
-		if len(b.manual) > 0 {
-			m := b.manual[0]
-			b.manual = b.manual[1:]
-			b.mu.Unlock()
-			m.done <- d.runCancelable(ctx, m)
-			b.mu.Lock()
-			continue
-		}
-		plan, ok := d.pickCompaction()
-		if !ok {
-			if plan, ok = d.awaitIdle(); !ok {
-				continue
-			}
-		}
-		b.mu.Unlock()
-		err := d.runPlan(ctx, &plan)
-		b.mu.Lock()
-		if errors.Is(err, context.Canceled) {
-			continue
-		}
-		b.compactErr = err
-		b.changed.Broadcast()
-		if err != nil {
-			d.opts.Logger.Error("compaction failed", "level", plan.Level, "err", err)
-			b.mu.Unlock()
-			d.opts.Events.failed(err)
-			b.mu.Lock()
-			b.pause(d.opts.retryDelay, func() bool { return b.closing })
-		}
-	}
-}
-
-func cmpErr(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
-}
-
-// runCancelable runs manual work until it is done, its caller gives up, or the
-// database closes.
-func (d *DB) runCancelable(ctx context.Context, m *manualCompaction) error {
-	runCtx, cancel := context.WithCancel(m.ctx)
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)()
-	err := m.run(runCtx)
-	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return ErrClosed
-	}
-	return err
-}
-
 // baseMemtables is what level 1 may hold in any case, in memtables.
 const baseMemtables = 4
 
@@ -189,72 +141,6 @@ func (d *DB) compactConfig() compact.Config {
 		LevelMultiplier: uint64(d.opts.LevelMultiplier),
 		TableBytes:      uint64(d.opts.TableBytes),
 	}
-}
-
-// pickCompaction returns what the tree needs most, if it needs anything.
-func (d *DB) pickCompaction() (compact.Plan, bool) {
-	if d.opts.DisableAutoCompaction {
-		return compact.Plan{}, false
-	}
-	return compact.Pick(d.state.Load().version, d.compactConfig(), d.pointers)
-}
-
-// idleDelay is how long nothing may be written before level 0 is tidied up.
-const idleDelay = 100 * time.Millisecond
-
-// awaitIdle waits for something to happen, and returns a compaction that spares
-// reads some tables of level 0 if nothing does for a moment, no write either.
-// REQUIRES: bg.mu.
-func (d *DB) awaitIdle() (plan compact.Plan, ok bool) {
-	b := &d.bg
-	written, version := d.visible.Load(), d.state.Load().version
-	if !d.opts.DisableAutoCompaction {
-		plan, ok = compact.PickIdle(version, d.compactConfig())
-	}
-	if !ok || len(b.flushes) > 0 {
-		b.changed.Wait()
-		return plan, false
-	}
-	over := b.pause(idleDelay, func() bool {
-		return b.closing || b.fatalErr != nil || len(b.manual) > 0 || len(b.flushes) > 0
-	})
-	return plan, over && d.visible.Load() == written && d.state.Load().version == version
-}
-
-// compactRange compacts a range level by level, and then what is left in the
-// deepest level as it was.
-func (d *DB) compactRange(ctx context.Context, from, to []byte) error {
-	firstNew := d.nextFile.Load()
-	deepest := 1
-	v := d.state.Load().version
-	for level := range v.Levels {
-		if len(v.Overlapping(nil, level, from, to)) > 0 {
-			deepest = max(level, 1)
-		}
-	}
-	for level := range deepest {
-		for {
-			plan, ok := compact.PickRange(d.state.Load().version, d.compactConfig(), level, from, to)
-			if !ok {
-				break
-			}
-			if plan.TrivialMove {
-				plan.TrivialMove = !d.wantsRewrite(plan.OutputLevel, plan.Inputs[0][0])
-			}
-			if err := d.runPlan(ctx, &plan); err != nil {
-				return err
-			}
-		}
-	}
-	for _, meta := range d.state.Load().version.Overlapping(nil, deepest, from, to) {
-		if meta.Num < firstNew && d.wantsRewrite(deepest, meta) {
-			plan := rewritePlan(deepest, meta)
-			if err := d.runPlan(ctx, &plan); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // wantsRewrite reports whether a table would come out of a compaction into the

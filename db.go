@@ -36,7 +36,7 @@ type DB struct {
 	closed atomic.Bool
 
 	// What reads use: the state, and how far into the sequence they look. The
-	// state is nil once the database is closed.
+	// state is replaced in bg.change, and nil once the database is closed.
 	epoch   epoch.Domain
 	state   atomic.Pointer[readState]
 	visible atomic.Uint64
@@ -56,7 +56,6 @@ type DB struct {
 	secret       *filter.Secret // of keyed filters; nil: they are not
 	filterKeyErr error          // why it cannot be read
 
-	stateMu     sync.Mutex // held while state is replaced
 	nextFile    atomic.Uint64
 	removeFiles atomic.Bool // obsolete tables may be removed
 
@@ -212,8 +211,9 @@ func (d *DB) Flush() error {
 	return d.bg.waitFlushed()
 }
 
-// Close flushes, waits for work in the background to end, and releases the
-// database. Writes that were not synced are durable after it returns nil.
+// Close ends compactions, which return ErrClosed to their callers, flushes, and
+// releases the database. Writes that were not synced are durable after it returns
+// nil. Writes that wait for a compaction then return ErrClosed.
 // Close iterators first: they may fail with ErrClosed afterwards. Closing again
 // returns ErrClosed.
 func (d *DB) Close() error {
@@ -225,9 +225,8 @@ func (d *DB) Close() error {
 		err = d.closeWriting()
 	}
 	d.keeper.close()
-	d.stateMu.Lock()
-	s := d.state.Swap(nil)
-	d.stateMu.Unlock()
+	var s *readState
+	d.bg.change(func() { s = d.state.Swap(nil) })
 	d.epoch.Synchronize()
 	d.removeFiles.Store(false)
 	for _, metas := range s.version.Levels {
@@ -241,13 +240,14 @@ func (d *DB) Close() error {
 // closeWriting flushes and ends all writing. The log is empty afterwards, so
 // nothing on disk depends on where a log ends.
 func (d *DB) closeWriting() error {
+	d.stopCompactions()
 	d.commit.close()
 	err := d.commit.rotate()
 	if err == nil {
 		err = d.bg.waitFlushed()
 	}
 	if s := d.commit.sealed; s != nil {
-		<-s.done
+		<-s.done // who seals a log closes it, whatever comes of it
 	}
 	d.commit.dropSpare()
 	d.stopBackground()

@@ -111,7 +111,8 @@ type Options struct {
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction
 	// begins. Writes slow down from twice that number on, each by a tenth of a
-	// second at most, and wait at three times, where only large batches get to.
+	// second at most, and wait for compactions at three times, where only large
+	// batches, memtables of a few KiB and frequent calls of Flush get to.
 	// What else a write may wait for is a memtable that is being flushed: where the
 	// disk takes Y bytes a second, 3 x MemtableBytes / Y. When nothing is written,
 	// fewer tables are compacted, too. Default: 8.

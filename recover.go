@@ -37,6 +37,7 @@ func newDB(dir string, opts Options) *DB {
 	d := &DB{dir: dir, opts: opts, fs: opts.FS, gaps: gap.NewSet(opts.gapBytes)}
 	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, pool: &d.filters}
 	d.commit.db = d
+	d.commit.idle.L = &d.commit.mu
 	d.bg.changed.L = &d.bg.mu
 	d.cleaner.idle.L, d.cleaner.now = &d.cleaner.mu, opts.cleanNow
 	return d
@@ -197,7 +198,7 @@ func (d *DB) openTables(version *manifest.Version) error {
 			if enough() {
 				break
 			}
-			slots <- struct{}{}
+			slots <- struct{}{} // each that has one gives it back
 			wg.Go(func() {
 				defer func() { <-slots }()
 				t, err := d.opener.open(meta)

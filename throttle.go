@@ -11,17 +11,22 @@ import (
 //
 // The delay is spread over all writes, so that none waits long: it lets them in at
 // a rate that falls to next to nothing before the stop. There it takes minutes to
-// fill a memtable, and a compaction is over by then; only batches that would have
-// to wait longer than maxSleep each can get as far as the stop.
+// fill a memtable of the usual size, and a compaction is over by then. Three things
+// get as far as the stop all the same: batches that would have to wait longer than
+// maxSleep each, memtables of a few KiB, and a Flush, which adds a table however
+// little is in it.
 //
-// With writes that are smaller than that, a single one is held back
-//   - here: maxSleep at most;
+// A single write is held back
+//   - here: maxSleep at most; at the stop until level 0 has been compacted: for the
+//     step that is running, another of a job (see schedule.go), and those that level 0
+//     then needs. A step of level 0 takes all of it that overlaps and what it falls on
+//     in level 1;
 //   - by the change to a new memtable: until what is in the old log is on disk,
 //     and, if maxFull memtables are on their way already, until the first of them
 //     has become a table.
 //
-// Where the disk takes Y bytes a second that others leave to it, that is no longer
-// than the larger of maxSleep and 3 x MemtableBytes / Y.
+// Short of the stop, and where the disk takes Y bytes a second that others leave to
+// it, that is no longer than the larger of maxSleep and 3 x MemtableBytes / Y.
 type throttle struct {
 	owed time.Duration // delay that is due
 }
@@ -66,7 +71,8 @@ func (t *throttle) wait(d *DB, bytes int) error {
 	return nil
 }
 
-// stop waits until level 0 has fewer than limit tables.
+// stop waits until level 0 has fewer than limit tables. As long as it has more, a
+// compaction is due and under way, or has failed, or the database closes.
 func (t *throttle) stop(d *DB, limit int) error {
 	start := time.Now()
 	defer func() { d.stalled(time.Since(start)) }()
@@ -74,14 +80,15 @@ func (t *throttle) stop(d *DB, limit int) error {
 	b := &d.bg
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(d.state.Load().version.Levels[0]) >= limit {
-		switch {
-		case b.fatalErr != nil:
-			return b.fatalErr
-		case b.compactErr != nil:
-			return fmt.Errorf("%w: level 0 is full, a compaction failed and is being tried again: %w", ErrReadOnly, b.compactErr)
-		}
-		b.changed.Wait()
+	full := func() bool { return len(d.state.Load().version.Levels[0]) >= limit }
+	b.await(func() bool { return !full() || b.fatalErr != nil || b.compactErr != nil || b.closing })
+	switch {
+	case !full():
+		return nil
+	case b.fatalErr != nil:
+		return b.fatalErr
+	case b.closing:
+		return ErrClosed
 	}
-	return nil
+	return fmt.Errorf("%w: level 0 is full, a compaction failed and is being tried again: %w", ErrReadOnly, b.compactErr)
 }

@@ -28,7 +28,7 @@ const (
 	// because that adds nothing from the lower one.
 	maxExpanded = 25
 	// maxManual bounds what one step of a manual compaction takes from a level
-	// >= 1, so that it can be interrupted and needs little free space.
+	// >= 1, so that others have their turn and it needs little free space.
 	maxManual = 10
 )
 
@@ -138,29 +138,6 @@ func PickIdle(v *manifest.Version, cfg Config) (plan Plan, ok bool) {
 	plan = newPlan(v, cfg, 0, v.Levels[0][len(v.Levels[0])-1:])
 	upper, lower := plan.Inputs[0], plan.Inputs[1]
 	return plan, plan.TrivialMove || len(upper) > 1 && totalSize(lower) <= idleShare*totalSize(upper)
-}
-
-// PickRange returns the next step of a manual compaction of the user keys
-// from..to, both included and nil for no bound, out of a level into the next.
-// ok is false if the level holds nothing in the range or is the last one. A
-// caller repeats it until then.
-func PickRange(v *manifest.Version, cfg Config, level int, from, to []byte) (plan Plan, ok bool) {
-	if level < 0 || level >= manifest.NumLevels-1 {
-		return Plan{}, false
-	}
-	inputs := v.Overlapping(nil, level, from, to)
-	if len(inputs) == 0 {
-		return Plan{}, false
-	}
-	if level > 0 {
-		n, size := 1, inputs[0].Size
-		for n < len(inputs) && size+inputs[n].Size <= maxManual*cfg.TableBytes {
-			size += inputs[n].Size
-			n++
-		}
-		inputs = inputs[:n:n]
-	}
-	return newPlan(v, cfg, level, inputs), true
 }
 
 // Debt estimates the bytes that compactions must write until no level calls for

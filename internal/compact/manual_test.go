@@ -1,0 +1,82 @@
+package compact
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+)
+
+// TestManualEnds guards against a manual compaction that a steady writer keeps going for
+// ever: with flushes and automatic compactions between its steps it must end, after no
+// more steps than what was there at first explains, and have brought all of that,
+// one version of each key, into one level or below.
+func TestManualEnds(t *testing.T) {
+	for seed := range uint64(4) {
+		s := newSim(t, seed, leastOverlap)
+		s.cfg.LevelMultiplier = 3
+		const early = 400
+		next := uint64(0)
+		random := func(r *rand.Rand) uint64 { return r.Uint64N(60_000) }
+		ascending := func(*rand.Rand) uint64 { next++; return 60_000 + next }
+		s.keys = random
+		automatic := func() {
+			if plan, ok := s.pick(); ok {
+				s.run(&plan)
+			}
+		}
+		for i := range early {
+			s.flush(i)
+			automatic()
+		}
+		var from, to []byte
+		if seed%2 == 1 {
+			from, to = simKey(15_000), simKey(45_000)
+		}
+		if seed%4 >= 2 {
+			s.keys = ascending // it must not run after them
+		}
+		tables := s.v.NumTables()
+		m := NewManual(from, to, s.nextNum+1)
+		steps := 0
+		for {
+			plan, ok := m.Next(s.v, s.cfg)
+			if !ok {
+				break
+			}
+			checkPlan(t, s.v, &plan)
+			s.run(&plan)
+			if steps++; steps > manifest.NumLevels*tables {
+				t.Fatalf("seed %d: %d steps for %d tables", seed, steps, tables)
+			}
+			// All that fits between two steps: level 0 grows without end.
+			for range 2 {
+				s.flush(early + steps)
+			}
+			automatic()
+		}
+		if plan, ok := m.Next(s.v, s.cfg); ok {
+			t.Errorf("seed %d: after the end there is %s", seed, describe(plan, true))
+		}
+		seen := map[uint64]int{}
+		for level, metas := range s.v.Levels {
+			for _, meta := range metas {
+				for _, e := range meta.Handle.([]uint64) {
+					key, time := e>>20, 1<<20-1-e&(1<<20-1)
+					inRange := from == nil || key >= 15_000 && key <= 45_000
+					if time >= early || !inRange {
+						continue
+					}
+					seen[key]++
+					if level < m.Level() || seen[key] > 1 {
+						t.Fatalf("seed %d: key %d of %s is in level %d, of %d, %d times", seed, key, base.UserKey(meta.Smallest), level, m.Level(), seen[key])
+					}
+				}
+			}
+		}
+		if len(seen) == 0 || steps < 5 {
+			t.Errorf("seed %d: %d keys, %d steps", seed, len(seen), steps)
+		}
+	}
+}

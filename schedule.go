@@ -1,0 +1,211 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/siftdb/sift/internal/compact"
+)
+
+// One goroutine changes the tree below level 0, a step at a time. There are three
+// kinds of steps:
+//
+//   - compactions that the tree needs, because a level is too large;
+//   - steps of jobs, which callers wait for, such as Compact;
+//   - compactions that spare reads some tables of level 0, when nothing else is to
+//     be done and nothing is written.
+//
+// The first two take turns while there are both, so that neither has to wait for
+// more than one step of the other. Several jobs take turns among themselves.
+
+// job is work that a caller waits for and that takes more than one compaction. Its
+// steps are bounded, and each finds the tree as the one before and whatever came
+// between have left it.
+type job struct {
+	ctx context.Context // the caller's
+	// step carries out the next step and reports whether that was the last. It runs
+	// on the compacting goroutine, and ends early when its ctx does.
+	step func(ctx context.Context) (last bool, err error)
+
+	running bool       // a step of it is; guarded by background.mu
+	done    chan error // has room for the one result
+}
+
+// do carries out a job step by step on the compacting goroutine and returns when it
+// is done or has failed, ctx has ended or the database closes. A step that is
+// running then ends first.
+func (d *DB) do(ctx context.Context, step func(ctx context.Context) (last bool, err error)) error {
+	if d.opts.ReadOnly {
+		return ErrReadOnly
+	}
+	b := &d.bg
+	j := &job{ctx: ctx, step: step, done: make(chan error, 1)}
+	b.change(func() {
+		b.jobs = append(b.jobs, j)
+		if err := b.over(); err != nil {
+			b.finish(j, err)
+		}
+	})
+	// Whoever takes a job out of the list sends its result: the goroutine here, the
+	// compacting one after a step, or the same when it ends, after which no job stays
+	// in the list.
+	select {
+	case err := <-j.done:
+		return err
+	case <-ctx.Done():
+		b.change(func() {
+			if !j.running {
+				b.finish(j, ctx.Err())
+			}
+		})
+		return <-j.done // a step that is running sees ctx, too
+	}
+}
+
+// over returns why the tree does not change any more, or nil. REQUIRES: mu.
+func (b *background) over() error {
+	switch {
+	case b.fatalErr != nil:
+		return b.fatalErr
+	case b.closing:
+		return ErrClosed
+	}
+	return nil
+}
+
+// finish ends a job, unless that is done. To be called in change.
+func (b *background) finish(j *job, err error) {
+	if i := slices.Index(b.jobs, j); i >= 0 {
+		b.jobs = slices.Delete(b.jobs, i, i+1)
+		j.done <- err
+	}
+}
+
+// step is what the compacting goroutine does next: a step of a job, or a plan.
+type step struct {
+	job  *job
+	plan compact.Plan
+	idle bool // the plan can wait until nothing is written
+}
+
+func (s *step) some() bool { return s.job != nil || len(s.plan.Inputs[0]) > 0 }
+
+func (d *DB) compactLoop(ctx context.Context) {
+	b := &d.bg
+	defer b.change(func() {
+		for len(b.jobs) > 0 { // none is added any more
+			b.finish(b.jobs[0], b.over())
+		}
+	})
+	for ofJob := false; ; {
+		next, ok := d.nextStep(ofJob)
+		if !ok {
+			return
+		}
+		if ofJob = next.job != nil; ofJob {
+			d.runStep(ctx, next.job)
+		} else {
+			d.runAutomatic(ctx, &next.plan)
+		}
+	}
+}
+
+// nextStep waits until there is something to do. ok is false when the tree does not
+// change any more.
+func (d *DB) nextStep(afterJob bool) (next step, ok bool) {
+	b := &d.bg
+	for {
+		b.mu.Lock()
+		b.await(func() bool {
+			next = d.choose(afterJob)
+			return next.some() || b.over() != nil
+		})
+		ok = b.over() == nil
+		if ok && next.job != nil {
+			next.job.running = true
+		}
+		b.mu.Unlock()
+		if !ok || !next.idle || d.quiet() {
+			return next, ok
+		}
+	}
+}
+
+// choose returns what is to be done next, if there is anything. After a step of a job
+// what the tree needs has its turn. REQUIRES: bg.mu.
+func (d *DB) choose(afterJob bool) step {
+	b, version := &d.bg, d.state.Load().version
+	var plan compact.Plan
+	due := false
+	if !d.opts.DisableAutoCompaction {
+		plan, due = compact.Pick(version, d.compactConfig(), d.pointers)
+	}
+	switch {
+	case due && (afterJob || len(b.jobs) == 0):
+		return step{plan: plan}
+	case len(b.jobs) > 0:
+		return step{job: b.jobs[0]}
+	case !d.opts.DisableAutoCompaction && len(b.flushes) == 0:
+		if plan, ok := compact.PickIdle(version, d.compactConfig()); ok {
+			return step{plan: plan, idle: true}
+		}
+	}
+	return step{}
+}
+
+// idleDelay is how long nothing may be written before level 0 is tidied up.
+const idleDelay = 100 * time.Millisecond
+
+// quiet waits a moment, and reports whether nothing has happened meanwhile: that no
+// step has become more urgent, and nothing has been written.
+func (d *DB) quiet() bool {
+	b, written, version := &d.bg, d.visible.Load(), d.state.Load().version
+	over := b.pause(idleDelay, func() bool {
+		return b.over() != nil || len(b.jobs) > 0 || len(b.flushes) > 0
+	})
+	return over && d.visible.Load() == written && d.state.Load().version == version
+}
+
+// runAutomatic carries out a compaction that the tree needs, and pauses if it fails.
+func (d *DB) runAutomatic(ctx context.Context, plan *compact.Plan) {
+	b := &d.bg
+	err := d.runPlan(ctx, plan)
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	b.change(func() { b.compactErr = err })
+	if err != nil {
+		d.opts.Logger.Error("compaction failed", "level", plan.Level, "err", err)
+		d.opts.Events.failed(err)
+		b.pause(d.opts.retryDelay, func() bool { return b.over() != nil })
+	}
+}
+
+// runStep carries out the next step of a job. ctx ends when the database closes.
+func (d *DB) runStep(ctx context.Context, j *job) {
+	stepCtx, cancel := context.WithCancel(j.ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	last, err := j.step(stepCtx)
+	switch {
+	case err == nil && !last:
+		err = j.ctx.Err()
+	case err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled):
+		err = ErrClosed
+	}
+	b := &d.bg
+	b.change(func() {
+		j.running = false
+		if err == nil {
+			b.compactErr = nil // what failed may succeed now
+		}
+		if err != nil || last {
+			b.finish(j, err)
+			return
+		}
+		// The others have their turn.
+		b.jobs = append(slices.Delete(b.jobs, 0, 1), j)
+	})
+}

@@ -1,0 +1,190 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// ended returns a call's result, and fails the test if it does not come. It is for
+// calls that might hang, not for slow ones.
+func ended(t *testing.T, what string, result <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-result:
+		return err
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s does not return", what)
+		return nil
+	}
+}
+
+// inBackground starts a call.
+func inBackground(fn func() error) <-chan error {
+	result := make(chan error, 1)
+	go func() { result <- fn() }()
+	return result
+}
+
+// A job that never ends leaves the tree its turns, other jobs theirs, and Close ends it.
+func TestJobsTakeTurns(t *testing.T) {
+	o := uncached(vfs.NewMem())
+	o.L0Tables, o.DisableAutoCompaction = 1, false
+	db := mustOpen(t, "db", o)
+	var turns atomic.Int64
+	endless := inBackground(func() error {
+		return db.do(context.Background(), func(context.Context) (bool, error) {
+			turns.Add(1)
+			return false, nil
+		})
+	})
+	for i := range 3 {
+		before := db.stats.compactions.Load() + db.stats.moves.Load()
+		if err := db.Put(fmt.Appendf(nil, "key%d", i), nil, NoSync); err != nil {
+			t.Fatal(err)
+		}
+		if err := ended(t, "Flush", inBackground(db.Flush)); err != nil {
+			t.Fatal(err)
+		}
+		for begin := time.Now(); db.stats.compactions.Load()+db.stats.moves.Load() == before; time.Sleep(time.Millisecond) {
+			if time.Since(begin) > 30*time.Second {
+				t.Fatalf("round %d: nothing is compacted beside a job, after %d turns of it", i, turns.Load())
+			}
+		}
+		seen := turns.Load()
+		if err := ended(t, "Compact", inBackground(func() error { return db.Compact(context.Background(), nil, nil) })); err != nil {
+			t.Fatal(err)
+		}
+		if turns.Load() == seen {
+			t.Error("a job had all the turns")
+		}
+	}
+	if err := ended(t, "Close", inBackground(db.Close)); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := ended(t, "the job", endless); err != ErrClosed {
+		t.Errorf("the job ends with %v", err)
+	}
+}
+
+// A context counts while a job is queued, while it runs and between its steps.
+func TestJobContext(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfs.NewMem()))
+	defer mustClose(t, db)
+	cause := context.DeadlineExceeded
+	expired := func() context.Context {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+
+	entered, release := make(chan struct{}), make(chan struct{})
+	first := inBackground(func() error {
+		return db.do(context.Background(), func(context.Context) (bool, error) {
+			close(entered)
+			<-release
+			return true, nil
+		})
+	})
+	<-entered
+	queued := inBackground(func() error { return db.Compact(expired(), nil, nil) })
+	if err := ended(t, "a queued job", queued); !errors.Is(err, cause) {
+		t.Errorf("a queued job: %v", err)
+	}
+	close(release)
+	if err := ended(t, "the first job", first); err != nil {
+		t.Error(err)
+	}
+
+	running := inBackground(func() error {
+		return db.do(expired(), func(ctx context.Context) (bool, error) {
+			<-ctx.Done()
+			return false, ctx.Err()
+		})
+	})
+	if err := ended(t, "a running job", running); !errors.Is(err, cause) {
+		t.Errorf("a running job: %v", err)
+	}
+	between := inBackground(func() error {
+		return db.do(expired(), func(context.Context) (bool, error) { return false, nil })
+	})
+	if err := ended(t, "a job between steps", between); !errors.Is(err, cause) {
+		t.Errorf("a job between its steps: %v", err)
+	}
+}
+
+// A context counts while Compact flushes, however long the disk takes.
+func TestCompactContextWhileFlushing(t *testing.T) {
+	fs := vfs.Inject(vfs.NewMem())
+	o := uncached(fs)
+	db := mustOpen(t, "db", o)
+	loadKeys(t, db, 10)
+	entered, release := make(chan struct{}, 100), make(chan struct{})
+	fs.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpCreate && strings.HasSuffix(op.Name, ".ldb") {
+			entered <- struct{}{}
+			<-release
+		}
+		return nil
+	})
+	if err := db.Put([]byte("k"), nil, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	result := inBackground(func() error { return db.Compact(ctx, nil, nil) })
+	<-entered
+	cancel()
+	if err := ended(t, "Compact", result); !errors.Is(err, context.Canceled) {
+		t.Errorf("Compact: %v", err)
+	}
+	close(release)
+	if err := ended(t, "Close", inBackground(db.Close)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A write that waits for level 0 ends when the database closes.
+func TestCloseEndsStall(t *testing.T) {
+	fs := vfs.Inject(vfs.NewMem())
+	o := uncached(fs)
+	o.L0Tables, o.MemtableBytes, o.DisableAutoCompaction = 1, 1<<10, false
+	db := mustOpen(t, "db", o)
+	entered, release := make(chan struct{}), make(chan struct{})
+	hold := inBackground(func() error {
+		return db.do(context.Background(), func(ctx context.Context) (bool, error) {
+			close(entered)
+			<-release
+			return true, nil
+		})
+	})
+	<-entered // nothing is compacted until release
+	writes := inBackground(func() error {
+		for i := 0; ; i++ {
+			if err := db.Put(fmt.Appendf(nil, "key%06d", i), make([]byte, 100), NoSync); err != nil {
+				return err
+			}
+		}
+	})
+	for begin := time.Now(); len(db.state.Load().version.Levels[0]) < stopFactor; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 30*time.Second {
+			t.Fatal("level 0 does not fill")
+		}
+	}
+	closed := inBackground(db.Close)
+	if err := ended(t, "Put", writes); err != ErrClosed {
+		t.Errorf("Put: %v", err)
+	}
+	close(release)
+	if err := ended(t, "Close", closed); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := ended(t, "the job", hold); err != nil {
+		t.Error(err)
+	}
+}
