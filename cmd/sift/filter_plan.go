@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -17,8 +18,9 @@ type filterPlanCmd struct {
 func (filterPlanCmd) Help() string {
 	return `Prints how a budget for filter memory would be spent (Options.FilterMemory in a program):
 for each table the units of its filter that were written, how many of them would be held, the last
-one perhaps in part, and the block reads that a lookup of an absent key would waste on it. Lookups
-are taken to be spread evenly; in a running program what is held follows them.
+one perhaps in part, and how many blocks a lookup of an absent key reads from it on average. A lookup
+may read from several tables, so the sum can be above 1. Lookups are taken to be spread evenly; in a
+running program what is held follows them.
 
 Example:
 
@@ -36,26 +38,36 @@ func (c *filterPlanCmd) Run(e *env) error {
 			return err
 		}
 		t := columns{left: map[int]bool{2: true}}
-		t.add("level", "table", "filter", "units", "held", "size", "wasted/1,000")
+		t.add("level", "table", "filter", "units", "held", "size", "reads/absent")
 		for i := range p.Tables {
 			m := &p.Tables[i]
 			t.add(strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), filterName(&m.TableMetrics),
-				strconv.Itoa(m.FilterUnits), strconv.FormatFloat(m.Units, 'g', -1, 64), size(m.Bytes), perThousand(m.WastedReads))
+				strconv.Itoa(m.FilterUnits), strconv.FormatFloat(m.Units, 'g', -1, 64), size(m.Bytes), reads(m.WastedReads))
 		}
-		t.add("total", "", "", "", "", size(p.Bytes), perThousand(p.WastedReads))
+		t.add("total", "", "", "", "", size(p.Bytes), reads(p.WastedReads))
 		if err := t.write(e.out); err != nil {
 			return err
 		}
-		fmt.Fprintf(e.out, "\nOf 1,000 lookups of absent keys %s read a block in vain, %s without filters.\n",
-			perThousand(p.WastedReads), perThousand(none.WastedReads))
+		fmt.Fprintf(e.out, "\nA lookup of an absent key reads %s blocks on average; without filters it would read %s.\n",
+			reads(p.WastedReads), reads(none.WastedReads))
 		if p.NextMiBSaves > 0 {
-			fmt.Fprintf(e.out, "Another MiB would spare %s of them.\n", perThousand(p.NextMiBSaves))
+			fmt.Fprintf(e.out, "Another MiB of filter memory would save %s of these reads.\n", reads(p.NextMiBSaves))
 		}
 		return nil
 	})
 }
 
-func perThousand(reads float64) string { return strconv.FormatFloat(1000*reads, 'f', 2, 64) }
+// reads writes an average number of block reads with three digits.
+func reads(n float64) string {
+	switch {
+	case n == 0:
+		return "0"
+	case n < 0.0001:
+		return "< 0.0001"
+	}
+	decimals := max(0, 2-int(math.Floor(math.Log10(n))))
+	return strconv.FormatFloat(n, 'f', min(decimals, 4), 64)
+}
 
 // byteCount is a number of bytes on the command line.
 type byteCount int64

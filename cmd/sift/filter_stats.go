@@ -19,7 +19,8 @@ func (filterStatsCmd) Help() string {
 the false positive rate (FPR) that it was built for beside the one that is observed. To observe it, the
 filter is asked for keys that look like those of the table and are not in it: digits become other
 digits and letters other letters near the end of the key, or the key goes on. The last column is how
-many blocks 1,000 lookups of absent keys would read from the table for nothing if traffic were even.
+many blocks a lookup of an absent key reads from the table on average if traffic is even; without a filter
+it is 1 for each table that a lookup comes to.
 
 Example:
 
@@ -45,14 +46,14 @@ func (c *filterStatsCmd) Run(e *env) error {
 		var done int64
 		var all tally
 		t := columns{left: map[int]bool{2: true}}
-		t.add("level", "table", "filter", "units", "size", "bits/key", "FPR", "observed", "wasted/1,000")
+		t.add("level", "table", "filter", "units", "size", "bits/key", "FPR", "observed", "reads/absent")
 		for i := range tables {
 			m := &tables[i]
 			done += int64(m.Size)
 			wasted := plan.Tables[i].WastedReads
 			row := []string{strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), filterName(m)}
 			if m.FilterBytes == 0 {
-				t.add(append(row, "-", "-", "-", "-", "-", perThousand(wasted))...)
+				t.add(append(row, "-", "-", "-", "-", "-", reads(wasted))...)
 				continue
 			}
 			family, observed, err := probeTable(e.ctx, m.Path, c.Probes, c.Seed)
@@ -65,7 +66,7 @@ func (c *filterStatsCmd) Run(e *env) error {
 			all.add(observed)
 			progress.set(done)
 			t.add(append(row, fmt.Sprintf("%g/%d", m.HeldUnits, m.FilterUnits), size(m.FilterBytes), bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Keys == 0),
-				rate(m.ExpectedFPR), rate(observed.fpr()), perThousand(wasted))...)
+				rate(m.ExpectedFPR), rate(observed.fpr()), reads(wasted))...)
 		}
 		progress.done()
 		if len(tables) > 1 {
@@ -74,7 +75,7 @@ func (c *filterStatsCmd) Run(e *env) error {
 				fpr = sum.weightedFPR / sum.weight
 			}
 			t.add("total", "", "", "", size(sum.filterBytes), bitsPerKey(sum.filterBytes, sum.filteredKeys, sum.unknownFiltered),
-				rate(fpr), rate(all.fpr()), perThousand(plan.WastedReads))
+				rate(fpr), rate(all.fpr()), reads(plan.WastedReads))
 		}
 		if err := t.write(e.out); err != nil {
 			return err
@@ -102,6 +103,6 @@ func (c *filterStatsCmd) lessMemory(e *env, db *sift.DB, all sift.FilterPlan) er
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(e.out, "\nwith 1 MiB less for filters: %s wasted reads per 1,000 lookups of absent keys\n", perThousand(less.WastedReads))
+	fmt.Fprintf(e.out, "\nWith 1 MiB less of filter memory a lookup of an absent key would read %s blocks on average.\n", reads(less.WastedReads))
 	return nil
 }
