@@ -25,17 +25,6 @@ func ping(c *client, args [][]byte) {
 
 func echo(c *client, args [][]byte) { c.w.Bulk(args[1]) }
 
-func selectDB(c *client, args [][]byte) {
-	switch n, ok := resp.ParseInt(args[1]); {
-	case !ok:
-		c.reply(errNotInt)
-	case n != 0:
-		c.w.Error("ERR DB index is out of range")
-	default:
-		c.w.OK()
-	}
-}
-
 func quit(c *client, args [][]byte) {
 	c.w.OK()
 	c.quit = true
@@ -56,11 +45,8 @@ func (c *client) login(user, password []byte) bool {
 		return false
 	}
 	if !c.trusted {
-		c.trusted = true
-		c.r.Trust(true)
-		if c.conn != nil {
-			c.conn.SetReadDeadline(time.Time{}) // a stranger's
-		}
+		c.trust(true)
+		c.conn.SetReadDeadline(time.Time{}) // a stranger's
 	}
 	return true
 }
@@ -170,10 +156,12 @@ func (c *client) setName(b []byte) {
 
 func reset(c *client, args [][]byte) {
 	c.dropQueue()
+	c.unwatch()
+	c.db = 0
 	c.name.Store(nil)
 	c.w.Proto = 2
-	c.trusted, c.strange = c.srv.cfg.Password == "", time.Now()
-	c.r.Trust(c.trusted)
+	c.trust(c.srv.cfg.Password == "")
+	c.strange = time.Now()
 	c.w.Simple("RESET")
 }
 
@@ -224,8 +212,7 @@ func clientCommand(c *client, args [][]byte) {
 		c.srv.clientsMu.Lock()
 		o := c.srv.clients[uint64(id)]
 		if o != nil {
-			o.killed.Store(true)
-			o.hurry()
+			o.kill(c)
 		}
 		c.srv.clientsMu.Unlock()
 		c.w.Int(count(o != nil))
@@ -245,7 +232,7 @@ func (s *Server) settings() [][2]string {
 		{"appendfsync", Fsync(s.fsync.Load()).String()},
 		{"appendonly", "yes"},
 		{"bloom-layout", layout},
-		{"databases", "1"},
+		{"databases", "16"},
 		{"maxclients", n(int64(s.cfg.MaxClients))},
 		{"maxmemory", n(s.cfg.FilterBytes)},
 		{"maxmemory-clients", n(s.cfg.RequestBytes)},

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/siftdb/sift"
@@ -15,7 +16,7 @@ const (
 
 // sweeper removes keys that have expired. A read does not see them even before.
 func (s *Server) sweeper() {
-	c := &client{srv: s, writes: s.newWrites(keptBytes)}
+	c := &client{srv: s, writes: s.newWrites()}
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
@@ -24,24 +25,26 @@ func (s *Server) sweeper() {
 			return
 		case <-tick.C:
 		}
-		for s.ctx.Err() == nil && !s.failed.Load() {
-			n, err := s.sweep(c)
-			if err != nil {
-				s.cfg.Logger.Warn("removing expired keys failed", "err", err)
-			}
-			if n < sweepBatch || err != nil {
-				break
+		for c.db = range numDatabases {
+			for s.ctx.Err() == nil && !s.failed.Load() {
+				n, err := s.sweep(c)
+				if err != nil {
+					s.cfg.Logger.Warn("removing expired keys failed", "err", err)
+				}
+				if n < sweepBatch || err != nil {
+					break
+				}
 			}
 		}
 	}
 }
 
-// sweep removes up to sweepBatch entries of keys that have expired.
+// sweep removes up to sweepBatch entries of keys of a database that have expired.
 func (s *Server) sweep(c *client) (n int, err error) {
 	s.world.RLock()
 	defer s.world.RUnlock()
-	prefix := s.appendSpace(nil, spaceExpiry)
-	upper := binary.BigEndian.AppendUint64(s.appendSpace(nil, spaceExpiry), uint64(nowMs()+1))
+	prefix := appendSpace(nil, spaceExpiry, c.gen())
+	upper := binary.BigEndian.AppendUint64(appendSpace(nil, spaceExpiry, c.gen()), uint64(nowMs()+1))
 	type entry struct{ index, key []byte }
 	var due []entry
 	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: prefix, UpperBound: upper}) {
@@ -66,31 +69,22 @@ func (s *Server) sweepKey(c *client, index, key []byte) error {
 	st := s.stripe(key)
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	c.batch.Reset()
+	c.begin()
 	c.batch.Delete(index)
-	gone, err := s.hasExpired(key)
-	if err != nil {
+	gone := false
+	if err := c.view(key, func(v []byte) error {
+		h, err := decodeHead(v)
+		gone = err == nil && h.expired()
+		return err
+	}); err != nil {
 		return err
 	}
 	if gone {
-		c.forget(st, key)
-		c.batch.Delete(s.headKey(nil, key))
+		c.forget(&c.batch, st, key)
+		c.batch.Delete(c.headKey(nil, key))
 		s.stats.expired.Add(1)
 	}
 	return c.apply()
-}
-
-// hasExpired reports whether a key's head is there and out of date.
-func (s *Server) hasExpired(key []byte) (expired bool, err error) {
-	err = s.db.View(s.headKey(nil, key), func(v []byte) error {
-		h, err := decodeHead(v)
-		expired = err == nil && h.expired()
-		return err
-	})
-	if err == sift.ErrNotFound {
-		return false, nil
-	}
-	return expired, err
 }
 
 // collector removes from the store what belongs to no key any more: first
@@ -118,12 +112,22 @@ func (s *Server) collector() {
 	}
 }
 
-// collectOld removes what older generations left, and filters without a name.
+// collectOld removes what generations of the past left, and filters without a name.
 func (s *Server) collectOld() error {
-	gen := s.gen.Load()
+	s.world.RLock()
+	var gens []uint32
+	for i := range s.gens {
+		gens = append(gens, s.gens[i].Load())
+	}
+	s.world.RUnlock()
+	slices.Sort(gens)
 	for _, space := range []byte{spaceHead, spaceExpiry, spaceName} {
-		if err := s.removeRange([]byte{space}, binary.BigEndian.AppendUint32([]byte{space}, gen)); err != nil {
-			return err
+		from := []byte{space}
+		for _, gen := range gens { // a newer generation than the last has nothing old
+			if err := s.removeRange(from, appendSpace(nil, space, gen)); err != nil {
+				return err
+			}
+			from = appendSpace(nil, space, gen+1)
 		}
 	}
 	for id := uint64(0); s.ctx.Err() == nil; id++ {
@@ -140,9 +144,7 @@ func (s *Server) collectOld() error {
 		}
 		// A filter is named in the batch that makes it, so one without a name is
 		// dead, and its id does not come back.
-		s.world.RLock()
-		named, err := s.db.Has(s.nameKey(id))
-		s.world.RUnlock()
+		named, err := s.isNamed(id)
 		if err != nil {
 			return err
 		}
@@ -154,6 +156,18 @@ func (s *Server) collectOld() error {
 		}
 	}
 	return nil
+}
+
+// isNamed reports whether a filter belongs to a key.
+func (s *Server) isNamed(id uint64) (named bool, err error) {
+	s.world.RLock()
+	defer s.world.RUnlock()
+	for i := range s.gens {
+		if named, err = s.db.Has(nameKey(s.gens[i].Load(), id)); named || err != nil {
+			break
+		}
+	}
+	return named, err
 }
 
 // removeRange deletes the store's keys from..to, to not included.

@@ -216,8 +216,15 @@ func (c *client) arity(name string) {
 
 // bloomAsk replies whether a filter has items; there is no filter where there is
 // something else.
-func (c *client) bloomAsk(key []byte, items [][]byte) {
-	f := c.srv.find(key)
+func (c *client) bloomAsk(key []byte, items [][]byte, array bool) {
+	f := c.find(key)
+	if f != nil && f.damage != nil {
+		c.reply(f.damage)
+		return
+	}
+	if array {
+		c.w.Array(len(items))
+	}
 	if f != nil && f.kind == kindBloom {
 		f.mu.RLock()
 		defer f.mu.RUnlock()
@@ -238,12 +245,9 @@ func (c *client) bloomAsk(key []byte, items [][]byte) {
 	}
 }
 
-func bfExists(c *client, args [][]byte) { c.bloomAsk(args[1], args[2:]) }
+func bfExists(c *client, args [][]byte) { c.bloomAsk(args[1], args[2:], false) }
 
-func bfMExists(c *client, args [][]byte) {
-	c.w.Array(len(args) - 2)
-	c.bloomAsk(args[1], args[2:])
-}
+func bfMExists(c *client, args [][]byte) { c.bloomAsk(args[1], args[2:], true) }
 
 func bfCard(c *client, args [][]byte) {
 	f, err := c.srv.read(c, args[1], kindBloom)

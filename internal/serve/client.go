@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"strings"
@@ -22,30 +23,32 @@ const (
 	pendBytes = 256 << 10
 	// keptBytes bounds the memory that an idle client keeps of each kind.
 	keptBytes = 16 << 10
+	// strangerShare is what part of the memory for requests clients without the
+	// password may take together.
+	strangerShare = 32
 )
 
 // client is one connection. All but the marked fields belong to the goroutine that
-// serves it: its own, or an event loop and at times one that the loop handed it to.
+// serves it.
 type client struct {
-	srv   *Server
-	conn  net.Conn             // nil for a client of an event loop
-	loop  atomic.Pointer[loop] // nil for one with a goroutine of its own
-	event event
-	id    uint64
-	addr  string
-	laddr string
-	r     *resp.Reader
-	w     resp.Writer
+	srv       *Server
+	conn      net.Conn
+	id        uint64
+	addr      string
+	laddr     string
+	r         *resp.Reader
+	w         resp.Writer
+	borrowing *borrowing // how r reads; nil: from conn
 
-	trusted bool      // has given the password
-	strange time.Time // since when it has not
-	quit    bool      // to be closed after the replies
-	wrote   bool      // replies may acknowledge a write
-	name    atomic.Pointer[string]
-	since   time.Time
-	last    atomic.Int64 // ms of the last command
-	killed  atomic.Bool  // set by other clients
-	refresh int64        // ms, when the deadline for writes is due to be moved
+	trusted  bool      // has given the password
+	strange  time.Time // since when it has not
+	quit     bool      // to be closed after the replies
+	name     atomic.Pointer[string]
+	since    time.Time
+	last     atomic.Int64 // ms of the last command
+	killed   atomic.Bool  // set by other clients
+	reserved int64        // bytes of memory for requests and replies
+	refresh  int64        // ms, when the deadline for writes is due to be moved
 
 	// MULTI
 	queueing bool
@@ -53,6 +56,9 @@ type client struct {
 	queue    [][][]byte
 	queued   int // bytes
 	inExec   bool
+	held     bool // world is held for reading
+	watched  map[string]watched
+	dirty    atomic.Bool // something that it watches has changed
 
 	*writes         // where what it changes is collected
 	pendedIn uint64 // the group of its last plain SET, one more than none
@@ -75,26 +81,25 @@ func (s *Server) accept(conn net.Conn) {
 	c := &client{srv: s, conn: conn, id: s.nextConn, addr: conn.RemoteAddr().String(), laddr: conn.LocalAddr().String(),
 		since: time.Now(), trusted: s.cfg.Password == ""}
 	c.strange = c.since
-	c.w.Proto, c.w.Reserve = 2, s.reserve
+	c.w.Proto, c.w.Reserve = 2, c.reserve
 	c.last.Store(nowMs())
 	limits := resp.Limits{
 		MaxArgs:      maxArgs,
 		MaxBulkBytes: s.cfg.MaxBulkBytes,
 		MaxBytes:     int(min(int64(4*s.cfg.MaxBulkBytes)+maxArgs, s.cfg.RequestBytes)),
-		Reserve:      s.reserve,
+		Reserve:      c.reserve,
 	}
 	s.clients[c.id] = c
 	s.conns.Add(1)
-	looped := s.toLoop(c, limits)
-	if !looped {
-		c.writes = s.newWrites(keptBytes)
+	c.writes = s.newWrites()
+	if c.borrowing = c.borrow(conn); c.borrowing != nil {
+		c.r = resp.NewReader(c.borrowing, limits, !c.trusted)
+	} else {
 		c.r = resp.NewReader(conn, limits, !c.trusted)
 	}
 	s.clientsMu.Unlock()
 	s.stats.connections.Add(1)
-	if !looped {
-		go c.run()
-	}
+	go c.run()
 }
 
 // leave forgets a client whose connection is closed.
@@ -102,29 +107,42 @@ func (c *client) leave() {
 	c.r.Close()
 	c.w.Reset()
 	c.dropQueue()
+	c.unwatch()
 	c.srv.clientsMu.Lock()
 	delete(c.srv.clients, c.id)
 	c.srv.clientsMu.Unlock()
 	c.srv.conns.Done()
 }
 
-// hurry makes a client notice soon that it was killed.
-func (c *client) hurry() {
-	if l := c.loop.Load(); l != nil {
-		l.post(message{c: c, what: kicked})
-	} else {
-		c.conn.SetReadDeadline(time.Unix(1, 0))
-	}
-}
-
 // reserve takes memory for requests and replies from what all clients share, or
-// gives it back.
-func (s *Server) reserve(n int) bool {
+// gives it back. Clients without the password share a small part of it, so that they
+// cannot take it from the others.
+func (c *client) reserve(n int) bool {
+	s := c.srv
 	if s.requestBytes.Add(int64(n)) > s.cfg.RequestBytes && n > 0 {
 		s.requestBytes.Add(-int64(n))
 		return false
 	}
+	if !c.trusted && s.strangerBytes.Add(int64(n)) > s.cfg.RequestBytes/strangerShare && n > 0 {
+		s.strangerBytes.Add(-int64(n))
+		s.requestBytes.Add(-int64(n))
+		return false
+	}
+	c.reserved += int64(n)
 	return true
+}
+
+// trust sets whether the client has given the password.
+func (c *client) trust(trusted bool) {
+	if trusted != c.trusted {
+		if trusted {
+			c.srv.strangerBytes.Add(-c.reserved)
+		} else {
+			c.srv.strangerBytes.Add(c.reserved)
+		}
+	}
+	c.trusted = trusted
+	c.r.Trust(trusted)
 }
 
 // reply writes an error for the client, if err is one, and reports whether it
@@ -145,8 +163,33 @@ func (c *client) reply(err error) bool {
 	return true
 }
 
+// kill ends another client's connection at once, or its own after its replies.
+func (c *client) kill(by *client) {
+	c.killed.Store(true)
+	if c == by {
+		c.quit = true
+	} else {
+		c.conn.Close()
+	}
+}
+
+// isHTTP reports whether what came is a line of an HTTP request: a web page can have
+// a browser send one here, with commands in its body.
+func isHTTP(cmd *command, args [][]byte) bool {
+	if cmd == nil {
+		return is(args[0], "POST") || is(args[0], "HOST:") || len(args) == 3 && bytes.HasPrefix(args[2], []byte("HTTP/"))
+	}
+	return cmd.name == "get" && len(args) == 3 && bytes.HasPrefix(args[2], []byte("HTTP/"))
+}
+
 // do carries out one command, of which cmd is what lookup knows.
 func (c *client) do(cmd *command, args [][]byte) {
+	if isHTTP(cmd, args) {
+		c.srv.cfg.Logger.Warn("an HTTP request came instead of commands, perhaps an attack from a web page; the connection is closed", "from", c.addr)
+		c.srv.stats.protocolErrors.Add(1)
+		c.quit = true
+		return
+	}
 	if cmd == nil {
 		c.unknown(args)
 		return
@@ -168,13 +211,6 @@ func (c *client) do(cmd *command, args [][]byte) {
 		c.enqueue(args)
 		return
 	}
-	if cmd.flags&(isWrite|exclusive) != 0 {
-		c.wrote = true
-	}
-	if c.held { // by an event loop, which has no command here that may not hold it
-		c.execute(cmd, args)
-		return
-	}
 	if cmd.flags&exclusive != 0 {
 		// What this client has collected comes first.
 		if err := c.settle(); err != nil {
@@ -190,10 +226,10 @@ func (c *client) do(cmd *command, args [][]byte) {
 		}
 		return
 	}
-	c.srv.world.RLock()
+	c.hold()
 	if cmd.flags&unlocked != 0 {
 		err := c.commitPending()
-		c.srv.world.RUnlock()
+		c.release()
 		if err != nil {
 			c.abort(err)
 			return
@@ -201,13 +237,28 @@ func (c *client) do(cmd *command, args [][]byte) {
 		cmd.run(c, args)
 		return
 	}
-	defer c.srv.world.RUnlock()
 	c.execute(cmd, args)
+}
+
+// hold holds world for reading: for all commands that have come in a pipeline at once,
+// since taking it for each costs as much as a small command.
+func (c *client) hold() {
+	if !c.held {
+		c.srv.world.RLock()
+		c.held = true
+	}
+}
+
+func (c *client) release() {
+	if c.held {
+		c.held = false
+		c.srv.world.RUnlock()
+	}
 }
 
 // execute runs a command; world is held.
 func (c *client) execute(cmd *command, args [][]byte) {
-	collected := cmd.flags&collects != 0 && len(args) == 3
+	collected := cmd.flags&collects != 0 && len(args) == 3 && !c.inExec
 	if !collected && c.pendedIn == c.group+1 || collected && c.pending.Size() > pendBytes {
 		if err := c.commitPending(); err != nil {
 			c.abort(err)

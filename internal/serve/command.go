@@ -13,7 +13,6 @@ const (
 	notQueued                  // carried out within MULTI
 	unlocked                   // world is not held: it may take long
 	collects                   // with three arguments: may wait for the end of the pipeline
-	long                       // may take long
 )
 
 // command is an entry of the table. A positive arity is the number of arguments,
@@ -27,18 +26,7 @@ type command struct {
 	calls atomic.Uint64
 }
 
-const (
-	longestName = 32
-	// A command of more arguments or bytes is a long one.
-	shortArgs  = 128
-	shortBytes = 64 << 10
-)
-
-// isLong reports whether a command may keep others waiting: it is one that goes
-// over much, waits for all others, or has many or large arguments.
-func (cmd *command) isLong(args, bytes int) bool {
-	return cmd.flags&(exclusive|unlocked|long) != 0 || args > shortArgs || bytes > shortBytes
-}
+const longestName = 32
 
 // lookup finds a command by its name in any case.
 func lookup(name []byte) *command {
@@ -66,13 +54,15 @@ func init() {
 		{name: "auth", arity: -2, flags: noAuth, run: auth},
 		{name: "hello", arity: -1, flags: noAuth, run: hello},
 		{name: "reset", arity: 1, flags: noAuth | notQueued, run: reset},
-		{name: "client", arity: -2, flags: long, run: clientCommand},
+		{name: "client", arity: -2, run: clientCommand},
 		{name: "config", arity: -2, run: config},
-		{name: "command", arity: -1, flags: long, run: commandCommand},
-		{name: "info", arity: -1, flags: long, run: info},
+		{name: "command", arity: -1, run: commandCommand},
+		{name: "info", arity: -1, flags: unlocked, run: info},
 		{name: "time", arity: 1, run: timeCommand},
 		{name: "multi", arity: 1, flags: notQueued, run: multi},
 		{name: "exec", arity: 1, flags: notQueued | exclusive, run: execCommand},
+		{name: "watch", arity: -2, flags: notQueued, run: watch},
+		{name: "unwatch", arity: 1, run: unwatchCommand},
 		{name: "discard", arity: 1, flags: notQueued, run: discard},
 
 		{name: "get", arity: 2, run: get},
@@ -109,12 +99,12 @@ func init() {
 		{name: "rename", arity: 3, flags: isWrite, run: rename},
 		{name: "renamenx", arity: 3, flags: isWrite, run: rename},
 		{name: "copy", arity: -3, flags: isWrite, run: copyCommand},
-		{name: "scan", arity: -2, flags: long, run: scan},
+		{name: "scan", arity: -2, flags: unlocked, run: scan},
 		{name: "dbsize", arity: 1, flags: unlocked, run: dbsize},
 		{name: "flushall", arity: -1, max: 2, flags: isWrite | exclusive, run: flushAll},
 		{name: "flushdb", arity: -1, max: 2, flags: isWrite | exclusive, run: flushAll},
 
-		{name: "bf.reserve", arity: -4, max: 7, flags: long | isWrite, run: bfReserve},
+		{name: "bf.reserve", arity: -4, max: 7, flags: isWrite, run: bfReserve},
 		{name: "bf.add", arity: 3, flags: isWrite, run: bfAdd},
 		{name: "bf.madd", arity: -3, flags: isWrite, run: bfMAdd},
 		{name: "bf.insert", arity: -4, flags: isWrite, run: bfInsert},
@@ -123,10 +113,10 @@ func init() {
 		{name: "bf.card", arity: 2, run: bfCard},
 		{name: "bf.info", arity: -2, max: 3, run: bfInfo},
 		{name: "bf.debug", arity: 2, run: bfDebug},
-		{name: "bf.scandump", arity: 3, flags: long, run: bfScanDump},
-		{name: "bf.loadchunk", arity: 4, flags: long | isWrite, run: bfLoadChunk},
+		{name: "bf.scandump", arity: 3, run: bfScanDump},
+		{name: "bf.loadchunk", arity: 4, flags: isWrite, run: bfLoadChunk},
 
-		{name: "cf.reserve", arity: -3, flags: long | isWrite, run: cfReserve},
+		{name: "cf.reserve", arity: -3, flags: isWrite, run: cfReserve},
 		{name: "cf.add", arity: 3, flags: isWrite, run: cfAdd},
 		{name: "cf.addnx", arity: 3, flags: isWrite, run: cfAdd},
 		{name: "cf.insert", arity: -4, flags: isWrite, run: cfInsert},
@@ -135,11 +125,11 @@ func init() {
 		{name: "cf.mexists", arity: -3, run: cfMExists},
 		{name: "cf.count", arity: 3, run: cfCount},
 		{name: "cf.del", arity: 3, flags: isWrite, run: cfDel},
-		{name: "cf.compact", arity: 2, flags: long | isWrite, run: cfCompact},
+		{name: "cf.compact", arity: 2, flags: isWrite, run: cfCompact},
 		{name: "cf.info", arity: 2, run: cfInfo},
 		{name: "cf.debug", arity: 2, run: cfDebug},
-		{name: "cf.scandump", arity: 3, flags: long, run: cfScanDump},
-		{name: "cf.loadchunk", arity: 4, flags: long | isWrite, run: cfLoadChunk},
+		{name: "cf.scandump", arity: 3, run: cfScanDump},
+		{name: "cf.loadchunk", arity: 4, flags: isWrite, run: cfLoadChunk},
 	} {
 		commands[c.name] = c
 	}

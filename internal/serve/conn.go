@@ -11,6 +11,9 @@ import (
 func (c *client) run() {
 	defer func() {
 		c.conn.Close()
+		if c.borrowing != nil {
+			c.borrowing.giveBack()
+		}
 		c.leave()
 	}()
 	for {
@@ -42,7 +45,7 @@ func (c *client) run() {
 			if c.killed.Load() || c.srv.ctx.Err() != nil {
 				return // their deadline may have come before
 			}
-			if err = c.r.Fill(); err == nil {
+			if err = c.fill(); err == nil {
 				continue
 			}
 		}
@@ -51,6 +54,14 @@ func (c *client) run() {
 		}
 		return
 	}
+}
+
+// fill waits for what the client sends next.
+func (c *client) fill() error {
+	if c.borrowing != nil {
+		return c.borrowing.fill()
+	}
+	return c.r.Fill()
 }
 
 // finish makes what the client's commands wrote as durable as is asked, and then
@@ -62,17 +73,20 @@ func (c *client) finish() error {
 	return c.send()
 }
 
-// settle is the first half of finish. World is not held.
+// settle is the first half of finish. It releases world.
 func (c *client) settle() error {
-	c.wrote = false
-	if len(c.pendEnds) == 0 && len(c.touched) == 0 && !c.needSync {
-		return nil
+	var err error
+	if len(c.pendEnds) > 0 || len(c.touched) > 0 {
+		c.hold()
+		err = c.commit()
 	}
-	c.srv.world.RLock()
-	err := c.commit()
-	c.srv.world.RUnlock()
-	if err == nil && c.needSync && Fsync(c.srv.fsync.Load()) == FsyncAlways {
-		err = c.srv.sync()
+	c.release()
+	// Replies may show what other clients wrote, so readers wait for the sync, too. When
+	// it fails, they may still be told what was there.
+	if err == nil && len(c.w.Buf) > 0 && Fsync(c.srv.fsync.Load()) == FsyncAlways {
+		if err = c.srv.sync(); !c.needSync {
+			err = nil
+		}
 	}
 	c.needSync = false
 	return err

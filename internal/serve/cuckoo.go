@@ -183,7 +183,11 @@ func cfInsert(c *client, args [][]byte) {
 
 // cuckooAsk calls fn with the filter at a key, or nil.
 func (c *client) cuckooAsk(key []byte, fn func(*redisbloom.Cuckoo)) {
-	f := c.srv.find(key)
+	f := c.find(key)
+	if f != nil && f.damage != nil {
+		c.reply(f.damage)
+		return
+	}
 	if f == nil || f.kind != kindCuckoo {
 		fn(nil)
 		return
@@ -194,20 +198,20 @@ func (c *client) cuckooAsk(key []byte, fn func(*redisbloom.Cuckoo)) {
 	f.asked.Add(1)
 }
 
-func (c *client) cuckooExists(key []byte, items [][]byte) {
+func (c *client) cuckooExists(key []byte, items [][]byte, array bool) {
 	c.cuckooAsk(key, func(f *redisbloom.Cuckoo) {
+		if array {
+			c.w.Array(len(items))
+		}
 		for _, item := range items {
 			c.w.Bool(f != nil && f.Contains(item))
 		}
 	})
 }
 
-func cfExists(c *client, args [][]byte) { c.cuckooExists(args[1], args[2:]) }
+func cfExists(c *client, args [][]byte) { c.cuckooExists(args[1], args[2:], false) }
 
-func cfMExists(c *client, args [][]byte) {
-	c.w.Array(len(args) - 2)
-	c.cuckooExists(args[1], args[2:])
-}
+func cfMExists(c *client, args [][]byte) { c.cuckooExists(args[1], args[2:], true) }
 
 func cfCount(c *client, args [][]byte) {
 	c.cuckooAsk(args[1], func(f *redisbloom.Cuckoo) {

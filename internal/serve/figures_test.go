@@ -34,9 +34,7 @@ func page(t *testing.T, s *Server, path string) string {
 
 // INFO, /metrics and the status page say the same, of a server that has tables,
 // filters of both kinds, and something to count of everything.
-func TestFiguresAgree(t *testing.T) { everyWay(t, testFiguresAgree) }
-
-func testFiguresAgree(t *testing.T) {
+func TestFiguresAgree(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, HTTPAddr: "127.0.0.1:0", Password: ""})
 	c := dial(t, s)
 	c.do("BF.RESERVE", "b<i>", "0.01", "3000", "NONSCALING")
@@ -163,7 +161,7 @@ func testFiguresAgree(t *testing.T) {
 	for key, kind := range map[string]string{"b<i>": "bloom", "cuckoo": "cuckoo"} {
 		series := func(name string) float64 {
 			t.Helper()
-			return number(find(metrics, "(?m)^sift_filter_"+name+regexp.QuoteMeta(`{key="`+key+`",kind="`+kind+`"}`)+` (\S+)$`))
+			return number(find(metrics, "(?m)^sift_filter_"+name+regexp.QuoteMeta(`{db="0",key="`+key+`",kind="`+kind+`"}`)+` (\S+)$`))
 		}
 		r := row(strings.NewReplacer("<", "&lt;", ">", "&gt;").Replace(key))
 		if len(r) != 12 {

@@ -3,9 +3,9 @@ package serve
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/redisbloom"
@@ -41,9 +41,10 @@ type filter struct {
 	due    atomic.Bool // waits for a checkpoint
 
 	mu     sync.RWMutex
-	key    int // length of the key
+	name   string // the store's key of its head
 	bloom  *redisbloom.Bloom
 	cuckoo *redisbloom.Cuckoo
+	damage error  // why it could not be loaded; bloom and cuckoo are nil then
 	dead   bool   // deleted: look the key up again
 	lsn    uint64 // of the next redo entry
 	logged int    // bytes of redo entries since the header
@@ -52,8 +53,17 @@ type filter struct {
 	// Who changed it last, and one more than that one's flushes before.
 	toucher   *writes
 	touchedIn uint64
+	seen      observation
 	// counters for the status page
 	asked, maybe atomic.Uint64
+}
+
+// observation is what was seen of a filter's false positive rate.
+type observation struct {
+	sync.Mutex
+	rate  float64
+	items uint64
+	at    time.Time
 }
 
 // parts is what both kinds have for storage.
@@ -79,7 +89,11 @@ func (f *filter) parts() parts {
 
 // memory is what the filter counts as in Config.FilterBytes. Its lock is held.
 func (f *filter) memory() uint64 {
-	return f.parts().Bytes() + uint64(f.key) + filterOverhead + linkOverhead*uint64(f.parts().Links())
+	n := uint64(len(f.name)) + filterOverhead
+	if f.damage == nil {
+		n += f.parts().Bytes() + linkOverhead*uint64(f.parts().Links())
+	}
+	return n
 }
 
 func (f *filter) expired() bool {
@@ -92,11 +106,20 @@ func (f *filter) header() []byte {
 	return append(binary.BigEndian.AppendUint64(nil, f.lsn), f.parts().Header()...)
 }
 
+// filterAt returns the filter at a key, nil if there is none. st is locked.
+func (w *writes) filterAt(st *stripe, key []byte) *filter {
+	if len(st.filters) == 0 {
+		return nil
+	}
+	w.keyBuf = w.headKey(w.keyBuf[:0], key)
+	return st.filters[string(w.keyBuf)]
+}
+
 // find returns the filter at a key, nil if there is none.
-func (s *Server) find(key []byte) *filter {
-	st := s.stripe(key)
+func (w *writes) find(key []byte) *filter {
+	st := w.srv.stripe(key)
 	st.mu.RLock()
-	f := st.filters[string(key)]
+	f := w.filterAt(st, key)
 	st.mu.RUnlock()
 	if f == nil || f.expired() {
 		return nil
@@ -118,9 +141,9 @@ var (
 // if there is none, errWrongType if the key holds something else.
 func (s *Server) read(c *client, key []byte, k kind) (*filter, error) {
 	for {
-		f := s.find(key)
+		f := c.find(key)
 		if f == nil {
-			if got, _, err := s.kindOf(c, key); err != nil {
+			if got, _, err := c.kindOf(key); err != nil {
 				return nil, err
 			} else if got == kindString {
 				return nil, errWrongType
@@ -129,6 +152,9 @@ func (s *Server) read(c *client, key []byte, k kind) (*filter, error) {
 		}
 		if f.kind != k {
 			return nil, errWrongType
+		}
+		if f.damage != nil {
+			return nil, f.damage
 		}
 		f.mu.RLock()
 		if !f.dead {
@@ -142,10 +168,10 @@ func (s *Server) read(c *client, key []byte, k kind) (*filter, error) {
 // none, make makes it; a nil make means errNotFound.
 func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room uint64) error) (*filter, error) {
 	for {
-		f := s.find(key)
+		f := c.find(key)
 		if f == nil {
 			if make == nil {
-				if got, _, err := s.kindOf(c, key); err != nil {
+				if got, _, err := c.kindOf(key); err != nil {
 					return nil, err
 				} else if got == kindString {
 					return nil, errWrongType
@@ -159,6 +185,9 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 		}
 		if f.kind != k {
 			return nil, errWrongType
+		}
+		if f.damage != nil {
+			return nil, f.damage
 		}
 		f.mu.Lock()
 		if !f.dead {
@@ -174,18 +203,18 @@ func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room
 	st := s.stripe(key)
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if f := st.filters[string(key)]; f != nil && !f.expired() {
+	if f := c.filterAt(st, key); f != nil && !f.expired() {
 		if f.kind != k {
 			return errWrongType
 		}
 		return errExists
 	}
-	if got, _, err := s.kindOf(c, key); err != nil {
+	if got, _, err := c.kindOf(key); err != nil {
 		return err
 	} else if got == kindString {
 		return errWrongType
 	}
-	f := &filter{kind: k, key: len(key)}
+	f := &filter{kind: k, name: string(c.headKey(nil, key))}
 	if err := s.account(int64(len(key)+filterOverhead+linkOverhead), func(room uint64) (uint64, error) {
 		if err := make(f, room); err != nil {
 			return 0, err
@@ -195,16 +224,16 @@ func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room
 		return err
 	}
 	f.id = s.nextID.Add(1)
-	c.batch.Reset()
-	c.forget(st, key)
+	c.begin()
+	c.forget(&c.batch, st, key)
 	c.setHead(key, head{kind: k, payload: binary.BigEndian.AppendUint64(nil, f.id)})
-	c.batch.Put(s.nameKey(f.id), key)
+	c.batch.Put(nameKey(c.gen(), f.id), key)
 	c.batch.Put(filterKey(f.id, partHeader), f.header())
 	if err := c.apply(); err != nil {
 		s.filterBytes.Add(-int64(f.memory()))
 		return err
 	}
-	st.filters[string(key)] = f
+	st.filters[f.name] = f
 	return nil
 }
 
@@ -244,9 +273,9 @@ func (s *Server) shrunk(f *filter, before uint64) {
 }
 
 // forget takes the filter at a key, if there is one, out of memory, and adds to
-// the client's batch what makes the store forget it. st is locked.
-func (w *writes) forget(st *stripe, key []byte) {
-	f := st.filters[string(key)]
+// a batch what makes the store forget it. st is locked.
+func (w *writes) forget(b *sift.Batch, st *stripe, key []byte) {
+	f := w.filterAt(st, key)
 	if f == nil {
 		return
 	}
@@ -254,25 +283,35 @@ func (w *writes) forget(st *stripe, key []byte) {
 	f.dead = true
 	bytes := f.memory()
 	f.mu.Unlock()
-	delete(st.filters, string(key))
+	delete(st.filters, f.name)
 	w.srv.filterBytes.Add(-int64(bytes))
-	w.batch.Delete(w.srv.nameKey(f.id))
+	b.Delete(nameKey(w.gen(), f.id))
 	w.garbage = append(w.garbage, f.id)
 }
 
 // flushFilter writes what has changed in a filter as one redo entry. Its lock is
-// held, so entries go to the store in the order of the changes.
+// held, so entries go to the store in the order of the changes. After a failed write
+// there is an error also for those whose changes another one took along.
 func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, error) {
+	b.Reset()
+	buf = s.takeRedo(f, b, buf)
+	if b.Len() > 0 {
+		return buf, s.put(b)
+	}
+	if s.failed.Load() {
+		return buf, errReadOnly
+	}
+	return buf, nil
+}
+
+// takeRedo adds what has changed in a filter to a batch, as one redo entry.
+func (s *Server) takeRedo(f *filter, b *sift.Batch, buf []byte) []byte {
 	p := f.parts()
 	if f.dead || p.RedoBytes() == 0 {
-		return buf, nil
+		return buf
 	}
 	buf = p.TakeRedo(buf[:0])
-	b.Reset()
 	b.Put(redoKey(f.id, f.lsn), buf)
-	if err := s.put(b); err != nil {
-		return buf, err
-	}
 	f.lsn++
 	f.logged += len(buf)
 	if f.logged > int(max(s.minRedo, min(p.Bytes(), maxRedoBytes))) && f.due.CompareAndSwap(false, true) {
@@ -282,7 +321,19 @@ func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, erro
 			f.due.Store(false) // the next flush asks again
 		}
 	}
-	return buf, nil
+	return buf
+}
+
+// lockFilter locks a filter for the checkpointer, at no time in a transaction, whose
+// changes must not be in the store before it ends.
+func (s *Server) lockFilter(f *filter) {
+	s.world.RLock()
+	f.mu.Lock()
+}
+
+func (s *Server) unlockFilter(f *filter) {
+	f.mu.Unlock()
+	s.world.RUnlock()
 }
 
 // checkpoint writes the pages of a filter that have changed, then a header, and
@@ -292,23 +343,23 @@ func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, erro
 func (s *Server) checkpoint(f *filter) error {
 	defer f.due.Store(false)
 	var b sift.Batch
-	f.mu.Lock()
+	s.lockFilter(f)
 	buf, err := s.flushFilter(f, &b, nil)
 	start, logged, header := f.lsn, f.logged, f.header()
-	f.mu.Unlock()
+	s.unlockFilter(f)
 	if err != nil {
 		return err
 	}
 	link, page := 0, 0
 	for done := false; !done; {
-		f.mu.Lock()
+		s.lockFilter(f)
 		if f.dead {
-			f.mu.Unlock()
+			s.unlockFilter(f)
 			return nil
 		}
 		// The entry that explains a page must be there before the page is.
 		if buf, err = s.flushFilter(f, &b, buf); err != nil {
-			f.mu.Unlock()
+			s.unlockFilter(f)
 			return err
 		}
 		b.Reset()
@@ -319,7 +370,7 @@ func (s *Server) checkpoint(f *filter) error {
 			left--
 			return left > 0
 		})
-		f.mu.Unlock()
+		s.unlockFilter(f)
 		// Only this goroutine writes pages, so they may be written unlocked.
 		if err := s.put(&b); err != nil {
 			return err
@@ -343,97 +394,4 @@ func (s *Server) checkpoint(f *filter) error {
 		}
 	}
 	return err
-}
-
-// loadFilters reads all filters of the present generation.
-func (s *Server) loadFilters() error {
-	prefix := s.appendSpace(nil, spaceName)
-	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: prefix}) {
-		if err != nil {
-			return err
-		}
-		if len(e.Key) != len(prefix)+8 {
-			return errHead
-		}
-		id := binary.BigEndian.Uint64(e.Key[len(prefix):])
-		if err := s.loadFilter(id, e.Value); err != nil {
-			return fmt.Errorf("serve: filter at key %q: %w", e.Value, err)
-		}
-	}
-	return nil
-}
-
-func (s *Server) loadFilter(id uint64, key []byte) error {
-	f := &filter{id: id, key: len(key)}
-	err := s.db.View(s.headKey(nil, key), func(v []byte) error {
-		h, err := decodeHead(v)
-		if err != nil {
-			return err
-		}
-		if h.kind == kindString || binary.BigEndian.Uint64(h.payload) != id {
-			return errHead
-		}
-		f.kind = h.kind
-		f.expiry.Store(h.expiry)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	value, err := s.db.Get(filterKey(id, partHeader))
-	if err != nil {
-		return err
-	}
-	if len(value) < 8 {
-		return errHead
-	}
-	// What is stored was within the limit when it was made.
-	const noLimit = 1 << 50
-	f.lsn = binary.BigEndian.Uint64(value)
-	f.oldest = f.lsn
-	if f.kind == kindBloom {
-		f.bloom, err = redisbloom.ParseBloom(value[8:], noLimit)
-	} else {
-		f.cuckoo, err = redisbloom.ParseCuckoo(value[8:], noLimit)
-	}
-	if err != nil {
-		return err
-	}
-	pages := filterKey(id, partPage)
-	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: pages, DontFillCache: true}) {
-		if err != nil {
-			return err
-		}
-		if len(e.Key) != len(pages)+6 {
-			return errHead
-		}
-		where := e.Key[len(pages):]
-		if err := f.parts().SetPage(int(binary.BigEndian.Uint16(where)), int(binary.BigEndian.Uint32(where[2:])), e.Value); err != nil {
-			return err
-		}
-	}
-	redo := filterKey(id, partRedo)
-	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: redo, DontFillCache: true}) {
-		if err != nil {
-			return err
-		}
-		if len(e.Key) != len(redo)+8 {
-			return errHead
-		}
-		lsn := binary.BigEndian.Uint64(e.Key[len(redo):])
-		if f.oldest = min(f.oldest, lsn); lsn < f.lsn {
-			continue // a checkpoint was about to remove it
-		}
-		if lsn != f.lsn {
-			return fmt.Errorf("%w: a redo entry is missing", errHead)
-		}
-		if err := f.parts().Replay(e.Value, noLimit); err != nil {
-			return err
-		}
-		f.lsn++
-		f.logged += len(e.Value)
-	}
-	s.filterBytes.Add(int64(f.memory()))
-	s.stripe(key).filters[string(key)] = f
-	return nil
 }

@@ -74,7 +74,7 @@ type collector struct{ s *Server }
 
 var (
 	perCommand = prometheus.NewDesc("sift_commands_total", "Commands carried out.", []string{"command"}, nil)
-	perFilter  = []string{"key", "kind"}
+	perFilter  = []string{"db", "key", "kind"}
 	filterSize = prometheus.NewDesc("sift_filter_bytes", "Memory of a filter.", perFilter, nil)
 	filterN    = prometheus.NewDesc("sift_filter_items", "Items in a filter.", perFilter, nil)
 	filterFPR  = prometheus.NewDesc("sift_filter_expected_fpr", "False positive rate to expect of a filter.", perFilter, nil)
@@ -131,7 +131,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		for desc, value := range map[*prometheus.Desc]float64{
 			filterSize: float64(f.Bytes), filterN: float64(f.Items), filterFPR: f.Expected, filterSeen: f.Observed,
 		} {
-			ch <- prometheus.MustNewConstMetric(desc, gauge, value, f.Key, f.Kind)
+			ch <- prometheus.MustNewConstMetric(desc, gauge, value, strconv.Itoa(f.DB), f.Key, f.Kind)
 		}
 	}
 }

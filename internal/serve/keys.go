@@ -2,12 +2,9 @@ package serve
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
-	"math"
 	"strings"
 
-	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
@@ -16,7 +13,7 @@ func del(c *client, args [][]byte) {
 	err := c.locked(func() error {
 		seen := map[string]bool{}
 		for _, key := range args[1:] {
-			k, _, err := c.srv.kindOf(c, key)
+			k, _, err := c.kindOf(key)
 			if err != nil {
 				return err
 			}
@@ -39,7 +36,7 @@ func del(c *client, args [][]byte) {
 func exists(c *client, args [][]byte) {
 	n := int64(0)
 	for _, key := range args[1:] {
-		k, _, err := c.srv.kindOf(c, key)
+		k, _, err := c.kindOf(key)
 		if c.reply(err) {
 			return
 		}
@@ -49,7 +46,7 @@ func exists(c *client, args [][]byte) {
 }
 
 func typeCommand(c *client, args [][]byte) {
-	k, _, err := c.srv.kindOf(c, args[1])
+	k, _, err := c.kindOf(args[1])
 	if !c.reply(err) {
 		c.w.Simple(k.String())
 	}
@@ -61,7 +58,7 @@ func object(c *client, args [][]byte) {
 		return
 	}
 	encoding := ""
-	_, err := c.srv.look(c, args[2], func(h head) error {
+	_, err := c.look(args[2], func(h head) error {
 		encoding = "raw"
 		if _, ok := resp.ParseInt(h.payload); h.kind == kindString && ok {
 			encoding = "int"
@@ -81,7 +78,7 @@ func object(c *client, args [][]byte) {
 
 // ttl is TTL, PTTL, EXPIRETIME and PEXPIRETIME.
 func ttl(c *client, args [][]byte) {
-	k, expiry, err := c.srv.kindOf(c, args[1])
+	k, expiry, err := c.kindOf(args[1])
 	if c.reply(err) {
 		return
 	}
@@ -128,7 +125,7 @@ func expire(c *client, args [][]byte) {
 	}
 	done := false
 	err := c.locked(func() error {
-		k, was, err := c.srv.kindOf(c, args[1])
+		k, was, err := c.kindOf(args[1])
 		if err != nil || k == kindNone {
 			return err
 		}
@@ -152,14 +149,14 @@ func expire(c *client, args [][]byte) {
 // setExpiry changes the expiry of a key that is there. Its stripe is locked.
 func (c *client) setExpiry(key []byte, expiry int64) error {
 	var h head
-	if _, err := c.srv.look(c, key, func(was head) error {
+	if _, err := c.look(key, func(was head) error {
 		h = head{was.kind, expiry, bytes.Clone(was.payload)}
 		return nil
 	}); err != nil {
 		return err
 	}
 	c.setHead(key, h)
-	if f := c.srv.stripe(key).filters[string(key)]; f != nil {
+	if f := c.filterAt(c.srv.stripe(key), key); f != nil {
 		f.expiry.Store(expiry)
 	}
 	return nil
@@ -168,7 +165,7 @@ func (c *client) setExpiry(key []byte, expiry int64) error {
 func persist(c *client, args [][]byte) {
 	done := false
 	err := c.locked(func() error {
-		_, was, err := c.srv.kindOf(c, args[1])
+		_, was, err := c.kindOf(args[1])
 		if done = err == nil && was != 0; done {
 			return c.setExpiry(args[1], 0)
 		}
@@ -186,7 +183,7 @@ func rename(c *client, args [][]byte) {
 	done := false
 	err := c.locked(func() error {
 		var h head
-		found, err := c.srv.look(c, from, func(was head) error {
+		found, err := c.look(from, func(was head) error {
 			h = head{was.kind, was.expiry, bytes.Clone(was.payload)}
 			return nil
 		})
@@ -197,7 +194,7 @@ func rename(c *client, args [][]byte) {
 			return errors.New("ERR no such key")
 		}
 		if nx {
-			if k, _, err := c.srv.kindOf(c, to); err != nil || k != kindNone {
+			if k, _, err := c.kindOf(to); err != nil || k != kindNone {
 				return err
 			}
 		}
@@ -205,19 +202,19 @@ func rename(c *client, args [][]byte) {
 		if bytes.Equal(from, to) {
 			return nil
 		}
-		c.forget(c.srv.stripe(to), to)
-		c.batch.Delete(c.srv.headKey(nil, from))
+		c.forget(&c.batch, c.srv.stripe(to), to)
+		c.removeHead(from)
 		c.setHead(to, h)
 		if h.kind != kindString {
 			st := c.srv.stripe(from)
-			f := st.filters[string(from)]
-			delete(st.filters, string(from))
-			c.srv.stripe(to).filters[string(to)] = f
+			f := c.filterAt(st, from)
+			delete(st.filters, f.name)
 			f.mu.Lock()
-			c.srv.filterBytes.Add(int64(len(to) - f.key))
-			f.key = len(to)
+			f.name = string(c.headKey(nil, to))
 			f.mu.Unlock()
-			c.batch.Put(c.srv.nameKey(f.id), to)
+			c.srv.filterBytes.Add(int64(len(to) - len(from)))
+			c.srv.stripe(to).filters[f.name] = f
+			c.batch.Put(nameKey(c.gen(), f.id), to)
 		}
 		return nil
 	}, from, to)
@@ -252,14 +249,14 @@ func copyCommand(c *client, args [][]byte) {
 		if bytes.Equal(args[1], args[2]) {
 			return errors.New("ERR source and destination objects are the same")
 		}
-		k, _, err := c.srv.kindOf(c, args[1])
+		k, _, err := c.kindOf(args[1])
 		if err != nil || k == kindNone {
 			return err
 		}
 		if k != kindString {
 			return errors.New("ERR not supported for this module key")
 		}
-		if there, _, err := c.srv.kindOf(c, args[2]); err != nil || there != kindNone && !replace {
+		if there, _, err := c.kindOf(args[2]); err != nil || there != kindNone && !replace {
 			return err
 		}
 		v, expiry, _, err := c.old(args[1])
@@ -272,53 +269,4 @@ func copyCommand(c *client, args [][]byte) {
 	if !c.reply(err) {
 		c.w.Int(count(done))
 	}
-}
-
-func dbsize(c *client, args [][]byte) {
-	n := int64(0)
-	for e, err := range c.srv.db.Scan(&sift.IterOptions{Prefix: c.srv.appendSpace(nil, spaceHead), DontFillCache: true}) {
-		if c.reply(err) {
-			return
-		}
-		h, err := decodeHead(e.Value)
-		if c.reply(err) {
-			return
-		}
-		n += count(!h.expired())
-	}
-	c.w.Int(n)
-}
-
-// flushAll begins a new generation. World is held alone.
-func flushAll(c *client, args [][]byte) {
-	if len(args) == 2 && !is(args[1], "SYNC") && !is(args[1], "ASYNC") {
-		c.reply(errSyntax)
-		return
-	}
-	s := c.srv
-	gen := s.gen.Load()
-	if gen == math.MaxUint32 {
-		c.w.Error("ERR out of generations")
-		return
-	}
-	c.batch.Reset()
-	c.batch.Put(metaGen, binary.BigEndian.AppendUint32(nil, gen+1))
-	if c.reply(c.apply()) {
-		return
-	}
-	s.gen.Store(gen + 1)
-	for i := range s.stripes {
-		for key, f := range s.stripes[i].filters {
-			f.mu.Lock()
-			f.dead = true
-			s.filterBytes.Add(-int64(f.memory()))
-			f.mu.Unlock()
-			delete(s.stripes[i].filters, key)
-		}
-	}
-	select {
-	case s.garbage <- 0:
-	default:
-	}
-	c.w.OK()
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// What the store holds. Numbers in keys are big-endian, gen is the generation
-// of the keyspace, 4 bytes, which FLUSHALL counts up, so that it takes no longer
-// for many keys than for one; what older generations left is removed in the
-// background.
+// What the store holds. Numbers in keys are big-endian. gen is the generation of a
+// database, 4 bytes: each has one of its own, and FLUSHDB gives it the next that was
+// never used, so that it takes no longer for many keys than for one; what other
+// generations left is removed in the background.
 //
 //	"k" gen key              the head of a key: what it is, and a string's value
 //	"x" gen expiry key       a key's expiry in ms since 1970, 8 bytes, in order
@@ -20,7 +20,8 @@ import (
 //	"f" id "p" link page     a page of a filter, 2 and 4 bytes; absent: zeros
 //	"f" id "d" lsn           what has changed since the header, in order of lsn
 //	"m" "format"             formatVersion
-//	"m" "gen"                gen
+//	"m" "gen"                gen of each database in turn; of the first alone in
+//	                         what older versions wrote
 //	"m" "sync"               nothing: written to make all before it durable
 //
 // A head is a type byte, plus 0x80 if 8 bytes of expiry follow, in ms since
@@ -110,23 +111,29 @@ func (h head) expired() bool { return h.expiry != 0 && h.expiry <= nowMs() }
 
 func nowMs() int64 { return time.Now().UnixMilli() }
 
-func (s *Server) appendSpace(dst []byte, space byte) []byte {
-	return binary.BigEndian.AppendUint32(append(dst, space), s.gen.Load())
+// genLen is how long a space and a generation are.
+const genLen = 5
+
+func appendSpace(dst []byte, space byte, gen uint32) []byte {
+	return binary.BigEndian.AppendUint32(append(dst, space), gen)
 }
+
+// gen is the generation of the database that is selected.
+func (w *writes) gen() uint32 { return w.srv.gens[w.db].Load() }
 
 // headKey appends the store's key for a key's head.
-func (s *Server) headKey(dst, key []byte) []byte {
-	return append(s.appendSpace(dst, spaceHead), key...)
+func (w *writes) headKey(dst, key []byte) []byte {
+	return append(appendSpace(dst, spaceHead, w.gen()), key...)
 }
 
-func (s *Server) expiryKey(dst []byte, expiry int64, key []byte) []byte {
-	dst = s.appendSpace(dst, spaceExpiry)
+func (w *writes) expiryKey(dst []byte, expiry int64, key []byte) []byte {
+	dst = appendSpace(dst, spaceExpiry, w.gen())
 	dst = binary.BigEndian.AppendUint64(dst, uint64(expiry))
 	return append(dst, key...)
 }
 
-func (s *Server) nameKey(id uint64) []byte {
-	return binary.BigEndian.AppendUint64(s.appendSpace(nil, spaceName), id)
+func nameKey(gen uint32, id uint64) []byte {
+	return binary.BigEndian.AppendUint64(appendSpace(nil, spaceName, gen), id)
 }
 
 func filterKey(id uint64, part byte) []byte {
@@ -144,10 +151,8 @@ func redoKey(id, lsn uint64) []byte {
 
 // look calls fn with a key's head, which lives as long as the call. It reports
 // whether there is one that has not expired.
-func (s *Server) look(c *client, key []byte, fn func(head) error) (bool, error) {
-	c.keyBuf = s.headKey(c.keyBuf[:0], key)
-	found := false
-	err := s.db.View(c.keyBuf, func(v []byte) error {
+func (w *writes) look(key []byte, fn func(head) error) (found bool, err error) {
+	err = w.view(key, func(v []byte) error {
 		h, err := decodeHead(v)
 		if err != nil || h.expired() {
 			return err
@@ -155,15 +160,31 @@ func (s *Server) look(c *client, key []byte, fn func(head) error) (bool, error) 
 		found = true
 		return fn(h)
 	})
-	if errors.Is(err, sift.ErrNotFound) {
-		err = nil
-	}
 	return found, err
 }
 
+// view calls fn with what is stored of a key's head, if it is there: with what a
+// transaction has changed, where one is being carried out.
+func (w *writes) view(key []byte, fn func(v []byte) error) error {
+	w.keyBuf = w.headKey(w.keyBuf[:0], key)
+	if w.overlay != nil {
+		if v, ok := w.overlay[string(w.keyBuf)]; ok {
+			if v == nil {
+				return nil
+			}
+			return fn(v)
+		}
+	}
+	err := w.srv.db.View(w.keyBuf, fn)
+	if errors.Is(err, sift.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
 // kindOf returns what a key holds.
-func (s *Server) kindOf(c *client, key []byte) (k kind, expiry int64, err error) {
-	_, err = s.look(c, key, func(h head) error {
+func (w *writes) kindOf(key []byte) (k kind, expiry int64, err error) {
+	_, err = w.look(key, func(h head) error {
 		k, expiry = h.kind, h.expiry
 		return nil
 	})

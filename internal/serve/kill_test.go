@@ -41,7 +41,6 @@ func child(dir string) error {
 	if err != nil {
 		return err
 	}
-	serving(os.Getenv("SIFT_SERVE_WAY")).set(s)
 	s.minRedo = 4 << 10 // checkpoints without end
 	if err := s.Listen(); err != nil {
 		return err
@@ -54,7 +53,7 @@ func child(dir string) error {
 func spawn(t *testing.T, dir string, fsync Fsync) (*exec.Cmd, string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "SIFT_SERVE_CHILD="+dir, "SIFT_SERVE_FSYNC="+fsync.String(), "SIFT_SERVE_WAY="+string(way))
+	cmd.Env = append(os.Environ(), "SIFT_SERVE_CHILD="+dir, "SIFT_SERVE_FSYNC="+fsync.String())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -172,9 +171,7 @@ func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	const writers = 4
 	var next [writers]int
-	defer func() { way = loops }()
 	for round := range kills {
-		way = []serving{loops, handedOn, loops, goroutines}[round%4]
 		cmd, addr := spawn(t, dir, settings[round%len(settings)])
 		for n := range writers {
 			if err := checkWritten(addr, n, next[n]); err != nil {
@@ -212,9 +209,7 @@ func TestKill(t *testing.T) {
 }
 
 // A clean end and a new start keep everything, deletions and expiries included.
-func TestRestart(t *testing.T) { everyWay(t, testRestart) }
-
-func testRestart(t *testing.T) {
+func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	run := func(fn func(c *caller)) {
 		db, err := sift.Open(dir, nil)
@@ -225,7 +220,6 @@ func testRestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		way.set(s)
 		if err := s.Listen(); err != nil {
 			t.Fatal(err)
 		}

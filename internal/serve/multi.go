@@ -17,33 +17,37 @@ func discard(c *client, args [][]byte) {
 		return
 	}
 	c.dropQueue()
+	c.unwatch()
 	c.w.OK()
 }
 
-// execCommand runs the queued commands with nothing between them. World is held alone.
+// execCommand runs the queued commands with nothing between them, and makes their changes
+// one write of the store, so that a crash leaves all of them or none. World is held
+// alone.
 func execCommand(c *client, args [][]byte) {
 	if !c.queueing {
 		c.w.Error("ERR EXEC without MULTI")
 		return
 	}
-	queue, broken := c.queue, c.broken
+	queue, broken, stale := c.queue, c.broken, c.stale()
 	c.dropQueue()
+	c.unwatch()
 	if broken {
 		c.w.Error("EXECABORT Transaction discarded because of previous errors.")
 		return
 	}
+	if stale {
+		c.w.NilArray()
+		return
+	}
 	c.inExec = true
-	defer func() { c.inExec = false }()
+	c.transact()
 	c.w.Array(len(queue))
 	for _, args := range queue {
-		cmd := lookup(args[0])
-		if c.execute(cmd, args); c.quit {
-			return
-		}
+		c.execute(lookup(args[0]), args)
 	}
-	// A transaction is not one write of the store: a crash in its midst leaves a
-	// beginning of it, which no reply has acknowledged.
-	if err := c.commitPending(); err != nil {
+	c.inExec = false
+	if err := c.applyAll(); err != nil {
 		c.abort(err)
 	}
 }
@@ -54,8 +58,7 @@ func (c *client) enqueue(args [][]byte) {
 	for _, a := range args {
 		size += len(a) + 32
 	}
-	if c.srv.requestBytes.Add(int64(size)) > c.srv.cfg.RequestBytes {
-		c.srv.requestBytes.Add(-int64(size))
+	if !c.reserve(size) {
 		c.fault(errOOM.Error())
 		return
 	}
@@ -72,6 +75,8 @@ func (c *client) enqueue(args [][]byte) {
 }
 
 func (c *client) dropQueue() {
-	c.srv.requestBytes.Add(-int64(c.queued))
+	if c.queued > 0 {
+		c.reserve(-c.queued)
+	}
 	c.queue, c.queued, c.queueing, c.broken = nil, 0, false, false
 }

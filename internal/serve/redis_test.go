@@ -56,7 +56,7 @@ func TestStringsAreRedis(t *testing.T) {
 	c := &caller{t, conn, bufio.NewReader(conn)}
 	compared := 0
 	for _, step := range stringSteps() {
-		if strings.Contains(step.call, "filter") || strings.HasPrefix(step.call, "SELECT 1") || strings.HasSuffix(step.call, "1e400") {
+		if strings.Contains(step.call, "filter") || strings.HasPrefix(step.call, "SELECT 16") || strings.HasSuffix(step.call, "1e400") {
 			continue // Redis itself has no filters, more databases, and 80-bit floats
 		}
 		want := c.do(strings.Fields(step.call)...)

@@ -90,7 +90,7 @@ func scan(c *client, args [][]byte) {
 			from = nil
 		}
 	}
-	prefix := c.srv.appendSpace(nil, spaceHead)
+	prefix := appendSpace(nil, spaceHead, c.gen())
 	o := &sift.IterOptions{Prefix: prefix}
 	if from != nil {
 		o.LowerBound = append(append([]byte(nil), prefix...), from...)

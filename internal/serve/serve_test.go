@@ -30,7 +30,6 @@ func start(t testing.TB, dir string, cfg Config, setUp ...func(*Server)) *Server
 		db.Close()
 		t.Fatal(err)
 	}
-	way.set(s)
 	for _, f := range setUp {
 		f(s)
 	}
@@ -51,36 +50,6 @@ func start(t testing.TB, dir string, cfg Config, setUp ...func(*Server)) *Server
 		}
 	})
 	return s
-}
-
-// serving is a way to serve clients.
-type serving string
-
-const (
-	loops      serving = "event loops"
-	handedOn   serving = "event loops that hand everything on"
-	goroutines serving = "a goroutine each"
-)
-
-// way is how the servers of tests serve their clients.
-var way = loops
-
-func (w serving) set(s *Server) {
-	s.noLoops = w == goroutines
-	if w == handedOn {
-		s.slowCommand = -1
-	}
-}
-
-// everyWay runs a test each way.
-func everyWay(t *testing.T, fn func(t *testing.T)) {
-	for _, w := range []serving{loops, handedOn, goroutines} {
-		t.Run(string(w), func(t *testing.T) {
-			way = w
-			defer func() { way = loops }()
-			fn(t)
-		})
-	}
 }
 
 // caller is a client that shows replies as they are on the wire.

@@ -17,16 +17,20 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// Locks are taken in this order: world, stripes by number, one filter, growMu.
+// Locks are taken in this order: world, stripes by number, one filter, growMu or
+// watches.mu.
 // Commands hold world for reading; those that must see nothing else move, such as
 // EXEC and FLUSHALL, for writing. A stripe is held by whoever changes what a key is,
 // and a filter's own lock by whoever changes its bits.
 
-const numStripes = 64
+const (
+	numStripes   = 64
+	numDatabases = 16
+)
 
 type stripe struct {
 	mu      sync.RWMutex
-	filters map[string]*filter
+	filters map[string]*filter // by the store's key of their head
 }
 
 // Server answers clients. Make one with New.
@@ -35,7 +39,7 @@ type Server struct {
 	db  *sift.DB
 
 	world   sync.RWMutex
-	gen     atomic.Uint32 // changes under world
+	gens    [numDatabases]atomic.Uint32 // change under world
 	stripes [numStripes]stripe
 	seed    maphash.Seed
 	secret  [16]byte // begins the items that observe asks for
@@ -45,10 +49,17 @@ type Server struct {
 	growMu      sync.Mutex
 	filterBytes atomic.Int64
 
-	requestBytes atomic.Int64
-	fsync        atomic.Int32
-	puts, synced atomic.Uint64 // writes to the store, and how many of them are durable
-	failed       atomic.Bool   // a write to the store failed: read-only from now on
+	requestBytes  atomic.Int64
+	strangerBytes atomic.Int64 // what clients without the password have of it
+	fsync         atomic.Int32
+	// Writes to the store: how many began, have ended and are durable.
+	begun, puts, synced atomic.Uint64
+	syncMu              sync.Mutex
+	failed              atomic.Bool // a write to the store failed: read-only from now on
+
+	expiring expiring
+	watches  watches
+	watching atomic.Int64 // how many keys are watched
 
 	checkpoints chan *filter
 	garbage     chan uint64 // ids of filters to remove; 0: look for what is left of older generations
@@ -60,13 +71,6 @@ type Server struct {
 	cancel   context.CancelFunc
 	tasks    sync.WaitGroup // background
 	conns    sync.WaitGroup
-
-	loops       []*loop
-	oneProc     bool          // GOMAXPROCS is 1
-	inUse       atomic.Int32  // how many of them
-	looped      atomic.Int64  // their clients
-	noLoops     bool          // in tests
-	slowCommand time.Duration // slowCommand; in tests also below 0: all are slow
 
 	clientsMu sync.Mutex
 	clients   map[uint64]*client
@@ -86,7 +90,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, db: db, minRedo: minRedoBytes, slowCommand: slowCommand, seed: maphash.MakeSeed(), started: time.Now(),
+		cfg: cfg, db: db, minRedo: minRedoBytes, seed: maphash.MakeSeed(), started: time.Now(),
 		checkpoints: make(chan *filter, 1024), garbage: make(chan uint64, 1024),
 		clients: map[uint64]*client{},
 	}
@@ -101,6 +105,9 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 	if err := s.loadFilters(); err != nil {
 		return nil, err
 	}
+	if err := s.findExpiring(); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -110,7 +117,36 @@ var (
 	metaSync   = []byte{spaceMeta, 's', 'y', 'n', 'c'}
 )
 
-// openKeyspace checks whose database it is, and reads the generation and the
+// appendGens appends the generations of all databases.
+func (s *Server) appendGens(dst []byte) []byte {
+	for i := range s.gens {
+		dst = binary.BigEndian.AppendUint32(dst, s.gens[i].Load())
+	}
+	return dst
+}
+
+func (s *Server) readGens() error {
+	v, err := s.db.Get(metaGen)
+	if err != nil {
+		return err
+	}
+	switch len(v) {
+	case 4 * numDatabases:
+		for i := range s.gens {
+			s.gens[i].Store(binary.BigEndian.Uint32(v[4*i:]))
+		}
+		return nil
+	case 4: // when there was one database
+		first := binary.BigEndian.Uint32(v)
+		for i := range s.gens {
+			s.gens[i].Store(first + uint32(i))
+		}
+		return s.db.Put(metaGen, s.appendGens(nil), sift.Sync)
+	}
+	return errHead
+}
+
+// openKeyspace checks whose database it is, and reads the generations and the
 // last filter id.
 func (s *Server) openKeyspace() error {
 	format, err := s.db.Get(metaFormat)
@@ -124,18 +160,19 @@ func (s *Server) openKeyspace() error {
 		}
 		var b sift.Batch
 		b.Put(metaFormat, []byte(formatVersion))
-		b.Put(metaGen, make([]byte, 4))
+		for i := range s.gens {
+			s.gens[i].Store(uint32(i))
+		}
+		b.Put(metaGen, s.appendGens(nil))
 		return s.db.Write(&b, sift.Sync)
 	case err != nil:
 		return err
 	case string(format) != formatVersion:
 		return fmt.Errorf("serve: the database is of format %q, not %q", format, formatVersion)
 	}
-	gen, err := s.db.Get(metaGen)
-	if err != nil || len(gen) != 4 {
-		return errors.Join(errHead, err)
+	if err := s.readGens(); err != nil {
+		return err
 	}
-	s.gen.Store(binary.BigEndian.Uint32(gen))
 	it, err := s.db.NewIter(&sift.IterOptions{Prefix: []byte{spaceFilter}})
 	if err != nil {
 		return err
@@ -164,9 +201,6 @@ func (s *Server) Listen() error {
 		if err := s.listenHTTP(); err != nil {
 			return errors.Join(err, ln.Close())
 		}
-	}
-	if err := s.startLoops(); err != nil {
-		return errors.Join(fmt.Errorf("serve: %w", err), ln.Close())
 	}
 	for _, task := range []func(){s.syncEverySec, s.checkpointer, s.sweeper, s.collector} {
 		s.tasks.Go(task)
@@ -220,11 +254,7 @@ func (s *Server) Close(grace time.Duration) error {
 	}
 	s.clientsMu.Lock()
 	s.closing = true
-	s.stopLoops(grace)
 	for _, c := range s.clients {
-		if c.loop.Load() != nil {
-			continue
-		}
 		// A read returns at once; a command under way finds out afterwards.
 		c.conn.SetReadDeadline(time.Unix(1, 0))
 		c.conn.SetWriteDeadline(time.Now().Add(grace))
@@ -254,6 +284,7 @@ func (s *Server) put(b *sift.Batch) error {
 	if s.failed.Load() {
 		return errReadOnly
 	}
+	s.begun.Add(1)
 	if err := s.db.Write(b, sift.NoSync); err != nil {
 		return s.fail(err)
 	}
@@ -261,25 +292,29 @@ func (s *Server) put(b *sift.Batch) error {
 	return nil
 }
 
-// sync makes durable what was put before.
+// sync makes durable what anybody can have seen of what was written. A write that
+// others see may not have been counted in puts yet, so as long as there is one that
+// has not ended there is something to sync.
 func (s *Server) sync() error {
-	target := s.puts.Load()
-	if s.synced.Load() >= target {
-		return nil
-	}
+	begun := s.begun.Load()
 	if s.failed.Load() {
 		return errReadOnly
 	}
+	if s.synced.Load() >= begun {
+		return nil
+	}
+	s.syncMu.Lock() // those who come meanwhile share the next one
+	defer s.syncMu.Unlock()
+	if s.synced.Load() >= begun {
+		return nil
+	}
+	target := s.puts.Load()
 	if err := s.db.Put(metaSync, nil, sift.Sync); err != nil {
 		return s.fail(err)
 	}
 	s.stats.syncs.Add(1)
-	for {
-		synced := s.synced.Load()
-		if synced >= target || s.synced.CompareAndSwap(synced, target) {
-			return nil
-		}
-	}
+	s.synced.Store(target)
+	return nil
 }
 
 // fail notes that the store takes no more writes.

@@ -22,6 +22,7 @@ type stats struct {
 // filterState describes a filter for the status page.
 type filterState struct {
 	Key         string
+	DB          int
 	Kind        string
 	Layout      string
 	Items       uint64
@@ -41,25 +42,26 @@ type filterState struct {
 // are.
 func (s *Server) filterStates(n int) ([]filterState, int) {
 	type named struct {
-		key string
-		f   *filter
+		name string
+		f    *filter
 	}
 	var all []named
 	for i := range s.stripes {
 		st := &s.stripes[i]
 		st.mu.RLock()
-		for key, f := range st.filters {
-			if !f.expired() {
-				all = append(all, named{key, f})
+		for name, f := range st.filters {
+			if !f.expired() && f.damage == nil {
+				all = append(all, named{name, f})
 			}
 		}
 		st.mu.RUnlock()
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].key < all[j].key })
+	sort.Slice(all, func(i, j int) bool { return all[i].name < all[j].name })
 	var out []filterState
 	for _, v := range all[:min(n, len(all))] {
-		state := v.f.state(v.key)
-		state.Observed = s.observe(v.f)
+		state := v.f.state(v.name[genLen:])
+		state.DB = s.databaseOf(v.name)
+		state.Observed = s.observed(v.f, state.Items)
 		out = append(out, state)
 	}
 	return out, len(all)
@@ -71,7 +73,24 @@ const (
 	fprProbes = 10_000
 	// fprStep is how many while its lock is held.
 	fprStep = 500
+	// observeEvery is how often the rate of a filter that changes is observed.
+	observeEvery = 30 * time.Second
 )
+
+// observed returns the share of absent items that a filter may contain: what was
+// observed before, unless the filter has changed since and that is a while ago.
+func (s *Server) observed(f *filter, items uint64) float64 {
+	f.seen.Lock()
+	defer f.seen.Unlock()
+	switch since := time.Since(f.seen.at); {
+	case f.seen.at.IsZero(),
+		items != f.seen.items && since > observeEvery,
+		items > 2*f.seen.items && since > observeEvery/30: // a filter that is filled
+		f.seen.rate = s.observe(f)
+		f.seen.items, f.seen.at = items, time.Now()
+	}
+	return f.seen.rate
+}
 
 // observe asks a filter for items that nobody can have added, since they begin
 // with what only this process knows: the same items each time, so that a filter

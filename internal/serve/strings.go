@@ -18,7 +18,7 @@ var (
 )
 
 func get(c *client, args [][]byte) {
-	found, err := c.srv.look(c, args[1], func(h head) error {
+	found, err := c.look(args[1], func(h head) error {
 		if h.kind != kindString {
 			return errWrongType
 		}
@@ -100,7 +100,7 @@ func toExpiry(n int64, relative, ms bool) (int64, bool) {
 
 // old returns a copy of a key's string; found is false if there is no key.
 func (c *client) old(key []byte) (value []byte, expiry int64, found bool, err error) {
-	found, err = c.srv.look(c, key, func(h head) error {
+	found, err = c.look(key, func(h head) error {
 		if h.kind != kindString {
 			return errWrongType
 		}
@@ -111,7 +111,7 @@ func (c *client) old(key []byte) (value []byte, expiry int64, found bool, err er
 }
 
 func set(c *client, args [][]byte) {
-	if len(args) == 3 {
+	if len(args) == 3 && c.overlay == nil {
 		c.pend(args[1], args[2])
 		c.w.OK()
 		return
@@ -129,7 +129,7 @@ func set(c *client, args [][]byte) {
 			was, ttl, had, err = c.old(args[1])
 		} else if o.nx || o.xx || o.keepTTL {
 			var k kind
-			k, ttl, err = c.srv.kindOf(c, args[1])
+			k, ttl, err = c.kindOf(args[1])
 			had = k != kindNone
 		}
 		if err != nil || o.nx && had || o.xx && !had {
@@ -156,7 +156,7 @@ func set(c *client, args [][]byte) {
 func setNX(c *client, args [][]byte) {
 	done := false
 	err := c.locked(func() error {
-		k, _, err := c.srv.kindOf(c, args[1])
+		k, _, err := c.kindOf(args[1])
 		if err == nil && k == kindNone {
 			c.setString(args[1], args[2], 0)
 			done = true
@@ -231,7 +231,7 @@ func mget(c *client, args [][]byte) {
 	c.w.Array(len(args) - 1)
 	for _, key := range args[1:] {
 		got := false
-		_, err := c.srv.look(c, key, func(h head) error {
+		_, err := c.look(key, func(h head) error {
 			if got = h.kind == kindString; got {
 				c.w.Bulk(h.payload)
 			}
@@ -273,7 +273,7 @@ func mset(c *client, args [][]byte) {
 
 func strlen(c *client, args [][]byte) {
 	n := 0
-	_, err := c.srv.look(c, args[1], func(h head) error {
+	_, err := c.look(args[1], func(h head) error {
 		if h.kind != kindString {
 			return errWrongType
 		}

@@ -16,9 +16,7 @@ import (
 
 // A client's commands are carried out in their order, whichever of them are handed
 // on, whatever other clients do, and however the bytes come.
-func TestOrder(t *testing.T) { everyWay(t, testOrder) }
-
-func testOrder(t *testing.T) {
+func TestOrder(t *testing.T) {
 	for _, fsync := range []Fsync{FsyncNo, FsyncAlways} {
 		s := start(t, t.TempDir(), Config{Fsync: fsync})
 		var wg sync.WaitGroup
@@ -95,9 +93,7 @@ func orderly(c *caller, number, rounds int) {
 }
 
 // Clients that are silent, or take no replies, are closed in time; others are not.
-func TestTimeouts(t *testing.T) { everyWay(t, testTimeouts) }
-
-func testTimeouts(t *testing.T) {
+func TestTimeouts(t *testing.T) {
 	const limit = 300 * time.Millisecond
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, IdleTimeout: limit, WriteTimeout: limit})
 	c, silent, slow := dial(t, s), dial(t, s), dial(t, s)
@@ -125,9 +121,7 @@ func testTimeouts(t *testing.T) {
 }
 
 // A client that takes its replies slowly, but takes them, gets all.
-func TestSlowButSteady(t *testing.T) { everyWay(t, testSlowButSteady) }
-
-func testSlowButSteady(t *testing.T) {
+func TestSlowButSteady(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, WriteTimeout: time.Second})
 	c := dial(t, s)
 	c.do("SET", "large", strings.Repeat("v", 3<<20))
@@ -151,9 +145,7 @@ func testSlowButSteady(t *testing.T) {
 	}
 }
 
-func TestClientKill(t *testing.T) { everyWay(t, testClientKill) }
-
-func testClientKill(t *testing.T) {
+func TestClientKill(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c, other := dial(t, s), dial(t, s)
 	id := fmt.Sprint(other.do("CLIENT", "ID"))
@@ -179,9 +171,7 @@ func testClientKill(t *testing.T) {
 
 // When the store fails, nobody is told that a write succeeded, also where one
 // write to the store was for many clients.
-func TestStoreFails(t *testing.T) { everyWay(t, testStoreFails) }
-
-func testStoreFails(t *testing.T) {
+func TestStoreFails(t *testing.T) {
 	fsys := vfs.Inject(vfs.NewMem())
 	o := &sift.Options{}
 	testhook.Apply(o, testhook.Settings{FS: fsys})
@@ -194,7 +184,6 @@ func testStoreFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	way.set(s)
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}

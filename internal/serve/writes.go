@@ -1,21 +1,21 @@
 package serve
 
 import (
+	"hash/maphash"
+
 	"github.com/siftdb/sift"
 )
 
-// writes is what commands changed that the store has not been told of, of one client
-// or of all that an event loop found ready at once, and the memory for telling it.
-// It is used by one goroutine.
+// writes is what a client's commands changed that the store has not been told of,
+// and the memory for telling it. It is used by one goroutine.
 type writes struct {
-	srv  *Server
-	kept int   // bytes of each kind that are kept from one use to the next
-	held bool  // world is held for reading, until the replies can go out
-	err  error // a write failed, and with it what some replies acknowledge
+	srv *Server
+	db  int   // the database that is selected
+	err error // a write failed, and with it what some replies acknowledge
 
 	// Plain SETs that wait to be written, and their keys.
 	pending     sift.Batch
-	pendKeys    []byte
+	pendKeys    []byte // with the space and the generation before each
 	pendEnds    []int
 	pendStripes uint64
 	group       uint64 // counts commitPending
@@ -24,13 +24,18 @@ type writes struct {
 	flushes  uint64
 	needSync bool // something was put since the last sync
 	batch    sift.Batch
+	batchErr error    // something that the batch needs could not be read
+	changed  [][]byte // the heads that the batch changes, for those who watch them
 	garbage  []uint64
 	keyBuf   []byte
 	valBuf   []byte
+
+	// overlay holds the heads that a transaction has changed, nil for one that it
+	// removed. While it is not nil all changes stay in the batch.
+	overlay map[string][]byte
 }
 
-// newWrites returns an empty collector, which keeps up to so many bytes of memory.
-func (s *Server) newWrites(kept int) *writes { return &writes{srv: s, kept: kept} }
+func (s *Server) newWrites() *writes { return &writes{srv: s} }
 
 // commit writes what was collected. World is held. After an error nothing is
 // written any more.
@@ -46,13 +51,54 @@ func (w *writes) commit() error {
 
 // pend collects a plain SET.
 func (c *client) pend(key, value []byte) {
-	c.keyBuf = c.srv.headKey(c.keyBuf[:0], key)
+	c.keyBuf = c.headKey(c.keyBuf[:0], key)
 	c.valBuf = append(append(c.valBuf[:0], byte(kindString)), value...)
 	c.pending.Put(c.keyBuf, c.valBuf)
-	c.pendKeys = append(c.pendKeys, key...)
+	c.pendKeys = append(c.pendKeys, c.keyBuf...)
 	c.pendEnds = append(c.pendEnds, len(c.pendKeys))
 	c.pendStripes |= 1 << c.srv.stripeOf(key)
 	c.pendedIn = c.group + 1
+}
+
+// commitPending writes the collected SETs, with what they overwrite, in one batch.
+// World is held.
+func (w *writes) commitPending() error {
+	if len(w.pendEnds) == 0 {
+		return nil
+	}
+	w.lock(w.pendStripes)
+	from := 0
+	for _, end := range w.pendEnds {
+		head := w.pendKeys[from:end]
+		key := head[genLen:]
+		if st := w.srv.stripe(key); len(st.filters) > 0 {
+			w.forget(&w.pending, st, key)
+		}
+		if w.err == nil {
+			w.err = w.dropExpiry(&w.pending, key)
+		}
+		from = end
+	}
+	if w.err == nil {
+		w.err = w.srv.put(&w.pending)
+	}
+	w.unlock(w.pendStripes)
+	w.needSync = true
+	if w.srv.watching.Load() > 0 {
+		from = 0
+		for _, end := range w.pendEnds {
+			w.srv.signal(w.pendKeys[from:end])
+			from = end
+		}
+	}
+	w.collectGarbage()
+	if w.pending.Size() > keptBytes {
+		w.pending, w.pendKeys, w.pendEnds = sift.Batch{}, nil, nil
+	}
+	w.pending.Reset()
+	w.pendKeys, w.pendEnds, w.pendStripes = w.pendKeys[:0], w.pendEnds[:0], 0
+	w.group++
+	return w.err
 }
 
 // touch notes that a filter, which is locked, has changed.
@@ -61,9 +107,13 @@ func (w *writes) touch(f *filter) {
 		f.toucher, f.touchedIn = w, w.flushes+1
 		w.touched = append(w.touched, f)
 	}
+	if w.srv.watching.Load() > 0 {
+		w.srv.signal([]byte(f.name))
+	}
 }
 
-// flushTouched writes what was changed in filters.
+// flushTouched writes what was changed in filters, or adds it to a transaction's
+// batch.
 func (w *writes) flushTouched() error {
 	if len(w.touched) == 0 {
 		return nil
@@ -75,7 +125,12 @@ func (w *writes) flushTouched() error {
 		// so it takes a sync even if nothing is left.
 		w.needSync = true
 		var err error
-		w.valBuf, err = w.srv.flushFilter(f, &w.batch, w.valBuf)
+		if w.overlay != nil {
+			w.valBuf = w.srv.takeRedo(f, &w.batch, w.valBuf)
+		} else {
+			w.batch.Reset()
+			w.valBuf, err = w.srv.flushFilter(f, &w.batch, w.valBuf)
+		}
 		f.mu.Unlock()
 		if err != nil {
 			return err
@@ -83,41 +138,10 @@ func (w *writes) flushTouched() error {
 	}
 	clear(w.touched)
 	w.touched = w.touched[:0]
-	if cap(w.valBuf) > w.kept {
+	if cap(w.valBuf) > keptBytes {
 		w.valBuf = nil
 	}
 	return nil
-}
-
-// commitPending writes the collected SETs. World is held.
-func (w *writes) commitPending() error {
-	if len(w.pendEnds) == 0 {
-		return nil
-	}
-	w.lock(w.pendStripes)
-	w.batch.Reset() // forget adds to it
-	from := 0
-	for _, end := range w.pendEnds {
-		key := w.pendKeys[from:end]
-		if st := w.srv.stripe(key); len(st.filters) > 0 {
-			w.forget(st, key)
-		}
-		from = end
-	}
-	w.err = w.srv.put(&w.pending)
-	if w.err == nil && w.batch.Len() > 0 {
-		w.err = w.srv.put(&w.batch)
-	}
-	w.unlock(w.pendStripes)
-	w.needSync = true
-	w.collectGarbage()
-	if w.pending.Size() > w.kept {
-		w.pending, w.pendKeys, w.pendEnds = sift.Batch{}, nil, nil
-	}
-	w.pending.Reset()
-	w.pendKeys, w.pendEnds, w.pendStripes = w.pendKeys[:0], w.pendEnds[:0], 0
-	w.group++
-	return w.err
 }
 
 // lock locks stripes, given as bits, in their order.
@@ -137,8 +161,8 @@ func (w *writes) unlock(set uint64) {
 	}
 }
 
-// locked calls fn with the stripes of keys locked and the batch empty, and
-// applies the batch if fn returns nil.
+// locked calls fn with the stripes of keys locked and the batch empty, but within a
+// transaction, and applies the batch if fn returns nil.
 func (w *writes) locked(fn func() error, keys ...[]byte) error {
 	var set uint64
 	for _, key := range keys {
@@ -146,21 +170,60 @@ func (w *writes) locked(fn func() error, keys ...[]byte) error {
 	}
 	w.lock(set)
 	defer w.unlock(set)
-	w.batch.Reset()
+	w.begin()
 	if err := fn(); err != nil {
 		return err
 	}
 	return w.apply()
 }
 
-// apply writes the batch.
+// begin empties the batch, but within a transaction.
+func (w *writes) begin() {
+	w.batchErr = nil
+	if w.overlay == nil {
+		w.batch.Reset()
+		w.changed = w.changed[:0]
+	}
+}
+
+// apply writes the batch, but within a transaction.
 func (w *writes) apply() error {
-	if w.batch.Len() == 0 {
+	if w.batchErr != nil {
+		return w.batchErr
+	}
+	if w.batch.Len() == 0 || w.overlay != nil {
 		return nil
 	}
 	w.needSync = true
 	err := w.srv.put(&w.batch)
+	for i, head := range w.changed {
+		w.srv.signal(head)
+		w.changed[i] = nil
+	}
+	w.changed = w.changed[:0]
 	w.collectGarbage()
+	return err
+}
+
+// transact begins to keep all changes in one batch.
+func (w *writes) transact() {
+	w.begin()
+	w.overlay = map[string][]byte{}
+}
+
+// applyAll ends what transact began: all changes are one write of the store.
+func (w *writes) applyAll() error {
+	err := w.flushTouched()
+	w.overlay = nil
+	if err == nil {
+		err = w.apply()
+	}
+	if w.batch.Size() > keptBytes {
+		w.batch = sift.Batch{}
+	}
+	if err != nil {
+		w.err = err
+	}
 	return err
 }
 
@@ -178,23 +241,50 @@ func (w *writes) collectGarbage() {
 
 // setHead adds to the batch what sets a key. The key's stripe is locked.
 func (w *writes) setHead(key []byte, h head) {
-	w.keyBuf = w.srv.headKey(w.keyBuf[:0], key)
+	w.unindex(key)
+	w.keyBuf = w.headKey(w.keyBuf[:0], key)
 	w.valBuf = appendHead(w.valBuf[:0], h)
 	w.batch.Put(w.keyBuf, w.valBuf)
+	w.note(append([]byte{}, w.valBuf...))
 	if h.expiry != 0 {
-		w.batch.Put(w.srv.expiryKey(nil, h.expiry, key), nil)
+		w.srv.expiring.add(maphash.Bytes(w.srv.seed, key))
+		w.batch.Put(w.expiryKey(nil, h.expiry, key), nil)
+	}
+}
+
+// unindex adds to the batch what removes a key's entry in the expiry index.
+func (w *writes) unindex(key []byte) {
+	if err := w.dropExpiry(&w.batch, key); err != nil && w.batchErr == nil {
+		w.batchErr = err
+	}
+}
+
+// note keeps in mind that the batch changes the head whose key is in keyBuf.
+func (w *writes) note(v []byte) {
+	if w.overlay != nil {
+		w.overlay[string(w.keyBuf)] = v
+	}
+	if w.overlay != nil || w.srv.watching.Load() > 0 {
+		w.changed = append(w.changed, append([]byte{}, w.keyBuf...))
 	}
 }
 
 // setString sets a key to a string, whatever it held. The stripe is locked.
 func (w *writes) setString(key, value []byte, expiry int64) {
-	w.forget(w.srv.stripe(key), key)
+	w.forget(&w.batch, w.srv.stripe(key), key)
 	w.setHead(key, head{kindString, expiry, value})
 }
 
 // remove deletes a key. The stripe is locked.
 func (w *writes) remove(key []byte) {
-	w.forget(w.srv.stripe(key), key)
-	w.keyBuf = w.srv.headKey(w.keyBuf[:0], key)
+	w.forget(&w.batch, w.srv.stripe(key), key)
+	w.removeHead(key)
+}
+
+// removeHead adds to the batch what removes a key's head.
+func (w *writes) removeHead(key []byte) {
+	w.unindex(key)
+	w.keyBuf = w.headKey(w.keyBuf[:0], key)
 	w.batch.Delete(w.keyBuf)
+	w.note(nil)
 }

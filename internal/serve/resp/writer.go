@@ -129,6 +129,15 @@ func (w *Writer) Nil() {
 	}
 }
 
+// NilArray writes that there is nothing where an array would be.
+func (w *Writer) NilArray() {
+	if w.Proto == 2 {
+		w.Buf = append(w.Buf, "*-1\r\n"...)
+	} else {
+		w.Buf = append(w.Buf, "_\r\n"...)
+	}
+}
+
 // Array begins an array of n replies.
 func (w *Writer) Array(n int) { w.header('*', int64(n)) }
 

@@ -1,0 +1,92 @@
+//go:build unix
+
+package serve
+
+import (
+	"io"
+	"net"
+	"sync"
+	"syscall"
+)
+
+// readBytes is what is read from a client at once, if memory is not short.
+const readBytes = 64 << 10
+
+var readBuffers = sync.Pool{New: func() any { return new([readBytes]byte) }}
+
+// borrowing reads from a client into a large buffer that it has only while there is
+// something to read and to carry out: a pipeline comes with one read, and a client that
+// is silent keeps none.
+type borrowing struct {
+	c    *client
+	raw  syscall.RawConn
+	fd   uintptr
+	buf  *[readBytes]byte
+	err  error
+	once func(fd uintptr) bool // ready, made once
+}
+
+// borrow returns nil where a connection cannot be read that way, such as one of TLS.
+func (c *client) borrow(conn net.Conn) *borrowing {
+	sc, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	b := &borrowing{c: c, raw: raw}
+	b.once = b.ready
+	return b
+}
+
+// fill waits for something to read and reads it. What was returned of the Reader before
+// is not valid any more.
+func (b *borrowing) fill() error {
+	if err := b.giveBack(); err != nil {
+		return err
+	}
+	if err := b.raw.Read(b.once); err != nil {
+		return err
+	}
+	return b.err
+}
+
+// ready is called when there may be something to read, and reports whether there was.
+func (b *borrowing) ready(fd uintptr) bool {
+	b.fd, b.buf = fd, readBuffers.Get().(*[readBytes]byte)
+	b.c.r.Borrow(b.buf[:])
+	if b.err = b.c.r.Fill(); b.err != syscall.EAGAIN {
+		return true
+	}
+	b.err = b.giveBack()
+	return b.err != nil
+}
+
+// giveBack gives the buffer back, if there is one.
+func (b *borrowing) giveBack() error {
+	if b.buf == nil {
+		return nil
+	}
+	err := b.c.r.Return()
+	readBuffers.Put(b.buf)
+	b.buf = nil
+	return err
+}
+
+// Read reads from the socket without waiting.
+func (b *borrowing) Read(p []byte) (int, error) {
+	for {
+		n, err := syscall.Read(int(b.fd), p)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		}
+		return n, nil
+	}
+}

@@ -1,0 +1,583 @@
+package serve
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/testhook"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// A web page that has a browser send commands in a POST, or any other HTTP request,
+// ends the connection before its body is read as commands.
+func TestHTTPIsRefused(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	c.do("SET", "k", "v")
+	for _, request := range []string{
+		"POST / HTTP/1.1\r\nHost: 127.0.0.1:6380\r\nContent-Length: 12\r\n\r\n\r\nFLUSHALL\r\n",
+		"GET / HTTP/1.1\r\nHost: 127.0.0.1:6380\r\n\r\nFLUSHALL\r\n",
+		"PUT / HTTP/1.1\r\nFLUSHALL\r\n",
+		"X y\r\nHost: x\r\nFLUSHALL\r\n",
+		"post x\r\nFLUSHALL\r\n",
+	} {
+		conn, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.SetDeadline(time.Now().Add(20 * time.Second))
+		io.WriteString(conn, request)
+		b, _ := io.ReadAll(conn)
+		conn.Close()
+		if strings.Contains(string(b), "OK") {
+			t.Errorf("%q is told %q", request, b)
+		}
+		if got := c.do("GET", "k"); got != "v" {
+			t.Fatalf("after %q: %v", request, got)
+		}
+	}
+}
+
+// A SET over a filter is one write: with either half alone, the server did not start.
+func TestSetOverFilter(t *testing.T) {
+	fsys := vfs.Inject(vfs.NewMem())
+	o := &sift.Options{}
+	testhook.Apply(o, testhook.Settings{FS: fsys})
+	db, err := sift.Open("db", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := lone(s)
+	for _, call := range []string{"BF.ADD f x", "SET f v"} {
+		args := fields(call)
+		c.do(lookup(args[0]), args)
+	}
+	before := s.puts.Load()
+	c.hold()
+	if err := c.commit(); err != nil {
+		t.Fatal(err)
+	}
+	c.release()
+	if n := s.puts.Load() - before; n != 1 {
+		t.Errorf("%d writes to the store", n)
+	}
+}
+
+// lone returns a client without a connection, whose commands a test carries out.
+func lone(s *Server) *client {
+	c := &client{srv: s, writes: s.newWrites(), trusted: true}
+	c.w.Proto = 2
+	return c
+}
+
+func fields(call string) (args [][]byte) {
+	for _, f := range strings.Fields(call) {
+		args = append(args, []byte(f))
+	}
+	return args
+}
+
+// A filter that cannot be loaded does not keep the server from starting, nor does one
+// whose key holds a string; commands on the first fail, and never deny an item.
+func TestDamagedFilter(t *testing.T) {
+	dir := t.TempDir()
+	db, err := sift.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(fn func(s *Server, c *caller)) {
+		t.Helper()
+		s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Listen(); err != nil {
+			t.Fatal(err)
+		}
+		go s.Serve()
+		fn(s, dial(t, s))
+		if err := s.Close(time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var bad [][]byte
+	run(func(s *Server, c *caller) {
+		for _, name := range []string{"bad", "good", "string"} {
+			c.do("BF.ADD", name, "x")
+			c.do("CF.ADD", "c"+name, "x")
+		}
+		for _, name := range []string{"bad", "cbad"} {
+			bad = append(bad, filterKey(s.stripe([]byte(name)).filters["k\x00\x00\x00\x00"+name].id, partHeader))
+		}
+	})
+	for _, key := range bad {
+		if err := db.Put(key, []byte("no header"), sift.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// As a crash between two writes of an older version left it.
+	if err := db.Put([]byte("k\x00\x00\x00\x00string"), []byte("\x01v"), sift.Sync); err != nil {
+		t.Fatal(err)
+	}
+	run(func(s *Server, c *caller) {
+		for _, call := range []string{"BF.EXISTS bad x", "BF.MEXISTS bad x y", "BF.ADD bad y", "BF.INFO bad", "BF.RESERVE bad 0.01 100",
+			"CF.EXISTS cbad x", "CF.MEXISTS cbad x y", "CF.COUNT cbad x", "CF.ADD cbad y"} {
+			if got, ok := c.do(strings.Fields(call)...).(failure); !ok || !strings.Contains(string(got), "damaged") && !strings.Contains(string(got), "exists") {
+				t.Errorf("%s: %v", call, got)
+			}
+		}
+		for call, want := range map[string]any{"BF.EXISTS good x": int64(1), "GET string": "v", "TYPE bad": simple("MBbloom--")} {
+			if got := c.do(strings.Fields(call)...); got != want {
+				t.Errorf("%s: %v", call, got)
+			}
+		}
+		if got := c.do("DEL", "bad", "cbad"); got != any(int64(2)) {
+			t.Errorf("DEL: %v", got)
+		}
+		if got := c.do("BF.ADD", "bad", "y"); got != any(int64(1)) {
+			t.Errorf("after DEL: %v", got)
+		}
+	})
+	run(func(s *Server, c *caller) {
+		if got := c.do("BF.EXISTS", "bad", "y"); got != any(int64(1)) {
+			t.Error(got)
+		}
+	})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Clients without the password cannot take the memory for requests from the others.
+func TestStrangersBudget(t *testing.T) {
+	const budget = 4 << 20
+	s := start(t, t.TempDir(), Config{Password: "p", RequestBytes: budget, MaxBulkBytes: 1 << 20, Fsync: FsyncNo})
+	c := dial(t, s)
+	if got := c.do("AUTH", "p"); got != simple("OK") {
+		t.Fatal(got)
+	}
+	half := "*10\r\n" + strings.Repeat("$16000\r\n"+strings.Repeat("x", 16000)+"\r\n", 9) + "$16000\r\n"
+	for range 60 {
+		conn, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		io.WriteString(conn, half)
+	}
+	large := strings.Repeat("v", 1<<20)
+	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); {
+		if got := c.do("SET", "k", large); got != simple("OK") {
+			t.Fatalf("who has the password is told %v", got)
+		}
+		if got := s.strangerBytes.Load(); got > budget/strangerShare {
+			t.Fatalf("%d bytes are strangers'", got)
+		}
+	}
+	// What a client holds is counted where it belongs when it logs in and out.
+	d := dial(t, s)
+	d.conn.Write([]byte(strings.Repeat("PING\r\n", 1000) + "AUTH p\r\nRESET\r\nAUTH p\r\nSET x " + strings.Repeat("y", 60000) + "\r\nRESET\r\n"))
+	for range 1005 {
+		d.reply()
+	}
+	d.conn.Close()
+	c.conn.Close()
+}
+
+// The expiry index holds one entry of a key at most.
+func TestExpiryIndexIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	entries := func(s *Server) (n int) {
+		for _, err := range s.db.Scan(&sift.IterOptions{Prefix: []byte{spaceExpiry}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		return n
+	}
+	db, err := sift.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for round := range 2 {
+		s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Listen(); err != nil {
+			t.Fatal(err)
+		}
+		go s.Serve()
+		c := dial(t, s)
+		if round == 0 {
+			c.do("SET", "k", "v")
+			c.do("BF.ADD", "f", "x")
+		}
+		for i := range 100 {
+			at := fmt.Sprint(1e9 + i)
+			c.do("EXPIRE", "k", at)
+			c.do("EXPIRE", "f", at)
+			c.do("SET", "s", "v", "EX", at)
+			c.do("SETEX", "s", at, "v")
+		}
+		if got := entries(s); got != 3+round { // t is left of the first round
+			t.Errorf("round %d: %d entries of %d keys", round, got, 3+round)
+		}
+		c.do("MULTI")
+		for i := range 10 {
+			c.do("SET", "s", "v", "EX", fmt.Sprint(2e9+i))
+		}
+		c.do("EXEC")
+		c.do("RENAME", "s", "t")
+		if got := entries(s); got != 3 {
+			t.Errorf("round %d: %d entries after EXEC and RENAME", round, got)
+		}
+		if round == 1 {
+			c.do("SET", "t", "v")
+			c.do("PERSIST", "f")
+			c.do("DEL", "k")
+			if got := entries(s); got != 0 {
+				t.Errorf("%d entries of no keys", got)
+			}
+		}
+		if err := s.Close(time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// After a failed write nobody's change of the same filter is acknowledged, also when
+// another client's flush had taken it along.
+func TestLostWriteIsNotAcknowledged(t *testing.T) {
+	fsys := vfs.Inject(vfs.NewMem())
+	o := &sift.Options{}
+	testhook.Apply(o, testhook.Settings{FS: fsys})
+	db, err := sift.Open("db", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncAlways})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := lone(s)
+	args := fields("BF.ADD f first")
+	first.do(lookup(args[0]), args)
+	if err := first.settle(); err != nil { // all is durable
+		t.Fatal(err)
+	}
+	var clients [2]*client
+	for i := range clients {
+		clients[i] = lone(s)
+		args := fields(fmt.Sprint("BF.ADD f item", i))
+		clients[i].do(lookup(args[0]), args)
+		clients[i].release()
+	}
+	fsys.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool { return strings.Contains(op.Name, ".log") }})
+	for i, c := range clients {
+		if err := c.settle(); err == nil {
+			t.Errorf("client %d is told that its item is safe", i)
+		}
+	}
+}
+
+// With --fsync always no reply shows a write that is not yet durable.
+func TestReadersWaitForSync(t *testing.T) {
+	fsys := vfs.Inject(vfs.NewMem())
+	o := &sift.Options{}
+	testhook.Apply(o, testhook.Settings{FS: fsys})
+	db, err := sift.Open("db", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncAlways})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writer, reader := lone(s), lone(s)
+	args := fields("INCR k")
+	writer.do(lookup(args[0]), args) // in the store, and not yet synced
+	writer.release()
+	args = fields("GET k")
+	reader.do(lookup(args[0]), args)
+	if got := string(reader.w.Buf); got != "$1\r\n1\r\n" {
+		t.Fatalf("the reader sees %q", got)
+	}
+	if err := reader.settle(); err != nil {
+		t.Fatal(err)
+	}
+	if s.synced.Load() < s.begun.Load() {
+		t.Error("the reader's reply may go out before the write that it shows is durable")
+	}
+}
+
+// CLIENT KILL ends a client that does not take its replies at once.
+func TestKillOfOneThatDoesNotRead(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, WriteTimeout: time.Hour})
+	c, slow := dial(t, s), dial(t, s)
+	c.do("SET", "large", strings.Repeat("v", 8<<20))
+	id := fmt.Sprint(slow.do("CLIENT", "ID"))
+	slow.conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	for range 4 {
+		slow.conn.Write(appendCall(nil, "GET", "large"))
+	}
+	for s.requestBytes.Load() < 8<<20 {
+		time.Sleep(time.Millisecond)
+	}
+	if got := c.do("CLIENT", "KILL", "ID", id); got != any(int64(1)) {
+		t.Fatal(got)
+	}
+	for deadline := time.Now().Add(30 * time.Second); s.figures().Clients > 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the killed client is still there")
+		}
+	}
+}
+
+// A long SCAN and an EXEC that waits do not hold up the others: SCAN does not hold what
+// EXEC waits for.
+func TestScanDoesNotHoldWorld(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := lone(s)
+	for _, name := range []string{"scan", "keys", "dbsize", "info"} {
+		cmd := lookup([]byte(name))
+		if cmd == nil {
+			continue
+		}
+		run := cmd.run
+		free := false
+		probe := &command{name: cmd.name, arity: cmd.arity, max: cmd.max, flags: cmd.flags, run: func(c *client, args [][]byte) {
+			if free = s.world.TryLock(); free {
+				s.world.Unlock()
+			}
+			run(c, args)
+		}}
+		args := fields(name)
+		for len(args) < -cmd.arity {
+			args = append(args, []byte("0"))
+		}
+		c.do(probe, args)
+		c.release()
+		if !free {
+			t.Errorf("%s holds world: %s", name, c.w.Buf)
+		}
+	}
+}
+
+// Scrapes do not ask filters thousands of times each: the rate is kept.
+func TestObservedRateIsKept(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	c.do("BF.ADD", "f", "x")
+	s.filterStates(10)
+	f := s.stripe([]byte("f")).filters["k\x00\x00\x00\x00f"]
+	at := f.seen.at
+	c.do("BF.ADD", "f", "y")
+	if s.filterStates(10); f.seen.at != at || at.IsZero() {
+		t.Error("the filter is asked again at the next scrape")
+	}
+	f.seen.Lock()
+	f.seen.at = at.Add(-observeEvery)
+	f.seen.Unlock()
+	if s.filterStates(10); !f.seen.at.After(at) {
+		t.Error("the filter has changed and is not asked after a while")
+	}
+}
+
+// EXEC is one write to the store, whose reads see its own writes; WATCH stops it when a
+// watched key has changed, expired or was flushed.
+func TestTransactions(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c, other := dial(t, s), dial(t, s)
+	c.do("SET", "gone", "v")
+	before := s.puts.Load()
+	c.do("MULTI")
+	calls := []struct {
+		call string
+		want any
+	}{
+		{"SET a 1", simple("OK")}, {"INCR a", int64(2)}, {"GET a", "2"}, {"APPEND a x", int64(2)}, {"MSET b 1 c 2", simple("OK")},
+		{"DEL gone", int64(1)}, {"EXISTS gone a b", int64(2)}, {"DBSIZE", int64(3)}, {"BF.ADD f x", int64(1)}, {"BF.EXISTS f x", int64(1)},
+		{"RENAME f g", simple("OK")}, {"BF.EXISTS g x", int64(1)}, {"EXPIRE b 100", int64(1)}, {"TTL b", int64(100)}, {"RENAME b d", simple("OK")},
+		{"SELECT 1", simple("OK")}, {"SET a other", simple("OK")}, {"GET a", "other"}, {"SELECT 0", simple("OK")}, {"GET a", "2x"},
+	}
+	for _, step := range calls {
+		if got := c.do(strings.Fields(step.call)...); got != simple("QUEUED") {
+			t.Fatal(got)
+		}
+	}
+	got := c.do("EXEC").([]any)
+	for i, step := range calls {
+		if got[i] != step.want {
+			t.Errorf("%s: %v, want %v", step.call, got[i], step.want)
+		}
+	}
+	if n := s.puts.Load() - before; n != 1 {
+		t.Errorf("EXEC was %d writes", n)
+	}
+	for _, step := range []struct {
+		watch, other string
+		want         any
+	}{
+		{"k", "SET k v", null{2}}, {"k", "GET k", []any{}}, {"k", "DEL nothing", []any{}}, {"k", "EXPIRE k 100", null{2}}, {"k", "DEL k", null{2}},
+		{"nothing", "FLUSHALL", []any{}}, {"k", "SET k v", null{2}}, {"k", "FLUSHALL", null{2}}, {"g", "BF.ADD g z", null{2}}, {"k", "MSET x 1 k 2", null{2}},
+	} {
+		c.do("WATCH", step.watch)
+		other.do(strings.Fields(step.other)...)
+		c.do("MULTI")
+		if got := c.do("EXEC"); fmt.Sprint(got) != fmt.Sprint(step.want) {
+			t.Errorf("WATCH %s, %s: %v", step.watch, step.other, got)
+		}
+	}
+	// A key that is not there is watched on through a FLUSHALL.
+	c.do("WATCH", "new")
+	other.do("FLUSHALL")
+	other.do("SET", "new", "v")
+	c.do("MULTI")
+	if got := c.do("EXEC"); got != any(null{2}) {
+		t.Errorf("after FLUSHALL and SET: %v", got)
+	}
+	if got := s.watching.Load(); got != 0 {
+		t.Errorf("%d keys are watched", got)
+	}
+}
+
+// Counters that only go up if the read is not before the write: with WATCH no increment
+// is lost.
+func TestWatchedIncrements(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	const clients, each = 4, 50
+	var wg sync.WaitGroup
+	for range clients {
+		c := dial(t, s)
+		wg.Go(func() {
+			for done := 0; done < each; {
+				c.conn.Write(appendCall(appendCall(nil, "WATCH", "n"), "GET", "n"))
+				readReply(c.r)
+				v, _ := readReply(c.r)
+				n := 0
+				if text, ok := v.(string); ok {
+					fmt.Sscan(text, &n)
+				}
+				c.conn.Write(appendCall(appendCall(appendCall(nil, "MULTI"), "SET", "n", fmt.Sprint(n+1)), "EXEC"))
+				readReply(c.r)
+				readReply(c.r)
+				got, err := readReply(c.r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, ok := got.([]any); ok {
+					done++
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := dial(t, s).do("GET", "n"); got != fmt.Sprint(clients*each) {
+		t.Errorf("%v of %d increments", got, clients*each)
+	}
+}
+
+// A transaction is there whole or not at all after a kill.
+func TestTransactionsAreWholeAfterKill(t *testing.T) {
+	dir := t.TempDir()
+	for round := range 3 {
+		cmd, addr := spawn(t, dir, FsyncNo)
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.SetDeadline(time.Now().Add(time.Minute))
+		r := bufio.NewReader(conn)
+		conn.Write(appendCall(appendCall(nil, "MGET", "a", "b", "c", "d"), "BF.CARD", "f"))
+		v, err := readReply(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		card, _ := readReply(r)
+		list := v.([]any)
+		for _, e := range list {
+			if e != list[0] {
+				t.Fatalf("round %d: %v", round, list)
+			}
+		}
+		n := 0
+		if text, ok := list[0].(string); ok {
+			fmt.Sscan(text, &n)
+		}
+		if card != any(int64(n)) {
+			t.Fatalf("round %d: %d transactions, %v items", round, n, card)
+		}
+		time.AfterFunc(time.Duration(100+50*round)*time.Millisecond, func() { cmd.Process.Kill() })
+		for {
+			var b []byte
+			for range 10 {
+				n++
+				text := fmt.Sprint(n)
+				b = appendCall(appendCall(appendCall(b, "MULTI"), "SET", "a", text), "SET", "b", text)
+				b = appendCall(appendCall(appendCall(b, "BF.INSERT", "f", "CAPACITY", "1000000", "ITEMS", text), "MSET", "c", text, "d", text), "EXEC")
+			}
+			if _, err := conn.Write(b); err != nil {
+				break
+			}
+			for range 60 {
+				if _, err = readReply(r); err != nil {
+					break
+				}
+			}
+			if err != nil {
+				break
+			}
+		}
+		conn.Close()
+		cmd.Wait()
+	}
+}
+
+// A database of an older version, with one generation, has its keys in database 0.
+func TestDatabases(t *testing.T) {
+	dir := t.TempDir()
+	db, err := sift.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.Put(metaFormat, []byte(formatVersion), nil)
+	db.Put(metaGen, binary.BigEndian.AppendUint32(nil, 7), nil)
+	db.Put([]byte("k\x00\x00\x00\x07old"), []byte("\x01v"), nil)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	for _, step := range []struct {
+		call string
+		want any
+	}{
+		{"GET old", "v"}, {"SELECT 16", failure("ERR DB index is out of range")}, {"SELECT 3", simple("OK")}, {"GET old", null{2}},
+		{"SET old three", simple("OK")}, {"BF.ADD f x", int64(1)}, {"SELECT 4", simple("OK")}, {"BF.EXISTS f x", int64(0)}, {"SET four v EX 100", simple("OK")},
+		{"FLUSHDB", simple("OK")}, {"DBSIZE", int64(0)}, {"SELECT 3", simple("OK")}, {"DBSIZE", int64(2)}, {"BF.EXISTS f x", int64(1)}, {"GET old", "three"},
+		{"SELECT 0", simple("OK")}, {"GET old", "v"}, {"FLUSHALL", simple("OK")}, {"SELECT 3", simple("OK")}, {"DBSIZE", int64(0)},
+	} {
+		if got := c.do(strings.Fields(step.call)...); got != step.want {
+			t.Errorf("%s: %v, want %v", step.call, got, step.want)
+		}
+	}
+}
