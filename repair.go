@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -34,14 +32,14 @@ type RepairReport struct {
 	Dropped []error
 }
 
-// lostDir is where Repair puts the files that it has read.
-const lostDir = "lost"
-
 // Repair rebuilds a database from what its tables and logs still say. It writes
 // new tables and a new MANIFEST, and moves the files that it read into the
-// directory "lost" below dir, so nothing is destroyed; dir needs room for both.
-// o is as for Open. An error means that there is no repaired database, and that
-// the old files are where they were.
+// directory "lost" below dir, so nothing is destroyed; dir needs room for both, and
+// for the old files once more if the file system has no hard links. A crash at any
+// moment leaves a database that is repaired, or one that can be, with each old file in
+// dir or in lost. o is as for Open. An error means that there is no repaired database,
+// or that the disk failed when it took the place of the old one; all old files are
+// where they were, and Repair can be called again.
 func Repair(dir string, o *Options) (report RepairReport, err error) {
 	opts, err := o.resolve()
 	if err != nil {
@@ -94,6 +92,7 @@ func (r *repairer) close() {
 	for _, c := range r.open {
 		c.Close()
 	}
+	r.open = nil
 }
 
 // find lists the files to read and to replace.
@@ -197,13 +196,18 @@ func (r *repairer) run() error {
 	}
 	r.open = append(r.open, log.file)
 	d.logNumber = log.num
+	if err := r.keepOld(); err != nil {
+		return err
+	}
 	if err := d.newManifest(version); err != nil {
 		return err
 	}
 	if err := d.manifest.Close(); err != nil {
 		return err
 	}
-	return r.moveOld()
+	r.close()
+	r.removeOld()
+	return nil
 }
 
 type closerFunc func() error
@@ -330,24 +334,4 @@ func (t seqTracker) note(ok bool) bool {
 		*t.max = max(*t.max, base.KeyTrailer(t.Key())>>8)
 	}
 	return ok
-}
-
-// moveOld moves the files that were read out of the way.
-func (r *repairer) moveOld() error {
-	lost := filepath.Join(r.db.dir, lostDir)
-	if err := r.db.fs.MkdirAll(lost); err != nil {
-		return err
-	}
-	for _, name := range r.old {
-		to := filepath.Join(lost, name)
-		if _, err := r.db.fs.Size(to); err == nil {
-			to += fmt.Sprintf(".%d", r.db.nextFile.Load()) // an earlier repair's
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if err := r.db.fs.Rename(filepath.Join(r.db.dir, name), to); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	return errors.Join(r.db.fs.SyncDir(lost), r.db.fs.SyncDir(r.db.dir))
 }

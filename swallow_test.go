@@ -33,6 +33,10 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 	read := map[string]int{"close .ldb": anyNumber, "unlock LOCK": 1}
 	unopened := map[string]int{"close .ldb": anyNumber}
 	repaired := map[string]int{"close .ldb": anyNumber, "close .log": 2}
+	for _, name := range []string{".ldb", ".log", "MANIFEST-"} {
+		repaired["link "+name] = anyNumber   // it is copied then
+		repaired["remove "+name] = anyNumber // the next Open does it
+	}
 	for _, c := range []struct {
 		name   string
 		before func(t *testing.T, mem *vfs.Mem) *vfs.Mem // what is on the disk

@@ -133,17 +133,22 @@ func (c *Cuts) openRepaired(img *vfs.Mem) (*sift.DB, error) {
 }
 
 // checkLost looks for the files that a repair had read: once it has returned
-// they are in a directory of their own, as they were.
+// they are in a directory of their own, as they were, and before that there or where
+// they were.
 func (e *Env) checkLost(img *vfs.Mem, ops int) error {
-	if !e.Repairs || e.repaired == 0 || ops < e.repaired {
+	if !e.Repairs {
 		return nil
 	}
+	moved := e.repaired != 0 && ops >= e.repaired
 	for name, b := range e.lost {
 		kind, _, _ := manifest.ParseName(name)
 		if kind == manifest.KindLock || kind == manifest.KindCurrent {
 			continue // replaced, as it must be
 		}
 		got, err := readFile(img, filepath.Join(e.Dir, "lost", name))
+		if err != nil && !moved {
+			got, err = readFile(img, filepath.Join(e.Dir, name))
+		}
 		if err != nil {
 			return fmt.Errorf("what was repaired is not kept: %w", err)
 		}

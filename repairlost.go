@@ -1,0 +1,80 @@
+package sift
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// lostDir is where Repair puts the files that it has read. They get a second name in
+// it, durably, before CURRENT names the repaired database, and lose their first one
+// after that: until then the old database needs them, and from then on the next Open
+// removes them as files that nothing names.
+const lostDir = "lost"
+
+// keepOld gives the files that the repaired database replaces a name in lost.
+func (r *repairer) keepOld() error {
+	d := r.db
+	lost := filepath.Join(d.dir, lostDir)
+	if err := d.fs.MkdirAll(lost); err != nil {
+		return err
+	}
+	for _, name := range r.old {
+		to := filepath.Join(lost, name)
+		if _, err := d.fs.Size(to); err == nil {
+			to += fmt.Sprintf(".%d", d.nextFile.Load()) // an earlier repair's
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		from := filepath.Join(d.dir, name)
+		if err := d.fs.Link(from, to); err != nil {
+			// There may be no links on this file system.
+			if cerr := copyFile(d.fs, from, to); cerr != nil {
+				return errors.Join(err, cerr)
+			}
+		}
+	}
+	return errors.Join(d.fs.SyncDir(lost), d.fs.SyncDir(d.dir))
+}
+
+// removeOld takes their first names away. Where that fails the next Open does it.
+func (r *repairer) removeOld() {
+	for _, name := range r.old {
+		r.db.removeObsolete(filepath.Join(r.db.dir, name))
+	}
+}
+
+// copyFile copies a file durably but for its directory entry. Nothing has the name to
+// before all is there.
+func copyFile(fsys vfs.FS, from, to string) (err error) {
+	size, err := fsys.Size(from)
+	if err != nil {
+		return err
+	}
+	in, err := fsys.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	tmp := filepath.Join(filepath.Dir(to), manifest.MakeName(manifest.KindTemp, 0))
+	out, err := fsys.Create(tmp)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, io.NewSectionReader(in, 0, size))
+	if err == nil {
+		err = out.Sync()
+	}
+	if err = errors.Join(err, out.Close()); err == nil {
+		err = fsys.Rename(tmp, to)
+	}
+	if err != nil {
+		_ = fsys.Remove(tmp) // the first error is the one that counts
+	}
+	return err
+}
