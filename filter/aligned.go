@@ -12,7 +12,7 @@ func AlignedBytes(n int) []byte {
 	b := make([]byte, n+lineAlign-1)
 	off := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) % lineAlign)
 	b = b[off : off+n : off+n]
-	adviseHuge(b)
+	collapse(b)
 	return b
 }
 

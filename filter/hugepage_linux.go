@@ -1,25 +1,27 @@
 package filter
 
 import (
-	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
-// hugePage is the size of a huge page, and more where they are larger.
+// hugePage is the size of a huge page.
 const hugePage = 2 << 20
 
-// adviseHuge asks the kernel to back fresh zero bytes with huge pages, where it has
-// them. Memory that the heap has used before has small pages by now, if only because
-// it was cleared: they are given back, so that the next touch finds zeros in large
-// ones. Both are hints: a kernel that refuses them is right too.
-func adviseHuge(b []byte) {
+// collapse asks the kernel to back zero bytes with huge pages now, where it has them.
+// It is a request about the pages that are there (MADV_COLLAPSE, from Linux 6.1 on), and
+// not a property of the addresses: it does not outlive the bytes when the heap puts them
+// to another use. A kernel that refuses it is right too.
+func collapse(b []byte) {
 	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) % hugePage)
 	if len(b) < skip+hugePage {
 		return
 	}
 	b = b[skip:]
 	b = b[:len(b)/hugePage*hugePage]
-	if syscall.Madvise(b, syscall.MADV_HUGEPAGE) == nil {
-		_ = syscall.Madvise(b, syscall.MADV_DONTNEED)
+	for i := 0; i < len(b); i += hugePage {
+		b[i] = 0 // where nothing has been touched there is nothing to collapse
 	}
+	_ = unix.Madvise(b, unix.MADV_COLLAPSE)
 }

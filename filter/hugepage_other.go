@@ -2,5 +2,5 @@
 
 package filter
 
-// adviseHuge does nothing where memory has no such advice.
-func adviseHuge([]byte) {}
+// collapse does nothing where memory takes no such advice.
+func collapse([]byte) {}
