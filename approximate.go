@@ -34,15 +34,16 @@ func approximateSize(meta *manifest.TableMeta, from, to []byte) uint64 {
 	t := meta.Handle.(*table)
 	fromStart := from == nil || bytes.Compare(from, base.UserKey(meta.Smallest)) <= 0
 	toEnd := to == nil || bytes.Compare(to, base.UserKey(meta.Largest)) > 0
-	if fromStart && toEnd || t.reader == nil {
+	r := t.reader.Load()
+	if fromStart && toEnd || r == nil {
 		return meta.Size
 	}
 	start, end := int64(0), int64(meta.Size)
 	if !fromStart {
-		start = t.reader.ApproximateOffset(from)
+		start = r.ApproximateOffset(from)
 	}
 	if !toEnd {
-		end = t.reader.ApproximateOffset(to)
+		end = r.ApproximateOffset(to)
 	}
 	return uint64(max(end-start, 0))
 }

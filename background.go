@@ -264,7 +264,7 @@ func (d *DB) runJob(ctx context.Context, job *compact.Job) ([]*manifest.TableMet
 		meta := &manifest.TableMeta{Num: o.Num, Size: uint64(o.Info.Size), Smallest: o.Info.Smallest, Largest: o.Info.Largest}
 		var t *table
 		if t, err = d.opener.open(meta); err == nil {
-			meta.Handle, err = t, t.err
+			meta.Handle, err = t, t.lastErr()
 			metas = append(metas, meta)
 		}
 	}

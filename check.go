@@ -100,20 +100,22 @@ func (c *checker) table(ctx context.Context, level int, meta *manifest.TableMeta
 	t := meta.Handle.(*table)
 	c.report.Tables++
 	c.report.Bytes += int64(meta.Size)
-	if t.err != nil {
-		c.fault(t.err)
+	err := t.lastErr() // of Open: a check does not try again
+	if err != nil {
+		c.fault(err)
 		return false, nil
 	}
-	if t.reader.NumFilterUnits() > 0 {
+	r := t.reader.Load()
+	if r.NumFilterUnits() > 0 {
 		c.report.Filters++
 	} else {
 		c.report.FilterlessBytes += int64(meta.Size)
-		if _, err := t.reader.FilterStatus(); err != nil && filter.IsKeyedFamily(t.reader.FilterFamily()) && errors.Is(err, filter.ErrUnknownFamily) {
+		if _, err := r.FilterStatus(); err != nil && filter.IsKeyedFamily(r.FilterFamily()) && errors.Is(err, filter.ErrUnknownFamily) {
 			c.report.Notes = append(c.report.Notes, fmt.Sprintf("%v; BuildFilters makes one that can be asked", err))
 		}
 	}
 	before := c.report.Faults
-	err := t.reader.Verify(ctx, c.fault)
+	err = r.Verify(ctx, c.fault)
 	return c.report.Faults == before, err
 }
 

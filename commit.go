@@ -238,7 +238,9 @@ func (c *committer) commitGroup(group []*commit) error {
 			c.parts = append(c.parts, r.batch.data[batchHeaderLen:])
 		}
 	}
-	if err := c.log.append(c.parts); err != nil {
+	err := c.log.append(c.parts)
+	clear(c.parts) // they are the callers' memory
+	if err != nil {
 		return c.poisoned(c.log.num, err)
 	}
 	if sync {

@@ -119,8 +119,11 @@ func (d *DB) nextWithoutFilter(version *manifest.Version, firstNew uint64) (int,
 		want := d.opts.LevelFilters[level]
 		for _, meta := range metas {
 			t := meta.Handle.(*table)
-			if t.err != nil || meta.Num >= firstNew {
-				continue // reads report it: there is nothing to build from; or it is our work
+			if meta.Num >= firstNew {
+				continue // it is our work
+			}
+			if _, err := t.load(); err != nil {
+				continue // reads report it: there is nothing to build from
 			}
 			if t.filterPolicy() != want.Name() {
 				return level, meta
@@ -147,7 +150,8 @@ func (d *DB) compactConfig() compact.Config {
 // level smaller or with another filter.
 func (d *DB) wantsRewrite(level int, meta *manifest.TableMeta) bool {
 	t := meta.Handle.(*table)
-	return t.err == nil && (t.filterPolicy() != d.opts.LevelFilters[level].Name() || !t.settled())
+	_, err := t.load()
+	return err == nil && (t.filterPolicy() != d.opts.LevelFilters[level].Name() || !t.settled())
 }
 
 // runPlan carries out a compaction.
@@ -240,7 +244,7 @@ func (d *DB) planInput(plan *compact.Plan) (base.Iterator, uint64, error) {
 	var bytesIn uint64
 	for _, metas := range plan.Inputs {
 		for _, meta := range metas {
-			if err := meta.Handle.(*table).err; err != nil {
+			if _, err := meta.Handle.(*table).load(); err != nil {
 				return nil, 0, fmt.Errorf("compacting level %d: %w", plan.Level, err)
 			}
 			bytesIn += meta.Size

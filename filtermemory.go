@@ -161,7 +161,7 @@ func (k *filterKeeper) expected(version *manifest.Version) (wasted, nextMiBSaves
 
 // hold loads or drops steps of a table.
 func (k *filterKeeper) hold(t *table, units int) {
-	if err := t.reader.LoadFilterSteps(units); err != nil {
+	if err := t.reader.Load().LoadFilterSteps(units); err != nil {
 		k.db.opts.Logger.Warn("a filter could not be loaded", "path", t.path, "err", err)
 	}
 }
@@ -169,7 +169,7 @@ func (k *filterKeeper) hold(t *table, units int) {
 // planInputs returns the tables of a version that have filters, and what the
 // plan needs to know of each. Without useHeat, or where there is none, traffic
 // is taken to be even: every lookup asks each level once, and each table as
-// often as its share of the level.
+// often as its share of the level. useHeat REQUIRES the keeper's mu.
 func planInputs(version *manifest.Version, useHeat bool) ([]*table, []plan.Table) {
 	var tables []*table
 	var inputs []plan.Table
@@ -177,22 +177,22 @@ func planInputs(version *manifest.Version, useHeat bool) ([]*table, []plan.Table
 	for level, metas := range version.Levels {
 		for _, meta := range metas {
 			t := meta.Handle.(*table)
-			if t.reader == nil {
+			r := t.reader.Load()
+			if r == nil {
 				continue
 			}
-			in := plan.Table{Asked: 1, FPR: t.filterFPR(), Held: t.reader.HeldFilterSteps()}
+			in := plan.Table{Asked: 1, FPR: t.filterFPR(), Units: r.FilterSteps(), Held: r.HeldFilterSteps()}
 			if level > 0 {
 				in.Asked = float64(meta.Size) / float64(version.Size(level))
-			}
-			for i := range t.reader.NumFilterSteps() {
-				in.Units = append(in.Units, t.reader.FilterStepBytes(i))
 			}
 			if len(in.Units) == 0 {
 				continue
 			}
 			in.Held = min(in.Held, len(in.Units))
 			tables, inputs = append(tables, t), append(inputs, in)
-			heat = append(heat, t.heat.Rate)
+			if useHeat {
+				heat = append(heat, t.heat.Rate)
+			}
 		}
 	}
 	if useHeat {
@@ -203,15 +203,16 @@ func planInputs(version *manifest.Version, useHeat bool) ([]*table, []plan.Table
 
 // unitsOf turns steps of the table's filter into units.
 func (t *table) unitsOf(steps int) float64 {
-	return float64(steps) / float64(filter.Parts(t.reader.FilterFamily()))
+	return float64(steps) / float64(filter.Parts(t.reader.Load().FilterFamily()))
 }
 
 // filterFPR is the false positive rate of the table's filter with all its units.
 func (t *table) filterFPR() float64 {
-	if p := t.reader.Properties(); p != nil && p.FilterFPR > 0 && p.FilterFPR < 1 {
+	r := t.reader.Load()
+	if p := r.Properties(); p != nil && p.FilterFPR > 0 && p.FilterFPR < 1 {
 		return p.FilterFPR
 	}
-	if f := t.reader.Filter(); f != nil && t.reader.HeldFilterSteps() == t.reader.NumFilterSteps() {
+	if f := r.Filter(); f != nil && r.HeldFilterSteps() == len(r.FilterSteps()) {
 		return f.FPR()
 	}
 	return unknownFPR
@@ -287,10 +288,11 @@ func (d *DB) moveFilters(version *manifest.Version) {
 	for _, metas := range version.Levels {
 		for _, meta := range metas {
 			t := meta.Handle.(*table)
-			if t.reader == nil {
+			r := t.reader.Load()
+			if r == nil {
 				continue
 			}
-			if err := t.reader.MoveFilter(); err != nil {
+			if err := r.MoveFilter(); err != nil {
 				d.opts.Logger.Error("a filter has changed in memory", "path", t.path, "err", err)
 			}
 		}

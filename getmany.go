@@ -203,10 +203,11 @@ func (m *many) askTable(meta *manifest.TableMeta, level int, group []uint64) err
 		return nil
 	}
 	t := meta.Handle.(*table)
-	if t.err != nil {
-		return t.err
+	r, err := t.load()
+	if err != nil {
+		return err
 	}
-	f := t.reader.Filter()
+	f := r.Filter()
 	before := len(m.jobs)
 	switch {
 	case f == nil:
@@ -291,7 +292,7 @@ func (m *many) readSome(jobs []manyJob, level int) error {
 	var buf sstable.Buffer
 	defer buf.Release()
 	for _, j := range jobs {
-		value, kind, ok, err := m.keys[j.key].blocks(j.table, j.filter, level, &buf)
+		value, kind, ok, err := m.keys[j.key].blocks(j.table, j.table.reader.Load(), j.filter, level, &buf)
 		if err != nil {
 			return err
 		}

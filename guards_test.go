@@ -554,11 +554,11 @@ func TestKeyRangeUnreadable(t *testing.T) {
 	for level, metas := range db.state.Load().version.Levels {
 		for _, meta := range metas {
 			x := meta.Handle.(*table)
-			p := x.reader.Properties()
+			p := x.reader.Load().Properties()
 			p.Smallest, p.Largest = nil, nil
 			for _, fails := range []bool{false, true} {
 				faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool { return fails && op.Kind == vfs.OpReadAt }})
-				smallest, largest, err := x.keyRange()
+				smallest, largest, err := x.keyRange(x.reader.Load())
 				if fails && !errors.Is(err, syscall.EIO) || !fails && (!bytes.Equal(smallest, meta.Smallest) || !bytes.Equal(largest, meta.Largest)) {
 					t.Errorf("level %d, %v, reads fail %v: %q..%q, %v", level, meta, fails, smallest, largest, err)
 				}

@@ -103,8 +103,8 @@ func (m MemoryMetrics) Total() uint64 { return m.Memtables + m.Filters + m.Index
 type Recovery struct {
 	// Logs is the number of logs, Batches that of the batches in them.
 	Logs, Batches int
-	// Torn lists the ends of logs that were cut off: what a crash leaves of
-	// writes that it interrupted. Each is a *CorruptionError with the file and
+	// Torn lists the ends of logs, and of the MANIFEST, that were cut off: what a
+	// crash leaves of writes that it interrupted. Each is a *CorruptionError with the file and
 	// the offset.
 	Torn []error
 }
@@ -185,13 +185,14 @@ func (l *LevelMetrics) fill(metas []*manifest.TableMeta, m *Metrics) {
 		l.Tables++
 		l.Bytes += meta.Size
 		t := meta.Handle.(*table)
-		if t.reader == nil {
+		r := t.reader.Load()
+		if r == nil {
 			continue
 		}
-		m.Memory.Indexes += uint64(t.reader.IndexBytes())
-		l.Filter.Units += t.reader.NumFilterUnits()
-		l.Filter.HeldUnits += t.unitsOf(t.reader.HeldFilterSteps())
-		f := t.reader.Filter()
+		m.Memory.Indexes += uint64(r.IndexBytes())
+		l.Filter.Units += r.NumFilterUnits()
+		l.Filter.HeldUnits += t.unitsOf(r.HeldFilterSteps())
+		f := r.Filter()
 		if f == nil {
 			if t.filterDamaged() {
 				l.Filter.Damaged++
@@ -260,22 +261,24 @@ func (t *table) metrics(level int, meta *manifest.TableMeta) TableMetrics {
 	m := TableMetrics{
 		Level: level, Num: meta.Num, Path: t.path, Size: meta.Size,
 		Smallest: base.UserKey(meta.Smallest), Largest: base.UserKey(meta.Largest),
-		FilterPolicy: t.filterPolicy(), ExpectedFPR: 1, Err: t.err,
+		FilterPolicy: t.filterPolicy(), ExpectedFPR: 1, Err: t.lastErr(),
 		AbsentLookups: t.absent.Load(),
 	}
-	if t.reader == nil {
+	r := t.reader.Load()
+	if r == nil {
 		return m
 	}
-	if p := t.reader.Properties(); p != nil {
+	if p := r.Properties(); p != nil {
 		m.Entries, m.Keys, m.Deletions = p.NumEntries, p.NumKeys, p.NumDeletions
 	}
-	m.FilterUnits, m.HeldUnits = t.reader.NumFilterUnits(), t.unitsOf(t.reader.HeldFilterSteps())
-	for i := range m.FilterUnits {
-		m.WrittenBytes += t.reader.FilterUnitBytes(i)
+	units := r.FilterUnits()
+	m.FilterUnits, m.HeldUnits = len(units), t.unitsOf(r.HeldFilterSteps())
+	for _, bytes := range units {
+		m.WrittenBytes += bytes
 	}
-	if f := t.reader.Filter(); f != nil {
+	if f := r.Filter(); f != nil {
 		m.FilterBytes, m.ExpectedFPR = f.SizeBytes(), f.FPR()
 	}
-	_, m.FilterErr = t.reader.FilterStatus()
+	_, m.FilterErr = r.FilterStatus()
 	return m
 }

@@ -74,14 +74,20 @@ func (r *scanRange) tables(v *manifest.Version, level int, ask *prefixAsk) []*ma
 		i, _ := v.FindTable(level, r.lower)
 		metas = metas[i:]
 	}
+	if r.upper != nil && len(metas) > 0 {
+		skipped := len(v.Levels[level]) - len(metas)
+		end, _ := v.FindTable(level, r.upper)
+		metas = metas[:max(0, min(len(metas), end+1-skipped))]
+	}
 	if !ask.on {
-		return metas // a level's iterator opens a table when it comes to it
+		// A level's iterator opens a table when it comes to it: not one behind the range.
+		if n := len(metas); n > 0 && !r.overlaps(metas[n-1]) {
+			metas = metas[:n-1]
+		}
+		return metas
 	}
 	// The keys of a prefix mostly lie in one table, whose filter is asked before its
 	// first key is looked at.
-	skipped := len(v.Levels[level]) - len(metas)
-	end, _ := v.FindTable(level, r.upper)
-	metas = metas[:max(0, min(len(metas), end+1-skipped))]
 	var kept []*manifest.TableMeta
 	for _, m := range metas {
 		if ask.mayHold(m) && r.overlaps(m) {
@@ -102,11 +108,12 @@ func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
 		return true
 	}
 	t := m.Handle.(*table)
-	if !t.prefixes {
+	r := t.reader.Load()
+	if r == nil || !t.prefixes {
 		return true
 	}
 	a.asked++
-	if t.reader.MayContain(a.prefix) {
+	if r.MayContain(a.prefix) {
 		return true
 	}
 	a.useful++

@@ -156,10 +156,11 @@ func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind 
 // two tables, so that is looked at last.
 func (l *lookup) filter(meta *manifest.TableMeta, level int) (f filter.Reader, no bool) {
 	t := meta.Handle.(*table)
-	if t.err != nil {
+	r := t.reader.Load()
+	if r == nil {
 		return nil, false
 	}
-	if f = t.reader.Filter(); f == nil {
+	if f = r.Filter(); f == nil {
 		return nil, false
 	}
 	l.asks(level)
@@ -174,14 +175,15 @@ func (l *lookup) filter(meta *manifest.TableMeta, level int) (f filter.Reader, n
 
 // maybe looks into a table whose filter f has not said no.
 func (l *lookup) maybe(meta *manifest.TableMeta, f filter.Reader, level int) (value []byte, kind base.Kind, ok bool, err error) {
-	t := meta.Handle.(*table)
-	if t.err != nil {
-		return nil, 0, false, t.err
-	}
 	if before(l.key.Bytes, meta) {
 		return nil, 0, false, nil
 	}
-	return l.blocks(t, f, level, &l.buf)
+	t := meta.Handle.(*table)
+	r, err := t.load()
+	if err != nil {
+		return nil, 0, false, err
+	}
+	return l.blocks(t, r, f, level, &l.buf)
 }
 
 // asks notes that a filter of the level is asked.
@@ -200,10 +202,10 @@ func (l *lookup) missed(t *table) {
 	}
 }
 
-// blocks looks for the key in the table's blocks; f is the filter that has said
+// blocks looks for the key in the blocks of table t, which r reads; f is the filter that has said
 // maybe, nil if there is none. The value is valid until buf is used again.
-func (l *lookup) blocks(t *table, f filter.Reader, level int, buf *sstable.Buffer) (value []byte, kind base.Kind, ok bool, err error) {
-	value, kind, _, ok, err = t.reader.GetIn(buf, l.key.Bytes, l.seq)
+func (l *lookup) blocks(t *table, r *sstable.Reader, f filter.Reader, level int, buf *sstable.Buffer) (value []byte, kind base.Kind, ok bool, err error) {
+	value, kind, _, ok, err = r.GetIn(buf, l.key.Bytes, l.seq)
 	switch {
 	case f == nil:
 		l.counts.unfiltered[level].Add(1)

@@ -74,6 +74,11 @@ func (d *DB) open() (err error) {
 	case d.opts.ErrorIfExists:
 		return fmt.Errorf("%w: %s", ErrExists, d.dir)
 	}
+	if state.Dropped != nil {
+		d.opts.Logger.Warn("the end of the MANIFEST is left out", "err", state.Dropped)
+		d.opts.Events.failed(state.Dropped)
+		d.recovery.Torn = append(d.recovery.Torn, state.Dropped)
+	}
 	if err := d.openFilterKey(); err != nil {
 		return err
 	}
@@ -145,6 +150,7 @@ func (d *DB) recover(state *manifest.State) (err error) {
 		return err
 	}
 	r := recovery{db: d, version: version, manifestSeq: state.LastSeq, lastSeq: maxSequence(state.LastSeq, version)}
+	r.report.Torn = d.recovery.Torn
 	defer func() {
 		if err != nil {
 			r.abandon()
@@ -203,15 +209,15 @@ func (d *DB) openTables(version *manifest.Version) error {
 				defer func() { <-slots }()
 				t, err := d.opener.open(meta)
 				if err != nil {
-					t = &table{err: err}
+					t = &table{opener: &d.opener, meta: meta, err: err}
 					mu.Lock()
 					errs = append(errs, err)
 					mu.Unlock()
-				} else if t.err != nil {
-					d.opts.Logger.Error("a table cannot be read", "path", t.path, "err", t.err)
-					d.opts.Events.failed(t.err)
+				} else if err := t.lastErr(); err != nil {
+					d.opts.Logger.Error("a table cannot be read", "path", t.path, "err", err)
+					d.opts.Events.failed(err)
 				} else if t.filterDamaged() {
-					_, reason := t.reader.FilterStatus()
+					_, reason := t.reader.Load().FilterStatus()
 					d.opts.Logger.Warn("a filter cannot be used", "path", t.path, "err", reason)
 					d.opts.Events.failed(reason)
 				}
@@ -285,8 +291,8 @@ func maxSequence(seq uint64, version *manifest.Version) uint64 {
 	for _, metas := range version.Levels {
 		for _, meta := range metas {
 			seq = max(seq, base.KeyTrailer(meta.Smallest)>>8, base.KeyTrailer(meta.Largest)>>8)
-			if t := meta.Handle.(*table); t.reader != nil {
-				if p := t.reader.Properties(); p != nil {
+			if r := meta.Handle.(*table).reader.Load(); r != nil {
+				if p := r.Properties(); p != nil {
 					seq = max(seq, p.MaxSeq)
 				}
 			}

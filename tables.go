@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 
 	"github.com/siftdb/sift/filter"
@@ -17,18 +18,24 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// table is an open SSTable: the Handle of a manifest.TableMeta. A table that
-// cannot be read stays in its place with err set, so that the rest of the
-// database can be used and every read that needs the table fails.
+// table is an SSTable: the Handle of a manifest.TableMeta. A table that cannot be
+// read stays in its place, so that the rest of the database can be used and every
+// read that needs the table fails. Damage is final; after any other error, such as
+// too many open files, the next read that needs the table opens it again.
 type table struct {
+	opener *tableOpener
+	meta   *manifest.TableMeta
 	path   string
+	reader atomic.Pointer[sstable.Reader] // nil: it has not been opened
+
+	mu     sync.Mutex // guards what follows, and opening
 	file   vfs.File
-	reader *sstable.Reader
-	err    error
+	err    error // why it was not opened at the last try
+	closed bool
 	mapped *atomic.Int64 // what size counts in; nil: the file is not mapped
 	size   int64
 
-	prefixes bool // its filter holds the prefixes by the database's Prefixer
+	prefixes bool // its filter holds the prefixes by the database's Prefixer; set before reader
 
 	absent atomic.Uint64 // lookups of keys that it does not hold, from a sample
 	heat   plan.Heat     // the filter keeper's; its mu guards it
@@ -46,22 +53,63 @@ type tableOpener struct {
 }
 
 // open opens a table and checks that it is the one that the MANIFEST means. A
-// missing file is an error of open itself; all else is the table's.
+// missing file is an error of open itself; all else is the table's, for load to
+// tell.
 func (o *tableOpener) open(meta *manifest.TableMeta) (*table, error) {
 	path, size, err := o.find(meta)
 	if err != nil {
 		return nil, err
 	}
-	t := &table{path: path}
+	t := &table{opener: o, meta: meta, path: path}
 	if uint64(size) != meta.Size {
 		t.err = &CorruptionError{Path: path, Offset: -1, What: "table", Err: fmt.Errorf("file has %d bytes and the MANIFEST says %d", size, meta.Size)}
 		return t, nil
 	}
-	if t.err = o.openFile(t, path, size); t.err != nil {
-		return t, nil
+	t.load() // its error is kept
+	return t, nil
+}
+
+// load returns the table's reader. If the table could not be opened so far it tries
+// again, unless it is known to be damaged.
+func (t *table) load() (*sstable.Reader, error) {
+	if r := t.reader.Load(); r != nil {
+		return r, nil
 	}
-	t.reader, t.err = sstable.NewReader(t.file, size, &sstable.ReaderOptions{
-		Path:     path,
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch r := t.reader.Load(); {
+	case r != nil:
+		return r, nil
+	case t.closed:
+		return nil, fmt.Errorf("%s: %w", t.path, fs.ErrClosed)
+	case t.err != nil && isFinal(t.err):
+		return nil, t.err
+	}
+	var r *sstable.Reader
+	if r, t.err = t.openReader(); t.err != nil {
+		t.letGo()
+		return nil, t.err
+	}
+	t.prefixes = t.opener.opts.Prefix != nil && r.PrefixFilter() == t.opener.opts.prefixName
+	t.reader.Store(r)
+	return r, nil
+}
+
+// isFinal reports whether an error is of what the file holds: trying again would not
+// help.
+func isFinal(err error) bool {
+	return errors.Is(err, ErrCorruption) || errors.Is(err, ErrUnsupported)
+}
+
+// openReader opens the file and makes a reader of it. REQUIRES: mu.
+func (t *table) openReader() (*sstable.Reader, error) {
+	o := t.opener
+	size := int64(t.meta.Size)
+	if err := o.openFile(t, t.path, size); err != nil {
+		return nil, err
+	}
+	r, err := sstable.NewReader(t.file, size, &sstable.ReaderOptions{
+		Path:     t.path,
 		Cache:    o.opts.BlockCache,
 		Policies: o.opts.FilterReaders,
 		IO:       o.io,
@@ -71,11 +119,21 @@ func (o *tableOpener) open(meta *manifest.TableMeta) (*table, error) {
 		// Under a budget the filter keeper says what is held.
 		MaxFilterUnits: o.maxFilterUnits(),
 	})
-	if t.err == nil {
-		t.err = t.checkRange(meta)
+	if err != nil {
+		return nil, err
 	}
-	t.prefixes = o.opts.Prefix != nil && t.reader != nil && t.reader.PrefixFilter() == o.opts.prefixName
-	return t, nil
+	if err := t.checkRange(r); err != nil {
+		r.Release()
+		return nil, err
+	}
+	return r, nil
+}
+
+// lastErr returns why the table was not opened at the last try, nil if it is open.
+func (t *table) lastErr() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
 }
 
 // openFile opens the table's file, mapped if there is room for it under MapBytes.
@@ -131,11 +189,12 @@ func (o *tableOpener) find(meta *manifest.TableMeta) (path string, size int64, e
 
 // checkRange compares the table's own first and last key with the MANIFEST's:
 // a table under another's name must not answer for it.
-func (t *table) checkRange(meta *manifest.TableMeta) error {
-	if p := t.reader.Properties(); p != nil && p.FileNumber != 0 && p.FileNumber != meta.Num {
+func (t *table) checkRange(r *sstable.Reader) error {
+	meta := t.meta
+	if p := r.Properties(); p != nil && p.FileNumber != 0 && p.FileNumber != meta.Num {
 		return &CorruptionError{Path: t.path, Offset: -1, What: "table", Err: fmt.Errorf("was written as table %d", p.FileNumber)}
 	}
-	smallest, largest, err := t.keyRange()
+	smallest, largest, err := t.keyRange(r)
 	if err != nil {
 		return err
 	}
@@ -148,11 +207,11 @@ func (t *table) checkRange(meta *manifest.TableMeta) error {
 
 // keyRange returns the first and last internal key, from the properties where
 // they say it and else from the blocks.
-func (t *table) keyRange() (smallest, largest []byte, err error) {
-	if p := t.reader.Properties(); p != nil && len(p.Smallest) > 0 {
+func (t *table) keyRange(r *sstable.Reader) (smallest, largest []byte, err error) {
+	if p := r.Properties(); p != nil && len(p.Smallest) > 0 {
 		return p.Smallest, p.Largest, nil
 	}
-	it := t.reader.NewIter(&sstable.IterOptions{DontFillCache: true})
+	it := r.NewIter(&sstable.IterOptions{DontFillCache: true})
 	defer it.Close()
 	if it.First() {
 		smallest = bytes.Clone(it.Key())
@@ -168,25 +227,35 @@ func (t *table) keyRange() (smallest, largest []byte, err error) {
 
 // close lets go of the file and of the table's blocks in the cache.
 func (t *table) close() error {
-	if t.reader != nil {
-		t.reader.Release()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	if r := t.reader.Load(); r != nil {
+		r.Release()
 	}
+	return t.letGo()
+}
+
+// letGo closes the file if it is open. REQUIRES: mu.
+func (t *table) letGo() error {
 	if t.mapped != nil {
 		t.mapped.Add(-t.size)
 		t.mapped = nil
 	}
-	if t.file != nil {
-		return t.file.Close()
+	f := t.file
+	if t.file = nil; f != nil {
+		return f.Close()
 	}
 	return nil
 }
 
 // iter returns an iterator over the table.
 func (t *table) iter(o *sstable.IterOptions) (base.Iterator, error) {
-	if t.err != nil {
-		return nil, t.err
+	r, err := t.load()
+	if err != nil {
+		return nil, err
 	}
-	return t.reader.NewIter(o), nil
+	return r.NewIter(o), nil
 }
 
 // tableIterators opens an iterator for each table.
@@ -224,27 +293,29 @@ func closeAll(its []base.Iterator) error {
 // filterPolicy returns the name of the policy that built the table's filter, held
 // or not; none's if it has none that can be used.
 func (t *table) filterPolicy() string {
-	if t.reader == nil || t.reader.NumFilterUnits() == 0 {
+	r := t.reader.Load()
+	if r == nil || r.NumFilterUnits() == 0 {
 		return filter.None().Name()
 	}
-	if p := t.reader.Properties(); p != nil && p.FilterPolicy != "" {
+	if p := r.Properties(); p != nil && p.FilterPolicy != "" {
 		return p.FilterPolicy
 	}
 	return "unknown"
 }
 
 // settled reports whether the table is known to hold one version of each key
-// and no deletion.
+// and no deletion. REQUIRES: it is open.
 func (t *table) settled() bool {
-	p := t.reader.Properties()
+	p := t.reader.Load().Properties()
 	return p != nil && len(p.Smallest) > 0 && p.NumDeletions == 0 && p.NumKeys == p.NumEntries
 }
 
 // filterDamaged reports whether the table has a filter that cannot be used.
 func (t *table) filterDamaged() bool {
-	if t.reader == nil {
+	r := t.reader.Load()
+	if r == nil {
 		return false
 	}
-	_, err := t.reader.FilterStatus()
+	_, err := r.FilterStatus()
 	return err != nil
 }

@@ -1,13 +1,14 @@
 package filter
 
 import (
+	"syscall"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
-// hugePage is the size of a huge page.
-const hugePage = 2 << 20
+const (
+	hugePage     = 2 << 20 // the size of a huge page
+	madvCollapse = 25      // MADV_COLLAPSE, which package syscall does not name
+)
 
 // collapse asks the kernel to back zero bytes with huge pages now, where it has them.
 // It is a request about the pages that are there (MADV_COLLAPSE, from Linux 6.1 on), and
@@ -23,5 +24,5 @@ func collapse(b []byte) {
 	for i := 0; i < len(b); i += hugePage {
 		b[i] = 0 // where nothing has been touched there is nothing to collapse
 	}
-	_ = unix.Madvise(b, unix.MADV_COLLAPSE)
+	_ = syscall.Madvise(b, madvCollapse)
 }

@@ -20,24 +20,22 @@ type heldFilter struct {
 // A filter is held in memory step by step: unit by unit, and each unit in so many
 // parts as filter.Parts says of its family.
 
-// NumFilterSteps returns the number of steps in which the filter can be held.
-func (r *Reader) NumFilterSteps() int {
+// FilterSteps returns, for each step in which the filter can be held, how many bytes
+// of memory it takes at most, in addition to the steps before it. They become fewer
+// when a unit is found to be damaged.
+func (r *Reader) FilterSteps() []int64 {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
-	return len(r.filterUnits) * filter.Parts(r.filterFamily)
-}
-
-// FilterStepBytes returns how many bytes of memory step i takes at most, in addition
-// to the steps before it.
-func (r *Reader) FilterStepBytes(i int) int64 {
-	r.filterMu.Lock()
-	defer r.filterMu.Unlock()
-	parts := filter.Parts(r.filterFamily)
-	unit, part := i/parts, i%parts
-	size := func(parts int) int {
-		return filter.TrimmedSize(r.filterFamily, unit, len(r.filterUnits), int(r.filterUnits[unit].Length), parts)
+	var steps []int64
+	for i, u := range r.filterUnits {
+		before := 0
+		for part := range filter.Parts(r.filterFamily) {
+			size := filter.TrimmedSize(r.filterFamily, i, len(r.filterUnits), int(u.Length), part+1)
+			steps = append(steps, int64(size-before))
+			before = size
+		}
 	}
-	return int64(size(part+1) - size(part))
+	return steps
 }
 
 // HeldFilterSteps returns the number of steps that are in memory.
@@ -49,7 +47,7 @@ func (r *Reader) HeldFilterSteps() int {
 }
 
 // LoadFilterSteps holds the first n steps of the filter in memory, n from 0 to
-// NumFilterSteps, reading what is missing and dropping the others. A unit that is
+// the number of FilterSteps, reading what is missing and dropping the others. A unit that is
 // held in part is read as a whole when that part changes. Lookups go on meanwhile.
 // After an error the filter is held as it was before; the units from a damaged one
 // on are given up.

@@ -127,11 +127,16 @@ func (r *Reader) NumFilterUnits() int {
 	return len(r.filterUnits)
 }
 
-// FilterUnitBytes returns what unit i takes in memory.
-func (r *Reader) FilterUnitBytes(i int) int64 {
+// FilterUnits returns how many bytes of memory each of the units that can be loaded
+// takes.
+func (r *Reader) FilterUnits() []int64 {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
-	return int64(r.filterUnits[i].Length)
+	units := make([]int64, len(r.filterUnits))
+	for i, u := range r.filterUnits {
+		units[i] = int64(u.Length)
+	}
+	return units
 }
 
 // unknownFilter says that nothing opens the table's filter.

@@ -104,7 +104,7 @@ func TestFilterUnits(t *testing.T) {
 		t.Fatalf("%d units, %d bytes", info.FilterUnits, info.FilterBytes)
 	}
 	r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}, MaxFilterUnits: 5})
-	if r.HeldFilterSteps() != 5 || r.NumFilterUnits() != 31 || r.FilterStepBytes(3) != 8 || r.FilterStepBytes(30) != 1 || r.FilterFamily() != "test.hashes" {
+	if r.HeldFilterSteps() != 5 || r.NumFilterUnits() != 31 || r.FilterSteps()[3] != 8 || r.FilterSteps()[30] != 1 || r.FilterFamily() != "test.hashes" {
 		t.Fatalf("%d of %d units", r.HeldFilterSteps(), r.NumFilterUnits())
 	}
 	if none := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}, MaxFilterUnits: -1}); none.Filter() != nil || none.NumFilterUnits() != 31 {
@@ -274,12 +274,12 @@ func TestFilterSteps(t *testing.T) {
 	}
 	var pool FilterPool
 	r := openTable(t, data, &ReaderOptions{MaxFilterUnits: -1, FilterPool: &pool})
-	if r.NumFilterSteps() != 12 || r.HeldFilterSteps() != 0 || pool.HeldBytes() != 0 {
-		t.Fatalf("%d steps, %d held, %d bytes", r.NumFilterSteps(), r.HeldFilterSteps(), pool.HeldBytes())
+	if len(r.FilterSteps()) != 12 || r.HeldFilterSteps() != 0 || pool.HeldBytes() != 0 {
+		t.Fatalf("%d steps, %d held, %d bytes", len(r.FilterSteps()), r.HeldFilterSteps(), pool.HeldBytes())
 	}
 	var sums [13]int64
 	for i := range 12 {
-		sums[i+1] = sums[i] + r.FilterStepBytes(i)
+		sums[i+1] = sums[i] + r.FilterSteps()[i]
 	}
 	if sums[12] != int64(info.FilterBytes) {
 		t.Errorf("all steps take %d bytes, the filter %d", sums[12], info.FilterBytes)
@@ -324,7 +324,7 @@ func TestFilterSteps(t *testing.T) {
 	damaged[r.filterUnits[1].Offset+100] ^= 1
 	r.r = bytes.NewReader(damaged)
 	var ce *base.CorruptionError
-	if err := r.LoadFilterSteps(6); !errors.As(err, &ce) || r.HeldFilterSteps() != 4 || r.NumFilterSteps() != 4 {
-		t.Errorf("%v; %d of %d steps are held", err, r.HeldFilterSteps(), r.NumFilterSteps())
+	if err := r.LoadFilterSteps(6); !errors.As(err, &ce) || r.HeldFilterSteps() != 4 || len(r.FilterSteps()) != 4 {
+		t.Errorf("%v; %d of %d steps are held", err, r.HeldFilterSteps(), len(r.FilterSteps()))
 	}
 }

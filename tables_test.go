@@ -1,0 +1,208 @@
+package sift
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// manyTables makes a database in dir whose keys, key00000 and so on, lie in many tables of
+// one level >= 1.
+func manyTables(t *testing.T, dir string, fsys vfs.FS, keys int) {
+	t.Helper()
+	db := mustOpen(t, dir, &Options{FS: fsys, TableBytes: 2 << 10, DisableCompression: true})
+	for i := range keys {
+		if err := db.Put(fmt.Appendf(nil, "key%05d", i), make([]byte, 100), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+}
+
+// TestTransientOpenError: a table that could not be opened for want of descriptors or for an
+// error of the disk is opened again when it is needed, by lookups, scans and compactions.
+func TestTransientOpenError(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.EIO} {
+		for _, kind := range []vfs.OpKind{vfs.OpOpen, vfs.OpReadAt} {
+			t.Run(fmt.Sprint(errno, " at ", kind), func(t *testing.T) {
+				faulty := vfs.Inject(vfs.NewMem())
+				manyTables(t, "db", faulty, 500)
+				fails := func(op vfs.Op) bool { return op.Kind == kind && strings.HasSuffix(op.Name, ".ldb") }
+				faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: fails, Err: errno})
+				db := mustOpen(t, "db", uncached(faulty))
+				if _, err := db.Get([]byte("key00007")); !errors.Is(err, errno) {
+					t.Errorf("Get while tables cannot be opened: %v", err)
+				}
+				if err := db.Compact(context.Background(), nil, nil); err != nil && !errors.Is(err, errno) {
+					t.Errorf("Compact: %v", err)
+				}
+				if err := db.Tables()[0].Err; !errors.Is(err, errno) {
+					t.Errorf("Tables tells of %v", err)
+				}
+				faulty.SetFaults()
+				for i := range 500 {
+					if _, err := db.Get(fmt.Appendf(nil, "key%05d", i)); err != nil {
+						t.Fatalf("Get after the error: %v", err)
+					}
+				}
+				if err := db.Compact(context.Background(), nil, nil); err != nil {
+					t.Errorf("Compact after the error: %v", err)
+				}
+				for _, m := range db.Tables() {
+					if m.Err != nil {
+						t.Errorf("Tables tells of %v after the error", m.Err)
+					}
+				}
+				mustClose(t, db)
+				if open := faulty.OpenFiles(); len(open) > 0 {
+					t.Errorf("left open: %v", open)
+				}
+			})
+		}
+	}
+}
+
+// TestDamageIsNear: a damaged table is an error for keys and ranges that it holds, and for no
+// others: not for keys between it and its neighbours.
+func TestDamageIsNear(t *testing.T) {
+	mem := vfs.NewMem()
+	manyTables(t, "db", mem, 500)
+	db := mustOpen(t, "db", uncached(mem))
+	tables := db.Tables()
+	if len(tables) < 4 {
+		t.Fatalf("%d tables", len(tables))
+	}
+	// first is before the damaged table and gap between the two.
+	first, damaged := tables[1], tables[2]
+	gap := append(bytes.Clone(first.Largest), 0)
+	mustClose(t, db)
+	f, err := mem.Create(damaged.Path)
+	if err == nil {
+		_, err = f.Write(make([]byte, damaged.Size))
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	db = mustOpen(t, "db", uncached(mem))
+	if _, err := db.Get(damaged.Smallest); !errors.Is(err, ErrCorruption) {
+		t.Errorf("Get of a key in the damaged table: %v", err)
+	}
+	if _, err := db.Get(gap); !errors.Is(err, ErrNotFound) {
+		t.Errorf("Get of a key before the damaged table: %v", err)
+	}
+	if values, err := db.GetMany([][]byte{first.Smallest, gap}); err != nil || values[0] == nil || values[1] != nil {
+		t.Errorf("GetMany of keys before the damaged table: %q, %v", values, err)
+	}
+	it, err := db.NewIter(&IterOptions{LowerBound: first.Smallest, UpperBound: gap})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		n++
+	}
+	if err := it.Err(); err != nil || n == 0 {
+		t.Errorf("a scan of the range before the damaged table: %d keys, %v", n, err)
+	}
+	if n = 0; it.Last() {
+		n++
+	}
+	if err := it.Err(); err != nil || n == 0 {
+		t.Errorf("the last key of the range before the damaged table: %v", err)
+	}
+	if err := it.Close(); err != nil {
+		t.Error(err)
+	}
+	mustClose(t, db)
+}
+
+// TestManifestTailIsReported: who opens or checks a database is told that the end of its
+// MANIFEST was left out.
+func TestManifestTailIsReported(t *testing.T) {
+	dir := t.TempDir()
+	manyTables(t, dir, nil, 10)
+	names, err := filepath.Glob(filepath.Join(dir, "MANIFEST-*"))
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	f, err := os.OpenFile(names[0], os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, err = f.WriteString("\x01\x02\x03\x04\x40\x00\x01cut") // 64 bytes are announced
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := Check(context.Background(), dir, nil, func(err error) { t.Error(err) })
+	if err != nil || len(report.Notes) != 1 || !strings.Contains(report.Notes[0], names[0]) {
+		t.Errorf("Check notes %q, %v", report.Notes, err)
+	}
+	db := mustOpen(t, dir, nil)
+	torn := db.Metrics().Recovery.Torn
+	var damage *CorruptionError
+	if len(torn) != 1 || !errors.As(torn[0], &damage) || damage.Path != names[0] {
+		t.Errorf("Torn is %v", torn)
+	}
+	mustClose(t, db)
+}
+
+// TestWriteKeepsNoBatch: what a caller wrote is not kept in memory by the log's writer.
+func TestWriteKeepsNoBatch(t *testing.T) {
+	db := mustOpen(t, "db", &Options{FS: vfs.NewMem()})
+	var b Batch
+	b.Put([]byte("k"), make([]byte, 1<<20))
+	if err := db.Write(&b, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	for i, part := range db.commit.parts[:cap(db.commit.parts)] {
+		if part != nil {
+			t.Errorf("part %d has %d bytes", i, len(part))
+		}
+	}
+	mustClose(t, db)
+}
+
+// TestPlanBesideKeeper: the race detector finds that what PlanFilters, Tables and Metrics look
+// at is guarded from the filter keeper.
+func TestPlanBesideKeeper(t *testing.T) {
+	mem := vfs.NewMem()
+	manyTables(t, "db", mem, 500)
+	db := mustOpen(t, "db", &Options{FS: mem, FilterMemory: 1 << 10})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 50 {
+			db.keeper.mu.Lock()
+			db.keeper.last = time.Time{}
+			db.keeper.mu.Unlock()
+			db.keeper.cool()
+			db.keeper.rebalance(1 << 20)
+		}
+	})
+	for range 50 {
+		if _, err := db.PlanFilters(1 << 10); err != nil {
+			t.Error(err)
+		}
+		db.Metrics()
+		db.Tables()
+	}
+	wg.Wait()
+	mustClose(t, db)
+}
