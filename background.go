@@ -115,7 +115,7 @@ func (b *background) flushRefused() error {
 	case b.fatalErr != nil:
 		return b.fatalErr
 	case b.flushErr != nil:
-		return fmt.Errorf("%w: a flush failed and is being tried again: %w", ErrReadOnly, b.flushErr)
+		return fmt.Errorf("%w: a flush failed and is being tried again: %w", ErrTryAgain, b.flushErr)
 	}
 	return nil
 }
@@ -343,7 +343,7 @@ func (d *DB) fail(err error) error {
 	first := false
 	d.bg.change(func() {
 		if first = d.bg.fatalErr == nil; first {
-			d.bg.fatalErr = fmt.Errorf("%w: reopen the database: %w", ErrReadOnly, err)
+			d.bg.fatalErr = fmt.Errorf("%w: the MANIFEST: %w", ErrReopen, err)
 			d.opts.Logger.Error("the MANIFEST failed, no more writes are accepted", "err", err)
 		}
 		err = d.bg.fatalErr

@@ -48,6 +48,9 @@ import (
 // other writers' bytes.
 const maxGroupBytes = 4 << 20
 
+// errNoSequence is told where LevelDB's format has no number for a further entry.
+var errNoSequence = errors.New("sift: out of sequence numbers")
+
 // commit is one caller's write in the queue. A nil batch asks only for a new
 // memtable and log.
 type commit struct {
@@ -223,7 +226,7 @@ func (c *committer) commitGroup(group []*commit) error {
 		return err
 	}
 	if c.lastSeq+uint64(count) > base.MaxSequence {
-		return fmt.Errorf("%w: out of sequence numbers", ErrReadOnly)
+		return errNoSequence
 	}
 	logged := c.log.writer.Offset()
 	if c.sealed == nil {
@@ -312,7 +315,7 @@ func (b *Batch) cutGaps(gaps *gap.Set) {
 // failed write or sync has left on disk is unknown until it is read again (I5).
 func (c *committer) poisoned(log uint64, err error) error {
 	if c.poison == nil {
-		c.poison = fmt.Errorf("%w: the log failed, reopen the database: %w", ErrReadOnly, err)
+		c.poison = fmt.Errorf("%w: the log: %w", ErrReopen, err)
 		c.db.opts.Logger.Error("log write failed, no more writes are accepted", "log", log, "err", err)
 		c.db.opts.Events.failed(c.poison)
 	}
@@ -406,7 +409,7 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 	if next == nil {
 		if next, err = d.createLog(c.lastSeq + 1); err != nil {
 			// The old log is as it was; a later write may try again.
-			return fmt.Errorf("sift: new log: %w", err)
+			return fmt.Errorf("%w: a log could not be made: %w", ErrTryAgain, err)
 		}
 	}
 	c.seal(c.log, ahead)

@@ -21,7 +21,8 @@ import (
 //
 // That holds for what was written before the call; Compact ends whatever is written
 // meanwhile. It works in steps, between those that the tree needs. When ctx ends
-// Compact returns ctx.Err(), and what it had completed stays.
+// Compact returns ctx.Err(), and what it had completed stays. That holds for other
+// errors, too; those of Flush are among them.
 func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	if err := d.flushBefore(ctx); err != nil {
 		return err

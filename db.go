@@ -154,14 +154,15 @@ func (d *DB) getMany(keys [][]byte, seq uint64) ([][]byte, error) {
 	return s.getMany(d.secret, keys, d.readSeq(seq), d.reads.stripe(), g.Turn())
 }
 
-// Put sets key to value. A nil o means Sync.
+// Put sets key to value. A nil o means Sync. Errors are those of Write.
 func (d *DB) Put(key, value []byte, o *WriteOptions) error {
 	b := batchPool.Get().(*Batch)
 	b.Put(key, value)
 	return d.writeOwn(b, o)
 }
 
-// Delete removes key; it is no error if there is none. A nil o means Sync.
+// Delete removes key; it is no error if there is none. A nil o means Sync. Errors
+// are those of Write.
 func (d *DB) Delete(key []byte, o *WriteOptions) error {
 	b := batchPool.Get().(*Batch)
 	b.Delete(key)
@@ -184,8 +185,9 @@ func (d *DB) writeOwn(b *Batch, o *WriteOptions) error {
 
 // Write applies the operations of a batch as one. A nil o means Sync. The batch
 // is not changed and may be written again. A batch that is too large gives
-// ErrBatchTooLarge, and nothing of it is written. When Write fails with an error of
-// the log, whether the batch is there shows after the next Open.
+// ErrBatchTooLarge, and nothing of it is written. ErrTryAgain says that nothing of it
+// is written now, and may be later; after ErrReopen whether the batch is there shows
+// after the next Open. On a database that was opened read-only it is ErrReadOnly.
 func (d *DB) Write(b *Batch, o *WriteOptions) error {
 	switch {
 	case d.opts.ReadOnly:
@@ -200,7 +202,9 @@ func (d *DB) Write(b *Batch, o *WriteOptions) error {
 	return d.commit.write(b, o == nil || !o.NoSync)
 }
 
-// Flush writes what is in memory to tables and returns when that is done.
+// Flush writes what is in memory to tables and returns when that is done. ErrTryAgain
+// says that it has failed and is being tried again, ErrReopen that the log or the
+// MANIFEST has failed; ErrReadOnly is as for Write.
 func (d *DB) Flush() error {
 	if d.opts.ReadOnly {
 		return ErrReadOnly

@@ -12,9 +12,17 @@ var (
 	ErrNotFound = errors.New("sift: not found")
 	// ErrClosed: the database, snapshot or iterator has been closed.
 	ErrClosed = errors.New("sift: closed")
-	// ErrReadOnly: a write to a database that was opened read-only, or that
-	// has become read-only after a failed write; the failure is wrapped.
+	// ErrReadOnly: a write to a database that was opened read-only.
 	ErrReadOnly = errors.New("sift: read-only")
+	// ErrTryAgain: there is no room for a write, because a flush, a compaction or
+	// the making of a log failed; the failure is wrapped. Nothing of a write that
+	// returns it is there. The background goes on trying, so the same write may
+	// succeed later, as when a disk was full.
+	ErrTryAgain = errors.New("sift: no room for writes now")
+	// ErrReopen: the log or the MANIFEST could not be written, so what they hold
+	// is not known until they are read again; the failure is wrapped. Reads go on,
+	// and every write fails with this until the database is closed and opened.
+	ErrReopen = errors.New("sift: writing has failed, reopen the database")
 	// ErrBatchTooLarge: a write of a batch beyond the bounds that the comment of
 	// Batch gives. Nothing of it has been written, and the database goes on.
 	ErrBatchTooLarge = errors.New("sift: batch is too large")

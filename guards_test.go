@@ -40,7 +40,7 @@ func TestFailsOnce(t *testing.T) {
 	first, second := errors.New("first"), errors.New("second")
 	version := db.state.Load().version
 	fatal := db.fail(first)
-	if again := db.fail(second); again != fatal || !errors.Is(fatal, first) || !errors.Is(fatal, ErrReadOnly) {
+	if again := db.fail(second); again != fatal || !errors.Is(fatal, first) || !errors.Is(fatal, ErrReopen) {
 		t.Errorf("the MANIFEST fails with %v, and then %v", fatal, again)
 	}
 	ops := mem.NumOps()
@@ -76,7 +76,7 @@ func TestFailsOnce(t *testing.T) {
 		t.Error("something is done after the MANIFEST has failed")
 	}
 	poison := db.commit.poisoned(1, first)
-	if again := db.commit.poisoned(1, second); again != poison || !errors.Is(poison, first) || !errors.Is(poison, ErrReadOnly) {
+	if again := db.commit.poisoned(1, second); again != poison || !errors.Is(poison, first) || !errors.Is(poison, ErrReopen) {
 		t.Errorf("the log fails with %v, and then %v", poison, again)
 	}
 	if err := db.Close(); !errors.Is(err, first) {
@@ -91,7 +91,7 @@ func TestEditThatDoesNotFit(t *testing.T) {
 	loadKeys(t, db, 100)
 	ops := mem.NumOps()
 	err := db.applyEdit(&manifest.Edit{Deleted: []manifest.DeletedTable{{Level: 3, Num: 999}}}, nil, nil)
-	if !errors.Is(err, ErrReadOnly) || mem.NumOps() != ops {
+	if !errors.Is(err, ErrReopen) || mem.NumOps() != ops {
 		t.Errorf("an edit removes a table that is not there: %v, %d operations", err, mem.NumOps()-ops)
 	}
 	if again := db.Put([]byte("k"), nil, nil); again != err {

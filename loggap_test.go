@@ -308,11 +308,11 @@ func TestOldLogFails(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- db.Put([]byte("waits"), nil, Sync) }()
 	close(release)
-	if err := <-done; !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReadOnly) {
+	if err := <-done; !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReopen) {
 		t.Errorf("a synced write behind it: %v", err)
 	}
 	for _, err := range []error{db.Put([]byte("later"), nil, NoSync), db.Put([]byte("later"), nil, Sync), db.Flush()} {
-		if !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReadOnly) {
+		if !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReopen) {
 			t.Errorf("a later call: %v", err)
 		}
 	}

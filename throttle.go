@@ -90,5 +90,5 @@ func (t *throttle) stop(d *DB, limit int) error {
 	case b.closing:
 		return ErrClosed
 	}
-	return fmt.Errorf("%w: level 0 is full, a compaction failed and is being tried again: %w", ErrReadOnly, b.compactErr)
+	return fmt.Errorf("%w: level 0 is full, a compaction failed and is being tried again: %w", ErrTryAgain, b.compactErr)
 }

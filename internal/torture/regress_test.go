@@ -315,7 +315,7 @@ func regressThrottle() error {
 			refused = e.DB.Flush()
 		}
 	}
-	if !errors.Is(refused, sift.ErrReadOnly) || !errors.Is(refused, syscall.EIO) {
+	if !errors.Is(refused, sift.ErrTryAgain) || errors.Is(refused, sift.ErrReopen) || !errors.Is(refused, syscall.EIO) {
 		return fmt.Errorf("level 0 is full, and a write gives %w", refused)
 	}
 	f.SetFaults()

@@ -3,7 +3,6 @@ package torture
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/siftdb/sift"
@@ -82,10 +81,10 @@ func (e *Env) resume() Resumption {
 		switch {
 		case e.Failures == before:
 			return Resumes
-		case !errors.Is(e.LastErr, sift.ErrReadOnly):
-			e.broken("there is room again, and a write fails: %w", e.LastErr)
-		case strings.Contains(e.LastErr.Error(), "reopen"):
+		case errors.Is(e.LastErr, sift.ErrReopen):
 			return Refuses
+		case !errors.Is(e.LastErr, sift.ErrTryAgain):
+			e.broken("there is room again, and a write fails: %w", e.LastErr)
 		}
 	}
 	e.broken("there is room again, and writes neither resume nor say that they will not: %w", e.LastErr)

@@ -1,0 +1,84 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// named checks that an error is one of those that say whether to try again or to
+// reopen, and no other, and wraps its cause.
+func named(t *testing.T, what string, err, want, cause error) {
+	t.Helper()
+	for _, e := range []error{ErrReadOnly, ErrTryAgain, ErrReopen} {
+		if errors.Is(err, e) != (e == want) {
+			t.Errorf("%s: %v, which is to be %v alone", what, err, want)
+		}
+	}
+	if cause != nil && !errors.Is(err, cause) {
+		t.Errorf("%s: %v does not tell its cause", what, err)
+	}
+}
+
+// A caller can tell an error after which it can try again from one after which it
+// has to reopen the database, and both from a database that was opened read-only.
+func TestErrorsSayWhatToDo(t *testing.T) {
+	isTable := func(op vfs.Op) bool { return op.Kind == vfs.OpCreate && strings.HasSuffix(op.Name, ".ldb") }
+	isLog := func(op vfs.Op) bool { return op.Kind == vfs.OpCreate && strings.HasSuffix(op.Name, ".log") }
+	logSync := func(op vfs.Op) bool { return op.Kind == vfs.OpSync && strings.HasSuffix(op.Name, ".log") }
+	manifestSync := func(op vfs.Op) bool { return op.Kind == vfs.OpSync && strings.Contains(op.Name, "MANIFEST") }
+	for _, tc := range []struct {
+		what  string
+		match func(vfs.Op) bool
+		fails func(*DB) error
+		want  error
+	}{
+		{"a flush", isTable, (*DB).Flush, ErrTryAgain},
+		{"the flush of Compact", isTable, func(db *DB) error { return db.Compact(context.Background(), nil, nil) }, ErrTryAgain},
+		{"the making of a log", isLog, (*DB).Flush, ErrTryAgain},
+		{"the sync of the log", logSync, func(db *DB) error { return db.Put([]byte("a"), nil, Sync) }, ErrReopen},
+		{"the MANIFEST", manifestSync, (*DB).Flush, ErrReopen},
+	} {
+		mem := vfs.NewMem()
+		fs := vfs.Inject(mem)
+		o := uncached(fs)
+		o.retryDelay = time.Millisecond
+		db := mustOpen(t, "db", o)
+		if err := db.Put([]byte("k"), nil, NoSync); err != nil {
+			t.Fatal(err)
+		}
+		fs.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: tc.match, Err: syscall.ENOSPC})
+		named(t, tc.what, tc.fails(db), tc.want, syscall.ENOSPC)
+		fs.SetFaults()
+		again := tc.fails(db)
+		for begin := time.Now(); tc.want == ErrTryAgain && again != nil && time.Since(begin) < 30*time.Second; again = tc.fails(db) {
+			named(t, tc.what, again, tc.want, syscall.ENOSPC)
+			time.Sleep(time.Millisecond)
+		}
+		if tc.want == ErrTryAgain {
+			if again != nil {
+				t.Errorf("%s, tried again: %v", tc.what, again)
+			}
+		} else {
+			named(t, tc.what+", the next call", again, tc.want, syscall.ENOSPC)
+		}
+		if err := db.Close(); (err == nil) != (tc.want == ErrTryAgain) {
+			t.Errorf("%s: Close: %v", tc.what, err)
+		}
+		db = mustOpen(t, "db", uncached(mem))
+		if err := db.Put([]byte("k"), nil, Sync); err != nil {
+			t.Errorf("%s, reopened: %v", tc.what, err)
+		}
+		mustClose(t, db)
+		o = uncached(mem)
+		o.ReadOnly = true
+		db = mustOpen(t, "db", o)
+		named(t, "a read-only database", db.Put([]byte("k"), nil, nil), ErrReadOnly, nil)
+		mustClose(t, db)
+	}
+}
