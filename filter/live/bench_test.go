@@ -24,24 +24,24 @@ func BenchmarkKinds(b *testing.B) {
 		add  func(string)
 		has  func(string) bool
 	}
-	simple := func(name string, f Filter[string]) kind {
+	simple := func(name string, f Adder[string]) kind {
 		return kind{name, func(v string) { f.Add(v) }, f.MayContain}
 	}
 	cuckoo := must(NewCuckoo(CuckooOptions[string]{Items: n, FPR: fpr}))
-	sharded := must(NewSharded[string](16, nil, func(int) (*Bloom[string], error) {
+	sharded := must(NewSharded(ShardedOptions[string]{Shards: 16}, func(int) (*Bloom[string], error) {
 		return NewBloom(BloomOptions[string]{Items: n / 16, FPR: fpr})
 	}))
 	o := BloomOptions[string]{Items: n, FPR: fpr, Scheme: Blocked}
 	pair := must(NewPair(o, o))
 	dedup := must(NewDedup(DedupOptions[string]{Items: n, FPR: fpr}))
 	hot := must(NewBloom(o))
-	hot.AddAll(ms)
+	hot.AddMany(ms, nil)
 	file := must(os.Create(filepath.Join(b.TempDir(), "cold")))
 	b.Cleanup(func() { file.Close() })
-	cold := must(OpenCold[string](file, must(hot.WriteCold(file)), nil))
+	cold := must(OpenCold(file, must(hot.WriteCold(file)), ReadOptions[string]{}))
 	layered := NewLayered(Hot[string](hot), cold)
 	guarded := must(NewBloom(o))
-	guard := must(NewGuard(GuardOptions[string, string]{Keys: Local[string](guarded), Cache: constCache{}}))
+	guard := must(NewGuard(GuardOptions[string, string]{Keys: Local(guarded), Cache: constCache{}}))
 	ctx := context.Background()
 	kinds := []kind{
 		simple("Bloom", must(NewBloom(BloomOptions[string]{Items: n, FPR: fpr}))),
@@ -58,7 +58,7 @@ func BenchmarkKinds(b *testing.B) {
 		{"Sharded", func(v string) { sharded.Of(v).Add(v) }, func(v string) bool { return sharded.Of(v).MayContain(v) }},
 		{"Cold", nil, func(v string) bool { return must(cold.MayContain(v)) }},
 		{"Layered", nil, func(v string) bool { return must(layered.MayContain(v)) }},
-		{"Dedup", func(v string) { dedup.First(v) }, nil},
+		{"Dedup", func(v string) { dedup.Add(v) }, nil},
 		{"Guard", func(v string) { guarded.Add(v) }, func(v string) bool { _, err := guard.Get(ctx, v, noRow); return err == nil }},
 	}
 	for _, k := range kinds {
@@ -110,7 +110,7 @@ func BenchmarkSave(b *testing.B) {
 	b.Run("Read", func(b *testing.B) {
 		b.SetBytes(int64(buf.Len()))
 		for range b.N {
-			must(ReadBloom[string](bytes.NewReader(buf.Bytes()), 1<<30, nil))
+			must(ReadBloom(bytes.NewReader(buf.Bytes()), ReadOptions[string]{MaxBytes: 1 << 30}))
 		}
 	})
 }

@@ -27,7 +27,8 @@ type BloomOptions[T any] struct {
 	Seed uint64
 	// Funnel appends the bytes of an element to dst and returns the result. It
 	// may be nil for strings, byte slices and integers. It must be safe for
-	// concurrent use.
+	// concurrent use, and give the same bytes in each program that reads the
+	// filter.
 	Funnel func(dst []byte, v T) []byte
 }
 
@@ -44,6 +45,18 @@ const maxBits = 1 << 43
 
 // maxHashes fits the one byte that saved forms have for it.
 const maxHashes = 255
+
+// Element is what needs no funnel: strings, byte slices, integers, and types that
+// are defined as one.
+type Element interface {
+	~string | ~[]byte | ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr
+}
+
+// New returns an empty Bloom filter for items elements with a false positive rate of
+// fpr. NewBloom has more parameters, and takes any type.
+func New[T Element](items uint64, fpr float64) (*Bloom[T], error) {
+	return NewBloom(BloomOptions[T]{Items: items, FPR: fpr})
+}
 
 // NewBloom returns an empty filter.
 func NewBloom[T any](o BloomOptions[T]) (*Bloom[T], error) {
@@ -143,35 +156,32 @@ func (f *Bloom[T]) Add(v T) bool { return f.add(f.digest(v)) }
 // MayContain reports false only if the element was not added.
 func (f *Bloom[T]) MayContain(v T) bool { return f.has(f.digest(v)) }
 
-// batch is the number of elements whose cache misses overlap.
-const batch = 16
-
-// AddAll adds elements, faster than one by one, and returns how many of them
-// changed a bit.
-func (f *Bloom[T]) AddAll(vs []T) int {
+// AddMany adds elements, faster than one by one; see Adder.
+func (f *Bloom[T]) AddMany(vs []T, isNew []bool) {
 	var ds [batch]digest
 	var touched uint64
-	changed := 0
 	for len(vs) > 0 {
 		n := min(batch, len(vs))
 		for i, v := range vs[:n] {
 			ds[i] = f.digest(v)
 			touched ^= f.touch(ds[i])
 		}
-		for _, d := range ds[:n] {
-			if f.add(d) {
-				changed++
+		for i, d := range ds[:n] {
+			if changed := f.add(d); isNew != nil {
+				isNew[i] = changed
 			}
 		}
 		vs = vs[n:]
+		if isNew != nil {
+			isNew = isNew[n:]
+		}
 	}
 	keep(touched)
-	return changed
 }
 
-// MayContainAll sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
+// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
 // one. len(maybe) >= len(vs).
-func (f *Bloom[T]) MayContainAll(vs []T, maybe []bool) {
+func (f *Bloom[T]) MayContainMany(vs []T, maybe []bool) {
 	var ds [batch]digest
 	var touched uint64
 	for len(vs) > 0 {
@@ -188,11 +198,6 @@ func (f *Bloom[T]) MayContainAll(vs []T, maybe []bool) {
 	keep(touched)
 }
 
-// keep makes the compiler believe that v is needed.
-//
-//go:noinline
-func keep(uint64) {}
-
 // ApproxCount estimates how many different elements were added, from the bits
 // that are set; MaxUint64 when all are. It reads the whole filter.
 func (f *Bloom[T]) ApproxCount() uint64 { return f.approxCount() }
@@ -204,8 +209,8 @@ func (f *Bloom[T]) FPR() float64 { return f.fpr() }
 // ExpectedFPR is the FPR to expect once items elements are in the filter.
 func (f *Bloom[T]) ExpectedFPR(items uint64) float64 { return f.expectedFPR(items) }
 
-// Fill is the share of bits that are set, 0 to 1. It reads the whole filter.
-func (f *Bloom[T]) Fill() float64 { return float64(f.ones()) / float64(f.bits) }
+// FillRatio is the share of bits that are set, 0 to 1. It reads the whole filter.
+func (f *Bloom[T]) FillRatio() float64 { return float64(f.ones()) / float64(f.bits) }
 
 // Bits is the size in bits.
 func (f *Bloom[T]) Bits() uint64 { return f.bits }
@@ -216,12 +221,10 @@ func (f *Bloom[T]) Hashes() int { return f.hashes }
 // Scheme is how elements are spread over the bits.
 func (f *Bloom[T]) Scheme() Scheme { return f.scheme }
 
-// SizeBytes is the memory that the bits take.
-func (f *Bloom[T]) SizeBytes() int { return len(f.words) * 8 }
+// MemoryBytes is the memory that the bits take.
+func (f *Bloom[T]) MemoryBytes() int { return len(f.words) * 8 }
 
-// Compatible returns nil if o can be merged into f, and else an error that
-// matches ErrIncompatible and names the parameter in which they differ. Whether
-// two custom funnels are the same it cannot know.
+// Compatible returns nil if o can be merged into f; see Merger.
 func (f *Bloom[T]) Compatible(o *Bloom[T]) error {
 	if f.key.Kind() != o.key.Kind() {
 		return incompatible("kinds of elements", f.key.Kind(), o.key.Kind())
@@ -229,8 +232,7 @@ func (f *Bloom[T]) Compatible(o *Bloom[T]) error {
 	return f.compatible(&o.table)
 }
 
-// Merge adds all elements of o to f. Elements that are added to o meanwhile may
-// or may not be among them.
+// Merge adds all elements of o to f; see Merger.
 func (f *Bloom[T]) Merge(o *Bloom[T]) error {
 	if err := f.Compatible(o); err != nil {
 		return err
@@ -239,9 +241,46 @@ func (f *Bloom[T]) Merge(o *Bloom[T]) error {
 	return nil
 }
 
+// ApproxUnion estimates how many different elements were added to f or to o, which
+// must be Compatible. It takes the memory of a third filter for a moment.
+func (f *Bloom[T]) ApproxUnion(o *Bloom[T]) (uint64, error) {
+	if err := f.Compatible(o); err != nil {
+		return 0, err
+	}
+	both := f.clone()
+	both.merge(&o.table)
+	return both.approxCount(), nil
+}
+
+// ApproxIntersection estimates how many elements were added to f and to o, as what
+// both count above their union. The error of the estimate is of the order of the
+// filters' own counts' error: a small intersection of large filters is noise.
+func (f *Bloom[T]) ApproxIntersection(o *Bloom[T]) (uint64, error) {
+	union, err := f.ApproxUnion(o)
+	if err != nil {
+		return 0, err
+	}
+	a, b := f.approxCount(), o.approxCount()
+	if a == math.MaxUint64 || b == math.MaxUint64 || union == math.MaxUint64 {
+		return math.MaxUint64, nil
+	}
+	return a + b - min(union, a+b), nil
+}
+
 // Clone returns a copy with at least the elements whose Add has returned.
 func (f *Bloom[T]) Clone() *Bloom[T] { return &Bloom[T]{f.key, f.clone()} }
+
+// Equal reports whether the filters have the same parameters and bits.
+func (f *Bloom[T]) Equal(o *Bloom[T]) bool {
+	return f.Compatible(o) == nil && equalWords(f.words, o.words)
+}
 
 // Reset removes all elements. An element whose Add runs at the same time may be
 // lost.
 func (f *Bloom[T]) Reset() { f.reset() }
+
+// The operations of filters that are made of Blooms, and hash once. Only for schemes
+// that begin with a 64-bit hash.
+func (f *Bloom[T]) touchSum(sum uint64) uint64 { return f.touch(digest{a: sum}) }
+func (f *Bloom[T]) hasSum(sum uint64) bool     { return f.has(digest{a: sum}) }
+func (f *Bloom[T]) addSum(sum uint64) bool     { return f.add(digest{a: sum}) }

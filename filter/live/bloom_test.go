@@ -156,14 +156,22 @@ func TestBloomAll(t *testing.T) {
 				changed++
 			}
 		}
-		if got := f.AddAll(vs); got != changed {
-			t.Errorf("AddAll changed %d, Add %d", got, changed)
+		isNew := make([]bool, len(vs))
+		f.AddMany(vs, isNew)
+		got := 0
+		for _, n := range isNew {
+			if n {
+				got++
+			}
+		}
+		if got != changed {
+			t.Errorf("AddMany changed %d, Add %d", got, changed)
 		}
 		for i := range 900 {
 			vs = append(vs, stranger(i))
 		}
 		maybe := make([]bool, len(vs))
-		f.MayContainAll(vs, maybe)
+		f.MayContainMany(vs, maybe)
 		for i, v := range vs {
 			if maybe[i] != one.MayContain(v) {
 				t.Errorf("%s: %v", v, maybe[i])
@@ -221,8 +229,8 @@ func TestBloomSaturated(t *testing.T) {
 		for i := range 20_000 {
 			f.Add(member(i))
 		}
-		if f.ApproxCount() != math.MaxUint64 || f.FPR() != 1 || f.Fill() != 1 {
-			t.Errorf("%v: count %d, FPR %v, fill %v", s, f.ApproxCount(), f.FPR(), f.Fill())
+		if f.ApproxCount() != math.MaxUint64 || f.FPR() != 1 || f.FillRatio() != 1 {
+			t.Errorf("%v: count %d, FPR %v, fill %v", s, f.ApproxCount(), f.FPR(), f.FillRatio())
 		}
 	}
 }

@@ -7,30 +7,52 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// WriteTo writes the filter in the form that ReadBloom reads. Elements that are
-// added meanwhile may or may not be in it.
+// WriteTo writes the filter in the form that ReadBloom and ReadFrom read. Elements
+// whose Add has returned are in it; one that is added meanwhile may or may not be.
 func (f *Bloom[T]) WriteTo(w io.Writer) (int64, error) {
 	return f.write(w, f.key.Kind(), 0)
 }
 
-// ReadBloom reads a filter that WriteTo wrote. The funnel must give the bytes
-// that the writer's gave; it may be nil for strings, byte slices and integers.
-// The bits may take up to maxBytes of memory; a filter that claims more gives
-// ErrTooLarge. Damage gives an error that matches ErrFormat. What follows the
-// filter in r is not read.
-func ReadBloom[T any](r io.Reader, maxBytes int64, f func(dst []byte, v T) []byte) (*Bloom[T], error) {
-	key, err := newKey(f)
+// ReadFrom replaces the filter by one that WriteTo wrote; see Filter.
+func (f *Bloom[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(f, r) }
+
+// MarshalBinary returns what WriteTo writes.
+func (f *Bloom[T]) MarshalBinary() ([]byte, error) { return marshal(f) }
+
+// UnmarshalBinary replaces the filter by one that MarshalBinary wrote; see Filter.
+func (f *Bloom[T]) UnmarshalBinary(data []byte) error { return unmarshal(f, data) }
+
+// ReadBloom reads a filter that WriteTo wrote. Damage gives an error that matches
+// ErrFormat. What follows the filter in r is not read.
+func ReadBloom[T any](r io.Reader, o ReadOptions[T]) (*Bloom[T], error) {
+	return readNew(r, o, func(key funnel.Key[T]) *Bloom[T] { return &Bloom[T]{key: key} })
+}
+
+// readNew reads a filter into one that empty makes.
+func readNew[T any, F saved](r io.Reader, o ReadOptions[T], empty func(key funnel.Key[T]) F) (f F, err error) {
+	key, err := newKey(o.Funnel)
 	if err != nil {
-		return nil, err
+		return f, err
 	}
-	t, items, err := readTable(r, maxBytes, key.Kind())
+	read := empty(key)
+	if err := read.read(newSource(r, o.MaxBytes, key.Kind())); err != nil {
+		return f, err
+	}
+	return read, nil
+}
+
+func (f *Bloom[T]) elementKind() (funnel.Kind, error) { return elementKind(&f.key) }
+
+func (f *Bloom[T]) read(s *source) error {
+	t, items, err := readTable(s)
 	if err == nil && items != 0 {
 		err = formatError("a link of a Scalable")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read Bloom filter: %w", err)
+		return fmt.Errorf("read Bloom filter: %w", err)
 	}
-	return &Bloom[T]{key, t}, nil
+	f.table = t
+	return nil
 }
 
 // write writes a table as a Bloom record; items is for links of a Scalable.
@@ -46,8 +68,8 @@ func (t *table) write(w io.Writer, elements funnel.Kind, items uint64) (int64, e
 	}, t.words)
 }
 
-func readTable(r io.Reader, maxBytes int64, elements funnel.Kind) (t table, items uint64, err error) {
-	rec, err := readHeader(r, kindBloom, elements)
+func readTable(s *source) (t table, items uint64, err error) {
+	rec, err := readHeader(s, kindBloom)
 	if err != nil {
 		return table{}, 0, err
 	}
@@ -65,7 +87,7 @@ func readTable(r io.Reader, maxBytes int64, elements funnel.Kind) (t table, item
 	case rec.fpr != 0 || rec.growth != 0:
 		return table{}, 0, formatError("fields that a Bloom does not have")
 	}
-	words, err := readBody(r, rec, maxBytes)
+	words, err := readBody(s, rec)
 	if err != nil {
 		return table{}, 0, err
 	}

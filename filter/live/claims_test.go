@@ -59,7 +59,7 @@ func TestClaims(t *testing.T) {
 	t.Run("counters cost 20 to 30 % more: 300 %", func(t *testing.T) {
 		b := must(NewBloom(BloomOptions[string]{Items: million, FPR: 0.01}))
 		c := must(NewCounting(CountingOptions[string]{Items: million, FPR: 0.01}))
-		if r := float64(c.SizeBytes()) / float64(b.SizeBytes()); math.Abs(r-4) > 0.01 {
+		if r := float64(c.MemoryBytes()) / float64(b.MemoryBytes()); math.Abs(r-4) > 0.01 {
 			t.Errorf("%v times a Bloom filter", r)
 		}
 	})
@@ -80,7 +80,7 @@ func TestClaims(t *testing.T) {
 	t.Run("a cuckoo filter errs half as often: it depends on the size", func(t *testing.T) {
 		for fpr, want := range map[float64]float64{0.03: 1.7, 0.0025: 1.45, 0.00012: 0.38} {
 			c := must(NewCuckoo(CuckooOptions[string]{Items: million, FPR: fpr}))
-			bits := float64(c.SizeBytes()*8) / million
+			bits := float64(c.MemoryBytes()*8) / million
 			ratio := c.fpr(million/float64(c.Capacity())) / math.Pow(0.6185, bits)
 			if math.Abs(ratio-want) > 0.1*want {
 				t.Errorf("%d-bit fingerprints, %.2f bits an element: %.2f times the FPR of a Bloom filter of that size, want %.2f", c.FingerprintBits(), bits, ratio, want)
@@ -107,13 +107,13 @@ func TestPageMemory(t *testing.T) {
 		}
 		got := []string{}
 		for _, v := range []float64{
-			bits(must(NewBloom(BloomOptions[int]{Items: n, FPR: fpr})).SizeBytes()),
-			bits(must(NewBloom(BloomOptions[int]{Items: n, FPR: fpr, Scheme: Blocked})).SizeBytes()),
-			bits(must(NewCounting(CountingOptions[int]{Items: n, FPR: fpr})).SizeBytes()),
-			bits(must(NewCuckoo(CuckooOptions[int]{Items: n, FPR: fpr})).SizeBytes()),
-			bits(scalable.SizeBytes()),
-			bits(grown.SizeBytes()),
-			bits(must(NewGenerations(GenerationsOptions[int]{Items: n, FPR: fpr})).SizeBytes()),
+			bits(must(NewBloom(BloomOptions[int]{Items: n, FPR: fpr})).MemoryBytes()),
+			bits(must(NewBloom(BloomOptions[int]{Items: n, FPR: fpr, Scheme: Blocked})).MemoryBytes()),
+			bits(must(NewCounting(CountingOptions[int]{Items: n, FPR: fpr})).MemoryBytes()),
+			bits(must(NewCuckoo(CuckooOptions[int]{Items: n, FPR: fpr})).MemoryBytes()),
+			bits(scalable.MemoryBytes()),
+			bits(grown.MemoryBytes()),
+			bits(must(NewGenerations(GenerationsOptions[int]{Items: n, FPR: fpr})).MemoryBytes()),
 		} {
 			got = append(got, fmt.Sprintf("%.1f", v))
 		}

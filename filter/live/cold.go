@@ -1,10 +1,12 @@
 package live
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
@@ -100,13 +102,17 @@ type Cold[T any] struct {
 }
 
 // OpenCold opens a filter that Bloom.WriteCold wrote. size is how many bytes r
-// has. The funnel must give the bytes that the writer's gave; it may be nil for
-// strings, byte slices and integers. Blocks are checked when they are read.
-func OpenCold[T any](r io.ReaderAt, size int64, f func(dst []byte, v T) []byte) (*Cold[T], error) {
-	key, err := newKey(f)
+// has. MaxBytes of the options is not used: nothing is held. Blocks are checked when
+// they are read.
+func OpenCold[T any](r io.ReaderAt, size int64, o ReadOptions[T]) (*Cold[T], error) {
+	key, err := newKey(o.Funnel)
 	if err != nil {
 		return nil, err
 	}
+	return openCold(r, size, key)
+}
+
+func openCold[T any](r io.ReaderAt, size int64, key funnel.Key[T]) (*Cold[T], error) {
 	c := &Cold[T]{key: key, r: r}
 	if err := c.open(size); err != nil {
 		return nil, fmt.Errorf("open cold filter: %w", err)
@@ -157,8 +163,8 @@ func (c *Cold[T]) MayContain(v T) (bool, error) {
 		}
 		return true, fmt.Errorf("cold filter, block at %d: %w", at, err)
 	}
-	if binary.LittleEndian.Uint32(b[blockWords*8:]) != coldSum(b[:blockWords*8], number) {
-		return true, fmt.Errorf("cold filter, block at %d: %w", at, formatError("checksum"))
+	if err := checkBlock(b[:], number); err != nil {
+		return true, err
 	}
 	for range c.hashes {
 		h *= chain
@@ -168,6 +174,112 @@ func (c *Cold[T]) MayContain(v T) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, and returns the first
+// error. len(maybe) >= len(vs).
+func (c *Cold[T]) MayContainMany(vs []T, maybe []bool) error { return manyInTurn(c, vs, maybe) }
+
+func manyInTurn[T any](l Layer[T], vs []T, maybe []bool) (first error) {
+	for i, v := range vs {
+		var err error
+		if maybe[i], err = l.MayContain(v); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// WriteTo copies the filter, after a check of each block.
+func (c *Cold[T]) WriteTo(w io.Writer) (int64, error) {
+	h := make([]byte, coldHeader)
+	if err := readFull(io.NewSectionReader(c.r, 0, coldHeader), h); err != nil {
+		return 0, err
+	}
+	n, err := w.Write(h)
+	written := int64(n)
+	in := io.NewSectionReader(c.r, coldHeader, int64(c.blocks)*coldBlock)
+	buf := make([]byte, coldBlock*(ioChunk/coldBlock))
+	for number := uint64(0); err == nil && number < c.blocks; {
+		part := buf[:min(uint64(len(buf)), (c.blocks-number)*coldBlock)]
+		if err = readFull(in, part); err != nil {
+			break
+		}
+		for at := 0; at < len(part); at += coldBlock {
+			if err = checkBlock(part[at:at+coldBlock], number); err != nil {
+				return written, err
+			}
+			number++
+		}
+		n, err = w.Write(part)
+		written += int64(n)
+	}
+	return written, err
+}
+
+func checkBlock(b []byte, number uint64) error {
+	if binary.LittleEndian.Uint32(b[blockWords*8:]) != coldSum(b[:blockWords*8], number) {
+		return fmt.Errorf("cold filter, block at %d: %w", coldHeader+number*coldBlock, formatError("checksum"))
+	}
+	return nil
+}
+
+// ReadFrom reads a filter that WriteTo or WriteCold wrote into memory, for want of a
+// ReaderAt; OpenCold is for files. See Filter.
+func (c *Cold[T]) ReadFrom(r io.Reader) (int64, error) {
+	kind, err := elementKind(&c.key)
+	if err != nil {
+		return 0, err
+	}
+	s := newSource(r, 0, kind)
+	read, err := readCold(s, c.key)
+	if err != nil {
+		return s.n, err
+	}
+	c.r, c.blocks, c.hashes, c.seed = read.r, read.blocks, read.hashes, read.seed
+	c.reads.Store(0)
+	return s.n, nil
+}
+
+// MarshalBinary returns what WriteTo writes.
+func (c *Cold[T]) MarshalBinary() ([]byte, error) { return marshal(c) }
+
+// UnmarshalBinary replaces the filter by one that is in data, which is copied.
+func (c *Cold[T]) UnmarshalBinary(data []byte) error {
+	r := bytes.NewReader(data)
+	n, err := c.ReadFrom(r)
+	if err == nil && n != int64(len(data)) {
+		return formatError("%d bytes after the filter", r.Len())
+	}
+	return err
+}
+
+// readCold reads a filter into memory, and checks its blocks.
+func readCold[T any](s *source, key funnel.Key[T]) (*Cold[T], error) {
+	file := make([]byte, coldHeader)
+	if err := readFull(s, file); err != nil {
+		return nil, err
+	}
+	// With a size that no header exceeds: what is there will show.
+	c, err := openCold(bytes.NewReader(file), math.MaxInt64, key)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.take(uint64(c.SizeBytes()) / 8); err != nil {
+		return nil, err
+	}
+	var block [coldBlock]byte
+	for number := range c.blocks {
+		if err := readFull(s, block[:]); err != nil {
+			return nil, err
+		}
+		if err := checkBlock(block[:], number); err != nil {
+			return nil, err
+		}
+		file = append(file, block[:]...)
+	}
+	c.r = bytes.NewReader(file)
+	return c, nil
 }
 
 // Reads is the number of blocks read, one a lookup.

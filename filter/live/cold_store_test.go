@@ -56,7 +56,7 @@ func ExampleLayered() {
 		db.Put(pieceKey(i), form.Next(piece), sift.NoSync)
 	}
 
-	cold, err := live.OpenCold[int](inStore{db}, size, nil)
+	cold, err := live.OpenCold(inStore{db}, size, live.ReadOptions[int]{})
 	if err != nil {
 		panic(err)
 	}

@@ -57,7 +57,7 @@ func TestCold(t *testing.T) {
 	file.Close()
 	file = must(os.Open(path))
 	defer file.Close()
-	c := must(OpenCold[string](file, size, nil))
+	c := must(OpenCold(file, size, ReadOptions[string]{}))
 	if c.SizeBytes() != size {
 		t.Errorf("%d bytes written, SizeBytes %d", size, c.SizeBytes())
 	}
@@ -75,7 +75,7 @@ func TestCold(t *testing.T) {
 	if _, err := must(NewBloom(BloomOptions[string]{Items: 1, FPR: 0.1})).WriteCold(io.Discard); !errors.Is(err, ErrIncompatible) {
 		t.Errorf("a scattered filter was written: %v", err)
 	}
-	if _, err := OpenCold[int64](file, size, nil); !errors.Is(err, ErrIncompatible) {
+	if _, err := OpenCold(file, size, ReadOptions[int64]{}); !errors.Is(err, ErrIncompatible) {
 		t.Errorf("strings opened as integers: %v", err)
 	}
 }
@@ -86,7 +86,7 @@ func TestColdDamage(t *testing.T) {
 	t.Parallel()
 	file := coldFile(t, 100, BloomOptions[string]{Items: 100, FPR: 0.01, Scheme: Blocked})
 	check := func(what string, bad []byte) {
-		c, err := OpenCold[string](bytes.NewReader(bad), int64(len(bad)), nil)
+		c, err := OpenCold(bytes.NewReader(bad), int64(len(bad)), ReadOptions[string]{})
 		if err != nil {
 			if !isFormat(err) {
 				t.Fatalf("%s: %v", what, err)
@@ -137,7 +137,7 @@ func FuzzOpenCold(f *testing.F) {
 		if len(file) >= coldHeader {
 			binary.LittleEndian.PutUint64(file[56:], xxhash.Sum64(file[:56]))
 		}
-		c, err := OpenCold[string](bytes.NewReader(file), int64(len(file)), nil)
+		c, err := OpenCold(bytes.NewReader(file), int64(len(file)), ReadOptions[string]{})
 		if err != nil {
 			return
 		}
@@ -154,7 +154,7 @@ func TestLayered(t *testing.T) {
 		coarse.Add(member(i))
 	}
 	file := coldFile(t, n, BloomOptions[string]{Items: uint64(n), FPR: 0.001, Scheme: Blocked, Seed: 2})
-	cold := must(OpenCold[string](bytes.NewReader(file), int64(len(file)), nil))
+	cold := must(OpenCold(bytes.NewReader(file), int64(len(file)), ReadOptions[string]{}))
 	recent := must(NewBloom(BloomOptions[string]{Items: 1000, FPR: 0.0001, Seed: 3}))
 	l := NewLayered(Hot[string](coarse), Newer[string](recent, cold))
 	for i := range 1000 { // later ones: into what can be written
@@ -178,7 +178,7 @@ func TestLayered(t *testing.T) {
 	}
 
 	// A layer that fails is a maybe; one after it may still say no.
-	broken := must(OpenCold[string](bytes.NewReader(file), int64(len(file)), nil))
+	broken := must(OpenCold(bytes.NewReader(file), int64(len(file)), ReadOptions[string]{}))
 	broken.r = bytes.NewReader(file[:coldHeader])
 	l = NewLayered(broken, Hot[string](coarse))
 	if maybe, err := l.MayContain(member(1)); !maybe || !isFormat(err) {
@@ -216,8 +216,8 @@ func TestDedup(t *testing.T) {
 	lost := float64(n-passed) / float64(n)
 	t.Logf("%.3f %% lost, %.3f %% expected", 100*lost, 100*d.Loss())
 	checkFPR(t, "lost", lost, d.Loss(), n, 0.05)
-	if d.Seen() != d.Dropped()+uint64(passed) || d.FPR() < 0.008 || d.FPR() > 0.012 || d.SizeBytes() > n*10/8 {
-		t.Errorf("seen %d, dropped %d, FPR %v, %d bytes", d.Seen(), d.Dropped(), d.FPR(), d.SizeBytes())
+	if d.Seen() != d.Dropped()+uint64(passed) || d.FPR() < 0.008 || d.FPR() > 0.012 || d.MemoryBytes() > n*10/8 {
+		t.Errorf("seen %d, dropped %d, FPR %v, %d bytes", d.Seen(), d.Dropped(), d.FPR(), d.MemoryBytes())
 	}
 }
 
@@ -232,7 +232,7 @@ func TestDedupOnce(t *testing.T) {
 	for range workers {
 		wg.Go(func() {
 			for i := range n {
-				if d.First(i) {
+				if d.Add(i) {
 					mu.Lock()
 					first[i]++
 					mu.Unlock()
@@ -253,10 +253,10 @@ func TestDedupWindow(t *testing.T) {
 	d := must(NewDedup(DedupOptions[string]{Items: uint64(items), FPR: 0.01, Window: true}))
 	lost := 0
 	for i := range 20 * items {
-		if !d.First(member(i)) {
+		if !d.Add(member(i)) {
 			lost++
 		}
-		if i >= items && i%13 == 0 && d.First(member(i-items*9/10)) {
+		if i >= items && i%13 == 0 && d.Add(member(i-items*9/10)) {
 			t.Fatalf("a duplicate within the window passed at %d", i)
 		}
 	}

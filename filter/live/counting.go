@@ -40,8 +40,8 @@ type CountingOptions[T any] struct {
 // 2,000 elements with an FPR of 5 % lost 1,223 of them to the deletion of 20,000
 // absent ones (TestCountingDeleteAbsent).
 //
-// Counting is safe for concurrent use: Add and MayContain take no locks, Delete
-// takes one of 64, by element.
+// Counting is safe for concurrent use: MayContain takes no locks, Add and Delete
+// take one of 64, by element, so that a saved form has each wholly or not at all.
 type Counting[T any] struct {
 	key funnel.Key[T]
 	counters
@@ -144,11 +144,54 @@ func (f *Counting[T]) hash(v T) uint64 { return seedHash(f.key.Sum64(v), f.seed)
 
 // Add adds an element, once more if it is there already, and reports whether one
 // of its counters was 0. If so, it was not in the filter before.
-func (f *Counting[T]) Add(v T) bool { return f.add(f.hash(v)) }
+func (f *Counting[T]) Add(v T) bool { return f.addSum(f.key.Sum64(v)) }
+
+// AddMany adds elements, faster than one by one; see Adder.
+func (f *Counting[T]) AddMany(vs []T, isNew []bool) { addMany(f.key.Sum64, f, vs, isNew) }
 
 // MayContain reports false only if the element was not added, or deleted as often
 // as it was added.
 func (f *Counting[T]) MayContain(v T) bool { return f.has(f.hash(v)) }
+
+// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(maybe) >= len(vs).
+func (f *Counting[T]) MayContainMany(vs []T, maybe []bool) {
+	mayContainMany(f.key.Sum64, f, vs, maybe)
+}
+
+func (f *Counting[T]) touchSum(sum uint64) uint64 {
+	w, _ := f.at(seedHash(sum, f.seed))
+	return atomic.LoadUint64(w)
+}
+
+func (f *Counting[T]) hasSum(sum uint64) bool { return f.has(seedHash(sum, f.seed)) }
+
+func (f *Counting[T]) addSum(sum uint64) bool {
+	h := seedHash(sum, f.seed)
+	mu := f.lockOf(h)
+	mu.Lock()
+	defer mu.Unlock()
+	return f.add(h)
+}
+
+// lockOf is held to change the counters of an element.
+func (f *Counting[T]) lockOf(h uint64) *paddedMutex { return &f.locks[mix(h)%uint64(len(f.locks))] }
+
+// still calls fn while nobody adds or deletes.
+func (f *Counting[T]) still(fn func()) {
+	for i := range f.locks {
+		f.locks[i].Lock()
+		defer f.locks[i].Unlock()
+	}
+	fn()
+}
+
+// cut returns a copy in which each element is as often as at one time.
+func (f *Counting[T]) cut() counters {
+	c := f.counters
+	f.still(func() { c.words = copyWords(f.words) })
+	return c
+}
 
 // Delete takes back one Add of an element. It returns false, and changes nothing,
 // if the element is not in the filter. See the type's comment for what deleting
@@ -156,7 +199,7 @@ func (f *Counting[T]) MayContain(v T) bool { return f.has(f.hash(v)) }
 func (f *Counting[T]) Delete(v T) bool {
 	h := f.hash(v)
 	// Of two deletes of the same element, the second must see what the first left.
-	mu := &f.locks[mix(h)%uint64(len(f.locks))]
+	mu := f.lockOf(h)
 	mu.Lock()
 	defer mu.Unlock()
 	if !f.has(h) {
@@ -200,39 +243,118 @@ func (f *Counting[T]) Stuck() uint64 {
 	return stuck
 }
 
-// SizeBytes is the memory that the counters take.
-func (f *Counting[T]) SizeBytes() int { return len(f.words) * 8 }
+// FillRatio is the share of counters that are not 0, 0 to 1. It reads the whole
+// filter.
+func (f *Counting[T]) FillRatio() float64 {
+	used, _ := f.tally()
+	return float64(used) / float64(f.n)
+}
+
+// MemoryBytes is the memory that the counters take.
+func (f *Counting[T]) MemoryBytes() int { return len(f.words) * 8 }
 
 // Hashes is the number of counters of an element.
 func (f *Counting[T]) Hashes() int { return f.hashes }
 
-// WriteTo writes the filter in the form that ReadCounting reads. Elements that
-// are added or deleted meanwhile may be in it in part; do neither.
+// Compatible returns nil if o can be merged into f; see Merger.
+func (f *Counting[T]) Compatible(o *Counting[T]) error {
+	switch {
+	case f.key.Kind() != o.key.Kind():
+		return incompatible("kinds of elements", f.key.Kind(), o.key.Kind())
+	case f.n != o.n:
+		return incompatible("counters", f.n, o.n)
+	case f.hashes != o.hashes:
+		return incompatible("hashes", f.hashes, o.hashes)
+	case f.seed != o.seed:
+		return incompatible("seeds", f.seed, o.seed)
+	}
+	return nil
+}
+
+// Merge adds all elements of o to f, each as often as it is in o; see Merger. It
+// takes the memory of a third filter for a moment.
+func (f *Counting[T]) Merge(o *Counting[T]) error {
+	if err := f.Compatible(o); err != nil {
+		return err
+	}
+	other := o.cut()
+	f.still(func() {
+		for i, w := range other.words {
+			if w != 0 {
+				atomic.StoreUint64(&f.words[i], addCounters(atomic.LoadUint64(&f.words[i]), w))
+			}
+		}
+	})
+	return nil
+}
+
+// addCounters adds two words of counters. Those that reach 15 stay there.
+func addCounters(a, b uint64) uint64 {
+	sum := uint64(0)
+	for shift := 0; shift < wordBits; shift += wordBits / countersPerWord {
+		sum |= min(maxCounter, a>>shift&maxCounter+b>>shift&maxCounter) << shift
+	}
+	return sum
+}
+
+// Clone returns a copy of what the filter holds at one time.
+func (f *Counting[T]) Clone() *Counting[T] { return &Counting[T]{key: f.key, counters: f.cut()} }
+
+// Equal reports whether the filters have the same parameters and counters.
+func (f *Counting[T]) Equal(o *Counting[T]) bool {
+	return f.Compatible(o) == nil && equalWords(f.words, o.words)
+}
+
+// Reset removes all elements.
+func (f *Counting[T]) Reset() {
+	f.still(func() {
+		for i := range f.words {
+			atomic.StoreUint64(&f.words[i], 0)
+		}
+	})
+}
+
+// WriteTo writes the filter in the form that ReadCounting and ReadFrom read: what it
+// holds at one time, each element wholly, while others add and delete. They wait as
+// long as a copy in memory takes, and the copy takes the memory of a second filter.
 func (f *Counting[T]) WriteTo(w io.Writer) (int64, error) {
+	c := f.cut()
 	return writeRecord(w, record{
 		kind:     kindCounting,
 		elements: f.key.Kind(),
-		hashes:   uint32(f.hashes),
-		words:    uint64(len(f.words)),
-		seed:     f.seed,
-	}, f.words)
+		hashes:   uint32(c.hashes),
+		words:    uint64(len(c.words)),
+		seed:     c.seed,
+	}, c.words)
 }
+
+// ReadFrom replaces the filter by one that WriteTo wrote; see Filter.
+func (f *Counting[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(f, r) }
+
+// MarshalBinary returns what WriteTo writes.
+func (f *Counting[T]) MarshalBinary() ([]byte, error) { return marshal(f) }
+
+// UnmarshalBinary replaces the filter by one that MarshalBinary wrote; see Filter.
+func (f *Counting[T]) UnmarshalBinary(data []byte) error { return unmarshal(f, data) }
 
 // ReadCounting reads a filter that WriteTo wrote; see ReadBloom.
-func ReadCounting[T any](r io.Reader, maxBytes int64, f func(dst []byte, v T) []byte) (*Counting[T], error) {
-	key, err := newKey(f)
-	if err != nil {
-		return nil, err
-	}
-	c, err := readCounters(r, maxBytes, key.Kind())
-	if err != nil {
-		return nil, fmt.Errorf("read counting filter: %w", err)
-	}
-	return &Counting[T]{key: key, counters: c}, nil
+func ReadCounting[T any](r io.Reader, o ReadOptions[T]) (*Counting[T], error) {
+	return readNew(r, o, func(key funnel.Key[T]) *Counting[T] { return &Counting[T]{key: key} })
 }
 
-func readCounters(r io.Reader, maxBytes int64, elements funnel.Kind) (counters, error) {
-	rec, err := readHeader(r, kindCounting, elements)
+func (f *Counting[T]) elementKind() (funnel.Kind, error) { return elementKind(&f.key) }
+
+func (f *Counting[T]) read(s *source) error {
+	c, err := readCounters(s)
+	if err != nil {
+		return fmt.Errorf("read counting filter: %w", err)
+	}
+	f.counters = c
+	return nil
+}
+
+func readCounters(s *source) (counters, error) {
+	rec, err := readHeader(s, kindCounting)
 	if err != nil {
 		return counters{}, err
 	}
@@ -244,7 +366,7 @@ func readCounters(r io.Reader, maxBytes int64, elements funnel.Kind) (counters, 
 	case rec.scheme != 0 || rec.items != 0 || rec.fpr != 0 || rec.growth != 0:
 		return counters{}, formatError("fields that a Counting does not have")
 	}
-	words, err := readBody(r, rec, maxBytes)
+	words, err := readBody(s, rec)
 	if err != nil {
 		return counters{}, err
 	}

@@ -56,7 +56,7 @@ func TestCountingFPR(t *testing.T) {
 			f.Add(member(i))
 		}
 		got := measureFPR(probes, f.MayContain)
-		t.Logf("FPR %.3g for %v, %.2f bits an element", got, fpr, float64(f.SizeBytes()*8)/float64(n))
+		t.Logf("FPR %.3g for %v, %.2f bits an element", got, fpr, float64(f.MemoryBytes()*8)/float64(n))
 		checkFPR(t, "FPR()", got, f.FPR(), probes, 0.02)
 		checkFPRBelow(t, "target", got, fpr*1.02, probes)
 		if c := float64(f.ApproxCount()); math.Abs(c-float64(n)) > 5*math.Sqrt(float64(n)) {
@@ -214,7 +214,7 @@ func FuzzReadCounting(f *testing.F) {
 	f.Add(buf.Bytes())
 	f.Fuzz(func(t *testing.T, file []byte) {
 		resealAll(file)
-		g, err := ReadCounting[string](bytes.NewReader(file), 1<<20, nil)
+		g, err := ReadCounting(bytes.NewReader(file), ReadOptions[string]{MaxBytes: 1 << 20})
 		if err != nil {
 			return
 		}

@@ -1,8 +1,6 @@
 package live
 
 import (
-	"fmt"
-	"io"
 	"math"
 	"math/bits"
 	"runtime"
@@ -225,7 +223,10 @@ func release(l *atomic.Uint32) { l.Add(1) }
 func (c *cuckoo) has(h uint64) bool {
 	h = seedHash(h, c.seed) // what place does, inlined
 	fp, a := c.fingerprint(h), c.first(h)
-	b := c.other(a, fp)
+	return c.hasIn(fp, a, c.other(a, fp))
+}
+
+func (c *cuckoo) hasIn(fp uint32, a, b uint64) bool {
 	l := c.lock(fp)
 	version := l.Load()
 	if c.pairHas(a, b, fp) {
@@ -280,6 +281,10 @@ func (c *cuckoo) clear(bucket uint64, shift uint) {
 // add adds a fingerprint and reports whether there was room.
 func (c *cuckoo) add(h uint64) bool {
 	fp, a, b := c.place(h)
+	return c.insert(fp, a, b)
+}
+
+func (c *cuckoo) insert(fp uint32, a, b uint64) bool {
 	return c.put(a, fp) || c.put(b, fp) || c.addMoving(fp, a, b)
 }
 
@@ -372,6 +377,10 @@ func (c *cuckoo) move(from uint64, shift uint, to uint64) bool {
 
 func (c *cuckoo) remove(h uint64) bool {
 	fp, a, b := c.place(h)
+	return c.removeFrom(fp, a, b)
+}
+
+func (c *cuckoo) removeFrom(fp uint32, a, b uint64) bool {
 	l := c.lock(fp)
 	acquire(l)
 	at := a
@@ -405,133 +414,4 @@ func (c *cuckoo) used() uint64 {
 		n += c.slots - bits.OnesCount64(c.zeros(c.load(i)))
 	}
 	return uint64(n)
-}
-
-// Add adds an element, once more if it is there already. It returns ErrFull, and
-// has changed nothing, if there is no room for it.
-func (f *Cuckoo[T]) Add(v T) error {
-	if !f.add(f.key.Sum64(v)) {
-		return ErrFull
-	}
-	return nil
-}
-
-// AddNew adds an element unless the filter may contain it, and reports whether it
-// did. Of several concurrent calls with the same new element exactly one adds it.
-func (f *Cuckoo[T]) AddNew(v T) (bool, error) {
-	h := f.key.Sum64(v)
-	mu := &f.newer[mix(h)%uint64(len(f.newer))]
-	mu.Lock()
-	defer mu.Unlock()
-	if f.has(h) {
-		return false, nil
-	}
-	if !f.add(h) {
-		return false, ErrFull
-	}
-	return true, nil
-}
-
-// MayContain reports false only if the element was not added, or deleted as often
-// as it was added.
-func (f *Cuckoo[T]) MayContain(v T) bool { return f.has(f.key.Sum64(v)) }
-
-// Delete takes back one Add of an element. It returns false, and changes nothing,
-// if the element is not in the filter.
-func (f *Cuckoo[T]) Delete(v T) bool { return f.remove(f.key.Sum64(v)) }
-
-// CountOf returns how often an element was added and not deleted, or more: equal
-// fingerprints are counted too.
-func (f *Cuckoo[T]) CountOf(v T) int { return f.count(f.key.Sum64(v)) }
-
-// ApproxCount is the number of elements in the filter, each as often as it was
-// added; exact while nothing is added or deleted. It reads the whole filter.
-func (f *Cuckoo[T]) ApproxCount() uint64 { return f.used() }
-
-// Capacity is the number of slots. Some 2 % (9-bit fingerprints) to 16 % (32 bits)
-// of them stay empty when the filter is full.
-func (f *Cuckoo[T]) Capacity() uint64 { return f.n * uint64(f.slots) }
-
-// FPR is the share of absent elements for which MayContain is true now. It reads
-// the whole filter.
-func (f *Cuckoo[T]) FPR() float64 { return f.fpr(float64(f.used()) / float64(f.Capacity())) }
-
-// FingerprintBits is the size of a fingerprint.
-func (f *Cuckoo[T]) FingerprintBits() int { return int(f.width) }
-
-// SizeBytes is the memory that the buckets take.
-func (f *Cuckoo[T]) SizeBytes() int { return len(f.words)*8 + len(f.halfs)*4 }
-
-// WriteTo writes the filter in the form that ReadCuckoo reads. Elements that are
-// added or deleted meanwhile may or may not be in it; an Add that must move others
-// waits until it is written.
-func (f *Cuckoo[T]) WriteTo(w io.Writer) (int64, error) {
-	f.moves.Lock()
-	defer f.moves.Unlock()
-	words := f.words
-	if f.halfs != nil {
-		words = make([]uint64, f.n/2)
-		for i := range words {
-			words[i] = f.load(uint64(2*i)) | f.load(uint64(2*i+1))<<32
-		}
-	}
-	return writeRecord(w, record{
-		kind:     kindCuckoo,
-		elements: f.key.Kind(),
-		hashes:   uint32(f.width),
-		words:    uint64(len(words)),
-		seed:     f.seed,
-	}, words)
-}
-
-// ReadCuckoo reads a filter that WriteTo wrote; see ReadBloom.
-func ReadCuckoo[T any](r io.Reader, maxBytes int64, f func(dst []byte, v T) []byte) (*Cuckoo[T], error) {
-	key, err := newKey(f)
-	if err != nil {
-		return nil, err
-	}
-	c, err := readCuckoo(r, maxBytes, key.Kind())
-	if err != nil {
-		return nil, fmt.Errorf("read cuckoo filter: %w", err)
-	}
-	return &Cuckoo[T]{key: key, cuckoo: c}, nil
-}
-
-func readCuckoo(r io.Reader, maxBytes int64, elements funnel.Kind) (cuckoo, error) {
-	rec, err := readHeader(r, kindCuckoo, elements)
-	if err != nil {
-		return cuckoo{}, err
-	}
-	known := false
-	for _, s := range cuckooSizes {
-		known = known || rec.hashes == uint32(s.width)
-	}
-	switch {
-	case !known:
-		return cuckoo{}, formatError("fingerprints of %d bits", rec.hashes)
-	case rec.words < 1 || rec.words > maxBits/wordBits:
-		return cuckoo{}, formatError("%d words", rec.words)
-	case rec.scheme != 0 || rec.items != 0 || rec.fpr != 0 || rec.growth != 0:
-		return cuckoo{}, formatError("fields that a Cuckoo does not have")
-	}
-	words, err := readBody(r, rec, maxBytes)
-	if err != nil {
-		return cuckoo{}, err
-	}
-	c := newCuckoo(0, uint(rec.hashes), rec.seed)
-	if c.half() {
-		c.n = 2 * rec.words
-		c.halfs = make([]uint32, c.n)
-		for i, w := range words {
-			c.halfs[2*i], c.halfs[2*i+1] = uint32(w), uint32(w>>32)
-		}
-		return c, nil
-	}
-	c.n, c.words = rec.words, words
-	for i, w := range words {
-		if w > c.high|c.low {
-			return cuckoo{}, formatError("word %d has bits above its slots", i)
-		}
-	}
-	return c, nil
 }

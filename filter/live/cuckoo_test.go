@@ -74,7 +74,7 @@ func TestCuckooFull(t *testing.T) {
 		for _, slots := range sizes {
 			f := newCuckooWidth(slots/lanesOf(s.width).slots, s.width, 0)
 			n := 0
-			for f.Add(n) == nil {
+			for addErr(f, n) == nil {
 				n++
 			}
 			load := float64(n) / float64(f.Capacity())
@@ -86,7 +86,7 @@ func TestCuckooFull(t *testing.T) {
 				t.Errorf("width %d: %d added, ApproxCount %d", s.width, n, f.ApproxCount())
 			}
 			words, halfs := slices.Clone(f.words), slices.Clone(f.halfs)
-			if err := f.Add(n); !errors.Is(err, ErrFull) || !slices.Equal(words, f.words) || !slices.Equal(halfs, f.halfs) {
+			if err := addErr(f, n); !errors.Is(err, ErrFull) || !slices.Equal(words, f.words) || !slices.Equal(halfs, f.halfs) {
 				t.Errorf("width %d: an Add that fails (%v) changes the table", s.width, err)
 			}
 			for i := range n {
@@ -113,7 +113,7 @@ func TestCuckooItemsFit(t *testing.T) {
 			for seed := range uint64(max(3, min(200, 30_000/(items+1)))) {
 				f := must(NewCuckoo(CuckooOptions[int]{Items: uint64(items), FPR: fpr, Seed: seed}))
 				for i := range items {
-					if err := f.Add(i); err != nil {
+					if err := addErr(f, i); err != nil {
 						t.Fatalf("FPR %v, items %d, seed %d: %v after %d", fpr, items, seed, err, i)
 					}
 				}
@@ -131,12 +131,12 @@ func TestCuckooFPR(t *testing.T) {
 	for _, fpr := range []float64{0.1, 0.03, 0.02, 0.01, 0.001, 0.0001} {
 		f := must(NewCuckoo(CuckooOptions[string]{Items: uint64(n), FPR: fpr}))
 		for i := range n {
-			if err := f.Add(member(i)); err != nil {
+			if err := addErr(f, member(i)); err != nil {
 				t.Fatalf("%v after %d", err, i)
 			}
 		}
 		got := measureFPR(probes, f.MayContain)
-		t.Logf("FPR %.3g for %v, %d bits, %.2f an element", got, fpr, f.FingerprintBits(), float64(f.SizeBytes()*8)/float64(n))
+		t.Logf("FPR %.3g for %v, %d bits, %.2f an element", got, fpr, f.FingerprintBits(), float64(f.MemoryBytes()*8)/float64(n))
 		checkFPR(t, fmt.Sprint("FPR() for ", fpr), got, f.FPR(), probes, 0.01)
 		checkFPRBelow(t, fmt.Sprint(fpr), got, fpr, probes)
 		if f.ApproxCount() != uint64(n) {
@@ -165,7 +165,7 @@ func TestCuckooModel(t *testing.T) {
 			v := r.IntN(1200)
 			switch {
 			case r.IntN(2) == 0:
-				err := f.Add(v)
+				err := addErr(f, v)
 				if err == nil {
 					model[v]++
 					total++
@@ -201,7 +201,7 @@ func TestCuckooSameElement(t *testing.T) {
 		f.Add(i)
 	}
 	n := 0
-	for ; f.Add(0) == nil; n++ {
+	for ; addErr(f, 0) == nil; n++ {
 		if n > 8 {
 			t.Fatal("more copies than slots")
 		}
@@ -224,7 +224,7 @@ func TestCuckooConcurrent(t *testing.T) {
 		slots := int(float64(2*workers*perWorker) / (s.load - 0.03))
 		f := newCuckooWidth(slots/lanesOf(s.width).slots+1, s.width, 0)
 		for i := range workers * perWorker {
-			if err := f.Add(-1 - i); err != nil { // these stay
+			if err := addErr(f, -1-i); err != nil { // these stay
 				t.Fatal(err)
 			}
 		}
@@ -239,7 +239,7 @@ func TestCuckooConcurrent(t *testing.T) {
 				for range rounds {
 					added := 0
 					for i := range perWorker {
-						if f.Add(w*perWorker+i) != nil {
+						if addErr(f, w*perWorker+i) != nil {
 							full.Add(1)
 							break
 						}
@@ -313,7 +313,7 @@ func TestCuckooWriteWhileMoving(t *testing.T) {
 				return
 			default:
 			}
-			if f.Add(i) != nil {
+			if addErr(f, i) != nil {
 				for j := n; j < i; j++ {
 					f.Delete(j)
 				}
@@ -326,7 +326,7 @@ func TestCuckooWriteWhileMoving(t *testing.T) {
 		if _, err := f.WriteTo(&b); err != nil {
 			t.Fatal(err)
 		}
-		g := must(ReadCuckoo[int](&b, 1<<20, nil))
+		g := must(ReadCuckoo(&b, ReadOptions[int]{MaxBytes: 1 << 20}))
 		for i := range n {
 			if !g.MayContain(i) {
 				t.Fatalf("%d is not in the saved form", i)
@@ -355,7 +355,7 @@ func TestReadCuckooMalformed(t *testing.T) {
 		bad := bytes.Clone(b.Bytes())
 		tc.change(bad)
 		resealAll(bad)
-		if _, err := ReadCuckoo[int](bytes.NewReader(bad), 1<<20, nil); !isFormat(err) {
+		if _, err := ReadCuckoo(bytes.NewReader(bad), ReadOptions[int]{MaxBytes: 1 << 20}); !isFormat(err) {
 			t.Errorf("%s: %v", tc.desc, err)
 		}
 	}
@@ -371,12 +371,12 @@ func FuzzReadCuckoo(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		resealAll(file)
-		g, err := ReadCuckoo[int](bytes.NewReader(file), 1<<20, nil)
+		g, err := ReadCuckoo(bytes.NewReader(file), ReadOptions[int]{MaxBytes: 1 << 20})
 		if err != nil {
 			return
 		}
 		for i := range 20 {
-			if g.Add(i) == nil && (!g.MayContain(i) || !g.Delete(i)) {
+			if addErr(g, i) == nil && (!g.MayContain(i) || !g.Delete(i)) {
 				t.Error("a filter that was read does not work")
 			}
 		}

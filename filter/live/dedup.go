@@ -1,7 +1,10 @@
 package live
 
 import (
+	"fmt"
+	"io"
 	"iter"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -23,26 +26,32 @@ type DedupOptions[T any] struct {
 	// Seed and Funnel are those of the filter; see BloomOptions.
 	Seed   uint64
 	Funnel func(dst []byte, v T) []byte
+	// Now returns the time, for Span; time.Now if nil.
+	Now func() time.Time
 }
 
 // Dedup drops the duplicates of a stream. What it lets pass is new for certain,
 // each element once; what it drops is a duplicate, or in a small share of cases,
 // Loss, a new element that is lost. A stream that must not lose any has to look
-// up what was dropped.
+// up what was dropped: package livestore does that, in a store.
 //
 // Dedup is safe for concurrent use: of several callers with the same element, one
 // is told that it is the first.
 type Dedup[T any] struct {
-	key    funnel.Key[T]
-	filter interface {
-		Add(v T) bool
-		FPR() float64
-		SizeBytes() int
-	}
+	key     funnel.Key[T]
+	filter  dedupFilter[T]
 	loss    float64
 	locks   [64]paddedMutex // by element
 	seen    atomic.Uint64
 	dropped atomic.Uint64
+}
+
+// dedupFilter is a Bloom, or with a window Generations.
+type dedupFilter[T any] interface {
+	Filter[T]
+	Adder[T]
+	Resetter
+	saved
 }
 
 // NewDedup returns a Dedup that has seen nothing.
@@ -54,7 +63,7 @@ func NewDedup[T any](o DedupOptions[T]) (*Dedup[T], error) {
 	d := &Dedup[T]{key: key}
 	if o.Window || o.Span != 0 {
 		g, err := NewGenerations(GenerationsOptions[T]{
-			Items: o.Items, Span: o.Span, FPR: o.FPR, Seed: o.Seed, Funnel: o.Funnel, Scheme: Blocked,
+			Items: o.Items, Span: o.Span, FPR: o.FPR, Seed: o.Seed, Funnel: o.Funnel, Scheme: Blocked, Now: o.Now,
 		})
 		if err != nil {
 			return nil, err
@@ -70,8 +79,9 @@ func NewDedup[T any](o DedupOptions[T]) (*Dedup[T], error) {
 	return d, nil
 }
 
-// First reports whether an element is seen for the first time.
-func (d *Dedup[T]) First(v T) bool {
+// Add adds an element and reports whether it is seen for the first time. Of several
+// concurrent calls with the same element one returns true.
+func (d *Dedup[T]) Add(v T) bool {
 	mu := &d.locks[mix(d.key.Sum64(v))%uint64(len(d.locks))]
 	mu.Lock()
 	first := d.filter.Add(v)
@@ -83,11 +93,27 @@ func (d *Dedup[T]) First(v T) bool {
 	return first
 }
 
+// AddMany adds elements one by one; see Adder.
+func (d *Dedup[T]) AddMany(vs []T, isNew []bool) {
+	for i, v := range vs {
+		if first := d.Add(v); isNew != nil {
+			isNew[i] = first
+		}
+	}
+}
+
+// MayContain reports whether Add would take an element for a duplicate.
+func (d *Dedup[T]) MayContain(v T) bool { return d.filter.MayContain(v) }
+
+// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(maybe) >= len(vs).
+func (d *Dedup[T]) MayContainMany(vs []T, maybe []bool) { d.filter.MayContainMany(vs, maybe) }
+
 // Unique goes over the elements of a stream that are seen for the first time.
 func (d *Dedup[T]) Unique(stream iter.Seq[T]) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for v := range stream {
-			if d.First(v) && !yield(v) {
+			if d.Add(v) && !yield(v) {
 				return
 			}
 		}
@@ -104,10 +130,105 @@ func (d *Dedup[T]) Loss() float64 { return d.loss }
 // the whole filter.
 func (d *Dedup[T]) FPR() float64 { return d.filter.FPR() }
 
+// ApproxCount estimates how many different elements are remembered. It reads the
+// whole filter.
+func (d *Dedup[T]) ApproxCount() uint64 { return d.filter.ApproxCount() }
+
+// FillRatio is the share of bits that are set, 0 to 1. It reads the whole filter.
+func (d *Dedup[T]) FillRatio() float64 { return d.filter.FillRatio() }
+
 // Seen is the number of elements that came, Dropped how many of them were taken
 // for duplicates.
 func (d *Dedup[T]) Seen() uint64    { return d.seen.Load() }
 func (d *Dedup[T]) Dropped() uint64 { return d.dropped.Load() }
 
-// SizeBytes is the memory that the filter takes.
-func (d *Dedup[T]) SizeBytes() int { return d.filter.SizeBytes() }
+// MemoryBytes is the memory that the filter takes.
+func (d *Dedup[T]) MemoryBytes() int { return d.filter.MemoryBytes() }
+
+// Reset forgets all elements, and sets Seen and Dropped to zero. An element whose Add
+// runs at the same time may be forgotten too.
+func (d *Dedup[T]) Reset() {
+	d.filter.Reset()
+	d.seen.Store(0)
+	d.dropped.Store(0)
+}
+
+// WriteTo writes the Dedup in the form that ReadDedup and ReadFrom read, so that a
+// stream goes on after a restart. Elements whose Add has returned are in it; of one
+// that comes meanwhile, and is new, either may be so: who wants each element once over
+// a restart writes the form between two elements of the stream, with the position.
+func (d *Dedup[T]) WriteTo(w io.Writer) (int64, error) {
+	n, err := writeRecord(w, record{kind: kindDedup, elements: d.key.Kind(), hashes: 1, words: 3},
+		[]uint64{d.seen.Load(), d.dropped.Load(), math.Float64bits(d.loss)})
+	if err != nil {
+		return n, err
+	}
+	m, err := d.filter.WriteTo(w)
+	return n + m, err
+}
+
+// ReadFrom replaces the Dedup by one that WriteTo wrote, whatever its parameters; see
+// Filter.
+func (d *Dedup[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(d, r) }
+
+// MarshalBinary returns what WriteTo writes.
+func (d *Dedup[T]) MarshalBinary() ([]byte, error) { return marshal(d) }
+
+// UnmarshalBinary replaces the Dedup by one that MarshalBinary wrote; see Filter.
+func (d *Dedup[T]) UnmarshalBinary(data []byte) error { return unmarshal(d, data) }
+
+// ReadDedup reads a Dedup that WriteTo wrote; see ReadBloom.
+func ReadDedup[T any](r io.Reader, o ReadOptions[T]) (*Dedup[T], error) {
+	return readNew(r, o, func(key funnel.Key[T]) *Dedup[T] { return &Dedup[T]{key: key} })
+}
+
+func (d *Dedup[T]) elementKind() (funnel.Kind, error) { return elementKind(&d.key) }
+
+func (d *Dedup[T]) read(s *source) error {
+	if err := d.readFilter(s); err != nil {
+		return fmt.Errorf("read dedup: %w", err)
+	}
+	return nil
+}
+
+func (d *Dedup[T]) readFilter(s *source) error {
+	rec, err := readHeader(s, kindDedup)
+	if err != nil {
+		return err
+	}
+	if rec != (record{kind: kindDedup, elements: rec.elements, hashes: 1, words: 3}) {
+		return formatError("fields that a Dedup does not have")
+	}
+	words, err := readBody(s, rec)
+	if err != nil {
+		return err
+	}
+	loss := math.Float64frombits(words[2])
+	if words[1] > words[0] || !(loss >= 0 && loss <= 1) {
+		return formatError("%d of %d dropped, loss %v", words[1], words[0], loss)
+	}
+	kind, err := peekKind(s)
+	if err != nil {
+		return err
+	}
+	var f dedupFilter[T]
+	switch kind {
+	case kindBloom:
+		f = &Bloom[T]{key: d.key}
+	case kindGenerations:
+		g := &Generations[T]{key: d.key}
+		if old, ok := d.filter.(*Generations[T]); ok {
+			g.now = old.now
+		}
+		f = g
+	default:
+		return formatError("a Dedup of a %v", kind)
+	}
+	if err := f.read(s); err != nil {
+		return err
+	}
+	d.filter, d.loss = f, loss
+	d.seen.Store(words[0])
+	d.dropped.Store(words[1])
+	return nil
+}

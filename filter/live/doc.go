@@ -5,7 +5,7 @@
 //	Scalable     a Bloom that grows, with its error below the target at any size
 //	Counting     a Bloom that deletes, at four times the memory
 //	Cuckoo       deletes and counts, at about the memory of a Bloom
-//	Pair         added and removed: cheap, with a price that its comment states
+//	Pair         added and deleted: cheap, with a price that its comment states
 //	Rotating     a Bloom that is rebuilt from its source in the background
 //	Generations  a Bloom that forgets: the last few spans of time or of elements
 //	Sharded      any of them, split by element
@@ -16,6 +16,11 @@
 //
 // The filters of package redisfilter do the same in Redis and Redis Cluster,
 // for processes that share one.
+//
+// They share one vocabulary, the interfaces Filter, Adder, FallibleAdder, Deleter,
+// Merger and Cloner, and each survives a restart: WriteTo and ReadFrom, MarshalBinary
+// and UnmarshalBinary (and so encoding/gob), WriteFile and ReadFile. A Config makes any
+// of them from JSON or from text such as bloom(items=1e6,fpr=0.001).
 //
 // All of them say "no" only for what was not added (and not deleted), and
 // "maybe" for everything else; the share of absent elements that get a "maybe"

@@ -28,10 +28,22 @@ func incompatible(what string, a, b any) error {
 	return fmt.Errorf("%w: %s: %v and %v", ErrIncompatible, what, a, b)
 }
 
-func optionError(field, format string, args ...any) error {
-	return fmt.Errorf("live: %s "+format, append([]any{field}, args...)...)
+// OptionError is the error of a constructor whose options make no filter, and of
+// Parse and Build for a configuration that does not.
+type OptionError struct {
+	// Field is the option, or options: "FPR", "Items".
+	Field string
+	// Problem says what is wrong with it.
+	Problem string
 }
 
-func tooLarge(words uint64, maxBytes int64) error {
-	return fmt.Errorf("%w: %d words of 8 bytes, limit %d bytes", ErrTooLarge, words, maxBytes)
+// Error returns the option and what is wrong with it.
+func (e *OptionError) Error() string { return e.Field + " " + e.Problem }
+
+func optionError(field, format string, args ...any) error {
+	return fmt.Errorf("live: %w", &OptionError{field, fmt.Sprintf(format, args...)})
+}
+
+func tooLarge(words uint64, left int64) error {
+	return fmt.Errorf("%w: %d words of 8 bytes, %d bytes are left of the limit", ErrTooLarge, words, left)
 }

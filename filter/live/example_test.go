@@ -29,7 +29,7 @@ func ExampleReadGuava() {
 	var file bytes.Buffer
 	f.WriteGuava(&file) // for BloomFilter.readFrom(in, Funnels.longFunnel())
 
-	g, err := live.ReadGuava[int64](&file, 1<<20, nil)
+	g, err := live.ReadGuava(&file, live.ReadOptions[int64]{MaxBytes: 1 << 20})
 	fmt.Println(g.MayContain(42), g.MayContain(43), err)
 	// Output: true false <nil>
 }
@@ -56,7 +56,7 @@ func ExampleGuard() {
 	database := map[string]string{"alice": "alice@example.com"}
 	keys, _ := live.NewBloom(live.BloomOptions[string]{Items: 1000, FPR: 0.001})
 	keys.Add("alice")
-	guard, _ := live.NewGuard(live.GuardOptions[string, string]{Keys: live.Local[string](keys), Cache: memory{}})
+	guard, _ := live.NewGuard(live.GuardOptions[string, string]{Keys: live.Local(keys), Cache: memory{}})
 
 	load := func(_ context.Context, k string) (string, error) {
 		fmt.Println("asking the database for", k)

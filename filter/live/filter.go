@@ -1,19 +1,190 @@
 package live
 
-// Filter is what most filters of this package have in common: all but Cuckoo and
-// Pair, whose Add can fail, and those that are only read.
-type Filter[T any] interface {
-	// Add adds an element and reports whether that changed something. If it did,
-	// the element was not in the filter before.
-	Add(v T) bool
+import (
+	"encoding"
+	"io"
+)
+
+// Asker is what every filter in memory can: be asked.
+type Asker[T any] interface {
 	// MayContain reports false only if the element was not added.
 	MayContain(v T) bool
 }
 
-var (
-	_ Filter[string] = (*Bloom[string])(nil)
-	_ Filter[string] = (*Scalable[string])(nil)
-	_ Filter[string] = (*Counting[string])(nil)
-	_ Filter[string] = (*Rotating[string])(nil)
-	_ Filter[string] = (*Generations[string])(nil)
-)
+// Filter is what every filter in memory has in common: lookups, figures, and a saved
+// form.
+type Filter[T any] interface {
+	Asker[T]
+	// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
+	// one. len(maybe) >= len(vs).
+	MayContainMany(vs []T, maybe []bool)
+	// ApproxCount estimates how many different elements are in the filter.
+	ApproxCount() uint64
+	// FPR is the share of absent elements for which MayContain is true now.
+	FPR() float64
+	// FillRatio is how much of the filter is taken, 0 to 1: bits, counters or slots.
+	FillRatio() float64
+	// MemoryBytes is the memory that these take.
+	MemoryBytes() int
+
+	// WriteTo writes the saved form. An element whose Add has returned is in it;
+	// one that is added meanwhile is in it or not.
+	io.WriterTo
+	// ReadFrom and UnmarshalBinary replace the filter by one that WriteTo or
+	// MarshalBinary wrote, of the same kind and kind of elements; nobody may use
+	// the filter meanwhile. ReadFrom reads no further than the filter goes. After
+	// an error the filter is as before; damage matches ErrFormat.
+	io.ReaderFrom
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
+}
+
+// Adder is a filter that has room for any number of elements.
+type Adder[T any] interface {
+	Asker[T]
+	// Add adds an element and reports whether it was new: if it did, the element
+	// was not in the filter before.
+	Add(v T) bool
+	// AddMany adds elements, and sets isNew[i] to what Add would have returned for
+	// vs[i]. isNew may be nil, or else len(isNew) >= len(vs).
+	AddMany(vs []T, isNew []bool)
+}
+
+// FallibleAdder is a filter that may refuse an element: for want of room, or
+// because it was deleted.
+type FallibleAdder[T any] interface {
+	Asker[T]
+	// Add adds an element and reports whether it was new. With an error nothing was
+	// added.
+	Add(v T) (isNew bool, err error)
+	// AddMany adds elements as Add would, one after the other, until one is refused:
+	// it returns how many were added. isNew may be nil.
+	AddMany(vs []T, isNew []bool) (n int, err error)
+}
+
+// Deleter is a filter that deletes.
+type Deleter[T any] interface {
+	Asker[T]
+	// Delete takes back an Add. It reports whether the element may have been there.
+	Delete(v T) bool
+}
+
+// Resetter is a filter that can be emptied.
+type Resetter interface {
+	// Reset removes all elements. An element whose Add runs at the same time may be
+	// lost.
+	Reset()
+}
+
+// Merger is a filter F that takes over the elements of another F.
+type Merger[F any] interface {
+	// Compatible returns nil if the other can be merged into this one, and else an
+	// error that matches ErrIncompatible and names the parameter in which they differ.
+	// Whether two custom funnels are the same it cannot know.
+	Compatible(F) error
+	// Merge adds all elements of the other, if it is Compatible. Elements that are
+	// added to the other meanwhile may or may not be among them.
+	Merge(F) error
+}
+
+// Cloner is a filter F that can be copied and compared.
+type Cloner[F any] interface {
+	// Clone returns a copy with at least the elements whose Add has returned.
+	Clone() F
+	// Equal reports whether the filters have the same parameters and the same bits,
+	// and so the same answers. It means something while nobody changes them.
+	Equal(F) bool
+}
+
+// TryAdd adds an element to any filter that adds, an Adder or a FallibleAdder. It
+// panics if f is neither.
+func TryAdd[T any](f Asker[T], v T) (isNew bool, err error) {
+	if f, ok := f.(Adder[T]); ok {
+		return f.Add(v), nil
+	}
+	return f.(FallibleAdder[T]).Add(v)
+}
+
+// TryAddMany adds elements to any filter that adds; see TryAdd.
+func TryAddMany[T any](f Asker[T], vs []T, isNew []bool) (n int, err error) {
+	if f, ok := f.(Adder[T]); ok {
+		f.AddMany(vs, isNew)
+		return len(vs), nil
+	}
+	return f.(FallibleAdder[T]).AddMany(vs, isNew)
+}
+
+// batch is the number of elements whose cache misses overlap.
+const batch = 16
+
+// hasher is a filter whose operations begin with a 64-bit hash.
+type hasher interface {
+	touchSum(sum uint64) uint64 // reads what the operation will need
+	hasSum(sum uint64) bool
+}
+
+// hashAdder is a hasher that adds.
+type hashAdder interface {
+	hasher
+	addSum(sum uint64) (isNew bool)
+}
+
+// mayContainMany is the MayContainMany of filters that hash to 64 bits.
+func mayContainMany[T any](sumOf func(T) uint64, f hasher, vs []T, maybe []bool) {
+	var sums [batch]uint64
+	var touched uint64
+	for len(vs) > 0 {
+		n := min(batch, len(vs))
+		for i, v := range vs[:n] {
+			sums[i] = sumOf(v)
+			touched ^= f.touchSum(sums[i])
+		}
+		for i, sum := range sums[:n] {
+			maybe[i] = f.hasSum(sum)
+		}
+		vs, maybe = vs[n:], maybe[n:]
+	}
+	keep(touched)
+}
+
+// addMany is the AddMany of filters that hash to 64 bits and cannot fail.
+func addMany[T any](sumOf func(T) uint64, f hashAdder, vs []T, isNew []bool) {
+	var sums [batch]uint64
+	var touched uint64
+	for len(vs) > 0 {
+		n := min(batch, len(vs))
+		for i, v := range vs[:n] {
+			sums[i] = sumOf(v)
+			touched ^= f.touchSum(sums[i])
+		}
+		for i, sum := range sums[:n] {
+			if changed := f.addSum(sum); isNew != nil {
+				isNew[i] = changed
+			}
+		}
+		vs = vs[n:]
+		if isNew != nil {
+			isNew = isNew[n:]
+		}
+	}
+	keep(touched)
+}
+
+// addEach is the AddMany of filters that add one by one, and may fail.
+func addEach[T any](f interface{ Add(T) (bool, error) }, vs []T, isNew []bool) (int, error) {
+	for i, v := range vs {
+		n, err := f.Add(v)
+		if err != nil {
+			return i, err
+		}
+		if isNew != nil {
+			isNew[i] = n
+		}
+	}
+	return len(vs), nil
+}
+
+// keep makes the compiler believe that v is needed.
+//
+//go:noinline
+func keep(uint64) {}

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
 // GenerationsOptions are the parameters of Generations. At least one of Items and
@@ -36,6 +38,7 @@ type GenerationsOptions[T any] struct {
 // An element that is added again is remembered anew. Generations is safe for
 // concurrent use; only the Add or MayContain that drops a filter takes a lock.
 type Generations[T any] struct {
+	key   funnel.Key[T]
 	o     BloomOptions[T] // of one filter
 	count int
 	each  time.Duration // a filter takes elements for so long; 0: no limit
@@ -89,6 +92,7 @@ func NewGenerations[T any](o GenerationsOptions[T]) (*Generations[T], error) {
 	if err != nil {
 		return nil, err
 	}
+	g.key = first.key
 	g.ring.Store(&ring[T]{filters: []*Bloom[T]{first}, until: g.deadline(g.now()), used: new(atomic.Uint64)})
 	return g, nil
 }
@@ -118,21 +122,13 @@ func (g *Generations[T]) current() *ring[T] {
 // turn begins a new filter after those of r, and drops the oldest. The caller
 // holds the lock.
 func (g *Generations[T]) turn(r *ring[T], until int64) {
-	newest := must1(NewBloom(g.o))
+	newest := &Bloom[T]{g.key, g.ring.Load().filters[0].empty()}
 	keep := min(len(r.filters), g.count-1)
 	g.ring.Store(&ring[T]{
 		filters: append([]*Bloom[T]{newest}, r.filters[:keep]...),
 		until:   until,
 		used:    new(atomic.Uint64),
 	})
-}
-
-// must1 is for parameters that were checked before.
-func must1[V any](v V, err error) V {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
 
 // Turn drops the oldest filter and begins a new one, now: for a caller who
@@ -147,7 +143,10 @@ func (g *Generations[T]) Turn() {
 // it.
 func (g *Generations[T]) Add(v T) bool {
 	r := g.current()
-	d := r.filters[0].digest(v)
+	return g.add(r, r.filters[0].digest(v))
+}
+
+func (g *Generations[T]) add(r *ring[T], d digest) bool {
 	isNew := !r.has(d)
 	added := r.add(d)
 	isNew = isNew && added
@@ -190,10 +189,53 @@ func (r *ring[T]) has(d digest) bool {
 	return false
 }
 
+// AddMany adds elements one by one; see Adder.
+func (g *Generations[T]) AddMany(vs []T, isNew []bool) {
+	for i, v := range vs {
+		if added := g.Add(v); isNew != nil {
+			isNew[i] = added
+		}
+	}
+}
+
 // MayContain reports false only if the element was not added, or long enough ago.
 func (g *Generations[T]) MayContain(v T) bool {
 	r := g.current()
 	return r.has(r.filters[0].digest(v))
+}
+
+// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(maybe) >= len(vs).
+func (g *Generations[T]) MayContainMany(vs []T, maybe []bool) {
+	r := g.current()
+	var ds [batch]digest
+	var touched uint64
+	for len(vs) > 0 {
+		n := min(batch, len(vs))
+		for i, v := range vs[:n] {
+			ds[i] = r.filters[0].digest(v)
+			for _, f := range r.filters {
+				touched ^= f.touch(ds[i])
+			}
+		}
+		for i, d := range ds[:n] {
+			maybe[i] = r.has(d)
+		}
+		vs, maybe = vs[n:], maybe[n:]
+	}
+	keep(touched)
+}
+
+// ApproxCount estimates how many different elements are remembered, one that was
+// added again once. It reads all filters, and takes the memory of one more for a
+// moment.
+func (g *Generations[T]) ApproxCount() uint64 {
+	r := g.current()
+	all := r.filters[0].clone()
+	for _, f := range r.filters[1:] {
+		all.merge(&f.table)
+	}
+	return all.approxCount()
 }
 
 // FPR is the share of elements, not added or forgotten, for which MayContain is
@@ -206,5 +248,53 @@ func (g *Generations[T]) FPR() float64 {
 	return 1 - no
 }
 
-// SizeBytes is the memory that all filters take once the ring is full.
-func (g *Generations[T]) SizeBytes() int { return g.ring.Load().filters[0].SizeBytes() * g.count }
+// FillRatio is the share of bits that are set in the filters that there are now, 0 to
+// 1. It reads all filters.
+func (g *Generations[T]) FillRatio() float64 {
+	sum := 0.0
+	filters := g.current().filters
+	for _, f := range filters {
+		sum += f.FillRatio()
+	}
+	return sum / float64(len(filters))
+}
+
+// MemoryBytes is the memory that all filters take once the ring is full.
+func (g *Generations[T]) MemoryBytes() int { return g.ring.Load().filters[0].MemoryBytes() * g.count }
+
+// Clone returns a copy with at least the elements whose Add has returned.
+func (g *Generations[T]) Clone() *Generations[T] {
+	c := &Generations[T]{o: g.o, count: g.count, each: g.each, now: g.now}
+	r := g.ring.Load()
+	n := &ring[T]{until: r.until, used: new(atomic.Uint64)}
+	for _, f := range r.filters {
+		n.filters = append(n.filters, f.Clone())
+	}
+	n.used.Store(r.used.Load())
+	c.ring.Store(n)
+	return c
+}
+
+// Equal reports whether the filters have the same parameters and bits, and will forget
+// at the same time.
+func (g *Generations[T]) Equal(o *Generations[T]) bool {
+	a, b := g.current(), o.current()
+	if g.o.Items != o.o.Items || g.o.FPR != o.o.FPR || g.count != o.count || g.each != o.each ||
+		g.each != 0 && a.until != b.until || a.used.Load() != b.used.Load() || len(a.filters) != len(b.filters) {
+		return false
+	}
+	for i := range a.filters {
+		if !a.filters[i].Equal(b.filters[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Reset removes all elements. An element whose Add runs at the same time may be
+// lost.
+func (g *Generations[T]) Reset() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.turn(&ring[T]{}, g.deadline(g.now()))
+}

@@ -29,20 +29,23 @@ type KeySet[K any] interface {
 	Add(ctx context.Context, key K) (bool, error)
 }
 
-// Local makes a KeySet of a filter of this package.
-func Local[K any](f Filter[K]) KeySet[K] { return local[K]{f} }
+// Local makes a KeySet of a filter in memory, for one process.
+func Local[K any](f Adder[K]) KeySet[K] { return local[K]{f} }
 
-type local[K any] struct{ f Filter[K] }
+// LocalFallible is Local for a filter whose Add may fail, a Cuckoo or Sharded.
+func LocalFallible[K any](f FallibleAdder[K]) KeySet[K] { return local[K]{f} }
+
+type local[K any] struct{ f Asker[K] }
 
 func (l local[K]) MayContain(_ context.Context, key K) (bool, error) { return l.f.MayContain(key), nil }
-func (l local[K]) Add(_ context.Context, key K) (bool, error)        { return l.f.Add(key), nil }
+func (l local[K]) Add(_ context.Context, key K) (bool, error)        { return TryAdd(l.f, key) }
 
 // GuardOptions are the parts of a Guard.
 type GuardOptions[K comparable, V any] struct {
 	// Keys is the filter of all keys that exist. It may be nil: then absent keys
 	// are only remembered for a short time.
 	Keys KeySet[K]
-	// Incomplete says that Keys does not hold all keys yet. Until Trust or Fill
+	// Incomplete says that Keys does not hold all keys yet. Until Trust or LearnAll
 	// is done a no of the filter is not believed, and keys that are loaded are
 	// added.
 	Incomplete bool
@@ -231,8 +234,8 @@ func (g *Guard[K, V]) Learn(ctx context.Context, key K) error {
 // Trust says that the filter holds all keys from now on.
 func (g *Guard[K, V]) Trust() { g.trusted.Store(true) }
 
-// Fill adds all keys to the filter and then trusts it.
-func (g *Guard[K, V]) Fill(ctx context.Context, keys iter.Seq2[K, error]) error {
+// LearnAll adds all keys to the filter and then trusts it.
+func (g *Guard[K, V]) LearnAll(ctx context.Context, keys iter.Seq2[K, error]) error {
 	for key, err := range keys {
 		if err != nil {
 			return err

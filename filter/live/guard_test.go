@@ -65,7 +65,7 @@ func newGuard(t testing.TB, n int, clock *fakeClock) (*Guard[string, string], *r
 		db.m[member(i)] = "row " + member(i)
 		keys.Add(member(i))
 	}
-	return must(NewGuard(GuardOptions[string, string]{Keys: Local[string](keys), Cache: cache, Now: clock.now})), db, cache, keys
+	return must(NewGuard(GuardOptions[string, string]{Keys: Local(keys), Cache: cache, Now: clock.now})), db, cache, keys
 }
 
 func TestGuard(t *testing.T) {
@@ -192,7 +192,7 @@ func TestGuardFailsOpen(t *testing.T) {
 	}
 
 	keys := must(NewBloom(BloomOptions[string]{Items: 100, FPR: 1e-6}))
-	g = must(NewGuard(GuardOptions[string, string]{Keys: Local[string](keys), Incomplete: true}))
+	g = must(NewGuard(GuardOptions[string, string]{Keys: Local(keys), Incomplete: true}))
 	if v, err := g.Get(ctx, "a", db.load); v != "1" || err != nil {
 		t.Errorf("incomplete filter: %q, %v", v, err)
 	}
@@ -207,7 +207,7 @@ func TestGuardFailsOpen(t *testing.T) {
 			}
 		}
 	}
-	if err := g.Fill(ctx, all); err != nil {
+	if err := g.LearnAll(ctx, all); err != nil {
 		t.Fatal(err)
 	}
 	before := db.queries.Load()
@@ -215,7 +215,7 @@ func TestGuardFailsOpen(t *testing.T) {
 	if v, err := g.Get(ctx, "b", db.load); v != "2" || err != nil || db.queries.Load() != before+1 {
 		t.Errorf("filled filter: %q, %v, %d queries", v, err, db.queries.Load()-before)
 	}
-	if err := g.Fill(ctx, func(yield func(string, error) bool) { yield("", errCache) }); err != errCache {
+	if err := g.LearnAll(ctx, func(yield func(string, error) bool) { yield("", errCache) }); err != errCache {
 		t.Errorf("Fill: %v", err)
 	}
 }
@@ -320,7 +320,7 @@ func TestGuardLearnsUnderLoad(t *testing.T) {
 	ctx := context.Background()
 	keys := must(NewBloom(BloomOptions[string]{Items: 20_000, FPR: 0.3})) // many false positives
 	db := &rows{m: map[string]string{}}
-	g := must(NewGuard(GuardOptions[string, string]{Keys: Local[string](keys), AbsentFor: time.Hour}))
+	g := must(NewGuard(GuardOptions[string, string]{Keys: Local(keys), AbsentFor: time.Hour}))
 	var wg sync.WaitGroup
 	for w := range 16 {
 		wg.Go(func() {

@@ -66,24 +66,23 @@ func (f *Bloom[T]) WriteGuava(w io.Writer) (int64, error) {
 }
 
 // ReadGuava reads a filter that Guava wrote. The funnel may be nil for strings,
-// byte slices and integers; Guava does not store which one it was. The bits may
-// take up to maxBytes of memory; a filter that claims more gives ErrTooLarge.
-// What follows the filter in r is not read.
-func ReadGuava[T any](r io.Reader, maxBytes int64, f func(dst []byte, v T) []byte) (*Bloom[T], error) {
-	key, err := newKey(f)
+// byte slices and integers; Guava does not store which one it was. What follows the
+// filter in r is not read.
+func ReadGuava[T any](r io.Reader, o ReadOptions[T]) (*Bloom[T], error) {
+	key, err := newKey(o.Funnel)
 	if err != nil {
 		return nil, err
 	}
-	t, err := readGuava(r, maxBytes)
+	t, err := readGuava(newSource(r, o.MaxBytes, key.Kind()))
 	if err != nil {
 		return nil, fmt.Errorf("read Guava filter: %w", err)
 	}
 	return &Bloom[T]{key, t}, nil
 }
 
-func readGuava(r io.Reader, maxBytes int64) (table, error) {
+func readGuava(s *source) (table, error) {
 	var h [guavaHeaderSize]byte
-	if err := readFull(r, h[:]); err != nil {
+	if err := readFull(s, h[:]); err != nil {
 		return table{}, err
 	}
 	scheme, longs := Guava, binary.BigEndian.Uint32(h[2:])
@@ -99,7 +98,10 @@ func readGuava(r io.Reader, maxBytes int64) (table, error) {
 	if longs == 0 || longs > math.MaxInt32 {
 		return table{}, formatError("%d longs", int32(longs))
 	}
-	words, err := readWords(r, binary.BigEndian, uint64(longs), maxBytes)
+	if err := s.take(uint64(longs)); err != nil {
+		return table{}, err
+	}
+	words, err := readWords(s, binary.BigEndian, uint64(longs))
 	if err != nil {
 		return table{}, err
 	}

@@ -113,7 +113,7 @@ func guavaFile[T any](t *testing.T, o BloomOptions[T], n int, element func(i int
 	if _, err := f.WriteGuava(&b); err != nil {
 		t.Fatal(err)
 	}
-	g, err := ReadGuava(bytes.NewReader(b.Bytes()), 1<<20, o.Funnel)
+	g, err := ReadGuava(bytes.NewReader(b.Bytes()), ReadOptions[T]{MaxBytes: 1 << 20, Funnel: o.Funnel})
 	if err != nil {
 		t.Fatal(err)
 	}

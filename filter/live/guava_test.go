@@ -102,7 +102,7 @@ func TestGuavaVectors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f, err := ReadGuava[[]byte](bytes.NewReader(file), 1<<20, nil)
+			f, err := ReadGuava(bytes.NewReader(file), ReadOptions[[]byte]{MaxBytes: 1 << 20})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -212,13 +212,13 @@ func TestReadGuavaMalformed(t *testing.T) {
 		{"bits cut off", "010100000001" + body[2:]},
 		{"second long missing", "010100000002" + body},
 	} {
-		if _, err := ReadGuava[string](bytes.NewReader(must(hex.DecodeString(tc.hex))), 1<<20, nil); !isFormat(err) {
+		if _, err := ReadGuava(bytes.NewReader(must(hex.DecodeString(tc.hex))), ReadOptions[string]{MaxBytes: 1 << 20}); !isFormat(err) {
 			t.Errorf("%s: %v", tc.desc, err)
 		}
 	}
 	b := must(hex.DecodeString("010100000001" + body + "ff"))
 	r := bytes.NewReader(b)
-	if _, err := ReadGuava[string](r, 8, nil); err != nil || r.Len() != 1 {
+	if _, err := ReadGuava(r, ReadOptions[string]{MaxBytes: 8}); err != nil || r.Len() != 1 {
 		t.Errorf("bytes that follow: %v, %d left", err, r.Len())
 	}
 }

@@ -69,3 +69,9 @@ func must[V any](v V, err error) V {
 	}
 	return v
 }
+
+// addErr is the error of an Add that may fail.
+func addErr[T any](f FallibleAdder[T], v T) error {
+	_, err := f.Add(v)
+	return err
+}

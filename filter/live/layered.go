@@ -1,6 +1,10 @@
 package live
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/siftdb/sift/filter/live/internal/funnel"
+)
 
 // Layer is one of the filters of a Layered: a Cold, or any other through Hot. An
 // error comes with true: unsure means maybe.
@@ -9,23 +13,21 @@ type Layer[T any] interface {
 }
 
 // Hot makes a layer of a filter in memory.
-func Hot[T any](f interface{ MayContain(T) bool }) Layer[T] { return hot[T]{f} }
+func Hot[T any](f Asker[T]) Layer[T] { return hot[T]{f} }
 
-type hot[T any] struct {
-	f interface{ MayContain(T) bool }
-}
+type hot[T any] struct{ f Asker[T] }
 
 func (h hot[T]) MayContain(v T) (bool, error) { return h.f.MayContain(v), nil }
 
 // Newer makes one layer of two that share the elements: what recent holds and
 // what older holds. It is how a layer that cannot be written, a Cold, gets new
 // elements: they go into recent until the next one is written.
-func Newer[T any](recent interface{ MayContain(T) bool }, older Layer[T]) Layer[T] {
+func Newer[T any](recent Asker[T], older Layer[T]) Layer[T] {
 	return newer[T]{recent, older}
 }
 
 type newer[T any] struct {
-	recent interface{ MayContain(T) bool }
+	recent Asker[T]
 	older  Layer[T]
 }
 
@@ -45,6 +47,7 @@ func (n newer[T]) MayContain(v T) (bool, error) {
 // the same seed err about the same elements: then it is hardly below that of the
 // best one.
 type Layered[T any] struct {
+	key    funnel.Key[T] // for reading
 	layers []Layer[T]
 	stats  []layerCount
 }
@@ -60,7 +63,7 @@ type LayerStats struct {
 
 // NewLayered returns the layers as one filter, to be asked in this order.
 func NewLayered[T any](layers ...Layer[T]) *Layered[T] {
-	return &Layered[T]{layers, make([]layerCount, len(layers))}
+	return &Layered[T]{layers: layers, stats: make([]layerCount, len(layers))}
 }
 
 // MayContain reports false only if a layer does. A layer that fails counts as a
@@ -84,6 +87,40 @@ func (l *Layered[T]) MayContain(v T) (bool, error) {
 		}
 	}
 	return true, first
+}
+
+// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, and returns the first
+// error. len(maybe) >= len(vs).
+func (l *Layered[T]) MayContainMany(vs []T, maybe []bool) error { return manyInTurn(l, vs, maybe) }
+
+// Layers returns the filters in memory, those that were given to Hot and Newer, in
+// their order: to add to them after OpenLayered.
+func (l *Layered[T]) Layers() []Asker[T] {
+	var fs []Asker[T]
+	for _, layer := range l.layers {
+		for {
+			n, ok := layer.(newer[T])
+			if !ok {
+				break
+			}
+			fs, layer = append(fs, n.recent), n.older
+		}
+		if h, ok := layer.(hot[T]); ok {
+			fs = append(fs, h.f)
+		}
+	}
+	return fs
+}
+
+// MemoryBytes is the memory that the filters in memory take, of those that tell.
+func (l *Layered[T]) MemoryBytes() int {
+	n := 0
+	for _, f := range l.Layers() {
+		if m, ok := f.(interface{ MemoryBytes() int }); ok {
+			n += m.MemoryBytes()
+		}
+	}
+	return n
 }
 
 // Stats tells what each layer has done so far.

@@ -2,10 +2,13 @@ package live
 
 import (
 	"errors"
+	"fmt"
 	"io"
+
+	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// ErrRemoved is returned by Pair.Add for an element that was removed, or that
+// ErrRemoved is returned by Pair.Add for an element that was deleted, or that
 // looks as if it was. Nothing was changed.
 var ErrRemoved = errors.New("live: element was removed")
 
@@ -22,9 +25,9 @@ var ErrRemoved = errors.New("live: element was removed")
 // second filter again; Add tells so with ErrRemoved.
 //
 // Use Counting or Cuckoo, which delete; or Rotating, which forgets removed
-// elements when it is rebuilt; or a Bloom and an exact list of what was removed
+// elements when it is rebuilt; or a Bloom and an exact list of what was deleted
 // since. Pair is right where a wrong "no" costs no more than a wrong "maybe", and
-// removed elements stay removed: revoked tokens, say.
+// deleted elements stay deleted: revoked tokens, say.
 type Pair[T any] struct {
 	added, removed *Bloom[T]
 }
@@ -46,62 +49,159 @@ func NewPair[T any](added, removed BloomOptions[T]) (*Pair[T], error) {
 	return &Pair[T]{a, r}, nil
 }
 
-// Add adds an element. It returns ErrRemoved, and does nothing, if the element
-// was removed, or is a false positive of what was.
-func (p *Pair[T]) Add(v T) error {
+// Add adds an element and reports whether it was new. It returns ErrRemoved, and does
+// nothing, if the element was deleted, or is a false positive of what was.
+func (p *Pair[T]) Add(v T) (isNew bool, err error) {
 	if p.removed.MayContain(v) {
-		return ErrRemoved
+		return false, ErrRemoved
 	}
-	p.added.Add(v)
-	return nil
+	return p.added.Add(v), nil
 }
 
-// Remove removes an element for good, and reports whether it may have been in the
+// AddMany adds elements until one is refused; see FallibleAdder.
+func (p *Pair[T]) AddMany(vs []T, isNew []bool) (n int, err error) { return addEach(p, vs, isNew) }
+
+// Delete removes an element for good, and reports whether it may have been in the
 // filter.
-func (p *Pair[T]) Remove(v T) bool {
+func (p *Pair[T]) Delete(v T) bool {
 	if !p.added.MayContain(v) {
 		return false
 	}
 	return p.removed.Add(v)
 }
 
-// MayContain is false for what was not added, for what was removed, and for a
-// share FalseNegativeRate of what was added and not removed.
+// MayContain is false for what was not added, for what was deleted, and for a
+// share FalseNegativeRate of what was added and not deleted.
 func (p *Pair[T]) MayContain(v T) bool {
 	return p.added.MayContain(v) && !p.removed.MayContain(v)
+}
+
+// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(maybe) >= len(vs).
+func (p *Pair[T]) MayContainMany(vs []T, maybe []bool) {
+	p.added.MayContainMany(vs, maybe)
+	removed := make([]bool, len(vs))
+	p.removed.MayContainMany(vs, removed)
+	for i, r := range removed {
+		maybe[i] = maybe[i] && !r
+	}
+}
+
+// ApproxCount estimates how many different elements were added and not deleted. It
+// reads both filters.
+func (p *Pair[T]) ApproxCount() uint64 {
+	added, removed := p.added.ApproxCount(), p.removed.ApproxCount()
+	return added - min(added, removed)
 }
 
 // FPR is the share of elements never added for which MayContain is true now. It
 // reads both filters.
 func (p *Pair[T]) FPR() float64 { return p.added.FPR() * (1 - p.removed.FPR()) }
 
-// FalseNegativeRate is the share of elements, added and not removed, for which
+// FalseNegativeRate is the share of elements, added and not deleted, for which
 // MayContain is false now. It reads the second filter.
 func (p *Pair[T]) FalseNegativeRate() float64 { return p.removed.FPR() }
 
-// SizeBytes is the memory that the bits take.
-func (p *Pair[T]) SizeBytes() int { return p.added.SizeBytes() + p.removed.SizeBytes() }
+// FillRatio is that of the fuller one of the two filters.
+func (p *Pair[T]) FillRatio() float64 { return max(p.added.FillRatio(), p.removed.FillRatio()) }
 
-// WriteTo writes the two filters, each as Bloom.WriteTo does: added, removed.
-func (p *Pair[T]) WriteTo(w io.Writer) (int64, error) {
-	n, err := p.added.WriteTo(w)
-	if err != nil {
-		return n, err
+// MemoryBytes is the memory that the bits take.
+func (p *Pair[T]) MemoryBytes() int { return p.added.MemoryBytes() + p.removed.MemoryBytes() }
+
+// Compatible returns nil if o can be merged into p; see Merger.
+func (p *Pair[T]) Compatible(o *Pair[T]) error {
+	if err := p.added.Compatible(o.added); err != nil {
+		return err
 	}
-	m, err := p.removed.WriteTo(w)
-	return n + m, err
+	return p.removed.Compatible(o.removed)
 }
 
-// ReadPair reads a pair that WriteTo wrote; see ReadBloom. maxBytes is for both
-// filters together.
-func ReadPair[T any](r io.Reader, maxBytes int64, f func(dst []byte, v T) []byte) (*Pair[T], error) {
-	a, err := ReadBloom(r, maxBytes, f)
-	if err != nil {
-		return nil, err
+// Merge adds to p what was added to o, and deletes from p what was deleted from o; see
+// Merger.
+func (p *Pair[T]) Merge(o *Pair[T]) error {
+	if err := p.Compatible(o); err != nil {
+		return err
 	}
-	b, err := ReadBloom(r, maxBytes-int64(a.SizeBytes()), f)
-	if err != nil {
-		return nil, err
+	p.added.merge(&o.added.table)
+	p.removed.merge(&o.removed.table)
+	return nil
+}
+
+// Clone returns a copy with at least the elements whose Add has returned.
+func (p *Pair[T]) Clone() *Pair[T] { return &Pair[T]{p.added.Clone(), p.removed.Clone()} }
+
+// Equal reports whether the filters have the same parameters and bits.
+func (p *Pair[T]) Equal(o *Pair[T]) bool {
+	return p.added.Equal(o.added) && p.removed.Equal(o.removed)
+}
+
+// Reset removes all elements, and forgets which were deleted. An element whose Add or
+// Delete runs at the same time may be lost.
+func (p *Pair[T]) Reset() {
+	p.added.Reset()
+	p.removed.Reset()
+}
+
+// WriteTo writes the filter in the form that ReadPair and ReadFrom read. What was
+// added or deleted when it was called is so in the form; of what comes meanwhile
+// either may be.
+func (p *Pair[T]) WriteTo(w io.Writer) (int64, error) {
+	n, err := writeRecord(w, record{kind: kindPair, elements: p.added.key.Kind(), hashes: 2}, nil)
+	for _, f := range [...]*Bloom[T]{p.added, p.removed} {
+		if err != nil {
+			return n, err
+		}
+		var m int64
+		m, err = f.WriteTo(w)
+		n += m
 	}
-	return &Pair[T]{a, b}, nil
+	return n, err
+}
+
+// ReadFrom replaces the filter by one that WriteTo wrote; see Filter.
+func (p *Pair[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(p, r) }
+
+// MarshalBinary returns what WriteTo writes.
+func (p *Pair[T]) MarshalBinary() ([]byte, error) { return marshal(p) }
+
+// UnmarshalBinary replaces the filter by one that MarshalBinary wrote; see Filter.
+func (p *Pair[T]) UnmarshalBinary(data []byte) error { return unmarshal(p, data) }
+
+// ReadPair reads a filter that WriteTo wrote; see ReadBloom.
+func ReadPair[T any](r io.Reader, o ReadOptions[T]) (*Pair[T], error) {
+	return readNew(r, o, func(key funnel.Key[T]) *Pair[T] {
+		return &Pair[T]{added: &Bloom[T]{key: key}, removed: &Bloom[T]{key: key}}
+	})
+}
+
+func (p *Pair[T]) elementKind() (funnel.Kind, error) {
+	if p.added == nil {
+		p.added, p.removed = new(Bloom[T]), new(Bloom[T])
+	}
+	if _, err := p.removed.elementKind(); err != nil {
+		return 0, err
+	}
+	return p.added.elementKind()
+}
+
+func (p *Pair[T]) read(s *source) error {
+	rec, err := readHeader(s, kindPair)
+	if err == nil && rec != (record{kind: kindPair, elements: rec.elements, hashes: 2}) {
+		err = formatError("fields that a Pair does not have")
+	}
+	if err == nil {
+		_, err = readBody(s, rec)
+	}
+	if err != nil {
+		return fmt.Errorf("read pair: %w", err)
+	}
+	added, removed := &Bloom[T]{key: p.added.key}, &Bloom[T]{key: p.removed.key}
+	if err := added.read(s); err != nil {
+		return fmt.Errorf("read pair: added: %w", err)
+	}
+	if err := removed.read(s); err != nil {
+		return fmt.Errorf("read pair: removed: %w", err)
+	}
+	*p = Pair[T]{added, removed}
+	return nil
 }

@@ -12,18 +12,18 @@ func TestPair(t *testing.T) {
 	const n, removed = 100_000, 50_000
 	p := must(NewPair(BloomOptions[string]{Items: n, FPR: 0.01, Seed: 1}, BloomOptions[string]{Items: removed, FPR: 0.02, Seed: 2}))
 	for i := range n {
-		if err := p.Add(member(i)); err != nil {
+		if err := addErr(p, member(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range removed {
-		p.Remove(member(i))
+		p.Delete(member(i))
 	}
 	for i := range removed {
 		if p.MayContain(member(i)) {
 			t.Fatalf("%d is there after Remove", i)
 		}
-		if err := p.Add(member(i)); !errors.Is(err, ErrRemoved) {
+		if err := addErr(p, member(i)); !errors.Is(err, ErrRemoved) {
 			t.Fatalf("%d came back: %v", i, err)
 		}
 	}
@@ -40,7 +40,7 @@ func TestPair(t *testing.T) {
 	}
 	checkFPR(t, "elements that vanish", rate, p.FalseNegativeRate(), n-removed, 0.05)
 	checkFPR(t, "FPR", measureFPR(200_000, p.MayContain), p.FPR(), 200_000, 0.05)
-	if p.Remove(stranger(1)) && !p.added.MayContain(stranger(1)) {
+	if p.Delete(stranger(1)) && !p.added.MayContain(stranger(1)) {
 		t.Error("removed what was not there")
 	}
 
@@ -48,7 +48,7 @@ func TestPair(t *testing.T) {
 	if k, err := p.WriteTo(&b); err != nil || k != int64(b.Len()) {
 		t.Fatal(k, err)
 	}
-	q, err := ReadPair[string](bytes.NewReader(b.Bytes()), int64(p.SizeBytes()), nil)
+	q, err := ReadPair(bytes.NewReader(b.Bytes()), ReadOptions[string]{MaxBytes: int64(p.MemoryBytes())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,10 +57,10 @@ func TestPair(t *testing.T) {
 			t.Fatal("another answer after it was saved")
 		}
 	}
-	if _, err := ReadPair[string](bytes.NewReader(b.Bytes()), int64(p.SizeBytes())-1, nil); !errors.Is(err, ErrTooLarge) {
+	if _, err := ReadPair(bytes.NewReader(b.Bytes()), ReadOptions[string]{MaxBytes: int64(p.MemoryBytes()) - 1}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("over the limit: %v", err)
 	}
-	if _, err := ReadPair[string](bytes.NewReader(b.Bytes()[:b.Len()-1]), 1<<30, nil); !isFormat(err) {
+	if _, err := ReadPair(bytes.NewReader(b.Bytes()[:b.Len()-1]), ReadOptions[string]{MaxBytes: 1 << 30}); !isFormat(err) {
 		t.Errorf("cut off: %v", err)
 	}
 }

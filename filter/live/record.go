@@ -2,34 +2,51 @@ package live
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// The saved form of the filters of this package: a record, or for Scalable a
-// record and one Bloom record for each link. Little-endian.
+// The saved form of the filters of this package: a record and, for those that are
+// made of others, the saved forms of these, its parts. Little-endian.
 //
 //	offset  size  field
 //	     0     8  "siftlive"
 //	     8     1  version, 1
-//	     9     1  kind: 1 Bloom, 2 Counting, 3 Cuckoo, 4 Scalable
-//	    10     1  scheme of a Bloom, else 0
+//	     9     1  kind, see below
+//	    10     1  scheme of a Bloom or Generations, else 0
 //	    11     1  how elements become bytes (internal/funnel.Kind)
 //	    12     4  hashes of a Bloom or Counting, bits of a fingerprint of a
-//	              Cuckoo, number of links of a Scalable
+//	              Cuckoo, else the number of parts
 //	    16     8  number of words
 //	    24     8  seed
-//	    32     8  Scalable: items of the first link; Bloom that is a link: elements
-//	              that were added to it; else 0
-//	    40     8  FPR of a Scalable, as the bits of a float64, else 0
-//	    48     8  growth of a Scalable, else 0
+//	    32     8  Scalable: items of the first link; Generations: items of one
+//	              filter; Bloom that is a link: elements that were added to it; else 0
+//	    40     8  FPR of a Scalable, or of one filter of Generations, as the bits of
+//	              a float64, else 0
+//	    48     8  growth of a Scalable, most filters of Generations, else 0
 //	    56     8  XXH64, seed 0, of bytes 0 to 55
 //	    64   8×n  words
 //	 64+8n     8  XXH64, seed 0, of the words
 //
-// Everything that is not as above is refused; there is nothing to skip. The
+//	kind            words                              parts
+//	1  Bloom        bits, see table                    -
+//	2  Counting     counters                           -
+//	3  Cuckoo       buckets                            -
+//	4  Scalable     none                               links, Bloom, the first one first
+//	5  Pair         none                               added, removed, each Bloom
+//	6  Generations  how long a filter takes elements,  Bloom, the newest first
+//	                when the newest closes (both
+//	                nanoseconds, Unix), elements in it
+//	7  Dedup        seen, dropped, loss (a float64)    Bloom or Generations
+//	8  Sharded      none                               one for each shard
+//	9  Layered      for each layer 0 in memory,        as the words say; a cold layer
+//	                1 cold; and 2 more with a          is in the form of Cold, a
+//	                recent filter before it            recent filter comes first
+//
+// A Rotating is saved as the Bloom that is asked. Everything that is not as above is refused; there is nothing to skip. The
 // first checksum lets a reader trust the size before it has read the rest, the
 // second covers the rest. What follows the record belongs to somebody else.
 //
@@ -51,10 +68,15 @@ type recordKind uint8
 
 // On disk; do not change.
 const (
-	kindBloom    recordKind = 1
-	kindCounting recordKind = 2
-	kindCuckoo   recordKind = 3
-	kindScalable recordKind = 4
+	kindBloom       recordKind = 1
+	kindCounting    recordKind = 2
+	kindCuckoo      recordKind = 3
+	kindScalable    recordKind = 4
+	kindPair        recordKind = 5
+	kindGenerations recordKind = 6
+	kindDedup       recordKind = 7
+	kindSharded     recordKind = 8
+	kindLayered     recordKind = 9
 )
 
 // record is the header of a saved filter.
@@ -118,34 +140,57 @@ func writeRecord(w io.Writer, r record, words []uint64) (int64, error) {
 	return written + int64(n), err
 }
 
-// readHeader reads a header and checks that it is of the kind, and of elements
-// like key's.
-func readHeader(r io.Reader, kind recordKind, elements funnel.Kind) (record, error) {
+// readAnyHeader reads a header of any kind, for elements like the caller's.
+func readAnyHeader(s *source) (record, error) {
+	if rec := s.peeked; rec != nil {
+		s.peeked = nil
+		return *rec, nil
+	}
 	var b [recordSize]byte
-	if err := readFull(r, b[:]); err != nil {
+	if err := readFull(s, b[:]); err != nil {
 		return record{}, err
 	}
 	rec, err := decodeRecord(&b)
 	switch {
 	case err != nil:
 		return record{}, err
-	case rec.kind != kind:
-		return record{}, incompatible("kinds of filter", kind, rec.kind)
-	case rec.elements != elements:
-		return record{}, incompatible("kinds of elements", elements, rec.elements)
+	case rec.elements != s.elements:
+		return record{}, incompatible("kinds of elements", s.elements, rec.elements)
 	}
 	return rec, nil
 }
 
+// peekKind returns the kind of the filter that comes next.
+func peekKind(s *source) (recordKind, error) {
+	rec, err := readAnyHeader(s)
+	if err != nil {
+		return 0, err
+	}
+	s.peeked = &rec
+	return rec.kind, nil
+}
+
+// readHeader reads a header and checks that it is of the kind.
+func readHeader(s *source, kind recordKind) (record, error) {
+	rec, err := readAnyHeader(s)
+	if err == nil && rec.kind != kind {
+		err = incompatible("kinds of filter", kind, rec.kind)
+	}
+	return rec, err
+}
+
 // readBody reads the words that follow a header.
-func readBody(r io.Reader, rec record, maxBytes int64) ([]uint64, error) {
+func readBody(s *source, rec record) ([]uint64, error) {
+	if err := s.take(rec.words); err != nil {
+		return nil, err
+	}
 	sum := xxhash.New()
-	words, err := readWords(io.TeeReader(r, sum), binary.LittleEndian, rec.words, maxBytes)
+	words, err := readWords(io.TeeReader(s, sum), binary.LittleEndian, rec.words)
 	if err != nil {
 		return nil, err
 	}
 	var b [8]byte
-	if err := readFull(r, b[:]); err != nil {
+	if err := readFull(s, b[:]); err != nil {
 		return nil, err
 	}
 	if binary.LittleEndian.Uint64(b[:]) != sum.Sum64() {
@@ -154,16 +199,14 @@ func readBody(r io.Reader, rec record, maxBytes int64) ([]uint64, error) {
 	return words, nil
 }
 
+var kindNames = [...]string{
+	kindBloom: "Bloom", kindCounting: "Counting", kindCuckoo: "Cuckoo", kindScalable: "Scalable",
+	kindPair: "Pair", kindGenerations: "Generations", kindDedup: "Dedup", kindSharded: "Sharded", kindLayered: "Layered",
+}
+
 func (k recordKind) String() string {
-	switch k {
-	case kindBloom:
-		return "Bloom"
-	case kindCounting:
-		return "Counting"
-	case kindCuckoo:
-		return "Cuckoo"
-	case kindScalable:
-		return "Scalable"
+	if int(k) < len(kindNames) && kindNames[k] != "" {
+		return kindNames[k]
 	}
-	return "unknown kind"
+	return fmt.Sprintf("unknown kind %d", uint8(k))
 }

@@ -2,12 +2,22 @@ package live
 
 import (
 	"bytes"
+	"context"
+	"encoding"
 	"encoding/binary"
+	"encoding/gob"
 	"encoding/hex"
 	"errors"
+	"flag"
 	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"reflect"
 	"runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -29,106 +39,292 @@ func TestRecordExample(t *testing.T) {
 	}
 }
 
-// A savedFilter is any filter, written and read again.
-type savedFilter interface {
-	io.WriterTo
-	MayContain(string) bool
+// testKind is a filter of one kind, with some elements in it.
+type testKind struct {
+	f interface {
+		Asker[string]
+		io.WriterTo
+		encoding.BinaryMarshaler
+	}
+	// empty returns a filter to read into: where that is possible, the zero value.
+	empty func() testReader
+	// read is the kind's Read function, nil for those that have none.
+	read func(r io.Reader, o ReadOptions[string]) (testReader, error)
 }
 
-// saved returns a filter of every kind that can be saved, with some elements in
-// it, and a function that reads its kind.
-func saved(t testing.TB) map[string]struct {
-	f    savedFilter
-	read func(r io.Reader, maxBytes int64) (savedFilter, error)
-} {
-	type one = struct {
-		f    savedFilter
-		read func(r io.Reader, maxBytes int64) (savedFilter, error)
+type testReader interface {
+	Asker[string]
+	io.WriterTo
+	io.ReaderFrom
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
+}
+
+func reader[F testReader](read func(io.Reader, ReadOptions[string]) (F, error)) func(io.Reader, ReadOptions[string]) (testReader, error) {
+	return func(r io.Reader, o ReadOptions[string]) (testReader, error) { return read(r, o) }
+}
+
+// fixedClock is the time of the filters that testKinds makes: their forms are the same
+// in each run.
+func fixedClock() time.Time { return time.Unix(1_700_000_000, 0) }
+
+// layeredOfAll makes a Layered of a hot layer and of a cold one that gets new elements.
+func layeredOfAll(t testing.TB) *Layered[string] {
+	o := BloomOptions[string]{Items: 50, FPR: 0.01, Scheme: Blocked, Seed: 2}
+	file := coldFile(t, 50, o)
+	cold := must(OpenCold(bytes.NewReader(file), int64(len(file)), ReadOptions[string]{}))
+	hot := must(New[string](50, 0.1))
+	for i := range 50 {
+		hot.Add(member(i))
 	}
-	all := map[string]one{}
+	recent := must(New[string](50, 0.01))
+	recent.Add("recent")
+	return NewLayered(Hot(hot), Newer(recent, cold))
+}
+
+// testKinds returns a filter of every kind.
+func testKinds(t testing.TB) map[string]testKind {
+	all := map[string]testKind{}
+	add := func(f Asker[string], n int) {
+		for i := range n {
+			if _, err := TryAdd(f, member(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	for _, s := range []Scheme{Scattered, Blocked, Guava, GuavaMitz32} {
 		f := must(NewBloom(BloomOptions[string]{Items: 50, FPR: 0.01, Scheme: s}))
-		for i := range 50 {
-			f.Add(member(i))
-		}
-		all["Bloom "+s.String()] = one{f, func(r io.Reader, maxBytes int64) (savedFilter, error) {
-			return ReadBloom[string](r, maxBytes, nil)
-		}}
+		add(f, 50)
+		all["Bloom "+s.String()] = testKind{f, func() testReader { return new(Bloom[string]) }, reader(ReadBloom[string])}
 	}
 	counting := must(NewCounting(CountingOptions[string]{Items: 50, FPR: 0.01, Seed: 3}))
-	for i := range 60 {
-		counting.Add(member(i))
-	}
+	add(counting, 60)
 	for i := range 10 {
 		counting.Delete(member(i))
 	}
-	all["Counting"] = one{counting, func(r io.Reader, maxBytes int64) (savedFilter, error) {
-		return ReadCounting[string](r, maxBytes, nil)
-	}}
+	all["Counting"] = testKind{counting, func() testReader { return new(Counting[string]) }, reader(ReadCounting[string])}
 	for name, fpr := range map[string]float64{"Cuckoo": 0.01, "Cuckoo of half words": 0.03} {
 		cuckoo := must(NewCuckoo(CuckooOptions[string]{Items: 50, FPR: fpr, Seed: 3}))
-		for i := range 50 {
-			cuckoo.Add(member(i))
-		}
-		all[name] = one{cuckoo, func(r io.Reader, maxBytes int64) (savedFilter, error) {
-			return ReadCuckoo[string](r, maxBytes, nil)
-		}}
+		add(cuckoo, 50)
+		all[name] = testKind{cuckoo, func() testReader { return new(Cuckoo[string]) }, reader(ReadCuckoo[string])}
 	}
 	scalable := must(NewScalable(ScalableOptions[string]{Items: 10, FPR: 0.1, Seed: 5}))
-	for i := range 50 {
-		scalable.Add(member(i))
-	}
-	all["Scalable"] = one{scalable, func(r io.Reader, maxBytes int64) (savedFilter, error) {
-		return ReadScalable[string](r, maxBytes, nil)
-	}}
+	add(scalable, 50)
+	all["Scalable"] = testKind{scalable, func() testReader { return new(Scalable[string]) }, reader(ReadScalable[string])}
+
+	pair := must(NewPair(BloomOptions[string]{Items: 50, FPR: 0.01}, BloomOptions[string]{Items: 10, FPR: 0.01, Seed: 1}))
+	add(pair, 50)
+	pair.Delete(member(7))
+	all["Pair"] = testKind{pair, func() testReader { return new(Pair[string]) }, reader(ReadPair[string])}
+
+	generations := must(NewGenerations(GenerationsOptions[string]{Items: 60, FPR: 0.01, Span: time.Hour, Now: fixedClock}))
+	add(generations, 50)
+	all["Generations"] = testKind{generations, func() testReader {
+		return must(NewGenerations(GenerationsOptions[string]{Items: 1, FPR: 0.5, Now: fixedClock}))
+	}, nil} // the reader's clock is time.Now
+
+	rotating := must(NewRotating(RotatingOptions[string]{Items: 50, FPR: 0.01, Source: noSource}))
+	add(rotating, 50)
+	all["Rotating"] = testKind{rotating, func() testReader {
+		return must(NewRotating(RotatingOptions[string]{Items: 9, FPR: 0.1, Source: noSource}))
+	}, nil}
+
+	dedup := must(NewDedup(DedupOptions[string]{Items: 50, FPR: 0.01}))
+	add(dedup, 40)
+	add(dedup, 20)
+	all["Dedup"] = testKind{dedup, func() testReader { return new(Dedup[string]) }, reader(ReadDedup[string])}
+	window := must(NewDedup(DedupOptions[string]{Items: 50, FPR: 0.01, Window: true, Now: fixedClock}))
+	add(window, 70)
+	all["Dedup with a window"] = testKind{window, func() testReader { return new(Dedup[string]) }, reader(ReadDedup[string])}
+
+	sharded := must(NewSharded(ShardedOptions[string]{Shards: 4}, func(int) (*Counting[string], error) {
+		return NewCounting(CountingOptions[string]{Items: 20, FPR: 0.01})
+	}))
+	add(sharded, 50)
+	all["Sharded"] = testKind{sharded, func() testReader { return new(Sharded[string, *Counting[string]]) }, reader(ReadSharded[string, *Counting[string]])}
+
+	all["Layered"] = testKind{&layeredAsker{layeredOfAll(t)}, func() testReader { return &layeredAsker{new(Layered[string])} }, nil}
+
+	file := coldFile(t, 50, BloomOptions[string]{Items: 50, FPR: 0.01, Scheme: Blocked})
+	cold := must(OpenCold(bytes.NewReader(file), int64(len(file)), ReadOptions[string]{}))
+	all["Cold"] = testKind{&coldAsker{cold}, func() testReader { return &coldAsker{new(Cold[string])} }, nil}
 	return all
 }
 
+func noSource(context.Context) iter.Seq2[string, error] { return func(func(string, error) bool) {} }
+
+// Filters whose lookups can fail, as Askers.
+type layeredAsker struct{ *Layered[string] }
+type coldAsker struct{ *Cold[string] }
+
+func (l layeredAsker) MayContain(v string) bool { return must(l.Layered.MayContain(v)) }
+func (c coldAsker) MayContain(v string) bool    { return must(c.Cold.MayContain(v)) }
+
+var updateGolden = flag.Bool("live.update", false, "write the golden files of saved forms, and the table of methods")
+
+// The saved form of each kind is what it was when its version was made, and is read to
+// this day.
+func TestGolden(t *testing.T) {
+	for name, k := range testKinds(t) {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join("testdata", "golden", strings.ReplaceAll(strings.ToLower(name), " ", "-")+".v1")
+			got := must(k.f.MarshalBinary())
+			if *updateGolden {
+				if err := os.WriteFile(path, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			file := must(os.ReadFile(path))
+			if !bytes.Equal(got, file) {
+				t.Errorf("the form is no longer that of %s: a form that changes needs a new version", path)
+			}
+			f := k.empty()
+			if err := f.UnmarshalBinary(file); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 2000 {
+				if f.MayContain(member(i)) != k.f.MayContain(member(i)) {
+					t.Fatalf("%d: another answer", i)
+				}
+			}
+		})
+	}
+}
+
+// Every kind passes through gob, inside a struct of the caller's.
+func TestGob(t *testing.T) {
+	type state struct {
+		At     int
+		Seen   *Dedup[string]
+		Counts *Counting[string]
+	}
+	gob1 := state{7, must(NewDedup(DedupOptions[string]{Items: 10, FPR: 0.01})), must(NewCounting(CountingOptions[string]{Items: 10, FPR: 0.01}))}
+	gob1.Seen.Add("a")
+	gob1.Seen.Add("a")
+	gob1.Counts.Add("b")
+	var b bytes.Buffer
+	if err := gob.NewEncoder(&b).Encode(gob1); err != nil {
+		t.Fatal(err)
+	}
+	var gob2 state
+	if err := gob.NewDecoder(&b).Decode(&gob2); err != nil {
+		t.Fatal(err)
+	}
+	if gob2.At != 7 || gob2.Seen.Add("a") || gob2.Seen.Seen() != 3 || gob2.Seen.Dropped() != 2 || !gob2.Counts.Delete("b") {
+		t.Error("not what was encoded")
+	}
+	for name, k := range testKinds(t) {
+		var b bytes.Buffer
+		if err := gob.NewEncoder(&b).Encode(k.f); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		f := k.empty()
+		if err := gob.NewDecoder(&b).Decode(f); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !f.MayContain(member(30)) {
+			t.Errorf("%s: lost an element", name)
+		}
+	}
+}
+
+// Every kind that Read knows comes back as what it is.
+func TestReadAnyKind(t *testing.T) {
+	for name, k := range testKinds(t) {
+		if name == "Layered" || name == "Cold" {
+			continue
+		}
+		f, err := Read(bytes.NewReader(must(k.f.MarshalBinary())), ReadOptions[string]{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if name != "Rotating" && name != "Sharded" && reflect.TypeOf(f) != reflect.TypeOf(k.f) {
+			t.Errorf("%s: read as %T", name, f)
+		}
+		if name != "Generations" && !f.MayContain(member(30)) { // whose time is up
+			t.Errorf("%s: lost an element", name)
+		}
+		if f.MemoryBytes() <= 0 || f.FPR() < 0 || f.FPR() > 1 || f.FillRatio() < 0 || f.FillRatio() > 1 {
+			t.Errorf("%s: %d bytes, FPR %v, fill %v", name, f.MemoryBytes(), f.FPR(), f.FillRatio())
+		}
+	}
+	nested := must(Build(must(Parse("sharded(shards=2,of=bloom(items=10,fpr=0.1))")), BuildOptions[string]{}))
+	form := must(nested.MarshalBinary())
+	for range 6 { // a shard that is a Sharded, and so on
+		outer := appendRecord(nil, record{kind: kindSharded, elements: 1, hashes: 1})
+		outer = binary.LittleEndian.AppendUint64(outer, xxhash.Sum64(nil))
+		form = append(outer, form...)
+	}
+	if _, err := Read(bytes.NewReader(form), ReadOptions[string]{}); !isFormat(err) {
+		t.Errorf("filters in filters: %v", err)
+	}
+}
+
+// Where a form is cut or damaged, the filter that was to be replaced stays as it was.
 func TestSaved(t *testing.T) {
-	for name, s := range saved(t) {
+	for name, k := range testKinds(t) {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			if n, err := s.f.WriteTo(&b); err != nil || n != int64(b.Len()) {
+			if n, err := k.f.WriteTo(&b); err != nil || n != int64(b.Len()) {
 				t.Fatalf("%d of %d, %v", n, b.Len(), err)
 			}
 			file := b.Bytes()
+			if m := must(k.f.MarshalBinary()); !bytes.Equal(m, file) {
+				t.Error("MarshalBinary and WriteTo differ")
+			}
 			r := bytes.NewReader(append(bytes.Clone(file), "next"...))
-			g, err := s.read(r, 1<<20)
-			if err != nil {
-				t.Fatal(err)
+			g := k.empty()
+			if n, err := g.ReadFrom(r); err != nil || n != int64(len(file)) {
+				t.Fatalf("read %d bytes of %d: %v", n, len(file), err)
 			}
 			if r.Len() != len("next") {
 				t.Errorf("%d bytes left after the filter, not 4", r.Len())
 			}
-			for i := range 2000 {
-				if g.MayContain(member(i)) != s.f.MayContain(member(i)) {
-					t.Fatalf("%d: another answer", i)
+			same := func(g testReader) {
+				t.Helper()
+				for i := range 2000 {
+					if g.MayContain(member(i)) != k.f.MayContain(member(i)) {
+						t.Fatalf("%d: another answer", i)
+					}
+				}
+				if again := must(g.MarshalBinary()); !bytes.Equal(again, file) {
+					t.Fatal("written again, it is not the same")
 				}
 			}
-			var again bytes.Buffer
-			if _, err := g.WriteTo(&again); err != nil || !bytes.Equal(again.Bytes(), file) {
-				t.Errorf("written again, it is not the same (%v)", err)
+			same(g)
+			if err := g.UnmarshalBinary(append(bytes.Clone(file), 0)); !isFormat(err) {
+				t.Errorf("a byte after the form: %v", err)
 			}
-			// Each cut and each flipped bit is refused.
-			for n := range file {
-				if _, err := s.read(bytes.NewReader(file[:n]), 1<<20); !isFormat(err) {
+			// Each cut and each flipped bit is refused, and changes nothing.
+			step := 1
+			if testing.Short() {
+				step = 5
+			}
+			for n := 0; n < len(file); n += step {
+				if err := g.UnmarshalBinary(file[:n]); !isFormat(err) {
 					t.Fatalf("cut to %d of %d bytes: %v", n, len(file), err)
 				}
 			}
-			for bit := range len(file) * 8 {
+			for bit := 0; bit < len(file)*8; bit += step {
 				bad := bytes.Clone(file)
 				bad[bit/8] ^= 1 << (bit % 8)
-				if _, err := s.read(bytes.NewReader(bad), 1<<20); !isFormat(err) {
+				if _, err := g.ReadFrom(bytes.NewReader(bad)); !isFormat(err) {
 					t.Fatalf("bit %d flipped: %v", bit, err)
 				}
 			}
-			if _, err := s.read(bytes.NewReader(file), 7); !errors.Is(err, ErrTooLarge) {
-				t.Errorf("over the limit: %v", err)
-			}
-			for after := range len(file) {
-				if _, err := s.f.WriteTo(&failingWriter{after}); err != errWrite {
+			same(g)
+			for after := 0; after < len(file); after += step {
+				if _, err := k.f.WriteTo(&failingWriter{after}); err != errWrite {
 					t.Fatalf("a write that fails after %d bytes: %v", after, err)
 				}
+			}
+			if k.read == nil {
+				return
+			}
+			same(must(k.read(bytes.NewReader(file), ReadOptions[string]{MaxBytes: 1 << 20})))
+			if _, err := k.read(bytes.NewReader(file), ReadOptions[string]{MaxBytes: 7}); !errors.Is(err, ErrTooLarge) {
+				t.Errorf("over the limit: %v", err)
 			}
 		})
 	}
@@ -153,10 +349,10 @@ func TestSavedOfOtherElements(t *testing.T) {
 	f := must(NewBloom(BloomOptions[string]{Items: 10, FPR: 0.01}))
 	var b bytes.Buffer
 	f.WriteTo(&b)
-	if _, err := ReadBloom[int64](bytes.NewReader(b.Bytes()), 1<<20, nil); !errors.Is(err, ErrIncompatible) {
+	if _, err := ReadBloom(bytes.NewReader(b.Bytes()), ReadOptions[int64]{MaxBytes: 1 << 20}); !errors.Is(err, ErrIncompatible) {
 		t.Errorf("strings read as integers: %v", err)
 	}
-	if _, err := ReadBloom[[]byte](bytes.NewReader(b.Bytes()), 1<<20, nil); err != nil {
+	if _, err := ReadBloom(bytes.NewReader(b.Bytes()), ReadOptions[[]byte]{MaxBytes: 1 << 20}); err != nil {
 		t.Errorf("strings read as byte slices: %v", err)
 	}
 }
@@ -202,7 +398,7 @@ func TestReadBloomMalformed(t *testing.T) {
 	} {
 		bad := bytes.Clone(b.Bytes())
 		tc.change(bad)
-		if _, err := ReadBloom[string](bytes.NewReader(reseal(bad)), 1<<20, nil); !errors.Is(err, tc.is) {
+		if _, err := ReadBloom(bytes.NewReader(reseal(bad)), ReadOptions[string]{MaxBytes: 1 << 20}); !errors.Is(err, tc.is) {
 			t.Errorf("%s: %v, want %v", tc.desc, err, tc.is)
 		}
 	}
@@ -215,8 +411,14 @@ func TestReadClaimsMuch(t *testing.T) {
 	guava := append([]byte{1, 7, 0x7f, 0xff, 0xff, 0xff}, make([]byte, 100_000)...)
 	huge = append(huge, make([]byte, 100_000)...)
 	for name, read := range map[string]func() error{
-		"own":   func() error { _, err := ReadBloom[string](bytes.NewReader(huge), 1<<40, nil); return err },
-		"Guava": func() error { _, err := ReadGuava[string](bytes.NewReader(guava), 1<<40, nil); return err },
+		"own": func() error {
+			_, err := ReadBloom(bytes.NewReader(huge), ReadOptions[string]{MaxBytes: 1 << 40})
+			return err
+		},
+		"Guava": func() error {
+			_, err := ReadGuava(bytes.NewReader(guava), ReadOptions[string]{MaxBytes: 1 << 40})
+			return err
+		},
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -241,7 +443,7 @@ func FuzzReadBloom(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		resealAll(file)
-		g, err := ReadBloom[string](bytes.NewReader(file), 1<<20, nil)
+		g, err := ReadBloom(bytes.NewReader(file), ReadOptions[string]{MaxBytes: 1 << 20})
 		if err != nil {
 			return
 		}
@@ -257,7 +459,7 @@ func FuzzReadGuava(f *testing.F) {
 	f.Add(must(hex.DecodeString("0101000000010000002000000000")))
 	f.Add(must(hex.DecodeString("0007000000020000002000000000ffffffffffffffff")))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		g, err := ReadGuava[string](bytes.NewReader(file), 1<<20, nil)
+		g, err := ReadGuava(bytes.NewReader(file), ReadOptions[string]{MaxBytes: 1 << 20})
 		if err != nil {
 			return
 		}

@@ -2,10 +2,13 @@ package live
 
 import (
 	"context"
+	"io"
 	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
 // RotatingOptions are the parameters of a Rotating.
@@ -130,9 +133,10 @@ func (r *Rotating[T]) newFilter(items uint64) (*Bloom[T], error) {
 
 // Add adds an element, also to the filter that is being built. It reports whether
 // that changed a bit of the filter that is asked.
-func (r *Rotating[T]) Add(v T) bool {
+func (r *Rotating[T]) Add(v T) bool { return r.add(r.state.Load().current.digest(v)) }
+
+func (r *Rotating[T]) add(d digest) bool {
 	s := r.state.Load()
-	d := s.current.digest(v)
 	changed := s.current.add(d)
 	for {
 		switch {
@@ -152,12 +156,71 @@ func (r *Rotating[T]) Add(v T) bool {
 	}
 }
 
+// AddMany adds elements one by one; see Adder.
+func (r *Rotating[T]) AddMany(vs []T, isNew []bool) {
+	for i, v := range vs {
+		if changed := r.Add(v); isNew != nil {
+			isNew[i] = changed
+		}
+	}
+}
+
 // MayContain reports false only if the element was not added, or was not in the
 // source at the last rebuild nor added since.
 func (r *Rotating[T]) MayContain(v T) bool { return r.state.Load().current.MayContain(v) }
 
-// Current is the filter that is asked now, to be saved or looked at. Elements
-// added to it are not added to the next.
+// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(maybe) >= len(vs).
+func (r *Rotating[T]) MayContainMany(vs []T, maybe []bool) { r.Current().MayContainMany(vs, maybe) }
+
+// ApproxCount, FPR, FillRatio and MemoryBytes are those of the filter that is asked.
+// A rebuild takes as much memory again.
+func (r *Rotating[T]) ApproxCount() uint64 { return r.Current().ApproxCount() }
+func (r *Rotating[T]) FPR() float64        { return r.Current().FPR() }
+func (r *Rotating[T]) FillRatio() float64  { return r.Current().FillRatio() }
+func (r *Rotating[T]) MemoryBytes() int    { return r.Current().MemoryBytes() }
+
+// WriteTo writes the filter that is asked, as Bloom.WriteTo does: for ReadFrom, or
+// for ReadBloom.
+func (r *Rotating[T]) WriteTo(w io.Writer) (int64, error) { return r.Current().WriteTo(w) }
+
+// ReadFrom replaces the filter that is asked by one that WriteTo wrote, until the
+// next rebuild: a start without one. It waits for a rebuild that is under way. The
+// filter must have been made by NewRotating.
+func (r *Rotating[T]) ReadFrom(src io.Reader) (int64, error) { return readFrom(r, src) }
+
+// MarshalBinary returns what WriteTo writes.
+func (r *Rotating[T]) MarshalBinary() ([]byte, error) { return marshal(r) }
+
+// UnmarshalBinary replaces the filter that is asked; see ReadFrom.
+func (r *Rotating[T]) UnmarshalBinary(data []byte) error { return unmarshal(r, data) }
+
+func (r *Rotating[T]) elementKind() (funnel.Kind, error) {
+	s := r.state.Load()
+	if s == nil {
+		return 0, optionError("Source", "is missing: a Rotating is made by NewRotating")
+	}
+	return s.current.elementKind()
+}
+
+func (r *Rotating[T]) read(s *source) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	current := r.Current()
+	f := &Bloom[T]{key: current.key}
+	if err := f.read(s); err != nil {
+		return err
+	}
+	// Digests that were made for the old filter must fit the new one.
+	if f.scheme.guava() != current.scheme.guava() {
+		return incompatible("schemes", current.scheme, f.scheme)
+	}
+	r.state.Store(&rotation[T]{current: f})
+	return nil
+}
+
+// Current is the filter that is asked now, to be looked at. Elements added to it are
+// not added to the next.
 func (r *Rotating[T]) Current() *Bloom[T] { return r.state.Load().current }
 
 // Progress tells how the rebuild gets on.

@@ -88,16 +88,15 @@ func NewScalable[T any](o ScalableOptions[T]) (*Scalable[T], error) {
 }
 
 // linkItems returns the number of elements that link i is for.
-func (f *Scalable[T]) linkItems(i int) uint64 {
-	items := f.items
+func linkItems(items, growth uint64, i int) uint64 {
 	for range i {
-		items = min(items*f.growth, maxLinkItems)
+		items = min(items*growth, maxLinkItems)
 	}
 	return items
 }
 
 func (f *Scalable[T]) newLink(i int) *link {
-	items, fpr := f.linkItems(i), f.fpr/float64((i+1)*(i+2))
+	items, fpr := linkItems(f.items, f.growth, i), f.fpr/float64((i+1)*(i+2))
 	// The FPR of one filter is spread around the expected one, with a relative
 	// deviation of 0.46 √(k/n): 15 % for a hundred elements at 0.05 %. This is
 	// four times that.
@@ -116,8 +115,13 @@ func (f *Scalable[T]) newLink(i int) *link {
 // Add adds an element and reports whether it was new. It returns false, and does
 // nothing, if the filter may contain the element. Of several concurrent calls
 // with the same new element at least one returns true.
-func (f *Scalable[T]) Add(v T) bool {
-	d := digest{a: f.key.Sum64(v)}
+func (f *Scalable[T]) Add(v T) bool { return f.addSum(f.key.Sum64(v)) }
+
+// AddMany adds elements, faster than one by one; see Adder.
+func (f *Scalable[T]) AddMany(vs []T, isNew []bool) { addMany(f.key.Sum64, f, vs, isNew) }
+
+func (f *Scalable[T]) addSum(sum uint64) bool {
+	d := digest{a: sum}
 	for {
 		links := *f.links.Load()
 		if hasAny(links, d) {
@@ -171,6 +175,19 @@ func (f *Scalable[T]) MayContain(v T) bool {
 	return hasAny(*f.links.Load(), digest{a: f.key.Sum64(v)})
 }
 
+// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(maybe) >= len(vs).
+func (f *Scalable[T]) MayContainMany(vs []T, maybe []bool) {
+	mayContainMany(f.key.Sum64, f, vs, maybe)
+}
+
+func (f *Scalable[T]) hasSum(sum uint64) bool { return hasAny(*f.links.Load(), digest{a: sum}) }
+
+func (f *Scalable[T]) touchSum(sum uint64) uint64 {
+	links := *f.links.Load()
+	return links[len(links)-1].touch(digest{a: sum})
+}
+
 // ApproxCount is the number of elements that were added and new. False positives
 // among them are not counted.
 func (f *Scalable[T]) ApproxCount() uint64 {
@@ -191,11 +208,20 @@ func (f *Scalable[T]) FPR() float64 {
 	return 1 - no
 }
 
+// FillRatio is the share of bits that are set, 0 to 1. It reads the whole filter.
+func (f *Scalable[T]) FillRatio() float64 {
+	ones, bits := uint64(0), uint64(0)
+	for _, l := range *f.links.Load() {
+		ones, bits = ones+l.ones(), bits+l.bits
+	}
+	return float64(ones) / float64(bits)
+}
+
 // Links is the number of filters in the chain.
 func (f *Scalable[T]) Links() int { return len(*f.links.Load()) }
 
-// SizeBytes is the memory that the bits take.
-func (f *Scalable[T]) SizeBytes() int {
+// MemoryBytes is the memory that the bits take.
+func (f *Scalable[T]) MemoryBytes() int {
 	n := 0
 	for _, l := range *f.links.Load() {
 		n += len(l.words) * 8
@@ -203,8 +229,54 @@ func (f *Scalable[T]) SizeBytes() int {
 	return n
 }
 
-// WriteTo writes the filter in the form that ReadScalable reads. Elements that
-// are added meanwhile may or may not be in it.
+// Clone returns a copy with at least the elements whose Add has returned.
+func (f *Scalable[T]) Clone() *Scalable[T] {
+	c := &Scalable[T]{key: f.key, items: f.items, fpr: f.fpr, growth: f.growth, seed: f.seed}
+	links := f.copyLinks()
+	c.links.Store(&links)
+	return c
+}
+
+func (f *Scalable[T]) copyLinks() []*link {
+	var links []*link
+	for _, l := range *f.links.Load() {
+		links = append(links, l.copy())
+	}
+	return links
+}
+
+// copy copies a link. The count comes second: it is never less than the bits.
+func (l *link) copy() *link {
+	c := &link{table: l.clone(), capacity: l.capacity}
+	c.count.Store(l.count.Load())
+	return c
+}
+
+// Equal reports whether the filters have the same parameters and bits.
+func (f *Scalable[T]) Equal(o *Scalable[T]) bool {
+	a, b := *f.links.Load(), *o.links.Load()
+	if f.key.Kind() != o.key.Kind() || f.items != o.items || f.fpr != o.fpr || f.growth != o.growth || f.seed != o.seed || len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].compatible(&b[i].table) != nil || a[i].count.Load() != b[i].count.Load() || !equalWords(a[i].words, b[i].words) {
+			return false
+		}
+	}
+	return true
+}
+
+// Reset removes all elements, and all links but the first. An element whose Add runs at
+// the same time may be lost.
+func (f *Scalable[T]) Reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.links.Store(&[]*link{f.newLink(0)})
+}
+
+// WriteTo writes the filter in the form that ReadScalable and ReadFrom read. Elements
+// whose Add has returned are in it; one that is added meanwhile may or may not be. It
+// takes the memory of the newest link a second time for a moment.
 func (f *Scalable[T]) WriteTo(w io.Writer) (int64, error) {
 	links := *f.links.Load()
 	written, err := writeRecord(w, record{
@@ -216,9 +288,12 @@ func (f *Scalable[T]) WriteTo(w io.Writer) (int64, error) {
 		fpr:      math.Float64bits(f.fpr),
 		growth:   f.growth,
 	}, nil)
-	for _, l := range links {
+	for i, l := range links {
 		if err != nil {
 			return written, err
+		}
+		if i == len(links)-1 {
+			l = l.copy()
 		}
 		var n int64
 		n, err = l.write(w, f.key.Kind(), l.count.Load())
@@ -227,53 +302,61 @@ func (f *Scalable[T]) WriteTo(w io.Writer) (int64, error) {
 	return written, err
 }
 
-// ReadScalable reads a filter that WriteTo wrote; see ReadBloom. maxBytes is for
-// all links together.
-func ReadScalable[T any](r io.Reader, maxBytes int64, fn func(dst []byte, v T) []byte) (*Scalable[T], error) {
-	key, err := newKey(fn)
-	if err != nil {
-		return nil, err
-	}
-	f := &Scalable[T]{key: key}
-	if err := f.read(r, maxBytes); err != nil {
-		return nil, fmt.Errorf("read scalable filter: %w", err)
-	}
-	return f, nil
+// ReadFrom replaces the filter by one that WriteTo wrote; see Filter.
+func (f *Scalable[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(f, r) }
+
+// MarshalBinary returns what WriteTo writes.
+func (f *Scalable[T]) MarshalBinary() ([]byte, error) { return marshal(f) }
+
+// UnmarshalBinary replaces the filter by one that MarshalBinary wrote; see Filter.
+func (f *Scalable[T]) UnmarshalBinary(data []byte) error { return unmarshal(f, data) }
+
+// ReadScalable reads a filter that WriteTo wrote; see ReadBloom.
+func ReadScalable[T any](r io.Reader, o ReadOptions[T]) (*Scalable[T], error) {
+	return readNew(r, o, func(key funnel.Key[T]) *Scalable[T] { return &Scalable[T]{key: key} })
 }
 
-func (f *Scalable[T]) read(r io.Reader, maxBytes int64) error {
-	rec, err := readHeader(r, kindScalable, f.key.Kind())
+func (f *Scalable[T]) elementKind() (funnel.Kind, error) { return elementKind(&f.key) }
+
+func (f *Scalable[T]) read(s *source) error {
+	rec, links, err := readLinks(s)
 	if err != nil {
-		return err
+		return fmt.Errorf("read scalable filter: %w", err)
 	}
 	f.items, f.fpr, f.growth, f.seed = rec.items, math.Float64frombits(rec.fpr), rec.growth, rec.seed
+	f.links.Store(&links)
+	return nil
+}
+
+func readLinks(s *source) (rec record, links []*link, err error) {
+	if rec, err = readHeader(s, kindScalable); err != nil {
+		return rec, nil, err
+	}
+	fpr := math.Float64frombits(rec.fpr)
 	switch {
 	case rec.hashes < 1 || rec.hashes > maxLinks:
-		return formatError("%d links", rec.hashes)
+		return rec, nil, formatError("%d links", rec.hashes)
 	case rec.words != 0 || rec.scheme != 0:
-		return formatError("fields that a Scalable does not have")
+		return rec, nil, formatError("fields that a Scalable does not have")
 	case rec.growth < 1 || rec.growth > maxGrowth:
-		return formatError("growth %d", rec.growth)
-	case rec.items < 1 || rec.items > maxLinkItems || checkItems(rec.items, f.fpr) != nil:
-		return formatError("%d items at an FPR of %v", rec.items, f.fpr)
+		return rec, nil, formatError("growth %d", rec.growth)
+	case rec.items < 1 || rec.items > maxLinkItems || checkItems(rec.items, fpr) != nil:
+		return rec, nil, formatError("%d items at an FPR of %v", rec.items, fpr)
 	}
-	if _, err := readBody(r, rec, maxBytes); err != nil {
-		return err
+	if _, err := readBody(s, rec); err != nil {
+		return rec, nil, err
 	}
-	var links []*link
 	for i := range int(rec.hashes) {
-		t, count, err := readTable(r, maxBytes, f.key.Kind())
+		t, count, err := readTable(s)
 		if err != nil {
-			return fmt.Errorf("link %d: %w", i, err)
+			return rec, nil, fmt.Errorf("link %d: %w", i, err)
 		}
-		if t.scheme != Scattered || t.seed != f.seed {
-			return formatError("link %d is of scheme %v, seed %d", i, t.scheme, t.seed)
+		if t.scheme != Scattered || t.seed != rec.seed {
+			return rec, nil, formatError("link %d is of scheme %v, seed %d", i, t.scheme, t.seed)
 		}
-		maxBytes -= int64(len(t.words)) * 8
-		l := &link{table: t, capacity: f.linkItems(i)}
+		l := &link{table: t, capacity: linkItems(rec.items, rec.growth, i)}
 		l.count.Store(count)
 		links = append(links, l)
 	}
-	f.links.Store(&links)
-	return nil
+	return rec, links, nil
 }

@@ -32,7 +32,7 @@ func TestScalableFPR(t *testing.T) {
 				}
 			}
 			got := measureFPR(probes, f.MayContain)
-			t.Logf("start %d: FPR %.3g for %v, FPR() %.3g, %d links, %.2f bits an element", start, got, fpr, f.FPR(), f.Links(), float64(f.SizeBytes()*8)/float64(n))
+			t.Logf("start %d: FPR %.3g for %v, FPR() %.3g, %d links, %.2f bits an element", start, got, fpr, f.FPR(), f.Links(), float64(f.MemoryBytes()*8)/float64(n))
 			checkFPRBelow(t, fmt.Sprintf("start %d", start), got, fpr, probes)
 			if own := f.FPR(); got > own*1.1+4*math.Sqrt(own/float64(probes))+1e-5 {
 				t.Errorf("start %d: FPR() is %.3g, measured %.3g", start, f.FPR(), got)
@@ -127,7 +127,7 @@ func TestReadScalableMalformed(t *testing.T) {
 	} {
 		bad := bytes.Clone(b.Bytes())
 		tc.change(bad)
-		if _, err := ReadScalable[string](bytes.NewReader(reseal(bad)), 1<<20, nil); !isFormat(err) {
+		if _, err := ReadScalable(bytes.NewReader(reseal(bad)), ReadOptions[string]{MaxBytes: 1 << 20}); !isFormat(err) {
 			t.Errorf("%s: %v", tc.desc, err)
 		}
 	}
@@ -135,7 +135,7 @@ func TestReadScalableMalformed(t *testing.T) {
 	f.Add("a")
 	b.Reset()
 	f.WriteTo(&b)
-	if _, err := ReadBloom[string](bytes.NewReader(b.Bytes()[recordSize+8:]), 1<<20, nil); !isFormat(err) {
+	if _, err := ReadBloom(bytes.NewReader(b.Bytes()[recordSize+8:]), ReadOptions[string]{MaxBytes: 1 << 20}); !isFormat(err) {
 		t.Errorf("a link read as a Bloom: %v", err)
 	}
 }
@@ -153,7 +153,7 @@ func FuzzReadScalable(f *testing.F) {
 		if len(file) >= 2*recordSize+8 {
 			reseal(file[recordSize+8:])
 		}
-		g, err := ReadScalable[string](bytes.NewReader(file), 1<<20, nil)
+		g, err := ReadScalable(bytes.NewReader(file), ReadOptions[string]{MaxBytes: 1 << 20})
 		if err != nil {
 			return
 		}

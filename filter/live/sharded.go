@@ -1,51 +1,117 @@
 package live
 
 import (
+	"fmt"
+	"io"
 	"iter"
+	"math"
+	"reflect"
 
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// Sharded splits elements over several filters of any type F: each element
+// ShardedOptions are the parameters of a Sharded.
+type ShardedOptions[T any] struct {
+	// Shards is the number of filters, 1 to 65,536.
+	Shards int
+	// Funnel appends the bytes of an element; see BloomOptions. The shards use it too,
+	// whatever they were made with: an element is hashed once.
+	Funnel func(dst []byte, v T) []byte
+}
+
+// Sharded splits elements over several filters of any kind F: each element
 // belongs to one of them. Parallel writers then meet in one filter, and on one
 // cache line, less often, each filter can be saved, rebuilt or dropped alone, and a
-// filter that locks (Counting and Cuckoo, for deletes) locks less.
+// filter that locks (Counting and Cuckoo) locks less.
 //
-//	s, err := live.NewSharded[string](16, nil, func(int) (*live.Scalable[string], error) {
+//	s, err := live.NewSharded(live.ShardedOptions[string]{Shards: 16}, func(int) (*live.Scalable[string], error) {
 //		return live.NewScalable(live.ScalableOptions[string]{FPR: 0.001})
 //	})
-//	s.Of("alice").Add("alice")
+//	isNew, err := s.Add("alice")
 //
-// A lookup asks one filter, so the FPR is that of one. Sharded is safe for
-// concurrent use if F is.
-type Sharded[T, F any] struct {
+// A lookup asks one filter, so the FPR is that of one. Shards get unequal shares, a
+// few per cent more or less: give those that can be full room for it. Sharded is safe
+// for concurrent use if F is.
+//
+// To delete, ask the filter that the element belongs to: s.Of(v).Delete(v).
+type Sharded[T any, F Filter[T]] struct {
 	key    funnel.Key[T]
 	shards []F
+	ops    []shardOps // nil: the shards hash for themselves
 }
+
+// shardOps are the operations of a shard on a hash.
+type shardOps interface{ hasher }
 
 // maxShards is far more than there are cores.
 const maxShards = 1 << 16
 
-// NewSharded returns n filters, each made by newShard, which gets its number. The
-// numbers of the elements' filters depend on n and on their bytes only. The funnel
-// may be nil for strings, byte slices and integers.
-func NewSharded[T, F any](n int, f func(dst []byte, v T) []byte, newShard func(i int) (F, error)) (*Sharded[T, F], error) {
-	if n < 1 || n > maxShards {
-		return nil, optionError("n", "%d is not in 1..65536", n)
+// keyed is a filter whose funnel can be set.
+type keyed[T any] interface{ useKey(key funnel.Key[T]) }
+
+// NewSharded returns a filter of shards, each made by newShard, which gets its number.
+// The numbers of the elements' filters depend on the number of shards and on the
+// elements' bytes only.
+func NewSharded[T any, F Filter[T]](o ShardedOptions[T], newShard func(i int) (F, error)) (*Sharded[T, F], error) {
+	if o.Shards < 1 || o.Shards > maxShards {
+		return nil, optionError("Shards", "%d is not in 1..65536", o.Shards)
 	}
-	key, err := newKey(f)
+	key, err := newKey(o.Funnel)
 	if err != nil {
 		return nil, err
 	}
 	s := &Sharded[T, F]{key: key}
-	for i := range n {
+	for i := range o.Shards {
 		shard, err := newShard(i)
 		if err != nil {
 			return nil, err
 		}
 		s.shards = append(s.shards, shard)
 	}
+	s.share()
 	return s, nil
+}
+
+// share gives the shards the key, and finds out whether they take a hash.
+func (s *Sharded[T, F]) share() {
+	s.ops = nil
+	var ops []shardOps
+	for _, f := range s.shards {
+		if k, ok := any(f).(keyed[T]); ok {
+			k.useKey(s.key)
+		}
+		if o, ok := any(f).(shardOps); ok && takesSum(f) {
+			ops = append(ops, o)
+		}
+	}
+	if len(ops) == len(s.shards) {
+		s.ops = ops
+	}
+}
+
+// takesSum reports whether a filter's operations begin with the hash that a Sharded
+// has: those of Guava's schemes do not.
+func takesSum(f any) bool {
+	b, ok := f.(interface{ Scheme() Scheme })
+	return !ok || !b.Scheme().guava()
+}
+
+func (f *Bloom[T]) useKey(key funnel.Key[T])    { f.key = key }
+func (f *Counting[T]) useKey(key funnel.Key[T]) { f.key = key }
+func (f *Cuckoo[T]) useKey(key funnel.Key[T])   { f.key = key }
+func (f *Scalable[T]) useKey(key funnel.Key[T]) { f.key = key }
+func (f *Pair[T]) useKey(key funnel.Key[T])     { f.added.key, f.removed.key = key, key }
+func (d *Dedup[T]) useKey(key funnel.Key[T]) {
+	d.key = key
+	if k, ok := d.filter.(keyed[T]); ok {
+		k.useKey(key)
+	}
+}
+func (g *Generations[T]) useKey(key funnel.Key[T]) {
+	g.key = key
+	for _, f := range g.ring.Load().filters {
+		f.key = key
+	}
 }
 
 // Of returns the filter that an element belongs to.
@@ -54,8 +120,10 @@ func (s *Sharded[T, F]) Of(v T) F { return s.shards[s.Index(v)] }
 // Index returns the number of the filter that an element belongs to. It is
 // hi64(mix(XXH64) × n), with the finalizer of package live, so that the bits
 // within a filter, which come from the same hash, are independent of it.
-func (s *Sharded[T, F]) Index(v T) int {
-	return int(scale(mix(s.key.Sum64(v)), uint64(len(s.shards))))
+func (s *Sharded[T, F]) Index(v T) int { return s.indexOf(s.key.Sum64(v)) }
+
+func (s *Sharded[T, F]) indexOf(sum uint64) int {
+	return int(scale(mix(sum), uint64(len(s.shards))))
 }
 
 // All goes over the filters, with their numbers.
@@ -71,3 +139,222 @@ func (s *Sharded[T, F]) All() iter.Seq2[int, F] {
 
 // Len is the number of filters.
 func (s *Sharded[T, F]) Len() int { return len(s.shards) }
+
+// Add adds an element to the filter that it belongs to. The error is that filter's: nil
+// for those that cannot fail.
+func (s *Sharded[T, F]) Add(v T) (isNew bool, err error) {
+	sum := s.key.Sum64(v)
+	i := s.indexOf(sum)
+	if s.ops != nil {
+		switch f := s.ops[i].(type) {
+		case hashAdder:
+			return f.addSum(sum), nil
+		case interface{ addSum(uint64) (bool, error) }:
+			return f.addSum(sum)
+		}
+	}
+	return TryAdd(Asker[T](s.shards[i]), v)
+}
+
+// AddMany adds elements until one is refused; see FallibleAdder.
+func (s *Sharded[T, F]) AddMany(vs []T, isNew []bool) (n int, err error) {
+	return addEach(s, vs, isNew)
+}
+
+// MayContain asks the filter that the element belongs to.
+func (s *Sharded[T, F]) MayContain(v T) bool {
+	sum := s.key.Sum64(v)
+	if i := s.indexOf(sum); s.ops == nil {
+		return s.shards[i].MayContain(v)
+	} else {
+		return s.ops[i].hasSum(sum)
+	}
+}
+
+// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
+// one. len(maybe) >= len(vs).
+func (s *Sharded[T, F]) MayContainMany(vs []T, maybe []bool) {
+	if s.ops != nil {
+		mayContainMany(s.key.Sum64, s, vs, maybe)
+		return
+	}
+	for i, v := range vs {
+		maybe[i] = s.MayContain(v)
+	}
+}
+
+func (s *Sharded[T, F]) hasSum(sum uint64) bool     { return s.ops[s.indexOf(sum)].hasSum(sum) }
+func (s *Sharded[T, F]) touchSum(sum uint64) uint64 { return s.ops[s.indexOf(sum)].touchSum(sum) }
+
+// ApproxCount is the sum of the filters' counts.
+func (s *Sharded[T, F]) ApproxCount() uint64 {
+	n := uint64(0)
+	for _, f := range s.shards {
+		k := f.ApproxCount()
+		if n+k < n {
+			return math.MaxUint64
+		}
+		n += k
+	}
+	return n
+}
+
+// FPR is the mean of the filters' rates, and so that of an element that may belong to
+// any.
+func (s *Sharded[T, F]) FPR() float64 {
+	sum := 0.0
+	for _, f := range s.shards {
+		sum += f.FPR()
+	}
+	return sum / float64(len(s.shards))
+}
+
+// FillRatio is the mean of the filters'.
+func (s *Sharded[T, F]) FillRatio() float64 {
+	sum := 0.0
+	for _, f := range s.shards {
+		sum += f.FillRatio()
+	}
+	return sum / float64(len(s.shards))
+}
+
+// MemoryBytes is the memory that the filters take.
+func (s *Sharded[T, F]) MemoryBytes() int {
+	n := 0
+	for _, f := range s.shards {
+		n += f.MemoryBytes()
+	}
+	return n
+}
+
+// Compatible returns nil if o can be merged into s: it has as many shards, each
+// compatible, of a kind that merges. See Merger.
+func (s *Sharded[T, F]) Compatible(o *Sharded[T, F]) error {
+	if len(s.shards) != len(o.shards) {
+		return incompatible("shards", len(s.shards), len(o.shards))
+	}
+	for i, f := range s.shards {
+		m, ok := any(f).(Merger[F])
+		if !ok {
+			return fmt.Errorf("%w: a %T does not merge", ErrIncompatible, f)
+		}
+		if err := m.Compatible(o.shards[i]); err != nil {
+			return fmt.Errorf("shard %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// Merge merges each shard of o into that of s; see Merger. After an error, ErrFull of a
+// Cuckoo, the shards before are merged.
+func (s *Sharded[T, F]) Merge(o *Sharded[T, F]) error {
+	if err := s.Compatible(o); err != nil {
+		return err
+	}
+	for i, f := range s.shards {
+		if err := any(f).(Merger[F]).Merge(o.shards[i]); err != nil {
+			return fmt.Errorf("shard %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// Equal reports whether the shards are equal. Shards of a kind that cannot be compared
+// are not.
+func (s *Sharded[T, F]) Equal(o *Sharded[T, F]) bool {
+	if len(s.shards) != len(o.shards) {
+		return false
+	}
+	for i, f := range s.shards {
+		if e, ok := any(f).(interface{ Equal(F) bool }); !ok || !e.Equal(o.shards[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Reset empties each shard that can be.
+func (s *Sharded[T, F]) Reset() {
+	for _, f := range s.shards {
+		if r, ok := any(f).(Resetter); ok {
+			r.Reset()
+		}
+	}
+}
+
+// WriteTo writes the shards in the form that ReadSharded and ReadFrom read, one after
+// the other, each as its own WriteTo does.
+func (s *Sharded[T, F]) WriteTo(w io.Writer) (int64, error) {
+	n, err := writeRecord(w, record{kind: kindSharded, elements: s.key.Kind(), hashes: uint32(len(s.shards))}, nil)
+	for _, f := range s.shards {
+		if err != nil {
+			return n, err
+		}
+		var m int64
+		m, err = f.WriteTo(w)
+		n += m
+	}
+	return n, err
+}
+
+// ReadFrom replaces the filter by one that WriteTo wrote, of shards of the same kind;
+// see Filter.
+func (s *Sharded[T, F]) ReadFrom(r io.Reader) (int64, error) { return readFrom(s, r) }
+
+// MarshalBinary returns what WriteTo writes.
+func (s *Sharded[T, F]) MarshalBinary() ([]byte, error) { return marshal(s) }
+
+// UnmarshalBinary replaces the filter by one that MarshalBinary wrote; see ReadFrom.
+func (s *Sharded[T, F]) UnmarshalBinary(data []byte) error { return unmarshal(s, data) }
+
+// ReadSharded reads a filter that WriteTo wrote; see ReadBloom.
+func ReadSharded[T any, F Filter[T]](r io.Reader, o ReadOptions[T]) (*Sharded[T, F], error) {
+	return readNew(r, o, func(key funnel.Key[T]) *Sharded[T, F] { return &Sharded[T, F]{key: key} })
+}
+
+func (s *Sharded[T, F]) elementKind() (funnel.Kind, error) { return elementKind(&s.key) }
+
+func (s *Sharded[T, F]) read(src *source) error {
+	shards, err := readShards[T, F](src, s.key)
+	if err != nil {
+		return fmt.Errorf("read sharded filter: %w", err)
+	}
+	s.shards = shards
+	s.share()
+	return nil
+}
+
+// shardOverhead is what a shard takes besides its words, locks for the most part: a
+// form of many tiny shards is accounted for.
+const shardOverhead = 8 << 10
+
+func readShards[T any, F Filter[T]](src *source, key funnel.Key[T]) ([]F, error) {
+	rec, err := readHeader(src, kindSharded)
+	switch {
+	case err != nil:
+		return nil, err
+	case rec != record{kind: kindSharded, elements: rec.elements, hashes: rec.hashes}:
+		return nil, formatError("fields that a Sharded does not have")
+	case rec.hashes < 1 || rec.hashes > maxShards:
+		return nil, formatError("%d shards", rec.hashes)
+	}
+	if _, err := readBody(src, rec); err != nil {
+		return nil, err
+	}
+	var shards []F
+	for i := range rec.hashes {
+		if err := src.take(shardOverhead / 8); err != nil {
+			return nil, err
+		}
+		f, err := readAny[T](src, key)
+		if err != nil {
+			return nil, fmt.Errorf("shard %d: %w", i, err)
+		}
+		shard, ok := f.(F)
+		if !ok {
+			return nil, fmt.Errorf("shard %d: %w", i, incompatible("kinds of filter", reflect.TypeFor[F](), reflect.TypeOf(f)))
+		}
+		shards = append(shards, shard)
+	}
+	return shards, nil
+}

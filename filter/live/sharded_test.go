@@ -8,7 +8,7 @@ import (
 
 func TestSharded(t *testing.T) {
 	const n = 40_000
-	s := must(NewSharded[string](16, nil, func(i int) (*Counting[string], error) {
+	s := must(NewSharded(ShardedOptions[string]{Shards: 16}, func(i int) (*Counting[string], error) {
 		return NewCounting(CountingOptions[string]{Items: n / 16 * 11 / 10, FPR: 0.01})
 	}))
 	var wg sync.WaitGroup
@@ -44,11 +44,12 @@ func TestSharded(t *testing.T) {
 	if s.Index("alice") != 7 {
 		t.Errorf("alice is in shard %d of 16: a saved set of shards would be read wrongly", s.Index("alice"))
 	}
-	if _, err := NewSharded[string](0, nil, func(int) (int, error) { return 0, nil }); err == nil {
+	shard := func(int) (*Bloom[string], error) { return New[string](10, 0.01) }
+	if _, err := NewSharded(ShardedOptions[string]{}, shard); err == nil {
 		t.Error("no error for no shards")
 	}
-	_ = must(NewSharded(3, GuavaUTF16, func(int) (int, error) { return 0, nil }))
-	if _, err := NewSharded[float64](3, nil, func(int) (int, error) { return 0, nil }); err == nil {
+	_ = must(NewSharded(ShardedOptions[string]{Shards: 3, Funnel: GuavaUTF16}, shard))
+	if _, err := NewSharded(ShardedOptions[float64]{Shards: 3}, func(int) (*Bloom[float64], error) { return nil, nil }); err == nil {
 		t.Error("floats need a funnel")
 	}
 }

@@ -327,11 +327,12 @@ func (t *table) reset() {
 	}
 }
 
+// empty returns a table of the same parameters with no elements.
+func (t *table) empty() table { return newTable(t.scheme, uint64(len(t.words)), t.hashes, t.seed) }
+
 func (t *table) clone() table {
-	c := newTable(t.scheme, uint64(len(t.words)), t.hashes, t.seed)
-	for i := range t.words {
-		c.words[i] = atomic.LoadUint64(&t.words[i])
-	}
+	c := *t
+	c.words = copyWords(t.words)
 	return c
 }
 

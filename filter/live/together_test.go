@@ -51,7 +51,7 @@ func TestMillionFPR(t *testing.T) {
 			return g.MayContain, fpr
 		},
 		"Sharded": func(*testing.T) (func(string) bool, float64) {
-			s := must(NewSharded[string](16, nil, func(int) (*Bloom[string], error) {
+			s := must(NewSharded(ShardedOptions[string]{Shards: 16}, func(int) (*Bloom[string], error) {
 				return NewBloom(BloomOptions[string]{Items: uint64(n / 16), FPR: fpr})
 			}))
 			all(func(v string) { s.Of(v).Add(v) })
@@ -64,7 +64,7 @@ func TestMillionFPR(t *testing.T) {
 			all(func(v string) { hot.Add(v); f.Add(v) })
 			var b bytes.Buffer
 			must(f.WriteCold(&b))
-			l := NewLayered(Hot[string](hot), must(OpenCold[string](bytes.NewReader(b.Bytes()), int64(b.Len()), nil)))
+			l := NewLayered(Hot[string](hot), must(OpenCold(bytes.NewReader(b.Bytes()), int64(b.Len()), ReadOptions[string]{})))
 			return func(v string) bool { return must(l.MayContain(v)) }, fpr
 		},
 	} {
@@ -88,16 +88,16 @@ func TestSixteenAtOnce(t *testing.T) {
 	gens := must(NewGenerations(GenerationsOptions[string]{Items: 4 * workers * each, Span: time.Hour, FPR: 1e-6, Now: clock.now}))
 	file := coldFile(t, 1000, BloomOptions[string]{Items: 1000, FPR: 1e-6, Scheme: Blocked})
 	recent := must(NewBloom(BloomOptions[string]{Items: workers * each, FPR: 1e-6}))
-	layered := NewLayered(Newer[string](recent, must(OpenCold[string](bytes.NewReader(file), int64(len(file)), nil))))
+	layered := NewLayered(Newer[string](recent, must(OpenCold(bytes.NewReader(file), int64(len(file)), ReadOptions[string]{}))))
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
 			for i := range each {
 				v := stranger(w*each + i)
-				if err := pair.Add(v); err != nil || !pair.MayContain(v) {
+				if err := addErr(pair, v); err != nil || !pair.MayContain(v) {
 					t.Errorf("Pair: %s: %v", v, err)
 				}
-				if i%3 == 0 && (!pair.Remove(v) || pair.MayContain(v)) {
+				if i%3 == 0 && (!pair.Delete(v) || pair.MayContain(v)) {
 					t.Errorf("Pair: %s is still there", v)
 				}
 				gens.Add(v)

@@ -31,11 +31,8 @@ func writeWords(w io.Writer, order binary.AppendByteOrder, words []uint64) (int6
 }
 
 // readWords reads n words. It takes no more memory than a small multiple of what
-// r really has, and at most maxBytes.
-func readWords(r io.Reader, order binary.ByteOrder, n uint64, maxBytes int64) ([]uint64, error) {
-	if maxBytes < 0 || n > uint64(maxBytes)/8 {
-		return nil, tooLarge(n, maxBytes)
-	}
+// r really has.
+func readWords(r io.Reader, order binary.ByteOrder, n uint64) ([]uint64, error) {
 	buf := make([]byte, min(ioChunk, n*8))
 	var words []uint64
 	for got := uint64(0); got < n; {
@@ -63,4 +60,26 @@ func readFull(r io.Reader, b []byte) error {
 		return formatError("ends too early")
 	}
 	return err
+}
+
+// copyWords returns a copy of words, each read atomically.
+func copyWords(words []uint64) []uint64 {
+	c := alignedWords(uint64(len(words)))
+	for i := range words {
+		c[i] = atomic.LoadUint64(&words[i])
+	}
+	return c
+}
+
+// equalWords reports whether words are the same.
+func equalWords(a, b []uint64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if atomic.LoadUint64(&a[i]) != atomic.LoadUint64(&b[i]) {
+			return false
+		}
+	}
+	return true
 }

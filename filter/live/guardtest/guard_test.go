@@ -112,13 +112,13 @@ func TestGuard(t *testing.T) {
 		keys live.KeySet[string]
 		n    int
 	}{
-		"in memory": {live.Local[string](local), *lookups},
+		"in memory": {live.Local(local), *lookups},
 		"in Redis":  {shared, *lookups / 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache.c.Del(ctx, cache.c.Keys(ctx, "user:*").Val()...)
 			g := must(live.NewGuard(live.GuardOptions[string, string]{Keys: tc.keys, Cache: cache, Incomplete: true}))
-			if err := g.Fill(ctx, u.names(ctx)); err != nil {
+			if err := g.LearnAll(ctx, u.names(ctx)); err != nil {
 				t.Fatal(err)
 			}
 			u.queries.Store(0)
@@ -185,7 +185,7 @@ func TestGuard(t *testing.T) {
 		}
 	})
 	t.Run("stampede", func(t *testing.T) {
-		g := must(live.NewGuard(live.GuardOptions[string, string]{Keys: live.Local[string](local), Cache: cache}))
+		g := must(live.NewGuard(live.GuardOptions[string, string]{Keys: live.Local(local), Cache: cache}))
 		cache.c.Del(ctx, "user:user5")
 		u.queries.Store(0)
 		start := make(chan struct{})

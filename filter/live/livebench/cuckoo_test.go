@@ -29,7 +29,7 @@ func newCuckoos(lock bool) []cuckooLike {
 		if err != nil {
 			panic(err)
 		}
-		cs = append(cs, cuckooLike{c.name, func(v []byte) bool { return f.Add(v) == nil }, f.MayContain, f.Delete})
+		cs = append(cs, cuckooLike{c.name, func(v []byte) bool { _, err := f.Add(v); return err == nil }, f.MayContain, f.Delete})
 	}
 	g := cuckoo.NewFilter(items) // 2^20 slots
 	theirs := cuckooLike{"seiflotfy8bit", g.Insert, g.Lookup, g.Delete}

@@ -61,14 +61,14 @@ func BenchmarkLayouts(b *testing.B) {
 	vs, maybe := members(0, n), make([]bool, part)
 	add := func(f Filter[string]) func([]string) {
 		return func(vs []string) {
-			if err := f.AddAll(ctx, vs, maybe); err != nil {
+			if err := f.AddMany(ctx, vs, maybe); err != nil {
 				panic(err)
 			}
 		}
 	}
 	has := func(f Filter[string]) func([]string) {
 		return func(vs []string) {
-			if err := f.MayContainAll(ctx, vs, maybe); err != nil {
+			if err := f.MayContainMany(ctx, vs, maybe); err != nil {
 				panic(err)
 			}
 		}

@@ -186,8 +186,8 @@ func (f *Bloom[T]) Add(ctx context.Context, v T) (bool, error) {
 	return isNew[0], err
 }
 
-// AddAll adds elements; see Filter.
-func (f *Bloom[T]) AddAll(ctx context.Context, vs []T, isNew []bool) error {
+// AddMany adds elements; see Filter.
+func (f *Bloom[T]) AddMany(ctx context.Context, vs []T, isNew []bool) error {
 	return inBatches(vs, isNew, batch, func(vs []T, isNew []bool) error { return f.add(ctx, vs, isNew) })
 }
 
@@ -351,8 +351,8 @@ func (f *Bloom[T]) MayContain(ctx context.Context, v T) (bool, error) {
 	return maybe[0], err
 }
 
-// MayContainAll answers for many elements; see Filter.
-func (f *Bloom[T]) MayContainAll(ctx context.Context, vs []T, maybe []bool) error {
+// MayContainMany answers for many elements; see Filter.
+func (f *Bloom[T]) MayContainMany(ctx context.Context, vs []T, maybe []bool) error {
 	return inBatches(vs, maybe[:len(vs)], batch, func(vs []T, maybe []bool) error { return f.has(ctx, vs, maybe) })
 }
 

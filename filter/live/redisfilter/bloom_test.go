@@ -108,7 +108,7 @@ func open(t testing.TB, c redis.UniversalClient, name string, o Options[string])
 func allKnown(t testing.TB, f Filter[string], vs []string) {
 	t.Helper()
 	maybe := make([]bool, len(vs))
-	if err := f.MayContainAll(context.Background(), vs, maybe); err != nil {
+	if err := f.MayContainMany(context.Background(), vs, maybe); err != nil {
 		t.Fatal(err)
 	}
 	for i, m := range maybe {
@@ -121,7 +121,7 @@ func allKnown(t testing.TB, f Filter[string], vs []string) {
 func fprOf(t testing.TB, f Filter[string], probes int) float64 {
 	t.Helper()
 	maybe := make([]bool, probes)
-	if err := f.MayContainAll(context.Background(), strangers(probes), maybe); err != nil {
+	if err := f.MayContainMany(context.Background(), strangers(probes), maybe); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
@@ -144,7 +144,7 @@ func TestBloom(t *testing.T) {
 			o := Options[string]{Items: n, FPR: 0.01, Layout: layout, Seed: 7}
 			f := open(t, c, "users", o)
 			isNew := make([]bool, n)
-			if err := f.AddAll(ctx, members(0, n), isNew); err != nil {
+			if err := f.AddMany(ctx, members(0, n), isNew); err != nil {
 				t.Fatal(err)
 			}
 			known := 0
@@ -261,7 +261,7 @@ func TestBloomChecksItsConfiguration(t *testing.T) {
 		o.Layout = layout
 		name := "lost " + layout.String()
 		f := open(t, c, name, o)
-		f.AddAll(ctx, members(0, 1000), nil)
+		f.AddMany(ctx, members(0, 1000), nil)
 		g := &f.config.Load().read
 		shard, _ := g.place(f.key.Sum64(member(5)))
 		c.Del(ctx, shardKey(name, g, shard))
@@ -308,7 +308,7 @@ func TestRebuild(t *testing.T) {
 		name := "r" + layout.String()
 		o := Options[string]{Items: 2000, FPR: 0.001, Layout: layout}
 		f := open(t, s.client(t, 3), name, o)
-		f.AddAll(ctx, members(0, 2000), nil)
+		f.AddMany(ctx, members(0, 2000), nil)
 
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
@@ -327,7 +327,7 @@ func TestRebuild(t *testing.T) {
 					for j := range 5 {
 						vs = append(vs, strings.Repeat("w", w+1)+member(5*i+j))
 					}
-					if err := g.AddAll(ctx, vs, nil); err != nil {
+					if err := g.AddMany(ctx, vs, nil); err != nil {
 						t.Error(err)
 						return
 					}
@@ -336,7 +336,7 @@ func TestRebuild(t *testing.T) {
 					back := added[w][len(added[w])-5:]
 					mu.Unlock()
 					maybe := make([]bool, len(back))
-					if err := g.MayContainAll(ctx, back, maybe); err != nil {
+					if err := g.MayContainMany(ctx, back, maybe); err != nil {
 						t.Error(err)
 						return
 					}
@@ -397,7 +397,7 @@ func TestRebuild(t *testing.T) {
 		}
 		allKnown(t, f, members(1000, 1000))
 		maybe := make([]bool, 1000)
-		f.MayContainAll(ctx, members(0, 1000), maybe)
+		f.MayContainMany(ctx, members(0, 1000), maybe)
 		left := 0
 		for _, m := range maybe {
 			if m {
@@ -432,14 +432,14 @@ func TestRebuildBrokenOff(t *testing.T) {
 	c := s.client(t, 3)
 	o := Options[string]{Items: 1000, FPR: 0.001}
 	f := open(t, c, "f", o)
-	f.AddAll(ctx, members(0, 500), nil)
+	f.AddMany(ctx, members(0, 500), nil)
 	boom := errors.New("the source is gone")
 	failing := func(yield func(string, error) bool) { yield("", boom) }
 	if err := f.Rebuild(ctx, RebuildOptions{}, failing); err != boom {
 		t.Fatal(err)
 	}
 	other := open(t, c, "f", o)
-	other.AddAll(ctx, members(500, 100), nil)
+	other.AddMany(ctx, members(500, 100), nil)
 	allKnown(t, f, members(0, 600))
 	if !must(f.Info(ctx)).Building {
 		t.Error("not in the middle of a rebuild")
@@ -468,7 +468,7 @@ func TestRebuildBrokenOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(f.advance(ctx, c2, draining, c2.also, c2.read))
-	other.AddAll(ctx, members(800, 100), nil)
+	other.AddMany(ctx, members(800, 100), nil)
 	allKnown(t, other, members(0, 900))
 	if err := other.Rebuild(ctx, RebuildOptions{}, source(members(0, 950))); err != nil {
 		t.Fatal(err)

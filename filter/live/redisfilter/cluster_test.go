@@ -225,7 +225,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 						n = 5
 					}
 				}
-				if err := g.AddAll(ctx, members(w*apart+i, n), nil); err != nil {
+				if err := g.AddMany(ctx, members(w*apart+i, n), nil); err != nil {
 					t.Errorf("add: %v", err)
 					return
 				}
@@ -236,7 +236,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 					vs[j] = member(w*apart + r.IntN(i+n))
 				}
 				vs[0] = member(w*apart + i)
-				if err := g.MayContainAll(ctx, vs, maybe[:n]); err != nil {
+				if err := g.MayContainMany(ctx, vs, maybe[:n]); err != nil {
 					t.Errorf("lookup: %v", err)
 					return
 				}
@@ -298,7 +298,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 		all = append(all, members(w*apart, n)...)
 	}
 	maybe := make([]bool, len(all))
-	if err := f.MayContainAll(ctx, all, maybe); err != nil {
+	if err := f.MayContainMany(ctx, all, maybe); err != nil {
 		t.Fatal(err)
 	}
 	lost := 0
@@ -321,7 +321,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 	}
 	allKnown(t, f, members(0, 2000))
 	j := must(OpenRedisson(ctx, client, "java "+layout.String(), RedissonOptions[string]{Items: 1000, FPR: 0.01}))
-	if err := j.AddAll(ctx, members(0, 1000), nil); err != nil {
+	if err := j.AddMany(ctx, members(0, 1000), nil); err != nil {
 		t.Fatal(err)
 	}
 	allKnown(t, j, members(0, 1000))

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/siftdb/sift/filter/live"
 )
 
 // Filter is what the filters of this package have in common. All methods are safe
@@ -14,15 +16,15 @@ type Filter[T any] interface {
 	// have contained it. An Add that had to be repeated after its reply was lost
 	// may report false for a new element.
 	Add(ctx context.Context, v T) (isNew bool, err error)
-	// AddAll adds elements, many in one trip, and sets isNew[i] to what Add
+	// AddMany adds elements, many in one trip, and sets isNew[i] to what Add
 	// would have returned for vs[i]. isNew may be nil. After an error some of the
 	// elements may have been added.
-	AddAll(ctx context.Context, vs []T, isNew []bool) error
+	AddMany(ctx context.Context, vs []T, isNew []bool) error
 	// MayContain reports false only if the element was not added.
 	MayContain(ctx context.Context, v T) (bool, error)
-	// MayContainAll sets maybe[i] to MayContain of vs[i], many in one trip.
+	// MayContainMany sets maybe[i] to MayContain of vs[i], many in one trip.
 	// len(maybe) >= len(vs).
-	MayContainAll(ctx context.Context, vs []T, maybe []bool) error
+	MayContainMany(ctx context.Context, vs []T, maybe []bool) error
 	// ApproxCount estimates how many different elements were added. It may take
 	// the server some milliseconds for each megabyte.
 	ApproxCount(ctx context.Context) (uint64, error)
@@ -54,8 +56,9 @@ func incompatible(what string, here, there any) error {
 	return fmt.Errorf("%w: %s: %v here, %v in Redis", ErrIncompatible, what, here, there)
 }
 
+// optionError is live's, so that one errors.As finds the mistakes of both packages.
 func optionError(field, format string, args ...any) error {
-	return fmt.Errorf("redisfilter: %s "+format, append([]any{field}, args...)...)
+	return fmt.Errorf("redisfilter: %w", &live.OptionError{Field: field, Problem: fmt.Sprintf(format, args...)})
 }
 
 func formatError(format string, args ...any) error {

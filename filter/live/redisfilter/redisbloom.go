@@ -253,13 +253,13 @@ func set(out []bool, i int, v bool) {
 // Add adds an element and reports whether it was new.
 func (f *RedisBloom[T]) Add(ctx context.Context, v T) (bool, error) {
 	var isNew [1]bool
-	err := f.AddAll(ctx, []T{v}, isNew[:])
+	err := f.AddMany(ctx, []T{v}, isNew[:])
 	return isNew[0], err
 }
 
-// AddAll adds elements; see Filter. A filter that does not scale may take some of
+// AddMany adds elements; see Filter. A filter that does not scale may take some of
 // them and then return ErrFull.
-func (f *RedisBloom[T]) AddAll(ctx context.Context, vs []T, isNew []bool) error {
+func (f *RedisBloom[T]) AddMany(ctx context.Context, vs []T, isNew []bool) error {
 	return inBatches(vs, isNew, batch, func(vs []T, isNew []bool) error {
 		return f.run(ctx, true, vs, isNew)
 	})
@@ -268,12 +268,12 @@ func (f *RedisBloom[T]) AddAll(ctx context.Context, vs []T, isNew []bool) error 
 // MayContain reports false only if the element was not added.
 func (f *RedisBloom[T]) MayContain(ctx context.Context, v T) (bool, error) {
 	var maybe [1]bool
-	err := f.MayContainAll(ctx, []T{v}, maybe[:])
+	err := f.MayContainMany(ctx, []T{v}, maybe[:])
 	return maybe[0], err
 }
 
-// MayContainAll answers for many elements; see Filter.
-func (f *RedisBloom[T]) MayContainAll(ctx context.Context, vs []T, maybe []bool) error {
+// MayContainMany answers for many elements; see Filter.
+func (f *RedisBloom[T]) MayContainMany(ctx context.Context, vs []T, maybe []bool) error {
 	return inBatches(vs, maybe[:len(vs)], batch, func(vs []T, maybe []bool) error {
 		err := f.run(ctx, false, vs, maybe)
 		if err != nil {

@@ -45,7 +45,7 @@ func TestRedisBloom(t *testing.T) {
 				t.Fatal(err)
 			}
 			isNew, known := make([]bool, n), 0
-			if err := f.AddAll(ctx, members(0, n), isNew); err != nil {
+			if err := f.AddMany(ctx, members(0, n), isNew); err != nil {
 				t.Fatal(err)
 			}
 			for _, yes := range isNew {
@@ -97,14 +97,14 @@ func TestRedisBloom(t *testing.T) {
 		// It grows, and its description with it.
 		f := must(OpenRedisBloom(ctx, c, "grows", RedisBloomOptions[string]{Items: 100, FPR: 0.01, Expansion: 3}))
 		for i := range 2 {
-			if err := f.AddAll(ctx, members(500*i, 500), nil); err != nil {
+			if err := f.AddMany(ctx, members(500*i, 500), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 		allKnown(t, f, members(0, 1000))
 		// It does not, and says so.
 		f = must(OpenRedisBloom(ctx, c, "full", RedisBloomOptions[string]{Items: 100, FPR: 0.01, NonScaling: true}))
-		if err := f.AddAll(ctx, members(0, 200), nil); !errors.Is(err, ErrFull) {
+		if err := f.AddMany(ctx, members(0, 200), nil); !errors.Is(err, ErrFull) {
 			t.Errorf("RESP%d: full: %v", protocol, err)
 		}
 		allKnown(t, f, members(0, 90))
@@ -123,17 +123,17 @@ func TestFilters(t *testing.T) {
 		if yes, err := f.Add(ctx, 7); !yes || err != nil {
 			t.Errorf("%s: %v, %v", name, yes, err)
 		}
-		if err := f.AddAll(ctx, []int{7, 8, 9}, nil); err != nil {
+		if err := f.AddMany(ctx, []int{7, 8, 9}, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		maybe := make([]bool, 4)
-		if err := f.MayContainAll(ctx, []int{7, 8, 9, -7}, maybe); err != nil || maybe[3] || !(maybe[0] && maybe[1] && maybe[2]) {
+		if err := f.MayContainMany(ctx, []int{7, 8, 9, -7}, maybe); err != nil || maybe[3] || !(maybe[0] && maybe[1] && maybe[2]) {
 			t.Errorf("%s: %v, %v", name, maybe, err)
 		}
 		if n, err := f.ApproxCount(ctx); n != 3 || err != nil {
 			t.Errorf("%s: count %d, %v", name, n, err)
 		}
-		if err := f.AddAll(ctx, nil, nil); err != nil {
+		if err := f.AddMany(ctx, nil, nil); err != nil {
 			t.Errorf("%s: nothing: %v", name, err)
 		}
 	}

@@ -318,8 +318,8 @@ func (f *Redisson[T]) Add(ctx context.Context, v T) (bool, error) {
 	return isNew[0], err
 }
 
-// AddAll adds elements; see Filter.
-func (f *Redisson[T]) AddAll(ctx context.Context, vs []T, isNew []bool) error {
+// AddMany adds elements; see Filter.
+func (f *Redisson[T]) AddMany(ctx context.Context, vs []T, isNew []bool) error {
 	return inBatches(vs, isNew, redissonBatch, func(vs []T, isNew []bool) error {
 		return f.run(ctx, true, redissonAdd, vs, isNew)
 	})
@@ -328,12 +328,12 @@ func (f *Redisson[T]) AddAll(ctx context.Context, vs []T, isNew []bool) error {
 // MayContain reports false only if the element was not added.
 func (f *Redisson[T]) MayContain(ctx context.Context, v T) (bool, error) {
 	var maybe [1]bool
-	err := f.MayContainAll(ctx, []T{v}, maybe[:])
+	err := f.MayContainMany(ctx, []T{v}, maybe[:])
 	return maybe[0], err
 }
 
-// MayContainAll answers for many elements; see Filter.
-func (f *Redisson[T]) MayContainAll(ctx context.Context, vs []T, maybe []bool) error {
+// MayContainMany answers for many elements; see Filter.
+func (f *Redisson[T]) MayContainMany(ctx context.Context, vs []T, maybe []bool) error {
 	return inBatches(vs, maybe[:len(vs)], redissonBatch, func(vs []T, maybe []bool) error {
 		err := f.run(ctx, false, redissonHas, vs, maybe)
 		if err != nil {

@@ -143,7 +143,7 @@ func TestRedissonFilters(t *testing.T) {
 			items[i] = fmt.Sprint("item:", i)
 		}
 		isNew, added := make([]bool, n), 0
-		if err := f.AddAll(ctx, items, isNew); err != nil {
+		if err := f.AddMany(ctx, items, isNew); err != nil {
 			t.Fatal(err)
 		}
 		for _, yes := range isNew {
@@ -177,7 +177,7 @@ func TestRedissonFilters(t *testing.T) {
 		for i := range absent {
 			absent[i] = fmt.Sprint("absent:", i)
 		}
-		if err := g.MayContainAll(ctx, absent, maybe); err != nil {
+		if err := g.MayContainMany(ctx, absent, maybe); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range maybe {

@@ -78,6 +78,15 @@ func For[T any](funnel func(dst []byte, v T) []byte) (Key[T], error) {
 	return Key[T]{}, fmt.Errorf("elements of type %v need a Funnel", t)
 }
 
+// Ready makes the zero Key the key of T with no funnel. A Key that was made by For
+// stays as it is.
+func (k *Key[T]) Ready() (err error) {
+	if k.how == reflect.Invalid && k.append == nil {
+		*k, err = For[T](nil)
+	}
+	return err
+}
+
 // Kind returns how elements become bytes.
 func (k *Key[T]) Kind() Kind { return k.kind }
 

@@ -1,0 +1,129 @@
+package live
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// tableKinds are the columns of the table of methods in docs/applications.md.
+var tableKinds = []reflect.Type{
+	reflect.TypeFor[*Bloom[string]](),
+	reflect.TypeFor[*Scalable[string]](),
+	reflect.TypeFor[*Counting[string]](),
+	reflect.TypeFor[*Cuckoo[string]](),
+	reflect.TypeFor[*Pair[string]](),
+	reflect.TypeFor[*Rotating[string]](),
+	reflect.TypeFor[*Generations[string]](),
+	reflect.TypeFor[*Dedup[string]](),
+	reflect.TypeFor[*Sharded[string, *Bloom[string]]](),
+	reflect.TypeFor[*Layered[string]](),
+	reflect.TypeFor[*Cold[string]](),
+}
+
+// tableOrder is the order of the methods that several kinds have.
+var tableOrder = []string{
+	"Add", "AddMany", "MayContain", "MayContainMany", "Delete",
+	"Merge", "Compatible", "Clone", "Equal", "Reset",
+	"ApproxCount", "FillRatio", "FPR", "MemoryBytes", "Hashes",
+	"WriteTo", "ReadFrom", "MarshalBinary", "UnmarshalBinary",
+}
+
+func kindName(t reflect.Type) string {
+	name, _, _ := strings.Cut(t.Elem().Name(), "[")
+	return name
+}
+
+// results describes what a method returns.
+func results(m reflect.Method) string {
+	var out []string
+	for i := range m.Type.NumOut() {
+		t := m.Type.Out(i)
+		name := t.Name()
+		if name == "" {
+			name = t.String()
+		}
+		if t == m.Type.In(0) {
+			name = "itself"
+		}
+		out = append(out, name)
+	}
+	if len(out) == 0 {
+		return "yes"
+	}
+	return strings.Join(out, ", ")
+}
+
+// methodTable writes the table of kinds and methods.
+func methodTable() string {
+	kindsOf := map[string]map[string]string{} // method, kind, results
+	for _, t := range tableKinds {
+		for i := range t.NumMethod() {
+			m := t.Method(i)
+			if kindsOf[m.Name] == nil {
+				kindsOf[m.Name] = map[string]string{}
+			}
+			kindsOf[m.Name][kindName(t)] = results(m)
+		}
+	}
+	var b bytes.Buffer
+	b.WriteString("| |")
+	for _, t := range tableKinds {
+		fmt.Fprintf(&b, " %s |", kindName(t))
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(tableKinds)) + "\n")
+	row := func(name string) {
+		fmt.Fprintf(&b, "| `%s` |", name)
+		for _, t := range tableKinds {
+			cell, ok := kindsOf[name][kindName(t)]
+			if !ok {
+				cell = "–"
+			}
+			fmt.Fprintf(&b, " %s |", cell)
+		}
+		b.WriteString("\n")
+	}
+	for _, name := range tableOrder {
+		row(name)
+	}
+	own := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(kindsOf)) {
+		if slices.Contains(tableOrder, name) {
+			continue
+		}
+		for kind := range kindsOf[name] {
+			own[kind] = append(own[kind], "`"+name+"`")
+		}
+	}
+	b.WriteString("| besides |")
+	for _, t := range tableKinds {
+		fmt.Fprintf(&b, " %s |", strings.Join(own[kindName(t)], " "))
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// The table of methods in docs/applications.md is that of the code.
+func TestMethodTable(t *testing.T) {
+	const path, begin, end = "../../docs/applications.md", "<!-- methods, by TestMethodTable -->\n", "<!-- end of methods -->\n"
+	page := string(must(os.ReadFile(path)))
+	from, to := strings.Index(page, begin), strings.Index(page, end)
+	if from < 0 || to < from {
+		t.Fatalf("%s has no place for the table", path)
+	}
+	from += len(begin)
+	if want := methodTable(); page[from:to] != want {
+		if *updateGolden {
+			if err := os.WriteFile(path, []byte(page[:from]+want+page[to:]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		t.Errorf("the table of methods is not that of the code; -live.update writes it:\n%s", want)
+	}
+}

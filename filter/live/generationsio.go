@@ -1,0 +1,114 @@
+package live
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/siftdb/sift/filter/live/internal/funnel"
+)
+
+// WriteTo writes the filter in the form that ReadGenerations and ReadFrom read, with
+// the time when its parts are to be forgotten: what was added is remembered for as
+// long as without the restart. Elements whose Add has returned are in the form; one
+// that is added meanwhile may or may not be.
+func (g *Generations[T]) WriteTo(w io.Writer) (int64, error) {
+	r := g.current()
+	n, err := writeRecord(w, record{
+		kind:     kindGenerations,
+		scheme:   g.o.Scheme,
+		elements: g.key.Kind(),
+		hashes:   uint32(len(r.filters)),
+		words:    3,
+		seed:     g.o.Seed,
+		items:    g.o.Items,
+		fpr:      math.Float64bits(g.o.FPR),
+		growth:   uint64(g.count),
+	}, []uint64{uint64(g.each), uint64(r.until), r.used.Load()})
+	for _, f := range r.filters {
+		if err != nil {
+			return n, err
+		}
+		var m int64
+		m, err = f.WriteTo(w)
+		n += m
+	}
+	return n, err
+}
+
+// ReadFrom replaces the filter by one that WriteTo wrote, whatever its parameters;
+// see Filter. It keeps the clock, GenerationsOptions.Now, that it was made with.
+func (g *Generations[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(g, r) }
+
+// MarshalBinary returns what WriteTo writes.
+func (g *Generations[T]) MarshalBinary() ([]byte, error) { return marshal(g) }
+
+// UnmarshalBinary replaces the filter by one that MarshalBinary wrote; see ReadFrom.
+func (g *Generations[T]) UnmarshalBinary(data []byte) error { return unmarshal(g, data) }
+
+// ReadGenerations reads a filter that WriteTo wrote; see ReadBloom. Its clock is
+// time.Now.
+func ReadGenerations[T any](r io.Reader, o ReadOptions[T]) (*Generations[T], error) {
+	return readNew(r, o, func(key funnel.Key[T]) *Generations[T] { return &Generations[T]{key: key} })
+}
+
+func (g *Generations[T]) elementKind() (funnel.Kind, error) { return elementKind(&g.key) }
+
+func (g *Generations[T]) read(s *source) error {
+	if err := g.readRing(s); err != nil {
+		return fmt.Errorf("read generations: %w", err)
+	}
+	return nil
+}
+
+func (g *Generations[T]) readRing(s *source) error {
+	rec, err := readHeader(s, kindGenerations)
+	if err != nil {
+		return err
+	}
+	o := BloomOptions[T]{Items: rec.items, FPR: math.Float64frombits(rec.fpr), Scheme: rec.scheme, Seed: rec.seed}
+	switch {
+	case checkItems(o.Items, o.FPR) != nil:
+		return formatError("%d items at an FPR of %v", o.Items, o.FPR)
+	case rec.words != 3:
+		return formatError("%d words", rec.words)
+	case rec.growth < 2 || rec.growth > maxGenerations || rec.hashes < 1 || uint64(rec.hashes) > rec.growth:
+		return formatError("%d of %d filters", rec.hashes, rec.growth)
+	}
+	words, err := readBody(s, rec)
+	if err != nil {
+		return err
+	}
+	each, until := time.Duration(words[0]), int64(words[1])
+	if each < 0 || until < 0 || words[2] > maxBits {
+		return formatError("filters of %v until %d with %d elements", each, until, words[2])
+	}
+	n := &ring[T]{until: until, used: new(atomic.Uint64)}
+	n.used.Store(words[2])
+	for i := range rec.hashes {
+		f := &Bloom[T]{key: g.key}
+		if err := f.read(s); err != nil {
+			return fmt.Errorf("filter %d: %w", i, err)
+		}
+		n.filters = append(n.filters, f)
+		if f.scheme != o.Scheme || f.seed != o.Seed || n.filters[0].compatible(&f.table) != nil {
+			return formatError("filter %d has other parameters", i)
+		}
+	}
+	if g.now == nil {
+		g.now = time.Now
+	}
+	g.o, g.count, g.each = o, int(rec.growth), each
+	// No filter stays open longer than the filters do: a clock that was ahead when
+	// the form was written does not keep elements for ever.
+	if each != 0 {
+		n.until = min(n.until, g.deadline(g.now()))
+	}
+	g.ring.Store(n)
+	if words[2] >= rec.items { // the newest is full
+		g.turn(n, g.deadline(g.now()))
+	}
+	return nil
+}

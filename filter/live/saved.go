@@ -1,0 +1,177 @@
+package live
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/siftdb/sift/filter/live/internal/funnel"
+)
+
+// ReadOptions are what a reader of saved filters has to know.
+type ReadOptions[T any] struct {
+	// MaxBytes is the memory that the filter may take; one that claims more gives
+	// ErrTooLarge. If zero, only the input's own size bounds it: a filter that claims
+	// what is not there costs no more than what is.
+	MaxBytes int64
+	// Funnel must give the bytes that the writer's gave. It may be nil for strings,
+	// byte slices and integers.
+	Funnel func(dst []byte, v T) []byte
+}
+
+// source is where a saved filter is read from.
+type source struct {
+	r        io.Reader
+	n        int64 // bytes read
+	left     int64 // bytes of memory that may still be taken
+	elements funnel.Kind
+	peeked   *record // a header that was read ahead
+	depth    int     // of filters within filters
+}
+
+func newSource(r io.Reader, maxBytes int64, elements funnel.Kind) *source {
+	if maxBytes == 0 {
+		maxBytes = math.MaxInt64
+	}
+	return &source{r: r, left: maxBytes, elements: elements}
+}
+
+func (s *source) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	s.n += int64(n)
+	return n, err
+}
+
+// take accounts for memory, counted in words.
+func (s *source) take(words uint64) error {
+	if s.left < 0 || words > uint64(s.left)/8 {
+		return tooLarge(words, s.left)
+	}
+	s.left -= int64(words) * 8
+	return nil
+}
+
+// saved is what each kind has: its readers and writers are made of these.
+type saved interface {
+	io.WriterTo
+	// read replaces the filter by a saved one. After an error it is as before.
+	read(s *source) error
+	// elementKind makes the zero value ready to read.
+	elementKind() (funnel.Kind, error)
+}
+
+// readFrom is the ReadFrom of a kind.
+func readFrom(f saved, r io.Reader) (int64, error) {
+	kind, err := f.elementKind()
+	if err != nil {
+		return 0, err
+	}
+	s := newSource(r, 0, kind)
+	err = f.read(s)
+	return s.n, err
+}
+
+// marshal is the MarshalBinary of a kind.
+func marshal(f io.WriterTo) ([]byte, error) {
+	var b bytes.Buffer
+	_, err := f.WriteTo(&b)
+	return b.Bytes(), err
+}
+
+// unmarshal is the UnmarshalBinary of a kind.
+func unmarshal(f saved, data []byte) error {
+	kind, err := f.elementKind()
+	if err != nil {
+		return err
+	}
+	r := bytes.NewReader(data)
+	if err := f.read(newSource(r, 0, kind)); err != nil {
+		return err
+	}
+	if r.Len() > 0 {
+		// The filter is whole, and the caller has cut its input in another place.
+		return formatError("%d bytes after the filter", r.Len())
+	}
+	return nil
+}
+
+// elementKind returns the kind of elements of a key, which it makes if there is none.
+func elementKind[T any](k *funnel.Key[T]) (funnel.Kind, error) {
+	if err := k.Ready(); err != nil {
+		return 0, optionError("Funnel", "is missing: %v", err)
+	}
+	return k.Kind(), nil
+}
+
+// WriteFile writes a filter to a file, in the place of one that may be there. The
+// file is whole at any time: what is written goes to name + ".tmp" first, is synced,
+// and renamed. So a process that is killed leaves the file as it was, or the new one.
+// One WriteFile at a time may write a name.
+func WriteFile(name string, f io.WriterTo) (err error) {
+	tmp := name + ".tmp"
+	file, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			file.Close() // a second Close does nothing
+			os.Remove(tmp)
+		}
+	}()
+	if _, err := f.WriteTo(file); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, name); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(name))
+}
+
+// syncDir makes a rename durable. Windows has no such call, and needs none.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	return errors.Join(err, d.Close())
+}
+
+// ReadFile reads a filter from a file that WriteFile wrote. The filter takes the
+// place of what f had; after an error f is as before. Nothing may follow the filter
+// in the file.
+func ReadFile(name string, f io.ReaderFrom) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := f.ReadFrom(file); err != nil {
+		return &os.PathError{Op: "read filter", Path: name, Err: err}
+	}
+	if n, err := file.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		return &os.PathError{Op: "read filter", Path: name, Err: errors.Join(formatError("bytes after the filter"), ignoreEOF(err))}
+	}
+	return nil
+}
+
+func ignoreEOF(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
