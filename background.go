@@ -150,7 +150,7 @@ func (d *DB) stopBackground() {
 func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64, sealed *sealedLog) {
 	d.bg.change(func() {
 		old := d.state.Load()
-		d.state.Store(&readState{mem: mem, imms: append([]*memtable.Memtable{old.mem}, old.imms...), version: old.version})
+		d.state.Store(&readState{mem: mem, imms: append([]*memtable.Memtable{old.mem}, old.imms...), version: old.version, flushed: old.flushed})
 		d.bg.flushes = append(d.bg.flushes, &flushJob{mem: old.mem, lastSeq: lastSeq, logNum: logNum, sealed: sealed})
 		d.bg.filled++
 	})
@@ -328,7 +328,7 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 		if flushed != nil {
 			imms = imms[: len(imms)-1 : len(imms)-1] // the oldest
 		}
-		d.state.Store(&readState{mem: s.mem, imms: imms, version: next})
+		d.state.Store(&readState{mem: s.mem, imms: imms, version: next, flushed: d.flushedSeq})
 	})
 	d.epoch.Synchronize()
 	d.keeper.versionChanged()

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/siftdb/sift/filter"
@@ -58,6 +59,12 @@ type commit struct {
 	sync  bool
 	err   error
 	wake  chan bool // true: lead; false: done
+
+	// Of a transaction that has read something; see recent.go.
+	tx      *Tx
+	since   uint64 // what it has read has no newer entries up to here
+	force   bool   // the leader looks for newer ones, if it has to
+	refused error  // why it was not written
 }
 
 var commitPool = sync.Pool{New: func() any { return &commit{wake: make(chan bool, 1)} }}
@@ -72,8 +79,12 @@ type committer struct {
 	idle    sync.Cond // on mu: leading has become false
 	closed  bool
 
+	watchers atomic.Int64 // open transactions that may write
+
 	// Owned by the leader.
 	taken    []*commit
+	passed   []*commit // those of taken that are written
+	recent   recentWrites
 	syncing  int // the writes of the last group, if it was synced
 	parts    [][]byte
 	header   []byte
@@ -112,17 +123,24 @@ type spareLog struct {
 // write queues a batch, or a rotation if batch is nil, and returns when it has
 // been carried out.
 func (c *committer) write(batch *Batch, sync bool) error {
+	r := commitPool.Get().(*commit)
+	err := c.enqueue(r, batch, sync)
+	commitPool.Put(r)
+	return err
+}
+
+// enqueue queues r and returns when it has been carried out.
+func (c *committer) enqueue(r *commit, batch *Batch, sync bool) error {
 	if batch != nil {
 		if err := c.db.fits(batch.room); err != nil {
 			return err
 		}
 	}
-	r := commitPool.Get().(*commit)
 	r.batch, r.sync, r.err = batch, sync, nil
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		commitPool.Put(r)
+		r.batch = nil
 		return ErrClosed
 	}
 	c.queue = append(c.queue, r)
@@ -134,10 +152,8 @@ func (c *committer) write(batch *Batch, sync bool) error {
 	if lead || <-r.wake {
 		c.lead(r)
 	}
-	err := r.err
 	r.batch = nil
-	commitPool.Put(r)
-	return err
+	return r.err
 }
 
 // gatherYields bounds how often a leader lets others run before it syncs.
@@ -168,6 +184,8 @@ func (c *committer) lead(own *commit) {
 	for n < len(c.queue) && bytes <= maxGroupBytes {
 		if b := c.queue[n].batch; b == nil && n > 0 {
 			break // a rotation is a group of its own
+		} else if c.queue[n].tx != nil && bytes > maxCheckedBytes {
+			break
 		} else if b != nil {
 			if n > 0 && b.room > c.db.opts.arenaBytes-room {
 				break // a group goes into one memtable
@@ -188,7 +206,10 @@ func (c *committer) lead(own *commit) {
 	if c.taken[0].batch == nil {
 		err = c.rotate()
 	} else {
-		err = c.commitGroup(c.taken)
+		err = c.commitGroup(c.admit(c.taken))
+		if err != nil {
+			c.recent.stop()
+		}
 	}
 
 	c.mu.Lock()
@@ -200,7 +221,9 @@ func (c *committer) lead(own *commit) {
 	}
 	// The next leader may overwrite c.taken as soon as the lock is released.
 	for _, r := range c.taken {
-		r.err = err
+		if r.err = r.refused; r.err == nil {
+			r.err = err
+		}
 		if r != own {
 			r.wake <- false
 		}
@@ -210,6 +233,9 @@ func (c *committer) lead(own *commit) {
 
 // commitGroup writes the batches of a group.
 func (c *committer) commitGroup(group []*commit) error {
+	if len(group) == 0 {
+		return nil
+	}
 	var count uint32
 	room, bytes, sync := 0, 0, false
 	for _, r := range group {

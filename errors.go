@@ -26,6 +26,15 @@ var (
 	// ErrBatchTooLarge: a write of a batch beyond the bounds that the comment of
 	// Batch gives. Nothing of it has been written, and the database goes on.
 	ErrBatchTooLarge = errors.New("sift: batch is too large")
+	// ErrConflict: a transaction was not committed, since what it has read has been
+	// written by others. Run it again.
+	ErrConflict = errors.New("sift: transaction conflict")
+	// ErrTxLimit: a transaction has outgrown Options.TxBytes or outlived
+	// Options.TxLifetime, and was not committed.
+	ErrTxLimit = errors.New("sift: transaction limit")
+
+	// errCheckAgain: the leader cannot tell whether there is a conflict.
+	errCheckAgain = errors.New("sift: check again")
 )
 
 // Returned by Open.

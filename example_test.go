@@ -1,10 +1,12 @@
 package sift_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log"
 	"os"
+	"strconv"
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/filter"
@@ -170,4 +172,78 @@ func ExampleEvents() {
 		log.Fatal(err)
 	}
 	// Output: flushed entries: 1
+}
+
+func ExampleDB_Transact() {
+	dir := tempDir()
+	defer os.RemoveAll(dir)
+	db, err := sift.Open(dir, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Put([]byte("stock/apple"), []byte("1"), sift.Sync); err != nil {
+		log.Fatal(err)
+	}
+
+	sold := errors.New("sold out")
+	sell := func(key string) error {
+		return db.Transact(context.Background(), func(tx *sift.Tx) error {
+			stock, err := tx.Get([]byte(key))
+			if err != nil {
+				return err
+			}
+			n, err := strconv.Atoi(string(stock))
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				return sold // nothing is written
+			}
+			return tx.Put([]byte(key), []byte(strconv.Itoa(n-1)))
+		})
+	}
+	fmt.Println(sell("stock/apple"))
+	fmt.Println(sell("stock/apple"))
+	// Output:
+	// <nil>
+	// sold out
+}
+
+func ExampleDB_Begin() {
+	dir := tempDir()
+	defer os.RemoveAll(dir)
+	db, err := sift.Open(dir, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	tx, err := db.Begin(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer tx.Discard() // does nothing after Commit
+
+	// A room is booked if nobody else has it between ten and twelve.
+	free := true
+	for _, err := range tx.Scan(&sift.IterOptions{LowerBound: []byte("room/10:00"), UpperBound: []byte("room/12:00")}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		free = false
+	}
+	if free {
+		if err := tx.Put([]byte("room/10:30"), []byte("ann")); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	// Meanwhile somebody else writes into the range that was read.
+	if err := db.Put([]byte("room/11:00"), []byte("bob"), sift.Sync); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(tx.Commit())
+	// Output:
+	// sift: transaction conflict
 }

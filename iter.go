@@ -28,7 +28,9 @@ type Iter struct {
 	version   *manifest.Version // referenced; nil for an iterator over nothing
 	in        base.Iterator
 	seq       uint64
-	*iterRoom // nil for an iterator over nothing
+	own       uint64      // the last of a transaction's own writes that it sees; else seq
+	track     *rangeTrack // of a transaction; else nil
+	*iterRoom             // nil for an iterator over nothing
 
 	closed   bool
 	moved    bool // it is not new any more
@@ -73,9 +75,11 @@ func own(free *[]byte, bound []byte) []byte {
 }
 
 // NewIter returns an iterator over the present state. o may be nil.
-func (d *DB) NewIter(o *IterOptions) (*Iter, error) { return d.newIter(o, latest) }
+func (d *DB) NewIter(o *IterOptions) (*Iter, error) { return d.newIter(o, latest, nil) }
 
-func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
+// newIter returns an iterator over what is visible at seq, with the writes of tx over
+// it unless that is nil.
+func (d *DB) newIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
 	if o == nil {
 		o = &IterOptions{}
 	}
@@ -100,12 +104,12 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 		return nil, ErrClosed
 	}
 	sources := s.sources(&r, &ask)
-	if sources.none() {
+	if sources.none() && tx == nil {
 		return &Iter{db: d, in: merge.Empty{}}, nil
 	}
 	roomy := new(roomyIter)
 	it := &roomy.Iter
-	it.db, it.seq, it.iterRoom = d, seq, &roomy.room
+	it.db, it.seq, it.own, it.iterRoom = d, seq, seq, &roomy.room
 	it.keyBuf, it.seek = it.bufs[:0:len(it.bufs)/2], it.bufs[len(it.bufs)/2:][:0]
 	free := it.bounds[:]
 	it.lower, it.upper = own(&free, lower), own(&free, upper)
@@ -121,7 +125,16 @@ func (d *DB) newIter(o *IterOptions, seq uint64) (*Iter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if it.in = children[0]; len(children) > 1 {
+	if tx != nil {
+		children, it.own = tx.own.iterators(tx, children)
+		tx.track(it)
+	}
+	switch len(children) {
+	case 0:
+		it.in = merge.Empty{}
+	case 1:
+		it.in = children[0]
+	default:
 		it.in = merge.New(children...)
 	}
 	return it, nil
@@ -210,12 +223,15 @@ func (it *Iter) First() bool {
 	if it.lower != nil {
 		return it.SeekGE(it.lower)
 	}
-	if it.inGap(nil) {
-		return it.walkForward(it.startWalk([]byte{}, false))
+	if it.track != nil {
+		it.track.from(nil, false)
 	}
-	it.seek = base.AppendInternalKey(it.seek[:0], nil, it.seq, base.KindSeek)
+	if it.inGap(nil) {
+		return it.forward(it.walkForward(it.startWalk([]byte{}, false)))
+	}
+	it.seek = base.AppendInternalKey(it.seek[:0], nil, it.own, base.KindSeek)
 	it.in.First()
-	return it.settleForward(nil)
+	return it.forward(it.settleForward(nil))
 }
 
 // Last moves to the last key.
@@ -226,12 +242,15 @@ func (it *Iter) Last() bool {
 	if it.upper != nil {
 		return it.SeekLT(it.upper)
 	}
+	if it.track != nil {
+		it.track.from(nil, true)
+	}
 	if it.gapBefore(nil) {
-		return it.walkBackward(it.startWalk(nil, true))
+		return it.back(it.walkBackward(it.startWalk(nil, true)))
 	}
 	it.unbounded = true
 	it.in.Last()
-	return it.settleBackward(true)
+	return it.back(it.settleBackward(true))
 }
 
 // SeekGE moves to the first key that is not less than key.
@@ -242,12 +261,15 @@ func (it *Iter) SeekGE(key []byte) bool {
 	if it.lower != nil && bytes.Compare(key, it.lower) < 0 {
 		key = it.lower
 	}
-	if it.inGap(key) {
-		return it.walkForward(it.startWalk(key, false))
+	if it.track != nil {
+		it.track.from(key, false)
 	}
-	it.seek = base.AppendInternalKey(it.seek[:0], key, it.seq, base.KindSeek)
+	if it.inGap(key) {
+		return it.forward(it.walkForward(it.startWalk(key, false)))
+	}
+	it.seek = base.AppendInternalKey(it.seek[:0], key, it.own, base.KindSeek)
 	it.in.SeekGE(it.seek)
-	return it.settleForward(nil)
+	return it.forward(it.settleForward(nil))
 }
 
 // SeekLT moves to the last key that is less than key.
@@ -258,14 +280,17 @@ func (it *Iter) SeekLT(key []byte) bool {
 	if it.upper != nil && bytes.Compare(key, it.upper) > 0 {
 		key = it.upper
 	}
+	if it.track != nil {
+		it.track.from(key, false)
+	}
 	if it.gapBefore(key) {
-		return it.walkBackward(it.startWalk(key, true))
+		return it.back(it.walkBackward(it.startWalk(key, true)))
 	}
 	// Every entry of the key itself sorts at or after this target.
 	it.unbounded = false
 	it.seek = base.AppendInternalKey(it.seek[:0], key, base.MaxSequence, base.KindSeek)
 	it.in.SeekLT(it.seek)
-	return it.settleBackward(true)
+	return it.back(it.settleBackward(true))
 }
 
 // Next moves to the key after the current one, and a new Iter to the first key.
@@ -280,11 +305,11 @@ func (it *Iter) Next() bool {
 		it.seek = base.AppendInternalKey(it.seek[:0], it.keyBuf, 0, base.KindDelete)
 		it.valid, it.backward = false, false
 		it.in.SeekGE(it.seek)
-		return it.settleForward(it.keyBuf)
+		return it.forward(it.settleForward(it.keyBuf))
 	}
 	it.keyBuf = append(it.keyBuf[:0], it.key...)
 	it.in.Next()
-	return it.settleForward(it.keyBuf)
+	return it.forward(it.settleForward(it.keyBuf))
 }
 
 // Prev moves to the key before the current one, and a new Iter to the last key. At
@@ -298,7 +323,7 @@ func (it *Iter) Prev() bool {
 		it.valid = false
 		it.in.SeekLT(it.seek)
 	}
-	return it.settleBackward(false)
+	return it.back(it.settleBackward(false))
 }
 
 // settleForward moves on from where in stands to the first entry that can be
@@ -312,13 +337,13 @@ func (it *Iter) settleForward(skip []byte) bool {
 		if it.upper != nil && bytes.Compare(userKey, it.upper) >= 0 {
 			return false
 		}
-		if t>>8 > it.seq || skip != nil && bytes.Equal(userKey, skip) {
+		if it.hidden(t>>8) || skip != nil && bytes.Equal(userKey, skip) {
 			continue
 		}
 		if base.Kind(t) == base.KindDelete {
 			it.keyBuf = append(it.keyBuf[:0], userKey...)
 			skip = it.keyBuf
-			if tombstones++; tombstones == walkAfter && it.db.gaps != nil {
+			if tombstones++; tombstones == walkAfter && it.usesGaps() {
 				start := it.keyBuf
 				if sought {
 					start = base.UserKey(it.seek)
@@ -333,6 +358,27 @@ func (it *Iter) settleForward(skip []byte) bool {
 	it.err = it.in.Err()
 	return false
 }
+
+// forward tells the transaction of an iterator, if there is one, where a move forward
+// has come to: to a key or not.
+func (it *Iter) forward(ok bool) bool {
+	if it.track != nil {
+		it.track.forward(ok)
+	}
+	return ok
+}
+
+// back is forward for moves the other way.
+func (it *Iter) back(ok bool) bool {
+	if it.track != nil {
+		it.track.backward(ok)
+	}
+	return ok
+}
+
+// hidden reports whether an entry with the sequence number is newer than what the
+// iterator sees.
+func (it *Iter) hidden(seq uint64) bool { return seq > it.seq && (seq < ownSeq || seq > it.own) }
 
 // settleBackward moves back from where in stands to the last key that can be
 // seen, and past its entries, which come oldest first. With sought in stands where
@@ -350,7 +396,7 @@ func (it *Iter) settleBackward(sought bool) bool {
 				break
 			}
 			have = false
-			if tombstones++; tombstones == walkAfter && it.db.gaps != nil {
+			if tombstones++; tombstones == walkAfter && it.usesGaps() {
 				start := append(it.keyBuf, 0) // right after the deleted key
 				switch {
 				case sought && it.unbounded:
@@ -364,7 +410,7 @@ func (it *Iter) settleBackward(sought bool) bool {
 		if it.lower != nil && bytes.Compare(userKey, it.lower) < 0 {
 			break
 		}
-		if t>>8 > it.seq {
+		if it.hidden(t >> 8) {
 			continue
 		}
 		if !have {
@@ -389,6 +435,11 @@ func (it *Iter) ready() bool {
 		return false
 	}
 	it.err = nil
+	if it.track != nil {
+		if it.err = it.track.ready(); it.err != nil {
+			return false
+		}
+	}
 	return it.iterRoom != nil
 }
 
@@ -426,6 +477,9 @@ func (it *Iter) Close() error {
 	}
 	it.closed, it.valid = true, false
 	err := it.Err()
+	if it.track != nil {
+		it.track.close()
+	}
 	if cerr := it.in.Close(); err == nil {
 		err = cerr
 	}

@@ -41,8 +41,15 @@ type walk struct {
 	edge     bool // the range of the iterator ends in the gap that it has jumped over
 }
 
+// usesGaps reports whether the iterator may use gaps: not over a transaction's own
+// writes, which gaps do not know of.
+func (it *Iter) usesGaps() bool { return it.own == it.seq && it.db.gaps != nil }
+
 // inGap reports whether a key lies in a gap that the iterator may use.
 func (it *Iter) inGap(key []byte) bool {
+	if !it.usesGaps() {
+		return false
+	}
 	gaps := it.db.gaps.Gaps()
 	if len(gaps) == 0 {
 		return false
@@ -54,6 +61,9 @@ func (it *Iter) inGap(key []byte) bool {
 // gapBefore reports whether the keys right before a key, nil for the end of all keys,
 // lie in a gap that the iterator may use.
 func (it *Iter) gapBefore(key []byte) bool {
+	if !it.usesGaps() {
+		return false
+	}
 	gaps := it.db.gaps.Gaps()
 	if len(gaps) == 0 {
 		return false

@@ -46,8 +46,12 @@ type Metrics struct {
 	// the times when they had to wait; the times are the sums.
 	Slowdowns, Stalls       uint64
 	SlowdownTime, StallTime time.Duration
-	// Snapshots is the number of open snapshots.
-	Snapshots int
+	// Snapshots is the number of open snapshots, Transactions that of open
+	// transactions that have not outlived Options.TxLifetime.
+	Snapshots, Transactions int
+	// TxCommits counts the transactions that were committed with something written,
+	// TxConflicts those that were refused with ErrConflict.
+	TxCommits, TxConflicts uint64
 	// LastSequence is the number of the last write.
 	LastSequence uint64
 	// Recovery says what Open found in the logs and dropped.
@@ -94,10 +98,15 @@ type MemoryMetrics struct {
 	Filters    uint64
 	Indexes    uint64 // decoded table indexes
 	BlockCache uint64 // blocks in the cache, those of other databases included if it is shared
+	// Transactions is what open transactions hold, and the keys of recent writes that
+	// their commits are checked against.
+	Transactions uint64
 }
 
 // Total is the sum.
-func (m MemoryMetrics) Total() uint64 { return m.Memtables + m.Filters + m.Indexes + m.BlockCache }
+func (m MemoryMetrics) Total() uint64 {
+	return m.Memtables + m.Filters + m.Indexes + m.BlockCache + m.Transactions
+}
 
 // Recovery says what Open found in the logs.
 type Recovery struct {
@@ -116,6 +125,8 @@ type stats struct {
 	slowdowns, stalls                                         atomic.Uint64
 	slowdownTime, stallTime                                   atomic.Int64
 	drainRate                                                 atomic.Int64 // bytes of level 0 compacted per second, lately
+	txCommits, txConflicts                                    atomic.Uint64
+	txBytes                                                   atomic.Int64 // held by open transactions
 }
 
 func (s *stats) slowed(t time.Duration)  { s.slowdowns.Add(1); s.slowdownTime.Add(int64(t)) }
@@ -171,7 +182,9 @@ func (d *DB) Metrics() Metrics {
 	m.Flushes, m.Compactions, m.Moves = d.stats.flushes.Load(), d.stats.compactions.Load(), d.stats.moves.Load()
 	m.Slowdowns, m.Stalls = d.stats.slowdowns.Load(), d.stats.stalls.Load()
 	m.SlowdownTime, m.StallTime = time.Duration(d.stats.slowdownTime.Load()), time.Duration(d.stats.stallTime.Load())
-	m.Snapshots = d.snapshots.len()
+	m.Snapshots, m.Transactions = d.snapshots.len()
+	m.TxCommits, m.TxConflicts = d.stats.txCommits.Load(), d.stats.txConflicts.Load()
+	m.Memory.Transactions = uint64(d.stats.txBytes.Load() + d.commit.recent.bytes.Load())
 	m.LastSequence = d.visible.Load()
 	m.Recovery = d.recovery
 	m.WastedReads, m.NextMiBSaves = d.keeper.expected(s.version)

@@ -117,6 +117,14 @@ type Options struct {
 	// disk takes Y bytes a second, 3 x MemtableBytes / Y. When nothing is written,
 	// fewer tables are compacted, too. Default: 8.
 	L0Tables int
+	// TxBytes is the most that a transaction may hold: what it writes, and the keys
+	// and ranges that it has read. Default: 64 MiB.
+	TxBytes int
+	// TxLifetime is how long a transaction may live. What an older one reads may be
+	// dropped by the next flush or compaction; from then on it fails with ErrTxLimit,
+	// and it does not commit in any case. Default: a minute. Negative: as long as it
+	// wants to.
+	TxLifetime time.Duration
 	// DisableCompression stores data blocks as they are. Default: snappy.
 	DisableCompression bool
 	// DisableAutoCompaction leaves compaction to calls of Compact; writes are
@@ -248,6 +256,7 @@ func (o *Options) resolve() (Options, error) {
 		{"BlockBytes", &r.BlockBytes, 4 << 10, 64, 4 << 20},
 		{"LevelMultiplier", &r.LevelMultiplier, 10, 2, 1000},
 		{"L0Tables", &r.L0Tables, 8, 1, 1000},
+		{"TxBytes", &r.TxBytes, defaultTxBytes, 1 << 10, 1 << 30},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def
@@ -255,6 +264,9 @@ func (o *Options) resolve() (Options, error) {
 		if *f.value < f.min || *f.value > f.max {
 			return r, fmt.Errorf("sift: Options.%s is %d, and must be from %d to %d", f.name, *f.value, f.min, f.max)
 		}
+	}
+	if r.TxLifetime == 0 {
+		r.TxLifetime = defaultTxLifetime
 	}
 	if r.LevelBaseBytes == 0 {
 		r.LevelBaseBytes = 64 << 20

@@ -18,6 +18,7 @@ type readState struct {
 	mem     *memtable.Memtable
 	imms    []*memtable.Memtable // full and waiting to be flushed, newest first
 	version *manifest.Version
+	flushed uint64 // the memtables hold all entries with higher sequence numbers
 }
 
 // lookup is the search for one key.

@@ -342,7 +342,7 @@ func (r *recovery) publish() (err error) {
 	next.Ref()
 	r.version.Unref(func(*manifest.TableMeta) {}) // next holds all its tables
 	d.visible.Store(r.lastSeq)
-	d.state.Store(&readState{mem: memtable.New(d.opts.MemtableBytes), version: next})
+	d.state.Store(&readState{mem: memtable.New(d.opts.MemtableBytes), version: next, flushed: r.lastSeq})
 	d.removeFiles.Store(true)
 	d.removeOrphans(next)
 	d.startFilterKeeper()

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Snapshot is a view of the database as it was when the snapshot was made.
@@ -59,7 +60,7 @@ func (s *Snapshot) NewIter(o *IterOptions) (*Iter, error) {
 	if s.closed.Load() {
 		return nil, ErrClosed
 	}
-	return s.db.newIter(o, s.seq)
+	return s.db.newIter(o, s.seq, nil)
 }
 
 // Close lets compactions drop what only this snapshot could see. Closing again
@@ -71,16 +72,23 @@ func (s *Snapshot) Close() error {
 	return nil
 }
 
-// snapshotList holds the sequence numbers of the open snapshots.
+// snapshotList holds the sequence numbers of the open snapshots, those of the open
+// transactions among them.
 type snapshotList struct {
-	mu   sync.Mutex
-	seqs []uint64 // ascending; one entry a snapshot
+	mu             sync.Mutex
+	seqs           []uint64 // ascending; one entry a snapshot
+	oldest, newest *Tx      // the transactions that have not expired
+	txs            int
 }
 
 // add registers the sequence number that is visible now.
 func (l *snapshotList) add(visible *atomic.Uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.append(visible)
+}
+
+func (l *snapshotList) append(visible *atomic.Uint64) uint64 {
 	seq := visible.Load()
 	l.seqs = append(l.seqs, seq) // visible never falls
 	return seq
@@ -89,8 +97,61 @@ func (l *snapshotList) add(visible *atomic.Uint64) uint64 {
 func (l *snapshotList) remove(seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.drop(seq)
+}
+
+func (l *snapshotList) drop(seq uint64) {
 	if i, ok := slices.BinarySearch(l.seqs, seq); ok {
 		l.seqs = slices.Delete(l.seqs, i, i+1)
+	}
+}
+
+// begin registers a transaction, which reads what is visible now.
+func (l *snapshotList) begin(t *Tx, visible *atomic.Uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.seq = l.append(visible)
+	t.older, l.newest = l.newest, t
+	if t.older == nil {
+		l.oldest = t
+	} else {
+		t.older.newer = t
+	}
+	l.txs++
+}
+
+// end takes a transaction out, if it has not expired.
+func (l *snapshotList) end(t *Tx) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !t.expired.Load() {
+		l.unlink(t)
+	}
+}
+
+func (l *snapshotList) unlink(t *Tx) {
+	if t.older == nil {
+		l.oldest = t.newer
+	} else {
+		t.older.newer = t.newer
+	}
+	if t.newer == nil {
+		l.newest = t.older
+	} else {
+		t.newer.older = t.older
+	}
+	t.older, t.newer = nil, nil
+	l.txs--
+	l.drop(t.seq)
+}
+
+// expire ends the transactions that have lived too long. What they read is no longer
+// kept by boundaries that are taken afterwards; they see that they have expired after
+// each read. REQUIRES: mu.
+func (l *snapshotList) expire(now time.Time) {
+	for t := l.oldest; t != nil && t.tooOld(now); t = l.oldest {
+		t.expired.Store(true)
+		l.unlink(t)
 	}
 }
 
@@ -100,11 +161,13 @@ func (l *snapshotList) remove(seq uint64) {
 func (l *snapshotList) boundaries(visible *atomic.Uint64) []uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.expire(time.Now())
 	return slices.Compact(append(slices.Clone(l.seqs), visible.Load()))
 }
 
-func (l *snapshotList) len() int {
+// len returns the number of open snapshots, and that of open transactions.
+func (l *snapshotList) len() (snapshots, txs int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.seqs)
+	return len(l.seqs) - l.txs, l.txs
 }

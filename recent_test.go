@@ -1,0 +1,284 @@
+package sift
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// memDB opens a database in memory, behind faults.
+func memDB(t *testing.T) (*DB, *vfs.Faulty) {
+	t.Helper()
+	faulty := vfs.Inject(vfs.NewMem())
+	db, err := Open("/db", &Options{FS: faulty})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db, faulty
+}
+
+// A read set against the list of what was added to it.
+func TestReadSet(t *testing.T) {
+	rng := rand.New(rand.NewPCG(18, 1))
+	key := func() []byte { return fmt.Appendf(nil, "%02d", rng.IntN(100))[:rng.IntN(3)] }
+	for range 500 {
+		var s readSet
+		var keys [][]byte
+		var ranges []keyRange
+		for range rng.IntN(20) {
+			k := key()
+			keys = append(keys, k)
+			s.addKey(lookupKey(nil, k).Hash, k)
+		}
+		for range rng.IntN(4) * rng.IntN(60) {
+			r := keyRange{lower: key(), upper: key(), open: rng.IntN(200) == 0}
+			ranges = append(ranges, r)
+			s.addRange(keyRange{append([]byte(nil), r.lower...), append([]byte(nil), r.upper...), r.open})
+		}
+		s.settle()
+		for range 50 {
+			k := key()
+			want := false
+			for _, other := range keys {
+				want = want || string(other) == string(k)
+			}
+			for _, r := range ranges {
+				want = want || string(r.lower) <= string(k) && (r.open || string(k) < string(r.upper))
+			}
+			if got := s.touches(lookupKey(nil, k).Hash, k); got != want {
+				t.Fatalf("touches(%q) = %v with the keys %q and the ranges %+v", k, got, keys, ranges)
+			}
+		}
+	}
+}
+
+// The writes of which the last ones are kept: no write after what is covered is missed,
+// across runs as well, and they stay bounded.
+func TestRecentWrites(t *testing.T) {
+	rng := rand.New(rand.NewPCG(18, 2))
+	var w recentWrites
+	next := uint64(1000)
+	written := map[string]uint64{}
+	most := int64(0)
+	for group := range 4000 {
+		if rng.IntN(1000) == 0 {
+			w.stop()
+			if w.covers(next - 1) {
+				t.Fatal("it covers what it has forgotten")
+			}
+		}
+		w.begin(next)
+		if !w.covers(next - 1) {
+			t.Fatal("it does not cover nothing")
+		}
+		var b Batch
+		for range rng.IntN(200) {
+			k := fmt.Appendf(nil, "key%07d", rng.IntN(1_000_000))
+			if rng.IntN(4) == 0 {
+				b.Delete(k)
+			} else {
+				b.Put(k, k)
+			}
+			written[string(k)] = next
+			next++
+		}
+		w.add(&b, nil)
+		w.count()
+		most = max(most, w.bytes.Load())
+		if group%10 != 0 {
+			continue
+		}
+		since := next - 1 - uint64(rng.IntN(100_000))
+		if !w.covers(since) {
+			continue
+		}
+		for range 3 {
+			k := fmt.Appendf(nil, "key%07d", rng.IntN(1_000_000))
+			var s readSet
+			s.addKey(lookupKey(nil, k).Hash, k)
+			if got := w.touch(&s, since); got != (written[string(k)] > since) {
+				t.Fatalf("%q was written at %d; after %d: %v", k, written[string(k)], since, got)
+			}
+		}
+	}
+	if most == 0 || most > 8<<20 {
+		t.Errorf("it took %d bytes", most)
+	}
+}
+
+// What is written after a transaction has looked itself is for the leader to find:
+// writes of earlier groups, and of the same group before it.
+func TestLeaderFindsConflicts(t *testing.T) {
+	for _, c := range []struct {
+		desc  string
+		read  func(*Tx)
+		write string
+		want  error
+	}{
+		{"the key that was read", func(tx *Tx) { _, _ = tx.Get([]byte("a")) }, "a", ErrConflict},
+		{"another key", func(tx *Tx) { _, _ = tx.Get([]byte("a")) }, "b", nil},
+		{"a key of the range", func(tx *Tx) { it, _ := tx.NewIter(nil); it.SeekGE([]byte("a")); it.Close() }, "b", ErrConflict},
+		{"a key before the range", func(tx *Tx) { it, _ := tx.NewIter(nil); it.SeekGE([]byte("c")); it.Close() }, "b", nil},
+	} {
+		for _, grouped := range []bool{false, true} {
+			for _, force := range []bool{false, true} {
+				db, faulty := memDB(t)
+				tx, err := db.Begin(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.read(tx)
+				if err := tx.Put([]byte("z"), nil); err != nil {
+					t.Fatal(err)
+				}
+				tx.reads.settle()
+				if force {
+					db.commit.recent.stop() // as after a batch that is too large
+				}
+				var wg sync.WaitGroup
+				var release func()
+				if grouped {
+					release = holdLog(t, db, faulty, &wg)
+				}
+				wg.Go(func() {
+					if err := db.Put([]byte(c.write), nil, NoSync); err != nil {
+						t.Error(err)
+					}
+				})
+				var again bool
+				if grouped {
+					awaitQueue(t, db, 1)
+					wg.Go(func() { again, err = db.commit.writeChecked(tx, tx.seq, force) })
+					awaitQueue(t, db, 2)
+					release()
+				} else {
+					wg.Wait()
+					again, err = db.commit.writeChecked(tx, tx.seq, force)
+				}
+				wg.Wait()
+				if again || !errors.Is(err, c.want) {
+					t.Errorf("%s, grouped %v, force %v: %v, %v", c.desc, grouped, force, again, err)
+				}
+				tx.Discard()
+			}
+		}
+	}
+}
+
+// holdLog has a synced write wait in the sync of the log until release is called.
+func holdLog(t *testing.T, db *DB, faulty *vfs.Faulty, wg *sync.WaitGroup) (release func()) {
+	t.Helper()
+	entered, hold := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	faulty.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpSync && strings.HasSuffix(filepath.Base(op.Name), ".log") {
+			once.Do(func() { close(entered) })
+			<-hold
+		}
+		return nil
+	})
+	wg.Go(func() {
+		if err := db.Put([]byte("0"), nil, Sync); err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-entered:
+	case <-time.After(time.Minute):
+		t.Fatal("the log is not synced")
+	}
+	return func() { close(hold) }
+}
+
+// awaitQueue waits until n writes are queued.
+func awaitQueue(t *testing.T, db *DB, n int) {
+	t.Helper()
+	for start := time.Now(); ; time.Sleep(100 * time.Microsecond) {
+		db.commit.mu.Lock()
+		queued := len(db.commit.queue)
+		db.commit.mu.Unlock()
+		if queued == n {
+			return
+		}
+		if time.Since(start) > time.Minute {
+			t.Fatalf("%d writes are queued, want %d", queued, n)
+		}
+	}
+}
+
+// A transaction that the leader cannot decide about is not written, and looks again.
+func TestLeaderSendsBackWhatItCannotTell(t *testing.T) {
+	db, _ := memDB(t)
+	tx, err := db.Begin(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = tx.Get([]byte("a"))
+	if err := tx.Put([]byte("z"), nil); err != nil {
+		t.Fatal(err)
+	}
+	tx.reads.settle()
+	if err := db.Put([]byte("b"), nil, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	db.commit.recent.stop()
+	if again, err := db.commit.writeChecked(tx, tx.seq, false); !again {
+		t.Errorf("%v, %v", again, err)
+	}
+	if ok, err := db.Has([]byte("z")); ok || err != nil {
+		t.Errorf("it was written: %v, %v", ok, err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Error(err)
+	}
+	if ok, err := db.Has([]byte("z")); !ok || err != nil {
+		t.Errorf("it was not written: %v, %v", ok, err)
+	}
+}
+
+// Where there is no transaction that may write, the leader keeps nothing.
+func TestNothingIsKeptWithoutTransactions(t *testing.T) {
+	db, _ := memDB(t)
+	ro, err := db.Begin(&TxOptions{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ro.Discard()
+	for range 3 {
+		if err := db.Put([]byte("a"), nil, NoSync); err != nil {
+			t.Fatal(err)
+		}
+		if db.commit.recent.valid || db.commit.recent.bytes.Load() != 0 {
+			t.Fatal("writes are kept")
+		}
+	}
+	tx, err := db.Begin(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b Batch
+	for i := range 20_000 {
+		b.Put(fmt.Appendf(nil, "key%d", i), nil)
+	}
+	if err := db.Write(&b, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	if !db.commit.recent.valid || db.commit.recent.bytes.Load() == 0 {
+		t.Fatal("writes are not kept")
+	}
+	tx.Discard()
+	if err := db.Put([]byte("a"), nil, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	if db.commit.recent.valid || db.commit.recent.bytes.Load() != 0 {
+		t.Fatal("writes are kept after the transaction")
+	}
+}

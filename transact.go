@@ -1,0 +1,91 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"time"
+)
+
+const (
+	defaultTries = 100
+	// A conflict is retried at once firstRetries times, and then after a random pause
+	// that grows to maxBackoff.
+	firstRetries = 4
+	minBackoff   = 50 * time.Microsecond
+	maxBackoff   = 10 * time.Millisecond
+)
+
+// Transact runs fn in a transaction and commits it, with TxOptions' defaults: it is
+// durable when Transact returns nil. If the commit finds a conflict, fn runs again in
+// a new transaction, so fn should do nothing that cannot be done twice; between tries
+// there is a pause, which grows. Transact returns
+//   - fn's error, with nothing written,
+//   - an error that matches ErrConflict after too many tries, see TxOptions.Tries,
+//   - ctx.Err() if ctx is cancelled before a try; a commit that has begun is not
+//     interrupted, and fn has to look at ctx itself,
+//   - what Commit returns otherwise.
+//
+// If fn panics nothing is written, and the panic goes on. fn must not call Commit;
+// it may call Discard, and Transact then returns ErrClosed. The Tx must not be used
+// after fn has returned.
+func (d *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
+	return d.TransactWith(ctx, nil, fn)
+}
+
+// TransactWith is Transact with options; o may be nil.
+func (d *DB) TransactWith(ctx context.Context, o *TxOptions, fn func(tx *Tx) error) error {
+	tries := defaultTries
+	if o != nil && o.Tries > 0 {
+		tries = o.Tries
+	}
+	for try := 1; ; try++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		again, err := d.transactOnce(o, fn)
+		if !again {
+			return err
+		}
+		if try >= tries {
+			return fmt.Errorf("%w, in each of %d tries", ErrConflict, try)
+		}
+		if err := backOff(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+// transactOnce runs fn in a transaction and commits it. again is whether the commit
+// has found a conflict.
+func (d *DB) transactOnce(o *TxOptions, fn func(tx *Tx) error) (again bool, err error) {
+	tx, err := d.Begin(o)
+	if err != nil {
+		return false, err
+	}
+	defer tx.Discard() // also when fn panics
+	if err := fn(tx); err != nil {
+		return false, err
+	}
+	err = tx.Commit()
+	return errors.Is(err, ErrConflict), err
+}
+
+// backOff pauses after a conflict, less if ctx is cancelled.
+func backOff(ctx context.Context, try int) error {
+	if try <= firstRetries {
+		runtime.Gosched()
+		return nil
+	}
+	longest := min(minBackoff<<min(try-firstRetries, 20), maxBackoff)
+	t := time.NewTimer(rand.N(longest))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

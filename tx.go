@@ -1,0 +1,334 @@
+package sift
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"sync/atomic"
+	"time"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+// Transactions are optimistic, after Kung and Robinson, On Optimistic Methods for
+// Concurrency Control (TODS 1981), with backward validation: a Tx reads a snapshot,
+// collects its writes, and remembers the keys and ranges that it has read. Commit
+// looks for entries of them that are newer than the snapshot (txcheck.go), and the
+// leader of the commit group for those that were written since Commit looked
+// (recent.go). If there are none, the transaction is as if it had run at the
+// moment of its commit, and so are all others: they are serializable, in the order of
+// their sequence numbers.
+//
+// The snapshot also keeps what the check needs: of the entries of a key that are newer
+// than it, compactions keep at least the newest, a deletion as well.
+
+// Tx is a transaction: it reads the database as it was when it began, with its own
+// writes over it, and Commit writes all of it or nothing. Transactions are
+// serializable: those that commit are as if they had run one after another. Begin and
+// Transact make them.
+//
+// Commit fails with ErrConflict if another write has touched what the transaction
+// has read: keys that were there or not, and ranges that iterators have passed over,
+// keys that were inserted into them included. Rarely it fails where there was no
+// such write; it never succeeds where there was one. What was only written does not
+// conflict, and a transaction that writes nothing never does.
+//
+// A transaction that reads and writes more than Options.TxBytes, or lives longer than
+// Options.TxLifetime, fails with ErrTxLimit. After Commit or Discard every method
+// returns ErrClosed, and so do its iterators.
+//
+// A Tx is used by one goroutine at a time. End it with Commit or Discard: until then
+// compactions keep what it can see.
+type Tx struct {
+	db        *DB
+	seq       uint64 // what it reads
+	firstFile uint64 // tables with entries after seq have at least this number
+	begun     time.Time
+	readOnly  bool
+	noSync    bool
+	closed    bool
+	expired   atomic.Bool // what it reads is no longer kept
+	err       error       // ErrTxLimit: it cannot commit any more
+
+	batch   Batch
+	own     ownWrites
+	reads   readSet
+	charged int // bytes that the database's metrics count for it
+
+	older, newer *Tx // in snapshotList
+}
+
+// TxOptions configure a transaction. A nil *TxOptions and zero fields mean the
+// defaults.
+type TxOptions struct {
+	// ReadOnly refuses writes with ErrReadOnly. What is read is not remembered, so
+	// the transaction costs what a Snapshot costs.
+	ReadOnly bool
+	// NoSync is WriteOptions.NoSync for the commit.
+	NoSync bool
+	// Tries is how often TransactWith runs its function at most. Default: 100.
+	Tries int
+}
+
+const (
+	defaultTxBytes    = 64 << 20
+	defaultTxLifetime = time.Minute
+)
+
+// Begin begins a transaction. Transact also commits it, and retries it.
+func (d *DB) Begin(o *TxOptions) (*Tx, error) {
+	if d.closed.Load() {
+		return nil, ErrClosed
+	}
+	t := &Tx{db: d, begun: time.Now()}
+	if o != nil {
+		t.readOnly, t.noSync = o.ReadOnly, o.NoSync
+	}
+	t.readOnly = t.readOnly || d.opts.ReadOnly
+	t.reads.off = t.readOnly
+	t.firstFile = d.nextFile.Load() // before the sequence number
+	if !t.readOnly {
+		d.commit.watchers.Add(1)
+	}
+	d.snapshots.begin(t, &d.visible)
+	if t.seq >= ownSeq {
+		t.finish()
+		return nil, fmt.Errorf("%w: out of sequence numbers", ErrReadOnly)
+	}
+	return t, nil
+}
+
+// usable returns why no method may be used, or nil.
+func (t *Tx) usable() error {
+	switch {
+	case t.closed:
+		return ErrClosed
+	case t.err != nil:
+		return t.err
+	case t.expired.Load():
+		return t.expiredErr()
+	}
+	return nil
+}
+
+func (t *Tx) expiredErr() error {
+	return fmt.Errorf("%w: it has lived longer than Options.TxLifetime, %v", ErrTxLimit, t.db.opts.TxLifetime)
+}
+
+// read is called after a read of the database: an expired transaction may have read
+// what others have written since.
+func (t *Tx) read(err error) error {
+	if t.expired.Load() {
+		return t.expiredErr()
+	}
+	return err
+}
+
+// Get returns the value of key, or ErrNotFound. The value is a copy that the caller
+// owns.
+func (t *Tx) Get(key []byte) (value []byte, err error) {
+	err = t.View(key, func(v []byte) error { value = copyOf(v); return nil })
+	return value, err
+}
+
+// View is DB.View on the transaction.
+func (t *Tx) View(key []byte, fn func(value []byte) error) error {
+	if err := t.usable(); err != nil {
+		return err
+	}
+	if v, kind, ok := t.own.get(t, key); ok {
+		if kind == base.KindDelete {
+			return ErrNotFound
+		}
+		return fn(v)
+	}
+	if err := t.noteKey(key); err != nil {
+		return err
+	}
+	value, buf, found, err := t.db.find(key, t.seq)
+	err = t.read(err)
+	switch {
+	case err != nil:
+	case found:
+		err = fn(value)
+	default:
+		err = ErrNotFound
+	}
+	buf.Release()
+	return err
+}
+
+// Has reports whether there is a value for key.
+func (t *Tx) Has(key []byte) (bool, error) {
+	err := t.View(key, func([]byte) error { return nil })
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// GetMany is DB.GetMany on the transaction.
+func (t *Tx) GetMany(keys [][]byte) ([][]byte, error) {
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
+	values := make([][]byte, len(keys))
+	var rest [][]byte // what is not written by the transaction itself
+	var at []int
+	for i, key := range keys {
+		if v, kind, ok := t.own.get(t, key); !ok {
+			rest, at = append(rest, key), append(at, i)
+		} else if kind == base.KindSet {
+			values[i] = copyOf(v)
+		}
+	}
+	for _, key := range rest {
+		if err := t.noteKey(key); err != nil {
+			return nil, err
+		}
+	}
+	found, err := t.db.getMany(rest, t.seq)
+	if err = t.read(err); err != nil {
+		return nil, err
+	}
+	for i, v := range found {
+		values[at[i]] = v
+	}
+	return values, nil
+}
+
+// NewIter is DB.NewIter on the transaction: the iterator moves over what the
+// transaction reads and what it has written before NewIter was called. What it writes
+// afterwards the iterator does not see, so a loop may write what it moves over. Close
+// the iterator before Commit and Discard: after them it fails with ErrClosed.
+func (t *Tx) NewIter(o *IterOptions) (*Iter, error) {
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
+	it, err := t.db.newIter(o, t.seq, t)
+	if err = t.read(err); err != nil && it != nil {
+		it.Close()
+		it = nil
+	}
+	return it, err
+}
+
+// Scan is DB.Scan on the transaction, as NewIter.
+func (t *Tx) Scan(o *IterOptions) iter.Seq2[Entry, error] {
+	return scan(func() (*Iter, error) { return t.NewIter(o) })
+}
+
+// Put sets key to value when the transaction commits. Both are copied.
+func (t *Tx) Put(key, value []byte) error { return t.write(base.KindSet, key, value) }
+
+// Delete removes key when the transaction commits; it is no error if there is none.
+func (t *Tx) Delete(key []byte) error { return t.write(base.KindDelete, key, nil) }
+
+func (t *Tx) write(kind base.Kind, key, value []byte) error {
+	if err := t.usable(); err != nil {
+		return err
+	}
+	if t.readOnly {
+		return ErrReadOnly
+	}
+	if t.reads.lost {
+		return t.tooLarge()
+	}
+	t.batch.add(kind, key, value)
+	if t.batch.err != nil {
+		t.err = fmt.Errorf("%w: %w", ErrTxLimit, t.batch.err)
+		return t.err
+	}
+	return t.charge()
+}
+
+// noteKey remembers that a key is read.
+func (t *Tx) noteKey(key []byte) error {
+	if t.reads.off {
+		return nil
+	}
+	t.reads.addKey(lookupKey(t.db.secret, key).Hash, key)
+	return t.charge()
+}
+
+// charge counts the memory that the transaction takes, and ends it where that is too
+// much. While nothing is written it goes on reading, but nothing can be written any
+// more.
+func (t *Tx) charge() error {
+	used := t.reads.bytes + cap(t.batch.data) + t.own.bytes
+	if used > t.db.opts.TxBytes && t.batch.count == 0 {
+		t.reads.forget()
+		used = t.own.bytes
+	}
+	if used > t.db.opts.TxBytes {
+		t.err = t.tooLarge()
+		return t.err
+	}
+	if used > t.charged {
+		grown := used&^(chargeUnit-1) + chargeUnit - t.charged
+		t.charged += grown
+		t.db.stats.txBytes.Add(int64(grown))
+	}
+	return nil
+}
+
+const chargeUnit = 4 << 10
+
+func (t *Tx) tooLarge() error {
+	return fmt.Errorf("%w: it takes more than Options.TxBytes, %d", ErrTxLimit, t.db.opts.TxBytes)
+}
+
+// Commit writes what the transaction has written, as one, and ends it, whatever it
+// returns. It returns ErrConflict, and nothing is written, if what was read has been
+// written by others meanwhile. Unless TxOptions.NoSync is set it returns when the
+// writes are durable. When it fails with an error of the log, whether the writes are
+// there shows after the next Open.
+func (t *Tx) Commit() error {
+	if t.closed {
+		return ErrClosed
+	}
+	defer t.finish()
+	switch {
+	case t.err != nil:
+		return t.err
+	case t.db.closed.Load():
+		return ErrClosed
+	case t.batch.count == 0:
+		return nil
+	case t.tooOld(time.Now()):
+		return t.expiredErr()
+	}
+	t.reads.settle()
+	err := t.commit()
+	switch {
+	case err == nil:
+		t.db.stats.txCommits.Add(1)
+	case errors.Is(err, ErrConflict):
+		t.db.stats.txConflicts.Add(1)
+	}
+	return err
+}
+
+// Discard ends the transaction; nothing is written. After Commit it does nothing.
+func (t *Tx) Discard() {
+	if !t.closed {
+		t.finish()
+	}
+}
+
+// tooOld reports whether the transaction has outlived Options.TxLifetime.
+func (t *Tx) tooOld(now time.Time) bool {
+	most := t.db.opts.TxLifetime
+	return most > 0 && now.Sub(t.begun) > most
+}
+
+func (t *Tx) finish() {
+	t.closed = true
+	t.reads.close()
+	t.db.snapshots.end(t)
+	if !t.readOnly {
+		t.db.commit.watchers.Add(-1)
+	}
+	t.db.stats.txBytes.Add(-int64(t.charged))
+	t.charged, t.batch, t.own, t.reads = 0, Batch{}, ownWrites{}, readSet{}
+}

@@ -1,0 +1,160 @@
+package sift
+
+import (
+	"bytes"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/memtable"
+	"github.com/siftdb/sift/sstable"
+)
+
+// maxRounds is how often a transaction looks for newer entries itself before the
+// leader does it, with other writers waiting.
+const maxRounds = 3
+
+// commit checks and writes the transaction.
+func (t *Tx) commit() error {
+	c := &t.db.commit
+	if t.reads.lost {
+		return t.tooLarge()
+	}
+	if t.reads.empty() {
+		return c.write(&t.batch, !t.noSync)
+	}
+	since := t.seq // there is no newer entry of what was read up to here
+	for round := 0; ; round++ {
+		if now := t.db.visible.Load(); now > since {
+			if changed, err := t.changed(since); err != nil {
+				return err
+			} else if changed {
+				return ErrConflict
+			}
+			since = now
+		}
+		if t.expired.Load() {
+			return t.expiredErr()
+		}
+		again, err := c.writeChecked(t, since, round >= maxRounds)
+		if !again {
+			return err
+		}
+	}
+}
+
+// changed reports whether there are entries of what was read with sequence numbers
+// above since. It sees all that are visible when it is called.
+func (t *Tx) changed(since uint64) (bool, error) {
+	d := t.db
+	g := d.epoch.Enter()
+	s := d.state.Load()
+	if s == nil {
+		g.Exit()
+		return false, ErrClosed
+	}
+	// Neither flushes nor compactions are to wait for this.
+	s.version.Ref()
+	g.Exit()
+	defer d.releaseVersion(s.version)
+	if t.changedInMemory(s.mem, since) {
+		return true, nil
+	}
+	for _, m := range s.imms {
+		if t.changedInMemory(m, since) {
+			return true, nil
+		}
+	}
+	if since >= s.flushed {
+		return false, nil
+	}
+	for _, metas := range s.version.Levels {
+		for _, meta := range metas {
+			if meta.Num < t.firstFile {
+				continue // all of it was there when the transaction began
+			}
+			if changed, err := t.changedInTable(meta, since); changed || err != nil {
+				return changed, err
+			}
+		}
+	}
+	return false, nil
+}
+
+func (t *Tx) changedInMemory(m *memtable.Memtable, since uint64) bool {
+	if m.Empty() {
+		return false
+	}
+	for i := range t.reads.keys {
+		k := &t.reads.keys[i]
+		if !m.MayContain(k.hash) {
+			continue
+		}
+		if _, _, seq, ok := m.Get(t.reads.key(k), base.MaxSequence); ok && seq > since {
+			return true
+		}
+	}
+	for i := range t.reads.ranges {
+		// A memtable's iterator does not fail.
+		if changed, _ := t.reads.ranges[i].changed(m.NewIter(), since); changed {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *Tx) changedInTable(meta *manifest.TableMeta, since uint64) (bool, error) {
+	tab := meta.Handle.(*table)
+	var buf sstable.Buffer
+	defer buf.Release()
+	for i := range t.reads.keys {
+		k := &t.reads.keys[i]
+		key := t.reads.key(k)
+		if !withinTable(meta, key) {
+			continue
+		}
+		r, err := tab.load()
+		if err != nil {
+			return false, err
+		}
+		l := lookup{key: lookupKey(t.db.secret, key), keyed: t.db.secret != nil}
+		if f := r.Filter(); f != nil && !l.mayContain(f) {
+			continue
+		}
+		if _, _, seq, ok, err := r.GetIn(&buf, key, base.MaxSequence); err != nil || ok && seq > since {
+			return err == nil, err
+		}
+	}
+	for i := range t.reads.ranges {
+		r := &t.reads.ranges[i]
+		if s := (scanRange{r.lower, r.upper}); r.open && bytes.Compare(base.UserKey(meta.Largest), r.lower) < 0 || !r.open && !s.overlaps(meta) {
+			continue
+		}
+		it, err := tab.iter(&sstable.IterOptions{DontFillCache: true})
+		if err != nil {
+			return false, err
+		}
+		changed, err := r.changed(it, since)
+		if cerr := it.Close(); err == nil {
+			err = cerr
+		}
+		if changed || err != nil {
+			return changed, err
+		}
+	}
+	return false, nil
+}
+
+// changed reports whether the iterator has an entry of the range with a sequence
+// number above since.
+func (r *keyRange) changed(it base.Iterator, since uint64) (bool, error) {
+	at := base.AppendInternalKey(nil, r.lower, base.MaxSequence, base.KindSeek)
+	for ok := it.SeekGE(at); ok; ok = it.Next() {
+		if !r.open && bytes.Compare(base.UserKey(it.Key()), r.upper) >= 0 {
+			return false, nil
+		}
+		if base.KeyTrailer(it.Key())>>8 > since {
+			return true, nil
+		}
+	}
+	return false, it.Err()
+}
