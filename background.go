@@ -405,5 +405,6 @@ func (d *DB) tableOptions(level int) *sstable.WriterOptions {
 		DisableCompression: d.opts.DisableCompression,
 		Filter:             d.opts.LevelFilters[level],
 		Prefix:             d.opts.Prefix,
+		Range:              d.opts.RangeFilter,
 	}
 }

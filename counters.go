@@ -25,6 +25,8 @@ type readStripe struct {
 	unfiltered    [manifest.NumLevels]atomic.Uint64
 	prefixAsked   atomic.Uint64
 	prefixUseful  atomic.Uint64
+	rangesAsked   atomic.Uint64
+	rangesUseful  atomic.Uint64
 	_             [64]byte
 }
 
@@ -34,6 +36,7 @@ func (c *readCounters) stripe() *readStripe { return &c.stripes[epoch.Stripe()] 
 type filterCounts struct {
 	asked, truePositive, falsePositive, unfiltered [manifest.NumLevels]uint64
 	gets, prefixAsked, prefixUseful                uint64
+	rangesAsked, rangesUseful                      uint64
 }
 
 func (c *readCounters) sum() filterCounts {
@@ -42,6 +45,8 @@ func (c *readCounters) sum() filterCounts {
 		s := &c.stripes[i]
 		f.prefixAsked += s.prefixAsked.Load()
 		f.prefixUseful += s.prefixUseful.Load()
+		f.rangesAsked += s.rangesAsked.Load()
+		f.rangesUseful += s.rangesUseful.Load()
 		f.asked[0] += s.askedMore.Load()
 		for set := range s.asked {
 			n := s.asked[set].Load()

@@ -92,6 +92,12 @@ func (d *DB) openFilterKey() error {
 	}
 	d.secret = &secret
 	d.opts.FilterReaders = slices.Concat(d.opts.FilterReaders, filter.KeyedReaders(secret))
+	if p := d.opts.RangeFilter; p != nil {
+		if keyed, err := filter.KeyedRange(p, secret); err == nil {
+			d.opts.RangeFilter = keyed
+		}
+		d.opts.rangeReaders = append(d.opts.rangeReaders, d.opts.RangeFilter)
+	}
 	for i, p := range d.opts.LevelFilters {
 		if keyed, err := filter.Keyed(p, secret); err == nil {
 			d.opts.LevelFilters[i] = keyed

@@ -20,6 +20,10 @@ type Metrics struct {
 	// of the prefix that an iterator is bounded to, PrefixUseful those that the
 	// iterator could leave out; see Options.Prefix.
 	PrefixAsked, PrefixUseful uint64
+	// RangesAsked counts the tables whose filter of ranges was asked for the bounds of an
+	// iterator, RangesUseful those that the iterator could leave out; see
+	// Options.RangeFilter.
+	RangesAsked, RangesUseful uint64
 	// BlockReads counts reads of data blocks for lookups and iterators that the
 	// block cache did not answer, BlockReadBytes their bytes as stored.
 	// CacheHits counts those that it did.
@@ -94,10 +98,13 @@ func (f FilterMetrics) ObservedFPR() float64 {
 
 // MemoryMetrics adds up memory in bytes.
 type MemoryMetrics struct {
-	Memtables  uint64 // arenas, full size
-	Filters    uint64
-	Indexes    uint64 // decoded table indexes
-	BlockCache uint64 // blocks in the cache, those of other databases included if it is shared
+	Memtables uint64 // arenas, full size
+	Filters   uint64
+	// RangeFilters are the filters of ranges that have been asked; Options.FilterMemory
+	// does not bound them.
+	RangeFilters uint64
+	Indexes      uint64 // decoded table indexes
+	BlockCache   uint64 // blocks in the cache, those of other databases included if it is shared
 	// Transactions is what open transactions hold, and the keys of recent writes that
 	// their commits are checked against.
 	Transactions uint64
@@ -105,7 +112,7 @@ type MemoryMetrics struct {
 
 // Total is the sum.
 func (m MemoryMetrics) Total() uint64 {
-	return m.Memtables + m.Filters + m.Indexes + m.BlockCache + m.Transactions
+	return m.Memtables + m.Filters + m.RangeFilters + m.Indexes + m.BlockCache + m.Transactions
 }
 
 // Recovery says what Open found in the logs.
@@ -165,6 +172,7 @@ func (d *DB) Metrics() Metrics {
 	}
 	m.Gets = counts.gets
 	m.PrefixAsked, m.PrefixUseful = counts.prefixAsked, counts.prefixUseful
+	m.RangesAsked, m.RangesUseful = counts.rangesAsked, counts.rangesUseful
 	m.Memory.Memtables = uint64(s.mem.Capacity())
 	for _, mem := range s.imms {
 		m.Memory.Memtables += uint64(mem.Capacity())
@@ -203,6 +211,7 @@ func (l *LevelMetrics) fill(metas []*manifest.TableMeta, m *Metrics) {
 			continue
 		}
 		m.Memory.Indexes += uint64(r.IndexBytes())
+		m.Memory.RangeFilters += uint64(r.RangeFilterBytes())
 		l.Filter.Units += r.NumFilterUnits()
 		l.Filter.HeldUnits += t.unitsOf(r.HeldFilterSteps())
 		f := r.Filter()

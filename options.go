@@ -70,6 +70,15 @@ type Options struct {
 	// Events is told of flushes, compactions, write stalls and failures.
 	Events Events
 
+	// RangeFilter builds a filter of ranges for every table, such as filter.Range(12, 0):
+	// an Iter with bounds, HasRange and HasRanges then leave out the tables that it says
+	// have no key between the bounds, without reading a block. A filter of ranges takes the
+	// 8 bytes after the prefix of Options.Prefix as a number, or after a prefix whose length
+	// suits the keys of its table, and answers for ranges within one prefix. It is read when
+	// it is first asked and held from then on, beside what FilterMemory bounds. Tables from
+	// before get one as they are compacted. Default: none.
+	RangeFilter filter.RangePolicy
+
 	// Performance. Sizes are in bytes.
 
 	// BlockCache holds uncompressed data blocks. It may be shared between
@@ -131,7 +140,8 @@ type Options struct {
 	// not slowed by the number of tables then.
 	DisableAutoCompaction bool
 
-	prefixName string // Prefix.Name()
+	prefixName   string               // Prefix.Name()
+	rangeReaders []filter.RangePolicy // open filters of ranges
 
 	// Tests replace these.
 	manifestBytes int64         // the size at which a new MANIFEST begins
@@ -233,6 +243,11 @@ func (o *Options) resolve() (Options, error) {
 			r.LevelFilters[i] = r.Filter
 		}
 	}
+	if r.KeyedFilters && r.RangeFilter != nil {
+		if _, err := filter.KeyedRange(r.RangeFilter, filter.Secret{}); err != nil {
+			return r, fmt.Errorf("sift: Options.KeyedFilters: RangeFilter: %w", err)
+		}
+	}
 	for i, p := range r.LevelFilters {
 		if _, err := filter.Keyed(p, filter.Secret{}); err != nil && r.KeyedFilters {
 			return r, fmt.Errorf("sift: Options.KeyedFilters: level %d: %w", i, err)
@@ -282,6 +297,10 @@ func (o *Options) resolve() (Options, error) {
 	}
 	if r.ReadOnly && r.ErrorIfExists {
 		return r, errors.New("sift: Options.ReadOnly and ErrorIfExists exclude each other")
+	}
+	r.rangeReaders = []filter.RangePolicy{filter.Range(0, 0)}
+	if r.RangeFilter != nil {
+		r.rangeReaders = append(r.rangeReaders, r.RangeFilter)
 	}
 	if r.Prefix != nil {
 		r.prefixName = r.Prefix.Name()

@@ -13,20 +13,30 @@ type scanRange struct {
 	lower, upper []byte // upper is the first key outside; nil: no bound
 }
 
-// prefixAsk asks filters for the one prefix of all keys of a range.
+// prefixAsk asks filters for the one prefix of all keys of a range, and filters of ranges
+// for the range.
 type prefixAsk struct {
+	ranges bool // tables may have filters of ranges
 	on     bool // there is such a prefix
 	prefix filter.Key
 	counts *readStripe
 
 	before        uint64 // how often filters had been asked
 	asked, useful uint64
+
+	rangesAsked, rangesUseful uint64
 }
 
 // prefixOf looks for the one prefix of all keys of a range.
 func (d *DB) prefixOf(lower, upper []byte) (a prefixAsk) {
 	p := d.opts.Prefix
-	if p == nil || lower == nil || upper == nil {
+	if lower == nil || upper == nil {
+		return a
+	}
+	if a.ranges = d.opts.RangeFilter != nil; a.ranges {
+		a.counts = d.reads.stripe()
+	}
+	if p == nil {
 		return a
 	}
 	n := p.PrefixLen(lower)
@@ -47,12 +57,15 @@ func (d *DB) prefixOf(lower, upper []byte) (a prefixAsk) {
 
 // count counts what has been asked.
 func (a *prefixAsk) count() {
-	if a.asked == 0 {
-		return
+	if a.asked != 0 {
+		a.counts.prefixAsked.Add(a.asked)
+		a.counts.prefixUseful.Add(a.useful)
 	}
-	a.counts.prefixAsked.Add(a.asked)
-	a.counts.prefixUseful.Add(a.useful)
-	a.asked, a.useful = 0, 0
+	if a.rangesAsked != 0 {
+		a.counts.rangesAsked.Add(a.rangesAsked)
+		a.counts.rangesUseful.Add(a.rangesUseful)
+	}
+	a.asked, a.useful, a.rangesAsked, a.rangesUseful = 0, 0, 0, 0
 }
 
 // tables returns those tables of a level that may hold keys of the range.
@@ -64,7 +77,7 @@ func (r *scanRange) tables(v *manifest.Version, level int, ask *prefixAsk) []*ma
 	case level == 0:
 		var kept []*manifest.TableMeta
 		for _, m := range metas {
-			if r.overlaps(m) && ask.mayHold(m) {
+			if r.overlaps(m) && ask.mayHold(m) && ask.mayHoldRange(r, m) {
 				kept = append(kept, m)
 			}
 		}
@@ -79,6 +92,9 @@ func (r *scanRange) tables(v *manifest.Version, level int, ask *prefixAsk) []*ma
 		end, _ := v.FindTable(level, r.upper)
 		metas = metas[:max(0, min(len(metas), end+1-skipped))]
 	}
+	if !ask.on && len(metas) > 0 && !ask.mayHoldRange(r, metas[0]) {
+		return nil // the range lies within the table
+	}
 	if !ask.on {
 		// A level's iterator opens a table when it comes to it: not one behind the range.
 		if n := len(metas); n > 0 && !r.overlaps(metas[n-1]) {
@@ -90,7 +106,7 @@ func (r *scanRange) tables(v *manifest.Version, level int, ask *prefixAsk) []*ma
 	// first key is looked at.
 	var kept []*manifest.TableMeta
 	for _, m := range metas {
-		if ask.mayHold(m) && r.overlaps(m) {
+		if ask.mayHold(m) && r.overlaps(m) && ask.mayHoldRange(r, m) {
 			kept = append(kept, m)
 		}
 	}
@@ -120,5 +136,24 @@ func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
 	if (a.before+a.asked)%sampleEvery == 0 {
 		t.absent.Add(sampleEvery)
 	}
+	return false
+}
+
+// mayHoldRange asks a table's filter of ranges, if the range lies within the table: a
+// table that begins or ends in it has a key there. An empty range has none.
+func (a *prefixAsk) mayHoldRange(r *scanRange, m *manifest.TableMeta) bool {
+	if !a.ranges || bytes.Compare(base.UserKey(m.Smallest), r.lower) >= 0 ||
+		bytes.Compare(base.UserKey(m.Largest), r.upper) < 0 {
+		return true
+	}
+	reader := m.Handle.(*table).reader.Load()
+	if reader == nil {
+		return true
+	}
+	a.rangesAsked++
+	if bytes.Compare(r.lower, r.upper) < 0 && reader.MayContainRange(r.lower, r.upper) {
+		return true
+	}
+	a.rangesUseful++
 	return false
 }

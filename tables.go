@@ -115,6 +115,8 @@ func (t *table) openReader() (*sstable.Reader, error) {
 		IO:       o.io,
 		Prefix:   o.opts.Prefix,
 
+		RangePolicies: o.opts.rangeReaders,
+
 		FilterPool: o.pool,
 		// Under a budget the filter keeper says what is held.
 		MaxFilterUnits: o.maxFilterUnits(),

@@ -35,6 +35,8 @@ const (
 //	+---------------------+
 //	| filter units ...    |  uncompressed; none if there is no filter
 //	+---------------------+
+//	| filter of ranges    |  uncompressed; at most one
+//	+---------------------+
 //	| properties          |  uncompressed
 //	+---------------------+
 //	| metaindex           |  uncompressed, names ascending; name -> handle

@@ -36,6 +36,11 @@ import (
 //	sift.key.largest         bytes    Largest
 //	sift.key.smallest        bytes    Smallest
 //	sift.num.keys            varint   NumKeys
+//	sift.range.checksum      4 B      masked CRC-32C of the filter of ranges as stored, its block type included
+//	sift.range.keys          varint   RangeKeys
+//	sift.range.policy        text     RangePolicy; the sift.range ones only with a filter of ranges
+//	sift.range.size          varint   RangeBytes
+//	sift.range.split         text     RangeSplit
 //	sift.seq.max             varint   MaxSeq
 //	sift.seq.min             varint   MinSeq
 //
@@ -75,6 +80,12 @@ type Properties struct {
 	FilterFPR    float64 // with all units; NaN if unknown or none
 	FilterPrefix string  // the name of the Prefixer whose prefixes it holds, too; "": none
 
+	RangePolicy string // the name of the policy that made the filter of ranges; "": none
+	RangeSplit  string // how it splits keys: the name of a Prefixer, or at(n)
+	RangeKeys   uint64 // keys that were added to it
+	RangeBytes  uint64 // what it takes
+
+	rangeCRC   uint32
 	compressed bool
 	unitCRCs   []uint32
 }
@@ -128,6 +139,11 @@ const (
 	propLargest       = "sift.key.largest"
 	propSmallest      = "sift.key.smallest"
 	propKeys          = "sift.num.keys"
+	propRangeChecksum = "sift.range.checksum"
+	propRangeKeys     = "sift.range.keys"
+	propRangePolicy   = "sift.range.policy"
+	propRangeSize     = "sift.range.size"
+	propRangeSplit    = "sift.range.split"
 	propMaxSeq        = "sift.seq.max"
 	propMinSeq        = "sift.seq.min"
 )
@@ -166,6 +182,13 @@ func appendProperties(p *Properties) []byte {
 		num(propMinSeq, p.MinSeq)
 		num(propMaxSeq, p.MaxSeq)
 		list = append(list, Property{propSmallest, p.Smallest}, Property{propLargest, p.Largest})
+	}
+	if p.RangeSplit != "" {
+		text(propRangePolicy, p.RangePolicy)
+		text(propRangeSplit, p.RangeSplit)
+		num(propRangeKeys, p.RangeKeys)
+		num(propRangeSize, p.RangeBytes)
+		list = append(list, Property{propRangeChecksum, binary.LittleEndian.AppendUint32(nil, p.rangeCRC)})
 	}
 	if p.FilterUnits > 0 {
 		text(propFilterFamily, p.FilterFamily)
@@ -206,7 +229,8 @@ func decodeProperties(data []byte) (*Properties, error) {
 		propData: &p.DataBytes, propDeletions: &p.NumDeletions, propFilterSize: &p.FilterBytes,
 		propIndex: &p.IndexBytes, propDataBlocks: &p.NumDataBlocks, propEntries: &p.NumEntries,
 		propRawKeys: &p.RawKeyBytes, propRawValues: &p.RawValueBytes, propFileNumber: &p.FileNumber,
-		propFilterKeys: &p.FilterKeys, propKeys: &p.NumKeys, propMaxSeq: &p.MaxSeq, propMinSeq: &p.MinSeq,
+		propFilterKeys: &p.FilterKeys, propKeys: &p.NumKeys, propRangeKeys: &p.RangeKeys, propRangeSize: &p.RangeBytes,
+		propMaxSeq: &p.MaxSeq, propMinSeq: &p.MinSeq,
 	}
 	err := b.each(func(key, value []byte) error {
 		if len(key) > maxPropertyName {
@@ -239,6 +263,14 @@ func decodeProperties(data []byte) (*Properties, error) {
 			p.FilterPolicy = string(value)
 		case propPrefix:
 			p.FilterPrefix = string(value)
+		case propRangePolicy:
+			p.RangePolicy = string(value)
+		case propRangeSplit:
+			p.RangeSplit = string(value)
+		case propRangeChecksum:
+			if ok = len(value) == 4; ok {
+				p.rangeCRC = binary.LittleEndian.Uint32(value)
+			}
 		case propSmallest, propLargest:
 			if _, _, _, ok = base.SplitInternalKey(value); ok && name == propSmallest {
 				p.Smallest = bytes.Clone(value)

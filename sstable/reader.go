@@ -24,6 +24,8 @@ type ReaderOptions struct {
 	// Policies open filters of families that package filter does not know; for
 	// the families that they share with it they are asked first.
 	Policies []filter.Policy
+	// RangePolicies open filters of ranges. Default: filter.Range.
+	RangePolicies []filter.RangePolicy
 	// IgnoreFilter reads the table as if it had no filter.
 	IgnoreFilter bool
 	// MaxFilterUnits is how many units of the filter are loaded at first.
@@ -58,6 +60,9 @@ type Reader struct {
 	released  atomic.Bool
 
 	filter atomic.Pointer[heldFilter]
+	ranges atomic.Pointer[heldRange] // nil until it is asked
+
+	rangePolicies []filter.RangePolicy
 
 	footer  footer
 	meta    []MetaBlock
@@ -89,7 +94,10 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	if o == nil {
 		o = &ReaderOptions{}
 	}
-	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO, prefix: o.Prefix, pool: o.FilterPool}
+	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO, prefix: o.Prefix, pool: o.FilterPool, rangePolicies: o.RangePolicies}
+	if len(t.rangePolicies) == 0 {
+		t.rangePolicies = []filter.RangePolicy{filter.Range(0, 0)}
+	}
 	if t.io == nil {
 		t.io = new(BlockIO)
 	}

@@ -46,6 +46,7 @@ type verifier struct {
 
 	filter filter.Reader
 	prefix Prefixer // nil: the filter holds no prefixes, or it is not known which
+	ranges heldRange
 	denied uint64
 	first  []byte // the first key or prefix that was denied
 }
@@ -123,6 +124,11 @@ func (v *verifier) openFilter() {
 	r := v.r
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
+	if r.metaErr == nil {
+		if err := r.loadRange(&v.ranges); err != nil && !errors.Is(err, filter.ErrUnknownFamily) {
+			v.report(err)
+		}
+	}
 	if r.filterState == FilterDamaged && r.metaErr == nil {
 		v.report(r.filterErr)
 	}
@@ -182,6 +188,7 @@ func (v *verifier) dataBlock(i int) error {
 		if v.last == nil || !bytes.Equal(base.UserKey(v.last), userKey) {
 			v.seen.NumKeys++
 			v.ask(userKey)
+			v.askRange(userKey)
 			if v.prefix != nil {
 				if prefix, ok := prefixOf(v.prefix, userKey); ok {
 					v.ask(prefix)
@@ -204,6 +211,17 @@ func (v *verifier) ask(key []byte) {
 	if v.filter == nil || v.filter.MayContain(filter.NewKey(key)) {
 		return
 	}
+	v.deny(key)
+}
+
+// askRange asks the filter of ranges for the range of a key.
+func (v *verifier) askRange(key []byte) {
+	if !v.ranges.mayContain(key, append(bytes.Clone(key), 0)) {
+		v.deny(key)
+	}
+}
+
+func (v *verifier) deny(key []byte) {
 	if v.denied++; v.denied == 1 {
 		v.first = bytes.Clone(key)
 	}

@@ -29,6 +29,9 @@ type WriterOptions struct {
 	Filter filter.Policy
 	// Prefix makes the filter hold the keys' prefixes, too. Nil: keys only.
 	Prefix Prefixer
+	// Range makes the table's filter of ranges, over user keys; prefixes are those of
+	// Prefix if there is one, and else of a length that suits the keys. Nil: none.
+	Range filter.RangePolicy
 	// FileNumber is stored in the properties, so that a table under another
 	// table's name can be told. 0: unknown.
 	FileNumber uint64
@@ -72,6 +75,7 @@ type Writer struct {
 	data     blockWriter
 	index    blockWriter
 	filter   filter.Writer // nil: none
+	ranges   rangeKeys     // with Range
 	props    Properties
 	last     []byte // the last key that was added
 	prefix   []byte // the last prefix that was added to the filter
@@ -162,6 +166,9 @@ func (w *Writer) add(userKey []byte, seq uint64, kind Kind, value []byte) error 
 
 	if newKey {
 		w.props.NumKeys++
+		if w.opts.Range != nil {
+			w.ranges.add(userKey)
+		}
 		if w.filter != nil {
 			w.filter.Add(filter.NewKey(userKey))
 			if w.opts.Prefix != nil {
@@ -291,6 +298,10 @@ func (w *Writer) finish() (*TableInfo, error) {
 	if err := w.finishFilter(&metaindex, info); err != nil {
 		return nil, err
 	}
+	rangeEntry, err := w.finishRange(info)
+	if err != nil {
+		return nil, err
+	}
 	p := &w.props
 	p.FileNumber = w.opts.FileNumber
 	if p.NumEntries > 0 {
@@ -304,6 +315,9 @@ func (w *Writer) finish() (*TableInfo, error) {
 		return nil, err
 	}
 	metaindex.add([]byte(propertiesName), 0, appendHandle(nil, h))
+	if rangeEntry.Name != "" {
+		metaindex.add([]byte(rangeEntry.Name), 0, rangeEntry.Value)
+	}
 	var f footer
 	if f.metaindex, err = w.writeBlock(metaindex.finish(), false); err != nil {
 		return nil, err

@@ -9,8 +9,9 @@ import (
 )
 
 type filterSizeCmd struct {
-	Keys string `required:"" placeholder:"N" help:"The number of keys, such as 1000000 or 1e9."`
-	FPR  string `default:"0.01" name:"fpr" placeholder:"P" help:"The false positive rate to reach, such as 0.001 or 0.1%. Default: ${default}."`
+	Keys  string `required:"" placeholder:"N" help:"The number of keys, such as 1000000 or 1e9."`
+	FPR   string `default:"0.01" name:"fpr" placeholder:"P" help:"The false positive rate to reach, such as 0.001 or 0.1%. Default: ${default}."`
+	Range string `placeholder:"L" help:"Size a filter of ranges that reaches the rate for ranges of up to L numbers."`
 }
 
 func (filterSizeCmd) Help() string {
@@ -23,7 +24,8 @@ so figures are for one filter or the sum of many large ones.
 Examples:
 
     sift filter size --keys 1e9 --fpr 0.001
-    sift filter size --keys 500000 --fpr 1%`
+    sift filter size --keys 500000 --fpr 1%
+    sift filter size --keys 1e9 --fpr 1% --range 100`
 }
 
 func (c *filterSizeCmd) Run(e *env) error {
@@ -34,6 +36,9 @@ func (c *filterSizeCmd) Run(e *env) error {
 	fpr, err := parseRate(c.FPR)
 	if err != nil {
 		return fmt.Errorf("--fpr %q: not a number", c.FPR)
+	}
+	if c.Range != "" {
+		return c.ranges(e, keys, fpr)
 	}
 	sizes, err := filter.CompareSizes(keys, fpr)
 	if err != nil {
@@ -49,6 +54,25 @@ func (c *filterSizeCmd) Run(e *env) error {
 		t.add(s.Name, size(int64(s.Bytes)), fmt.Sprintf("%.2f", s.BitsPerKey),
 			fmt.Sprintf("%.1f %%", max(0, (s.OverLimit-1)*100)), rate(s.FPR), note)
 	}
+	return t.write(e.out)
+}
+
+// ranges prints what a filter of ranges takes for the rate.
+func (c *filterSizeCmd) ranges(e *env, keys, fpr float64) error {
+	length, err := strconv.ParseFloat(c.Range, 64)
+	if err != nil || length < 1 || length >= 1<<62 {
+		return fmt.Errorf("--range %q: not a number of 1 or more", c.Range)
+	}
+	if !(keys >= 1 && fpr > 0 && fpr < 1) {
+		return fmt.Errorf("--keys must be 1 or more, and --fpr between 0 and 1")
+	}
+	bits, ok := filter.RangeBits(fpr, uint64(length))
+	if !ok {
+		return fmt.Errorf("no filter of ranges reaches %s for ranges of %s", rate(fpr), c.Range)
+	}
+	t := columns{}
+	t.add("filter", "size", "bits/key", "FPR at most")
+	t.add(filter.Range(bits, 0).Name(), size(int64(keys*float64(bits)/8)), strconv.Itoa(bits), rate(filter.RangeFPR(bits, uint64(length))))
 	return t.write(e.out)
 }
 

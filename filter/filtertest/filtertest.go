@@ -36,6 +36,9 @@ type Options struct {
 	// MaxKeys is the largest filter that is built, 0 for a million, or a
 	// hundred thousand under -short.
 	MaxKeys int
+	// RangeUnit is for policies of ranges that tell numbers apart by this unit only, 0
+	// for 1: a range is widened to whole units before it counts as one without a key.
+	RangeUnit uint64
 	// Seed picks the keys, 0 for 1.
 	Seed uint64
 }
@@ -58,7 +61,7 @@ func RunWith(t TB, p filter.Policy, o Options) {
 			o.MaxKeys = 100_000
 		}
 	}
-	s := &suite{t: t, p: p, o: o}
+	s := &suite{t: t, p: p, o: o, name: p.Name()}
 	s.step("names", s.names)
 	for _, n := range []int{0, 1, 2, 63, 64, 65, 1000, 10_000, 100_000, 1_000_000} {
 		if n <= o.MaxKeys {
@@ -80,6 +83,7 @@ func RunWith(t TB, p filter.Policy, o Options) {
 type suite struct {
 	t      TB
 	p      filter.Policy
+	name   string
 	o      Options
 	where  string
 	errors int // in this step
@@ -107,7 +111,7 @@ func (s *suite) errorf(format string, args ...any) {
 	if s.errors++; s.errors > maxErrors {
 		return
 	}
-	s.t.Errorf("%s, %s, seed %d: %s", s.p.Name(), s.where, s.o.Seed, fmt.Sprintf(format, args...))
+	s.t.Errorf("%s, %s, seed %d: %s", s.name, s.where, s.o.Seed, fmt.Sprintf(format, args...))
 }
 
 // names checks what can be said of the names, and that they do not change.

@@ -1,0 +1,249 @@
+package filtertest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+)
+
+// RunRange reports to t all that p does against the contract of filter.RangePolicy. It
+// builds filters over numbers of several shapes and asks for ranges with keys, which must
+// not be denied, and for ranges without, many of them right beside a key, whose rate of
+// false positives must be what the reader says; it uses writers again after Finish, counts
+// allocations, and damages filters at every byte.
+func RunRange(t TB, p filter.RangePolicy) { RunRangeWith(t, p, Options{}) }
+
+// RunRangeWith is RunRange with options.
+func RunRangeWith(t TB, p filter.RangePolicy, o Options) {
+	t.Helper()
+	if o.Seed == 0 {
+		o.Seed = 1
+	}
+	if o.MaxKeys == 0 {
+		o.MaxKeys = 100_000
+		if testing.Testing() && testing.Short() {
+			o.MaxKeys = 10_000
+		}
+	}
+	s := &rangeSuite{suite{t: t, o: o, name: p.Name()}, p, max(1, o.RangeUnit)}
+	for _, n := range []int{0, 1, 2, 63, 64, 65, 1000, 10_000, 100_000} {
+		for _, kind := range rangeKinds {
+			if n <= o.MaxKeys {
+				s.step(fmt.Sprintf("%d %s", n, kind.name), func() { s.answers(s.keys(n, kind), kind.rated) })
+			}
+		}
+	}
+	s.step("writer again", s.again)
+	s.step("allocations", s.allocations)
+	for _, n := range []int{0, 1, 65, 500} {
+		s.step(fmt.Sprintf("damage to %d keys", n), func() { s.damage(n) })
+	}
+}
+
+// rangeSuite is one run over one policy of ranges.
+type rangeSuite struct {
+	suite
+	p    filter.RangePolicy
+	unit uint64
+}
+
+// rangeKey is a key as a filter of ranges gets it.
+type rangeKey struct {
+	prefix string
+	x      uint64
+}
+
+func (k rangeKey) compare(o rangeKey) int {
+	if c := bytes.Compare([]byte(k.prefix), []byte(o.prefix)); c != 0 || k.x == o.x {
+		return c
+	}
+	if k.x < o.x {
+		return -1
+	}
+	return 1
+}
+
+// rangeKind is a shape of key sets.
+type rangeKind struct {
+	name string
+	// rated says that the rate of false positives of one filter is near its mean: where
+	// keys come in dense runs, whole runs collide or do not.
+	rated bool
+	key   func(seed, i uint64) rangeKey // the i-th key
+}
+
+var rangeKinds = []rangeKind{
+	{"random numbers", true, func(seed, i uint64) rangeKey { return rangeKey{"", mix(seed<<32 + i)} }},
+	{"sequential numbers", false, func(seed, i uint64) rangeKey { return rangeKey{"p", 1<<40 + i} }},
+	{"numbers 1,000 apart", false, func(seed, i uint64) rangeKey { return rangeKey{"", i * 1000} }},
+	{"clusters", false, func(seed, i uint64) rangeKey { return rangeKey{"", mix(seed+i/100)&^0xffff + i%100*3} }},
+	{"short prefixes", true, func(seed, i uint64) rangeKey { return rangeKey{fmt.Sprint("d", i%50), mix(i) >> 40} }},
+	{"a prefix each", true, func(seed, i uint64) rangeKey { return rangeKey{fmt.Sprint("device/", i, "/"), mix(seed + i)} }},
+	{"ends of the numbers", false, func(seed, i uint64) rangeKey {
+		return rangeKey{fmt.Sprint(i / 4), [4]uint64{0, math.MaxUint64, 1, math.MaxUint64 - 1}[i%4]}
+	}},
+}
+
+// keys returns n keys, sorted, each once.
+func (s *rangeSuite) keys(n int, kind rangeKind) []rangeKey {
+	keys := make([]rangeKey, n)
+	for i := range keys {
+		keys[i] = kind.key(s.o.Seed, uint64(i))
+	}
+	slices.SortFunc(keys, rangeKey.compare)
+	return slices.Compact(keys)
+}
+
+// build returns the filter over keys, nil after a failure.
+func (s *rangeSuite) build(w filter.RangeWriter, keys []rangeKey) filter.RangeReader {
+	s.t.Helper()
+	for _, k := range keys {
+		prefix := []byte(k.prefix)
+		w.Add(prefix, k.x)
+		clear(prefix) // it is not the writer's to keep
+	}
+	if n := w.NumKeys(); n > len(keys) || (n == 0) != (len(keys) == 0) {
+		s.errorf("NumKeys is %d after %d keys", n, len(keys))
+	}
+	block, err := w.Finish()
+	if err != nil {
+		s.errorf("Finish over %d keys: %v", len(keys), err)
+		return nil
+	}
+	if n := w.NumKeys(); n != 0 {
+		s.errorf("NumKeys is %d after Finish", n)
+	}
+	r, err := s.p.Open(block)
+	if err != nil {
+		s.errorf("Open of a fresh filter: %v", err)
+		return nil
+	}
+	return r
+}
+
+// holds reports whether there is a key in a range.
+func holds(keys []rangeKey, prefix string, lo, hi uint64) bool {
+	i, _ := slices.BinarySearchFunc(keys, rangeKey{prefix, lo}, rangeKey.compare)
+	return i < len(keys) && keys[i].prefix == prefix && keys[i].x <= hi
+}
+
+// answers asks for ranges with and without keys.
+func (s *rangeSuite) answers(keys []rangeKey, rated bool) {
+	s.t.Helper()
+	r := s.build(s.p.NewWriter(), keys)
+	if r == nil {
+		return
+	}
+	if r.SizeBytes() <= 0 {
+		s.errorf("SizeBytes is %d", r.SizeBytes())
+	}
+	rnd := s.o.Seed
+	next := func() uint64 { rnd++; return mix(rnd) }
+	for _, k := range keys {
+		for _, size := range []uint64{0, next() % 10, next() >> (next() % 64), math.MaxUint64} {
+			below := size
+			if size > 0 {
+				below = next() % size
+			}
+			lo, hi := k.x-min(below, k.x), k.x+min(size-below, math.MaxUint64-k.x)
+			if !r.MayContainRange([]byte(k.prefix), lo, hi) {
+				s.errorf("key %q %d was added, and the range %d..%d is denied", k.prefix, k.x, lo, hi)
+			}
+		}
+	}
+	if len(keys) == 0 {
+		if fpr := r.FPR(10); fpr != 0 && r.MayContainRange(nil, 0, 10) {
+			s.errorf("no keys, and an FPR of %v", fpr)
+		}
+		return
+	}
+	for _, length := range []uint64{1, 10, 100, 1000} {
+		asked, wrong := 0, 0
+		for range 20_000 {
+			k := keys[next()%uint64(len(keys))]
+			lo := k.x + 1 // right beside a key
+			switch next() % 4 {
+			case 0:
+				lo = next()
+			case 1:
+				lo = k.x - length
+			}
+			hi := lo + length - 1
+			if hi < lo || holds(keys, k.prefix, lo-lo%s.unit, hi+(s.unit-1-hi%s.unit)) {
+				continue
+			}
+			if asked++; r.MayContainRange([]byte(k.prefix), lo, hi) {
+				wrong++
+			}
+		}
+		// The hash is drawn once a filter, so ranges of few keys are not independent.
+		want := r.FPR(length)
+		if limit := want*float64(asked)*1.2 + 6*math.Sqrt(want*float64(asked)) + 10; rated && len(keys) >= 1000 && float64(wrong) > limit {
+			s.errorf("%d of %d ranges of %d without a key are not denied; the FPR is said to be %.4g", wrong, asked, length, want)
+		}
+	}
+}
+
+// again uses a writer twice.
+func (s *rangeSuite) again() {
+	w := s.p.NewWriter()
+	s.build(w, s.keys(500, rangeKinds[0]))
+	keys := s.keys(300, rangeKinds[4])
+	if r := s.build(w, keys); r != nil {
+		for _, k := range keys {
+			if !r.MayContainRange([]byte(k.prefix), k.x, k.x) {
+				s.errorf("a writer's second filter denies %q %d", k.prefix, k.x)
+			}
+		}
+	}
+}
+
+func (s *rangeSuite) allocations() {
+	if !testing.Testing() {
+		return
+	}
+	keys := s.keys(1000, rangeKinds[4])
+	r := s.build(s.p.NewWriter(), keys)
+	prefix := []byte(keys[0].prefix)
+	if n := testing.AllocsPerRun(100, func() { r.MayContainRange(prefix, 10, 1000) }); n != 0 {
+		s.errorf("a question allocates %v times", n)
+	}
+}
+
+// damage changes each byte of a filter, and cuts it short: Open must refuse it.
+func (s *rangeSuite) damage(n int) {
+	w := s.p.NewWriter()
+	for _, k := range s.keys(n, rangeKinds[0]) {
+		w.Add([]byte(k.prefix), k.x)
+	}
+	block, err := w.Finish()
+	if err != nil {
+		s.errorf("Finish: %v", err)
+		return
+	}
+	refused := func(b []byte, what string, at int) {
+		r, err := s.p.Open(b)
+		if err == nil && s.o.Unsealed {
+			r.MayContainRange(nil, 0, binary.LittleEndian.Uint64(append(b, make([]byte, 8)...)))
+		} else if err == nil {
+			s.errorf("a filter %s %d of %d is opened", what, at, len(block))
+		} else if !errors.Is(err, filter.ErrDamaged) && !errors.Is(err, filter.ErrUnknownFamily) {
+			s.errorf("a filter %s %d: the error is %v", what, at, err)
+		}
+	}
+	for i := range block {
+		for _, bit := range []byte{1, 0x80, 0xff} {
+			b := bytes.Clone(block)
+			b[i] ^= bit
+			refused(b, "with a changed byte at", i)
+		}
+		refused(bytes.Clone(block[:i]), "cut off at", i)
+	}
+	refused(append(bytes.Clone(block), 0), "with a byte more than", len(block))
+}

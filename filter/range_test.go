@@ -1,0 +1,223 @@
+package filter_test
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/filter/filtertest"
+)
+
+func TestRangeConforms(t *testing.T) {
+	keyed, err := filter.KeyedRange(filter.Range(12, 0), filter.Secret{1, 2, 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []filter.RangePolicy{filter.Range(4, 0), filter.Range(10, 0), filter.Range(32, 0), keyed} {
+		t.Run(p.Name(), func(t *testing.T) { filtertest.RunRange(t, p) })
+	}
+	units := filter.Range(16, 7)
+	t.Run(units.Name(), func(t *testing.T) { filtertest.RunRangeWith(t, units, filtertest.Options{RangeUnit: 1 << 7}) })
+}
+
+func TestParseRange(t *testing.T) {
+	for _, name := range []string{"range(12)", "range(4)", "range(32,56)", "range(20,1)"} {
+		p, err := filter.ParseRange(name)
+		if err != nil || p.Name() != name {
+			t.Errorf("ParseRange(%q) = %v, %v", name, p, err)
+		}
+	}
+	for _, name := range []string{"", "range", "range()", "range(3)", "range(33)", "range(12,57)", "range(12,-1)", "range(12,)", "range(12,1,1)", "bloom(10)", "range(12)x"} {
+		if p, err := filter.ParseRange(name); err == nil {
+			t.Errorf("ParseRange(%q) = %s, want an error", name, p.Name())
+		}
+	}
+}
+
+// rangeExample is the filter over 1, 2 and 100 at 4 bits a key: places 3, 8 and 9 of 12,
+// with 2 bits as they are.
+const rangeExample = "1900000000000000" + // upper
+	"1300000000000000" + // lower
+	"0300000000000000" + "0c00000000000000" + // n, r
+	"0000000000000000" + "0000000000000000" + // not keyed
+	"02000100" + "cd3d115c"
+
+// TestRangeFormat is the worked example beside the format's constants.
+func TestRangeFormat(t *testing.T) {
+	w := filter.Range(4, 0).NewWriter()
+	for _, x := range []uint64{1, 2, 100} {
+		w.Add(nil, x)
+	}
+	block, err := w.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := hex.EncodeToString(block); got != rangeExample {
+		t.Errorf("the filter over 1, 2 and 100 is\n%s\nwant\n%s", got, rangeExample)
+	}
+}
+
+// TestRangeKeyedSecret: a filter that is keyed with another secret is not asked.
+func TestRangeKeyedSecret(t *testing.T) {
+	a, _ := filter.KeyedRange(filter.Range(10, 0), filter.Secret{1})
+	b, _ := filter.KeyedRange(filter.Range(10, 0), filter.Secret{2})
+	w := a.NewWriter()
+	w.Add([]byte("p"), 7)
+	block, err := w.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Open(block); err == nil {
+		t.Error("a filter was opened with another secret")
+	}
+	if _, err := filter.Range(10, 0).Open(block); err == nil {
+		t.Error("a keyed filter was opened without a secret")
+	}
+}
+
+// rangeNumbers returns n sorted numbers.
+func rangeNumbers(n int, next func(i uint64) uint64) []uint64 {
+	xs := make([]uint64, n)
+	for i := range xs {
+		xs[i] = next(uint64(i))
+	}
+	slices.Sort(xs)
+	return xs
+}
+
+// TestRangeRate prints the rate of false positives beside the bound L/2^(bits-2), and the
+// size beside the bits that were asked for, and fails where they are exceeded.
+func TestRangeRate(t *testing.T) {
+	const n = 50_000
+	rng := rand.New(rand.NewPCG(1, 2))
+	uniform := rangeNumbers(n, func(uint64) uint64 { return rng.Uint64() })
+	sets := []struct {
+		name       string
+		keys       []uint64
+		correlated bool
+	}{
+		{"uniform", uniform, false},
+		{"correlated", uniform, true},
+		{"clustered", rangeNumbers(n, func(i uint64) uint64 { return i/100*0x9e3779b97f4a7c15&^0xfffff + rng.Uint64N(1<<20) }), true},
+	}
+	for _, set := range sets {
+		for _, bits := range []int{10, 12, 16, 20} {
+			w := filter.Range(bits, 0).NewWriter()
+			for _, x := range set.keys {
+				w.Add(nil, x)
+			}
+			block, err := w.Finish()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := filter.Range(bits, 0).Open(block)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := 8 * float64(r.SizeBytes()) / n
+			if size > 1.02*float64(bits) {
+				t.Errorf("%s: %.2f bits a key, want %d", set.name, size, bits)
+			}
+			line := fmt.Sprintf("%-10s %2d bits, %5.2f held:", set.name, bits, size)
+			for _, length := range []uint64{1, 10, 100, 1000} {
+				asked, wrong := 0, 0
+				for asked < 20_000 {
+					lo := rng.Uint64()
+					if set.correlated {
+						lo = set.keys[rng.IntN(n)] + 1 + rng.Uint64N(32)
+					}
+					hi := lo + length - 1
+					if i, _ := slices.BinarySearch(set.keys, lo); hi < lo || i < n && set.keys[i] <= hi {
+						continue
+					}
+					if asked++; r.MayContainRange(nil, lo, hi) {
+						wrong++
+					}
+				}
+				got, bound := float64(wrong)/float64(asked), filter.RangeFPR(bits, length)
+				line += fmt.Sprintf("  L=%d %.5f (bound %.5f)", length, got, bound)
+				if got > 1.3*bound+0.0005 {
+					t.Errorf("%s, %d bits, ranges of %d: rate %.5f, bound %.5f", set.name, bits, length, got, bound)
+				}
+			}
+			t.Log(line)
+		}
+	}
+}
+
+func benchRange(b *testing.B, n int) (filter.RangeReader, []uint64) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	xs := rangeNumbers(n, func(uint64) uint64 { return rng.Uint64() })
+	w := filter.Range(12, 0).NewWriter()
+	for _, x := range xs {
+		w.Add(nil, x)
+	}
+	block, err := w.Finish()
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := filter.Range(12, 0).Open(block)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return r, xs
+}
+
+// BenchmarkRangeQuery asks for absent ranges of 10, of a filter that is in the cache and
+// of one that is not; beside it a point filter of as many bits.
+func BenchmarkRangeQuery(b *testing.B) {
+	for _, n := range []int{50_000, 20_000_000} {
+		r, xs := benchRange(b, n)
+		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+			i := uint64(0)
+			for b.Loop() {
+				i++
+				x := xs[i*0x9e3779b97f4a7c15%uint64(n)] + 1
+				r.MayContainRange(nil, x, x+9)
+			}
+		})
+		b.Run(fmt.Sprintf("point/keys=%d", n), func(b *testing.B) {
+			w := filter.Bloom(12).NewWriter()
+			var key [8]byte
+			for _, x := range xs {
+				binary.BigEndian.PutUint64(key[:], x)
+				w.Add(filter.NewKey(key[:]))
+			}
+			units, err := w.Finish()
+			if err != nil {
+				b.Fatal(err)
+			}
+			f, err := filter.Bloom(12).Open(units)
+			if err != nil {
+				b.Fatal(err)
+			}
+			i := uint64(0)
+			for b.Loop() {
+				i++
+				binary.BigEndian.PutUint64(key[:], xs[i*0x9e3779b97f4a7c15%uint64(n)]+1)
+				f.MayContain(filter.NewKey(key[:]))
+			}
+		})
+	}
+}
+
+// BenchmarkRangeBuild reports the time a key.
+func BenchmarkRangeBuild(b *testing.B) {
+	const n = 100_000
+	rng := rand.New(rand.NewPCG(1, 2))
+	xs := rangeNumbers(n, func(uint64) uint64 { return rng.Uint64() })
+	w := filter.Range(12, 0).NewWriter()
+	for b.Loop() {
+		for _, x := range xs {
+			w.Add(nil, x)
+		}
+		if _, err := w.Finish(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/key")
+}

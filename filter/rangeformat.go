@@ -1,0 +1,314 @@
+package filter
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math/bits"
+	"sort"
+)
+
+// A filter of ranges holds n places of a universe of r, ascending and each once, as an
+// Elias-Fano code: of each the lowest l bits as they are, and the rest as the zeros before
+// its one in a string of bits.
+//
+//	offset from the start  size   field
+//	0                      8u     upper: for each place in turn as many zeros as its rest is
+//	                              more than that of the place before, and a one; then
+//	                              zeros, until there is one for each rest that there can be
+//	8u                     8v     lower: l bits a place
+//
+//	offset from the end    size   field
+//	40                     8      n
+//	32                     8      r
+//	24                     8      salt; 0 without a key
+//	16                     8      check: what says that the secret is the right one; 0 without
+//	8                      1      l
+//	7                      1      how many of the lowest bits of a number do not count
+//	6                      1      version, 1
+//	5                      1      0
+//	4                      4      CRC-32C of all before
+//
+// Numbers are little-endian; strings of bits are in words of 64, the lowest bit first,
+// and end with zeros. u is the words that n + (r-1>>l) + 1 bits take, v those of n*l; both
+// are 0 if n is.
+//
+// The place of the number x, its lowest bits shifted out, after the prefix P is
+//
+//	(start(P, x/r) + x%r) mod r,  start(P, j) = the high 64 bits of r * salted(v)
+//
+// where v is Hash(P) + j*9e3779b97f4a7c15, or, keyed, the hash under the secret of the
+// 16 bytes of that of P and of j; salted is that of keyed filters.
+//
+// The keys 1, 2 and 100 of no prefix at 4 bits a key, which have a universe of 12, are
+// in TestRangeFormat. All of this is on disk; do not change.
+const (
+	rangeTrailer  = 40
+	rangeVersion  = 1
+	maxRangeCodes = 1 << 30
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// rangeShape is the sizes of the parts of a filter of ranges.
+type rangeShape struct {
+	n, r  uint64
+	l     uint
+	upper int // words
+	lower int
+}
+
+func newRangeShape(n, r uint64, l uint) rangeShape {
+	s := rangeShape{n: n, r: r, l: l}
+	if n > 0 {
+		s.upper = int((s.upperBits() + 63) / 64)
+		s.lower = int((n*uint64(l) + 63) / 64)
+	}
+	return s
+}
+
+func (s *rangeShape) upperBits() uint64 { return s.n + (s.r-1)>>s.l + 1 }
+
+func (s *rangeShape) size() int { return 8*(s.upper+s.lower) + rangeTrailer }
+
+// appendRange encodes places in ascending order, of which some may be equal.
+func appendRange(codes []uint64, h *rangeHash, p rangePolicy) []byte {
+	n := uint64(0)
+	for i, c := range codes {
+		if i == 0 || c != codes[i-1] {
+			codes[n] = c
+			n++
+		}
+	}
+	s := newRangeShape(n, h.universe, uint(p.bits-2))
+	b := AlignedBytes(s.size())
+	set := func(words []byte, bit uint64) { words[bit/8] |= 1 << (bit % 8) }
+	lower := b[8*s.upper:]
+	for i, c := range codes[:n] {
+		set(b, c>>s.l+uint64(i))
+		low, at := c&(1<<s.l-1), uint64(i)*uint64(s.l)
+		w := lower[at/64*8:]
+		binary.LittleEndian.PutUint64(w, binary.LittleEndian.Uint64(w)|low<<(at%64))
+		if at%64+uint64(s.l) > 64 {
+			binary.LittleEndian.PutUint64(w[8:], low>>(64-at%64))
+		}
+	}
+	t := b[len(b)-rangeTrailer:]
+	binary.LittleEndian.PutUint64(t, n)
+	binary.LittleEndian.PutUint64(t[8:], h.universe)
+	if h.secret != nil {
+		binary.LittleEndian.PutUint64(t[16:], h.salt)
+		binary.LittleEndian.PutUint64(t[24:], saltCheck(h.secret, h.salt))
+	}
+	t[32], t[33], t[34] = byte(s.l), byte(p.drop), rangeVersion
+	binary.LittleEndian.PutUint32(t[36:], crc32.Checksum(b[:len(b)-4], castagnoli))
+	return b
+}
+
+// rankEvery is how many bits of the upper part there are to each sample of its ones.
+const rankEvery = 512
+
+// rangeReader is the RangeReader of Range.
+type rangeReader struct {
+	rangeShape
+	hash  rangeHash
+	drop  uint
+	bytes []byte // all of it
+	lows  []byte
+	ranks []uint32 // the ones before each rankEvery bits
+}
+
+// openRange opens a filter of ranges; secret is nil if it is not keyed.
+func openRange(b []byte, secret *Secret) (RangeReader, error) {
+	if len(b) < rangeTrailer {
+		return nil, damaged("%d bytes are no filter of ranges", len(b))
+	}
+	t := b[len(b)-rangeTrailer:]
+	if t[34] != rangeVersion || t[35] != 0 {
+		return nil, damaged("a filter of ranges of version %d", t[34])
+	}
+	if binary.LittleEndian.Uint32(t[36:]) != crc32.Checksum(b[:len(b)-4], castagnoli) {
+		return nil, damaged("checksum of a filter of ranges")
+	}
+	n, r := binary.LittleEndian.Uint64(t), binary.LittleEndian.Uint64(t[8:])
+	l := uint(t[32])
+	if n > maxRangeCodes || n > r || l < minRangeBits-2 || l > maxRangeBits-2 || r>>l > maxRangeCodes || t[33] > maxRangeShift {
+		return nil, damaged("a filter of ranges with %d places of %d in %d bits", n, r, l)
+	}
+	f := &rangeReader{rangeShape: newRangeShape(n, r, l), drop: uint(t[33]), bytes: b}
+	if len(b) != f.size() {
+		return nil, damaged("a filter of ranges has %d bytes, and needs %d", len(b), f.size())
+	}
+	f.hash = rangeHash{universe: r, salt: binary.LittleEndian.Uint64(t[16:]), secret: secret}
+	switch check := binary.LittleEndian.Uint64(t[24:]); {
+	case secret != nil && check != saltCheck(secret, f.hash.salt):
+		return nil, ErrSecret
+	case secret == nil && (check != 0 || f.hash.salt != 0):
+		return nil, damaged("a filter of ranges that is keyed")
+	}
+	f.lows = b[8*f.upper:]
+	ones := uint64(0)
+	for i := range f.upper {
+		if i%(rankEvery/64) == 0 {
+			f.ranks = append(f.ranks, uint32(ones))
+		}
+		ones += uint64(bits.OnesCount64(f.word(i)))
+	}
+	if end := f.upperBits() % 64; f.upper > 0 && end != 0 && f.word(f.upper-1)>>end != 0 || ones != n {
+		return nil, damaged("a filter of ranges with %d ones for %d places", ones, n)
+	}
+	return f, nil
+}
+
+func (f *rangeReader) word(i int) uint64 { return binary.LittleEndian.Uint64(f.bytes[8*i:]) }
+
+// low returns the lowest bits of place i.
+func (f *rangeReader) low(i uint64) uint64 {
+	at := i * uint64(f.l)
+	w := f.lows[at/64*8:]
+	v := binary.LittleEndian.Uint64(w) >> (at % 64)
+	if at%64+uint64(f.l) > 64 {
+		v |= binary.LittleEndian.Uint64(w[8:]) << (64 - at%64)
+	}
+	return v & (1<<f.l - 1)
+}
+
+// afterZeros returns the position in the upper part after the first so many zeros.
+// REQUIRES: there are as many.
+func (f *rangeReader) afterZeros(zeros uint64) uint64 {
+	if zeros == 0 {
+		return 0
+	}
+	k := zeros - 1 // zeros before the one that is looked for
+	before := func(i int) uint64 { return uint64(i)*rankEvery - uint64(f.ranks[i]) }
+	// Zeros are spread evenly, but for crowds of keys: look around where it should be.
+	lo, hi := 0, len(f.ranks)
+	for at, step := int(float64(k)/float64(f.upperBits()-f.n)*float64(len(f.ranks))), 1; ; step *= 2 {
+		if at = min(max(at, lo), hi-1); before(at) <= k {
+			if lo = at; at+step >= hi {
+				break
+			}
+			at += step
+		} else {
+			if hi = at; at-step < lo {
+				break
+			}
+			at -= step
+		}
+		if hi-lo == 1 {
+			break
+		}
+	}
+	lo += sort.Search(hi-lo-1, func(i int) bool { return before(lo+1+i) > k })
+	k -= before(lo)
+	for i := lo * (rankEvery / 64); ; i++ {
+		w := ^f.word(i)
+		if n := uint64(bits.OnesCount64(w)); k >= n {
+			k -= n
+			continue
+		}
+		return uint64(64*i+selectBit(w, int(k))) + 1
+	}
+}
+
+// selectBit returns the position of the k-th one of a word, from 0.
+func selectBit(w uint64, k int) int {
+	at := 0
+	for size := 32; size >= 8; size /= 2 {
+		if n := bits.OnesCount64(w & (1<<size - 1)); k >= n {
+			k -= n
+			w >>= size
+			at += size
+		}
+	}
+	for ; k > 0; k-- {
+		w &= w - 1
+	}
+	return at + bits.TrailingZeros64(w)
+}
+
+// ones returns the number of ones from a position of the upper part to its next zero,
+// and zeros that of zeros to the next one.
+func (f *rangeReader) run(pos uint64, invert uint64) uint64 {
+	start := pos
+	for i := int(pos / 64); i < f.upper; i++ {
+		if w := (f.word(i) ^ invert) >> (pos % 64); w != 0 {
+			return pos + uint64(bits.TrailingZeros64(w)) - start
+		}
+		pos = uint64(i+1) * 64
+	}
+	return pos - start
+}
+
+func (f *rangeReader) ones(pos uint64) uint64  { return f.run(pos, ^uint64(0)) }
+func (f *rangeReader) zeros(pos uint64) uint64 { return f.run(pos, 0) }
+
+// any reports whether there is a place from lo to hi.
+func (f *rangeReader) any(lo, hi uint64) bool {
+	rest := lo >> f.l
+	pos := f.afterZeros(rest)
+	i := pos - rest // the places before
+	if n := f.ones(pos); n > 0 {
+		low := lo & (1<<f.l - 1)
+		at := uint64(0)
+		if n <= 4 {
+			for at < n && f.low(i+at) < low {
+				at++
+			}
+		} else {
+			at = uint64(sort.Search(int(n), func(j int) bool { return f.low(i+uint64(j)) >= low }))
+		}
+		if at < n {
+			return rest<<f.l|f.low(i+at) <= hi
+		}
+		i, pos = i+n, pos+n
+	}
+	if i == f.n || rest == hi>>f.l {
+		return false
+	}
+	rest += f.zeros(pos)
+	return rest<<f.l|f.low(i) <= hi
+}
+
+// from reports whether there is a place among the length+1 that begin at one, going on
+// from the start of the universe at its end.
+func (f *rangeReader) from(place, length uint64) bool {
+	if length < f.r-place {
+		return f.any(place, place+length)
+	}
+	return f.any(place, f.r-1) || f.any(0, length-(f.r-place))
+}
+
+// MayContainRange reports false only if no key was added that has the prefix and a
+// number from lo to hi, both included.
+func (f *rangeReader) MayContainRange(prefix []byte, lo, hi uint64) bool {
+	if f.n == 0 || lo > hi {
+		return false
+	}
+	lo, hi = lo>>f.drop, hi>>f.drop
+	if hi-lo >= f.r-1 {
+		return true
+	}
+	p := f.hash.prefix(prefix)
+	first, last := lo/f.r, hi/f.r
+	if first == last {
+		return f.from(f.hash.code(p, lo), hi-lo)
+	}
+	next := last * f.r
+	return f.from(f.hash.code(p, lo), next-1-lo) || f.from(f.hash.code(p, next), hi-next)
+}
+
+// FPR bounds the expected share of ranges of the given length without a key for which
+// MayContainRange is true.
+func (f *rangeReader) FPR(length uint64) float64 {
+	if f.n == 0 {
+		return 0
+	}
+	units := (length-1)>>f.drop + 1
+	if f.drop > 0 {
+		units++ // a range need not begin where a unit does
+	}
+	return min(1, float64(units)*float64(f.n)/float64(f.r))
+}
+
+// SizeBytes is the memory that the filter takes.
+func (f *rangeReader) SizeBytes() int { return len(f.bytes) + 4*len(f.ranks) }

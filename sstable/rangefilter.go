@@ -1,0 +1,270 @@
+package sstable
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// A filter of ranges takes a key as a prefix and a number: the table's split says how
+// long the prefix of a key is, and the 8 bytes that follow it, zeros behind a shorter
+// key, are the number, big-endian. Keys of one prefix are then in the order of their
+// numbers. The split is that of a Prefixer, whose keys without a prefix the filter leaves
+// out, or a length that all keys of the table have in common, "at(11)"; a key that is
+// shorter is a prefix whole, and its number 0. On disk; do not change.
+//
+// The filter is the meta block sift.range.<family>, uncompressed, between the filter
+// units and the properties.
+
+// rangePrefix begins the name of the meta block. On disk; do not change.
+const rangePrefix = "sift.range."
+
+// rangeKeys collects the keys of a table until it is known how to split them.
+type rangeKeys struct {
+	bytes []byte
+	ends  []int
+}
+
+func (k *rangeKeys) add(key []byte) {
+	k.bytes = append(k.bytes, key...)
+	k.ends = append(k.ends, len(k.bytes))
+}
+
+// each calls f with the keys.
+func (k *rangeKeys) each(f func(key []byte)) {
+	start := 0
+	for _, end := range k.ends {
+		f(k.bytes[start:end:end])
+		start = end
+	}
+}
+
+// numberLen is how many bytes of a key are its number.
+const numberLen = 8
+
+// splitAt returns the length of prefixes: all but the last 8 bytes of the longer keys, so
+// that the number has all that tells them apart, but so short that there are two keys to a
+// prefix on the average, as ranges lie within one; and not shorter than what all keys
+// have in common.
+func (k *rangeKeys) splitAt() int {
+	var lengths, differ []int // how many keys have a length, and differ from the key before at a byte first
+	count := func(counts *[]int, n int) {
+		for len(*counts) <= n {
+			*counts = append(*counts, 0)
+		}
+		(*counts)[n]++
+	}
+	var last []byte
+	common := -1
+	k.each(func(key []byte) {
+		count(&lengths, len(key))
+		if common < 0 {
+			common = len(key)
+		} else {
+			n := commonPrefix(last, key)
+			common = min(common, n)
+			count(&differ, n)
+		}
+		last = key
+	})
+	most := len(lengths) - 1
+	for longer := lengths[most]; most > 0 && longer <= len(k.ends)/20; longer += lengths[most] {
+		most--
+	}
+	at := 0
+	for prefixes := 1; at < most-numberLen; at++ {
+		if at < len(differ) {
+			prefixes += differ[at]
+		}
+		if prefixes > (len(k.ends)+1)/2 {
+			break
+		}
+	}
+	return max(at, min(common, max(0, most-numberLen)))
+}
+
+// splitKey returns the prefix of a length and the number of a key.
+func splitKey(key []byte, at int) (prefix []byte, x uint64) {
+	if len(key) <= at {
+		return key, 0
+	}
+	if rest := key[at:]; len(rest) >= numberLen {
+		return key[:at], binary.BigEndian.Uint64(rest)
+	} else {
+		var b [numberLen]byte
+		copy(b[:], rest)
+		return key[:at], binary.BigEndian.Uint64(b[:])
+	}
+}
+
+// finishRange writes the filter of ranges and notes it in the properties. The metaindex
+// gets its entry from the caller: the name comes after that of the properties. A filter
+// that cannot be made is left out.
+func (w *Writer) finishRange(info *TableInfo) (entry Property, err error) {
+	p := &w.props
+	if w.opts.Range == nil || len(w.ranges.ends) == 0 {
+		return entry, nil
+	}
+	fw := w.opts.Range.NewWriter()
+	if w.opts.Prefix != nil {
+		p.RangeSplit = w.opts.Prefix.Name()
+		w.ranges.each(func(key []byte) {
+			if n := w.opts.Prefix.PrefixLen(key); n >= 0 && n <= len(key) {
+				fw.Add(splitKey(key, n))
+			}
+		})
+	} else {
+		at := w.ranges.splitAt()
+		p.RangeSplit = fixedSplitName(at)
+		w.ranges.each(func(key []byte) { fw.Add(splitKey(key, at)) })
+	}
+	keys := fw.NumKeys()
+	block, err := fw.Finish()
+	if err == nil {
+		_, err = w.opts.Range.Open(block)
+	}
+	if err != nil {
+		p.RangeSplit = ""
+		info.FilterErr = fmt.Errorf("sstable: filter %s: %w", w.opts.Range.Name(), err)
+		return entry, nil
+	}
+	h, err := w.writeBlock(block, false)
+	if err != nil {
+		return entry, err
+	}
+	p.RangePolicy, p.RangeKeys, p.RangeBytes = w.opts.Range.Name(), uint64(keys), uint64(len(block))
+	p.rangeCRC = binary.LittleEndian.Uint32(w.trailer[1:])
+	return Property{rangePrefix + w.opts.Range.Family(), appendHandle(nil, h)}, nil
+}
+
+func fixedSplitName(at int) string { return "at(" + strconv.Itoa(at) + ")" }
+
+// fixedSplit is the inverse of fixedSplitName.
+func fixedSplit(name string) (at int, ok bool) {
+	digits, ok := strings.CutPrefix(strings.TrimSuffix(name, ")"), "at(")
+	at, err := strconv.Atoi(digits)
+	return at, ok && err == nil && at >= 0 && fixedSplitName(at) == name
+}
+
+// heldRange is a table's filter of ranges in memory. reader is nil if there is none that
+// can be asked.
+type heldRange struct {
+	reader   filter.RangeReader
+	at       int      // the length of prefixes,
+	prefixer Prefixer // or what says it
+	err      error
+}
+
+// RangeFilterStatus loads the table's filter of ranges, if that has not been done yet,
+// and returns its state, and for FilterDamaged and FilterUnknown the reason.
+func (r *Reader) RangeFilterStatus() (FilterState, error) {
+	switch h := r.rangeFilter(); {
+	case h.reader != nil:
+		return FilterOK, nil
+	case h.err == nil:
+		return FilterNone, nil
+	case errors.Is(h.err, base.ErrCorruption):
+		return FilterDamaged, h.err
+	default:
+		return FilterUnknown, h.err
+	}
+}
+
+// RangeFilterBytes is the memory that the filter of ranges takes; 0 until it is asked.
+func (r *Reader) RangeFilterBytes() int {
+	if h := r.ranges.Load(); h != nil && h.reader != nil {
+		return h.reader.SizeBytes()
+	}
+	return 0
+}
+
+// MayContainRange reports false only if the table holds no entry of a key from from to
+// to, from included and to not. It is true without a filter of ranges, and for a range
+// over several of its prefixes. The first call reads the filter from the file.
+func (r *Reader) MayContainRange(from, to []byte) bool { return r.rangeFilter().mayContain(from, to) }
+
+func (h *heldRange) mayContain(from, to []byte) bool {
+	if h.reader == nil {
+		return true
+	}
+	at := h.at
+	if h.prefixer != nil {
+		if at = h.prefixer.PrefixLen(from); at < 0 {
+			return true
+		}
+	}
+	if len(from) < at || len(to) < at || !bytes.Equal(from[:at], to[:at]) {
+		return true
+	}
+	prefix, lo := splitKey(from, at)
+	_, hi := splitKey(to, at)
+	if n := len(to) - at; n > 0 && n <= numberLen && to[len(to)-1] != 0 {
+		hi-- // a key with the number of to is not before it
+	}
+	return lo > hi || h.reader.MayContainRange(prefix, lo, hi)
+}
+
+// rangeFilter returns the table's filter of ranges, which it loads the first time.
+func (r *Reader) rangeFilter() *heldRange {
+	if h := r.ranges.Load(); h != nil {
+		return h
+	}
+	r.filterMu.Lock()
+	defer r.filterMu.Unlock()
+	h := r.ranges.Load()
+	if h == nil {
+		h = new(heldRange)
+		h.err = r.loadRange(h)
+		if h.err == nil || errors.Is(h.err, base.ErrCorruption) || errors.Is(h.err, filter.ErrUnknownFamily) {
+			r.ranges.Store(h) // else another try may succeed
+		}
+	}
+	return h
+}
+
+// loadRange reads the filter of ranges.
+func (r *Reader) loadRange(h *heldRange) error {
+	if r.props == nil || r.props.RangeSplit == "" {
+		return nil
+	}
+	i := slices.IndexFunc(r.meta, func(m MetaBlock) bool { return strings.HasPrefix(m.Name, rangePrefix) })
+	if i < 0 {
+		return nil
+	}
+	m := r.meta[i]
+	policy := slices.IndexFunc(r.rangePolicies, func(p filter.RangePolicy) bool { return rangePrefix+p.Family() == m.Name })
+	if policy < 0 {
+		return r.unknownFilter(strings.TrimPrefix(m.Name, rangePrefix), filter.ErrUnknownFamily)
+	}
+	at, fixed := fixedSplit(r.props.RangeSplit)
+	var prefixer Prefixer
+	if !fixed {
+		if r.prefix == nil || r.prefix.Name() != r.props.RangeSplit {
+			return fmt.Errorf("%s: %w: the filter of ranges splits keys by %s", r.path, filter.ErrUnknownFamily, r.props.RangeSplit)
+		}
+		prefixer = r.prefix
+	}
+	block, err := r.readBlock(m.Handle, "filter block")
+	if err != nil {
+		return err
+	}
+	if sum := base.Checksum(block, []byte{typePlain}); sum != r.props.rangeCRC {
+		return r.corrupt(m.Handle, "filter block", errors.New("another table's filter of ranges"))
+	}
+	reader, err := r.rangePolicies[policy].Open(block)
+	if errors.Is(err, filter.ErrUnknownFamily) {
+		return r.unknownFilter(strings.TrimPrefix(m.Name, rangePrefix), err)
+	}
+	if err != nil {
+		return r.corrupt(m.Handle, "filter block", err)
+	}
+	h.reader, h.at, h.prefixer = reader, at, prefixer
+	return nil
+}
