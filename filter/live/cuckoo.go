@@ -41,8 +41,8 @@ type CuckooOptions[T any] struct {
 // Delete only what was added: an absent element that is a false positive has the
 // fingerprint of another one, which would be lost.
 //
-// Cuckoo is safe for concurrent use. MayContain takes no locks; Add takes one
-// only when it must move others, Delete always one of many.
+// Cuckoo is safe for concurrent use. MayContain and Delete take no locks, Add takes
+// one only when it must move others; who meets a move under way waits for its end.
 type Cuckoo[T any] struct {
 	key funnel.Key[T]
 	cuckoo
@@ -61,13 +61,13 @@ type Cuckoo[T any] struct {
 // bucket i of the saved form is the lower half of word i/2 if i is even, else the
 // upper half. Saved filters depend on it.
 //
-// Concurrency. A fingerprint may be put into an empty slot by anyone, with a
-// compare-and-swap. It is taken out of a slot only under its lock, one of many, by
-// fingerprint. To move it, it is first put into its other bucket and then taken out of
+// Concurrency. A fingerprint may be put into an empty slot, and taken out of one, by
+// anyone, with a compare-and-swap. It is moved only under its lock, one of many, by
+// fingerprint: it is first put into its other bucket and then taken out of
 // this one, so that it is always in one of them. A reader who looks at one bucket
 // before and at the other after a move could still miss it; so the lock has a
 // version, odd while it is held, and a "no" counts only if the version was even
-// and stayed the same.
+// and stayed the same. See removeFrom for who deletes meanwhile.
 type cuckoo struct {
 	n     uint64   // buckets
 	words []uint64 // of n buckets, or
@@ -221,15 +221,26 @@ func acquire(l *atomic.Uint32) {
 func release(l *atomic.Uint32) { l.Add(1) }
 
 func (c *cuckoo) has(h uint64) bool {
-	h = seedHash(h, c.seed) // what place does, inlined
-	fp, a := c.fingerprint(h), c.first(h)
-	return c.hasIn(fp, a, c.other(a, fp))
-}
-
-func (c *cuckoo) hasIn(fp uint32, a, b uint64) bool {
+	// What place and load do, in one function: a lookup is a few nanoseconds long.
+	h = seedHash(h, c.seed)
+	fp := uint32(h) & c.mask
+	if fp == 0 {
+		fp = 1
+	}
+	a := scale(h, c.n)
+	b, below := bits.Sub64(scale(uint64(fp)*chain, c.n), a, 0)
+	b += c.n & -below
 	l := c.lock(fp)
 	version := l.Load()
-	if c.pairHas(a, b, fp) {
+	var wa, wb uint64
+	if words := c.words; words != nil {
+		wa, wb = atomic.LoadUint64(&words[a]), atomic.LoadUint64(&words[b])
+	} else {
+		wa, wb = uint64(atomic.LoadUint32(&c.halfs[a])), uint64(atomic.LoadUint32(&c.halfs[b]))
+	}
+	// Both buckets at once: their cache misses overlap, and there is no branch to guess.
+	all := uint64(fp) * c.ones
+	if c.high&^(c.marks(wa^all)&c.marks(wb^all)) != 0 {
 		return true
 	}
 	if version&1 == 0 && l.Load() == version {
@@ -238,18 +249,17 @@ func (c *cuckoo) hasIn(fp uint32, a, b uint64) bool {
 	return c.hasLocked(fp, a, b)
 }
 
-// pairHas looks at both buckets at once: their cache misses overlap, and there is
-// no branch to guess.
-func (c *cuckoo) pairHas(a, b uint64, fp uint32) bool {
+// pairHas reports whether one of two buckets has a fingerprint.
+func (c *cuckoo) pairHas(wa, wb uint64, fp uint32) bool {
 	all := uint64(fp) * c.ones
-	return c.high&^(c.marks(c.load(a)^all)&c.marks(c.load(b)^all)) != 0
+	return c.high&^(c.marks(wa^all)&c.marks(wb^all)) != 0
 }
 
 // hasLocked is for a reader whom a move has disturbed.
 func (c *cuckoo) hasLocked(fp uint32, a, b uint64) bool {
 	l := c.lock(fp)
 	acquire(l)
-	found := c.pairHas(a, b, fp)
+	found := c.pairHas(c.load(a), c.load(b), fp)
 	release(l)
 	return found
 }
@@ -268,22 +278,58 @@ func (c *cuckoo) put(bucket uint64, fp uint32) bool {
 	}
 }
 
-// clear empties a slot. The caller holds the lock of the fingerprint in it.
-func (c *cuckoo) clear(bucket uint64, shift uint) {
+// take takes one fingerprint fp out of a bucket, and reports whether there was one.
+func (c *cuckoo) take(bucket uint64, fp uint32) bool {
 	for {
 		w := c.load(bucket)
-		if c.swap(bucket, w, w&^(uint64(c.mask)<<shift)) {
+		found := c.find(w, fp)
+		if found == 0 {
+			return false
+		}
+		if c.swap(bucket, w, w&^(uint64(c.mask)<<c.lowest(found))) {
+			return true
+		}
+	}
+}
+
+// clear empties a slot that a move has copied to its other bucket. If somebody has
+// deleted what was in it, the copy is one too many, and goes, or another one of the
+// same fingerprint.
+func (c *cuckoo) clear(from uint64, shift uint, fp uint32, to uint64) {
+	for {
+		w := c.load(from)
+		if c.get(w, shift) != fp {
+			_ = c.take(to, fp) || c.take(from, fp)
+			return
+		}
+		if c.swap(from, w, w&^(uint64(c.mask)<<shift)) {
 			return
 		}
 	}
 }
 
-// add adds a fingerprint and reports whether there was room.
-func (c *cuckoo) add(h uint64) bool {
-	fp, a, b := c.place(h)
-	return c.insert(fp, a, b)
+// add adds a fingerprint, and reports whether it was not there before, and whether
+// there was room.
+func (c *cuckoo) add(h uint64) (isNew, ok bool) {
+	h = seedHash(h, c.seed)
+	fp := c.fingerprint(h)
+	a := c.first(h)
+	b := c.other(a, fp)
+	l := c.lock(fp)
+	version := l.Load()
+	wa, wb := c.load(a), c.load(b)
+	all := uint64(fp) * c.ones
+	isNew = c.high&^(c.marks(wa^all)&c.marks(wb^all)) == 0
+	if isNew && (version&1 != 0 || l.Load() != version) {
+		isNew = !c.hasLocked(fp, a, b)
+	}
+	if empty := c.zeros(wa); empty != 0 && c.swap(a, wa, wa|uint64(fp)<<c.lowest(empty)) {
+		return isNew, true
+	}
+	return isNew, c.insert(fp, a, b)
 }
 
+// insert adds a fingerprint to one of its buckets.
 func (c *cuckoo) insert(fp uint32, a, b uint64) bool {
 	return c.put(a, fp) || c.put(b, fp) || c.addMoving(fp, a, b)
 }
@@ -369,30 +415,52 @@ func (c *cuckoo) move(from uint64, shift uint, to uint64) bool {
 	acquire(l)
 	moved := c.get(c.load(from), shift) == fp && c.put(to, fp)
 	if moved {
-		c.clear(from, shift)
+		c.clear(from, shift, fp, to)
 	}
 	release(l)
 	return moved
 }
 
 func (c *cuckoo) remove(h uint64) bool {
-	fp, a, b := c.place(h)
-	return c.removeFrom(fp, a, b)
+	h = seedHash(h, c.seed)
+	fp := c.fingerprint(h)
+	a := c.first(h)
+	// Most are in their first bucket: removeFrom for one that is there, in one function.
+	l := c.lock(fp)
+	if version := l.Load(); version&1 == 0 {
+		w := c.load(a)
+		if found := c.find(w, fp); found != 0 && c.swap(a, w, w&^(uint64(c.mask)<<c.lowest(found))) {
+			if l.Load() != version {
+				acquire(l)
+				release(l)
+			}
+			return true
+		}
+	}
+	return c.removeFrom(fp, a, c.other(a, fp))
 }
 
+// removeFrom takes one fingerprint out of its buckets. While a move is under way there
+// may be one more of them than there are elements: who has seen that, or may have,
+// waits for its end. So who deletes more than is there, and gets a true for it, has not
+// returned before the move has put the number right, and nothing that is added after
+// that is taken for the surplus.
 func (c *cuckoo) removeFrom(fp uint32, a, b uint64) bool {
 	l := c.lock(fp)
-	acquire(l)
-	at := a
-	found := c.find(c.load(a), fp)
-	if found == 0 {
-		at, found = b, c.find(c.load(b), fp)
+	if version := l.Load(); version&1 == 0 {
+		found := c.take(a, fp) || c.take(b, fp)
+		if l.Load() == version {
+			return found
+		}
+		if found {
+			acquire(l)
+			release(l)
+			return true
+		}
 	}
-	if found != 0 {
-		c.clear(at, c.lowest(found))
-	}
-	release(l)
-	return found != 0
+	acquire(l) // nothing moves: what is there is found
+	defer release(l)
+	return c.take(a, fp) || c.take(b, fp)
 }
 
 func (c *cuckoo) count(h uint64) int {

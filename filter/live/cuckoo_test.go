@@ -385,3 +385,44 @@ func FuzzReadCuckoo(f *testing.F) {
 		}
 	})
 }
+
+// Goroutines delete and add again elements of few fingerprints while others make room:
+// no element that is there at rest is lost, and none is left.
+func TestCuckooDeleteWhileMoving(t *testing.T) {
+	const workers, each = 4, 40
+	f := newCuckooWidth(70, 8, 0)
+	kept := 0
+	for i := range 20 {
+		if addErr(f, 1_000_000+i) == nil {
+			kept++
+		}
+	}
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for round := range sized(2000) {
+				var mine []int
+				for i := range each {
+					v := w*each + (i+round)%each
+					if addErr(f, v) == nil {
+						mine = append(mine, v)
+					}
+					if !f.MayContain(1_000_000 + i%20) {
+						t.Errorf("%d is hidden while others come and go", i%20)
+						return
+					}
+				}
+				for _, v := range mine {
+					if !f.MayContain(v) || !f.Delete(v) {
+						t.Errorf("%d was added and is not there", v)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := f.ApproxCount(); n != uint64(kept) {
+		t.Errorf("%d elements are left, not %d", n, kept)
+	}
+}

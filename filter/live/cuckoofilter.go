@@ -13,10 +13,9 @@ import (
 // there is no room for it.
 func (f *Cuckoo[T]) Add(v T) (isNew bool, err error) { return f.addSum(f.key.Sum64(v)) }
 
-func (f *Cuckoo[T]) addSum(sum uint64) (isNew bool, err error) {
-	fp, a, b := f.place(sum)
-	isNew = !f.hasIn(fp, a, b)
-	if !f.insert(fp, a, b) {
+func (c *cuckoo) addSum(sum uint64) (isNew bool, err error) {
+	isNew, ok := c.add(sum)
+	if !ok {
 		return false, ErrFull
 	}
 	return isNew, nil
@@ -57,7 +56,7 @@ func (f *Cuckoo[T]) AddNew(v T) (bool, error) {
 	if f.has(h) {
 		return false, nil
 	}
-	if !f.add(h) {
+	if _, ok := f.add(h); !ok {
 		return false, ErrFull
 	}
 	return true, nil
@@ -73,11 +72,11 @@ func (f *Cuckoo[T]) MayContainMany(vs []T, maybe []bool) {
 	mayContainMany(f.key.Sum64, f, vs, maybe)
 }
 
-func (f *Cuckoo[T]) hasSum(sum uint64) bool { return f.has(sum) }
+func (c *cuckoo) hasSum(sum uint64) bool { return c.has(sum) }
 
-func (f *Cuckoo[T]) touchSum(sum uint64) uint64 {
-	_, a, b := f.place(sum)
-	return f.load(a) ^ f.load(b)
+func (c *cuckoo) touchSum(sum uint64) uint64 {
+	_, a, b := c.place(sum)
+	return c.load(a) ^ c.load(b)
 }
 
 // Delete takes back one Add of an element. It returns false, and changes nothing,
@@ -209,7 +208,7 @@ func (f *Cuckoo[T]) Equal(o *Cuckoo[T]) bool {
 func (f *Cuckoo[T]) Reset() {
 	f.moves.Lock()
 	defer f.moves.Unlock()
-	// Who deletes holds a lock while a slot is his.
+	// Whoever moves a fingerprint holds a lock.
 	for i := range f.locks {
 		acquire(&f.locks[i])
 		defer release(&f.locks[i])

@@ -6,51 +6,85 @@ import (
 	"testing"
 
 	"github.com/bits-and-blooms/bloom/v3"
+	"github.com/cespare/xxhash/v2"
+	"github.com/greatroar/blobloom"
+	holiman "github.com/holiman/bloomfilter/v2"
 	"github.com/siftdb/sift/filter/live"
 )
 
 type bloomLike struct {
-	name string
-	add  func([]byte)
-	has  func([]byte)
+	name     string
+	peers    []string
+	add, has func([]byte)
 }
 
-func newBlooms(items uint, fpr float64, lock bool) []bloomLike {
+// locked puts a lock around a filter that goroutines may not share.
+func locked(lock bool, add, has func([]byte)) (func([]byte), func([]byte)) {
+	if !lock {
+		return add, has
+	}
+	var mu sync.RWMutex
+	return func(v []byte) {
+			mu.Lock()
+			add(v)
+			mu.Unlock()
+		}, func(v []byte) {
+			mu.RLock()
+			has(v)
+			mu.RUnlock()
+		}
+}
+
+func newBlooms(items uint64, fpr float64, lock bool) []bloomLike {
 	var fs []bloomLike
-	for _, s := range []live.Scheme{live.Scattered, live.Blocked, live.Guava} {
-		f, err := live.NewBloom(live.BloomOptions[[]byte]{Items: uint64(items), FPR: fpr, Scheme: s})
+	for _, ours := range []struct {
+		scheme live.Scheme
+		peers  []string
+	}{
+		{live.Scattered, []string{"bitsandblooms", "holiman"}},
+		{live.Blocked, []string{"bitsandblooms", "holiman", "blobloom"}},
+		{live.Guava, []string{"bitsandblooms"}},
+	} {
+		f, err := live.NewBloom(live.BloomOptions[[]byte]{Items: items, FPR: fpr, Scheme: ours.scheme})
 		if err != nil {
 			panic(err)
 		}
-		fs = append(fs, bloomLike{s.String(), func(v []byte) { f.Add(v) }, func(v []byte) { f.MayContain(v) }})
+		fs = append(fs, bloomLike{ours.scheme.String(), ours.peers, func(v []byte) { f.Add(v) }, func(v []byte) { f.MayContain(v) }})
 	}
-	g := bloom.NewWithEstimates(items, fpr)
-	add, has := func(v []byte) { g.Add(v) }, func(v []byte) { g.Test(v) }
+	g := bloom.NewWithEstimates(uint(items), fpr)
+	add, has := locked(lock, func(v []byte) { g.Add(v) }, func(v []byte) { g.Test(v) })
+	fs = append(fs, bloomLike{"bitsandblooms", nil, add, has})
+
+	h, err := holiman.NewOptimal(items, fpr)
+	if err != nil {
+		panic(err)
+	}
+	add, has = locked(lock, func(v []byte) { h.AddHash(xxhash.Sum64(v)) }, func(v []byte) { h.ContainsHash(xxhash.Sum64(v)) })
+	fs = append(fs, bloomLike{"holiman", nil, add, has})
+
+	// Its form for goroutines, without locks, where there are several.
+	config := blobloom.Config{Capacity: items, FPRate: fpr}
 	if lock {
-		var mu sync.RWMutex
-		add = func(v []byte) {
-			mu.Lock()
-			g.Add(v)
-			mu.Unlock()
-		}
-		has = func(v []byte) {
-			mu.RLock()
-			g.Test(v)
-			mu.RUnlock()
-		}
+		s := blobloom.NewSyncOptimized(config)
+		return append(fs, bloomLike{"blobloom", nil, func(v []byte) { s.Add(xxhash.Sum64(v)) }, func(v []byte) { s.Has(xxhash.Sum64(v)) }})
 	}
-	return append(fs, bloomLike{"bitsandblooms", add, has})
+	s := blobloom.NewOptimized(config)
+	return append(fs, bloomLike{"blobloom", nil, func(v []byte) { s.Add(xxhash.Sum64(v)) }, func(v []byte) { s.Has(xxhash.Sum64(v)) }})
+}
+
+func bloomContestants(fs []bloomLike) (add, has []contestant) {
+	for _, f := range fs {
+		add = append(add, contestant{f.name, f.add, f.peers})
+		has = append(has, contestant{f.name, f.has, f.peers})
+	}
+	return add, has
 }
 
 func BenchmarkBloom(b *testing.B) {
 	for _, fpr := range []float64{0.01, 0.001} {
 		eachWorkers(b, fmt.Sprintf("fpr=%v", fpr), func(b *testing.B, workers int) {
 			fs := newBlooms(items, fpr, workers > 1)
-			var add, has []contestant
-			for _, f := range fs {
-				add = append(add, contestant{f.name, f.add})
-				has = append(has, contestant{f.name, f.has})
-			}
+			add, has := bloomContestants(fs)
 			b.Run("Add", func(b *testing.B) { sideBySide(b, workers, members, add...) })
 			for _, f := range fs {
 				for _, v := range members {
@@ -67,11 +101,7 @@ func BenchmarkBloom(b *testing.B) {
 // worth, which 50 turns fill to a part only.
 func BenchmarkBloomLarge(b *testing.B) {
 	eachWorkers(b, "fpr=0.01", func(b *testing.B, workers int) {
-		var add, has []contestant
-		for _, f := range newBlooms(64*items, 0.01, workers > 1) {
-			add = append(add, contestant{f.name, f.add})
-			has = append(has, contestant{f.name, f.has})
-		}
+		add, has := bloomContestants(newBlooms(64*items, 0.01, workers > 1))
 		b.Run("Add", func(b *testing.B) { sideBySide(b, workers, members, add...) })
 		b.Run("Present", func(b *testing.B) { sideBySide(b, workers, members, has...) })
 	})

@@ -7,55 +7,71 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seiflotfy/cuckoofilter"
+	linvon "github.com/linvon/cuckoo-filter"
+	panmari "github.com/panmari/cuckoofilter"
+	seiflotfy "github.com/seiflotfy/cuckoofilter"
 	"github.com/siftdb/sift/filter/live"
 )
 
 // cuckooLike is a filter with room for a million elements.
 type cuckooLike struct {
 	name          string
+	peers         []string
 	add, has, del func([]byte) bool
 }
 
-// newCuckoos returns a filter of this module with as many slots for a fingerprint of 8 bits or
-// more as the other package has, one of 16 bits, and the other package's, of 8.
+// newCuckoos returns filters of this module next to those that have as many bits in a
+// fingerprint, or, for 9 bits, one less.
 func newCuckoos(lock bool) []cuckooLike {
 	var cs []cuckooLike
 	for _, c := range []struct {
-		name string
-		fpr  float64
-	}{{"sift9bit", 0.03}, {"sift16bit", 0.001}} {
+		name  string
+		fpr   float64
+		peers []string
+	}{{"sift9bit", 0.03, []string{"seiflotfy8bit"}}, {"sift16bit", 0.001, []string{"panmari16bit", "linvon16bit"}}} {
 		f, err := live.NewCuckoo(live.CuckooOptions[[]byte]{Items: items, FPR: c.fpr})
 		if err != nil {
 			panic(err)
 		}
-		cs = append(cs, cuckooLike{c.name, func(v []byte) bool { _, err := f.Add(v); return err == nil }, f.MayContain, f.Delete})
+		add := func(v []byte) bool { _, err := f.Add(v); return err == nil }
+		cs = append(cs, cuckooLike{c.name, c.peers, add, f.MayContain, f.Delete})
 	}
-	g := cuckoo.NewFilter(items) // 2^20 slots
-	theirs := cuckooLike{"seiflotfy8bit", g.Insert, g.Lookup, g.Delete}
-	if lock {
-		var mu sync.RWMutex
-		write := func(op func([]byte) bool) func([]byte) bool {
-			return func(v []byte) bool {
-				mu.Lock()
-				defer mu.Unlock()
-				return op(v)
-			}
-		}
-		theirs.add, theirs.del = write(g.Insert), write(g.Delete)
-		theirs.has = func(v []byte) bool {
-			mu.RLock()
-			defer mu.RUnlock()
-			return g.Lookup(v)
+	s := seiflotfy.NewFilter(items) // 2^20 slots
+	p := panmari.NewFilter(items)
+	l := linvon.NewFilter(4, 16, items, linvon.TableTypeSingle)
+	return append(cs,
+		theirs(lock, cuckooLike{"seiflotfy8bit", nil, s.Insert, s.Lookup, s.Delete}),
+		theirs(lock, cuckooLike{"panmari16bit", nil, p.Insert, p.Lookup, p.Delete}),
+		theirs(lock, cuckooLike{"linvon16bit", nil, l.Add, l.Contain, l.Delete}))
+}
+
+// theirs puts a lock around a filter that goroutines may not share.
+func theirs(lock bool, c cuckooLike) cuckooLike {
+	if !lock {
+		return c
+	}
+	var mu sync.RWMutex
+	write := func(op func([]byte) bool) func([]byte) bool {
+		return func(v []byte) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return op(v)
 		}
 	}
-	return append(cs, theirs)
+	has := c.has
+	c.add, c.del = write(c.add), write(c.del)
+	c.has = func(v []byte) bool {
+		mu.RLock()
+		defer mu.RUnlock()
+		return has(v)
+	}
+	return c
 }
 
 func contestants(cs []cuckooLike, op func(c cuckooLike) func(v []byte)) []contestant {
 	var out []contestant
 	for _, c := range cs {
-		out = append(out, contestant{c.name, op(c)})
+		out = append(out, contestant{c.name, op(c), c.peers})
 	}
 	return out
 }

@@ -31,10 +31,13 @@ func keys(prefix string) [][]byte {
 type contestant struct {
 	name string
 	op   func(v []byte)
+	// peers are the names of those that this one is to be compared with: other
+	// packages' filters of its kind and size. They have none themselves.
+	peers []string
 }
 
 // sideBySide lets contestants take turns over vs, b.N turns each, with a number of
-// goroutines in each turn. The last contestant is the one to compare with.
+// goroutines in each turn.
 func sideBySide(b *testing.B, workers int, vs [][]byte, cs ...contestant) {
 	times := make([][]time.Duration, len(cs))
 	for i := range b.N {
@@ -60,16 +63,15 @@ func sideBySide(b *testing.B, workers int, vs [][]byte, cs ...contestant) {
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	median := func(j int) float64 {
-		slices.Sort(times[j])
-		return float64(times[j][len(times[j])/2].Nanoseconds()) / turn
-	}
-	last := median(len(cs) - 1)
+	medians := map[string]float64{}
 	for j, c := range cs {
-		m := median(j)
-		b.ReportMetric(m, c.name+"-ns")
-		if j < len(cs)-1 {
-			b.ReportMetric(last/m, c.name+"-ahead")
+		slices.Sort(times[j])
+		medians[c.name] = float64(times[j][len(times[j])/2].Nanoseconds()) / turn
+		b.ReportMetric(medians[c.name], c.name+"-ns")
+	}
+	for _, c := range cs {
+		for _, peer := range c.peers {
+			b.ReportMetric(medians[peer]/medians[c.name], c.name+"/"+peer)
 		}
 	}
 }
