@@ -290,7 +290,7 @@ func (d *DB) discard(metas []*manifest.TableMeta, paths []string) {
 // applyEdit records an edit in the MANIFEST and makes its version the present
 // one; nothing else changes the version. added are the tables that the edit brings in, flushed the memtable whose
 // contents they now hold, or nil. Files that the edit stopped naming go when
-// their last reader has gone (I3).
+// their last reader has gone (I3), which it does not wait for.
 func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed *memtable.Memtable) (err error) {
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()
@@ -330,11 +330,36 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 		}
 		d.state.Store(&readState{mem: s.mem, imms: imms, version: next, flushed: d.flushedSeq})
 	})
-	d.epoch.Synchronize()
+	d.retire(old)
 	d.keeper.versionChanged()
-	d.releaseVersion(old)
-	d.moveFilters(next)
 	return nil
+}
+
+// retire has a version released once no reader can be using it that has not taken a
+// reference. Nobody waits for that: a reader may take as long as the disk does.
+func (d *DB) retire(old *manifest.Version) {
+	d.retired.do(func() {
+		d.epoch.Synchronize()
+		d.releaseVersion(old)
+		if d.filters.Sparse() {
+			version := d.refVersion()
+			d.moveFilters(version)
+			d.releaseVersion(version)
+		}
+	})
+}
+
+// refVersion returns the present version with a reference that the caller releases;
+// nil if the database is closed.
+func (d *DB) refVersion() *manifest.Version {
+	g := d.epoch.Enter()
+	defer g.Exit()
+	s := d.state.Load()
+	if s == nil {
+		return nil
+	}
+	s.version.Ref()
+	return s.version
 }
 
 // fail notes that the MANIFEST is in an unknown state. No file is removed from

@@ -30,15 +30,10 @@ func (d *DB) Checkpoint(dir string) (err error) {
 	}
 	// The version's tables cannot go while it is referenced. A number that was
 	// read before the version covers no less than the version's tables.
-	g := d.epoch.Enter()
-	s := d.state.Load()
-	if s == nil {
-		g.Exit()
+	version := d.refVersion()
+	if version == nil {
 		return ErrClosed
 	}
-	version := s.version
-	version.Ref()
-	g.Exit()
 	defer d.releaseVersion(version)
 
 	lastSeq := d.visible.Load()

@@ -2,9 +2,10 @@ package sift
 
 import "sync"
 
-// cleaner does, in order and on a goroutine of its own, what nobody waits for:
-// it closes logs that are no longer written to and removes files that nothing
-// names any more. A file system may take as long to remove a file as to write it.
+// cleaner does, in order and on a goroutine of its own, what nobody waits for. One
+// closes logs that are no longer written to and removes files that nothing names any
+// more: a file system may take as long to remove a file as to write it. Another
+// releases versions when their readers have left.
 type cleaner struct {
 	mu      sync.Mutex
 	idle    sync.Cond // on mu: the goroutine has ended

@@ -47,7 +47,8 @@ type DB struct {
 	gaps      *gap.Set // nil: none are remembered
 	commit    committer
 	bg        background
-	cleaner   cleaner
+	cleaner   cleaner       // of files
+	retired   cleaner       // of versions
 	keeper    *filterKeeper // nil without a budget for filters
 	filters   sstable.FilterPool
 	stats     stats
@@ -224,11 +225,11 @@ func (d *DB) Close() error {
 	if !d.closed.CompareAndSwap(false, true) {
 		return ErrClosed
 	}
+	d.keeper.close()
 	var err error
 	if !d.opts.ReadOnly {
 		err = d.closeWriting()
 	}
-	d.keeper.close()
 	var s *readState
 	d.bg.change(func() { s = d.state.Swap(nil) })
 	d.epoch.Synchronize()
@@ -255,6 +256,7 @@ func (d *DB) closeWriting() error {
 	}
 	d.commit.dropSpare()
 	d.stopBackground()
+	d.retired.close() // it has tables closed and removed
 	d.cleaner.close()
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()

@@ -15,9 +15,10 @@ import (
 // slow clock, and after each change of the version, it chooses which units to
 // hold from how often each table is asked for keys that it does not hold.
 type filterKeeper struct {
-	db   *DB
-	stop chan struct{}
-	wg   sync.WaitGroup
+	db      *DB
+	stop    chan struct{}
+	changed chan struct{} // has room for one: the version is another
+	wg      sync.WaitGroup
 
 	mu   sync.Mutex
 	held []*table // tables that may hold units
@@ -32,7 +33,7 @@ func (d *DB) startFilterKeeper() {
 	if d.opts.FilterMemory == 0 {
 		return
 	}
-	k := &filterKeeper{db: d, stop: make(chan struct{}), last: time.Now()}
+	k := &filterKeeper{db: d, stop: make(chan struct{}), changed: make(chan struct{}, 1), last: time.Now()}
 	d.keeper = k
 	k.rebalance(math.MaxInt64)
 	k.wg.Go(func() {
@@ -42,6 +43,8 @@ func (d *DB) startFilterKeeper() {
 			select {
 			case <-k.stop:
 				return
+			case <-k.changed:
+				k.rebalance(math.MaxInt64)
 			case <-ticker.C:
 				k.cool()
 				k.rebalance(plan.MovedBytes(d.opts.FilterMemory))
@@ -58,11 +61,15 @@ func (k *filterKeeper) close() {
 	}
 }
 
-// versionChanged gives new tables their units and takes those of tables that
-// have left: iterators that still use them do without.
+// versionChanged has new tables given their units, and those of tables that have left
+// taken: iterators that still use them do without. It does not wait for the disk.
 func (k *filterKeeper) versionChanged() {
-	if k != nil {
-		k.rebalance(math.MaxInt64)
+	if k == nil {
+		return
+	}
+	select {
+	case k.changed <- struct{}{}:
+	default: // the keeper has yet to look, and finds this version when it does
 	}
 }
 
@@ -108,15 +115,10 @@ func (k *filterKeeper) cool() {
 func (k *filterKeeper) rebalance(limit int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	g := k.db.epoch.Enter()
-	s := k.db.state.Load()
-	if s == nil {
-		g.Exit()
+	version := k.db.refVersion()
+	if version == nil {
 		return
 	}
-	version := s.version
-	version.Ref()
-	g.Exit()
 	defer k.db.releaseVersion(version)
 
 	tables, inputs := planInputs(version, true)
@@ -279,12 +281,9 @@ func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 	return p, nil
 }
 
-// moveFilters moves the filters of a version together, if they have become few in
-// the memory that they keep.
+// moveFilters moves the filters of a version together, which have become few in the
+// memory that they keep.
 func (d *DB) moveFilters(version *manifest.Version) {
-	if !d.filters.Sparse() {
-		return
-	}
 	for _, metas := range version.Levels {
 		for _, meta := range metas {
 			t := meta.Handle.(*table)

@@ -39,7 +39,9 @@ func newDB(dir string, opts Options) *DB {
 	d.commit.db = d
 	d.commit.idle.L = &d.commit.mu
 	d.bg.changed.L = &d.bg.mu
-	d.cleaner.idle.L, d.cleaner.now = &d.cleaner.mu, opts.cleanNow
+	for _, c := range []*cleaner{&d.cleaner, &d.retired} {
+		c.idle.L, c.now = &c.mu, opts.cleanNow
+	}
 	return d
 }
 

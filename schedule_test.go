@@ -188,3 +188,73 @@ func TestCloseEndsStall(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A read that hangs, or takes long, holds up no write: the read state that it uses is
+// released behind the writers' backs, and its files go when it has ended.
+func TestHungReadBlocksNoWrite(t *testing.T) {
+	keys := make([][]byte, 1000)
+	for i := range keys {
+		keys[i] = fmt.Appendf(nil, "key%06d", i)
+	}
+	for what, read := range map[string]func(db *DB) error{
+		"Get":     func(db *DB) error { _, err := db.Get(keys[500]); return err },
+		"GetMany": func(db *DB) error { _, err := db.GetMany(keys); return err },
+	} {
+		t.Run(what, func(t *testing.T) {
+			fs := vfs.Inject(vfs.OS)
+			dir := t.TempDir()
+			o := &Options{FS: fs, MemtableBytes: 1 << 20, CacheBytes: -1, MapBytes: -1, L0Tables: 4}
+			db := mustOpen(t, dir, o)
+			loadKeys(t, db, len(keys))
+			entered, release := make(chan struct{}), make(chan struct{})
+			var hung atomic.Bool
+			fs.SetHook(func(op vfs.Op) error {
+				if op.Kind == vfs.OpReadAt && onTable(op) && hung.CompareAndSwap(false, true) {
+					close(entered)
+					<-release
+				}
+				return nil
+			})
+			reading := inBackground(func() error { return read(db) })
+			<-entered
+			const size = 64 << 10
+			writes := inBackground(func() error {
+				for i := range 64 << 20 / size {
+					if err := db.Put(fmt.Appendf(nil, "new%06d", i), make([]byte, size), NoSync); err != nil {
+						return err
+					}
+				}
+				return db.Flush()
+			})
+			if err := ended(t, "a write beside a hung read", writes); err != nil {
+				t.Error(err)
+			}
+			select {
+			case err := <-reading:
+				t.Errorf("the read did not hang: %v", err)
+			default:
+			}
+			close(release)
+			if err := ended(t, what, reading); err != nil {
+				t.Error(err)
+			}
+			if err := ended(t, "Close", inBackground(db.Close)); err != nil {
+				t.Error(err)
+			}
+			report := mustCheck(t, dir, &Options{})
+			names, err := fs.List(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tables := 0
+			for _, name := range names {
+				if strings.HasSuffix(name, ".ldb") {
+					tables++
+				}
+			}
+			if tables != report.Tables {
+				t.Errorf("%d tables are there, and %d are named", tables, report.Tables)
+			}
+		})
+	}
+}

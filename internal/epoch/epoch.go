@@ -76,6 +76,13 @@ func (s *stripe) inside(parity uint32) bool {
 	return s.entered[parity].Load() != left
 }
 
+// Synchronize looks again and again whether a reader has left, who tells nobody. It
+// sleeps between looks, for longer if the reader takes long.
+const (
+	minSleep = 20 * time.Microsecond
+	maxSleep = time.Millisecond
+)
+
 // Synchronize returns when every reader that had entered before the call has
 // left. The caller must have replaced the shared state before.
 func (d *Domain) Synchronize() {
@@ -84,11 +91,13 @@ func (d *Domain) Synchronize() {
 	old := d.epoch.Load() & 1
 	d.epoch.Add(1)
 	for i := range d.stripes {
+		sleep := minSleep
 		for spins := 0; d.stripes[i].inside(old); spins++ {
 			if spins < 100 {
 				runtime.Gosched()
 			} else {
-				time.Sleep(20 * time.Microsecond)
+				time.Sleep(sleep)
+				sleep = min(2*sleep, maxSleep)
 			}
 		}
 	}
