@@ -3,40 +3,85 @@ package sift
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
-
-	"github.com/siftdb/sift/internal/vfs"
 )
 
-// TestMapBytes: tables that go give back what they took of the mappings.
+// TestMapBytes: tables are mapped while all of them have room under MapBytes, and none is
+// once they have not; tables that go give back what they took.
 func TestMapBytes(t *testing.T) {
-	db, err := Open(t.TempDir(), &Options{MapBytes: 1 << 20, CacheBytes: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for round := range 20 {
-		for i := range 2000 {
-			if err := db.Put(fmt.Appendf(nil, "%d", i), fmt.Appendf(make([]byte, 200), "%d", round), NoSync); err != nil {
-				t.Fatal(err)
-			}
-		}
+	const limit = 1 << 20
+	maps := runtime.GOOS == "linux" || runtime.GOOS == "darwin"
+	dir := t.TempDir()
+	o := &Options{MapBytes: limit, CacheBytes: -1, TableBytes: 64 << 10, DisableCompression: true}
+	db := mustOpen(t, dir, o)
+	keys := 0
+	check := func() (tables int64, mapped int) {
+		t.Helper()
 		if err := db.Compact(context.Background(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		for i := range 2000 {
-			v, err := db.Get(fmt.Appendf(nil, "%d", i))
-			if err != nil || string(v[200:]) != fmt.Sprint(round) {
-				t.Fatalf("%q, %v", v, err)
+		for range 2 {
+			for i := range keys {
+				if v, err := db.Get(fmt.Appendf(nil, "%d", i)); err != nil || len(v) != 200 {
+					t.Fatalf("%d bytes, %v", len(v), err)
+				}
 			}
 		}
-		if n := db.opener.mapped.Load(); n <= 0 && vfs.Memory() > 0 || n > 1<<20 {
-			t.Fatalf("round %d: %d bytes are mapped", round, n)
+		for _, m := range db.Tables() {
+			tables += int64(m.Size)
+		}
+		db.opener.mapMu.Lock()
+		defer db.opener.mapMu.Unlock()
+		if db.opener.openBytes != tables {
+			t.Errorf("%d bytes are open, and the tables have %d", db.opener.openBytes, tables)
+		}
+		return tables, len(db.opener.mapped)
+	}
+	grow := func(n int) {
+		t.Helper()
+		for range n {
+			if err := db.Put(fmt.Appendf(nil, "%d", keys), make([]byte, 200), NoSync); err != nil {
+				t.Fatal(err)
+			}
+			keys++
 		}
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
+	grow(1000)
+	if bytes, mapped := check(); maps && mapped < 2 {
+		t.Errorf("of %d bytes %d tables are mapped", bytes, mapped)
 	}
-	if n := db.opener.mapped.Load(); n != 0 {
-		t.Errorf("after Close %d bytes are mapped", n)
+	grow(9000)
+	if bytes, mapped := check(); bytes < limit || mapped != 0 {
+		t.Errorf("of %d bytes %d tables are mapped", bytes, mapped)
+	}
+	mustClose(t, db)
+	if n := db.opener.openBytes; n != 0 || len(db.opener.mapped) != 0 {
+		t.Errorf("after Close %d bytes are open", n)
+	}
+	o.MapBytes = 4 * limit
+	db = mustOpen(t, dir, o)
+	if bytes, mapped := check(); maps && mapped != len(db.Tables()) {
+		t.Errorf("of %d bytes %d tables are mapped", bytes, mapped)
+	}
+	mustClose(t, db)
+}
+
+// TestDefaultMemory: in little memory the defaults are small, and in much they are not large.
+func TestDefaultMemory(t *testing.T) {
+	for _, c := range []struct {
+		limit, cacheBytes int64
+		memtableBytes     int
+	}{
+		{0, 8 << 20, 16 << 20},
+		{1 << 20, 16 << 10, 1 << 20},
+		{64 << 20, 1 << 20, 2 << 20},
+		{512 << 20, 8 << 20, 16 << 20},
+		{1 << 40, 8 << 20, 16 << 20},
+	} {
+		mapBytes, cacheBytes, memtableBytes := defaultMemory(c.limit)
+		if mapBytes > c.limit/4 || cacheBytes != c.cacheBytes || memtableBytes != c.memtableBytes {
+			t.Errorf("%d bytes of memory: %d mapped, cache %d, memtable %d", c.limit, mapBytes, cacheBytes, memtableBytes)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/memlimit"
 	"github.com/siftdb/sift/internal/testhook"
 	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/memtable"
@@ -85,15 +86,16 @@ type Options struct {
 	// databases. Default: a cache of CacheBytes for this database alone.
 	BlockCache *BlockCache
 	// CacheBytes is the size of the block cache if BlockCache is nil.
-	// Default: 8 MiB. Negative: no cache.
+	// Default: 8 MiB, less where there is less than 512 MiB of memory in all (see
+	// MapBytes). Negative: no cache.
 	CacheBytes int64
-	// MapBytes bounds the tables that are mapped into memory: as long as together
-	// they have no more bytes than this, tables are read without system calls. What
-	// is mapped is the system's cache of the files, which it takes back when it needs
-	// memory; but while a page of a mapping comes from the disk, the goroutine that
-	// reads it holds up a processor, so that what is mapped should fit into memory.
-	// A file that is truncated, or cannot be read, is an error with or without a
-	// mapping. Default: a quarter of the machine's memory on 64-bit Linux and macOS.
+	// MapBytes is how many bytes the tables may have together for them to be mapped
+	// into memory: a block that has been read once is then read without a system call,
+	// as long as the system has memory for it. Where there are more, none is mapped,
+	// as mapped pages that do not stay in memory cost more than they save. A file that
+	// is truncated, or cannot be read, is an error with or without a mapping.
+	// Default: a quarter of the memory that the process may use, which is that of its
+	// container or its machine, less with GOMEMLIMIT, on 64-bit Linux and macOS.
 	// Negative: tables are not mapped, as they are not on other systems.
 	MapBytes int64
 	// FilterMemory is the most that filters may take in memory. Which parts of
@@ -105,7 +107,8 @@ type Options struct {
 	FilterMemory int64
 	// MemtableBytes is how much is collected in memory before it is flushed to
 	// a table. While up to two full ones are on their way, a further one fills,
-	// so three times as much may be held. Default: 16 MiB.
+	// so three times as much may be held. Default: 16 MiB, less where there is less
+	// than 512 MiB of memory in all (see MapBytes), at least 1 MiB.
 	MemtableBytes int
 	// TableBytes is the size at which a compaction begins a new table.
 	// Default: half of MemtableBytes, from 1 to 8 MiB.
@@ -208,11 +211,21 @@ type IterOptions struct {
 // tableBytes is the default of TableBytes. Tables much larger than what comes
 // down from level 0 at once leave little choice of what to compact next, which
 // shows in the bytes written.
-func tableBytes(memtableBytes int) int {
-	return min(max(cmp.Or(memtableBytes, defaultMemtableBytes)/2, 1<<20), 8<<20)
-}
+func tableBytes(memtableBytes int) int { return min(max(memtableBytes/2, 1<<20), 8<<20) }
 
-const defaultMemtableBytes = 16 << 20
+// defaultMemory returns the defaults that depend on how much memory the process may
+// use, 0 if that is not known.
+func defaultMemory(limit int64) (mapBytes, cacheBytes int64, memtableBytes int) {
+	mapBytes, cacheBytes, memtableBytes = limit/4, 8<<20, 16<<20
+	if math.MaxInt == math.MaxInt32 {
+		mapBytes = 0 // there are not addresses enough
+	}
+	if limit > 0 {
+		cacheBytes = min(cacheBytes, limit/64)
+		memtableBytes = int(max(min(int64(memtableBytes), limit/32), 1<<20))
+	}
+	return mapBytes, cacheBytes, memtableBytes
+}
 
 // resolve returns a copy in which every field is set, or an error that names
 // the field that is wrong.
@@ -254,9 +267,9 @@ func (o *Options) resolve() (Options, error) {
 		}
 	}
 	r.FilterReaders = append(append([]filter.Policy(nil), r.LevelFilters...), r.FilterReaders...)
-	if r.CacheBytes == 0 {
-		r.CacheBytes = 8 << 20
-	}
+	mapBytes, cacheBytes, memtableBytes := defaultMemory(memlimit.Bytes())
+	r.MapBytes = cmp.Or(r.MapBytes, mapBytes)
+	r.CacheBytes = cmp.Or(r.CacheBytes, cacheBytes)
 	if r.BlockCache == nil && r.CacheBytes > 0 {
 		r.BlockCache = NewBlockCache(r.CacheBytes)
 	}
@@ -266,8 +279,8 @@ func (o *Options) resolve() (Options, error) {
 		def, min int
 		max      int
 	}{
-		{"MemtableBytes", &r.MemtableBytes, defaultMemtableBytes, 1 << 10, 1 << 30},
-		{"TableBytes", &r.TableBytes, tableBytes(r.MemtableBytes), 1 << 10, 1 << 30},
+		{"MemtableBytes", &r.MemtableBytes, memtableBytes, 1 << 10, 1 << 30},
+		{"TableBytes", &r.TableBytes, tableBytes(cmp.Or(r.MemtableBytes, memtableBytes)), 1 << 10, 1 << 30},
 		{"BlockBytes", &r.BlockBytes, 4 << 10, 64, 4 << 20},
 		{"LevelMultiplier", &r.LevelMultiplier, 10, 2, 1000},
 		{"L0Tables", &r.L0Tables, 8, 1, 1000},
@@ -288,9 +301,6 @@ func (o *Options) resolve() (Options, error) {
 	}
 	if r.LevelBaseBytes < 1<<10 {
 		return r, fmt.Errorf("sift: Options.LevelBaseBytes is %d, and must be at least 1024", r.LevelBaseBytes)
-	}
-	if r.MapBytes == 0 && math.MaxInt > math.MaxInt32 {
-		r.MapBytes = vfs.Memory() / 4
 	}
 	if r.FilterMemory < 0 {
 		return r, fmt.Errorf("sift: Options.FilterMemory is %d, and must not be negative", r.FilterMemory)

@@ -32,8 +32,6 @@ type table struct {
 	file   vfs.File
 	err    error // why it was not opened at the last try
 	closed bool
-	mapped *atomic.Int64 // what size counts in; nil: the file is not mapped
-	size   int64
 
 	prefixes bool // its filter holds the prefixes by the database's Prefixer; set before reader
 
@@ -49,7 +47,9 @@ type tableOpener struct {
 	io   *sstable.BlockIO
 	pool *sstable.FilterPool
 
-	mapped atomic.Int64 // bytes of the tables that are mapped
+	mapMu     sync.Mutex // guards what follows
+	openBytes int64      // bytes of the tables that are open
+	mapped    map[*table]vfs.File
 }
 
 // open opens a table and checks that it is the one that the MANIFEST means. A
@@ -87,7 +87,7 @@ func (t *table) load() (*sstable.Reader, error) {
 	}
 	var r *sstable.Reader
 	if r, t.err = t.openReader(); t.err != nil {
-		t.letGo()
+		t.opener.closeFile(t)
 		return nil, t.err
 	}
 	t.prefixes = t.opener.opts.Prefix != nil && r.PrefixFilter() == t.opener.opts.prefixName
@@ -105,7 +105,7 @@ func isFinal(err error) bool {
 func (t *table) openReader() (*sstable.Reader, error) {
 	o := t.opener
 	size := int64(t.meta.Size)
-	if err := o.openFile(t, t.path, size); err != nil {
+	if err := o.openFile(t); err != nil {
 		return nil, err
 	}
 	r, err := sstable.NewReader(t.file, size, &sstable.ReaderOptions{
@@ -138,21 +138,51 @@ func (t *table) lastErr() error {
 	return t.err
 }
 
-// openFile opens the table's file, mapped if there is room for it under MapBytes.
-func (o *tableOpener) openFile(t *table, path string, size int64) (err error) {
-	if o.mapped.Add(size) > o.opts.MapBytes {
-		o.mapped.Add(-size)
-		t.file, err = o.fs.Open(path)
-		return err
-	}
+// maxMapped keeps a database from taking all mappings that a process may have.
+const maxMapped = 4096
+
+// openFile opens the table's file, mapped as long as all open tables together stay
+// within MapBytes: what is mapped should stay in memory. Beyond that none is, and a
+// table that is mapped is read as a file from then on. REQUIRES: the table's mu.
+func (o *tableOpener) openFile(t *table) (err error) {
+	size := int64(t.meta.Size)
+	o.mapMu.Lock()
+	defer o.mapMu.Unlock()
 	var mapped bool
-	t.file, mapped, err = vfs.OpenMapped(o.fs, path)
-	if !mapped {
-		o.mapped.Add(-size)
+	if o.openBytes+size <= o.opts.MapBytes && len(o.mapped) < maxMapped {
+		t.file, mapped, err = vfs.OpenMapped(o.fs, t.path)
+	} else {
+		t.file, err = o.fs.Open(t.path)
+	}
+	if err != nil {
 		return err
 	}
-	t.mapped, t.size = &o.mapped, size
-	return err
+	if o.openBytes += size; mapped {
+		o.mapped[t] = t.file
+	}
+	if o.openBytes > o.opts.MapBytes {
+		for t, f := range o.mapped {
+			if err := vfs.Unmap(f); err != nil {
+				o.opts.Logger.Warn("a table could not be unmapped", "path", t.path, "err", err)
+			}
+		}
+		clear(o.mapped)
+	}
+	return nil
+}
+
+// closeFile closes the table's file if it is open. REQUIRES: the table's mu.
+func (o *tableOpener) closeFile(t *table) error {
+	f := t.file
+	if f == nil {
+		return nil
+	}
+	o.mapMu.Lock()
+	o.openBytes -= int64(t.meta.Size)
+	delete(o.mapped, t)
+	o.mapMu.Unlock()
+	t.file = nil
+	return f.Close()
 }
 
 // maxFilterUnits is for sstable.ReaderOptions: all units, or none at first.
@@ -235,20 +265,7 @@ func (t *table) close() error {
 	if r := t.reader.Load(); r != nil {
 		r.Release()
 	}
-	return t.letGo()
-}
-
-// letGo closes the file if it is open. REQUIRES: mu.
-func (t *table) letGo() error {
-	if t.mapped != nil {
-		t.mapped.Add(-t.size)
-		t.mapped = nil
-	}
-	f := t.file
-	if t.file = nil; f != nil {
-		return f.Close()
-	}
-	return nil
+	return t.opener.closeFile(t)
 }
 
 // iter returns an iterator over the table.

@@ -19,6 +19,7 @@ var allowed = []struct {
 }{
 	{"internal/base", nil},
 	{"internal/epoch", nil},
+	{"internal/memlimit", nil},
 	{"internal/fence", nil},
 	{"internal/gap", nil},
 	{"internal/vfs", []string{"internal/epoch"}},
@@ -57,7 +58,7 @@ var onlyIn = map[string][]string{
 	"github.com/redis/go-redis":           {"filter/live/redisfilter"},
 	"github.com/minio/highwayhash":        {"filter/live/redisfilter"},
 	"github.com/twmb/murmur3":             {"filter/live/internal/funnel"},
-	"golang.org/x/sys":                    {"internal/vfs", "filter/internal/..."},
+	"golang.org/x/sys":                    {"internal/vfs", "internal/memlimit", "filter/internal/..."},
 	"github.com/golang/snappy":            {"sstable"},
 	"github.com/prometheus/client_golang": {"internal/serve", "cmd/..."},
 }

@@ -117,9 +117,53 @@ func TestMappedClose(t *testing.T) {
 	}
 }
 
-// TestMemory: a machine has memory.
-func TestMemory(t *testing.T) {
-	if n := Memory(); n < 64<<20 {
-		t.Errorf("%d bytes of memory", n)
+// TestMappedFirstRead: the mapping serves what has been read before, and nothing else:
+// whatever is not in memory is read by a system call.
+func TestMappedFirstRead(t *testing.T) {
+	f, _, content := newMapped(t, 300_000)
+	m := f.(*mappedFile)
+	p := make([]byte, 3000)
+	for _, off := range []int64{0, 100, mappedPage - 1, 290_000, 297_000} {
+		if m.wasRead(off, len(p)) {
+			t.Errorf("%d was read before", off)
+		}
+		for range 2 {
+			n, err := f.ReadAt(p, off)
+			must(t, err)
+			if n != len(p) || !bytes.Equal(p, content[off:off+3000]) {
+				t.Errorf("%d: other bytes", off)
+			}
+		}
+		if !m.wasRead(off, len(p)) {
+			t.Errorf("%d is not taken for read", off)
+		}
+		clear(m.read[:])
 	}
+	must(t, f.Close())
+}
+
+// TestUnmap: a file can be unmapped while it is read, and serves on.
+func TestUnmap(t *testing.T) {
+	f, _, content := newMapped(t, 100_000)
+	var readers sync.WaitGroup
+	for g := range 3 {
+		readers.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 6))
+			p := make([]byte, 2000)
+			for range 2000 {
+				off := rng.IntN(len(content) - len(p))
+				if _, err := f.ReadAt(p, int64(off)); err != nil || !bytes.Equal(p, content[off:off+len(p)]) {
+					t.Errorf("at %d: %v, or other bytes", off, err)
+					return
+				}
+			}
+		})
+	}
+	must(t, Unmap(f))
+	must(t, Unmap(f))
+	readers.Wait()
+	p := make([]byte, 100)
+	_, err := f.ReadAt(p, 5)
+	must(t, err)
+	must(t, f.Close())
 }

@@ -61,9 +61,8 @@ func CreateLog(fsys FS, name string) (File, error) {
 }
 
 // OpenMapped is Open for a file that nobody changes and whose short reads shall
-// take no system call, where the file system can map it. While a page comes from
-// the disk, a reader holds up the processor that it runs on. mapped reports
-// whether it is a mapping.
+// take no system call from the second one of the same bytes on, where the file
+// system can map it. mapped reports whether it is a mapping; Unmap ends it.
 func OpenMapped(fsys FS, name string) (f File, mapped bool, err error) {
 	m, ok := fsys.(interface {
 		openMapped(name string) (f File, mapped bool, err error)
@@ -73,6 +72,15 @@ func OpenMapped(fsys FS, name string) (f File, mapped bool, err error) {
 		return f, false, err
 	}
 	return m.openMapped(name)
+}
+
+// Unmap makes a file that is mapped an ordinary one, and others stay as they are. It
+// may be called while the file is read.
+func Unmap(f File) error {
+	if m, ok := f.(interface{ unmap() error }); ok {
+		return m.unmap()
+	}
+	return nil
 }
 
 // File is an open file. Write appends. ReadAt may be called concurrently, and

@@ -1,9 +1,8 @@
-package vfs
+package memlimit
 
 import "golang.org/x/sys/unix"
 
-// Memory returns the bytes of memory that the machine has, 0 if unknown.
-func Memory() int64 {
+func systemLimit() int64 {
 	n, err := unix.SysctlUint64("hw.memsize")
 	if err != nil {
 		return 0

@@ -1,0 +1,96 @@
+package memlimit
+
+import (
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// cgroupLimit returns the least memory limit of the control groups that the process is
+// in, 0 if there is none that can be read. root is the root directory of the host.
+//
+// /proc/self/cgroup names the group in each hierarchy, /proc/self/mountinfo where a
+// hierarchy is mounted and which group its top directory is (man 7 cgroups, man 5 proc).
+// A group is also bounded by those above it, as far as they can be seen.
+func cgroupLimit(root fs.FS) int64 {
+	groups, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return 0
+	}
+	mounts, err := fs.ReadFile(root, "proc/self/mountinfo")
+	if err != nil {
+		return 0
+	}
+	var limit int64
+	for line := range strings.Lines(string(groups)) {
+		// hierarchy:controllers:group; version 2 is hierarchy 0, without controllers
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		var fsType, file string
+		switch {
+		case fields[0] == "0" && fields[1] == "":
+			fsType, file = "cgroup2", "memory.max"
+		case hasWord(fields[1], "memory"):
+			fsType, file = "cgroup", "memory.limit_in_bytes"
+		default:
+			continue
+		}
+		if top, dir, ok := groupDir(string(mounts), fsType, fields[2]); ok {
+			limit = lesser(limit, leastUpTo(root, top, dir, file))
+		}
+	}
+	return limit
+}
+
+// groupDir returns where a hierarchy is mounted, and the directory of a group in it.
+func groupDir(mounts, fsType, group string) (top, dir string, ok bool) {
+	for line := range strings.Lines(mounts) {
+		// id parent device root mountpoint options [tags] - type source options
+		before, after, found := strings.Cut(strings.TrimSpace(line), " - ")
+		at, of := strings.Fields(before), strings.Fields(after)
+		if !found || len(at) < 5 || len(of) < 3 || of[0] != fsType {
+			continue
+		}
+		if fsType == "cgroup" && !hasWord(of[2], "memory") {
+			continue
+		}
+		top = at[4]
+		inside, below := strings.CutPrefix(group, strings.TrimSuffix(at[3], "/"))
+		if !below {
+			inside = "" // the group is named from outside of the container
+		}
+		return top, path.Join(top, inside), true
+	}
+	return "", "", false
+}
+
+// leastUpTo returns the least number in the file of that name in dir and in the
+// directories above it up to top.
+func leastUpTo(root fs.FS, top, dir, file string) int64 {
+	var limit int64
+	for {
+		name := strings.TrimPrefix(path.Join(dir, file), "/")
+		if data, err := fs.ReadFile(root, name); err == nil {
+			// "max" in version 2, or nearly 1<<63 in version 1, is no limit.
+			if n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil && n < 1<<60 {
+				limit = lesser(limit, n)
+			}
+		}
+		if dir == top || len(dir) <= len(top) {
+			return limit
+		}
+		dir = path.Dir(dir)
+	}
+}
+
+func hasWord(list, word string) bool {
+	for w := range strings.SplitSeq(list, ",") {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
