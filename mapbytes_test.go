@@ -31,12 +31,10 @@ func TestMapBytes(t *testing.T) {
 		for _, m := range db.Tables() {
 			tables += int64(m.Size)
 		}
-		db.opener.mapMu.Lock()
-		defer db.opener.mapMu.Unlock()
-		if db.opener.openBytes != tables {
-			t.Errorf("%d bytes are open, and the tables have %d", db.opener.openBytes, tables)
+		if n := db.opener.files.Bytes(); n != tables {
+			t.Errorf("%d bytes are counted, and the tables have %d", n, tables)
 		}
-		return tables, len(db.opener.mapped)
+		return tables, db.opener.files.NumMapped()
 	}
 	grow := func(n int) {
 		t.Helper()
@@ -56,8 +54,8 @@ func TestMapBytes(t *testing.T) {
 		t.Errorf("of %d bytes %d tables are mapped", bytes, mapped)
 	}
 	mustClose(t, db)
-	if n := db.opener.openBytes; n != 0 || len(db.opener.mapped) != 0 {
-		t.Errorf("after Close %d bytes are open", n)
+	if c := db.opener.files; c.Bytes() != 0 || c.NumOpen() != 0 {
+		t.Errorf("after Close %d bytes are counted, %d files open", c.Bytes(), c.NumOpen())
 	}
 	o.MapBytes = 4 * limit
 	db = mustOpen(t, dir, o)

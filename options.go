@@ -98,6 +98,11 @@ type Options struct {
 	// container or its machine, less with GOMEMLIMIT, on 64-bit Linux and macOS.
 	// Negative: tables are not mapped, as they are not on other systems.
 	MapBytes int64
+	// MaxOpenFiles is how many tables' files are open at once; others are opened when
+	// they are read. Filters and indexes stay in memory. More reads than this at once
+	// open as many files. Default: no bound but that of all databases in the process,
+	// which is half of the descriptors that it may have.
+	MaxOpenFiles int
 	// FilterMemory is the most that filters may take in memory. Which parts of
 	// which tables' filters are held then follows the lookups of absent keys:
 	// ribbon filters are held to more or fewer bits per key, other filters whole.
@@ -301,6 +306,9 @@ func (o *Options) resolve() (Options, error) {
 	}
 	if r.LevelBaseBytes < 1<<10 {
 		return r, fmt.Errorf("sift: Options.LevelBaseBytes is %d, and must be at least 1024", r.LevelBaseBytes)
+	}
+	if r.MaxOpenFiles < 0 {
+		return r, fmt.Errorf("sift: Options.MaxOpenFiles is %d, and must not be negative", r.MaxOpenFiles)
 	}
 	if r.FilterMemory < 0 {
 		return r, fmt.Errorf("sift: Options.FilterMemory is %d, and must not be negative", r.FilterMemory)

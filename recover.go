@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/filecache"
 	"github.com/siftdb/sift/internal/gap"
 	"github.com/siftdb/sift/internal/manifest"
 )
@@ -35,7 +36,8 @@ func Open(dir string, o *Options) (*DB, error) {
 // newDB returns a database that nothing has been read of.
 func newDB(dir string, opts Options) *DB {
 	d := &DB{dir: dir, opts: opts, fs: opts.FS, gaps: gap.NewSet(opts.gapBytes)}
-	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, pool: &d.filters, mapped: map[*table]File{}}
+	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, pool: &d.filters}
+	d.opener.files = filecache.New(d.fs, opts.MaxOpenFiles, opts.MapBytes)
 	d.commit.db = d
 	d.commit.idle.L = &d.commit.mu
 	d.bg.changed.L = &d.bg.mu

@@ -11,6 +11,7 @@ import (
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/filecache"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/merge"
 	"github.com/siftdb/sift/internal/plan"
@@ -28,9 +29,9 @@ type table struct {
 	path   string
 	reader atomic.Pointer[sstable.Reader] // nil: it has not been opened
 
-	mu     sync.Mutex // guards what follows, and opening
-	file   vfs.File
-	err    error // why it was not opened at the last try
+	mu     sync.Mutex      // guards what follows, and opening
+	file   *filecache.File // nil: there is none
+	err    error           // why it was not opened at the last try
 	closed bool
 
 	prefixes bool // its filter holds the prefixes by the database's Prefixer; set before reader
@@ -41,15 +42,12 @@ type table struct {
 
 // tableOpener opens the tables of one directory.
 type tableOpener struct {
-	fs   vfs.FS
-	dir  string
-	opts *Options
-	io   *sstable.BlockIO
-	pool *sstable.FilterPool
-
-	mapMu     sync.Mutex // guards what follows
-	openBytes int64      // bytes of the tables that are open
-	mapped    map[*table]vfs.File
+	fs    vfs.FS
+	dir   string
+	opts  *Options
+	io    *sstable.BlockIO
+	pool  *sstable.FilterPool
+	files *filecache.Cache
 }
 
 // open opens a table and checks that it is the one that the MANIFEST means. A
@@ -87,7 +85,7 @@ func (t *table) load() (*sstable.Reader, error) {
 	}
 	var r *sstable.Reader
 	if r, t.err = t.openReader(); t.err != nil {
-		t.opener.closeFile(t)
+		t.closeFile() // what is wrong may be the descriptor
 		return nil, t.err
 	}
 	t.prefixes = t.opener.opts.Prefix != nil && r.PrefixFilter() == t.opener.opts.prefixName
@@ -105,9 +103,7 @@ func isFinal(err error) bool {
 func (t *table) openReader() (*sstable.Reader, error) {
 	o := t.opener
 	size := int64(t.meta.Size)
-	if err := o.openFile(t); err != nil {
-		return nil, err
-	}
+	t.file = o.files.Add(t.path, size)
 	r, err := sstable.NewReader(t.file, size, &sstable.ReaderOptions{
 		Path:     t.path,
 		Cache:    o.opts.BlockCache,
@@ -136,53 +132,6 @@ func (t *table) lastErr() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.err
-}
-
-// maxMapped keeps a database from taking all mappings that a process may have.
-const maxMapped = 4096
-
-// openFile opens the table's file, mapped as long as all open tables together stay
-// within MapBytes: what is mapped should stay in memory. Beyond that none is, and a
-// table that is mapped is read as a file from then on. REQUIRES: the table's mu.
-func (o *tableOpener) openFile(t *table) (err error) {
-	size := int64(t.meta.Size)
-	o.mapMu.Lock()
-	defer o.mapMu.Unlock()
-	var mapped bool
-	if o.openBytes+size <= o.opts.MapBytes && len(o.mapped) < maxMapped {
-		t.file, mapped, err = vfs.OpenMapped(o.fs, t.path)
-	} else {
-		t.file, err = o.fs.Open(t.path)
-	}
-	if err != nil {
-		return err
-	}
-	if o.openBytes += size; mapped {
-		o.mapped[t] = t.file
-	}
-	if o.openBytes > o.opts.MapBytes {
-		for t, f := range o.mapped {
-			if err := vfs.Unmap(f); err != nil {
-				o.opts.Logger.Warn("a table could not be unmapped", "path", t.path, "err", err)
-			}
-		}
-		clear(o.mapped)
-	}
-	return nil
-}
-
-// closeFile closes the table's file if it is open. REQUIRES: the table's mu.
-func (o *tableOpener) closeFile(t *table) error {
-	f := t.file
-	if f == nil {
-		return nil
-	}
-	o.mapMu.Lock()
-	o.openBytes -= int64(t.meta.Size)
-	delete(o.mapped, t)
-	o.mapMu.Unlock()
-	t.file = nil
-	return f.Close()
 }
 
 // maxFilterUnits is for sstable.ReaderOptions: all units, or none at first.
@@ -265,7 +214,16 @@ func (t *table) close() error {
 	if r := t.reader.Load(); r != nil {
 		r.Release()
 	}
-	return t.opener.closeFile(t)
+	return t.closeFile()
+}
+
+// closeFile closes the file if there is one. REQUIRES: mu.
+func (t *table) closeFile() error {
+	f := t.file
+	if t.file = nil; f == nil {
+		return nil
+	}
+	return f.Close()
 }
 
 // iter returns an iterator over the table.

@@ -24,6 +24,7 @@ var allowed = []struct {
 	{"internal/gap", nil},
 	{"internal/vfs", []string{"internal/epoch"}},
 	{"internal/plan", nil},
+	{"internal/filecache", []string{"internal/vfs"}},
 	{"internal/testhook", []string{"internal/vfs"}},
 	{"internal/testhook", []string{"internal/vfs"}},
 	{"filter/internal/adapt", []string{"filter"}},

@@ -117,6 +117,8 @@ func (m *mappedFile) copy(p []byte, off int64) (ok bool) {
 	return true
 }
 
+func (m *mappedFile) isMapped() bool { return !m.unmapped.Load() }
+
 // unmap ends the mapping once the reads that are under way in it have ended. Reads go
 // to the file from then on.
 func (m *mappedFile) unmap() error {

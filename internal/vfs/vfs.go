@@ -74,6 +74,12 @@ func OpenMapped(fsys FS, name string) (f File, mapped bool, err error) {
 	return m.openMapped(name)
 }
 
+// IsMapped reports whether a file is mapped.
+func IsMapped(f File) bool {
+	m, ok := f.(interface{ isMapped() bool })
+	return ok && m.isMapped()
+}
+
 // Unmap makes a file that is mapped an ordinary one, and others stay as they are. It
 // may be called while the file is read.
 func Unmap(f File) error {

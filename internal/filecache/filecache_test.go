@@ -1,0 +1,193 @@
+package filecache
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// newFiles makes a cache over n files in memory, of which each says its number.
+func newFiles(t *testing.T, n, most int) (*Cache, []*File, *vfs.Faulty) {
+	t.Helper()
+	faulty := vfs.Inject(vfs.NewMem())
+	c := New(faulty, most, 1<<20)
+	files := make([]*File, n)
+	for i := range files {
+		name := fmt.Sprintf("%03d", i)
+		f, err := faulty.Create(name)
+		if err == nil {
+			_, err = f.Write([]byte(name))
+		}
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[i] = c.Add(name, 3)
+	}
+	return c, files, faulty
+}
+
+func mustRead(t *testing.T, files []*File, i int) {
+	t.Helper()
+	p := make([]byte, 3)
+	if n, err := files[i].ReadAt(p, 0); n != 3 || err != nil || string(p) != fmt.Sprintf("%03d", i) {
+		t.Errorf("file %d: %q, %v", i, p, err)
+	}
+}
+
+// checkClosed closes all files and looks for what is left.
+func checkClosed(t *testing.T, c *Cache, files []*File, faulty *vfs.Faulty) {
+	t.Helper()
+	before := processFiles.Load() - int64(c.NumOpen())
+	for _, f := range files {
+		if err := errors.Join(f.Close(), f.Close()); err != nil {
+			t.Error(err)
+		}
+		if _, err := f.ReadAt(make([]byte, 1), 0); !errors.Is(err, fs.ErrClosed) {
+			t.Errorf("a read after Close: %v", err)
+		}
+	}
+	if c.NumOpen() != 0 || c.Bytes() != 0 || c.hand != nil || processFiles.Load() != before || len(faulty.OpenFiles()) != 0 {
+		t.Errorf("%d files are open, %d bytes, %v", c.NumOpen(), c.Bytes(), faulty.OpenFiles())
+	}
+}
+
+// TestBound: no more files are open than may be, and each is opened again when it is read.
+func TestBound(t *testing.T) {
+	const most = 8
+	c, files, faulty := newFiles(t, 50, most)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		mustRead(t, files, rng.IntN(len(files)))
+		if n := len(faulty.OpenFiles()); n > most || n != c.NumOpen() {
+			t.Fatalf("%d files are open, and %d are counted", n, c.NumOpen())
+		}
+	}
+	// A file that is read often stays open.
+	opens := 0
+	faulty.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpOpen && op.Name == "007" {
+			opens++
+		}
+		return nil
+	})
+	for i := range 400 {
+		mustRead(t, files, 7)
+		mustRead(t, files, i%len(files))
+	}
+	if opens > 1 {
+		t.Errorf("a file that is read all the time was opened %d times", opens)
+	}
+	faulty.SetHook(nil)
+	checkClosed(t, c, files, faulty)
+}
+
+// TestManyReaders: readers and Close at once; whoever reads a file that is not closed gets
+// its bytes.
+func TestManyReaders(t *testing.T) {
+	const most, readers = 4, 8
+	c, files, faulty := newFiles(t, 60, most)
+	var wg sync.WaitGroup
+	for g := range readers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 3))
+			for range 2000 {
+				mustRead(t, files, rng.IntN(40))
+				if n := c.NumOpen(); n > most+readers {
+					t.Errorf("%d files are open", n)
+				}
+				if i := 40 + rng.IntN(20); g == 0 {
+					if err := files[i].Close(); err != nil {
+						t.Error(err)
+					}
+				} else if _, err := files[i].ReadAt(make([]byte, 3), 0); err != nil && !errors.Is(err, fs.ErrClosed) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	checkClosed(t, c, files, faulty)
+}
+
+// TestNoDescriptor: where the process has no descriptor left, others are closed.
+func TestNoDescriptor(t *testing.T) {
+	c, files, faulty := newFiles(t, 20, 0)
+	faulty.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpOpen && len(faulty.OpenFiles()) >= 3 {
+			return syscall.EMFILE
+		}
+		return nil
+	})
+	for i := range 200 {
+		mustRead(t, files, i%len(files))
+	}
+	// All are being read: the error is the reader's, and goes away.
+	for i := range 3 {
+		mustRead(t, files, i)
+		files[i].mu.RLock()
+	}
+	if _, err := files[5].ReadAt(make([]byte, 3), 0); !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("without a descriptor: %v", err)
+	}
+	for i := range 3 {
+		files[i].mu.RUnlock()
+	}
+	mustRead(t, files, 5)
+	faulty.SetHook(nil)
+	checkClosed(t, c, files, faulty)
+}
+
+// TestHungRead: a read that does not end keeps nobody from reading the same file or others, or
+// from closing it.
+func TestHungRead(t *testing.T) {
+	c, files, faulty := newFiles(t, 5, 1)
+	hung, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	faulty.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpReadAt && op.Name == "000" {
+			wait := false
+			once.Do(func() { wait = true })
+			if wait {
+				close(hung)
+				<-release
+			}
+		}
+		return nil
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = files[0].ReadAt(make([]byte, 3), 0) })
+	<-hung
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 20 {
+			mustRead(t, files, i%len(files))
+		}
+		if err := files[0].Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("others wait for a read that hangs")
+	}
+	close(release)
+	wg.Wait()
+	mustRead(t, files, 1)
+	mustRead(t, files, 2)
+	if n := c.NumOpen(); n > 1 {
+		t.Errorf("%d files are open when nobody reads", n)
+	}
+	checkClosed(t, c, files, faulty)
+}
