@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -280,5 +281,48 @@ func TestNothingIsKeptWithoutTransactions(t *testing.T) {
 	}
 	if db.commit.recent.valid || db.commit.recent.bytes.Load() != 0 {
 		t.Fatal("writes are kept after the transaction")
+	}
+}
+
+// A table that cannot be read when a commit has to look into it is an error of the
+// commit, and nothing is written; so is one that has been closed.
+func TestCheckReportsReadErrors(t *testing.T) {
+	for _, ranged := range []bool{false, true} {
+		db, faulty := memDB(t)
+		tx, err := db.Begin(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ranged {
+			it, err := tx.NewIter(&IterOptions{LowerBound: []byte("a"), UpperBound: []byte("b")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			it.First()
+			it.Close()
+		} else if _, err := tx.Get([]byte("a5")); !errors.Is(err, ErrNotFound) {
+			t.Fatal(err)
+		}
+		if err := tx.Put([]byte("z"), nil); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 9 { // around and at what was read
+			if err := db.Put(fmt.Appendf(nil, "a%d", i), nil, NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool {
+			return op.Kind == vfs.OpReadAt && strings.HasSuffix(op.Name, ".ldb")
+		}})
+		if err := tx.Commit(); !errors.Is(err, syscall.EIO) {
+			t.Errorf("ranged %v: %v", ranged, err)
+		}
+		faulty.SetFaults()
+		if ok, err := db.Has([]byte("z")); ok || err != nil {
+			t.Errorf("ranged %v: it was written: %v, %v", ranged, ok, err)
+		}
 	}
 }

@@ -25,11 +25,15 @@ var (
 	keep   = flag.String("keep", "", "directory for the disk that a broken promise left")
 )
 
-// TestMain runs a child of TestKill or of TestLong, or the tests. No goroutine may be left
+// TestMain runs a child of TestKill, TestTxnKill or TestLong, or the tests. No goroutine may be left
 // after them.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(killDirEnv); dir != "" {
 		writeUntilKilled(dir)
+		return
+	}
+	if env := os.Getenv(txnDirEnv); env != "" {
+		transactUntilKilled(env)
 		return
 	}
 	if dir := os.Getenv(longDirEnv); dir != "" {
@@ -127,6 +131,8 @@ var parts = []struct {
 	{"kill", 5, runKill},
 	{"metamorphic", 4, runMetamorphic},
 	{"linear", 4, runLinear},
+	{"txn", 4, runTxn},
+	{"txnkill", 3, runTxnKill},
 }
 
 // TestFull runs the regime for as long as -budget says. With -run Full/PART one

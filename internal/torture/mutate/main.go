@@ -33,7 +33,7 @@ const module = "github.com/siftdb/sift"
 
 // short are the tests of the short form, quick ones first.
 var short = []string{
-	"TestRegress", "TestLinear", "TestPoison", "TestSpace", "TestHostile", "TestClosing",
+	"TestRegress", "TestLinear", "TestTxn", "TestPoison", "TestSpace", "TestHostile", "TestClosing",
 	"TestKill", "TestMetamorphic", "TestErrors", "TestDamage", "TestCut", "Fuzz.*",
 }
 
