@@ -390,7 +390,7 @@ func FuzzReadCuckoo(f *testing.F) {
 // no element that is there at rest is lost, and none is left.
 func TestCuckooDeleteWhileMoving(t *testing.T) {
 	const workers, each = 4, 40
-	f := newCuckooWidth(70, 8, 0)
+	f := newCuckooWidth(48, 8, 0)
 	kept := 0
 	for i := range 20 {
 		if addErr(f, 1_000_000+i) == nil {
@@ -424,5 +424,33 @@ func TestCuckooDeleteWhileMoving(t *testing.T) {
 	wg.Wait()
 	if n := f.ApproxCount(); n != uint64(kept) {
 		t.Errorf("%d elements are left, not %d", n, kept)
+	}
+}
+
+// A move whose fingerprint was deleted after it was copied takes the copy back.
+func TestCuckooDeleteDuringMove(t *testing.T) {
+	for _, width := range []uint{8, 16} {
+		f := newCuckooWidth(50, width, 0)
+		v := 1
+		fp, a, b := f.place(f.key.Sum64(v))
+		for a == b {
+			v++
+			fp, a, b = f.place(f.key.Sum64(v))
+		}
+		f.Add(v)
+		f.put(b, fp) // what a move does first
+		if !f.take(a, fp) {
+			t.Fatal("a delete does not find it")
+		}
+		f.clear(a, 0, fp, b) // and last
+		if n := f.CountOf(v); n != 0 {
+			t.Errorf("width %d: there %d times after it was deleted", width, n)
+		}
+		f.Add(v)
+		f.put(b, fp)
+		f.clear(a, 0, fp, b)
+		if n := f.CountOf(v); n != 1 || f.take(a, fp) {
+			t.Errorf("width %d: there %d times after a move", width, n)
+		}
 	}
 }
