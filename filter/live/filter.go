@@ -2,7 +2,9 @@ package live
 
 import (
 	"encoding"
+	"fmt"
 	"io"
+	"reflect"
 )
 
 // Asker is what every filter in memory can: be asked.
@@ -116,6 +118,62 @@ func TryAddMany[T any](f Asker[T], vs []T, isNew []bool) (n int, err error) {
 
 // batch is the number of elements whose cache misses overlap.
 const batch = 16
+
+// Merge merges o into f, filters of whatever kind: what their own Merge does, for those
+// of one kind that have it, and else an error that matches ErrIncompatible.
+func Merge[T any](f, o Filter[T]) error {
+	m, ok := f.(anyMerger)
+	if !ok {
+		return fmt.Errorf("%w: a %T does not merge", ErrIncompatible, f)
+	}
+	if err := m.compatibleAny(o); err != nil {
+		return err
+	}
+	return m.mergeAny(o)
+}
+
+// anyMerger is a Merger and Cloner of its own kind, with the kind checked when it runs.
+type anyMerger interface {
+	compatibleAny(o any) error
+	mergeAny(o any) error // o is compatible
+	equalAny(o any) bool
+}
+
+func compatibleAny[F Merger[F]](f F, o any) error {
+	other, ok := o.(F)
+	if !ok {
+		return incompatible("kinds of filter", reflect.TypeFor[F](), reflect.TypeOf(o))
+	}
+	return f.Compatible(other)
+}
+
+func equalAny[F interface{ Equal(F) bool }](f F, o any) bool {
+	other, ok := o.(F)
+	return ok && f.Equal(other)
+}
+
+func (f *Bloom[T]) compatibleAny(o any) error { return compatibleAny(f, o) }
+func (f *Bloom[T]) mergeAny(o any) error      { return f.Merge(o.(*Bloom[T])) }
+func (f *Bloom[T]) equalAny(o any) bool       { return equalAny(f, o) }
+
+func (f *Counting[T]) compatibleAny(o any) error { return compatibleAny(f, o) }
+func (f *Counting[T]) mergeAny(o any) error      { return f.Merge(o.(*Counting[T])) }
+func (f *Counting[T]) equalAny(o any) bool       { return equalAny(f, o) }
+
+func (f *Cuckoo[T]) compatibleAny(o any) error { return compatibleAny(f, o) }
+func (f *Cuckoo[T]) mergeAny(o any) error      { return f.Merge(o.(*Cuckoo[T])) }
+func (f *Cuckoo[T]) equalAny(o any) bool       { return equalAny(f, o) }
+
+func (p *Pair[T]) compatibleAny(o any) error { return compatibleAny(p, o) }
+func (p *Pair[T]) mergeAny(o any) error      { return p.Merge(o.(*Pair[T])) }
+func (p *Pair[T]) equalAny(o any) bool       { return equalAny(p, o) }
+
+func (s *Sharded[T, F]) compatibleAny(o any) error { return compatibleAny(s, o) }
+func (s *Sharded[T, F]) mergeAny(o any) error      { return s.Merge(o.(*Sharded[T, F])) }
+func (s *Sharded[T, F]) equalAny(o any) bool       { return equalAny(s, o) }
+
+func (f *Scalable[T]) equalAny(o any) bool    { return equalAny(f, o) }
+func (g *Generations[T]) equalAny(o any) bool { return equalAny(g, o) }
 
 // hasher is a filter whose operations begin with a 64-bit hash.
 type hasher interface {

@@ -234,11 +234,11 @@ func (s *Sharded[T, F]) Compatible(o *Sharded[T, F]) error {
 		return incompatible("shards", len(s.shards), len(o.shards))
 	}
 	for i, f := range s.shards {
-		m, ok := any(f).(Merger[F])
+		m, ok := any(f).(anyMerger)
 		if !ok {
 			return fmt.Errorf("%w: a %T does not merge", ErrIncompatible, f)
 		}
-		if err := m.Compatible(o.shards[i]); err != nil {
+		if err := m.compatibleAny(o.shards[i]); err != nil {
 			return fmt.Errorf("shard %d: %w", i, err)
 		}
 	}
@@ -252,7 +252,7 @@ func (s *Sharded[T, F]) Merge(o *Sharded[T, F]) error {
 		return err
 	}
 	for i, f := range s.shards {
-		if err := any(f).(Merger[F]).Merge(o.shards[i]); err != nil {
+		if err := any(f).(anyMerger).mergeAny(o.shards[i]); err != nil {
 			return fmt.Errorf("shard %d: %w", i, err)
 		}
 	}
@@ -266,7 +266,7 @@ func (s *Sharded[T, F]) Equal(o *Sharded[T, F]) bool {
 		return false
 	}
 	for i, f := range s.shards {
-		if e, ok := any(f).(interface{ Equal(F) bool }); !ok || !e.Equal(o.shards[i]) {
+		if e, ok := any(f).(interface{ equalAny(any) bool }); !ok || !e.equalAny(o.shards[i]) {
 			return false
 		}
 	}

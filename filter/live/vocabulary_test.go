@@ -449,3 +449,33 @@ func TestOpenLayered(t *testing.T) {
 type brokenLayer struct{}
 
 func (brokenLayer) MayContain(string) (bool, error) { return true, nil }
+
+// Filters that Build made merge and compare by kind, also those within a Sharded.
+func TestMergeOfAnyKind(t *testing.T) {
+	for _, text := range []string{
+		"bloom(items=100,fpr=0.01)", "counting(items=100,fpr=0.01)", "cuckoo(items=200,fpr=0.001)",
+		"sharded(shards=3,of=cuckoo(items=200,fpr=0.001))", "sharded(shards=3,of=bloom(items=200,fpr=0.001))",
+	} {
+		a, b := must(Build(must(Parse(text)), BuildOptions[int]{})), must(Build(must(Parse(text)), BuildOptions[int]{}))
+		must(TryAdd(a, 1))
+		must(TryAdd(b, 2))
+		if err := Merge(a, b); err != nil || !a.MayContain(1) || !a.MayContain(2) {
+			t.Errorf("%s: %v", text, err)
+		}
+		if err := Merge(a, Filter[int](must(New[int](7, 0.1)))); !errors.Is(err, ErrIncompatible) {
+			t.Errorf("%s with another: %v", text, err)
+		}
+	}
+	scalable := must(Build(must(Parse("scalable(fpr=0.1)")), BuildOptions[int]{}))
+	if err := Merge(scalable, scalable); !errors.Is(err, ErrIncompatible) {
+		t.Error(err)
+	}
+	sharded := func(of string) *Sharded[int, Filter[int]] {
+		return must(Build(must(Parse("sharded(shards=2,of="+of+")")), BuildOptions[int]{})).(*Sharded[int, Filter[int]])
+	}
+	if a, b := sharded("scalable(fpr=0.1)"), sharded("scalable(fpr=0.1)"); !a.Equal(b) || a.Merge(b) == nil {
+		t.Error("two empty ones are not equal, or they merge")
+	} else if must(a.Add(1)); a.Equal(b) {
+		t.Error("equal to one with another element")
+	}
+}

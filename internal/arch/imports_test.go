@@ -46,7 +46,7 @@ var allowed = []struct {
 	{"internal/serve/resp", nil},
 	{"internal/serve/servebench", nil},
 	{"", []string{"filter", "memtable", "sstable", "internal/..."}},
-	{"cmd/...", []string{"", "filter", "sstable", "internal/..."}},
+	{"cmd/...", []string{"", "filter", "filter/live", "sstable", "internal/..."}},
 	{"internal/torture/...", []string{"", "filter", "sstable", "memtable", "internal/..."}},
 }
 

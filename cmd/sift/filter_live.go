@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/siftdb/sift/filter/live"
+)
+
+// filterLiveCmd groups the verbs about filters of package live, in files.
+type filterLiveCmd struct {
+	Build   liveBuildCmd   `cmd:"" help:"Make a filter of the elements on standard input."`
+	Merge   liveMergeCmd   `cmd:"" help:"Make one filter of several."`
+	Query   liveQueryCmd   `cmd:"" help:"Look up the elements on standard input."`
+	Inspect liveInspectCmd `cmd:"" help:"Print what a filter file holds."`
+}
+
+func (filterLiveCmd) Help() string {
+	return `Filters of package filter/live, in files of their own: what a program saves with
+live.WriteFile, and what Guava's BloomFilter.writeTo writes, which is recognized. Elements are
+lines, in the text form that sift uses for keys.`
+}
+
+// elements says what the lines of standard input are.
+type elements struct {
+	Elements string `default:"text" enum:"text,hex,int32,int64" help:"What a line is: text, hex (bytes), int32 or int64 (numbers, hashed as Guava's integerFunnel and longFunnel do). Default: ${default}."`
+}
+
+// parse makes the bytes of an element, as the filters hash them.
+func (el elements) parse(line string) ([]byte, error) {
+	switch el.Elements {
+	case "int32":
+		n, err := strconv.ParseInt(line, 10, 32)
+		return binary.LittleEndian.AppendUint32(nil, uint32(n)), numberError(line, err)
+	case "int64":
+		n, err := strconv.ParseInt(line, 10, 64)
+		return binary.LittleEndian.AppendUint64(nil, uint64(n)), numberError(line, err)
+	}
+	return form{Hex: el.Elements == "hex"}.parse(line)
+}
+
+func numberError(line string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%q is not such a number", line)
+	}
+	return nil
+}
+
+// lineSet is a filter of some type of element, which lines are.
+type lineSet interface {
+	add(lines []string, isNew []bool) (n int, err error)
+	has(lines []string, maybe []bool) error
+	merge(o lineSet) error
+	filter() lineFilter
+	guava() bool // whether it was read from Guava's form
+}
+
+// lineFilter is what is common to the filters of all types.
+type lineFilter interface {
+	io.WriterTo
+	ApproxCount() uint64
+	FPR() float64
+	FillRatio() float64
+	MemoryBytes() int
+}
+
+// typed is a filter of elements T.
+type typed[T any] struct {
+	f     live.Filter[T]
+	parse func(line string) (T, error)
+	java  bool // read from Guava's form
+}
+
+func (t typed[T]) merge(o lineSet) error { return live.Merge(t.f, o.(typed[T]).f) }
+
+func (t typed[T]) guava() bool { return t.java }
+
+func (t typed[T]) filter() lineFilter { return t.f }
+
+func (t typed[T]) parseAll(lines []string) ([]T, error) {
+	vs := make([]T, len(lines))
+	for i, line := range lines {
+		v, err := t.parse(line)
+		if err != nil {
+			return vs[:i], err
+		}
+		vs[i] = v
+	}
+	return vs, nil
+}
+
+// add adds lines until one is refused or cannot be read.
+func (t typed[T]) add(lines []string, isNew []bool) (int, error) {
+	vs, perr := t.parseAll(lines)
+	n, err := live.TryAddMany[T](t.f, vs, isNew)
+	if err == nil {
+		err = perr
+	}
+	return n, err
+}
+
+func (t typed[T]) has(lines []string, maybe []bool) error {
+	vs, err := t.parseAll(lines)
+	t.f.MayContainMany(vs, maybe)
+	return err
+}
+
+// parsers of elements.
+func (el elements) bytes(line string) ([]byte, error) { return el.parse(line) }
+
+func (el elements) int32(line string) (int32, error) {
+	b, err := el.parse(line)
+	if err != nil {
+		return 0, err
+	}
+	return int32(binary.LittleEndian.Uint32(b)), nil
+}
+
+func (el elements) int64(line string) (int64, error) {
+	b, err := el.parse(line)
+	if err != nil {
+		return 0, err
+	}
+	return int64(binary.LittleEndian.Uint64(b)), nil
+}
+
+// build makes an empty filter.
+func (el elements) build(c live.Config) (lineSet, error) {
+	switch el.Elements {
+	case "int32":
+		return buildLines(c, el.int32)
+	case "int64":
+		return buildLines(c, el.int64)
+	}
+	return buildLines(c, el.bytes)
+}
+
+// open reads a filter file, ours or Guava's.
+func (el elements) open(path string, o liveLimit) (lineSet, error) {
+	switch el.Elements {
+	case "int32":
+		return readLines(path, o, el.int32)
+	case "int64":
+		return readLines(path, o, el.int64)
+	case "custom": // for inspect: the elements' bytes are the caller's secret
+		type custom struct{}
+		return readLines(path, o, func(string) (custom, error) { return custom{}, errors.New("elements with a funnel") })
+	}
+	return readLines(path, o, el.bytes)
+}
+
+// liveLimit bounds what a file may take.
+type liveLimit struct {
+	MaxMemory int64 `default:"0" placeholder:"BYTES" help:"Refuse a file whose filter takes more. Default: no limit but the file's own size."`
+}
+
+const liveMagic = "siftlive"
+
+// buildLines makes an empty filter of elements that parse makes of lines.
+func buildLines[T any](c live.Config, parse func(line string) (T, error)) (lineSet, error) {
+	f, err := live.Build(c, live.BuildOptions[T]{})
+	if err != nil {
+		return nil, err
+	}
+	return typed[T]{f: f, parse: parse}, nil
+}
+
+// readLines reads a filter file.
+func readLines[T any](path string, o liveLimit, parse func(line string) (T, error)) (lineSet, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	start := make([]byte, len(liveMagic))
+	n, err := io.ReadFull(file, start)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && err != io.EOF {
+		return nil, err
+	}
+	in := io.MultiReader(bytes.NewReader(start[:n]), file)
+	options := live.ReadOptions[T]{MaxBytes: o.MaxMemory}
+	if reflect.TypeFor[T]().Kind() == reflect.Struct {
+		options.Funnel = func(dst []byte, _ T) []byte { return dst }
+	}
+	l := typed[T]{parse: parse, java: string(start[:n]) != liveMagic}
+	if l.java {
+		l.f, err = live.ReadGuava(in, options)
+	} else {
+		l.f, err = live.Read(in, options)
+	}
+	if err != nil {
+		if errors.Is(err, live.ErrIncompatible) {
+			err = fmt.Errorf("%w (see --elements)", err)
+		}
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if n, err := file.Read(start[:1]); n != 0 || err != io.EOF {
+		return nil, fmt.Errorf("%s: bytes after the filter", path)
+	}
+	return l, nil
+}
+
+// liveOutput is where a filter is written.
+type liveOutput struct {
+	Out   string `required:"" short:"o" placeholder:"FILE" help:"The file to write. One that is there is replaced when the new one is whole."`
+	Guava bool   `help:"Write Guava's form, for BloomFilter.readFrom. For a bloom with scheme=guava."`
+}
+
+func (o liveOutput) write(f lineFilter) error {
+	if !o.Guava {
+		return live.WriteFile(o.Out, f)
+	}
+	g, ok := f.(interface {
+		WriteGuava(w io.Writer) (int64, error)
+	})
+	if !ok {
+		return fmt.Errorf("--guava: a %s has no such form", kindOfFilter(f))
+	}
+	return live.WriteFile(o.Out, writerTo(g.WriteGuava))
+}
+
+// writerTo is a function as an io.WriterTo.
+type writerTo func(w io.Writer) (int64, error)
+
+func (f writerTo) WriteTo(w io.Writer) (int64, error) { return f(w) }
+
+// kindOfFilter is the name of a filter's type, as Config has it.
+func kindOfFilter(f any) string {
+	name := strings.TrimPrefix(fmt.Sprintf("%T", f), "*live.")
+	name, _, _ = strings.Cut(name, "[")
+	return strings.ToLower(name)
+}
+
+// eachBatch reads lines and calls fn with some at a time.
+func (e *env) eachBatch(what string, fn func(first int64, lines []string) error) error {
+	p := e.progress(what, inputSize(e.in))
+	defer p.done()
+	in := newLineReader(e.input())
+	var batch []string
+	for {
+		line, err := in.next()
+		if err == nil {
+			batch = append(batch, string(line))
+		}
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("%w after line %d", err, in.line)
+		}
+		if len(batch) == 4096 || err == io.EOF && len(batch) > 0 {
+			if err := fn(in.line-int64(len(batch))+1, batch); err != nil {
+				return err
+			}
+			batch = batch[:0]
+			p.set(in.bytes)
+		}
+		if err == io.EOF {
+			return nil
+		}
+	}
+}

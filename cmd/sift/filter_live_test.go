@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/siftdb/sift/filter/live"
+)
+
+func numbers(from, to int) string {
+	var b strings.Builder
+	for i := from; i < to; i++ {
+		fmt.Fprintln(&b, i)
+	}
+	return b.String()
+}
+
+// Filters are built, merged, queried and inspected, of each type of element, in our
+// form and in Guava's.
+func TestFilterLive(t *testing.T) {
+	for _, tc := range []struct{ filter, elements, guava string }{
+		{"bloom(items=1e5,fpr=1e-6)", "text", ""},
+		{"bloom(items=1e5,fpr=1e-6,scheme=guava)", "int64", "--guava"},
+		{"bloom(items=1e5,fpr=1e-6,scheme=guava)", "int32", ""},
+		{"counting(items=1e5,fpr=1e-6)", "text", ""},
+		{"cuckoo(items=1e5,fpr=1e-6)", "int64", ""},
+		{"pair(added=bloom(items=1e5,fpr=1e-6),removed=bloom(items=10,fpr=1e-6))", "text", ""},
+		{"sharded(shards=4,of=cuckoo(items=3e4,fpr=1e-6))", "int32", ""},
+	} {
+		t.Run(tc.filter+" "+tc.elements, func(t *testing.T) {
+			dir := t.TempDir()
+			file := func(name string) string { return filepath.Join(dir, name) }
+			verb := func(args ...string) []string {
+				args = append([]string{"filter", "live"}, args...)
+				if tc.guava != "" && args[2] != "query" {
+					args = append(args, tc.guava)
+				}
+				return append(args, "--elements", tc.elements)
+			}
+			out := mustSift(t, numbers(0, 10_000)+"5\n", verb("build", tc.filter, "-o", file("a"))...)
+			if !strings.HasPrefix(out, "10,001 lines, 10,000 new;") {
+				t.Errorf("build: %s", out)
+			}
+			mustSift(t, numbers(10_000, 12_000), verb("build", tc.filter, "-o", file("b"))...)
+			out = mustSift(t, "", verb("merge", file("a"), file("b"), "-o", file("c"))...)
+			if !strings.HasPrefix(out, "2 files of ") {
+				t.Errorf("merge: %s", out)
+			}
+			r := runSift(t, numbers(11_990, 12_010), verb("query", file("c"))...)
+			if r.status != 0 || r.out != numbers(11_990, 12_000) || !strings.Contains(r.err, "20 lines: 10 may be in the filter, 10 not") {
+				t.Errorf("query: %+v", r)
+			}
+			r = runSift(t, numbers(11_990, 12_010), verb("query", "--absent", file("c"))...)
+			if r.out != numbers(12_000, 12_010) {
+				t.Errorf("query --absent: %+v", r)
+			}
+			out = mustSift(t, "", "filter", "live", "inspect", file("c"))
+			for _, want := range []string{"kind", "fill", "FPR now"} {
+				if !strings.Contains(out, want) {
+					t.Errorf("inspect does not tell the %s: %s", want, out)
+				}
+			}
+			if kind, _, _ := strings.Cut(tc.filter, "("); !strings.Contains(out, kind) {
+				t.Errorf("inspect: %s", out)
+			}
+		})
+	}
+}
+
+// The program reads what Guava wrote, and what a program with the package did.
+func TestFilterLiveOthersFiles(t *testing.T) {
+	java, err := filepath.Glob("../../filter/live/testdata/guava/*.bin")
+	if err != nil || len(java) == 0 {
+		t.Fatalf("no files of Guava's: %v", err)
+	}
+	for _, path := range java {
+		if out := mustSift(t, "", "filter", "live", "inspect", path); !strings.Contains(out, "Guava") {
+			t.Errorf("%s: %s", path, out)
+		}
+	}
+	golden, err := filepath.Glob("../../filter/live/testdata/golden/*.v1")
+	if err != nil || len(golden) == 0 {
+		t.Fatalf("no golden files: %v", err)
+	}
+	for _, path := range golden {
+		name := filepath.Base(path)
+		r := runSift(t, "", "filter", "live", "inspect", path)
+		if foreign := name == "cold.v1" || name == "layered.v1"; (r.status == 0) == foreign {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	custom := filepath.Join(t.TempDir(), "custom")
+	f, err := live.NewBloom(live.BloomOptions[float64]{Items: 10, FPR: 0.1, Funnel: func(dst []byte, v float64) []byte { return dst }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := live.WriteFile(custom, f); err != nil {
+		t.Fatal(err)
+	}
+	if out := mustSift(t, "", "filter", "live", "inspect", custom); !strings.Contains(out, "funnel") {
+		t.Errorf("%s", out)
+	}
+}
+
+// What cannot be done is said, with the line, and leaves no file.
+func TestFilterLiveRefuses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	for _, tc := range []struct {
+		stdin, want string
+		args        []string
+	}{
+		{"1\n2\nx\n", "line 3: ", []string{"build", "bloom(items=10,fpr=0.1)", "-o", file, "--elements", "int64"}},
+		{numbers(0, 5000), "filter is full", []string{"build", "cuckoo(items=10,fpr=0.1)", "-o", file}},
+		{"", "growth is not a field", []string{"build", "bloom(items=10,growth=2)", "-o", file}},
+		{"", "FPR 7 is not", []string{"build", "bloom(items=10,fpr=7)", "-o", file}},
+		{"", "has no such form", []string{"build", "cuckoo(items=10,fpr=0.1)", "-o", file, "--guava"}},
+		{"", "no such file", []string{"query", file}},
+	} {
+		r := runSift(t, tc.stdin, append([]string{"filter", "live"}, tc.args...)...)
+		if r.status != 1 || !strings.Contains(r.err, tc.want) {
+			t.Errorf("%q: %+v", tc.args, r)
+		}
+		if _, err := os.Stat(file); err == nil {
+			t.Errorf("%q left a file", tc.args)
+		}
+	}
+	mustSift(t, "a\n", "filter", "live", "build", "bloom(items=10,fpr=0.1)", "-o", file)
+	other := file + "2"
+	mustSift(t, "a\n", "filter", "live", "build", "bloom(items=1000,fpr=0.1)", "-o", other)
+	if r := runSift(t, "", "filter", "live", "merge", file, other, "-o", file+"3"); r.status != 1 || !strings.Contains(r.err, "filters differ") {
+		t.Errorf("%+v", r)
+	}
+	if r := runSift(t, "1\n", "filter", "live", "query", "--elements", "int64", file); r.status != 1 || !strings.Contains(r.err, "--elements") {
+		t.Errorf("%+v", r)
+	}
+	if err := os.WriteFile(file, []byte("siftlive and then something else"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := runSift(t, "", "filter", "live", "inspect", file); r.status != 1 || !strings.Contains(r.err, "damaged") {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/siftdb/sift/filter/live"
+)
+
+type liveBuildCmd struct {
+	elements
+	liveOutput
+	Filter string `arg:"" help:"The filter, such as 'bloom(items=1e6,fpr=0.001)'."`
+}
+
+func (liveBuildCmd) Help() string {
+	return `Adds each line of standard input and writes the filter when the input ends. At a line
+that cannot be read, or that finds no room, it stops, names the line, and writes nothing.
+
+Filters: bloom, counting, cuckoo, scalable, generations, dedup, pair, sharded, with the fields of
+package live's Config.
+
+Examples:
+
+    sift filter live build 'bloom(items=1e6,fpr=0.001)' -o users.filter < users
+    sift filter live build 'bloom(items=1e6,fpr=0.01,scheme=guava)' --guava --elements int64 -o ids.bin < ids
+    sift filter live build 'sharded(shards=16,of=cuckoo(items=7e4,fpr=0.001))' -o seen.filter < seen`
+}
+
+func (c *liveBuildCmd) Run(e *env) error {
+	config, err := live.Parse(c.Filter)
+	if err != nil {
+		return err
+	}
+	f, err := c.build(config)
+	if err != nil {
+		return err
+	}
+	var total, fresh int64
+	isNew := make([]bool, 4096)
+	err = e.eachBatch("adding", func(first int64, lines []string) error {
+		n, err := f.add(lines, isNew[:len(lines)])
+		for _, yes := range isNew[:n] {
+			if yes {
+				fresh++
+			}
+		}
+		total += int64(n)
+		if err != nil {
+			return fmt.Errorf("line %d: %w", first+int64(n), err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.write(f.filter()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(e.out, "%s, %s new; %s; FPR now %s\n", amount(total, "line"), count(fresh), size(f.filter().MemoryBytes()), rate(f.filter().FPR()))
+	return err
+}
+
+type liveMergeCmd struct {
+	elements
+	liveOutput
+	liveLimit
+	Files []string `arg:"" help:"The filters, of one kind and the same parameters."`
+}
+
+func (liveMergeCmd) Help() string {
+	return `Writes a filter with the elements of all files. They must be blooms, countings, cuckoos, pairs, or
+sharded ones of these, made with the same parameters; Guava's files are blooms.
+
+Example:
+
+    sift filter live merge monday.filter tuesday.filter -o both.filter`
+}
+
+func (c *liveMergeCmd) Run(e *env) error {
+	var all lineSet
+	for _, path := range c.Files {
+		f, err := c.open(path, c.liveLimit)
+		if err != nil {
+			return err
+		}
+		if all == nil {
+			all = f
+			continue
+		}
+		if err := all.merge(f); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if err := c.write(all.filter()); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(e.out, "%s of %s, about %s, FPR now %s\n", amount(len(c.Files), "file"),
+		kindOfFilter(all.filter()), amount(all.filter().ApproxCount(), "element"), rate(all.filter().FPR()))
+	return err
+}
+
+type liveQueryCmd struct {
+	elements
+	liveLimit
+	Absent bool   `help:"Print the lines that are not in the filter, and not those that may be."`
+	Quiet  bool   `short:"q" help:"Print nothing but the summary."`
+	File   string `arg:"" help:"The filter."`
+}
+
+func (liveQueryCmd) Help() string {
+	return `Prints the lines of standard input that may be in the filter, or with --absent those
+that are not in it for certain. How many there were is said on standard error.
+
+Examples:
+
+    sift filter live query users.filter < candidates
+    sift filter live query --absent --elements int64 ids.bin < ids`
+}
+
+func (c *liveQueryCmd) Run(e *env) error {
+	f, err := c.open(c.File, c.liveLimit)
+	if err != nil {
+		return err
+	}
+	var total, found int64
+	maybe := make([]bool, 4096)
+	err = e.eachBatch("looking up", func(first int64, lines []string) error {
+		if err := f.has(lines, maybe); err != nil {
+			return fmt.Errorf("from line %d on: %w", first, err)
+		}
+		for i, line := range lines {
+			total++
+			if maybe[i] {
+				found++
+			}
+			if maybe[i] == c.Absent || c.Quiet {
+				continue
+			}
+			if _, err := io.WriteString(e.out, line+"\n"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(e.err, "%s: %s may be in the filter, %s not\n", amount(total, "line"), count(found), count(total-found))
+	return err
+}
+
+type liveInspectCmd struct {
+	liveLimit
+	File string `arg:"" help:"The filter."`
+}
+
+func (liveInspectCmd) Help() string {
+	return `Reads a whole filter file, checks its checksums, and prints what it is and how full.
+For a file of Guava's, which has no checksum, it prints what the header says.
+
+Example:
+
+    sift filter live inspect users.filter`
+}
+
+func (c *liveInspectCmd) Run(e *env) error {
+	f, elements, err := openAny(c.File, c.liveLimit)
+	if err != nil {
+		return err
+	}
+	t := columns{left: map[int]bool{1: true}}
+	t.add("kind", kindOfFilter(f))
+	t.add("elements", elements)
+	for _, row := range details(f) {
+		t.add(row[0], row[1])
+	}
+	t.add("memory", size(f.MemoryBytes()))
+	t.add("fill", fmt.Sprintf("%.1f %%", 100*f.FillRatio()))
+	t.add("elements, about", count(f.ApproxCount()))
+	t.add("FPR now", rate(f.FPR()))
+	return t.write(e.out)
+}
+
+// openAny reads a filter of any type of element that the command line has.
+func openAny(path string, o liveLimit) (f lineFilter, what string, err error) {
+	for _, kind := range [...]struct{ name, what string }{
+		{"text", "strings or bytes"}, {"int32", "32-bit integers"}, {"int64", "64-bit integers"}, {"custom", "of a type with a funnel"},
+	} {
+		var l lineSet
+		l, err = elements{kind.name}.open(path, o)
+		switch {
+		case err == nil && l.guava():
+			return l.filter(), "(Guava's form does not say)", nil
+		case err == nil:
+			return l.filter(), kind.what, nil
+		case !errors.Is(err, live.ErrIncompatible):
+			return nil, "", err
+		}
+	}
+	return nil, "", err
+}
+
+// details are the parameters of a filter that its kind has.
+func details(f any) (rows [][2]string) {
+	if f, ok := f.(interface{ Scheme() live.Scheme }); ok {
+		rows = append(rows, [2]string{"scheme", f.Scheme().String()})
+	}
+	if f, ok := f.(interface{ Bits() uint64 }); ok {
+		rows = append(rows, [2]string{"bits", count(f.Bits())})
+	}
+	if f, ok := f.(interface{ Hashes() int }); ok {
+		rows = append(rows, [2]string{"hashes", count(f.Hashes())})
+	}
+	if f, ok := f.(interface{ FingerprintBits() int }); ok {
+		rows = append(rows, [2]string{"fingerprint", amount(f.FingerprintBits(), "bit")})
+	}
+	if f, ok := f.(interface{ Capacity() uint64 }); ok {
+		rows = append(rows, [2]string{"slots", count(f.Capacity())})
+	}
+	if f, ok := f.(interface{ Links() int }); ok {
+		rows = append(rows, [2]string{"links", count(f.Links())})
+	}
+	if f, ok := f.(interface{ Len() int }); ok {
+		rows = append(rows, [2]string{"shards", count(f.Len())})
+	}
+	if f, ok := f.(interface{ Seen() uint64 }); ok {
+		rows = append(rows, [2]string{"seen", count(f.Seen())})
+	}
+	if f, ok := f.(interface{ Dropped() uint64 }); ok {
+		rows = append(rows, [2]string{"dropped", count(f.Dropped())})
+	}
+	return rows
+}
