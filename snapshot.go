@@ -22,6 +22,10 @@ func (d *DB) Snapshot() *Snapshot {
 	return &Snapshot{db: d, seq: d.snapshots.add(&d.visible)}
 }
 
+// Sequence returns the number of the last write that the snapshot sees; see
+// Metrics.LastSequence.
+func (s *Snapshot) Sequence() uint64 { return s.seq }
+
 // Get is DB.Get on the snapshot.
 func (s *Snapshot) Get(key []byte) ([]byte, error) {
 	if s.closed.Load() {

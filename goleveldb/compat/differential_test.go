@@ -1,0 +1,70 @@
+package compat
+
+import (
+	"context"
+	"flag"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	rounds = flag.Int("differential.rounds", 4, "scripts of the differential test")
+	ops    = flag.Int("differential.ops", 2000, "operations of a part of a script")
+	seed   = flag.Int("differential.seed", 1, "first seed")
+)
+
+// run runs a driver, which must end.
+func run(t *testing.T, bin, dir string, args ...string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	var stderr strings.Builder
+	cmd := exec.CommandContext(ctx, bin, append([]string{dir}, args...)...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", filepath.Base(filepath.Dir(bin)), args, err, stderr.String())
+	}
+	return strings.Split(string(out), "\n")
+}
+
+// compare reports the first answers that differ.
+func compare(t *testing.T, what string, want, got []string) {
+	t.Helper()
+	for i := range max(len(want), len(got)) {
+		line := func(lines []string) string {
+			if i < len(lines) {
+				return lines[i]
+			}
+			return "(nothing)"
+		}
+		if line(want) != line(got) {
+			t.Fatalf("%s, answer %d: %s\nof goleveldb:   %s\nbefore: %s", what, i, line(got), line(want), strings.Join(want[max(0, i-5):min(i, len(want))], "\n        "))
+		}
+	}
+}
+
+// TestDifferential guards that programs get goleveldb's answers, errors included, and
+// that either opens what the other has left.
+func TestDifferential(t *testing.T) {
+	proxy(t)
+	theirs, ours := buildDriver(t, false), buildDriver(t, true)
+	answers := 0
+	for round := range *rounds {
+		a, b := filepath.Join(t.TempDir(), "db"), filepath.Join(t.TempDir(), "db")
+		for part := range 4 {
+			s := strconv.Itoa((*seed+round)*100 + part)
+			want, got := run(t, theirs, a, s, strconv.Itoa(*ops)), run(t, ours, b, s, strconv.Itoa(*ops))
+			compare(t, "seed "+s, want, got)
+			answers += len(want)
+			a, b = b, a // each goes on with the other's directory
+		}
+		compare(t, "all keys", run(t, theirs, a, "dump"), run(t, ours, b, "dump"))
+		compare(t, "all keys, of one directory", run(t, theirs, a, "dump"), run(t, ours, a, "dump"))
+	}
+	t.Logf("%d answers compared", answers)
+}

@@ -1,0 +1,13 @@
+module github.com/siftdb/sift/goleveldb/compat
+
+go 1.26.0
+
+require (
+	golang.org/x/exp v0.0.0-20250305212735-054e65f0b394
+	golang.org/x/tools v0.31.0
+)
+
+require (
+	golang.org/x/mod v0.24.0 // indirect
+	golang.org/x/sync v0.12.0 // indirect
+)

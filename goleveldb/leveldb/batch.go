@@ -1,0 +1,116 @@
+package leveldb
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/siftdb/sift"
+
+	"github.com/syndtr/goleveldb/leveldb/errors"
+)
+
+// BatchReplay takes the operations of a batch.
+type BatchReplay interface {
+	Put(key, value []byte)
+	Delete(key []byte)
+}
+
+// Batch is a list of writes that are applied as one. Its zero value is empty. It is
+// used by one goroutine at a time.
+type Batch struct {
+	b sift.Batch
+}
+
+// BatchConfig is for MakeBatchWithConfig.
+type BatchConfig struct {
+	// InitialCapacity is how many bytes are expected. It is not used.
+	InitialCapacity int
+	// GrowLimit bounds by how many operations the batch grows at a time. It is not
+	// used.
+	GrowLimit int
+}
+
+// MakeBatch returns an empty batch. n is how many bytes are expected.
+func MakeBatch(n int) *Batch { return new(Batch) }
+
+// MakeBatchWithConfig returns an empty batch.
+func MakeBatchWithConfig(config *BatchConfig) *Batch { return new(Batch) }
+
+// Put sets key to value. Both are copied.
+func (b *Batch) Put(key, value []byte) { b.b.Put(key, value) }
+
+// Delete removes key, which is copied.
+func (b *Batch) Delete(key []byte) { b.b.Delete(key) }
+
+// Len returns the number of operations.
+func (b *Batch) Len() int { return b.b.Len() }
+
+// Reset empties the batch and keeps its memory.
+func (b *Batch) Reset() { b.b.Reset() }
+
+// headerLen is what LevelDB's write batch has before the operations.
+const headerLen = 12
+
+// Dump returns the operations in the form of LevelDB's write batch, without its header.
+// The bytes must not be changed, and are valid until the batch changes.
+func (b *Batch) Dump() []byte { return b.b.Dump()[headerLen:] }
+
+// Load makes the batch hold what Dump has returned, which is copied. If it is damaged
+// the error is an ErrBatchCorrupted in an errors.ErrCorrupted, and the batch is empty.
+func (b *Batch) Load(data []byte) error {
+	b.b.Reset()
+	for len(data) > 0 {
+		kind := data[0]
+		if kind > 1 {
+			return b.damaged(fmt.Sprintf("bad record: invalid type %#x", kind))
+		}
+		data = data[1:]
+		key, rest, ok := cutPrefixed(data)
+		if !ok {
+			return b.damaged("bad record: invalid key length")
+		}
+		data = rest
+		if kind == 0 {
+			b.b.Delete(key)
+			continue
+		}
+		value, rest, ok := cutPrefixed(data)
+		if !ok {
+			return b.damaged("bad record: invalid value length")
+		}
+		data = rest
+		b.b.Put(key, value)
+	}
+	return nil
+}
+
+func (b *Batch) damaged(reason string) error {
+	b.b.Reset()
+	return errors.NewErrCorrupted(fdNone, &ErrBatchCorrupted{reason})
+}
+
+// cutPrefixed takes a length and as many bytes from the front of data.
+func cutPrefixed(data []byte) (field, rest []byte, ok bool) {
+	n, size := binary.Uvarint(data)
+	if size <= 0 || n > uint64(len(data)-size) {
+		return nil, nil, false
+	}
+	data = data[size:]
+	return data[:n:n], data[n:], true
+}
+
+// Replay hands the operations to r, in their order. Their slices are valid until the
+// batch changes and must not be changed.
+func (b *Batch) Replay(r BatchReplay) error {
+	for op := range b.b.Ops() {
+		switch {
+		case op.Delete:
+			r.Delete(op.Key)
+		case len(op.Value) == 0:
+			r.Put(op.Key, nil) // as programs know it
+		default:
+			r.Put(op.Key, op.Value)
+		}
+	}
+	return nil
+}

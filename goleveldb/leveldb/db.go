@@ -1,0 +1,321 @@
+// Package leveldb is goleveldb's API on the store sift, for programs that were written
+// for goleveldb: with a replace line in go.mod they run on sift. The directory stays a
+// LevelDB database, which goleveldb opens as before.
+//
+// docs/goleveldb.md of the module github.com/siftdb/sift says what differs.
+package leveldb
+
+import (
+	"context"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/siftdb/sift"
+
+	"github.com/syndtr/goleveldb/leveldb/iterator"
+	"github.com/syndtr/goleveldb/leveldb/opt"
+	"github.com/syndtr/goleveldb/leveldb/storage"
+	"github.com/syndtr/goleveldb/leveldb/util"
+)
+
+// Reader is what a DB and a Snapshot are read by.
+type Reader interface {
+	Get(key []byte, ro *opt.ReadOptions) (value []byte, err error)
+	NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.Iterator
+}
+
+// DB is an open database. It is safe for concurrent use.
+type DB struct {
+	s      *sift.DB
+	o      *opt.Options
+	stor   storage.Storage
+	locker storage.Locker // of a storage in a directory
+	closer io.Closer      // what Close closes too
+	blocks *sharedCache
+	levels levelStats
+
+	closed   atomic.Bool
+	readOnly atomic.Bool // SetReadOnly
+	syncs    bool        // WriteOptions.Sync counts
+
+	// writers hold it shared, a transaction alone.
+	writers sync.RWMutex
+	trMu    sync.Mutex // guards tr
+	tr      *Transaction
+
+	aliveSnaps, aliveIters atomic.Int32
+}
+
+// dirStorage is a Storage in a directory of the host's, under a lock that it holds.
+type dirStorage interface {
+	storage.Storage
+	SiftDir() (string, *sift.DirLock)
+}
+
+// Open opens the database in a storage, and creates it if it is missing. Closing the DB
+// does not close the storage.
+//
+// Damage is an error for which errors.IsCorrupted is true; Recover may help then.
+func Open(stor storage.Storage, o *opt.Options) (db *DB, err error) {
+	if stor == nil {
+		return nil, os.ErrInvalid
+	}
+	if err := checkComparer(o); err != nil {
+		return nil, err
+	}
+	return open(stor, o, sift.Open)
+}
+
+// open opens what how does. The path is that of the directory, or a name.
+func open(stor storage.Storage, o *opt.Options, how func(string, *sift.Options) (*sift.DB, error)) (*DB, error) {
+	so, blocks := storeOptions(o, stor)
+	db := &DB{o: o, stor: stor, blocks: blocks, syncs: !o.GetNoSync()}
+	so.Events = db.levels.events()
+	path := "db"
+	if dir, ok := stor.(dirStorage); ok {
+		locker, err := stor.Lock()
+		if err != nil {
+			blocks.release()
+			return nil, err
+		}
+		db.locker = locker
+		path, so.Lock = dir.SiftDir()
+	} else {
+		so.FS = newStorageFS(stor)
+	}
+	s, err := how(path, so)
+	if err != nil {
+		db.unlock()
+		return nil, convertOpen(err)
+	}
+	db.s = s
+	return db, nil
+}
+
+// unlock gives back what open has taken besides the store.
+func (db *DB) unlock() {
+	if db.locker != nil {
+		db.locker.Unlock()
+	}
+	db.blocks.release()
+}
+
+// OpenFile opens the database in a directory, and creates it if it is missing. See Open.
+func OpenFile(path string, o *opt.Options) (db *DB, err error) {
+	return openFile(path, o, o.GetReadOnly(), Open)
+}
+
+func openFile(path string, o *opt.Options, readOnly bool, how func(storage.Storage, *opt.Options) (*DB, error)) (*DB, error) {
+	if err := checkComparer(o); err != nil {
+		return nil, err
+	}
+	stor, err := storage.OpenFile(path, readOnly)
+	if err != nil {
+		return nil, err
+	}
+	db, err := how(stor, o)
+	if err != nil {
+		stor.Close()
+		return nil, err
+	}
+	db.closer = stor
+	return db, nil
+}
+
+// Recover rebuilds a database from its tables and logs, as far as they can be read, and
+// opens it. A MANIFEST that is whole is used. In a directory the old files are moved to
+// the directory "lost" in it. ErrorIfExist and ErrorIfMissing do not count.
+func Recover(stor storage.Storage, o *opt.Options) (db *DB, err error) {
+	if stor == nil {
+		return nil, os.ErrInvalid
+	}
+	if err := checkComparer(o); err != nil {
+		return nil, err
+	}
+	return open(stor, o, func(path string, so *sift.Options) (*sift.DB, error) {
+		so.ErrorIfExists, so.ErrorIfMissing = false, false
+		if so.ReadOnly {
+			return nil, ErrReadOnly
+		}
+		if _, err := sift.Repair(path, so); err != nil {
+			return nil, err
+		}
+		return sift.Open(path, so)
+	})
+}
+
+// RecoverFile is Recover for a directory.
+func RecoverFile(path string, o *opt.Options) (db *DB, err error) {
+	return openFile(path, o, false, Recover)
+}
+
+func (db *DB) ok() error {
+	if db.closed.Load() {
+		return ErrClosed
+	}
+	return nil
+}
+
+// Close closes the database. An open transaction is discarded; iterators must be
+// released before. A second Close returns ErrClosed.
+func (db *DB) Close() error {
+	if !db.closed.CompareAndSwap(false, true) {
+		return ErrClosed
+	}
+	db.trMu.Lock()
+	tr := db.tr
+	db.trMu.Unlock()
+	if tr != nil {
+		tr.Discard()
+	}
+	err := convert(db.s.Close())
+	db.unlock()
+	if db.closer != nil {
+		if cerr := db.closer.Close(); err == nil {
+			err = cerr
+		}
+	}
+	return err
+}
+
+// Get returns the value of key, or ErrNotFound. The value is the caller's.
+func (db *DB) Get(key []byte, ro *opt.ReadOptions) (value []byte, err error) {
+	value, err = db.s.Get(key)
+	if err != nil {
+		return nil, convert(err)
+	}
+	return value, nil
+}
+
+// Has reports whether there is a value for key.
+func (db *DB) Has(key []byte, ro *opt.ReadOptions) (ret bool, err error) {
+	ret, err = db.s.Has(key)
+	if err != nil {
+		return false, convert(err)
+	}
+	return ret, nil
+}
+
+// NewIterator returns an iterator over the keys of a range as they are now; nil for all
+// keys. It must be released.
+func (db *DB) NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.Iterator {
+	if err := db.ok(); err != nil {
+		return iterator.NewEmptyIterator(err)
+	}
+	in, err := db.s.NewIter(iterOptions(slice, ro))
+	return newIterator(in, err, &db.aliveIters)
+}
+
+// beginWrite waits while a transaction is open. If it returns nil the caller releases
+// writers.
+func (db *DB) beginWrite() error {
+	db.writers.RLock()
+	err := db.writable()
+	if err != nil {
+		db.writers.RUnlock()
+	}
+	return err
+}
+
+// writable returns why there can be no writes.
+func (db *DB) writable() error {
+	if err := db.ok(); err != nil {
+		return err
+	}
+	if db.readOnly.Load() || db.o.GetReadOnly() {
+		return ErrReadOnly
+	}
+	return nil
+}
+
+func (db *DB) writeOptions(wo *opt.WriteOptions) *sift.WriteOptions {
+	if db.syncs && wo.GetSync() {
+		return sift.Sync
+	}
+	return sift.NoSync
+}
+
+// Put sets key to value.
+func (db *DB) Put(key, value []byte, wo *opt.WriteOptions) error {
+	if err := db.beginWrite(); err != nil {
+		return err
+	}
+	defer db.writers.RUnlock()
+	return convert(db.s.Put(key, value, db.writeOptions(wo)))
+}
+
+// Delete removes key; it is no error if there is none.
+func (db *DB) Delete(key []byte, wo *opt.WriteOptions) error {
+	if err := db.beginWrite(); err != nil {
+		return err
+	}
+	defer db.writers.RUnlock()
+	return convert(db.s.Delete(key, db.writeOptions(wo)))
+}
+
+// Write applies a batch as one. The batch is not changed.
+func (db *DB) Write(batch *Batch, wo *opt.WriteOptions) error {
+	if err := db.ok(); err != nil || batch == nil || batch.Len() == 0 {
+		return err
+	}
+	if err := db.beginWrite(); err != nil {
+		return err
+	}
+	defer db.writers.RUnlock()
+	return convert(db.s.Write(&batch.b, db.writeOptions(wo)))
+}
+
+// CompactRange compacts the tables that hold keys of a range: what was deleted or
+// overwritten goes. A nil Start or Limit is no bound.
+func (db *DB) CompactRange(r util.Range) error {
+	if err := db.beginWrite(); err != nil {
+		return err
+	}
+	db.writers.RUnlock()
+	return convert(db.s.Compact(context.Background(), r.Start, r.Limit))
+}
+
+// SetReadOnly makes writes fail with ErrReadOnly until the database is reopened. It
+// waits for an open transaction.
+func (db *DB) SetReadOnly() error {
+	db.writers.Lock()
+	defer db.writers.Unlock()
+	if err := db.writable(); err != nil {
+		return err
+	}
+	db.readOnly.Store(true)
+	return nil
+}
+
+// SizeOf returns about how many bytes the keys of each range take on disk; 0 for a range
+// without Limit. What is still in memory does not count.
+func (db *DB) SizeOf(ranges []util.Range) (Sizes, error) {
+	if err := db.ok(); err != nil {
+		return nil, err
+	}
+	sizes := make(Sizes, 0, len(ranges))
+	for _, r := range ranges {
+		var size uint64
+		if r.Limit != nil {
+			var err error
+			if size, err = db.s.ApproximateSize(r.Start, r.Limit); err != nil {
+				return nil, convert(err)
+			}
+		}
+		sizes = append(sizes, int64(size))
+	}
+	return sizes, nil
+}
+
+// Sizes are sizes in bytes.
+type Sizes []int64
+
+// Sum returns the sum.
+func (sizes Sizes) Sum() (sum int64) {
+	for _, n := range sizes {
+		sum += n
+	}
+	return sum
+}

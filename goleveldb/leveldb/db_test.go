@@ -1,0 +1,266 @@
+package leveldb
+
+import (
+	"bytes"
+	stderrors "errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/syndtr/goleveldb/leveldb/comparer"
+	"github.com/syndtr/goleveldb/leveldb/errors"
+	"github.com/syndtr/goleveldb/leveldb/filter"
+	"github.com/syndtr/goleveldb/leveldb/opt"
+	"github.com/syndtr/goleveldb/leveldb/storage"
+	"github.com/syndtr/goleveldb/leveldb/util"
+)
+
+type backwards struct{ comparer.Comparer }
+
+func (backwards) Name() string            { return "backwards" }
+func (backwards) Compare(a, b []byte) int { return -bytes.Compare(a, b) }
+
+// TestComparer guards that another order is refused before anything is touched.
+func TestComparer(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "db")
+	o := &opt.Options{Comparer: backwards{comparer.DefaultComparer}}
+	if _, err := OpenFile(dir, o); err == nil {
+		t.Error("OpenFile takes it")
+	}
+	if _, err := RecoverFile(dir, o); err == nil {
+		t.Error("RecoverFile takes it")
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the directory is there: %v", err)
+	}
+	if db, err := Open(storage.NewMemStorage(), &opt.Options{Comparer: comparer.DefaultComparer}); err != nil {
+		t.Errorf("the bytewise order: %v", err)
+	} else if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// counted is a Storage of a program's own.
+type counted struct {
+	storage.Storage
+	created, logged int
+}
+
+func (c *counted) Create(fd storage.FileDesc) (storage.Writer, error) {
+	c.created++
+	return c.Storage.Create(fd)
+}
+
+func (c *counted) Log(s string) {
+	c.logged++
+	c.Storage.Log(s)
+}
+
+func fill(t *testing.T, db *DB, n int) {
+	t.Helper()
+	for i := range n {
+		if err := db.Put(fmt.Appendf(nil, "key%05d", i), bytes.Repeat([]byte{byte(i)}, 100), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestStorage guards that a database goes through the program's own Storage, and is
+// there when it is opened again, from another Storage of the same files too.
+func TestStorage(t *testing.T) {
+	dir := t.TempDir()
+	files, err := storage.OpenFile(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &opt.Options{WriteBuffer: 64 << 10, Filter: filter.NewBloomFilter(10)}
+	for _, inner := range []storage.Storage{storage.NewMemStorage(), files} {
+		stor := &counted{Storage: inner}
+		db, err := Open(stor, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, db, 5000)
+		if _, err := Open(stor, o); err == nil {
+			t.Error("opened twice")
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if stor.created < 5 || stor.logged == 0 {
+			t.Errorf("%d files created, %d lines logged", stor.created, stor.logged)
+		}
+		if db, err = Open(stor, o); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := db.Get([]byte("key04321"), nil); err != nil || len(v) != 100 {
+			t.Errorf("Get: %d bytes, %v", len(v), err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := files.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := OpenFile(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if v, err := db.Get([]byte("key04321"), nil); err != nil || len(v) != 100 {
+		t.Errorf("Get in the directory: %d bytes, %v", len(v), err)
+	}
+}
+
+// TestDamage guards that damage is an error by which programs know it, with the file,
+// and that RecoverFile gets the rest back.
+func TestDamage(t *testing.T) {
+	dir := t.TempDir()
+	o := &opt.Options{WriteBuffer: 64 << 10}
+	db, err := OpenFile(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, db, 5000)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	manifests, err := filepath.Glob(filepath.Join(dir, "MANIFEST-*"))
+	if err != nil || len(manifests) != 1 {
+		t.Fatalf("%v, %v", manifests, err)
+	}
+	data, err := os.ReadFile(manifests[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[20] ^= 1
+	if err := os.WriteFile(manifests[0], data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err = OpenFile(dir, o)
+	var damage *errors.ErrCorrupted
+	if !errors.IsCorrupted(err) || !stderrors.As(err, &damage) || damage.Fd.Type != storage.TypeManifest {
+		t.Fatalf("Open: %v", err)
+	}
+	if db, err = RecoverFile(dir, o); err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	it := db.NewIterator(util.BytesPrefix([]byte("key")), nil)
+	defer it.Release()
+	n := 0
+	for it.Next() {
+		n++
+	}
+	if n != 5000 || it.Error() != nil {
+		t.Errorf("%d keys, %v", n, it.Error())
+	}
+}
+
+// TestTransactionWriters guards that writes wait for a transaction to end, and that
+// Close ends both.
+func TestTransactionWriters(t *testing.T) {
+	db, err := Open(storage.NewMemStorage(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := db.OpenTransaction()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Put([]byte("key"), []byte("transaction"), nil); err != nil {
+		t.Fatal(err)
+	}
+	wrote := make(chan error, 1)
+	go func() { wrote <- db.Put([]byte("key"), []byte("write"), nil) }()
+	select {
+	case err := <-wrote:
+		t.Fatalf("a write did not wait: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	if err := tr.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-wrote; err != nil {
+		t.Fatal(err)
+	}
+	if v, err := db.Get([]byte("key"), nil); string(v) != "write" || err != nil {
+		t.Errorf("%q, %v", v, err)
+	}
+
+	if _, err = db.OpenTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { wrote <- db.Put([]byte("key"), nil, nil) }()
+	second := make(chan error, 1)
+	go func() {
+		_, err := db.OpenTransaction()
+		second <- err
+	}()
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-wrote; err != ErrClosed {
+		t.Errorf("the write that waited: %v", err)
+	}
+	if err := <-second; err != ErrClosed {
+		t.Errorf("the transaction that waited: %v", err)
+	}
+}
+
+// TestStats guards what Stats and the properties say of a database that has flushed and
+// compacted.
+func TestStats(t *testing.T) {
+	db, err := Open(storage.NewMemStorage(), &opt.Options{WriteBuffer: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	fill(t, db, 5000)
+	if err := db.CompactRange(util.Range{}); err != nil {
+		t.Fatal(err)
+	}
+	var s DBStats
+	if err := db.Stats(&s); err != nil {
+		t.Fatal(err)
+	}
+	if s.MemComp == 0 || s.Level0Comp == 0 || s.LevelWrite.Sum() == 0 || s.LevelSizes.Sum() == 0 || s.OpenedTablesCount == 0 || s.IOWrite == 0 {
+		t.Errorf("%+v", s)
+	}
+	sizes, err := db.SizeOf([]util.Range{{Start: []byte("key"), Limit: []byte("kez")}, {Start: []byte("a"), Limit: []byte("b")}})
+	if err != nil || sizes[0] != s.LevelSizes.Sum() || sizes[1] != 0 {
+		t.Errorf("SizeOf: %v, %v, want %d and 0", sizes, err, s.LevelSizes.Sum())
+	}
+	for level, n := range s.LevelTablesCounts {
+		if got, err := db.GetProperty(fmt.Sprintf("leveldb.num-files-at-level%d", level)); got != fmt.Sprint(n) || err != nil {
+			t.Errorf("level %d: %s, %v, want %d", level, got, err, n)
+		}
+	}
+}
+
+// TestSharedCache guards that databases with one Cacher share one block cache.
+func TestSharedCache(t *testing.T) {
+	o := &opt.Options{BlockCacher: opt.NewLRU(1 << 20), WriteBuffer: 64 << 10}
+	var dbs []*DB
+	for range 2 {
+		db, err := Open(storage.NewMemStorage(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		dbs = append(dbs, db)
+	}
+	if dbs[0].blocks != dbs[1].blocks || len(sharedCaches.by) != 1 {
+		t.Error("two caches")
+	}
+	if db, err := Open(storage.NewMemStorage(), &opt.Options{DisableBlockCache: true}); err != nil {
+		t.Fatal(err)
+	} else if v, err := db.GetProperty("leveldb.cachedblock"); v != "<nil>" || err != nil {
+		t.Errorf("without a cache: %s, %v", v, err)
+	} else if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

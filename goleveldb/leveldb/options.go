@@ -1,0 +1,136 @@
+package leveldb
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+
+	"github.com/siftdb/sift"
+	siftfilter "github.com/siftdb/sift/filter"
+
+	"github.com/syndtr/goleveldb/leveldb/cache"
+	"github.com/syndtr/goleveldb/leveldb/comparer"
+	"github.com/syndtr/goleveldb/leveldb/filter"
+	"github.com/syndtr/goleveldb/leveldb/opt"
+	"github.com/syndtr/goleveldb/leveldb/storage"
+)
+
+// checkComparer returns an error for orders that the store does not have.
+func checkComparer(o *opt.Options) error {
+	if name := o.GetComparer().Name(); name != comparer.DefaultComparer.Name() {
+		return fmt.Errorf("leveldb: comparer %q is not supported: keys are ordered bytewise, as by %q", name, comparer.DefaultComparer.Name())
+	}
+	return nil
+}
+
+func clamp(n, least, most int) int { return min(max(n, least), most) }
+
+// storeOptions makes the store's options of o. The block cache must be released.
+func storeOptions(o *opt.Options, stor storage.Storage) (so *sift.Options, blocks *sharedCache) {
+	so = &sift.Options{
+		ReadOnly:           o.GetReadOnly(),
+		ErrorIfExists:      o.GetErrorIfExist() && !o.GetReadOnly(),
+		ErrorIfMissing:     o.GetErrorIfMissing(),
+		MemtableBytes:      clamp(o.GetWriteBuffer(), 1<<10, 1<<30),
+		TableBytes:         clamp(o.GetCompactionTableSize(1), 1<<10, 1<<30),
+		BlockBytes:         clamp(o.GetBlockSize(), 64, 4<<20),
+		LevelBaseBytes:     max(o.GetCompactionTotalSize(1), 1<<10),
+		LevelMultiplier:    10,
+		L0Tables:           clamp(o.GetCompactionL0Trigger(), 1, 1000),
+		DisableCompression: o.GetCompression() == opt.NoCompression,
+		Logger:             slog.New(storageLog{stor: stor}),
+	}
+	if o != nil && o.CompactionTotalSizeMultiplier > 0 {
+		so.LevelMultiplier = clamp(int(math.Round(o.CompactionTotalSizeMultiplier)), 2, 1000)
+	}
+	if bits, ok := filter.BitsPerKey(o.GetFilter()); ok && bits > 0 {
+		so.Filter = siftfilter.Ribbon(float64(bits))
+	}
+	so.CacheBytes = -1
+	if blocks = blockCache(o); blocks != nil {
+		so.BlockCache = blocks.cache
+	}
+	return so, blocks
+}
+
+// sharedCache is a block cache of the databases that were given one cache.Cacher.
+type sharedCache struct {
+	cacher cache.Cacher
+	cache  *sift.BlockCache
+	users  int
+}
+
+var sharedCaches struct {
+	sync.Mutex
+	by map[cache.Cacher]*sharedCache
+}
+
+// blockCache returns the block cache for a database, nil for none.
+func blockCache(o *opt.Options) *sharedCache {
+	if o.GetDisableBlockCache() || o.GetBlockCacheCapacity() == 0 {
+		return nil
+	}
+	cacher := o.GetBlockCacher().New(o.GetBlockCacheCapacity())
+	if cacher == nil || cacher.Capacity() <= 0 {
+		return nil
+	}
+	sharedCaches.Lock()
+	defer sharedCaches.Unlock()
+	c := sharedCaches.by[cacher]
+	if c == nil {
+		c = &sharedCache{cacher: cacher, cache: sift.NewBlockCache(int64(cacher.Capacity()))}
+		if sharedCaches.by == nil {
+			sharedCaches.by = map[cache.Cacher]*sharedCache{}
+		}
+		sharedCaches.by[cacher] = c
+	}
+	c.users++
+	return c
+}
+
+// release lets go of the cache when its last user does.
+func (c *sharedCache) release() {
+	if c == nil {
+		return
+	}
+	sharedCaches.Lock()
+	defer sharedCaches.Unlock()
+	if c.users--; c.users == 0 {
+		delete(sharedCaches.by, c.cacher)
+	}
+}
+
+// storageLog hands what the store logs to the storage's log.
+type storageLog struct {
+	stor  storage.Storage
+	attrs string
+}
+
+// Enabled implements slog.Handler.
+func (storageLog) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+
+// Handle implements slog.Handler.
+func (l storageLog) Handle(_ context.Context, r slog.Record) error {
+	var line strings.Builder
+	line.WriteString(r.Message + l.attrs)
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintf(&line, " %s=%v", a.Key, a.Value)
+		return true
+	})
+	l.stor.Log(line.String())
+	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (l storageLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	for _, a := range attrs {
+		l.attrs += fmt.Sprintf(" %s=%v", a.Key, a.Value)
+	}
+	return l
+}
+
+// WithGroup implements slog.Handler.
+func (l storageLog) WithGroup(string) slog.Handler { return l }

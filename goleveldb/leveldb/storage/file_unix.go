@@ -1,0 +1,25 @@
+//go:build unix
+
+package storage
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// errHeld is the error of a directory that is locked, as callers know it from flock.
+const errHeld = syscall.EAGAIN
+
+// syncDir makes a directory's entries durable, where the file system can do that.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		err = nil
+	}
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,121 @@
+// Package util holds what the other packages share: key ranges, releasers, buffers,
+// checksums.
+package util
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+)
+
+// What SetReleaser panics with.
+var (
+	ErrReleased    = errors.New("leveldb: resource already relesed") // as programs compare it
+	ErrHasReleaser = errors.New("leveldb: releaser already defined")
+)
+
+// Releaser is something that holds resources.
+type Releaser interface {
+	// Release gives the resources back. Calling it again does nothing.
+	Release()
+}
+
+// ReleaseSetter is something that releases another thing together with itself.
+type ReleaseSetter interface {
+	// SetReleaser sets what is released together with the receiver; nil takes it
+	// back. It panics with ErrReleased if the receiver has been released, and with
+	// ErrHasReleaser if there is a releaser already.
+	SetReleaser(releaser Releaser)
+}
+
+// BasicReleaser implements Releaser and ReleaseSetter, for embedding.
+type BasicReleaser struct {
+	releaser Releaser
+	released bool
+}
+
+// Released reports whether Release has been called.
+func (r *BasicReleaser) Released() bool { return r.released }
+
+// Release implements Releaser.
+func (r *BasicReleaser) Release() {
+	if r.released {
+		return
+	}
+	r.released = true
+	if r.releaser != nil {
+		r.releaser.Release()
+		r.releaser = nil
+	}
+}
+
+// SetReleaser implements ReleaseSetter.
+func (r *BasicReleaser) SetReleaser(releaser Releaser) {
+	switch {
+	case r.released:
+		panic(ErrReleased)
+	case r.releaser != nil && releaser != nil:
+		panic(ErrHasReleaser)
+	}
+	r.releaser = releaser
+}
+
+// NoopReleaser is a Releaser that holds nothing.
+type NoopReleaser struct{}
+
+// Release implements Releaser.
+func (NoopReleaser) Release() {}
+
+// Range is a range of keys.
+type Range struct {
+	// Start is the first key of the range; nil is before all keys.
+	Start []byte
+	// Limit is the first key after the range; nil is after all keys.
+	Limit []byte
+}
+
+// BytesPrefix returns the range of the keys that begin with prefix, in bytewise order.
+func BytesPrefix(prefix []byte) *Range {
+	n := len(bytes.TrimRight(prefix, "\xff"))
+	if n == 0 {
+		return &Range{Start: prefix}
+	}
+	limit := bytes.Clone(prefix[:n])
+	limit[n-1]++
+	return &Range{Start: prefix, Limit: limit}
+}
+
+// CRC is a CRC-32 by Castagnoli's polynomial.
+type CRC uint32
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// NewCRC returns the checksum of b.
+func NewCRC(b []byte) CRC { return CRC(0).Update(b) }
+
+// Update returns the checksum of what c is that of, followed by b.
+func (c CRC) Update(b []byte) CRC { return CRC(crc32.Update(uint32(c), castagnoli, b)) }
+
+// Value returns the checksum as LevelDB stores it: rotated right by 15 bits, plus a
+// constant.
+func (c CRC) Value() uint32 { return uint32(c>>15|c<<17) + 0xa282ead8 }
+
+// Hash is LevelDB's hash of bytes, which its Bloom filters use: murmur-like, 32 bits.
+func Hash(data []byte, seed uint32) uint32 {
+	const m = 0xc6a4a793
+	h := seed ^ uint32(len(data))*m
+	for ; len(data) >= 4; data = data[4:] {
+		h += binary.LittleEndian.Uint32(data)
+		h *= m
+		h ^= h >> 16
+	}
+	if len(data) > 0 {
+		for i, b := range data {
+			h += uint32(b) << (8 * i)
+		}
+		h *= m
+		h ^= h >> 24
+	}
+	return h
+}
