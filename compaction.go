@@ -190,8 +190,9 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 	}
 	job.NothingBelow = compact.NothingBelow(version, plan)
 	if plan.OutputLevel > plan.Level {
-		job.TableBytes = int64(d.opts.TableBytes)
-		job.SplitBefore = compact.SplitBefore(plan, uint64(d.opts.TableBytes))
+		tableBytes := d.compactConfig().LevelTableBytes(plan.OutputLevel)
+		job.TableBytes = int64(tableBytes)
+		job.SplitBefore = compact.SplitBefore(plan, tableBytes)
 	}
 	outputs, stats, err := d.runJob(ctx, job)
 	if err != nil {

@@ -115,8 +115,8 @@ type Options struct {
 	// so three times as much may be held. Default: 16 MiB, less where there is less
 	// than 512 MiB of memory in all (see MapBytes), at least 1 MiB.
 	MemtableBytes int
-	// TableBytes is the size at which a compaction begins a new table.
-	// Default: half of MemtableBytes, from 1 to 8 MiB.
+	// TableBytes is the size at which a compaction begins a new table in levels 1
+	// and 2; it doubles in each level from there on. Default: half of MemtableBytes, from 1 to 8 MiB.
 	TableBytes int
 	// BlockBytes is the size of a data block before compression. Default: 4 KiB.
 	BlockBytes int

@@ -77,7 +77,7 @@ func (m *Manual) lay(v *manifest.Version, cfg Config) {
 	inputs := v.Overlapping(nil, m.level, m.from, m.to)
 	for i, t := range inputs {
 		size += t.Size
-		if i == len(inputs)-1 || size+inputs[i+1].Size > maxManual*cfg.TableBytes {
+		if i == len(inputs)-1 || size+inputs[i+1].Size > maxManual*cfg.LevelTableBytes(m.level) {
 			m.ends, size = append(m.ends, bytes.Clone(base.UserKey(t.Largest))), 0
 		}
 	}

@@ -16,7 +16,17 @@ type Config struct {
 	LevelBaseBytes  uint64 // what level 1 may hold at most
 	LevelBaseMin    uint64 // what it may hold in any case; 0: LevelBaseBytes
 	LevelMultiplier uint64 // how many times as much each further level may hold
-	TableBytes      uint64 // the size of a table
+	TableBytes      uint64 // the size of a table down to level 2; see LevelTableBytes
+}
+
+// maxTableBytes bounds LevelTableBytes.
+const maxTableBytes = 1 << 30
+
+// LevelTableBytes returns the size of a table in a level. It doubles from level 3 on, so
+// that the number of files does not grow as fast as the data: with tables of 8 MiB a
+// terabyte is some 14,000 files and not 119,000.
+func (c Config) LevelTableBytes(level int) uint64 {
+	return max(c.TableBytes, min(c.TableBytes<<max(level-2, 0), maxTableBytes))
 }
 
 // The limits of LevelDB, in tables.
@@ -211,7 +221,7 @@ func newPlan(v *manifest.Version, cfg Config, level int, seed []*manifest.TableM
 		from, to = userRange(upper, lower)
 		more := complete(v, level, v.Overlapping(nil, level, from, to))
 		from, to = userRange(more)
-		if len(more) > len(upper) && totalSize(more)+totalSize(lower) < maxExpanded*cfg.TableBytes &&
+		if len(more) > len(upper) && totalSize(more)+totalSize(lower) < maxExpanded*cfg.LevelTableBytes(p.OutputLevel) &&
 			len(complete(v, level+1, v.Overlapping(nil, level+1, from, to))) == len(lower) {
 			upper = more
 		}
@@ -222,7 +232,7 @@ func newPlan(v *manifest.Version, cfg Config, level int, seed []*manifest.TableM
 		from, to = userRange(upper, lower)
 		p.Grandparents = v.Overlapping(nil, level+2, from, to)
 	}
-	p.TrivialMove = len(upper) == 1 && len(lower) == 0 && totalSize(p.Grandparents) <= maxGrandparents*cfg.TableBytes
+	p.TrivialMove = len(upper) == 1 && len(lower) == 0 && totalSize(p.Grandparents) <= maxGrandparents*cfg.LevelTableBytes(p.OutputLevel)
 	for _, t := range upper {
 		if p.Pointer == nil || base.CompareInternal(t.Largest, p.Pointer) > 0 {
 			p.Pointer = t.Largest

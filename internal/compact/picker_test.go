@@ -324,3 +324,18 @@ func TestLevelBase(t *testing.T) {
 		}
 	}
 }
+
+// TestLevelTableBytes: tables double from level 3 on, up to a bound.
+func TestLevelTableBytes(t *testing.T) {
+	for _, c := range []struct {
+		tableBytes, want uint64
+		level            int
+	}{
+		{8 << 20, 8 << 20, 0}, {8 << 20, 8 << 20, 2}, {8 << 20, 16 << 20, 3}, {8 << 20, 128 << 20, 6},
+		{512 << 20, 1 << 30, 6}, {1 << 30, 1 << 30, 6}, {1 << 31, 1 << 31, 6},
+	} {
+		if got := (Config{TableBytes: c.tableBytes}).LevelTableBytes(c.level); got != c.want {
+			t.Errorf("%d in level %d: %d, want %d", c.tableBytes, c.level, got, c.want)
+		}
+	}
+}
