@@ -9,13 +9,10 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// Defaults and bounds of the BF commands.
+// Bounds of the BF commands.
 const (
-	bloomError     = 0.01
-	bloomCapacity  = 100
-	bloomExpansion = 2
-	maxCapacity    = 1 << 30
-	maxExpansion   = 32768
+	maxCapacity  = 1 << 30
+	maxExpansion = 32768
 )
 
 var errNonScalingFull = errors.New("ERR non scaling filter is full")
@@ -28,8 +25,6 @@ func (s *Server) makeBloom(o redisbloom.BloomOptions) func(*filter, uint64) erro
 		return err
 	}
 }
-
-var defaultBloom = redisbloom.BloomOptions{Capacity: bloomCapacity, Error: bloomError, Expansion: bloomExpansion}
 
 // parseRate parses a number the way strtod does, but no part of one.
 func parseRate(b []byte) (float64, bool) {
@@ -45,7 +40,7 @@ func parseRate(b []byte) (float64, bool) {
 func is(arg []byte, word string) bool { return strings.EqualFold(string(arg), word) }
 
 func bfReserve(c *client, args [][]byte) {
-	o := redisbloom.BloomOptions{Expansion: bloomExpansion}
+	o := redisbloom.BloomOptions{Expansion: uint32(c.srv.defaults.bloomExpansion.Load())}
 	var ok bool
 	if o.Error, ok = parseRate(args[2]); !ok {
 		c.w.Error("ERR bad error rate")
@@ -112,7 +107,7 @@ func (c *client) bloomAdd(f *filter, item []byte) (added bool, err error) {
 }
 
 func bfAdd(c *client, args [][]byte) {
-	f, err := c.srv.write(c, args[1], kindBloom, c.srv.makeBloom(defaultBloom))
+	f, err := c.srv.write(c, args[1], kindBloom, c.srv.makeBloom(c.srv.defaults.bloom()))
 	if c.reply(err) {
 		return
 	}
@@ -123,7 +118,7 @@ func bfAdd(c *client, args [][]byte) {
 	}
 }
 
-func bfMAdd(c *client, args [][]byte) { c.bloomInsert(args[1], defaultBloom, true, args[2:]) }
+func bfMAdd(c *client, args [][]byte) { c.bloomInsert(args[1], c.srv.defaults.bloom(), true, args[2:]) }
 
 // bloomInsert adds items. After the first that does not fit the array of replies
 // ends with the error.
@@ -157,7 +152,7 @@ func (c *client) bloomInsert(key []byte, o redisbloom.BloomOptions, create bool,
 }
 
 func bfInsert(c *client, args [][]byte) {
-	o := defaultBloom
+	o := c.srv.defaults.bloom()
 	create, fixed := true, false
 	i := 2
 	for ; i < len(args) && !is(args[i], "ITEMS"); i++ {

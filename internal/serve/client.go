@@ -40,15 +40,18 @@ type client struct {
 	w         resp.Writer
 	borrowing *borrowing // how r reads; nil: from conn
 
-	trusted  bool      // has given the password
-	strange  time.Time // since when it has not
-	quit     bool      // to be closed after the replies
-	name     atomic.Pointer[string]
-	since    time.Time
-	last     atomic.Int64 // ms of the last command
-	killed   atomic.Bool  // set by other clients
-	reserved int64        // bytes of memory for requests and replies
-	refresh  int64        // ms, when the deadline for writes is due to be moved
+	trusted    bool      // has given the password
+	strange    time.Time // since when it has not
+	quit       bool      // to be closed after the replies
+	name       atomic.Pointer[string]
+	shown      shown
+	silence    int    // of CLIENT REPLY
+	errorsSeen uint64 // of w.Errors
+	since      time.Time
+	last       atomic.Int64 // ms of the last command
+	killed     atomic.Bool  // set by other clients
+	taken      atomic.Int64 // bytes of memory for requests and replies
+	refresh    int64        // ms, when the deadline for writes is due to be moved
 
 	// MULTI
 	queueing bool
@@ -128,7 +131,7 @@ func (c *client) reserve(n int) bool {
 		s.requestBytes.Add(-int64(n))
 		return false
 	}
-	c.reserved += int64(n)
+	c.taken.Add(int64(n))
 	return true
 }
 
@@ -136,9 +139,9 @@ func (c *client) reserve(n int) bool {
 func (c *client) trust(trusted bool) {
 	if trusted != c.trusted {
 		if trusted {
-			c.srv.strangerBytes.Add(-c.reserved)
+			c.srv.strangerBytes.Add(-c.taken.Load())
 		} else {
-			c.srv.strangerBytes.Add(c.reserved)
+			c.srv.strangerBytes.Add(c.taken.Load())
 		}
 	}
 	c.trusted = trusted
@@ -190,27 +193,61 @@ func (c *client) do(cmd *command, args [][]byte) {
 		c.quit = true
 		return
 	}
+	if c.srv.pause.until.Load() != 0 && c.trusted && c.wait(cmd) != nil {
+		c.quit = true
+		return
+	}
+	mark, silence := len(c.w.Buf), c.silence
+	if c.admit(cmd, args) {
+		start := time.Since(c.srv.started)
+		c.show(cmd, args)
+		c.carryOut(cmd, args)
+		c.showState()
+		c.srv.took(c, cmd, args, start, time.Since(c.srv.started)-start)
+	}
+	if c.w.Errors != c.errorsSeen {
+		c.countErrors()
+	}
+	if silence != replyAll && c.silence == silence {
+		c.w.Buf = c.w.Buf[:min(mark, len(c.w.Buf))]
+		if silence == replySkip {
+			c.silence = replyAll
+		}
+	}
+}
+
+// admit refuses a command that is not known, malformed, or not allowed now.
+func (c *client) admit(cmd *command, args [][]byte) bool {
 	if cmd == nil {
 		c.unknown(args)
-		return
+		return false
 	}
 	if cmd.arity > 0 && len(args) != cmd.arity || cmd.arity < 0 && len(args) < -cmd.arity || cmd.max > 0 && len(args) > cmd.max {
 		c.reject(cmd, "ERR wrong number of arguments for '"+cmd.name+"' command")
-		return
+		return false
 	}
 	if !c.trusted && cmd.flags&noAuth == 0 {
 		c.reject(cmd, "NOAUTH Authentication required.")
-		return
+		return false
 	}
 	if cmd.flags&isWrite != 0 && c.srv.failed.Load() {
 		c.reject(cmd, errReadOnly.Error())
+		return false
+	}
+	return true
+}
+
+// carryOut runs a command that was admitted, or keeps it for EXEC.
+func (c *client) carryOut(cmd *command, args [][]byte) {
+	if c.queueing && cmd.flags&noMulti != 0 {
+		c.fault("ERR Command not allowed inside a transaction")
 		return
 	}
-	cmd.calls.Add(1)
 	if c.queueing && cmd.flags&notQueued == 0 {
 		c.enqueue(args)
 		return
 	}
+	cmd.calls.Add(1)
 	if cmd.flags&exclusive != 0 {
 		// What this client has collected comes first.
 		if err := c.settle(); err != nil {
@@ -234,7 +271,11 @@ func (c *client) do(cmd *command, args [][]byte) {
 			c.abort(err)
 			return
 		}
+		mark := len(c.w.Buf)
 		cmd.run(c, args)
+		if c.w.Refused {
+			c.refuse(mark)
+		}
 		return
 	}
 	c.execute(cmd, args)
@@ -289,6 +330,7 @@ func (c *client) abort(err error) {
 
 // reject refuses a command. An EXEC that is refused ends its transaction.
 func (c *client) reject(cmd *command, text string) {
+	cmd.rejected.Add(1)
 	if cmd.name == "exec" {
 		c.dropQueue()
 		text = "EXECABORT Transaction discarded because of: " + strings.TrimPrefix(text, "ERR ")
@@ -301,7 +343,6 @@ func (c *client) fault(text string) {
 	if c.queueing {
 		c.broken = true
 	}
-	c.srv.stats.errors.Add(1)
 	c.w.Error(text)
 }
 

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 )
 
-type flag uint8
+type flag uint16
 
 const (
 	isWrite   flag = 1 << iota // refused after the store failed
@@ -12,6 +12,8 @@ const (
 	exclusive                  // world is held for writing
 	notQueued                  // carried out within MULTI
 	unlocked                   // world is not held: it may take long
+	noMulti                    // refused within MULTI
+	hasSub                     // the first argument is a subcommand
 	collects                   // with three arguments: may wait for the end of the pipeline
 )
 
@@ -23,7 +25,9 @@ type command struct {
 	max   int
 	flags flag
 	run   func(c *client, args [][]byte)
-	calls atomic.Uint64
+
+	calls, rejected, failed atomic.Uint64
+	nanos                   atomic.Int64
 }
 
 const longestName = 32
@@ -54,11 +58,18 @@ func init() {
 		{name: "auth", arity: -2, flags: noAuth, run: auth},
 		{name: "hello", arity: -1, flags: noAuth, run: hello},
 		{name: "reset", arity: 1, flags: noAuth | notQueued, run: reset},
-		{name: "client", arity: -2, run: clientCommand},
-		{name: "config", arity: -2, run: config},
-		{name: "command", arity: -1, run: commandCommand},
+		{name: "client", arity: -2, flags: hasSub, run: clientCommand},
+		{name: "config", arity: -2, flags: hasSub, run: config},
+		{name: "command", arity: -1, flags: hasSub, run: commandCommand},
 		{name: "info", arity: -1, flags: unlocked, run: info},
 		{name: "time", arity: 1, run: timeCommand},
+		{name: "slowlog", arity: -2, flags: hasSub, run: slowlogCommand},
+		{name: "save", arity: 1, flags: unlocked | noMulti, run: saveCommand},
+		{name: "bgsave", arity: -1, max: 2, run: bgSave},
+		{name: "bgrewriteaof", arity: 1, run: bgSave},
+		{name: "lastsave", arity: 1, run: lastSave},
+		{name: "wait", arity: 3, flags: unlocked, run: waitCommand},
+		{name: "shutdown", arity: -1, flags: noMulti, run: shutdown},
 		{name: "multi", arity: 1, flags: notQueued, run: multi},
 		{name: "exec", arity: 1, flags: notQueued | exclusive, run: execCommand},
 		{name: "watch", arity: -2, flags: notQueued, run: watch},
@@ -80,25 +91,44 @@ func init() {
 		{name: "decr", arity: 2, flags: isWrite, run: incr},
 		{name: "incrby", arity: 3, flags: isWrite, run: incr},
 		{name: "decrby", arity: 3, flags: isWrite, run: incr},
+		{name: "getex", arity: -2, flags: isWrite, run: getEX},
+		{name: "getrange", arity: 4, run: getRange},
+		{name: "substr", arity: 4, run: getRange},
+		{name: "setrange", arity: 4, flags: isWrite, run: setRange},
+		{name: "msetnx", arity: -3, flags: isWrite, run: msetNX},
+		{name: "lcs", arity: -3, run: lcsCommand},
+		{name: "setbit", arity: 4, flags: isWrite, run: setBit},
+		{name: "getbit", arity: 3, run: getBit},
+		{name: "bitcount", arity: -2, run: bitCount},
+		{name: "bitpos", arity: -3, max: 6, run: bitPos},
+		{name: "bitop", arity: -4, flags: isWrite, run: bitOp},
 		{name: "incrbyfloat", arity: 3, flags: isWrite, run: incrFloat},
 
 		{name: "del", arity: -2, flags: isWrite, run: del},
 		{name: "unlink", arity: -2, flags: isWrite, run: del},
 		{name: "exists", arity: -2, run: exists},
 		{name: "type", arity: 2, run: typeCommand},
-		{name: "object", arity: -2, run: object},
+		{name: "object", arity: -2, flags: hasSub, run: object},
 		{name: "ttl", arity: 2, run: ttl},
 		{name: "pttl", arity: 2, run: ttl},
 		{name: "expiretime", arity: 2, run: ttl},
 		{name: "pexpiretime", arity: 2, run: ttl},
-		{name: "expire", arity: -3, max: 4, flags: isWrite, run: expire},
-		{name: "pexpire", arity: -3, max: 4, flags: isWrite, run: expire},
-		{name: "expireat", arity: -3, max: 4, flags: isWrite, run: expire},
-		{name: "pexpireat", arity: -3, max: 4, flags: isWrite, run: expire},
+		{name: "expire", arity: -3, flags: isWrite, run: expire},
+		{name: "pexpire", arity: -3, flags: isWrite, run: expire},
+		{name: "expireat", arity: -3, flags: isWrite, run: expire},
+		{name: "pexpireat", arity: -3, flags: isWrite, run: expire},
 		{name: "persist", arity: 2, flags: isWrite, run: persist},
-		{name: "rename", arity: 3, flags: isWrite, run: rename},
-		{name: "renamenx", arity: 3, flags: isWrite, run: rename},
+		{name: "rename", arity: 3, flags: isWrite, run: renameCommand},
+		{name: "renamenx", arity: 3, flags: isWrite, run: renameCommand},
 		{name: "copy", arity: -3, flags: isWrite, run: copyCommand},
+		{name: "touch", arity: -2, run: exists},
+		{name: "move", arity: 3, flags: isWrite, run: move},
+		{name: "memory", arity: -2, flags: hasSub, run: memoryCommand},
+		{name: "dump", arity: 2, run: dump},
+		{name: "restore", arity: -4, flags: isWrite, run: restore},
+		{name: "keys", arity: 2, flags: unlocked, run: keys},
+		{name: "randomkey", arity: 1, flags: unlocked, run: randomKey},
+		{name: "swapdb", arity: 3, flags: isWrite | exclusive, run: swapDB},
 		{name: "scan", arity: -2, flags: unlocked, run: scan},
 		{name: "dbsize", arity: 1, flags: unlocked, run: dbsize},
 		{name: "flushall", arity: -1, max: 2, flags: isWrite | exclusive, run: flushAll},

@@ -8,8 +8,6 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-var defaultCuckoo = redisbloom.CuckooOptions{Capacity: 1024, BucketSize: 2, MaxIterations: 20, Expansion: 1}
-
 var (
 	errCuckooFull = errors.New("Filter is full")
 	errCuckooMax  = errors.New("Maximum expansions reached")
@@ -28,7 +26,7 @@ func cfReserve(c *client, args [][]byte) {
 		c.arity("cf.reserve")
 		return
 	}
-	o := defaultCuckoo
+	o := c.srv.defaults.cuckoo()
 	capacity, ok := resp.ParseInt(args[2])
 	if !ok {
 		c.w.Error("Bad capacity")
@@ -101,7 +99,7 @@ func onlyNew(args [][]byte) bool {
 }
 
 func cfAdd(c *client, args [][]byte) {
-	f, err := c.srv.write(c, args[1], kindCuckoo, makeCuckoo(defaultCuckoo))
+	f, err := c.srv.write(c, args[1], kindCuckoo, makeCuckoo(c.srv.defaults.cuckoo()))
 	if c.reply(err) {
 		return
 	}
@@ -118,7 +116,7 @@ func cfInsert(c *client, args [][]byte) {
 	if nx {
 		name = "cf.insertnx"
 	}
-	o := defaultCuckoo
+	o := c.srv.defaults.cuckoo()
 	maker := makeCuckoo(o)
 	i := 2
 	for ; i < len(args) && !is(args[i], "ITEMS"); i++ {

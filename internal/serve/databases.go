@@ -5,18 +5,12 @@ import (
 	"math"
 
 	"github.com/siftdb/sift"
-	"github.com/siftdb/sift/internal/serve/resp"
 )
 
 // selectDB is SELECT.
 func selectDB(c *client, args [][]byte) {
-	switch n, ok := resp.ParseInt(args[1]); {
-	case !ok:
-		c.reply(errNotInt)
-	case n < 0 || n >= numDatabases:
-		c.w.Error("ERR DB index is out of range")
-	default:
-		c.db = int(n)
+	if n, err := parseDB(args[1]); !c.reply(err) {
+		c.db = n
 		c.w.OK()
 	}
 }

@@ -1,13 +1,10 @@
 package serve
 
 import (
-	"bufio"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -370,7 +367,7 @@ func TestScanDoesNotHoldWorld(t *testing.T) {
 			run(c, args)
 		}}
 		args := fields(name)
-		for len(args) < -cmd.arity {
+		for len(args) < max(cmd.arity, -cmd.arity) {
 			args = append(args, []byte("0"))
 		}
 		c.do(probe, args)
@@ -401,183 +398,22 @@ func TestObservedRateIsKept(t *testing.T) {
 	}
 }
 
-// EXEC is one write to the store, whose reads see its own writes; WATCH stops it when a
-// watched key has changed, expired or was flushed.
-func TestTransactions(t *testing.T) {
-	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
-	c, other := dial(t, s), dial(t, s)
-	c.do("SET", "gone", "v")
-	before := s.puts.Load()
-	c.do("MULTI")
-	calls := []struct {
-		call string
-		want any
-	}{
-		{"SET a 1", simple("OK")}, {"INCR a", int64(2)}, {"GET a", "2"}, {"APPEND a x", int64(2)}, {"MSET b 1 c 2", simple("OK")},
-		{"DEL gone", int64(1)}, {"EXISTS gone a b", int64(2)}, {"DBSIZE", int64(3)}, {"BF.ADD f x", int64(1)}, {"BF.EXISTS f x", int64(1)},
-		{"RENAME f g", simple("OK")}, {"BF.EXISTS g x", int64(1)}, {"EXPIRE b 100", int64(1)}, {"TTL b", int64(100)}, {"RENAME b d", simple("OK")},
-		{"SELECT 1", simple("OK")}, {"SET a other", simple("OK")}, {"GET a", "other"}, {"SELECT 0", simple("OK")}, {"GET a", "2x"},
-	}
-	for _, step := range calls {
-		if got := c.do(strings.Fields(step.call)...); got != simple("QUEUED") {
-			t.Fatal(got)
+// What CLIENT REPLY silences, nobody waits for.
+func TestClientReply(t *testing.T) {
+	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
+	for _, calls := range []string{"CLIENT REPLY SKIP;PING a;PING b", "CLIENT REPLY SKIP;CLIENT REPLY ON;PING b", "CLIENT REPLY OFF;PING a;SET k v;CLIENT REPLY ON;PING b"} {
+		want := "b"
+		for call := range strings.SplitSeq(calls, ";") {
+			c.conn.Write(appendCall(nil, strings.Fields(call)...))
+			time.Sleep(2 * time.Millisecond)
 		}
-	}
-	got := c.do("EXEC").([]any)
-	for i, step := range calls {
-		if got[i] != step.want {
-			t.Errorf("%s: %v, want %v", step.call, got[i], step.want)
-		}
-	}
-	if n := s.puts.Load() - before; n != 1 {
-		t.Errorf("EXEC was %d writes", n)
-	}
-	for _, step := range []struct {
-		watch, other string
-		want         any
-	}{
-		{"k", "SET k v", null{2}}, {"k", "GET k", []any{}}, {"k", "DEL nothing", []any{}}, {"k", "EXPIRE k 100", null{2}}, {"k", "DEL k", null{2}},
-		{"nothing", "FLUSHALL", []any{}}, {"k", "SET k v", null{2}}, {"k", "FLUSHALL", null{2}}, {"g", "BF.ADD g z", null{2}}, {"k", "MSET x 1 k 2", null{2}},
-	} {
-		c.do("WATCH", step.watch)
-		other.do(strings.Fields(step.other)...)
-		c.do("MULTI")
-		if got := c.do("EXEC"); fmt.Sprint(got) != fmt.Sprint(step.want) {
-			t.Errorf("WATCH %s, %s: %v", step.watch, step.other, got)
-		}
-	}
-	// A key that is not there is watched on through a FLUSHALL.
-	c.do("WATCH", "new")
-	other.do("FLUSHALL")
-	other.do("SET", "new", "v")
-	c.do("MULTI")
-	if got := c.do("EXEC"); got != any(null{2}) {
-		t.Errorf("after FLUSHALL and SET: %v", got)
-	}
-	if got := s.watching.Load(); got != 0 {
-		t.Errorf("%d keys are watched", got)
-	}
-}
-
-// Counters that only go up if the read is not before the write: with WATCH no increment
-// is lost.
-func TestWatchedIncrements(t *testing.T) {
-	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
-	const clients, each = 4, 50
-	var wg sync.WaitGroup
-	for range clients {
-		c := dial(t, s)
-		wg.Go(func() {
-			for done := 0; done < each; {
-				c.conn.Write(appendCall(appendCall(nil, "WATCH", "n"), "GET", "n"))
-				readReply(c.r)
-				v, _ := readReply(c.r)
-				n := 0
-				if text, ok := v.(string); ok {
-					fmt.Sscan(text, &n)
-				}
-				c.conn.Write(appendCall(appendCall(appendCall(nil, "MULTI"), "SET", "n", fmt.Sprint(n+1)), "EXEC"))
-				readReply(c.r)
-				readReply(c.r)
-				got, err := readReply(c.r)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if _, ok := got.([]any); ok {
-					done++
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if got := dial(t, s).do("GET", "n"); got != fmt.Sprint(clients*each) {
-		t.Errorf("%v of %d increments", got, clients*each)
-	}
-}
-
-// A transaction is there whole or not at all after a kill.
-func TestTransactionsAreWholeAfterKill(t *testing.T) {
-	dir := t.TempDir()
-	for round := range 3 {
-		cmd, addr := spawn(t, dir, FsyncNo)
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn.SetDeadline(time.Now().Add(time.Minute))
-		r := bufio.NewReader(conn)
-		conn.Write(appendCall(appendCall(nil, "MGET", "a", "b", "c", "d"), "BF.CARD", "f"))
-		v, err := readReply(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		card, _ := readReply(r)
-		list := v.([]any)
-		for _, e := range list {
-			if e != list[0] {
-				t.Fatalf("round %d: %v", round, list)
+		if strings.Contains(calls, "ON") {
+			if got := c.reply(); got != simple("OK") {
+				t.Errorf("%s: %v", calls, got)
 			}
 		}
-		n := 0
-		if text, ok := list[0].(string); ok {
-			fmt.Sscan(text, &n)
-		}
-		if card != any(int64(n)) {
-			t.Fatalf("round %d: %d transactions, %v items", round, n, card)
-		}
-		time.AfterFunc(time.Duration(100+50*round)*time.Millisecond, func() { cmd.Process.Kill() })
-		for {
-			var b []byte
-			for range 10 {
-				n++
-				text := fmt.Sprint(n)
-				b = appendCall(appendCall(appendCall(b, "MULTI"), "SET", "a", text), "SET", "b", text)
-				b = appendCall(appendCall(appendCall(b, "BF.INSERT", "f", "CAPACITY", "1000000", "ITEMS", text), "MSET", "c", text, "d", text), "EXEC")
-			}
-			if _, err := conn.Write(b); err != nil {
-				break
-			}
-			for range 60 {
-				if _, err = readReply(r); err != nil {
-					break
-				}
-			}
-			if err != nil {
-				break
-			}
-		}
-		conn.Close()
-		cmd.Wait()
-	}
-}
-
-// A database of an older version, with one generation, has its keys in database 0.
-func TestDatabases(t *testing.T) {
-	dir := t.TempDir()
-	db, err := sift.Open(dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db.Put(metaFormat, []byte(formatVersion), nil)
-	db.Put(metaGen, binary.BigEndian.AppendUint32(nil, 7), nil)
-	db.Put([]byte("k\x00\x00\x00\x07old"), []byte("\x01v"), nil)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir, Config{Fsync: FsyncNo})
-	c := dial(t, s)
-	for _, step := range []struct {
-		call string
-		want any
-	}{
-		{"GET old", "v"}, {"SELECT 16", failure("ERR DB index is out of range")}, {"SELECT 3", simple("OK")}, {"GET old", null{2}},
-		{"SET old three", simple("OK")}, {"BF.ADD f x", int64(1)}, {"SELECT 4", simple("OK")}, {"BF.EXISTS f x", int64(0)}, {"SET four v EX 100", simple("OK")},
-		{"FLUSHDB", simple("OK")}, {"DBSIZE", int64(0)}, {"SELECT 3", simple("OK")}, {"DBSIZE", int64(2)}, {"BF.EXISTS f x", int64(1)}, {"GET old", "three"},
-		{"SELECT 0", simple("OK")}, {"GET old", "v"}, {"FLUSHALL", simple("OK")}, {"SELECT 3", simple("OK")}, {"DBSIZE", int64(0)},
-	} {
-		if got := c.do(strings.Fields(step.call)...); got != step.want {
-			t.Errorf("%s: %v, want %v", step.call, got, step.want)
+		if got := c.reply(); got != want {
+			t.Errorf("%s: %v", calls, got)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -73,14 +74,30 @@ func (s *Server) guard(next http.Handler) http.Handler {
 type collector struct{ s *Server }
 
 var (
-	perCommand = prometheus.NewDesc("sift_commands_total", "Commands carried out.", []string{"command"}, nil)
-	perFilter  = []string{"db", "key", "kind"}
-	filterSize = prometheus.NewDesc("sift_filter_bytes", "Memory of a filter.", perFilter, nil)
-	filterN    = prometheus.NewDesc("sift_filter_items", "Items in a filter.", perFilter, nil)
-	filterFPR  = prometheus.NewDesc("sift_filter_expected_fpr", "False positive rate to expect of a filter.", perFilter, nil)
-	filterSeen = prometheus.NewDesc("sift_filter_observed_fpr", "Share of absent items that a filter may contain.", perFilter, nil)
-	levelBytes = prometheus.NewDesc("sift_level_bytes", "Size of a level of the store.", []string{"level"}, nil)
+	perCommand     = prometheus.NewDesc("sift_commands_total", "Commands carried out.", []string{"command"}, nil)
+	commandTime    = prometheus.NewDesc("sift_command_seconds_total", "Time in commands.", []string{"command"}, nil)
+	commandLatency = prometheus.NewDesc("sift_command_duration_seconds", "Commands by how long they took.", nil, nil)
+	buildInfo      = prometheus.NewDesc("sift_build_info", "What the server is.", []string{"redis_version", "go_version"}, nil)
+	perFilter      = []string{"db", "key", "kind"}
+	filterSize     = prometheus.NewDesc("sift_filter_bytes", "Memory of a filter.", perFilter, nil)
+	filterN        = prometheus.NewDesc("sift_filter_items", "Items in a filter.", perFilter, nil)
+	filterFPR      = prometheus.NewDesc("sift_filter_expected_fpr", "False positive rate to expect of a filter.", perFilter, nil)
+	filterSeen     = prometheus.NewDesc("sift_filter_observed_fpr", "Share of absent items that a filter may contain.", perFilter, nil)
+	levelBytes     = prometheus.NewDesc("sift_level_bytes", "Size of a level of the store.", []string{"level"}, nil)
 )
+
+// metric is the histogram of all commands.
+func (l *latency) metric() prometheus.Metric {
+	buckets := map[float64]uint64{}
+	total := uint64(0)
+	for i := range l.counts {
+		total += l.counts[i].Load()
+		if i < latencyBuckets-1 {
+			buckets[float64(uint64(1)<<i)/1e6] = total
+		}
+	}
+	return prometheus.MustNewConstHistogram(commandLatency, total, float64(l.nanos.Load())/1e9, buckets)
+}
 
 // maxFilterSeries bounds the filters that are shown and that make series.
 const maxFilterSeries = 200
@@ -100,7 +117,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	one("clients", "Open connections.", gauge, float64(v.Clients))
 	one("connections_total", "Connections accepted.", counter, float64(v.Connections))
 	one("rejected_connections_total", "Connections turned away.", counter, float64(v.Rejected))
-	one("error_replies_total", "Commands that were refused before they began.", counter, float64(v.Errors))
+	one("error_replies_total", "Error replies.", counter, float64(v.Errors))
 	one("auth_failures_total", "Wrong passwords and user names.", counter, float64(v.AuthFailures))
 	one("protocol_errors_total", "Connections ended for what they sent.", counter, float64(v.ProtocolErrors))
 	one("keyspace_hits_total", "GETs of keys that were there.", counter, float64(v.Hits))
@@ -121,8 +138,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, cmd := range commands {
 		if n := cmd.calls.Load(); n > 0 {
 			ch <- prometheus.MustNewConstMetric(perCommand, counter, float64(n), cmd.name)
+			ch <- prometheus.MustNewConstMetric(commandTime, counter, float64(cmd.nanos.Load())/1e9, cmd.name)
 		}
 	}
+	ch <- c.s.stats.latency.metric()
+	ch <- prometheus.MustNewConstMetric(buildInfo, gauge, 1, redisVersion, runtime.Version())
 	for i, l := range c.s.db.Metrics().Levels {
 		ch <- prometheus.MustNewConstMetric(levelBytes, gauge, float64(l.Bytes), fmt.Sprint(i))
 	}

@@ -52,30 +52,6 @@ func typeCommand(c *client, args [][]byte) {
 	}
 }
 
-func object(c *client, args [][]byte) {
-	if !is(args[1], "ENCODING") || len(args) != 3 {
-		c.w.Error("ERR Unknown subcommand or wrong number of arguments for '" + string(clip(args[1], 128)) + "'. Try OBJECT HELP.")
-		return
-	}
-	encoding := ""
-	_, err := c.look(args[2], func(h head) error {
-		encoding = "raw"
-		if _, ok := resp.ParseInt(h.payload); h.kind == kindString && ok {
-			encoding = "int"
-		} else if h.kind == kindString && len(h.payload) <= 44 {
-			encoding = "embstr"
-		}
-		return nil
-	})
-	switch {
-	case c.reply(err):
-	case encoding == "":
-		c.w.Nil()
-	default:
-		c.w.BulkString(encoding)
-	}
-}
-
 // ttl is TTL, PTTL, EXPIRETIME and PEXPIRETIME.
 func ttl(c *client, args [][]byte) {
 	k, expiry, err := c.kindOf(args[1])
@@ -102,6 +78,33 @@ func ttl(c *client, args [][]byte) {
 	c.w.Int(expiry)
 }
 
+// expireOptions say when EXPIRE and its kind change nothing.
+type expireOptions struct{ nx, xx, gt, lt bool }
+
+func parseExpireOptions(args [][]byte) (o expireOptions, err error) {
+	for _, a := range args {
+		switch {
+		case is(a, "NX"):
+			o.nx = true
+		case is(a, "XX"):
+			o.xx = true
+		case is(a, "GT"):
+			o.gt = true
+		case is(a, "LT"):
+			o.lt = true
+		default:
+			return o, errors.New("ERR Unsupported option " + string(clip(a, 128)))
+		}
+	}
+	switch {
+	case o.nx && (o.xx || o.gt || o.lt):
+		return o, errors.New("ERR NX and XX, GT or LT options at the same time are not compatible")
+	case o.gt && o.lt:
+		return o, errors.New("ERR GT and LT options at the same time are not compatible")
+	}
+	return o, nil
+}
+
 // expire is EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
 func expire(c *client, args [][]byte) {
 	name := string(bytes.ToLower(args[0]))
@@ -115,23 +118,17 @@ func expire(c *client, args [][]byte) {
 		c.w.Error("ERR invalid expire time in '" + name + "' command")
 		return
 	}
-	var word string
-	if len(args) == 4 {
-		word = strings.ToUpper(string(clip(args[3], 8)))
-		if word != "NX" && word != "XX" && word != "GT" && word != "LT" {
-			c.w.Error("ERR Unsupported option " + string(clip(args[3], 128)))
-			return
-		}
+	o, err := parseExpireOptions(args[3:])
+	if c.reply(err) {
+		return
 	}
 	done := false
-	err := c.locked(func() error {
+	err = c.locked(func() error {
 		k, was, err := c.kindOf(args[1])
 		if err != nil || k == kindNone {
 			return err
 		}
-		switch {
-		case word == "NX" && was != 0, word == "XX" && was == 0,
-			word == "GT" && (was == 0 || expiry <= was), word == "LT" && was != 0 && expiry >= was:
+		if o.nx && was != 0 || o.xx && was == 0 || o.gt && (was == 0 || expiry <= was) || o.lt && was != 0 && expiry >= was {
 			return nil
 		}
 		done = true
@@ -176,21 +173,51 @@ func persist(c *client, args [][]byte) {
 	}
 }
 
-// rename is RENAME and RENAMENX.
-func rename(c *client, args [][]byte) {
+// rename gives what a key holds to another key, perhaps of another database, and
+// reports whether there was something. Stripes are locked.
+func (c *client) rename(from []byte, db int, to []byte) (bool, error) {
+	var h head
+	found, err := c.look(from, func(was head) error {
+		h = head{was.kind, was.expiry, bytes.Clone(was.payload)}
+		return nil
+	})
+	if err != nil || !found {
+		return false, err
+	}
+	st := c.srv.stripe(from)
+	f := c.filterAt(st, from)
+	if f != nil {
+		delete(st.filters, f.name)
+		c.batch.Delete(nameKey(c.gen(), f.id))
+	}
+	c.removeHead(from)
+	return true, c.in(db, func() error {
+		c.forget(&c.batch, c.srv.stripe(to), to)
+		c.setHead(to, h)
+		if f == nil {
+			return nil
+		}
+		f.mu.Lock()
+		f.name = string(c.headKey(nil, to))
+		f.mu.Unlock()
+		c.srv.filterBytes.Add(int64(len(to) - len(from)))
+		c.srv.stripe(to).filters[f.name] = f
+		c.batch.Put(nameKey(c.gen(), f.id), to)
+		return nil
+	})
+}
+
+// renameCommand is RENAME and RENAMENX.
+func renameCommand(c *client, args [][]byte) {
 	from, to := args[1], args[2]
 	nx := onlyNew(args)
 	done := false
 	err := c.locked(func() error {
-		var h head
-		found, err := c.look(from, func(was head) error {
-			h = head{was.kind, was.expiry, bytes.Clone(was.payload)}
-			return nil
-		})
+		k, _, err := c.kindOf(from)
 		if err != nil {
 			return err
 		}
-		if !found {
+		if k == kindNone {
 			return errors.New("ERR no such key")
 		}
 		if nx {
@@ -198,25 +225,11 @@ func rename(c *client, args [][]byte) {
 				return err
 			}
 		}
-		done = true
-		if bytes.Equal(from, to) {
+		if done = true; bytes.Equal(from, to) {
 			return nil
 		}
-		c.forget(&c.batch, c.srv.stripe(to), to)
-		c.removeHead(from)
-		c.setHead(to, h)
-		if h.kind != kindString {
-			st := c.srv.stripe(from)
-			f := c.filterAt(st, from)
-			delete(st.filters, f.name)
-			f.mu.Lock()
-			f.name = string(c.headKey(nil, to))
-			f.mu.Unlock()
-			c.srv.filterBytes.Add(int64(len(to) - len(from)))
-			c.srv.stripe(to).filters[f.name] = f
-			c.batch.Put(nameKey(c.gen(), f.id), to)
-		}
-		return nil
+		_, err = c.rename(from, c.db, to)
+		return err
 	}, from, to)
 	switch {
 	case c.reply(err):
@@ -224,49 +237,5 @@ func rename(c *client, args [][]byte) {
 		c.w.Int(count(done))
 	default:
 		c.w.OK()
-	}
-}
-
-func copyCommand(c *client, args [][]byte) {
-	replace := false
-	for i := 3; i < len(args); i++ {
-		switch {
-		case is(args[i], "REPLACE"):
-			replace = true
-		case is(args[i], "DB") && i+1 < len(args):
-			i++
-			if string(args[i]) != "0" {
-				c.w.Error("ERR DB index is out of range")
-				return
-			}
-		default:
-			c.reply(errSyntax)
-			return
-		}
-	}
-	done := false
-	err := c.locked(func() error {
-		if bytes.Equal(args[1], args[2]) {
-			return errors.New("ERR source and destination objects are the same")
-		}
-		k, _, err := c.kindOf(args[1])
-		if err != nil || k == kindNone {
-			return err
-		}
-		if k != kindString {
-			return errors.New("ERR not supported for this module key")
-		}
-		if there, _, err := c.kindOf(args[2]); err != nil || there != kindNone && !replace {
-			return err
-		}
-		v, expiry, _, err := c.old(args[1])
-		if err == nil {
-			c.setString(args[2], v, expiry)
-			done = true
-		}
-		return err
-	}, args[1], args[2])
-	if !c.reply(err) {
-		c.w.Int(count(done))
 	}
 }

@@ -1,6 +1,9 @@
 package serve
 
-import "bytes"
+import (
+	"bytes"
+	"time"
+)
 
 func multi(c *client, args [][]byte) {
 	if c.queueing {
@@ -44,7 +47,11 @@ func execCommand(c *client, args [][]byte) {
 	c.transact()
 	c.w.Array(len(queue))
 	for _, args := range queue {
-		c.execute(lookup(args[0]), args)
+		cmd := lookup(args[0])
+		cmd.calls.Add(1)
+		start := time.Since(c.srv.started)
+		c.execute(cmd, args)
+		c.srv.took(c, cmd, args, start, time.Since(c.srv.started)-start)
 	}
 	c.inExec = false
 	if err := c.applyAll(); err != nil {

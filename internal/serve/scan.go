@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
@@ -90,33 +89,23 @@ func scan(c *client, args [][]byte) {
 			from = nil
 		}
 	}
-	prefix := appendSpace(nil, spaceHead, c.gen())
-	o := &sift.IterOptions{Prefix: prefix}
-	if from != nil {
-		o.LowerBound = append(append([]byte(nil), prefix...), from...)
-	}
 	var keys [][]byte
 	var next []byte
 	size := 0
-	for e, err := range c.srv.db.Scan(o) {
-		if c.reply(err) {
-			return
-		}
-		key := e.Key[len(prefix):]
+	err := c.eachKey(from, func(key []byte, h head) (bool, error) {
 		if n == 0 || size > scanBytes {
 			next = bytes.Clone(key)
-			break
+			return false, nil
 		}
 		n--
-		h, err := decodeHead(e.Value)
-		if c.reply(err) {
-			return
+		if !h.expired() && (only == "" || strings.EqualFold(only, h.kind.String())) && (match == nil || glob(match, key)) {
+			keys = append(keys, bytes.Clone(key))
+			size += len(key)
 		}
-		if h.expired() || only != "" && !strings.EqualFold(only, h.kind.String()) || match != nil && !glob(match, key) {
-			continue
-		}
-		keys = append(keys, bytes.Clone(key))
-		size += len(key)
+		return true, nil
+	})
+	if c.reply(err) {
+		return
 	}
 	cursor := uint64(0)
 	if next != nil {

@@ -78,8 +78,16 @@ type Server struct {
 	nextConn  uint64
 
 	cursors cursors
-	stats   stats
-	started time.Time
+	pause   pause
+	slowlog slowlog
+
+	defaults  defaults
+	opsRate   opsRate
+	keyCounts keyCounts
+	saving    atomic.Bool
+	leaving   atomic.Bool // SHUTDOWN was asked for
+	stats     stats
+	started   time.Time
 }
 
 // New makes a server on a database, which is the caller's to close after the
@@ -95,6 +103,10 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 		clients: map[uint64]*client{},
 	}
 	s.fsync.Store(int32(cfg.Fsync))
+	s.defaults.init()
+	s.slowlog.slower.Store(10_000)
+	s.slowlog.most.Store(128)
+	s.stats.lastSave.Store(s.started.Unix())
 	rand.Read(s.secret[:])
 	for i := range s.stripes {
 		s.stripes[i].filters = map[string]*filter{}
@@ -214,13 +226,14 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 // HTTPAddr returns the address of the status page, nil if there is none.
 func (s *Server) HTTPAddr() net.Addr { return s.httpAddr }
 
-// Serve accepts clients until Close.
+// Serve accepts clients until Close, or until a client asks for SHUTDOWN; then it returns
+// nil, and the server is to be closed.
 func (s *Server) Serve() error {
 	var pause time.Duration
 	for {
 		conn, err := s.listener.Accept()
 		if err != nil {
-			if s.ctx.Err() != nil {
+			if s.ctx.Err() != nil || s.leaving.Load() {
 				return nil
 			}
 			if errors.Is(err, net.ErrClosed) {
@@ -249,6 +262,9 @@ func (s *Server) Close(grace time.Duration) error {
 	}
 	s.cancel()
 	err := s.listener.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
 	if s.http != nil {
 		err = errors.Join(err, s.http.Close())
 	}

@@ -17,6 +17,9 @@ import (
 type stats struct {
 	connections, rejected, protocolErrors, authFailures atomic.Uint64
 	errors, hits, misses, expired, checkpoints, syncs   atomic.Uint64
+	lastSave                                            atomic.Int64 // s since 1970
+	latency                                             latency
+	errorCounts
 }
 
 // filterState describes a filter for the status page.
@@ -159,7 +162,7 @@ type figures struct {
 	AuthFailures                 uint64
 	FilterBytes, RequestBytes    int64
 	Filters                      int
-	HeapBytes                    uint64
+	HeapBytes, SystemBytes       uint64
 	Fsync                        string
 	Syncs, Checkpoints           uint64
 	Failed                       bool
@@ -193,7 +196,7 @@ func (s *Server) figures() figures {
 	}
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
-	v.HeapBytes = mem.HeapAlloc
+	v.HeapBytes, v.SystemBytes = mem.HeapAlloc, mem.Sys-mem.HeapReleased
 	m := s.db.Metrics()
 	v.StoreGets, v.StoreBlockReads, v.StoreCacheHits, v.StoreMemory = m.Gets, m.BlockReads, m.CacheHits, m.Memory.Total()
 	for _, l := range m.Levels {
@@ -209,38 +212,25 @@ func (s *Server) figures() figures {
 	return v
 }
 
-func info(c *client, args [][]byte) {
-	v := c.srv.figures()
-	sections := []struct{ name, text string }{
-		{"server", fmt.Sprintf("redis_version:%s\r\nredis_mode:standalone\r\nserver_name:sift\r\ntcp_port:%s\r\nuptime_in_seconds:%d\r\n",
-			redisVersion, portOf(c.srv.Addr().String()), int(v.Uptime.Seconds()))},
-		{"clients", fmt.Sprintf("connected_clients:%d\r\nmaxclients:%d\r\nrequest_memory:%d\r\n", v.Clients, c.srv.cfg.MaxClients, v.RequestBytes)},
-		{"memory", fmt.Sprintf("used_memory:%d\r\nfilter_memory:%d\r\nmaxmemory:%d\r\nstore_memory:%d\r\n", v.HeapBytes, v.FilterBytes, c.srv.cfg.FilterBytes, v.StoreMemory)},
-		{"persistence", fmt.Sprintf("loading:0\r\naof_enabled:1\r\nappendfsync:%s\r\naof_last_write_status:%s\r\nsyncs:%d\r\ncheckpoints:%d\r\n",
-			v.Fsync, map[bool]string{false: "ok", true: "err"}[v.Failed], v.Syncs, v.Checkpoints)},
-		{"stats", fmt.Sprintf("total_connections_received:%d\r\ntotal_commands_processed:%d\r\nrejected_connections:%d\r\nexpired_keys:%d\r\nkeyspace_hits:%d\r\nkeyspace_misses:%d\r\ntotal_error_replies:%d\r\nprotocol_errors:%d\r\nauth_failures:%d\r\n",
-			v.Connections, v.Commands, v.Rejected, v.Expired, v.Hits, v.Misses, v.Errors, v.ProtocolErrors, v.AuthFailures)},
-		{"store", fmt.Sprintf("store_gets:%d\r\nstore_block_reads:%d\r\nstore_cache_hits:%d\r\nstore_filter_asked:%d\r\nstore_filter_saved:%d\r\nstore_filter_false:%d\r\nstore_tables:%d\r\nstore_table_bytes:%d\r\nstore_table_entries:%d\r\n",
-			v.StoreGets, v.StoreBlockReads, v.StoreCacheHits, v.FilterAsked, v.FilterSaved, v.FilterFalse, v.StoreTables, v.StoreTableBytes, v.StoreEntries)},
-		{"filters", fmt.Sprintf("filters:%d\r\n", v.Filters)},
-		{"replication", "role:master\r\nconnected_slaves:0\r\n"},
-		{"modules", "module:name=bf,ver=80000,api=1,filters=0,usedby=[],using=[],options=[]\r\n"},
-	}
-	var b strings.Builder
-	for _, sec := range sections {
-		wanted := len(args) == 1
-		for _, a := range args[1:] {
-			wanted = wanted || is(a, sec.name) || is(a, "all") || is(a, "everything") || is(a, "default")
-		}
-		if !wanted {
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteString("\r\n")
-		}
-		b.WriteString("# " + strings.ToUpper(sec.name[:1]) + sec.name[1:] + "\r\n" + sec.text)
-	}
-	c.w.BulkString(b.String())
-}
-
 func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
+
+// resetStats sets to zero what CONFIG RESETSTAT does.
+func (s *Server) resetStats() {
+	t := &s.stats
+	for _, n := range []*atomic.Uint64{&t.connections, &t.rejected, &t.protocolErrors, &t.authFailures, &t.errors, &t.hits, &t.misses, &t.expired, &t.checkpoints, &t.syncs} {
+		n.Store(0)
+	}
+	t.latency.nanos.Store(0)
+	for i := range t.latency.counts {
+		t.latency.counts[i].Store(0)
+	}
+	t.errorCounts.mu.Lock()
+	t.errorCounts.byWord = nil
+	t.errorCounts.mu.Unlock()
+	for _, cmd := range commands {
+		cmd.calls.Store(0)
+		cmd.rejected.Store(0)
+		cmd.failed.Store(0)
+		cmd.nanos.Store(0)
+	}
+}

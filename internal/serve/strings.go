@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"errors"
 	"math"
 	"strconv"
@@ -341,32 +340,4 @@ func incr(c *client, args [][]byte) {
 	if !c.reply(err) {
 		c.w.Int(n)
 	}
-}
-
-func incrFloat(c *client, args [][]byte) {
-	by, ok := parseRate(args[2])
-	if !ok {
-		c.reply(errNotFloat)
-		return
-	}
-	var v []byte
-	err := c.locked(func() error {
-		was, expiry, found, err := c.old(args[1])
-		if err != nil {
-			return err
-		}
-		n := 0.0
-		if found {
-			if n, ok = parseRate(bytes.TrimSpace(was)); !ok {
-				return errNotFloat
-			}
-		}
-		if n += by; math.IsNaN(n) || math.IsInf(n, 0) {
-			return errors.New("ERR increment would produce NaN or Infinity")
-		}
-		v = strconv.AppendFloat(nil, n, 'f', -1, 64)
-		c.setString(args[1], v, expiry)
-		return nil
-	}, args[1])
-	c.bulk(v, err)
 }

@@ -31,8 +31,8 @@ func (s *Server) signal(head []byte) {
 	s.watches.mu.Unlock()
 }
 
-// signalFlush tells those who watch keys that exist of a database that they are gone,
-// and has the others watch on in its new generation. World is held alone.
+// signalFlush tells those who watch keys of a database that exist in its old or in its
+// new generation, and has the others watch on in the new one. World is held alone.
 func (s *Server) signalFlush(was, now uint32) {
 	prefix := string(appendSpace(nil, spaceHead, was))
 	s.watches.mu.Lock()
@@ -43,8 +43,9 @@ func (s *Server) signalFlush(was, now uint32) {
 			continue
 		}
 		name := string(appendSpace(nil, spaceHead, now)) + head[genLen:]
+		there, err := s.db.Has([]byte(name))
 		for c := range clients {
-			if c.watched[head].exists {
+			if c.watched[head].exists || there || err != nil {
 				c.dirty.Store(true)
 			}
 			c.watched[name] = watched{}

@@ -161,7 +161,7 @@ func TestClientKill(t *testing.T) {
 		}
 	}
 	own := fmt.Sprint(c.do("CLIENT", "ID"))
-	if got := c.do("CLIENT", "KILL", "ID", own); got != any(int64(1)) {
+	if got := c.do("CLIENT", "KILL", "ID", own, "SKIPME", "no"); got != any(int64(1)) {
 		t.Errorf("a client kills itself: %v", got)
 	}
 	if _, err := c.r.ReadByte(); err != io.EOF {

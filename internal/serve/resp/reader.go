@@ -149,6 +149,9 @@ func (r *Reader) Return() error {
 	return nil
 }
 
+// Size returns the bytes of the command that Next returned last.
+func (r *Reader) Size() int { return r.pos - r.start }
+
 // Next returns the arguments of the next command that is wholly in the buffer,
 // nil if there is none. They are valid until the next call of Next, Fill or Return.
 func (r *Reader) Next() ([][]byte, error) {

@@ -21,8 +21,11 @@ type Writer struct {
 	Reserve func(bytes int) bool
 	// Refused is set when Reserve said no to a string, which is then missing from
 	// Buf: what belongs to the same reply is of no use. The owner resets it.
-	Refused  bool
-	reserved int
+	Refused bool
+	// Errors counts the errors that were written, LastError is the last one.
+	Errors    uint64
+	LastError string
+	reserved  int
 }
 
 // Reset empties the Writer, and gives back what it reserved.
@@ -78,6 +81,8 @@ func (w *Writer) Error(s string) {
 	if strings.ContainsAny(s, "\r\n") {
 		s = strings.NewReplacer("\r", " ", "\n", " ").Replace(s)
 	}
+	w.Errors++
+	w.LastError = s
 	w.Buf = append(w.Buf, '-')
 	w.Buf = append(w.Buf, s...)
 	w.Buf = append(w.Buf, '\r', '\n')

@@ -1,0 +1,322 @@
+package serve
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/siftdb/sift/internal/serve/resp"
+)
+
+// shown is what CLIENT LIST of another client tells of one.
+type shown struct {
+	db, proto, queued atomic.Int64
+	cmd               atomic.Pointer[string]
+}
+
+// line describes the client for CLIENT LIST.
+func (c *client) line(me *client) string {
+	name := ""
+	if p := c.name.Load(); p != nil {
+		name = *p
+	}
+	cmd := "NULL"
+	if p := c.shown.cmd.Load(); p != nil {
+		cmd = *p
+	}
+	qbuf := 0
+	if c == me {
+		qbuf = c.r.Size()
+	}
+	now := time.Now()
+	return fmt.Sprintf("id=%d addr=%s laddr=%s fd=-1 name=%s age=%d idle=%d flags=N db=%d sub=0 psub=0 ssub=0 multi=%d qbuf=%d qbuf-free=0 argv-mem=0 multi-mem=0 "+
+		"rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=%d events=r cmd=%s user=default redir=-1 resp=%d\n",
+		c.id, c.addr, c.laddr, name, int(now.Sub(c.since).Seconds()), max(0, now.UnixMilli()-c.last.Load())/1000,
+		c.shown.db.Load(), c.shown.queued.Load()-1, qbuf, c.taken.Load(), cmd, max(2, c.shown.proto.Load()))
+}
+
+// show notes what CLIENT LIST tells.
+func (c *client) show(cmd *command, args [][]byte) {
+	if len(args) > 1 && cmd.flags&hasSub != 0 {
+		name := cmd.name + "|" + lower(clip(args[1], 32))
+		c.shown.cmd.Store(&name)
+	} else {
+		c.shown.cmd.Store(&cmd.name)
+	}
+	c.showState()
+}
+
+// showState notes what a command may change of what CLIENT LIST tells.
+func (c *client) showState() {
+	if int64(c.db) != c.shown.db.Load() {
+		c.shown.db.Store(int64(c.db))
+	}
+	if int64(c.w.Proto) != c.shown.proto.Load() {
+		c.shown.proto.Store(int64(c.w.Proto))
+	}
+	if queued := int64(len(c.queue)) + count(c.queueing); queued != c.shown.queued.Load() {
+		c.shown.queued.Store(queued)
+	}
+}
+
+// clientFilter chooses clients for CLIENT LIST and CLIENT KILL.
+type clientFilter struct {
+	ids                     map[uint64]bool
+	addr, laddr, user, kind string
+	skipMe                  bool
+	maxAge                  int64
+}
+
+func (f *clientFilter) matches(c, me *client) bool {
+	return (f.ids == nil || f.ids[c.id]) && (f.addr == "" || f.addr == c.addr) && (f.laddr == "" || f.laddr == c.laddr) &&
+		(f.user == "" || f.user == "default") && (f.kind == "" || f.kind == "normal") && !(f.skipMe && c == me) &&
+		(f.maxAge == 0 || int64(time.Since(c.since).Seconds()) >= f.maxAge)
+}
+
+// setKind sets the kind of clients that are meant; here all are normal.
+func (f *clientFilter) setKind(c *client, arg []byte) bool {
+	f.kind = lower(arg)
+	switch f.kind {
+	case "normal", "master", "replica", "slave", "pubsub":
+		return true
+	}
+	c.w.Error("ERR Unknown client type '" + string(clip(arg, 128)) + "'")
+	return false
+}
+
+// matching returns the clients that a filter chooses, by id.
+func (s *Server) matching(f *clientFilter, me *client) (out []*client) {
+	s.clientsMu.Lock()
+	for _, c := range s.clients {
+		if f.matches(c, me) {
+			out = append(out, c)
+		}
+	}
+	s.clientsMu.Unlock()
+	sort.Slice(out, func(i, j int) bool { return out[i].id < out[j].id })
+	return out
+}
+
+func clientCommand(c *client, args [][]byte) {
+	sub, n := strings.ToUpper(string(clip(args[1], 16))), len(args)
+	switch {
+	case sub == "ID" && n == 2:
+		c.w.Int(int64(c.id))
+	case sub == "GETNAME" && n == 2:
+		if p := c.name.Load(); p != nil && *p != "" {
+			c.w.BulkString(*p)
+		} else {
+			c.w.Nil()
+		}
+	case sub == "SETNAME" && n == 3:
+		if !cleanName(args[2]) {
+			c.w.Error("ERR Client names cannot contain spaces, newlines or special characters.")
+			return
+		}
+		c.setName(args[2])
+		c.w.OK()
+	case sub == "SETINFO" && n == 4:
+		if !is(args[2], "LIB-NAME") && !is(args[2], "LIB-VER") {
+			c.w.Error("ERR Unrecognized option '" + string(clip(args[2], 128)) + "'")
+		} else if !cleanName(args[3]) {
+			c.w.Error("ERR " + lower(args[2]) + " cannot contain spaces, newlines or special characters.")
+		} else {
+			c.w.OK()
+		}
+	case (sub == "NO-EVICT" || sub == "NO-TOUCH") && n == 3:
+		if !is(args[2], "ON") && !is(args[2], "OFF") {
+			c.reply(errSyntax)
+			return
+		}
+		c.w.OK() // nothing is evicted, nor is it known when a key was read
+	case sub == "INFO" && n == 2:
+		c.w.BulkString(c.line(c))
+	case sub == "LIST":
+		clientList(c, args[2:])
+	case sub == "KILL" && n > 2:
+		clientKill(c, args[2:])
+	case sub == "REPLY" && n == 3:
+		clientReply(c, args[2])
+	case sub == "PAUSE" && (n == 3 || n == 4):
+		clientPause(c, args[2:])
+	case sub == "UNPAUSE" && n == 2:
+		c.srv.pause.set(0, false)
+		c.w.OK()
+	case sub == "GETREDIR" && n == 2:
+		c.w.Int(-1)
+	case sub == "HELP" && n == 2:
+		c.help("CLIENT", "GETNAME", "GETREDIR", "ID", "INFO", "KILL <option> ...", "LIST [TYPE <type>|ID <id> ...]", "NO-EVICT (ON|OFF)",
+			"PAUSE <timeout> [WRITE|ALL]", "REPLY (ON|OFF|SKIP)", "SETINFO <option> <value>", "SETNAME <name>", "UNPAUSE")
+	default:
+		c.badSubcommand("CLIENT", args)
+	}
+}
+
+func clientList(c *client, args [][]byte) {
+	var f clientFilter
+	switch {
+	case len(args) == 0:
+	case is(args[0], "TYPE") && len(args) == 2:
+		if !f.setKind(c, args[1]) {
+			return
+		}
+	case is(args[0], "ID") && len(args) > 1:
+		f.ids = map[uint64]bool{}
+		for _, arg := range args[1:] {
+			id, ok := resp.ParseInt(arg)
+			if !ok || id < 1 {
+				c.w.Error("ERR Invalid client ID")
+				return
+			}
+			f.ids[uint64(id)] = true
+		}
+	default:
+		c.reply(errSyntax)
+		return
+	}
+	var b strings.Builder
+	for _, o := range c.srv.matching(&f, c) {
+		b.WriteString(o.line(c))
+	}
+	c.w.BulkString(b.String())
+}
+
+func clientKill(c *client, args [][]byte) {
+	old := len(args) == 1 // CLIENT KILL addr
+	f := clientFilter{skipMe: !old}
+	if old {
+		f.addr = string(args[0])
+	}
+	for i := 0; !old && i < len(args); i += 2 {
+		if i+1 == len(args) {
+			c.reply(errSyntax)
+			return
+		}
+		value := args[i+1]
+		switch {
+		case is(args[i], "ID"):
+			id, ok := resp.ParseInt(value)
+			if !ok || id < 1 {
+				c.w.Error("ERR client-id should be greater than 0")
+				return
+			}
+			f.ids = map[uint64]bool{uint64(id): true}
+		case is(args[i], "TYPE"):
+			if !f.setKind(c, value) {
+				return
+			}
+		case is(args[i], "ADDR"):
+			f.addr = string(value)
+		case is(args[i], "LADDR"):
+			f.laddr = string(value)
+		case is(args[i], "USER"):
+			if f.user = string(value); f.user != "default" {
+				c.w.Error("ERR No such user '" + string(clip(value, 128)) + "'")
+				return
+			}
+		case is(args[i], "SKIPME") && (is(value, "YES") || is(value, "NO")):
+			f.skipMe = is(value, "YES")
+		case is(args[i], "MAXAGE"):
+			n, ok := resp.ParseInt(value)
+			if !ok || n < 1 {
+				c.w.Error("ERR maxage should be greater than 0")
+				return
+			}
+			f.maxAge = n
+		default:
+			c.reply(errSyntax)
+			return
+		}
+	}
+	found := c.srv.matching(&f, c)
+	for _, o := range found {
+		o.kill(c)
+	}
+	switch {
+	case !old:
+		c.w.Int(int64(len(found)))
+	case len(found) == 0:
+		c.w.Error("ERR No such client")
+	default:
+		c.w.OK()
+	}
+}
+
+// What of its replies a client wants, see CLIENT REPLY.
+const (
+	replyAll  = iota
+	replySkip // none to the next command
+	replyNone
+)
+
+func clientReply(c *client, mode []byte) {
+	switch {
+	case is(mode, "ON"):
+		c.silence = replyAll
+		c.w.OK()
+	case is(mode, "OFF"):
+		c.silence = replyNone
+	case is(mode, "SKIP"):
+		if c.silence == replyAll {
+			c.silence = replySkip
+		}
+	default:
+		c.reply(errSyntax)
+	}
+}
+
+// pause is what CLIENT PAUSE sets.
+type pause struct {
+	until  atomic.Int64 // ms; 0: nobody waits
+	writes atomic.Bool  // only writes wait
+}
+
+func (p *pause) set(until int64, writes bool) {
+	p.writes.Store(writes)
+	p.until.Store(until)
+}
+
+func clientPause(c *client, args [][]byte) {
+	ms, ok := resp.ParseInt(args[0])
+	if !ok || ms < 0 {
+		c.w.Error("ERR timeout is not an integer or out of range")
+		return
+	}
+	writes := len(args) == 2 && is(args[1], "WRITE")
+	if len(args) == 2 && !writes && !is(args[1], "ALL") {
+		c.w.Error("ERR CLIENT PAUSE mode must be WRITE or ALL")
+		return
+	}
+	c.srv.pause.set(nowMs()+min(ms, 1<<40), writes)
+	c.w.OK()
+}
+
+// wait waits while commands of this kind are paused, after sending what replies there
+// are.
+func (c *client) wait(cmd *command) error {
+	const step = 5 * time.Millisecond
+	p := &c.srv.pause
+	if p.writes.Load() && (cmd == nil || cmd.flags&(isWrite|exclusive) == 0) {
+		return nil
+	}
+	if err := c.finish(); err != nil {
+		return err
+	}
+	for until := p.until.Load(); until != 0; until = p.until.Load() {
+		if nowMs() >= until {
+			p.until.CompareAndSwap(until, 0)
+			break
+		}
+		select {
+		case <-time.After(step):
+		case <-c.srv.ctx.Done():
+			return nil
+		}
+		if c.killed.Load() {
+			return nil
+		}
+	}
+	return nil
+}

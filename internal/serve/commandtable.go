@@ -1,0 +1,167 @@
+package serve
+
+import (
+	"sort"
+)
+
+// subcommands are those of commands that have them.
+var subcommands = map[string][]string{
+	"CLIENT":  {"getname", "getredir", "help", "id", "info", "kill", "list", "no-evict", "no-touch", "pause", "reply", "setinfo", "setname", "unpause"},
+	"COMMAND": {"count", "docs", "getkeys", "help", "info", "list"},
+	"CONFIG":  {"get", "help", "resetstat", "rewrite", "set"},
+	"MEMORY":  {"help", "usage"},
+	"OBJECT":  {"encoding", "freq", "help", "idletime", "refcount"},
+	"SLOWLOG": {"get", "help", "len", "reset"},
+}
+
+// commandNames are the names of all commands, sorted.
+func commandNames() []string {
+	names := make([]string, 0, len(commands))
+	for name := range commands {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// commandCommand is COMMAND.
+func commandCommand(c *client, args [][]byte) {
+	sub := func(name string) bool { return len(args) > 1 && is(args[1], name) }
+	switch {
+	case len(args) == 1, sub("INFO") && len(args) == 2:
+		c.w.Array(len(commands))
+		for _, name := range commandNames() {
+			c.describe(commands[name])
+		}
+	case sub("COUNT") && len(args) == 2:
+		c.w.Int(int64(len(commands)))
+	case sub("LIST"):
+		commandList(c, args[2:])
+	case sub("DOCS"):
+		c.w.Map(0)
+	case sub("INFO"):
+		c.w.Array(len(args) - 2)
+		for _, name := range args[2:] {
+			if cmd := lookup(name); cmd != nil {
+				c.describe(cmd)
+			} else {
+				c.w.NilArray()
+			}
+		}
+	case sub("GETKEYS") && len(args) > 3:
+		commandGetKeys(c, args[2:])
+	case sub("HELP") && len(args) == 2:
+		c.help("COMMAND", "(no subcommand)", "COUNT", "DOCS [<command> ...]", "GETKEYS <command> <args>", "INFO [<command> ...]", "LIST [FILTERBY (MODULE <name>|ACLCAT <category>|PATTERN <pattern>)]")
+	default:
+		c.badSubcommand("COMMAND", args)
+	}
+}
+
+func commandList(c *client, args [][]byte) {
+	wanted := func(string) bool { return true }
+	switch {
+	case len(args) == 0:
+	case len(args) != 3 || !is(args[0], "FILTERBY"):
+		c.reply(errSyntax)
+		return
+	case is(args[1], "PATTERN"):
+		wanted = func(name string) bool { return glob([]byte(lower(args[2])), []byte(name)) }
+	case is(args[1], "MODULE"):
+		wanted = func(name string) bool { return is(args[2], "bf") && (name[:3] == "bf." || name[:3] == "cf.") }
+	case is(args[1], "ACLCAT"):
+		wanted = func(name string) bool { return commands[name].flags&isWrite != 0 && is(args[2], "write") }
+	default:
+		c.reply(errSyntax)
+		return
+	}
+	var names []string
+	for _, name := range commandNames() {
+		if wanted(name) {
+			names = append(names, name)
+		}
+	}
+	c.w.Array(len(names))
+	for _, name := range names {
+		c.w.BulkString(name)
+	}
+}
+
+// keyPlaces returns the first and the last argument that is a key, negative: from the
+// end, and their step; zeros if there are none.
+func (cmd *command) keyPlaces() (first, last, step int) {
+	switch cmd.name {
+	case "del", "unlink", "exists", "mget", "touch", "watch":
+		return 1, -1, 1
+	case "mset", "msetnx":
+		return 1, -1, 2
+	case "rename", "renamenx", "copy", "lcs":
+		return 1, 2, 1
+	case "object", "memory":
+		return 2, 2, 1
+	case "bitop":
+		return 2, -1, 1
+	}
+	if cmd.noKeys() {
+		return 0, 0, 0
+	}
+	return 1, 1, 1
+}
+
+// noKeys reports whether a command has no key.
+func (cmd *command) noKeys() bool {
+	switch cmd.name {
+	case "ping", "echo", "select", "quit", "auth", "hello", "reset", "client", "config", "command", "info", "time", "multi", "exec", "discard", "unwatch",
+		"scan", "keys", "randomkey", "dbsize", "flushall", "flushdb", "swapdb", "slowlog", "save", "bgsave", "bgrewriteaof", "lastsave", "wait", "shutdown":
+		return true
+	}
+	return false
+}
+
+func commandGetKeys(c *client, args [][]byte) {
+	cmd := lookup(args[0])
+	if cmd == nil {
+		c.w.Error("ERR Invalid command specified")
+		return
+	}
+	if cmd.arity > 0 && len(args) != cmd.arity || cmd.arity < 0 && len(args) < -cmd.arity {
+		c.w.Error("ERR Invalid number of arguments specified for command")
+		return
+	}
+	first, last, step := cmd.keyPlaces()
+	if last < 0 {
+		last += len(args)
+	}
+	if first == 0 || last < first {
+		c.w.Error("ERR The command has no key arguments")
+		return
+	}
+	c.w.Array((last-first)/step + 1)
+	for i := first; i <= last; i += step {
+		c.w.Bulk(args[i])
+	}
+}
+
+// describe writes name, arity, flags, the first and last key and their step, and what
+// newer versions of Redis add: categories, tips, key specifications and subcommands.
+func (c *client) describe(cmd *command) {
+	first, last, step := cmd.keyPlaces()
+	arity := int64(cmd.arity)
+	if cmd.max > 0 {
+		arity = -max(arity, -arity)
+	}
+	kind := "readonly"
+	if cmd.flags&isWrite != 0 {
+		kind = "write"
+	}
+	c.w.Array(10)
+	c.w.BulkString(cmd.name)
+	c.w.Int(arity)
+	c.w.Array(1)
+	c.w.Simple(kind)
+	c.w.Int(int64(first))
+	c.w.Int(int64(last))
+	c.w.Int(int64(step))
+	for range 4 {
+		c.w.Array(0)
+	}
+}

@@ -1,0 +1,262 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc64"
+	"math"
+	"strconv"
+
+	"github.com/siftdb/sift/internal/serve/resp"
+)
+
+// DUMP's format is that of a value in Redis' RDB files, version 10 and before:
+//
+//	type         1 byte: 0, a string
+//	value        by type
+//	version      2 bytes, little-endian
+//	CRC-64       8 bytes, little-endian, of all before: Jones' polynomial, reflected, no inversions
+//
+// A length is 1 byte below 64, 2 bytes whose first begins with the bits 01, or the byte
+// 0x80 and 4 bytes, or 0x81 and 8 bytes, big-endian. A string is its length and its
+// bytes; in place of the length, 0xc0, 0xc1 and 0xc2 begin integers of 1, 2 and 4 bytes,
+// little-endian, and 0xc3 a string that LZF compressed: the compressed length, the
+// length, the compressed bytes. The string "hi" is
+//
+//	00 02 6869 0a00 e7c4f25f8a0bb0f7
+const (
+	dumpVersion = 10
+	dumpString  = 0
+	dumpTail    = 2 + 8
+)
+
+var (
+	errDump   = errors.New("ERR DUMP payload version or checksum are wrong")
+	errFormat = errors.New("ERR Bad data format")
+	jones     = crc64.MakeTable(0x95ac9329ac4bc9b5)
+)
+
+// dumpSum is the CRC without the inversions that Go's has before and after.
+func dumpSum(b []byte) uint64 { return ^crc64.Update(math.MaxUint64, jones, b) }
+
+func appendDumpLen(dst []byte, n uint64) []byte {
+	switch {
+	case n < 1<<6:
+		return append(dst, byte(n))
+	case n < 1<<14:
+		return append(dst, byte(n>>8)|0x40, byte(n))
+	case n <= math.MaxUint32:
+		return binary.BigEndian.AppendUint32(append(dst, 0x80), uint32(n))
+	}
+	return binary.BigEndian.AppendUint64(append(dst, 0x81), n)
+}
+
+func appendDump(dst, value []byte) []byte {
+	dst = append(dst, dumpString)
+	dst = append(appendDumpLen(dst, uint64(len(value))), value...)
+	dst = binary.LittleEndian.AppendUint16(dst, dumpVersion)
+	return binary.LittleEndian.AppendUint64(dst, dumpSum(dst))
+}
+
+// dumpLen reads a length; special is true for what is none but an encoding.
+func dumpLen(b []byte) (n uint64, special bool, rest []byte, err error) {
+	if len(b) == 0 {
+		return 0, false, nil, errFormat
+	}
+	switch first := b[0]; {
+	case first>>6 == 0:
+		return uint64(first), false, b[1:], nil
+	case first>>6 == 1 && len(b) >= 2:
+		return uint64(first&0x3f)<<8 | uint64(b[1]), false, b[2:], nil
+	case first == 0x80 && len(b) >= 5:
+		return uint64(binary.BigEndian.Uint32(b[1:])), false, b[5:], nil
+	case first == 0x81 && len(b) >= 9:
+		return binary.BigEndian.Uint64(b[1:]), false, b[9:], nil
+	case first>>6 == 3:
+		return uint64(first & 0x3f), true, b[1:], nil
+	}
+	return 0, false, nil, errFormat
+}
+
+// dumpedString reads a string of up to most bytes.
+func dumpedString(b []byte, most int) (value, rest []byte, err error) {
+	n, special, b, err := dumpLen(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !special {
+		if n > uint64(len(b)) || n > uint64(most) {
+			return nil, nil, errFormat
+		}
+		return b[:n], b[n:], nil
+	}
+	if n < 3 {
+		size := 1 << n
+		if len(b) < size {
+			return nil, nil, errFormat
+		}
+		v := [...]int64{int64(int8(b[0])), 0, 0}
+		if n == 1 {
+			v[1] = int64(int16(binary.LittleEndian.Uint16(b)))
+		} else if n == 2 {
+			v[2] = int64(int32(binary.LittleEndian.Uint32(b)))
+		}
+		return strconv.AppendInt(nil, v[n], 10), b[size:], nil
+	}
+	if n != 3 {
+		return nil, nil, errFormat
+	}
+	packed, special, b, err := dumpLen(b)
+	if err != nil || special {
+		return nil, nil, errFormat
+	}
+	size, special, b, err := dumpLen(b)
+	if err != nil || special || packed > uint64(len(b)) || size > uint64(most) {
+		return nil, nil, errFormat
+	}
+	value, err = unpackLZF(b[:packed], int(size))
+	return value, b[packed:], err
+}
+
+// unpackLZF unpacks what LZF packed: runs of literals, a byte below 32 and one byte more
+// than that, and copies of 3 and more bytes from up to 8 KiB before.
+func unpackLZF(b []byte, size int) ([]byte, error) {
+	if size > 1<<12 && size/264 > len(b) { // no copy is longer
+		return nil, errFormat
+	}
+	out := make([]byte, 0, size)
+	for len(b) > 0 {
+		control := int(b[0])
+		b = b[1:]
+		if control < 32 {
+			n := control + 1
+			if n > len(b) || len(out)+n > size {
+				return nil, errFormat
+			}
+			out = append(out, b[:n]...)
+			b = b[n:]
+			continue
+		}
+		n := control >> 5
+		if n == 7 {
+			if len(b) == 0 {
+				return nil, errFormat
+			}
+			n += int(b[0])
+			b = b[1:]
+		}
+		n += 2
+		if len(b) == 0 {
+			return nil, errFormat
+		}
+		from := len(out) - (control&0x1f)<<8 - int(b[0]) - 1
+		b = b[1:]
+		if from < 0 || len(out)+n > size {
+			return nil, errFormat
+		}
+		for i := range n {
+			out = append(out, out[from+i])
+		}
+	}
+	if len(out) != size {
+		return nil, errFormat
+	}
+	return out, nil
+}
+
+func dump(c *client, args [][]byte) {
+	found, err := c.look(args[1], func(h head) error {
+		if h.kind != kindString {
+			return errors.New("ERR DUMP of a filter is not supported, BF.SCANDUMP and CF.SCANDUMP are")
+		}
+		c.w.Bulk(appendDump(nil, h.payload))
+		return nil
+	})
+	if !c.reply(err) && !found {
+		c.w.Nil()
+	}
+}
+
+func restore(c *client, args [][]byte) {
+	replace, absolute := false, false
+	for i := 4; i < len(args); i++ {
+		switch {
+		case is(args[i], "REPLACE"):
+			replace = true
+		case is(args[i], "ABSTTL"):
+			absolute = true
+		case (is(args[i], "IDLETIME") || is(args[i], "FREQ")) && i+1 < len(args):
+			i++
+			n, ok := resp.ParseInt(args[i])
+			switch {
+			case !ok:
+				c.reply(errNotInt)
+				return
+			case is(args[i-1], "IDLETIME") && n < 0:
+				c.w.Error("ERR Invalid IDLETIME value, must be >= 0")
+				return
+			case is(args[i-1], "FREQ") && (n < 0 || n > 255):
+				c.w.Error("ERR Invalid FREQ value, must be >= 0 and <= 255")
+				return
+			}
+		default:
+			c.reply(errSyntax)
+			return
+		}
+	}
+	expiry, ok := resp.ParseInt(args[2])
+	if !ok {
+		c.reply(errNotInt)
+		return
+	}
+	if expiry < 0 {
+		c.w.Error("ERR Invalid TTL value, must be >= 0")
+		return
+	}
+	if expiry != 0 && !absolute {
+		if expiry, ok = toExpiry(expiry, true, true); !ok {
+			c.w.Error("ERR invalid expire time in 'restore' command")
+			return
+		}
+	}
+	err := c.locked(func() error {
+		if k, _, err := c.kindOf(args[1]); err != nil {
+			return err
+		} else if k != kindNone && !replace {
+			return errors.New("BUSYKEY Target key name already exists.")
+		}
+		value, err := undump(args[3], c.srv.cfg.MaxBulkBytes)
+		switch {
+		case err != nil:
+			return err
+		case expiry != 0 && expiry <= nowMs():
+			c.remove(args[1])
+		default:
+			c.setString(args[1], value, expiry)
+		}
+		return nil
+	}, args[1])
+	if !c.reply(err) {
+		c.w.OK()
+	}
+}
+
+// undump returns the string of a dump.
+func undump(b []byte, most int) ([]byte, error) {
+	if len(b) < 1+dumpTail {
+		return nil, errDump
+	}
+	sum := len(b) - 8
+	if version := binary.LittleEndian.Uint16(b[sum-2:]); version > dumpVersion+1 || binary.LittleEndian.Uint64(b[sum:]) != dumpSum(b[:sum]) {
+		return nil, errDump
+	}
+	if b[0] != dumpString {
+		return nil, errFormat
+	}
+	value, rest, err := dumpedString(b[1:sum-2], most)
+	if err == nil && len(rest) > 0 {
+		err = errFormat
+	}
+	return bytes.Clone(value), err
+}

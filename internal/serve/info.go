@@ -1,0 +1,160 @@
+package serve
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+)
+
+// section is a part of INFO.
+type section struct {
+	name  string
+	extra bool // not among the default ones
+	text  func(c *client, v *figures, b *strings.Builder)
+}
+
+var sections = []section{
+	{"Server", false, func(c *client, v *figures, b *strings.Builder) {
+		up := int64(v.Uptime.Seconds())
+		fmt.Fprintf(b, "redis_version:%s\r\nredis_git_sha1:00000000\r\nredis_git_dirty:0\r\nredis_build_id:0\r\nredis_mode:standalone\r\nserver_name:sift\r\nos:%s\r\narch_bits:%d\r\ngo_version:%s\r\nprocess_id:%d\r\nrun_id:%x\r\ntcp_port:%s\r\nuptime_in_seconds:%d\r\nuptime_in_days:%d\r\n",
+			redisVersion, runtime.GOOS+" "+runtime.GOARCH, 32<<(^uint(0)>>63), runtime.Version(), os.Getpid(), c.srv.secret, portOf(c.srv.Addr().String()), up, up/86400)
+	}},
+	{"Clients", false, func(c *client, v *figures, b *strings.Builder) {
+		fmt.Fprintf(b, "connected_clients:%d\r\ncluster_connections:0\r\nmaxclients:%d\r\nblocked_clients:0\r\ntracking_clients:0\r\nrequest_memory:%d\r\n", v.Clients, c.srv.cfg.MaxClients, v.RequestBytes)
+	}},
+	{"Memory", false, func(c *client, v *figures, b *strings.Builder) {
+		fmt.Fprintf(b, "used_memory:%d\r\nused_memory_human:%s\r\nused_memory_rss:%d\r\nused_memory_peak:%d\r\nfilter_memory:%d\r\nmaxmemory:%d\r\nmaxmemory_policy:noeviction\r\nmem_fragmentation_ratio:1.00\r\nstore_memory:%d\r\n",
+			v.HeapBytes, strings.ReplaceAll(formatBytes(v.HeapBytes), " ", ""), v.SystemBytes, v.SystemBytes, v.FilterBytes, c.srv.cfg.FilterBytes, v.StoreMemory)
+	}},
+	{"Persistence", false, func(c *client, v *figures, b *strings.Builder) {
+		fmt.Fprintf(b, "loading:0\r\nasync_loading:0\r\nrdb_changes_since_last_save:0\r\nrdb_bgsave_in_progress:0\r\nrdb_last_save_time:%d\r\nrdb_last_bgsave_status:ok\r\naof_enabled:1\r\naof_rewrite_in_progress:0\r\naof_last_bgrewrite_status:ok\r\nappendfsync:%s\r\naof_last_write_status:%s\r\nsyncs:%d\r\ncheckpoints:%d\r\n",
+			c.srv.stats.lastSave.Load(), v.Fsync, map[bool]string{false: "ok", true: "err"}[v.Failed], v.Syncs, v.Checkpoints)
+	}},
+	{"Stats", false, func(c *client, v *figures, b *strings.Builder) {
+		fmt.Fprintf(b, "total_connections_received:%d\r\ntotal_commands_processed:%d\r\ninstantaneous_ops_per_sec:%d\r\nrejected_connections:%d\r\nexpired_keys:%d\r\nevicted_keys:0\r\nkeyspace_hits:%d\r\nkeyspace_misses:%d\r\npubsub_channels:0\r\npubsub_patterns:0\r\ntotal_error_replies:%d\r\nprotocol_errors:%d\r\nauth_failures:%d\r\n",
+			v.Connections, v.Commands, c.srv.opsPerSec(v.Commands), v.Rejected, v.Expired, v.Hits, v.Misses, v.Errors, v.ProtocolErrors, v.AuthFailures)
+	}},
+	{"Replication", false, func(c *client, v *figures, b *strings.Builder) {
+		b.WriteString("role:master\r\nconnected_slaves:0\r\nmaster_failover_state:no-failover\r\nmaster_repl_offset:0\r\n")
+	}},
+	{"CPU", false, func(c *client, v *figures, b *strings.Builder) {
+		user, system := cpuSeconds()
+		fmt.Fprintf(b, "used_cpu_sys:%.6f\r\nused_cpu_user:%.6f\r\nused_cpu_sys_children:0.000000\r\nused_cpu_user_children:0.000000\r\n", system, user)
+	}},
+	{"Modules", false, func(c *client, v *figures, b *strings.Builder) {
+		b.WriteString("module:name=bf,ver=80000,api=1,filters=0,usedby=[],using=[],options=[]\r\n")
+	}},
+	{"Commandstats", true, func(c *client, v *figures, b *strings.Builder) {
+		for _, name := range commandNames() {
+			cmd := commands[name]
+			if calls, rejected := cmd.calls.Load(), cmd.rejected.Load(); calls+rejected > 0 {
+				usec := cmd.nanos.Load() / 1000
+				fmt.Fprintf(b, "cmdstat_%s:calls=%d,usec=%d,usec_per_call=%.2f,rejected_calls=%d,failed_calls=%d\r\n",
+					name, calls, usec, float64(usec)/math.Max(1, float64(calls)), rejected, cmd.failed.Load())
+			}
+		}
+	}},
+	{"Errorstats", false, func(c *client, v *figures, b *strings.Builder) {
+		e := &c.srv.stats.errorCounts
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		var words []string
+		for word := range e.byWord {
+			words = append(words, word)
+		}
+		sort.Strings(words)
+		for _, word := range words {
+			fmt.Fprintf(b, "errorstat_%s:count=%d\r\n", word, e.byWord[word])
+		}
+	}},
+	{"Cluster", false, func(c *client, v *figures, b *strings.Builder) { b.WriteString("cluster_enabled:0\r\n") }},
+	{"Keyspace", false, func(c *client, v *figures, b *strings.Builder) {
+		for db := range numDatabases {
+			n, expiring, err := c.srv.keyCounts.of(c.srv, db)
+			if err == nil && n > 0 {
+				fmt.Fprintf(b, "db%d:keys=%d,expires=%d,avg_ttl=0\r\n", db, n, expiring)
+			}
+		}
+	}},
+	{"Store", false, func(c *client, v *figures, b *strings.Builder) {
+		fmt.Fprintf(b, "store_gets:%d\r\nstore_block_reads:%d\r\nstore_cache_hits:%d\r\nstore_filter_asked:%d\r\nstore_filter_saved:%d\r\nstore_filter_false:%d\r\nstore_tables:%d\r\nstore_table_bytes:%d\r\nstore_table_entries:%d\r\n",
+			v.StoreGets, v.StoreBlockReads, v.StoreCacheHits, v.FilterAsked, v.FilterSaved, v.FilterFalse, v.StoreTables, v.StoreTableBytes, v.StoreEntries)
+	}},
+	{"Filters", false, func(c *client, v *figures, b *strings.Builder) { fmt.Fprintf(b, "filters:%d\r\n", v.Filters) }},
+}
+
+func info(c *client, args [][]byte) {
+	v := c.srv.figures()
+	var b strings.Builder
+	for _, sec := range sections {
+		wanted := len(args) == 1 && !sec.extra
+		for _, a := range args[1:] {
+			wanted = wanted || is(a, sec.name) || is(a, "all") || is(a, "everything") || is(a, "default") && !sec.extra
+		}
+		if !wanted {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString("# " + sec.name + "\r\n")
+		sec.text(c, &v, &b)
+	}
+	c.w.BulkString(b.String())
+}
+
+// opsPerSec is the rate of commands since INFO was last asked for, a second ago or more.
+func (s *Server) opsPerSec(commands uint64) uint64 {
+	r := &s.opsRate
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d := time.Since(r.at); d >= time.Second {
+		if !r.at.IsZero() && commands >= r.commands {
+			r.perSec = uint64(float64(commands-r.commands) / d.Seconds())
+		}
+		r.at, r.commands = time.Now(), commands
+	}
+	return r.perSec
+}
+
+// opsRate is what opsPerSec remembers.
+type opsRate struct {
+	mu               sync.Mutex
+	at               time.Time
+	commands, perSec uint64
+}
+
+// keyCounts keeps the numbers of keys, each of which takes a scan to find out, as long as
+// nothing was written; where that took long it is not done again for a hundred times as
+// long.
+type keyCounts struct {
+	mu  sync.Mutex
+	dbs [numDatabases]keyCount
+}
+
+type keyCount struct {
+	gen         uint32
+	begun       uint64
+	at          time.Time
+	took        time.Duration
+	n, expiring int64
+}
+
+func (k *keyCounts) of(s *Server, db int) (n, expiring int64, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := &k.dbs[db]
+	begun, gen, now := s.begun.Load(), s.gens[db].Load(), time.Now()
+	if c.gen != gen || c.at.IsZero() || (c.begun != begun || c.expiring > 0) && now.Sub(c.at) >= 100*c.took {
+		if n, expiring, err = s.countKeys(gen); err != nil {
+			return 0, 0, err
+		}
+		*c = keyCount{gen: gen, begun: begun, at: now, took: time.Since(now), n: n, expiring: expiring}
+	}
+	return c.n, c.expiring, nil
+}

@@ -1,0 +1,134 @@
+package serve
+
+import (
+	"bytes"
+	"math/rand/v2"
+
+	"github.com/siftdb/sift"
+)
+
+// keys is KEYS.
+func keys(c *client, args [][]byte) {
+	var found [][]byte
+	reserved := 0
+	defer func() { c.reserve(-reserved) }()
+	err := c.eachKey(nil, func(key []byte, h head) (bool, error) {
+		if h.expired() || !glob(args[1], key) {
+			return true, nil
+		}
+		if n := len(key) + 24; !c.reserve(n) {
+			return false, errReplyOOM
+		} else {
+			reserved += n
+		}
+		found = append(found, bytes.Clone(key))
+		return true, nil
+	})
+	if c.reply(err) {
+		return
+	}
+	c.w.Array(len(found))
+	for _, key := range found {
+		c.w.Bulk(key)
+	}
+}
+
+// eachKey calls fn with the keys of the database from one on, in order, until it says no,
+// and in a transaction at last with those that it has changed.
+func (c *client) eachKey(from []byte, fn func(key []byte, h head) (bool, error)) error {
+	prefix := appendSpace(nil, spaceHead, c.gen())
+	o := &sift.IterOptions{Prefix: prefix, DontFillCache: true}
+	if from != nil {
+		o.LowerBound = append(bytes.Clone(prefix), from...)
+	}
+	call := func(key, v []byte) (bool, error) {
+		h, err := decodeHead(v)
+		if err != nil {
+			return false, err
+		}
+		return fn(key[len(prefix):], h)
+	}
+	for e, err := range c.srv.db.Scan(o) {
+		if err != nil {
+			return err
+		}
+		if _, changed := c.overlay[string(e.Key)]; changed {
+			continue
+		}
+		if more, err := call(e.Key, e.Value); err != nil || !more {
+			return err
+		}
+	}
+	for name, v := range c.overlay {
+		if v == nil || name[:genLen] != string(prefix) {
+			continue
+		}
+		if more, err := call([]byte(name), v); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// randomKey is RANDOMKEY: one of some keys that follow a random place between the first
+// and the last, so keys that are far from others come more often.
+func randomKey(c *client, args [][]byte) {
+	const choice = 100
+	prefix := appendSpace(nil, spaceHead, c.gen())
+	it, err := c.srv.db.NewIter(&sift.IterOptions{Prefix: prefix})
+	if c.reply(err) {
+		return
+	}
+	var first, last []byte
+	if it.First() {
+		first = bytes.Clone(it.Key()[genLen:])
+	}
+	if it.Last() {
+		last = bytes.Clone(it.Key()[genLen:])
+	}
+	if err := it.Close(); c.reply(err) {
+		return
+	}
+	var chosen []byte
+	seen := 0
+	pick := func(key []byte, h head) (bool, error) {
+		if !h.expired() {
+			if seen++; rand.IntN(seen) == 0 {
+				chosen = bytes.Clone(key)
+			}
+		}
+		return seen < choice, nil
+	}
+	err = c.eachKey(between(first, last), pick)
+	if err == nil && seen < choice {
+		err = c.eachKey(nil, pick)
+	}
+	c.bulk(chosen, err)
+}
+
+// between returns a random string between two.
+func between(first, last []byte) []byte {
+	n := 0
+	for n < len(first) && n < len(last) && first[n] == last[n] {
+		n++
+	}
+	at := func(b []byte) (v uint64) {
+		for i := range 8 {
+			v <<= 8
+			if n+i < len(b) {
+				v |= uint64(b[n+i])
+			}
+		}
+		return v
+	}
+	low, high := at(first), at(last)
+	v := low
+	if high > low {
+		v += rand.Uint64N(high - low)
+	}
+	out := bytes.Clone(first[:n])
+	for i := range 8 {
+		out = append(out, byte(v>>(56-8*i)))
+	}
+	return out
+}

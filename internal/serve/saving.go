@@ -1,0 +1,85 @@
+package serve
+
+import (
+	"errors"
+	"time"
+
+	"github.com/siftdb/sift/internal/serve/resp"
+)
+
+// save writes all that is in memory to the store's tables.
+func (s *Server) save() error {
+	if err := s.sync(); err != nil {
+		return err
+	}
+	if err := s.db.Flush(); err != nil {
+		return errors.New("ERR " + err.Error())
+	}
+	s.stats.lastSave.Store(time.Now().Unix())
+	return nil
+}
+
+func saveCommand(c *client, args [][]byte) {
+	if !c.reply(c.srv.save()) {
+		c.w.OK()
+	}
+}
+
+// bgSave is BGSAVE and BGREWRITEAOF.
+func bgSave(c *client, args [][]byte) {
+	s := c.srv
+	text := "Background saving started"
+	if is(args[0], "BGREWRITEAOF") {
+		text = "Background append only file rewriting started"
+	} else if len(args) == 2 && !is(args[1], "SCHEDULE") {
+		c.reply(errSyntax)
+		return
+	}
+	if s.saving.CompareAndSwap(false, true) {
+		s.clientsMu.Lock()
+		if !s.closing {
+			s.tasks.Go(func() {
+				defer s.saving.Store(false)
+				if err := s.save(); err != nil {
+					s.cfg.Logger.Error("saving failed", "err", err)
+				}
+			})
+		}
+		s.clientsMu.Unlock()
+	}
+	c.w.Simple(text)
+}
+
+func lastSave(c *client, args [][]byte) { c.w.Int(c.srv.stats.lastSave.Load()) }
+
+// wait is WAIT: there are no replicas, so there is nothing to wait for but the sync.
+func waitCommand(c *client, args [][]byte) {
+	for _, a := range args[1:] {
+		if n, ok := resp.ParseInt(a); !ok || n < 0 {
+			c.reply(errNotInt)
+			return
+		}
+	}
+	if !c.reply(c.srv.sync()) {
+		c.w.Int(0)
+	}
+}
+
+// shutdown is SHUTDOWN: Serve returns, and whoever called it closes the server. All that
+// was acknowledged is kept, whatever is asked for.
+func shutdown(c *client, args [][]byte) {
+	for _, a := range args[1:] {
+		if is(a, "ABORT") {
+			c.w.Error("ERR No shutdown in progress.")
+			return
+		}
+		if !is(a, "SAVE") && !is(a, "NOSAVE") && !is(a, "NOW") && !is(a, "FORCE") {
+			c.reply(errSyntax)
+			return
+		}
+	}
+	c.srv.cfg.Logger.Info("a client asked for the end", "from", c.addr)
+	c.quit = true
+	c.srv.leaving.Store(true)
+	c.srv.listener.Close()
+}

@@ -1,0 +1,173 @@
+package serve
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/siftdb/sift/internal/serve/resp"
+)
+
+// slowlog keeps the last commands that took long.
+type slowlog struct {
+	slower atomic.Int64 // µs, from which on a command is kept; negative: none
+	most   atomic.Int64 // entries
+
+	mu      sync.Mutex
+	next    int64
+	entries []slowEntry // the newest last
+}
+
+type slowEntry struct {
+	id, unix, micros int64
+	args             []string
+	addr, name       string
+}
+
+const (
+	// As much of a command is kept.
+	slowArgs, slowArgBytes = 32, 128
+	// maxSlowlog bounds slowlog-max-len.
+	maxSlowlog = 1 << 16
+)
+
+// took notes how long a command took and whether it failed.
+func (s *Server) took(c *client, cmd *command, args [][]byte, start, d time.Duration) {
+	cmd.nanos.Add(int64(d))
+	s.stats.latency.observe(d)
+	if c.w.Errors != c.errorsSeen {
+		cmd.failed.Add(c.w.Errors - c.errorsSeen)
+		c.countErrors()
+	}
+	if slower := s.slowlog.slower.Load(); slower >= 0 && d.Microseconds() >= slower && cmd.flags&noAuth == 0 && cmd.name != "exec" {
+		s.slowlog.add(c, args, d)
+	}
+}
+
+func (l *slowlog) add(c *client, args [][]byte, d time.Duration) {
+	e := slowEntry{unix: time.Now().Unix(), micros: d.Microseconds(), addr: c.addr}
+	if p := c.name.Load(); p != nil {
+		e.name = *p
+	}
+	for i, a := range args {
+		if i == slowArgs-1 && len(args) > slowArgs {
+			e.args = append(e.args, fmt.Sprintf("... (%d more arguments)", len(args)-i))
+			break
+		}
+		text := string(clip(a, slowArgBytes))
+		if more := len(a) - slowArgBytes; more > 0 {
+			text += fmt.Sprintf("... (%d more bytes)", more)
+		}
+		e.args = append(e.args, text)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.id = l.next
+	l.next++
+	l.entries = append(l.entries, e)
+	l.trim()
+}
+
+// trim removes the oldest entries; mu is held.
+func (l *slowlog) trim() {
+	if more := len(l.entries) - int(l.most.Load()); more > 0 {
+		l.entries = append([]slowEntry(nil), l.entries[more:]...)
+	}
+}
+
+func slowlogCommand(c *client, args [][]byte) {
+	l := &c.srv.slowlog
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case is(args[1], "LEN") && len(args) == 2:
+		c.w.Int(int64(len(l.entries)))
+	case is(args[1], "RESET") && len(args) == 2:
+		l.entries = nil
+		c.w.OK()
+	case is(args[1], "GET") && len(args) <= 3:
+		n := int64(10)
+		if len(args) == 3 {
+			var ok bool
+			if n, ok = resp.ParseInt(args[2]); !ok || n < -1 {
+				c.w.Error("ERR count should be greater than or equal to -1")
+				return
+			}
+		}
+		if n == -1 || n > int64(len(l.entries)) {
+			n = int64(len(l.entries))
+		}
+		c.w.Array(int(n))
+		for i := range n {
+			e := l.entries[len(l.entries)-1-int(i)]
+			c.w.Array(6)
+			c.w.Int(e.id)
+			c.w.Int(e.unix)
+			c.w.Int(e.micros)
+			c.w.Array(len(e.args))
+			for _, a := range e.args {
+				c.w.BulkString(a)
+			}
+			c.w.BulkString(e.addr)
+			c.w.BulkString(e.name)
+		}
+	case is(args[1], "HELP") && len(args) == 2:
+		c.help("SLOWLOG", "GET [<count>]", "    The newest entries: id, time, µs, arguments, address and name of the client.", "LEN", "    How many entries there are.", "RESET", "    Remove them.")
+	default:
+		c.badSubcommand("SLOWLOG", args)
+	}
+}
+
+// latency counts commands by how long they took, in powers of two.
+type latency struct {
+	counts [latencyBuckets]atomic.Uint64 // below 1 µs, 2 µs, 4 µs and so on; the last: all longer
+	nanos  atomic.Int64
+}
+
+const latencyBuckets = 24
+
+func (l *latency) observe(d time.Duration) {
+	i := 0
+	for us := d.Microseconds(); us > 0 && i < latencyBuckets-1; us >>= 1 {
+		i++
+	}
+	l.counts[i].Add(1)
+	l.nanos.Add(int64(d))
+}
+
+// countErrors adds the errors that the client was told to the server's.
+func (c *client) countErrors() {
+	n := c.w.Errors - c.errorsSeen
+	c.errorsSeen = c.w.Errors
+	c.srv.stats.errors.Add(n)
+	word, _, _ := strings.Cut(c.w.LastError, " ")
+	if word == "" || len(word) > 32 || strings.ToUpper(word) != word {
+		word = "ERR"
+	}
+	c.srv.stats.countError(word, n)
+}
+
+// errorCounts are INFO's Errorstats, by the first word of an error.
+type errorCounts struct {
+	mu     sync.Mutex
+	byWord map[string]uint64
+}
+
+// maxErrorWords bounds them; words are the server's own.
+const maxErrorWords = 128
+
+func (e *errorCounts) countError(word string, n uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.byWord == nil {
+		e.byWord = map[string]uint64{}
+	}
+	if _, ok := e.byWord[word]; ok || len(e.byWord) < maxErrorWords {
+		e.byWord[word] += n
+	}
+}
+
+func formatInt(n int64) string { return strconv.FormatInt(n, 10) }
