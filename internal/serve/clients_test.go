@@ -1,0 +1,42 @@
+package serve
+
+import (
+	cmdline "flag"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var (
+	nodeDir = cmdline.String("node", "", "a directory whose node_modules has the libraries of testdata/clients/clients.mjs")
+	python  = cmdline.String("python", "", "a Python that has the package redis")
+)
+
+// Libraries of other languages work as their users know them.
+func TestClients(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	port := portOf(s.Addr().String())
+	run := func(t *testing.T, dir, name string, args ...string) {
+		t.Helper()
+		cmd := exec.Command(name, append(args, port)...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "passed:") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		t.Log(strings.TrimSpace(string(out)))
+	}
+	t.Run("node", func(t *testing.T) {
+		if *nodeDir == "" {
+			t.Skip("-node does not say where the libraries are")
+		}
+		run(t, *nodeDir, "node", filepath.Join(*nodeDir, "clients.mjs"))
+	})
+	t.Run("python", func(t *testing.T) {
+		if *python == "" {
+			t.Skip("-python does not say which has the package redis")
+		}
+		run(t, ".", *python, "testdata/clients/clients.py")
+	})
+}
