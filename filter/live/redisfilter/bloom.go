@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +38,8 @@ type Options[T any] struct {
 	// if zero, which outlasts a failover of Redis Cluster with its default
 	// cluster-node-timeout. The context ends it earlier.
 	RetryFor time.Duration
+	// Observe, if not nil, is told of each operation; see Trip.
+	Observe func(Trip)
 	// Funnel appends the bytes of an element; see live.BloomOptions. It may be nil
 	// for strings, byte slices and integers.
 	Funnel func(dst []byte, v T) []byte
@@ -63,7 +64,7 @@ type sizing struct {
 // gone, ErrLost.
 type Bloom[T any] struct {
 	key    funnel.Key[T]
-	name   string
+	name   atomic.Pointer[string] // changed by Rename
 	sender *sender
 	want   sizing // zero Items: anything
 	config atomic.Pointer[config]
@@ -77,14 +78,15 @@ func Open[T any](ctx context.Context, client redis.UniversalClient, name string,
 	if err != nil {
 		return nil, optionError("Funnel", "is missing: %v", err)
 	}
-	if name == "" || strings.ContainsAny(name, "{}") {
-		return nil, optionError("name", "%q is empty or has a brace", name)
+	if err := checkName(name); err != nil {
+		return nil, err
 	}
-	s, err := newSender(client, o.Replicas, o.ReplicaWait, o.RetryFor)
+	s, err := newSender(client, o.Replicas, o.ReplicaWait, o.RetryFor, o.Observe)
 	if err != nil {
 		return nil, err
 	}
-	f := &Bloom[T]{key: key, name: name, sender: s, want: sizing{o.Items, o.FPR, o.Layout, o.Shards, o.Seed}}
+	f := &Bloom[T]{key: key, sender: s, want: sizing{o.Items, o.FPR, o.Layout, o.Shards, o.Seed}}
+	f.name.Store(&name)
 	if o.Items == 0 && (o.FPR != 0 || o.Shards != 0 || o.Seed != 0 || o.Layout != 0) {
 		return nil, optionError("Items", "is zero, and other parameters are not")
 	}
@@ -111,7 +113,7 @@ func Open[T any](ctx context.Context, client redis.UniversalClient, name string,
 
 // refresh loads the configuration and checks it.
 func (f *Bloom[T]) refresh(ctx context.Context) (*config, error) {
-	c, err := f.sender.loadConfig(ctx, f.name)
+	c, err := f.sender.loadConfig(ctx, *f.name.Load())
 	if err != nil {
 		return nil, err
 	}
@@ -154,11 +156,13 @@ func (f *Bloom[T]) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	name := *f.name.Load()
+	g.keys = name
 	if err := f.makeShards(ctx, &g, 1); err != nil {
 		return err
 	}
 	c := config{lineage: rand.Uint64(), elements: f.key.Kind(), epoch: 1, phase: steady, read: g}
-	won, err := f.sender.swapConfig(ctx, f.name, nil, &c)
+	won, err := f.sender.swapConfig(ctx, name, nil, &c)
 	if err == nil && !won {
 		err = f.retire(ctx, &g, time.Second)
 	}
@@ -337,7 +341,7 @@ func (f *Bloom[T]) shardKeys(g *generation) func(shard int) string {
 	return func(shard int) string {
 		k, ok := keys[shard]
 		if !ok {
-			k = shardKey(f.name, g, shard)
+			k = shardKey(g.keys, g, shard)
 			keys[shard] = k
 		}
 		return k
@@ -437,7 +441,7 @@ func (f *Bloom[T]) hasIn(ctx context.Context, g *generation, vs []T, maybe []boo
 // lost names the key that is not there.
 func (f *Bloom[T]) lost(g *generation, v T) error {
 	shard, _ := g.place(f.key.Sum64(v))
-	return lostError(shardKey(f.name, g, shard))
+	return lostError(shardKey(g.keys, g, shard))
 }
 
 // ApproxCount estimates how many different elements were added. It makes the
@@ -450,7 +454,7 @@ func (f *Bloom[T]) ApproxCount(ctx context.Context) (uint64, error) {
 		}
 		reqs := make([]*request, 2*c.read.shards)
 		for i := range c.read.shards {
-			key := shardKey(f.name, &c.read, i)
+			key := shardKey(c.read.keys, &c.read, i)
 			reqs[2*i] = &request{key: key, args: []any{"bitcount", key, headerBytes, -1}}
 			reqs[2*i+1] = &request{key: key, args: []any{"getrange", key, 0, 0}}
 		}
@@ -469,7 +473,7 @@ func (f *Bloom[T]) ApproxCount(ctx context.Context) (uint64, error) {
 			return uint64(math.Round(count)), nil
 		}
 		if now, err := f.refresh(ctx); err != nil || *now == *c {
-			return 0, errors.Join(lostError(shardKey(f.name, &c.read, gone)), err)
+			return 0, errors.Join(lostError(shardKey(c.read.keys, &c.read, gone)), err)
 		}
 	}
 	return 0, ErrTaken

@@ -37,15 +37,15 @@ func TestLayoutExample(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	g := generation{0x0123456789abcdef, 1000, 0.01, Blocked, 64, 1, 7, 0}
+	g := generation{0x0123456789abcdef, 1000, 0.01, Blocked, 64, 1, 7, 0, ""}
 	if got := g.encode(); got != "0123456789abcdef blocked items=1000 fpr=0.01 shards=64 size=1 hashes=7 seed=0" {
 		t.Errorf("%s", got)
 	}
-	old := generation{1, math.MaxUint64, 1e-9, Scattered, maxShards, 8, 30, math.MaxUint64}
+	old := generation{1, math.MaxUint64, 1e-9, Scattered, maxShards, 8, 30, math.MaxUint64, ""}
 	for _, c := range []config{
-		{1, funnel.Bytes, 1, steady, g, generation{}},
-		{math.MaxUint64, funnel.Int64, math.MaxUint32, draining, g, old},
-		{5, funnel.Custom, 3, filling, old, g},
+		{1, funnel.Bytes, 1, steady, g, generation{}, ""},
+		{math.MaxUint64, funnel.Int64, math.MaxUint32, draining, g, old, "first"},
+		{5, funnel.Custom, 3, filling, old, g, ""},
 	} {
 		f := map[string]string{}
 		for i, fs := 0, c.fields(); i < len(fs); i += 2 {
@@ -57,6 +57,9 @@ func TestConfig(t *testing.T) {
 		for name := range f {
 			value := f[name]
 			for _, bad := range []string{"", "x", value + " x", "-" + value} {
+				if name == "keys" { // any name will do, but one with a brace
+					bad += "{"
+				}
 				f[name] = bad
 				if _, err := decodeConfig(f); !errors.Is(err, ErrFormat) {
 					t.Errorf("%s=%q: %v", name, bad, err)
@@ -72,7 +75,7 @@ func TestConfig(t *testing.T) {
 }
 
 func FuzzDecodeConfig(f *testing.F) {
-	g := generation{1, 1000, 0.01, Blocked, 64, 1, 7, 0}
+	g := generation{1, 1000, 0.01, Blocked, 64, 1, 7, 0, ""}
 	f.Add(g.encode())
 	f.Add("0123456789abcdef scattered items=1 fpr=1e-9 shards=1 size=8 hashes=1 seed=18446744073709551615")
 	f.Fuzz(func(t *testing.T, s string) {

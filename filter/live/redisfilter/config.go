@@ -29,6 +29,7 @@ const (
 //	phase     steady, filling or draining
 //	read      the generation that is asked and added to
 //	also      another that is added to, if not steady
+//	keys      the name in the shards' keys, if the filter was renamed: its first one
 //
 // A generation is eight words, for example
 //
@@ -42,6 +43,14 @@ type config struct {
 	phase    phase
 	read     generation
 	also     generation // if not steady
+	keys     string     // if the filter was renamed
+}
+
+func checkName(name string) error {
+	if name == "" || strings.ContainsAny(name, "{}") {
+		return optionError("name", "%q is empty or has a brace", name)
+	}
+	return nil
 }
 
 func configKey(name string) string { return "{" + name + "}:filter" }
@@ -61,6 +70,9 @@ func (c *config) fields() []any {
 	}
 	if c.phase != steady {
 		f = append(f, "also", c.also.encode())
+	}
+	if c.keys != "" {
+		f = append(f, "keys", c.keys)
 	}
 	return f
 }
@@ -95,6 +107,12 @@ func decodeConfig(f map[string]string) (c config, err error) {
 		}
 	default:
 		return c, formatError("phase %q", f["phase"])
+	}
+	if keys, ok := f["keys"]; ok {
+		want++
+		if c.keys = keys; checkName(keys) != nil {
+			return c, formatError("keys %q", keys)
+		}
 	}
 	if len(f) != want {
 		return c, formatError("%d fields, not %d", len(f), want)
@@ -185,6 +203,13 @@ func (s *sender) loadConfig(ctx context.Context, name string) (config, error) {
 	c, err := decodeConfig(f)
 	if err != nil {
 		return c, fmt.Errorf("key %q: %w", configKey(name), err)
+	}
+	c.read.keys = name
+	if c.keys != "" {
+		c.read.keys = c.keys
+	}
+	if c.phase != steady {
+		c.also.keys = c.read.keys
 	}
 	return c, nil
 }

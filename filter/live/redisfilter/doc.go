@@ -6,7 +6,8 @@
 //	Redisson    RBloomFilter's data, shared with Java programs
 //	RedisBloom  the BF commands of a server that has them (RedisBloom, sift serve)
 //
-// All three are Filters. They say "no" only for what was not added; where they
+// All three are Filters, with one vocabulary: Add, AddMany, MayContain, MayContainMany,
+// ApproxCount, Clear, Rename, Expire. They say "no" only for what was not added; where they
 // cannot know, because the server does not answer or the data is gone, they say
 // "maybe" and give an error. An operation that fails for a reason that passes,
 // such as a failover or slots that move, is tried again for a while (RetryFor).

@@ -28,6 +28,12 @@ type Filter[T any] interface {
 	// ApproxCount estimates how many different elements were added. It may take
 	// the server some milliseconds for each megabyte.
 	ApproxCount(ctx context.Context) (uint64, error)
+	// Clear removes all elements.
+	Clear(ctx context.Context) error
+	// Rename gives the filter another name, by which this client goes from then on.
+	Rename(ctx context.Context, name string) error
+	// Expire makes the filter go after a time; zero makes it stay.
+	Expire(ctx context.Context, after time.Duration) error
 }
 
 var (
@@ -47,6 +53,10 @@ var (
 	ErrReplicas = errors.New("redisfilter: not enough replicas have acknowledged")
 	// ErrTaken is returned by a rebuild that another one has put an end to.
 	ErrTaken = errors.New("redisfilter: another rebuild has taken over")
+	// ErrBusy is returned for what cannot be done during a rebuild.
+	ErrBusy = errors.New("redisfilter: a rebuild is under way")
+	// ErrExists is returned by a Rename to a name that a filter has.
+	ErrExists = errors.New("redisfilter: there is a filter of that name")
 	// ErrFull is returned by an Add to a filter of a server that does not let it
 	// grow.
 	ErrFull = errors.New("redisfilter: filter is full")

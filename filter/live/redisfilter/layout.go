@@ -96,6 +96,7 @@ type generation struct {
 	size   uint64 // of a shard: bits, or blocks
 	hashes int
 	seed   uint64
+	keys   string // the filter's name in the shards' keys
 }
 
 const (

@@ -14,6 +14,11 @@ type RebuildOptions struct {
 	// old one are kept. So are Layout, Shards and Seed.
 	Items uint64
 	FPR   float64
+	// Local builds the new filter in this process's memory, which takes as much of it
+	// as the filter takes in Redis, and uploads it once: a command a MiB in place of
+	// one an element. Others may use the filter all the same; what they add meanwhile
+	// is kept.
+	Local bool
 	// Progress, if not nil, is called now and then with the number of elements that
 	// were added.
 	Progress func(done uint64)
@@ -64,6 +69,7 @@ func (f *Bloom[T]) Rebuild(ctx context.Context, o RebuildOptions, source iter.Se
 	if err != nil {
 		return err
 	}
+	next.keys = c.read.keys
 	abandoned := c.also // by a rebuild that was broken off
 	if err := f.makeShards(ctx, &next, c.epoch+1); err != nil {
 		return err
@@ -77,7 +83,11 @@ func (f *Bloom[T]) Rebuild(ctx context.Context, o RebuildOptions, source iter.Se
 			return err
 		}
 	}
-	if err := f.fill(ctx, c, o.Progress, source); err != nil {
+	fill := f.fill
+	if o.Local {
+		fill = f.fillLocal
+	}
+	if err := fill(ctx, c, o.Progress, source); err != nil {
 		return err
 	}
 	if c, err = f.advance(ctx, c, draining, c.also, c.read); err != nil {
@@ -105,7 +115,7 @@ func (f *Bloom[T]) rest(ctx context.Context, c *config) (*config, error) {
 func (f *Bloom[T]) advance(ctx context.Context, c *config, p phase, read, also generation) (*config, error) {
 	next := *c
 	next.epoch, next.phase, next.read, next.also = c.epoch+1, p, read, also
-	ok, err := f.sender.swapConfig(ctx, f.name, c, &next)
+	ok, err := f.sender.swapConfig(ctx, *f.name.Load(), c, &next)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +141,7 @@ func (f *Bloom[T]) settle(ctx context.Context, c *config) error {
 	var reqs []*request
 	each := func(g *generation) {
 		for i := range g.shards {
-			reqs = append(reqs, eval(shardKey(f.name, g, i), settleScript, c.epoch))
+			reqs = append(reqs, eval(shardKey(g.keys, g, i), settleScript, c.epoch))
 		}
 	}
 	each(&c.read)
@@ -160,14 +170,14 @@ func (f *Bloom[T]) makeShards(ctx context.Context, g *generation, epoch uint32) 
 		count = g.size
 	}
 	for i := range g.shards { // one at a time: each takes the server a moment
-		key := shardKey(f.name, g, i)
+		key := shardKey(g.keys, g, i)
 		if err := f.sender.send(ctx, true, eval(key, makeScript, g.header(epoch), count, block, g.bytes())); err != nil {
 			return err
 		}
 	}
 	reqs := make([]*request, g.shards)
 	for i := range reqs {
-		key := shardKey(f.name, g, i)
+		key := shardKey(g.keys, g, i)
 		reqs[i] = &request{key: key, args: []any{"persist", key}}
 	}
 	return f.sender.send(ctx, true, reqs...)
@@ -178,7 +188,7 @@ func (f *Bloom[T]) makeShards(ctx context.Context, g *generation, epoch uint32) 
 func (f *Bloom[T]) retire(ctx context.Context, g *generation, after time.Duration) error {
 	reqs := make([]*request, g.shards)
 	for i := range reqs {
-		key := shardKey(f.name, g, i)
+		key := shardKey(g.keys, g, i)
 		reqs[i] = &request{key: key, args: []any{"set", key, "", "px", after.Milliseconds()}}
 	}
 	return f.sender.send(ctx, true, reqs...)
@@ -221,7 +231,8 @@ func (f *Bloom[T]) Drop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := f.sender.send(ctx, true, &request{key: configKey(f.name), args: []any{"del", configKey(f.name)}}); err != nil {
+	key := configKey(*f.name.Load())
+	if err := f.sender.send(ctx, true, &request{key: key, args: []any{"del", key}}); err != nil {
 		return err
 	}
 	if c.phase != steady {

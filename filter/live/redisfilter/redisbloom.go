@@ -28,6 +28,8 @@ type RedisBloomOptions[T any] struct {
 	Shards int
 	// RetryFor is how long an operation is tried again; see Options.
 	RetryFor time.Duration
+	// Observe, if not nil, is told of each operation; see Trip.
+	Observe func(Trip)
 	// Funnel appends the bytes of an element that the server gets. It may be nil for
 	// strings and byte slices, and for integers, which go as little-endian bytes.
 	Funnel func(dst []byte, v T) []byte
@@ -54,7 +56,7 @@ func OpenRedisBloom[T any](ctx context.Context, client redis.UniversalClient, na
 	if err != nil {
 		return nil, optionError("Funnel", "is missing: %v", err)
 	}
-	s, err := newSender(client, 0, 0, o.RetryFor)
+	s, err := newSender(client, 0, 0, o.RetryFor, o.Observe)
 	if err != nil {
 		return nil, err
 	}

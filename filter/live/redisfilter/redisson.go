@@ -25,6 +25,8 @@ type RedissonOptions[T any] struct {
 	OldConfig bool
 	// RetryFor is how long an operation is tried again; see Options.
 	RetryFor time.Duration
+	// Observe, if not nil, is told of each operation; see Trip.
+	Observe func(Trip)
 	// Codec appends what Redisson's codec makes of an element. If it is nil,
 	// strings, byte slices and integers are encoded as StringCodec, ByteArrayCodec
 	// and LongCodec (or IntegerCodec) do: their bytes, or decimal text. The codecs
@@ -148,7 +150,7 @@ func javaDecimal(v float64) string {
 
 // OpenRedisson returns the filter of a name, and makes it if the options say how.
 func OpenRedisson[T any](ctx context.Context, client redis.UniversalClient, name string, o RedissonOptions[T]) (*Redisson[T], error) {
-	s, err := newSender(client, 0, 0, o.RetryFor)
+	s, err := newSender(client, 0, 0, o.RetryFor, o.Observe)
 	if err != nil {
 		return nil, err
 	}

@@ -30,16 +30,17 @@ type sender struct {
 	replicas int                  // that must acknowledge writes
 	wait     time.Duration        // how long they may take
 	retryFor time.Duration
+	observe  func(Trip) // or nil
 }
 
-func newSender(client redis.UniversalClient, replicas int, wait, retryFor time.Duration) (*sender, error) {
+func newSender(client redis.UniversalClient, replicas int, wait, retryFor time.Duration, observe func(Trip)) (*sender, error) {
 	if retryFor == 0 {
 		retryFor = defaultRetryFor
 	}
 	if wait == 0 {
 		wait = time.Second
 	}
-	s := &sender{client: client, replicas: replicas, wait: wait, retryFor: retryFor}
+	s := &sender{client: client, replicas: replicas, wait: wait, retryFor: retryFor, observe: observe}
 	switch c := client.(type) {
 	case nil:
 		return nil, optionError("client", "is nil")
@@ -63,7 +64,23 @@ func newSender(client redis.UniversalClient, replicas int, wait, retryFor time.D
 // send sends requests until each has a reply or an error that does not pass. It
 // returns the first error.
 func (s *sender) send(ctx context.Context, write bool, reqs ...*request) error {
-	deadline := time.Now().Add(s.retryFor)
+	start := time.Now()
+	attempts, retried := s.sendAll(ctx, write, start.Add(s.retryFor), reqs)
+	var err error
+	for _, r := range reqs {
+		if r.err != nil {
+			err = fmt.Errorf("key %q: %w", r.key, r.err)
+			break
+		}
+	}
+	if s.observe != nil {
+		s.observe(Trip{write, len(reqs), attempts, time.Since(start), retried, err})
+	}
+	return err
+}
+
+// sendAll returns how many attempts it took, and an error that was tried again.
+func (s *sender) sendAll(ctx context.Context, write bool, deadline time.Time, reqs []*request) (attempts int, retried error) {
 	left := reqs
 	for attempt := 0; ; attempt++ {
 		s.once(ctx, write, left)
@@ -76,19 +93,14 @@ func (s *sender) send(ctx context.Context, write bool, reqs ...*request) error {
 			}
 		}
 		if len(again) == 0 || !time.Now().Before(deadline) || ctx.Err() != nil {
-			break
+			return attempt + 1, retried
 		}
+		retried = again[0].err
 		if err := s.pause(ctx, attempt, again, moved); err != nil {
-			break
+			return attempt + 1, retried
 		}
 		left = again
 	}
-	for _, r := range reqs {
-		if r.err != nil {
-			return fmt.Errorf("key %q: %w", r.key, r.err)
-		}
-	}
-	return nil
 }
 
 // pause waits before the next attempt, and looks where keys are now.

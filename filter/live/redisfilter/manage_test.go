@@ -1,0 +1,252 @@
+package redisfilter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func each(vs []string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, v := range vs {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// manage clears, renames and expires a filter of any kind that has just been made.
+func manage(t *testing.T, f Filter[string], reopen func(name string) (Filter[string], error)) {
+	t.Helper()
+	ctx := context.Background()
+	has := func(f Filter[string], v string, want bool) {
+		t.Helper()
+		if got, err := f.MayContain(ctx, v); got != want || err != nil {
+			t.Errorf("%T: %s: %v, %v", f, v, got, err)
+		}
+	}
+	must(f.Add(ctx, "a"))
+	if err := f.Clear(ctx); err != nil {
+		t.Fatal(err)
+	}
+	has(f, "a", false)
+	if isNew, err := f.Add(ctx, "b"); !isNew || err != nil {
+		t.Errorf("%T: after Clear: %v %v", f, isNew, err)
+	}
+	if err := f.Rename(ctx, "renamed"); err != nil {
+		t.Fatal(err)
+	}
+	has(f, "b", true)
+	has(f, "a", false)
+	must(f.Add(ctx, "c"))
+	g, err := reopen("renamed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	has(g, "b", true)
+	has(g, "c", true)
+	if _, err := reopen("first"); !errors.Is(err, ErrMissing) {
+		t.Errorf("%T: the old name: %v", f, err)
+	}
+	if err := f.Expire(ctx, time.Microsecond); err == nil {
+		t.Errorf("%T: expires after a microsecond", f)
+	}
+	for _, after := range []time.Duration{time.Hour, 0} {
+		if err := f.Expire(ctx, after); err != nil {
+			t.Errorf("%T: Expire(%v): %v", f, after, err)
+		}
+	}
+	has(f, "b", true)
+	if err := f.Expire(ctx, 30*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		maybe, err := f.MayContain(ctx, "absent")
+		if maybe && (errors.Is(err, ErrLost) || errors.Is(err, ErrMissing)) {
+			break
+		}
+		if maybe || err != nil || time.Now().After(end) {
+			t.Fatalf("%T: expired: %v, %v", f, maybe, err)
+		}
+	}
+}
+
+func TestManageBloom(t *testing.T) {
+	c := newServer(t).client(t, 3)
+	ctx := context.Background()
+	for _, layout := range []Layout{Blocked, Scattered} {
+		o := Options[string]{Items: 1000, FPR: 1e-6, Layout: layout}
+		f, bystander := open(t, c, "first", o), open(t, c, "bystander", o)
+		manage(t, f, func(name string) (Filter[string], error) { return Open(ctx, c, name, Options[string]{}) })
+		if maybe, err := bystander.MayContain(ctx, "b"); maybe || err != nil {
+			t.Error(maybe, err)
+		}
+		if err := bystander.Rename(ctx, "taken"); err != nil {
+			t.Fatal(err)
+		}
+		again := open(t, c, "first", o) // the old name is free for another filter
+		if err := again.Rename(ctx, "taken"); !errors.Is(err, ErrExists) {
+			t.Errorf("a name that is taken: %v", err)
+		}
+		must(again.Add(ctx, "mine"))
+		if maybe, err := bystander.MayContain(ctx, "mine"); maybe || err != nil {
+			t.Error("two filters share data", err)
+		}
+		// Renamed, rebuilt, and renamed back.
+		if err := bystander.Rebuild(ctx, RebuildOptions{}, each([]string{"x"})); err != nil {
+			t.Fatal(err)
+		}
+		if err := bystander.Rename(ctx, "bystander"); err != nil {
+			t.Fatal(err)
+		}
+		if maybe, err := open(t, c, "bystander", Options[string]{}).MayContain(ctx, "x"); !maybe || err != nil {
+			t.Error(maybe, err)
+		}
+		if fields := c.HGetAll(ctx, configKey("bystander")).Val(); fields["keys"] != "" {
+			t.Errorf("back to its first name: %v", fields)
+		}
+		c.FlushAll(ctx)
+	}
+}
+
+func TestManageRedisson(t *testing.T) {
+	c := newServer(t).client(t, 2)
+	o := RedissonOptions[string]{Items: 1000, FPR: 1e-6}
+	f := must(OpenRedisson(context.Background(), c, "first", o))
+	manage(t, f, func(name string) (Filter[string], error) {
+		return OpenRedisson(context.Background(), c, name, RedissonOptions[string]{})
+	})
+}
+
+func TestManageRedisBloom(t *testing.T) {
+	for _, shards := range []int{1, 3} {
+		c := serveBF(t, 3)
+		o := RedisBloomOptions[string]{Items: 1000, FPR: 1e-6, Shards: shards}
+		f := must(OpenRedisBloom(context.Background(), c, "first", o))
+		manage(t, f, func(name string) (Filter[string], error) {
+			return OpenRedisBloom(context.Background(), c, name, RedisBloomOptions[string]{Shards: shards})
+		})
+	}
+}
+
+// A filter that is loaded at once holds all of the source, keeps what others add
+// meanwhile, and answers as one that was filled one by one.
+func TestLoad(t *testing.T) {
+	c := newServer(t).client(t, 3)
+	ctx := context.Background()
+	for _, layout := range []Layout{Blocked, Scattered} {
+		o := Options[string]{Items: 20_000, FPR: 0.01, Layout: layout, Seed: 5}
+		f, one := open(t, c, "loaded", o), open(t, c, "one by one", o)
+		must(f.Add(ctx, "before"))
+		vs := members(0, 20_000)
+		other := open(t, c, "loaded", Options[string]{})
+		commands := 0
+		f.sender.observe = func(trip Trip) { commands += trip.Commands }
+		var last uint64
+		err := f.Rebuild(ctx, RebuildOptions{Local: true, Progress: func(done uint64) { last = done }}, func(yield func(string, error) bool) {
+			must(other.Add(ctx, "meanwhile"))
+			each(vs)(yield)
+		})
+		if err != nil || last != 20_000 {
+			t.Fatal(err, last)
+		}
+		if commands > 20*f.config.Load().read.shards {
+			t.Errorf("%v: %d commands", layout, commands)
+		}
+		if err := one.AddMany(ctx, vs, nil); err != nil {
+			t.Fatal(err)
+		}
+		probe := append(append([]string{"meanwhile"}, vs[:2000]...), strangers(4000)...)
+		a, b := make([]bool, len(probe)), make([]bool, len(probe))
+		if err := errors.Join(f.MayContainMany(ctx, probe, a), one.MayContainMany(ctx, probe, b)); err != nil {
+			t.Fatal(err)
+		}
+		differ := 0
+		for i := range probe {
+			if i <= 2000 && !a[i] {
+				t.Fatalf("%v: %s is lost", layout, probe[i])
+			}
+			if a[i] != b[i] {
+				differ++
+			}
+		}
+		if differ > 5 { // "meanwhile" is in one only
+			t.Errorf("%v: %d answers differ from those of a filter that was filled one by one", layout, differ)
+		}
+		if maybe := must(f.MayContain(ctx, "before")); maybe {
+			t.Error("what was there before was not replaced")
+		}
+		if keys := c.Keys(ctx, "*:load").Val(); len(keys) != 0 {
+			t.Errorf("left behind: %v", keys)
+		}
+		broken := errors.New("broken source")
+		err = f.Load(ctx, func(yield func(string, error) bool) { yield("", broken) })
+		if !errors.Is(err, broken) || !must(f.MayContain(ctx, vs[7])) {
+			t.Errorf("a load that breaks off: %v", err)
+		}
+		c.FlushAll(ctx)
+	}
+}
+
+// Observe is told of operations, of what was tried again, and of the error in the end.
+func TestObserve(t *testing.T) {
+	s := newServer(t)
+	ctx := context.Background()
+	var mu sync.Mutex
+	var trips []Trip
+	o := Options[string]{Items: 100, FPR: 0.01, Shards: 2, RetryFor: 300 * time.Millisecond, Observe: func(trip Trip) {
+		mu.Lock()
+		trips = append(trips, trip)
+		mu.Unlock()
+	}}
+	// A client that leaves it to this package to try again.
+	c := redis.NewClient(&redis.Options{Addr: s.addr(), MaxRetries: -1, DialerRetries: 1})
+	defer c.Close()
+	f := open(t, c, "f", o)
+	trips = nil
+	must(f.Add(ctx, "a"))
+	if len(trips) != 1 || !trips[0].Write || trips[0].Commands != 1 || trips[0].Attempts != 1 || trips[0].Took <= 0 || trips[0].LastRetry != nil || trips[0].Err != nil {
+		t.Errorf("an Add: %+v", trips)
+	}
+	trips = nil
+	s.kill()
+	maybe, err := f.MayContain(ctx, "a")
+	if !maybe || err == nil || !Retryable(err) {
+		t.Errorf("without a server: %v, %v", maybe, err)
+	}
+	if len(trips) != 1 || trips[0].Write || trips[0].Attempts < 2 || trips[0].LastRetry == nil || !errors.Is(err, trips[0].Err) {
+		t.Errorf("without a server: %+v", trips)
+	}
+}
+
+func TestRetryable(t *testing.T) {
+	for err, want := range map[error]bool{
+		&net.OpError{Op: "read", Err: errors.New("reset")}: true,
+		ErrBusy:                               true,
+		ErrTaken:                              true,
+		fmt.Errorf("%w: 0 of 1", ErrReplicas): true,
+		nil:                                   false,
+		ErrMissing:                            false,
+		lostError("k"):                        false,
+		incompatible("items", 1, 2):           false,
+		formatError("x"):                      false,
+		ErrFull:                               false,
+		ErrExists:                             false,
+		optionError("FPR", "is 7"):            false,
+		context.Canceled:                      false,
+		context.DeadlineExceeded:              false,
+		redis.ErrClosed:                       false,
+	} {
+		if Retryable(err) != want {
+			t.Errorf("%v: %v", err, !want)
+		}
+	}
+}

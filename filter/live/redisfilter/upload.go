@@ -1,0 +1,86 @@
+package redisfilter
+
+import (
+	"context"
+	"fmt"
+	"iter"
+)
+
+// Load replaces what the filter holds by the elements of source, built in memory here
+// and uploaded once: Rebuild with Local.
+func (f *Bloom[T]) Load(ctx context.Context, source iter.Seq2[T, error]) error {
+	return f.Rebuild(ctx, RebuildOptions{Local: true}, source)
+}
+
+// uploadChunk is how much of a shard goes into one command.
+const uploadChunk = 1 << 20
+
+// fillLocal is fill by way of memory: it sets the bits of all elements here, and then
+// merges each shard into the one in Redis, which may have elements of others by now.
+func (f *Bloom[T]) fillLocal(ctx context.Context, c *config, progress func(uint64), source iter.Seq2[T, error]) error {
+	g := &c.also
+	shards := make([][]byte, g.shards)
+	for i := range shards {
+		shards[i] = make([]byte, g.bytes())
+	}
+	done := uint64(0)
+	var bits []uint64
+	for v, err := range source {
+		if err == nil && done%batch == 0 {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		shard, h := g.place(f.key.Sum64(v))
+		bits = g.appendBits(bits[:0], h)
+		for _, b := range bits {
+			shards[shard][b/8] |= 0x80 >> (b % 8)
+		}
+		if done++; progress != nil && done%batch == 0 {
+			progress(done)
+		}
+	}
+	for i, shard := range shards {
+		if err := f.upload(ctx, shardKey(g.keys, g, i), shard); err != nil {
+			return err
+		}
+	}
+	if progress != nil {
+		progress(done)
+	}
+	return nil
+}
+
+// orScript merges the string KEYS[2] into the shard KEYS[1], if that is there. Run again,
+// it changes nothing.
+const orScript = `
+if redis.call('GETRANGE', KEYS[1], 0, 0) ~= '\165' then return 0 end
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  redis.call('BITOP', 'OR', KEYS[1], KEYS[1], KEYS[2])
+  redis.call('DEL', KEYS[2])
+end
+return 1`
+
+// upload merges bits into a shard, by way of a second key in the same slot, which
+// expires if this process does not come to delete it.
+func (f *Bloom[T]) upload(ctx context.Context, key string, bits []byte) error {
+	part := key + ":load"
+	for at := 0; at < len(bits); at += uploadChunk {
+		chunk := bits[at:min(at+uploadChunk, len(bits))]
+		err := f.sender.send(ctx, true,
+			&request{key: part, args: []any{"setrange", part, at, chunk}},
+			&request{key: part, args: []any{"pexpire", part, drainFor.Milliseconds()}})
+		if err != nil {
+			return err
+		}
+	}
+	r := &request{key: key, args: []any{"eval", orScript, 2, key, part}}
+	if err := f.sender.send(ctx, true, r); err != nil {
+		return err
+	}
+	if r.reply != int64(1) {
+		return fmt.Errorf("%w, or part of the new filter was lost", ErrTaken)
+	}
+	return nil
+}
