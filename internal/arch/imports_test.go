@@ -33,6 +33,7 @@ var allowed = []struct {
 	{"filter/filtertest", []string{"filter"}},
 	{"filter/pebblefilter", []string{"filter", "filter/internal/..."}},
 	{"filter/pebblefilterv1", []string{"filter", "filter/internal/..."}},
+	{"filter/live/livestore", []string{"", "filter/live", "filter/live/internal/..."}},
 	{"filter/live/...", []string{"filter", "filter/live/...", "filter/internal/..."}},
 	{"internal/record", []string{"internal/base"}},
 	{"memtable", []string{"internal/base"}},

@@ -1,0 +1,214 @@
+// Package livestore keeps what the filters of package live cannot: every element, in a
+// store of package sift. It is for who must not lose a single one, or has more than
+// fit in memory. Programs that import package live alone do not link the store.
+package livestore
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter/live"
+	"github.com/siftdb/sift/filter/live/internal/funnel"
+)
+
+// Options are the parameters of a Dedup.
+type Options[T any] struct {
+	// Prefix begins the keys that the Dedup has in the store. What else is in the
+	// store must not begin so.
+	Prefix string
+	// Items is a guess of the number of different elements, for the first size of the
+	// filter in memory, which grows; 1,000 if zero.
+	Items uint64
+	// FPR is the share of new elements for which the store is read; 0.01 if zero. They
+	// are found new all the same.
+	FPR float64
+	// NoSync lets Add return before what it wrote is synced. After a crash of the
+	// machine some of the newest elements may then be new again.
+	NoSync bool
+	// Funnel appends the bytes of an element; see live.BloomOptions. Elements of equal
+	// bytes are equal.
+	Funnel func(dst []byte, v T) []byte
+}
+
+// Dedup tells exactly which elements it has seen: each is a key in a store, and a
+// live.Scalable in memory stands before it, so that only duplicates, and a share FPR of
+// the new ones, are looked up there. It survives a restart, and a crash: an Add that
+// has returned true is in the store.
+//
+// It is safe for concurrent use: of several callers with the same new element one is
+// told that it is the first. One Dedup at a time may use a prefix.
+type Dedup[T any] struct {
+	db     *sift.DB
+	prefix string
+	write  *sift.WriteOptions
+	key    funnel.Key[T]
+	front  *live.Scalable[[]byte]
+	locks  [64]sync.Mutex // by element
+	batch  sync.RWMutex   // held to add many, read to add one
+	n      struct{ seen, dropped, reads atomic.Uint64 }
+}
+
+const (
+	defaultFPR = 0.01
+	batchSize  = 512
+)
+
+// Open returns the Dedup that has a prefix in db: a new one if no key has it. It reads
+// all keys of the prefix to fill the filter in memory. The store stays the caller's, to
+// be closed after the last use of the Dedup.
+func Open[T any](db *sift.DB, o Options[T]) (*Dedup[T], error) {
+	key, err := funnel.For(o.Funnel)
+	if err != nil {
+		return nil, fmt.Errorf("livestore: %w", &live.OptionError{Field: "Funnel", Problem: "is missing: " + err.Error()})
+	}
+	if o.FPR == 0 {
+		o.FPR = defaultFPR
+	}
+	front, err := live.NewScalable(live.ScalableOptions[[]byte]{Items: o.Items, FPR: o.FPR})
+	if err != nil {
+		return nil, fmt.Errorf("livestore: %w", err)
+	}
+	d := &Dedup[T]{db: db, prefix: o.Prefix, write: &sift.WriteOptions{NoSync: o.NoSync}, key: key, front: front}
+	it, err := db.NewIter(&sift.IterOptions{Prefix: []byte(o.Prefix)})
+	if err != nil {
+		return nil, fmt.Errorf("livestore: %w", err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		front.Add(it.Key()[len(o.Prefix):])
+	}
+	if err := it.Close(); err != nil {
+		return nil, fmt.Errorf("livestore: %w", err)
+	}
+	return d, nil
+}
+
+// stored returns the key of an element in the store.
+func (d *Dedup[T]) stored(v T) []byte { return d.key.Append([]byte(d.prefix), v) }
+
+// has reports whether the store has a key, and asks it only if the filter says maybe.
+func (d *Dedup[T]) has(key []byte) (bool, error) {
+	if !d.front.MayContain(key[len(d.prefix):]) {
+		return false, nil
+	}
+	d.n.reads.Add(1)
+	return d.db.Has(key)
+}
+
+// Add adds an element and reports whether it is seen for the first time. After an error
+// it is not known to be in the store; Add it again.
+func (d *Dedup[T]) Add(v T) (isNew bool, err error) {
+	d.batch.RLock()
+	defer d.batch.RUnlock()
+	key := d.stored(v)
+	mu := &d.locks[d.key.Sum64(v)%uint64(len(d.locks))]
+	mu.Lock()
+	defer mu.Unlock()
+	there, err := d.has(key)
+	if err != nil {
+		return false, err
+	}
+	if !there {
+		if err := d.db.Put(key, nil, d.write); err != nil {
+			return false, err
+		}
+		d.front.Add(key[len(d.prefix):])
+	}
+	d.count(!there)
+	return !there, nil
+}
+
+func (d *Dedup[T]) count(isNew bool) {
+	d.n.seen.Add(1)
+	if !isNew {
+		d.n.dropped.Add(1)
+	}
+}
+
+// AddMany adds elements, some hundred in one write, and sets isNew[i] to what Add would
+// have returned for vs[i]; isNew may be nil. It returns how many were added: after an
+// error those that follow were not.
+func (d *Dedup[T]) AddMany(vs []T, isNew []bool) (n int, err error) {
+	for part := range slices.Chunk(vs, batchSize) {
+		var out []bool
+		if isNew != nil {
+			out = isNew[n : n+len(part)]
+		}
+		if err := d.addBatch(part, out); err != nil {
+			return n, err
+		}
+		n += len(part)
+	}
+	return n, nil
+}
+
+func (d *Dedup[T]) addBatch(vs []T, isNew []bool) error {
+	d.batch.Lock()
+	defer d.batch.Unlock()
+	var b sift.Batch
+	first := make([]bool, len(vs))
+	within := make(map[string]bool, len(vs)) // new ones of this batch
+	for i, v := range vs {
+		key := d.stored(v)
+		if within[string(key)] {
+			continue
+		}
+		there, err := d.has(key)
+		if err != nil {
+			return err
+		}
+		if !there {
+			first[i], within[string(key)] = true, true
+			b.Put(key, nil)
+		}
+	}
+	if len(within) > 0 {
+		if err := d.db.Write(&b, d.write); err != nil {
+			return err
+		}
+	}
+	for key := range within {
+		d.front.Add([]byte(key[len(d.prefix):]))
+	}
+	copy(isNew, first)
+	for _, f := range first {
+		d.count(f)
+	}
+	return nil
+}
+
+// Contains reports whether an element was added. There is no maybe.
+func (d *Dedup[T]) Contains(v T) (bool, error) { return d.has(d.stored(v)) }
+
+// Unique goes over the elements of a stream that are seen for the first time. After an
+// error, which comes with the element, it ends.
+func (d *Dedup[T]) Unique(stream iter.Seq[T]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for v := range stream {
+			isNew, err := d.Add(v)
+			if err != nil {
+				yield(v, err)
+				return
+			}
+			if isNew && !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Seen is the number of elements that came since Open, Dropped how many of them were
+// duplicates, Reads how often the store was asked.
+func (d *Dedup[T]) Seen() uint64    { return d.n.seen.Load() }
+func (d *Dedup[T]) Dropped() uint64 { return d.n.dropped.Load() }
+func (d *Dedup[T]) Reads() uint64   { return d.n.reads.Load() }
+
+// ApproxCount is the number of elements in the store, less the few that the filter took for
+// others: an estimate from below, within FPR.
+func (d *Dedup[T]) ApproxCount() uint64 { return d.front.ApproxCount() }
+
+// MemoryBytes is the memory that the filter takes.
+func (d *Dedup[T]) MemoryBytes() int { return d.front.MemoryBytes() }
