@@ -2,6 +2,7 @@ package redisfilter
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -29,7 +30,31 @@ func (quiet) Printf(context.Context, string, ...any) {}
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{})
-	os.Exit(m.Run())
+	os.Exit(runTests(m))
+}
+
+// runTests runs them with a server for the examples, or without those that want one.
+func runTests(m *testing.M) int {
+	if os.Getenv("REDISFILTER_EXAMPLE") != "" {
+		return m.Run()
+	}
+	s := &server{}
+	if _, err := exec.LookPath("redis-server"); err == nil {
+		if s.dir, err = os.MkdirTemp("", "redisfilter"); err == nil {
+			defer os.RemoveAll(s.dir)
+			defer s.kill()
+			s.port = freePort(nil)
+			err = s.tryStart()
+		}
+		if err == nil {
+			os.Setenv("REDISFILTER_EXAMPLE", s.addr())
+			return m.Run()
+		}
+		fmt.Fprintln(os.Stderr, "redisfilter:", err)
+	}
+	fmt.Fprintln(os.Stderr, "redisfilter: no redis-server: Example_fromRedisson is skipped")
+	flag.Set("test.skip", "^Example_fromRedisson$")
+	return m.Run()
 }
 
 // A member and a stranger are never equal.
