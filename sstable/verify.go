@@ -47,6 +47,7 @@ type verifier struct {
 	filter filter.Reader
 	prefix Prefixer // nil: the filter holds no prefixes, or it is not known which
 	ranges heldRange
+	after  []byte // the end of the range that is asked for; used anew for each key
 	denied uint64
 	first  []byte // the first key or prefix that was denied
 }
@@ -216,7 +217,8 @@ func (v *verifier) ask(key []byte) {
 
 // askRange asks the filter of ranges for the range of a key.
 func (v *verifier) askRange(key []byte) {
-	if !v.ranges.mayContain(key, append(bytes.Clone(key), 0)) {
+	v.after = append(append(v.after[:0], key...), 0)
+	if !v.ranges.mayContain(key, v.after) {
 		v.deny(key)
 	}
 }
