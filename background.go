@@ -212,10 +212,14 @@ func (d *DB) closeLog(log *logFile) {
 // flushMemtable writes the memtable to a table of level 0.
 func (d *DB) flushMemtable(job *flushJob) error {
 	start := time.Now()
+	version := d.presentVersion()
+	defer d.releaseVersion(version)
 	outputs, stats, err := d.runJob(context.Background(), &compact.Job{
 		Input:      job.mem.NewIter(),
 		Boundaries: d.snapshots.boundaries(&d.visible),
 		Writer:     d.tableOptions(0),
+		// The memtables before this one are in tables already.
+		NothingBelow: compact.NothingBelow(version, &compact.Plan{}, d.mayContain),
 	})
 	if err != nil {
 		return err
@@ -377,6 +381,15 @@ func (d *DB) fail(err error) error {
 		d.opts.Events.failed(err)
 	}
 	return err
+}
+
+// presentVersion returns the present version with a reference. The database is open.
+func (d *DB) presentVersion() *manifest.Version {
+	g := d.epoch.Enter()
+	defer g.Exit()
+	v := d.state.Load().version
+	v.Ref()
+	return v
 }
 
 // releaseVersion drops a reference on a version and removes the tables that

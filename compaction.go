@@ -188,7 +188,7 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 		Boundaries: d.snapshots.boundaries(&d.visible),
 		Writer:     d.tableOptions(plan.OutputLevel),
 	}
-	job.NothingBelow = compact.NothingBelow(version, plan)
+	job.NothingBelow = compact.NothingBelow(version, plan, d.mayContain)
 	if plan.OutputLevel > plan.Level {
 		tableBytes := d.compactConfig().LevelTableBytes(plan.OutputLevel)
 		job.TableBytes = int64(tableBytes)

@@ -12,7 +12,8 @@ import (
 // One goroutine changes the tree below level 0, a step at a time. There are three
 // kinds of steps:
 //
-//   - compactions that the tree needs, because a level is too large;
+//   - compactions that the tree needs, because a level is too large or a table holds
+//     mostly deletions;
 //   - steps of jobs, which callers wait for, such as Compact;
 //   - compactions that spare reads some tables of level 0, when nothing else is to
 //     be done and nothing is written.
@@ -142,6 +143,10 @@ func (d *DB) choose(afterJob bool) step {
 	if !d.opts.DisableAutoCompaction {
 		plan, due = compact.Pick(version, d.compactConfig(), d.pointers)
 	}
+	deletions, ok := d.pickDeletions(version)
+	if ok && deletions.Level > 0 && !(due && plan.Level == 0) {
+		plan, due = deletions, true
+	}
 	switch {
 	case due && (afterJob || len(b.jobs) == 0):
 		return step{plan: plan}
@@ -150,6 +155,9 @@ func (d *DB) choose(afterJob bool) step {
 	case !d.opts.DisableAutoCompaction && len(b.flushes) == 0:
 		if plan, ok := compact.PickIdle(version, d.compactConfig()); ok {
 			return step{plan: plan, idle: true}
+		}
+		if ok {
+			return step{plan: deletions, idle: true}
 		}
 	}
 	return step{}

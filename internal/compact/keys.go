@@ -11,8 +11,11 @@ import (
 // NothingBelow returns a function that reports whether no table outside the plan
 // can hold an older version of a user key, so that a deletion of it that nobody
 // looks past may be dropped. It is to be called with ascending keys, by one
-// goroutine. v is the version that the plan was made for.
-func NothingBelow(v *manifest.Version, plan *Plan) func(userKey []byte) bool {
+// goroutine. v is the version that the plan was made for, or one before: what comes
+// later holds no older versions of keys than that. A plan without inputs is a flush, for
+// which all tables count. mayContain reports whether a table, whose range the key is in,
+// may hold it, as its filter does; nil says that it may.
+func NothingBelow(v *manifest.Version, plan *Plan, mayContain func(t *manifest.TableMeta, userKey []byte) bool) func(userKey []byte) bool {
 	from, to := userRange(plan.Inputs[0], plan.Inputs[1])
 	// Besides the levels further down, neighbours in the plan's own levels
 	// count: they may share a key with the inputs.
@@ -35,8 +38,14 @@ func NothingBelow(v *manifest.Version, plan *Plan) func(userKey []byte) bool {
 				tables = tables[1:]
 			}
 			levels[i] = tables
-			if len(tables) > 0 && bytes.Compare(base.UserKey(tables[0].Smallest), userKey) <= 0 {
-				return false
+			// More than one where LevelDB has split the versions of a key over neighbours.
+			for _, t := range tables {
+				if bytes.Compare(base.UserKey(t.Smallest), userKey) > 0 {
+					break
+				}
+				if mayContain == nil || mayContain(t, userKey) {
+					return false
+				}
 			}
 		}
 		return true

@@ -150,6 +150,25 @@ func PickIdle(v *manifest.Version, cfg Config) (plan Plan, ok bool) {
 	return plan, plan.TrivialMove || len(upper) > 1 && totalSize(lower) <= idleShare*totalSize(upper)
 }
 
+// PickDeletions returns the compaction of one table of mostly deletions that gets rid of
+// them, or takes them to what they delete: in its place if no level further down holds
+// anything in its range, and else into the next level.
+func PickDeletions(v *manifest.Version, cfg Config, level int, t *manifest.TableMeta) Plan {
+	from, to := userRange([]*manifest.TableMeta{t})
+	bottom := level > 0
+	for below := level + 1; below < manifest.NumLevels; below++ {
+		bottom = bottom && len(v.Overlapping(nil, below, from, to)) == 0
+	}
+	if bottom || level == manifest.NumLevels-1 {
+		p := Plan{Level: level, OutputLevel: level}
+		p.Inputs[0] = []*manifest.TableMeta{t}
+		return p
+	}
+	p := newPlan(v, cfg, level, []*manifest.TableMeta{t})
+	p.TrivialMove = false
+	return p
+}
+
 // Debt estimates the bytes that compactions must write until no level calls for
 // one.
 func Debt(v *manifest.Version, cfg Config) uint64 {

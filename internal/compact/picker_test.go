@@ -170,7 +170,7 @@ func TestNothingBelow(t *testing.T) {
 	plan := Plan{Level: 1, OutputLevel: 2}
 	plan.Inputs[0] = v.Levels[1][:1]
 	plan.Inputs[1] = v.Levels[2][:1]
-	f := NothingBelow(v, &plan)
+	f := NothingBelow(v, &plan, nil)
 	var got []string
 	for _, k := range []string{"a", "aa", "b", "bz", "c", "cz", "d", "da", "e", "ea", "f"} {
 		if f([]byte(k)) {
@@ -186,7 +186,7 @@ func TestNothingBelow(t *testing.T) {
 	v = parseVersion(t, "L0: 5:a-z 4:c-d 3:b-b")
 	plan = Plan{Level: 0, OutputLevel: 0}
 	plan.Inputs[0] = v.Levels[0][:1]
-	f = NothingBelow(v, &plan)
+	f = NothingBelow(v, &plan, nil)
 	for _, tc := range []struct {
 		key  string
 		want bool
