@@ -150,7 +150,7 @@ func (d *DB) stopBackground() {
 func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64, sealed *sealedLog) {
 	d.bg.change(func() {
 		old := d.state.Load()
-		d.state.Store(&readState{mem: mem, imms: append([]*memtable.Memtable{old.mem}, old.imms...), version: old.version, flushed: old.flushed})
+		d.state.Store(&readState{mem: mem, imms: append([]*memtable.Memtable{old.mem}, old.imms...), version: old.version, flushed: old.flushed, drops: old.drops})
 		d.bg.flushes = append(d.bg.flushes, &flushJob{mem: old.mem, lastSeq: lastSeq, logNum: logNum, sealed: sealed})
 		d.bg.filled++
 	})
@@ -212,7 +212,7 @@ func (d *DB) closeLog(log *logFile) {
 // flushMemtable writes the memtable to a table of level 0.
 func (d *DB) flushMemtable(job *flushJob) error {
 	start := time.Now()
-	version := d.presentVersion()
+	version := d.refVersion()
 	defer d.releaseVersion(version)
 	outputs, stats, err := d.runJob(context.Background(), &compact.Job{
 		Input:      job.mem.NewIter(),
@@ -332,7 +332,11 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 		if flushed != nil {
 			imms = imms[: len(imms)-1 : len(imms)-1] // the oldest
 		}
-		d.state.Store(&readState{mem: s.mem, imms: imms, version: next, flushed: d.flushedSeq})
+		drops := s.drops
+		if len(edit.Added) == 0 && len(edit.Deleted) > 0 {
+			drops++
+		}
+		d.state.Store(&readState{mem: s.mem, imms: imms, version: next, flushed: d.flushedSeq, drops: drops})
 	})
 	d.retire(old)
 	d.keeper.versionChanged()
@@ -381,15 +385,6 @@ func (d *DB) fail(err error) error {
 		d.opts.Events.failed(err)
 	}
 	return err
-}
-
-// presentVersion returns the present version with a reference. The database is open.
-func (d *DB) presentVersion() *manifest.Version {
-	g := d.epoch.Enter()
-	defer g.Exit()
-	v := d.state.Load().version
-	v.Ref()
-	return v
 }
 
 // releaseVersion drops a reference on a version and removes the tables that

@@ -46,6 +46,7 @@ type iterRoom struct {
 	scanRange
 	mem       *memtable.Memtable // the growing memtable then; nil: it looks at an older state
 	readsMem  bool               // mem is among what it reads
+	drops     uint64             // of the read state
 	unbounded bool               // the walk under way starts from the end of all keys
 	start     []byte             // or from here
 	keyBuf    []byte             // backs key where in has moved on; never nil
@@ -114,6 +115,7 @@ func (d *DB) newIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
 	free := it.bounds[:]
 	it.lower, it.upper = own(&free, lower), own(&free, upper)
 	it.options.DontFillCache = o.DontFillCache
+	it.drops = s.drops
 	if it.readsMem = sources.mem != nil; present {
 		it.mem = s.mem
 	}

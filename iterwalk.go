@@ -45,6 +45,9 @@ type walk struct {
 // writes, which gaps do not know of.
 func (it *Iter) usesGaps() bool { return it.own == it.seq && it.db.gaps != nil }
 
+// view is what the iterator sees.
+func (it *Iter) view() gap.View { return gap.View{Seq: it.seq, Drops: it.drops} }
+
 // inGap reports whether a key lies in a gap that the iterator may use.
 func (it *Iter) inGap(key []byte) bool {
 	if !it.usesGaps() {
@@ -54,7 +57,7 @@ func (it *Iter) inGap(key []byte) bool {
 	if len(gaps) == 0 {
 		return false
 	}
-	g := gap.Next(gaps, key, it.seq)
+	g := gap.Next(gaps, key, it.view())
 	return g != nil && g.Holds(key)
 }
 
@@ -68,7 +71,7 @@ func (it *Iter) gapBefore(key []byte) bool {
 	if len(gaps) == 0 {
 		return false
 	}
-	g := gap.Prev(gaps, key, it.seq)
+	g := gap.Prev(gaps, key, it.view())
 	return g != nil && g.ReachesTo(key)
 }
 
@@ -96,12 +99,12 @@ func (it *Iter) startKey() []byte {
 func (w *walk) look(key []byte) {
 	w.gaps, w.jump, w.near = w.it.db.gaps.Gaps(), nil, nil
 	if !w.backward {
-		if w.near = gap.Next(w.gaps, key, w.it.seq); w.near != nil && w.near.Holds(key) {
+		if w.near = gap.Next(w.gaps, key, w.it.view()); w.near != nil && w.near.Holds(key) {
 			w.jump = w.near
 		}
 		return
 	}
-	if w.near = gap.Prev(w.gaps, key, w.it.seq); w.near != nil && w.near.ReachesTo(key) {
+	if w.near = gap.Prev(w.gaps, key, w.it.view()); w.near != nil && w.near.ReachesTo(key) {
 		w.jump = w.near
 	}
 }
@@ -114,14 +117,14 @@ func (w *walk) enters(key []byte) bool {
 	if w.watch != nil {
 		w.gaps = w.it.db.gaps.Gaps() // what is added must be true now
 	}
-	if g := gap.Next(w.gaps, key, w.it.seq); g != nil && g.Holds(key) {
+	if g := gap.Next(w.gaps, key, w.it.view()); g != nil && g.Holds(key) {
 		w.jump = g
 		return true
 	}
 	if w.backward {
-		w.near = gap.Prev(w.gaps, key, w.it.seq)
+		w.near = gap.Prev(w.gaps, key, w.it.view())
 	} else {
-		w.near = gap.Next(w.gaps, key, w.it.seq)
+		w.near = gap.Next(w.gaps, key, w.it.view())
 	}
 	return false
 }
@@ -146,7 +149,7 @@ func (w *walk) leap() bool {
 			return false
 		}
 		w.edge = false
-		w.near = gap.Next(w.gaps, g.To, it.seq)
+		w.near = gap.Next(w.gaps, g.To, it.view())
 		it.seek = base.AppendInternalKey(it.seek[:0], g.To, base.MaxSequence, base.KindSeek)
 		it.in.SeekGE(it.seek)
 		return true
@@ -155,7 +158,7 @@ func (w *walk) leap() bool {
 		return false
 	}
 	w.edge = false
-	w.near = gap.Prev(w.gaps, g.From, it.seq)
+	w.near = gap.Prev(w.gaps, g.From, it.view())
 	it.seek = base.AppendInternalKey(it.seek[:0], g.From, base.MaxSequence, base.KindSeek)
 	it.in.SeekLT(it.seek)
 	return true
@@ -198,9 +201,9 @@ func (w *walk) begin() bool {
 		return false
 	}
 	if w.backward {
-		w.watch = it.db.gaps.Watch(it.lower, it.startKey(), it.seq, true)
+		w.watch = it.db.gaps.Watch(it.lower, it.startKey(), it.view(), true)
 	} else {
-		w.watch = it.db.gaps.Watch(it.start, it.upper, it.seq, false)
+		w.watch = it.db.gaps.Watch(it.start, it.upper, it.view(), false)
 	}
 	// After the watch has begun: a writer that has found nothing to cut had put its
 	// entry into this memtable before.

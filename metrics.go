@@ -151,6 +151,7 @@ func (s *stats) drained(bytes uint64, took time.Duration) {
 // Metrics returns the present figures; the zero Metrics of a closed database.
 func (d *DB) Metrics() Metrics {
 	var m Metrics
+	snapshots, txs := d.snapshots.len()
 	g := d.epoch.Enter()
 	defer g.Exit()
 	s := d.state.Load()
@@ -190,7 +191,7 @@ func (d *DB) Metrics() Metrics {
 	m.Flushes, m.Compactions, m.Moves = d.stats.flushes.Load(), d.stats.compactions.Load(), d.stats.moves.Load()
 	m.Slowdowns, m.Stalls = d.stats.slowdowns.Load(), d.stats.stalls.Load()
 	m.SlowdownTime, m.StallTime = time.Duration(d.stats.slowdownTime.Load()), time.Duration(d.stats.stallTime.Load())
-	m.Snapshots, m.Transactions = d.snapshots.len()
+	m.Snapshots, m.Transactions = snapshots, txs
 	m.TxCommits, m.TxConflicts = d.stats.txCommits.Load(), d.stats.txConflicts.Load()
 	m.Memory.Transactions = uint64(d.stats.txBytes.Load() + d.commit.recent.bytes.Load())
 	m.LastSequence = d.visible.Load()

@@ -18,6 +18,7 @@ type readState struct {
 	mem     *memtable.Memtable
 	imms    []*memtable.Memtable // full and waiting to be flushed, newest first
 	version *manifest.Version
+	drops   uint64 // how many edits took tables away and brought none: keys went without a sequence number
 	flushed uint64 // the memtables hold all entries with higher sequence numbers
 }
 

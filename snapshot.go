@@ -79,9 +79,9 @@ func (s *Snapshot) Close() error {
 // snapshotList holds the sequence numbers of the open snapshots, those of the open
 // transactions among them.
 type snapshotList struct {
-	mu             sync.Mutex
-	seqs           []uint64 // ascending; one entry a snapshot
-	oldest, newest *Tx      // the transactions that have not expired
+	mu             sync.Mutex // held while DeleteRange drops tables
+	seqs           []uint64   // ascending; one entry a snapshot
+	oldest, newest *Tx        // the transactions that have not expired
 	txs            int
 }
 

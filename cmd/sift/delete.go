@@ -1,25 +1,40 @@
 package main
 
-import "github.com/siftdb/sift"
+import (
+	"context"
+	"errors"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/base"
+)
 
 type deleteCmd struct {
 	form
 	writing
-	Dir  string   `arg:"" help:"The database."`
-	Keys []string `arg:"" name:"key" help:"The keys."`
+	Range  bool     `help:"Remove the keys from the first to before the second."`
+	Prefix bool     `help:"Remove the keys that begin with the one that is given."`
+	Dir    string   `arg:"" help:"The database."`
+	Keys   []string `arg:"" name:"key" help:"The keys; with --range the bounds, with --prefix the prefix."`
 }
 
 func (deleteCmd) Help() string {
 	return `Removes keys, all or none of them. A key that is not there is no error. The
-removal is durable when the verb returns.
+removal is durable when the verb returns. With --range or --prefix tables that lie wholly
+within the range go as they are; what an interruption leaves is a part of the keys, and the
+verb can be repeated.
 
 Examples:
 
     sift delete db user:17 user:18
-    sift delete --hex db 00ff`
+    sift delete --hex db 00ff
+    sift delete --range db log/2023 log/2025
+    sift delete --prefix db session/`
 }
 
 func (c *deleteCmd) Run(e *env) error {
+	if c.Range || c.Prefix {
+		return c.deleteRange(e)
+	}
 	var batch sift.Batch
 	for _, s := range c.Keys {
 		key, err := c.arg("key", s)
@@ -34,4 +49,39 @@ func (c *deleteCmd) Run(e *env) error {
 	}
 	o.ErrorIfMissing = true
 	return e.withDB(c.Dir, o, func(db *sift.DB) error { return db.Write(&batch, sift.Sync) })
+}
+
+// deleteRange removes the keys between two, or those of a prefix.
+func (c *deleteCmd) deleteRange(e *env) error {
+	want := 1
+	if c.Range {
+		want = 2
+	}
+	switch {
+	case c.Range && c.Prefix:
+		return errors.New("--range and --prefix exclude each other")
+	case len(c.Keys) != want && c.Range:
+		return errors.New("--range takes two keys, the first to remove and the first to keep")
+	case len(c.Keys) != want:
+		return errors.New("--prefix takes one prefix")
+	}
+	var bounds [2][]byte
+	for i, s := range c.Keys {
+		key, err := c.arg("key", s)
+		if err != nil {
+			return err
+		}
+		bounds[i] = key
+	}
+	if c.Prefix {
+		bounds[1] = base.PrefixEnd(bounds[0])
+	}
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	o.ErrorIfMissing = true
+	return e.withDB(c.Dir, o, func(db *sift.DB) error {
+		return db.DeleteRange(context.Background(), bounds[0], bounds[1])
+	})
 }

@@ -2,8 +2,8 @@
 // need not walk over the same tombstones again.
 //
 // A gap is advice: forgetting one costs time. But an iterator believes one, so none
-// may be invented. A gap [From, To) with the number Seq says that every reader that
-// looks at a sequence number from Seq to the present one finds no key in it, whatever
+// may be invented. A gap [From, To) since a View says that every reader that
+// sees as much, or more, up to the present, finds no key in it, whatever
 // memtables and tables it reads: it is about what is visible, not about where that is
 // stored, so flushes and compactions change nothing. Only a key that is set ends it.
 //
@@ -21,11 +21,18 @@ import (
 	"sync/atomic"
 )
 
+// View is how much a reader sees: the sequence number that it looks at, and how many times
+// tables had been dropped from what it reads, which takes keys away without a number.
+type View struct{ Seq, Drops uint64 }
+
+// includes reports whether the view is that of another, or a later one.
+func (v View) includes(o View) bool { return v.Seq >= o.Seq && v.Drops >= o.Drops }
+
 // Gap is a range of user keys in which nothing lives. It is immutable.
 type Gap struct {
 	From   []byte // the first key; empty: the first there is
 	To     []byte // the first key after it; nil: there is none
-	Seq    uint64 // readers at lower sequence numbers must not use it
+	Since  View   // readers that see less must not use it
 	Weight int    // about how many tombstones it spares
 }
 
@@ -84,27 +91,27 @@ func find(gaps []*Gap, key []byte) int {
 	return sort.Search(len(gaps), func(i int) bool { return !gaps[i].before(key) })
 }
 
-// Next returns, of the gaps that a reader at a sequence number may use, the first that
+// Next returns, of the gaps that a reader with a view may use, the first that
 // ends after the key: it holds the key or lies after it. nil if there is none.
-func Next(gaps []*Gap, key []byte, seq uint64) *Gap {
+func Next(gaps []*Gap, key []byte, v View) *Gap {
 	for i := find(gaps, key); i < len(gaps); i++ {
-		if gaps[i].Seq <= seq {
+		if v.includes(gaps[i].Since) {
 			return gaps[i]
 		}
 	}
 	return nil
 }
 
-// Prev returns, of the gaps that a reader at a sequence number may use, the last that
+// Prev returns, of the gaps that a reader with a view may use, the last that
 // begins before the key, which is nil for the end of all keys: it reaches up to the key
 // or lies further before it. nil if there is none.
-func Prev(gaps []*Gap, key []byte, seq uint64) *Gap {
+func Prev(gaps []*Gap, key []byte, v View) *Gap {
 	i := len(gaps)
 	if key != nil {
 		i = sort.Search(len(gaps), func(i int) bool { return bytes.Compare(gaps[i].From, key) >= 0 })
 	}
 	for i--; i >= 0; i-- {
-		if gaps[i].Seq <= seq {
+		if v.includes(gaps[i].Since) {
 			return gaps[i]
 		}
 	}
@@ -145,10 +152,10 @@ func (s *Set) Cut(key []byte) {
 		after := append(at[:len(at):len(at)], 0)
 		first := bytes.Equal(g.From, at)
 		if !first {
-			parts = append(parts, &Gap{From: g.From, To: at, Seq: g.Seq, Weight: g.Weight / 2})
+			parts = append(parts, &Gap{From: g.From, To: at, Since: g.Since, Weight: g.Weight / 2})
 		}
 		if g.To == nil || bytes.Compare(after, g.To) < 0 {
-			parts = append(parts, &Gap{From: after, To: g.To, Seq: g.Seq, Weight: g.Weight / 2})
+			parts = append(parts, &Gap{From: after, To: g.To, Since: g.Since, Weight: g.Weight / 2})
 		}
 		if len(parts) == 1 {
 			parts[0].Weight = g.Weight
@@ -188,17 +195,17 @@ func lightest(gaps []*Gap) int {
 // Watch is a range that an iterator is walking over, less what was set in it since.
 type Watch struct {
 	set      *Set
-	seq      uint64
+	view     View
 	from, to []byte
 	backward bool
 }
 
-// Watch begins to watch [from, to), to nil for no end: the range that a reader at a
-// sequence number is about to walk over, backward from to or forward from from. The
+// Watch begins to watch [from, to), to nil for no end: the range that a reader with a
+// view is about to walk over, backward from to or forward from from. The
 // keys are copied. Done or Abandon end it. REQUIRES: the walk begins afterwards, and
 // comes by every entry that was inserted before it begins.
-func (s *Set) Watch(from, to []byte, seq uint64, backward bool) *Watch {
-	w := &Watch{set: s, seq: seq, from: bytes.Clone(from), backward: backward}
+func (s *Set) Watch(from, to []byte, v View, backward bool) *Watch {
+	w := &Watch{set: s, view: v, from: bytes.Clone(from), backward: backward}
 	if to != nil {
 		w.to = append([]byte{}, to...)
 	}
@@ -263,7 +270,7 @@ func (w *Watch) Done(at []byte, weight int) {
 	if w.to != nil && bytes.Compare(w.from, w.to) >= 0 {
 		return
 	}
-	s.add(&Gap{From: w.from, To: w.to, Seq: w.seq, Weight: weight})
+	s.add(&Gap{From: w.from, To: w.to, Since: w.view, Weight: weight})
 }
 
 // add takes in a gap, joined with those that it overlaps or touches. REQUIRES: mu.
@@ -282,7 +289,7 @@ func (s *Set) add(g *Gap) {
 		if h.To == nil || g.To != nil && bytes.Compare(h.To, g.To) > 0 {
 			g.To = h.To
 		}
-		g.Seq = max(g.Seq, h.Seq)
+		g.Since = View{max(g.Since.Seq, h.Since.Seq), max(g.Since.Drops, h.Since.Drops)}
 		g.Weight = max(g.Weight, h.Weight)
 	}
 	if g.size() > s.maxBytes/maxShare {

@@ -16,7 +16,7 @@ func describe(s *Set) string {
 		if g.To != nil {
 			to = fmt.Sprintf("%q", g.To)
 		}
-		parts = append(parts, fmt.Sprintf("[%q,%s)@%d*%d", g.From, to, g.Seq, g.Weight))
+		parts = append(parts, fmt.Sprintf("[%q,%s)@%d*%d", g.From, to, g.Since.Seq, g.Weight))
 	}
 	return strings.Join(parts, " ")
 }
@@ -59,7 +59,7 @@ func TestSet(t *testing.T) {
 			var weight int
 			fmt.Sscan(f[3], &seq)
 			fmt.Sscan(f[4], &weight)
-			w := s.Watch(key(f[1]), key(f[2]), seq, f[0] == "back")
+			w := s.Watch(key(f[1]), key(f[2]), View{Seq: seq}, f[0] == "back")
 			if len(f) > 6 {
 				s.Cut([]byte(strings.TrimPrefix(f[6], "cut=")))
 			}
@@ -94,7 +94,7 @@ func TestSetAgainstModel(t *testing.T) {
 			switch from, to := rng.IntN(keys), rng.IntN(keys+1); {
 			case from < to && rng.IntN(3) == 0:
 				// A walk that sees nothing set up to now.
-				w := s.Watch(name(from), name(to), seq, rng.IntN(2) == 0)
+				w := s.Watch(name(from), name(to), View{Seq: seq}, rng.IntN(2) == 0)
 				if rng.IntN(3) == 0 {
 					seq++
 					k := rng.IntN(keys)
@@ -118,8 +118,8 @@ func TestSetAgainstModel(t *testing.T) {
 					t.Fatalf("gaps overlap: %s", describe(s))
 				}
 				for k := range keys {
-					if g.Holds(name(k)) && lastSet[k] > g.Seq {
-						t.Fatalf("at %d: key %02d was set at %d and lies in [%q,%q)@%d", seq, k, lastSet[k], g.From, g.To, g.Seq)
+					if g.Holds(name(k)) && lastSet[k] > g.Since.Seq {
+						t.Fatalf("at %d: key %02d was set at %d and lies in [%q,%q)@%d", seq, k, lastSet[k], g.From, g.To, g.Since.Seq)
 					}
 					used++
 				}
@@ -136,7 +136,7 @@ func TestSetAgainstModel(t *testing.T) {
 
 // TestNextAndPrev: a reader gets only gaps that are true at its sequence number.
 func TestNextAndPrev(t *testing.T) {
-	gaps := []*Gap{{From: key("a"), To: key("c"), Seq: 5}, {From: key("c\x00"), To: key("f"), Seq: 9}, {From: key("m"), Seq: 2}}
+	gaps := []*Gap{{From: key("a"), To: key("c"), Since: View{Seq: 5}}, {From: key("c\x00"), To: key("f"), Since: View{Seq: 9}}, {From: key("m"), Since: View{Seq: 2}}}
 	for _, tt := range []struct {
 		key        string
 		seq        uint64
@@ -153,11 +153,16 @@ func TestNextAndPrev(t *testing.T) {
 			}
 			return -1
 		}
-		if got := index(Next(gaps, key(tt.key), tt.seq)); got != tt.next {
+		if got := index(Next(gaps, key(tt.key), View{Seq: tt.seq})); got != tt.next {
 			t.Errorf("Next(%s, %d) = %d, want %d", tt.key, tt.seq, got, tt.next)
 		}
-		if got := index(Prev(gaps, key(tt.key), tt.seq)); got != tt.prev {
+		if got := index(Prev(gaps, key(tt.key), View{Seq: tt.seq})); got != tt.prev {
 			t.Errorf("Prev(%s, %d) = %d, want %d", tt.key, tt.seq, got, tt.prev)
 		}
+	}
+	// Tables were dropped at the sequence number that an older reader looks at.
+	late := []*Gap{{From: key("a"), To: key("c"), Since: View{Seq: 5, Drops: 1}}}
+	if Next(late, key("a"), View{Seq: 5}) != nil || Prev(late, key("c"), View{Seq: 7}) != nil || Next(late, key("a"), View{5, 1}) == nil {
+		t.Error("a gap from after tables were dropped is for readers from after that")
 	}
 }

@@ -1,0 +1,313 @@
+package sift_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/testhook"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+func deleteRange(t testing.TB, db *sift.DB, from, to string) {
+	t.Helper()
+	bound := func(s string) []byte {
+		if s == "" {
+			return nil
+		}
+		return []byte(s)
+	}
+	if err := db.DeleteRange(context.Background(), bound(from), bound(to)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// contents returns all keys and values.
+func contents(t testing.TB, db interface {
+	NewIter(*sift.IterOptions) (*sift.Iter, error)
+}) map[string]string {
+	t.Helper()
+	it, err := db.NewIter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for ok := it.First(); ok; ok = it.Next() {
+		got[string(it.Key())] = string(it.Value())
+	}
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestDeleteRangeModel plays writes, range deletions and compactions against a map, with
+// snapshots and iterators open over them, and loses unsynced writes now and then: what is
+// there afterwards is the state after some write, and never an older value of a key in a
+// range that was deleted.
+func TestDeleteRangeModel(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			mem := vfs.NewMem()
+			open := func() *sift.DB {
+				o := &sift.Options{MemtableBytes: 4 << 10, TableBytes: 2 << 10, LevelBaseBytes: 8 << 10, LevelMultiplier: 3, BlockBytes: 256}
+				testhook.Apply(o, testhook.Settings{FS: mem, CleanNow: true})
+				return mustOpen(t, "/db", o)
+			}
+			db := open()
+			rng := rand.New(rand.NewPCG(seed, 21))
+			name := func() string { return fmt.Sprintf("key%03d", rng.IntN(600)) }
+			want := map[string]string{}
+			type view struct {
+				snap *sift.Snapshot
+				it   *sift.Iter
+				want map[string]string
+			}
+			var views []view
+			check := func(v *view) {
+				if v.snap != nil {
+					if got := contents(t, v.snap); !maps.Equal(got, v.want) {
+						t.Fatalf("a snapshot has %d keys, and had %d", len(got), len(v.want))
+					}
+					return
+				}
+				got := map[string]string{}
+				for ok := v.it.First(); ok; ok = v.it.Next() {
+					got[string(v.it.Key())] = string(v.it.Value())
+				}
+				if v.it.Err() != nil || !maps.Equal(got, v.want) {
+					t.Fatalf("an iterator has %d keys, and had %d; %v", len(got), len(v.want), v.it.Err())
+				}
+			}
+			for op := range 1500 {
+				switch n := rng.IntN(100); {
+				case n < 70:
+					k := name()
+					if rng.IntN(4) == 0 {
+						delete(want, k)
+						if err := db.Delete([]byte(k), sift.NoSync); err != nil {
+							t.Fatal(err)
+						}
+						break
+					}
+					want[k] = fmt.Sprint(op, "-", string(make([]byte, rng.IntN(60))))
+					if err := db.Put([]byte(k), []byte(want[k]), sift.NoSync); err != nil {
+						t.Fatal(err)
+					}
+				case n < 76:
+					from, to := name(), name()
+					switch rng.IntN(6) {
+					case 0:
+						from = ""
+					case 1:
+						to = ""
+					}
+					deleteRange(t, db, from, to)
+					maps.DeleteFunc(want, func(k, _ string) bool { return k >= from && (to == "" || k < to) })
+				case n < 80 && len(views) < 3:
+					v := view{want: maps.Clone(want)}
+					if rng.IntN(2) == 0 {
+						v.snap = db.Snapshot()
+					} else {
+						var err error
+						if v.it, err = db.NewIter(nil); err != nil {
+							t.Fatal(err)
+						}
+					}
+					views = append(views, v)
+				case n < 86 && len(views) > 0:
+					check(&views[rng.IntN(len(views))])
+				case n < 92 && len(views) > 0:
+					v := views[0]
+					views = views[1:]
+					check(&v)
+					if v.snap != nil {
+						v.snap.Close()
+					} else if err := v.it.Close(); err != nil {
+						t.Fatal(err)
+					}
+				case n < 93:
+					if err := db.Compact(context.Background(), nil, nil); err != nil {
+						t.Fatal(err)
+					}
+				case n < 96:
+					if got := contents(t, db); !maps.Equal(got, want) {
+						t.Fatalf("operation %d: %d keys, want %d", op, len(got), len(want))
+					}
+				}
+			}
+			for _, v := range views {
+				check(&v)
+				if v.snap != nil {
+					v.snap.Close()
+				} else {
+					v.it.Close()
+				}
+			}
+			mustClose(t, db)
+			db = open()
+			if got := contents(t, db); !maps.Equal(got, want) {
+				t.Fatalf("after reopening: %d keys, want %d", len(got), len(want))
+			}
+			mustClose(t, db)
+		})
+	}
+}
+
+// TestDeleteRangePowerCuts cuts the power at each operation on the disk during a
+// DeleteRange over keys that have older values further down: after each of them every key
+// in the range has its newest value or none, and the others are as they were.
+func TestDeleteRangePowerCuts(t *testing.T) {
+	options := func(fs sift.FS) *sift.Options {
+		o := &sift.Options{MemtableBytes: 64 << 10, TableBytes: 4 << 10, BlockBytes: 512, DisableAutoCompaction: true}
+		testhook.Apply(o, testhook.Settings{FS: fs, CleanNow: true})
+		return o
+	}
+	key := func(i int) []byte { return fmt.Appendf(nil, "key%04d", i) }
+	const keys, from, to = 900, 205, 703
+	mem := vfs.NewMem()
+	db := mustOpen(t, "/db", options(mem))
+	want := map[string]string{}
+	for round := range 4 {
+		for i := range keys {
+			if i%(round+1) != 0 {
+				continue
+			}
+			if round == 2 {
+				delete(want, string(key(i)))
+				if err := db.Delete(key(i), sift.NoSync); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			want[string(key(i))] = fmt.Sprintf("%d of round %d", i, round)
+			if err := db.Put(key(i), []byte(want[string(key(i))]), sift.NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if round == 0 {
+			if err := db.Compact(context.Background(), nil, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if round == 1 {
+			if err := db.Compact(context.Background(), key(100), key(400)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before := mem.NumOps()
+	if err := db.DeleteRange(context.Background(), key(from), key(to)); err != nil {
+		t.Fatal(err)
+	}
+	after := mem.NumOps()
+	mustClose(t, db)
+	states := 0
+	for at := before; at <= after; at++ {
+		for _, survival := range []vfs.Survival{vfs.LoseUnsynced, vfs.KeepUnsynced, vfs.TearUnsynced(uint64(at))} {
+			disk := mem.CrashImage(at, survival)
+			states++
+			db, err := sift.Open("/db", options(disk))
+			if err != nil {
+				t.Fatalf("a cut after operation %d: %v", at, err)
+			}
+			got := contents(t, db)
+			mustClose(t, db)
+			for k, v := range want {
+				in := k >= string(key(from)) && k < string(key(to))
+				if g, ok := got[k]; ok && g != v || !ok && !in || in && ok && at == after {
+					t.Fatalf("a cut after operation %d of %d..%d: %s is %q, was %q", at, before, after, k, g, v)
+				}
+			}
+			for k := range got {
+				if _, ok := want[k]; !ok {
+					t.Fatalf("a cut after operation %d: %s came back", at, k)
+				}
+			}
+		}
+	}
+	if states < 10 {
+		t.Errorf("only %d states after a power cut were seen", states)
+	}
+}
+
+// TestDeleteRangeDropsTables: what lies within whole tables is not read or written.
+func TestDeleteRangeDropsTables(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), &sift.Options{TableBytes: 64 << 10, MemtableBytes: 128 << 10})
+	defer mustClose(t, db)
+	key := func(i int) []byte { return fmt.Appendf(nil, "key%06d", i) }
+	for i := range 50_000 {
+		if err := db.Put(key(i), key(i), sift.NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	before := db.Metrics()
+	if err := db.DeleteRange(context.Background(), key(1000), key(49_000)); err != nil {
+		t.Fatal(err)
+	}
+	after := db.Metrics()
+	if n := after.LastSequence - before.LastSequence; n > 48_000/4 {
+		t.Errorf("%d keys were deleted one by one", n)
+	}
+	if got := contents(t, db); len(got) != 2000 {
+		t.Errorf("%d keys are left", len(got))
+	}
+	if err := db.DeleteRange(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(db.Tables()); n != 0 {
+		t.Errorf("%d tables are left of an empty database", n)
+	}
+}
+
+func TestDeleteRangeErrors(t *testing.T) {
+	dir := t.TempDir()
+	db := mustOpen(t, dir, nil)
+	if err := db.Put([]byte("k"), []byte("v"), sift.Sync); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := db.DeleteRange(ctx, nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	deleteRange(t, db, "z", "a")
+	if has, err := db.Has([]byte("k")); !has || err != nil {
+		t.Errorf("an empty range deleted a key: %v, %v", has, err)
+	}
+	// A transaction that has read in the range conflicts.
+	tx, err := db.Begin(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Get([]byte("k")); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Put([]byte("other"), nil); err != nil {
+		t.Fatal(err)
+	}
+	deleteRange(t, db, "a", "z")
+	if err := tx.Commit(); !errors.Is(err, sift.ErrConflict) {
+		t.Errorf("a transaction that has read a deleted key: %v", err)
+	}
+	mustClose(t, db)
+	if err := db.DeleteRange(context.Background(), nil, nil); !errors.Is(err, sift.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	ro := mustOpen(t, dir, &sift.Options{ReadOnly: true})
+	defer mustClose(t, ro)
+	if err := ro.DeleteRange(context.Background(), nil, nil); !errors.Is(err, sift.ErrReadOnly) {
+		t.Errorf("read-only: %v", err)
+	}
+}
