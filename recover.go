@@ -153,7 +153,7 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	if err := d.openTables(version); err != nil {
 		return err
 	}
-	r := recovery{db: d, version: version, manifestSeq: state.LastSeq, lastSeq: maxSequence(state.LastSeq, version)}
+	r := recovery{db: d, version: version, deep: state.Deep, manifestSeq: state.LastSeq, lastSeq: maxSequence(state.LastSeq, version)}
 	r.report.Torn = d.recovery.Torn
 	defer func() {
 		if err != nil {
@@ -166,7 +166,7 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	}
 	if missing != nil {
 		r.missing = missing
-		d.opts.Logger.Warn("a log is missing", "err", missing)
+		d.opts.Logger.Info("a log is missing", "err", missing)
 		r.report.Torn = append(r.report.Torn, missing)
 	}
 	d.nextFile.Store(state.NextFile)

@@ -24,6 +24,8 @@ type recovery struct {
 	lastSeq     uint64               // the largest sequence number that was met
 	mems        []*memtable.Memtable // oldest first
 	flushed     []*manifest.TableMeta
+	deep        []manifest.DeepLevel  // of a tree with more levels than there are
+	merged      []*manifest.TableMeta // written to make them fewer
 	log         *logFile
 	report      Recovery
 
@@ -331,7 +333,13 @@ func (r *recovery) publish() (err error) {
 	for _, meta := range r.flushed {
 		edit.Added = append(edit.Added, manifest.AddedTable{Level: 0, Table: meta})
 	}
-	next, err := r.version.Apply(edit)
+	version := r.version
+	if r.deep != nil {
+		if version, err = r.fitLevels(r.deep); err != nil {
+			return err
+		}
+	}
+	next, err := version.Apply(edit)
 	if err != nil {
 		return err
 	}
@@ -340,7 +348,7 @@ func (r *recovery) publish() (err error) {
 		return err
 	}
 	next.Ref()
-	r.version.Unref(func(*manifest.TableMeta) {}) // next holds all its tables
+	d.releaseVersion(r.version) // next holds its tables, but for those that were merged
 	d.visible.Store(r.lastSeq)
 	d.state.Store(&readState{mem: memtable.New(d.opts.MemtableBytes), version: next, flushed: r.lastSeq})
 	d.removeFiles.Store(true)
@@ -353,7 +361,7 @@ func (r *recovery) publish() (err error) {
 // abandon closes what a failed recovery has opened.
 func (r *recovery) abandon() {
 	closeTables(r.version)
-	for _, meta := range r.flushed {
+	for _, meta := range append(r.flushed, r.merged...) {
 		meta.Handle.(*table).close()
 	}
 	if r.log != nil {

@@ -238,6 +238,77 @@ func TestOwn(t *testing.T) {
 	}
 }
 
+// TestDeepLevels opens a tree of goleveldb's with more levels than sift and LevelDB
+// have, as small options or much data make it: all of it is there, and when sift has
+// closed it, the other engines read it and no table is below the last level.
+func TestDeepLevels(t *testing.T) {
+	dir := t.TempDir()
+	small := &opt.Options{WriteBuffer: 16 << 10, CompactionTableSize: 8 << 10, CompactionTotalSize: 16 << 10, CompactionTotalSizeMultiplier: 1.1, Filter: filter.NewBloomFilter(10)}
+	db, err := leveldb.OpenFile(dir, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	deepest := 0
+	for i := 0; deepest < 8; i++ {
+		if i == 200_000 {
+			t.Fatalf("after %d writes the deepest level of goleveldb's is %d", i, deepest)
+		}
+		k, v := fmt.Sprintf("key%05d", i*7919%20011), fmt.Sprintf("value %d", i)
+		if i%5 == 4 {
+			delete(want, k)
+			err = db.Delete([]byte(k), nil)
+		} else {
+			want[k] = v
+			err = db.Put([]byte(k), []byte(v), nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%1000 == 0 {
+			var stats leveldb.DBStats
+			if err := db.Stats(&stats); err != nil {
+				t.Fatal(err)
+			}
+			for level, n := range stats.LevelTablesCounts {
+				if n > 0 {
+					deepest = level
+				}
+			}
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, readOnly := range []bool{true, false} {
+		db, err := sift.Open(dir, &sift.Options{ReadOnly: readOnly})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for e, err := range db.Scan(nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := db.Get(e.Key)
+			if w := want[string(e.Key)]; w != string(e.Value) || w != string(v) || err != nil {
+				t.Fatalf("%q is %q in a scan and %q, %v, in a lookup; want %q", e.Key, e.Value, v, err, w)
+			}
+			n++
+		}
+		if n != len(want) {
+			t.Errorf("read-only %v: %d keys, want %d", readOnly, n, len(want))
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := sift.Check(context.Background(), dir, nil, func(fault error) { t.Error(fault) }); err != nil {
+		t.Error(err)
+	}
+	compare(t, dir, want)
+}
+
 // waitQuiet returns when nothing is going on in the background: a copy of the
 // directory is then what a crash would leave.
 func waitQuiet(db *sift.DB) {

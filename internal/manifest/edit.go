@@ -22,11 +22,12 @@ import (
 //	  9  previous log       number; 0 but in very old databases
 //
 // Tag 8 was LevelDB's and is free no more. A single field (1-4, 9) that comes
-// twice counts the last time. Invalid are: another tag, a level above 6, an
+// twice counts the last time. Invalid are: another tag, a level of 65,536 or above, an
 // internal key of fewer than eight bytes or of an unknown kind, a table whose
 // smallest key is above its largest, bytes after the last whole field. The
 // record's checksum covers all of it. A reader refuses what it does not know,
-// since a field that it skipped might have named a table. On disk; do not change.
+// since a field that it skipped might have named a table. sift and LevelDB write levels
+// up to 6; goleveldb goes beyond. On disk; do not change.
 //
 // Example: log 4, next file 6, table 5 of 1048 bytes at level 2, from "a" at
 // sequence 3 to "b" at sequence 1:
@@ -199,8 +200,8 @@ func number(c *base.Cursor) *uint64 {
 }
 
 func checkLevel(level uint32) error {
-	if level >= NumLevels {
-		return fmt.Errorf("level %d of %d: %w", level, NumLevels, base.ErrUnsupported)
+	if level >= maxLevels {
+		return fmt.Errorf("level %d of %d: %w", level, maxLevels, base.ErrUnsupported)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 //
 // What may be the remains of one unfinished edit at the end is left out, and
 // State.Dropped says so. Errors match ErrNoDatabase (see ReadCurrent);
-// base.ErrUnsupported for a comparator, level or field that sift does not have;
+// base.ErrUnsupported for a comparator or field that sift does not have;
 // base.ErrCorruption for damage before a whole edit, for edits that do not fit
 // together, and for a MANIFEST that is missing or says too little.
 func Load(fsys vfs.FS, dir string) (*State, error) {
@@ -71,7 +71,9 @@ func (l *loader) add(e *Edit, offset int64) error {
 		s.LastSeq, l.have.seq = *e.LastSeq, true
 	}
 	for _, p := range e.Pointers {
-		s.Pointers[p.Level] = p.Key
+		if p.Level < NumLevels {
+			s.Pointers[p.Level] = p.Key
+		}
 	}
 	if err := l.builder.apply(e); err != nil {
 		return l.corruption(offset, err)
@@ -98,11 +100,14 @@ func (l *loader) finish() (*State, error) {
 		}
 		return nil, l.corruption(-1, missing)
 	}
-	v, err := l.builder.finish()
-	if err != nil {
+	var err error
+	if s.Version, s.Deep, err = l.builder.finishDeep(); err != nil {
 		return nil, l.corruption(l.last, err)
 	}
-	s.Version = v
+	if s.Deep != nil {
+		s.Pointers = [NumLevels][]byte{} // they are of other levels
+	}
+	v := s.Version
 	for _, n := range []uint64{s.Num, s.LogNumber, s.PrevLogNum} {
 		s.NextFile = max(s.NextFile, n+1)
 	}

@@ -222,7 +222,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"no next file number", manifestOf(t, &Edit{LogNumber: ptr(uint64(1))}), "no next file number", false},
 		{"no last sequence", manifestOf(t, &Edit{LogNumber: ptr(uint64(1)), NextFile: ptr(uint64(1))}), "no last sequence", false},
 		{"another comparator", manifestOf(t, other), "rocksdb.ReverseBytewiseComparator", true},
-		{"a level too many", logOf(t, []byte{6, 7, 1}), "level 7", true},
+		{"a level too many", logOf(t, []byte{6, 0x80, 0x80, 4, 1}), "level 65536", true},
 		{"a foreign field", logOf(t, []byte{0x64, 0x00}), "tag 100", true},
 		{"overlapping tables", manifestOf(t, counters(), overlap), "000004 and 000005 of level 3 overlap", false},
 		{"an unknown table deleted", manifestOf(t, counters(), &Edit{Deleted: []DeletedTable{{2, 77}}}), "000077", false},

@@ -3,6 +3,11 @@ package manifest
 // State is all that a MANIFEST says.
 type State struct {
 	Version *Version
+	// Deep is nil unless there are tables in a level beyond the last of a Version. Then
+	// it lists the levels >= 1 that have tables, upper ones first, and Version is for
+	// reading alone: it has all tables, and whoever searches it from level 0 down, each
+	// level in its order, finds newer entries first.
+	Deep []DeepLevel
 
 	LogNumber  uint64 // logs before it hold nothing that the tables lack
 	PrevLogNum uint64 // a log that counts nevertheless; 0 for none
@@ -17,6 +22,12 @@ type State struct {
 	// Dropped says why the end of the MANIFEST was taken for an edit that a
 	// crash cut short, and left out; nil if it was not.
 	Dropped error
+}
+
+// DeepLevel is one level of a tree that may have more than NumLevels.
+type DeepLevel struct {
+	Level  int
+	Tables []*TableMeta // without overlap, by Smallest
 }
 
 // NewState returns the state of a database without files.

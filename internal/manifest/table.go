@@ -13,6 +13,10 @@ import (
 // disk, do not change.
 const NumLevels = 7
 
+// maxLevels bounds the levels that a MANIFEST of goleveldb's may have, which makes
+// as many as its options and its data ask for.
+const maxLevels = 1 << 16
+
 // TableMeta describes one table. One TableMeta stands for one file for as long
 // as the process runs: versions that share a table share the pointer. All
 // fields but Handle are immutable.

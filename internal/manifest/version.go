@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -15,7 +16,7 @@ import (
 // concurrent use.
 type Version struct {
 	// Levels holds the tables: level 0 newest first, which is by falling file
-	// number; the others by Smallest, without overlap (I7).
+	// number, but see State.Deep; the others by Smallest, without overlap (I7).
 	Levels [NumLevels][]*TableMeta
 	// Deepest is the deepest level with a table.
 	Deepest int
@@ -81,19 +82,27 @@ func (v *Version) Apply(edits ...*Edit) (*Version, error) {
 
 // builder collects edits. Its maps are keyed by file number.
 type builder struct {
-	levels [NumLevels]map[uint64]*TableMeta
+	levels []map[uint64]*TableMeta
 	where  map[uint64]int // the level that each table is in
+}
+
+// level returns the tables of a level.
+func (b *builder) level(n int) map[uint64]*TableMeta {
+	for len(b.levels) <= n {
+		b.levels = append(b.levels, make(map[uint64]*TableMeta))
+	}
+	return b.levels[n]
 }
 
 func newBuilder(v *Version) *builder {
 	b := &builder{where: make(map[uint64]int)}
-	for level := range b.levels {
-		b.levels[level] = make(map[uint64]*TableMeta)
+	for level := range NumLevels {
+		tables := b.level(level)
 		if v == nil {
 			continue
 		}
 		for _, t := range v.Levels[level] {
-			b.levels[level][t.Num] = t
+			tables[t.Num] = t
 			b.where[t.Num] = level
 		}
 	}
@@ -108,11 +117,11 @@ func (b *builder) apply(e *Edit) error {
 		if gone[d] {
 			continue
 		}
-		if _, ok := b.levels[d.Level][d.Num]; !ok {
+		if _, ok := b.level(d.Level)[d.Num]; !ok {
 			return fmt.Errorf("table %06d is deleted from level %d and is not there", d.Num, d.Level)
 		}
 		gone[d] = true
-		delete(b.levels[d.Level], d.Num)
+		delete(b.level(d.Level), d.Num)
 		delete(b.where, d.Num)
 	}
 	for _, a := range e.Added {
@@ -121,7 +130,7 @@ func (b *builder) apply(e *Edit) error {
 		}
 		level, ok := b.where[a.Table.Num]
 		if !ok {
-			b.levels[a.Level][a.Table.Num] = a.Table
+			b.level(a.Level)[a.Table.Num] = a.Table
 			b.where[a.Table.Num] = a.Level
 			continue
 		}
@@ -135,31 +144,77 @@ func (b *builder) apply(e *Edit) error {
 	return nil
 }
 
+// finish makes the version, of tables that are all in levels which it has.
 func (b *builder) finish() (*Version, error) {
-	v := new(Version)
+	v, deep, err := b.finishDeep()
+	if deep != nil {
+		return nil, fmt.Errorf("there is a table in level %d of %d", deep[len(deep)-1].Level, NumLevels)
+	}
+	return v, err
+}
+
+// finishDeep makes the version, and the list of levels if they are too many; see
+// State.Deep.
+func (b *builder) finishDeep() (*Version, []DeepLevel, error) {
+	var top []*TableMeta
+	var deep []DeepLevel
 	for level, set := range b.levels {
-		tables := make([]*TableMeta, 0, len(set))
-		for _, t := range set {
-			tables = append(tables, t)
-			v.sizes[level] += t.Size
-		}
+		tables := slices.Collect(maps.Values(set))
 		if level == 0 {
 			slices.SortFunc(tables, func(a, b *TableMeta) int { return cmp.Compare(b.Num, a.Num) })
-		} else {
-			slices.SortFunc(tables, func(a, b *TableMeta) int { return base.CompareInternal(a.Smallest, b.Smallest) })
-			for i := 1; i < len(tables); i++ {
-				if base.CompareInternal(tables[i-1].Largest, tables[i].Smallest) >= 0 { // (I7)
-					return nil, fmt.Errorf("tables %06d and %06d of level %d overlap", tables[i-1].Num, tables[i].Num, level)
-				}
-			}
-			v.fences[level] = newFence(tables)
+			top = tables
+			continue
 		}
-		v.Levels[level] = tables
+		slices.SortFunc(tables, func(a, b *TableMeta) int { return base.CompareInternal(a.Smallest, b.Smallest) })
+		for i := 1; i < len(tables); i++ {
+			if base.CompareInternal(tables[i-1].Largest, tables[i].Smallest) >= 0 { // (I7)
+				return nil, nil, fmt.Errorf("tables %06d and %06d of level %d overlap", tables[i-1].Num, tables[i].Num, level)
+			}
+		}
 		if len(tables) > 0 {
-			v.Deepest = level
+			deep = append(deep, DeepLevel{level, tables})
 		}
 	}
-	return v, nil
+	if len(deep) == 0 || deep[len(deep)-1].Level < NumLevels {
+		return newVersion(top, deep), nil, nil
+	}
+	// The upper levels that are too many count as further tables of level 0, the
+	// others move up.
+	rest := deep
+	for len(rest) >= NumLevels {
+		top = append(top, rest[0].Tables...)
+		rest = rest[1:]
+	}
+	return newVersion(top, Fit(rest)), deep, nil
+}
+
+// Fit gives at most NumLevels-1 levels, upper ones first, numbers within a Version:
+// their own as far as that is possible.
+func Fit(levels []DeepLevel) []DeepLevel {
+	fit := slices.Clone(levels)
+	for i, below := len(fit)-1, NumLevels; i >= 0; i-- {
+		fit[i].Level = min(fit[i].Level, below-1)
+		below = fit[i].Level
+	}
+	return fit
+}
+
+// newVersion makes a version of the tables of level 0 and of levels below it.
+func newVersion(top []*TableMeta, levels []DeepLevel) *Version {
+	v := new(Version)
+	v.Levels[0] = top
+	for _, l := range levels {
+		v.Levels[l.Level], v.Deepest = l.Tables, l.Level
+	}
+	for level, tables := range v.Levels {
+		for _, t := range tables {
+			v.sizes[level] += t.Size
+		}
+		if level > 0 {
+			v.fences[level] = newFence(tables)
+		}
+	}
+	return v
 }
 
 // Ref takes a reference on the version. The first one also takes the version's

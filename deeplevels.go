@@ -1,0 +1,99 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/compact"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/merge"
+	"github.com/siftdb/sift/sstable"
+)
+
+// goleveldb's trees have as many levels as its options and the data ask for. Open
+// brings such a tree into the levels that sift and LevelDB have: which level a table is
+// in says only what is newer, so levels get other numbers as they are, and only where
+// more of them have tables than there are numbers, the two neighbours with the fewest
+// bytes, which are the uppermost as a rule, are merged into one. All of it becomes so
+// with the one MANIFEST that Open writes. Opened read-only, nothing is written, and the
+// tables of the levels that are too many are searched as those of level 0; see
+// manifest.State.
+
+// fitLevels returns the version with its tables in the levels that there are.
+func (r *recovery) fitLevels(deep []manifest.DeepLevel) (*manifest.Version, error) {
+	edit := &manifest.Edit{}
+	below := map[*manifest.TableMeta]bool{}
+	for _, l := range deep {
+		for _, meta := range l.Tables {
+			below[meta] = true
+		}
+	}
+	for _, meta := range r.version.Levels[0] {
+		if !below[meta] {
+			edit.Added = append(edit.Added, manifest.AddedTable{Level: 0, Table: meta})
+		}
+	}
+	for len(deep) >= manifest.NumLevels {
+		i, err := smallestPair(deep)
+		if err != nil {
+			return nil, err
+		}
+		tables, err := r.mergeLevels(deep[i], deep[i+1])
+		if err != nil {
+			return nil, err
+		}
+		merged := append([]manifest.DeepLevel{}, deep[:i]...)
+		merged = append(merged, manifest.DeepLevel{Level: deep[i+1].Level, Tables: tables})
+		deep = append(merged, deep[i+2:]...)
+	}
+	for _, l := range manifest.Fit(deep) {
+		for _, meta := range l.Tables {
+			edit.Added = append(edit.Added, manifest.AddedTable{Level: l.Level, Table: meta})
+		}
+	}
+	return (*manifest.Version)(nil).Apply(edit)
+}
+
+// smallestPair returns the first of the two neighbouring levels that have the fewest
+// bytes together, and no table that cannot be read.
+func smallestPair(levels []manifest.DeepLevel) (int, error) {
+	best, size := -1, uint64(0)
+	var errs error
+	for i := range levels[1:] {
+		var n uint64
+		var err error
+		for _, l := range levels[i : i+2] {
+			for _, meta := range l.Tables {
+				n += meta.Size
+				_, lerr := meta.Handle.(*table).load()
+				err = errors.Join(err, lerr)
+			}
+		}
+		if errs = errors.Join(errs, err); err == nil && (best < 0 || n < size) {
+			best, size = i, n
+		}
+	}
+	if best < 0 {
+		return 0, fmt.Errorf("sift: %d levels cannot be made %d: %w", len(levels)+1, manifest.NumLevels, errs)
+	}
+	return best, nil
+}
+
+// mergeLevels writes the tables that the merged levels have.
+func (r *recovery) mergeLevels(upper, lower manifest.DeepLevel) ([]*manifest.TableMeta, error) {
+	d := r.db
+	o := &sstable.IterOptions{DontFillCache: true, Readahead: true, IO: new(sstable.BlockIO)}
+	metas, stats, err := d.runJob(context.Background(), &compact.Job{
+		Input:      merge.New(levelIterator(upper.Tables, o), levelIterator(lower.Tables, o)),
+		Boundaries: []uint64{base.MaxSequence}, // nobody is reading yet
+		TableBytes: int64(d.opts.TableBytes),
+		Writer:     d.tableOptions(min(lower.Level, manifest.NumLevels-1)),
+	})
+	r.merged = append(r.merged, metas...)
+	if err == nil {
+		d.opts.Logger.Info("merged two levels, as there are too many", "level", upper.Level, "and", lower.Level, "written", stats.BytesOut)
+	}
+	return metas, err
+}
