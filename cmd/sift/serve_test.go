@@ -127,6 +127,10 @@ func TestServeRefuses(t *testing.T) {
 	}
 	foreign := filepath.Join(dir, "foreign")
 	mustSift(t, "", "put", foreign, "key", "value")
+	missing := noSuchFile
+	if runtime.GOOS == "windows" {
+		missing = "--password-file: open"
+	}
 	for _, c := range []struct {
 		want string
 		args []string
@@ -135,7 +139,7 @@ func TestServeRefuses(t *testing.T) {
 		{"requires a password", []string{"--addr", "192.0.2.1:1"}},
 		{"requires a password", []string{"--http", "0.0.0.0:0"}},
 		{"is empty", []string{"--password-file", empty}},
-		{"no such file", []string{"--password-file", filepath.Join(dir, "none")}},
+		{missing, []string{"--password-file", filepath.Join(dir, "none")}},
 		{"go together", []string{"--tls-cert", empty}},
 		{"--tls-cert", []string{"--tls-cert", empty, "--tls-key", empty}},
 		{"must be positive", []string{"--filter-memory", "0"}},

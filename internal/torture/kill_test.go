@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -164,6 +165,9 @@ func (k *killer) kill() error {
 	}
 	// Most are killed at work, some while they open the database.
 	delay := time.Duration(10+k.rng.IntN(150)) * time.Millisecond
+	if runtime.GOOS == "windows" {
+		delay *= 10 // a process takes longer to start, under Wine above all
+	}
 	timer := time.AfterFunc(delay, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	err = readAcks(out, &k.acked)

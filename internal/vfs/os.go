@@ -15,7 +15,9 @@ import (
 //
 // Create puts a new file in the place of an existing one and never truncates
 // it, so that another name of the old file (in a checkpoint, say) and readers
-// that hold it open keep what they have.
+// that hold it open keep what they have. On Windows a file that is open can be
+// neither removed nor replaced: Create, Remove and Rename fail then, and leave it as
+// it is.
 //
 // Lock excludes other processes, among them those that run LevelDB, goleveldb
 // or RocksDB, and other users in this process. While it is held, this process

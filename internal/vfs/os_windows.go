@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/windows"
@@ -9,9 +10,15 @@ import (
 
 var errIsDirectory error = windows.ERROR_DIRECTORY
 
-// syncDir has nothing to do: Windows has no call for it, and NTFS journals
-// changes to directories.
-func syncDir(string) error { return nil }
+// syncDir only looks whether the directory is there: Windows has no call for it, and
+// NTFS journals changes to directories.
+func syncDir(dir string) error {
+	fi, err := os.Stat(dir)
+	if err == nil && !fi.IsDir() {
+		err = &fs.PathError{Op: "sync", Path: dir, Err: windows.ERROR_DIRECTORY}
+	}
+	return err
+}
 
 func readOnly(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_WRITE_PROTECT)
