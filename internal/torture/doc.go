@@ -7,8 +7,8 @@
 //	go test ./internal/torture -run Full -budget 30m      the full form, all parts
 //	go test ./internal/torture -run Full/cut -budget 10m  one part
 //	go test ./internal/torture -run Long -long 1h         the long run
-//	go run  ./internal/torture/mutate                     remove a Sync, or the check
-//	                                                      of an error, and see who notices
+//	go run  ./internal/torture/mutate                     remove a Sync, the check of an
+//	                                                      error, or a wakeup, and see who notices
 //
 // Every run prints its seed, and -seed repeats it. A power cut that breaks a
 // promise is written to the directory that -keep names, and can be opened there.

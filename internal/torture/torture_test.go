@@ -133,6 +133,7 @@ var parts = []struct {
 	{"linear", 4, runLinear},
 	{"txn", 4, runTxn},
 	{"txnkill", 3, runTxnKill},
+	{"stress", 4, runStress},
 }
 
 // TestFull runs the regime for as long as -budget says. With -run Full/PART one

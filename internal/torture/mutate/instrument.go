@@ -189,6 +189,22 @@ func (in *instrumenter) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.FuncDecl:
 		in.fn = n.Name.Name
+	case *ast.CommClause:
+		// What a select sends or receives is part of the choice, and stays.
+		for _, s := range n.Body {
+			ast.Inspect(s, in.visit)
+		}
+		return false
+	case *ast.ExprStmt:
+		if wakes(n.X) {
+			in.add("wake", n, "if !mutant.On(%d) { ", " }")
+		}
+	case *ast.DeferStmt:
+		if wakes(n.Call) {
+			in.add("wake", n, "if !mutant.On(%d) { ", " }")
+		}
+	case *ast.SendStmt:
+		in.add("wake", n, "if !mutant.On(%d) { ", " }")
 	case *ast.CallExpr:
 		in.call(n)
 	case *ast.IfStmt:
@@ -199,6 +215,21 @@ func (in *instrumenter) visit(n ast.Node) bool {
 		}
 	}
 	return true
+}
+
+// wakes reports whether a statement's call wakes a goroutine that waits.
+func wakes(x ast.Expr) bool {
+	c, ok := x.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	switch f := c.Fun.(type) {
+	case *ast.SelectorExpr:
+		return (f.Sel.Name == "Broadcast" || f.Sel.Name == "Signal") && len(c.Args) == 0
+	case *ast.Ident:
+		return f.Name == "close" && len(c.Args) == 1
+	}
+	return false
 }
 
 // call removes syncs, and errors from those that are joined.

@@ -1,5 +1,6 @@
-// Command mutate removes, one at a time, each Sync, each SyncDir and each check
-// of an error from the store, and runs the short form of the regime to see
+// Command mutate removes, one at a time, each Sync, each SyncDir, each check of an
+// error, and whatever wakes a goroutine that waits (a Broadcast, a Signal, a send to or
+// the closing of a channel), from the store, and runs the short form of the regime to see
 // whether it notices; what gets past it has to get past the tests of its own
 // package too. It changes no file: all changes are compiled into test binaries,
 // of which each run switches one on.
@@ -33,7 +34,7 @@ const module = "github.com/siftdb/sift"
 
 // short are the tests of the short form, quick ones first.
 var short = []string{
-	"TestRegress", "TestLinear", "TestTxn", "TestPoison", "TestSpace", "TestHostile", "TestClosing",
+	"TestRegress", "TestStress", "TestLinear", "TestTxn", "TestPoison", "TestSpace", "TestHostile", "TestClosing",
 	"TestKill", "TestMetamorphic", "TestErrors", "TestDamage", "TestCut", "Fuzz.*",
 }
 
@@ -62,7 +63,7 @@ type mutant struct {
 	id   int
 	name string // file, function and text, the same when lines have moved
 	dir  string // of its package, as in dirs
-	kind string // "sync" or "check"
+	kind string // "sync", "check" or "wake"
 	at   string // file and line
 	text string
 }

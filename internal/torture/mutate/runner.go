@@ -291,8 +291,8 @@ func (r *runner) report(mutants []mutant) error {
 			caught[x.suite()]++
 		}
 	}
-	fmt.Printf("%d mutants: %d syncs and %d checks caught, %d survived, %d of those never reached; %d left to run\n",
-		len(mutants), caught["sync"], caught["check"], len(survivors), unreached, left)
+	fmt.Printf("%d mutants: %d syncs, %d checks and %d wakeups caught, %d survived, %d of those never reached; %d left to run\n",
+		len(mutants), caught["sync"], caught["check"], caught["wake"], len(survivors), unreached, left)
 	for _, s := range r.suites {
 		if caught[s.Name] > 0 {
 			fmt.Printf("  %-40s %4d\n", s.Name, caught[s.Name])

@@ -1,0 +1,309 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/testhook"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// stress runs everything against everything in one process: clients that write, read
+// and keep snapshots and iterators open, manual compactions, flushes, checkpoints and
+// the rest, on a disk that is slow and fails at times, and Close at any moment. Each
+// client is the only one that writes its keys, so it knows what it must read. A watchdog
+// looks at every call.
+type stress struct {
+	mem     *vfs.Mem
+	fs      *vfs.Faulty
+	rng     *rand.Rand
+	watch   *watchdog
+	clients []*client
+	numOps  atomic.Int64
+
+	// Of one life of the database.
+	db      *sift.DB
+	closing atomic.Bool // Close has been called, or is about to be
+
+	mu  sync.Mutex
+	err error // the first promise that was broken
+}
+
+// errStress is what injected failures give.
+var errStress = errors.New("stress: the disk fails")
+
+const stressClients = 3
+
+// runStressOnce opens and closes a database a few times, each life with options and
+// faults of its own. It returns the number of calls.
+func runStressOnce(seed uint64, lives int, life, limit time.Duration) (calls int64, err error) {
+	mem := vfs.NewMem()
+	s := &stress{mem: mem, fs: vfs.Inject(mem), rng: rand.New(rand.NewPCG(seed, 77)), watch: newWatchdog(limit)}
+	for i := range stressClients {
+		s.clients = append(s.clients, newClient(s, i, rand.New(rand.NewPCG(seed, uint64(i)))))
+	}
+	defer s.watch.stop()
+	done := make(chan error, 1)
+	go func() {
+		for i := 0; i < lives && s.broken() == nil; i++ {
+			s.live(i, life)
+		}
+		done <- s.broken()
+	}()
+	select {
+	case err = <-done:
+	case err = <-s.watch.hung:
+	}
+	return s.numOps.Load(), err
+}
+
+func (s *stress) broken() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func (s *stress) fail(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = fmt.Errorf(format, args...)
+	}
+}
+
+// call makes a call under the watchdog, and reports whether it has succeeded. An error
+// must be explained by what was done to the database; own is one that the caller expects.
+func (s *stress) call(what string, own error, fn func() error) (err error) {
+	s.numOps.Add(1)
+	s.watch.during(what, func() { err = fn() })
+	switch {
+	case err == nil, errors.Is(err, errStress), own != nil && errors.Is(err, own):
+	case s.closing.Load() && errors.Is(err, sift.ErrClosed):
+	default:
+		s.fail("%s: %w", what, err)
+	}
+	if errors.Is(err, sift.ErrCorruption) {
+		s.fail("%s: a failing disk is reported as damage: %w", what, err)
+	}
+	return err
+}
+
+// live opens the database, has everything at work for a while, and closes it.
+func (s *stress) live(n int, life time.Duration) {
+	o := s.options()
+	s.closing.Store(false)
+	if s.call("Open", nil, func() (err error) { s.db, err = sift.Open(dbDir, o); return err }) != nil {
+		return
+	}
+	for _, c := range s.clients {
+		c.settle()
+	}
+	fails := s.misbehave(n)
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for _, c := range s.clients {
+		wg.Go(func() { c.run(ctx) })
+	}
+	for _, work := range []func(context.Context, *rand.Rand) error{s.compact, s.disturb} {
+		rng := rand.New(rand.NewPCG(s.rng.Uint64(), 5))
+		wg.Go(func() {
+			for ctx.Err() == nil && s.broken() == nil && !errors.Is(work(ctx, rng), sift.ErrClosed) {
+			}
+		})
+	}
+	time.Sleep(time.Duration(s.rng.Int64N(int64(life))))
+	busy := s.rng.IntN(3) > 0
+	if !busy {
+		stop()
+		wg.Wait()
+		if !fails {
+			s.quiesce()
+		}
+	}
+	s.closing.Store(true)
+	s.call("Close", nil, s.db.Close)
+	stop()
+	wg.Wait()
+	s.fs.SetHook(nil)
+	for _, c := range s.clients {
+		c.letGo()
+	}
+}
+
+// options returns small options, chosen at random.
+func (s *stress) options() *sift.Options {
+	r := s.rng
+	o := tiny()
+	o.MemtableBytes = 1 << (10 + r.IntN(6))
+	o.TableBytes = 1 << (10 + r.IntN(4))
+	o.L0Tables = 1 + r.IntN(3)
+	o.LevelBaseBytes = 1 << (11 + r.IntN(5))
+	o.LevelMultiplier = 2 + r.IntN(4)
+	if r.IntN(3) == 0 {
+		o.CacheBytes = -1
+	}
+	if r.IntN(3) == 0 {
+		o.FilterMemory = 1 << (8 + r.IntN(8))
+		o.Filter = filter.Ribbon(10)
+	}
+	testhook.Apply(&o, testhook.Settings{FS: s.fs, ManifestBytes: manifestBytes, RetryDelay: time.Millisecond})
+	return &o
+}
+
+// misbehave makes the disk slow, or fail at times, or both, or neither. Failures spare
+// the log and the MANIFEST in some lives.
+func (s *stress) misbehave(life int) (fails bool) {
+	slow, failing := s.rng.IntN(3), s.rng.IntN(3)
+	if life == 0 {
+		failing = 0
+	}
+	seed := s.rng.Uint64()
+	var ops atomic.Uint64
+	s.fs.SetHook(func(op vfs.Op) error {
+		x := splitmix(seed + ops.Add(1))
+		if slow > 0 && x%64 == 0 {
+			time.Sleep(time.Duration(x>>32%uint64(slow*1000)) * time.Microsecond)
+		}
+		table := strings.HasSuffix(op.Name, ".ldb")
+		// Failures come in waves, so that there is time to recover.
+		if x = splitmix(x); failing > 0 && ops.Load()>>8%4 == 0 && (table && x%16 == 0 || failing == 2 && x%512 == 0) {
+			return errStress
+		}
+		return nil
+	})
+	return failing > 0
+}
+
+func splitmix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// compact compacts a range, some of the time with a deadline.
+func (s *stress) compact(ctx context.Context, rng *rand.Rand) error {
+	var own error
+	if rng.IntN(3) == 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.Background(), time.Duration(rng.IntN(3000))*time.Microsecond)
+		defer cancel()
+		own = context.DeadlineExceeded
+	} else {
+		ctx = context.Background()
+	}
+	var from, to []byte
+	if rng.IntN(2) == 0 {
+		from, to = stressKey(rng.IntN(stressClients), 0), stressKey(rng.IntN(stressClients), rng.IntN(stressKeys))
+	}
+	return s.call("Compact", own, func() error { return s.db.Compact(ctx, from, to) })
+}
+
+// disturb makes one of the calls that concern the database as a whole.
+func (s *stress) disturb(_ context.Context, rng *rand.Rand) error {
+	db := s.db
+	switch n := rng.IntN(40); {
+	case n == 0:
+		dir := filepath.Join(filepath.Dir(dbDir), fmt.Sprintf("checkpoint%d", rng.Uint64()))
+		err := s.call("Checkpoint", nil, func() error { return db.Checkpoint(dir) })
+		if err == nil {
+			o := tiny()
+			testhook.Apply(&o, testhook.Settings{FS: s.mem})
+			s.call("Check", nil, func() error {
+				_, err := sift.Check(context.Background(), dir, &o, func(err error) { s.fail("a checkpoint is damaged: %w", err) })
+				return err
+			})
+		}
+		return err
+	case n < 4:
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(rng.IntN(5000))*time.Microsecond)
+		defer cancel()
+		return s.call("BuildFilters", context.DeadlineExceeded, func() error { _, err := db.BuildFilters(ctx); return err })
+	case n < 6:
+		return s.call("PlanFilters", nil, func() error { _, err := db.PlanFilters(1 << 10); return err })
+	case n < 8:
+		return s.call("Metrics", nil, func() error { db.Metrics(); db.Tables(); return nil })
+	case n < 20:
+		return s.call("Flush", nil, db.Flush)
+	}
+	time.Sleep(time.Duration(rng.IntN(500)) * time.Microsecond)
+	return nil
+}
+
+// quiesce waits until nothing is flushed or compacted any more.
+func (s *stress) quiesce() {
+	s.watch.during("the end of all background work", func() {
+		work := func() uint64 { m := s.db.Metrics(); return m.Flushes + m.Compactions + m.Moves }
+		for last, same := work(), 0; same < 10; same++ {
+			time.Sleep(20 * time.Millisecond)
+			if now := work(); now != last {
+				last, same = now, 0
+			}
+		}
+	})
+}
+
+// watchdog reports calls that do not end.
+type watchdog struct {
+	limit time.Duration
+	hung  chan error // gets one
+	quit  chan struct{}
+
+	mu    sync.Mutex
+	calls map[*watched]bool
+}
+
+type watched struct {
+	what  string
+	begin time.Time
+}
+
+func newWatchdog(limit time.Duration) *watchdog {
+	w := &watchdog{limit: limit, hung: make(chan error, 1), quit: make(chan struct{}), calls: map[*watched]bool{}}
+	go w.run()
+	return w
+}
+
+func (w *watchdog) stop() { close(w.quit) }
+
+func (w *watchdog) during(what string, fn func()) {
+	c := &watched{what, time.Now()}
+	w.mu.Lock()
+	w.calls[c] = true
+	w.mu.Unlock()
+	fn()
+	w.mu.Lock()
+	delete(w.calls, c)
+	w.mu.Unlock()
+}
+
+func (w *watchdog) run() {
+	for {
+		select {
+		case <-w.quit:
+			return
+		case <-time.After(w.limit / 20):
+		}
+		w.mu.Lock()
+		for c := range w.calls {
+			if took := time.Since(c.begin); took > w.limit {
+				stacks := make([]byte, 1<<20)
+				stacks = stacks[:runtime.Stack(stacks, true)]
+				w.hung <- fmt.Errorf("%s has not ended after %v:\n%s", c.what, took.Round(time.Second), stacks)
+				w.mu.Unlock()
+				return
+			}
+		}
+		w.mu.Unlock()
+	}
+}

@@ -1,0 +1,32 @@
+package torture
+
+import (
+	"flag"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// hang is generous: a call is to end on a busy machine and with -race, too.
+var hang = flag.Duration("hang", 40*time.Second, "how long one call of TestStress may take before it counts as hanging")
+
+// TestStress runs everything against everything, with a watchdog: every answer must be
+// right, every call end, and the background come to an end of its work.
+func TestStress(t *testing.T) { runStress(short(t)) }
+
+func runStress(p *plan) {
+	var seeds, calls atomic.Int64
+	for done := false; !done; done = !p.full() || p.over() || p.t.Failed() {
+		p.each(choose(p, 8, 16), func(int) error {
+			seed := p.seed + uint64(seeds.Add(1)) - 1
+			n, err := runStressOnce(seed, 4, choose(p, 400*time.Millisecond, time.Second), *hang)
+			calls.Add(n)
+			if err != nil {
+				return fmt.Errorf("seed %d: %w", seed, err)
+			}
+			return nil
+		})
+	}
+	p.t.Logf("%d databases, %d calls", seeds.Load(), calls.Load())
+}
