@@ -33,6 +33,7 @@ type commands struct {
 	HTML    htmlCmd    `cmd:"" name:"html" help:"Draw the report and the pictures of a result anew."`
 	Show    showCmd    `cmd:"" help:"Print the tables of a result."`
 	Readme  readmeCmd  `cmd:"" help:"Put the tables of a result between the markers of a README."`
+	Txn     txnCmd     `cmd:"" help:"Compare transactions: counters and accounts."`
 	List    listCmd    `cmd:"" help:"List engines and benchmarks."`
 }
 

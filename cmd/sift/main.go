@@ -37,6 +37,7 @@ type commands struct {
 	Delete     deleteCmd     `cmd:"" help:"Remove a key."`
 	Scan       scanCmd       `cmd:"" help:"Print keys and values in order."`
 	Load       loadCmd       `cmd:"" help:"Store the keys and values on standard input."`
+	Batch      batchCmd      `cmd:"" help:"Carry out the puts and deletes on standard input as one write."`
 	Dump       dumpCmd       `cmd:"" help:"Explain a table, a log or a MANIFEST."`
 	Check      checkCmd      `cmd:"" help:"Read everything and report what is damaged."`
 	Repair     repairCmd     `cmd:"" help:"Rebuild a database from its tables and logs."`

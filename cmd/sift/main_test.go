@@ -149,6 +149,20 @@ func TestStories(t *testing.T) {
 			{args: "scan --prefix good DB", out: "good\t1\n"}, // what came before the bad line is kept
 			{args: "scan --prefix unread DB"},
 		}},
+		{"batch", []step{
+			{args: "batch DB", stdin: "put\ta\t1\nput\tb\t2\r\ndelete\ta\nput\tc\t\ndelete\tabsent"},
+			{args: "scan DB", out: "b\t2\nc\t\n"},
+			{args: "batch DB"},
+			{args: "batch --hex DB", stdin: "put\t00ff\t0A\ndelete\t62\n"},
+			{args: "scan --hex DB", out: "00ff\t0a\n63\t\n"},
+			{args: "batch DB", stdin: "put\tx\t1\nset\ty\t1\n", err: `sift: line 2: "set" is none of put and delete`},
+			{args: "batch DB", stdin: "put\tx\t1\nput\ty\n", err: "sift: line 2: put takes 2 arguments, each after a tab, and there are 1"},
+			{args: "batch DB", stdin: "put\tx\t1\ndelete\ty\tz\n", err: "sift: line 2: delete takes 1 argument, each after a tab, and there are 2"},
+			{args: "batch DB", stdin: "put\tx\t1\n\n", err: `sift: line 2: "" is none`},
+			{args: "batch DB", stdin: "put\tx\t1\ndelete\t\\q\n", err: `sift: line 2: key: unknown escape \q`},
+			{args: "batch --hex DB", stdin: "put\t00\t0\n", err: "sift: line 1: value: not hexadecimal: odd length"},
+			{args: "get DB x", err: "no such key"}, // of a script with a bad line nothing is written
+		}},
 		{"compact and filters", []step{
 			{args: "load --filter none DB", stdin: lines(1000)},
 			{args: "filter stats DB", out: "level   table  filter  units  size  bits/key  FPR  observed  reads/absent\n0      000005  none        -     -         -    -         -          1.00\n"},

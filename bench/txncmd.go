@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/siftdb/sift/bench/measure"
+	"github.com/siftdb/sift/bench/txn"
+)
+
+type txnCmd struct {
+	Engines    []string      `name:"engines" help:"Stores; all that are built in if not given." placeholder:"LIST"`
+	Goroutines []int         `name:"goroutines" default:"1,4,16" help:"How many goroutines." placeholder:"N,..."`
+	Workloads  []string      `name:"workloads" default:"counter,transfer" enum:"counter,transfer" help:"counter, transfer." placeholder:"LIST"`
+	Contention []string      `name:"contention" default:"high,low" enum:"high,low" help:"high: 1 counter, or 10 accounts; low: 100,000." placeholder:"LIST"`
+	Sync       []string      `name:"synced" default:"yes,no" enum:"yes,no" help:"Whether commits wait for the disk: yes, no." placeholder:"LIST"`
+	Time       time.Duration `name:"time" default:"500ms" help:"How long each store runs in each case of a round."`
+	Rounds     int           `name:"rounds" default:"3" help:"Rounds, in which stores take turns; medians are printed."`
+}
+
+func (c *txnCmd) Run(s *streams) error {
+	kinds := txn.Kinds
+	if len(c.Engines) > 0 {
+		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k txn.Kind) bool { return !slices.Contains(c.Engines, k.Name) })
+	}
+	var cases []txn.Case
+	for _, w := range c.Workloads {
+		for _, contention := range c.Contention {
+			keys := map[string]int{"counter": 1, "transfer": 10}[w]
+			if contention == "low" {
+				keys = 100_000
+			}
+			for _, sync := range c.Sync {
+				for _, g := range c.Goroutines {
+					cases = append(cases, txn.Case{Workload: w, Keys: keys, Sync: sync == "yes", Goroutines: g})
+				}
+			}
+		}
+	}
+	results := map[txn.Case]map[string][]txn.Result{}
+	for round := range c.Rounds {
+		for i, at := range cases {
+			if results[at] == nil {
+				results[at] = map[string][]txn.Result{}
+			}
+			for n := range kinds {
+				k := kinds[(n+i+round)%len(kinds)]
+				r, err := txn.Run(k, at, c.Time)
+				if err != nil {
+					return fmt.Errorf("%s, %v: %w", k.Name, at, err)
+				}
+				results[at][k.Name] = append(results[at][k.Name], r)
+			}
+		}
+	}
+	fmt.Fprintf(s.out, "%s\ntransactions/s, CPU µs for each, conflicts for each; medians of %d rounds of %v\n\n", measure.Command(), c.Rounds, c.Time)
+	var names, rule []string
+	for _, k := range kinds {
+		names, rule = append(names, k.Name), append(rule, "---:")
+	}
+	fmt.Fprintf(s.out, "| | %s |\n| :--- | %s |\n", strings.Join(names, " | "), strings.Join(rule, " | "))
+	for _, at := range cases {
+		var cells []string
+		for _, k := range kinds {
+			r := txn.Median(results[at][k.Name])
+			cells = append(cells, fmt.Sprintf("%.0f, %.1f, %.2f", r.PerSecond, r.CPU, r.Conflicts))
+		}
+		fmt.Fprintf(s.out, "| %v | %s |\n", at, strings.Join(cells, " | "))
+	}
+	return nil
+}
