@@ -271,7 +271,13 @@ func closeAll(its []base.Iterator) error {
 // or not; none's if it has none that can be used.
 func (t *table) filterPolicy() string {
 	r := t.reader.Load()
-	if r == nil || r.NumFilterUnits() == 0 {
+	switch {
+	case r == nil:
+		return filter.None().Name()
+	case r.NumFilterUnits() == 0:
+		if r.Filter() != nil {
+			return r.FilterFamily() // LevelDB's own
+		}
 		return filter.None().Name()
 	}
 	if p := r.Properties(); p != nil && p.FilterPolicy != "" {

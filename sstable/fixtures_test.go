@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,7 +76,8 @@ func TestTablesOfOtherEngines(t *testing.T) {
 		filter         sstable.FilterState
 	}{
 		{"leveldb-1.23_nofilter.ldb", "medium", "", sstable.FilterNone},
-		{"goleveldb-1.0.0_bloom.ldb", "medium", "", sstable.FilterNone}, // one filter per 2 KB, not ours
+		// Its filters are of internal keys: goleveldb's package table alone has written it.
+		{"goleveldb-1.0.0_bloom.ldb", "medium", "", sstable.FilterDamaged},
 		{"rocksdb-7.8.3_fv0_crc_bloom.sst", "medium", "", sstable.FilterOK},
 		{"rocksdb-7.8.3_edge_fv0_crc_bloom.sst", "small", "", sstable.FilterOK},
 		{"pebble-1.1.5_f1_bloom.sst", "medium", "", sstable.FilterOK},
@@ -94,7 +96,7 @@ func TestTablesOfOtherEngines(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s, err := r.FilterStatus(); s != c.filter || err != nil {
+			if s, err := r.FilterStatus(); s != c.filter || (err != nil) != (s == sstable.FilterDamaged) {
 				t.Errorf("filter is %v, %v; want %v", s, err, c.filter)
 			}
 			want := readListing(t, c.expected)
@@ -130,8 +132,12 @@ func TestTablesOfOtherEngines(t *testing.T) {
 			if c.filter == sstable.FilterOK && denied < len(want)*9/10 {
 				t.Errorf("the filter denies %d of %d absent keys", denied, len(want))
 			}
-			if err := r.Verify(t.Context(), func(err error) { t.Error(err) }); err != nil {
+			faults := 0
+			if err := r.Verify(t.Context(), func(err error) { faults++ }); err != nil {
 				t.Fatal(err)
+			}
+			if (faults > 0) != (c.filter == sstable.FilterDamaged) {
+				t.Errorf("%d faults", faults)
 			}
 		})
 	}
@@ -145,7 +151,7 @@ func TestTablesInDatabases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
+	n, levelDB := 0, 0
 	for _, path := range tables {
 		if strings.Contains(path, "corrupt") {
 			continue
@@ -157,8 +163,22 @@ func TestTablesInDatabases(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := sstable.FilterNone
-		if strings.Contains(path, "superset") {
+		if r.FilterFamily() != "" {
 			want = sstable.FilterOK
+		}
+		if strings.HasPrefix(r.FilterFamily(), "leveldb.") {
+			levelDB++
+			denied := 0
+			for i := range 1000 {
+				if !r.MayContain(filter.NewKey(fmt.Appendf(nil, "absent%d", i))) {
+					denied++
+				}
+			}
+			if denied < 950 {
+				t.Errorf("%s: LevelDB's filters deny %d of 1000 absent keys", path, denied)
+			}
+		} else if strings.Contains(path, "superset") == (r.FilterFamily() == "") {
+			t.Errorf("%s: filter family %q", path, r.FilterFamily())
 		}
 		if s, err := r.FilterStatus(); s != want || err != nil {
 			t.Errorf("%s: filter is %v, %v; want %v", path, s, err, want)
@@ -184,8 +204,8 @@ func TestTablesInDatabases(t *testing.T) {
 			t.Errorf("%s: %v", path, faults)
 		}
 	}
-	if n < 15 {
-		t.Errorf("only %d tables", n)
+	if n < 15 || levelDB < 5 {
+		t.Errorf("only %d tables, %d with LevelDB's filters", n, levelDB)
 	}
 }
 
@@ -200,8 +220,8 @@ func TestDamagedTables(t *testing.T) {
 	}{
 		{"cpp-ok", true, 0, ""},
 		{"cpp-data-flip", true, 1, "data block"},
-		{"cpp-filter-flip", true, 0, ""}, // a filter of LevelDB's, which is not read
-		{"cpp-filter-zero", true, 0, ""},
+		{"cpp-filter-flip", true, 1, "filter block"},
+		{"cpp-filter-zero", true, 1, "filter block"},
 		{"cpp-metaindex-flip", true, 1, "metaindex block"},
 
 		{"cpp-footer-handle", true, 1, ""},

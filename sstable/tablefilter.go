@@ -149,7 +149,12 @@ func (r *Reader) unknownFilter(family string, cause error) error {
 // returned.
 func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 	var damaged error
+	var levelDB *MetaBlock
 	for _, m := range meta {
+		if m.Name == levelDBPrefix+levelDBFamily || m.Name == levelDBPrefix+levelDBFamily2 {
+			levelDB = &m
+			continue
+		}
 		family, ok := strings.CutPrefix(m.Name, filterPrefix)
 		if !ok || isFurtherUnit(meta, family) {
 			continue
@@ -182,6 +187,15 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 		}
 		if len(r.filterUnits) > 0 && r.loadFilterSteps(len(r.filterUnits)*parts) == nil {
 			return nil // the units before the damaged one
+		}
+		damaged = err
+	}
+	if levelDB != nil && r.filterState != FilterOK {
+		err := r.openLevelDBFilter(strings.TrimPrefix(levelDB.Name, levelDBPrefix), levelDB.Handle, o)
+		if err == nil {
+			return nil
+		} else if !errors.Is(err, base.ErrCorruption) {
+			return err
 		}
 		damaged = err
 	}

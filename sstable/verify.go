@@ -44,12 +44,13 @@ type verifier struct {
 	last       []byte     // the last key, of any block
 	incomplete bool       // a block could not be read
 
-	filter filter.Reader
-	prefix Prefixer // nil: the filter holds no prefixes, or it is not known which
-	ranges heldRange
-	after  []byte // the end of the range that is asked for; used anew for each key
-	denied uint64
-	first  []byte // the first key or prefix that was denied
+	filter   filter.Reader
+	filterAt Handle   // where it is
+	prefix   Prefixer // nil: the filter holds no prefixes, or it is not known which
+	ranges   heldRange
+	after    []byte // the end of the range that is asked for; used anew for each key
+	denied   uint64
+	first    []byte // the first key or prefix that was denied
 }
 
 // meta checks the blocks besides data and filter.
@@ -133,9 +134,22 @@ func (v *verifier) openFilter() {
 	if r.filterState == FilterDamaged && r.metaErr == nil {
 		v.report(r.filterErr)
 	}
+	if f, ok := r.Filter().(*levelDBFilter); ok {
+		// It was read when the table was opened; what is looked at here is the file.
+		block, err := r.readBlock(f.at, "filter block")
+		if err != nil {
+			v.report(err)
+		} else if f, ok := newLevelDBFilter(r.index, r.filterFamily, block); ok {
+			v.filter, v.filterAt = f, f.at
+		} else {
+			v.report(r.corrupt(f.at, "filter block", errLevelDBFilter))
+		}
+		return
+	}
 	if r.filterOpen == nil || len(r.filterUnits) == 0 {
 		return
 	}
+	v.filterAt = r.filterUnits[0]
 	var units [][]byte
 	for i := range r.filterUnits {
 		u, err := r.readFilterUnit(i, filter.AlignedBytes(r.unitBufLen(i)))
@@ -234,13 +248,7 @@ func (v *verifier) filterVerdict() {
 	if v.denied == 0 {
 		return
 	}
-	v.r.filterMu.Lock()
-	defer v.r.filterMu.Unlock()
-	var h Handle
-	if len(v.r.filterUnits) > 0 {
-		h = v.r.filterUnits[0]
-	}
-	v.report(v.r.corrupt(h, "filter block", fmt.Errorf("it denies %d of %d keys, the first is %q", v.denied, v.seen.NumKeys, v.first)))
+	v.report(v.r.corrupt(v.filterAt, "filter block", fmt.Errorf("it denies %d of %d keys, the first is %q", v.denied, v.seen.NumKeys, v.first)))
 }
 
 // properties compares what was counted with the properties. What a property of

@@ -59,18 +59,19 @@ var proxyOnce = sync.OnceValues(func() (string, error) {
 	return string(out), err
 })
 
-// buildDriver builds the driver with the real goleveldb, or with the module in its place.
-func buildDriver(t testing.TB, replaced bool) string {
+// build builds a program in testdata with the real goleveldb, or with the module in its
+// place.
+func build(t testing.TB, program string, replaced bool) string {
 	t.Helper()
 	dir := newModule(t, lastVersion, replaced)
-	src, err := os.ReadFile("testdata/driver/main.go")
+	src, err := os.ReadFile(filepath.Join("testdata", program, "main.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), src, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	bin := filepath.Join(dir, "driver")
+	bin := filepath.Join(dir, program)
 	if out, err := goCommand(dir, "build", "-o", bin, ".").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}

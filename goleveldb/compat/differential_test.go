@@ -52,7 +52,7 @@ func compare(t *testing.T, what string, want, got []string) {
 // that either opens what the other has left.
 func TestDifferential(t *testing.T) {
 	proxy(t)
-	theirs, ours := buildDriver(t, false), buildDriver(t, true)
+	theirs, ours := build(t, "driver", false), build(t, "driver", true)
 	answers := 0
 	for round := range *rounds {
 		a, b := filepath.Join(t.TempDir(), "db"), filepath.Join(t.TempDir(), "db")

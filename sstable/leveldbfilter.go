@@ -1,0 +1,249 @@
+package sstable
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// LevelDB and goleveldb write the Bloom filters of a table into one block, a filter for
+// every 2 KiB of data blocks (util/bloom.cc and table/filter_block.cc of LevelDB 1.23).
+// Integers are little-endian:
+//
+//	size  field
+//	...   the filters, one after another: bits, and the number of probes in the last byte
+//	4     the offset of each filter in the block
+//	...
+//	4     the offset of the first of these offsets
+//	1     g: filter i is for the data blocks that begin at offsets o with o >> g == i
+//
+// Example: 80 00 00 00 00 00 00 00 01 00 00 00 00 09 00 00 00 0b is one filter, of one
+// probe and 64 bits of which bit 7 is set, for blocks that begin below 2048. A filter
+// without bits holds no key. More than 30 probes are kept for forms to come.
+//
+// A key has the bits h, h + d, h + 2d and so on, modulo the number of bits, where h is
+// its 32-bit hash and d is h rotated right by 17 bits.
+//
+// On disk; do not change.
+const (
+	levelDBPrefix  = "filter."
+	levelDBFamily2 = "leveldb.BuiltinBloomFilter2" // LevelDB since 1.15
+	levelDBFamily  = "leveldb.BuiltinBloomFilter"  // LevelDB before, and goleveldb
+
+	levelDBSeed      = 0xbc9f1d34
+	maxLevelDBProbes = 30
+)
+
+var errNotUnderBudget = errors.New("LevelDB's own filters are not held under a budget")
+
+var errLevelDBFilter = errors.New("malformed filters of LevelDB")
+
+// levelDBFilter asks the filters of such a block, with the index of the table: for a key
+// those of the data blocks that can hold it.
+type levelDBFilter struct {
+	index  *index
+	data   []byte   // the filters
+	ends   []uint32 // of each, after the start of the first
+	baseLg uint8
+	// signed says that the filters may be of a LevelDB that took the last bytes of a
+	// key as signed where it ran: a key is denied only if it is not there by either
+	// hash.
+	signed bool
+	fpr    float64
+	at     Handle // of the block
+}
+
+// newLevelDBFilter takes the filter block apart; ok is false if it is malformed.
+func newLevelDBFilter(x *index, family string, block []byte) (f *levelDBFilter, ok bool) {
+	n := len(block) - 5
+	if n < 0 {
+		return nil, false
+	}
+	starts := uint64(binary.LittleEndian.Uint32(block[n:]))
+	f = &levelDBFilter{index: x, baseLg: block[n+4], signed: family == levelDBFamily}
+	if starts > uint64(n) || (uint64(n)-starts)%4 != 0 || f.baseLg > 31 {
+		return nil, false
+	}
+	f.data = block[:starts:starts]
+	for i := starts; i < uint64(n)+4; i += 4 { // the last is the offset of the offsets
+		end := binary.LittleEndian.Uint32(block[i:])
+		if uint64(end) > starts || len(f.ends) > 0 && end < f.ends[len(f.ends)-1] {
+			return nil, false
+		}
+		f.ends = append(f.ends, end)
+	}
+	// Every data block needs a filter: a block that is left out would be denied its keys.
+	for i := range x.blocks {
+		if x.blocks[i].offset>>f.baseLg+1 >= uint64(len(f.ends)) {
+			return nil, false
+		}
+	}
+	f.fpr = f.estimate()
+	return f, true
+}
+
+// filterOf returns the filter of a data block.
+func (f *levelDBFilter) filterOf(i int) []byte {
+	g := f.index.blocks[i].offset >> f.baseLg
+	return f.data[f.ends[g]:f.ends[g+1]]
+}
+
+// estimate is the false positive rate by the share of the bits that are set.
+func (f *levelDBFilter) estimate() float64 {
+	var sum, n float64
+	for i := range f.ends[1:] {
+		b := f.data[f.ends[i]:f.ends[i+1]]
+		if len(b) < 2 {
+			continue
+		}
+		set := 0
+		for _, c := range b[:len(b)-1] {
+			set += bits.OnesCount8(c)
+		}
+		sum += math.Pow(float64(set)/float64(8*(len(b)-1)), float64(b[len(b)-1]))
+		n++
+	}
+	if n == 0 {
+		return 0
+	}
+	return sum / n
+}
+
+// MayContain implements filter.Reader. The blocks that can hold versions of a key are
+// the first whose separator is not before the key, and the next one as long as the
+// separator is of the key.
+func (f *levelDBFilter) MayContain(key filter.Key) bool {
+	h := levelDBHash(key.Bytes, false)
+	other := h
+	if f.signed {
+		other = levelDBHash(key.Bytes, true)
+	}
+	for i := f.index.find(key.Bytes, base.Trailer(base.MaxSequence, base.KindSeek)); i < f.index.numBlocks(); i++ {
+		b := f.filterOf(i)
+		if levelDBMayContain(b, h) || other != h && levelDBMayContain(b, other) {
+			return true
+		}
+		if string(base.UserKey(f.index.separator(i))) != string(key.Bytes) {
+			break
+		}
+	}
+	return false
+}
+
+// MayContainMany implements filter.Reader.
+func (f *levelDBFilter) MayContainMany(keys []filter.Key, maybe []bool) {
+	for i, key := range keys {
+		maybe[i] = f.MayContain(key)
+	}
+}
+
+// FPR implements filter.Reader.
+func (f *levelDBFilter) FPR() float64 { return f.fpr }
+
+// SizeBytes implements filter.Reader.
+func (f *levelDBFilter) SizeBytes() int { return len(f.data) + 4*len(f.ends) }
+
+func levelDBMayContain(b []byte, h uint32) bool {
+	if len(b) < 2 {
+		return false
+	}
+	probes := b[len(b)-1]
+	if probes > maxLevelDBProbes {
+		return true
+	}
+	n := uint32(8 * (len(b) - 1))
+	d := h>>17 | h<<15
+	for range probes {
+		bit := h % n
+		if b[bit/8]&(1<<(bit%8)) == 0 {
+			return false
+		}
+		h += d
+	}
+	return true
+}
+
+// levelDBHash is LevelDB's hash of bytes (util/hash.cc), with the last ones, those after
+// the last whole word, as signed or unsigned numbers. On disk; do not change.
+func levelDBHash(b []byte, signed bool) uint32 {
+	const m = 0xc6a4a793
+	h := uint32(levelDBSeed) ^ uint32(len(b))*m
+	for ; len(b) >= 4; b = b[4:] {
+		h += binary.LittleEndian.Uint32(b)
+		h *= m
+		h ^= h >> 16
+	}
+	if len(b) == 0 {
+		return h
+	}
+	for i, c := range b {
+		v := uint32(c)
+		if signed {
+			v = uint32(int32(int8(c)))
+		}
+		h += v << (8 * i)
+	}
+	h *= m
+	return h ^ h>>24
+}
+
+// openLevelDBFilter loads LevelDB's own filters, where the table has no filter of its
+// own that can be asked. They are held whole, and not under a budget. Damage leaves the
+// table without a filter.
+func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) error {
+	if o.MaxFilterUnits != 0 {
+		r.filterFamily, r.filterState = family, FilterUnknown
+		r.filterErr = r.unknownFilter(family, errNotUnderBudget)
+		return nil
+	}
+	block, err := r.readBlock(h, "filter block")
+	if err != nil {
+		return err
+	}
+	f, ok := newLevelDBFilter(r.index, family, block)
+	if !ok {
+		return r.corrupt(h, "filter block", errLevelDBFilter)
+	}
+	switch err := r.checkLevelDBFilter(f); {
+	case err == errNotChecked:
+		r.filterFamily, r.filterState, r.filterErr = family, FilterUnknown, r.unknownFilter(family, err)
+		return nil
+	case err != nil:
+		return r.corrupt(h, "filter block", err)
+	}
+	f.at = h
+	r.filterFamily, r.filterState, r.filterErr = family, FilterOK, nil
+	r.filter.Store(&heldFilter{reader: f})
+	return nil
+}
+
+// maxCheckedBlocks is how many data blocks are tried to check LevelDB's filters with.
+const maxCheckedBlocks = 4
+
+var errNotChecked = errors.New("no data block can be read to check it with")
+
+// checkLevelDBFilter asks the filters for the keys of a data block, the first that can be
+// read. Programs that write tables by themselves may have added other keys, such as
+// internal ones. If none can be read the error is errNotChecked.
+func (r *Reader) checkLevelDBFilter(f *levelDBFilter) error {
+	for i := range min(r.index.numBlocks(), maxCheckedBlocks) {
+		var b block
+		data, err := r.readBlock(r.index.handle(i), "data block")
+		if err != nil || r.initDataBlock(&b, data, i) != nil {
+			continue
+		}
+		return b.walk(func(_ entry, key []byte) error {
+			userKey, _, _, ok := base.SplitInternalKey(key)
+			if ok && !f.MayContain(filter.NewKey(userKey)) {
+				return fmt.Errorf("it denies %q", userKey)
+			}
+			return nil
+		})
+	}
+	return errNotChecked
+}

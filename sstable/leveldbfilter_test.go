@@ -1,0 +1,104 @@
+package sstable
+
+import (
+	"encoding/hex"
+	"fmt"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// testIndex makes an index of data blocks at the given offsets, whose separators are the
+// given user keys.
+func testIndex(t *testing.T, keys []string, offsets []uint64) *index {
+	t.Helper()
+	w := blockWriter{interval: 1}
+	for i, key := range keys {
+		end := offsets[i] + 1000
+		if i+1 < len(offsets) {
+			end = offsets[i+1]
+		}
+		h := Handle{Offset: offsets[i], Length: end - offsets[i] - blockTrailerLen}
+		w.add(base.AppendInternalKey(nil, []byte(key), 0, base.KindSet), 0, appendHandle(nil, h))
+	}
+	x, err := decodeIndex(w.finish(), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// TestLevelDBFilterExample guards the example in the format's comment.
+func TestLevelDBFilterExample(t *testing.T) {
+	block, err := hex.DecodeString("8000000000000000" + "01" + "00000000" + "09000000" + "0b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily2, block)
+	if !ok {
+		t.Fatal("refused")
+	}
+	maybe := 0
+	for i := range 6400 {
+		key := fmt.Appendf(nil, "a%d", i)
+		want := levelDBHash(key, false)%64 == 7
+		if got := f.MayContain(filter.NewKey(key)); got != want {
+			t.Fatalf("%q: %t", key, got)
+		} else if got {
+			maybe++
+		}
+	}
+	if maybe < 50 || maybe > 200 {
+		t.Errorf("maybe to %d of 6400 keys", maybe)
+	}
+	if f.MayContain(filter.NewKey([]byte("z"))) {
+		t.Error("maybe to a key after the table")
+	}
+	if got := f.FPR(); got != 1./64 {
+		t.Errorf("FPR %g", got)
+	}
+}
+
+// TestLevelDBFilterMalformed guards that a block that does not cover all data blocks, or
+// whose offsets lie, is refused: it would deny keys.
+func TestLevelDBFilterMalformed(t *testing.T) {
+	x := testIndex(t, []string{"g", "p"}, []uint64{0, 5000})
+	good := "8000000000000000" + "01" + "00000000" + "09000000" + "09000000" + "09000000" + "0b"
+	for _, c := range []struct{ desc, block string }{
+		{"", good},
+		{"empty", ""},
+		{"short", "0b"},
+		{"one filter too few", "8000000000000000" + "01" + "00000000" + "09000000" + "09000000" + "0b"},
+		{"offsets out of the block", "8000000000000000" + "01" + "00000000" + "09000000" + "09000000" + "ff000000" + "0b"},
+		{"an offset after the filters", "8000000000000000" + "01" + "00000000" + "0a000000" + "09000000" + "09000000" + "0b"},
+		{"descending offsets", "8000000000000000" + "01" + "05000000" + "04000000" + "09000000" + "09000000" + "0b"},
+		{"shift of 32 bits", good[:len(good)-2] + "20"},
+	} {
+		block, err := hex.DecodeString(c.block)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := newLevelDBFilter(x, levelDBFamily2, block); ok != (c.desc == "") {
+			t.Errorf("%s: %t", c.desc, ok)
+		}
+	}
+}
+
+// TestLevelDBFilterSigned guards that a filter of a LevelDB that hashed bytes as signed
+// numbers denies none of its keys.
+func TestLevelDBFilterSigned(t *testing.T) {
+	key := []byte("key\xff\x80")
+	h := levelDBHash(key, true)
+	if h == levelDBHash(key, false) {
+		t.Fatal("the hashes are the same")
+	}
+	filters := make([]byte, 9)
+	filters[h%64/8] |= 1 << (h % 8)
+	filters[8] = 1
+	block := append(filters, 0, 0, 0, 0, 9, 0, 0, 0, 11)
+	f, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily, block)
+	if !ok || !f.MayContain(filter.NewKey(key)) {
+		t.Error("denied")
+	}
+}
