@@ -40,6 +40,7 @@ func storeOptions(o *opt.Options, stor storage.Storage) (so *sift.Options, block
 		LevelBaseBytes:     max(o.GetCompactionTotalSize(1), 1<<10),
 		LevelMultiplier:    10,
 		L0Tables:           clamp(o.GetCompactionL0Trigger(), 1, 1000),
+		MaxOpenFiles:       max(o.GetOpenFilesCacheCapacity(), 1),
 		DisableCompression: o.GetCompression() == opt.NoCompression,
 		Logger:             slog.New(storageLog{stor: stor}),
 	}
