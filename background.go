@@ -291,10 +291,10 @@ func (d *DB) discard(metas []*manifest.TableMeta, paths []string) {
 	}
 }
 
-// applyEdit records an edit in the MANIFEST and makes its version the present
-// one; nothing else changes the version. added are the tables that the edit brings in, flushed the memtable whose
-// contents they now hold, or nil. Files that the edit stopped naming go when
-// their last reader has gone (I3), which it does not wait for.
+// applyEdit records an edit in the MANIFEST and makes its version the present one;
+// nothing else changes the version. added are the tables that the edit brings in,
+// flushed the memtable whose contents they now hold, or nil. Files that the edit stopped
+// naming go when their last reader has gone (I3), which it does not wait for.
 func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed *memtable.Memtable) (err error) {
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()

@@ -46,9 +46,8 @@ func contents(t testing.TB, db interface {
 }
 
 // TestDeleteRangeModel plays writes, range deletions and compactions against a map, with
-// snapshots and iterators open over them, and loses unsynced writes now and then: what is
-// there afterwards is the state after some write, and never an older value of a key in a
-// range that was deleted.
+// snapshots and iterators open over them: no older value of a key comes back, also after
+// the database is opened again.
 func TestDeleteRangeModel(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -45,13 +45,18 @@ func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 	return compact.Plan{}, false
 }
 
-// mayContain asks the filter of a table for a key that lies within the table's range.
+// mayContain asks the filter of a table for a key that lies within the table's range. What
+// it denies is taken to be gone for good, so only filters that sift has written are asked:
+// one of another program that denies a key of its table would bring a deleted value back.
 // REQUIRES: the table is in a version with a reference.
 func (d *DB) mayContain(meta *manifest.TableMeta, userKey []byte) bool {
 	g := d.epoch.Enter() // a filter's memory goes when all who may see it have left
 	defer g.Exit()
 	r := meta.Handle.(*table).reader.Load()
 	if r == nil {
+		return true
+	}
+	if p := r.Properties(); p == nil || p.FilterPolicy == "" {
 		return true
 	}
 	f := r.Filter()

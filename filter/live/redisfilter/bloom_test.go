@@ -463,6 +463,7 @@ func TestRebuildBrokenOff(t *testing.T) {
 	// Died while the old one was draining.
 	c1 := must(f.refresh(ctx))
 	next := must(newGeneration(99, &sizing{Items: 1000, FPR: 0.001, Shards: 64}))
+	next.keys = c1.read.keys
 	if err := f.makeShards(ctx, &next, c1.epoch+1); err != nil {
 		t.Fatal(err)
 	}
