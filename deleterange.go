@@ -13,9 +13,10 @@ import (
 
 // DeleteRange removes the keys from from to to, from included and to not; nil is no bound.
 // Tables that lie wholly within the range go as they are, by one edit of the MANIFEST, and
-// their files are removed as soon as no iterator from before holds them. Other keys are deleted one by one, in batches. While there is a
-// snapshot or a transaction, it keeps what it can see, and so all keys in tables with
-// anything that it can see are deleted one by one.
+// their files are removed as soon as no iterator from before holds them. Other keys are
+// deleted one by one, in batches. While there is a snapshot or a transaction, it keeps
+// what it can see, and so all keys in tables with anything that it can see are deleted
+// one by one.
 //
 // The call as a whole is not atomic: readers meanwhile may find some of the keys gone and
 // others not, but an Iter, a Snapshot and a transaction see what they saw before. Never
