@@ -179,7 +179,7 @@ func TestReplaySplitsBatch(t *testing.T) {
 	}
 	step := 1
 	if testing.Short() {
-		step = 7
+		step = 29
 	}
 	for ops := begun; ops <= ended; ops += step {
 		for _, s := range []vfs.Survival{vfs.LoseUnsynced, vfs.KeepUnsynced, vfs.TearUnsynced(uint64(ops))} {

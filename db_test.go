@@ -412,6 +412,7 @@ func TestCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkClean(t, to, nil)
+	waitQuiet(db) // Windows removes no file that is open under its other name
 	copied := mustOpen(t, to, &sift.Options{ErrorIfMissing: true})
 	want := map[string]string{}
 	for i := range 3000 {
