@@ -77,7 +77,10 @@ type Range struct {
 
 // BytesPrefix returns the range of the keys that begin with prefix, in bytewise order.
 func BytesPrefix(prefix []byte) *Range {
-	n := len(bytes.TrimRight(prefix, "\xff"))
+	n := len(prefix)
+	for n > 0 && prefix[n-1] == 0xff {
+		n--
+	}
 	if n == 0 {
 		return &Range{Start: prefix}
 	}

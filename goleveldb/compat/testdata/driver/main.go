@@ -110,7 +110,7 @@ func (d *driver) key() []byte {
 	case 2:
 		return []byte{0xff, 0xff}
 	}
-	const letters = "abc\x00\xffz"
+	const letters = "abc\x00\x80\xfe\xffz"
 	b := make([]byte, 1+d.r.Intn(4))
 	for i := range b {
 		b[i] = letters[d.r.Intn(len(letters))]
