@@ -1,7 +1,7 @@
 // Command bench measures a goleveldb database as go-ethereum uses it and prints a row for
 // each measurement: name, value, unit.
 //
-//	bench DIR
+//	bench DIR [PROFILE ROW]
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 	"time"
 
@@ -20,9 +21,12 @@ import (
 )
 
 const (
-	keys       = 300000
+	keys       = 400000
+	keyBytes   = 32 // without order, as hashes are
 	valueBytes = 110
-	lookups    = 50000
+	batchBytes = 100 << 10
+	lookups    = 100000
+	prefixes   = 20000
 )
 
 func check(err error) {
@@ -32,96 +36,137 @@ func check(err error) {
 	}
 }
 
-func key(i uint64) []byte {
-	// 32 bytes without order, as hashes are, all of one prefix byte in 256.
-	r := rand.New(rand.NewSource(int64(i)))
-	b := make([]byte, 32)
-	r.Read(b)
-	return b
-}
+func say(name string, value float64, unit string) { fmt.Printf("%s\t%.3f\t%s\n", name, value, unit) }
 
-func row(name string, n int, start time.Time) {
-	fmt.Printf("%s\t%.3f\tµs\n", name, float64(time.Since(start).Nanoseconds())/1e3/float64(n))
-}
-
-func main() {
-	dir := os.Args[1]
-	o := &opt.Options{Filter: filter.NewBloomFilter(10), DisableSeeksCompaction: true}
-	db, err := leveldb.OpenFile(dir, o)
-	check(err)
-
-	all := make([][]byte, keys+lookups) // the last are absent
-	for i := range all {
-		all[i] = key(uint64(i))
+// measure prints how long f takes for each of the n that it returns.
+func measure(name string, unit time.Duration, f func() (n int)) {
+	profiled := len(os.Args) > 3 && strings.HasPrefix(name, os.Args[3])
+	if profiled {
+		file, err := os.Create(os.Args[2])
+		check(err)
+		check(pprof.StartCPUProfile(file))
 	}
-	value := make([]byte, valueBytes)
 	start := time.Now()
-	var b leveldb.Batch
-	bytes := 0
+	n := f()
+	took := time.Since(start)
+	if profiled {
+		pprof.StopCPUProfile()
+	}
+	say(name, float64(took)/float64(unit)/float64(n), map[time.Duration]string{time.Microsecond: "µs", time.Second: "s"}[unit])
+}
+
+type bench struct {
+	db  *leveldb.DB
+	r   *rand.Rand
+	all []byte // the keys, one after the other; the last are absent
+	own []byte // what values are pieces of: half of it random
+}
+
+func (b *bench) key(i int) []byte { return b.all[i*keyBytes : (i+1)*keyBytes] }
+
+func (b *bench) value(i int) []byte {
+	at := i * 7 % (len(b.own) - valueBytes)
+	return b.own[at : at+valueBytes]
+}
+
+func (b *bench) write() int {
+	batch, bytes := new(leveldb.Batch), 0
 	for i := 0; i < keys; i++ {
-		rand.New(rand.NewSource(int64(i))).Read(value[:valueBytes/2])
-		b.Put(all[i], value)
-		if bytes += len(all[i]) + valueBytes; bytes >= 100<<10 {
-			check(db.Write(&b, nil))
-			b.Reset()
+		batch.Put(b.key(i), b.value(i))
+		if bytes += keyBytes + valueBytes; bytes >= batchBytes || i == keys-1 {
+			check(b.db.Write(batch, nil))
+			batch.Reset()
 			bytes = 0
 		}
 	}
-	check(db.Write(&b, nil))
-	row("batch writes of 100 KB, a key", keys, start)
+	return keys
+}
 
-	start = time.Now()
-	check(db.CompactRange(util.Range{}))
-	fmt.Printf("CompactRange of all\t%.3f\ts\n", time.Since(start).Seconds())
-
-	r := rand.New(rand.NewSource(1))
-	get := func(name string, from, n int) {
-		start := time.Now()
+func (b *bench) get(from, n int, want error) func() int {
+	return func() int {
 		for i := 0; i < lookups; i++ {
-			_, err := db.Get(all[from+r.Intn(n)], nil)
-			if err != nil && err != leveldb.ErrNotFound {
-				check(err)
+			if _, err := b.db.Get(b.key(from+b.r.Intn(n)), nil); err != want {
+				check(fmt.Errorf("Get: %v", err))
 			}
 		}
-		row(name, lookups, start)
+		return lookups
 	}
-	get("Get of an absent key", keys, lookups)
-	get("Get of a present key", 0, keys)
-	get("Get of a present key, a hundredth of them", 0, keys/100)
+}
 
-	start = time.Now()
-	n := 0
-	for i := 0; i < 5000; i++ {
-		it := db.NewIterator(util.BytesPrefix(all[r.Intn(keys)][:3]), nil)
+func (b *bench) prefixed() int {
+	for i := 0; i < prefixes; i++ {
+		it := b.db.NewIterator(util.BytesPrefix(b.key(b.r.Intn(keys))[:3]), nil)
+		found := 0
 		for it.Next() {
-			n++
+			found++
 		}
 		it.Release()
 		check(it.Error())
+		if found == 0 || found > 10 {
+			check(fmt.Errorf("a prefix of %d keys", found))
+		}
 	}
-	row("iterator with a prefix of 3 bytes", 5000, start)
+	return prefixes
+}
 
-	start = time.Now()
-	it := db.NewIterator(nil, nil)
-	for n = 0; it.Next(); n++ {
+func (b *bench) walk() int {
+	it := b.db.NewIterator(nil, nil)
+	n := 0
+	for it.Next() {
+		n++
 	}
 	it.Release()
-	row("iterator over all, a key", n, start)
+	check(it.Error())
+	if n != keys {
+		check(fmt.Errorf("%d keys", n))
+	}
+	return n
+}
 
-	runtime.GC()
-	fds, err := filepath.Glob("/proc/self/fd/*")
-	check(err)
-	fmt.Printf("file descriptors\t%d\t\n", len(fds))
+// memory prints what the process holds and has held.
+func memory(when string) {
 	status, err := os.ReadFile("/proc/self/status")
-	check(err)
+	if err != nil {
+		return // not Linux
+	}
 	for _, line := range strings.Split(string(status), "\n") {
 		var kb int
 		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kb); err == nil {
-			fmt.Printf("resident memory, at most\t%.0f\tMB\n", float64(kb)/1024)
+			say("resident memory, at most, "+when, float64(kb)/1024, "MB")
 		}
 		if _, err := fmt.Sscanf(line, "RssAnon: %d kB", &kb); err == nil {
-			fmt.Printf("memory besides files, at the end\t%.0f\tMB\n", float64(kb)/1024)
+			say("memory besides files, "+when, float64(kb)/1024, "MB")
 		}
 	}
-	check(db.Close())
+}
+
+func main() {
+	b := &bench{r: rand.New(rand.NewSource(1)), all: make([]byte, (keys+lookups)*keyBytes), own: make([]byte, 1<<20)}
+	b.r.Read(b.all)
+	for i := 0; i < len(b.own); i += 64 {
+		b.r.Read(b.own[i : i+32])
+	}
+	var err error
+	b.db, err = leveldb.OpenFile(os.Args[1], &opt.Options{Filter: filter.NewBloomFilter(10), DisableSeeksCompaction: true})
+	check(err)
+
+	measure("batch writes of 100 KB, a key", time.Microsecond, b.write)
+	memory("after the writes")
+	measure("Get of a present key, as written", time.Microsecond, b.get(0, keys, nil))
+	measure("Get of an absent key, as written", time.Microsecond, b.get(keys, lookups, leveldb.ErrNotFound))
+	measure("CompactRange of all", time.Second, func() int { check(b.db.CompactRange(util.Range{})); return 1 })
+	measure("Get of a present key", time.Microsecond, b.get(0, keys, nil))
+	measure("Get of an absent key", time.Microsecond, b.get(keys, lookups, leveldb.ErrNotFound))
+	measure("Get of a present key, of 4,000", time.Microsecond, b.get(0, 4000, nil))
+	measure("iterator with a prefix of 3 bytes", time.Microsecond, b.prefixed)
+	measure("iterator over all, a key", time.Microsecond, b.walk)
+	memory("at the end")
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	say("Go's heap, after a collection", float64(m.HeapAlloc)/(1<<20), "MB")
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	check(err)
+	say("file descriptors", float64(len(fds)), "")
+	measure("Close", time.Second, func() int { check(b.db.Close()); return 1 })
 }
