@@ -32,7 +32,7 @@ type commands struct {
 	Compare compareCmd `cmd:"" help:"Say what changed between two results beyond noise."`
 	HTML    htmlCmd    `cmd:"" name:"html" help:"Draw the report and the pictures of a result anew."`
 	Show    showCmd    `cmd:"" help:"Print the tables of a result."`
-	Readme  readmeCmd  `cmd:"" help:"Put the tables of a result between the markers of a README."`
+	Readme  readmeCmd  `cmd:"" help:"Put the tables of a result between the markers of a text."`
 	Txn     txnCmd     `cmd:"" help:"Compare transactions: counters and accounts."`
 	List    listCmd    `cmd:"" help:"List engines and benchmarks."`
 }
@@ -113,7 +113,7 @@ func (c *compareCmd) Run(s *streams) error {
 	return nil
 }
 
-// publishedResult is what README's tables are drawn from.
+// publishedResult is what the tables of docs/benchmarks.md are drawn from.
 const publishedResult = "results/result.json"
 
 type htmlCmd struct {
@@ -148,7 +148,7 @@ func (c *showCmd) Run(s *streams) error {
 
 type readmeCmd struct {
 	Result string `default:"results/result.json" help:"The result." type:"existingfile"`
-	File   string `default:"../README.md" help:"The text with the markers." type:"existingfile"`
+	File   string `default:"../docs/benchmarks.md" help:"The text with the markers." type:"existingfile"`
 	Check  bool   `help:"Change nothing; fail if the tables are not those of the result."`
 	Names  bool   `help:"Only list the names that can stand in markers."`
 }

@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Figures hold in a README's column.
+// Figures hold in a column of text.
 const (
 	svgWidth  = 8.5 * vg.Inch
 	barHeight = 0.14 * vg.Inch

@@ -1,5 +1,5 @@
 // Package report shows results: as text, as lines that benchstat reads, as CSV,
-// as one HTML page, as pictures, and as the tables of the README.
+// as one HTML page, as pictures, and as the tables of docs/benchmarks.md.
 package report
 
 import (
@@ -15,7 +15,7 @@ import (
 
 // Table is a table of figures.
 type Table struct {
-	// Name stands in the README's markers.
+	// Name stands in the text's markers.
 	Name   string
 	Title  string
 	Header []string
@@ -23,7 +23,7 @@ type Table struct {
 	Notes  []string
 }
 
-// Markdown returns the table for a README.
+// Markdown returns the table in Markdown.
 func (t *Table) Markdown() string {
 	var b strings.Builder
 	line := func(cells []string) {

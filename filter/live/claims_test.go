@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What tutorials say of Bloom filters, next to what is so. The page on filters for
-// applications in README.md quotes these by name.
+// What tutorials say about Bloom filters, next to what is true. docs/applications.md
+// quotes these by name.
 func TestClaims(t *testing.T) {
 	const million, billion = 1_000_000, 1_000_000_000
 	mb := func(n uint64, p float64) float64 { return float64(OptimalBits(n, p)) / 8e6 }
@@ -89,8 +89,8 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// Memory of each filter for a million elements, in bits an element, as the page in
-// README.md has it.
+// Memory of each filter for a million elements, in bits an element, as
+// docs/applications.md has it.
 func TestPageMemory(t *testing.T) {
 	t.Parallel()
 	const n = 1_000_000

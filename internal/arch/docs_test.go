@@ -1,0 +1,83 @@
+package arch
+
+import (
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// maxReadmeLines keeps the README a page that someone reads.
+const maxReadmeLines = 150
+
+// maxProseColumns is the width of a line of prose in Markdown.
+const maxProseColumns = 100
+
+// link matches the target of a Markdown link or picture.
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// TestDocs looks for links that lead nowhere in all Markdown files, and for a README
+// that has grown too long.
+func TestDocs(t *testing.T) {
+	root := filepath.Join("..", "..")
+	pages := 0
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() && (e.Name() == ".git" || e.Name() == "node_modules") {
+			return fs.SkipDir
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		pages++
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		checkLinks(t, path, string(content))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pages < 10 {
+		t.Errorf("only %d pages", pages)
+	}
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(readme), "\n")
+	if len(lines) > maxReadmeLines {
+		t.Errorf("README.md has %d lines; at most %d", len(lines), maxReadmeLines)
+	}
+	for i, l := range lines {
+		prose := !strings.HasPrefix(l, "|") && !strings.Contains(l, "](") && !strings.HasPrefix(l, "    ")
+		if n := len([]rune(l)); prose && n > maxProseColumns {
+			t.Errorf("README.md:%d has %d columns; at most %d", i+1, n, maxProseColumns)
+		}
+	}
+}
+
+// checkLinks reports relative links of a page that lead to no file.
+func checkLinks(t *testing.T, page, content string) {
+	t.Helper()
+	for _, m := range link.FindAllStringSubmatch(content, -1) {
+		u, err := url.Parse(m[1])
+		if err != nil {
+			t.Errorf("%s: %v", page, err)
+			continue
+		}
+		if u.Scheme != "" || u.Path == "" {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(filepath.Dir(page), filepath.FromSlash(u.Path))); err != nil {
+			t.Errorf("%s links to %s: %v", page, m[1], err)
+		}
+	}
+}
