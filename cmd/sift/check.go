@@ -7,6 +7,7 @@ import (
 )
 
 type checkCmd struct {
+	asJSON
 	Dir string `arg:"" help:"The database."`
 }
 
@@ -14,7 +15,7 @@ func (checkCmd) Help() string {
 	return `Reads the whole database and verifies every checksum, the order of the keys, the
 ranges of the tables and levels, that each filter says maybe to each key of its table, and that a
 lookup of each key finds it. It changes nothing. It prints a line for each fault, with the file
-and the offset, and exits with status 1 if there is one.
+and the offset, and exits with status 3 if there is one.
 
 Example:
 
@@ -24,7 +25,12 @@ Example:
 func (c *checkCmd) Run(e *env) error {
 	p := e.counting("checking", -1)
 	stop := p.watch(func() int64 { return 0 })
+	faults := []string{}
 	report, err := sift.Check(e.ctx, c.Dir, nil, func(fault error) {
+		if c.JSON {
+			faults = append(faults, fault.Error())
+			return
+		}
 		p.done() // what follows shows that it goes on
 		fmt.Fprintln(e.out, fault)
 		e.out.Flush()
@@ -32,6 +38,9 @@ func (c *checkCmd) Run(e *env) error {
 	stop()
 	if err != nil {
 		return err
+	}
+	if c.JSON {
+		return c.json(e, &report, faults)
 	}
 	for _, note := range report.Notes {
 		fmt.Fprintln(e.out, "note:", note)
@@ -43,5 +52,23 @@ func (c *checkCmd) Run(e *env) error {
 		return fmt.Errorf("%s: %s", c.Dir, amount(report.Faults, "fault"))
 	}
 	_, err = fmt.Fprintln(e.out, "no fault")
+	return err
+}
+
+// json prints the report as JSON.
+func (c *checkCmd) json(e *env, r *sift.CheckReport, faults []string) error {
+	err := e.writeJSON(struct {
+		Tables  int      `json:"tables"`
+		Bytes   int64    `json:"bytes"`
+		Filters int      `json:"filters"`
+		Logs    int      `json:"logs"`
+		Entries uint64   `json:"entries"`
+		Keys    uint64   `json:"keys"`
+		Faults  []string `json:"faults"`
+		Notes   []string `json:"notes"`
+	}{r.Tables, r.Bytes, r.Filters, r.Logs, r.Entries, r.Keys, faults, append([]string{}, r.Notes...)})
+	if err == nil && r.Faults > 0 {
+		return errReported
+	}
 	return err
 }

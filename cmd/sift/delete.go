@@ -59,11 +59,11 @@ func (c *deleteCmd) deleteRange(e *env) error {
 	}
 	switch {
 	case c.Range && c.Prefix:
-		return errors.New("--range and --prefix exclude each other")
+		return usage(errors.New("--range and --prefix exclude each other"))
 	case len(c.Keys) != want && c.Range:
-		return errors.New("--range takes two keys, the first to remove and the first to keep")
+		return usage(errors.New("--range takes two keys, the first to remove and the first to keep"))
 	case len(c.Keys) != want:
-		return errors.New("--prefix takes one prefix")
+		return usage(errors.New("--prefix takes one prefix"))
 	}
 	var bounds [2][]byte
 	for i, s := range c.Keys {

@@ -41,10 +41,10 @@ func (c *demoCmd) Run(e *env) (err error) {
 		}
 	}
 	if filter.IsNone(policy) {
-		return errors.New("--filter none: the demo compares a filter with none")
+		return usage(errors.New("--filter none: the demo compares a filter with none"))
 	}
 	if c.Lookups < 1 || c.KeysLimit < 0 {
-		return errors.New("--lookups and --keys-limit must be positive")
+		return usage(errors.New("--lookups and --keys-limit must be positive"))
 	}
 	root := c.Tree
 	if root == "" {

@@ -77,7 +77,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("first line: %q", got)
 	}
 	r := runSift(t, "", "demo", "--tree", root, "--dir", db)
-	if r.status != 1 || !strings.Contains(r.err, "not empty") {
+	if r.status != statusFailed || !strings.Contains(r.err, "not empty") {
 		t.Errorf("a directory in use: status %d, %q", r.status, r.err)
 	}
 }
@@ -98,11 +98,11 @@ func TestDemoLeavesNothing(t *testing.T) {
 func TestDemoWithoutTree(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	r := runSift(t, "", "demo")
-	if r.status != 1 || !strings.Contains(r.err, "--tree") {
+	if r.status != statusFailed || !strings.Contains(r.err, "--tree") {
 		t.Errorf("without Go: status %d, %q", r.status, r.err)
 	}
 	r = runSift(t, "", "demo", "--tree", t.TempDir())
-	if r.status != 1 || !strings.Contains(r.err, "no files there") {
+	if r.status != statusFailed || !strings.Contains(r.err, "no files there") {
 		t.Errorf("an empty tree: status %d, %q", r.status, r.err)
 	}
 	binary := t.TempDir()
@@ -110,7 +110,7 @@ func TestDemoWithoutTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = runSift(t, "", "demo", "--tree", binary)
-	if r.status != 1 || !strings.Contains(r.err, "no text there") {
+	if r.status != statusFailed || !strings.Contains(r.err, "no text there") {
 		t.Errorf("a tree without text: status %d, %q", r.status, r.err)
 	}
 }

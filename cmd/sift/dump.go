@@ -21,7 +21,7 @@ func (dumpCmd) Help() string {
 	return `Explains one file of a database, whether the database can be opened or not. Of a
 table it prints the footer, the meta blocks, the properties, the filter and the data blocks; of a
 log the records, each a batch of writes or a sync mark, and how it ends; of a MANIFEST the edits
-and the tables that they come to. Damage is reported where it is, and the exit status is 1 then.
+and the tables that they come to. Damage is reported where it is, and the exit status is 3 then.
 
 Examples:
 
@@ -56,7 +56,7 @@ func (c *dumpCmd) Run(e *env) error {
 	case "manifest":
 		return d.manifest()
 	}
-	return fmt.Errorf("%s: neither its name nor its last bytes say what it is; use --as", c.File)
+	return usage(fmt.Errorf("%s: neither its name nor its last bytes say what it is; use --as", c.File))
 }
 
 // dumper explains a file.

@@ -101,7 +101,7 @@ func TestDumpTableDamaged(t *testing.T) {
 	if err := os.Truncate(path, 100); err != nil {
 		t.Fatal(err)
 	}
-	if r := runSift(t, "", "dump", path); r.status != 1 || !strings.Contains(r.err, path) {
+	if r := runSift(t, "", "dump", path); r.status != statusFailed || !strings.Contains(r.err, path) {
 		t.Errorf("cut off: status %d, says %q", r.status, r.err)
 	}
 }
@@ -110,7 +110,7 @@ func TestDumpUnsupportedTable(t *testing.T) {
 	const name = "rocksdb-7.8.3_fv5_crc_bloom.sst"
 	dir := copied(t, "tables")
 	r := runSift(t, "", "dump", filepath.Join(dir, name))
-	if r.status != 1 || !strings.Contains(r.err, "unsupported") || !strings.Contains(r.err, name) {
+	if r.status != statusFailed || !strings.Contains(r.err, "unsupported") || !strings.Contains(r.err, name) {
 		t.Errorf("status %d, says %q", r.status, r.err)
 	}
 }

@@ -70,7 +70,7 @@ func TestDumpLog(t *testing.T) {
 	path, _ := logFile(t, records...)
 	r := runSift(t, "", "dump", "--entries", path)
 	golden(t, "log.txt", strings.ReplaceAll(r.out, path, "000007.log"))
-	if r.status != 1 || !strings.Contains(r.err, "damaged, see above") {
+	if r.status != statusFailed || !strings.Contains(r.err, "damaged, see above") {
 		t.Errorf("status %d, stderr %q", r.status, r.err)
 	}
 
@@ -90,7 +90,7 @@ func TestDumpLog(t *testing.T) {
 	}
 	r = runSift(t, "", "dump", path)
 	golden(t, "log-damaged.txt", strings.ReplaceAll(r.out, path, "000007.log"))
-	if r.status != 1 {
+	if r.status != statusFailed {
 		t.Errorf("status %d, stderr %q", r.status, r.err)
 	}
 }
@@ -117,11 +117,11 @@ func TestDumpManifest(t *testing.T) {
 	}
 	r := runSift(t, "", "dump", "--as", "manifest", path)
 	golden(t, "manifest-bad.txt", strings.ReplaceAll(r.out, path, "some-name"))
-	if r.status != 1 {
+	if r.status != statusFailed {
 		t.Errorf("status %d, stderr %q", r.status, r.err)
 	}
 	r = runSift(t, "", "dump", path)
-	if r.status != 1 || !strings.Contains(r.err, "use --as") {
+	if r.status != statusUsage || !strings.Contains(r.err, "use --as") {
 		t.Errorf("a file of an unknown kind: status %d, stderr %q", r.status, r.err)
 	}
 }

@@ -125,7 +125,7 @@ func TestFilterLiveRefuses(t *testing.T) {
 		{"", missing, []string{"query", file}},
 	} {
 		r := runSift(t, tc.stdin, append([]string{"filter", "live"}, tc.args...)...)
-		if r.status != 1 || !strings.Contains(r.err, tc.want) {
+		if r.status < statusUsage || !strings.Contains(r.err, tc.want) {
 			t.Errorf("%q: %+v", tc.args, r)
 		}
 		if _, err := os.Stat(file); err == nil {
@@ -135,16 +135,16 @@ func TestFilterLiveRefuses(t *testing.T) {
 	mustSift(t, "a\n", "filter", "live", "build", "bloom(items=10,fpr=0.1)", "-o", file)
 	other := file + "2"
 	mustSift(t, "a\n", "filter", "live", "build", "bloom(items=1000,fpr=0.1)", "-o", other)
-	if r := runSift(t, "", "filter", "live", "merge", file, other, "-o", file+"3"); r.status != 1 || !strings.Contains(r.err, "filters differ") {
+	if r := runSift(t, "", "filter", "live", "merge", file, other, "-o", file+"3"); r.status != statusFailed || !strings.Contains(r.err, "filters differ") {
 		t.Errorf("%+v", r)
 	}
-	if r := runSift(t, "1\n", "filter", "live", "query", "--elements", "int64", file); r.status != 1 || !strings.Contains(r.err, "--elements") {
+	if r := runSift(t, "1\n", "filter", "live", "query", "--elements", "int64", file); r.status != statusFailed || !strings.Contains(r.err, "--elements") {
 		t.Errorf("%+v", r)
 	}
 	if err := os.WriteFile(file, []byte("siftlive and then something else"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := runSift(t, "", "filter", "live", "inspect", file); r.status != 1 || !strings.Contains(r.err, "damaged") {
+	if r := runSift(t, "", "filter", "live", "inspect", file); r.status != statusFailed || !strings.Contains(r.err, "damaged") {
 		t.Errorf("%+v", r)
 	}
 }

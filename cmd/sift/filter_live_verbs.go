@@ -31,11 +31,11 @@ Examples:
 func (c *liveBuildCmd) Run(e *env) error {
 	config, err := live.Parse(c.Filter)
 	if err != nil {
-		return err
+		return usage(err)
 	}
 	f, err := c.build(config)
 	if err != nil {
-		return err
+		return usage(err)
 	}
 	var total, fresh int64
 	isNew := make([]bool, 4096)

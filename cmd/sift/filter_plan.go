@@ -11,6 +11,7 @@ import (
 )
 
 type filterPlanCmd struct {
+	asJSON
 	Memory byteCount `required:"" placeholder:"BYTES" help:"The budget: 64MiB, 500KB or a number of bytes."`
 	Dir    string    `arg:"" help:"The database."`
 }
@@ -37,6 +38,9 @@ func (c *filterPlanCmd) Run(e *env) error {
 		if err != nil {
 			return err
 		}
+		if c.JSON {
+			return writePlanJSON(e, &p, none.WastedReads)
+		}
 		t := columns{left: map[int]bool{2: true}}
 		t.add("level", "table", "filter", "units", "held", "size", "reads/absent")
 		for i := range p.Tables {
@@ -55,6 +59,25 @@ func (c *filterPlanCmd) Run(e *env) error {
 		}
 		return nil
 	})
+}
+
+// writePlanJSON prints a plan as JSON.
+func writePlanJSON(e *env, p *sift.FilterPlan, without float64) error {
+	plan := struct {
+		Bytes          int64        `json:"bytes"`
+		WastedReads    float64      `json:"wastedReads"`
+		WithoutFilters float64      `json:"wastedReadsWithoutFilters"`
+		NextMiBSaves   float64      `json:"nextMiBSaves"`
+		Tables         []*tableJSON `json:"tables"`
+	}{int64(p.Bytes), p.WastedReads, without, p.NextMiBSaves, []*tableJSON{}}
+	for i := range p.Tables {
+		m := &p.Tables[i]
+		t := newTableJSON(&m.TableMetrics)
+		t.HeldUnits, t.FilterBytes, t.WastedReads = m.Units, uint64(m.Bytes), ifNumber(m.WastedReads)
+		t.FPR = nil // of what is held now, not of the plan
+		plan.Tables = append(plan.Tables, t)
+	}
+	return e.writeJSON(plan)
 }
 
 // reads writes an average number of block reads with three digits.

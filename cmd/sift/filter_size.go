@@ -9,6 +9,7 @@ import (
 )
 
 type filterSizeCmd struct {
+	asJSON
 	Keys  string `required:"" placeholder:"N" help:"The number of keys, such as 1000000 or 1e9."`
 	FPR   string `default:"0.01" name:"fpr" placeholder:"P" help:"The false positive rate to reach, such as 0.001 or 0.1%. Default: ${default}."`
 	Range string `placeholder:"L" help:"Size a filter of ranges that reaches the rate for ranges of up to L numbers."`
@@ -31,18 +32,21 @@ Examples:
 func (c *filterSizeCmd) Run(e *env) error {
 	keys, err := strconv.ParseFloat(c.Keys, 64)
 	if err != nil {
-		return fmt.Errorf("--keys %q: not a number", c.Keys)
+		return usage(fmt.Errorf("--keys %q: not a number", c.Keys))
 	}
 	fpr, err := parseRate(c.FPR)
 	if err != nil {
-		return fmt.Errorf("--fpr %q: not a number", c.FPR)
+		return usage(fmt.Errorf("--fpr %q: not a number", c.FPR))
 	}
 	if c.Range != "" {
 		return c.ranges(e, keys, fpr)
 	}
 	sizes, err := filter.CompareSizes(keys, fpr)
 	if err != nil {
-		return err
+		return usage(err)
+	}
+	if c.JSON {
+		return writeSizesJSON(e, sizes)
 	}
 	t := columns{left: map[int]bool{5: true}}
 	t.add("filter", "size", "bits/key", "over the limit", "FPR", "")
@@ -61,19 +65,42 @@ func (c *filterSizeCmd) Run(e *env) error {
 func (c *filterSizeCmd) ranges(e *env, keys, fpr float64) error {
 	length, err := strconv.ParseFloat(c.Range, 64)
 	if err != nil || length < 1 || length >= 1<<62 {
-		return fmt.Errorf("--range %q: not a number of 1 or more", c.Range)
+		return usage(fmt.Errorf("--range %q: not a number of 1 or more", c.Range))
 	}
 	if !(keys >= 1 && fpr > 0 && fpr < 1) {
-		return fmt.Errorf("--keys must be 1 or more, and --fpr between 0 and 1")
+		return usage(fmt.Errorf("--keys must be 1 or more, and --fpr between 0 and 1"))
 	}
 	bits, ok := filter.RangeBits(fpr, uint64(length))
 	if !ok {
 		return fmt.Errorf("no filter of ranges reaches %s for ranges of %s", rate(fpr), c.Range)
 	}
+	if c.JSON {
+		return writeSizesJSON(e, []filter.Size{{
+			Name: filter.Range(bits, 0).Name(), Bytes: keys * float64(bits) / 8, BitsPerKey: float64(bits),
+			FPR: filter.RangeFPR(bits, uint64(length)), Reached: true,
+		}})
+	}
 	t := columns{}
 	t.add("filter", "size", "bits/key", "FPR at most")
 	t.add(filter.Range(bits, 0).Name(), size(int64(keys*float64(bits)/8)), strconv.Itoa(bits), rate(filter.RangeFPR(bits, uint64(length))))
 	return t.write(e.out)
+}
+
+// writeSizesJSON prints sizes as JSON, a line for each.
+func writeSizesJSON(e *env, sizes []filter.Size) error {
+	for _, s := range sizes {
+		err := e.writeJSON(struct {
+			Filter     string  `json:"filter"`
+			Bytes      float64 `json:"bytes"`
+			BitsPerKey float64 `json:"bitsPerKey"`
+			FPR        float64 `json:"fpr"`
+			Reached    bool    `json:"reached"`
+		}{s.Name, s.Bytes, s.BitsPerKey, s.FPR, s.Reached})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // parseRate reads a rate, as a fraction or in percent.

@@ -9,6 +9,7 @@ import (
 )
 
 type filterStatsCmd struct {
+	asJSON
 	Probes int    `default:"20000" help:"Ask each filter for so many keys that its table does not hold (${default})."`
 	Seed   uint64 `default:"1" help:"Other seeds ask for other keys."`
 	Dir    string `arg:"" help:"The database."`
@@ -29,7 +30,7 @@ Example:
 
 func (c *filterStatsCmd) Run(e *env) error {
 	if c.Probes < 0 {
-		return fmt.Errorf("--probes %d: it cannot be negative", c.Probes)
+		return usage(fmt.Errorf("--probes %d: it cannot be negative", c.Probes))
 	}
 	return e.readOnly(c.Dir, func(db *sift.DB) error {
 		tables := db.Tables()
@@ -45,6 +46,7 @@ func (c *filterStatsCmd) Run(e *env) error {
 		defer progress.done()
 		var done int64
 		var all tally
+		var described []*tableJSON
 		t := columns{left: map[int]bool{2: true}}
 		t.add("level", "table", "filter", "units", "size", "bits/key", "FPR", "observed", "reads/absent")
 		for i := range tables {
@@ -52,6 +54,9 @@ func (c *filterStatsCmd) Run(e *env) error {
 			done += int64(m.Size)
 			wasted := plan.Tables[i].WastedReads
 			row := []string{strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), filterName(m)}
+			j := newTableJSON(m)
+			j.WastedReads = ifNumber(wasted)
+			described = append(described, j)
 			if m.FilterBytes == 0 {
 				t.add(append(row, "-", "-", "-", "-", "-", reads(wasted))...)
 				continue
@@ -61,14 +66,22 @@ func (c *filterStatsCmd) Run(e *env) error {
 				return err
 			}
 			if m.FilterPolicy == "unknown" { // another engine's
-				row[2] = family
+				row[2], j.Filter = family, family
 			}
 			all.add(observed)
+			j.ObservedFPR = ifNumber(observed.fpr())
 			progress.set(done)
 			t.add(append(row, fmt.Sprintf("%g/%d", m.HeldUnits, m.FilterUnits), size(m.FilterBytes), bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Keys == 0),
 				rate(m.ExpectedFPR), rate(observed.fpr()), reads(wasted))...)
 		}
 		progress.done()
+		if c.JSON {
+			return e.writeJSON(struct {
+				Tables      []*tableJSON `json:"tables"`
+				Total       *tableJSON   `json:"total"`
+				WastedReads float64      `json:"wastedReads"`
+			}{append([]*tableJSON{}, described...), sum.json(), plan.WastedReads})
+		}
 		if len(tables) > 1 {
 			fpr := math.NaN()
 			if sum.weight > 0 {

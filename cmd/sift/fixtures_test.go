@@ -104,7 +104,7 @@ func TestCheckAndRepairFixtures(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			db := copied(t, "corrupt/"+c.name)
 			r := runSift(t, "", "check", db)
-			if r.status != 1 || !strings.Contains(r.out, c.fault) || !strings.Contains(r.out, db) || !strings.Contains(r.err, "fault") {
+			if r.status != statusFailed || !strings.Contains(r.out, c.fault) || !strings.Contains(r.out, db) || !strings.Contains(r.err, "fault") {
 				t.Errorf("check: status %d, prints\n%s\nsays %s", r.status, r.out, r.err)
 			}
 			r = runSift(t, "", "repair", db)

@@ -9,7 +9,8 @@ import (
 
 type getCmd struct {
 	form
-	Raw bool   `help:"Print the value's bytes as they are, and no line end." xor:"form"`
+	asJSON
+	Raw bool   `help:"Print the value's bytes as they are, and no line end." xor:"form,json"`
 	Dir string `arg:"" help:"The database."`
 	Key string `arg:"" help:"The key."`
 }
@@ -37,6 +38,10 @@ func (c *getCmd) Run(e *env) error {
 		}
 		if err != nil {
 			return err
+		}
+		if c.JSON {
+			text := string(c.append(nil, value))
+			return e.writeJSON(entryJSON{c.Key, &text})
 		}
 		if !c.Raw {
 			value = append(c.append(nil, value), '\n')

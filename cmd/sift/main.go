@@ -48,6 +48,10 @@ type commands struct {
 	Serve      serveCmd      `cmd:"" help:"Answer Redis' protocol: strings, and RedisBloom's filters."`
 	Demo       demoCmd       `cmd:"" help:"Show what a filter saves, on Go's own source."`
 
+	VersionVerb versionCmd    `cmd:"" name:"version" help:"Print the version."`
+	Completion  completionCmd `cmd:"" help:"Print a script that completes commands in a shell."`
+	Complete    completeCmd   `cmd:"" hidden:"" help:"Print what may follow on a command line."`
+
 	Version versionFlag `help:"Print the version and exit."`
 }
 
@@ -59,8 +63,18 @@ return and a backslash, and \xHH for any byte that cannot be printed. What one v
 prints another reads. With --hex they are hexadecimal instead. A key that begins with
 a dash comes after --, as in: sift get db -- -key.
 
-A verb that only reads opens the database read-only, and several may do so at once. The exit
-status is 1 if a verb fails.`
+A verb that only reads opens the database read-only, and several may do so at once.
+
+The exit status is 0 on success, 1 if a key is not there, 2 if the command line is wrong, and
+3 if a verb fails or finds damage.`
+
+// The exit statuses.
+const (
+	statusOK       = 0
+	statusNotFound = 1
+	statusUsage    = 2
+	statusFailed   = 3
+)
 
 // env is what the verbs work with.
 type env struct {
@@ -100,7 +114,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
-		return e.fail(usageError(err))
+		return e.fail(usage(usageError(err)))
 	}
 	err = command.Run(e)
 	if ferr := e.out.Flush(); err == nil {
@@ -120,19 +134,38 @@ func usageError(err error) error {
 	return fmt.Errorf("%w\nRun \"%s --help\" for what it takes", err, name)
 }
 
+// usage marks an error as a mistake on the command line.
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &mistake{err}
+}
+
+// mistake is an error on the command line.
+type mistake struct{ error }
+
+func (m *mistake) Unwrap() error { return m.error }
+
 // fail reports an error, if it is one, and returns the exit status.
 func (e *env) fail(err error) int {
 	switch {
 	case err == nil || isBrokenPipe(err):
 		// Whoever reads the output has seen enough of it.
-		return 0
+		return statusOK
 	case errors.Is(err, errReported):
 	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
 		fmt.Fprintln(e.err, "sift:", strings.Replace(err.Error(), e.ctx.Err().Error(), "interrupted", 1))
 	default:
 		fmt.Fprintln(e.err, "sift:", strings.TrimPrefix(err.Error(), "sift: "))
 	}
-	return 1
+	switch {
+	case errors.Is(err, errNoKey):
+		return statusNotFound
+	case errors.As(err, new(*mistake)):
+		return statusUsage
+	}
+	return statusFailed
 }
 
 // errReported ends a verb that has already said what is wrong.

@@ -55,8 +55,9 @@ type step struct {
 	stdin string
 	out   string // what it prints, all of it
 	err   string // part of what it says on standard error; "" if nothing
-	// status is 1 where err is set, unless warns says that err is a warning.
-	warns bool
+	// Where err is set, the status is 3, or 1 if a key is missing, unless usage says that
+	// it is 2, or warns that err is a warning.
+	usage, warns bool
 }
 
 func (s step) run(t *testing.T, db string) {
@@ -69,9 +70,14 @@ func (s step) run(t *testing.T, db string) {
 	if s.err == noSuchFile && runtime.GOOS == "windows" {
 		s.err = "sift: " // it says so in many ways
 	}
-	want := 0
-	if s.err != "" && !s.warns {
-		want = 1
+	want := statusFailed
+	switch {
+	case s.err == "" || s.warns:
+		want = statusOK
+	case s.usage:
+		want = statusUsage
+	case strings.Contains(s.err, "no such key"):
+		want = statusNotFound
 	}
 	if r.status != want {
 		t.Errorf("sift %s: status %d, want %d", s.args, r.status, want)
@@ -185,25 +191,25 @@ func TestStories(t *testing.T) {
 			{args: "dump DB/000005.ldb", err: noSuchFile},
 		}},
 		{"nonsense", []step{
-			{args: "frobnicate", err: "unexpected argument frobnicate"},
-			{args: "get", err: `expected "<dir> <key>"` + "\nRun \"sift get --help\""},
-			{args: "get DB", err: `expected "<key>"`},
-			{args: "get DB k extra", err: "unexpected argument extra"},
-			{args: "scan --nonsense DB", err: "unknown flag --nonsense"},
-			{args: "scan --limit -1 DB", err: "--limit"},
-			{args: "scan --limit many DB", err: "--limit"},
-			{args: `get DB k\`, err: "a backslash at the end"},
-			{args: `get DB k\x1`, err: `\x without two hexadecimal digits`},
-			{args: `get DB k\xg0`, err: `\x without two hexadecimal digits`},
-			{args: "get --hex DB xyz", err: `key "xyz": not hexadecimal`},
-			{args: "get --hex --raw DB 00", err: "--hex and --raw can't be used together"},
-			{args: "put --filter bloom DB k v", err: "--filter: "},
-			{args: "put --filter bloom(1000000) DB k v", err: "--filter: "},
-			{args: "put --filter spam(1) DB k v", err: `"spam(1)" is unknown`},
-			{args: "filter stats --probes -1 DB", err: "--probes"},
+			{args: "frobnicate", err: "unexpected argument frobnicate", usage: true},
+			{args: "get", err: `expected "<dir> <key>"` + "\nRun \"sift get --help\"", usage: true},
+			{args: "get DB", err: `expected "<key>"`, usage: true},
+			{args: "get DB k extra", err: "unexpected argument extra", usage: true},
+			{args: "scan --nonsense DB", err: "unknown flag --nonsense", usage: true},
+			{args: "scan --limit -1 DB", err: "--limit", usage: true},
+			{args: "scan --limit many DB", err: "--limit", usage: true},
+			{args: `get DB k\`, err: "a backslash at the end", usage: true},
+			{args: `get DB k\x1`, err: `\x without two hexadecimal digits`, usage: true},
+			{args: `get DB k\xg0`, err: `\x without two hexadecimal digits`, usage: true},
+			{args: "get --hex DB xyz", err: `key "xyz": not hexadecimal`, usage: true},
+			{args: "get --hex --raw DB 00", err: "--hex and --raw can't be used together", usage: true},
+			{args: "put --filter bloom DB k v", err: "--filter: ", usage: true},
+			{args: "put --filter bloom(1000000) DB k v", err: "--filter: ", usage: true},
+			{args: "put --filter spam(1) DB k v", err: `"spam(1)" is unknown`, usage: true},
+			{args: "filter stats --probes -1 DB", err: "--probes", usage: true},
 			{args: "demo --tree DB", err: noSuchFile},
-			{args: "demo --filter none", err: "--filter none"},
-			{args: "demo --lookups 0", err: "must be positive"},
+			{args: "demo --filter none", err: "--filter none", usage: true},
+			{args: "demo --lookups 0", err: "must be positive", usage: true},
 			{args: "get DB k", err: "does not exist"}, // nothing of the above made one
 		}},
 	}

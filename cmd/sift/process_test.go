@@ -87,7 +87,7 @@ func TestInterruptLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	status := exitCode(t, cmd.Wait())
-	if status != 1 || !strings.HasPrefix(stderr.String(), "sift: interrupted after line ") {
+	if status != statusFailed || !strings.HasPrefix(stderr.String(), "sift: interrupted after line ") {
 		t.Errorf("status %d, stderr %q", status, &stderr)
 	}
 	if out := mustSift(t, "", "get", db, "key000042"); out != "value 42\n" {
@@ -119,15 +119,15 @@ func TestOutputFails(t *testing.T) {
 		err    error
 		status int
 	}{
-		{[]string{"scan", db}, io.ErrClosedPipe, 0},
-		{[]string{"scan", db}, errors.New("disk full"), 1},
-		{[]string{"get", db, "key000001"}, errors.New("disk full"), 1},
-		{[]string{"stats", db}, errors.New("disk full"), 1},
-		{[]string{"check", db}, errors.New("disk full"), 1},
+		{[]string{"scan", db}, io.ErrClosedPipe, statusOK},
+		{[]string{"scan", db}, errors.New("disk full"), statusFailed},
+		{[]string{"get", db, "key000001"}, errors.New("disk full"), statusFailed},
+		{[]string{"stats", db}, errors.New("disk full"), statusFailed},
+		{[]string{"check", db}, errors.New("disk full"), statusFailed},
 	} {
 		var stderr bytes.Buffer
 		status := run(context.Background(), c.args, strings.NewReader(""), &failingWriter{err: c.err}, &stderr)
-		if status != c.status || c.status == 1 != strings.Contains(stderr.String(), c.err.Error()) {
+		if status != c.status || c.status == statusFailed != strings.Contains(stderr.String(), c.err.Error()) {
 			t.Errorf("%q with output that fails with %q: status %d, stderr %q", c.args, c.err, status, &stderr)
 		}
 	}
@@ -153,7 +153,7 @@ func TestCancelled(t *testing.T) {
 	} {
 		var stderr bytes.Buffer
 		status := run(ctx, args, strings.NewReader(lines(5000)), io.Discard, &stderr)
-		if status != 1 || !strings.Contains(stderr.String(), "interrupted") {
+		if status != statusFailed || !strings.Contains(stderr.String(), "interrupted") {
 			t.Errorf("%q: status %d, stderr %q", args, status, &stderr)
 		}
 	}

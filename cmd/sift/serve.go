@@ -111,7 +111,7 @@ func (c *serveCmd) limitMemory() {
 func (c *serveCmd) config(log *slog.Logger) (serve.Config, error) {
 	if min(c.FilterMemory, c.CacheMemory, c.ClientMemory, int64(c.MaxValue)) < 1 || max(c.FilterMemory, c.CacheMemory, c.ClientMemory) > 1<<30 ||
 		c.MaxClients < 1 || c.MaxClients > 1<<30 {
-		return serve.Config{}, errors.New("--filter-memory, --cache-memory, --client-memory, --max-value and --max-clients must be positive, and not beyond all memory")
+		return serve.Config{}, usage(errors.New("--filter-memory, --cache-memory, --client-memory, --max-value and --max-clients must be positive, and not beyond all memory"))
 	}
 	cfg := serve.Config{
 		Addr: c.Addr, HTTPAddr: c.HTTP, Pprof: c.Pprof, FilterBytes: c.FilterMemory << 20, RequestBytes: c.ClientMemory << 20,
@@ -136,7 +136,7 @@ func (c *serveCmd) config(log *slog.Logger) (serve.Config, error) {
 		}
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return cfg, errors.New("--tls-cert and --tls-key go together")
+		return cfg, usage(errors.New("--tls-cert and --tls-key go together"))
 	}
 	if c.TLSCert != "" {
 		cert, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)

@@ -95,7 +95,7 @@ func TestServe(t *testing.T) {
 			t.Errorf("/metrics without the password: %s", resp.Status)
 		}
 		// One server at a time.
-		if r := runSift(t, "", "serve", "--addr", "127.0.0.1:0", db); r.status != 1 || !strings.Contains(r.err, "lock") {
+		if r := runSift(t, "", "serve", "--addr", "127.0.0.1:0", db); r.status != statusFailed || !strings.Contains(r.err, "lock") {
 			t.Errorf("a second server: status %d, %q", r.status, r.err)
 		}
 		// A client that is connected, and silent, does not hold up the end.

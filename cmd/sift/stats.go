@@ -9,6 +9,7 @@ import (
 )
 
 type statsCmd struct {
+	asJSON
 	Tables bool   `help:"Print a line for each table as well."`
 	Dir    string `arg:"" help:"The database."`
 }
@@ -32,6 +33,9 @@ func (c *statsCmd) Run(e *env) error {
 		for i := range tables {
 			levels[tables[i].Level].add(&tables[i])
 			total.add(&tables[i])
+		}
+		if c.JSON {
+			return c.json(e, &m, tables, levels, &total)
 		}
 		t := columns{}
 		t.add("level", "tables", "size", "keys", "deletions", "filters", "filter size", "bits/key", "FPR")
@@ -57,6 +61,42 @@ func (c *statsCmd) Run(e *env) error {
 		fmt.Fprintln(e.out)
 		return writeTables(e, tables)
 	})
+}
+
+// json prints the figures as JSON.
+func (c *statsCmd) json(e *env, m *sift.Metrics, tables []sift.TableMetrics, levels []tableSum, total *tableSum) error {
+	type memory struct {
+		Total     uint64 `json:"total"`
+		Filters   uint64 `json:"filters"`
+		Indexes   uint64 `json:"indexes"`
+		Memtables uint64 `json:"memtables"`
+	}
+	stats := struct {
+		Levels           []*tableJSON `json:"levels"`
+		Total            *tableJSON   `json:"total"`
+		Tables           []*tableJSON `json:"tables,omitempty"`
+		LastSequence     uint64       `json:"lastSequence"`
+		UnflushedBatches uint64       `json:"unflushedBatches"`
+		UnflushedLogs    int          `json:"unflushedLogs"`
+		Memory           memory       `json:"memory"` // in bytes, when open
+	}{
+		Levels: []*tableJSON{}, Total: total.json(), LastSequence: m.LastSequence,
+		UnflushedBatches: uint64(m.Recovery.Batches), UnflushedLogs: int(m.Recovery.Logs),
+		Memory: memory{m.Memory.Total(), m.Memory.Filters, m.Memory.Indexes, m.Memory.Memtables},
+	}
+	for i := range levels {
+		if levels[i].tables > 0 {
+			level := levels[i].json()
+			level.Level = &i
+			stats.Levels = append(stats.Levels, level)
+		}
+	}
+	if c.Tables {
+		for i := range tables {
+			stats.Tables = append(stats.Tables, newTableJSON(&tables[i]))
+		}
+	}
+	return e.writeJSON(stats)
 }
 
 // writeTables prints a line for each table.

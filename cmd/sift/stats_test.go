@@ -95,7 +95,7 @@ func TestFilterSize(t *testing.T) {
 		{"--keys", "1e9", "--fpr", "low"},
 		{},
 	} {
-		if r := runSift(t, "", append([]string{"filter", "size"}, args...)...); r.status != 1 || r.err == "" || r.out != "" {
+		if r := runSift(t, "", append([]string{"filter", "size"}, args...)...); r.status != statusUsage || r.err == "" || r.out != "" {
 			t.Errorf("%q: status %d, prints %q, says %q", args, r.status, r.out, r.err)
 		}
 	}
@@ -113,7 +113,7 @@ func TestHelp(t *testing.T) {
 	}
 	for _, v := range verbs {
 		help := mustSift(t, "", append(strings.Fields(v[1]), "--help")...)
-		if !regexp.MustCompile(`(?m)^Examples?:\n\n    (.* )?sift ` + v[1]).MatchString(help) {
+		if !regexp.MustCompile(`(?m)^Examples?:\n\n    (.*\W)?sift ` + v[1]).MatchString(help) {
 			t.Errorf("no example in the help of %s:\n%s", v[1], help)
 		}
 		for _, line := range strings.Split(help, "\n") {

@@ -113,7 +113,7 @@ func (f form) parse(s string) ([]byte, error) {
 func (f form) arg(what, s string) ([]byte, error) {
 	b, err := f.parse(s)
 	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", what, s, err)
+		return nil, usage(fmt.Errorf("%s %q: %w", what, s, err))
 	}
 	return b, nil
 }

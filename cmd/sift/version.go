@@ -8,6 +8,19 @@ import (
 	"github.com/alecthomas/kong"
 )
 
+type versionCmd struct{}
+
+func (versionCmd) Help() string {
+	return `Prints the version of the module, the commit if the build knows it, the version of Go, and
+the platform.
+
+Example:
+
+    sift version`
+}
+
+func (versionCmd) Run(k *kong.Kong) error { return versionFlag(true).BeforeReset(k) }
+
 // versionFlag is --version.
 type versionFlag bool
 

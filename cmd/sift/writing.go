@@ -24,7 +24,7 @@ func (w writing) options() (sift.Options, error) {
 func parsePolicy(name string) (filter.Policy, error) {
 	policy, err := filter.Parse(name)
 	if err != nil {
-		return nil, fmt.Errorf("--filter: %w", err)
+		return nil, usage(fmt.Errorf("--filter: %w", err))
 	}
 	return policy, nil
 }

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+
+	"github.com/siftdb/sift"
+)
+
+// asJSON is the flag of verbs that print JSON instead of text. Sizes are in bytes, rates
+// are fractions, and what is not known is null. Keys and values are strings in the form
+// that the verbs read and write: escaped text, or hexadecimal with --hex.
+type asJSON struct {
+	JSON bool `name:"json" help:"Print JSON." xor:"json"`
+}
+
+// writeJSON prints a value on a line of its own.
+func (e *env) writeJSON(v any) error {
+	encoder := json.NewEncoder(e.out)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
+}
+
+// entryJSON is a key and its value; the value is null where only keys are printed.
+type entryJSON struct {
+	Key   string  `json:"key"`
+	Value *string `json:"value,omitempty"`
+}
+
+// tableJSON is a table of a database, or the sum of some.
+type tableJSON struct {
+	Level       *int     `json:"level,omitempty"`
+	Number      uint64   `json:"number,omitempty"`
+	Path        string   `json:"path,omitempty"`
+	Tables      int      `json:"tables,omitempty"`
+	Bytes       uint64   `json:"bytes"`
+	Keys        *uint64  `json:"keys"`
+	Deletions   *uint64  `json:"deletions"`
+	Smallest    string   `json:"smallest,omitempty"`
+	Largest     string   `json:"largest,omitempty"`
+	Filter      string   `json:"filter,omitempty"`
+	FilterUnits int      `json:"filterUnits,omitempty"`
+	HeldUnits   float64  `json:"heldUnits,omitempty"`
+	FilterBytes uint64   `json:"filterBytes"`
+	FPR         *float64 `json:"fpr"`
+	ObservedFPR *float64 `json:"observedFPR,omitempty"`
+	WastedReads *float64 `json:"wastedReads,omitempty"` // block reads for an absent key, on average
+	Error       string   `json:"error,omitempty"`
+}
+
+// newTableJSON describes a table.
+func newTableJSON(m *sift.TableMetrics) *tableJSON {
+	t := &tableJSON{
+		Level: &m.Level, Number: m.Num, Path: m.Path, Bytes: m.Size,
+		Keys: ifKnown(m.Keys, m.Keys > 0), Deletions: ifKnown(m.Deletions, m.Entries > 0),
+		Smallest: string(appendText(nil, m.Smallest)), Largest: string(appendText(nil, m.Largest)),
+		Filter: filterName(m), FilterUnits: m.FilterUnits, HeldUnits: m.HeldUnits, FilterBytes: uint64(m.FilterBytes),
+	}
+	if m.FilterBytes > 0 {
+		t.FPR = ifNumber(m.ExpectedFPR)
+	}
+	for _, err := range []error{m.FilterErr, m.Err} {
+		if err != nil {
+			t.Error = err.Error()
+		}
+	}
+	return t
+}
+
+// json describes the sum.
+func (s *tableSum) json() *tableJSON {
+	t := &tableJSON{
+		Tables: s.tables, Bytes: s.bytes, FilterBytes: s.filterBytes,
+		Keys: ifKnown(s.keys, !s.unknownKeys), Deletions: ifKnown(s.deletions, !s.unknownDeletions),
+	}
+	if s.weight > 0 {
+		t.FPR = ifNumber(s.weightedFPR / s.weight)
+	}
+	return t
+}
+
+// ifKnown returns nil for a number that is not known.
+func ifKnown(n uint64, known bool) *uint64 {
+	if !known {
+		return nil
+	}
+	return &n
+}
+
+// ifNumber returns nil for what is not a number.
+func ifNumber(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}
