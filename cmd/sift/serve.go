@@ -32,6 +32,7 @@ type serveCmd struct {
 	ClientMemory int64         `default:"256" placeholder:"MIB" help:"Memory for requests and replies under way in MiB, for all clients together (${default})."`
 	MaxClients   int           `default:"10000" placeholder:"N" help:"Connections at a time (${default})."`
 	MaxValue     int           `default:"64" placeholder:"MIB" help:"Size of a key or value in MiB, up to 512 (${default})."`
+	NoLoops      bool          `help:"Serve each client with a goroutine also on Linux, where event loops do it."`
 	Timeout      time.Duration `default:"0s" help:"Close connections that are idle so long. 0s: never (${default})."`
 	Dir          string        `arg:"" help:"The database. It is created if it is missing."`
 	Grace        time.Duration `default:"5s" help:"How long clients may take their last replies at the end (${default})."`
@@ -116,7 +117,7 @@ func (c *serveCmd) config(log *slog.Logger) (serve.Config, error) {
 	cfg := serve.Config{
 		Addr: c.Addr, HTTPAddr: c.HTTP, Pprof: c.Pprof, FilterBytes: c.FilterMemory << 20, RequestBytes: c.ClientMemory << 20,
 		MaxClients: c.MaxClients, MaxBulkBytes: c.MaxValue << 20, IdleTimeout: c.Timeout, Logger: log,
-		Password: os.Getenv("SIFT_PASSWORD"),
+		Password: os.Getenv("SIFT_PASSWORD"), NoLoops: c.NoLoops,
 	}
 	if c.Bloom == "tight" {
 		cfg.Layout = redisbloom.Tight

@@ -42,7 +42,9 @@ func (c *client) login(user, password []byte) bool {
 	}
 	if !c.trusted {
 		c.trust(true)
-		c.conn.SetReadDeadline(time.Time{}) // a stranger's
+		if c.conn != nil {
+			c.conn.SetReadDeadline(time.Time{}) // a stranger's
+		}
 	}
 	return true
 }

@@ -16,7 +16,7 @@ const (
 
 // sweeper removes keys that have expired. A read does not see them even before.
 func (s *Server) sweeper() {
-	c := &client{srv: s, writes: s.newWrites()}
+	c := &client{srv: s, writes: s.newWrites(keptBytes)}
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {

@@ -96,7 +96,7 @@ func bfReserve(c *client, args [][]byte) {
 
 // bloomAdd adds an item to a locked filter.
 func (c *client) bloomAdd(f *filter, item []byte) (added bool, err error) {
-	err = c.srv.grow(f, func(room uint64) (err error) {
+	err = c.grow(f, func(room uint64) (err error) {
 		added, err = f.bloom.Add(item, room)
 		return err
 	})
@@ -217,6 +217,9 @@ func (c *client) bloomAsk(key []byte, items [][]byte, array bool) {
 		c.reply(f.damage)
 		return
 	}
+	if f != nil && c.leaves(f) {
+		return
+	}
 	if array {
 		c.w.Array(len(items))
 	}
@@ -225,6 +228,9 @@ func (c *client) bloomAsk(key []byte, items [][]byte, array bool) {
 		defer f.mu.RUnlock()
 	} else {
 		f = nil
+	}
+	if f != nil {
+		c.sees(f)
 	}
 	hits := uint64(0)
 	for _, item := range items {

@@ -29,10 +29,12 @@ const (
 )
 
 // client is one connection. All but the marked fields belong to the goroutine that
-// serves it.
+// serves it: its own, or an event loop and at times one that the loop handed it to.
 type client struct {
 	srv       *Server
-	conn      net.Conn
+	conn      net.Conn             // nil for a client of an event loop
+	loop      atomic.Pointer[loop] // nil for one with a goroutine of its own
+	event     event
 	id        uint64
 	addr      string
 	laddr     string
@@ -43,6 +45,8 @@ type client struct {
 	trusted    bool      // has given the password
 	strange    time.Time // since when it has not
 	quit       bool      // to be closed after the replies
+	handOver   bool      // an event loop leaves the command, which did nothing, to another goroutine
+	wrote      bool      // replies may acknowledge a write, or show one that is not yet in the store
 	name       atomic.Pointer[string]
 	shown      shown
 	silence    int    // of CLIENT REPLY
@@ -59,7 +63,6 @@ type client struct {
 	queue    [][][]byte
 	queued   int // bytes
 	inExec   bool
-	held     bool // world is held for reading
 	watched  map[string]watched
 	dirty    atomic.Bool // something that it watches has changed
 
@@ -94,14 +97,21 @@ func (s *Server) accept(conn net.Conn) {
 	}
 	s.clients[c.id] = c
 	s.conns.Add(1)
-	c.writes = s.newWrites()
-	if c.borrowing = c.borrow(conn); c.borrowing != nil {
-		c.r = resp.NewReader(c.borrowing, limits, !c.trusted)
-	} else {
-		c.r = resp.NewReader(conn, limits, !c.trusted)
+	s.stats.connections.Add(1)
+	if !s.toLoop(c, limits) {
+		c.ownGoroutine(limits)
 	}
 	s.clientsMu.Unlock()
-	s.stats.connections.Add(1)
+}
+
+// ownGoroutine gives a client a goroutine.
+func (c *client) ownGoroutine(limits resp.Limits) {
+	c.writes = c.srv.newWrites(keptBytes)
+	if c.borrowing = c.borrow(c.conn); c.borrowing != nil {
+		c.r = resp.NewReader(c.borrowing, limits, !c.trusted)
+	} else {
+		c.r = resp.NewReader(c.conn, limits, !c.trusted)
+	}
 	go c.run()
 }
 
@@ -171,6 +181,8 @@ func (c *client) kill(by *client) {
 	c.killed.Store(true)
 	if c == by {
 		c.quit = true
+	} else if l := c.loop.Load(); l != nil {
+		l.post(message{what: kicked, c: c})
 	} else {
 		c.conn.Close()
 	}
@@ -193,7 +205,7 @@ func (c *client) do(cmd *command, args [][]byte) {
 		c.quit = true
 		return
 	}
-	if c.srv.pause.until.Load() != 0 && c.trusted && c.wait(cmd) != nil {
+	if c.paused(cmd) && c.wait() != nil {
 		c.quit = true
 		return
 	}
@@ -202,6 +214,11 @@ func (c *client) do(cmd *command, args [][]byte) {
 		start := time.Since(c.srv.started)
 		c.show(cmd, args)
 		c.carryOut(cmd, args)
+		if c.handOver {
+			cmd.calls.Add(^uint64(0))
+			c.w.Buf, c.w.Errors = c.w.Buf[:mark], c.errorsSeen
+			return
+		}
 		c.showState()
 		c.srv.took(c, cmd, args, start, time.Since(c.srv.started)-start)
 	}
@@ -248,6 +265,9 @@ func (c *client) carryOut(cmd *command, args [][]byte) {
 		return
 	}
 	cmd.calls.Add(1)
+	if cmd.flags&(isWrite|exclusive) != 0 {
+		c.wrote = true
+	}
 	if cmd.flags&exclusive != 0 {
 		// What this client has collected comes first.
 		if err := c.settle(); err != nil {
@@ -281,25 +301,9 @@ func (c *client) carryOut(cmd *command, args [][]byte) {
 	c.execute(cmd, args)
 }
 
-// hold holds world for reading: for all commands that have come in a pipeline at once,
-// since taking it for each costs as much as a small command.
-func (c *client) hold() {
-	if !c.held {
-		c.srv.world.RLock()
-		c.held = true
-	}
-}
-
-func (c *client) release() {
-	if c.held {
-		c.held = false
-		c.srv.world.RUnlock()
-	}
-}
-
 // execute runs a command; world is held.
 func (c *client) execute(cmd *command, args [][]byte) {
-	collected := cmd.flags&collects != 0 && len(args) == 3 && !c.inExec
+	collected := cmd.isCollected(args) && !c.inExec
 	if !collected && c.pendedIn == c.group+1 || collected && c.pending.Size() > pendBytes {
 		if err := c.commitPending(); err != nil {
 			c.abort(err)

@@ -106,7 +106,9 @@ func TestGoRedis(t *testing.T) {
 	}
 }
 
-func TestPassword(t *testing.T) {
+func TestPassword(t *testing.T) { everyWay(t, testPassword) }
+
+func testPassword(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Password: "right", HTTPAddr: "127.0.0.1:0", Pprof: true})
 	c := dial(t, s)
 	for _, step := range []struct {
@@ -210,7 +212,9 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestLimits(t *testing.T) { everyWay(t, testLimits) }
+
+func testLimits(t *testing.T) {
 	s := start(t, t.TempDir(), Config{MaxClients: 3, MaxBulkBytes: 1 << 20, RequestBytes: 4 << 20, FilterBytes: 1 << 20, Fsync: FsyncNo})
 	for text, want := range map[string]string{
 		"*1048577\r\n":                           "-ERR Protocol error: invalid multibulk length\r\n",
@@ -277,7 +281,9 @@ func TestLimits(t *testing.T) {
 }
 
 // The tight layout by configuration; its dump moves between servers of ours.
-func TestTightLayout(t *testing.T) {
+func TestTightLayout(t *testing.T) { everyWay(t, testTightLayout) }
+
+func testTightLayout(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Layout: redisbloom.Tight, Fsync: FsyncNo})
 	c := dial(t, s)
 	for i := range 2000 {
@@ -299,8 +305,9 @@ func TestTightLayout(t *testing.T) {
 	}
 }
 
-// FuzzInput sends anything, at once to one server and in two parts to another, which
-// say the same.
+// FuzzInput sends anything, at once to a server and in two parts to the next: one with
+// event loops, one whose loops hand everything on, and one with goroutines. They say the
+// same.
 func FuzzInput(f *testing.F) {
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\na\r\n"))
 	f.Add([]byte("*3\r\n$6\r\nBF.ADD\r\n$1\r\na\r\n$1\r\nb\r\nBF.SCANDUMP a 0\r\nBF.INFO a\r\n"))
@@ -309,11 +316,12 @@ func FuzzInput(f *testing.F) {
 	f.Add([]byte("*1\r\n$9223372036854775800\r\nabc\r\n"))
 	cfg := Config{MaxBulkBytes: 1 << 16, RequestBytes: 1 << 20, FilterBytes: 1 << 20, Fsync: FsyncNo}
 	var servers []*Server
-	for range 2 {
+	defer func() { way = loops }()
+	for _, way = range []serving{loops, handedOn, goroutines} {
 		servers = append(servers, start(f, f.TempDir(), cfg))
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
-		var said [2]string
+		var said [3]string
 		for i, s := range servers {
 			conn, err := net.Dial("tcp", s.Addr().String())
 			if err != nil {
@@ -322,7 +330,7 @@ func FuzzInput(f *testing.F) {
 			conn.SetDeadline(time.Now().Add(20 * time.Second))
 			go func() {
 				io.WriteString(conn, "FLUSHALL\r\n")
-				cut := i * len(input) / 2
+				cut := i % 2 * len(input) / 2
 				conn.Write(input[:cut])
 				conn.Write(input[cut:])
 				io.WriteString(conn, "\r\nQUIT\r\n")
@@ -337,8 +345,10 @@ func FuzzInput(f *testing.F) {
 				said[i] = varies.ReplaceAllString(string(b), "")
 			}
 		}
-		if said[0] != "" && said[1] != "" && said[0] != said[1] && !asksForVaried(input) {
-			t.Errorf("%q:\n%q and\n%q", input, said[0], said[1])
+		for i := range said {
+			if said[0] != "" && said[i] != "" && said[i] != said[0] && !asksForVaried(input) {
+				t.Errorf("%q:\n%q and\n%q", input, said[0], said[i])
+			}
 		}
 	})
 }

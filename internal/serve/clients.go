@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
@@ -293,15 +294,25 @@ func clientPause(c *client, args [][]byte) {
 	c.w.OK()
 }
 
-// wait waits while commands of this kind are paused, after sending what replies there
-// are.
-func (c *client) wait(cmd *command) error {
+// paused reports whether the client has to wait before such a command.
+func (c *client) paused(cmd *command) bool {
+	p := &c.srv.pause
+	return p.until.Load() != 0 && c.trusted && !(p.writes.Load() && (cmd == nil || cmd.flags&(isWrite|exclusive) == 0))
+}
+
+// wait waits while commands are paused, after sending what replies there are. A client of
+// an event loop has none here.
+func (c *client) wait() error {
 	const step = 5 * time.Millisecond
 	p := &c.srv.pause
-	if p.writes.Load() && (cmd == nil || cmd.flags&(isWrite|exclusive) == 0) {
-		return nil
+	err := c.settle()
+	if err != nil {
+		c.abort(err)
 	}
-	if err := c.finish(); err != nil {
+	if c.conn != nil {
+		err = errors.Join(err, c.send())
+	}
+	if err != nil {
 		return err
 	}
 	for until := p.until.Load(); until != 0; until = p.until.Load() {

@@ -14,7 +14,8 @@ const (
 	unlocked                   // world is not held: it may take long
 	noMulti                    // refused within MULTI
 	hasSub                     // the first argument is a subcommand
-	collects                   // with three arguments: may wait for the end of the pipeline
+	collects                   // a SET without options or an MSET: may wait for the end of the pipeline
+	long                       // may take long
 )
 
 // command is an entry of the table. A positive arity is the number of arguments,
@@ -30,7 +31,23 @@ type command struct {
 	nanos                   atomic.Int64
 }
 
-const longestName = 32
+const (
+	longestName = 32
+	// A command of more arguments or bytes is a long one.
+	shortArgs  = 128
+	shortBytes = 64 << 10
+)
+
+// isLong reports whether a command may keep others waiting: it is one that goes
+// over much, waits for all others, or has many or large arguments.
+func (cmd *command) isLong(args, bytes int) bool {
+	return cmd.flags&(exclusive|unlocked|long) != 0 || args > shortArgs || bytes > shortBytes
+}
+
+// isCollected reports whether the command only adds to what is written at the end.
+func (cmd *command) isCollected(args [][]byte) bool {
+	return cmd.flags&collects != 0 && (len(args) == 3 || cmd.name == "mset")
+}
 
 // lookup finds a command by its name in any case.
 func lookup(name []byte) *command {
@@ -58,9 +75,9 @@ func init() {
 		{name: "auth", arity: -2, flags: noAuth, run: auth},
 		{name: "hello", arity: -1, flags: noAuth, run: hello},
 		{name: "reset", arity: 1, flags: noAuth | notQueued, run: reset},
-		{name: "client", arity: -2, flags: hasSub, run: clientCommand},
+		{name: "client", arity: -2, flags: hasSub | long, run: clientCommand},
 		{name: "config", arity: -2, flags: hasSub, run: config},
-		{name: "command", arity: -1, flags: hasSub, run: commandCommand},
+		{name: "command", arity: -1, flags: hasSub | long, run: commandCommand},
 		{name: "info", arity: -1, flags: unlocked, run: info},
 		{name: "time", arity: 1, run: timeCommand},
 		{name: "slowlog", arity: -2, flags: hasSub, run: slowlogCommand},
@@ -84,7 +101,7 @@ func init() {
 		{name: "getset", arity: 3, flags: isWrite, run: getSet},
 		{name: "getdel", arity: 2, flags: isWrite, run: getDel},
 		{name: "mget", arity: -2, run: mget},
-		{name: "mset", arity: -3, flags: isWrite, run: mset},
+		{name: "mset", arity: -3, flags: isWrite | collects, run: mset},
 		{name: "strlen", arity: 2, run: strlen},
 		{name: "append", arity: 3, flags: isWrite, run: appendCommand},
 		{name: "incr", arity: 2, flags: isWrite, run: incr},
@@ -96,12 +113,12 @@ func init() {
 		{name: "substr", arity: 4, run: getRange},
 		{name: "setrange", arity: 4, flags: isWrite, run: setRange},
 		{name: "msetnx", arity: -3, flags: isWrite, run: msetNX},
-		{name: "lcs", arity: -3, run: lcsCommand},
+		{name: "lcs", arity: -3, flags: long, run: lcsCommand},
 		{name: "setbit", arity: 4, flags: isWrite, run: setBit},
 		{name: "getbit", arity: 3, run: getBit},
-		{name: "bitcount", arity: -2, run: bitCount},
-		{name: "bitpos", arity: -3, max: 6, run: bitPos},
-		{name: "bitop", arity: -4, flags: isWrite, run: bitOp},
+		{name: "bitcount", arity: -2, flags: long, run: bitCount},
+		{name: "bitpos", arity: -3, max: 6, flags: long, run: bitPos},
+		{name: "bitop", arity: -4, flags: isWrite | long, run: bitOp},
 		{name: "incrbyfloat", arity: 3, flags: isWrite, run: incrFloat},
 
 		{name: "del", arity: -2, flags: isWrite, run: del},
@@ -120,12 +137,12 @@ func init() {
 		{name: "persist", arity: 2, flags: isWrite, run: persist},
 		{name: "rename", arity: 3, flags: isWrite, run: renameCommand},
 		{name: "renamenx", arity: 3, flags: isWrite, run: renameCommand},
-		{name: "copy", arity: -3, flags: isWrite, run: copyCommand},
+		{name: "copy", arity: -3, flags: isWrite | long, run: copyCommand},
 		{name: "touch", arity: -2, run: exists},
 		{name: "move", arity: 3, flags: isWrite, run: move},
 		{name: "memory", arity: -2, flags: hasSub, run: memoryCommand},
-		{name: "dump", arity: 2, run: dump},
-		{name: "restore", arity: -4, flags: isWrite, run: restore},
+		{name: "dump", arity: 2, flags: long, run: dump},
+		{name: "restore", arity: -4, flags: isWrite | long, run: restore},
 		{name: "keys", arity: 2, flags: unlocked, run: keys},
 		{name: "randomkey", arity: 1, flags: unlocked, run: randomKey},
 		{name: "swapdb", arity: 3, flags: isWrite | exclusive, run: swapDB},
@@ -134,32 +151,32 @@ func init() {
 		{name: "flushall", arity: -1, max: 2, flags: isWrite | exclusive, run: flushAll},
 		{name: "flushdb", arity: -1, max: 2, flags: isWrite | exclusive, run: flushAll},
 
-		{name: "bf.reserve", arity: -4, max: 7, flags: isWrite, run: bfReserve},
+		{name: "bf.reserve", arity: -4, max: 7, flags: isWrite | long, run: bfReserve},
 		{name: "bf.add", arity: 3, flags: isWrite, run: bfAdd},
 		{name: "bf.madd", arity: -3, flags: isWrite, run: bfMAdd},
-		{name: "bf.insert", arity: -4, flags: isWrite, run: bfInsert},
+		{name: "bf.insert", arity: -4, flags: isWrite | long, run: bfInsert},
 		{name: "bf.exists", arity: 3, run: bfExists},
 		{name: "bf.mexists", arity: -3, run: bfMExists},
 		{name: "bf.card", arity: 2, run: bfCard},
 		{name: "bf.info", arity: -2, max: 3, run: bfInfo},
 		{name: "bf.debug", arity: 2, run: bfDebug},
-		{name: "bf.scandump", arity: 3, run: bfScanDump},
-		{name: "bf.loadchunk", arity: 4, flags: isWrite, run: bfLoadChunk},
+		{name: "bf.scandump", arity: 3, flags: long, run: bfScanDump},
+		{name: "bf.loadchunk", arity: 4, flags: isWrite | long, run: bfLoadChunk},
 
-		{name: "cf.reserve", arity: -3, flags: isWrite, run: cfReserve},
+		{name: "cf.reserve", arity: -3, flags: isWrite | long, run: cfReserve},
 		{name: "cf.add", arity: 3, flags: isWrite, run: cfAdd},
 		{name: "cf.addnx", arity: 3, flags: isWrite, run: cfAdd},
-		{name: "cf.insert", arity: -4, flags: isWrite, run: cfInsert},
-		{name: "cf.insertnx", arity: -4, flags: isWrite, run: cfInsert},
+		{name: "cf.insert", arity: -4, flags: isWrite | long, run: cfInsert},
+		{name: "cf.insertnx", arity: -4, flags: isWrite | long, run: cfInsert},
 		{name: "cf.exists", arity: 3, run: cfExists},
 		{name: "cf.mexists", arity: -3, run: cfMExists},
 		{name: "cf.count", arity: 3, run: cfCount},
 		{name: "cf.del", arity: 3, flags: isWrite, run: cfDel},
-		{name: "cf.compact", arity: 2, flags: isWrite, run: cfCompact},
+		{name: "cf.compact", arity: 2, flags: isWrite | long, run: cfCompact},
 		{name: "cf.info", arity: 2, run: cfInfo},
 		{name: "cf.debug", arity: 2, run: cfDebug},
-		{name: "cf.scandump", arity: 3, run: cfScanDump},
-		{name: "cf.loadchunk", arity: 4, flags: isWrite, run: cfLoadChunk},
+		{name: "cf.scandump", arity: 3, flags: long, run: cfScanDump},
+		{name: "cf.loadchunk", arity: 4, flags: isWrite | long, run: cfLoadChunk},
 	} {
 		commands[c.name] = c
 	}

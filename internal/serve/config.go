@@ -1,6 +1,14 @@
 // Package serve answers Redis' protocol from a sift database: strings kept in
 // the store, and RedisBloom's BF and CF commands on filters that persist in it.
-// Each client has a goroutine. Event loops were measured beside it, see docs/serve.md.
+//
+// On Linux, clients without TLS are served by event loops, see loop; elsewhere each
+// has a goroutine. The loops are written here, on the standard library's system
+// calls. The library that is kept best for it, github.com/panjf2000/gnet/v2, was
+// weighed and not taken: it keeps what a client does not take of its replies in a
+// buffer without a bound, it knows no time limits, and it has no moment after all
+// clients that were ready and before any of their replies, which is when one write to
+// the store serves them all. Nor do the commands' bounds and order leave much to
+// it beside the calls of the kernel themselves, which are four.
 package serve
 
 import (
@@ -78,6 +86,8 @@ type Config struct {
 	// WriteTimeout closes connections that take less than 1 MiB of their replies in
 	// this time. Default: 30 seconds.
 	WriteTimeout time.Duration
+	// NoLoops serves each client with a goroutine also where there are event loops.
+	NoLoops bool
 	// Logger is told of what goes wrong. Default: silent.
 	Logger *slog.Logger
 }

@@ -76,7 +76,7 @@ func (c *client) finish() error {
 // settle is the first half of finish. It releases world.
 func (c *client) settle() error {
 	var err error
-	if len(c.pendEnds) > 0 || len(c.touched) > 0 {
+	if len(c.pended) > 0 || len(c.touched) > 0 {
 		c.hold()
 		err = c.commit()
 	}

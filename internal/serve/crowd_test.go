@@ -17,7 +17,9 @@ import (
 
 // Replies count as memory until the client has taken them: what does not fit is
 // refused, to that client alone, and given back when it leaves.
-func TestReplyMemory(t *testing.T) {
+func TestReplyMemory(t *testing.T) { everyWay(t, testReplyMemory) }
+
+func testReplyMemory(t *testing.T) {
 	s := start(t, t.TempDir(), Config{MaxBulkBytes: 1 << 20, RequestBytes: 8 << 20, Fsync: FsyncNo})
 	c := dial(t, s)
 	big := strings.Repeat("v", 1<<20)
@@ -155,7 +157,9 @@ func TestCursors(t *testing.T) {
 }
 
 // Who does not give the password in time is sent away; who did may be silent.
-func TestStrangersLeave(t *testing.T) {
+func TestStrangersLeave(t *testing.T) { everyWay(t, testStrangersLeave) }
+
+func testStrangersLeave(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Password: "p", AuthTimeout: 200 * time.Millisecond, Fsync: FsyncNo})
 	c := dial(t, s)
 	if got := c.do("AUTH", "p"); got != simple("OK") {

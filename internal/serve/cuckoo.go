@@ -75,7 +75,7 @@ func cfReserve(c *client, args [][]byte) {
 
 // cuckooAdd adds an item to a locked filter.
 func (c *client) cuckooAdd(f *filter, item []byte, onlyNew bool) (added bool, err error) {
-	err = c.srv.grow(f, func(room uint64) (err error) {
+	err = c.grow(f, func(room uint64) (err error) {
 		if onlyNew {
 			added, err = f.cuckoo.AddNew(item, room)
 			return err
@@ -190,7 +190,11 @@ func (c *client) cuckooAsk(key []byte, fn func(*redisbloom.Cuckoo)) {
 		fn(nil)
 		return
 	}
+	if c.leaves(f) {
+		return
+	}
 	f.mu.RLock()
+	c.sees(f)
 	fn(f.cuckoo)
 	f.mu.RUnlock()
 	f.asked.Add(1)

@@ -15,7 +15,9 @@ import (
 
 // A web page that has a browser send commands in a POST, or any other HTTP request,
 // ends the connection before its body is read as commands.
-func TestHTTPIsRefused(t *testing.T) {
+func TestHTTPIsRefused(t *testing.T) { everyWay(t, testHTTPIsRefused) }
+
+func testHTTPIsRefused(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
 	c.do("SET", "k", "v")
@@ -75,9 +77,20 @@ func TestSetOverFilter(t *testing.T) {
 
 // lone returns a client without a connection, whose commands a test carries out.
 func lone(s *Server) *client {
-	c := &client{srv: s, writes: s.newWrites(), trusted: true}
+	c := &client{srv: s, writes: s.newWrites(keptBytes), trusted: true}
 	c.w.Proto = 2
 	return c
+}
+
+// filterOf returns a filter of the first database.
+func filterOf(s *Server, key string) *filter {
+	st := s.stripe([]byte(key))
+	st.mu.RLock()
+	defer st.mu.RUnlock()
+	f := st.filters["k\x00\x00\x00\x00"+key]
+	f.mu.Lock() // what was done to it has been done
+	defer f.mu.Unlock()
+	return f
 }
 
 func fields(call string) (args [][]byte) {
@@ -117,7 +130,7 @@ func TestDamagedFilter(t *testing.T) {
 			c.do("CF.ADD", "c"+name, "x")
 		}
 		for _, name := range []string{"bad", "cbad"} {
-			bad = append(bad, filterKey(s.stripe([]byte(name)).filters["k\x00\x00\x00\x00"+name].id, partHeader))
+			bad = append(bad, filterKey(filterOf(s, name).id, partHeader))
 		}
 	})
 	for _, key := range bad {
@@ -159,7 +172,9 @@ func TestDamagedFilter(t *testing.T) {
 }
 
 // Clients without the password cannot take the memory for requests from the others.
-func TestStrangersBudget(t *testing.T) {
+func TestStrangersBudget(t *testing.T) { everyWay(t, testStrangersBudget) }
+
+func testStrangersBudget(t *testing.T) {
 	const budget = 4 << 20
 	s := start(t, t.TempDir(), Config{Password: "p", RequestBytes: budget, MaxBulkBytes: 1 << 20, Fsync: FsyncNo})
 	c := dial(t, s)
@@ -325,8 +340,51 @@ func TestReadersWaitForSync(t *testing.T) {
 	}
 }
 
+// Nor does one show what another client has changed in a filter and not yet written.
+func TestReadersOfFiltersWaitForSync(t *testing.T) {
+	fsys := vfs.Inject(vfs.NewMem())
+	o := &sift.Options{}
+	testhook.Apply(o, testhook.Settings{FS: fsys})
+	db, err := sift.Open("db", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncAlways})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, calls := range [][2]string{
+		{"BF.ADD b x", "BF.EXISTS b x"}, {"BF.ADD b y", "BF.MEXISTS b y"}, {"BF.ADD b z", "BF.CARD b"},
+		{"CF.ADD c x", "CF.EXISTS c x"}, {"CF.ADD c y", "CF.COUNT c y"}, {"CF.DEL c y", "CF.EXISTS c y"},
+	} {
+		writer, reader := lone(s), lone(s)
+		if i == 0 || i == 3 { // the filter is there
+			args := fields(strings.Replace(calls[0], "x", "first", 1))
+			writer.do(lookup(args[0]), args)
+			if err := writer.settle(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		args := fields(calls[0])
+		writer.do(lookup(args[0]), args)
+		writer.release()
+		args = fields(calls[1])
+		reader.do(lookup(args[0]), args)
+		if err := reader.settle(); err != nil {
+			t.Fatal(err)
+		}
+		f := filterOf(s, string(args[1]))
+		if f.parts().RedoBytes() > 0 || s.synced.Load() < s.begun.Load() {
+			t.Errorf("%s: %q may go out before %s is durable", calls[1], reader.w.Buf, calls[0])
+		}
+	}
+}
+
 // CLIENT KILL ends a client that does not take its replies at once.
-func TestKillOfOneThatDoesNotRead(t *testing.T) {
+func TestKillOfOneThatDoesNotRead(t *testing.T) { everyWay(t, testKillOfOneThatDoesNotRead) }
+
+func testKillOfOneThatDoesNotRead(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, WriteTimeout: time.Hour})
 	c, slow := dial(t, s), dial(t, s)
 	c.do("SET", "large", strings.Repeat("v", 8<<20))
@@ -384,8 +442,10 @@ func TestObservedRateIsKept(t *testing.T) {
 	c := dial(t, s)
 	c.do("BF.ADD", "f", "x")
 	s.filterStates(10)
-	f := s.stripe([]byte("f")).filters["k\x00\x00\x00\x00f"]
+	f := filterOf(s, "f")
+	f.seen.Lock()
 	at := f.seen.at
+	f.seen.Unlock()
 	c.do("BF.ADD", "f", "y")
 	if s.filterStates(10); f.seen.at != at || at.IsZero() {
 		t.Error("the filter is asked again at the next scrape")
@@ -399,7 +459,9 @@ func TestObservedRateIsKept(t *testing.T) {
 }
 
 // What CLIENT REPLY silences, nobody waits for.
-func TestClientReply(t *testing.T) {
+func TestClientReply(t *testing.T) { everyWay(t, testClientReply) }
+
+func testClientReply(t *testing.T) {
 	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
 	for _, calls := range []string{"CLIENT REPLY SKIP;PING a;PING b", "CLIENT REPLY SKIP;CLIENT REPLY ON;PING b", "CLIENT REPLY OFF;PING a;SET k v;CLIENT REPLY ON;PING b"} {
 		want := "b"

@@ -34,7 +34,9 @@ func page(t *testing.T, s *Server, path string) string {
 
 // INFO, /metrics and the status page say the same, of a server that has tables,
 // filters of both kinds, and something to count of everything.
-func TestFiguresAgree(t *testing.T) {
+func TestFiguresAgree(t *testing.T) { everyWay(t, testFiguresAgree) }
+
+func testFiguresAgree(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, HTTPAddr: "127.0.0.1:0", Password: ""})
 	c := dial(t, s)
 	c.do("BF.RESERVE", "b<i>", "0.01", "3000", "NONSCALING")

@@ -29,6 +29,8 @@ const (
 	linkOverhead   = 256
 	// redoDeletes is how many redo entries are removed in one write.
 	redoDeletes = 1024
+	// largeFilter is from how many bytes on it may take long to get the memory.
+	largeFilter = 1 << 20
 	// checkpointPages is how many pages are copied while the filter is locked.
 	checkpointPages = 64
 )
@@ -39,6 +41,7 @@ type filter struct {
 	kind   kind
 	expiry atomic.Int64
 	due    atomic.Bool // waits for a checkpoint
+	slow   atomic.Bool // mu is held for long
 
 	mu     sync.RWMutex
 	name   string // the store's key of its head
@@ -134,6 +137,7 @@ var (
 	errExists    = errors.New("ERR item exists")
 	errOOM       = errors.New("OOM command not allowed when used memory > 'maxmemory'.")
 	errReplyOOM  = errors.New("OOM no memory for the reply: other clients' requests and replies take it, or it is too large")
+	errBusy      = errors.New("ERR the filter is busy") // nobody is told: the command is carried out again
 	errReadOnly  = errors.New("MISCONF the store failed and takes no more writes; the server's log says why")
 )
 
@@ -156,11 +160,44 @@ func (s *Server) read(c *client, key []byte, k kind) (*filter, error) {
 		if f.damage != nil {
 			return nil, f.damage
 		}
+		if c.leaves(f) {
+			return nil, errBusy
+		}
 		f.mu.RLock()
 		if !f.dead {
+			c.sees(f)
 			return f, nil
 		}
 		f.mu.RUnlock()
+	}
+}
+
+// leaves reports whether an event loop leaves the command to another goroutine, since
+// somebody may have the filter for long.
+func (c *client) leaves(f *filter) bool {
+	c.handOver = c.handOver || f.slow.Load() && c.onLoop()
+	return c.handOver
+}
+
+// willGrow reports whether an event loop leaves the command to another goroutine, since the
+// filter, which is locked, may soon take much more memory.
+func (c *client) willGrow(f *filter) bool {
+	if f.kind != kindBloom || f.bloom.Capacity()-f.bloom.Size() > shortArgs || f.bloom.Bytes() < largeFilter || !c.onLoop() {
+		return false
+	}
+	_, c.handOver = f.bloom.Expansion()
+	return c.handOver
+}
+
+// sees is called when replies will show what is in a filter, which is locked. With --fsync
+// always, what others have changed in it is written first.
+func (c *client) sees(f *filter) {
+	if Fsync(c.srv.fsync.Load()) != FsyncAlways || f.parts().RedoBytes() == 0 || c.srv.failed.Load() {
+		return
+	}
+	c.wrote = true
+	if n := len(c.touched); n == 0 || c.touched[n-1] != f {
+		c.touched = append(c.touched, f)
 	}
 }
 
@@ -189,7 +226,14 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 		if f.damage != nil {
 			return nil, f.damage
 		}
+		if c.leaves(f) {
+			return nil, errBusy
+		}
 		f.mu.Lock()
+		if c.willGrow(f) {
+			f.mu.Unlock()
+			return nil, errBusy
+		}
 		if !f.dead {
 			c.touch(f)
 			return f, nil
@@ -202,27 +246,22 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room uint64) error) error {
 	st := s.stripe(key)
 	st.mu.Lock()
-	defer st.mu.Unlock()
-	if f := c.filterAt(st, key); f != nil && !f.expired() {
-		if f.kind != k {
-			return errWrongType
-		}
-		return errExists
-	}
-	if got, _, err := c.kindOf(key); err != nil {
+	err := s.vacant(c, st, key, k)
+	st.mu.Unlock()
+	if err != nil {
 		return err
-	} else if got == kindString {
-		return errWrongType
 	}
 	f := &filter{kind: k, name: string(c.headKey(nil, key))}
-	if err := s.account(int64(len(key)+filterOverhead+linkOverhead), func(room uint64) (uint64, error) {
-		if err := make(f, room); err != nil {
-			return 0, err
-		}
-		return f.memory(), nil
-	}); err != nil {
+	if err := s.makeFilter(c, f, make); err != nil {
 		return err
 	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if err := s.vacant(c, st, key, k); err != nil { // somebody was faster
+		s.filterBytes.Add(-int64(f.memory()))
+		return err
+	}
+	f.name = string(c.headKey(nil, key))
 	f.id = s.nextID.Add(1)
 	c.begin()
 	c.forget(&c.batch, st, key)
@@ -234,6 +273,72 @@ func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room
 		return err
 	}
 	st.filters[f.name] = f
+	return nil
+}
+
+// vacant returns an error if a key holds something. st is locked.
+func (s *Server) vacant(c *client, st *stripe, key []byte, k kind) error {
+	if f := c.filterAt(st, key); f != nil && !f.expired() {
+		if f.kind != k {
+			return errWrongType
+		}
+		return errExists
+	}
+	if got, _, err := c.kindOf(key); err != nil {
+		return err
+	} else if got == kindString {
+		return errWrongType
+	}
+	return nil
+}
+
+// makeFilter calls make, and takes what the filter needs from the memory for filters.
+// If that is much, the time that it takes to get it is nobody else's: no lock is held that
+// others need, but in a transaction, and an event loop leaves it to another goroutine.
+func (s *Server) makeFilter(c *client, f *filter, make func(f *filter, room uint64) error) error {
+	large := false
+	err := s.account(int64(len(f.name)+filterOverhead+linkOverhead), func(room uint64) (uint64, error) {
+		err := make(f, min(room, largeFilter))
+		if err != nil {
+			large = room > largeFilter && errors.Is(err, redisbloom.ErrTooLarge)
+			return 0, err
+		}
+		return f.memory(), nil
+	})
+	switch {
+	case !large:
+		return err
+	case c.onLoop():
+		c.handOver = true
+		return err
+	}
+	held := c.held
+	c.release()
+	err = s.makeLarge(f, make)
+	if held {
+		c.hold()
+	}
+	return err
+}
+
+// makeLarge makes one filter at a time, so that several do not take the same memory.
+func (s *Server) makeLarge(f *filter, make func(f *filter, room uint64) error) error {
+	s.makeMu.Lock()
+	defer s.makeMu.Unlock()
+	room := s.cfg.FilterBytes - s.filterBytes.Load() - int64(len(f.name)+filterOverhead+linkOverhead)
+	if room <= 0 {
+		return errOOM
+	}
+	if err := make(f, uint64(room)); errors.Is(err, redisbloom.ErrTooLarge) {
+		return errOOM
+	} else if err != nil {
+		return err
+	}
+	bytes := int64(f.memory())
+	if s.filterBytes.Add(bytes) > s.cfg.FilterBytes { // others have grown meanwhile
+		s.filterBytes.Add(-bytes)
+		return errOOM
+	}
 	return nil
 }
 
@@ -255,12 +360,18 @@ func (s *Server) account(beside int64, fn func(room uint64) (uint64, error)) err
 }
 
 // grow calls add, which may grow a filter that is locked, first without room.
-func (s *Server) grow(f *filter, add func(room uint64) error) error {
+func (c *client) grow(f *filter, add func(room uint64) error) error {
 	err := add(0)
 	if !errors.Is(err, redisbloom.ErrTooLarge) {
 		return err
 	}
-	return s.account(linkOverhead, func(room uint64) (uint64, error) {
+	if c.onLoop() && f.parts().Bytes() >= largeFilter { // a cuckoo filter: nobody knows before
+		c.handOver = true
+		return errBusy
+	}
+	f.slow.Store(true)
+	defer f.slow.Store(false)
+	return c.srv.account(linkOverhead, func(room uint64) (uint64, error) {
 		before := f.memory()
 		err := add(room)
 		return f.memory() - before, err

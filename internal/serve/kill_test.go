@@ -37,10 +37,14 @@ func child(dir string) error {
 	if err != nil {
 		return err
 	}
-	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: fsync, MaxClients: 20_000})
+	cfg := Config{Addr: "127.0.0.1:0", Fsync: fsync, MaxClients: 20_000}
+	way := serving(os.Getenv("SIFT_SERVE_WAY"))
+	way.set(&cfg)
+	s, err := New(db, cfg)
 	if err != nil {
 		return err
 	}
+	way.slow(s)
 	s.minRedo = 4 << 10 // checkpoints without end
 	if err := s.Listen(); err != nil {
 		return err
@@ -53,7 +57,7 @@ func child(dir string) error {
 func spawn(t *testing.T, dir string, fsync Fsync) (*exec.Cmd, string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "SIFT_SERVE_CHILD="+dir, "SIFT_SERVE_FSYNC="+fsync.String())
+	cmd.Env = append(os.Environ(), "SIFT_SERVE_CHILD="+dir, "SIFT_SERVE_FSYNC="+fsync.String(), "SIFT_SERVE_WAY="+string(way))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -171,7 +175,9 @@ func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	const writers = 4
 	var next [writers]int
+	defer func() { way = loops }()
 	for round := range kills {
+		way = []serving{loops, handedOn, loops, goroutines}[round%4]
 		cmd, addr := spawn(t, dir, settings[round%len(settings)])
 		for n := range writers {
 			if err := checkWritten(addr, n, next[n]); err != nil {
@@ -209,17 +215,20 @@ func TestKill(t *testing.T) {
 }
 
 // A clean end and a new start keep everything, deletions and expiries included.
-func TestRestart(t *testing.T) {
+func TestRestart(t *testing.T) { everyWay(t, testRestart) }
+
+func testRestart(t *testing.T) {
 	dir := t.TempDir()
 	run := func(fn func(c *caller)) {
 		db, err := sift.Open(dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+		s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo, NoLoops: way == goroutines})
 		if err != nil {
 			t.Fatal(err)
 		}
+		way.slow(s)
 		if err := s.Listen(); err != nil {
 			t.Fatal(err)
 		}

@@ -25,11 +25,13 @@ func start(t testing.TB, dir string, cfg Config, setUp ...func(*Server)) *Server
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:0"
 	}
+	way.set(&cfg)
 	s, err := New(db, cfg)
 	if err != nil {
 		db.Close()
 		t.Fatal(err)
 	}
+	way.slow(s)
 	for _, f := range setUp {
 		f(s)
 	}
@@ -50,6 +52,37 @@ func start(t testing.TB, dir string, cfg Config, setUp ...func(*Server)) *Server
 		}
 	})
 	return s
+}
+
+// serving is a way to serve clients.
+type serving string
+
+const (
+	loops      serving = "event loops"
+	handedOn   serving = "event loops that hand everything on"
+	goroutines serving = "a goroutine each"
+)
+
+// way is how the servers of tests serve their clients.
+var way = loops
+
+func (w serving) set(cfg *Config) { cfg.NoLoops = w == goroutines }
+
+func (w serving) slow(s *Server) {
+	if w == handedOn {
+		s.slowCommand = -1
+	}
+}
+
+// everyWay runs a test each way.
+func everyWay(t *testing.T, fn func(t *testing.T)) {
+	defer func() { way = loops }()
+	for _, w := range []serving{loops, handedOn, goroutines} {
+		t.Run(string(w), func(t *testing.T) {
+			way = w
+			fn(t)
+		})
+	}
 }
 
 // caller is a client that shows replies as they are on the wire.

@@ -17,8 +17,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// Locks are taken in this order: world, stripes by number, one filter, growMu or
-// watches.mu.
+// Locks are taken in this order: makeMu or world, stripes by number, one filter, growMu
+// or watches.mu.
 // Commands hold world for reading; those that must see nothing else move, such as
 // EXEC and FLUSHALL, for writing. A stripe is held by whoever changes what a key is,
 // and a filter's own lock by whoever changes its bits.
@@ -47,6 +47,7 @@ type Server struct {
 	nextID      atomic.Uint64 // the last filter id given out
 	minRedo     uint64        // minRedoBytes, but in tests
 	growMu      sync.Mutex
+	makeMu      sync.Mutex // one large filter is made at a time
 	filterBytes atomic.Int64
 
 	requestBytes  atomic.Int64
@@ -55,6 +56,7 @@ type Server struct {
 	// Writes to the store: how many began, have ended and are durable.
 	begun, puts, synced atomic.Uint64
 	syncMu              sync.Mutex
+	syncing             atomic.Bool // writes to the store wait for the disk
 	failed              atomic.Bool // a write to the store failed: read-only from now on
 
 	expiring expiring
@@ -71,6 +73,12 @@ type Server struct {
 	cancel   context.CancelFunc
 	tasks    sync.WaitGroup // background
 	conns    sync.WaitGroup
+
+	loops       []*loop
+	oneProc     bool          // GOMAXPROCS is 1
+	inUse       atomic.Int32  // how many of them
+	looped      atomic.Int64  // their clients
+	slowCommand time.Duration // slowCommand; in tests also below 0: all are slow
 
 	clientsMu sync.Mutex
 	clients   map[uint64]*client
@@ -98,7 +106,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, db: db, minRedo: minRedoBytes, seed: maphash.MakeSeed(), started: time.Now(),
+		cfg: cfg, db: db, minRedo: minRedoBytes, slowCommand: slowCommand, seed: maphash.MakeSeed(), started: time.Now(),
 		checkpoints: make(chan *filter, 1024), garbage: make(chan uint64, 1024),
 		clients: map[uint64]*client{},
 	}
@@ -214,6 +222,10 @@ func (s *Server) Listen() error {
 			return errors.Join(err, ln.Close())
 		}
 	}
+	if err := s.startLoops(); err != nil {
+		s.cancel()
+		return errors.Join(fmt.Errorf("serve: %w", err), ln.Close())
+	}
 	for _, task := range []func(){s.syncEverySec, s.checkpointer, s.sweeper, s.collector} {
 		s.tasks.Go(task)
 	}
@@ -270,7 +282,11 @@ func (s *Server) Close(grace time.Duration) error {
 	}
 	s.clientsMu.Lock()
 	s.closing = true
+	s.stopLoops(grace)
 	for _, c := range s.clients {
+		if c.loop.Load() != nil {
+			continue
+		}
 		// A read returns at once; a command under way finds out afterwards.
 		c.conn.SetReadDeadline(time.Unix(1, 0))
 		c.conn.SetWriteDeadline(time.Now().Add(grace))
@@ -325,13 +341,19 @@ func (s *Server) sync() error {
 		return nil
 	}
 	target := s.puts.Load()
-	if err := s.db.Put(metaSync, nil, sift.Sync); err != nil {
+	s.syncing.Store(true)
+	err := s.db.Put(metaSync, nil, sift.Sync)
+	s.syncing.Store(false)
+	if err != nil {
 		return s.fail(err)
 	}
 	s.stats.syncs.Add(1)
 	s.synced.Store(target)
 	return nil
 }
+
+// unsynced reports whether sync has something to do.
+func (s *Server) unsynced() bool { return s.synced.Load() < s.begun.Load() || s.failed.Load() }
 
 // fail notes that the store takes no more writes.
 func (s *Server) fail(err error) error {

@@ -21,9 +21,16 @@ func get(c *client, args [][]byte) {
 		if h.kind != kindString {
 			return errWrongType
 		}
+		if len(h.payload) > shortBytes && c.onLoop() {
+			c.handOver = true
+			return nil
+		}
 		c.w.Bulk(h.payload)
 		return nil
 	})
+	if c.handOver {
+		return
+	}
 	if !c.reply(err) && !found {
 		c.w.Nil()
 	}
@@ -255,17 +262,14 @@ func mset(c *client, args [][]byte) {
 		c.arity("mset")
 		return
 	}
-	keys := make([][]byte, 0, len(args)/2)
 	for i := 1; i < len(args); i += 2 {
-		keys = append(keys, args[i])
-	}
-	err := c.locked(func() error {
-		for i := 1; i < len(args); i += 2 {
+		if c.overlay == nil {
+			c.pend(args[i], args[i+1])
+		} else { // nobody else moves
 			c.setString(args[i], args[i+1], 0)
 		}
-		return nil
-	}, keys...)
-	if !c.reply(err) {
+	}
+	if !c.reply(c.batchErr) {
 		c.w.OK()
 	}
 }

@@ -128,7 +128,9 @@ func stringSteps() []struct {
 	}
 }
 
-func TestStrings(t *testing.T) {
+func TestStrings(t *testing.T) { everyWay(t, testStrings) }
+
+func testStrings(t *testing.T) {
 	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
 	for _, step := range stringSteps() {
 		if got := c.do(strings.Fields(step.call)...); !reflect.DeepEqual(got, step.want) {
@@ -165,7 +167,9 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-func TestScan(t *testing.T) {
+func TestScan(t *testing.T) { everyWay(t, testScan) }
+
+func testScan(t *testing.T) {
 	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
 	for i := range 500 {
 		c.do("SET", fmt.Sprint("k", i), "v")

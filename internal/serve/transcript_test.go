@@ -81,7 +81,9 @@ func replay(t *testing.T, proto int, do func(args []string) any, view func(any) 
 }
 
 // Every reply to the letter, as it is on the wire.
-func TestTranscript(t *testing.T) {
+func TestTranscript(t *testing.T) { everyWay(t, testTranscript) }
+
+func testTranscript(t *testing.T) {
 	for _, proto := range []int{2, 3} {
 		t.Run(fmt.Sprint("RESP", proto), func(t *testing.T) {
 			c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))

@@ -16,7 +16,9 @@ import (
 
 // A client's commands are carried out in their order, whichever of them are handed
 // on, whatever other clients do, and however the bytes come.
-func TestOrder(t *testing.T) {
+func TestOrder(t *testing.T) { everyWay(t, testOrder) }
+
+func testOrder(t *testing.T) {
 	for _, fsync := range []Fsync{FsyncNo, FsyncAlways} {
 		s := start(t, t.TempDir(), Config{Fsync: fsync})
 		var wg sync.WaitGroup
@@ -93,7 +95,9 @@ func orderly(c *caller, number, rounds int) {
 }
 
 // Clients that are silent, or take no replies, are closed in time; others are not.
-func TestTimeouts(t *testing.T) {
+func TestTimeouts(t *testing.T) { everyWay(t, testTimeouts) }
+
+func testTimeouts(t *testing.T) {
 	const limit = 300 * time.Millisecond
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, IdleTimeout: limit, WriteTimeout: limit})
 	c, silent, slow := dial(t, s), dial(t, s), dial(t, s)
@@ -121,7 +125,9 @@ func TestTimeouts(t *testing.T) {
 }
 
 // A client that takes its replies slowly, but takes them, gets all.
-func TestSlowButSteady(t *testing.T) {
+func TestSlowButSteady(t *testing.T) { everyWay(t, testSlowButSteady) }
+
+func testSlowButSteady(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, WriteTimeout: time.Second})
 	c := dial(t, s)
 	c.do("SET", "large", strings.Repeat("v", 3<<20))
@@ -145,7 +151,9 @@ func TestSlowButSteady(t *testing.T) {
 	}
 }
 
-func TestClientKill(t *testing.T) {
+func TestClientKill(t *testing.T) { everyWay(t, testClientKill) }
+
+func testClientKill(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c, other := dial(t, s), dial(t, s)
 	id := fmt.Sprint(other.do("CLIENT", "ID"))
@@ -171,7 +179,9 @@ func TestClientKill(t *testing.T) {
 
 // When the store fails, nobody is told that a write succeeded, also where one
 // write to the store was for many clients.
-func TestStoreFails(t *testing.T) {
+func TestStoreFails(t *testing.T) { everyWay(t, testStoreFails) }
+
+func testStoreFails(t *testing.T) {
 	fsys := vfs.Inject(vfs.NewMem())
 	o := &sift.Options{}
 	testhook.Apply(o, testhook.Settings{FS: fsys})
@@ -180,10 +190,11 @@ func TestStoreFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo, NoLoops: way == goroutines})
 	if err != nil {
 		t.Fatal(err)
 	}
+	way.slow(s)
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,22 +1,26 @@
 package serve
 
 import (
+	"bytes"
 	"hash/maphash"
 
 	"github.com/siftdb/sift"
 )
 
-// writes is what a client's commands changed that the store has not been told of,
-// and the memory for telling it. It is used by one goroutine.
+// writes is what commands changed that the store has not been told of, of one client
+// or of all that an event loop found ready at once, and the memory for telling it.
+// It is used by one goroutine.
 type writes struct {
-	srv *Server
-	db  int   // the database that is selected
-	err error // a write failed, and with it what some replies acknowledge
+	srv  *Server
+	kept int   // bytes of each kind that are kept from one use to the next
+	db   int   // the database that is selected
+	held bool  // world is held for reading
+	err  error // a write failed, and with it what some replies acknowledge
 
 	// Plain SETs that wait to be written, and their keys.
 	pending     sift.Batch
 	pendKeys    []byte // with the space and the generation before each
-	pendEnds    []int
+	pended      []pended
 	pendStripes uint64
 	group       uint64 // counts commitPending
 
@@ -35,7 +39,31 @@ type writes struct {
 	overlay map[string][]byte
 }
 
-func (s *Server) newWrites() *writes { return &writes{srv: s} }
+// pended is one of the plain SETs.
+type pended struct {
+	end  int // of its key in pendKeys
+	db   int
+	hash uint64 // of the key
+}
+
+// newWrites returns an empty collector, which keeps up to so many bytes of memory.
+func (s *Server) newWrites(kept int) *writes { return &writes{srv: s, kept: kept} }
+
+// hold holds world for reading: for all commands that have come in a pipeline at once,
+// since taking it for each costs as much as a small command.
+func (w *writes) hold() {
+	if !w.held {
+		w.srv.world.RLock()
+		w.held = true
+	}
+}
+
+func (w *writes) release() {
+	if w.held {
+		w.held = false
+		w.srv.world.RUnlock()
+	}
+}
 
 // commit writes what was collected. World is held. After an error nothing is
 // written any more.
@@ -51,34 +79,37 @@ func (w *writes) commit() error {
 
 // pend collects a plain SET.
 func (c *client) pend(key, value []byte) {
-	c.keyBuf = c.headKey(c.keyBuf[:0], key)
+	from := len(c.pendKeys)
+	c.pendKeys = c.headKey(c.pendKeys, key)
 	c.valBuf = append(append(c.valBuf[:0], byte(kindString)), value...)
-	c.pending.Put(c.keyBuf, c.valBuf)
-	c.pendKeys = append(c.pendKeys, c.keyBuf...)
-	c.pendEnds = append(c.pendEnds, len(c.pendKeys))
-	c.pendStripes |= 1 << c.srv.stripeOf(key)
+	c.pending.Put(c.pendKeys[from:], c.valBuf)
+	hash := maphash.Bytes(c.srv.seed, key)
+	c.pended = append(c.pended, pended{len(c.pendKeys), c.db, hash})
+	c.pendStripes |= 1 << (hash % numStripes)
 	c.pendedIn = c.group + 1
 }
 
 // commitPending writes the collected SETs, with what they overwrite, in one batch.
 // World is held.
 func (w *writes) commitPending() error {
-	if len(w.pendEnds) == 0 {
+	if len(w.pended) == 0 {
 		return nil
 	}
 	w.lock(w.pendStripes)
+	selected := w.db
 	from := 0
-	for _, end := range w.pendEnds {
-		head := w.pendKeys[from:end]
-		key := head[genLen:]
-		if st := w.srv.stripe(key); len(st.filters) > 0 {
+	for _, p := range w.pended {
+		key := w.pendKeys[from+genLen : p.end]
+		w.db = p.db
+		if st := &w.srv.stripes[p.hash%numStripes]; len(st.filters) > 0 {
 			w.forget(&w.pending, st, key)
 		}
-		if w.err == nil {
+		if w.err == nil && w.srv.expiring.has(p.hash) {
 			w.err = w.dropExpiry(&w.pending, key)
 		}
-		from = end
+		from = p.end
 	}
+	w.db = selected
 	if w.err == nil {
 		w.err = w.srv.put(&w.pending)
 	}
@@ -86,17 +117,17 @@ func (w *writes) commitPending() error {
 	w.needSync = true
 	if w.srv.watching.Load() > 0 {
 		from = 0
-		for _, end := range w.pendEnds {
-			w.srv.signal(w.pendKeys[from:end])
-			from = end
+		for _, p := range w.pended {
+			w.srv.signal(w.pendKeys[from:p.end])
+			from = p.end
 		}
 	}
 	w.collectGarbage()
-	if w.pending.Size() > keptBytes {
-		w.pending, w.pendKeys, w.pendEnds = sift.Batch{}, nil, nil
+	if w.pending.Size() > w.kept {
+		w.pending, w.pendKeys, w.pended = sift.Batch{}, nil, nil
 	}
 	w.pending.Reset()
-	w.pendKeys, w.pendEnds, w.pendStripes = w.pendKeys[:0], w.pendEnds[:0], 0
+	w.pendKeys, w.pended, w.pendStripes = w.pendKeys[:0], w.pended[:0], 0
 	w.group++
 	return w.err
 }
@@ -138,7 +169,7 @@ func (w *writes) flushTouched() error {
 	}
 	clear(w.touched)
 	w.touched = w.touched[:0]
-	if cap(w.valBuf) > keptBytes {
+	if cap(w.valBuf) > w.kept {
 		w.valBuf = nil
 	}
 	return nil
@@ -218,7 +249,7 @@ func (w *writes) applyAll() error {
 	if err == nil {
 		err = w.apply()
 	}
-	if w.batch.Size() > keptBytes {
+	if w.batch.Size() > w.kept {
 		w.batch = sift.Batch{}
 	}
 	if err != nil {
@@ -245,7 +276,7 @@ func (w *writes) setHead(key []byte, h head) {
 	w.keyBuf = w.headKey(w.keyBuf[:0], key)
 	w.valBuf = appendHead(w.valBuf[:0], h)
 	w.batch.Put(w.keyBuf, w.valBuf)
-	w.note(append([]byte{}, w.valBuf...))
+	w.note(w.valBuf)
 	if h.expiry != 0 {
 		w.srv.expiring.add(maphash.Bytes(w.srv.seed, key))
 		w.batch.Put(w.expiryKey(nil, h.expiry, key), nil)
@@ -262,7 +293,7 @@ func (w *writes) unindex(key []byte) {
 // note keeps in mind that the batch changes the head whose key is in keyBuf.
 func (w *writes) note(v []byte) {
 	if w.overlay != nil {
-		w.overlay[string(w.keyBuf)] = v
+		w.overlay[string(w.keyBuf)] = bytes.Clone(v)
 	}
 	if w.overlay != nil || w.srv.watching.Load() > 0 {
 		w.changed = append(w.changed, append([]byte{}, w.keyBuf...))

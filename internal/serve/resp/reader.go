@@ -2,7 +2,7 @@
 // server's side, with a bound on everything that a client can ask for.
 //
 // The parser is written here, a few hundred lines and fuzzed, since no library
-// bounds what a client may ask for:
+// bounds what a client may ask for and can be fed by an event loop:
 //
 //   - github.com/tidwall/redcon v1.6.2, the best known: no bound on arguments or
 //     buffers, and a bulk length near 2⁶³ makes its parser index out of range in a
@@ -151,6 +151,12 @@ func (r *Reader) Return() error {
 
 // Size returns the bytes of the command that Next returned last.
 func (r *Reader) Size() int { return r.pos - r.start }
+
+// Unread makes Next return the command again that it returned last.
+func (r *Reader) Unread() {
+	r.pos, r.scanned = r.start, r.start
+	r.want, r.bulk = 0, -1
+}
 
 // Next returns the arguments of the next command that is wholly in the buffer,
 // nil if there is none. They are valid until the next call of Next, Fill or Return.

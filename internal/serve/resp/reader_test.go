@@ -31,8 +31,9 @@ func readAll(src io.Reader, l Limits, stranger bool) (out string) {
 	}
 }
 
-// readBorrowing is readAll into a buffer that is the Reader's for one turn, after which
-// bytes are lost that are not its own.
+// readBorrowing is readAll the way that an event loop reads: into a buffer that it
+// has for one turn, after which bytes are lost that are not its reader's own.
+// Every second command is read twice.
 func readBorrowing(src io.Reader, l Limits, size int) (out string) {
 	r := NewReader(src, l, false)
 	defer r.Close()
@@ -49,6 +50,13 @@ func readBorrowing(src io.Reader, l Limits, size int) (out string) {
 			}
 			if args == nil {
 				break
+			}
+			if turn%2 == 1 {
+				size := r.Size()
+				r.Unread()
+				if args, err = r.Next(); err != nil || size != r.Size() {
+					return out + "read again: " + fmt.Sprint(err)
+				}
 			}
 			out += fmt.Sprintf("%q ", args)
 			if turn%3 == 1 {

@@ -5,6 +5,9 @@
 //	go build -o sift ./cmd/sift
 //	go run ./internal/serve/servebench -sift ./sift
 //
+// With -goroutines it compares sift's two ways to serve clients instead: a goroutine each,
+// and event loops.
+//
 // With -restart it measures instead how long sift takes to start with many keys
 // and filters, after it was killed and after a clean end.
 //
@@ -32,6 +35,7 @@ var (
 	keys     = flag.Int("keys", 100_000, "keys that are there")
 	depths   = flag.String("pipeline", "1,16,100", "commands a client sends before it waits")
 	only     = flag.String("only", "", "measure commands with this in their name alone")
+	threads  = flag.Bool("goroutines", false, "measure sift serve --no-loops in the place of redis-server")
 	restart  = flag.Bool("restart", false, "measure starts with -keys keys and -filters filters")
 	filters  = flag.Int("filters", 100, "filters of 100,000 items for -restart")
 	cores    = flag.String("cores", "1,2", "CPUs of the server: 1 leaves the second to the client, 2 shares both")
@@ -62,7 +66,11 @@ func run() error {
 	if *restart {
 		return runRestart(dir)
 	}
-	fmt.Println("| cores | pipeline | command | redis /s | µs | sift /s | µs | rate | CPU |")
+	names := "redis /s | µs | sift /s"
+	if *threads {
+		names = "goroutines /s | µs | loops /s"
+	}
+	fmt.Println("| cores | pipeline | command | " + names + " | µs | rate | CPU |")
 	fmt.Println("|---|---|---|---|---|---|---|---|---|")
 	for n := range strings.SplitSeq(*cores, ",") {
 		if err := runCores(filepath.Join(dir, n), n); err != nil {
@@ -81,6 +89,10 @@ const (
 )
 
 func works() []work {
+	mset := []string{"MSET"}
+	for range 10 {
+		mset = append(mset, key, value)
+	}
 	madd := []string{"BF.MADD", "many"}
 	for range 10 {
 		madd = append(madd, item)
@@ -89,6 +101,7 @@ func works() []work {
 	return []work{
 		{"GET", []string{"GET", key}, []string{"GET", key}, *keys},
 		{"SET", []string{"SET", key, value}, []string{"SET", key, value}, *keys},
+		{"MSET of 10", mset, mset, *keys},
 		{"BF.ADD, SETBIT", []string{"SETBIT", bits, "7", "1"}, []string{"BF.ADD", "one", item}, fresh},
 		{"BF.EXISTS, GETBIT", []string{"GETBIT", bits, "7"}, []string{"BF.EXISTS", "one", item}, fresh},
 		{"BF.MADD of 10, SETBIT", []string{"SETBIT", bits, "7", "1"}, madd, fresh},
@@ -108,6 +121,10 @@ func runCores(dir, n string) error {
 		"--save", "", "--appendonly", "yes", "--appendfsync", "everysec", "--dir", dir}}
 	sift := &server{name: "sift", cpus: serverCPUs, port: 16380, args: []string{*siftPath, "serve", "--addr", "127.0.0.1:16380",
 		"--fsync", "everysec", filepath.Join(dir, "sift")}}
+	if *threads {
+		redis = &server{name: "goroutines", cpus: serverCPUs, port: 16379, args: []string{*siftPath, "serve", "--addr", "127.0.0.1:16379",
+			"--no-loops", "--fsync", "everysec", filepath.Join(dir, "goroutines")}}
+	}
 	both := []*server{redis, sift}
 	for _, s := range both {
 		if err := s.start(); err != nil {
@@ -118,14 +135,19 @@ func runCores(dir, n string) error {
 			return err
 		}
 	}
-	// Started again, sift has the keys in tables, and reads them into its cache.
-	sift.stop()
-	if err := sift.start(); err != nil {
-		return err
-	}
-	for _, name := range []string{"one", "many"} {
-		if err := call(sift.port, "BF.RESERVE", name, "0.01", "20000000"); err != nil {
+	for _, s := range both {
+		if s.name == "redis" {
+			continue
+		}
+		// Started again, sift has the keys in tables, and reads them into its cache.
+		s.stop()
+		if err := s.start(); err != nil {
 			return err
+		}
+		for _, name := range []string{"one", "many"} {
+			if err := call(s.port, "BF.RESERVE", name, "0.01", "20000000"); err != nil {
+				return err
+			}
 		}
 	}
 	for depth := range strings.SplitSeq(*depths, ",") {
@@ -144,9 +166,8 @@ func runCores(dir, n string) error {
 			var rate, cpu [2]float64
 			for range *rounds {
 				for i, s := range both {
-					args := w.redis
-					span := w.span
-					if i == 1 {
+					args, span := w.redis, w.span
+					if s.name != "redis" {
 						args = w.sift
 					} else if strings.HasSuffix(args[0], "BIT") {
 						span = *keys

@@ -1,0 +1,152 @@
+package serve
+
+import "time"
+
+// One event loop is best as long as it keeps up: it finds more clients ready at a
+// time, so that each costs less. When those in use are busy all the time, one more
+// may help, or the processors may have other work, such as clients on the same
+// machine. So it is tried for a moment, and kept if more commands are carried out
+// with it; and now and then one less is tried the same way. Clients move to another
+// loop when they have been answered.
+
+const (
+	balanceEvery = 25 * time.Millisecond
+	// restEvery is how often who has nothing to do is looked at.
+	restEvery = 10 * balanceEvery
+	// busyShare is the share of its time that a busy loop is not asleep.
+	busyShare = 0.9
+	// fitShare is how busy loops may become when there is one less.
+	fitShare = 0.6
+	// helpsFrom is how many times as many commands one loop more has to bring.
+	helpsFrom = 1.1
+	// enough is how many steps in sequence have to agree.
+	enough = 3
+	// trialSteps is how long a trial takes. The first half is for clients to move.
+	trialSteps = 4
+	// How long the next trial waits after one that was of no use.
+	trialWait, trialWaitMost = 2 * time.Second, 20 * time.Second
+)
+
+// balancer decides how many loops are in use.
+type balancer struct {
+	inUse, most int
+	busy, idle  int    // steps in sequence in which one more or one less is called for
+	last        uint64 // commands of the step before
+
+	steps          int // of a trial; 0: none
+	before, during uint64
+	less           bool // it is of one less; what was of use is tried again next
+	wait           time.Duration
+	notBefore      time.Duration
+}
+
+// step is told how many commands were carried out since the last step, and how busy
+// each loop was, and returns how many loops are to be in use.
+func (b *balancer) step(now time.Duration, commands uint64, busy []float64) int {
+	if b.steps > 0 {
+		if b.steps++; b.steps > 1+trialSteps/2 {
+			b.during += commands
+		}
+		if b.steps == 1+trialSteps {
+			b.judge(now)
+		}
+		return b.inUse
+	}
+	least, sum := 1.0, 0.0
+	for _, v := range busy[:b.inUse] {
+		least = min(least, v)
+		sum += v
+	}
+	b.busy, b.idle = b.busy+1, b.idle+1
+	if least < busyShare {
+		b.busy = 0
+	}
+	if b.inUse == 1 || sum > fitShare*float64(b.inUse-1) {
+		b.idle = 0
+	}
+	switch {
+	case b.idle >= enough:
+		b.inUse--
+		b.idle = 0
+	case b.busy >= enough && now >= b.notBefore:
+		b.before, b.during = b.last+commands, 0
+		b.less = b.inUse == b.most || b.less && b.inUse > 1
+		b.inUse++
+		if b.less {
+			b.inUse -= 2
+		}
+		b.steps, b.busy = 1, 0
+	}
+	b.last = commands
+	return b.inUse
+}
+
+// judge ends a trial.
+func (b *balancer) judge(now time.Duration) {
+	b.steps, b.last = 0, b.during/2
+	helps := float64(b.during) >= helpsFrom*float64(b.before)
+	if b.less {
+		helps = float64(b.during)*helpsFrom >= float64(b.before)
+	}
+	over := b.during < b.before/2 // there was no more to do: it says nothing
+	if helps || over {
+		b.wait = 0
+	} else {
+		b.wait = min(max(2*b.wait, trialWait), trialWaitMost)
+	}
+	if !helps {
+		b.inUse--
+		if b.less {
+			b.inUse += 2
+		}
+	}
+	switch {
+	case over:
+		b.notBefore = now
+	case helps:
+		b.notBefore = now + trialWait
+	default:
+		b.less = !b.less
+		b.notBefore = now + b.wait
+	}
+}
+
+// balance sets how many loops are in use.
+func (s *Server) balance() {
+	b := balancer{inUse: 1, most: len(s.loops)}
+	tick := time.NewTicker(balanceEvery)
+	defer tick.Stop()
+	start := time.Now()
+	last := start
+	busy := make([]float64, len(s.loops))
+	idle := make([]int64, len(s.loops))
+	var done uint64
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case now := <-tick.C:
+			total := uint64(0)
+			for i, l := range s.loops {
+				// One that sleeps through a step says so at its end alone.
+				slept := l.idle.Load()
+				if asleep := l.asleepSince.Load(); asleep != 0 {
+					slept += now.UnixNano() - asleep
+				}
+				busy[i] = 1 - float64(slept-idle[i])/float64(now.Sub(last))
+				idle[i] = slept
+				total += l.commands.Load()
+			}
+			n := b.step(now.Sub(start), total-done, busy)
+			if n != int(s.inUse.Load()) {
+				s.inUse.Store(int32(n))
+			}
+			if total == done {
+				tick.Reset(restEvery)
+			} else if now.Sub(last) > 2*balanceEvery {
+				tick.Reset(balanceEvery)
+			}
+			last, done = now, total
+		}
+	}
+}

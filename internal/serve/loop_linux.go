@@ -1,0 +1,510 @@
+package serve
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// An event loop serves many clients on one goroutine. Each of its rounds asks the
+// kernel which clients have sent something, reads what each has sent, carries it out,
+// then makes one write to the store of what all of them changed, and only then sends
+// the replies. Next to a goroutine a client that saves, a command, a read that
+// finds nothing, a switch of goroutines and often the waking of a thread.
+//
+// Nothing in a loop waits for a client: sockets do not block, and one that takes no
+// more is left until the kernel says that it does. What may take long is handed to
+// a goroutine, with the client, which comes back when it is done: commands that
+// isLong tells, those that EXEC or CLIENT PAUSE holds up, syncs before a reply, and all
+// commands for a while when they were slow of late, as when the store reads from a disk
+// or holds writes up.
+//
+// A client is in at most one hand: its loop's or, while event.away, another's.
+//
+// There is a loop for each processor, but not all are in use: see balance.
+
+const (
+	maxLoops = 16
+	// fewBytes is what is read from a client at once if memory is short: a Reader keeps
+	// so much without asking.
+	fewBytes = 1 << 10
+	// turnCommands is how many commands of a client are carried out in a round.
+	turnCommands = 1024
+	// roundCommands is how many are before their replies go out: an EXEC waits for a
+	// round to end.
+	roundCommands = 4096
+	// loopKept is what a loop keeps of each kind of memory.
+	loopKept = 1 << 20
+	// maxEvents is how many clients one call of the kernel names.
+	maxEvents = 256
+	// shareEvery is how often a busy loop lets other goroutines run.
+	shareEvery = 200 * time.Microsecond
+	// Commands are slow from slowCommand on, on the average of some rounds, and
+	// then goroutines carry them out for slowTime.
+	slowCommand = 50 * time.Microsecond
+	slowTime    = 100 * time.Millisecond
+)
+
+const allEvents = syscall.EPOLLIN | syscall.EPOLLOUT | syscall.EPOLLRDHUP | 1<<31 // edge-triggered
+
+// event is what a loop knows of its client.
+type event struct {
+	fd       int
+	away     bool // in another goroutine's hands
+	readable bool // a read may bring something
+	hungUp   bool // a read brings the end, at last
+	db       int  // the database that is selected
+	more     bool // the Reader may hold a whole command
+	inRound  bool // replies wait for the end of the round
+	again    bool // in loop.again
+	blocked  bool // the kernel takes no more
+	sent     int  // bytes of the replies
+	stuck    int64
+	stuckAt  int // bytes that were sent at stuck, ms, when the kernel took no more
+}
+
+type message struct {
+	what  int
+	c     *client
+	batch []*client
+	err   error
+}
+
+const (
+	joined = iota // c is new
+	back          // c is back from another goroutine
+	kicked        // c was killed
+	synced        // batch may be answered, or not if err is not nil
+	shut          // the server closes
+)
+
+type loop struct {
+	srv         *Server
+	epoll, bell int // file descriptors; bell wakes the loop up
+	writes      *writes
+	clients     []*client // by file descriptor
+	buf         []byte
+	events      [maxEvents]syscall.EpollEvent
+	round       []*client // replies wait for the store
+	again       []*client // there is more to do without an event
+	spare       []*client
+	waiting     []*client // for the next sync
+	syncing     bool
+	stuck       int // clients whose replies the kernel does not take
+	pace        time.Duration
+	slowUntil   time.Time
+	nextTick    time.Time
+	closing     bool
+	deadline    time.Time
+	helpers     sync.Pool // *writes
+
+	mu     sync.Mutex
+	inbox  []message
+	mail   atomic.Bool // there is something in inbox
+	asleep atomic.Bool
+	freed  bool         // epoll and bell are closed
+	handed atomic.Int32 // clients in other goroutines' hands
+
+	// For balance.
+	commands    atomic.Uint64
+	idle        atomic.Int64 // ns asleep before
+	asleepSince atomic.Int64 // ns since 1970; 0: it is not
+}
+
+// post gives the loop a message, from any goroutine.
+func (l *loop) post(m message) {
+	l.mu.Lock()
+	l.inbox = append(l.inbox, m)
+	l.mail.Store(true)
+	if l.asleep.Load() && !l.freed {
+		ring(l.bell)
+	}
+	l.mu.Unlock()
+}
+
+func (l *loop) run() {
+	defer l.free()
+	shared := time.Now()
+	for {
+		if l.mail.Load() {
+			l.readMail()
+		}
+		if l.closing && l.srv.looped.Load() == 0 {
+			return
+		}
+		n := poll(l.epoll, l.events[:])
+		if n <= 0 && len(l.again) == 0 {
+			if l.srv.oneProc {
+				runtime.Gosched() // what was handed on waits for this processor
+			}
+			n = l.sleep()
+		}
+		now := time.Now()
+		l.carryOut(n, now)
+		if l.srv.oneProc || l.handed.Load() > 0 || now.Sub(shared) > 10*shareEvery {
+			if now.Sub(shared) > shareEvery {
+				runtime.Gosched()
+				shared = now
+			}
+		}
+		if !now.Before(l.nextTick) {
+			l.tick(now)
+		}
+	}
+}
+
+// sleep waits for an event.
+func (l *loop) sleep() int {
+	l.asleep.Store(true)
+	defer l.asleep.Store(false)
+	if l.mail.Load() {
+		return 0
+	}
+	start := time.Now()
+	l.asleepSince.Store(start.UnixNano())
+	defer func() {
+		l.idle.Add(int64(time.Since(start)))
+		l.asleepSince.Store(0)
+	}()
+	timeout := -1
+	if l.closing || l.stuck > 0 || l.srv.cfg.Password != "" || l.srv.cfg.IdleTimeout > 0 {
+		timeout = int(max(0, time.Until(l.nextTick).Milliseconds())) + 1
+	}
+	return sleepPoll(l.epoll, l.events[:], timeout)
+}
+
+// carryOut is a round: n events, and who had more to do.
+func (l *loop) carryOut(n int, now time.Time) {
+	if n <= 0 && len(l.again) == 0 {
+		return
+	}
+	ms := now.UnixMilli()
+	spread := now.Before(l.slowUntil) || l.srv.slowCommand < 0
+	again := l.again
+	l.again = l.spare[:0]
+	commands, finished := 0, 0
+	for i := range max(n, 0) {
+		ev := &l.events[i]
+		if int(ev.Fd) == l.bell {
+			quiet(l.bell)
+			continue
+		}
+		c := l.clients[ev.Fd]
+		if c == nil {
+			continue
+		}
+		e := &c.event
+		if ev.Events&(syscall.EPOLLIN|syscall.EPOLLRDHUP|syscall.EPOLLHUP|syscall.EPOLLERR) != 0 {
+			e.readable = true
+			e.hungUp = e.hungUp || ev.Events&syscall.EPOLLIN != ev.Events&^syscall.EPOLLOUT
+		}
+		if ev.Events&^syscall.EPOLLIN != 0 {
+			e.blocked = false
+		}
+		if commands += l.turn(c, ms, spread); commands-finished >= roundCommands {
+			finished = commands
+			l.finish(ms)
+		}
+	}
+	for _, c := range again {
+		if l.clients[c.event.fd] == c { // it has not been closed, nor does it move from here
+			c.event.again = false
+			if commands += l.turn(c, ms, spread); commands-finished >= roundCommands {
+				finished = commands
+				l.finish(ms)
+			}
+		}
+	}
+	clear(again)
+	l.spare = again
+	l.finish(ms)
+	l.commands.Add(uint64(commands))
+	// With few commands, nobody waits much for another's.
+	if commands >= 4 && !spread {
+		slow := l.srv.slowCommand
+		l.pace += (time.Since(now)/time.Duration(commands) - l.pace) / 4
+		if l.pace > slow {
+			l.slowUntil = now.Add(slowTime)
+			l.pace = slow * 3 / 4 // a few rounds decide next time
+		}
+	}
+}
+
+// later has the client's next turn come without an event.
+func (l *loop) later(c *client) {
+	if !c.event.again {
+		c.event.again = true
+		l.again = append(l.again, c)
+	}
+}
+
+// turn reads and carries out what a client has sent, and returns the number of
+// commands. With spread another goroutine carries it out.
+func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
+	e := &c.event
+	switch {
+	case e.away:
+		return 0
+	case e.inRound:
+		l.later(c)
+		return 0
+	case c.killed.Load() && !c.quit:
+		l.close(c)
+		return 0
+	case len(c.w.Buf) > 0:
+		if !e.blocked {
+			l.send(c, ms)
+		}
+		return 0
+	case l.closing && !e.more:
+		l.close(c)
+		return 0
+	case !e.more && !e.readable:
+		return 0
+	}
+	size := readBytes
+	if l.srv.requestBytes.Load() > l.srv.cfg.RequestBytes/2 {
+		size = fewBytes
+	}
+	if !e.more {
+		c.r.Borrow(l.buf[:size])
+		if err := c.r.Fill(); err != nil {
+			c.r.Return()
+			switch {
+			case err == syscall.EAGAIN:
+			case c.refused(err):
+				l.send(c, ms)
+			default:
+				l.close(c)
+			}
+			return 0
+		}
+	}
+	c.last.Store(ms)
+	e.more = false
+	handOn := spread
+	l.writes.db = e.db
+	for !handOn && !c.quit {
+		args, err := c.r.Next()
+		if err != nil {
+			c.refused(err)
+			break
+		}
+		if args == nil {
+			break
+		}
+		cmd := lookup(args[0])
+		if l.leaves(c, cmd, args) || !l.hold() {
+			c.r.Unread()
+			handOn = true
+			break
+		}
+		c.do(cmd, args)
+		if c.handOver {
+			c.handOver = false
+			c.r.Unread()
+			handOn = true
+			break
+		}
+		if commands++; commands == turnCommands || len(c.w.Buf) >= replyBytes {
+			e.more = true
+			break
+		}
+	}
+	e.db = l.writes.db
+	if err := c.r.Return(); err != nil && !c.quit {
+		handOn = false
+		c.refused(err)
+	}
+	if handOn && !c.quit {
+		l.handOn(c)
+		return commands
+	}
+	if e.more || e.readable {
+		l.later(c)
+	}
+	if len(c.w.Buf) > 0 || c.wrote || c.quit {
+		e.inRound = true
+		l.round = append(l.round, c)
+	}
+	return commands
+}
+
+// hold holds world until the end of the round, and reports false instead of waiting for
+// who holds it alone, or waits to: others may hold it for long before that one.
+func (l *loop) hold() bool {
+	if !l.writes.held {
+		l.writes.held = l.srv.world.TryRLock()
+	}
+	return l.writes.held
+}
+
+// leaves reports whether a command is left to another goroutine: because it may take long,
+// or has to wait. With --fsync always nobody gets a reply during a sync anyway, so there
+// it is better to find more writes after it.
+func (l *loop) leaves(c *client, cmd *command, args [][]byte) bool {
+	return cmd != nil && cmd.isLong(len(args), c.r.Size()) || c.paused(cmd) ||
+		cmd != nil && cmd.flags&isWrite != 0 && l.srv.syncing.Load() && Fsync(l.srv.fsync.Load()) != FsyncAlways
+}
+
+// onLoop reports whether an event loop carries out the client's commands, and nobody that
+// may wait.
+func (c *client) onLoop() bool { return c.loop.Load() != nil && !c.event.away }
+
+// handOn has another goroutine carry out what the client has sent.
+func (l *loop) handOn(c *client) {
+	if c.wrote {
+		if err := l.writes.commit(); err != nil {
+			c.abort(err)
+			c.event.inRound = true
+			l.round = append(l.round, c)
+			return
+		}
+	}
+	c.event.away = true
+	l.handed.Add(1)
+	go l.help(c)
+}
+
+// help is that other goroutine.
+func (l *loop) help(c *client) {
+	w := l.helpers.Get().(*writes)
+	c.writes = w
+	w.db = c.event.db
+	c.event.more = false
+	for !c.quit {
+		args, err := c.r.Next()
+		if err != nil {
+			c.refused(err)
+			break
+		}
+		if args == nil {
+			break
+		}
+		cmd := lookup(args[0])
+		if len(c.w.Buf) > 0 && c.paused(cmd) { // the replies go out first
+			c.r.Unread()
+			c.event.more = true
+			break
+		}
+		c.do(cmd, args)
+		if len(c.w.Buf) >= replyBytes {
+			c.event.more = true
+			break
+		}
+	}
+	if err := c.r.Return(); err != nil && !c.quit {
+		c.refused(err)
+	}
+	w.needSync = w.needSync || c.wrote // by the loop
+	err := c.settle()
+	if err != nil {
+		c.abort(err)
+	}
+	c.wrote = false
+	c.event.db = w.db
+	if err == nil {
+		l.helpers.Put(w)
+	}
+	c.writes = l.writes
+	l.handed.Add(-1)
+	l.post(message{what: back, c: c})
+}
+
+// finish ends a round: one write to the store for all, then the replies.
+func (l *loop) finish(ms int64) {
+	w := l.writes
+	var err error
+	if w.held {
+		err = w.commit()
+		w.release()
+	}
+	// Replies may show what clients of other loops wrote, so readers wait, too.
+	unsynced := Fsync(l.srv.fsync.Load()) == FsyncAlways && l.srv.unsynced()
+	for _, c := range l.round {
+		c.event.inRound = false
+		switch {
+		case c.wrote && err != nil:
+			c.abort(err)
+		case unsynced:
+			c.event.away = true
+			l.waiting = append(l.waiting, c)
+			continue
+		}
+		c.wrote = false
+		l.send(c, ms)
+	}
+	if err != nil {
+		clear(w.touched)
+		w.touched = w.touched[:0]
+	}
+	w.err, w.needSync = nil, false
+	clear(l.round)
+	l.round = l.round[:0]
+	l.sync()
+}
+
+// sync has another goroutine make durable what clients wait for, all in one.
+func (l *loop) sync() {
+	if l.syncing || len(l.waiting) == 0 {
+		return
+	}
+	l.syncing = true
+	batch := l.waiting
+	l.waiting = nil
+	go func() { l.post(message{what: synced, batch: batch, err: l.srv.sync()}) }()
+}
+
+// Read reads from the client, and does not wait for it.
+func (c *client) Read(p []byte) (int, error) {
+	n, err := read(c.event.fd, p)
+	if err == nil && n < len(p) && !c.event.hungUp || err == syscall.EAGAIN {
+		c.event.readable = false
+	}
+	return n, err
+}
+
+// send sends replies, as much as the kernel takes and others have the time for.
+func (l *loop) send(c *client, ms int64) {
+	e := &c.event
+	for asked := 0; e.sent < len(c.w.Buf); {
+		if asked >= sendBytes {
+			l.later(c)
+			return
+		}
+		part := c.w.Buf[e.sent:min(len(c.w.Buf), e.sent+sendBytes)]
+		n, err := write(e.fd, part)
+		if err == syscall.EAGAIN {
+			e.blocked = true
+			if e.stuck == 0 {
+				l.stuck++
+			}
+			if e.stuck == 0 || e.sent-e.stuckAt >= sendBytes {
+				e.stuck, e.stuckAt = ms, e.sent
+			}
+			return
+		}
+		if err != nil {
+			l.close(c)
+			return
+		}
+		e.sent += n
+		asked += len(part)
+	}
+	if e.stuck != 0 {
+		l.stuck--
+		e.stuck = 0
+	}
+	e.sent = 0
+	c.w.Reset()
+	switch {
+	case c.quit, c.killed.Load(), l.closing && !e.more:
+		l.close(c)
+	case e.more || e.readable:
+		l.later(c)
+	default:
+		l.move(c)
+	}
+}

@@ -1,0 +1,327 @@
+package serve
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/redisbloom"
+	"github.com/siftdb/sift/internal/testhook"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// startFaulty runs a server whose file system a test can delay.
+func startFaulty(t *testing.T, cfg Config) (*Server, *vfs.Faulty) {
+	t.Helper()
+	fsys := vfs.Inject(vfs.NewMem())
+	o := &sift.Options{}
+	testhook.Apply(o, testhook.Settings{FS: fsys})
+	db, err := sift.Open("db", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Addr = "127.0.0.1:0"
+	way.set(&cfg)
+	s, err := New(db, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	way.slow(s)
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve()
+	t.Cleanup(func() {
+		fsys.SetHook(nil)
+		if err := s.Close(time.Second); err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, fsys
+}
+
+// loopsWork fails the test unless each event loop that is in use does something: it closes
+// the connection of a client that has nothing more to say, which waits for nothing.
+func loopsWork(t *testing.T, s *Server, what string) {
+	t.Helper()
+	for range 2 * len(s.loops) {
+		conn, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(20 * time.Second))
+		conn.(*net.TCPConn).CloseWrite()
+		if _, err := io.ReadAll(conn); err != nil {
+			t.Fatalf("%s: an event loop waits: %v", what, err)
+		}
+	}
+}
+
+// A command that holds world for long, and an EXEC that waits for it, do not stop the
+// event loops: clients whose commands have to wait do so elsewhere.
+func TestLoopsDoNotWaitForWorld(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	s.world.RLock()
+	exec := dial(t, s)
+	for _, call := range []string{"MULTI", "SET k v"} {
+		exec.do(strings.Fields(call)...)
+	}
+	exec.conn.Write(appendCall(nil, "EXEC"))
+	for s.world.TryRLock() { // until EXEC waits
+		s.world.RUnlock()
+		time.Sleep(time.Millisecond)
+	}
+	var others []*caller
+	for range 2 * len(s.loops) {
+		c := dial(t, s)
+		c.conn.Write(appendCall(nil, "GET", "k"))
+		others = append(others, c)
+	}
+	loopsWork(t, s, "an EXEC waits")
+	s.world.RUnlock()
+	if got := exec.reply(); fmt.Sprint(got) != "[OK]" {
+		t.Errorf("EXEC: %v", got)
+	}
+	for _, c := range others {
+		if got := c.reply(); got != any("v") {
+			t.Errorf("GET after EXEC: %v", got)
+		}
+	}
+}
+
+// canLock reports whether a lock is free before long.
+func canLock(mu interface {
+	TryLock() bool
+	Unlock()
+}) bool {
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if mu.TryLock() {
+			mu.Unlock()
+			return true
+		}
+	}
+	return false
+}
+
+// The memory of a large filter is not taken by an event loop, nor while something is held
+// that others wait for.
+func TestLargeFilterHoldsNothing(t *testing.T) {
+	var made, bad atomic.Int32
+	var s *Server
+	o := redisbloom.BloomOptions{Capacity: 10 * largeFilter, Error: 0.01, Expansion: 2}
+	maker := func(c *client) func(*filter, uint64) error {
+		return func(f *filter, room uint64) error {
+			if room > largeFilter {
+				made.Add(1)
+				if c.onLoop() || !canLock(&s.growMu) || !canLock(&s.world) {
+					bad.Add(1)
+				}
+				for i := range s.stripes {
+					if !canLock(&s.stripes[i].mu) {
+						bad.Add(1)
+					}
+				}
+			}
+			return s.makeBloom(o)(f, room)
+		}
+	}
+	add := commands["bf.add"].run
+	t.Cleanup(func() { commands["bf.add"].run = add }) // after the server's end
+	commands["bf.add"].run = func(c *client, args [][]byte) {
+		f, err := s.write(c, args[1], kindBloom, maker(c))
+		if c.reply(err) {
+			return
+		}
+		added, err := c.bloomAdd(f, args[2])
+		f.mu.Unlock()
+		if !c.reply(err) {
+			c.w.Bool(added)
+		}
+	}
+	start(t, t.TempDir(), Config{Fsync: FsyncNo}, func(started *Server) { s = started })
+	c := dial(t, s)
+	for i := range 3 {
+		if got := c.do("BF.ADD", fmt.Sprint("f", i), "x"); got != any(int64(1)) {
+			t.Fatal(got)
+		}
+	}
+	if made.Load() != 3 || bad.Load() > 0 {
+		t.Errorf("%d filters made, %d while something was held", made.Load(), bad.Load())
+	}
+	if !lookup([]byte("bf.reserve")).isLong(4, 40) || !lookup([]byte("bf.insert")).isLong(4, 40) {
+		t.Error("an event loop carries out BF.RESERVE or BF.INSERT")
+	}
+}
+
+// An event loop that has ended rings no descriptor: its number may be another file's.
+func TestEndedLoopRingsNothing(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	l, err := s.newLoop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.asleep.Store(true) // as it is when a message comes at the wrong time
+	l.free()
+	var pipe [2]int
+	if err := syscall.Pipe2(pipe[:], syscall.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(pipe[0])
+	defer syscall.Close(pipe[1])
+	l.bell = pipe[1]
+	l.post(message{what: kicked, c: &client{srv: s}})
+	if n, err := syscall.Read(pipe[0], make([]byte, 8)); n > 0 {
+		t.Errorf("%d bytes were written to another file, %v", n, err)
+	}
+}
+
+// What waits for the disk does not stop the event loops: WAIT, and with --fsync always
+// replies, which do not go out before what they acknowledge, or show of other
+// clients' writes, is synced.
+func TestLoopsDoNotWaitForSync(t *testing.T) {
+	for _, fsync := range []Fsync{FsyncNo, FsyncAlways} {
+		s, fsys := startFaulty(t, Config{Fsync: fsync})
+		writer, reader := dial(t, s), dial(t, s)
+		writer.do("SET", "k", "old")
+		hung, free := make(chan struct{}, 16), make(chan struct{})
+		release := sync.OnceFunc(func() { close(free) })
+		t.Cleanup(release)
+		fsys.SetHook(func(op vfs.Op) error {
+			if op.Kind == vfs.OpSync && strings.Contains(op.Name, ".log") {
+				hung <- struct{}{}
+				<-free
+			}
+			return nil
+		})
+		var calls []*caller
+		if fsync == FsyncAlways {
+			writer.conn.Write(appendCall(nil, "INCRBY", "n", "5"))
+			<-hung
+			reader.conn.Write(appendCall(nil, "GET", "n"))
+			calls = []*caller{writer, reader}
+		} else {
+			writer.conn.Write(appendCall(appendCall(nil, "SET", "k", "v"), "WAIT", "0", "0"))
+			<-hung
+			if got := reader.do("GET", "k"); got != any("v") {
+				t.Errorf("while WAIT waits: %v", got)
+			}
+			other := dial(t, s)
+			other.conn.Write(appendCall(nil, "SET", "other", "v"))
+			calls = []*caller{writer, other}
+		}
+		loopsWork(t, s, "a sync takes long")
+		for i, c := range calls {
+			c.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			if b, err := c.r.Peek(1); err == nil && fsync == FsyncAlways {
+				t.Errorf("client %d is told %q before the sync", i, b)
+			}
+			c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		}
+		fsys.SetHook(nil)
+		release()
+		if fsync == FsyncAlways {
+			if got := writer.reply(); got != any(int64(5)) {
+				t.Error(got)
+			}
+			if got := reader.reply(); got != any("5") {
+				t.Error(got)
+			}
+			continue
+		}
+		if got := calls[1].reply(); got != simple("OK") {
+			t.Error(got)
+		}
+		if a, b := writer.reply(), writer.reply(); a != simple("OK") || b != any(int64(0)) {
+			t.Error(a, b)
+		}
+	}
+}
+
+// The SETs of a round are of clients that may have selected different databases.
+func TestPendingOfTwoDatabases(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	first, second := lone(s), lone(s)
+	second.writes = first.writes
+	run := func(c *client, db int, call string) string {
+		args := fields(call)
+		c.db = db
+		c.w.Buf = c.w.Buf[:0]
+		c.do(lookup(args[0]), args)
+		return strings.TrimSpace(string(c.w.Buf))
+	}
+	run(first, 1, "BF.ADD f x")
+	run(first, 1, "SETEX k 1000 v")
+	run(first, 1, "SET f v")
+	run(first, 1, "MSET k v l v")
+	run(second, 0, "SET k w")
+	if err := second.settle(); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		db         int
+		call, want string
+	}{
+		{1, "BF.EXISTS f x", ":0"}, {1, "GET f", "$1\r\nv"}, {1, "TTL k", ":-1"}, {1, "GET l", "$1\r\nv"},
+		{0, "GET k", "$1\r\nw"}, {0, "EXISTS f l", ":0"},
+	} {
+		if got := run(first, step.db, step.call); got != step.want {
+			t.Errorf("database %d: %s: %q", step.db, step.call, got)
+		}
+	}
+	first.release()
+	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: []byte{spaceExpiry}}) {
+		t.Errorf("%q is left in the expiry index, %v", e.Key, err)
+	}
+	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: []byte{spaceName}}) {
+		t.Errorf("%q is left of the filter, %v", e.Key, err)
+	}
+}
+
+// CLIENT PAUSE holds up clients, not event loops, and who waits can be killed.
+func TestLoopsDoNotPause(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	var writers []*caller
+	var ids []string
+	for range 4 * len(s.loops) {
+		w := dial(t, s)
+		ids = append(ids, fmt.Sprint(w.do("CLIENT", "ID")))
+		writers = append(writers, w)
+	}
+	if got := c.do("CLIENT", "PAUSE", "100000", "WRITE"); got != simple("OK") {
+		t.Fatal(got)
+	}
+	for _, w := range writers {
+		w.conn.Write(appendCall(appendCall(nil, "PING", "before"), "SET", "k", "v"))
+		if got := w.reply(); got != any("before") {
+			t.Errorf("before a write that waits: %v", got)
+		}
+	}
+	loopsWork(t, s, "writes are paused")
+	if got := c.do("GET", "k"); got != any(null{2}) {
+		t.Errorf("while writes are paused: %v", got)
+	}
+	c.do("CLIENT", "KILL", "ID", ids[0])
+	if _, err := writers[0].r.ReadByte(); err != io.EOF {
+		t.Errorf("the killed client reads %v", err)
+	}
+	c.do("CLIENT", "UNPAUSE")
+	for _, w := range writers[1:] {
+		if got := w.reply(); got != simple("OK") {
+			t.Error(got)
+		}
+	}
+	c.do("CLIENT", "PAUSE", "100000", "ALL")
+	c.conn.Write(appendCall(nil, "PING"))
+}

@@ -1,0 +1,76 @@
+package serve
+
+import (
+	"io"
+	"syscall"
+	"unsafe"
+)
+
+// System calls that do not block are made without telling the scheduler, which costs
+// a good part of what they cost themselves; long copies tell it.
+const shortCopy = 64 << 10
+
+// poll returns how many events there are, without waiting.
+func poll(epoll int, events []syscall.EpollEvent) int {
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(n)
+}
+
+// sleepPoll waits for events, for up to so many ms, -1: for ever.
+func sleepPoll(epoll int, events []syscall.EpollEvent, timeout int) int {
+	n, _, errno := syscall.Syscall6(syscall.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(timeout), 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(n)
+}
+
+// read reads from a socket that does not block. At the end it returns io.EOF.
+func read(fd int, p []byte) (int, error) {
+	for {
+		n, _, errno := syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+		switch {
+		case errno == syscall.EINTR:
+			continue
+		case errno != 0:
+			return 0, errno
+		case n == 0:
+			return 0, io.EOF
+		}
+		return int(n), nil
+	}
+}
+
+// write writes to a socket that does not block.
+func write(fd int, p []byte) (int, error) {
+	for {
+		var n uintptr
+		var errno syscall.Errno
+		if len(p) > shortCopy {
+			n, _, errno = syscall.Syscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+		} else {
+			n, _, errno = syscall.RawSyscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
+		}
+		switch {
+		case errno == syscall.EINTR:
+			continue
+		case errno != 0:
+			return 0, errno
+		}
+		return int(n), nil
+	}
+}
+
+// ring and quiet add to an eventfd and empty it.
+func ring(fd int) {
+	one := [8]byte{1, 1, 1, 1, 1, 1, 1, 1} // whatever the byte order
+	write(fd, one[:])
+}
+
+func quiet(fd int) {
+	var b [8]byte
+	read(fd, b[:])
+}
