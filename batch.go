@@ -33,15 +33,15 @@ const (
 	maxBatchBytes = 1 << 30
 )
 
-// Batch is a list of writes that DB.Write applies as one: after a crash either
-// all of them are there or none. Later operations on a key win over earlier
-// ones. The zero Batch is empty and ready for use. A Batch is used by one
-// goroutine at a time.
+// Batch is a list of writes that DB.Write applies atomically: after a crash either all of
+// them are there or none. A later operation on a key overrides an earlier one. The zero
+// Batch is empty and ready for use. A Batch must not be used by several goroutines at
+// once.
 //
-// A batch has room for 1 GiB, as counted by Size, and must fit into a memtable,
-// where each operation takes its key, its value and 27 bytes: 3.8e9 bytes in all,
-// 1.9e9 on systems of 32 bits. An operation that goes beyond is not added, nor are
-// those after it, and Write refuses the whole batch with ErrBatchTooLarge.
+// A batch holds up to 1 GiB, as counted by Size. It must also fit into a memtable, where
+// each operation takes its key, its value and 27 bytes: 3.8e9 bytes in all, 1.9e9 on
+// 32-bit systems. An operation that exceeds a bound is not added, nor are later ones, and
+// Write rejects the batch with ErrBatchTooLarge.
 type Batch struct {
 	data  []byte // header and operations; empty until the first operation
 	count uint32
@@ -52,7 +52,7 @@ type Batch struct {
 // Put sets key to value. Both are copied.
 func (b *Batch) Put(key, value []byte) { b.add(base.KindSet, key, value) }
 
-// Delete removes key, if it is there. The key is copied.
+// Delete removes key. It is not an error if there is no such key. The key is copied.
 func (b *Batch) Delete(key []byte) { b.add(base.KindDelete, key, nil) }
 
 // Len returns the number of operations.

@@ -16,8 +16,8 @@ type Op struct {
 	Key, Value []byte
 }
 
-// Ops returns the operations in their order. Their slices alias the batch: they must
-// not be changed, and are valid until it changes.
+// Ops returns the operations in order. Their slices alias the batch: they must not be
+// modified, and are valid until the batch changes.
 func (b *Batch) Ops() iter.Seq[Op] {
 	return func(yield func(Op) bool) {
 		if b.count == 0 {
@@ -36,7 +36,7 @@ func (b *Batch) Ops() iter.Seq[Op] {
 	}
 }
 
-// Append appends the operations of another batch.
+// Append appends the operations of o.
 func (b *Batch) Append(o *Batch) {
 	for op := range o.Ops() {
 		if op.Delete {
@@ -50,10 +50,10 @@ func (b *Batch) Append(o *Batch) {
 	}
 }
 
-// Dump returns the batch in the form of LevelDB's write batch, with sequence number 0:
-// 8 zero bytes, the number of operations in 4 bytes, little-endian, and the
-// operations. LevelDB's WriteBatchInternal::SetContents takes it, and Load. The bytes
-// alias the batch: they must not be changed, and are valid until it changes.
+// Dump returns the batch in LevelDB's write batch format: a sequence number of 0 in 8
+// bytes, the number of operations in 4 bytes, little-endian, and the operations.
+// LevelDB's WriteBatchInternal::SetContents reads it, and so does Load. The bytes alias
+// the batch: they must not be modified, and are valid until the batch changes.
 func (b *Batch) Dump() []byte {
 	if len(b.data) == 0 {
 		b.data = append(b.data, make([]byte, batchHeaderLen)...)
@@ -62,10 +62,10 @@ func (b *Batch) Dump() []byte {
 	return b.data[:len(b.data):len(b.data)]
 }
 
-// Load makes the batch hold what data says, which has the form that Dump returns; the
-// sequence number in it is ignored. data is copied. If it is damaged the error matches
-// ErrCorruption, if it is beyond the bounds of a Batch ErrBatchTooLarge, and the batch is
-// empty.
+// Load replaces the contents of the batch with data, in the format of Dump. The sequence
+// number is ignored. data is copied. If data is damaged, the error matches ErrCorruption;
+// if it exceeds the bounds of a Batch, it is ErrBatchTooLarge. After an error the batch
+// is empty.
 func (b *Batch) Load(data []byte) error {
 	b.Reset()
 	if len(data) > maxBatchBytes {

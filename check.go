@@ -16,7 +16,7 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// CheckReport says what Check has read.
+// CheckReport summarizes what Check read.
 type CheckReport struct {
 	Tables, Logs    int
 	Entries, Keys   uint64 // entries in tables and logs, and keys that a reader sees
@@ -24,17 +24,17 @@ type CheckReport struct {
 	Filters         int    // tables with a filter that can be used
 	Faults          int
 	FilterlessBytes int64 // of tables that are read without a filter
-	// Notes says what is not a fault but worth knowing, such as the torn end of
-	// a log after a crash.
+	// Notes lists what is not a fault but worth knowing, such as the torn end of a log
+	// after a crash.
 	Notes []string
 }
 
-// Check reads the whole database and calls fault for each thing that is wrong
-// with it: every checksum, the order of the entries in each table, the ranges
-// that the MANIFEST gives, the levels, that each table's filter says maybe to
-// each of its keys, and that a lookup of each key finds what a scan finds. It
-// changes nothing, and takes the lock like a read-only Open. The error is for
-// what kept it from reading on, such as a cancelled ctx; a fault is no error.
+// Check reads the whole database in dir and calls fault for everything that is wrong with
+// it. It verifies every checksum, the order of the entries in each table, the key ranges
+// in the MANIFEST, the levels, that each table's filter has no false negatives, and that
+// a lookup of each key finds what a scan finds. It changes nothing, and takes the lock
+// like a read-only Open. The error says what kept it from reading on, such as a cancelled
+// ctx; faults are not errors.
 func Check(ctx context.Context, dir string, o *Options, fault func(error)) (CheckReport, error) {
 	opts, err := o.resolve()
 	if err != nil {

@@ -6,11 +6,10 @@ import (
 	"path/filepath"
 )
 
-// Checkpoint makes a database of its own in dir, which must not exist or be
-// empty, with what this one holds at some moment during the call. Tables are
-// hard links, so it is quick and takes no room until the two drift apart; dir
-// must be on the same file system. On failure dir holds no database, but may
-// hold files.
+// Checkpoint makes a second database in dir, which must not exist or be empty, with the
+// contents of this one at some moment during the call. Tables are hard links, so it is
+// fast and takes no space until the two diverge; dir must be on the same file system. On
+// failure dir holds no database, but may hold files.
 func (d *DB) Checkpoint(dir string) (err error) {
 	if d.opts.ReadOnly {
 		return ErrReadOnly

@@ -14,15 +14,15 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Compact flushes, and then compacts the tables that hold keys from..to, both
-// included, into the deepest level that holds any; nil is no bound. Deleted and
-// overwritten entries that no snapshot sees are gone afterwards, and every
-// table in the range has the filter of its level.
+// Compact flushes, and then compacts the tables that hold keys in from..to, both
+// included, into the deepest level that holds any; nil means no bound. Afterwards,
+// entries that were deleted or overwritten before the call, and that no snapshot sees,
+// are gone, and every table in the range has the filter of its level.
 //
-// That holds for what was written before the call; Compact ends whatever is written
-// meanwhile. It works in steps, between those that the tree needs. When ctx ends
-// Compact returns ctx.Err(), and what it had completed stays. That holds for other
-// errors, too; those of Flush are among them.
+// Compact ends even under a constant stream of writes: it does not chase what is written
+// after it began. It works in steps, interleaved with automatic compactions. When ctx
+// ends it returns ctx.Err(). Other errors are those of Flush and of the file system.
+// After an error, completed steps remain.
 func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	if err := d.flushBefore(ctx); err != nil {
 		return err
@@ -76,10 +76,10 @@ func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
 	return true, nil
 }
 
-// BuildFilters rewrites, in its place, every table whose filter is missing,
-// damaged, of an unknown kind, or of another policy than the options give its
-// level. It returns the number of tables. When ctx ends it returns ctx.Err(), and
-// what it had completed stays.
+// BuildFilters rewrites, in place, every table whose filter is missing, corrupt, of an
+// unknown family, or built by another policy than the options choose for its level. It
+// returns the number of tables rewritten. When ctx ends it returns ctx.Err(), and keeps
+// what it has completed.
 func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	if d.opts.KeyedFilters && errors.Is(d.filterKeyErr, fs.ErrPermission) {
 		return 0, d.filterKeyErr // there is nothing to key them with

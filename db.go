@@ -1,15 +1,15 @@
-// Package sift is a small key-value store like LevelDB whose heart is the
-// filter: every table carries one filter over all its keys, the filters stay in
-// memory, and a lookup asks them before it touches the disk, on every level.
-// A lookup for a key that is not there costs a hash and a few cache lines.
+// Package sift is a small LevelDB-compatible key-value store that answers lookups for
+// missing keys without touching the disk. Every table carries one filter over all its
+// keys. The filters stay in memory, and a lookup probes them, on every level, before it
+// reads a block. A lookup for a key that is not there costs a hash and a few cache lines.
 //
-// The directory on disk is a LevelDB database: LevelDB and goleveldb open it,
-// and sift opens theirs.
+// The directory on disk is a LevelDB database: LevelDB and goleveldb open it, and sift
+// opens theirs.
 //
-// Keys and values are byte strings; keys are ordered bytewise. A DB is safe for
-// concurrent use. Slices that are passed in are not kept, and slices that Get
-// and GetMany return are the caller's; those of an Iter and of View are not to
-// be changed and live as long as their comments say.
+// Keys and values are byte strings. Keys are ordered bytewise. A DB is safe for
+// concurrent use. Slices passed to sift are not retained. Slices returned by Get and
+// GetMany belong to the caller; slices from an Iter and from View must not be modified
+// and are valid only as long as their comments say.
 package sift
 
 import (
@@ -26,7 +26,8 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// DB is an open database.
+// DB is an open database. It is safe for concurrent use. Close it when it is no longer
+// needed.
 type DB struct {
 	dir    string
 	opts   Options // resolved
@@ -84,8 +85,9 @@ func (d *DB) readSeq(seq uint64) uint64 {
 	return seq
 }
 
-// Get returns the value of key, or ErrNotFound. The value is a copy that the
-// caller owns.
+// Get returns the value of key. The value is a copy that the caller owns. It returns
+// ErrNotFound if there is no such key, ErrClosed after Close, an error that matches
+// ErrCorruption if a block that it needs is damaged, and errors of the file system.
 func (d *DB) Get(key []byte) ([]byte, error) { return d.getCopy(key, latest) }
 
 func (d *DB) getCopy(key []byte, seq uint64) ([]byte, error) {
@@ -102,9 +104,9 @@ func (d *DB) getCopy(key []byte, seq uint64) ([]byte, error) {
 	return value, err
 }
 
-// View calls fn with the value of key, without copying it, and returns fn's
-// error; it returns ErrNotFound, and does not call fn, if there is no value.
-// The value must not be changed or kept.
+// View calls fn with the value of key, without copying it, and returns fn's error. It
+// returns ErrNotFound without calling fn if there is no such key; other errors are those
+// of Get. fn must not modify the value or retain it.
 func (d *DB) View(key []byte, fn func(value []byte) error) error { return d.view(key, latest, fn) }
 
 func (d *DB) view(key []byte, seq uint64, fn func(value []byte) error) error {
@@ -120,7 +122,8 @@ func (d *DB) view(key []byte, seq uint64, fn func(value []byte) error) error {
 	return err
 }
 
-// Has reports whether there is a value for key.
+// Has reports whether there is a value for key. Errors are those of Get, without
+// ErrNotFound.
 func (d *DB) Has(key []byte) (bool, error) { return d.has(key, latest) }
 
 func (d *DB) has(key []byte, seq uint64) (bool, error) {
@@ -140,11 +143,11 @@ func (d *DB) find(key []byte, seq uint64) (value []byte, buf sstable.Buffer, fou
 	return s.get(d.secret, key, d.readSeq(seq), d.reads.stripe(), g.Turn())
 }
 
-// GetMany returns the values of many keys, as of one moment: values[i] is that
-// of keys[i], nil if there is none, and not nil, though it may be empty, if
-// there is one. The values are the caller's. Many keys together cost less than
-// one by one: those of one table ask its filter together, and blocks are read
-// by several goroutines at once. After an error there are no values.
+// GetMany returns the values of many keys as of one moment. values[i] is the value of
+// keys[i]. It is nil if there is no such key, and non-nil, possibly empty, if there is
+// one. The values belong to the caller. GetMany costs less than many calls of Get: it
+// probes the filter of a table for all keys at once, and several goroutines read blocks.
+// On error it returns no values; the errors are those of Get, without ErrNotFound.
 func (d *DB) GetMany(keys [][]byte) (values [][]byte, err error) { return d.getMany(keys, latest) }
 
 func (d *DB) getMany(keys [][]byte, seq uint64) ([][]byte, error) {
@@ -164,8 +167,8 @@ func (d *DB) Put(key, value []byte, o *WriteOptions) error {
 	return d.writeOwn(b, o)
 }
 
-// Delete removes key; it is no error if there is none. A nil o means Sync. Errors
-// are those of Write.
+// Delete removes key. It is not an error if there is no such key. A nil o means Sync.
+// Errors are those of Write.
 func (d *DB) Delete(key []byte, o *WriteOptions) error {
 	b := batchPool.Get().(*Batch)
 	b.Delete(key)
@@ -186,11 +189,12 @@ func (d *DB) writeOwn(b *Batch, o *WriteOptions) error {
 	return err
 }
 
-// Write applies the operations of a batch as one. A nil o means Sync. The batch
-// is not changed and may be written again. A batch that is too large gives
-// ErrBatchTooLarge, and nothing of it is written. ErrTryAgain says that nothing of it
-// is written now, and may be later; after ErrReopen whether the batch is there shows
-// after the next Open. On a database that was opened read-only it is ErrReadOnly.
+// Write applies the operations of a batch atomically. A nil o means Sync. The batch is
+// not modified and may be written again. Write returns ErrBatchTooLarge, with nothing
+// written, if the batch is too large; ErrTryAgain, with nothing written, if there is no
+// room for it at the moment; ErrReopen if the log failed, in which case the next Open
+// shows whether the batch is there; ErrReadOnly if the database was opened read-only; and
+// ErrClosed after Close.
 func (d *DB) Write(b *Batch, o *WriteOptions) error {
 	switch {
 	case d.opts.ReadOnly:
@@ -205,9 +209,10 @@ func (d *DB) Write(b *Batch, o *WriteOptions) error {
 	return d.commit.write(b, o == nil || !o.NoSync)
 }
 
-// Flush writes what is in memory to tables and returns when that is done. ErrTryAgain
-// says that it has failed and is being tried again, ErrReopen that the log or the
-// MANIFEST has failed; ErrReadOnly is as for Write.
+// Flush writes everything in memory to tables and returns when they are durable. It
+// returns ErrTryAgain if the flush failed and is being retried, ErrReopen if the log or
+// the MANIFEST failed, ErrReadOnly if the database was opened read-only, and ErrClosed
+// after Close.
 func (d *DB) Flush() error {
 	if d.opts.ReadOnly {
 		return ErrReadOnly
@@ -218,11 +223,11 @@ func (d *DB) Flush() error {
 	return d.bg.waitFlushed()
 }
 
-// Close ends compactions, which return ErrClosed to their callers, flushes, and
-// releases the database. Writes that were not synced are durable after it returns
-// nil. Writes that wait for a compaction then return ErrClosed.
-// Close iterators first: they may fail with ErrClosed afterwards. Closing again
-// returns ErrClosed.
+// Close cancels compactions, flushes, and releases the database. Callers that wait for a
+// compaction get ErrClosed, as do writes that wait for one. When Close returns nil, all
+// writes are durable, also those that were not synced. Close iterators first; moves of an
+// iterator fail with ErrClosed afterwards if they need a file. A second Close returns
+// ErrClosed.
 func (d *DB) Close() error {
 	if !d.closed.CompareAndSwap(false, true) {
 		return ErrClosed

@@ -8,29 +8,29 @@ import (
 
 // Returned by reads and writes of an open database.
 var (
-	// ErrNotFound: the key is not in the database.
+	// ErrNotFound: there is no such key.
 	ErrNotFound = errors.New("sift: not found")
 	// ErrClosed: the database, snapshot or iterator has been closed.
 	ErrClosed = errors.New("sift: closed")
-	// ErrReadOnly: a write to a database that was opened read-only.
+	// ErrReadOnly: the database, or the transaction, was opened read-only.
 	ErrReadOnly = errors.New("sift: read-only")
-	// ErrTryAgain: there is no room for a write, because a flush, a compaction or
-	// the making of a log failed; the failure is wrapped. Nothing of a write that
-	// returns it is there. The background goes on trying, so the same write may
-	// succeed later, as when a disk was full.
+	// ErrTryAgain: there is no room for a write because a flush, a compaction or the
+	// creation of a log failed; the cause is wrapped. Nothing was written. The background
+	// keeps retrying, so the same write may succeed later, for example after space on the
+	// disk was freed.
 	ErrTryAgain = errors.New("sift: no room for writes now")
-	// ErrReopen: the log or the MANIFEST could not be written, so what they hold
-	// is not known until they are read again; the failure is wrapped. Reads go on,
-	// and every write fails with this until the database is closed and opened.
+	// ErrReopen: the log or the MANIFEST could not be written, so their contents are
+	// unknown until they are read again; the cause is wrapped. Reads go on, and every
+	// write fails with this error until the database is closed and opened again.
 	ErrReopen = errors.New("sift: writing has failed, reopen the database")
-	// ErrBatchTooLarge: a write of a batch beyond the bounds that the comment of
-	// Batch gives. Nothing of it has been written, and the database goes on.
+	// ErrBatchTooLarge: a batch exceeds the bounds that Batch documents. Nothing was
+	// written.
 	ErrBatchTooLarge = errors.New("sift: batch is too large")
-	// ErrConflict: a transaction was not committed, since what it has read has been
-	// written by others. Run it again.
+	// ErrConflict: a transaction was not committed because others have written what it
+	// read. Run it again.
 	ErrConflict = errors.New("sift: transaction conflict")
-	// ErrTxLimit: a transaction has outgrown Options.TxBytes or outlived
-	// Options.TxLifetime, and was not committed.
+	// ErrTxLimit: a transaction exceeded Options.TxBytes or Options.TxLifetime, and was
+	// not committed.
 	ErrTxLimit = errors.New("sift: transaction limit")
 
 	// errCheckAgain: the leader cannot tell whether there is a conflict.
@@ -39,23 +39,23 @@ var (
 
 // Returned by Open.
 var (
-	// ErrLocked: another process, or this one, has the database open. The
-	// message says who as far as is known.
+	// ErrLocked: another process, or this one, has the database open. The message names
+	// it if it is known.
 	ErrLocked = errors.New("sift: database is in use")
-	// ErrExists: Options.ErrorIfExists is set and there is a database.
+	// ErrExists: Options.ErrorIfExists is set and the database exists.
 	ErrExists = errors.New("sift: database exists")
-	// ErrNotExist: Options.ErrorIfMissing or ReadOnly is set and there is no
-	// database.
+	// ErrNotExist: Options.ErrorIfMissing or ReadOnly is set and the database does not
+	// exist.
 	ErrNotExist = errors.New("sift: database does not exist")
 )
 
 // Returned wherever a file is read.
 var (
-	// ErrCorruption matches every report of damaged bytes; errors.As with a
+	// ErrCorruption matches every error about damaged data. errors.As with a
 	// *CorruptionError gives the file and the offset.
 	ErrCorruption = base.ErrCorruption
-	// ErrUnsupported matches a report of a file that is well formed but of a
-	// kind that sift does not read, such as a table of RocksDB's own format.
+	// ErrUnsupported matches an error about a file that is well formed but of a kind that
+	// sift does not read, such as a table in RocksDB's own format.
 	ErrUnsupported = base.ErrUnsupported
 )
 

@@ -2,22 +2,22 @@ package sift
 
 import "time"
 
-// Events are functions that are called when something happens in the background; nil
-// ones are not. The goroutine that did the work, or is about to write, calls them, at
-// the same time as others may. They must not wait, and must not call methods of the DB
-// that wait for the background: Flush, Compact, BuildFilters, Checkpoint, Close and
-// writes.
+// Events are functions that are called when something happens in the background. nil
+// functions are not called. They are called on the goroutine that did the work, or is
+// about to write, possibly by several goroutines at once. They must not block, and must
+// not call methods of the DB that wait for the background: Flush, Compact, BuildFilters,
+// Checkpoint, Close and writes.
 type Events struct {
-	// Flushed: a memtable has become a table of level 0.
+	// Flushed: a memtable was written to a table of level 0.
 	Flushed func(FlushEvent)
-	// Compacted: tables of one level have been merged into the next.
+	// Compacted: tables of one level were merged into the next.
 	Compacted func(CompactionEvent)
-	// Stalled: a write was held back while flushes or compactions were behind.
+	// Stalled: a write was delayed because flushes or compactions were behind.
 	Stalled func(StallEvent)
-	// Failed: a flush or compaction failed and will be tried again, a log or the
-	// MANIFEST failed and the database takes no more writes, or a table or filter was
-	// found damaged by Open. Damage that a read meets is the read's error. Damage
-	// matches ErrCorruption.
+	// Failed: a flush or compaction failed and will be retried; the log or the MANIFEST
+	// failed and the database takes no more writes; or Open found a damaged table or
+	// filter. Damage matches ErrCorruption. Damage that a read finds is returned by the
+	// read.
 	Failed func(error)
 }
 

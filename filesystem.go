@@ -10,23 +10,23 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// FS is a file system as the store uses it: see Options.FS. Names are paths in the
-// host's form, and all methods are safe for concurrent use:
+// FS is a file system as the store uses it; see Options.FS. Names are paths in the form
+// of the host. All methods are safe for concurrent use.
 //
-//	Create(name string) (File, error)      a new empty file, in place of an existing one
+//	Create(name string) (File, error)      a new empty file, replacing an existing one
 //	Open(name string) (File, error)        a file for reading
 //	Remove(name string) error              a file or an empty directory
-//	Rename(oldname, newname string) error  in place of an existing file
-//	Link(oldname, newname string) error    a second name, for Checkpoint
+//	Rename(oldname, newname string) error  replaces an existing file
+//	Link(oldname, newname string) error    a hard link, for Checkpoint
 //	MkdirAll(dir string) error             a directory and its parents
 //	List(dir string) ([]string, error)     the base names in a directory, sorted
 //	Size(name string) (int64, error)       the length of a file in bytes
-//	SyncDir(dir string) error              creations, renames and removals are durable
+//	SyncDir(dir string) error              makes creations, renames and removals durable
 //	Lock(name string, exclusive bool) (io.Closer, error)
 //
-// Lock does not wait: if the lock is taken its error is a *LockedError. Other errors
-// match fs.ErrNotExist and fs.ErrExist where they apply. What the store promises
-// about crashes holds as far as Sync and SyncDir do what they say.
+// Lock does not wait: if the lock is held, the error is a *LockedError. Other errors
+// match fs.ErrNotExist and fs.ErrExist where they apply. The store's durability depends
+// on Sync and SyncDir doing what they say.
 type FS = vfs.FS
 
 // File is an open file of an FS: an io.Writer that appends, an io.ReaderAt and an
@@ -42,9 +42,10 @@ type LockedError = vfs.LockedError
 // last as long as it does.
 func NewMemFS() FS { return vfs.NewRAM() }
 
-// OpenMemory opens an empty database in memory, for tests and caches; all else is as
-// with Open. It is gone when it is closed. o may be nil; its FS is not used. To open
-// a database in memory again, set Options.FS to a NewMemFS and call Open.
+// OpenMemory opens an empty database in memory, for tests and caches. Otherwise it
+// behaves as with Open. The contents are gone after Close. o may be nil; o.FS is ignored.
+// For a database in memory that can be reopened, set Options.FS to a NewMemFS and call
+// Open.
 func OpenMemory(o *Options) (*DB, error) {
 	var own Options
 	if o != nil {
@@ -54,17 +55,17 @@ func OpenMemory(o *Options) (*DB, error) {
 	return Open("db", &own)
 }
 
-// DirLock is the lock on a database's directory, which keeps out other processes and
-// other users in this one, those of LevelDB and goleveldb included.
+// DirLock is the lock on a database directory. It excludes other processes and other
+// users in this one, including those of LevelDB and goleveldb.
 type DirLock struct {
 	dir    string
 	closer io.Closer
 }
 
-// LockDirectory locks a directory of the host's file system, which it creates if need
-// be, before it is opened or after it has been closed; see Options.Lock. A lock that
-// is not exclusive is for ReadOnly. It does not wait: if the directory is locked the
-// error matches ErrLocked.
+// LockDirectory locks a directory of the host's file system, before it is opened or after
+// it has been closed; see Options.Lock. It creates the directory if it does not exist. A
+// non-exclusive lock suffices for ReadOnly. LockDirectory does not wait: if the directory
+// is locked, the error matches ErrLocked.
 func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 	if exclusive {
 		if err := vfs.OS.MkdirAll(dir); err != nil {
@@ -78,7 +79,7 @@ func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 	return &DirLock{dir: dir, closer: closer}, nil
 }
 
-// Close releases the lock. Close databases that use it first.
+// Close releases the lock. Close the databases that use it first.
 func (l *DirLock) Close() error { return l.closer.Close() }
 
 func lockDir(fsys vfs.FS, dir string, exclusive bool) (io.Closer, error) {

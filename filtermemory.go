@@ -225,10 +225,10 @@ type FilterPlan struct {
 	Budget int64 // bytes
 	Bytes  int64 // of them used
 	Tables []PlannedTable
-	// WastedReads is the expected number of block reads for each lookup of an
-	// absent key, if traffic is even: without any filter every level costs one.
+	// WastedReads is the expected number of block reads per lookup of an absent key under
+	// uniform traffic. Without filters, every level costs one.
 	WastedReads float64
-	// NextMiBSaves is by how much another MiB would lower WastedReads.
+	// NextMiBSaves is how much another MiB would lower WastedReads.
 	NextMiBSaves float64
 }
 
@@ -240,8 +240,8 @@ type PlannedTable struct {
 	WastedReads float64 // expected for each lookup of an absent key
 }
 
-// PlanFilters says how a budget of the given number of bytes would be spent if
-// lookups of absent keys were spread evenly. It changes nothing.
+// PlanFilters returns how a filter memory budget, in bytes, would be spent if lookups of
+// absent keys were spread evenly. It changes nothing.
 func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 	p := FilterPlan{Budget: budget}
 	g := d.epoch.Enter()

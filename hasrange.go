@@ -1,23 +1,23 @@
 package sift
 
-// KeyRange is the keys from From, included, to To, which is not. nil is no bound.
+// KeyRange is the keys from From, included, to To, excluded. nil means no bound.
 type KeyRange struct{ From, To []byte }
 
-// HasRange reports whether there is a key from from to to, from included and to not; nil
-// is no bound. Where the tables' filters of ranges can tell, no block is read; see
+// HasRange reports whether there is a key in from..to, from included and to excluded; nil
+// means no bound. No block is read where range filters exclude the range; see
 // Options.RangeFilter.
 func (d *DB) HasRange(from, to []byte) (bool, error) {
 	return d.hasAny(&IterOptions{LowerBound: from, UpperBound: to}, latest)
 }
 
-// HasPrefix reports whether there is a key that begins with prefix. Where the tables'
-// filters hold the prefix, no block is read for one that is absent; see Options.Prefix.
+// HasPrefix reports whether there is a key that begins with prefix. No block is read
+// where filters exclude the prefix; see Options.Prefix.
 func (d *DB) HasPrefix(prefix []byte) (bool, error) {
 	return d.hasAny(&IterOptions{Prefix: prefix}, latest)
 }
 
-// HasRanges is HasRange for many ranges, as of one moment. After an error there are no
-// answers.
+// HasRanges is HasRange for many ranges, as of one moment. has[i] is the answer for
+// ranges[i]. On error it returns no answers.
 func (d *DB) HasRanges(ranges []KeyRange) (has []bool, err error) {
 	s := d.Snapshot()
 	defer s.Close()

@@ -13,16 +13,16 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Iter moves over the keys of the database in bytewise order, as they were when
-// it was made. Every move reports whether the iterator is at a key afterwards;
-// when it is not, Err tells the end from a failure. A new Iter is at no key: Next
-// moves it to the first key and Prev to the last, so a loop over Next needs no
-// First. Once an Iter has moved and is at no key, Next and Prev return false until
-// the next First, Last, SeekGE or SeekLT.
+// Iter iterates over the keys of the database in bytewise order, as of the moment it was
+// made. Every move reports whether the iterator is at a key afterwards. If it is not, Err
+// tells the end of the range from a failure. A new Iter is at no key: Next moves it to
+// the first key and Prev to the last, so a loop over Next needs no First. Once an Iter
+// has moved past an end, Next and Prev return false until the next First, Last, SeekGE or
+// SeekLT.
 //
-// Key and Value return slices that must not be changed and that are valid until
-// the next move or Close. An Iter is used by one goroutine at a time. Close it:
-// an open Iter keeps the tables that it reads on disk.
+// Key and Value return slices that must not be modified and that are valid until the next
+// move or Close. An Iter must not be used by several goroutines at once. Close it: an
+// open Iter keeps the tables that it reads on disk.
 type Iter struct {
 	db        *DB
 	version   *manifest.Version // referenced; nil for an iterator over nothing
@@ -75,7 +75,8 @@ func own(free *[]byte, bound []byte) []byte {
 	return b
 }
 
-// NewIter returns an iterator over the present state. o may be nil.
+// NewIter returns an iterator over the current state. o may be nil. It returns ErrClosed
+// after Close; damage and I/O errors may appear here or in Iter.Err.
 func (d *DB) NewIter(o *IterOptions) (*Iter, error) { return d.newIter(o, latest, nil) }
 
 // newIter returns an iterator over what is visible at seq, with the writes of tx over

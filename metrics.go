@@ -9,45 +9,42 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// Metrics says what the database holds and what it has done since Open. All
-// sizes are in bytes.
+// Metrics describes what the database holds and what it has done since Open. All sizes
+// are in bytes.
 type Metrics struct {
 	Levels [manifest.NumLevels]LevelMetrics
 
 	// Gets counts lookups by Get, Has, View and GetMany, each key once.
 	Gets uint64
-	// PrefixAsked counts the tables whose filter was asked whether they have a key
-	// of the prefix that an iterator is bounded to, PrefixUseful those that the
-	// iterator could leave out; see Options.Prefix.
+	// PrefixAsked counts the tables whose filter an iterator probed for its prefix,
+	// PrefixUseful those that were excluded; see Options.Prefix.
 	PrefixAsked, PrefixUseful uint64
-	// RangesAsked counts the tables whose filter of ranges was asked for the bounds of an
-	// iterator, RangesUseful those that the iterator could leave out; see
-	// Options.RangeFilter.
+	// RangesAsked counts the tables whose range filter an iterator probed for its bounds,
+	// RangesUseful those that were excluded; see Options.RangeFilter.
 	RangesAsked, RangesUseful uint64
-	// BlockReads counts reads of data blocks for lookups and iterators that the
-	// block cache did not answer, BlockReadBytes their bytes as stored.
-	// CacheHits counts those that it did.
+	// BlockReads counts reads of data blocks by lookups and iterators that missed the
+	// block cache, BlockReadBytes their size on disk. CacheHits counts those that hit it.
 	BlockReads, BlockReadBytes, CacheHits uint64
 
-	// WastedReads is how many block reads a second lookups of absent keys are
-	// expected to cost, with the filters that are held and the lookups of the last
-	// seconds, and NextMiBSaves by how many fewer they would be with another MiB of
-	// Options.FilterMemory. Both are 0 without that option.
+	// WastedReads is the expected number of block reads per second that lookups of absent
+	// keys cost, given the filters in memory and the lookups of the last seconds.
+	// NextMiBSaves is how many of them another MiB of Options.FilterMemory would save.
+	// Both are 0 without that option.
 	WastedReads, NextMiBSaves float64
 
 	// Memory is what the database holds in memory.
 	Memory MemoryMetrics
 
-	// LogBytes were written by the caller's writes to the log, FlushBytes by
+	// LogBytes counts bytes written to the log by the caller's writes, FlushBytes by
 	// flushes, CompactWriteBytes by compactions.
 	LogBytes, FlushBytes, CompactWriteBytes uint64
-	// CompactReadBytes were read by compactions.
+	// CompactReadBytes counts bytes read by compactions.
 	CompactReadBytes uint64
-	// Flushes, Compactions and Moves count what was done in the background; a
-	// move hands a table to the next level as it is.
+	// Flushes, Compactions and Moves count background work. A move hands a table to the
+	// next level unchanged.
 	Flushes, Compactions, Moves uint64
-	// Slowdowns counts delays of writes while compactions were behind, Stalls
-	// the times when they had to wait; the times are the sums.
+	// Slowdowns counts the writes that were delayed because compactions were behind,
+	// Stalls those that had to wait. SlowdownTime and StallTime are the sums.
 	Slowdowns, Stalls       uint64
 	SlowdownTime, StallTime time.Duration
 	// Snapshots is the number of open snapshots, Transactions that of open
@@ -56,7 +53,7 @@ type Metrics struct {
 	// TxCommits counts the transactions that were committed with something written,
 	// TxConflicts those that were refused with ErrConflict.
 	TxCommits, TxConflicts uint64
-	// LastSequence is the number of the last write.
+	// LastSequence is the sequence number of the last write.
 	LastSequence uint64
 	// Recovery says what Open found in the logs and dropped.
 	Recovery Recovery
@@ -71,27 +68,26 @@ type LevelMetrics struct {
 
 // FilterMetrics counts what the filters of a level did for lookups.
 type FilterMetrics struct {
-	// Tables is the number of tables with a filter in use, Damaged of those
-	// whose filter is damaged or of an unknown kind and so not used.
+	// Tables is the number of tables whose filter is in use. Damaged is the number of
+	// tables whose filter is corrupt or of an unknown family and therefore ignored.
 	Tables, Damaged int
 	// Bytes is the memory that the filters take.
 	Bytes uint64
-	// Units is the number of units that the filters have, HeldUnits of those
-	// that are in memory: all, unless Options.FilterMemory is set.
+	// Units is the number of units that the filters consist of, HeldUnits the number in
+	// memory: all, unless Options.FilterMemory is set.
 	Units     int
 	HeldUnits float64
-	// Asked counts the lookups that asked a filter: Useful of them were
-	// answered no, TruePositive maybe with the key in the table, and
-	// FalsePositive maybe without. Unfiltered counts lookups in tables that
-	// have no filter in use.
+	// Asked counts filter probes by lookups: Useful of them excluded the key,
+	// TruePositive did not and the table held the key, FalsePositive did not and the
+	// table did not hold it. Unfiltered counts lookups in tables without a usable filter.
 	Asked, Useful, TruePositive, FalsePositive, Unfiltered uint64
-	// ExpectedFPR is the false positive rate that the filters were built for,
-	// weighted by the tables' sizes; NaN without filters.
+	// ExpectedFPR is the false positive rate that the filters were built for, weighted by
+	// table size; NaN without filters.
 	ExpectedFPR float64
 }
 
-// ObservedFPR is the share of the asked-for keys that were absent and got a
-// maybe; NaN if none was absent.
+// ObservedFPR is the share of false positives among the probes of absent keys; NaN if
+// there were none.
 func (f FilterMetrics) ObservedFPR() float64 {
 	return float64(f.FalsePositive) / float64(f.FalsePositive+f.Useful)
 }
@@ -100,12 +96,12 @@ func (f FilterMetrics) ObservedFPR() float64 {
 type MemoryMetrics struct {
 	Memtables uint64 // arenas, full size
 	Filters   uint64
-	// RangeFilters are the filters of ranges that have been asked; Options.FilterMemory
-	// does not bound them.
+	// RangeFilters are the range filters that have been loaded. Options.FilterMemory does
+	// not bound them.
 	RangeFilters uint64
 	Indexes      uint64 // decoded table indexes
 	BlockCache   uint64 // blocks in the cache, those of other databases included if it is shared
-	// Transactions is what open transactions hold, and the keys of recent writes that
+	// Transactions is what open transactions hold, plus the keys of recent writes that
 	// their commits are checked against.
 	Transactions uint64
 }
@@ -119,9 +115,9 @@ func (m MemoryMetrics) Total() uint64 {
 type Recovery struct {
 	// Logs is the number of logs, Batches that of the batches in them.
 	Logs, Batches int
-	// Torn lists the ends of logs, and of the MANIFEST, that were cut off: what a
-	// crash leaves of writes that it interrupted. Each is a *CorruptionError with the file and
-	// the offset.
+	// Torn lists the ends of logs, and of the MANIFEST, that were cut off: what a crash
+	// leaves of interrupted writes. Each is a *CorruptionError with the file and the
+	// offset.
 	Torn []error
 }
 
@@ -148,7 +144,7 @@ func (s *stats) drained(bytes uint64, took time.Duration) {
 	s.drainRate.Store(rate)
 }
 
-// Metrics returns the present figures; the zero Metrics of a closed database.
+// Metrics returns the current figures, or the zero Metrics if the database is closed.
 func (d *DB) Metrics() Metrics {
 	var m Metrics
 	snapshots, txs := d.snapshots.len()
@@ -240,29 +236,29 @@ type TableMetrics struct {
 	Num   uint64 // file number
 	Path  string
 	Size  uint64 // of the file, in bytes
-	// Smallest and Largest are the first and the last user key. They must not
-	// be changed.
+	// Smallest and Largest are the first and the last user key. They must not be
+	// modified.
 	Smallest, Largest []byte
-	// Entries, Keys and Deletions count all entries, different keys, and
-	// entries that delete; 0 if the table does not say, as those of LevelDB.
+	// Entries, Keys and Deletions count all entries, distinct keys, and tombstones. They
+	// are 0 if the table does not say, as in LevelDB's tables.
 	Entries, Keys, Deletions uint64
-	// FilterPolicy is the policy that built the filter in use, "none" if there
-	// is none, "unknown" if the table does not say.
+	// FilterPolicy is the policy that built the filter in use: "none" if there is no
+	// filter, "unknown" if the table does not say.
 	FilterPolicy string
 	FilterBytes  int     // the memory that the filter takes
 	WrittenBytes int64   // what all units of the filter take on disk
 	FilterUnits  int     // units that can be held
 	HeldUnits    float64 // units that are held; 1.25 of them are one and a quarter of the next
 	ExpectedFPR  float64 // of the units that are held; 1 without one
-	// AbsentLookups is about how many lookups since Open came to the table for a
-	// key that it does not hold; one lookup in 16 is counted.
+	// AbsentLookups estimates the number of lookups since Open that came to the table for
+	// a key that it does not hold. One lookup in 16 is counted.
 	AbsentLookups uint64
 	FilterErr     error // why the table's filter is not used; nil if it has none
 	Err           error // why the table cannot be read
 }
 
-// Tables describes all tables, by level and in the order of the level; nil for
-// a closed database.
+// Tables describes all tables, by level and in the order of the level. It returns nil if
+// the database is closed.
 func (d *DB) Tables() []TableMetrics {
 	g := d.epoch.Enter()
 	defer g.Exit()

@@ -17,106 +17,105 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Options configure Open. A nil *Options and zero fields mean the defaults,
-// which are safe; Open copies what it is given.
+// Options configure Open. A nil *Options and zero fields mean the defaults, which are
+// safe. Open copies the Options.
 type Options struct {
 	// Behaviour.
 
-	// ReadOnly opens without changing anything on disk. Several processes may
-	// have one database open read-only; none may while another writes.
+	// ReadOnly opens without changing anything on disk. Several processes may have one
+	// database open read-only, but only while no process writes to it.
 	ReadOnly bool
-	// ErrorIfExists makes Open fail with ErrExists where there is a database.
+	// ErrorIfExists makes Open fail with ErrExists if there is a database.
 	ErrorIfExists bool
-	// ErrorIfMissing makes Open fail with ErrNotExist where there is none.
-	// Otherwise Open creates one.
+	// ErrorIfMissing makes Open fail with ErrNotExist if there is no database. Otherwise
+	// Open creates one.
 	ErrorIfMissing bool
-	// Logger is told of recoveries, flushes, compactions, stalls and damage.
-	// Default: warnings and errors go to slog.Default() as it is when the database
-	// is opened; they tell of damage, of a log's or the MANIFEST's end that was cut
-	// off, and of background work that failed. slog.New(slog.DiscardHandler) is silent.
+	// Logger receives messages about recovery, flushes, compactions, stalls and damage.
+	// By default warnings and errors go to slog.Default(), as of Open: damage, logs or
+	// MANIFESTs with a torn end, and failed background work.
+	// slog.New(slog.DiscardHandler) silences them.
 	Logger *slog.Logger
 	// Filter builds the filter of every table; filter.None() writes none.
 	// Default: filter.DefaultForFlush() in level 0, filter.Default() below.
 	Filter filter.Policy
-	// LevelFilters overrides Filter: entry i is for tables written to level i.
-	// Nil entries, and levels past the end, take Filter. At most 7 entries.
+	// LevelFilters overrides Filter by level: entry i is for tables written to level i.
+	// Nil entries, and levels past the end, use Filter. At most 7 entries.
 	LevelFilters []filter.Policy
-	// FilterReaders opens filters of families that are neither sift's own nor
-	// named above, such as those of tables that another policy has written.
+	// FilterReaders opens filters of families that are neither sift's own nor listed
+	// above, such as filters in tables written with another policy.
 	FilterReaders []filter.Policy
-	// KeyedFilters keys the filters with a secret that the database keeps in the
-	// file FILTERKEY, so that someone who chooses keys cannot choose absent ones
-	// that the filters say maybe to. Use it where keys come from strangers. It
-	// takes Bloom, Fuse, Ribbon or no filters. Once there is a secret, filters
-	// are keyed whoever writes them, with this option or without; tables from
-	// before get keyed filters as they are compacted, and from BuildFilters. Where the
-	// file may not be read, filters that are keyed are not asked, and with this option
-	// tables are written without filters.
-	// Other programs and LevelDB can use the database as before.
+	// KeyedFilters keys the filters with a secret that the database keeps in the file
+	// FILTERKEY, so that someone who chooses keys cannot construct false positives. Use
+	// it where keys come from untrusted sources. It works with Bloom, Fuse, Ribbon and no
+	// filters. Once a database has a secret, all its new filters are keyed, whether the
+	// option is set or not; older tables get keyed filters when they are compacted, and
+	// from BuildFilters. If the file cannot be read, keyed filters are ignored, and with
+	// this option tables are written without filters. Other programs and LevelDB can use
+	// the database as before.
 	KeyedFilters bool
 
-	// Prefix makes the filters hold the prefixes of keys, too: an Iter that is
-	// bounded to one prefix, as by IterOptions.Prefix, then leaves out the tables
-	// that have no key of it. Tables that were written without it, or with another,
-	// are scanned as ever. Prefixes take filter memory as keys do.
-	// Default: none. FixedPrefix and PrefixUpTo make the usual ones.
+	// Prefix makes the filters hold key prefixes as well. An Iter that is bounded to one
+	// prefix, as by IterOptions.Prefix, then skips the tables that have no key with it.
+	// Tables written without this option, or with another one, are scanned normally.
+	// Prefixes take filter memory as keys do. Default: none. FixedPrefix and PrefixUpTo
+	// make the usual ones.
 	Prefix Prefixer
 
-	// FS is the file system that the database is on. Default: the host's. NewMemFS
-	// makes one in memory; see OpenMemory.
+	// FS is the file system that holds the database. Default: the host's. NewMemFS makes
+	// one in memory; see OpenMemory.
 	FS FS
-	// Lock is the lock on the directory, from LockDirectory, if the caller holds it:
-	// Open takes none then, and Close releases none. Default: Open takes it.
+	// Lock is the lock on the directory, from LockDirectory, if the caller already holds
+	// it: Open then takes none, and Close releases none. Default: Open takes the lock.
 	Lock *DirLock
-	// Events is told of flushes, compactions, write stalls and failures.
+	// Events are called on flushes, compactions, write stalls and failures.
 	Events Events
 
-	// RangeFilter builds a filter of ranges for every table, such as filter.Range(12, 0):
-	// an Iter with bounds, HasRange and HasRanges then leave out the tables that it says
-	// have no key between the bounds, without reading a block. A filter of ranges takes the
-	// 8 bytes after the prefix of Options.Prefix as a number, or after a prefix whose length
-	// suits the keys of its table, and answers for ranges within one prefix. It is read when
-	// it is first asked and held from then on, beside what FilterMemory bounds. Tables from
-	// before get one as they are compacted. Default: none.
+	// RangeFilter builds a range filter for every table, such as filter.Range(12, 0). An
+	// Iter with bounds, HasRange and HasRanges then skip the tables whose range filter
+	// excludes the range, without reading a block. A range filter interprets the 8 bytes
+	// after the prefix of Options.Prefix as a number, or those after a prefix whose
+	// length suits the keys of the table, and answers for ranges within one prefix. It is
+	// loaded on first use and then kept, outside of what FilterMemory bounds. Older
+	// tables get one when they are compacted. Default: none.
 	RangeFilter filter.RangePolicy
 
 	// Performance. Sizes are in bytes.
 
-	// BlockCache holds uncompressed data blocks. It may be shared between
-	// databases. Default: a cache of CacheBytes for this database alone.
+	// BlockCache holds uncompressed data blocks. Databases may share it. Default: a cache
+	// of CacheBytes for this database alone.
 	BlockCache *BlockCache
-	// CacheBytes is the size of the block cache if BlockCache is nil.
-	// Default: 8 MiB, less where there is less than 512 MiB of memory in all (see
-	// MapBytes). Negative: no cache.
+	// CacheBytes is the size of the block cache if BlockCache is nil. Default: 8 MiB,
+	// less where the process may use less than 512 MiB of memory (see MapBytes).
+	// Negative: no cache.
 	CacheBytes int64
-	// MapBytes is how many bytes the tables may have together for them to be mapped
-	// into memory: a block that has been read once is then read without a system call,
-	// as long as the system has memory for it. Where there are more, none is mapped,
-	// as mapped pages that do not stay in memory cost more than they save. A file that
-	// is truncated, or cannot be read, is an error with or without a mapping.
-	// Default: a quarter of the memory that the process may use, which is that of its
-	// container or its machine, less with GOMEMLIMIT, on 64-bit Linux and macOS.
-	// Negative: tables are not mapped, as they are not on other systems.
+	// MapBytes is the total size of tables up to which they are memory-mapped. A block of
+	// a mapped table that is in the page cache is read without a system call. If the
+	// tables are larger in total, none is mapped, since mapped pages that do not stay in
+	// memory cost more than they save. A truncated or unreadable file is an error, mapped
+	// or not. Default: a quarter of the memory that the process may use, according to its
+	// container, its machine and GOMEMLIMIT, on 64-bit Linux and macOS. Negative: tables
+	// are not mapped, as on other systems.
 	MapBytes int64
 	// MaxOpenFiles is how many tables' files are open at once; others are opened when
 	// they are read. Filters and indexes stay in memory. More reads than this at once
 	// open as many files. Default: no bound but that of all databases in the process,
 	// which is half of the descriptors that it may have.
 	MaxOpenFiles int
-	// FilterMemory is the most that filters may take in memory. Which parts of
-	// which tables' filters are held then follows the lookups of absent keys:
-	// ribbon filters are held to more or fewer bits per key, other filters whole.
-	// The slabs that large amounts are cut from may take a quarter more, and the
-	// last of them 16 MiB; see sstable.FilterPool.
-	// Default: no limit, all filters are held.
+	// FilterMemory is the most memory that filters may take, in bytes. The store then
+	// chooses which parts of which filters to load, following the lookups of absent keys:
+	// ribbon filters are loaded with more or fewer bits per key, other filters as a
+	// whole. The slabs that large filters are allocated from may take a quarter more, the
+	// last of them 16 MiB; see sstable.FilterPool. Default: no limit, all filters are
+	// loaded.
 	FilterMemory int64
-	// MemtableBytes is how much is collected in memory before it is flushed to
-	// a table. While up to two full ones are on their way, a further one fills,
-	// so three times as much may be held. Default: 16 MiB, less where there is less
-	// than 512 MiB of memory in all (see MapBytes), at least 1 MiB.
+	// MemtableBytes is the size at which a memtable is flushed to a table. Up to two full
+	// ones are flushed while a third fills, so three times as much memory may be in use.
+	// Default: 16 MiB, less where the process may use less than 512 MiB of memory (see
+	// MapBytes), at least 1 MiB.
 	MemtableBytes int
-	// TableBytes is the size at which a compaction begins a new table in levels 1
-	// and 2; it doubles in each level from there on. Default: half of MemtableBytes, from 1 to 8 MiB.
+	// TableBytes is the size at which a compaction begins a new table in levels 1 and 2.
+	// It doubles with each further level. Default: half of MemtableBytes, from 1 to 8
+	// MiB.
 	TableBytes int
 	// BlockBytes is the size of a data block before compression. Default: 4 KiB.
 	BlockBytes int
@@ -126,26 +125,24 @@ type Options struct {
 	// least four memtables.
 	LevelBaseBytes  int64
 	LevelMultiplier int
-	// L0Tables is the number of tables in level 0 at which a compaction
-	// begins. Writes slow down from twice that number on, each by a tenth of a
-	// second at most, and wait for compactions at three times, where only large
-	// batches, memtables of a few KiB and frequent calls of Flush get to.
-	// What else a write may wait for is a memtable that is being flushed: where the
-	// disk takes Y bytes a second, 3 x MemtableBytes / Y. When nothing is written,
-	// fewer tables are compacted, too. Default: 8.
+	// L0Tables is the number of tables in level 0 at which a compaction begins; while
+	// nothing is written, fewer suffice. Writes are delayed from twice that number on,
+	// each by at most a tenth of a second, and wait for compactions at three times that
+	// number, which only large batches, memtables of a few KiB and frequent calls of
+	// Flush reach. Independently, a write may wait for a memtable that is being flushed:
+	// 3 x MemtableBytes / Y on a disk that takes Y bytes per second. Default: 8.
 	L0Tables int
-	// TxBytes is the most that a transaction may hold: what it writes, and the keys
-	// and ranges that it has read. Default: 64 MiB.
+	// TxBytes is the most that a transaction may hold, in bytes: what it writes, plus the
+	// keys and ranges that it has read. Default: 64 MiB.
 	TxBytes int
-	// TxLifetime is how long a transaction may live. What an older one reads may be
-	// dropped by the next flush or compaction; from then on it fails with ErrTxLimit,
-	// and it does not commit in any case. Default: a minute. Negative: as long as it
-	// wants to.
+	// TxLifetime is how long a transaction may live. Flushes and compactions may drop
+	// what an older one reads; it then fails with ErrTxLimit, and never commits. Default:
+	// a minute. Negative: no limit.
 	TxLifetime time.Duration
-	// DisableCompression stores data blocks as they are. Default: snappy.
+	// DisableCompression stores data blocks uncompressed. Default: snappy.
 	DisableCompression bool
-	// DisableAutoCompaction leaves compaction to calls of Compact; writes are
-	// not slowed by the number of tables then.
+	// DisableAutoCompaction leaves compaction to calls of Compact. Writes are then not
+	// delayed by the number of tables.
 	DisableAutoCompaction bool
 
 	prefixName   string               // Prefix.Name()
@@ -173,24 +170,24 @@ type BlockCache = sstable.BlockCache
 // NewBlockCache returns a cache that holds up to the given number of bytes.
 func NewBlockCache(bytes int64) *BlockCache { return sstable.NewBlockCache(bytes) }
 
-// Prefixer says which part of a key is its prefix.
+// Prefixer is a prefix extractor: it says which part of a key is its prefix.
 type Prefixer = sstable.Prefixer
 
-// FixedPrefix returns the Prefixer that takes the first n bytes of keys that have
-// as many. n is at least 1.
+// FixedPrefix returns a Prefixer that takes the first n bytes of keys that have at least
+// n. n must be at least 1.
 func FixedPrefix(n int) Prefixer { return sstable.FixedPrefix(n) }
 
-// PrefixUpTo returns the Prefixer that takes the bytes up to and with the n-th
-// delimiter, n at least 1: with '/' and 2 the prefix of "user/17/name" is "user/17/".
+// PrefixUpTo returns a Prefixer that takes the bytes up to and including the n-th
+// delimiter; n must be at least 1. With '/' and 2, the prefix of "user/17/name" is
+// "user/17/".
 func PrefixUpTo(delimiter byte, n int) Prefixer { return sstable.PrefixUpTo(delimiter, n) }
 
-// WriteOptions choose how durable a write is when it returns. A nil
-// *WriteOptions means Sync.
+// WriteOptions choose how durable a write is when it returns. A nil *WriteOptions means
+// Sync.
 type WriteOptions struct {
-	// NoSync returns once the write has been handed to the operating system: it
-	// survives a crash of the program, but the last writes before a power cut
-	// may be lost. What is lost is always the end: if a write is there after a
-	// crash, so are all before it.
+	// NoSync returns once the write has been handed to the operating system. It survives
+	// a crash of the program, but loss of power may lose the last writes. Writes are lost
+	// only from the end: if a write is there after a crash, so are all before it.
 	NoSync bool
 }
 
@@ -202,14 +199,15 @@ var (
 
 // IterOptions bound an iterator. A nil *IterOptions means all keys.
 type IterOptions struct {
-	// LowerBound is the smallest key that the iterator stops at; nil: no bound.
+	// LowerBound is the smallest key that the iterator returns; nil means no bound.
 	LowerBound []byte
-	// UpperBound is the first key that is too large; nil: no bound.
+	// UpperBound is the first key that the iterator no longer returns; nil means no
+	// bound.
 	UpperBound []byte
-	// Prefix keeps the iterator to keys that begin with it. It may be combined
-	// with bounds.
+	// Prefix restricts the iterator to keys that begin with it. It may be combined with
+	// bounds.
 	Prefix []byte
-	// DontFillCache leaves the block cache as it is, for large scans.
+	// DontFillCache leaves the block cache unchanged, for large scans.
 	DontFillCache bool
 }
 

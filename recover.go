@@ -14,13 +14,13 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// Open opens the database in a directory, and creates it if it is missing. o
-// may be nil.
+// Open opens the database in a directory, and creates it if it does not exist. o may be
+// nil.
 //
-// What was acknowledged with Sync before a crash is there, and of the rest a
-// beginning. Damage that Open meets gives an error that matches ErrCorruption;
-// Repair may help then. A table that is damaged inside does not keep Open from
-// succeeding: reads that need it fail.
+// All writes that were acknowledged with Sync are there after a crash; the others are
+// recovered as a prefix. Errors match ErrLocked, ErrExists, ErrNotExist, or ErrCorruption
+// if the MANIFEST or a log is damaged; Repair may help then. A damaged table does not
+// make Open fail: reads that need it do.
 func Open(dir string, o *Options) (*DB, error) {
 	opts, err := o.resolve()
 	if err != nil {

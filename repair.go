@@ -19,12 +19,11 @@ import (
 
 // RepairReport says what Repair found.
 type RepairReport struct {
-	// Tables and Logs is what was read, in part or in whole.
+	// Tables and Logs count the files that were read, fully or in part.
 	Tables, Logs int
-	// FromManifest tells that the MANIFEST was whole and said what to read.
-	// Without it all tables and logs are read, also those that were obsolete
-	// and not yet removed; keys whose deletion had been compacted away may be
-	// back then.
+	// FromManifest is true if the MANIFEST was intact and said what to read. Otherwise
+	// all tables and logs were read, including obsolete ones that had not been removed,
+	// so keys whose tombstones had been compacted away may reappear.
 	FromManifest bool
 	// Entries is the number of keys that the repaired database holds.
 	Entries uint64
@@ -32,14 +31,13 @@ type RepairReport struct {
 	Dropped []error
 }
 
-// Repair rebuilds a database from what its tables and logs still say. It writes
-// new tables and a new MANIFEST, and moves the files that it read into the
-// directory "lost" below dir, so nothing is destroyed; dir needs room for both, and
-// for the old files once more if the file system has no hard links. A crash at any
-// moment leaves a database that is repaired, or one that can be, with each old file in
-// dir or in lost. o is as for Open. An error means that there is no repaired database,
-// or that the disk failed when it took the place of the old one; all old files are
-// where they were, and Repair can be called again.
+// Repair rebuilds a database from what its tables and logs still hold. It writes new
+// tables and a new MANIFEST, and moves the files that it read to the directory "lost"
+// below dir, so nothing is destroyed. dir needs space for both, and for the old files
+// once more if the file system has no hard links. A crash at any moment leaves a database
+// that is repaired or can be, with each old file in dir or in lost. o is as for Open.
+// After an error there is no repaired database, or the disk failed while it was put in
+// place; all old files are where they were, and Repair can be called again.
 func Repair(dir string, o *Options) (report RepairReport, err error) {
 	opts, err := o.resolve()
 	if err != nil {

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Snapshot is a view of the database as it was when the snapshot was made.
-// While it is open, compactions keep what it can see. It is safe for concurrent
-// use.
+// Snapshot is a view of the database as of the moment it was made. While it is open,
+// compactions keep what it sees. It is safe for concurrent use. Close it when it is no
+// longer needed.
 type Snapshot struct {
 	db     *DB
 	seq    uint64
 	closed atomic.Bool
 }
 
-// Snapshot makes a snapshot of the present state. Close it when it is no
-// longer needed. On a closed database its methods return ErrClosed.
+// Snapshot returns a snapshot of the current state. On a closed database its methods
+// return ErrClosed.
 func (d *DB) Snapshot() *Snapshot {
 	return &Snapshot{db: d, seq: d.snapshots.add(&d.visible)}
 }
@@ -67,8 +67,7 @@ func (s *Snapshot) NewIter(o *IterOptions) (*Iter, error) {
 	return s.db.newIter(o, s.seq, nil)
 }
 
-// Close lets compactions drop what only this snapshot could see. Closing again
-// does nothing.
+// Close lets compactions drop what only this snapshot sees. A second Close does nothing.
 func (s *Snapshot) Close() error {
 	if s.closed.CompareAndSwap(false, true) {
 		s.db.snapshots.remove(s.seq)

@@ -18,19 +18,20 @@ const (
 	maxBackoff   = 10 * time.Millisecond
 )
 
-// Transact runs fn in a transaction and commits it, with TxOptions' defaults: it is
-// durable when Transact returns nil. If the commit finds a conflict, fn runs again in
-// a new transaction, so fn should do nothing that cannot be done twice; between tries
-// there is a pause, which grows. Transact returns
-//   - fn's error, with nothing written,
-//   - an error that matches ErrConflict after too many tries, see TxOptions.Tries,
-//   - ctx.Err() if ctx is cancelled before a try; a commit that has begun is not
-//     interrupted, and fn has to look at ctx itself,
-//   - what Commit returns otherwise.
+// Transact runs fn in a transaction with default TxOptions and commits it. The writes are
+// durable when Transact returns nil. If the commit finds a conflict, fn runs again in a
+// new transaction, after a pause that grows, so fn should have no side effects that must
+// not happen twice. Transact returns
 //
-// If fn panics nothing is written, and the panic goes on. fn must not call Commit;
-// it may call Discard, and Transact then returns ErrClosed. The Tx must not be used
-// after fn has returned.
+//   - fn's error, with nothing written,
+//   - an error that matches ErrConflict after too many attempts, see TxOptions.Tries,
+//   - ctx.Err() if ctx is cancelled before an attempt; a commit that has begun is not
+//     interrupted, and fn has to check ctx itself,
+//   - otherwise what Commit returns.
+//
+// If fn panics, nothing is written, and the panic propagates. fn must not call Commit; it
+// may call Discard, and Transact then returns ErrClosed. The Tx must not be used after fn
+// has returned.
 func (d *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
 	return d.TransactWith(ctx, nil, fn)
 }

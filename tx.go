@@ -22,23 +22,22 @@ import (
 // The snapshot also keeps what the check needs: of the entries of a key that are newer
 // than it, compactions keep at least the newest, a deletion as well.
 
-// Tx is a transaction: it reads the database as it was when it began, with its own
-// writes over it, and Commit writes all of it or nothing. Transactions are
-// serializable: those that commit are as if they had run one after another. Begin and
-// Transact make them.
+// Tx is a transaction. It reads the database as of the moment it began, with its own
+// writes on top, and Commit writes atomically. Transactions are serializable: those that
+// commit behave as if they had run one after another. Begin and Transact make them.
 //
-// Commit fails with ErrConflict if another write has touched what the transaction
-// has read: keys that were there or not, and ranges that iterators have passed over,
-// keys that were inserted into them included. Rarely it fails where there was no
-// such write; it never succeeds where there was one. What was only written does not
-// conflict, and a transaction that writes nothing never does.
+// Commit fails with ErrConflict if another write has touched what the transaction has
+// read: keys, whether they were present or not, and ranges that its iterators have passed
+// over, including keys inserted into them. It may fail without such a write, rarely; it
+// never succeeds with one. Keys that were only written do not conflict, and a transaction
+// that writes nothing never does.
 //
 // A transaction that reads and writes more than Options.TxBytes, or lives longer than
-// Options.TxLifetime, fails with ErrTxLimit. After Commit or Discard every method
-// returns ErrClosed, and so do its iterators.
+// Options.TxLifetime, fails with ErrTxLimit. After Commit or Discard every method returns
+// ErrClosed, and so do its iterators.
 //
-// A Tx is used by one goroutine at a time. End it with Commit or Discard: until then
-// compactions keep what it can see.
+// A Tx must not be used by several goroutines at once. End it with Commit or Discard:
+// until then compactions keep what it sees.
 type Tx struct {
 	db        *DB
 	seq       uint64 // what it reads
@@ -61,8 +60,8 @@ type Tx struct {
 // TxOptions configure a transaction. A nil *TxOptions and zero fields mean the
 // defaults.
 type TxOptions struct {
-	// ReadOnly refuses writes with ErrReadOnly. What is read is not remembered, so
-	// the transaction costs what a Snapshot costs.
+	// ReadOnly rejects writes with ErrReadOnly. Reads are not recorded, so the
+	// transaction costs no more than a Snapshot.
 	ReadOnly bool
 	// NoSync is WriteOptions.NoSync for the commit.
 	NoSync bool
@@ -197,10 +196,10 @@ func (t *Tx) GetMany(keys [][]byte) ([][]byte, error) {
 	return values, nil
 }
 
-// NewIter is DB.NewIter on the transaction: the iterator moves over what the
-// transaction reads and what it has written before NewIter was called. What it writes
-// afterwards the iterator does not see, so a loop may write what it moves over. Close
-// the iterator before Commit and Discard: after them it fails with ErrClosed.
+// NewIter is DB.NewIter on the transaction. The iterator sees what the transaction reads
+// and what it had written before NewIter was called. It does not see later writes, so a
+// loop may write to what it iterates over. Close the iterator before Commit and Discard;
+// it fails with ErrClosed after them.
 func (t *Tx) NewIter(o *IterOptions) (*Iter, error) {
 	if err := t.usable(); err != nil {
 		return nil, err
@@ -221,7 +220,8 @@ func (t *Tx) Scan(o *IterOptions) iter.Seq2[Entry, error] {
 // Put sets key to value when the transaction commits. Both are copied.
 func (t *Tx) Put(key, value []byte) error { return t.write(base.KindSet, key, value) }
 
-// Delete removes key when the transaction commits; it is no error if there is none.
+// Delete removes key when the transaction commits. It is not an error if there is no such
+// key.
 func (t *Tx) Delete(key []byte) error { return t.write(base.KindDelete, key, nil) }
 
 func (t *Tx) write(kind base.Kind, key, value []byte) error {
@@ -278,11 +278,11 @@ func (t *Tx) tooLarge() error {
 	return fmt.Errorf("%w: it takes more than Options.TxBytes, %d", ErrTxLimit, t.db.opts.TxBytes)
 }
 
-// Commit writes what the transaction has written, as one, and ends it, whatever it
-// returns. It returns ErrConflict, and nothing is written, if what was read has been
-// written by others meanwhile. Unless TxOptions.NoSync is set it returns when the
-// writes are durable. When it fails with an error of the log, whether the writes are
-// there shows after the next Open.
+// Commit writes what the transaction has written, atomically, and ends the transaction,
+// whatever it returns. It returns ErrConflict, with nothing written, if others have
+// written what was read. Unless TxOptions.NoSync is set, the writes are durable when it
+// returns nil. After an error of the log, the next Open shows whether the writes are
+// there.
 func (t *Tx) Commit() error {
 	if t.closed {
 		return ErrClosed
@@ -309,7 +309,7 @@ func (t *Tx) Commit() error {
 	return err
 }
 
-// Discard ends the transaction; nothing is written. After Commit it does nothing.
+// Discard ends the transaction without writing anything. After Commit it does nothing.
 func (t *Tx) Discard() {
 	if !t.closed {
 		t.finish()
