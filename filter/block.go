@@ -2,27 +2,26 @@ package filter
 
 import "encoding/binary"
 
-// BlockPolicy is a Policy whose filters can be asked where they lie, for an
-// engine that keeps one filter block a table and hands its raw bytes to every
-// lookup, as pebble does. The block is JoinUnits of what a writer has made, or
-// for a family that always writes one unit the unit itself.
+// BlockPolicy is a Policy whose filters can be probed in their serialized form, for an
+// engine that keeps one filter block per table and passes its raw bytes to every lookup,
+// as pebble does. The block is JoinUnits of what a writer has made or, for a family that
+// always writes one unit, that unit.
 type BlockPolicy interface {
 	Policy
-	// BlockFamily names the meaning of the block: Family for a family that
-	// always writes one unit, else another name. On disk; do not change.
+	// BlockFamily identifies the format of the block: Family for a family that always
+	// writes one unit, else another name. On disk; do not change.
 	BlockFamily() string
-	// MayContainBlock reports false only if the block can be trusted and the
-	// key was not added. It costs a few comparisons more than
-	// Reader.MayContain, allocates nothing and keeps nothing. It checks all
-	// lengths but not the checksum: whoever read the block has done so, and
-	// bits that were flipped since may deny a key.
+	// MayContainBlock reports false only if the block can be trusted and the key was not
+	// added. It costs a few comparisons more than Reader.MayContain, allocates nothing
+	// and retains nothing. It checks all lengths but not the checksum: whoever read the
+	// block has verified it, and bits that have flipped since may cause a false negative.
 	MayContainBlock(block []byte, key Key) bool
 }
 
-// BlockDecoder returns what asks the blocks of a BlockFamily for a key that is yet to be
-// hashed, for whoever knows the name beside a block but no policy, and for an engine that
-// has one block for each key: it is faster than MayContainBlock of a new key. It is nil
-// for a family that is not of this package.
+// BlockDecoder returns a function that probes blocks of a BlockFamily for an unhashed
+// key, for callers that know the name of a block's family but have no policy, and for
+// engines that look up each key in one block: it is faster than MayContainBlock of a new
+// Key. It returns nil for a family that is not of this package.
 func BlockDecoder(family string) func(block, key []byte) bool {
 	switch family {
 	case bloomFamily:

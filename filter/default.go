@@ -22,12 +22,12 @@ package filter
 //	Bloom(10)   Ribbon(10)  4.4 .. 4.9    364 .. 467      5.64                   9.97
 //	Ribbon(12)  Ribbon(10)  4.1 .. 4.3    338 .. 377      0.81                   10.08
 
-// Default is the policy for tables that stay: Ribbon(10).
+// Default returns the policy for tables in levels 1 and below: Ribbon(10).
 func Default() Policy { return Ribbon(defaultRibbonBits) }
 
 // flushRibbonBits are those of DefaultForFlush.
 const flushRibbonBits = 12
 
-// DefaultForFlush is the policy for tables that are written from memory, into
-// level 0, where each lookup asks all of them: Ribbon(12).
+// DefaultForFlush returns the policy for tables that are flushed from memory to level 0,
+// all of which a lookup probes: Ribbon(12).
 func DefaultForFlush() Policy { return Ribbon(flushRibbonBits) }

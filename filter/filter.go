@@ -1,28 +1,27 @@
-// Package filter answers "is this key in that table?" from a few bits per key.
-// The answer no is always right; the answer maybe is wrong at a known rate, the
-// false positive rate (FPR).
+// Package filter answers "is this key in that table?" from a few bits per key. The answer
+// "no" is always right. The answer "maybe" is wrong at a known rate, the false positive
+// rate (FPR).
 package filter
 
 import "github.com/siftdb/sift/filter/internal/xxh3"
 
-// Policy is what a user configures: a family of filters and its parameters. It
-// makes writers, and opens the bytes that any configuration of its family has
-// written. Policies are immutable and safe for concurrent use.
+// Policy is what a user configures: a family of filters and its parameters. It makes
+// writers, and opens the bytes that any configuration of its family has written. A Policy
+// is immutable and safe for concurrent use.
 type Policy interface {
-	// Name is the configuration, "bloom(10)" for example. Parse(Name()) gives
-	// back an equal policy, for every policy of this package.
+	// Name is the configuration, "bloom(10)" for example. Parse(Name()) returns an equal
+	// policy, for every policy of this package.
 	Name() string
-	// Family names the meaning of the bytes: it is stored with them, and any
-	// policy of the same family can open them. When the meaning of the bytes
-	// changes, the family's name changes. On disk; do not change.
+	// Family identifies the format of the bytes. It is stored with them, and any policy
+	// of the same family can open them. A new format gets a new name. On disk; do not
+	// change.
 	Family() string
 	// NewWriter returns an empty writer.
 	NewWriter() Writer
-	// Open checks units that a writer of this family has written and returns a
-	// reader over them. It takes all units or a non-empty prefix of them. The
-	// reader aliases the units; they must not change while it is in use. An
-	// error means that the bytes cannot be trusted: the caller then behaves as
-	// if there were no filter.
+	// Open checks units that a writer of this family has written and returns a reader
+	// over them. It takes all units or a non-empty prefix of them. The reader aliases the
+	// units; they must not change while it is in use. An error means that the bytes
+	// cannot be trusted; the caller then proceeds as if there were no filter.
 	Open(units [][]byte) (Reader, error)
 }
 
@@ -39,13 +38,13 @@ type Writer interface {
 	Finish() ([][]byte, error)
 }
 
-// Reader answers for one filter. It is immutable, safe for concurrent use,
-// cannot fail and does not allocate.
+// Reader probes one filter. It is immutable and safe for concurrent use; it cannot fail
+// and does not allocate.
 type Reader interface {
 	// MayContain reports false only if the key was not added.
 	MayContain(key Key) bool
-	// MayContainMany sets maybe[i] to MayContain(keys[i]) for each i, and
-	// overlaps the cache misses of the keys. len(maybe) >= len(keys).
+	// MayContainMany sets maybe[i] to MayContain(keys[i]) for each i, and overlaps the
+	// cache misses of the keys. len(maybe) must be at least len(keys).
 	MayContainMany(keys []Key, maybe []bool)
 	// FPR is the expected share of absent keys for which MayContain is true.
 	FPR() float64
@@ -53,17 +52,17 @@ type Reader interface {
 	SizeBytes() int
 }
 
-// BytesReader is a Reader that takes a key as it is, for whoever asks one filter only: it
-// hashes the key in the same function that asks, which is faster than MayContain of a new
-// Key. The readers of this package are BytesReaders.
+// BytesReader is a Reader that takes an unhashed key. For a probe of a single filter it
+// is faster than MayContain of a new Key, since it hashes and probes in one function. The
+// readers of this package are BytesReaders.
 type BytesReader interface {
 	Reader
 	// MayContainBytes is MayContain(NewKey(key)).
 	MayContainBytes(key []byte) bool
 }
 
-// Key is a key together with its hash, so that one lookup hashes once however
-// many filters it asks. Make it with NewKey. It aliases the bytes it was made of.
+// Key is a key together with its hash, so that a lookup hashes once, however many filters
+// it probes. Make it with NewKey. It aliases the key's bytes.
 type Key struct {
 	Bytes []byte
 	Hash  uint64

@@ -71,15 +71,15 @@ func salted(h, salt uint64) uint64 {
 
 var errNotKeyed = errors.New("filter: only Bloom, Fuse and Ribbon can be keyed")
 
-// Keyed returns p with its filters keyed by a secret and by a salt that each
-// filter draws: p is Bloom, Fuse, Ribbon or None, which stays as it is; other
-// policies give an error, since their bytes are shared with programs that know
-// no secret. Someone who chooses keys but does not know the secret cannot tell
-// which keys a filter will say maybe to, and so cannot raise its false positive
-// rate. Sizes and rates are p's, with 16 bytes more a filter.
+// Keyed returns p with its filters keyed by a secret and by a salt that each filter
+// draws. p must be Bloom, Fuse or Ribbon; None is returned unchanged. Other policies give
+// an error, since their bytes are shared with programs that do not know the secret.
+// Someone who chooses keys but does not know the secret cannot predict false positives,
+// and so cannot raise the false positive rate. Sizes and rates are those of p, plus 16
+// bytes per filter.
 //
-// The policy's Name is p's with "keyed" around it, keyed(ribbon(10)); Parse does
-// not read it, as it has no secret to give.
+// The policy's Name is p's in "keyed()", as in keyed(ribbon(10)). Parse does not read it,
+// since it has no secret.
 func Keyed(p Policy, s Secret) (Policy, error) {
 	if IsNone(p) {
 		return p, nil
@@ -101,7 +101,7 @@ func KeyedReaders(s Secret) []Policy {
 	return list
 }
 
-// IsKeyedFamily reports whether a family is one of keyed filters.
+// IsKeyedFamily reports whether family is one of keyed filters.
 func IsKeyedFamily(family string) bool { return strings.HasPrefix(family, keyedPrefix) }
 
 type keyedPolicy struct {
@@ -173,16 +173,16 @@ func (w *keyedWriter) Finish() ([][]byte, error) {
 	return units, nil
 }
 
-// KeyedReader is the Reader of a keyed filter. MayContain hashes the key; one
-// that asks many filters with one secret hashes it once and uses MayContainHash.
+// KeyedReader is the Reader of a keyed filter. MayContain hashes the key. A caller that
+// probes many filters with one secret hashes the key once and uses MayContainHash.
 type KeyedReader struct {
 	inner  Reader
 	secret *Secret
 	salt   uint64
 }
 
-// MayContain reports false only if the key was not added. It goes by the key's
-// bytes.
+// MayContain reports false only if the key was not added. It uses the key's bytes, not
+// its Hash.
 func (r *KeyedReader) MayContain(key Key) bool { return r.MayContainHash(r.secret.Hash(key.Bytes)) }
 
 // MayContainBytes is MayContain for the key's bytes.
@@ -190,8 +190,7 @@ func (r *KeyedReader) MayContainBytes(key []byte) bool {
 	return r.MayContainHash(r.secret.Hash(key))
 }
 
-// MayContainHash is MayContain for a key of which the hash under the filter's
-// secret is known.
+// MayContainHash is MayContain for a key whose hash under the filter's secret is known.
 func (r *KeyedReader) MayContainHash(hash uint64) bool {
 	return r.inner.MayContain(Key{Hash: salted(hash, r.salt)})
 }
@@ -221,7 +220,7 @@ func (r *KeyedReader) FPR() float64 { return r.inner.FPR() }
 // SizeBytes is the memory that the units take.
 func (r *KeyedReader) SizeBytes() int { return r.inner.SizeBytes() + keyedTrailerSize }
 
-// Resize is that of Resizer, where the filter under the key has it.
+// Resize implements Resizer where the underlying filter does.
 func (r *KeyedReader) Resize(units [][]byte) (Reader, error) {
 	inner, ok := r.inner.(Resizer)
 	if !ok {

@@ -7,8 +7,8 @@ const noneFamily = "none"
 
 type nonePolicy struct{}
 
-// None returns the policy of having no filter. Its writers take keys and write
-// nothing: Finish returns no units. Open never succeeds, since there is nothing to open.
+// None returns the policy for no filter. Its writers accept keys and write nothing:
+// Finish returns no units. Open always fails.
 func None() Policy { return nonePolicy{} }
 
 // IsNone reports whether p is nil or None.

@@ -37,8 +37,8 @@ var parsers = [...]parser{
 	{"none", parseNone},
 }
 
-// Open opens the units of a filter of any family of this package, as
-// Policy.Open does. It returns ErrUnknownFamily for another family.
+// Open opens the units of a filter of any family of this package, as Policy.Open does. It
+// returns ErrUnknownFamily for other families.
 func Open(family string, units [][]byte) (Reader, error) {
 	for i := range families {
 		if families[i].name == family {

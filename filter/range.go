@@ -11,41 +11,41 @@ import (
 	"strings"
 )
 
-// RangePolicy is what a user configures for a filter of ranges: it answers "is there
-// any key from lo to hi?" as a Policy answers "is this key there?". Keys come to it in
-// two parts, a prefix and the number that follows; a range lies within one prefix. It
-// makes writers, and opens what any configuration of its family has written. Policies
-// are immutable and safe for concurrent use.
+// RangePolicy is what a user configures for a range filter, which answers "is there any
+// key from lo to hi?". Keys are passed to it in two parts, a prefix and the number that
+// follows; a range lies within one prefix. It makes writers, and opens the bytes that any
+// configuration of its family has written. A RangePolicy is immutable and safe for
+// concurrent use.
 type RangePolicy interface {
-	// Name is the configuration, "range(12)" for example. ParseRange(Name()) gives
-	// back an equal policy, for every policy of this package that is not keyed.
+	// Name is the configuration, "range(12)" for example. ParseRange(Name()) returns an
+	// equal policy, for every policy of this package that is not keyed.
 	Name() string
-	// Family names the meaning of the bytes, which any policy of the family can open.
+	// Family identifies the format of the bytes, which any policy of the family can open.
 	// On disk; do not change.
 	Family() string
 	// NewWriter returns an empty writer.
 	NewWriter() RangeWriter
-	// Open checks what a writer of the family has written and returns a reader over
-	// it, which aliases it. An error means that the bytes cannot be trusted: the caller
-	// then behaves as if there were no filter.
+	// Open checks what a writer of the family has written and returns a reader over it,
+	// which aliases it. An error means that the bytes cannot be trusted; the caller then
+	// proceeds as if there were no filter.
 	Open(block []byte) (RangeReader, error)
 }
 
-// RangeWriter collects keys and turns them into a filter of ranges. It is used by one
-// goroutine at a time and may be used again after Finish.
+// RangeWriter collects keys and builds a range filter. It must not be used by several
+// goroutines at once. It may be used again after Finish.
 type RangeWriter interface {
 	// Add adds a key. Adding a key again is allowed; in a row it is free. The prefix
 	// is not kept.
 	Add(prefix []byte, x uint64)
 	// NumKeys returns the number of keys added since the last Finish.
 	NumKeys() int
-	// Finish returns the filter over the keys that were added since the last Finish,
-	// and empties the writer.
+	// Finish returns the filter over the keys that were added since the last Finish, and
+	// resets the writer.
 	Finish() ([]byte, error)
 }
 
-// RangeReader answers for one filter of ranges. It is immutable, safe for concurrent
-// use, cannot fail and does not allocate.
+// RangeReader probes one range filter. It is immutable and safe for concurrent use; it
+// cannot fail and does not allocate.
 type RangeReader interface {
 	// MayContainRange reports false only if no key was added that has the prefix and
 	// a number from lo to hi, both included. lo <= hi.
@@ -64,28 +64,31 @@ const (
 	maxRangeShift = 56
 )
 
-// Range is a filter of ranges with bitsPerKey bits a key, 4 to 32: for ranges of up to L
-// numbers it has false positives at a rate of at most L/2^(bitsPerKey-2), whatever the
-// keys are and wherever the ranges begin, right beside a key, too. Of each number the
-// lowest dropBits bits, 0 to 56, do not count: L is in units of 2^dropBits then, with the
-// units at both ends counted, and a range that shares a unit with a key counts as one that
-// holds it. With numbers of nanoseconds and 30 a range of a minute has a length of 57. Values outside of
-// these bounds are brought within them.
+// Range returns the policy for range filters with bitsPerKey bits per key, 4 to 32. For
+// ranges of up to L numbers their false positive rate is at most L/2^(bitsPerKey-2),
+// whatever the keys are and wherever the ranges begin, even right next to a key. The
+// lowest dropBits bits of each number, 0 to 56, are ignored. L is then in units of
+// 2^dropBits, counting the units at both ends, and a range that shares a unit with a key
+// counts as one that holds it. With timestamps in nanoseconds and dropBits 30, a range of
+// a minute has a length of 57. Values outside of these bounds are moved to the nearest
+// one.
 //
-// It is Grafite (Costa, Ferragina, Vinciguerra: Grafite: Taming Adversarial Queries with
-// Optimal Range Filters, SIGMOD 2024): a hash that keeps the numbers of a block in order,
-// and its values in an Elias-Fano code.
+// The filter is Grafite (Costa, Ferragina, Vinciguerra: Grafite: Taming Adversarial
+// Queries with Optimal Range Filters, SIGMOD 2024): a hash that keeps the numbers of a
+// block in order, with its values in Elias-Fano coding.
 func Range(bitsPerKey, dropBits int) RangePolicy {
 	return rangePolicy{bits: min(max(bitsPerKey, minRangeBits), maxRangeBits), drop: min(max(dropBits, 0), maxRangeShift)}
 }
 
-// RangeFPR is the bound on the rate of false positives of Range for ranges of a length.
+// RangeFPR is the upper bound on the false positive rate of Range for ranges of the given
+// length.
 func RangeFPR(bitsPerKey int, length uint64) float64 {
 	return min(1, math.Ldexp(float64(length), 2-bitsPerKey))
 }
 
-// RangeBits returns the fewest bits a key with which Range has at most the given rate of
-// false positives for ranges of a length; ok is false if no number of bits has.
+// RangeBits returns the fewest bits per key with which the false positive rate of Range
+// is at most fpr for ranges of the given length. ok is false if no number of bits
+// suffices.
 func RangeBits(fpr float64, length uint64) (bitsPerKey int, ok bool) {
 	for b := minRangeBits; b <= maxRangeBits; b++ {
 		if RangeFPR(b, length) <= fpr {

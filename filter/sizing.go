@@ -42,8 +42,8 @@ func ClassicNumBits(n, p float64) float64 {
 	return math.Ceil(n * ClassicBits(p))
 }
 
-// ClassicNumKeys is the number of keys n that m bits take before a classic Bloom
-// filter with the best number of probes exceeds p: the inverse of ClassicNumBits.
+// ClassicNumKeys is the number of keys n that m bits hold before a classic Bloom filter
+// with the optimal number of probes exceeds p: the inverse of ClassicNumBits.
 func ClassicNumKeys(m, p float64) float64 {
 	switch {
 	case m < 0 || math.IsNaN(m):

@@ -12,8 +12,8 @@ import (
 // it has four.
 const ribbonParts = ribbon.PlaneColumns
 
-// Parts returns in how many parts of about equal size a unit of a family can be held
-// in memory: 1 where there is only the whole unit.
+// Parts returns the number of parts, of about equal size, in which a unit of a family can
+// be held in memory: 1 if a unit can only be held as a whole.
 func Parts(family string) int {
 	if strings.TrimPrefix(family, keyedPrefix) == ribbonFamily {
 		return ribbonParts
@@ -22,9 +22,9 @@ func Parts(family string) int {
 }
 
 // Trim appends to dst the first parts, 1 to Parts(family)-1, of the last of a filter's
-// first units: a shorter unit, which Open takes as the last one in its place. Each
-// part that is left out costs its share of the bits per key. The units stay as they
-// are. Damaged units give an error, as Open does.
+// first units: a shorter unit that Open accepts in its place. Each part left out costs
+// its share of the bits per key. The units are not modified. Damaged units give an error,
+// as with Open.
 func Trim(dst []byte, family string, units [][]byte, parts int) ([]byte, error) {
 	if parts < 1 || parts >= Parts(family) {
 		return nil, fmt.Errorf("filter: %d of the %d parts of a unit of %q", parts, Parts(family), family)
@@ -44,8 +44,8 @@ func Trim(dst []byte, family string, units [][]byte, parts int) ([]byte, error) 
 	return dst, err
 }
 
-// TrimmedSize returns how many bytes Trim appends at most for unit i of n, which has
-// size bytes as a whole.
+// TrimmedSize returns the most bytes that Trim appends for unit i of n, whose full size
+// is size bytes.
 func TrimmedSize(family string, i, n, size, parts int) int {
 	all := Parts(family)
 	if parts <= 0 {

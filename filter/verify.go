@@ -1,9 +1,9 @@
 package filter
 
-// Verify asks r for keys that were added and returns an error that names the
-// first one denied. With the keys at hand it is a small part of the time that
-// building takes, and catches memory that went bad in between. Readers of this
-// package but RocksDBBloom's need only the keys' Hash.
+// Verify probes r for keys that were added, and returns an error that names the first
+// false negative. It takes a small part of the time to build the filter, and catches
+// memory errors in between. Readers of this package, except RocksDBBloom's, need only the
+// keys' Hash.
 func Verify(r Reader, keys []Key) error {
 	var maybe [4 * hashBatch]bool
 	for at := 0; at < len(keys); at += len(maybe) {
