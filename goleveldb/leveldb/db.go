@@ -184,7 +184,7 @@ func (db *DB) Close() error {
 func (db *DB) Get(key []byte, ro *opt.ReadOptions) (value []byte, err error) {
 	value, err = db.s.Get(key)
 	if err != nil {
-		return nil, convert(err)
+		return nil, convertRead(err)
 	}
 	return value, nil
 }

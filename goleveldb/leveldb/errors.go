@@ -56,6 +56,14 @@ func (e *ErrBatchCorrupted) Error() string {
 	return fmt.Sprintf("leveldb: batch corrupted: %s", e.Reason)
 }
 
+// convertRead is convert for what lookups return, most of all ErrNotFound.
+func convertRead(err error) error {
+	if err == sift.ErrNotFound {
+		return ErrNotFound
+	}
+	return convert(err)
+}
+
 // convert makes of an error of the store the one that programs know. Others it returns
 // as they are.
 func convert(err error) error {

@@ -2,6 +2,7 @@ package leveldb
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"github.com/siftdb/sift"
@@ -37,11 +38,37 @@ const (
 
 // dbIter is an iterator of a DB.
 type dbIter struct {
-	in       cursor
-	state    iterState
-	err      error
+	held  *held
+	own   *sift.Iter // held.in, unless that is of a transaction: its calls need no interface
+	state iterState
+	err   error // state is not iterAt then
+}
+
+// held is what an iterator releases. One that a program drops instead of releasing it is
+// released when its memory is collected: held has a finalizer, and as that is dear to set
+// it is used again for other iterators.
+type held struct {
+	in       cursor // nil: nothing
+	alive    *atomic.Int32
 	releaser util.Releaser
-	alive    *atomic.Int32 // counts it
+}
+
+var helds = sync.Pool{New: func() any {
+	h := new(held)
+	runtime.SetFinalizer(h, (*held).release)
+	return h
+}}
+
+func (h *held) release() {
+	if h.in == nil {
+		return
+	}
+	if h.releaser != nil {
+		h.releaser.Release()
+	}
+	h.in.Close() // its error is that of the last move
+	h.alive.Add(-1)
+	*h = held{}
 }
 
 // iterOptions makes the store's options of a range.
@@ -58,9 +85,11 @@ func newIterator(in cursor, err error, alive *atomic.Int32) iterator.Iterator {
 	if err != nil {
 		return iterator.NewEmptyIterator(convert(err))
 	}
-	it := &dbIter{in: in, alive: alive}
 	alive.Add(1)
-	runtime.SetFinalizer(it, (*dbIter).Release)
+	h := helds.Get().(*held)
+	h.in, h.alive = in, alive
+	it := &dbIter{held: h}
+	it.own, _ = in.(*sift.Iter)
 	return it
 }
 
@@ -78,30 +107,32 @@ func (it *dbIter) moved(ok bool, end iterState) bool {
 		return true
 	}
 	it.state = end
-	it.err = convert(it.in.Err())
+	it.err = convert(it.held.in.Err())
 	return false
 }
 
 // First implements iterator.Iterator.
-func (it *dbIter) First() bool { return it.ready() && it.moved(it.in.First(), iterAfter) }
+func (it *dbIter) First() bool { return it.ready() && it.moved(it.held.in.First(), iterAfter) }
 
 // Last implements iterator.Iterator.
-func (it *dbIter) Last() bool { return it.ready() && it.moved(it.in.Last(), iterBefore) }
+func (it *dbIter) Last() bool { return it.ready() && it.moved(it.held.in.Last(), iterBefore) }
 
 // Seek implements iterator.Iterator.
 func (it *dbIter) Seek(key []byte) bool {
-	return it.ready() && it.moved(it.in.SeekGE(key), iterAfter)
+	return it.ready() && it.moved(it.held.in.SeekGE(key), iterAfter)
 }
 
 // Next implements iterator.Iterator.
 func (it *dbIter) Next() bool {
 	switch {
+	case it.state == iterAt && it.own != nil:
+		return it.own.Next() || it.moved(false, iterAfter)
 	case it.state == iterAfter || !it.ready():
 		return false
 	case it.state == iterBefore:
 		return it.First()
 	}
-	return it.moved(it.in.Next(), iterAfter)
+	return it.moved(it.held.in.Next(), iterAfter)
 }
 
 // Prev implements iterator.Iterator.
@@ -112,26 +143,32 @@ func (it *dbIter) Prev() bool {
 	case it.state == iterAfter:
 		return it.Last()
 	}
-	return it.moved(it.in.Prev(), iterBefore)
+	return it.moved(it.held.in.Prev(), iterBefore)
 }
 
 // Valid implements iterator.Iterator.
-func (it *dbIter) Valid() bool { return it.err == nil && it.state == iterAt }
+func (it *dbIter) Valid() bool { return it.state == iterAt }
 
 // Key implements iterator.Iterator.
 func (it *dbIter) Key() []byte {
-	if !it.Valid() {
+	switch {
+	case it.state != iterAt:
 		return nil
+	case it.own == nil:
+		return it.held.in.Key()
 	}
-	return it.in.Key()
+	return it.own.Key()
 }
 
 // Value implements iterator.Iterator.
 func (it *dbIter) Value() []byte {
-	if !it.Valid() {
+	switch {
+	case it.state != iterAt:
 		return nil
+	case it.own == nil:
+		return it.held.in.Value()
 	}
-	return it.in.Value()
+	return it.own.Value()
 }
 
 // Error implements iterator.Iterator.
@@ -142,10 +179,10 @@ func (it *dbIter) SetReleaser(releaser util.Releaser) {
 	switch {
 	case it.state == iterReleased:
 		panic(util.ErrReleased)
-	case it.releaser != nil && releaser != nil:
+	case it.held.releaser != nil && releaser != nil:
 		panic(util.ErrHasReleaser)
 	}
-	it.releaser = releaser
+	it.held.releaser = releaser
 }
 
 // Release implements iterator.Iterator.
@@ -154,12 +191,8 @@ func (it *dbIter) Release() {
 		return
 	}
 	it.state = iterReleased
-	runtime.SetFinalizer(it, nil)
-	if it.releaser != nil {
-		it.releaser.Release()
-		it.releaser = nil
-	}
-	it.in.Close() // its error is that of the last move
-	it.in = nil
-	it.alive.Add(-1)
+	h := it.held
+	it.held, it.own = nil, nil
+	h.release()
+	helds.Put(h)
 }

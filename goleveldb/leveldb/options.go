@@ -29,17 +29,22 @@ func checkComparer(o *opt.Options) error {
 func clamp(n, least, most int) int { return min(max(n, least), most) }
 
 // storeOptions makes the store's options of o. The block cache must be released.
+//
+// The process takes no more memory than with goleveldb: that holds up to two write
+// buffers, and the store up to three memtables, of half the size then; and it maps no
+// tables.
 func storeOptions(o *opt.Options, stor storage.Storage) (so *sift.Options, blocks *sharedCache) {
 	so = &sift.Options{
 		ReadOnly:           o.GetReadOnly(),
 		ErrorIfExists:      o.GetErrorIfExist() && !o.GetReadOnly(),
 		ErrorIfMissing:     o.GetErrorIfMissing(),
-		MemtableBytes:      clamp(o.GetWriteBuffer(), 1<<10, 1<<30),
+		MemtableBytes:      clamp(o.GetWriteBuffer()/2, 1<<10, 1<<30),
 		TableBytes:         clamp(o.GetCompactionTableSize(1), 1<<10, 1<<30),
 		BlockBytes:         clamp(o.GetBlockSize(), 64, 4<<20),
 		LevelBaseBytes:     max(o.GetCompactionTotalSize(1), 1<<10),
 		LevelMultiplier:    10,
-		L0Tables:           clamp(o.GetCompactionL0Trigger(), 1, 1000),
+		L0Tables:           clamp(2*o.GetCompactionL0Trigger(), 1, 1000),
+		MapBytes:           -1,
 		MaxOpenFiles:       max(o.GetOpenFilesCacheCapacity(), 1),
 		DisableCompression: o.GetCompression() == opt.NoCompression,
 		Logger:             slog.New(storageLog{stor: stor}),

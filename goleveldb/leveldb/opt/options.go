@@ -163,8 +163,8 @@ type Options struct {
 	// CompactionGPOverlapsFactor is not used.
 	CompactionGPOverlapsFactor int
 
-	// CompactionL0Trigger is the number of tables in level 0 at which a compaction
-	// begins. Default: 4.
+	// CompactionL0Trigger is the number of write buffers in the tables of level 0 at which
+	// a compaction begins. A table is half of one. Default: 4.
 	CompactionL0Trigger int
 
 	// CompactionSourceLimitFactor is not used.
@@ -249,8 +249,9 @@ type Options struct {
 	// Strict is not used: see Strict.
 	Strict Strict
 
-	// WriteBuffer is how much is collected in memory before it becomes a table. Up to
-	// three times as much may be held. Default: 4 MiB.
+	// WriteBuffer is how much may be held in memory before writes wait until some of it
+	// has become a table of level 0, and half as much again. A table is made of half of
+	// it. Default: 4 MiB.
 	WriteBuffer int
 
 	// WriteL0PauseTrigger is not used: writes wait at three times CompactionL0Trigger.

@@ -1,0 +1,144 @@
+package leveldb
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/siftdb/sift"
+
+	"github.com/syndtr/goleveldb/leveldb/filter"
+	"github.com/syndtr/goleveldb/leveldb/opt"
+	"github.com/syndtr/goleveldb/leveldb/util"
+)
+
+const benchKeys = 200000
+
+// benchKey puts a number in a key, without order.
+func benchKey(buf []byte, i int) []byte {
+	binary.BigEndian.PutUint64(buf, uint64(i)*0x9e3779b97f4a7c15)
+	return buf
+}
+
+func benchDB(b *testing.B) *DB {
+	db, err := OpenFile(b.TempDir(), &opt.Options{Filter: filter.NewBloomFilter(10)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { db.Close() })
+	var batch Batch
+	key, value := make([]byte, 32), make([]byte, 110)
+	for i := range benchKeys {
+		batch.Put(benchKey(key, i), value)
+		if i%1000 == 999 {
+			if err := db.Write(&batch, nil); err != nil {
+				b.Fatal(err)
+			}
+			batch.Reset()
+		}
+	}
+	if err := db.CompactRange(util.Range{}); err != nil {
+		b.Fatal(err)
+	}
+	return db
+}
+
+// BenchmarkAdapter compares calls of this package with those of the store below it, on
+// one database.
+func BenchmarkAdapter(b *testing.B) {
+	db := benchDB(b)
+	key := make([]byte, 32)
+	own := new(sift.Batch)
+	batch := new(Batch)
+	ops := func(n int, put func(key, value []byte)) {
+		value := make([]byte, 110)
+		for i := range n {
+			put(benchKey(make([]byte, 32), i), value)
+		}
+	}
+	ops(700, own.Put)
+	ops(700, batch.Put)
+	must := func(err error) {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, bm := range []struct {
+		name          string
+		adapter, sift func(i int)
+	}{
+		{"Get/present", func(i int) {
+			_, err := db.Get(benchKey(key, i%benchKeys), nil)
+			must(err)
+		}, func(i int) {
+			_, err := db.s.Get(benchKey(key, i%benchKeys))
+			must(err)
+		}},
+		{"Get/absent", func(i int) {
+			if _, err := db.Get(benchKey(key, benchKeys+i), nil); err != ErrNotFound {
+				b.Fatal(err)
+			}
+		}, func(i int) {
+			if _, err := db.s.Get(benchKey(key, benchKeys+i)); err != sift.ErrNotFound {
+				b.Fatal(err)
+			}
+		}},
+		{"Has/absent", func(i int) {
+			_, err := db.Has(benchKey(key, benchKeys+i), nil)
+			must(err)
+		}, func(i int) {
+			_, err := db.s.Has(benchKey(key, benchKeys+i))
+			must(err)
+		}},
+		{"Prefix", func(i int) {
+			it := db.NewIterator(util.BytesPrefix(benchKey(key, i%benchKeys)[:8]), nil)
+			if !it.Next() || it.Next() || it.Error() != nil {
+				b.Fatal("not one key")
+			}
+			it.Release()
+		}, func(i int) {
+			r := util.BytesPrefix(benchKey(key, i%benchKeys)[:8])
+			it, err := db.s.NewIter(&sift.IterOptions{LowerBound: r.Start, UpperBound: r.Limit})
+			must(err)
+			if !it.Next() || it.Next() {
+				b.Fatal("not one key")
+			}
+			must(it.Close())
+		}},
+		{"Walk", func(i int) {
+			it := db.NewIterator(nil, nil)
+			n := 0
+			for it.Next() {
+				n += len(it.Key()) + len(it.Value())
+			}
+			it.Release()
+			must(it.Error())
+		}, func(i int) {
+			it, err := db.s.NewIter(nil)
+			must(err)
+			n := 0
+			for it.Next() {
+				n += len(it.Key()) + len(it.Value())
+			}
+			must(it.Close())
+		}},
+		{"Batch", func(int) {
+			batch.Reset()
+			ops(700, batch.Put)
+		}, func(int) {
+			own.Reset()
+			ops(700, own.Put)
+		}},
+		{"Write", func(int) { must(db.Write(batch, nil)) }, func(int) { must(db.s.Write(own, sift.NoSync)) }},
+		{"Put", func(i int) { must(db.Put(benchKey(key, i), key, nil)) }, func(i int) { must(db.s.Put(benchKey(key, i), key, sift.NoSync)) }},
+	} {
+		for way, f := range map[string]func(int){"goleveldb": bm.adapter, "sift": bm.sift} {
+			b.Run(fmt.Sprintf("%s/%s", bm.name, way), func(b *testing.B) {
+				b.ReportAllocs()
+				for i := range b.N {
+					f(i)
+				}
+			})
+		}
+	}
+}
