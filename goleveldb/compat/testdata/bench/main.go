@@ -5,6 +5,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand"
 	"os"
@@ -21,7 +22,7 @@ import (
 )
 
 const (
-	keys       = 400000
+	keys       = 2000000
 	keyBytes   = 32 // without order, as hashes are
 	valueBytes = 110
 	batchBytes = 100 << 10
@@ -58,11 +59,22 @@ func measure(name string, unit time.Duration, f func() (n int)) {
 type bench struct {
 	db  *leveldb.DB
 	r   *rand.Rand
-	all []byte // the keys, one after the other; the last are absent
+	buf [keyBytes]byte
 	own []byte // what values are pieces of: half of it random
 }
 
-func (b *bench) key(i int) []byte { return b.all[i*keyBytes : (i+1)*keyBytes] }
+// key returns the key with a number, until the next call. Numbers from keys on are those
+// of absent ones.
+func (b *bench) key(i int) []byte {
+	for j := 0; j < keyBytes; j += 8 {
+		// splitmix64
+		z := (uint64(i)*keyBytes + uint64(j)) * 0x9e3779b97f4a7c15
+		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		binary.LittleEndian.PutUint64(b.buf[j:], z^z>>31)
+	}
+	return b.buf[:]
+}
 
 func (b *bench) value(i int) []byte {
 	at := i * 7 % (len(b.own) - valueBytes)
@@ -141,8 +153,7 @@ func memory(when string) {
 }
 
 func main() {
-	b := &bench{r: rand.New(rand.NewSource(1)), all: make([]byte, (keys+lookups)*keyBytes), own: make([]byte, 1<<20)}
-	b.r.Read(b.all)
+	b := &bench{r: rand.New(rand.NewSource(1)), own: make([]byte, 1<<20)}
 	for i := 0; i < len(b.own); i += 64 {
 		b.r.Read(b.own[i : i+32])
 	}

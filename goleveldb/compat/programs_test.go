@@ -1,0 +1,189 @@
+package compat
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	allPrograms = flag.Bool("programs", false, "run the tests of all programs, not of a few small ones")
+	original    = flag.Bool("programs.original", false, "run the tests of the programs with goleveldb itself")
+)
+
+// program is a module whose tests use goleveldb.
+type program struct {
+	module  string
+	version string
+	dirs    []string          // of which everything is run, below the module's root
+	skip    string            // matches tests that fail with goleveldb, too
+	noVet   bool              // its tests do not pass this Go's vet
+	fails   map[string]string // tests that are known to fail, and why
+	small   bool              // it is quick to build and to run
+}
+
+const (
+	logsAhead = "it wants the files to grow with one write; logs have room that was allocated ahead"
+	// Its consumers drop what they get when they look for the last time.
+	dropsOne = "TestPerProducerOrder"
+)
+
+var programs = []program{
+	{module: "github.com/ethereum/go-ethereum", version: "v1.15.11", dirs: []string{"ethdb/leveldb", "core/rawdb", "p2p/enode", "triedb/..."}},
+	{module: "github.com/btcsuite/btcd", version: "v0.24.2", dirs: []string{"database/...", "blockchain/indexers"}, small: true},
+	{module: "github.com/cometbft/cometbft-db", version: "v0.14.1", dirs: []string{"."}},
+	{module: "github.com/tendermint/tm-db", version: "v0.6.7", dirs: []string{"./..."}, skip: "TestRemoteDB"},
+	{module: "github.com/cosmos/cosmos-db", version: "v1.1.1", dirs: []string{"."}, noVet: true},
+	{module: "github.com/ipfs/go-ds-leveldb", version: "v0.5.0", dirs: []string{"."}, fails: map[string]string{"TestDiskUsage": logsAhead}, small: true},
+	{module: "github.com/syncthing/syncthing", version: "v1.27.12", dirs: []string{"lib/db/..."}, noVet: true},
+	{module: "gitea.com/lunny/levelqueue", version: "v0.5.1", dirs: []string{"."}, skip: dropsOne, small: true},
+}
+
+// TestPrograms runs the tests of programs that use goleveldb, with the module in its
+// place and no other change. A module that the proxy does not serve is passed over.
+func TestPrograms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes minutes")
+	}
+	proxy(t)
+	for _, p := range programs {
+		if !p.small && !*allPrograms {
+			continue
+		}
+		t.Run(filepath.Base(p.module), func(t *testing.T) { p.run(t) })
+	}
+}
+
+func (p *program) run(t *testing.T) {
+	dir := p.checkOut(t)
+	if !*original {
+		root, err := filepath.Abs("../..")
+		if err != nil {
+			t.Fatal(err)
+		}
+		edit(t, dir, "-replace", "github.com/syndtr/goleveldb="+filepath.Join(root, "goleveldb"))
+		edit(t, dir, "-replace", "github.com/siftdb/sift="+root)
+	}
+	args := []string{"test", "-json", "-count=1", "-timeout", "10m"}
+	if p.noVet {
+		args = append(args, "-vet=off")
+	}
+	if p.skip != "" {
+		args = append(args, "-skip", p.skip)
+	}
+	for _, d := range p.dirs {
+		args = append(args, "./"+strings.TrimPrefix(d, "./"))
+	}
+	start := time.Now()
+	log, runErr := goCommand(dir, args...).CombinedOutput()
+	passed, skipped, failed := outcomes(log)
+	for _, name := range failed {
+		if why := p.fails[name]; why != "" && !*original {
+			t.Logf("%s fails: %s", name, why)
+			continue
+		}
+		t.Errorf("%s fails", name)
+	}
+	if t.Failed() || len(failed) == 0 && runErr != nil || passed == 0 {
+		t.Errorf("%v\n%s", runErr, readable(log))
+	}
+	t.Logf("%s %s: %d passed, %d skipped, %d failed, in %.0f s", p.module, p.version, passed, skipped, len(failed), time.Since(start).Seconds())
+}
+
+// checkOut copies the module out of the module cache.
+func (p *program) checkOut(t *testing.T) string {
+	cmd := exec.Command("go", "mod", "download", "-json", p.module+"@"+p.version)
+	cmd.Dir = t.TempDir()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Skipf("the Go module proxy does not serve it: %v\n%s", err, out)
+	}
+	var got struct{ Dir string }
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "program")
+	if err := os.CopyFS(dir, os.DirFS(got.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			err = os.Chmod(path, 0o755)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	mod := filepath.Join(dir, "go.mod")
+	for _, name := range []string{mod, filepath.Join(dir, "go.sum")} {
+		if err := os.Chmod(name, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func edit(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"mod", "edit"}, args...)...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go mod edit: %v\n%s", err, out)
+	}
+}
+
+// event is a line of go test -json.
+type event struct{ Action, Package, Test, Output string }
+
+func events(log []byte, f func(e event, line string)) {
+	lines := bufio.NewScanner(bytes.NewReader(log))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e event
+		_ = json.Unmarshal(lines.Bytes(), &e) // what the go command says itself is no JSON
+		f(e, lines.Text())
+	}
+}
+
+// outcomes counts tests and subtests. A package that fails without a test of its own that
+// does counts by its name; a test that has failed by a subtest alone, too.
+func outcomes(log []byte) (passed, skipped int, failed []string) {
+	byPackage := map[string]int{}
+	events(log, func(e event, _ string) {
+		switch {
+		case e.Test != "" && e.Action == "pass":
+			passed++
+		case e.Test != "" && e.Action == "skip":
+			skipped++
+		case e.Test != "" && e.Action == "fail":
+			failed = append(failed, e.Test)
+			byPackage[e.Package]++
+		case e.Action == "fail" && byPackage[e.Package] == 0:
+			failed = append(failed, e.Package)
+		}
+	})
+	slices.Sort(failed)
+	return passed, skipped, failed
+}
+
+// readable is what a failed run has printed, the last of it.
+func readable(log []byte) string {
+	var lines []string
+	events(log, func(e event, line string) {
+		switch {
+		case e.Action == "":
+			lines = append(lines, line+"\n")
+		case e.Action == "output" && !strings.HasPrefix(e.Output, "=== "):
+			lines = append(lines, e.Output)
+		}
+	})
+	return strings.Join(lines[max(0, len(lines)-200):], "")
+}
