@@ -41,10 +41,10 @@ var programs = []program{
 	{module: "github.com/btcsuite/btcd", version: "v0.24.2", dirs: []string{"database/...", "blockchain/indexers"}, small: true},
 	{module: "github.com/cometbft/cometbft-db", version: "v0.14.1", dirs: []string{"."}},
 	{module: "github.com/tendermint/tm-db", version: "v0.6.7", dirs: []string{"./..."}, skip: "TestRemoteDB"},
-	{module: "github.com/cosmos/cosmos-db", version: "v1.1.1", dirs: []string{"."}, noVet: true},
+	{module: "github.com/cosmos/cosmos-db", version: "v1.1.1", dirs: []string{"."}, noVet: true, small: true},
 	{module: "github.com/ipfs/go-ds-leveldb", version: "v0.5.0", dirs: []string{"."}, fails: map[string]string{"TestDiskUsage": logsAhead}, small: true},
 	{module: "github.com/syncthing/syncthing", version: "v1.27.12", dirs: []string{"lib/db/..."}, noVet: true},
-	{module: "gitea.com/lunny/levelqueue", version: "v0.5.1", dirs: []string{"."}, skip: dropsOne, small: true},
+	{module: "gitea.com/lunny/levelqueue", version: "v0.5.1", dirs: []string{"."}, skip: dropsOne},
 }
 
 // TestPrograms runs the tests of programs that use goleveldb, with the module in its
