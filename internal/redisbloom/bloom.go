@@ -311,6 +311,9 @@ func (f *Bloom) Bytes() uint64 {
 	return n
 }
 
+// Data returns the bits of link i, which must not be changed, and change with the filter.
+func (f *Bloom) Data(i int) []byte { return f.links[i].data }
+
 // Links returns the number of links.
 func (f *Bloom) Links() int { return len(f.links) }
 

@@ -340,6 +340,9 @@ func (f *Cuckoo) Items() uint64 { return f.items }
 // Deletes returns the number of items deleted since the last compaction.
 func (f *Cuckoo) Deletes() uint64 { return f.deletes }
 
+// Data returns the slots of link i, which must not be changed, and change with the filter.
+func (f *Cuckoo) Data(i int) []byte { return f.links[i].data }
+
 // Buckets returns the number of buckets of the first link.
 func (f *Cuckoo) Buckets() uint64 { return f.buckets }
 

@@ -8,12 +8,13 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/siftdb/sift/internal/redisbloom"
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
 // DUMP's format is that of a value in Redis' RDB files, version 10 and before:
 //
-//	type         1 byte: 0, a string
+//	type         1 byte: 0, a string; 7, a filter, see dumpfilter.go
 //	value        by type
 //	version      2 bytes, little-endian
 //	CRC-64       8 bytes, little-endian, of all before: Jones' polynomial, reflected, no inversions
@@ -27,14 +28,17 @@ import (
 //	00 02 6869 0a00 e7c4f25f8a0bb0f7
 const (
 	dumpVersion = 10
-	dumpString  = 0
-	dumpTail    = 2 + 8
+	// maxDumpVersion is Redis 7.4's, whose strings and filters are the same.
+	maxDumpVersion = 12
+	dumpString     = 0
+	dumpTail       = 2 + 8
 )
 
 var (
-	errDump   = errors.New("ERR DUMP payload version or checksum are wrong")
-	errFormat = errors.New("ERR Bad data format")
-	jones     = crc64.MakeTable(0x95ac9329ac4bc9b5)
+	errDump    = errors.New("ERR DUMP payload version or checksum are wrong")
+	errBusyKey = errors.New("BUSYKEY Target key name already exists.")
+	errFormat  = errors.New("ERR Bad data format")
+	jones      = crc64.MakeTable(0x95ac9329ac4bc9b5)
 )
 
 // dumpSum is the CRC without the inversions that Go's has before and after.
@@ -54,7 +58,10 @@ func appendDumpLen(dst []byte, n uint64) []byte {
 
 func appendDump(dst, value []byte) []byte {
 	dst = append(dst, dumpString)
-	dst = append(appendDumpLen(dst, uint64(len(value))), value...)
+	return appendDumpTail(append(appendDumpLen(dst, uint64(len(value))), value...))
+}
+
+func appendDumpTail(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, dumpVersion)
 	return binary.LittleEndian.AppendUint64(dst, dumpSum(dst))
 }
@@ -166,16 +173,38 @@ func unpackLZF(b []byte, size int) ([]byte, error) {
 }
 
 func dump(c *client, args [][]byte) {
+	k := kindNone
 	found, err := c.look(args[1], func(h head) error {
-		if h.kind != kindString {
-			return errors.New("ERR DUMP of a filter is not supported, BF.SCANDUMP and CF.SCANDUMP are")
+		if k = h.kind; k == kindString {
+			c.w.Bulk(appendDump(nil, h.payload))
 		}
-		c.w.Bulk(appendDump(nil, h.payload))
 		return nil
 	})
+	if found && err == nil && k != kindString {
+		err = c.dumpFilter(args[1], k)
+	}
 	if !c.reply(err) && !found {
 		c.w.Nil()
 	}
+}
+
+// dumpFilter replies with the dump of a filter.
+func (c *client) dumpFilter(key []byte, k kind) error {
+	f, err := c.srv.read(c, key, k)
+	if err != nil {
+		return err
+	}
+	defer f.mu.RUnlock()
+	size := int(f.parts().Bytes()) + 128*(f.parts().Links()+1)
+	if !c.reserve(size) {
+		return errReplyOOM
+	}
+	defer c.reserve(-size)
+	b, err := appendFilterDump(make([]byte, 0, size), f)
+	if err == nil {
+		c.w.Bulk(b)
+	}
+	return err
 }
 
 func restore(c *client, args [][]byte) {
@@ -220,11 +249,17 @@ func restore(c *client, args [][]byte) {
 			return
 		}
 	}
+	if len(args[3]) > 0 && args[3][0] == dumpModule {
+		if !c.reply(c.restoreFilter(args[1], args[3], expiry, replace)) {
+			c.w.OK()
+		}
+		return
+	}
 	err := c.locked(func() error {
 		if k, _, err := c.kindOf(args[1]); err != nil {
 			return err
 		} else if k != kindNone && !replace {
-			return errors.New("BUSYKEY Target key name already exists.")
+			return errBusyKey
 		}
 		value, err := undump(args[3], c.srv.cfg.MaxBulkBytes)
 		switch {
@@ -242,19 +277,59 @@ func restore(c *client, args [][]byte) {
 	}
 }
 
-// undump returns the string of a dump.
-func undump(b []byte, most int) ([]byte, error) {
+// restoreFilter is RESTORE of a filter, in one write.
+func (c *client) restoreFilter(key, b []byte, expiry int64, replace bool) error {
+	if k, _, err := c.kindOf(key); err != nil {
+		return err
+	} else if k != kindNone && !replace {
+		return errBusyKey
+	}
+	b, err := checkDump(b)
+	if err != nil {
+		return err
+	}
+	d, err := parseFilterDump(b[1:], c.srv.cfg.MaxBulkBytes)
+	if err != nil {
+		return err
+	}
+	if expiry != 0 && expiry <= nowMs() {
+		return c.locked(func() error {
+			c.remove(key)
+			return nil
+		}, key)
+	}
+	err = c.srv.createAs(c, key, d.kind, expiry, replace, d.fill)
+	switch {
+	case errors.Is(err, redisbloom.ErrFormat):
+		return errFormat
+	case err == errExists, err == errWrongType:
+		return errBusyKey
+	}
+	return err
+}
+
+// checkDump returns what is before a dump's version, if that and the checksum are right.
+func checkDump(b []byte) ([]byte, error) {
 	if len(b) < 1+dumpTail {
 		return nil, errDump
 	}
 	sum := len(b) - 8
-	if version := binary.LittleEndian.Uint16(b[sum-2:]); version > dumpVersion+1 || binary.LittleEndian.Uint64(b[sum:]) != dumpSum(b[:sum]) {
+	if version := binary.LittleEndian.Uint16(b[sum-2:]); version > maxDumpVersion || binary.LittleEndian.Uint64(b[sum:]) != dumpSum(b[:sum]) {
 		return nil, errDump
+	}
+	return b[:sum-2], nil
+}
+
+// undump returns the string of a dump.
+func undump(b []byte, most int) ([]byte, error) {
+	b, err := checkDump(b)
+	if err != nil {
+		return nil, err
 	}
 	if b[0] != dumpString {
 		return nil, errFormat
 	}
-	value, rest, err := dumpedString(b[1:sum-2], most)
+	value, rest, err := dumpedString(b[1:], most)
 	if err == nil && len(rest) > 0 {
 		err = errFormat
 	}

@@ -182,11 +182,20 @@ func (c *client) leaves(f *filter) bool {
 // willGrow reports whether an event loop leaves the command to another goroutine, since the
 // filter, which is locked, may soon take much more memory.
 func (c *client) willGrow(f *filter) bool {
-	if f.kind != kindBloom || f.bloom.Capacity()-f.bloom.Size() > shortArgs || f.bloom.Bytes() < largeFilter || !c.onLoop() {
+	if f.kind != kindBloom || f.bloom.Capacity()-f.bloom.Size() > shortArgs || f.growth() < largeFilter || !c.onLoop() {
 		return false
 	}
-	_, c.handOver = f.bloom.Expansion()
-	return c.handOver
+	c.handOver = true
+	return true
+}
+
+// growth is about how much memory a filter, which is locked, takes when it grows.
+func (f *filter) growth() uint64 {
+	if f.kind == kindCuckoo {
+		return f.cuckoo.Bytes() * max(1, f.cuckoo.Expansion())
+	}
+	n, _ := f.bloom.Expansion()
+	return f.bloom.Bytes() * uint64(n)
 }
 
 // sees is called when replies will show what is in a filter, which is locked. With --fsync
@@ -244,11 +253,17 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 
 // create makes a filter at a key that holds nothing; errExists if it does.
 func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room uint64) error) error {
+	return s.createAs(c, key, k, 0, false, make)
+}
+
+// createAs makes a filter with an expiry, 0 for none, and if it is said to replaces what
+// the key holds.
+func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace bool, make func(f *filter, room uint64) error) error {
 	st := s.stripe(key)
 	st.mu.Lock()
 	err := s.vacant(c, st, key, k)
 	st.mu.Unlock()
-	if err != nil {
+	if err != nil && !replace {
 		return err
 	}
 	f := &filter{kind: k, name: string(c.headKey(nil, key))}
@@ -257,7 +272,7 @@ func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if err := s.vacant(c, st, key, k); err != nil { // somebody was faster
+	if err := s.vacant(c, st, key, k); err != nil && !replace { // somebody was faster
 		s.filterBytes.Add(-int64(f.memory()))
 		return err
 	}
@@ -265,9 +280,13 @@ func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room
 	f.id = s.nextID.Add(1)
 	c.begin()
 	c.forget(&c.batch, st, key)
-	c.setHead(key, head{kind: k, payload: binary.BigEndian.AppendUint64(nil, f.id)})
+	c.setHead(key, head{kind: k, expiry: expiry, payload: binary.BigEndian.AppendUint64(nil, f.id)})
 	c.batch.Put(nameKey(c.gen(), f.id), key)
 	c.batch.Put(filterKey(f.id, partHeader), f.header())
+	f.expiry.Store(expiry)
+	f.mu.Lock() // a checkpoint comes after the filter is there
+	defer f.mu.Unlock()
+	c.valBuf = s.takeRedo(f, &c.batch, c.valBuf)
 	if err := c.apply(); err != nil {
 		s.filterBytes.Add(-int64(f.memory()))
 		return err
@@ -365,7 +384,7 @@ func (c *client) grow(f *filter, add func(room uint64) error) error {
 	if !errors.Is(err, redisbloom.ErrTooLarge) {
 		return err
 	}
-	if c.onLoop() && f.parts().Bytes() >= largeFilter { // a cuckoo filter: nobody knows before
+	if c.onLoop() && f.growth() >= largeFilter { // a cuckoo filter: nobody knows before
 		c.handOver = true
 		return errBusy
 	}

@@ -1,0 +1,265 @@
+package serve
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+
+	"github.com/siftdb/sift/internal/redisbloom"
+)
+
+// A filter is dumped as a value of RedisBloom's modules, so that it moves between both:
+//
+//	type     1 byte: 7
+//	module   the name, 9 characters of 6 bits, and version 4, 10 bits, as a length
+//	values   each a length that says what it is, and the value: 2, a length; 4, a
+//	         float64, little-endian; 5, a string
+//	end      1 byte: 0
+//
+// The values of a Bloom filter are its items, links, options and expansion, and of each
+// link entries, error rate, hashes, bits an entry, bits, their log2 or 0, the bytes, and
+// its items. Those of a cuckoo filter are its links, buckets, items, deletions, slots a
+// bucket, iterations and expansion, and of each link buckets and slots.
+const (
+	dumpModule   = 7
+	moduleEnd    = 0
+	moduleUint   = 2
+	moduleDouble = 4
+	moduleString = 5
+
+	moduleVersion = 4
+	moduleLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	// The parts of the headers that come before the links.
+	bloomHead, bloomLink = 20, 53
+	maxDumpLinks         = 1024
+)
+
+var errTightDump = errors.New("ERR DUMP of a filter with the tight layout is not supported, since RedisBloom would misread it; BF.SCANDUMP is")
+
+// moduleID is what stands for a kind of filter.
+func moduleID(k kind) (id uint64) {
+	for _, ch := range []byte(k.String()) {
+		for i := range len(moduleLetters) {
+			if moduleLetters[i] == ch {
+				id = id<<6 | uint64(i)
+			}
+		}
+	}
+	return id<<10 | moduleVersion
+}
+
+func appendModuleUint(dst []byte, n uint64) []byte {
+	return appendDumpLen(append(dst, moduleUint), n)
+}
+
+func appendModuleString(dst, v []byte) []byte {
+	return append(appendDumpLen(append(dst, moduleString), uint64(len(v))), v...)
+}
+
+func appendModuleFloat(dst []byte, bits uint64) []byte {
+	return binary.LittleEndian.AppendUint64(append(dst, moduleDouble), bits)
+}
+
+// appendFilterDump appends a filter, which is locked.
+func appendFilterDump(dst []byte, f *filter) ([]byte, error) {
+	dst = appendDumpLen(append(dst, dumpModule), moduleID(f.kind))
+	if f.kind == kindBloom {
+		if f.bloom.Layout() != redisbloom.Redis {
+			return nil, errTightDump
+		}
+		dst = appendBloom(dst, f.bloom)
+	} else {
+		dst = appendCuckoo(dst, f.cuckoo)
+	}
+	return appendDumpTail(append(dst, moduleEnd)), nil
+}
+
+func appendBloom(dst []byte, b *redisbloom.Bloom) []byte {
+	h, le := b.Header(), binary.LittleEndian
+	dst = appendModuleUint(dst, le.Uint64(h))
+	for i := range 3 {
+		dst = appendModuleUint(dst, uint64(le.Uint32(h[8+4*i:])))
+	}
+	h = h[bloomHead:]
+	for i := range b.Links() {
+		dst = appendModuleUint(dst, le.Uint64(h[44:]))
+		dst = appendModuleFloat(dst, le.Uint64(h[24:]))
+		dst = appendModuleUint(dst, uint64(le.Uint32(h[40:])))
+		dst = appendModuleFloat(dst, le.Uint64(h[32:]))
+		dst = appendModuleUint(dst, le.Uint64(h[8:]))
+		dst = appendModuleUint(dst, uint64(h[52]))
+		dst = appendModuleString(dst, b.Data(i))
+		dst = appendModuleUint(dst, le.Uint64(h[16:]))
+		h = h[bloomLink:]
+	}
+	return dst
+}
+
+func appendCuckoo(dst []byte, f *redisbloom.Cuckoo) []byte {
+	dst = appendModuleUint(dst, uint64(f.Links()))
+	for _, n := range []uint64{f.Buckets(), f.Items(), f.Deletes(), f.BucketSize(), f.MaxIterations(), f.Expansion()} {
+		dst = appendModuleUint(dst, n)
+	}
+	for i := range f.Links() {
+		dst = appendModuleUint(dst, uint64(len(f.Data(i)))/f.BucketSize())
+		dst = appendModuleString(dst, f.Data(i))
+	}
+	return dst
+}
+
+// filterDump is a filter out of a dump: the header of its SCANDUMP, and the links' bytes.
+type filterDump struct {
+	kind   kind
+	header []byte
+	links  [][]byte
+}
+
+// moduleReader reads values until one is not as it should be.
+type moduleReader struct {
+	b    []byte
+	most int
+	err  error
+}
+
+func (r *moduleReader) fail() {
+	if r.err == nil {
+		r.err, r.b = errFormat, nil
+	}
+}
+
+func (r *moduleReader) opcode(want uint64) bool {
+	n, special, rest, err := dumpLen(r.b)
+	if r.err != nil || err != nil || special || n != want {
+		r.fail()
+		return false
+	}
+	r.b = rest
+	return true
+}
+
+// uint reads a number of up to most.
+func (r *moduleReader) uint(most uint64) uint64 {
+	if !r.opcode(moduleUint) {
+		return 0
+	}
+	n, special, rest, err := dumpLen(r.b)
+	if err != nil || special || n > most {
+		r.fail()
+		return 0
+	}
+	r.b = rest
+	return n
+}
+
+func (r *moduleReader) float() uint64 {
+	if !r.opcode(moduleDouble) || len(r.b) < 8 {
+		r.fail()
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(r.b)
+	r.b = r.b[8:]
+	return v
+}
+
+func (r *moduleReader) string() []byte {
+	if !r.opcode(moduleString) {
+		return nil
+	}
+	v, rest, err := dumpedString(r.b, r.most)
+	if err != nil {
+		r.fail()
+		return nil
+	}
+	r.b, r.most = rest, r.most-len(v)
+	return v
+}
+
+// parseFilterDump reads what follows the type, up to the version.
+func parseFilterDump(b []byte, most int) (d filterDump, err error) {
+	id, special, b, err := dumpLen(b)
+	if err != nil || special {
+		return d, errFormat
+	}
+	r := &moduleReader{b: b, most: most}
+	switch id {
+	case moduleID(kindBloom):
+		d.kind = kindBloom
+		r.bloom(&d)
+	case moduleID(kindCuckoo):
+		d.kind = kindCuckoo
+		r.cuckoo(&d)
+	default:
+		return d, errFormat
+	}
+	if r.opcode(moduleEnd); r.err == nil && len(r.b) > 0 {
+		r.fail()
+	}
+	return d, r.err
+}
+
+func (r *moduleReader) bloom(d *filterDump) {
+	le := binary.LittleEndian
+	h := le.AppendUint64(nil, r.uint(math.MaxUint64))
+	links := r.uint(maxDumpLinks)
+	h = le.AppendUint32(h, uint32(links))
+	h = le.AppendUint32(h, uint32(r.uint(math.MaxUint32)))
+	h = le.AppendUint32(h, uint32(r.uint(math.MaxUint32)))
+	for i := uint64(0); i < links && r.err == nil; i++ {
+		entries, rate := r.uint(math.MaxUint64), r.float()
+		hashes, bitsEntry := r.uint(math.MaxUint32), r.float()
+		bits, log2, data := r.uint(math.MaxUint64), r.uint(math.MaxUint8), r.string()
+		h = le.AppendUint64(h, uint64(len(data)))
+		h = le.AppendUint64(h, bits)
+		h = le.AppendUint64(h, r.uint(math.MaxUint64))
+		h = le.AppendUint64(h, rate)
+		h = le.AppendUint64(h, bitsEntry)
+		h = le.AppendUint32(h, uint32(hashes))
+		h = append(le.AppendUint64(h, entries), byte(log2))
+		d.links = append(d.links, data)
+	}
+	d.header = h
+}
+
+func (r *moduleReader) cuckoo(d *filterDump) {
+	le := binary.LittleEndian
+	links, buckets := r.uint(maxDumpLinks), r.uint(math.MaxUint64)
+	items, deletes := r.uint(math.MaxUint64), r.uint(math.MaxUint64)
+	h := le.AppendUint64(nil, items)
+	for _, n := range []uint64{buckets, deletes, links} {
+		h = le.AppendUint64(h, n)
+	}
+	for range 3 {
+		h = le.AppendUint16(h, uint16(r.uint(math.MaxUint16)))
+	}
+	for i := uint64(0); i < links && r.err == nil; i++ {
+		r.uint(math.MaxUint64) // follows from the header
+		d.links = append(d.links, r.string())
+	}
+	d.header = h
+}
+
+// fill makes the filter of a dump.
+func (d *filterDump) fill(f *filter, room uint64) (err error) {
+	var load func(iter int64, part []byte) error
+	if d.kind == kindBloom {
+		if f.bloom, err = redisbloom.ParseBloom(d.header, room); err == nil {
+			load = f.bloom.Load
+		}
+	} else if f.cuckoo, err = redisbloom.ParseCuckoo(d.header, room); err == nil {
+		load = f.cuckoo.Load
+	}
+	if err != nil {
+		return err
+	}
+	end := int64(1)
+	for _, link := range d.links {
+		end += int64(len(link))
+		if err := load(end, link); err != nil {
+			return redisbloom.ErrFormat
+		}
+	}
+	if uint64(end-1) != f.parts().Bytes() {
+		return redisbloom.ErrFormat
+	}
+	return nil
+}
