@@ -29,7 +29,7 @@ type serveCmd struct {
 	Bloom        string        `default:"redis" enum:"redis,tight" help:"Layout of new Bloom filters: redis, as RedisBloom has it, or tight, which keeps the promised rate in less memory (${default})."`
 	FilterMemory int64         `default:"1024" placeholder:"MIB" help:"Memory for all filters in MiB (${default})."`
 	CacheMemory  int64         `default:"64" placeholder:"MIB" help:"Memory for the store's block cache in MiB (${default})."`
-	ClientMemory int64         `default:"256" placeholder:"MIB" help:"Memory for requests and replies under way in MiB, for all clients together (${default})."`
+	ClientMemory int64         `default:"256" placeholder:"MIB" help:"Memory for requests and replies under way in MiB, for all clients together, with what the garbage collector takes (${default})."`
 	MaxClients   int           `default:"10000" placeholder:"N" help:"Connections at a time (${default})."`
 	MaxValue     int           `default:"64" placeholder:"MIB" help:"Size of a key or value in MiB, up to 512 (${default})."`
 	NoLoops      bool          `help:"Serve each client with a goroutine also on Linux, where event loops do it."`
@@ -95,6 +95,10 @@ func (c *serveCmd) Run(e *env) error {
 	})
 }
 
+// collected is how much of a heap of this process is in use at least: the garbage collector
+// runs when as much has come as was left of the last time.
+const collected = 2
+
 // limitMemory has the garbage collector work harder where the process would take
 // more than its parts may, unless the user has said how much it may take.
 func (c *serveCmd) limitMemory() {
@@ -115,7 +119,7 @@ func (c *serveCmd) config(log *slog.Logger) (serve.Config, error) {
 		return serve.Config{}, usage(errors.New("--filter-memory, --cache-memory, --client-memory, --max-value and --max-clients must be positive, and not beyond all memory"))
 	}
 	cfg := serve.Config{
-		Addr: c.Addr, HTTPAddr: c.HTTP, Pprof: c.Pprof, FilterBytes: c.FilterMemory << 20, RequestBytes: c.ClientMemory << 20,
+		Addr: c.Addr, HTTPAddr: c.HTTP, Pprof: c.Pprof, FilterBytes: c.FilterMemory << 20, RequestBytes: c.ClientMemory << 20 / collected,
 		MaxClients: c.MaxClients, MaxBulkBytes: c.MaxValue << 20, IdleTimeout: c.Timeout, Logger: log,
 		Password: os.Getenv("SIFT_PASSWORD"), NoLoops: c.NoLoops,
 	}

@@ -127,20 +127,28 @@ func (c *client) bloomInsert(key []byte, o redisbloom.BloomOptions, create bool,
 	if !create {
 		maker = nil
 	}
-	f, err := c.srv.write(c, key, kindBloom, maker)
-	if c.reply(err) {
+	added, found := make([]bool, 0, len(items)), false
+	err := c.parts(items, func(items [][]byte) error {
+		f, err := c.srv.write(c, key, kindBloom, maker)
+		if err != nil {
+			return err
+		}
+		defer f.mu.Unlock()
+		found = true
+		for _, item := range items {
+			ok, err := c.bloomAdd(f, item)
+			if err != nil {
+				return err
+			}
+			added = append(added, ok)
+		}
+		return nil
+	})
+	n := len(added)
+	if !found {
+		c.reply(err)
 		return
 	}
-	added := make([]bool, 0, len(items))
-	for _, item := range items {
-		var ok bool
-		if ok, err = c.bloomAdd(f, item); err != nil {
-			break
-		}
-		added = append(added, ok)
-	}
-	f.mu.Unlock()
-	n := len(added)
 	if err != nil {
 		n++
 	}
@@ -223,27 +231,26 @@ func (c *client) bloomAsk(key []byte, items [][]byte, array bool) {
 	if array {
 		c.w.Array(len(items))
 	}
-	if f != nil && f.kind == kindBloom {
-		f.mu.RLock()
-		defer f.mu.RUnlock()
-	} else {
-		f = nil
-	}
-	if f != nil {
-		c.sees(f)
+	if f == nil || f.kind != kindBloom {
+		for range items {
+			c.w.Bool(false)
+		}
+		return
 	}
 	hits := uint64(0)
-	for _, item := range items {
-		has := f != nil && f.bloom.Contains(item)
-		if has {
-			hits++
+	c.parts(items, func(items [][]byte) error {
+		f.mu.RLock()
+		defer f.mu.RUnlock()
+		c.sees(f)
+		for _, item := range items {
+			has := f.bloom.Contains(item)
+			hits += uint64(count(has))
+			c.w.Bool(has)
 		}
-		c.w.Bool(has)
-	}
-	if f != nil {
-		f.asked.Add(uint64(len(items)))
-		f.maybe.Add(hits)
-	}
+		return nil
+	})
+	f.asked.Add(uint64(len(items)))
+	f.maybe.Add(hits)
 }
 
 func bfExists(c *client, args [][]byte) { c.bloomAsk(args[1], args[2:], false) }

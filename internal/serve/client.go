@@ -49,12 +49,14 @@ type client struct {
 	wrote      bool      // replies may acknowledge a write, or show one that is not yet in the store
 	name       atomic.Pointer[string]
 	shown      shown
-	silence    int    // of CLIENT REPLY
-	errorsSeen uint64 // of w.Errors
+	silence    int      // of CLIENT REPLY
+	errorsSeen uint64   // of w.Errors
+	before     *command // the last one
 	since      time.Time
 	last       atomic.Int64 // ms of the last command
 	killed     atomic.Bool  // set by other clients
 	taken      atomic.Int64 // bytes of memory for requests and replies
+	safe       int          // bytes of the replies that may go out
 	refresh    int64        // ms, when the deadline for writes is due to be moved
 
 	// MULTI
@@ -211,7 +213,10 @@ func (c *client) do(cmd *command, args [][]byte) {
 	}
 	mark, silence := len(c.w.Buf), c.silence
 	if c.admit(cmd, args) {
-		start := time.Since(c.srv.started)
+		start := c.clock
+		if start == 0 {
+			start = time.Since(c.srv.started)
+		}
 		c.show(cmd, args)
 		c.carryOut(cmd, args)
 		if c.handOver {
@@ -220,7 +225,8 @@ func (c *client) do(cmd *command, args [][]byte) {
 			return
 		}
 		c.showState()
-		c.srv.took(c, cmd, args, start, time.Since(c.srv.started)-start)
+		c.clock = time.Since(c.srv.started) // the next command of a pipeline begins
+		c.srv.took(c, cmd, args, start, c.clock-start)
 	}
 	if c.w.Errors != c.errorsSeen {
 		c.countErrors()
@@ -324,10 +330,10 @@ func (c *client) refuse(mark int) {
 	c.w.Error(errReplyOOM.Error())
 }
 
-// abort replaces all replies that were not sent by an error and ends the
+// abort replaces all replies that may not go out by an error and ends the
 // connection: some would acknowledge what is not safe.
 func (c *client) abort(err error) {
-	c.w.Buf, c.w.Refused = c.w.Buf[:0], false
+	c.w.Buf, c.w.Refused = c.w.Buf[:c.safe], false
 	c.w.Error(err.Error())
 	c.quit = true
 }

@@ -43,7 +43,7 @@ func (c *client) show(cmd *command, args [][]byte) {
 	if len(args) > 1 && cmd.flags&hasSub != 0 {
 		name := cmd.name + "|" + lower(clip(args[1], 32))
 		c.shown.cmd.Store(&name)
-	} else {
+	} else if c.shown.cmd.Load() != &cmd.name {
 		c.shown.cmd.Store(&cmd.name)
 	}
 	c.showState()

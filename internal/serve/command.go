@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"strings"
 	"sync/atomic"
 )
 
@@ -22,6 +23,7 @@ const (
 // the name included, a negative one the smallest; max, if not 0, the largest.
 type command struct {
 	name  string
+	upper string // the name in capitals
 	arity int
 	max   int
 	flags flag
@@ -47,6 +49,16 @@ func (cmd *command) isLong(args, bytes int) bool {
 // isCollected reports whether the command only adds to what is written at the end.
 func (cmd *command) isCollected(args [][]byte) bool {
 	return cmd.flags&collects != 0 && (len(args) == 3 || cmd.name == "mset")
+}
+
+// lookup finds a command by its name in any case. In a pipeline it is mostly the same as
+// the one before.
+func (c *client) lookup(name []byte) *command {
+	if cmd := c.before; cmd != nil && (string(name) == cmd.upper || string(name) == cmd.name) {
+		return cmd
+	}
+	c.before = lookup(name)
+	return c.before
 }
 
 // lookup finds a command by its name in any case.
@@ -178,6 +190,7 @@ func init() {
 		{name: "cf.scandump", arity: 3, flags: long, run: cfScanDump},
 		{name: "cf.loadchunk", arity: 4, flags: isWrite | long, run: cfLoadChunk},
 	} {
+		c.upper = strings.ToUpper(c.name)
 		commands[c.name] = c
 	}
 }

@@ -72,7 +72,7 @@ type Config struct {
 	FilterBytes int64
 	// RequestBytes bounds the memory of requests that are being received and of
 	// replies that are being sent, of all clients together, beyond 1 KiB and 32 KiB
-	// each. Default: 256 MiB.
+	// each. With garbage the process takes up to twice that. Default: 256 MiB.
 	RequestBytes int64
 	// MaxClients bounds the connections. Default: 10000.
 	MaxClients int

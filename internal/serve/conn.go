@@ -22,7 +22,7 @@ func (c *client) run() {
 			if len(c.w.Buf) == 0 {
 				c.last.Store(nowMs())
 			}
-			c.do(lookup(args[0]), args)
+			c.do(c.lookup(args[0]), args)
 			if c.quit || len(c.w.Buf) >= replyBytes {
 				if c.finish() != nil || c.quit {
 					return
@@ -88,7 +88,7 @@ func (c *client) settle() error {
 			err = nil
 		}
 	}
-	c.needSync = false
+	c.needSync, c.clock = false, 0
 	return err
 }
 

@@ -154,28 +154,48 @@ func cfInsert(c *client, args [][]byte) {
 		c.arity(name)
 		return
 	}
-	f, err := c.srv.write(c, args[1], kindCuckoo, maker)
-	if c.reply(err) {
+	items := args[i+1:]
+	done := 0
+	err := c.parts(items, func(part [][]byte) error {
+		f, err := c.srv.write(c, args[1], kindCuckoo, maker)
+		if err != nil {
+			return err
+		}
+		defer f.mu.Unlock()
+		if done == 0 {
+			c.w.Array(len(items))
+		}
+		for _, item := range part {
+			added, err := c.cuckooAdd(f, item, nx)
+			c.cuckooAdded(added, err, nx)
+			done++
+		}
+		return nil
+	})
+	if done == 0 {
+		c.reply(err)
 		return
 	}
-	defer f.mu.Unlock()
-	c.w.Array(len(args) - i - 1)
-	for _, item := range args[i+1:] {
-		added, err := c.cuckooAdd(f, item, nx)
-		switch {
-		case err == errReadOnly || err == errOOM:
-			c.w.Error(err.Error())
-		case nx && err != nil:
-			c.w.Int(-1)
-		case nx && added:
-			c.w.Int(1)
-		case nx:
-			c.w.Int(0)
-		case err != nil && c.w.Proto == 2:
-			c.w.Int(-1)
-		default:
-			c.w.Bool(err == nil)
-		}
+	for ; done < len(items); done++ { // something else is at the key meanwhile
+		c.reply(err)
+	}
+}
+
+// cuckooAdded replies to an item of CF.INSERT or CF.INSERTNX.
+func (c *client) cuckooAdded(added bool, err error, nx bool) {
+	switch {
+	case err == errReadOnly || err == errOOM:
+		c.w.Error(err.Error())
+	case nx && err != nil:
+		c.w.Int(-1)
+	case nx && added:
+		c.w.Int(1)
+	case nx:
+		c.w.Int(0)
+	case err != nil && c.w.Proto == 2:
+		c.w.Int(-1)
+	default:
+		c.w.Bool(err == nil)
 	}
 }
 

@@ -96,7 +96,11 @@ func (l *latency) metric() prometheus.Metric {
 			buckets[float64(uint64(1)<<i)/1e6] = total
 		}
 	}
-	return prometheus.MustNewConstHistogram(commandLatency, total, float64(l.nanos.Load())/1e9, buckets)
+	nanos := int64(0)
+	for _, cmd := range commands {
+		nanos += cmd.nanos.Load()
+	}
+	return prometheus.MustNewConstHistogram(commandLatency, total, float64(nanos)/1e9, buckets)
 }
 
 // maxFilterSeries bounds the filters that are shown and that make series.

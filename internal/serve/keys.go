@@ -8,41 +8,71 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
+// partArgs is how many arguments of a long command are carried out before others may go
+// first.
+const partArgs = 1000
+
+// parts calls fn with some arguments at a time. In between others may go first, but in a
+// transaction: the command is not atomic where it has more than partArgs.
+func (c *client) parts(args [][]byte, fn func(part [][]byte) error) error {
+	for {
+		part := args[:min(len(args), partArgs)]
+		args = args[len(part):]
+		if err := fn(part); err != nil || len(args) == 0 {
+			return err
+		}
+		if c.held {
+			c.release()
+			c.hold()
+		}
+	}
+}
+
 func del(c *client, args [][]byte) {
 	n := int64(0)
-	err := c.locked(func() error {
-		seen := map[string]bool{}
-		for _, key := range args[1:] {
-			k, _, err := c.kindOf(key)
-			if err != nil {
-				return err
-			}
-			if k == kindNone || seen[string(key)] {
-				continue
-			}
-			if len(args) > 2 {
-				seen[string(key)] = true
-			}
-			c.remove(key)
-			n++
-		}
-		return nil
-	}, args[1:]...)
+	err := c.parts(args[1:], func(keys [][]byte) error {
+		return c.locked(func() error { return c.removeAll(keys, &n) }, keys...)
+	})
 	if !c.reply(err) {
 		c.w.Int(n)
 	}
 }
 
+// removeAll removes keys, whose stripes are locked, and counts those that were there.
+func (c *client) removeAll(keys [][]byte, n *int64) error {
+	seen := map[string]bool{}
+	for _, key := range keys {
+		k, _, err := c.kindOf(key)
+		if err != nil {
+			return err
+		}
+		if k == kindNone || seen[string(key)] {
+			continue
+		}
+		if len(keys) > 1 {
+			seen[string(key)] = true
+		}
+		c.remove(key)
+		*n++
+	}
+	return nil
+}
+
 func exists(c *client, args [][]byte) {
 	n := int64(0)
-	for _, key := range args[1:] {
-		k, _, err := c.kindOf(key)
-		if c.reply(err) {
-			return
+	err := c.parts(args[1:], func(keys [][]byte) error {
+		for _, key := range keys {
+			k, _, err := c.kindOf(key)
+			if err != nil {
+				return err
+			}
+			n += count(k != kindNone)
 		}
-		n += count(k != kindNone)
+		return nil
+	})
+	if !c.reply(err) {
+		c.w.Int(n)
 	}
-	c.w.Int(n)
 }
 
 func typeCommand(c *client, args [][]byte) {

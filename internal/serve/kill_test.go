@@ -38,6 +38,7 @@ func child(dir string) error {
 		return err
 	}
 	cfg := Config{Addr: "127.0.0.1:0", Fsync: fsync, MaxClients: 20_000}
+	cfg.RequestBytes, _ = strconv.ParseInt(os.Getenv("SIFT_SERVE_REQUEST_BYTES"), 10, 64)
 	way := serving(os.Getenv("SIFT_SERVE_WAY"))
 	way.set(&cfg)
 	s, err := New(db, cfg)
@@ -54,10 +55,11 @@ func child(dir string) error {
 }
 
 // spawn starts a server in another process and returns its address.
-func spawn(t *testing.T, dir string, fsync Fsync) (*exec.Cmd, string) {
+func spawn(t *testing.T, dir string, fsync Fsync, env ...string) (*exec.Cmd, string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "SIFT_SERVE_CHILD="+dir, "SIFT_SERVE_FSYNC="+fsync.String(), "SIFT_SERVE_WAY="+string(way))
+	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

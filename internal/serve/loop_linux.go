@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"io"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,9 @@ import (
 // commands for a while when they were slow of late, as when the store reads from a disk
 // or holds writes up.
 //
+// A client that sends a long pipeline and reads its replies only afterwards is served as
+// well: up to a share of the memory for requests and replies, they wait for it.
+//
 // A client is in at most one hand: its loop's or, while event.away, another's.
 //
 // There is a loop for each processor, but not all are in use: see balance.
@@ -30,6 +34,8 @@ const (
 	// fewBytes is what is read from a client at once if memory is short: a Reader keeps
 	// so much without asking.
 	fewBytes = 1 << 10
+	// oweShare is what part of the memory for requests and replies may wait for one client.
+	oweShare = 4
 	// turnCommands is how many commands of a client are carried out in a round.
 	turnCommands = 1024
 	// roundCommands is how many are before their replies go out: an EXEC waits for a
@@ -41,6 +47,8 @@ const (
 	maxEvents = 256
 	// shareEvery is how often a busy loop lets other goroutines run.
 	shareEvery = 200 * time.Microsecond
+	// A command of so many bytes or arguments is one write that others wait for.
+	heavyBytes, heavyArgs = 1 << 20, 10 * shortArgs
 	// Commands are slow from slowCommand on, on the average of some rounds, and
 	// then goroutines carry them out for slowTime.
 	slowCommand = 50 * time.Microsecond
@@ -253,7 +261,7 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	case c.killed.Load() && !c.quit:
 		l.close(c)
 		return 0
-	case len(c.w.Buf) > 0:
+	case len(c.w.Buf) > 0 && !(e.blocked && l.mayOwe(c)):
 		if !e.blocked {
 			l.send(c, ms)
 		}
@@ -276,6 +284,8 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 			case err == syscall.EAGAIN:
 			case c.refused(err):
 				l.send(c, ms)
+			case err == io.EOF && len(c.w.Buf) > 0:
+				c.quit = true // when it has taken its replies
 			default:
 				l.close(c)
 			}
@@ -284,8 +294,8 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	}
 	c.last.Store(ms)
 	e.more = false
-	handOn := spread
-	l.writes.db = e.db
+	handOn, mark := spread || l.srv.heavy.Load() > 0, len(c.w.Buf)
+	l.writes.db, l.writes.clock = e.db, 0
 	for !handOn && !c.quit {
 		args, err := c.r.Next()
 		if err != nil {
@@ -295,7 +305,7 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 		if args == nil {
 			break
 		}
-		cmd := lookup(args[0])
+		cmd := c.lookup(args[0])
 		if l.leaves(c, cmd, args) || !l.hold() {
 			c.r.Unread()
 			handOn = true
@@ -308,7 +318,7 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 			handOn = true
 			break
 		}
-		if commands++; commands == turnCommands || len(c.w.Buf) >= replyBytes {
+		if commands++; commands == turnCommands || len(c.w.Buf)-mark >= replyBytes {
 			e.more = true
 			break
 		}
@@ -325,7 +335,7 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	if e.more || e.readable {
 		l.later(c)
 	}
-	if len(c.w.Buf) > 0 || c.wrote || c.quit {
+	if len(c.w.Buf) > mark || c.wrote || c.quit {
 		e.inRound = true
 		l.round = append(l.round, c)
 	}
@@ -372,8 +382,9 @@ func (l *loop) handOn(c *client) {
 func (l *loop) help(c *client) {
 	w := l.helpers.Get().(*writes)
 	c.writes = w
-	w.db = c.event.db
+	w.db, w.clock = c.event.db, 0
 	c.event.more = false
+	mark, heavy := len(c.w.Buf), int32(0)
 	for !c.quit {
 		args, err := c.r.Next()
 		if err != nil {
@@ -383,14 +394,18 @@ func (l *loop) help(c *client) {
 		if args == nil {
 			break
 		}
-		cmd := lookup(args[0])
-		if len(c.w.Buf) > 0 && c.paused(cmd) { // the replies go out first
+		cmd := c.lookup(args[0])
+		if len(c.w.Buf) > c.safe && c.paused(cmd) { // the replies go out first
 			c.r.Unread()
 			c.event.more = true
 			break
 		}
+		if c.r.Size() >= heavyBytes || len(args) >= heavyArgs {
+			heavy++
+			l.srv.heavy.Add(1)
+		}
 		c.do(cmd, args)
-		if len(c.w.Buf) >= replyBytes {
+		if len(c.w.Buf)-mark >= replyBytes {
 			c.event.more = true
 			break
 		}
@@ -403,6 +418,7 @@ func (l *loop) help(c *client) {
 	if err != nil {
 		c.abort(err)
 	}
+	l.srv.heavy.Add(-heavy)
 	c.wrote = false
 	c.event.db = w.db
 	if err == nil {
@@ -466,9 +482,25 @@ func (c *client) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// mayOwe reports whether commands are carried out although the client does not yet take
+// the replies to those before.
+func (l *loop) mayOwe(c *client) bool {
+	e := &c.event
+	if c.quit || l.closing || !e.more && !e.readable {
+		return false
+	}
+	if e.sent > len(c.w.Buf)/2 {
+		c.w.Buf = append(c.w.Buf[:0], c.w.Buf[e.sent:]...)
+		c.safe, e.stuckAt = c.safe-e.sent, e.stuckAt-e.sent
+		e.sent = 0
+	}
+	return int64(len(c.w.Buf)) < l.srv.cfg.RequestBytes/oweShare && c.w.Grow(replyBytes)
+}
+
 // send sends replies, as much as the kernel takes and others have the time for.
 func (l *loop) send(c *client, ms int64) {
 	e := &c.event
+	c.safe = len(c.w.Buf)
 	for asked := 0; e.sent < len(c.w.Buf); {
 		if asked >= sendBytes {
 			l.later(c)
@@ -484,6 +516,9 @@ func (l *loop) send(c *client, ms int64) {
 			if e.stuck == 0 || e.sent-e.stuckAt >= sendBytes {
 				e.stuck, e.stuckAt = ms, e.sent
 			}
+			if e.more || e.readable {
+				l.later(c)
+			}
 			return
 		}
 		if err != nil {
@@ -497,7 +532,7 @@ func (l *loop) send(c *client, ms int64) {
 		l.stuck--
 		e.stuck = 0
 	}
-	e.sent = 0
+	e.sent, c.safe = 0, 0
 	c.w.Reset()
 	switch {
 	case c.quit, c.killed.Load(), l.closing && !e.more:

@@ -325,3 +325,38 @@ func TestLoopsDoNotPause(t *testing.T) {
 	c.do("CLIENT", "PAUSE", "100000", "ALL")
 	c.conn.Write(appendCall(nil, "PING"))
 }
+
+// Nor does an event loop get the memory of a filter that grows much.
+func TestLargeGrowthLeavesTheLoop(t *testing.T) {
+	var grown, onLoop atomic.Int32
+	for _, name := range []string{"bf.add", "cf.add"} {
+		cmd := commands[name]
+		run := cmd.run
+		t.Cleanup(func() { cmd.run = run }) // after the server's end
+		cmd.run = func(c *client, args [][]byte) {
+			before := c.find(args[1])
+			links := before.parts().Links()
+			if run(c, args); before.parts().Links() > links {
+				grown.Add(1)
+				if c.onLoop() {
+					onLoop.Add(1)
+				}
+			}
+		}
+	}
+	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
+	c.do("BF.RESERVE", "b", "0.01", "1000", "EXPANSION", "2000")
+	c.do("CF.RESERVE", "c", "64", "EXPANSION", "32768")
+	for i := range 1100 {
+		item := fmt.Sprint(i)
+		if got, ok := c.do("BF.ADD", "b", item).(failure); ok {
+			t.Fatal(got)
+		}
+		if got, ok := c.do("CF.ADD", "c", item).(failure); ok {
+			t.Fatal(got)
+		}
+	}
+	if grown.Load() != 2 || onLoop.Load() > 0 {
+		t.Errorf("%d filters grew, %d on an event loop", grown.Load(), onLoop.Load())
+	}
+}

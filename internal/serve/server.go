@@ -56,8 +56,9 @@ type Server struct {
 	// Writes to the store: how many began, have ended and are durable.
 	begun, puts, synced atomic.Uint64
 	syncMu              sync.Mutex
-	syncing             atomic.Bool // writes to the store wait for the disk
-	failed              atomic.Bool // a write to the store failed: read-only from now on
+	syncing             atomic.Bool  // writes to the store wait for the disk
+	heavy               atomic.Int32 // commands under way for which others' writes may wait
+	failed              atomic.Bool  // a write to the store failed: read-only from now on
 
 	expiring expiring
 	watches  watches

@@ -124,7 +124,6 @@ func slowlogCommand(c *client, args [][]byte) {
 // latency counts commands by how long they took, in powers of two.
 type latency struct {
 	counts [latencyBuckets]atomic.Uint64 // below 1 µs, 2 µs, 4 µs and so on; the last: all longer
-	nanos  atomic.Int64
 }
 
 const latencyBuckets = 24
@@ -135,7 +134,6 @@ func (l *latency) observe(d time.Duration) {
 		i++
 	}
 	l.counts[i].Add(1)
-	l.nanos.Add(int64(d))
 }
 
 // countErrors adds the errors that the client was told to the server's.

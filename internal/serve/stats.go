@@ -220,7 +220,6 @@ func (s *Server) resetStats() {
 	for _, n := range []*atomic.Uint64{&t.connections, &t.rejected, &t.protocolErrors, &t.authFailures, &t.errors, &t.hits, &t.misses, &t.expired, &t.checkpoints, &t.syncs} {
 		n.Store(0)
 	}
-	t.latency.nanos.Store(0)
 	for i := range t.latency.counts {
 		t.latency.counts[i].Store(0)
 	}

@@ -235,26 +235,36 @@ func getDel(c *client, args [][]byte) {
 func mget(c *client, args [][]byte) {
 	mark := len(c.w.Buf)
 	c.w.Array(len(args) - 1)
-	for _, key := range args[1:] {
-		got := false
-		_, err := c.look(key, func(h head) error {
-			if got = h.kind == kindString; got {
-				c.w.Bulk(h.payload)
+	err := c.parts(args[1:], func(keys [][]byte) error {
+		for _, key := range keys {
+			if err := c.writeString(key); err != nil {
+				return err
 			}
-			return nil
-		})
-		if err != nil {
-			c.w.Buf = c.w.Buf[:mark]
-			c.reply(err)
-			return
+			if c.w.Refused {
+				return errReplyOOM // whoever resets Refused says so
+			}
 		}
-		if !got {
-			c.w.Nil()
-		}
-		if c.w.Refused {
-			return
-		}
+		return nil
+	})
+	if err != nil && !c.w.Refused {
+		c.w.Buf = c.w.Buf[:mark]
+		c.reply(err)
 	}
+}
+
+// writeString replies with the string at a key, nil if there is none.
+func (c *client) writeString(key []byte) error {
+	got := false
+	_, err := c.look(key, func(h head) error {
+		if got = h.kind == kindString; got {
+			c.w.Bulk(h.payload)
+		}
+		return nil
+	})
+	if err == nil && !got {
+		c.w.Nil()
+	}
+	return err
 }
 
 func mset(c *client, args [][]byte) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -228,5 +229,78 @@ func testStoreFails(t *testing.T) {
 	}
 	if got, ok := c.do("SET", "k", "v").(failure); !ok || !strings.HasPrefix(string(got), "MISCONF") {
 		t.Errorf("a write afterwards: %v", got)
+	}
+}
+
+// A client that reads its replies only after it has sent all of a long pipeline gets them
+// all.
+func TestLongPipeline(t *testing.T) {
+	for _, way = range []serving{loops, handedOn} {
+		s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+		if s.cfg.NoLoops || runtime.GOOS != "linux" {
+			t.Skip("no event loops here")
+		}
+		c := dial(t, s)
+		c.conn.(*net.TCPConn).SetReadBuffer(64 << 10)
+		const n = 30_000 // more than the kernel's buffers hold
+		word := strings.Repeat("x", 1000)
+		c.conn.Write([]byte(strings.Repeat("ECHO "+word+"\r\n", n) + "SET k v\r\nGET k\r\n"))
+		for i := range n {
+			if got := c.reply(); got != any(word) {
+				t.Fatalf("%s: reply %d is %.20q", way, i, got)
+			}
+		}
+		if a, b := c.reply(), c.reply(); a != simple("OK") || b != any("v") {
+			t.Errorf("%s: %v, %v", way, a, b)
+		}
+		c.do("PING")
+		if got := s.requestBytes.Load(); got != 0 {
+			t.Errorf("%s: %d bytes are taken", way, got)
+		}
+	}
+}
+
+// An EXEC that waits comes before the end of a long command.
+func TestLongCommandsLetOthersGoFirst(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	const n = 2*partArgs + 1
+	for _, test := range []struct{ call, reply string }{
+		{"BF.MADD f", "*2001\r\n:1\r\n"}, {"BF.MEXISTS f", "*2001\r\n:1\r\n"}, {"CF.INSERT c ITEMS", "*2001\r\n:1\r\n"},
+		{"EXISTS", ":0\r\n"}, {"MGET", "*2001\r\n$-1\r\n"}, {"DEL", ":1\r\n"},
+	} {
+		c := lone(s)
+		if strings.HasPrefix(test.call, "DEL") {
+			args := fields("SET item2000 v")
+			c.do(lookup(args[0]), args)
+		}
+		c.w.Buf = nil
+		c.hold()
+		went := make(chan struct{})
+		go func() {
+			s.world.Lock()
+			s.world.Unlock()
+			close(went)
+		}()
+		for s.world.TryRLock() { // until it waits
+			s.world.RUnlock()
+			time.Sleep(time.Millisecond)
+		}
+		args := fields(test.call)
+		for i := range n {
+			args = append(args, fmt.Append(nil, "item", i))
+		}
+		c.do(lookup(args[0]), args)
+		select {
+		case <-went:
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s of %d does not let an EXEC go first", test.call, n)
+		}
+		if err := c.settle(); err != nil {
+			t.Error(err)
+		}
+		<-went
+		if got := string(c.w.Buf); !strings.HasPrefix(got, test.reply) {
+			t.Errorf("%s: %.30q", test.call, got)
+		}
 	}
 }

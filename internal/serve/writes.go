@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"hash/maphash"
+	"time"
 
 	"github.com/siftdb/sift"
 )
@@ -12,10 +13,12 @@ import (
 // It is used by one goroutine.
 type writes struct {
 	srv  *Server
-	kept int   // bytes of each kind that are kept from one use to the next
-	db   int   // the database that is selected
-	held bool  // world is held for reading
-	err  error // a write failed, and with it what some replies acknowledge
+	kept int  // bytes of each kind that are kept from one use to the next
+	db   int  // the database that is selected
+	held bool // world is held for reading
+	// clock is when the last command ended, if the next one was there by then, else 0.
+	clock time.Duration
+	err   error // a write failed, and with it what some replies acknowledge
 
 	// Plain SETs that wait to be written, and their keys.
 	pending     sift.Batch

@@ -191,10 +191,14 @@ func (r *Reader) Fill() error {
 		if r.end-r.start >= r.limits.MaxBytes {
 			return ProtocolError("request too large")
 		}
-		if len(r.buf) > 0 && !r.reserve(len(r.buf)) {
+		size := max(firstBuffer, 2*len(r.buf))
+		if need := r.pos + r.bulk + len("\r\n"); r.want > 0 && r.bulk >= len(r.buf)/2 && need > len(r.buf) {
+			size = min(size, max(need, firstBuffer)) // no more than a large argument takes
+		}
+		if len(r.buf) > 0 && !r.reserve(size-len(r.buf)) {
 			return ErrMemory
 		}
-		grown := make([]byte, max(firstBuffer, 2*len(r.buf)))
+		grown := make([]byte, size)
 		copy(grown, r.buf[:r.end])
 		r.buf = grown
 	}

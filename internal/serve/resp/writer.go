@@ -41,6 +41,14 @@ func (w *Writer) Reset() {
 	}
 }
 
+// Grow makes room for n more bytes, and reports whether there was memory for them.
+func (w *Writer) Grow(n int) bool {
+	refused := w.Refused
+	ok := w.room(n)
+	w.Refused = refused
+	return ok
+}
+
 // room makes room for a string, and reports whether it may be written.
 func (w *Writer) room(n int) bool {
 	const around = 32 // the string's length and line ends
