@@ -20,8 +20,10 @@ type filterKeeper struct {
 	changed chan struct{} // has room for one: the version is another
 	wg      sync.WaitGroup
 
-	mu   sync.Mutex
-	held []*table // tables that may hold units
+	moving sync.Mutex // one rebalance at a time; it reads from the disk, and who installs a version does not wait for it
+
+	mu   sync.Mutex // guards what follows and the tables' heat; held for no reading
+	held []*table   // tables that may hold units
 	last time.Time
 }
 
@@ -113,29 +115,50 @@ func (k *filterKeeper) cool() {
 
 // rebalance moves from what is held towards the plan, reading at most limit bytes.
 func (k *filterKeeper) rebalance(limit int64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	k.moving.Lock()
+	defer k.moving.Unlock()
 	version := k.db.refVersion()
 	if version == nil {
 		return
 	}
 	defer k.db.releaseVersion(version)
 
-	tables, inputs := planInputs(version, true)
-	present := make(map[*table]bool, len(tables))
-	for _, t := range tables {
-		present[t] = true
+	tables, inputs := planInputs(version)
+	for _, t := range k.replace(tables, inputs) {
+		k.hold(t, 0)
 	}
-	for _, t := range k.held {
-		if !present[t] {
-			k.hold(t, 0)
-		}
-	}
-	k.held = tables
 	want := plan.Choose(inputs, k.db.opts.FilterMemory)
 	for _, step := range plan.Steps(inputs, want, limit) {
 		k.hold(tables[step.Table], step.Units)
 	}
+}
+
+// replace makes tables those that may hold units, and returns those before that are not
+// among them. Inputs, which are theirs, get their heat.
+func (k *filterKeeper) replace(tables []*table, inputs []plan.Table) (gone []*table) {
+	present := make(map[*table]bool, len(tables))
+	for _, t := range tables {
+		present[t] = true
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, t := range k.held {
+		if !present[t] {
+			gone = append(gone, t)
+		}
+	}
+	k.held = tables
+	follow(tables, inputs)
+	return gone
+}
+
+// follow gives the inputs of a plan their tables' heat. REQUIRES: the keeper's mu.
+func follow(tables []*table, inputs []plan.Table) {
+	heat := make([]float64, len(tables))
+	for i, t := range tables {
+		heat[i] = t.heat.Rate
+	}
+	plan.Follow(inputs, heat)
 }
 
 // expected returns the block reads a second that lookups of absent keys cost, as
@@ -144,9 +167,10 @@ func (k *filterKeeper) expected(version *manifest.Version) (wasted, nextMiBSaves
 	if k == nil {
 		return 0, 0
 	}
+	tables, inputs := planInputs(version)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, inputs := planInputs(version, true)
+	follow(tables, inputs)
 	held := make([]int, len(inputs))
 	var traffic float64
 	for i := range inputs {
@@ -169,13 +193,12 @@ func (k *filterKeeper) hold(t *table, units int) {
 }
 
 // planInputs returns the tables of a version that have filters, and what the
-// plan needs to know of each. Without useHeat, or where there is none, traffic
-// is taken to be even: every lookup asks each level once, and each table as
-// often as its share of the level. useHeat REQUIRES the keeper's mu.
-func planInputs(version *manifest.Version, useHeat bool) ([]*table, []plan.Table) {
+// plan needs to know of each. Traffic is taken to be even: every lookup asks each
+// level once, and each table as often as its share of the level. While a filter is
+// read from the disk it waits.
+func planInputs(version *manifest.Version) ([]*table, []plan.Table) {
 	var tables []*table
 	var inputs []plan.Table
-	var heat []float64
 	for level, metas := range version.Levels {
 		for _, meta := range metas {
 			t := meta.Handle.(*table)
@@ -192,13 +215,7 @@ func planInputs(version *manifest.Version, useHeat bool) ([]*table, []plan.Table
 			}
 			in.Held = min(in.Held, len(in.Units))
 			tables, inputs = append(tables, t), append(inputs, in)
-			if useHeat {
-				heat = append(heat, t.heat.Rate)
-			}
 		}
-	}
-	if useHeat {
-		plan.Follow(inputs, heat)
 	}
 	return tables, inputs
 }
@@ -250,7 +267,7 @@ func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 	if s == nil {
 		return p, ErrClosed
 	}
-	tables, inputs := planInputs(s.version, false)
+	tables, inputs := planInputs(s.version)
 	for i := range inputs {
 		inputs[i].Held = 0
 	}

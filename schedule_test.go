@@ -258,3 +258,63 @@ func TestHungReadBlocksNoWrite(t *testing.T) {
 		})
 	}
 }
+
+// A filter keeper whose read hangs holds up neither compactions nor writes, also while
+// somebody asks for Metrics, which needs what is read.
+func TestHungFilterReadBlocksNoWrite(t *testing.T) {
+	fs := vfs.Inject(vfs.OS)
+	dir := t.TempDir()
+	o := &Options{FS: fs, MemtableBytes: 1 << 20, CacheBytes: -1, MapBytes: -1, L0Tables: 2, FilterMemory: 1 << 20}
+	db := mustOpen(t, dir, o)
+	loadKeys(t, db, 1000)
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	// The keeper holds the filter now, or will soon; once it is dropped it is read again.
+	entered, release := make(chan struct{}), make(chan struct{})
+	tab := db.state.Load().version.Levels[0][0].Handle.(*table)
+	var hung atomic.Bool
+	db.keeper.moving.Lock()
+	db.keeper.hold(tab, 0)
+	fs.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpReadAt && op.Name == tab.path && hung.CompareAndSwap(false, true) {
+			close(entered)
+			<-release
+		}
+		return nil
+	})
+	db.keeper.moving.Unlock()
+	reading := inBackground(func() error { db.keeper.rebalance(1 << 20); return nil })
+	<-entered
+	metrics := inBackground(func() error { db.Metrics(); return nil })
+	const size = 64 << 10
+	writes := inBackground(func() error {
+		for i := range 64 << 20 / size {
+			if err := db.Put(fmt.Appendf(nil, "new%06d", i), make([]byte, size), NoSync); err != nil {
+				return err
+			}
+		}
+		return db.Compact(context.Background(), []byte("new"), nil)
+	})
+	if err := ended(t, "a write beside a hung read of a filter", writes); err != nil {
+		t.Error(err)
+	}
+	if db.stats.compactions.Load() == 0 {
+		t.Error("nothing was compacted")
+	}
+	select {
+	case <-reading:
+		t.Error("the read did not hang")
+	default:
+	}
+	close(release)
+	for what, result := range map[string]<-chan error{"rebalance": reading, "Metrics": metrics} {
+		if err := ended(t, what, result); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := ended(t, "Close", inBackground(db.Close)); err != nil {
+		t.Error(err)
+	}
+	mustCheck(t, dir, &Options{})
+}
