@@ -30,6 +30,8 @@ type background struct {
 	filled     uint64      // how many there have been
 	flushErr   error       // the last try to flush failed; it is tried again
 	compactErr error       // the last compaction failed; it is tried again
+	flushing   retries     // of flushes
+	compacting retries     // of compactions
 	fatalErr   error       // the MANIFEST failed: the tree cannot change any more
 	jobs       []*job      // what callers of Compact and the like wait for, by whose turn is next
 	closing    bool        // Close has begun: nothing is compacted any more
@@ -39,11 +41,18 @@ type background struct {
 	wg     sync.WaitGroup
 }
 
-// change makes a change that somebody may wait for. There is no other broadcast.
+// change makes a change that somebody may wait for. There is no broadcast but this and
+// ask's.
 func (b *background) change(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f()
+	b.changed.Broadcast()
+}
+
+// ask has what failed tried again soon. REQUIRES: mu.
+func (b *background) ask(r *retries) {
+	r.asked = true
 	b.changed.Broadcast()
 }
 
@@ -67,9 +76,6 @@ type flushJob struct {
 // further one is filled. A second one keeps writers and the flushing goroutine
 // from waiting for each other in turns.
 const maxFull = 2
-
-// retryDelay is the pause after a failed flush or compaction.
-const retryDelay = 100 * time.Millisecond
 
 // fatal returns the error that ended all writing, if there is one.
 func (b *background) fatal() error {
@@ -103,6 +109,7 @@ func (b *background) awaitFlushes(enough func() bool) (waited bool, err error) {
 	waited = !enough() && b.flushRefused() == nil
 	b.await(func() bool { return enough() || b.flushRefused() != nil })
 	if !enough() {
+		b.ask(&b.flushing)
 		return waited, b.flushRefused()
 	}
 	return waited, b.fatalErr
@@ -170,11 +177,11 @@ func (d *DB) flushLoop() {
 				b.flushes = b.flushes[1:]
 			}
 		})
-		if err != nil {
-			d.opts.Logger.Error("flush failed", "err", err)
-			d.opts.Events.failed(err)
-			b.pause(d.opts.retryDelay, func() bool { return b.ending || b.fatalErr != nil })
+		if err == nil {
+			b.flushing.failed = 0
+			continue
 		}
+		d.retryLater(&b.flushing, "flush", err, func() bool { return b.ending || b.fatalErr != nil })
 	}
 }
 

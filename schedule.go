@@ -3,6 +3,7 @@ package sift
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -45,6 +46,7 @@ func (d *DB) do(ctx context.Context, step func(ctx context.Context) (last bool, 
 	j := &job{ctx: ctx, step: step, done: make(chan error, 1)}
 	b.change(func() {
 		b.jobs = append(b.jobs, j)
+		b.compacting.asked = true
 		if err := b.over(); err != nil {
 			b.finish(j, err)
 		}
@@ -184,11 +186,11 @@ func (d *DB) runAutomatic(ctx context.Context, plan *compact.Plan) {
 		return
 	}
 	b.change(func() { b.compactErr = err })
-	if err != nil {
-		d.opts.Logger.Error("compaction failed", "level", plan.Level, "err", err)
-		d.opts.Events.failed(err)
-		b.pause(d.opts.retryDelay, func() bool { return b.over() != nil })
+	if err == nil {
+		b.compacting.failed = 0
+		return
 	}
+	d.retryLater(&b.compacting, fmt.Sprintf("compaction of level %d", plan.Level), err, func() bool { return b.over() != nil })
 }
 
 // runStep carries out the next step of a job. ctx ends when the database closes.

@@ -90,5 +90,6 @@ func (t *throttle) stop(d *DB, limit int) error {
 	case b.closing:
 		return ErrClosed
 	}
+	b.ask(&b.compacting)
 	return fmt.Errorf("%w: level 0 is full, a compaction failed and is being tried again: %w", ErrTryAgain, b.compactErr)
 }
