@@ -200,12 +200,14 @@ func (b *background) nextFlush() *flushJob {
 // pause waits a moment, less if ended is true meanwhile, and reports whether the
 // moment is over.
 func (b *background) pause(delay time.Duration, ended func() bool) (over bool) {
-	t := time.AfterFunc(delay, func() { b.change(func() { over = true }) })
+	rung := false
+	t := time.AfterFunc(delay, func() { b.change(func() { rung = true }) })
 	defer t.Stop()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.await(func() bool { return over || ended() })
-	return over
+	b.await(func() bool { return rung || ended() })
+	// The result is a copy: it is read without the lock, and the clock may still ring.
+	return rung
 }
 
 // closeLog closes a log that is no longer written to, after its sync: nothing
