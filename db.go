@@ -47,6 +47,7 @@ type DB struct {
 	snapshots snapshotList
 	gaps      *gap.Set // nil: none are remembered
 	commit    committer
+	joints    jointQueue
 	bg        background
 	cleaner   cleaner       // of files
 	retired   cleaner       // of versions

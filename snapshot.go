@@ -123,6 +123,25 @@ func (l *snapshotList) begin(t *Tx, visible *atomic.Uint64) {
 	l.txs++
 }
 
+// fork registers a transaction that reads what another does, which is registered.
+func (l *snapshotList) fork(t, of *Tx) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if of.expired.Load() {
+		t.expired.Store(true)
+		return
+	}
+	i, _ := slices.BinarySearch(l.seqs, t.seq)
+	l.seqs = slices.Insert(l.seqs, i, t.seq)
+	t.older, t.newer, of.newer = of, of.newer, t
+	if t.newer == nil {
+		l.newest = t
+	} else {
+		t.newer.older = t
+	}
+	l.txs++
+}
+
 // end takes a transaction out, if it has not expired.
 func (l *snapshotList) end(t *Tx) {
 	l.mu.Lock()

@@ -11,7 +11,7 @@ import (
 
 const (
 	defaultTries = 100
-	// A conflict is retried at once firstRetries times, and then after a random pause
+	// After firstRetries conflicts the next try comes after a random pause
 	// that grows to maxBackoff.
 	firstRetries = 4
 	minBackoff   = 50 * time.Microsecond
@@ -20,8 +20,9 @@ const (
 
 // Transact runs fn in a transaction with default TxOptions and commits it. The writes are
 // durable when Transact returns nil. If the commit finds a conflict, fn runs again in a
-// new transaction, after a pause that grows, so fn should have no side effects that must
-// not happen twice. Transact returns
+// new transaction, so fn should have no side effects that must not happen twice. While
+// many transactions conflict, Transact runs them one after another, each seeing what those
+// before it have written, and commits several as one. Transact returns
 //
 //   - fn's error, with nothing written,
 //   - an error that matches ErrConflict after too many attempts, see TxOptions.Tries,
@@ -46,7 +47,17 @@ func (d *DB) TransactWith(ctx context.Context, o *TxOptions, fn func(tx *Tx) err
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		again, err := d.transactOnce(o, fn)
+		var again bool
+		var err error
+		switch {
+		case o != nil && o.ReadOnly:
+			again, err = d.transactOnce(o, fn)
+		case try > 1 || d.joints.joins():
+			again, err = d.joints.transact(ctx, d, o, fn)
+		default:
+			again, err = d.transactOnce(o, fn)
+			d.joints.tried(again)
+		}
 		if !again {
 			return err
 		}

@@ -46,6 +46,7 @@ type Tx struct {
 	readOnly  bool
 	noSync    bool
 	closed    bool
+	joint     bool        // it is a part of a joint transaction, which is not committed by Commit
 	expired   atomic.Bool // what it reads is no longer kept
 	err       error       // ErrTxLimit: it cannot commit any more
 
@@ -289,6 +290,8 @@ func (t *Tx) Commit() error {
 	}
 	defer t.finish()
 	switch {
+	case t.joint:
+		return ErrClosed
 	case t.err != nil:
 		return t.err
 	case t.db.closed.Load():

@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -88,32 +89,17 @@ func (w *txnLoad) one(rng *rand.Rand, name string) (t serial.Txn, sync bool, err
 	if w.registers && rng.IntN(8) == 0 {
 		return w.blind(rng, t)
 	}
-	o := &sift.TxOptions{NoSync: rng.IntN(3) > 0, ReadOnly: rng.IntN(10) == 0}
+	o := &sift.TxOptions{NoSync: rng.IntN(3) > 0, ReadOnly: rng.IntN(10) == 0, Tries: 5}
+	if rng.IntN(3) == 0 {
+		return w.transact(rng, t, o)
+	}
 	tx, err := w.db.Begin(o)
 	if err != nil {
 		return t, false, err
 	}
 	defer tx.Discard()
-	for range 1 + rng.IntN(5) {
-		var ops []serial.Op
-		switch n := rng.IntN(6); {
-		case n < 3 && !o.ReadOnly:
-			ops, err = w.write(rng, tx)
-		case n < 4:
-			ops, err = w.scan(rng, tx)
-		default:
-			ops, err = w.read(rng, tx)
-		}
-		if err != nil {
-			return t, false, err
-		}
-		t.Ops = append(t.Ops, ops...)
-		if rng.IntN(3) == 0 {
-			runtime.Gosched()
-		}
-	}
-	if rng.IntN(4) == 0 {
-		time.Sleep(time.Duration(rng.IntN(1000)) * time.Microsecond)
+	if t.Ops, err = w.ops(rng, tx, o.ReadOnly); err != nil {
+		return t, false, err
 	}
 	t.Outcome = serial.Unknown
 	if w.began != nil {
@@ -131,6 +117,60 @@ func (w *txnLoad) one(rng *rand.Rand, name string) (t serial.Txn, sync bool, err
 	}
 	t.End = w.clock()
 	return t, !o.NoSync, nil
+}
+
+var errGivenUp = errors.New("given up")
+
+// transact has Transact run it; what the last try did counts.
+func (w *txnLoad) transact(rng *rand.Rand, t serial.Txn, o *sift.TxOptions) (serial.Txn, bool, error) {
+	err := w.db.TransactWith(context.Background(), o, func(tx *sift.Tx) (err error) {
+		if t.Ops, err = w.ops(rng, tx, o.ReadOnly); err != nil {
+			return err
+		}
+		t.Outcome = serial.Unknown
+		if w.began != nil {
+			w.began(&t)
+		}
+		if rng.IntN(15) == 0 {
+			return errGivenUp
+		}
+		return nil
+	})
+	switch t.End = w.clock(); {
+	case err == nil:
+		t.Outcome = serial.Committed
+	case errors.Is(err, errGivenUp), errors.Is(err, sift.ErrConflict):
+		t.Outcome = serial.Aborted
+	default:
+		return t, false, err
+	}
+	return t, !o.NoSync, nil
+}
+
+// ops makes a transaction's operations.
+func (w *txnLoad) ops(rng *rand.Rand, tx *sift.Tx, readOnly bool) (all []serial.Op, err error) {
+	for range 1 + rng.IntN(5) {
+		var ops []serial.Op
+		switch n := rng.IntN(6); {
+		case n < 3 && !readOnly:
+			ops, err = w.write(rng, tx)
+		case n < 4:
+			ops, err = w.scan(rng, tx)
+		default:
+			ops, err = w.read(rng, tx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ops...)
+		if rng.IntN(3) == 0 {
+			runtime.Gosched()
+		}
+	}
+	if rng.IntN(4) == 0 {
+		time.Sleep(time.Duration(rng.IntN(1000)) * time.Microsecond)
+	}
+	return all, nil
 }
 
 // blind writes some registers, without a transaction.

@@ -1,0 +1,291 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// add is a transaction that adds to a counter.
+func add(tx *Tx, key string, n int) error {
+	v, err := tx.Get([]byte(key))
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	was, _ := strconv.Atoi(string(v))
+	return tx.Put([]byte(key), strconv.AppendInt(nil, int64(was+n), 10))
+}
+
+func counter(t *testing.T, db *DB, key string) int {
+	t.Helper()
+	v, err := db.Get([]byte(key))
+	if errors.Is(err, ErrNotFound) {
+		return 0
+	}
+	n, aerr := strconv.Atoi(string(v))
+	if err != nil || aerr != nil {
+		t.Fatal(err, aerr)
+	}
+	return n
+}
+
+// nothingLeft wants all transactions to be gone.
+func nothingLeft(t *testing.T, db *DB) {
+	t.Helper()
+	q := &db.joints
+	if m := db.Metrics(); m.Transactions != 0 || m.Snapshots != 0 || db.stats.txBytes.Load() != 0 || db.commit.watchers.Load() != 0 {
+		t.Errorf("left: %d transactions, %d snapshots, %d bytes, %d watchers", m.Transactions, m.Snapshots, db.stats.txBytes.Load(), db.commit.watchers.Load())
+	}
+	if q.joint != nil || len(q.waiting) != 0 {
+		t.Errorf("the queue is not empty: %v, %d", q.joint, len(q.waiting))
+	}
+}
+
+// jointScript runs transactions in one joint transaction: while the first one runs, the
+// others are queued, and do what their functions say in turn.
+func jointScript(t *testing.T, db *DB, during func(), fns ...func(tx *Tx) error) []error {
+	t.Helper()
+	q := &db.joints
+	q.took = time.Hour // nobody is left out
+	q.heat.Store(maxHeat)
+	errs := make([]error, len(fns))
+	var wg sync.WaitGroup
+	started, all := make(chan struct{}), make(chan struct{})
+	run := func(i int, fn func(tx *Tx) error) {
+		wg.Go(func() {
+			q.calls.Store(0) // no probe
+			errs[i] = db.TransactWith(context.Background(), &TxOptions{NoSync: true, Tries: 1}, fn)
+		})
+	}
+	run(0, func(tx *Tx) error {
+		close(started)
+		<-all
+		return fns[0](tx)
+	})
+	<-started
+	for i, fn := range fns[1:] {
+		run(i+1, fn)
+		for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+			q.mu.Lock()
+			n := len(q.waiting)
+			q.mu.Unlock()
+			if n == i+1 {
+				break
+			}
+			if time.Since(begin) > 30*time.Second {
+				t.Fatal("a transaction does not join the queue")
+			}
+		}
+	}
+	during()
+	close(all)
+	wg.Wait()
+	return errs
+}
+
+func TestJoint(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfs.NewMem()))
+	defer mustClose(t, db)
+	own := errors.New("own")
+	var kept *Tx
+	logged := db.Metrics().LastSequence
+	errs := jointScript(t, db, func() {},
+		func(tx *Tx) error { kept = tx; return add(tx, "n", 1) },
+		func(tx *Tx) error { // sees the one before
+			if v, err := tx.Get([]byte("n")); string(v) != "1" {
+				t.Errorf("the second sees %s, %v", v, err)
+			}
+			if err := kept.Put([]byte("n"), []byte("100")); !errors.Is(err, ErrClosed) {
+				t.Errorf("a transaction that is over: %v", err)
+			}
+			return add(tx, "n", 2)
+		},
+		func(tx *Tx) error { // leaves no trace
+			if err := add(tx, "n", 1000); err != nil {
+				t.Error(err)
+			}
+			return own
+		},
+		func(tx *Tx) error { // must not commit the others
+			return errors.Join(add(tx, "n", 1000), tx.Commit())
+		},
+		func(tx *Tx) error { tx.Discard(); return nil },
+		func(tx *Tx) error {
+			for e, err := range tx.Scan(nil) {
+				if err != nil || string(e.Key) != "n" || string(e.Value) != "3" {
+					t.Errorf("a scan finds %s=%s, %v", e.Key, e.Value, err)
+				}
+			}
+			return add(tx, "n", 4)
+		},
+	)
+	if got, want := fmt.Sprint(errs), fmt.Sprint([]error{nil, nil, own, ErrClosed, ErrClosed, nil}); got != want {
+		t.Errorf("they end with %s, want %s", got, want)
+	}
+	if n := counter(t, db, "n"); n != 7 {
+		t.Errorf("the counter is %d, want 7", n)
+	}
+	// One commit of three operations.
+	if m := db.Metrics(); m.LastSequence != logged+3 || m.TxCommits != 3 || m.TxConflicts != 0 {
+		t.Errorf("%d operations, %d commits, %d conflicts", m.LastSequence-logged, m.TxCommits, m.TxConflicts)
+	}
+	nothingLeft(t, db)
+}
+
+// What one of them has read is written by others: none commits. Who failed after having
+// seen what was not committed does not fail with that.
+func TestJointConflict(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfs.NewMem()))
+	defer mustClose(t, db)
+	own := errors.New("own")
+	errs := jointScript(t, db, func() {
+		if err := db.Put([]byte("n"), []byte("50"), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	},
+		func(tx *Tx) error { return add(tx, "m", 1) },
+		func(tx *Tx) error { return own },
+		func(tx *Tx) error { return add(tx, "n", 1) },
+	)
+	for i, err := range errs {
+		// The first read began before the write, and the others with it.
+		if !errors.Is(err, ErrConflict) {
+			t.Errorf("%d ends with %v", i, err)
+		}
+	}
+	if n, m := counter(t, db, "n"), counter(t, db, "m"); n != 50 || m != 0 {
+		t.Errorf("the counters are %d and %d", n, m)
+	}
+	if m := db.Metrics(); m.TxCommits != 0 || m.TxConflicts != 2 {
+		t.Errorf("%d commits, %d conflicts", m.TxCommits, m.TxConflicts)
+	}
+	nothingLeft(t, db)
+}
+
+// A transaction that takes long is left out, and those before it and after it commit.
+func TestJointLeavesOut(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfs.NewMem()))
+	defer mustClose(t, db)
+	q := &db.joints
+	release := make(chan struct{})
+	inSlow := make(chan struct{})
+	var runs atomic.Int64
+	slow := func(tx *Tx) error {
+		if runs.Add(1) == 1 {
+			close(inSlow)
+			<-release
+		}
+		return add(tx, "n", 10)
+	}
+	q.heat.Store(maxHeat)
+	q.calls.Store(0)
+	slowly := inBackground(func() error { return db.Transact(context.Background(), slow) })
+	<-inSlow
+	for range 50 {
+		err := ended(t, "a transaction beside a slow one", inBackground(func() error {
+			return db.Transact(context.Background(), func(tx *Tx) error { return add(tx, "n", 1) })
+		}))
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	close(release)
+	if err := ended(t, "the slow one", slowly); err != nil {
+		t.Error(err)
+	}
+	if n := counter(t, db, "n"); n != 60 || runs.Load() != 2 {
+		t.Errorf("the counter is %d, and the slow one ran %d times", n, runs.Load())
+	}
+	nothingLeft(t, db)
+}
+
+// All kinds of ends, beside each other, with plain writes between: each that returned nil
+// counts once, and the others not at all.
+func TestJointStress(t *testing.T) {
+	o := uncached(vfs.NewMem())
+	o.TxBytes = 256 << 10
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	var want [3]atomic.Int64
+	own := errors.New("own")
+	var wg sync.WaitGroup
+	for w := range 12 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(w), 7))
+			for range 150 {
+				if rng.IntN(4) == 0 {
+					db.joints.heat.Store(maxHeat)
+				}
+				key := rng.IntN(len(want))
+				end, ctx := rng.IntN(12), context.Background()
+				fn := func(tx *Tx) error {
+					if err := add(tx, fmt.Sprint(key), 1); err != nil {
+						return err
+					}
+					switch end {
+					case 0:
+						return own
+					case 1:
+						tx.Discard()
+					case 2:
+						panic(own)
+					case 3:
+						runtime.Goexit()
+					case 4:
+						return tx.Put([]byte("large"), make([]byte, 300<<10))
+					case 5:
+						return tx.Put([]byte("medium"), make([]byte, 100<<10))
+					case 6:
+						if _, err := tx.NewIter(nil); err != nil { // is not closed
+							return err
+						}
+					}
+					return nil
+				}
+				var err error
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() {
+						if r := recover(); r != nil {
+							err = r.(error)
+						} else if end == 3 {
+							err = own
+						}
+					}()
+					err = db.TransactWith(ctx, &TxOptions{NoSync: rng.IntN(2) == 0, Tries: 1 << 20}, fn)
+				}()
+				<-done
+				switch {
+				case err == nil && end > 4:
+					want[key].Add(1)
+				case end == 0 && errors.Is(err, own), end == 1 && errors.Is(err, ErrClosed),
+					(end == 2 || end == 3) && errors.Is(err, own), end == 4 && errors.Is(err, ErrTxLimit):
+				default:
+					t.Errorf("end %d: %v", end, err)
+				}
+				if rng.IntN(30) == 0 { // the scans read it
+					if err := db.Put([]byte("plain"), nil, NoSync); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for key := range want {
+		if n := counter(t, db, fmt.Sprint(key)); int64(n) != want[key].Load() {
+			t.Errorf("counter %d is %d, want %d", key, n, want[key].Load())
+		}
+	}
+	nothingLeft(t, db)
+}
