@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 
@@ -24,6 +25,9 @@ at any time all of it is there or nothing. Its lines are
 with a tab between the words. A later line wins over an earlier one with the same key; deleting a
 key that is not there is no error. At a line that cannot be read it stops, names the line, and
 nothing is written. The write is durable when the verb returns.
+
+A range cannot be deleted in a script: a write has no entry for one in this format, and its keys are
+known only while it is deleted. "sift delete --range" does it, not as one.
 
 Examples:
 
@@ -72,6 +76,8 @@ func (c *batchCmd) add(b *sift.Batch, line []byte) error {
 	verb, args := string(words[0]), words[1:]
 	want := map[string]int{"put": 2, "delete": 1}[verb]
 	switch {
+	case verb == "delete-range":
+		return errors.New(`a range cannot be deleted as a part of one write; use "sift delete --range"`)
 	case want == 0:
 		return fmt.Errorf("%q is none of put and delete", verb)
 	case len(args) != want:

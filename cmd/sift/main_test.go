@@ -162,6 +162,7 @@ func TestStories(t *testing.T) {
 			{args: "batch --hex DB", stdin: "put\t00ff\t0A\ndelete\t62\n"},
 			{args: "scan --hex DB", out: "00ff\t0a\n63\t\n"},
 			{args: "batch DB", stdin: "put\tx\t1\nset\ty\t1\n", err: `sift: line 2: "set" is none of put and delete`},
+			{args: "batch DB", stdin: "put\tx\t1\ndelete-range\ta\tz\n", err: `sift: line 2: a range cannot be deleted as a part of one write; use "sift delete --range"`},
 			{args: "batch DB", stdin: "put\tx\t1\nput\ty\n", err: "sift: line 2: put takes 2 arguments, each after a tab, and there are 1"},
 			{args: "batch DB", stdin: "put\tx\t1\ndelete\ty\tz\n", err: "sift: line 2: delete takes 1 argument, each after a tab, and there are 2"},
 			{args: "batch DB", stdin: "put\tx\t1\n\n", err: `sift: line 2: "" is none`},

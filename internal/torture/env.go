@@ -243,6 +243,27 @@ func (e *Env) Put(key string, size int, sync bool) { e.Write(sync, e.Set(key, si
 // Delete deletes one key.
 func (e *Env) Delete(key string, sync bool) { e.Write(sync, Edit{Key: key, Delete: true}) }
 
+// DeleteRange deletes the keys from from to to. If that fails a part of them is deleted,
+// and which shows when the database is opened again.
+func (e *Env) DeleteRange(from, to string) {
+	if e.dead() {
+		return
+	}
+	var edits []Edit
+	for _, k := range slices.Sorted(maps.Keys(e.H.now)) {
+		if k >= from && k < to {
+			edits = append(edits, Edit{Key: k, Delete: true})
+		}
+	}
+	e.H.begin(edits, true, e.ops())
+	e.H.writes[len(e.H.writes)-1].ranged = true
+	err := e.DB.DeleteRange(context.Background(), []byte(from), []byte(to))
+	e.H.end(err, e.ops())
+	if e.failed("DeleteRange", err) {
+		e.Reopen()
+	}
+}
+
 // Set returns an edit with a value like no other, of about the given size. Half
 // of it does not compress.
 func (e *Env) Set(key string, size int) Edit {

@@ -27,10 +27,11 @@ const (
 	absent                 // it failed, and a later open showed that it is not there
 )
 
-// write is one call of Write, Put or Delete.
+// write is one call of Write, Put, Delete or DeleteRange.
 type write struct {
 	edits   []Edit
 	sync    bool
+	ranged  bool // a DeleteRange: until it has succeeded any of the edits may be done
 	outcome outcome
 	// started and ended are the numbers of operations on the file system before
 	// the call and after it. A power cut after n operations can have left the
@@ -160,6 +161,13 @@ func (h *History) Found(contents map[string]string, ops int) (p int, err error) 
 			return p, nil
 		}
 	}
+	for i := max(must-1, 0); i < may; i++ {
+		if w := &h.writes[i]; w.ranged && (w.outcome == failed || w.ended > ops) {
+			if _, ok := w.partly(h.after(i), contents); ok {
+				return i + 1, nil
+			}
+		}
+	}
 	if p, ok := h.match(sum, 0, must-1, -1); ok {
 		return p, fmt.Errorf("durable writes are lost: %d of %d are there, and %d were durable", p, len(h.writes), must)
 	}
@@ -168,6 +176,19 @@ func (h *History) Found(contents map[string]string, ops int) (p int, err error) 
 	}
 	return 0, fmt.Errorf("the contents are those after no number of writes from %d to %d; against %d: %s",
 		must, may, may, difference(contents, h.after(may)))
+}
+
+// partly reports whether contents are those of before with some of the edits done, which
+// delete, and returns these.
+func (w *write) partly(before, contents map[string]string) (done []Edit, ok bool) {
+	left := maps.Clone(before)
+	for _, e := range w.edits {
+		if _, there := contents[e.Key]; !there {
+			delete(left, e.Key)
+			done = append(done, e)
+		}
+	}
+	return done, maps.Equal(left, contents)
 }
 
 // match looks for the largest number of writes in from..to after which the sum
@@ -229,11 +250,16 @@ func (h *History) Settle(contents map[string]string) error {
 	extra := -1
 	if sum != sumOf(h.now) {
 		for i := h.session; i < len(h.writes); i++ {
-			if h.writes[i].outcome != failed {
+			w := &h.writes[i]
+			if w.outcome != failed {
 				continue
 			}
 			if _, ok := h.match(sum, len(h.writes), len(h.writes), i); ok {
 				extra = i
+				break
+			}
+			if done, ok := w.partly(orEmpty(h.now), contents); w.ranged && ok {
+				extra, w.edits = i, done
 				break
 			}
 		}
@@ -246,6 +272,7 @@ func (h *History) Settle(contents map[string]string) error {
 			w.outcome = absent
 			if i == extra {
 				w.outcome = acked
+				w.sync = w.sync && !w.ranged // what was done may not have been durable
 			}
 		}
 	}

@@ -260,7 +260,13 @@ func (p *player) step() error {
 			return err
 		}
 		return p.open()
-	case n < 982:
+	case n < 980:
+		from, to := p.key(), p.key()
+		if bytes.Compare(from, to) > 0 {
+			from, to = to, from
+		}
+		return p.db.DeleteRange(context.Background(), from, to)
+	case n < 984:
 		p.scan(p.db, &sift.IterOptions{LowerBound: p.key(), UpperBound: append(p.key(), 0)})
 	}
 	return nil

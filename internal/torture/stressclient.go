@@ -107,6 +107,8 @@ func (c *client) step() error {
 		return c.transact()
 	case n < 17:
 		return c.scan()
+	case n == 17 && c.rng.IntN(6) == 0:
+		return c.deleteRange()
 	case n == 17 && len(c.kept) < 4:
 		return c.keep()
 	case len(c.kept) > 0:
@@ -157,6 +159,23 @@ func (c *client) written(err error, edits map[string]string) error {
 			c.model.values[key] = value
 		case errors.Is(err, sift.ErrReopen):
 			c.model.unsure[key] = append(c.model.unsure[key], c.model.values[key], value)
+		}
+	}
+	return err
+}
+
+// deleteRange deletes some of its keys, or all. When that fails a part is deleted.
+func (c *client) deleteRange() error {
+	from, to := c.rng.IntN(stressKeys), c.rng.IntN(stressKeys+1)
+	lower, upper := stressKey(c.id, min(from, to)), stressKey(c.id, max(from, to))
+	err := c.s.call("DeleteRange", nil, func() error { return c.s.db.DeleteRange(context.Background(), lower, upper) })
+	for i := min(from, to); i < max(from, to); i++ {
+		key := string(stressKey(c.id, i))
+		if _, unsure := c.model.unsure[key]; err != nil || unsure {
+			c.model.unsure[key] = append(c.model.unsure[key], c.model.values[key], "")
+		}
+		if err == nil {
+			delete(c.model.values, key)
 		}
 	}
 	return err

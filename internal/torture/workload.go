@@ -37,6 +37,7 @@ var Workloads = []Workload{
 	{"recovery", 90, runRecovery},
 	{"create", 12, runCreate},
 	{"ranges", 80, runRanges},
+	{"delete range", 90, runDeleteRange},
 	{"checkpoint", 60, runCheckpoint},
 	{"filters", 60, runFilters},
 	{"families", 80, runFamilies},
@@ -308,6 +309,49 @@ func runRanges(e *Env, n int) {
 		}
 	}
 	e.Compact("", "")
+	e.Check()
+	e.Close()
+}
+
+// runDeleteRange deletes ranges, of which some hold whole tables, while older versions
+// of their keys lie in others and views are open.
+func runDeleteRange(e *Env, n int) {
+	e.Open()
+	var views []*View
+	for i := range n {
+		switch e.Rng.IntN(8) {
+		case 0:
+			e.Delete(e.key(60), e.Sync(6))
+		case 1:
+			e.Put(e.key(200), 30+e.Rng.IntN(60), e.Sync(6))
+		default:
+			e.Put(e.key(60), 60+e.Rng.IntN(100), e.Sync(6))
+		}
+		switch i % 18 {
+		case 5:
+			from, to := e.key(60), e.key(60)
+			e.Compact(min(from, to), max(from, to))
+		case 8:
+			e.Flush()
+		case 11:
+			if e.Rng.IntN(2) == 0 {
+				views = append(views, e.Snapshot(), e.Iterator())
+			}
+		case 14:
+			from, to := e.key(60), e.key(200)
+			e.DeleteRange(min(from, to), max(from, to))
+			e.Check()
+		case 17:
+			for _, v := range views {
+				e.Release(v)
+			}
+			views = nil
+		}
+	}
+	for _, v := range views {
+		e.Release(v)
+	}
+	e.DeleteRange("key010", "key050")
 	e.Check()
 	e.Close()
 }
