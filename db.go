@@ -68,7 +68,8 @@ type DB struct {
 	logNumber        uint64                     // logs before it have been flushed
 	flushedSeq       uint64                     // the last sequence number that is in tables
 
-	noDeletions *manifest.Version // no table in it is mostly deletions; guarded by bg.mu
+	noDeletions   *manifest.Version // no table in it is mostly deletions; guarded by bg.mu
+	deletionsWait atomic.Bool       // there may be one that waits for a snapshot
 
 	pointers [manifest.NumLevels][]byte // where compactions go on; the compacting goroutine's
 }

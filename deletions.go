@@ -19,6 +19,7 @@ func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 	if d.opts.DisableAutoCompaction || d.noDeletions == version {
 		return compact.Plan{}, false
 	}
+	d.deletionsWait.Store(true) // before the snapshots are looked at: none that goes is missed
 	oldest := d.snapshots.boundaries(&d.visible)[0]
 	waiting := false
 	for level := 1; level <= version.Deepest+1; level++ {
@@ -41,8 +42,16 @@ func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 	}
 	if !waiting {
 		d.noDeletions = version
+		d.deletionsWait.Store(false)
 	}
 	return compact.Plan{}, false
+}
+
+// wakeDeletions has the compacting goroutine look for deletions that waited for a snapshot.
+func (d *DB) wakeDeletions() {
+	if d.deletionsWait.Load() {
+		d.bg.change(func() {})
+	}
 }
 
 // mayContain asks the filter of a table for a key that lies within the table's range. What

@@ -82,8 +82,27 @@ func TestFlushDropsDeletionsOfNothing(t *testing.T) {
 	flush()
 }
 
-// TestDeletionsGoByThemselves: nobody calls Compact, and no level is too large.
+// TestDeletionsGoByThemselves: nobody calls Compact, and no level is too large. Those that a
+// snapshot holds up go when it ends.
 func TestDeletionsGoByThemselves(t *testing.T) {
+	t.Run("snapshot", func(t *testing.T) {
+		deletionsGo(t, func(db *sift.DB) (func(key []byte) (bool, error), func() error) {
+			s := db.Snapshot()
+			return s.Has, s.Close
+		})
+	})
+	t.Run("transaction", func(t *testing.T) {
+		deletionsGo(t, func(db *sift.DB) (func(key []byte) (bool, error), func() error) {
+			tx, err := db.Begin(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return tx.Has, func() error { tx.Discard(); return nil }
+		})
+	})
+}
+
+func deletionsGo(t *testing.T, view func(db *sift.DB) (has func(key []byte) (bool, error), end func() error)) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
 	key := func(i int) []byte { return fmt.Appendf(nil, "key%06d", i) }
@@ -97,7 +116,7 @@ func TestDeletionsGoByThemselves(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, before := deletions(t, db, 0)
-	snap := db.Snapshot()
+	has, end := view(db)
 	for i := range keys - 100 {
 		if err := db.Delete(key(i), sift.NoSync); err != nil {
 			t.Fatal(err)
@@ -106,16 +125,10 @@ func TestDeletionsGoByThemselves(t *testing.T) {
 	if err := db.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if has, err := snap.Has(key(3)); !has || err != nil {
-		t.Errorf("a snapshot from before: %v, %v", has, err)
+	if has, err := has(key(3)); !has || err != nil {
+		t.Errorf("a view from before: %v, %v", has, err)
 	}
-	if err := snap.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Put(key(keys), nil, sift.NoSync); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Flush(); err != nil {
+	if err := end(); err != nil {
 		t.Fatal(err)
 	}
 	if n, bytes := deletions(t, db, 0); n != 0 || bytes > before/10 {

@@ -70,7 +70,9 @@ func (s *Snapshot) NewIter(o *IterOptions) (*Iter, error) {
 // Close lets compactions drop what only this snapshot sees. A second Close does nothing.
 func (s *Snapshot) Close() error {
 	if s.closed.CompareAndSwap(false, true) {
-		s.db.snapshots.remove(s.seq)
+		if s.db.snapshots.remove(s.seq) {
+			s.db.wakeDeletions()
+		}
 	}
 	return nil
 }
@@ -97,16 +99,19 @@ func (l *snapshotList) append(visible *atomic.Uint64) uint64 {
 	return seq
 }
 
-func (l *snapshotList) remove(seq uint64) {
+// remove takes a sequence number out, and reports whether the oldest is another now.
+func (l *snapshotList) remove(seq uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.drop(seq)
+	return l.drop(seq)
 }
 
-func (l *snapshotList) drop(seq uint64) {
-	if i, ok := slices.BinarySearch(l.seqs, seq); ok {
+func (l *snapshotList) drop(seq uint64) bool {
+	i, ok := slices.BinarySearch(l.seqs, seq)
+	if ok {
 		l.seqs = slices.Delete(l.seqs, i, i+1)
 	}
+	return ok && i == 0 && (len(l.seqs) == 0 || l.seqs[0] != seq)
 }
 
 // begin registers a transaction, which reads what is visible now.
@@ -142,16 +147,15 @@ func (l *snapshotList) fork(t, of *Tx) {
 	l.txs++
 }
 
-// end takes a transaction out, if it has not expired.
-func (l *snapshotList) end(t *Tx) {
+// end takes a transaction out, if it has not expired, and reports whether the oldest
+// sequence number is another now.
+func (l *snapshotList) end(t *Tx) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !t.expired.Load() {
-		l.unlink(t)
-	}
+	return !t.expired.Load() && l.unlink(t)
 }
 
-func (l *snapshotList) unlink(t *Tx) {
+func (l *snapshotList) unlink(t *Tx) bool {
 	if t.older == nil {
 		l.oldest = t.newer
 	} else {
@@ -164,7 +168,7 @@ func (l *snapshotList) unlink(t *Tx) {
 	}
 	t.older, t.newer = nil, nil
 	l.txs--
-	l.drop(t.seq)
+	return l.drop(t.seq)
 }
 
 // expire ends the transactions that have lived too long. What they read is no longer

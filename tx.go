@@ -328,7 +328,9 @@ func (t *Tx) tooOld(now time.Time) bool {
 func (t *Tx) finish() {
 	t.closed = true
 	t.reads.close()
-	t.db.snapshots.end(t)
+	if t.db.snapshots.end(t) {
+		t.db.wakeDeletions()
+	}
 	if !t.readOnly {
 		t.db.commit.watchers.Add(-1)
 	}
