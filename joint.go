@@ -113,7 +113,8 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 	case err == nil:
 		err = tx.usable()
 	}
-	if first && err != nil {
+	if first && err != nil || !tx.closed && tx.batch.count == 0 {
+		// Nothing is to be committed, and nothing was seen that is not committed yet.
 		q.advance(j)
 		return false, err
 	}

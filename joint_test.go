@@ -141,6 +141,31 @@ func TestJoint(t *testing.T) {
 	nothingLeft(t, db)
 }
 
+// One that has read more than is remembered, and so cannot write, does not keep others
+// from it.
+func TestJointReadsTooMuch(t *testing.T) {
+	o := uncached(vfs.NewMem())
+	o.TxBytes = 16 << 10
+	db := mustOpen(t, "db", o)
+	defer mustClose(t, db)
+	errs := jointScript(t, db, func() {},
+		func(tx *Tx) error {
+			for i := range 2000 {
+				if _, err := tx.Has(fmt.Appendf(nil, "key%d", i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		func(tx *Tx) error { return add(tx, "n", 1) },
+		func(tx *Tx) error { return add(tx, "n", 1) },
+	)
+	if err := errors.Join(errs...); err != nil || counter(t, db, "n") != 2 {
+		t.Errorf("%v, and the counter is %d", err, counter(t, db, "n"))
+	}
+	nothingLeft(t, db)
+}
+
 // What one of them has read is written by others: none commits. Who failed after having
 // seen what was not committed does not fail with that.
 func TestJointConflict(t *testing.T) {
