@@ -243,11 +243,11 @@ func (e *Env) Put(key string, size int, sync bool) { e.Write(sync, e.Set(key, si
 // Delete deletes one key.
 func (e *Env) Delete(key string, sync bool) { e.Write(sync, Edit{Key: key, Delete: true}) }
 
-// DeleteRange deletes the keys from from to to. If that fails a part of them is deleted,
-// and which shows when the database is opened again.
-func (e *Env) DeleteRange(from, to string) {
+// DeleteRange deletes the keys from from to to. If it reports false a part of them is
+// deleted, and the caller has to open the database again, which shows which.
+func (e *Env) DeleteRange(from, to string) bool {
 	if e.dead() {
-		return
+		return true
 	}
 	var edits []Edit
 	for _, k := range slices.Sorted(maps.Keys(e.H.now)) {
@@ -259,9 +259,7 @@ func (e *Env) DeleteRange(from, to string) {
 	e.H.writes[len(e.H.writes)-1].ranged = true
 	err := e.DB.DeleteRange(context.Background(), []byte(from), []byte(to))
 	e.H.end(err, e.ops())
-	if e.failed("DeleteRange", err) {
-		e.Reopen()
-	}
+	return !e.failed("DeleteRange", err)
 }
 
 // Set returns an edit with a value like no other, of about the given size. Half

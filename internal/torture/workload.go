@@ -318,6 +318,19 @@ func runRanges(e *Env, n int) {
 func runDeleteRange(e *Env, n int) {
 	e.Open()
 	var views []*View
+	release := func() {
+		for _, v := range views {
+			e.Release(v)
+		}
+		views = nil
+	}
+	deleteRange := func(from, to string) {
+		if !e.DeleteRange(from, to) {
+			release()
+			e.Reopen()
+		}
+		e.Check()
+	}
 	for i := range n {
 		switch e.Rng.IntN(8) {
 		case 0:
@@ -339,20 +352,13 @@ func runDeleteRange(e *Env, n int) {
 			}
 		case 14:
 			from, to := e.key(60), e.key(200)
-			e.DeleteRange(min(from, to), max(from, to))
-			e.Check()
+			deleteRange(min(from, to), max(from, to))
 		case 17:
-			for _, v := range views {
-				e.Release(v)
-			}
-			views = nil
+			release()
 		}
 	}
-	for _, v := range views {
-		e.Release(v)
-	}
-	e.DeleteRange("key010", "key050")
-	e.Check()
+	release()
+	deleteRange("key010", "key050")
 	e.Close()
 }
 
