@@ -1,0 +1,109 @@
+// Package relay has one directory worked on by one engine after another, each in a process
+// of its own that may be killed. This is the engine's side: Serve carries out commands that
+// come as lines of JSON.
+package relay
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// Op sets a key, or deletes it.
+type Op struct {
+	Key    []byte
+	Value  []byte
+	Delete bool
+}
+
+// Request is a command. One of the fields says which.
+type Request struct {
+	Write   []Op   // one batch
+	Sync    bool   // of Write
+	Get     []byte // the value of a key
+	Scan    bool   // all entries
+	Compact bool
+	Close   bool // the last
+}
+
+// Reply is the answer to a Request.
+type Reply struct {
+	Found   bool
+	Value   []byte
+	Entries []Op
+	Err     string
+}
+
+// Store is an engine at work.
+type Store interface {
+	Write(batch []Op, sync bool) error
+	Get(key []byte) (value []byte, found bool, err error)
+	Scan(fn func(key, value []byte)) error // upward, and again downward; an error if they differ
+	Compact() error
+	Close() error
+}
+
+// Serve answers requests until it is told to close the store or in ends.
+func Serve(in io.Reader, out io.Writer, s Store) error {
+	requests, replies := json.NewDecoder(bufio.NewReader(in)), json.NewEncoder(out)
+	for {
+		var q Request
+		if err := requests.Decode(&q); err != nil {
+			return err
+		}
+		r, err := answer(s, &q)
+		if err != nil {
+			r.Err = err.Error()
+		}
+		if err := replies.Encode(r); err != nil || q.Close {
+			return err
+		}
+	}
+}
+
+func answer(s Store, q *Request) (r Reply, err error) {
+	switch {
+	case q.Write != nil:
+		err = s.Write(q.Write, q.Sync)
+	case q.Get != nil:
+		r.Value, r.Found, err = s.Get(q.Get)
+	case q.Scan:
+		err = s.Scan(func(key, value []byte) {
+			r.Entries = append(r.Entries, Op{Key: append([]byte{}, key...), Value: append([]byte{}, value...)})
+		})
+	case q.Compact:
+		err = s.Compact()
+	case q.Close:
+		err = s.Close()
+	default:
+		err = fmt.Errorf("an empty request")
+	}
+	return r, err
+}
+
+// Cursor is an iterator of any engine.
+type Cursor interface {
+	First() bool
+	Last() bool
+	Next() bool
+	Prev() bool
+	Key() []byte
+	Value() []byte
+}
+
+// Walk calls fn with all entries, and then goes back over them: there must be as many.
+func Walk(it Cursor, fn func(key, value []byte)) error {
+	up, down := 0, 0
+	for ok := it.First(); ok; ok = it.Next() {
+		fn(it.Key(), it.Value())
+		up++
+	}
+	for ok := it.Last(); ok; ok = it.Prev() {
+		down++
+	}
+	if up != down {
+		return fmt.Errorf("%d entries upward and %d downward", up, down)
+	}
+	return nil
+}
