@@ -280,6 +280,10 @@ func TestRelay(t *testing.T) {
 	}
 	until := time.Now().Add(*relayFor)
 	var total race
+	names := make([]string, len(engines))
+	for i, engine := range engines {
+		names[i] = filepath.Base(engine)
+	}
 	for seed := *relaySeed; ; seed++ {
 		c := &race{dir: filepath.Join(t.TempDir(), "db"), rng: rand.New(rand.NewPCG(seed, 1)), model: map[string]string{}}
 		var order []string
@@ -294,12 +298,12 @@ func TestRelay(t *testing.T) {
 			t.Fatalf("seed %d, %s: %v", seed, strings.Join(order, ", "), err)
 		}
 		total.add(c)
-		if seed >= *relaySeed+2 && time.Now().After(until) {
+		if seed >= *relaySeed+4 && time.Now().After(until) {
 			break
 		}
 	}
 	n := total.counts
-	t.Logf("%s: %d turns, %d ended by kill, %d of these with a write under way; %d batches, %d lookups", strings.Join(engines, ", "), n.legs, n.kills, n.inFlight, n.writes, n.reads)
+	t.Logf("%s: %d turns, %d ended by kill, %d of these with a write under way; %d batches, %d lookups", strings.Join(names, ", "), n.legs, n.kills, n.inFlight, n.writes, n.reads)
 }
 
 func (c *race) add(o *race) {
