@@ -568,3 +568,29 @@ func TestKeyRangeUnreadable(t *testing.T) {
 	}
 	mustClose(t, db)
 }
+
+// TestManifestBehindLog guards that an edit for a compaction does not take the MANIFEST's
+// last sequence number past what the log holds (I9): goleveldb would drop that.
+func TestManifestBehindLog(t *testing.T) {
+	dir := t.TempDir()
+	db := mustOpen(t, dir, &Options{Filter: filter.None()})
+	if err := db.Put([]byte("flushed"), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	db = mustOpen(t, dir, nil)
+	if err := db.Put([]byte("logged"), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := db.BuildFilters(context.Background()); n == 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	state, err := manifest.Load(vfs.OS, dir)
+	if now := db.Metrics().LastSequence; err != nil || state.LastSeq >= now {
+		t.Errorf("the MANIFEST has %d, and %d is in the log, %v", state.LastSeq, now, err)
+	}
+	mustClose(t, db)
+}

@@ -102,3 +102,34 @@ func TestLevelDBFilterSigned(t *testing.T) {
 		t.Error("denied")
 	}
 }
+
+// TestLevelDBFilterAsksAllBlocks guards that a key is looked for in the filter of each
+// block that can hold it: of the first whose separator is not before it, also where the
+// separator is the key, and then of the next one. Bytes from 0x80 on are hashed as LevelDB
+// does now.
+func TestLevelDBFilterAsksAllBlocks(t *testing.T) {
+	filterOf := func(keys ...string) []byte {
+		b := make([]byte, 9)
+		for _, k := range keys {
+			h := levelDBHash([]byte(k), false)
+			b[h%64/8] |= 1 << (h % 8)
+		}
+		b[8] = 1
+		return b
+	}
+	for _, c := range []struct{ first, second, key string }{
+		{"g", "p", "g"}, // all its versions end with the first block
+		{"f", "g", "g"}, // the older ones are in the second
+		{"f", "m", "m"},
+		{"f", "m\xff\x80", "m\xff\x80"},
+	} {
+		block := append(filterOf(c.first), filterOf(c.second)...)
+		for _, start := range []byte{0, 9, 9, 18} { // of the filters, the second of which is empty, and of this
+			block = append(block, start, 0, 0, 0)
+		}
+		f, ok := newLevelDBFilter(testIndex(t, []string{"g", "p"}, []uint64{0, 5000}), levelDBFamily2, append(block, 11))
+		if !ok || !f.MayContain(filter.NewKey([]byte(c.key))) {
+			t.Errorf("%q is denied", c.key)
+		}
+	}
+}

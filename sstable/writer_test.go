@@ -3,6 +3,7 @@ package sstable
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -305,5 +306,26 @@ func TestEstimatedBytes(t *testing.T) {
 	info, err := w.Finish()
 	if err != nil || last > int64(info.DataBytes) || last < int64(info.DataBytes)*99/100 {
 		t.Errorf("estimated %d, the data takes %d; %v", last, info.DataBytes, err)
+	}
+}
+
+// TestLargeBlocks guards offsets within blocks of more than 64 KiB.
+func TestLargeBlocks(t *testing.T) {
+	var list []kv
+	for i := range 200 {
+		list = append(list, kv{fmt.Sprintf("key%03d", i), 1, KindSet, strings.Repeat(string(rune('a'+i%26)), 3000)})
+	}
+	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 1 << 20, RestartInterval: 2})
+	if info.NumDataBlocks != 1 {
+		t.Fatalf("%d blocks", info.NumDataBlocks)
+	}
+	r := openTable(t, data, nil)
+	it := r.NewIter(nil)
+	defer it.Close()
+	for _, e := range list {
+		ikey := base.AppendInternalKey(nil, []byte(e.key), base.MaxSequence, base.KindSeek)
+		if !it.SeekGE(ikey) || string(base.UserKey(it.Key())) != e.key || string(it.Value()) != e.value {
+			t.Fatalf("%s: %.20q, %v", e.key, it.Key(), it.Err())
+		}
 	}
 }

@@ -1,0 +1,206 @@
+package main
+
+const torture = "internal/torture"
+
+// faults are bugs of LevelDB, goleveldb, pebble, RocksDB, bbolt and badger, as their
+// trackers tell of them. Where this store is built in another way, the bug is what comes
+// nearest: what it does to the user is the same.
+var faults = []fault{
+	// What must be on disk.
+	{
+		name: "manifest-name", origin: "google/leveldb#189",
+		was:   "the directory was not synced between a new MANIFEST and the CURRENT that names it",
+		edits: []edit{{"internal/manifest/writer.go", "err = fsys.SyncDir(dir)", "err = nil"}},
+		tests: []suite{{torture, "TestCut"}},
+	}, {
+		name: "current-renamed", origin: "google/leveldb#195",
+		was:   "nothing synced the directory after CURRENT was renamed, and what it stopped naming was removed",
+		edits: []edit{{"internal/manifest/current.go", "return true, fsys.SyncDir(dir)", "return true, nil"}},
+		tests: []suite{{torture, "TestCut"}},
+	}, {
+		name: "current-unsynced", origin: "google/leveldb#74",
+		was:   "the new CURRENT was not synced before it was renamed",
+		edits: []edit{{"internal/manifest/current.go", "err = f.Sync()", "err = nil"}},
+		tests: []suite{{torture, "TestCut"}},
+	}, {
+		name: "manifest-unsynced", origin: "syndtr/goleveldb#351",
+		was:   "a new MANIFEST was not synced before CURRENT named it and the old one was removed",
+		edits: []edit{{"internal/manifest/writer.go", "err = w.Append(s.snapshot())", "err = w.log.Append(s.snapshot().appendTo(nil))"}},
+		tests: []suite{{torture, "TestCut"}},
+	}, {
+		name: "log-handover", origin: "dgraph-io/badger#153",
+		was:   "a full log was closed without a sync, and the next one was written to and synced",
+		edits: []edit{{"commit.go", "s.err = log.sync()", "s.err = nil"}},
+		tests: []suite{{torture, "TestCut"}},
+	}, {
+		name: "log-order", origin: "google/leveldb#193",
+		was:   "after a power cut a later write was there and an earlier one was not, since the log before had not been synced",
+		edits: []edit{{"replay.go", "case !own || !r.own || r.nextSeq == 0 || first <= r.nextSeq:", "case true:"}, {"replay.go", "case r.nextSeq != 0 && (first > r.nextSeq || first < r.nextSeq && count > 0):", "case false:"}},
+		tests: []suite{{".", "TestGapBetweenLogs|TestPowerCutBetweenLogs"}},
+	}, {
+		name: "log-name", origin: "cockroachdb/pebble#125",
+		was:   "the directory was not synced after a log was made",
+		edits: []edit{{"commit.go", "err = d.fs.SyncDir(d.dir)", "err = nil"}},
+		tests: []suite{{torture, "TestCut"}},
+	}, {
+		name: "table-name", origin: "dgraph-io/badger#104",
+		was:   "the directory was not synced after tables were made",
+		edits: []edit{{"background.go", "err = d.fs.SyncDir(d.dir) // (I2)", "err = nil"}},
+		tests: []suite{{torture, "TestCut"}},
+	}, {
+		name: "flush-sync-failed", origin: "facebook/rocksdb#2495",
+		was:   "a flush did not look at what the fsync of its table returned",
+		edits: []edit{{"internal/compact/run.go", "if err := r.file.Sync(); err != nil {\n\t\treturn err\n\t}", "_ = r.file.Sync()"}},
+		tests: []suite{{torture, "TestPoison"}},
+	}, {
+		name: "write-after-failure", origin: "facebook/rocksdb#12448",
+		was:   "after a failed write to the log further ones were appended to it and acknowledged",
+		edits: []edit{{"commit.go", "\tif c.poison == nil {\n", "\tif false {\n"}, {"commit.go", "\treturn c.poison\n}\n\n// checkSealed", "\treturn err\n}\n\n// checkSealed"}},
+		tests: []suite{{torture, "TestPoison"}},
+	}, {
+		name: "removed-after-failure", origin: "facebook/rocksdb#5379",
+		was:   "after a failed sync of the MANIFEST, whose edit may be found all the same, files were removed that it names",
+		edits: []edit{{"background.go", "\t\t\tmeta.Handle.(*table).close()\n\t\t}\n\t}()", "\t\t\tmeta.Handle.(*table).close()\n\t\t\td.removeObsolete(meta.Handle.(*table).path)\n\t\t}\n\t}()"}},
+		tests: []suite{{torture, "TestErrors"}},
+	},
+
+	// What a crash leaves.
+	{
+		name: "stale-log", origin: "cockroachdb/pebble#567",
+		was:   "records that were in tables already were replayed once more, from a log that had been used before",
+		edits: []edit{{"recover.go", "(num >= state.LogNumber || num == state.PrevLogNum && num != 0)", "true"}},
+		tests: []suite{{torture, "TestCut"}},
+	}, {
+		name: "garbage-accepted", origin: "google/leveldb#251",
+		was:   "after a power cut garbage within a record was recovered as a value",
+		edits: []edit{{"internal/record/reader.go", "case base.Checksum(b[HeaderLen-1:HeaderLen+n]) != binary.LittleEndian.Uint32(b):", "case false:"}},
+		tests: []suite{{"internal/record", "TestEveryFlip"}},
+	}, {
+		name: "short-read", origin: "google/leveldb#1285",
+		was:   "a read of the log that came back short was taken for its end",
+		edits: []edit{{"internal/record/reader.go", "if got < n {\n", "if got < n && err != nil && err != io.EOF {\n"}},
+		tests: []suite{{"internal/record", "TestReadErrors"}},
+	}, {
+		name: "file-number-reused", origin: "cockroachdb/pebble#788",
+		was:   "the number of a file that a crash had left unnamed was given out again",
+		edits: []edit{{"recover.go", "d.nextFile.Store(num + 1)", "_ = num"}},
+		tests: []suite{{torture, "TestCut"}},
+	}, {
+		name: "manifest-overwritten", origin: "facebook/rocksdb#6426",
+		was:   "a new MANIFEST was made under the number of the one in use",
+		edits: []edit{{"manifest.go", "num := d.nextFile.Add(1) - 1", "num := d.nextFile.Load()\n\tif d.manifest != nil {\n\t\tnum = d.manifest.Num()\n\t}"}},
+		tests: []suite{{torture, "TestCut"}},
+	}, {
+		name: "sequence-beyond-log", origin: "google/leveldb#750",
+		was:   "the MANIFEST had a higher last sequence number than the log begins with: goleveldb drops what is below it",
+		edits: []edit{{"background.go", "edit.LastSeq = &d.flushedSeq", "now := d.visible.Load()\n\t\tedit.LastSeq = &now"}},
+		tests: []suite{{".", "TestManifestBehindLog"}},
+	}, {
+		name: "scan-before-flush", origin: "cockroachdb/pebble#5420",
+		was:   "Open looked for obsolete files when flushes and compactions had already begun, and took their tables for such",
+		edits: []edit{{"replay.go", "\td.removeOrphans(next)\n\td.startFilterKeeper()\n\td.startBackground()\n\treturn nil", "\td.startFilterKeeper()\n\td.startBackground()\n\ttime.Sleep(50 * time.Millisecond)\n\td.removeOrphans(next)\n\treturn nil"}, {"replay.go", "\t\"slices\"\n", "\t\"slices\"\n\t\"time\"\n"}},
+		tests: []suite{{torture, "TestStress"}},
+	},
+
+	// Compactions.
+	{
+		name: "boundary-inputs", origin: "google/leveldb#339",
+		was:   "tables with older versions of the inputs' last key stayed behind",
+		edits: []edit{{"internal/compact/picker.go", "last := slices.Index(all, tables[len(tables)-1])", "last := len(all) - 1"}},
+		tests: []suite{{"internal/compact", "TestPlansKeepOrder|TestScript"}},
+	}, {
+		name: "level0-truncated", origin: "google/leveldb#184",
+		was:   "a manual compaction took a newer table of level 0 and left an older one that overlaps with it",
+		edits: []edit{{"internal/compact/picker.go", "if len(more) == len(tables) {\n", "if more != nil {\n"}},
+		tests: []suite{{"internal/compact", "TestPlansKeepOrder|TestScript|TestManualEnds"}},
+	}, {
+		name: "overlap-of-upper", origin: "dgraph-io/badger#1422",
+		was:   "whether a deletion still hides something further down was asked for the range of the upper tables only",
+		edits: []edit{{"internal/compact/keys.go", "from, to := userRange(plan.Inputs[0], plan.Inputs[1])", "from, to := userRange(plan.Inputs[0])"}},
+		tests: []suite{{"internal/compact", "TestNothingBelow"}},
+	}, {
+		name: "levels-skipped", origin: "dgraph-io/badger#2278",
+		was:   "a deletion was taken past a level that still held the value, and dropped at the bottom",
+		edits: []edit{{"internal/compact/keys.go", "for level := plan.Level; level < manifest.NumLevels; level++ {", "for level := plan.OutputLevel + 2; level < manifest.NumLevels; level++ {"}},
+		tests: []suite{{"internal/compact", "TestNothingBelow"}},
+	}, {
+		name: "neighbours-of-inputs", origin: "dgraph-io/badger#464",
+		was:   "a deletion was dropped although a neighbour in its level held an older version of its key",
+		edits: []edit{{"internal/compact/keys.go", "for level := plan.Level; level < manifest.NumLevels; level++ {", "for level := plan.OutputLevel + 1; level < manifest.NumLevels; level++ {"}},
+		tests: []suite{{"internal/compact", "TestNothingBelow"}},
+	}, {
+		name: "first-key-dropped", origin: "facebook/rocksdb#13155",
+		was:   "a compaction dropped its first entry as an older version of a key before it, which there was not",
+		edits: []edit{{"internal/compact/run.go", "sameKey := have && bytes.Equal(userKey, key)", "sameKey := (have || !have) && bytes.Equal(userKey, key)"}},
+		tests: []suite{{".", "TestModel"}},
+	}, {
+		name: "snapshot-raced", origin: "cockroachdb/pebble#6087",
+		was:   "the snapshots that a compaction looks at lacked one, and it dropped what only that one could see",
+		edits: []edit{{"snapshot.go", "append(slices.Clone(l.seqs), visible.Load())", "append(slices.Clone(l.seqs[:max(1, len(l.seqs))-1]), visible.Load())"}},
+		tests: []suite{{".", "TestCompactionDropsWhatNobodySees|TestModel"}},
+	},
+
+	// Files that are still needed.
+	{
+		name: "checkpoint-loses-table", origin: "yugabyte/yugabyte-db#1491",
+		was:   "a checkpoint was of two moments: its MANIFEST named tables that it had not linked",
+		edits: []edit{{"checkpoint.go", "err = copied.newManifest(version)", "err = copied.newManifest(d.state.Load().version)"}},
+		tests: []suite{{torture, "TestStress"}},
+	}, {
+		name: "reader-not-awaited", origin: "dgraph-io/badger#203",
+		was:   "a file was removed from under those that were still reading it",
+		edits: []edit{{"background.go", "d.epoch.Synchronize()", "_ = &d.epoch"}},
+		tests: []suite{{torture, "TestLinear|TestStress"}},
+	},
+
+	// Iterators.
+	{
+		name: "merge-turned", origin: "facebook/rocksdb#648",
+		was:   "a merging iterator that was turned round went on from where its children stood",
+		edits: []edit{{"internal/merge/merge.go", "\t\tcase m.reverse:\n\t\t\tok = it.SeekLT(key)", "\t\tcase m.reverse && it.Valid():\n\t\t\tok = true\n\t\tcase m.reverse:\n\t\t\tok = it.SeekLT(key)"}},
+		tests: []suite{{"internal/merge", "TestMergeAgainstModel"}, {".", "TestModel"}},
+	}, {
+		name: "end-of-table", origin: "cockroachdb/pebble#413",
+		was:   "a seek to behind the last key of a table, but within its bounds, did not go on to the next table",
+		edits: []edit{{"internal/merge/level.go", "for !ok && l.atEnd() && i+1 < l.n {", "for !ok && l.atEnd() && i+1 < l.n && i != 0 {"}},
+		tests: []suite{{"internal/merge", "TestLevelAgainstModel"}},
+	}, {
+		name: "beginning-of-table", origin: "cockroachdb/pebble#461",
+		was:   "Prev at the first key of a table did not come to the table before",
+		edits: []edit{{"internal/merge/level.go", "\t\tok = l.load(i) && l.it.Last()", "\t\tok = l.load(i) && l.it.First()"}},
+		tests: []suite{{"internal/merge", "TestLevelAgainstModel"}},
+	},
+
+	// Filters, blocks, caches.
+	{
+		name: "signed-hash", origin: "google/leveldb#243",
+		was:   "the hash of a Bloom filter depended on whether the machine's char is signed: keys were denied",
+		edits: []edit{{"sstable/leveldbfilter.go", "h := levelDBHash(key.Bytes, false)", "h := levelDBHash(key.Bytes, true)"}},
+		tests: []suite{{"sstable", "TestLevelDBFilter"}},
+	}, {
+		name: "filter-index-seek", origin: "facebook/rocksdb#923",
+		was:   "the block to ask the filter of was sought with sequence number 0, behind the blocks of the key",
+		edits: []edit{{"sstable/leveldbfilter.go", "f.index.find(key.Bytes, base.Trailer(base.MaxSequence, base.KindSeek))", "f.index.find(key.Bytes, base.Trailer(0, base.KindDelete))"}},
+		tests: []suite{{"sstable", "TestLevelDBFilter"}},
+	}, {
+		name: "filter-separator", origin: "facebook/rocksdb#5835",
+		was:   "the separator of two blocks was the key itself, and the filter of the first block alone was asked",
+		edits: []edit{{"sstable/leveldbfilter.go", "if string(base.UserKey(f.index.separator(i))) != string(key.Bytes) {", "if true {"}},
+		tests: []suite{{"sstable", "TestLevelDBFilter"}},
+	}, {
+		name: "cache-collision", origin: "facebook/rocksdb#7405",
+		was:   "two blocks had one key in the block cache: the wrong one was read",
+		edits: []edit{{"sstable/readblock.go", "b := r.slots[i].Load()\n\tif b != nil {\n\t\tb.touch()", "b := r.slots[i&^1].Load()\n\tif b != nil {\n\t\tb.touch()"}, {"sstable/cache.go", "slot := &r.slots[i]\n", "slot := &r.slots[i&^1]\n"}},
+		tests: []suite{{"sstable", "TestCache"}},
+	}, {
+		name: "restart-narrowed", origin: "cockroachdb/pebble#4243",
+		was:   "offsets within a block were kept in too few bits for large blocks (here 16 of them, there 32)",
+		edits: []edit{{"sstable/blockwriter.go", "w.restarts = append(w.restarts, uint32(len(w.buf)))", "w.restarts = append(w.restarts, uint32(uint16(len(w.buf))))"}},
+		tests: []suite{{"sstable", "TestLargeBlocks"}},
+	}, {
+		name: "block-boundary", origin: "dain/leveldb#20",
+		was:   "a log writer that came to the end of a block exactly began the next chunk one byte off",
+		edits: []edit{{"internal/record/writer.go", "if room < HeaderLen {", "if room <= HeaderLen {"}},
+		tests: []suite{{"internal/record", "TestExactSevenLeft|TestBlockBoundaries"}},
+	},
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestFaultsApply guards the list against the code that it is about: every snippet must
+// still be there once, and what is put in its place must compile. Bugs that change
+// different text are compiled together.
+func TestFaultsApply(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go command")
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, f := range faults {
+		if names[f.name] || f.origin == "" || f.was == "" || len(f.edits) == 0 || len(f.tests) == 0 {
+			t.Errorf("%q is not whole, or twice there", f.name)
+		}
+		names[f.name] = true
+		if _, err := overlay(root, t.TempDir(), f.edits); err != nil {
+			t.Errorf("%s: %v", f.name, err)
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	for _, group := range together(root, t.TempDir()) {
+		path, err := overlay(root, t.TempDir(), group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		build := exec.Command("go", "build", "-overlay", path, "-o", os.DevNull, ".", "./sstable")
+		build.Dir = root
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	}
+}
+
+// together puts the edits of all bugs into as few groups as that is possible in without
+// an edit that changes what another one looks for.
+func together(root, dir string) (groups [][]edit) {
+	for _, f := range faults {
+		added := false
+		for i, g := range groups {
+			if all := slices.Concat(g, f.edits); fits(root, dir, all) {
+				groups[i], added = all, true
+				break
+			}
+		}
+		if !added {
+			groups = append(groups, f.edits)
+		}
+	}
+	return groups
+}
+
+func fits(root, dir string, edits []edit) bool {
+	for i, a := range edits {
+		for _, b := range edits[:i] {
+			if a.file == b.file && (strings.Contains(a.new, b.old) || strings.Contains(b.new, a.old)) {
+				return false
+			}
+		}
+	}
+	_, err := overlay(root, dir, edits)
+	return err == nil
+}
+
+func TestFailedTest(t *testing.T) {
+	s := suite{"internal/merge", "TestX"}
+	for _, tc := range []struct{ out, want string }{
+		{"--- FAIL: TestA (0.10s)\n    --- FAIL: TestA/b (0.00s)\n        x_test.go:1: no\nFAIL\n", "internal/merge TestA/b"},
+		{"panic: test timed out after 1s\n", "internal/merge TestX (it hangs)"},
+		{"panic: index out of range\n", "internal/merge TestX (it panics)"},
+		{"exit status 2\n", "internal/merge TestX"},
+	} {
+		if got := failedTest(s, []byte(tc.out)); got != tc.want {
+			t.Errorf("%q: %q, want %q", tc.out, got, tc.want)
+		}
+	}
+	if got := failedTest(suite{".", "TestX"}, []byte("--- FAIL: TestA (0.10s)\n")); got != "TestA" {
+		t.Error(got)
+	}
+}

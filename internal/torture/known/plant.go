@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// fault is a bug of another store as it would look here.
+type fault struct {
+	name   string
+	origin string // where it is told of: repository and number of an issue or a pull request
+	was    string // what was wrong there
+	edits  []edit
+	tests  []suite // that have to find it, the first to try first
+}
+
+// edit replaces text that a file holds exactly once.
+type edit struct {
+	file     string // below the module's root
+	old, new string
+}
+
+// suite is some tests of a package.
+type suite struct {
+	pkg string // directory below the module's root
+	run string // as for go test -run
+}
+
+// overlay writes changed copies of files into dir and returns the path of the overlay
+// that puts them in place.
+func overlay(root, dir string, edits []edit) (string, error) {
+	changed := map[string]string{}
+	for _, e := range edits {
+		src, ok := changed[e.file]
+		if !ok {
+			b, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.file)))
+			if err != nil {
+				return "", err
+			}
+			src = string(b)
+		}
+		if n := strings.Count(src, e.old); n != 1 {
+			return "", fmt.Errorf("%s holds %q %d times", e.file, e.old, n)
+		}
+		changed[e.file] = strings.Replace(src, e.old, e.new, 1)
+	}
+	replace := map[string]string{}
+	for file, src := range changed {
+		path := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(path, []byte(src), 0o644); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(root, filepath.FromSlash(file))] = path
+	}
+	b, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "overlay.json")
+	return path, os.WriteFile(path, b, 0o644)
+}
+
+// caught is what found a bug; the zero value is a survivor.
+type caught struct {
+	test string
+	took time.Duration
+}
+
+func (c caught) String() string {
+	if c.test == "" {
+		return "SURVIVED"
+	}
+	return fmt.Sprintf("%s, %.1f s", c.test, c.took.Seconds())
+}
+
+// maxTest bounds one run of tests: a bug may make them hang.
+const maxTest = 4 * time.Minute
+
+// plant builds the tests with the bug in and runs them until one finds it. The time is
+// that of the tests from their beginning, without the building.
+func (f *fault) plant(root, work string) (caught, error) {
+	path, err := overlay(root, work, f.edits)
+	if err != nil {
+		return caught{}, err
+	}
+	for _, s := range f.tests {
+		bin := filepath.Join(work, "test")
+		build := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-w", "-overlay", path, "-o", bin, ".")
+		build.Dir = filepath.Join(root, filepath.FromSlash(s.pkg)) // which may be of another module
+		if out, err := build.CombinedOutput(); err != nil {
+			return caught{}, fmt.Errorf("building %s: %w\n%s", s.pkg, err, out)
+		}
+		test := exec.Command(bin, "-test.failfast", "-test.timeout", maxTest.String(), "-test.run", s.run)
+		test.Dir = build.Dir
+		start := time.Now()
+		out, err := test.CombinedOutput()
+		if err == nil {
+			continue
+		}
+		took := time.Since(start)
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			return caught{}, err
+		}
+		return caught{failedTest(s, out), took}, nil
+	}
+	return caught{}, nil
+}
+
+var failedLine = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// failedTest names the test that failed, or all that ran if the process broke down.
+func failedTest(s suite, out []byte) string {
+	name := s.run
+	if all := failedLine.FindAllSubmatch(out, -1); len(all) > 0 {
+		name = string(all[len(all)-1][1]) // a subtest is listed after its parent
+	} else if bytes.Contains(out, []byte("panic: test timed out")) {
+		name += " (it hangs)"
+	} else if bytes.Contains(out, []byte("panic: ")) || bytes.Contains(out, []byte("fatal error: ")) {
+		name += " (it panics)"
+	}
+	if s.pkg == "." {
+		return name
+	}
+	return s.pkg + " " + name
+}
