@@ -130,6 +130,9 @@ func (f *Redisson[T]) Clear(ctx context.Context) error {
 // the names must be in one slot (name{tag}). f goes by the new name from then on and
 // must not be in use meanwhile.
 func (f *Redisson[T]) Rename(ctx context.Context, name string) error {
+	if name == f.name { // the script deletes what has the new name
+		return nil
+	}
 	key := redissonConfigKey(f.name)
 	r := &request{key: key, args: []any{"eval", renameScript, 4, key, f.name, redissonConfigKey(name), name}}
 	if err := f.sender.send(ctx, true, r); err != nil {
@@ -185,8 +188,8 @@ func (f *RedisBloom[T]) Clear(ctx context.Context) error {
 	return nil
 }
 
-// Rename gives the server's filters another name. In a cluster both names must be in
-// one slot. f goes by the new name from then on and must not be in use meanwhile.
+// Rename gives the server's filters another name, in the place of what has it. In a
+// cluster both names must be in one slot. f goes by the new name from then on and must not be in use meanwhile.
 func (f *RedisBloom[T]) Rename(ctx context.Context, name string) error {
 	renamed := RedisBloom[T]{name: name, shards: f.shards}
 	for i := range f.shards {

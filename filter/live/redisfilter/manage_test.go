@@ -44,6 +44,9 @@ func manage(t *testing.T, f Filter[string], reopen func(name string) (Filter[str
 	if err := f.Rename(ctx, "renamed"); err != nil {
 		t.Fatal(err)
 	}
+	if err := f.Rename(ctx, "renamed"); err != nil {
+		t.Errorf("%T: to the name that it has: %v", f, err)
+	}
 	has(f, "b", true)
 	has(f, "a", false)
 	must(f.Add(ctx, "c"))
