@@ -25,6 +25,10 @@ type BloomOptions[T any] struct {
 	// those of filters with other seeds. Kept secret, it also keeps others from
 	// choosing elements that are false positives. Not with Guava's schemes.
 	Seed uint64
+	// Unshared makes additions faster, about twice as fast, by plain stores in the place
+	// of atomic ones: until Share is called, no other call may run beside an Add. For
+	// one goroutine that fills a filter. It is not saved, and a Clone is shared.
+	Unshared bool
 	// Funnel appends the bytes of an element to dst and returns the result. It
 	// may be nil for strings, byte slices and integers. It must be safe for
 	// concurrent use, and give the same bytes in each program that reads the
@@ -32,8 +36,8 @@ type BloomOptions[T any] struct {
 	Funnel func(dst []byte, v T) []byte
 }
 
-// Bloom is a Bloom filter. It is safe for concurrent use and takes no locks: an
-// element whose Add has returned is found by every MayContain that starts
+// Bloom is a Bloom filter. Unless it is Unshared, it is safe for concurrent use and
+// takes no locks: an element whose Add has returned is found by every MayContain that starts
 // later, whatever else runs.
 type Bloom[T any] struct {
 	key funnel.Key[T]
@@ -68,7 +72,9 @@ func NewBloom[T any](o BloomOptions[T]) (*Bloom[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bloom[T]{key, newTable(o.Scheme, numWords, hashes, o.Seed)}, nil
+	f := &Bloom[T]{key, newTable(o.Scheme, numWords, hashes, o.Seed)}
+	f.unshared = o.Unshared
+	return f, nil
 }
 
 func newKey[T any](f func(dst []byte, v T) []byte) (funnel.Key[T], error) {
@@ -153,8 +159,20 @@ func (f *Bloom[T]) digest(v T) digest {
 // same new element at least one returns true.
 func (f *Bloom[T]) Add(v T) bool { return f.add(f.digest(v)) }
 
+// Share ends what BloomOptions.Unshared began: from now on the filter is safe for
+// concurrent use. No other call may run beside this one.
+func (f *Bloom[T]) Share() { f.unshared = false }
+
 // MayContain reports false only if the element was not added.
-func (f *Bloom[T]) MayContain(v T) bool { return f.has(f.digest(v)) }
+func (f *Bloom[T]) MayContain(v T) bool {
+	switch f.scheme {
+	case Scattered:
+		return f.hasScattered(seedHash(f.key.Sum64(v), f.seed))
+	case Blocked:
+		return f.hasBlocked(seedHash(f.key.Sum64(v), f.seed))
+	}
+	return f.has(f.digest(v))
+}
 
 // AddMany adds elements, faster than one by one; see Adder.
 func (f *Bloom[T]) AddMany(vs []T, isNew []bool) {

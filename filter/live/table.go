@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/filter/live/internal/blocks"
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
@@ -76,12 +77,15 @@ type digest struct{ a, b uint64 }
 //
 // Saved filters depend on all of this; do not change.
 type table struct {
-	words  []uint64 // aligned to a cache line
-	bits   uint64   // 64 × len(words)
-	recip  uint64   // ⌊(2⁶⁴-1) / bits⌋, for Guava's schemes
+	words  []uint64             // aligned to a cache line
+	blocks [][blockWords]uint64 // the same words, of a Blocked
+	bits   uint64               // 64 × len(words)
+	recip  uint64               // ⌊(2⁶⁴-1) / bits⌋, for Guava's schemes
 	seed   uint64
 	hashes int
 	scheme Scheme
+	// unshared is whether additions use plain stores.
+	unshared bool
 }
 
 const chain = 0x9e3779b97f4a7c15 // 2⁶⁴ divided by the golden ratio, odd
@@ -93,14 +97,18 @@ func newTable(scheme Scheme, numWords uint64, hashes int, seed uint64) table {
 
 func tableOf(scheme Scheme, words []uint64, hashes int, seed uint64) table {
 	n := uint64(len(words)) * wordBits
-	return table{words: words, bits: n, recip: math.MaxUint64 / n, seed: seed, hashes: hashes, scheme: scheme}
+	var blocks [][blockWords]uint64
+	if scheme == Blocked {
+		blocks = unsafe.Slice((*[blockWords]uint64)(unsafe.Pointer(unsafe.SliceData(words))), len(words)/blockWords)
+	}
+	return table{words: words, blocks: blocks, bits: n, recip: math.MaxUint64 / n, seed: seed, hashes: hashes, scheme: scheme}
 }
 
-// alignedWords returns n zero words that begin at a cache line.
+// alignedWords returns n zero words that begin at a cache line, in huge pages where the
+// kernel has them.
 func alignedWords(n uint64) []uint64 {
-	w := make([]uint64, n+blockWords-1)
-	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(w))) % (blockWords * 8) / 8
-	return w[skip : uint64(skip)+n : uint64(skip)+n]
+	b := filter.AlignedBytes(int(n * 8))
+	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), n)
 }
 
 func mix(h uint64) uint64 { return funnel.Mix(h) }
@@ -127,61 +135,127 @@ func (t *table) mod(c uint64) uint64 {
 	return r
 }
 
-func (t *table) test(pos uint64) bool {
-	return atomic.LoadUint64(&t.words[pos/wordBits])>>(pos%wordBits)&1 != 0
-}
-
 // set sets a bit and reports whether it was clear.
 func (t *table) set(pos uint64) bool {
-	w, mask := &t.words[pos/wordBits], uint64(1)<<(pos%wordBits)
+	return setWord(&t.words[pos/wordBits], 1<<(pos%wordBits))
+}
+
+// setWord sets a bit of a word and reports whether it was clear.
+func setWord(w *uint64, mask uint64) bool {
 	if atomic.LoadUint64(w)&mask != 0 {
 		return false
 	}
 	return atomic.OrUint64(w, mask)&mask == 0
 }
 
-// has reports whether all bits of an element are set.
+// The powers of chain, so that the hashes of four bits do not wait for one another.
+const (
+	chain2 = chain * chain % (1 << 64)
+	chain3 = chain2 * chain % (1 << 64)
+	chain4 = chain3 * chain % (1 << 64)
+)
+
+// has reports whether all bits of an element are set. It looks at several bits before it
+// branches: whether one bit is set nobody can predict, and a wrong guess costs more than
+// a few bits do. Where each may be a cache miss it begins with two.
 func (t *table) has(d digest) bool {
 	switch t.scheme {
 	case Scattered:
-		h := seedHash(d.a, t.seed)
-		for range t.hashes {
-			if !t.test(scale(h, t.bits)) {
-				return false
-			}
-			h *= chain
-		}
+		return t.hasScattered(seedHash(d.a, t.seed))
 	case Blocked:
-		h := seedHash(d.a, t.seed)
-		block := t.block(h)
-		for range t.hashes {
-			h *= chain
-			if atomic.LoadUint64(&block[h>>61])>>(h>>55%wordBits)&1 == 0 {
-				return false
-			}
-		}
+		return t.hasBlocked(seedHash(d.a, t.seed))
 	case Guava:
-		c := d.a
-		for range t.hashes {
-			if !t.test(t.mod(c & math.MaxInt64)) {
-				return false
-			}
-			c += d.b
-		}
-	case GuavaMitz32:
-		c := int32(d.a)
-		for range t.hashes {
-			c += int32(d.a >> 32)
-			if !t.test(t.mod(uint64(c ^ c>>31))) {
-				return false
-			}
+		return t.hasGuava(d)
+	}
+	c := int32(d.a)
+	for range t.hashes {
+		c += int32(d.a >> 32)
+		if t.at(t.mod(uint64(c^c>>31)))&1 == 0 {
+			return false
 		}
 	}
 	return true
 }
 
+func (t *table) hasScattered(h uint64) bool {
+	n := t.hashes
+	if n > 2 {
+		if t.at(scale(h, t.bits))&t.at(scale(h*chain, t.bits))&1 == 0 {
+			return false
+		}
+		h *= chain2
+		n -= 2
+	}
+	for ; n >= 4; n -= 4 {
+		if t.at(scale(h, t.bits))&t.at(scale(h*chain, t.bits))&t.at(scale(h*chain2, t.bits))&t.at(scale(h*chain3, t.bits))&1 == 0 {
+			return false
+		}
+		h *= chain4
+	}
+	all := uint64(1)
+	for ; n > 0; n-- {
+		all &= t.at(scale(h, t.bits))
+		h *= chain
+	}
+	return all != 0
+}
+
+func (t *table) hasBlocked(h uint64) bool {
+	block := t.block(h)
+	n := t.hashes
+	for ; n >= 4; n -= 4 {
+		if bitOf(block, h*chain)&bitOf(block, h*chain2)&bitOf(block, h*chain3)&bitOf(block, h*chain4)&1 == 0 {
+			return false
+		}
+		h *= chain4
+	}
+	all := uint64(1)
+	for ; n > 0; n-- {
+		h *= chain
+		all &= bitOf(block, h)
+	}
+	return all != 0
+}
+
+func (t *table) hasGuava(d digest) bool {
+	c, n := d.a, t.hashes
+	if n > 2 {
+		if t.at(t.mod(c&math.MaxInt64))&t.at(t.mod((c+d.b)&math.MaxInt64))&1 == 0 {
+			return false
+		}
+		c += 2 * d.b
+		n -= 2
+	}
+	for ; n >= 4; n -= 4 {
+		c1, c2, c3 := c+d.b, c+2*d.b, c+3*d.b
+		if t.at(t.mod(c&math.MaxInt64))&t.at(t.mod(c1&math.MaxInt64))&t.at(t.mod(c2&math.MaxInt64))&t.at(t.mod(c3&math.MaxInt64))&1 == 0 {
+			return false
+		}
+		c = c3 + d.b
+	}
+	all := uint64(1)
+	for ; n > 0; n-- {
+		all &= t.at(t.mod(c & math.MaxInt64))
+		c += d.b
+	}
+	return all != 0
+}
+
+// at returns a word shifted so that its lowest bit is the one at pos.
+func (t *table) at(pos uint64) uint64 {
+	return atomic.LoadUint64(&t.words[pos/wordBits]) >> (pos % wordBits)
+}
+
+// bitOf is at for the bit of a block that a hash names.
+func bitOf(block *[blockWords]uint64, h uint64) uint64 {
+	return atomic.LoadUint64(&block[h>>61]) >> (h >> 55 % wordBits)
+}
+
 // add sets all bits of an element and reports whether one of them was clear.
 func (t *table) add(d digest) bool {
+	if t.unshared {
+		return t.addPlain(d)
+	}
 	changed := false
 	switch t.scheme {
 	case Scattered:
@@ -195,13 +269,9 @@ func (t *table) add(d digest) bool {
 	case Blocked:
 		h := seedHash(d.a, t.seed)
 		block := t.block(h)
-		var masks [blockWords]uint64
 		for range t.hashes {
 			h *= chain
-			masks[h>>61] |= 1 << (h >> 55 % wordBits)
-		}
-		for i, mask := range masks {
-			if atomic.LoadUint64(&block[i])&mask != mask && atomic.OrUint64(&block[i], mask)&mask != mask {
+			if setWord(&block[h>>61], 1<<(h>>55%wordBits)) {
 				changed = true
 			}
 		}
@@ -225,9 +295,52 @@ func (t *table) add(d digest) bool {
 	return changed
 }
 
+// addPlain is add without atomic operations, each of which waits for all stores before
+// it, and so for their cache misses.
+func (t *table) addPlain(d digest) bool {
+	all := uint64(1)
+	switch t.scheme {
+	case Scattered:
+		h := seedHash(d.a, t.seed)
+		for range t.hashes {
+			all &= t.setPlain(scale(h, t.bits))
+			h *= chain
+		}
+	case Blocked:
+		h := seedHash(d.a, t.seed)
+		block := t.block(h)
+		for range t.hashes {
+			h *= chain
+			w, shift := &block[h>>61], h>>55%wordBits
+			all &= *w >> shift
+			*w |= 1 << shift
+		}
+	case Guava:
+		c := d.a
+		for range t.hashes {
+			all &= t.setPlain(t.mod(c & math.MaxInt64))
+			c += d.b
+		}
+	case GuavaMitz32:
+		c := int32(d.a)
+		for range t.hashes {
+			c += int32(d.a >> 32)
+			all &= t.setPlain(t.mod(uint64(c ^ c>>31)))
+		}
+	}
+	return all == 0
+}
+
+// setPlain sets a bit, and returns its word before, shifted as at does.
+func (t *table) setPlain(pos uint64) uint64 {
+	w := &t.words[pos/wordBits]
+	before := *w >> (pos % wordBits)
+	*w |= 1 << (pos % wordBits)
+	return before
+}
+
 func (t *table) block(h uint64) *[blockWords]uint64 {
-	at := scale(h, t.bits/blockBits) * blockWords
-	return (*[blockWords]uint64)(t.words[at:])
+	return &t.blocks[scale(h, uint64(len(t.blocks)))]
 }
 
 // touch reads the first word that an element needs, so that the cache misses of
@@ -331,9 +444,7 @@ func (t *table) reset() {
 func (t *table) empty() table { return newTable(t.scheme, uint64(len(t.words)), t.hashes, t.seed) }
 
 func (t *table) clone() table {
-	c := *t
-	c.words = copyWords(t.words)
-	return c
+	return tableOf(t.scheme, copyWords(t.words), t.hashes, t.seed)
 }
 
 // merge sets the bits that are set in o, a table of the same parameters.

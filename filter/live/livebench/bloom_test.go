@@ -38,18 +38,26 @@ func locked(lock bool, add, has func([]byte)) (func([]byte), func([]byte)) {
 func newBlooms(items uint64, fpr float64, lock bool) []bloomLike {
 	var fs []bloomLike
 	for _, ours := range []struct {
-		scheme live.Scheme
-		peers  []string
+		name     string
+		scheme   live.Scheme
+		unshared bool
+		peers    []string
 	}{
-		{live.Scattered, []string{"bitsandblooms", "holiman"}},
-		{live.Blocked, []string{"bitsandblooms", "holiman", "blobloom"}},
-		{live.Guava, []string{"bitsandblooms"}},
+		{"Scattered", live.Scattered, false, []string{"bitsandblooms", "holiman"}},
+		{"Blocked", live.Blocked, false, []string{"bitsandblooms", "holiman", "blobloom"}},
+		{"Guava", live.Guava, false, []string{"bitsandblooms"}},
+		{"UnsharedScattered", live.Scattered, true, []string{"bitsandblooms", "holiman"}},
+		{"UnsharedBlocked", live.Blocked, true, []string{"bitsandblooms", "holiman", "blobloom"}},
+		{"UnsharedGuava", live.Guava, true, []string{"bitsandblooms"}},
 	} {
-		f, err := live.NewBloom(live.BloomOptions[[]byte]{Items: items, FPR: fpr, Scheme: ours.scheme})
+		if lock && ours.unshared { // several goroutines
+			continue
+		}
+		f, err := live.NewBloom(live.BloomOptions[[]byte]{Items: items, FPR: fpr, Scheme: ours.scheme, Unshared: ours.unshared})
 		if err != nil {
 			panic(err)
 		}
-		fs = append(fs, bloomLike{ours.scheme.String(), ours.peers, func(v []byte) { f.Add(v) }, func(v []byte) { f.MayContain(v) }})
+		fs = append(fs, bloomLike{ours.name, ours.peers, func(v []byte) { f.Add(v) }, func(v []byte) { f.MayContain(v) }})
 	}
 	g := bloom.NewWithEstimates(uint(items), fpr)
 	add, has := locked(lock, func(v []byte) { g.Add(v) }, func(v []byte) { g.Test(v) })

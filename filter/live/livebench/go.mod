@@ -17,6 +17,7 @@ require (
 	github.com/bits-and-blooms/bitset v1.24.2 // indirect
 	github.com/dgryski/go-metro v0.0.0-20200812162917-85c65e2d0165 // indirect
 	github.com/twmb/murmur3 v1.2.2 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 )
 
 replace github.com/siftdb/sift => ../../..
