@@ -70,8 +70,9 @@ type liveMergeCmd struct {
 }
 
 func (liveMergeCmd) Help() string {
-	return `Writes a filter with the elements of all files. They must be blooms, countings, cuckoos, pairs, or
-sharded ones of these, made with the same parameters; Guava's files are blooms.
+	return `Writes a filter with the elements of all files. They must be blooms, countings, cuckoos,
+pairs, dedups without a window, or sharded ones of these, made with the same parameters; Guava's
+files are blooms.
 
 Example:
 

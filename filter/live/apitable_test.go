@@ -30,8 +30,41 @@ var tableKinds = []reflect.Type{
 var tableOrder = []string{
 	"Add", "AddMany", "MayContain", "MayContainMany", "Delete",
 	"Merge", "Compatible", "Clone", "Equal", "Reset",
-	"ApproxCount", "FillRatio", "FPR", "MemoryBytes", "Hashes",
+	"ApproxCount", "FillRatio", "FPR", "MemoryBytes",
 	"WriteTo", "ReadFrom", "MarshalBinary", "UnmarshalBinary",
+}
+
+// tableHoles says why kinds lack methods: for each reason the methods, and their kinds. A
+// method in several lines has several reasons.
+var tableHoles = []struct {
+	reason  string
+	methods []string
+	kinds   []string
+}{
+	{"it is written once; `Newer` puts a filter before it that is added to, and `Load` makes a `Bloom` of it",
+		[]string{"Add", "AddMany", "Delete", "Merge", "Compatible", "Clone", "Equal", "Reset"}, []string{"Cold"}},
+	{"that would read the whole file: `Load` does, and the `Bloom` tells",
+		[]string{"ApproxCount", "FillRatio", "FPR"}, []string{"Cold"}},
+	{"a layer may be the caller's own, which answers and does no more; `Layers` has those in memory",
+		[]string{"Add", "AddMany", "Delete", "Merge", "Compatible", "Clone", "Equal", "Reset", "ApproxCount", "FillRatio", "FPR"}, []string{"Layered"}},
+	{"its bits belong to several elements, so that none can be taken back; `Counting` and `Cuckoo` delete",
+		[]string{"Delete"}, []string{"Bloom", "Scalable", "Rotating", "Generations", "Dedup"}},
+	{"`Of(v)` returns the shard, which has `Delete` or has not when the program is compiled",
+		[]string{"Delete"}, []string{"Sharded"}},
+	{"its parts are full when they are full: two that are half full do not make one",
+		[]string{"Merge", "Compatible"}, []string{"Scalable", "Generations"}},
+	{"it is what its source is: the next rebuild would undo it",
+		[]string{"Merge", "Compatible", "Reset"}, []string{"Rotating"}},
+}
+
+// holeOf returns the number of the reason why a kind lacks a method, from 1 on, or 0.
+func holeOf(kind, method string) int {
+	for i, h := range tableHoles {
+		if slices.Contains(h.kinds, kind) && slices.Contains(h.methods, method) {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 func kindName(t reflect.Type) string {
@@ -82,7 +115,7 @@ func methodTable() string {
 		for _, t := range tableKinds {
 			cell, ok := kindsOf[name][kindName(t)]
 			if !ok {
-				cell = "–"
+				cell = fmt.Sprintf("– (%d)", holeOf(kindName(t), name))
 			}
 			fmt.Fprintf(&b, " %s |", cell)
 		}
@@ -104,8 +137,32 @@ func methodTable() string {
 	for _, t := range tableKinds {
 		fmt.Fprintf(&b, " %s |", strings.Join(own[kindName(t)], " "))
 	}
-	b.WriteString("\n")
+	b.WriteString("\n\nWhy not:\n\n")
+	for i, h := range tableHoles {
+		fmt.Fprintf(&b, "%d. %s\n", i+1, h.reason)
+	}
 	return b.String()
+}
+
+// Each hole of the table has a reason, and each reason is for a hole.
+func TestMethodTableHoles(t *testing.T) {
+	for _, kind := range tableKinds {
+		for _, method := range tableOrder {
+			_, has := kind.MethodByName(method)
+			if hole := holeOf(kindName(kind), method) != 0; hole == has {
+				t.Errorf("%s.%s: there: %v, with a reason why not: %v", kindName(kind), method, has, hole)
+			}
+		}
+	}
+	for i, h := range tableHoles {
+		for _, kind := range h.kinds {
+			for _, method := range h.methods {
+				if holeOf(kind, method) != i+1 {
+					t.Errorf("%s.%s has two reasons", kind, method)
+				}
+			}
+		}
+	}
 }
 
 // The table of methods in docs/applications.md is that of the code.

@@ -328,3 +328,44 @@ func TestBloomAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// An Unshared filter has the same bits and gives the same answers, and is one that is
+// shared from Share on.
+func TestUnshared(t *testing.T) {
+	for _, scheme := range []Scheme{Scattered, Blocked, Guava, GuavaMitz32} {
+		o := BloomOptions[string]{Items: 1000, FPR: 0.01, Scheme: scheme}
+		shared := must(NewBloom(o))
+		o.Unshared = true
+		alone, many := must(NewBloom(o)), must(NewBloom(o))
+		var vs []string
+		for i := range 1500 {
+			vs = append(vs, member(i%1200))
+		}
+		isNew := make([]bool, len(vs))
+		many.AddMany(vs, isNew)
+		for i, v := range vs {
+			if a, b := shared.Add(v), alone.Add(v); a != b || a != isNew[i] {
+				t.Fatalf("%v: %d is new: %v shared, %v alone, %v in a batch", scheme, i, a, b, isNew[i])
+			}
+		}
+		if !alone.Equal(shared) || !many.Equal(shared) {
+			t.Errorf("%v: other bits", scheme)
+		}
+		alone.Share()
+		for _, f := range []*Bloom[string]{alone, many.Clone()} { // the race detector watches
+			var wg sync.WaitGroup
+			for w := range 2 {
+				wg.Go(func() {
+					for i := range 500 {
+						f.Add(stranger(w*250 + i))
+					}
+				})
+			}
+			wg.Wait()
+		}
+	}
+	o := BloomOptions[string]{Items: 10, FPR: 0.01, Unshared: true}
+	if _, err := NewPair(o, o); err == nil {
+		t.Error("a Pair took what it cannot share")
+	}
+}

@@ -98,6 +98,7 @@ type Cold[T any] struct {
 	blocks uint64
 	hashes int
 	seed   uint64
+	held   int // bytes of it in memory
 	reads  atomic.Uint64
 }
 
@@ -236,7 +237,7 @@ func (c *Cold[T]) ReadFrom(r io.Reader) (int64, error) {
 	if err != nil {
 		return s.n, err
 	}
-	c.r, c.blocks, c.hashes, c.seed = read.r, read.blocks, read.hashes, read.seed
+	c.r, c.blocks, c.hashes, c.seed, c.held = read.r, read.blocks, read.hashes, read.seed, read.held
 	c.reads.Store(0)
 	return s.n, nil
 }
@@ -278,9 +279,39 @@ func readCold[T any](s *source, key funnel.Key[T]) (*Cold[T], error) {
 		}
 		file = append(file, block[:]...)
 	}
-	c.r = bytes.NewReader(file)
+	c.r, c.held = bytes.NewReader(file), len(file)
 	return c, nil
 }
+
+// Load reads the whole filter into memory, and checks each block: a Bloom to count, to
+// merge, or to add to and write again.
+func (c *Cold[T]) Load() (*Bloom[T], error) {
+	in := io.NewSectionReader(c.r, coldHeader, int64(c.blocks)*coldBlock)
+	words := alignedWords(c.blocks * blockWords)
+	buf := make([]byte, coldBlock*min(c.blocks, ioChunk/coldBlock))
+	for number := uint64(0); number < c.blocks; {
+		part := buf[:min(uint64(len(buf)), (c.blocks-number)*coldBlock)]
+		if err := readFull(in, part); err != nil {
+			return nil, fmt.Errorf("cold filter, block at %d: %w", coldHeader+number*coldBlock, err)
+		}
+		for ; len(part) > 0; part = part[coldBlock:] {
+			if err := checkBlock(part[:coldBlock], number); err != nil {
+				return nil, err
+			}
+			for i := range uint64(blockWords) {
+				words[number*blockWords+i] = binary.LittleEndian.Uint64(part[i*8:])
+			}
+			number++
+		}
+	}
+	return &Bloom[T]{c.key, tableOf(Blocked, words, c.hashes, c.seed)}, nil
+}
+
+// MemoryBytes is the memory that the filter takes: none, unless ReadFrom has read it.
+func (c *Cold[T]) MemoryBytes() int { return c.held }
+
+// Hashes is the number of bits that an element sets.
+func (c *Cold[T]) Hashes() int { return c.hashes }
 
 // Reads is the number of blocks read, one a lookup.
 func (c *Cold[T]) Reads() uint64 { return c.reads.Load() }

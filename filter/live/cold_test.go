@@ -262,3 +262,23 @@ func TestDedupWindow(t *testing.T) {
 	}
 	checkFPRBelow(t, "lost", float64(lost)/float64(20*items), d.Loss(), 20*items)
 }
+
+// Load brings a Cold back into memory as the Bloom that was written.
+func TestColdLoad(t *testing.T) {
+	for _, items := range []uint64{1, 500, 200_000} {
+		b := must(NewBloom(BloomOptions[string]{Items: items, FPR: 0.01, Scheme: Blocked, Seed: 7}))
+		for i := range 500 {
+			b.Add(member(i))
+		}
+		var file bytes.Buffer
+		must(b.WriteCold(&file))
+		c := must(OpenCold(bytes.NewReader(file.Bytes()), int64(file.Len()), ReadOptions[string]{}))
+		if got := must(c.Load()); !got.Equal(b) || c.MemoryBytes() != 0 || c.Hashes() != b.Hashes() {
+			t.Errorf("%d items: not the same, or %d bytes in memory", items, c.MemoryBytes())
+		}
+		file.Bytes()[file.Len()-9] ^= 1
+		if _, err := c.Load(); !isFormat(err) {
+			t.Errorf("%d items, damaged: %v", items, err)
+		}
+	}
+}

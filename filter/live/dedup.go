@@ -142,6 +142,14 @@ func (d *Dedup[T]) FillRatio() float64 { return d.filter.FillRatio() }
 func (d *Dedup[T]) Seen() uint64    { return d.seen.Load() }
 func (d *Dedup[T]) Dropped() uint64 { return d.dropped.Load() }
 
+// counts returns Seen and Dropped as of about one time: the second is not above the
+// first, which an Add or a Reset changes before it or after it.
+func (d *Dedup[T]) counts() (seen, dropped uint64) {
+	dropped = d.dropped.Load()
+	seen = d.seen.Load()
+	return seen, min(seen, dropped)
+}
+
 // MemoryBytes is the memory that the filter takes.
 func (d *Dedup[T]) MemoryBytes() int { return d.filter.MemoryBytes() }
 
@@ -153,18 +161,47 @@ func (d *Dedup[T]) Reset() {
 	d.dropped.Store(0)
 }
 
+// Compatible returns nil if o can be merged into d; see Merger. A Dedup with a window
+// does not merge.
+func (d *Dedup[T]) Compatible(o *Dedup[T]) error { return compatibleAs(d.filter, o.filter) }
+
+// Merge makes d drop what o has seen, too, and adds o's Seen and Dropped to its own; see
+// Merger.
+func (d *Dedup[T]) Merge(o *Dedup[T]) error {
+	if err := d.Compatible(o); err != nil {
+		return err
+	}
+	seen, dropped := o.counts()
+	if err := any(d.filter).(anyMerger).mergeAny(o.filter); err != nil {
+		return err
+	}
+	d.seen.Add(seen)
+	d.dropped.Add(dropped)
+	return nil
+}
+
+// Clone returns a copy that has seen at least the elements whose Add has returned.
+func (d *Dedup[T]) Clone() *Dedup[T] {
+	c := &Dedup[T]{key: d.key, loss: d.loss}
+	seen, dropped := d.counts()
+	c.seen.Store(seen)
+	c.dropped.Store(dropped)
+	c.filter = cloneAs(d.filter)
+	return c
+}
+
+// Equal reports whether the filters have the same parameters and bits. It does not look
+// at Seen and Dropped.
+func (d *Dedup[T]) Equal(o *Dedup[T]) bool { return equalAs(d.filter, o.filter) }
+
 // WriteTo writes the Dedup in the form that ReadDedup and ReadFrom read, so that a
 // stream goes on after a restart. Elements whose Add has returned are in it; of one
 // that comes meanwhile, and is new, either may be so: who wants each element once over
 // a restart writes the form between two elements of the stream, with the position.
 func (d *Dedup[T]) WriteTo(w io.Writer) (int64, error) {
-	n, err := writeRecord(w, record{kind: kindDedup, elements: d.key.Kind(), hashes: 1, words: 3},
-		[]uint64{d.seen.Load(), d.dropped.Load(), math.Float64bits(d.loss)})
-	if err != nil {
-		return n, err
-	}
-	m, err := d.filter.WriteTo(w)
-	return n + m, err
+	seen, dropped := d.counts()
+	return writeParts(w, record{kind: kindDedup, elements: d.key.Kind(), hashes: 1, words: 3},
+		[]uint64{seen, dropped, math.Float64bits(d.loss)}, d.filter)
 }
 
 // ReadFrom replaces the Dedup by one that WriteTo wrote, whatever its parameters; see

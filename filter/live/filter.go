@@ -122,20 +122,31 @@ const batch = 16
 // Merge merges o into f, filters of whatever kind: what their own Merge does, for those
 // of one kind that have it, and else an error that matches ErrIncompatible.
 func Merge[T any](f, o Filter[T]) error {
+	if err := compatibleAs(f, o); err != nil {
+		return err
+	}
+	return any(f).(anyMerger).mergeAny(o)
+}
+
+// compatibleAs is the Compatible of filters whose kind shows only when it runs. Without
+// an error f is an anyMerger.
+func compatibleAs(f, o any) error {
 	m, ok := f.(anyMerger)
 	if !ok {
 		return fmt.Errorf("%w: a %T does not merge", ErrIncompatible, f)
 	}
-	if err := m.compatibleAny(o); err != nil {
-		return err
-	}
-	return m.mergeAny(o)
+	return m.compatibleAny(o)
 }
 
-// anyMerger is a Merger and Cloner of its own kind, with the kind checked when it runs.
+// anyMerger is a Merger of its own kind, with the kind checked when it runs.
 type anyMerger interface {
 	compatibleAny(o any) error
 	mergeAny(o any) error // o is compatible
+}
+
+// anyCloner is a Cloner of its own kind, with the kind checked when it runs.
+type anyCloner interface {
+	cloneAny() any
 	equalAny(o any) bool
 }
 
@@ -152,28 +163,60 @@ func equalAny[F interface{ Equal(F) bool }](f F, o any) bool {
 	return ok && f.Equal(other)
 }
 
-func (f *Bloom[T]) compatibleAny(o any) error { return compatibleAny(f, o) }
-func (f *Bloom[T]) mergeAny(o any) error      { return f.Merge(o.(*Bloom[T])) }
-func (f *Bloom[T]) equalAny(o any) bool       { return equalAny(f, o) }
+// equalAs is the Equal of filters whose kind shows only when it runs: filters of a kind
+// that cannot be compared are not equal.
+func equalAs(f, o any) bool {
+	e, ok := f.(anyCloner)
+	return ok && e.equalAny(o)
+}
 
-func (f *Counting[T]) compatibleAny(o any) error { return compatibleAny(f, o) }
-func (f *Counting[T]) mergeAny(o any) error      { return f.Merge(o.(*Counting[T])) }
-func (f *Counting[T]) equalAny(o any) bool       { return equalAny(f, o) }
+// cloneAs is the Clone of filters whose kind shows only when it runs. It panics if they
+// have none.
+func cloneAs[F any](f F) F {
+	switch c := any(f).(type) {
+	case interface{ Clone() F }:
+		return c.Clone()
+	case anyCloner:
+		if c, ok := c.cloneAny().(F); ok {
+			return c
+		}
+	}
+	panic(fmt.Sprintf("live: a %T has no Clone", f))
+}
 
-func (f *Cuckoo[T]) compatibleAny(o any) error { return compatibleAny(f, o) }
-func (f *Cuckoo[T]) mergeAny(o any) error      { return f.Merge(o.(*Cuckoo[T])) }
-func (f *Cuckoo[T]) equalAny(o any) bool       { return equalAny(f, o) }
-
-func (p *Pair[T]) compatibleAny(o any) error { return compatibleAny(p, o) }
-func (p *Pair[T]) mergeAny(o any) error      { return p.Merge(o.(*Pair[T])) }
-func (p *Pair[T]) equalAny(o any) bool       { return equalAny(p, o) }
-
+func (f *Bloom[T]) compatibleAny(o any) error      { return compatibleAny(f, o) }
+func (f *Counting[T]) compatibleAny(o any) error   { return compatibleAny(f, o) }
+func (f *Cuckoo[T]) compatibleAny(o any) error     { return compatibleAny(f, o) }
+func (p *Pair[T]) compatibleAny(o any) error       { return compatibleAny(p, o) }
+func (d *Dedup[T]) compatibleAny(o any) error      { return compatibleAny(d, o) }
 func (s *Sharded[T, F]) compatibleAny(o any) error { return compatibleAny(s, o) }
-func (s *Sharded[T, F]) mergeAny(o any) error      { return s.Merge(o.(*Sharded[T, F])) }
-func (s *Sharded[T, F]) equalAny(o any) bool       { return equalAny(s, o) }
 
+func (f *Bloom[T]) mergeAny(o any) error      { return f.Merge(o.(*Bloom[T])) }
+func (f *Counting[T]) mergeAny(o any) error   { return f.Merge(o.(*Counting[T])) }
+func (f *Cuckoo[T]) mergeAny(o any) error     { return f.Merge(o.(*Cuckoo[T])) }
+func (p *Pair[T]) mergeAny(o any) error       { return p.Merge(o.(*Pair[T])) }
+func (d *Dedup[T]) mergeAny(o any) error      { return d.Merge(o.(*Dedup[T])) }
+func (s *Sharded[T, F]) mergeAny(o any) error { return s.Merge(o.(*Sharded[T, F])) }
+
+func (f *Bloom[T]) equalAny(o any) bool       { return equalAny(f, o) }
+func (f *Counting[T]) equalAny(o any) bool    { return equalAny(f, o) }
+func (f *Cuckoo[T]) equalAny(o any) bool      { return equalAny(f, o) }
 func (f *Scalable[T]) equalAny(o any) bool    { return equalAny(f, o) }
+func (p *Pair[T]) equalAny(o any) bool        { return equalAny(p, o) }
+func (r *Rotating[T]) equalAny(o any) bool    { return equalAny(r, o) }
 func (g *Generations[T]) equalAny(o any) bool { return equalAny(g, o) }
+func (d *Dedup[T]) equalAny(o any) bool       { return equalAny(d, o) }
+func (s *Sharded[T, F]) equalAny(o any) bool  { return equalAny(s, o) }
+
+func (f *Bloom[T]) cloneAny() any       { return f.Clone() }
+func (f *Counting[T]) cloneAny() any    { return f.Clone() }
+func (f *Cuckoo[T]) cloneAny() any      { return f.Clone() }
+func (f *Scalable[T]) cloneAny() any    { return f.Clone() }
+func (p *Pair[T]) cloneAny() any        { return p.Clone() }
+func (r *Rotating[T]) cloneAny() any    { return r.Clone() }
+func (g *Generations[T]) cloneAny() any { return g.Clone() }
+func (d *Dedup[T]) cloneAny() any       { return d.Clone() }
+func (s *Sharded[T, F]) cloneAny() any  { return s.Clone() }
 
 // hasher is a filter whose operations begin with a 64-bit hash.
 type hasher interface {
@@ -189,41 +232,36 @@ type hashAdder interface {
 
 // mayContainMany is the MayContainMany of filters that hash to 64 bits.
 func mayContainMany[T any](sumOf func(T) uint64, f hasher, vs []T, maybe []bool) {
-	var sums [batch]uint64
-	var touched uint64
-	for len(vs) > 0 {
-		n := min(batch, len(vs))
-		for i, v := range vs[:n] {
-			sums[i] = sumOf(v)
-			touched ^= f.touchSum(sums[i])
+	eachBatch(sumOf, f, vs, func(at int, sums []uint64) {
+		for i, sum := range sums {
+			maybe[at+i] = f.hasSum(sum)
 		}
-		for i, sum := range sums[:n] {
-			maybe[i] = f.hasSum(sum)
-		}
-		vs, maybe = vs[n:], maybe[n:]
-	}
-	keep(touched)
+	})
 }
 
 // addMany is the AddMany of filters that hash to 64 bits and cannot fail.
 func addMany[T any](sumOf func(T) uint64, f hashAdder, vs []T, isNew []bool) {
+	eachBatch(sumOf, f, vs, func(at int, sums []uint64) {
+		for i, sum := range sums {
+			if changed := f.addSum(sum); isNew != nil {
+				isNew[at+i] = changed
+			}
+		}
+	})
+}
+
+// eachBatch calls do with the hashes of some elements at a time, those of vs[at:], and
+// reads what their operations need first.
+func eachBatch[T any](sumOf func(T) uint64, f hasher, vs []T, do func(at int, sums []uint64)) {
 	var sums [batch]uint64
 	var touched uint64
-	for len(vs) > 0 {
-		n := min(batch, len(vs))
-		for i, v := range vs[:n] {
+	for at := 0; at < len(vs); at += batch {
+		part := vs[at:min(at+batch, len(vs))]
+		for i, v := range part {
 			sums[i] = sumOf(v)
 			touched ^= f.touchSum(sums[i])
 		}
-		for i, sum := range sums[:n] {
-			if changed := f.addSum(sum); isNew != nil {
-				isNew[i] = changed
-			}
-		}
-		vs = vs[n:]
-		if isNew != nil {
-			isNew = isNew[n:]
-		}
+		do(at, sums[:len(part)])
 	}
 	keep(touched)
 }

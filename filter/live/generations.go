@@ -264,7 +264,7 @@ func (g *Generations[T]) MemoryBytes() int { return g.ring.Load().filters[0].Mem
 
 // Clone returns a copy with at least the elements whose Add has returned.
 func (g *Generations[T]) Clone() *Generations[T] {
-	c := &Generations[T]{o: g.o, count: g.count, each: g.each, now: g.now}
+	c := &Generations[T]{key: g.key, o: g.o, count: g.count, each: g.each, now: g.now}
 	r := g.ring.Load()
 	n := &ring[T]{until: r.until, used: new(atomic.Uint64)}
 	for _, f := range r.filters {

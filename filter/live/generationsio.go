@@ -16,7 +16,7 @@ import (
 // that is added meanwhile may or may not be.
 func (g *Generations[T]) WriteTo(w io.Writer) (int64, error) {
 	r := g.current()
-	n, err := writeRecord(w, record{
+	return writeParts(w, record{
 		kind:     kindGenerations,
 		scheme:   g.o.Scheme,
 		elements: g.key.Kind(),
@@ -26,16 +26,7 @@ func (g *Generations[T]) WriteTo(w io.Writer) (int64, error) {
 		items:    g.o.Items,
 		fpr:      math.Float64bits(g.o.FPR),
 		growth:   uint64(g.count),
-	}, []uint64{uint64(g.each), uint64(r.until), r.used.Load()})
-	for _, f := range r.filters {
-		if err != nil {
-			return n, err
-		}
-		var m int64
-		m, err = f.WriteTo(w)
-		n += m
-	}
-	return n, err
+	}, []uint64{uint64(g.each), uint64(r.until), r.used.Load()}, r.filters...)
 }
 
 // ReadFrom replaces the filter by one that WriteTo wrote, whatever its parameters;

@@ -63,16 +63,7 @@ func (l *Layered[T]) WriteTo(w io.Writer) (int64, error) {
 		}
 		elements = kind
 	}
-	n, err := writeRecord(w, record{kind: kindLayered, elements: elements, hashes: uint32(len(parts)), words: uint64(len(words))}, words)
-	for _, p := range parts {
-		if err != nil {
-			return n, err
-		}
-		var m int64
-		m, err = p.WriteTo(w)
-		n += m
-	}
-	return n, err
+	return writeParts(w, record{kind: kindLayered, elements: elements, hashes: uint32(len(parts)), words: uint64(len(words))}, words, parts...)
 }
 
 func kindOf[T any](p io.WriterTo) (funnel.Kind, error) {

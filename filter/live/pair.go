@@ -43,6 +43,9 @@ func NewPair[T any](added, removed BloomOptions[T]) (*Pair[T], error) {
 	if err != nil {
 		return nil, err
 	}
+	if added.Unshared || removed.Unshared {
+		return nil, optionError("Unshared", "is not for a Pair")
+	}
 	if a.key.Kind() != r.key.Kind() {
 		return nil, incompatible("kinds of elements", a.key.Kind(), r.key.Kind())
 	}
@@ -146,16 +149,7 @@ func (p *Pair[T]) Reset() {
 // added or deleted when it was called is so in the form; of what comes meanwhile
 // either may be.
 func (p *Pair[T]) WriteTo(w io.Writer) (int64, error) {
-	n, err := writeRecord(w, record{kind: kindPair, elements: p.added.key.Kind(), hashes: 2}, nil)
-	for _, f := range [...]*Bloom[T]{p.added, p.removed} {
-		if err != nil {
-			return n, err
-		}
-		var m int64
-		m, err = f.WriteTo(w)
-		n += m
-	}
-	return n, err
+	return writeParts(w, record{kind: kindPair, elements: p.added.key.Kind(), hashes: 2}, nil, p.added, p.removed)
 }
 
 // ReadFrom replaces the filter by one that WriteTo wrote; see Filter.

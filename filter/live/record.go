@@ -140,6 +140,20 @@ func writeRecord(w io.Writer, r record, words []uint64) (int64, error) {
 	return written + int64(n), err
 }
 
+// writeParts writes a record and the saved forms of its parts.
+func writeParts[F io.WriterTo](w io.Writer, r record, words []uint64, parts ...F) (int64, error) {
+	written, err := writeRecord(w, r, words)
+	for _, p := range parts {
+		if err != nil {
+			return written, err
+		}
+		var n int64
+		n, err = p.WriteTo(w)
+		written += n
+	}
+	return written, err
+}
+
 // readAnyHeader reads a header of any kind, for elements like the caller's.
 func readAnyHeader(s *source) (record, error) {
 	if rec := s.peeked; rec != nil {

@@ -180,6 +180,20 @@ func (r *Rotating[T]) FPR() float64        { return r.Current().FPR() }
 func (r *Rotating[T]) FillRatio() float64  { return r.Current().FillRatio() }
 func (r *Rotating[T]) MemoryBytes() int    { return r.Current().MemoryBytes() }
 
+// Clone returns a filter with the same options, and with a copy of the filter that is
+// asked. A rebuild that is under way is not copied.
+func (r *Rotating[T]) Clone() *Rotating[T] {
+	c := &Rotating[T]{o: r.o}
+	p := r.Progress()
+	current := r.Current().Clone()
+	c.state.Store(&rotation[T]{current: current})
+	c.progress.Store(&RotatingProgress{Expected: p.Expected})
+	return c
+}
+
+// Equal reports whether the filters that are asked have the same parameters and bits.
+func (r *Rotating[T]) Equal(o *Rotating[T]) bool { return r.Current().Equal(o.Current()) }
+
 // WriteTo writes the filter that is asked, as Bloom.WriteTo does: for ReadFrom, or
 // for ReadBloom.
 func (r *Rotating[T]) WriteTo(w io.Writer) (int64, error) { return r.Current().WriteTo(w) }

@@ -234,11 +234,7 @@ func (s *Sharded[T, F]) Compatible(o *Sharded[T, F]) error {
 		return incompatible("shards", len(s.shards), len(o.shards))
 	}
 	for i, f := range s.shards {
-		m, ok := any(f).(anyMerger)
-		if !ok {
-			return fmt.Errorf("%w: a %T does not merge", ErrIncompatible, f)
-		}
-		if err := m.compatibleAny(o.shards[i]); err != nil {
+		if err := compatibleAs(f, o.shards[i]); err != nil {
 			return fmt.Errorf("shard %d: %w", i, err)
 		}
 	}
@@ -259,6 +255,17 @@ func (s *Sharded[T, F]) Merge(o *Sharded[T, F]) error {
 	return nil
 }
 
+// Clone returns a copy with at least the elements whose Add has returned. It panics if
+// the shards are of a kind of the caller's that has no Clone.
+func (s *Sharded[T, F]) Clone() *Sharded[T, F] {
+	c := &Sharded[T, F]{key: s.key}
+	for _, f := range s.shards {
+		c.shards = append(c.shards, cloneAs(f))
+	}
+	c.share()
+	return c
+}
+
 // Equal reports whether the shards are equal. Shards of a kind that cannot be compared
 // are not.
 func (s *Sharded[T, F]) Equal(o *Sharded[T, F]) bool {
@@ -266,7 +273,7 @@ func (s *Sharded[T, F]) Equal(o *Sharded[T, F]) bool {
 		return false
 	}
 	for i, f := range s.shards {
-		if e, ok := any(f).(interface{ equalAny(any) bool }); !ok || !e.equalAny(o.shards[i]) {
+		if !equalAs(f, o.shards[i]) {
 			return false
 		}
 	}
@@ -285,16 +292,7 @@ func (s *Sharded[T, F]) Reset() {
 // WriteTo writes the shards in the form that ReadSharded and ReadFrom read, one after
 // the other, each as its own WriteTo does.
 func (s *Sharded[T, F]) WriteTo(w io.Writer) (int64, error) {
-	n, err := writeRecord(w, record{kind: kindSharded, elements: s.key.Kind(), hashes: uint32(len(s.shards))}, nil)
-	for _, f := range s.shards {
-		if err != nil {
-			return n, err
-		}
-		var m int64
-		m, err = f.WriteTo(w)
-		n += m
-	}
-	return n, err
+	return writeParts(w, record{kind: kindSharded, elements: s.key.Kind(), hashes: uint32(len(s.shards))}, nil, s.shards...)
 }
 
 // ReadFrom replaces the filter by one that WriteTo wrote, of shards of the same kind;

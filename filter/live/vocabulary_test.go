@@ -48,6 +48,10 @@ var (
 	_ Cloner[*Scalable[string]]                 = (*Scalable[string])(nil)
 	_ Cloner[*Pair[string]]                     = (*Pair[string])(nil)
 	_ Cloner[*Generations[string]]              = (*Generations[string])(nil)
+	_ Merger[*Dedup[string]]                    = (*Dedup[string])(nil)
+	_ Cloner[*Dedup[string]]                    = (*Dedup[string])(nil)
+	_ Cloner[*Rotating[string]]                 = (*Rotating[string])(nil)
+	_ Cloner[*Sharded[string, *Cuckoo[string]]] = (*Sharded[string, *Cuckoo[string]])(nil)
 )
 
 // Every kind of Config: batches answer as single calls do, the figures are sane, and
@@ -105,6 +109,19 @@ func TestEveryKind(t *testing.T) {
 			}
 			if one.MemoryBytes() < n/2 {
 				t.Errorf("%d bytes", one.MemoryBytes())
+			}
+			clone := one.(anyCloner).cloneAny().(Filter[string])
+			if !equalAs(one, clone) || equalAs(one, build()) {
+				t.Error("Equal of the clone, and of an empty one")
+			}
+			before := must(one.MarshalBinary())
+			for i := range 5 * n { // generations end, links grow, a cuckoo becomes full
+				if _, err := TryAdd(Asker[string](clone), stranger(i)); err != nil && !errors.Is(err, ErrFull) {
+					t.Fatal(err)
+				}
+			}
+			if equalAs(one, clone) || !bytes.Equal(before, must(one.MarshalBinary())) {
+				t.Error("the clone shares memory")
 			}
 			r, ok := one.(Resetter)
 			if !ok {
@@ -186,6 +203,78 @@ func TestCloneAndMerge(t *testing.T) {
 		return must(NewPair(o, o))
 	}
 	cloneAndMerge(t, pair(1), pair(1), pair(2))
+	dedup := func(items uint64) *Dedup[string] {
+		return must(NewDedup(DedupOptions[string]{Items: items, FPR: 0.001}))
+	}
+	cloneAndMerge(t, dedup(300), dedup(300), dedup(3000))
+	sharded := func(shards int) *Sharded[string, *Cuckoo[string]] {
+		return must(NewSharded(ShardedOptions[string]{Shards: shards}, func(int) (*Cuckoo[string], error) {
+			return NewCuckoo(CuckooOptions[string]{Items: 300, FPR: 0.001})
+		}))
+	}
+	cloneAndMerge(t, sharded(3), sharded(3), sharded(4))
+}
+
+// A merge of Dedups adds what they have counted; windows do not merge.
+func TestDedupMerge(t *testing.T) {
+	a := must(NewDedup(DedupOptions[string]{Items: 100, FPR: 0.001}))
+	b := a.Clone()
+	for range 3 {
+		a.Add("a")
+		b.Add("b")
+	}
+	if err := a.Merge(b); err != nil || a.Seen() != 6 || a.Dropped() != 4 || a.Add("b") {
+		t.Errorf("%v, %d seen, %d dropped", err, a.Seen(), a.Dropped())
+	}
+	w := must(NewDedup(DedupOptions[string]{Items: 100, FPR: 0.001, Window: true}))
+	if err := w.Merge(w.Clone()); !errors.Is(err, ErrIncompatible) {
+		t.Errorf("windows: %v", err)
+	}
+}
+
+// A Dedup that is saved, or reset, while duplicates come is read again: it has never
+// dropped more than it has seen.
+func TestDedupSaveWhileDropping(t *testing.T) {
+	d := must(NewDedup(DedupOptions[string]{Items: 10, FPR: 0.01}))
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					d.Add("again")
+				}
+			}
+		})
+	}
+	for i := range sized(4000) {
+		if err := new(Dedup[string]).UnmarshalBinary(must(d.MarshalBinary())); err != nil {
+			t.Error(err)
+			break
+		}
+		if i%8 == 0 {
+			d.Reset()
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// Filters of a kind of the caller's in a Sharded: they are cloned if they can be.
+func TestShardedCloneOfOthers(t *testing.T) {
+	type own struct{ *Bloom[string] } // whose Clone is a *Bloom
+	s := must(NewSharded(ShardedOptions[string]{Shards: 2}, func(int) (own, error) {
+		return own{must(New[string](10, 0.1))}, nil
+	}))
+	defer func() {
+		if p := recover(); p != "live: a live.own has no Clone" {
+			t.Errorf("panics with %v", p)
+		}
+	}()
+	s.Clone()
 }
 
 // A merge of Countings adds the counts: what both held is deleted twice.
