@@ -25,8 +25,8 @@ type BloomOptions[T any] struct {
 	// those of filters with other seeds. Kept secret, it also keeps others from
 	// choosing elements that are false positives. Not with Guava's schemes.
 	Seed uint64
-	// Unshared makes additions faster, about twice as fast, by plain stores in the place
-	// of atomic ones: until Share is called, no other call may run beside an Add. For
+	// Unshared makes additions faster, about twice as fast if the filter fits in the
+	// cache, by plain stores in the place of atomic ones: until Share is called, no other call may run beside an Add. For
 	// one goroutine that fills a filter. It is not saved, and a Clone is shared.
 	Unshared bool
 	// Funnel appends the bytes of an element to dst and returns the result. It
