@@ -1,0 +1,345 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/siftdb/sift"
+)
+
+// Apply carries out a command. Every node calls it for every command, in the same
+// order, and each must come to the same: it may depend on the command and on tx
+// alone, not on clocks, random numbers, or the iteration order of maps. What it
+// writes is applied as one batch. If it returns an error, nothing is written. The
+// node that the command was proposed to hands reply and error to the caller of
+// Propose. command is valid until Apply returns.
+type Apply func(tx *Tx, command []byte) (reply any, err error)
+
+// FSM is a sift database as the state machine of a Raft group. It implements
+// raft.FSM and raft.ConfigurationStore.
+//
+// Every command is a batch together with its index in the log, so a command is there
+// once, whatever is killed when. Batches are not synced: what a power failure takes
+// is applied again from the log, which keeps it at least until a snapshot has made
+// it durable.
+//
+// When the database fails, as on a full disk, the FSM stops: it applies nothing
+// more, makes no snapshots, and Failed tells. Nodes that went on would differ.
+type FSM struct {
+	apply  Apply
+	states stateDir
+
+	mu      sync.Mutex
+	state   *state        // what reads see
+	applied uint64        // the last command that state holds
+	seen    uint64        // the log is applied up to here; at least applied
+	moved   chan struct{} // closed when seen or err changes
+	err     error         // why the FSM has stopped
+	closed  bool
+	failed  chan struct{} // closed when err is set
+
+	test testHooks
+}
+
+// testHooks are set by tests to plant faults.
+type testHooks struct {
+	ignoreApplied bool                   // commands are applied again
+	checkpointed  func(dir string) error // may change a snapshot
+	step          func(name string)      // called before each step of Restore
+}
+
+// OpenFSM opens the database of a node in dir, which it creates if need be. o may be
+// nil; its FS, ReadOnly and the limits of transactions are not used. Snapshots that
+// are taken into a SnapshotStore on the same file system are hard links.
+func OpenFSM(dir string, apply Apply, o *sift.Options) (*FSM, error) {
+	if apply == nil {
+		return nil, errors.New("cluster: there is no Apply function")
+	}
+	f := &FSM{apply: apply, states: newStateDir(dir, o), moved: make(chan struct{}), failed: make(chan struct{})}
+	s, err := f.states.open()
+	if err != nil {
+		return nil, err
+	}
+	applied, err := readApplied(s.db)
+	if err != nil {
+		return nil, errors.Join(err, s.db.Close())
+	}
+	f.state, f.applied, f.seen = s, applied, applied
+	return f, nil
+}
+
+// Applied returns the index of the last command that the database holds.
+func (f *FSM) Applied() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.applied
+}
+
+// Failed returns a channel that is closed when the FSM stops because of an error,
+// which Err returns.
+func (f *FSM) Failed() <-chan struct{} { return f.failed }
+
+// Err returns why the FSM has stopped, or nil.
+func (f *FSM) Err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// Metrics returns the database's metrics.
+func (f *FSM) Metrics() (m sift.Metrics, err error) {
+	err = f.use(func(db *sift.DB) error { m = db.Metrics(); return nil })
+	return m, err
+}
+
+// View calls fn with the database as it is on this node, which may be behind others.
+// Node.Read waits until it is not.
+func (f *FSM) View(fn func(*View) error) error {
+	return f.use(func(db *sift.DB) error {
+		s := db.Snapshot()
+		defer s.Close()
+		v := View{r: s}
+		if err := fn(&v); err != nil {
+			return err
+		}
+		return v.err
+	})
+}
+
+// use calls fn with the database, which stays open until fn returns.
+func (f *FSM) use(fn func(*sift.DB) error) error {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return sift.ErrClosed
+	}
+	s := f.state
+	s.acquire()
+	f.mu.Unlock()
+	defer s.release()
+	return fn(s.db)
+}
+
+// Close closes the database, after its readers have ended. Shut Raft down first.
+func (f *FSM) Close() error {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return nil
+	}
+	f.closed = true
+	s := f.state
+	f.mu.Unlock()
+	s.release()
+	return s.wait()
+}
+
+// result is what Apply returns to Raft.
+type result struct {
+	reply any
+	err   error
+	fatal bool // err is the node's, not the command's
+}
+
+// Apply is raft.FSM. It returns a value for Node.Propose.
+func (f *FSM) Apply(log *raft.Log) any {
+	if log.Type != raft.LogCommand {
+		f.advance(log.Index, 0)
+		return nil
+	}
+	f.mu.Lock()
+	db, applied, err := f.state.db, f.applied, f.err
+	f.mu.Unlock()
+	if err != nil {
+		return result{err: err, fatal: true}
+	}
+	if log.Index <= applied && !f.test.ignoreApplied {
+		f.advance(log.Index, 0)
+		return result{err: fmt.Errorf("cluster: command %d was applied before", log.Index), fatal: true}
+	}
+	reply, cmdErr, err := f.carryOut(db, log)
+	if err != nil {
+		err = f.fail(fmt.Errorf("cluster: command %d: %w", log.Index, err))
+		return result{err: err, fatal: true}
+	}
+	f.advance(log.Index, log.Index)
+	return result{reply: reply, err: cmdErr}
+}
+
+// carryOut runs a command and writes its batch and its index.
+func (f *FSM) carryOut(db *sift.DB, log *raft.Log) (reply any, cmdErr, err error) {
+	tx, err := db.Begin(&sift.TxOptions{NoSync: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { tx.Discard() }()
+	t := Tx{View: View{r: tx}, tx: tx}
+	reply, cmdErr = f.apply(&t, log.Data)
+	if t.err != nil {
+		return nil, nil, t.err
+	}
+	if cmdErr != nil {
+		tx.Discard()
+		return reply, cmdErr, db.Put([]byte(appliedKey), appliedValue(log.Index), sift.NoSync)
+	}
+	if err := tx.Put([]byte(appliedKey), appliedValue(log.Index)); err != nil {
+		return nil, nil, err
+	}
+	return reply, nil, tx.Commit()
+}
+
+// StoreConfiguration is raft.ConfigurationStore: an entry that is not a command is
+// applied, too.
+func (f *FSM) StoreConfiguration(index uint64, _ raft.Configuration) { f.advance(index, 0) }
+
+// advance notes that the log is applied up to seen, and the last command.
+func (f *FSM) advance(seen, applied uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.applied = max(f.applied, applied)
+	if seen > f.seen {
+		f.seen = seen
+		f.wake()
+	}
+}
+
+// fail stops the FSM, and returns why it has stopped.
+func (f *FSM) fail(err error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = err
+		close(f.failed)
+		f.wake()
+	}
+	return f.err
+}
+
+// wake lets those look again who wait. REQUIRES: mu.
+func (f *FSM) wake() {
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// wait returns when the log is applied up to index.
+func (f *FSM) wait(ctx context.Context, index uint64) error {
+	for {
+		f.mu.Lock()
+		seen, err, moved := f.seen, f.err, f.moved
+		f.mu.Unlock()
+		if err != nil || seen >= index {
+			return err
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Snapshot is raft.FSM. It takes as long as a flush of the memtable and a hard link
+// for each table.
+func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(f.states.dir, checkpointPrefix)
+	if err != nil {
+		return nil, err
+	}
+	s := &checkpoint{dir: filepath.Join(dir, snapshotDB), parent: dir}
+	err = f.use(func(db *sift.DB) error {
+		// Nothing is applied meanwhile.
+		if s.applied, err = readApplied(db); err != nil {
+			return err
+		}
+		return db.Checkpoint(s.dir)
+	})
+	if err == nil && f.test.checkpointed != nil {
+		err = f.test.checkpointed(s.dir)
+	}
+	if err != nil {
+		s.Release()
+		return nil, err
+	}
+	return s, nil
+}
+
+// checkpoint is a raft.FSMSnapshot.
+type checkpoint struct {
+	dir, parent string
+	applied     uint64
+}
+
+// Persist moves the checkpoint into a SnapshotStore of this package, and sends its
+// files to any other.
+func (c *checkpoint) Persist(sink raft.SnapshotSink) error {
+	if own, ok := sink.(*snapshotSink); ok {
+		return own.adopt(c.dir, c.applied)
+	}
+	return writeStream(sink, streamHeader{applied: c.applied, held: c.applied}, c.dir)
+}
+
+func (c *checkpoint) Release() { os.RemoveAll(c.parent) }
+
+// Restore is raft.FSM. It makes a database of the snapshot beside the present one,
+// and switches to it by replacing a file that names it. Readers of the old one go
+// on. A snapshot that the database is not behind is left alone.
+func (f *FSM) Restore(rc io.ReadCloser) error {
+	if err := f.Err(); err != nil {
+		return err
+	}
+	own, isOwn := unwrap(rc).(*snapshotReader)
+	if isOwn && own.meta.Applied <= f.Applied() {
+		f.advance(own.meta.Index, 0)
+		return nil
+	}
+	f.step("begin")
+	next, err := f.states.create(func(dir string) (streamHeader, error) {
+		if isOwn {
+			return own.meta.header(), linkDB(own.db, dir)
+		}
+		return readStream(rc, dir)
+	}, f.step)
+	if err != nil {
+		return fmt.Errorf("cluster: installing a snapshot: %w", err)
+	}
+	f.mu.Lock()
+	old := f.state
+	f.state, f.applied = next, next.applied
+	f.seen = max(f.seen, next.applied)
+	if isOwn {
+		f.seen = max(f.seen, own.meta.Index)
+	}
+	f.wake()
+	f.mu.Unlock()
+	old.obsolete.Store(true)
+	old.release()
+	f.step("end")
+	return nil
+}
+
+func (f *FSM) step(name string) {
+	if f.test.step != nil {
+		f.test.step(name)
+	}
+}
+
+// unwrap returns the reader that Raft has wrapped.
+func unwrap(rc io.ReadCloser) io.ReadCloser {
+	for {
+		w, ok := rc.(raft.ReadCloserWrapper)
+		if !ok {
+			return rc
+		}
+		rc = w.WrappedReadCloser()
+	}
+}

@@ -1,0 +1,409 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/siftdb/sift"
+)
+
+func openFSM(t testing.TB, dir string) *FSM {
+	t.Helper()
+	f, err := OpenFSM(dir, appendApply, small())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func applyTo(t testing.TB, f *FSM, from, to uint64) {
+	t.Helper()
+	for i := from; i <= to; i++ {
+		r := f.Apply(&raft.Log{Index: i, Type: raft.LogCommand, Data: fmt.Appendf(nil, "k %d", i)})
+		if r := r.(result); r.err != nil {
+			t.Fatal(r.err)
+		}
+	}
+}
+
+// tokens returns what applyTo leaves.
+func tokens(from, to uint64) string {
+	var b bytes.Buffer
+	for i := from; i <= to; i++ {
+		fmt.Fprintf(&b, "%d,", i)
+	}
+	return b.String()
+}
+
+func wantList(t testing.TB, f *FSM, want string) {
+	t.Helper()
+	err := f.View(func(v *View) error {
+		got, err := getList(v, "k")
+		if err == nil && got != want {
+			err = fmt.Errorf("k is %q, want %q", got, want)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// takeSnapshot stores a snapshot up to index, and returns its ID.
+func takeSnapshot(t testing.TB, f *FSM, store raft.SnapshotStore, index uint64) string {
+	t.Helper()
+	snap, err := f.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snap.Release()
+	sink, err := store.Create(raft.SnapshotVersionMax, index, 1, raft.Configuration{}, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := snap.Persist(sink); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return sink.ID()
+}
+
+// send copies a snapshot into another store, as from node to node.
+func send(t testing.TB, from *SnapshotStore, id string, to *SnapshotStore) string {
+	t.Helper()
+	m, r, err := from.Open(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	sink, err := to.Create(m.Version, m.Index, m.Term, m.Configuration, m.ConfigurationIndex, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(sink, r)
+	if err != nil || n != m.Size {
+		t.Fatalf("%d bytes of %d, %v", n, m.Size, err)
+	}
+	if err := sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return sink.ID()
+}
+
+func restore(f *FSM, store raft.SnapshotStore, id string) error {
+	_, r, err := store.Open(id)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Restore(r), r.Close())
+}
+
+func newStore(t testing.TB, dir string) *SnapshotStore {
+	t.Helper()
+	s, err := NewSnapshotStore(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestReopen: what was applied is not applied again, and nothing is left out.
+func TestReopen(t *testing.T) {
+	dir := t.TempDir()
+	for i := uint64(1); i <= 10; i++ {
+		f := openFSM(t, dir)
+		if got := f.Applied(); got != i-1 {
+			t.Fatalf("applied is %d, want %d", got, i-1)
+		}
+		// Raft replays from the last snapshot on.
+		for j := uint64(1); j < i; j++ {
+			if r := f.Apply(&raft.Log{Index: j, Type: raft.LogCommand, Data: []byte("k again")}).(result); !r.fatal {
+				t.Fatalf("command %d is applied again", j)
+			}
+		}
+		applyTo(t, f, i, i)
+		wantList(t, f, tokens(1, i))
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestInstall sends a snapshot to a node that is behind, to one that is ahead, and to
+// one with another snapshot store.
+func TestInstall(t *testing.T) {
+	a, storeA := openFSM(t, t.TempDir()), newStore(t, t.TempDir())
+	applyTo(t, a, 1, 50)
+	id := takeSnapshot(t, a, storeA, 52) // two entries that are no commands
+
+	dir, storeB := t.TempDir(), newStore(t, t.TempDir())
+	b := openFSM(t, dir)
+	applyTo(t, b, 1, 7)
+	idB := send(t, storeA, id, storeB)
+	if err := restore(b, storeB, idB); err != nil {
+		t.Fatal(err)
+	}
+	wantList(t, b, tokens(1, 50))
+	if b.Applied() != 50 || b.seen != 52 {
+		t.Errorf("applied is %d, seen %d", b.Applied(), b.seen)
+	}
+	applyTo(t, b, 53, 60)
+	if err := restore(b, storeB, idB); err != nil { // as when Raft starts
+		t.Fatal(err)
+	}
+	wantList(t, b, tokens(1, 50)+tokens(53, 60))
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantList(t, openFSM(t, dir), tokens(1, 50)+tokens(53, 60))
+	if names, _ := filepath.Glob(filepath.Join(dir, statePrefix+"*")); len(names) != 1 {
+		t.Errorf("there are %v", names)
+	}
+
+	file, err := raft.NewFileSnapshotStore(t.TempDir(), 1, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	idF := takeSnapshot(t, a, file, 52)
+	c := openFSM(t, t.TempDir())
+	if err := restore(c, file, idF); err != nil {
+		t.Fatal(err)
+	}
+	wantList(t, c, tokens(1, 50))
+}
+
+// TestSnapshotIsLinks: a snapshot takes no copy of the tables.
+func TestSnapshotIsLinks(t *testing.T) {
+	dir := t.TempDir()
+	f, store := openFSM(t, filepath.Join(dir, "state")), newStore(t, filepath.Join(dir, "snapshots"))
+	applyTo(t, f, 1, 50)
+	id := takeSnapshot(t, f, store, 50)
+	tables, _ := filepath.Glob(filepath.Join(dir, "snapshots", id, snapshotDB, "*.ldb"))
+	if len(tables) == 0 {
+		t.Fatal("no tables")
+	}
+	for _, table := range tables {
+		own, err := os.Stat(filepath.Join(f.state.dir, filepath.Base(table)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, err := os.Stat(table); err != nil || !os.SameFile(own, other) {
+			t.Errorf("%s is a copy: %v", table, err)
+		}
+	}
+}
+
+// TestReadersGoOn: a view goes on with the database that an installed snapshot has
+// replaced.
+func TestReadersGoOn(t *testing.T) {
+	a, store := openFSM(t, t.TempDir()), newStore(t, t.TempDir())
+	applyTo(t, a, 1, 50)
+	id := takeSnapshot(t, a, store, 50)
+	b := openFSM(t, t.TempDir())
+	applyTo(t, b, 1, 3)
+	old := b.state.dir
+	err := b.View(func(v *View) error {
+		if err := restore(b, store, id); err != nil {
+			return err
+		}
+		wantList(t, b, tokens(1, 50))
+		list, err := getList(v, "k")
+		if err == nil && list != tokens(1, 3) {
+			err = fmt.Errorf("the view holds %q", list)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the old database is still there: %v", err)
+	}
+}
+
+// TestStreamDamage flips each byte of a snapshot on its way, and cuts it at each: it is
+// refused, or what arrives is the same.
+func TestStreamDamage(t *testing.T) {
+	f, store := openFSM(t, t.TempDir()), newStore(t, t.TempDir())
+	applyTo(t, f, 1, 3)
+	_, r, err := store.Open(takeSnapshot(t, f, store, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	whole, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	receive := func(data []byte) error {
+		dir, err := os.MkdirTemp(t.TempDir(), "")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		_, err = readStream(bytes.NewReader(data), dir)
+		return err
+	}
+	if err := receive(whole); err != nil {
+		t.Fatal(err)
+	}
+	for i := range whole {
+		if err := receive(whole[:i]); !errors.Is(err, errStream) {
+			t.Fatalf("cut at %d of %d: %v", i, len(whole), err)
+		}
+		damaged := bytes.Clone(whole)
+		damaged[i] ^= 1 << (i % 8)
+		if err := receive(damaged); !errors.Is(err, errStream) {
+			t.Fatalf("byte %d of %d: %v", i, len(whole), err)
+		}
+	}
+	if err := receive(append(bytes.Clone(whole), 0)); !errors.Is(err, errStream) {
+		t.Errorf("a byte too many: %v", err)
+	}
+}
+
+// TestStreamNames: a stream cannot write elsewhere.
+func TestStreamNames(t *testing.T) {
+	for _, name := range []string{"../000001.ldb", "/tmp/000001.ldb", "x", "LOCK", "..", "000001.ldb/x"} {
+		if isDBFile(name) {
+			t.Errorf("%q is taken for a file of a database", name)
+		}
+	}
+}
+
+// TestHeader is the example of the format.
+func TestHeader(t *testing.T) {
+	want := "73696674736e7031" + "3400000000000000" + "3200000000000000" + "3200000000000000"
+	got := appendHeader(nil, streamHeader{52, 50, 50})
+	if fmt.Sprintf("%x", got[:len(got)-4]) != want {
+		t.Errorf("%x", got)
+	}
+	if h, err := decodeHeader(got); err != nil || h != (streamHeader{52, 50, 50}) {
+		t.Errorf("%v, %v", h, err)
+	}
+}
+
+// TestWrongDatabase: a database that does not end where the snapshot says is refused.
+func TestWrongDatabase(t *testing.T) {
+	a, store := openFSM(t, t.TempDir()), newStore(t, t.TempDir())
+	a.test.checkpointed = func(dir string) error {
+		db, err := sift.Open(dir, nil)
+		if err != nil {
+			return err
+		}
+		return errors.Join(db.Put([]byte(appliedKey), appliedValue(49), nil), db.Close())
+	}
+	applyTo(t, a, 1, 50)
+	id := takeSnapshot(t, a, store, 50)
+	b := openFSM(t, t.TempDir())
+	applyTo(t, b, 1, 3)
+	if err := restore(b, store, id); err == nil {
+		t.Error("it is installed")
+	}
+	wantList(t, b, tokens(1, 3))
+	applyTo(t, b, 4, 5)
+}
+
+// TestDamagedMeta: a snapshot whose description is damaged is an error, not another
+// snapshot.
+func TestDamagedMeta(t *testing.T) {
+	f, dir := openFSM(t, t.TempDir()), t.TempDir()
+	store := newStore(t, dir)
+	applyTo(t, f, 1, 3)
+	path := filepath.Join(dir, takeSnapshot(t, f, store, 3), snapshotMeta)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range whole {
+		damaged := bytes.Clone(whole)
+		damaged[i] ^= 1
+		if err := os.WriteFile(path, damaged, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.List(); err == nil {
+			t.Fatalf("byte %d is not missed: %q", i, damaged)
+		}
+	}
+}
+
+// TestFailure: an FSM whose database fails applies nothing more, and takes no snapshot.
+func TestFailure(t *testing.T) {
+	f := openFSM(t, t.TempDir())
+	applyTo(t, f, 1, 3)
+	if err := f.state.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i := uint64(4); i < 6; i++ {
+		if r := f.Apply(&raft.Log{Index: i, Type: raft.LogCommand, Data: []byte("k x")}).(result); !r.fatal || !errors.Is(r.err, sift.ErrClosed) {
+			t.Errorf("%d: %v", i, r.err)
+		}
+	}
+	select {
+	case <-f.Failed():
+	default:
+		t.Error("Failed does not tell")
+	}
+	if _, err := f.Snapshot(); err == nil {
+		t.Error("it takes a snapshot")
+	}
+	if f.Applied() != 3 {
+		t.Errorf("applied is %d", f.Applied())
+	}
+}
+
+// TestReservedIsHidden: reads do not see the package's own keys.
+func TestReservedIsHidden(t *testing.T) {
+	f := openFSM(t, t.TempDir())
+	applyTo(t, f, 1, 3)
+	err := f.View(func(v *View) error {
+		for e, err := range v.Scan(&sift.IterOptions{LowerBound: []byte("l"), UpperBound: []byte("\xff\xff\xff")}) {
+			return fmt.Errorf("a scan shows %q, %v", e.Key, err)
+		}
+		if has, err := v.Has([]byte(appliedKey)); has || err != nil {
+			return fmt.Errorf("Has: %v, %v", has, err)
+		}
+		if _, err := v.Get([]byte(appliedKey)); !errors.Is(err, sift.ErrNotFound) {
+			return fmt.Errorf("Get: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLostCurrent: a directory without CURRENT is not taken for a new one.
+func TestLostCurrent(t *testing.T) {
+	dir := t.TempDir()
+	f := openFSM(t, dir)
+	applyTo(t, f, 1, 3)
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, currentName)
+	for _, text := range []string{"", "state-", "state-1", "state-x\n", "../state-1\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenFSM(dir, appendApply, nil); err == nil {
+			t.Errorf("CURRENT %q is taken", text)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenFSM(dir, appendApply, nil); err == nil {
+		t.Error("it opens without CURRENT")
+	}
+}

@@ -1,0 +1,221 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// lists is the model of a key: what was appended to it, in order.
+var lists = porcupine.Model{
+	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+		byKey := map[string][]porcupine.Operation{}
+		for _, op := range history {
+			key := op.Input.(listOp).key
+			byKey[key] = append(byKey[key], op)
+		}
+		var parts [][]porcupine.Operation
+		for _, ops := range byKey {
+			parts = append(parts, ops)
+		}
+		return parts
+	},
+	Init: func() any { return "" },
+	Step: func(state, input, output any) (bool, any) {
+		s, in, out := state.(string), input.(listOp), output.(listOut)
+		if in.token != "" {
+			s += in.token + ","
+		}
+		return out.unknown || out.list == s, s
+	},
+}
+
+type listOp struct{ key, token string } // token "": a read
+
+type listOut struct {
+	list    string
+	unknown bool
+}
+
+// member is a node as clients see it. An error that matches ErrUnknown leaves open
+// whether a token was appended; with any other it was not.
+type member interface {
+	append(ctx context.Context, key, token string) (string, error)
+	read(ctx context.Context, key string) (string, error)
+}
+
+// recorder has clients use a group, and collects what they see.
+type recorder struct {
+	seed    uint64
+	begin   time.Time
+	members func() []member // those that can be reached now
+
+	mu     sync.Mutex
+	ops    []porcupine.Operation
+	acked  map[string][]string // tokens, by key
+	client int
+}
+
+const opsPerKey = 60
+
+// run has clients work until stop is closed.
+func (r *recorder) run(clients int, stop <-chan struct{}) {
+	r.begin, r.acked = time.Now(), map[string][]string{}
+	var wg sync.WaitGroup
+	for c := range clients {
+		wg.Go(func() { r.work(rand.New(rand.NewPCG(r.seed, uint64(c))), c, stop) })
+	}
+	wg.Wait()
+}
+
+func (r *recorder) work(rng *rand.Rand, c int, stop <-chan struct{}) {
+	prefer := 0
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		members := r.members()
+		if len(members) == 0 {
+			time.Sleep(5 * time.Millisecond)
+			continue
+		}
+		op := listOp{key: fmt.Sprintf("k%d", i/opsPerKey)}
+		if rng.IntN(2) == 0 {
+			op.token = fmt.Sprintf("%d.%d", c, i)
+		}
+		if rng.IntN(8) == 0 {
+			prefer = rng.IntN(len(members))
+		}
+		if !r.do(members[prefer%len(members)], op, c) {
+			prefer++
+			time.Sleep(time.Duration(1+rng.IntN(5)) * time.Millisecond)
+		}
+	}
+}
+
+// do carries out an operation, and reports whether its outcome is known.
+func (r *recorder) do(m member, op listOp, c int) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	call := time.Since(r.begin)
+	var out listOut
+	var err error
+	if op.token == "" {
+		out.list, err = m.read(ctx, op.key)
+	} else {
+		out.list, err = m.append(ctx, op.key, op.token)
+	}
+	end := int64(time.Since(r.begin))
+	if err != nil {
+		if op.token == "" || !errors.Is(err, ErrUnknown) {
+			return false
+		}
+		out, end = listOut{unknown: true}, math.MaxInt64
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := c
+	if out.unknown {
+		// The client goes on under another name.
+		r.client++
+		id = 1000 + r.client
+	} else if op.token != "" {
+		r.acked[op.key] = append(r.acked[op.key], op.token)
+	}
+	r.ops = append(r.ops, porcupine.Operation{ClientId: id, Input: op, Output: out, Call: int64(call), Return: end})
+	return err == nil
+}
+
+// check reports what is wrong with the history and with what is there at the end.
+func (r *recorder) check(final map[string]string) error {
+	for key, tokens := range r.acked {
+		list := "," + final[key]
+		for _, token := range tokens {
+			if n := strings.Count(list, ","+token+","); n != 1 {
+				return fmt.Errorf("%s: %s was acknowledged, and is there %d times", key, token, n)
+			}
+		}
+	}
+	// Lists only grow, so that the end tells of writes whose outcome was unknown
+	// whether they have taken effect, and what they came after.
+	ops := slices.Clone(r.ops)
+	ops = slices.DeleteFunc(ops, func(op porcupine.Operation) bool {
+		return op.Output.(listOut).unknown && upTo(final, op.Input.(listOp)) == ""
+	})
+	for i := range ops {
+		if ops[i].Output.(listOut).unknown {
+			ops[i].Output = listOut{list: upTo(final, ops[i].Input.(listOp))}
+		}
+	}
+	switch porcupine.CheckOperationsTimeout(lists, ops, time.Minute) {
+	case porcupine.Illegal:
+		return fmt.Errorf("the history of %d operations is not linearizable", len(r.ops))
+	case porcupine.Unknown:
+		return fmt.Errorf("could not decide about %d operations", len(r.ops))
+	}
+	return nil
+}
+
+// upTo returns the list that an append has left, or "" if it has not taken effect.
+func upTo(final map[string]string, op listOp) string {
+	list := "," + final[op.key]
+	i := strings.Index(list, ","+op.token+",")
+	if i < 0 {
+		return ""
+	}
+	return list[1 : i+len(op.token)+2]
+}
+
+func (r *recorder) String() string {
+	unknown, reads := 0, 0
+	for _, op := range r.ops {
+		if op.Output.(listOut).unknown {
+			unknown++
+		}
+		if op.Input.(listOp).token == "" {
+			reads++
+		}
+	}
+	return fmt.Sprintf("%d operations, %d of them reads, %d with unknown outcome", len(r.ops), reads, unknown)
+}
+
+// TestModel: the checker itself finds what it is there for.
+func TestModel(t *testing.T) {
+	op := func(client int, token, list string, call, end int64) porcupine.Operation {
+		return porcupine.Operation{ClientId: client, Input: listOp{"k", token}, Output: listOut{list: list}, Call: call, Return: end}
+	}
+	for _, c := range []struct {
+		name string
+		ops  []porcupine.Operation
+		want bool
+	}{
+		{"in order", []porcupine.Operation{op(1, "a", "a,", 1, 2), op(2, "", "a,", 3, 4)}, true},
+		{"stale", []porcupine.Operation{op(1, "a", "a,", 1, 2), op(2, "", "", 3, 4)}, false},
+		{"at the same time", []porcupine.Operation{op(1, "a", "a,", 1, 4), op(2, "", "", 2, 3)}, true},
+		{"twice", []porcupine.Operation{op(1, "a", "a,", 1, 2), op(2, "", "a,a,", 3, 4)}, false},
+	} {
+		if got := porcupine.CheckOperations(lists, c.ops); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+func TestUpTo(t *testing.T) {
+	final := map[string]string{"k": "a,bb,b,"}
+	for token, want := range map[string]string{"a": "a,", "bb": "a,bb,", "b": "a,bb,b,", "c": ""} {
+		if got := upTo(final, listOp{"k", token}); got != want {
+			t.Errorf("%s: %q, want %q", token, got, want)
+		}
+	}
+}

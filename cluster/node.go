@@ -1,0 +1,282 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// Errors of Propose and Read.
+var (
+	// ErrNotLeader: the node does not lead, and the command is not and will not be
+	// applied. Node.Leader may know who leads.
+	ErrNotLeader = raft.ErrNotLeader
+	// ErrUnknown: whether the command is or will be applied is not known. The failure
+	// is wrapped.
+	ErrUnknown = errors.New("cluster: whether the command is applied is not known")
+	// ErrClosed: the node has been closed.
+	ErrClosed = raft.ErrRaftShutdown
+)
+
+// Options configure a node. ID, Dir, Apply and Transport are needed.
+type Options struct {
+	// ID names the node in the group. A node keeps it and its directory together.
+	ID string
+	// Dir holds the log, the snapshots and the database.
+	Dir string
+	// Apply carries out a command.
+	Apply Apply
+	// Transport connects the nodes. ListenTCP makes one; the node closes it.
+	Transport raft.Transport
+	// Bootstrap are the first members of the group. It has no effect once the node
+	// has a log. Each of the first members may name all of them, in the same order; a
+	// node that joins later names none, and is added by Raft().AddVoter.
+	Bootstrap []raft.Server
+	// DB configures the database; may be nil.
+	DB *sift.Options
+	// Raft configures Raft. Default: Defaults. LocalID is set to ID.
+	Raft *raft.Config
+	// SegmentBytes is the size of a file of the log. Default: that of raft-wal, 64 MiB.
+	SegmentBytes int
+	// Logger takes Raft's messages. Default: none.
+	Logger hclog.Logger
+
+	test testHooks
+}
+
+// Defaults returns Raft's defaults, without its metrics that exist twice. Heartbeats
+// are expected once a second, and a snapshot is made when at least 8,192 entries have
+// come since the last one, which is looked at every two to four minutes; 10,240
+// entries before it are kept, so that a node that was away for a short time needs no
+// snapshot.
+func Defaults() *raft.Config {
+	c := raft.DefaultConfig()
+	c.NoLegacyTelemetry = true
+	return c
+}
+
+// Node is a member of a group. It is safe for concurrent use.
+type Node struct {
+	fsm   *FSM
+	raft  *raft.Raft
+	log   *wal.WAL
+	trans *transport
+	id    raft.ServerID
+
+	barrier   chan struct{} // holds an element while a barrier is on its way
+	ledTerm   uint64        // in this term, all entries of earlier ones are applied; guarded by barrier
+	closeOnce sync.Once
+	closeErr  error
+	closing   chan struct{} // closed by Close
+	watched   chan struct{} // closed when nobody watches the FSM any more
+}
+
+// Open starts a node.
+func Open(o Options) (_ *Node, err error) {
+	switch {
+	case o.ID == "":
+		return nil, errors.New("cluster: Options.ID is empty")
+	case o.Dir == "":
+		return nil, errors.New("cluster: Options.Dir is empty")
+	case o.Transport == nil:
+		return nil, errors.New("cluster: Options.Transport is nil")
+	}
+	config := *Defaults()
+	if o.Raft != nil {
+		config = *o.Raft
+	}
+	config.LocalID = raft.ServerID(o.ID)
+	config.Logger = o.Logger
+	if config.Logger == nil {
+		config.Logger = hclog.NewNullLogger()
+	}
+	// A snapshot that was received and not installed must be installed at the start;
+	// one that the database is not behind is not.
+	config.NoSnapshotRestoreOnStart = false
+
+	n := &Node{id: config.LocalID, trans: newTransport(o.Transport), closing: make(chan struct{}), watched: make(chan struct{}), barrier: make(chan struct{}, 1)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.closeStores())
+		}
+	}()
+	if n.fsm, err = OpenFSM(filepath.Join(o.Dir, "state"), o.Apply, o.DB); err != nil {
+		return nil, err
+	}
+	n.fsm.test = o.test
+	snapshots, err := NewSnapshotStore(filepath.Join(o.Dir, "snapshots"))
+	if err != nil {
+		return nil, err
+	}
+	if n.log, err = openLog(filepath.Join(o.Dir, "raft"), o.SegmentBytes, config.Logger); err != nil {
+		return nil, err
+	}
+	if err := n.reconcile(snapshots); err != nil {
+		return nil, err
+	}
+	if len(o.Bootstrap) > 0 {
+		err := raft.BootstrapCluster(&config, n.log, n.log, snapshots, n.trans, raft.Configuration{Servers: o.Bootstrap})
+		if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
+			return nil, err
+		}
+	}
+	if n.raft, err = raft.NewRaft(&config, n.fsm, n.log, n.log, snapshots, n.trans); err != nil {
+		return nil, err
+	}
+	go n.watch()
+	return n, nil
+}
+
+func openLog(dir string, segmentBytes int, logger hclog.Logger) (*wal.WAL, error) {
+	if err := vfs.OS.MkdirAll(dir); err != nil {
+		return nil, err
+	}
+	if segmentBytes == 0 {
+		segmentBytes = wal.DefaultSegmentSize
+	}
+	return wal.Open(dir, wal.WithSegmentSize(segmentBytes), wal.WithLogger(logger))
+}
+
+// reconcile brings log, snapshot and database together after a crash.
+//
+// Raft removes the log after it has installed a snapshot. If it does not get there,
+// the log may end before the snapshot; it would take no further entry, since there
+// must be no gaps. All that is in it is in the snapshot.
+//
+// A database that is ahead of both belongs to another log.
+func (n *Node) reconcile(snapshots *SnapshotStore) error {
+	list, err := snapshots.List()
+	if err != nil {
+		return err
+	}
+	first, err := n.log.FirstIndex()
+	if err != nil {
+		return err
+	}
+	last, err := n.log.LastIndex()
+	if err != nil {
+		return err
+	}
+	if len(list) > 0 && last > 0 && last < list[0].Index {
+		if err := n.log.DeleteRange(first, last); err != nil {
+			return err
+		}
+	}
+	if len(list) > 0 {
+		last = max(last, list[0].Index)
+	}
+	if applied := n.fsm.Applied(); applied > last {
+		return fmt.Errorf("cluster: the database holds command %d, and the log ends with entry %d", applied, last)
+	}
+	return nil
+}
+
+// watch shuts Raft down when the database has failed.
+func (n *Node) watch() {
+	defer close(n.watched)
+	select {
+	case <-n.fsm.Failed():
+		_ = n.raft.Shutdown().Error() // waits until it is; it has no error
+	case <-n.closing:
+	}
+}
+
+// Close leaves the others without this node, and closes log and database. Calls that
+// are under way end with an error.
+func (n *Node) Close() error {
+	n.closeOnce.Do(func() {
+		close(n.closing)
+		<-n.watched
+		n.closeErr = errors.Join(n.raft.Shutdown().Error(), n.closeStores())
+	})
+	return n.closeErr
+}
+
+func (n *Node) closeStores() error {
+	var errs []error
+	errs = append(errs, n.trans.Close())
+	if n.log != nil {
+		errs = append(errs, n.log.Close())
+	}
+	if n.fsm != nil {
+		errs = append(errs, n.fsm.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Raft returns the node's Raft, for changes of the membership, transfers of the
+// leadership, and statistics.
+func (n *Node) Raft() *raft.Raft { return n.raft }
+
+// FSM returns the node's database.
+func (n *Node) FSM() *FSM { return n.fsm }
+
+// Leader returns who leads as far as this node knows; empty if it does not.
+func (n *Node) Leader() (raft.ServerAddress, raft.ServerID) { return n.raft.LeaderWithID() }
+
+// Propose has a command applied on all nodes, and returns what Apply returned on this
+// one, which must be the leader: other nodes return ErrNotLeader at once. When it
+// returns without an error of this package or of ctx, the command is in the logs of a
+// majority, on disk, and applied here. An error that matches ErrUnknown says that it
+// may or may not be applied, also later.
+func (n *Node) Propose(ctx context.Context, command []byte) (any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var timeout time.Duration
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = max(time.Until(deadline), time.Nanosecond)
+	}
+	future, err := await(ctx, func() raft.ApplyFuture { return n.raft.Apply(command, timeout) })
+	if err != nil {
+		if n.refused(err) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	r, ok := future.Response().(result)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%w: the state machine answered %T", ErrUnknown, future.Response())
+	case r.fatal:
+		// It is in the log.
+		return nil, fmt.Errorf("%w: %w", ErrUnknown, r.err)
+	}
+	return r.reply, r.err
+}
+
+// refused reports whether an error means that a command has not entered the log.
+func (n *Node) refused(err error) bool {
+	return errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrEnqueueTimeout) ||
+		errors.Is(err, raft.ErrLeadershipTransferInProgress)
+}
+
+// await waits for what start returns, or for ctx. It ends by itself.
+func await[F raft.Future](ctx context.Context, start func() F) (future F, err error) {
+	if ctx.Done() == nil {
+		future = start()
+		return future, future.Error()
+	}
+	done := make(chan F, 1)
+	go func() {
+		f := start()
+		_ = f.Error() // waits, and is asked again below
+		done <- f
+	}()
+	select {
+	case future = <-done:
+		return future, future.Error()
+	case <-ctx.Done():
+		return future, ctx.Err()
+	}
+}

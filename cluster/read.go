@@ -1,0 +1,102 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// ReadStale calls fn with the database as it is on this node. It may be behind, and on
+// a node that is cut off it stays behind; it never goes back, and what it shows was
+// acknowledged or will be.
+func (n *Node) ReadStale(fn func(*View) error) error { return n.fsm.View(fn) }
+
+// Read calls fn with a view that holds every command that was acknowledged before
+// Read was called, by any node. Only the leader can; others return ErrNotLeader.
+//
+// It writes nothing. The leader notes how far the log is committed, waits until a
+// majority has answered a heartbeat that it sent after that, so that there was no
+// other leader when Read was called, and until that much of the log is applied.
+// Clocks play no part. A leader of a new term first commits an entry of its own, since
+// it does not know before what is committed.
+func (n *Node) Read(ctx context.Context, fn func(*View) error) error {
+	if err := n.linearize(ctx); err != nil {
+		return err
+	}
+	return n.fsm.View(fn)
+}
+
+func (n *Node) linearize(ctx context.Context) error {
+	term := n.raft.CurrentTerm()
+	if err := n.lead(ctx, term); err != nil {
+		return err
+	}
+	index := n.raft.CommitIndex()
+	after := n.trans.now()
+	for {
+		// It has heartbeats sent at once, and returns when a majority has answered: maybe
+		// one that was sent before.
+		if _, err := await(ctx, n.raft.VerifyLeader); err != nil {
+			return err
+		}
+		if n.raft.CurrentTerm() != term {
+			return ErrNotLeader
+		}
+		if n.confirmed(term, after) {
+			break
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return n.applied(ctx, index)
+}
+
+// lead makes sure that the leader has committed an entry in its term, and has applied
+// all before it.
+func (n *Node) lead(ctx context.Context, term uint64) error {
+	select {
+	case n.barrier <- struct{}{}:
+		defer func() { <-n.barrier }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if n.ledTerm == term {
+		return nil
+	}
+	if _, err := await(ctx, func() raft.Future { return n.raft.Barrier(0) }); err != nil {
+		return err
+	}
+	// If another term has begun meanwhile, this one is never asked about again.
+	n.ledTerm = term
+	return nil
+}
+
+// confirmed reports whether a majority has recognized the leader of a term in answers
+// to heartbeats that were sent after a moment.
+func (n *Node) confirmed(term, after uint64) bool {
+	future := n.raft.GetConfiguration()
+	if future.Error() != nil {
+		return false
+	}
+	return n.trans.majority(future.Configuration(), n.id, term, after)
+}
+
+// applied waits until the log is applied up to index. The FSM does not see barriers,
+// so that it may be further than it knows: then another barrier tells.
+func (n *Node) applied(ctx context.Context, index uint64) error {
+	soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	err := n.fsm.wait(soon, index)
+	cancel()
+	if err == nil || ctx.Err() != nil || n.fsm.Err() != nil {
+		return err
+	}
+	if _, err := await(ctx, func() raft.Future { return n.raft.Barrier(0) }); err != nil {
+		return err
+	}
+	n.fsm.advance(index, 0)
+	return n.fsm.Err()
+}
