@@ -2,7 +2,7 @@ package main
 
 const torture = "internal/torture"
 
-// faults are bugs of LevelDB, goleveldb, pebble, RocksDB, bbolt and badger, as their
+// faults are bugs of LevelDB, goleveldb, pebble, RocksDB and badger, as their
 // trackers tell of them. Where this store is built in another way, the bug is what comes
 // nearest: what it does to the user is the same.
 var faults = []fault{
