@@ -9,7 +9,8 @@ import (
 
 // ApproximateSize returns about how many bytes on disk the keys from..to take, from
 // included and to not; nil is no bound. It is exact to about a block at either end of
-// the range in each table, reads nothing, and knows nothing of what is still in memory.
+// the range in each table, reads no more than the indexes of tables that have not been
+// loaded since Open, and knows nothing of what is still in memory.
 func (d *DB) ApproximateSize(from, to []byte) (uint64, error) {
 	g := d.epoch.Enter()
 	defer g.Exit()
@@ -34,8 +35,11 @@ func approximateSize(meta *manifest.TableMeta, from, to []byte) uint64 {
 	t := meta.Handle.(*table)
 	fromStart := from == nil || bytes.Compare(from, base.UserKey(meta.Smallest)) <= 0
 	toEnd := to == nil || bytes.Compare(to, base.UserKey(meta.Largest)) > 0
-	r := t.reader.Load()
-	if fromStart && toEnd || r == nil {
+	if fromStart && toEnd {
+		return meta.Size
+	}
+	r, err := t.load()
+	if err != nil {
 		return meta.Size
 	}
 	start, end := int64(0), int64(meta.Size)

@@ -275,11 +275,10 @@ func (d *DB) runJob(ctx context.Context, job *compact.Job) ([]*manifest.TableMet
 			break
 		}
 		meta := &manifest.TableMeta{Num: o.Num, Size: uint64(o.Info.Size), Smallest: o.Info.Smallest, Largest: o.Info.Largest}
-		var t *table
-		if t, err = d.opener.open(meta); err == nil {
-			meta.Handle, err = t, t.lastErr()
-			metas = append(metas, meta)
-		}
+		t := d.opener.place(meta, filepath.Join(d.dir, manifest.MakeName(manifest.KindTable, o.Num)))
+		meta.Handle = t
+		metas = append(metas, meta)
+		_, err = t.load()
 	}
 	if err != nil {
 		d.discard(metas, created)

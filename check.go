@@ -41,6 +41,7 @@ func Check(ctx context.Context, dir string, o *Options, fault func(error)) (Chec
 		return CheckReport{}, err
 	}
 	opts.ReadOnly, opts.ErrorIfExists = true, false
+	opts.loadLate = true // an error of the background would be lost if the next read does without it
 	if o == nil || o.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler) // fault and the report say it all
 	}
@@ -100,12 +101,11 @@ func (c *checker) table(ctx context.Context, level int, meta *manifest.TableMeta
 	t := meta.Handle.(*table)
 	c.report.Tables++
 	c.report.Bytes += int64(meta.Size)
-	err := t.lastErr() // of Open: a check does not try again
+	r, err := t.load()
 	if err != nil {
 		c.fault(err)
 		return false, nil
 	}
-	r := t.reader.Load()
 	if r.NumFilterUnits() > 0 {
 		c.report.Filters++
 	} else {

@@ -49,8 +49,9 @@ type DB struct {
 	commit    committer
 	joints    jointQueue
 	bg        background
-	cleaner   cleaner       // of files
-	retired   cleaner       // of versions
+	cleaner   cleaner // of files
+	retired   cleaner // of versions
+	loader    tableLoader
 	keeper    *filterKeeper // nil without a budget for filters
 	filters   sstable.FilterPool
 	stats     stats
@@ -234,6 +235,7 @@ func (d *DB) Close() error {
 	if !d.closed.CompareAndSwap(false, true) {
 		return ErrClosed
 	}
+	d.loader.close()
 	d.keeper.close()
 	var err error
 	if !d.opts.ReadOnly {

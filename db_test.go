@@ -454,6 +454,7 @@ func TestDamagedFilterIsRebuilt(t *testing.T) {
 	}
 	db = mustOpen(t, dir, nil)
 	var damaged int
+	db.Tables() // loads them
 	for _, l := range db.Metrics().Levels {
 		damaged += l.Filter.Damaged
 	}

@@ -125,17 +125,23 @@ func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 // droppable returns the tables that lie within the range and may be dropped.
 func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.TableMeta]bool {
 	d := r.db
+	var within []*manifest.TableMeta
+	for _, metas := range version.Levels {
+		for _, meta := range metas {
+			if bytes.Compare(base.UserKey(meta.Smallest), r.from) >= 0 &&
+				(r.to == nil || bytes.Compare(base.UserKey(meta.Largest), r.to) < 0) {
+				within = append(within, meta)
+				meta.Handle.(*table).load() // not under the lock; its error is kept
+			}
+		}
+	}
 	d.snapshots.mu.Lock()
 	defer d.snapshots.mu.Unlock()
 	d.snapshots.expire(time.Now())
 	tables := make(map[*manifest.TableMeta]bool)
-	for _, metas := range version.Levels {
-		for _, meta := range metas {
-			within := bytes.Compare(base.UserKey(meta.Smallest), r.from) >= 0 &&
-				(r.to == nil || bytes.Compare(base.UserKey(meta.Largest), r.to) < 0)
-			if within && r.unseen(meta) {
-				tables[meta] = true
-			}
+	for _, meta := range within {
+		if r.unseen(meta) {
+			tables[meta] = true
 		}
 	}
 	return tables

@@ -27,6 +27,7 @@ func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 		for _, meta := range version.Levels[level] {
 			r := meta.Handle.(*table).reader.Load()
 			if r == nil {
+				waiting = waiting || !d.loader.ended()
 				continue
 			}
 			p := r.Properties()
@@ -59,12 +60,12 @@ func (d *DB) wakeDeletions() {
 // one of another program that denies a key of its table would bring a deleted value back.
 // REQUIRES: the table is in a version with a reference.
 func (d *DB) mayContain(meta *manifest.TableMeta, userKey []byte) bool {
-	g := d.epoch.Enter() // a filter's memory goes when all who may see it have left
-	defer g.Exit()
-	r := meta.Handle.(*table).reader.Load()
-	if r == nil {
+	r, err := meta.Handle.(*table).load()
+	if err != nil {
 		return true
 	}
+	g := d.epoch.Enter() // a filter's memory goes when all who may see it have left
+	defer g.Exit()
 	if p := r.Properties(); p == nil || p.FilterPolicy == "" {
 		return true
 	}

@@ -15,9 +15,9 @@ type Events struct {
 	// Stalled: a write was delayed because flushes or compactions were behind.
 	Stalled func(StallEvent)
 	// Failed: a flush or compaction failed and will be retried; the log or the MANIFEST
-	// failed and the database takes no more writes; or Open found a damaged table or
-	// filter. Damage matches ErrCorruption. Damage that a read finds is returned by the
-	// read.
+	// failed and the database takes no more writes; or a table or filter was found damaged
+	// when it was loaded after Open. Damage matches ErrCorruption. Damage that a read finds
+	// is returned by the read.
 	Failed func(error)
 }
 

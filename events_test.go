@@ -97,6 +97,7 @@ func TestEventsDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
+	<-db.loader.done
 	if len(r.failed) != 1 || !errors.Is(r.failed[0], ErrCorruption) {
 		t.Errorf("failures: %v", r.failed)
 	}

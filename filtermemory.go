@@ -37,8 +37,13 @@ func (d *DB) startFilterKeeper() {
 	}
 	k := &filterKeeper{db: d, stop: make(chan struct{}), changed: make(chan struct{}, 1), last: time.Now()}
 	d.keeper = k
-	k.rebalance(math.MaxInt64)
 	k.wg.Go(func() {
+		select {
+		case <-k.stop:
+			return
+		case <-d.loader.done: // until then the plan would be for a part of the tables
+		}
+		k.rebalance(math.MaxInt64)
 		ticker := time.NewTicker(plan.Tick)
 		defer ticker.Stop()
 		for {
@@ -258,9 +263,11 @@ type PlannedTable struct {
 }
 
 // PlanFilters returns how a filter memory budget, in bytes, would be spent if lookups of
-// absent keys were spread evenly. It changes nothing.
+// absent keys were spread evenly. It loads tables that have not been loaded since Open, and
+// changes nothing.
 func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 	p := FilterPlan{Budget: budget}
+	d.loadAll()
 	g := d.epoch.Enter()
 	defer g.Exit()
 	s := d.state.Load()

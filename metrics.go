@@ -144,7 +144,8 @@ func (s *stats) drained(bytes uint64, took time.Duration) {
 	s.drainRate.Store(rate)
 }
 
-// Metrics returns the current figures, or the zero Metrics if the database is closed.
+// Metrics returns the current figures, or the zero Metrics if the database is closed. It
+// reads no files: filters of tables that have not been loaded since Open are not counted.
 func (d *DB) Metrics() Metrics {
 	var m Metrics
 	snapshots, txs := d.snapshots.len()
@@ -257,9 +258,10 @@ type TableMetrics struct {
 	Err           error // why the table cannot be read
 }
 
-// Tables describes all tables, by level and in the order of the level. It returns nil if
-// the database is closed.
+// Tables describes all tables, by level and in the order of the level. It loads those that
+// have not been loaded since Open. It returns nil if the database is closed.
 func (d *DB) Tables() []TableMetrics {
+	d.loadAll()
 	g := d.epoch.Enter()
 	defer g.Exit()
 	s := d.state.Load()

@@ -151,7 +151,8 @@ type Options struct {
 	// Tests replace these.
 	manifestBytes int64         // the size at which a new MANIFEST begins
 	retryDelay    time.Duration // the pause after a failed flush or compaction
-	cleanNow      bool          // what the cleaner does is done at once
+	cleanNow      bool          // what the cleaner and the loader do is done at once
+	loadLate      bool          // tables are loaded only when they are needed
 	arenaBytes    int           // the largest memtable
 	gapBytes      int           // the memory for gaps; negative: none are remembered
 }
@@ -160,6 +161,7 @@ func init() {
 	testhook.Apply = func(options any, s testhook.Settings) {
 		o := options.(*Options)
 		o.FS, o.manifestBytes, o.retryDelay, o.cleanNow = s.FS, s.ManifestBytes, s.RetryDelay, s.CleanNow
+		o.loadLate = s.LoadLate
 		o.gapBytes = s.GapBytes
 	}
 }

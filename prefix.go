@@ -124,9 +124,9 @@ func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
 		return true
 	}
 	t := m.Handle.(*table)
-	r := t.reader.Load()
-	if r == nil || !t.prefixes {
-		return true
+	r, err := t.load()
+	if err != nil || !t.prefixes {
+		return true // the iterator tells the error, if it comes to the table
 	}
 	a.asked++
 	if r.MayContain(a.prefix) {
@@ -146,8 +146,8 @@ func (a *prefixAsk) mayHoldRange(r *scanRange, m *manifest.TableMeta) bool {
 		bytes.Compare(base.UserKey(m.Largest), r.upper) < 0 {
 		return true
 	}
-	reader := m.Handle.(*table).reader.Load()
-	if reader == nil {
+	reader, err := m.Handle.(*table).load()
+	if err != nil {
 		return true
 	}
 	a.rangesAsked++

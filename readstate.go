@@ -185,6 +185,16 @@ func (l *lookup) maybe(meta *manifest.TableMeta, f filter.Reader, level int) (va
 	if err != nil {
 		return nil, 0, false, err
 	}
+	if f == nil {
+		// The table may have been loaded just now.
+		if f = r.Filter(); f != nil {
+			l.asks(level)
+			if !l.mayContain(f) {
+				l.missed(t)
+				return nil, 0, false, nil
+			}
+		}
+	}
 	return l.blocks(t, r, f, level, &l.buf)
 }
 

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/filecache"
@@ -19,8 +18,11 @@ import (
 //
 // All writes that were acknowledged with Sync are there after a crash; the others are
 // recovered as a prefix. Errors match ErrLocked, ErrExists, ErrNotExist, or ErrCorruption
-// if the MANIFEST or a log is damaged; Repair may help then. A damaged table does not
-// make Open fail: reads that need it do.
+// if the MANIFEST or a log is damaged, or a table is missing; Repair may help then. A
+// damaged table does not make Open fail: reads that need it do.
+//
+// Open reads no tables. Each is loaded, with its index and filter, when it is first needed,
+// or in the background, level 0 first.
 func Open(dir string, o *Options) (*DB, error) {
 	opts, err := o.resolve()
 	if err != nil {
@@ -37,6 +39,8 @@ func Open(dir string, o *Options) (*DB, error) {
 func newDB(dir string, opts Options) *DB {
 	d := &DB{dir: dir, opts: opts, fs: opts.FS, gaps: gap.NewSet(opts.gapBytes)}
 	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, pool: &d.filters}
+	d.opener.loaded = func() { d.keeper.versionChanged() }
+	d.loader.stop, d.loader.done = make(chan struct{}), make(chan struct{})
 	d.opener.files = filecache.New(d.fs, opts.MaxOpenFiles, opts.MapBytes)
 	d.commit.db = d
 	d.commit.idle.L = &d.commit.mu
@@ -105,10 +109,12 @@ func (d *DB) create() (*manifest.State, error) {
 	if err := d.syncParents(d.dir); err != nil {
 		return nil, err
 	}
-	d.nextFile.Store(manifest.NewState().NextFile)
-	if err := d.reserveFileNumbers(); err != nil {
+	names, err := d.fs.List(d.dir)
+	if err != nil {
 		return nil, err
 	}
+	d.nextFile.Store(manifest.NewState().NextFile)
+	d.reserveFileNumbers(names)
 	version, err := (*manifest.Version)(nil).Apply()
 	if err != nil {
 		return nil, err
@@ -148,9 +154,13 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	if state.Dropped != nil {
 		d.opts.Logger.Warn("the end of the MANIFEST was cut off", "err", state.Dropped)
 	}
+	names, err := d.fs.List(d.dir)
+	if err != nil {
+		return err
+	}
 	version := state.Version
 	version.Ref()
-	if err := d.openTables(version); err != nil {
+	if err := d.placeTables(version, names); err != nil {
 		return err
 	}
 	r := recovery{db: d, version: version, deep: state.Deep, manifestSeq: state.LastSeq, lastSeq: maxSequence(state.LastSeq, version)}
@@ -160,7 +170,7 @@ func (d *DB) recover(state *manifest.State) (err error) {
 			r.abandon()
 		}
 	}()
-	logs, missing, err := d.findLogs(state)
+	logs, missing, err := d.findLogs(state, names)
 	if err != nil {
 		return err
 	}
@@ -170,9 +180,7 @@ func (d *DB) recover(state *manifest.State) (err error) {
 		r.report.Torn = append(r.report.Torn, missing)
 	}
 	d.nextFile.Store(state.NextFile)
-	if err := d.reserveFileNumbers(); err != nil {
-		return err
-	}
+	d.reserveFileNumbers(names)
 	d.pointers, d.manifestPointers = state.Pointers, state.Pointers
 	for _, num := range logs {
 		if err := r.replay(num); err != nil {
@@ -187,49 +195,26 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	return r.publish()
 }
 
-// maxOpenErrors is how many tables that cannot be opened are reported.
+// maxOpenErrors is how many missing tables are reported.
 const maxOpenErrors = 10
 
-// openTables opens all tables of a version, several at a time.
-func (d *DB) openTables(version *manifest.Version) error {
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		errs  []error
-		slots = make(chan struct{}, 8)
-	)
-	enough := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(errs) >= maxOpenErrors
-	}
+// placeTables finds the files of a version's tables in the directory. It opens none.
+func (d *DB) placeTables(version *manifest.Version, names []string) error {
+	there := setOf(names)
+	var errs []error
 	for _, metas := range version.Levels {
 		for _, meta := range metas {
-			if enough() {
-				break
-			}
-			slots <- struct{}{} // each that has one gives it back
-			wg.Go(func() {
-				defer func() { <-slots }()
-				t, err := d.opener.open(meta)
-				if err != nil {
-					t = &table{opener: &d.opener, meta: meta, err: err}
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-				} else if err := t.lastErr(); err != nil {
-					d.opts.Logger.Error("a table cannot be read", "path", t.path, "err", err)
-					d.opts.Events.failed(err)
-				} else if t.filterDamaged() {
-					_, reason := t.reader.Load().FilterStatus()
-					d.opts.Logger.Warn("a filter cannot be used", "path", t.path, "err", reason)
-					d.opts.Events.failed(reason)
+			path, err := d.opener.find(there, meta)
+			if err != nil {
+				if errs = append(errs, err); len(errs) == maxOpenErrors {
+					closeTables(version)
+					return errors.Join(errs...)
 				}
-				meta.Handle = t
-			})
+				continue
+			}
+			meta.Handle = d.opener.place(meta, path)
 		}
 	}
-	wg.Wait()
 	if len(errs) > 0 {
 		closeTables(version)
 	}
@@ -246,13 +231,9 @@ func closeTables(version *manifest.Version) {
 	}
 }
 
-// findLogs returns the numbers of the logs to replay, ascending. missing is not
-// nil if the log that the MANIFEST names is not among them.
-func (d *DB) findLogs(state *manifest.State) (logs []uint64, missing *CorruptionError, err error) {
-	names, err := d.fs.List(d.dir)
-	if err != nil {
-		return nil, nil, err
-	}
+// findLogs returns the numbers of the logs to replay, ascending, from the names in the
+// directory. missing is not nil if the log that the MANIFEST names is not among them.
+func (d *DB) findLogs(state *manifest.State, names []string) (logs []uint64, missing *CorruptionError, err error) {
 	for _, name := range names {
 		kind, num, ok := manifest.ParseName(name)
 		if ok && kind == manifest.KindLog && (num >= state.LogNumber || num == state.PrevLogNum && num != 0) {
@@ -276,30 +257,20 @@ func (d *DB) findLogs(state *manifest.State) (logs []uint64, missing *Corruption
 
 // reserveFileNumbers makes sure that no file in the directory, whatever wrote
 // it, has a number that is still to be given out.
-func (d *DB) reserveFileNumbers() error {
-	names, err := d.fs.List(d.dir)
-	if err != nil {
-		return err
-	}
+func (d *DB) reserveFileNumbers(names []string) {
 	for _, name := range names {
 		if _, num, ok := manifest.ParseName(name); ok && num >= d.nextFile.Load() && num < 1<<62 {
 			d.nextFile.Store(num + 1)
 		}
 	}
-	return nil
 }
 
-// maxSequence returns the largest sequence number that the MANIFEST or a table
-// is known to hold.
+// maxSequence returns the largest sequence number that the MANIFEST gives, or of a
+// table's first and last key.
 func maxSequence(seq uint64, version *manifest.Version) uint64 {
 	for _, metas := range version.Levels {
 		for _, meta := range metas {
 			seq = max(seq, base.KeyTrailer(meta.Smallest)>>8, base.KeyTrailer(meta.Largest)>>8)
-			if r := meta.Handle.(*table).reader.Load(); r != nil {
-				if p := r.Properties(); p != nil {
-					seq = max(seq, p.MaxSeq)
-				}
-			}
 		}
 	}
 	return seq

@@ -119,22 +119,23 @@ func (r *repairer) find() error {
 	if len(r.old) == 0 {
 		return fmt.Errorf("%w: %s", ErrNotExist, r.db.dir)
 	}
-	r.trustManifest()
+	r.trustManifest(names)
 	return nil
 }
 
 // trustManifest narrows what is read to what the MANIFEST names, if all that it
 // names is there.
-func (r *repairer) trustManifest() {
+func (r *repairer) trustManifest(names []string) {
 	state, err := manifest.Load(r.db.fs, r.db.dir)
 	if err != nil {
 		r.drop(err)
 		return
 	}
 	var tables []string
+	there := setOf(names)
 	for _, metas := range state.Version.Levels {
 		for _, meta := range metas {
-			path, _, err := r.db.opener.find(meta)
+			path, err := r.db.opener.find(there, meta)
 			if err != nil {
 				r.drop(err)
 				return
@@ -142,7 +143,7 @@ func (r *repairer) trustManifest() {
 			tables = append(tables, filepath.Base(path))
 		}
 	}
-	if _, _, err := r.db.findLogs(state); err != nil {
+	if _, _, err := r.db.findLogs(state, names); err != nil {
 		r.drop(err)
 		return
 	}

@@ -315,6 +315,7 @@ func (r *recovery) publishReadOnly() {
 	d.visible.Store(r.lastSeq)
 	d.state.Store(&readState{mem: memtable.New(0), imms: r.mems, version: r.version})
 	d.startFilterKeeper()
+	d.startLoader()
 }
 
 // publish begins a new log and a new MANIFEST, and makes the database ready for
@@ -354,6 +355,7 @@ func (r *recovery) publish() (err error) {
 	d.removeFiles.Store(true)
 	d.removeOrphans(next)
 	d.startFilterKeeper()
+	d.startLoader()
 	d.startBackground()
 	return nil
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// table is an SSTable: the Handle of a manifest.TableMeta. A table that cannot be
+// table is an SSTable: the Handle of a manifest.TableMeta. It is opened when it is
+// first needed, or by the loader before that. A table that cannot be
 // read stays in its place, so that the rest of the database can be used and every
 // read that needs the table fails. Damage is final; after any other error, such as
 // too many open files, the next read that needs the table opens it again.
@@ -48,31 +49,27 @@ type tableOpener struct {
 	io    *sstable.BlockIO
 	pool  *sstable.FilterPool
 	files *filecache.Cache
+
+	loaded func() // is called when a table has been loaded
 }
 
-// open opens a table and checks that it is the one that the MANIFEST means. A
-// missing file is an error of open itself; all else is the table's, for load to
-// tell.
-func (o *tableOpener) open(meta *manifest.TableMeta) (*table, error) {
-	path, size, err := o.find(meta)
-	if err != nil {
-		return nil, err
-	}
-	t := &table{opener: o, meta: meta, path: path}
-	if uint64(size) != meta.Size {
-		t.err = &CorruptionError{Path: path, Offset: -1, What: "table", Err: fmt.Errorf("file has %d bytes and the MANIFEST says %d", size, meta.Size)}
-		return t, nil
-	}
-	t.load() // its error is kept
-	return t, nil
+// place returns the table in a file, which it does not open.
+func (o *tableOpener) place(meta *manifest.TableMeta, path string) *table {
+	return &table{opener: o, meta: meta, path: path, file: o.files.Add(path, int64(meta.Size))}
 }
 
 // load returns the table's reader. If the table could not be opened so far it tries
-// again, unless it is known to be damaged.
+// again, unless it is known to be damaged. One goroutine opens it; others that need it
+// wait.
 func (t *table) load() (*sstable.Reader, error) {
 	if r := t.reader.Load(); r != nil {
 		return r, nil
 	}
+	return t.open()
+}
+
+// open is load for a table that has no reader yet.
+func (t *table) open() (*sstable.Reader, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch r := t.reader.Load(); {
@@ -90,6 +87,7 @@ func (t *table) load() (*sstable.Reader, error) {
 	}
 	t.prefixes = t.opener.opts.Prefix != nil && r.PrefixFilter() == t.opener.opts.prefixName
 	t.reader.Store(r)
+	t.opener.loaded()
 	return r, nil
 }
 
@@ -99,11 +97,20 @@ func isFinal(err error) bool {
 	return errors.Is(err, ErrCorruption) || errors.Is(err, ErrUnsupported)
 }
 
-// openReader opens the file and makes a reader of it. REQUIRES: mu.
+// openReader opens the file, makes a reader of it, and checks that the table is the one
+// that the MANIFEST means. REQUIRES: mu.
 func (t *table) openReader() (*sstable.Reader, error) {
 	o := t.opener
-	size := int64(t.meta.Size)
-	t.file = o.files.Add(t.path, size)
+	size, err := o.fs.Size(t.path)
+	if err != nil {
+		return nil, err
+	}
+	if uint64(size) != t.meta.Size {
+		return nil, &CorruptionError{Path: t.path, Offset: -1, What: "table", Err: fmt.Errorf("file has %d bytes and the MANIFEST says %d", size, t.meta.Size)}
+	}
+	if t.file == nil {
+		t.file = o.files.Add(t.path, size)
+	}
 	r, err := sstable.NewReader(t.file, size, &sstable.ReaderOptions{
 		Path:     t.path,
 		Cache:    o.opts.BlockCache,
@@ -142,30 +149,43 @@ func (o *tableOpener) maxFilterUnits() int {
 	return 0
 }
 
-// find returns the table's file, .ldb or .sst. Where both are there, one is a
-// leftover: the one with the right size is taken.
-func (o *tableOpener) find(meta *manifest.TableMeta) (path string, size int64, err error) {
-	for _, kind := range []manifest.FileKind{manifest.KindTable, manifest.KindTableSST} {
-		p := filepath.Join(o.dir, manifest.MakeName(kind, meta.Num))
-		n, err := o.fs.Size(p)
+// find returns which of the files in the directory is the table's, .ldb or .sst. Where
+// both are there, one is a leftover: the one with the right size is taken.
+func (o *tableOpener) find(names map[string]bool, meta *manifest.TableMeta) (path string, err error) {
+	ldb := manifest.MakeName(manifest.KindTable, meta.Num)
+	sst := manifest.MakeName(manifest.KindTableSST, meta.Num)
+	path = filepath.Join(o.dir, ldb)
+	switch {
+	case names[ldb] && names[sst]:
+		size, err := o.fs.Size(path)
 		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			return "", 0, err
-		}
-		if path == "" || uint64(n) == meta.Size {
-			path, size = p, n
+			return "", err
 		}
 		if uint64(size) == meta.Size {
-			break
+			return path, nil
 		}
+		other := filepath.Join(o.dir, sst)
+		if size, err = o.fs.Size(other); err != nil {
+			return "", err
+		}
+		if uint64(size) == meta.Size {
+			return other, nil
+		}
+	case names[sst]:
+		return filepath.Join(o.dir, sst), nil
+	case !names[ldb]:
+		return "", &CorruptionError{Path: path, Offset: -1, What: "table", Err: errors.New("named by the MANIFEST, but missing")}
 	}
-	if path == "" {
-		p := filepath.Join(o.dir, manifest.MakeName(manifest.KindTable, meta.Num))
-		return "", 0, &CorruptionError{Path: p, Offset: -1, What: "table", Err: errors.New("named by the MANIFEST, but missing")}
+	return path, nil
+}
+
+// setOf returns the names as a set.
+func setOf(names []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
 	}
-	return path, size, nil
+	return set
 }
 
 // checkRange compares the table's own first and last key with the MANIFEST's:

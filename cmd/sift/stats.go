@@ -26,8 +26,8 @@ Example:
 
 func (c *statsCmd) Run(e *env) error {
 	return e.readOnly(c.Dir, func(db *sift.DB) error {
-		m := db.Metrics()
 		tables := db.Tables()
+		m := db.Metrics()
 		levels := make([]tableSum, len(m.Levels))
 		var total tableSum
 		for i := range tables {

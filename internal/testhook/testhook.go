@@ -14,7 +14,8 @@ type Settings struct {
 	ManifestBytes int64         // the size at which a new MANIFEST begins
 	RetryDelay    time.Duration // the pause after a failed flush or compaction
 	GapBytes      int           // the memory for gaps; negative: none are remembered
-	CleanNow      bool          // files that are not needed any more are removed at once
+	CleanNow      bool          // files that are not needed any more are removed at once, and Open loads tables
+	LoadLate      bool          // tables are loaded only when they are needed
 }
 
 // Apply puts settings into a *sift.Options. Package sift sets it.

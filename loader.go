@@ -1,0 +1,112 @@
+package sift
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/siftdb/sift/internal/manifest"
+)
+
+// tableLoader loads the tables that Open has found, in the background. Whoever needs a
+// table before its turn loads it without waiting for the others.
+type tableLoader struct {
+	stop, done chan struct{}
+}
+
+// numLoaders is how many tables are loaded at once.
+const numLoaders = 4
+
+// startLoader begins to load the tables of the present version.
+func (d *DB) startLoader() {
+	version := d.refVersion()
+	load := func() {
+		defer d.loader.end(d)
+		if !d.opts.loadLate {
+			loadTables(version, d.loader.stop, d.reportTable)
+		}
+		d.releaseVersion(version)
+	}
+	if !d.opts.cleanNow && !d.opts.loadLate {
+		go load()
+		return
+	}
+	load()
+	if d.keeper != nil {
+		d.keeper.rebalance(math.MaxInt64)
+	}
+}
+
+// end notes that nothing more is loaded. Compactions that depend on what tables say of
+// themselves are chosen anew.
+func (l *tableLoader) end(d *DB) { d.bg.change(func() { close(l.done) }) }
+
+// ended reports whether all is loaded that can be.
+func (l *tableLoader) ended() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// close ends the loader, and waits for the tables that it is loading.
+func (l *tableLoader) close() {
+	close(l.stop)
+	<-l.done
+}
+
+// loadTables loads the tables of a version, level 0 first, several at a time, and calls
+// loaded for each, on several goroutines. It ends early when stop is closed. REQUIRES:
+// the version is referenced.
+func loadTables(version *manifest.Version, stop <-chan struct{}, loaded func(*table, error)) {
+	var tables []*table
+	for _, metas := range version.Levels {
+		for _, meta := range metas {
+			tables = append(tables, meta.Handle.(*table))
+		}
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(numLoaders, len(tables)) {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(tables) {
+					return
+				}
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				_, err := tables[i].load()
+				loaded(tables[i], err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// reportTable reports a table that cannot be read, and a filter that cannot be used.
+func (d *DB) reportTable(t *table, err error) {
+	if err != nil {
+		d.opts.Logger.Error("a table cannot be read", "path", t.path, "err", err)
+		d.opts.Events.failed(err)
+	} else if t.filterDamaged() {
+		_, reason := t.reader.Load().FilterStatus()
+		d.opts.Logger.Warn("a filter cannot be used", "path", t.path, "err", reason)
+		d.opts.Events.failed(reason)
+	}
+}
+
+// loadAll loads all tables of the present version that have not been loaded.
+func (d *DB) loadAll() {
+	version := d.refVersion()
+	if version == nil {
+		return
+	}
+	defer d.releaseVersion(version)
+	loadTables(version, nil, func(*table, error) {}) // a table keeps its error
+}

@@ -1,0 +1,267 @@
+package sift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// reads counts what is read of tables.
+func reads(ops *atomic.Int64) vfs.Fault {
+	return vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool {
+		if onTable(op) {
+			ops.Add(1)
+		}
+		return false
+	}}
+}
+
+// TestOpenReadsNoTable: what Open does is the same for few tables and for many.
+func TestOpenReadsNoTable(t *testing.T) {
+	for _, o := range []Options{{}, {ReadOnly: true}, {FilterMemory: 1 << 10}} {
+		faulty := vfs.Inject(vfs.NewMem())
+		manyTables(t, "db", faulty, 500)
+		var ops atomic.Int64
+		faulty.SetFaults(reads(&ops))
+		o.FS, o.loadLate, o.DisableAutoCompaction = faulty, true, true
+		db := mustOpen(t, "db", &o)
+		if n := ops.Load(); n != 0 {
+			t.Errorf("Open does %d operations on tables", n)
+		}
+		if _, err := db.Get([]byte("key00007")); err != nil {
+			t.Error(err)
+		}
+		if ops.Load() == 0 {
+			t.Error("Get reads no table: nothing is counted")
+		}
+		mustClose(t, db)
+	}
+}
+
+// TestLoadLate: everything that reads finds what is there with tables that nobody has
+// loaded before, each call on a database of its own, with and without errors of the disk.
+func TestLoadLate(t *testing.T) {
+	const n = 300
+	key := func(i int) []byte { return fmt.Appendf(nil, "key%05d", i) }
+	scan := func(db *DB) error {
+		it, err := db.NewIter(nil)
+		if err != nil {
+			return err
+		}
+		keys := 0
+		for ok := it.First(); ok; ok = it.Next() {
+			keys++
+		}
+		if err := it.Close(); err != nil {
+			return err
+		} else if keys != n {
+			return fmt.Errorf("%d keys", keys)
+		}
+		return nil
+	}
+	calls := map[string]func(db *DB) error{
+		"Get": func(db *DB) error { _, err := db.Get(key(n / 2)); return err },
+		"Get of none": func(db *DB) error {
+			_, err := db.Get(append(key(n/2), '+'))
+			if errors.Is(err, ErrNotFound) {
+				return nil
+			} else if err == nil {
+				err = errors.New("found")
+			}
+			return err
+		},
+		"GetMany": func(db *DB) error {
+			values, err := db.GetMany([][]byte{key(0), key(n / 2), key(n - 1), []byte("key0+")})
+			if err == nil && (values[0] == nil || values[1] == nil || values[2] == nil || values[3] != nil) {
+				err = fmt.Errorf("%q", values)
+			}
+			return err
+		},
+		"NewIter": scan,
+		"HasRange": func(db *DB) error {
+			found, err := db.HasRange(key(n/2), key(n/2+1))
+			if err == nil && !found {
+				err = errors.New("not found")
+			}
+			return err
+		},
+		"ApproximateSize": func(db *DB) error { // an unknown table counts as a whole
+			size, err := db.ApproximateSize(key(n/2), key(n-1))
+			if err == nil && (size < 8<<10 || size > 60<<10) {
+				err = fmt.Errorf("%d bytes", size)
+			}
+			return err
+		},
+		"Compact": func(db *DB) error {
+			return errors.Join(db.Put(key(1), nil, Sync), db.Compact(context.Background(), nil, nil), scan(db))
+		},
+		"BuildFilters": func(db *DB) error { _, err := db.BuildFilters(context.Background()); return errors.Join(err, scan(db)) },
+		"DeleteRange": func(db *DB) error {
+			err := db.DeleteRange(context.Background(), key(10), key(n))
+			_, gone := db.Get(key(n / 2))
+			if err == nil && !errors.Is(gone, ErrNotFound) {
+				err = fmt.Errorf("a deleted key: %v", gone)
+			}
+			return err
+		},
+		"Tables": func(db *DB) error {
+			for _, m := range db.Tables() {
+				if m.Err != nil {
+					return m.Err
+				}
+				if m.Keys == 0 || m.FilterBytes == 0 {
+					return fmt.Errorf("%+v", m)
+				}
+			}
+			return nil
+		},
+		"PlanFilters": func(db *DB) error {
+			p, err := db.PlanFilters(1 << 20)
+			for _, m := range p.Tables {
+				if m.Err != nil {
+					err = m.Err
+				}
+			}
+			if err == nil && p.Bytes == 0 {
+				err = errors.New("no filters")
+			}
+			return err
+		},
+	}
+	mem := vfs.NewMem()
+	manyTables(t, "db", mem, n)
+	ops := mem.NumOps()
+	names, err := mem.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := setOf(names) // tables that are written later are loaded at once
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			for at := 0; ; at++ {
+				img := mem.CrashImage(ops, vfs.KeepUnsynced)
+				faulty := vfs.Inject(img)
+				o := uncached(faulty)
+				o.loadLate = true
+				db := mustOpen(t, "db", o)
+				left := int64(at)
+				faulty.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
+					if !onTable(op) || !there[filepath.Base(op.Name)] || !slices.Contains([]vfs.OpKind{vfs.OpSize, vfs.OpOpen, vfs.OpReadAt}, op.Kind) {
+						return false
+					}
+					return atomic.AddInt64(&left, -1) == -1
+				}})
+				err := call(db)
+				failed := len(faulty.Failed()) > 0
+				if err != nil && (!failed || !errors.Is(err, syscall.EIO)) {
+					t.Fatalf("operation %d fails, %v: %v", at, faulty.Failed(), err)
+				}
+				faulty.SetFaults()
+				if err != nil {
+					if err := call(db); err != nil {
+						t.Fatalf("once more after operation %d has failed: %v", at, err)
+					}
+				}
+				mustClose(t, db)
+				if open := faulty.OpenFiles(); len(open) > 0 {
+					t.Errorf("left open: %v", open)
+				}
+				if !failed {
+					break
+				}
+			}
+		})
+	}
+}
+
+// TestLoadOnce: lookups that need one table at once read its parts once, and the loader
+// does not read them again.
+func TestLoadOnce(t *testing.T) {
+	mem := vfs.NewMem()
+	manyTables(t, "db", mem, 500)
+	single := func(at int) int64 {
+		faulty := vfs.Inject(mem)
+		var ops atomic.Int64
+		faulty.SetFaults(reads(&ops))
+		o := uncached(faulty)
+		o.loadLate, o.ReadOnly = true, true
+		db := mustOpen(t, "db", o)
+		var wg sync.WaitGroup
+		for range at {
+			wg.Go(func() {
+				if _, err := db.Get([]byte("key00007+")); !errors.Is(err, ErrNotFound) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		mustClose(t, db)
+		return ops.Load()
+	}
+	if one, many := single(1), single(16); one != many || one == 0 {
+		t.Errorf("one lookup does %d operations and 16 at once do %d", one, many)
+	}
+}
+
+// TestHungLoad: while one table cannot be read, for as long as the disk likes, lookups in
+// others go on, and so do writes. Close waits for the loader, which loads no further
+// tables.
+func TestHungLoad(t *testing.T) {
+	faulty := vfs.Inject(vfs.NewMem())
+	manyTables(t, "db", faulty, 500)
+	release, hung := make(chan struct{}), make(chan struct{})
+	var path atomic.Pointer[string]
+	faulty.SetHook(func(op vfs.Op) error {
+		if op.Kind == vfs.OpReadAt && onTable(op) {
+			if path.CompareAndSwap(nil, &op.Name) {
+				close(hung)
+			}
+			if *path.Load() == op.Name {
+				<-release
+			}
+		}
+		return nil
+	})
+	o := uncached(faulty)
+	o.cleanNow = false
+	db := mustOpen(t, "db", o)
+	<-hung
+	var other []*manifest.TableMeta
+	for _, metas := range db.state.Load().version.Levels {
+		for _, meta := range metas {
+			if meta.Handle.(*table).path != *path.Load() {
+				other = append(other, meta)
+			}
+		}
+	}
+	if len(other) < 4 {
+		t.Fatalf("%d other tables", len(other))
+	}
+	for _, meta := range other {
+		if _, err := db.Get(base.UserKey(meta.Smallest)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := db.Put([]byte("new"), nil, Sync); err != nil {
+		t.Error(err)
+	}
+	closed := inBackground(db.Close)
+	<-db.loader.stop
+	close(release)
+	if err := ended(t, "Close", closed); err != nil {
+		t.Error(err)
+	}
+	if open := faulty.OpenFiles(); len(open) > 0 {
+		t.Errorf("left open: %v", open)
+	}
+}
