@@ -9,7 +9,7 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// A batch is stored as one log record, in the form of LevelDB's write batch:
+// A batch is stored as one log record, in LevelDB's write batch format:
 //
 //	offset  size  field
 //	0       8     sequence number of the first operation, little-endian

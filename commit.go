@@ -35,7 +35,7 @@ import (
 // When a memtable is full the writer goes on in the next log, which was made ahead,
 // while the old one is still on its way to the disk. A crash may keep what is in the
 // new log and lose the end of the old one. Recovery sees it by the sequence numbers
-// and ends at the gap, so what survives is a beginning all the same (I4). For that
+// and ends at the gap, so what survives is still a prefix (I4). For that
 //   - no mark is written to the new log, and no sync of it is acknowledged, before
 //     the old one is on disk,
 //   - only then may a log be made after it, and

@@ -109,7 +109,7 @@ func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 				continue
 			}
 			if !r.unseen(meta) {
-				return false, nil // a snapshot has come: choose anew
+				return false, nil // a snapshot has come: choose again
 			}
 			edit.Deleted = append(edit.Deleted, manifest.DeletedTable{Level: level, Num: meta.Num})
 		}

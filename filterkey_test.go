@@ -130,7 +130,7 @@ func mustCheck(t *testing.T, dir string, o *Options) CheckReport {
 	return report
 }
 
-// The life of a secret: made, kept, used without being asked for, lost, made anew.
+// The life of a secret: made, kept, used without being asked for, lost, made again.
 func TestFilterKey(t *testing.T) {
 	const n = 3000
 	fs := vfs.NewMem()
@@ -441,7 +441,7 @@ func TestFilterKeyMode(t *testing.T) {
 }
 
 // TestChosenKeys attacks a store: the attacker knows its keys and options,
-// builds it again, and asks for absent keys that the copy's filters say maybe
+// builds it again, and asks for absent keys that are false positives of the copy's filters
 // to. Each costs a block read where filters are not keyed.
 func TestChosenKeys(t *testing.T) {
 	const n, chosen = 20000, 200

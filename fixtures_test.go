@@ -175,7 +175,7 @@ func TestLyingFilter(t *testing.T) {
 	if _, err := sift.Check(context.Background(), dir, nil, func(error) { faults++ }); err != nil || faults == 0 {
 		t.Errorf("check found %d faults in filters that deny their keys, %v", faults, err)
 	}
-	// Read-only, as a compaction would build the filters anew.
+	// Read-only, as a compaction would build the filters again.
 	db, err := sift.Open(dir, &sift.Options{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func (d *DB) startLoader() {
 }
 
 // end notes that nothing more is loaded. Compactions that depend on what tables say of
-// themselves are chosen anew.
+// themselves are chosen again.
 func (l *tableLoader) end(d *DB) { d.bg.change(func() { close(l.done) }) }
 
 // ended reports whether all is loaded that can be.

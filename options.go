@@ -146,7 +146,7 @@ type Options struct {
 	DisableAutoCompaction bool
 
 	prefixName   string               // Prefix.Name()
-	rangeReaders []filter.RangePolicy // open filters of ranges
+	rangeReaders []filter.RangePolicy // open range filters
 
 	// Tests replace these.
 	manifestBytes int64         // the size at which a new MANIFEST begins

@@ -13,10 +13,10 @@ type scanRange struct {
 	lower, upper []byte // upper is the first key outside; nil: no bound
 }
 
-// prefixAsk asks filters for the one prefix of all keys of a range, and filters of ranges
+// prefixAsk asks filters for the one prefix of all keys of a range, and range filters
 // for the range.
 type prefixAsk struct {
-	ranges bool // tables may have filters of ranges
+	ranges bool // tables may have range filters
 	on     bool // there is such a prefix
 	prefix filter.Key
 	counts *readStripe
@@ -139,7 +139,7 @@ func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
 	return false
 }
 
-// mayHoldRange asks a table's filter of ranges, if the range lies within the table: a
+// mayHoldRange asks a table's range filter, if the range lies within the table: a
 // table that begins or ends in it has a key there. An empty range has none.
 func (a *prefixAsk) mayHoldRange(r *scanRange, m *manifest.TableMeta) bool {
 	if !a.ranges || bytes.Compare(base.UserKey(m.Smallest), r.lower) >= 0 ||

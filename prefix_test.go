@@ -94,7 +94,7 @@ func TestPrefixFilters(t *testing.T) {
 	checkClean(t, dir, nil)
 	checkClean(t, dir, small(byUser))
 
-	// Tables that another Prefixer, or none, has written are read as ever.
+	// Tables that another Prefixer, or none, has written are read normally.
 	for _, p := range []sift.Prefixer{nil, sift.FixedPrefix(3), sift.PrefixUpTo('/', 1)} {
 		db := mustOpen(t, dir, small(p))
 		compare(db)
@@ -182,7 +182,7 @@ func BenchmarkAbsentPrefix(b *testing.B) {
 	if err := db.Flush(); err != nil {
 		b.Fatal(err)
 	}
-	for range 50 { // at rest level 0 is empty
+	for range 50 { // once quiesced, level 0 is empty
 		if waitQuiet(db); db.Metrics().Levels[0].Tables == 0 {
 			break
 		}

@@ -102,7 +102,7 @@ func TestRangeFilterHidesNoKey(t *testing.T) {
 						t.Errorf("HasPrefix of a key = %v, %v", got, err)
 					}
 					if m := db.Metrics(); m.RangesAsked == 0 || m.Memory.RangeFilters == 0 {
-						t.Errorf("filters of ranges were asked %d times, and take %d bytes", m.RangesAsked, m.Memory.RangeFilters)
+						t.Errorf("range filters were asked %d times, and take %d bytes", m.RangesAsked, m.Memory.RangeFilters)
 					}
 					mustClose(t, db)
 					checkClean(t, dir, o)

@@ -142,7 +142,7 @@ func (l *lookup) memtable(m *memtable.Memtable) (value []byte, kind base.Kind, o
 	return value, kind, ok
 }
 
-// table asks a table's filter and then, on a maybe, its blocks. The key is not after
+// table asks a table's filter and then, on a positive, its blocks. The key is not after
 // the table.
 func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	f, no := l.filter(meta, level)

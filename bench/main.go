@@ -30,7 +30,7 @@ import (
 type commands struct {
 	Run     runCmd     `cmd:"" default:"withargs" help:"Measure and write a report (the default)."`
 	Compare compareCmd `cmd:"" help:"Say what changed between two results beyond noise."`
-	HTML    htmlCmd    `cmd:"" name:"html" help:"Draw the report and the pictures of a result anew."`
+	HTML    htmlCmd    `cmd:"" name:"html" help:"Draw the report and the pictures of a result again."`
 	Show    showCmd    `cmd:"" help:"Print the tables of a result."`
 	Readme  readmeCmd  `cmd:"" help:"Put the tables of a result between the markers of a text."`
 	Txn     txnCmd     `cmd:"" help:"Compare transactions: counters and accounts."`

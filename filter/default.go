@@ -1,7 +1,7 @@
 package filter
 
 // Ribbon is the best for most stores, in tables that compactions write as in those
-// that are flushed. At the same 10 bits per key it says maybe to an absent key a
+// that are flushed. At the same 10 bits per key it has false positives a
 // tenth as often as Bloom. A million random keys, loaded, compacted and asked for,
 // three rounds in turn, CPU time:
 //

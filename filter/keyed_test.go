@@ -170,7 +170,7 @@ func TestKeyedReader(t *testing.T) {
 }
 
 // Chosen keys: an attacker who knows the keys and the policy builds the filter
-// again and looks for absent keys that it says maybe to. Without a secret every
+// again and looks for false positives. Without a secret every
 // one of them is a false positive; with one they are as good as any.
 func TestChosenKeys(t *testing.T) {
 	keys := numbered("key", 20000)

@@ -7,7 +7,7 @@ import (
 	"sort"
 )
 
-// A filter of ranges holds n places of a universe of r, ascending and each once, as an
+// A range filter holds n places of a universe of r, ascending and each once, as an
 // Elias-Fano code: of each the lowest l bits as they are, and the rest as the zeros before
 // its one in a string of bits.
 //
@@ -49,7 +49,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// rangeShape is the sizes of the parts of a filter of ranges.
+// rangeShape is the sizes of the parts of a range filter.
 type rangeShape struct {
 	n, r  uint64
 	l     uint
@@ -117,33 +117,33 @@ type rangeReader struct {
 	ranks []uint32 // the ones before each rankEvery bits
 }
 
-// openRange opens a filter of ranges; secret is nil if it is not keyed.
+// openRange opens a range filter; secret is nil if it is not keyed.
 func openRange(b []byte, secret *Secret) (RangeReader, error) {
 	if len(b) < rangeTrailer {
-		return nil, damaged("%d bytes are no filter of ranges", len(b))
+		return nil, damaged("%d bytes are no range filter", len(b))
 	}
 	t := b[len(b)-rangeTrailer:]
 	if t[34] != rangeVersion || t[35] != 0 {
-		return nil, damaged("a filter of ranges of version %d", t[34])
+		return nil, damaged("a range filter of version %d", t[34])
 	}
 	if binary.LittleEndian.Uint32(t[36:]) != crc32.Checksum(b[:len(b)-4], castagnoli) {
-		return nil, damaged("checksum of a filter of ranges")
+		return nil, damaged("checksum of a range filter")
 	}
 	n, r := binary.LittleEndian.Uint64(t), binary.LittleEndian.Uint64(t[8:])
 	l := uint(t[32])
 	if n > maxRangeCodes || n > r || l < minRangeBits-2 || l > maxRangeBits-2 || r>>l > maxRangeCodes || t[33] > maxRangeShift {
-		return nil, damaged("a filter of ranges with %d places of %d in %d bits", n, r, l)
+		return nil, damaged("a range filter with %d places of %d in %d bits", n, r, l)
 	}
 	f := &rangeReader{rangeShape: newRangeShape(n, r, l), drop: uint(t[33]), bytes: b}
 	if len(b) != f.size() {
-		return nil, damaged("a filter of ranges has %d bytes, and needs %d", len(b), f.size())
+		return nil, damaged("a range filter has %d bytes, and needs %d", len(b), f.size())
 	}
 	f.hash = rangeHash{universe: r, salt: binary.LittleEndian.Uint64(t[16:]), secret: secret}
 	switch check := binary.LittleEndian.Uint64(t[24:]); {
 	case secret != nil && check != saltCheck(secret, f.hash.salt):
 		return nil, ErrSecret
 	case secret == nil && (check != 0 || f.hash.salt != 0):
-		return nil, damaged("a filter of ranges that is keyed")
+		return nil, damaged("a range filter that is keyed")
 	}
 	f.lows = b[8*f.upper:]
 	ones := uint64(0)
@@ -154,7 +154,7 @@ func openRange(b []byte, secret *Secret) (RangeReader, error) {
 		ones += uint64(bits.OnesCount64(f.word(i)))
 	}
 	if end := f.upperBits() % 64; f.upper > 0 && end != 0 && f.word(f.upper-1)>>end != 0 || ones != n {
-		return nil, damaged("a filter of ranges with %d ones for %d places", ones, n)
+		return nil, damaged("a range filter with %d ones for %d places", ones, n)
 	}
 	return f, nil
 }

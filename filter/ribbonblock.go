@@ -65,7 +65,7 @@ func hasRibbonTail(block []byte) bool {
 }
 
 // ribbonBlockMay asks all planes of joined units, whose count is known to be right,
-// or all but the first if that has passed the hash. It says maybe if lengths do not
+// or all but the first if that has passed the hash. It returns true if lengths do not
 // fit.
 func ribbonBlockMay(block []byte, hash uint64, passed bool) bool {
 	t := (*[ribbonTail]byte)(block[len(block)-ribbonTail:])

@@ -157,7 +157,7 @@ func TestMoveFilter(t *testing.T) {
 	}
 }
 
-// A filter whose memory has changed is given up when it is moved: it says maybe.
+// A filter whose memory has changed is given up when it is moved: it returns true.
 func TestMoveChangedFilter(t *testing.T) {
 	var pool FilterPool
 	list := numbered(30_000)

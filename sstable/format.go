@@ -35,7 +35,7 @@ const (
 //	+---------------------+
 //	| filter units ...    |  uncompressed; none if there is no filter
 //	+---------------------+
-//	| filter of ranges    |  uncompressed; at most one
+//	| range filter        |  uncompressed; at most one
 //	+---------------------+
 //	| properties          |  uncompressed
 //	+---------------------+

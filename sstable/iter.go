@@ -20,7 +20,7 @@ type IterOptions struct {
 	// Readahead reads far ahead from the first block on. Otherwise the iterator
 	// begins to when it sees that it is moved forward block after block.
 	Readahead bool
-	// SkipDamaged, if not nil, is told of each damaged block, and the iterator
+	// SkipDamaged, if not nil, receives each damaged block, and the iterator
 	// goes on behind it: a block's entries before the damage may have been
 	// returned. Errors that are not about damage still stop it.
 	SkipDamaged func(error)

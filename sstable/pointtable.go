@@ -19,7 +19,7 @@ import (
 // would like best is that of the upper bits of its hash; where it is taken, the next
 // one is tried. A key that is not in the table is not in the block.
 //
-// The entry found has to tell its whole key. So the block is written anew: every
+// The entry found has to tell its whole key. So the block is written again: every
 // entry shares with the one before it either nothing, at a restart, or just the
 // bytes that both separators around the block, and so all keys that a lookup may
 // look for in it, have in common. It stays an ordinary block, a little longer, of

@@ -36,9 +36,9 @@ import (
 //	sift.key.largest         bytes    Largest
 //	sift.key.smallest        bytes    Smallest
 //	sift.num.keys            varint   NumKeys
-//	sift.range.checksum      4 B      masked CRC-32C of the filter of ranges as stored, its block type included
+//	sift.range.checksum      4 B      masked CRC-32C of the range filter as stored, its block type included
 //	sift.range.keys          varint   RangeKeys
-//	sift.range.policy        text     RangePolicy; the sift.range ones only with a filter of ranges
+//	sift.range.policy        text     RangePolicy; the sift.range ones only with a range filter
 //	sift.range.size          varint   RangeBytes
 //	sift.range.split         text     RangeSplit
 //	sift.seq.max             varint   MaxSeq
@@ -80,7 +80,7 @@ type Properties struct {
 	FilterFPR    float64 // with all units; NaN if unknown or none
 	FilterPrefix string  // the name of the Prefixer whose prefixes it holds, too; "": none
 
-	RangePolicy string // the name of the policy that made the filter of ranges; "": none
+	RangePolicy string // the name of the policy that made the range filter; "": none
 	RangeSplit  string // how it splits keys: the name of a Prefixer, or at(n)
 	RangeKeys   uint64 // keys that were added to it
 	RangeBytes  uint64 // what it takes

@@ -13,7 +13,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// A filter of ranges takes a key as a prefix and a number: the table's split says how
+// A range filter takes a key as a prefix and a number: the table's split says how
 // long the prefix of a key is, and the 8 bytes that follow it, zeros behind a shorter
 // key, are the number, big-endian. Keys of one prefix are then in the order of their
 // numbers. The split is that of a Prefixer, whose keys without a prefix the filter leaves
@@ -104,7 +104,7 @@ func splitKey(key []byte, at int) (prefix []byte, x uint64) {
 	}
 }
 
-// finishRange writes the filter of ranges and notes it in the properties. The metaindex
+// finishRange writes the range filter and notes it in the properties. The metaindex
 // gets its entry from the caller: the name comes after that of the properties. A filter
 // that cannot be made is left out.
 func (w *Writer) finishRange(info *TableInfo) (entry Property, err error) {
@@ -153,7 +153,7 @@ func fixedSplit(name string) (at int, ok bool) {
 	return at, ok && err == nil && at >= 0 && fixedSplitName(at) == name
 }
 
-// heldRange is a table's filter of ranges in memory. reader is nil if there is none that
+// heldRange is a table's range filter in memory. reader is nil if there is none that
 // can be asked.
 type heldRange struct {
 	reader   filter.RangeReader
@@ -162,7 +162,7 @@ type heldRange struct {
 	err      error
 }
 
-// RangeFilterStatus loads the table's filter of ranges, if that has not been done yet,
+// RangeFilterStatus loads the table's range filter, if that has not been done yet,
 // and returns its state, and for FilterDamaged and FilterUnknown the reason.
 func (r *Reader) RangeFilterStatus() (FilterState, error) {
 	switch h := r.rangeFilter(); {
@@ -177,7 +177,7 @@ func (r *Reader) RangeFilterStatus() (FilterState, error) {
 	}
 }
 
-// RangeFilterBytes is the memory that the filter of ranges takes; 0 until it is asked.
+// RangeFilterBytes is the memory that the range filter takes; 0 until it is asked.
 func (r *Reader) RangeFilterBytes() int {
 	if h := r.ranges.Load(); h != nil && h.reader != nil {
 		return h.reader.SizeBytes()
@@ -186,7 +186,7 @@ func (r *Reader) RangeFilterBytes() int {
 }
 
 // MayContainRange reports false only if the table holds no entry of a key from from to
-// to, from included and to not. It is true without a filter of ranges, and for a range
+// to, from included and to not. It is true without a range filter, and for a range
 // over several of its prefixes. The first call reads the filter from the file.
 func (r *Reader) MayContainRange(from, to []byte) bool { return r.rangeFilter().mayContain(from, to) }
 
@@ -211,7 +211,7 @@ func (h *heldRange) mayContain(from, to []byte) bool {
 	return lo > hi || h.reader.MayContainRange(prefix, lo, hi)
 }
 
-// rangeFilter returns the table's filter of ranges, which it loads the first time.
+// rangeFilter returns the table's range filter, which it loads the first time.
 func (r *Reader) rangeFilter() *heldRange {
 	if h := r.ranges.Load(); h != nil {
 		return h
@@ -229,7 +229,7 @@ func (r *Reader) rangeFilter() *heldRange {
 	return h
 }
 
-// loadRange reads the filter of ranges.
+// loadRange reads the range filter.
 func (r *Reader) loadRange(h *heldRange) error {
 	if r.props == nil || r.props.RangeSplit == "" {
 		return nil
@@ -247,7 +247,7 @@ func (r *Reader) loadRange(h *heldRange) error {
 	var prefixer Prefixer
 	if !fixed {
 		if r.prefix == nil || r.prefix.Name() != r.props.RangeSplit {
-			return fmt.Errorf("%s: %w: the filter of ranges splits keys by %s", r.path, filter.ErrUnknownFamily, r.props.RangeSplit)
+			return fmt.Errorf("%s: %w: the range filter splits keys by %s", r.path, filter.ErrUnknownFamily, r.props.RangeSplit)
 		}
 		prefixer = r.prefix
 	}
@@ -256,7 +256,7 @@ func (r *Reader) loadRange(h *heldRange) error {
 		return err
 	}
 	if sum := base.Checksum(block, []byte{typePlain}); sum != r.props.rangeCRC {
-		return r.corrupt(m.Handle, "filter block", errors.New("another table's filter of ranges"))
+		return r.corrupt(m.Handle, "filter block", errors.New("another table's range filter"))
 	}
 	reader, err := r.rangePolicies[policy].Open(block)
 	if errors.Is(err, filter.ErrUnknownFamily) {

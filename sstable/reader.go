@@ -24,7 +24,7 @@ type ReaderOptions struct {
 	// Policies open filters of families that package filter does not know; for
 	// the families that they share with it they are asked first.
 	Policies []filter.Policy
-	// RangePolicies open filters of ranges. Default: filter.Range.
+	// RangePolicies open range filters. Default: filter.Range.
 	RangePolicies []filter.RangePolicy
 	// IgnoreFilter reads the table as if it had no filter.
 	IgnoreFilter bool

@@ -30,7 +30,7 @@ func lookup(r *Reader, key string) (string, bool, error) {
 }
 
 // TestFilterNeverMatters: answers are the same with the filter, without it, and
-// with one that always says maybe; with it, absent keys cost no read.
+// with one that always returns true; with it, absent keys cost no read.
 func TestFilterNeverMatters(t *testing.T) {
 	list := numbered(500)
 	var asked, said atomic.Int64
@@ -264,7 +264,7 @@ func TestEachUserKeyOnce(t *testing.T) {
 }
 
 // TestFilterSteps holds a Ribbon filter column by column, up and down, while lookups
-// go on: no key is denied, fewer columns say maybe more often, and what is held of
+// go on: no key is excluded, fewer columns have more false positives, and what is held of
 // the pool is what the steps were said to take, or less, at every moment.
 func TestFilterSteps(t *testing.T) {
 	list := numbered(40_000)

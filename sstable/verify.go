@@ -48,7 +48,7 @@ type verifier struct {
 	filterAt Handle   // where it is
 	prefix   Prefixer // nil: the filter holds no prefixes, or it is not known which
 	ranges   heldRange
-	after    []byte // the end of the range that is asked for; used anew for each key
+	after    []byte // the end of the range that is asked for; used again for each key
 	denied   uint64
 	first    []byte // the first key or prefix that was denied
 }
@@ -121,7 +121,7 @@ func (b *block) walk(fn func(e entry, key []byte) error) error {
 	return nil
 }
 
-// openFilter reads the filter anew, all its units.
+// openFilter reads the filter again, all its units.
 func (v *verifier) openFilter() {
 	r := v.r
 	r.filterMu.Lock()
@@ -229,7 +229,7 @@ func (v *verifier) ask(key []byte) {
 	v.deny(key)
 }
 
-// askRange asks the filter of ranges for the range of a key.
+// askRange asks the range filter for the range of a key.
 func (v *verifier) askRange(key []byte) {
 	v.after = append(append(v.after[:0], key...), 0)
 	if !v.ranges.mayContain(key, v.after) {

@@ -29,7 +29,7 @@ type WriterOptions struct {
 	Filter filter.Policy
 	// Prefix makes the filter hold the keys' prefixes, too. Nil: keys only.
 	Prefix Prefixer
-	// Range makes the table's filter of ranges, over user keys; prefixes are those of
+	// Range makes the table's range filter, over user keys; prefixes are those of
 	// Prefix if there is one, and else of a length that suits the keys. Nil: none.
 	Range filter.RangePolicy
 	// FileNumber is stored in the properties, so that a table under another

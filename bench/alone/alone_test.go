@@ -56,7 +56,7 @@ func TestFiltersAgree(t *testing.T) {
 			}
 			if w, ok := want[f.Name]; ok {
 				// Four standard deviations of the count, and a tenth of slack: a
-				// library's hash is seeded anew each time, or not quite even.
+				// library's hash is seeded again each time, or not quite even.
 				slack := 4*math.Sqrt(w[1]/n) + w[1]/10
 				if math.Abs(rate-w[1]) > slack {
 					t.Errorf("%s over %s keys: false positive rate %.4f, want %.4f ± %.4f", f.Name, kind, rate, w[1], slack)

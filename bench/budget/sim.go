@@ -2,7 +2,7 @@
 // absent keys waste under a budget, if it is spread evenly, as Monkey does, as
 // the store's own plan does, and as one would who knew the traffic.
 //
-// The store is an LSM tree at rest whose tables share the keys of each level
+// The store is a quiesced LSM tree whose tables share the keys of each level
 // evenly. Rates and sizes of its filters are those of filters that are built for
 // the purpose; the plan is that of the store, fed with the counts that the store
 // would have.

@@ -80,7 +80,7 @@ type DB interface {
 	// NewIter returns an iterator for one goroutine.
 	NewIter() (Iter, error)
 	// Settle writes what is in memory to tables, where the store can be told
-	// so, and returns when work in the background has come to rest.
+	// so, and returns when background work has quiesced.
 	Settle() error
 	// Flush writes what is in memory to tables. It may return ErrUnsupported.
 	Flush() error

@@ -7,7 +7,7 @@ import (
 	"github.com/siftdb/sift/bench/measure"
 )
 
-// rest returns when work in the background has come to rest: for a while the
+// rest returns when background work has quiesced: for a while the
 // store's own count of it has not changed, state says that nothing runs, and
 // the process has hardly used a processor.
 func rest(state func() (done int64, running bool)) error {

@@ -71,7 +71,7 @@ func (o *Options) Terms() []string {
 		"Data: " + o.Set.Name() + "; every key is written once; the order of writes and reads is the same for all.",
 		fmt.Sprintf("Filters of %d bits per key unless a store is named with another; block cache %s; memtable %s; blocks of %d bytes; compression %s; %s.",
 			o.BloomBits, mib(o.CacheBytes), mib(int64(o.WriteBufferBytes)), o.BlockBytes, compression, sync),
-		fmt.Sprintf("%d thread(s). Before a benchmark that reads, work in the background has ended, the store has been opened anew, its files are in the page cache, and the same work has been done for a while unmeasured.", o.Threads),
+		fmt.Sprintf("%d thread(s). Before a benchmark that reads, work in the background has ended, the store has been opened again, its files are in the page cache, and the same work has been done for a while unmeasured.", o.Threads),
 		fmt.Sprintf("%d round(s), in each of which the stores take turns benchmark by benchmark (A B C A B C ...), from the empty store on; benchmarks that read %d time(s) a round, in turns too. Figures are medians, with the smallest and largest.", o.Rounds, max(1, o.Passes)),
 		fmt.Sprintf("Processor time is user and system time of the whole process, background work and garbage collection included; for writes until that work has ended. One operation in %d is timed.", o.TimeEvery),
 		"settled: after all writes and the compactions that they caused; compacted: after a manual compaction of everything; fresh: settled, then one key in fifty written again and flushed.",

@@ -13,7 +13,7 @@ type checkCmd struct {
 
 func (checkCmd) Help() string {
 	return `Reads the whole database and verifies every checksum, the order of the keys, the
-ranges of the tables and levels, that each filter says maybe to each key of its table, and that a
+ranges of the tables and levels, that each filter has no false negatives, and that a
 lookup of each key finds it. It changes nothing. It prints a line for each fault, with the file
 and the offset, and exits with status 3 if there is one.
 

@@ -9,7 +9,7 @@ type checkpointCmd struct {
 
 func (checkpointCmd) Help() string {
 	return `Makes a second database with what the first one holds now. Tables are hard links, so
-it is quick and takes no room until the two drift apart. Both can be written from then on.
+it is fast and takes no space until the two diverge. Both can be written from then on.
 
 Example:
 

@@ -24,7 +24,7 @@ type lookups struct {
 // perThousand scales a count to 1,000 lookups.
 func (l lookups) perThousand(n uint64) float64 { return float64(n) * 1000 / float64(l.gets) }
 
-// measure opens the database anew, with an empty block cache, and asks for the
+// measure opens the database again, with an empty block cache, and asks for the
 // absent keys twice.
 func (d *demo) measure(name string, absent [][]byte, policy filter.Policy) (rows []lookups, err error) {
 	err = d.withDB(d.dir, sift.Options{ReadOnly: true, Filter: policy}, func(db *sift.DB) error {

@@ -12,7 +12,7 @@ type filterSizeCmd struct {
 	asJSON
 	Keys  string `required:"" placeholder:"N" help:"The number of keys, such as 1000000 or 1e9."`
 	FPR   string `default:"0.01" name:"fpr" placeholder:"P" help:"The false positive rate to reach, such as 0.001 or 0.1%. Default: ${default}."`
-	Range string `placeholder:"L" help:"Size a filter of ranges that reaches the rate for ranges of up to L numbers."`
+	Range string `placeholder:"L" help:"Size a range filter that reaches the rate for ranges of up to L numbers."`
 }
 
 func (filterSizeCmd) Help() string {
@@ -61,7 +61,7 @@ func (c *filterSizeCmd) Run(e *env) error {
 	return t.write(e.out)
 }
 
-// ranges prints what a filter of ranges takes for the rate.
+// ranges prints what a range filter takes for the rate.
 func (c *filterSizeCmd) ranges(e *env, keys, fpr float64) error {
 	length, err := strconv.ParseFloat(c.Range, 64)
 	if err != nil || length < 1 || length >= 1<<62 {
@@ -72,7 +72,7 @@ func (c *filterSizeCmd) ranges(e *env, keys, fpr float64) error {
 	}
 	bits, ok := filter.RangeBits(fpr, uint64(length))
 	if !ok {
-		return fmt.Errorf("no filter of ranges reaches %s for ranges of %s", rate(fpr), c.Range)
+		return fmt.Errorf("no range filter reaches %s for ranges of %s", rate(fpr), c.Range)
 	}
 	if c.JSON {
 		return writeSizesJSON(e, []filter.Size{{

@@ -45,7 +45,7 @@ type commands struct {
 	Checkpoint checkpointCmd `cmd:"" help:"Make a second database of hard links."`
 	Stats      statsCmd      `cmd:"" help:"Print what a database holds, level by level."`
 	Filter     filterCmd     `cmd:"" help:"Look at filters, build them, size them."`
-	Serve      serveCmd      `cmd:"" help:"Answer Redis' protocol: strings, and RedisBloom's filters."`
+	Serve      serveCmd      `cmd:"" help:"Serve strings and RedisBloom's filters over the Redis protocol."`
 	Demo       demoCmd       `cmd:"" help:"Show what a filter saves, on Go's own source."`
 
 	VersionVerb versionCmd    `cmd:"" name:"version" help:"Print the version."`

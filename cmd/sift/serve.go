@@ -39,7 +39,7 @@ type serveCmd struct {
 }
 
 func (serveCmd) Help() string {
-	return `Answers Redis' protocol, RESP2 and RESP3: strings and their expiry kept in the database,
+	return `Serves the Redis protocol, RESP2 and RESP3: strings and their expiry kept in the database,
 and the BF and CF commands of RedisBloom on filters that persist in it. BF.SCANDUMP and BF.LOADCHUNK
 move a filter between the two. A crash of the server loses nothing that it acknowledged; after a power
 cut --fsync says what is there. The database must be empty or a server's.

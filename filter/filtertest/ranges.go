@@ -53,7 +53,7 @@ type rangeSuite struct {
 	unit uint64
 }
 
-// rangeKey is a key as a filter of ranges gets it.
+// rangeKey is a key as a range filter gets it.
 type rangeKey struct {
 	prefix string
 	x      uint64

@@ -81,7 +81,7 @@ func TestCold(t *testing.T) {
 }
 
 // Each cut and each flipped bit gives an error or the right answer; a lookup that
-// fails says maybe.
+// fails returns true.
 func TestColdDamage(t *testing.T) {
 	t.Parallel()
 	file := coldFile(t, 100, BloomOptions[string]{Items: 100, FPR: 0.01, Scheme: Blocked})
@@ -177,7 +177,7 @@ func TestLayered(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 
-	// A layer that fails is a maybe; one after it may still say no.
+	// A layer that fails returns true; one after it may still return false.
 	broken := must(OpenCold(bytes.NewReader(file), int64(len(file)), ReadOptions[string]{}))
 	broken.r = bytes.NewReader(file[:coldHeader])
 	l = NewLayered(broken, Hot[string](coarse))

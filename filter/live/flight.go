@@ -78,7 +78,7 @@ func (fs *flights[K, V]) do(ctx context.Context, k K, fn func(context.Context) (
 		s.mu.Lock()
 		if f.users--; f.users == 0 {
 			f.cancel()
-			if s.m[k] == f { // who comes now starts anew
+			if s.m[k] == f { // who comes now starts again
 				delete(s.m, k)
 			}
 		}

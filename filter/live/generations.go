@@ -35,7 +35,7 @@ type GenerationsOptions[T any] struct {
 // whole. With g filters it remembers an element for Span at least, and for
 // Span × g/(g-1) at most; the same with Items.
 //
-// An element that is added again is remembered anew. Generations is safe for
+// An element that is added again is remembered again. Generations is safe for
 // concurrent use; only the Add or MayContain that drops a filter takes a lock.
 type Generations[T any] struct {
 	key   funnel.Key[T]

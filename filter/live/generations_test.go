@@ -35,7 +35,7 @@ func TestGenerationsByTime(t *testing.T) {
 			}
 		}
 	}
-	// What is added again is remembered anew.
+	// What is added again is remembered again.
 	g.Add("again")
 	clock.advance(50 * time.Minute)
 	if g.Add("again") {
@@ -43,7 +43,7 @@ func TestGenerationsByTime(t *testing.T) {
 	}
 	clock.advance(50 * time.Minute)
 	if !g.MayContain("again") {
-		t.Error("not remembered anew")
+		t.Error("not remembered again")
 	}
 	clock.advance(1000 * time.Hour)
 	if g.MayContain("again") || g.FPR() != 0 {

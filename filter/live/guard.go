@@ -216,7 +216,7 @@ func (g *Guard[K, V]) load(ctx context.Context, key K, unknown bool, load func(c
 }
 
 // Learn tells of a key that now exists. Call it after the key was written to the
-// database and before anyone is told of it. A Get that begins when Learn has
+// database and before anyone learns of it. A Get that begins when Learn has
 // returned finds the key: it does not wait for a load that began before. After an
 // error the key may be denied: call Learn again.
 func (g *Guard[K, V]) Learn(ctx context.Context, key K) error {

@@ -95,7 +95,7 @@ func TestRestart(t *testing.T) {
 }
 
 // killWhileSaving runs TestSavingProcess in a process of its own and kills it. It
-// returns how many elements were in the last file that it told of.
+// returns how many elements were in the last file that it reported.
 func killWhileSaving(t *testing.T, kind, path string, from int) int {
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestSavingProcess$")
 	cmd.Env = append(os.Environ(), "LIVE_SAVE_KIND="+kind, "LIVE_SAVE_PATH="+path, "LIVE_SAVE_FROM="+strconv.Itoa(from))
@@ -142,7 +142,7 @@ func TestSavingProcess(t *testing.T) {
 		if l, ok := whole.(*Layered[int]); ok {
 			f = l.Layers()[0].(Filter[int])
 		}
-		if kind == "Cold" { // it is not added to: its Bloom is made anew
+		if kind == "Cold" { // it is not added to: its Bloom is made again
 			for i := range from {
 				must(TryAdd(f, i))
 			}

@@ -51,7 +51,7 @@ func (b *Batch) Reset() { b.b.Reset() }
 // headerLen is what LevelDB's write batch has before the operations.
 const headerLen = 12
 
-// Dump returns the operations in the form of LevelDB's write batch, without its header.
+// Dump returns the operations in LevelDB's write batch format, without its header.
 // The bytes must not be changed, and are valid until the batch changes.
 func (b *Batch) Dump() []byte { return b.b.Dump()[headerLen:] }
 

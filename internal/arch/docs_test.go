@@ -81,3 +81,46 @@ func checkLinks(t *testing.T, page, content string) {
 		}
 	}
 }
+
+// retired are phrases that docs/glossary.md replaced by standard terms.
+var retired = regexp.MustCompile(`(?i)\b(` + strings.Join([]string{
+	"says? maybe", "a maybe", "comes? to rest", "is told of", "as ever\\.", "drift apart", "anew",
+	"filters? of ranges", "in the form of LevelDB", "Redis' protocol", "knows what it does not hold",
+}, "|") + `)\b`)
+
+// TestWords looks for retired phrases in code and documentation.
+func TestWords(t *testing.T) {
+	root := filepath.Join("..", "..")
+	files := 0
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			if e.Name() == "testdata" || strings.HasPrefix(e.Name(), ".") && path != root {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if ext := filepath.Ext(path); ext != ".go" && ext != ".md" || e.Name() == "docs_test.go" {
+			return nil
+		}
+		files++
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for i, line := range strings.Split(string(content), "\n") {
+			if phrase := retired.FindString(line); phrase != "" {
+				t.Errorf("%s:%d: %q; docs/glossary.md has the term for it", path, i+1, phrase)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files < 100 {
+		t.Errorf("only %d files", files)
+	}
+}

@@ -43,7 +43,7 @@ const (
 )
 
 // baseShare is how many times as large as level 1 the tree is while that holds
-// less than LevelBaseBytes. All of level 1 is written anew for each few tables of
+// less than LevelBaseBytes. All of level 1 is written again for each few tables of
 // level 0, so it should be no larger than it takes to have no more levels: with
 // an eighth, level 2 has room for the rest.
 const baseShare = 8

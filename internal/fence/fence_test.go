@@ -18,7 +18,7 @@ func check(t *testing.T, x *Index, keys [][]byte, key []byte) {
 		t.Fatalf("%d keys, %q: %d and %d more, want %d", len(keys), key, i, ties, want)
 	}
 	if ties == 0 && i < len(keys) && bytes.Equal(keys[i], key) {
-		t.Fatalf("%d keys: %q is not told of", len(keys), key)
+		t.Fatalf("%d keys: %q is not found", len(keys), key)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// Tick is how often the plan is made anew.
+	// Tick is how often the plan is made again.
 	Tick = time.Second
 	// HalfLife is after how long traffic counts half.
 	HalfLife = 4 * time.Second

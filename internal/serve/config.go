@@ -1,4 +1,4 @@
-// Package serve answers Redis' protocol from a sift database: strings kept in
+// Package serve speaks the Redis protocol on a sift database: strings kept in
 // the store, and RedisBloom's BF and CF commands on filters that persist in it.
 //
 // On Linux, clients without TLS are served by event loops, see loop; elsewhere each
@@ -88,7 +88,7 @@ type Config struct {
 	WriteTimeout time.Duration
 	// NoLoops serves each client with a goroutine also where there are event loops.
 	NoLoops bool
-	// Logger is told of what goes wrong. Default: silent.
+	// Logger receives what goes wrong. Default: silent.
 	Logger *slog.Logger
 }
 

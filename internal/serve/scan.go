@@ -85,7 +85,7 @@ func scan(c *client, args [][]byte) {
 	var from []byte
 	if id != 0 {
 		if from, ok = c.srv.cursors.get(uint64(id)); !ok {
-			// Forgotten: a scan that begins anew misses nothing.
+			// Forgotten: a scan that begins again misses nothing.
 			from = nil
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// writes is what commands changed that the store has not been told of, of one client
+// writes is what commands changed and the store has not received, of one client
 // or of all that an event loop found ready at once, and the memory for telling it.
 // It is used by one goroutine.
 type writes struct {

@@ -259,7 +259,7 @@ func TestHostile(t *testing.T) {
 	t.Run("repair", func(t *testing.T) {
 		for _, h := range hostileTables() {
 			if h.desc == "keys that grow" {
-				continue // written anew, each key begins a block and is stored whole
+				continue // written again, each key begins a block and is stored whole
 			}
 			e := &Env{Options: hostileOptions()}
 			mem, err := diskOf(damage.Files{"000005.ldb": h.table, "000007.log": rawLog(rawBatch(100, 1, 1, 1, 'k', 1, 'v'))})

@@ -207,7 +207,7 @@ func regressFileNumbers() error {
 		for _, op := range img.Ops(0, img.NumOps()) {
 			for _, name := range before {
 				if op.Kind == vfs.OpCreate && filepath.Base(op.Name) == name {
-					return fmt.Errorf("listing %d fails, and %s is made anew", n, name)
+					return fmt.Errorf("listing %d fails, and %s is made again", n, name)
 				}
 			}
 		}
@@ -256,7 +256,7 @@ func regressCompactFails() error {
 		e, f := small()
 		moved := n%2 == 0
 		e.Options.DisableAutoCompaction = true
-		e.Options.Filter = filter.None() // a table need not be written anew for its filter
+		e.Options.Filter = filter.None() // a table need not be written again for its filter
 		e.Open()
 		e.Put("a", 10, true)
 		e.Flush()

@@ -53,7 +53,7 @@ func runRepair(e *Env, n int) {
 	e.Close()
 }
 
-// damageForRepair damages what names the tables, and makes the disk anew.
+// damageForRepair damages what names the tables, and makes the disk again.
 func (e *Env) damageForRepair() error {
 	names, err := e.Mem.List(e.Dir)
 	if err != nil {

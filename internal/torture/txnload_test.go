@@ -23,7 +23,7 @@ type txnLoad struct {
 	keys      []string     // sorted
 	clock     func() int64 // of starts and ends
 	value     atomic.Int64 // the last that was written
-	// began is told of a transaction before it commits, unless it is nil.
+	// began receives a transaction before it commits, unless it is nil.
 	began func(*serial.Txn)
 }
 

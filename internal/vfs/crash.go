@@ -209,7 +209,7 @@ func (m *Mem) CrashImage(numOps int, s Survival) *Mem {
 		}
 	}
 
-	// Number what can be reached anew, in the old order.
+	// Number what can be reached again, in the old order.
 	renumber := make([]int, len(l.files))
 	var reach func(dir int)
 	reach = func(dir int) {

@@ -403,7 +403,7 @@ func (f *memFile) Sync() error { return f.sync(OpSync) }
 // dropUnsynced is a Sync that fails the way it does on Linux: the data written
 // since the last one is not on disk and never will be, while the next Sync
 // succeeds. As there, the data can be read until the file system is (a crash
-// image) mounted anew.
+// image) mounted again.
 func (f *memFile) dropUnsynced() error { return f.sync(OpSyncLost) }
 
 func (f *memFile) sync(kind OpKind) error {

@@ -19,7 +19,7 @@ const (
 // Layers describes the layers of a filter in order, in 4 bytes each, little-endian:
 // the number of segments that a layer's starts fill; for the last layer the number
 // of its segments in the lower 24 bits and its seed above. No layers: there are no
-// keys. A last layer without segments: its keys did not fit, it says maybe to all.
+// keys. A last layer without segments: its keys did not fit, it returns true for all.
 //
 // Segments are numbered through: those of the first layer, then those of the next.
 // So are buckets, but each layer's begin with a new byte.
@@ -33,7 +33,7 @@ func (l Layers) entry(i int) uint32 { return binary.LittleEndian.Uint32(l[i*Laye
 // bumping returns the number of starts of a layer that bumps.
 func (l Layers) bumping(i int) (starts uint64) { return uint64(l.entry(i)) * width }
 
-// last returns starts and seed of the last layer. Without starts it says maybe.
+// last returns starts and seed of the last layer. Without starts it returns true.
 func (l Layers) last() (starts uint64, seed uint8) {
 	e := l.entry(l.Len() - 1)
 	segments := uint64(e & lastSegmentMask)
@@ -123,7 +123,7 @@ func (l Layers) Find(thresholds []byte, hash uint64) (Window, bool) {
 }
 
 // find returns the window of a key from its hash in layer i, or false if the key
-// came to a last layer that says maybe. There must be layers, thresholds of their size,
+// came to a last layer that returns true. There must be layers, thresholds of their size,
 // and the key must not be in a layer before i.
 func (l Layers) find(thresholds []byte, h uint64, i int) (Window, bool) {
 	segment, bucket := uint64(0), uint64(0)
@@ -149,7 +149,7 @@ func (l Layers) find(thresholds []byte, h uint64, i int) (Window, bool) {
 	return windowAt(h, start, segment+start/width), true
 }
 
-// ShareBelow is the share of hashes that come to rest in segments below cut, if bumped
+// ShareBelow is the share of hashes that end up in segments below cut, if bumped
 // tells the share of the hashes in a layer that go on to the next.
 func (l Layers) ShareBelow(cut int, bumped func(layer int) float64) float64 {
 	share, rest := 0.0, 1.0

@@ -89,7 +89,7 @@ func Open[T any](db *sift.DB, o Options[T]) (*Dedup[T], error) {
 // stored returns the key of an element in the store.
 func (d *Dedup[T]) stored(v T) []byte { return d.key.Append([]byte(d.prefix), v) }
 
-// has reports whether the store has a key, and asks it only if the filter says maybe.
+// has reports whether the store has a key, and asks it only if the filter does not exclude the key.
 func (d *Dedup[T]) has(key []byte) (bool, error) {
 	if !d.front.MayContain(key[len(d.prefix):]) {
 		return false, nil

@@ -81,7 +81,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// Of many callers with the same elements, one is told of each that it is the first.
+// Of many callers with the same elements, one learns for each that it is the first.
 func TestOnce(t *testing.T) {
 	db := must(sift.Open(t.TempDir(), nil))
 	defer db.Close()

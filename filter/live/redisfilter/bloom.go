@@ -38,7 +38,7 @@ type Options[T any] struct {
 	// if zero, which outlasts a failover of Redis Cluster with its default
 	// cluster-node-timeout. The context ends it earlier.
 	RetryFor time.Duration
-	// Observe, if not nil, is told of each operation; see Trip.
+	// Observe, if not nil, receives each operation; see Trip.
 	Observe func(Trip)
 	// Funnel appends the bytes of an element; see live.BloomOptions. It may be nil
 	// for strings, byte slices and integers.
@@ -60,7 +60,7 @@ type sizing struct {
 //
 // Each command finds out whether its shard is the one that it takes it for. If the
 // filter was rebuilt by another process, the operation goes on with the new one; if
-// it was made anew with other parameters, that is ErrIncompatible; if the shard is
+// it was made again with other parameters, that is ErrIncompatible; if the shard is
 // gone, ErrLost.
 type Bloom[T any] struct {
 	key    funnel.Key[T]
@@ -120,7 +120,7 @@ func (f *Bloom[T]) refresh(ctx context.Context) (*config, error) {
 	if c.elements != f.key.Kind() {
 		return nil, incompatible("kinds of elements", f.key.Kind(), c.elements)
 	}
-	// A rebuild may change the parameters. A filter that was made anew by somebody
+	// A rebuild may change the parameters. A filter that was made again by somebody
 	// else must have those that this client asked for.
 	if before := f.config.Load(); before == nil || before.lineage != c.lineage {
 		if err := f.matches(&c.read); err != nil {
@@ -195,7 +195,7 @@ func (f *Bloom[T]) AddMany(ctx context.Context, vs []T, isNew []bool) error {
 	return inBatches(vs, isNew, batch, func(vs []T, isNew []bool) error { return f.add(ctx, vs, isNew) })
 }
 
-// maxTurns is how often an operation starts anew since the configuration has
+// maxTurns is how often an operation starts again since the configuration has
 // changed under it. A rebuild changes it three times.
 const maxTurns = 20
 
@@ -216,7 +216,7 @@ func pause(ctx context.Context, turn int) error {
 	}
 }
 
-// add adds a batch, anew where a shard says that the configuration has changed.
+// add adds a batch, again where a shard says that the configuration has changed.
 func (f *Bloom[T]) add(ctx context.Context, vs []T, isNew []bool) error {
 	if isNew != nil {
 		clear(isNew)
@@ -239,7 +239,7 @@ func (f *Bloom[T]) add(ctx context.Context, vs []T, isNew []bool) error {
 		}
 		left = stale
 	}
-	return errors.Join(ErrTaken, errors.New("the configuration does not come to rest"))
+	return errors.Join(ErrTaken, errors.New("the configuration keeps changing"))
 }
 
 func indexes(n int) []int {
@@ -385,7 +385,7 @@ func (f *Bloom[T]) has(ctx context.Context, vs []T, maybe []bool) error {
 		}
 	}
 	setAll(maybe)
-	return errors.Join(ErrTaken, errors.New("the configuration does not come to rest"))
+	return errors.Join(ErrTaken, errors.New("the configuration keeps changing"))
 }
 
 // hasIn answers from one generation, and returns the index of an element whose

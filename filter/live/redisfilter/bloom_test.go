@@ -191,7 +191,7 @@ func TestBloom(t *testing.T) {
 }
 
 // A client with other parameters gets an error, never a no; so does one whose
-// filter was made anew with others, or lost keys.
+// filter was made again with others, or lost keys.
 func TestBloomChecksItsConfiguration(t *testing.T) {
 	s := newServer(t)
 	c := s.client(t, 3)
@@ -231,14 +231,14 @@ func TestBloomChecksItsConfiguration(t *testing.T) {
 	}
 
 	f.Add(ctx, "a")
-	// Made anew by another, the same way: that is another filter, and an empty one.
+	// Made again by another, the same way: that is another filter, and an empty one.
 	if err := open(t, c, "f", base).Drop(ctx); err != nil {
 		t.Fatal(err)
 	}
 	second := open(t, c, "f", base)
 	second.Add(ctx, "b")
 	if maybe, err := f.MayContain(ctx, "b"); !maybe || err != nil {
-		t.Errorf("the same made anew: %v, %v", maybe, err)
+		t.Errorf("the same made again: %v, %v", maybe, err)
 	}
 	// With other parameters.
 	second.Drop(ctx)
@@ -248,7 +248,7 @@ func TestBloomChecksItsConfiguration(t *testing.T) {
 	third.Add(ctx, "b")
 	for range 2 {
 		if maybe, err := f.MayContain(ctx, "b"); !maybe || !errors.Is(err, ErrIncompatible) {
-			t.Errorf("another made anew: %v, %v", maybe, err)
+			t.Errorf("another made again: %v, %v", maybe, err)
 		}
 		if _, err := f.Add(ctx, "c"); !errors.Is(err, ErrIncompatible) {
 			t.Errorf("added to another: %v", err)

@@ -36,7 +36,7 @@ func ExampleOpenRedisson() {
 	fmt.Println(orders.MayContain(ctx, 42))
 }
 
-// All clients go on while a filter is made anew from a table.
+// All clients go on while a filter is made again from a table.
 func ExampleBloom_Rebuild() {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
 	users, err := redisfilter.Open(ctx, client, "users", redisfilter.Options[string]{})

@@ -72,7 +72,7 @@ redis.call('DEL', KEYS[1])
 return 1`
 
 // Expire makes the filter go after a time, at least a millisecond; zero makes it stay.
-// Clients who use it then get ErrLost or ErrMissing, with a maybe. A rebuild, also
+// Clients who use it then get ErrLost or ErrMissing, and the answer true. A rebuild, also
 // Clear and Load, makes a filter that stays. During a rebuild Expire returns ErrBusy.
 func (f *Bloom[T]) Expire(ctx context.Context, after time.Duration) error {
 	if err := checkExpiry(after); err != nil {
@@ -170,11 +170,11 @@ func (f *Redisson[T]) Expire(ctx context.Context, after time.Duration) error {
 	return nil
 }
 
-// Clear removes all elements: it deletes the server's filters and makes them anew, which
-// takes Options.Items. A lookup between the two gives a maybe and ErrLost.
+// Clear removes all elements: it deletes the server's filters and makes them again, which
+// takes Options.Items. A lookup between the two returns true and ErrLost.
 func (f *RedisBloom[T]) Clear(ctx context.Context) error {
 	if f.want.Items == 0 {
-		return optionError("Items", "is zero: how to make the filter anew is not known")
+		return optionError("Items", "is zero: how to make the filter again is not known")
 	}
 	for i := range f.shards {
 		key := f.shardKey(i)

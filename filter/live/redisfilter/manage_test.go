@@ -199,7 +199,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// Observe is told of operations, of what was tried again, and of the error in the end.
+// Observe receives operations, of what was tried again, and of the error in the end.
 func TestObserve(t *testing.T) {
 	s := newServer(t)
 	ctx := context.Background()

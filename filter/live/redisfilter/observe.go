@@ -9,7 +9,7 @@ import (
 	"github.com/siftdb/sift/filter/live"
 )
 
-// Trip is one operation on Redis as Observe is told of it, after its last attempt: a
+// Trip is one operation on Redis as Observe receives it, after its last attempt: a
 // lookup, an addition, a batch of up to 512 elements, or a step of a rebuild. What goes
 // over the wire, command by command, the client's own hooks see (redis.Hook), and with
 // them OpenTelemetry.

@@ -28,7 +28,7 @@ type RedisBloomOptions[T any] struct {
 	Shards int
 	// RetryFor is how long an operation is tried again; see Options.
 	RetryFor time.Duration
-	// Observe, if not nil, is told of each operation; see Trip.
+	// Observe, if not nil, receives each operation; see Trip.
 	Observe func(Trip)
 	// Funnel appends the bytes of an element that the server gets. It may be nil for
 	// strings and byte slices, and for integers, which go as little-endian bytes.

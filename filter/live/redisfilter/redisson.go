@@ -25,7 +25,7 @@ type RedissonOptions[T any] struct {
 	OldConfig bool
 	// RetryFor is how long an operation is tried again; see Options.
 	RetryFor time.Duration
-	// Observe, if not nil, is told of each operation; see Trip.
+	// Observe, if not nil, receives each operation; see Trip.
 	Observe func(Trip)
 	// Codec appends what Redisson's codec makes of an element. If it is nil,
 	// strings, byte slices and integers are encoded as StringCodec, ByteArrayCodec

@@ -56,7 +56,7 @@ const bloomSeed = 0xbc9f1d34
 func (bloom) Name() string { return "leveldb.BuiltinBloomFilter" }
 
 // Contains implements Filter. The last byte of a filter is the number of probes; more
-// than 30 are kept for forms to come, and say maybe.
+// than 30 are kept for forms to come, and return true.
 func (bloom) Contains(filter, key []byte) bool {
 	n := len(filter) - 1
 	if n < 1 {

@@ -16,7 +16,7 @@ import (
 // fault is a bug of another store as it would look here.
 type fault struct {
 	name   string
-	origin string // where it is told of: repository and number of an issue or a pull request
+	origin string // where it is described: repository and number of an issue or a pull request
 	was    string // what was wrong there
 	edits  []edit
 	tests  []suite // that have to find it, the first to try first
