@@ -278,8 +278,8 @@ func TestLongCommandsLetOthersGoFirst(t *testing.T) {
 		went := make(chan struct{})
 		go func() {
 			s.world.Lock()
-			s.world.Unlock()
 			close(went)
+			s.world.Unlock()
 		}()
 		for s.world.TryRLock() { // until it waits
 			s.world.RUnlock()
