@@ -57,7 +57,7 @@ func (d *DB) wakeDeletions() {
 
 // mayContain asks the filter of a table for a key that lies within the table's range. What
 // it excludes is taken not to exist, so only filters that sift has written are asked:
-// one of another program that denies a key of its table would bring a deleted value back.
+// one of another program that excludes a key of its table would bring a deleted value back.
 // REQUIRES: the table is in a version with a reference.
 func (d *DB) mayContain(meta *manifest.TableMeta, userKey []byte) bool {
 	r, err := meta.Handle.(*table).load()

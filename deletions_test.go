@@ -49,7 +49,7 @@ func TestFlushDropsDeletionsOfNothing(t *testing.T) {
 	}
 	flush()
 	for i := range 1000 {
-		put(2*i + 1) // within the range of the table, which its filter denies
+		put(2*i + 1) // within the range of the table, which its filter excludes
 		del(2*i + 1)
 	}
 	flush()

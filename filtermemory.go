@@ -10,27 +10,27 @@ import (
 	"github.com/siftdb/sift/internal/plan"
 )
 
-// filterKeeper keeps the filters of the tables within Options.FilterMemory. Its units
-// are the steps in which a table can hold its filter: a bit per key each, for Ribbon. On a
-// slow clock, and after each change of the version, it chooses which units to
-// hold from how often each table is asked for keys that it does not hold.
+// filterKeeper is the filter memory manager: it keeps the filters of the tables within
+// Options.FilterMemory. It loads and drops them in steps: one bit per key each, for Ribbon.
+// Once per plan.Tick, and after each change of the version, it chooses the steps to keep by
+// how often each table is asked for keys that it does not hold.
 type filterKeeper struct {
 	db      *DB
 	stop    chan struct{}
-	changed chan struct{} // has room for one: the version is another
+	changed chan struct{} // capacity 1: the version has changed
 	wg      sync.WaitGroup
 
-	moving sync.Mutex // one rebalance at a time; it reads from the disk, and who installs a version does not wait for it
+	moving sync.Mutex // held during a rebalance, which reads from the disk
 
-	mu   sync.Mutex // guards what follows and the tables' heat; held for no reading
-	held []*table   // tables that may hold units
+	mu   sync.Mutex // guards the fields below and the tables' heat; never held during I/O
+	held []*table   // tables whose filters may be loaded
 	last time.Time
 }
 
-// unknownFPR stands for the rate of a filter that does not tell.
+// unknownFPR is the assumed rate of a filter that does not state its own.
 const unknownFPR = 0.01
 
-// startFilterKeeper begins to hold filters within the budget, if there is one.
+// startFilterKeeper starts the filter memory manager, if there is a budget.
 func (d *DB) startFilterKeeper() {
 	if d.opts.FilterMemory == 0 {
 		return
@@ -41,7 +41,7 @@ func (d *DB) startFilterKeeper() {
 		select {
 		case <-k.stop:
 			return
-		case <-d.loader.done: // until then the plan would be for a part of the tables
+		case <-d.loader.done: // before that, the plan would miss tables
 		}
 		k.rebalance(math.MaxInt64)
 		ticker := time.NewTicker(plan.Tick)
@@ -60,7 +60,7 @@ func (d *DB) startFilterKeeper() {
 	})
 }
 
-// close ends the keeper. A nil keeper is fine.
+// close stops the manager. A nil receiver is allowed.
 func (k *filterKeeper) close() {
 	if k != nil {
 		close(k.stop)
@@ -68,20 +68,20 @@ func (k *filterKeeper) close() {
 	}
 }
 
-// versionChanged has new tables given their units, and those of tables that have left
-// taken: iterators that still use them do without. It does not wait for the disk.
+// versionChanged makes the manager load the filters of new tables and drop those of removed
+// ones; iterators that still read these do without. It does not wait for the disk.
 func (k *filterKeeper) versionChanged() {
 	if k == nil {
 		return
 	}
 	select {
 	case k.changed <- struct{}{}:
-	default: // the keeper has yet to look, and finds this version when it does
+	default: // a notice is pending; the manager will see this version
 	}
 }
 
-// inherit gives the tables that a compaction wrote the heat of those that it
-// read, by size. A lookup that asked a table on either level asks one now.
+// inherit distributes the heat of a compaction's inputs over its outputs, by size. A lookup
+// that used to probe a table on each of two levels now probes one.
 func (k *filterKeeper) inherit(inputs [2][]*manifest.TableMeta, outputs []*manifest.TableMeta) {
 	if k == nil {
 		return
@@ -103,7 +103,7 @@ func (k *filterKeeper) inherit(inputs [2][]*manifest.TableMeta, outputs []*manif
 	}
 }
 
-// cool brings the tables' heat up to date.
+// cool updates the tables' heat.
 func (k *filterKeeper) cool() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -118,7 +118,7 @@ func (k *filterKeeper) cool() {
 	}
 }
 
-// rebalance moves from what is held towards the plan, reading at most limit bytes.
+// rebalance loads and drops steps according to the plan. It reads at most limit bytes.
 func (k *filterKeeper) rebalance(limit int64) {
 	k.moving.Lock()
 	defer k.moving.Unlock()
@@ -133,13 +133,13 @@ func (k *filterKeeper) rebalance(limit int64) {
 		k.hold(t, 0)
 	}
 	want := plan.Choose(inputs, k.db.opts.FilterMemory)
-	for _, step := range plan.Steps(inputs, want, limit) {
-		k.hold(tables[step.Table], step.Units)
+	for _, c := range plan.Changes(inputs, want, limit) {
+		k.hold(tables[c.Table], c.Steps)
 	}
 }
 
-// replace makes tables those that may hold units, and returns those before that are not
-// among them. Inputs, which are theirs, get their heat.
+// replace replaces the set of managed tables, and returns the tables that left it. It sets
+// the heat in inputs, which belong to tables.
 func (k *filterKeeper) replace(tables []*table, inputs []plan.Table) (gone []*table) {
 	present := make(map[*table]bool, len(tables))
 	for _, t := range tables {
@@ -157,7 +157,7 @@ func (k *filterKeeper) replace(tables []*table, inputs []plan.Table) (gone []*ta
 	return gone
 }
 
-// follow gives the inputs of a plan their tables' heat. REQUIRES: the keeper's mu.
+// follow sets the heat in the inputs of a plan. REQUIRES: the manager's mu is held.
 func follow(tables []*table, inputs []plan.Table) {
 	heat := make([]float64, len(tables))
 	for i, t := range tables {
@@ -166,8 +166,8 @@ func follow(tables []*table, inputs []plan.Table) {
 	plan.Follow(inputs, heat)
 }
 
-// expected returns the block reads a second that lookups of absent keys cost, as
-// they were lately, and by how many fewer they would be with another MiB.
+// expected returns the block reads per second that lookups of absent keys cost at recent
+// traffic, and how many of them another MiB would save.
 func (k *filterKeeper) expected(version *manifest.Version) (wasted, nextMiBSaves float64) {
 	if k == nil {
 		return 0, 0
@@ -190,17 +190,16 @@ func (k *filterKeeper) expected(version *manifest.Version) (wasted, nextMiBSaves
 	return plan.Wasted(inputs, held), plan.NextSaves(inputs, k.db.opts.FilterMemory, 1<<20)
 }
 
-// hold loads or drops steps of a table.
-func (k *filterKeeper) hold(t *table, units int) {
-	if err := t.reader.Load().LoadFilterSteps(units); err != nil {
+// hold keeps the first steps of a table's filter in memory, and no others.
+func (k *filterKeeper) hold(t *table, steps int) {
+	if err := t.reader.Load().LoadFilterSteps(steps); err != nil {
 		k.db.opts.Logger.Warn("a filter could not be loaded", "path", t.path, "err", err)
 	}
 }
 
-// planInputs returns the tables of a version that have filters, and what the
-// plan needs to know of each. Traffic is taken to be even: every lookup asks each
-// level once, and each table as often as its share of the level. While a filter is
-// read from the disk it waits.
+// planInputs returns the tables of a version that have filters, and the plan's input for
+// each. It assumes uniform traffic: a lookup probes each level once, and each table of a
+// level in proportion to its size. It blocks while a filter is being read.
 func planInputs(version *manifest.Version) ([]*table, []plan.Table) {
 	var tables []*table
 	var inputs []plan.Table
@@ -211,26 +210,26 @@ func planInputs(version *manifest.Version) ([]*table, []plan.Table) {
 			if r == nil {
 				continue
 			}
-			in := plan.Table{Asked: 1, FPR: t.filterFPR(), Units: r.FilterSteps(), Held: r.HeldFilterSteps()}
+			in := plan.Table{Asked: 1, FPR: t.filterFPR(), Steps: r.FilterSteps(), Held: r.HeldFilterSteps()}
 			if level > 0 {
 				in.Asked = float64(meta.Size) / float64(version.Size(level))
 			}
-			if len(in.Units) == 0 {
+			if len(in.Steps) == 0 {
 				continue
 			}
-			in.Held = min(in.Held, len(in.Units))
+			in.Held = min(in.Held, len(in.Steps))
 			tables, inputs = append(tables, t), append(inputs, in)
 		}
 	}
 	return tables, inputs
 }
 
-// unitsOf turns steps of the table's filter into units.
+// unitsOf converts steps of the table's filter to units.
 func (t *table) unitsOf(steps int) float64 {
-	return float64(steps) / float64(filter.Parts(t.reader.Load().FilterFamily()))
+	return float64(steps) / float64(filter.StepsPerUnit(t.reader.Load().FilterFamily()))
 }
 
-// filterFPR is the false positive rate of the table's filter with all its units.
+// filterFPR returns the false positive rate of the table's filter with all its units.
 func (t *table) filterFPR() float64 {
 	r := t.reader.Load()
 	if p := r.Properties(); p != nil && p.FilterFPR > 0 && p.FilterFPR < 1 {
@@ -242,10 +241,10 @@ func (t *table) filterFPR() float64 {
 	return unknownFPR
 }
 
-// FilterPlan is how a budget for filter memory would be spent.
+// FilterPlan says how a filter memory budget would be spent.
 type FilterPlan struct {
 	Budget int64 // bytes
-	Bytes  int64 // of them used
+	Bytes  int64 // used of the budget
 	Tables []PlannedTable
 	// WastedReads is the expected number of block reads per lookup of an absent key under
 	// uniform traffic. Without filters, every level costs one.
@@ -254,12 +253,12 @@ type FilterPlan struct {
 	NextMiBSaves float64
 }
 
-// PlannedTable is a table's part in a FilterPlan.
+// PlannedTable is a table in a FilterPlan.
 type PlannedTable struct {
 	TableMetrics
-	Units       float64 // planned to be held, of FilterUnits, where the last one may be held in part
-	Bytes       int64   // of memory that they take
-	WastedReads float64 // expected for each lookup of an absent key
+	Units       float64 // to be kept in memory, of FilterUnits; the last one may be fractional
+	Bytes       int64   // their memory
+	WastedReads float64 // expected per lookup of an absent key
 }
 
 // PlanFilters returns how a filter memory budget, in bytes, would be spent if lookups of
@@ -294,9 +293,9 @@ func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 				pt.WastedReads = float64(meta.Size) / float64(s.version.Size(level))
 			}
 			if i, ok := at[t]; ok {
-				one, units := inputs[i:i+1], held[i:i+1]
-				pt.Units, pt.Bytes = t.unitsOf(held[i]), plan.Bytes(one, units)
-				pt.WastedReads = plan.Wasted(one, units)
+				one, steps := inputs[i:i+1], held[i:i+1]
+				pt.Units, pt.Bytes = t.unitsOf(held[i]), plan.Bytes(one, steps)
+				pt.WastedReads = plan.Wasted(one, steps)
 			}
 			p.WastedReads += pt.WastedReads
 			p.Tables = append(p.Tables, pt)
@@ -305,8 +304,7 @@ func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 	return p, nil
 }
 
-// moveFilters moves the filters of a version together, which have become few in the
-// memory that they keep.
+// moveFilters moves filters out of sparsely used slabs, so that these can be freed.
 func (d *DB) moveFilters(version *manifest.Version) {
 	for _, metas := range version.Levels {
 		for _, meta := range metas {
@@ -316,7 +314,7 @@ func (d *DB) moveFilters(version *manifest.Version) {
 				continue
 			}
 			if err := r.MoveFilter(); err != nil {
-				d.opts.Logger.Error("a filter has changed in memory", "path", t.path, "err", err)
+				d.opts.Logger.Error("a filter was corrupted in memory", "path", t.path, "err", err)
 			}
 		}
 	}

@@ -120,7 +120,7 @@ func TestPrefixFilters(t *testing.T) {
 	mustClose(t, db)
 }
 
-// everyOther breaks the promise of a Prefixer: its filter denies what is there.
+// everyOther breaks the promise of a Prefixer: its filter excludes what is there.
 type everyOther struct{ sift.Prefixer }
 
 func (p everyOther) PrefixLen(key []byte) int { return p.Prefixer.PrefixLen(key) - 1 }

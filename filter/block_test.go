@@ -110,7 +110,7 @@ func TestBytes(t *testing.T) {
 			}
 		}
 		if ask(nil, nil) != true || ask(nil, keys[200]) != true {
-			t.Errorf("%s: nothing denies a key", p.Name())
+			t.Errorf("%s: nothing excludes a key", p.Name())
 		}
 	}
 	if BlockDecoder("sift.Other") != nil {

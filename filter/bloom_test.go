@@ -110,7 +110,7 @@ func TestBloom(t *testing.T) {
 			r.MayContainMany(keys, maybe)
 			for i, k := range keys {
 				if !r.MayContain(k) || !maybe[i] {
-					t.Fatalf("%s, %d keys: key %d is denied", p.Name(), n, i)
+					t.Fatalf("%s, %d keys: key %d is excluded", p.Name(), n, i)
 				}
 			}
 			if n == 0 && r.MayContain(NewKey(nil)) {

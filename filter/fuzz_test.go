@@ -34,18 +34,18 @@ func fuzzOpen(t *testing.T, p Policy, unit []byte) {
 		if fpr := r.FPR(); !(fpr >= 0 && fpr <= 1) {
 			t.Fatalf("FPR %v", fpr)
 		}
-		for parts := 1; parts < Parts(p.Family()); parts++ {
-			short, err := Trim(nil, p.Family(), [][]byte{unit}, parts)
+		for steps := 1; steps < StepsPerUnit(p.Family()); steps++ {
+			short, err := Trim(nil, p.Family(), [][]byte{unit}, steps)
 			if err != nil {
-				t.Fatalf("%d parts of a unit that opens: %v", parts, err)
+				t.Fatalf("%d steps of a unit that opens: %v", steps, err)
 			}
 			less, err := p.Open([][]byte{short})
 			if err != nil {
-				t.Fatalf("%d parts of a unit: %v", parts, err)
+				t.Fatalf("%d steps of a unit: %v", steps, err)
 			}
 			for _, k := range keys {
 				if r.MayContain(k) && !less.MayContain(k) {
-					t.Fatalf("%d parts of a unit deny what it does not", parts)
+					t.Fatalf("%d steps of a unit exclude what it does not", steps)
 				}
 			}
 		}
@@ -135,7 +135,7 @@ func FuzzSplitUnits(f *testing.F) {
 	})
 }
 
-// FuzzKeys builds filters over keys cut out of the input and denies none.
+// FuzzKeys builds filters over keys cut out of the input and excludes none.
 func FuzzKeys(f *testing.F) {
 	f.Add([]byte("some keys, some keys, and more of them"), byte(4))
 	f.Add(make([]byte, 500), byte(0))

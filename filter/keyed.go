@@ -40,7 +40,7 @@ var ErrSecret = fmt.Errorf("%w: keyed with another secret", ErrUnknownFamily)
 //	x = h ^ salt;  x *= ff51afd7ed558ccd;  x ^= x >> 32;  x *= c4ceb9fe1a85ec53;  x ^= x >> 29
 //
 // check is the hash under the secret of the 12 bytes "salt" and the salt. So a
-// filter is never asked with a secret that is not its own, which would deny keys,
+// filter is never asked with a secret that is not its own, which would exclude keys,
 // and keys that one filter was wrong about are as good as any for the next.
 //
 // Under the secret 00 01 .. 0f a filter of salt 1 ends in

@@ -77,7 +77,7 @@ func TestKeyedFormat(t *testing.T) {
 	}
 }
 
-// Another secret never opens a filter: it would deny keys.
+// Another secret never opens a filter: it would exclude keys.
 func TestKeyedSecret(t *testing.T) {
 	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {
 		mine := mustKey(t, p, Secret{1})
@@ -158,7 +158,7 @@ func TestKeyedReader(t *testing.T) {
 		}
 		for _, b := range keys {
 			if !fewer.MayContain(NewKey(b)) {
-				t.Fatalf("%s: %q is denied by the first unit", k.Name(), b)
+				t.Fatalf("%s: %q is excluded by the first unit", k.Name(), b)
 			}
 		}
 		if other := unitsOf(t, k, keys); len(other) > 0 {

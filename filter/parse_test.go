@@ -75,7 +75,7 @@ func TestOpen(t *testing.T) {
 		}
 		for _, k := range keys {
 			if !r.MayContain(NewKey([]byte(k))) {
-				t.Errorf("%s: %q is denied", p.Name(), k)
+				t.Errorf("%s: %q is excluded", p.Name(), k)
 			}
 		}
 		if _, err := Open(p.Family(), nil); !errors.Is(err, ErrDamaged) {

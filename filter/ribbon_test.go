@@ -365,7 +365,7 @@ func TestRibbonBlock(t *testing.T) {
 			}
 			for i, k := range keys[:min(n, 20_000)] {
 				if !bp.MayContainBlock(block, k) {
-					t.Fatalf("%s: key %d of %d is denied", p.Name(), i, n)
+					t.Fatalf("%s: key %d of %d is excluded", p.Name(), i, n)
 				}
 			}
 			absent := ribbonKeys(11, 20_000)
@@ -398,7 +398,7 @@ func TestRibbonBlockDamage(t *testing.T) {
 			}
 			for _, k := range asked {
 				if !p.MayContainBlock(block[:cut], k) {
-					t.Fatalf("%d keys: the first %d of %d bytes deny a key", n, cut, len(block))
+					t.Fatalf("%d keys: the first %d of %d bytes exclude a key", n, cut, len(block))
 				}
 			}
 		}
@@ -498,7 +498,7 @@ func fuzzRibbonOpen(t *testing.T, units [][]byte, keys []Key) {
 	}
 }
 
-// FuzzRibbonKeys builds filters over hashes cut out of the input and denies none.
+// FuzzRibbonKeys builds filters over hashes cut out of the input and excludes none.
 func FuzzRibbonKeys(f *testing.F) {
 	f.Add([]byte("hashes, hashes, and more of them."), 0.01, uint8(1))
 	f.Add(make([]byte, 200), 0.4, uint8(100))

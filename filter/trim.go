@@ -8,54 +8,53 @@ import (
 	"github.com/siftdb/sift/filter/internal/ribbon"
 )
 
-// ribbonParts is in how many parts a Ribbon unit can be held: a column each, where
-// it has four.
-const ribbonParts = ribbon.PlaneColumns
+// ribbonSteps is the number of steps of a Ribbon unit: one per column of a full unit.
+const ribbonSteps = ribbon.PlaneColumns
 
-// Parts returns the number of parts, of about equal size, in which a unit of a family can
-// be held in memory: 1 if a unit can only be held as a whole.
-func Parts(family string) int {
+// StepsPerUnit returns the number of steps, of about equal size, in which a unit of a family
+// can be loaded and dropped: 1 if a unit is indivisible.
+func StepsPerUnit(family string) int {
 	if strings.TrimPrefix(family, keyedPrefix) == ribbonFamily {
-		return ribbonParts
+		return ribbonSteps
 	}
 	return 1
 }
 
-// Trim appends to dst the first parts, 1 to Parts(family)-1, of the last of a filter's
-// first units: a shorter unit that Open accepts in its place. Each part left out costs
-// its share of the bits per key. The units are not modified. Damaged units give an error,
-// as with Open.
-func Trim(dst []byte, family string, units [][]byte, parts int) ([]byte, error) {
-	if parts < 1 || parts >= Parts(family) {
-		return nil, fmt.Errorf("filter: %d of the %d parts of a unit of %q", parts, Parts(family), family)
+// Trim trims the last of units, which are the first units of a filter, to its first steps, 1
+// to StepsPerUnit(family)-1. It appends the shorter unit, which Open accepts in place of the
+// whole one, to dst. Each step left out costs its share of the bits per key. The units are
+// not modified. Damaged units give an error, as with Open.
+func Trim(dst []byte, family string, units [][]byte, steps int) ([]byte, error) {
+	if steps < 1 || steps >= StepsPerUnit(family) {
+		return nil, fmt.Errorf("filter: cannot trim a unit of %q, which has %d steps, to %d", family, StepsPerUnit(family), steps)
 	}
 	if !IsKeyedFamily(family) || len(units) == 0 {
-		return trimRibbon(dst, units, parts)
+		return trimRibbon(dst, units, steps)
 	}
 	at := len(units[0]) - keyedTrailerSize
 	if at < 0 {
 		return nil, damaged("a keyed filter without its trailer")
 	}
 	inner := append([][]byte{units[0][:at:at]}, units[1:]...)
-	dst, err := trimRibbon(dst, inner, parts)
+	dst, err := trimRibbon(dst, inner, steps)
 	if err == nil && len(units) == 1 {
 		dst = append(dst, units[0][at:]...)
 	}
 	return dst, err
 }
 
-// TrimmedSize returns the most bytes that Trim appends for unit i of n, whose full size
-// is size bytes.
-func TrimmedSize(family string, i, n, size, parts int) int {
-	all := Parts(family)
-	if parts <= 0 {
+// TrimmedSize returns the maximum number of bytes that Trim appends for unit i of n, whose
+// full size is size bytes.
+func TrimmedSize(family string, i, n, size, steps int) int {
+	all := StepsPerUnit(family)
+	if steps <= 0 {
 		return 0
 	}
-	if parts >= all {
+	if steps >= all {
 		return size
 	}
-	// What does not shrink: the trailers, the layers, and in unit 0 the thresholds,
-	// which take 2 bits for the keys of some 128 rows.
+	// These do not shrink: the trailers, the layers, and in unit 0 the thresholds, 2 bits
+	// for the keys of some 128 rows.
 	fixed := ribbonTrailerSize + ribbon.MaxLayers*ribbon.LayerSize + keyedTrailerSize + ribbon.MaxLayers
 	switch {
 	case i == 0 && n > 1:
@@ -64,11 +63,11 @@ func TrimmedSize(family string, i, n, size, parts int) int {
 		fixed += size / 64
 	}
 	fixed = min(fixed, size)
-	return fixed + 8 + (size-fixed)*parts/all
+	return fixed + 8 + (size-fixed)*steps/all
 }
 
-// trimRibbon is Trim for units of Ribbon.
-func trimRibbon(dst []byte, units [][]byte, parts int) ([]byte, error) {
+// trimRibbon is Trim for Ribbon.
+func trimRibbon(dst []byte, units [][]byte, steps int) ([]byte, error) {
 	if _, err := openRibbon(units); err != nil {
 		return nil, err
 	}
@@ -85,7 +84,7 @@ func trimRibbon(dst []byte, units [][]byte, parts int) ([]byte, error) {
 		seed = first.sum
 	}
 	from := len(dst)
-	columns, dst := u.plane(0).Trim(dst, uint64(u.segments), parts, ribbonParts)
+	columns, dst := u.plane(0).Trim(dst, uint64(u.segments), steps, ribbonSteps)
 	dst = append(dst, thresholds...)
 	dst = appendRibbonTrailer(dst, u.layers, u.segments, columns, last, u.flags)
 	return binary.LittleEndian.AppendUint32(dst, ribbonSum(dst[from:], seed)), nil

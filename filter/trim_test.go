@@ -10,7 +10,7 @@ import (
 	"github.com/siftdb/sift/filter/internal/ribbon"
 )
 
-// TestTrim holds filters part by part: no key is denied, the rate is that of the
+// TestTrim holds filters part by part: no key is excluded, the rate is that of the
 // bits held, and the size is bounded by what is said before.
 func TestTrim(t *testing.T) {
 	for _, p := range []Policy{Ribbon(10), Ribbon(9.5), Ribbon(3), Ribbon(5), RibbonFPR(0.01), mustKey(t, Ribbon(10), countedSecret())} {
@@ -19,12 +19,12 @@ func TestTrim(t *testing.T) {
 			units := unitsOf(t, p, keys)
 			last, lastSize := 1.0, 0
 			for i := range units {
-				for parts := 1; parts <= Parts(p.Family()); parts++ {
+				for steps := 1; steps <= StepsPerUnit(p.Family()); steps++ {
 					held := units[: i+1 : i+1]
-					bound := TrimmedSize(p.Family(), i, len(units), len(units[i]), parts)
-					if parts < Parts(p.Family()) {
+					bound := TrimmedSize(p.Family(), i, len(units), len(units[i]), steps)
+					if steps < StepsPerUnit(p.Family()) {
 						whole := bytes.Clone(units[i])
-						short, err := Trim([]byte("front"), p.Family(), held, parts)
+						short, err := Trim([]byte("front"), p.Family(), held, steps)
 						if err != nil {
 							t.Fatalf("%s, %d keys: %v", p.Name(), n, err)
 						}
@@ -33,7 +33,7 @@ func TestTrim(t *testing.T) {
 						}
 						short = short[5:]
 						if len(short) > bound || n >= 3000 && float64(len(short)) < 0.97*float64(bound)-150 {
-							t.Errorf("%s, %d keys, unit %d: %d parts take %d bytes, %d were said", p.Name(), n, i, parts, len(short), bound)
+							t.Errorf("%s, %d keys, unit %d: %d steps take %d bytes, %d were said", p.Name(), n, i, steps, len(short), bound)
 						}
 						held = append(held[:i:i], short)
 					} else if bound != len(units[i]) {
@@ -41,15 +41,15 @@ func TestTrim(t *testing.T) {
 					}
 					r, err := p.Open(held)
 					if err != nil {
-						t.Fatalf("%s, %d keys, unit %d, %d parts: %v", p.Name(), n, i, parts, err)
+						t.Fatalf("%s, %d keys, unit %d, %d steps: %v", p.Name(), n, i, steps, err)
 					}
 					for _, k := range keys {
 						if !r.MayContain(NewKey(k)) {
-							t.Fatalf("%s: %q is denied with %d parts of unit %d", p.Name(), k, parts, i)
+							t.Fatalf("%s: %q is excluded with %d steps of unit %d", p.Name(), k, steps, i)
 						}
 					}
 					if f := r.FPR(); f > last || n >= 3000 && f > 0.99*last && lastSize < r.SizeBytes() {
-						t.Errorf("%s, %d keys, unit %d: FPR %v with %d parts, %v with one fewer", p.Name(), n, i, f, parts, last)
+						t.Errorf("%s, %d keys, unit %d: FPR %v with %d steps, %v with one fewer", p.Name(), n, i, f, steps, last)
 					}
 					last, lastSize = r.FPR(), r.SizeBytes()
 					if n < 50_000 {
@@ -65,11 +65,11 @@ func TestTrim(t *testing.T) {
 					}
 					want := last * asked
 					if d := math.Abs(float64(maybe) - want); d > 5*math.Sqrt(want)+1 {
-						t.Errorf("%s, unit %d, %d parts: %d of %d absent keys are maybe, expected %.0f", p.Name(), i, parts, maybe, asked, want)
+						t.Errorf("%s, unit %d, %d steps: %d of %d absent keys are maybe, expected %.0f", p.Name(), i, steps, maybe, asked, want)
 					}
 					bits := float64(8*lastSize) / float64(n)
 					if bits > 1.03*math.Log2(1/last)+0.1 {
-						t.Errorf("%s, unit %d, %d parts: FPR %v with %.2f bits a key", p.Name(), i, parts, last, bits)
+						t.Errorf("%s, unit %d, %d steps: FPR %v with %.2f bits a key", p.Name(), i, steps, last, bits)
 					}
 				}
 			}
@@ -80,13 +80,13 @@ func TestTrim(t *testing.T) {
 func TestTrimRefuses(t *testing.T) {
 	p := Ribbon(10)
 	units := unitsOf(t, p, numbered("key", 50_000))
-	for _, parts := range []int{-1, 0, 4, 5} {
-		if _, err := Trim(nil, p.Family(), units, parts); err == nil {
-			t.Errorf("%d parts were given", parts)
+	for _, steps := range []int{-1, 0, 4, 5} {
+		if _, err := Trim(nil, p.Family(), units, steps); err == nil {
+			t.Errorf("%d steps were given", steps)
 		}
 	}
 	bloom := Bloom(10)
-	if _, err := Trim(nil, bloom.Family(), unitsOf(t, bloom, numbered("key", 1000)), 1); err == nil || Parts(bloom.Family()) != 1 {
+	if _, err := Trim(nil, bloom.Family(), unitsOf(t, bloom, numbered("key", 1000)), 1); err == nil || StepsPerUnit(bloom.Family()) != 1 {
 		t.Error("a Bloom filter was trimmed")
 	}
 	flipped := bytes.Clone(units[1])

@@ -11,7 +11,7 @@ func Verify(r Reader, keys []Key) error {
 		r.MayContainMany(batch, maybe[:len(batch)])
 		for i := range batch {
 			if !maybe[i] {
-				return damaged("key %d of %d, with hash %016x, was added and is denied", at+i, len(keys), batch[i].Hash)
+				return damaged("key %d of %d, with hash %016x, was added and is excluded", at+i, len(keys), batch[i].Hash)
 			}
 		}
 	}

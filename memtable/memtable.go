@@ -73,7 +73,7 @@ func (m *Memtable) Reserve(n int) bool {
 // len(value)) bytes; without a reservation Add may fail with ErrFull, and may
 // make other callers' Adds fail. No two entries have key, seq and kind in common.
 func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) error {
-	// The filter knows the key before the list does, so that it never denies one.
+	// The filter knows the key before the list does, so that it never excludes one.
 	m.filter.add(hash)
 	if !m.list.insert(key, base.Trailer(seq, kind), value) {
 		return ErrFull

@@ -277,7 +277,7 @@ func TestMayContain(t *testing.T) {
 	wrong := 0
 	for i := range uint64(n) {
 		if !m.MayContain(xxhash.Sum64(key(i))) {
-			t.Fatalf("denies key %d", i)
+			t.Fatalf("excludes key %d", i)
 		}
 		if m.MayContain(xxhash.Sum64(key(i + n))) {
 			wrong++

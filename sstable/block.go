@@ -22,14 +22,13 @@ import (
 //	| shared, varint | unshared, varint | value len., varint | key bytes | value |
 //	+----------------+------------------+--------------------+-----------+-------+
 //
-// shared is how many bytes the key has in common with the key before it; only
-// the unshared rest is stored. At every restart offset lies an entry with
-// shared 0, so that a search can begin there; the first one is 0. A block without
-// entries has one restart offset, 0.
+// shared is the number of leading bytes that the key shares with the previous key; only the
+// rest is stored. Each restart offset points to an entry with shared 0, where a search can
+// begin; the first is 0. A block without entries has one restart offset, 0.
 //
-// Invalid are no restarts, restart offsets that do not ascend from 0, an entry
-// that reaches into the restart offsets or shares more than the key before it
-// has, and keys that do not ascend.
+// A block is invalid without restarts, if its restart offsets do not ascend from 0, if an
+// entry reaches into the restart offsets or shares more than the length of the previous
+// key, or if its keys do not ascend.
 //
 // The keys "ab" = "1", "abc" = "2" with a restart interval of 16:
 //
@@ -44,30 +43,30 @@ var (
 	errEntry        = errors.New("malformed entry")
 	errEntryKey     = errors.New("entry key shorter than a trailer")
 	errKeyOrder     = errors.New("keys out of order")
-	errBlockMissing = errors.New("block does not hold the keys that the index says")
+	errBlockMissing = errors.New("block does not hold the keys that the index promises")
 )
 
-// block is a decoded block whose restart offsets have been checked. It is
-// immutable but for what the cache keeps in it.
+// block is a decoded block with validated restart offsets. It is immutable except for the
+// cache's bookkeeping.
 type block struct {
-	// What a lookup in the cache reads lies in one cache line.
+	// The fields that a lookup in a cached block reads share one cache line.
 	data    []byte      // entries, then restart offsets and count
 	slots   []uint32    // the point table; nil: none
 	entries int         // length of the entries
-	shared  uint32      // with a table: what an entry that is no restart shares
-	touched atomic.Bool // read since the cache's clock hand came by
+	shared  uint32      // with a point table: bytes that each non-restart entry shares
+	touched atomic.Bool // read since the clock hand last passed
 
 	restarts int // number of restart offsets, at least 1
 	cached   cacheNode
-	_        [16]byte // to 128 bytes, which begin with a cache line
+	_        [16]byte // pads to 128 bytes, a size class aligned to cache lines
 }
 
-// memory is what the block takes as it was allocated.
+// memory returns the bytes allocated for the block.
 func (b *block) memory() int64 {
 	return int64(unsafe.Sizeof(*b)) + int64(cap(b.data)) + 4*int64(cap(b.slots))
 }
 
-// init sets the block to the bytes, which it keeps.
+// init parses data, which the block keeps.
 func (b *block) init(data []byte) error {
 	if len(data) < 8 {
 		return errBlockShort
@@ -94,19 +93,19 @@ func (b *block) restart(i int) int {
 	return int(binary.LittleEndian.Uint32(b.data[b.entries+4*i:]))
 }
 
-// entry is a decoded entry: offsets into its block's data.
+// entry is a decoded entry, as offsets into the block's data.
 type entry struct {
-	shared int // bytes of the key that the key before it supplies
+	shared int // leading bytes shared with the previous key
 	key    int // where the unshared bytes begin
 	value  int // where they end and the value begins
 	end    int // where the value ends
 }
 
-// decode decodes the entry at an offset below b.entries.
+// decode decodes the entry at an offset, which is below b.entries.
 func (b *block) decode(at int) (e entry, ok bool) {
 	d := b.data[:b.entries]
 	if uint(at) < uint(len(d)) && len(d)-at >= 4 {
-		// Nearly always each length takes one byte.
+		// Fast path: each of the three lengths takes one byte.
 		w := binary.LittleEndian.Uint32(d[at:])
 		if w&0x808080 == 0 {
 			e.shared = int(w & 0x7f)
@@ -149,22 +148,21 @@ func (b *block) restartKey(i int) (key []byte, ok bool) {
 	return b.data[e.key:e.value:e.value], true
 }
 
-// found is where a lookup ended: at an entry of the user key, or nowhere.
+// found is the result of a lookup: an entry of the user key, or none.
 type found struct {
 	trailer    uint64
 	value, end int // of the value in the block's data
 	ok         bool
 }
 
-// get finds the first entry at or after the internal key (userKey, trailer) and
-// returns it if it is of that user key. ranOff reports that every entry is
-// before the internal key. It allocates nothing.
+// get finds the first entry at or after the internal key (userKey, trailer) and returns it
+// if it has that user key. ranOff reports that every entry is before the internal key. It
+// does not allocate.
 //
-// Prefix-compressed keys are not put together. While the keys are below the
-// target, match is the number of bytes in which the last one agrees with it. A
-// key that shares more than match bytes with the one before differs from the
-// target where that one did, so it is below the target as well; all others are
-// told by their unshared bytes, since the target itself has the rest.
+// It never reconstructs prefix-compressed keys. While the keys are below the target, match is
+// the length of the prefix that the last one has in common with the target. A key that
+// shares more than match bytes with its predecessor differs from the target in the same
+// byte, so it is below the target, too. For all others the unshared bytes decide.
 func (b *block) get(userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
 	if b.slots != nil {
 		return b.getPoint(userKey, trailer)
@@ -174,7 +172,7 @@ func (b *block) get(userKey []byte, trailer uint64) (f found, ranOff bool, err e
 		return found{}, false, err
 	}
 	start := at
-	match, keyLen := 0, 0 // of the key before: bytes in common, length of the user key
+	match, keyLen := 0, 0 // of the previous key: bytes in common with the target, length of the user key
 	for at < b.entries {
 		e, ok := b.decode(at)
 		if !ok {
@@ -182,8 +180,8 @@ func (b *block) get(userKey []byte, trailer uint64) (f found, ranOff bool, err e
 		}
 		if e.shared > match {
 			if match == keyLen {
-				// The key before is the target or a prefix of it, and its
-				// trailer supplies part of this key.
+				// The previous key is the target or a prefix of it, and this key shares
+				// bytes of its trailer.
 				return b.getSlow(start, userKey, trailer)
 			}
 			if e.shared > keyLen+base.TrailerLen {
@@ -200,7 +198,7 @@ func (b *block) get(userKey []byte, trailer uint64) (f found, ranOff bool, err e
 			if e.shared == 0 {
 				return found{}, false, errEntryKey
 			}
-			return found{}, false, errKeyOrder // a part of the key before
+			return found{}, false, errKeyOrder // a prefix of the previous key
 		}
 		t := binary.LittleEndian.Uint64(b.data[e.value-base.TrailerLen:])
 		suffix, rest := b.data[e.key:e.value-base.TrailerLen], userKey[e.shared:]
@@ -220,7 +218,7 @@ func (b *block) get(userKey []byte, trailer uint64) (f found, ranOff bool, err e
 	return found{}, true, nil
 }
 
-// getSlow is get by putting keys together, from the restart at offset at.
+// getSlow is get with reconstructed keys, from the restart at offset at.
 func (b *block) getSlow(at int, userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
 	var buf [256]byte
 	key := buf[:0]
@@ -252,7 +250,7 @@ func (b *block) getSlow(at int, userKey []byte, trailer uint64) (f found, ranOff
 // searchRestarts returns the offset of the last restart whose key is below the
 // internal key, or 0.
 func (b *block) searchRestarts(userKey []byte, trailer uint64) (at int, err error) {
-	lo, hi := 0, b.restarts // restart lo is below, or 0; restart hi is not below, or the end
+	lo, hi := 0, b.restarts // restart lo is below the target, or 0; restart hi is not, or is the end
 	for hi-lo > 1 {
 		mid := int(uint(lo+hi) / 2)
 		key, ok := b.restartKey(mid)
@@ -301,16 +299,16 @@ func commonPrefix(a, b []byte) int {
 	return n
 }
 
-// cacheNode is what the cache keeps in a block.
+// cacheNode is the cache's bookkeeping for a block.
 type cacheNode struct {
-	slot       *atomic.Pointer[block] // where it hangs; nil: not in the cache
-	prev, next *block                 // its neighbours on the clock; guarded by the shard
+	slot       *atomic.Pointer[block] // the slot that refers to it; nil: not in the cache
+	prev, next *block                 // its neighbors in the ring; guarded by the shard's mutex
 	shard      *cacheShard
 	charge     int64
 }
 
-// each calls fn with the entries in order until it returns an error. key is
-// valid until fn returns, value as long as the block is.
+// each calls fn with the entries in order until fn returns an error. key is valid until fn
+// returns, value for the life of the block.
 func (b *block) each(fn func(key, value []byte) error) error {
 	var key []byte
 	for at := 0; at < b.entries; {

@@ -15,10 +15,10 @@ type blockWriter struct {
 // empty reports whether no entry has been added since the last reset.
 func (w *blockWriter) empty() bool { return w.count == 0 }
 
-// size is what finish would return the length of.
+// size returns the length of the block that finish would return.
 func (w *blockWriter) size() int { return len(w.buf) + 4*max(len(w.restarts), 1) + 4 }
 
-// shared is how much of the key the block already has: what add wants to know.
+// shared returns the length of the prefix that key shares with the last key.
 func (w *blockWriter) shared(key []byte) int {
 	if w.count%w.interval == 0 {
 		return 0
@@ -26,7 +26,7 @@ func (w *blockWriter) shared(key []byte) int {
 	return commonPrefix(w.key, key)
 }
 
-// growth is how much adding an entry will add to size.
+// growth returns by how much an entry would increase size.
 func (w *blockWriter) growth(shared, keyLen, valueLen int) int {
 	n := uvarintLen(shared) + uvarintLen(keyLen-shared) + uvarintLen(valueLen) + keyLen - shared + valueLen
 	if w.count%w.interval == 0 && w.count > 0 {

@@ -5,29 +5,29 @@ import (
 	"sync"
 )
 
-// Buffer is memory for a block that is looked at but that the cache does not
-// take. The zero Buffer is ready for use; memory comes from a pool when it is
-// needed, and Release gives it back. A Buffer is used by one goroutine at a time.
+// Buffer holds a block that the cache did not admit. The zero Buffer is ready for use. It
+// takes memory from a pool when it needs some, and Release returns it. A Buffer must not be
+// used concurrently.
 type Buffer struct{ m *bufferMem }
 
-// bufferMem holds at most one block. What is in it belongs to whoever holds the
-// Buffer: no cache and no iterator ever refers to it.
+// bufferMem holds at most one block. It belongs to the holder of the Buffer: no cache and
+// no iterator refers to it.
 type bufferMem struct {
-	raw  []byte // a block as it is stored
-	data []byte // and decoded
-	blk  block  // of data
+	raw  []byte // a block as stored on disk
+	data []byte // the decoded block
+	blk  block  // parsed from data
 
-	r *Reader // whose block it holds; nil: none
-	i int     // and which one
+	r *Reader // the reader of the block; nil: no block
+	i int     // the block's number
 }
 
 var bufferPool = sync.Pool{New: func() any { return new(bufferMem) }}
 
-// maxPooledBuffer is the largest memory that goes back to the pool.
+// maxPooledBuffer is the size in bytes up to which memory returns to the pool.
 const maxPooledBuffer = 1 << 20
 
-// Release gives the memory back: values that were found in it are not valid any
-// more. It may be called at any time, and the Buffer be used again.
+// Release returns the memory to the pool, which invalidates values that were found in it.
+// It may be called at any time; the Buffer can be used again.
 func (b *Buffer) Release() {
 	m := b.m
 	if m == nil {
@@ -41,7 +41,7 @@ func (b *Buffer) Release() {
 	}
 }
 
-// mem returns the memory, from the pool if need be.
+// mem returns the memory, which it takes from the pool the first time.
 func (b *Buffer) mem() *bufferMem {
 	if b.m == nil {
 		b.m = bufferPool.Get().(*bufferMem)
@@ -49,7 +49,7 @@ func (b *Buffer) mem() *bufferMem {
 	return b.m
 }
 
-// holds returns data block i of the reader if it is what the buffer holds.
+// holds returns data block i of the reader if the buffer holds it, and nil otherwise.
 func (b *Buffer) holds(r *Reader, i int) *block {
 	if b.m != nil && b.m.r == r && b.m.i == i {
 		return &b.m.blk
@@ -57,7 +57,7 @@ func (b *Buffer) holds(r *Reader, i int) *block {
 	return nil
 }
 
-// rawBytes returns n bytes for a block as it is stored.
+// rawBytes returns n bytes for a block as stored on disk.
 func (m *bufferMem) rawBytes(n int) []byte {
 	m.raw = slices.Grow(m.raw[:0], n)
 	return m.raw[:n]

@@ -8,17 +8,17 @@ import (
 // BlockCache keeps decoded data blocks, up to a number of bytes. It may be
 // shared by the readers of several databases.
 //
-// Every reader has a slot for each of its blocks, an atomic pointer, so a hit is
-// one load and takes no lock. The cache only decides which slots are filled: the
-// blocks of a shard sit in a ring, the clock, whose hand passes over those that
-// were read since it last came by and evicts the others.
+// Each reader has a slot, an atomic pointer, for each of its blocks, so a hit is one load
+// without a lock. The cache only decides which slots are filled. The blocks of a shard form
+// a ring; as in the clock algorithm, a hand goes round, clears the mark of blocks that were
+// read since it last passed, and evicts the first that was not.
 //
-// Once a shard is nearly full, a block gets in only if it was missed not long before:
-// within as many misses as the shard has blocks. One that is read once and not
-// again, as in a scan or a lookup of a random key, then neither takes the place
-// of one that is read often nor costs the memory of a new block. 2Q and ARC tell
-// such blocks by ghosts in the same way (Johnson and Shasha, VLDB '94; Megiddo and
-// Modha, FAST '03); here a ghost is the number of the miss.
+// Once a shard is nearly full, a block is admitted only on its second miss, if that comes
+// within as many misses as the shard has blocks. A block that is read only once, as by a
+// scan or a lookup of a random key, then does not evict one that is read often, and costs
+// no memory. 2Q and ARC recognize such blocks by ghost entries in the same way (Johnson and
+// Shasha, VLDB '94; Megiddo and Modha, FAST '03); here a ghost entry is the number of the
+// miss.
 type BlockCache struct {
 	capacity int64
 	shards   []cacheShard
@@ -28,21 +28,22 @@ type cacheShard struct {
 	capacity int64
 	bytes    atomic.Int64 // written under mu
 	mu       sync.Mutex
-	hand     *block       // the next to be looked at; nil: empty
+	hand     *block       // the hand: the next block to examine; nil: empty
 	blocks   atomic.Int32 // in the ring; written under mu
 	_        [64]byte
-	misses   atomic.Uint32 // while it was full
+	misses   atomic.Uint32 // misses while the shard was nearly full
 	_        [60]byte
 }
 
-// minShardBytes keeps a shard large enough for many blocks.
+// maxShards and minShardBytes: more shards mean less contention, but a shard should hold many
+// blocks.
 const (
 	minShardBytes = 1 << 20
 	maxShards     = 64
 )
 
-// NewBlockCache returns a cache of the given number of bytes. One of 0 or fewer
-// bytes holds nothing.
+// NewBlockCache returns a cache with a capacity in bytes. With a capacity of 0 or less it
+// holds nothing.
 func NewBlockCache(bytes int64) *BlockCache {
 	n := 1
 	for n < maxShards && bytes/int64(2*n) >= minShardBytes {
@@ -55,11 +56,10 @@ func NewBlockCache(bytes int64) *BlockCache {
 	return c
 }
 
-// Capacity returns the number of bytes that the cache may hold.
+// Capacity returns the capacity in bytes.
 func (c *BlockCache) Capacity() int64 { return c.capacity }
 
-// Bytes returns the number of bytes that it holds: its blocks as they were
-// allocated, and what is needed to keep track of them.
+// Bytes returns the size in bytes of the cached blocks as allocated, bookkeeping included.
 func (c *BlockCache) Bytes() int64 {
 	var n int64
 	for i := range c.shards {
@@ -75,16 +75,16 @@ func (b *block) touch() {
 	}
 }
 
-// shard returns the shard of the reader's block i.
+// shard returns the shard that holds the reader's block i.
 func (c *BlockCache) shard(r *Reader, i int) *cacheShard {
 	return &c.shards[(r.cacheSeed+uint(i))&uint(len(c.shards)-1)]
 }
 
-// minGhosts is how many misses ago a block may at least have been missed.
+// minGhosts is the least number of misses for which a miss is remembered.
 const minGhosts = 16
 
-// admit notes that the reader's block i was missed and reports whether it should
-// be inserted.
+// admit records a miss of the reader's block i and reports whether the block should be
+// inserted.
 func (c *BlockCache) admit(r *Reader, i int) bool {
 	s := c.shard(r, i)
 	if s.bytes.Load() < s.capacity-s.capacity/8 {
@@ -92,13 +92,13 @@ func (c *BlockCache) admit(r *Reader, i int) bool {
 	}
 	now := s.misses.Add(1)
 	last := r.missed[i].Swap(now)
-	// Where a few large blocks fill the shard, small ones have a chance, too.
+	// When a few large blocks fill the shard, small ones still get a chance.
 	return last != 0 && now-last <= max(uint32(s.blocks.Load()), minGhosts)
 }
 
-// insert puts a block into slot i of a reader and returns the block that is in
-// the slot then: another one if it was filled meanwhile. A block that is larger
-// than its shard is returned but not kept.
+// insert puts a block into slot i of a reader and returns the block that is then in the
+// slot, which is another one if it was filled concurrently. A block larger than its shard is
+// returned but not kept.
 func (c *BlockCache) insert(r *Reader, i int, b *block) *block {
 	s := c.shard(r, i)
 	charge := b.memory()
@@ -109,7 +109,7 @@ func (c *BlockCache) insert(r *Reader, i int, b *block) *block {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := slot.Load(); other != nil {
-		return other // slots are filled under the shard's lock only
+		return other // slots are only filled under the shard's lock
 	}
 	if r.released.Load() {
 		return b
@@ -121,17 +121,17 @@ func (c *BlockCache) insert(r *Reader, i int, b *block) *block {
 	s.link(b)
 	slot.Store(b)
 	if r.released.Load() {
-		s.unlink(b) // release may have passed the slot before it was filled
+		s.unlink(b) // release may have passed this slot before it was filled
 	}
 	return b
 }
 
-// maxPasses bounds how many blocks the hand passes over before it takes one all
-// the same, and with that how long the lock is held.
+// maxPasses bounds how many blocks the hand passes before it evicts one regardless, and
+// thus how long the lock is held.
 const maxPasses = 256
 
-// evictOne moves the hand on to a block that was not read since it last came by,
-// and takes it out. REQUIRES: mu is held, the ring is not empty.
+// evictOne advances the hand to a block that was not read since the hand last passed it,
+// and evicts that block. REQUIRES: mu is held, the ring is not empty.
 func (s *cacheShard) evictOne() {
 	for i := 0; i < maxPasses && s.hand.touched.Load(); i++ {
 		s.hand.touched.Store(false)
@@ -140,7 +140,8 @@ func (s *cacheShard) evictOne() {
 	s.unlink(s.hand)
 }
 
-// link puts a block where the hand will come last. REQUIRES: mu is held.
+// link inserts a block just behind the hand, so that the hand reaches it last. REQUIRES: mu is
+// held.
 func (s *cacheShard) link(b *block) {
 	n := &b.cached
 	if s.hand == nil {
@@ -154,8 +155,8 @@ func (s *cacheShard) link(b *block) {
 	s.blocks.Add(1)
 }
 
-// unlink takes a block out of the ring and its slot. REQUIRES: mu is held, the
-// block is in the ring.
+// unlink removes a block from the ring and from its slot. REQUIRES: mu is held, the block
+// is in the ring.
 func (s *cacheShard) unlink(b *block) {
 	n := &b.cached
 	if n.next == b {
@@ -167,13 +168,13 @@ func (s *cacheShard) unlink(b *block) {
 		}
 	}
 	n.slot.Store(nil)
-	// Whoever still reads the block must not keep its neighbours or its reader alive.
+	// A reader that still holds the block must not keep its neighbors or its table alive.
 	n.prev, n.next, n.slot = nil, nil, nil
 	s.bytes.Add(-n.charge)
 	s.blocks.Add(-1)
 }
 
-// release takes out all blocks of a reader, and lets it add no more.
+// release evicts all blocks of a reader and keeps it from inserting more.
 func (c *BlockCache) release(r *Reader) {
 	r.released.Store(true)
 	for i := range r.slots {

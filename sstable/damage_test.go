@@ -64,7 +64,7 @@ func probe(t *testing.T, desc string, data []byte, list []kv) (errs int) {
 	}
 	for _, e := range list {
 		if !r.MayContain(filter.NewKey([]byte(e.key))) {
-			t.Fatalf("%s: the filter denies %q", desc, e.key)
+			t.Fatalf("%s: the filter excludes %q", desc, e.key)
 		}
 		check(checkGet(r, list, e.key, e.seq))
 		check(checkGet(r, list, e.key+"x", base.MaxSequence))
@@ -188,7 +188,7 @@ func TestSwappedBlocks(t *testing.T) {
 }
 
 // TestSwappedFilters puts filter blocks that are whole in the wrong place: within
-// the table, and from another table of the same shape. Neither may deny a key.
+// the table, and from another table of the same shape. Neither may exclude a key.
 func TestSwappedFilters(t *testing.T) {
 	data, list := damageTable(t)
 	other := slices.Clone(list)

@@ -6,52 +6,51 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// FilterPool is memory for the filters of many readers. Once they take more than
-// some MiB it hands them out of large slabs, which the kernel is asked to back with
-// huge pages: a probe that misses the cache then misses no page table too, and takes
-// a quarter less time. The zero FilterPool is ready for use, by any number of
-// goroutines; it must not be copied.
+// FilterPool allocates the filters of many readers. Beyond 4 MiB it allocates them from
+// large slabs and asks the kernel to back these with huge pages: a probe that misses the
+// cache then does not also miss the TLB, and takes a quarter less time. The zero FilterPool
+// is ready for use and safe for concurrent use; it must not be copied.
 //
-// A slab is garbage when no filter is left in it. Readers that keep a slab with
-// little else in it can move their filters: see Sparse and Reader.MoveFilter.
+// A slab is garbage when no filter is left in it. Readers whose filters keep sparsely used
+// slabs alive can move them: see Sparse and Reader.MoveFilter.
 type FilterPool struct {
 	mu   sync.Mutex
 	cur  *filterSlab
-	held int64 // bytes handed out and not given back
-	slab int64 // bytes handed out of slabs, whether given back or not, as far as they are not garbage
-	live int64 // of those, not given back
+	held int64 // bytes allocated and not freed
+	slab int64 // bytes ever allocated from the slabs that are not garbage
+	live int64 // of those, not freed
 }
 
 // The pool's sizes in bytes.
 const (
-	filterLine     = 64       // alignment of what is handed out: that of a cache line
-	smallPool      = 4 << 20  // up to here pages of any size do: processors know that many
-	smallSlab      = 4 << 20  // a slab while the pool is below largeSlab
-	largeSlab      = 16 << 20 // from then on
-	maxFilterPiece = smallSlab / 2
+	filterLine   = 64       // alignment of an allocation: a cache line
+	smallPool    = 4 << 20  // up to this size normal pages will do: the TLB covers them
+	smallSlab    = 4 << 20  // a slab while the pool is smaller than largeSlab
+	largeSlab    = 16 << 20 // a slab from then on
+	maxSlabAlloc = smallSlab / 2
 )
 
 // filterSlab is a slab. Its fields are guarded by the pool's mu.
 type filterSlab struct {
-	rest []byte // not handed out
-	used int64  // bytes handed out
-	live int64  // of them not given back
+	rest []byte // not yet allocated
+	used int64  // bytes ever allocated
+	live int64  // of those, not freed
 }
 
-// filterPiece is memory of a pool.
-type filterPiece struct {
+// filterMem is an allocation from a pool.
+type filterMem struct {
 	bytes []byte
-	size  int         // that were asked for, which bytes may be a part of
-	slab  *filterSlab // nil: memory of its own
+	size  int         // requested; a unit may use only a part of it
+	slab  *filterSlab // nil: from the heap
 }
 
-// get returns n bytes that begin on a cache line.
-func (p *FilterPool) get(n int) filterPiece {
+// get allocates n bytes, aligned to a cache line.
+func (p *FilterPool) get(n int) filterMem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held += int64(n)
-	if p.held <= smallPool || n > maxFilterPiece {
-		return filterPiece{bytes: filter.AlignedBytes(n), size: n}
+	if p.held <= smallPool || n > maxSlabAlloc {
+		return filterMem{bytes: filter.AlignedBytes(n), size: n}
 	}
 	room := (n + filterLine - 1) / filterLine * filterLine
 	if p.cur == nil || len(p.cur.rest) < room {
@@ -69,16 +68,16 @@ func (p *FilterPool) get(n int) filterPiece {
 	s.live += int64(n)
 	p.slab += int64(n)
 	p.live += int64(n)
-	return filterPiece{bytes: b, size: n, slab: s}
+	return filterMem{bytes: b, size: n, slab: s}
 }
 
-// put gives a piece back. Whoever still reads it may go on.
-func (p *FilterPool) put(piece filterPiece) {
-	n := int64(piece.size)
+// put frees an allocation. Concurrent readers may go on reading it.
+func (p *FilterPool) put(m filterMem) {
+	n := int64(m.size)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held -= n
-	if s := piece.slab; s != nil {
+	if s := m.slab; s != nil {
 		s.live -= n
 		p.live -= n
 		if s != p.cur {
@@ -87,33 +86,34 @@ func (p *FilterPool) put(piece filterPiece) {
 	}
 }
 
-// retire takes a slab that nothing is handed out of any more from the count once
-// it is garbage.
+// retire removes a slab from the counts when it is garbage and nothing more will be
+// allocated from it.
 func (p *FilterPool) retire(s *filterSlab) {
 	if s != nil && s.live == 0 {
 		p.slab -= s.used
 	}
 }
 
-// HeldBytes returns the bytes of the filters that are held.
+// HeldBytes returns the size of the allocated filters in bytes.
 func (p *FilterPool) HeldBytes() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.held
 }
 
-// Sparse reports whether more than a fifth of the slabs' memory is kept by nothing
-// but what else lies in them. Reader.MoveFilter of all readers frees it.
+// Sparse reports whether more than a fifth of the slabs' memory is wasted: freed, but kept
+// alive by other filters in the same slab. Calling Reader.MoveFilter for all readers
+// releases it.
 func (p *FilterPool) Sparse() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.slab-p.live > smallSlab && 5*p.live < 4*p.slab
 }
 
-// sparse reports whether a piece lies in a slab that should be left.
-func (p *FilterPool) sparse(piece filterPiece) bool {
+// sparse reports whether an allocation should move because its slab is sparse.
+func (p *FilterPool) sparse(m filterMem) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := piece.slab
+	s := m.slab
 	return s != nil && s != p.cur && 5*s.live < 4*s.used
 }

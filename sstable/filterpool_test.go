@@ -16,7 +16,7 @@ func TestFilterPool(t *testing.T) {
 	var p FilterPool
 	rng := rand.New(rand.NewPCG(5, 6))
 	type held struct {
-		filterPiece
+		filterMem
 		mark byte
 	}
 	var list []held
@@ -28,17 +28,17 @@ func TestFilterPool(t *testing.T) {
 			h := list[k]
 			for _, b := range h.bytes {
 				if b != h.mark {
-					t.Fatalf("piece of %d bytes was written to by another", h.size)
+					t.Fatalf("an allocation of %d bytes was overwritten by another", h.size)
 				}
 			}
-			p.put(h.filterPiece)
+			p.put(h.filterMem)
 			want -= int64(h.size)
 			list[k] = list[len(list)-1]
 			list = list[:len(list)-1]
 		} else {
 			n := 1 + rng.IntN(40<<10)
 			if i%500 == 0 {
-				n = maxFilterPiece + rng.IntN(2<<20)
+				n = maxSlabAlloc + rng.IntN(2<<20)
 			}
 			h := held{p.get(n), byte(i)}
 			if len(h.bytes) != n || uintptr(unsafe.Pointer(&h.bytes[0]))%filterLine != 0 {
@@ -61,7 +61,7 @@ func TestFilterPool(t *testing.T) {
 		}
 	}
 	for _, h := range list {
-		p.put(h.filterPiece)
+		p.put(h.filterMem)
 	}
 	if len(slabs) < 3 {
 		t.Errorf("%d slabs", len(slabs))
@@ -95,7 +95,7 @@ func TestMoveFilter(t *testing.T) {
 	ask := func(r *Reader) (maybe int) {
 		for i := range keys {
 			if !r.MayContain(filter.NewKey([]byte(list[i].key))) {
-				t.Fatalf("key %d is denied", i)
+				t.Fatalf("key %d is excluded", i)
 			}
 			if r.MayContain(filter.NewKey(fmt.Appendf(nil, "absent%d", i))) {
 				maybe++
@@ -184,7 +184,7 @@ func TestMoveChangedFilter(t *testing.T) {
 		}
 		for _, e := range list {
 			if !r.MayContain(filter.NewKey([]byte(e.key))) {
-				t.Fatalf("%s is denied", e.key)
+				t.Fatalf("%s is excluded", e.key)
 			}
 		}
 	}

@@ -112,10 +112,10 @@ func TestTablesOfOtherEngines(t *testing.T) {
 			if err := it.Err(); err != nil || n != len(want) {
 				t.Fatalf("%d entries of %d, %v", n, len(want), err)
 			}
-			denied := 0
+			excluded := 0
 			for _, p := range want {
 				if !r.MayContain(filter.NewKey([]byte(p.key))) {
-					t.Fatalf("the filter denies %q", p.key)
+					t.Fatalf("the filter excludes %q", p.key)
 				}
 				v, kind, seq, found, err := r.Get([]byte(p.key), base.MaxSequence)
 				if err != nil || !found || kind != sstable.KindSet || seq != 0 || string(v) != p.value {
@@ -126,11 +126,11 @@ func TestTablesOfOtherEngines(t *testing.T) {
 					t.Fatalf("Get(%q): %v, %v", absent, found, err)
 				}
 				if !r.MayContain(filter.NewKey(absent)) {
-					denied++
+					excluded++
 				}
 			}
-			if c.filter == sstable.FilterOK && denied < len(want)*9/10 {
-				t.Errorf("the filter denies %d of %d absent keys", denied, len(want))
+			if c.filter == sstable.FilterOK && excluded < len(want)*9/10 {
+				t.Errorf("the filter excludes %d of %d absent keys", excluded, len(want))
 			}
 			faults := 0
 			if err := r.Verify(t.Context(), func(err error) { faults++ }); err != nil {
@@ -168,14 +168,14 @@ func TestTablesInDatabases(t *testing.T) {
 		}
 		if strings.HasPrefix(r.FilterFamily(), "leveldb.") {
 			levelDB++
-			denied := 0
+			excluded := 0
 			for i := range 1000 {
 				if !r.MayContain(filter.NewKey(fmt.Appendf(nil, "absent%d", i))) {
-					denied++
+					excluded++
 				}
 			}
-			if denied < 950 {
-				t.Errorf("%s: LevelDB's filters deny %d of 1000 absent keys", path, denied)
+			if excluded < 950 {
+				t.Errorf("%s: LevelDB's filters exclude %d of 1000 absent keys", path, excluded)
 			}
 		} else if strings.Contains(path, "superset") == (r.FilterFamily() == "") {
 			t.Errorf("%s: filter family %q", path, r.FilterFamily())
@@ -200,7 +200,7 @@ func TestTablesInDatabases(t *testing.T) {
 		if err := r.Verify(t.Context(), func(err error) { faults = append(faults, err) }); err != nil {
 			t.Fatal(err)
 		}
-		if lying != (len(faults) == 1 && strings.Contains(faults[0].Error(), "denies")) || !lying && len(faults) > 0 {
+		if lying != (len(faults) == 1 && strings.Contains(faults[0].Error(), "excludes")) || !lying && len(faults) > 0 {
 			t.Errorf("%s: %v", path, faults)
 		}
 	}

@@ -1,14 +1,13 @@
-// Package sstable reads and writes immutable tables of sorted entries: LevelDB's
-// tables, with one filter over all keys and a properties block beside the data.
-// LevelDB, goleveldb, RocksDB and pebble read what it writes.
+// Package sstable reads and writes LevelDB's tables: immutable files of sorted entries, here
+// with one filter over all keys and a properties block. LevelDB, goleveldb, RocksDB and
+// pebble read what it writes.
 //
-// A Writer makes a table from entries in order. A Reader looks keys up, asks the
-// table's filter, and makes iterators; it may be shared by any number of
-// goroutines, takes no locks and, when the block is in the BlockCache,
-// allocates nothing.
+// A Writer writes a table from sorted entries. A Reader looks up keys, probes the table's
+// filter, and makes iterators. It is safe for concurrent use, takes no locks, and does not
+// allocate when the block is in the BlockCache.
 //
-// Values that Get returns alias a block that is never changed and lives as long
-// as it is referred to. Keys and values of an Iter live until its next move.
+// Values that Get returns point into an immutable block and remain valid. Keys and values
+// of an Iter are valid until its next move.
 package sstable
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Kind says what an entry does.
+// Kind tells a value from a tombstone.
 type Kind = base.Kind
 
 // The kinds of entries.
@@ -61,14 +60,14 @@ const (
 //	..      ..    zeros, up to offset 40
 //	40      8     magic: 57 fb 80 8b 24 75 47 db
 //
-// The order of the blocks is free for a reader; it goes by the handles. Invalid
-// is a handle that does not lie wholly before the footer, or whose varints are
-// malformed; bytes after the handles are ignored. The footer has no checksum: a
-// wrong handle is found by the checksum of the block that it leads to.
+// Readers find blocks by their handles, so their order is free. A handle is invalid if its
+// block does not end before the footer, or if its varints are malformed; bytes after the
+// handles are ignored. The footer has no checksum: a wrong handle shows in the checksum of
+// the block that it leads to.
 //
-// This is LevelDB's format (doc/table_format.md of google/leveldb). The magic,
-// the trailer and the two handles may never change. All that sift adds lies in
-// meta blocks, whose names other readers look up or skip:
+// This is LevelDB's format (doc/table_format.md of google/leveldb). The magic, the trailer
+// and the two handles may never change. What sift adds lies in meta blocks, which other
+// readers skip unless they know the name:
 //
 //	fullfilter.FAMILY      unit 0 of the table's filter
 //	fullfilter.FAMILY.N    unit N, from 1 on
@@ -97,19 +96,19 @@ const (
 const (
 	filterPrefix   = "fullfilter."
 	propertiesName = "rocksdb.properties"
-	// A table with one of these holds range deletions, which sift does not read.
+	// A table with this block holds range tombstones, which sift does not read.
 	rangeDelName  = "rocksdb.range_del"
 	rangeDelName2 = "rocksdb.range_del2"
 )
 
-// Handle is where a block lies in its file.
+// Handle is the location of a block in its file.
 type Handle struct {
-	Offset uint64 // of the first byte
-	Length uint64 // without the trailer of 5 bytes
+	Offset uint64 // of the block's first byte
+	Length uint64 // without the 5-byte trailer
 }
 
-// end is the offset after the block's trailer. It does not overflow for handles
-// that were decoded with a limit.
+// end returns the offset after the block's trailer. It cannot overflow for handles that
+// were decoded with a limit.
 func (h Handle) end() uint64 { return h.Offset + h.Length + blockTrailerLen }
 
 func appendHandle(dst []byte, h Handle) []byte {
@@ -119,8 +118,8 @@ func appendHandle(dst []byte, h Handle) []byte {
 
 var errHandle = errors.New("block handle outside the file")
 
-// readHandle reads a handle of a block that, with its trailer, must end at or
-// before limit.
+// readHandle reads the handle of a block that must end, trailer included, at or before
+// limit.
 func readHandle(c *base.Cursor, limit uint64) (Handle, error) {
 	h := Handle{Offset: c.Uvarint(), Length: c.Uvarint()}
 	if err := c.Err(); err != nil {
@@ -130,13 +129,13 @@ func readHandle(c *base.Cursor, limit uint64) (Handle, error) {
 		return Handle{}, fmt.Errorf("%w: offset %d, length %d", errHandle, h.Offset, h.Length)
 	}
 	if h.Length > maxBlockLen {
-		return Handle{}, fmt.Errorf("block of %d bytes is longer than any block can be", h.Length)
+		return Handle{}, fmt.Errorf("block of %d bytes exceeds the maximum", h.Length)
 	}
 	return h, nil
 }
 
-// maxBlockLen bounds blocks, compressed or not. Offsets within a block are 32
-// bits wide; half of that keeps sums in range on every machine.
+// maxBlockLen bounds the length of a block, compressed or not. Offsets within a block have
+// 32 bits; half of that keeps sums from overflowing.
 const maxBlockLen = 1<<31 - 1 - 64
 
 type footer struct {
@@ -151,9 +150,8 @@ func appendFooter(dst []byte, f footer) []byte {
 	return binary.LittleEndian.AppendUint64(dst, tableMagic)
 }
 
-// decodeFooter decodes the last footerLen bytes of a table of the given size. A
-// metaindex handle that makes no sense is returned as metaErr: the keys can be
-// read without it.
+// decodeFooter decodes the last footerLen bytes of a table of the given size. An invalid
+// metaindex handle is returned as metaErr: the keys can be read without it.
 func decodeFooter(src []byte, size int64) (f footer, metaErr, err error) {
 	if magic := binary.LittleEndian.Uint64(src[footerMagicStart:]); magic != tableMagic {
 		return footer{}, nil, wrongMagic(magic, binary.LittleEndian.Uint32(src[footerMagicStart-4:]))
@@ -168,7 +166,7 @@ func decodeFooter(src []byte, size int64) (f footer, metaErr, err error) {
 	return f, metaErr, err
 }
 
-// wrongMagic names the kinds of tables that are known but not read.
+// wrongMagic names the known kinds of tables that sift does not read.
 func wrongMagic(magic uint64, version uint32) error {
 	switch magic {
 	case 0x88e241b785f4cff7:
@@ -183,7 +181,7 @@ func wrongMagic(magic uint64, version uint32) error {
 	return fmt.Errorf("not a table: magic %#016x", magic)
 }
 
-// unknownType names the block types that other engines write.
+// unknownType names the block types of other engines.
 func unknownType(t byte) error {
 	name := "unknown"
 	switch t {

@@ -10,27 +10,26 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// heldFilter is the part of a filter that is in memory. It is immutable.
+// heldFilter is the loaded part of a filter. It is immutable.
 type heldFilter struct {
 	reader filter.Reader
-	units  []filterPiece // of which the last one may be trimmed
+	units  []filterMem // the last one may be trimmed
 	steps  int
 }
 
-// A filter is held in memory step by step: unit by unit, and each unit in so many
-// parts as filter.Parts says of its family.
+// A filter is loaded and dropped in steps: unit by unit, and each unit in
+// filter.StepsPerUnit steps.
 
-// FilterSteps returns, for each step in which the filter can be held, how many bytes
-// of memory it takes at most, in addition to the steps before it. They become fewer
-// when a unit is found to be damaged.
+// FilterSteps returns, for each step, the most bytes of memory it adds to those before it.
+// There are fewer steps once a unit is found to be damaged.
 func (r *Reader) FilterSteps() []int64 {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
 	var steps []int64
 	for i, u := range r.filterUnits {
 		before := 0
-		for part := range filter.Parts(r.filterFamily) {
-			size := filter.TrimmedSize(r.filterFamily, i, len(r.filterUnits), int(u.Length), part+1)
+		for step := range filter.StepsPerUnit(r.filterFamily) {
+			size := filter.TrimmedSize(r.filterFamily, i, len(r.filterUnits), int(u.Length), step+1)
 			steps = append(steps, int64(size-before))
 			before = size
 		}
@@ -38,71 +37,52 @@ func (r *Reader) FilterSteps() []int64 {
 	return steps
 }
 
-// HeldFilterSteps returns the number of steps that are in memory.
+// HeldFilterSteps returns the number of steps in memory.
 func (r *Reader) HeldFilterSteps() int {
-	if h := r.filter.Load(); h != nil {
-		return h.steps
-	}
-	return 0
+	return r.held().steps
 }
 
-// LoadFilterSteps holds the first n steps of the filter in memory, n from 0 to
-// the number of FilterSteps, reading what is missing and dropping the others. A unit that is
-// held in part is read as a whole when that part changes. Lookups go on meanwhile.
-// After an error the filter is held as it was before; the units from a damaged one
-// on are given up.
+// LoadFilterSteps makes the first n steps of the filter those in memory, where n is at most
+// len(FilterSteps()): it reads what is missing and drops the rest. A partly loaded unit is
+// read again as a whole. Concurrent lookups go on. On an error the filter holds at most
+// what it held before, and a damaged unit and those after it are no longer loadable.
 func (r *Reader) LoadFilterSteps(n int) error {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
 	return r.loadFilterSteps(n)
 }
 
-// loadFilterSteps is LoadFilterSteps under the lock.
+// loadFilterSteps is LoadFilterSteps with the lock held.
 func (r *Reader) loadFilterSteps(n int) error {
-	parts := filter.Parts(r.filterFamily)
-	if n < 0 || n > len(r.filterUnits)*parts {
-		return fmt.Errorf("sstable: %d steps of a filter were asked for, and there are %d", n, len(r.filterUnits)*parts)
+	perUnit := filter.StepsPerUnit(r.filterFamily)
+	if n < 0 || n > len(r.filterUnits)*perUnit {
+		return fmt.Errorf("sstable: cannot load %d steps of a filter that has %d", n, len(r.filterUnits)*perUnit)
 	}
-	held := r.filter.Load()
-	switch {
-	case n == 0:
+	held := r.held()
+	if held.steps == n {
+		return nil
+	}
+	if n == 0 {
 		r.filter.Store(nil)
-		if held != nil {
-			r.giveBack(held.units)
-		}
-		return nil
-	case held != nil && held.steps == n:
+		r.giveBack(held.units)
 		return nil
 	}
-	whole := n / parts
-	units := make([]filterPiece, 0, whole+1)
-	if held != nil {
-		units = append(units, held.units[:min(whole, held.steps/parts)]...)
+	kept := min(n, held.steps) / perUnit
+	units, err := r.addUnits(held.units[:kept:kept], n/perUnit)
+	if err != nil {
+		return err
 	}
-	kept := len(units)
-	for i := kept; i < whole; i++ {
-		u := r.getMemory(r.unitBufLen(i))
-		units = append(units, u)
-		var err error
-		if units[i].bytes, err = r.readFilterUnit(i, u.bytes); err != nil {
-			r.giveBack(units[kept:])
-			return r.lostUnit(i, err)
+	if rest := n % perUnit; rest != 0 {
+		trimmed, err := r.trimmedUnit(units, rest)
+		if err == nil && len(held.units) > kept {
+			// Drop the old partial unit before loading the new one, so that they do not
+			// exceed the memory budget together.
+			err = r.loadFilterSteps(kept * perUnit)
+			held = r.held()
 		}
-	}
-	if n%parts != 0 {
-		trimmed, err := r.trimmedUnit(units, n%parts)
 		if err != nil {
 			r.giveBack(units[kept:])
-			return r.lostUnit(whole, err)
-		}
-		// What is held in part leaves before its successor comes, so that both
-		// together take no more than was planned.
-		if held != nil && len(held.units) > kept {
-			if err := r.loadFilterSteps(kept * parts); err != nil {
-				r.giveBack(units[kept:])
-				return err
-			}
-			held = r.filter.Load()
+			return err
 		}
 		u := r.getMemory(len(trimmed))
 		copy(u.bytes, trimmed)
@@ -111,40 +91,64 @@ func (r *Reader) loadFilterSteps(n int) error {
 	f, err := r.resized(held, units)
 	if err != nil {
 		r.giveBack(units[kept:])
-	}
-	if errors.Is(err, filter.ErrUnknownFamily) {
-		err = r.unknownFilter(r.filterFamily, err)
-		r.giveUpUnits(0, err)
-		r.filterState = FilterUnknown
-		return err
-	}
-	if err != nil {
-		err = r.corrupt(r.filterUnits[0], "filter block", err)
-		r.giveUpUnits(0, err)
-		return err
+		return r.lostFilter(err)
 	}
 	r.filter.Store(&heldFilter{reader: f, units: units, steps: n})
-	if held != nil {
-		r.giveBack(held.units[kept:])
-	}
+	r.giveBack(held.units[kept:])
 	return nil
 }
 
-// trimmedUnit reads the unit that follows others and trims it.
-func (r *Reader) trimmedUnit(before []filterPiece, parts int) ([]byte, error) {
+// held returns the loaded part of the filter, which may be empty.
+func (r *Reader) held() *heldFilter {
+	if h := r.filter.Load(); h != nil {
+		return h
+	}
+	return &heldFilter{}
+}
+
+// addUnits reads further units until there are n of them. On an error it frees what it read.
+func (r *Reader) addUnits(units []filterMem, n int) ([]filterMem, error) {
+	kept := len(units)
+	for i := kept; i < n; i++ {
+		u := r.getMemory(r.unitBufLen(i))
+		units = append(units, u)
+		var err error
+		if units[i].bytes, err = r.readFilterUnit(i, u.bytes); err != nil {
+			r.giveBack(units[kept:])
+			return nil, r.lostUnit(i, err)
+		}
+	}
+	return units, nil
+}
+
+// trimmedUnit reads the unit after those in before, and trims it to its first steps.
+func (r *Reader) trimmedUnit(before []filterMem, steps int) ([]byte, error) {
 	i := len(before)
 	unit, err := r.readFilterUnit(i, make([]byte, r.unitBufLen(i)))
 	if err != nil {
-		return nil, err
+		return nil, r.lostUnit(i, err)
 	}
-	trimmed, err := filter.Trim(nil, r.filterFamily, append(piecesBytes(before), unit), parts)
+	trimmed, err := filter.Trim(nil, r.filterFamily, append(unitBytes(before), unit), steps)
 	if err != nil {
-		return nil, r.corrupt(r.filterUnits[i], "filter block", err)
+		return nil, r.lostUnit(i, r.corrupt(r.filterUnits[i], "filter block", err))
 	}
 	return trimmed, nil
 }
 
-// lostUnit gives up the units from i on if err says that they are damaged.
+// lostFilter makes the whole filter unloadable, because its units could not be opened.
+func (r *Reader) lostFilter(cause error) error {
+	if errors.Is(cause, filter.ErrUnknownFamily) {
+		err := r.unknownFilter(r.filterFamily, cause)
+		r.giveUpUnits(0, err)
+		r.filterState = FilterUnknown
+		return err
+	}
+	err := r.corrupt(r.filterUnits[0], "filter block", cause)
+	r.giveUpUnits(0, err)
+	return err
+}
+
+// lostUnit makes the units from i on unloadable if err says that they are damaged.
 func (r *Reader) lostUnit(i int, err error) error {
 	if errors.Is(err, base.ErrCorruption) {
 		r.giveUpUnits(i, err)
@@ -152,18 +156,15 @@ func (r *Reader) lostUnit(i int, err error) error {
 	return err
 }
 
-// resized opens the filter over other units, of which those that it has already are
-// known to be good.
-func (r *Reader) resized(held *heldFilter, units []filterPiece) (filter.Reader, error) {
-	if held != nil {
-		if f, ok := held.reader.(filter.Resizer); ok {
-			return f.Resize(piecesBytes(units))
-		}
+// resized opens the filter with other units; those that it already holds need no checking.
+func (r *Reader) resized(held *heldFilter, units []filterMem) (filter.Reader, error) {
+	if f, ok := held.reader.(filter.Resizer); ok {
+		return f.Resize(unitBytes(units))
 	}
 	return r.openUnits(units)
 }
 
-func piecesBytes(units []filterPiece) [][]byte {
+func unitBytes(units []filterMem) [][]byte {
 	bytes := make([][]byte, len(units))
 	for i := range units {
 		bytes[i] = units[i].bytes
@@ -171,21 +172,21 @@ func piecesBytes(units []filterPiece) [][]byte {
 	return bytes
 }
 
-// openUnits opens the filter over its first units.
-func (r *Reader) openUnits(units []filterPiece) (filter.Reader, error) {
-	return r.filterOpen(piecesBytes(units))
+// openUnits opens a filter that consists of its first units.
+func (r *Reader) openUnits(units []filterMem) (filter.Reader, error) {
+	return r.filterOpen(unitBytes(units))
 }
 
-// getMemory returns memory for a unit. Like giveBack, it is called under the lock.
-func (r *Reader) getMemory(n int) filterPiece {
+// getMemory allocates memory for a unit. Like giveBack, it is called under the lock.
+func (r *Reader) getMemory(n int) filterMem {
 	if r.pool == nil {
-		return filterPiece{bytes: filter.AlignedBytes(n), size: n}
+		return filterMem{bytes: filter.AlignedBytes(n), size: n}
 	}
 	return r.pool.get(n)
 }
 
-// giveBack gives units back to the pool.
-func (r *Reader) giveBack(units []filterPiece) {
+// giveBack frees units.
+func (r *Reader) giveBack(units []filterMem) {
 	if r.pool == nil {
 		return
 	}
@@ -194,9 +195,9 @@ func (r *Reader) giveBack(units []filterPiece) {
 	}
 }
 
-// MoveFilter moves the filter, if it lies where the pool is sparse, to other memory
-// of the pool. Lookups go on meanwhile. A filter that has changed in memory is an
-// error, and is given up: it could deny keys.
+// MoveFilter moves the filter, if it lies in a sparse slab, to other memory of the pool.
+// Concurrent lookups go on. If the filter in memory has been corrupted, MoveFilter returns
+// an error and drops it, since it could exclude keys.
 func (r *Reader) MoveFilter() error {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
@@ -205,7 +206,7 @@ func (r *Reader) MoveFilter() error {
 		return nil
 	}
 	units := slices.Clone(held.units)
-	var moved, left []filterPiece
+	var moved, left []filterMem
 	for i, u := range units {
 		if r.pool.sparse(u) {
 			units[i] = r.pool.get(u.size)
@@ -229,7 +230,7 @@ func (r *Reader) MoveFilter() error {
 	return nil
 }
 
-// giveUpUnits notes that the units from i on are not to be used.
+// giveUpUnits makes the units from i on unloadable.
 func (r *Reader) giveUpUnits(i int, err error) {
 	r.filterState, r.filterErr = FilterDamaged, err
 	r.filterUnits = r.filterUnits[:i]
@@ -239,7 +240,7 @@ func (r *Reader) giveUpUnits(i int, err error) {
 	}
 }
 
-// readFilterUnit reads and checks the block of a unit into buf, of unitBufLen bytes.
+// readFilterUnit reads and verifies the block of a unit into buf, of length unitBufLen.
 func (r *Reader) readFilterUnit(i int, buf []byte) ([]byte, error) {
 	h := r.filterUnits[i]
 	payload, t, err := r.readRaw(buf, h, "filter block")
@@ -252,7 +253,7 @@ func (r *Reader) readFilterUnit(i int, buf []byte) ([]byte, error) {
 	if p := r.props; p != nil && len(p.unitCRCs) > 0 {
 		crc := binary.LittleEndian.Uint32(buf[len(buf)-4:])
 		if i >= len(p.unitCRCs) || crc != p.unitCRCs[i] {
-			return nil, r.corrupt(h, "filter block", errors.New("not the filter that the properties name"))
+			return nil, r.corrupt(h, "filter block", errors.New("not the filter named in the properties"))
 		}
 	}
 	return payload, nil

@@ -11,34 +11,34 @@ import (
 	"github.com/siftdb/sift/internal/fence"
 )
 
-// index is a table's index block, checked and laid out for searching. A search
-// looks at whole separators only where the fence cannot tell them from the key.
+// index is a decoded and validated index block, laid out for searching. A search compares
+// whole separators only where the fence cannot decide.
 //
-// The last separator is not in the fence: it is short and far behind the others,
-// with which it has nothing in common.
+// The last separator is not in the fence: it is short, far behind the others, and shares no
+// prefix with them.
 type index struct {
 	fence      fence.Index // the user keys of all separators but the last
 	blocks     []indexEntry
 	separators []byte // encoded internal keys, one after another
 }
 
-// indexEntry is a data block.
+// indexEntry describes a data block.
 type indexEntry struct {
 	offset uint64
 	length uint32
-	sepEnd uint32 // where its separator ends; it begins where the one before ends
+	sepEnd uint32 // end of its separator, which begins where the previous one ends
 }
 
 var (
 	errHandleOrder = errors.New("block handles overlap or do not ascend")
-	errSeparator   = errors.New("separator longer than any key of its block can be")
+	errSeparator   = errors.New("separator longer than any key that fits its block")
 	errIndexKey    = errors.New("separator shorter than a trailer")
 	errIndexKeys   = errors.New("separators do not ascend")
 	errIndexTooBig = fmt.Errorf("%w: separators of 4 GiB or more", base.ErrUnsupported)
 )
 
-// decodeIndex decodes an index block whose data blocks must end at or before
-// limit. The result aliases nothing.
+// decodeIndex decodes an index block whose data blocks must end at or before limit. The
+// result does not refer to data.
 func decodeIndex(data []byte, limit uint64) (*index, error) {
 	var b block
 	if err := b.init(data); err != nil {
@@ -59,8 +59,8 @@ func decodeIndex(data []byte, limit uint64) (*index, error) {
 		if h.Offset < lastEnd {
 			return errHandleOrder
 		}
-		// No key of a block is longer than the block. Without this bound a small
-		// index could be made that takes the square of its size in memory.
+		// No key of a block is longer than the block. Without this bound, prefix
+		// compression would let a small index take quadratic memory.
 		if uint64(len(key)) > maxDecodedLen(h.Length)+base.TrailerLen {
 			return errSeparator
 		}
@@ -99,13 +99,13 @@ func decodeIndex(data []byte, limit uint64) (*index, error) {
 // numBlocks returns the number of data blocks.
 func (x *index) numBlocks() int { return len(x.blocks) }
 
-// handle returns where data block i lies.
+// handle returns the location of data block i.
 func (x *index) handle(i int) Handle {
 	return Handle{x.blocks[i].offset, uint64(x.blocks[i].length)}
 }
 
-// separator returns the encoded internal key that no key of block i is after,
-// and every key of the blocks after it is.
+// separator returns an encoded internal key that is not before any key of block i, and
+// before every key of the blocks after it.
 func (x *index) separator(i int) []byte {
 	start := uint32(0)
 	if i > 0 {
@@ -115,9 +115,9 @@ func (x *index) separator(i int) []byte {
 	return x.separators[start:end:end]
 }
 
-// find returns the first block whose separator is at or after the internal key
-// (userKey, trailer): the only one in which the first entry at or after that key
-// can begin. It is numBlocks if there is none. It allocates nothing.
+// find returns the first block whose separator is at or after the internal key (userKey,
+// trailer), or numBlocks if there is none: all blocks before it hold only smaller keys. It
+// does not allocate.
 func (x *index) find(userKey []byte, trailer uint64) int {
 	i, ties := x.fence.Find(userKey)
 	for hi := i + ties; i < hi; {
@@ -134,7 +134,7 @@ func (x *index) find(userKey []byte, trailer uint64) int {
 	return i
 }
 
-// findLast is find for an internal key after all separators but the last.
+// findLast is find for an internal key after all separators but the last one.
 func (x *index) findLast(userKey []byte, trailer uint64) int {
 	if last := len(x.blocks) - 1; last >= 0 && compareTo(x.separator(last), userKey, trailer) >= 0 {
 		return last
@@ -142,7 +142,7 @@ func (x *index) findLast(userKey []byte, trailer uint64) int {
 	return len(x.blocks)
 }
 
-// compareTo orders the encoded internal key ikey and (userKey, trailer).
+// compareTo compares the encoded internal key ikey with (userKey, trailer).
 func compareTo(ikey, userKey []byte, trailer uint64) int {
 	if c := bytes.Compare(base.UserKey(ikey), userKey); c != 0 {
 		return c
@@ -156,7 +156,7 @@ func compareTo(ikey, userKey []byte, trailer uint64) int {
 	return 0
 }
 
-// bytesHeld is what the index takes in memory.
+// bytesHeld returns the index's size in memory.
 func (x *index) bytesHeld() int64 {
 	return int64(unsafe.Sizeof(*x)) + x.fence.Bytes() +
 		int64(unsafe.Sizeof(indexEntry{}))*int64(cap(x.blocks)) + int64(cap(x.separators))

@@ -14,53 +14,52 @@ import (
 // IterOptions configure an Iter. A nil *IterOptions and zero fields mean the
 // defaults.
 type IterOptions struct {
-	// DontFillCache leaves the cache as it is. Blocks that the cache does not take
-	// are decoded into memory of the iterator, so a scan makes no garbage.
+	// DontFillCache keeps the iterator's blocks out of the cache. They are decoded into
+	// memory of the iterator, which it reuses, so a scan makes no garbage.
 	DontFillCache bool
-	// Readahead reads far ahead from the first block on. Otherwise the iterator
-	// begins to when it sees that it is moved forward block after block.
+	// Readahead reads ahead from the first block on. Otherwise the iterator does so once
+	// it is moved forward from block to block.
 	Readahead bool
-	// SkipDamaged, if not nil, receives each damaged block, and the iterator
-	// goes on behind it: a block's entries before the damage may have been
-	// returned. Errors that are not about damage still stop it.
+	// SkipDamaged, if not nil, receives the error of each damaged block, and the iterator
+	// continues after it; entries before the damage may have been returned. I/O errors
+	// still stop the iterator.
 	SkipDamaged func(error)
-	// IO is where block reads are counted. Default: the reader's.
+	// IO counts the block reads. Default: the reader's counter.
 	IO *BlockIO
 }
 
-// Iter iterates over the entries of a table; the moves are those of
-// base.Iterator. A key is valid until the next move, and so is a value; the key
-// that a seek is given must not be the iterator's own.
+// Iter iterates over the entries of a table; it implements base.Iterator. Keys and values
+// are valid until the next move. The argument of a seek must not be the iterator's own key.
 type Iter struct {
 	r    *Reader
 	opts IterOptions
 
-	blk   *block // the block that is loaded, or nil
+	blk   *block // the loaded block, or nil
 	i     int    // its number
-	at    int    // where in it the current entry begins
+	at    int    // offset of the current entry in it
 	e     entry
 	key   []byte
 	valid bool
 	err   error
 
-	// The entries of a restart interval, for moving backward.
+	// The entries of a restart interval, for backward iteration.
 	back     []backEntry
 	backKeys []byte
-	backPos  int // the current entry, or -1 if it is not among them
+	backPos  int // index of the current entry, or -1
 
-	own     block  // the block that is loaded, if it is not shared with the cache
+	own     block  // the loaded block, if it is not the cache's
 	ownData []byte // its memory
 
-	mem *iterMem // what goes back to the pool; nil once the iterator is closed
+	mem *iterMem // goes back to the pool; nil once the iterator is closed
 
-	window    *[]byte // bytes of the file that were read ahead
-	windowOff uint64  // where in the file they begin
-	ahead     int     // how far to read ahead
-	next      int     // the block after the one that was last read from the file
+	window    *[]byte // bytes read ahead from the file
+	windowOff uint64  // their offset in the file
+	ahead     int     // bytes to read ahead
+	next      int     // the block after the last one read from the file
 }
 
-// backEntry is an entry that the iterator has passed over; its key ends at keyEnd
-// of backKeys, and begins where the key before it ends.
+// backEntry is an entry that the iterator has passed. Its key is in backKeys, from the end
+// of the previous one to keyEnd.
 type backEntry struct {
 	at     int
 	e      entry
@@ -74,9 +73,7 @@ const (
 	maxReadahead = 256 << 10
 )
 
-// iterMem is the memory that an iterator leaves to the next one. What it holds is
-// that of the current entry and of those near it, which end with the move after
-// which an iterator is closed.
+// iterMem is the memory that a closed iterator leaves to the next one.
 type iterMem struct {
 	key, ownData, backKeys []byte
 	back                   []backEntry
@@ -86,7 +83,7 @@ var iterPool = sync.Pool{New: func() any { return new(iterMem) }}
 
 var windowPool = sync.Pool{New: func() any { return new([]byte) }}
 
-// NewIter returns an iterator over the table, at no entry.
+// NewIter returns an unpositioned iterator over the table.
 func (r *Reader) NewIter(o *IterOptions) *Iter {
 	m := iterPool.Get().(*iterMem)
 	it := &Iter{
@@ -114,7 +111,7 @@ func (it *Iter) Value() []byte { return it.blk.data[it.e.value:it.e.end:it.e.end
 // Err returns the error that stopped the last move, or nil.
 func (it *Iter) Err() error { return it.err }
 
-// Close gives back what the iterator holds. It may be called twice.
+// Close releases the iterator's memory. It may be called twice.
 func (it *Iter) Close() error {
 	it.valid, it.blk, it.own = false, nil, block{}
 	it.dropWindow()
@@ -241,12 +238,12 @@ func (it *Iter) Prev() bool {
 	return it.backTo(len(it.back) - 1)
 }
 
-// begin forgets where the iterator was.
+// begin resets the position.
 func (it *Iter) begin() {
 	it.valid, it.err, it.backPos = false, nil, -1
 }
 
-// firstFrom moves to the first entry of the blocks from i on.
+// firstFrom moves to the first entry of block i or of those after it.
 func (it *Iter) firstFrom(i int) bool {
 	for it.err == nil && i < it.r.index.numBlocks() {
 		if it.load(i) {
@@ -263,7 +260,7 @@ func (it *Iter) firstFrom(i int) bool {
 	return false
 }
 
-// lastFrom moves to the last entry of the blocks up to i.
+// lastFrom moves to the last entry of block i or of those before it.
 func (it *Iter) lastFrom(i int) bool {
 	for it.err == nil && i >= 0 {
 		if it.load(i) {
@@ -278,8 +275,8 @@ func (it *Iter) lastFrom(i int) bool {
 	return false
 }
 
-// decode makes the entry at an offset the current one. REQUIRES: the key is that
-// of the entry before, or empty at a restart.
+// decode makes the entry at an offset the current one. REQUIRES: it.key is the previous
+// entry's key, or empty at a restart.
 func (it *Iter) decode(at int) error {
 	b := it.blk
 	e, ok := b.decode(at)
@@ -298,13 +295,12 @@ func (it *Iter) decode(at int) error {
 	return nil
 }
 
-// maxBackBytes bounds the keys that are kept for moving backward. They are not
-// prefix-compressed, so without a bound a block could take the square of its size.
+// maxBackBytes bounds the keys kept for backward iteration. They are not prefix-compressed,
+// so without a bound they could take quadratic memory.
 const maxBackBytes = 1 << 20
 
-// collect keeps the entries from a restart on for moving backward, until stop
-// says that the current one is the first one too many. If they are very long it
-// keeps the last ones only.
+// collect keeps the entries from a restart on for backward iteration, until stop reports
+// that the current one is past the range. Of very long ones it keeps only the last.
 func (it *Iter) collect(at int, stop func() bool) error {
 	it.back, it.backKeys, it.key = it.back[:0], it.backKeys[:0], it.key[:0]
 	for at < it.blk.entries {
@@ -324,7 +320,7 @@ func (it *Iter) collect(at int, stop func() bool) error {
 	return nil
 }
 
-// backTo moves to entry i of those that were collected, if there is one.
+// backTo moves to entry i of the collected ones, if there is one.
 func (it *Iter) backTo(i int) bool {
 	it.valid = i >= 0
 	it.backPos = i
@@ -341,8 +337,8 @@ func (it *Iter) backTo(i int) bool {
 	return true
 }
 
-// damaged notes an error about the current block, and reports whether the
-// iterator may go on behind it.
+// damaged records an error in the current block and reports whether the iterator may
+// continue after that block.
 func (it *Iter) damaged(err error) bool {
 	return it.failed(it.r.corrupt(it.r.index.handle(it.i), "data block", err))
 }
@@ -395,7 +391,7 @@ func (it *Iter) read(i int) error {
 	return nil
 }
 
-// fetch returns data block i as it is stored, read ahead or by itself. The
+// fetch returns data block i as stored, from the read-ahead window or from the file. The
 // payload is valid until the next fetch.
 func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
 	r := it.r
@@ -431,7 +427,7 @@ func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
 	}
 	err = it.fill(size)
 	if err != nil && size > n {
-		// The bytes after the block may be what cannot be read.
+		// What cannot be read may be the bytes after the block.
 		it.ahead = 0
 		err = it.fill(n)
 	}
@@ -442,7 +438,7 @@ func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
 	return r.checkRaw((*it.window)[:n:n], h, "data block")
 }
 
-// fill reads the window from the file.
+// fill reads size bytes of the file into the window.
 func (it *Iter) fill(size int) error {
 	*it.window = slices.Grow((*it.window)[:0], size)[:size]
 	it.opts.IO.read(size)

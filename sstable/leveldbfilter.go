@@ -24,7 +24,7 @@ import (
 //
 // Example: 80 00 00 00 00 00 00 00 01 00 00 00 00 09 00 00 00 0b is one filter, of one
 // probe and 64 bits of which bit 7 is set, for blocks that begin below 2048. A filter
-// without bits holds no key. More than 30 probes are kept for forms to come.
+// without bits holds no key. More than 30 probes are reserved for later formats.
 //
 // A key has the bits h, h + d, h + 2d and so on, modulo the number of bits, where h is
 // its 32-bit hash and d is h rotated right by 17 bits.
@@ -39,26 +39,26 @@ const (
 	maxLevelDBProbes = 30
 )
 
-var errNotUnderBudget = errors.New("LevelDB's own filters are not held under a budget")
+var errNotUnderBudget = errors.New("LevelDB's own filters do not count against a filter memory budget")
 
 var errLevelDBFilter = errors.New("malformed filters of LevelDB")
 
-// levelDBFilter asks the filters of such a block, with the index of the table: for a key
-// those of the data blocks that can hold it.
+// levelDBFilter probes the filters of such a block. It needs the table's index: a key is
+// looked up in the filters of the data blocks that can hold it.
 type levelDBFilter struct {
 	index  *index
 	data   []byte   // the filters
-	ends   []uint32 // of each, after the start of the first
+	ends   []uint32 // end of each, relative to the start of the first
 	baseLg uint8
-	// signed says that the filters may be of a LevelDB that took the last bytes of a
-	// key as signed where it ran: a key is denied only if it is not there by either
-	// hash.
+	// signed: the filters may be from a LevelDB whose platform has signed chars, which
+	// changes the hash of keys with bytes above 127. A key is excluded only if both
+	// hashes exclude it.
 	signed bool
 	fpr    float64
 	at     Handle // of the block
 }
 
-// newLevelDBFilter takes the filter block apart; ok is false if it is malformed.
+// newLevelDBFilter parses the filter block; ok is false if it is malformed.
 func newLevelDBFilter(x *index, family string, block []byte) (f *levelDBFilter, ok bool) {
 	n := len(block) - 5
 	if n < 0 {
@@ -70,14 +70,14 @@ func newLevelDBFilter(x *index, family string, block []byte) (f *levelDBFilter, 
 		return nil, false
 	}
 	f.data = block[:starts:starts]
-	for i := starts; i < uint64(n)+4; i += 4 { // the last is the offset of the offsets
+	for i := starts; i < uint64(n)+4; i += 4 { // the last one is the offset of the offsets
 		end := binary.LittleEndian.Uint32(block[i:])
 		if uint64(end) > starts || len(f.ends) > 0 && end < f.ends[len(f.ends)-1] {
 			return nil, false
 		}
 		f.ends = append(f.ends, end)
 	}
-	// Every data block needs a filter: a block that is left out would be denied its keys.
+	// Every data block needs a filter: without one, all its keys would be excluded.
 	for i := range x.blocks {
 		if x.blocks[i].offset>>f.baseLg+1 >= uint64(len(f.ends)) {
 			return nil, false
@@ -93,7 +93,7 @@ func (f *levelDBFilter) filterOf(i int) []byte {
 	return f.data[f.ends[g]:f.ends[g+1]]
 }
 
-// estimate is the false positive rate by the share of the bits that are set.
+// estimate returns the false positive rate, from the share of the bits that are set.
 func (f *levelDBFilter) estimate() float64 {
 	var sum, n float64
 	for i := range f.ends[1:] {
@@ -114,9 +114,9 @@ func (f *levelDBFilter) estimate() float64 {
 	return sum / n
 }
 
-// MayContain implements filter.Reader. The blocks that can hold versions of a key are
-// the first whose separator is not before the key, and the next one as long as the
-// separator is of the key.
+// MayContain implements filter.Reader. Versions of a key can be in the first block whose
+// separator is not before the key, and in the next one as long as the separator has the
+// same user key.
 func (f *levelDBFilter) MayContain(key filter.Key) bool {
 	h := levelDBHash(key.Bytes, false)
 	other := h
@@ -168,8 +168,8 @@ func levelDBMayContain(b []byte, h uint32) bool {
 	return true
 }
 
-// levelDBHash is LevelDB's hash of bytes (util/hash.cc), with the last ones, those after
-// the last whole word, as signed or unsigned numbers. On disk; do not change.
+// levelDBHash is LevelDB's hash (util/hash.cc). The bytes after the last whole word are
+// read as signed or unsigned numbers. On disk; do not change.
 func levelDBHash(b []byte, signed bool) uint32 {
 	const m = 0xc6a4a793
 	h := uint32(levelDBSeed) ^ uint32(len(b))*m
@@ -192,9 +192,8 @@ func levelDBHash(b []byte, signed bool) uint32 {
 	return h ^ h>>24
 }
 
-// openLevelDBFilter loads LevelDB's own filters, where the table has no filter of its
-// own that can be asked. They are held whole, and not under a budget. Damage leaves the
-// table without a filter.
+// openLevelDBFilter loads LevelDB's own filters, where the table has no usable filter of
+// sift's. They are always held whole. If they are damaged, the table has no filter.
 func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) error {
 	if o.MaxFilterUnits != 0 {
 		r.filterFamily, r.filterState = family, FilterUnknown
@@ -222,14 +221,14 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 	return nil
 }
 
-// maxCheckedBlocks is how many data blocks are tried to check LevelDB's filters with.
+// maxCheckedBlocks is the number of data blocks to try for checking LevelDB's filters.
 const maxCheckedBlocks = 4
 
-var errNotChecked = errors.New("no data block can be read to check it with")
+var errNotChecked = errors.New("no data block is readable to check it against")
 
-// checkLevelDBFilter asks the filters for the keys of a data block, the first that can be
-// read. Programs that write tables by themselves may have added other keys, such as
-// internal ones. If none can be read the error is errNotChecked.
+// checkLevelDBFilter checks that the filters contain the keys of the first readable data
+// block. Programs that write tables by themselves may have added other keys, such as
+// internal ones. If no block is readable the error is errNotChecked.
 func (r *Reader) checkLevelDBFilter(f *levelDBFilter) error {
 	for i := range min(r.index.numBlocks(), maxCheckedBlocks) {
 		var b block
@@ -240,7 +239,7 @@ func (r *Reader) checkLevelDBFilter(f *levelDBFilter) error {
 		return b.walk(func(_ entry, key []byte) error {
 			userKey, _, _, ok := base.SplitInternalKey(key)
 			if ok && !f.MayContain(filter.NewKey(userKey)) {
-				return fmt.Errorf("it denies %q", userKey)
+				return fmt.Errorf("it excludes %q", userKey)
 			}
 			return nil
 		})

@@ -61,7 +61,7 @@ func TestLevelDBFilterExample(t *testing.T) {
 }
 
 // TestLevelDBFilterMalformed guards that a block that does not cover all data blocks, or
-// whose offsets lie, is refused: it would deny keys.
+// whose offsets lie, is refused: it would exclude keys.
 func TestLevelDBFilterMalformed(t *testing.T) {
 	x := testIndex(t, []string{"g", "p"}, []uint64{0, 5000})
 	good := "8000000000000000" + "01" + "00000000" + "09000000" + "09000000" + "09000000" + "0b"
@@ -86,7 +86,7 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 }
 
 // TestLevelDBFilterSigned guards that a filter of a LevelDB that hashed bytes as signed
-// numbers denies none of its keys.
+// numbers excludes none of its keys.
 func TestLevelDBFilterSigned(t *testing.T) {
 	key := []byte("key\xff\x80")
 	h := levelDBHash(key, true)
@@ -99,7 +99,7 @@ func TestLevelDBFilterSigned(t *testing.T) {
 	block := append(filters, 0, 0, 0, 0, 9, 0, 0, 0, 11)
 	f, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily, block)
 	if !ok || !f.MayContain(filter.NewKey(key)) {
-		t.Error("denied")
+		t.Error("excluded")
 	}
 }
 
@@ -129,7 +129,7 @@ func TestLevelDBFilterAsksAllBlocks(t *testing.T) {
 		}
 		f, ok := newLevelDBFilter(testIndex(t, []string{"g", "p"}, []uint64{0, 5000}), levelDBFamily2, append(block, 11))
 		if !ok || !f.MayContain(filter.NewKey([]byte(c.key))) {
-			t.Errorf("%q is denied", c.key)
+			t.Errorf("%q is excluded", c.key)
 		}
 	}
 }

@@ -10,33 +10,32 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// A block that the cache keeps has a point table: a hash table from user keys to
-// entries, so that a lookup reads a slot and an entry where a search would read some
-// twenty.
+// A block in the cache has a point table: a hash table from user keys to entries. It saves a
+// lookup the search: one slot and one entry are read instead of some twenty entries.
 //
-// A slot is 0, or has 16 bits of the hash above the entry's offset plus one. It
-// stands for the first, that is the newest, entry of a user key. The slot that a key
-// would like best is that of the upper bits of its hash; where it is taken, the next
-// one is tried. A key that is not in the table is not in the block.
+// A slot is 0 if it is free; otherwise it holds 16 bits of the key's hash above the entry's
+// offset plus one. It refers to the first, that is the newest, entry of a user key. A key's
+// home slot is given by the upper bits of its hash; collisions are resolved by linear
+// probing. A key that is not in the table is not in the block.
 //
-// The entry found has to tell its whole key. So the block is written again: every
-// entry shares with the one before it either nothing, at a restart, or just the
-// bytes that both separators around the block, and so all keys that a lookup may
-// look for in it, have in common. It stays an ordinary block, a little longer, of
-// which iterators need not know more.
+// A lookup must be able to compare the whole key with the one entry it reads. So the block
+// is rewritten: each entry shares with its predecessor either nothing, at a restart, or
+// exactly the prefix that the separators on both sides of the block have in common, which
+// every key that is looked up in this block has, too. The result is an ordinary block, a
+// little longer; iterators need not know the difference.
 
 const (
 	maxPointData  = 1<<16 - 2 // an offset plus one has 16 bits
-	maxPointKey   = 512       // of an internal key
-	maxPointProbe = 16        // slots from the one that a key would like best
+	maxPointKey   = 512       // bytes of an internal key
+	maxPointProbe = 16        // slots probed from the home slot on
 
-	// What a block pays for its table at most: an eighth of its length for the
-	// slots, and as much for keys that share less.
+	// The table may take an eighth of the block's length for its slots, and another
+	// eighth for the shorter shared prefixes.
 	maxPointShare = 8
 )
 
-// Blocks of the usual sizes are one piece of memory with their slots, so that a
-// lookup finds both in one place.
+// Blocks of the usual sizes are allocated together with their slots, so that a lookup finds
+// both nearby.
 type (
 	block32 struct {
 		block
@@ -87,9 +86,8 @@ func newPointBlock(n int) *block {
 	return &block{slots: make([]uint32, n)}
 }
 
-// keep returns the block in memory of its own, for the cache, with a point table if
-// it can have one. Its keys should be after the internal key before, nil for none,
-// and not after last.
+// keep copies the block for the cache, with a point table if one can be built. Its keys
+// should be after the internal key before, where nil is before all keys, and at most last.
 func (b *block) keep(before, last []byte) *block {
 	if k := b.pointed(before, last); k != nil {
 		return k
@@ -97,9 +95,9 @@ func (b *block) keep(before, last []byte) *block {
 	return &block{data: bytes.Clone(b.data), entries: b.entries, restarts: b.restarts}
 }
 
-// pointed is keep for a block that can have a table, and nil for others: those that
-// would become too long, that have long keys, and those in which anything is wrong,
-// which is for a search to come upon.
+// pointed is keep for a block that can have a point table. It returns nil for others: those
+// that would become too long or have long keys, and malformed ones, which are left to the
+// search to report.
 func (b *block) pointed(before, last []byte) *block {
 	shared := 0
 	if before != nil {
@@ -119,9 +117,9 @@ func (b *block) pointed(before, last []byte) *block {
 	return k
 }
 
-// measure returns how long the block is when its entries share so many bytes, and
-// how many entries it has. ok reports that they are sound and in order, and have keys
-// within the bounds that a table can be made of.
+// measure returns the length of the block if its entries shared that many bytes, and the
+// number of its entries. ok reports that they are well-formed, in order, and within the
+// limits of a point table.
 func (b *block) measure(shared int, before, last []byte) (size, entries int, ok bool) {
 	w := pointWalk{b: b}
 	limit := len(b.data) + len(b.data)/maxPointShare
@@ -146,8 +144,8 @@ func (b *block) measure(shared int, before, last []byte) (size, entries int, ok 
 	return size, entries, ok
 }
 
-// fill writes what from holds to the block, and its table. It reports false if too
-// many keys would like the same slots. REQUIRES: measure has found from to be sound.
+// fill writes the entries of from to the block and builds the table. It reports false if a
+// key cannot be placed within maxPointProbe slots. REQUIRES: measure accepted from.
 func (b *block) fill(from *block) bool {
 	w := pointWalk{b: from}
 	out := b.data[:0]
@@ -172,8 +170,8 @@ func (b *block) fill(from *block) bool {
 	return len(out) == b.entries
 }
 
-// point adds the entry at an offset to the table, and reports false if its key would
-// come to lie too far from where it is looked for.
+// point adds the entry at an offset to the table. It reports false if there is no free slot
+// within maxPointProbe of its home slot.
 func (b *block) point(hash uint64, at int) bool {
 	i := b.slotOf(hash)
 	for range maxPointProbe {
@@ -195,11 +193,11 @@ func (b *block) slotOf(hash uint64) int {
 
 func slotTag(hash uint64) uint32 { return uint32(hash) << 16 }
 
-// getPoint is get by the table. REQUIRES: the block has one; the internal key is
-// after the bound before of the block and not after last.
+// getPoint is get with the point table. REQUIRES: the block has one; the internal key is
+// after the separator before the block and not after the block's own.
 //
-// ranOff may be true with entries after the internal key: whoever then looks whether
-// the last of the bounds is of the user key finds that it is not.
+// ranOff may be true although there are entries after the internal key. The caller then
+// compares the block's separator with the user key, and finds that they differ.
 func (b *block) getPoint(userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
 	hash := filter.Hash(userKey)
 	shared := int(b.shared)
@@ -237,14 +235,14 @@ func (b *block) getPoint(userKey []byte, trailer uint64) (f found, ranOff bool, 
 	return found{}, true, nil
 }
 
-// pointWalk goes over the entries of a block, with whole keys.
+// pointWalk iterates over the entries of a block, with whole keys.
 type pointWalk struct {
 	b         *block
 	e         entry
-	prev, key []byte // of the entry before and of this one
+	prev, key []byte // keys of the previous entry and of this one
 	isRestart bool
-	restart   int  // restarts passed
-	bad       bool // it has stopped at an entry that a table cannot be made of
+	restart   int  // number of restarts passed
+	bad       bool // it stopped at an entry that a point table cannot hold
 
 	turn bool
 	bufs [2][maxPointKey]byte
@@ -276,7 +274,7 @@ func (w *pointWalk) next() bool {
 	return true
 }
 
-// head returns what stands before the key when it shares so many bytes.
+// head returns the entry's header if that many bytes are shared.
 func (w *pointWalk) head(shared int) entryHead {
 	if w.isRestart {
 		shared = 0
@@ -284,7 +282,7 @@ func (w *pointWalk) head(shared int) entryHead {
 	return entryHead{shared, len(w.key) - shared, w.e.end - w.e.value}
 }
 
-// entryHead is what an entry begins with.
+// entryHead is the header of an entry.
 type entryHead struct{ shared, unshared, value int }
 
 func (h entryHead) len() int {

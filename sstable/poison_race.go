@@ -2,8 +2,8 @@
 
 package sstable
 
-// poison overwrites memory that goes back to a pool, in programs that are built
-// to find races, so that whoever still reads it is seen by what it reads, too.
+// poison overwrites memory that returns to a pool, in builds with the race detector, so that
+// a use after release shows.
 func poison(b []byte) {
 	b = b[:cap(b)]
 	for i := range b {

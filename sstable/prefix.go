@@ -9,23 +9,21 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// Prefixer says which part of a key is its prefix: a filter that holds the
-// prefixes too can tell that a table has no key of a prefix, so that a scan of
-// that prefix leaves the table alone.
+// Prefixer is a prefix extractor: it says which part of a key is its prefix. A filter that
+// also holds prefixes can tell that a table has no key with some prefix, so that a scan over
+// that prefix skips the table.
 //
-// It is safe for concurrent use and keeps one promise, without which scans miss
-// keys: if PrefixLen(k) is n and n is not negative, PrefixLen is n for every key
-// that begins with k[:n].
+// A Prefixer must be safe for concurrent use and must satisfy this rule, or scans miss keys:
+// if PrefixLen(k) is n >= 0, then PrefixLen is n for every key that begins with k[:n].
 type Prefixer interface {
-	// Name is stored in the tables. It must change when PrefixLen does. On
-	// disk; do not change.
+	// Name is stored in the tables. It must change when PrefixLen does.
 	Name() string
 	// PrefixLen returns the length of the key's prefix, or -1 if it has none.
 	PrefixLen(key []byte) int
 }
 
-// FixedPrefix returns the Prefixer that takes the first n bytes of keys that have
-// as many. n is at least 1.
+// FixedPrefix returns the Prefixer for the first n bytes of a key. Shorter keys have no
+// prefix. n is at least 1.
 func FixedPrefix(n int) Prefixer { return fixedPrefix(max(n, 1)) }
 
 type fixedPrefix int
@@ -39,9 +37,9 @@ func (p fixedPrefix) PrefixLen(key []byte) int {
 	return int(p)
 }
 
-// PrefixUpTo returns the Prefixer that takes the bytes up to and with the n-th
-// delimiter, n at least 1: with '/' and 1 the prefix of "user/17/name" is "user/",
-// with 2 it is "user/17/". Keys with fewer delimiters have none.
+// PrefixUpTo returns the Prefixer for the bytes up to and including the n-th delimiter, n at
+// least 1: with '/' and 1 the prefix of "user/17/name" is "user/", with 2 it is "user/17/".
+// Keys with fewer delimiters have no prefix.
 func PrefixUpTo(delimiter byte, n int) Prefixer { return prefixUpTo{delimiter, max(n, 1)} }
 
 type prefixUpTo struct {
@@ -63,7 +61,7 @@ func (p prefixUpTo) PrefixLen(key []byte) int {
 	return end
 }
 
-// prefixerNamed returns the Prefixer of this package that has the name, or nil.
+// prefixerNamed returns the Prefixer of this package with that name, or nil.
 func prefixerNamed(name string) Prefixer {
 	kind, args, ok := strings.Cut(strings.TrimSuffix(name, ")"), "(")
 	if !ok {
@@ -94,8 +92,8 @@ func prefixOf(p Prefixer, key []byte) (prefix []byte, ok bool) {
 	return key[:n], true
 }
 
-// addPrefix adds the prefix of a key to the filter, once for neighbours that
-// share it.
+// addPrefix adds the prefix of a key to the filter, but only once for adjacent keys with the
+// same prefix.
 func (w *Writer) addPrefix(userKey []byte) {
 	prefix, ok := prefixOf(w.opts.Prefix, userKey)
 	if !ok || w.prefixed && bytes.Equal(prefix, w.prefix) {
@@ -105,9 +103,9 @@ func (w *Writer) addPrefix(userKey []byte) {
 	w.filter.Add(filter.NewKey(prefix))
 }
 
-// PrefixFilter returns the name of the Prefixer whose prefixes the table's filter
-// holds: MayContain then answers for prefixes as it does for keys. It is "" if it
-// holds none.
+// PrefixFilter returns the name of the Prefixer whose prefixes the table's filter holds:
+// MayContain then answers for these prefixes as it does for keys. "" means that the filter
+// holds no prefixes.
 func (r *Reader) PrefixFilter() string {
 	if r.props == nil {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Properties say what is in a table. They are stored in the meta block
+// Properties describe a table. They are stored in the meta block
 // rocksdb.properties, a block with restart interval 1, names ascending:
 //
 //	name                     value    meaning
@@ -44,12 +44,11 @@ import (
 //	sift.seq.max             varint   MaxSeq
 //	sift.seq.min             varint   MinSeq
 //
-// Integers are little-endian. RocksDB and pebble define the names with
-// rocksdb. and want the block to be there. Names that are not known are skipped.
-// Invalid are values of known names that are not of their shape, another
-// comparator, and the property of RocksDB that gives all entries one sequence
-// number. The checksums tie the filter to the table: a filter block that is whole
-// but another table's would deny keys.
+// Integers are little-endian. RocksDB and pebble define the names with rocksdb. and require
+// the block. Unknown names are ignored. The block is invalid if a known name has a value of
+// the wrong shape, if the comparator is another one, or if RocksDB's property for a single
+// sequence number of all entries is set. The checksums tie the filter to the table: an
+// intact filter block of another table would exclude keys.
 //
 // The entry sift.seq.max = 300 of a block with restart interval 1 is
 //
@@ -57,12 +56,12 @@ import (
 //
 // All of this is on disk; do not change.
 type Properties struct {
-	NumEntries   uint64 // all of them
-	NumDeletions uint64 // those of kind KindDelete
+	NumEntries   uint64 // including tombstones
+	NumDeletions uint64 // tombstones
 	NumKeys      uint64 // distinct user keys; 0 in tables of other engines
 
 	RawKeyBytes   uint64 // sum of the lengths of the internal keys
-	RawValueBytes uint64 // and of the values
+	RawValueBytes uint64 // sum of the lengths of the values
 
 	NumDataBlocks uint64
 	DataBytes     uint64 // data blocks on disk, trailers included
@@ -71,26 +70,26 @@ type Properties struct {
 
 	Smallest, Largest []byte // encoded internal keys; nil if unknown or the table is empty
 	MinSeq, MaxSeq    uint64 // 0 and 0 if unknown or the table is empty
-	FileNumber        uint64 // the WriterOptions' one
+	FileNumber        uint64 // from WriterOptions
 
-	FilterPolicy string  // the name of the policy that made the filter, "" if unknown or none
-	FilterFamily string  // the family of its bytes
+	FilterPolicy string  // the name of the policy that built the filter, "" if unknown or none
+	FilterFamily string  // the format of the filter
 	FilterUnits  int     // number of units
-	FilterKeys   uint64  // keys and prefixes that were added to it
-	FilterFPR    float64 // with all units; NaN if unknown or none
-	FilterPrefix string  // the name of the Prefixer whose prefixes it holds, too; "": none
+	FilterKeys   uint64  // number of keys and prefixes in it
+	FilterFPR    float64 // false positive rate with all units; NaN if unknown or none
+	FilterPrefix string  // the name of the Prefixer whose prefixes it also holds; "": none
 
-	RangePolicy string // the name of the policy that made the range filter; "": none
+	RangePolicy string // the name of the policy that built the range filter; "": none
 	RangeSplit  string // how it splits keys: the name of a Prefixer, or at(n)
-	RangeKeys   uint64 // keys that were added to it
-	RangeBytes  uint64 // what it takes
+	RangeKeys   uint64 // number of keys in it
+	RangeBytes  uint64 // its size
 
 	rangeCRC   uint32
 	compressed bool
 	unitCRCs   []uint32
 }
 
-// FilterBitsPerKey is what a key takes in the filter, NaN if that is unknown.
+// FilterBitsPerKey returns the size of the filter in bits per key, NaN if unknown.
 func (p *Properties) FilterBitsPerKey() float64 {
 	if p.FilterKeys == 0 {
 		return math.NaN()
@@ -98,7 +97,7 @@ func (p *Properties) FilterBitsPerKey() float64 {
 	return 8 * float64(p.FilterBytes) / float64(p.FilterKeys)
 }
 
-// note counts an entry; ikey is only kept as a copy.
+// note counts an entry. It copies what it keeps of ikey.
 func (p *Properties) note(ikey []byte, seq uint64, kind Kind, valueLen int) {
 	if p.NumEntries == 0 {
 		p.Smallest = bytes.Clone(ikey)
@@ -148,13 +147,13 @@ const (
 	propMinSeq        = "sift.seq.min"
 )
 
-// Property is a property as it is stored.
+// Property is a property as stored.
 type Property struct {
 	Name  string
 	Value []byte
 }
 
-// appendProperties returns the block.
+// appendProperties encodes the properties block.
 func appendProperties(p *Properties) []byte {
 	var list []Property
 	text := func(name, v string) { list = append(list, Property{name, []byte(v)}) }
@@ -213,85 +212,23 @@ func appendProperties(p *Properties) []byte {
 	return w.finish()
 }
 
-// maxPropertyName is longer than every name that is known.
+// maxPropertyName exceeds the length of every known name.
 const maxPropertyName = 64
 
 var errProperty = errors.New("malformed property")
 
-// decodeProperties decodes the block. The result aliases nothing.
+// decodeProperties decodes the block. The result does not refer to data.
 func decodeProperties(data []byte) (*Properties, error) {
 	var b block
 	if err := b.init(data); err != nil {
 		return nil, err
 	}
 	p := &Properties{FilterFPR: math.NaN()}
-	numbers := map[string]*uint64{
-		propData: &p.DataBytes, propDeletions: &p.NumDeletions, propFilterSize: &p.FilterBytes,
-		propIndex: &p.IndexBytes, propDataBlocks: &p.NumDataBlocks, propEntries: &p.NumEntries,
-		propRawKeys: &p.RawKeyBytes, propRawValues: &p.RawValueBytes, propFileNumber: &p.FileNumber,
-		propFilterKeys: &p.FilterKeys, propKeys: &p.NumKeys, propRangeKeys: &p.RangeKeys, propRangeSize: &p.RangeBytes,
-		propMaxSeq: &p.MaxSeq, propMinSeq: &p.MinSeq,
-	}
 	err := b.each(func(key, value []byte) error {
 		if len(key) > maxPropertyName {
 			return nil
 		}
-		name := string(key)
-		if n, ok := numbers[name]; ok {
-			v, l := binary.Uvarint(value)
-			if l <= 0 || l != len(value) {
-				return fmt.Errorf("%w %s", errProperty, name)
-			}
-			*n = v
-			return nil
-		}
-		ok := true
-		switch name {
-		case propComparator:
-			if string(value) != comparatorName {
-				return fmt.Errorf("%w: comparator %q", base.ErrUnsupported, value)
-			}
-		case propGlobalSeq:
-			if ok = len(value) == 8; ok && binary.LittleEndian.Uint64(value) != 0 {
-				return fmt.Errorf("%w: one sequence number for all entries", base.ErrUnsupported)
-			}
-		case propCompression:
-			p.compressed = string(value) == "Snappy"
-		case propFilterFamily:
-			p.FilterFamily = string(value)
-		case propPolicy:
-			p.FilterPolicy = string(value)
-		case propPrefix:
-			p.FilterPrefix = string(value)
-		case propRangePolicy:
-			p.RangePolicy = string(value)
-		case propRangeSplit:
-			p.RangeSplit = string(value)
-		case propRangeChecksum:
-			if ok = len(value) == 4; ok {
-				p.rangeCRC = binary.LittleEndian.Uint32(value)
-			}
-		case propSmallest, propLargest:
-			if _, _, _, ok = base.SplitInternalKey(value); ok && name == propSmallest {
-				p.Smallest = bytes.Clone(value)
-			} else if ok {
-				p.Largest = bytes.Clone(value)
-			}
-		case propFPR:
-			if ok = len(value) == 8; ok {
-				p.FilterFPR = math.Float64frombits(binary.LittleEndian.Uint64(value))
-			}
-		case propUnitChecksums:
-			ok = len(value)%4 == 0
-			for c := base.NewCursor(value); ok && c.Len() > 0; {
-				p.unitCRCs = append(p.unitCRCs, c.Uint32())
-			}
-			p.FilterUnits = len(p.unitCRCs)
-		}
-		if !ok {
-			return fmt.Errorf("%w %s", errProperty, name)
-		}
-		return nil
+		return p.decode(string(key), value)
 	})
 	if err == nil && (p.Smallest == nil) != (p.Largest == nil) {
 		err = fmt.Errorf("%w: one end of the key range", errProperty)
@@ -300,4 +237,119 @@ func decodeProperties(data []byte) (*Properties, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// decode takes over a property. It ignores unknown names.
+func (p *Properties) decode(name string, value []byte) error {
+	ok := true
+	if n := p.number(name); n != nil {
+		v, l := binary.Uvarint(value)
+		if ok = l > 0 && l == len(value); ok {
+			*n = v
+		}
+	} else if t := p.text(name); t != nil {
+		*t = string(value)
+	} else {
+		var err error
+		if ok, err = p.other(name, value); err != nil {
+			return err
+		}
+	}
+	if !ok {
+		return fmt.Errorf("%w %s", errProperty, name)
+	}
+	return nil
+}
+
+// number returns the field of a property that is a varint, or nil.
+func (p *Properties) number(name string) *uint64 {
+	switch name {
+	case propData:
+		return &p.DataBytes
+	case propDeletions:
+		return &p.NumDeletions
+	case propFilterSize:
+		return &p.FilterBytes
+	case propIndex:
+		return &p.IndexBytes
+	case propDataBlocks:
+		return &p.NumDataBlocks
+	case propEntries:
+		return &p.NumEntries
+	case propRawKeys:
+		return &p.RawKeyBytes
+	case propRawValues:
+		return &p.RawValueBytes
+	case propFileNumber:
+		return &p.FileNumber
+	case propFilterKeys:
+		return &p.FilterKeys
+	case propKeys:
+		return &p.NumKeys
+	case propRangeKeys:
+		return &p.RangeKeys
+	case propRangeSize:
+		return &p.RangeBytes
+	case propMaxSeq:
+		return &p.MaxSeq
+	case propMinSeq:
+		return &p.MinSeq
+	}
+	return nil
+}
+
+// text returns the field of a property that is a text, or nil.
+func (p *Properties) text(name string) *string {
+	switch name {
+	case propFilterFamily:
+		return &p.FilterFamily
+	case propPolicy:
+		return &p.FilterPolicy
+	case propPrefix:
+		return &p.FilterPrefix
+	case propRangePolicy:
+		return &p.RangePolicy
+	case propRangeSplit:
+		return &p.RangeSplit
+	}
+	return nil
+}
+
+// other takes over a property that is neither a number nor a text. ok is false if its value
+// is malformed, err not nil if sift cannot read a table with it.
+func (p *Properties) other(name string, value []byte) (ok bool, err error) {
+	ok = true
+	switch name {
+	case propComparator:
+		if string(value) != comparatorName {
+			return false, fmt.Errorf("%w: comparator %q", base.ErrUnsupported, value)
+		}
+	case propGlobalSeq:
+		if ok = len(value) == 8; ok && binary.LittleEndian.Uint64(value) != 0 {
+			return false, fmt.Errorf("%w: one sequence number for all entries", base.ErrUnsupported)
+		}
+	case propCompression:
+		p.compressed = string(value) == "Snappy"
+	case propRangeChecksum:
+		if ok = len(value) == 4; ok {
+			p.rangeCRC = binary.LittleEndian.Uint32(value)
+		}
+	case propSmallest, propLargest:
+		if _, _, _, ok = base.SplitInternalKey(value); ok && name == propSmallest {
+			p.Smallest = bytes.Clone(value)
+		} else if ok {
+			p.Largest = bytes.Clone(value)
+		}
+	case propFPR:
+		if ok = len(value) == 8; ok {
+			p.FilterFPR = math.Float64frombits(binary.LittleEndian.Uint64(value))
+		}
+	case propUnitChecksums:
+		ok = len(value)%4 == 0
+		for c := base.NewCursor(value); ok && c.Len() > 0; {
+			p.unitCRCs = append(p.unitCRCs, c.Uint32())
+		}
+		p.FilterUnits = len(p.unitCRCs)
+	}
+	return ok, nil
 }

@@ -13,20 +13,19 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// A range filter takes a key as a prefix and a number: the table's split says how
-// long the prefix of a key is, and the 8 bytes that follow it, zeros behind a shorter
-// key, are the number, big-endian. Keys of one prefix are then in the order of their
-// numbers. The split is that of a Prefixer, whose keys without a prefix the filter leaves
-// out, or a length that all keys of the table have in common, "at(11)"; a key that is
-// shorter is a prefix whole, and its number 0. On disk; do not change.
+// A range filter sees a key as a prefix and a number: the prefix's length is the table's
+// split, and the 8 bytes after it, zero-padded, are the number, big-endian. So the keys of a
+// prefix are in the order of their numbers. The split is either a Prefixer, and the filter
+// leaves out keys without a prefix, or a fixed length, "at(11)"; a shorter key is all
+// prefix, with the number 0. On disk; do not change.
 //
-// The filter is the meta block sift.range.<family>, uncompressed, between the filter
-// units and the properties.
+// The filter is the meta block sift.range.<family>, uncompressed, between the filter units
+// and the properties.
 
-// rangePrefix begins the name of the meta block. On disk; do not change.
+// rangePrefix starts the name of the meta block. On disk; do not change.
 const rangePrefix = "sift.range."
 
-// rangeKeys collects the keys of a table until it is known how to split them.
+// rangeKeys collects the keys of a table until its split can be chosen.
 type rangeKeys struct {
 	bytes []byte
 	ends  []int
@@ -46,15 +45,15 @@ func (k *rangeKeys) each(f func(key []byte)) {
 	}
 }
 
-// numberLen is how many bytes of a key are its number.
+// numberLen is the number of key bytes that make the number.
 const numberLen = 8
 
-// splitAt returns the length of prefixes: all but the last 8 bytes of the longer keys, so
-// that the number has all that tells them apart, but so short that there are two keys to a
-// prefix on the average, as ranges lie within one; and not shorter than what all keys
-// have in common.
+// splitAt chooses the length of prefixes. It leaves the last 8 bytes of the longer keys to
+// the number, which then tells all keys apart, but makes prefixes short enough that there
+// are two keys per prefix on average, since a range is only useful within one prefix, and
+// no shorter than the common prefix of all keys.
 func (k *rangeKeys) splitAt() int {
-	var lengths, differ []int // how many keys have a length, and differ from the key before at a byte first
+	var lengths, differ []int // keys by length; keys by the first byte at which they differ from the previous key
 	count := func(counts *[]int, n int) {
 		for len(*counts) <= n {
 			*counts = append(*counts, 0)
@@ -90,7 +89,7 @@ func (k *rangeKeys) splitAt() int {
 	return max(at, min(common, max(0, most-numberLen)))
 }
 
-// splitKey returns the prefix of a length and the number of a key.
+// splitKey splits a key after at bytes into prefix and number.
 func splitKey(key []byte, at int) (prefix []byte, x uint64) {
 	if len(key) <= at {
 		return key, 0
@@ -104,9 +103,9 @@ func splitKey(key []byte, at int) (prefix []byte, x uint64) {
 	}
 }
 
-// finishRange writes the range filter and notes it in the properties. The metaindex
-// gets its entry from the caller: the name comes after that of the properties. A filter
-// that cannot be made is left out.
+// finishRange writes the range filter and records it in the properties. It returns the
+// metaindex entry, which the caller adds after that of the properties. If the filter cannot
+// be built, the table gets none.
 func (w *Writer) finishRange(info *TableInfo) (entry Property, err error) {
 	p := &w.props
 	if w.opts.Range == nil || len(w.ranges.ends) == 0 {
@@ -153,17 +152,16 @@ func fixedSplit(name string) (at int, ok bool) {
 	return at, ok && err == nil && at >= 0 && fixedSplitName(at) == name
 }
 
-// heldRange is a table's range filter in memory. reader is nil if there is none that
-// can be asked.
+// heldRange is a table's range filter in memory. reader is nil if there is no usable one.
 type heldRange struct {
 	reader   filter.RangeReader
-	at       int      // the length of prefixes,
-	prefixer Prefixer // or what says it
+	at       int      // the prefixes' length
+	prefixer Prefixer // determines it instead, if not nil
 	err      error
 }
 
-// RangeFilterStatus loads the table's range filter, if that has not been done yet,
-// and returns its state, and for FilterDamaged and FilterUnknown the reason.
+// RangeFilterStatus loads the table's range filter, unless it is loaded, and returns its
+// state and, for FilterDamaged and FilterUnknown, the reason.
 func (r *Reader) RangeFilterStatus() (FilterState, error) {
 	switch h := r.rangeFilter(); {
 	case h.reader != nil:
@@ -177,7 +175,7 @@ func (r *Reader) RangeFilterStatus() (FilterState, error) {
 	}
 }
 
-// RangeFilterBytes is the memory that the range filter takes; 0 until it is asked.
+// RangeFilterBytes returns the range filter's memory in bytes, 0 until it is first used.
 func (r *Reader) RangeFilterBytes() int {
 	if h := r.ranges.Load(); h != nil && h.reader != nil {
 		return h.reader.SizeBytes()
@@ -185,9 +183,9 @@ func (r *Reader) RangeFilterBytes() int {
 	return 0
 }
 
-// MayContainRange reports false only if the table holds no entry of a key from from to
-// to, from included and to not. It is true without a range filter, and for a range
-// over several of its prefixes. The first call reads the filter from the file.
+// MayContainRange reports false only if the table holds no entry with a key in [from, to).
+// It returns true without a range filter, and for a range that spans several prefixes. The
+// first call reads the filter from the file.
 func (r *Reader) MayContainRange(from, to []byte) bool { return r.rangeFilter().mayContain(from, to) }
 
 func (h *heldRange) mayContain(from, to []byte) bool {
@@ -206,12 +204,12 @@ func (h *heldRange) mayContain(from, to []byte) bool {
 	prefix, lo := splitKey(from, at)
 	_, hi := splitKey(to, at)
 	if n := len(to) - at; n > 0 && n <= numberLen && to[len(to)-1] != 0 {
-		hi-- // a key with the number of to is not before it
+		hi-- // a key with the number of to is not before to
 	}
 	return lo > hi || h.reader.MayContainRange(prefix, lo, hi)
 }
 
-// rangeFilter returns the table's range filter, which it loads the first time.
+// rangeFilter returns the table's range filter, and loads it the first time.
 func (r *Reader) rangeFilter() *heldRange {
 	if h := r.ranges.Load(); h != nil {
 		return h
@@ -223,7 +221,7 @@ func (r *Reader) rangeFilter() *heldRange {
 		h = new(heldRange)
 		h.err = r.loadRange(h)
 		if h.err == nil || errors.Is(h.err, base.ErrCorruption) || errors.Is(h.err, filter.ErrUnknownFamily) {
-			r.ranges.Store(h) // else another try may succeed
+			r.ranges.Store(h) // on an I/O error the next call retries
 		}
 	}
 	return h
@@ -247,7 +245,7 @@ func (r *Reader) loadRange(h *heldRange) error {
 	var prefixer Prefixer
 	if !fixed {
 		if r.prefix == nil || r.prefix.Name() != r.props.RangeSplit {
-			return fmt.Errorf("%s: %w: the range filter splits keys by %s", r.path, filter.ErrUnknownFamily, r.props.RangeSplit)
+			return fmt.Errorf("%s: %w: the range filter splits keys with the unknown %s", r.path, filter.ErrUnknownFamily, r.props.RangeSplit)
 		}
 		prefixer = r.prefix
 	}

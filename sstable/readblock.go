@@ -14,12 +14,12 @@ import (
 var (
 	errTruncated = errors.New("file ends too early")
 	errChecksum  = errors.New("checksum mismatch")
-	errSnappyLen = errors.New("snappy block claims more than it can hold")
+	errSnappyLen = errors.New("snappy block claims a length that its size rules out")
 )
 
-// BlockIO counts what readers did to get at data blocks. The zero BlockIO is
-// ready for use; it may be shared by readers and must not be copied. Counting
-// does not make processors wait for each other.
+// BlockIO counts block reads. The zero BlockIO is ready for use. Several readers may share
+// one; it must not be copied. It is safe for concurrent use, and its counters are sharded
+// so that counting does not contend.
 type BlockIO struct {
 	stripes [epoch.NumStripes]ioStripe
 }
@@ -29,10 +29,10 @@ type ioStripe struct {
 	_                  [104]byte
 }
 
-// BlockIOCounts are the counts of a BlockIO at one moment.
+// BlockIOCounts is a snapshot of a BlockIO.
 type BlockIOCounts struct {
-	Reads uint64 // reads from the file, each of one block or of several in a row
-	Bytes uint64 // bytes of those reads
+	Reads uint64 // reads from the file, of one block or several adjacent ones
+	Bytes uint64 // bytes read
 	Hits  uint64 // blocks found in the cache
 }
 
@@ -56,7 +56,7 @@ func (b *BlockIO) read(n int) {
 	s.bytes.Add(uint64(n))
 }
 
-// corrupt makes the error for a damaged block.
+// corrupt returns the error for a damaged block.
 func (r *Reader) corrupt(h Handle, what string, cause error) error {
 	return &base.CorruptionError{Path: r.path, Offset: int64(h.Offset), What: what, Err: cause}
 }
@@ -73,8 +73,8 @@ func (r *Reader) readAt(buf []byte, offset uint64, what string) error {
 	return fmt.Errorf("%s: read %s at offset %d: %w", r.path, what, offset, err)
 }
 
-// readRaw reads a block and its trailer into buf, which must be of their
-// length, and checks them.
+// readRaw reads a block with its trailer into buf, which must have exactly their length, and
+// verifies the checksum.
 func (r *Reader) readRaw(buf []byte, h Handle, what string) (payload []byte, blockType byte, err error) {
 	if err := r.readAt(buf, h.Offset, what); err != nil {
 		return nil, 0, err
@@ -82,17 +82,17 @@ func (r *Reader) readRaw(buf []byte, h Handle, what string) (payload []byte, blo
 	return r.checkRaw(buf, h, what)
 }
 
-// checkRaw checks the checksum of a block that is followed by its trailer.
+// checkRaw verifies the checksum of a block that is followed by its trailer.
 func (r *Reader) checkRaw(raw []byte, h Handle, what string) (payload []byte, blockType byte, err error) {
 	n := len(raw) - blockTrailerLen
 	if got, want := base.Checksum(raw[:n+1]), binary.LittleEndian.Uint32(raw[n+1:]); got != want {
-		return nil, 0, r.corrupt(h, what, fmt.Errorf("%w: %08x, and %08x is stored", errChecksum, got, want))
+		return nil, 0, r.corrupt(h, what, fmt.Errorf("%w: computed %08x, stored %08x", errChecksum, got, want))
 	}
 	return raw[:n:n], raw[n], nil
 }
 
-// decompress appends the block's contents to dst. It allocates at most in
-// proportion to the payload.
+// decompress appends the block's contents to dst. The memory it allocates is bounded by a
+// multiple of the payload's size.
 func decompress(dst, payload []byte, blockType byte) ([]byte, error) {
 	switch blockType {
 	case typePlain:
@@ -103,7 +103,7 @@ func decompress(dst, payload []byte, blockType byte) ([]byte, error) {
 	return nil, unknownType(blockType)
 }
 
-// readBlock reads, checks and decompresses a block.
+// readBlock reads, verifies and decompresses a block.
 func (r *Reader) readBlock(h Handle, what string) ([]byte, error) {
 	var buf Buffer
 	defer buf.Release()
@@ -118,8 +118,8 @@ func (r *Reader) readBlock(h Handle, what string) ([]byte, error) {
 	return data, nil
 }
 
-// dataBlock returns data block i, from the cache if it is there. If the cache
-// does not take it, it is in buf, and valid until that is used again.
+// dataBlock returns data block i, from the cache if possible. A block that the cache does not
+// admit is in buf, and valid until buf is used again.
 func (r *Reader) dataBlock(i int, buf *Buffer) (*block, error) {
 	if b := r.cachedBlock(i, r.io); b != nil {
 		return b, nil
@@ -137,7 +137,7 @@ func (r *Reader) dataBlock(i int, buf *Buffer) (*block, error) {
 	return b, nil
 }
 
-// readDataBlock reads data block i into buf, and lets the cache keep it.
+// readDataBlock reads data block i into buf. keep admits it to the cache.
 func (r *Reader) readDataBlock(i int, buf *Buffer, keep bool) (*block, error) {
 	m := buf.mem()
 	m.r = nil
@@ -161,7 +161,7 @@ func (r *Reader) readDataBlock(i int, buf *Buffer, keep bool) (*block, error) {
 	return &m.blk, nil
 }
 
-// keepBlock puts a copy of b, which is data block i, into the cache.
+// keepBlock adds a copy of b, which is data block i, to the cache.
 func (r *Reader) keepBlock(i int, b *block) *block {
 	var before []byte
 	if i > 0 {
@@ -170,8 +170,8 @@ func (r *Reader) keepBlock(i int, b *block) *block {
 	return r.cache.insert(r, i, b.keep(before, r.index.separator(i)))
 }
 
-// cachedBlock returns data block i if it is in the cache, else nil, and counts a
-// hit in io.
+// cachedBlock returns data block i and counts a hit in io, or returns nil if the block is not
+// in the cache.
 func (r *Reader) cachedBlock(i int, io *BlockIO) *block {
 	if r.slots == nil {
 		return nil
@@ -184,9 +184,8 @@ func (r *Reader) cachedBlock(i int, io *BlockIO) *block {
 	return b
 }
 
-// initDataBlock makes data block i of its contents, and checks that its first
-// key lies where the index says: a whole block in the wrong place would deny
-// keys.
+// initDataBlock parses the contents of data block i and checks that its first key is within
+// the bounds that the index gives: an intact block in the wrong place would hide keys.
 func (r *Reader) initDataBlock(b *block, data []byte, i int) error {
 	err := b.init(data)
 	if err == nil {

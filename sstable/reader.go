@@ -19,33 +19,32 @@ import (
 type ReaderOptions struct {
 	// Path names the file in errors.
 	Path string
-	// Cache holds decoded data blocks. Nil: none.
+	// Cache holds decoded data blocks. Default: none.
 	Cache *BlockCache
-	// Policies open filters of families that package filter does not know; for
-	// the families that they share with it they are asked first.
+	// Policies open filters of families that package filter does not know. Where they
+	// know the same family, Policies take precedence.
 	Policies []filter.Policy
 	// RangePolicies open range filters. Default: filter.Range.
 	RangePolicies []filter.RangePolicy
-	// IgnoreFilter reads the table as if it had no filter.
+	// IgnoreFilter treats the table as if it had no filter.
 	IgnoreFilter bool
-	// MaxFilterUnits is how many units of the filter are loaded at first.
-	// Default: all. Negative: none.
+	// MaxFilterUnits is the number of filter units to load at first. Default: all.
+	// Negative: none.
 	MaxFilterUnits int
-	// Prefix is the Prefixer of the tables' filters, for Verify; those of this
-	// package it knows by name.
+	// Prefix is the prefix extractor of the tables' filters. Only Verify needs it, and only
+	// if it is not one of this package, which are known by name.
 	Prefix Prefixer
-	// FilterPool is where the filter's memory is from. Default: the heap.
+	// FilterPool allocates the filter's memory. Default: the heap.
 	FilterPool *FilterPool
-	// IO is where block reads are counted. Default: a counter of its own.
+	// IO counts the block reads. Default: a counter of the reader's own.
 	IO *BlockIO
 }
 
 // Reader reads a table. It is safe for concurrent use.
 //
-// The index and the filter are read and checked when it is made and stay in
-// memory; data blocks are read when they are needed, each checked against its
-// checksum. Errors about damaged bytes are *CorruptionError values with path and
-// offset.
+// NewReader reads and verifies the index and the filter, which stay in memory. Data blocks
+// are read on demand and their checksums always verified. Damage is reported as a
+// *CorruptionError with path and offset.
 type Reader struct {
 	r     io.ReaderAt
 	size  int64
@@ -54,13 +53,13 @@ type Reader struct {
 	io    *BlockIO
 
 	cache     *BlockCache
-	slots     []atomic.Pointer[block] // the data blocks that are cached; nil without a cache
-	missed    []atomic.Uint32         // when the cache last missed each of them; see admit
-	cacheSeed uint                    // spreads the blocks of different tables over the shards differently
+	slots     []atomic.Pointer[block] // the cached data blocks; nil without a cache
+	missed    []atomic.Uint32         // number of the last miss of each block; see BlockCache.admit
+	cacheSeed uint                    // spreads the tables' blocks over the shards
 	released  atomic.Bool
 
 	filter atomic.Pointer[heldFilter]
-	ranges atomic.Pointer[heldRange] // nil until it is asked
+	ranges atomic.Pointer[heldRange] // nil until it is first used
 
 	rangePolicies []filter.RangePolicy
 
@@ -72,24 +71,23 @@ type Reader struct {
 
 	filterFamily string
 	filterOpen   func([][]byte) (filter.Reader, error)
-	filterMu     sync.Mutex  // guards what follows, and loading and dropping
-	pool         *FilterPool // nil: there is none, or the filter's memory has been given back to it
+	filterMu     sync.Mutex  // guards the fields below, and loading and dropping
+	pool         *FilterPool // nil: none, or the filter has been freed
 	filterUnits  []Handle
 	filterState  FilterState
 	filterErr    error
 }
 
-// MetaBlock is a block that the metaindex names.
+// MetaBlock is an entry of the metaindex.
 type MetaBlock struct {
 	Name string
 	Handle
 }
 
-// NewReader reads the table of the given size that r gives the bytes of. r must
-// serve as long as the reader is used; closing it is the caller's. Damage to
-// the metaindex, properties or filter does not keep a table from being read; it is
-// what MetaErr and FilterStatus return. Tables of kinds that sift does not read
-// give an error that matches ErrUnsupported.
+// NewReader reads the table in the first size bytes of r. r must stay open as long as the
+// reader is used; closing it is up to the caller. A table with a damaged metaindex,
+// properties block or filter can still be read: MetaErr and FilterStatus return that damage.
+// For kinds of tables that sift does not support the error matches ErrUnsupported.
 func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	if o == nil {
 		o = &ReaderOptions{}
@@ -156,7 +154,7 @@ func (r *Reader) readFooter() (metaErr, err error) {
 	return metaErr, nil
 }
 
-// readIndex reads and lays out the index.
+// readIndex reads and decodes the index.
 func (r *Reader) readIndex() error {
 	h := r.footer.index
 	data, err := r.readBlock(h, "index block")
@@ -170,8 +168,8 @@ func (r *Reader) readIndex() error {
 	return nil
 }
 
-// readMeta reads the metaindex and the properties. metaErr is damage to them;
-// err is what keeps the table from being read.
+// readMeta reads the metaindex and the properties. metaErr reports damage to them; err
+// prevents the table from being read.
 func (r *Reader) readMeta() (metaErr, err error) {
 	h := r.footer.metaindex
 	what := "metaindex block"
@@ -226,8 +224,8 @@ func decodeMetaindex(data []byte, limit uint64) ([]MetaBlock, error) {
 
 var errNamesTooLong = errors.New("names too long")
 
-// boundedNames makes of fn a function that fails when the names of a block are
-// much longer than the block, as prefix compression could make them.
+// boundedNames wraps fn to fail when the names in a block are, in total, much longer than
+// the block, which prefix compression would allow.
 func boundedNames(blockLen int, fn func(key, value []byte) error) func(key, value []byte) error {
 	left := blockLen + 64<<10
 	return func(key, value []byte) error {
@@ -238,10 +236,9 @@ func boundedNames(blockLen int, fn func(key, value []byte) error) func(key, valu
 	}
 }
 
-// Get returns the newest entry of the user key whose sequence number is at most
-// seq. It does not ask the filter. The value is the caller's to keep and not to
-// change; it is empty for a deletion. When the block is cached nothing is
-// allocated.
+// Get returns the newest entry of the user key with a sequence number of at most seq. It does
+// not probe the filter. The value remains valid and must not be modified; for a deletion it
+// is empty. A lookup in a cached block does not allocate.
 func (r *Reader) Get(userKey []byte, seq uint64) (value []byte, kind Kind, entrySeq uint64, found bool, err error) {
 	var buf Buffer
 	value, kind, entrySeq, found, err = r.GetIn(&buf, userKey, seq)
@@ -252,10 +249,9 @@ func (r *Reader) Get(userKey []byte, seq uint64) (value []byte, kind Kind, entry
 	return value, kind, entrySeq, found, err
 }
 
-// GetIn is Get with memory for a block that the cache does not take: the value
-// is valid until buf is used again or released. Keys of one block, looked up one
-// after another with one buffer, read it once. Nothing is allocated but what the
-// cache keeps.
+// GetIn is Get with a buffer for a block that the cache does not admit: the value is valid
+// until buf is used again or released. Successive lookups in the same block with the same
+// buffer read it once. GetIn allocates only what the cache keeps.
 func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, kind Kind, entrySeq uint64, found bool, err error) {
 	trailer := base.Trailer(min(seq, base.MaxSequence), base.KindSeek)
 	for i := r.index.find(userKey, trailer); i < r.index.numBlocks(); i++ {
@@ -273,8 +269,7 @@ func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, k
 		if f.ok {
 			return b.data[f.value:f.end:f.end], Kind(f.trailer), f.trailer >> 8, true, nil
 		}
-		// The entry can begin the next block only if the separator is of the
-		// same user key.
+		// Only if the separator has the same user key can the entry be in the next block.
 		if !ranOff || !bytes.Equal(base.UserKey(r.index.separator(i)), userKey) {
 			return nil, 0, 0, false, nil
 		}
@@ -290,15 +285,15 @@ func unknownKind(trailer uint64) error {
 // damaged. They must not be changed.
 func (r *Reader) Properties() *Properties { return r.props }
 
-// MetaErr returns what is wrong with the footer's metaindex handle, the
-// metaindex or the properties, or nil.
+// MetaErr returns the damage found in the footer's metaindex handle, the metaindex or the
+// properties, or nil.
 func (r *Reader) MetaErr() error { return r.metaErr }
 
 // Size returns the length of the file.
 func (r *Reader) Size() int64 { return r.size }
 
-// ApproximateOffset returns about where in the file the entries of the key, or
-// those that would follow it, are.
+// ApproximateOffset returns the approximate offset in the file of the key, or of where it
+// would be.
 func (r *Reader) ApproximateOffset(userKey []byte) int64 {
 	i := r.index.find(userKey, base.Trailer(base.MaxSequence, base.KindSeek))
 	if i < r.index.numBlocks() {
@@ -307,7 +302,7 @@ func (r *Reader) ApproximateOffset(userKey []byte) int64 {
 	return r.dataEnd()
 }
 
-// dataEnd is where the last data block ends.
+// dataEnd returns the offset after the last data block.
 func (r *Reader) dataEnd() int64 {
 	if n := r.index.numBlocks(); n > 0 {
 		return int64(r.index.handle(n - 1).end())
@@ -315,8 +310,8 @@ func (r *Reader) dataEnd() int64 {
 	return 0
 }
 
-// IndexBytes is what the reader holds in memory besides the filter: the index,
-// the cache's slots and the properties.
+// IndexBytes returns the reader's memory in bytes apart from the filter: the index, the
+// cache's slots and the properties.
 func (r *Reader) IndexBytes() int64 {
 	n := int64(unsafe.Sizeof(*r)) + r.index.bytesHeld() + (8+4)*int64(len(r.slots))
 	if p := r.props; p != nil {
@@ -325,8 +320,8 @@ func (r *Reader) IndexBytes() int64 {
 	return n
 }
 
-// MemoryBytes is what the reader holds in memory, the filter included, cached
-// blocks not.
+// MemoryBytes returns the reader's memory in bytes, with the filter and without cached
+// blocks.
 func (r *Reader) MemoryBytes() int64 {
 	n := r.IndexBytes()
 	if f := r.Filter(); f != nil {
@@ -335,8 +330,8 @@ func (r *Reader) MemoryBytes() int64 {
 	return n
 }
 
-// Release takes the table's blocks out of the cache and keeps new ones from
-// getting in. The reader can still be used. Call it when the table is dropped.
+// Release evicts the table's blocks from the cache and keeps new ones out. The reader can
+// still be used. Call it when the table is dropped.
 func (r *Reader) Release() {
 	r.filterMu.Lock()
 	if held := r.filter.Load(); held != nil {

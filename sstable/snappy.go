@@ -10,31 +10,31 @@ import (
 	"github.com/golang/snappy"
 )
 
-// A snappy block is the varint of its decoded length and then elements, whose
-// tag tells by its two low bits what follows:
+// A snappy block is the varint of its decoded length and a sequence of elements. The low two
+// bits of an element's tag give its type:
 //
-//	0  literal  length-1 in the tag's high six bits; 60 to 63 say that it is in
-//	            the next 1 to 4 bytes, little-endian; then the bytes themselves
+// 0  literal  length-1 in the tag's high six bits; 60 to 63 mean that it is in
+//             the next 1 to 4 bytes, little-endian; then the bytes themselves
 //	1  copy     length-4 in bits 2 to 4, offset in bits 5 to 7 and the next byte
 //	2  copy     length-1 in the high six bits, offset in the next 2 bytes
-//	3  copy     as 2, with 4 bytes of offset
+//	3  copy     like 2, with 4 bytes of offset
 //
-// A copy repeats what lies offset bytes before the end of what has been decoded;
-// it may reach into itself. Invalid are an offset of 0 or one from before the
-// start, elements that end early, and more or less than the decoded length
-// (github.com/google/snappy, format_description.txt). The ten bytes "abababab!!"
-// can be
+// A copy repeats the bytes that are offset bytes before the end of the output; source and
+// destination may overlap. Invalid are an offset of 0 or one before the start of the output,
+// truncated elements, and any other than the decoded length
+// (github.com/google/snappy, format_description.txt). "abababab!!" can be encoded as
+// the ten bytes
 //
 //	0a  04 61 62  09 02  04 21 21
 //
 // which is a literal of 2, a copy of 6 from 2 back, and a literal of 2.
 
-// maxDecodedLen bounds what n bytes of snappy can decode to: its densest element
-// makes 64 bytes of 3.
+// maxDecodedLen bounds what n bytes of snappy can decode to: the densest element produces 64
+// bytes from 3.
 func maxDecodedLen(n uint64) uint64 { return (n/3 + 1) * 64 }
 
-// appendSnappy appends what a snappy block decodes to. It allocates at most in
-// proportion to the block.
+// appendSnappy appends the decoded contents of a snappy block. The memory it allocates is
+// bounded by a multiple of the block's size.
 func appendSnappy(dst, block []byte) ([]byte, error) {
 	n, k := binary.Uvarint(block)
 	if k <= 0 || n > math.MaxUint32 {
@@ -48,11 +48,11 @@ func appendSnappy(dst, block []byte) ([]byte, error) {
 	return dst, decodeSnappy(dst[from:to:to], block[k:])
 }
 
-// decodeSnappy decodes the elements, which must fill dst.
+// decodeSnappy decodes the elements, which must fill dst exactly.
 //
-// Elements of table blocks are short and there are many. As long as both ends
-// are far, an element takes copies of fixed sizes, more than it needs, and the
-// next one writes over what is too much.
+// Table blocks consist of many short elements. Far from both ends, decodeFast copies a
+// fixed number of bytes per element, more than needed; the next element overwrites the
+// excess.
 func decodeSnappy(dst, src []byte) error {
 	d, s := 0, 0
 	for s < len(src) {
@@ -111,19 +111,18 @@ func decodeSnappy(dst, src []byte) error {
 	return nil
 }
 
-// maxElement is the most that decodeFast reads and writes for an element, beside
-// its tag: 64 bytes, what the last copy of 16 is too much, and one, so that no
-// pointer ever stands behind the end, where the garbage collector would find it.
+// maxElement is the most bytes that decodeFast reads or writes for an element, besides the
+// tag: 64, plus the excess of a last copy of 16, plus one, so that no pointer ever points
+// past the end of its object, which the garbage collector does not allow.
 const maxElement = 64 + 16
 
-// decodeFast decodes elements from src[s:] into dst[d:] up to the first that is
-// not for it: one near an end, a long literal, one of the third kind or one that
-// is not valid. It returns how far it came. REQUIRES: d <= len(dst)-maxElement,
-// s < len(src)-maxElement.
+// decodeFast decodes elements from src[s:] into dst[d:] until it meets one that it does not
+// handle: one near an end, a long literal, one of type 3, or an invalid one. It returns the
+// positions reached. REQUIRES: d <= len(dst)-maxElement, s < len(src)-maxElement.
 //
-// Whatever the bytes are, it reads src[s:s+1+maxElement] and dst[d-offset:], which
-// lies in dst as 1 <= offset <= d, and writes dst[d:d+maxElement]; d and s are
-// checked before each element.
+// Whatever the input, it reads only src[s:s+1+maxElement] and dst[d-offset:], which is in
+// dst because 1 <= offset <= d, and writes only dst[d:d+maxElement]; d and s are checked
+// before each element.
 func decodeFast(dst, src []byte, d, s int) (int, int) {
 	to, from := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
 	dEnd, sEnd := len(dst)-maxElement, len(src)-maxElement
@@ -182,8 +181,8 @@ func decodeFast(dst, src []byte, d, s int) (int, int) {
 
 func copy16(p, q unsafe.Pointer) { *(*[16]byte)(p) = *(*[16]byte)(q) }
 
-// repeat writes the offset bytes before p, fewer than 16, over and over to p: up
-// to length + 15 bytes. REQUIRES: length is at most 64.
+// repeat fills p with repetitions of the offset bytes before it, fewer than 16, for up to
+// length + 15 bytes. REQUIRES: length is at most 64.
 func repeat(p unsafe.Pointer, offset, length int) {
 	if offset == 1 {
 		x := uint64(*(*byte)(unsafe.Add(p, -1))) * 0x0101010101010101
@@ -193,9 +192,9 @@ func repeat(p unsafe.Pointer, offset, length int) {
 		}
 		return
 	}
-	// Each of these copies doubles what is repeated. 16 bytes of which the first
-	// offset are right can be written, as the next copy begins there; together
-	// they come to fewer than 32 bytes.
+	// Each of these copies doubles the repeated pattern. Writing 16 bytes is fine although
+	// only the first offset bytes are right, since the next copy overwrites the rest;
+	// together the steps advance by less than 32 bytes.
 	for offset < 16 && length > 0 {
 		copy16(p, unsafe.Add(p, -offset))
 		p = unsafe.Add(p, offset)

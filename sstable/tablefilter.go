@@ -21,8 +21,8 @@ func filterUnitName(family string, unit int) string {
 	return filterPrefix + family + "." + strconv.Itoa(unit)
 }
 
-// finishFilter writes the filter's units and notes them in the metaindex and
-// the properties. A filter that cannot be made is left out.
+// finishFilter writes the filter's units and records them in the metaindex and the
+// properties. If the filter cannot be built, the table gets none.
 func (w *Writer) finishFilter(metaindex *blockWriter, info *TableInfo) error {
 	p := &w.props
 	p.FilterFPR = math.NaN()
@@ -65,18 +65,18 @@ func (w *Writer) finishFilter(metaindex *blockWriter, info *TableInfo) error {
 	return nil
 }
 
-// FilterState says whether a table has a filter that can be asked.
+// FilterState says whether a table has a usable filter.
 type FilterState uint8
 
 const (
-	FilterNone    FilterState = iota // the table has none
+	FilterNone    FilterState = iota // the table has no filter
 	FilterOK                         // all its units can be loaded
-	FilterDamaged                    // it cannot be trusted, or not all of its units
-	FilterUnknown                    // of a family, or keyed with a secret, that no policy opens
-	FilterIgnored                    // not looked at: ReaderOptions.IgnoreFilter
+	FilterDamaged                    // the filter, or some of its units, are damaged
+	FilterUnknown                    // no policy knows its family or its secret
+	FilterIgnored                    // ReaderOptions.IgnoreFilter is set
 )
 
-// String returns a word for the state.
+// String returns the state in a word.
 func (s FilterState) String() string {
 	switch s {
 	case FilterNone:
@@ -93,8 +93,8 @@ func (s FilterState) String() string {
 	return "FilterState(" + strconv.Itoa(int(s)) + ")"
 }
 
-// Filter returns the filter as it is held in memory, or nil. It stays usable
-// when other units are loaded.
+// Filter returns the filter as currently loaded, or nil. It remains usable when other units
+// are loaded or dropped.
 func (r *Reader) Filter() filter.Reader {
 	if h := r.filter.Load(); h != nil {
 		return h.reader
@@ -102,33 +102,32 @@ func (r *Reader) Filter() filter.Reader {
 	return nil
 }
 
-// MayContain reports false only if the table holds no entry of the key. It is
-// true without a filter.
+// MayContain reports false only if the table holds no entry of the key. Without a filter it
+// returns true.
 func (r *Reader) MayContain(key filter.Key) bool {
 	h := r.filter.Load()
 	return h == nil || h.reader.MayContain(key)
 }
 
-// FilterStatus returns the state of the table's filter, and for FilterDamaged
-// and FilterUnknown the reason.
+// FilterStatus returns the state of the table's filter and, for FilterDamaged and
+// FilterUnknown, the reason.
 func (r *Reader) FilterStatus() (FilterState, error) {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
 	return r.filterState, r.filterErr
 }
 
-// FilterFamily returns the family of the table's filter, "" if it has none.
+// FilterFamily returns the family of the table's filter, or "" if it has none.
 func (r *Reader) FilterFamily() string { return r.filterFamily }
 
-// NumFilterUnits returns the number of units that can be loaded.
+// NumFilterUnits returns the number of loadable units.
 func (r *Reader) NumFilterUnits() int {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
 	return len(r.filterUnits)
 }
 
-// FilterUnits returns how many bytes of memory each of the units that can be loaded
-// takes.
+// FilterUnits returns the memory in bytes that each loadable unit takes.
 func (r *Reader) FilterUnits() []int64 {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
@@ -139,14 +138,13 @@ func (r *Reader) FilterUnits() []int64 {
 	return units
 }
 
-// unknownFilter says that nothing opens the table's filter.
+// unknownFilter returns the error for a filter that no policy opens.
 func (r *Reader) unknownFilter(family string, cause error) error {
 	return fmt.Errorf("%s: filter family %q: %w", r.path, family, cause)
 }
 
-// openFilter finds the table's filter among the meta blocks and loads it, as
-// the options say. Only errors that are not about the filter's bytes are
-// returned.
+// openFilter finds the table's filter among the meta blocks and loads it according to the
+// options. It returns only I/O errors: damage to the filter becomes the filter's state.
 func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 	var damaged error
 	var levelDB *MetaBlock
@@ -174,10 +172,10 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 		if o.MaxFilterUnits != 0 {
 			n = min(n, max(o.MaxFilterUnits, 0))
 		}
-		parts := filter.Parts(family)
-		err := r.loadFilterSteps(n * parts)
+		perUnit := filter.StepsPerUnit(family)
+		err := r.loadFilterSteps(n * perUnit)
 		if errors.Is(err, filter.ErrUnknownFamily) {
-			continue // keyed with a secret that no policy has
+			continue // keyed with a secret that no policy knows
 		}
 		if err != nil && !errors.Is(err, base.ErrCorruption) {
 			return err
@@ -185,8 +183,8 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 		if err == nil {
 			return nil
 		}
-		if len(r.filterUnits) > 0 && r.loadFilterSteps(len(r.filterUnits)*parts) == nil {
-			return nil // the units before the damaged one
+		if len(r.filterUnits) > 0 && r.loadFilterSteps(len(r.filterUnits)*perUnit) == nil {
+			return nil // usable up to the damaged unit
 		}
 		damaged = err
 	}
@@ -205,9 +203,9 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 	return nil
 }
 
-// filterHandles returns the handles of a filter's units, up to the first that
-// is missing or does not lie behind the one before: a block that is several
-// units would take its size as many times in memory.
+// filterHandles returns the handles of a filter's units, up to the first that is missing or
+// overlaps the previous one: a block that serves as several units would take its memory
+// several times.
 func filterHandles(meta []MetaBlock, family string) []Handle {
 	var units []Handle
 	for {
@@ -219,7 +217,7 @@ func filterHandles(meta []MetaBlock, family string) []Handle {
 	}
 }
 
-// findMeta returns the meta block of a name; names ascend.
+// findMeta returns the meta block with that name; the names ascend.
 func findMeta(meta []MetaBlock, name string) (MetaBlock, bool) {
 	i, ok := slices.BinarySearchFunc(meta, name, func(m MetaBlock, name string) int { return strings.Compare(m.Name, name) })
 	if !ok {
@@ -228,8 +226,8 @@ func findMeta(meta []MetaBlock, name string) (MetaBlock, bool) {
 	return meta[i], true
 }
 
-// isFurtherUnit reports whether a name without its prefix is that of unit 1 or
-// higher of another family that is present.
+// isFurtherUnit reports whether a name, stripped of the common prefix, is that of a unit
+// above 0 of another family that is present.
 func isFurtherUnit(meta []MetaBlock, name string) bool {
 	dot := strings.LastIndexByte(name, '.')
 	if dot < 0 {
@@ -243,7 +241,7 @@ func isFurtherUnit(meta []MetaBlock, name string) bool {
 	return ok
 }
 
-// opener returns what opens filters of a family, or nil.
+// opener returns the function that opens filters of a family, or nil.
 func opener(family string, policies []filter.Policy) func([][]byte) (filter.Reader, error) {
 	for _, p := range policies {
 		if !filter.IsNone(p) && p.Family() == family {

@@ -70,7 +70,7 @@ func TestFilterNeverMatters(t *testing.T) {
 }
 
 // askMeanwhile asks the reader's filter for the list's keys on two goroutines, none
-// of which it may deny, until stop is called.
+// of which it may exclude, until stop is called.
 func askMeanwhile(t *testing.T, r *Reader, list []kv) (stop func()) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -84,7 +84,7 @@ func askMeanwhile(t *testing.T, r *Reader, list []kv) (stop func()) {
 				default:
 				}
 				if e := list[i%len(list)]; !r.MayContain(filter.NewKey([]byte(e.key))) {
-					t.Errorf("%q is denied", e.key)
+					t.Errorf("%q is excluded", e.key)
 					return
 				}
 			}

@@ -10,11 +10,10 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Verify reads the whole table from the file, whatever is in memory, and reports
-// every fault that it finds: checksums, structure, order of the keys, the index
-// and the properties against the entries, and keys that the filter denies. Of
-// FilterStatus it reports FilterDamaged. Faults are *CorruptionError values, or
-// I/O errors. It returns an error only if ctx is done.
+// Verify reads the whole table from the file, regardless of what is in memory, and reports
+// every fault: checksums, structure, key order, index and properties that do not match the
+// entries, and keys that the filter excludes. Faults are *CorruptionError values or I/O
+// errors. It returns an error only if ctx is done.
 func (r *Reader) Verify(ctx context.Context, report func(error)) error {
 	v := verifier{r: r, report: report}
 	v.meta()
@@ -35,25 +34,25 @@ func (r *Reader) Verify(ctx context.Context, report func(error)) error {
 	return nil
 }
 
-// verifier collects what a walk over a table finds.
+// verifier collects what Verify finds in a table.
 type verifier struct {
 	r      *Reader
 	report func(error)
 
-	seen       Properties // counted
+	seen       Properties // counted so far
 	last       []byte     // the last key, of any block
-	incomplete bool       // a block could not be read
+	incomplete bool       // some block could not be read
 
 	filter   filter.Reader
-	filterAt Handle   // where it is
-	prefix   Prefixer // nil: the filter holds no prefixes, or it is not known which
+	filterAt Handle   // its location
+	prefix   Prefixer // nil: the filter holds no prefixes, or their Prefixer is unknown
 	ranges   heldRange
-	after    []byte // the end of the range that is asked for; used again for each key
-	denied   uint64
-	first    []byte // the first key or prefix that was denied
+	after    []byte // scratch: the end of the probed range
+	excluded uint64
+	first    []byte // the first key or prefix that the filter excludes
 }
 
-// meta checks the blocks besides data and filter.
+// meta checks the blocks other than data and filter.
 func (v *verifier) meta() {
 	r := v.r
 	if r.metaErr != nil {
@@ -93,8 +92,8 @@ func (v *verifier) block(h Handle, what string) {
 	}
 }
 
-// walk calls fn with the entries in order, and checks that the restart offsets
-// are those of entries with whole keys. key is valid until fn returns.
+// walk calls fn with the entries in order, and checks that each restart offset points to an
+// entry with a whole key. key is valid until fn returns.
 func (b *block) walk(fn func(e entry, key []byte) error) error {
 	var key []byte
 	restart := 0
@@ -121,7 +120,7 @@ func (b *block) walk(fn func(e entry, key []byte) error) error {
 	return nil
 }
 
-// openFilter reads the filter again, all its units.
+// openFilter reads all units of the filter again.
 func (v *verifier) openFilter() {
 	r := v.r
 	r.filterMu.Lock()
@@ -135,7 +134,7 @@ func (v *verifier) openFilter() {
 		v.report(r.filterErr)
 	}
 	if f, ok := r.Filter().(*levelDBFilter); ok {
-		// It was read when the table was opened; what is looked at here is the file.
+		// The filter in memory was read at open; this checks the file.
 		block, err := r.readBlock(f.at, "filter block")
 		if err != nil {
 			v.report(err)
@@ -175,7 +174,7 @@ func (v *verifier) openFilter() {
 	}
 }
 
-// dataBlock reads a data block and takes in its entries.
+// dataBlock reads a data block and checks its entries.
 func (v *verifier) dataBlock(i int) error {
 	r := v.r
 	h := r.index.handle(i)
@@ -221,39 +220,38 @@ func (v *verifier) dataBlock(i int) error {
 	return nil
 }
 
-// ask asks the filter for a key or prefix that it must not deny.
+// ask probes the filter for a key or prefix that it must not exclude.
 func (v *verifier) ask(key []byte) {
 	if v.filter == nil || v.filter.MayContain(filter.NewKey(key)) {
 		return
 	}
-	v.deny(key)
+	v.exclude(key)
 }
 
-// askRange asks the range filter for the range of a key.
+// askRange probes the range filter for the range that holds only the key.
 func (v *verifier) askRange(key []byte) {
 	v.after = append(append(v.after[:0], key...), 0)
 	if !v.ranges.mayContain(key, v.after) {
-		v.deny(key)
+		v.exclude(key)
 	}
 }
 
-func (v *verifier) deny(key []byte) {
-	if v.denied++; v.denied == 1 {
+func (v *verifier) exclude(key []byte) {
+	if v.excluded++; v.excluded == 1 {
 		v.first = bytes.Clone(key)
 	}
 }
 
-// filterVerdict reports the keys that the filter has denied.
+// filterVerdict reports the keys that the filter excludes.
 func (v *verifier) filterVerdict() {
-	if v.denied == 0 {
+	if v.excluded == 0 {
 		return
 	}
-	v.report(v.r.corrupt(v.filterAt, "filter block", fmt.Errorf("it denies %d of %d keys, the first is %q", v.denied, v.seen.NumKeys, v.first)))
+	v.report(v.r.corrupt(v.filterAt, "filter block", fmt.Errorf("it excludes %d of %d keys, the first is %q", v.excluded, v.seen.NumKeys, v.first)))
 }
 
-// properties compares what was counted with the properties. What a property of
-// another engine counts is not always the same, so of those only the number of
-// entries is compared.
+// properties compares the counts with the properties. Engines do not all count alike, so of
+// another engine's properties only the number of entries is compared.
 func (v *verifier) properties() {
 	p, s := v.r.props, &v.seen
 	var what string
@@ -295,10 +293,10 @@ func userKeyOf(ikey []byte) []byte {
 	return base.UserKey(ikey)
 }
 
-// DataBlockInfo describes a data block, for those who want to look inside.
+// DataBlockInfo describes a data block, for inspection.
 type DataBlockInfo struct {
 	Handle
-	Separator   []byte // encoded internal key that none of the block's keys is after
+	Separator   []byte // encoded internal key at or after all keys of the block
 	Compressed  bool
 	Bytes       int // after decompression
 	NumEntries  int
@@ -333,15 +331,14 @@ func (r *Reader) DataBlock(i int) (DataBlockInfo, error) {
 	return info, err
 }
 
-// Footer returns where the metaindex and the index lie.
+// Footer returns the locations of the metaindex and the index.
 func (r *Reader) Footer() (metaindex, index Handle) { return r.footer.metaindex, r.footer.index }
 
-// MetaBlocks returns what the metaindex names, names ascending; nothing if it is
-// damaged. The result must not be changed.
+// MetaBlocks returns the entries of the metaindex, names ascending, or nothing if it is
+// damaged. The result must not be modified.
 func (r *Reader) MetaBlocks() []MetaBlock { return r.meta }
 
-// RawProperties reads the properties as they are stored, names of other engines
-// included.
+// RawProperties reads the properties as stored, including those of other engines.
 func (r *Reader) RawProperties() ([]Property, error) {
 	for _, m := range r.meta {
 		if m.Name != propertiesName {

@@ -16,57 +16,56 @@ import (
 // WriterOptions configure a Writer. A nil *WriterOptions and zero fields mean
 // the defaults.
 type WriterOptions struct {
-	// BlockBytes is how large a data block may become before compression; only
-	// an entry that is larger by itself makes a larger one. Default: 4096.
+	// BlockBytes is the maximum size of a data block before compression; only a single
+	// entry that is larger exceeds it. Default: 4096.
 	BlockBytes int
-	// RestartInterval is the number of entries of a data block of which one
-	// has its key stored whole. Default: 16.
+	// RestartInterval is the number of entries per restart point, the entries that store
+	// their whole key. Default: 16.
 	RestartInterval int
-	// DisableCompression stores all blocks as they are. Otherwise data and
-	// index blocks are compressed with snappy if that saves an eighth.
+	// DisableCompression stores all blocks uncompressed. Otherwise data and index blocks
+	// are compressed with snappy if that saves at least an eighth.
 	DisableCompression bool
-	// Filter makes the table's filter, over user keys. Nil: none.
+	// Filter builds the table's filter over its user keys. Nil: no filter.
 	Filter filter.Policy
-	// Prefix makes the filter hold the keys' prefixes, too. Nil: keys only.
+	// Prefix adds the keys' prefixes to the filter. Nil: keys only.
 	Prefix Prefixer
-	// Range makes the table's range filter, over user keys; prefixes are those of
-	// Prefix if there is one, and else of a length that suits the keys. Nil: none.
+	// Range builds the table's range filter over its user keys. It splits keys at the prefix
+	// of Prefix, if set, otherwise at a length chosen to suit the keys. Nil: no range filter.
 	Range filter.RangePolicy
-	// FileNumber is stored in the properties, so that a table under another
-	// table's name can be told. 0: unknown.
+	// FileNumber is stored in the properties, so that a table under another table's name is
+	// detected. 0: unknown.
 	FileNumber uint64
 }
 
 const (
 	defaultBlockBytes      = 4096
 	defaultRestartInterval = 16
-	// indexRestartInterval keeps separators prefix-compressed: LevelDB itself
-	// writes 1 and reads any.
+	// indexRestartInterval makes separators prefix-compressed. LevelDB writes 1 and reads
+	// any.
 	indexRestartInterval = 16
-	// maxEntryLen bounds a key and a value together.
+	// maxEntryLen bounds the length of key and value together.
 	maxEntryLen = 1 << 30
 )
 
-var errFinished = errors.New("sstable: the writer has finished")
+var errFinished = errors.New("sstable: the writer is finished")
 
 // TableInfo describes a finished table.
 type TableInfo struct {
 	Properties
-	// Size is the length of the file.
+	// Size is the length of the file in bytes.
 	Size int64
-	// FilterErr says why the table got no filter although one was asked for;
-	// the table is whole without.
+	// FilterErr says why a requested filter could not be built. The table is complete
+	// without it.
 	FilterErr error
 }
 
-// Writer makes a table. It writes to its io.Writer as blocks fill up, in pieces
-// of a block or less, so a buffered one serves it best; flushing, syncing and
-// closing are the caller's. It is used by one goroutine at a time, and makes one
-// table:
+// Writer writes a table. It writes to its io.Writer as blocks fill up, at most a block at a
+// time, so a buffered one is best; flushing, syncing and closing are up to the caller. A
+// Writer must not be used concurrently. It writes one table:
 //
 //	Add* Finish
 //
-// After an error all calls return it and what was written is of no use.
+// After an error all calls return that error and the output is useless.
 type Writer struct {
 	w        io.Writer
 	opts     WriterOptions
@@ -75,18 +74,18 @@ type Writer struct {
 	data     blockWriter
 	index    blockWriter
 	filter   filter.Writer // nil: none
-	ranges   rangeKeys     // with Range
+	ranges   rangeKeys     // of WriterOptions.Range
 	props    Properties
-	last     []byte // the last key that was added
-	prefix   []byte // the last prefix that was added to the filter
-	prefixed bool   // there is one
-	pending  bool   // the last data block still waits for its index entry
-	handle   Handle // of that block
-	buf      []byte // a separator or a compressed block
+	last     []byte // the last key added
+	prefix   []byte // the last prefix added to the filter
+	prefixed bool   // prefix is set
+	pending  bool   // the last data block has no index entry yet
+	handle   Handle // handle of that block
+	buf      []byte // scratch: a separator or a compressed block
 	trailer  [blockTrailerLen]byte
 }
 
-// NewWriter returns a writer of a table.
+// NewWriter returns a Writer that writes to w.
 func NewWriter(w io.Writer, o *WriterOptions) *Writer {
 	wr := &Writer{w: w}
 	if o != nil {
@@ -106,8 +105,8 @@ func NewWriter(w io.Writer, o *WriterOptions) *Writer {
 	return wr
 }
 
-// Add adds an entry, which must come after the one before in internal-key order:
-// user keys ascending, of equal ones the higher sequence number first.
+// Add adds an entry, which must be after the previous one in internal-key order: user keys
+// ascending, and for equal ones sequence numbers descending. It copies userKey and value.
 func (w *Writer) Add(userKey []byte, seq uint64, kind Kind, value []byte) error {
 	if w.err != nil {
 		return w.err
@@ -124,7 +123,7 @@ func (w *Writer) add(userKey []byte, seq uint64, kind Kind, value []byte) error 
 		return fmt.Errorf("sstable: entry of unknown kind %d", kind)
 	}
 	if seq > base.MaxSequence {
-		return fmt.Errorf("sstable: sequence number %d is past the last one", seq)
+		return fmt.Errorf("sstable: sequence number %d exceeds the maximum", seq)
 	}
 	if len(userKey) > maxEntryLen || len(value) > maxEntryLen-len(userKey) {
 		return fmt.Errorf("sstable: key and value of %d and %d bytes are too long", len(userKey), len(value))
@@ -180,7 +179,7 @@ func (w *Writer) add(userKey []byte, seq uint64, kind Kind, value []byte) error 
 	return nil
 }
 
-// finishData writes the data block, which then waits for its index entry.
+// finishData writes the data block, which then lacks its index entry.
 func (w *Writer) finishData() error {
 	b := w.data.finish()
 	if len(b) > maxBlockLen {
@@ -196,15 +195,15 @@ func (w *Writer) finishData() error {
 	return nil
 }
 
-// addIndexEntry adds the pending block to the index under a separator.
+// addIndexEntry adds the pending block to the index, with the separator.
 func (w *Writer) addIndexEntry(separator []byte) {
 	var h [20]byte
 	w.index.add(separator, w.index.shared(separator), appendHandle(h[:0], w.handle))
 	w.pending = false
 }
 
-// appendSeparator appends a short internal key s with last <= s, and s before
-// every internal key of next and of the user keys after it.
+// appendSeparator appends a short internal key s such that last <= s, and s is before every
+// internal key of next's user key and of larger ones.
 func appendSeparator(dst, last, next []byte) []byte {
 	user := base.UserKey(last)
 	start := len(dst)
@@ -212,15 +211,15 @@ func appendSeparator(dst, last, next []byte) []byte {
 	return finishSeparator(dst, start, last)
 }
 
-// appendSuccessor appends a short internal key s with last <= s.
+// appendSuccessor appends a short internal key s such that last <= s.
 func appendSuccessor(dst, last []byte) []byte {
 	start := len(dst)
 	dst = base.AppendSuccessor(dst, base.UserKey(last))
 	return finishSeparator(dst, start, last)
 }
 
-// finishSeparator gives the user key dst[start:] a trailer that makes it the
-// first of its internal keys, or puts last in its place if that is no longer.
+// finishSeparator completes the user key dst[start:] with the trailer that makes it the first
+// of its internal keys. If that is no shorter than last, it uses last instead.
 func finishSeparator(dst []byte, start int, last []byte) []byte {
 	if len(dst)-start < len(last)-base.TrailerLen {
 		user := dst[start:]
@@ -229,7 +228,7 @@ func finishSeparator(dst []byte, start int, last []byte) []byte {
 	return append(dst[:start], last...)
 }
 
-// writeBlock writes a block and its trailer.
+// writeBlock writes a block with its trailer.
 func (w *Writer) writeBlock(b []byte, compress bool) (Handle, error) {
 	w.trailer[0] = typePlain
 	if n := snappy.MaxEncodedLen(len(b)); compress && n >= 0 {
@@ -257,8 +256,7 @@ func (w *Writer) write(b []byte) error {
 	return err
 }
 
-// EstimatedBytes is what the file would hold, index, filter and properties left
-// out, if it ended here.
+// EstimatedBytes returns the size of the file so far, without index, filter and properties.
 func (w *Writer) EstimatedBytes() int64 {
 	if w.data.empty() {
 		return int64(w.offset)
@@ -266,10 +264,10 @@ func (w *Writer) EstimatedBytes() int64 {
 	return int64(w.offset) + int64(w.data.size())
 }
 
-// NumEntries returns the number of entries that were added.
+// NumEntries returns the number of entries added.
 func (w *Writer) NumEntries() uint64 { return w.props.NumEntries }
 
-// Finish writes what is left of the table. The writer is of no use afterwards.
+// Finish completes the table. The writer cannot be used afterwards.
 func (w *Writer) Finish() (*TableInfo, error) {
 	if w.err != nil {
 		return nil, w.err

@@ -47,7 +47,7 @@ func TestFiltersAgree(t *testing.T) {
 			}
 			for i := range n {
 				if !b.mayContain(keys.At(i)) || !c.mayContain(keys.At(i)) {
-					t.Fatalf("%s denies key %q", f.Name, keys.At(i))
+					t.Fatalf("%s excludes key %q", f.Name, keys.At(i))
 				}
 			}
 			rate := falsePositives(b, set, n)

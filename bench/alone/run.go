@@ -174,7 +174,7 @@ func (p *probing) measure(f Filter, round int) error {
 	}
 	for i := 0; i < n; i += 1 + n/10_000 {
 		if f.Name != FloorName && !b.mayContain(p.keys.At(i)) {
-			return errors.New("it denies a key that it holds")
+			return errors.New("it excludes a key that it holds")
 		}
 	}
 	if round == 0 {

@@ -133,8 +133,8 @@ func newFamily(name string, keys int) (family, error) {
 	f := family{name: name, fpr: r.FPR()}
 	for i, u := range units {
 		held := 0
-		for parts := range filter.Parts(policy.Family()) {
-			n := filter.TrimmedSize(policy.Family(), i, len(units), len(u), parts+1)
+		for step := range filter.StepsPerUnit(policy.Family()) {
+			n := filter.TrimmedSize(policy.Family(), i, len(units), len(u), step+1)
 			f.units = append(f.units, int64(n-held))
 			held = n
 		}
@@ -308,15 +308,15 @@ func (s *shape) planned(o *Options, f *family, seconds []second, budget int64) (
 	inputs := make([]plan.Table, n)
 	rebalance := func(limit int64) (bytes int64) {
 		for i, t := range s.tables {
-			inputs[i] = plan.Table{Asked: t.share, Units: f.units, FPR: f.fpr, Held: held[i]}
+			inputs[i] = plan.Table{Asked: t.share, Steps: f.units, FPR: f.fpr, Held: held[i]}
 			rates[i] = heat[i].Rate
 		}
 		plan.Follow(inputs, rates)
-		for _, step := range plan.Steps(inputs, plan.Choose(inputs, budget), limit) {
-			for u := held[step.Table]; u < step.Units; u++ {
+		for _, c := range plan.Changes(inputs, plan.Choose(inputs, budget), limit) {
+			for u := held[c.Table]; u < c.Steps; u++ {
 				bytes += f.units[u]
 			}
-			held[step.Table] = step.Units
+			held[c.Table] = c.Steps
 		}
 		return bytes
 	}
@@ -342,7 +342,7 @@ func (s *shape) inputs(f *family, asked []float64) []plan.Table {
 	list := make([]plan.Table, len(s.tables))
 	for i := range list {
 		// What is held makes no difference where it is the same for all.
-		list[i] = plan.Table{Asked: asked[i], Units: f.units, FPR: f.fpr}
+		list[i] = plan.Table{Asked: asked[i], Steps: f.units, FPR: f.fpr}
 	}
 	return list
 }

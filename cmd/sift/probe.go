@@ -65,7 +65,7 @@ func probeTable(ctx context.Context, path string, probes int, seed uint64) (fami
 			}
 			t.maybe++
 		}
-		// What the filter denies is not in the table (I1).
+		// What the filter excludes is not in the table (I1).
 		t.asked++
 	}
 	return r.FilterFamily(), t, nil

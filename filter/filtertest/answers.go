@@ -46,20 +46,20 @@ func (s *suite) answers(n int, k kind) {
 	}
 }
 
-// holds checks that no key is denied, and that MayContainMany says the same in
+// holds checks that no key is excluded, and that MayContainMany says the same in
 // batches of all sizes.
 func (s *suite) holds(r filter.Reader, keys []filter.Key) {
 	s.t.Helper()
-	denied := 0
+	excluded := 0
 	for i, k := range keys {
 		if !r.MayContain(k) {
-			if denied++; denied == 1 {
-				s.errorf("key %d of %d, %q, was added and is denied", i, len(keys), k.Bytes)
+			if excluded++; excluded == 1 {
+				s.errorf("key %d of %d, %q, was added and is excluded", i, len(keys), k.Bytes)
 			}
 		}
 	}
-	if denied > 1 {
-		s.errorf("%d of %d keys are denied", denied, len(keys))
+	if excluded > 1 {
+		s.errorf("%d of %d keys are excluded", excluded, len(keys))
 	}
 	s.many(r, keys)
 }
@@ -177,7 +177,7 @@ func (s *suite) goroutines() {
 		return
 	}
 	const sides = 4
-	var denied [sides]int
+	var excluded [sides]int
 	var wg sync.WaitGroup
 	for side := range sides {
 		wg.Go(func() {
@@ -186,7 +186,7 @@ func (s *suite) goroutines() {
 				r.MayContainMany(keys, maybe)
 				for i, k := range keys {
 					if !maybe[i] || !r.MayContain(k) {
-						denied[side]++
+						excluded[side]++
 					}
 				}
 				r.FPR()
@@ -195,9 +195,9 @@ func (s *suite) goroutines() {
 		})
 	}
 	wg.Wait()
-	for _, d := range denied {
+	for _, d := range excluded {
 		if d > 0 {
-			s.errorf("%d keys are denied when several goroutines ask", d)
+			s.errorf("%d keys are excluded when several goroutines ask", d)
 		}
 	}
 }
@@ -259,7 +259,7 @@ func (s *suite) block(r filter.Reader, units [][]byte, keys []filter.Key) {
 	}
 	for i, k := range keys {
 		if !bp.MayContainBlock(block, k) {
-			s.errorf("MayContainBlock denies key %d of %d, %q", i, len(keys), k.Bytes)
+			s.errorf("MayContainBlock excludes key %d of %d, %q", i, len(keys), k.Bytes)
 			return
 		}
 	}

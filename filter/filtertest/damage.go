@@ -13,7 +13,7 @@ import (
 func maxAllocation(n int) uint64 { return 16*uint64(n) + 64<<10 }
 
 // damage damages the units of a filter over n keys in every way that it knows.
-// Each time Open must refuse, or give a reader that denies no key.
+// Each time Open must refuse, or give a reader that excludes no key.
 func (s *suite) damage(n int) {
 	s.t.Helper()
 	keys := s.keys(n, distinct)
@@ -90,7 +90,7 @@ func (s *suite) damageUnit(units [][]byte, u int, keys []filter.Key) {
 	}
 }
 
-// refused checks that Open refuses the units, or gives a reader that denies
+// refused checks that Open refuses the units, or gives a reader that excludes
 // none of the keys. Either way nothing panics and little is allocated.
 func (s *suite) refused(what string, units [][]byte, keys []filter.Key) {
 	s.t.Helper()
@@ -133,7 +133,7 @@ func (s *suite) refused(what string, units [][]byte, keys []filter.Key) {
 	r.MayContainMany(keys, maybe)
 	for i, k := range keys {
 		if !r.MayContain(k) || !maybe[i] {
-			s.errorf("%s: opened, and key %d of %d is denied", what, i, len(keys))
+			s.errorf("%s: opened, and key %d of %d is excluded", what, i, len(keys))
 			return
 		}
 	}
@@ -147,7 +147,7 @@ func (s *suite) refused(what string, units [][]byte, keys []filter.Key) {
 	}
 }
 
-// damageBlock asks blocks of wrong lengths, which must not deny a key, and
+// damageBlock asks blocks of wrong lengths, which must not exclude a key, and
 // blocks with flipped bits, which must not panic.
 func (s *suite) damageBlock(units [][]byte, keys []filter.Key) {
 	s.t.Helper()
@@ -168,7 +168,7 @@ func (s *suite) damageBlock(units [][]byte, keys []filter.Key) {
 		c := append([]byte(nil), block[:n]...)
 		for _, k := range asked {
 			if !bp.MayContainBlock(c, k) {
-				s.errorf("block %s: a key is denied", what)
+				s.errorf("block %s: a key is excluded", what)
 				break
 			}
 		}

@@ -27,7 +27,7 @@ type TB interface {
 // Options changes what Run asks of a policy. The zero value is the contract.
 type Options struct {
 	// Unsealed is for families whose blocks carry no checksum: flipped bits may
-	// then deny keys, but must not panic. Short and long blocks must be refused
+	// then exclude keys, but must not panic. Short and long blocks must be refused
 	// or say yes all the same.
 	Unsealed bool
 	// Salted is for families whose filters draw random numbers: the same keys

@@ -189,7 +189,7 @@ func TestRunCatches(t *testing.T) {
 				reseal(b)
 			}
 			return units, nil
-		})}, filtertest.Options{MaxKeys: 1_000_000}, "was added and is denied"},
+		})}, filtertest.Options{MaxKeys: 1_000_000}, "was added and is excluded"},
 		{"keys kept across Finish", bad{Policy: good, writer: func(w filter.Writer) filter.Writer { return &hoarder{Writer: w} }},
 			filtertest.Options{}, "used again"},
 		{"a buffer used again", bad{Policy: good, writer: func(w filter.Writer) filter.Writer { return &shared{Writer: w} }},
@@ -210,7 +210,7 @@ func TestRunCatches(t *testing.T) {
 		}}, filtertest.Options{}, "panic"},
 		{"a block that is not asked", blockFunc{good.(filter.BlockPolicy), func(filter.BlockPolicy, []byte, filter.Key) bool { return true }},
 			filtertest.Options{}, "MayContainBlock says true for the absent key"},
-		{"a short block denies", blockFunc{good.(filter.BlockPolicy), func(good filter.BlockPolicy, block []byte, k filter.Key) bool {
+		{"a short block excludes", blockFunc{good.(filter.BlockPolicy), func(good filter.BlockPolicy, block []byte, k filter.Key) bool {
 			return len(block) >= 16 && good.MayContainBlock(block, k)
 		}}, filtertest.Options{}, "block cut to"},
 		{"FPR worse than claimed", bad{Policy: filter.Bloom(8), open: reader(readerFunc{fpr: func(filter.Reader) float64 { return 0.0097 }})},

@@ -14,7 +14,7 @@ import (
 
 // RunRange reports to t all that p does against the contract of filter.RangePolicy. It
 // builds filters over numbers of several shapes and asks for ranges with keys, which must
-// not be denied, and for ranges without, many of them right beside a key, whose rate of
+// not be excluded, and for ranges without, many of them right beside a key, whose rate of
 // false positives must be what the reader says; it uses writers again after Finish, counts
 // allocations, and damages filters at every byte.
 func RunRange(t TB, p filter.RangePolicy) { RunRangeWith(t, p, Options{}) }
@@ -153,7 +153,7 @@ func (s *rangeSuite) answers(keys []rangeKey, rated bool) {
 			}
 			lo, hi := k.x-min(below, k.x), k.x+min(size-below, math.MaxUint64-k.x)
 			if !r.MayContainRange([]byte(k.prefix), lo, hi) {
-				s.errorf("key %q %d was added, and the range %d..%d is denied", k.prefix, k.x, lo, hi)
+				s.errorf("key %q %d was added, and the range %d..%d is excluded", k.prefix, k.x, lo, hi)
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func (s *rangeSuite) answers(keys []rangeKey, rated bool) {
 		// The hash is drawn once a filter, so ranges of few keys are not independent.
 		want := r.FPR(length)
 		if limit := want*float64(asked)*1.2 + 6*math.Sqrt(want*float64(asked)) + 10; rated && len(keys) >= 1000 && float64(wrong) > limit {
-			s.errorf("%d of %d ranges of %d without a key are not denied; the FPR is said to be %.4g", wrong, asked, length, want)
+			s.errorf("%d of %d ranges of %d without a key are not excluded; the FPR is said to be %.4g", wrong, asked, length, want)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func (s *rangeSuite) again() {
 	if r := s.build(w, keys); r != nil {
 		for _, k := range keys {
 			if !r.MayContainRange([]byte(k.prefix), k.x, k.x) {
-				s.errorf("a writer's second filter denies %q %d", k.prefix, k.x)
+				s.errorf("a writer's second filter excludes %q %d", k.prefix, k.x)
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func FuzzBlock(f *testing.F) {
 	})
 }
 
-// FuzzSealed opens bytes as sealed blocks. What opens denies no key that a raw
+// FuzzSealed opens bytes as sealed blocks. What opens excludes no key that a raw
 // policy finds.
 func FuzzSealed(f *testing.F) {
 	f.Add([]byte("some keys"), []byte("key"))

@@ -88,7 +88,7 @@ func TestNextInterface(t *testing.T) {
 			found := 0
 			for i := range n {
 				if !d.MayContain(block, key(i)) {
-					t.Fatalf("%s, %d keys: key %d is denied", name, n, i)
+					t.Fatalf("%s, %d keys: key %d is excluded", name, n, i)
 				}
 				if d.MayContain(block, fmt.Appendf(nil, "absent %d", i)) {
 					found++

@@ -22,7 +22,7 @@
 //     in both directions, since bloom.FilterPolicy is a policy like any other.
 //   - filter.RocksDBBloom writes pebble's own filters byte for byte, under
 //     pebble's name for them: no migration, and no gain on disk, but a probe that
-//     does not deny keys when a block is short.
+//     does not exclude keys when a block is short.
 //   - pebble holds filter blocks in its block cache, and looks them up there for
 //     each question. They cost cache space like any other block.
 //
@@ -95,7 +95,7 @@ func (p *policy) NewWriter(pebble.FilterType) pebble.FilterWriter { return p.blo
 // From returns pebble's policy p as a policy for the store. Its readers ask for
 // Key.Bytes. What bloom.FilterPolicy writes is kept as it is, in the family of
 // filter.RocksDBBloom. The blocks of other policies are sealed with a checksum,
-// since they may deny keys or panic when a block is damaged; their family is
+// since they may exclude keys or panic when a block is damaged; their family is
 // "sealed." and p's name. From(New(p)) is p, and From(pebble.NoFilterPolicy) is
 // filter.None().
 func From(p pebble.FilterPolicy) filter.Policy {

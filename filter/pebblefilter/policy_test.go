@@ -59,7 +59,7 @@ func TestNew(t *testing.T) {
 			found := 0
 			for i := range asked {
 				if !p.MayContain(pebble.TableFilter, block, key(i)) {
-					t.Fatalf("%s, %d keys: key %d is denied", fp.Name(), n, i)
+					t.Fatalf("%s, %d keys: key %d is excluded", fp.Name(), n, i)
 				}
 				if p.MayContain(pebble.TableFilter, block, absent(i)) {
 					found++
@@ -70,7 +70,7 @@ func TestNew(t *testing.T) {
 			}
 			for cut := 0; cut < len(block); cut += 1 + len(block)/100 {
 				if !p.MayContain(pebble.TableFilter, block[:cut], key(0)) {
-					t.Errorf("%s, %d keys: denied after %d of %d bytes", fp.Name(), n, cut, len(block))
+					t.Errorf("%s, %d keys: excluded after %d of %d bytes", fp.Name(), n, cut, len(block))
 				}
 			}
 			if _, ok := fp.(filter.BlockPolicy); !ok {

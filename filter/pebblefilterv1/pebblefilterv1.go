@@ -43,7 +43,7 @@ func (p *policy) NewWriter(pebble.FilterType) pebble.FilterWriter { return p.blo
 // From returns pebble's policy p as a policy for the store. Its readers ask for
 // Key.Bytes. What bloom.FilterPolicy writes is kept as it is, in the family of
 // filter.RocksDBBloom. The blocks of other policies are sealed with a checksum,
-// since they may deny keys or panic when a block is damaged; their family is
+// since they may exclude keys or panic when a block is damaged; their family is
 // "sealed." and p's name. From(New(p)) is p, and From(nil) is filter.None().
 func From(p pebble.FilterPolicy) filter.Policy {
 	if p == nil {

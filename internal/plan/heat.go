@@ -6,35 +6,36 @@ import (
 )
 
 const (
-	// Tick is how often the plan is made again.
+	// Tick is the interval between plans.
 	Tick = time.Second
-	// HalfLife is after how long traffic counts half.
+	// HalfLife is the half-life of past traffic in the access rates.
 	HalfLife = 4 * time.Second
-	// priorShare is the part of all traffic that is taken to be even: it gives
-	// tables that were not asked yet their units by size.
+	// priorShare is the share of the traffic that is assumed to be uniform, so that tables
+	// without traffic get steps in proportion to their size.
 	priorShare = 0.02
-	// minMovedBytes and movedShare bound what one tick reads: the larger of a
-	// number of bytes and a share of the budget.
+	// One tick reads at most minMovedBytes, or the budget divided by movedShare if that
+	// is more.
 	minMovedBytes = 4 << 20
 	movedShare    = 8
 )
 
-// Heat is how often a table is asked for keys that it does not hold, decayed.
+// Heat is a table's access rate: how often it is asked for keys that it does not hold, with
+// exponential decay.
 type Heat struct {
-	Rate float64 // a second
+	Rate float64 // per second
 	seen uint64
 }
 
-// Cool brings the heat up to date: seen is how often the table has been asked
-// so far, elapsed how long ago this was said last.
+// Cool updates the rate: seen is the number of such lookups so far, elapsed the time since
+// the last call.
 func (h *Heat) Cool(seen uint64, elapsed time.Duration) {
 	keep := math.Exp2(-float64(elapsed) / float64(HalfLife))
 	rate := float64(seen-h.seen) / elapsed.Seconds()
 	h.Rate, h.seen = keep*h.Rate+(1-keep)*rate, seen
 }
 
-// Follow sets the tables' Asked, which give each its share of even traffic, to
-// their heat. Where there is none they stay.
+// Follow adds the measured rates to the tables' Asked, which on entry is each table's share of
+// uniform traffic. Without traffic it changes nothing.
 func Follow(tables []Table, heat []float64) {
 	var total float64
 	for _, rate := range heat {
@@ -48,5 +49,5 @@ func Follow(tables []Table, heat []float64) {
 	}
 }
 
-// MovedBytes is the most that one tick reads.
+// MovedBytes returns the most bytes that one tick may read, given the budget in bytes.
 func MovedBytes(budget int64) int64 { return max(minMovedBytes, budget/movedShare) }

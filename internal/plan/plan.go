@@ -1,16 +1,15 @@
-// Package plan decides how much of each table's filter is held in memory, given
-// a budget: the units whose bytes save the most reads.
+// Package plan decides how much of each table's filter to keep in memory within a budget.
 //
-// A table that is asked q times a second for keys that it does not hold wastes
-// q * p reads with a filter of false positive rate p. A further unit that lowers
-// the rate from p to p' saves q * (p - p'), and costs its bytes. Each next unit
-// of a table saves less for its bytes than the one before, so taking units in
-// order of saving per byte is the best there is, up to the last unit that fits.
+// A filter is loaded and dropped in steps. A table that receives q lookups of absent keys
+// per second wastes q * p reads with a filter of false positive rate p. One more step that
+// lowers the rate from p to p' saves q * (p - p') reads, at the price of its bytes. Each
+// further step of a table saves less per byte than the one before, so taking steps in order
+// of savings per byte is optimal, up to the last step that fits.
 //
-// With even traffic, where a lookup asks every level once, this is the
-// allocation of Monkey (Dayan, Athanassoulis, Idreos, "Monkey: Optimal Navigable
-// Key-Value Store", SIGMOD 2017): rates in proportion to the number of keys.
-// With skewed traffic it follows the heat.
+// Under uniform traffic, where each lookup probes every level once, this is the allocation
+// of Monkey (Dayan, Athanassoulis, Idreos, "Monkey: Optimal Navigable Key-Value Store",
+// SIGMOD 2017): rates in proportion to the number of keys. Under skewed traffic it follows
+// the access rates.
 package plan
 
 import (
@@ -18,22 +17,22 @@ import (
 	"math"
 )
 
-// Table is what the plan needs to know of a table.
+// Table is a table with a filter, as the plan sees it.
 type Table struct {
-	Asked float64 // lookups a second of keys that the table does not hold, in its range
-	Units []int64 // bytes of each part of its filter that can be held or dropped, in order
-	FPR   float64 // the filter's false positive rate with all units
-	Held  int     // how many units are in memory now
+	Asked float64 // lookups per second of keys in its range that it does not hold
+	Steps []int64 // bytes of each step of its filter, in order
+	FPR   float64 // the filter's false positive rate with all steps
+	Held  int     // number of steps in memory now
 }
 
-// rateWith is the false positive rate with the first n units: units are taken
-// to add bits of equal worth.
+// rateWith returns the false positive rate with the first n steps, on the assumption that
+// all bits of a filter are of equal value.
 func (t *Table) rateWith(n int) float64 {
 	if n == 0 {
 		return 1
 	}
 	var held, all int64
-	for i, b := range t.Units {
+	for i, b := range t.Steps {
 		all += b
 		if i < n {
 			held += b
@@ -45,12 +44,12 @@ func (t *Table) rateWith(n int) float64 {
 	return math.Pow(t.FPR, float64(held)/float64(all))
 }
 
-// Stickiness is how many times as much a unit that is not held must save as one
-// that is, before it takes its place. It keeps a burst, or two tables of like
-// heat, from moving units back and forth.
+// Stickiness is the factor by which the savings of a step must exceed those of a loaded step
+// before it takes the other's place. It prevents thrashing on bursts, and between tables
+// with similar access rates.
 const Stickiness = 1.5
 
-// Choose returns how many units of each table to hold within budget bytes.
+// Choose returns the number of steps of each table to keep within budget bytes.
 func Choose(tables []Table, budget int64) []int {
 	return choose(tables, budget, Stickiness)
 }
@@ -67,7 +66,7 @@ func choose(tables []Table, budget int64, stickiness float64) []int {
 	for len(q) > 0 {
 		c := q[0]
 		if c.bytes > budget {
-			heap.Pop(&q) // this table gets no more; a smaller unit of another may fit
+			heap.Pop(&q) // this table gets no more; a smaller step of another may fit
 			continue
 		}
 		budget -= c.bytes
@@ -82,27 +81,27 @@ func choose(tables []Table, budget int64, stickiness float64) []int {
 	return held
 }
 
-// unit is the next unit of a table that could be held.
-type unit struct {
+// step is the next step of a table that could be loaded.
+type step struct {
 	table int
 	bytes int64
-	worth float64 // reads saved a second for each byte
+	worth float64 // reads saved per second and byte
 }
 
-func candidate(tables []Table, i, n int, stickiness float64) (unit, bool) {
+func candidate(tables []Table, i, n int, stickiness float64) (step, bool) {
 	t := &tables[i]
-	if n >= len(t.Units) {
-		return unit{}, false
+	if n >= len(t.Steps) {
+		return step{}, false
 	}
 	saving := t.Asked * (t.rateWith(n) - t.rateWith(n+1))
 	if n < t.Held {
 		saving *= stickiness
 	}
-	return unit{table: i, bytes: t.Units[n], worth: saving / float64(max(t.Units[n], 1))}, true
+	return step{table: i, bytes: t.Steps[n], worth: saving / float64(max(t.Steps[n], 1))}, true
 }
 
-// queue is a heap with the worthiest unit on top.
-type queue []unit
+// queue is a heap with the most valuable step on top.
+type queue []step
 
 func (q queue) Len() int { return len(q) }
 func (q queue) Less(i, j int) bool {
@@ -112,7 +111,7 @@ func (q queue) Less(i, j int) bool {
 	return q[i].table < q[j].table
 }
 func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(x any)   { *q = append(*q, x.(unit)) }
+func (q *queue) Push(x any)   { *q = append(*q, x.(step)) }
 func (q *queue) Pop() any {
 	old := *q
 	x := old[len(old)-1]
@@ -120,8 +119,8 @@ func (q *queue) Pop() any {
 	return x
 }
 
-// Wasted returns the reads a second that lookups of absent keys cost with the
-// given units held.
+// Wasted returns the reads per second that lookups of absent keys cost with the given number
+// of steps of each table in memory.
 func Wasted(tables []Table, held []int) float64 {
 	var reads float64
 	for i := range tables {
@@ -130,49 +129,47 @@ func Wasted(tables []Table, held []int) float64 {
 	return reads
 }
 
-// Bytes returns what the given units take.
+// Bytes returns the memory that the given number of steps of each table take.
 func Bytes(tables []Table, held []int) int64 {
 	var n int64
 	for i := range tables {
-		for _, b := range tables[i].Units[:held[i]] {
+		for _, b := range tables[i].Steps[:held[i]] {
 			n += b
 		}
 	}
 	return n
 }
 
-// NextSaves returns the reads a second that the given number of further bytes
-// would save.
+// NextSaves returns the reads per second that more bytes, on top of budget, would save.
 func NextSaves(tables []Table, budget, more int64) float64 {
 	with, without := choose(tables, budget+more, 1), choose(tables, budget, 1)
 	return max(0, Wasted(tables, without)-Wasted(tables, with))
 }
 
-// Step is one change on the way from what is held to what is wanted.
-type Step struct {
-	Table int
-	Units int // how many to hold
+// Change loads or drops steps of a table.
+type Change struct {
+	Table int // index
+	Steps int // number of steps to keep
 }
 
-// Steps returns the changes that lead from the tables' Held to want, what is
-// given up first, so that the bytes held stay within the budget on the way. It
-// stops before more than limit bytes would be read.
-func Steps(tables []Table, want []int, limit int64) []Step {
-	var steps []Step
+// Changes returns how to get from the tables' Held to want. It drops first, so that memory
+// stays within the budget on the way, and stops before it would read more than limit bytes.
+func Changes(tables []Table, want []int, limit int64) []Change {
+	var changes []Change
 	for i, n := range want {
 		if n < tables[i].Held {
-			steps = append(steps, Step{i, n})
+			changes = append(changes, Change{i, n})
 		}
 	}
 	for i, n := range want {
-		units := tables[i].Held
-		for units < n && limit >= tables[i].Units[units] {
-			limit -= tables[i].Units[units]
-			units++
+		steps := tables[i].Held
+		for steps < n && limit >= tables[i].Steps[steps] {
+			limit -= tables[i].Steps[steps]
+			steps++
 		}
-		if units > tables[i].Held {
-			steps = append(steps, Step{i, units})
+		if steps > tables[i].Held {
+			changes = append(changes, Change{i, steps})
 		}
 	}
-	return steps
+	return changes
 }

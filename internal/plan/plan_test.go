@@ -10,7 +10,7 @@ import (
 func columns(n int64, units int, asked float64) Table {
 	t := Table{Asked: asked, FPR: math.Exp2(-float64(units))}
 	for range units {
-		t.Units = append(t.Units, n/8)
+		t.Steps = append(t.Steps, n/8)
 	}
 	return t
 }
@@ -31,7 +31,7 @@ func TestMonkey(t *testing.T) {
 	// The budget of a base rate of 2^-9 at the largest level.
 	var budget int64
 	for i := range tables {
-		budget += tables[i].Units[0] * int64(9+3*(len(tables)-1-i))
+		budget += tables[i].Steps[0] * int64(9+3*(len(tables)-1-i))
 	}
 	held := Choose(tables, budget)
 	for i, n := range held {
@@ -63,9 +63,9 @@ func TestOptimal(t *testing.T) {
 		budget := int64(125 * rng.IntN(10))
 		best := math.Inf(1)
 		held := make([]int, 3)
-		for held[0] = 0; held[0] <= len(tables[0].Units); held[0]++ {
-			for held[1] = 0; held[1] <= len(tables[1].Units); held[1]++ {
-				for held[2] = 0; held[2] <= len(tables[2].Units); held[2]++ {
+		for held[0] = 0; held[0] <= len(tables[0].Steps); held[0]++ {
+			for held[1] = 0; held[1] <= len(tables[1].Steps); held[1]++ {
+				for held[2] = 0; held[2] <= len(tables[2].Steps); held[2]++ {
 					if Bytes(tables, held) <= budget {
 						best = min(best, Wasted(tables, held))
 					}
@@ -84,7 +84,7 @@ func TestBudgetIsKept(t *testing.T) {
 		tables := make([]Table, rng.IntN(50))
 		for i := range tables {
 			tables[i] = columns(int64(rng.IntN(5000)), rng.IntN(6), rng.ExpFloat64())
-			tables[i].Held = rng.IntN(len(tables[i].Units) + 1)
+			tables[i].Held = rng.IntN(len(tables[i].Steps) + 1)
 		}
 		budget := int64(rng.IntN(20000))
 		want := Choose(tables, budget)
@@ -99,9 +99,9 @@ func TestBudgetIsKept(t *testing.T) {
 		start := Bytes(tables, now)
 		limit := int64(rng.IntN(5000))
 		var read int64
-		for _, s := range Steps(tables, want, limit) {
+		for _, s := range Changes(tables, want, limit) {
 			before := Bytes(tables, now)
-			now[s.Table] = s.Units
+			now[s.Table] = s.Steps
 			after := Bytes(tables, now)
 			read += max(0, after-before)
 			if after > max(budget, start) {

@@ -91,7 +91,7 @@ func made(tb testing.TB, asked int) (present, absent *data.Keys) {
 	return data.Collect(filterKeys, set.Key), data.Collect(asked, set.Absent)
 }
 
-// TestFilters holds RocksDB's filter to what is known of it: no key denied, and its
+// TestFilters holds RocksDB's filter to what is known of it: no key excluded, and its
 // false positive rate at 10 bits per key.
 func TestFilters(t *testing.T) {
 	if !Vector() {

@@ -31,7 +31,7 @@ func TestProbesAgree(t *testing.T) {
 			for i, h := range asked {
 				want := f.MayContain(h)
 				if i < n*20 && !want {
-					t.Fatalf("%d probes, %d lines: a key is denied", probes, n)
+					t.Fatalf("%d probes, %d lines: a key is excluded", probes, n)
 				}
 				if want {
 					yes++

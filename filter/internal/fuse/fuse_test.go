@@ -38,7 +38,7 @@ func TestSmall(t *testing.T) {
 			most = max(most, int(seed))
 			for _, h := range hashes {
 				if !f.MayContain(h) {
-					t.Fatalf("%d hashes, shape %+v, seed %d: one is denied", n, shape, seed)
+					t.Fatalf("%d hashes, shape %+v, seed %d: one is excluded", n, shape, seed)
 				}
 			}
 		}
@@ -91,13 +91,13 @@ func TestEqual(t *testing.T) {
 		}
 		for _, h := range hashes {
 			if !f.MayContain(h) {
-				t.Fatalf("%d hashes, some equal: one is denied", n)
+				t.Fatalf("%d hashes, some equal: one is excluded", n)
 			}
 		}
 	}
 	same := make([]uint64, 5000)
 	if f, _, _ := build(t, same, 8); !f.MayContain(0) {
-		t.Error("5000 zeros: 0 is denied")
+		t.Error("5000 zeros: 0 is excluded")
 	}
 }
 
@@ -109,7 +109,7 @@ func TestWidths(t *testing.T) {
 		f, _, _ := build(t, hashes, width)
 		for _, h := range hashes {
 			if !f.MayContain(h) {
-				t.Fatalf("width %d: a hash is denied", width)
+				t.Fatalf("width %d: a hash is excluded", width)
 			}
 		}
 		found := 0.0

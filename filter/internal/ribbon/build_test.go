@@ -62,7 +62,7 @@ func ask(t *testing.T, tab *Table, h []uint64, absent int) float64 {
 		tab.ContainsMany(part, maybe)
 		for k, x := range part {
 			if !maybe[k] || !tab.Contains(x) {
-				t.Fatalf("hash %d of %d is denied: %v in a batch (seed %d)", i+k, len(h), maybe[k], seed)
+				t.Fatalf("hash %d of %d is excluded: %v in a batch (seed %d)", i+k, len(h), maybe[k], seed)
 			}
 		}
 	}
