@@ -47,14 +47,7 @@ func testHTTPIsRefused(t *testing.T) {
 
 // A SET over a filter is one write: with either half alone, the server did not start.
 func TestSetOverFilter(t *testing.T) {
-	fsys := vfs.Inject(vfs.NewMem())
-	o := &sift.Options{}
-	testhook.Apply(o, testhook.Settings{FS: fsys})
-	db, err := sift.Open("db", o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
 	if err != nil {
 		t.Fatal(err)
@@ -73,6 +66,21 @@ func TestSetOverFilter(t *testing.T) {
 	if n := s.puts.Load() - before; n != 1 {
 		t.Errorf("%d writes to the store", n)
 	}
+}
+
+// faultyStore returns a database in memory, and its file system, in which a test can inject
+// errors and delays. It is closed at the end of the test, failed or not.
+func faultyStore(t *testing.T) (*sift.DB, *vfs.Faulty) {
+	t.Helper()
+	fsys := vfs.Inject(vfs.NewMem())
+	o := &sift.Options{}
+	testhook.Apply(o, testhook.Settings{FS: fsys})
+	db, err := sift.Open("db", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db, fsys
 }
 
 // lone returns a client without a connection, whose commands a test carries out.
@@ -276,15 +284,14 @@ func TestExpiryIndexIsBounded(t *testing.T) {
 // After a failed write nobody's change of the same filter is acknowledged, also when
 // another client's flush had taken it along.
 func TestLostWriteIsNotAcknowledged(t *testing.T) {
-	fsys := vfs.Inject(vfs.NewMem())
-	o := &sift.Options{}
-	testhook.Apply(o, testhook.Settings{FS: fsys})
-	db, err := sift.Open("db", o)
-	if err != nil {
-		t.Fatal(err)
+	for _, fsync := range []Fsync{FsyncAlways, FsyncNo} {
+		t.Run(fsync.String(), func(t *testing.T) { testLostWriteIsNotAcknowledged(t, fsync) })
 	}
-	defer db.Close()
-	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncAlways})
+}
+
+func testLostWriteIsNotAcknowledged(t *testing.T, fsync Fsync) {
+	db, fsys := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: fsync})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,14 +318,7 @@ func TestLostWriteIsNotAcknowledged(t *testing.T) {
 
 // With --fsync always no reply shows a write that is not yet durable.
 func TestReadersWaitForSync(t *testing.T) {
-	fsys := vfs.Inject(vfs.NewMem())
-	o := &sift.Options{}
-	testhook.Apply(o, testhook.Settings{FS: fsys})
-	db, err := sift.Open("db", o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncAlways})
 	if err != nil {
 		t.Fatal(err)
@@ -342,14 +342,7 @@ func TestReadersWaitForSync(t *testing.T) {
 
 // Nor does one show what another client has changed in a filter and not yet written.
 func TestReadersOfFiltersWaitForSync(t *testing.T) {
-	fsys := vfs.Inject(vfs.NewMem())
-	o := &sift.Options{}
-	testhook.Apply(o, testhook.Settings{FS: fsys})
-	db, err := sift.Open("db", o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncAlways})
 	if err != nil {
 		t.Fatal(err)

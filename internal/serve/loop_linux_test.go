@@ -13,20 +13,13 @@ import (
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/redisbloom"
-	"github.com/siftdb/sift/internal/testhook"
 	"github.com/siftdb/sift/internal/vfs"
 )
 
 // startFaulty runs a server whose file system a test can delay.
 func startFaulty(t *testing.T, cfg Config) (*Server, *vfs.Faulty) {
 	t.Helper()
-	fsys := vfs.Inject(vfs.NewMem())
-	o := &sift.Options{}
-	testhook.Apply(o, testhook.Settings{FS: fsys})
-	db, err := sift.Open("db", o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db, fsys := faultyStore(t)
 	cfg.Addr = "127.0.0.1:0"
 	way.set(&cfg)
 	s, err := New(db, cfg)
@@ -329,7 +322,7 @@ func TestLoopsDoNotPause(t *testing.T) {
 // Nor does an event loop get the memory of a filter that grows much.
 func TestLargeGrowthLeavesTheLoop(t *testing.T) {
 	var grown, onLoop atomic.Int32
-	for _, name := range []string{"bf.add", "cf.add"} {
+	for _, name := range []string{"bf.madd", "cf.add"} {
 		cmd := commands[name]
 		run := cmd.run
 		t.Cleanup(func() { cmd.run = run }) // after the server's end
@@ -345,12 +338,13 @@ func TestLargeGrowthLeavesTheLoop(t *testing.T) {
 		}
 	}
 	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
-	c.do("BF.RESERVE", "b", "0.01", "1000", "EXPANSION", "2000")
+	c.do("BF.RESERVE", "b", "0.000000001", "1000", "EXPANSION", "500")
 	c.do("CF.RESERVE", "c", "64", "EXPANSION", "32768")
 	for i := range 1100 {
 		item := fmt.Sprint(i)
-		if got, ok := c.do("BF.ADD", "b", item).(failure); ok {
-			t.Fatal(got)
+		// Growth in the midst of a command, which another goroutine carries out, whole.
+		if got := c.do("BF.MADD", "b", item, item+"+", item+"-"); fmt.Sprint(got) != "[1 1 1]" {
+			t.Fatalf("BF.MADD %d: %v", i, got)
 		}
 		if got, ok := c.do("CF.ADD", "c", item).(failure); ok {
 			t.Fatal(got)

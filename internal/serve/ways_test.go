@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/siftdb/sift"
-	"github.com/siftdb/sift/internal/testhook"
 	"github.com/siftdb/sift/internal/vfs"
 )
 
@@ -194,14 +192,7 @@ func testClientKill(t *testing.T) {
 func TestStoreFails(t *testing.T) { everyWay(t, testStoreFails) }
 
 func testStoreFails(t *testing.T) {
-	fsys := vfs.Inject(vfs.NewMem())
-	o := &sift.Options{}
-	testhook.Apply(o, testhook.Settings{FS: fsys})
-	db, err := sift.Open("db", o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db, fsys := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo, NoLoops: way == goroutines})
 	if err != nil {
 		t.Fatal(err)
