@@ -112,6 +112,21 @@ func TestCacheKeepsWhatIsRead(t *testing.T) {
 	}
 }
 
+// firstKey returns the first user key of data block i, past the cache.
+func firstKey(t *testing.T, r *Reader, i int) []byte {
+	t.Helper()
+	var b block
+	data, err := r.readBlock(r.index.handle(i), "data block")
+	if err == nil {
+		err = b.init(data)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, _ := b.restartKey(0)
+	return base.UserKey(key)
+}
+
 // TestCacheAdmits: a cache with room takes every block; a full one takes those
 // that it misses twice within as many misses as it has blocks, and only those.
 func TestCacheAdmits(t *testing.T) {
@@ -123,8 +138,7 @@ func TestCacheAdmits(t *testing.T) {
 	blocks := int(info.NumDataBlocks)
 	get := func(i int) {
 		t.Helper()
-		key := base.UserKey(r.index.separator(i))
-		if _, _, _, _, err := r.Get(key, base.MaxSequence); err != nil {
+		if _, _, _, _, err := r.Get(firstKey(t, r, i), base.MaxSequence); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -180,7 +194,7 @@ func TestCacheLargeBlocks(t *testing.T) {
 		r := openTable(t, data, &ReaderOptions{Cache: c})
 		get := func(i int) {
 			t.Helper()
-			if _, _, _, _, err := r.Get(base.UserKey(r.index.separator(i)), base.MaxSequence); err != nil {
+			if _, _, _, _, err := r.Get(firstKey(t, r, i), base.MaxSequence); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -221,7 +235,7 @@ func TestBuffer(t *testing.T) {
 	}
 	h := r.index.handle(1)
 	damaged[h.Offset+3] ^= 1
-	inFirst, inSecond := base.UserKey(r.index.separator(0)), base.UserKey(r.index.separator(1))
+	inFirst, inSecond := base.UserKey(r.index.separator(new(separatorBuf), 0)), base.UserKey(r.index.separator(new(separatorBuf), 1))
 	for range 2 {
 		if _, _, _, _, err := r.GetIn(&buf, inFirst, base.MaxSequence); err != nil {
 			t.Fatal(err)

@@ -353,7 +353,7 @@ func TestSkipDamaged(t *testing.T) {
 	for i := range r.NumDataBlocks() {
 		d := bytes.Clone(data)
 		d[r.index.handle(i).Offset] ^= 1
-		lo, hi := base.UserKey(r.index.separator(max(i-1, 0))), base.UserKey(r.index.separator(i))
+		lo, hi := base.UserKey(r.index.separator(new(separatorBuf), max(i-1, 0))), base.UserKey(r.index.separator(new(separatorBuf), i))
 		for _, o := range []IterOptions{{}, {DontFillCache: true, Readahead: true}} {
 			var skipped []error
 			o.SkipDamaged = func(err error) { skipped = append(skipped, err) }
@@ -383,7 +383,7 @@ func TestSkipDamaged(t *testing.T) {
 				}
 			}
 			// Seeks into the damage land behind it, or before it.
-			sep := r.index.separator(i)
+			sep := r.index.separator(new(separatorBuf), i)
 			if ok := it.SeekGE(sep); ok && base.CompareInternal(it.Key(), sep) < 0 || it.Err() != nil {
 				t.Fatalf("block %d: SeekGE is at %q, %v", i, it.Key(), it.Err())
 			}

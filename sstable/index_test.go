@@ -1,6 +1,10 @@
 package sstable
 
 import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -33,7 +37,7 @@ func TestIndexFind(t *testing.T) {
 		seps = slices.CompactFunc(seps, slices.Equal[[]byte])
 		w := blockWriter{interval: 1 + rng.IntN(3)}
 		for i, s := range seps {
-			w.add(s, w.shared(s), appendHandle(nil, Handle{uint64(i) * 100, 90}))
+			w.add(s, w.shared(s), appendHandle(nil, Handle{uint64(i) * 100, 95 - uint64(round/2%2)})) // without gaps, or with
 		}
 		x, err := decodeIndex(w.finish(), 1<<20)
 		if err != nil {
@@ -63,11 +67,102 @@ func TestIndexCommon(t *testing.T) {
 	data, _ := buildTable(t, numbered(1000), &WriterOptions{BlockBytes: 200})
 	x := openTable(t, data, nil).index
 	for i := range x.numBlocks() - 1 {
-		if at, ties := x.fence.Find(base.UserKey(x.separator(i))); at != i || ties != 1 {
+		if at, ties := x.fence.Find(base.UserKey(x.separator(new(separatorBuf), i))); at != i || ties != 1 {
 			t.Errorf("separator %d is found at %d and the %d from there on", i, at, ties)
 		}
 	}
-	if last := string(base.UserKey(x.separator(x.numBlocks() - 1))); last != "l" {
+	if last := string(base.UserKey(x.separator(new(separatorBuf), x.numBlocks()-1))); last != "l" {
 		t.Errorf("the last separator is %q", last)
+	}
+}
+
+// TestIndexHolds: whatever separators and blocks an index has, it gives them back.
+func TestIndexHolds(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	groups := 0
+	for round := range 2000 {
+		common := bytes.Repeat([]byte{byte(rng.IntN(256))}, rng.IntN(12))
+		longest := []int{0, 1, 8, 9, 12, 127, 128, 300}[rng.IntN(8)]
+		var seps [][]byte
+		for range 1 + rng.IntN(40) {
+			key := bytes.Clone(common)
+			for range rng.IntN(longest + 1) {
+				key = append(key, byte(rng.IntN(3))*127) // zeros, as those that the fence pads with
+			}
+			seq, kind := base.MaxSequence, base.KindSeek
+			if rng.IntN(3) == 0 {
+				seq, kind = uint64(rng.IntN(3)), base.KindSet
+			}
+			seps = append(seps, base.AppendInternalKey(nil, key, seq, kind))
+		}
+		slices.SortFunc(seps, base.CompareInternal)
+		seps = slices.CompactFunc(seps, slices.Equal[[]byte])
+		w := blockWriter{interval: 1 + rng.IntN(3)}
+		var handles []Handle
+		at := uint64(rng.IntN(1 << 40))
+		for _, s := range seps {
+			h := Handle{at, uint64(400 + rng.IntN(8<<10))}
+			switch {
+			case round%4 == 1 && rng.IntN(20) == 0:
+				h.Length = math.MaxUint16 + uint64(rng.IntN(3))
+			case round%4 == 2 && rng.IntN(20) == 0:
+				h.Offset++
+			}
+			at = h.end()
+			handles = append(handles, h)
+			w.add(s, w.shared(s), appendHandle(nil, h))
+		}
+		x, err := decodeIndex(w.finish(), 1<<62)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.wide == nil {
+			groups++
+		}
+		for i, want := range seps {
+			if got := x.separator(new(separatorBuf), i); !bytes.Equal(got, want) {
+				t.Fatalf("round %d: separator %d of %d is %q, want %q", round, i, len(seps), got, want)
+			}
+			if got := x.handle(i); got != handles[i] {
+				t.Fatalf("round %d: block %d of %d is at %v, want %v", round, i, len(seps), got, handles[i])
+			}
+		}
+	}
+	if groups < 500 || groups > 1900 {
+		t.Errorf("%d of 2000 are held in groups", groups)
+	}
+}
+
+// TestIndexBytes: what a block costs in memory, and that looking it up allocates nothing.
+func TestIndexBytes(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		key   func(i int) []byte
+		bytes float64 // at most
+	}{
+		{"random", func(i int) []byte {
+			return binary.BigEndian.AppendUint64(nil, uint64(i)<<44|uint64(i)*0x9e3779b97f4a7c15>>20)
+		}, 15},
+		{"every other", func(i int) []byte { return fmt.Appendf(nil, "%016d", 2*i) }, 22},
+		{"one after another", func(i int) []byte { return fmt.Appendf(nil, "%016d", i) }, 23}, // which have no short separators
+	} {
+		var entries []kv
+		for i := range 40_000 {
+			entries = append(entries, kv{string(c.key(i)), 7, KindSet, strings.Repeat("v", 100)})
+		}
+		data, _ := buildTable(t, entries, &WriterOptions{DisableCompression: true})
+		r := openTable(t, data, nil)
+		n := r.index.numBlocks()
+		if per := float64(r.index.bytesHeld()) / float64(n); n < 1000 || per > c.bytes {
+			t.Errorf("%s: %d blocks take %.1f bytes each", c.name, n, per)
+		}
+		i := 0
+		if allocs := testing.AllocsPerRun(100, func() {
+			r.index.find([]byte(entries[i*391].key), base.MaxSequence)
+			r.index.endsAt(i, []byte(entries[i*391].key))
+			i++
+		}); allocs != 0 {
+			t.Errorf("%s: a lookup allocates %v times", c.name, allocs)
+		}
 	}
 }

@@ -78,8 +78,8 @@ func newLevelDBFilter(x *index, family string, block []byte) (f *levelDBFilter, 
 		f.ends = append(f.ends, end)
 	}
 	// Every data block needs a filter: without one, all its keys would be excluded.
-	for i := range x.blocks {
-		if x.blocks[i].offset>>f.baseLg+1 >= uint64(len(f.ends)) {
+	for i := range x.numBlocks() {
+		if x.handle(i).Offset>>f.baseLg+1 >= uint64(len(f.ends)) {
 			return nil, false
 		}
 	}
@@ -89,7 +89,7 @@ func newLevelDBFilter(x *index, family string, block []byte) (f *levelDBFilter, 
 
 // filterOf returns the filter of a data block.
 func (f *levelDBFilter) filterOf(i int) []byte {
-	g := f.index.blocks[i].offset >> f.baseLg
+	g := f.index.handle(i).Offset >> f.baseLg
 	return f.data[f.ends[g]:f.ends[g+1]]
 }
 
@@ -128,7 +128,7 @@ func (f *levelDBFilter) MayContain(key filter.Key) bool {
 		if levelDBMayContain(b, h) || other != h && levelDBMayContain(b, other) {
 			return true
 		}
-		if string(base.UserKey(f.index.separator(i))) != string(key.Bytes) {
+		if !f.index.endsAt(i, key.Bytes) {
 			break
 		}
 	}

@@ -105,9 +105,9 @@ func TestPointTable(t *testing.T) {
 			}
 			var before []byte
 			if i > 0 {
-				before = r.index.separator(i - 1)
+				before = r.index.separator(new(separatorBuf), i-1)
 			}
-			last := r.index.separator(i)
+			last := r.index.separator(new(separatorBuf), i)
 			k := b.keep(before, last)
 			if k.slots == nil {
 				continue

@@ -164,10 +164,11 @@ func (r *Reader) readDataBlock(i int, buf *Buffer, keep bool) (*block, error) {
 // keepBlock adds a copy of b, which is data block i, to the cache.
 func (r *Reader) keepBlock(i int, b *block) *block {
 	var before []byte
+	var bufs [2]separatorBuf
 	if i > 0 {
-		before = r.index.separator(i - 1)
+		before = r.index.separator(&bufs[0], i-1)
 	}
-	return r.cache.insert(r, i, b.keep(before, r.index.separator(i)))
+	return r.cache.insert(r, i, b.keep(before, r.index.separator(&bufs[1], i)))
 }
 
 // cachedBlock returns data block i and counts a hit in io, or returns nil if the block is not
@@ -208,8 +209,9 @@ func (r *Reader) checkFirstKey(b *block, i int) error {
 	if len(first) < base.TrailerLen {
 		return errEntryKey
 	}
-	if base.CompareInternal(first, r.index.separator(i)) > 0 ||
-		i > 0 && base.CompareInternal(first, r.index.separator(i-1)) <= 0 {
+	var buf separatorBuf
+	if base.CompareInternal(first, r.index.separator(&buf, i)) > 0 ||
+		i > 0 && base.CompareInternal(first, r.index.separator(&buf, i-1)) <= 0 {
 		return errBlockMissing
 	}
 	return nil

@@ -1,7 +1,6 @@
 package sstable
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -270,7 +269,7 @@ func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, k
 			return b.data[f.value:f.end:f.end], Kind(f.trailer), f.trailer >> 8, true, nil
 		}
 		// Only if the separator has the same user key can the entry be in the next block.
-		if !ranOff || !bytes.Equal(base.UserKey(r.index.separator(i)), userKey) {
+		if !ranOff || !r.index.endsAt(i, userKey) {
 			return nil, 0, 0, false, nil
 		}
 	}

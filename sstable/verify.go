@@ -186,7 +186,8 @@ func (v *verifier) dataBlock(i int) error {
 	if err := r.initDataBlock(&b, data, i); err != nil {
 		return err
 	}
-	separator := r.index.separator(i)
+	var buf separatorBuf
+	separator := r.index.separator(&buf, i)
 	err = b.walk(func(e entry, key []byte) error {
 		userKey, seq, kind, ok := base.SplitInternalKey(key)
 		switch {
@@ -309,7 +310,8 @@ func (r *Reader) NumDataBlocks() int { return r.index.numBlocks() }
 // DataBlock reads and describes data block i.
 func (r *Reader) DataBlock(i int) (DataBlockInfo, error) {
 	h := r.index.handle(i)
-	info := DataBlockInfo{Handle: h, Separator: bytes.Clone(r.index.separator(i))}
+	var buf separatorBuf
+	info := DataBlockInfo{Handle: h, Separator: bytes.Clone(r.index.separator(&buf, i))}
 	raw := make([]byte, int(h.Length)+blockTrailerLen)
 	payload, t, err := r.readRaw(raw, h, "data block")
 	if err != nil {

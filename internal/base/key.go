@@ -95,6 +95,16 @@ func AppendSeparator(dst, a, b []byte) []byte {
 		dst[len(dst)-1]++
 		return dst
 	}
+	if n < len(a) && n < len(b) && a[n] < b[n] {
+		// What begins with a[:n+1] is before b.
+		for i := n + 1; i < len(a)-1; i++ {
+			if a[i] != 0xff {
+				dst = append(dst, a[:i+1]...)
+				dst[len(dst)-1]++
+				return dst
+			}
+		}
+	}
 	return append(dst, a...)
 }
 

@@ -29,7 +29,7 @@ type group [groupLen]uint64
 
 const groupLen = 8
 
-// New returns the index of n keys, ascending. It aliases the first one.
+// New returns the index of n keys, ascending. It aliases none of them.
 func New(n int, key func(i int) []byte) Index {
 	if n == 0 {
 		return Index{}
@@ -40,7 +40,7 @@ func New(n int, key func(i int) []byte) Index {
 	for shared < min(len(first), len(last)) && first[shared] == last[shared] {
 		shared++
 	}
-	x := Index{shared: first[:shared:shared], n: n}
+	x := Index{shared: bytes.Clone(first[:shared]), n: n}
 	list := newList(n, func(i int) uint64 { return prefix(key(i), shared) })
 	x.lists = [][]group{list}
 	for len(list) > 1 {
@@ -126,10 +126,17 @@ func (x *Index) rank(p uint64) int {
 	return min(i, x.n)
 }
 
+// Shared returns what all keys begin with. It must not be changed.
+func (x *Index) Shared() []byte { return x.shared }
+
+// Number returns the eight bytes of key i behind what all begin with, big-endian and
+// padded with zeros.
+func (x *Index) Number(i int) uint64 { return x.lists[len(x.lists)-1][i/groupLen][i%groupLen] }
+
 // Len returns the number of keys.
 func (x *Index) Len() int { return x.n }
 
-// Bytes is what the index takes in memory beside its first key.
+// Bytes is what the index takes in memory beside Shared.
 func (x *Index) Bytes() int64 {
 	n := int64(0)
 	for _, list := range x.lists {
