@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 	"github.com/siftdb/sift/memtable"
 )
 
@@ -48,7 +49,7 @@ func countKeys(t *testing.T, db *DB) int {
 // TestBatchTooLarge guards that a batch that fits into no memtable is refused
 // before it is logged: it was logged, and no Open succeeded from then on.
 func TestBatchTooLarge(t *testing.T) {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", smallArena(mem))
 	if err := db.Write(manySmall(smallArenaFits), nil); err != nil {
 		t.Fatal(err)
@@ -68,7 +69,7 @@ func TestBatchTooLarge(t *testing.T) {
 	if err := db.Put([]byte("after"), nil, nil); err != nil {
 		t.Errorf("after it: %v", err)
 	}
-	db2 := mustOpen(t, "db", smallArena(mem.CrashImage(mem.NumOps(), vfs.LoseUnsynced)))
+	db2 := mustOpen(t, "db", smallArena(mem.CrashImage(mem.NumOps(), vfstest.LoseUnsynced)))
 	if n := countKeys(t, db2); n != smallArenaFits+1 {
 		t.Errorf("%d keys after a crash, want %d", n, smallArenaFits+1)
 	}
@@ -94,15 +95,15 @@ func TestBatchTooLarge(t *testing.T) {
 // TestGroupFitsMemtable guards that batches which fit one by one, but not together,
 // are not made one group.
 func TestGroupFitsMemtable(t *testing.T) {
-	mem := vfs.NewMem()
-	faulty := vfs.Inject(mem)
+	mem := vfstest.NewMem()
+	faulty := vfstest.Inject(mem)
 	db := mustOpen(t, "db", smallArena(faulty))
 	defer mustClose(t, db)
 	const n = smallArenaFits * 3 / 5
 	syncing, release := make(chan bool), make(chan bool)
 	var once sync.Once
-	faulty.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpSync && filepath.Ext(op.Name) == ".log" {
+	faulty.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpSync && filepath.Ext(op.Name) == ".log" {
 			once.Do(func() {
 				syncing <- true
 				<-release
@@ -140,7 +141,7 @@ func TestGroupFitsMemtable(t *testing.T) {
 // the Open that splits it leaves a part.
 func TestReplaySplitsBatch(t *testing.T) {
 	const n = 3 * smallArenaFits
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	before := smallArena(mem)
 	before.arenaBytes = 1 << 20
 	db := mustOpen(t, "db", before)
@@ -150,7 +151,7 @@ func TestReplaySplitsBatch(t *testing.T) {
 	if err := db.Write(manySmall(n), nil); err != nil {
 		t.Fatal(err)
 	}
-	crashed := func() *vfs.Mem { return mem.CrashImage(mem.NumOps(), vfs.LoseUnsynced) }
+	crashed := func() *vfstest.Mem { return mem.CrashImage(mem.NumOps(), vfstest.LoseUnsynced) }
 
 	check := func(what string, fs vfs.FS, readOnly bool) {
 		t.Helper()
@@ -182,7 +183,7 @@ func TestReplaySplitsBatch(t *testing.T) {
 		step = 29
 	}
 	for ops := begun; ops <= ended; ops += step {
-		for _, s := range []vfs.Survival{vfs.LoseUnsynced, vfs.KeepUnsynced, vfs.TearUnsynced(uint64(ops))} {
+		for _, s := range []vfstest.Survival{vfstest.LoseUnsynced, vfstest.KeepUnsynced, vfstest.TearUnsynced(uint64(ops))} {
 			check(fmt.Sprintf("a power cut after %d operations, survival %d", ops-begun, s), img.CrashImage(ops, s), false)
 		}
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/manifest"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TestDamagedTable uses a database of which one table cannot be read: what needs
 // it fails, Compact too, and the rest goes on, the building of filters too.
 func TestDamagedTable(t *testing.T) {
 	const n = 12000
-	fs := vfs.NewMem()
+	fs := vfstest.NewMem()
 	o := keyedOptions(fs)
 	o.KeyedFilters, o.Filter = false, filter.Bloom(10)
 	db := mustOpen(t, "db", o)
@@ -84,7 +84,7 @@ func TestDamagedTable(t *testing.T) {
 func TestRepairMissing(t *testing.T) {
 	const n = 4000
 	for _, ext := range []string{".ldb", ".log"} {
-		fs := vfs.NewMem()
+		fs := vfstest.NewMem()
 		o := keyedOptions(fs)
 		o.KeyedFilters = false
 		db := mustOpen(t, "db", o)
@@ -119,7 +119,7 @@ func TestRepairMissing(t *testing.T) {
 
 // Check and Repair say what is wrong with the options, as Open does.
 func TestOptionsOfTools(t *testing.T) {
-	o := &Options{BlockBytes: -1, FS: vfs.NewMem()}
+	o := &Options{BlockBytes: -1, FS: vfstest.NewMem()}
 	_, cerr := Check(context.Background(), "db", o, func(err error) { t.Error(err) })
 	_, rerr := Repair("db", o)
 	for _, err := range []error{cerr, rerr} {
@@ -134,7 +134,7 @@ func TestOptionsOfTools(t *testing.T) {
 // has failed to repair it can repair afterwards.
 func TestRepairDisk(t *testing.T) {
 	const n = 60
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	o := keyedOptions(mem)
 	o.KeyedFilters = false
 	db := mustOpen(t, "db", o)
@@ -151,9 +151,9 @@ func TestRepairDisk(t *testing.T) {
 	ops := mem.NumOps()
 	mustClose(t, db)
 	for at := 0; ; at++ {
-		img := mem.CrashImage(ops, vfs.KeepUnsynced)
-		faulty := vfs.Inject(img)
-		faulty.SetFaults(vfs.Fault{Index: at})
+		img := mem.CrashImage(ops, vfstest.KeepUnsynced)
+		faulty := vfstest.Inject(img)
+		faulty.SetFaults(vfstest.Fault{Index: at})
 		o.FS = faulty
 		report, err := Repair("db", o)
 		failed := faulty.Failed()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // deepDatabase makes a database with a table in each of the levels, which fall: the
@@ -109,9 +110,9 @@ func TestDeepLevels(t *testing.T) {
 		{7}, {9, 3, 0}, {8, 6, 5, 4, 3, 2, 0, 0}, {7, 6, 5, 4, 3, 2, 1, 0}, {13, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0},
 	} {
 		t.Run(strings.Trim(fmt.Sprint(levels), "[]"), func(t *testing.T) {
-			mem := vfs.NewMem()
+			mem := vfstest.NewMem()
 			want := deepDatabase(t, mem, levels)
-			disk := func() *vfs.Mem { return mem.CrashImage(mem.NumOps(), vfs.KeepUnsynced) }
+			disk := func() *vfstest.Mem { return mem.CrashImage(mem.NumOps(), vfstest.KeepUnsynced) }
 			o := uncached(disk())
 			o.ReadOnly = true
 			db := mustOpen(t, "db", o)
@@ -159,7 +160,7 @@ func TestDeepLevels(t *testing.T) {
 				step = 5
 			}
 			for ops := begun; ops <= ended; ops += step {
-				for _, s := range []vfs.Survival{vfs.LoseUnsynced, vfs.KeepUnsynced, vfs.TearUnsynced(uint64(ops))} {
+				for _, s := range []vfstest.Survival{vfstest.LoseUnsynced, vfstest.KeepUnsynced, vfstest.TearUnsynced(uint64(ops))} {
 					what := fmt.Sprintf("a power cut after %d operations of %d, survival %d", ops-begun, ended-begun, s)
 					cut := img.CrashImage(ops, s)
 					db, err := Open("db", uncached(cut))
@@ -190,7 +191,7 @@ func TestDeepDamaged(t *testing.T) {
 		damaged []int // indices of tables, oldest first
 		opens   bool
 	}{{[]int{6}, true}, {[]int{6, 4, 2, 0}, false}} {
-		mem := vfs.NewMem()
+		mem := vfstest.NewMem()
 		deepDatabase(t, mem, []int{7, 6, 5, 4, 3, 2, 1})
 		state, err := manifest.Load(mem, "db")
 		if err != nil {
@@ -200,7 +201,7 @@ func TestDeepDamaged(t *testing.T) {
 			meta := state.Deep[len(state.Deep)-1-i].Tables[0]
 			writeFile(t, mem, filepath.Join("db", manifest.MakeName(manifest.KindTable, meta.Num)), make([]byte, meta.Size))
 		}
-		faulty := vfs.Inject(mem)
+		faulty := vfstest.Inject(mem)
 		db, err := Open("db", uncached(faulty))
 		if c.opens {
 			if err != nil {

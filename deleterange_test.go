@@ -10,7 +10,7 @@ import (
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/testhook"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 func deleteRange(t testing.TB, db *sift.DB, from, to string) {
@@ -52,7 +52,7 @@ func TestDeleteRangeModel(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			mem := vfs.NewMem()
+			mem := vfstest.NewMem()
 			open := func() *sift.DB {
 				o := &sift.Options{MemtableBytes: 4 << 10, TableBytes: 2 << 10, LevelBaseBytes: 8 << 10, LevelMultiplier: 3, BlockBytes: 256}
 				testhook.Apply(o, testhook.Settings{FS: mem, CleanNow: true})
@@ -169,7 +169,7 @@ func TestDeleteRangePowerCuts(t *testing.T) {
 	}
 	key := func(i int) []byte { return fmt.Appendf(nil, "key%04d", i) }
 	const keys, from, to = 900, 205, 703
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	db := mustOpen(t, "/db", options(mem))
 	want := map[string]string{}
 	for round := range 4 {
@@ -216,7 +216,7 @@ func TestDeleteRangeNewerTable(t *testing.T) {
 		return o
 	}
 	key := func(i int) []byte { return fmt.Appendf(nil, "key%04d", i) }
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	db := mustOpen(t, "/db", options(mem))
 	want := map[string]string{}
 	for i := range 300 {
@@ -253,7 +253,7 @@ func TestDeleteRangeNewerTable(t *testing.T) {
 // cutDeleteRange deletes a range of a database that holds want, and cuts the power after
 // each operation: what is there then is what was there before or, within the range,
 // nothing.
-func cutDeleteRange(t *testing.T, mem *vfs.Mem, db *sift.DB, options func(sift.FS) *sift.Options, want map[string]string, from, to string) {
+func cutDeleteRange(t *testing.T, mem *vfstest.Mem, db *sift.DB, options func(sift.FS) *sift.Options, want map[string]string, from, to string) {
 	t.Helper()
 	before := mem.NumOps()
 	if err := db.DeleteRange(context.Background(), []byte(from), []byte(to)); err != nil {
@@ -263,7 +263,7 @@ func cutDeleteRange(t *testing.T, mem *vfs.Mem, db *sift.DB, options func(sift.F
 	mustClose(t, db)
 	states := 0
 	for at := before; at <= after; at++ {
-		for _, survival := range []vfs.Survival{vfs.LoseUnsynced, vfs.KeepUnsynced, vfs.TearUnsynced(uint64(at))} {
+		for _, survival := range []vfstest.Survival{vfstest.LoseUnsynced, vfstest.KeepUnsynced, vfstest.TearUnsynced(uint64(at))} {
 			disk := mem.CrashImage(at, survival)
 			states++
 			db, err := sift.Open("/db", options(disk))

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // named checks that an error is one of those that say whether to try again or to
@@ -28,13 +28,13 @@ func named(t *testing.T, what string, err, want, cause error) {
 // A caller can tell an error after which it can try again from one after which it
 // has to reopen the database, and both from a database that was opened read-only.
 func TestErrorsSayWhatToDo(t *testing.T) {
-	isTable := func(op vfs.Op) bool { return op.Kind == vfs.OpCreate && strings.HasSuffix(op.Name, ".ldb") }
-	isLog := func(op vfs.Op) bool { return op.Kind == vfs.OpCreate && strings.HasSuffix(op.Name, ".log") }
-	logSync := func(op vfs.Op) bool { return op.Kind == vfs.OpSync && strings.HasSuffix(op.Name, ".log") }
-	manifestSync := func(op vfs.Op) bool { return op.Kind == vfs.OpSync && strings.Contains(op.Name, "MANIFEST") }
+	isTable := func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && strings.HasSuffix(op.Name, ".ldb") }
+	isLog := func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && strings.HasSuffix(op.Name, ".log") }
+	logSync := func(op vfstest.Op) bool { return op.Kind == vfstest.OpSync && strings.HasSuffix(op.Name, ".log") }
+	manifestSync := func(op vfstest.Op) bool { return op.Kind == vfstest.OpSync && strings.Contains(op.Name, "MANIFEST") }
 	for _, tc := range []struct {
 		what  string
-		match func(vfs.Op) bool
+		match func(vfstest.Op) bool
 		fails func(*DB) error
 		want  error
 	}{
@@ -44,15 +44,15 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"the sync of the log", logSync, func(db *DB) error { return db.Put([]byte("a"), nil, Sync) }, ErrReopen},
 		{"the MANIFEST", manifestSync, (*DB).Flush, ErrReopen},
 	} {
-		mem := vfs.NewMem()
-		fs := vfs.Inject(mem)
+		mem := vfstest.NewMem()
+		fs := vfstest.Inject(mem)
 		o := uncached(fs)
 		o.retryDelay = time.Millisecond
 		db := mustOpen(t, "db", o)
 		if err := db.Put([]byte("k"), nil, NoSync); err != nil {
 			t.Fatal(err)
 		}
-		fs.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: tc.match, Err: syscall.ENOSPC})
+		fs.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: tc.match, Err: syscall.ENOSPC})
 		named(t, tc.what, tc.fails(db), tc.want, syscall.ENOSPC)
 		fs.SetFaults()
 		again := tc.fails(db)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 const filterKeyHex = "736966746b657931" + "000102030405060708090a0b0c0d0e0f" + "c6cb24ce"
@@ -133,7 +134,7 @@ func mustCheck(t *testing.T, dir string, o *Options) CheckReport {
 // The life of a secret: made, kept, used without being asked for, lost, made again.
 func TestFilterKey(t *testing.T) {
 	const n = 3000
-	fs := vfs.NewMem()
+	fs := vfstest.NewMem()
 	path := filepath.Join("db", "FILTERKEY")
 	flushed, below := filter.DefaultForFlush().Name(), filter.Default().Name()
 	keyedFlushed, keyedBelow := "keyed("+flushed+")", "keyed("+below+")"
@@ -233,7 +234,7 @@ func TestFilterKey(t *testing.T) {
 func TestFilterKeyDamaged(t *testing.T) {
 	const n = 500
 	for _, damage := range [][]byte{{}, []byte("siftkey1"), make([]byte, filterKeyLen), bytes.Repeat([]byte{1}, 1<<16)} {
-		fs := vfs.NewMem()
+		fs := vfstest.NewMem()
 		path := filepath.Join("db", "FILTERKEY")
 		db := mustOpen(t, "db", keyedOptions(fs))
 		loadKeys(t, db, n)
@@ -273,7 +274,7 @@ func TestFilterKeyDamaged(t *testing.T) {
 // A disk that cannot read the secret does not lose it, and neither Open nor Repair
 // goes on without it.
 func TestFilterKeyUnreadable(t *testing.T) {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", keyedOptions(mem))
 	loadKeys(t, db, 100)
 	mustClose(t, db)
@@ -282,9 +283,9 @@ func TestFilterKeyUnreadable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []vfs.OpKind{vfs.OpOpen, vfs.OpReadAt} {
-		faulty := vfs.Inject(mem)
-		faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool {
+	for _, kind := range []vfstest.OpKind{vfstest.OpOpen, vfstest.OpReadAt} {
+		faulty := vfstest.Inject(mem)
+		faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
 			return op.Kind == kind && filepath.Base(op.Name) == "FILTERKEY"
 		}})
 		if db, err := Open("db", keyedOptions(faulty)); !errors.Is(err, syscall.EIO) {
@@ -310,7 +311,7 @@ func TestFilterKeyForbidden(t *testing.T) {
 	const n = 2000
 	path := filepath.Join("db", "FILTERKEY")
 	for _, keyed := range []bool{false, true} {
-		mem := vfs.NewMem()
+		mem := vfstest.NewMem()
 		db := mustOpen(t, "db", keyedOptions(mem))
 		loadKeys(t, db, n)
 		mustClose(t, db)
@@ -318,9 +319,9 @@ func TestFilterKeyForbidden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		faulty := vfs.Inject(mem)
-		faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Err: syscall.EACCES, Match: func(op vfs.Op) bool {
-			return op.Kind == vfs.OpOpen && filepath.Base(op.Name) == "FILTERKEY"
+		faulty := vfstest.Inject(mem)
+		faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Err: syscall.EACCES, Match: func(op vfstest.Op) bool {
+			return op.Kind == vfstest.OpOpen && filepath.Base(op.Name) == "FILTERKEY"
 		}})
 		var out logged
 		o := keyedOptions(faulty)
@@ -370,15 +371,15 @@ func TestFilterKeyForbidden(t *testing.T) {
 // below a directory that may be searched but not read, as one of mode 0711: it cannot
 // be opened for the sync that would make the new entry last.
 func TestParentThatCannotBeRead(t *testing.T) {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	parent := filepath.FromSlash("/home/other/parent")
 	if err := mem.MkdirAll(parent); err != nil {
 		t.Fatal(err)
 	}
-	fails := func(name string, err error) *vfs.Faulty {
-		faulty := vfs.Inject(mem)
-		faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Err: err, Match: func(op vfs.Op) bool {
-			return op.Kind == vfs.OpSyncDir && filepath.Base(op.Name) == name
+	fails := func(name string, err error) *vfstest.Faulty {
+		faulty := vfstest.Inject(mem)
+		faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Err: err, Match: func(op vfstest.Op) bool {
+			return op.Kind == vfstest.OpSyncDir && filepath.Base(op.Name) == name
 		}})
 		return faulty
 	}
@@ -402,7 +403,7 @@ func TestParentThatCannotBeRead(t *testing.T) {
 
 // A secret that was written stays, whatever comes next.
 func TestFilterKeyDurable(t *testing.T) {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	if err := errors.Join(mem.MkdirAll("db"), mem.SyncDir(".")); err != nil {
 		t.Fatal(err)
 	}
@@ -410,14 +411,14 @@ func TestFilterKeyDurable(t *testing.T) {
 	if err := writeFilterKey(mem, "db", want); err != nil {
 		t.Fatal(err)
 	}
-	img := mem.CrashImage(mem.NumOps(), vfs.LoseUnsynced)
+	img := mem.CrashImage(mem.NumOps(), vfstest.LoseUnsynced)
 	if got, err := readFilterKey(img, filepath.Join("db", "FILTERKEY")); err != nil || got != want {
 		t.Errorf("after a power cut: %x, %v", got, err)
 	}
 }
 
 func TestFilterKeyOptions(t *testing.T) {
-	o := keyedOptions(vfs.NewMem())
+	o := keyedOptions(vfstest.NewMem())
 	o.Filter = filter.RocksDBBloom(10)
 	if _, err := Open("db", o); err == nil || !strings.Contains(err.Error(), "KeyedFilters") {
 		t.Errorf("Open: %v", err)
@@ -446,7 +447,7 @@ func TestFilterKeyMode(t *testing.T) {
 func TestChosenKeys(t *testing.T) {
 	const n, chosen = 20000, 200
 	load := func(keyed bool) *DB {
-		o := keyedOptions(vfs.NewMem())
+		o := keyedOptions(vfstest.NewMem())
 		o.KeyedFilters, o.Filter = keyed, filter.Bloom(10)
 		o.TableBytes, o.MemtableBytes = 8<<20, 8<<20
 		db := mustOpen(t, "db", o)
@@ -498,7 +499,7 @@ func TestChosenKeys(t *testing.T) {
 func BenchmarkKeyedGet(b *testing.B) {
 	for _, keyed := range []bool{false, true} {
 		b.Run(fmt.Sprintf("keyed=%v", keyed), func(b *testing.B) {
-			db, err := Open("db", &Options{KeyedFilters: keyed, FS: vfs.NewMem(), MemtableBytes: 1 << 20, TableBytes: 512 << 10, LevelBaseBytes: 1 << 20, L0Tables: 4})
+			db, err := Open("db", &Options{KeyedFilters: keyed, FS: vfstest.NewMem(), MemtableBytes: 1 << 20, TableBytes: 512 << 10, LevelBaseBytes: 1 << 20, L0Tables: 4})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -16,13 +16,14 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/record"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 	"github.com/siftdb/sift/memtable"
 )
 
 // Checks of errors that a failing disk comes to seldom, or only together with a
 // mistake of the store itself. Each is brought about by hand.
 
-func onTable(op vfs.Op) bool { return filepath.Ext(op.Name) == ".ldb" }
+func onTable(op vfstest.Op) bool { return filepath.Ext(op.Name) == ".ldb" }
 
 // uncached are options under which each lookup reads a table.
 func uncached(fs vfs.FS) *Options {
@@ -34,7 +35,7 @@ func uncached(fs vfs.FS) *Options {
 // Of several failures of the MANIFEST or of the log the first is told, and
 // nothing is done after it.
 func TestFailsOnce(t *testing.T) {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, 100)
 	first, second := errors.New("first"), errors.New("second")
@@ -86,7 +87,7 @@ func TestFailsOnce(t *testing.T) {
 
 // An edit that does not fit the version is not recorded, and the last.
 func TestEditThatDoesNotFit(t *testing.T) {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, 100)
 	ops := mem.NumOps()
@@ -113,7 +114,7 @@ func TestBatchKeepsItsError(t *testing.T) {
 	if b.Len() != 0 || len(b.data) != 0 {
 		t.Errorf("%d operations, %d bytes", b.Len(), len(b.data))
 	}
-	db := mustOpen(t, "db", uncached(vfs.NewMem()))
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	if err := db.Write(&b, nil); err != cause {
 		t.Errorf("Write: %v", err)
 	}
@@ -135,7 +136,7 @@ func TestBatchKeepsItsError(t *testing.T) {
 
 // Compact says so when a table that it should rewrite cannot be written.
 func TestRewriteFails(t *testing.T) {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	o := uncached(mem)
 	db := mustOpen(t, "db", o)
 	loadKeys(t, db, 3000)
@@ -143,11 +144,11 @@ func TestRewriteFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustClose(t, db)
-	faulty := vfs.Inject(mem)
+	faulty := vfstest.Inject(mem)
 	o = uncached(faulty)
 	o.Filter = filter.Bloom(4)
 	db = mustOpen(t, "db", o)
-	faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool { return op.Kind == vfs.OpCreate && onTable(op) }})
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && onTable(op) }})
 	if err := db.Compact(context.Background(), nil, nil); !errors.Is(err, syscall.EIO) {
 		t.Errorf("Compact: %v", err)
 	}
@@ -162,7 +163,7 @@ func TestRewriteFails(t *testing.T) {
 
 // Where there is a secret, a level whose policy cannot be keyed has it as it is.
 func TestPartlyKeyed(t *testing.T) {
-	o := keyedOptions(vfs.NewMem())
+	o := keyedOptions(vfstest.NewMem())
 	mustClose(t, mustOpen(t, "db", o))
 	o.KeyedFilters = false
 	o.LevelFilters = []filter.Policy{filter.Bloom(10), filter.RocksDBBloom(10)}
@@ -183,8 +184,8 @@ func TestGetManyErrors(t *testing.T) {
 	}
 	for _, compacted := range []bool{false, true} {
 		for _, few := range []bool{false, true} {
-			mem := vfs.NewMem()
-			faulty := vfs.Inject(mem)
+			mem := vfstest.NewMem()
+			faulty := vfstest.Inject(mem)
 			db := mustOpen(t, "db", uncached(faulty))
 			fillOneLevel(t, db, keys, compacted)
 			ask := keys
@@ -194,8 +195,8 @@ func TestGetManyErrors(t *testing.T) {
 			failed := 0
 			for at := 0; ; at++ {
 				reads := 0
-				faulty.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
-					if op.Kind == vfs.OpReadAt && onTable(op) {
+				faulty.SetFaults(vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool {
+					if op.Kind == vfstest.OpReadAt && onTable(op) {
 						reads++
 					}
 					return reads == at+1
@@ -303,7 +304,7 @@ func writeFile(t *testing.T, fs vfs.FS, path string, b []byte) {
 // One key's versions may lie in two neighbours, where LevelDB has split them: the
 // second is read too, and its error is one.
 func TestNeighbourFails(t *testing.T) {
-	faulty := vfs.Inject(vfs.NewMem())
+	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
 	loadKeys(t, db, 4000)
 	if err := db.Compact(context.Background(), nil, nil); err != nil {
@@ -338,8 +339,8 @@ func TestNeighbourFails(t *testing.T) {
 	db.state.Store(&readState{mem: s.mem, imms: s.imms, version: version})
 	name := filepath.Base(tables[1].Handle.(*table).path)
 	for _, fails := range []bool{false, true} {
-		faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool {
-			return fails && op.Kind == vfs.OpReadAt && filepath.Base(op.Name) == name
+		faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
+			return fails && op.Kind == vfstest.OpReadAt && filepath.Base(op.Name) == name
 		}})
 		v, err := db.Get(key)
 		values, merr := db.GetMany([][]byte{key})
@@ -357,7 +358,7 @@ func TestNeighbourFails(t *testing.T) {
 
 // Check that is cancelled in the middle says so, whatever it has found before.
 func TestCheckCancelled(t *testing.T) {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, 4000)
 	mustClose(t, db)
@@ -384,7 +385,7 @@ func TestCheckCancelled(t *testing.T) {
 // cannot, the database does not open, and later it does.
 func TestRecoveryCannotFlush(t *testing.T) {
 	const n = 2000
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	o := uncached(mem)
 	o.MemtableBytes = 8 << 20
 	db := mustOpen(t, "db", o)
@@ -393,15 +394,15 @@ func TestRecoveryCannotFlush(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	img := mem.CrashImage(mem.NumOps(), vfs.KeepUnsynced)
+	img := mem.CrashImage(mem.NumOps(), vfstest.KeepUnsynced)
 	mustClose(t, db)
 	failed := 0
 	for at := 0; ; at++ {
-		disk := img.CrashImage(img.NumOps(), vfs.KeepUnsynced)
-		faulty := vfs.Inject(disk)
+		disk := img.CrashImage(img.NumOps(), vfstest.KeepUnsynced)
+		faulty := vfstest.Inject(disk)
 		seen := 0
-		faulty.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
-			if !onTable(op) || op.Kind == vfs.OpRemove || op.Kind == vfs.OpClose {
+		faulty.SetFaults(vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool {
+			if !onTable(op) || op.Kind == vfstest.OpRemove || op.Kind == vfstest.OpClose {
 				return false
 			}
 			seen++
@@ -433,7 +434,7 @@ func TestRecoveryCannotFlush(t *testing.T) {
 
 // A damaged log that cannot be read to its end has not proved to be torn.
 func TestUnreadableBehindDamage(t *testing.T) {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	o := uncached(mem)
 	o.MemtableBytes = 8 << 20
 	db := mustOpen(t, "db", o)
@@ -449,7 +450,7 @@ func TestUnreadableBehindDamage(t *testing.T) {
 	if err := db.Put([]byte("and"), nil, Sync); err != nil {
 		t.Fatal(err)
 	}
-	img := mem.CrashImage(mem.NumOps(), vfs.KeepUnsynced)
+	img := mem.CrashImage(mem.NumOps(), vfstest.KeepUnsynced)
 	mustClose(t, db)
 	log := oneFile(t, img, ".log")
 	b := readFile(t, img, log)
@@ -457,10 +458,10 @@ func TestUnreadableBehindDamage(t *testing.T) {
 	writeFile(t, img, log, b)
 	failed := 0
 	for at := 0; ; at++ {
-		faulty := vfs.Inject(img)
+		faulty := vfstest.Inject(img)
 		reads := 0
-		faulty.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
-			if op.Kind == vfs.OpReadAt && op.Name == log {
+		faulty.SetFaults(vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool {
+			if op.Kind == vfstest.OpReadAt && op.Name == log {
 				reads++
 			}
 			return reads == at+1
@@ -501,8 +502,8 @@ func oneFile(t *testing.T, fs vfs.FS, ext string) string {
 // A log that lost its end, before one that was never used, which proves nothing:
 // the end is cut off, and reported, since the beginning of the other says so.
 func TestCutBeforeUnusedLog(t *testing.T) {
-	mem := vfs.NewMem()
-	faulty := vfs.Inject(mem)
+	mem := vfstest.NewMem()
+	faulty := vfstest.Inject(mem)
 	db := mustOpen(t, "db", uncached(faulty))
 	for i := range 10 {
 		if err := db.Put(fmt.Appendf(nil, "key%d", i), []byte("value"), Sync); err != nil {
@@ -511,15 +512,15 @@ func TestCutBeforeUnusedLog(t *testing.T) {
 	}
 	log := oneFile(t, mem, ".log")
 	faulty.SetFaults(
-		vfs.Fault{Index: -1, Match: func(op vfs.Op) bool { return op.Kind == vfs.OpSyncDir }},
-		vfs.Fault{Index: -1, Match: func(op vfs.Op) bool { return op.Kind == vfs.OpRemove }})
+		vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpSyncDir }},
+		vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpRemove }})
 	if err := db.Flush(); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("Flush: %v", err)
 	}
-	img := mem.CrashImage(mem.NumOps(), vfs.KeepUnsynced)
+	img := mem.CrashImage(mem.NumOps(), vfstest.KeepUnsynced)
 	faulty.SetFaults()
 	mustClose(t, db)
-	mustClose(t, mustOpen(t, "db", uncached(img.CrashImage(img.NumOps(), vfs.KeepUnsynced))))
+	mustClose(t, mustOpen(t, "db", uncached(img.CrashImage(img.NumOps(), vfstest.KeepUnsynced))))
 
 	b := bytes.TrimRight(readFile(t, img, log), "\x00")
 	for desc, cut := range map[string]func(b []byte) []byte{
@@ -530,7 +531,7 @@ func TestCutBeforeUnusedLog(t *testing.T) {
 			return b
 		},
 	} {
-		img := img.CrashImage(img.NumOps(), vfs.KeepUnsynced)
+		img := img.CrashImage(img.NumOps(), vfstest.KeepUnsynced)
 		writeFile(t, img, log, cut(bytes.Clone(b)))
 		db := mustOpen(t, "db", uncached(img))
 		if torn := db.Metrics().Recovery.Torn; len(torn) != 1 {
@@ -548,7 +549,7 @@ func TestCutBeforeUnusedLog(t *testing.T) {
 // The range of a table that does not say it is read from its blocks; if they
 // cannot be read, that is no damage.
 func TestKeyRangeUnreadable(t *testing.T) {
-	faulty := vfs.Inject(vfs.NewMem())
+	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
 	loadKeys(t, db, 500)
 	for level, metas := range db.state.Load().version.Levels {
@@ -557,7 +558,7 @@ func TestKeyRangeUnreadable(t *testing.T) {
 			p := x.reader.Load().Properties()
 			p.Smallest, p.Largest = nil, nil
 			for _, fails := range []bool{false, true} {
-				faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool { return fails && op.Kind == vfs.OpReadAt }})
+				faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return fails && op.Kind == vfstest.OpReadAt }})
 				smallest, largest, err := x.keyRange(x.reader.Load())
 				if fails && !errors.Is(err, syscall.EIO) || !fails && (!bytes.Equal(smallest, meta.Smallest) || !bytes.Equal(largest, meta.Largest)) {
 					t.Errorf("level %d, %v, reads fail %v: %q..%q, %v", level, meta, fails, smallest, largest, err)

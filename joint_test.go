@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // add is a transaction that adds to a counter.
@@ -93,7 +93,7 @@ func jointScript(t *testing.T, db *DB, during func(), fns ...func(tx *Tx) error)
 }
 
 func TestJoint(t *testing.T) {
-	db := mustOpen(t, "db", uncached(vfs.NewMem()))
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
 	own := errors.New("own")
 	var kept *Tx
@@ -144,7 +144,7 @@ func TestJoint(t *testing.T) {
 // One that has read more than is remembered, and so cannot write, does not keep others
 // from it.
 func TestJointReadsTooMuch(t *testing.T) {
-	o := uncached(vfs.NewMem())
+	o := uncached(vfstest.NewMem())
 	o.TxBytes = 16 << 10
 	db := mustOpen(t, "db", o)
 	defer mustClose(t, db)
@@ -169,7 +169,7 @@ func TestJointReadsTooMuch(t *testing.T) {
 // What one of them has read is written by others: none commits. Who failed after having
 // seen what was not committed does not fail with that.
 func TestJointConflict(t *testing.T) {
-	db := mustOpen(t, "db", uncached(vfs.NewMem()))
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
 	own := errors.New("own")
 	errs := jointScript(t, db, func() {
@@ -198,7 +198,7 @@ func TestJointConflict(t *testing.T) {
 
 // A transaction that takes long is left out, and those before it and after it commit.
 func TestJointLeavesOut(t *testing.T) {
-	db := mustOpen(t, "db", uncached(vfs.NewMem()))
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
 	q := &db.joints
 	release := make(chan struct{})
@@ -236,7 +236,7 @@ func TestJointLeavesOut(t *testing.T) {
 // All kinds of ends, beside each other, with plain writes between: each that returned nil
 // counts once, and the others not at all.
 func TestJointStress(t *testing.T) {
-	o := uncached(vfs.NewMem())
+	o := uncached(vfstest.NewMem())
 	o.TxBytes = 256 << 10
 	db := mustOpen(t, "db", o)
 	defer mustClose(t, db)

@@ -13,12 +13,12 @@ import (
 
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/manifest"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // reads counts what is read of tables.
-func reads(ops *atomic.Int64) vfs.Fault {
-	return vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool {
+func reads(ops *atomic.Int64) vfstest.Fault {
+	return vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
 		if onTable(op) {
 			ops.Add(1)
 		}
@@ -29,7 +29,7 @@ func reads(ops *atomic.Int64) vfs.Fault {
 // TestOpenReadsNoTable: what Open does is the same for few tables and for many.
 func TestOpenReadsNoTable(t *testing.T) {
 	for _, o := range []Options{{}, {ReadOnly: true}, {FilterMemory: 1 << 10}} {
-		faulty := vfs.Inject(vfs.NewMem())
+		faulty := vfstest.Inject(vfstest.NewMem())
 		manyTables(t, "db", faulty, 500)
 		var ops atomic.Int64
 		faulty.SetFaults(reads(&ops))
@@ -138,7 +138,7 @@ func TestLoadLate(t *testing.T) {
 			return err
 		},
 	}
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	manyTables(t, "db", mem, n)
 	ops := mem.NumOps()
 	names, err := mem.List("db")
@@ -149,14 +149,14 @@ func TestLoadLate(t *testing.T) {
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
 			for at := 0; ; at++ {
-				img := mem.CrashImage(ops, vfs.KeepUnsynced)
-				faulty := vfs.Inject(img)
+				img := mem.CrashImage(ops, vfstest.KeepUnsynced)
+				faulty := vfstest.Inject(img)
 				o := uncached(faulty)
 				o.loadLate = true
 				db := mustOpen(t, "db", o)
 				left := int64(at)
-				faulty.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
-					if !onTable(op) || !there[filepath.Base(op.Name)] || !slices.Contains([]vfs.OpKind{vfs.OpSize, vfs.OpOpen, vfs.OpReadAt}, op.Kind) {
+				faulty.SetFaults(vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool {
+					if !onTable(op) || !there[filepath.Base(op.Name)] || !slices.Contains([]vfstest.OpKind{vfstest.OpSize, vfstest.OpOpen, vfstest.OpReadAt}, op.Kind) {
 						return false
 					}
 					return atomic.AddInt64(&left, -1) == -1
@@ -187,10 +187,10 @@ func TestLoadLate(t *testing.T) {
 // TestLoadOnce: lookups that need one table at once read its parts once, and the loader
 // does not read them again.
 func TestLoadOnce(t *testing.T) {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	manyTables(t, "db", mem, 500)
 	single := func(at int) int64 {
-		faulty := vfs.Inject(mem)
+		faulty := vfstest.Inject(mem)
 		var ops atomic.Int64
 		faulty.SetFaults(reads(&ops))
 		o := uncached(faulty)
@@ -217,12 +217,12 @@ func TestLoadOnce(t *testing.T) {
 // others go on, and so do writes. Close waits for the loader, which loads no further
 // tables.
 func TestHungLoad(t *testing.T) {
-	faulty := vfs.Inject(vfs.NewMem())
+	faulty := vfstest.Inject(vfstest.NewMem())
 	manyTables(t, "db", faulty, 500)
 	release, hung := make(chan struct{}), make(chan struct{})
 	var path atomic.Pointer[string]
-	faulty.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpReadAt && onTable(op) {
+	faulty.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpReadAt && onTable(op) {
 			if path.CompareAndSwap(nil, &op.Name) {
 				close(hung)
 			}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/record"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // logOf returns a log. A positive number stands for a batch that sets one key at
@@ -87,7 +87,7 @@ func TestGapBetweenLogs(t *testing.T) {
 		{"the first is another engine's", [][]byte{torn(logOf(t, 1, 2)), logOf(t, -3, 3)}, 0, 0, true},
 	} {
 		t.Run(tc.desc, func(t *testing.T) {
-			mem := vfs.NewMem()
+			mem := vfstest.NewMem()
 			mustClose(t, mustOpen(t, "db", uncached(mem)))
 			named := oneFile(t, mem, ".log")
 			_, num, _ := manifest.ParseName(filepath.Base(named))
@@ -150,21 +150,21 @@ func checkKeys(t *testing.T, db *DB, n int) {
 
 // slowLogs is a file system on which, once begin has been called, the present
 // log's sync and all tables take until release is closed.
-func slowLogs(t *testing.T) (mem *vfs.Mem, o *Options, begin func(db *DB, err error), began, release chan struct{}) {
-	mem = vfs.NewMem()
-	faulty := vfs.Inject(mem)
+func slowLogs(t *testing.T) (mem *vfstest.Mem, o *Options, begin func(db *DB, err error), began, release chan struct{}) {
+	mem = vfstest.NewMem()
+	faulty := vfstest.Inject(mem)
 	o = uncached(faulty)
 	o.MemtableBytes, o.DisableAutoCompaction = 4<<10, true
 	began, release = make(chan struct{}), make(chan struct{})
 	begin = func(db *DB, err error) {
 		name := filepath.Join("db", manifest.MakeName(manifest.KindLog, db.commit.log.num))
-		faulty.SetHook(func(op vfs.Op) error {
+		faulty.SetHook(func(op vfstest.Op) error {
 			switch {
-			case op.Kind == vfs.OpSync && op.Name == name:
+			case op.Kind == vfstest.OpSync && op.Name == name:
 				close(began)
 				<-release
 				return err
-			case op.Kind == vfs.OpCreate && onTable(op):
+			case op.Kind == vfstest.OpCreate && onTable(op):
 				<-release
 			}
 			return nil
@@ -203,7 +203,7 @@ func TestPowerCutBetweenLogs(t *testing.T) {
 	ops := mem.NumOps()
 	gaps := 0
 	for seed := range uint64(200) {
-		img := mem.CrashImage(ops, vfs.TearUnsynced(seed))
+		img := mem.CrashImage(ops, vfstest.TearUnsynced(seed))
 		re := mustOpen(t, "db", uncached(img))
 		it, err := re.NewIter(nil)
 		if err != nil {
@@ -261,7 +261,7 @@ func TestMarkForOldLog(t *testing.T) {
 		newLog []byte
 		damage bool
 	}{{before, false}, {after, true}} {
-		mem := vfs.NewMem()
+		mem := vfstest.NewMem()
 		mustClose(t, mustOpen(t, "db", uncached(mem)))
 		writeFile(t, mem, logName(100), oldLog)
 		writeFile(t, mem, logName(101), tc.newLog)
@@ -292,7 +292,7 @@ func TestSyncWaitsForOldLog(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	re := mustOpen(t, "db", uncached(mem.CrashImage(mem.NumOps(), vfs.LoseUnsynced)))
+	re := mustOpen(t, "db", uncached(mem.CrashImage(mem.NumOps(), vfstest.LoseUnsynced)))
 	checkKeys(t, re, n)
 	mustClose(t, re)
 	mustClose(t, db)

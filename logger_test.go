@@ -14,6 +14,7 @@ import (
 
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TestMain keeps what databases that are damaged on purpose warn of out of the
@@ -97,7 +98,7 @@ func TestNilLoggerWarns(t *testing.T) {
 		name  string
 		kind  manifest.FileKind
 		edit  func(b []byte) []byte
-		fault vfs.Fault
+		fault vfstest.Fault
 		level string
 		want  string // "" if there is nothing to say
 	}{
@@ -106,12 +107,12 @@ func TestNilLoggerWarns(t *testing.T) {
 		{name: "an edit that was begun", kind: manifest.KindManifest, edit: begun, level: "WARN", want: "the end of the MANIFEST was cut off"},
 		{name: "a shorter table", kind: manifest.KindTable, edit: cut, level: "ERROR", want: "a table cannot be read"},
 		{name: "a damaged secret", kind: manifest.KindFilterKey, edit: flip, level: "WARN", want: "the secret of keyed filters"},
-		{name: "a flush that fails", fault: vfs.Fault{Index: -1, Err: syscall.EIO, Match: func(op vfs.Op) bool {
-			return op.Kind == vfs.OpCreate && filepath.Ext(op.Name) == ".ldb"
+		{name: "a flush that fails", fault: vfstest.Fault{Index: -1, Err: syscall.EIO, Match: func(op vfstest.Op) bool {
+			return op.Kind == vfstest.OpCreate && filepath.Ext(op.Name) == ".ldb"
 		}}, level: "ERROR", want: "flush failed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			mem := vfs.NewMem()
+			mem := vfstest.NewMem()
 			o := keyedOptions(mem)
 			o.cleanNow = true
 			db := mustOpen(t, "db", o)
@@ -122,7 +123,7 @@ func TestNilLoggerWarns(t *testing.T) {
 			if err := db.Put([]byte("k"), []byte("v"), NoSync); err != nil {
 				t.Fatal(err)
 			}
-			img := mem.CrashImage(mem.NumOps(), vfs.KeepUnsynced)
+			img := mem.CrashImage(mem.NumOps(), vfstest.KeepUnsynced)
 			mustClose(t, db)
 			if c.edit != nil {
 				editFile(t, img, c.kind, c.edit)
@@ -132,8 +133,8 @@ func TestNilLoggerWarns(t *testing.T) {
 				before := slog.Default()
 				slog.SetDefault(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 				o := keyedOptions(nil)
-				again := img.CrashImage(img.NumOps(), vfs.KeepUnsynced)
-				faulty := vfs.Inject(again)
+				again := img.CrashImage(img.NumOps(), vfstest.KeepUnsynced)
+				faulty := vfstest.Inject(again)
 				o.FS = faulty
 				if silent {
 					o.Logger = slog.New(slog.DiscardHandler)

@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // memDB opens a database in memory, behind faults.
-func memDB(t *testing.T) (*DB, *vfs.Faulty) {
+func memDB(t *testing.T) (*DB, *vfstest.Faulty) {
 	t.Helper()
-	faulty := vfs.Inject(vfs.NewMem())
+	faulty := vfstest.Inject(vfstest.NewMem())
 	db, err := Open("/db", &Options{FS: faulty})
 	if err != nil {
 		t.Fatal(err)
@@ -175,12 +175,12 @@ func TestLeaderFindsConflicts(t *testing.T) {
 }
 
 // holdLog has a synced write wait in the sync of the log until release is called.
-func holdLog(t *testing.T, db *DB, faulty *vfs.Faulty, wg *sync.WaitGroup) (release func()) {
+func holdLog(t *testing.T, db *DB, faulty *vfstest.Faulty, wg *sync.WaitGroup) (release func()) {
 	t.Helper()
 	entered, hold := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	faulty.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpSync && strings.HasSuffix(filepath.Base(op.Name), ".log") {
+	faulty.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpSync && strings.HasSuffix(filepath.Base(op.Name), ".log") {
 			once.Do(func() { close(entered) })
 			<-hold
 		}
@@ -314,8 +314,8 @@ func TestCheckReportsReadErrors(t *testing.T) {
 		if err := db.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool {
-			return op.Kind == vfs.OpReadAt && strings.HasSuffix(op.Name, ".ldb")
+		faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
+			return op.Kind == vfstest.OpReadAt && strings.HasSuffix(op.Name, ".ldb")
 		}})
 		if err := tx.Commit(); !errors.Is(err, syscall.EIO) {
 			t.Errorf("ranged %v: %v", ranged, err)

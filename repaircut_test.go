@@ -11,12 +11,13 @@ import (
 
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // noLinks is a file system without hard links.
 func noLinks(fs vfs.FS) vfs.FS {
-	faulty := vfs.Inject(fs)
-	faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Err: syscall.EPERM, Match: func(op vfs.Op) bool { return op.Kind == vfs.OpLink }})
+	faulty := vfstest.Inject(fs)
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Err: syscall.EPERM, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpLink }})
 	return faulty
 }
 
@@ -67,7 +68,7 @@ func missingFiles(t *testing.T, fs vfs.FS, want map[string]string) (missing []st
 func TestRepairCuts(t *testing.T) {
 	const n = 150
 	for _, links := range []bool{true, false} {
-		mem := vfs.NewMem()
+		mem := vfstest.NewMem()
 		db := mustOpen(t, "db", uncached(mem))
 		loadKeys(t, db, n)
 		mustClose(t, db)
@@ -76,7 +77,7 @@ func TestRepairCuts(t *testing.T) {
 		editFile(t, mem, manifest.KindTable, func(b []byte) []byte { b[5] ^= 1; return b })
 		editFile(t, mem, manifest.KindManifest, func(b []byte) []byte { b[9] ^= 1; return b })
 		old := oldFiles(t, mem)
-		img := mem.CrashImage(mem.NumOps(), vfs.KeepUnsynced)
+		img := mem.CrashImage(mem.NumOps(), vfstest.KeepUnsynced)
 		begun := img.NumOps()
 		fs := vfs.FS(img)
 		if !links {
@@ -92,7 +93,7 @@ func TestRepairCuts(t *testing.T) {
 		}
 		opened := 0
 		for ops := begun; ops <= ended; ops++ {
-			for _, s := range []vfs.Survival{vfs.LoseUnsynced, vfs.KeepUnsynced, vfs.TearUnsynced(uint64(ops)), vfs.TearUnsynced(uint64(ops) << 20)} {
+			for _, s := range []vfstest.Survival{vfstest.LoseUnsynced, vfstest.KeepUnsynced, vfstest.TearUnsynced(uint64(ops)), vfstest.TearUnsynced(uint64(ops) << 20)} {
 				what := fmt.Sprintf("links %v, a power cut after %d operations of %d, survival %d", links, ops-begun, ended-begun, s)
 				cut := img.CrashImage(ops, s)
 				if m := missingFiles(t, cut, old); len(m) > 0 {
@@ -129,10 +130,10 @@ func TestRepairCuts(t *testing.T) {
 // TestRepairClosesFirst guards that Repair neither renames nor removes a file that it
 // holds open, which Windows refuses.
 func TestRepairClosesFirst(t *testing.T) {
-	mem := crashedDisk(t, vfs.NewMem())
-	faulty := vfs.Inject(mem)
-	faulty.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpRemove || op.Kind == vfs.OpRename {
+	mem := crashedDisk(t, vfstest.NewMem())
+	faulty := vfstest.Inject(mem)
+	faulty.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpRemove || op.Kind == vfstest.OpRename {
 			if slices.Contains(faulty.OpenFiles(), op.Name) {
 				return fmt.Errorf("%s is open", op.Name)
 			}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 func TestWorthLogging(t *testing.T) {
@@ -52,7 +52,7 @@ func TestFailuresAreLoggedNowAndThen(t *testing.T) {
 		{"compaction of level 0 failed", true, func(db *DB) error { return db.Put([]byte("k"), nil, NoSync) }},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			fs := vfs.Inject(vfs.NewMem())
+			fs := vfstest.Inject(vfstest.NewMem())
 			o := uncached(fs)
 			o.DisableAutoCompaction = true
 			db := mustOpen(t, "db", o)
@@ -72,7 +72,7 @@ func TestFailuresAreLoggedNowAndThen(t *testing.T) {
 			o.Events.Failed = func(error) { failed.Add(1) }
 			o.retryDelay = time.Millisecond
 			o.DisableAutoCompaction, o.L0Tables = !c.auto, 1
-			fault := vfs.Fault{Index: -1, Sticky: true, Err: syscall.ENOSPC, Match: func(op vfs.Op) bool { return op.Kind == vfs.OpCreate && onTable(op) }}
+			fault := vfstest.Fault{Index: -1, Sticky: true, Err: syscall.ENOSPC, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && onTable(op) }}
 			fs.SetFaults(fault)
 			begin := time.Now()
 			db = mustOpen(t, "db", o)
@@ -131,7 +131,7 @@ func TestRetryIsAskedFor(t *testing.T) {
 		},
 		"Close": (*DB).stopCompactions,
 	} {
-		db := mustOpen(t, "db", uncached(vfs.NewMem()))
+		db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 		loadKeys(t, db, 10)
 		pausing := make(chan struct{})
 		over := inBackground(func() error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // ended returns a call's result, and fails the test if it does not come. It is for
@@ -34,7 +35,7 @@ func inBackground(fn func() error) <-chan error {
 
 // A job that never ends leaves the tree its turns, other jobs theirs, and Close ends it.
 func TestJobsTakeTurns(t *testing.T) {
-	o := uncached(vfs.NewMem())
+	o := uncached(vfstest.NewMem())
 	o.L0Tables, o.DisableAutoCompaction = 1, false
 	db := mustOpen(t, "db", o)
 	var turns atomic.Int64
@@ -75,7 +76,7 @@ func TestJobsTakeTurns(t *testing.T) {
 
 // A context counts while a job is queued, while it runs and between its steps.
 func TestJobContext(t *testing.T) {
-	db := mustOpen(t, "db", uncached(vfs.NewMem()))
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
 	cause := context.DeadlineExceeded
 	expired := func() context.Context {
@@ -121,13 +122,13 @@ func TestJobContext(t *testing.T) {
 
 // A context counts while Compact flushes, however long the disk takes.
 func TestCompactContextWhileFlushing(t *testing.T) {
-	fs := vfs.Inject(vfs.NewMem())
+	fs := vfstest.Inject(vfstest.NewMem())
 	o := uncached(fs)
 	db := mustOpen(t, "db", o)
 	loadKeys(t, db, 10)
 	entered, release := make(chan struct{}, 100), make(chan struct{})
-	fs.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpCreate && strings.HasSuffix(op.Name, ".ldb") {
+	fs.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpCreate && strings.HasSuffix(op.Name, ".ldb") {
 			entered <- struct{}{}
 			<-release
 		}
@@ -151,7 +152,7 @@ func TestCompactContextWhileFlushing(t *testing.T) {
 
 // A write that waits for level 0 ends when the database closes.
 func TestCloseEndsStall(t *testing.T) {
-	fs := vfs.Inject(vfs.NewMem())
+	fs := vfstest.Inject(vfstest.NewMem())
 	o := uncached(fs)
 	o.L0Tables, o.MemtableBytes, o.DisableAutoCompaction = 1, 1<<10, false
 	db := mustOpen(t, "db", o)
@@ -201,15 +202,15 @@ func TestHungReadBlocksNoWrite(t *testing.T) {
 		"GetMany": func(db *DB) error { _, err := db.GetMany(keys); return err },
 	} {
 		t.Run(what, func(t *testing.T) {
-			fs := vfs.Inject(vfs.OS)
+			fs := vfstest.Inject(vfs.OS)
 			dir := t.TempDir()
 			o := &Options{FS: fs, MemtableBytes: 1 << 20, CacheBytes: -1, MapBytes: -1, L0Tables: 4}
 			db := mustOpen(t, dir, o)
 			loadKeys(t, db, len(keys))
 			entered, release := make(chan struct{}), make(chan struct{})
 			var hung atomic.Bool
-			fs.SetHook(func(op vfs.Op) error {
-				if op.Kind == vfs.OpReadAt && onTable(op) && hung.CompareAndSwap(false, true) {
+			fs.SetHook(func(op vfstest.Op) error {
+				if op.Kind == vfstest.OpReadAt && onTable(op) && hung.CompareAndSwap(false, true) {
 					close(entered)
 					<-release
 				}
@@ -262,7 +263,7 @@ func TestHungReadBlocksNoWrite(t *testing.T) {
 // A filter keeper whose read hangs holds up neither compactions nor writes, also while
 // somebody asks for Metrics, which needs what is read.
 func TestHungFilterReadBlocksNoWrite(t *testing.T) {
-	fs := vfs.Inject(vfs.OS)
+	fs := vfstest.Inject(vfs.OS)
 	dir := t.TempDir()
 	o := &Options{FS: fs, MemtableBytes: 1 << 20, CacheBytes: -1, MapBytes: -1, L0Tables: 2, FilterMemory: 1 << 20}
 	db := mustOpen(t, dir, o)
@@ -276,8 +277,8 @@ func TestHungFilterReadBlocksNoWrite(t *testing.T) {
 	var hung atomic.Bool
 	db.keeper.moving.Lock()
 	db.keeper.hold(tab, 0)
-	fs.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpReadAt && op.Name == tab.path && hung.CompareAndSwap(false, true) {
+	fs.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpReadAt && op.Name == tab.path && hung.CompareAndSwap(false, true) {
 			close(entered)
 			<-release
 		}

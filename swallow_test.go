@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/siftdb/sift/filter"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // A disk that fails once, at one operation after another of a call that one
@@ -39,8 +39,8 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		before func(t *testing.T, mem *vfs.Mem) *vfs.Mem // what is on the disk
-		open   bool                                      // the call is made on an open database
+		before func(t *testing.T, mem *vfstest.Mem) *vfstest.Mem // what is on the disk
+		open   bool                                              // the call is made on an open database
 		o      func(o *Options)
 		call   func(db *DB, o *Options) error
 		least  int            // operations that the call makes
@@ -66,12 +66,12 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 		{name: "a scan", before: closedDisk, open: true, call: scanAll, least: 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			disk := c.before(t, vfs.NewMem())
+			disk := c.before(t, vfstest.NewMem())
 			ops := disk.NumOps()
 			silent := map[string]int{}
 			for at := 0; ; at++ {
-				img := disk.CrashImage(ops, vfs.KeepUnsynced)
-				faulty := vfs.Inject(img)
+				img := disk.CrashImage(ops, vfstest.KeepUnsynced)
+				faulty := vfstest.Inject(img)
 				o := uncached(faulty)
 				if c.o != nil {
 					c.o(o)
@@ -80,7 +80,7 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 				if c.open {
 					db = mustOpen(t, "db", o)
 				}
-				faulty.SetFaults(vfs.Fault{Index: faulty.NumOps() + at})
+				faulty.SetFaults(vfstest.Fault{Index: faulty.NumOps() + at})
 				err := c.call(db, o)
 				failed := faulty.Failed()
 				faulty.SetFaults()
@@ -196,10 +196,10 @@ const (
 	anyNumber   = -1
 )
 
-func emptyDisk(_ *testing.T, mem *vfs.Mem) *vfs.Mem { return mem }
+func emptyDisk(_ *testing.T, mem *vfstest.Mem) *vfstest.Mem { return mem }
 
 // closedDisk has a database with tables in two levels, closed.
-func closedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
+func closedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, swallowKeys)
 	mustClose(t, db)
@@ -207,7 +207,7 @@ func closedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
 }
 
 // keyedDisk has one with keyed filters.
-func keyedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
+func keyedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	db := mustOpen(t, "db", keyedOptions(mem))
 	loadKeys(t, db, swallowKeys)
 	mustClose(t, db)
@@ -215,7 +215,7 @@ func keyedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
 }
 
 // compactedDisk has one whose tables are all in one level.
-func compactedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
+func compactedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, swallowKeys)
 	if err := db.Compact(context.Background(), nil, nil); err != nil {
@@ -226,7 +226,7 @@ func compactedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
 }
 
 // damagedDisk has one whose MANIFEST is damaged at its beginning.
-func damagedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
+func damagedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	closedDisk(t, mem)
 	names, err := mem.List("db")
 	if err != nil {
@@ -243,7 +243,7 @@ func damagedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
 }
 
 // crashedDisk has one whose log holds what no table does.
-func crashedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
+func crashedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, swallowKeys)
 	for i := range 20 {
@@ -251,7 +251,7 @@ func crashedDisk(t *testing.T, mem *vfs.Mem) *vfs.Mem {
 			t.Fatal(err)
 		}
 	}
-	img := mem.CrashImage(mem.NumOps(), vfs.KeepUnsynced)
+	img := mem.CrashImage(mem.NumOps(), vfstest.KeepUnsynced)
 	mustClose(t, db)
 	return img
 }
@@ -262,6 +262,6 @@ func openAndLeave(_ *DB, o *Options) error {
 	if err != nil {
 		return err
 	}
-	o.FS.(*vfs.Faulty).SetFaults()
+	o.FS.(*vfstest.Faulty).SetFaults()
 	return db.Close()
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // manyTables makes a database in dir whose keys, key00000 and so on, lie in many tables of
@@ -36,12 +37,12 @@ func manyTables(t *testing.T, dir string, fsys vfs.FS, keys int) {
 // error of the disk is opened again when it is needed, by lookups, scans and compactions.
 func TestTransientOpenError(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.EIO} {
-		for _, kind := range []vfs.OpKind{vfs.OpOpen, vfs.OpReadAt} {
+		for _, kind := range []vfstest.OpKind{vfstest.OpOpen, vfstest.OpReadAt} {
 			t.Run(fmt.Sprint(errno, " at ", kind), func(t *testing.T) {
-				faulty := vfs.Inject(vfs.NewMem())
+				faulty := vfstest.Inject(vfstest.NewMem())
 				manyTables(t, "db", faulty, 500)
-				fails := func(op vfs.Op) bool { return op.Kind == kind && strings.HasSuffix(op.Name, ".ldb") }
-				faulty.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: fails, Err: errno})
+				fails := func(op vfstest.Op) bool { return op.Kind == kind && strings.HasSuffix(op.Name, ".ldb") }
+				faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: fails, Err: errno})
 				db := mustOpen(t, "db", uncached(faulty))
 				if _, err := db.Get([]byte("key00007")); !errors.Is(err, errno) {
 					t.Errorf("Get while tables cannot be opened: %v", err)
@@ -78,7 +79,7 @@ func TestTransientOpenError(t *testing.T) {
 // TestDamageIsNear: a damaged table is an error for keys and ranges that it holds, and for no
 // others: not for keys between it and its neighbours.
 func TestDamageIsNear(t *testing.T) {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	manyTables(t, "db", mem, 500)
 	db := mustOpen(t, "db", uncached(mem))
 	tables := db.Tables()
@@ -166,7 +167,7 @@ func TestManifestTailIsReported(t *testing.T) {
 
 // TestWriteKeepsNoBatch: what a caller wrote is not kept in memory by the log's writer.
 func TestWriteKeepsNoBatch(t *testing.T) {
-	db := mustOpen(t, "db", &Options{FS: vfs.NewMem()})
+	db := mustOpen(t, "db", &Options{FS: vfstest.NewMem()})
 	var b Batch
 	b.Put([]byte("k"), make([]byte, 1<<20))
 	if err := db.Write(&b, NoSync); err != nil {
@@ -183,7 +184,7 @@ func TestWriteKeepsNoBatch(t *testing.T) {
 // TestPlanBesideKeeper: the race detector finds that what PlanFilters, Tables and Metrics look
 // at is guarded from the filter keeper.
 func TestPlanBesideKeeper(t *testing.T) {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	manyTables(t, "db", mem, 500)
 	db := mustOpen(t, "db", &Options{FS: mem, FilterMemory: 1 << 10})
 	var wg sync.WaitGroup

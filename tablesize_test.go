@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TestTableSizes: tables are larger in deeper levels, so that there are fewer of them, and what
@@ -14,7 +14,7 @@ import (
 func TestTableSizes(t *testing.T) {
 	const tableBytes, keys = 2 << 10, 4000
 	db := mustOpen(t, "db", &Options{
-		FS: vfs.NewMem(), MemtableBytes: 8 << 10, TableBytes: tableBytes, LevelBaseBytes: 8 << 10, LevelMultiplier: 2, DisableCompression: true,
+		FS: vfstest.NewMem(), MemtableBytes: 8 << 10, TableBytes: tableBytes, LevelBaseBytes: 8 << 10, LevelMultiplier: 2, DisableCompression: true,
 	})
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, i := range rng.Perm(keys) {

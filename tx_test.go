@@ -14,7 +14,7 @@ import (
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/testhook"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // txs runs the steps of several transactions in a given order.
@@ -29,7 +29,7 @@ func newTxs(t *testing.T, o *sift.Options) *txs {
 	if o != nil {
 		in = *o
 	}
-	testhook.Apply(&in, testhook.Settings{FS: vfs.NewMem()})
+	testhook.Apply(&in, testhook.Settings{FS: vfstest.NewMem()})
 	db := mustOpen(t, "/db", &in)
 	t.Cleanup(func() { db.Close() })
 	return &txs{t, db}

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/siftdb/sift"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 var cuts = flag.Int("cuts", 40, "power cuts of the power cut test")
@@ -24,7 +24,7 @@ var cuts = flag.Int("cuts", 40, "power cuts of the power cut test")
 func TestPowerCut(t *testing.T) {
 	proxy(t)
 	reader := build(t, "crash", false)
-	fs := vfs.NewMem()
+	fs := vfstest.NewMem()
 	synced := writeBatches(t, fs)
 	r := rand.New(rand.NewPCG(1, 1))
 	ends := 0
@@ -38,7 +38,7 @@ func TestPowerCut(t *testing.T) {
 			}
 		}
 		dir := t.TempDir()
-		if !saveImage(t, fs.CrashImage(ops, vfs.Survival(seed)), dir) {
+		if !saveImage(t, fs.CrashImage(ops, vfstest.Survival(seed)), dir) {
 			if want > 0 {
 				t.Errorf("after %d operations, survival %#x: there is no database", ops, seed)
 			}
@@ -60,7 +60,7 @@ func TestPowerCut(t *testing.T) {
 type ack struct{ batch, ops int }
 
 // writeBatches writes what testdata/crash writes.
-func writeBatches(t *testing.T, fs *vfs.Mem) (synced []ack) {
+func writeBatches(t *testing.T, fs *vfstest.Mem) (synced []ack) {
 	t.Helper()
 	db, err := sift.Open("db", &sift.Options{FS: fs, MemtableBytes: 128 << 10, TableBytes: 64 << 10, LevelBaseBytes: 256 << 10, L0Tables: 8})
 	if err != nil {
@@ -94,7 +94,7 @@ func writeBatches(t *testing.T, fs *vfs.Mem) (synced []ack) {
 }
 
 // saveImage copies a database to the host's file system; false if there is none.
-func saveImage(t *testing.T, image *vfs.Mem, dir string) bool {
+func saveImage(t *testing.T, image *vfstest.Mem, dir string) bool {
 	t.Helper()
 	names, err := image.List("db")
 	if err != nil {

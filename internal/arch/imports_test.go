@@ -25,7 +25,7 @@ var allowed = []struct {
 	{"internal/vfs", []string{"internal/epoch"}},
 	{"internal/plan", nil},
 	{"internal/filecache", []string{"internal/vfs"}},
-	{"internal/testhook", []string{"internal/vfs"}},
+	{"internal/vfs/vfstest", []string{"internal/vfs"}},
 	{"internal/testhook", []string{"internal/vfs"}},
 	{"filter/internal/adapt", []string{"filter"}},
 	{"filter/internal/...", []string{"filter/internal/..."}},
@@ -54,15 +54,16 @@ var allowed = []struct {
 // onlyIn names modules that only the given packages may import: an embedder's
 // binary must not grow by what it does not use.
 var onlyIn = map[string][]string{
-	"github.com/cockroachdb/pebble":       {"filter/pebblefilter", "filter/pebblefilterv1"},
-	"github.com/alecthomas/kong":          {"cmd/..."},
-	"github.com/schollz/progressbar":      {"cmd/..."},
-	"github.com/redis/go-redis":           {"filter/live/redisfilter"},
-	"github.com/minio/highwayhash":        {"filter/live/redisfilter"},
-	"github.com/twmb/murmur3":             {"filter/live/internal/funnel"},
-	"golang.org/x/sys":                    {"internal/vfs", "internal/memlimit", "filter/internal/..."},
-	"github.com/golang/snappy":            {"sstable"},
-	"github.com/prometheus/client_golang": {"internal/serve", "cmd/..."},
+	"github.com/cockroachdb/pebble":               {"filter/pebblefilter", "filter/pebblefilterv1"},
+	"github.com/alecthomas/kong":                  {"cmd/..."},
+	"github.com/siftdb/sift/internal/vfs/vfstest": {"internal/torture/..."},
+	"github.com/schollz/progressbar":              {"cmd/..."},
+	"github.com/redis/go-redis":                   {"filter/live/redisfilter"},
+	"github.com/minio/highwayhash":                {"filter/live/redisfilter"},
+	"github.com/twmb/murmur3":                     {"filter/live/internal/funnel"},
+	"golang.org/x/sys":                            {"internal/vfs", "internal/memlimit", "filter/internal/..."},
+	"github.com/golang/snappy":                    {"sstable"},
+	"github.com/prometheus/client_golang":         {"internal/serve", "cmd/..."},
 }
 
 func TestImports(t *testing.T) {

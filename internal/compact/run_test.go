@@ -12,6 +12,7 @@ import (
 
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 	"github.com/siftdb/sift/memtable"
 	"github.com/siftdb/sift/sstable"
 )
@@ -47,7 +48,7 @@ func TestRunRefusesDisorder(t *testing.T) {
 		{key("b", 2), key("a", 1)},
 		{key("b", 2), key("c", 2), key("a", 1), key("d", 9)},
 	} {
-		outputs, _, err := Run(context.Background(), jobTo(vfs.NewMem(), &backwards{keys: keys}))
+		outputs, _, err := Run(context.Background(), jobTo(vfstest.NewMem(), &backwards{keys: keys}))
 		if err == nil || len(outputs) > 0 {
 			t.Errorf("%q: %v, %v", keys, outputs, err)
 		}
@@ -69,10 +70,10 @@ func TestRunFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	failed := map[vfs.OpKind]int{}
+	failed := map[vfstest.OpKind]int{}
 	for at := 0; ; at++ {
-		faulty := vfs.Inject(vfs.NewMem())
-		faulty.SetFaults(vfs.Fault{Index: at})
+		faulty := vfstest.Inject(vfstest.NewMem())
+		faulty.SetFaults(vfstest.Fault{Index: at})
 		job := jobTo(faulty, mem.NewIter())
 		job.TableBytes = 1 << 20
 		outputs, stats, err := Run(context.Background(), job)
@@ -90,7 +91,7 @@ func TestRunFails(t *testing.T) {
 			t.Errorf("%v fails: left open: %v", ops[0], open)
 		}
 	}
-	for _, kind := range []vfs.OpKind{vfs.OpCreate, vfs.OpWrite, vfs.OpSync, vfs.OpClose} {
+	for _, kind := range []vfstest.OpKind{vfstest.OpCreate, vfstest.OpWrite, vfstest.OpSync, vfstest.OpClose} {
 		if failed[kind] < 2 {
 			t.Errorf("%v failed %d times", kind, failed[kind])
 		}
@@ -108,7 +109,7 @@ func TestRunCancelled(t *testing.T) {
 		t.Fatal("keys are not sorted")
 	}
 	cancel()
-	if outputs, _, err := Run(ctx, jobTo(vfs.NewMem(), &backwards{keys: keys})); !errors.Is(err, context.Canceled) || len(outputs) > 0 {
+	if outputs, _, err := Run(ctx, jobTo(vfstest.NewMem(), &backwards{keys: keys})); !errors.Is(err, context.Canceled) || len(outputs) > 0 {
 		t.Errorf("%v, %v", outputs, err)
 	}
 }

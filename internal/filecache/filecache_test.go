@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // newFiles makes a cache over n files in memory, of which each says its number.
-func newFiles(t *testing.T, n, most int) (*Cache, []*File, *vfs.Faulty) {
+func newFiles(t *testing.T, n, most int) (*Cache, []*File, *vfstest.Faulty) {
 	t.Helper()
-	faulty := vfs.Inject(vfs.NewMem())
+	faulty := vfstest.Inject(vfstest.NewMem())
 	c := New(faulty, most, 1<<20)
 	files := make([]*File, n)
 	for i := range files {
@@ -45,7 +45,7 @@ func mustRead(t *testing.T, files []*File, i int) {
 }
 
 // checkClosed closes all files and looks for what is left.
-func checkClosed(t *testing.T, c *Cache, files []*File, faulty *vfs.Faulty) {
+func checkClosed(t *testing.T, c *Cache, files []*File, faulty *vfstest.Faulty) {
 	t.Helper()
 	before := processFiles.Load() - int64(c.NumOpen())
 	for _, f := range files {
@@ -74,8 +74,8 @@ func TestBound(t *testing.T) {
 	}
 	// A file that is read often stays open.
 	opens := 0
-	faulty.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpOpen && op.Name == "007" {
+	faulty.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpOpen && op.Name == "007" {
 			opens++
 		}
 		return nil
@@ -122,8 +122,8 @@ func TestManyReaders(t *testing.T) {
 // TestNoDescriptor: where the process has no descriptor left, others are closed.
 func TestNoDescriptor(t *testing.T) {
 	c, files, faulty := newFiles(t, 20, 0)
-	faulty.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpOpen && len(faulty.OpenFiles()) >= 3 {
+	faulty.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpOpen && len(faulty.OpenFiles()) >= 3 {
 			return syscall.EMFILE
 		}
 		return nil
@@ -153,8 +153,8 @@ func TestHungRead(t *testing.T) {
 	c, files, faulty := newFiles(t, 5, 1)
 	hung, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	faulty.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpReadAt && op.Name == "000" {
+	faulty.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpReadAt && op.Name == "000" {
 			wait := false
 			once.Do(func() { wait = true })
 			if wait {

@@ -10,14 +10,14 @@ import (
 	"testing"
 
 	"github.com/siftdb/sift"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TestDeleteRange cuts the power at moments of a DeleteRange, and has another engine open
 // and compact what is left: no older value of a key comes back. sift goes on with the
 // directory after it and deletes the range once more.
 func TestDeleteRange(t *testing.T) {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	options := func(fs sift.FS) *sift.Options {
 		return &sift.Options{FS: fs, MemtableBytes: 64 << 10, TableBytes: 4 << 10, BlockBytes: 512, DisableAutoCompaction: true}
 	}
@@ -64,7 +64,7 @@ func TestDeleteRange(t *testing.T) {
 	for engine, scan := range engines {
 		for n := range cuts {
 			at := before + (after-before)*n/(cuts-1)
-			survival := []vfs.Survival{vfs.LoseUnsynced, vfs.KeepUnsynced}[n%2]
+			survival := []vfstest.Survival{vfstest.LoseUnsynced, vfstest.KeepUnsynced}[n%2]
 			dir := dump(t, mem.CrashImage(at, survival))
 			got := map[string]string{}
 			err := scan(dir, true, func(k, v []byte) { got[string(k)] = string(v) })
@@ -91,7 +91,7 @@ func TestDeleteRange(t *testing.T) {
 }
 
 // dump writes what is on a disk in memory to a directory.
-func dump(t *testing.T, disk *vfs.Mem) string {
+func dump(t *testing.T, disk *vfstest.Mem) string {
 	t.Helper()
 	dir := t.TempDir()
 	names, err := disk.List("db")

@@ -14,6 +14,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/record"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // describe prints a state on a few lines.
@@ -358,10 +359,10 @@ func TestUnreadableBehindDamage(t *testing.T) {
 	path := filepath.Join(dir, "MANIFEST-000001")
 	failed := 0
 	for at := 0; ; at++ {
-		faulty := vfs.Inject(vfs.OS)
+		faulty := vfstest.Inject(vfs.OS)
 		reads := 0
-		faulty.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
-			if op.Kind == vfs.OpReadAt && op.Name == path {
+		faulty.SetFaults(vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool {
+			if op.Kind == vfstest.OpReadAt && op.Name == path {
 				reads++
 			}
 			return reads == at+1
@@ -473,7 +474,7 @@ func TestCurrentMissingDisk(t *testing.T) {
 	for _, files := range []map[string]string{
 		{"MANIFEST-000002": tables}, {"000003.log": "x"}, {"000003.log": "", "000004.ldb": ""},
 	} {
-		mem := vfs.NewMem()
+		mem := vfstest.NewMem()
 		if err := mem.MkdirAll("db"); err != nil {
 			t.Fatal(err)
 		}
@@ -483,8 +484,8 @@ func TestCurrentMissingDisk(t *testing.T) {
 			}
 		}
 		for n := 0; ; n++ {
-			f := vfs.Inject(mem)
-			f.SetFaults(vfs.Fault{Index: n})
+			f := vfstest.Inject(mem)
+			f.SetFaults(vfstest.Fault{Index: n})
 			_, err := Load(f, "db")
 			if errors.Is(err, ErrNoDatabase) {
 				t.Fatalf("%v: operation %d fails, and there is no database", files, n)

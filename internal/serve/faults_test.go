@@ -10,7 +10,7 @@ import (
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/testhook"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // A web page that has a browser send commands in a POST, or any other HTTP request,
@@ -70,9 +70,9 @@ func TestSetOverFilter(t *testing.T) {
 
 // faultyStore returns a database in memory, and its file system, in which a test can inject
 // errors and delays. It is closed at the end of the test, failed or not.
-func faultyStore(t *testing.T) (*sift.DB, *vfs.Faulty) {
+func faultyStore(t *testing.T) (*sift.DB, *vfstest.Faulty) {
 	t.Helper()
-	fsys := vfs.Inject(vfs.NewMem())
+	fsys := vfstest.Inject(vfstest.NewMem())
 	o := &sift.Options{}
 	testhook.Apply(o, testhook.Settings{FS: fsys})
 	db, err := sift.Open("db", o)
@@ -308,7 +308,7 @@ func testLostWriteIsNotAcknowledged(t *testing.T, fsync Fsync) {
 		clients[i].do(lookup(args[0]), args)
 		clients[i].release()
 	}
-	fsys.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool { return strings.Contains(op.Name, ".log") }})
+	fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return strings.Contains(op.Name, ".log") }})
 	for i, c := range clients {
 		if err := c.settle(); err == nil {
 			t.Errorf("client %d is told that its item is safe", i)

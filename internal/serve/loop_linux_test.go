@@ -13,11 +13,11 @@ import (
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/redisbloom"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // startFaulty runs a server whose file system a test can delay.
-func startFaulty(t *testing.T, cfg Config) (*Server, *vfs.Faulty) {
+func startFaulty(t *testing.T, cfg Config) (*Server, *vfstest.Faulty) {
 	t.Helper()
 	db, fsys := faultyStore(t)
 	cfg.Addr = "127.0.0.1:0"
@@ -190,8 +190,8 @@ func TestLoopsDoNotWaitForSync(t *testing.T) {
 		hung, free := make(chan struct{}, 16), make(chan struct{})
 		release := sync.OnceFunc(func() { close(free) })
 		t.Cleanup(release)
-		fsys.SetHook(func(op vfs.Op) error {
-			if op.Kind == vfs.OpSync && strings.Contains(op.Name, ".log") {
+		fsys.SetHook(func(op vfstest.Op) error {
+			if op.Kind == vfstest.OpSync && strings.Contains(op.Name, ".log") {
 				hung <- struct{}{}
 				<-free
 			}

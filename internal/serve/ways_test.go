@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // A client's commands are carried out in their order, whichever of them are handed
@@ -211,7 +211,7 @@ func testStoreFails(t *testing.T) {
 		}
 		calls = append(calls, c)
 	}
-	fsys.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool { return strings.Contains(op.Name, ".log") }})
+	fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return strings.Contains(op.Name, ".log") }})
 	for n, c := range calls {
 		args := []string{"SET", fmt.Sprint("k", n), "v"}
 		if n%2 == 0 {

@@ -8,12 +8,13 @@ import (
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // closer closes a database at the moment of an operation on the file system, in
 // a goroutine of its own. A nil closer does nothing.
 type closer struct {
-	due func(vfs.Op) bool // whether an operation is the one
+	due func(vfstest.Op) bool // whether an operation is the one
 
 	mu  sync.Mutex
 	db  *sift.DB // open, as far as the workload has gone
@@ -39,7 +40,7 @@ func (c *closer) wait() {
 
 // hook is called at each operation. The two goroutines close the database at
 // once; the operation waits a moment so that they get somewhere.
-func (c *closer) hook(op vfs.Op) error {
+func (c *closer) hook(op vfstest.Op) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.due(op) || c.db == nil { // nil: it is being opened
@@ -65,7 +66,7 @@ func (c *closer) hook(op vfs.Op) error {
 func (r *Recording) TryClose(site *Site, nth int) (failures int, err error) {
 	e, faulty := r.start()
 	times := 0
-	c := &closer{due: func(op vfs.Op) bool {
+	c := &closer{due: func(op vfstest.Op) bool {
 		if siteOf(op) == site.ID {
 			times++
 			return times == nth
@@ -74,7 +75,7 @@ func (r *Recording) TryClose(site *Site, nth int) (failures int, err error) {
 	}}
 	e.closeAt = c
 	wrap := e.Wrap
-	e.Wrap = func(mem *vfs.Mem) vfs.FS {
+	e.Wrap = func(mem *vfstest.Mem) vfs.FS {
 		fs := wrap(mem)
 		(*faulty).SetHook(c.hook)
 		return fs

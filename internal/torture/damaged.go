@@ -16,6 +16,7 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/torture/damage"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 	"github.com/siftdb/sift/sstable"
 )
 
@@ -82,7 +83,7 @@ func CrashedSample(zeros int) (*Sample, error) {
 	for i := range 30 {
 		e.Put(fmt.Sprintf("key%03d", i*3), 12, i%5 == 2)
 	}
-	img := e.Mem.CrashImage(e.ops(), vfs.KeepUnsynced)
+	img := e.Mem.CrashImage(e.ops(), vfstest.KeepUnsynced)
 	if err := e.DB.Close(); err != nil {
 		return nil, err
 	}
@@ -142,8 +143,8 @@ func filesOf(fs vfs.FS, dir string) (damage.Files, error) {
 }
 
 // diskOf is the reverse of filesOf.
-func diskOf(files damage.Files) (*vfs.Mem, error) {
-	mem := vfs.NewMem()
+func diskOf(files damage.Files) (*vfstest.Mem, error) {
+	mem := vfstest.NewMem()
 	if err := mem.MkdirAll(dbDir); err != nil {
 		return nil, err
 	}

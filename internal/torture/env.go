@@ -16,6 +16,7 @@ import (
 	"github.com/siftdb/sift/internal/testhook"
 	"github.com/siftdb/sift/internal/torture/damage"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // dbDir is where the databases of the tests are. That neither directory is
@@ -25,8 +26,8 @@ var dbDir = filepath.FromSlash("/data/db")
 // Env is a database at work, with the oracle beside it. Its methods do nothing
 // once a promise is broken (Err says which) or the database could not be opened.
 type Env struct {
-	Mem     *vfs.Mem // the disk
-	FS      vfs.FS   // what the database sees: the disk, or faults before it
+	Mem     *vfstest.Mem // the disk
+	FS      vfs.FS       // what the database sees: the disk, or faults before it
 	Dir     string
 	Options sift.Options
 	Retry   time.Duration // the pause after failed background work
@@ -43,7 +44,7 @@ type Env struct {
 	repaired int          // when it returned; 0: it has not
 
 	// Wrap puts faults before a new disk.
-	Wrap func(*vfs.Mem) vfs.FS
+	Wrap func(*vfstest.Mem) vfs.FS
 	// Faults says that operations on the file system may fail. Errors are no
 	// broken promise then; wrong answers are.
 	Faults bool
@@ -73,9 +74,9 @@ type extra struct {
 
 // NewEnv returns an environment over an empty disk.
 func NewEnv(seed uint64) *Env {
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	return &Env{Mem: mem, FS: mem, Dir: dbDir, H: NewHistory(nil), Rng: rand.New(rand.NewPCG(seed, 5)),
-		Options: tiny(), Retry: time.Millisecond, Wrap: func(m *vfs.Mem) vfs.FS { return m }}
+		Options: tiny(), Retry: time.Millisecond, Wrap: func(m *vfstest.Mem) vfs.FS { return m }}
 }
 
 // tiny are options under which a few hundred writes make memtables rotate,
@@ -395,7 +396,7 @@ func (e *Env) CheckFiles() {
 	if e.Err != nil {
 		return
 	}
-	faulty, _ := e.FS.(*vfs.Faulty)
+	faulty, _ := e.FS.(*vfstest.Faulty)
 	before := countFailed(faulty)
 	faults := 0
 	_, err := sift.Check(context.Background(), e.Dir, e.options(e.FS), func(fault error) {
@@ -419,15 +420,15 @@ func (e *Env) CheckFiles() {
 // countFailed returns how many operations failed that a check depends on. A
 // single read does not count: reading ahead that fails is no harm, since each
 // block is then read by itself.
-func countFailed(f *vfs.Faulty) (n int) {
+func countFailed(f *vfstest.Faulty) (n int) {
 	if f == nil {
 		return 0
 	}
 	reads := 0
 	for _, op := range f.Failed() {
 		switch op.Kind {
-		case vfs.OpClose, vfs.OpUnlock:
-		case vfs.OpReadAt:
+		case vfstest.OpClose, vfstest.OpUnlock:
+		case vfstest.OpReadAt:
 			reads++
 		default:
 			n++

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/siftdb/sift"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // GroupHistory is the oracle of several writers at once. Each write has keys of
@@ -98,11 +98,11 @@ func (g *GroupHistory) Found(contents map[string]string, ops int) (writes int, e
 // without, while syncs of the log take their time so that the others queue up.
 func runGroup(e *Env, n int) {
 	const writers = 6
-	faulty := vfs.Inject(e.Mem)
+	faulty := vfstest.Inject(e.Mem)
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(e.Rng.Uint64(), 1))
-	faulty.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpSync && strings.HasSuffix(filepath.Base(op.Name), ".log") {
+	faulty.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpSync && strings.HasSuffix(filepath.Base(op.Name), ".log") {
 			mu.Lock()
 			pause := time.Duration(rng.IntN(200)) * time.Microsecond
 			mu.Unlock()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/testhook"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TestLinear has many clients use a few keys at once and asks whether their
@@ -90,7 +90,7 @@ func history(seed uint64) ([]porcupine.Operation, error) {
 	rng := rand.New(rand.NewPCG(seed, 21))
 	clients := 8 + rng.IntN(25)
 	o := tiny()
-	testhook.Apply(&o, testhook.Settings{FS: vfs.NewMem()})
+	testhook.Apply(&o, testhook.Settings{FS: vfstest.NewMem()})
 	db, err := sift.Open(dbDir, &o)
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/testhook"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TestMetamorphic gives the same operations to databases with different options,
@@ -126,14 +126,14 @@ type player struct {
 	trace
 	rng   *rand.Rand
 	o     sift.Options
-	mem   *vfs.Mem
+	mem   *vfstest.Mem
 	db    *sift.DB
 	snaps []*sift.Snapshot
 	iters []*sift.Iter
 }
 
 func play(o sift.Options, seed uint64, n int) (*trace, error) {
-	p := &player{rng: rand.New(rand.NewPCG(seed, 11)), o: o, mem: vfs.NewMem()}
+	p := &player{rng: rand.New(rand.NewPCG(seed, 11)), o: o, mem: vfstest.NewMem()}
 	testhook.Apply(&p.o, testhook.Settings{FS: p.mem, ManifestBytes: manifestBytes})
 	if err := p.open(); err != nil {
 		return nil, err

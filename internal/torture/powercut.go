@@ -9,6 +9,7 @@ import (
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // Oracle says whether contents are right after a power cut that came after a
@@ -58,7 +59,7 @@ func NewCuts(e *Env) *Cuts {
 func isMissing(err error) bool { return errors.Is(err, sift.ErrNotExist) }
 
 // Cut cuts the power after the first ops operations and checks what is left.
-func (c *Cuts) Cut(ops int, s vfs.Survival) error {
+func (c *Cuts) Cut(ops int, s vfstest.Survival) error {
 	img := c.Env.Mem.CrashImage(ops, s)
 	c.Stats.Images++
 	c.round++
@@ -70,7 +71,7 @@ func (c *Cuts) Cut(ops int, s vfs.Survival) error {
 }
 
 // check is what every image must pass.
-func (c *Cuts) check(img *vfs.Mem, ops int) error {
+func (c *Cuts) check(img *vfstest.Mem, ops int) error {
 	if err := errors.Join(c.checkExtras(img, ops), c.Env.checkLost(img, ops)); err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func (c *Cuts) check(img *vfs.Mem, ops int) error {
 	return c.checkClosed(img, contents)
 }
 
-func (c *Cuts) open(img *vfs.Mem) (*sift.DB, error) {
+func (c *Cuts) open(img *vfstest.Mem) (*sift.DB, error) {
 	return sift.Open(c.Env.Dir, c.Env.options(img))
 }
 
@@ -130,13 +131,13 @@ func (c *Cuts) checkOpen(db *sift.DB, ops int) (map[string]string, error) {
 }
 
 // checkGoesOn writes to the recovered database and cuts the power again.
-func (c *Cuts) checkGoesOn(db *sift.DB, img *vfs.Mem, contents map[string]string) (map[string]string, error) {
+func (c *Cuts) checkGoesOn(db *sift.DB, img *vfstest.Mem, contents map[string]string) (map[string]string, error) {
 	probe := fmt.Sprintf("probe %d", c.round)
 	if err := db.Put([]byte("probe"), []byte(probe), sift.Sync); err != nil {
 		return nil, fmt.Errorf("Put after recovery: %w", err)
 	}
 	contents["probe"] = probe
-	second := img.CrashImage(img.NumOps(), vfs.TearUnsynced(uint64(c.round)))
+	second := img.CrashImage(img.NumOps(), vfstest.TearUnsynced(uint64(c.round)))
 	again, err := c.Env.readImage(second)
 	if err != nil {
 		return nil, fmt.Errorf("after a second power cut: %w", err)
@@ -152,7 +153,7 @@ func (c *Cuts) checkGoesOn(db *sift.DB, img *vfs.Mem, contents map[string]string
 
 // checkClosed checks a database that was closed: no fault, no file too many, and
 // the same contents.
-func (c *Cuts) checkClosed(img *vfs.Mem, contents map[string]string) error {
+func (c *Cuts) checkClosed(img *vfstest.Mem, contents map[string]string) error {
 	if err := checkClean(c.Env, img, c.Env.Dir); err != nil {
 		return err
 	}
@@ -196,7 +197,7 @@ func checkClean(e *Env, fs vfs.FS, dir string) error {
 }
 
 // checkExtras checks the databases beside the main one.
-func (c *Cuts) checkExtras(img *vfs.Mem, ops int) error {
+func (c *Cuts) checkExtras(img *vfstest.Mem, ops int) error {
 	for _, x := range c.Env.extras {
 		e := *c.Env
 		e.Dir = x.dir
@@ -213,7 +214,7 @@ func (c *Cuts) checkExtras(img *vfs.Mem, ops int) error {
 
 // readExtra reads a database that must be there, or else may be. An unfinished
 // one is missing, or an error, but never something else than it should be.
-func (e *Env) readExtra(img *vfs.Mem, must bool) (map[string]string, error) {
+func (e *Env) readExtra(img *vfstest.Mem, must bool) (map[string]string, error) {
 	o := e.options(img)
 	o.ErrorIfMissing = true
 	db, err := sift.Open(e.Dir, o)

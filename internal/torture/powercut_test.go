@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // cutsPerWorkload is how many power cuts each workload has at least in one
@@ -57,9 +57,9 @@ func (c *Cuts) everywhere(p *plan) error {
 		if p.over() {
 			return nil
 		}
-		ways := []vfs.Survival{vfs.LoseUnsynced, vfs.KeepUnsynced}
+		ways := []vfstest.Survival{vfstest.LoseUnsynced, vfstest.KeepUnsynced}
 		for i := range tears {
-			ways = append(ways, vfs.TearUnsynced(uint64(ops*64+i)+c.Env.Rng.Uint64()<<32))
+			ways = append(ways, vfstest.TearUnsynced(uint64(ops*64+i)+c.Env.Rng.Uint64()<<32))
 		}
 		for _, s := range ways {
 			if err := c.Cut(ops, s); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TestRegress has the smallest case of each defect that the regime has found.
@@ -42,9 +43,9 @@ func TestRegress(t *testing.T) {
 }
 
 // small is an environment for a case with faults.
-func small() (*Env, *vfs.Faulty) {
+func small() (*Env, *vfstest.Faulty) {
 	e := NewEnv(1)
-	f := vfs.Inject(e.Mem)
+	f := vfstest.Inject(e.Mem)
 	e.FS = f
 	return e, f
 }
@@ -56,7 +57,7 @@ func regressParents() error {
 	e.Put("k", 10, true)
 	e.Checkpoint(filepath.FromSlash("/x/y/copy"))
 	c := &Cuts{Env: e, Oracle: e.H, keys: e.H.Keys()}
-	return errors.Join(e.Err, c.Cut(e.ops(), vfs.LoseUnsynced), e.DB.Close())
+	return errors.Join(e.Err, c.Cut(e.ops(), vfstest.LoseUnsynced), e.DB.Close())
 }
 
 // regressPause lets a flush fail once. It must be tried again without anything
@@ -66,7 +67,7 @@ func regressPause() error {
 		e, f := small()
 		e.Open()
 		e.Put("k", 10, false)
-		f.SetFaults(vfs.Fault{Index: -1, Match: isTable(vfs.OpCreate)})
+		f.SetFaults(vfstest.Fault{Index: -1, Match: isTable(vfstest.OpCreate)})
 		if err := e.DB.Flush(); err == nil {
 			return errors.New("the flush did not fail")
 		}
@@ -84,12 +85,12 @@ func regressPause() error {
 	return nil
 }
 
-func isTable(kind vfs.OpKind) func(vfs.Op) bool {
-	return func(op vfs.Op) bool { return op.Kind == kind && strings.HasSuffix(op.Name, ".ldb") }
+func isTable(kind vfstest.OpKind) func(vfstest.Op) bool {
+	return func(op vfstest.Op) bool { return op.Kind == kind && strings.HasSuffix(op.Name, ".ldb") }
 }
 
-func isLog(kind vfs.OpKind) func(vfs.Op) bool {
-	return func(op vfs.Op) bool { return op.Kind == kind && strings.HasSuffix(op.Name, ".log") }
+func isLog(kind vfstest.OpKind) func(vfstest.Op) bool {
+	return func(op vfstest.Op) bool { return op.Kind == kind && strings.HasSuffix(op.Name, ".log") }
 }
 
 // regressUnusedLog lets the making of a new log fail after its sync mark is
@@ -99,8 +100,8 @@ func regressUnusedLog() error {
 	e.Open()
 	e.Put("a", 10, true)
 	f.SetFaults(
-		vfs.Fault{Index: -1, Match: func(op vfs.Op) bool { return op.Kind == vfs.OpSyncDir }},
-		vfs.Fault{Index: -1, Match: isLog(vfs.OpRemove)})
+		vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpSyncDir }},
+		vfstest.Fault{Index: -1, Match: isLog(vfstest.OpRemove)})
 	if err := e.DB.Flush(); err == nil {
 		return errors.New("the flush did not fail")
 	}
@@ -116,9 +117,9 @@ func (e *Env) cutHere(tears int) error {
 	}
 	c := &Cuts{Env: e, Oracle: e.H, keys: e.H.Keys()}
 	ops := e.ops()
-	err := errors.Join(c.Cut(ops, vfs.LoseUnsynced), c.Cut(ops, vfs.KeepUnsynced))
+	err := errors.Join(c.Cut(ops, vfstest.LoseUnsynced), c.Cut(ops, vfstest.KeepUnsynced))
 	for i := range tears {
-		err = errors.Join(err, c.Cut(ops, vfs.TearUnsynced(uint64(i))))
+		err = errors.Join(err, c.Cut(ops, vfstest.TearUnsynced(uint64(i))))
 	}
 	return errors.Join(err, e.DB.Close())
 }
@@ -136,7 +137,7 @@ func regressTornTwice() error {
 	}
 	torn := 0
 	for seed := range uint64(20) {
-		img := e.Mem.CrashImage(ops, vfs.TearUnsynced(seed))
+		img := e.Mem.CrashImage(ops, vfstest.TearUnsynced(seed))
 		o := e.options(img)
 		db, err := sift.Open(e.Dir, o)
 		if err != nil {
@@ -148,7 +149,7 @@ func regressTornTwice() error {
 			return err
 		}
 		for n := range img.NumOps() {
-			again, err := e.readImage(img.CrashImage(n, vfs.KeepUnsynced))
+			again, err := e.readImage(img.CrashImage(n, vfstest.KeepUnsynced))
 			if err != nil {
 				return fmt.Errorf("seed %d, after %d operations: %w", seed, n, err)
 			}
@@ -169,7 +170,7 @@ func regressUnreadable() error {
 	e.Close()
 	o := e.options(f)
 	o.ReadOnly = true
-	f.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool { return op.Kind == vfs.OpList }})
+	f.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpList }})
 	_, err := sift.Open(e.Dir, o)
 	_, rerr := sift.Repair(e.Dir, e.options(f))
 	for _, err := range []error{err, rerr} {
@@ -188,16 +189,16 @@ func regressFileNumbers() error {
 		e.Open()
 		e.Put("a", 10, true)
 		lists := 0
-		img := e.Mem.CrashImage(e.ops(), vfs.KeepUnsynced)
+		img := e.Mem.CrashImage(e.ops(), vfstest.KeepUnsynced)
 		if err := e.DB.Close(); err != nil {
 			return err
 		}
-		f := vfs.Inject(img)
-		f.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
-			if op.Kind == vfs.OpList {
+		f := vfstest.Inject(img)
+		f.SetFaults(vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool {
+			if op.Kind == vfstest.OpList {
 				lists++
 			}
-			return lists == n+1 && op.Kind == vfs.OpList
+			return lists == n+1 && op.Kind == vfstest.OpList
 		}})
 		before, err := img.List(e.Dir)
 		if err != nil {
@@ -206,7 +207,7 @@ func regressFileNumbers() error {
 		db, err := sift.Open(e.Dir, e.options(f))
 		for _, op := range img.Ops(0, img.NumOps()) {
 			for _, name := range before {
-				if op.Kind == vfs.OpCreate && filepath.Base(op.Name) == name {
+				if op.Kind == vfstest.OpCreate && filepath.Base(op.Name) == name {
 					return fmt.Errorf("listing %d fails, and %s is made again", n, name)
 				}
 			}
@@ -227,7 +228,7 @@ func regressLogLitter() error {
 	e, f := small()
 	e.Open()
 	e.Put("a", 3000, true)
-	f.SetFaults(vfs.Fault{Index: -1, Err: syscall.ENOSPC, Sticky: true, Match: isLog(vfs.OpSync)})
+	f.SetFaults(vfstest.Fault{Index: -1, Err: syscall.ENOSPC, Sticky: true, Match: isLog(vfstest.OpSync)})
 	for range 20 {
 		if err := e.DB.Put([]byte("b"), make([]byte, 3000), sift.NoSync); err == nil {
 			return errors.New("the write did not fail")
@@ -266,8 +267,8 @@ func regressCompactFails() error {
 			e.Flush()
 		}
 		syncs, struck := 0, false
-		f.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
-			if op.Kind != vfs.OpSync || !strings.HasPrefix(filepath.Base(op.Name), "MANIFEST-") {
+		f.SetFaults(vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool {
+			if op.Kind != vfstest.OpSync || !strings.HasPrefix(filepath.Base(op.Name), "MANIFEST-") {
 				return false
 			}
 			syncs++
@@ -306,8 +307,8 @@ func regressThrottle() error {
 	if err != nil {
 		return err
 	}
-	f.SetFaults(vfs.Fault{Index: -1, Sticky: true, Match: func(op vfs.Op) bool {
-		return op.Kind == vfs.OpReadAt && slices.Contains(old, filepath.Base(op.Name))
+	f.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
+		return op.Kind == vfstest.OpReadAt && slices.Contains(old, filepath.Base(op.Name))
 	}})
 	refused := error(nil)
 	for end := time.Now().Add(20 * time.Second); refused == nil && time.Now().Before(end); {
@@ -349,14 +350,14 @@ func regressCheckBroken() error {
 		return err
 	}
 	for n := 0; ; n++ {
-		f := vfs.Inject(e.Mem)
-		f.SetFaults(vfs.Fault{Index: n})
+		f := vfstest.Inject(e.Mem)
+		f.SetFaults(vfstest.Fault{Index: n})
 		report, err := check(f)
 		failed := f.Failed()
 		if len(failed) == 0 {
 			return nil
 		}
-		missed := report.Tables < whole.Tables || report.Faults == whole.Faults && failed[0].Kind == vfs.OpReadAt
+		missed := report.Tables < whole.Tables || report.Faults == whole.Faults && failed[0].Kind == vfstest.OpReadAt
 		if err == nil && missed {
 			return fmt.Errorf("operation %v fails, and Check says %+v", failed[0], report)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // runRepair makes a database, takes its CURRENT or its MANIFEST away or a part
@@ -77,7 +78,7 @@ func (e *Env) damageForRepair() error {
 			err = rewrite(e.Mem, path, func(b []byte) []byte { b[len(b)/3] ^= 0x10; return b })
 		}
 	}
-	img := e.Mem.CrashImage(e.ops(), vfs.KeepUnsynced)
+	img := e.Mem.CrashImage(e.ops(), vfstest.KeepUnsynced)
 	e.Mem, e.FS = img, e.Wrap(img)
 	return err
 }
@@ -119,7 +120,7 @@ func writeFile(fs vfs.FS, path string, b []byte) error {
 
 // openRepaired opens a database that was cut off while it was being repaired:
 // it opens, or it can be repaired again.
-func (c *Cuts) openRepaired(img *vfs.Mem) (*sift.DB, error) {
+func (c *Cuts) openRepaired(img *vfstest.Mem) (*sift.DB, error) {
 	o := c.Env.options(img)
 	o.ErrorIfMissing = true
 	db, err := sift.Open(c.Env.Dir, o)
@@ -135,7 +136,7 @@ func (c *Cuts) openRepaired(img *vfs.Mem) (*sift.DB, error) {
 // checkLost looks for the files that a repair had read: once it has returned
 // they are in a directory of their own, as they were, and before that there or where
 // they were.
-func (e *Env) checkLost(img *vfs.Mem, ops int) error {
+func (e *Env) checkLost(img *vfstest.Mem, ops int) error {
 	if !e.Repairs {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TrySpace repeats the run on a disk that has room for the given number of
@@ -14,7 +15,7 @@ import (
 func (r *Recording) TrySpace(bytes int64) (failures int, err error) {
 	e, faulty := r.start()
 	wrap := e.Wrap
-	e.Wrap = func(mem *vfs.Mem) vfs.FS {
+	e.Wrap = func(mem *vfstest.Mem) vfs.FS {
 		fs := wrap(mem)
 		(*faulty).SetSpace(bytes)
 		return fs

@@ -15,7 +15,7 @@ import (
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/testhook"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // stress runs everything against everything in one process: clients that write, read
@@ -24,8 +24,8 @@ import (
 // client is the only one that writes its keys, so it knows what it must read. A watchdog
 // looks at every call.
 type stress struct {
-	mem     *vfs.Mem
-	fs      *vfs.Faulty
+	mem     *vfstest.Mem
+	fs      *vfstest.Faulty
 	rng     *rand.Rand
 	watch   *watchdog
 	clients []*client
@@ -47,8 +47,8 @@ const stressClients = 3
 // runStressOnce opens and closes a database a few times, each life with options and
 // faults of its own. It returns the number of calls.
 func runStressOnce(seed uint64, lives int, life, limit time.Duration) (calls int64, err error) {
-	mem := vfs.NewMem()
-	s := &stress{mem: mem, fs: vfs.Inject(mem), rng: rand.New(rand.NewPCG(seed, 77)), watch: newWatchdog(limit)}
+	mem := vfstest.NewMem()
+	s := &stress{mem: mem, fs: vfstest.Inject(mem), rng: rand.New(rand.NewPCG(seed, 77)), watch: newWatchdog(limit)}
 	for i := range stressClients {
 		s.clients = append(s.clients, newClient(s, i, rand.New(rand.NewPCG(seed, uint64(i)))))
 	}
@@ -169,7 +169,7 @@ func (s *stress) misbehave(life int) (fails bool) {
 	}
 	seed := s.rng.Uint64()
 	var ops atomic.Uint64
-	s.fs.SetHook(func(op vfs.Op) error {
+	s.fs.SetHook(func(op vfstest.Op) error {
 		x := splitmix(seed + ops.Add(1))
 		if slow > 0 && x%64 == 0 {
 			time.Sleep(time.Duration(x>>32%uint64(slow*1000)) * time.Microsecond)

@@ -12,40 +12,43 @@ import (
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // Trouble is a way for operations to fail.
 type Trouble struct {
 	Name  string
-	Fault vfs.Fault    // but for which operations: Index and Match
-	Kinds []vfs.OpKind // that it strikes; nil: all
+	Fault vfstest.Fault    // but for which operations: Index and Match
+	Kinds []vfstest.OpKind // that it strikes; nil: all
 }
 
 // strikes reports whether the trouble can strike an operation.
-func (t Trouble) strikes(op vfs.Op) bool { return t.Kinds == nil || slices.Contains(t.Kinds, op.Kind) }
+func (t Trouble) strikes(op vfstest.Op) bool {
+	return t.Kinds == nil || slices.Contains(t.Kinds, op.Kind)
+}
 
 var (
-	growing  = []vfs.OpKind{vfs.OpCreate, vfs.OpWrite, vfs.OpRename, vfs.OpLink, vfs.OpMkdirAll, vfs.OpSync, vfs.OpSyncDir}
-	opening  = []vfs.OpKind{vfs.OpCreate, vfs.OpOpen, vfs.OpList, vfs.OpLock}
-	changing = append([]vfs.OpKind{vfs.OpRemove}, growing...)
+	growing  = []vfstest.OpKind{vfstest.OpCreate, vfstest.OpWrite, vfstest.OpRename, vfstest.OpLink, vfstest.OpMkdirAll, vfstest.OpSync, vfstest.OpSyncDir}
+	opening  = []vfstest.OpKind{vfstest.OpCreate, vfstest.OpOpen, vfstest.OpList, vfstest.OpLock}
+	changing = append([]vfstest.OpKind{vfstest.OpRemove}, growing...)
 )
 
 // Troubles are the ways that the error sweep tries at each operation. Those that
 // last strike every later operation of their kinds.
 var Troubles = []Trouble{
-	{"EIO once", vfs.Fault{Err: syscall.EIO}, nil},
-	{"EIO from then on", vfs.Fault{Err: syscall.EIO, Sticky: true}, nil},
-	{"EIO once, though done", vfs.Fault{Err: syscall.EIO, After: true}, changing},
-	{"ENOSPC once", vfs.Fault{Err: syscall.ENOSPC}, growing},
-	{"ENOSPC from then on", vfs.Fault{Err: syscall.ENOSPC, Sticky: true}, growing},
-	{"short write once", vfs.Fault{Err: syscall.ENOSPC, Short: true}, []vfs.OpKind{vfs.OpWrite}},
-	{"short writes from then on", vfs.Fault{Err: syscall.ENOSPC, Short: true, Sticky: true}, []vfs.OpKind{vfs.OpWrite}},
-	{"EMFILE once", vfs.Fault{Err: syscall.EMFILE}, opening},
-	{"EMFILE from then on", vfs.Fault{Err: syscall.EMFILE, Sticky: true}, opening},
+	{"EIO once", vfstest.Fault{Err: syscall.EIO}, nil},
+	{"EIO from then on", vfstest.Fault{Err: syscall.EIO, Sticky: true}, nil},
+	{"EIO once, though done", vfstest.Fault{Err: syscall.EIO, After: true}, changing},
+	{"ENOSPC once", vfstest.Fault{Err: syscall.ENOSPC}, growing},
+	{"ENOSPC from then on", vfstest.Fault{Err: syscall.ENOSPC, Sticky: true}, growing},
+	{"short write once", vfstest.Fault{Err: syscall.ENOSPC, Short: true}, []vfstest.OpKind{vfstest.OpWrite}},
+	{"short writes from then on", vfstest.Fault{Err: syscall.ENOSPC, Short: true, Sticky: true}, []vfstest.OpKind{vfstest.OpWrite}},
+	{"EMFILE once", vfstest.Fault{Err: syscall.EMFILE}, opening},
+	{"EMFILE from then on", vfstest.Fault{Err: syscall.EMFILE, Sticky: true}, opening},
 }
 
 // Poison is a failed Sync that loses the data for good, as on Linux.
-var Poison = Trouble{"fsync that drops the pages", vfs.Fault{Err: syscall.EIO, DropPages: true}, []vfs.OpKind{vfs.OpSync}}
+var Poison = Trouble{"fsync that drops the pages", vfstest.Fault{Err: syscall.EIO, DropPages: true}, []vfstest.OpKind{vfstest.OpSync}}
 
 // Recording is one run of a workload without faults: what it asks of the file
 // system, and where in the store.
@@ -61,26 +64,26 @@ type Recording struct {
 // the operation and all its callers.
 type Site struct {
 	ID    uint64
-	Op    vfs.Op // the first
-	Times int    // how often it was reached
+	Op    vfstest.Op // the first
+	Times int        // how often it was reached
 }
 
 // Record runs a workload and notes its operations.
 func Record(w Workload, writes int, seed uint64) (*Recording, error) {
 	r := &Recording{Workload: w, Writes: writes, Seed: seed}
 	e := NewEnv(seed)
-	e.Wrap = func(mem *vfs.Mem) vfs.FS {
-		f := vfs.Inject(mem)
+	e.Wrap = func(mem *vfstest.Mem) vfs.FS {
+		f := vfstest.Inject(mem)
 		r.Sites, r.Bytes = nil, 0
 		sites := map[uint64]*Site{}
-		f.SetFaults(vfs.Fault{Index: -1, Match: func(op vfs.Op) bool {
+		f.SetFaults(vfstest.Fault{Index: -1, Match: func(op vfstest.Op) bool {
 			id := siteOf(op)
 			if sites[id] == nil {
 				sites[id] = &Site{ID: id, Op: op}
 				r.Sites = append(r.Sites, sites[id])
 			}
 			sites[id].Times++
-			if op.Kind == vfs.OpWrite {
+			if op.Kind == vfstest.OpWrite {
 				r.Bytes += int64(op.Len)
 			}
 			return false
@@ -94,7 +97,7 @@ func Record(w Workload, writes int, seed uint64) (*Recording, error) {
 
 // siteOf tells where in the store the running operation was called, and from
 // where that, up to the goroutine's beginning or the workload.
-func siteOf(op vfs.Op) uint64 {
+func siteOf(op vfstest.Op) uint64 {
 	var pcs [48]uintptr
 	n := runtime.Callers(2, pcs[:])
 	id := uint64(op.Kind) + 1
@@ -129,11 +132,11 @@ func inStore(pc uintptr) bool {
 
 // arm returns the trouble as a fault that strikes when the site is reached for
 // the nth time, and then calls hit.
-func (t Trouble) arm(site uint64, nth int, hit func()) vfs.Fault {
+func (t Trouble) arm(site uint64, nth int, hit func()) vfstest.Fault {
 	f := t.Fault
 	f.Index = -1
 	times, struck := 0, false
-	f.Match = func(op vfs.Op) bool {
+	f.Match = func(op vfstest.Op) bool {
 		if struck {
 			return t.strikes(op)
 		}
@@ -154,7 +157,7 @@ func (t Trouble) arm(site uint64, nth int, hit func()) vfs.Fault {
 // failed.
 func (r *Recording) Try(t Trouble, site *Site, nth int) (failures int, err error) {
 	var e *Env
-	var faulty **vfs.Faulty
+	var faulty **vfstest.Faulty
 	e, faulty = r.start(t.arm(site.ID, nth, func() { e.struck = max(1, e.ops()) }))
 	r.Workload.Run(e, r.Writes)
 	e.finish(faulty)
@@ -165,12 +168,12 @@ func (r *Recording) Try(t Trouble, site *Site, nth int) (failures int, err error
 }
 
 // start makes an environment with a fault.
-func (r *Recording) start(faults ...vfs.Fault) (*Env, **vfs.Faulty) {
+func (r *Recording) start(faults ...vfstest.Fault) (*Env, **vfstest.Faulty) {
 	e := NewEnv(r.Seed)
 	e.Faults, e.Retry = true, 200*time.Microsecond
-	faulty := new(*vfs.Faulty)
-	e.Wrap = func(mem *vfs.Mem) vfs.FS {
-		*faulty = vfs.Inject(mem)
+	faulty := new(*vfstest.Faulty)
+	e.Wrap = func(mem *vfstest.Mem) vfs.FS {
+		*faulty = vfstest.Inject(mem)
 		(*faulty).SetFaults(faults...)
 		return *faulty
 	}
@@ -180,7 +183,7 @@ func (r *Recording) start(faults ...vfs.Fault) (*Env, **vfs.Faulty) {
 
 // finish closes a database that has seen faults, cuts the power in several ways,
 // and then makes the disk well again and looks whether everything is.
-func (e *Env) finish(faulty **vfs.Faulty) {
+func (e *Env) finish(faulty **vfstest.Faulty) {
 	e.Close()
 	if open := (*faulty).OpenFiles(); len(open) > 0 {
 		e.broken("left open: %v", open)
@@ -189,7 +192,7 @@ func (e *Env) finish(faulty **vfs.Faulty) {
 		return
 	}
 	ops := e.ops()
-	for _, s := range []vfs.Survival{vfs.LoseUnsynced, vfs.KeepUnsynced, vfs.TearUnsynced(e.Rng.Uint64())} {
+	for _, s := range []vfstest.Survival{vfstest.LoseUnsynced, vfstest.KeepUnsynced, vfstest.TearUnsynced(e.Rng.Uint64())} {
 		if err := e.afterFaults(e.Mem.CrashImage(ops, s), ops); err != nil {
 			e.broken("with a power cut then (survival %d): %w", s, err)
 			return
@@ -217,9 +220,9 @@ func (e *Env) cutsAfterFault(last int) error {
 		if i > 1 {
 			at = e.struck + e.Rng.IntN(last-e.struck)
 		}
-		s := vfs.LoseUnsynced
+		s := vfstest.LoseUnsynced
 		if i%2 == 1 {
-			s = vfs.TearUnsynced(e.Rng.Uint64())
+			s = vfstest.TearUnsynced(e.Rng.Uint64())
 		}
 		if err := e.afterFaults(e.Mem.CrashImage(at, s), at); err != nil {
 			return fmt.Errorf("with a power cut %d operations after the fault (survival %d): %w", at-e.struck, s, err)
@@ -258,7 +261,7 @@ func (e *Env) opens(fs vfs.FS) bool {
 }
 
 // afterFaults checks what a power cut has left of a disk that had faults.
-func (e *Env) afterFaults(img *vfs.Mem, ops int) error {
+func (e *Env) afterFaults(img *vfstest.Mem, ops int) error {
 	if e.Repairs && !e.opens(img) {
 		if _, err := sift.Repair(e.Dir, e.options(img)); err != nil {
 			return fmt.Errorf("repairing: %w", err)

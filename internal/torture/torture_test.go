@@ -15,7 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 var (
@@ -160,7 +160,7 @@ func TestFull(t *testing.T) {
 }
 
 // keepDisk writes a disk to the directory that -keep names.
-func keepDisk(t *testing.T, mem *vfs.Mem, dir, name string) {
+func keepDisk(t *testing.T, mem *vfstest.Mem, dir, name string) {
 	if *keep == "" {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/testhook"
 	"github.com/siftdb/sift/internal/torture/serial"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // TestTxn has many goroutines run transactions on a few keys, and asks whether what
@@ -97,12 +97,12 @@ func count(h []serial.Txn, txns, commits *atomic.Int64) {
 }
 
 // slowLog makes syncs of the log take their time, so that groups form.
-func slowLog(mem *vfs.Mem, seed uint64) *vfs.Faulty {
-	faulty := vfs.Inject(mem)
+func slowLog(mem *vfstest.Mem, seed uint64) *vfstest.Faulty {
+	faulty := vfstest.Inject(mem)
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(seed, 2))
-	faulty.SetHook(func(op vfs.Op) error {
-		if op.Kind == vfs.OpSync && strings.HasSuffix(filepath.Base(op.Name), ".log") {
+	faulty.SetHook(func(op vfstest.Op) error {
+		if op.Kind == vfstest.OpSync && strings.HasSuffix(filepath.Base(op.Name), ".log") {
 			mu.Lock()
 			pause := time.Duration(rng.IntN(300)) * time.Microsecond
 			mu.Unlock()
@@ -117,7 +117,7 @@ func slowLog(mem *vfs.Mem, seed uint64) *vfs.Faulty {
 func txnHistory(seed uint64, registers bool, txns, commits *atomic.Int64) error {
 	rng := rand.New(rand.NewPCG(seed, 22))
 	o := tiny()
-	testhook.Apply(&o, testhook.Settings{FS: slowLog(vfs.NewMem(), seed)})
+	testhook.Apply(&o, testhook.Settings{FS: slowLog(vfstest.NewMem(), seed)})
 	db, err := sift.Open(dbDir, &o)
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func txnHistory(seed uint64, registers bool, txns, commits *atomic.Int64) error 
 // what a reader could have seen at some moment, not before what was durable.
 func txnCuts(seed uint64, registers bool, txns, commits, images *atomic.Int64) error {
 	rng := rand.New(rand.NewPCG(seed, 23))
-	mem := vfs.NewMem()
+	mem := vfstest.NewMem()
 	o := tiny()
 	testhook.Apply(&o, testhook.Settings{FS: slowLog(mem, seed)})
 	db, err := sift.Open(dbDir, &o)
@@ -163,7 +163,7 @@ func txnCuts(seed uint64, registers bool, txns, commits, images *atomic.Int64) e
 	}
 	for round := range 12 {
 		ops := opened + rng.IntN(mem.NumOps()-opened+1)
-		if err := w.cut(mem.CrashImage(ops, vfs.TearUnsynced(seed+uint64(round))), h, durable, ops); err != nil {
+		if err := w.cut(mem.CrashImage(ops, vfstest.TearUnsynced(seed+uint64(round))), h, durable, ops); err != nil {
 			return fmt.Errorf("power cut after %d operations: %w", ops, err)
 		}
 		images.Add(1)
@@ -178,7 +178,7 @@ type keyValue struct {
 }
 
 // cut checks what a power cut has left.
-func (w *txnLoad) cut(img *vfs.Mem, h []serial.Txn, durable []bool, ops int) error {
+func (w *txnLoad) cut(img *vfstest.Mem, h []serial.Txn, durable []bool, ops int) error {
 	o := tiny()
 	testhook.Apply(&o, testhook.Settings{FS: img})
 	db, err := sift.Open(dbDir, &o)
@@ -225,7 +225,7 @@ func (w *txnLoad) cut(img *vfs.Mem, h []serial.Txn, durable []bool, ops int) err
 // committed: each must take effect at one moment between its call and its return.
 func txnLinear(seed uint64, operations *atomic.Int64) error {
 	o := tiny()
-	testhook.Apply(&o, testhook.Settings{FS: vfs.NewMem()})
+	testhook.Apply(&o, testhook.Settings{FS: vfstest.NewMem()})
 	db, err := sift.Open(dbDir, &o)
 	if err != nil {
 		return err

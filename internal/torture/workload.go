@@ -8,7 +8,7 @@ import (
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/filter"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // Workload is what a database does while its disk is watched. It depends on
@@ -495,7 +495,7 @@ func (e *Env) PowerCut() {
 	e.DB.Close()
 	e.DB = nil
 	n := e.Rng.IntN(e.ops() + 1)
-	img := e.Mem.CrashImage(n, vfs.TearUnsynced(e.Rng.Uint64()))
+	img := e.Mem.CrashImage(n, vfstest.TearUnsynced(e.Rng.Uint64()))
 	contents, err := e.readImage(img)
 	if err == nil {
 		_, err = e.H.Found(contents, n)
@@ -511,7 +511,7 @@ func (e *Env) PowerCut() {
 
 // readImage opens a disk as it is and returns what the database there holds. A
 // database that is not there holds nothing.
-func (e *Env) readImage(img *vfs.Mem) (map[string]string, error) {
+func (e *Env) readImage(img *vfstest.Mem) (map[string]string, error) {
 	o := e.options(img)
 	o.ReadOnly = true
 	db, err := sift.Open(e.Dir, o)

@@ -40,7 +40,8 @@ type mappedLog struct {
 	plain  bool // no more windows
 }
 
-func (o osFS) createLog(name string) (File, error) {
+// CreateLog implements vfs.CreateLog.
+func (o osFS) CreateLog(name string) (File, error) {
 	f, err := o.Create(name)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 // newLog returns a log that has a window, if there are any to be had here.
 func newLog(t *testing.T, name string) *mappedLog {
 	t.Helper()
-	f, err := OS.createLog(name)
+	f, err := OS.CreateLog(name)
 	must(t, err)
 	l := f.(*mappedLog)
 	_, err = l.Write([]byte("mark"))
@@ -77,7 +77,7 @@ func TestLogWindows(t *testing.T) {
 // and that says when the disk is full.
 func TestLogWithoutRoom(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
-	f, err := OS.createLog(name)
+	f, err := OS.CreateLog(name)
 	must(t, err)
 	l := f.(*mappedLog)
 	_, err = l.Write([]byte("mark"))
@@ -109,7 +109,7 @@ func TestLogWithoutRoom(t *testing.T) {
 // window can be had the log goes on without.
 func TestLogFails(t *testing.T) {
 	dir := t.TempDir()
-	if f, err := OS.createLog(filepath.Join(dir, "none", "log")); err == nil || f != nil {
+	if f, err := OS.CreateLog(filepath.Join(dir, "none", "log")); err == nil || f != nil {
 		t.Errorf("in a directory that is not there: %v, %v", f, err)
 	}
 

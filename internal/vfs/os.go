@@ -90,7 +90,7 @@ func (osFS) Size(name string) (int64, error) {
 		return 0, err
 	}
 	if fi.IsDir() {
-		return 0, &fs.PathError{Op: "size", Path: name, Err: errIsDirectory}
+		return 0, &fs.PathError{Op: "size", Path: name, Err: ErrIsDirectory}
 	}
 	return fi.Size(), nil
 }

@@ -7,7 +7,8 @@ import (
 	"os"
 )
 
-var errIsDirectory = errors.New("is a directory")
+// ErrIsDirectory is the cause of errors of operations that need a file.
+var ErrIsDirectory = errors.New("is a directory")
 
 func syncDir(dir string) error {
 	f, err := os.Open(dir)

@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-var errIsDirectory error = syscall.EISDIR
+// ErrIsDirectory is the cause of errors of operations that need a file.
+var ErrIsDirectory error = syscall.EISDIR
 
 // syncDir writes a directory's entries down. A file system that cannot sync
 // directories at all says EINVAL or ENOTSUP; there is nothing more to do there.

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-var errIsDirectory error = windows.ERROR_DIRECTORY
+// ErrIsDirectory is the cause of errors of operations that need a file.
+var ErrIsDirectory error = windows.ERROR_DIRECTORY
 
 // syncDir only looks whether the directory is there: Windows has no call for it, and
 // NTFS journals changes to directories.

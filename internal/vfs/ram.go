@@ -41,7 +41,7 @@ func (r *RAM) find(elems []string) (*ramNode, error) {
 	node := r.root
 	for _, e := range elems {
 		if node.entries == nil {
-			return nil, errNotDirectory
+			return nil, ErrNotDirectory
 		}
 		if node = node.entries[e]; node == nil {
 			return nil, fs.ErrNotExist
@@ -53,14 +53,14 @@ func (r *RAM) find(elems []string) (*ramNode, error) {
 // place returns the directory that a name is in, its last element, and the node
 // that it names, nil if none.
 func (r *RAM) place(name string) (dir *ramNode, elem string, node *ramNode, err error) {
-	elems := split(name)
+	elems := Elements(name)
 	if len(elems) == 0 {
-		return nil, "", nil, errIsDirectory // the root
+		return nil, "", nil, ErrIsDirectory // the root
 	}
 	last := len(elems) - 1
 	dir, err = r.find(elems[:last])
 	if err == nil && dir.entries == nil {
-		err = errNotDirectory
+		err = ErrNotDirectory
 	}
 	if err != nil {
 		return nil, "", nil, err
@@ -70,9 +70,9 @@ func (r *RAM) place(name string) (dir *ramNode, elem string, node *ramNode, err 
 
 // file returns the node of an existing file.
 func (r *RAM) file(name string) (*ramNode, error) {
-	node, err := r.find(split(name))
+	node, err := r.find(Elements(name))
 	if err == nil && node.entries != nil {
-		err = errIsDirectory
+		err = ErrIsDirectory
 	}
 	return node, err
 }
@@ -83,10 +83,10 @@ func (r *RAM) Create(name string) (File, error) {
 	defer r.mu.Unlock()
 	dir, elem, old, err := r.place(name)
 	if err == nil && old != nil && old.entries != nil {
-		err = errIsDirectory
+		err = ErrIsDirectory
 	}
 	if err != nil {
-		return nil, pathError(OpCreate, name, err)
+		return nil, pathError("create", name, err)
 	}
 	node := &ramNode{}
 	dir.entries[elem] = node
@@ -99,7 +99,7 @@ func (r *RAM) Open(name string) (File, error) {
 	defer r.mu.RUnlock()
 	node, err := r.file(name)
 	if err != nil {
-		return nil, pathError(OpOpen, name, err)
+		return nil, pathError("open", name, err)
 	}
 	return &ramFile{name: name, node: node}, nil
 }
@@ -114,10 +114,10 @@ func (r *RAM) Remove(name string) error {
 	case node == nil:
 		err = fs.ErrNotExist
 	case len(node.entries) > 0:
-		err = errNotEmpty
+		err = ErrNotEmpty
 	}
 	if err != nil {
-		return pathError(OpRemove, name, err)
+		return pathError("remove", name, err)
 	}
 	delete(dir.entries, elem)
 	return nil
@@ -133,14 +133,14 @@ func (r *RAM) Rename(oldname, newname string) error {
 		node, err = r.file(oldname)
 	}
 	if err != nil {
-		return pathError(OpRename, oldname, err)
+		return pathError("rename", oldname, err)
 	}
 	to, newElem, old, err := r.place(newname)
 	if err == nil && old != nil && old.entries != nil {
-		err = errIsDirectory
+		err = ErrIsDirectory
 	}
 	if err != nil {
-		return pathError(OpRename, newname, err)
+		return pathError("rename", newname, err)
 	}
 	if old == node {
 		return nil // two names of one file: both stay, as POSIX has it
@@ -156,14 +156,14 @@ func (r *RAM) Link(oldname, newname string) error {
 	defer r.mu.Unlock()
 	node, err := r.file(oldname)
 	if err != nil {
-		return pathError(OpLink, oldname, err)
+		return pathError("link", oldname, err)
 	}
 	dir, elem, old, err := r.place(newname)
 	if err == nil && old != nil {
 		err = fs.ErrExist
 	}
 	if err != nil {
-		return pathError(OpLink, newname, err)
+		return pathError("link", newname, err)
 	}
 	dir.entries[elem] = node
 	return nil
@@ -174,14 +174,14 @@ func (r *RAM) MkdirAll(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	node := r.root
-	for _, e := range split(name) {
+	for _, e := range Elements(name) {
 		next := node.entries[e]
 		if next == nil {
 			next = newRAMDir()
 			node.entries[e] = next
 		}
 		if node = next; node.entries == nil {
-			return pathError(OpMkdirAll, name, errNotDirectory)
+			return pathError("mkdir", name, ErrNotDirectory)
 		}
 	}
 	return nil
@@ -191,9 +191,9 @@ func (r *RAM) MkdirAll(name string) error {
 func (r *RAM) List(dir string) ([]string, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	node, err := r.find(split(dir))
+	node, err := r.find(Elements(dir))
 	if err == nil && node.entries == nil {
-		err = errNotDirectory
+		err = ErrNotDirectory
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "list", Path: dir, Err: err}
@@ -218,12 +218,12 @@ func (r *RAM) Size(name string) (int64, error) {
 func (r *RAM) SyncDir(dir string) error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	node, err := r.find(split(dir))
+	node, err := r.find(Elements(dir))
 	if err == nil && node.entries == nil {
-		err = errNotDirectory
+		err = ErrNotDirectory
 	}
 	if err != nil {
-		return pathError(OpSyncDir, dir, err)
+		return pathError("sync-dir", dir, err)
 	}
 	return nil
 }
@@ -234,7 +234,7 @@ func (r *RAM) Lock(name string, exclusive bool) (io.Closer, error) {
 	defer r.mu.Unlock()
 	dir, elem, node, err := r.place(name)
 	if err == nil && node != nil && node.entries != nil {
-		err = errIsDirectory
+		err = ErrIsDirectory
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "lock", Path: name, Err: err}
@@ -284,12 +284,12 @@ type ramFile struct {
 	closed bool
 }
 
-func (f *ramFile) check(kind OpKind) error {
+func (f *ramFile) check(op string) error {
 	if f.closed {
-		return pathError(kind, f.name, fs.ErrClosed)
+		return pathError(op, f.name, fs.ErrClosed)
 	}
-	if kind != OpOpen && !f.writable {
-		return pathError(kind, f.name, errReadOnlyFile)
+	if op != "open" && !f.writable {
+		return pathError(op, f.name, ErrReadOnly)
 	}
 	return nil
 }
@@ -298,7 +298,7 @@ func (f *ramFile) check(kind OpKind) error {
 func (f *ramFile) Write(p []byte) (int, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if err := f.check(OpWrite); err != nil {
+	if err := f.check("write"); err != nil {
 		return 0, err
 	}
 	f.node.mu.Lock()
@@ -315,7 +315,7 @@ func (f *ramFile) ReadAt(p []byte, off int64) (int, error) {
 		return 0, &fs.PathError{Op: "read", Path: f.name, Err: fs.ErrClosed}
 	}
 	if off < 0 {
-		return 0, &fs.PathError{Op: "read", Path: f.name, Err: errNegative}
+		return 0, &fs.PathError{Op: "read", Path: f.name, Err: ErrNegative}
 	}
 	f.node.mu.RLock()
 	defer f.node.mu.RUnlock()
@@ -333,7 +333,7 @@ func (f *ramFile) ReadAt(p []byte, off int64) (int, error) {
 func (f *ramFile) Sync() error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return f.check(OpSync)
+	return f.check("sync")
 }
 
 // Close implements File.

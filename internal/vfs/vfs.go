@@ -53,9 +53,9 @@ func CreatePrivate(fsys FS, name string) (File, error) {
 // closed; a crash leaves them.
 func CreateLog(fsys FS, name string) (File, error) {
 	if l, ok := fsys.(interface {
-		createLog(name string) (File, error)
+		CreateLog(name string) (File, error)
 	}); ok {
-		return l.createLog(name)
+		return l.CreateLog(name)
 	}
 	return fsys.Create(name)
 }

@@ -1,4 +1,4 @@
-package vfs
+package vfstest
 
 import (
 	"errors"
@@ -8,10 +8,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/siftdb/sift/internal/vfs"
 )
 
 // session does one of everything and returns the errors it met, by operation.
-func session(fsys FS) (errs []error) {
+func session(fsys vfs.FS) (errs []error) {
 	note := func(err error) {
 		if err != nil && err != io.EOF {
 			errs = append(errs, err)

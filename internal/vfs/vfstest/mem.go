@@ -1,7 +1,8 @@
-package vfs
+// Package vfstest provides file systems for tests: Mem simulates power cuts, Faulty makes
+// operations fail.
+package vfstest
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/siftdb/sift/internal/vfs"
 )
 
 // Mem is a file system in memory, for tests. It notes every operation that
@@ -59,21 +62,8 @@ func NewMem() *Mem {
 	return m
 }
 
-var (
-	errNotDirectory = errors.New("not a directory")
-	errNotEmpty     = errors.New("directory not empty")
-	errReadOnlyFile = errors.New("file is open for reading")
-	errNegative     = errors.New("negative offset")
-)
-
 func pathError(kind OpKind, name string, err error) error {
 	return &fs.PathError{Op: kind.String(), Path: name, Err: err}
-}
-
-// split takes a name apart into its elements, none for the root.
-func split(name string) []string {
-	name = filepath.ToSlash(filepath.Clean(string(filepath.Separator) + name[len(filepath.VolumeName(name)):]))
-	return strings.FieldsFunc(name, func(r rune) bool { return r == '/' })
 }
 
 // find returns the node of a name.
@@ -81,7 +71,7 @@ func (m *Mem) find(elems []string) (int, error) {
 	node := rootNode
 	for _, e := range elems {
 		if !m.nodes[node].dir {
-			return 0, errNotDirectory
+			return 0, vfs.ErrNotDirectory
 		}
 		if node = m.dirs[node][e]; node == 0 {
 			return 0, fs.ErrNotExist
@@ -93,31 +83,31 @@ func (m *Mem) find(elems []string) (int, error) {
 // place returns the directory that a name is in, its last element, and the node
 // it names, 0 if none.
 func (m *Mem) place(name string) (dir int, elem string, node int, err error) {
-	elems := split(name)
+	elems := vfs.Elements(name)
 	if len(elems) == 0 {
-		return 0, "", 0, errIsDirectory // the root
+		return 0, "", 0, vfs.ErrIsDirectory // the root
 	}
 	last := len(elems) - 1
 	dir, err = m.find(elems[:last])
 	if err == nil && !m.nodes[dir].dir {
-		err = errNotDirectory
+		err = vfs.ErrNotDirectory
 	}
 	return dir, elems[last], m.dirs[dir][elems[last]], err
 }
 
 // file returns the node of an existing file.
 func (m *Mem) file(name string) (int, error) {
-	node, err := m.find(split(name))
+	node, err := m.find(vfs.Elements(name))
 	if err == nil && m.nodes[node].dir {
-		err = errIsDirectory
+		err = vfs.ErrIsDirectory
 	}
 	return node, err
 }
 
 func (m *Mem) directory(name string) (int, error) {
-	node, err := m.find(split(name))
+	node, err := m.find(vfs.Elements(name))
 	if err == nil && !m.nodes[node].dir {
-		err = errNotDirectory
+		err = vfs.ErrNotDirectory
 	}
 	return node, err
 }
@@ -141,12 +131,12 @@ func (m *Mem) make(kind OpKind, name string, dir int, elem string) int {
 }
 
 // Create implements FS.
-func (m *Mem) Create(name string) (File, error) {
+func (m *Mem) Create(name string) (vfs.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	dir, elem, old, err := m.place(name)
 	if err == nil && old != 0 && m.nodes[old].dir {
-		err = errIsDirectory
+		err = vfs.ErrIsDirectory
 	}
 	if err != nil {
 		return nil, pathError(OpCreate, name, err)
@@ -158,8 +148,8 @@ func (m *Mem) Create(name string) (File, error) {
 	return &memFile{m: m, name: name, node: node, writable: true}, nil
 }
 
-// createLog is Create; a power cut may leave the file with a tail of zeros.
-func (m *Mem) createLog(name string) (File, error) {
+// CreateLog is Create; a power cut may leave the file with a tail of zeros.
+func (m *Mem) CreateLog(name string) (vfs.File, error) {
 	f, err := m.Create(name)
 	if err != nil {
 		return nil, err
@@ -171,7 +161,7 @@ func (m *Mem) createLog(name string) (File, error) {
 }
 
 // Open implements FS.
-func (m *Mem) Open(name string) (File, error) {
+func (m *Mem) Open(name string) (vfs.File, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	node, err := m.file(name)
@@ -191,7 +181,7 @@ func (m *Mem) Remove(name string) error {
 	case node == 0:
 		err = fs.ErrNotExist
 	case len(m.dirs[node]) > 0:
-		err = errNotEmpty
+		err = vfs.ErrNotEmpty
 	}
 	if err != nil {
 		return pathError(OpRemove, name, err)
@@ -214,7 +204,7 @@ func (m *Mem) Rename(oldname, newname string) error {
 	}
 	dir, elem, old, err := m.place(newname)
 	if err == nil && old != 0 && m.nodes[old].dir {
-		err = errIsDirectory
+		err = vfs.ErrIsDirectory
 	}
 	if err != nil {
 		return pathError(OpRename, newname, err)
@@ -254,14 +244,14 @@ func (m *Mem) MkdirAll(name string) error {
 	defer m.mu.Unlock()
 	dir := rootNode
 	path := ""
-	for _, e := range split(name) {
+	for _, e := range vfs.Elements(name) {
 		path += string(filepath.Separator) + e
 		node := m.dirs[dir][e]
 		if node == 0 {
 			node = m.make(OpMkdirAll, path, dir, e)
 		}
 		if !m.nodes[node].dir {
-			return pathError(OpMkdirAll, path, errNotDirectory)
+			return pathError(OpMkdirAll, path, vfs.ErrNotDirectory)
 		}
 		dir = node
 	}
@@ -308,7 +298,7 @@ func (m *Mem) Lock(name string, exclusive bool) (io.Closer, error) {
 	defer m.mu.Unlock()
 	dir, elem, node, err := m.place(name)
 	if err == nil && node != 0 && m.nodes[node].dir {
-		err = errIsDirectory
+		err = vfs.ErrIsDirectory
 	}
 	if err != nil {
 		return nil, pathError(OpLock, name, err)
@@ -318,7 +308,7 @@ func (m *Mem) Lock(name string, exclusive bool) (io.Closer, error) {
 	}
 	users := m.locks[node]
 	if users < 0 || users > 0 && exclusive {
-		return nil, &LockedError{Name: name, PID: os.Getpid()}
+		return nil, &vfs.LockedError{Name: name, PID: os.Getpid()}
 	}
 	if m.locks == nil {
 		m.locks = map[int]int{}
@@ -363,7 +353,7 @@ func (f *memFile) check(kind OpKind) error {
 		return pathError(kind, f.name, fs.ErrClosed)
 	}
 	if !f.writable && kind != OpReadAt {
-		return pathError(kind, f.name, errReadOnlyFile)
+		return pathError(kind, f.name, vfs.ErrReadOnly)
 	}
 	return nil
 }
@@ -386,7 +376,7 @@ func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	if off < 0 {
-		return 0, pathError(OpReadAt, f.name, errNegative)
+		return 0, pathError(OpReadAt, f.name, vfs.ErrNegative)
 	}
 	f.m.mu.RLock()
 	defer f.m.mu.RUnlock()

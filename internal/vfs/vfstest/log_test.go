@@ -1,4 +1,4 @@
-package vfs
+package vfstest
 
 import (
 	"bytes"
@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/siftdb/sift/internal/vfs"
 )
 
 // readFile reads a file whole.
-func readFile(t *testing.T, fsys FS, name string) []byte {
+func readFile(t *testing.T, fsys vfs.FS, name string) []byte {
 	t.Helper()
 	n, err := fsys.Size(name)
 	must(t, err)
@@ -28,11 +30,11 @@ func readFile(t *testing.T, fsys FS, name string) []byte {
 // TestLog writes pieces of all lengths to a log. At any moment another reader
 // finds them, with nothing but zeros behind; closed, the log ends with them.
 func TestLog(t *testing.T) {
-	eachFS(t, func(t *testing.T, fsys FS, dir string) {
+	eachFS(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		r := rand.New(rand.NewPCG(1, 2))
 		for round := range 4 {
 			name := filepath.Join(dir, "log")
-			f, err := CreateLog(fsys, name)
+			f, err := vfs.CreateLog(fsys, name)
 			must(t, err)
 			var want []byte
 			for i := range 400 {
@@ -80,9 +82,9 @@ func TestLog(t *testing.T) {
 
 // TestLogBeforeSync: before its first sync a log is as long as what it holds.
 func TestLogBeforeSync(t *testing.T) {
-	eachFS(t, func(t *testing.T, fsys FS, dir string) {
+	eachFS(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		name := filepath.Join(dir, "log")
-		f, err := CreateLog(fsys, name)
+		f, err := vfs.CreateLog(fsys, name)
 		must(t, err)
 		for range 3 {
 			_, err := f.Write([]byte("mark"))
@@ -100,7 +102,7 @@ func TestLogBeforeSync(t *testing.T) {
 // that was not made for one or was not written to since its first sync.
 func TestLogZeroTail(t *testing.T) {
 	m := NewMem()
-	f, err := CreateLog(m, "log")
+	f, err := vfs.CreateLog(m, "log")
 	must(t, err)
 	write := func(s string) {
 		_, err := f.Write([]byte(s))

@@ -1,4 +1,4 @@
-package vfs
+package vfstest
 
 import (
 	"errors"
@@ -9,13 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/siftdb/sift/internal/vfs"
 )
 
 // eachFS runs a test on every implementation of FS, in an empty directory.
-func eachFS(t *testing.T, test func(t *testing.T, fsys FS, dir string)) {
-	t.Run("OS", func(t *testing.T) { test(t, OS, t.TempDir()) })
+func eachFS(t *testing.T, test func(t *testing.T, fsys vfs.FS, dir string)) {
+	t.Run("OS", func(t *testing.T) { test(t, vfs.OS, t.TempDir()) })
 	t.Run("Mem", func(t *testing.T) { test(t, NewMem(), filepath.FromSlash("/")) })
-	t.Run("RAM", func(t *testing.T) { test(t, NewRAM(), filepath.FromSlash("/")) })
+	t.Run("RAM", func(t *testing.T) { test(t, vfs.NewRAM(), filepath.FromSlash("/")) })
 	t.Run("Faulty", func(t *testing.T) {
 		f := Inject(NewMem())
 		test(t, f, "")
@@ -36,7 +38,7 @@ func must(t testing.TB, err error) {
 }
 
 // put makes a file that holds s and syncs it if asked to.
-func put(t testing.TB, fsys FS, name, s string, sync bool) {
+func put(t testing.TB, fsys vfs.FS, name, s string, sync bool) {
 	t.Helper()
 	f, err := fsys.Create(name)
 	must(t, err)
@@ -49,7 +51,7 @@ func put(t testing.TB, fsys FS, name, s string, sync bool) {
 }
 
 // get reads a file; "-" stands for one that is not there.
-func get(t testing.TB, fsys FS, name string) string {
+func get(t testing.TB, fsys vfs.FS, name string) string {
 	t.Helper()
 	f, err := fsys.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -67,7 +69,7 @@ func get(t testing.TB, fsys FS, name string) string {
 }
 
 func TestFiles(t *testing.T) {
-	eachFS(t, func(t *testing.T, fsys FS, dir string) {
+	eachFS(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		a := filepath.Join(dir, "a")
 		f, err := fsys.Create(a)
 		must(t, err)
@@ -130,7 +132,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	eachFS(t, func(t *testing.T, fsys FS, dir string) {
+	eachFS(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		at := func(name string) string { return filepath.Join(dir, filepath.FromSlash(name)) }
 		list := func(want ...string) {
 			t.Helper()
@@ -209,14 +211,14 @@ func second[T any](_ T, err error) error { return err }
 // TestCreateLeavesOthersAlone makes a file in place of one that has another
 // name, as a checkpoint makes it, and that is open.
 func TestCreateLeavesOthersAlone(t *testing.T) {
-	eachFS(t, func(t *testing.T, fsys FS, dir string) {
+	eachFS(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 		put(t, fsys, a, "old", true)
 		must(t, fsys.Link(a, b))
 		old, err := fsys.Open(a)
 		must(t, err)
 		defer old.Close()
-		if fsys == FS(OS) && runtime.GOOS == "windows" {
+		if fsys == vfs.FS(vfs.OS) && runtime.GOOS == "windows" {
 			for what, err := range map[string]error{"Create": second(fsys.Create(a)), "Remove": fsys.Remove(a)} {
 				if err == nil {
 					t.Errorf("%s of a file that is open", what)
@@ -244,7 +246,7 @@ func TestCreateLeavesOthersAlone(t *testing.T) {
 }
 
 func TestLockInProcess(t *testing.T) {
-	eachFS(t, func(t *testing.T, fsys FS, dir string) {
+	eachFS(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		name := filepath.Join(dir, "LOCK")
 		lock := func(exclusive bool) io.Closer {
 			t.Helper()
@@ -255,9 +257,9 @@ func TestLockInProcess(t *testing.T) {
 		refused := func(name string, exclusive bool) {
 			t.Helper()
 			_, err := fsys.Lock(name, exclusive)
-			var locked *LockedError
+			var locked *vfs.LockedError
 			if !errors.As(err, &locked) || locked.PID == 0 || locked.Name != name {
-				t.Fatalf("Lock: %v, want a LockedError with this process", err)
+				t.Fatalf("Lock: %v, want a vfs.LockedError with this process", err)
 			}
 		}
 		l := lock(true)

@@ -1,4 +1,4 @@
-package vfs
+package vfstest
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+
+	"github.com/siftdb/sift/internal/vfs"
 )
 
 // Fault says which operations of a Faulty fail, and how.
@@ -36,7 +38,7 @@ type Fault struct {
 // call of a method of FS or File, or the release of a lock. Close and the
 // release of a lock are always carried out, even if they fail.
 type Faulty struct {
-	fs FS
+	fs vfs.FS
 
 	mu     sync.Mutex
 	hook   func(Op) error
@@ -54,7 +56,7 @@ type fault struct {
 }
 
 // Inject returns fsys with no faults.
-func Inject(fsys FS) *Faulty { return &Faulty{fs: fsys, open: map[io.Closer]string{}} }
+func Inject(fsys vfs.FS) *Faulty { return &Faulty{fs: fsys, open: map[io.Closer]string{}} }
 
 // SetFaults replaces the faults.
 func (f *Faulty) SetFaults(faults ...Fault) {
@@ -209,21 +211,21 @@ func (f *Faulty) Size(name string) (size int64, err error) {
 }
 
 // Create implements FS.
-func (f *Faulty) Create(name string) (File, error) {
+func (f *Faulty) Create(name string) (vfs.File, error) {
 	return f.openFile(Op{Kind: OpCreate, Name: name}, f.fs.Create)
 }
 
 // Open implements FS.
-func (f *Faulty) Open(name string) (File, error) {
+func (f *Faulty) Open(name string) (vfs.File, error) {
 	return f.openFile(Op{Kind: OpOpen, Name: name}, f.fs.Open)
 }
 
-// createLog is Create as far as faults are concerned.
-func (f *Faulty) createLog(name string) (File, error) {
-	return f.openFile(Op{Kind: OpCreate, Name: name}, func(name string) (File, error) { return CreateLog(f.fs, name) })
+// CreateLog is Create as far as faults are concerned.
+func (f *Faulty) CreateLog(name string) (vfs.File, error) {
+	return f.openFile(Op{Kind: OpCreate, Name: name}, func(name string) (vfs.File, error) { return vfs.CreateLog(f.fs, name) })
 }
 
-func (f *Faulty) openFile(op Op, call func(string) (File, error)) (File, error) {
+func (f *Faulty) openFile(op Op, call func(string) (vfs.File, error)) (vfs.File, error) {
 	x := f.begin(op)
 	if x != nil && !x.After {
 		return nil, x.Err
@@ -286,7 +288,7 @@ func (l *faultyLock) Close() error { return l.f.close(Op{Kind: OpUnlock, Name: l
 type faultyFile struct {
 	f     *Faulty
 	name  string
-	inner File
+	inner vfs.File
 
 	mu      sync.Mutex
 	written int64
