@@ -154,10 +154,24 @@ func (f *Bloom[T]) digest(v T) digest {
 	return digest{a: f.key.Sum64(v)}
 }
 
-// Add adds an element and reports whether that changed a bit. If it did, the
+// Add adds an element and reports whether it found a bit of it clear. If it did, the
 // element was not in the filter before. Of several concurrent calls with the
 // same new element at least one returns true.
-func (f *Bloom[T]) Add(v T) bool { return f.add(f.digest(v)) }
+func (f *Bloom[T]) Add(v T) bool {
+	if f.scheme.guava() {
+		return f.add(f.digest(v))
+	}
+	h := seedHash(f.key.Sum64(v), f.seed)
+	switch {
+	case f.unshared && f.scheme == Blocked:
+		return f.addBlockedPlain(h)
+	case f.unshared:
+		return f.addScatteredPlain(h)
+	case f.scheme == Blocked:
+		return f.addBlocked(h)
+	}
+	return f.addScattered(h)
+}
 
 // Share ends what BloomOptions.Unshared began: from now on the filter is safe for
 // concurrent use. No other call may run beside this one.
@@ -165,13 +179,14 @@ func (f *Bloom[T]) Share() { f.unshared = false }
 
 // MayContain reports false only if the element was not added.
 func (f *Bloom[T]) MayContain(v T) bool {
-	switch f.scheme {
-	case Scattered:
-		return f.hasScattered(seedHash(f.key.Sum64(v), f.seed))
-	case Blocked:
-		return f.hasBlocked(seedHash(f.key.Sum64(v), f.seed))
+	if f.scheme.guava() {
+		return f.has(f.digest(v))
 	}
-	return f.has(f.digest(v))
+	h := seedHash(f.key.Sum64(v), f.seed)
+	if f.scheme == Blocked {
+		return f.hasBlocked(h)
+	}
+	return f.hasScattered(h)
 }
 
 // AddMany adds elements, faster than one by one; see Adder.

@@ -126,26 +126,12 @@ func scale(h, n uint64) uint64 {
 	return hi
 }
 
-// mod returns c mod t.bits without a division.
+// mod returns c mod t.bits, for c < 2⁶³, without a division or a branch: the quotient that
+// recip gives is too small by at most one.
 func (t *table) mod(c uint64) uint64 {
 	r := c - scale(c, t.recip)*t.bits
-	for r >= t.bits { // at most twice
-		r -= t.bits
-	}
-	return r
-}
-
-// set sets a bit and reports whether it was clear.
-func (t *table) set(pos uint64) bool {
-	return setWord(&t.words[pos/wordBits], 1<<(pos%wordBits))
-}
-
-// setWord sets a bit of a word and reports whether it was clear.
-func setWord(w *uint64, mask uint64) bool {
-	if atomic.LoadUint64(w)&mask != 0 {
-		return false
-	}
-	return atomic.OrUint64(w, mask)&mask == 0
+	less, below := bits.Sub64(r, t.bits, 0)
+	return less + t.bits&-below
 }
 
 // The powers of chain, so that the hashes of four bits do not wait for one another.
@@ -167,10 +153,9 @@ func (t *table) has(d digest) bool {
 	case Guava:
 		return t.hasGuava(d)
 	}
-	c := int32(d.a)
+	seq := t.guavaBits(d)
 	for range t.hashes {
-		c += int32(d.a >> 32)
-		if t.at(t.mod(uint64(c^c>>31)))&1 == 0 {
+		if t.at(t.next(&seq))&1 == 0 {
 			return false
 		}
 	}
@@ -203,18 +188,19 @@ func (t *table) hasScattered(h uint64) bool {
 func (t *table) hasBlocked(h uint64) bool {
 	block := t.block(h)
 	n := t.hashes
-	for ; n >= 4; n -= 4 {
-		if bitOf(block, h*chain)&bitOf(block, h*chain2)&bitOf(block, h*chain3)&bitOf(block, h*chain4)&1 == 0 {
+	for ; n >= 3; n -= 3 {
+		if bitOf(block, h*chain)&bitOf(block, h*chain2)&bitOf(block, h*chain3)&1 == 0 {
 			return false
 		}
-		h *= chain4
+		h *= chain3
 	}
-	all := uint64(1)
-	for ; n > 0; n-- {
-		h *= chain
-		all &= bitOf(block, h)
+	switch n {
+	case 1:
+		return bitOf(block, h*chain)&1 != 0
+	case 2:
+		return bitOf(block, h*chain)&bitOf(block, h*chain2)&1 != 0
 	}
-	return all != 0
+	return true
 }
 
 func (t *table) hasGuava(d digest) bool {
@@ -251,92 +237,183 @@ func bitOf(block *[blockWords]uint64, h uint64) uint64 {
 	return atomic.LoadUint64(&block[h>>61]) >> (h >> 55 % wordBits)
 }
 
-// add sets all bits of an element and reports whether one of them was clear.
+// add sets all bits of an element and reports whether it found one of them clear. So of
+// several calls that add the same element at the same time, at least one reports true.
 func (t *table) add(d digest) bool {
-	if t.unshared {
+	switch {
+	case t.unshared:
 		return t.addPlain(d)
+	case t.scheme == Blocked:
+		return t.addBlocked(seedHash(d.a, t.seed))
+	case t.scheme == Scattered:
+		return t.addScattered(seedHash(d.a, t.seed))
 	}
-	changed := false
-	switch t.scheme {
-	case Scattered:
-		h := seedHash(d.a, t.seed)
-		for range t.hashes {
-			if t.set(scale(h, t.bits)) {
-				changed = true
-			}
-			h *= chain
-		}
-	case Blocked:
-		h := seedHash(d.a, t.seed)
-		block := t.block(h)
-		for range t.hashes {
-			h *= chain
-			if setWord(&block[h>>61], 1<<(h>>55%wordBits)) {
-				changed = true
-			}
-		}
-	case Guava:
-		c := d.a
-		for range t.hashes {
-			if t.set(t.mod(c & math.MaxInt64)) {
-				changed = true
-			}
-			c += d.b
-		}
-	case GuavaMitz32:
-		c := int32(d.a)
-		for range t.hashes {
-			c += int32(d.a >> 32)
-			if t.set(t.mod(uint64(c ^ c>>31))) {
-				changed = true
-			}
-		}
-	}
-	return changed
+	return t.addGuava(d)
 }
 
-// addPlain is add without atomic operations, each of which waits for all stores before
-// it, and so for their cache misses.
+// addScattered reads all its words before it sets a bit: an atomic operation waits for
+// everything before it, so that cache misses overlap only among the reads. If all bits are
+// set, as those of an element that was added before are, none is set again. Single bits are not
+// tested: whether one is set nobody can predict, and a wrong guess costs more than setting it.
+// The other schemes do the same with a few bits at a time.
+func (t *table) addScattered(h uint64) bool {
+	all, at := uint64(1), h
+	n := t.hashes
+	for ; n >= 3; n -= 3 {
+		all &= t.at(scale(at, t.bits)) & t.at(scale(at*chain, t.bits)) & t.at(scale(at*chain2, t.bits))
+		at *= chain3
+	}
+	for ; n > 0; n-- {
+		all &= t.at(scale(at, t.bits))
+		at *= chain
+	}
+	if all != 0 {
+		return false
+	}
+	for range t.hashes {
+		t.set(scale(h, t.bits))
+		h *= chain
+	}
+	return true
+}
+
+func (t *table) addGuava(d digest) bool {
+	const batch = 8
+	isNew := false
+	seq := t.guavaBits(d)
+	for n := t.hashes; n > 0; n -= batch {
+		var pos [batch]uint64
+		all := uint64(1)
+		for i := range min(n, batch) {
+			pos[i] = t.next(&seq)
+			all &= t.at(pos[i])
+		}
+		if all == 0 {
+			for i := range min(n, batch) {
+				t.set(pos[i])
+			}
+			isNew = true
+		}
+	}
+	return isNew
+}
+
+// set sets a bit.
+func (t *table) set(pos uint64) { atomic.OrUint64(&t.words[pos/wordBits], 1<<(pos%wordBits)) }
+
+func (t *table) addBlocked(h uint64) bool {
+	block := t.block(h)
+	isNew := false
+	n := t.hashes
+	for ; n >= 3; n -= 3 {
+		h1, h2, h3 := h*chain, h*chain2, h*chain3
+		if bitOf(block, h1)&bitOf(block, h2)&bitOf(block, h3)&1 == 0 {
+			setBitOf(block, h1)
+			setBitOf(block, h2)
+			setBitOf(block, h3)
+			isNew = true
+		}
+		h = h3
+	}
+	for ; n > 0; n-- {
+		h *= chain
+		if bitOf(block, h)&1 == 0 {
+			setBitOf(block, h)
+			isNew = true
+		}
+	}
+	return isNew
+}
+
+// setBitOf sets the bit of a block that a hash names.
+func setBitOf(block *[blockWords]uint64, h uint64) {
+	atomic.OrUint64(&block[h>>61], 1<<(h>>55%wordBits))
+}
+
+// addPlain is add without atomic operations.
 func (t *table) addPlain(d digest) bool {
-	all := uint64(1)
 	switch t.scheme {
-	case Scattered:
-		h := seedHash(d.a, t.seed)
-		for range t.hashes {
-			all &= t.setPlain(scale(h, t.bits))
-			h *= chain
-		}
 	case Blocked:
-		h := seedHash(d.a, t.seed)
-		block := t.block(h)
-		for range t.hashes {
-			h *= chain
-			w, shift := &block[h>>61], h>>55%wordBits
-			all &= *w >> shift
-			*w |= 1 << shift
-		}
-	case Guava:
-		c := d.a
-		for range t.hashes {
-			all &= t.setPlain(t.mod(c & math.MaxInt64))
-			c += d.b
-		}
-	case GuavaMitz32:
-		c := int32(d.a)
-		for range t.hashes {
-			c += int32(d.a >> 32)
-			all &= t.setPlain(t.mod(uint64(c ^ c>>31)))
-		}
+		return t.addBlockedPlain(seedHash(d.a, t.seed))
+	case Scattered:
+		return t.addScatteredPlain(seedHash(d.a, t.seed))
 	}
-	return all == 0
+	changed := uint64(0)
+	seq := t.guavaBits(d)
+	for range t.hashes {
+		changed |= t.setPlain(t.next(&seq))
+	}
+	return changed != 0
 }
 
-// setPlain sets a bit, and returns its word before, shifted as at does.
+func (t *table) addScatteredPlain(h uint64) bool {
+	changed := uint64(0)
+	n := t.hashes
+	for ; n >= 3; n -= 3 {
+		changed |= t.setPlain(scale(h, t.bits))
+		changed |= t.setPlain(scale(h*chain, t.bits))
+		changed |= t.setPlain(scale(h*chain2, t.bits))
+		h *= chain3
+	}
+	for ; n > 0; n-- {
+		changed |= t.setPlain(scale(h, t.bits))
+		h *= chain
+	}
+	return changed != 0
+}
+
+func (t *table) addBlockedPlain(h uint64) bool {
+	block := t.block(h)
+	changed := uint64(0)
+	n := t.hashes
+	for ; n >= 3; n -= 3 {
+		changed |= setPlainOf(block, h*chain)
+		changed |= setPlainOf(block, h*chain2)
+		h *= chain3
+		changed |= setPlainOf(block, h)
+	}
+	for ; n > 0; n-- {
+		h *= chain
+		changed |= setPlainOf(block, h)
+	}
+	return changed != 0
+}
+
+// setPlainOf sets the bit of a block that a hash names, and returns what setPlain does.
+func setPlainOf(block *[blockWords]uint64, h uint64) uint64 {
+	before := block[h>>61]
+	after := before | 1<<(h>>55%wordBits)
+	block[h>>61] = after
+	return before ^ after
+}
+
+// setPlain sets a bit, and returns a word that is not 0 if it was clear.
 func (t *table) setPlain(pos uint64) uint64 {
 	w := &t.words[pos/wordBits]
-	before := *w >> (pos % wordBits)
-	*w |= 1 << (pos % wordBits)
-	return before
+	before := *w
+	after := before | 1<<(pos%wordBits)
+	*w = after
+	return before ^ after
+}
+
+// guavaSeq is where the bits of an element are in Guava's schemes.
+type guavaSeq struct{ c, step uint64 }
+
+func (t *table) guavaBits(d digest) guavaSeq {
+	if t.scheme == GuavaMitz32 { // of which only the low halves count
+		return guavaSeq{d.a + d.a>>32, d.a >> 32}
+	}
+	return guavaSeq{d.a, d.b}
+}
+
+// next returns the next position.
+func (t *table) next(s *guavaSeq) uint64 {
+	c := s.c
+	s.c += s.step
+	if t.scheme == GuavaMitz32 {
+		return t.mod(uint64(int32(c) ^ int32(c)>>31))
+	}
+	return t.mod(c & math.MaxInt64)
 }
 
 func (t *table) block(h uint64) *[blockWords]uint64 {

@@ -44,7 +44,7 @@ func newBlooms(items uint64, fpr float64, lock bool) []bloomLike {
 		peers    []string
 	}{
 		{"Scattered", live.Scattered, false, []string{"bitsandblooms", "holiman"}},
-		{"Blocked", live.Blocked, false, []string{"bitsandblooms", "holiman", "blobloom"}},
+		{"Blocked", live.Blocked, false, []string{"bitsandblooms", "holiman", "blobloom", "blobloomSync"}},
 		{"Guava", live.Guava, false, []string{"bitsandblooms"}},
 		{"UnsharedScattered", live.Scattered, true, []string{"bitsandblooms", "holiman"}},
 		{"UnsharedBlocked", live.Blocked, true, []string{"bitsandblooms", "holiman", "blobloom"}},
@@ -70,14 +70,14 @@ func newBlooms(items uint64, fpr float64, lock bool) []bloomLike {
 	add, has = locked(lock, func(v []byte) { h.AddHash(xxhash.Sum64(v)) }, func(v []byte) { h.ContainsHash(xxhash.Sum64(v)) })
 	fs = append(fs, bloomLike{"holiman", nil, add, has})
 
-	// Its form for goroutines, without locks, where there are several.
 	config := blobloom.Config{Capacity: items, FPRate: fpr}
+	safe := blobloom.NewSyncOptimized(config)
+	fs = append(fs, bloomLike{"blobloomSync", nil, func(v []byte) { safe.Add(xxhash.Sum64(v)) }, func(v []byte) { safe.Has(xxhash.Sum64(v)) }})
 	if lock {
-		s := blobloom.NewSyncOptimized(config)
-		return append(fs, bloomLike{"blobloom", nil, func(v []byte) { s.Add(xxhash.Sum64(v)) }, func(v []byte) { s.Has(xxhash.Sum64(v)) }})
+		return fs
 	}
-	s := blobloom.NewOptimized(config)
-	return append(fs, bloomLike{"blobloom", nil, func(v []byte) { s.Add(xxhash.Sum64(v)) }, func(v []byte) { s.Has(xxhash.Sum64(v)) }})
+	plain := blobloom.NewOptimized(config)
+	return append(fs, bloomLike{"blobloom", nil, func(v []byte) { plain.Add(xxhash.Sum64(v)) }, func(v []byte) { plain.Has(xxhash.Sum64(v)) }})
 }
 
 func bloomContestants(fs []bloomLike) (add, has []contestant) {
@@ -106,7 +106,7 @@ func BenchmarkBloom(b *testing.B) {
 }
 
 // BenchmarkBloomLarge has filters far larger than the cache: 64 million elements'
-// worth, which 50 turns fill to a part only.
+// worth, which the million elements fill to a part only.
 func BenchmarkBloomLarge(b *testing.B) {
 	eachWorkers(b, "fpr=0.01", func(b *testing.B, workers int) {
 		add, has := bloomContestants(newBlooms(64*items, 0.01, workers > 1))

@@ -104,19 +104,7 @@ func (k *Key[T]) Append(dst []byte, v T) []byte {
 	return append(dst, k.integer(&buf, v)...)
 }
 
-// Sum64 is XXH64, seed 0, of the bytes of v. Saved filters depend on it.
-func (k *Key[T]) Sum64(v T) uint64 {
-	if k.kind == Bytes {
-		// Strings and slices both begin with a pointer and a length.
-		b := (*struct {
-			p unsafe.Pointer
-			n int
-		})(unsafe.Pointer(&v))
-		return sum64(b.p, b.n)
-	}
-	return k.sum64Slow(v)
-}
-
+// sum64Slow is Sum64 of what is neither a string nor a byte slice.
 func (k *Key[T]) sum64Slow(v T) uint64 {
 	switch k.how {
 	case reflect.Int64, reflect.Uint64:
@@ -124,14 +112,13 @@ func (k *Key[T]) sum64Slow(v T) uint64 {
 	case reflect.Invalid:
 		p := buffers.Get().(*[]byte)
 		b := k.append((*p)[:0], v)
-		h := sum64(unsafe.Pointer(unsafe.SliceData(b)), len(b))
+		h := sum64(b)
 		*p = b[:0]
 		buffers.Put(p)
 		return h
 	}
 	var buf [8]byte
-	b := k.integer(&buf, v)
-	return sum64(unsafe.Pointer(unsafe.SliceData(b)), len(b))
+	return sum64(k.integer(&buf, v))
 }
 
 // Sum128 is MurmurHash3 x64 128, seed 0, of the bytes of v: what Guava starts

@@ -17,31 +17,39 @@ const (
 	prime5 = 0x27d4eb2f165667c5
 )
 
-// sum64 is XXH64 with seed 0 of the n bytes at p. Inputs below 32 bytes, which need no more than the
-// last steps of the algorithm, are hashed here: the assembly of package xxhash
-// takes its arguments in memory, and an element of ten bytes would spend half of
-// its lookup on the call.
-func sum64(p unsafe.Pointer, n int) uint64 {
-	if n >= 32 {
-		return xxhash.Sum64(unsafe.Slice((*byte)(p), n))
+// Sum64 is XXH64, seed 0, of the bytes of v. Saved filters depend on it.
+//
+// Strings and slices of less than 32 bytes, which need no more than the last steps of the
+// algorithm, are hashed here: the assembly of package xxhash takes its arguments in
+// memory, and an element of ten bytes would spend half of its lookup on calls.
+func (k *Key[T]) Sum64(v T) uint64 {
+	if k.kind != Bytes {
+		return k.sum64Slow(v)
 	}
-	h := prime5 + uint64(n)
-	i := 0
-	for ; i+8 <= n; i += 8 {
+	s := *(*string)(unsafe.Pointer(&v)) // slices, too, begin with a pointer and a length
+	if len(s) >= 32 {
+		return xxhash.Sum64String(s)
+	}
+	h := prime5 + uint64(len(s))
+	p, i := unsafe.Pointer(unsafe.StringData(s)), 0
+	for ; i+8 <= len(s); i += 8 {
 		h ^= bits.RotateLeft64(binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(p, i))[:])*prime2, 31) * prime1
 		h = bits.RotateLeft64(h, 27)*prime1 + prime4
 	}
-	if i+4 <= n {
+	if i+4 <= len(s) {
 		h ^= uint64(binary.LittleEndian.Uint32((*[4]byte)(unsafe.Add(p, i))[:])) * prime1
 		h = bits.RotateLeft64(h, 23)*prime2 + prime3
 		i += 4
 	}
-	for ; i < n; i++ {
+	for ; i < len(s); i++ {
 		h ^= uint64(*(*byte)(unsafe.Add(p, i))) * prime5
 		h = bits.RotateLeft64(h, 11) * prime1
 	}
 	return avalanche(h)
 }
+
+// sum64 is XXH64, seed 0, of b.
+func sum64(b []byte) uint64 { return (&Key[[]byte]{kind: Bytes}).Sum64(b) }
 
 // sum64Of8 is sum64 of the eight bytes of v, little-endian.
 func sum64Of8(v uint64) uint64 {
