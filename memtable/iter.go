@@ -2,9 +2,9 @@ package memtable
 
 import "github.com/siftdb/sift/internal/base"
 
-// Iter is a base.Iterator over a memtable. It sees the entries that were added
-// before it moved, and maybe later ones; it cannot fail. Keys and values alias
-// the memtable and stay valid after moves and Close.
+// Iter is a base.Iterator over a memtable. It sees the entries that were added before its last
+// move, and possibly later ones. It cannot fail. Keys and values point into the memtable and
+// remain valid after moves and Close.
 type Iter struct {
 	list *list
 	node uint32
@@ -12,7 +12,7 @@ type Iter struct {
 
 var _ base.Iterator = (*Iter)(nil)
 
-// NewIter returns an iterator at no entry. It needs no Close.
+// NewIter returns an unpositioned iterator, which need not be closed.
 func (m *Memtable) NewIter() *Iter { return &Iter{list: &m.list} }
 
 // First moves to the first entry.

@@ -11,10 +11,11 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// list is a skip list whose nodes live in one arena and name each other by
-// offset, so that the garbage collector sees a single object without pointers.
+// list is a skip list whose nodes lie in one arena and refer to each other by offset, so that
+// the
+// garbage collector sees a single object without pointers.
 //
-// A node's offset n is a multiple of four; around it lie, in host byte order:
+// A node's offset n is a multiple of four. Around it lie, in host byte order:
 //
 //	offset          bytes  field
 //	n - 4*(i+1)     4      next node of level i; 0 at the end of the list
@@ -24,28 +25,27 @@ import (
 //	n + 12          k + 8  encoded internal key
 //	n + 20 + k      v      value
 //
-// A writer fills a node in while nobody knows of it, then links it in with a
-// compare-and-swap of its predecessor's next, from level 0 up. That publishes
-// the node: a reader comes to it through an atomic load of the same word. All
-// else in a node but its links never changes after that. Nodes are never
-// removed, so a node that was once found before a key stays before it.
+// A writer fills in a node, then links it with a compare-and-swap of its predecessor's next,
+// from level 0 up. That publishes the node: readers reach it through an atomic load of the
+// same word. Afterwards only its links change. Nodes are never removed, so a node that was
+// found before a key stays before it.
 type list struct {
 	arena unsafe.Pointer
 	// alloc is the number of entries << 32 | the next free offset / 4.
 	alloc atomic.Uint64
 	limit uint64 // no entry ends beyond this offset
-	// towers is what is left for links above level 0. Only luck uses it up;
-	// then nodes stay low, searches take longer, and no entry is refused.
+	// towers is the space left for links above level 0. Only bad luck uses it up; then new
+	// nodes have no such links, searches take longer, and no entry is refused.
 	towers atomic.Int64
 	height atomic.Uint32 // levels in use, at least 1
-	// tails are the last nodes of each level, or were a moment ago: ascending
-	// inserts begin there and search nothing.
+	// tails are the last nodes of each level, possibly slightly out of date: ascending
+	// inserts start there and need no search.
 	tails [maxHeight]atomic.Uint32
 }
 
 const (
-	// maxHeight bounds the levels: each holds about a quarter of the one below,
-	// and 4^14 nodes are more than the arena can hold.
+	// maxHeight bounds the levels: each has about a quarter of the nodes of the one below, and
+	// 4^14 nodes are more than the arena can hold.
 	maxHeight = 14
 
 	offPrev   = 0
@@ -53,8 +53,8 @@ const (
 	offValLen = 8
 	offKey    = 12
 
-	// maxEntryOverhead is what an entry takes beside user key and value, its
-	// links above level 0 apart: one link, the header, the trailer, padding.
+	// maxEntryOverhead is an entry's size besides user key and value, without links above level
+	// 0: one link, the header, the trailer, padding.
 	maxEntryOverhead = 4 + offKey + base.TrailerLen + 3
 
 	head = 4 * (maxHeight + 1) // the node before all others; it has no entry
@@ -63,9 +63,9 @@ const (
 
 func (l *list) init(capacity uint64) {
 	const headEnd = head + offKey
-	towers := capacity/16 + 1024 // the mean is a third of a link a node: 1/18 of the smallest entry
+	towers := capacity/16 + 1024 // a node has a third of such a link on average: 1/18 of the smallest entry
 	l.limit = headEnd + capacity + towers
-	// A few bytes more, so that an empty value at the very end lies inside.
+	// A few bytes more, so that an empty value at the very end is inside the arena.
 	arena := make([]uint64, l.limit/8+2)
 	l.arena = unsafe.Pointer(unsafe.SliceData(arena))
 	l.alloc.Store(headEnd / 4)
@@ -81,7 +81,7 @@ func (l *list) used() (bytes, entries int) {
 	return int(a<<32>>30) - head - offKey, int(a >> 32)
 }
 
-// word is the atomic word at an offset that is a multiple of four.
+// word returns the atomic word at an offset, a multiple of four.
 func (l *list) word(off uint32) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Add(l.arena, uintptr(off)))
 }
@@ -117,7 +117,7 @@ func (l *list) value(n uint32) []byte {
 	return l.bytes(n+offKey+base.TrailerLen+l.length(n, offKeyLen), l.length(n, offValLen))
 }
 
-// target is an internal key that is looked for.
+// target is an internal key to search for.
 type target struct {
 	prefix  uint64 // the first bytes of the user key, see keyPrefix
 	key     []byte // the user key
@@ -136,11 +136,10 @@ func newTarget(key []byte, trailer uint64) target {
 	return t
 }
 
-// before reports whether a node other than head sorts before the target. Most
-// comparisons of a search end with the first eight bytes of the key, which are
-// read along with the node's header.
+// before reports whether a node other than head is before the target. The first eight bytes
+// of the key, which share a cache line with the node's header, decide most comparisons.
 func (l *list) before(n uint32, t *target) bool {
-	// A node's key has at least eight bytes, its trailer included.
+	// A node's key has at least eight bytes, including the trailer.
 	p := binary.BigEndian.Uint64((*[8]byte)(unsafe.Add(l.arena, uintptr(n+offKey)))[:])
 	keyLen := l.length(n, offKeyLen)
 	if keyLen < 8 {
@@ -155,9 +154,8 @@ func (l *list) before(n uint32, t *target) bool {
 	return l.trailer(n) > t.trailer
 }
 
-// walk moves along a level from a node before the target to the last such node,
-// and returns it with the one after it. stop is a node at or after the target
-// that is known already, or tail.
+// walk moves along a level from a node before the target to the last such node, and returns it
+// and its successor. stop is a node known to be at or after the target, or tail.
 func (l *list) walk(n uint32, level int, stop uint32, t *target) (prev, next uint32) {
 	for {
 		next = l.next(n, level)
@@ -184,7 +182,7 @@ func (l *list) seekGE(userKey []byte, trailer uint64) uint32 {
 	return next
 }
 
-// seekLT returns tail if there is no node before the target.
+// seekLT returns the last node before the internal key, or tail if there is none.
 func (l *list) seekLT(userKey []byte, trailer uint64) uint32 {
 	t := newTarget(userKey, trailer)
 	prev, _ := l.seek(&t)
@@ -201,7 +199,7 @@ func (l *list) last() uint32 {
 	return orTail(n)
 }
 
-// prevOf returns the node before n, tail if n is the first.
+// prevOf returns the node before n, or tail if n is the first.
 func (l *list) prevOf(n uint32) uint32 {
 	p := l.word(n + offPrev).Load()
 	for {
@@ -220,7 +218,7 @@ func orTail(n uint32) uint32 {
 	return n
 }
 
-// insert adds an entry; false means that the arena is full.
+// insert adds an entry. It returns false if the arena is full.
 func (l *list) insert(key []byte, trailer uint64, value []byte) bool {
 	height := l.newHeight()
 	n := l.newNode(height, key, trailer, value)
@@ -242,24 +240,24 @@ func (l *list) insert(key []byte, trailer uint64, value []byte) bool {
 			if l.link(p, level).CompareAndSwap(q, n) {
 				break
 			}
-			// Another writer was here first; p is still before the key.
+			// Another writer was faster; p is still before the key.
 			p, q = l.walk(p, level, tail, &t)
 		}
 		if q == tail {
 			l.tails[level].Store(n)
 		} else if level == 0 {
-			// Any node before q will do there, and n is close. Of two writers
-			// at the same place the later store wins, and costs readers a step.
+			// Any node before q will do, and n is close. If two writers meet at the same
+			// place the later store wins, which costs readers a step.
 			l.word(q + offPrev).Store(n)
 		}
 	}
 	return true
 }
 
-// splice finds the neighbours of the target on the lowest height levels.
+// splice finds the nodes on both sides of the target on the lowest height levels.
 func (l *list) splice(t *target, height int, prev, next *[maxHeight]uint32) {
 	p, q := uint32(head), uint32(tail)
-	// newHeight has seen to it that the list is as high as the new node.
+	// newHeight has made the list as high as the new node.
 	for level := int(l.height.Load()) - 1; level >= 0; level-- {
 		p, q = l.walk(p, level, q, t)
 		if level < height {
@@ -268,9 +266,8 @@ func (l *list) splice(t *target, height int, prev, next *[maxHeight]uint32) {
 	}
 }
 
-// spliceAtEnd does what splice does for a target after all nodes, in time that
-// does not depend on their number. It reports false for other targets, and if
-// the tails are not up to date.
+// spliceAtEnd is splice for a target after all nodes, in constant time. It reports false for
+// other targets, and if the tails are out of date.
 func (l *list) spliceAtEnd(t *target, height int, prev, next *[maxHeight]uint32) bool {
 	for level := range height {
 		n := l.tails[level].Load()
@@ -285,7 +282,7 @@ func (l *list) spliceAtEnd(t *target, height int, prev, next *[maxHeight]uint32)
 	return true
 }
 
-// newHeight draws a node's height and sees that the list is at least as high.
+// newHeight draws a node's height and makes the list at least as high.
 func (l *list) newHeight() int {
 	h := 1 + bits.TrailingZeros64(rand.Uint64()|1<<(2*(maxHeight-1)))/2
 	if h == 1 {
@@ -303,7 +300,7 @@ func (l *list) newHeight() int {
 	}
 }
 
-// newNode makes a node that is not linked yet; 0 means that the arena is full.
+// newNode allocates a node that is not linked yet. It returns 0 if the arena is full.
 func (l *list) newNode(height int, key []byte, trailer uint64, value []byte) uint32 {
 	size := uint64(len(key)) + uint64(len(value)) + offKey + base.TrailerLen + 4*uint64(height)
 	size = (size + 3) / 4

@@ -1,6 +1,5 @@
-// Package memtable holds the newest writes in memory: a skip list in one arena,
-// with a filter over its keys. Reads take no lock, and neither do writes: any
-// number of goroutines may read and insert at once.
+// Package memtable holds the newest writes in memory: a skip list in one arena, with a filter
+// over its keys. Reads and writes take no locks and may run concurrently.
 package memtable
 
 import (
@@ -14,9 +13,9 @@ import (
 // ErrFull reports that an entry does not fit.
 var ErrFull = errors.New("memtable: full")
 
-// MaxCapacity is the largest capacity that New honours, in bytes: with the room
-// for towers and the filter beside it, the arena stays within 32-bit offsets
-// (and within an int where that has 32 bits).
+// MaxCapacity is the maximum capacity in bytes that New accepts: together with the links and
+// the
+// filter, the arena stays within 32-bit offsets (and within an int where that has 32 bits).
 const MaxCapacity = min(math.MaxUint32, math.MaxInt) / 20 * 18
 
 // Memtable is a sorted, growing set of entries. Entries are never removed or
@@ -24,14 +23,14 @@ const MaxCapacity = min(math.MaxUint32, math.MaxInt) / 20 * 18
 type Memtable struct {
 	list     list
 	filter   filter
-	capacity uint64        // what Reserve gives out
-	reserved atomic.Uint64 // what it has given out
+	capacity uint64        // total bytes that can be reserved
+	reserved atomic.Uint64 // bytes reserved
 }
 
-// New returns an empty memtable with room for entries of capacityBytes
-// together, each counted with EntrySize. A caller with a batch that is larger
-// than its usual memtable makes one to measure. The memory that it takes is
-// about a tenth more, of which pages that are never written to cost nothing.
+// New returns an empty memtable for entries of capacityBytes in total, as counted by EntrySize.
+// For a batch larger than the usual memtable the caller makes one of that size. A memtable
+// takes about a tenth more memory than its capacity; pages that are never written to cost
+// nothing.
 func New(capacityBytes int) *Memtable {
 	capacity := uint64(max(0, min(capacityBytes, MaxCapacity)))
 	m := &Memtable{capacity: capacity, filter: newFilter(capacity)}
@@ -39,9 +38,8 @@ func New(capacityBytes int) *Memtable {
 	return m
 }
 
-// EntrySize returns the bytes that an entry counts for against the capacity,
-// given the lengths of its user key and value. It saturates at MaxCapacity+1,
-// which never fits.
+// EntrySize returns the bytes of capacity that an entry takes, given the lengths of its user
+// key and value. It saturates at MaxCapacity+1, which never fits.
 func EntrySize(keyLen, valueLen int) int {
 	n := uint64(keyLen) + uint64(valueLen) + maxEntryOverhead
 	if n > MaxCapacity {
@@ -50,9 +48,8 @@ func EntrySize(keyLen, valueLen int) int {
 	return int(n)
 }
 
-// Reserve sets n bytes aside and reports whether they were there. After
-// Reserve(the sum of EntrySize over a batch) the batch's Adds cannot fail.
-// A reservation cannot be given back.
+// Reserve reserves n bytes and reports whether they were available. After reserving the sum of
+// EntrySize over a batch, its Adds cannot fail. A reservation cannot be returned.
 func (m *Memtable) Reserve(n int) bool {
 	if n < 0 {
 		return false
@@ -68,12 +65,12 @@ func (m *Memtable) Reserve(n int) bool {
 	}
 }
 
-// Add inserts an entry, copying key and value; hash is the hash of the user key
-// that MayContain will be asked with. The caller has reserved EntrySize(len(key),
-// len(value)) bytes; without a reservation Add may fail with ErrFull, and may
-// make other callers' Adds fail. No two entries have key, seq and kind in common.
+// Add inserts an entry, copying key and value. hash is the hash of the user key that MayContain
+// will be called with. The caller must have reserved EntrySize(len(key), len(value)) bytes;
+// without a reservation Add may fail with ErrFull, and may make other Adds fail. No two
+// entries may have the same key, seq and kind.
 func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) error {
-	// The filter knows the key before the list does, so that it never excludes one.
+	// The filter learns the key before the list does, so it never excludes one that is there.
 	m.filter.add(hash)
 	if !m.list.insert(key, base.Trailer(seq, kind), value) {
 		return ErrFull
@@ -81,13 +78,13 @@ func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) erro
 	return nil
 }
 
-// MayContain reports false only if no entry was added with the hash. It costs
-// one memory access; Get after it is a search.
+// MayContain reports false only if no entry was added with the hash. It costs one memory
+// access, where Get is a search.
 func (m *Memtable) MayContain(hash uint64) bool { return m.filter.mayContain(hash) }
 
-// Get returns the newest entry of the user key with a sequence number of at
-// most seq. The value aliases the memtable, which never changes or reuses its
-// memory: it stays valid for as long as it is referenced. It does not allocate.
+// Get returns the newest entry of the user key with a sequence number of at most seq. The value
+// points into the memtable, whose memory is never changed or reused, so it remains valid. Get
+// does not allocate.
 func (m *Memtable) Get(userKey []byte, seq uint64) (value []byte, kind base.Kind, entrySeq uint64, found bool) {
 	n := m.list.seekGE(userKey, base.Trailer(seq, base.KindSeek))
 	if n == 0 || string(m.list.userKey(n)) != string(userKey) {
@@ -106,12 +103,12 @@ func (m *Memtable) Len() int {
 // Empty reports whether there are no entries.
 func (m *Memtable) Empty() bool { return m.Len() == 0 }
 
-// Bytes returns how many bytes the entries take. It is at most what they were
-// reserved with, plus the towers of the skip list.
+// Bytes returns the memory in bytes that the entries take: at most what was reserved, plus the
+// links above level 0.
 func (m *Memtable) Bytes() int {
 	bytes, _ := m.list.used()
 	return bytes
 }
 
-// Capacity returns the bytes that Reserve gives out in all.
+// Capacity returns the total bytes that can be reserved.
 func (m *Memtable) Capacity() int { return int(m.capacity) }

@@ -4,9 +4,9 @@ import "hash/crc32"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum is the masked CRC-32C that LevelDB stores: the CRC rotated right by
-// 15 bits plus a constant, so that a CRC of bytes that contain CRCs stays sound.
-// The parts are checksummed as if they were one. On disk; do not change.
+// Checksum returns the masked CRC-32C of the parts as if joined, as LevelDB stores it: the CRC
+// rotated right by 15 bits plus a constant, so that a checksum over bytes that contain
+// checksums remains useful. On disk; do not change.
 func Checksum(parts ...[]byte) uint32 {
 	var c uint32
 	for _, p := range parts {

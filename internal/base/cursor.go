@@ -5,16 +5,15 @@ import (
 	"errors"
 )
 
-// Causes that a Cursor reports.
+// Errors of a Cursor.
 var (
 	ErrShort  = errors.New("ends too early")
 	ErrVarint = errors.New("malformed varint")
 )
 
-// Cursor reads fields from untrusted bytes. The first failure sticks: later
-// reads return zero values and Err keeps the first cause, so that a decoder may
-// read a whole record and check once. Slices that it returns alias the input;
-// nothing is allocated.
+// Cursor decodes untrusted bytes. The first error sticks: later reads return zero values and
+// Err returns that error, so a decoder can read a whole record and check once. Returned
+// slices point into the input. A Cursor does not allocate.
 type Cursor struct {
 	buf []byte
 	off int
@@ -27,7 +26,7 @@ func NewCursor(b []byte) Cursor { return Cursor{buf: b} }
 // Err returns the first failure, or nil.
 func (c *Cursor) Err() error { return c.err }
 
-// Len returns the number of bytes that are left; 0 after a failure.
+// Len returns the number of unread bytes; 0 after an error.
 func (c *Cursor) Len() int {
 	if c.err != nil {
 		return 0
@@ -35,7 +34,7 @@ func (c *Cursor) Len() int {
 	return len(c.buf) - c.off
 }
 
-// Offset returns how many bytes have been read.
+// Offset returns the number of bytes read.
 func (c *Cursor) Offset() int { return c.off }
 
 func (c *Cursor) fail(err error) {
@@ -96,8 +95,9 @@ func (c *Cursor) Uint64() uint64 {
 	return 0
 }
 
-// Bytes reads n bytes; the result has no spare capacity. For n == 0 it is empty
-// and not nil; after a failure it is nil.
+// Bytes reads n bytes. The result has no spare capacity; it is empty and not nil for n == 0,
+// and
+// nil after an error.
 func (c *Cursor) Bytes(n uint64) []byte {
 	if c.err != nil {
 		return nil
@@ -111,8 +111,8 @@ func (c *Cursor) Bytes(n uint64) []byte {
 	return b
 }
 
-// LengthPrefixed reads a varint length and as many bytes.
+// LengthPrefixed reads a varint length and that many bytes.
 func (c *Cursor) LengthPrefixed() []byte { return c.Bytes(c.Uvarint()) }
 
-// Rest reads all that is left.
+// Rest reads all remaining bytes.
 func (c *Cursor) Rest() []byte { return c.Bytes(uint64(c.Len())) }

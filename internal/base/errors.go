@@ -9,15 +9,15 @@ import (
 // bytes in a file.
 var ErrCorruption = errors.New("corruption")
 
-// ErrUnsupported matches every error that reports a file that is well formed
-// but of a kind that sift does not read.
+// ErrUnsupported matches, through errors.Is, every error that reports a well-formed file of a
+// kind that sift does not support.
 var ErrUnsupported = errors.New("unsupported")
 
 // CorruptionError says where damaged bytes were found. It matches ErrCorruption
 // through errors.Is.
 type CorruptionError struct {
 	Path   string // the file
-	Offset int64  // where in the file the damaged part begins; -1 if it is the whole file
+	Offset int64  // offset of the damaged part in the file; -1 for the whole file
 	What   string // the part that is damaged, "data block" for example
 	Err    error  // what is wrong with it
 }

@@ -1,12 +1,12 @@
 package base
 
-// Iterator moves over entries in internal-key order. A new iterator is at no
-// entry. Every move reports whether the iterator is at an entry afterwards; when
-// it is not, Err tells the end from a failure. After a failure every move
-// returns false until the next absolute move (First, Last, SeekGE, SeekLT).
+// Iterator iterates over entries in internal-key order. A new iterator is unpositioned. Each
+// move reports whether the iterator is then at an entry; if not, Err tells the end of the
+// entries from an error. After an error all moves return false until the next absolute one
+// (First, Last, SeekGE, SeekLT).
 //
-// Key and Value are valid only at an entry and until the next move or Close.
-// An Iterator is used by one goroutine at a time.
+// Key and Value are valid only at an entry, until the next move or Close. An Iterator must
+// not be used concurrently.
 type Iterator interface {
 	// First moves to the first entry, Last to the last.
 	First() bool
@@ -26,6 +26,6 @@ type Iterator interface {
 	Value() []byte
 	// Err returns the error that stopped the last move, or nil.
 	Err() error
-	// Close releases what the iterator holds. It may be called twice.
+	// Close releases the iterator's resources. It may be called twice.
 	Close() error
 }

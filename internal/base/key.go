@@ -1,6 +1,5 @@
-// Package base holds what every room of the store agrees on: internal keys and
-// their order, the corruption error, the iterator interface, and a cursor that
-// decodes untrusted bytes.
+// Package base holds what all packages of the store share: internal keys and their order, the
+// corruption error, the iterator interface, and a cursor that decodes untrusted bytes.
 package base
 
 import (
@@ -14,19 +13,19 @@ import (
 //	| user key ...   | sequence << 8 | kind (8 B)   |
 //	+----------------+------------------------------+
 //
-// Internal keys are ordered by user key ascending, then by trailer descending,
-// so that of equal user keys the newest comes first (I6).
+// Internal keys are ordered by user key ascending, then by trailer descending: of equal user
+// keys the newest comes first (I6).
 //
 // Example: the key "a", set at sequence 3, is 61 01 03 00 00 00 00 00 00.
 
-// Kind says what an entry does. On disk; do not change.
+// Kind tells a value from a tombstone. On disk; do not change.
 type Kind uint8
 
 const (
 	KindDelete Kind = 0
 	KindSet    Kind = 1
-	// KindSeek is the kind of a search target: the largest kind there is, so
-	// that the target sorts before every entry of its sequence number.
+	// KindSeek is the kind of a seek target: the largest kind, so that the target is before
+	// every entry with the same sequence number.
 	KindSeek = KindSet
 )
 
@@ -56,8 +55,8 @@ func KeyTrailer(ikey []byte) uint64 {
 	return binary.LittleEndian.Uint64(ikey[len(ikey)-TrailerLen:])
 }
 
-// SplitInternalKey takes an encoded internal key apart. ok is false if the
-// bytes are too short or name no known kind.
+// SplitInternalKey splits an encoded internal key. ok is false if it is too short or has an
+// unknown kind.
 func SplitInternalKey(ikey []byte) (userKey []byte, seq uint64, kind Kind, ok bool) {
 	if len(ikey) < TrailerLen {
 		return nil, 0, 0, false
@@ -67,8 +66,7 @@ func SplitInternalKey(ikey []byte) (userKey []byte, seq uint64, kind Kind, ok bo
 	return UserKey(ikey), t >> 8, kind, kind <= KindSet
 }
 
-// CompareInternal orders two encoded internal keys, each at least TrailerLen
-// bytes long.
+// CompareInternal compares two encoded internal keys, each at least TrailerLen bytes long.
 func CompareInternal(a, b []byte) int {
 	if c := bytes.Compare(UserKey(a), UserKey(b)); c != 0 {
 		return c
@@ -83,8 +81,8 @@ func CompareInternal(a, b []byte) int {
 	return 0
 }
 
-// AppendSeparator appends to dst a short key s with a <= s < b, for a < b.
-// It is a itself where nothing shorter exists.
+// AppendSeparator appends a short key s with a <= s < b to dst, for a < b. If there is no
+// shorter one, s is a.
 func AppendSeparator(dst, a, b []byte) []byte {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -108,7 +106,7 @@ func AppendSeparator(dst, a, b []byte) []byte {
 	return append(dst, a...)
 }
 
-// AppendSuccessor appends to dst a short key s >= a.
+// AppendSuccessor appends a short key s >= a to dst.
 func AppendSuccessor(dst, a []byte) []byte {
 	for i, c := range a {
 		if c != 0xff {
@@ -124,8 +122,7 @@ func AppendSuccessor(dst, a []byte) []byte {
 // given prefix, or nil if there is none.
 func PrefixEnd(prefix []byte) []byte { return AppendPrefixEnd(nil, prefix) }
 
-// AppendPrefixEnd appends to dst what PrefixEnd returns, and returns nil where
-// that returns nil.
+// AppendPrefixEnd appends PrefixEnd(prefix) to dst. If PrefixEnd returns nil, so does it.
 func AppendPrefixEnd(dst, prefix []byte) []byte {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] != 0xff {

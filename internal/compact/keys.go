@@ -8,17 +8,16 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// NothingBelow returns a function that reports whether no table outside the plan
-// can hold an older version of a user key, so that a deletion of it that nobody
-// looks past may be dropped. It is to be called with ascending keys, by one
-// goroutine. v is the version that the plan was made for, or one before: what comes
-// later holds no older versions of keys than that. A plan without inputs is a flush, for
-// which all tables count. mayContain reports whether a table, whose range the key is in,
-// may hold it, as its filter does; nil says that it may.
+// NothingBelow returns a function that reports whether no table outside the plan can hold an
+// older version of a user key, so that a tombstone of it can be dropped. It must be called
+// with ascending keys, and not concurrently. v is the version that the plan was made for, or
+// an earlier one: tables added later hold no older versions. A plan without inputs is a
+// flush, and all tables count. mayContain reports whether a table whose range includes the
+// key may hold it, according to its filter; nil means that every such table may.
 func NothingBelow(v *manifest.Version, plan *Plan, mayContain func(t *manifest.TableMeta, userKey []byte) bool) func(userKey []byte) bool {
 	from, to := userRange(plan.Inputs[0], plan.Inputs[1])
-	// Besides the levels further down, neighbours in the plan's own levels
-	// count: they may share a key with the inputs.
+	// Besides deeper levels, the tables next to the inputs in the plan's own levels count:
+	// they may share a key with the inputs.
 	var levels [][]*manifest.TableMeta
 	for level := plan.Level; level < manifest.NumLevels; level++ {
 		others := slices.DeleteFunc(v.Overlapping(nil, level, from, to), func(t *manifest.TableMeta) bool {
@@ -38,7 +37,7 @@ func NothingBelow(v *manifest.Version, plan *Plan, mayContain func(t *manifest.T
 				tables = tables[1:]
 			}
 			levels[i] = tables
-			// More than one where LevelDB has split the versions of a key over neighbours.
+			// More than one if LevelDB has split the versions of a key over adjacent tables.
 			for _, t := range tables {
 				if bytes.Compare(base.UserKey(t.Smallest), userKey) > 0 {
 					break
@@ -52,9 +51,9 @@ func NothingBelow(v *manifest.Version, plan *Plan, mayContain func(t *manifest.T
 	}
 }
 
-// SplitBefore returns a function that reports whether an output table should end
-// before a user key, because it would overlap with too much of the grandparents.
-// It is to be called once for each ascending key, by one goroutine.
+// SplitBefore returns a function that reports whether an output table should end before a user
+// key because it would otherwise overlap too many grandparents. It must be called once for
+// each ascending key, and not concurrently.
 func SplitBefore(plan *Plan, tableBytes uint64) func(userKey []byte) bool {
 	rest := plan.Grandparents
 	started := false

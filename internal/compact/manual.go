@@ -7,36 +7,35 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// Manual is a manual compaction of the user keys from..to, both included and nil for
-// no bound: it moves what the range held when it began into the deepest level that
-// holds any of it, in steps that go through the levels and through the keys of each.
+// Manual is a manual compaction of the user keys from..to, both inclusive, nil for unbounded.
+// It moves what the range held at the start into the deepest level that holds any of it. It
+// works in steps: level by level, and within a level in order of the keys.
 //
-// Between its steps the tree may change in any way. What was there at first moves
-// down only, so what a pass over a level has left behind it is new: a step never goes
-// back. And the steps of a pass are laid out when it begins, so that however much is
-// added meanwhile they come to an end.
+// Between steps the tree may change in any way. Data only moves down, so whatever appears
+// behind a pass over a level is new, and no step goes back. The steps of a pass are
+// determined when the pass begins, so it ends however much is added meanwhile.
 type Manual struct {
 	from, to []byte
-	before   uint64 // tables of level 0 with lower numbers were there at first
+	before   uint64 // level 0 tables with lower numbers existed at the start
 
 	done  bool
-	level int      // of the pass
-	ends  [][]byte // the last user keys of the steps that are left of it
-	start []byte   // the first user key of the next; nil: no bound
+	level int      // level of the current pass
+	ends  [][]byte // the last user keys of the pass's remaining steps
+	start []byte   // the first user key of the next step; nil: unbounded
 }
 
-// NewManual returns a compaction that has not begun. What is to move down from level 0
-// are tables with numbers below before.
+// NewManual returns a manual compaction that has not begun. Of level 0 it moves tables with
+// numbers below before.
 func NewManual(from, to []byte, before uint64) *Manual {
 	return &Manual{from: bytes.Clone(from), to: bytes.Clone(to), before: before}
 }
 
-// Level returns the level of the pass: once there is no next step, the deepest one as
-// it was then.
+// Level returns the level of the current pass. Once Next has returned false, it is the deepest
+// level.
 func (m *Manual) Level() int { return m.level }
 
-// Next returns the next step. ok is false when all has arrived in the deepest level.
-// A step counts as done when it has been returned.
+// Next returns the next step, which counts as done from then on. ok is false when everything
+// has reached the deepest level.
 func (m *Manual) Next(v *manifest.Version, cfg Config) (plan Plan, ok bool) {
 	for !m.done {
 		if m.level == 0 {
@@ -71,7 +70,7 @@ func (m *Manual) step(v *manifest.Version, cfg Config) (plan Plan, ok bool) {
 	return Plan{}, false
 }
 
-// lay lays out the steps of a pass over a level >= 1.
+// lay determines the steps of a pass over a level >= 1.
 func (m *Manual) lay(v *manifest.Version, cfg Config) {
 	var size uint64
 	inputs := v.Overlapping(nil, m.level, m.from, m.to)
@@ -93,9 +92,9 @@ func (m *Manual) deepest(v *manifest.Version) int {
 	return 1
 }
 
-// PickOld returns the compaction of the tables of level 0 that have keys from..to, both
-// included and nil for no bound, and numbers below before, and of those that have to
-// come along. ok is false if there are none.
+// PickOld returns the compaction of the level 0 tables that overlap from..to, both inclusive,
+// nil for unbounded, and have numbers below before, and of those that must move with them.
+// ok is false if there are none.
 func PickOld(v *manifest.Version, cfg Config, from, to []byte, before uint64) (plan Plan, ok bool) {
 	var old []*manifest.TableMeta
 	for _, t := range v.Overlapping(nil, 0, from, to) {

@@ -1,5 +1,5 @@
-// Package compact decides what to compact and does it: the picker makes a Plan
-// out of a version, and Run merges the tables of a plan into new ones.
+// Package compact decides what to compact, and does it: the picker makes a Plan from a
+// version, and Run merges the tables of a plan into new ones.
 package compact
 
 import (
@@ -10,45 +10,44 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// Config is the shape of tree that compactions work towards.
+// Config describes the shape of the tree that compactions work towards.
 type Config struct {
-	L0Trigger       int    // tables in level 0 that call for a compaction
-	LevelBaseBytes  uint64 // what level 1 may hold at most
-	LevelBaseMin    uint64 // what it may hold in any case; 0: LevelBaseBytes
-	LevelMultiplier uint64 // how many times as much each further level may hold
+	L0Trigger       int    // number of tables in level 0 that triggers a compaction
+	LevelBaseBytes  uint64 // maximum size of level 1
+	LevelBaseMin    uint64 // minimum target size of level 1; 0: LevelBaseBytes
+	LevelMultiplier uint64 // factor between the target sizes of adjacent levels
 	TableBytes      uint64 // the size of a table down to level 2; see LevelTableBytes
 }
 
 // maxTableBytes bounds LevelTableBytes.
 const maxTableBytes = 1 << 30
 
-// LevelTableBytes returns the size of a table in a level. It doubles from level 3 on, so
-// that the number of files does not grow as fast as the data: with tables of 8 MiB a
-// terabyte is some 14,000 files and not 119,000.
+// LevelTableBytes returns the target size of the tables in a level. It doubles from level 3 on,
+// so that the number of files grows more slowly than the data: with tables of 8 MiB a
+// terabyte is some 14,000 files instead of 119,000.
 func (c Config) LevelTableBytes(level int) uint64 {
 	return max(c.TableBytes, min(c.TableBytes<<max(level-2, 0), maxTableBytes))
 }
 
 // The limits of LevelDB, in tables.
 const (
-	// maxGrandparents bounds what a table may overlap with two levels down, as
-	// all of it takes part when the table itself is compacted.
+	// maxGrandparents bounds the overlap of a table with the level two below its own, all of
+	// which takes part when the table is itself compacted.
 	maxGrandparents = 10
-	// maxExpanded bounds a compaction that takes in more of its upper level
-	// because that adds nothing from the lower one.
+	// maxExpanded bounds a compaction that includes more of its upper level because that
+	// adds nothing from the lower one.
 	maxExpanded = 25
-	// maxManual bounds what one step of a manual compaction takes from a level
-	// >= 1, so that others have their turn and it needs little free space.
+	// maxManual bounds what one step of a manual compaction takes from a level >= 1, so that
+	// other compactions get their turn and little free space is needed.
 	maxManual = 10
 )
 
-// baseShare is how many times as large as level 1 the tree is while that holds
-// less than LevelBaseBytes. All of level 1 is written again for each few tables of
-// level 0, so it should be no larger than it takes to have no more levels: with
-// an eighth, level 2 has room for the rest.
+// baseShare is the size of the tree in multiples of level 1 while level 1 is smaller than
+// LevelBaseBytes. All of level 1 is rewritten for every few tables of level 0, so it should be
+// no larger than needed to avoid another level: at an eighth, level 2 has room for the rest.
 const baseShare = 8
 
-// base is what level 1 may hold.
+// base returns the target size of level 1.
 func (c *Config) base(v *manifest.Version) uint64 {
 	least := c.LevelBaseMin
 	if least == 0 || least > c.LevelBaseBytes {
@@ -61,7 +60,7 @@ func (c *Config) base(v *manifest.Version) uint64 {
 	return max(1, least, min(c.LevelBaseBytes, total/baseShare))
 }
 
-// maxBytes is what a level >= 1 may hold, if level 1 may hold base; it saturates.
+// maxBytes returns the target size of a level >= 1, given that of level 1; it saturates.
 func (c *Config) maxBytes(base uint64, level int) uint64 {
 	n := base
 	for range level - 1 {
@@ -73,7 +72,7 @@ func (c *Config) maxBytes(base uint64, level int) uint64 {
 	return n
 }
 
-// score says how much a level calls for a compaction; 1 is when it does.
+// score returns how much a level needs a compaction; from 1 on it does.
 func (c *Config) score(v *manifest.Version, base uint64, level int) float64 {
 	if level == 0 {
 		return float64(len(v.Levels[0])) / float64(max(1, c.L0Trigger))
@@ -81,35 +80,31 @@ func (c *Config) score(v *manifest.Version, base uint64, level int) float64 {
 	return float64(v.Size(level)) / float64(c.maxBytes(base, level))
 }
 
-// Plan is a compaction: the tables of Inputs go, and tables with the same
-// contents appear in OutputLevel.
+// Plan is a compaction: the tables of Inputs are replaced by tables with the same contents in
+// OutputLevel.
 type Plan struct {
 	Level       int // of Inputs[0]
-	OutputLevel int // of Inputs[1] and of what comes out
+	OutputLevel int // of Inputs[1] and of the output
 	// Inputs are the tables from the two levels, in the order of the version.
 	Inputs [2][]*manifest.TableMeta
-	// Grandparents are the tables of the level after OutputLevel within the
-	// range of the inputs.
+	// Grandparents are the tables of the level below OutputLevel that overlap the inputs.
 	Grandparents []*manifest.TableMeta
-	// TrivialMove says that Inputs[0] is one table that can change its level
-	// as it is.
+	// TrivialMove says that Inputs[0] is a single table that can move to OutputLevel unchanged.
 	TrivialMove bool
-	// Score is what the level's need was; at least 1. 0 in a manual plan.
+	// Score is the score of the level; at least 1, or 0 in a manual plan.
 	Score float64
-	// Pointer is the largest internal key of Inputs[0], after which the next
-	// compaction of the level prefers to begin.
+	// Pointer is the largest internal key of Inputs[0]; the next compaction of the level
+	// prefers to begin after it.
 	Pointer []byte
 }
 
-// Pick returns the compaction that the tree needs most. ok is false if it needs
-// none. pointers are the Pointer of each level's last plan, nil at first. Pick
-// is a pure function.
+// Pick returns the most urgent compaction. ok is false if no level needs one. pointers are the
+// Pointer of each level's last plan, initially nil. Pick is a pure function.
 //
-// The level with the highest score is compacted into the next. From level 0
-// goes the oldest table with all that overlap it; from another level the table
-// with the least to rewrite below it for its size, which writes 2 to 5 % less in
-// all than taking the tables in turn (TestPickWritesLess). Of equal tables the
-// first after the pointer is taken.
+// It compacts the level with the highest score into the next one. From level 0 it takes the
+// oldest table with all that overlap it; from another level the table with the least overlap
+// in the next level per byte of its own, which writes 2 to 5 % less in total than taking
+// tables in turn (TestPickWritesLess). Ties go to the first table after the pointer.
 func Pick(v *manifest.Version, cfg Config, pointers [manifest.NumLevels][]byte) (plan Plan, ok bool) {
 	levelBase := cfg.base(v)
 	level, score := 0, cfg.score(v, levelBase, 0)
@@ -132,15 +127,14 @@ func Pick(v *manifest.Version, cfg Config, pointers [manifest.NumLevels][]byte) 
 	return plan, true
 }
 
-// idleShare bounds what PickIdle writes: a table of level 0 and this many times
-// as much of level 1.
+// idleShare bounds what PickIdle writes: level 0 tables, and at most this many times their size
+// from level 1.
 const idleShare = 8
 
-// PickIdle returns a compaction that no level calls for, to be done when there is
-// nothing else to do: of tables of level 0, so that reads have fewer to ask. ok is
-// false if they are too few to be worth it. Unlike what Pick returns it gets by
-// with less of level 0 for the same of level 1, and so it writes more in all if it
-// is done while writes go on.
+// PickIdle returns a compaction of level 0 tables that is not yet due, for idle times, so that
+// reads have fewer tables to probe. ok is false if it is not worth it. It compacts fewer level
+// 0 tables than Pick with as much of level 1, so it would increase write amplification if it
+// were done during writes.
 func PickIdle(v *manifest.Version, cfg Config) (plan Plan, ok bool) {
 	if len(v.Levels[0]) < 2 {
 		return Plan{}, false
@@ -150,9 +144,9 @@ func PickIdle(v *manifest.Version, cfg Config) (plan Plan, ok bool) {
 	return plan, plan.TrivialMove || len(upper) > 1 && totalSize(lower) <= idleShare*totalSize(upper)
 }
 
-// PickDeletions returns the compaction of one table of mostly deletions that gets rid of
-// them, or takes them to what they delete: in its place if no level further down holds
-// anything in its range, and else into the next level.
+// PickDeletions returns the compaction of one table of mostly tombstones. It drops them in
+// place if no deeper level overlaps the table, and otherwise moves them to the next level,
+// towards what they delete.
 func PickDeletions(v *manifest.Version, cfg Config, level int, t *manifest.TableMeta) Plan {
 	from, to := userRange([]*manifest.TableMeta{t})
 	bottom := level > 0
@@ -169,10 +163,9 @@ func PickDeletions(v *manifest.Version, cfg Config, level int, t *manifest.Table
 	return p
 }
 
-// Debt estimates the bytes that compactions must write until no level calls for
-// one.
+// Debt estimates the bytes that compactions must write until no level needs one.
 func Debt(v *manifest.Version, cfg Config) uint64 {
-	var debt, down float64 // down moves on from the level before
+	var debt, down float64 // down: bytes that move down from the previous level
 	if len(v.Levels[0]) >= max(1, cfg.L0Trigger) {
 		down = float64(v.Size(0))
 		debt = down + float64(v.Size(1))
@@ -182,18 +175,18 @@ func Debt(v *manifest.Version, cfg Config) uint64 {
 		size := float64(v.Size(level)) + down
 		down = max(0, size-float64(cfg.maxBytes(levelBase, level)))
 		if down > 0 {
-			// Each byte meets as many as the next level has for one here.
+			// Each byte is merged with its share of the next level.
 			debt += down * (1 + float64(v.Size(level+1))/size)
 		}
 	}
 	return uint64(min(debt, 1<<62))
 }
 
-// leastOverlap returns the table of a level >= 1 that overlaps with the fewest
-// bytes of the next level for each of its own.
+// leastOverlap returns the table of a level >= 1 that overlaps the fewest bytes of the next
+// level per byte of its own.
 func leastOverlap(v *manifest.Version, level int, pointer []byte) *manifest.TableMeta {
 	tables, below := v.Levels[level], v.Levels[level+1]
-	// Start behind the pointer, so that of equal tables each has its turn.
+	// Start after the pointer, so that ties are broken in turn.
 	start := 0
 	if pointer != nil {
 		start, _ = slices.BinarySearchFunc(tables, pointer, func(t *manifest.TableMeta, p []byte) int {
@@ -203,7 +196,7 @@ func leastOverlap(v *manifest.Version, level int, pointer []byte) *manifest.Tabl
 			return 1
 		})
 	}
-	// Two cursors over the level below give every table's overlap in one pass.
+	// Two cursors over the next level compute every table's overlap in one pass.
 	overlaps := make([]uint64, len(tables))
 	first := 0
 	for i, t := range tables {
@@ -228,14 +221,14 @@ func leastOverlap(v *manifest.Version, level int, pointer []byte) *manifest.Tabl
 	return tables[best]
 }
 
-// newPlan completes the tables that a compaction of the level must move.
+// newPlan completes a compaction of the level that must include the seed tables.
 func newPlan(v *manifest.Version, cfg Config, level int, seed []*manifest.TableMeta) Plan {
 	p := Plan{Level: level, OutputLevel: level + 1}
 	upper := complete(v, level, seed)
 	from, to := userRange(upper)
 	lower := complete(v, level+1, v.Overlapping(nil, level+1, from, to))
 
-	// Take in more of the upper level if that costs nothing below.
+	// Include more of the upper level if that adds nothing from the lower one.
 	if len(lower) > 0 {
 		from, to = userRange(upper, lower)
 		more := complete(v, level, v.Overlapping(nil, level, from, to))
@@ -260,13 +253,13 @@ func newPlan(v *manifest.Version, cfg Config, level int, seed []*manifest.TableM
 	return p
 }
 
-// complete adds to tables of a level those that must not stay behind when they
-// move down, as a read would find an older version there first. tables are all
-// of the level within some range, in its order.
+// complete adds to tables those of the level that must move down with them, because a read
+// would otherwise find an older version first. tables are all tables of the level within some
+// range, in the level's order.
 //
-// In level 0 these are the tables that overlap, however many steps away. In
-// another level they are the next tables if they hold older versions of the last
-// user key, which is found in databases that LevelDB has written.
+// In level 0 these are all tables that overlap, transitively. In another level they are the
+// following tables as long as they hold older versions of the last user key, which happens in
+// databases written by LevelDB.
 func complete(v *manifest.Version, level int, tables []*manifest.TableMeta) []*manifest.TableMeta {
 	if len(tables) == 0 {
 		return nil

@@ -12,31 +12,30 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Job says what to merge and where to. Flushes and compactions are both jobs.
+// Job describes a merge: a flush or a compaction.
 type Job struct {
-	// Input gives the entries; Run does not close it.
+	// Input supplies the entries. Run does not close it.
 	Input base.Iterator
-	// Boundaries are the sequence numbers at which readers may be looking,
-	// ascending, the present one last. Of the versions of a key that lie
-	// between two neighbouring boundaries only the newest can be seen.
+	// Boundaries are the sequence numbers of the open snapshots, ascending, and the current
+	// sequence number. They delimit the snapshot stripes: of the versions of a key within
+	// one stripe, only the newest is visible.
 	Boundaries []uint64
-	// NothingBelow reports whether no table outside the job can hold an older
-	// version of the key. It is called with ascending keys. Nil: never.
+	// NothingBelow reports whether no table outside the job can hold an older version of
+	// the key. It is called with ascending keys. Nil: never.
 	NothingBelow func(userKey []byte) bool
-	// SplitBefore reports whether a new table should begin at the key, for
-	// reasons other than size. It is called once for each ascending key. Nil:
-	// never.
+	// SplitBefore reports whether a new table should start at the key, for reasons other
+	// than size. It is called once for each ascending key. Nil: never.
 	SplitBefore func(userKey []byte) bool
-	// TableBytes is the size at which a new table begins; 0: one table.
+	// TableBytes is the target size of a table; 0: a single table.
 	TableBytes int64
 	// Writer configures the tables.
 	Writer *sstable.WriterOptions
-	// Create makes the file of the next table. Files that it made belong to
-	// the caller, whether Run succeeds or not.
+	// Create creates the file of the next table. The caller owns the files, whether Run
+	// succeeds or not.
 	Create func() (num uint64, f vfs.File, err error)
 }
 
-// Output is a table that a job has written: complete, synced and closed.
+// Output is a complete, synced and closed table.
 type Output struct {
 	Num  uint64
 	Info sstable.TableInfo
@@ -48,8 +47,8 @@ type Stats struct {
 	BytesOut              int64
 }
 
-// Run carries out a job. The outputs are durable but for their directory
-// entries (I2). Versions of one user key are never split over two tables.
+// Run executes a job. The outputs are durable except for their directory entries (I2). It never
+// splits the versions of a user key over two tables.
 func Run(ctx context.Context, job *Job) ([]Output, Stats, error) {
 	r := runner{job: job}
 	err := r.run(ctx)
@@ -67,7 +66,7 @@ type runner struct {
 	stats   Stats
 
 	num    uint64
-	file   vfs.File // the table that is being written, or nil
+	file   vfs.File // the table being written, or nil
 	buf    *bufio.Writer
 	writer *sstable.Writer
 }
@@ -75,10 +74,10 @@ type runner struct {
 func (r *runner) run(ctx context.Context) error {
 	in := r.job.Input
 	var (
-		key   []byte // the user key of the entry before
+		key   []byte // the previous entry's user key
 		have  bool
-		band  int  // which boundaries the kept or dropped entry before lay between
-		split bool // a table should begin at the next entry that is kept
+		band  int  // the previous entry's stripe
+		split bool // start a new table at the next entry that is kept
 	)
 	for ok := in.First(); ok; ok = in.Next() {
 		if r.stats.EntriesIn%256 == 0 && ctx.Err() != nil {
@@ -90,8 +89,8 @@ func (r *runner) run(ctx context.Context) error {
 			return fmt.Errorf("%w: entry without a valid internal key", base.ErrCorruption)
 		}
 		sameKey := have && bytes.Equal(userKey, key)
-		// Band i holds what is first visible at boundary i; past the last
-		// boundary lies what nobody can see yet.
+		// Stripe i holds entries that are first visible at boundary i; entries past the last
+		// boundary are not visible yet.
 		b, _ := slices.BinarySearch(r.job.Boundaries, seq)
 		shadowed := sameKey && b == band && b < len(r.job.Boundaries)
 		if !sameKey {

@@ -1,6 +1,6 @@
-// Package fence finds the first key of a sorted list that is not below a given
-// one, in a few cache lines: which table of a level may hold it, which block of a
-// table.
+// Package fence finds the first key of a sorted list that is not below a given one, reading
+// only
+// a few cache lines: which table of a level may hold a key, or which block of a table.
 package fence
 
 import (
@@ -11,30 +11,29 @@ import (
 	"unsafe"
 )
 
-// Index is a sorted list of keys, laid out for searching. What all keys begin
-// with is kept once; the eight bytes behind it, big-endian and padded with zeros,
-// order most of them as numbers. The numbers lie in groups of eight, a cache line
-// each, and the last numbers of the groups make a smaller list of the same form,
-// up to a list of one group. A search counts the smaller numbers of one group in
-// each list, so that no branch depends on them.
+// Index is a search tree over a sorted list of keys. It stores the keys' common prefix once,
+// and of each key the eight bytes after that prefix as a number, big-endian and zero-padded,
+// which decides most comparisons. The numbers are in groups of eight, one cache line each; the
+// last numbers of the groups form the next list, up to a list of one group. A search counts
+// the smaller numbers in one group of each list, without data-dependent branches.
 //
-// The zero Index is one over no keys.
+// The zero Index has no keys.
 type Index struct {
 	shared []byte
 	n      int
-	lists  [][]group // the smallest first
+	lists  [][]group // from the root to the leaves
 }
 
 type group [groupLen]uint64
 
 const groupLen = 8
 
-// New returns the index of n keys, ascending. It aliases none of them.
+// New returns an index of n ascending keys. It keeps no reference to them.
 func New(n int, key func(i int) []byte) Index {
 	if n == 0 {
 		return Index{}
 	}
-	// The keys are sorted: what the first and the last share, all share.
+	// The keys are sorted, so all share what the first and the last share.
 	first, last := key(0), key(n-1)
 	shared := 0
 	for shared < min(len(first), len(last)) && first[shared] == last[shared] {
@@ -51,8 +50,8 @@ func New(n int, key func(i int) []byte) Index {
 	return x
 }
 
-// newList lays n ascending numbers out in groups. What is left of the last one is
-// filled up with the largest number there is.
+// newList arranges n ascending numbers in groups. It pads the last group with the largest
+// number.
 func newList(n int, number func(i int) uint64) []group {
 	list := make([]group, (n+groupLen-1)/groupLen)
 	for i := range list {
@@ -66,8 +65,7 @@ func newList(n int, number func(i int) uint64) []group {
 	return list
 }
 
-// prefix returns the eight bytes of a key from one on as a number that orders as
-// they do.
+// prefix returns the eight bytes of a key from an offset on, as a number of the same order.
 func prefix(key []byte, from int) uint64 {
 	n := len(key) - from
 	switch {
@@ -83,9 +81,9 @@ func prefix(key []byte, from int) uint64 {
 	return p
 }
 
-// Find returns the number of keys that are certain to be below key, and how many
-// of those that follow the index cannot tell from it: the first key that is not
-// below it is among them or right behind them.
+// Find returns i, the number of keys that are certainly below key, and ties, the number of keys
+// after those for which the index cannot tell: the first key that is not below key is among
+// these or right after them.
 func (x *Index) Find(key []byte) (i, ties int) {
 	shared := len(x.shared)
 	if len(key) < shared || string(key[:shared]) != string(x.shared) {
@@ -105,7 +103,7 @@ func (x *Index) Find(key []byte) (i, ties int) {
 	return i, x.rank(p+1) - i
 }
 
-// rank returns how many numbers are below p.
+// rank returns the number of numbers below p.
 func (x *Index) rank(p uint64) int {
 	i := 0
 	for _, list := range x.lists {
@@ -126,17 +124,16 @@ func (x *Index) rank(p uint64) int {
 	return min(i, x.n)
 }
 
-// Shared returns what all keys begin with. It must not be changed.
+// Shared returns the common prefix of all keys. It must not be modified.
 func (x *Index) Shared() []byte { return x.shared }
 
-// Number returns the eight bytes of key i behind what all begin with, big-endian and
-// padded with zeros.
+// Number returns the eight bytes of key i after the common prefix, big-endian and zero-padded.
 func (x *Index) Number(i int) uint64 { return x.lists[len(x.lists)-1][i/groupLen][i%groupLen] }
 
 // Len returns the number of keys.
 func (x *Index) Len() int { return x.n }
 
-// Bytes is what the index takes in memory beside Shared.
+// Bytes returns the index's memory in bytes, without Shared.
 func (x *Index) Bytes() int64 {
 	n := int64(0)
 	for _, list := range x.lists {

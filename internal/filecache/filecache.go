@@ -1,7 +1,7 @@
-// Package filecache keeps a bounded number of a database's files open. A file is opened
-// when it is read; when there are too many, files that were not read lately are closed,
-// by the clock algorithm. Files that are being read stay open, so that there may be more
-// than the bound for as long as more are read at once.
+// Package filecache is the table cache: it keeps a bounded number of a database's files open.
+// A file is opened when it is read; when too many are open, files that were not read recently
+// are closed, by the clock algorithm. Files are never closed while they are read, so more than
+// the bound are open if more are read at once.
 package filecache
 
 import (
@@ -15,45 +15,44 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// Cache is a set of files, of which so many are open at once. It is safe for
-// concurrent use.
+// Cache is a set of files with a bound on how many are open. It is safe for concurrent use.
 type Cache struct {
 	fs       vfs.FS
-	max      int   // that are open; 0: no bound but the process'
-	mapBytes int64 // that all files may have for them to be mapped
+	max      int   // maximum number of open files; 0: only the process-wide bound
+	mapBytes int64 // files are mapped while their total size is at most this
 
-	mu    sync.Mutex // guards what follows
-	hand  *File      // the next to be looked at in the ring of open files; nil: none
-	open  int        // files in the ring, and those that are being opened
-	bytes int64      // of all files, whether they are open or not
+	mu    sync.Mutex // guards the fields below
+	hand  *File      // the hand: next in the ring of open files; nil: none
+	open  int        // files in the ring and files being opened
+	bytes int64      // total size of all files, open or not
 }
 
-// File is a file that nobody changes. It is an io.ReaderAt.
+// File is an immutable file. It is an io.ReaderAt.
 type File struct {
 	cache *Cache
 	path  string
 	size  int64
 
-	used   atomic.Bool // since the hand came by
+	used   atomic.Bool // read since the hand last passed
 	closed atomic.Bool
 
 	opening sync.Mutex   // held while the file is opened
-	mu      sync.RWMutex // held for reading while the file is read; locked only when it is not open, or nobody reads
-	file    vfs.File     // nil: it is not open; guarded by mu
+	mu      sync.RWMutex // held for reading during reads; locked only if the file is not open or nobody reads it
+	file    vfs.File     // nil: not open; guarded by mu
 
 	next, prev *File // in the ring; guarded by cache.mu
 }
 
-// processFiles is the number of files that all caches of the process have open.
+// processFiles is the number of files that are open in all caches of the process.
 var processFiles atomic.Int64
 
-// maxProcessFiles is how many may be: half of the descriptors that the process may have.
+// maxProcessFiles is the maximum of processFiles: half of the process's descriptors.
 var maxProcessFiles = sync.OnceValue(func() int64 { return int64(vfs.MaxFiles() / 2) })
 
-// New returns a cache without files. At most max files are open at once, 0 for no other
-// bound than that of all caches together, which is half of the descriptors that the
-// process may have. Files are mapped while all of them, open or not, have at most
-// mapBytes bytes.
+// New returns an empty cache. At most max files are open at once; 0 leaves only the bound on
+// all
+// caches together, half of the process's file descriptors. Files are mapped as long as the
+// total size of all of them, open or not, is at most mapBytes.
 func New(fsys vfs.FS, max int, mapBytes int64) *Cache {
 	return &Cache{fs: fsys, max: max, mapBytes: mapBytes}
 }
@@ -65,7 +64,7 @@ func (c *Cache) NumOpen() int {
 	return c.open
 }
 
-// Bytes returns how many bytes all files have that were added and not closed.
+// Bytes returns the total size in bytes of the files that were added and not closed.
 func (c *Cache) Bytes() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +100,7 @@ func (c *Cache) each(fn func(vfs.File)) {
 	}
 }
 
-// Add adds the file of the given path and size. It is opened when it is read.
+// Add adds a file. It is opened on its first read.
 func (c *Cache) Add(path string, size int64) *File {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,12 +111,12 @@ func (c *Cache) Add(path string, size int64) *File {
 	return &File{cache: c, path: path, size: size}
 }
 
-// unmap makes ordinary files of those that are mapped. REQUIRES: mu.
+// unmap turns mapped files into ordinary ones. REQUIRES: mu.
 func (c *Cache) unmap() {
-	c.each(func(f vfs.File) { _ = vfs.Unmap(f) }) // a mapping that stays is not used
+	c.each(func(f vfs.File) { _ = vfs.Unmap(f) }) // on an error the mapping stays, unused
 }
 
-// ReadAt reads from the file, which it opens if need be.
+// ReadAt reads from the file, and opens it if necessary.
 func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	for {
 		f.mu.RLock()
@@ -153,7 +152,7 @@ func (f *File) open() error {
 	mapped := c.reserve()
 	file, err := c.openFile(f.path, mapped)
 	if err == nil {
-		f.mu.Lock() // not for long: nobody reads what is not open
+		f.mu.Lock() // short: a file that is not open has no readers
 		if f.closed.Load() {
 			err = errors.Join(fmt.Errorf("%s: %w", f.path, fs.ErrClosed), file.Close())
 		} else {
@@ -163,7 +162,7 @@ func (f *File) open() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.closed.Load() { // Close may not have found it in the ring
+	if f.closed.Load() { // Close may have missed it in the ring
 		err = fmt.Errorf("%s: %w", f.path, fs.ErrClosed)
 	}
 	if err != nil {
@@ -173,32 +172,32 @@ func (f *File) open() error {
 	f.used.Store(true)
 	c.link(f)
 	if mapped && c.bytes > c.mapBytes {
-		c.unmap() // tables have come meanwhile
+		c.unmap() // files were added meanwhile
 	}
 	return nil
 }
 
-// reserve makes room for one more open file, and reports whether it may be mapped.
+// reserve makes room for one more open file, and reports whether the file may be mapped.
 func (c *Cache) reserve() (mapped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.max > 0 && c.open >= c.max && c.closeOne() {
 	}
 	if processFiles.Load() >= maxProcessFiles() {
-		c.closeOne() // one for one: other databases may have the rest
+		c.closeOne() // just one: the other open files may belong to other databases
 	}
 	c.open++
 	processFiles.Add(1)
 	return c.bytes <= c.mapBytes
 }
 
-// release gives up what reserve has taken. REQUIRES: mu.
+// release undoes reserve. REQUIRES: mu.
 func (c *Cache) release() {
 	c.open--
 	processFiles.Add(-1)
 }
 
-// openFile opens a file. If the process has no descriptor left, it closes others.
+// openFile opens a file. If the process is out of descriptors, it closes others.
 func (c *Cache) openFile(path string, mapped bool) (file vfs.File, err error) {
 	for {
 		if mapped {
@@ -218,8 +217,8 @@ func (c *Cache) openFile(path string, mapped bool) (file vfs.File, err error) {
 	}
 }
 
-// closeOne closes a file that nobody reads, one that was not read since the hand came by
-// if there is one. It reports false if all are being read. REQUIRES: mu.
+// closeOne closes a file that nobody is reading, preferably one not read since the hand last
+// passed. It reports false if all are being read. REQUIRES: mu.
 func (c *Cache) closeOne() bool {
 	for range 2 * c.open {
 		f := c.hand
@@ -232,7 +231,7 @@ func (c *Cache) closeOne() bool {
 		}
 		file := f.file
 		if f.closed.Load() {
-			file = nil // Close does it
+			file = nil // File.Close closes it
 		}
 		if file != nil {
 			f.file = nil
@@ -248,8 +247,8 @@ func (c *Cache) closeOne() bool {
 	return false
 }
 
-// Close takes the file out of the cache and closes it, whether it is being read or not:
-// reads that are under way may fail, and later ones do. Closing again does nothing.
+// Close removes the file from the cache and closes it. Concurrent reads may fail, and later
+// ones do. Further calls do nothing.
 func (f *File) Close() error {
 	if f.closed.Swap(true) {
 		return nil
@@ -271,7 +270,7 @@ func (f *File) Close() error {
 	return file.Close()
 }
 
-// link puts a file where the hand will come last. REQUIRES: mu.
+// link inserts a file just behind the hand, so that the hand reaches it last. REQUIRES: mu.
 func (c *Cache) link(f *File) {
 	if c.hand == nil {
 		f.next, f.prev = f, f
@@ -282,7 +281,7 @@ func (c *Cache) link(f *File) {
 	f.prev.next, f.next.prev = f, f
 }
 
-// unlink takes a file out of the ring. REQUIRES: mu, and that it is in the ring.
+// unlink removes a file from the ring. REQUIRES: mu, and that it is in the ring.
 func (c *Cache) unlink(f *File) {
 	if f.next == f {
 		c.hand = nil

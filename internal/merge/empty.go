@@ -2,7 +2,7 @@ package merge
 
 import "github.com/siftdb/sift/internal/base"
 
-// Empty is an iterator over nothing.
+// Empty is an iterator without entries.
 type Empty struct{}
 
 var _ base.Iterator = Empty{}
@@ -19,19 +19,19 @@ func (Empty) SeekGE([]byte) bool { return false }
 // SeekLT finds no entry.
 func (Empty) SeekLT([]byte) bool { return false }
 
-// Next is not to be called.
+// Next must not be called.
 func (Empty) Next() bool { return false }
 
-// Prev is not to be called.
+// Prev must not be called.
 func (Empty) Prev() bool { return false }
 
 // Valid returns false.
 func (Empty) Valid() bool { return false }
 
-// Key is not to be called.
+// Key must not be called.
 func (Empty) Key() []byte { return nil }
 
-// Value is not to be called.
+// Value must not be called.
 func (Empty) Value() []byte { return nil }
 
 // Err returns nil.

@@ -6,8 +6,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Level iterates over tables that follow one another without overlap. It opens
-// a table when it comes to it and closes it when it leaves it.
+// Level iterates over tables whose key ranges ascend without overlap. It opens a table when it
+// reaches it and closes it when it leaves it.
 type Level struct {
 	n        int
 	smallest func(i int) []byte
@@ -15,15 +15,15 @@ type Level struct {
 	open     func(i int) (base.Iterator, error)
 
 	at  int           // the table that it is the iterator of
-	it  base.Iterator // nil if no table is open
+	it  base.Iterator // iterator over table at; nil: none open
 	err error
 }
 
 var _ base.Iterator = (*Level)(nil)
 
-// NewLevel returns an iterator over n tables. Table i has the encoded internal
-// keys smallest(i) to largest(i), and open(i) returns an iterator over it, which
-// the Level closes. largest(i) is before smallest(i+1).
+// NewLevel returns an iterator over n tables. Table i has the encoded internal keys smallest(i)
+// to largest(i), where largest(i) is before smallest(i+1). open(i) returns an iterator over
+// it, which the Level closes.
 func NewLevel(n int, largest, smallest func(i int) []byte, open func(i int) (base.Iterator, error)) *Level {
 	return &Level{n: n, smallest: smallest, largest: largest, open: open}
 }
@@ -70,8 +70,8 @@ func (l *Level) Prev() bool {
 	return l.backward(l.at, l.it.Prev())
 }
 
-// forward goes on to the first entry of the next tables if the move within
-// table i has found none.
+// forward continues with the first entry of the following tables if the move within table i
+// found none.
 func (l *Level) forward(i int, ok bool) bool {
 	for !ok && l.atEnd() && i+1 < l.n {
 		i++
@@ -88,7 +88,7 @@ func (l *Level) backward(i int, ok bool) bool {
 	return ok
 }
 
-// atEnd tells the end of a table from a failure, which it keeps.
+// atEnd tells the end of a table from an error, which it keeps.
 func (l *Level) atEnd() bool {
 	if l.err == nil && l.it != nil {
 		l.err = l.it.Err()
@@ -96,8 +96,7 @@ func (l *Level) atEnd() bool {
 	return l.err == nil
 }
 
-// load makes table i the open one. false means that there is no such table or
-// that it does not open.
+// load opens table i. It returns false if there is no such table or it cannot be opened.
 func (l *Level) load(i int) bool {
 	if l.it != nil && l.at == i {
 		return true

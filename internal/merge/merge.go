@@ -1,5 +1,5 @@
-// Package merge makes one sorted sequence of entries out of several: Iter out of
-// any iterators, Level out of the tables of one level.
+// Package merge merges sorted sequences of entries: Iter merges any iterators, Level chains the
+// tables of a level.
 package merge
 
 import (
@@ -10,17 +10,16 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Iter merges iterators into one, in internal-key order. Entries of equal
-// internal keys come in the order of the children, so that newer children go
-// first.
+// Iter merges iterators in internal-key order. Of equal internal keys, that of the earlier
+// child comes first, so newer children must come first.
 //
-// The children are a heap by the direction of travel: the one at the next entry
-// is on top. Each child's key is kept beside it, with the first eight bytes as a
-// number, so that few comparisons touch keys.
+// The children form a heap in the direction of travel, the child with the next entry on top.
+// Each child's key is cached next to it, with its first eight bytes as a number, so that few
+// comparisons read the key itself.
 type Iter struct {
 	children []child
 	heap     []int32 // indices of the children that are at an entry
-	runnerUp int     // place in heap of the second, 0 if it is not known
+	runnerUp int     // position in heap of the second-best child; 0: unknown
 	reverse  bool
 	err      error
 }
@@ -33,8 +32,8 @@ type child struct {
 	prefix uint64
 }
 
-// New returns an iterator over what the children hold, newest child first. It
-// takes them over: Close closes them.
+// New returns an iterator over the entries of the children, newest child first. Close closes
+// the children.
 func New(children ...base.Iterator) *Iter {
 	m := &Iter{children: make([]child, len(children)), heap: make([]int32, 0, len(children))}
 	for i, it := range children {
@@ -127,8 +126,8 @@ func (m *Iter) advance(ok bool) bool {
 	if len(m.heap) == 1 {
 		return true
 	}
-	// Runs of entries from one child are common: as long as it stays on top,
-	// the runner-up stays the same and one comparison does.
+	// Runs of entries from one child are common. While a child stays on top, the runner-up
+	// does not change and one comparison suffices.
 	if m.runnerUp == 0 {
 		m.runnerUp = 1
 		if len(m.heap) > 2 && m.before(m.heap[2], m.heap[1]) {
@@ -136,7 +135,7 @@ func (m *Iter) advance(ok bool) bool {
 		}
 	}
 	if m.before(m.heap[m.runnerUp], m.heap[0]) {
-		// Up it goes; what was on top sinks from the runner-up's place.
+		// Swap the two; the former top sinks from the runner-up's position.
 		r := m.runnerUp
 		m.heap[0], m.heap[r] = m.heap[r], m.heap[0]
 		m.runnerUp = 0
@@ -145,8 +144,8 @@ func (m *Iter) advance(ok bool) bool {
 	return true
 }
 
-// turn changes direction and moves by one: every child goes to its first entry
-// beyond the current one.
+// turn reverses the direction and moves by one: every child seeks to its first entry beyond
+// the current one.
 func (m *Iter) turn() bool {
 	at := int(m.heap[0])
 	key := bytes.Clone(m.children[at].key)
@@ -160,8 +159,8 @@ func (m *Iter) turn() bool {
 		case i == at:
 			ok = it.Next()
 		case m.reverse && i < at:
-			// The last entry at or before the key: equal keys of older
-			// children come after those of newer ones.
+			// The last entry at or before the key: of equal keys, those of older children
+			// come after those of newer ones.
 			switch ok = it.SeekGE(key); {
 			case ok && bytes.Equal(it.Key(), key):
 			case ok:
@@ -188,8 +187,8 @@ func (m *Iter) begin(reverse bool) {
 	m.heap, m.runnerUp, m.reverse, m.err = m.heap[:0], 0, reverse, nil
 }
 
-// enter takes a child that has just moved into the heap if it is at an entry.
-// It returns false on an error.
+// enter inserts a child that has just moved into the heap if it is at an entry. It returns
+// false on an error.
 func (m *Iter) enter(i int, ok bool) bool {
 	c := &m.children[i]
 	if !ok {

@@ -7,24 +7,24 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// crcIndex answers checksums of any part of a block in constant time, so that a
-// search over every byte position costs time linear in the log even if each of
-// them looks like the header of a long chunk, as bytes that repeat do.
+// crcIndex computes the checksum of any part of a block in constant time. A search over every
+// byte position is then linear in the length of the log, even if every position looks like
+// the header of a long chunk, as repeated bytes do.
 //
-// A CRC register is a polynomial over GF(2); taking in n zero bytes multiplies
-// it by x^8n modulo the CRC's polynomial. With the register before[i] after the
-// first i bytes of the block, begun at 0, the register of the bytes from a to b
-// begun at s is
+// A CRC register is a polynomial over GF(2). Appending n zero bytes multiplies it by x^8n
+// modulo
+// the CRC's polynomial. If before[i] is the register after the first i bytes of the block,
+// starting from 0, then the register after the bytes from a to b, starting from s, is
 //
 //	(s ^ before[a]) * x^8(b-a)  ^  before[b]
 type crcIndex struct {
-	before []uint32 // empty until it is first needed for a block
+	before []uint32 // empty until first needed for a block
 }
 
-// shortChunk is the length in bytes up to which a checksum is computed outright.
+// shortChunk is the length in bytes up to which a checksum is computed directly.
 const shortChunk = 256
 
-// reset forgets the block.
+// reset discards the block.
 func (x *crcIndex) reset() { x.before = x.before[:0] }
 
 // match reports whether sum is the checksum of block[from:to].
@@ -62,7 +62,7 @@ func (x *crcIndex) build(block []byte) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// step takes one byte into a CRC register.
+// step feeds one byte to a CRC register.
 func step(c uint32, b byte) uint32 { return castagnoli[byte(c)^b] ^ c>>8 }
 
 // powers returns x^8n for all n up to BlockSize. The highest bit is x^0.

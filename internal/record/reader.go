@@ -9,36 +9,34 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// ErrChecksum is what is wrong with a chunk that is there in full, but whose
-// checksum does not match.
+// ErrChecksum is the cause of damage to a chunk that is complete but whose checksum does not
+// match.
 var ErrChecksum = errors.New("checksum mismatch")
 
-// What else is wrong with a chunk.
+// Other causes of damage.
 var (
-	errCut     = errors.New("cut off by the end of the file")
+	errCut     = errors.New("truncated by the end of the file")
 	errZeros   = errors.New("zeros")
 	errType    = errors.New("unknown chunk type")
 	errLength  = errors.New("chunk exceeds its block")
-	errNoFirst = errors.New("continuation of a record that is not there")
+	errNoFirst = errors.New("continuation of a missing record")
 	errNoLast  = errors.New("record is not continued")
 )
 
-// TailKind says how the readable part of a log ends.
+// TailKind says what follows the readable part of a log.
 type TailKind uint8
 
 const (
-	// Clean: with the file.
+	// Clean: nothing.
 	Clean TailKind = iota
-	// Zeros: with zeros up to the end of the file, before which no record has
-	// begun. Room that was made in advance looks so, and so does a record whose
-	// bytes are all gone.
+	// Zeros: zeros up to the end of the file, after a complete record. This is preallocated
+	// space, or a record of which no byte reached the disk.
 	Zeros
-	// Torn: with bytes that are no whole record and have no valid chunk after
-	// them. A crash leaves such a tail; so does damage to the last record.
+	// Torn: bytes that are not a whole record, with no valid chunk after them. A crash leaves
+	// such a tail; so does damage to the last record.
 	Torn
-	// Damaged: with bytes that are no whole record but have a valid chunk after
-	// them. This is damage if the bytes were synced. A power cut leaves it too,
-	// among the bytes that were not.
+	// Damaged: bytes that are not a whole record, with a valid chunk after them. If the bytes
+	// were synced, this is damage. A power cut can leave it among bytes that were not.
 	Damaged
 )
 
@@ -58,41 +56,38 @@ func (k TailKind) String() string {
 // Tail describes what follows the records that Next returned.
 type Tail struct {
 	Kind TailKind
-	// Offset is where the first record begins that is not whole; the size of
-	// the log if there is none. Cut there, the log is clean.
+	// Offset is where the first incomplete record begins, or the size of the log if there is
+	// none. Truncated there, the log is clean.
 	Offset int64
-	// Dropped is the number of bytes from Offset to the end.
+	// Dropped is the number of bytes after Offset.
 	Dropped int64
-	// Next is the offset of the first valid chunk after the damage; -1 if the
-	// log is not Damaged.
+	// Next is the offset of the first valid chunk after the damage, or -1 if the log is not
+	// Damaged.
 	Next int64
-	// Err is a *base.CorruptionError with the path and the offset of the chunk
-	// that is bad; nil if the log is Clean.
+	// Err is a *base.CorruptionError with the path and the offset of the bad chunk; nil if the
+	// log is Clean.
 	Err error
 }
 
-// Reader reads the records of a log from its beginning up to the first that is
-// not whole. It skips nothing on the way: every byte up to there belongs to a
-// record or fills up a block. What follows is then searched for valid chunks at
-// every byte position, because whether there are any decides if the log is torn
-// or damaged; nothing else does. Salvage reads them. Only where nothing but zeros
-// follows there is nothing to search.
+// Reader reads the records of a log up to the first incomplete one. It skips nothing: every
+// byte up to there belongs to a record or pads a block. It then searches the rest for valid
+// chunks at every byte position, because only their existence tells a damaged log from a torn
+// one; Salvage reads them. If the rest is all zeros, there is nothing to search.
 //
-// Reading takes one block of memory and a record's length for a record of
-// several chunks, which is at most the size of the log; the search costs time
-// proportional to the rest of the log, whatever it holds. A Reader is used by
-// one goroutine at a time.
+// A Reader needs memory for one block, and for a record of several chunks the length of that
+// record, at most the size of the log. The search takes time linear in the rest of the log,
+// whatever it holds. A Reader must not be used concurrently.
 type Reader struct {
 	src  io.ReaderAt
 	size int64
 	path string
 
-	block   []byte // bytes of the block at blockAt that the file has
+	block   []byte // the file's bytes of the block at blockAt
 	blockAt int64  // -1 if there is none
 	index   crcIndex
 	buf     []byte // payload of a record of several chunks
 
-	off  int64 // of the next chunk
+	off  int64 // offset of the next chunk
 	tail Tail
 	err  error // io.EOF after the last record
 }
@@ -103,10 +98,9 @@ func NewReader(src io.ReaderAt, size int64, path string) *Reader {
 	return &Reader{src: src, size: size, path: path, blockAt: -1}
 }
 
-// Next returns the next record's payload, valid until the next call of a
-// method, and the offset of its first chunk. After the last record the error is
-// io.EOF, however the log ends: Tail tells. Any other error comes from reading
-// the file.
+// Next returns the payload of the next record, valid until the next method call, and the offset
+// of its first chunk. After the last record the error is io.EOF, however the log ends; see
+// Tail. Any other error is an I/O error.
 func (r *Reader) Next() (payload []byte, offset int64, err error) {
 	if r.err != nil {
 		return nil, 0, r.err
@@ -120,10 +114,10 @@ func (r *Reader) Next() (payload []byte, offset int64, err error) {
 }
 
 func (r *Reader) next() ([]byte, int64, error) {
-	start, pending := r.off, false // of the record; whether its first chunk was read
+	start, pending := r.off, false // start of the record; whether its first chunk was read
 	for {
 		if rest := BlockSize - r.off%BlockSize; rest < HeaderLen && r.off < r.size {
-			// What fills up the block holds no data, so it is not looked at.
+			// Padding holds no data and is not checked.
 			r.off = min(r.off+rest, r.size)
 		}
 		if !pending {
@@ -174,7 +168,7 @@ func (r *Reader) next() ([]byte, int64, error) {
 	}
 }
 
-// zerosFrom reports whether only zeros follow from off on.
+// zerosFrom reports whether all bytes from off on are zeros.
 func (r *Reader) zerosFrom(off int64) (bool, error) {
 	for off < r.size {
 		if err := r.load(off); err != nil {
@@ -190,7 +184,7 @@ func (r *Reader) zerosFrom(off int64) (bool, error) {
 	return true, nil
 }
 
-// end settles how a log ends in which the record at start has a bad chunk.
+// end determines how a log ends whose record at start has a bad chunk.
 func (r *Reader) end(start, bad int64, cause error) ([]byte, int64, error) {
 	next, err := r.search(bad + 1)
 	if err != nil {
@@ -212,15 +206,14 @@ func (r *Reader) corruption(off int64, cause error) error {
 	return &base.CorruptionError{Path: r.path, Offset: off, What: "log record", Err: cause}
 }
 
-// Tail describes what follows the records. REQUIRES: Next returned io.EOF.
+// Tail returns what follows the records. REQUIRES: Next returned io.EOF.
 func (r *Reader) Tail() Tail { return r.tail }
 
-// Salvage calls fn with each whole valid record after the damage, in order,
-// until fn returns false; of a log that is not Damaged there is none. A payload
-// is valid during the call. Only what is damaged is left out: after bad bytes
-// the reading resumes at the next valid chunk, wherever it is. That may be
-// within what was a damaged record's payload, if that holds (part of) a log.
-// The error comes from reading the file. REQUIRES: Next returned io.EOF.
+// Salvage calls fn with each whole valid record after the damage, in order, until fn returns
+// false. Only a Damaged log has such records. A payload is valid during the call. Only damaged
+// records are left out: after bad bytes reading resumes at the next valid chunk, wherever it
+// is. That can be inside the payload of a damaged record, if it contains (part of) a log. An
+// error is an I/O error. REQUIRES: Next returned io.EOF.
 func (r *Reader) Salvage(fn func(payload []byte, offset int64) bool) error {
 	if r.tail.Kind != Damaged {
 		return nil
@@ -267,14 +260,14 @@ func (r *Reader) Salvage(fn func(payload []byte, offset int64) bool) error {
 	return nil
 }
 
-// chunk is a valid chunk; the payload is part of the block that is loaded.
+// chunk is a valid chunk. The payload points into the loaded block.
 type chunk struct {
 	kind    byte
 	payload []byte
 }
 
-// chunkAt reads the chunk at off, which is below the size of the log. cause
-// says what is wrong with it, err that it could not be read.
+// chunkAt reads the chunk at off, which is below the size of the log. cause says what is wrong
+// with it; err is an I/O error.
 func (r *Reader) chunkAt(off int64) (c chunk, cause, err error) {
 	if err := r.load(off); err != nil {
 		return c, nil, err
@@ -299,7 +292,7 @@ func (r *Reader) chunkAt(off int64) (c chunk, cause, err error) {
 	return chunk{kind, b[HeaderLen : HeaderLen+n : HeaderLen+n]}, nil, nil
 }
 
-// load makes r.block the block that holds offset off.
+// load loads the block that contains offset off.
 func (r *Reader) load(off int64) error {
 	at := off - off%BlockSize
 	if at == r.blockAt {
@@ -314,7 +307,7 @@ func (r *Reader) load(off int64) error {
 	got, err := r.src.ReadAt(r.block, at)
 	if got < n {
 		if err == nil || err == io.EOF {
-			err = io.ErrUnexpectedEOF // shorter than its size
+			err = io.ErrUnexpectedEOF // the file is shorter than its size
 		}
 		return fmt.Errorf("%s: read at offset %d: %w", r.path, at, err)
 	}
@@ -322,8 +315,8 @@ func (r *Reader) load(off int64) error {
 	return nil
 }
 
-// search returns the offset of the first valid chunk at or after off, at
-// whatever position in its block; -1 if there is none.
+// search returns the offset of the first valid chunk at or after off, at any position in its
+// block, or -1 if there is none.
 func (r *Reader) search(off int64) (int64, error) {
 	for off < r.size {
 		if err := r.load(off); err != nil {

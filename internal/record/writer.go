@@ -9,29 +9,28 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// flushBytes is the number of framed bytes that are held at most before they
-// are written, so that a huge record does not need as much memory again.
+// flushBytes bounds the framed bytes that are buffered, so that a huge record does not take its
+// size again in memory.
 const flushBytes = 1 << 20
 
-// Writer frames records and writes them to a log from its beginning. After a
-// failed or short write, which leaves the end of the log in an unknown state,
-// every call returns the same error (I5). A Writer does not sync, and is used by
-// one goroutine at a time.
+// Writer frames records and writes them to a new log. After a failed or short write, which
+// leaves the end of the log in an unknown state, every call returns the same error (I5). A
+// Writer does not sync, and must not be used concurrently.
 type Writer struct {
 	w   io.Writer
-	buf []byte // framed and not yet written
-	off int64  // where the next chunk goes
+	buf []byte // framed but not yet written
+	off int64  // offset of the next chunk
 	err error
 }
 
-// NewWriter returns a writer of a new log. w must be empty.
+// NewWriter returns a writer for a new log. w must be empty.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Append writes one record and all that was added before, in one Write (more
-// if they exceed a megabyte).
+// Append writes a record, and the records added before it, in one Write, or several if they
+// exceed a megabyte.
 func (w *Writer) Append(payload []byte) error { return w.AppendParts(payload) }
 
-// AppendParts is Append for a record whose payload is the parts joined.
+// AppendParts is Append for a record whose payload is the concatenation of the parts.
 func (w *Writer) AppendParts(parts ...[]byte) error {
 	if err := w.AddParts(parts...); err != nil {
 		return err
@@ -39,8 +38,8 @@ func (w *Writer) AppendParts(parts ...[]byte) error {
 	return w.Flush()
 }
 
-// AddParts frames one record whose payload is the parts joined and leaves it to
-// the next Flush or Append to write it, so that several records make one Write.
+// AddParts frames a record whose payload is the concatenation of the parts. The next Flush or
+// Append writes it, so that several records take one Write.
 func (w *Writer) AddParts(parts ...[]byte) error {
 	if w.err != nil {
 		return w.err
@@ -49,7 +48,7 @@ func (w *Writer) AddParts(parts ...[]byte) error {
 	for _, p := range parts {
 		left += len(p)
 	}
-	// Each block begun costs at most a header and a trailer.
+	// Each new block costs at most a header and a trailer.
 	room := left + (left/(BlockSize-HeaderLen)+2)*2*HeaderLen
 	w.buf = slices.Grow(w.buf, min(room, flushBytes+BlockSize))
 
@@ -102,7 +101,7 @@ func chunkType(first, last bool) byte {
 	return typeMiddle
 }
 
-// Flush writes the records that were added and not yet written.
+// Flush writes the records that were added.
 func (w *Writer) Flush() error {
 	if w.err != nil || len(w.buf) == 0 {
 		return w.err
@@ -120,6 +119,5 @@ func (w *Writer) Flush() error {
 	return nil
 }
 
-// Offset returns the length of the log, with the records that were added and
-// not yet written.
+// Offset returns the length of the log, including records that were added and not yet written.
 func (w *Writer) Offset() int64 { return w.off }
