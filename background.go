@@ -16,33 +16,32 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// background is what the flushing and the compacting goroutine share with those
-// who wait for them: what there is to do, and how it went.
+// background is the state that the flushing and the compacting goroutine share with those who
+// wait
+// for them: what there is to do, and how it went.
 //
-// What it holds, and the read state, change in change only, which wakes whoever
-// waits on changed. A wait looks at what it waits for under mu, and goes to sleep
-// in the same breath, so it cannot miss that this has come true.
+// These fields, and the read state, are only modified inside change, which wakes all waiters on
+// changed. A waiter checks its condition under mu before it sleeps, so it cannot miss a change.
 type background struct {
 	mu      sync.Mutex
 	changed sync.Cond // on mu
 
 	flushes    []*flushJob // full memtables, oldest first; the first is being flushed
-	filled     uint64      // how many there have been
-	flushErr   error       // the last try to flush failed; it is tried again
-	compactErr error       // the last compaction failed; it is tried again
+	filled     uint64      // number of memtables that were ever full
+	flushErr   error       // the last attempt to flush failed; it will be retried
+	compactErr error       // the last compaction failed; it will be retried
 	flushing   retries     // of flushes
 	compacting retries     // of compactions
-	fatalErr   error       // the MANIFEST failed: the tree cannot change any more
-	jobs       []*job      // what callers of Compact and the like wait for, by whose turn is next
-	closing    bool        // Close has begun: nothing is compacted any more
-	ending     bool        // Close has had all flushed that can be
+	fatalErr   error       // the MANIFEST failed: no more changes to the tree
+	jobs       []*job      // jobs that callers wait for, such as Compact; the next one first
+	closing    bool        // Close has begun: no more compactions
+	ending     bool        // Close has flushed all it can
 
-	cancel context.CancelFunc // stops the compaction that is running
+	cancel context.CancelFunc // stops the running compaction
 	wg     sync.WaitGroup
 }
 
-// change makes a change that somebody may wait for. There is no broadcast but this and
-// ask's.
+// change makes a change that others may wait for. Only change and ask broadcast.
 func (b *background) change(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,14 +49,14 @@ func (b *background) change(f func()) {
 	b.changed.Broadcast()
 }
 
-// ask has what failed tried again soon. REQUIRES: mu.
+// ask makes a failed operation be retried soon. REQUIRES: mu.
 func (b *background) ask(r *retries) {
 	r.asked = true
 	b.changed.Broadcast()
 }
 
-// await returns when ready does. ready looks only at what change changes, so its
-// coming true is always followed by a broadcast. REQUIRES: mu.
+// await returns when ready does. ready may only depend on state that change modifies, so that a
+// broadcast follows whenever it becomes true. REQUIRES: mu.
 func (b *background) await(ready func() bool) {
 	for !ready() {
 		b.changed.Wait()
@@ -68,24 +67,24 @@ func (b *background) await(ready func() bool) {
 type flushJob struct {
 	mem     *memtable.Memtable
 	lastSeq uint64 // the last sequence number in it
-	logNum  uint64 // the log after its own: once flushed, older logs go
+	logNum  uint64 // number of the next log: once flushed, older logs are removed
 	sealed  *sealedLog
 }
 
-// maxFull is how many full memtables may be on their way to level 0 while a
-// further one is filled. A second one keeps writers and the flushing goroutine
-// from waiting for each other in turns.
+// maxFull is the number of full memtables that may wait to be flushed while another is being
+// filled. With two, writers and the flushing goroutine do not wait for each other in turn.
 const maxFull = 2
 
-// fatal returns the error that ended all writing, if there is one.
+// fatal returns the error that ended all writing, or nil.
 func (b *background) fatal() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.fatalErr
 }
 
-// waitFlushed returns when the memtables that are full now have been flushed.
-// While flushes fail it returns their error rather than wait.
+// waitFlushed returns when the memtables that are full at the time of the call have been
+// flushed.
+// While flushes fail it returns their error instead of waiting.
 func (b *background) waitFlushed() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,8 +93,9 @@ func (b *background) waitFlushed() error {
 	return err
 }
 
-// waitFullRoom returns when there is room for one more full memtable, or with an
-// error as waitFlushed does: while flushes fail there is none.
+// waitFullRoom returns when there is room for another full memtable. While flushes fail it
+// returns
+// their error, like waitFlushed.
 func (b *background) waitFullRoom() (waited bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,7 +104,7 @@ func (b *background) waitFullRoom() (waited bool, err error) {
 	})
 }
 
-// awaitFlushes waits until enough has been flushed. REQUIRES: mu.
+// awaitFlushes waits until enough flushes are done. REQUIRES: mu.
 func (b *background) awaitFlushes(enough func() bool) (waited bool, err error) {
 	waited = !enough() && b.flushRefused() == nil
 	b.await(func() bool { return enough() || b.flushRefused() != nil })
@@ -115,14 +115,13 @@ func (b *background) awaitFlushes(enough func() bool) (waited bool, err error) {
 	return waited, b.fatalErr
 }
 
-// flushRefused returns why waiting for a flush is of no use now, if it is not.
-// REQUIRES: mu.
+// flushRefused returns why waiting for a flush is futile now, or nil. REQUIRES: mu.
 func (b *background) flushRefused() error {
 	switch {
 	case b.fatalErr != nil:
 		return b.fatalErr
 	case b.flushErr != nil:
-		return fmt.Errorf("%w: a flush failed and is being tried again: %w", ErrTryAgain, b.flushErr)
+		return fmt.Errorf("%w: a flush failed and will be retried: %w", ErrTryAgain, b.flushErr)
 	}
 	return nil
 }
@@ -135,25 +134,25 @@ func (d *DB) startBackground() {
 	d.bg.wg.Go(func() { d.compactLoop(ctx) })
 }
 
-// stopCompactions ends the compaction that is running and all jobs, and lets go
-// of writes that wait for level 0.
+// stopCompactions cancels the running compaction and all jobs, and releases writes that wait
+// for
+// level 0.
 func (d *DB) stopCompactions() {
 	d.bg.cancel()
 	d.bg.change(func() { d.bg.closing = true })
 }
 
-// stopBackground ends both goroutines and waits for them. A pending flush is
-// finished first if it can be. REQUIRES: stopCompactions.
+// stopBackground stops both goroutines and waits for them. A pending flush is completed first
+// if
+// possible. REQUIRES: stopCompactions was called.
 func (d *DB) stopBackground() {
 	d.bg.change(func() { d.bg.ending = true })
-	// Both leave at their next look, and nothing that they do between waits for
-	// anything but the file system.
+	// Both stop at their next check, and until then they only wait for the file system.
 	d.bg.wg.Wait()
 }
 
-// installMemtable makes mem the growing memtable and hands the one before it
-// to the flushing goroutine. logNum is the new memtable's log, sealed the one
-// before.
+// installMemtable makes mem the mutable memtable and hands the previous one to the flushing
+// goroutine. logNum is the new memtable's log, sealed the previous log.
 func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64, sealed *sealedLog) {
 	d.bg.change(func() {
 		old := d.state.Load()
@@ -185,8 +184,9 @@ func (d *DB) flushLoop() {
 	}
 }
 
-// nextFlush waits for a full memtable and returns it; nil when there is nothing more
-// to flush, or no use in trying.
+// nextFlush waits for a full memtable and returns it, or nil if there is nothing left to flush,
+// or
+// no point in trying.
 func (b *background) nextFlush() *flushJob {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,8 +197,9 @@ func (b *background) nextFlush() *flushJob {
 	return b.flushes[0]
 }
 
-// pause waits a moment, less if ended is true meanwhile, and reports whether the
-// moment is over.
+// pause waits for delay, or until ended is true if that is earlier, and reports whether the
+// delay
+// has passed.
 func (b *background) pause(delay time.Duration, ended func() bool) (over bool) {
 	rung := false
 	t := time.AfterFunc(delay, func() { b.change(func() { rung = true }) })
@@ -206,19 +207,19 @@ func (b *background) pause(delay time.Duration, ended func() bool) (over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.await(func() bool { return rung || ended() })
-	// The result is a copy: it is read without the lock, and the clock may still ring.
+	// Evaluated under the lock: the timer may still fire.
 	return rung
 }
 
-// closeLog closes a log that is no longer written to, after its sync: nothing
-// depends on it.
+// closeLog closes a log that is no longer written to, after its sync. Nothing depends on the
+// result.
 func (d *DB) closeLog(log *logFile) {
 	if err := log.file.Close(); err != nil {
 		d.opts.Logger.Warn("closing a log failed", "log", log.num, "err", err)
 	}
 }
 
-// flushMemtable writes the memtable to a table of level 0.
+// flushMemtable writes a memtable to a table of level 0.
 func (d *DB) flushMemtable(job *flushJob) error {
 	start := time.Now()
 	version := d.refVersion()
@@ -227,7 +228,7 @@ func (d *DB) flushMemtable(job *flushJob) error {
 		Input:      job.mem.NewIter(),
 		Boundaries: d.snapshots.boundaries(&d.visible),
 		Writer:     d.tableOptions(0),
-		// The memtables before this one are in tables already.
+		// Older memtables are already in tables.
 		NothingBelow: compact.NothingBelow(version, &compact.Plan{}, d.mayContain),
 	})
 	if err != nil {
@@ -245,14 +246,14 @@ func (d *DB) flushMemtable(job *flushJob) error {
 	took := time.Since(start)
 	d.opts.Logger.Info("flushed", "entries", stats.EntriesIn, "bytes", stats.BytesOut, "took", took)
 	d.opts.Events.flushed(FlushEvent{Entries: stats.EntriesIn, Bytes: uint64(stats.BytesOut), Took: took})
-	// Not before it is closed. Who seals a log closes done, whatever comes of it.
+	// Wait for the log to be closed. done is always closed by the goroutine that seals it.
 	<-job.sealed.done
 	d.removeLogsBefore(job.logNum)
 	return nil
 }
 
-// runJob runs a job, closes its input and opens the tables that it wrote. On
-// failure it removes them.
+// runJob executes a job, closes its input and opens the tables that it wrote. On failure it
+// removes them.
 func (d *DB) runJob(ctx context.Context, job *compact.Job) ([]*manifest.TableMeta, compact.Stats, error) {
 	var created []string
 	job.Create = func() (uint64, vfs.File, error) {
@@ -287,7 +288,7 @@ func (d *DB) runJob(ctx context.Context, job *compact.Job) ([]*manifest.TableMet
 	return metas, stats, nil
 }
 
-// discard closes tables that no version names and removes their files.
+// discard closes tables that no version refers to and removes their files.
 func (d *DB) discard(metas []*manifest.TableMeta, paths []string) {
 	for _, m := range metas {
 		m.Handle.(*table).close()
@@ -299,10 +300,10 @@ func (d *DB) discard(metas []*manifest.TableMeta, paths []string) {
 	}
 }
 
-// applyEdit records an edit in the MANIFEST and makes its version the present one;
-// nothing else changes the version. added are the tables that the edit brings in,
-// flushed the memtable whose contents they now hold, or nil. Files that the edit stopped
-// naming go when their last reader has gone (I3), which it does not wait for.
+// applyEdit records an edit in the MANIFEST and installs its version; nothing else changes the
+// version. added are the tables that the edit adds; flushed is the memtable whose contents
+// they now hold, or nil. Files that the edit drops are removed when their last reader has left
+// (I3); applyEdit does not wait for that.
 func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed *memtable.Memtable) (err error) {
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()
@@ -317,7 +318,7 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 	if err := d.bg.fatal(); err != nil {
 		return err
 	}
-	old := d.state.Load().version // changes under manifestMu only
+	old := d.state.Load().version // only changes under manifestMu
 	next, err := old.Apply(edit)
 	if err != nil {
 		return d.fail(fmt.Errorf("sift: edit does not fit the version: %w", err))
@@ -327,7 +328,7 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 	if edit.LastSeq != nil {
 		d.flushedSeq = *edit.LastSeq
 	} else {
-		// Never the present number: it must stay below the live log's first (I9).
+		// Not the current sequence number: it must stay below the live log's first (I9).
 		edit.LastSeq = &d.flushedSeq
 	}
 	if err := d.recordEdit(edit, next); err != nil {
@@ -351,8 +352,9 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 	return nil
 }
 
-// retire has a version released once no reader can be using it that has not taken a
-// reference. Nobody waits for that: a reader may take as long as the disk does.
+// retire releases a version once no reader without a reference can be using it. Nobody waits
+// for
+// that: a reader may take as long as the disk does.
 func (d *DB) retire(old *manifest.Version) {
 	d.retired.do(func() {
 		d.epoch.Synchronize()
@@ -365,8 +367,9 @@ func (d *DB) retire(old *manifest.Version) {
 	})
 }
 
-// refVersion returns the present version with a reference that the caller releases;
-// nil if the database is closed.
+// refVersion returns the current version with a reference that the caller must release, or nil
+// if
+// the database is closed.
 func (d *DB) refVersion() *manifest.Version {
 	g := d.epoch.Enter()
 	defer g.Exit()
@@ -378,8 +381,8 @@ func (d *DB) refVersion() *manifest.Version {
 	return s.version
 }
 
-// fail notes that the MANIFEST is in an unknown state. No file is removed from
-// here on, as either the version before or the one after may be found.
+// fail records that the MANIFEST is in an unknown state. From then on no file is removed, since
+// either the version before or the one after may be found.
 func (d *DB) fail(err error) error {
 	first := false
 	d.bg.change(func() {
@@ -395,8 +398,8 @@ func (d *DB) fail(err error) error {
 	return err
 }
 
-// releaseVersion drops a reference on a version and removes the tables that
-// nothing can reach any more.
+// releaseVersion drops a reference on a version and removes the tables that have become
+// unreachable.
 func (d *DB) releaseVersion(v *manifest.Version) {
 	v.Unref(func(meta *manifest.TableMeta) {
 		t := meta.Handle.(*table)
@@ -416,7 +419,7 @@ func (d *DB) removeLogsBefore(num uint64) {
 	})
 }
 
-// removeMatching has the database's files removed for which obsolete says so.
+// removeMatching removes the database's files for which obsolete returns true.
 func (d *DB) removeMatching(obsolete func(kind manifest.FileKind, num uint64) bool) {
 	names, err := d.fs.List(d.dir)
 	if err != nil {
@@ -432,14 +435,14 @@ func (d *DB) removeMatching(obsolete func(kind manifest.FileKind, num uint64) bo
 	}
 }
 
-// removeObsolete removes a file that nothing needs any more.
+// removeObsolete removes a file that is no longer needed.
 func (d *DB) removeObsolete(path string) {
 	if err := d.fs.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		d.opts.Logger.Warn("removing an obsolete file failed", "path", path, "err", err)
 	}
 }
 
-// tableOptions configures the tables that are written to a level.
+// tableOptions configures the tables written to a level.
 func (d *DB) tableOptions(level int) *sstable.WriterOptions {
 	return &sstable.WriterOptions{
 		BlockBytes:         d.opts.BlockBytes,

@@ -96,9 +96,10 @@ func appendBatchHeader(dst []byte, seq uint64, count uint32) []byte {
 	return binary.LittleEndian.AppendUint32(dst, count)
 }
 
-// addBatch adds the operations of a log record to memtables: room returns the one
-// for an entry of n bytes, by memtable.EntrySize, with these set aside. So a batch
-// may go into several, which then have to become visible together.
+// addBatch adds the operations of a log record to memtables. room reserves n bytes, as counted
+// by
+// memtable.EntrySize, and returns the memtable to use. So a batch may be split over several
+// memtables, which must then become visible together.
 func addBatch(data []byte, secret *filter.Secret, room func(n int) (*memtable.Memtable, error)) error {
 	_, _, err := decodeBatch(data, func(seq uint64, kind base.Kind, key, value []byte) error {
 		mem, err := room(memtable.EntrySize(len(key), len(value)))
@@ -110,17 +111,19 @@ func addBatch(data []byte, secret *filter.Secret, room func(n int) (*memtable.Me
 	return err
 }
 
-// fits returns an error if n bytes, by memtable.EntrySize, are more than a memtable
-// has room for.
+// fits returns an error if n bytes, as counted by memtable.EntrySize, exceed the capacity of
+// any
+// memtable.
 func (d *DB) fits(n int) error {
 	if limit := d.opts.arenaBytes; n > limit {
-		return fmt.Errorf("%w: %d bytes in memory, and a memtable has room for %d", ErrBatchTooLarge, n, limit)
+		return fmt.Errorf("%w: %d bytes in memory exceed the %d bytes of a memtable", ErrBatchTooLarge, n, limit)
 	}
 	return nil
 }
 
-// newMemtable returns an empty memtable with n bytes set aside, more than
-// Options.MemtableBytes if need be.
+// newMemtable returns an empty memtable with n bytes reserved, larger than
+// Options.MemtableBytes
+// if necessary.
 func (d *DB) newMemtable(n int) (*memtable.Memtable, error) {
 	if err := d.fits(n); err != nil {
 		return nil, err
@@ -130,9 +133,9 @@ func (d *DB) newMemtable(n int) (*memtable.Memtable, error) {
 	return mem, nil
 }
 
-// decodeBatch calls op for each operation of a log record, in order, and
-// returns the sequence number of the first and their count. Keys and values
-// alias data. What op was called for before an error must not be used.
+// decodeBatch calls op for each operation of a log record, in order. It returns the sequence
+// number of the first operation and the number of operations. Keys and values point into
+// data. After an error, whatever op received must be discarded.
 func decodeBatch(data []byte, op func(seq uint64, kind base.Kind, key, value []byte) error) (first uint64, count uint32, err error) {
 	c := base.NewCursor(data)
 	first, count = c.Uint64(), c.Uint32()

@@ -27,8 +27,8 @@ func (d *DB) Checkpoint(dir string) (err error) {
 	if err := d.Flush(); err != nil {
 		return err
 	}
-	// The version's tables cannot go while it is referenced. A number that was
-	// read before the version covers no less than the version's tables.
+	// While the version is referenced, its tables cannot be removed. lastSeq is read after
+	// the version, so it is not below any sequence number in the version's tables.
 	version := d.refVersion()
 	if version == nil {
 		return ErrClosed

@@ -2,21 +2,22 @@ package sift
 
 import "sync"
 
-// cleaner does, in order and on a goroutine of its own, what nobody waits for. One
-// closes logs that are no longer written to and removes files that nothing names any
-// more: a file system may take as long to remove a file as to write it. Another
-// releases versions when their readers have left.
+// cleaner runs tasks that nobody waits for, in order, on goroutines of its own. One goroutine
+// closes logs that are no longer written to and removes obsolete files: a file system may
+// take as long to remove a file as to write it. Another releases versions when their readers
+// have left.
 type cleaner struct {
 	mu      sync.Mutex
 	idle    sync.Cond // on mu: the goroutine has ended
 	queue   []func()
-	now     bool // tasks are done at once
+	now     bool // run tasks synchronously
 	running bool
 	closed  bool
 }
 
-// do has a task carried out soon. Once the cleaner is closed tasks are dropped:
-// what they would have removed is for the next Open.
+// do schedules a task. Once the cleaner is closed it drops tasks: what they would have removed
+// is
+// left to the next Open.
 func (c *cleaner) do(task func()) {
 	if c.now {
 		task()
@@ -50,12 +51,12 @@ func (c *cleaner) run() {
 	c.idle.Broadcast()
 }
 
-// close returns when all tasks are done; it takes no more.
+// close returns when all tasks are done; later ones are dropped.
 func (c *cleaner) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	for c.running { // false under mu when the queue is empty, which nobody adds to any more
+	for c.running { // false once the queue is empty; no more tasks are added
 		c.idle.Wait()
 	}
 }

@@ -18,47 +18,47 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// Group commit. A write joins the queue. If nobody leads, the writer becomes
-// the leader: it takes all that is queued, writes it to the log as one record,
-// syncs once if any of the writes asks for it, inserts it into the memtable,
-// publishes the new sequence number and wakes the others. What has queued up
-// meanwhile is led by the first in the queue.
+// Group commit. A write joins the queue. If there is no leader, the writer becomes the leader:
+// it
+// takes everything in the queue, writes it to the log as one record, syncs once if any of the
+// writes asks for it, inserts it into the memtable, publishes the new sequence number and wakes
+// the others. The first of the writes that have queued up meanwhile becomes the next leader.
 //
-// A log begins with an empty batch, its beginning, which is synced before anything
-// follows. Each further empty batch is a sync mark and carries a sequence number: all
-// entries before that number, in this log or older ones, were on disk when the mark
-// was written. So recovery can tell a torn tail, which may be cut off, from damage,
-// which may not (I8). There is a mark with the next number after each sync that a
-// record follows. LevelDB and goleveldb read over all of them. A beginning proves
-// nothing:
+// A log begins with an empty batch, its header, which is synced before anything follows. Each
+// further empty batch is a sync mark, a WAL durability marker. It carries a sequence number:
+// all entries before that number, in this log or older ones, were on disk when the mark was
+// written. That lets recovery tell a torn tail, which may be cut off, from damage, which may
+// not (I8). After each sync, the next record is preceded by a mark with the next sequence
+// number. LevelDB and goleveldb skip all of these. The header proves nothing, for this reason:
 //
-// When a memtable is full the writer goes on in the next log, which was made ahead,
-// while the old one is still on its way to the disk. A crash may keep what is in the
-// new log and lose the end of the old one. Recovery sees it by the sequence numbers
-// and ends at the gap, so what survives is still a prefix (I4). For that
-//   - no mark is written to the new log, and no sync of it is acknowledged, before
-//     the old one is on disk,
-//   - only then may a log be made after it, and
-//   - the next write then puts down a mark that says so, if the new log has not been
-//     synced itself: with the number of the old log's last entry.
+// When a memtable is full, writes go on in the next log, which was created ahead, while the old
+// one is still being synced. A crash may keep the new log and lose the end of the old one.
+// Recovery detects the gap in the sequence numbers and ends there, so what survives is still a
+// prefix (I4). Therefore
+//   - no mark is written to the new log, and no sync of it is acknowledged, before the old one
+//     is on disk,
+//   - no further log is started before that, and
+//   - the next write then adds a mark with the number of the old log's last entry, unless the
+//     new log has itself been synced.
 //
-// The beginning of a log that was made ahead has the number that was next then; its
+// The header of a log that was created ahead has the sequence number that was next at that
+// time;
+// the log's first record has a higher one.
 // first record has a higher one.
 
-// maxGroupBytes bounds what one leader takes, so that nobody waits long for
-// other writers' bytes.
+// maxGroupBytes bounds what one leader takes, so that no writer waits long for other writers'
+// bytes.
 const maxGroupBytes = 4 << 20
 
-// errNoSequence is told where LevelDB's format has no number for a further entry.
+// errNoSequence reports that the sequence numbers of LevelDB's format are used up.
 var errNoSequence = errors.New("sift: out of sequence numbers")
 
-// commit is one caller's write in the queue. A nil batch asks only for a new
-// memtable and log.
+// commit is a write in the queue. A nil batch only requests a new memtable and log.
 type commit struct {
 	batch *Batch
 	sync  bool
 	err   error
-	wake  chan bool // true: lead; false: done
+	wake  chan bool // true: become the leader; false: done
 
 	// Of a transaction that has read something; see recent.go.
 	tx      *Tx
@@ -79,20 +79,20 @@ type committer struct {
 	idle    sync.Cond // on mu: leading has become false
 	closed  bool
 
-	watchers atomic.Int64 // open transactions that may write
+	watchers atomic.Int64 // number of open transactions that may write
 
-	// Owned by the leader.
+	// Used only by the leader.
 	taken    []*commit
-	passed   []*commit // those of taken that are written
+	passed   []*commit // those of taken that are to be written
 	recent   recentWrites
-	syncing  int // the writes of the last group, if it was synced
+	syncing  int // number of writes in the last group, if it was synced
 	parts    [][]byte
 	header   []byte
 	log      *logFile
-	sealed   *sealedLog // the log before, while it is not known to be on disk
-	spare    *spareLog  // the log after, if it is being made ahead
-	lastSeq  uint64     // the last sequence number given out
-	poison   error      // a failed log write or sync: nothing is accepted any more (I5)
+	sealed   *sealedLog // the previous log, until it is known to be on disk
+	spare    *spareLog  // the next log, if it is being created ahead
+	lastSeq  uint64     // the last sequence number assigned
+	poison   error      // the error of a failed log write or sync: no more writes are accepted (I5)
 	throttle throttle
 }
 
@@ -104,24 +104,23 @@ type logFile struct {
 	unsynced bool // records were written since the last sync
 	marked   bool // the last record is a sync mark
 
-	before uint64 // the last sequence number of the log before, until a mark says that it is on disk
+	before uint64 // last sequence number of the previous log, until a mark says that it is on disk
 }
 
-// sealedLog is a log that is no longer written to, on its way to the disk.
+// sealedLog is a full log that is being synced.
 type sealedLog struct {
 	num  uint64
-	done chan struct{} // closed when it is there, or err tells why not
+	done chan struct{} // closed when it is on disk, or err is set
 	err  error
 }
 
-// spareLog is a log that is made ahead.
+// spareLog is a log created ahead.
 type spareLog struct {
-	done chan struct{} // closed when it is made; if that failed log is nil
+	done chan struct{} // closed when it exists; log is nil if that failed
 	log  *logFile
 }
 
-// write queues a batch, or a rotation if batch is nil, and returns when it has
-// been carried out.
+// write queues a batch, or a rotation if batch is nil, and returns when it is done.
 func (c *committer) write(batch *Batch, sync bool) error {
 	r := commitPool.Get().(*commit)
 	err := c.enqueue(r, batch, sync)
@@ -129,7 +128,7 @@ func (c *committer) write(batch *Batch, sync bool) error {
 	return err
 }
 
-// enqueue queues r and returns when it has been carried out.
+// enqueue queues r and returns when it is done.
 func (c *committer) enqueue(r *commit, batch *Batch, sync bool) error {
 	if batch != nil {
 		if err := c.db.fits(batch.room); err != nil {
@@ -147,8 +146,8 @@ func (c *committer) enqueue(r *commit, batch *Batch, sync bool) error {
 	lead := !c.leading
 	c.leading = true
 	c.mu.Unlock()
-	// A leader wakes all that it took, and makes the first of those that came later
-	// the next one, so nobody in the queue is left alone.
+	// A leader wakes all writers that it took, and makes the first of the later ones the next
+	// leader, so that every writer is woken.
 	if lead || <-r.wake {
 		c.lead(r)
 	}
@@ -156,12 +155,12 @@ func (c *committer) enqueue(r *commit, batch *Batch, sync bool) error {
 	return r.err
 }
 
-// gatherYields bounds how often a leader lets others run before it syncs.
+// gatherYields bounds how often a leader yields to other goroutines before it syncs.
 const gatherYields = 16
 
-// gather waits for the writers of the last group to come back, if that was
-// synced: they have only just been woken, and one sync can serve them all. It
-// gives way and does not sleep, so it costs little if they stay away.
+// gather waits for the writers of the last group to return, if that was synced: they have just
+// been woken, and one sync can serve them all. It yields instead of sleeping, so it costs
+// little if they do not return.
 func (c *committer) gather() {
 	for range gatherYields {
 		c.mu.Lock()
@@ -174,7 +173,7 @@ func (c *committer) gather() {
 	}
 }
 
-// lead carries out a group that own is the first of, and hands on.
+// lead commits a group, of which own is the first, and appoints the next leader.
 func (c *committer) lead(own *commit) {
 	if own.sync {
 		c.gather()
@@ -231,7 +230,7 @@ func (c *committer) lead(own *commit) {
 	c.mu.Unlock()
 }
 
-// commitGroup writes the batches of a group.
+// commitGroup commits the batches of a group.
 func (c *committer) commitGroup(group []*commit) error {
 	if len(group) == 0 {
 		return nil
@@ -268,7 +267,7 @@ func (c *committer) commitGroup(group []*commit) error {
 		}
 	}
 	err := c.log.append(c.parts)
-	clear(c.parts) // they are the callers' memory
+	clear(c.parts) // drop references to the callers' memory
 	if err != nil {
 		return c.poisoned(c.log.num, err)
 	}
@@ -276,7 +275,7 @@ func (c *committer) commitGroup(group []*commit) error {
 		if err := c.log.sync(); err != nil {
 			return c.poisoned(c.log.num, err)
 		}
-		// Without what is in the log before, recovery would not come to this one.
+		// Without the end of the previous log, recovery would not reach this one.
 		if err := c.checkSealed(true); err != nil {
 			return err
 		}
@@ -300,7 +299,7 @@ func (c *committer) commitGroup(group []*commit) error {
 	return nil
 }
 
-// insert puts the operations into a memtable that has room for them.
+// insert adds the operations to a memtable that has room for them.
 func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64) error {
 	if b.count == 0 {
 		return nil
@@ -321,8 +320,9 @@ func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64
 	return c.Err()
 }
 
-// cutGaps takes the keys that the batch sets out of the gaps. It comes after insert and
-// before the entries are visible.
+// cutGaps removes the keys that the batch sets from the gaps. It is called after insert and
+// before
+// the entries become visible.
 func (b *Batch) cutGaps(gaps *gap.Set) {
 	if b.count == 0 {
 		return
@@ -337,8 +337,9 @@ func (b *Batch) cutGaps(gaps *gap.Set) {
 	}
 }
 
-// poisoned notes that the log can no longer be trusted to take writes: what a
-// failed write or sync has left on disk is unknown until it is read again (I5).
+// poisoned records that the log must not be written to any more: what a failed write or sync
+// has
+// left on disk is unknown until it is read again (I5).
 func (c *committer) poisoned(log uint64, err error) error {
 	if c.poison == nil {
 		c.poison = fmt.Errorf("%w: the log: %w", ErrReopen, err)
@@ -348,15 +349,15 @@ func (c *committer) poisoned(log uint64, err error) error {
 	return c.poison
 }
 
-// checkSealed looks how the sync of the log before has ended, if there is one
-// under way, and waits for it to end if it is told to. If it has failed nothing
-// is accepted any more (I5).
+// checkSealed checks whether the sync of the previous log has ended, and waits for that if told
+// to.
+// If it failed, no more writes are accepted (I5).
 func (c *committer) checkSealed(wait bool) error {
 	if c.sealed == nil {
 		return nil
 	}
 	if wait {
-		<-c.sealed.done // who seals a log closes it, whatever comes of it
+		<-c.sealed.done // always closed by the goroutine that seals the log
 	} else {
 		select {
 		case <-c.sealed.done:
@@ -371,8 +372,8 @@ func (c *committer) checkSealed(wait bool) error {
 	return nil
 }
 
-// makeRoom returns when the memtable has room for a group, having rotated it
-// if need be, and holds writes back while compactions are behind.
+// makeRoom ensures that the memtable has room for a group, rotating it if necessary, and delays
+// writes while compactions are behind.
 func (c *committer) makeRoom(room, bytes int) error {
 	if c.poison != nil {
 		return c.poison
@@ -392,8 +393,8 @@ func (c *committer) makeRoom(room, bytes int) error {
 	return c.rotateFor(room, true)
 }
 
-// rotate begins a new memtable and log, unless the present ones are empty. What
-// was written before is on disk then.
+// rotate starts a new memtable and log, unless the present ones are empty. When it returns, all
+// earlier writes are on disk.
 func (c *committer) rotate() error {
 	if c.poison != nil {
 		return c.poison
@@ -407,11 +408,11 @@ func (c *committer) rotate() error {
 	return c.rotateFor(0, false)
 }
 
-// rotateFor makes the memtable the immutable one, and begins a new memtable,
-// with at least the given room, and a new log. It waits while as many memtables
-// are being flushed as may be, and until the log before the old one is on disk.
-// ahead says that there will soon be another full memtable: that logs are made
-// ahead.
+// rotateFor makes the memtable immutable, and starts a new memtable with at least the given
+// room,
+// and a new log. It waits while maxFull memtables are being flushed, and until the log before
+// the old one is on disk. ahead says that another memtable will soon be full, so that logs
+// should be created ahead.
 func (c *committer) rotateFor(room int, ahead bool) error {
 	d := c.db
 	start := time.Now()
@@ -428,14 +429,14 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 		return err
 	}
 	if !ahead {
-		// It has a lower number than the log that is made now.
+		// The new log needs a higher number than the spare one.
 		c.dropSpare()
 	}
 	next := c.takeSpare()
 	if next == nil {
 		if next, err = d.createLog(c.lastSeq + 1); err != nil {
-			// The old log is as it was; a later write may try again.
-			return fmt.Errorf("%w: a log could not be made: %w", ErrTryAgain, err)
+			// The old log is unchanged; a later write may retry.
+			return fmt.Errorf("%w: a log could not be created: %w", ErrTryAgain, err)
 		}
 	}
 	c.seal(c.log, ahead)
@@ -445,8 +446,8 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 	return nil
 }
 
-// seal brings what is in a log to the disk and closes it. With ahead nobody waits
-// for it yet, and the log after the next one is made too.
+// seal syncs a log and closes it. With ahead it does so in the background, and creates the log
+// after the next one as well.
 func (c *committer) seal(log *logFile, ahead bool) {
 	d, s := c.db, &sealedLog{num: log.num, done: make(chan struct{})}
 	c.sealed = s
@@ -456,7 +457,7 @@ func (c *committer) seal(log *logFile, ahead bool) {
 		close(s.done)
 	}
 	if !ahead {
-		finish() // it is on disk already
+		finish() // everything is on disk already
 		return
 	}
 	c.spare = &spareLog{done: make(chan struct{})}
@@ -469,26 +470,26 @@ func (c *committer) seal(log *logFile, ahead bool) {
 	}(c.spare)
 }
 
-// make makes the log, if that is possible.
+// make creates the log, if possible.
 func (s *spareLog) make(d *DB) {
 	var err error
 	if s.log, err = d.createLog(d.visible.Load() + 1); err != nil {
-		d.opts.Logger.Warn("a log could not be made ahead", "err", err)
+		d.opts.Logger.Warn("a log could not be created ahead", "err", err)
 	}
 }
 
-// takeSpare returns the log that was made ahead, or nil.
+// takeSpare returns the log created ahead, or nil.
 func (c *committer) takeSpare() *logFile {
 	s := c.spare
 	if s == nil {
 		return nil
 	}
-	<-s.done // closed by who makes the log, whatever comes of it
+	<-s.done // always closed by the goroutine that creates the log
 	c.spare = nil
 	return s.log
 }
 
-// dropSpare removes the log that was made ahead.
+// dropSpare removes the log created ahead.
 func (c *committer) dropSpare() {
 	if log := c.takeSpare(); log != nil {
 		d := c.db
@@ -499,18 +500,18 @@ func (c *committer) dropSpare() {
 	}
 }
 
-// close refuses further writes and waits for those under way. Their leaders wait
-// for nothing but the file system, and for flushes, which end or fail.
+// close rejects further writes and waits for those in progress. Their leaders only wait for the
+// file system, and for flushes, which succeed or fail.
 func (c *committer) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	for c.leading { // the last leader broadcasts under mu; as it is closed there is no other
+	for c.leading { // the last leader broadcasts under mu, and no new one starts
 		c.idle.Wait()
 	}
 }
 
-// append writes a record made of parts.
+// append writes a record that consists of parts.
 func (l *logFile) append(parts [][]byte) error {
 	l.unsynced, l.marked = true, false
 	return l.writer.AppendParts(parts...)
@@ -528,8 +529,9 @@ func (l *logFile) sync() error {
 	return nil
 }
 
-// mark adds a sync mark, if there is something to prove that none has proved yet. It
-// is written together with the next record. The log before is on disk.
+// mark adds a sync mark, if there is something to prove that no mark has proved yet. It is
+// written
+// together with the next record. REQUIRES: the previous log is on disk.
 func (l *logFile) mark(nextSeq uint64) error {
 	switch {
 	case l.marked:
@@ -545,8 +547,8 @@ func (l *logFile) mark(nextSeq uint64) error {
 	return nil
 }
 
-// createLog makes a log that holds its beginning, both durable. What a failure
-// leaves is removed if it can be; recovery passes over it if not.
+// createLog creates a log with its header, and makes both durable. After a failure it tries to
+// remove the file; if that fails, too, recovery skips it.
 func (d *DB) createLog(nextSeq uint64) (*logFile, error) {
 	num := d.nextFile.Add(1) - 1
 	path := filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, num))

@@ -32,13 +32,13 @@ func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	return d.do(ctx, c.step)
 }
 
-// flushBefore is Flush, which it does not wait for any longer when ctx ends.
+// flushBefore is Flush, but returns early when ctx ends.
 func (d *DB) flushBefore(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	flushed := make(chan error, 1)
-	go func() { flushed <- d.Flush() }() // there is room for it
+	go func() { flushed <- d.Flush() }() // the channel has capacity
 	select {
 	case err := <-flushed:
 		return err
@@ -51,8 +51,8 @@ func (d *DB) flushBefore(ctx context.Context) error {
 type rangeCompaction struct {
 	db       *DB
 	from, to []byte
-	firstNew uint64          // tables with lower numbers were there before
-	down     *compact.Manual // the way to the deepest level; then what is left there is rewritten
+	firstNew uint64          // tables with lower numbers existed at the start
+	down     *compact.Manual // moves everything to the deepest level, whose remaining tables are then rewritten
 }
 
 func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
@@ -82,7 +82,7 @@ func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
 // what it has completed.
 func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	if d.opts.KeyedFilters && errors.Is(d.filterKeyErr, fs.ErrPermission) {
-		return 0, d.filterKeyErr // there is nothing to key them with
+		return 0, d.filterKeyErr // there is no secret to key them with
 	}
 	firstNew := d.nextFile.Load()
 	err = d.do(ctx, func(ctx context.Context) (last bool, err error) {
@@ -93,8 +93,8 @@ func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 		}
 		plan := rewritePlan(level, meta)
 		if level == 0 {
-			// The order of level 0 is that of the file numbers, so a table there
-			// cannot get a new one: it goes down instead.
+			// Level 0 is ordered by file number, so a table there cannot be rewritten under a new
+			// number: it is compacted into level 1 instead.
 			plan, _ = compact.PickOld(version, d.compactConfig(), nil, nil, firstNew)
 			plan.TrivialMove = false
 		}
@@ -106,25 +106,26 @@ func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	return rewritten, err
 }
 
-// rewritePlan rewrites one table of a level >= 1 in its place.
+// rewritePlan rewrites one table of a level >= 1 in place.
 func rewritePlan(level int, meta *manifest.TableMeta) compact.Plan {
 	plan := compact.Plan{Level: level, OutputLevel: level}
 	plan.Inputs[0] = []*manifest.TableMeta{meta}
 	return plan
 }
 
-// nextWithoutFilter returns a table with a number below firstNew that
-// BuildFilters has to rewrite, or nil.
+// nextWithoutFilter returns a table with a number below firstNew that BuildFilters must
+// rewrite,
+// or nil.
 func (d *DB) nextWithoutFilter(version *manifest.Version, firstNew uint64) (int, *manifest.TableMeta) {
 	for level, metas := range version.Levels {
 		want := d.opts.LevelFilters[level]
 		for _, meta := range metas {
 			t := meta.Handle.(*table)
 			if meta.Num >= firstNew {
-				continue // it is our work
+				continue // it already has the right filter
 			}
 			if _, err := t.load(); err != nil {
-				continue // reads report it: there is nothing to build from
+				continue // unreadable: there are no keys to build a filter from
 			}
 			if t.filterPolicy() != want.Name() {
 				return level, meta
@@ -134,7 +135,7 @@ func (d *DB) nextWithoutFilter(version *manifest.Version, firstNew uint64) (int,
 	return 0, nil
 }
 
-// baseMemtables is what level 1 may hold in any case, in memtables.
+// baseMemtables is the minimum target size of level 1, in memtables.
 const baseMemtables = 4
 
 func (d *DB) compactConfig() compact.Config {
@@ -147,15 +148,15 @@ func (d *DB) compactConfig() compact.Config {
 	}
 }
 
-// wantsRewrite reports whether a table would come out of a compaction into the
-// level smaller or with another filter.
+// wantsRewrite reports whether a compaction into the level would make the table smaller or give
+// it another filter.
 func (d *DB) wantsRewrite(level int, meta *manifest.TableMeta) bool {
 	t := meta.Handle.(*table)
 	_, err := t.load()
 	return err == nil && (t.filterPolicy() != d.opts.LevelFilters[level].Name() || !t.settled())
 }
 
-// runPlan carries out a compaction.
+// runPlan executes a compaction.
 func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 	if err := d.bg.fatal(); err != nil {
 		return err
@@ -232,8 +233,8 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 	return nil
 }
 
-// advancePointer remembers where in its level the next compaction begins. Only
-// the compacting goroutine uses the pointers.
+// advancePointer records where the next compaction of the level begins. Only the compacting
+// goroutine uses the pointers.
 func (d *DB) advancePointer(plan *compact.Plan) {
 	if plan.Pointer != nil {
 		d.pointers[plan.Level] = plan.Pointer

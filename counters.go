@@ -7,17 +7,17 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// readCounters count what lookups did. They are striped, so that a Get writes
-// to no cache line that another processor is writing to, and an absent Get
-// that every filter turns away costs one addition.
+// readCounters count what lookups do. They are striped, so that a Get writes to no cache line
+// that
+// another core writes to. A Get of an absent key that every filter excludes costs one addition.
 type readCounters struct {
 	stripes [epoch.NumStripes]readStripe
 }
 
 type readStripe struct {
-	// asked counts lookups by the set of levels whose filters they asked: bit i
-	// stands for level i. Only level 0 can be asked more than once a lookup;
-	// the further times are in askedMore.
+	// asked counts lookups by the set of levels whose filters they probed: bit i stands for
+	// level i. Only level 0 can be probed more than once per lookup; askedMore counts the
+	// additional times.
 	asked         [1 << manifest.NumLevels]atomic.Uint64
 	askedMore     atomic.Uint64
 	truePositive  [manifest.NumLevels]atomic.Uint64
@@ -32,7 +32,7 @@ type readStripe struct {
 
 func (c *readCounters) stripe() *readStripe { return &c.stripes[epoch.Stripe()] }
 
-// filterCounts is the sum over all stripes, for each level.
+// filterCounts are the sums over all stripes, per level.
 type filterCounts struct {
 	asked, truePositive, falsePositive, unfiltered [manifest.NumLevels]uint64
 	gets, prefixAsked, prefixUseful                uint64

@@ -12,16 +12,15 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// goleveldb's trees have as many levels as its options and the data ask for. Open
-// brings such a tree into the levels that sift and LevelDB have: which level a table is
-// in says only what is newer, so levels get other numbers as they are, and only where
-// more of them have tables than there are numbers, the two neighbours with the fewest
-// bytes, which are the uppermost as a rule, are merged into one. All of it becomes so
-// with the one MANIFEST that Open writes. Opened read-only, nothing is written, and the
-// tables of the levels that are too many are searched as those of level 0; see
-// manifest.State.
+// goleveldb's trees have as many levels as its options and the data require. Open fits such a
+// tree
+// into the levels of sift and LevelDB. A table's level only says what is newer, so levels can
+// simply be renumbered. Only if more levels have tables than there are numbers are the two
+// adjacent ones with the fewest bytes, usually the uppermost, merged into one. The one MANIFEST
+// that Open writes puts all of this into effect. A read-only database writes nothing, and
+// searches the tables of excess levels like those of level 0; see manifest.State.
 
-// fitLevels returns the version with its tables in the levels that there are.
+// fitLevels returns the version with its tables in the available levels.
 func (r *recovery) fitLevels(deep []manifest.DeepLevel) (*manifest.Version, error) {
 	edit := &manifest.Edit{}
 	below := map[*manifest.TableMeta]bool{}
@@ -56,8 +55,9 @@ func (r *recovery) fitLevels(deep []manifest.DeepLevel) (*manifest.Version, erro
 	return (*manifest.Version)(nil).Apply(edit)
 }
 
-// smallestPair returns the first of the two neighbouring levels that have the fewest
-// bytes together, and no table that cannot be read.
+// smallestPair returns the first of the two adjacent levels with the fewest bytes in total and
+// no
+// unreadable table.
 func smallestPair(levels []manifest.DeepLevel) (int, error) {
 	best, size := -1, uint64(0)
 	var errs error
@@ -81,13 +81,13 @@ func smallestPair(levels []manifest.DeepLevel) (int, error) {
 	return best, nil
 }
 
-// mergeLevels writes the tables that the merged levels have.
+// mergeLevels writes the tables that result from merging two levels.
 func (r *recovery) mergeLevels(upper, lower manifest.DeepLevel) ([]*manifest.TableMeta, error) {
 	d := r.db
 	o := &sstable.IterOptions{DontFillCache: true, Readahead: true, IO: new(sstable.BlockIO)}
 	metas, stats, err := d.runJob(context.Background(), &compact.Job{
 		Input:      merge.New(levelIterator(upper.Tables, o), levelIterator(lower.Tables, o)),
-		Boundaries: []uint64{base.MaxSequence}, // nobody is reading yet
+		Boundaries: []uint64{base.MaxSequence}, // there are no readers yet
 		TableBytes: int64(d.opts.TableBytes),
 		Writer:     d.tableOptions(min(lower.Level, manifest.NumLevels-1)),
 	})

@@ -8,16 +8,16 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// tableLoader loads the tables that Open has found, in the background. Whoever needs a
-// table before its turn loads it without waiting for the others.
+// tableLoader loads the tables that Open found, in the background. A read that needs a table
+// earlier loads it without waiting for the others.
 type tableLoader struct {
 	stop, done chan struct{}
 }
 
-// numLoaders is how many tables are loaded at once.
+// numLoaders is the number of tables that are loaded concurrently.
 const numLoaders = 4
 
-// startLoader begins to load the tables of the present version.
+// startLoader starts loading the tables of the current version.
 func (d *DB) startLoader() {
 	version := d.refVersion()
 	load := func() {
@@ -37,11 +37,12 @@ func (d *DB) startLoader() {
 	}
 }
 
-// end notes that nothing more is loaded. Compactions that depend on what tables say of
-// themselves are chosen again.
+// end records that loading has ended. Compactions that depend on the tables' properties are
+// then
+// chosen again.
 func (l *tableLoader) end(d *DB) { d.bg.change(func() { close(l.done) }) }
 
-// ended reports whether all is loaded that can be.
+// ended reports whether everything that can be loaded has been.
 func (l *tableLoader) ended() bool {
 	select {
 	case <-l.done:
@@ -51,15 +52,16 @@ func (l *tableLoader) ended() bool {
 	}
 }
 
-// close ends the loader, and waits for the tables that it is loading.
+// close stops the loader, and waits for the tables that it is loading.
 func (l *tableLoader) close() {
 	close(l.stop)
 	<-l.done
 }
 
-// loadTables loads the tables of a version, level 0 first, several at a time, and calls
-// loaded for each, on several goroutines. It ends early when stop is closed. REQUIRES:
-// the version is referenced.
+// loadTables loads the tables of a version concurrently, level 0 first, and calls loaded for
+// each,
+// possibly concurrently. It stops early when stop is closed. REQUIRES: the version is
+// referenced.
 func loadTables(version *manifest.Version, stop <-chan struct{}, loaded func(*table, error)) {
 	var tables []*table
 	for _, metas := range version.Levels {
@@ -89,7 +91,7 @@ func loadTables(version *manifest.Version, stop <-chan struct{}, loaded func(*ta
 	wg.Wait()
 }
 
-// reportTable reports a table that cannot be read, and a filter that cannot be used.
+// reportTable logs an unreadable table or an unusable filter.
 func (d *DB) reportTable(t *table, err error) {
 	if err != nil {
 		d.opts.Logger.Error("a table cannot be read", "path", t.path, "err", err)
@@ -101,12 +103,12 @@ func (d *DB) reportTable(t *table, err error) {
 	}
 }
 
-// loadAll loads all tables of the present version that have not been loaded.
+// loadAll loads all tables of the current version that have not been loaded.
 func (d *DB) loadAll() {
 	version := d.refVersion()
 	if version == nil {
 		return
 	}
 	defer d.releaseVersion(version)
-	loadTables(version, nil, func(*table, error) {}) // a table keeps its error
+	loadTables(version, nil, func(*table, error) {}) // each table keeps its own error
 }

@@ -5,12 +5,12 @@ import (
 	"log/slog"
 )
 
-// defaultLogger is what a nil Options.Logger means: slog.Default(), and of that
-// the warnings and errors, as flushes and compactions are no news to a program that
-// has not asked for them.
+// defaultLogger is used if Options.Logger is nil: slog.Default(), limited to warnings and
+// errors,
+// since a program has not asked to see flushes and compactions.
 func defaultLogger() *slog.Logger { return slog.New(warnings{slog.Default().Handler()}) }
 
-// warnings hands on records from slog.LevelWarn on.
+// warnings passes on records from slog.LevelWarn on.
 type warnings struct{ slog.Handler }
 
 func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {

@@ -6,12 +6,13 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// maxManifestBytes is the size at which a new MANIFEST begins, and with it a
-// new start from the whole version.
+// maxManifestBytes is the size at which a new MANIFEST is started, with a snapshot of the
+// version.
 const maxManifestBytes = 4 << 20
 
-// newManifest begins a MANIFEST that holds the whole version, and makes CURRENT
-// name it. After an error d.manifest is as it was.
+// newManifest creates a MANIFEST with a snapshot of the version, and makes CURRENT name it.
+// After
+// an error d.manifest is unchanged.
 func (d *DB) newManifest(version *manifest.Version) error {
 	num := d.nextFile.Add(1) - 1
 	w, _, err := manifest.Create(d.fs, d.dir, num, &manifest.State{

@@ -10,38 +10,39 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// readState is all that a read looks at, as it was at one moment. It is
-// immutable; a write to the tree's shape makes a new one. A reader that loaded
-// it inside the database's epoch may use it until it leaves the epoch; one that
-// stays longer, an iterator, takes a reference on the version first.
+// readState, the superversion, is everything that a read needs: an immutable snapshot of
+// memtables
+// and version. Each change to either installs a new one. A reader that loads it inside the
+// database's epoch may use it until it leaves the epoch; a longer-lived reader, such as an
+// iterator, first takes a reference on the version.
 type readState struct {
 	mem     *memtable.Memtable
 	imms    []*memtable.Memtable // full and waiting to be flushed, newest first
 	version *manifest.Version
-	drops   uint64 // how many edits took tables away and brought none: keys went without a sequence number
-	flushed uint64 // the memtables hold all entries with higher sequence numbers
+	drops   uint64 // number of edits that only dropped tables: keys vanished without a sequence number
+	flushed uint64 // all entries with higher sequence numbers are in the memtables
 }
 
 // lookup is the search for one key.
 type lookup struct {
 	key     filter.Key
-	keyed   bool   // the key's hash is that of the database's secret
-	seq     uint64 // entries with higher sequence numbers do not count
+	keyed   bool   // the key's hash uses the database's secret
+	seq     uint64 // entries with higher sequence numbers are ignored
 	counts  *readStripe
-	asked   uint           // bit i: a filter of level i has been asked
-	sampled bool           // tables that do not hold the key note it
-	buf     sstable.Buffer // what a block is decoded into that is not cached
+	asked   uint           // bit i: a filter of level i was probed
+	sampled bool           // tables count this lookup if they do not hold the key
+	buf     sstable.Buffer // holds a block that is not cached
 }
 
-// sampleEvery is one in how many lookups is sampled for the tables' own counts.
+// sampleEvery: one lookup in this many is counted by the tables themselves.
 const sampleEvery = 16
 
-// get returns the newest value of a key. The value aliases memory that does not
-// change until buf is released: a memtable's arena, a block, or buf's own. found
-// is false if there is no entry or it is a deletion. turn tells which lookups are
-// sampled.
+// get returns the newest value of a key. The value points into memory that does not change
+// until
+// buf is released: a memtable's arena, a block, or buf's own memory. found is false if there is
+// no entry or it is a tombstone. turn selects the lookups that are sampled.
 func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *readStripe, turn uint64) (value []byte, buf sstable.Buffer, found bool, err error) {
-	var l lookup // field by field: it would wait for a struct that is copied
+	var l lookup // set field by field: copying a composite literal stalls on store forwarding
 	l.key = lookupKey(secret, key)
 	l.keyed = secret != nil
 	l.seq = seq
@@ -52,10 +53,10 @@ func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *r
 	return value, l.buf, found, err
 }
 
-// count counts the lookup once it has ended.
+// count counts the lookup at its end.
 func (l *lookup) count() { l.counts.asked[l.asked%(1<<manifest.NumLevels)].Add(1) }
 
-// search is get without the counts of a whole lookup.
+// search is get without counting.
 func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 	if v, kind, ok := l.memtable(s.mem); ok {
 		return v, kind == base.KindSet, nil
@@ -82,7 +83,7 @@ func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 		}
 		f, no := l.filter(tables[i], level)
 		if no && !last {
-			continue // as all but a few
+			continue // the common case
 		}
 		v, kind, ok, err := l.level(tables[i:], f, no, level)
 		if err != nil || ok {
@@ -92,8 +93,9 @@ func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 	return nil, false, nil
 }
 
-// level searches the first of tables, whose filter f has been asked, and if it ends with
-// the key its neighbours.
+// level searches the first of tables, whose filter f has been probed, and, if that table ends
+// with
+// the key, the adjacent ones.
 func (l *lookup) level(tables []*manifest.TableMeta, f filter.Reader, no bool, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	if !no {
 		value, kind, ok, err = l.maybe(tables[0], f, level)
@@ -104,8 +106,9 @@ func (l *lookup) level(tables []*manifest.TableMeta, f filter.Reader, no bool, l
 	return l.neighbours(tables[1:], level)
 }
 
-// neighbours searches the tables of a level >= 1 that follow one which ends with the
-// key: LevelDB can split the versions of one key over neighbours.
+// neighbours searches the tables of a level >= 1 after one that ends with the key: LevelDB can
+// split
+// the versions of one key over adjacent tables.
 func (l *lookup) neighbours(tables []*manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	for _, meta := range tables {
 		if before(l.key.Bytes, meta) {
@@ -119,7 +122,7 @@ func (l *lookup) neighbours(tables []*manifest.TableMeta, level int) (value []by
 	return nil, 0, false, nil
 }
 
-// endsWith reports whether the key is the table's last.
+// endsWith reports whether the table's largest key is the user key.
 func endsWith(meta *manifest.TableMeta, userKey []byte) bool {
 	return bytes.Equal(userKey, base.UserKey(meta.Largest))
 }
@@ -142,8 +145,9 @@ func (l *lookup) memtable(m *memtable.Memtable) (value []byte, kind base.Kind, o
 	return value, kind, ok
 }
 
-// table asks a table's filter and then, on a positive, its blocks. The key is not after
-// the table.
+// table probes a table's filter and, on a positive, searches its blocks. The key must not be
+// after
+// the table's range.
 func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	f, no := l.filter(meta, level)
 	if no {
@@ -152,10 +156,10 @@ func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind 
 	return l.maybe(meta, f, level)
 }
 
-// filter asks a table's filter, which it returns, nil if there is none. no is whether
-// it says that the key is not there. The key is not after the table. A filter answers
-// sooner than the first key that it is not before the table, and few keys lie between
-// two tables, so that is looked at last.
+// filter probes a table's filter and returns it, or nil if there is none; no reports that the
+// filter excludes the key. The key must not be after the table's range. That it may be before
+// it is checked last: probing the filter is faster than reading the first key, and few keys
+// lie between two tables.
 func (l *lookup) filter(meta *manifest.TableMeta, level int) (f filter.Reader, no bool) {
 	t := meta.Handle.(*table)
 	r := t.reader.Load()
@@ -175,7 +179,7 @@ func (l *lookup) filter(meta *manifest.TableMeta, level int) (f filter.Reader, n
 	return f, true
 }
 
-// maybe looks into a table whose filter f has not said no.
+// maybe searches a table whose filter f has not excluded the key.
 func (l *lookup) maybe(meta *manifest.TableMeta, f filter.Reader, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	if before(l.key.Bytes, meta) {
 		return nil, 0, false, nil
@@ -186,7 +190,7 @@ func (l *lookup) maybe(meta *manifest.TableMeta, f filter.Reader, level int) (va
 		return nil, 0, false, err
 	}
 	if f == nil {
-		// The table may have been loaded just now.
+		// load may just have loaded the table.
 		if f = r.Filter(); f != nil {
 			l.asks(level)
 			if !l.mayContain(f) {
@@ -198,7 +202,7 @@ func (l *lookup) maybe(meta *manifest.TableMeta, f filter.Reader, level int) (va
 	return l.blocks(t, r, f, level, &l.buf)
 }
 
-// asks notes that a filter of the level is asked.
+// asks records that a filter of the level is probed.
 func (l *lookup) asks(level int) {
 	if bit := uint(1) << level; l.asked&bit == 0 {
 		l.asked |= bit
@@ -207,15 +211,16 @@ func (l *lookup) asks(level int) {
 	}
 }
 
-// missed notes that the table does not hold the key.
+// missed records that the table does not hold the key.
 func (l *lookup) missed(t *table) {
 	if l.sampled {
 		t.absent.Add(sampleEvery)
 	}
 }
 
-// blocks looks for the key in the blocks of table t, which r reads; f is the filter that has said
-// maybe, nil if there is none. The value is valid until buf is used again.
+// blocks searches the blocks of table t, whose reader is r. f is the filter that was positive,
+// or
+// nil. The value is valid until buf is used again.
 func (l *lookup) blocks(t *table, r *sstable.Reader, f filter.Reader, level int, buf *sstable.Buffer) (value []byte, kind base.Kind, ok bool, err error) {
 	value, kind, _, ok, err = r.GetIn(buf, l.key.Bytes, l.seq)
 	switch {

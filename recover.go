@@ -35,7 +35,7 @@ func Open(dir string, o *Options) (*DB, error) {
 	return d, nil
 }
 
-// newDB returns a database that nothing has been read of.
+// newDB returns a database from which nothing has been read yet.
 func newDB(dir string, opts Options) *DB {
 	d := &DB{dir: dir, opts: opts, fs: opts.FS, gaps: gap.NewSet(opts.gapBytes)}
 	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, pool: &d.filters}
@@ -102,9 +102,9 @@ func (d *DB) mustExist() error {
 	return err
 }
 
-// create makes an empty database: a MANIFEST that names no file, and CURRENT.
-// Nothing else is written before, so that what a crash leaves of a database is
-// never taken for the beginnings of a new one.
+// create creates an empty database: a MANIFEST without tables, and CURRENT. Nothing is written
+// before that, so that the remains of a crashed database are never taken for the beginnings of
+// a new one.
 func (d *DB) create() (*manifest.State, error) {
 	if err := d.syncParents(d.dir); err != nil {
 		return nil, err
@@ -128,10 +128,10 @@ func (d *DB) create() (*manifest.State, error) {
 	return manifest.Load(d.fs, d.dir)
 }
 
-// syncParents makes a directory durable that may be new: what is made in it
-// lasts only if it does, and so do the directories that it is in, which may be
-// new too. One that may be searched but not read cannot be synced: we have not made
-// it, nor those above it, but we may have made the one below.
+// syncParents makes the directory dir, which may be new, durable, and with it its parents,
+// which
+// may be new, too. A directory that may be searched but not read cannot be synced: then it
+// and those above it are not ours, but the one below may be.
 func (d *DB) syncParents(dir string) error {
 	for at := filepath.Dir(dir); ; at = filepath.Dir(at) {
 		err := d.fs.SyncDir(at)
@@ -149,7 +149,7 @@ func (d *DB) syncParents(dir string) error {
 	}
 }
 
-// recover brings the database to life from what the MANIFEST and the logs say.
+// recover restores the database from the MANIFEST and the logs.
 func (d *DB) recover(state *manifest.State) (err error) {
 	if state.Dropped != nil {
 		d.opts.Logger.Warn("the end of the MANIFEST was cut off", "err", state.Dropped)
@@ -195,10 +195,10 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	return r.publish()
 }
 
-// maxOpenErrors is how many missing tables are reported.
+// maxOpenErrors bounds the number of missing tables that are reported.
 const maxOpenErrors = 10
 
-// placeTables finds the files of a version's tables in the directory. It opens none.
+// placeTables finds the files of a version's tables in the directory, without opening them.
 func (d *DB) placeTables(version *manifest.Version, names []string) error {
 	there := setOf(names)
 	var errs []error
@@ -231,8 +231,9 @@ func closeTables(version *manifest.Version) {
 	}
 }
 
-// findLogs returns the numbers of the logs to replay, ascending, from the names in the
-// directory. missing is not nil if the log that the MANIFEST names is not among them.
+// findLogs returns the numbers of the logs to replay, ascending, given the names in the
+// directory.
+// missing is not nil if the log that the MANIFEST names is not among them.
 func (d *DB) findLogs(state *manifest.State, names []string) (logs []uint64, missing *CorruptionError, err error) {
 	for _, name := range names {
 		kind, num, ok := manifest.ParseName(name)
@@ -246,17 +247,18 @@ func (d *DB) findLogs(state *manifest.State, names []string) (logs []uint64, mis
 	}
 	path := filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, state.LogNumber))
 	missing = &CorruptionError{Path: path, Offset: -1, What: "log", Err: errors.New("named by the MANIFEST, but missing")}
-	// A log is made before it is named and removed after another is, except by
-	// goleveldb, which drops an empty log for a newer one without a word. Whether
-	// the newer one begins where it should is for the replay to see.
+	// A log is created before it is named, and removed after another is named. The exception is
+	// goleveldb, which silently drops an empty log for a newer one. The replay checks whether
+	// the newer one begins where it should.
 	if len(logs) == 0 || logs[len(logs)-1] < state.LogNumber {
 		return nil, nil, missing
 	}
 	return logs, missing, nil
 }
 
-// reserveFileNumbers makes sure that no file in the directory, whatever wrote
-// it, has a number that is still to be given out.
+// reserveFileNumbers ensures that no file in the directory, whatever wrote it, has a number
+// that
+// will be assigned again.
 func (d *DB) reserveFileNumbers(names []string) {
 	for _, name := range names {
 		if _, num, ok := manifest.ParseName(name); ok && num >= d.nextFile.Load() && num < 1<<62 {
@@ -265,8 +267,9 @@ func (d *DB) reserveFileNumbers(names []string) {
 	}
 }
 
-// maxSequence returns the largest sequence number that the MANIFEST gives, or of a
-// table's first and last key.
+// maxSequence returns the largest of the MANIFEST's sequence number and those of the tables'
+// first
+// and last keys.
 func maxSequence(seq uint64, version *manifest.Version) uint64 {
 	for _, metas := range version.Levels {
 		for _, meta := range metas {

@@ -15,17 +15,17 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// recovery turns what the logs hold into memtables and tables, and then into
-// the database's first state.
+// recovery turns the logs into memtables and tables, and those into the database's first read
+// state.
 type recovery struct {
 	db          *DB
 	version     *manifest.Version    // referenced
-	manifestSeq uint64               // what the MANIFEST gives as the last sequence number
-	lastSeq     uint64               // the largest sequence number that was met
+	manifestSeq uint64               // the MANIFEST's last sequence number
+	lastSeq     uint64               // the largest sequence number seen
 	mems        []*memtable.Memtable // oldest first
 	flushed     []*manifest.TableMeta
-	deep        []manifest.DeepLevel  // of a tree with more levels than there are
-	merged      []*manifest.TableMeta // written to make them fewer
+	deep        []manifest.DeepLevel  // the levels of a tree with too many
+	merged      []*manifest.TableMeta // tables written to reduce them
 	log         *logFile
 	report      Recovery
 
@@ -103,8 +103,9 @@ func (r *recovery) replay(num uint64) (err error) {
 	return r.judgeTail(in, own)
 }
 
-// gapBefore returns an error that tells what is missing between the log before
-// and one that begins at a sequence number; nil if nothing is. Both are sift's own.
+// gapBefore returns an error that describes what is missing between the previous log and this
+// one,
+// which begins at a sequence number, or nil if nothing is. Both must be sift's own logs.
 func (r *recovery) gapBefore(path string, offset int64, own bool, first uint64) error {
 	switch {
 	case !own || !r.own || r.nextSeq == 0 || first <= r.nextSeq:
@@ -115,10 +116,11 @@ func (r *recovery) gapBefore(path string, offset int64, own bool, first uint64) 
 	return &CorruptionError{Path: path, Offset: offset, What: "log record", Err: fmt.Errorf("batch begins at sequence %d, and %d is next", first, r.nextSeq)}
 }
 
-// passLost passes over a log whose writes are lost, as some before them are: a
-// crash may keep what is in a log and not the end of the one before. A sync mark in
-// the log proves that what is missing was on disk, and so does a second such log:
-// the gap is damage then. proven says that there was a mark already.
+// passLost skips a log whose writes are lost because earlier ones are: a crash may keep a log
+// and
+// lose the end of the one before. A sync mark in the log proves that the missing part was on
+// disk, and so does a second such log: then the gap is damage. proven says that a mark was
+// seen already.
 func (r *recovery) passLost(in *record.Reader, proven bool, gap error) error {
 	if r.gap != nil {
 		return r.gap
@@ -146,7 +148,7 @@ func (r *recovery) passLost(in *record.Reader, proven bool, gap error) error {
 	return nil
 }
 
-// cutOff notes that what was written last is lost, and that nothing follows.
+// cutOff records that the last writes are lost, and that nothing may follow.
 func (r *recovery) cutOff(err error) {
 	if r.torn == nil {
 		r.torn = err
@@ -155,15 +157,14 @@ func (r *recovery) cutOff(err error) {
 	}
 }
 
-// unusedLogBytes is the length of a log that holds its beginning and nothing else.
-// No write fits in.
+// unusedLogBytes is the length of a log that only holds its header. No write fits in.
 const unusedLogBytes = record.HeaderLen + batchHeaderLen
 
-// passUnused takes note of a log that is too short to hold a write. Nobody may
-// ever have used it: where a new log could not be finished, or power was lost
-// between making it and naming it, or it was made ahead, the log before was used
-// on. So it says nothing about how that one ends, but that there was everything
-// before its sequence number, on disk or not.
+// passUnused handles a log that is too short to hold a write. It may never have been used: when
+// a
+// new log could not be completed, or power was lost between its creation and its first use, the
+// previous log stayed in use. So it says nothing about how that one ends, except that all
+// sequence numbers before its own had been assigned, on disk or not.
 func (r *recovery) passUnused(in *record.Reader, path string) error {
 	payload, offset, err := in.Next()
 	if err == io.EOF {
@@ -202,14 +203,15 @@ func isSyncMark(payload []byte) bool {
 	return err == nil && count == 0
 }
 
-// hasMark looks for a sync mark of a number from minSeq on among what is whole
-// after the damage in a log. REQUIRES: in has been read to its end.
+// hasMark looks for a sync mark with a number of at least minSeq among the intact records after
+// the
+// damage in a log. REQUIRES: in was read to its end.
 func hasMark(in *record.Reader, minSeq uint64) (found bool, err error) {
 	if in.Tail().Kind != record.Damaged {
 		return false, nil
 	}
 	err = in.Salvage(func(payload []byte, _ int64) bool {
-		// A value may hold what looks like an older log's record.
+		// A value may contain what looks like a record of an older log.
 		first, count, err := decodeBatch(payload, nil)
 		found = err == nil && count == 0 && first >= minSeq
 		return !found
@@ -217,9 +219,10 @@ func hasMark(in *record.Reader, minSeq uint64) (found bool, err error) {
 	return found, err
 }
 
-// checkOrder compares where a batch begins with where it should. It is for logs
-// that sift wrote; LevelDB's say nothing about each other or the MANIFEST, unless
-// one is missing. Empty batches may have a lower number.
+// checkOrder compares a batch's first sequence number with the expected one. It applies to logs
+// that
+// sift wrote; LevelDB's logs say nothing about each other or the MANIFEST, unless one is
+// missing. Empty batches may have a lower number.
 func (r *recovery) checkOrder(own bool, first uint64, count uint32, firstOfLog bool) error {
 	switch {
 	case r.missing != nil && firstOfLog && first > r.manifestSeq+1:
@@ -234,18 +237,17 @@ func (r *recovery) checkOrder(own bool, first uint64, count uint32, firstOfLog b
 	return nil
 }
 
-// judgeTail decides whether what follows the last good record of a log is a
-// torn tail, which is cut off and reported, or damage.
+// judgeTail decides whether what follows the last good record of a log is a torn tail, which is
+// cut
+// off and reported, or damage.
 //
-// In sift's own logs a sync mark after the bad place proves that it had been
-// synced: damage. Other valid records after it do not: a power cut may keep the
-// later of two unsynced records. The logs of other engines have no marks: any
-// valid record after the bad place counts as proof, and so does a last record
-// that is there in full, with a wrong checksum.
+// In sift's own logs, a sync mark after the bad record proves that the record had been synced:
+// damage. Other valid records after it do not: a power cut may keep the later of two unsynced
+// records. Other engines' logs have no marks: any valid record after the bad one counts as
+// proof, and so does a complete last record with a wrong checksum.
 //
-// Nothing but zeros after a record of sift's own is room that the log had and did
-// not use. No such log begins with zeros: its first mark is on disk before room is
-// made.
+// Zeros up to the end, after a record of sift's own, are preallocated space. No log of sift's
+// begins with zeros: its header is on disk before space is allocated.
 func (r *recovery) judgeTail(in *record.Reader, own bool) error {
 	tail := in.Tail()
 	if tail.Kind == record.Clean || tail.Kind == record.Zeros && own {
@@ -267,12 +269,13 @@ func (r *recovery) judgeTail(in *record.Reader, own bool) error {
 	return nil
 }
 
-// insert adds a batch to the newest memtable, and to new ones where it is full. That
-// a batch is in several tables then shows to nobody, also not after a crash: all
-// tables of a recovery are named by one edit.
+// insert adds a batch to the newest memtable, and to new ones when it is full. A batch may so
+// end up
+// in several tables; but since one edit adds all tables of a recovery, that is never visible,
+// even after a crash.
 func (r *recovery) insert(payload []byte) error { return addBatch(payload, r.db.secret, r.room) }
 
-// room returns the newest memtable with n bytes set aside.
+// room returns the newest memtable with n bytes reserved.
 func (r *recovery) room(n int) (*memtable.Memtable, error) {
 	if len(r.mems) > 0 {
 		if mem := r.mems[len(r.mems)-1]; mem.Reserve(n) {
@@ -296,7 +299,7 @@ func (r *recovery) flush() error {
 	for _, mem := range r.mems {
 		metas, _, err := r.db.runJob(context.Background(), &compact.Job{
 			Input:      mem.NewIter(),
-			Boundaries: []uint64{base.MaxSequence}, // nobody is reading yet
+			Boundaries: []uint64{base.MaxSequence}, // there are no readers yet
 			Writer:     r.db.tableOptions(0),
 		})
 		if err != nil {
@@ -308,7 +311,7 @@ func (r *recovery) flush() error {
 	return nil
 }
 
-// publishReadOnly makes the tables and what the logs held the only state.
+// publishReadOnly installs the tables and the contents of the logs as the only read state.
 func (r *recovery) publishReadOnly() {
 	d := r.db
 	slices.Reverse(r.mems)
@@ -318,8 +321,7 @@ func (r *recovery) publishReadOnly() {
 	d.startLoader()
 }
 
-// publish begins a new log and a new MANIFEST, and makes the database ready for
-// writing.
+// publish starts a new log and a new MANIFEST, and makes the database ready for writing.
 func (r *recovery) publish() (err error) {
 	d := r.db
 	if err := r.flush(); err != nil {
@@ -349,7 +351,7 @@ func (r *recovery) publish() (err error) {
 		return err
 	}
 	next.Ref()
-	d.releaseVersion(r.version) // next holds its tables, but for those that were merged
+	d.releaseVersion(r.version) // next holds its tables, except for merged ones
 	d.visible.Store(r.lastSeq)
 	d.state.Store(&readState{mem: memtable.New(d.opts.MemtableBytes), version: next, flushed: r.lastSeq})
 	d.removeFiles.Store(true)
@@ -371,9 +373,10 @@ func (r *recovery) abandon() {
 	}
 }
 
-// removeOrphans removes what a crash has left: tables that no version names,
-// logs that have been flushed, old MANIFESTs and unfinished files. Everything
-// that the MANIFEST names is there, so nothing else is needed.
+// removeOrphans removes what a crash has left: tables that no version refers to, flushed logs,
+// old
+// MANIFESTs and unfinished files. Everything that the MANIFEST names exists, so nothing else is
+// needed.
 func (d *DB) removeOrphans(version *manifest.Version) {
 	named := map[uint64]bool{}
 	for _, metas := range version.Levels {

@@ -9,29 +9,29 @@ import (
 const (
 	// retryDelay is the pause after a failed flush or compaction.
 	retryDelay = 100 * time.Millisecond
-	// maxRetryFactor is how many times that long it grows to while failures go on and
-	// nobody asks.
+	// maxRetryFactor bounds the growth of the pause, in multiples of retryDelay, while
+	// failures go on and no caller asks.
 	maxRetryFactor = 10
 
 	firstReminder = time.Second
 	maxReminder   = time.Minute
 )
 
-// retries paces flushes, or compactions, that fail again and again, and what is logged of
-// them. It belongs to the goroutine that carries them out; asked is guarded by
-// background.mu.
+// retries paces repeatedly failing flushes, or compactions, and the logging of their errors. It
+// belongs to the goroutine that performs them; asked is guarded by background.mu.
 type retries struct {
-	failed int  // how often, in a row
-	asked  bool // a caller was refused because of the failure: no longer pause than retryDelay
+	failed int  // number of failures in a row
+	asked  bool // a caller was refused because of the failure: pause only for retryDelay
 
-	logged   string        // the error that was last logged, without its digits
-	at       time.Time     // when that was
-	reminder time.Duration // how long after it the same error is logged again
+	logged   string        // the last error logged, without its digits
+	at       time.Time     // when it was logged
+	reminder time.Duration // how long before the same error is logged again
 }
 
-// worthLogging reports whether a failure is to be logged: the first, one with another
-// error, and the same error at intervals that double from firstReminder to maxReminder.
-// Errors that differ in numbers only are the same, as each try makes a file of its own.
+// worthLogging reports whether to log a failure: the first one, one with another error, and the
+// same
+// error at intervals that double from firstReminder to maxReminder. Errors that differ only in
+// numbers count as the same, since each attempt creates a file with a new number.
 func (r *retries) worthLogging(err error, now time.Time) bool {
 	text := strings.Map(func(c rune) rune {
 		if unicode.IsDigit(c) {
@@ -52,8 +52,9 @@ func (r *retries) worthLogging(err error, now time.Time) bool {
 	return true
 }
 
-// retryLater logs a failure and pauses: for retryDelay, and beyond it longer with each failure
-// in a row, until somebody asks. It ends early when ended is true.
+// retryLater logs a failure and pauses: for retryDelay, and longer with each failure in a row
+// unless
+// a caller asks. It returns early when ended is true.
 func (d *DB) retryLater(r *retries, what string, err error, ended func() bool) {
 	r.failed++
 	if r.worthLogging(err, time.Now()) {
@@ -64,7 +65,7 @@ func (d *DB) retryLater(r *retries, what string, err error, ended func() bool) {
 	d.bg.pauseRetry(r, delay, delay*time.Duration(min(1<<min(r.failed-1, 30), maxRetryFactor)), ended)
 }
 
-// pauseRetry pauses for the shortest time, and then to the longest as long as nobody asks.
+// pauseRetry pauses for the shortest time, and then up to the longest while nobody asks.
 func (b *background) pauseRetry(r *retries, shortest, longest time.Duration, ended func() bool) {
 	b.pause(shortest, ended)
 	b.pause(longest-shortest, func() bool { return r.asked || ended() })

@@ -10,34 +10,34 @@ import (
 	"github.com/siftdb/sift/internal/compact"
 )
 
-// One goroutine changes the tree below level 0, a step at a time. There are three
-// kinds of steps:
+// One goroutine changes the tree below level 0, one step at a time. There are three kinds of
+// steps:
 //
-//   - compactions that the tree needs, because a level is too large or a table holds
-//     mostly deletions;
+//   - compactions that the tree needs, because a level is too large or a table holds mostly
+//     tombstones;
 //   - steps of jobs, which callers wait for, such as Compact;
-//   - compactions that spare reads some tables of level 0, when nothing else is to
-//     be done and nothing is written.
+//   - compactions that leave reads fewer tables in level 0, when there is nothing else to do
+//     and nothing is written.
 //
-// The first two take turns while there are both, so that neither has to wait for
-// more than one step of the other. Several jobs take turns among themselves.
+// The first two alternate while there are both, so that neither waits for more than one step
+// of the other. Several jobs take turns.
 
-// job is work that a caller waits for and that takes more than one compaction. Its
-// steps are bounded, and each finds the tree as the one before and whatever came
-// between have left it.
+// job is work that a caller waits for and that takes more than one compaction. Its steps are
+// bounded, and each sees the tree as the previous step and anything in between have left it.
 type job struct {
-	ctx context.Context // the caller's
-	// step carries out the next step and reports whether that was the last. It runs
-	// on the compacting goroutine, and ends early when its ctx does.
+	ctx context.Context // of the caller
+	// step performs the next step and reports whether that was the last. It runs on the
+	// compacting goroutine, and returns early when its ctx ends.
 	step func(ctx context.Context) (last bool, err error)
 
-	running bool       // a step of it is; guarded by background.mu
-	done    chan error // has room for the one result
+	running bool       // a step is running; guarded by background.mu
+	done    chan error // capacity 1, for the result
 }
 
-// do carries out a job step by step on the compacting goroutine and returns when it
-// is done or has failed, ctx has ended or the database closes. A step that is
-// running then ends first.
+// do performs a job step by step on the compacting goroutine. It returns when the job is done
+// or
+// has failed, ctx has ended, or the database closes; in the latter two cases a running step
+// ends first.
 func (d *DB) do(ctx context.Context, step func(ctx context.Context) (last bool, err error)) error {
 	if d.opts.ReadOnly {
 		return ErrReadOnly
@@ -51,9 +51,8 @@ func (d *DB) do(ctx context.Context, step func(ctx context.Context) (last bool, 
 			b.finish(j, err)
 		}
 	})
-	// Whoever takes a job out of the list sends its result: the goroutine here, the
-	// compacting one after a step, or the same when it ends, after which no job stays
-	// in the list.
+	// Whoever removes a job from the list sends its result: this goroutine, or the
+	// compacting one, after a step or when it stops. After that no job stays in the list.
 	select {
 	case err := <-j.done:
 		return err
@@ -63,11 +62,11 @@ func (d *DB) do(ctx context.Context, step func(ctx context.Context) (last bool, 
 				b.finish(j, ctx.Err())
 			}
 		})
-		return <-j.done // a step that is running sees ctx, too
+		return <-j.done // a running step sees ctx, too
 	}
 }
 
-// over returns why the tree does not change any more, or nil. REQUIRES: mu.
+// over returns why the tree will not change any more, or nil. REQUIRES: mu.
 func (b *background) over() error {
 	switch {
 	case b.fatalErr != nil:
@@ -78,7 +77,7 @@ func (b *background) over() error {
 	return nil
 }
 
-// finish ends a job, unless that is done. To be called in change.
+// finish ends a job, unless it has ended. It must be called inside change.
 func (b *background) finish(j *job, err error) {
 	if i := slices.Index(b.jobs, j); i >= 0 {
 		b.jobs = slices.Delete(b.jobs, i, i+1)
@@ -86,11 +85,11 @@ func (b *background) finish(j *job, err error) {
 	}
 }
 
-// step is what the compacting goroutine does next: a step of a job, or a plan.
+// step is the compacting goroutine's next step: a step of a job, or a plan.
 type step struct {
 	job  *job
 	plan compact.Plan
-	idle bool // the plan can wait until nothing is written
+	idle bool // the plan is only for times without writes
 }
 
 func (s *step) some() bool { return s.job != nil || len(s.plan.Inputs[0]) > 0 }
@@ -98,7 +97,7 @@ func (s *step) some() bool { return s.job != nil || len(s.plan.Inputs[0]) > 0 }
 func (d *DB) compactLoop(ctx context.Context) {
 	b := &d.bg
 	defer b.change(func() {
-		for len(b.jobs) > 0 { // none is added any more
+		for len(b.jobs) > 0 { // no more jobs are added
 			b.finish(b.jobs[0], b.over())
 		}
 	})
@@ -115,8 +114,8 @@ func (d *DB) compactLoop(ctx context.Context) {
 	}
 }
 
-// nextStep waits until there is something to do. ok is false when the tree does not
-// change any more.
+// nextStep waits until there is something to do. ok is false when the tree will not change any
+// more.
 func (d *DB) nextStep(afterJob bool) (next step, ok bool) {
 	b := &d.bg
 	for {
@@ -136,8 +135,8 @@ func (d *DB) nextStep(afterJob bool) (next step, ok bool) {
 	}
 }
 
-// choose returns what is to be done next, if there is anything. After a step of a job
-// what the tree needs has its turn. REQUIRES: bg.mu.
+// choose returns the next step, if any. After a step of a job, compactions that the tree needs
+// come first. REQUIRES: bg.mu.
 func (d *DB) choose(afterJob bool) step {
 	b, version := &d.bg, d.state.Load().version
 	var plan compact.Plan
@@ -165,11 +164,11 @@ func (d *DB) choose(afterJob bool) step {
 	return step{}
 }
 
-// idleDelay is how long nothing may be written before level 0 is tidied up.
+// idleDelay is how long there must have been no writes before level 0 is compacted early.
 const idleDelay = 100 * time.Millisecond
 
-// quiet waits a moment, and reports whether nothing has happened meanwhile: that no
-// step has become more urgent, and nothing has been written.
+// quiet waits for idleDelay and reports whether meanwhile nothing was written and no step has
+// become more urgent.
 func (d *DB) quiet() bool {
 	b, written, version := &d.bg, d.visible.Load(), d.state.Load().version
 	over := b.pause(idleDelay, func() bool {
@@ -178,7 +177,7 @@ func (d *DB) quiet() bool {
 	return over && d.visible.Load() == written && d.state.Load().version == version
 }
 
-// runAutomatic carries out a compaction that the tree needs, and pauses if it fails.
+// runAutomatic executes a compaction that the tree needs, and pauses if it fails.
 func (d *DB) runAutomatic(ctx context.Context, plan *compact.Plan) {
 	b := &d.bg
 	err := d.runPlan(ctx, plan)
@@ -193,7 +192,7 @@ func (d *DB) runAutomatic(ctx context.Context, plan *compact.Plan) {
 	d.retryLater(&b.compacting, fmt.Sprintf("compaction of level %d", plan.Level), err, func() bool { return b.over() != nil })
 }
 
-// runStep carries out the next step of a job. ctx ends when the database closes.
+// runStep performs the next step of a job. ctx ends when the database closes.
 func (d *DB) runStep(ctx context.Context, j *job) {
 	stepCtx, cancel := context.WithCancel(j.ctx)
 	defer cancel()
@@ -209,13 +208,13 @@ func (d *DB) runStep(ctx context.Context, j *job) {
 	b.change(func() {
 		j.running = false
 		if err == nil {
-			b.compactErr = nil // what failed may succeed now
+			b.compactErr = nil // a failed compaction may succeed now
 		}
 		if err != nil || last {
 			b.finish(j, err)
 			return
 		}
-		// The others have their turn.
+		// The other jobs get their turn.
 		b.jobs = append(slices.Delete(b.jobs, 0, 1), j)
 	})
 }

@@ -19,26 +19,26 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// table is an SSTable: the Handle of a manifest.TableMeta. It is opened when it is
-// first needed, or by the loader before that. A table that cannot be
-// read stays in its place, so that the rest of the database can be used and every
-// read that needs the table fails. Damage is final; after any other error, such as
-// too many open files, the next read that needs the table opens it again.
+// table is an SSTable: the Handle of a manifest.TableMeta. It is opened when it is first
+// needed,
+// or earlier by the loader. A table that cannot be read stays in its place: reads that need it
+// fail, and the rest of the database remains usable. Damage is final; after any other error,
+// such as too many open files, the next read that needs the table retries.
 type table struct {
 	opener *tableOpener
 	meta   *manifest.TableMeta
 	path   string
-	reader atomic.Pointer[sstable.Reader] // nil: it has not been opened
+	reader atomic.Pointer[sstable.Reader] // nil: not yet opened
 
-	mu     sync.Mutex      // guards what follows, and opening
-	file   *filecache.File // nil: there is none
-	err    error           // why it was not opened at the last try
+	mu     sync.Mutex      // guards the fields below, and opening
+	file   *filecache.File // nil: none
+	err    error           // error of the last attempt to open
 	closed bool
 
-	prefixes bool // its filter holds the prefixes by the database's Prefixer; set before reader
+	prefixes bool // its filter holds the prefixes of the database's Prefixer; set before reader
 
-	absent atomic.Uint64 // lookups of keys that it does not hold, from a sample
-	heat   plan.Heat     // the filter keeper's; its mu guards it
+	absent atomic.Uint64 // sampled number of lookups of keys that it does not hold
+	heat   plan.Heat     // guarded by the filter memory manager's mu
 }
 
 // tableOpener opens the tables of one directory.
@@ -50,17 +50,16 @@ type tableOpener struct {
 	pool  *sstable.FilterPool
 	files *filecache.Cache
 
-	loaded func() // is called when a table has been loaded
+	loaded func() // called when a table has been loaded
 }
 
-// place returns the table in a file, which it does not open.
+// place returns the table in a file, without opening it.
 func (o *tableOpener) place(meta *manifest.TableMeta, path string) *table {
 	return &table{opener: o, meta: meta, path: path, file: o.files.Add(path, int64(meta.Size))}
 }
 
-// load returns the table's reader. If the table could not be opened so far it tries
-// again, unless it is known to be damaged. One goroutine opens it; others that need it
-// wait.
+// load returns the table's reader. If earlier attempts to open the table failed, it retries,
+// unless the table is known to be damaged. Concurrent callers wait for one to open it.
 func (t *table) load() (*sstable.Reader, error) {
 	if r := t.reader.Load(); r != nil {
 		return r, nil
@@ -82,7 +81,7 @@ func (t *table) open() (*sstable.Reader, error) {
 	}
 	var r *sstable.Reader
 	if r, t.err = t.openReader(); t.err != nil {
-		t.closeFile() // what is wrong may be the descriptor
+		t.closeFile() // the descriptor may be the problem
 		return nil, t.err
 	}
 	t.prefixes = t.opener.opts.Prefix != nil && r.PrefixFilter() == t.opener.opts.prefixName
@@ -91,14 +90,13 @@ func (t *table) open() (*sstable.Reader, error) {
 	return r, nil
 }
 
-// isFinal reports whether an error is of what the file holds: trying again would not
-// help.
+// isFinal reports whether the error is about the file's contents, so that a retry is futile.
 func isFinal(err error) bool {
 	return errors.Is(err, ErrCorruption) || errors.Is(err, ErrUnsupported)
 }
 
-// openReader opens the file, makes a reader of it, and checks that the table is the one
-// that the MANIFEST means. REQUIRES: mu.
+// openReader opens the file and its reader, and checks that it is the table that the MANIFEST
+// refers to. REQUIRES: mu.
 func (t *table) openReader() (*sstable.Reader, error) {
 	o := t.opener
 	size, err := o.fs.Size(t.path)
@@ -121,7 +119,7 @@ func (t *table) openReader() (*sstable.Reader, error) {
 		RangePolicies: o.opts.rangeReaders,
 
 		FilterPool: o.pool,
-		// Under a budget the filter keeper says what is held.
+		// Under a budget the filter memory manager decides what to load.
 		MaxFilterUnits: o.maxFilterUnits(),
 	})
 	if err != nil {
@@ -134,14 +132,14 @@ func (t *table) openReader() (*sstable.Reader, error) {
 	return r, nil
 }
 
-// lastErr returns why the table was not opened at the last try, nil if it is open.
+// lastErr returns the error of the last attempt to open, or nil if the table is open.
 func (t *table) lastErr() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.err
 }
 
-// maxFilterUnits is for sstable.ReaderOptions: all units, or none at first.
+// maxFilterUnits is for sstable.ReaderOptions: all units, or none initially.
 func (o *tableOpener) maxFilterUnits() int {
 	if o.opts.FilterMemory != 0 {
 		return -1
@@ -149,8 +147,9 @@ func (o *tableOpener) maxFilterUnits() int {
 	return 0
 }
 
-// find returns which of the files in the directory is the table's, .ldb or .sst. Where
-// both are there, one is a leftover: the one with the right size is taken.
+// find returns the path of the table's file, .ldb or .sst. If both exist, one is a leftover,
+// and
+// find takes the one with the right size.
 func (o *tableOpener) find(names map[string]bool, meta *manifest.TableMeta) (path string, err error) {
 	ldb := manifest.MakeName(manifest.KindTable, meta.Num)
 	sst := manifest.MakeName(manifest.KindTableSST, meta.Num)
@@ -188,8 +187,8 @@ func setOf(names []string) map[string]bool {
 	return set
 }
 
-// checkRange compares the table's own first and last key with the MANIFEST's:
-// a table under another's name must not answer for it.
+// checkRange compares the table's first and last key with those in the MANIFEST: a table under
+// another's name must not be read in its place.
 func (t *table) checkRange(r *sstable.Reader) error {
 	meta := t.meta
 	if p := r.Properties(); p != nil && p.FileNumber != 0 && p.FileNumber != meta.Num {
@@ -206,8 +205,8 @@ func (t *table) checkRange(r *sstable.Reader) error {
 	return nil
 }
 
-// keyRange returns the first and last internal key, from the properties where
-// they say it and else from the blocks.
+// keyRange returns the first and last internal key, from the properties if they have them,
+// otherwise from the blocks.
 func (t *table) keyRange(r *sstable.Reader) (smallest, largest []byte, err error) {
 	if p := r.Properties(); p != nil && len(p.Smallest) > 0 {
 		return p.Smallest, p.Largest, nil
@@ -226,7 +225,7 @@ func (t *table) keyRange(r *sstable.Reader) (smallest, largest []byte, err error
 	return nil, nil, &CorruptionError{Path: t.path, Offset: -1, What: "table", Err: errors.New("holds no entry")}
 }
 
-// close lets go of the file and of the table's blocks in the cache.
+// close closes the file and evicts the table's blocks from the cache.
 func (t *table) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -271,7 +270,7 @@ func tableIterators(metas []*manifest.TableMeta, o *sstable.IterOptions) ([]base
 	return its, nil
 }
 
-// levelIterator runs over the tables of a level >= 1, one after another.
+// levelIterator iterates over the tables of a level >= 1.
 func levelIterator(metas []*manifest.TableMeta, o *sstable.IterOptions) base.Iterator {
 	return merge.NewLevel(len(metas),
 		func(i int) []byte { return metas[i].Largest },
@@ -287,8 +286,8 @@ func closeAll(its []base.Iterator) error {
 	return err
 }
 
-// filterPolicy returns the name of the policy that built the table's filter, held
-// or not; none's if it has none that can be used.
+// filterPolicy returns the name of the policy that built the table's filter, loaded or not, or
+// that of filter.None if there is no usable filter.
 func (t *table) filterPolicy() string {
 	r := t.reader.Load()
 	switch {
@@ -313,7 +312,7 @@ func (t *table) settled() bool {
 	return p != nil && len(p.Smallest) > 0 && p.NumDeletions == 0 && p.NumKeys == p.NumEntries
 }
 
-// filterDamaged reports whether the table has a filter that cannot be used.
+// filterDamaged reports whether the table has an unusable filter.
 func (t *table) filterDamaged() bool {
 	r := t.reader.Load()
 	if r == nil {

@@ -5,46 +5,44 @@ import (
 	"time"
 )
 
-// throttle slows writes down while level 0 grows faster than it is compacted,
-// and stops them where it has grown too far. It belongs to the leader of the
-// commit queue.
+// throttle delays writes while level 0 grows faster than it is compacted, and stops them when
+// it
+// has grown too large. It belongs to the leader of the commit queue.
 //
-// The delay is spread over all writes, so that none waits long: it lets them in at
-// a rate that falls to next to nothing before the stop. There it takes minutes to
-// fill a memtable of the usual size, and a compaction is over by then. Three things
-// get as far as the stop all the same: batches that would have to wait longer than
-// maxSleep each, memtables of a few KiB, and a Flush, which adds a table however
-// little is in it.
+// The delay is spread over all writes, so that none waits long: writes are admitted at a rate
+// that falls to nearly nothing before the stop. At that rate it takes minutes to fill a
+// memtable of the usual size, and a compaction finishes sooner. Three things can still reach
+// the stop: batches that would each have to wait longer than maxSleep, memtables of a few
+// KiB, and Flush, which adds a table however small.
 //
-// A single write is held back
-//   - here: maxSleep at most; at the stop until level 0 has been compacted: for the
-//     step that is running, another of a job (see schedule.go), and those that level 0
-//     then needs. A step of level 0 takes all of it that overlaps and what it falls on
-//     in level 1;
-//   - by the change to a new memtable: until what is in the old log is on disk,
-//     and, if maxFull memtables are on their way already, until the first of them
-//     has become a table.
+// A single write waits
+//   - here: at most maxSleep; at the stop until level 0 has been compacted: for the running
+//     step, one step of a job (see schedule.go), and the compactions of level 0 that are then
+//     due, each of which takes all overlapping tables of level 0 and what they overlap in
+//     level 1;
+//   - for a new memtable: until the old log is on disk and, if maxFull memtables are waiting
+//     to be flushed, until the first of them has been flushed.
 //
-// Short of the stop, and where the disk takes Y bytes a second that others leave to
-// it, that is no longer than the larger of maxSleep and 3 x MemtableBytes / Y.
+// Short of the stop, if the disk is the bottleneck and has a bandwidth of Y bytes per second
+// left, that is at most the larger of maxSleep and 3 x MemtableBytes / Y.
 type throttle struct {
-	owed time.Duration // delay that is due
+	owed time.Duration // delay not yet slept
 }
 
 const (
-	slowFactor = 2 // writes slow down from slowFactor x L0Tables on
-	stopFactor = 3 // and wait at stopFactor x L0Tables
-	// minDrainRate is assumed until a compaction of level 0 has been measured,
-	// in bytes per second.
+	slowFactor = 2 // writes are delayed from slowFactor x L0Tables on
+	stopFactor = 3 // and stop at stopFactor x L0Tables
+	// minDrainRate, in bytes per second, is assumed until a compaction of level 0 has been
+	// measured.
 	minDrainRate = 4 << 20
-	minSleep     = time.Millisecond       // what is less is not worth a sleep
-	maxSleep     = 100 * time.Millisecond // for one group; the rest is due from the next
+	minSleep     = time.Millisecond       // shorter delays accumulate
+	maxSleep     = 100 * time.Millisecond // per group; the next group sleeps the rest
 	maxOwed      = time.Second
 )
 
-// wait holds back a group of the given size. Between the two limits writes are
-// admitted at a rate that falls from twice that at which level 0 was last
-// compacted, at the first, by the square of the distance to the second.
+// wait delays a group of the given size. Between the two limits, writes are admitted at a rate
+// that starts at twice the rate at which level 0 was last compacted, and falls with the square
+// of the distance to the second limit.
 func (t *throttle) wait(d *DB, bytes int) error {
 	if d.opts.DisableAutoCompaction {
 		return nil
@@ -66,13 +64,13 @@ func (t *throttle) wait(d *DB, bytes int) error {
 		d.slowed(sleep)
 		start := time.Now()
 		time.Sleep(sleep)
-		t.owed -= time.Since(start) // a sleep that was too long counts
+		t.owed -= time.Since(start) // oversleeping counts, too
 	}
 	return nil
 }
 
-// stop waits until level 0 has fewer than limit tables. As long as it has more, a
-// compaction is due and under way, or has failed, or the database closes.
+// stop waits until level 0 has fewer than limit tables. While it has more, a compaction is
+// running or due, or has failed, or the database is closing.
 func (t *throttle) stop(d *DB, limit int) error {
 	start := time.Now()
 	defer func() { d.stalled(time.Since(start)) }()
@@ -91,5 +89,5 @@ func (t *throttle) stop(d *DB, limit int) error {
 		return ErrClosed
 	}
 	b.ask(&b.compacting)
-	return fmt.Errorf("%w: level 0 is full, a compaction failed and is being tried again: %w", ErrTryAgain, b.compactErr)
+	return fmt.Errorf("%w: level 0 is full, and a compaction failed and will be retried: %w", ErrTryAgain, b.compactErr)
 }
