@@ -12,12 +12,12 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// CURRENT holds the base name of the MANIFEST in use and a newline, nothing
-// else. LevelDB and pebble take no other form. On disk; do not change.
+// CURRENT holds the base name of the current MANIFEST and a newline, nothing else. LevelDB and
+// pebble accept no other form. On disk; do not change.
 //
 // Example: 4d 41 4e 49 46 45 53 54 2d 30 30 30 30 31 30 0a is MANIFEST-000010.
 
-// maxCurrentLen is more than the longest valid CURRENT.
+// maxCurrentLen exceeds the length of every valid CURRENT.
 const maxCurrentLen = 64
 
 func decodeCurrent(b []byte) (num uint64, err error) {
@@ -32,16 +32,18 @@ func decodeCurrent(b []byte) (num uint64, err error) {
 	return num, nil
 }
 
-// ErrNoDatabase reports a directory without a database: CURRENT is missing and
-// nothing else is there that a database would have left.
+// ErrNoDatabase reports a directory without a database: CURRENT is missing, and so is
+// everything
+// else that a database leaves behind.
 var ErrNoDatabase = errors.New("no database in the directory")
 
 // ReadCurrent returns the number of the MANIFEST that CURRENT names.
 //
-// Where CURRENT is missing the error matches ErrNoDatabase if the directory is
-// missing too or holds no data: no table, no log with a byte in it, no MANIFEST
-// that names a table. It is a *base.CorruptionError otherwise: a new database
-// must not be made over what is left of an old one.
+// If CURRENT is missing, the error matches ErrNoDatabase if the directory is missing, too, or
+// holds
+// no data: no table, no log with a byte in it, no MANIFEST that names a table. Otherwise it is
+// a
+// *base.CorruptionError: a new database must not be created over the remains of an old one.
 func ReadCurrent(fsys vfs.FS, dir string) (num uint64, err error) {
 	path := filepath.Join(dir, MakeName(KindCurrent, 0))
 	b, err := readAll(fsys, path, maxCurrentLen)
@@ -67,9 +69,9 @@ func ReadCurrent(fsys vfs.FS, dir string) (num uint64, err error) {
 	return num, nil
 }
 
-// findData returns the name of a file in dir that holds data, "" if there is
-// none. A MANIFEST without tables, and an empty log, are what an interrupted
-// creation leaves; they are no reason to refuse another.
+// findData returns the name of a file in dir that holds data, or "". A MANIFEST without tables
+// and an
+// empty log are what an interrupted creation leaves; they do not prevent another.
 func findData(fsys vfs.FS, dir string) (string, error) {
 	names, err := fsys.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,16 +109,18 @@ func findData(fsys vfs.FS, dir string) (string, error) {
 	return "", nil
 }
 
-// SetCurrent makes CURRENT name the MANIFEST, durably and at once: a temporary
-// file is written and synced, renamed, and the directory synced. The MANIFEST
-// and its directory entry must be durable before.
+// SetCurrent makes CURRENT name the MANIFEST, durably and atomically: it writes and syncs a
+// temporary
+// file, renames it, and syncs the directory. The MANIFEST and its directory entry must already
+// be durable.
 //
-// switched says how far a failure came: false, and CURRENT is as it was; true,
-// and either name may be found after a crash, so that both MANIFESTs must stay.
+// After an error, switched is false if CURRENT is unchanged. If it is true, either name may be
+// found
+// after a crash, so both MANIFESTs must be kept.
 func SetCurrent(fsys vfs.FS, dir string, num uint64) (switched bool, err error) {
 	tmp := filepath.Join(dir, MakeName(KindTemp, num))
 	if err := writeFile(fsys, tmp, MakeName(KindManifest, num)+"\n"); err != nil {
-		_ = fsys.Remove(tmp) // the write's error is the one that counts
+		_ = fsys.Remove(tmp) // the write's error is what matters
 		return false, err
 	}
 	if err := fsys.Rename(tmp, filepath.Join(dir, MakeName(KindCurrent, 0))); err != nil {
@@ -137,7 +141,7 @@ func writeFile(fsys vfs.FS, path, content string) error {
 	return errors.Join(err, f.Close())
 }
 
-// readAll returns what a file holds, but no more than limit bytes of it.
+// readAll returns the contents of a file, at most limit bytes.
 func readAll(fsys vfs.FS, path string, limit int64) ([]byte, error) {
 	f, err := fsys.Open(path)
 	if err != nil {

@@ -21,13 +21,15 @@ import (
 //	  7  new table          level, file number, size, smallest and largest internal key strings
 //	  9  previous log       number; 0 but in very old databases
 //
-// Tag 8 was LevelDB's and is free no more. A single field (1-4, 9) that comes
-// twice counts the last time. Invalid are: another tag, a level of 65,536 or above, an
-// internal key of fewer than eight bytes or of an unknown kind, a table whose
-// smallest key is above its largest, bytes after the last whole field. The
-// record's checksum covers all of it. A reader refuses what it does not know,
-// since a field that it skipped might have named a table. sift and LevelDB write levels
-// up to 6; goleveldb goes beyond. On disk; do not change.
+// Tag 8 was LevelDB's and is not reused. Of a single field (1-4, 9) that occurs twice the last
+// value
+// counts. Invalid are: another tag, a level of 65,536 or more, an internal key of fewer than
+// eight
+// bytes or of an unknown kind, a table whose smallest key is above its largest, and bytes after
+// the last whole field. The record's checksum covers everything. A reader rejects unknown
+// fields,
+// since one of them might name a table. sift and LevelDB write levels up to 6; goleveldb also
+// writes higher ones. On disk; do not change.
 //
 // Example: log 4, next file 6, table 5 of 1048 bytes at level 2, from "a" at
 // sequence 3 to "b" at sequence 1:
@@ -45,8 +47,9 @@ const (
 	comparatorName = "leveldb.BytewiseComparator"
 )
 
-// Edit is one step from a version to the next, together with the counters that
-// changed. A nil counter is not mentioned.
+// Edit is the difference between two versions, together with the counters that changed. A nil
+// counter
+// is unchanged.
 type Edit struct {
 	Comparator *string
 	LogNumber  *uint64
@@ -58,28 +61,27 @@ type Edit struct {
 	Added      []AddedTable
 }
 
-// Pointer says where in a level the next compaction begins: after Key, an
-// encoded internal key.
+// Pointer says where the next compaction of a level begins: after Key, an encoded internal key.
 type Pointer struct {
 	Level int
 	Key   []byte
 }
 
-// DeletedTable names a table that leaves a level.
+// DeletedTable removes a table from a level.
 type DeletedTable struct {
 	Level int
 	Num   uint64
 }
 
-// AddedTable puts a table in a level. To move a table, delete and add the same
-// *TableMeta in one edit.
+// AddedTable adds a table to a level. To move a table, delete and add the same *TableMeta in
+// one
+// edit.
 type AddedTable struct {
 	Level int
 	Table *TableMeta
 }
 
-// appendTo appends the encoded edit, its fields in the order in which LevelDB
-// writes them.
+// appendTo appends the encoded edit, with the fields in LevelDB's order.
 func (e *Edit) appendTo(dst []byte) []byte {
 	if e.Comparator != nil {
 		dst = binary.AppendUvarint(dst, tagComparator)
@@ -120,12 +122,11 @@ func appendString(dst, s []byte) []byte {
 	return append(dst, s...)
 }
 
-// DecodeEdit decodes a whole edit. The edit does not alias src. An error that
-// matches base.ErrUnsupported means well-formed bytes that ask for more than
-// sift has.
+// DecodeEdit decodes a whole edit, which does not refer to src. An error that matches
+// base.ErrUnsupported means well-formed bytes that need more than sift has.
 func DecodeEdit(src []byte) (*Edit, error) {
 	e := new(Edit)
-	// One copy for all the keys: the record is the reader's to reuse.
+	// One copy for all keys: the record's memory belongs to the reader.
 	c := base.NewCursor(append([]byte(nil), src...))
 	for c.Len() > 0 {
 		switch tag := c.Uvarint32(); tag {
@@ -189,7 +190,7 @@ func DecodeEdit(src []byte) (*Edit, error) {
 		}
 	}
 	if e.LastSeq != nil && *e.LastSeq > base.MaxSequence {
-		return nil, fmt.Errorf("last sequence %d is above the largest there is", *e.LastSeq)
+		return nil, fmt.Errorf("last sequence %d exceeds the maximum", *e.LastSeq)
 	}
 	return e, nil
 }

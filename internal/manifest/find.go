@@ -8,18 +8,20 @@ import (
 	"github.com/siftdb/sift/internal/fence"
 )
 
-// newFence makes the index of a level's largest user keys.
+// newFence returns the index of a level's largest user keys.
 func newFence(tables []*TableMeta) fence.Index {
 	return fence.New(len(tables), func(i int) []byte { return base.UserKey(tables[i].Largest) })
 }
 
-// FindTable returns the index of the first table of a level >= 1 whose largest
-// user key is at or after userKey, len(v.Levels[level]) if there is none, and
-// whether userKey is that key. The table may begin after userKey; then none of the
-// level holds the key. In a database in which LevelDB has split the versions of one
-// key over neighbours, the tables that follow one that ends with the key may hold
-// older versions, for as long as they begin with it. It takes no lock and
-// allocates nothing.
+// FindTable returns the index of the first table of a level >= 1 whose largest user key is at
+// or after
+// userKey, or len(v.Levels[level]) if there is none, and whether userKey is that key. If the
+// table
+// begins after userKey, the level does not hold the key. In databases in which LevelDB has
+// split
+// the versions of a key over adjacent tables, the tables after one that ends with the key may
+// hold older versions, as long as they begin with it. FindTable takes no lock and does not
+// allocate.
 func (v *Version) FindTable(level int, userKey []byte) (i int, last bool) {
 	first, ties := v.fences[level].Find(userKey)
 	if ties == 0 {

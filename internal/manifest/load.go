@@ -14,11 +14,12 @@ import (
 
 // Load reads the MANIFEST that CURRENT names.
 //
-// What may be the remains of one unfinished edit at the end is left out, and
-// State.Dropped says so. Errors match ErrNoDatabase (see ReadCurrent);
-// base.ErrUnsupported for a comparator or field that sift does not have;
-// base.ErrCorruption for damage before a whole edit, for edits that do not fit
-// together, and for a MANIFEST that is missing or says too little.
+// It omits what may be the remains of one unfinished edit at the end, and reports that in
+// State.Dropped. Errors match ErrNoDatabase (see ReadCurrent); base.ErrUnsupported for an
+// unknown
+// comparator or field; base.ErrCorruption for damage before a whole edit, for inconsistent
+// edits,
+// and for a missing or incomplete MANIFEST.
 func Load(fsys vfs.FS, dir string) (*State, error) {
 	num, err := ReadCurrent(fsys, dir)
 	if err != nil {
@@ -30,7 +31,7 @@ func Load(fsys vfs.FS, dir string) (*State, error) {
 		return true, l.add(e, offset)
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		// Not wrapped: this is no missing database.
+		// Not wrapped: the database is not missing.
 		return nil, &base.CorruptionError{Path: filepath.Join(dir, MakeName(KindCurrent, 0)), Offset: 0, What: "CURRENT",
 			Err: fmt.Errorf("it names %s, which does not exist; Repair can bring the database back", filepath.Base(path))}
 	}
@@ -41,7 +42,7 @@ func Load(fsys vfs.FS, dir string) (*State, error) {
 	return l.finish()
 }
 
-// loader adds edits up.
+// loader applies edits.
 type loader struct {
 	path    string
 	builder *builder
@@ -105,7 +106,7 @@ func (l *loader) finish() (*State, error) {
 		return nil, l.corruption(l.last, err)
 	}
 	if s.Deep != nil {
-		s.Pointers = [NumLevels][]byte{} // they are of other levels
+		s.Pointers = [NumLevels][]byte{} // they belong to other levels
 	}
 	v := s.Version
 	for _, n := range []uint64{s.Num, s.LogNumber, s.PrevLogNum} {
@@ -123,9 +124,9 @@ func (l *loader) corruption(offset int64, err error) error {
 	return &base.CorruptionError{Path: l.path, Offset: offset, What: "MANIFEST", Err: err}
 }
 
-// readEdits calls fn with the edits of a MANIFEST and their offsets, until fn
-// returns false or an error. dropped says what was left out at the end because
-// it may be an unfinished edit.
+// readEdits calls fn with the edits of a MANIFEST and their offsets, until fn returns false or
+// an
+// error. dropped says what was omitted at the end because it may be an unfinished edit.
 func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) (more bool, err error)) (dropped, err error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -158,9 +159,9 @@ func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) (more bo
 	}
 	tail := r.Tail()
 	if tail.Kind == record.Damaged {
-		// Each edit is synced before the next is written. So a whole record
-		// after the damage proves that it was not the last, while further
-		// chunks may belong to the unfinished edit itself.
+		// Each edit is synced before the next is written. So a whole record after the damage proves
+		// that the damaged one was not the last, while more chunks may belong to the unfinished
+		// edit itself.
 		whole := false
 		err := r.Salvage(func([]byte, int64) bool {
 			whole = true
@@ -176,8 +177,7 @@ func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) (more bo
 	return tail.Err, nil
 }
 
-// namesTables reports whether a MANIFEST mentions a table before it ends or
-// turns unreadable.
+// namesTables reports whether the readable part of a MANIFEST names a table.
 func namesTables(fsys vfs.FS, path string) (bool, error) {
 	found := false
 	_, err := readEdits(fsys, path, func(e *Edit, _ int64) (bool, error) {
@@ -188,7 +188,7 @@ func namesTables(fsys vfs.FS, path string) (bool, error) {
 		err = nil
 	}
 	if errors.Is(err, base.ErrUnsupported) {
-		return true, nil // of another program: not to be written over
+		return true, nil // written by another program: must not be overwritten
 	}
 	return found, err
 }

@@ -1,6 +1,6 @@
-// Package manifest keeps track of which tables make up the store: edits and
-// versions, the MANIFEST that records them, CURRENT that names the MANIFEST, and
-// the names of all the files of a database.
+// Package manifest keeps track of the tables of the store: edits and versions, the MANIFEST
+// that
+// records them, CURRENT that names the MANIFEST, and the names of all files of a database.
 package manifest
 
 import (
@@ -20,13 +20,12 @@ const (
 	KindManifest                  // MANIFEST-N
 	KindLog                       // N.log: a write-ahead log
 	KindTable                     // N.ldb: a table
-	KindTableSST                  // N.sst: a table under its old name; read, not written
+	KindTableSST                  // N.sst: a table under its old name; only read
 	KindTemp                      // N.dbtmp: a file being written
 	KindFilterKey                 // FILTERKEY: the secret of keyed filters
 )
 
-// MakeName returns the base name of a file; num counts only for kinds that
-// carry a number.
+// MakeName returns the base name of a file; num is ignored for kinds without a number.
 func MakeName(kind FileKind, num uint64) string {
 	switch kind {
 	case KindCurrent:
@@ -51,8 +50,7 @@ func MakeName(kind FileKind, num uint64) string {
 	panic(fmt.Sprintf("manifest: no file kind %d", kind))
 }
 
-// ParseName takes the base name of a file apart. ok is false for a file that is
-// not the database's.
+// ParseName splits the base name of a file. ok is false if it is not one of a database's.
 func ParseName(name string) (kind FileKind, num uint64, ok bool) {
 	switch name {
 	case "CURRENT":
@@ -85,7 +83,7 @@ func ParseName(name string) (kind FileKind, num uint64, ok bool) {
 	return kind, num, ok
 }
 
-// parseNum takes digits only: no sign, no empty string, no number out of range.
+// parseNum accepts digits only: no sign, no empty string, no number out of range.
 func parseNum(s string) (uint64, bool) {
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {

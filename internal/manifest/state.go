@@ -1,26 +1,24 @@
 package manifest
 
-// State is all that a MANIFEST says.
+// State is the contents of a MANIFEST.
 type State struct {
 	Version *Version
-	// Deep is nil unless there are tables in a level beyond the last of a Version. Then
-	// it lists the levels >= 1 that have tables, upper ones first, and Version is for
-	// reading alone: it has all tables, and whoever searches it from level 0 down, each
-	// level in its order, finds newer entries first.
+	// Deep is nil unless there are tables in a level beyond those of a Version. Then it lists the
+	// levels >= 1 that have tables, upper ones first, and Version is read-only: it has all
+	// tables, and a search from level 0 down, each level in its order, finds newer entries first.
 	Deep []DeepLevel
 
-	LogNumber  uint64 // logs before it hold nothing that the tables lack
-	PrevLogNum uint64 // a log that counts nevertheless; 0 for none
+	LogNumber  uint64 // older logs hold nothing that the tables lack
+	PrevLogNum uint64 // an older log that is needed nevertheless; 0: none
 	NextFile   uint64 // above every file number that the MANIFEST mentions
-	// LastSeq is a sequence number that was in use when the MANIFEST was
-	// written. LevelDB may have stamped it with one that the live log holds, so
-	// logs are replayed without looking at it.
+	// LastSeq is a sequence number that was in use when the MANIFEST was written. LevelDB may
+	// have written one that the live log also holds, so the replay of logs ignores it.
 	LastSeq  uint64
-	Pointers [NumLevels][]byte // where compactions of a level go on; nil for the beginning
+	Pointers [NumLevels][]byte // where the next compaction of a level begins; nil: at its start
 
 	Num uint64 // the MANIFEST's own number
-	// Dropped says why the end of the MANIFEST was taken for an edit that a
-	// crash cut short, and left out; nil if it was not.
+	// Dropped says why the end of the MANIFEST was treated as an edit cut short by a crash and
+	// omitted; nil if it was not.
 	Dropped error
 }
 
@@ -33,7 +31,7 @@ type DeepLevel struct {
 // NewState returns the state of a database without files.
 func NewState() *State { return &State{Version: new(Version), NextFile: 1} }
 
-// snapshot returns an edit that makes the state out of nothing.
+// snapshot returns an edit that creates the state from nothing.
 func (s *State) snapshot() *Edit {
 	name := comparatorName
 	e := &Edit{Comparator: &name, LogNumber: &s.LogNumber, PrevLogNum: &s.PrevLogNum, NextFile: &s.NextFile, LastSeq: &s.LastSeq}

@@ -12,11 +12,11 @@ import (
 	"github.com/siftdb/sift/internal/fence"
 )
 
-// Version is the set of tables at one moment. It is immutable and safe for
-// concurrent use.
+// Version is the set of tables at one point in time. It is immutable and safe for concurrent
+// use.
 type Version struct {
-	// Levels holds the tables: level 0 newest first, which is by falling file
-	// number, but see State.Deep; the others by Smallest, without overlap (I7).
+	// Levels holds the tables: level 0 newest first, that is by descending file number, but see
+	// State.Deep; the others by Smallest, without overlap (I7).
 	Levels [NumLevels][]*TableMeta
 	// Deepest is the deepest level with a table.
 	Deepest int
@@ -26,7 +26,7 @@ type Version struct {
 	refs   atomic.Int64
 }
 
-// Size returns the bytes of the tables in a level.
+// Size returns the total size in bytes of a level's tables.
 func (v *Version) Size(level int) uint64 { return v.sizes[level] }
 
 // NumTables returns the number of tables in all levels.
@@ -38,8 +38,8 @@ func (v *Version) NumTables() int {
 	return n
 }
 
-// Overlapping appends to dst the tables of a level that have a user key within
-// from..to, both included; nil is no bound. The order is the level's.
+// Overlapping appends the tables of a level with user keys in from..to, both inclusive, nil for
+// unbounded, to dst, in the level's order.
 func (v *Version) Overlapping(dst []*TableMeta, level int, from, to []byte) []*TableMeta {
 	tables := v.Levels[level]
 	if level > 0 {
@@ -63,13 +63,14 @@ func (v *Version) Overlapping(dst []*TableMeta, level int, from, to []byte) []*T
 	return dst
 }
 
-// Apply returns the version that follows v after the edits, in their order. v
-// does not change and may be nil for an empty version. Tables that stay keep
-// their TableMeta; a table that an edit adds is the edit's TableMeta. The new
-// version has no reference yet.
+// Apply returns the version that results from v and the edits, in order. v is not modified; nil
+// means
+// an empty version. Tables that stay keep their TableMeta; an added table has the edit's
+// TableMeta. The new version has no references yet.
 //
-// An error means that the edits do not fit v: they delete a table that is not
-// there, add one at two places, or make the tables of a level overlap.
+// An error means that the edits do not fit v: they delete a missing table, add one in two
+// places, or
+// make the tables of a level overlap.
 func (v *Version) Apply(edits ...*Edit) (*Version, error) {
 	b := newBuilder(v)
 	for _, e := range edits {
@@ -83,7 +84,7 @@ func (v *Version) Apply(edits ...*Edit) (*Version, error) {
 // builder collects edits. Its maps are keyed by file number.
 type builder struct {
 	levels []map[uint64]*TableMeta
-	where  map[uint64]int // the level that each table is in
+	where  map[uint64]int // the level of each table
 }
 
 // level returns the tables of a level.
@@ -109,8 +110,9 @@ func newBuilder(v *Version) *builder {
 	return b
 }
 
-// apply takes the deletions of an edit before its additions. goleveldb lists
-// one table twice in one edit: a repetition that says the same is no error.
+// apply applies an edit's deletions before its additions. goleveldb may list a table twice in
+// one
+// edit, which is not an error if both entries are equal.
 func (b *builder) apply(e *Edit) error {
 	gone := make(map[DeletedTable]bool, len(e.Deleted))
 	for _, d := range e.Deleted {
@@ -118,7 +120,7 @@ func (b *builder) apply(e *Edit) error {
 			continue
 		}
 		if _, ok := b.level(d.Level)[d.Num]; !ok {
-			return fmt.Errorf("table %06d is deleted from level %d and is not there", d.Num, d.Level)
+			return fmt.Errorf("table %06d is deleted from level %d, but is not in it", d.Num, d.Level)
 		}
 		gone[d] = true
 		delete(b.level(d.Level), d.Num)
@@ -144,7 +146,7 @@ func (b *builder) apply(e *Edit) error {
 	return nil
 }
 
-// finish makes the version, of tables that are all in levels which it has.
+// finish builds the version, whose tables must all be in levels that a Version has.
 func (b *builder) finish() (*Version, error) {
 	v, deep, err := b.finishDeep()
 	if deep != nil {
@@ -153,8 +155,7 @@ func (b *builder) finish() (*Version, error) {
 	return v, err
 }
 
-// finishDeep makes the version, and the list of levels if they are too many; see
-// State.Deep.
+// finishDeep builds the version and, if there are too many levels, their list; see State.Deep.
 func (b *builder) finishDeep() (*Version, []DeepLevel, error) {
 	var top []*TableMeta
 	var deep []DeepLevel
@@ -178,8 +179,7 @@ func (b *builder) finishDeep() (*Version, []DeepLevel, error) {
 	if len(deep) == 0 || deep[len(deep)-1].Level < NumLevels {
 		return newVersion(top, deep), nil, nil
 	}
-	// The upper levels that are too many count as further tables of level 0, the
-	// others move up.
+	// The upper levels in excess count as more tables of level 0; the others are renumbered.
 	rest := deep
 	for len(rest) >= NumLevels {
 		top = append(top, rest[0].Tables...)
@@ -188,8 +188,9 @@ func (b *builder) finishDeep() (*Version, []DeepLevel, error) {
 	return newVersion(top, Fit(rest)), deep, nil
 }
 
-// Fit gives at most NumLevels-1 levels, upper ones first, numbers within a Version:
-// their own as far as that is possible.
+// Fit renumbers at most NumLevels-1 levels, upper ones first, to fit a Version. Levels keep
+// their
+// numbers where possible.
 func Fit(levels []DeepLevel) []DeepLevel {
 	fit := slices.Clone(levels)
 	for i, below := len(fit)-1, NumLevels; i >= 0; i-- {
@@ -199,7 +200,7 @@ func Fit(levels []DeepLevel) []DeepLevel {
 	return fit
 }
 
-// newVersion makes a version of the tables of level 0 and of levels below it.
+// newVersion builds a version from the tables of level 0 and the levels below it.
 func newVersion(top []*TableMeta, levels []DeepLevel) *Version {
 	v := new(Version)
 	v.Levels[0] = top
@@ -217,8 +218,9 @@ func newVersion(top []*TableMeta, levels []DeepLevel) *Version {
 	return v
 }
 
-// Ref takes a reference on the version. The first one also takes the version's
-// references on its tables; it must come before the version is published.
+// Ref takes a reference on the version. The first one also takes the version's references on
+// its
+// tables; it must be taken before the version is published.
 func (v *Version) Ref() {
 	if v.refs.Add(1) == 1 {
 		for _, l := range v.Levels {
@@ -229,9 +231,11 @@ func (v *Version) Ref() {
 	}
 }
 
-// Unref drops a reference. When it was the version's last one, obsolete is
-// called for each table that no version in use holds any more. To keep the
-// tables that two versions share, Ref the new one before the old one's Unref.
+// Unref drops a reference. With the version's last one, obsolete is called for each table that
+// no
+// version in use holds any more. To keep the tables that two versions share, Ref the new
+// version
+// before Unref of the old one.
 func (v *Version) Unref(obsolete func(t *TableMeta)) {
 	switch n := v.refs.Add(-1); {
 	case n > 0:
@@ -248,5 +252,5 @@ func (v *Version) Unref(obsolete func(t *TableMeta)) {
 	}
 }
 
-// NumRefs returns the references on the version.
+// NumRefs returns the number of references on the version.
 func (v *Version) NumRefs() int64 { return v.refs.Load() }

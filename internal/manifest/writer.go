@@ -8,8 +8,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// Writer appends edits to the MANIFEST in use. It is used by one goroutine at a
-// time.
+// Writer appends edits to the current MANIFEST. It must not be used concurrently.
 type Writer struct {
 	num  uint64
 	path string
@@ -19,15 +18,16 @@ type Writer struct {
 	err  error
 }
 
-// Create writes a new MANIFEST that holds the state and makes CURRENT name it.
-// num is a new file number, below s.NextFile; s.Num and s.Dropped do not count.
-// All is durable when Create returns; the MANIFEST that was in use is left for
-// the caller to remove.
+// Create writes a new MANIFEST that holds the state, and makes CURRENT name it. num is a new
+// file
+// number, below s.NextFile; s.Num and s.Dropped are ignored. Everything is durable when Create
+// returns. Removing the previous MANIFEST is up to the caller.
 //
-// After an error switched says how things stand. false: the MANIFEST before is
-// in use as if nothing had happened. true: after a crash either may be found in
-// use, so no more edits may be written to the other one, and no file may be
-// removed that either names; another Create settles it.
+// After an error, switched is false if the previous MANIFEST is still current, as if nothing
+// had
+// happened. If it is true, a crash may leave either one current: no more edits may be written
+// to the
+// previous one, and no file that either names may be removed, until another Create succeeds.
 func Create(fsys vfs.FS, dir string, num uint64, s *State) (w *Writer, switched bool, err error) {
 	path := filepath.Join(dir, MakeName(KindManifest, num))
 	file, err := fsys.Create(path)
@@ -37,25 +37,26 @@ func Create(fsys vfs.FS, dir string, num uint64, s *State) (w *Writer, switched 
 	w = &Writer{num: num, path: path, file: file, log: record.NewWriter(file)}
 	err = w.Append(s.snapshot())
 	if err == nil {
-		// The name must be durable before CURRENT speaks of it.
+		// The name must be durable before CURRENT refers to it.
 		err = fsys.SyncDir(dir)
 	}
 	if err == nil {
 		switched, err = SetCurrent(fsys, dir, num)
 	}
 	if err != nil {
-		_ = file.Close() // nothing was acknowledged that the file holds
+		_ = file.Close() // nothing in the file was acknowledged
 		if !switched {
-			_ = fsys.Remove(path) // an unused MANIFEST does no harm
+			_ = fsys.Remove(path) // an unused MANIFEST is harmless
 		}
 		return nil, switched, fmt.Errorf("creating a MANIFEST: %w", err)
 	}
 	return w, true, nil
 }
 
-// Append writes an edit durably. After an error the edit may be in the MANIFEST
-// or not, and every later call returns the same error: the caller makes a new
-// MANIFEST with Create or accepts no more writes.
+// Append writes an edit durably. After an error the edit may or may not be in the MANIFEST, and
+// all
+// later calls return the same error: the caller must create a new MANIFEST or accept no more
+// writes.
 func (w *Writer) Append(e *Edit) error {
 	if w.err != nil {
 		return w.err
@@ -77,5 +78,5 @@ func (w *Writer) Num() uint64 { return w.num }
 // Size returns the MANIFEST's length in bytes.
 func (w *Writer) Size() int64 { return w.log.Offset() }
 
-// Close closes the file. It has nothing left to write.
+// Close closes the file. Everything has been written.
 func (w *Writer) Close() error { return w.file.Close() }

@@ -7,12 +7,15 @@ import (
 	"strings"
 )
 
-// cgroupLimit returns the least memory limit of the control groups that the process is
-// in, 0 if there is none that can be read. root is the root directory of the host.
+// cgroupLimit returns the lowest memory limit of the control groups of the process, or 0 if
+// none can
+// be read. root is the root directory of the host.
 //
-// /proc/self/cgroup names the group in each hierarchy, /proc/self/mountinfo where a
-// hierarchy is mounted and which group its top directory is (man 7 cgroups, man 5 proc).
-// A group is also bounded by those above it, as far as they can be seen.
+// /proc/self/cgroup names the group in each hierarchy; /proc/self/mountinfo says where a
+// hierarchy is
+// mounted and which group its top directory represents (man 7 cgroups, man 5 proc). The limits
+// of
+// a group's ancestors apply, too, as far as they are visible.
 func cgroupLimit(root fs.FS) int64 {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -45,7 +48,7 @@ func cgroupLimit(root fs.FS) int64 {
 	return limit
 }
 
-// groupDir returns where a hierarchy is mounted, and the directory of a group in it.
+// groupDir returns the mount point of a hierarchy, and the directory of a group in it.
 func groupDir(mounts, fsType, group string) (top, dir string, ok bool) {
 	for line := range strings.Lines(mounts) {
 		// id parent device root mountpoint options [tags] - type source options
@@ -60,15 +63,15 @@ func groupDir(mounts, fsType, group string) (top, dir string, ok bool) {
 		top = at[4]
 		inside, below := strings.CutPrefix(group, strings.TrimSuffix(at[3], "/"))
 		if !below {
-			inside = "" // the group is named from outside of the container
+			inside = "" // the group is named as seen from outside the container
 		}
 		return top, path.Join(top, inside), true
 	}
 	return "", "", false
 }
 
-// leastUpTo returns the least number in the file of that name in dir and in the
-// directories above it up to top.
+// leastUpTo returns the least number in the files of that name in dir and its parents, up to
+// top.
 func leastUpTo(root fs.FS, top, dir, file string) int64 {
 	var limit int64
 	for {

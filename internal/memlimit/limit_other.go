@@ -2,5 +2,5 @@
 
 package memlimit
 
-// systemLimit returns 0: it is not known how to ask here.
+// systemLimit returns 0: there is no known way to find out on this system.
 func systemLimit() int64 { return 0 }

@@ -1,4 +1,4 @@
-// Package memlimit finds how much memory the process may use, for defaults.
+// Package memlimit determines how much memory the process may use, for defaults.
 package memlimit
 
 import (
@@ -7,9 +7,11 @@ import (
 	"sync"
 )
 
-// Bytes returns how many bytes of memory the process may use: the least of what the
-// machine has, the limits of the control groups that the process is in (Linux, versions
-// 1 and 2), its limit of address space, and GOMEMLIMIT. It is 0 if none is known.
+// Bytes returns the memory limit of the process in bytes: the least of the machine's memory,
+// the
+// limits of its control groups (Linux, versions 1 and 2), its address space limit, and
+// GOMEMLIMIT.
+// It is 0 if none is known.
 func Bytes() int64 {
 	limit := outer()
 	if soft := debug.SetMemoryLimit(-1); soft < math.MaxInt64 {
@@ -18,10 +20,10 @@ func Bytes() int64 {
 	return limit
 }
 
-// outer is the limit from outside the program, which hardly changes while it runs.
+// outer is the limit from outside the program, which is read once.
 var outer = sync.OnceValue(systemLimit)
 
-// lesser returns the lesser of two limits of which 0 or less stands for none.
+// lesser returns the lesser of two limits, where 0 or less means no limit.
 func lesser(a, b int64) int64 {
 	switch {
 	case b <= 0:

@@ -14,33 +14,36 @@ import (
 	"github.com/siftdb/sift/internal/epoch"
 )
 
-// maxMappedRead bounds what is copied from a mapping. What is longer is worth a
-// system call, which takes it without a page fault for each page.
+// maxMappedRead bounds what is copied from a mapping. For longer reads a system call is better:
+// it
+// takes no page fault per page.
 const maxMappedRead = 64 << 10
 
-// mappedFile reads a file through a shared mapping: a read is a copy and no
-// system call. The bytes are copied before anybody looks at them, so what is
-// checked is what is used, whatever becomes of the file.
+// mappedFile reads a file through a shared mapping: a read is a copy without a system call.
+// Bytes are
+// copied before they are verified, so what is verified is what is used, whatever happens to the
+// file.
 //
-// While a page of a mapping comes from the disk, the goroutine holds up a
-// processor. So the first read of a page goes to the file in the ordinary way; the
-// mapping serves those that follow, which find the page in memory unless the system
-// has taken it back since. And it is told to read no further than what is asked for.
+// A page fault that needs the disk blocks an OS thread, unlike a read. So the first read of a
+// page is
+// an ordinary read; the mapping serves later ones, which find the page in memory unless the
+// system
+// has evicted it. Readahead is off for the mapping.
 //
-// A page that cannot be had (the file was truncated, the disk fails) makes the
-// read go to the file in the ordinary way, which tells the error; it does not end
-// the process.
+// If a page cannot be read (the file was truncated, the disk fails), the read falls back to an
+// ordinary
+// one, which returns the error; the process does not crash.
 type mappedFile struct {
 	*os.File
 	data     []byte          // the mapping
-	read     []atomic.Uint64 // a bit for each page that has been read
+	read     []atomic.Uint64 // one bit per page: it has been read
 	unmapped atomic.Bool
 }
 
-// mappedPage is what a bit of mappedFile.read stands for: pages, or parts of larger ones.
+// mappedPage is the number of bytes that a bit of mappedFile.read covers.
 const mappedPage = 4 << 10
 
-// mappedReads are the reads that are under way in any mapping.
+// mappedReads are the reads in progress in all mappings.
 var mappedReads epoch.Domain
 
 func (osFS) openMapped(name string) (file File, mapped bool, err error) {
@@ -58,7 +61,7 @@ func (osFS) openMapped(name string) (file File, mapped bool, err error) {
 		return err
 	})
 	if err != nil {
-		return f, false, nil // no room for it, or a file system that maps nothing
+		return f, false, nil // no address space, or a file system without mappings
 	}
 	_ = unix.Madvise(m.data, unix.MADV_RANDOM)
 	m.read = make([]atomic.Uint64, len(m.data)/(64*mappedPage)+1)
@@ -80,7 +83,7 @@ func (m *mappedFile) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// wasRead reports whether all pages of a part of the file have been read.
+// wasRead reports whether all pages of a range have been read.
 func (m *mappedFile) wasRead(off int64, n int) bool {
 	for page := off / mappedPage; page <= (off+int64(n)-1)/mappedPage; page++ {
 		if m.read[page/64].Load()&(1<<(page%64)) == 0 {
@@ -96,9 +99,9 @@ func (m *mappedFile) noteRead(off int64, n int) {
 	}
 }
 
-// copy copies from the mapping, and reports whether all of it could be had.
+// copy copies from the mapping, and reports whether all of it was readable.
 func (m *mappedFile) copy(p []byte, off int64) (ok bool) {
-	// unmap waits for all that have come before unmapped was set.
+	// unmap waits for all readers that entered before unmapped was set.
 	g := mappedReads.Enter()
 	defer g.Exit()
 	if m.unmapped.Load() {
@@ -119,8 +122,8 @@ func (m *mappedFile) copy(p []byte, off int64) (ok bool) {
 
 func (m *mappedFile) isMapped() bool { return !m.unmapped.Load() }
 
-// unmap ends the mapping once the reads that are under way in it have ended. Reads go
-// to the file from then on.
+// unmap removes the mapping once the reads in progress have ended. From then on reads go to the
+// file.
 func (m *mappedFile) unmap() error {
 	if m.unmapped.Swap(true) {
 		return nil
@@ -129,5 +132,5 @@ func (m *mappedFile) unmap() error {
 	return unix.Munmap(m.data)
 }
 
-// Close waits for the reads that are under way.
+// Close waits for the reads in progress.
 func (m *mappedFile) Close() error { return errors.Join(m.unmap(), m.File.Close()) }

@@ -2,5 +2,5 @@
 
 package vfs
 
-// MaxFiles returns how many files the process may have open, as far as it is known.
+// MaxFiles returns the number of files that the process may have open, here an assumption.
 func MaxFiles() int { return 8192 }

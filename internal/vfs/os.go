@@ -13,16 +13,17 @@ import (
 
 // OS is the file system of the host.
 //
-// Create puts a new file in the place of an existing one and never truncates
-// it, so that another name of the old file (in a checkpoint, say) and readers
-// that hold it open keep what they have. On Windows a file that is open can be
-// neither removed nor replaced: Create, Remove and Rename fail then, and leave it as
-// it is.
+// Create replaces an existing file and never truncates it, so that other names of the old file
+// (in a
+// checkpoint, say) and readers that have it open are not affected. On Windows an open file can
+// be
+// neither removed nor replaced: Create, Remove and Rename then fail without effect.
 //
-// Lock excludes other processes, among them those that run LevelDB, goleveldb
-// or RocksDB, and other users in this process. While it is held, this process
-// must not open the lock file in another way: closing any descriptor of a file
-// drops the POSIX locks that the process has on it.
+// Lock excludes other processes, including those that run LevelDB, goleveldb or RocksDB, and
+// other
+// users in this process. While it is held, this process must not open the lock file in any
+// other
+// way: closing any descriptor of a file drops all POSIX locks that the process has on it.
 //
 // Files are *os.File. Its Sync is a full one: F_FULLFSYNC on macOS, fsync on
 // Linux. Logs are mapped there, see mappedLog.
@@ -97,10 +98,10 @@ func (osFS) Size(name string) (int64, error) {
 
 func (osFS) SyncDir(dir string) error { return syncDir(dir) }
 
-// The locks that this process holds. POSIX locks belong to the process and not
-// to the descriptor: a second one within the process would be granted, and
-// closing its descriptor would drop the first. So holders of a shared lock
-// share a descriptor too.
+// The locks that this process holds. POSIX locks belong to the process, not to the descriptor:
+// a second
+// lock within the process would be granted, and closing its descriptor would drop the first. So
+// holders of a shared lock also share a descriptor.
 var held struct {
 	sync.Mutex
 	locks []*osLock
@@ -108,7 +109,7 @@ var held struct {
 
 type osLock struct {
 	f         *os.File
-	info      os.FileInfo // tells the file apart, whatever its name
+	info      os.FileInfo // identifies the file, whatever its name
 	exclusive bool
 	refs      int
 }
@@ -131,8 +132,8 @@ func (osFS) Lock(name string, exclusive bool) (io.Closer, error) {
 
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, filePerm)
 	if err != nil && !exclusive && readOnly(err) {
-		// Reading a database on a medium that cannot be written is legitimate.
-		// There, nobody writes who would have to be kept out.
+		// A database on read-only media may be read. There, nobody can write and need be kept
+		// out.
 		f, err = os.Open(name)
 		if os.IsNotExist(err) {
 			return noLock{}, nil
@@ -157,8 +158,9 @@ func (osFS) Lock(name string, exclusive bool) (io.Closer, error) {
 	return &lockHandle{lock: l}, nil
 }
 
-// lockHandle is one use of a lock; the last one to go releases the lock. The
-// second Close of a handle does nothing.
+// lockHandle is one use of a lock; the last one to be closed releases the lock. Closing a
+// handle again
+// does nothing.
 type lockHandle struct {
 	once sync.Once
 	lock *osLock
@@ -174,19 +176,19 @@ func (h *lockHandle) Close() error {
 			return
 		}
 		held.locks = slices.DeleteFunc(held.locks, func(o *osLock) bool { return o == l })
-		// Closing releases both kinds of lock, but a flock only when a child that
-		// is being forked has closed its copy too.
+		// Closing releases both kinds of locks, but a flock only once a child that is being forked
+		// has closed its copy, too.
 		h.err = errors.Join(unlockFile(l.f), l.f.Close())
 	})
 	return h.err
 }
 
-// noLock stands for a lock that cannot be taken and need not be.
+// noLock represents a lock that cannot be taken and is not needed.
 type noLock struct{}
 
 func (noLock) Close() error { return nil }
 
-// lockError tells a held lock from a lock that failed.
+// lockError tells a held lock from a failure to lock.
 func lockError(name string, err error) error {
 	return fmt.Errorf("lock %s: %w", filepath.Clean(name), err)
 }

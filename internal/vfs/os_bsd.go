@@ -4,9 +4,10 @@ package vfs
 
 import "os"
 
-// flockFile has nothing to do: on these systems the POSIX lock keeps out those
-// who use flock, and a flock beside it would conflict with the process's own.
+// flockFile does nothing: on these systems POSIX locks also exclude users of flock, and a flock
+// would
+// conflict with the process's own POSIX lock.
 func flockFile(*os.File, string, bool) error { return nil }
 
-// unlockFile has nothing to do: closing the file is enough for a POSIX lock.
+// unlockFile does nothing: closing the file releases a POSIX lock.
 func unlockFile(*os.File) error { return nil }

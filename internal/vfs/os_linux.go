@@ -8,9 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flockFile takes a flock, which on Linux knows nothing of POSIX locks. On NFS
-// it is made of POSIX locks and would conflict with the one that is held; there
-// the one also keeps out those who use flock.
+// flockFile takes a flock, which on Linux is independent of POSIX locks. On NFS it is emulated
+// by a POSIX
+// lock and would conflict with the one that is held; there, the POSIX lock also excludes users
+// of
+// flock.
 func flockFile(f *os.File, name string, exclusive bool) error {
 	how := unix.LOCK_SH | unix.LOCK_NB
 	if exclusive {
@@ -32,7 +34,7 @@ func flockFile(f *os.File, name string, exclusive bool) error {
 	return nil
 }
 
-// unlockFile gives the flock up, for all copies of the descriptor.
+// unlockFile releases the flock, for all copies of the descriptor.
 func unlockFile(f *os.File) error {
 	return control(f, func(fd uintptr) error { return unix.Flock(int(fd), unix.LOCK_UN) })
 }

@@ -31,5 +31,5 @@ func lockFile(_ *os.File, name string, _ bool) error {
 	return lockError(name, errors.ErrUnsupported)
 }
 
-// unlockFile has nothing to do: closing the file is enough.
+// unlockFile does nothing: closing the file is enough.
 func unlockFile(*os.File) error { return nil }

@@ -10,13 +10,14 @@ import (
 	"sync"
 )
 
-// RAM is a file system in memory for databases that need not outlive the process.
-// Unlike Mem it notes nothing: what is removed and no longer open is free memory.
+// RAM is a file system in memory, for databases that need not outlive the process. A removed
+// file is
+// freed when it is no longer open.
 //
-// Relative names are relative to the root, which is there from the start. Create
-// makes a new file and leaves an old one of the same name to those who hold it
-// open or have another name for it. Sync of a file that was opened for reading is
-// an error, as it is on Windows.
+// Relative names are relative to the root, which always exists. Create replaces an existing
+// file; other
+// names of the old file and those who have it open are not affected. Sync of a file that was
+// opened for reading is an error, as on Windows.
 type RAM struct {
 	mu   sync.RWMutex // guards the tree and the locks
 	root *ramNode
@@ -24,8 +25,8 @@ type RAM struct {
 
 // ramNode is a file or a directory.
 type ramNode struct {
-	entries map[string]*ramNode // of a directory; nil: a file
-	locked  int                 // holders of a shared lock, -1 for an exclusive one
+	entries map[string]*ramNode // entries of a directory; nil: a file
+	locked  int                 // number of shared locks, or -1: an exclusive one
 
 	mu   sync.RWMutex // guards data
 	data []byte
@@ -36,7 +37,7 @@ func newRAMDir() *ramNode { return &ramNode{entries: map[string]*ramNode{}} }
 // NewRAM returns an empty file system.
 func NewRAM() *RAM { return &RAM{root: newRAMDir()} }
 
-// find returns the node of a name.
+// find returns the node with a name.
 func (r *RAM) find(elems []string) (*ramNode, error) {
 	node := r.root
 	for _, e := range elems {
@@ -50,8 +51,7 @@ func (r *RAM) find(elems []string) (*ramNode, error) {
 	return node, nil
 }
 
-// place returns the directory that a name is in, its last element, and the node
-// that it names, nil if none.
+// place returns the directory of a name, its last element, and the node that it names, or nil.
 func (r *RAM) place(name string) (dir *ramNode, elem string, node *ramNode, err error) {
 	elems := Elements(name)
 	if len(elems) == 0 {

@@ -1,5 +1,5 @@
-// Package vfs is the file system as the store sees it: ten operations, so that
-// every one of them can be recorded, failed or cut off by a test.
+// Package vfs abstracts the file system, with few operations, so that tests can record, fail or
+// interrupt each of them.
 package vfs
 
 import (
@@ -36,8 +36,7 @@ type FS interface {
 	Lock(name string, exclusive bool) (io.Closer, error)
 }
 
-// CreatePrivate is Create for a file that only its owner may read, where the file
-// system knows of owners.
+// CreatePrivate is Create for a file that only its owner may read, on file systems with owners.
 func CreatePrivate(fsys FS, name string) (File, error) {
 	if p, ok := fsys.(interface {
 		createPrivate(name string) (File, error)
@@ -47,10 +46,10 @@ func CreatePrivate(fsys FS, name string) (File, error) {
 	return fsys.Create(name)
 }
 
-// CreateLog is Create for a file that grows by small writes: a log. What is
-// written to it survives the end of the process without a Sync. After its first
-// Sync it may be longer than what was written to it, by zeros, until it is
-// closed; a crash leaves them.
+// CreateLog is Create for a log, a file that grows by small writes. What is written to it
+// survives the
+// end of the process without a Sync. After its first Sync it may be longer than its contents,
+// padded with zeros, until it is closed; a crash leaves the padding.
 func CreateLog(fsys FS, name string) (File, error) {
 	if l, ok := fsys.(interface {
 		CreateLog(name string) (File, error)
@@ -60,9 +59,10 @@ func CreateLog(fsys FS, name string) (File, error) {
 	return fsys.Create(name)
 }
 
-// OpenMapped is Open for a file that nobody changes and whose short reads shall
-// take no system call from the second one of the same bytes on, where the file
-// system can map it. mapped reports whether it is a mapping; Unmap ends it.
+// OpenMapped is Open for an immutable file. Where the file system can map it, short reads of
+// bytes that
+// have been read before take no system call. mapped reports whether the file is mapped; Unmap
+// unmaps it.
 func OpenMapped(fsys FS, name string) (f File, mapped bool, err error) {
 	m, ok := fsys.(interface {
 		openMapped(name string) (f File, mapped bool, err error)
@@ -80,8 +80,9 @@ func IsMapped(f File) bool {
 	return ok && m.isMapped()
 }
 
-// Unmap makes a file that is mapped an ordinary one, and others stay as they are. It
-// may be called while the file is read.
+// Unmap turns a mapped file into an ordinary one. It does nothing for others. It may be called
+// during
+// reads.
 func Unmap(f File) error {
 	if m, ok := f.(interface{ unmap() error }); ok {
 		return m.unmap()
@@ -89,8 +90,9 @@ func Unmap(f File) error {
 	return nil
 }
 
-// File is an open file. Write appends. ReadAt may be called concurrently, and
-// concurrently with Close, which makes later calls fail.
+// File is an open file. Write appends. ReadAt may be called concurrently, also with Close,
+// after which
+// calls fail.
 type File interface {
 	io.Writer
 	io.ReaderAt
@@ -99,7 +101,7 @@ type File interface {
 	Sync() error
 }
 
-// LockedError says that a lock is held, and by whom as far as is known.
+// LockedError reports that a lock is held, and by whom, if known.
 type LockedError struct {
 	Name string // the lock file
 	PID  int    // the process that holds it; 0 if unknown
