@@ -17,8 +17,7 @@ import (
 )
 
 // background is the state that the flushing and the compacting goroutine share with those who
-// wait
-// for them: what there is to do, and how it went.
+// wait for them: what there is to do, and how it went.
 //
 // These fields, and the read state, are only modified inside change, which wakes all waiters on
 // changed. A waiter checks its condition under mu before it sleeps, so it cannot miss a change.
@@ -83,8 +82,7 @@ func (b *background) fatal() error {
 }
 
 // waitFlushed returns when the memtables that are full at the time of the call have been
-// flushed.
-// While flushes fail it returns their error instead of waiting.
+// flushed. While flushes fail it returns their error instead of waiting.
 func (b *background) waitFlushed() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,8 +92,7 @@ func (b *background) waitFlushed() error {
 }
 
 // waitFullRoom returns when there is room for another full memtable. While flushes fail it
-// returns
-// their error, like waitFlushed.
+// returns their error, like waitFlushed.
 func (b *background) waitFullRoom() (waited bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,16 +132,14 @@ func (d *DB) startBackground() {
 }
 
 // stopCompactions cancels the running compaction and all jobs, and releases writes that wait
-// for
-// level 0.
+// for level 0.
 func (d *DB) stopCompactions() {
 	d.bg.cancel()
 	d.bg.change(func() { d.bg.closing = true })
 }
 
 // stopBackground stops both goroutines and waits for them. A pending flush is completed first
-// if
-// possible. REQUIRES: stopCompactions was called.
+// if possible. REQUIRES: stopCompactions was called.
 func (d *DB) stopBackground() {
 	d.bg.change(func() { d.bg.ending = true })
 	// Both stop at their next check, and until then they only wait for the file system.
@@ -184,9 +179,8 @@ func (d *DB) flushLoop() {
 	}
 }
 
-// nextFlush waits for a full memtable and returns it, or nil if there is nothing left to flush,
-// or
-// no point in trying.
+// nextFlush waits for a full memtable and returns it, or nil if there is nothing left to
+// flush, or no point in trying.
 func (b *background) nextFlush() *flushJob {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -198,8 +192,7 @@ func (b *background) nextFlush() *flushJob {
 }
 
 // pause waits for delay, or until ended is true if that is earlier, and reports whether the
-// delay
-// has passed.
+// delay has passed.
 func (b *background) pause(delay time.Duration, ended func() bool) (over bool) {
 	rung := false
 	t := time.AfterFunc(delay, func() { b.change(func() { rung = true }) })
@@ -353,8 +346,7 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 }
 
 // retire releases a version once no reader without a reference can be using it. Nobody waits
-// for
-// that: a reader may take as long as the disk does.
+// for that: a reader may take as long as the disk does.
 func (d *DB) retire(old *manifest.Version) {
 	d.retired.do(func() {
 		d.epoch.Synchronize()
@@ -367,9 +359,8 @@ func (d *DB) retire(old *manifest.Version) {
 	})
 }
 
-// refVersion returns the current version with a reference that the caller must release, or nil
-// if
-// the database is closed.
+// refVersion returns the current version with a reference that the caller must release, or
+// nil if the database is closed.
 func (d *DB) refVersion() *manifest.Version {
 	g := d.epoch.Enter()
 	defer g.Exit()

@@ -96,10 +96,9 @@ func appendBatchHeader(dst []byte, seq uint64, count uint32) []byte {
 	return binary.LittleEndian.AppendUint32(dst, count)
 }
 
-// addBatch adds the operations of a log record to memtables. room reserves n bytes, as counted
-// by
-// memtable.EntrySize, and returns the memtable to use. So a batch may be split over several
-// memtables, which must then become visible together.
+// addBatch adds the operations of a log record to memtables. room reserves n bytes, as
+// counted by memtable.EntrySize, and returns the memtable to use. So a batch may be split
+// over several memtables, which must then become visible together.
 func addBatch(data []byte, secret *filter.Secret, room func(n int) (*memtable.Memtable, error)) error {
 	_, _, err := decodeBatch(data, func(seq uint64, kind base.Kind, key, value []byte) error {
 		mem, err := room(memtable.EntrySize(len(key), len(value)))
@@ -112,8 +111,7 @@ func addBatch(data []byte, secret *filter.Secret, room func(n int) (*memtable.Me
 }
 
 // fits returns an error if n bytes, as counted by memtable.EntrySize, exceed the capacity of
-// any
-// memtable.
+// any memtable.
 func (d *DB) fits(n int) error {
 	if limit := d.opts.arenaBytes; n > limit {
 		return fmt.Errorf("%w: %d bytes in memory exceed the %d bytes of a memtable", ErrBatchTooLarge, n, limit)

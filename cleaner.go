@@ -15,9 +15,8 @@ type cleaner struct {
 	closed  bool
 }
 
-// do schedules a task. Once the cleaner is closed it drops tasks: what they would have removed
-// is
-// left to the next Open.
+// do schedules a task. Once the cleaner is closed it drops tasks: what they would have
+// removed is left to the next Open.
 func (c *cleaner) do(task func()) {
 	if c.now {
 		task()

@@ -18,11 +18,11 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// Group commit. A write joins the queue. If there is no leader, the writer becomes the leader:
-// it
-// takes everything in the queue, writes it to the log as one record, syncs once if any of the
-// writes asks for it, inserts it into the memtable, publishes the new sequence number and wakes
-// the others. The first of the writes that have queued up meanwhile becomes the next leader.
+// Group commit. A write joins the queue. If there is no leader, the writer becomes the
+// leader: it takes everything in the queue, writes it to the log as one record, syncs once if
+// any of the writes asks for it, inserts it into the memtable, publishes the new sequence
+// number and wakes the others. The first of the writes that have queued up meanwhile becomes
+// the next leader.
 //
 // A log begins with an empty batch, its header, which is synced before anything follows. Each
 // further empty batch is a sync mark, a WAL durability marker. It carries a sequence number:
@@ -42,9 +42,7 @@ import (
 //     new log has itself been synced.
 //
 // The header of a log that was created ahead has the sequence number that was next at that
-// time;
-// the log's first record has a higher one.
-// first record has a higher one.
+// time; the log's first record has a higher one.
 
 // maxGroupBytes bounds what one leader takes, so that no writer waits long for other writers'
 // bytes.
@@ -321,8 +319,7 @@ func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64
 }
 
 // cutGaps removes the keys that the batch sets from the gaps. It is called after insert and
-// before
-// the entries become visible.
+// before the entries become visible.
 func (b *Batch) cutGaps(gaps *gap.Set) {
 	if b.count == 0 {
 		return
@@ -338,8 +335,7 @@ func (b *Batch) cutGaps(gaps *gap.Set) {
 }
 
 // poisoned records that the log must not be written to any more: what a failed write or sync
-// has
-// left on disk is unknown until it is read again (I5).
+// has left on disk is unknown until it is read again (I5).
 func (c *committer) poisoned(log uint64, err error) error {
 	if c.poison == nil {
 		c.poison = fmt.Errorf("%w: the log: %w", ErrReopen, err)
@@ -349,9 +345,8 @@ func (c *committer) poisoned(log uint64, err error) error {
 	return c.poison
 }
 
-// checkSealed checks whether the sync of the previous log has ended, and waits for that if told
-// to.
-// If it failed, no more writes are accepted (I5).
+// checkSealed checks whether the sync of the previous log has ended, and waits for that if
+// told to. If it failed, no more writes are accepted (I5).
 func (c *committer) checkSealed(wait bool) error {
 	if c.sealed == nil {
 		return nil
@@ -409,10 +404,9 @@ func (c *committer) rotate() error {
 }
 
 // rotateFor makes the memtable immutable, and starts a new memtable with at least the given
-// room,
-// and a new log. It waits while maxFull memtables are being flushed, and until the log before
-// the old one is on disk. ahead says that another memtable will soon be full, so that logs
-// should be created ahead.
+// room, and a new log. It waits while maxFull memtables are being flushed, and until the log
+// before the old one is on disk. ahead says that another memtable will soon be full, so that
+// logs should be created ahead.
 func (c *committer) rotateFor(room int, ahead bool) error {
 	d := c.db
 	start := time.Now()
@@ -530,8 +524,7 @@ func (l *logFile) sync() error {
 }
 
 // mark adds a sync mark, if there is something to prove that no mark has proved yet. It is
-// written
-// together with the next record. REQUIRES: the previous log is on disk.
+// written together with the next record. REQUIRES: the previous log is on disk.
 func (l *logFile) mark(nextSeq uint64) error {
 	switch {
 	case l.marked:

@@ -114,8 +114,7 @@ func rewritePlan(level int, meta *manifest.TableMeta) compact.Plan {
 }
 
 // nextWithoutFilter returns a table with a number below firstNew that BuildFilters must
-// rewrite,
-// or nil.
+// rewrite, or nil.
 func (d *DB) nextWithoutFilter(version *manifest.Version, firstNew uint64) (int, *manifest.TableMeta) {
 	for level, metas := range version.Levels {
 		want := d.opts.LevelFilters[level]

@@ -8,8 +8,8 @@ import (
 )
 
 // readCounters count what lookups do. They are striped, so that a Get writes to no cache line
-// that
-// another core writes to. A Get of an absent key that every filter excludes costs one addition.
+// that another core writes to. A Get of an absent key that every filter excludes costs one
+// addition.
 type readCounters struct {
 	stripes [epoch.NumStripes]readStripe
 }

@@ -38,8 +38,7 @@ func (d *DB) startLoader() {
 }
 
 // end records that loading has ended. Compactions that depend on the tables' properties are
-// then
-// chosen again.
+// then chosen again.
 func (l *tableLoader) end(d *DB) { d.bg.change(func() { close(l.done) }) }
 
 // ended reports whether everything that can be loaded has been.
@@ -59,8 +58,7 @@ func (l *tableLoader) close() {
 }
 
 // loadTables loads the tables of a version concurrently, level 0 first, and calls loaded for
-// each,
-// possibly concurrently. It stops early when stop is closed. REQUIRES: the version is
+// each, possibly concurrently. It stops early when stop is closed. REQUIRES: the version is
 // referenced.
 func loadTables(version *manifest.Version, stop <-chan struct{}, loaded func(*table, error)) {
 	var tables []*table

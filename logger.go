@@ -6,8 +6,7 @@ import (
 )
 
 // defaultLogger is used if Options.Logger is nil: slog.Default(), limited to warnings and
-// errors,
-// since a program has not asked to see flushes and compactions.
+// errors, since a program has not asked to see flushes and compactions.
 func defaultLogger() *slog.Logger { return slog.New(warnings{slog.Default().Handler()}) }
 
 // warnings passes on records from slog.LevelWarn on.

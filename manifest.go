@@ -11,8 +11,7 @@ import (
 const maxManifestBytes = 4 << 20
 
 // newManifest creates a MANIFEST with a snapshot of the version, and makes CURRENT name it.
-// After
-// an error d.manifest is unchanged.
+// After an error d.manifest is unchanged.
 func (d *DB) newManifest(version *manifest.Version) error {
 	num := d.nextFile.Add(1) - 1
 	w, _, err := manifest.Create(d.fs, d.dir, num, &manifest.State{

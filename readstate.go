@@ -11,10 +11,9 @@ import (
 )
 
 // readState, the superversion, is everything that a read needs: an immutable snapshot of
-// memtables
-// and version. Each change to either installs a new one. A reader that loads it inside the
-// database's epoch may use it until it leaves the epoch; a longer-lived reader, such as an
-// iterator, first takes a reference on the version.
+// memtables and version. Each change to either installs a new one. A reader that loads it
+// inside the database's epoch may use it until it leaves the epoch; a longer-lived reader,
+// such as an iterator, first takes a reference on the version.
 type readState struct {
 	mem     *memtable.Memtable
 	imms    []*memtable.Memtable // full and waiting to be flushed, newest first
@@ -38,9 +37,8 @@ type lookup struct {
 const sampleEvery = 16
 
 // get returns the newest value of a key. The value points into memory that does not change
-// until
-// buf is released: a memtable's arena, a block, or buf's own memory. found is false if there is
-// no entry or it is a tombstone. turn selects the lookups that are sampled.
+// until buf is released: a memtable's arena, a block, or buf's own memory. found is false if
+// there is no entry or it is a tombstone. turn selects the lookups that are sampled.
 func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *readStripe, turn uint64) (value []byte, buf sstable.Buffer, found bool, err error) {
 	var l lookup // set field by field: copying a composite literal stalls on store forwarding
 	l.key = lookupKey(secret, key)
@@ -94,8 +92,7 @@ func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 }
 
 // level searches the first of tables, whose filter f has been probed, and, if that table ends
-// with
-// the key, the adjacent ones.
+// with the key, the adjacent ones.
 func (l *lookup) level(tables []*manifest.TableMeta, f filter.Reader, no bool, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	if !no {
 		value, kind, ok, err = l.maybe(tables[0], f, level)
@@ -106,9 +103,8 @@ func (l *lookup) level(tables []*manifest.TableMeta, f filter.Reader, no bool, l
 	return l.neighbours(tables[1:], level)
 }
 
-// neighbours searches the tables of a level >= 1 after one that ends with the key: LevelDB can
-// split
-// the versions of one key over adjacent tables.
+// neighbours searches the tables of a level >= 1 after one that ends with the key: LevelDB
+// can split the versions of one key over adjacent tables.
 func (l *lookup) neighbours(tables []*manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	for _, meta := range tables {
 		if before(l.key.Bytes, meta) {
@@ -146,8 +142,7 @@ func (l *lookup) memtable(m *memtable.Memtable) (value []byte, kind base.Kind, o
 }
 
 // table probes a table's filter and, on a positive, searches its blocks. The key must not be
-// after
-// the table's range.
+// after the table's range.
 func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	f, no := l.filter(meta, level)
 	if no {
@@ -218,9 +213,8 @@ func (l *lookup) missed(t *table) {
 	}
 }
 
-// blocks searches the blocks of table t, whose reader is r. f is the filter that was positive,
-// or
-// nil. The value is valid until buf is used again.
+// blocks searches the blocks of table t, whose reader is r. f is the filter that was
+// positive, or nil. The value is valid until buf is used again.
 func (l *lookup) blocks(t *table, r *sstable.Reader, f filter.Reader, level int, buf *sstable.Buffer) (value []byte, kind base.Kind, ok bool, err error) {
 	value, kind, _, ok, err = r.GetIn(buf, l.key.Bytes, l.seq)
 	switch {

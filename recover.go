@@ -129,9 +129,8 @@ func (d *DB) create() (*manifest.State, error) {
 }
 
 // syncParents makes the directory dir, which may be new, durable, and with it its parents,
-// which
-// may be new, too. A directory that may be searched but not read cannot be synced: then it
-// and those above it are not ours, but the one below may be.
+// which may be new, too. A directory that may be searched but not read cannot be synced: then
+// it and those above it are not ours, but the one below may be.
 func (d *DB) syncParents(dir string) error {
 	for at := filepath.Dir(dir); ; at = filepath.Dir(at) {
 		err := d.fs.SyncDir(at)
@@ -232,8 +231,7 @@ func closeTables(version *manifest.Version) {
 }
 
 // findLogs returns the numbers of the logs to replay, ascending, given the names in the
-// directory.
-// missing is not nil if the log that the MANIFEST names is not among them.
+// directory. missing is not nil if the log that the MANIFEST names is not among them.
 func (d *DB) findLogs(state *manifest.State, names []string) (logs []uint64, missing *CorruptionError, err error) {
 	for _, name := range names {
 		kind, num, ok := manifest.ParseName(name)
@@ -257,8 +255,7 @@ func (d *DB) findLogs(state *manifest.State, names []string) (logs []uint64, mis
 }
 
 // reserveFileNumbers ensures that no file in the directory, whatever wrote it, has a number
-// that
-// will be assigned again.
+// that will be assigned again.
 func (d *DB) reserveFileNumbers(names []string) {
 	for _, name := range names {
 		if _, num, ok := manifest.ParseName(name); ok && num >= d.nextFile.Load() && num < 1<<62 {
@@ -268,8 +265,7 @@ func (d *DB) reserveFileNumbers(names []string) {
 }
 
 // maxSequence returns the largest of the MANIFEST's sequence number and those of the tables'
-// first
-// and last keys.
+// first and last keys.
 func maxSequence(seq uint64, version *manifest.Version) uint64 {
 	for _, metas := range version.Levels {
 		for _, meta := range metas {

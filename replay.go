@@ -104,8 +104,7 @@ func (r *recovery) replay(num uint64) (err error) {
 }
 
 // gapBefore returns an error that describes what is missing between the previous log and this
-// one,
-// which begins at a sequence number, or nil if nothing is. Both must be sift's own logs.
+// one, which begins at a sequence number, or nil if nothing is. Both must be sift's own logs.
 func (r *recovery) gapBefore(path string, offset int64, own bool, first uint64) error {
 	switch {
 	case !own || !r.own || r.nextSeq == 0 || first <= r.nextSeq:
@@ -117,9 +116,8 @@ func (r *recovery) gapBefore(path string, offset int64, own bool, first uint64) 
 }
 
 // passLost skips a log whose writes are lost because earlier ones are: a crash may keep a log
-// and
-// lose the end of the one before. A sync mark in the log proves that the missing part was on
-// disk, and so does a second such log: then the gap is damage. proven says that a mark was
+// and lose the end of the one before. A sync mark in the log proves that the missing part was
+// on disk, and so does a second such log: then the gap is damage. proven says that a mark was
 // seen already.
 func (r *recovery) passLost(in *record.Reader, proven bool, gap error) error {
 	if r.gap != nil {
@@ -160,11 +158,10 @@ func (r *recovery) cutOff(err error) {
 // unusedLogBytes is the length of a log that only holds its header. No write fits in.
 const unusedLogBytes = record.HeaderLen + batchHeaderLen
 
-// passUnused handles a log that is too short to hold a write. It may never have been used: when
-// a
-// new log could not be completed, or power was lost between its creation and its first use, the
-// previous log stayed in use. So it says nothing about how that one ends, except that all
-// sequence numbers before its own had been assigned, on disk or not.
+// passUnused handles a log that is too short to hold a write. It may never have been used:
+// when a new log could not be completed, or power was lost between its creation and its first
+// use, the previous log stayed in use. So it says nothing about how that one ends, except
+// that all sequence numbers before its own had been assigned, on disk or not.
 func (r *recovery) passUnused(in *record.Reader, path string) error {
 	payload, offset, err := in.Next()
 	if err == io.EOF {
@@ -203,9 +200,8 @@ func isSyncMark(payload []byte) bool {
 	return err == nil && count == 0
 }
 
-// hasMark looks for a sync mark with a number of at least minSeq among the intact records after
-// the
-// damage in a log. REQUIRES: in was read to its end.
+// hasMark looks for a sync mark with a number of at least minSeq among the intact records
+// after the damage in a log. REQUIRES: in was read to its end.
 func hasMark(in *record.Reader, minSeq uint64) (found bool, err error) {
 	if in.Tail().Kind != record.Damaged {
 		return false, nil
@@ -219,10 +215,9 @@ func hasMark(in *record.Reader, minSeq uint64) (found bool, err error) {
 	return found, err
 }
 
-// checkOrder compares a batch's first sequence number with the expected one. It applies to logs
-// that
-// sift wrote; LevelDB's logs say nothing about each other or the MANIFEST, unless one is
-// missing. Empty batches may have a lower number.
+// checkOrder compares a batch's first sequence number with the expected one. It applies to
+// logs that sift wrote; LevelDB's logs say nothing about each other or the MANIFEST, unless
+// one is missing. Empty batches may have a lower number.
 func (r *recovery) checkOrder(own bool, first uint64, count uint32, firstOfLog bool) error {
 	switch {
 	case r.missing != nil && firstOfLog && first > r.manifestSeq+1:
@@ -237,9 +232,8 @@ func (r *recovery) checkOrder(own bool, first uint64, count uint32, firstOfLog b
 	return nil
 }
 
-// judgeTail decides whether what follows the last good record of a log is a torn tail, which is
-// cut
-// off and reported, or damage.
+// judgeTail decides whether what follows the last good record of a log is a torn tail, which
+// is cut off and reported, or damage.
 //
 // In sift's own logs, a sync mark after the bad record proves that the record had been synced:
 // damage. Other valid records after it do not: a power cut may keep the later of two unsynced
@@ -270,9 +264,8 @@ func (r *recovery) judgeTail(in *record.Reader, own bool) error {
 }
 
 // insert adds a batch to the newest memtable, and to new ones when it is full. A batch may so
-// end up
-// in several tables; but since one edit adds all tables of a recovery, that is never visible,
-// even after a crash.
+// end up in several tables; but since one edit adds all tables of a recovery, that is never
+// visible, even after a crash.
 func (r *recovery) insert(payload []byte) error { return addBatch(payload, r.db.secret, r.room) }
 
 // room returns the newest memtable with n bytes reserved.
@@ -373,10 +366,9 @@ func (r *recovery) abandon() {
 	}
 }
 
-// removeOrphans removes what a crash has left: tables that no version refers to, flushed logs,
-// old
-// MANIFESTs and unfinished files. Everything that the MANIFEST names exists, so nothing else is
-// needed.
+// removeOrphans removes what a crash has left: tables that no version refers to, flushed
+// logs, old MANIFESTs and unfinished files. Everything that the MANIFEST names exists, so
+// nothing else is needed.
 func (d *DB) removeOrphans(version *manifest.Version) {
 	named := map[uint64]bool{}
 	for _, metas := range version.Levels {

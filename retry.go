@@ -28,10 +28,10 @@ type retries struct {
 	reminder time.Duration // how long before the same error is logged again
 }
 
-// worthLogging reports whether to log a failure: the first one, one with another error, and the
-// same
-// error at intervals that double from firstReminder to maxReminder. Errors that differ only in
-// numbers count as the same, since each attempt creates a file with a new number.
+// worthLogging reports whether to log a failure: the first one, one with another error, and
+// the same error at intervals that double from firstReminder to maxReminder. Errors that
+// differ only in numbers count as the same, since each attempt creates a file with a new
+// number.
 func (r *retries) worthLogging(err error, now time.Time) bool {
 	text := strings.Map(func(c rune) rune {
 		if unicode.IsDigit(c) {
@@ -53,8 +53,7 @@ func (r *retries) worthLogging(err error, now time.Time) bool {
 }
 
 // retryLater logs a failure and pauses: for retryDelay, and longer with each failure in a row
-// unless
-// a caller asks. It returns early when ended is true.
+// unless a caller asks. It returns early when ended is true.
 func (d *DB) retryLater(r *retries, what string, err error, ended func() bool) {
 	r.failed++
 	if r.worthLogging(err, time.Now()) {

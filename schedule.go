@@ -35,9 +35,8 @@ type job struct {
 }
 
 // do performs a job step by step on the compacting goroutine. It returns when the job is done
-// or
-// has failed, ctx has ended, or the database closes; in the latter two cases a running step
-// ends first.
+// or has failed, ctx has ended, or the database closes; in the latter two cases a running
+// step ends first.
 func (d *DB) do(ctx context.Context, step func(ctx context.Context) (last bool, err error)) error {
 	if d.opts.ReadOnly {
 		return ErrReadOnly

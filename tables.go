@@ -20,10 +20,9 @@ import (
 )
 
 // table is an SSTable: the Handle of a manifest.TableMeta. It is opened when it is first
-// needed,
-// or earlier by the loader. A table that cannot be read stays in its place: reads that need it
-// fail, and the rest of the database remains usable. Damage is final; after any other error,
-// such as too many open files, the next read that needs the table retries.
+// needed, or earlier by the loader. A table that cannot be read stays in its place: reads
+// that need it fail, and the rest of the database remains usable. Damage is final; after any
+// other error, such as too many open files, the next read that needs the table retries.
 type table struct {
 	opener *tableOpener
 	meta   *manifest.TableMeta
@@ -148,8 +147,7 @@ func (o *tableOpener) maxFilterUnits() int {
 }
 
 // find returns the path of the table's file, .ldb or .sst. If both exist, one is a leftover,
-// and
-// find takes the one with the right size.
+// and find takes the one with the right size.
 func (o *tableOpener) find(names map[string]bool, meta *manifest.TableMeta) (path string, err error) {
 	ldb := manifest.MakeName(manifest.KindTable, meta.Num)
 	sst := manifest.MakeName(manifest.KindTableSST, meta.Num)

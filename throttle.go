@@ -6,8 +6,7 @@ import (
 )
 
 // throttle delays writes while level 0 grows faster than it is compacted, and stops them when
-// it
-// has grown too large. It belongs to the leader of the commit queue.
+// it has grown too large. It belongs to the leader of the commit queue.
 //
 // The delay is spread over all writes, so that none waits long: writes are admitted at a rate
 // that falls to nearly nothing before the stop. At that rate it takes minutes to fill a

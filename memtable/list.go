@@ -12,8 +12,7 @@ import (
 )
 
 // list is a skip list whose nodes lie in one arena and refer to each other by offset, so that
-// the
-// garbage collector sees a single object without pointers.
+// the garbage collector sees a single object without pointers.
 //
 // A node's offset n is a multiple of four. Around it lie, in host byte order:
 //

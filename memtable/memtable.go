@@ -14,8 +14,8 @@ import (
 var ErrFull = errors.New("memtable: full")
 
 // MaxCapacity is the maximum capacity in bytes that New accepts: together with the links and
-// the
-// filter, the arena stays within 32-bit offsets (and within an int where that has 32 bits).
+// the filter, the arena stays within 32-bit offsets (and within an int where that has 32
+// bits).
 const MaxCapacity = min(math.MaxUint32, math.MaxInt) / 20 * 18
 
 // Memtable is a sorted, growing set of entries. Entries are never removed or

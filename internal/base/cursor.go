@@ -96,8 +96,7 @@ func (c *Cursor) Uint64() uint64 {
 }
 
 // Bytes reads n bytes. The result has no spare capacity; it is empty and not nil for n == 0,
-// and
-// nil after an error.
+// and nil after an error.
 func (c *Cursor) Bytes(n uint64) []byte {
 	if c.err != nil {
 		return nil

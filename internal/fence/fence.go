@@ -1,6 +1,5 @@
 // Package fence finds the first key of a sorted list that is not below a given one, reading
-// only
-// a few cache lines: which table of a level may hold a key, or which block of a table.
+// only a few cache lines: which table of a level may hold a key, or which block of a table.
 package fence
 
 import (

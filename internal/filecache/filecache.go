@@ -50,9 +50,8 @@ var processFiles atomic.Int64
 var maxProcessFiles = sync.OnceValue(func() int64 { return int64(vfs.MaxFiles() / 2) })
 
 // New returns an empty cache. At most max files are open at once; 0 leaves only the bound on
-// all
-// caches together, half of the process's file descriptors. Files are mapped as long as the
-// total size of all of them, open or not, is at most mapBytes.
+// all caches together, half of the process's file descriptors. Files are mapped as long as
+// the total size of all of them, open or not, is at most mapBytes.
 func New(fsys vfs.FS, max int, mapBytes int64) *Cache {
 	return &Cache{fs: fsys, max: max, mapBytes: mapBytes}
 }

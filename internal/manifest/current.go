@@ -33,17 +33,15 @@ func decodeCurrent(b []byte) (num uint64, err error) {
 }
 
 // ErrNoDatabase reports a directory without a database: CURRENT is missing, and so is
-// everything
-// else that a database leaves behind.
+// everything else that a database leaves behind.
 var ErrNoDatabase = errors.New("no database in the directory")
 
 // ReadCurrent returns the number of the MANIFEST that CURRENT names.
 //
 // If CURRENT is missing, the error matches ErrNoDatabase if the directory is missing, too, or
-// holds
-// no data: no table, no log with a byte in it, no MANIFEST that names a table. Otherwise it is
-// a
-// *base.CorruptionError: a new database must not be created over the remains of an old one.
+// holds no data: no table, no log with a byte in it, no MANIFEST that names a table.
+// Otherwise it is a *base.CorruptionError: a new database must not be created over the
+// remains of an old one.
 func ReadCurrent(fsys vfs.FS, dir string) (num uint64, err error) {
 	path := filepath.Join(dir, MakeName(KindCurrent, 0))
 	b, err := readAll(fsys, path, maxCurrentLen)
@@ -69,9 +67,9 @@ func ReadCurrent(fsys vfs.FS, dir string) (num uint64, err error) {
 	return num, nil
 }
 
-// findData returns the name of a file in dir that holds data, or "". A MANIFEST without tables
-// and an
-// empty log are what an interrupted creation leaves; they do not prevent another.
+// findData returns the name of a file in dir that holds data, or "". A MANIFEST without
+// tables and an empty log are what an interrupted creation leaves; they do not prevent
+// another.
 func findData(fsys vfs.FS, dir string) (string, error) {
 	names, err := fsys.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,13 +108,11 @@ func findData(fsys vfs.FS, dir string) (string, error) {
 }
 
 // SetCurrent makes CURRENT name the MANIFEST, durably and atomically: it writes and syncs a
-// temporary
-// file, renames it, and syncs the directory. The MANIFEST and its directory entry must already
-// be durable.
+// temporary file, renames it, and syncs the directory. The MANIFEST and its directory entry
+// must already be durable.
 //
-// After an error, switched is false if CURRENT is unchanged. If it is true, either name may be
-// found
-// after a crash, so both MANIFESTs must be kept.
+// After an error, switched is false if CURRENT is unchanged. If it is true, either name may
+// be found after a crash, so both MANIFESTs must be kept.
 func SetCurrent(fsys vfs.FS, dir string, num uint64) (switched bool, err error) {
 	tmp := filepath.Join(dir, MakeName(KindTemp, num))
 	if err := writeFile(fsys, tmp, MakeName(KindManifest, num)+"\n"); err != nil {

@@ -21,15 +21,12 @@ import (
 //	  7  new table          level, file number, size, smallest and largest internal key strings
 //	  9  previous log       number; 0 but in very old databases
 //
-// Tag 8 was LevelDB's and is not reused. Of a single field (1-4, 9) that occurs twice the last
-// value
-// counts. Invalid are: another tag, a level of 65,536 or more, an internal key of fewer than
-// eight
-// bytes or of an unknown kind, a table whose smallest key is above its largest, and bytes after
-// the last whole field. The record's checksum covers everything. A reader rejects unknown
-// fields,
-// since one of them might name a table. sift and LevelDB write levels up to 6; goleveldb also
-// writes higher ones. On disk; do not change.
+// Tag 8 was LevelDB's and is not reused. Of a single field (1-4, 9) that occurs twice the
+// last value counts. Invalid are: another tag, a level of 65,536 or more, an internal key of
+// fewer than eight bytes or of an unknown kind, a table whose smallest key is above its
+// largest, and bytes after the last whole field. The record's checksum covers everything. A
+// reader rejects unknown fields, since one of them might name a table. sift and LevelDB write
+// levels up to 6; goleveldb also writes higher ones. On disk; do not change.
 //
 // Example: log 4, next file 6, table 5 of 1048 bytes at level 2, from "a" at
 // sequence 3 to "b" at sequence 1:
@@ -48,8 +45,7 @@ const (
 )
 
 // Edit is the difference between two versions, together with the counters that changed. A nil
-// counter
-// is unchanged.
+// counter is unchanged.
 type Edit struct {
 	Comparator *string
 	LogNumber  *uint64
@@ -74,8 +70,7 @@ type DeletedTable struct {
 }
 
 // AddedTable adds a table to a level. To move a table, delete and add the same *TableMeta in
-// one
-// edit.
+// one edit.
 type AddedTable struct {
 	Level int
 	Table *TableMeta

@@ -16,10 +16,8 @@ import (
 //
 // It omits what may be the remains of one unfinished edit at the end, and reports that in
 // State.Dropped. Errors match ErrNoDatabase (see ReadCurrent); base.ErrUnsupported for an
-// unknown
-// comparator or field; base.ErrCorruption for damage before a whole edit, for inconsistent
-// edits,
-// and for a missing or incomplete MANIFEST.
+// unknown comparator or field; base.ErrCorruption for damage before a whole edit, for
+// inconsistent edits, and for a missing or incomplete MANIFEST.
 func Load(fsys vfs.FS, dir string) (*State, error) {
 	num, err := ReadCurrent(fsys, dir)
 	if err != nil {
@@ -124,9 +122,8 @@ func (l *loader) corruption(offset int64, err error) error {
 	return &base.CorruptionError{Path: l.path, Offset: offset, What: "MANIFEST", Err: err}
 }
 
-// readEdits calls fn with the edits of a MANIFEST and their offsets, until fn returns false or
-// an
-// error. dropped says what was omitted at the end because it may be an unfinished edit.
+// readEdits calls fn with the edits of a MANIFEST and their offsets, until fn returns false
+// or an error. dropped says what was omitted at the end because it may be an unfinished edit.
 func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) (more bool, err error)) (dropped, err error) {
 	f, err := fsys.Open(path)
 	if err != nil {

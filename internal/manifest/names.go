@@ -1,6 +1,6 @@
 // Package manifest keeps track of the tables of the store: edits and versions, the MANIFEST
-// that
-// records them, CURRENT that names the MANIFEST, and the names of all files of a database.
+// that records them, CURRENT that names the MANIFEST, and the names of all files of a
+// database.
 package manifest
 
 import (

@@ -12,9 +12,8 @@ import (
 // NumLevels is the number of levels of the tree. LevelDB reads no more. On disk; do not change.
 const NumLevels = 7
 
-// maxLevels bounds the levels in a MANIFEST of goleveldb, which creates as many as its options
-// and
-// the data require.
+// maxLevels bounds the levels in a MANIFEST of goleveldb, which creates as many as its
+// options and the data require.
 const maxLevels = 1 << 16
 
 // TableMeta describes a table. One TableMeta represents one file for the life of the process:
@@ -44,8 +43,7 @@ func (t *TableMeta) Covers(userKey []byte) bool {
 }
 
 // Overlaps reports whether the table's range and the user keys from..to, both inclusive, nil
-// for
-// unbounded, intersect.
+// for unbounded, intersect.
 func (t *TableMeta) Overlaps(from, to []byte) bool {
 	return (from == nil || bytes.Compare(base.UserKey(t.Largest), from) >= 0) &&
 		(to == nil || bytes.Compare(base.UserKey(t.Smallest), to) <= 0)

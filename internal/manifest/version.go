@@ -63,14 +63,12 @@ func (v *Version) Overlapping(dst []*TableMeta, level int, from, to []byte) []*T
 	return dst
 }
 
-// Apply returns the version that results from v and the edits, in order. v is not modified; nil
-// means
-// an empty version. Tables that stay keep their TableMeta; an added table has the edit's
-// TableMeta. The new version has no references yet.
+// Apply returns the version that results from v and the edits, in order. v is not modified;
+// nil means an empty version. Tables that stay keep their TableMeta; an added table has the
+// edit's TableMeta. The new version has no references yet.
 //
 // An error means that the edits do not fit v: they delete a missing table, add one in two
-// places, or
-// make the tables of a level overlap.
+// places, or make the tables of a level overlap.
 func (v *Version) Apply(edits ...*Edit) (*Version, error) {
 	b := newBuilder(v)
 	for _, e := range edits {
@@ -111,8 +109,7 @@ func newBuilder(v *Version) *builder {
 }
 
 // apply applies an edit's deletions before its additions. goleveldb may list a table twice in
-// one
-// edit, which is not an error if both entries are equal.
+// one edit, which is not an error if both entries are equal.
 func (b *builder) apply(e *Edit) error {
 	gone := make(map[DeletedTable]bool, len(e.Deleted))
 	for _, d := range e.Deleted {
@@ -189,8 +186,7 @@ func (b *builder) finishDeep() (*Version, []DeepLevel, error) {
 }
 
 // Fit renumbers at most NumLevels-1 levels, upper ones first, to fit a Version. Levels keep
-// their
-// numbers where possible.
+// their numbers where possible.
 func Fit(levels []DeepLevel) []DeepLevel {
 	fit := slices.Clone(levels)
 	for i, below := len(fit)-1, NumLevels; i >= 0; i-- {
@@ -219,8 +215,7 @@ func newVersion(top []*TableMeta, levels []DeepLevel) *Version {
 }
 
 // Ref takes a reference on the version. The first one also takes the version's references on
-// its
-// tables; it must be taken before the version is published.
+// its tables; it must be taken before the version is published.
 func (v *Version) Ref() {
 	if v.refs.Add(1) == 1 {
 		for _, l := range v.Levels {
@@ -231,11 +226,9 @@ func (v *Version) Ref() {
 	}
 }
 
-// Unref drops a reference. With the version's last one, obsolete is called for each table that
-// no
-// version in use holds any more. To keep the tables that two versions share, Ref the new
-// version
-// before Unref of the old one.
+// Unref drops a reference. With the version's last one, obsolete is called for each table
+// that no version in use holds any more. To keep the tables that two versions share, Ref the
+// new version before Unref of the old one.
 func (v *Version) Unref(obsolete func(t *TableMeta)) {
 	switch n := v.refs.Add(-1); {
 	case n > 0:

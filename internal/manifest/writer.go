@@ -19,15 +19,13 @@ type Writer struct {
 }
 
 // Create writes a new MANIFEST that holds the state, and makes CURRENT name it. num is a new
-// file
-// number, below s.NextFile; s.Num and s.Dropped are ignored. Everything is durable when Create
-// returns. Removing the previous MANIFEST is up to the caller.
+// file number, below s.NextFile; s.Num and s.Dropped are ignored. Everything is durable when
+// Create returns. Removing the previous MANIFEST is up to the caller.
 //
 // After an error, switched is false if the previous MANIFEST is still current, as if nothing
-// had
-// happened. If it is true, a crash may leave either one current: no more edits may be written
-// to the
-// previous one, and no file that either names may be removed, until another Create succeeds.
+// had happened. If it is true, a crash may leave either one current: no more edits may be
+// written to the previous one, and no file that either names may be removed, until another
+// Create succeeds.
 func Create(fsys vfs.FS, dir string, num uint64, s *State) (w *Writer, switched bool, err error) {
 	path := filepath.Join(dir, MakeName(KindManifest, num))
 	file, err := fsys.Create(path)
@@ -53,10 +51,9 @@ func Create(fsys vfs.FS, dir string, num uint64, s *State) (w *Writer, switched 
 	return w, true, nil
 }
 
-// Append writes an edit durably. After an error the edit may or may not be in the MANIFEST, and
-// all
-// later calls return the same error: the caller must create a new MANIFEST or accept no more
-// writes.
+// Append writes an edit durably. After an error the edit may or may not be in the MANIFEST,
+// and all later calls return the same error: the caller must create a new MANIFEST or accept
+// no more writes.
 func (w *Writer) Append(e *Edit) error {
 	if w.err != nil {
 		return w.err

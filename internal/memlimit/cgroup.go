@@ -8,14 +8,11 @@ import (
 )
 
 // cgroupLimit returns the lowest memory limit of the control groups of the process, or 0 if
-// none can
-// be read. root is the root directory of the host.
+// none can be read. root is the root directory of the host.
 //
 // /proc/self/cgroup names the group in each hierarchy; /proc/self/mountinfo says where a
-// hierarchy is
-// mounted and which group its top directory represents (man 7 cgroups, man 5 proc). The limits
-// of
-// a group's ancestors apply, too, as far as they are visible.
+// hierarchy is mounted and which group its top directory represents (man 7 cgroups, man 5
+// proc). The limits of a group's ancestors apply, too, as far as they are visible.
 func cgroupLimit(root fs.FS) int64 {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {

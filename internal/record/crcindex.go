@@ -12,9 +12,8 @@ import (
 // the header of a long chunk, as repeated bytes do.
 //
 // A CRC register is a polynomial over GF(2). Appending n zero bytes multiplies it by x^8n
-// modulo
-// the CRC's polynomial. If before[i] is the register after the first i bytes of the block,
-// starting from 0, then the register after the bytes from a to b, starting from s, is
+// modulo the CRC's polynomial. If before[i] is the register after the first i bytes of the
+// block, starting from 0, then the register after the bytes from a to b, starting from s, is
 //
 //	(s ^ before[a]) * x^8(b-a)  ^  before[b]
 type crcIndex struct {

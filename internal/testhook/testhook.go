@@ -1,6 +1,5 @@
-// Package testhook lets tests outside the root package configure what users cannot, such as the
-// file
-// system. Programs that embed the store cannot import it.
+// Package testhook lets tests outside the root package configure what users cannot, such as
+// the file system. Programs that embed the store cannot import it.
 package testhook
 
 import (

@@ -14,25 +14,20 @@ import (
 	"github.com/siftdb/sift/internal/epoch"
 )
 
-// maxMappedRead bounds what is copied from a mapping. For longer reads a system call is better:
-// it
-// takes no page fault per page.
+// maxMappedRead bounds what is copied from a mapping. For longer reads a system call is
+// better: it takes no page fault per page.
 const maxMappedRead = 64 << 10
 
 // mappedFile reads a file through a shared mapping: a read is a copy without a system call.
-// Bytes are
-// copied before they are verified, so what is verified is what is used, whatever happens to the
-// file.
+// Bytes are copied before they are verified, so what is verified is what is used, whatever
+// happens to the file.
 //
 // A page fault that needs the disk blocks an OS thread, unlike a read. So the first read of a
-// page is
-// an ordinary read; the mapping serves later ones, which find the page in memory unless the
-// system
-// has evicted it. Readahead is off for the mapping.
+// page is an ordinary read; the mapping serves later ones, which find the page in memory
+// unless the system has evicted it. Readahead is off for the mapping.
 //
-// If a page cannot be read (the file was truncated, the disk fails), the read falls back to an
-// ordinary
-// one, which returns the error; the process does not crash.
+// If a page cannot be read (the file was truncated, the disk fails), the read falls back to
+// an ordinary one, which returns the error; the process does not crash.
 type mappedFile struct {
 	*os.File
 	data     []byte          // the mapping

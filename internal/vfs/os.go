@@ -13,17 +13,15 @@ import (
 
 // OS is the file system of the host.
 //
-// Create replaces an existing file and never truncates it, so that other names of the old file
-// (in a
-// checkpoint, say) and readers that have it open are not affected. On Windows an open file can
-// be
-// neither removed nor replaced: Create, Remove and Rename then fail without effect.
+// Create replaces an existing file and never truncates it, so that other names of the old
+// file (in a checkpoint, say) and readers that have it open are not affected. On Windows an
+// open file can be neither removed nor replaced: Create, Remove and Rename then fail without
+// effect.
 //
 // Lock excludes other processes, including those that run LevelDB, goleveldb or RocksDB, and
-// other
-// users in this process. While it is held, this process must not open the lock file in any
-// other
-// way: closing any descriptor of a file drops all POSIX locks that the process has on it.
+// other users in this process. While it is held, this process must not open the lock file in
+// any other way: closing any descriptor of a file drops all POSIX locks that the process has
+// on it.
 //
 // Files are *os.File. Its Sync is a full one: F_FULLFSYNC on macOS, fsync on
 // Linux. Logs are mapped there, see mappedLog.
@@ -98,10 +96,9 @@ func (osFS) Size(name string) (int64, error) {
 
 func (osFS) SyncDir(dir string) error { return syncDir(dir) }
 
-// The locks that this process holds. POSIX locks belong to the process, not to the descriptor:
-// a second
-// lock within the process would be granted, and closing its descriptor would drop the first. So
-// holders of a shared lock also share a descriptor.
+// The locks that this process holds. POSIX locks belong to the process, not to the
+// descriptor: a second lock within the process would be granted, and closing its descriptor
+// would drop the first. So holders of a shared lock also share a descriptor.
 var held struct {
 	sync.Mutex
 	locks []*osLock
@@ -159,8 +156,7 @@ func (osFS) Lock(name string, exclusive bool) (io.Closer, error) {
 }
 
 // lockHandle is one use of a lock; the last one to be closed releases the lock. Closing a
-// handle again
-// does nothing.
+// handle again does nothing.
 type lockHandle struct {
 	once sync.Once
 	lock *osLock

@@ -4,9 +4,8 @@ package vfs
 
 import "os"
 
-// flockFile does nothing: on these systems POSIX locks also exclude users of flock, and a flock
-// would
-// conflict with the process's own POSIX lock.
+// flockFile does nothing: on these systems POSIX locks also exclude users of flock, and a
+// flock would conflict with the process's own POSIX lock.
 func flockFile(*os.File, string, bool) error { return nil }
 
 // unlockFile does nothing: closing the file releases a POSIX lock.

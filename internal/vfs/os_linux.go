@@ -8,11 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flockFile takes a flock, which on Linux is independent of POSIX locks. On NFS it is emulated
-// by a POSIX
-// lock and would conflict with the one that is held; there, the POSIX lock also excludes users
-// of
-// flock.
+// flockFile takes a flock, which on Linux is independent of POSIX locks. On NFS it is
+// emulated by a POSIX lock and would conflict with the one that is held; there, the POSIX
+// lock also excludes users of flock.
 func flockFile(f *os.File, name string, exclusive bool) error {
 	how := unix.LOCK_SH | unix.LOCK_NB
 	if exclusive {

@@ -11,13 +11,11 @@ import (
 )
 
 // RAM is a file system in memory, for databases that need not outlive the process. A removed
-// file is
-// freed when it is no longer open.
+// file is freed when it is no longer open.
 //
 // Relative names are relative to the root, which always exists. Create replaces an existing
-// file; other
-// names of the old file and those who have it open are not affected. Sync of a file that was
-// opened for reading is an error, as on Windows.
+// file; other names of the old file and those who have it open are not affected. Sync of a
+// file that was opened for reading is an error, as on Windows.
 type RAM struct {
 	mu   sync.RWMutex // guards the tree and the locks
 	root *ramNode

@@ -47,9 +47,8 @@ func CreatePrivate(fsys FS, name string) (File, error) {
 }
 
 // CreateLog is Create for a log, a file that grows by small writes. What is written to it
-// survives the
-// end of the process without a Sync. After its first Sync it may be longer than its contents,
-// padded with zeros, until it is closed; a crash leaves the padding.
+// survives the end of the process without a Sync. After its first Sync it may be longer than
+// its contents, padded with zeros, until it is closed; a crash leaves the padding.
 func CreateLog(fsys FS, name string) (File, error) {
 	if l, ok := fsys.(interface {
 		CreateLog(name string) (File, error)
@@ -60,9 +59,8 @@ func CreateLog(fsys FS, name string) (File, error) {
 }
 
 // OpenMapped is Open for an immutable file. Where the file system can map it, short reads of
-// bytes that
-// have been read before take no system call. mapped reports whether the file is mapped; Unmap
-// unmaps it.
+// bytes that have been read before take no system call. mapped reports whether the file is
+// mapped; Unmap unmaps it.
 func OpenMapped(fsys FS, name string) (f File, mapped bool, err error) {
 	m, ok := fsys.(interface {
 		openMapped(name string) (f File, mapped bool, err error)
@@ -80,9 +78,8 @@ func IsMapped(f File) bool {
 	return ok && m.isMapped()
 }
 
-// Unmap turns a mapped file into an ordinary one. It does nothing for others. It may be called
-// during
-// reads.
+// Unmap turns a mapped file into an ordinary one. It does nothing for others. It may be
+// called during reads.
 func Unmap(f File) error {
 	if m, ok := f.(interface{ unmap() error }); ok {
 		return m.unmap()
@@ -91,8 +88,7 @@ func Unmap(f File) error {
 }
 
 // File is an open file. Write appends. ReadAt may be called concurrently, also with Close,
-// after which
-// calls fail.
+// after which calls fail.
 type File interface {
 	io.Writer
 	io.ReaderAt
