@@ -28,9 +28,7 @@ type Iter struct {
 	version   *manifest.Version // referenced; nil for an iterator over nothing
 	in        base.Iterator
 	seq       uint64
-	own       uint64      // the last of a transaction's own writes that it sees; else seq
-	track     *rangeTrack // of a transaction; else nil
-	*iterRoom             // nil for an iterator over nothing
+	*iterRoom // nil for an iterator over nothing
 
 	closed   bool
 	moved    bool // it is not new any more
@@ -44,6 +42,8 @@ type Iter struct {
 // iterRoom is what an iterator needs once there is something to move over.
 type iterRoom struct {
 	scanRange
+	own       uint64             // the last of a transaction's own writes that it sees; else seq
+	track     *rangeTrack        // of a transaction; else nil
 	mem       *memtable.Memtable // the growing memtable then; nil: it looks at an older state
 	readsMem  bool               // mem is among what it reads
 	drops     uint64             // of the read state
@@ -111,7 +111,8 @@ func (d *DB) newIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
 	}
 	roomy := new(roomyIter)
 	it := &roomy.Iter
-	it.db, it.seq, it.own, it.iterRoom = d, seq, seq, &roomy.room
+	it.db, it.seq, it.iterRoom = d, seq, &roomy.room
+	it.own = seq
 	it.keyBuf, it.seek = it.bufs[:0:len(it.bufs)/2], it.bufs[len(it.bufs)/2:][:0]
 	free := it.bounds[:]
 	it.lower, it.upper = own(&free, lower), own(&free, upper)
@@ -438,12 +439,13 @@ func (it *Iter) ready() bool {
 		return false
 	}
 	it.err = nil
-	if it.track != nil {
-		if it.err = it.track.ready(); it.err != nil {
-			return false
-		}
+	if it.iterRoom == nil {
+		return false
 	}
-	return it.iterRoom != nil
+	if it.track != nil {
+		it.err = it.track.ready()
+	}
+	return it.err == nil
 }
 
 // Valid reports whether the iterator is at a key.
@@ -480,7 +482,7 @@ func (it *Iter) Close() error {
 	}
 	it.closed, it.valid = true, false
 	err := it.Err()
-	if it.track != nil {
+	if it.iterRoom != nil && it.track != nil {
 		it.track.close()
 	}
 	if cerr := it.in.Close(); err == nil {

@@ -19,6 +19,7 @@ type prefixAsk struct {
 	ranges bool // tables may have range filters
 	on     bool // there is such a prefix
 	prefix filter.Key
+	lower  []byte // for range filters; if they took the scanRange's, the upper bound would move to the heap too
 	counts *readStripe
 
 	before        uint64 // how often filters had been asked
@@ -34,7 +35,7 @@ func (d *DB) prefixOf(lower, upper []byte) (a prefixAsk) {
 		return a
 	}
 	if a.ranges = d.opts.RangeFilter != nil; a.ranges {
-		a.counts = d.reads.stripe()
+		a.lower, a.counts = lower, d.reads.stripe()
 	}
 	if p == nil {
 		return a
@@ -151,7 +152,7 @@ func (a *prefixAsk) mayHoldRange(r *scanRange, m *manifest.TableMeta) bool {
 		return true
 	}
 	a.rangesAsked++
-	if bytes.Compare(r.lower, r.upper) < 0 && reader.MayContainRange(r.lower, r.upper) {
+	if bytes.Compare(r.lower, r.upper) < 0 && reader.MayContainRange(a.lower, r.upper) {
 		return true
 	}
 	a.rangesUseful++

@@ -127,6 +127,25 @@ func (p everyOther) PrefixLen(key []byte) int { return p.Prefixer.PrefixLen(key)
 
 // TestPrefixFiltersChecked wants Check to notice filters without the prefixes that
 // their tables claim.
+// An iterator over an absent prefix costs one small allocation: itself.
+func TestAbsentPrefixAllocs(t *testing.T) {
+	db, _ := prefixDB(t, t.TempDir(), 100, &sift.Options{Prefix: sift.PrefixUpTo('/', 2)})
+	defer mustClose(t, db)
+	o := &sift.IterOptions{Prefix: []byte("user/000017/")}
+	n := testing.AllocsPerRun(1000, func() {
+		it, err := db.NewIter(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if it.First() || it.Close() != nil {
+			t.Error("the prefix is there, or", it.Err())
+		}
+	})
+	if n > 1 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func TestPrefixFiltersChecked(t *testing.T) {
 	dir := t.TempDir()
 	db, _ := prefixDB(t, dir, 500, &sift.Options{Prefix: everyOther{sift.PrefixUpTo('/', 2)}, Filter: filter.Bloom(20)})
