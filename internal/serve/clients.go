@@ -145,14 +145,29 @@ func clientCommand(c *client, args [][]byte) {
 	case sub == "UNPAUSE" && n == 2:
 		c.srv.pause.set(0, false)
 		c.w.OK()
+	case sub == "UNBLOCK" && (n == 3 || n == 4):
+		clientUnblock(c, args[2:])
 	case sub == "GETREDIR" && n == 2:
 		c.w.Int(-1)
 	case sub == "HELP" && n == 2:
 		c.help("CLIENT", "GETNAME", "GETREDIR", "ID", "INFO", "KILL <option> ...", "LIST [TYPE <type>|ID <id> ...]", "NO-EVICT (ON|OFF)",
-			"PAUSE <timeout> [WRITE|ALL]", "REPLY (ON|OFF|SKIP)", "SETINFO <option> <value>", "SETNAME <name>", "UNPAUSE")
+			"PAUSE <timeout> [WRITE|ALL]", "REPLY (ON|OFF|SKIP)", "SETINFO <option> <value>", "SETNAME <name>", "UNBLOCK <id> [TIMEOUT|ERROR]", "UNPAUSE")
 	default:
 		c.badSubcommand("CLIENT", args)
 	}
+}
+
+// clientUnblock is CLIENT UNBLOCK: no command here blocks.
+func clientUnblock(c *client, args [][]byte) {
+	if len(args) == 2 && !is(args[1], "TIMEOUT") && !is(args[1], "ERROR") {
+		c.w.Error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
+		return
+	}
+	if _, ok := resp.ParseInt(args[0]); !ok {
+		c.reply(errNotInt)
+		return
+	}
+	c.w.Int(0)
 }
 
 func clientList(c *client, args [][]byte) {

@@ -6,7 +6,7 @@ import (
 
 // subcommands are those of commands that have them.
 var subcommands = map[string][]string{
-	"CLIENT":  {"getname", "getredir", "help", "id", "info", "kill", "list", "no-evict", "no-touch", "pause", "reply", "setinfo", "setname", "unpause"},
+	"CLIENT":  {"getname", "getredir", "help", "id", "info", "kill", "list", "no-evict", "no-touch", "pause", "reply", "setinfo", "setname", "unblock", "unpause"},
 	"COMMAND": {"count", "docs", "getkeys", "help", "info", "list"},
 	"CONFIG":  {"get", "help", "resetstat", "rewrite", "set"},
 	"MEMORY":  {"help", "usage"},

@@ -155,12 +155,18 @@ func getEX(c *client, args [][]byte) {
 	c.bulk(was, err)
 }
 
+// longestFloat is how long numbers are that Redis reads.
+const longestFloat = 5<<10 - 1
+
 // longFloat is a number as Redis' long double has it, with 64 bits of mantissa.
 func longFloat(b []byte) (*big.Float, error) {
 	const digits = 5000 // before and behind the point
+	if len(b) > longestFloat || bytes.ContainsAny(b, "_ ") {
+		return nil, errNotFloat
+	}
 	s := strings.ToLower(string(b))
 	hex := strings.HasPrefix(strings.TrimLeft(s, "+-"), "0x")
-	if _, ok := parseRate(b); !ok && (!hex || len(s) > 64 || strings.Contains(s, "_")) {
+	if v, err := strconv.ParseFloat(s, 64); !hex && (err != nil && !errors.Is(err, strconv.ErrRange) || v != v) {
 		return nil, errNotFloat
 	}
 	if strings.Contains(s, "inf") {

@@ -38,16 +38,7 @@ func TestRedisTcl(t *testing.T) {
 	if err := os.WriteFile(harness, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	list, err := os.ReadFile("testdata/redis-tcl.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for line := range strings.Lines(string(list)) {
-		if name, _, ok := strings.Cut(line, " | "); ok && line[0] != '#' {
-			names = append(names, name)
-		}
-	}
+	names := skippedTests(t, "testdata/redis-tcl.txt")
 	skip := filepath.Join(t.TempDir(), "skip")
 	if err := os.WriteFile(skip, []byte(strings.Join(names, "\n")), 0o644); err != nil {
 		t.Fatal(err)
