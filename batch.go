@@ -39,7 +39,7 @@ const (
 // once.
 //
 // A batch holds up to 1 GiB, as counted by Size. It must also fit into a memtable, where
-// each operation takes its key, its value and 27 bytes: 3.8e9 bytes in all, 1.9e9 on
+// each operation takes its key, its value and 31 bytes: 3.8e9 bytes in all, 1.9e9 on
 // 32-bit systems. An operation that exceeds a bound is not added, nor are later ones, and
 // Write rejects the batch with ErrBatchTooLarge.
 type Batch struct {

@@ -28,7 +28,7 @@ func smallArena(fs vfs.FS) *Options {
 	return &Options{FS: fs, MemtableBytes: 4 << 10, arenaBytes: 32 << 10, CacheBytes: -1}
 }
 
-const smallArenaFits = 32 << 10 / (6 + 27) // operations of manySmall
+const smallArenaFits = 32 << 10 / (6 + 31) // operations of manySmall
 
 // countKeys returns the number of keys, having looked each up.
 func countKeys(t *testing.T, db *DB) int {

@@ -137,7 +137,7 @@ func (l *lookup) memtable(m *memtable.Memtable) (value []byte, kind base.Kind, o
 	if !m.MayContain(l.key.Hash) {
 		return nil, 0, false
 	}
-	value, kind, _, ok = m.Get(l.key.Bytes, l.seq)
+	value, kind, _, ok = m.Find(l.key.Hash, l.key.Bytes, l.seq)
 	return value, kind, ok
 }
 

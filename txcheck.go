@@ -89,7 +89,7 @@ func (t *Tx) changedInMemory(m *memtable.Memtable, since uint64) bool {
 		if !m.MayContain(k.hash) {
 			continue
 		}
-		if _, _, seq, ok := m.Get(t.reads.key(k), base.MaxSequence); ok && seq > since {
+		if _, _, seq, ok := m.Find(k.hash, t.reads.key(k), base.MaxSequence); ok && seq > since {
 			return true
 		}
 	}

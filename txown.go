@@ -74,7 +74,7 @@ func (w *ownWrites) get(t *Tx, key []byte) (value []byte, kind base.Kind, ok boo
 		if !m.MayContain(hash) {
 			continue
 		}
-		if at, kind, _, ok := m.Get(key, base.MaxSequence); ok {
+		if at, kind, _, ok := m.Find(hash, key, base.MaxSequence); ok {
 			return t.batch.valueAt(at), kind, true
 		}
 	}

@@ -61,11 +61,14 @@ func BenchmarkGet(b *testing.B) {
 			_, _, _, ok := m.Get(k, base.MaxSequence)
 			return ok
 		}
-		filtered := func(k []byte) bool { return m.MayContain(xxhash.Sum64(k)) && search(k) }
+		find := func(k []byte) bool {
+			_, _, _, ok := m.Find(xxhash.Sum64(k), k, base.MaxSequence)
+			return ok
+		}
 		run("hit", 1, search, true)
-		run("hit-filtered", 1, filtered, true)
+		run("hit-hashed", 1, find, true)
 		run("absent", 2, search, false)
-		run("absent-filtered", 2, filtered, false)
+		run("absent-hashed", 2, find, false)
 	}
 }
 

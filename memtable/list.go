@@ -19,24 +19,28 @@ import (
 //	offset          bytes  field
 //	n - 4*(i+1)     4      next node of level i; 0 at the end of the list
 //	n               4      a node before this one, near it
-//	n + 4           4      length of the user key
-//	n + 8           4      length of the value
-//	n + 12          k + 8  encoded internal key
-//	n + 20 + k      v      value
+//	n + 4           4      the next older node in its bucket of the index; 0 if there is none
+//	n + 8           4      length of the user key
+//	n + 12          4      length of the value
+//	n + 16          k + 8  encoded internal key
+//	n + 24 + k      v      value
 //
 // A writer fills in a node, then links it with a compare-and-swap of its predecessor's next,
 // from level 0 up. That publishes the node: readers reach it through an atomic load of the
 // same word. Afterwards only its links change. Nodes are never removed, so a node that was
 // found before a key stays before it.
 type list struct {
-	arena unsafe.Pointer
+	arena  unsafe.Pointer
+	limit  uint64        // no entry ends beyond this offset
+	height atomic.Uint32 // levels in use, at least 1
+
+	_ [64]byte // readers do not share a cache line with what each insert changes
+
 	// alloc is the number of entries << 32 | the next free offset / 4.
 	alloc atomic.Uint64
-	limit uint64 // no entry ends beyond this offset
 	// towers is the space left for links above level 0. Only bad luck uses it up; then new
 	// nodes have no such links, searches take longer, and no entry is refused.
 	towers atomic.Int64
-	height atomic.Uint32 // levels in use, at least 1
 	// tails are the last nodes of each level, possibly slightly out of date: ascending
 	// inserts start there and need no search.
 	tails [maxHeight]atomic.Uint32
@@ -48,9 +52,10 @@ const (
 	maxHeight = 14
 
 	offPrev   = 0
-	offKeyLen = 4
-	offValLen = 8
-	offKey    = 12
+	offOlder  = 4
+	offKeyLen = 8
+	offValLen = 12
+	offKey    = 16
 
 	// maxEntryOverhead is an entry's size besides user key and value, without links above level
 	// 0: one link, the header, the trailer, padding.
@@ -88,6 +93,9 @@ func (l *list) word(off uint32) *atomic.Uint32 {
 func (l *list) link(n uint32, level int) *atomic.Uint32 { return l.word(n - 4 - 4*uint32(level)) }
 
 func (l *list) next(n uint32, level int) uint32 { return l.link(n, level).Load() }
+
+// older is where a node names the next older one of its bucket.
+func (l *list) older(n uint32) *uint32 { return (*uint32)(unsafe.Add(l.arena, uintptr(n+offOlder))) }
 
 // length reads one of the two lengths of a node.
 func (l *list) length(n, field uint32) uint32 {
@@ -217,13 +225,8 @@ func orTail(n uint32) uint32 {
 	return n
 }
 
-// insert adds an entry. It returns false if the arena is full.
-func (l *list) insert(key []byte, trailer uint64, value []byte) bool {
-	height := l.newHeight()
-	n := l.newNode(height, key, trailer, value)
-	if n == 0 {
-		return false
-	}
+// insert links a node that newNode has made.
+func (l *list) insert(n uint32, height int, key []byte, trailer uint64) {
 	t := newTarget(key, trailer)
 	var prev, next [maxHeight]uint32
 	if !l.spliceAtEnd(&t, height, &prev, &next) {
@@ -250,7 +253,6 @@ func (l *list) insert(key []byte, trailer uint64, value []byte) bool {
 			l.word(q + offPrev).Store(n)
 		}
 	}
-	return true
 }
 
 // splice finds the nodes on both sides of the target on the lowest height levels.

@@ -1,5 +1,5 @@
-// Package memtable holds the newest writes in memory: a skip list in one arena, with a filter
-// over its keys. Reads and writes take no locks and may run concurrently.
+// Package memtable holds the newest writes in memory: a skip list in one arena, with a hash
+// index over its keys. Reads and writes take no locks and may run concurrently.
 package memtable
 
 import (
@@ -13,27 +13,29 @@ import (
 // ErrFull reports that an entry does not fit.
 var ErrFull = errors.New("memtable: full")
 
-// MaxCapacity is the maximum capacity in bytes that New accepts: together with the links and
-// the filter, the arena stays within 32-bit offsets (and within an int where that has 32
-// bits).
+// MaxCapacity is the maximum capacity in bytes that New accepts: together with the links, the
+// arena stays within 32-bit offsets (and within an int where that has 32 bits).
 const MaxCapacity = min(math.MaxUint32, math.MaxInt) / 20 * 18
 
 // Memtable is a sorted, growing set of entries. Entries are never removed or
 // changed. All methods are safe for concurrent use.
 type Memtable struct {
-	list     list
-	filter   filter
-	capacity uint64        // total bytes that can be reserved
+	index     index
+	unordered atomic.Bool // entries were not added in the order of their sequence numbers
+	capacity  uint64      // total bytes that can be reserved
+	list      list        // ends with what writers change
+
 	reserved atomic.Uint64 // bytes reserved
+	lastSeq  atomic.Uint64 // the sequence number of the last Add
 }
 
 // New returns an empty memtable for entries of capacityBytes in total, as counted by EntrySize.
 // For a batch larger than the usual memtable the caller makes one of that size. A memtable
-// takes about a tenth more memory than its capacity; pages that are never written to cost
+// takes about an eighth more memory than its capacity; pages that are never written to cost
 // nothing.
 func New(capacityBytes int) *Memtable {
 	capacity := uint64(max(0, min(capacityBytes, MaxCapacity)))
-	m := &Memtable{capacity: capacity, filter: newFilter(capacity)}
+	m := &Memtable{capacity: capacity, index: newIndex(capacity)}
 	m.list.init(capacity)
 	return m
 }
@@ -66,21 +68,52 @@ func (m *Memtable) Reserve(n int) bool {
 }
 
 // Add inserts an entry, copying key and value. hash is the hash of the user key that MayContain
-// will be called with. The caller must have reserved EntrySize(len(key), len(value)) bytes;
-// without a reservation Add may fail with ErrFull, and may make other Adds fail. No two
-// entries may have the same key, seq and kind.
+// and Find will be called with. The caller must have reserved EntrySize(len(key), len(value))
+// bytes; without a reservation Add may fail with ErrFull, and may make other Adds fail. No two
+// entries may have the same key, seq and kind, and no two concurrent Adds the same key.
 func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) error {
-	// The filter learns the key before the list does, so it never excludes one that is there.
-	m.filter.add(hash)
-	if !m.list.insert(key, base.Trailer(seq, kind), value) {
+	height := m.list.newHeight()
+	n := m.list.newNode(height, key, base.Trailer(seq, kind), value)
+	if n == 0 {
 		return ErrFull
 	}
+	if seq < m.lastSeq.Load() {
+		m.unordered.Store(true)
+	} else {
+		m.lastSeq.Store(seq)
+	}
+	// The index learns the key before the list does, so it never excludes one that is there.
+	m.index.add(hash, n, m.list.older(n))
+	m.list.insert(n, height, key, base.Trailer(seq, kind))
 	return nil
 }
 
 // MayContain reports false only if no entry was added with the hash. It costs one memory
-// access, where Get is a search.
-func (m *Memtable) MayContain(hash uint64) bool { return m.filter.mayContain(hash) }
+// access.
+func (m *Memtable) MayContain(hash uint64) bool { return m.index.mayContain(hash) }
+
+// Find is Get by the hash that the key was added with. It usually costs one cache miss for an
+// absent key and two for one that is there, where Get searches the list.
+func (m *Memtable) Find(hash uint64, userKey []byte, seq uint64) (value []byte, kind base.Kind, entrySeq uint64, found bool) {
+	n := m.index.first(hash)
+	if n != 0 && m.unordered.Load() {
+		return m.Get(userKey, seq)
+	}
+	// A bucket is in the order of insertion: the first entry of the key that is old enough is
+	// the newest such entry.
+	for range maxChain {
+		if n == 0 {
+			return nil, 0, 0, false
+		}
+		if string(m.list.userKey(n)) == string(userKey) {
+			if t := m.list.trailer(n); t>>8 <= seq {
+				return m.list.value(n), base.Kind(t), t >> 8, true
+			}
+		}
+		n = *m.list.older(n)
+	}
+	return m.Get(userKey, seq)
+}
 
 // Get returns the newest entry of the user key with a sequence number of at most seq. The value
 // points into the memtable, whose memory is never changed or reused, so it remains valid. Get

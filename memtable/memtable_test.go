@@ -138,6 +138,9 @@ func TestGet(t *testing.T) {
 			seq = base.MaxSequence
 		}
 		value, kind, entrySeq, found := m.Get(key, seq)
+		if v, k, s, ok := m.Find(xxhash.Sum64(key), key, seq); !bytes.Equal(v, value) || k != kind || s != entrySeq || ok != found {
+			t.Fatalf("Find(%q, %d) = %q, %d, %d, %v; Get: %q, %d, %d, %v", key, seq, v, k, s, ok, value, kind, entrySeq, found)
+		}
 		i := find(model, base.AppendInternalKey(nil, key, seq, base.KindSeek))
 		want := i < len(model) && bytes.Equal(base.UserKey(model[i].ikey), key)
 		if found != want {
@@ -153,6 +156,44 @@ func TestGet(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() { m.MayContain(1) }); n != 0 {
 		t.Errorf("MayContain allocates %v times", n)
+	}
+}
+
+// TestFind looks up keys that were added in order, of which few share a bucket, many do, and
+// one has more versions than a lookup passes.
+func TestFind(t *testing.T) {
+	for _, hashes := range []uint64{1 << 63, 50, 1} {
+		m := New(1 << 20)
+		r := rand.New(rand.NewPCG(3, hashes))
+		hash := func(key []byte) uint64 { return xxhash.Sum64(key) % hashes << 32 }
+		versions := map[string][]uint64{}
+		const n = 4000
+		for seq := uint64(1); seq <= n; seq++ {
+			key := fmt.Appendf(nil, "key%d", r.IntN(500)*r.IntN(2))
+			if err := m.Add(hash(key), seq, base.KindSet, key, fmt.Append(nil, seq)); err != nil {
+				t.Fatal(err)
+			}
+			versions[string(key)] = append(versions[string(key)], seq)
+		}
+		if m.unordered.Load() || len(versions["key0"]) < 10*maxChain {
+			t.Fatal("this tests nothing")
+		}
+		for i := range 20_000 {
+			key, seq := fmt.Appendf(nil, "key%d", i%700), uint64(r.IntN(n+100))
+			var want uint64
+			for _, s := range versions[string(key)] {
+				if s <= seq {
+					want = s
+				}
+			}
+			value, _, got, found := m.Find(hash(key), key, seq)
+			if found != (want > 0) || found && (got != want || string(value) != fmt.Sprint(want)) {
+				t.Fatalf("%d hashes: Find(%q, %d) = %q of %d, %v; want %d", hashes, key, seq, value, got, found, want)
+			}
+		}
+		if allocs := testing.AllocsPerRun(100, func() { m.Find(hash([]byte("key0")), []byte("key0"), n) }); allocs != 0 {
+			t.Errorf("Find allocates %v times", allocs)
+		}
 	}
 }
 
@@ -269,7 +310,7 @@ func TestTowersRunOut(t *testing.T) {
 
 func TestMayContain(t *testing.T) {
 	const n = 20000
-	m := New(n * EntrySize(16, 24)) // 67 bytes an entry
+	m := New(n * EntrySize(16, 24)) // 71 bytes an entry
 	key := func(i uint64) []byte { return fmt.Appendf(nil, "%016x", i*0x9e3779b97f4a7c15) }
 	for i := range uint64(n) {
 		add(t, m, i, base.KindSet, key(i), make([]byte, 24))
@@ -283,7 +324,7 @@ func TestMayContain(t *testing.T) {
 			wrong++
 		}
 	}
-	// 17 bits a key: about 0.5 %.
+	// Fewer than two keys a bucket: about 0.8 %.
 	if rate := float64(wrong) / n; rate > 0.015 {
 		t.Fatalf("%.2f %% of absent keys are maybe", 100*rate)
 	}
@@ -332,7 +373,9 @@ func TestConcurrent(t *testing.T) {
 				w := r.IntN(writers)
 				if n := int(acked[w].Load()); n > 0 {
 					key := keyOf(w, r.IntN(n))
-					if _, _, _, ok := m.Get(key, base.MaxSequence); !ok || !m.MayContain(xxhash.Sum64(key)) {
+					_, _, _, ok := m.Get(key, base.MaxSequence)
+					_, _, _, indexed := m.Find(xxhash.Sum64(key), key, base.MaxSequence)
+					if !ok || !indexed || !m.MayContain(xxhash.Sum64(key)) {
 						t.Errorf("%q was added and is not found", key)
 					}
 				}
