@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/siftdb/sift/filter"
@@ -232,52 +233,89 @@ func defaultMemory(limit int64) (mapBytes, cacheBytes int64, memtableBytes int) 
 	return mapBytes, cacheBytes, memtableBytes
 }
 
-// resolve returns a copy in which every field is set, or an error that names
-// the field that is wrong.
+// resolve returns a copy in which every field is set, or an error that names the invalid
+// field.
 func (o *Options) resolve() (Options, error) {
 	var r Options
 	if o != nil {
 		r = *o
 	}
+	if r.ReadOnly && r.ErrorIfExists {
+		return r, errors.New("sift: Options.ReadOnly and ErrorIfExists exclude each other")
+	}
+	if err := r.resolveFilters(); err != nil {
+		return r, err
+	}
+	if err := r.resolveSizes(); err != nil {
+		return r, err
+	}
+	if r.BlockCache == nil && r.CacheBytes > 0 {
+		r.BlockCache = NewBlockCache(r.CacheBytes)
+	}
 	if r.Logger == nil {
 		r.Logger = defaultLogger()
+	}
+	if r.Prefix != nil {
+		r.prefixName = r.Prefix.Name()
+	}
+	if r.FS == nil {
+		r.FS = vfs.OS
+	}
+	r.TxLifetime = cmp.Or(r.TxLifetime, defaultTxLifetime)
+	r.manifestBytes = cmp.Or(r.manifestBytes, maxManifestBytes)
+	r.arenaBytes = cmp.Or(r.arenaBytes, memtable.MaxCapacity)
+	r.gapBytes = cmp.Or(r.gapBytes, gapBytes)
+	r.retryDelay = cmp.Or(r.retryDelay, retryDelay)
+	return r, nil
+}
+
+// resolveFilters sets the fields that choose filters, and checks that they can be keyed if
+// they must be.
+func (r *Options) resolveFilters() error {
+	if len(r.LevelFilters) > manifest.NumLevels {
+		return fmt.Errorf("sift: Options.LevelFilters has %d entries, and there are %d levels", len(r.LevelFilters), manifest.NumLevels)
 	}
 	flushFilter := r.Filter
 	if r.Filter == nil {
 		r.Filter, flushFilter = filter.Default(), filter.DefaultForFlush()
 	}
-	if len(r.LevelFilters) > manifest.NumLevels {
-		return r, fmt.Errorf("sift: Options.LevelFilters has %d entries, and there are %d levels", len(r.LevelFilters), manifest.NumLevels)
-	}
-	r.LevelFilters = append([]filter.Policy(nil), r.LevelFilters...)
-	for len(r.LevelFilters) < manifest.NumLevels {
-		r.LevelFilters = append(r.LevelFilters, nil)
-	}
-	for i, p := range r.LevelFilters {
+	levels := make([]filter.Policy, manifest.NumLevels)
+	copy(levels, r.LevelFilters)
+	for i, p := range levels {
 		switch {
 		case p == nil && i == 0:
-			r.LevelFilters[i] = flushFilter
+			levels[i] = flushFilter
 		case p == nil:
-			r.LevelFilters[i] = r.Filter
+			levels[i] = r.Filter
 		}
 	}
-	if r.KeyedFilters && r.RangeFilter != nil {
+	r.LevelFilters = levels
+	r.FilterReaders = slices.Concat(levels, r.FilterReaders)
+	r.rangeReaders = []filter.RangePolicy{filter.Range(0, 0)}
+	if r.RangeFilter != nil {
+		r.rangeReaders = append(r.rangeReaders, r.RangeFilter)
+	}
+	if !r.KeyedFilters {
+		return nil
+	}
+	if r.RangeFilter != nil {
 		if _, err := filter.KeyedRange(r.RangeFilter, filter.Secret{}); err != nil {
-			return r, fmt.Errorf("sift: Options.KeyedFilters: RangeFilter: %w", err)
+			return fmt.Errorf("sift: Options.KeyedFilters: RangeFilter: %w", err)
 		}
 	}
-	for i, p := range r.LevelFilters {
-		if _, err := filter.Keyed(p, filter.Secret{}); err != nil && r.KeyedFilters {
-			return r, fmt.Errorf("sift: Options.KeyedFilters: level %d: %w", i, err)
+	for i, p := range levels {
+		if _, err := filter.Keyed(p, filter.Secret{}); err != nil {
+			return fmt.Errorf("sift: Options.KeyedFilters: level %d: %w", i, err)
 		}
 	}
-	r.FilterReaders = append(append([]filter.Policy(nil), r.LevelFilters...), r.FilterReaders...)
+	return nil
+}
+
+// resolveSizes sets the fields that are numbers, and checks their bounds.
+func (r *Options) resolveSizes() error {
 	mapBytes, cacheBytes, memtableBytes := defaultMemory(memlimit.Bytes())
 	r.MapBytes = cmp.Or(r.MapBytes, mapBytes)
 	r.CacheBytes = cmp.Or(r.CacheBytes, cacheBytes)
-	if r.BlockCache == nil && r.CacheBytes > 0 {
-		r.BlockCache = NewBlockCache(r.CacheBytes)
-	}
 	for _, f := range []struct {
 		name     string
 		value    *int
@@ -291,52 +329,20 @@ func (o *Options) resolve() (Options, error) {
 		{"L0Tables", &r.L0Tables, 8, 1, 1000},
 		{"TxBytes", &r.TxBytes, defaultTxBytes, 1 << 10, 1 << 30},
 	} {
-		if *f.value == 0 {
-			*f.value = f.def
-		}
+		*f.value = cmp.Or(*f.value, f.def)
 		if *f.value < f.min || *f.value > f.max {
-			return r, fmt.Errorf("sift: Options.%s is %d, and must be from %d to %d", f.name, *f.value, f.min, f.max)
+			return fmt.Errorf("sift: Options.%s is %d, and must be from %d to %d", f.name, *f.value, f.min, f.max)
 		}
 	}
-	if r.TxLifetime == 0 {
-		r.TxLifetime = defaultTxLifetime
-	}
-	if r.LevelBaseBytes == 0 {
-		r.LevelBaseBytes = 64 << 20
-	}
+	r.LevelBaseBytes = cmp.Or(r.LevelBaseBytes, 64<<20)
 	if r.LevelBaseBytes < 1<<10 {
-		return r, fmt.Errorf("sift: Options.LevelBaseBytes is %d, and must be at least 1024", r.LevelBaseBytes)
+		return fmt.Errorf("sift: Options.LevelBaseBytes is %d, and must be at least 1024", r.LevelBaseBytes)
 	}
 	if r.MaxOpenFiles < 0 {
-		return r, fmt.Errorf("sift: Options.MaxOpenFiles is %d, and must not be negative", r.MaxOpenFiles)
+		return fmt.Errorf("sift: Options.MaxOpenFiles is %d, and must not be negative", r.MaxOpenFiles)
 	}
 	if r.FilterMemory < 0 {
-		return r, fmt.Errorf("sift: Options.FilterMemory is %d, and must not be negative", r.FilterMemory)
+		return fmt.Errorf("sift: Options.FilterMemory is %d, and must not be negative", r.FilterMemory)
 	}
-	if r.ReadOnly && r.ErrorIfExists {
-		return r, errors.New("sift: Options.ReadOnly and ErrorIfExists exclude each other")
-	}
-	r.rangeReaders = []filter.RangePolicy{filter.Range(0, 0)}
-	if r.RangeFilter != nil {
-		r.rangeReaders = append(r.rangeReaders, r.RangeFilter)
-	}
-	if r.Prefix != nil {
-		r.prefixName = r.Prefix.Name()
-	}
-	if r.FS == nil {
-		r.FS = vfs.OS
-	}
-	if r.manifestBytes == 0 {
-		r.manifestBytes = maxManifestBytes
-	}
-	if r.arenaBytes == 0 {
-		r.arenaBytes = memtable.MaxCapacity
-	}
-	if r.gapBytes == 0 {
-		r.gapBytes = gapBytes
-	}
-	if r.retryDelay == 0 {
-		r.retryDelay = retryDelay
-	}
-	return r, nil
+	return nil
 }

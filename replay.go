@@ -29,11 +29,11 @@ type recovery struct {
 	log         *logFile
 	report      Recovery
 
-	missing error  // the log that the MANIFEST names is not there
-	own     bool   // sift wrote the log before
-	torn    error  // how the log before ended, if not clean
-	nextSeq uint64 // what the log before, if sift wrote it, says that the next begins with
-	gap     error  // what is missing after the log before, if there was more
+	missing    error  // the log that the MANIFEST names is not there
+	prevBySift bool   // sift wrote the previous log
+	torn       error  // how the previous log ended, if not cleanly
+	nextSeq    uint64 // the next sequence number according to the previous log; 0: unknown
+	gap        error  // what is missing after the previous log, if anything
 }
 
 // replay reads one log. Logs come oldest first.
@@ -49,65 +49,87 @@ func (r *recovery) replay(num uint64) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	in := record.NewReader(f, size, path)
+	l := logReplay{recovery: r, in: record.NewReader(f, size, path), path: path}
 	r.report.Logs++
 	if size <= unusedLogBytes {
-		return r.passUnused(in, path)
+		return r.passUnused(l.in, path)
 	}
-	own := false // sift wrote this log
-	for n := 0; ; n++ {
-		payload, offset, err := in.Next()
+	for {
+		payload, offset, err := l.in.Next()
 		if err == io.EOF {
-			break
-		} else if err != nil {
-			return err
-		}
-		first, count, err := decodeBatch(payload, nil)
-		if n == 0 {
-			own = err == nil && count == 0
-		}
-		if begins := n == 0 || n == 1 && own; begins && err == nil {
-			if gap := r.gapBefore(path, offset, own, first); gap != nil {
-				return r.passLost(in, n > 0 && count == 0, gap)
-			}
-			if r.torn != nil && !(n == 0 && own && r.own) {
-				// Nothing is missing before this log, or nobody knows.
-				return r.torn
-			}
-		} else if r.torn != nil {
-			return r.torn
-		}
-		if err == nil {
-			err = r.checkOrder(own, first, count, n == 0)
+			return l.end()
 		}
 		if err != nil {
-			return &CorruptionError{Path: path, Offset: offset, What: "log record", Err: err}
+			return err
 		}
-		if count > 0 {
-			r.report.Batches++
-			if err := r.insert(payload); err != nil {
-				return err
-			}
-			r.lastSeq = max(r.lastSeq, first+uint64(count)-1)
-		}
-		if !own {
-			r.nextSeq = 0
-		} else if n > 0 {
-			r.nextSeq = max(r.nextSeq, first+uint64(count))
+		if done, err := l.next(payload, offset); done || err != nil {
+			return err
 		}
 	}
-	if own && r.nextSeq == 0 {
-		r.nextSeq = r.lastSeq + 1
+}
+
+// logReplay is the replay of one log.
+type logReplay struct {
+	*recovery
+	in      *record.Reader
+	path    string
+	bySift  bool // sift wrote this log: it begins with an empty batch
+	records int  // replayed so far
+}
+
+// next replays a record. done means that the rest of the log is not replayed.
+func (l *logReplay) next(payload []byte, offset int64) (done bool, err error) {
+	first, count, err := decodeBatch(payload, nil)
+	if l.records == 0 {
+		l.bySift = err == nil && count == 0
 	}
-	r.own = own
-	return r.judgeTail(in, own)
+	if begins := l.records == 0 || l.records == 1 && l.bySift; begins && err == nil {
+		if gap := l.gapBefore(l.path, offset, l.bySift, first); gap != nil {
+			return true, l.passLost(l.in, l.records > 0 && count == 0, gap)
+		}
+		if l.torn != nil && !(l.records == 0 && l.bySift && l.prevBySift) {
+			// Nothing is missing before this log, or there is no way to know.
+			return true, l.torn
+		}
+	} else if l.torn != nil {
+		return true, l.torn
+	}
+	if err == nil {
+		err = l.checkOrder(l.bySift, first, count, l.records == 0)
+	}
+	if err != nil {
+		return true, &CorruptionError{Path: l.path, Offset: offset, What: "log record", Err: err}
+	}
+	if count > 0 {
+		l.report.Batches++
+		if err := l.insert(payload); err != nil {
+			return true, err
+		}
+		l.lastSeq = max(l.lastSeq, first+uint64(count)-1)
+	}
+	if !l.bySift {
+		l.nextSeq = 0
+	} else if l.records > 0 {
+		l.nextSeq = max(l.nextSeq, first+uint64(count))
+	}
+	l.records++
+	return false, nil
+}
+
+// end judges how the log ends, once all its records have been replayed.
+func (l *logReplay) end() error {
+	if l.bySift && l.nextSeq == 0 {
+		l.nextSeq = l.lastSeq + 1
+	}
+	l.prevBySift = l.bySift
+	return l.judgeTail(l.in, l.bySift)
 }
 
 // gapBefore returns an error that describes what is missing between the previous log and this
 // one, which begins at a sequence number, or nil if nothing is. Both must be sift's own logs.
-func (r *recovery) gapBefore(path string, offset int64, own bool, first uint64) error {
+func (r *recovery) gapBefore(path string, offset int64, bySift bool, first uint64) error {
 	switch {
-	case !own || !r.own || r.nextSeq == 0 || first <= r.nextSeq:
+	case !bySift || !r.prevBySift || r.nextSeq == 0 || first <= r.nextSeq:
 		return nil
 	case r.torn != nil:
 		return r.torn
@@ -174,22 +196,22 @@ func (r *recovery) passUnused(in *record.Reader, path string) error {
 		return err
 	}
 	first, count, err := decodeBatch(payload, nil)
-	own := err == nil && count == 0
+	bySift := err == nil && count == 0
 	if err == nil && first > r.lastSeq+1 {
-		if gap := r.gapBefore(path, offset, own, first); gap != nil {
+		if gap := r.gapBefore(path, offset, bySift, first); gap != nil {
 			r.cutOff(gap)
 			return nil
 		}
 		if r.torn != nil {
 			return r.torn
 		}
-		err = r.checkOrder(own, first, count, true)
+		err = r.checkOrder(bySift, first, count, true)
 	}
 	if err != nil {
 		return &CorruptionError{Path: path, Offset: offset, What: "log record", Err: err}
 	}
 	if r.nextSeq == 0 && r.torn == nil {
-		r.nextSeq, r.own = r.lastSeq+1, own
+		r.nextSeq, r.prevBySift = r.lastSeq+1, bySift
 	}
 	return nil
 }
@@ -218,11 +240,11 @@ func hasMark(in *record.Reader, minSeq uint64) (found bool, err error) {
 // checkOrder compares a batch's first sequence number with the expected one. It applies to
 // logs that sift wrote; LevelDB's logs say nothing about each other or the MANIFEST, unless
 // one is missing. Empty batches may have a lower number.
-func (r *recovery) checkOrder(own bool, first uint64, count uint32, firstOfLog bool) error {
+func (r *recovery) checkOrder(bySift bool, first uint64, count uint32, firstOfLog bool) error {
 	switch {
 	case r.missing != nil && firstOfLog && first > r.manifestSeq+1:
 		return fmt.Errorf("log begins at sequence %d, and what came after %d is missing: %w", first, r.manifestSeq, r.missing)
-	case !own:
+	case !bySift:
 		return nil
 	case r.nextSeq == 0 && first > r.manifestSeq+1:
 		return fmt.Errorf("log begins at sequence %d, and what came after %d is missing", first, r.manifestSeq)
@@ -242,13 +264,13 @@ func (r *recovery) checkOrder(own bool, first uint64, count uint32, firstOfLog b
 //
 // Zeros up to the end, after a record of sift's own, are preallocated space. No log of sift's
 // begins with zeros: its header is on disk before space is allocated.
-func (r *recovery) judgeTail(in *record.Reader, own bool) error {
+func (r *recovery) judgeTail(in *record.Reader, bySift bool) error {
 	tail := in.Tail()
-	if tail.Kind == record.Clean || tail.Kind == record.Zeros && own {
+	if tail.Kind == record.Clean || tail.Kind == record.Zeros && bySift {
 		return nil
 	}
 	damaged := tail.Kind == record.Damaged
-	if !own {
+	if !bySift {
 		damaged = damaged || errors.Is(tail.Err, record.ErrChecksum)
 	} else {
 		var err error
