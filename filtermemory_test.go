@@ -53,7 +53,7 @@ func TestFilterMemoryIsACap(t *testing.T) {
 					t.Fatalf("key %d: %v, %v", i, ok, err)
 				}
 			}
-			// The keeper looks at a new version in its own time.
+			// The manager looks at a new version in its own time.
 			for begin := time.Now(); ; time.Sleep(time.Millisecond) {
 				units, held := 0, 0.0
 				for _, l := range db.Metrics().Levels {

@@ -183,7 +183,7 @@ func (m *many) level(v *manifest.Version, level int) error {
 		if !last {
 			continue
 		}
-		value, kind, ok, err := k.neighbours(tables[t+1:], level)
+		value, kind, ok, err := k.neighbors(tables[t+1:], level)
 		if err != nil {
 			return err
 		}

@@ -301,9 +301,9 @@ func writeFile(t *testing.T, fs vfs.FS, path string, b []byte) {
 	}
 }
 
-// One key's versions may lie in two neighbours, where LevelDB has split them: the
+// One key's versions may lie in two neighbors, where LevelDB has split them: the
 // second is read too, and its error is one.
-func TestNeighbourFails(t *testing.T) {
+func TestNeighborFails(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
 	loadKeys(t, db, 4000)
@@ -346,7 +346,7 @@ func TestNeighbourFails(t *testing.T) {
 		values, merr := db.GetMany([][]byte{key})
 		if fails {
 			if !errors.Is(err, syscall.EIO) || !errors.Is(merr, syscall.EIO) {
-				t.Errorf("the neighbour cannot be read: %v, %v", err, merr)
+				t.Errorf("the neighbor cannot be read: %v, %v", err, merr)
 			}
 		} else if err != nil || merr != nil || string(values[0]) != string(v) || !strings.HasPrefix(string(v), "value") {
 			t.Errorf("%q is %q, %v; %q, %v", key, v, err, values, merr)

@@ -21,7 +21,7 @@ import (
 // Options configure Open. A nil *Options and zero fields mean the defaults, which are
 // safe. Open copies the Options.
 type Options struct {
-	// Behaviour.
+	// Behavior.
 
 	// ReadOnly opens without changing anything on disk. Several processes may have one
 	// database open read-only, but only while no process writes to it.

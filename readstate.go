@@ -100,12 +100,12 @@ func (l *lookup) level(tables []*manifest.TableMeta, f filter.Reader, no bool, l
 	if err != nil || ok || !endsWith(tables[0], l.key.Bytes) {
 		return value, kind, ok, err
 	}
-	return l.neighbours(tables[1:], level)
+	return l.neighbors(tables[1:], level)
 }
 
-// neighbours searches the tables of a level >= 1 after one that ends with the key: LevelDB
+// neighbors searches the tables of a level >= 1 after one that ends with the key: LevelDB
 // can split the versions of one key over adjacent tables.
-func (l *lookup) neighbours(tables []*manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
+func (l *lookup) neighbors(tables []*manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	for _, meta := range tables {
 		if before(l.key.Bytes, meta) {
 			break

@@ -260,7 +260,7 @@ func TestHungReadBlocksNoWrite(t *testing.T) {
 	}
 }
 
-// A filter keeper whose read hangs holds up neither compactions nor writes, also while
+// A filter memory manager whose read hangs blocks neither compactions nor writes, also while
 // somebody asks for Metrics, which needs what is read.
 func TestHungFilterReadBlocksNoWrite(t *testing.T) {
 	fs := vfstest.Inject(vfs.OS)
@@ -271,7 +271,7 @@ func TestHungFilterReadBlocksNoWrite(t *testing.T) {
 	if err := db.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	// The keeper holds the filter now, or will soon; once it is dropped it is read again.
+	// The manager holds the filter now, or will soon; once it is dropped it is read again.
 	entered, release := make(chan struct{}), make(chan struct{})
 	tab := db.state.Load().version.Levels[0][0].Handle.(*table)
 	var hung atomic.Bool

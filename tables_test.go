@@ -77,7 +77,7 @@ func TestTransientOpenError(t *testing.T) {
 }
 
 // TestDamageIsNear: a damaged table is an error for keys and ranges that it holds, and for no
-// others: not for keys between it and its neighbours.
+// others: not for keys between it and its neighbors.
 func TestDamageIsNear(t *testing.T) {
 	mem := vfstest.NewMem()
 	manyTables(t, "db", mem, 500)
@@ -182,7 +182,7 @@ func TestWriteKeepsNoBatch(t *testing.T) {
 }
 
 // TestPlanBesideKeeper: the race detector finds that what PlanFilters, Tables and Metrics look
-// at is guarded from the filter keeper.
+// at is guarded from the filter memory manager.
 func TestPlanBesideKeeper(t *testing.T) {
 	mem := vfstest.NewMem()
 	manyTables(t, "db", mem, 500)

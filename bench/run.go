@@ -267,7 +267,7 @@ func (c *runCmd) sweep(o *store.Options) *store.Options {
 	if c.Quick {
 		n = min(50_000, n)
 	}
-	// These keys have no neighbours in common, so that each lookup is of its own.
+	// These keys have no neighbors in common, so that each lookup is of its own.
 	s.Set, _ = data.MadeUp(data.Random, n, c.ValueSize, c.CompressionRatio)
 	s.Reads = min(n, o.Reads/2)
 	if c.Quick {

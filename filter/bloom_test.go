@@ -114,7 +114,7 @@ func TestBloom(t *testing.T) {
 				}
 			}
 			if n == 0 && r.MayContain(NewKey(nil)) {
-				t.Errorf("%s: the empty filter says yes", p.Name())
+				t.Errorf("%s: the empty filter returns true", p.Name())
 			}
 		}
 	}

@@ -1,6 +1,5 @@
-// Package filter answers "is this key in that table?" from a few bits per key. The answer
-// "no" is always right. The answer "maybe" is wrong at a known rate, the false positive
-// rate (FPR).
+// Package filter has filters: sets of keys in a few bits per key. A filter never excludes a key
+// that it holds. It fails to exclude other keys at a known rate, the false positive rate (FPR).
 package filter
 
 import "github.com/siftdb/sift/filter/internal/xxh3"
@@ -72,8 +71,9 @@ type Key struct {
 //
 //go:nosplit
 func NewKey(b []byte) Key {
-	// A short key's hash in the same function: what stands between one probe's
-	// cache miss and the next decides how many a processor has under way.
+	// Short keys are hashed here, without a call: the fewer instructions between the cache
+	// misses of successive probes, the more of the misses overlap. nosplit drops the
+	// check of the stack for the same reason.
 	if n := len(b); n > 8 && n <= 16 {
 		return Key{Bytes: b, Hash: xxh3.Sum9to16(b)}
 	}

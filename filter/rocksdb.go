@@ -19,7 +19,7 @@ import (
 //	+------------------------+----------+------------+
 //
 // RocksDB writes an odd number of lines. A block over no keys is five zero
-// bytes; it is opened as a filter that says yes to everything.
+// bytes; it is opened as a filter that returns true for every key.
 //
 // There is no checksum: the table that holds the block has one, and a reader of
 // this family trusts the lines. It refuses blocks whose length contradicts

@@ -58,7 +58,7 @@ func ClassicNumKeys(m, p float64) float64 {
 
 // ClassicProbes is the whole number k of probes, at least one, that gives a
 // classic Bloom filter of so many bits per key its lowest false positive rate.
-// It is one of the two neighbours of bitsPerKey × ln 2, and not always the
+// It is one of the two neighbors of bitsPerKey × ln 2, and not always the
 // nearer one. It is 0 if there is none, for NaN and beyond 2^31.
 func ClassicProbes(bitsPerKey float64) int {
 	best := bitsPerKey * math.Ln2

@@ -229,7 +229,7 @@ func TestPointTableRefused(t *testing.T) {
 		{"short entries", blockOf(t, 4, many(100, "key%04d", "value")...), nil, ikey("l"), false},
 		{"a large block", blockOf(t, 4, many(20, "key%04d", strings.Repeat("v", 4000))...), nil, ikey("l"), false},
 		{"long keys", blockOf(t, 4, many(20, strings.Repeat("k", 600)+"%d", v)...), nil, ikey("l"), false},
-		{"much that is shared by neighbours alone", blockOf(t, 16, prefixes...), nil, ikey("q"), false},
+		{"much that is shared by neighbors alone", blockOf(t, 16, prefixes...), nil, ikey("q"), false},
 		{"the same between separators that share it", blockOf(t, 16, prefixes...), ikey(prefixes[0].key[:203]), ikey(prefixes[19].key), true},
 		{"keys that descend", blockOf(t, 4, descending...), nil, ikey("l"), false},
 		{"a key twice", blockOf(t, 4, doubled...), nil, ikey("l"), false},

@@ -28,7 +28,7 @@ type Set interface {
 	// Key appends key i, 0 <= i < Len()+Spare().
 	Key(dst []byte, i int) []byte
 	// Absent appends a key that is never stored, 0 <= i < Len(). It sorts
-	// between two present keys, and neighbours of i near the place of key i.
+	// between two present keys, and neighbors of i near the place of key i.
 	Absent(dst []byte, i int) []byte
 	// Value returns the value of key i. It must not be changed.
 	Value(i int) []byte
@@ -36,7 +36,7 @@ type Set interface {
 
 // Kinds of made-up keys.
 const (
-	Decimal = "decimal" // 16 digits, as db_bench's; neighbours share most of them
+	Decimal = "decimal" // 16 digits, as db_bench's; neighbors share most of them
 	Random  = "random"  // 16 random bytes
 	Text    = "text"    // paths of some 50 letters that begin alike, like a web site's
 )

@@ -217,7 +217,7 @@ func TestRunCatches(t *testing.T) {
 			filtertest.Options{}, "FPR claims 0.0097"},
 		{"FPR a half worse", bad{Policy: good, open: reader(readerFunc{fpr: func(r filter.Reader) float64 { return r.FPR() / 1.5 }})},
 			filtertest.Options{}, "FPR claims"},
-		{"says yes to all", bad{Policy: good, open: reader(readerFunc{mayContain: func(filter.Reader, filter.Key) bool { return true }})},
+		{"returns true for every key", bad{Policy: good, open: reader(readerFunc{mayContain: func(filter.Reader, filter.Key) bool { return true }})},
 			filtertest.Options{}, "FPR claims"},
 		{"FPR is no number", bad{Policy: good, open: reader(readerFunc{fpr: func(filter.Reader) float64 { return float64(len(sink)) / float64(len(sink)) }})},
 			filtertest.Options{}, "FPR"},

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Guards: a filter for no elements says yes to everything after a few.
+// Guards: a filter for no elements returns true for every key after a few.
 func TestItemsAreRequired(t *testing.T) {
 	source := func(context.Context) iter.Seq2[string, error] { return nil }
 	for name, make := range map[string]func() error{

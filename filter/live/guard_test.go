@@ -179,7 +179,7 @@ type brokenKeys struct{}
 func (brokenKeys) MayContain(context.Context, string) (bool, error) { return false, errCache }
 func (brokenKeys) Add(context.Context, string) (bool, error)        { return false, errCache }
 
-// A filter that fails, or does not hold all keys yet, denies nothing.
+// A filter that fails, or does not hold all keys yet, excludes nothing.
 func TestGuardFailsOpen(t *testing.T) {
 	ctx := context.Background()
 	db := &rows{m: map[string]string{"a": "1"}}

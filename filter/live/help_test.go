@@ -22,7 +22,7 @@ func sized(n int) int {
 func member(i int) string   { return "user:" + strconv.Itoa(i) }
 func stranger(i int) string { return "ghost:" + strconv.Itoa(i) }
 
-// measureFPR returns the share of probes strangers that has says yes to.
+// measureFPR returns the share of probes strangers for which has returns true.
 func measureFPR(probes int, has func(string) bool) float64 {
 	n := 0
 	for i := range probes {

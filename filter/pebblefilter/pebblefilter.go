@@ -64,7 +64,7 @@ import (
 
 // New returns p as a policy of pebble. Its name, on disk, is p's family, with
 // another ending for families of several units, which share one block. The
-// policy allocates nothing when it is asked, keeps no state, and says yes for
+// policy allocates nothing when it is asked, keeps no state, and returns true for
 // bytes that are no block of its family; pebble's block checksum guards the rest.
 //
 // All policies of package filter implement filter.BlockPolicy, which this takes.

@@ -47,7 +47,7 @@ const (
 	inLevels2to6 // one in each
 )
 
-// wasteDB is a database of absent keys' neighbours, 16 bytes each, and lookups.
+// wasteDB is a database of absent keys' neighbors, 16 bytes each, and lookups.
 type wasteDB struct {
 	keys, tables int
 	place        place

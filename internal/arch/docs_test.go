@@ -82,9 +82,11 @@ func checkLinks(t *testing.T, page, content string) {
 	}
 }
 
-// retired are phrases that docs/glossary.md replaced by standard terms.
+// retired are phrases that docs/glossary.md replaced by standard terms, in comments, error texts
+// and documentation alike, and British spellings of words that the code spells the American way.
 var retired = regexp.MustCompile(`(?i)\b(` + strings.Join([]string{
-	"says? maybe", "a maybe", "comes? to rest", "is told of", "as ever\\.", "drift apart", "anew",
+	"says? maybe", "says? yes", "a maybe", "denies", "filter keeper", "holds? up a processor",
+	"neighbours?", "behaviour", "in its midst", "scanned as ever", "tells? orders", "comes? to rest", "is told of", "as ever\\.", "drift apart", "anew",
 	"filters? of ranges", "in the form of LevelDB", "Redis' protocol", "knows what it does not hold",
 }, "|") + `)\b`)
 

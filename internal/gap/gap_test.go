@@ -37,7 +37,7 @@ func TestSet(t *testing.T) {
 		{"from the end of all keys", "back - - 7 100 -", `["",end)@7*100`},
 		{"a walk that touches the gap before", "walk a m 7 100 -, walk m z 9 110 -", `["a","z")@9*110`},
 		{"and one that overlaps two", "walk a c 1 20 -, walk f k 2 30 -, walk b g 3 90 -", `["a","k")@3*90`},
-		{"neighbours apart", "walk a c 1 20 -, walk d k 2 30 -", `["a","c")@1*20 ["d","k")@2*30`},
+		{"neighbors apart", "walk a c 1 20 -, walk d k 2 30 -", `["a","c")@1*20 ["d","k")@2*30`},
 		{"a write in the middle", "walk a z 7 100 -, cut m", `["a","m")@7*50 ["m\x00","z")@7*50`},
 		{"a write at the first key", "walk a z 7 100 -, cut a", `["a\x00","z")@7*100`},
 		{"a write behind the last key", "walk a z 7 100 -, cut z", `["a","z")@7*100`},

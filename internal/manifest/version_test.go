@@ -92,7 +92,7 @@ func TestApplyRefuses(t *testing.T) {
 			t.Errorf("%s: %v", tc.desc, next.Levels[:3])
 		}
 	}
-	// LevelDB splits the versions of a key over neighbours: no overlap.
+	// LevelDB splits the versions of a key over neighbors: no overlap.
 	mustApply(t, v, add(1, meta(7, key("f", 3), key("g", 1))))
 }
 

@@ -100,6 +100,6 @@ func TestFilterDumpIsOneWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !f.bloom.Contains([]byte("x")) {
-		t.Error("the store's filter denies what was restored")
+		t.Error("the store's filter excludes what was restored")
 	}
 }

@@ -63,11 +63,11 @@ type Writer struct {
 func (w *Writer) AddKey(key []byte) { w.w.Add(filter.NewKey(key)) }
 
 // noBlock is what is written when there is no filter: it is no block of any
-// family, so that it says yes to every key.
+// family, so that every probe of it returns true.
 const noBlock = 0
 
 // Finish appends the block to buf. An error of the writer, which the engine
-// does not ask for, leaves the table with a filter that says yes.
+// does not ask for, leaves the table with a filter that excludes nothing.
 func (w *Writer) Finish(buf []byte) []byte {
 	units, err := w.w.Finish()
 	if err != nil {

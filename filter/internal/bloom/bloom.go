@@ -44,7 +44,7 @@ func lines(data []byte) []line {
 	return unsafe.Slice((*line)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/LineSize)
 }
 
-// Filter answers over lines. The zero value says yes to everything.
+// Filter answers over lines. The zero value returns true for every key.
 type Filter struct {
 	lines  []line
 	probes int32

@@ -56,8 +56,8 @@ func LegacyNumLines(numKeys int, bitsPerKey int) uint64 {
 	return (uint64(numKeys)*uint64(bitsPerKey)+LineBits-1)/LineBits | 1
 }
 
-// Legacy answers over the lines of a legacy filter. The zero value says yes to
-// everything.
+// Legacy answers over the lines of a legacy filter. The zero value returns true for every
+// key.
 type Legacy struct {
 	lines  []line
 	inv    uint64 // 2^64 / number of lines, rounded up

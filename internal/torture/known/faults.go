@@ -124,8 +124,8 @@ var faults = []fault{
 		edits: []edit{{"internal/compact/keys.go", "for level := plan.Level; level < manifest.NumLevels; level++ {", "for level := plan.OutputLevel + 2; level < manifest.NumLevels; level++ {"}},
 		tests: []suite{{"internal/compact", "TestNothingBelow"}},
 	}, {
-		name: "neighbours-of-inputs", origin: "dgraph-io/badger#464",
-		was:   "a deletion was dropped although a neighbour in its level held an older version of its key",
+		name: "neighbors-of-inputs", origin: "dgraph-io/badger#464",
+		was:   "a deletion was dropped although a neighbor in its level held an older version of its key",
 		edits: []edit{{"internal/compact/keys.go", "for level := plan.Level; level < manifest.NumLevels; level++ {", "for level := plan.OutputLevel + 1; level < manifest.NumLevels; level++ {"}},
 		tests: []suite{{"internal/compact", "TestNothingBelow"}},
 	}, {
