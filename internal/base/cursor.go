@@ -112,6 +112,3 @@ func (c *Cursor) Bytes(n uint64) []byte {
 
 // LengthPrefixed reads a varint length and that many bytes.
 func (c *Cursor) LengthPrefixed() []byte { return c.Bytes(c.Uvarint()) }
-
-// Rest reads all remaining bytes.
-func (c *Cursor) Rest() []byte { return c.Bytes(uint64(c.Len())) }

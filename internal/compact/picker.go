@@ -163,25 +163,6 @@ func PickDeletions(v *manifest.Version, cfg Config, level int, t *manifest.Table
 	return p
 }
 
-// Debt estimates the bytes that compactions must write until no level needs one.
-func Debt(v *manifest.Version, cfg Config) uint64 {
-	var debt, down float64 // down: bytes that move down from the previous level
-	if len(v.Levels[0]) >= max(1, cfg.L0Trigger) {
-		down = float64(v.Size(0))
-		debt = down + float64(v.Size(1))
-	}
-	levelBase := cfg.base(v)
-	for level := 1; level < manifest.NumLevels-1; level++ {
-		size := float64(v.Size(level)) + down
-		down = max(0, size-float64(cfg.maxBytes(levelBase, level)))
-		if down > 0 {
-			// Each byte is merged with its share of the next level.
-			debt += down * (1 + float64(v.Size(level+1))/size)
-		}
-	}
-	return uint64(min(debt, 1<<62))
-}
-
 // leastOverlap returns the table of a level >= 1 that overlaps the fewest bytes of the next
 // level per byte of its own.
 func leastOverlap(v *manifest.Version, level int, pointer []byte) *manifest.TableMeta {

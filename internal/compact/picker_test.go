@@ -86,7 +86,7 @@ var testConfig = Config{L0Trigger: 4, LevelBaseBytes: 1000, LevelMultiplier: 10,
 
 // TestScript runs testdata/picker.txt. A line "version TEXT" sets the version,
 // "pointer LEVEL KEY" a pointer; "pick" and "range LEVEL FROM TO" (with "." for
-// no bound), which is the first step that Manual makes there, must give the plan on the line after, "debt" the number of units. "idle" is PickIdle.
+// no bound), which is the first step that Manual makes there, must give the plan on the line after. "idle" is PickIdle.
 func TestScript(t *testing.T) {
 	f, err := os.Open("testdata/picker.txt")
 	if err != nil {
@@ -127,8 +127,6 @@ func TestScript(t *testing.T) {
 			got = describe(firstOf(v, testConfig, level, bound(from), bound(to)))
 		case "idle":
 			got = describe(PickIdle(v, testConfig))
-		case "debt":
-			got = fmt.Sprint(Debt(v, testConfig) / 100)
 		case "=":
 			if got != rest {
 				t.Errorf("line %d: got  %s\n          want %s", line, got, rest)

@@ -36,12 +36,6 @@ func (t *TableMeta) String() string {
 	return fmt.Sprintf("%06d %d [%q..%q]", t.Num, t.Size, base.UserKey(t.Smallest), base.UserKey(t.Largest))
 }
 
-// Covers reports whether the user key lies within the table's range.
-func (t *TableMeta) Covers(userKey []byte) bool {
-	return bytes.Compare(userKey, base.UserKey(t.Smallest)) >= 0 &&
-		bytes.Compare(userKey, base.UserKey(t.Largest)) <= 0
-}
-
 // Overlaps reports whether the table's range and the user keys from..to, both inclusive, nil
 // for unbounded, intersect.
 func (t *TableMeta) Overlaps(from, to []byte) bool {

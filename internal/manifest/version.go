@@ -244,6 +244,3 @@ func (v *Version) Unref(obsolete func(t *TableMeta)) {
 		}
 	}
 }
-
-// NumRefs returns the number of references on the version.
-func (v *Version) NumRefs() int64 { return v.refs.Load() }
