@@ -17,33 +17,33 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TB is what Run needs of a *testing.T.
+// TB is the part of testing.TB that Run uses.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Logf(format string, args ...any)
 }
 
-// Options changes what Run asks of a policy. The zero value is the contract.
+// Options relaxes the contract that Run checks. The zero value relaxes nothing.
 type Options struct {
-	// Unsealed is for families whose blocks carry no checksum: flipped bits may
-	// then exclude keys, but must not panic. Short and long blocks must be refused
-	// or say yes all the same.
+	// Unsealed is for families whose blocks have no checksum: flipped bits may then cause
+	// false negatives, but no panic. Blocks of the wrong length must still be rejected, or
+	// exclude nothing.
 	Unsealed bool
-	// Salted is for families whose filters draw random numbers: the same keys
-	// may then give other bytes each time.
+	// Salted is for families whose filters are randomized: the same keys may give different
+	// bytes each time.
 	Salted bool
-	// MaxKeys is the largest filter that is built, 0 for a million, or a
-	// hundred thousand under -short.
+	// MaxKeys is the number of keys of the largest filter to build. Default: a million, or a
+	// hundred thousand with -short.
 	MaxKeys int
-	// RangeUnit is for policies of ranges that tell numbers apart by this unit only, 0
-	// for 1: a range is widened to whole units before it counts as one without a key.
+	// RangeUnit is for range policies that ignore the lowest bits of numbers: a range counts
+	// as empty only if it is empty when widened to multiples of this unit. Default: 1.
 	RangeUnit uint64
-	// Seed picks the keys, 0 for 1.
+	// Seed selects the keys. Default: 1.
 	Seed uint64
 }
 
-// Run reports to t all that p does against the contract of filter.Policy.
+// Run reports each violation of the contract of filter.Policy by p to t.
 func Run(t TB, p filter.Policy) {
 	t.Helper()
 	RunWith(t, p, Options{})
