@@ -52,7 +52,7 @@ func (t *columns) write(w io.Writer) error {
 
 // count writes a number with a comma every three digits.
 func count[T ~int | ~int64 | ~uint64 | ~uint32](n T) string {
-	s := strconv.FormatInt(int64(n), 10)
+	s := fmt.Sprint(n)
 	start := 0
 	if n < 0 {
 		start = 1

@@ -106,6 +106,24 @@ func TestFilterLiveOthersFiles(t *testing.T) {
 	}
 }
 
+// A filter whose bits are all set has no estimate of its elements, which is said, and not
+// printed as a number.
+func TestFilterLiveFull(t *testing.T) {
+	for _, filter := range []string{
+		"bloom(items=10,fpr=0.1)", "bloom(items=10,fpr=0.1,scheme=blocked)", "counting(items=10,fpr=0.1)", "dedup(items=10,fpr=0.1)",
+		"sharded(shards=2,of=bloom(items=10,fpr=0.1))", "pair(added=bloom(items=10,fpr=0.1),removed=bloom(items=10,fpr=0.1))",
+	} {
+		file := filepath.Join(t.TempDir(), "full")
+		mustSift(t, numbers(0, 20_000), "filter", "live", "build", filter, "-o", file)
+		for _, args := range [][]string{{"inspect", file}, {"merge", file, file, "-o", file}} {
+			out := mustSift(t, "", append([]string{"filter", "live"}, args...)...)
+			if !strings.Contains(out, "unknown, the filter is full") || strings.Contains(out, "-1") {
+				t.Errorf("%s: %q: %s", filter, args, out)
+			}
+		}
+	}
+}
+
 // What cannot be done is said, with the line, and leaves no file.
 func TestFilterLiveRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")

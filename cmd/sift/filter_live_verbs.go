@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/siftdb/sift/filter/live"
 )
@@ -97,8 +98,8 @@ func (c *liveMergeCmd) Run(e *env) error {
 	if err := c.write(all.filter()); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(e.out, "%s of %s, about %s, FPR now %s\n", amount(len(c.Files), "file"),
-		kindOfFilter(all.filter()), amount(all.filter().ApproxCount(), "element"), rate(all.filter().FPR()))
+	_, err := fmt.Fprintf(e.out, "%s of %s; elements: %s; FPR now %s\n", amount(len(c.Files), "file"),
+		kindOfFilter(all.filter()), approxCount(all.filter()), rate(all.filter().FPR()))
 	return err
 }
 
@@ -179,9 +180,18 @@ func (c *liveInspectCmd) Run(e *env) error {
 	}
 	t.add("memory", size(f.MemoryBytes()))
 	t.add("fill", fmt.Sprintf("%.1f %%", 100*f.FillRatio()))
-	t.add("elements, about", count(f.ApproxCount()))
+	t.add("count", approxCount(f))
 	t.add("FPR now", rate(f.FPR()))
 	return t.write(e.out)
+}
+
+// approxCount writes a filter's estimate, which a full filter does not have.
+func approxCount(f lineFilter) string {
+	n := f.ApproxCount()
+	if n == math.MaxUint64 {
+		return "unknown, the filter is full"
+	}
+	return "about " + count(n)
 }
 
 // openAny reads a filter of any type of element that the command line has.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
@@ -90,10 +91,13 @@ func (p *Pair[T]) MayContainMany(vs []T, maybe []bool) {
 	}
 }
 
-// ApproxCount estimates how many different elements were added and not deleted. It
-// reads both filters.
+// ApproxCount estimates how many different elements were added and not deleted;
+// MaxUint64 if all bits of one of the filters are set. It reads both filters.
 func (p *Pair[T]) ApproxCount() uint64 {
 	added, removed := p.added.ApproxCount(), p.removed.ApproxCount()
+	if added == math.MaxUint64 || removed == math.MaxUint64 {
+		return math.MaxUint64
+	}
 	return added - min(added, removed)
 }
 

@@ -3,6 +3,7 @@ package live
 import (
 	"bytes"
 	"errors"
+	"math"
 	"testing"
 )
 
@@ -62,5 +63,21 @@ func TestPair(t *testing.T) {
 	}
 	if _, err := ReadPair(bytes.NewReader(b.Bytes()[:b.Len()-1]), ReadOptions[string]{MaxBytes: 1 << 30}); !isFormat(err) {
 		t.Errorf("cut off: %v", err)
+	}
+}
+
+// A Pair of which one filter is full has no estimate, and not one that is far off.
+func TestPairFull(t *testing.T) {
+	for _, full := range []string{"added", "removed"} {
+		p := must(NewPair(BloomOptions[string]{Items: 10, FPR: 0.1}, BloomOptions[string]{Items: 10, FPR: 0.1}))
+		f := map[string]*Bloom[string]{"added": p.added, "removed": p.removed}[full]
+		p.added.Add("a")
+		p.removed.Add("b")
+		for i := range 10_000 {
+			f.Add(member(i))
+		}
+		if n := p.ApproxCount(); n != math.MaxUint64 {
+			t.Errorf("%s is full: %d elements", full, n)
+		}
 	}
 }
