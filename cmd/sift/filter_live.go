@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
@@ -158,7 +160,7 @@ func (el elements) open(path string, o liveLimit) (lineSet, error) {
 
 // liveLimit bounds what a file may take.
 type liveLimit struct {
-	MaxMemory int64 `default:"0" placeholder:"BYTES" help:"Refuse a file whose filter takes more. Default: no limit but the file's own size."`
+	MaxMemory byteCount `default:"0" placeholder:"BYTES" help:"Refuse a file whose filter takes more: 64MiB, 500KB or a number of bytes. Default: no limit but the file's own size."`
 }
 
 const liveMagic = "siftlive"
@@ -170,6 +172,25 @@ func buildLines[T any](c live.Config, parse func(line string) (T, error)) (lineS
 		return nil, err
 	}
 	return typed[T]{f: f, parse: parse}, nil
+}
+
+// leastMemory is about what a filter takes when it is made, in bytes, or less.
+func leastMemory(c live.Config) float64 {
+	bits := float64(c.Bits)
+	if c.Items > 0 {
+		bits = -float64(c.Items) * math.Log(c.FPR) / (math.Ln2 * math.Ln2)
+	}
+	switch {
+	case c.Kind == "counting":
+		bits *= 4
+	case c.Kind == "cuckoo":
+		bits = float64(c.Items) * 8
+	case c.Kind == "pair" && c.Added != nil && c.Removed != nil:
+		return leastMemory(*c.Added) + leastMemory(*c.Removed)
+	case c.Kind == "sharded" && c.Of != nil:
+		return float64(c.Shards) * leastMemory(*c.Of)
+	}
+	return bits / 8
 }
 
 // readLines reads a filter file.
@@ -185,7 +206,7 @@ func readLines[T any](path string, o liveLimit, parse func(line string) (T, erro
 		return nil, err
 	}
 	in := io.MultiReader(bytes.NewReader(start[:n]), file)
-	options := live.ReadOptions[T]{MaxBytes: o.MaxMemory}
+	options := live.ReadOptions[T]{MaxBytes: int64(o.MaxMemory)}
 	if reflect.TypeFor[T]().Kind() == reflect.Struct {
 		options.Funnel = func(dst []byte, _ T) []byte { return dst }
 	}
@@ -196,8 +217,11 @@ func readLines[T any](path string, o liveLimit, parse func(line string) (T, erro
 		l.f, err = live.Read(in, options)
 	}
 	if err != nil {
-		if errors.Is(err, live.ErrIncompatible) {
+		switch {
+		case errors.Is(err, live.ErrIncompatible):
 			err = fmt.Errorf("%w (see --elements)", err)
+		case l.java && errors.Is(err, live.ErrFormat):
+			err = fmt.Errorf("it does not begin as a file of sift's does, and as one of Guava's it is damaged: %w", err)
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -224,6 +248,18 @@ func (o liveOutput) write(f lineFilter) error {
 		return fmt.Errorf("--guava: a %s has no such form", kindOfFilter(f))
 	}
 	return live.WriteFile(o.Out, writerTo(g.WriteGuava))
+}
+
+// check finds out that the file cannot be written before hours of input are read.
+func (o liveOutput) check() error {
+	dir, err := os.Stat(filepath.Dir(o.Out))
+	if err == nil && !dir.IsDir() {
+		err = fmt.Errorf("%s is not a directory", filepath.Dir(o.Out))
+	}
+	if file, serr := os.Stat(o.Out); serr == nil && file.IsDir() {
+		err = fmt.Errorf("%s is a directory", o.Out)
+	}
+	return err
 }
 
 // writerTo is a function as an io.WriterTo.

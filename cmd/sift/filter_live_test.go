@@ -141,6 +141,11 @@ func TestFilterLiveRefuses(t *testing.T) {
 		{"", "FPR 7 is not", []string{"build", "bloom(items=10,fpr=7)", "-o", file}},
 		{"", "has no such form", []string{"build", "cuckoo(items=10,fpr=0.1)", "-o", file, "--guava"}},
 		{"", missing, []string{"query", file}},
+		{"", "1.00 TiB or more, above --max-memory 16.0 GiB", []string{"build", "bloom(bits=8796093022208,hashes=3)", "-o", file}},
+		{"", "or more, above --max-memory", []string{"build", "sharded(shards=100000,of=counting(items=1e8,fpr=0.01))", "-o", file}},
+		{"", "or more, above --max-memory 1.00 KiB", []string{"build", "--max-memory", "1KiB", "cuckoo(items=1e6,fpr=0.01)", "-o", file}},
+		{"", "filled by a program", []string{"build", "rotating(items=10,fpr=0.1)", "-o", file}},
+		{"", filepath.Dir(file) + " is a directory", []string{"build", "bloom(items=10,fpr=0.1)", "-o", filepath.Dir(file)}},
 	} {
 		r := runSift(t, tc.stdin, append([]string{"filter", "live"}, tc.args...)...)
 		if r.status < statusUsage || !strings.Contains(r.err, tc.want) {
@@ -158,6 +163,19 @@ func TestFilterLiveRefuses(t *testing.T) {
 	}
 	if r := runSift(t, "1\n", "filter", "live", "query", "--elements", "int64", file); r.status != statusFailed || !strings.Contains(r.err, "--elements") {
 		t.Errorf("%+v", r)
+	}
+	cuckoo := file + "4"
+	mustSift(t, "a\n", "filter", "live", "build", "cuckoo(items=10,fpr=0.1)", "-o", cuckoo)
+	if r := runSift(t, "", "filter", "live", "merge", cuckoo, other, "-o", file+"3"); r.status != statusFailed || !strings.Contains(r.err, "kinds of filter: Cuckoo and Bloom") {
+		t.Errorf("%+v", r)
+	}
+	for _, text := range []string{"", "sift", "some text that is no filter"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := runSift(t, "", "filter", "live", "inspect", file); r.status != statusFailed || !strings.Contains(r.err, file+": it does not begin as") {
+			t.Errorf("%+v", r)
+		}
 	}
 	if err := os.WriteFile(file, []byte("siftlive and then something else"), 0o600); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,8 @@ import (
 type liveBuildCmd struct {
 	elements
 	liveOutput
-	Filter string `arg:"" help:"The filter, such as 'bloom(items=1e6,fpr=0.001)'."`
+	MaxMemory byteCount `default:"16GiB" placeholder:"BYTES" help:"Refuse a filter that takes more: 64MiB, 500KB or a number of bytes. Default: ${default}."`
+	Filter    string    `arg:"" help:"The filter, such as 'bloom(items=1e6,fpr=0.001)'."`
 }
 
 func (liveBuildCmd) Help() string {
@@ -34,9 +35,18 @@ func (c *liveBuildCmd) Run(e *env) error {
 	if err != nil {
 		return usage(err)
 	}
+	if config.Kind == "rotating" {
+		return usage(errors.New("a rotating filter is filled by a program, from a source of its own"))
+	}
+	if least := leastMemory(config); least > float64(c.MaxMemory) {
+		return usage(fmt.Errorf("%s takes %s or more, above --max-memory %s", &config, size(int64(min(least, 1<<62))), size(int64(c.MaxMemory))))
+	}
 	f, err := c.build(config)
 	if err != nil {
 		return usage(err)
+	}
+	if err := c.liveOutput.check(); err != nil {
+		return err
 	}
 	var total, fresh int64
 	isNew := make([]bool, 4096)
@@ -81,6 +91,9 @@ Example:
 }
 
 func (c *liveMergeCmd) Run(e *env) error {
+	if err := c.liveOutput.check(); err != nil {
+		return err
+	}
 	var all lineSet
 	for _, path := range c.Files {
 		f, err := c.open(path, c.liveLimit)

@@ -25,9 +25,9 @@ type BloomOptions[T any] struct {
 	// those of filters with other seeds. Kept secret, it also keeps others from
 	// choosing elements that are false positives. Not with Guava's schemes.
 	Seed uint64
-	// Unshared makes additions faster, about twice as fast if the filter fits in the
-	// cache, by plain stores in the place of atomic ones: until Share is called, no other call may run beside an Add. For
-	// one goroutine that fills a filter. It is not saved, and a Clone is shared.
+	// Unshared makes additions take up to a third less time, by plain stores instead of
+	// atomic ones. Until Share is called, no other call may run at the same time as an Add. For
+	// a filter that one goroutine fills. Unshared is not saved, and a Clone is shared.
 	Unshared bool
 	// Funnel appends the bytes of an element to dst and returns the result. It
 	// may be nil for strings, byte slices and integers. It must be safe for
@@ -36,9 +36,8 @@ type BloomOptions[T any] struct {
 	Funnel func(dst []byte, v T) []byte
 }
 
-// Bloom is a Bloom filter. Unless it is Unshared, it is safe for concurrent use and
-// takes no locks: an element whose Add has returned is found by every MayContain that starts
-// later, whatever else runs.
+// Bloom is a Bloom filter. Unless it is Unshared, it is safe for concurrent use and takes
+// no locks: every MayContain that starts after an Add has returned finds the element.
 type Bloom[T any] struct {
 	key funnel.Key[T]
 	table
@@ -173,8 +172,8 @@ func (f *Bloom[T]) Add(v T) bool {
 	return f.addScattered(h)
 }
 
-// Share ends what BloomOptions.Unshared began: from now on the filter is safe for
-// concurrent use. No other call may run beside this one.
+// Share makes an Unshared filter safe for concurrent use. No other call may run at the
+// same time.
 func (f *Bloom[T]) Share() { f.unshared = false }
 
 // MayContain reports false only if the element was not added.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 )
 
 // Asker is what every filter in memory can: be asked.
@@ -133,7 +134,7 @@ func Merge[T any](f, o Filter[T]) error {
 func compatibleAs(f, o any) error {
 	m, ok := f.(anyMerger)
 	if !ok {
-		return fmt.Errorf("%w: a %T does not merge", ErrIncompatible, f)
+		return fmt.Errorf("%w: a %s does not merge", ErrIncompatible, filterName(reflect.TypeOf(f)))
 	}
 	return m.compatibleAny(o)
 }
@@ -153,9 +154,18 @@ type anyCloner interface {
 func compatibleAny[F Merger[F]](f F, o any) error {
 	other, ok := o.(F)
 	if !ok {
-		return incompatible("kinds of filter", reflect.TypeFor[F](), reflect.TypeOf(o))
+		return incompatible("kinds of filter", filterName(reflect.TypeFor[F]()), filterName(reflect.TypeOf(o)))
 	}
 	return f.Compatible(other)
+}
+
+// filterName is the name of a filter's type without its package and its type of element.
+func filterName(t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	name, _, _ := strings.Cut(t.Name(), "[")
+	return name
 }
 
 func equalAny[F interface{ Equal(F) bool }](f F, o any) bool {
