@@ -41,7 +41,7 @@ func Check(ctx context.Context, dir string, o *Options, fault func(error)) (Chec
 		return CheckReport{}, err
 	}
 	opts.ReadOnly, opts.ErrorIfExists = true, false
-	opts.loadLate = true // an error of the background would be lost if the next read does without it
+	opts.loadLate = true // load tables on demand, so that no error is lost in the background
 	if o == nil || o.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler) // fault and the report say it all
 	}
@@ -119,7 +119,7 @@ func (c *checker) table(ctx context.Context, level int, meta *manifest.TableMeta
 	return c.report.Faults == before, err
 }
 
-// orphans notes files that nothing names.
+// orphans notes files that nothing refers to.
 func (c *checker) orphans() {
 	named := map[uint64]bool{}
 	for _, metas := range c.state.version.Levels {
@@ -140,8 +140,8 @@ func (c *checker) orphans() {
 	}
 }
 
-// lookups walks over everything and looks up each key: the newest entry that
-// the scan meets first is what a Get must find, whatever level it is in.
+// lookups scans the whole database and looks up each key: Get must find the newest entry,
+// which is the first that the scan meets, in whatever level it is.
 func (c *checker) lookups(ctx context.Context) error {
 	sources := c.state.sources(&scanRange{}, &prefixAsk{})
 	children, err := sources.iterators(&sstable.IterOptions{DontFillCache: true, Readahead: true})
@@ -179,7 +179,7 @@ func (c *checker) lookups(ctx context.Context) error {
 	return it.Err()
 }
 
-// checkFiles checks each table on its own, where the database does not open.
+// checkFiles checks each table by itself, if the database cannot be opened.
 func checkFiles(ctx context.Context, d *DB, report *CheckReport, fault func(error)) error {
 	names, err := d.fs.List(d.dir)
 	if err != nil {

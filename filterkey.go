@@ -28,10 +28,9 @@ import (
 //	73 69 66 74 6b 65 79 31  00 01 02 03 04 05 06 07
 //	08 09 0a 0b 0c 0d 0e 0f  c6 cb 24 ce
 //
-// Any other length, beginning or checksum is damage. Nothing depends on the file
-// but the speed of lookups: without it filters that are keyed are not asked, and
-// tables get new ones as they are compacted. If it is there and may not be read, it is
-// not replaced. On disk; do not change.
+// Any other length, magic or checksum is damage. Only the speed of lookups depends on the
+// file: without it keyed filters are not probed, and compactions build new ones. If the file
+// exists but must not be read, it is not replaced. On disk; do not change.
 const (
 	filterKeyMagic = "siftkey1"
 	filterKeyLen   = len(filterKeyMagic) + len(filter.Secret{}) + 4
@@ -57,9 +56,9 @@ func decodeFilterKey(b []byte) (s filter.Secret, err error) {
 	return s, nil
 }
 
-// openFilterKey reads the database's secret, and makes one if the options ask
-// for keyed filters and there is none that can be read. With a secret all tables
-// are keyed whose policy can be.
+// openFilterKey reads the database's secret, and creates one if the options ask for keyed
+// filters and none can be read. With a secret, all filters are keyed whose policy supports
+// it.
 func (d *DB) openFilterKey() error {
 	path := filepath.Join(d.dir, manifest.MakeName(manifest.KindFilterKey, 0))
 	secret, err := readFilterKey(d.fs, path)
@@ -69,7 +68,7 @@ func (d *DB) openFilterKey() error {
 		d.filterKeyErr = err
 		d.opts.Logger.Warn("the secret of keyed filters cannot be read: filters that it keys are not asked", "err", err)
 		if d.opts.KeyedFilters {
-			// Better none than what someone who chooses keys can see through.
+			// Better no filters than ones that an adversary can predict.
 			for i := range d.opts.LevelFilters {
 				d.opts.LevelFilters[i] = filter.None()
 			}
@@ -121,7 +120,7 @@ func readFilterKey(fsys vfs.FS, path string) (s filter.Secret, err error) {
 	return s, err
 }
 
-// writeFilterKey puts a secret into a directory, whole or not at all.
+// writeFilterKey writes a secret to a directory, atomically.
 func writeFilterKey(fsys vfs.FS, dir string, s filter.Secret) error {
 	tmp := filepath.Join(dir, manifest.MakeName(manifest.KindTemp, 0))
 	f, err := vfs.CreatePrivate(fsys, tmp)
@@ -136,14 +135,13 @@ func writeFilterKey(fsys vfs.FS, dir string, s filter.Secret) error {
 		err = fsys.Rename(tmp, filepath.Join(dir, manifest.MakeName(manifest.KindFilterKey, 0)))
 	}
 	if err != nil {
-		_ = fsys.Remove(tmp) // the first error is the one that counts
+		_ = fsys.Remove(tmp) // the first error is what matters
 		return err
 	}
 	return fsys.SyncDir(dir)
 }
 
-// lookupKey hashes a key as memtables and filters know it: with the database's
-// secret if it has one.
+// lookupKey hashes a key as memtables and filters do: with the database's secret if it has one.
 func lookupKey(secret *filter.Secret, key []byte) filter.Key {
 	if secret != nil {
 		return filter.Key{Bytes: key, Hash: secret.Hash(key)}
@@ -151,7 +149,7 @@ func lookupKey(secret *filter.Secret, key []byte) filter.Key {
 	return filter.NewKey(key)
 }
 
-// mayContain asks a table's filter.
+// mayContain probes a table's filter.
 func (l *lookup) mayContain(f filter.Reader) bool {
 	if !l.keyed {
 		return f.MayContain(l.key)
@@ -159,5 +157,5 @@ func (l *lookup) mayContain(f filter.Reader) bool {
 	if k, ok := f.(*filter.KeyedReader); ok {
 		return k.MayContainHash(l.key.Hash)
 	}
-	return f.MayContain(filter.NewKey(l.key.Bytes)) // a table from before the secret
+	return f.MayContain(filter.NewKey(l.key.Bytes)) // the table was written before there was a secret
 }

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// minAsk is from how many keys on a filter is asked for all of them at once.
+	// minAsk is the number of keys from which on a filter is probed for all of them at once.
 	minAsk = 4
-	// minShare is the least number of keys that a goroutine searches blocks for.
+	// minShare is the minimum number of keys per goroutine that searches blocks.
 	minShare = 4
 	// readersPerCPU bounds the goroutines of one call: some wait for the disk.
 	readersPerCPU = 4
-	// maxPooledMany bounds the memory that stays around for the next call.
+	// maxPooledMany bounds the number of keys whose memory is kept for the next call.
 	maxPooledMany = 4096
 )
 
-// many looks several keys up together: level by level, first the filters, all
-// keys of a table at once, then the blocks, on several goroutines.
+// many looks up several keys together: level by level, first the filters, with all keys of a
+// table at once, then the blocks, on several goroutines.
 type many struct {
 	keys    []manyKey
-	pending []int // those that are still looked for: indices into keys
+	pending []int // keys not yet answered, as indices into keys
 	values  [][]byte
 
 	byTable []uint64 // the pending keys of a level: table<<32 | key
@@ -43,11 +43,11 @@ type manyKey struct {
 	done bool
 }
 
-// manyJob is a key whose table's blocks are to be searched.
+// manyJob is a key to search for in a table's blocks.
 type manyJob struct {
 	key    int
 	table  *table
-	filter filter.Reader // it has said maybe; nil: there is none
+	filter filter.Reader // it was positive; nil: none
 }
 
 var manyPool = sync.Pool{New: func() any { return new(many) }}
@@ -86,7 +86,7 @@ func (m *many) add(secret *filter.Secret, keys [][]byte, seq uint64, counts *rea
 	}
 }
 
-// clear lets go of what is not many's own.
+// clear drops references to memory that many does not own.
 func (m *many) clear() {
 	clear(m.keys)
 	clear(m.ask[:cap(m.ask)])
@@ -121,8 +121,7 @@ func (m *many) search(s *readState) error {
 	return nil
 }
 
-// answer sets the value of a key to what was found. Answers to different keys may
-// come at once.
+// answer records the result for a key. It may be called concurrently for different keys.
 func (m *many) answer(key int, value []byte, kind base.Kind) {
 	m.keys[key].done = true
 	if kind == base.KindSet {
@@ -130,8 +129,8 @@ func (m *many) answer(key int, value []byte, kind base.Kind) {
 	}
 }
 
-// settle takes the keys that have an answer out of those that are pending.
-func (m *many) settle() {
+// dropAnswered removes the keys that have an answer from the pending ones.
+func (m *many) dropAnswered() {
 	m.pending = slices.DeleteFunc(m.pending, func(i int) bool { return m.keys[i].done })
 }
 
@@ -144,7 +143,7 @@ func (m *many) memtable(mem *memtable.Memtable) {
 			m.answer(i, value, kind)
 		}
 	}
-	m.settle()
+	m.dropAnswered()
 }
 
 // level looks for the keys in a level >= 1.
@@ -154,7 +153,7 @@ func (m *many) level(v *manifest.Version, level int) error {
 		return nil
 	}
 	m.byTable = m.byTable[:0]
-	shared := false // a key is the last of its table: the next one may hold it, too
+	shared := false // a key is its table's largest: the next table may hold it, too
 	for _, i := range m.pending {
 		key := m.keys[i].key.Bytes
 		t, last := v.FindTable(level, key)
@@ -192,12 +191,12 @@ func (m *many) level(v *manifest.Version, level int) error {
 		}
 		k.buf.Release()
 	}
-	m.settle()
+	m.dropAnswered()
 	return nil
 }
 
-// askTable asks a table's filter for its keys, the low halves of group, and makes
-// jobs of those that may be there.
+// askTable probes a table's filter for its keys, the low halves of group, and creates jobs
+// for the positives.
 func (m *many) askTable(meta *manifest.TableMeta, level int, group []uint64) error {
 	if len(group) == 0 {
 		return nil
@@ -214,7 +213,7 @@ func (m *many) askTable(meta *manifest.TableMeta, level int, group []uint64) err
 		for _, g := range group {
 			m.jobs = append(m.jobs, manyJob{int(uint32(g)), t, nil})
 		}
-	case len(group) < minAsk || m.keys[0].keyed: // one by one, a keyed filter uses the hash that the key has
+	case len(group) < minAsk || m.keys[0].keyed: // one at a time, a keyed filter uses the hash that the key already has
 		for _, g := range group {
 			m.filtered(int(uint32(g)), t, f, level, m.keys[uint32(g)].mayContain(f))
 		}
@@ -229,14 +228,14 @@ func (m *many) askTable(meta *manifest.TableMeta, level int, group []uint64) err
 			m.filtered(int(uint32(g)), t, f, level, m.maybe[j])
 		}
 	}
-	// Keys of one block one after another.
+	// Keys of the same block next to each other.
 	slices.SortFunc(m.jobs[before:], func(a, b manyJob) int {
 		return bytes.Compare(m.keys[a.key].key.Bytes, m.keys[b.key].key.Bytes)
 	})
 	return nil
 }
 
-// filtered takes a filter's answer.
+// filtered handles the result of a filter probe.
 func (m *many) filtered(key int, t *table, f filter.Reader, level int, maybe bool) {
 	k := &m.keys[key]
 	k.asks(level)
@@ -247,7 +246,7 @@ func (m *many) filtered(key int, t *table, f filter.Reader, level int, maybe boo
 	}
 }
 
-// read searches the blocks for the jobs, on several goroutines if they are many.
+// read searches the blocks for the jobs, on several goroutines if there are many.
 func (m *many) read(level int) error {
 	jobs := m.jobs
 	m.jobs = m.jobs[:0]
@@ -260,7 +259,7 @@ func (m *many) read(level int) error {
 	} else {
 		err = m.readSome(jobs, level)
 	}
-	m.settle()
+	m.dropAnswered()
 	return err
 }
 

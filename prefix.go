@@ -8,27 +8,27 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// scanRange is what an iterator is bounded to. The zero scanRange is all keys.
+// scanRange is the range of an iterator. The zero scanRange is all keys.
 type scanRange struct {
 	lower, upper []byte // upper is the first key outside; nil: no bound
 }
 
-// prefixAsk asks filters for the one prefix of all keys of a range, and range filters
+// prefixAsk probes filters for the common prefix of all keys of a range, and range filters
 // for the range.
 type prefixAsk struct {
 	ranges bool // tables may have range filters
-	on     bool // there is such a prefix
+	on     bool // the keys have a common prefix
 	prefix filter.Key
-	lower  []byte // for range filters; if they took the scanRange's, the upper bound would move to the heap too
+	lower  []byte // for range filters; using the scanRange's would make its upper bound escape to the heap
 	counts *readStripe
 
-	before        uint64 // how often filters had been asked
+	before        uint64 // filter probes before this scan
 	asked, useful uint64
 
 	rangesAsked, rangesUseful uint64
 }
 
-// prefixOf looks for the one prefix of all keys of a range.
+// prefixOf determines the common prefix of all keys of a range, if any.
 func (d *DB) prefixOf(lower, upper []byte) (a prefixAsk) {
 	p := d.opts.Prefix
 	if lower == nil || upper == nil {
@@ -56,7 +56,7 @@ func (d *DB) prefixOf(lower, upper []byte) (a prefixAsk) {
 	return a
 }
 
-// count counts what has been asked.
+// count counts the probes.
 func (a *prefixAsk) count() {
 	if a.asked != 0 {
 		a.counts.prefixAsked.Add(a.asked)
@@ -69,7 +69,7 @@ func (a *prefixAsk) count() {
 	a.asked, a.useful, a.rangesAsked, a.rangesUseful = 0, 0, 0, 0
 }
 
-// tables returns those tables of a level that may hold keys of the range.
+// tables returns the tables of a level that may hold keys of the range.
 func (r *scanRange) tables(v *manifest.Version, level int, ask *prefixAsk) []*manifest.TableMeta {
 	metas := v.Levels[level]
 	switch {
@@ -97,14 +97,14 @@ func (r *scanRange) tables(v *manifest.Version, level int, ask *prefixAsk) []*ma
 		return nil // the range lies within the table
 	}
 	if !ask.on {
-		// A level's iterator opens a table when it comes to it: not one behind the range.
+		// A level's iterator opens tables on demand, so it opens none beyond the range.
 		if n := len(metas); n > 0 && !r.overlaps(metas[n-1]) {
 			metas = metas[:n-1]
 		}
 		return metas
 	}
-	// The keys of a prefix mostly lie in one table, whose filter is asked before its
-	// first key is looked at.
+	// The keys of a prefix mostly lie in one table, whose filter is probed before its first key is
+	// compared.
 	var kept []*manifest.TableMeta
 	for _, m := range metas {
 		if ask.mayHold(m) && r.overlaps(m) && ask.mayHoldRange(r, m) {
@@ -119,7 +119,7 @@ func (r *scanRange) overlaps(m *manifest.TableMeta) bool {
 		(r.upper == nil || bytes.Compare(base.UserKey(m.Smallest), r.upper) < 0)
 }
 
-// mayHold asks a table's filter for the prefix.
+// mayHold probes a table's filter for the prefix.
 func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
 	if !a.on {
 		return true
@@ -127,7 +127,7 @@ func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
 	t := m.Handle.(*table)
 	r, err := t.load()
 	if err != nil || !t.prefixes {
-		return true // the iterator tells the error, if it comes to the table
+		return true // the iterator reports the error if it reaches the table
 	}
 	a.asked++
 	if r.MayContain(a.prefix) {
@@ -140,8 +140,8 @@ func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
 	return false
 }
 
-// mayHoldRange asks a table's range filter, if the range lies within the table: a
-// table that begins or ends in it has a key there. An empty range has none.
+// mayHoldRange probes a table's range filter if the range lies within the table: a table that
+// begins or ends within the range has a key there. An empty range has none.
 func (a *prefixAsk) mayHoldRange(r *scanRange, m *manifest.TableMeta) bool {
 	if !a.ranges || bytes.Compare(base.UserKey(m.Smallest), r.lower) >= 0 ||
 		bytes.Compare(base.UserKey(m.Largest), r.upper) < 0 {

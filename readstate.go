@@ -40,7 +40,7 @@ const sampleEvery = 16
 // until buf is released: a memtable's arena, a block, or buf's own memory. found is false if
 // there is no entry or it is a tombstone. turn selects the lookups that are sampled.
 func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *readStripe, turn uint64) (value []byte, buf sstable.Buffer, found bool, err error) {
-	var l lookup // set field by field: copying a composite literal stalls on store forwarding
+	var l lookup // set field by field: loads right after the copy of a struct wait for its stores
 	l.key = lookupKey(secret, key)
 	l.keyed = secret != nil
 	l.seq = seq

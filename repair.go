@@ -67,15 +67,15 @@ func Repair(dir string, o *Options) (report RepairReport, err error) {
 	return report, err
 }
 
-// repairer gathers iterators over all that can be read.
+// repairer collects iterators over everything readable.
 type repairer struct {
 	db      *DB
 	report  *RepairReport
 	old     []string // base names of the files that a repaired database replaces
-	tables  []string // base names of those that are read
+	tables  []string // base names of the tables to read
 	logs    []string
 	inputs  []base.Iterator
-	growing *memtable.Memtable // the last of those among inputs
+	growing *memtable.Memtable // the last memtable among inputs
 	open    []io.Closer
 	lastSeq uint64
 	bytes   int64
@@ -123,8 +123,7 @@ func (r *repairer) find() error {
 	return nil
 }
 
-// trustManifest narrows what is read to what the MANIFEST names, if all that it
-// names is there.
+// trustManifest restricts what is read to what the MANIFEST names, if all of that exists.
 func (r *repairer) trustManifest(names []string) {
 	state, err := manifest.Load(r.db.fs, r.db.dir)
 	if err != nil {
@@ -213,7 +212,7 @@ type closerFunc func() error
 
 func (f closerFunc) Close() error { return f() }
 
-// level is the one whose size fits what there is: everything goes there.
+// level returns the level whose target size fits the data: everything goes there.
 func (r *repairer) level() int {
 	level, capacity := 1, r.db.opts.LevelBaseBytes
 	for level < manifest.NumLevels-1 && r.bytes > capacity {
@@ -223,7 +222,7 @@ func (r *repairer) level() int {
 	return level
 }
 
-// readLog takes in all batches of a log that are whole.
+// readLog reads all intact batches of a log.
 func (r *repairer) readLog(name string) error {
 	path := filepath.Join(r.db.dir, name)
 	size, err := r.db.fs.Size(path)
@@ -253,7 +252,7 @@ func (r *repairer) readLog(name string) error {
 	}
 	tail := in.Tail()
 	if tail.Kind == record.Zeros && own {
-		return nil // room that was not used
+		return nil // preallocated space
 	}
 	if tail.Kind != record.Clean {
 		r.drop(tail.Err)
@@ -280,7 +279,7 @@ func (r *repairer) takeBatch(path string, payload []byte, offset int64) {
 	}
 }
 
-// room returns the memtable that grows with n bytes set aside.
+// room returns the growing memtable with n bytes reserved.
 func (r *repairer) room(n int) (*memtable.Memtable, error) {
 	if r.growing != nil && r.growing.Reserve(n) {
 		return r.growing, nil
@@ -293,7 +292,7 @@ func (r *repairer) room(n int) (*memtable.Memtable, error) {
 	return mem, err
 }
 
-// readTable takes in all entries of a table that can be read.
+// readTable reads all readable entries of a table.
 func (r *repairer) readTable(name string) error {
 	path := filepath.Join(r.db.dir, name)
 	size, err := r.db.fs.Size(path)
@@ -319,7 +318,7 @@ func (r *repairer) readTable(name string) error {
 	return nil
 }
 
-// seqTracker notes the largest sequence number that passes by.
+// seqTracker records the largest sequence number that passes through.
 type seqTracker struct {
 	base.Iterator
 	max *uint64

@@ -11,13 +11,12 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// lostDir is where Repair puts the files that it has read. They get a second name in
-// it, durably, before CURRENT names the repaired database, and lose their first one
-// after that: until then the old database needs them, and from then on the next Open
-// removes them as files that nothing names.
+// lostDir is where Repair moves the files that it has read. They durably get a second name
+// there before CURRENT names the repaired database, and lose the first one afterwards: until
+// then the old database needs it, and from then on the next Open removes it as an orphan.
 const lostDir = "lost"
 
-// keepOld gives the files that the repaired database replaces a name in lost.
+// keepOld links the files that the repaired database replaces into lost.
 func (r *repairer) keepOld() error {
 	d := r.db
 	lost := filepath.Join(d.dir, lostDir)
@@ -27,13 +26,13 @@ func (r *repairer) keepOld() error {
 	for _, name := range r.old {
 		to := filepath.Join(lost, name)
 		if _, err := d.fs.Size(to); err == nil {
-			to += fmt.Sprintf(".%d", d.nextFile.Load()) // an earlier repair's
+			to += fmt.Sprintf(".%d", d.nextFile.Load()) // taken by an earlier repair
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		from := filepath.Join(d.dir, name)
 		if err := d.fs.Link(from, to); err != nil {
-			// There may be no links on this file system.
+			// The file system may not support links.
 			if cerr := copyFile(d.fs, from, to); cerr != nil {
 				return errors.Join(err, cerr)
 			}
@@ -42,15 +41,15 @@ func (r *repairer) keepOld() error {
 	return errors.Join(d.fs.SyncDir(lost), d.fs.SyncDir(d.dir))
 }
 
-// removeOld takes their first names away. Where that fails the next Open does it.
+// removeOld removes their first names. If that fails, the next Open does it.
 func (r *repairer) removeOld() {
 	for _, name := range r.old {
 		r.db.removeObsolete(filepath.Join(r.db.dir, name))
 	}
 }
 
-// copyFile copies a file durably but for its directory entry. Nothing has the name to
-// before all is there.
+// copyFile copies a file durably, except for its directory entry. The name to appears only
+// when the copy is complete.
 func copyFile(fsys vfs.FS, from, to string) (err error) {
 	size, err := fsys.Size(from)
 	if err != nil {
@@ -74,7 +73,7 @@ func copyFile(fsys vfs.FS, from, to string) (err error) {
 		err = fsys.Rename(tmp, to)
 	}
 	if err != nil {
-		_ = fsys.Remove(tmp) // the first error is the one that counts
+		_ = fsys.Remove(tmp) // the first error is what matters
 	}
 	return err
 }

@@ -39,9 +39,9 @@ const (
 	sealSize     = 8
 )
 
-var errSeal = errors.New("checksum of a sealed block")
+var errSeal = errors.New("bad checksum of a sealed block")
 
-// From returns the policy that writes and asks blocks of a foreign one.
+// From returns a policy that writes and probes blocks of a foreign policy.
 func From[Kind any, W ForeignWriter](p Foreign[Kind, W], kind Kind) filter.Policy {
 	f := &foreign[Kind, W]{policy: p, kind: kind, family: sealedPrefix + p.Name(), sealed: true}
 	for _, known := range filter.Families() {
@@ -65,8 +65,8 @@ func (f *foreign[Kind, W]) NewWriter() filter.Writer {
 	return &foreignWriter[Kind, W]{f: f, w: f.policy.NewWriter(f.kind)}
 }
 
-// Open checks the block by its seal. A block of a family of this package is
-// opened by this package, which gives the same answers and knows bad blocks.
+// Open verifies the seal. A block of a family of this package is opened by this package,
+// which gives the same answers and detects bad blocks.
 func (f *foreign[Kind, W]) Open(units [][]byte) (filter.Reader, error) {
 	if !f.sealed {
 		return filter.Open(f.family, units)
@@ -122,7 +122,7 @@ func (r *foreignReader[Kind, W]) MayContainMany(keys []filter.Key, maybe []bool)
 	}
 }
 
-// FPR asks for keys that nobody has added.
+// FPR measures the rate with keys that were never added.
 func (r *foreignReader[Kind, W]) FPR() float64 {
 	if b := r.fpr.Load(); b != 0 {
 		return math.Float64frombits(b - 1)

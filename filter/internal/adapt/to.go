@@ -5,10 +5,10 @@ package adapt
 
 import "github.com/siftdb/sift/filter"
 
-// Block asks filters of a policy that lie in one block of raw bytes.
+// Block probes filters of a policy that lie in one block of raw bytes.
 type Block struct {
-	// MayContain asks the bytes of a block for a key. It is true for bytes that are no
-	// block. It is a function since the call of a policy's method copies the policy.
+	// MayContain probes a block for a key. For malformed blocks it returns true. It is a function
+	// because calling a policy's method copies the policy.
 	MayContain func(block, key []byte) bool
 
 	policy filter.Policy
@@ -16,8 +16,8 @@ type Block struct {
 	joined bool
 }
 
-// To returns the block form of p. A policy that cannot ask a block opens the
-// filter for each question, which checks it as a whole.
+// To returns the block form of p. For a policy that is not a BlockPolicy, every probe opens the
+// filter, which verifies all of it.
 func To(p filter.Policy) Block {
 	bp, ok := p.(filter.BlockPolicy)
 	if !ok {
@@ -40,14 +40,14 @@ func openAndAsk(p filter.Policy, block, key []byte) bool {
 	return err != nil || r.MayContain(filter.NewKey(key))
 }
 
-// joinedPrefix goes before the family of joined units of a policy that cannot ask
-// a block. On disk; do not change.
+// joinedPrefix is prepended to the family for joined units of a policy that is not a
+// BlockPolicy. On disk; do not change.
 const joinedPrefix = "joined."
 
 // Name is the name on disk.
 func (b *Block) Name() string { return b.name }
 
-// Policy is what the block was made of.
+// Policy returns the policy that the block form was made from.
 func (b *Block) Policy() filter.Policy { return b.policy }
 
 // NewWriter returns a writer for one block.

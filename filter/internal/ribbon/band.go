@@ -53,15 +53,15 @@ func (b *band) placeBucket(classes [numClasses][]uint64, starts, first uint64) i
 	return numClasses
 }
 
-// place places the equations of hashes. It returns false when one contradicts the
-// others; the first taken of the queue have got a row by then. An equation that
-// follows from others, as that of a duplicate does, needs no row.
+// place places the equations of hashes. It returns false if one contradicts the others; by
+// then the first taken of the queue have a row. An equation that follows from others, such as
+// a duplicate's, needs no row.
 //
-// Each equation is added to the one that has its first row, if there is one, and so
-// loses that row, until it finds a row free. That is a chain of some 20 dependent
-// steps, so three of them are under way at a time. They may take each other's rows:
-// no order is better than another. The three are written out since the compiler
-// keeps only variables in registers.
+// As long as an equation's first row is taken, the equation of that row is added to it, which
+// cancels that row. This is a chain of some 20 dependent steps, so three equations are
+// processed in an interleaved way. They may take each other's rows: no order is better than
+// another. The code for the three is written out, since the compiler keeps only variables,
+// not array elements, in registers.
 func (b *band) place(hashes []uint64, starts, first uint64) bool {
 	if cap(b.queue) < len(hashes) {
 		b.queue = make([]equation, 2*len(hashes))
@@ -177,7 +177,7 @@ func (b *band) placeAll(equations []equation) bool {
 	return true
 }
 
-// take gives an equation its row. The queue is overwritten no faster than it is read.
+// take assigns a row to an equation. The queue is overwritten no faster than it is read.
 func (b *band) take(r *equation, coeff, tail uint64) {
 	r.coeff, r.tail = coeff, tail>>printAt<<printAt
 	b.queue[b.taken].tail = tail

@@ -189,11 +189,11 @@ func deal(keys list, starts uint64) []list {
 	return parts
 }
 
-// busy is the number of goroutines that build, in all builders.
+// busy is the number of goroutines that build, over all builders.
 var busy atomic.Int32
 
-// sideBySide calls f for each i below n, in this goroutine and in as many others as
-// there are processors without one that builds.
+// sideBySide calls f for each i below n, in this goroutine and in as many others as there are
+// idle processors.
 func sideBySide(n int, f func(w *worker, i int)) {
 	var at atomic.Int32
 	var wg sync.WaitGroup

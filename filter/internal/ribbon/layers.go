@@ -116,8 +116,8 @@ func (l Layers) BumpsBucket(thresholds []byte) bool {
 	return false
 }
 
-// Find returns the window of a key, or false if it came to a last layer that says
-// maybe. There must be layers, and thresholds of their size.
+// Find returns the window of a key, or false if the key reached a last layer that returns
+// true for all. There must be layers, and thresholds of their size.
 func (l Layers) Find(thresholds []byte, hash uint64) (Window, bool) {
 	return l.find(thresholds, hash, 0)
 }

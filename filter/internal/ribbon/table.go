@@ -14,17 +14,16 @@ type Plane struct {
 	Data []byte
 }
 
-// Table answers for a filter. It is immutable, and NewTable has checked all that a
-// probe relies on.
+// Table probes a filter. It is immutable, and NewTable has validated all that a probe relies
+// on.
 type Table struct {
 	quads
 	layers Layers
 	planes []Plane
 }
 
-// quads is what it takes to ask the first plane for the hashes of the first layer,
-// if that layer bumps and the plane has four columns in all segments. Most probes
-// end there.
+// quads is what a probe of the first plane needs for hashes of the first layer, if that layer
+// bumps and the plane has four columns in all segments. Most probes end there.
 type quads struct {
 	starts     uint64         // of the first layer
 	data       unsafe.Pointer // the plane
@@ -33,9 +32,9 @@ type quads struct {
 	thresholds []byte
 }
 
-// set makes quads over a plane and the thresholds that are long enough. whole is
-// whether the first layer bumps a whole bucket. It writes field by field: probe would
-// wait for a struct that is copied.
+// set sets quads from a plane and thresholds of sufficient length. whole says whether the first
+// layer bumps a whole bucket. It assigns field by field: loads right after the copy of a struct
+// wait for its stores.
 func (q *quads) set(starts, numSegments uint64, data, thresholds []byte, whole bool) {
 	q.starts = starts
 	q.data = unsafe.Pointer(unsafe.SliceData(data))
@@ -134,7 +133,7 @@ func (t *Table) FPR() float64 {
 	return p
 }
 
-// What the first plane says of a hash.
+// Results of a probe of the first plane.
 const (
 	Rejected  = 0 // it was not added
 	Passed    = 1 // it belongs to the first layer, and its equations hold
@@ -147,7 +146,7 @@ func (t *Table) Contains(hash uint64) bool {
 	return v != Rejected && t.After(hash, v)
 }
 
-// Probe says what the first plane does of a hash. It is inlined.
+// Probe probes the first plane. It is inlined.
 func (t *Table) Probe(hash uint64) (verdict uint8) { return probe(&t.quads, hash) }
 
 // After is Contains for a hash that Probe has not rejected.
@@ -196,7 +195,7 @@ func (t *Table) find(h uint64, layer int) bool {
 	return true
 }
 
-// prefetch asks for the memory that match reads.
+// prefetch prefetches the memory that match reads.
 func (p *Plane) prefetch(segment uint64) {
 	at, n := p.position(segment)
 	words := p.Data[at*8 : min((at+2*n)*8, uint64(len(p.Data)))]
