@@ -143,7 +143,7 @@ func (c *checker) orphans() {
 // lookups scans the whole database and looks up each key: Get must find the newest entry,
 // which is the first that the scan meets, in whatever level it is.
 func (c *checker) lookups(ctx context.Context) error {
-	sources := c.state.sources(&scanRange{}, &prefixAsk{})
+	sources := c.state.sources(nil, nil, &prefixAsk{})
 	children, err := sources.iterators(&sstable.IterOptions{DontFillCache: true, Readahead: true})
 	if err != nil {
 		return err

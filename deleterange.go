@@ -168,10 +168,9 @@ func (r *rangeDeletion) unseen(meta *manifest.TableMeta) bool {
 func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dropped map[*manifest.TableMeta]bool) (bool, error) {
 	o := &sstable.IterOptions{DontFillCache: true, Readahead: true}
 	var src sources
-	bounds := scanRange{r.at, r.to}
 	for level, metas := range version.Levels {
 		for _, meta := range metas {
-			if !dropped[meta] && bounds.overlaps(meta) {
+			if !dropped[meta] && overlaps(meta, r.at, r.to) {
 				src.tables[level] = append(src.tables[level], meta)
 			}
 		}

@@ -17,12 +17,8 @@ func (d *DB) HasPrefix(prefix []byte) (bool, error) {
 }
 
 // HasRanges is HasRange for many ranges, as of one moment. has[i] is the answer for
-// ranges[i]. On error it returns no answers.
-func (d *DB) HasRanges(ranges []KeyRange) (has []bool, err error) {
-	s := d.Snapshot()
-	defer s.Close()
-	return s.HasRanges(ranges)
-}
+// ranges[i]. On error it returns no answers. It costs less than a HasRange for each.
+func (d *DB) HasRanges(ranges []KeyRange) (has []bool, err error) { return d.hasRanges(ranges, latest) }
 
 // HasRange is DB.HasRange on the snapshot.
 func (s *Snapshot) HasRange(from, to []byte) (bool, error) {
@@ -42,21 +38,63 @@ func (s *Snapshot) HasPrefix(prefix []byte) (bool, error) {
 
 // HasRanges is DB.HasRanges on the snapshot.
 func (s *Snapshot) HasRanges(ranges []KeyRange) (has []bool, err error) {
+	if s.closed.Load() {
+		return nil, ErrClosed
+	}
+	return s.db.hasRanges(ranges, s.seq)
+}
+
+// hasAny reports whether there is a key in a range.
+func (d *DB) hasAny(o *IterOptions, seq uint64) (bool, error) {
+	it, err := d.openIter(o, seq, nil)
+	if it == nil || err != nil {
+		return false, err
+	}
+	has := it.First()
+	return has, it.Close()
+}
+
+// hasRanges answers many ranges as of one sequence number, with one iterator.
+func (d *DB) hasRanges(ranges []KeyRange, seq uint64) (has []bool, err error) {
+	it := d.noIter()
+	defer func() {
+		if cerr := it.Close(); err == nil && cerr != nil {
+			has, err = nil, cerr
+		}
+	}()
+	s, seq, present := it.hold(seq)
+	if s == nil {
+		return nil, ErrClosed
+	}
+	it.seq = seq
 	has = make([]bool, len(ranges))
-	for i, r := range ranges {
-		if has[i], err = s.HasRange(r.From, r.To); err != nil {
+	for i := range ranges {
+		r := &ranges[i]
+		ask := d.prefixOf(r.From, r.To)
+		src := s.sources(r.From, r.To, &ask)
+		if src.none() {
+			continue
+		}
+		if has[i], err = it.finds(s, &src, r, present); err != nil {
 			return nil, err
 		}
 	}
 	return has, nil
 }
 
-// hasAny reports whether an iterator has a first key.
-func (d *DB) hasAny(o *IterOptions, seq uint64) (bool, error) {
-	it, err := d.newIter(o, seq, nil)
-	if err != nil {
+// finds reports whether there is a key in a range of a state that the iterator holds.
+func (it *Iter) finds(s *readState, src *sources, r *KeyRange, present bool) (bool, error) {
+	if err := it.leave(); err != nil {
 		return false, err
 	}
-	has := it.First()
-	return has, it.Close()
+	if it.iterRoom == nil {
+		it.iterRoom = new(iterRoom)
+		it.init()
+	}
+	it.setBounds(r.From, r.To)
+	if err := it.read(s, src, nil, present); err != nil {
+		return false, err
+	}
+	it.nothing = false
+	return it.First(), it.Err()
 }

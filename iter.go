@@ -14,7 +14,7 @@ import (
 )
 
 // Iter iterates over the keys of the database in bytewise order, as of the moment it was
-// made. Every move reports whether the iterator is at a key afterwards. If it is not, Err
+// made, or of its last Reset. Every move reports whether the iterator is at a key afterwards. If it is not, Err
 // tells the end of the range from a failure. A new Iter is at no key: Next moves it to
 // the first key and Prev to the last, so a loop over Next needs no First. Once an Iter
 // has moved past an end, Next and Prev return false until the next First, Last, SeekGE or
@@ -25,11 +25,13 @@ import (
 // open Iter keeps the tables that it reads on disk.
 type Iter struct {
 	db        *DB
-	version   *manifest.Version // referenced; nil for an iterator over nothing
+	state     *readState // what it reads; its version is referenced. nil: it has had nothing to read
+	snapshot  *Snapshot  // that it was made from, else nil
 	in        base.Iterator
 	seq       uint64
-	*iterRoom // nil for an iterator over nothing
+	*iterRoom // nil while it has had nothing to read
 
+	nothing  bool // there is nothing in the range: in is empty
 	closed   bool
 	moved    bool // it is not new any more
 	valid    bool
@@ -41,9 +43,11 @@ type Iter struct {
 
 // iterRoom is what an iterator needs once there is something to move over.
 type iterRoom struct {
-	scanRange
-	own       uint64             // the last of a transaction's own writes that it sees; else seq
-	track     *rangeTrack        // of a transaction; else nil
+	lower     []byte             // the first key of the range; nil: no bound
+	upper     []byte             // the first key outside of it; nil: no bound
+	tx        *Tx                // that it was made from, else nil
+	own       uint64             // the last of the transaction's own writes that it sees; else seq
+	track     *rangeTrack        // of the transaction; else nil
 	mem       *memtable.Memtable // the growing memtable then; nil: it looks at an older state
 	readsMem  bool               // mem is among what it reads
 	drops     uint64             // of the read state
@@ -55,6 +59,16 @@ type iterRoom struct {
 	bufs      [96]byte // backs keyBuf and seek while keys are short
 	bounds    [64]byte // backs the bounds
 	options   sstable.IterOptions
+}
+
+func (r *iterRoom) init() {
+	r.keyBuf, r.seek = r.bufs[:0:len(r.bufs)/2], r.bufs[len(r.bufs)/2:][:0]
+}
+
+// setBounds keeps copies of the bounds.
+func (r *iterRoom) setBounds(lower, upper []byte) {
+	free := r.bounds[:]
+	r.lower, r.upper = own(&free, lower), own(&free, upper)
 }
 
 // roomyIter is an Iter with its room, in one piece of memory.
@@ -75,63 +89,86 @@ func own(free *[]byte, bound []byte) []byte {
 	return b
 }
 
-// NewIter returns an iterator over the current state. o may be nil. It returns ErrClosed
-// after Close; damage and I/O errors may appear here or in Iter.Err.
-func (d *DB) NewIter(o *IterOptions) (*Iter, error) { return d.newIter(o, latest, nil) }
+// boundsRoom is what the end of a prefix takes, unless it is long.
+type boundsRoom [64]byte
 
-// newIter returns an iterator over what is visible at seq, with the writes of tx over
-// it unless that is nil.
-func (d *DB) newIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
+// limits returns the bounds of o, which may be nil. They alias it and room.
+func (o *IterOptions) limits(room *boundsRoom) (lower, upper []byte) {
 	if o == nil {
-		o = &IterOptions{}
+		return nil, nil
 	}
-	// Until it is known that there are keys in the range, it is as the caller gave it.
-	lower, upper := o.LowerBound, o.UpperBound
+	lower, upper = o.LowerBound, o.UpperBound
 	if o.Prefix != nil {
 		if bytes.Compare(lower, o.Prefix) < 0 {
 			lower = o.Prefix
 		}
-		var room [64]byte
 		end := base.AppendPrefixEnd(room[:0], o.Prefix)
 		if end != nil && (upper == nil || bytes.Compare(end, upper) < 0) {
 			upper = end
 		}
 	}
+	return lower, upper
+}
+
+// NewIter returns an iterator over the current state. o may be nil. It returns ErrClosed
+// after Close; damage and I/O errors may appear here or in Iter.Err.
+func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
+	it, err := d.openIter(o, latest, nil)
+	if it == nil && err == nil {
+		it = d.noIter()
+	}
+	return it, err
+}
+
+// noIter returns an iterator over nothing.
+func (d *DB) noIter() *Iter { return &Iter{db: d, in: merge.Empty{}, nothing: true} }
+
+// openIter returns an iterator over what is visible at seq, with the writes of tx over
+// it unless that is nil. Without tx it is nil if there is nothing in the range.
+func (d *DB) openIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
+	// Until it is known that there are keys in the range, it is as the caller gave it.
+	var room boundsRoom
+	lower, upper := o.limits(&room)
 	ask := d.prefixOf(lower, upper)
-	r := scanRange{lower, upper}
 	g := d.epoch.Enter()
 	defer g.Exit()
 	s, seq, present := d.iterState(seq)
 	if s == nil {
 		return nil, ErrClosed
 	}
-	sources := s.sources(&r, &ask)
-	if sources.none() && tx == nil {
-		return &Iter{db: d, in: merge.Empty{}}, nil
+	src := s.sources(lower, upper, &ask)
+	if src.none() && tx == nil {
+		return nil, nil
 	}
 	roomy := new(roomyIter)
 	it := &roomy.Iter
 	it.db, it.seq, it.iterRoom = d, seq, &roomy.room
-	it.own = seq
-	it.keyBuf, it.seek = it.bufs[:0:len(it.bufs)/2], it.bufs[len(it.bufs)/2:][:0]
-	free := it.bounds[:]
-	it.lower, it.upper = own(&free, lower), own(&free, upper)
-	it.options.DontFillCache = o.DontFillCache
-	it.drops = s.drops
-	if it.readsMem = sources.mem != nil; present {
-		it.mem = s.mem
-	}
-	children, err := sources.iterators(&it.options)
-	if err == nil {
-		s.version.Ref()
-		it.version = s.version
-	}
-	if err != nil {
+	it.init()
+	it.setBounds(lower, upper)
+	it.tx = tx
+	if err := it.read(s, &src, o, present); err != nil {
 		return nil, err
 	}
-	if tx != nil {
-		children, it.own = tx.own.iterators(tx, children)
-		tx.track(it)
+	s.version.Ref()
+	it.state = s
+	return it, nil
+}
+
+// read makes the iterator run over sources of a state.
+func (it *Iter) read(s *readState, src *sources, o *IterOptions, present bool) error {
+	it.options.DontFillCache = o != nil && o.DontFillCache
+	it.drops, it.own = s.drops, it.seq
+	it.readsMem, it.mem = src.mem != nil, nil
+	if present {
+		it.mem = s.mem
+	}
+	children, err := src.iterators(&it.options)
+	if err != nil {
+		return err
+	}
+	if it.tx != nil {
+		children, it.own = it.tx.own.iterators(it.tx, children)
+		it.tx.track(it)
 	}
 	switch len(children) {
 	case 0:
@@ -141,7 +178,115 @@ func (d *DB) newIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
 	default:
 		it.in = merge.New(children...)
 	}
-	return it, nil
+	return nil
+}
+
+// Reset makes the iterator what a new one with the options would be, from the same DB,
+// Snapshot or Tx, at less cost: in a loop over ranges that have no keys it allocates
+// nothing. o may be nil, and may hold the current key. What the iterator sees is as new,
+// too: of a DB the current state, with all that was written since. For one view
+// throughout, make the iterator from a Snapshot. Reset ends the lifetime of Key and Value,
+// and forgets Err.
+//
+// It returns ErrClosed if the iterator, or what it was made from, is closed, and the
+// errors of NewIter. The iterator is then over nothing, with that error as its Err, and
+// can be reset again. Close it in any case.
+func (it *Iter) Reset(o *IterOptions) error {
+	if it.closed {
+		return ErrClosed
+	}
+	var room boundsRoom
+	lower, upper := o.limits(&room)
+	if it.iterRoom != nil {
+		it.setBounds(lower, upper) // before the key goes, which may be one of them
+		lower, upper = it.lower, it.upper
+	}
+	err := it.leave()
+	if err == nil {
+		err = it.enter(o, lower, upper)
+	}
+	it.err = err
+	return err
+}
+
+// leave ends what the iterator runs over.
+func (it *Iter) leave() error {
+	it.valid, it.moved, it.backward, it.nothing = false, false, false, true
+	if it.iterRoom != nil && it.track != nil {
+		it.track.close()
+		it.track = nil
+	}
+	in := it.in
+	it.in = merge.Empty{}
+	return in.Close()
+}
+
+// enter makes an iterator over nothing one over a range of what there is now.
+func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
+	var tx *Tx
+	if it.iterRoom != nil {
+		tx = it.tx
+	}
+	want := uint64(latest)
+	switch {
+	case tx != nil:
+		if err := tx.usable(); err != nil {
+			return err
+		}
+		want = tx.seq
+	case it.snapshot != nil:
+		if it.snapshot.closed.Load() {
+			return ErrClosed
+		}
+		want = it.snapshot.seq
+	}
+	ask := it.db.prefixOf(lower, upper)
+	s, seq, present := it.hold(want)
+	if s == nil {
+		return ErrClosed
+	}
+	it.seq = seq
+	src := s.sources(lower, upper, &ask)
+	if src.none() && tx == nil {
+		return nil
+	}
+	if it.iterRoom == nil {
+		it.iterRoom = new(iterRoom)
+		it.init()
+		it.setBounds(lower, upper)
+	}
+	if err := it.read(s, &src, o, present); err != nil {
+		return err
+	}
+	it.nothing = false
+	if tx != nil {
+		if err := tx.read(nil); err != nil {
+			it.leave()
+			return err
+		}
+	}
+	return nil
+}
+
+// hold is iterState for an iterator that keeps the state. If it is the one that it
+// has already, its tables are there without an epoch.
+func (it *Iter) hold(want uint64) (s *readState, seq uint64, present bool) {
+	d := it.db
+	if s, seq, present = d.iterState(want); s == it.state {
+		return s, seq, present
+	}
+	g := d.epoch.Enter()
+	if s, seq, present = d.iterState(want); s != nil {
+		s.version.Ref()
+	}
+	g.Exit()
+	if s != nil {
+		if it.state != nil {
+			d.releaseVersion(it.state.version)
+		}
+		it.state = s
+	}
+	return s, seq, present
 }
 
 // iterState returns the present read state, nil if the database is closed, and the
@@ -170,7 +315,7 @@ type sources struct {
 }
 
 // sources returns those of an iterator over a range.
-func (s *readState) sources(r *scanRange, ask *prefixAsk) sources {
+func (s *readState) sources(lower, upper []byte, ask *prefixAsk) sources {
 	src := sources{imms: s.imms}
 	// What is added to an empty memtable from now on has higher sequence numbers
 	// than the iterator looks at.
@@ -179,7 +324,7 @@ func (s *readState) sources(r *scanRange, ask *prefixAsk) sources {
 	}
 	for level := range src.tables {
 		if len(s.version.Levels[level]) > 0 {
-			src.tables[level] = r.tables(s.version, level, ask)
+			src.tables[level] = tablesOf(s.version, level, lower, upper, ask)
 		}
 	}
 	ask.count()
@@ -438,14 +583,16 @@ func (it *Iter) ready() bool {
 		it.err = ErrClosed
 		return false
 	}
-	it.err = nil
-	if it.iterRoom == nil {
+	if it.nothing {
 		return false
 	}
+	it.err = nil
 	if it.track != nil {
-		it.err = it.track.ready()
+		if it.err = it.track.ready(); it.err != nil {
+			return false
+		}
 	}
-	return it.err == nil
+	return true
 }
 
 // Valid reports whether the iterator is at a key.
@@ -482,14 +629,12 @@ func (it *Iter) Close() error {
 	}
 	it.closed, it.valid = true, false
 	err := it.Err()
-	if it.iterRoom != nil && it.track != nil {
-		it.track.close()
-	}
-	if cerr := it.in.Close(); err == nil {
+	if cerr := it.leave(); err == nil {
 		err = cerr
 	}
-	if it.version != nil {
-		it.db.releaseVersion(it.version)
+	if it.state != nil {
+		it.db.releaseVersion(it.state.version)
+		it.state = nil // which it would keep in memory
 	}
 	return err
 }

@@ -307,10 +307,28 @@ func (m *model) compareAll() {
 func (m *model) openIter() {
 	if len(m.iters) >= 4 {
 		i := m.rng.IntN(len(m.iters))
+		if m.rng.IntN(2) == 0 {
+			o, mi := m.iterRange()
+			mi.it = m.iters[i].it
+			m.no(mi.it.Reset(o))
+			m.iters[i] = mi
+			return
+		}
 		m.no(m.iters[i].it.Close())
 		m.iters = slices.Delete(m.iters, i, i+1)
 		return
 	}
+	o, mi := m.iterRange()
+	var err error
+	if mi.it, err = m.db.NewIter(o); err != nil {
+		m.t.Error(err)
+		return
+	}
+	m.iters = append(m.iters, mi)
+}
+
+// iterRange returns a range, and what an iterator over it has to find.
+func (m *model) iterRange() (*sift.IterOptions, modelIter) {
 	var o sift.IterOptions
 	switch m.rng.IntN(4) {
 	case 0:
@@ -332,12 +350,7 @@ func (m *model) openIter() {
 		}
 	}
 	slices.Sort(mi.keys)
-	var err error
-	if mi.it, err = m.db.NewIter(&o); err != nil {
-		m.t.Error(err)
-		return
-	}
-	m.iters = append(m.iters, mi)
+	return &o, mi
 }
 
 func (m *model) moveIter() {

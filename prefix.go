@@ -8,18 +8,12 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// scanRange is the range of an iterator. The zero scanRange is all keys.
-type scanRange struct {
-	lower, upper []byte // upper is the first key outside; nil: no bound
-}
-
 // prefixAsk probes filters for the common prefix of all keys of a range, and range filters
 // for the range.
 type prefixAsk struct {
 	ranges bool // tables may have range filters
 	on     bool // the keys have a common prefix
 	prefix filter.Key
-	lower  []byte // for range filters; using the scanRange's would make its upper bound escape to the heap
 	counts *readStripe
 
 	before        uint64 // filter probes before this scan
@@ -35,7 +29,7 @@ func (d *DB) prefixOf(lower, upper []byte) (a prefixAsk) {
 		return a
 	}
 	if a.ranges = d.opts.RangeFilter != nil; a.ranges {
-		a.lower, a.counts = lower, d.reads.stripe()
+		a.counts = d.reads.stripe()
 	}
 	if p == nil {
 		return a
@@ -69,36 +63,37 @@ func (a *prefixAsk) count() {
 	a.asked, a.useful, a.rangesAsked, a.rangesUseful = 0, 0, 0, 0
 }
 
-// tables returns the tables of a level that may hold keys of the range.
-func (r *scanRange) tables(v *manifest.Version, level int, ask *prefixAsk) []*manifest.TableMeta {
+// tablesOf returns the tables of a level that may hold keys from lower to upper. The bounds
+// are separate parameters: in one struct, the end of a prefix would escape to the heap.
+func tablesOf(v *manifest.Version, level int, lower, upper []byte, ask *prefixAsk) []*manifest.TableMeta {
 	metas := v.Levels[level]
 	switch {
-	case level == 0 && r.lower == nil && r.upper == nil:
+	case level == 0 && lower == nil && upper == nil:
 		return metas
 	case level == 0:
 		var kept []*manifest.TableMeta
 		for _, m := range metas {
-			if r.overlaps(m) && ask.mayHold(m) && ask.mayHoldRange(r, m) {
+			if overlaps(m, lower, upper) && ask.mayHold(m) && ask.mayHoldRange(lower, upper, m) {
 				kept = append(kept, m)
 			}
 		}
 		return kept
 	}
-	if r.lower != nil {
-		i, _ := v.FindTable(level, r.lower)
+	if lower != nil {
+		i, _ := v.FindTable(level, lower)
 		metas = metas[i:]
 	}
-	if r.upper != nil && len(metas) > 0 {
+	if upper != nil && len(metas) > 0 {
 		skipped := len(v.Levels[level]) - len(metas)
-		end, _ := v.FindTable(level, r.upper)
+		end, _ := v.FindTable(level, upper)
 		metas = metas[:max(0, min(len(metas), end+1-skipped))]
 	}
-	if !ask.on && len(metas) > 0 && !ask.mayHoldRange(r, metas[0]) {
+	if !ask.on && len(metas) > 0 && !ask.mayHoldRange(lower, upper, metas[0]) {
 		return nil // the range lies within the table
 	}
 	if !ask.on {
 		// A level's iterator opens tables on demand, so it opens none beyond the range.
-		if n := len(metas); n > 0 && !r.overlaps(metas[n-1]) {
+		if n := len(metas); n > 0 && !overlaps(metas[n-1], lower, upper) {
 			metas = metas[:n-1]
 		}
 		return metas
@@ -107,16 +102,17 @@ func (r *scanRange) tables(v *manifest.Version, level int, ask *prefixAsk) []*ma
 	// compared.
 	var kept []*manifest.TableMeta
 	for _, m := range metas {
-		if ask.mayHold(m) && r.overlaps(m) && ask.mayHoldRange(r, m) {
+		if ask.mayHold(m) && overlaps(m, lower, upper) && ask.mayHoldRange(lower, upper, m) {
 			kept = append(kept, m)
 		}
 	}
 	return kept
 }
 
-func (r *scanRange) overlaps(m *manifest.TableMeta) bool {
-	return (r.lower == nil || bytes.Compare(base.UserKey(m.Largest), r.lower) >= 0) &&
-		(r.upper == nil || bytes.Compare(base.UserKey(m.Smallest), r.upper) < 0)
+// overlaps reports whether a table reaches into a range.
+func overlaps(m *manifest.TableMeta, lower, upper []byte) bool {
+	return (lower == nil || bytes.Compare(base.UserKey(m.Largest), lower) >= 0) &&
+		(upper == nil || bytes.Compare(base.UserKey(m.Smallest), upper) < 0)
 }
 
 // mayHold probes a table's filter for the prefix.
@@ -142,9 +138,9 @@ func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
 
 // mayHoldRange probes a table's range filter if the range lies within the table: a table that
 // begins or ends within the range has a key there. An empty range has none.
-func (a *prefixAsk) mayHoldRange(r *scanRange, m *manifest.TableMeta) bool {
-	if !a.ranges || bytes.Compare(base.UserKey(m.Smallest), r.lower) >= 0 ||
-		bytes.Compare(base.UserKey(m.Largest), r.upper) < 0 {
+func (a *prefixAsk) mayHoldRange(lower, upper []byte, m *manifest.TableMeta) bool {
+	if !a.ranges || bytes.Compare(base.UserKey(m.Smallest), lower) >= 0 ||
+		bytes.Compare(base.UserKey(m.Largest), upper) < 0 {
 		return true
 	}
 	reader, err := m.Handle.(*table).load()
@@ -152,7 +148,7 @@ func (a *prefixAsk) mayHoldRange(r *scanRange, m *manifest.TableMeta) bool {
 		return true
 	}
 	a.rangesAsked++
-	if bytes.Compare(r.lower, r.upper) < 0 && reader.MayContainRange(a.lower, r.upper) {
+	if bytes.Compare(lower, upper) < 0 && reader.MayContainRange(lower, upper) {
 		return true
 	}
 	a.rangesUseful++

@@ -180,7 +180,8 @@ func TestPrefixers(t *testing.T) {
 
 // BenchmarkAbsentPrefix scans prefixes that no key has, a new iterator for each: 2
 // million random keys of 16 bytes with values of 100, prefixes of 8, a block cache of
-// 8 MiB. The same database is opened with and without filters of prefixes.
+// 8 MiB. The same database is opened with and without filters of prefixes. The same with
+// one iterator and Reset, and by HasPrefix.
 func BenchmarkAbsentPrefix(b *testing.B) {
 	keys := 2_000_000
 	if testing.Short() {
@@ -220,34 +221,70 @@ func BenchmarkAbsentPrefix(b *testing.B) {
 			if p != nil {
 				name = shape + "/prefixes"
 			}
-			b.Run(name, func(b *testing.B) {
-				o := options(p)
-				o.DisableAutoCompaction = true
-				db := mustOpen(b, dir, o)
-				defer mustClose(b, db)
-				prefixes := make([][]byte, 1<<14)
-				for i := range prefixes {
-					prefixes[i] = benchKey(nil, uint64(2*rng.IntN(keys)+1))[:8]
-				}
-				b.ReportAllocs()
-				before := db.Metrics()
-				b.ResetTimer()
-				for i := range b.N {
-					it, err := db.NewIter(&sift.IterOptions{Prefix: prefixes[i%len(prefixes)]})
-					if err != nil {
-						b.Fatal(err)
+			for _, way := range []string{"", "_Reset", "_HasPrefix"} {
+				b.Run(name+way, func(b *testing.B) {
+					o := options(p)
+					o.DisableAutoCompaction = true
+					db := mustOpen(b, dir, o)
+					b.Cleanup(func() { mustClose(b, db) })
+					prefixes := make([][]byte, 1<<14)
+					for i := range prefixes {
+						prefixes[i] = benchKey(nil, uint64(2*rng.IntN(keys)+1))[:8]
 					}
-					if it.First() {
-						b.Fatalf("%x is there", it.Key())
+					has := hasPrefixBy(b, db, way)
+					b.ReportAllocs()
+					before := db.Metrics()
+					b.ResetTimer()
+					for i := range b.N {
+						if has(prefixes[i%len(prefixes)]) {
+							b.Fatalf("%x is there", prefixes[i%len(prefixes)])
+						}
 					}
-					if err := it.Close(); err != nil {
-						b.Fatal(err)
-					}
-				}
-				after := db.Metrics()
-				b.ReportMetric(float64(after.BlockReads-before.BlockReads)*1000/float64(b.N), "reads/1000")
-			})
+					b.StopTimer()
+					after := db.Metrics()
+					b.ReportMetric(float64(after.BlockReads-before.BlockReads)*1000/float64(b.N), "reads/1000")
+				})
+			}
 		}
+	}
+}
+
+// hasPrefixBy returns a function that looks for a prefix by a new iterator, by the Reset
+// of one, or by HasPrefix.
+func hasPrefixBy(b *testing.B, db *sift.DB, way string) func(prefix []byte) bool {
+	open := func(prefix []byte) *sift.Iter {
+		it, err := db.NewIter(&sift.IterOptions{Prefix: prefix})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return it
+	}
+	switch way {
+	case "_Reset":
+		it := open(nil)
+		b.Cleanup(func() { mustClose(b, it) })
+		return func(prefix []byte) bool {
+			if err := it.Reset(&sift.IterOptions{Prefix: prefix}); err != nil {
+				b.Fatal(err)
+			}
+			return it.First()
+		}
+	case "_HasPrefix":
+		return func(prefix []byte) bool {
+			has, err := db.HasPrefix(prefix)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return has
+		}
+	}
+	return func(prefix []byte) bool {
+		it := open(prefix)
+		has := it.First()
+		if err := it.Close(); err != nil {
+			b.Fatal(err)
+		}
+		return has
 	}
 }
 

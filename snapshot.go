@@ -64,7 +64,14 @@ func (s *Snapshot) NewIter(o *IterOptions) (*Iter, error) {
 	if s.closed.Load() {
 		return nil, ErrClosed
 	}
-	return s.db.newIter(o, s.seq, nil)
+	it, err := s.db.openIter(o, s.seq, nil)
+	if it == nil && err == nil {
+		it = s.db.noIter()
+	}
+	if it != nil {
+		it.snapshot = s
+	}
+	return it, err
 }
 
 // Close lets compactions drop what only this snapshot sees. A second Close does nothing.

@@ -205,7 +205,7 @@ func (t *Tx) NewIter(o *IterOptions) (*Iter, error) {
 	if err := t.usable(); err != nil {
 		return nil, err
 	}
-	it, err := t.db.newIter(o, t.seq, t)
+	it, err := t.db.openIter(o, t.seq, t)
 	if err = t.read(err); err != nil && it != nil {
 		it.Close()
 		it = nil

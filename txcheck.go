@@ -126,7 +126,7 @@ func (t *Tx) changedInTable(meta *manifest.TableMeta, since uint64) (bool, error
 	}
 	for i := range t.reads.ranges {
 		r := &t.reads.ranges[i]
-		if s := (scanRange{r.lower, r.upper}); r.open && bytes.Compare(base.UserKey(meta.Largest), r.lower) < 0 || !r.open && !s.overlaps(meta) {
+		if r.open && bytes.Compare(base.UserKey(meta.Largest), r.lower) < 0 || !r.open && !overlaps(meta, r.lower, r.upper) {
 			continue
 		}
 		it, err := tab.iter(&sstable.IterOptions{DontFillCache: true})

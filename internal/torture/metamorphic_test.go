@@ -33,7 +33,7 @@ func runMetamorphic(p *plan) {
 		traces := make([]*trace, len(sets))
 		p.each(len(sets), func(i int) error {
 			var err error
-			traces[i], err = play(sets[i].o, seed, n)
+			traces[i], err = play(sets[i].o, seed, n, i == 0)
 			if err != nil {
 				return fmt.Errorf("seed %d, options %s: %w", seed, sets[i].name, err)
 			}
@@ -86,7 +86,12 @@ func optionSets(rng *rand.Rand) []optionSet {
 	budget.FilterMemory = 1 << 10
 	prefixes := keyed
 	prefixes.Prefix = sift.FixedPrefix(4)
-	sets = append(sets, optionSet{"keyed filters", keyed}, optionSet{"a budget for filters", budget}, optionSet{"prefixes, keyed", prefixes})
+	ranges := tiny()
+	ranges.RangeFilter = filter.Range(8, 0)
+	both := prefixes
+	both.RangeFilter = filter.Range(12, 3)
+	sets = append(sets, optionSet{"keyed filters", keyed}, optionSet{"a budget for filters", budget}, optionSet{"prefixes, keyed", prefixes},
+		optionSet{"range filters", ranges}, optionSet{"prefixes and range filters, keyed", both})
 	for range 4 {
 		o := sift.Options{
 			MemtableBytes: 1 << (10 + rng.IntN(8)), TableBytes: 1 << (10 + rng.IntN(6)), BlockBytes: 64 << rng.IntN(7),
@@ -129,11 +134,18 @@ type player struct {
 	mem   *vfstest.Mem
 	db    *sift.DB
 	snaps []*sift.Snapshot
-	iters []*sift.Iter
+	iters []openIter
+	renew bool // it makes a new iterator instead of a Reset
 }
 
-func play(o sift.Options, seed uint64, n int) (*trace, error) {
-	p := &player{rng: rand.New(rand.NewPCG(seed, 11)), o: o, mem: vfstest.NewMem()}
+// openIter is an iterator and what it was made from.
+type openIter struct {
+	*sift.Iter
+	from reader
+}
+
+func play(o sift.Options, seed uint64, n int, renew bool) (*trace, error) {
+	p := &player{rng: rand.New(rand.NewPCG(seed, 11)), o: o, mem: vfstest.NewMem(), renew: renew}
 	testhook.Apply(&p.o, testhook.Settings{FS: p.mem, ManifestBytes: manifestBytes})
 	if err := p.open(); err != nil {
 		return nil, err
@@ -266,7 +278,9 @@ func (p *player) step() error {
 			from, to = to, from
 		}
 		return p.db.DeleteRange(context.Background(), from, to)
-	case n < 984:
+	case n < 988:
+		p.ranges()
+	case n < 990:
 		p.scan(p.db, &sift.IterOptions{LowerBound: p.key(), UpperBound: append(p.key(), 0)})
 	}
 	return nil
@@ -291,12 +305,76 @@ func (p *player) scan(r reader, o *sift.IterOptions) {
 	p.add("end %v", it.Close())
 }
 
+// ranges asks whether ranges have keys, together and one by one.
+func (p *player) ranges() {
+	ranges := make([]sift.KeyRange, p.rng.IntN(40))
+	for i := range ranges {
+		ranges[i] = sift.KeyRange{From: p.key(), To: append(p.key(), 0)}
+		if p.rng.IntN(2) == 0 {
+			ranges[i].To = append(bytes.Clone(ranges[i].From), byte(p.rng.IntN(256)))
+		}
+	}
+	type asker interface {
+		HasRange(from, to []byte) (bool, error)
+		HasRanges(ranges []sift.KeyRange) ([]bool, error)
+	}
+	var r asker = p.db
+	if len(p.snaps) > 0 && p.rng.IntN(2) == 0 {
+		r = p.snaps[0]
+	}
+	has, err := r.HasRanges(ranges)
+	p.add("ranges %v %v", has, err)
+	for i, k := range ranges {
+		one, err := r.HasRange(k.From, k.To)
+		if err != nil || one != has[i] {
+			p.add("range %q to %q alone %v %v", k.From, k.To, one, err)
+		}
+	}
+}
+
 func (p *player) openIter() error {
-	if len(p.iters) >= 4 {
+	if len(p.iters) >= 4 && p.rng.IntN(2) == 0 {
+		p.resetIter(&p.iters[p.rng.IntN(4)])
+		return nil
+	} else if len(p.iters) >= 4 {
 		it := p.iters[0]
 		p.iters = p.iters[1:]
 		return it.Close()
 	}
+	o := p.iterOptions()
+	var r reader = p.db
+	if len(p.snaps) > 0 && p.rng.IntN(3) == 0 {
+		r = p.snaps[0]
+	}
+	it, err := r.NewIter(o)
+	if err == nil {
+		p.iters = append(p.iters, openIter{it, r})
+	}
+	return err
+}
+
+// resetIter sends an iterator over another range, from its current key on at times.
+func (p *player) resetIter(it *openIter) {
+	o := p.iterOptions()
+	if p.rng.IntN(4) == 0 {
+		o.LowerBound = it.Key()
+	}
+	if !p.renew {
+		p.add("reset %v", it.Reset(o))
+		return
+	}
+	o.LowerBound = bytes.Clone(o.LowerBound)
+	err := it.Close()
+	if err == nil {
+		var made *sift.Iter
+		if made, err = it.from.NewIter(o); err == nil {
+			it.Iter = made
+		}
+	}
+	p.add("reset %v", err)
+}
+
+func (p *player) iterOptions() *sift.IterOptions {
 	var o sift.IterOptions
 	switch p.rng.IntN(4) {
 	case 0:
@@ -306,15 +384,7 @@ func (p *player) openIter() error {
 	case 2:
 		o.UpperBound = append(p.key(), 1)
 	}
-	var r reader = p.db
-	if len(p.snaps) > 0 && p.rng.IntN(3) == 0 {
-		r = p.snaps[0]
-	}
-	it, err := r.NewIter(&o)
-	if err == nil {
-		p.iters = append(p.iters, it)
-	}
-	return err
+	return &o
 }
 
 func (p *player) moveIter() {
