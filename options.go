@@ -73,11 +73,13 @@ type Options struct {
 
 	// RangeFilter builds a range filter for every table, such as filter.Range(12, 0). An
 	// Iter with bounds, HasRange and HasRanges then skip the tables whose range filter
-	// excludes the range, without reading a block. A range filter interprets the 8 bytes
-	// after the prefix of Options.Prefix as a number, or those after a prefix whose
-	// length suits the keys of the table, and answers for ranges within one prefix. It is
-	// loaded on first use and then kept, outside of what FilterMemory bounds. Older
-	// tables get one when they are compacted. Default: none.
+	// excludes the range, without reading a block. A range filter interprets what comes
+	// after the prefix of Options.Prefix as a number, or what comes after a prefix whose
+	// length suits the keys of the table, and answers for ranges within one prefix. The
+	// number is that of the 8 bytes or, where fewer bytes occur than 256, of up to 19
+	// decimal or 16 hexadecimal digits. It is loaded on first use and then kept, outside
+	// of what FilterMemory bounds. Older tables get one when they are compacted. Default:
+	// none.
 	RangeFilter filter.RangePolicy
 
 	// Performance. Sizes are in bytes.

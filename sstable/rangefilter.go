@@ -14,10 +14,11 @@ import (
 )
 
 // A range filter sees a key as a prefix and a number: the prefix's length is the table's
-// split, and the 8 bytes after it, zero-padded, are the number, big-endian. So the keys of a
-// prefix are in the order of their numbers. The split is either a Prefixer, and the filter
-// leaves out keys without a prefix, or a fixed length, "at(11)"; a shorter key is all
-// prefix, with the number 0. On disk; do not change.
+// split, and symbols say what number follows it. So the keys of a prefix are in the order of
+// their numbers. The split is either a Prefixer, and the filter leaves out keys without a
+// prefix, or a PrefixUpTo that the table has chosen and all of its keys have, or a fixed
+// length, "at(11)"; a shorter key is all prefix, with the number 0. Without symbols the
+// number is the 8 bytes after the prefix, zero-padded, big-endian. On disk; do not change.
 //
 // The filter is the meta block sift.range.<family>, uncompressed, between the filter units
 // and the properties.
@@ -112,18 +113,7 @@ func (w *Writer) finishRange(info *TableInfo) (entry Property, err error) {
 		return entry, nil
 	}
 	fw := w.opts.Range.NewWriter()
-	if w.opts.Prefix != nil {
-		p.RangeSplit = w.opts.Prefix.Name()
-		w.ranges.each(func(key []byte) {
-			if n := w.opts.Prefix.PrefixLen(key); n >= 0 && n <= len(key) {
-				fw.Add(splitKey(key, n))
-			}
-		})
-	} else {
-		at := w.ranges.splitAt()
-		p.RangeSplit = fixedSplitName(at)
-		w.ranges.each(func(key []byte) { fw.Add(splitKey(key, at)) })
-	}
+	p.RangeSplit = w.ranges.addTo(fw, w.opts.Prefix)
 	keys := fw.NumKeys()
 	block, err := fw.Finish()
 	if err == nil {
@@ -143,6 +133,31 @@ func (w *Writer) finishRange(info *TableInfo) (entry Property, err error) {
 	return Property{rangePrefix + w.opts.Range.Family(), appendHandle(nil, h)}, nil
 }
 
+// addTo adds the keys to a filter, and returns the name of their split.
+func (k *rangeKeys) addTo(fw filter.RangeWriter, prefixer Prefixer) (split string) {
+	s := k.split(prefixer)
+	k.each(func(key []byte) {
+		switch n := s.length(key); {
+		case n < 0 || prefixer != nil && n > len(key):
+		case n > len(key):
+			fw.Add(key, 0)
+		default:
+			fw.Add(key[:n], s.symbols.number(key[n:]))
+		}
+	})
+	return s.name + ";" + s.symbols.text()
+}
+
+// cutSymbols cuts the name of a split in two; y is nil if it has no symbols.
+func cutSymbols(split string) (name string, y *symbols) {
+	if i := strings.LastIndexByte(split, ';'); i >= 0 {
+		if y, ok := parseSymbols(split[i+1:]); ok {
+			return split[:i], y
+		}
+	}
+	return split, nil
+}
+
 func fixedSplitName(at int) string { return "at(" + strconv.Itoa(at) + ")" }
 
 // fixedSplit is the inverse of fixedSplitName.
@@ -157,6 +172,7 @@ type heldRange struct {
 	reader   filter.RangeReader
 	at       int      // the prefixes' length
 	prefixer Prefixer // determines it instead, if not nil
+	symbols  *symbols // nil: the next 8 bytes are the number
 	err      error
 }
 
@@ -198,8 +214,20 @@ func (h *heldRange) mayContain(from, to []byte) bool {
 			return true
 		}
 	}
-	if len(from) < at || len(to) < at || !bytes.Equal(from[:at], to[:at]) {
+	if len(from) < at {
 		return true
+	}
+	end := endsPrefix(from[:at], to)
+	if !end && (len(to) < at || !bytes.Equal(from[:at], to[:at])) || end && h.symbols == nil {
+		return true
+	}
+	if y := h.symbols; y != nil {
+		lo, some := y.from(from[at:])
+		hi, more := y.max, true
+		if !end {
+			hi, more = y.to(to[at:])
+		}
+		return some && more && lo <= hi && h.reader.MayContainRange(from[:at], lo, hi)
 	}
 	prefix, lo := splitKey(from, at)
 	_, hi := splitKey(to, at)
@@ -207,6 +235,20 @@ func (h *heldRange) mayContain(from, to []byte) bool {
 		hi-- // a key with the number of to is not before to
 	}
 	return lo > hi || h.reader.MayContainRange(prefix, lo, hi)
+}
+
+// endsPrefix reports whether key is the first one after those with the prefix.
+func endsPrefix(prefix, key []byte) bool {
+	n := len(key) - 1
+	if n < 0 || n >= len(prefix) || !bytes.Equal(key[:n], prefix[:n]) || prefix[n] == 0xff || key[n] != prefix[n]+1 {
+		return false
+	}
+	for _, b := range prefix[n+1:] {
+		if b != 0xff {
+			return false
+		}
+	}
+	return true
 }
 
 // rangeFilter returns the table's range filter, and loads it the first time.
@@ -241,13 +283,16 @@ func (r *Reader) loadRange(h *heldRange) error {
 	if policy < 0 {
 		return r.unknownFilter(strings.TrimPrefix(m.Name, rangePrefix), filter.ErrUnknownFamily)
 	}
-	at, fixed := fixedSplit(r.props.RangeSplit)
+	split, symbols := cutSymbols(r.props.RangeSplit)
+	at, fixed := fixedSplit(split)
 	var prefixer Prefixer
 	if !fixed {
-		if r.prefix == nil || r.prefix.Name() != r.props.RangeSplit {
+		if prefixer = prefixerNamed(split); prefixer == nil {
+			prefixer = r.prefix
+		}
+		if prefixer == nil || prefixer.Name() != split {
 			return fmt.Errorf("%s: %w: the range filter splits keys with the unknown %s", r.path, filter.ErrUnknownFamily, r.props.RangeSplit)
 		}
-		prefixer = r.prefix
 	}
 	block, err := r.readBlock(m.Handle, "filter block")
 	if err != nil {
@@ -263,6 +308,6 @@ func (r *Reader) loadRange(h *heldRange) error {
 	if err != nil {
 		return r.corrupt(m.Handle, "filter block", err)
 	}
-	h.reader, h.at, h.prefixer = reader, at, prefixer
+	h.reader, h.at, h.prefixer, h.symbols = reader, at, prefixer, symbols
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -47,5 +48,34 @@ func TestSplitAt(t *testing.T) {
 	empty.add(nil)
 	if at := empty.splitAt(); at != 0 {
 		t.Errorf("the empty key is split at %d", at)
+	}
+}
+
+// TestSplitBehindDelimiter: keys of many lengths that end with a number are split before
+// it, and others as before.
+func TestSplitBehindDelimiter(t *testing.T) {
+	for _, tt := range []struct {
+		desc string
+		key  func(i int) string
+		want string
+	}{
+		{"paths with line numbers", func(i int) string { return fmt.Sprintf("%s.go:%06d", strings.Repeat("p", i/40%23), i%40*7) }, "upto(0x3a,1)"},
+		{"a field more in some", func(i int) string {
+			return fmt.Sprintf("a/%s/%04d%s", strings.Repeat("u", i/30%19), i%30, []string{"", "/x"}[i%2])
+		}, "upto(0x2f,2)"},
+		{"one length", func(i int) string { return fmt.Sprintf("device/%05d/%08d", i/100, i%100*50) }, "at(13)"},
+	} {
+		var keys []string
+		for i := range 3000 {
+			keys = append(keys, tt.key(i))
+		}
+		slices.Sort(keys)
+		var k rangeKeys
+		for _, key := range slices.Compact(keys) {
+			k.add([]byte(key))
+		}
+		if s := k.split(nil); s.name != tt.want {
+			t.Errorf("%s: %q and the like are split %s, want %s", tt.desc, keys[1], s.name, tt.want)
+		}
 	}
 }

@@ -1,0 +1,82 @@
+package sstable
+
+import "bytes"
+
+// keySplit is how the range filter of a table takes keys apart.
+type keySplit struct {
+	name    string
+	length  func(key []byte) int // of the prefix
+	symbols *symbols
+	whole   int // how many neighbors share a prefix and are all in their numbers
+}
+
+// delimiters are the bytes after which prefixes may end.
+const delimiters = "/:|#,;=._-\x00\t @~"
+
+// enoughWhole is the share of neighbors, in percent, from which on a fixed length is
+// taken without looking at delimiters.
+const enoughWhole = 90
+
+// split returns the split of a prefixer or, if that is nil, the best one for the keys:
+// at a fixed length, or behind a delimiter if numbers then hold more of the keys.
+func (k *rangeKeys) split(prefixer Prefixer) keySplit {
+	if prefixer != nil {
+		return k.splitBy(prefixer.Name(), prefixer.PrefixLen)
+	}
+	at := k.splitAt()
+	best := k.splitBy(fixedSplitName(at), func([]byte) int { return at })
+	enough := len(k.ends) * enoughWhole / 100
+	for i, n := range k.countDelimiters() {
+		if best.whole >= enough {
+			break
+		}
+		if n > 0 {
+			p := PrefixUpTo(delimiters[i], n)
+			if s := k.splitBy(p.Name(), p.PrefixLen); s.whole > best.whole+len(k.ends)/10 {
+				best = s
+			}
+		}
+	}
+	return best
+}
+
+// countDelimiters returns how many of each delimiter all keys have.
+func (k *rangeKeys) countDelimiters() (least [len(delimiters)]int) {
+	first := true
+	k.each(func(key []byte) {
+		for i := range least {
+			if first || least[i] > 0 {
+				n := bytes.Count(key, []byte{delimiters[i]})
+				if first || n < least[i] {
+					least[i] = n
+				}
+			}
+		}
+		first = false
+	})
+	return least
+}
+
+func (k *rangeKeys) splitBy(name string, length func(key []byte) int) keySplit {
+	s := keySplit{name: name, length: length}
+	var sets byteSets
+	k.each(func(key []byte) {
+		if n := length(key); n >= 0 && n <= len(key) {
+			sets.add(key[n:])
+		}
+	})
+	s.symbols = sets.symbols()
+	var last []byte // the prefix of the key before, if that is whole
+	k.each(func(key []byte) {
+		n := length(key)
+		if n < 0 || n > len(key) || len(key)-n > len(s.symbols.positions) {
+			last = nil
+			return
+		}
+		if last != nil && bytes.Equal(key[:n], last) {
+			s.whole++
+		}
+		last = key[:n:n]
+	})
+	return s
+}

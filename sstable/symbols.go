@@ -1,0 +1,225 @@
+package sstable
+
+import (
+	"encoding/hex"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// symbols turns what follows the prefix of a key into a number that keeps the order. At
+// each position only so many bytes occur in a table, decimal digits for example, and a
+// byte counts as its place among them: so a thousand seconds are a thousand numbers,
+// whether they are written in binary or as digits. Shorter keys go on with zeros. What is
+// behind the last position does not count.
+//
+// As text, in the name of a table's split behind a semicolon, it is the positions,
+// separated by commas, each the hexadecimal first and last bytes of its runs:
+// "3039,30396166" is a digit and then a hexadecimal one. On disk; do not change.
+type symbols struct {
+	positions []position
+	max       uint64 // the largest number
+}
+
+// position is what the byte at a position counts.
+type position struct {
+	runs   []byteRun // ascending
+	size   uint64    // how many bytes occur
+	weight uint64    // what one counts
+}
+
+type byteRun struct{ first, last byte }
+
+const (
+	maxPositions = 32
+	// maxRuns bounds the runs of a position; with more, all between the first and the
+	// last byte count as if they occurred.
+	maxRuns = 4
+)
+
+// byteSets collects which bytes occur at which position.
+type byteSets [maxPositions][4]uint64
+
+func (s *byteSets) add(rest []byte) {
+	for i := range s {
+		b := byte(0)
+		if i < len(rest) {
+			b = rest[i]
+		}
+		s[i][b/64] |= 1 << (b % 64)
+	}
+}
+
+// runs returns the runs of a position.
+func (s *byteSets) runs(i int) (runs []byteRun) {
+	for b := range 256 {
+		switch n := len(runs); {
+		case s[i][b/64]>>(b%64)&1 == 0:
+		case n > 0 && int(runs[n-1].last) == b-1:
+			runs[n-1].last = byte(b)
+		default:
+			runs = append(runs, byteRun{byte(b), byte(b)})
+		}
+	}
+	if n := len(runs); n > maxRuns {
+		return []byteRun{{runs[0].first, runs[n-1].last}}
+	}
+	return runs
+}
+
+// symbols returns the symbols of as many positions as numbers can hold.
+func (s *byteSets) symbols() *symbols {
+	y := new(symbols)
+	for i := range s {
+		if !y.append(s.runs(i)) {
+			break
+		}
+	}
+	y.weigh()
+	return y
+}
+
+// append adds a position. It returns false if numbers cannot hold it.
+func (y *symbols) append(runs []byteRun) bool {
+	p := position{runs: runs}
+	for _, r := range runs {
+		p.size += uint64(r.last-r.first) + 1
+	}
+	if p.size == 0 {
+		return false
+	}
+	high, low := bits.Mul64(y.max, p.size)
+	low, carry := bits.Add64(low, p.size-1, 0)
+	if high+carry != 0 {
+		return false
+	}
+	y.max = low
+	y.positions = append(y.positions, p)
+	return true
+}
+
+// weigh sets what positions count, once all are there. Last ones with a single byte count
+// nothing, and go.
+func (y *symbols) weigh() {
+	for n := len(y.positions); n > 0 && y.positions[n-1].size == 1 && y.positions[n-1].runs[0].first == 0; n-- {
+		y.positions = y.positions[:n-1]
+	}
+	weight := uint64(1)
+	for i := len(y.positions) - 1; i >= 0; i-- {
+		y.positions[i].weight = weight
+		weight *= y.positions[i].size
+	}
+}
+
+// rank returns how many of the bytes that occur are less than b, and whether b does.
+func (p *position) rank(b byte) (rank uint64, occurs bool) {
+	for _, r := range p.runs {
+		if b < r.first {
+			break
+		}
+		if b <= r.last {
+			return rank + uint64(b-r.first), true
+		}
+		rank += uint64(r.last-r.first) + 1
+	}
+	return rank, false
+}
+
+// number returns the number of what follows a key's prefix, whose bytes all occur.
+func (y *symbols) number(rest []byte) (x uint64) {
+	for i := range y.positions {
+		b := byte(0)
+		if i < len(rest) {
+			b = rest[i]
+		}
+		rank, _ := y.positions[i].rank(b)
+		x += rank * y.positions[i].weight
+	}
+	return x
+}
+
+// from returns the least number that a key may have which is not before a bound; !ok if
+// there is none.
+func (y *symbols) from(rest []byte) (x uint64, ok bool) {
+	for i := range y.positions {
+		p := &y.positions[i]
+		b := byte(0)
+		if i < len(rest) {
+			b = rest[i]
+		}
+		rank, occurs := p.rank(b)
+		if rank == p.size { // the next one at the position before
+			if i == 0 {
+				return 0, false
+			}
+			sum, carry := bits.Add64(x, y.positions[i-1].weight, 0)
+			return sum, carry == 0 && sum <= y.max
+		}
+		x += rank * p.weight
+		if !occurs {
+			break
+		}
+	}
+	return x, true
+}
+
+// to returns the largest number that a key may have which is before a bound; !ok if
+// there is none.
+func (y *symbols) to(rest []byte) (x uint64, ok bool) {
+	for i := range min(len(rest), len(y.positions)) {
+		p := &y.positions[i]
+		rank, occurs := p.rank(rest[i])
+		if !occurs && x == 0 && rank == 0 {
+			return 0, false
+		}
+		x += rank * p.weight // it may wrap to 0 here, and back
+		if !occurs {
+			return x - 1, true
+		}
+	}
+	// A key with the bytes of the bound is not before it, but for zeros at its end.
+	if n := len(rest); n > 0 && n <= len(y.positions) && rest[n-1] != 0 {
+		return x - 1, x > 0
+	}
+	return x, len(rest) > 0
+}
+
+// text returns the symbols as text.
+func (y *symbols) text() string {
+	var positions []string
+	for _, p := range y.positions {
+		var b []byte
+		for _, r := range p.runs {
+			b = append(b, r.first, r.last)
+		}
+		positions = append(positions, hex.EncodeToString(b))
+	}
+	return strings.Join(positions, ",")
+}
+
+// parseSymbols is the inverse of text.
+func parseSymbols(text string) (*symbols, bool) {
+	y := new(symbols)
+	if text == "" {
+		return y, true
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		b, err := hex.DecodeString(part)
+		if err != nil || len(b) == 0 || len(b) > 2*maxRuns || len(b)%2 != 0 || len(y.positions) == maxPositions {
+			return nil, false
+		}
+		var runs []byteRun
+		for pair := range slices.Chunk(b, 2) {
+			r := byteRun{pair[0], pair[1]}
+			if r.last < r.first || len(runs) > 0 && r.first <= runs[len(runs)-1].last {
+				return nil, false
+			}
+			runs = append(runs, r)
+		}
+		if !y.append(runs) {
+			return nil, false
+		}
+	}
+	y.weigh()
+	return y, y.text() == text
+}
