@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/binary"
+	"errors"
 	"slices"
 	"time"
 
@@ -124,7 +125,7 @@ func (s *Server) collectOld() error {
 	for _, space := range []byte{spaceHead, spaceExpiry, spaceName} {
 		from := []byte{space}
 		for _, gen := range gens { // a newer generation than the last has nothing old
-			if err := s.removeRange(from, appendSpace(nil, space, gen)); err != nil {
+			if err := s.removeOld(from, appendSpace(nil, space, gen)); err != nil {
 				return err
 			}
 			from = appendSpace(nil, space, gen+1)
@@ -168,6 +169,24 @@ func (s *Server) isNamed(id uint64) (named bool, err error) {
 		}
 	}
 	return named, err
+}
+
+// minDrop is from how many bytes on disk on old entries go with their tables.
+const minDrop = 4 << 20
+
+// removeOld is removeRange for entries of which there may be many.
+func (s *Server) removeOld(from, to []byte) error {
+	size, err := s.db.ApproximateSize(from, to)
+	if err != nil || size < minDrop {
+		return errors.Join(err, s.removeRange(from, to))
+	}
+	if s.failed.Load() {
+		return errReadOnly
+	}
+	if err := s.db.DeleteRange(s.ctx, from, to); s.ctx.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // removeRange deletes the store's keys from..to, to not included.
