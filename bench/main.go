@@ -34,6 +34,9 @@ type commands struct {
 	Show    showCmd    `cmd:"" help:"Print the tables of a result."`
 	Readme  readmeCmd  `cmd:"" help:"Put the tables of a result between the markers of a text."`
 	Txn     txnCmd     `cmd:"" help:"Compare transactions: counters and accounts."`
+	Queue   queueCmd   `cmd:"" help:"Compare queues and time series: keys that go at one end."`
+	Ranges  rangesCmd  `cmd:"" help:"Measure range filters: false positive rates on keys of several kinds."`
+	Scans   scansCmd   `cmd:"" help:"Compare scans of ranges without a key."`
 	List    listCmd    `cmd:"" help:"List engines and benchmarks."`
 }
 

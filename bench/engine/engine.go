@@ -22,6 +22,11 @@ type Config struct {
 	// store's usual filter at BloomBits bits per key.
 	Filter    string
 	BloomBits int
+	// RangeBits is the bits per key of range filters; 0: none.
+	RangeBits int
+	// PrefixBytes is the length of the prefixes that filters hold as well in stores
+	// without range filters, as far as they can; 0: none.
+	PrefixBytes int
 	// Keys is how many keys the store is to hold.
 	Keys int
 	// CacheBytes is the size of the cache of uncompressed blocks.
@@ -59,6 +64,13 @@ type Engine struct {
 	Filters string
 	// CheckFilter reports whether it knows a filter; nil: it takes none.
 	CheckFilter func(filter string) error
+	// RangeFilters: it has range filters.
+	RangeFilters bool
+	// RangeWays are the ways in which its DB, a RangeReader, finds out whether a range has
+	// a key; nil: it is none.
+	RangeWays []string
+	// DeletesRanges: its DB is a RangeDeleter.
+	DeletesRanges bool
 	// Open opens or creates a database.
 	Open func(Config) (DB, error)
 }
@@ -148,6 +160,18 @@ type NativeIter interface {
 	SeekEach(keys *data.Keys, from, to, nexts, every int, lat []int64) (entries int, timed []int64, err error)
 	// ScanAll reads all entries, forward or backward, up to limit.
 	ScanAll(backward bool, limit int) (entries int, err error)
+}
+
+// RangeDeleter is a DB that can delete a range in one call.
+type RangeDeleter interface {
+	// DeleteRange deletes the keys from from, included, to to, excluded.
+	DeleteRange(from, to []byte) error
+}
+
+// RangeReader is a DB that can find out whether ranges have a key.
+type RangeReader interface {
+	// CountRanges returns how many of the ranges from from[i] to to[i] have a key.
+	CountRanges(way string, from, to *data.Keys) (found int, err error)
 }
 
 // LevelCounter is a DB that counts what its filters did level by level.

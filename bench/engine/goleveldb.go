@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/siftdb/sift/bench/data"
 	"github.com/siftdb/sift/bench/measure"
 	"github.com/syndtr/goleveldb/leveldb"
 	"github.com/syndtr/goleveldb/leveldb/errors"
@@ -23,6 +24,7 @@ func init() {
 		Filters:     "bloom(BITS), none",
 		CheckFilter: checkBloom,
 		Open:        openGoLevelDB,
+		RangeWays:   []string{newIter},
 	})
 }
 
@@ -90,6 +92,15 @@ type goLevelDB struct {
 	store storage.Storage
 	count readCount
 	write opt.WriteOptions
+}
+
+func (d *goLevelDB) CountRanges(_ string, from, to *data.Keys) (int, error) {
+	return countRanges(from, to, func(from, to []byte) (bool, error) {
+		it := d.db.NewIterator(&util.Range{Start: from, Limit: to}, nil)
+		has := it.First()
+		it.Release()
+		return has, it.Error()
+	})
 }
 
 func openGoLevelDB(c Config) (DB, error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/siftdb/sift/bench/data"
 	"github.com/siftdb/sift/bench/measure"
 	siftfilter "github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/filter/pebblefilter"
@@ -29,6 +30,9 @@ func init() {
 		Filters:     "bloom(BITS), none, or sift- and a policy of sift: sift-ribbon(7)",
 		CheckFilter: func(f string) error { _, err := pebblePolicy(f, 10); return err },
 		Open:        openPebble,
+
+		DeletesRanges: true,
+		RangeWays:     []string{newIter},
 	})
 }
 
@@ -161,6 +165,19 @@ func (d *pebbleDB) Flush() error { return d.db.Flush() }
 
 func (d *pebbleDB) Compact() error {
 	return d.db.Compact(background, []byte{0}, bytes.Repeat([]byte{0xff}, 256), false)
+}
+
+func (d *pebbleDB) DeleteRange(from, to []byte) error { return d.db.DeleteRange(from, to, d.write) }
+
+func (d *pebbleDB) CountRanges(_ string, from, to *data.Keys) (int, error) {
+	return countRanges(from, to, func(from, to []byte) (bool, error) {
+		it, err := d.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+		if err != nil {
+			return false, err
+		}
+		has := it.First()
+		return has, it.Close()
+	})
 }
 
 func (d *pebbleDB) Counters() Counters {

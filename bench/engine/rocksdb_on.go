@@ -16,6 +16,8 @@ func init() {
 		Modes:          []Mode{{"", "Get into a PinnableSlice"}},
 		Terms:          "C++; loops run there. Block checksums are checked on every read. Filters and indexes are in memory; max_background_jobs 2.",
 		FilterResident: true,
+		DeletesRanges:  true,
+		RangeWays:      []string{newIter},
 		Filters:        "bloom(BITS), ribbon(BITS: those of a Bloom filter of the same rate), none",
 		CheckFilter:    checkRocksFilter,
 		Open:           openRocks,
@@ -37,7 +39,7 @@ type rocksDB struct{ db *rocksdb.DB }
 func openRocks(c Config) (DB, error) {
 	o := rocksdb.Options{
 		BloomBits: c.bloomBits(), CacheBytes: c.CacheBytes, WriteBufferBytes: int64(c.WriteBufferBytes),
-		BlockBytes: int64(c.BlockBytes), NoCompression: c.NoCompression, Sync: c.Sync,
+		BlockBytes: int64(c.BlockBytes), PrefixBytes: c.PrefixBytes, NoCompression: c.NoCompression, Sync: c.Sync,
 	}
 	if bits, ok := bitsOf(c.Filter, "ribbon"); ok {
 		o.BloomBits, o.Ribbon = bits, true
@@ -65,6 +67,12 @@ func (d rocksDB) Settle() error {
 func (d rocksDB) Flush() error { return d.db.Flush() }
 
 func (d rocksDB) Compact() error { return d.db.Compact() }
+
+func (d rocksDB) DeleteRange(from, to []byte) error { return d.db.DeleteRange(from, to) }
+
+func (d rocksDB) CountRanges(_ string, from, to *data.Keys) (int, error) {
+	return d.db.CountRanges(from, to)
+}
 
 func (d rocksDB) Counters() Counters {
 	c := Unknown

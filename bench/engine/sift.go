@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/bench/data"
 	"github.com/siftdb/sift/bench/measure"
 	"github.com/siftdb/sift/filter"
 )
@@ -23,6 +26,9 @@ func init() {
 		FilterResident: true,
 		Filters:        "a policy of sift: bloom(BITS), ribbon(BITS), none, ...; with @BITS behind it, or @BITS alone, at most so many bits a key of the filters are held (Options.FilterMemory)",
 		CheckFilter:    func(f string) error { _, err := parseSiftFilter(f); return err },
+		DeletesRanges:  true,
+		RangeFilters:   true,
+		RangeWays:      []string{newIter, "Reset", "HasRange", "HasRanges by 256"},
 		Open:           openSift,
 	})
 }
@@ -67,8 +73,13 @@ func openSift(c Config) (DB, error) {
 	if cache == 0 {
 		cache = -1
 	}
+	var ranges filter.RangePolicy
+	if c.RangeBits > 0 {
+		ranges = filter.Range(c.RangeBits, 0)
+	}
 	db, err := sift.Open(c.Dir, &sift.Options{
 		Filter:             policy,
+		RangeFilter:        ranges,
 		LevelFilters:       levels,
 		FilterMemory:       int64(asked.heldBits * float64(c.Keys) / 8),
 		CacheBytes:         cache,
@@ -107,6 +118,54 @@ func (d *siftDB) Settle() error {
 func (d *siftDB) Flush() error { return d.db.Flush() }
 
 func (d *siftDB) Compact() error { return d.db.Compact(background, nil, nil) }
+
+func (d *siftDB) DeleteRange(from, to []byte) error { return d.db.DeleteRange(background, from, to) }
+
+func (d *siftDB) CountRanges(way string, from, to *data.Keys) (found int, err error) {
+	switch way {
+	case "HasRange":
+		return countRanges(from, to, d.db.HasRange)
+	case "HasRanges by 256":
+		return d.countTogether(from, to)
+	case "Reset":
+		it, err := d.db.NewIter(nil)
+		if err != nil {
+			return 0, err
+		}
+		found, err := countRanges(from, to, func(from, to []byte) (bool, error) {
+			err := it.Reset(&sift.IterOptions{LowerBound: from, UpperBound: to})
+			return err == nil && it.First(), err
+		})
+		return found, errors.Join(err, it.Close())
+	}
+	return countRanges(from, to, func(from, to []byte) (bool, error) {
+		it, err := d.db.NewIter(&sift.IterOptions{LowerBound: from, UpperBound: to})
+		if err != nil {
+			return false, err
+		}
+		has := it.First()
+		return has, it.Close()
+	})
+}
+
+func (d *siftDB) countTogether(from, to *data.Keys) (found int, err error) {
+	var ranges []sift.KeyRange
+	for i := range from.Len() {
+		ranges = append(ranges, sift.KeyRange{From: from.At(i), To: to.At(i)})
+	}
+	for some := range slices.Chunk(ranges, 256) {
+		has, err := d.db.HasRanges(some)
+		if err != nil {
+			return found, err
+		}
+		for _, h := range has {
+			if h {
+				found++
+			}
+		}
+	}
+	return found, nil
+}
 
 func (d *siftDB) Counters() Counters {
 	m := d.db.Metrics()

@@ -23,6 +23,7 @@ type Options struct {
 	BloomBits                                int // 0: no filter
 	Ribbon                                   bool
 	CacheBytes, WriteBufferBytes, BlockBytes int64
+	PrefixBytes                              int // of the prefixes that filters hold as well; 0: none
 	NoCompression, Sync                      bool
 }
 
@@ -73,7 +74,7 @@ func Open(dir string, o Options) (*DB, error) {
 	defer C.free(unsafe.Pointer(path))
 	d := &DB{sync: flag(o.Sync)}
 	return d, failure(C.rdb_open(path, C.int(o.BloomBits), flag(o.Ribbon), C.uint64_t(o.CacheBytes),
-		C.uint64_t(o.WriteBufferBytes), C.uint64_t(o.BlockBytes), flag(o.NoCompression), &d.db))
+		C.uint64_t(o.WriteBufferBytes), C.uint64_t(o.BlockBytes), flag(o.NoCompression), C.int(o.PrefixBytes), &d.db))
 }
 
 // Close closes the database.
@@ -87,6 +88,19 @@ func (d *DB) Put(key, value []byte) error {
 // Delete removes a key.
 func (d *DB) Delete(key []byte) error {
 	return failure(C.rdb_delete(d.db, pointer(key), C.size_t(len(key)), d.sync))
+}
+
+// DeleteRange removes the keys from from to to, to not included.
+func (d *DB) DeleteRange(from, to []byte) error {
+	return failure(C.rdb_delete_range(d.db, pointer(from), C.size_t(len(from)), pointer(to), C.size_t(len(to)), d.sync))
+}
+
+// CountRanges returns how many ranges have a key, by a new iterator with an upper bound for
+// each, which asks the filters for the prefix.
+func (d *DB) CountRanges(from, to *data.Keys) (int, error) {
+	var found C.int
+	err := failure(C.rdb_count_ranges(d.db, stringsOf(from), stringsOf(to), C.int(from.Len()), &found))
+	return int(found), err
 }
 
 // Get appends the value of key to dst.

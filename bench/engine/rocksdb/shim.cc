@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include <rocksdb/db.h>
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/perf_context.h>
+#include <rocksdb/slice_transform.h>
 #include <rocksdb/table.h>
 #include <rocksdb/version.h>
 
@@ -90,7 +92,7 @@ rocksdb::WriteOptions Write(int sync) {
 
 char* rdb_open(const char* dir, int bloom_bits, int ribbon, uint64_t cache_bytes,
                uint64_t write_buffer_bytes, uint64_t block_bytes, int no_compression,
-               rdb** out) {
+               int prefix_bytes, rdb** out) {
   rocksdb::BlockBasedTableOptions t;
   t.block_cache = rocksdb::NewLRUCache(cache_bytes);
   t.block_size = block_bytes;
@@ -104,6 +106,7 @@ char* rdb_open(const char* dir, int bloom_bits, int ribbon, uint64_t cache_bytes
   o.write_buffer_size = write_buffer_bytes;
   o.compression = no_compression ? rocksdb::kNoCompression : rocksdb::kSnappyCompression;
   o.max_background_jobs = 2;
+  if (prefix_bytes > 0) o.prefix_extractor.reset(rocksdb::NewFixedPrefixTransform(prefix_bytes));
   o.table_factory.reset(rocksdb::NewBlockBasedTableFactory(t));
   rdb* db = new rdb;
   Status s = rocksdb::DB::Open(o, dir, &db->db);
@@ -126,6 +129,25 @@ char* rdb_put(rdb* db, const char* k, size_t klen, const char* v, size_t vlen, i
 
 char* rdb_delete(rdb* db, const char* k, size_t klen, int sync) {
   return Message(db->db->Delete(Write(sync), Slice(k, klen)));
+}
+
+char* rdb_delete_range(rdb* db, const char* from, size_t flen, const char* to, size_t tlen, int sync) {
+  return Message(db->db->DeleteRange(Write(sync), db->db->DefaultColumnFamily(), Slice(from, flen), Slice(to, tlen)));
+}
+
+char* rdb_count_ranges(rdb* db, rdb_strings from, rdb_strings to, int n, int* found) {
+  Counting counting(db);
+  rocksdb::ReadOptions o;
+  o.auto_prefix_mode = true;
+  for (int i = 0; i < n; i++) {
+    Slice upper = At(to, i);
+    o.iterate_upper_bound = &upper;
+    std::unique_ptr<rocksdb::Iterator> it(db->db->NewIterator(o));
+    it->Seek(At(from, i));
+    if (it->Valid()) ++*found;
+    if (!it->status().ok()) return Message(it->status());
+  }
+  return nullptr;
 }
 
 char* rdb_get(rdb* db, const char* k, size_t klen, char** v, size_t* vlen, int* found) {

@@ -24,10 +24,13 @@ typedef struct {
 // Functions return NULL, or a message that the caller frees.
 char* rdb_open(const char* dir, int bloom_bits, int ribbon, uint64_t cache_bytes,
                uint64_t write_buffer_bytes, uint64_t block_bytes, int no_compression,
-               rdb** out);
+               int prefix_bytes, rdb** out);
 void rdb_close(rdb* db);
 char* rdb_put(rdb* db, const char* k, size_t klen, const char* v, size_t vlen, int sync);
 char* rdb_delete(rdb* db, const char* k, size_t klen, int sync);
+char* rdb_delete_range(rdb* db, const char* from, size_t flen, const char* to, size_t tlen, int sync);
+// Looks for a first key in each range by a new iterator.
+char* rdb_count_ranges(rdb* db, rdb_strings from, rdb_strings to, int n, int* found);
 char* rdb_get(rdb* db, const char* k, size_t klen, char** v, size_t* vlen, int* found);
 
 // The loops time each every-th operation, if every > 0, into lat.

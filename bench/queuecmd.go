@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/siftdb/sift/bench/engine"
+	"github.com/siftdb/sift/bench/measure"
+	"github.com/siftdb/sift/bench/queue"
+)
+
+type queueCmd struct {
+	Engines   []string      `name:"engines" help:"Stores; all that are built in if not given." placeholder:"LIST"`
+	Windows   []int         `name:"windows" default:"1000,100000" help:"How many keys are live." placeholder:"N,..."`
+	Workloads []string      `name:"workloads" default:"queue,range,points" enum:"queue,range,points" help:"queue: the first key is taken again and again; range, points: the oldest tenth of a time series is deleted by DeleteRange, or key by key." placeholder:"LIST"`
+	ValueSize int           `name:"value_size" default:"100" help:"Bytes a value."`
+	Time      time.Duration `name:"time" default:"5s" help:"How long each store runs in each case, after it was filled."`
+	DB        string        `name:"db" default:"" help:"Where the databases are; the system's place for such things if not given."`
+}
+
+func (c *queueCmd) Run(s *streams) error {
+	names := map[string]string{"queue": queue.Queue, "range": queue.SeriesByRange, "points": queue.SeriesByKey}
+	fmt.Fprintf(s.out, "%s\n\n", measure.Command())
+	for _, workload := range c.Workloads {
+		for _, window := range c.Windows {
+			at := queue.Case{Workload: names[workload], Window: window, ValueBytes: c.ValueSize, Time: c.Time}
+			fmt.Fprintf(s.out, "%s, %d live keys, %v each; µs\n\n", at.Workload, at.Window, at.Time)
+			step, ratio := "pop", "pop / fresh"
+			if workload != "queue" {
+				step, ratio = "retention", "First / fresh"
+			}
+			fmt.Fprintf(s.out, "| | steps/s | First, fresh | First | p99.9 | %s | p99.9 | %s | directory / live |\n", step, ratio)
+			fmt.Fprint(s.out, "| :--- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+			for _, e := range engine.All() {
+				if len(c.Engines) > 0 && !slices.Contains(c.Engines, e.Name) || !queue.Supports(e, at) {
+					continue
+				}
+				r, err := queue.Run(e, at, c.DB)
+				if err != nil {
+					return err
+				}
+				us := func(ns float64) string { return fmt.Sprintf("%.1f", ns/1000) }
+				ratio := r.Pop.Mean() / r.Fresh
+				if workload != "queue" {
+					ratio = r.First.Mean() / r.Fresh
+				}
+				fmt.Fprintf(s.out, "| %s | %.0f | %s | %s | %s | %s | %s | %.1f | %.2f |\n", e.Name, r.PerSecond, us(r.Fresh),
+					us(r.First.Mean()), us(float64(r.First.Quantile(0.999))), us(r.Pop.Mean()), us(float64(r.Pop.Quantile(0.999))),
+					ratio, float64(r.Dir)/float64(r.Live))
+			}
+			fmt.Fprintln(s.out)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package ranges
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/sstable"
+)
+
+// Rate is what a table's range filter takes, and how often it is wrong.
+type Rate struct {
+	BitsPerKey float64
+	FPR        map[uint64]float64 // by length, of ranges without a key; lengths that are hardly ever empty lack
+}
+
+// Lengths are those that are asked for.
+var Lengths = []uint64{1, 10, 100, 1000}
+
+const asked = 50_000
+
+// Measure makes one table of a set and asks its range filter.
+func Measure(s *Set, p filter.RangePolicy) (r Rate, err error) {
+	var file bytes.Buffer
+	w := sstable.NewWriter(&file, &sstable.WriterOptions{Range: p})
+	for i, k := range s.Keys {
+		if err := w.Add(k, uint64(i), sstable.KindSet, nil); err != nil {
+			return r, err
+		}
+	}
+	info, err := w.Finish()
+	if err != nil {
+		return r, err
+	}
+	if info.FilterErr != nil {
+		return r, info.FilterErr
+	}
+	reader, err := sstable.NewReader(bytes.NewReader(file.Bytes()), int64(file.Len()), nil)
+	if err != nil {
+		return r, err
+	}
+	if state, err := reader.RangeFilterStatus(); state != sstable.FilterOK {
+		return r, fmt.Errorf("%s: the range filter is in state %v: %w", s.Name, state, err)
+	}
+	r.BitsPerKey = 8 * float64(reader.RangeFilterBytes()) / float64(len(s.Keys))
+	r.FPR = rates(s, reader.MayContainRange)
+	return r, nil
+}
+
+// rates returns how often an answer is wrong.
+func rates(s *Set, mayContain func(from, to []byte) bool) map[uint64]float64 {
+	fpr := map[uint64]float64{}
+	for _, length := range Lengths {
+		rng := rand.New(rand.NewPCG(7, length))
+		empty, wrong := 0, 0
+		for range asked {
+			from, to := s.Range(rng, length)
+			if bytes.Compare(from, to) >= 0 || s.has(from, to) {
+				continue
+			}
+			if empty++; mayContain(from, to) {
+				wrong++
+			}
+		}
+		if empty > asked/100 {
+			fpr[length] = float64(wrong) / float64(empty)
+		}
+	}
+	return fpr
+}
+
+// Trie is what a trie of the shortest distinguishing prefixes would do, as in SuRF, with
+// so many more bytes of each key: its rates, exactly, and its size as 10 bits an edge,
+// which its coding takes at least.
+func Trie(s *Set, more int) (r Rate) {
+	cut := make([][]byte, len(s.Keys))
+	edges := 0
+	for i, k := range s.Keys {
+		n := 0
+		if i > 0 {
+			n = common(s.Keys[i-1], k)
+		}
+		if i+1 < len(s.Keys) {
+			n = max(n, common(s.Keys[i+1], k))
+		}
+		cut[i] = k[:min(n+1, len(k))]
+		if i == 0 {
+			edges += len(cut[i])
+		} else {
+			edges += len(cut[i]) - common(cut[i-1], cut[i])
+		}
+		cut[i] = k[:min(len(cut[i])+more, len(k))]
+	}
+	r.BitsPerKey = 10*float64(edges)/float64(len(s.Keys)) + 8*float64(more)
+	r.FPR = rates(s, func(from, to []byte) bool {
+		// The last one that is not after from may go on behind it; the next one begins there.
+		lo, hi := 0, len(cut)
+		for lo < hi {
+			if m := (lo + hi) / 2; bytes.Compare(cut[m], from) < 0 {
+				lo = m + 1
+			} else {
+				hi = m
+			}
+		}
+		return lo > 0 && bytes.HasPrefix(from, cut[lo-1]) && len(cut[lo-1]) < len(s.Keys[lo-1]) ||
+			lo < len(cut) && bytes.Compare(cut[lo], to) < 0
+	})
+	return r
+}
+
+func common(a, b []byte) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}

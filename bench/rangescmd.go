@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/siftdb/sift/bench/engine"
+	"github.com/siftdb/sift/bench/measure"
+	"github.com/siftdb/sift/bench/ranges"
+	"github.com/siftdb/sift/filter"
+)
+
+type rangesCmd struct {
+	Num  int      `name:"num" default:"300000" help:"Keys a set, at most."`
+	Bits []int    `name:"bits" default:"10,12,16,20" help:"Bits a key." placeholder:"N,..."`
+	URLs []string `name:"urls" help:"Where to look for URLs; Go's source tree if not given." placeholder:"DIR,..."`
+}
+
+func (c *rangesCmd) Run(s *streams) error {
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return fmt.Errorf("go env GOROOT: %w", err)
+	}
+	goroot := strings.TrimSpace(string(out))
+	sets := []*ranges.Set{
+		ranges.Uniform(c.Num), ranges.Correlated(c.Num), ranges.Clustered(c.Num),
+		ranges.EntityTime(c.Num), ranges.UUIDs(c.Num),
+	}
+	lines, err := ranges.Lines(goroot+"/src/", c.Num)
+	if err != nil {
+		return err
+	}
+	if len(c.URLs) == 0 {
+		c.URLs = []string{goroot}
+	}
+	urls, err := ranges.URLs(c.Num, c.URLs...)
+	if err != nil {
+		return err
+	}
+	sets = append(sets, lines, urls)
+	fmt.Fprintf(s.out, "%s\nfalse positive rates, %%, of ranges of 1, 10, 100, 1000; -: hardly any is empty\n\n| keys |", measure.Command())
+	for _, b := range c.Bits {
+		fmt.Fprintf(s.out, " range(%d) |", b)
+	}
+	fmt.Fprintf(s.out, " trie | trie + 1 byte |\n| :--- |%s\n| the bound |", strings.Repeat(" ---: |", len(c.Bits)+2))
+	for _, b := range c.Bits {
+		r := ranges.Rate{BitsPerKey: float64(b), FPR: map[uint64]float64{}}
+		for _, n := range ranges.Lengths {
+			r.FPR[n] = filter.RangeFPR(b, n)
+		}
+		fmt.Fprintf(s.out, " %s |", cell(r))
+	}
+	fmt.Fprintln(s.out, " | |")
+	for _, set := range sets {
+		fmt.Fprintf(s.out, "| %s; %d, %d bits dropped |", set.Name, len(set.Keys), set.Drop)
+		for _, b := range c.Bits {
+			r, err := ranges.Measure(set, filter.Range(b, set.Drop))
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(s.out, " %s |", cell(r))
+		}
+		fmt.Fprintf(s.out, " %s | %s |\n", cell(ranges.Trie(set, 0)), cell(ranges.Trie(set, 1)))
+	}
+	return nil
+}
+
+// cell shows the rates, and the bits a key.
+func cell(r ranges.Rate) string {
+	var list []string
+	for _, n := range ranges.Lengths {
+		if f, ok := r.FPR[n]; ok {
+			list = append(list, fmt.Sprintf("%.3g", 100*f))
+		} else {
+			list = append(list, "-")
+		}
+	}
+	return fmt.Sprintf("%s (%.1f bits)", strings.Join(list, ", "), r.BitsPerKey)
+}
+
+type scansCmd struct {
+	Num       int    `name:"num" default:"1000000" help:"Keys."`
+	ValueSize int    `name:"value_size" default:"100" help:"Bytes a value."`
+	Bits      int    `name:"bits" default:"10" help:"Bits a key of sift's filters."`
+	RangeBits int    `name:"range_bits" default:"12" help:"Bits a key of sift's range filters; the others get them for their Bloom filters."`
+	Length    uint64 `name:"length" default:"10" help:"Units of time that a range is long."`
+	Rounds    int    `name:"rounds" default:"5" help:"Rounds of each way; medians are printed."`
+	DB        string `name:"db" default:"" help:"Where the databases are; the system's place for such things if not given."`
+}
+
+func (c *scansCmd) Run(s *streams) error {
+	fmt.Fprintf(s.out, "%s\nempty ranges of %d right behind a key: device/NNNNN/ and a time of ten digits, %d keys\n\n", measure.Command(), c.Length, c.Num)
+	fmt.Fprint(s.out, "| | ns a scan | block reads per 1,000 |\n| :--- | ---: | ---: |\n")
+	t := ranges.Terms{Keys: c.Num, ValueBytes: c.ValueSize, FilterBits: c.Bits, RangeBits: c.RangeBits, Length: c.Length, Rounds: c.Rounds}
+	for _, e := range engine.All() {
+		if e.RangeWays == nil {
+			continue
+		}
+		all, err := ranges.EmptyScans(e, t, c.DB)
+		if err != nil {
+			return err
+		}
+		for _, r := range all {
+			fmt.Fprintf(s.out, "| %s, %s | %.0f | %.1f |\n", e.Name, r.Way, r.NsPerScan, r.BlockReads)
+		}
+	}
+	return nil
+}
