@@ -26,8 +26,9 @@ type BloomOptions[T any] struct {
 	// choosing elements that are false positives. Not with Guava's schemes.
 	Seed uint64
 	// Unshared makes additions take up to a third less time, by plain stores instead of
-	// atomic ones. Until Share is called, no other call may run at the same time as an Add. For
-	// a filter that one goroutine fills. Unshared is not saved, and a Clone is shared.
+	// atomic ones. It is for a filter that one goroutine fills: until Share is called, no
+	// other call may run at the same time as an Add. It is not saved, and a Clone is
+	// shared.
 	Unshared bool
 	// Funnel appends the bytes of an element to dst and returns the result. It
 	// may be nil for strings, byte slices and integers. It must be safe for
@@ -56,12 +57,12 @@ type Element interface {
 }
 
 // New returns an empty Bloom filter for items elements with a false positive rate of
-// fpr. NewBloom has more parameters, and takes any type.
+// fpr, or an *OptionError. NewBloom has more parameters, and takes any type.
 func New[T Element](items uint64, fpr float64) (*Bloom[T], error) {
 	return NewBloom(BloomOptions[T]{Items: items, FPR: fpr})
 }
 
-// NewBloom returns an empty filter.
+// NewBloom returns an empty filter, or an *OptionError.
 func NewBloom[T any](o BloomOptions[T]) (*Bloom[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {
@@ -153,7 +154,7 @@ func (f *Bloom[T]) digest(v T) digest {
 	return digest{a: f.key.Sum64(v)}
 }
 
-// Add adds an element and reports whether it found a bit of it clear. If it did, the
+// Add adds an element and reports whether one of its bits was clear. If so, the
 // element was not in the filter before. Of several concurrent calls with the
 // same new element at least one returns true.
 func (f *Bloom[T]) Add(v T) bool {
@@ -284,9 +285,9 @@ func (f *Bloom[T]) ApproxUnion(o *Bloom[T]) (uint64, error) {
 	return both.approxCount(), nil
 }
 
-// ApproxIntersection estimates how many elements were added to f and to o, as what
-// both count above their union. The error of the estimate is of the order of the
-// filters' own counts' error: a small intersection of large filters is noise.
+// ApproxIntersection estimates how many elements were added to both f and o, which must be
+// Compatible: the sum of their counts less that of their union. The estimate is off by about
+// as much as those counts, so that a small intersection of large filters is noise.
 func (f *Bloom[T]) ApproxIntersection(o *Bloom[T]) (uint64, error) {
 	union, err := f.ApproxUnion(o)
 	if err != nil {

@@ -29,16 +29,16 @@ type CountingOptions[T any] struct {
 // deleted as many times.
 //
 // A counter that reaches 15 stays there, since nobody knows how many elements
-// it stands for: what it counts can then no longer be deleted wholly. With the
-// elements that the filter was made for, all different, that happens to one
-// counter in 10¹⁵. An element that is added 15 times does it to all of its own.
+// it stands for: elements that use it can then no longer be deleted completely.
+// With the elements that the filter was made for, all different, that happens to
+// one counter in 10¹⁵. An element that is added 15 times does it to all of its own.
 //
-// Delete only what was added. To delete an element that is absent mostly does
-// nothing, for the filter sees that it is absent. But if it is a false positive,
-// its counters are those of other elements, and up to Hashes of them are lost:
-// false negatives, the one thing that a Bloom filter never gives. A full filter of
-// 2,000 elements with an FPR of 5 % lost 1,223 of them to the deletion of 20,000
-// absent ones (TestCountingDeleteAbsent).
+// Delete only what was added. Deleting an absent element mostly does nothing, since
+// the filter sees that it is absent. But if it is a false positive, its counters are
+// those of other elements, and up to Hashes of them are lost: false negatives, the
+// one thing that a Bloom filter never gives. A full filter of 2,000 elements with an
+// FPR of 5 % lost 1,223 of them to the deletion of 20,000 absent ones
+// (TestCountingDeleteAbsent).
 //
 // Counting is safe for concurrent use: MayContain takes no locks, Add and Delete
 // take one of 64, by element, so that a saved form has each wholly or not at all.
@@ -68,7 +68,7 @@ type counters struct {
 	seed   uint64
 }
 
-// NewCounting returns an empty filter.
+// NewCounting returns an empty filter, or an *OptionError.
 func NewCounting[T any](o CountingOptions[T]) (*Counting[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {

@@ -42,7 +42,7 @@ type CuckooOptions[T any] struct {
 // fingerprint of another one, which would be lost.
 //
 // Cuckoo is safe for concurrent use. MayContain and Delete take no locks, Add takes
-// one only when it must move others; who meets a move under way waits for its end.
+// one only when it must move others; a call that meets a move waits for it to end.
 type Cuckoo[T any] struct {
 	key funnel.Key[T]
 	cuckoo
@@ -130,7 +130,7 @@ func (l *lanes) fpr(load float64) float64 {
 	return -math.Expm1(2 * float64(l.slots) * load * math.Log1p(-1/float64(l.mask)))
 }
 
-// NewCuckoo returns an empty filter.
+// NewCuckoo returns an empty filter, or an *OptionError.
 func NewCuckoo[T any](o CuckooOptions[T]) (*Cuckoo[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {

@@ -137,9 +137,10 @@ func (d *Dedup[T]) ApproxCount() uint64 { return d.filter.ApproxCount() }
 // FillRatio is the share of bits that are set, 0 to 1. It reads the whole filter.
 func (d *Dedup[T]) FillRatio() float64 { return d.filter.FillRatio() }
 
-// Seen is the number of elements that came, Dropped how many of them were taken
-// for duplicates.
-func (d *Dedup[T]) Seen() uint64    { return d.seen.Load() }
+// Seen is the number of elements that were added.
+func (d *Dedup[T]) Seen() uint64 { return d.seen.Load() }
+
+// Dropped is how many of them were taken for duplicates.
 func (d *Dedup[T]) Dropped() uint64 { return d.dropped.Load() }
 
 // counts returns Seen and Dropped as of about one time: the second is not above the
@@ -195,9 +196,9 @@ func (d *Dedup[T]) Clone() *Dedup[T] {
 func (d *Dedup[T]) Equal(o *Dedup[T]) bool { return equalAs(d.filter, o.filter) }
 
 // WriteTo writes the Dedup in the form that ReadDedup and ReadFrom read, so that a
-// stream goes on after a restart. Elements whose Add has returned are in it; of one
-// that comes meanwhile, and is new, either may be so: who wants each element once over
-// a restart writes the form between two elements of the stream, with the position.
+// stream goes on after a restart. Elements whose Add has returned are in it; one that is
+// added at the same time may or may not be. To let each element pass exactly once across
+// restarts, write the form between two elements of the stream, with the position in it.
 func (d *Dedup[T]) WriteTo(w io.Writer) (int64, error) {
 	seen, dropped := d.counts()
 	return writeParts(w, record{kind: kindDedup, elements: d.key.Kind(), hashes: 1, words: 3},

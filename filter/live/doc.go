@@ -24,7 +24,8 @@
 //
 // All of them say "no" only for what was not added (and not deleted), and
 // "maybe" for everything else; the share of absent elements that get a "maybe"
-// is the false positive rate (FPR). All are safe for concurrent use.
+// is the false positive rate (FPR). All are safe for concurrent use, but for a Bloom
+// that is Unshared.
 //
 // Elements are strings, byte slices, integers, or any type with a Funnel that
 // turns it into bytes. Equal bytes are equal elements: a filter of strings and a

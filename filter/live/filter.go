@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Asker is what every filter in memory can: be asked.
+// Asker tells whether an element may have been added.
 type Asker[T any] interface {
 	// MayContain reports false only if the element was not added.
 	MayContain(v T) bool
 }
 
-// Filter is what every filter in memory has in common: lookups, figures, and a saved
+// Filter is what all filters in memory have in common: lookups, statistics and a saved
 // form.
 type Filter[T any] interface {
 	Asker[T]
@@ -27,15 +27,15 @@ type Filter[T any] interface {
 	FPR() float64
 	// FillRatio is how much of the filter is taken, 0 to 1: bits, counters or slots.
 	FillRatio() float64
-	// MemoryBytes is the memory that these take.
+	// MemoryBytes is the memory that these take, in bytes.
 	MemoryBytes() int
 
 	// WriteTo writes the saved form. An element whose Add has returned is in it;
 	// one that is added meanwhile is in it or not.
 	io.WriterTo
 	// ReadFrom and UnmarshalBinary replace the filter by one that WriteTo or
-	// MarshalBinary wrote, of the same kind and kind of elements; nobody may use
-	// the filter meanwhile. ReadFrom reads no further than the filter goes. After
+	// MarshalBinary wrote, of the same kind and kind of elements. No other call may
+	// run at the same time. ReadFrom reads no further than the filter goes. After
 	// an error the filter is as before; damage matches ErrFormat.
 	io.ReaderFrom
 	encoding.BinaryMarshaler
@@ -53,8 +53,8 @@ type Adder[T any] interface {
 	AddMany(vs []T, isNew []bool)
 }
 
-// FallibleAdder is a filter that may refuse an element: for want of room, or
-// because it was deleted.
+// FallibleAdder is a filter that may refuse an element, because the filter is full
+// (ErrFull) or because the element was deleted (ErrRemoved).
 type FallibleAdder[T any] interface {
 	Asker[T]
 	// Add adds an element and reports whether it was new. With an error nothing was
@@ -83,7 +83,7 @@ type Resetter interface {
 type Merger[F any] interface {
 	// Compatible returns nil if the other can be merged into this one, and else an
 	// error that matches ErrIncompatible and names the parameter in which they differ.
-	// Whether two custom funnels are the same it cannot know.
+	// It cannot know whether two custom funnels are the same.
 	Compatible(F) error
 	// Merge adds all elements of the other, if it is Compatible. Elements that are
 	// added to the other meanwhile may or may not be among them.
@@ -120,8 +120,9 @@ func TryAddMany[T any](f Asker[T], vs []T, isNew []bool) (n int, err error) {
 // batch is the number of elements whose cache misses overlap.
 const batch = 16
 
-// Merge merges o into f, filters of whatever kind: what their own Merge does, for those
-// of one kind that have it, and else an error that matches ErrIncompatible.
+// Merge calls f's own Merge with o, for filters whose kind is known only at run time. If
+// they are of different kinds, or of a kind that does not merge, the error matches
+// ErrIncompatible.
 func Merge[T any](f, o Filter[T]) error {
 	if err := compatibleAs(f, o); err != nil {
 		return err

@@ -60,7 +60,7 @@ const (
 	maxGenerations     = 64
 )
 
-// NewGenerations returns an empty filter.
+// NewGenerations returns an empty filter, or an *OptionError.
 func NewGenerations[T any](o GenerationsOptions[T]) (*Generations[T], error) {
 	if o.Generations == 0 {
 		o.Generations = defaultGenerations
@@ -198,7 +198,7 @@ func (g *Generations[T]) AddMany(vs []T, isNew []bool) {
 	}
 }
 
-// MayContain reports false only if the element was not added, or long enough ago.
+// MayContain reports false only if the element was not added, or has been forgotten.
 func (g *Generations[T]) MayContain(v T) bool {
 	r := g.current()
 	return r.has(r.filters[0].digest(v))

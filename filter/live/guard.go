@@ -46,8 +46,8 @@ type GuardOptions[K comparable, V any] struct {
 	// are only remembered for a short time.
 	Keys KeySet[K]
 	// Incomplete says that Keys does not hold all keys yet. Until Trust or LearnAll
-	// is done a no of the filter is not believed, and keys that are loaded are
-	// added.
+	// is done a negative answer of the filter is ignored, and keys that are loaded
+	// are added to it.
 	Incomplete bool
 	// Cache may be nil.
 	Cache Cache[K, V]
@@ -215,7 +215,7 @@ func (g *Guard[K, V]) load(ctx context.Context, key K, unknown bool, load func(c
 	return v, nil
 }
 
-// Learn tells of a key that now exists. Call it after the key was written to the
+// Learn adds a key that now exists to the filter. Call it after the key was written to the
 // database and before anyone learns of it. A Get that begins when Learn has
 // returned finds the key: it does not wait for a load that began before. After an
 // error the key may be denied: call Learn again.
@@ -231,7 +231,7 @@ func (g *Guard[K, V]) Learn(ctx context.Context, key K) error {
 	return err
 }
 
-// Trust says that the filter holds all keys from now on.
+// Trust declares that the filter holds all keys from now on.
 func (g *Guard[K, V]) Trust() { g.trusted.Store(true) }
 
 // LearnAll adds all keys to the filter and then trusts it.

@@ -102,7 +102,7 @@ type RotatingProgress struct {
 	Err      error
 }
 
-// NewRotating returns an empty filter. Call Rebuild to fill it.
+// NewRotating returns an empty filter, or an *OptionError. Call Rebuild to fill it.
 func NewRotating[T any](o RotatingOptions[T]) (*Rotating[T], error) {
 	if o.Check == 0 {
 		o.Check = time.Minute

@@ -61,7 +61,7 @@ const (
 	maxLinkItems         = 1 << 36
 )
 
-// NewScalable returns an empty filter.
+// NewScalable returns an empty filter, or an *OptionError.
 func NewScalable[T any](o ScalableOptions[T]) (*Scalable[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {

@@ -11,7 +11,7 @@ func OptimalBits(items uint64, fpr float64) uint64 {
 
 // OptimalHashes returns the number of bits to set for each element that gives
 // bits bits the lowest FPR with items elements in them: m/n ln 2, rounded, at
-// least 1. More is worse again.
+// least 1. More hashes raise the FPR again.
 func OptimalHashes(bits, items uint64) int {
 	if items == 0 {
 		items = 1

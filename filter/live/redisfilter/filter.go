@@ -30,9 +30,10 @@ type Filter[T any] interface {
 	ApproxCount(ctx context.Context) (uint64, error)
 	// Clear removes all elements.
 	Clear(ctx context.Context) error
-	// Rename gives the filter another name, by which this client goes from then on.
+	// Rename gives the filter another name, which this client uses from then on.
 	Rename(ctx context.Context, name string) error
-	// Expire makes the filter go after a time; zero makes it stay.
+	// Expire makes the server delete the filter after a time, at least a millisecond;
+	// zero makes it persistent.
 	Expire(ctx context.Context, after time.Duration) error
 }
 

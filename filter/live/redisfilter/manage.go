@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Clear removes all elements while the filter is used, as Rebuild from nothing does:
-// what is added meanwhile stays.
+// Clear removes all elements while the filter is in use, as a Rebuild from an empty source
+// does: what is added at the same time stays.
 func (f *Bloom[T]) Clear(ctx context.Context) error {
 	return f.Rebuild(ctx, RebuildOptions{}, func(func(T, error) bool) {})
 }
 
 // Rename gives the filter another name, which no filter may have (ErrExists). The data
 // stays where it is: also in a cluster the new name need not be in the old one's slot.
-// f goes by the new name from then on. Other clients who have the filter open go on
+// f uses the new name from then on. Other clients who have the filter open go on
 // using it until the next rebuild, and then get ErrMissing. During a rebuild it returns
 // ErrBusy. A Rename that failed half-way is finished by another one.
 func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
@@ -71,7 +71,8 @@ if now[1] and now[1] .. now[2] ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[1])
 return 1`
 
-// Expire makes the filter go after a time, at least a millisecond; zero makes it stay.
+// Expire makes the server delete the filter after a time, at least a millisecond; zero
+// makes it persistent.
 // Clients who use it then get ErrLost or ErrMissing, and the answer true. A rebuild, also
 // Clear and Load, makes a filter that stays. During a rebuild Expire returns ErrBusy.
 func (f *Bloom[T]) Expire(ctx context.Context, after time.Duration) error {
@@ -127,8 +128,8 @@ func (f *Redisson[T]) Clear(ctx context.Context) error {
 
 // Rename gives the filter another name, as RBloomFilter.rename does: both keys, one of
 // which may be missing for an empty filter, replace what has the new names. In a cluster
-// the names must be in one slot (name{tag}). f goes by the new name from then on and
-// must not be in use meanwhile.
+// the names must be in one slot (name{tag}). f uses the new name from then on. No
+// other call may run at the same time.
 func (f *Redisson[T]) Rename(ctx context.Context, name string) error {
 	if name == f.name { // the script deletes what has the new name
 		return nil
@@ -154,7 +155,7 @@ redis.call('DEL', KEYS[4])
 if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('RENAME', KEYS[2], KEYS[4]) end
 return 1`
 
-// Expire makes the filter go after a time, at least a millisecond, as RBloomFilter.expire
+// Expire makes the server delete the filter after a time, at least a millisecond, as RBloomFilter.expire
 // does; zero makes it stay.
 func (f *Redisson[T]) Expire(ctx context.Context, after time.Duration) error {
 	if err := checkExpiry(after); err != nil {
@@ -189,7 +190,8 @@ func (f *RedisBloom[T]) Clear(ctx context.Context) error {
 }
 
 // Rename gives the server's filters another name, in the place of what has it. In a
-// cluster both names must be in one slot. f goes by the new name from then on and must not be in use meanwhile.
+// cluster both names must be in one slot. f uses the new name from then on. No other call
+// may run at the same time.
 func (f *RedisBloom[T]) Rename(ctx context.Context, name string) error {
 	renamed := RedisBloom[T]{name: name, shards: f.shards}
 	for i := range f.shards {
@@ -210,7 +212,8 @@ func (f *RedisBloom[T]) Rename(ctx context.Context, name string) error {
 	return nil
 }
 
-// Expire makes the filter go after a time, at least a millisecond; zero makes it stay.
+// Expire makes the server delete the filter after a time, at least a millisecond; zero
+// makes it persistent.
 func (f *RedisBloom[T]) Expire(ctx context.Context, after time.Duration) error {
 	if err := checkExpiry(after); err != nil {
 		return err

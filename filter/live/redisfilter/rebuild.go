@@ -16,7 +16,7 @@ type RebuildOptions struct {
 	FPR   float64
 	// Local builds the new filter in this process's memory, which takes as much of it
 	// as the filter takes in Redis, and uploads it once: a command a MiB in place of
-	// one an element. Others may use the filter all the same; what they add meanwhile
+	// one an element. Other clients may use the filter; what they add during the rebuild
 	// is kept.
 	Local bool
 	// Progress, if not nil, is called now and then with the number of elements that
@@ -36,12 +36,12 @@ const drainFor = 10 * time.Minute
 // called, or if its Add was called during the rebuild. So: write to the source
 // first, then Add.
 //
-// A rebuild that is broken off leaves the old filter in use. The next one cleans
+// A rebuild that is interrupted leaves the old filter in use. The next one cleans
 // up. A second one that begins while this one runs takes over, and this one returns
 // ErrTaken.
 //
 // How it works. Each shard holds the epoch of the configuration. Whoever adds sees
-// in the reply whether the shard has a later one than he knows, and then loads the
+// in the reply whether the shard has a later one than it knows, and then loads the
 // configuration and adds again. No epoch begins before all shards have the one
 // before, so that clients are one apart at most:
 //
@@ -70,7 +70,7 @@ func (f *Bloom[T]) Rebuild(ctx context.Context, o RebuildOptions, source iter.Se
 		return err
 	}
 	next.keys = c.read.keys
-	abandoned := c.also // by a rebuild that was broken off
+	abandoned := c.also // by a rebuild that was interrupted
 	if err := f.makeShards(ctx, &next, c.epoch+1); err != nil {
 		return err
 	}
