@@ -2,7 +2,7 @@ package redisbloom
 
 import "encoding/binary"
 
-// The header of a dump is packed and little-endian, 38 bytes:
+// CuckooHeaderBytes is the size of a dump's header, which is packed and little-endian, 38 bytes:
 //
 //	0   8  items
 //	8   8  buckets of the first link, a power of 2
@@ -18,7 +18,7 @@ import "encoding/binary"
 //	0200 1400 0100
 //
 // The slots follow, one byte each, link after link.
-const cuckooHeaderBytes = 38
+const CuckooHeaderBytes = 38
 
 // Header returns the header of the filter's dump.
 func (f *Cuckoo) Header() []byte {
@@ -35,7 +35,7 @@ func (f *Cuckoo) Header() []byte {
 // ParseCuckoo returns a filter with the parameters of a header and empty slots.
 // The error is ErrFormat, or ErrTooLarge if the slots take more than maxBytes.
 func ParseCuckoo(header []byte, maxBytes uint64) (*Cuckoo, error) {
-	if len(header) != cuckooHeaderBytes {
+	if len(header) != CuckooHeaderBytes {
 		return nil, ErrFormat
 	}
 	le := binary.LittleEndian

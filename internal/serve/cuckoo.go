@@ -351,9 +351,12 @@ func cfLoadChunk(c *client, args [][]byte) {
 			f.cuckoo, err = redisbloom.ParseCuckoo(args[3], room)
 			return err
 		})
-		if errors.Is(err, redisbloom.ErrFormat) {
+		switch {
+		case errors.Is(err, redisbloom.ErrFormat) && len(args[3]) != redisbloom.CuckooHeaderBytes:
 			c.w.Error("Invalid header")
-		} else if !c.reply(err) {
+		case errors.Is(err, redisbloom.ErrFormat):
+			c.w.Error("Couldn't create filter!")
+		case !c.reply(err):
 			c.w.OK()
 		}
 		return

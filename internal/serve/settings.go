@@ -36,6 +36,19 @@ func number(name string, low, high int64, at func(s *Server) interface {
 	}}
 }
 
+// filterNumber is a setting of filters, refused with RedisBloom's words.
+func filterNumber(name string, low, high int64, at func(s *Server) variable) setting {
+	set := number(name, low, high, at)
+	store := set.set
+	set.set = func(s *Server, value string) string {
+		if n, ok := resp.ParseInt([]byte(value)); ok && (n < low || n > high) {
+			return "Value for `" + name + "` must be in the range [" + formatInt(low) + ", " + formatInt(high) + "]"
+		}
+		return store(s, value)
+	}
+	return set
+}
+
 type variable = interface {
 	Load() int64
 	Store(int64)
@@ -60,17 +73,17 @@ var settings = []setting{
 	{"bf-error-rate", func(s *Server) string { return strconv.FormatFloat(s.defaults.rate(), 'g', -1, 64) }, func(s *Server, value string) string {
 		rate, ok := parseRate([]byte(value))
 		if !ok || !(rate > 0 && rate < 1) {
-			return "argument must be between 0 and 1 exclusive"
+			return "Value for `bf-error-rate` must be in the range (0.000000, 1.000000)"
 		}
 		s.defaults.setRate(rate)
 		return ""
 	}},
-	number("bf-expansion-factor", 0, maxExpansion, func(s *Server) variable { return &s.defaults.bloomExpansion }),
-	number("bf-initial-size", 1, maxCapacity, func(s *Server) variable { return &s.defaults.bloomCapacity }),
-	number("cf-bucket-size", 1, 255, func(s *Server) variable { return &s.defaults.cuckooBucket }),
-	number("cf-expansion-factor", 0, maxExpansion, func(s *Server) variable { return &s.defaults.cuckooExpansion }),
-	number("cf-initial-size", 2, maxCapacity, func(s *Server) variable { return &s.defaults.cuckooCapacity }),
-	number("cf-max-iterations", 1, 65535, func(s *Server) variable { return &s.defaults.cuckooIterations }),
+	filterNumber("bf-expansion-factor", 0, maxExpansion, func(s *Server) variable { return &s.defaults.bloomExpansion }),
+	filterNumber("bf-initial-size", 1, maxCapacity, func(s *Server) variable { return &s.defaults.bloomCapacity }),
+	filterNumber("cf-bucket-size", 1, 255, func(s *Server) variable { return &s.defaults.cuckooBucket }),
+	filterNumber("cf-expansion-factor", 0, maxExpansion, func(s *Server) variable { return &s.defaults.cuckooExpansion }),
+	filterNumber("cf-initial-size", 2, maxCapacity, func(s *Server) variable { return &s.defaults.cuckooCapacity }),
+	filterNumber("cf-max-iterations", 1, 65535, func(s *Server) variable { return &s.defaults.cuckooIterations }),
 	fixed("bind", func(s *Server) string { return s.cfg.Addr[:strings.LastIndexByte(s.cfg.Addr, ':')] }),
 	fixed("daemonize", func(*Server) string { return "no" }),
 	fixed("databases", func(*Server) string { return strconv.Itoa(numDatabases) }),
