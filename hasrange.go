@@ -17,7 +17,7 @@ func (d *DB) HasPrefix(prefix []byte) (bool, error) {
 }
 
 // HasRanges is HasRange for many ranges, as of one moment. has[i] is the answer for
-// ranges[i]. On error it returns no answers. It costs less than a HasRange for each.
+// ranges[i]. On error it returns no answers.
 func (d *DB) HasRanges(ranges []KeyRange) (has []bool, err error) { return d.hasRanges(ranges, latest) }
 
 // HasRange is DB.HasRange on the snapshot.
