@@ -36,7 +36,8 @@ type background struct {
 	closing    bool        // Close has begun: no more compactions
 	ending     bool        // Close has flushed all it can
 
-	cancel context.CancelFunc // stops the running compaction
+	closed context.Context    // ends when Close begins
+	cancel context.CancelFunc // ends it, and so stops the running compaction
 	wg     sync.WaitGroup
 }
 
@@ -125,10 +126,9 @@ func (b *background) flushRefused() error {
 
 // startBackground starts the two goroutines.
 func (d *DB) startBackground() {
-	ctx, cancel := context.WithCancel(context.Background())
-	d.bg.cancel = cancel
+	d.bg.closed, d.bg.cancel = context.WithCancel(context.Background())
 	d.bg.wg.Go(d.flushLoop)
-	d.bg.wg.Go(func() { d.compactLoop(ctx) })
+	d.bg.wg.Go(func() { d.compactLoop(d.bg.closed) })
 }
 
 // stopCompactions cancels the running compaction and all jobs, and releases writes that wait
@@ -256,7 +256,15 @@ func (d *DB) runJob(ctx context.Context, job *compact.Job) ([]*manifest.TableMet
 		f, err := d.fs.Create(path)
 		return num, f, err
 	}
+	returned := false
+	defer func() {
+		if !returned { // the input of Ingest, which is the caller's code, has panicked
+			job.Input.Close()
+			d.discard(nil, created)
+		}
+	}()
 	outputs, stats, err := compact.Run(ctx, job)
+	returned = true
 	if cerr := job.Input.Close(); err == nil {
 		err = cerr
 	}
@@ -297,7 +305,17 @@ func (d *DB) discard(metas []*manifest.TableMeta, paths []string) {
 // version. added are the tables that the edit adds; flushed is the memtable whose contents
 // they now hold, or nil. Files that the edit drops are removed when their last reader has left
 // (I3); applyEdit does not wait for that.
-func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed *memtable.Memtable) (err error) {
+func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed *memtable.Memtable) error {
+	return d.applyEditTo(edit, added, func(s *readState) {
+		if flushed != nil {
+			s.imms = s.imms[: len(s.imms)-1 : len(s.imms)-1] // the oldest
+		}
+	})
+}
+
+// applyEditTo is applyEdit with another change of the memtables, in the read state that has the
+// new version.
+func (d *DB) applyEditTo(edit *manifest.Edit, added []*manifest.TableMeta, change func(s *readState)) (err error) {
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()
 	defer func() {
@@ -329,16 +347,13 @@ func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed
 	}
 	next.Ref()
 	d.bg.change(func() {
-		s := d.state.Load()
-		imms := s.imms
-		if flushed != nil {
-			imms = imms[: len(imms)-1 : len(imms)-1] // the oldest
-		}
-		drops := s.drops
+		s := *d.state.Load()
+		s.version, s.flushed = next, d.flushedSeq
 		if len(edit.Added) == 0 && len(edit.Deleted) > 0 {
-			drops++
+			s.drops++
 		}
-		d.state.Store(&readState{mem: s.mem, imms: imms, version: next, flushed: d.flushedSeq, drops: drops})
+		change(&s)
+		d.state.Store(&s)
 	})
 	d.retire(old)
 	d.keeper.versionChanged()

@@ -51,9 +51,11 @@ const maxGroupBytes = 4 << 20
 // errNoSequence reports that the sequence numbers of LevelDB's format are used up.
 var errNoSequence = errors.New("sift: out of sequence numbers")
 
-// commit is a write in the queue. A nil batch only requests a new memtable and log.
+// commit is a write in the queue. A nil batch only requests a new memtable and log, unless alone
+// is set.
 type commit struct {
 	batch *Batch
+	alone func() error // runs while nobody else writes; see ingest.go
 	sync  bool
 	err   error
 	wake  chan bool // true: become the leader; false: done
@@ -200,15 +202,32 @@ func (c *committer) lead(own *commit) {
 	c.mu.Unlock()
 
 	var err error
-	if c.taken[0].batch == nil {
+	switch {
+	case own.alone != nil:
+		c.leadAlone(own)
+		return
+	case own.batch == nil:
 		err = c.rotate()
-	} else {
+	default:
 		err = c.commitGroup(c.admit(c.taken))
 		if err != nil {
 			c.recent.stop()
 		}
 	}
+	c.handOn(own, err)
+}
 
+// leadAlone runs what a caller wants to do alone. It runs the caller's code, which may
+// panic or end its goroutine: others can lead then, too.
+func (c *committer) leadAlone(own *commit) {
+	var err error
+	defer func() { c.handOn(own, err) }()
+	err = own.alone()
+}
+
+// handOn ends the group that was taken: it makes the first of those that came later the
+// leader, and wakes the others.
+func (c *committer) handOn(own *commit, err error) {
 	c.mu.Lock()
 	if len(c.queue) > 0 {
 		c.queue[0].wake <- true
@@ -486,12 +505,17 @@ func (c *committer) takeSpare() *logFile {
 // dropSpare removes the log created ahead.
 func (c *committer) dropSpare() {
 	if log := c.takeSpare(); log != nil {
-		d := c.db
-		d.cleaner.do(func() {
-			d.closeLog(log)
-			d.removeObsolete(filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, log.num)))
-		})
+		c.dropLog(log)
 	}
+}
+
+// dropLog removes a log that nothing was written to.
+func (c *committer) dropLog(log *logFile) {
+	d := c.db
+	d.cleaner.do(func() {
+		d.closeLog(log)
+		d.removeObsolete(filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, log.num)))
+	})
 }
 
 // close rejects further writes and waits for those in progress. Their leaders only wait for the

@@ -36,6 +36,11 @@ type table struct {
 
 	prefixes bool // its filter holds the prefixes of the database's Prefixer; set before reader
 
+	// ingested is the sequence number of what Ingest has put into the table, which
+	// may be newer than the file's number says; 0 for other tables. Set before the table
+	// is in a version.
+	ingested uint64
+
 	absent atomic.Uint64 // sampled number of lookups of keys that it does not hold
 	heat   plan.Heat     // guarded by the filter memory manager's mu
 }

@@ -69,7 +69,7 @@ func (t *Tx) changed(since uint64) (bool, error) {
 	}
 	for _, metas := range s.version.Levels {
 		for _, meta := range metas {
-			if meta.Num < t.firstFile {
+			if meta.Num < t.firstFile && meta.Handle.(*table).ingested <= t.seq {
 				continue // all of it was there when the transaction began
 			}
 			if changed, err := t.changedInTable(meta, since); changed || err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 
 	"github.com/siftdb/sift"
@@ -14,7 +15,8 @@ import (
 type loadCmd struct {
 	form
 	writing
-	Dir string `arg:"" help:"The database. It is created if it is missing."`
+	Dir    string `arg:"" help:"The database. It is created if it is missing."`
+	Sorted bool   `help:"The keys ascend, each is there once: write them straight into tables, all or none."`
 }
 
 func (loadCmd) Help() string {
@@ -22,6 +24,9 @@ func (loadCmd) Help() string {
 prints them, and stores them. A later line wins over an earlier one with the same key.
 At a line that cannot be read it stops, names the line, and keeps what the lines before it said.
 What was stored is durable when the verb returns.
+
+With --sorted the lines must be in ascending order of their keys, as "sift scan" prints them.
+They are written once, straight into tables, which is faster, and stored all or none.
 
 Examples:
 
@@ -47,7 +52,12 @@ func (c *loadCmd) Run(e *env) error {
 		p := e.progress("storing", inputSize(e.in))
 		defer p.done()
 		l := loader{db: db, form: c.form, in: newLineReader(e.input())}
-		for {
+		if c.Sorted {
+			if err := db.Ingest(e.ctx, l.ops(func() { p.set(l.in.bytes) })); err != nil {
+				return err
+			}
+		}
+		for !c.Sorted {
 			more, err := l.batch()
 			p.set(l.in.bytes)
 			if err != nil {
@@ -86,6 +96,30 @@ type loader struct {
 	b    sift.Batch
 }
 
+// ops returns the lines one by one. It calls progress now and then.
+func (l *loader) ops(progress func()) iter.Seq2[sift.Op, error] {
+	return func(yield func(sift.Op, error) bool) {
+		for {
+			line, err := l.in.next()
+			if err == io.EOF {
+				return
+			}
+			var op sift.Op
+			if err != nil {
+				err = fmt.Errorf("%w after line %d", err, l.in.line)
+			} else if op.Key, op.Value, err = l.parse(line); err != nil {
+				err = fmt.Errorf("line %d: %w", l.in.line, err)
+			}
+			if l.in.line%1024 == 0 {
+				progress()
+			}
+			if !yield(op, err) {
+				return
+			}
+		}
+	}
+}
+
 // batch stores the next lines. It reports whether there are more. On an error
 // all lines before the bad one have been stored.
 func (l *loader) batch() (more bool, err error) {
@@ -111,23 +145,29 @@ func (l *loader) batch() (more bool, err error) {
 
 // add puts a line into the batch.
 func (l *loader) add(line []byte) error {
+	k, v, err := l.parse(line)
+	if err == nil {
+		l.b.Put(k, v)
+	}
+	return err
+}
+
+// parse returns the key and the value of a line.
+func (l *loader) parse(line []byte) (k, v []byte, err error) {
 	key, value, ok := bytes.Cut(line, []byte{'\t'})
 	if !ok {
-		return errors.New("no tab between a key and a value")
+		return nil, nil, errors.New("no tab between a key and a value")
 	}
 	if bytes.IndexByte(value, '\t') >= 0 {
-		return errors.New(`more than one tab (inside a key or value a tab is written \t)`)
+		return nil, nil, errors.New(`more than one tab (inside a key or value a tab is written \t)`)
 	}
-	k, err := l.form.parse(string(key))
-	if err != nil {
-		return fmt.Errorf("key: %w", err)
+	if k, err = l.form.parse(string(key)); err != nil {
+		return nil, nil, fmt.Errorf("key: %w", err)
 	}
-	v, err := l.form.parse(string(value))
-	if err != nil {
-		return fmt.Errorf("value: %w", err)
+	if v, err = l.form.parse(string(value)); err != nil {
+		return nil, nil, fmt.Errorf("value: %w", err)
 	}
-	l.b.Put(k, v)
-	return nil
+	return k, v, nil
 }
 
 // lineReader splits what it reads into lines.

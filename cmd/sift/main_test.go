@@ -155,6 +155,15 @@ func TestStories(t *testing.T) {
 			{args: "scan --prefix good DB", out: "good\t1\n"}, // what came before the bad line is kept
 			{args: "scan --prefix unread DB"},
 		}},
+		{"load sorted", []step{
+			{args: "load DB", stdin: "b\told\nz\told\n"},
+			{args: "load --sorted DB", stdin: "a\t1\nb\t2\nc\t3"},
+			{args: "scan DB", out: "a\t1\nb\t2\nc\t3\nz\told\n"},
+			{args: "load --sorted DB", stdin: "d\t1\ne\t2\nd\t3\n", err: `sift: Ingest: key "d" does not come after "e"`},
+			{args: "load --sorted DB", stdin: "d\t1\nno tab\n", err: "sift: line 2: no tab"},
+			{args: "load --sorted DB"},
+			{args: "scan --keys-only DB", out: "a\nb\nc\nz\n"}, // of a load that failed nothing is stored
+		}},
 		{"batch", []step{
 			{args: "batch DB", stdin: "put\ta\t1\nput\tb\t2\r\ndelete\ta\nput\tc\t\ndelete\tabsent"},
 			{args: "scan DB", out: "b\t2\nc\t\n"},

@@ -28,6 +28,7 @@ type program struct {
 	noVet   bool              // its tests do not pass this Go's vet
 	fails   map[string]string // tests that are known to fail, and why
 	small   bool              // it is quick to build and to run
+	outside bool              // it is not a module; its tests are run from one that requires it
 }
 
 const (
@@ -45,6 +46,15 @@ var programs = []program{
 	{module: "github.com/ipfs/go-ds-leveldb", version: "v0.5.0", dirs: []string{"."}, fails: map[string]string{"TestDiskUsage": logsAhead}, small: true},
 	{module: "github.com/syncthing/syncthing", version: "v1.27.12", dirs: []string{"lib/db/..."}, noVet: true},
 	{module: "gitea.com/lunny/levelqueue", version: "v0.5.1", dirs: []string{"."}, skip: dropsOne},
+	{module: "github.com/decred/dcrd/database/v3", version: "v3.0.2", dirs: []string{"./..."}},
+	{module: "github.com/ava-labs/avalanchego", version: "v1.11.13", dirs: []string{"database/leveldb"}, noVet: true},
+	{module: "github.com/ethersphere/bee", version: "v1.18.2", dirs: []string{"pkg/shed/...", "pkg/statestore/leveldb", "pkg/storage/leveldbstore"}, noVet: true},
+	{module: "github.com/kaspanet/kaspad", version: "v0.12.17", dirs: []string{"infrastructure/db/database/..."}, noVet: true},
+	{module: "github.com/nspcc-dev/neo-go", version: "v0.106.3", dirs: []string{"pkg/core/storage"}, noVet: true},
+	{module: "github.com/philippgille/gokv/leveldb", version: "v0.7.0", dirs: []string{"."}, noVet: true},
+	{module: "github.com/hidal-go/hidalgo", version: "v0.3.0", dirs: []string{"kv/flat/leveldb"}, noVet: true},
+	{module: "github.com/projectdiscovery/hmap", version: "v0.0.45", dirs: []string{"store/...", "filekv"}, noVet: true},
+	{module: "github.com/ledisdb/ledisdb", version: "v0.0.0-20200510135210-d35789ec47e6", dirs: []string{"store/...", "ledis"}, skip: "TestStore$", noVet: true, outside: true},
 }
 
 // TestPrograms runs the tests of programs that use goleveldb, with the module in its
@@ -63,7 +73,7 @@ func TestPrograms(t *testing.T) {
 }
 
 func (p *program) run(t *testing.T) {
-	dir := p.checkOut(t)
+	dir := p.mainModule(t)
 	if !*original {
 		root, err := filepath.Abs("../..")
 		if err != nil {
@@ -80,7 +90,11 @@ func (p *program) run(t *testing.T) {
 		args = append(args, "-skip", p.skip)
 	}
 	for _, d := range p.dirs {
-		args = append(args, "./"+strings.TrimPrefix(d, "./"))
+		if p.outside {
+			args = append(args, p.module+"/"+d)
+		} else {
+			args = append(args, "./"+strings.TrimPrefix(d, "./"))
+		}
 	}
 	start := time.Now()
 	log, runErr := goCommand(dir, args...).CombinedOutput()
@@ -96,6 +110,16 @@ func (p *program) run(t *testing.T) {
 		t.Errorf("%v\n%s", runErr, readable(log))
 	}
 	t.Logf("%s %s: %d passed, %d skipped, %d failed, in %.0f s", p.module, p.version, passed, skipped, len(failed), time.Since(start).Seconds())
+}
+
+// mainModule makes the module that the tests are run from.
+func (p *program) mainModule(t *testing.T) string {
+	if !p.outside {
+		return p.checkOut(t)
+	}
+	dir := newModule(t, lastVersion, false)
+	edit(t, dir, "-require", p.module+"@"+p.version)
+	return dir
 }
 
 // checkOut copies the module out of the module cache.

@@ -44,6 +44,7 @@ type DB struct {
 	writers sync.RWMutex
 	trMu    sync.Mutex // guards tr
 	tr      *Transaction
+	temps   atomic.Int64 // the number of the last temporary file
 
 	aliveSnaps, aliveIters atomic.Int32
 }
@@ -91,6 +92,12 @@ func open(stor storage.Storage, o *opt.Options, how func(string, *sift.Options) 
 		return nil, convertOpen(err)
 	}
 	db.s = s
+	if !so.ReadOnly {
+		if err := removeTemps(stor); err != nil {
+			db.Close()
+			return nil, err
+		}
+	}
 	return db, nil
 }
 
@@ -205,7 +212,7 @@ func (db *DB) NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.Itera
 		return iterator.NewEmptyIterator(err)
 	}
 	in, err := db.s.NewIter(iterOptions(slice, ro))
-	return newIterator(in, err, &db.aliveIters)
+	return newDBIter(in, err, &db.aliveIters)
 }
 
 // beginWrite waits while a transaction is open. If it returns nil the caller releases

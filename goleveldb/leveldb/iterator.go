@@ -36,12 +36,24 @@ const (
 	iterReleased
 )
 
-// dbIter is an iterator of a DB.
-type dbIter struct {
+// iterBase is what all iterators have: all but the moves by one and what reads the entry,
+// which are called for each entry.
+type iterBase struct {
 	held  *held
-	own   *sift.Iter // held.in, unless that is of a transaction: its calls need no interface
 	state iterState
 	err   error // state is not iterAt then
+}
+
+// dbIter is an iterator over a sift.Iter, whose methods it calls directly.
+type dbIter struct {
+	iterBase
+	in *sift.Iter // held.in; closed after Release
+}
+
+// txIter is an iterator that sees a transaction's own writes.
+type txIter struct {
+	iterBase
+	in *overlay // held.in; closed after Release
 }
 
 // held is what an iterator releases. One that a program drops instead of releasing it is
@@ -80,20 +92,23 @@ func iterOptions(slice *util.Range, ro *opt.ReadOptions) *sift.IterOptions {
 	return o
 }
 
-// newIterator makes an iterator of what opening one has returned.
-func newIterator(in cursor, err error, alive *atomic.Int32) iterator.Iterator {
-	if err != nil {
-		return iterator.NewEmptyIterator(convert(err))
-	}
+// newIter takes hold of what an iterator moves.
+func newIter(in cursor, alive *atomic.Int32) iterBase {
 	alive.Add(1)
 	h := helds.Get().(*held)
 	h.in, h.alive = in, alive
-	it := &dbIter{held: h}
-	it.own, _ = in.(*sift.Iter)
-	return it
+	return iterBase{held: h}
 }
 
-func (it *dbIter) ready() bool {
+// newDBIter makes an iterator of what opening one has returned.
+func newDBIter(in *sift.Iter, err error, alive *atomic.Int32) iterator.Iterator {
+	if err != nil {
+		return iterator.NewEmptyIterator(convert(err))
+	}
+	return &dbIter{newIter(in, alive), in}
+}
+
+func (it *iterBase) ready() bool {
 	if it.err == nil && it.state == iterReleased {
 		it.err = ErrIterReleased
 	}
@@ -101,7 +116,7 @@ func (it *dbIter) ready() bool {
 }
 
 // moved notes how a move ended; end is where the iterator is if it ran off.
-func (it *dbIter) moved(ok bool, end iterState) bool {
+func (it *iterBase) moved(ok bool, end iterState) bool {
 	if ok {
 		it.state = iterAt
 		return true
@@ -112,70 +127,96 @@ func (it *dbIter) moved(ok bool, end iterState) bool {
 }
 
 // First implements iterator.Iterator.
-func (it *dbIter) First() bool { return it.ready() && it.moved(it.held.in.First(), iterAfter) }
+func (it *iterBase) First() bool { return it.ready() && it.moved(it.held.in.First(), iterAfter) }
 
 // Last implements iterator.Iterator.
-func (it *dbIter) Last() bool { return it.ready() && it.moved(it.held.in.Last(), iterBefore) }
+func (it *iterBase) Last() bool { return it.ready() && it.moved(it.held.in.Last(), iterBefore) }
 
 // Seek implements iterator.Iterator.
-func (it *dbIter) Seek(key []byte) bool {
+func (it *iterBase) Seek(key []byte) bool {
 	return it.ready() && it.moved(it.held.in.SeekGE(key), iterAfter)
+}
+
+// forward is Next where the cursor's own has returned false.
+func (it *iterBase) forward() bool {
+	switch {
+	case it.state == iterAt:
+		return it.moved(false, iterAfter)
+	case it.state == iterBefore:
+		return it.First()
+	}
+	it.ready() // a released one says so
+	return false
+}
+
+// back is forward for Prev.
+func (it *iterBase) back() bool {
+	switch {
+	case it.state == iterAt:
+		return it.moved(false, iterBefore)
+	case it.state == iterAfter:
+		return it.Last()
+	}
+	it.ready() // a released one says so
+	return false
 }
 
 // Next implements iterator.Iterator.
 func (it *dbIter) Next() bool {
-	switch {
-	case it.state == iterAt && it.own != nil:
-		return it.own.Next() || it.moved(false, iterAfter)
-	case it.state == iterAfter || !it.ready():
-		return false
-	case it.state == iterBefore:
-		return it.First()
+	if it.in.Next() {
+		it.state = iterAt
+		return true
 	}
-	return it.moved(it.held.in.Next(), iterAfter)
+	return it.forward()
 }
 
 // Prev implements iterator.Iterator.
 func (it *dbIter) Prev() bool {
-	switch {
-	case it.state == iterBefore || !it.ready():
-		return false
-	case it.state == iterAfter:
-		return it.Last()
+	if it.state == iterAt && it.in.Prev() {
+		return true
 	}
-	return it.moved(it.held.in.Prev(), iterBefore)
+	return it.back()
 }
 
 // Valid implements iterator.Iterator.
-func (it *dbIter) Valid() bool { return it.state == iterAt }
+func (it *dbIter) Valid() bool { return it.in.Valid() }
 
 // Key implements iterator.Iterator.
-func (it *dbIter) Key() []byte {
-	switch {
-	case it.state != iterAt:
+func (it *dbIter) Key() []byte { return it.in.Key() }
+
+// Value implements iterator.Iterator.
+func (it *dbIter) Value() []byte { return it.in.Value() }
+
+// Next implements iterator.Iterator.
+func (it *txIter) Next() bool { return it.state == iterAt && it.in.Next() || it.forward() }
+
+// Prev implements iterator.Iterator.
+func (it *txIter) Prev() bool { return it.state == iterAt && it.in.Prev() || it.back() }
+
+// Valid implements iterator.Iterator.
+func (it *txIter) Valid() bool { return it.state == iterAt }
+
+// Key implements iterator.Iterator.
+func (it *txIter) Key() []byte {
+	if it.state != iterAt {
 		return nil
-	case it.own == nil:
-		return it.held.in.Key()
 	}
-	return it.own.Key()
+	return it.in.Key()
 }
 
 // Value implements iterator.Iterator.
-func (it *dbIter) Value() []byte {
-	switch {
-	case it.state != iterAt:
+func (it *txIter) Value() []byte {
+	if it.state != iterAt {
 		return nil
-	case it.own == nil:
-		return it.held.in.Value()
 	}
-	return it.own.Value()
+	return it.in.Value()
 }
 
 // Error implements iterator.Iterator.
-func (it *dbIter) Error() error { return it.err }
+func (it *iterBase) Error() error { return it.err }
 
 // SetReleaser implements iterator.Iterator.
-func (it *dbIter) SetReleaser(releaser util.Releaser) {
+func (it *iterBase) SetReleaser(releaser util.Releaser) {
 	switch {
 	case it.state == iterReleased:
 		panic(util.ErrReleased)
@@ -186,13 +227,13 @@ func (it *dbIter) SetReleaser(releaser util.Releaser) {
 }
 
 // Release implements iterator.Iterator.
-func (it *dbIter) Release() {
+func (it *iterBase) Release() {
 	if it.state == iterReleased {
 		return
 	}
 	it.state = iterReleased
 	h := it.held
-	it.held, it.own = nil, nil
+	it.held = nil
 	h.release()
 	helds.Put(h)
 }

@@ -77,7 +77,7 @@ func (snap *Snapshot) NewIterator(slice *util.Range, ro *opt.ReadOptions) iterat
 	}
 	defer snap.mu.RUnlock()
 	in, err := snap.s.NewIter(iterOptions(slice, ro))
-	return newIterator(in, err, &snap.db.aliveIters)
+	return newDBIter(in, err, &snap.db.aliveIters)
 }
 
 // Release releases the snapshot. Calling it again does nothing.

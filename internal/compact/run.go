@@ -49,14 +49,17 @@ type Stats struct {
 
 // Run executes a job. The outputs are durable except for their directory entries (I2). It never
 // splits the versions of a user key over two tables.
-func Run(ctx context.Context, job *Job) ([]Output, Stats, error) {
+func Run(ctx context.Context, job *Job) (outputs []Output, stats Stats, err error) {
 	r := runner{job: job}
-	err := r.run(ctx)
-	if r.file != nil {
+	defer func() { // also if the input panics
+		if r.file == nil {
+			return
+		}
 		if cerr := r.file.Close(); err == nil {
 			err = cerr
 		}
-	}
+	}()
+	err = r.run(ctx)
 	return r.outputs, r.stats, err
 }
 

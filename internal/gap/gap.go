@@ -299,6 +299,21 @@ func (s *Set) add(g *Gap) {
 	s.evict()
 }
 
+// Clear forgets all gaps, and what is watched comes to nothing. It is for a writer that
+// makes many keys visible at once, which would have to Cut each.
+func (s *Set) Clear() {
+	if !s.Active() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.watches {
+		w.to = append([]byte{}, w.from...) // nothing is left of the range
+	}
+	gaps := s.Gaps()
+	s.replace(gaps, 0, len(gaps))
+}
+
 // replace puts others in the place of gaps[i:j]. REQUIRES: mu.
 func (s *Set) replace(gaps []*Gap, i, j int, others ...*Gap) {
 	for _, g := range gaps[i:j] {

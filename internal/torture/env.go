@@ -263,6 +263,31 @@ func (e *Env) DeleteRange(from, to string) bool {
 	return !e.failed("DeleteRange", err)
 }
 
+// Ingest applies edits, which it sorts, and of several of one key the last.
+func (e *Env) Ingest(edits ...Edit) {
+	if e.dead() {
+		return
+	}
+	last := map[string]Edit{}
+	for _, d := range edits {
+		last[d.Key] = d
+	}
+	edits = nil
+	for _, k := range slices.Sorted(maps.Keys(last)) {
+		edits = append(edits, last[k])
+	}
+	e.H.begin(edits, true, e.ops())
+	err := e.DB.Ingest(context.Background(), func(yield func(sift.Op, error) bool) {
+		for _, d := range edits {
+			if !yield(sift.Op{Delete: d.Delete, Key: []byte(d.Key), Value: []byte(d.Value)}, nil) {
+				return
+			}
+		}
+	})
+	e.H.end(err, e.ops())
+	e.failed("Ingest", err)
+}
+
 // Set returns an edit with a value like no other, of about the given size. Half
 // of it does not compress.
 func (e *Env) Set(key string, size int) Edit {

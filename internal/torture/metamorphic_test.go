@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"iter"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -282,8 +284,33 @@ func (p *player) step() error {
 		p.ranges()
 	case n < 990:
 		p.scan(p.db, &sift.IterOptions{LowerBound: p.key(), UpperBound: append(p.key(), 0)})
+	case n < 992:
+		var b sift.Batch
+		for range 1 + p.rng.IntN(30) {
+			if p.rng.IntN(4) == 0 {
+				b.Delete(p.key())
+			} else {
+				b.Put(p.key(), p.value())
+			}
+		}
+		return p.db.Ingest(context.Background(), sorted(&b))
 	}
 	return nil
+}
+
+// sorted returns the operations of a batch by their keys, the last of each.
+func sorted(b *sift.Batch) iter.Seq2[sift.Op, error] {
+	last := map[string]sift.Op{}
+	for op := range b.Ops() {
+		last[string(op.Key)] = op
+	}
+	return func(yield func(sift.Op, error) bool) {
+		for _, key := range slices.Sorted(maps.Keys(last)) {
+			if !yield(last[key], nil) {
+				return
+			}
+		}
+	}
 }
 
 func (p *player) get(r reader) {

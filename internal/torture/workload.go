@@ -38,6 +38,7 @@ var Workloads = []Workload{
 	{"create", 12, runCreate},
 	{"ranges", 80, runRanges},
 	{"delete range", 90, runDeleteRange},
+	{"ingest", 90, runIngest},
 	{"checkpoint", 60, runCheckpoint},
 	{"filters", 60, runFilters},
 	{"families", 80, runFamilies},
@@ -359,6 +360,57 @@ func runDeleteRange(e *Env, n int) {
 	}
 	release()
 	deleteRange("key010", "key050")
+	e.Close()
+}
+
+// runIngest ingests keys over, between and behind others, some of them deletions, while
+// views are open and compactions run.
+func runIngest(e *Env, n int) {
+	e.Open()
+	var views []*View
+	for i := range n {
+		if e.Rng.IntN(5) == 0 {
+			e.Delete(e.key(60), e.Sync(6))
+		} else {
+			e.Put(e.key(60), 60+e.Rng.IntN(100), e.Sync(6))
+		}
+		switch i % 15 {
+		case 4, 12:
+			var edits []Edit
+			from := e.Rng.IntN(120)
+			for j := range 1 + e.Rng.IntN(40) {
+				key := fmt.Sprintf("key%03d", from+j*(1+i%2))
+				if e.Rng.IntN(4) == 0 {
+					edits = append(edits, Edit{Key: key, Delete: true})
+				} else {
+					edits = append(edits, e.Set(key, 30+e.Rng.IntN(100)))
+				}
+			}
+			e.Ingest(edits...)
+			e.Check()
+		case 6:
+			from, to := e.key(60), e.key(60)
+			e.Compact(min(from, to), max(from, to))
+		case 8:
+			views = append(views, e.Snapshot(), e.Iterator())
+		case 10:
+			if e.Rng.IntN(3) == 0 {
+				e.Flush()
+			}
+		case 14:
+			for _, v := range views {
+				e.Release(v)
+			}
+			views = nil
+			if e.Rng.IntN(4) == 0 {
+				e.Reopen()
+			}
+		}
+	}
+	for _, v := range views {
+		e.Release(v)
+	}
+	e.Check()
 	e.Close()
 }
 

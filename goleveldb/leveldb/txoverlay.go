@@ -1,0 +1,206 @@
+package leveldb
+
+import (
+	"bytes"
+
+	"github.com/siftdb/sift"
+
+	"github.com/syndtr/goleveldb/leveldb/iterator"
+)
+
+// overlay is a cursor over a database with the writes of a transaction over it. As long
+// as it moves forward both stand at the next key that they have, or at the current one;
+// a move backward seeks in both.
+type overlay struct {
+	base         *sift.Iter
+	view         view
+	own          iterator.Iterator // over view
+	seq          uint64            // writes with higher numbers do not count
+	lower, upper []byte
+	key, value   []byte
+	buf          []byte
+
+	forward       bool
+	inBase, inOwn bool   // base and own are at a key
+	ownKey        []byte // that of own
+	ofBase, ofOwn bool   // base and own are at the current key
+}
+
+// newOverlay returns a cursor that sees the writes so far. REQUIRES: Transaction.mu.
+func newOverlay(base *sift.Iter, own *ownWrites) *overlay {
+	v := own.view.ref()
+	return &overlay{base: base, view: v, own: v.iter(), seq: own.seq, key: []byte{}, value: []byte{}}
+}
+
+// seekOwn moves own to the newest visible write of the first key that is not less than
+// key.
+func (c *overlay) seekOwn(key []byte) bool {
+	c.inOwn = c.own.Seek(appendEntry(nil, key, c.seq))
+	return c.visible()
+}
+
+// stepOwn moves own on to the next key that has a visible write.
+func (c *overlay) stepOwn() {
+	for c.inOwn = c.own.Next(); c.inOwn && bytes.Equal(userKey(c.own.Key()), c.ownKey); {
+		c.inOwn = c.own.Next()
+	}
+	c.visible()
+}
+
+// visible moves own on to the first entry that is visible. That is the newest visible
+// one of its key, as none of the same key was visible before.
+func (c *overlay) visible() bool {
+	for c.inOwn && number(c.own.Key()) > c.seq {
+		c.inOwn = c.own.Next()
+	}
+	if c.inOwn {
+		c.ownKey = append(c.ownKey[:0], userKey(c.own.Key())...)
+	}
+	return c.inOwn
+}
+
+// last returns the last key that is less than key, or the last of all if key is nil, and
+// the newest of its writes.
+func (c *overlay) last(key []byte) (found []byte, w write, ok bool) {
+	for {
+		if key != nil && c.own.Seek(appendEntry(nil, key, ^uint64(0))) {
+			ok = c.own.Prev()
+		} else {
+			ok = c.own.Last()
+		}
+		if !ok {
+			return nil, write{}, false
+		}
+		key = append([]byte{}, userKey(c.own.Key())...)
+		if c.seekOwn(key) && bytes.Equal(c.ownKey, key) {
+			return key, decodeWrite(c.own.Value()), true
+		}
+	}
+}
+
+// set makes a pair the current one.
+func (c *overlay) set(key, value []byte) bool {
+	c.key, c.value = append(c.key[:0], key...), append(c.value[:0], value...)
+	return true
+}
+
+// SeekGE moves to the first key that is not less than key.
+func (c *overlay) SeekGE(key []byte) bool {
+	if c.lower != nil && bytes.Compare(key, c.lower) < 0 {
+		key = c.lower
+	}
+	c.forward = true
+	c.inBase = c.base.SeekGE(key)
+	c.seekOwn(key)
+	return c.settle()
+}
+
+// settle makes the first key of those that base and own are at the current one, and
+// passes over deletions.
+func (c *overlay) settle() bool {
+	for {
+		if c.Err() != nil {
+			return false
+		}
+		order := -1 // base before own
+		switch {
+		case c.inOwn && c.upper != nil && bytes.Compare(c.ownKey, c.upper) >= 0:
+			c.inOwn = false
+			continue
+		case !c.inOwn && !c.inBase:
+			return false
+		case !c.inBase:
+			order = 1
+		case c.inOwn:
+			order = bytes.Compare(c.base.Key(), c.ownKey)
+		}
+		c.ofBase, c.ofOwn = order <= 0, order >= 0
+		if !c.ofOwn {
+			return c.set(c.base.Key(), c.base.Value())
+		}
+		if w := decodeWrite(c.own.Value()); !w.deleted {
+			return c.set(c.ownKey, w.value)
+		}
+		c.step()
+	}
+}
+
+// step moves those on that are at the current key.
+func (c *overlay) step() {
+	if c.ofBase {
+		c.inBase = c.base.Next()
+	}
+	if c.ofOwn {
+		c.stepOwn()
+	}
+}
+
+// seekLT moves to the last key that is less than key, the last of all if key is nil.
+func (c *overlay) seekLT(key []byte) bool {
+	c.forward = false
+	if c.upper != nil && (key == nil || bytes.Compare(key, c.upper) > 0) {
+		key = c.upper
+	}
+	for {
+		var inBase bool
+		if key == nil {
+			inBase = c.base.Last()
+		} else {
+			inBase = c.base.SeekLT(key)
+		}
+		own, w, inOwn := c.last(key)
+		if c.Err() != nil {
+			return false
+		}
+		if inOwn && c.lower != nil && bytes.Compare(own, c.lower) < 0 {
+			inOwn = false
+		}
+		switch {
+		case !inOwn && !inBase:
+			return false
+		case !inOwn || inBase && bytes.Compare(c.base.Key(), own) > 0:
+			return c.set(c.base.Key(), c.base.Value())
+		case !w.deleted:
+			return c.set(own, w.value)
+		}
+		key = append([]byte{}, own...)
+	}
+}
+
+func (c *overlay) First() bool { return c.SeekGE([]byte{}) }
+func (c *overlay) Last() bool  { return c.seekLT(nil) }
+
+func (c *overlay) Next() bool {
+	if c.forward {
+		c.step()
+		return c.settle()
+	}
+	c.buf = append(append(c.buf[:0], c.key...), 0)
+	return c.SeekGE(c.buf)
+}
+
+func (c *overlay) Prev() bool {
+	if len(c.key) == 0 {
+		return false // no key is less
+	}
+	c.buf = append(c.buf[:0], c.key...)
+	return c.seekLT(c.buf)
+}
+
+func (c *overlay) Key() []byte   { return c.key }
+func (c *overlay) Value() []byte { return c.value }
+
+// Err returns the error that stopped the last move.
+func (c *overlay) Err() error {
+	if err := c.base.Err(); err != nil {
+		return err
+	}
+	return c.own.Error()
+}
+
+// Close releases the iterators and the files below them.
+func (c *overlay) Close() error {
+	c.own.Release()
+	c.view.unref()
+	return c.base.Close()
+}

@@ -1,0 +1,222 @@
+package sift
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/compact"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/memtable"
+)
+
+// Ingest applies operations atomically, also across a crash, by writing them into tables. They
+// must come in ascending order of their keys, each key once. They are written neither to the log
+// nor to a memtable, so Ingest is the fast way to load many keys, and there is no bound on their
+// number. The slices of an Op must stay valid until the next one is requested. What was applied is
+// durable when Ingest returns nil.
+//
+// Ingest flushes first. Other writes wait until it returns, however long ops takes; reads do not
+// wait, and see either nothing of it or all. ops must not write to the database.
+//
+// Ingest returns an error that ops yields, an error if the keys do not ascend, and ctx.Err() when
+// ctx ends. After these, ErrTryAgain and ErrClosed nothing has been applied. Other errors are those
+// of Flush.
+func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
+	switch {
+	case d.opts.ReadOnly:
+		return ErrReadOnly
+	case d.closed.Load():
+		return ErrClosed
+	}
+	r := &commit{wake: make(chan bool, 1)}
+	r.alone = func() error { return d.commit.ingest(ctx, ops) }
+	return d.commit.enqueue(r, nil, true)
+}
+
+// An ingestion has one sequence number for all of its entries. It is the only write
+// while it runs, so it knows the number beforehand, which is a part of each entry in a
+// table. What was written before is in tables already: those of the ingestion are the
+// newest wherever they are put.
+//
+// One edit of the MANIFEST brings in the tables, the sequence number, and a new log that
+// begins after it. A crash before leaves tables that nobody names, and an unused log.
+
+// ingest is Ingest, on the goroutine that leads.
+func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
+	d := c.db
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.bg.closed, cancel)()
+	if err := c.settle(); err != nil {
+		return err
+	}
+	seq := c.lastSeq + 1
+	if seq > base.MaxSequence {
+		return errNoSequence
+	}
+	level, metas, err := d.writeSorted(ctx, ops, seq)
+	if err != nil || len(metas) == 0 {
+		if errors.Is(err, context.Canceled) && d.bg.closed.Err() != nil {
+			return ErrClosed
+		}
+		return err
+	}
+	log, err := d.createLog(seq)
+	if err != nil {
+		d.discardTables(metas)
+		return fmt.Errorf("%w: a log could not be made: %w", ErrTryAgain, err)
+	}
+	installed, err := d.installSorted(ctx, metas, level, seq, log)
+	if err != nil {
+		if !installed {
+			d.discardTables(metas)
+			c.dropLog(log)
+		} else { // the MANIFEST may name it
+			d.cleaner.do(func() { d.closeLog(log) })
+		}
+		return err
+	}
+	old := c.log
+	c.log, c.lastSeq = log, seq
+	c.recent.stop() // transactions look at the tables
+	d.cleaner.do(func() { d.closeLog(old) })
+	d.removeLogsBefore(log.num)
+	return nil
+}
+
+// settle brings all that was written into tables, and the log to the disk.
+func (c *committer) settle() error {
+	if err := c.rotate(); err != nil {
+		return err
+	}
+	if err := c.db.bg.waitFlushed(); err != nil {
+		return err
+	}
+	c.dropSpare() // it has a lower number than the tables and the log that are made now
+	return c.checkSealed(true)
+}
+
+// writeSorted writes the operations into tables for a level, which it chooses.
+func (d *DB) writeSorted(ctx context.Context, ops iter.Seq2[Op, error], seq uint64) (level int, metas []*manifest.TableMeta, err error) {
+	version := d.refVersion()
+	defer d.releaseVersion(version)
+	level = max(version.Deepest, 1)
+	input := newSortedOps(ops, seq)
+	metas, stats, err := d.runJob(ctx, &compact.Job{
+		Input:        input,
+		Boundaries:   []uint64{seq}, // there is one version of each key
+		Writer:       d.tableOptions(level),
+		TableBytes:   int64(d.compactConfig().LevelTableBytes(level)),
+		NothingBelow: compact.NothingBelow(version, &compact.Plan{}, d.mayContain),
+	})
+	for _, meta := range metas {
+		meta.Handle.(*table).ingested = seq
+	}
+	if err == nil {
+		d.opts.Logger.Info("ingested", "entries", stats.EntriesIn, "bytes", stats.BytesOut, "tables", len(metas))
+	}
+	return level, metas, err
+}
+
+// installSorted brings the tables into the tree, and makes their entries visible. It
+// does so on the compacting goroutine, so that no compaction puts anything meanwhile into
+// the level that a table goes to. installed is true if the MANIFEST may say so, even
+// where there is an error.
+func (d *DB) installSorted(ctx context.Context, metas []*manifest.TableMeta, deepest int, seq uint64, log *logFile) (installed bool, err error) {
+	err = d.do(ctx, func(context.Context) (last bool, err error) {
+		installed = true
+		version := d.state.Load().version
+		edit := &manifest.Edit{LogNumber: &log.num, LastSeq: &seq}
+		for _, meta := range metas {
+			edit.Added = append(edit.Added, manifest.AddedTable{Level: freeLevel(version, meta, deepest), Table: meta})
+		}
+		// With another memtable, readers can tell a state with the tables from one
+		// without: see iterState and walk.begin.
+		mem := memtable.New(d.opts.MemtableBytes)
+		if err := d.applyEditTo(edit, metas, func(s *readState) { s.mem = mem }); err != nil {
+			return true, err
+		}
+		d.gaps.Clear()
+		d.visible.Store(seq)
+		return true, nil
+	})
+	return installed, err
+}
+
+// freeLevel returns the deepest level, down to the given one, where a table lies above
+// all that is in its range.
+func freeLevel(v *manifest.Version, meta *manifest.TableMeta, deepest int) int {
+	from, to := base.UserKey(meta.Smallest), base.UserKey(meta.Largest)
+	free := 0
+	for level := range deepest + 1 {
+		if len(v.Overlapping(nil, level, from, to)) > 0 {
+			break
+		}
+		free = level
+	}
+	return free
+}
+
+// discardTables removes tables that no version names.
+func (d *DB) discardTables(metas []*manifest.TableMeta) {
+	paths := make([]string, len(metas))
+	for i, meta := range metas {
+		paths[i] = meta.Handle.(*table).path
+	}
+	d.discard(metas, paths)
+}
+
+// sortedOps makes entries with one sequence number of operations. It only moves forward.
+type sortedOps struct {
+	base.Iterator // nil: there is no other move
+	seq           uint64
+	next          func() (Op, error, bool)
+	stop          func()
+	key           []byte // the internal key
+	value         []byte
+	valid         bool
+	err           error
+}
+
+func newSortedOps(ops iter.Seq2[Op, error], seq uint64) *sortedOps {
+	o := &sortedOps{seq: seq}
+	o.next, o.stop = iter.Pull2(ops)
+	return o
+}
+
+// First implements base.Iterator. It is called once.
+func (o *sortedOps) First() bool { return o.Next() }
+
+// Next implements base.Iterator.
+func (o *sortedOps) Next() bool {
+	op, err, ok := o.next()
+	o.valid = ok && err == nil
+	if !o.valid {
+		o.err = err
+		return false
+	}
+	if o.key != nil && bytes.Compare(base.UserKey(o.key), op.Key) >= 0 {
+		o.valid, o.err = false, fmt.Errorf("sift: Ingest: key %q does not come after %q", op.Key, base.UserKey(o.key))
+		return false
+	}
+	kind := base.KindSet
+	if o.value = op.Value; op.Delete {
+		kind, o.value = base.KindDelete, nil
+	}
+	o.key = base.AppendInternalKey(o.key[:0], op.Key, o.seq, kind)
+	return true
+}
+
+func (o *sortedOps) Valid() bool   { return o.valid }
+func (o *sortedOps) Key() []byte   { return o.key }
+func (o *sortedOps) Value() []byte { return o.value }
+func (o *sortedOps) Err() error    { return o.err }
+
+func (o *sortedOps) Close() error {
+	o.stop()
+	return nil
+}
