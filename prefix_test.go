@@ -125,8 +125,6 @@ type everyOther struct{ sift.Prefixer }
 
 func (p everyOther) PrefixLen(key []byte) int { return p.Prefixer.PrefixLen(key) - 1 }
 
-// TestPrefixFiltersChecked wants Check to notice filters without the prefixes that
-// their tables claim.
 // An iterator over an absent prefix costs one small allocation: itself.
 func TestAbsentPrefixAllocs(t *testing.T) {
 	db, _ := prefixDB(t, t.TempDir(), 100, &sift.Options{Prefix: sift.PrefixUpTo('/', 2)})
@@ -146,6 +144,8 @@ func TestAbsentPrefixAllocs(t *testing.T) {
 	}
 }
 
+// TestPrefixFiltersChecked wants Check to notice filters without the prefixes that
+// their tables claim.
 func TestPrefixFiltersChecked(t *testing.T) {
 	dir := t.TempDir()
 	db, _ := prefixDB(t, dir, 500, &sift.Options{Prefix: everyOther{sift.PrefixUpTo('/', 2)}, Filter: filter.Bloom(20)})
