@@ -99,7 +99,7 @@ func TestIndexHolds(t *testing.T) {
 		seps = slices.CompactFunc(seps, slices.Equal[[]byte])
 		w := blockWriter{interval: 1 + rng.IntN(3)}
 		var handles []Handle
-		at := uint64(rng.IntN(1 << 40))
+		at := rng.Uint64N(1 << 40)
 		for _, s := range seps {
 			h := Handle{at, uint64(400 + rng.IntN(8<<10))}
 			switch {
