@@ -2,7 +2,7 @@ package main
 
 import (
 	"bytes"
-	"errors"
+	"context"
 	"fmt"
 	"io"
 
@@ -21,13 +21,15 @@ at any time all of it is there or nothing. Its lines are
 
     put KEY VALUE
     delete KEY
+    delete-range FROM TO
 
-with a tab between the words. A later line wins over an earlier one with the same key; deleting a
-key that is not there is no error. At a line that cannot be read it stops, names the line, and
-nothing is written. The write is durable when the verb returns.
+with a tab between the words. delete-range removes the keys from FROM on that come before TO; an
+empty TO is no bound. A later line wins over an earlier one for the same key; deleting a key that is
+not there is no error. At a line that cannot be read it stops, names the line, and nothing is
+written. The write is durable when the verb returns.
 
-A range cannot be deleted in a script: a write has no entry for one in this format, and its keys are
-known only while it is deleted. "sift delete --range" does it, not as one.
+The keys of a range are looked up and deleted one by one. A script with ranges may take 1 GiB of
+memory in all; "sift delete --range" removes more, and faster, but not as one.
 
 Examples:
 
@@ -41,45 +43,99 @@ func (c *batchCmd) Run(e *env) error {
 		return err
 	}
 	// The script is read first: a database that is opened keeps others out.
-	b, err := c.read(e.input())
+	s, err := c.read(e.input())
 	if err != nil {
 		return err
 	}
-	return e.withDB(c.Dir, o, func(db *sift.DB) error { return db.Write(b, sift.Sync) })
+	o.TxBytes, o.TxLifetime = 1<<30, -1
+	return e.withDB(c.Dir, o, s.write)
+}
+
+// script is a batch, and ranges to delete between its operations.
+type script struct {
+	batch  sift.Batch
+	ranges []scriptRange
+}
+
+type scriptRange struct {
+	after    int // so many operations of the batch come before
+	from, to []byte
+}
+
+// write carries the script out.
+func (s *script) write(db *sift.DB) error {
+	if len(s.ranges) == 0 {
+		return db.Write(&s.batch, sift.Sync)
+	}
+	return db.Transact(context.Background(), func(tx *sift.Tx) error {
+		left, n := s.ranges, 0
+		for op := range s.batch.Ops() {
+			var err error
+			if left, err = deleteRanges(tx, left, n); err != nil {
+				return err
+			}
+			if op.Delete {
+				err = tx.Delete(op.Key)
+			} else {
+				err = tx.Put(op.Key, op.Value)
+			}
+			if err != nil {
+				return err
+			}
+			n++
+		}
+		_, err := deleteRanges(tx, left, n)
+		return err
+	})
+}
+
+// deleteRanges deletes the first of the ranges, those that come after n operations, and
+// returns the others.
+func deleteRanges(tx *sift.Tx, ranges []scriptRange, n int) ([]scriptRange, error) {
+	for len(ranges) > 0 && ranges[0].after == n {
+		for entry, err := range tx.Scan(&sift.IterOptions{LowerBound: ranges[0].from, UpperBound: ranges[0].to}) {
+			if err != nil {
+				return nil, err
+			}
+			if err := tx.Delete(entry.Key); err != nil {
+				return nil, err
+			}
+		}
+		ranges = ranges[1:]
+	}
+	return ranges, nil
 }
 
 // read reads a script.
-func (c *batchCmd) read(in io.Reader) (*sift.Batch, error) {
-	b := &sift.Batch{}
+func (c *batchCmd) read(in io.Reader) (*script, error) {
+	s := &script{}
 	lines := newLineReader(in)
 	for {
 		line, err := lines.next()
 		if err == io.EOF {
-			return b, nil
+			return s, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w after line %d", err, lines.line)
 		}
-		before := b.Len()
-		if err := c.add(b, line); err != nil {
+		before := s.batch.Len() + len(s.ranges)
+		if err := c.add(s, line); err != nil {
 			return nil, fmt.Errorf("line %d: %w", lines.line, err)
 		}
-		if b.Len() == before {
+		if s.batch.Len()+len(s.ranges) == before {
 			return nil, fmt.Errorf("line %d: %w", lines.line, sift.ErrBatchTooLarge)
 		}
 	}
 }
 
-// add puts a line into the batch.
-func (c *batchCmd) add(b *sift.Batch, line []byte) error {
+// add adds a line to the script.
+func (c *batchCmd) add(s *script, line []byte) error {
 	words := bytes.Split(line, []byte{'\t'})
 	verb, args := string(words[0]), words[1:]
-	want := map[string]int{"put": 2, "delete": 1}[verb]
+	want := map[string]int{"put": 2, "delete": 1, "delete-range": 2}[verb]
 	switch {
-	case verb == "delete-range":
-		return errors.New(`a range cannot be deleted as a part of one write; use "sift delete --range"`)
 	case want == 0:
-		return fmt.Errorf("%q is none of put and delete", verb)
+		return fmt.Errorf("%q is none of put, delete and delete-range", verb)
 	case len(args) != want:
 		return fmt.Errorf("%s takes %s, each after a tab, and there are %d", verb, amount(int64(want), "argument"), len(args))
 	}
@@ -88,13 +144,21 @@ func (c *batchCmd) add(b *sift.Batch, line []byte) error {
 		return fmt.Errorf("key: %w", err)
 	}
 	if verb == "delete" {
-		b.Delete(key)
+		s.batch.Delete(key)
 		return nil
 	}
 	value, err := c.parse(string(args[1]))
-	if err != nil {
+	switch {
+	case err != nil && verb == "put":
 		return fmt.Errorf("value: %w", err)
+	case err != nil:
+		return fmt.Errorf("bound: %w", err)
+	case verb == "put":
+		s.batch.Put(key, value)
+	case len(value) == 0:
+		s.ranges = append(s.ranges, scriptRange{after: s.batch.Len(), from: key})
+	default:
+		s.ranges = append(s.ranges, scriptRange{after: s.batch.Len(), from: key, to: value})
 	}
-	b.Put(key, value)
 	return nil
 }
