@@ -217,11 +217,14 @@ func readLines[T any](path string, o liveLimit, parse func(line string) (T, erro
 		l.f, err = live.Read(in, options)
 	}
 	if err != nil {
+		at, _ := file.Seek(0, io.SeekCurrent)
 		switch {
 		case errors.Is(err, live.ErrIncompatible):
 			err = fmt.Errorf("%w (see --elements)", err)
 		case l.java && errors.Is(err, live.ErrFormat):
-			err = fmt.Errorf("it does not begin as a file of sift's does, and as one of Guava's it is damaged: %w", err)
+			err = fmt.Errorf("it does not begin as a file of sift's does, and as one of Guava's it is damaged: %w, in the first %d bytes", err, at)
+		case errors.Is(err, live.ErrFormat):
+			err = fmt.Errorf("%w, in the first %d bytes", err, at)
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -3,6 +3,7 @@ package live
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -159,5 +161,21 @@ func TestSavingProcess(t *testing.T) {
 		if i == 15_000 {
 			t.Fatal("nobody has killed this process")
 		}
+	}
+}
+
+// Damage is reported with the file and how far it was read.
+func TestReadFileSaysWhere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cut.filter")
+	whole := must(NewBloom[string](BloomOptions[string]{Items: 1000, FPR: 0.01}))
+	if err := WriteFile(path, whole); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 100); err != nil {
+		t.Fatal(err)
+	}
+	err := ReadFile(path, whole)
+	if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "in the first 100 bytes") {
+		t.Error(err)
 	}
 }

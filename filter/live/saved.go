@@ -3,6 +3,7 @@ package live
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -153,14 +154,18 @@ func syncDir(dir string) error {
 
 // ReadFile reads a filter from a file that WriteFile wrote. The filter takes the
 // place of what f had; after an error f is as before. Nothing may follow the filter
-// in the file.
+// in the file. Damage gives a *fs.PathError that matches ErrFormat and says in which
+// part of the file it was found.
 func ReadFile(name string, f io.ReaderFrom) error {
 	file, err := os.Open(name)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	if _, err := f.ReadFrom(file); err != nil {
+	if n, err := f.ReadFrom(file); err != nil {
+		if errors.Is(err, ErrFormat) {
+			err = fmt.Errorf("%w, in the first %d bytes", err, n)
+		}
 		return &os.PathError{Op: "read filter", Path: name, Err: err}
 	}
 	if n, err := file.Read(make([]byte, 1)); n != 0 || err != io.EOF {
