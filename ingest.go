@@ -46,11 +46,16 @@ func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 // begins after it. A crash before leaves tables that nobody names, and an unused log.
 
 // ingest is Ingest, on the goroutine that leads.
-func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
-	d := c.db
+func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) (err error) {
+	d, callers := c.db, ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.bg.closed, cancel)()
+	defer func() {
+		if errors.Is(err, context.Canceled) && callers.Err() == nil && d.bg.closed.Err() != nil {
+			err = ErrClosed
+		}
+	}()
 	if err := c.settle(); err != nil {
 		return err
 	}
@@ -60,9 +65,6 @@ func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) error 
 	}
 	level, metas, err := d.writeSorted(ctx, ops, seq)
 	if err != nil || len(metas) == 0 {
-		if errors.Is(err, context.Canceled) && d.bg.closed.Err() != nil {
-			return ErrClosed
-		}
 		return err
 	}
 	log, err := d.createLog(seq)

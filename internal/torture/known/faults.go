@@ -35,7 +35,7 @@ var faults = []fault{
 	}, {
 		name: "log-order", origin: "google/leveldb#193",
 		was:   "after a power cut a later write was there and an earlier one was not, since the log before had not been synced",
-		edits: []edit{{"replay.go", "case !own || !r.own || r.nextSeq == 0 || first <= r.nextSeq:", "case true:"}, {"replay.go", "case r.nextSeq != 0 && (first > r.nextSeq || first < r.nextSeq && count > 0):", "case false:"}},
+		edits: []edit{{"replay.go", "case !bySift || !r.prevBySift || r.nextSeq == 0 || first <= r.nextSeq:", "case true:"}, {"replay.go", "case r.nextSeq != 0 && (first > r.nextSeq || first < r.nextSeq && count > 0):", "case false:"}},
 		tests: []suite{{".", "TestGapBetweenLogs|TestPowerCutBetweenLogs"}},
 	}, {
 		name: "log-name", origin: "cockroachdb/pebble#125",
@@ -185,7 +185,7 @@ var faults = []fault{
 	}, {
 		name: "filter-separator", origin: "facebook/rocksdb#5835",
 		was:   "the separator of two blocks was the key itself, and the filter of the first block alone was asked",
-		edits: []edit{{"sstable/leveldbfilter.go", "if string(base.UserKey(f.index.separator(i))) != string(key.Bytes) {", "if true {"}},
+		edits: []edit{{"sstable/leveldbfilter.go", "if !f.index.endsAt(i, key.Bytes) {", "if true {"}},
 		tests: []suite{{"sstable", "TestLevelDBFilter"}},
 	}, {
 		name: "cache-collision", origin: "facebook/rocksdb#7405",
