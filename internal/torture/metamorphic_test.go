@@ -361,7 +361,11 @@ func (p *player) ranges() {
 
 func (p *player) openIter() error {
 	if len(p.iters) >= 4 && p.rng.IntN(2) == 0 {
-		p.resetIter(&p.iters[p.rng.IntN(4)])
+		i := p.rng.IntN(4)
+		if p.resetIter(&p.iters[i]) != nil { // its snapshot is closed
+			p.iters[i].Close() // with that error
+			p.iters = slices.Delete(p.iters, i, i+1)
+		}
 		return nil
 	} else if len(p.iters) >= 4 {
 		it := p.iters[0]
@@ -381,14 +385,15 @@ func (p *player) openIter() error {
 }
 
 // resetIter sends an iterator over another range, from its current key on at times.
-func (p *player) resetIter(it *openIter) {
+func (p *player) resetIter(it *openIter) error {
 	o := p.iterOptions()
 	if p.rng.IntN(4) == 0 {
 		o.LowerBound = it.Key()
 	}
 	if !p.renew {
-		p.add("reset %v", it.Reset(o))
-		return
+		err := it.Reset(o)
+		p.add("reset %v", err)
+		return err
 	}
 	o.LowerBound = bytes.Clone(o.LowerBound)
 	err := it.Close()
@@ -399,6 +404,7 @@ func (p *player) resetIter(it *openIter) {
 		}
 	}
 	p.add("reset %v", err)
+	return err
 }
 
 func (p *player) iterOptions() *sift.IterOptions {
