@@ -11,8 +11,11 @@ import (
 
 const (
 	sweepEvery = time.Second
-	// sweepBatch is how many keys one step of the sweeper or collector removes.
-	sweepBatch = 256
+	// sweepBatch is the number of keys that the sweeper removes in one write. Their stripes are
+	// locked meanwhile.
+	sweepBatch = 64
+	// removeBatch is the number of entries that the collector removes in one write.
+	removeBatch = 256
 )
 
 // sweeper removes keys that have expired. A read does not see them even before.
@@ -28,6 +31,7 @@ func (s *Server) sweeper() {
 		}
 		for c.db = range numDatabases {
 			for s.ctx.Err() == nil && !s.failed.Load() {
+				begin := time.Now()
 				n, err := s.sweep(c)
 				if err != nil {
 					s.cfg.Logger.Warn("removing expired keys failed", "err", err)
@@ -35,6 +39,8 @@ func (s *Server) sweeper() {
 				if n < sweepBatch || err != nil {
 					break
 				}
+				// Clients have at least two thirds of the time, however many keys have expired.
+				time.Sleep(2 * time.Since(begin))
 			}
 		}
 	}
@@ -58,19 +64,27 @@ func (s *Server) sweep(c *client) (n int, err error) {
 			break
 		}
 	}
-	for _, e := range due {
-		if err := s.sweepKey(c, e.index, e.key); err != nil {
-			return 0, err
+	keys := make([][]byte, len(due))
+	for i, e := range due {
+		keys[i] = e.key
+	}
+	err = c.locked(func() error {
+		for _, e := range due {
+			if err := s.sweepKey(c, e.index, e.key); err != nil {
+				return err
+			}
 		}
+		return nil
+	}, keys...)
+	if err != nil {
+		return 0, err
 	}
 	return len(due), nil
 }
 
+// sweepKey adds to the batch what removes a key that has expired, or else its old entry in
+// the index. The key's stripe is locked.
 func (s *Server) sweepKey(c *client, index, key []byte) error {
-	st := s.stripe(key)
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	c.begin()
 	c.batch.Delete(index)
 	gone := false
 	if err := c.view(key, func(v []byte) error {
@@ -81,11 +95,11 @@ func (s *Server) sweepKey(c *client, index, key []byte) error {
 		return err
 	}
 	if gone {
-		c.forget(&c.batch, st, key)
+		c.forget(&c.batch, s.stripe(key), key)
 		c.batch.Delete(c.headKey(nil, key))
 		s.stats.expired.Add(1)
 	}
-	return c.apply()
+	return nil
 }
 
 // collector removes from the store what belongs to no key any more: first
@@ -198,7 +212,7 @@ func (s *Server) removeRange(from, to []byte) error {
 				return err
 			}
 			b.Delete(e.Key)
-			if b.Len() == sweepBatch {
+			if b.Len() == removeBatch {
 				from = append(append([]byte(nil), e.Key...), 0)
 				break
 			}
@@ -209,7 +223,7 @@ func (s *Server) removeRange(from, to []byte) error {
 		if err := s.put(&b); err != nil {
 			return err
 		}
-		if b.Len() < sweepBatch {
+		if b.Len() < removeBatch {
 			return nil
 		}
 	}
