@@ -56,7 +56,7 @@ func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) (err e
 			err = ErrClosed
 		}
 	}()
-	if err := c.settle(); err != nil {
+	if err := c.flushAll(); err != nil {
 		return err
 	}
 	seq := c.lastSeq + 1
@@ -90,8 +90,8 @@ func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) (err e
 	return nil
 }
 
-// settle brings all that was written into tables, and the log to the disk.
-func (c *committer) settle() error {
+// flushAll brings all that was written into tables, and the log to the disk.
+func (c *committer) flushAll() error {
 	if err := c.rotate(); err != nil {
 		return err
 	}

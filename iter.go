@@ -14,15 +14,15 @@ import (
 )
 
 // Iter iterates over the keys of the database in bytewise order, as of the moment it was
-// made, or of its last Reset. Every move reports whether the iterator is at a key afterwards. If it is not, Err
-// tells the end of the range from a failure. A new Iter is at no key: Next moves it to
-// the first key and Prev to the last, so a loop over Next needs no First. Once an Iter
-// has moved past an end, Next and Prev return false until the next First, Last, SeekGE or
-// SeekLT.
+// made, or of its last Reset. Every move reports whether the iterator is at a key
+// afterwards. If it is not, Err tells the end of the range from a failure. A new Iter is
+// at no key: Next moves it to the first key and Prev to the last, so a loop over Next
+// needs no First. Once an Iter has moved past an end, Next and Prev return false until the
+// next First, Last, SeekGE or SeekLT.
 //
 // Key and Value return slices that must not be modified and that are valid until the next
-// move or Close. An Iter must not be used by several goroutines at once. Close it: an
-// open Iter keeps the tables that it reads on disk.
+// move or Close. An Iter must not be used by several goroutines at once. Close it: an open
+// Iter keeps the tables that it reads on disk.
 type Iter struct {
 	db        *DB
 	state     *readState // what it reads; its version is referenced. nil: it has had nothing to read

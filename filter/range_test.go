@@ -1,7 +1,6 @@
 package filter_test
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
@@ -147,77 +146,4 @@ func TestRangeRate(t *testing.T) {
 			t.Log(line)
 		}
 	}
-}
-
-func benchRange(b *testing.B, n int) (filter.RangeReader, []uint64) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	xs := rangeNumbers(n, func(uint64) uint64 { return rng.Uint64() })
-	w := filter.Range(12, 0).NewWriter()
-	for _, x := range xs {
-		w.Add(nil, x)
-	}
-	block, err := w.Finish()
-	if err != nil {
-		b.Fatal(err)
-	}
-	r, err := filter.Range(12, 0).Open(block)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return r, xs
-}
-
-// BenchmarkRangeQuery asks for absent ranges of 10, of a filter that is in the cache and
-// of one that is not; beside it a point filter of as many bits.
-func BenchmarkRangeQuery(b *testing.B) {
-	for _, n := range []int{50_000, 20_000_000} {
-		r, xs := benchRange(b, n)
-		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
-			i := uint64(0)
-			for b.Loop() {
-				i++
-				x := xs[i*0x9e3779b97f4a7c15%uint64(n)] + 1
-				r.MayContainRange(nil, x, x+9)
-			}
-		})
-		b.Run(fmt.Sprintf("point/keys=%d", n), func(b *testing.B) {
-			w := filter.Bloom(12).NewWriter()
-			var key [8]byte
-			for _, x := range xs {
-				binary.BigEndian.PutUint64(key[:], x)
-				w.Add(filter.NewKey(key[:]))
-			}
-			units, err := w.Finish()
-			if err != nil {
-				b.Fatal(err)
-			}
-			f, err := filter.Bloom(12).Open(units)
-			if err != nil {
-				b.Fatal(err)
-			}
-			i := uint64(0)
-			for b.Loop() {
-				i++
-				binary.BigEndian.PutUint64(key[:], xs[i*0x9e3779b97f4a7c15%uint64(n)]+1)
-				f.MayContain(filter.NewKey(key[:]))
-			}
-		})
-	}
-}
-
-// BenchmarkRangeBuild reports the time a key.
-func BenchmarkRangeBuild(b *testing.B) {
-	const n = 100_000
-	rng := rand.New(rand.NewPCG(1, 2))
-	xs := rangeNumbers(n, func(uint64) uint64 { return rng.Uint64() })
-	w := filter.Range(12, 0).NewWriter()
-	for b.Loop() {
-		for _, x := range xs {
-			w.Add(nil, x)
-		}
-		if _, err := w.Finish(); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/key")
 }

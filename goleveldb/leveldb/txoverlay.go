@@ -92,12 +92,12 @@ func (c *overlay) SeekGE(key []byte) bool {
 	c.forward = true
 	c.inBase = c.base.SeekGE(key)
 	c.seekOwn(key)
-	return c.settle()
+	return c.skipDeleted()
 }
 
-// settle makes the first key of those that base and own are at the current one, and
+// skipDeleted makes the first key of those that base and own are at the current one, and
 // passes over deletions.
-func (c *overlay) settle() bool {
+func (c *overlay) skipDeleted() bool {
 	for {
 		if c.Err() != nil {
 			return false
@@ -173,7 +173,7 @@ func (c *overlay) Last() bool  { return c.seekLT(nil) }
 func (c *overlay) Next() bool {
 	if c.forward {
 		c.step()
-		return c.settle()
+		return c.skipDeleted()
 	}
 	c.buf = append(append(c.buf[:0], c.key...), 0)
 	return c.SeekGE(c.buf)

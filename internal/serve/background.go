@@ -40,7 +40,10 @@ func (s *Server) sweeper() {
 					break
 				}
 				// Clients have at least two thirds of the time, however many keys have expired.
-				time.Sleep(2 * time.Since(begin))
+				select {
+				case <-s.ctx.Done():
+				case <-time.After(min(2*time.Since(begin), sweepEvery)):
+				}
 			}
 		}
 	}

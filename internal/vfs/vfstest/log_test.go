@@ -12,21 +12,6 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// readFile reads a file whole.
-func readFile(t *testing.T, fsys vfs.FS, name string) []byte {
-	t.Helper()
-	n, err := fsys.Size(name)
-	must(t, err)
-	f, err := fsys.Open(name)
-	must(t, err)
-	defer f.Close()
-	b := make([]byte, n)
-	if got, err := f.ReadAt(b, 0); got < len(b) {
-		t.Fatalf("read %d of %d bytes: %v", got, n, err)
-	}
-	return b
-}
-
 // TestLog writes pieces of all lengths to a log. At any moment another reader
 // finds them, with nothing but zeros behind; closed, the log ends with them.
 func TestLog(t *testing.T) {
@@ -57,7 +42,7 @@ func TestLog(t *testing.T) {
 				if r.IntN(20) > 0 {
 					continue
 				}
-				if b := readFile(t, fsys, name); len(b) < len(want) || !bytes.Equal(b[:len(want)], want) ||
+				if b := []byte(get(t, fsys, name)); len(b) < len(want) || !bytes.Equal(b[:len(want)], want) ||
 					len(bytes.TrimLeft(b[len(want):], "\x00")) > 0 {
 					t.Fatalf("round %d, after %d bytes: the file holds %d, others", round, len(want), len(b))
 				}
@@ -67,7 +52,7 @@ func TestLog(t *testing.T) {
 				t.Fatalf("ReadAt: %x, %v", tail, err)
 			}
 			must(t, f.Close())
-			if b := readFile(t, fsys, name); !bytes.Equal(b, want) {
+			if b := []byte(get(t, fsys, name)); !bytes.Equal(b, want) {
 				t.Fatalf("closed, the file holds %d bytes and not %d", len(b), len(want))
 			}
 			if _, err := f.Write([]byte("x")); !errors.Is(err, fs.ErrClosed) {
@@ -113,7 +98,7 @@ func TestLogZeroTail(t *testing.T) {
 	must(t, m.SyncDir("/"))
 	zeros := func() (none, some, full int) {
 		for s := range Survival(200) {
-			b := readFile(t, m.CrashImage(m.NumOps(), s), "log")
+			b := []byte(get(t, m.CrashImage(m.NumOps(), s), "log"))
 			switch rest := len(b) - len(bytes.TrimRight(b, "\x00")); {
 			case len(b) == logWindow:
 				full++
