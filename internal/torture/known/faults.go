@@ -203,4 +203,22 @@ var faults = []fault{
 		edits: []edit{{"internal/record/writer.go", "if room < HeaderLen {", "if room <= HeaderLen {"}},
 		tests: []suite{{"internal/record", "TestExactSevenLeft|TestBlockBoundaries"}},
 	},
+
+	// Transactions.
+	{
+		name: "own-writes-unseen", origin: "dgraph-io/badger#286",
+		was:   "an iterator within a transaction did not see what the transaction had written",
+		edits: []edit{{"iter.go", "children, it.own = it.tx.own.iterators(it.tx, children)", "_ = it.tx.own"}},
+		tests: []suite{{".", "TestTxModel"}},
+	}, {
+		name: "absent-not-noted", origin: "dgraph-io/badger#1328",
+		was:   "an iterator's seek that found nothing was not among what the transaction had read",
+		edits: []edit{{"txreads.go", "case !ok && t.it.upper == nil:\n\t\tr.open = true", "case !ok && t.it.upper == nil:"}},
+		tests: []suite{{".", "TestTx"}},
+	}, {
+		name: "write-skew", origin: "dgraph-io/badger#409",
+		was:   "keys that came into a range which a transaction had read were no conflict",
+		edits: []edit{{"txreads.go", "i >= 0 && (s.ranges[i].open || bytes.Compare(key, s.ranges[i].upper) < 0)", "false && i > 0"}},
+		tests: []suite{{".", "TestTx|TestLeaderFindsConflicts"}, {torture, "TestTxn$"}},
+	},
 }
