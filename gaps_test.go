@@ -222,3 +222,70 @@ func TestGapsAndWriters(t *testing.T) {
 	stop.Store(true)
 	walkers.Wait()
 }
+
+// TestGapsGrowBesideWriters: while the first key is taken again and again, so that the gap
+// before it grows, a key that was put is found.
+func TestGapsGrowBesideWriters(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 256 << 10})
+	defer mustClose(t, db)
+	const keys = 1 << 20
+	name := func(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
+	first := func() (key int, ok bool) {
+		it, err := db.NewIter(nil)
+		if err != nil {
+			t.Error(err)
+			return 0, false
+		}
+		defer it.Close()
+		if !it.First() {
+			return 0, false
+		}
+		return int(binary.BigEndian.Uint32(it.Key())), true
+	}
+	var head atomic.Int64 // about the first key
+	var stop atomic.Bool
+	var poppers, writers sync.WaitGroup
+	poppers.Go(func() {
+		for i := 0; !stop.Load(); i++ {
+			if err := db.Put(name(2*(100+i)), nil, sift.NoSync); err != nil {
+				t.Error(err)
+			}
+			for { // the even keys are its own
+				key, ok := first()
+				if !ok || key%2 != 0 {
+					break
+				}
+				head.Store(int64(key))
+				if err := db.Delete(name(key), sift.NoSync); err != nil {
+					t.Error(err)
+				}
+				if key < 2*i {
+					break
+				}
+			}
+		}
+	})
+	for w := range 2 {
+		writers.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(w), 2))
+			for range 10_000 {
+				key := max(0, int(head.Load())-8+rng.IntN(16))&^3 + 1 + 2*w
+				if err := db.Put(name(key), nil, sift.NoSync); err != nil {
+					t.Error(err)
+				}
+				if at, ok := first(); !ok || at > key {
+					t.Errorf("key %d was put, and the first is %d (%v)", key, at, ok)
+				}
+				if err := db.Delete(name(key), sift.NoSync); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	stop.Store(true)
+	poppers.Wait()
+	if head.Load() < 1000 {
+		t.Errorf("the first key came no further than %d of %d", head.Load(), keys)
+	}
+}

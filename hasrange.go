@@ -68,14 +68,19 @@ func (d *DB) hasRanges(ranges []KeyRange, seq uint64) (has []bool, err error) {
 	}
 	it.seq = seq
 	has = make([]bool, len(ranges))
+	var near nearGaps // not used: one of many ranges grows no gap
 	for i := range ranges {
 		r := &ranges[i]
 		ask := d.prefixOf(r.From, r.To)
-		src := s.sources(r.From, r.To, &ask)
+		lower, upper, some := d.skipGaps(s, seq, r.From, r.To, &near)
+		if !some {
+			continue
+		}
+		src := s.sources(lower, upper, &ask)
 		if src.none() {
 			continue
 		}
-		if has[i], err = it.finds(s, &src, r, present); err != nil {
+		if has[i], err = it.finds(s, &src, lower, upper, present); err != nil {
 			return nil, err
 		}
 	}
@@ -83,7 +88,7 @@ func (d *DB) hasRanges(ranges []KeyRange, seq uint64) (has []bool, err error) {
 }
 
 // finds reports whether there is a key in a range of a state that the iterator holds.
-func (it *Iter) finds(s *readState, src *sources, r *KeyRange, present bool) (bool, error) {
+func (it *Iter) finds(s *readState, src *sources, lower, upper []byte, present bool) (bool, error) {
 	if err := it.leave(); err != nil {
 		return false, err
 	}
@@ -91,7 +96,7 @@ func (it *Iter) finds(s *readState, src *sources, r *KeyRange, present bool) (bo
 		it.iterRoom = new(iterRoom)
 		it.init()
 	}
-	it.setBounds(r.From, r.To)
+	it.setBounds(lower, upper)
 	if err := it.read(s, src, nil, present); err != nil {
 		return false, err
 	}

@@ -45,6 +45,7 @@ type Iter struct {
 type iterRoom struct {
 	lower     []byte             // the first key of the range; nil: no bound
 	upper     []byte             // the first key outside of it; nil: no bound
+	near      nearGaps           // that end where the range begins, and begin where it ends
 	tx        *Tx                // that it was made from, else nil
 	own       uint64             // the last of the transaction's own writes that it sees; else seq
 	track     *rangeTrack        // of the transaction; else nil
@@ -136,6 +137,13 @@ func (d *DB) openIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
 	if s == nil {
 		return nil, ErrClosed
 	}
+	var near nearGaps
+	if tx == nil {
+		var some bool
+		if lower, upper, some = d.skipGaps(s, seq, lower, upper, &near); !some {
+			return nil, nil
+		}
+	}
 	src := s.sources(lower, upper, &ask)
 	if src.none() && tx == nil {
 		return nil, nil
@@ -145,7 +153,7 @@ func (d *DB) openIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
 	it.db, it.seq, it.iterRoom = d, seq, &roomy.room
 	it.init()
 	it.setBounds(lower, upper)
-	it.tx = tx
+	it.tx, it.near = tx, near
 	if err := it.read(s, &src, o, present); err != nil {
 		return nil, err
 	}
@@ -246,6 +254,13 @@ func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
 		return ErrClosed
 	}
 	it.seq = seq
+	var near nearGaps
+	if tx == nil {
+		var some bool
+		if lower, upper, some = it.db.skipGaps(s, seq, lower, upper, &near); !some {
+			return nil
+		}
+	}
 	src := s.sources(lower, upper, &ask)
 	if src.none() && tx == nil {
 		return nil
@@ -254,6 +269,12 @@ func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
 		it.iterRoom = new(iterRoom)
 		it.init()
 		it.setBounds(lower, upper)
+	}
+	if it.near = near; near.below != nil {
+		it.lower = near.below.To
+	}
+	if near.above != nil {
+		it.upper = near.above.From
 	}
 	if err := it.read(s, &src, o, present); err != nil {
 		return err
@@ -479,14 +500,18 @@ func (it *Iter) Prev() bool {
 // seen and whose key is not skip. If there is none to skip, in stands where seek says.
 func (it *Iter) settleForward(skip []byte) bool {
 	it.backward, it.valid = false, false
-	sought, tombstones := skip == nil, 0
+	sought, tombstones, hidden := skip == nil, 0, false
 	for ; it.in.Valid(); it.in.Next() {
 		ikey := it.in.Key()
 		userKey, t := base.UserKey(ikey), base.KeyTrailer(ikey)
 		if it.upper != nil && bytes.Compare(userKey, it.upper) >= 0 {
 			return false
 		}
-		if it.hidden(t>>8) || skip != nil && bytes.Equal(userKey, skip) {
+		if it.hidden(t >> 8) {
+			hidden = true
+			continue
+		}
+		if skip != nil && bytes.Equal(userKey, skip) {
 			continue
 		}
 		if base.Kind(t) == base.KindDelete {
@@ -502,6 +527,9 @@ func (it *Iter) settleForward(skip []byte) bool {
 			continue
 		}
 		it.key, it.value, it.valid = userKey, it.in.Value(), true
+		if tombstones >= growAfter && sought && !hidden {
+			it.growNear(userKey, tombstones)
+		}
 		return true
 	}
 	it.err = it.in.Err()

@@ -17,7 +17,12 @@ import (
 // watch, and what was set before is in the memtable that the iterator reads. That is
 // why only an iterator over the present state, whose memtable is still the growing one,
 // adds gaps: to another, entries may be missing that were set after its sequence number.
+//
+// An iterator whose range begins or ends in a gap begins or ends beside it instead, and
+// does not open the tables that lie in the gap. If it then finds its first key behind a few
+// tombstones, the gap grows without a watch, unless anything was cut meanwhile.
 const (
+	growAfter = 3  // tombstones right behind a gap from which on it is grown
 	walkAfter = 4  // tombstones in a row after which an iterator walks
 	newGap    = 64 // tombstones from which on a range that was walked over is remembered
 	growGap   = 8  // or, if it is next to a gap
@@ -39,6 +44,48 @@ type walk struct {
 	known    int  // tombstones in the gaps that it has jumped over
 	backward bool
 	edge     bool // the range of the iterator ends in the gap that it has jumped over
+}
+
+// nearGaps are the gaps that a range has been shortened by.
+type nearGaps struct {
+	below *gap.Gap // the range begins at its end; nil: none
+	above *gap.Gap // the range ends at its beginning; nil: none
+	cuts  uint64   // Set.Cuts from before anything was read
+}
+
+// skipGaps cuts off what lies in gaps at both ends of a range, for a reader of a state: it
+// need not read the tables that hold no more than what was deleted there. some is false
+// if nothing is left.
+func (d *DB) skipGaps(s *readState, seq uint64, lower, upper []byte, near *nearGaps) (lo, hi []byte, some bool) {
+	gaps := d.gaps.Gaps()
+	if len(gaps) == 0 {
+		return lower, upper, true
+	}
+	near.cuts = d.gaps.Cuts()
+	view := gap.View{Seq: seq, Drops: s.drops}
+	if g := gap.Next(gaps, lower, view); g != nil && g.Holds(lower) {
+		if g.ReachesTo(upper) {
+			return nil, nil, false
+		}
+		lower, near.below = g.To, g
+	}
+	if g := gap.Prev(gaps, upper, view); g != nil && g.ReachesTo(upper) && bytes.Compare(g.From, lower) > 0 {
+		upper, near.above = g.From, g
+	}
+	return lower, upper, true
+}
+
+// growNear makes the gap before the range end at the first key of the range. It does not if
+// a key may have been set before that one which the iterator does not see.
+func (it *Iter) growNear(first []byte, tombstones int) {
+	g := it.near.below
+	if g == nil || it.mem == nil || !bytes.Equal(base.UserKey(it.seek), g.To) {
+		return
+	}
+	if s := it.db.state.Load(); s == nil || s.mem != it.mem || !it.readsMem && !it.mem.Empty() {
+		return
+	}
+	it.db.gaps.Grow(g, first, it.view(), tombstones, it.near.cuts)
 }
 
 // usesGaps reports whether the iterator may use gaps: not over a transaction's own
@@ -83,6 +130,12 @@ func (it *Iter) startWalk(start []byte, backward bool) walk {
 	it.unbounded = start == nil
 	w := walk{it: it, backward: backward}
 	w.look(it.startKey())
+	switch near := &it.near; {
+	case backward && near.above != nil && bytes.Equal(start, near.above.From):
+		w.known = near.above.Weight
+	case !backward && near.below != nil && bytes.Equal(start, near.below.To):
+		w.known = near.below.Weight
+	}
 	return w
 }
 

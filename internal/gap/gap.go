@@ -61,6 +61,8 @@ type Set struct {
 	active atomic.Int64
 	list   atomic.Pointer[[]*Gap] // by From; replaced as a whole; nil: none
 
+	cuts atomic.Uint64 // calls of Cut that had something to do, and of Clear
+
 	mu      sync.Mutex
 	bytes   int
 	watches []*Watch
@@ -84,6 +86,22 @@ func (s *Set) Gaps() []*Gap {
 		return *l
 	}
 	return nil
+}
+
+// Cuts returns a number that changes with each Cut and Clear while there are gaps.
+func (s *Set) Cuts() uint64 { return s.cuts.Load() }
+
+// Grow makes a gap end at a key further on, if it is still in the set and nothing has been
+// cut since Cuts returned cuts. weight is how many tombstones there are in between.
+// REQUIRES: no key lives from the end of the gap to the key, for a reader with view v, and
+// none was set there whose Cut was before that call of Cuts.
+func (s *Set) Grow(g *Gap, to []byte, v View, weight int, cuts uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cuts.Load() != cuts || !slices.Contains(s.Gaps(), g) {
+		return
+	}
+	s.add(&Gap{From: g.To, To: bytes.Clone(to), Since: v, Weight: g.Weight + weight})
 }
 
 // find returns the index of the first gap that ends after the key.
@@ -137,6 +155,7 @@ func (s *Set) Cut(key []byte) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.cuts.Add(1)
 	for _, w := range s.watches {
 		w.Cut(key)
 	}
@@ -307,6 +326,7 @@ func (s *Set) Clear() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.cuts.Add(1)
 	for _, w := range s.watches {
 		w.to = append([]byte{}, w.from...) // nothing is left of the range
 	}

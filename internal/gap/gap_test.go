@@ -134,6 +134,32 @@ func TestSetAgainstModel(t *testing.T) {
 	}
 }
 
+// TestGrow: a gap grows to the key that a reader has come to unless something was cut
+// meanwhile, or it is not there any more.
+func TestGrow(t *testing.T) {
+	for _, tt := range []struct {
+		desc      string
+		meanwhile func(*Set)
+		want      string
+	}{
+		{"nothing else happens", func(*Set) {}, `["a","q")@9*53`},
+		{"a key between the two is set", func(s *Set) { s.Cut(key("n")) }, `["a","m")@7*50`},
+		{"so is one elsewhere", func(s *Set) { s.Cut(key("z")) }, `["a","m")@7*50`},
+		{"one in the gap", func(s *Set) { s.Cut(key("c")) }, `["a","c")@7*25 ["c\x00","m")@7*25`},
+		{"all is forgotten", (*Set).Clear, ``},
+		{"the gap has grown", func(s *Set) { s.Grow(s.Gaps()[0], key("p"), View{Seq: 8}, 1, s.Cuts()) }, `["a","p")@8*51`},
+	} {
+		s := NewSet(1 << 20)
+		s.Watch(key("a"), key("z"), View{Seq: 7}, false).Done(key("m"), 50)
+		g, cuts := s.Gaps()[0], s.Cuts()
+		tt.meanwhile(s)
+		s.Grow(g, key("q"), View{Seq: 9}, 3, cuts)
+		if got := describe(s); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.desc, got, tt.want)
+		}
+	}
+}
+
 // TestNextAndPrev: a reader gets only gaps that are true at its sequence number.
 func TestNextAndPrev(t *testing.T) {
 	gaps := []*Gap{{From: key("a"), To: key("c"), Since: View{Seq: 5}}, {From: key("c\x00"), To: key("f"), Since: View{Seq: 9}}, {From: key("m"), Since: View{Seq: 2}}}
