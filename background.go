@@ -212,7 +212,11 @@ func (d *DB) closeLog(log *logFile) {
 	}
 }
 
-// flushMemtable writes a memtable to a table of level 0.
+// flushParts bounds the runs of tombstones that get tables of their own in a flush.
+const flushParts = 16
+
+// flushMemtable writes a memtable to level 0: to one table, unless it has long runs of
+// tombstones.
 func (d *DB) flushMemtable(job *flushJob) error {
 	start := time.Now()
 	version := d.refVersion()
@@ -223,6 +227,7 @@ func (d *DB) flushMemtable(job *flushJob) error {
 		Writer:     d.tableOptions(0),
 		// Older memtables are already in tables.
 		NothingBelow: compact.NothingBelow(version, &compact.Plan{}, d.mayContain),
+		DeletionRun:  max(minDeletions, job.mem.Len()/flushParts),
 	})
 	if err != nil {
 		return err

@@ -170,8 +170,12 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 	var src sources
 	for level, metas := range version.Levels {
 		for _, meta := range metas {
-			if !dropped[meta] && overlaps(meta, r.at, r.to) {
-				src.tables[level] = append(src.tables[level], meta)
+			switch {
+			case dropped[meta] || !overlaps(meta, r.at, r.to):
+			case level == 0:
+				src.runs = append(src.runs, []*manifest.TableMeta{meta})
+			default:
+				src.levels[level] = append(src.levels[level], meta)
 			}
 		}
 	}

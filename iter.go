@@ -332,7 +332,8 @@ func (d *DB) iterState(want uint64) (s *readState, seq uint64, present bool) {
 type sources struct {
 	mem    *memtable.Memtable // nil if it is empty
 	imms   []*memtable.Memtable
-	tables [manifest.NumLevels][]*manifest.TableMeta
+	runs   [][]*manifest.TableMeta                   // of level 0; see manifest.Version.Runs
+	levels [manifest.NumLevels][]*manifest.TableMeta // from level 1 on
 }
 
 // sources returns those of an iterator over a range.
@@ -343,9 +344,10 @@ func (s *readState) sources(lower, upper []byte, ask *prefixAsk) sources {
 	if !s.mem.Empty() {
 		src.mem = s.mem
 	}
-	for level := range src.tables {
+	src.runs = runsOf(s.version, lower, upper, ask)
+	for level := 1; level <= s.version.Deepest; level++ {
 		if len(s.version.Levels[level]) > 0 {
-			src.tables[level] = tablesOf(s.version, level, lower, upper, ask)
+			src.levels[level] = tablesOf(s.version, level, lower, upper, ask)
 		}
 	}
 	ask.count()
@@ -354,31 +356,37 @@ func (s *readState) sources(lower, upper []byte, ask *prefixAsk) sources {
 
 // none reports whether there are no sources.
 func (s *sources) none() bool {
-	for _, metas := range s.tables {
+	for _, metas := range s.levels {
 		if len(metas) > 0 {
 			return false
 		}
 	}
-	return s.mem == nil && len(s.imms) == 0
+	return s.mem == nil && len(s.imms) == 0 && len(s.runs) == 0
 }
 
-// iterators returns an iterator for each memtable, each table of level 0, and each
-// further level, newest first.
+// iterators returns an iterator for each memtable, each run of level 0, and each further
+// level.
 func (s *sources) iterators(o *sstable.IterOptions) (children []base.Iterator, err error) {
-	children = make([]base.Iterator, 0, 1+len(s.imms)+len(s.tables[0])+manifest.NumLevels)
+	children = make([]base.Iterator, 0, 1+len(s.imms)+len(s.runs)+manifest.NumLevels)
 	if s.mem != nil {
 		children = append(children, s.mem.NewIter())
 	}
 	for _, m := range s.imms {
 		children = append(children, m.NewIter())
 	}
-	tables, err := tableIterators(s.tables[0], o)
-	if err != nil {
-		return nil, errors.Join(err, closeAll(children))
+	for _, run := range s.runs {
+		if len(run) > 1 {
+			children = append(children, levelIterator(run, o))
+			continue
+		}
+		it, err := run[0].Handle.(*table).iter(o)
+		if err != nil {
+			return nil, errors.Join(err, closeAll(children))
+		}
+		children = append(children, it)
 	}
-	children = append(children, tables...)
-	for level := 1; level < manifest.NumLevels; level++ {
-		if metas := s.tables[level]; len(metas) > 0 {
+	for _, metas := range s.levels {
+		if len(metas) > 0 {
 			children = append(children, levelIterator(metas, o))
 		}
 	}

@@ -2,6 +2,7 @@ package sift
 
 import (
 	"bytes"
+	"sort"
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
@@ -63,22 +64,45 @@ func (a *prefixAsk) count() {
 	a.asked, a.useful, a.rangesAsked, a.rangesUseful = 0, 0, 0, 0
 }
 
-// tablesOf returns the tables of a level that may hold keys from lower to upper. The bounds
-// are separate parameters: in one struct, the end of a prefix would escape to the heap.
+// runsOf returns the tables of level 0 that may hold keys from lower to upper, in runs.
+func runsOf(v *manifest.Version, lower, upper []byte, ask *prefixAsk) [][]*manifest.TableMeta {
+	if lower == nil && upper == nil {
+		return v.Runs
+	}
+	var kept [][]*manifest.TableMeta
+	for _, run := range v.Runs {
+		if lower != nil {
+			run = run[sort.Search(len(run), func(i int) bool { return bytes.Compare(base.UserKey(run[i].Largest), lower) >= 0 }):]
+		}
+		if upper != nil {
+			run = run[:sort.Search(len(run), func(i int) bool { return bytes.Compare(base.UserKey(run[i].Smallest), upper) >= 0 })]
+		}
+		if run = ask.mayHoldAny(run, lower, upper); len(run) > 0 {
+			kept = append(kept, run)
+		}
+	}
+	return kept
+}
+
+// mayHoldAny returns the tables, of those that overlap a range, that may hold a key of it.
+func (a *prefixAsk) mayHoldAny(metas []*manifest.TableMeta, lower, upper []byte) []*manifest.TableMeta {
+	if !a.on && !a.ranges {
+		return metas
+	}
+	var kept []*manifest.TableMeta
+	for _, m := range metas {
+		if a.mayHold(m) && a.mayHoldRange(lower, upper, m) {
+			kept = append(kept, m)
+		}
+	}
+	return kept
+}
+
+// tablesOf returns the tables of a level >= 1 that may hold keys from lower to upper. The
+// bounds are separate parameters: in one struct, the end of a prefix would escape to the
+// heap.
 func tablesOf(v *manifest.Version, level int, lower, upper []byte, ask *prefixAsk) []*manifest.TableMeta {
 	metas := v.Levels[level]
-	switch {
-	case level == 0 && lower == nil && upper == nil:
-		return metas
-	case level == 0:
-		var kept []*manifest.TableMeta
-		for _, m := range metas {
-			if overlaps(m, lower, upper) && ask.mayHold(m) && ask.mayHoldRange(lower, upper, m) {
-				kept = append(kept, m)
-			}
-		}
-		return kept
-	}
 	if lower != nil {
 		i, _ := v.FindTable(level, lower)
 		metas = metas[i:]

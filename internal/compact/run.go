@@ -26,6 +26,9 @@ type Job struct {
 	// SplitBefore reports whether a new table should start at the key, for reasons other
 	// than size. It is called once for each ascending key. Nil: never.
 	SplitBefore func(userKey []byte) bool
+	// DeletionRun is the number of tombstones in a row, for different keys, that get a table
+	// of their own, which a compaction can then drop with little else; 0: none do.
+	DeletionRun int
 	// TableBytes is the target size of a table; 0: a single table.
 	TableBytes int64
 	// Writer configures the tables.
@@ -68,6 +71,9 @@ type runner struct {
 	outputs []Output
 	stats   Stats
 
+	deletions int // in a row, up to the present entry
+	tableKeys int // in the table being written
+
 	num    uint64
 	file   vfs.File // the table being written, or nil
 	buf    *bufio.Writer
@@ -107,6 +113,9 @@ func (r *runner) run(ctx context.Context) error {
 		if kind == base.KindDelete && b == 0 && r.job.NothingBelow != nil && r.job.NothingBelow(key) {
 			continue
 		}
+		if !sameKey {
+			split = r.runEnds(kind) || split
+		}
 		if r.writer != nil && !sameKey && (split || r.job.TableBytes > 0 && r.writer.EstimatedBytes() >= r.job.TableBytes) {
 			if err := r.finish(); err != nil {
 				return err
@@ -121,6 +130,9 @@ func (r *runner) run(ctx context.Context) error {
 		if err := r.writer.Add(userKey, seq, kind, in.Value()); err != nil {
 			return err
 		}
+		if !sameKey {
+			r.tableKeys++
+		}
 		r.stats.EntriesOut++
 	}
 	if err := in.Err(); err != nil {
@@ -130,6 +142,23 @@ func (r *runner) run(ctx context.Context) error {
 		return r.finish()
 	}
 	return nil
+}
+
+// runEnds takes in the kind of the next key's newest entry, and reports whether a run of
+// tombstones ends before it, or has become long enough for a table of its own. What has been
+// written of it by then stays where it is.
+func (r *runner) runEnds(kind base.Kind) bool {
+	n := r.job.DeletionRun
+	if n == 0 {
+		return false
+	}
+	if kind == base.KindDelete {
+		r.deletions++
+		return r.deletions == n && r.tableKeys >= 2*n
+	}
+	long := r.deletions >= n
+	r.deletions = 0
+	return long
 }
 
 func (r *runner) begin() error {
@@ -144,6 +173,7 @@ func (r *runner) begin() error {
 	}
 	o := *r.job.Writer
 	o.FileNumber = num
+	r.tableKeys = 0
 	r.num, r.file, r.writer = num, f, sstable.NewWriter(r.buf, &o)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -111,5 +112,53 @@ func TestRunCancelled(t *testing.T) {
 	cancel()
 	if outputs, _, err := Run(ctx, jobTo(vfstest.NewMem(), &backwards{keys: keys})); !errors.Is(err, context.Canceled) || len(outputs) > 0 {
 		t.Errorf("%v, %v", outputs, err)
+	}
+}
+
+// TestRunsOfTombstones: a table ends where a long run of tombstones does, and where one is
+// long enough behind enough other keys; never between the versions of a key.
+func TestRunsOfTombstones(t *testing.T) {
+	for _, tt := range []struct{ desc, kinds, want string }{
+		{"none", "ssssssssss", "10"},
+		{"one at the start", "ddddssss", "4 4"},
+		{"one in the middle", "ssssssdddddsss", "8 3 3"},
+		{"one behind few others", "ssdddddsss", "7 3"},
+		{"one at the end", "ssssssddddd", "8 3"},
+		{"only short ones", "ssddssddssdd", "12"},
+		{"an older version of a key, which a snapshot sees", "dddd2sss", "5 3"},
+		{"and one that begins the next table", "ddds2ss", "3 4"},
+	} {
+		mem := memtable.New(1 << 20)
+		mem.Reserve(1 << 19)
+		key := 0
+		for _, kind := range tt.kinds {
+			if kind != '2' {
+				key++
+			}
+			k, seq := base.KindSet, uint64(200)
+			switch kind {
+			case 'd':
+				k = base.KindDelete
+			case '2': // of the same key
+				seq = 100
+			}
+			if err := mem.Add(uint64(key), seq, k, fmt.Appendf(nil, "%04d", key), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		job := jobTo(vfstest.NewMem(), mem.NewIter())
+		job.Boundaries = []uint64{150, base.MaxSequence}
+		job.DeletionRun = 3
+		outputs, _, err := Run(context.Background(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, o := range outputs {
+			got = append(got, fmt.Sprint(o.Info.Properties.NumEntries))
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s, %s: tables of %v entries, want %s", tt.desc, tt.kinds, got, tt.want)
+		}
 	}
 }

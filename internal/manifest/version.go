@@ -20,6 +20,9 @@ type Version struct {
 	Levels [NumLevels][]*TableMeta
 	// Deepest is the deepest level with a table.
 	Deepest int
+	// Runs are the tables of level 0 once more, for iterators: the tables of a run are
+	// ascending and share no user key, and there are as few runs as that allows.
+	Runs [][]*TableMeta
 
 	sizes  [NumLevels]uint64
 	fences [NumLevels]fence.Index // of the levels >= 1
@@ -199,7 +202,7 @@ func Fit(levels []DeepLevel) []DeepLevel {
 // newVersion builds a version from the tables of level 0 and the levels below it.
 func newVersion(top []*TableMeta, levels []DeepLevel) *Version {
 	v := new(Version)
-	v.Levels[0] = top
+	v.Levels[0], v.Runs = top, runs(top)
 	for _, l := range levels {
 		v.Levels[l.Level], v.Deepest = l.Tables, l.Level
 	}
@@ -212,6 +215,24 @@ func newVersion(top []*TableMeta, levels []DeepLevel) *Version {
 		}
 	}
 	return v
+}
+
+// runs returns tables as Version.Runs. To put each table, by its smallest key, into any run
+// that has ended before it makes the fewest runs.
+func runs(tables []*TableMeta) (runs [][]*TableMeta) {
+	tables = slices.Clone(tables)
+	slices.SortFunc(tables, func(a, b *TableMeta) int { return base.CompareInternal(a.Smallest, b.Smallest) })
+	for _, t := range tables {
+		i := slices.IndexFunc(runs, func(run []*TableMeta) bool {
+			return bytes.Compare(base.UserKey(run[len(run)-1].Largest), base.UserKey(t.Smallest)) < 0
+		})
+		if i < 0 {
+			runs = append(runs, []*TableMeta{t})
+			continue
+		}
+		runs[i] = append(runs[i], t)
+	}
+	return runs
 }
 
 // Ref takes a reference on the version. The first one also takes the version's references on

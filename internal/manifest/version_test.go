@@ -184,6 +184,40 @@ func TestOverlapping(t *testing.T) {
 	}
 }
 
+// TestRuns: the runs of level 0 hold each of its tables once, ascending and without a common
+// key, and are as few as the most tables that hold one key.
+func TestRuns(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	for range 200 {
+		e, deepest := new(Edit), [30]int{}
+		for num := range rng.IntN(12) {
+			from, to := rng.IntN(len(deepest)), rng.IntN(len(deepest))
+			from, to = min(from, to), max(from, to)
+			for k := from; k <= to; k++ {
+				deepest[k]++
+			}
+			m := meta(uint64(num+1), key(fmt.Sprintf("%02d", from), uint64(1000-num)), key(fmt.Sprintf("%02d", to), uint64(num)))
+			e.Added = append(e.Added, AddedTable{0, m})
+		}
+		v := mustApply(t, nil, e)
+		seen := map[*TableMeta]bool{}
+		for _, run := range v.Runs {
+			for i, m := range run {
+				if seen[m] {
+					t.Errorf("table %d is there twice", m.Num)
+				}
+				seen[m] = true
+				if i > 0 && bytes.Compare(base.UserKey(run[i-1].Largest), base.UserKey(m.Smallest)) >= 0 {
+					t.Errorf("tables %d and %d of a run overlap", run[i-1].Num, m.Num)
+				}
+			}
+		}
+		if len(seen) != len(v.Levels[0]) || len(v.Runs) != slices.Max(deepest[:]) {
+			t.Errorf("%d of %d tables in %d runs, want %d", len(seen), len(v.Levels[0]), len(v.Runs), slices.Max(deepest[:]))
+		}
+	}
+}
+
 func TestRefs(t *testing.T) {
 	a, b, c := meta(1, key("a", 1), key("a", 1)), meta(2, key("b", 1), key("b", 1)), meta(3, key("c", 1), key("c", 1))
 	v1 := mustApply(t, nil, add(1, a, b))
