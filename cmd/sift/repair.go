@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/serve"
 )
 
 type repairCmd struct {
@@ -36,6 +38,9 @@ func (c *repairCmd) Run(e *env) error {
 	for _, dropped := range report.Dropped {
 		fmt.Fprintln(e.out, "dropped:", dropped)
 	}
+	if err == nil {
+		err = c.forget(&o)
+	}
 	if err != nil {
 		return err
 	}
@@ -45,4 +50,13 @@ func (c *repairCmd) Run(e *env) error {
 	_, err = fmt.Fprintf(e.out, "%s from %s and %s; the old files are in %s\n",
 		amount(report.Entries, "key"), amount(report.Tables, "table"), amount(report.Logs, "log"), filepath.Join(c.Dir, "lost"))
 	return err
+}
+
+// forget removes what "sift serve" has saved about the keys of a database.
+func (c *repairCmd) forget(o *sift.Options) error {
+	db, err := sift.Open(c.Dir, o)
+	if err != nil {
+		return err
+	}
+	return errors.Join(serve.Repaired(db), db.Close())
 }

@@ -1,8 +1,10 @@
 package serve
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,77 +31,101 @@ func (s *Server) sweeper() {
 			return
 		case <-tick.C:
 		}
+		s.keyCounts.dropOld(s)
 		for c.db = range numDatabases {
-			for s.ctx.Err() == nil && !s.failed.Load() {
-				begin := time.Now()
-				n, err := s.sweep(c)
-				if err != nil {
-					s.cfg.Logger.Warn("removing expired keys failed", "err", err)
-				}
-				if n < sweepBatch || err != nil {
-					break
-				}
-				// Clients have at least two thirds of the time, however many keys have expired.
-				select {
-				case <-s.ctx.Done():
-				case <-time.After(min(2*time.Since(begin), sweepEvery)):
-				}
+			if err := s.sweepDatabase(c); err != nil {
+				s.cfg.Logger.Warn("removing expired keys failed", "err", err)
 			}
 		}
 	}
 }
 
-// sweep removes up to sweepBatch entries of keys of a database that have expired.
-func (s *Server) sweep(c *client) (n int, err error) {
-	s.world.RLock()
-	defer s.world.RUnlock()
-	prefix := appendSpace(nil, spaceExpiry, c.gen())
-	upper := binary.BigEndian.AppendUint64(appendSpace(nil, spaceExpiry, c.gen()), uint64(nowMs()+1))
-	type entry struct{ index, key []byte }
-	var due []entry
-	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: prefix, UpperBound: upper}) {
-		if err != nil {
-			return 0, err
+// sweepDatabase removes the keys of a database that have expired. Those that cannot be read
+// stay.
+func (s *Server) sweepDatabase(c *client) error {
+	var damage error
+	var last []byte
+	for s.ctx.Err() == nil && !s.failed.Load() {
+		begin := time.Now()
+		due, err := s.findExpired(c.gen(), last)
+		if err == nil {
+			err = s.sweep(c, due, &damage)
 		}
-		index := append([]byte(nil), e.Key...)
-		due = append(due, entry{index, index[len(prefix)+8:]})
-		if len(due) == sweepBatch {
+		if len(due) < sweepBatch || err != nil {
+			return errors.Join(err, damage)
+		}
+		last = due[len(due)-1]
+		// Clients have at least two thirds of the time, however many keys have expired.
+		select {
+		case <-s.ctx.Done():
+		case <-time.After(min(2*time.Since(begin), sweepEvery)):
+		}
+	}
+	return damage
+}
+
+// findExpired returns up to sweepBatch entries of a database's expiry index that are due,
+// in order, those after last.
+func (s *Server) findExpired(gen uint32, last []byte) (due [][]byte, err error) {
+	lower := appendSpace(nil, spaceExpiry, gen)
+	upper := binary.BigEndian.AppendUint64(slices.Clone(lower), uint64(nowMs()+1))
+	if last != nil && bytes.HasPrefix(last, lower) {
+		lower = append(last, 0)
+	}
+	for e, err := range s.db.Scan(&sift.IterOptions{LowerBound: lower, UpperBound: upper}) {
+		if err != nil {
+			return nil, err
+		}
+		if len(e.Key) < genLen+8 {
+			return nil, errHead
+		}
+		if due = append(due, bytes.Clone(e.Key)); len(due) == sweepBatch {
 			break
 		}
 	}
+	return due, nil
+}
+
+// sweep removes entries of the expiry index, and their keys if they have expired. What
+// cannot be read is left, and the first such error is kept in damage.
+func (s *Server) sweep(c *client, due [][]byte, damage *error) error {
+	s.world.RLock()
+	defer s.world.RUnlock()
 	keys := make([][]byte, len(due))
-	for i, e := range due {
-		keys[i] = e.key
+	for i, index := range due {
+		keys[i] = index[genLen+8:]
 	}
-	err = c.locked(func() error {
-		for _, e := range due {
-			if err := s.sweepKey(c, e.index, e.key); err != nil {
-				return err
+	return c.locked(func() error {
+		for i, index := range due {
+			if [genLen]byte(index) != [genLen]byte(appendSpace(nil, spaceExpiry, c.gen())) {
+				return nil // FLUSHDB or SWAPDB came in between
+			}
+			if err := s.sweepKey(c, index, keys[i]); err != nil && *damage == nil {
+				*damage = fmt.Errorf("key %q: %w", keys[i], err)
 			}
 		}
 		return nil
 	}, keys...)
-	if err != nil {
-		return 0, err
-	}
-	return len(due), nil
 }
 
 // sweepKey adds to the batch what removes a key that has expired, or else its old entry in
 // the index. The key's stripe is locked.
 func (s *Server) sweepKey(c *client, index, key []byte) error {
-	c.batch.Delete(index)
-	gone := false
+	gone, early := false, false
 	if err := c.view(key, func(v []byte) error {
 		h, err := decodeHead(v)
 		gone = err == nil && h.expired()
+		early = !gone && h.expiry == int64(binary.BigEndian.Uint64(index[genLen:])) // the clock was set back
 		return err
-	}); err != nil {
+	}); err != nil || early {
 		return err
 	}
+	c.batch.Delete(index)
 	if gone {
 		c.forget(&c.batch, s.stripe(key), key)
-		c.batch.Delete(c.headKey(nil, key))
+		c.keyBuf = c.headKey(c.keyBuf[:0], key)
+		s.keyCounts.noteChange(c.keyBuf)
+		c.batch.Delete(c.keyBuf)
 		s.stats.expired.Add(1)
 	}
 	return nil
@@ -199,6 +225,9 @@ func (s *Server) removeOld(from, to []byte) error {
 	}
 	if s.failed.Load() {
 		return errReadOnly
+	}
+	if b := s.keyCounts.base.Load(); b != nil {
+		s.keyCounts.drop(b) // its snapshot would keep the tables
 	}
 	if err := s.db.DeleteRange(s.ctx, from, to); s.ctx.Err() == nil {
 		return err

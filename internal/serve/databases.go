@@ -3,8 +3,6 @@ package serve
 import (
 	"encoding/binary"
 	"math"
-
-	"github.com/siftdb/sift"
 )
 
 // selectDB is SELECT.
@@ -15,29 +13,10 @@ func selectDB(c *client, args [][]byte) {
 	}
 }
 
-// keys is how many keys a database has, and how many of them expire.
-func (s *Server) countKeys(gen uint32) (n, expiring int64, err error) {
-	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: appendSpace(nil, spaceHead, gen), DontFillCache: true}) {
-		if err != nil {
-			return 0, 0, err
-		}
-		h, err := decodeHead(e.Value)
-		if err != nil {
-			return 0, 0, err
-		}
-		n += count(!h.expired())
-		expiring += count(h.expiry != 0 && !h.expired())
-	}
-	return n, expiring, nil
-}
-
 func dbsize(c *client, args [][]byte) {
-	n, _, err := c.srv.countKeys(c.gen())
-	if c.overlay != nil {
-		n += c.overlaid()
-	}
+	dbs, err := c.srv.keyCounts.count(c.srv, c.inExec, false)
 	if !c.reply(err) {
-		c.w.Int(n)
+		c.w.Int(dbs[c.gen()].keys + c.overlaid().keys)
 	}
 }
 
@@ -121,21 +100,25 @@ func (s *Server) databaseOf(name string) int {
 	return -1
 }
 
-// overlaid is by how much the changes of a transaction change the number of keys.
-func (c *client) overlaid() (n int64) {
+// overlaid is by how much the changes of a transaction change the numbers of keys of the
+// database.
+func (c *client) overlaid() (n keyCount) {
 	prefix := string(appendSpace(nil, spaceHead, c.gen()))
+	add := func(v []byte, sign int64) {
+		if h, err := decodeHead(v); err == nil && !h.expired() {
+			n.keys += sign
+			n.expires += sign * count(h.expiry != 0)
+		}
+	}
 	for name, v := range c.overlay {
 		if name[:genLen] != prefix {
 			continue
 		}
-		was := false
-		c.srv.db.View([]byte(name), func(v []byte) error {
-			h, err := decodeHead(v)
-			was = err == nil && !h.expired()
-			return err
+		c.srv.db.View([]byte(name), func(was []byte) error {
+			add(was, -1)
+			return nil
 		})
-		h, err := decodeHead(v)
-		n += count(v != nil && err == nil && !h.expired()) - count(was)
+		add(v, 1)
 	}
 	return n
 }

@@ -42,6 +42,9 @@ func TestFlushDropsTables(t *testing.T) {
 	if err != nil || size < 2*minDrop {
 		t.Fatalf("%d bytes on disk, %v", size, err)
 	}
+	if got := c.do("DBSIZE"); got != int64(keys) { // and a snapshot is kept of what was counted
+		t.Fatal("DBSIZE", got)
+	}
 	before := s.db.Metrics().LastSequence
 	if got := c.do("FLUSHDB"); got != simple("OK") {
 		t.Fatal(got)

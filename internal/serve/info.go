@@ -74,11 +74,19 @@ var sections = []section{
 	}},
 	{"Cluster", false, func(c *client, v *figures, b *strings.Builder) { b.WriteString("cluster_enabled:0\r\n") }},
 	{"Keyspace", false, func(c *client, v *figures, b *strings.Builder) {
+		dbs, err := c.srv.keyCounts.count(c.srv, c.inExec, true)
+		if err != nil {
+			c.srv.cfg.Logger.Error("counting the keys failed", "err", err)
+			return
+		}
 		for db := range numDatabases {
-			n, expiring, err := c.srv.keyCounts.of(c.srv, db)
-			if err == nil && n > 0 {
-				fmt.Fprintf(b, "db%d:keys=%d,expires=%d,avg_ttl=0\r\n", db, n, expiring)
-			}
+			c.in(db, func() error {
+				n, more := dbs[c.gen()], c.overlaid()
+				if n.keys+more.keys > 0 {
+					fmt.Fprintf(b, "db%d:keys=%d,expires=%d,avg_ttl=0\r\n", db, n.keys+more.keys, n.expires+more.expires)
+				}
+				return nil
+			})
 		}
 	}},
 	{"Store", false, func(c *client, v *figures, b *strings.Builder) {
@@ -127,34 +135,4 @@ type opsRate struct {
 	mu               sync.Mutex
 	at               time.Time
 	commands, perSec uint64
-}
-
-// keyCounts keeps the numbers of keys, each of which takes a scan to find out, as long as
-// nothing was written; where that took long it is not done again for a hundred times as
-// long.
-type keyCounts struct {
-	mu  sync.Mutex
-	dbs [numDatabases]keyCount
-}
-
-type keyCount struct {
-	gen         uint32
-	begun       uint64
-	at          time.Time
-	took        time.Duration
-	n, expiring int64
-}
-
-func (k *keyCounts) of(s *Server, db int) (n, expiring int64, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	c := &k.dbs[db]
-	begun, gen, now := s.begun.Load(), s.gens[db].Load(), time.Now()
-	if c.gen != gen || c.at.IsZero() || (c.begun != begun || c.expiring > 0) && now.Sub(c.at) >= 100*c.took {
-		if n, expiring, err = s.countKeys(gen); err != nil {
-			return 0, 0, err
-		}
-		*c = keyCount{gen: gen, begun: begun, at: now, took: time.Since(now), n: n, expiring: expiring}
-	}
-	return c.n, c.expiring, nil
 }

@@ -23,6 +23,7 @@ import (
 //	"m" "gen"                gen of each database in turn; of the first alone in
 //	                         what older versions wrote
 //	"m" "sync"               nothing: written to make all before it durable
+//	"m" "keys"               the numbers of keys, see saveCounts
 //
 // A head is a type byte, plus 0x80 if 8 bytes of expiry follow, in ms since
 // 1970, and then a string's bytes or a filter's id, 8 bytes. The string "hi" that

@@ -123,6 +123,9 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 	if err := s.openKeyspace(); err != nil {
 		return nil, err
 	}
+	if err := s.readCounts(); err != nil {
+		return nil, err
+	}
 	if err := s.loadFilters(); err != nil {
 		return nil, err
 	}
@@ -136,6 +139,7 @@ var (
 	metaFormat = []byte{spaceMeta, 'f', 'o', 'r', 'm', 'a', 't'}
 	metaGen    = []byte{spaceMeta, 'g', 'e', 'n'}
 	metaSync   = []byte{spaceMeta, 's', 'y', 'n', 'c'}
+	metaKeys   = []byte{spaceMeta, 'k', 'e', 'y', 's'}
 )
 
 // appendGens appends the generations of all databases.
@@ -303,7 +307,7 @@ func (s *Server) Close(grace time.Duration) error {
 		}
 	}
 	if !s.failed.Load() {
-		err = errors.Join(err, s.db.Put(metaSync, nil, sift.Sync))
+		err = errors.Join(err, s.saveCounts())
 	}
 	return err
 }

@@ -114,6 +114,7 @@ func (w *writes) commitPending() error {
 	}
 	w.db = selected
 	if w.err == nil {
+		w.notePending()
 		w.err = w.srv.put(&w.pending)
 	}
 	w.unlock(w.pendStripes)
@@ -248,6 +249,9 @@ func (w *writes) transact() {
 // applyAll ends what transact began: all changes are one write of the store.
 func (w *writes) applyAll() error {
 	err := w.flushTouched()
+	for head := range w.overlay {
+		w.srv.keyCounts.noteChange([]byte(head))
+	}
 	w.overlay = nil
 	if err == nil {
 		err = w.apply()
@@ -297,6 +301,8 @@ func (w *writes) unindex(key []byte) {
 func (w *writes) note(v []byte) {
 	if w.overlay != nil {
 		w.overlay[string(w.keyBuf)] = bytes.Clone(v)
+	} else {
+		w.srv.keyCounts.noteChange(w.keyBuf)
 	}
 	if w.overlay != nil || w.srv.watching.Load() > 0 {
 		w.changed = append(w.changed, append([]byte{}, w.keyBuf...))

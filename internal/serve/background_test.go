@@ -1,0 +1,56 @@
+package serve
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift"
+)
+
+// Keys that have expired are removed also where others before them cannot be read.
+func TestSweeperPassesDamage(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	s.world.Lock() // the sweeper waits
+	var b sift.Batch
+	put := func(name string, expiry int64, damaged bool) {
+		v := appendHead(nil, head{kind: kindString, expiry: expiry})
+		if damaged {
+			v[0] = 0xff
+		}
+		b.Put(append(appendSpace(nil, spaceHead, 0), name...), v)
+		b.Put((&writes{srv: s}).expiryKey(nil, expiry, []byte(name)), nil)
+	}
+	const damaged, healthy = 2*sweepBatch + 1, 10
+	for i := range damaged {
+		put(fmt.Sprint("damaged", i), 1000, true)
+	}
+	for i := range healthy {
+		put(fmt.Sprint("healthy", i), 2000, false)
+	}
+	err := s.db.Write(&b, sift.NoSync)
+	s.world.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the healthy keys are removed", func() bool { return s.stats.expired.Load() == healthy })
+	if got, ok := c.do("GET", "damaged0").(failure); !ok {
+		t.Errorf("GET of a damaged key: %v", got)
+	}
+	for i := range healthy {
+		if has, err := s.db.Has(append(appendSpace(nil, spaceHead, 0), fmt.Sprint("healthy", i)...)); has || err != nil {
+			t.Error("a key that has expired is still there", err)
+		}
+	}
+}
+
+// waitFor waits until something is so.
+func waitFor(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a minute later it is not so that " + what)
+		}
+	}
+}
