@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/siftdb/sift"
 )
@@ -160,6 +164,56 @@ func BenchmarkGetMany(b *testing.B) {
 						b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(keys)), "ns/key")
 					})
 				}
+			}
+		})
+	}
+}
+
+// BenchmarkFirst takes the first key of the database, again and again, while two goroutines put
+// random ones as fast as they can, and reports how long that takes.
+func BenchmarkFirst(b *testing.B) {
+	for _, pause := range []time.Duration{0, 100 * time.Microsecond, 5 * time.Millisecond} {
+		b.Run(fmt.Sprintf("pause=%v", pause), func(b *testing.B) {
+			db := mustOpen(b, b.TempDir(), nil)
+			defer mustClose(b, db)
+			var writing sync.WaitGroup
+			var stop atomic.Bool
+			var puts atomic.Int64
+			for w := range uint64(2) {
+				writing.Go(func() {
+					rng := rand.New(rand.NewPCG(w, 2))
+					value := make([]byte, 100)
+					var key []byte
+					for !stop.Load() {
+						key = benchKey(key, rng.Uint64())
+						if err := db.Put(key, value, sift.NoSync); err != nil {
+							b.Error(err)
+							return
+						}
+						puts.Add(1)
+					}
+				})
+			}
+			took := make([]time.Duration, 0, b.N)
+			for b.Loop() {
+				start := time.Now()
+				it, err := db.NewIter(nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				it.First()
+				if err := it.Close(); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(start))
+				time.Sleep(pause)
+			}
+			b.ReportMetric(float64(puts.Load())/b.Elapsed().Seconds(), "puts/s")
+			stop.Store(true)
+			writing.Wait()
+			slices.Sort(took)
+			for _, q := range []float64{0.5, 0.99, 0.999} {
+				b.ReportMetric(float64(took[int(q*float64(len(took)-1))].Microseconds()), fmt.Sprintf("us/p%v", 100*q))
 			}
 		})
 	}

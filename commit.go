@@ -441,6 +441,7 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 	if err != nil {
 		return err
 	}
+	mem.Follow(d.state.Load().mem)
 	if !ahead {
 		// The new log needs a higher number than the spare one.
 		c.dropSpare()

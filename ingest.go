@@ -139,7 +139,7 @@ func (d *DB) installSorted(ctx context.Context, metas []*manifest.TableMeta, dee
 		// With another memtable, readers can tell a state with the tables from one
 		// without: see iterState and walk.begin.
 		mem := memtable.New(d.opts.MemtableBytes)
-		if err := d.applyEditTo(edit, metas, func(s *readState) { s.mem = mem }); err != nil {
+		if err := d.applyEditTo(edit, metas, func(s *readState) { mem.Follow(s.mem); s.mem = mem }); err != nil {
 			return true, err
 		}
 		d.gaps.Clear()

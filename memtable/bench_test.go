@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -107,9 +108,43 @@ func BenchmarkAdd(b *testing.B) {
 							})
 						}
 						wg.Wait()
+						m.NewIter().First() // what is pending is part of the cost
 					}
 				})
 			}
+		}
+	}
+}
+
+// BenchmarkFill fills a memtable of 4 MiB with random keys and sorts so many at a time.
+func BenchmarkFill(b *testing.B) {
+	const n = 30_000
+	value := make([]byte, 100)
+	for _, shape := range keyShapes {
+		for _, run := range []int{1, 64, 512, 4096, 8192, 16384, n} {
+			b.Run(fmt.Sprintf("%s/sorted=%d", shape.name, run), func(b *testing.B) {
+				var k []byte
+				var longest time.Duration
+				for range b.N {
+					m := New(n * EntrySize(16, 100))
+					m.pending.limit = n
+					r := rand.New(rand.NewPCG(1, 1))
+					for i := range n {
+						k = shape.key(k[:0], r.Uint64())
+						if err := m.Add(xxhash.Sum64(k), uint64(i), base.KindSet, k, value); err != nil {
+							b.Fatal(err)
+						}
+						if (i+1)%run == 0 {
+							start := time.Now()
+							m.sort()
+							longest = max(longest, time.Since(start))
+						}
+					}
+					m.sort()
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/add")
+				b.ReportMetric(float64(longest.Microseconds()), "us/longest-sort")
+			})
 		}
 	}
 }

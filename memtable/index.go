@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// index is a hash table over the list's nodes. It has one 64-bit word per bucket:
+// index is a hash table over all nodes, in the list or pending. It has one 64-bit word per bucket:
 //
 //	bits 0..31   the newest node of the bucket, 0 if there is none
 //	bits 32..63  a Bloom filter with three bits per key, over the keys in the bucket
@@ -23,8 +23,10 @@ const (
 	// bucketShare is the capacity in bytes per bucket: the index takes another sixteenth of the
 	// capacity.
 	bucketShare = 128
-	// maxChain is the maximum number of nodes of a bucket that a lookup looks at.
+	// maxChain is how many nodes of a bucket a lookup looks at before it searches the list.
 	maxChain = 8
+	// maxUnsortedChain is maxChain while entries may have to be sorted first.
+	maxUnsortedChain = 128
 )
 
 func newIndex(capacity uint64) index {

@@ -6,29 +6,34 @@ import "github.com/siftdb/sift/internal/base"
 // move, and possibly later ones. It cannot fail. Keys and values point into the memtable and
 // remain valid after moves and Close.
 type Iter struct {
-	list *list
+	m    *Memtable
+	list *list // of m
 	node uint32
 }
 
 var _ base.Iterator = (*Iter)(nil)
 
 // NewIter returns an unpositioned iterator, which need not be closed.
-func (m *Memtable) NewIter() *Iter { return &Iter{list: &m.list} }
+func (m *Memtable) NewIter() *Iter { return &Iter{m: m, list: &m.list} }
 
 // First moves to the first entry.
-func (it *Iter) First() bool { return it.at(it.list.next(head, 0)) }
+func (it *Iter) First() bool {
+	return it.at(it.m.inOrder().next(head, 0))
+}
 
 // Last moves to the last entry.
-func (it *Iter) Last() bool { return it.at(it.list.last()) }
+func (it *Iter) Last() bool {
+	return it.at(it.m.inOrder().last())
+}
 
 // SeekGE moves to the first entry at or after the encoded internal key.
 func (it *Iter) SeekGE(ikey []byte) bool {
-	return it.at(it.list.seekGE(base.UserKey(ikey), base.KeyTrailer(ikey)))
+	return it.at(it.m.inOrder().seekGE(base.UserKey(ikey), base.KeyTrailer(ikey)))
 }
 
 // SeekLT moves to the last entry before the encoded internal key.
 func (it *Iter) SeekLT(ikey []byte) bool {
-	return it.at(it.list.seekLT(base.UserKey(ikey), base.KeyTrailer(ikey)))
+	return it.at(it.m.inOrder().seekLT(base.UserKey(ikey), base.KeyTrailer(ikey)))
 }
 
 // Next moves to the next entry.

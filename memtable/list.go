@@ -25,10 +25,10 @@ import (
 //	n + 16          k + 8  encoded internal key
 //	n + 24 + k      v      value
 //
-// A writer fills in a node, then links it with a compare-and-swap of its predecessor's next,
-// from level 0 up. That publishes the node: readers reach it through an atomic load of the
-// same word. Afterwards only its links change. Nodes are never removed, so a node that was
-// found before a key stays before it.
+// A writer fills in a node and adds it to the index. Then the node is linked, at once or later
+// (sort.go), with a compare-and-swap of its predecessor's next, from level 0 up. That publishes
+// it: readers reach it through an atomic load of the same word. Afterwards only its links change.
+// Nodes are never removed, so a node that was found before a key stays before it.
 type list struct {
 	arena  unsafe.Pointer
 	limit  uint64        // no entry ends beyond this offset
@@ -102,9 +102,13 @@ func (l *list) length(n, field uint32) uint32 {
 	return *(*uint32)(unsafe.Add(l.arena, uintptr(n+field)))
 }
 
-func (l *list) setLength(n, field, v uint32) {
-	*(*uint32)(unsafe.Add(l.arena, uintptr(n+field))) = v
-}
+// set writes a word of a node that nobody else reads yet.
+func (l *list) set(off, v uint32) { *(*uint32)(unsafe.Add(l.arena, uintptr(off))) = v }
+
+// setHeight keeps the height of a node that is not in the list yet where it has a link later.
+func (l *list) setHeight(n uint32, height int) { l.set(n-4, uint32(height)) }
+
+func (l *list) pendingHeight(n uint32) int { return int(l.next(n, 0)) }
 
 func (l *list) bytes(off, n uint32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(l.arena, uintptr(off))), int(n))
@@ -132,15 +136,17 @@ type target struct {
 }
 
 func newTarget(key []byte, trailer uint64) target {
-	t := target{key: key, trailer: trailer}
+	return target{prefix: keyPrefix(key), key: key, trailer: trailer}
+}
+
+// keyPrefix returns the first eight bytes of a key as a number, with zeros after a shorter one.
+func keyPrefix(key []byte) uint64 {
 	if len(key) >= 8 {
-		t.prefix = binary.BigEndian.Uint64(key)
-	} else {
-		var b [8]byte
-		copy(b[:], key)
-		t.prefix = binary.BigEndian.Uint64(b[:])
+		return binary.BigEndian.Uint64(key)
 	}
-	return t
+	var b [8]byte
+	copy(b[:], key)
+	return binary.BigEndian.Uint64(b[:])
 }
 
 // before reports whether a node other than head is before the target. The first eight bytes
@@ -225,15 +231,22 @@ func orTail(n uint32) uint32 {
 	return n
 }
 
-// insert links a node that newNode has made.
-func (l *list) insert(n uint32, height int, key []byte, trailer uint64) {
-	t := newTarget(key, trailer)
-	var prev, next [maxHeight]uint32
-	if !l.spliceAtEnd(&t, height, &prev, &next) {
-		l.splice(&t, height, &prev, &next)
+// splice is a place in the list: on each level a node before it, and the node that came next when
+// the level was searched.
+type splice struct{ prev, next [maxHeight]uint32 }
+
+// atHead returns the splice before all nodes.
+func atHead() (s splice) {
+	for level := range s.prev {
+		s.prev[level] = head
 	}
+	return s
+}
+
+// insert links a node at the splice of its key, which is the one after the node then.
+func (l *list) insert(n uint32, height int, t *target, s *splice) {
 	for level := range height {
-		p, q := prev[level], next[level]
+		p, q := s.prev[level], s.next[level]
 		for {
 			l.link(n, level).Store(q)
 			if level == 0 {
@@ -243,7 +256,7 @@ func (l *list) insert(n uint32, height int, key []byte, trailer uint64) {
 				break
 			}
 			// Another writer was faster; p is still before the key.
-			p, q = l.walk(p, level, tail, &t)
+			p, q = l.walk(p, level, tail, t)
 		}
 		if q == tail {
 			l.tails[level].Store(n)
@@ -252,33 +265,55 @@ func (l *list) insert(n uint32, height int, key []byte, trailer uint64) {
 			// place the later store wins, which costs readers a step.
 			l.word(q + offPrev).Store(n)
 		}
+		s.prev[level], s.next[level] = n, q
 	}
 }
 
-// splice finds the nodes on both sides of the target on the lowest height levels.
-func (l *list) splice(t *target, height int, prev, next *[maxHeight]uint32) {
+// search finds the splice of a target on the levels below a height.
+func (l *list) search(t *target, height int, s *splice) {
 	p, q := uint32(head), uint32(tail)
 	// newHeight has made the list as high as the new node.
 	for level := int(l.height.Load()) - 1; level >= 0; level-- {
 		p, q = l.walk(p, level, q, t)
 		if level < height {
-			prev[level], next[level] = p, q
+			s.prev[level], s.next[level] = p, q
 		}
 	}
 }
 
-// spliceAtEnd is splice for a target after all nodes, in constant time. It reports false for
+// searchFrom is search from a splice before the target on, in few steps if that is near. It finds
+// all levels on which the target is behind next; on the others, what insert finds changed it
+// searches itself.
+func (l *list) searchFrom(t *target, s *splice) {
+	level := 0
+	for top := int(l.height.Load()) - 1; level < top; level++ {
+		if next := l.next(s.prev[level], level); next == tail || !l.before(next, t) {
+			break // above it there are only later ones
+		}
+	}
+	p, q, moved := uint32(head), uint32(tail), false
+	for ; level >= 0; level-- {
+		if !moved {
+			p = s.prev[level]
+		}
+		p, q = l.walk(p, level, q, t)
+		moved = moved || p != s.prev[level]
+		s.prev[level], s.next[level] = p, q
+	}
+}
+
+// searchEnd is search for a target after all nodes, in constant time. It reports false for
 // other targets, and if the tails are out of date.
-func (l *list) spliceAtEnd(t *target, height int, prev, next *[maxHeight]uint32) bool {
+func (l *list) searchEnd(t *target, height int, s *splice) bool {
 	for level := range height {
 		n := l.tails[level].Load()
-		if n != head && (level == 0 || n != prev[level-1]) && !l.before(n, t) {
+		if n != head && (level == 0 || n != s.prev[level-1]) && !l.before(n, t) {
 			return false
 		}
 		if l.next(n, level) != tail {
 			return false
 		}
-		prev[level], next[level] = n, tail
+		s.prev[level], s.next[level] = n, tail
 	}
 	return true
 }
@@ -302,7 +337,8 @@ func (l *list) newHeight() int {
 }
 
 // newNode allocates a node that is not linked yet. It returns 0 if the arena is full.
-func (l *list) newNode(height int, key []byte, trailer uint64, value []byte) uint32 {
+func (l *list) newNode(height int, t *target, value []byte) uint32 {
+	key := t.key
 	size := uint64(len(key)) + uint64(len(value)) + offKey + base.TrailerLen + 4*uint64(height)
 	size = (size + 3) / 4
 	var start uint64
@@ -317,10 +353,10 @@ func (l *list) newNode(height int, key []byte, trailer uint64, value []byte) uin
 		}
 	}
 	n := uint32(4*start) + 4*uint32(height)
-	l.setLength(n, offKeyLen, uint32(len(key)))
-	l.setLength(n, offValLen, uint32(len(value)))
+	l.set(n+offKeyLen, uint32(len(key)))
+	l.set(n+offValLen, uint32(len(value)))
 	copy(l.userKey(n), key)
-	binary.LittleEndian.PutUint64(l.bytes(n+offKey+uint32(len(key)), base.TrailerLen), trailer)
+	binary.LittleEndian.PutUint64(l.bytes(n+offKey+uint32(len(key)), base.TrailerLen), t.trailer)
 	copy(l.value(n), value)
 	return n
 }

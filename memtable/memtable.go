@@ -1,5 +1,6 @@
-// Package memtable holds the newest writes in memory: a skip list in one arena, with a hash
-// index over its keys. Reads and writes take no locks and may run concurrently.
+// Package memtable holds the newest writes in memory, in one arena: a hash index for lookups, and a
+// skip list for iterators, in which entries are put when somebody asks for their order. Writes and
+// lookups may run concurrently and take no locks; the first iterator waits until all is in order.
 package memtable
 
 import (
@@ -25,6 +26,8 @@ type Memtable struct {
 	capacity  uint64      // total bytes that can be reserved
 	list      list        // ends with what writers change
 
+	pending  pending
+	sorted   atomic.Bool   // the order of keys was asked for, so all entries are in the list
 	reserved atomic.Uint64 // bytes reserved
 	lastSeq  atomic.Uint64 // the sequence number of the last Add
 }
@@ -37,6 +40,7 @@ func New(capacityBytes int) *Memtable {
 	capacity := uint64(max(0, min(capacityBytes, MaxCapacity)))
 	m := &Memtable{capacity: capacity, index: newIndex(capacity)}
 	m.list.init(capacity)
+	m.pending.limit = maxPending
 	return m
 }
 
@@ -72,8 +76,10 @@ func (m *Memtable) Reserve(n int) bool {
 // bytes; without a reservation Add may fail with ErrFull, and may make other Adds fail. No two
 // entries may have the same key, seq and kind, and no two concurrent Adds the same key.
 func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) error {
-	height := m.list.newHeight()
-	n := m.list.newNode(height, key, base.Trailer(seq, kind), value)
+	l := &m.list
+	height := l.newHeight()
+	t := newTarget(key, base.Trailer(seq, kind))
+	n := l.newNode(height, &t, value)
 	if n == 0 {
 		return ErrFull
 	}
@@ -83,8 +89,15 @@ func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) erro
 		m.lastSeq.Store(seq)
 	}
 	// The index learns the key before the list does, so it never excludes one that is there.
-	m.index.add(hash, n, m.list.older(n))
-	m.list.insert(n, height, key, base.Trailer(seq, kind))
+	m.index.add(hash, n, l.older(n))
+	var s splice
+	if !l.searchEnd(&t, height, &s) {
+		if m.postpone(n, height) {
+			return nil
+		}
+		l.search(&t, height, &s)
+	}
+	l.insert(n, height, &t, &s)
 	return nil
 }
 
@@ -101,9 +114,9 @@ func (m *Memtable) Find(hash uint64, userKey []byte, seq uint64) (value []byte, 
 	}
 	// A bucket is in the order of insertion: the first entry of the key that is old enough is
 	// the newest such entry.
-	for range maxChain {
-		if n == 0 {
-			return nil, 0, 0, false
+	for i := 0; n != 0; i++ {
+		if i == maxChain && m.sorted.Load() || i == maxUnsortedChain {
+			return m.Get(userKey, seq)
 		}
 		if string(m.list.userKey(n)) == string(userKey) {
 			if t := m.list.trailer(n); t>>8 <= seq {
@@ -112,14 +125,14 @@ func (m *Memtable) Find(hash uint64, userKey []byte, seq uint64) (value []byte, 
 		}
 		n = *m.list.older(n)
 	}
-	return m.Get(userKey, seq)
+	return nil, 0, 0, false
 }
 
 // Get returns the newest entry of the user key with a sequence number of at most seq. The value
 // points into the memtable, whose memory is never changed or reused, so it remains valid. Get
 // does not allocate.
 func (m *Memtable) Get(userKey []byte, seq uint64) (value []byte, kind base.Kind, entrySeq uint64, found bool) {
-	n := m.list.seekGE(userKey, base.Trailer(seq, base.KindSeek))
+	n := m.inOrder().seekGE(userKey, base.Trailer(seq, base.KindSeek))
 	if n == 0 || string(m.list.userKey(n)) != string(userKey) {
 		return nil, 0, 0, false
 	}

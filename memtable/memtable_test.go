@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -214,11 +215,12 @@ func TestAddDoesNotAllocate(t *testing.T) {
 // ascending insert the tails are the last nodes of their levels.
 func TestAscendingInsertsUseTheTails(t *testing.T) {
 	m := New(1 << 20)
-	var prev, next [maxHeight]uint32
+	m.inOrder()
+	var s splice
 	for i := range 5000 {
 		key := fmt.Appendf(nil, "key%08d", i)
 		tgt := newTarget(key, base.Trailer(1, base.KindSet))
-		if !m.list.spliceAtEnd(&tgt, int(m.list.height.Load()), &prev, &next) {
+		if !m.list.searchEnd(&tgt, int(m.list.height.Load()), &s) {
 			t.Fatalf("insert %d would search", i)
 		}
 		add(t, m, 1, base.KindSet, key, nil)
@@ -308,6 +310,144 @@ func TestTowersRunOut(t *testing.T) {
 	}
 }
 
+// TestPending adds, reads and sorts at random moments, and compares with a sorted slice.
+func TestPending(t *testing.T) {
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(4, seed))
+		m := New(1 << 20)
+		m.pending.limit = 1 << 16 // nobody else sorts
+		var model []entry
+		last := uint64(0)
+		for seq := uint64(1); seq <= 1500; seq++ {
+			key := randomKey(r)
+			if r.IntN(3) == 0 {
+				last++
+				key = fmt.Appendf(nil, "\xff\xff%08d", last) // often after all others
+			}
+			value := fmt.Append(nil, seq)
+			add(t, m, seq, base.KindSet, key, value)
+			e := entry{base.AppendInternalKey(nil, key, seq, base.KindSet), value}
+			i := find(model, e.ikey)
+			model = slices.Insert(model, i, e)
+			if v, _, _, ok := m.Find(xxhash.Sum64(key), key, seq); !ok || !bytes.Equal(v, value) {
+				t.Fatalf("seed %d: entry %d is not found", seed, seq)
+			}
+			it := m.NewIter()
+			switch r.IntN(40) {
+			case 0:
+				m.sort()
+			case 1:
+				check(t, it, it.First(), model, 0)
+				check(t, it, it.Last(), model, len(model)-1)
+			case 2:
+				check(t, it, it.SeekGE(e.ikey), model, i)
+				check(t, it, it.Prev(), model, i-1)
+			case 3:
+				check(t, it, it.SeekLT(e.ikey), model, i-1)
+			case 4:
+				if v, _, _, ok := m.Get(key, seq); !ok || !bytes.Equal(v, value) {
+					t.Fatalf("seed %d: entry %d is not found in order", seed, seq)
+				}
+			}
+		}
+		it, i := m.NewIter(), len(model)
+		for ok := it.Last(); ok; ok = it.Prev() {
+			i--
+			check(t, it, ok, model, i)
+		}
+		for ok := it.First(); ok; ok = it.Next() {
+			check(t, it, ok, model, i)
+			i++
+		}
+		if i != len(model) {
+			t.Fatalf("seed %d: %d of %d entries", seed, i, len(model))
+		}
+	}
+}
+
+// waiting returns the number of entries that are pending.
+func waiting(m *Memtable) uint64 {
+	if newest := m.pending.newest.Load(); newest != inserted {
+		return newest >> 32
+	}
+	return 0
+}
+
+// TestWhatIsPending counts: keys after all others never are, and none once somebody has asked for
+// the order.
+func TestWhatIsPending(t *testing.T) {
+	m := New(1 << 20)
+	for i := range 1000 {
+		key := fmt.Appendf(nil, "key%08d", i)
+		before := waiting(m)
+		add(t, m, 1, base.KindSet, key, nil)
+		if waiting(m) != before {
+			t.Fatalf("key %d waits", i)
+		}
+		if i%10 == 0 {
+			add(t, m, 2, base.KindSet, key, nil) // before the first
+		}
+	}
+	if waiting(m) != 100 {
+		t.Fatalf("%d wait, want those that are not last", waiting(m))
+	}
+	it, n := m.NewIter(), 0
+	for ok := it.First(); ok; ok = it.Next() {
+		n++
+	}
+	add(t, m, 3, base.KindSet, []byte("a"), nil)
+	if n != 1100 || waiting(m) != 0 || !it.First() || string(base.UserKey(it.Key())) != "a" {
+		t.Fatalf("%d entries, %d wait", n, waiting(m))
+	}
+}
+
+// TestFollow has memtables follow one another. Only one of them is iterated over.
+func TestFollow(t *testing.T) {
+	m := New(1 << 10)
+	for i := range 2 * eagerly {
+		add(t, m, 1, base.KindSet, []byte("b"), nil)
+		add(t, m, 2, base.KindSet, []byte("a"), nil)
+		if pends := waiting(m) > 0; pends != (i < 3 || i > 2+eagerly) {
+			t.Fatalf("memtable %d: pending %v", i, pends)
+		}
+		if i == 2 {
+			m.NewIter().First()
+		}
+		next := New(1 << 10)
+		next.Follow(m)
+		m.NewIter().First() // a flush, after that
+		m = next
+	}
+}
+
+// TestBacklog has nobody sort in the background: the writer does when too many entries wait.
+func TestBacklog(t *testing.T) {
+	const limit = 100
+	m := New(1 << 20)
+	m.pending.limit = limit
+	most := uint64(0)
+	done := make(chan bool)
+	m.pending.mu.Lock()
+	go func() {
+		defer close(done)
+		for i := 2 * backlog * limit; i > 0; i-- {
+			add(t, m, uint64(i), base.KindSet, binary.BigEndian.AppendUint32(nil, uint32(i)), nil)
+			most = max(most, waiting(m))
+		}
+	}()
+	for m.Len() < backlog*limit {
+		runtime.Gosched()
+	}
+	for range 1000 {
+		runtime.Gosched() // a writer that did not wait would go on
+	}
+	m.pending.mu.Unlock()
+	<-done
+	if most != backlog*limit-1 {
+		t.Errorf("%d entries wait", most)
+	}
+}
+
 func TestMayContain(t *testing.T) {
 	const n = 20000
 	m := New(n * EntrySize(16, 24)) // 71 bytes an entry
@@ -330,12 +470,21 @@ func TestMayContain(t *testing.T) {
 	}
 }
 
-// TestConcurrent has writers insert random and ascending keys while readers
-// check that what was acknowledged is there, that order holds in both
-// directions, and that entries are whole.
+// TestConcurrent has writers insert random and ascending keys while readers check that what was
+// acknowledged is there, to lookups and to iterators, that order holds in both directions, and
+// that entries are whole.
 func TestConcurrent(t *testing.T) {
-	const writers, readers, perWriter = 4, 3, 3000
+	for _, limit := range []uint64{1, 50, maxPending} {
+		t.Run(fmt.Sprintf("pending=%d", limit), func(t *testing.T) { testConcurrent(t, limit, 500) })
+	}
+	t.Run("inserted", func(t *testing.T) { testConcurrent(t, 1, 0) })
+}
+
+// testConcurrent has nobody ask for the order of keys before there are so many of a writer.
+func testConcurrent(t *testing.T, limit uint64, unordered int) {
+	const writers, readers, perWriter = 4, 3, 1500
 	m := New(writers * perWriter * EntrySize(20, 8))
+	m.pending.limit = limit
 	var acked [writers]atomic.Int64
 	keyOf := func(w, i int) []byte {
 		if w%2 == 0 {
@@ -372,10 +521,27 @@ func TestConcurrent(t *testing.T) {
 			for !stop.Load() && !t.Failed() {
 				w := r.IntN(writers)
 				if n := int(acked[w].Load()); n > 0 {
-					key := keyOf(w, r.IntN(n))
-					_, _, _, ok := m.Get(key, base.MaxSequence)
+					key := keyOf(w, n-1-r.IntN(n)*r.IntN(2))
 					_, _, _, indexed := m.Find(xxhash.Sum64(key), key, base.MaxSequence)
-					if !ok || !indexed || !m.MayContain(xxhash.Sum64(key)) {
+					if !indexed || !m.MayContain(xxhash.Sum64(key)) {
+						t.Errorf("%q was added and is not found by its hash", key)
+					}
+					if n <= unordered {
+						continue
+					}
+					found := false
+					at := base.AppendInternalKey(nil, key, base.MaxSequence, base.KindSeek)
+					after := base.AppendInternalKey(nil, key, 0, base.KindDelete)
+					switch r.IntN(3) {
+					case 0:
+						_, _, _, found = m.Get(key, base.MaxSequence)
+					case 1:
+						found = it.SeekGE(at) && bytes.Equal(base.UserKey(it.Key()), key)
+					case 2:
+						it := m.NewIter()
+						found = it.SeekLT(after) && bytes.Equal(base.UserKey(it.Key()), key)
+					}
+					if !found {
 						t.Errorf("%q was added and is not found", key)
 					}
 				}

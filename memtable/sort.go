@@ -1,0 +1,160 @@
+package memtable
+
+import (
+	"bytes"
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// pending are the entries that are not in the list yet. Lookups find entries through the index. An
+// entry has to be in the list only when somebody asks for the order of keys: an iterator, a flush.
+// Whoever asks first sorts what is pending and inserts it in one pass, which costs half of what a
+// search for each entry does (BenchmarkFill). From then on entries are inserted when they are
+// added, in this memtable and in some that follow it, so that iterators do not wait again.
+//
+// While nobody asks, a goroutine sorts whenever maxPending entries have come together, which bounds
+// how long the first one waits. It needs nothing but the memtable and ends by itself. If it falls
+// behind, a writer sorts. An entry after all that are in the list needs no search, so it is
+// inserted at once in any case.
+type pending struct {
+	// newest is the number of pending entries << 32 | the newest of them; or inserted. A pending
+	// node refers to the one before it by what will be its offPrev, and keeps its height in what
+	// will be its lowest link.
+	newest atomic.Uint64
+	limit  uint64     // maxPending, except in tests
+	eager  int        // this many memtables, with this one, insert at once though nobody has asked
+	mu     sync.Mutex // held by whoever sorts, until all is inserted
+}
+
+const (
+	// inserted in place of newest says that entries are inserted when they are added.
+	inserted = math.MaxUint64
+	// maxPending entries take about 3 ms.
+	maxPending = 16384
+	// backlog times the limit, a writer sorts.
+	backlog = 2
+	// eagerly is how many memtables insert at once after one whose order was asked for.
+	eagerly = 16
+)
+
+// pendingNode is a node of a run, which is what is sorted and inserted at a time.
+type pendingNode struct {
+	prefix uint64 // eight bytes of the key, after what all keys of the run share
+	node   uint32
+}
+
+var runs = sync.Pool{New: func() any { return new([]pendingNode) }}
+
+// Follow tells an empty memtable which one it takes the place of. If there were iterators over that
+// one, or not long before, there will be over this one, and entries are put in order as they are
+// added: iterators then need not wait for it, and Add takes longer.
+func (m *Memtable) Follow(old *Memtable) {
+	m.pending.eager = max(0, old.pending.eager-1)
+	if old.sorted.Load() {
+		m.pending.eager = eagerly
+	}
+	if m.pending.eager > 0 {
+		m.pending.newest.Store(inserted)
+	}
+}
+
+// postpone makes a node pending. It returns false if entries are to be inserted at once.
+func (m *Memtable) postpone(n uint32, height int) bool {
+	p, l := &m.pending, &m.list
+	var count uint64
+	for {
+		newest := p.newest.Load()
+		if newest == inserted {
+			return false
+		}
+		l.set(n+offPrev, uint32(newest))
+		l.setHeight(n, height)
+		count = newest>>32 + 1
+		if p.newest.CompareAndSwap(newest, count<<32|uint64(n)) {
+			break
+		}
+	}
+	switch {
+	case count >= backlog*p.limit:
+		m.sort()
+	case count%p.limit == 0:
+		go m.sort()
+	}
+	return true
+}
+
+// inOrder returns the list with all entries that have been added. An Add that returns after it was
+// called finds newest set to inserted, or its entry was pending before and is in the run.
+func (m *Memtable) inOrder() *list {
+	if !m.sorted.Load() {
+		m.pending.mu.Lock()
+		m.insertRun(m.pending.newest.Swap(inserted))
+		m.sorted.Store(true)
+		m.pending.mu.Unlock()
+	}
+	return &m.list
+}
+
+// sort inserts what is pending, for whoever asks later.
+func (m *Memtable) sort() {
+	m.pending.mu.Lock()
+	if m.pending.newest.Load() != inserted {
+		m.insertRun(m.pending.newest.Swap(0))
+	}
+	m.pending.mu.Unlock()
+}
+
+// insertRun sorts and inserts the nodes that newest has led to. REQUIRES: mu.
+func (m *Memtable) insertRun(newest uint64) {
+	if newest == 0 || newest == inserted {
+		return
+	}
+	l := &m.list
+	buf := runs.Get().(*[]pendingNode)
+	run := l.appendRun(slices.Grow((*buf)[:0], int(newest>>32)), uint32(newest))
+	s := atHead()
+	for _, e := range run {
+		height := l.pendingHeight(e.node)
+		t := newTarget(l.userKey(e.node), l.trailer(e.node))
+		l.searchFrom(&t, &s)
+		l.insert(e.node, height, &t, &s)
+	}
+	*buf = run
+	runs.Put(buf)
+}
+
+// appendRun appends pending nodes, from the newest on, to an empty run, and sorts it.
+func (l *list) appendRun(run []pendingNode, newest uint32) []pendingNode {
+	shared := l.userKey(newest)
+	for n := newest; n != 0; n = l.word(n + offPrev).Load() {
+		shared = shared[:sharedLen(shared, l.userKey(n))]
+		run = append(run, pendingNode{node: n})
+	}
+	for i := range run {
+		run[i].prefix = keyPrefix(l.userKey(run[i].node)[len(shared):])
+	}
+	slices.SortFunc(run, func(a, b pendingNode) int {
+		if c := cmp.Compare(a.prefix, b.prefix); c != 0 {
+			return c
+		}
+		if c := bytes.Compare(l.userKey(a.node), l.userKey(b.node)); c != 0 {
+			return c
+		}
+		return cmp.Compare(l.trailer(b.node), l.trailer(a.node))
+	})
+	return run
+}
+
+// sharedLen returns the length of the longest common prefix.
+func sharedLen(a, b []byte) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
