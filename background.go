@@ -244,8 +244,7 @@ func (d *DB) flushMemtable(job *flushJob) error {
 	took := time.Since(start)
 	d.opts.Logger.Info("flushed", "entries", stats.EntriesIn, "bytes", stats.BytesOut, "took", took)
 	d.opts.Events.flushed(FlushEvent{Entries: stats.EntriesIn, Bytes: uint64(stats.BytesOut), Took: took})
-	// Wait for the log to be closed. done is always closed by the goroutine that seals it.
-	<-job.sealed.done
+	job.sealed.flushed(d) // before the log is removed: it is closed then
 	d.removeLogsBefore(job.logNum)
 	return nil
 }

@@ -31,15 +31,16 @@ import (
 // not (I8). After each sync, the next record is preceded by a mark with the next sequence
 // number. LevelDB and goleveldb skip all of these. The header proves nothing, for this reason:
 //
-// When a memtable is full, writes go on in the next log, which was created ahead, while the old
-// one is still being synced. A crash may keep the new log and lose the end of the old one.
+// When a memtable is full, writes go on in the next log, which was created ahead. The old log
+// is synced in the background if a write to it has asked for a sync. Otherwise it is synced
+// when a later write does; usually its memtable is in a table before that, and its end is never
+// written to the disk at all. A crash may keep a new log and lose the end of an old one.
 // Recovery detects the gap in the sequence numbers and ends there, so what survives is still a
-// prefix (I4). Therefore
-//   - no mark is written to the new log, and no sync of it is acknowledged, before the old one
-//     is on disk,
-//   - no further log is started before that, and
-//   - the next write then adds a mark with the number of the old log's last entry, unless the
-//     new log has itself been synced.
+// prefix (I4). A log is settled when it is on disk or no longer needed. Therefore
+//   - no mark is written to a log, and no sync of it is acknowledged, before all older logs are
+//     settled, and
+//   - the next write then adds a mark with the number of the previous log's last entry, unless
+//     the log has itself been synced.
 //
 // The header of a log that was created ahead has the sequence number that was next at that
 // time; the log's first record has a higher one.
@@ -89,10 +90,10 @@ type committer struct {
 	parts    [][]byte
 	header   []byte
 	log      *logFile
-	sealed   *sealedLog // the previous log, until it is known to be on disk
-	spare    *spareLog  // the next log, if it is being created ahead
-	lastSeq  uint64     // the last sequence number assigned
-	poison   error      // the error of a failed log write or sync: no more writes are accepted (I5)
+	sealed   []*sealedLog // earlier logs that are not known to be settled, oldest first
+	spare    *spareLog    // the next log, if it is being created ahead
+	lastSeq  uint64       // the last sequence number assigned
+	poison   error        // the error of a failed log write or sync: no more writes are accepted (I5)
 	throttle throttle
 }
 
@@ -103,15 +104,18 @@ type logFile struct {
 	writer   *record.Writer
 	unsynced bool // records were written since the last sync
 	marked   bool // the last record is a sync mark
+	asked    bool // a write has asked for a sync
 
 	before uint64 // last sequence number of the previous log, until a mark says that it is on disk
 }
 
-// sealedLog is a full log that is being synced.
+// sealedLog is a full log. It is settled once: by a sync, or when its memtable is in a table.
+// That closes the file.
 type sealedLog struct {
-	num  uint64
-	done chan struct{} // closed when it is on disk, or err is set
-	err  error
+	log     *logFile
+	once    sync.Once
+	settled atomic.Bool // err is set
+	err     error       // of the sync
 }
 
 // spareLog is a log created ahead.
@@ -271,7 +275,7 @@ func (c *committer) commitGroup(group []*commit) error {
 		return errNoSequence
 	}
 	logged := c.log.writer.Offset()
-	if c.sealed == nil {
+	if len(c.sealed) == 0 {
 		if err := c.log.mark(c.lastSeq + 1); err != nil {
 			return c.poisoned(c.log.num, err)
 		}
@@ -289,11 +293,12 @@ func (c *committer) commitGroup(group []*commit) error {
 		return c.poisoned(c.log.num, err)
 	}
 	if sync {
+		c.log.asked = true
 		if err := c.log.sync(); err != nil {
 			return c.poisoned(c.log.num, err)
 		}
-		// Without the end of the previous log, recovery would not reach this one.
-		if err := c.checkSealed(true); err != nil {
+		// Without the ends of the earlier logs, recovery would not reach this one.
+		if err := c.settleSealed(); err != nil {
 			return err
 		}
 	}
@@ -364,26 +369,25 @@ func (c *committer) poisoned(log uint64, err error) error {
 	return c.poison
 }
 
-// checkSealed checks whether the sync of the previous log has ended, and waits for that if
-// told to. If it failed, no more writes are accepted (I5).
-func (c *committer) checkSealed(wait bool) error {
-	if c.sealed == nil {
-		return nil
-	}
-	if wait {
-		<-c.sealed.done // always closed by the goroutine that seals the log
-	} else {
-		select {
-		case <-c.sealed.done:
-		default:
-			return nil
+// checkSealed forgets the earlier logs that are settled. If the sync of one failed, no more
+// writes are accepted (I5).
+func (c *committer) checkSealed() error {
+	for len(c.sealed) > 0 && c.sealed[0].settled.Load() {
+		s := c.sealed[0]
+		if s.err != nil {
+			return c.poisoned(s.log.num, s.err)
 		}
+		c.sealed = c.sealed[1:]
 	}
-	if c.sealed.err != nil {
-		return c.poisoned(c.sealed.num, c.sealed.err)
-	}
-	c.sealed = nil
 	return nil
+}
+
+// settleSealed syncs the earlier logs, as far as they are not settled.
+func (c *committer) settleSealed() error {
+	for _, s := range c.sealed {
+		s.sync(c.db)
+	}
+	return c.checkSealed()
 }
 
 // makeRoom ensures that the memtable has room for a group, rotating it if necessary, and delays
@@ -392,7 +396,7 @@ func (c *committer) makeRoom(room, bytes int) error {
 	if c.poison != nil {
 		return c.poison
 	}
-	if err := c.checkSealed(false); err != nil {
+	if err := c.checkSealed(); err != nil {
 		return err
 	}
 	if err := c.db.bg.fatal(); err != nil {
@@ -423,9 +427,9 @@ func (c *committer) rotate() error {
 }
 
 // rotateFor makes the memtable immutable, and starts a new memtable with at least the given
-// room, and a new log. It waits while maxFull memtables are being flushed, and until the log
-// before the old one is on disk. ahead says that another memtable will soon be full, so that
-// logs should be created ahead.
+// room, and a new log. It waits while maxFull memtables are being flushed. ahead says that
+// another memtable will soon be full, so that logs should be created ahead; without it, all
+// earlier logs are on disk when it returns, if the old one is.
 func (c *committer) rotateFor(room int, ahead bool) error {
 	d := c.db
 	start := time.Now()
@@ -434,8 +438,10 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 	} else if waited {
 		d.stalled(time.Since(start))
 	}
-	if err := c.checkSealed(true); err != nil {
-		return err
+	if !ahead {
+		if err := c.settleSealed(); err != nil {
+			return err
+		}
 	}
 	mem, err := d.newMemtable(room)
 	if err != nil {
@@ -453,35 +459,48 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 			return fmt.Errorf("%w: a log could not be created: %w", ErrTryAgain, err)
 		}
 	}
-	c.seal(c.log, ahead)
+	sealed := &sealedLog{log: c.log}
+	c.sealed = append(c.sealed, sealed)
 	c.log = next
 	c.log.before = c.lastSeq
-	d.installMemtable(mem, c.lastSeq, next.num, c.sealed)
+	d.installMemtable(mem, c.lastSeq, next.num, sealed)
+	if ahead {
+		c.createAhead(sealed)
+	} else {
+		sealed.sync(d) // everything is on disk already
+	}
 	return nil
 }
 
-// seal syncs a log and closes it. With ahead it does so in the background, and creates the log
-// after the next one as well.
-func (c *committer) seal(log *logFile, ahead bool) {
-	d, s := c.db, &sealedLog{num: log.num, done: make(chan struct{})}
-	c.sealed = s
-	finish := func() {
-		s.err = log.sync()
-		d.cleaner.do(func() { d.closeLog(log) })
-		close(s.done)
-	}
-	if !ahead {
-		finish() // everything is on disk already
-		return
-	}
+// createAhead creates the log after the present one in the background. Before that it syncs the
+// one that was sealed, if a write to it has asked for a sync.
+func (c *committer) createAhead(sealed *sealedLog) {
+	d := c.db
 	c.spare = &spareLog{done: make(chan struct{})}
 	go func(spare *spareLog) {
 		defer close(spare.done)
-		finish()
-		if s.err == nil {
-			spare.make(d)
+		if sealed.log.asked && sealed.sync(d) != nil {
+			return
 		}
+		spare.make(d)
 	}(c.spare)
+}
+
+// sync settles the log by a sync, unless it is settled, and returns the error of that.
+func (s *sealedLog) sync(d *DB) error {
+	s.settle(d, s.log.sync)
+	return s.err
+}
+
+// flushed settles the log, whose memtable is in a table that the MANIFEST names.
+func (s *sealedLog) flushed(d *DB) { s.settle(d, func() error { return nil }) }
+
+func (s *sealedLog) settle(d *DB, how func() error) {
+	s.once.Do(func() {
+		s.err = how()
+		d.cleaner.do(func() { d.closeLog(s.log) })
+		s.settled.Store(true)
+	})
 }
 
 // make creates the log, if possible.

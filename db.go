@@ -262,9 +262,7 @@ func (d *DB) closeWriting() error {
 	if err == nil {
 		err = d.bg.waitFlushed()
 	}
-	if s := d.commit.sealed; s != nil {
-		<-s.done // who seals a log closes it, whatever comes of it
-	}
+	d.commit.settleSealed() // it closes the logs; its error ends only further writes
 	d.commit.dropSpare()
 	d.stopBackground()
 	d.retired.close() // it has tables closed and removed

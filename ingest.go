@@ -99,7 +99,7 @@ func (c *committer) flushAll() error {
 		return err
 	}
 	c.dropSpare() // it has a lower number than the tables and the log that are made now
-	return c.checkSealed(true)
+	return c.settleSealed()
 }
 
 // writeSorted writes the operations into tables for a level, which it chooses.

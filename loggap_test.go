@@ -68,6 +68,11 @@ func TestGapBetweenLogs(t *testing.T) {
 		{"torn before a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), torn(logOf(t, -2, 4, 5, -3))}, 5, 1, false},
 		{"damaged before a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), garbled(logOf(t, -2, 4, -3))}, 3, 1, false},
 		{"an unused one between", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2), logOf(t, -2, 4, 5)}, 2, 1, false},
+		{"two logs after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -5, 5)}, 2, 1, false},
+		{"two logs after it, made ahead", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4), logOf(t, -4, 5), logOf(t, -5)}, 2, 1, false},
+		{"all three torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), torn(logOf(t, -2, 4, 5)), torn(logOf(t, -4, 6, 7))}, 2, 1, false},
+		{"the second is unused, and one after it", [][]byte{torn(logOf(t, -1, 1, 2)), logOf(t, -2), logOf(t, -4, 5)}, 1, 1, false},
+		{"the first whole, the second not", [][]byte{logOf(t, -1, 1, 2), room(logOf(t, -2, 3)), logOf(t, -4, 5), logOf(t, -6, 6)}, 3, 1, false},
 		{"and one made ahead behind", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, 5), logOf(t, -5)}, 2, 1, false},
 
 		{"a mark after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, -5, 5)}, 0, 0, true},
@@ -77,7 +82,9 @@ func TestGapBetweenLogs(t *testing.T) {
 		{"a mark for the log before, the end torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -2, 4, -3, 5)}, 0, 0, true},
 		{"a mark for the log before behind damage", [][]byte{logOf(t, -1, 1, 2), garbled(logOf(t, -2, 4, 5, -3))}, 0, 0, true},
 		{"a mark behind damage", [][]byte{logOf(t, -1, 1, 2), garbled(logOf(t, -4, 4, 5, -6))}, 0, 0, true},
-		{"two logs after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -5, 5)}, 0, 0, true},
+		{"two logs after it, a mark in the second", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -5, 5, -6)}, 0, 0, true},
+		{"two logs after it, a mark for both before", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -4, 5, -4, 6)}, 0, 0, true},
+		{"the first whole, a gap, and a mark", [][]byte{logOf(t, -1, 1, 2), logOf(t, -3, 3), logOf(t, -5, 5, -6)}, 0, 0, true},
 		{"torn, and the next goes on", [][]byte{append(logOf(t, -1, 1, 2), 1), logOf(t, -3, 3)}, 0, 0, true},
 		{"torn, and the next goes back", [][]byte{torn(logOf(t, -1, 1, 2)), logOf(t, -1, 1)}, 0, 0, true},
 		{"the next goes back", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 2)}, 0, 0, true},
@@ -149,7 +156,8 @@ func checkKeys(t *testing.T, db *DB, n int) {
 }
 
 // slowLogs is a file system on which, once begin has been called, the present
-// log's sync and all tables take until release is closed.
+// log's sync and all tables take until release is closed. begin asks for a sync first, so
+// that the log is synced when it is full.
 func slowLogs(t *testing.T) (mem *vfstest.Mem, o *Options, begin func(db *DB, err error), began, release chan struct{}) {
 	mem = vfstest.NewMem()
 	faulty := vfstest.Inject(mem)
@@ -157,6 +165,9 @@ func slowLogs(t *testing.T) (mem *vfstest.Mem, o *Options, begin func(db *DB, er
 	o.MemtableBytes, o.DisableAutoCompaction = 4<<10, true
 	began, release = make(chan struct{}), make(chan struct{})
 	begin = func(db *DB, err error) {
+		if err := db.Delete([]byte("none"), Sync); err != nil {
+			t.Fatal(err)
+		}
 		name := filepath.Join("db", manifest.MakeName(manifest.KindLog, db.commit.log.num))
 		faulty.SetHook(func(op vfstest.Op) error {
 			switch {
@@ -254,7 +265,7 @@ func TestMarkForOldLog(t *testing.T) {
 	put()
 	before := put()
 	close(release)
-	<-db.commit.sealed.done
+	<-db.commit.spare.done // the old log is on disk before
 	after := put()
 	mustClose(t, db)
 	for _, tc := range []struct {

@@ -33,7 +33,6 @@ type recovery struct {
 	prevBySift bool   // sift wrote the previous log
 	torn       error  // how the previous log ended, if not cleanly
 	nextSeq    uint64 // the next sequence number according to the previous log; 0: unknown
-	gap        error  // what is missing after the previous log, if anything
 }
 
 // replay reads one log. Logs come oldest first.
@@ -138,14 +137,9 @@ func (r *recovery) gapBefore(path string, offset int64, bySift bool, first uint6
 }
 
 // passLost skips a log whose writes are lost because earlier ones are: a crash may keep a log
-// and lose the end of the one before. A sync mark in the log proves that the missing part was
-// on disk, and so does a second such log: then the gap is damage. proven says that a mark was
-// seen already.
+// and lose the end of one before. A sync mark in the log proves that the missing part was on
+// disk: then the gap is damage. proven says that a mark was seen already.
 func (r *recovery) passLost(in *record.Reader, proven bool, gap error) error {
-	if r.gap != nil {
-		return r.gap
-	}
-	r.gap = gap
 	for !proven {
 		payload, _, err := in.Next()
 		if err == io.EOF {

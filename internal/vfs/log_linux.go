@@ -37,6 +37,7 @@ type mappedLog struct {
 	size   int64  // the length of the file, if more than off
 	next   int64  // the size of the next window
 	synced bool
+	again  bool // synced more than once
 	plain  bool // no more windows
 }
 
@@ -113,11 +114,13 @@ func (l *mappedLog) mapNext() error {
 }
 
 // startWriting has the system begin to write a full window to the disk, so that
-// the sync at the end of the log does not have all of it to wait for. It promises
-// nothing, so it may fail, and as it may have to wait for the disk itself nobody
-// waits for it. What the disk fails at is told by the next sync. Close may come first.
+// the sync at the end of the log does not have all of it to wait for. A log that
+// nobody syncs after its header may be removed before it has to be written. It
+// promises nothing, so it may fail, and as it may have to wait for the disk itself
+// nobody waits for it. What the disk fails at is told by the next sync. Close may
+// come first.
 func (l *mappedLog) startWriting() {
-	if l.window == nil {
+	if l.window == nil || !l.again {
 		return
 	}
 	from, length := l.from, int64(len(l.window))
@@ -160,7 +163,7 @@ func (l *mappedLog) Sync() error {
 	if err != nil {
 		return &os.PathError{Op: "fdatasync", Path: l.f.Name(), Err: err}
 	}
-	l.synced = true
+	l.synced, l.again = true, l.synced
 	return nil
 }
 
