@@ -9,8 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/compact"
 	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/merge"
 	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/memtable"
 	"github.com/siftdb/sift/sstable"
@@ -25,7 +27,7 @@ type background struct {
 	mu      sync.Mutex
 	changed sync.Cond // on mu
 
-	flushes    []*flushJob // full memtables, oldest first; the first is being flushed
+	flushes    []*flushJob // full memtables, oldest first; the first ones are being flushed
 	filled     uint64      // number of memtables that were ever full
 	flushErr   error       // the last attempt to flush failed; it will be retried
 	compactErr error       // the last compaction failed; it will be retried
@@ -63,7 +65,8 @@ func (b *background) await(ready func() bool) {
 	}
 }
 
-// flushJob is a full memtable on its way to level 0.
+// flushJob is a full memtable on its way to level 0. Jobs that wait together may become one
+// table.
 type flushJob struct {
 	mem     *memtable.Memtable
 	lastSeq uint64 // the last sequence number in it
@@ -72,8 +75,13 @@ type flushJob struct {
 }
 
 // maxFull is the number of full memtables that may wait to be flushed while another is being
-// filled. With two, writers and the flushing goroutine do not wait for each other in turn.
+// filled. With more than one, writers and the flushing goroutine do not wait for each other in
+// turn.
 const maxFull = 2
+
+// maxJoined bounds the memtables, in bytes of capacity, that are flushed into one table
+// because they wait together: below that, syncs take a large part of a flush.
+const maxJoined = 8 << 20
 
 // fatal returns the error that ended all writing, or nil.
 func (b *background) fatal() error {
@@ -160,15 +168,15 @@ func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64, sea
 func (d *DB) flushLoop() {
 	b := &d.bg
 	for {
-		job := b.nextFlush()
-		if job == nil {
+		jobs := b.nextFlushes()
+		if len(jobs) == 0 {
 			return
 		}
-		err := d.flushMemtable(job)
+		err := d.flushMemtables(jobs)
 		b.change(func() {
 			b.flushErr = err
 			if err == nil {
-				b.flushes = b.flushes[1:]
+				b.flushes = b.flushes[len(jobs):]
 			}
 		})
 		if err == nil {
@@ -179,16 +187,21 @@ func (d *DB) flushLoop() {
 	}
 }
 
-// nextFlush waits for a full memtable and returns it, or nil if there is nothing left to
-// flush, or no point in trying.
-func (b *background) nextFlush() *flushJob {
+// nextFlushes waits for a full memtable and returns what is to be flushed now, oldest first:
+// nothing if there is nothing left to flush, or no point in trying.
+func (b *background) nextFlushes() []*flushJob {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.await(func() bool { return len(b.flushes) > 0 || b.ending })
 	if len(b.flushes) == 0 || b.fatalErr != nil || b.ending && b.flushErr != nil {
 		return nil
 	}
-	return b.flushes[0]
+	n, bytes := 1, b.flushes[0].mem.Capacity()
+	for n < len(b.flushes) && bytes+b.flushes[n].mem.Capacity() <= maxJoined {
+		bytes += b.flushes[n].mem.Capacity()
+		n++
+	}
+	return b.flushes[:n:n]
 }
 
 // pause waits for delay, or until ended is true if that is earlier, and reports whether the
@@ -215,28 +228,33 @@ func (d *DB) closeLog(log *logFile) {
 // flushParts bounds the runs of tombstones that get tables of their own in a flush.
 const flushParts = 16
 
-// flushMemtable writes a memtable to level 0: to one table, unless it has long runs of
+// flushMemtables writes memtables to level 0: to one table, unless they have long runs of
 // tombstones.
-func (d *DB) flushMemtable(job *flushJob) error {
+func (d *DB) flushMemtables(jobs []*flushJob) error {
 	start := time.Now()
 	version := d.refVersion()
 	defer d.releaseVersion(version)
+	entries := 0
+	for _, job := range jobs {
+		entries += job.mem.Len()
+	}
 	outputs, stats, err := d.runJob(context.Background(), &compact.Job{
-		Input:      job.mem.NewIter(),
+		Input:      memtablesIterator(jobs),
 		Boundaries: d.snapshots.boundaries(&d.visible),
 		Writer:     d.tableOptions(0),
 		// Older memtables are already in tables.
 		NothingBelow: compact.NothingBelow(version, &compact.Plan{}, d.mayContain),
-		DeletionRun:  max(minDeletions, job.mem.Len()/flushParts),
+		DeletionRun:  max(minDeletions, entries/flushParts),
 	})
 	if err != nil {
 		return err
 	}
-	edit := &manifest.Edit{LogNumber: &job.logNum, LastSeq: &job.lastSeq}
+	last := jobs[len(jobs)-1]
+	edit := &manifest.Edit{LogNumber: &last.logNum, LastSeq: &last.lastSeq}
 	for _, t := range outputs {
 		edit.Added = append(edit.Added, manifest.AddedTable{Level: 0, Table: t})
 	}
-	if err := d.applyEdit(edit, outputs, job.mem); err != nil {
+	if err := d.applyEdit(edit, outputs, len(jobs)); err != nil {
 		return err
 	}
 	d.stats.flushes.Add(1)
@@ -244,9 +262,23 @@ func (d *DB) flushMemtable(job *flushJob) error {
 	took := time.Since(start)
 	d.opts.Logger.Info("flushed", "entries", stats.EntriesIn, "bytes", stats.BytesOut, "took", took)
 	d.opts.Events.flushed(FlushEvent{Entries: stats.EntriesIn, Bytes: uint64(stats.BytesOut), Took: took})
-	job.sealed.flushed(d) // before the log is removed: it is closed then
-	d.removeLogsBefore(job.logNum)
+	for _, job := range jobs {
+		job.sealed.flushed(d) // closes the log, before it is removed
+	}
+	d.removeLogsBefore(last.logNum)
 	return nil
+}
+
+// memtablesIterator iterates over the entries of the jobs' memtables.
+func memtablesIterator(jobs []*flushJob) base.Iterator {
+	if len(jobs) == 1 {
+		return jobs[0].mem.NewIter()
+	}
+	children := make([]base.Iterator, len(jobs))
+	for i, job := range jobs {
+		children[len(jobs)-1-i] = job.mem.NewIter()
+	}
+	return merge.New(children...)
 }
 
 // runJob executes a job, closes its input and opens the tables that it wrote. On failure it
@@ -306,14 +338,13 @@ func (d *DB) discard(metas []*manifest.TableMeta, paths []string) {
 }
 
 // applyEdit records an edit in the MANIFEST and installs its version; nothing else changes the
-// version. added are the tables that the edit adds; flushed is the memtable whose contents
-// they now hold, or nil. Files that the edit drops are removed when their last reader has left
-// (I3); applyEdit does not wait for that.
-func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed *memtable.Memtable) error {
+// version. added are the tables that the edit adds; flushed is the number of memtables, the
+// oldest ones, whose contents they now hold. Files that the edit drops are removed when their
+// last reader has left (I3); applyEdit does not wait for that.
+func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed int) error {
 	return d.applyEditTo(edit, added, func(s *readState) {
-		if flushed != nil {
-			s.imms = s.imms[: len(s.imms)-1 : len(s.imms)-1] // the oldest
-		}
+		left := len(s.imms) - flushed
+		s.imms = s.imms[:left:left]
 	})
 }
 

@@ -168,7 +168,7 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 		meta := plan.Inputs[0][0]
 		edit.Deleted = []manifest.DeletedTable{{Level: plan.Level, Num: meta.Num}}
 		edit.Added = []manifest.AddedTable{{Level: plan.OutputLevel, Table: meta}}
-		if err := d.applyEdit(edit, nil, nil); err != nil {
+		if err := d.applyEdit(edit, nil, 0); err != nil {
 			return err
 		}
 		d.advancePointer(plan)
@@ -211,7 +211,7 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 		edit.Added = append(edit.Added, manifest.AddedTable{Level: plan.OutputLevel, Table: meta})
 	}
 	d.keeper.inherit(plan.Inputs, outputs)
-	if err := d.applyEdit(edit, outputs, nil); err != nil {
+	if err := d.applyEdit(edit, outputs, 0); err != nil {
 		return err
 	}
 	d.advancePointer(plan)

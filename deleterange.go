@@ -114,7 +114,7 @@ func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 			edit.Deleted = append(edit.Deleted, manifest.DeletedTable{Level: level, Num: meta.Num})
 		}
 	}
-	if err := d.applyEdit(edit, nil, nil); err != nil {
+	if err := d.applyEdit(edit, nil, 0); err != nil {
 		return true, err
 	}
 	d.opts.Logger.Info("dropped tables of a deleted range", "tables", len(edit.Deleted))

@@ -47,7 +47,7 @@ func TestFailsOnce(t *testing.T) {
 	ops := mem.NumOps()
 	rewrite := rewritePlan(0, version.Levels[0][0])
 	for what, err := range map[string]error{
-		"an edit":      db.applyEdit(&manifest.Edit{}, nil, nil),
+		"an edit":      db.applyEdit(&manifest.Edit{}, nil, 0),
 		"a compaction": db.runPlan(context.Background(), &rewrite),
 		"a write":      db.Put([]byte("k"), nil, nil),
 		"Flush":        db.Flush(),
@@ -91,7 +91,7 @@ func TestEditThatDoesNotFit(t *testing.T) {
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, 100)
 	ops := mem.NumOps()
-	err := db.applyEdit(&manifest.Edit{Deleted: []manifest.DeletedTable{{Level: 3, Num: 999}}}, nil, nil)
+	err := db.applyEdit(&manifest.Edit{Deleted: []manifest.DeletedTable{{Level: 3, Num: 999}}}, nil, 0)
 	if !errors.Is(err, ErrReopen) || mem.NumOps() != ops {
 		t.Errorf("an edit removes a table that is not there: %v, %d operations", err, mem.NumOps()-ops)
 	}

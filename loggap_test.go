@@ -3,8 +3,10 @@ package sift
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -331,4 +333,176 @@ func TestOldLogFails(t *testing.T) {
 	if err := db.Close(); !errors.Is(err, syscall.EIO) {
 		t.Errorf("Close: %v", err)
 	}
+}
+
+// blockTables makes the creation of tables take until release is called, which may make it
+// fail, and counts the syncs of each log.
+func blockTables(t *testing.T) (mem *vfstest.Mem, o *Options, blocked chan struct{}, release func(error), syncs func() map[string]int) {
+	mem = vfstest.NewMem()
+	faulty := vfstest.Inject(mem)
+	o = uncached(faulty)
+	o.MemtableBytes, o.DisableAutoCompaction, o.retryDelay = 4<<10, true, time.Millisecond
+	var mu sync.Mutex
+	count := map[string]int{}
+	blocked = make(chan struct{})
+	released, first, result := make(chan struct{}), true, error(nil)
+	faulty.SetHook(func(op vfstest.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case op.Kind == vfstest.OpSync && strings.HasSuffix(op.Name, ".log"):
+			count[op.Name]++
+		case op.Kind == vfstest.OpCreate && onTable(op) && first:
+			first = false
+			mu.Unlock()
+			close(blocked)
+			<-released
+			mu.Lock()
+			return result
+		}
+		return nil
+	})
+	return mem, o, blocked, func(err error) { result = err; close(released) }, func() map[string]int {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(count)
+	}
+}
+
+// fillMemtables writes keys without Sync until n memtables are full, and returns how many.
+func fillMemtables(t *testing.T, db *DB, n int) (keys int) {
+	t.Helper()
+	for ; n > 0; n-- {
+		for old := db.commit.log.num; db.commit.log.num == old; {
+			keys++
+			if err := db.Put(fmt.Appendf(nil, "key%03d", keys), make([]byte, 100), NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return keys
+}
+
+// Where no write asks for a sync no log is synced after its header: its memtable is in a
+// table soon.
+func TestLogsNobodySyncs(t *testing.T) {
+	_, o, blocked, release, syncs := blockTables(t)
+	db := mustOpen(t, "db", o)
+	n := fillMemtables(t, db, 1)
+	<-blocked
+	release(nil)
+	n = max(n, fillMemtables(t, db, 5))
+	if err := db.bg.waitFlushed(); err != nil {
+		t.Fatal(err)
+	}
+	for name, n := range syncs() {
+		if n > 1 {
+			t.Errorf("%s: %d syncs", name, n)
+		}
+	}
+	checkKeys(t, db, n)
+	mustClose(t, db)
+}
+
+// A write with Sync makes all earlier ones durable, in however many logs they are.
+func TestSyncReachesAllLogs(t *testing.T) {
+	mem, o, blocked, release, _ := blockTables(t)
+	db := mustOpen(t, "db", o)
+	n := fillMemtables(t, db, 2) + 1
+	<-blocked
+	if err := db.Put(fmt.Appendf(nil, "key%03d", n), nil, Sync); err != nil {
+		t.Fatal(err)
+	}
+	re := mustOpen(t, "db", uncached(mem.CrashImage(mem.NumOps(), vfstest.LoseUnsynced)))
+	if logs := re.Metrics().Recovery.Logs; logs < 3 {
+		t.Errorf("%d logs", logs)
+	}
+	checkKeys(t, re, n)
+	mustClose(t, re)
+	release(nil)
+	mustClose(t, db)
+}
+
+// A power cut leaves a prefix of the writes, however many logs had not been synced.
+func TestPowerCutAmongLogs(t *testing.T) {
+	mem, o, blocked, release, _ := blockTables(t)
+	db := mustOpen(t, "db", o)
+	n := fillMemtables(t, db, 2)
+	<-blocked
+	for range 10 {
+		n++
+		if err := db.Put(fmt.Appendf(nil, "key%03d", n), []byte("value"), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ends := map[int]bool{}
+	for seed := range uint64(60) {
+		re := mustOpen(t, "db", uncached(mem.CrashImage(mem.NumOps(), vfstest.TearUnsynced(seed))))
+		found := scanned(t, re)
+		checkKeys(t, re, found)
+		ends[found] = true
+		mustClose(t, re)
+	}
+	if len(ends) < 10 {
+		t.Errorf("the cuts left only %d different prefixes", len(ends))
+	}
+	release(nil)
+	checkKeys(t, db, n)
+	mustClose(t, db)
+}
+
+func scanned(t *testing.T, db *DB) (n int) {
+	t.Helper()
+	for _, err := range db.Scan(nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
+
+// Memtables that wait together become one table, in which newer entries hide older ones and
+// snapshots see what they saw.
+func TestMemtablesFlushedTogether(t *testing.T) {
+	_, o, blocked, release, _ := blockTables(t)
+	db := mustOpen(t, "db", o)
+	put := func(key, value string) {
+		t.Helper()
+		if err := db.Put([]byte(key), []byte(value), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("changed", "old")
+	put("gone", "old")
+	fillMemtables(t, db, 1)
+	<-blocked
+	snap := db.Snapshot()
+	put("changed", "new")
+	if err := db.Delete([]byte("gone"), NoSync); err != nil {
+		t.Fatal(err)
+	}
+	n := fillMemtables(t, db, 1)
+	release(syscall.EIO) // it is tried again, with both
+	for db.bg.waitFlushed() != nil {
+	}
+	if m := db.Metrics(); m.Flushes != 1 || m.Levels[0].Tables != 1 || m.Memory.Memtables > 3*uint64(o.MemtableBytes) {
+		t.Errorf("%d flushes, %d tables, memtables of %d bytes", m.Flushes, m.Levels[0].Tables, m.Memory.Memtables)
+	}
+	if v, err := db.Get([]byte("changed")); string(v) != "new" || err != nil {
+		t.Errorf("changed: %q, %v", v, err)
+	}
+	if v, err := db.Get([]byte("gone")); err != ErrNotFound {
+		t.Errorf("gone: %q, %v", v, err)
+	}
+	for _, key := range []string{"changed", "gone"} {
+		if v, err := snap.Get([]byte(key)); string(v) != "old" || err != nil {
+			t.Errorf("%s in the snapshot: %q, %v", key, v, err)
+		}
+	}
+	if got := scanned(t, db); got < n {
+		t.Errorf("%d keys, of at least %d", got, n)
+	}
+	snap.Close()
+	mustClose(t, db)
 }

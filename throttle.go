@@ -19,8 +19,8 @@ import (
 //     step, one step of a job (see schedule.go), and the compactions of level 0 that are then
 //     due, each of which takes all overlapping tables of level 0 and what they overlap in
 //     level 1;
-//   - for a new memtable: until the old log is on disk and, if maxFull memtables are waiting
-//     to be flushed, until the first of them has been flushed.
+//   - for a new memtable: if maxFull memtables are waiting to be flushed, until the first of
+//     them has been flushed.
 //
 // Short of the stop, if the disk is the bottleneck and has a bandwidth of Y bytes per second
 // left, that is at most the larger of maxSleep and 3 x MemtableBytes / Y.

@@ -30,7 +30,7 @@ var faults = []fault{
 	}, {
 		name: "log-handover", origin: "dgraph-io/badger#153",
 		was:   "a full log was closed without a sync, and the next one was written to and synced",
-		edits: []edit{{"commit.go", "s.err = log.sync()", "s.err = nil"}},
+		edits: []edit{{"commit.go", "s.settle(d, s.log.sync)", "s.settle(d, func() error { return nil })"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "log-order", origin: "google/leveldb#193",
