@@ -41,8 +41,12 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 		if err := d.flushBefore(ctx); err != nil {
 			return err
 		}
-		if err := d.do(ctx, r.step); err != nil || r.done {
+		if err := d.do(ctx, r.step); err != nil {
 			return err
+		}
+		if r.done {
+			d.hasAny(&IterOptions{LowerBound: from, UpperBound: to, DontFillCache: true}, latest) // so that the gap is remembered
+			return nil
 		}
 		if err := r.deleteKeys(ctx); err != nil {
 			return err
