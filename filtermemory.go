@@ -3,6 +3,7 @@ package sift
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/siftdb/sift/filter"
@@ -11,7 +12,8 @@ import (
 )
 
 // filterKeeper is the filter memory manager: it keeps the filters of the tables within
-// Options.FilterMemory. It loads and drops them in steps: one bit per key each, for Ribbon.
+// Options.FilterMemory, range filters included. It loads and drops them in steps: one bit per
+// key each, for Ribbon and for Range.
 // Once per plan.Tick, and after each change of the version, it chooses the steps to keep by
 // how often each table is asked for keys that it does not hold.
 type filterKeeper struct {
@@ -23,9 +25,19 @@ type filterKeeper struct {
 	moving sync.Mutex // held during a rebalance, which reads from the disk
 
 	mu   sync.Mutex // guards the fields below and the tables' heat; never held during I/O
-	held []*table   // tables whose filters may be loaded
+	held []planned  // filters that may be loaded
 	last time.Time
 }
+
+// planned is a filter that the manager loads in steps: that of a table's keys, or its range
+// filter.
+type planned struct {
+	*table
+	ranges bool
+}
+
+// rangeLength is the length of ranges for which the plan takes the rate of range filters.
+const rangeLength = 16
 
 // unknownFPR is the assumed rate of a filter that does not state its own.
 const unknownFPR = 0.01
@@ -88,10 +100,11 @@ func (k *filterKeeper) inherit(inputs [2][]*manifest.TableMeta, outputs []*manif
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var rates [2]float64
+	var rates, ranges [2]float64
 	for i, metas := range inputs {
 		for _, m := range metas {
 			rates[i] += m.Handle.(*table).heat.Rate
+			ranges[i] += m.Handle.(*table).rangeHeat.Rate
 		}
 	}
 	var bytes float64
@@ -99,7 +112,8 @@ func (k *filterKeeper) inherit(inputs [2][]*manifest.TableMeta, outputs []*manif
 		bytes += float64(m.Size)
 	}
 	for _, m := range outputs {
-		m.Handle.(*table).heat.Rate = max(rates[0], rates[1]) * float64(m.Size) / bytes
+		t, share := m.Handle.(*table), float64(m.Size)/bytes
+		t.heat.Rate, t.rangeHeat.Rate = max(rates[0], rates[1])*share, max(ranges[0], ranges[1])*share
 	}
 }
 
@@ -113,8 +127,9 @@ func (k *filterKeeper) cool() {
 		return
 	}
 	k.last = now
-	for _, t := range k.held {
-		t.heat.Cool(t.absent.Load(), elapsed)
+	for _, p := range k.held {
+		heat, seen := p.traffic()
+		heat.Cool(seen.Load(), elapsed)
 	}
 }
 
@@ -128,80 +143,101 @@ func (k *filterKeeper) rebalance(limit int64) {
 	}
 	defer k.db.releaseVersion(version)
 
-	tables, inputs := planInputs(version)
-	for _, t := range k.replace(tables, inputs) {
-		k.hold(t, 0)
+	filters, inputs := planInputs(version)
+	for _, p := range k.replace(filters, inputs) {
+		k.hold(p, 0)
 	}
 	want := plan.Choose(inputs, k.db.opts.FilterMemory)
 	for _, c := range plan.Changes(inputs, want, limit) {
-		k.hold(tables[c.Table], c.Steps)
+		k.hold(filters[c.Table], c.Steps)
 	}
 }
 
-// replace replaces the set of managed tables, and returns the tables that left it. It sets
-// the heat in inputs, which belong to tables.
-func (k *filterKeeper) replace(tables []*table, inputs []plan.Table) (gone []*table) {
-	present := make(map[*table]bool, len(tables))
-	for _, t := range tables {
-		present[t] = true
+// replace replaces the set of managed filters, and returns those that left it. It sets the
+// heat in inputs, which belong to filters.
+func (k *filterKeeper) replace(filters []planned, inputs []plan.Table) (gone []planned) {
+	present := make(map[planned]bool, len(filters))
+	for _, p := range filters {
+		present[p] = true
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, t := range k.held {
-		if !present[t] {
-			gone = append(gone, t)
+	for _, p := range k.held {
+		if !present[p] {
+			gone = append(gone, p)
 		}
 	}
-	k.held = tables
-	follow(tables, inputs)
+	k.held = filters
+	follow(filters, inputs)
 	return gone
 }
 
-// follow sets the heat in the inputs of a plan. REQUIRES: the manager's mu is held.
-func follow(tables []*table, inputs []plan.Table) {
-	heat := make([]float64, len(tables))
-	for i, t := range tables {
-		heat[i] = t.heat.Rate
+// traffic returns the recent rate of what the filter could have excluded, and its count.
+func (p planned) traffic() (*plan.Heat, *atomic.Uint64) {
+	if p.ranges {
+		return &p.rangeHeat, &p.absentRanges
 	}
-	plan.Follow(inputs, heat)
+	return &p.heat, &p.absent
+}
+
+// follow sets the heat in the inputs of a plan. REQUIRES: the manager's mu is held.
+func follow(filters []planned, inputs []plan.Table) {
+	rates := make([]float64, len(filters))
+	for i, p := range filters {
+		heat, _ := p.traffic()
+		rates[i] = heat.Rate
+	}
+	plan.Follow(inputs, rates)
 }
 
 // expected returns the block reads per second that lookups of absent keys cost at recent
-// traffic, and how many of them another MiB would save.
+// traffic, and how many of them, and of those for ranges without keys, another MiB would
+// save.
 func (k *filterKeeper) expected(version *manifest.Version) (wasted, nextMiBSaves float64) {
 	if k == nil {
 		return 0, 0
 	}
-	tables, inputs := planInputs(version)
+	filters, inputs := planInputs(version)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	follow(tables, inputs)
-	held := make([]int, len(inputs))
+	follow(filters, inputs)
 	var traffic float64
-	for i := range inputs {
-		held[i] = inputs[i].Held
-	}
-	for _, t := range k.held {
-		traffic += t.heat.Rate
+	for _, p := range k.held {
+		heat, _ := p.traffic()
+		traffic += heat.Rate
 	}
 	if traffic == 0 {
 		return 0, 0
 	}
-	return plan.Wasted(inputs, held), plan.NextSaves(inputs, k.db.opts.FilterMemory, 1<<20)
+	for i, p := range filters {
+		if !p.ranges {
+			wasted += plan.Wasted(inputs[i:i+1], []int{inputs[i].Held})
+		}
+	}
+	return wasted, plan.NextSaves(inputs, k.db.opts.FilterMemory, 1<<20)
 }
 
-// hold keeps the first steps of a table's filter in memory, and no others.
-func (k *filterKeeper) hold(t *table, steps int) {
-	if err := t.reader.Load().LoadFilterSteps(steps); err != nil {
-		k.db.opts.Logger.Warn("a filter could not be loaded", "path", t.path, "err", err)
+// hold keeps the first steps of a filter in memory, and no others.
+func (k *filterKeeper) hold(p planned, steps int) {
+	r := p.reader.Load()
+	load, n := r.LoadFilterSteps, steps
+	if p.ranges {
+		load, n = r.LoadRangeBits, 0
+		if sizes := r.RangeSteps(rangeLength); steps > 0 && steps <= len(sizes) {
+			n = sizes[steps-1].BitsPerKey
+		}
+	}
+	if err := load(n); err != nil {
+		k.db.opts.Logger.Warn("a filter could not be loaded", "path", p.path, "err", err)
 	}
 }
 
-// planInputs returns the tables of a version that have filters, and the plan's input for
-// each. It assumes uniform traffic: a lookup probes each level once, and each table of a
-// level in proportion to its size. It blocks while a filter is being read.
-func planInputs(version *manifest.Version) ([]*table, []plan.Table) {
-	var tables []*table
+// planInputs returns the filters of a version's tables, and the plan's input for each. It
+// assumes uniform traffic: a lookup probes each level once, and each table of a level in
+// proportion to its size, and there are as many scans of ranges without keys as lookups. It
+// blocks while a filter is being read.
+func planInputs(version *manifest.Version) ([]planned, []plan.Table) {
+	var filters []planned
 	var inputs []plan.Table
 	for level, metas := range version.Levels {
 		for _, meta := range metas {
@@ -210,18 +246,35 @@ func planInputs(version *manifest.Version) ([]*table, []plan.Table) {
 			if r == nil {
 				continue
 			}
-			in := plan.Table{Asked: 1, FPR: t.filterFPR(), Steps: r.FilterSteps(), Held: r.HeldFilterSteps()}
+			asked := 1.0
 			if level > 0 {
-				in.Asked = float64(meta.Size) / float64(version.Size(level))
+				asked = float64(meta.Size) / float64(version.Size(level))
 			}
-			if len(in.Steps) == 0 {
-				continue
+			if steps := r.FilterSteps(); len(steps) > 0 {
+				filters = append(filters, planned{t, false})
+				inputs = append(inputs, plan.Table{Asked: asked, FPR: t.filterFPR(), Steps: steps, Held: min(r.HeldFilterSteps(), len(steps))})
 			}
-			in.Held = min(in.Held, len(in.Steps))
-			tables, inputs = append(tables, t), append(inputs, in)
+			if steps := r.RangeSteps(rangeLength); len(steps) > 0 {
+				filters = append(filters, planned{t, true})
+				inputs = append(inputs, planRange(steps, r.HeldRangeBits(), asked))
+			}
 		}
 	}
-	return tables, inputs
+	return filters, inputs
+}
+
+// planRange returns the plan's input for a range filter.
+func planRange(steps []filter.RangeStep, heldBits int, asked float64) plan.Table {
+	in := plan.Table{Asked: asked}
+	var before int64
+	for i, s := range steps {
+		in.Steps = append(in.Steps, s.Bytes-before)
+		in.Rates = append(in.Rates, s.FPR)
+		if before = s.Bytes; s.BitsPerKey <= heldBits {
+			in.Held = i + 1
+		}
+	}
+	return in
 }
 
 // unitsOf converts steps of the table's filter to units.
@@ -249,7 +302,8 @@ type FilterPlan struct {
 	// WastedReads is the expected number of block reads per lookup of an absent key under
 	// uniform traffic. Without filters, every level costs one.
 	WastedReads float64
-	// NextMiBSaves is how much another MiB would lower WastedReads.
+	// NextMiBSaves is how much another MiB would lower WastedReads and, with as many scans
+	// of ranges without keys, the reads of those.
 	NextMiBSaves float64
 }
 
@@ -258,6 +312,7 @@ type PlannedTable struct {
 	TableMetrics
 	Units       float64 // to be kept in memory, of FilterUnits; the last one may be fractional
 	Bytes       int64   // their memory
+	RangeBytes  int64   // memory of the range filter
 	WastedReads float64 // expected per lookup of an absent key
 }
 
@@ -273,16 +328,16 @@ func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 	if s == nil {
 		return p, ErrClosed
 	}
-	tables, inputs := planInputs(s.version)
+	filters, inputs := planInputs(s.version)
 	for i := range inputs {
 		inputs[i].Held = 0
 	}
 	held := plan.Choose(inputs, budget)
 	p.Bytes = plan.Bytes(inputs, held)
 	p.NextMiBSaves = plan.NextSaves(inputs, budget, 1<<20)
-	at := map[*table]int{}
-	for i, t := range tables {
-		at[t] = i
+	at := map[planned]int{}
+	for i, f := range filters {
+		at[f] = i
 	}
 	for level, metas := range s.version.Levels {
 		for _, meta := range metas {
@@ -292,7 +347,10 @@ func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 			if level > 0 {
 				pt.WastedReads = float64(meta.Size) / float64(s.version.Size(level))
 			}
-			if i, ok := at[t]; ok {
+			if i, ok := at[planned{t, true}]; ok {
+				pt.RangeBytes = plan.Bytes(inputs[i:i+1], held[i:i+1])
+			}
+			if i, ok := at[planned{t, false}]; ok {
 				one, steps := inputs[i:i+1], held[i:i+1]
 				pt.Units, pt.Bytes = t.unitsOf(held[i]), plan.Bytes(one, steps)
 				pt.WastedReads = plan.Wasted(one, steps)

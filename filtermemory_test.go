@@ -2,6 +2,7 @@ package sift_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"testing"
 	"time"
@@ -148,5 +149,59 @@ func TestPlanFilters(t *testing.T) {
 	}
 	if last > 0.002 {
 		t.Errorf("with all filters %v reads are wasted", last)
+	}
+}
+
+// TestFilterMemoryCapsRanges: range filters count against the budget too; however small it
+// is, no key is hidden, and with enough of it ranges without keys are excluded.
+func TestFilterMemoryCapsRanges(t *testing.T) {
+	const keys = 40000
+	for _, tt := range []struct {
+		budget int64
+		least  float64 // share of the ranges that are excluded
+	}{{1, 0}, {60 << 10, 0.3}, {1 << 30, 0.99}} {
+		t.Run(fmt.Sprint(tt.budget), func(t *testing.T) {
+			t.Parallel()
+			db := mustOpen(t, t.TempDir(), &sift.Options{
+				FilterMemory: tt.budget, Filter: filter.Ribbon(10), RangeFilter: filter.Range(16, 0),
+				MemtableBytes: 1 << 20, TableBytes: 256 << 10, LevelBaseBytes: 1 << 20, LevelMultiplier: 4,
+			})
+			defer mustClose(t, db)
+			key := func(i int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
+			for i := range keys {
+				if err := db.Put(key(i*1000), key(i), sift.NoSync); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := db.Compact(context.Background(), nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			for begin := time.Now(); ; {
+				before := db.Metrics()
+				if held := before.Memory.Filters + before.Memory.RangeFilters; held > uint64(tt.budget) {
+					t.Fatalf("filters take %d and range filters %d bytes of %d", before.Memory.Filters, before.Memory.RangeFilters, tt.budget)
+				}
+				for i := 7; i < keys; i += 7 {
+					for _, at := range []int{i * 1000, i*1000 + 500} {
+						has, err := db.HasRange(key(at-8), key(at+8))
+						if has != (at%1000 == 0) || err != nil {
+							t.Fatalf("keys from %d to %d: %v, %v", at-8, at+8, has, err)
+						}
+					}
+				}
+				after := db.Metrics()
+				asked, useful := after.RangesAsked-before.RangesAsked, after.RangesUseful-before.RangesUseful
+				if float64(useful) >= tt.least*float64(asked)/2 && (tt.least == 0) == (after.Memory.RangeFilters == 0) {
+					break
+				}
+				if time.Since(begin) > 60*time.Second {
+					t.Fatalf("%d of %d ranges are excluded, with %d bytes of range filters", useful, asked, after.Memory.RangeFilters)
+				}
+			}
+			p, err := db.PlanFilters(tt.budget)
+			if err != nil || p.Bytes > tt.budget {
+				t.Errorf("the plan takes %d bytes of %d, %v", p.Bytes, tt.budget, err)
+			}
+		})
 	}
 }

@@ -28,7 +28,8 @@ type Metrics struct {
 
 	// WastedReads is the expected number of block reads per second that lookups of absent
 	// keys cost, given the filters in memory and the lookups of the last seconds.
-	// NextMiBSaves is how many of them another MiB of Options.FilterMemory would save.
+	// NextMiBSaves is how many of them, and of those in ranges without keys, another MiB
+	// of Options.FilterMemory would save.
 	// Both are 0 without that option.
 	WastedReads, NextMiBSaves float64
 
@@ -94,11 +95,9 @@ func (f FilterMetrics) ObservedFPR() float64 {
 
 // MemoryMetrics adds up memory in bytes.
 type MemoryMetrics struct {
-	Memtables uint64 // arenas, full size
-	Filters   uint64
-	// RangeFilters are the range filters that have been loaded. Options.FilterMemory does
-	// not bound them.
-	RangeFilters uint64
+	Memtables    uint64 // arenas, full size
+	Filters      uint64
+	RangeFilters uint64 // those in memory; Options.FilterMemory bounds the two together
 	Indexes      uint64 // decoded table indexes
 	BlockCache   uint64 // blocks in the cache, those of other databases included if it is shared
 	// Transactions is what open transactions hold, plus the keys of recent writes that

@@ -77,9 +77,8 @@ type Options struct {
 	// after the prefix of Options.Prefix as a number, or what comes after a prefix whose
 	// length suits the keys of the table, and answers for ranges within one prefix. The
 	// number is that of the 8 bytes or, where fewer bytes occur than 256, of up to 19
-	// decimal or 16 hexadecimal digits. It is loaded on first use and then kept, outside
-	// of what FilterMemory bounds. Older tables get one when they are compacted. Default:
-	// none.
+	// decimal or 16 hexadecimal digits. It is loaded on first use and then kept, unless
+	// FilterMemory decides. Older tables get one when they are compacted. Default: none.
 	RangeFilter filter.RangePolicy
 
 	// Performance. Sizes are in bytes.
@@ -106,8 +105,8 @@ type Options struct {
 	MaxOpenFiles int
 	// FilterMemory is the most memory that filters may take, in bytes. The store then
 	// chooses which parts of which filters to load, following the lookups of absent keys:
-	// ribbon filters are loaded with more or fewer bits per key, other filters as a
-	// whole. The slabs that large filters are allocated from may take a quarter more, the
+	// ribbon and range filters are loaded with more or fewer bits per key, others as a
+	// whole. Range filters follow the ranges in which a table held no key. The slabs that large filters are allocated from may take a quarter more, the
 	// last of them 16 MiB; see sstable.FilterPool. Default: no limit, all filters are
 	// loaded.
 	FilterMemory int64

@@ -167,12 +167,17 @@ func (a *prefixAsk) mayHoldRange(lower, upper []byte, m *manifest.TableMeta) boo
 		bytes.Compare(base.UserKey(m.Largest), upper) < 0 {
 		return true
 	}
-	reader, err := m.Handle.(*table).load()
+	t := m.Handle.(*table)
+	reader, err := t.load()
 	if err != nil {
 		return true
 	}
 	a.rangesAsked++
-	if bytes.Compare(lower, upper) < 0 && reader.MayContainRange(lower, upper) {
+	may := bytes.Compare(lower, upper) < 0 && reader.MayContainRange(lower, upper)
+	if (!may || !reader.HasRangeFilter()) && (a.counts.rangesAsked.Load()+a.rangesAsked)%sampleEvery == 0 {
+		t.absentRanges.Add(sampleEvery)
+	}
+	if may {
 		return true
 	}
 	a.rangesUseful++

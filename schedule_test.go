@@ -276,7 +276,7 @@ func TestHungFilterReadBlocksNoWrite(t *testing.T) {
 	tab := db.state.Load().version.Levels[0][0].Handle.(*table)
 	var hung atomic.Bool
 	db.keeper.moving.Lock()
-	db.keeper.hold(tab, 0)
+	db.keeper.hold(planned{tab, false}, 0)
 	fs.SetHook(func(op vfstest.Op) error {
 		if op.Kind == vfstest.OpReadAt && op.Name == tab.path && hung.CompareAndSwap(false, true) {
 			close(entered)

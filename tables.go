@@ -43,6 +43,9 @@ type table struct {
 
 	absent atomic.Uint64 // sampled number of lookups of keys that it does not hold
 	heat   plan.Heat     // guarded by the filter memory manager's mu
+
+	absentRanges atomic.Uint64 // sampled number of ranges in which it holds no key
+	rangeHeat    plan.Heat     // guarded as heat is
 }
 
 // tableOpener opens the tables of one directory.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"math/bits"
+	"slices"
 	"sort"
 )
 
@@ -68,32 +69,19 @@ func newRangeShape(n, r uint64, l uint) rangeShape {
 
 func (s *rangeShape) upperBits() uint64 { return s.n + (s.r-1)>>s.l + 1 }
 
+// sampleBytes is what the samples of the ones take in memory.
+func (s *rangeShape) sampleBytes() int { return 4 * ((s.upper + rankEvery/64 - 1) / (rankEvery / 64)) }
+
 func (s *rangeShape) size() int { return 8*(s.upper+s.lower) + rangeTrailer }
 
 // appendRange encodes places in ascending order, of which some may be equal.
 func appendRange(codes []uint64, h *rangeHash, p rangePolicy) []byte {
-	n := uint64(0)
-	for i, c := range codes {
-		if i == 0 || c != codes[i-1] {
-			codes[n] = c
-			n++
-		}
-	}
-	s := newRangeShape(n, h.universe, uint(p.bits-2))
+	codes = slices.Compact(codes)
+	s := newRangeShape(uint64(len(codes)), h.universe, uint(p.bits-2))
 	b := AlignedBytes(s.size())
-	set := func(words []byte, bit uint64) { words[bit/8] |= 1 << (bit % 8) }
-	lower := b[8*s.upper:]
-	for i, c := range codes[:n] {
-		set(b, c>>s.l+uint64(i))
-		low, at := c&(1<<s.l-1), uint64(i)*uint64(s.l)
-		w := lower[at/64*8:]
-		binary.LittleEndian.PutUint64(w, binary.LittleEndian.Uint64(w)|low<<(at%64))
-		if at%64+uint64(s.l) > 64 {
-			binary.LittleEndian.PutUint64(w[8:], low>>(64-at%64))
-		}
-	}
+	s.encode(b, codes)
 	t := b[len(b)-rangeTrailer:]
-	binary.LittleEndian.PutUint64(t, n)
+	binary.LittleEndian.PutUint64(t, s.n)
 	binary.LittleEndian.PutUint64(t[8:], h.universe)
 	if h.secret != nil {
 		binary.LittleEndian.PutUint64(t[16:], h.salt)
@@ -102,6 +90,21 @@ func appendRange(codes []uint64, h *rangeHash, p rangePolicy) []byte {
 	t[32], t[33], t[34] = byte(s.l), byte(p.drop), rangeVersion
 	binary.LittleEndian.PutUint32(t[36:], crc32.Checksum(b[:len(b)-4], castagnoli))
 	return b
+}
+
+// encode writes the upper and the lower part of places, which ascend and differ.
+func (s *rangeShape) encode(b []byte, codes []uint64) {
+	set := func(words []byte, bit uint64) { words[bit/8] |= 1 << (bit % 8) }
+	lower := b[8*s.upper:]
+	for i, c := range codes {
+		set(b, c>>s.l+uint64(i))
+		low, at := c&(1<<s.l-1), uint64(i)*uint64(s.l)
+		w := lower[at/64*8:]
+		binary.LittleEndian.PutUint64(w, binary.LittleEndian.Uint64(w)|low<<(at%64))
+		if at%64+uint64(s.l) > 64 {
+			binary.LittleEndian.PutUint64(w[8:], low>>(64-at%64))
+		}
+	}
 }
 
 // rankEvery is how many bits of the upper part there are to each sample of its ones.
@@ -145,18 +148,25 @@ func openRange(b []byte, secret *Secret) (RangeReader, error) {
 	case secret == nil && (check != 0 || f.hash.salt != 0):
 		return nil, damaged("a range filter that is keyed")
 	}
-	f.lows = b[8*f.upper:]
-	ones := uint64(0)
+	ones := f.sample()
+	if end := f.upperBits() % 64; f.upper > 0 && end != 0 && f.word(f.upper-1)>>end != 0 || ones != n {
+		return nil, damaged("a range filter with %d ones for %d places", ones, n)
+	}
+	return f, nil
+}
+
+// sample notes where the lower part is, and samples the ones of the upper part, whose number
+// it returns.
+func (f *rangeReader) sample() (ones uint64) {
+	f.lows = f.bytes[8*f.upper:]
+	f.ranks = make([]uint32, 0, f.sampleBytes()/4)
 	for i := range f.upper {
 		if i%(rankEvery/64) == 0 {
 			f.ranks = append(f.ranks, uint32(ones))
 		}
 		ones += uint64(bits.OnesCount64(f.word(i)))
 	}
-	if end := f.upperBits() % 64; f.upper > 0 && end != 0 && f.word(f.upper-1)>>end != 0 || ones != n {
-		return nil, damaged("a range filter with %d ones for %d places", ones, n)
-	}
-	return f, nil
+	return ones
 }
 
 func (f *rangeReader) word(i int) uint64 { return binary.LittleEndian.Uint64(f.bytes[8*i:]) }
@@ -272,6 +282,9 @@ func (f *rangeReader) any(lo, hi uint64) bool {
 // from reports whether there is a place among the length+1 that begin at one, going on
 // from the start of the universe at its end.
 func (f *rangeReader) from(place, length uint64) bool {
+	if f.r != f.hash.universe {
+		place %= f.r
+	}
 	if length < f.r-place {
 		return f.any(place, place+length)
 	}
@@ -289,11 +302,12 @@ func (f *rangeReader) MayContainRange(prefix []byte, lo, hi uint64) bool {
 		return true
 	}
 	p := f.hash.prefix(prefix)
-	first, last := lo/f.r, hi/f.r
+	block := f.hash.universe
+	first, last := lo/block, hi/block
 	if first == last {
 		return f.from(f.hash.code(p, lo), hi-lo)
 	}
-	next := last * f.r
+	next := last * block
 	return f.from(f.hash.code(p, lo), next-1-lo) || f.from(f.hash.code(p, next), hi-next)
 }
 

@@ -169,17 +169,22 @@ func fixedSplit(name string) (at int, ok bool) {
 
 // heldRange is a table's range filter in memory. reader is nil if there is no usable one.
 type heldRange struct {
-	reader   filter.RangeReader
-	at       int      // the prefixes' length
-	prefixer Prefixer // determines it instead, if not nil
-	symbols  *symbols // nil: the next 8 bytes are the number
-	err      error
+	reader     filter.RangeReader
+	bitsPerKey int      // see LoadRangeBits; 0: it was loaded as a whole
+	at         int      // the prefixes' length
+	prefixer   Prefixer // determines it instead, if not nil
+	symbols    *symbols // nil: the next 8 bytes are the number
+	err        error
 }
 
-// RangeFilterStatus loads the table's range filter, unless it is loaded, and returns its
-// state and, for FilterDamaged and FilterUnknown, the reason.
+// RangeFilterStatus returns the state of the table's range filter and, for FilterDamaged
+// and FilterUnknown, the reason. It loads the filter if that is not up to LoadRangeBits.
 func (r *Reader) RangeFilterStatus() (FilterState, error) {
-	switch h := r.rangeFilter(); {
+	h := r.rangeFilter()
+	if h.reader == nil && h.err == nil && r.rangeSteps {
+		h = r.readRange()
+	}
+	switch {
 	case h.reader != nil:
 		return FilterOK, nil
 	case h.err == nil:
@@ -191,7 +196,7 @@ func (r *Reader) RangeFilterStatus() (FilterState, error) {
 	}
 }
 
-// RangeFilterBytes returns the range filter's memory in bytes, 0 until it is first used.
+// RangeFilterBytes returns the memory of the range filter in bytes, 0 if it is not loaded.
 func (r *Reader) RangeFilterBytes() int {
 	if h := r.ranges.Load(); h != nil && h.reader != nil {
 		return h.reader.SizeBytes()
@@ -201,7 +206,7 @@ func (r *Reader) RangeFilterBytes() int {
 
 // MayContainRange reports false only if the table holds no entry with a key in [from, to).
 // It returns true without a range filter, and for a range that spans several prefixes. The
-// first call reads the filter from the file.
+// first call reads the filter from the file, if that is not up to LoadRangeBits.
 func (r *Reader) MayContainRange(from, to []byte) bool { return r.rangeFilter().mayContain(from, to) }
 
 func (h *heldRange) mayContain(from, to []byte) bool {
@@ -251,22 +256,104 @@ func endsPrefix(prefix, key []byte) bool {
 	return true
 }
 
-// rangeFilter returns the table's range filter, and loads it the first time.
+// rangeFilter returns the table's range filter. It loads it the first time, unless that is
+// up to LoadRangeBits.
 func (r *Reader) rangeFilter() *heldRange {
 	if h := r.ranges.Load(); h != nil {
 		return h
+	}
+	if r.rangeSteps {
+		return &noRange
 	}
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
 	h := r.ranges.Load()
 	if h == nil {
-		h = new(heldRange)
-		h.err = r.loadRange(h)
-		if h.err == nil || errors.Is(h.err, base.ErrCorruption) || errors.Is(h.err, filter.ErrUnknownFamily) {
-			r.ranges.Store(h) // on an I/O error the next call retries
+		h = r.readRange()
+		if h.lasting() {
+			r.ranges.Store(h)
 		}
 	}
 	return h
+}
+
+// noRange is a range filter that is not loaded.
+var noRange heldRange
+
+// readRange reads the range filter from the file.
+func (r *Reader) readRange() *heldRange {
+	h := new(heldRange)
+	h.err = r.loadRange(h)
+	return h
+}
+
+// lasting reports whether another attempt to read the filter would end in the same way.
+func (h *heldRange) lasting() bool {
+	return h.err == nil || errors.Is(h.err, base.ErrCorruption) || errors.Is(h.err, filter.ErrUnknownFamily)
+}
+
+// RangeSteps returns the sizes in which the range filter can be in memory, with their rates for
+// ranges of the given length; none if there is no range filter, or it is known to be
+// unusable.
+func (r *Reader) RangeSteps(length uint64) []filter.RangeStep {
+	if r.props == nil || r.props.RangeSplit == "" {
+		return nil
+	}
+	if h := r.ranges.Load(); h != nil && h.err != nil {
+		return nil
+	}
+	if steps := filter.RangeSteps(r.props.RangePolicy, int(r.props.RangeKeys), length); steps != nil {
+		return steps
+	}
+	// Another package's is loaded as a whole.
+	return []filter.RangeStep{{BitsPerKey: 1, Bytes: int64(r.props.RangeBytes), FPR: foreignRangeFPR}}
+}
+
+// foreignRangeFPR is the assumed rate of range filters of other packages.
+const foreignRangeFPR = 0.01
+
+// HasRangeFilter reports whether a range filter is in memory.
+func (r *Reader) HasRangeFilter() bool {
+	h := r.ranges.Load()
+	return h != nil && h.reader != nil
+}
+
+// HeldRangeBits returns the bits per key of the range filter in memory; 0: there is none.
+func (r *Reader) HeldRangeBits() int {
+	if h := r.ranges.Load(); h != nil && h.reader != nil {
+		return h.bitsPerKey
+	}
+	return 0
+}
+
+// LoadRangeBits makes the range filter in memory one of so many bits per key, of those of
+// RangeSteps; 0 drops it. It reads the filter from the file if it has to grow. Iterators go on
+// meanwhile. On an error there is no range filter in memory, and after damage there will
+// be none.
+func (r *Reader) LoadRangeBits(bitsPerKey int) error {
+	r.filterMu.Lock()
+	defer r.filterMu.Unlock()
+	h := r.ranges.Load()
+	switch {
+	case h == nil && bitsPerKey == 0 || h != nil && (h.err != nil || h.bitsPerKey == bitsPerKey):
+		return nil
+	case bitsPerKey == 0:
+		r.ranges.Store(nil)
+		return nil
+	}
+	if h == nil || h.bitsPerKey < bitsPerKey {
+		r.ranges.Store(nil) // the two must not exceed the memory budget together
+		h = r.readRange()
+	}
+	next := *h
+	next.bitsPerKey = bitsPerKey
+	if t, ok := h.reader.(filter.RangeTrimmer); ok {
+		next.reader = t.Trim(bitsPerKey)
+	}
+	if next.lasting() {
+		r.ranges.Store(&next)
+	}
+	return next.err
 }
 
 // loadRange reads the range filter.

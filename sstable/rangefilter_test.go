@@ -1,12 +1,17 @@
 package sstable
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
 )
 
 // TestSplitAt is where keys of usual shapes are split into a prefix and a number.
@@ -78,4 +83,76 @@ func TestSplitBehindDelimiter(t *testing.T) {
 			t.Errorf("%s: %q and the like are split %s, want %s", tt.desc, keys[1], s.name, tt.want)
 		}
 	}
+}
+
+// TestRangeBits: the range filter of a reader that leaves it to LoadRangeBits takes the memory
+// that RangeSteps says, and hides no key at any size; a smaller one is made without the file.
+func TestRangeBits(t *testing.T) {
+	var data bytes.Buffer
+	w := NewWriter(&data, &WriterOptions{Range: filter.Range(14, 0)})
+	key := func(i int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
+	const keys = 5000
+	for i := range keys {
+		if err := w.Add(key(i*1000), 1, base.KindSet, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	file := &countingReaderAt{r: bytes.NewReader(data.Bytes())}
+	r, err := NewReader(file, int64(data.Len()), &ReaderOptions{MaxFilterUnits: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	excluded := func() (n int) {
+		for i := 1; i < keys; i++ {
+			if !r.MayContainRange(key(i*1000-1), key(i*1000+2)) {
+				t.Fatalf("with %d bits per key, key %d is hidden", r.HeldRangeBits(), i)
+			}
+			if !r.MayContainRange(key(i*1000+400), key(i*1000+416)) {
+				n++
+			}
+		}
+		return n
+	}
+	if n := excluded(); n != 0 || r.RangeFilterBytes() != 0 {
+		t.Errorf("before it is loaded, it takes %d bytes and excludes %d ranges", r.RangeFilterBytes(), n)
+	}
+	steps := r.RangeSteps(16)
+	if len(steps) != 8 || steps[0].BitsPerKey != 7 || steps[7].BitsPerKey != 14 {
+		t.Fatalf("the steps are %v", steps)
+	}
+	for _, i := range []int{7, 4, 0, 2, 5} {
+		reads, bits := file.reads, r.HeldRangeBits()
+		step := steps[i]
+		if err := r.LoadRangeBits(step.BitsPerKey); err != nil {
+			t.Fatal(err)
+		}
+		if grows := step.BitsPerKey > bits; grows != (file.reads > reads) {
+			t.Errorf("from %d to %d bits per key, the file was read %d times", bits, step.BitsPerKey, file.reads-reads)
+		}
+		if n := int64(r.RangeFilterBytes()); n > step.Bytes || n < step.Bytes*9/10 || r.HeldRangeBits() != step.BitsPerKey {
+			t.Errorf("%d bits per key take %d bytes, want %d", r.HeldRangeBits(), n, step.Bytes)
+		}
+		if n := excluded(); float64(keys-1-n) > 1.3*step.FPR*keys {
+			t.Errorf("with %d bits per key %d of %d empty ranges are not excluded, want %.3g", step.BitsPerKey, keys-n, keys, step.FPR)
+		}
+	}
+	if err := r.LoadRangeBits(0); err != nil || r.RangeFilterBytes() != 0 || r.HasRangeFilter() {
+		t.Errorf("dropped, it takes %d bytes, %v", r.RangeFilterBytes(), err)
+	}
+	if state, err := r.RangeFilterStatus(); state != FilterOK || err != nil || r.HasRangeFilter() {
+		t.Errorf("its state is %v, %v", state, err)
+	}
+}
+
+type countingReaderAt struct {
+	r     io.ReaderAt
+	reads int
+}
+
+func (c *countingReaderAt) ReadAt(b []byte, at int64) (int, error) {
+	c.reads++
+	return c.r.ReadAt(b, at)
 }

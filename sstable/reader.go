@@ -28,7 +28,7 @@ type ReaderOptions struct {
 	// IgnoreFilter treats the table as if it had no filter.
 	IgnoreFilter bool
 	// MaxFilterUnits is the number of filter units to load at first. Default: all.
-	// Negative: none.
+	// Negative: none, and the range filter is only loaded by LoadRangeBits.
 	MaxFilterUnits int
 	// Prefix is the prefix extractor of the tables' filters. Only Verify needs it, and only
 	// if it is not one of this package, which are known by name.
@@ -57,8 +57,9 @@ type Reader struct {
 	cacheSeed uint                    // spreads the tables' blocks over the shards
 	released  atomic.Bool
 
-	filter atomic.Pointer[heldFilter]
-	ranges atomic.Pointer[heldRange] // nil until it is first used
+	filter     atomic.Pointer[heldFilter]
+	ranges     atomic.Pointer[heldRange] // nil: not loaded
+	rangeSteps bool                      // only LoadRangeBits loads it
 
 	rangePolicies []filter.RangePolicy
 
@@ -91,7 +92,7 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	if o == nil {
 		o = &ReaderOptions{}
 	}
-	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO, prefix: o.Prefix, pool: o.FilterPool, rangePolicies: o.RangePolicies}
+	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO, prefix: o.Prefix, pool: o.FilterPool, rangePolicies: o.RangePolicies, rangeSteps: o.MaxFilterUnits < 0}
 	if len(t.rangePolicies) == 0 {
 		t.rangePolicies = []filter.RangePolicy{filter.Range(0, 0)}
 	}

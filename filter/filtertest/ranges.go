@@ -133,13 +133,49 @@ func holds(keys []rangeKey, prefix string, lo, hi uint64) bool {
 	return i < len(keys) && keys[i].prefix == prefix && keys[i].x <= hi
 }
 
-// answers asks for ranges with and without keys.
+// answers builds a filter and asks it, whole and trimmed.
 func (s *rangeSuite) answers(keys []rangeKey, rated bool) {
 	s.t.Helper()
 	r := s.build(s.p.NewWriter(), keys)
 	if r == nil {
 		return
 	}
+	s.asks(r, keys, rated)
+	if trimmer, ok := r.(filter.RangeTrimmer); ok {
+		s.trims(trimmer, keys, rated)
+	}
+}
+
+// trims makes a filter smaller, bit by bit, and asks each.
+func (s *rangeSuite) trims(r filter.RangeTrimmer, keys []rangeKey, rated bool) {
+	s.t.Helper()
+	last := filter.RangeReader(r)
+	steps := filter.RangeSteps(s.p.Name(), len(keys), 1)
+	slices.Reverse(steps)
+	for i, step := range steps {
+		t := r.Trim(step.BitsPerKey)
+		switch {
+		case t == nil:
+			s.errorf("no filter of %d bits per key", step.BitsPerKey)
+			return
+		case int64(t.SizeBytes()) > step.Bytes:
+			s.errorf("%d bits per key of %d keys take %d bytes, and should take %d at most", step.BitsPerKey, len(keys), t.SizeBytes(), step.Bytes)
+		case i > 0 && (t.SizeBytes() > last.SizeBytes() || rated && len(keys) >= 1000 && t.SizeBytes() == last.SizeBytes() || t.FPR(1) > 2*last.FPR(1)):
+			s.errorf("%d bits per key take %d bytes with an FPR of %.4g, and one more %d with %.4g", step.BitsPerKey, t.SizeBytes(), t.FPR(1), last.SizeBytes(), last.FPR(1))
+		}
+		if i == len(steps)/2 || i == len(steps)-1 {
+			s.asks(t, keys, rated)
+		}
+		last = t
+	}
+	if t := r.Trim(0); t != nil {
+		s.errorf("there is a filter of no bits per key")
+	}
+}
+
+// asks asks a filter for ranges with and without keys.
+func (s *rangeSuite) asks(r filter.RangeReader, keys []rangeKey, rated bool) {
+	s.t.Helper()
 	if r.SizeBytes() <= 0 {
 		s.errorf("SizeBytes is %d", r.SizeBytes())
 	}

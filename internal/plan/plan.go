@@ -19,17 +19,21 @@ import (
 
 // Table is a table with a filter, as the plan sees it.
 type Table struct {
-	Asked float64 // lookups per second of keys in its range that it does not hold
-	Steps []int64 // bytes of each step of its filter, in order
-	FPR   float64 // the filter's false positive rate with all steps
-	Held  int     // number of steps in memory now
+	Asked float64   // lookups per second of keys in its range that it does not hold
+	Steps []int64   // bytes of each step of its filter, in order
+	FPR   float64   // the filter's false positive rate with all steps
+	Held  int       // number of steps in memory now
+	Rates []float64 // the false positive rate with each number of steps from 1 on; nil: from FPR
 }
 
-// rateWith returns the false positive rate with the first n steps, on the assumption that
+// rateWith returns the false positive rate with the first n steps. Without Rates it assumes that
 // all bits of a filter are of equal value.
 func (t *Table) rateWith(n int) float64 {
 	if n == 0 {
 		return 1
+	}
+	if t.Rates != nil {
+		return t.Rates[n-1]
 	}
 	var held, all int64
 	for i, b := range t.Steps {

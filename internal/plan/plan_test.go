@@ -157,3 +157,21 @@ func BenchmarkChoose(b *testing.B) {
 		Choose(tables, 10000*2*12500)
 	}
 }
+
+// TestRates: where a filter's steps are not of equal value, their rates count.
+func TestRates(t *testing.T) {
+	tables := []Table{
+		{Asked: 1, Steps: []int64{10, 10}, FPR: 0.01},
+		{Asked: 1, Steps: []int64{10, 10}, Rates: []float64{0.95, 0.01}},
+	}
+	for _, tt := range []struct {
+		budget int64
+		want   [2]int
+		wasted float64
+	}{{10, [2]int{1, 0}, 1.1}, {20, [2]int{2, 0}, 1.01}, {30, [2]int{2, 1}, 0.96}, {40, [2]int{2, 2}, 0.02}} {
+		held := choose(tables, tt.budget, 1)
+		if [2]int(held) != tt.want || math.Abs(Wasted(tables, held)-tt.wasted) > 1e-9 {
+			t.Errorf("%d bytes: %v, %.4f wasted reads, want %v and %.4f", tt.budget, held, Wasted(tables, held), tt.want, tt.wasted)
+		}
+	}
+}

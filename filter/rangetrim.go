@@ -1,0 +1,92 @@
+package filter
+
+import (
+	"iter"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// A Grafite filter is trimmed by halving its universe: a place in the smaller one is the
+// place in the larger one modulo its size, so the numbers of a block stay in order, up to
+// where they wrap. Each halving saves a bit a key and doubles the rate. Trimmed filters are
+// only in memory.
+
+// RangeTrimmer is a RangeReader that can also do with less memory, as those of Range can.
+type RangeTrimmer interface {
+	RangeReader
+	// Trim returns a filter over the same keys that takes so many bits per key; its
+	// FPR doubles with each bit less. It returns nil for fewer bits than there can be, and
+	// itself if it takes no more. The new filter does not alias the bytes of this one.
+	Trim(bitsPerKey int) RangeReader
+}
+
+// RangeStep is a size that a range filter can be trimmed to.
+type RangeStep struct {
+	BitsPerKey int
+	Bytes      int64   // its memory, at most
+	FPR        float64 // for ranges of the length asked for
+}
+
+// RangeSteps returns the sizes, ascending, that are of use to a filter of a policy, by its
+// name, over a number of keys: those whose false positive rate for ranges of the given length
+// is at most one half, and the whole filter. It returns nil for unknown policies.
+func RangeSteps(policy string, keys int, length uint64) []RangeStep {
+	if inner, keyed := strings.CutPrefix(policy, "keyed("); keyed {
+		policy = strings.TrimSuffix(inner, ")")
+	}
+	parsed, err := ParseRange(policy)
+	if err != nil {
+		return nil
+	}
+	p := parsed.(rangePolicy)
+	var steps []RangeStep
+	for b := minRangeBits; b <= p.bits; b++ {
+		fpr := RangeFPR(b, length)
+		if fpr > 0.5 && b < p.bits {
+			continue
+		}
+		s := newRangeShape(uint64(keys), uint64(keys)<<(b-2), uint(b-2))
+		steps = append(steps, RangeStep{b, int64(s.size() + s.sampleBytes()), fpr})
+	}
+	return steps
+}
+
+// Trim implements RangeTrimmer.
+func (f *rangeReader) Trim(bitsPerKey int) RangeReader {
+	drop := int(f.l) + 2 - bitsPerKey
+	switch {
+	case bitsPerKey < minRangeBits:
+		return nil
+	case drop <= 0 || f.r&(1<<drop-1) != 0: // no writer of this package makes such a universe
+		return f
+	}
+	r := f.r >> drop
+	codes := make([]uint64, 0, f.n)
+	for place := range f.places() {
+		codes = append(codes, place%r)
+	}
+	slices.Sort(codes)
+	codes = slices.Compact(codes)
+	t := &rangeReader{rangeShape: newRangeShape(uint64(len(codes)), r, f.l-uint(drop)), hash: f.hash, drop: f.drop}
+	t.bytes = AlignedBytes(t.size())
+	t.encode(t.bytes, codes)
+	t.sample()
+	return t
+}
+
+// places returns the places, ascending.
+func (f *rangeReader) places() iter.Seq[uint64] {
+	return func(yield func(place uint64) bool) {
+		i := uint64(0)
+		for w := range f.upper {
+			for ones := f.word(w); ones != 0; ones &= ones - 1 {
+				rest := uint64(64*w+bits.TrailingZeros64(ones)) - i
+				if !yield(rest<<f.l | f.low(i)) {
+					return
+				}
+				i++
+			}
+		}
+	}
+}
