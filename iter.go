@@ -485,9 +485,19 @@ func (it *Iter) Next() bool {
 		it.in.SeekGE(it.seek)
 		return it.forward(it.settleForward(it.keyBuf))
 	}
-	it.keyBuf = append(it.keyBuf[:0], it.key...)
-	it.in.Next()
-	return it.forward(it.settleForward(it.keyBuf))
+	r := it.iterRoom
+	r.keyBuf = append(r.keyBuf[:0], it.key...)
+	if it.in.Next() {
+		// Mostly the next entry is that of the next key.
+		ikey := it.in.Key()
+		userKey, t := base.UserKey(ikey), base.KeyTrailer(ikey)
+		if base.Kind(t) == base.KindSet && t>>8 <= it.seq && !bytes.Equal(userKey, r.keyBuf) &&
+			(r.upper == nil || bytes.Compare(userKey, r.upper) < 0) {
+			it.key, it.value = userKey, it.in.Value()
+			return r.track == nil || it.forward(true)
+		}
+	}
+	return it.forward(it.settleForward(r.keyBuf))
 }
 
 // Prev moves to the key before the current one, and a new Iter to the last key. At
