@@ -209,7 +209,7 @@ func (e *Env) Close() {
 	err := db.Close()
 	e.closeAt.wait()
 	if !e.failed("Close", err) {
-		e.H.durable(e.ops())
+		e.H.Durable(e.ops())
 	}
 }
 
@@ -232,9 +232,9 @@ func (e *Env) Write(sync bool, edits ...Edit) {
 			b.Put([]byte(d.Key), []byte(d.Value))
 		}
 	}
-	e.H.begin(edits, sync, e.ops())
+	e.H.Begin(edits, sync, e.ops())
 	err := e.DB.Write(&b, &sift.WriteOptions{NoSync: !sync})
-	e.H.end(err, e.ops())
+	e.H.End(err, e.ops())
 	e.failed("Write", err)
 }
 
@@ -256,10 +256,10 @@ func (e *Env) DeleteRange(from, to string) bool {
 			edits = append(edits, Edit{Key: k, Delete: true})
 		}
 	}
-	e.H.begin(edits, true, e.ops())
+	e.H.Begin(edits, true, e.ops())
 	e.H.writes[len(e.H.writes)-1].ranged = true
 	err := e.DB.DeleteRange(context.Background(), []byte(from), []byte(to))
-	e.H.end(err, e.ops())
+	e.H.End(err, e.ops())
 	return !e.failed("DeleteRange", err)
 }
 
@@ -276,7 +276,7 @@ func (e *Env) Ingest(edits ...Edit) {
 	for _, k := range slices.Sorted(maps.Keys(last)) {
 		edits = append(edits, last[k])
 	}
-	e.H.begin(edits, true, e.ops())
+	e.H.Begin(edits, true, e.ops())
 	err := e.DB.Ingest(context.Background(), func(yield func(sift.Op, error) bool) {
 		for _, d := range edits {
 			if !yield(sift.Op{Delete: d.Delete, Key: []byte(d.Key), Value: []byte(d.Value)}, nil) {
@@ -284,7 +284,7 @@ func (e *Env) Ingest(edits ...Edit) {
 			}
 		}
 	})
-	e.H.end(err, e.ops())
+	e.H.End(err, e.ops())
 	e.failed("Ingest", err)
 }
 
@@ -311,7 +311,7 @@ func (e *Env) Flush() {
 		return
 	}
 	if err := e.DB.Flush(); !e.failed("Flush", err) {
-		e.H.durable(e.ops())
+		e.H.Durable(e.ops())
 	}
 }
 
@@ -327,7 +327,7 @@ func (e *Env) Compact(from, to string) {
 		return []byte(s)
 	}
 	if err := e.DB.Compact(context.Background(), bound(from), bound(to)); !e.failed("Compact", err) {
-		e.H.durable(e.ops())
+		e.H.Durable(e.ops())
 	}
 }
 
@@ -348,7 +348,7 @@ func (e *Env) Checkpoint(dir string) {
 	x := extra{dir: dir, contents: maps.Clone(e.H.now), made: never}
 	if err := e.DB.Checkpoint(dir); !e.failed("Checkpoint", err) {
 		x.made = e.ops()
-		e.H.durable(x.made)
+		e.H.Durable(x.made)
 	}
 	e.extras = append(e.extras, x)
 }

@@ -20,14 +20,14 @@ type GroupHistory struct {
 	writes []write
 }
 
-func (g *GroupHistory) begin(edits []Edit, sync bool, ops int) int {
+func (g *GroupHistory) Begin(edits []Edit, sync bool, ops int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.writes = append(g.writes, write{edits: edits, sync: sync, started: ops, ended: never})
 	return len(g.writes) - 1
 }
 
-func (g *GroupHistory) end(i, ops int) {
+func (g *GroupHistory) End(i, ops int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.writes[i].ended, g.writes[i].outcome = ops, acked
@@ -131,11 +131,11 @@ func runGroup(e *Env, n int) {
 					b.Put([]byte(d.Key), []byte(d.Value))
 				}
 				sync := rng.IntN(3) == 0
-				id := g.begin(edits, sync, e.ops())
+				id := g.Begin(edits, sync, e.ops())
 				if errs[w] = e.DB.Write(&b, &sift.WriteOptions{NoSync: !sync}); errs[w] != nil {
 					return
 				}
-				g.end(id, e.ops())
+				g.End(id, e.ops())
 			}
 		})
 	}

@@ -70,13 +70,13 @@ func orEmpty(m map[string]string) map[string]string {
 	return m
 }
 
-// begin notes that a write is about to start.
-func (h *History) begin(edits []Edit, sync bool, ops int) {
+// Begin notes that a write is about to start.
+func (h *History) Begin(edits []Edit, sync bool, ops int) {
 	h.writes = append(h.writes, write{edits: edits, sync: sync, started: ops, ended: never})
 }
 
-// end notes how the write that began last went.
-func (h *History) end(err error, ops int) {
+// End notes how the write that began last went.
+func (h *History) End(err error, ops int) {
 	w := &h.writes[len(h.writes)-1]
 	w.ended = ops
 	if err != nil {
@@ -87,8 +87,8 @@ func (h *History) end(err error, ops int) {
 	apply(h.now, w.edits)
 }
 
-// durable notes that all writes so far are durable.
-func (h *History) durable(ops int) {
+// Durable notes that all writes so far are durable.
+func (h *History) Durable(ops int) {
 	h.barriers = append(h.barriers, barrier{len(h.writes), ops})
 }
 

@@ -40,7 +40,7 @@ func runRepair(e *Env, n int) {
 	if int(report.Entries) != len(e.H.now) {
 		e.broken("Repair says %d entries, and there were %d", report.Entries, len(e.H.now))
 	}
-	e.H.durable(e.ops())
+	e.H.Durable(e.ops())
 	e.repaired = e.ops()
 	if err := e.checkLost(e.Mem, e.repaired); err != nil {
 		e.broken("Repair: %w", err)

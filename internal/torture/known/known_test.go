@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/siftdb/sift/internal/torture/plant"
 )
 
 // TestFaultsApply guards the list against the code that it is about: every snippet must
@@ -25,7 +27,7 @@ func TestFaultsApply(t *testing.T) {
 			t.Errorf("%q is not whole, or twice there", f.name)
 		}
 		names[f.name] = true
-		if _, err := overlay(root, t.TempDir(), f.edits); err != nil {
+		if _, err := plant.Overlay(root, t.TempDir(), f.edits); err != nil {
 			t.Errorf("%s: %v", f.name, err)
 		}
 	}
@@ -33,7 +35,7 @@ func TestFaultsApply(t *testing.T) {
 		return
 	}
 	for _, group := range together(root, t.TempDir()) {
-		path, err := overlay(root, t.TempDir(), group)
+		path, err := plant.Overlay(root, t.TempDir(), group)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,12 +68,12 @@ func together(root, dir string) (groups [][]edit) {
 func fits(root, dir string, edits []edit) bool {
 	for i, a := range edits {
 		for _, b := range edits[:i] {
-			if a.file == b.file && (strings.Contains(a.new, b.old) || strings.Contains(b.new, a.old)) {
+			if a.File == b.File && (strings.Contains(a.New, b.Old) || strings.Contains(b.New, a.Old)) {
 				return false
 			}
 		}
 	}
-	_, err := overlay(root, dir, edits)
+	_, err := plant.Overlay(root, dir, edits)
 	return err == nil
 }
 

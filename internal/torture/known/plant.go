@@ -2,15 +2,14 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"time"
+
+	"github.com/siftdb/sift/internal/torture/plant"
 )
 
 // fault is a bug of another store as it would look here.
@@ -22,50 +21,12 @@ type fault struct {
 	tests  []suite // that have to find it, the first to try first
 }
 
-// edit replaces text that a file holds exactly once.
-type edit struct {
-	file     string // below the module's root
-	old, new string
-}
+type edit = plant.Edit
 
 // suite is some tests of a package.
 type suite struct {
 	pkg string // directory below the module's root
 	run string // as for go test -run
-}
-
-// overlay writes changed copies of files into dir and returns the path of the overlay
-// that puts them in place.
-func overlay(root, dir string, edits []edit) (string, error) {
-	changed := map[string]string{}
-	for _, e := range edits {
-		src, ok := changed[e.file]
-		if !ok {
-			b, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.file)))
-			if err != nil {
-				return "", err
-			}
-			src = string(b)
-		}
-		if n := strings.Count(src, e.old); n != 1 {
-			return "", fmt.Errorf("%s holds %q %d times", e.file, e.old, n)
-		}
-		changed[e.file] = strings.Replace(src, e.old, e.new, 1)
-	}
-	replace := map[string]string{}
-	for file, src := range changed {
-		path := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
-		if err := os.WriteFile(path, []byte(src), 0o644); err != nil {
-			return "", err
-		}
-		replace[filepath.Join(root, filepath.FromSlash(file))] = path
-	}
-	b, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "overlay.json")
-	return path, os.WriteFile(path, b, 0o644)
 }
 
 // caught is what found a bug; the zero value is a survivor.
@@ -87,7 +48,7 @@ const maxTest = 4 * time.Minute
 // plant builds the tests with the bug in and runs them until one finds it. The time is
 // that of the tests from their beginning, without the building.
 func (f *fault) plant(root, work string) (caught, error) {
-	path, err := overlay(root, work, f.edits)
+	path, err := plant.Overlay(root, work, f.edits)
 	if err != nil {
 		return caught{}, err
 	}

@@ -1,0 +1,206 @@
+//go:build linux
+
+package block
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A fileSystem is one that databases are put on.
+type fileSystem struct {
+	name  string
+	kind  string   // as the kernel calls it
+	mkfs  []string // the command, without the device
+	bytes int64    // of the disk: about the smallest
+	mount string   // options
+}
+
+var fileSystems = []fileSystem{
+	{"ext4", "ext4", []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4"}, 40 << 20, "data=ordered,commit=1"},
+	{"ext4-writeback", "ext4", []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4"}, 40 << 20, "data=writeback,commit=1"},
+	{"xfs", "xfs", []string{"mkfs.xfs", "-q", "-f"}, 304 << 20, ""},
+	{"btrfs", "btrfs", []string{"mkfs.btrfs", "-q", "-f"}, 128 << 20, "commit=1"},
+	{"f2fs", "f2fs", []string{"mkfs.f2fs", "-q", "-f"}, 64 << 20, ""},
+	// Asked for by name only: see TestFastCommit.
+	{"ext4-fast-commit", "ext4", []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4,fast_commit_size=2", "-O", "fast_commit"}, 40 << 20, "data=ordered,commit=1"},
+}
+
+// missing says why a file system cannot be used here; "" if it can.
+func (f *fileSystem) missing() string {
+	if os.Getuid() != 0 {
+		return "mounting needs root"
+	}
+	for _, name := range []string{"/dev/fuse", "/dev/loop-control"} {
+		if _, err := os.Stat(name); err != nil {
+			return err.Error()
+		}
+	}
+	kinds, err := os.ReadFile("/proc/filesystems")
+	if err != nil {
+		return err.Error()
+	}
+	if !strings.Contains(string(kinds), "\t"+f.kind+"\n") {
+		return "the kernel has no " + f.kind
+	}
+	if _, err := exec.LookPath(f.mkfs[0]); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// make makes a file system in a new file.
+func (f *fileSystem) make(name string) error {
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(file.Truncate(f.bytes), file.Close()); err != nil {
+		return err
+	}
+	if out, err := exec.Command(f.mkfs[0], append(f.mkfs[1:len(f.mkfs):len(f.mkfs)], name)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", f.mkfs[0], err, out)
+	}
+	return nil
+}
+
+// mounted is a file system that is mounted from a file by way of a loop device, which goes away
+// with the mount.
+type mounted struct{ dir string }
+
+// mountFile mounts a file at a directory, which is made.
+func (f *fileSystem) mountFile(file, dir string) (*mounted, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	loop, err := attach(file)
+	if err != nil {
+		return nil, err
+	}
+	defer loop.Close()
+	if err := unix.Mount(loop.Name(), dir, f.kind, unix.MS_NOATIME, f.mount); err != nil {
+		return nil, fmt.Errorf("%w: %s of %s: %w", errMount, f.name, file, err)
+	}
+	return &mounted{dir}, nil
+}
+
+// errMount says that a file system refuses to be mounted. A superblock that was torn is such a
+// case: that of ext4 takes two sectors, that of btrfs eight.
+var errMount = errors.New("mount")
+
+// attach makes a file a loop device, which is detached when nobody has it open any more.
+func attach(name string) (*os.File, error) {
+	file, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer control.Close()
+	for range 100 {
+		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("a free loop device: %w", err)
+		}
+		loop, err := os.OpenFile("/dev/loop"+strconv.Itoa(n), os.O_RDWR, 0)
+		if err != nil {
+			return nil, err
+		}
+		err = unix.IoctlLoopConfigure(int(loop.Fd()), &unix.LoopConfig{Fd: uint32(file.Fd()), Size: sectorBytes,
+			Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}})
+		if err == nil {
+			return loop, nil
+		}
+		loop.Close()
+		if err != unix.EBUSY { // another process took it
+			return nil, fmt.Errorf("loop device for %s: %w", name, err)
+		}
+	}
+	return nil, fmt.Errorf("loop device for %s: others take each", name)
+}
+
+// unmount unmounts; the loop device is gone, too.
+func (m *mounted) unmount() error {
+	for range 200 {
+		err := unix.Unmount(m.dir, 0)
+		if err != unix.EBUSY {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return errors.Join(fmt.Errorf("%s stays busy", m.dir), unix.Unmount(m.dir, unix.MNT_DETACH))
+}
+
+// disk is a server of a recorded disk, in a process of its own.
+type disk struct {
+	dir   string
+	clock *atomic.Uint64
+	ticks atomic.Uint32
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+// serveEnv tells the test binary that it is to serve the disk in a directory.
+const serveEnv = "SIFT_BLOCK_SERVE"
+
+// startDisk serves the disk whose beginning is the file named base in dir.
+func startDisk(dir string, seed uint64) (*disk, error) {
+	clock, err := mapClock(filepath.Join(dir, clockName))
+	if err != nil {
+		return nil, err
+	}
+	d := &disk{dir: dir, clock: clock, cmd: exec.Command(os.Args[0])}
+	d.cmd.Env = append(os.Environ(), serveEnv+"="+dir, serveEnv+"_SEED="+strconv.FormatUint(seed, 10))
+	d.cmd.Stderr = os.Stderr
+	if d.stdin, err = d.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := d.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		d.cmd.Process.Kill()
+		return nil, errors.Join(fmt.Errorf("the disk's server says %q", line), err, d.cmd.Wait())
+	}
+	return d, nil
+}
+
+// file is what to mount.
+func (d *disk) file() string { return filepath.Join(d.dir, mountName, diskName) }
+
+// now is the time: the number of events so far, and then a number that puts into order what comes
+// between two events. A call that returned at one time had returned before another began at a
+// later one.
+func (d *disk) now() int { return int(d.clock.Load())<<tickBits | int(d.ticks.Add(1)) }
+
+const tickBits = 24
+
+// atCut is the time of a power cut after a number of events: after all that came before the next.
+func atCut(events int) int { return (events+1)<<tickBits - 1 }
+
+// stop ends the server and returns what reached the disk.
+func (d *disk) stop() (*tape, error) {
+	if err := errors.Join(d.cmd.Process.Signal(syscall.SIGTERM), d.cmd.Wait()); err != nil {
+		return nil, fmt.Errorf("the disk's server: %w", err)
+	}
+	return readTape(filepath.Join(d.dir, baseName), filepath.Join(d.dir, tapeName))
+}

@@ -1,0 +1,113 @@
+package block
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/testhook"
+	"github.com/siftdb/sift/internal/torture"
+)
+
+// An engine opens databases, with small memtables and tables, so that files change all the time.
+type engine struct {
+	name string
+	open func(dir string) (store, error)
+	// unsynced says that it has writes that wait for no sync, and loses only the last of them.
+	unsynced bool
+}
+
+// store is an open database.
+type store interface {
+	Write(edits []torture.Edit, sync bool) error
+	// Contents reads everything in all the ways that there are.
+	Contents(keys []string) (map[string]string, error)
+	// Tidy does what else the engine can do, chosen by n: a compaction, say. It reports whether
+	// all that was written before is durable now.
+	Tidy(n int) (durable bool, err error)
+	Close() error
+}
+
+var siftEngine = engine{"sift", openSift, true}
+
+type siftStore struct{ db *sift.DB }
+
+func siftOptions() *sift.Options {
+	o := &sift.Options{MemtableBytes: 8 << 10, TableBytes: 4 << 10, BlockBytes: 512,
+		LevelBaseBytes: 16 << 10, LevelMultiplier: 3, L0Tables: 2, CacheBytes: 64 << 10,
+		Logger: slog.New(slog.DiscardHandler)}
+	testhook.Apply(o, testhook.Settings{ManifestBytes: 2000})
+	return o
+}
+
+func openSift(dir string) (store, error) {
+	db, err := sift.Open(dir, siftOptions())
+	return &siftStore{db}, err
+}
+
+func (s *siftStore) Write(edits []torture.Edit, sync bool) error {
+	var b sift.Batch
+	for _, e := range edits {
+		if e.Delete {
+			b.Delete([]byte(e.Key))
+		} else {
+			b.Put([]byte(e.Key), []byte(e.Value))
+		}
+	}
+	return s.db.Write(&b, &sift.WriteOptions{NoSync: !sync})
+}
+
+func (s *siftStore) Contents(keys []string) (map[string]string, error) {
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		return nil, err
+	}
+	m := map[string]string{}
+	for ok := it.First(); ok; ok = it.Next() {
+		m[string(it.Key())] = string(it.Value())
+	}
+	if err := it.Close(); err != nil {
+		return nil, err
+	}
+	return m, agree(m, keys, func(k []byte) ([]byte, bool, error) {
+		v, err := s.db.Get(k)
+		return v, err == nil, ignore(err, sift.ErrNotFound)
+	})
+}
+
+func (s *siftStore) Tidy(n int) (durable bool, err error) {
+	ctx := context.Background()
+	switch n % 4 {
+	case 0:
+		return true, s.db.Flush()
+	case 1:
+		return true, s.db.Compact(ctx, nil, nil)
+	case 2:
+		_, err := s.db.BuildFilters(ctx)
+		return false, err
+	default:
+		return false, s.db.Compact(ctx, []byte("key010"), []byte("key030"))
+	}
+}
+
+func (s *siftStore) Close() error { return s.db.Close() }
+
+// checkSift is what a closed database of sift's must pass.
+func checkSift(dir string) error {
+	var faults error
+	report, err := sift.Check(context.Background(), dir, siftOptions(), func(fault error) { faults = errors.Join(faults, fault) })
+	if err = errors.Join(err, faults); err != nil {
+		return fmt.Errorf("Check: %w", err)
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*.[ls][ds][bt]"))
+	if err != nil {
+		return err
+	}
+	if len(names) != report.Tables {
+		return fmt.Errorf("%d tables in use, and there are %q", report.Tables, names)
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+//go:build linux
+
+package block
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift/internal/torture/plant"
+)
+
+// planted are places at which the store waits for the disk, each with the wait taken out.
+var planted = []struct {
+	name  string
+	hides string // why no power cut can show that it is missing; "" if one must
+	edits []plant.Edit
+}{
+	{"a synced write does not sync the log", "",
+		[]plant.Edit{{File: "commit.go", Old: "\tif sync {\n\t\tif err := c.log.sync(); err != nil {", New: "\tif sync {\n\t\tif err := error(nil); err != nil {"}}},
+	{"a synced write does not wait for the log before", "",
+		[]plant.Edit{{File: "commit.go", Old: "would not reach this one.\n\t\tif err := c.checkSealed(true)", New: "would not reach this one.\n\t\tif err := c.checkSealed(false)"}}},
+	{"a full log is closed without a sync", "",
+		[]plant.Edit{{File: "commit.go", Old: "s.err = log.sync()", New: "s.err = nil"}}},
+	{"a log is not synced before Flush and Checkpoint go on with the next", "",
+		[]plant.Edit{{File: "commit.go", Old: "\tif err := c.log.sync(); err != nil {\n\t\treturn c.poisoned(c.log.num, err)\n\t}\n\treturn c.rotateFor(0, false)", New: "\treturn c.rotateFor(0, false)"}}},
+	{"a third log is made before the first is on disk", "",
+		[]plant.Edit{{File: "commit.go", Old: "\tif err := c.checkSealed(true); err != nil {\n\t\treturn err\n\t}\n\tmem, err", New: "\tmem, err"}}},
+	{"a sync mark is written before the log before it is on disk", "",
+		[]plant.Edit{{File: "commit.go", Old: "\tif c.sealed == nil {\n\t\tif err := c.log.mark", New: "\tif true {\n\t\tif err := c.log.mark"}}},
+	{"recovery does not look for gaps between logs", "",
+		[]plant.Edit{{File: "replay.go", Old: "case !bySift || !r.prevBySift || r.nextSeq == 0 || first <= r.nextSeq:", New: "case true:"},
+			{File: "replay.go", Old: "case r.nextSeq != 0 && (first > r.nextSeq || first < r.nextSeq && count > 0):", New: "case false:"}}},
+	{"a new log is not synced", "",
+		[]plant.Edit{{File: "commit.go", Old: "\tif err == nil {\n\t\terr = f.Sync()\n\t}\n\tif err == nil {\n\t\terr = d.fs.SyncDir(d.dir)", New: "\tif err == nil {\n\t\terr = d.fs.SyncDir(d.dir)"}}},
+	{"the directory is not synced after a log was made", "",
+		[]plant.Edit{{File: "commit.go", Old: "err = d.fs.SyncDir(d.dir)", New: "err = nil"}}},
+	{"a table is not synced", "",
+		[]plant.Edit{{File: "internal/compact/run.go", Old: "if err := r.file.Sync(); err != nil {\n\t\treturn err\n\t}", New: ""}}},
+	{"the directory is not synced after tables were made", "",
+		[]plant.Edit{{File: "background.go", Old: "err = d.fs.SyncDir(d.dir) // (I2)", New: "err = nil"}}},
+	{"an edit of the MANIFEST is not synced", "",
+		[]plant.Edit{{File: "internal/manifest/writer.go", Old: "err = w.file.Sync()", New: "err = nil"}}},
+	{"the directory is not synced between a new MANIFEST and CURRENT", "",
+		[]plant.Edit{{File: "internal/manifest/writer.go", Old: "err = fsys.SyncDir(dir)", New: "err = nil"}}},
+	{"CURRENT is not synced before it is renamed", "",
+		[]plant.Edit{{File: "internal/manifest/current.go", Old: "err = f.Sync()", New: "err = nil"}}},
+	{"the directory is not synced after CURRENT was renamed", "",
+		[]plant.Edit{{File: "internal/manifest/current.go", Old: "return true, fsys.SyncDir(dir)", New: "return true, nil"}}},
+	{"the parents of a new database are not synced", "",
+		[]plant.Edit{{File: "recover.go", Old: "\tif err := d.syncParents(d.dir); err != nil {\n\t\treturn nil, err\n\t}\n\tnames", New: "\tnames"}}},
+	{"the parents of a checkpoint are not synced", "",
+		[]plant.Edit{{File: "checkpoint.go", Old: "log.file.Close(), d.syncParents(dir))", New: "log.file.Close())"}}},
+	{"nothing is ever synced but directories", "",
+		[]plant.Edit{{File: "internal/vfs/log_linux.go", Old: "err := control(l.f, func(fd uintptr) error { return unix.Fdatasync(int(fd)) })", New: "var err error"},
+			{File: "internal/compact/run.go", Old: "if err := r.file.Sync(); err != nil {\n\t\treturn err\n\t}", New: ""},
+			{File: "internal/manifest/writer.go", Old: "err = w.file.Sync()", New: "err = nil"}}},
+}
+
+var (
+	plantedRun  = flag.Bool("planted", false, "plant what must be found")
+	plantedOnly = flag.String("planted-only", "", "only those whose names hold this")
+)
+
+// TestPlanted builds this test with one bug after another, and runs TestBlock with it.
+func TestPlanted(t *testing.T) {
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := regexp.MustCompile(`(?m)^ +--- FAIL: TestBlock/(\S+)`)
+	for _, p := range planted {
+		t.Run(p.name, func(t *testing.T) {
+			work := t.TempDir()
+			overlay, err := plant.Overlay(root, work, p.edits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !*plantedRun || !strings.Contains(p.name, *plantedOnly) {
+				t.Skip("only with -planted")
+			}
+			bin := filepath.Join(work, "test")
+			if out, err := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-w", "-overlay", overlay, "-o", bin, ".").CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			start := time.Now()
+			out, err := exec.Command(bin, "-test.v", "-test.failfast", "-test.run", "TestBlock", "-budget", budget.String()).CombinedOutput()
+			took := time.Since(start).Round(100 * time.Millisecond)
+			var exit *exec.ExitError
+			switch {
+			case err == nil && p.hides == "":
+				t.Errorf("survived for %v", took)
+			case err == nil:
+				t.Logf("survived for %v: %s", took, p.hides)
+			case !errors.As(err, &exit):
+				t.Fatal(err)
+			default:
+				where := failed.FindSubmatch(out)
+				if where == nil {
+					t.Fatalf("%s", out)
+				}
+				t.Logf("found on %s, after %v", where[1], took)
+				if os.Getenv("VERBOSE") != "" {
+					t.Logf("%s", out)
+				}
+			}
+		})
+	}
+}
