@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/siftdb/sift/internal/torture/plant"
 )
 
 // TestFaultsApply guards the list against the code that it is about: every snippet must
@@ -27,7 +25,7 @@ func TestFaultsApply(t *testing.T) {
 			t.Errorf("%q is not whole, or twice there", f.name)
 		}
 		names[f.name] = true
-		if _, err := plant.Overlay(root, t.TempDir(), f.edits); err != nil {
+		if _, err := overlay(root, t.TempDir(), f.edits); err != nil {
 			t.Errorf("%s: %v", f.name, err)
 		}
 	}
@@ -35,7 +33,7 @@ func TestFaultsApply(t *testing.T) {
 		return
 	}
 	for _, group := range together(root, t.TempDir()) {
-		path, err := plant.Overlay(root, t.TempDir(), group)
+		path, err := overlay(root, t.TempDir(), group)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,12 +66,12 @@ func together(root, dir string) (groups [][]edit) {
 func fits(root, dir string, edits []edit) bool {
 	for i, a := range edits {
 		for _, b := range edits[:i] {
-			if a.File == b.File && (strings.Contains(a.New, b.Old) || strings.Contains(b.New, a.Old)) {
+			if a.file == b.file && (strings.Contains(a.new, b.old) || strings.Contains(b.new, a.old)) {
 				return false
 			}
 		}
 	}
-	_, err := plant.Overlay(root, dir, edits)
+	_, err := overlay(root, dir, edits)
 	return err == nil
 }
 

@@ -21,7 +21,17 @@ type fault struct {
 	tests  []suite // that have to find it, the first to try first
 }
 
-type edit = plant.Edit
+// edit is a plant.Edit.
+type edit struct{ file, old, new string }
+
+// overlay is plant.Overlay.
+func overlay(root, dir string, edits []edit) (string, error) {
+	all := make([]plant.Edit, len(edits))
+	for i, e := range edits {
+		all[i] = plant.Edit{File: e.file, Old: e.old, New: e.new}
+	}
+	return plant.Overlay(root, dir, all)
+}
 
 // suite is some tests of a package.
 type suite struct {
@@ -48,7 +58,7 @@ const maxTest = 4 * time.Minute
 // plant builds the tests with the bug in and runs them until one finds it. The time is
 // that of the tests from their beginning, without the building.
 func (f *fault) plant(root, work string) (caught, error) {
-	path, err := plant.Overlay(root, work, f.edits)
+	path, err := overlay(root, work, f.edits)
 	if err != nil {
 		return caught{}, err
 	}
