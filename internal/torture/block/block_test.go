@@ -84,25 +84,52 @@ func TestEngines(t *testing.T) {
 			var all stats
 			var first error
 			for i := range fileSystems[:4] {
-				f := &fileSystems[i]
-				if f.missing() != "" {
-					continue
-				}
-				until := time.Now().Add(*budget / time.Duration(4*len(others)))
-				for time.Now().Before(until) {
-					s, err := runs(t, f, e, time.Until(until))
+				if f := &fileSystems[i]; f.missing() == "" {
+					s, err := many(t, f, e, *budget/time.Duration(4*len(others)))
 					all.add(s)
-					if err != nil && first == nil {
+					if first == nil {
 						first = err
-					}
-					if _, ok := errors.AsType[*violation](err); err != nil && !ok {
-						t.Fatal(err)
 					}
 				}
 			}
 			t.Logf("%s; the first: %v", all, first)
 		})
 	}
+}
+
+var fastCommit = flag.Bool("fast-commit", false, "run ext4's fast commits, too")
+
+// TestFastCommit runs sift and the control on ext4 with fast_commit, which is off by default. It
+// reports what is lost: where the control loses something, the file system does.
+func TestFastCommit(t *testing.T) {
+	f := &fileSystems[len(fileSystems)-1]
+	if !*fastCommit {
+		t.Skip("only with -fast-commit")
+	} else if why := f.missing(); why != "" {
+		t.Skip(why)
+	}
+	for _, e := range []engine{plain, siftEngine} {
+		t.Run(e.name, func(t *testing.T) {
+			all, first := many(t, f, e, *budget/2)
+			t.Logf("%s; the first: %v", all, first)
+		})
+	}
+}
+
+// many makes runs until the time is over, whatever they break.
+func many(t *testing.T, f *fileSystem, e engine, budget time.Duration) (all stats, first error) {
+	t.Helper()
+	for until := time.Now().Add(budget); time.Now().Before(until); {
+		s, err := runs(t, f, e, time.Until(until))
+		all.add(s)
+		if first == nil {
+			first = err
+		}
+		if _, ok := errors.AsType[*violation](err); err != nil && !ok {
+			t.Fatal(err)
+		}
+	}
+	return all, first
 }
 
 // runs makes runs of an engine on a file system until the time is over, or a promise is broken.

@@ -35,7 +35,7 @@ var fileSystems = []fileSystem{
 	{"btrfs", "btrfs", []string{"mkfs.btrfs", "-q", "-f"}, 128 << 20, "commit=1"},
 	{"f2fs", "f2fs", []string{"mkfs.f2fs", "-q", "-f"}, 64 << 20, ""},
 	// Asked for by name only: see TestFastCommit.
-	{"ext4-fast-commit", "ext4", []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4,fast_commit_size=2", "-O", "fast_commit"}, 40 << 20, "data=ordered,commit=1"},
+	{"ext4-fast-commit", "ext4", []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4", "-O", "fast_commit"}, 40 << 20, "data=ordered,commit=1"},
 }
 
 // missing says why a file system cannot be used here; "" if it can.
@@ -102,7 +102,12 @@ var errMount = errors.New("mount")
 
 // attach makes a file a loop device, which is detached when nobody has it open any more.
 func attach(name string) (*os.File, error) {
-	file, err := os.OpenFile(name, os.O_RDWR, 0)
+	mode, flags := os.O_RDWR, uint32(unix.LO_FLAGS_AUTOCLEAR)
+	if filepath.Base(name) == diskName {
+		mode |= syscall.O_DIRECT // a recorded disk has several requests at a time
+		flags |= unix.LO_FLAGS_DIRECT_IO
+	}
+	file, err := os.OpenFile(name, mode, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +127,7 @@ func attach(name string) (*os.File, error) {
 			return nil, err
 		}
 		err = unix.IoctlLoopConfigure(int(loop.Fd()), &unix.LoopConfig{Fd: uint32(file.Fd()), Size: sectorBytes,
-			Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}})
+			Info: unix.LoopInfo64{Flags: flags}})
 		if err == nil {
 			return loop, nil
 		}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package block
 
 import (
@@ -22,6 +24,7 @@ import (
 // others are the engines beside sift, with their defaults but for sizes. bbolt and badger sync
 // each write here: what they do without has no order.
 var others = []engine{
+	plain,
 	{"pebble", openPebble, true},
 	{"goleveldb", openGoLevelDB, true},
 	{"bbolt", openBolt, false},

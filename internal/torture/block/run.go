@@ -24,6 +24,7 @@ import (
 // stats counts what runs came to.
 type stats struct {
 	runs, writes, events, flushes int
+	overtook                      int // flushes that began while a write was on its way
 	images                        int // checked
 	losses                        int // of them, those on which writes that had begun were gone
 	broken                        int
@@ -36,6 +37,7 @@ func (s *stats) add(o stats) {
 	s.writes += o.writes
 	s.events += o.events
 	s.flushes += o.flushes
+	s.overtook += o.overtook
 	s.images += o.images
 	s.losses += o.losses
 	s.broken += o.broken
@@ -44,8 +46,8 @@ func (s *stats) add(o stats) {
 }
 
 func (s stats) String() string {
-	return fmt.Sprintf("%d runs, %d writes; %d events on the disk, %d flushes; %d images, on %d writes were lost that were not durable: %d violations, of them %d that do not open; %d images that the file system does not mount",
-		s.runs, s.writes, s.events, s.flushes, s.images, s.losses, s.broken, s.unopened, s.refused)
+	return fmt.Sprintf("%d runs, %d writes; %d events on the disk, %d of them flushes, %d of these beside a write; %d images, on %d writes were lost that were not durable: %d violations, of them %d that do not open; %d images that the file system does not mount",
+		s.runs, s.writes, s.events, s.flushes, s.overtook, s.images, s.losses, s.broken, s.unopened, s.refused)
 }
 
 // A run is a database at work on a recorded disk, and the power cuts after it.
@@ -87,6 +89,9 @@ func (r *run) do(contents map[string]string) error {
 	for _, e := range tape.events {
 		if e.flush {
 			r.stats.flushes++
+			if len(e.except) > 0 {
+				r.stats.overtook++
+			}
 		}
 	}
 	return r.cuts(tape)

@@ -87,7 +87,7 @@ func (r *recorder) Write(_ context.Context, _ fs.FileHandle, data []byte, off in
 		return 0, syscall.EIO
 	}
 	r.busy[i] = true
-	r.pause(16, 300*time.Microsecond)
+	r.pause(24, 6*time.Millisecond)
 	delete(r.busy, i)
 	return uint32(len(data)), 0
 }
@@ -157,6 +157,10 @@ const (
 	diskName  = "disk"  // the one file there
 )
 
+// asyncDIO is FUSE_ASYNC_DIO of the FUSE protocol: the loop device need not wait for one write
+// before it sends the next, or a flush.
+const asyncDIO = 1 << 15
+
 // serve serves a disk until it is told to end by a signal or the end of its standard input, which
 // comes when the test has died.
 func serve(dir string, seed uint64) error {
@@ -184,7 +188,7 @@ func serve(dir string, seed uint64) error {
 		return err
 	}
 	server, err := fs.Mount(mnt, &root{disk: r}, &fs.Options{MountOptions: fuse.MountOptions{
-		DirectMountStrict: true, MaxWrite: 1 << 20, Name: "siftdisk"}})
+		DirectMountStrict: true, MaxWrite: 1 << 20, Name: "siftdisk", ExtraCapabilities: asyncDIO}})
 	if err != nil {
 		return err
 	}
