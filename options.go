@@ -128,9 +128,9 @@ type Options struct {
 	LevelBaseBytes  int64
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction begins; while
-	// nothing is written, fewer suffice. Writes are delayed from twice that number on,
-	// each by at most a tenth of a second, and wait for compactions at three times that
-	// number, which only large batches, memtables of a few KiB and frequent calls of
+	// nothing is written, fewer suffice. Writes are delayed from twice that number on, of
+	// tables that overlap each other, each by at most a tenth of a second, and wait for
+	// compactions at three times that number, which only large batches, memtables of a few KiB and frequent calls of
 	// Flush reach. Independently, a write may wait for a memtable that is being flushed:
 	// 3 x MemtableBytes / Y on a disk that takes Y bytes per second. Default: 8.
 	L0Tables int

@@ -3,6 +3,8 @@ package sift
 import (
 	"fmt"
 	"time"
+
+	"github.com/siftdb/sift/internal/manifest"
 )
 
 // throttle delays writes while level 0 grows faster than it is compacted, and stops them when
@@ -12,7 +14,7 @@ import (
 // that falls to nearly nothing before the stop. At that rate it takes minutes to fill a
 // memtable of the usual size, and a compaction finishes sooner. Three things can still reach
 // the stop: batches that would each have to wait longer than maxSleep, memtables of a few
-// KiB, and Flush, which adds a table however small.
+// KiB, and Flush, which adds tables however small.
 //
 // A single write waits
 //   - here: at most maxSleep; at the stop until level 0 has been compacted: for the running
@@ -29,7 +31,7 @@ type throttle struct {
 }
 
 const (
-	slowFactor = 2 // writes are delayed from slowFactor x L0Tables on
+	slowFactor = 2 // writes are delayed from slowFactor x L0Tables runs on
 	stopFactor = 3 // and stop at stopFactor x L0Tables
 	// minDrainRate, in bytes per second, is assumed until a compaction of level 0 has been
 	// measured.
@@ -47,15 +49,15 @@ func (t *throttle) wait(d *DB, bytes int) error {
 		return nil
 	}
 	slow, stop := slowFactor*d.opts.L0Tables, stopFactor*d.opts.L0Tables
-	tables := len(d.state.Load().version.Levels[0])
-	if tables < slow {
+	runs := level0Runs(d.state.Load().version)
+	if runs < slow {
 		t.owed = 0
 		return nil
 	}
-	if tables >= stop {
+	if runs >= stop {
 		return t.stop(d, stop)
 	}
-	left := float64(stop-tables) / float64(stop-slow+1)
+	left := float64(stop-runs) / float64(stop-slow+1)
 	rate := max(float64(d.stats.drainRate.Load()), minDrainRate) * 2 * left * left
 	t.owed = min(t.owed+time.Duration(float64(bytes)/rate*float64(time.Second)), maxOwed)
 	if t.owed >= minSleep {
@@ -68,8 +70,16 @@ func (t *throttle) wait(d *DB, bytes int) error {
 	return nil
 }
 
-// stop waits until level 0 has fewer than limit tables. While it has more, a compaction is
-// running or due, or has failed, or the database is closing.
+// level0Runs is what counts against the limits: the sources that level 0 is to an iterator. A
+// flush may write several tables, of which no two overlap (see Job.DeletionRun). Tables that
+// ascend, and so make one run, are bounded as well, since a lookup compares its key with each.
+func level0Runs(v *manifest.Version) int {
+	const tablesPerRun = 4
+	return max(len(v.Runs), len(v.Levels[0])/tablesPerRun)
+}
+
+// stop waits until level 0 has fewer than limit runs. While it has more, it has more tables as
+// well, so a compaction is running or due, or has failed, or the database is closing.
 func (t *throttle) stop(d *DB, limit int) error {
 	start := time.Now()
 	defer func() { d.stalled(time.Since(start)) }()
@@ -77,7 +87,7 @@ func (t *throttle) stop(d *DB, limit int) error {
 	b := &d.bg
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	full := func() bool { return len(d.state.Load().version.Levels[0]) >= limit }
+	full := func() bool { return level0Runs(d.state.Load().version) >= limit }
 	b.await(func() bool { return !full() || b.fatalErr != nil || b.compactErr != nil || b.closing })
 	switch {
 	case !full():

@@ -5,7 +5,6 @@ package block
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -169,6 +168,7 @@ func writeBack(dir string, seed uint64) (stop func()) {
 func (r *run) single(dir string, contents map[string]string) error {
 	h := torture.NewHistory(contents)
 	r.oracle = h
+	syncs := []int{2, 4, 20}[r.rng.IntN(3)] // of so many writes, one is synced
 	now := maps.Clone(contents)
 	if now == nil {
 		now = map[string]string{}
@@ -184,7 +184,7 @@ func (r *run) single(dir string, contents map[string]string) error {
 	}()
 	for i := range r.writes {
 		edits := r.edits(i)
-		sync := r.rng.IntN(4) == 0 || !r.engine.unsynced
+		sync := r.rng.IntN(syncs) == 0 || !r.engine.unsynced
 		h.Begin(edits, sync, r.disk.now())
 		err := s.Write(edits, sync)
 		h.End(err, r.disk.now())
@@ -488,34 +488,58 @@ func (r *run) again(c *cutter, contents map[string]string) error {
 
 // copyFile copies a file whose zeros are holes.
 func copyFile(to, from string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return err
-	}
 	out, err := os.Create(to)
 	if err != nil {
 		return err
 	}
-	err = out.Truncate(info.Size())
-	for at := int64(0); err == nil; {
-		var start, end int64
-		if start, err = in.Seek(at, unix.SEEK_DATA); err != nil {
-			if errors.Is(err, unix.ENXIO) {
-				err = nil
-			}
-			break
-		}
-		if end, err = in.Seek(start, unix.SEEK_HOLE); err == nil {
-			if _, err = out.Seek(start, io.SeekStart); err == nil {
-				_, err = io.Copy(out, io.NewSectionReader(in, start, end-start))
-			}
-		}
-		at = end
+	size, err := extents(from, func(b []byte, off int64) error {
+		_, err := out.WriteAt(b, off)
+		return err
+	})
+	return errors.Join(err, out.Truncate(size), out.Close())
+}
+
+// readSparse reads a file whose zeros are holes, which take no memory.
+func readSparse(name string) (b []byte, err error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
 	}
-	return errors.Join(err, out.Close())
+	b = make([]byte, info.Size())
+	_, err = extents(name, func(data []byte, off int64) error {
+		copy(b[off:], data)
+		return nil
+	})
+	return b, err
+}
+
+// extents passes what is not a hole in a file, and returns the file's size.
+func extents(name string, fn func(b []byte, off int64) error) (size int64, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	for at := int64(0); ; {
+		start, err := f.Seek(at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return info.Size(), nil // only holes follow
+		} else if err != nil {
+			return 0, err
+		}
+		if at, err = f.Seek(start, unix.SEEK_HOLE); err != nil {
+			return 0, err
+		}
+		b := make([]byte, at-start)
+		if _, err := f.ReadAt(b, start); err != nil {
+			return 0, err
+		}
+		if err := fn(b, start); err != nil {
+			return 0, err
+		}
+	}
 }

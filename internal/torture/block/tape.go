@@ -1,3 +1,5 @@
+//go:build linux
+
 package block
 
 import (
@@ -60,7 +62,7 @@ func (e *event) appendTo(b []byte) []byte {
 func readTape(base, name string) (*tape, error) {
 	t := &tape{}
 	var err error
-	if t.base, err = os.ReadFile(base); err != nil {
+	if t.base, err = readSparse(base); err != nil {
 		return nil, err
 	}
 	b, err := os.ReadFile(name)
@@ -106,8 +108,9 @@ type cutter struct {
 // pageBytes is the granule in which images are copied.
 const pageBytes = 4096
 
+// newCutter takes over a tape.
 func newCutter(t *tape) *cutter {
-	c := &cutter{tape: t, durable: slices.Clone(t.base), latest: make([]int, len(t.base)/sectorBytes),
+	c := &cutter{tape: t, durable: t.base, latest: make([]int, len(t.base)/sectorBytes),
 		done: make([]bool, len(t.events)), image: make([]byte, len(t.base))}
 	used := make([]bool, len(t.base)/pageBytes)
 	var zeros [pageBytes]byte
