@@ -102,7 +102,7 @@ func checkSift(dir string) error {
 	var faults error
 	report, err := sift.Check(context.Background(), dir, siftOptions(), func(fault error) { faults = errors.Join(faults, fault) })
 	if err = errors.Join(err, faults); err != nil {
-		return fmt.Errorf("Check: %w", err)
+		return fmt.Errorf("checking: %w", err)
 	}
 	names, err := filepath.Glob(filepath.Join(dir, "*.[ls][ds][bt]"))
 	if err != nil {

@@ -263,7 +263,7 @@ func agree(scan map[string]string, keys []string, get func(key []byte) (value []
 	for _, k := range keys {
 		v, found, err := get([]byte(k))
 		if err != nil {
-			return fmt.Errorf("Get of %q: %w", k, err)
+			return fmt.Errorf("getting %q: %w", k, err)
 		}
 		if w, there := scan[k]; there != found || w != string(v) {
 			return fmt.Errorf("a scan finds %.20q at %q (there: %v), and Get %.20q", w, k, there, v)
