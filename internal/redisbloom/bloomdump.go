@@ -191,10 +191,10 @@ func (f *Bloom) at(off int64) ([]byte, int) {
 }
 
 // Load puts a part of a dump in its place; iter is the one that came with it, so
-// it counts from behind the part. The error is ErrOffset for a place that no
-// link has and ErrFormat for a part that is longer than the link.
+// it counts from behind the part. The error is ErrFormat for an iter before the part,
+// ErrOffset for a place that no link has and ErrPart for a part that is longer than the link.
 func (f *Bloom) Load(iter int64, part []byte) error {
-	if iter < 0 {
+	if iter <= 0 || iter < int64(len(part)) {
 		return ErrFormat
 	}
 	rest, i := f.at(iter - int64(len(part)) - 1)
@@ -202,7 +202,7 @@ func (f *Bloom) Load(iter int64, part []byte) error {
 	case rest == nil:
 		return ErrOffset
 	case len(part) > len(rest):
-		return ErrFormat
+		return ErrPart
 	case len(part) == 0:
 		return nil
 	}

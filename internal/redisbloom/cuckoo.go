@@ -18,8 +18,8 @@ type CuckooOptions struct {
 }
 
 const (
-	// maxCuckooLinks is how many links a filter may have.
-	maxCuckooLinks = 32
+	// maxCuckooLinks is how many links a filter may have at all.
+	maxCuckooLinks = 1<<16 - 1
 	// compactShare is the share of the items beyond which deletions make a
 	// filter move what is left into fewer links.
 	compactShare = 0.1

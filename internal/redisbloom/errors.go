@@ -5,8 +5,8 @@ import "errors"
 var (
 	// ErrFull is returned by an add to a filter that must not grow.
 	ErrFull = errors.New("redisbloom: filter is full")
-	// ErrMaxExpansions is returned by an add to a cuckoo filter that has grown
-	// as often as it may.
+	// ErrMaxExpansions is returned by an add to a cuckoo filter that has as many links as
+	// its format can count.
 	ErrMaxExpansions = errors.New("redisbloom: too many expansions")
 	// ErrTooLarge is returned where a filter would need more memory than it is
 	// given.
@@ -15,4 +15,6 @@ var (
 	ErrFormat = errors.New("redisbloom: not a filter's dump, or a damaged one")
 	// ErrOffset is returned for a part of a dump that belongs nowhere.
 	ErrOffset = errors.New("redisbloom: no place for this part of a dump")
+	// ErrPart is returned for a part of a dump that is longer than its link.
+	ErrPart = errors.New("redisbloom: a part of a dump is too long")
 )

@@ -13,6 +13,7 @@ import (
 const (
 	maxCapacity  = 1 << 30
 	maxExpansion = 32768
+	maxErrorRate = 0.25 // a higher one is taken for this
 )
 
 var errNonScalingFull = errors.New("ERR non scaling filter is full")
@@ -385,6 +386,8 @@ func (c *client) loaded(err error) {
 	switch {
 	case errors.Is(err, redisbloom.ErrFormat):
 		c.w.Error("ERR received bad data")
+	case errors.Is(err, redisbloom.ErrPart):
+		c.w.Error("ERR invalid chunk - Too big for current filter")
 	case errors.Is(err, redisbloom.ErrOffset):
 		c.w.Error("ERR invalid offset - no link found")
 	case !c.reply(err):

@@ -362,9 +362,15 @@ func (c *client) unknown(args [][]byte) {
 		if len(shown) >= 128 {
 			break
 		}
-		shown = append(append(append(shown, '\''), clip(a, 128-len(shown))...), "' "...)
+		shown = append(append(append(shown, '\''), clip(cString(a), 128-len(shown))...), "' "...)
 	}
-	c.fault("ERR unknown command '" + string(clip(args[0], 128)) + "', with args beginning with: " + string(shown))
+	c.fault("ERR unknown command '" + string(clip(cString(args[0]), 128)) + "', with args beginning with: " + string(shown))
+}
+
+// cString returns what Redis shows of an argument, up to the first zero byte.
+func cString(b []byte) []byte {
+	b, _, _ = bytes.Cut(b, []byte{0})
+	return b
 }
 
 func clip(b []byte, n int) []byte { return b[:min(len(b), n)] }

@@ -11,6 +11,7 @@ import (
 var (
 	errCuckooFull = errors.New("Filter is full")
 	errCuckooMax  = errors.New("Maximum expansions reached")
+	errCuckooMem  = errors.New("ERR Insufficient memory")
 )
 
 func makeCuckoo(o redisbloom.CuckooOptions) func(*filter, uint64) error {
@@ -87,9 +88,27 @@ func (c *client) cuckooAdd(f *filter, item []byte, onlyNew bool) (added bool, er
 	case errors.Is(err, redisbloom.ErrFull):
 		err = errCuckooFull
 	case errors.Is(err, redisbloom.ErrMaxExpansions):
-		err = errCuckooMax
+		err = errCuckooMem
 	}
 	return added, err
+}
+
+// mayExpand returns an error if a locked filter has as many links as a command may find: one
+// that adds many items may exceed that number, as in RedisBloom.
+func (s *Server) mayExpand(f *filter) error {
+	if int64(f.cuckoo.Links()) >= s.defaults.cuckooLinks.Load() {
+		return errCuckooMax
+	}
+	return nil
+}
+
+// parseCuckoo makes a filter of a header that a client sent.
+func (s *Server) parseCuckoo(header []byte, room uint64) (*redisbloom.Cuckoo, error) {
+	k, err := redisbloom.ParseCuckoo(header, room)
+	if err == nil && int64(k.Links()) > s.defaults.cuckooLinks.Load() {
+		return nil, redisbloom.ErrFormat
+	}
+	return k, err
 }
 
 // onlyNew reports whether a command's name ends in NX.
@@ -103,7 +122,10 @@ func cfAdd(c *client, args [][]byte) {
 	if c.reply(err) {
 		return
 	}
-	added, err := c.cuckooAdd(f, args[2], onlyNew(args))
+	added := false
+	if err = c.srv.mayExpand(f); err == nil {
+		added, err = c.cuckooAdd(f, args[2], onlyNew(args))
+	}
 	f.mu.Unlock()
 	if !c.reply(err) {
 		c.w.Bool(added)
@@ -163,6 +185,9 @@ func cfInsert(c *client, args [][]byte) {
 		}
 		defer f.mu.Unlock()
 		if done == 0 {
+			if err := c.srv.mayExpand(f); err != nil {
+				return err
+			}
 			c.w.Array(len(items))
 		}
 		for _, item := range part {
@@ -347,14 +372,16 @@ func cfLoadChunk(c *client, args [][]byte) {
 		return
 	}
 	if iter == 1 {
+		tooLarge := false
 		err := c.srv.create(c, args[1], kindCuckoo, func(f *filter, room uint64) (err error) {
-			f.cuckoo, err = redisbloom.ParseCuckoo(args[3], room)
+			f.cuckoo, err = c.srv.parseCuckoo(args[3], room)
+			tooLarge = errors.Is(err, redisbloom.ErrTooLarge)
 			return err
 		})
 		switch {
 		case errors.Is(err, redisbloom.ErrFormat) && len(args[3]) != redisbloom.CuckooHeaderBytes:
 			c.w.Error("Invalid header")
-		case errors.Is(err, redisbloom.ErrFormat):
+		case errors.Is(err, redisbloom.ErrFormat), err == errOOM && tooLarge:
 			c.w.Error("Couldn't create filter!")
 		case !c.reply(err):
 			c.w.OK()

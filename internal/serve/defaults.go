@@ -13,6 +13,7 @@ type defaults struct {
 	bloomRate                                                       atomic.Uint64 // bits of a float64
 	bloomCapacity, bloomExpansion                                   atomic.Int64
 	cuckooCapacity, cuckooBucket, cuckooIterations, cuckooExpansion atomic.Int64
+	cuckooLinks                                                     atomic.Int64 // cf-max-expansions
 }
 
 func (d *defaults) init() {
@@ -23,6 +24,7 @@ func (d *defaults) init() {
 	d.cuckooBucket.Store(2)
 	d.cuckooIterations.Store(20)
 	d.cuckooExpansion.Store(1)
+	d.cuckooLinks.Store(32)
 }
 
 func (d *defaults) rate() float64        { return math.Float64frombits(d.bloomRate.Load()) }

@@ -298,7 +298,9 @@ func (c *client) restoreFilter(key, b []byte, expiry int64, replace bool) error 
 			return nil
 		}, key)
 	}
-	err = c.srv.createAs(c, key, d.kind, expiry, replace, d.fill)
+	err = c.srv.createAs(c, key, d.kind, expiry, replace, func(f *filter, room uint64) error {
+		return c.srv.fillFrom(&d, f, room)
+	})
 	switch {
 	case errors.Is(err, redisbloom.ErrFormat):
 		return errFormat

@@ -238,14 +238,14 @@ func (r *moduleReader) cuckoo(d *filterDump) {
 	d.header = h
 }
 
-// fill makes the filter of a dump.
-func (d *filterDump) fill(f *filter, room uint64) (err error) {
+// fillFrom makes the filter of a dump.
+func (s *Server) fillFrom(d *filterDump, f *filter, room uint64) (err error) {
 	var load func(iter int64, part []byte) error
 	if d.kind == kindBloom {
 		if f.bloom, err = redisbloom.ParseBloom(d.header, room); err == nil {
 			load = f.bloom.Load
 		}
-	} else if f.cuckoo, err = redisbloom.ParseCuckoo(d.header, room); err == nil {
+	} else if f.cuckoo, err = s.parseCuckoo(d.header, room); err == nil {
 		load = f.cuckoo.Load
 	}
 	if err != nil {

@@ -36,17 +36,25 @@ func number(name string, low, high int64, at func(s *Server) interface {
 	}}
 }
 
-// filterNumber is a setting of filters, refused with RedisBloom's words.
-func filterNumber(name string, low, high int64, at func(s *Server) variable) setting {
-	set := number(name, low, high, at)
-	store := set.set
-	set.set = func(s *Server, value string) string {
-		if n, ok := resp.ParseInt([]byte(value)); ok && (n < low || n > high) {
+// filterNumber is a setting of filters, refused with RedisBloom's words. Its bounds may follow
+// from other settings.
+func filterNumber(name string, bounds func(d *defaults) (low, high int64), at func(s *Server) variable) setting {
+	return setting{name, func(s *Server) string { return formatInt(at(s).Load()) }, func(s *Server, value string) string {
+		n, ok := resp.ParseInt([]byte(value))
+		if !ok {
+			return "Invalid value for `" + name + "`"
+		}
+		if low, high := bounds(&s.defaults); n < low || n > high {
 			return "Value for `" + name + "` must be in the range [" + formatInt(low) + ", " + formatInt(high) + "]"
 		}
-		return store(s, value)
-	}
-	return set
+		at(s).Store(n)
+		return ""
+	}}
+}
+
+// from returns bounds that do not change.
+func from(low, high int64) func(*defaults) (int64, int64) {
+	return func(*defaults) (int64, int64) { return low, high }
 }
 
 type variable = interface {
@@ -72,18 +80,24 @@ var settings = []setting{
 	}),
 	{"bf-error-rate", func(s *Server) string { return strconv.FormatFloat(s.defaults.rate(), 'g', -1, 64) }, func(s *Server, value string) string {
 		rate, ok := parseRate([]byte(value))
-		if !ok || !(rate > 0 && rate < 1) {
+		if !ok {
+			return "Invalid value for `bf-error-rate`"
+		}
+		if !(rate > 0 && rate < 1) {
 			return "Value for `bf-error-rate` must be in the range (0.000000, 1.000000)"
 		}
-		s.defaults.setRate(rate)
+		s.defaults.setRate(min(rate, maxErrorRate))
 		return ""
 	}},
-	filterNumber("bf-expansion-factor", 0, maxExpansion, func(s *Server) variable { return &s.defaults.bloomExpansion }),
-	filterNumber("bf-initial-size", 1, maxCapacity, func(s *Server) variable { return &s.defaults.bloomCapacity }),
-	filterNumber("cf-bucket-size", 1, 255, func(s *Server) variable { return &s.defaults.cuckooBucket }),
-	filterNumber("cf-expansion-factor", 0, maxExpansion, func(s *Server) variable { return &s.defaults.cuckooExpansion }),
-	filterNumber("cf-initial-size", 2, maxCapacity, func(s *Server) variable { return &s.defaults.cuckooCapacity }),
-	filterNumber("cf-max-iterations", 1, 65535, func(s *Server) variable { return &s.defaults.cuckooIterations }),
+	filterNumber("bf-expansion-factor", from(0, maxExpansion), func(s *Server) variable { return &s.defaults.bloomExpansion }),
+	filterNumber("bf-initial-size", from(1, maxCapacity), func(s *Server) variable { return &s.defaults.bloomCapacity }),
+	filterNumber("cf-bucket-size", func(d *defaults) (int64, int64) { return 1, min(d.cuckooCapacity.Load()/2, 255) },
+		func(s *Server) variable { return &s.defaults.cuckooBucket }),
+	filterNumber("cf-expansion-factor", from(0, maxExpansion), func(s *Server) variable { return &s.defaults.cuckooExpansion }),
+	filterNumber("cf-initial-size", func(d *defaults) (int64, int64) { return 2 * d.cuckooBucket.Load(), maxCapacity },
+		func(s *Server) variable { return &s.defaults.cuckooCapacity }),
+	filterNumber("cf-max-expansions", from(1, 65536), func(s *Server) variable { return &s.defaults.cuckooLinks }),
+	filterNumber("cf-max-iterations", from(1, 65535), func(s *Server) variable { return &s.defaults.cuckooIterations }),
 	fixed("bind", func(s *Server) string { return s.cfg.Addr[:strings.LastIndexByte(s.cfg.Addr, ':')] }),
 	fixed("daemonize", func(*Server) string { return "no" }),
 	fixed("databases", func(*Server) string { return strconv.Itoa(numDatabases) }),
