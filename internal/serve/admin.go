@@ -26,15 +26,29 @@ func quit(c *client, args [][]byte) {
 	c.quit = true
 }
 
+// password is what AUTH asks for; empty: nothing.
+func (s *Server) password() string { return *s.requirePass.Load() }
+
+// setPassword is CONFIG SET requirepass. Clients that are connected need not give the new one.
+func (s *Server) setPassword(password string) string {
+	for _, addr := range []string{s.cfg.Addr, s.cfg.HTTPAddr} {
+		if local, err := isLoopback(addr); password == "" && addr != "" && (err != nil || !local) {
+			return "others can reach the server, which requires a password"
+		}
+	}
+	s.requirePass.Store(&password)
+	return ""
+}
+
 // checkPassword takes as long whether it is right or wrong.
 func (s *Server) checkPassword(password []byte) bool {
-	want, got := sha256.Sum256([]byte(s.cfg.Password)), sha256.Sum256(password)
+	want, got := sha256.Sum256([]byte(s.password())), sha256.Sum256(password)
 	return subtle.ConstantTimeCompare(want[:], got[:]) == 1
 }
 
 // login checks a user and password, and tells the client if they are wrong.
 func (c *client) login(user, password []byte) bool {
-	ok := c.srv.cfg.Password == "" || c.srv.checkPassword(password)
+	ok := c.srv.password() == "" || c.srv.checkPassword(password)
 	if !ok || string(user) != "default" {
 		c.srv.stats.authFailures.Add(1)
 		c.w.Error("WRONGPASS invalid username-password pair or user is disabled.")
@@ -57,7 +71,7 @@ func auth(c *client, args [][]byte) {
 	user, password := []byte("default"), args[len(args)-1]
 	if len(args) == 3 {
 		user = args[1]
-	} else if c.srv.cfg.Password == "" {
+	} else if c.srv.password() == "" {
 		c.w.Error("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
 		return
 	}
@@ -158,7 +172,7 @@ func reset(c *client, args [][]byte) {
 	c.db = 0
 	c.name.Store(nil)
 	c.w.Proto = 2
-	c.trust(c.srv.cfg.Password == "")
+	c.trust(c.srv.password() == "")
 	c.strange = time.Now()
 	c.w.Simple("RESET")
 }

@@ -87,7 +87,7 @@ func (s *Server) accept(conn net.Conn) {
 	}
 	s.nextConn++
 	c := &client{srv: s, conn: conn, id: s.nextConn, addr: conn.RemoteAddr().String(), laddr: conn.LocalAddr().String(),
-		since: time.Now(), trusted: s.cfg.Password == ""}
+		since: time.Now(), trusted: s.password() == ""}
 	c.strange = c.since
 	c.w.Proto, c.w.Reserve = 2, c.reserve
 	c.last.Store(nowMs())

@@ -88,7 +88,7 @@ func buildGoRedis(t *testing.T) string {
 		t.Skipf("the modules of go-redis' tests cannot be had: %v\n%s", err, out)
 	}
 	suite := filepath.Join(dir, "suite.test")
-	if out, err := run(dir, "test", "-vet=off", "-c", "-o", suite, "."); err != nil {
+	if out, err := run(dir, "test", "-vet=off", "-trimpath", "-c", "-o", suite, "."); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return suite

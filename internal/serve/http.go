@@ -57,7 +57,7 @@ func (s *Server) listenHTTP() error {
 // guard asks for the password, if there is one.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.cfg.Password != "" {
+		if s.password() != "" {
 			if _, password, ok := r.BasicAuth(); !ok || !s.checkPassword([]byte(password)) {
 				w.Header().Set("WWW-Authenticate", `Basic realm="sift"`)
 				http.Error(w, "the password is the server's", http.StatusUnauthorized)

@@ -37,7 +37,13 @@ func child(dir string) error {
 	if err != nil {
 		return err
 	}
-	cfg := Config{Addr: "127.0.0.1:0", Fsync: fsync, MaxClients: 20_000}
+	cfg := Config{Addr: "127.0.0.1:0", Fsync: fsync, MaxClients: 20_000, Password: os.Getenv("SIFT_SERVE_PASSWORD")}
+	if addr := os.Getenv("SIFT_SERVE_ADDR"); addr != "" {
+		cfg.Addr = addr
+	}
+	if most := os.Getenv("SIFT_SERVE_CLIENTS"); most != "" {
+		cfg.MaxClients, _ = strconv.Atoi(most)
+	}
 	cfg.RequestBytes, _ = strconv.ParseInt(os.Getenv("SIFT_SERVE_REQUEST_BYTES"), 10, 64)
 	way := serving(os.Getenv("SIFT_SERVE_WAY"))
 	way.set(&cfg)

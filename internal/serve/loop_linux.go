@@ -177,7 +177,7 @@ func (l *loop) sleep() int {
 		l.asleepSince.Store(0)
 	}()
 	timeout := -1
-	if l.closing || l.stuck > 0 || l.srv.cfg.Password != "" || l.srv.cfg.IdleTimeout > 0 {
+	if l.closing || l.stuck > 0 || l.srv.password() != "" || l.srv.cfg.IdleTimeout > 0 {
 		timeout = int(max(0, time.Until(l.nextTick).Milliseconds())) + 1
 	}
 	return sleepPoll(l.epoll, l.events[:], timeout)

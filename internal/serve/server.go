@@ -53,6 +53,7 @@ type Server struct {
 	requestBytes  atomic.Int64
 	strangerBytes atomic.Int64 // what clients without the password have of it
 	fsync         atomic.Int32
+	requirePass   atomic.Pointer[string]
 	// Writes to the store: how many began, have ended and are durable.
 	begun, puts, synced atomic.Uint64
 	syncMu              sync.Mutex
@@ -112,6 +113,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 		clients: map[uint64]*client{},
 	}
 	s.fsync.Store(int32(cfg.Fsync))
+	s.requirePass.Store(&cfg.Password)
 	s.defaults.init()
 	s.slowlog.slower.Store(10_000)
 	s.slowlog.most.Store(128)

@@ -108,6 +108,7 @@ var settings = []setting{
 	fixed("port", func(s *Server) string { return portOf(s.Addr().String()) }),
 	fixed("replicaof", func(*Server) string { return "" }),
 	fixed("proto-max-bulk-len", func(s *Server) string { return strconv.Itoa(s.cfg.MaxBulkBytes) }),
+	{"requirepass", (*Server).password, (*Server).setPassword},
 	fixed("save", func(*Server) string { return "" }),
 	number("slowlog-log-slower-than", -1, 1<<62, func(s *Server) variable { return &s.slowlog.slower }),
 	{"slowlog-max-len", func(s *Server) string { return formatInt(s.slowlog.most.Load()) }, func(s *Server, value string) string {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +15,22 @@ import (
 
 var tclDir = cmdline.String("tcl", "", "the source of Redis, whose own tests TestRedisTcl runs; they are changed")
 
-// Units that need only what is in scope, but for the tests in testdata/redis-tcl.txt. Those
-// of auth, info and limits start a redis-server of their own and cannot be run here.
+// tclOwnUnits start servers of their own, with tclServer in the place of redis-server.
+var tclOwnUnits = []string{"auth", "limits"}
+
+// tclServer starts this program as a server with what Redis' tests set in redis.conf.
+const tclServer = `#!/bin/sh
+echo " PID: $$"
+echo "Ready to accept connections"
+setting() { sed -n "s/^$1 //p" "$conf"; }
+conf=$1
+SIFT_SERVE_CHILD=$(setting dir)/store SIFT_SERVE_ADDR=127.0.0.1:$(setting port) SIFT_SERVE_FSYNC=no
+SIFT_SERVE_PASSWORD=$(setting requirepass) SIFT_SERVE_CLIENTS=$(setting maxclients)
+export SIFT_SERVE_CHILD SIFT_SERVE_ADDR SIFT_SERVE_FSYNC SIFT_SERVE_PASSWORD SIFT_SERVE_CLIENTS
+exec "PROGRAM"
+`
+
+// tclUnits need only what is in scope, but for the tests in testdata/redis-tcl.txt.
 var tclUnits = []string{"type/string", "type/incr", "expire", "keyspace", "scan", "protocol", "multi", "bitops", "dump", "introspection",
 	"quit", "slowlog", "querybuf", "info-command", "other"}
 
@@ -46,10 +61,18 @@ func TestRedisTcl(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, MaxBulkBytes: 512 << 20, RequestBytes: 2 << 30})
 	color := regexp.MustCompile(`\x1b\[[0-9;]*m`)
 	passed, ignored := 0, 0
-	for _, unit := range tclUnits {
+	program := strings.ReplaceAll(tclServer, "PROGRAM", os.Args[0])
+	if err := os.WriteFile(filepath.Join(*tclDir, "src/redis-server"), []byte(program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	external := []string{"--host", "127.0.0.1", "--port", portOf(s.Addr().String()), "--ignore-digest", "--ignore-encoding"}
+	for _, unit := range append(tclOwnUnits, tclUnits...) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-		cmd := exec.CommandContext(ctx, tclsh, "tests/test_helper.tcl", "--host", "127.0.0.1", "--port", portOf(s.Addr().String()), "--durable",
-			"--ignore-digest", "--ignore-encoding", "--skipfile", skip, "--tags", "-needs:repl -needs:debug -needs:save -large-memory -cluster", "--single", "unit/"+unit)
+		args := []string{"tests/test_helper.tcl", "--durable", "--skipfile", skip, "--tags", "-needs:repl -needs:debug -needs:save -large-memory -cluster", "--single", "unit/" + unit}
+		if !slices.Contains(tclOwnUnits, unit) {
+			args = append(args, external...)
+		}
+		cmd := exec.CommandContext(ctx, tclsh, args...)
 		cmd.Dir = *tclDir
 		out, err := cmd.CombinedOutput()
 		cancel()

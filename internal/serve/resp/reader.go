@@ -35,6 +35,8 @@ type Limits struct {
 const (
 	strangerArgs      = 10
 	strangerBulkBytes = 16 << 10
+	// largestBulk is the length from which on Redis takes it for no length at all.
+	largestBulk = 512 << 20
 )
 
 const (
@@ -272,10 +274,10 @@ func (r *Reader) parse() ([][]byte, error) {
 			}
 			n, ok := ParseInt(line[1:])
 			switch {
+			case r.stranger && ok && n > strangerBulkBytes && n <= largestBulk:
+				return nil, ProtocolError("unauthenticated bulk length")
 			case !ok || n < 0 || n > int64(r.limits.MaxBulkBytes):
 				return nil, ProtocolError("invalid bulk length")
-			case r.stranger && n > strangerBulkBytes:
-				return nil, ProtocolError("unauthenticated bulk length")
 			}
 			r.bulk = int(n)
 		}
