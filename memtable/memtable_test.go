@@ -365,6 +365,45 @@ func TestPending(t *testing.T) {
 	}
 }
 
+// TestSortRun sorts runs of all lengths around the one from which bytes are counted, with keys of
+// which many share a prefix, or all bytes but one.
+func TestSortRun(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 6))
+	key := map[string]func() []byte{
+		"short":  func() []byte { return randomKey(r) },
+		"binary": func() []byte { return binary.BigEndian.AppendUint64(nil, r.Uint64()) },
+		"middle": func() []byte { return []byte{'k', 0, byte(r.Uint32()), 0, 0, 1, 2, 3, 4, 5} },
+		"text":   func() []byte { return fmt.Appendf(nil, "key:%012d", r.IntN(1000)) },
+		"same":   func() []byte { return []byte("same") },
+	}
+	for name, key := range key {
+		for _, n := range []int{1, 2, 255, 256, 257, 5000} {
+			m := New(1 << 20)
+			for seq := range uint64(n) {
+				k := key()
+				h := m.list.newHeight()
+				tgt := newTarget(k, base.Trailer(seq, base.KindSet))
+				if !m.postpone(m.list.newNode(h, &tgt, nil), h) {
+					t.Fatal("not pending")
+				}
+			}
+			newest := uint32(m.pending.newest.Load())
+			run := m.list.appendRun(nil, newest)
+			m.list.sortRun(run, make([]pendingNode, len(run)))
+			nodes := map[uint32]bool{}
+			for i, e := range run {
+				nodes[e.node] = true
+				if i > 0 && base.CompareInternal(m.list.key(run[i-1].node), m.list.key(e.node)) >= 0 {
+					t.Fatalf("%s: %d of %d is out of order", name, i, n)
+				}
+			}
+			if len(nodes) != n {
+				t.Fatalf("%s: %d nodes of %d", name, len(nodes), n)
+			}
+		}
+	}
+}
+
 // waiting returns the number of entries that are pending.
 func waiting(m *Memtable) uint64 {
 	if newest := m.pending.newest.Load(); newest != inserted {
@@ -401,19 +440,25 @@ func TestWhatIsPending(t *testing.T) {
 	}
 }
 
-// TestFollow has memtables follow one another. Only one of them is iterated over.
+// TestFollow has memtables follow one another. Some are iterated over, when they have few entries
+// or many.
 func TestFollow(t *testing.T) {
-	m := New(1 << 10)
-	for i := range 2 * eagerly {
-		add(t, m, 1, base.KindSet, []byte("b"), nil)
-		add(t, m, 2, base.KindSet, []byte("a"), nil)
-		if pends := waiting(m) > 0; pends != (i < 3 || i > 2+eagerly) {
+	m := New(1 << 20)
+	for i := range 20 {
+		if i == 3 {
+			m.NewIter().First() // nobody would wait
+		}
+		for k := range many {
+			add(t, m, 1, base.KindSet, binary.BigEndian.AppendUint32(nil, uint32(many-k)), nil)
+		}
+		want := i != 3 && (i < 8 || i > 7+eagerly)
+		if pends := waiting(m) > 0; pends != want {
 			t.Fatalf("memtable %d: pending %v", i, pends)
 		}
-		if i == 2 {
+		if i == 7 {
 			m.NewIter().First()
 		}
-		next := New(1 << 10)
+		next := New(1 << 20)
 		next.Follow(m)
 		m.NewIter().First() // a flush, after that
 		m = next

@@ -11,7 +11,7 @@ import (
 
 // pending are the entries that are not in the list yet. Lookups find entries through the index. An
 // entry has to be in the list only when somebody asks for the order of keys: an iterator, a flush.
-// Whoever asks first sorts what is pending and inserts it in one pass, which costs half of what a
+// Whoever asks first sorts what is pending and inserts it in one pass, which costs a third of what a
 // search for each entry does (BenchmarkFill). From then on entries are inserted when they are
 // added, in this memtable and in some that follow it, so that iterators do not wait again.
 //
@@ -24,20 +24,23 @@ type pending struct {
 	// node refers to the one before it by what will be its offPrev, and keeps its height in what
 	// will be its lowest link.
 	newest atomic.Uint64
-	limit  uint64     // maxPending, except in tests
-	eager  int        // this many memtables, with this one, insert at once though nobody has asked
-	mu     sync.Mutex // held by whoever sorts, until all is inserted
+	limit  uint64      // maxPending, except in tests
+	eager  int         // this many memtables, with this one, insert at once though nobody has asked
+	mu     sync.Mutex  // held by whoever sorts, until all is inserted
+	late   atomic.Bool // somebody asked for the order when there were already many entries
 }
 
 const (
 	// inserted in place of newest says that entries are inserted when they are added.
 	inserted = math.MaxUint64
-	// maxPending entries take about 3 ms.
-	maxPending = 16384
+	// maxPending entries take about 3 ms to sort and insert.
+	maxPending = 32768
 	// backlog times the limit, a writer sorts.
 	backlog = 2
-	// eagerly is how many memtables insert at once after one whose order was asked for.
-	eagerly = 16
+	// eagerly is how many memtables insert at once after one whose order was asked for when it
+	// had many entries.
+	eagerly = 4
+	many    = 1024
 )
 
 // pendingNode is a node of a run, which is what is sorted and inserted at a time.
@@ -46,6 +49,7 @@ type pendingNode struct {
 	node   uint32
 }
 
+// runs are kept between sorts. Each has room for as many nodes again.
 var runs = sync.Pool{New: func() any { return new([]pendingNode) }}
 
 // Follow tells an empty memtable which one it takes the place of. If there were iterators over that
@@ -53,7 +57,7 @@ var runs = sync.Pool{New: func() any { return new([]pendingNode) }}
 // added: iterators then need not wait for it, and Add takes longer.
 func (m *Memtable) Follow(old *Memtable) {
 	m.pending.eager = max(0, old.pending.eager-1)
-	if old.sorted.Load() {
+	if old.pending.late.Load() {
 		m.pending.eager = eagerly
 	}
 	if m.pending.eager > 0 {
@@ -92,6 +96,9 @@ func (m *Memtable) inOrder() *list {
 	if !m.sorted.Load() {
 		m.pending.mu.Lock()
 		m.insertRun(m.pending.newest.Swap(inserted))
+		if m.Len() >= many {
+			m.pending.late.Store(true)
+		}
 		m.sorted.Store(true)
 		m.pending.mu.Unlock()
 	}
@@ -114,7 +121,9 @@ func (m *Memtable) insertRun(newest uint64) {
 	}
 	l := &m.list
 	buf := runs.Get().(*[]pendingNode)
-	run := l.appendRun(slices.Grow((*buf)[:0], int(newest>>32)), uint32(newest))
+	*buf = slices.Grow((*buf)[:0], 2*int(newest>>32))
+	run := l.appendRun(*buf, uint32(newest))
+	l.sortRun(run, (*buf)[len(run):2*len(run)])
 	s := atHead()
 	for _, e := range run {
 		height := l.pendingHeight(e.node)
@@ -122,11 +131,10 @@ func (m *Memtable) insertRun(newest uint64) {
 		l.searchFrom(&t, &s)
 		l.insert(e.node, height, &t, &s)
 	}
-	*buf = run
 	runs.Put(buf)
 }
 
-// appendRun appends pending nodes, from the newest on, to an empty run, and sorts it.
+// appendRun appends pending nodes, from the newest on, to an empty run.
 func (l *list) appendRun(run []pendingNode, newest uint32) []pendingNode {
 	shared := l.userKey(newest)
 	for n := newest; n != 0; n = l.word(n + offPrev).Load() {
@@ -136,15 +144,6 @@ func (l *list) appendRun(run []pendingNode, newest uint32) []pendingNode {
 	for i := range run {
 		run[i].prefix = keyPrefix(l.userKey(run[i].node)[len(shared):])
 	}
-	slices.SortFunc(run, func(a, b pendingNode) int {
-		if c := cmp.Compare(a.prefix, b.prefix); c != 0 {
-			return c
-		}
-		if c := bytes.Compare(l.userKey(a.node), l.userKey(b.node)); c != 0 {
-			return c
-		}
-		return cmp.Compare(l.trailer(b.node), l.trailer(a.node))
-	})
 	return run
 }
 
@@ -157,4 +156,62 @@ func sharedLen(a, b []byte) int {
 		}
 	}
 	return n
+}
+
+// sortRun sorts a run by prefix, byte by byte from the last one on, and then what has the same
+// prefix. tmp is as long as the run.
+func (l *list) sortRun(run, tmp []pendingNode) {
+	const few = 256
+	if len(run) < few {
+		slices.SortFunc(run, l.comparePending)
+		return
+	}
+	var counts [8][256]uint32
+	for _, e := range run {
+		for i := range counts {
+			counts[i][byte(e.prefix>>(8*i))]++
+		}
+	}
+	from, to := run, tmp
+	for i := range counts {
+		shift, count := 8*i, &counts[i]
+		if count[byte(run[0].prefix>>shift)] == uint32(len(run)) {
+			continue // all have the same byte
+		}
+		at := uint32(0)
+		for b, n := range count {
+			count[b] = at
+			at += n
+		}
+		for _, e := range from {
+			c := &count[byte(e.prefix>>shift)]
+			to[*c] = e
+			*c++
+		}
+		from, to = to, from
+	}
+	for i := 0; i < len(from); {
+		j := i + 1
+		for j < len(from) && from[j].prefix == from[i].prefix {
+			j++
+		}
+		if j > i+1 {
+			slices.SortFunc(from[i:j], l.comparePending)
+		}
+		i = j
+	}
+	if &from[0] != &run[0] {
+		copy(run, from)
+	}
+}
+
+// comparePending compares the internal keys of nodes of one run.
+func (l *list) comparePending(a, b pendingNode) int {
+	if c := cmp.Compare(a.prefix, b.prefix); c != 0 {
+		return c
+	}
+	if c := bytes.Compare(l.userKey(a.node), l.userKey(b.node)); c != 0 {
+		return c
+	}
+	return cmp.Compare(l.trailer(b.node), l.trailer(a.node))
 }
