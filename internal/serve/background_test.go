@@ -2,6 +2,7 @@ package serve
 
 import (
 	"fmt"
+	"hash/maphash"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ func TestSweeperPassesDamage(t *testing.T) {
 		}
 		b.Put(append(appendSpace(nil, spaceHead, 0), name...), v)
 		b.Put((&writes{srv: s}).expiryKey(nil, expiry, []byte(name)), nil)
+		s.expiring.add(maphash.Bytes(s.seed, []byte(name)))
 	}
 	const damaged, healthy = 2*sweepBatch + 1, 10
 	for i := range damaged {

@@ -10,7 +10,10 @@ import (
 // expiring is a set of keys that may have an entry in the expiry index, as one bit for
 // each hash. Only a key in it has to be read before it is overwritten, to remove its
 // entry in the same batch. Bits are never cleared while the server runs.
-type expiring [expiringBits / 64]atomic.Uint64
+type expiring struct {
+	any  atomic.Bool // set before a bit is
+	bits [expiringBits / 64]atomic.Uint64
+}
 
 const (
 	expiringBits = 1 << 20
@@ -20,11 +23,12 @@ const (
 
 func (e *expiring) at(hash uint64) (*atomic.Uint64, uint64) {
 	bit := hash >> 32 % expiringBits
-	return &e[bit/64], 1 << (bit % 64)
+	return &e.bits[bit/64], 1 << (bit % 64)
 }
 
 func (e *expiring) add(hash uint64) {
 	if word, bit := e.at(hash); word.Load()&bit == 0 {
+		e.any.Store(true)
 		word.Or(bit)
 	}
 }
@@ -46,8 +50,8 @@ func (s *Server) findExpiring() error {
 			return errHead
 		}
 		if n++; n > maxExpiring {
-			for i := range s.expiring {
-				s.expiring[i].Store(1<<64 - 1)
+			for i := range s.expiring.bits {
+				s.expiring.bits[i].Store(1<<64 - 1)
 			}
 			return nil
 		}
