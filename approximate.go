@@ -44,10 +44,12 @@ func approximateSize(meta *manifest.TableMeta, from, to []byte) uint64 {
 	}
 	start, end := int64(0), int64(meta.Size)
 	if !fromStart {
-		start = r.ApproximateOffset(from)
+		start = max(r.ApproximateOffset(from), 0)
 	}
 	if !toEnd {
-		end = r.ApproximateOffset(to)
+		if at := r.ApproximateOffset(to); at >= 0 {
+			end = at
+		}
 	}
 	return uint64(max(end-start, 0))
 }

@@ -101,7 +101,7 @@ func BenchmarkFindBlock(b *testing.B) {
 	r := benchTable(b, 0, nil)
 	next := benchLookups(b, 0)
 	for b.Loop() {
-		r.index.find(next(), base.MaxSequence)
+		r.index.Load().find(next(), base.MaxSequence)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 // BlockCache keeps decoded data blocks, up to a number of bytes. It may be
 // shared by the readers of several databases.
 //
-// Each reader has a slot, an atomic pointer, for each of its blocks, so a hit is one load
+// Each index has a slot, an atomic pointer, for each of its blocks, so a hit is one load
 // without a lock. The cache only decides which slots are filled. The blocks of a shard form
 // a ring; as in the clock algorithm, a hand goes round, clears the mark of blocks that were
 // read since it last passed, and evicts the first that was not.
@@ -75,43 +75,43 @@ func (b *block) touch() {
 	}
 }
 
-// shard returns the shard that holds the reader's block i.
-func (c *BlockCache) shard(r *Reader, i int) *cacheShard {
-	return &c.shards[(r.cacheSeed+uint(i))&uint(len(c.shards)-1)]
+// shard returns the shard that holds block i of the index.
+func (c *BlockCache) shard(x *index, i int) *cacheShard {
+	return &c.shards[(x.cacheSeed+uint(i))&uint(len(c.shards)-1)]
 }
 
 // minGhosts is the least number of misses for which a miss is remembered.
 const minGhosts = 16
 
-// admit records a miss of the reader's block i and reports whether the block should be
+// admit records a miss of block i of the index and reports whether the block should be
 // inserted.
-func (c *BlockCache) admit(r *Reader, i int) bool {
-	s := c.shard(r, i)
+func (c *BlockCache) admit(x *index, i int) bool {
+	s := c.shard(x, i)
 	if s.bytes.Load() < s.capacity-s.capacity/8 {
 		return true
 	}
 	now := s.misses.Add(1)
-	last := r.missed[i].Swap(now)
+	last := x.missed[i].Swap(now)
 	// When a few large blocks fill the shard, small ones still get a chance.
 	return last != 0 && now-last <= max(uint32(s.blocks.Load()), minGhosts)
 }
 
-// insert puts a block into slot i of a reader and returns the block that is then in the
+// insert puts a block into slot i of an index and returns the block that is then in the
 // slot, which is another one if it was filled concurrently. A block larger than its shard is
 // returned but not kept.
-func (c *BlockCache) insert(r *Reader, i int, b *block) *block {
-	s := c.shard(r, i)
+func (c *BlockCache) insert(x *index, i int, b *block) *block {
+	s := c.shard(x, i)
 	charge := b.memory()
 	if charge > s.capacity {
 		return b
 	}
-	slot := &r.slots[i]
+	slot := &x.slots[i]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := slot.Load(); other != nil {
 		return other // slots are only filled under the shard's lock
 	}
-	if r.released.Load() {
+	if x.released.Load() {
 		return b
 	}
 	for s.bytes.Load()+charge > s.capacity {
@@ -120,7 +120,7 @@ func (c *BlockCache) insert(r *Reader, i int, b *block) *block {
 	b.cached.slot, b.cached.shard, b.cached.charge = slot, s, charge
 	s.link(b)
 	slot.Store(b)
-	if r.released.Load() {
+	if x.released.Load() {
 		s.unlink(b) // release may have passed this slot before it was filled
 	}
 	return b
@@ -174,11 +174,11 @@ func (s *cacheShard) unlink(b *block) {
 	s.blocks.Add(-1)
 }
 
-// release evicts all blocks of a reader and keeps it from inserting more.
-func (c *BlockCache) release(r *Reader) {
-	r.released.Store(true)
-	for i := range r.slots {
-		b := r.slots[i].Load()
+// release evicts all blocks of an index and keeps more from being inserted.
+func (c *BlockCache) release(x *index) {
+	x.released.Store(true)
+	for i := range x.slots {
+		b := x.slots[i].Load()
 		if b == nil {
 			continue
 		}

@@ -116,7 +116,7 @@ func TestCacheKeepsWhatIsRead(t *testing.T) {
 func firstKey(t *testing.T, r *Reader, i int) []byte {
 	t.Helper()
 	var b block
-	data, err := r.readBlock(r.index.handle(i), "data block")
+	data, err := r.readBlock(r.index.Load().handle(i), "data block")
 	if err == nil {
 		err = b.init(data)
 	}
@@ -142,7 +142,7 @@ func TestCacheAdmits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cached := func(i int) bool { return r.slots[i].Load() != nil }
+	cached := func(i int) bool { return r.index.Load().slots[i].Load() != nil }
 	for i := range blocks {
 		get(i)
 	}
@@ -199,7 +199,7 @@ func TestCacheLargeBlocks(t *testing.T) {
 			}
 		}
 		get(0)
-		if held := r.slots[0].Load() != nil; held != (large < 100<<10) {
+		if held := r.index.Load().slots[0].Load() != nil; held != (large < 100<<10) {
 			t.Fatalf("a block of %d bytes is held: %v", large, held)
 		}
 		for range 3 {
@@ -208,7 +208,7 @@ func TestCacheLargeBlocks(t *testing.T) {
 			}
 		}
 		for i := 1; i <= 10; i++ {
-			if r.slots[i].Load() == nil {
+			if r.index.Load().slots[i].Load() == nil {
 				t.Errorf("after a block of %d bytes, block %d of %d, which was read three times, is not held", large, i, info.NumDataBlocks)
 			}
 		}
@@ -233,9 +233,9 @@ func TestBuffer(t *testing.T) {
 	if n := io.Load(); n.Reads != info.NumDataBlocks || n.Hits != uint64(len(list))-n.Reads {
 		t.Errorf("%+v for %d keys in %d blocks", n, len(list), info.NumDataBlocks)
 	}
-	h := r.index.handle(1)
+	h := r.index.Load().handle(1)
 	damaged[h.Offset+3] ^= 1
-	inFirst, inSecond := base.UserKey(r.index.separator(new(separatorBuf), 0)), base.UserKey(r.index.separator(new(separatorBuf), 1))
+	inFirst, inSecond := base.UserKey(r.index.Load().separator(new(separatorBuf), 0)), base.UserKey(r.index.Load().separator(new(separatorBuf), 1))
 	for range 2 {
 		if _, _, _, _, err := r.GetIn(&buf, inFirst, base.MaxSequence); err != nil {
 			t.Fatal(err)
@@ -285,8 +285,8 @@ func TestCacheConcurrent(t *testing.T) {
 		}
 		tables.Go(func() {
 			users.Wait()
-			for i := range r.slots {
-				if r.slots[i].Load() != nil {
+			for i := range r.index.Load().slots {
+				if r.index.Load().slots[i].Load() != nil {
 					t.Error("a released table has a block in the cache")
 				}
 			}

@@ -164,7 +164,7 @@ func TestSwappedBlocks(t *testing.T) {
 	swaps := 0
 	for i := range r.NumDataBlocks() {
 		for j := range i {
-			a, b := r.index.handle(i), r.index.handle(j)
+			a, b := r.index.Load().handle(i), r.index.Load().handle(j)
 			if a.Length != b.Length || swaps > 200 {
 				continue
 			}
@@ -352,8 +352,8 @@ func TestSkipDamaged(t *testing.T) {
 	r := openTable(t, data, nil)
 	for i := range r.NumDataBlocks() {
 		d := bytes.Clone(data)
-		d[r.index.handle(i).Offset] ^= 1
-		lo, hi := base.UserKey(r.index.separator(new(separatorBuf), max(i-1, 0))), base.UserKey(r.index.separator(new(separatorBuf), i))
+		d[r.index.Load().handle(i).Offset] ^= 1
+		lo, hi := base.UserKey(r.index.Load().separator(new(separatorBuf), max(i-1, 0))), base.UserKey(r.index.Load().separator(new(separatorBuf), i))
 		for _, o := range []IterOptions{{}, {DontFillCache: true, Readahead: true}} {
 			var skipped []error
 			o.SkipDamaged = func(err error) { skipped = append(skipped, err) }
@@ -369,7 +369,7 @@ func TestSkipDamaged(t *testing.T) {
 				t.Fatalf("block %d: %v, %d skipped", i, it.Err(), len(skipped))
 			}
 			var ce *base.CorruptionError
-			if !errors.As(skipped[0], &ce) || ce.Offset != int64(r.index.handle(i).Offset) {
+			if !errors.As(skipped[0], &ce) || ce.Offset != int64(r.index.Load().handle(i).Offset) {
 				t.Fatalf("block %d: %v", i, skipped[0])
 			}
 			slices.Reverse(backward)
@@ -383,7 +383,7 @@ func TestSkipDamaged(t *testing.T) {
 				}
 			}
 			// Seeks into the damage land behind it, or before it.
-			sep := r.index.separator(new(separatorBuf), i)
+			sep := r.index.Load().separator(new(separatorBuf), i)
 			if ok := it.SeekGE(sep); ok && base.CompareInternal(it.Key(), sep) < 0 || it.Err() != nil {
 				t.Fatalf("block %d: SeekGE is at %q, %v", i, it.Key(), it.Err())
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/siftdb/sift/internal/base"
@@ -27,10 +28,18 @@ import (
 type index struct {
 	fence  fence.Index // the user keys of all separators but the last
 	n      int         // data blocks
+	used   atomic.Bool // since the pool's hand last passed
 	groups []indexGroup
 	rests  []byte // the separators' remainders, one after another
 	last   []byte // the last separator
 	wide   []wideEntry
+
+	slots     []atomic.Pointer[block] // the cached data blocks; nil without a cache
+	missed    []atomic.Uint32         // number of the last miss of each block; see BlockCache.admit
+	cacheSeed uint                    // spreads the tables' blocks over the shards
+	released  atomic.Bool             // no more blocks may be cached
+
+	held indexNode
 }
 
 // indexGroup describes consecutive data blocks without gaps between them.
@@ -321,9 +330,9 @@ func compareTo(ikey, userKey []byte, trailer uint64) int {
 	return 0
 }
 
-// bytesHeld returns the index's size in memory.
+// bytesHeld returns the index's size in memory, with the cache's slots.
 func (x *index) bytesHeld() int64 {
-	return int64(unsafe.Sizeof(*x)) + x.fence.Bytes() + int64(len(x.fence.Shared())) +
+	return int64(unsafe.Sizeof(*x)) + (8+4)*int64(len(x.slots)) + x.fence.Bytes() + int64(len(x.fence.Shared())) +
 		int64(unsafe.Sizeof(indexGroup{}))*int64(cap(x.groups)) +
 		int64(unsafe.Sizeof(wideEntry{}))*int64(cap(x.wide)) +
 		int64(cap(x.rests)+cap(x.last))

@@ -65,7 +65,7 @@ func TestIndexFind(t *testing.T) {
 // others, and does not spoil what they have.
 func TestIndexCommon(t *testing.T) {
 	data, _ := buildTable(t, numbered(1000), &WriterOptions{BlockBytes: 200})
-	x := openTable(t, data, nil).index
+	x := openTable(t, data, nil).index.Load()
 	for i := range x.numBlocks() - 1 {
 		if at, ties := x.fence.Find(base.UserKey(x.separator(new(separatorBuf), i))); at != i || ties != 1 {
 			t.Errorf("separator %d is found at %d and the %d from there on", i, at, ties)
@@ -152,14 +152,14 @@ func TestIndexBytes(t *testing.T) {
 		}
 		data, _ := buildTable(t, entries, &WriterOptions{DisableCompression: true})
 		r := openTable(t, data, nil)
-		n := r.index.numBlocks()
-		if per := float64(r.index.bytesHeld()) / float64(n); n < 1000 || per > c.bytes {
+		n := r.index.Load().numBlocks()
+		if per := float64(r.index.Load().bytesHeld()) / float64(n); n < 1000 || per > c.bytes {
 			t.Errorf("%s: %d blocks take %.1f bytes each", c.name, n, per)
 		}
 		i := 0
 		if allocs := testing.AllocsPerRun(100, func() {
-			r.index.find([]byte(entries[i*391].key), base.MaxSequence)
-			r.index.endsAt(i, []byte(entries[i*391].key))
+			r.index.Load().find([]byte(entries[i*391].key), base.MaxSequence)
+			r.index.Load().endsAt(i, []byte(entries[i*391].key))
 			i++
 		}); allocs != 0 {
 			t.Errorf("%s: a lookup allocates %v times", c.name, allocs)

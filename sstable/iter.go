@@ -32,6 +32,7 @@ type IterOptions struct {
 // are valid until the next move. The argument of a seek must not be the iterator's own key.
 type Iter struct {
 	r    *Reader
+	x    *index // nil: not loaded yet; the iterator keeps it
 	opts IterOptions
 
 	blk   *block // the loaded block, or nil
@@ -113,7 +114,7 @@ func (it *Iter) Err() error { return it.err }
 
 // Close releases the iterator's memory. It may be called twice.
 func (it *Iter) Close() error {
-	it.valid, it.blk, it.own = false, nil, block{}
+	it.valid, it.blk, it.own, it.x = false, nil, block{}, nil
 	it.dropWindow()
 	if m := it.mem; m != nil {
 		poison(it.key)
@@ -138,22 +139,22 @@ func (it *Iter) dropWindow() {
 
 // First moves to the first entry.
 func (it *Iter) First() bool {
-	it.begin()
-	return it.firstFrom(0)
+	return it.begin() && it.firstFrom(0)
 }
 
 // Last moves to the last entry.
 func (it *Iter) Last() bool {
-	it.begin()
-	return it.lastFrom(it.r.index.numBlocks() - 1)
+	return it.begin() && it.lastFrom(it.x.numBlocks()-1)
 }
 
 // SeekGE moves to the first entry at or after the encoded internal key.
 func (it *Iter) SeekGE(ikey []byte) bool {
-	it.begin()
+	if !it.begin() {
+		return false
+	}
 	userKey, trailer := base.UserKey(ikey), base.KeyTrailer(ikey)
-	i := it.r.index.find(userKey, trailer)
-	if i == it.r.index.numBlocks() {
+	i := it.x.find(userKey, trailer)
+	if i == it.x.numBlocks() {
 		return false
 	}
 	if !it.load(i) {
@@ -179,10 +180,12 @@ func (it *Iter) SeekGE(ikey []byte) bool {
 
 // SeekLT moves to the last entry before the encoded internal key.
 func (it *Iter) SeekLT(ikey []byte) bool {
-	it.begin()
+	if !it.begin() {
+		return false
+	}
 	userKey, trailer := base.UserKey(ikey), base.KeyTrailer(ikey)
-	i := it.r.index.find(userKey, trailer)
-	if i == it.r.index.numBlocks() {
+	i := it.x.find(userKey, trailer)
+	if i == it.x.numBlocks() {
 		return it.lastFrom(i - 1)
 	}
 	if !it.load(i) {
@@ -238,14 +241,18 @@ func (it *Iter) Prev() bool {
 	return it.backTo(len(it.back) - 1)
 }
 
-// begin resets the position.
-func (it *Iter) begin() {
+// begin resets the position, and loads the index if the iterator has none yet.
+func (it *Iter) begin() bool {
 	it.valid, it.err, it.backPos = false, nil, -1
+	if it.x == nil {
+		it.x, it.err = it.r.loadIndex()
+	}
+	return it.err == nil
 }
 
 // firstFrom moves to the first entry of block i or of those after it.
 func (it *Iter) firstFrom(i int) bool {
-	for it.err == nil && i < it.r.index.numBlocks() {
+	for it.err == nil && i < it.x.numBlocks() {
 		if it.load(i) {
 			it.key = it.key[:0]
 			err := it.decode(0)
@@ -340,7 +347,7 @@ func (it *Iter) backTo(i int) bool {
 // damaged records an error in the current block and reports whether the iterator may
 // continue after that block.
 func (it *Iter) damaged(err error) bool {
-	return it.failed(it.r.corrupt(it.r.index.handle(it.i), "data block", err))
+	return it.failed(it.r.corrupt(it.x.handle(it.i), "data block", err))
 }
 
 func (it *Iter) failed(err error) bool {
@@ -358,7 +365,7 @@ func (it *Iter) load(i int) bool {
 	if it.blk != nil && it.i == i {
 		return true
 	}
-	it.blk = it.r.cachedBlock(i, it.opts.IO)
+	it.blk = it.x.cachedBlock(i, it.opts.IO)
 	if it.blk == nil {
 		if err := it.read(i); err != nil {
 			it.blk = nil
@@ -378,15 +385,15 @@ func (it *Iter) read(i int) error {
 	}
 	r := it.r
 	if it.ownData, err = decompress(it.ownData[:0], payload, t); err != nil {
-		return r.corrupt(r.index.handle(i), "data block", err)
+		return r.corrupt(it.x.handle(i), "data block", err)
 	}
 	it.own = block{}
 	it.blk = &it.own
-	if err := r.initDataBlock(&it.own, it.ownData, i); err != nil {
+	if err := r.initDataBlock(it.x, &it.own, it.ownData, i); err != nil {
 		return err
 	}
-	if r.slots != nil && !it.opts.DontFillCache && r.cache.admit(r, i) {
-		it.blk = r.keepBlock(i, &it.own)
+	if it.x.slots != nil && !it.opts.DontFillCache && r.cache.admit(it.x, i) {
+		it.blk = r.keepBlock(it.x, i, &it.own)
 	}
 	return nil
 }
@@ -395,7 +402,7 @@ func (it *Iter) read(i int) error {
 // payload is valid until the next fetch.
 func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
 	r := it.r
-	h := r.index.handle(i)
+	h := it.x.handle(i)
 	n := int(h.Length) + blockTrailerLen
 	if it.window != nil && h.Offset >= it.windowOff && h.end() <= it.windowOff+uint64(len(*it.window)) {
 		it.next = i + 1
@@ -418,8 +425,8 @@ func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
 	}
 	it.windowOff = h.Offset
 	size := n
-	for j := i + 1; j < r.index.numBlocks(); j++ {
-		s := r.index.handle(j).end() - h.Offset
+	for j := i + 1; j < it.x.numBlocks(); j++ {
+		s := it.x.handle(j).end() - h.Offset
 		if s > uint64(it.ahead) {
 			break
 		}

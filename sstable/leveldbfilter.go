@@ -204,7 +204,12 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 	if err != nil {
 		return err
 	}
-	f, ok := newLevelDBFilter(r.index, family, block)
+	x, err := r.loadIndex()
+	if err != nil {
+		return err
+	}
+	r.pinned = true // the filter needs it
+	f, ok := newLevelDBFilter(x, family, block)
 	if !ok {
 		return r.corrupt(h, "filter block", errLevelDBFilter)
 	}
@@ -230,10 +235,10 @@ var errNotChecked = errors.New("no data block is readable to check it against")
 // block. Programs that write tables by themselves may have added other keys, such as
 // internal ones. If no block is readable the error is errNotChecked.
 func (r *Reader) checkLevelDBFilter(f *levelDBFilter) error {
-	for i := range min(r.index.numBlocks(), maxCheckedBlocks) {
+	for i := range min(f.index.numBlocks(), maxCheckedBlocks) {
 		var b block
-		data, err := r.readBlock(r.index.handle(i), "data block")
-		if err != nil || r.initDataBlock(&b, data, i) != nil {
+		data, err := r.readBlock(f.index.handle(i), "data block")
+		if err != nil || r.initDataBlock(f.index, &b, data, i) != nil {
 			continue
 		}
 		return b.walk(func(_ entry, key []byte) error {

@@ -97,17 +97,17 @@ func TestPointTable(t *testing.T) {
 		}
 		rng.Shuffle(len(trailers)-2, func(i, j int) { trailers[i+2], trailers[j+2] = trailers[j+2], trailers[i+2] })
 		trailers = trailers[:min(len(trailers), 30)]
-		for i := range r.index.numBlocks() {
+		for i := range r.index.Load().numBlocks() {
 			var buf Buffer
-			b, err := r.dataBlock(i, &buf)
+			b, err := r.dataBlock(r.index.Load(), i, &buf)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var before []byte
 			if i > 0 {
-				before = r.index.separator(new(separatorBuf), i-1)
+				before = r.index.Load().separator(new(separatorBuf), i-1)
 			}
-			last := r.index.separator(new(separatorBuf), i)
+			last := r.index.Load().separator(new(separatorBuf), i)
 			k := b.keep(before, last)
 			if k.slots == nil {
 				continue
@@ -171,13 +171,13 @@ func TestPointTableModel(t *testing.T) {
 			checkMoves(t, fmt.Sprint("seed ", seed), rng, r, list)
 		}
 		n := 0
-		for i := range r.slots {
-			if b := r.slots[i].Load(); b != nil && b.slots != nil {
+		for i := range r.index.Load().slots {
+			if b := r.index.Load().slots[i].Load(); b != nil && b.slots != nil {
 				n++
 			}
 		}
-		if n < len(r.slots)/2 {
-			t.Errorf("seed %d: %d of %d blocks have a table", seed, n, len(r.slots))
+		if n < len(r.index.Load().slots)/2 {
+			t.Errorf("seed %d: %d of %d blocks have a table", seed, n, len(r.index.Load().slots))
 		}
 	}
 }

@@ -120,28 +120,28 @@ func (r *Reader) readBlock(h Handle, what string) ([]byte, error) {
 
 // dataBlock returns data block i, from the cache if possible. A block that the cache does not
 // admit is in buf, and valid until buf is used again.
-func (r *Reader) dataBlock(i int, buf *Buffer) (*block, error) {
-	if b := r.cachedBlock(i, r.io); b != nil {
+func (r *Reader) dataBlock(x *index, i int, buf *Buffer) (*block, error) {
+	if b := x.cachedBlock(i, r.io); b != nil {
 		return b, nil
 	}
-	keep := r.slots != nil && r.cache.admit(r, i)
+	keep := x.slots != nil && r.cache.admit(x, i)
 	b := buf.holds(r, i)
 	switch {
 	case b == nil:
-		return r.readDataBlock(i, buf, keep)
+		return r.readDataBlock(x, i, buf, keep)
 	case keep:
 		r.io.hit()
-		return r.keepBlock(i, b), nil
+		return r.keepBlock(x, i, b), nil
 	}
 	r.io.hit()
 	return b, nil
 }
 
 // readDataBlock reads data block i into buf. keep admits it to the cache.
-func (r *Reader) readDataBlock(i int, buf *Buffer, keep bool) (*block, error) {
+func (r *Reader) readDataBlock(x *index, i int, buf *Buffer, keep bool) (*block, error) {
 	m := buf.mem()
 	m.r = nil
-	h := r.index.handle(i)
+	h := x.handle(i)
 	n := int(h.Length) + blockTrailerLen
 	r.io.read(n)
 	payload, t, err := r.readRaw(m.rawBytes(n), h, "data block")
@@ -151,33 +151,33 @@ func (r *Reader) readDataBlock(i int, buf *Buffer, keep bool) (*block, error) {
 	if m.data, err = decompress(m.data[:0], payload, t); err != nil {
 		return nil, r.corrupt(h, "data block", err)
 	}
-	if err := r.initDataBlock(&m.blk, m.data, i); err != nil {
+	if err := r.initDataBlock(x, &m.blk, m.data, i); err != nil {
 		return nil, err
 	}
 	if keep {
-		return r.keepBlock(i, &m.blk), nil
+		return r.keepBlock(x, i, &m.blk), nil
 	}
 	m.r, m.i = r, i
 	return &m.blk, nil
 }
 
 // keepBlock adds a copy of b, which is data block i, to the cache.
-func (r *Reader) keepBlock(i int, b *block) *block {
+func (r *Reader) keepBlock(x *index, i int, b *block) *block {
 	var before []byte
 	var bufs [2]separatorBuf
 	if i > 0 {
-		before = r.index.separator(&bufs[0], i-1)
+		before = x.separator(&bufs[0], i-1)
 	}
-	return r.cache.insert(r, i, b.keep(before, r.index.separator(&bufs[1], i)))
+	return r.cache.insert(x, i, b.keep(before, x.separator(&bufs[1], i)))
 }
 
 // cachedBlock returns data block i and counts a hit in io, or returns nil if the block is not
 // in the cache.
-func (r *Reader) cachedBlock(i int, io *BlockIO) *block {
-	if r.slots == nil {
+func (x *index) cachedBlock(i int, io *BlockIO) *block {
+	if x.slots == nil {
 		return nil
 	}
-	b := r.slots[i].Load()
+	b := x.slots[i].Load()
 	if b != nil {
 		b.touch()
 		io.hit()
@@ -187,18 +187,18 @@ func (r *Reader) cachedBlock(i int, io *BlockIO) *block {
 
 // initDataBlock parses the contents of data block i and checks that its first key is within
 // the bounds that the index gives: an intact block in the wrong place would hide keys.
-func (r *Reader) initDataBlock(b *block, data []byte, i int) error {
+func (r *Reader) initDataBlock(x *index, b *block, data []byte, i int) error {
 	err := b.init(data)
 	if err == nil {
-		err = r.checkFirstKey(b, i)
+		err = x.checkFirstKey(b, i)
 	}
 	if err != nil {
-		return r.corrupt(r.index.handle(i), "data block", err)
+		return r.corrupt(x.handle(i), "data block", err)
 	}
 	return nil
 }
 
-func (r *Reader) checkFirstKey(b *block, i int) error {
+func (x *index) checkFirstKey(b *block, i int) error {
 	if b.entries == 0 {
 		return errBlockEmpty
 	}
@@ -210,8 +210,8 @@ func (r *Reader) checkFirstKey(b *block, i int) error {
 		return errEntryKey
 	}
 	var buf separatorBuf
-	if base.CompareInternal(first, r.index.separator(&buf, i)) > 0 ||
-		i > 0 && base.CompareInternal(first, r.index.separator(&buf, i-1)) <= 0 {
+	if base.CompareInternal(first, x.separator(&buf, i)) > 0 ||
+		i > 0 && base.CompareInternal(first, x.separator(&buf, i-1)) <= 0 {
 		return errBlockMissing
 	}
 	return nil

@@ -35,27 +35,31 @@ type ReaderOptions struct {
 	Prefix Prefixer
 	// FilterPool allocates the filter's memory. Default: the heap.
 	FilterPool *FilterPool
+	// IndexPool bounds the memory of indexes. Default: indexes stay in memory.
+	IndexPool *IndexPool
 	// IO counts the block reads. Default: a counter of the reader's own.
 	IO *BlockIO
 }
 
 // Reader reads a table. It is safe for concurrent use.
 //
-// NewReader reads and verifies the index and the filter, which stay in memory. Data blocks
-// are read on demand and their checksums always verified. Damage is reported as a
-// *CorruptionError with path and offset.
+// NewReader reads and verifies the index and the filter, which stay in memory if there is
+// room. Data blocks, and an index that had to go, are read on demand and their checksums
+// always verified. Damage is reported as a *CorruptionError with path and offset.
 type Reader struct {
 	r     io.ReaderAt
 	size  int64
 	path  string
-	index *index
+	index atomic.Pointer[index] // nil: not in memory; see loadIndex
 	io    *BlockIO
 
 	cache     *BlockCache
-	slots     []atomic.Pointer[block] // the cached data blocks; nil without a cache
-	missed    []atomic.Uint32         // number of the last miss of each block; see BlockCache.admit
-	cacheSeed uint                    // spreads the tables' blocks over the shards
+	indexes   *IndexPool
+	indexMu   sync.Mutex // held while the index is loaded
+	pinned    bool       // the index stays; set before the reader is shared
 	released  atomic.Bool
+	numBlocks int
+	dataEnd   int64 // offset after the last data block
 
 	filter     atomic.Pointer[heldFilter]
 	ranges     atomic.Pointer[heldRange] // nil: not loaded
@@ -92,7 +96,7 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	if o == nil {
 		o = &ReaderOptions{}
 	}
-	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO, prefix: o.Prefix, pool: o.FilterPool, rangePolicies: o.RangePolicies, rangeSteps: o.MaxFilterUnits < 0}
+	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO, prefix: o.Prefix, pool: o.FilterPool, indexes: o.IndexPool, rangePolicies: o.RangePolicies, rangeSteps: o.MaxFilterUnits < 0}
 	if len(t.rangePolicies) == 0 {
 		t.rangePolicies = []filter.RangePolicy{filter.Range(0, 0)}
 	}
@@ -106,14 +110,15 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.readIndex(); err != nil {
+	x, err := t.readIndex()
+	if err != nil {
 		return nil, err
 	}
-	if t.cache != nil && t.cache.capacity > 0 {
-		t.slots = make([]atomic.Pointer[block], t.index.numBlocks())
-		t.missed = make([]atomic.Uint32, t.index.numBlocks())
-		t.cacheSeed = uint(size) * 0x9e3779b1
+	t.numBlocks = x.numBlocks()
+	if t.numBlocks > 0 {
+		t.dataEnd = int64(x.handle(t.numBlocks - 1).end())
 	}
+	t.index.Store(x)
 	if metaErr == nil {
 		metaErr, err = t.readMeta()
 		if err != nil {
@@ -130,6 +135,9 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 		if err := t.openFilter(t.meta, o); err != nil {
 			return nil, err
 		}
+	}
+	if t.indexes != nil && !t.pinned && !t.indexes.offer(t, x) {
+		t.index.Store(nil)
 	}
 	return t, nil
 }
@@ -154,18 +162,48 @@ func (r *Reader) readFooter() (metaErr, err error) {
 	return metaErr, nil
 }
 
+// loadIndex returns the index, which it reads if it is not in memory. The caller may use it
+// for as long as it likes.
+func (r *Reader) loadIndex() (*index, error) {
+	if x := r.index.Load(); x != nil {
+		x.touch()
+		return x, nil
+	}
+	return r.reloadIndex()
+}
+
+// reloadIndex is loadIndex for an index that is not in memory.
+func (r *Reader) reloadIndex() (*index, error) {
+	r.indexMu.Lock()
+	defer r.indexMu.Unlock()
+	if x := r.index.Load(); x != nil {
+		return x, nil
+	}
+	x, err := r.readIndex()
+	if err != nil {
+		return nil, err
+	}
+	r.indexes.hold(r, x)
+	return x, nil
+}
+
 // readIndex reads and decodes the index.
-func (r *Reader) readIndex() error {
+func (r *Reader) readIndex() (*index, error) {
 	h := r.footer.index
 	data, err := r.readBlock(h, "index block")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.index, err = decodeIndex(data, uint64(r.size)-footerLen)
+	x, err := decodeIndex(data, uint64(r.size)-footerLen)
 	if err != nil {
-		return r.corrupt(h, "index block", err)
+		return nil, r.corrupt(h, "index block", err)
 	}
-	return nil
+	if r.cache != nil && r.cache.capacity > 0 {
+		x.slots = make([]atomic.Pointer[block], x.numBlocks())
+		x.missed = make([]atomic.Uint32, x.numBlocks())
+		x.cacheSeed = uint(r.size) * 0x9e3779b1
+	}
+	return x, nil
 }
 
 // readMeta reads the metaindex and the properties. metaErr reports damage to them; err
@@ -253,9 +291,13 @@ func (r *Reader) Get(userKey []byte, seq uint64) (value []byte, kind Kind, entry
 // until buf is used again or released. Successive lookups in the same block with the same
 // buffer read it once. GetIn allocates only what the cache keeps.
 func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, kind Kind, entrySeq uint64, found bool, err error) {
+	x, err := r.loadIndex()
+	if err != nil {
+		return nil, 0, 0, false, err
+	}
 	trailer := base.Trailer(min(seq, base.MaxSequence), base.KindSeek)
-	for i := r.index.find(userKey, trailer); i < r.index.numBlocks(); i++ {
-		b, err := r.dataBlock(i, buf)
+	for i := x.find(userKey, trailer); i < x.numBlocks(); i++ {
+		b, err := r.dataBlock(x, i, buf)
 		if err != nil {
 			return nil, 0, 0, false, err
 		}
@@ -264,13 +306,13 @@ func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, k
 			err = unknownKind(f.trailer)
 		}
 		if err != nil {
-			return nil, 0, 0, false, r.corrupt(r.index.handle(i), "data block", err)
+			return nil, 0, 0, false, r.corrupt(x.handle(i), "data block", err)
 		}
 		if f.ok {
 			return b.data[f.value:f.end:f.end], Kind(f.trailer), f.trailer >> 8, true, nil
 		}
 		// Only if the separator has the same user key can the entry be in the next block.
-		if !ranOff || !r.index.endsAt(i, userKey) {
+		if !ranOff || !x.endsAt(i, userKey) {
 			return nil, 0, 0, false, nil
 		}
 	}
@@ -293,27 +335,26 @@ func (r *Reader) MetaErr() error { return r.metaErr }
 func (r *Reader) Size() int64 { return r.size }
 
 // ApproximateOffset returns the approximate offset in the file of the key, or of where it
-// would be.
+// would be; -1 if the index is not in memory and cannot be read.
 func (r *Reader) ApproximateOffset(userKey []byte) int64 {
-	i := r.index.find(userKey, base.Trailer(base.MaxSequence, base.KindSeek))
-	if i < r.index.numBlocks() {
-		return int64(r.index.handle(i).Offset)
+	x, err := r.loadIndex()
+	if err != nil {
+		return -1
 	}
-	return r.dataEnd()
-}
-
-// dataEnd returns the offset after the last data block.
-func (r *Reader) dataEnd() int64 {
-	if n := r.index.numBlocks(); n > 0 {
-		return int64(r.index.handle(n - 1).end())
+	i := x.find(userKey, base.Trailer(base.MaxSequence, base.KindSeek))
+	if i < x.numBlocks() {
+		return int64(x.handle(i).Offset)
 	}
-	return 0
+	return r.dataEnd
 }
 
 // IndexBytes returns the reader's memory in bytes apart from the filter: the index, the
-// cache's slots and the properties.
+// cache's slots, as far as they are in memory, and the properties.
 func (r *Reader) IndexBytes() int64 {
-	n := int64(unsafe.Sizeof(*r)) + r.index.bytesHeld() + (8+4)*int64(len(r.slots))
+	n := int64(unsafe.Sizeof(*r))
+	if x := r.index.Load(); x != nil {
+		n += x.bytesHeld()
+	}
 	if p := r.props; p != nil {
 		n += int64(unsafe.Sizeof(*p)) + int64(len(p.Smallest)+len(p.Largest)+4*len(p.unitCRCs))
 	}
@@ -339,7 +380,18 @@ func (r *Reader) Release() {
 	}
 	r.pool = nil
 	r.filterMu.Unlock()
-	if r.slots != nil {
-		r.cache.release(r)
+	r.indexMu.Lock()
+	defer r.indexMu.Unlock()
+	r.released.Store(true)
+	if x := r.index.Load(); x != nil {
+		r.indexes.drop(x)
+		r.releaseBlocks(x)
+	}
+}
+
+// releaseBlocks evicts the cached blocks of an index and keeps new ones out.
+func (r *Reader) releaseBlocks(x *index) {
+	if x.slots != nil {
+		r.cache.release(x)
 	}
 }

@@ -196,8 +196,8 @@ func BenchmarkSnappy(b *testing.B) {
 	data, _ := buildTable(b, benchEntries(30000), nil)
 	r := openTable(b, data, nil)
 	var blocks [][]byte
-	for i := range r.index.numBlocks() {
-		h := r.index.handle(i)
+	for i := range r.index.Load().numBlocks() {
+		h := r.index.Load().handle(i)
 		blocks = append(blocks, data[h.Offset:h.end()-blockTrailerLen])
 	}
 	dst := make([]byte, 0, 16<<10)

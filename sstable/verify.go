@@ -15,10 +15,15 @@ import (
 // entries, and keys that the filter excludes. Faults are *CorruptionError values or I/O
 // errors. It returns an error only if ctx is done.
 func (r *Reader) Verify(ctx context.Context, report func(error)) error {
-	v := verifier{r: r, report: report}
+	x, err := r.loadIndex()
+	if err != nil {
+		report(err)
+		return nil
+	}
+	v := verifier{r: r, x: x, report: report}
 	v.meta()
 	v.openFilter()
-	for i := range r.index.numBlocks() {
+	for i := range x.numBlocks() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -37,6 +42,7 @@ func (r *Reader) Verify(ctx context.Context, report func(error)) error {
 // verifier collects what Verify finds in a table.
 type verifier struct {
 	r      *Reader
+	x      *index
 	report func(error)
 
 	seen       Properties // counted so far
@@ -138,7 +144,7 @@ func (v *verifier) openFilter() {
 		block, err := r.readBlock(f.at, "filter block")
 		if err != nil {
 			v.report(err)
-		} else if f, ok := newLevelDBFilter(r.index, r.filterFamily, block); ok {
+		} else if f, ok := newLevelDBFilter(v.x, r.filterFamily, block); ok {
 			v.filter, v.filterAt = f, f.at
 		} else {
 			v.report(r.corrupt(f.at, "filter block", errLevelDBFilter))
@@ -177,17 +183,17 @@ func (v *verifier) openFilter() {
 // dataBlock reads a data block and checks its entries.
 func (v *verifier) dataBlock(i int) error {
 	r := v.r
-	h := r.index.handle(i)
+	h := v.x.handle(i)
 	data, err := r.readBlock(h, "data block")
 	if err != nil {
 		return err
 	}
 	var b block
-	if err := r.initDataBlock(&b, data, i); err != nil {
+	if err := r.initDataBlock(v.x, &b, data, i); err != nil {
 		return err
 	}
 	var buf separatorBuf
-	separator := r.index.separator(&buf, i)
+	separator := v.x.separator(&buf, i)
 	err = b.walk(func(e entry, key []byte) error {
 		userKey, seq, kind, ok := base.SplitInternalKey(key)
 		switch {
@@ -305,13 +311,17 @@ type DataBlockInfo struct {
 }
 
 // NumDataBlocks returns the number of data blocks.
-func (r *Reader) NumDataBlocks() int { return r.index.numBlocks() }
+func (r *Reader) NumDataBlocks() int { return r.numBlocks }
 
 // DataBlock reads and describes data block i.
 func (r *Reader) DataBlock(i int) (DataBlockInfo, error) {
-	h := r.index.handle(i)
+	x, err := r.loadIndex()
+	if err != nil {
+		return DataBlockInfo{}, err
+	}
+	h := x.handle(i)
 	var buf separatorBuf
-	info := DataBlockInfo{Handle: h, Separator: bytes.Clone(r.index.separator(&buf, i))}
+	info := DataBlockInfo{Handle: h, Separator: bytes.Clone(x.separator(&buf, i))}
 	raw := make([]byte, int(h.Length)+blockTrailerLen)
 	payload, t, err := r.readRaw(raw, h, "data block")
 	if err != nil {

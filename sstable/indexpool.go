@@ -1,0 +1,126 @@
+package sstable
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// IndexPool bounds the memory of the indexes of many readers. An index is read when it is
+// needed; when there are too many, those that were not used recently go, by the clock
+// algorithm, and with them their tables' blocks in the cache. The zero IndexPool has no limit
+// and is ready for use. It is safe for concurrent use and must not be copied.
+type IndexPool struct {
+	limit atomic.Int64 // bytes; 0: none
+	held  atomic.Int64 // bytes; written under mu
+	loads atomic.Uint64
+
+	mu   sync.Mutex
+	ring []*index
+	hand int
+}
+
+// indexNode is the pool's bookkeeping for an index.
+type indexNode struct {
+	reader *Reader // nil: not in the pool; guarded by the pool's mu
+	at     int     // its place in the ring; guarded by the pool's mu
+	bytes  int64
+}
+
+// touch marks the index as used.
+func (x *index) touch() {
+	if !x.used.Load() {
+		x.used.Store(true)
+	}
+}
+
+// SetLimit sets the most bytes that indexes may take together; a single index may take more.
+// 0 is no limit.
+func (p *IndexPool) SetLimit(bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limit.Store(bytes)
+	p.shrink(nil)
+}
+
+// HeldBytes returns the memory of the indexes in bytes.
+func (p *IndexPool) HeldBytes() int64 { return p.held.Load() }
+
+// Loads returns how many indexes were read because they were not in memory when they were
+// needed.
+func (p *IndexPool) Loads() uint64 { return p.loads.Load() }
+
+// offer takes an index if there is room, and reports whether it did. REQUIRES: the reader is
+// not shared yet.
+func (p *IndexPool) offer(r *Reader, x *index) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if limit := p.limit.Load(); limit > 0 && p.held.Load()+x.bytesHeld() > limit {
+		return false
+	}
+	p.link(r, x)
+	return true
+}
+
+// hold makes x the index of the reader, and evicts others if need be. A released reader gets
+// none. REQUIRES: the reader's indexMu is held.
+func (p *IndexPool) hold(r *Reader, x *index) {
+	p.loads.Add(1)
+	if r.released.Load() {
+		x.released.Store(true)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.link(r, x)
+	r.index.Store(x)
+	p.shrink(x)
+}
+
+// drop removes an index from the pool, if it is there. A nil receiver is allowed.
+func (p *IndexPool) drop(x *index) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if x.held.reader != nil {
+		p.unlink(x)
+	}
+}
+
+func (p *IndexPool) link(r *Reader, x *index) {
+	n := &x.held
+	n.reader, n.at, n.bytes = r, len(p.ring), x.bytesHeld()
+	x.touch()
+	p.ring = append(p.ring, x)
+	p.held.Add(n.bytes)
+}
+
+func (p *IndexPool) unlink(x *index) {
+	n := &x.held
+	last := p.ring[len(p.ring)-1]
+	p.ring[n.at], last.held.at = last, n.at
+	p.ring[len(p.ring)-1] = nil
+	p.ring = p.ring[:len(p.ring)-1]
+	p.held.Add(-n.bytes)
+	n.reader = nil
+}
+
+// shrink evicts indexes other than keep until the rest is within the limit. REQUIRES: mu.
+func (p *IndexPool) shrink(keep *index) {
+	limit := p.limit.Load()
+	for tries := 2 * len(p.ring); limit > 0 && p.held.Load() > limit && tries > 0; tries-- {
+		if p.hand >= len(p.ring) {
+			p.hand = 0
+		}
+		x := p.ring[p.hand]
+		if x == keep || x.used.Swap(false) {
+			p.hand++
+			continue
+		}
+		r := x.held.reader
+		p.unlink(x) // the last one of the ring takes its place
+		r.index.Store(nil)
+		r.releaseBlocks(x)
+	}
+}

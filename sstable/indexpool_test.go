@@ -1,0 +1,191 @@
+package sstable
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+// switchReader fails while fail is set.
+type switchReader struct {
+	io.ReaderAt
+	fail atomic.Bool
+}
+
+var errSwitched = errors.New("read failed")
+
+func (f *switchReader) ReadAt(p []byte, off int64) (int, error) {
+	if f.fail.Load() {
+		return 0, errSwitched
+	}
+	return f.ReaderAt.ReadAt(p, off)
+}
+
+// TestIndexPool: lookups, scans and releases at once, with room for a third of the indexes.
+// Everything is found, the pool keeps its limit, and in the end holds nothing.
+func TestIndexPool(t *testing.T) {
+	list := numbered(3000)
+	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
+	c := NewBlockCache(80 << 10)
+	one := openTable(t, data, &ReaderOptions{Cache: c}).index.Load().bytesHeld()
+	pool := new(IndexPool)
+	pool.SetLimit(3 * one)
+	var readers []*Reader
+	for range 9 {
+		readers = append(readers, openTable(t, data, &ReaderOptions{Cache: c, IndexPool: pool}))
+	}
+	if n := pool.HeldBytes(); n != 3*one {
+		t.Fatalf("%d bytes are held at first, of %d", n, 3*one)
+	}
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(8, uint64(g)))
+			for i := range 3000 {
+				r, e := readers[rng.IntN(len(readers))], list[rng.IntN(len(list))]
+				v, _, _, found, err := r.Get([]byte(e.key), base.MaxSequence)
+				if err != nil || !found || string(v) != e.value {
+					t.Errorf("Get(%q): %q, %v, %v", e.key, v, found, err)
+					return
+				}
+				if n := pool.HeldBytes(); n > 4*one { // one may be on its way in
+					t.Errorf("%d bytes are held, of %d", n, 3*one)
+					return
+				}
+				if i%1000 == 0 {
+					if err := checkScan(r, list, nil); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if pool.Loads() == 0 {
+		t.Error("no index had to be loaded again")
+	}
+	held := 0
+	for _, r := range readers {
+		if r.index.Load() != nil {
+			held++
+		}
+		r.Release()
+		if err := checkScan(r, list, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if held > 3 {
+		t.Errorf("%d indexes are held", held)
+	}
+	if n := pool.HeldBytes(); n != 0 || len(pool.ring) != 0 {
+		t.Errorf("%d bytes are left, %d indexes", n, len(pool.ring))
+	}
+	if sum, blocks := ringBytes(t, c); sum != 0 || blocks != 0 {
+		t.Errorf("%d blocks are left in the cache", blocks)
+	}
+}
+
+// TestIndexPoolClock: the index that was not used goes.
+func TestIndexPoolClock(t *testing.T) {
+	list := numbered(3000)
+	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
+	pool := new(IndexPool)
+	var readers []*Reader
+	for range 4 {
+		readers = append(readers, openTable(t, data, &ReaderOptions{IndexPool: pool}))
+	}
+	one := readers[0].index.Load().bytesHeld()
+	pool.SetLimit(3*one + one/2) // clears all marks, and evicts one
+	var gone []int
+	for i, r := range readers {
+		if r.index.Load() == nil {
+			gone = append(gone, i)
+		}
+	}
+	if len(gone) != 1 {
+		t.Fatalf("%v are gone", gone)
+	}
+	cold := (gone[0] + 1) % 4
+	for i, r := range readers {
+		if i != cold && i != gone[0] {
+			checkGet(r, list, list[5].key, base.MaxSequence)
+		}
+	}
+	if err := checkScan(readers[gone[0]], list, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range readers {
+		if (r.index.Load() == nil) != (i == cold) {
+			t.Errorf("index %d is held: %v", i, r.index.Load() != nil)
+		}
+	}
+}
+
+// TestIndexPoolErrors: an index that cannot be read again is an error of each read that
+// needs it, until it can; one that is damaged by then as well.
+func TestIndexPoolErrors(t *testing.T) {
+	list := numbered(3000)
+	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
+	damaged := bytes.Clone(data)
+	pool := new(IndexPool)
+	pool.SetLimit(1)
+	file := &switchReader{ReaderAt: bytes.NewReader(damaged)}
+	r, err := NewReader(file, int64(len(data)), &ReaderOptions{Path: "table", IndexPool: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.index.Load() != nil || pool.HeldBytes() != 0 {
+		t.Fatal("an index is held, without room")
+	}
+	calls := map[string]func() error{
+		"Get": func() error { _, _, _, _, err := r.Get([]byte(list[7].key), base.MaxSequence); return err },
+		"scan": func() error {
+			it := r.NewIter(nil)
+			defer it.Close()
+			it.First()
+			return it.Err()
+		},
+		"seek": func() error {
+			it := r.NewIter(nil)
+			defer it.Close()
+			it.SeekLT(base.AppendInternalKey(nil, []byte("zz"), 1, base.KindSeek))
+			return it.Err()
+		},
+		"DataBlock": func() error { _, err := r.DataBlock(0); return err },
+		"Verify": func() error {
+			var fault error
+			_ = r.Verify(t.Context(), func(err error) { fault = err })
+			return fault
+		},
+	}
+	for name, call := range calls {
+		file.fail.Store(true)
+		if err := call(); !errors.Is(err, errSwitched) {
+			t.Errorf("%s without the file: %v", name, err)
+		}
+		file.fail.Store(false)
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		h := r.footer.index
+		damaged[h.Offset] ^= 1
+		pool.SetLimit(0)
+		pool.SetLimit(1)
+		if x := r.index.Load(); x != nil {
+			t.Fatal("the index is still held")
+		}
+		if err := call(); !errors.Is(err, base.ErrCorruption) {
+			t.Errorf("%s with a damaged index: %v", name, err)
+		}
+		if got := r.ApproximateOffset([]byte(list[7].key)); got != -1 {
+			t.Errorf("an offset of %d without an index", got)
+		}
+		damaged[h.Offset] ^= 1
+	}
+}
