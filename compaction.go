@@ -144,6 +144,7 @@ func (d *DB) compactConfig() compact.Config {
 		LevelBaseMin:    baseMemtables * uint64(d.opts.MemtableBytes),
 		LevelMultiplier: uint64(d.opts.LevelMultiplier),
 		TableBytes:      uint64(d.opts.TableBytes),
+		MaxTableBytes:   uint64(d.opts.Memory / tableShare),
 	}
 }
 

@@ -52,8 +52,9 @@ type DB struct {
 	cleaner   cleaner // of files
 	retired   cleaner // of versions
 	loader    tableLoader
-	keeper    *filterKeeper // nil without a budget for filters
+	keeper    *filterKeeper
 	filters   sstable.FilterPool
+	indexes   sstable.IndexPool
 	stats     stats
 	recovery  Recovery
 

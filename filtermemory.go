@@ -9,13 +9,16 @@ import (
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/plan"
+	"github.com/siftdb/sift/sstable"
 )
 
-// filterKeeper is the filter memory manager: it keeps the filters of the tables within
-// Options.FilterMemory, range filters included. It loads and drops them in steps: one bit per
-// key each, for Ribbon and for Range.
-// Once per plan.Tick, and after each change of the version, it chooses the steps to keep by
-// how often each table is asked for keys that it does not hold.
+// filterKeeper is the filter memory manager: it keeps the filters of the tables within what
+// divideMemory gives them. A table that is opened loads its filter if there is room. As long
+// as that is so, the manager has nothing to do. From the first filter on that does not fit, and
+// with Options.FilterMemory from the beginning and range filters included, it loads and drops
+// them in steps: one bit per key each, for Ribbon and for Range. Once per plan.Tick, and after
+// each change of the version, it chooses the steps to keep by how often each table is asked for
+// keys that it does not hold.
 type filterKeeper struct {
 	db      *DB
 	stop    chan struct{}
@@ -23,6 +26,7 @@ type filterKeeper struct {
 	wg      sync.WaitGroup
 
 	moving sync.Mutex // held during a rebalance, which reads from the disk
+	short  bool       // some filters do not fit; guarded by moving
 
 	mu   sync.Mutex // guards the fields below and the tables' heat; never held during I/O
 	held []planned  // filters that may be loaded
@@ -42,11 +46,8 @@ const rangeLength = 16
 // unknownFPR is the assumed rate of a filter that does not state its own.
 const unknownFPR = 0.01
 
-// startFilterKeeper starts the filter memory manager, if there is a budget.
+// startFilterKeeper starts the filter memory manager.
 func (d *DB) startFilterKeeper() {
-	if d.opts.FilterMemory == 0 {
-		return
-	}
 	k := &filterKeeper{db: d, stop: make(chan struct{}), changed: make(chan struct{}, 1), last: time.Now()}
 	d.keeper = k
 	k.wg.Go(func() {
@@ -55,29 +56,29 @@ func (d *DB) startFilterKeeper() {
 			return
 		case <-d.loader.done: // before that, the plan would miss tables
 		}
-		k.rebalance(math.MaxInt64)
-		ticker := time.NewTicker(plan.Tick)
-		defer ticker.Stop()
+		limit := int64(math.MaxInt64)
 		for {
+			var tick <-chan time.Time
+			if k.rebalance(limit) {
+				tick = time.After(plan.Tick)
+			}
 			select {
 			case <-k.stop:
 				return
 			case <-k.changed:
-				k.rebalance(math.MaxInt64)
-			case <-ticker.C:
-				k.cool()
-				k.rebalance(plan.MovedBytes(d.opts.FilterMemory))
+				limit = math.MaxInt64
+			case <-tick:
+				limit = plan.MovedBytes(d.filters.Limit())
 			}
+			k.cool()
 		}
 	})
 }
 
-// close stops the manager. A nil receiver is allowed.
+// close stops the manager.
 func (k *filterKeeper) close() {
-	if k != nil {
-		close(k.stop)
-		k.wg.Wait()
-	}
+	close(k.stop)
+	k.wg.Wait()
 }
 
 // versionChanged makes the manager load the filters of new tables and drop those of removed
@@ -133,24 +134,34 @@ func (k *filterKeeper) cool() {
 	}
 }
 
-// rebalance loads and drops steps according to the plan. It reads at most limit bytes.
-func (k *filterKeeper) rebalance(limit int64) {
+// rebalance divides the memory again, and loads and drops steps according to the plan, if there
+// are filters that did not fit. It reads at most limit bytes. It reports whether memory is short.
+func (k *filterKeeper) rebalance(limit int64) (short bool) {
 	k.moving.Lock()
 	defer k.moving.Unlock()
 	version := k.db.refVersion()
 	if version == nil {
-		return
+		return false
 	}
 	defer k.db.releaseVersion(version)
 
-	filters, inputs := planInputs(version)
+	budget := k.db.divideMemory()
+	if refused := k.db.filters.Refused(); !refused && !k.short && k.db.opts.FilterMemory == 0 {
+		return false
+	}
+	filters, inputs := planInputs(version, k.db.opts.FilterMemory != 0)
 	for _, p := range k.replace(filters, inputs) {
 		k.hold(p, 0)
 	}
-	want := plan.Choose(inputs, k.db.opts.FilterMemory)
+	want := plan.Choose(inputs, budget)
 	for _, c := range plan.Changes(inputs, want, limit) {
 		k.hold(filters[c.Table], c.Steps)
 	}
+	k.short = false
+	for i, n := range want {
+		k.short = k.short || n < len(inputs[i].Steps) || inputs[i].Held < n
+	}
+	return k.short || k.db.opts.FilterMemory != 0
 }
 
 // replace replaces the set of managed filters, and returns those that left it. It sets the
@@ -194,27 +205,26 @@ func follow(filters []planned, inputs []plan.Table) {
 // traffic, and how many of them, and of those for ranges without keys, another MiB would
 // save.
 func (k *filterKeeper) expected(version *manifest.Version) (wasted, nextMiBSaves float64) {
-	if k == nil {
-		return 0, 0
-	}
-	filters, inputs := planInputs(version)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	follow(filters, inputs)
 	var traffic float64
+	k.mu.Lock()
 	for _, p := range k.held {
 		heat, _ := p.traffic()
 		traffic += heat.Rate
 	}
+	k.mu.Unlock()
 	if traffic == 0 {
 		return 0, 0
 	}
+	filters, inputs := planInputs(version, k.db.opts.FilterMemory != 0)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	follow(filters, inputs)
 	for i, p := range filters {
 		if !p.ranges {
 			wasted += plan.Wasted(inputs[i:i+1], []int{inputs[i].Held})
 		}
 	}
-	return wasted, plan.NextSaves(inputs, k.db.opts.FilterMemory, 1<<20)
+	return wasted, plan.NextSaves(inputs, k.db.filters.Limit(), 1<<20)
 }
 
 // hold keeps the first steps of a filter in memory, and no others.
@@ -227,16 +237,17 @@ func (k *filterKeeper) hold(p planned, steps int) {
 			n = sizes[steps-1].BitsPerKey
 		}
 	}
-	if err := load(n); err != nil {
+	if err := load(n); err != nil && err != sstable.ErrNoRoom {
 		k.db.opts.Logger.Warn("a filter could not be loaded", "path", p.path, "err", err)
 	}
 }
 
-// planInputs returns the filters of a version's tables, and the plan's input for each. It
+// planInputs returns the filters of a version's tables, with or without range filters, and the
+// plan's input for each. It
 // assumes uniform traffic: a lookup probes each level once, and each table of a level in
 // proportion to its size, and there are as many scans of ranges without keys as lookups. It
 // blocks while a filter is being read.
-func planInputs(version *manifest.Version) ([]planned, []plan.Table) {
+func planInputs(version *manifest.Version, ranges bool) ([]planned, []plan.Table) {
 	var filters []planned
 	var inputs []plan.Table
 	for level, metas := range version.Levels {
@@ -254,7 +265,7 @@ func planInputs(version *manifest.Version) ([]planned, []plan.Table) {
 				filters = append(filters, planned{t, false})
 				inputs = append(inputs, plan.Table{Asked: asked, FPR: t.filterFPR(), Steps: steps, Held: min(r.HeldFilterSteps(), len(steps))})
 			}
-			if steps := r.RangeSteps(rangeLength); len(steps) > 0 {
+			if steps := r.RangeSteps(rangeLength); ranges && len(steps) > 0 {
 				filters = append(filters, planned{t, true})
 				inputs = append(inputs, planRange(steps, r.HeldRangeBits(), asked))
 			}
@@ -328,7 +339,7 @@ func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 	if s == nil {
 		return p, ErrClosed
 	}
-	filters, inputs := planInputs(s.version)
+	filters, inputs := planInputs(s.version, true)
 	for i := range inputs {
 		inputs[i].Held = 0
 	}

@@ -32,9 +32,7 @@ func (d *DB) startLoader() {
 		return
 	}
 	load()
-	if d.keeper != nil {
-		d.keeper.rebalance(math.MaxInt64)
-	}
+	d.keeper.rebalance(math.MaxInt64)
 }
 
 // end records that loading has ended. Compactions that depend on the tables' properties are

@@ -69,22 +69,3 @@ func TestMapBytes(t *testing.T) {
 	}
 	mustClose(t, db)
 }
-
-// TestDefaultMemory: in little memory the defaults are small, and in much they are not large.
-func TestDefaultMemory(t *testing.T) {
-	for _, c := range []struct {
-		limit, cacheBytes int64
-		memtableBytes     int
-	}{
-		{0, 8 << 20, 16 << 20},
-		{1 << 20, 16 << 10, 1 << 20},
-		{64 << 20, 1 << 20, 2 << 20},
-		{512 << 20, 8 << 20, 16 << 20},
-		{1 << 40, 8 << 20, 16 << 20},
-	} {
-		mapBytes, cacheBytes, memtableBytes := defaultMemory(c.limit)
-		if mapBytes > c.limit/4 || cacheBytes != c.cacheBytes || memtableBytes != c.memtableBytes {
-			t.Errorf("%d bytes of memory: %d mapped, cache %d, memtable %d", c.limit, mapBytes, cacheBytes, memtableBytes)
-		}
-	}
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"time"
 
@@ -83,11 +82,21 @@ type Options struct {
 
 	// Performance. Sizes are in bytes.
 
+	// Memory bounds what the database holds in memory, as far as the process sees it: it
+	// includes what Go's garbage collector adds, with GOGC at its default. The store divides
+	// it between memtables, indexes, filters and, if Memory is set and CacheBytes is not, the
+	// block cache; where filters do not fit, it keeps the parts that save the most reads.
+	// What the options below fix comes out of it. It does not bound range filters,
+	// transactions (see TxBytes), batches larger than a memtable, and open iterators.
+	// Default: half of the memory that the process may use, according to its container, its
+	// machine and GOMEMLIMIT. That much is only taken if filters and indexes need it.
+	// At least 1 MiB.
+	Memory int64
 	// BlockCache holds uncompressed data blocks. Databases may share it. Default: a cache
 	// of CacheBytes for this database alone.
 	BlockCache *BlockCache
-	// CacheBytes is the size of the block cache if BlockCache is nil. Default: 8 MiB,
-	// less where the process may use less than 512 MiB of memory (see MapBytes).
+	// CacheBytes is the size of the block cache if BlockCache is nil. Default: what Memory
+	// leaves if that is set, otherwise 8 MiB, or less if Memory is less than 256 MiB.
 	// Negative: no cache.
 	CacheBytes int64
 	// MapBytes is the total size of tables up to which they are memory-mapped. A block of
@@ -99,25 +108,25 @@ type Options struct {
 	// are not mapped, as on other systems.
 	MapBytes int64
 	// MaxOpenFiles is how many tables' files are open at once; others are opened when
-	// they are read. Filters and indexes stay in memory. More reads than this at once
+	// they are read. That leaves filters and indexes in memory. More reads than this at once
 	// open as many files. Default: no bound but that of all databases in the process,
 	// which is half of the descriptors that it may have.
 	MaxOpenFiles int
-	// FilterMemory is the most memory that filters may take, in bytes. The store then
-	// chooses which parts of which filters to load, following the lookups of absent keys:
-	// ribbon and range filters are loaded with more or fewer bits per key, others as a
-	// whole. Range filters follow the ranges in which a table held no key. The slabs that large filters are allocated from may take a quarter more, the
-	// last of them 16 MiB; see sstable.FilterPool. Default: no limit, all filters are
-	// loaded.
+	// FilterMemory is the most memory that filters may take, in bytes, range filters
+	// included. Where they do not fit, the store chooses which parts of which filters to
+	// load, following the lookups of absent keys: ribbon and range filters are loaded with
+	// more or fewer bits per key, others as a whole. Range filters follow the ranges in
+	// which a table held no key. The slabs that large filters are allocated from may take
+	// a quarter more, the last of them 16 MiB; see sstable.FilterPool. Default: what
+	// Memory leaves, for filters other than range filters.
 	FilterMemory int64
 	// MemtableBytes is the size at which a memtable is flushed to a table. Up to two full
 	// ones are flushed while a third fills, so three times as much memory may be in use.
-	// Default: 16 MiB, less where the process may use less than 512 MiB of memory (see
-	// MapBytes), at least 1 MiB.
+	// Default: 16 MiB, less if Memory is less than 512 MiB, at least 1 MiB.
 	MemtableBytes int
 	// TableBytes is the size at which a compaction begins a new table in levels 1 and 2.
-	// It doubles with each further level. Default: half of MemtableBytes, from 1 to 8
-	// MiB.
+	// It doubles with each further level, up to a sixteenth of Memory. Default: half of
+	// MemtableBytes, from 1 to 8 MiB.
 	TableBytes int
 	// BlockBytes is the size of a data block before compression. Default: 4 KiB.
 	BlockBytes int
@@ -149,6 +158,7 @@ type Options struct {
 
 	prefixName   string               // Prefix.Name()
 	rangeReaders []filter.RangePolicy // open range filters
+	cacheGrows   bool                 // the block cache takes what Memory leaves
 
 	// Tests replace these.
 	manifestBytes int64         // the size at which a new MANIFEST begins
@@ -220,20 +230,6 @@ type IterOptions struct {
 // shows in the bytes written.
 func tableBytes(memtableBytes int) int { return min(max(memtableBytes/2, 1<<20), 8<<20) }
 
-// defaultMemory returns the defaults that depend on how much memory the process may
-// use, 0 if that is not known.
-func defaultMemory(limit int64) (mapBytes, cacheBytes int64, memtableBytes int) {
-	mapBytes, cacheBytes, memtableBytes = limit/4, 8<<20, 16<<20
-	if math.MaxInt == math.MaxInt32 {
-		mapBytes = 0 // there are not addresses enough
-	}
-	if limit > 0 {
-		cacheBytes = min(cacheBytes, limit/64)
-		memtableBytes = int(max(min(int64(memtableBytes), limit/32), 1<<20))
-	}
-	return mapBytes, cacheBytes, memtableBytes
-}
-
 // resolve returns a copy in which every field is set, or an error that names the invalid
 // field.
 func (o *Options) resolve() (Options, error) {
@@ -252,6 +248,9 @@ func (o *Options) resolve() (Options, error) {
 	}
 	if r.BlockCache == nil && r.CacheBytes > 0 {
 		r.BlockCache = NewBlockCache(r.CacheBytes)
+		if r.cacheGrows {
+			r.BlockCache = NewBlockCache(r.CacheBytes + r.memoryShares()/gcFactor)
+		}
 	}
 	if r.Logger == nil {
 		r.Logger = defaultLogger()
@@ -314,17 +313,18 @@ func (r *Options) resolveFilters() error {
 
 // resolveSizes sets the fields that are numbers, and checks their bounds.
 func (r *Options) resolveSizes() error {
-	mapBytes, cacheBytes, memtableBytes := defaultMemory(memlimit.Bytes())
-	r.MapBytes = cmp.Or(r.MapBytes, mapBytes)
-	r.CacheBytes = cmp.Or(r.CacheBytes, cacheBytes)
+	r.resolveMemory(memlimit.Bytes())
+	if r.Memory < minMemory {
+		return fmt.Errorf("sift: Options.Memory is %d, and must be at least %d", r.Memory, minMemory)
+	}
 	for _, f := range []struct {
 		name     string
 		value    *int
 		def, min int
 		max      int
 	}{
-		{"MemtableBytes", &r.MemtableBytes, memtableBytes, 1 << 10, 1 << 30},
-		{"TableBytes", &r.TableBytes, tableBytes(cmp.Or(r.MemtableBytes, memtableBytes)), 1 << 10, 1 << 30},
+		{"MemtableBytes", &r.MemtableBytes, 0, 1 << 10, 1 << 30},
+		{"TableBytes", &r.TableBytes, tableBytes(r.MemtableBytes), 1 << 10, 1 << 30},
 		{"BlockBytes", &r.BlockBytes, 4 << 10, 64, 4 << 20},
 		{"LevelMultiplier", &r.LevelMultiplier, 10, 2, 1000},
 		{"L0Tables", &r.L0Tables, 8, 1, 1000},

@@ -38,7 +38,7 @@ func Open(dir string, o *Options) (*DB, error) {
 // newDB returns a database from which nothing has been read yet.
 func newDB(dir string, opts Options) *DB {
 	d := &DB{dir: dir, opts: opts, fs: opts.FS, gaps: gap.NewSet(opts.gapBytes)}
-	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, pool: &d.filters}
+	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, filters: &d.filters, indexes: &d.indexes}
 	d.opener.loaded = func() { d.keeper.versionChanged() }
 	d.loader.stop, d.loader.done = make(chan struct{}), make(chan struct{})
 	d.opener.files = filecache.New(d.fs, opts.MaxOpenFiles, opts.MapBytes)
@@ -48,6 +48,7 @@ func newDB(dir string, opts Options) *DB {
 	for _, c := range []*cleaner{&d.cleaner, &d.retired} {
 		c.idle.L, c.now = &c.mu, opts.cleanNow
 	}
+	d.divideMemory()
 	return d
 }
 

@@ -54,8 +54,10 @@ type tableOpener struct {
 	dir   string
 	opts  *Options
 	io    *sstable.BlockIO
-	pool  *sstable.FilterPool
 	files *filecache.Cache
+
+	filters *sstable.FilterPool
+	indexes *sstable.IndexPool
 
 	loaded func() // called when a table has been loaded
 }
@@ -125,7 +127,8 @@ func (t *table) openReader() (*sstable.Reader, error) {
 
 		RangePolicies: o.opts.rangeReaders,
 
-		FilterPool: o.pool,
+		FilterPool: o.filters,
+		IndexPool:  o.indexes,
 		// Under a budget the filter memory manager decides what to load.
 		MaxFilterUnits: o.maxFilterUnits(),
 	})
@@ -146,7 +149,8 @@ func (t *table) lastErr() error {
 	return t.err
 }
 
-// maxFilterUnits is for sstable.ReaderOptions: all units, or none initially.
+// maxFilterUnits is for sstable.ReaderOptions: all units that there is room for, or none
+// initially.
 func (o *tableOpener) maxFilterUnits() int {
 	if o.opts.FilterMemory != 0 {
 		return -1

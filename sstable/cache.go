@@ -20,12 +20,12 @@ import (
 // Shasha, VLDB '94; Megiddo and Modha, FAST '03); here a ghost entry is the number of the
 // miss.
 type BlockCache struct {
-	capacity int64
+	capacity atomic.Int64
 	shards   []cacheShard
 }
 
 type cacheShard struct {
-	capacity int64
+	capacity atomic.Int64
 	bytes    atomic.Int64 // written under mu
 	mu       sync.Mutex
 	hand     *block       // the hand: the next block to examine; nil: empty
@@ -49,15 +49,28 @@ func NewBlockCache(bytes int64) *BlockCache {
 	for n < maxShards && bytes/int64(2*n) >= minShardBytes {
 		n *= 2
 	}
-	c := &BlockCache{capacity: max(bytes, 0), shards: make([]cacheShard, n)}
-	for i := range c.shards {
-		c.shards[i].capacity = c.capacity / int64(n)
-	}
+	c := &BlockCache{shards: make([]cacheShard, n)}
+	c.SetCapacity(bytes)
 	return c
 }
 
+// SetCapacity changes the capacity in bytes, and evicts what exceeds it. A cache that is to
+// grow should be made with its largest capacity.
+func (c *BlockCache) SetCapacity(bytes int64) {
+	c.capacity.Store(max(bytes, 0))
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		s.capacity.Store(c.capacity.Load() / int64(len(c.shards)))
+		for s.bytes.Load() > s.capacity.Load() {
+			s.evictOne()
+		}
+		s.mu.Unlock()
+	}
+}
+
 // Capacity returns the capacity in bytes.
-func (c *BlockCache) Capacity() int64 { return c.capacity }
+func (c *BlockCache) Capacity() int64 { return c.capacity.Load() }
 
 // Bytes returns the size in bytes of the cached blocks as allocated, bookkeeping included.
 func (c *BlockCache) Bytes() int64 {
@@ -87,7 +100,7 @@ const minGhosts = 16
 // inserted.
 func (c *BlockCache) admit(x *index, i int) bool {
 	s := c.shard(x, i)
-	if s.bytes.Load() < s.capacity-s.capacity/8 {
+	if capacity := s.capacity.Load(); s.bytes.Load() < capacity-capacity/8 {
 		return true
 	}
 	now := s.misses.Add(1)
@@ -102,19 +115,19 @@ func (c *BlockCache) admit(x *index, i int) bool {
 func (c *BlockCache) insert(x *index, i int, b *block) *block {
 	s := c.shard(x, i)
 	charge := b.memory()
-	if charge > s.capacity {
-		return b
-	}
 	slot := &x.slots[i]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if charge > s.capacity.Load() {
+		return b
+	}
 	if other := slot.Load(); other != nil {
 		return other // slots are only filled under the shard's lock
 	}
 	if x.released.Load() {
 		return b
 	}
-	for s.bytes.Load()+charge > s.capacity {
+	for s.bytes.Load()+charge > s.capacity.Load() {
 		s.evictOne()
 	}
 	b.cached.slot, b.cached.shard, b.cached.charge = slot, s, charge

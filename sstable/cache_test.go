@@ -29,8 +29,8 @@ func ringBytes(t *testing.T, c *BlockCache) (sum int64, blocks int) {
 				break
 			}
 		}
-		if n != s.bytes.Load() || n > s.capacity {
-			t.Errorf("shard %d holds %d bytes, says %d, may hold %d", i, n, s.bytes.Load(), s.capacity)
+		if n != s.bytes.Load() || n > s.capacity.Load() {
+			t.Errorf("shard %d holds %d bytes, says %d, may hold %d", i, n, s.bytes.Load(), s.capacity.Load())
 		}
 		sum += n
 		s.mu.Unlock()

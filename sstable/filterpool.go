@@ -14,9 +14,12 @@ import (
 // A slab is garbage when no filter is left in it. Readers whose filters keep sparsely used
 // slabs alive can move them: see Sparse and Reader.MoveFilter.
 type FilterPool struct {
-	mu   sync.Mutex
-	cur  *filterSlab
-	held int64 // bytes allocated and not freed
+	mu      sync.Mutex
+	limit   int64 // of held; 0: none
+	claimed int64 // bytes that are about to be allocated
+	refused bool  // a filter was not loaded for lack of room; see Refused
+	cur     *filterSlab
+	held    int64 // bytes allocated and not freed
 	slab int64 // bytes ever allocated from the slabs that are not garbage
 	live int64 // of those, not freed
 }
@@ -42,6 +45,63 @@ type filterMem struct {
 	bytes []byte
 	size  int         // requested; a unit may use only a part of it
 	slab  *filterSlab // nil: from the heap
+}
+
+// SetLimit sets the most bytes that filters may take, apart from what slabs waste. A filter
+// that does not fit is not loaded; none is dropped. 0 is no limit, less than 0 no room at all.
+func (p *FilterPool) SetLimit(bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limit = bytes
+}
+
+// Limit returns the limit in bytes.
+func (p *FilterPool) Limit() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limit
+}
+
+// Refused reports whether a filter was not loaded for lack of room since the last call.
+func (p *FilterPool) Refused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.refused
+	p.refused = false
+	return r
+}
+
+// claim reports whether n more bytes are within the limit, and keeps room for them until
+// unclaim, which is called when they have been allocated. A nil receiver is allowed.
+func (p *FilterPool) claim(n int64) bool {
+	if p == nil || n <= 0 {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.limit != 0 && p.held+p.claimed+n > p.limit {
+		p.refused = true
+		return false
+	}
+	p.claimed += n
+	return true
+}
+
+func (p *FilterPool) unclaim(n int64) {
+	if p == nil || n <= 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.claimed -= n
+}
+
+// add counts a filter of n bytes that was allocated elsewhere.
+func (p *FilterPool) add(n int) filterMem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held += int64(n)
+	return filterMem{size: n}
 }
 
 // get allocates n bytes, aligned to a cache line.

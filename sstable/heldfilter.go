@@ -42,8 +42,12 @@ func (r *Reader) HeldFilterSteps() int {
 	return r.held().steps
 }
 
+// ErrNoRoom reports that a filter is not loaded because it does not fit into the FilterPool.
+var ErrNoRoom = errors.New("sstable: no room for the filter")
+
 // LoadFilterSteps makes the first n steps of the filter those in memory, where n is at most
-// len(FilterSteps()): it reads what is missing and drops the rest. A partly loaded unit is
+// len(FilterSteps()): it reads what is missing and drops the rest. If there is no room in the
+// pool it returns ErrNoRoom and changes nothing. A partly loaded unit is
 // read again as a whole. Concurrent lookups go on. On an error the filter holds at most
 // what it held before, and a damaged unit and those after it are no longer loadable.
 func (r *Reader) LoadFilterSteps(n int) error {
@@ -68,6 +72,11 @@ func (r *Reader) loadFilterSteps(n int) error {
 		return nil
 	}
 	kept := min(n, held.steps) / perUnit
+	room := r.room(n, held)
+	if !r.pool.claim(room) {
+		return ErrNoRoom
+	}
+	defer r.pool.unclaim(room)
 	units, err := r.addUnits(held.units[:kept:kept], n/perUnit)
 	if err != nil {
 		return err
@@ -96,6 +105,22 @@ func (r *Reader) loadFilterSteps(n int) error {
 	r.filter.Store(&heldFilter{reader: f, units: units, steps: n})
 	r.giveBack(held.units[kept:])
 	return nil
+}
+
+// room returns how many bytes n steps take in addition to what is held.
+func (r *Reader) room(n int, held *heldFilter) int64 {
+	var bytes int64
+	perUnit := filter.StepsPerUnit(r.filterFamily)
+	for i := range n / perUnit {
+		bytes += int64(r.unitBufLen(i))
+	}
+	if i := n / perUnit; n%perUnit != 0 {
+		bytes += int64(filter.TrimmedSize(r.filterFamily, i, len(r.filterUnits), int(r.filterUnits[i].Length), n%perUnit))
+	}
+	for _, u := range held.units {
+		bytes -= int64(u.size)
+	}
+	return bytes
 }
 
 // held returns the loaded part of the filter, which may be empty.

@@ -39,7 +39,7 @@ const (
 	maxLevelDBProbes = 30
 )
 
-var errNotUnderBudget = errors.New("LevelDB's own filters do not count against a filter memory budget")
+var errNotUnderBudget = errors.New("no room for LevelDB's own filters, which are loaded whole")
 
 var errLevelDBFilter = errors.New("malformed filters of LevelDB")
 
@@ -200,6 +200,12 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 		r.filterErr = r.unknownFilter(family, errNotUnderBudget)
 		return nil
 	}
+	if !r.pool.claim(int64(h.Length)) {
+		r.filterFamily, r.filterState = family, FilterUnknown
+		r.filterErr = r.unknownFilter(family, errNotUnderBudget)
+		return nil
+	}
+	defer r.pool.unclaim(int64(h.Length))
 	block, err := r.readBlock(h, "filter block")
 	if err != nil {
 		return err
@@ -222,7 +228,11 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 	}
 	f.at = h
 	r.filterFamily, r.filterState, r.filterErr = family, FilterOK, nil
-	r.filter.Store(&heldFilter{reader: f})
+	held := &heldFilter{reader: f}
+	if r.pool != nil {
+		held.units = []filterMem{r.pool.add(len(block))}
+	}
+	r.filter.Store(held)
 	return nil
 }
 

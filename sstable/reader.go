@@ -198,7 +198,7 @@ func (r *Reader) readIndex() (*index, error) {
 	if err != nil {
 		return nil, r.corrupt(h, "index block", err)
 	}
-	if r.cache != nil && r.cache.capacity > 0 {
+	if r.cache != nil && r.cache.Capacity() > 0 {
 		x.slots = make([]atomic.Pointer[block], x.numBlocks())
 		x.missed = make([]atomic.Uint32, x.numBlocks())
 		x.cacheSeed = uint(r.size) * 0x9e3779b1

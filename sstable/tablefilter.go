@@ -174,6 +174,9 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 		}
 		perUnit := filter.StepsPerUnit(family)
 		err := r.loadFilterSteps(n * perUnit)
+		if err == ErrNoRoom {
+			return nil
+		}
 		if errors.Is(err, filter.ErrUnknownFamily) {
 			continue // keyed with a secret that no policy knows
 		}

@@ -4,6 +4,7 @@ package compact
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/siftdb/sift/internal/base"
@@ -17,6 +18,7 @@ type Config struct {
 	LevelBaseMin    uint64 // minimum target size of level 1; 0: LevelBaseBytes
 	LevelMultiplier uint64 // factor between the target sizes of adjacent levels
 	TableBytes      uint64 // the size of a table down to level 2; see LevelTableBytes
+	MaxTableBytes   uint64 // bounds the size of a table below; 0: 1 GiB
 }
 
 // maxTableBytes bounds LevelTableBytes.
@@ -26,7 +28,7 @@ const maxTableBytes = 1 << 30
 // so that the number of files grows more slowly than the data: with tables of 8 MiB a
 // terabyte is some 14,000 files instead of 119,000.
 func (c Config) LevelTableBytes(level int) uint64 {
-	return max(c.TableBytes, min(c.TableBytes<<max(level-2, 0), maxTableBytes))
+	return max(c.TableBytes, min(c.TableBytes<<max(level-2, 0), cmp.Or(c.MaxTableBytes, maxTableBytes), maxTableBytes))
 }
 
 // The limits of LevelDB, in tables.
