@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -176,7 +177,7 @@ func (d *DB) flushLoop() {
 		b.change(func() {
 			b.flushErr = err
 			if err == nil {
-				b.flushes = b.flushes[len(jobs):]
+				b.flushes = slices.Delete(b.flushes, 0, len(jobs)) // clears the last places, which would keep memtables
 			}
 		})
 		if err == nil {
@@ -344,7 +345,7 @@ func (d *DB) discard(metas []*manifest.TableMeta, paths []string) {
 func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed int) error {
 	return d.applyEditTo(edit, added, func(s *readState) {
 		left := len(s.imms) - flushed
-		s.imms = s.imms[:left:left]
+		s.imms = append([]*memtable.Memtable(nil), s.imms[:left]...) // a copy does not keep what was flushed
 	})
 }
 

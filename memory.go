@@ -3,6 +3,7 @@ package sift
 import (
 	"cmp"
 	"math"
+	"runtime/metrics"
 )
 
 // Options.Memory is divided in this order:
@@ -15,8 +16,8 @@ import (
 //   - if Memory is set and CacheBytes is not, the block cache grows into what filters and
 //     indexes leave.
 //
-// What lies in Go's heap counts gcFactor times, since the heap grows to twice the live memory
-// before it is collected. Only the memory of blocks, indexes and memtables does.
+// All of it lies in Go's heap, and counts gcFactor times, since the heap grows to twice the
+// live memory before it is collected.
 
 // gcFactor is the size of a heap in proportion to what is live in it, with GOGC at its default
 // of 100. Other values of GOGC are not taken into account.
@@ -51,11 +52,11 @@ func (o *Options) resolveMemory(limit int64) {
 	o.MapBytes = cmp.Or(o.MapBytes, mapBytes)
 }
 
-// memoryShares returns what is left of Memory for filters, indexes and a growing block cache
-// after the memtables and the least block cache.
-func (o *Options) memoryShares() int64 {
-	fixed := gcFactor * (fullMemtables*memtableMemory(int64(o.MemtableBytes)) + max(o.CacheBytes, 0))
-	return max(o.Memory-fixed, o.Memory/4)
+// heapRest returns how many bytes of filters, indexes and a growing block cache may be live:
+// what Memory leaves after the memtables and the least block cache.
+func (o *Options) heapRest() int64 {
+	fixed := fullMemtables*memtableMemory(int64(o.MemtableBytes)) + max(o.CacheBytes, 0)
+	return max(o.Memory/gcFactor-fixed, o.Memory/gcFactor/4)
 }
 
 // memtableMemory returns the memory of a memtable, with links and index.
@@ -65,19 +66,41 @@ func memtableMemory(capacity int64) int64 { return capacity + capacity/8 }
 // is of them, and returns that of filters. While tables are being loaded, indexes are taken to
 // need all they may.
 func (d *DB) divideMemory() (filters int64) {
-	rest := d.opts.memoryShares()
-	maxIndexes := rest / 2 / gcFactor
+	rest := d.opts.heapRest()
+	maxIndexes := rest / 2
 	d.indexes.SetLimit(maxIndexes)
 	indexes := maxIndexes
 	if d.loader.ended() {
 		indexes = min(indexes, d.indexes.HeldBytes())
 	}
-	rest -= gcFactor * indexes
+	rest -= indexes
 	filters = cmp.Or(d.opts.FilterMemory, rest)
 	d.filters.SetLimit(filters)
 	if d.opts.cacheGrows {
 		rest -= min(d.filters.HeldBytes(), rest)
-		d.opts.BlockCache.SetCapacity(d.opts.CacheBytes + rest/gcFactor)
+		d.opts.BlockCache.SetCapacity(d.opts.CacheBytes + rest)
 	}
 	return filters
+}
+
+// garbageOf returns the share of what Go takes beyond live memory that belongs to held bytes in
+// the heap.
+func garbageOf(held uint64) uint64 {
+	sample := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/total:bytes"},
+		{Name: "/memory/classes/heap/released:bytes"},
+	}
+	metrics.Read(sample)
+	var v [3]uint64
+	for i, s := range sample {
+		if s.Value.Kind() == metrics.KindUint64 {
+			v[i] = s.Value.Uint64()
+		}
+	}
+	live, taken := max(v[0], held), v[1]-v[2] // what came after the last collection counts as live
+	if live == 0 || taken < live {
+		return 0
+	}
+	return uint64(float64(taken-live) * float64(held) / float64(live))
 }

@@ -1,6 +1,11 @@
 package sift
 
-import "testing"
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"weak"
+)
 
 // TestResolveMemory: in little memory the defaults are small, and in much they are not large.
 func TestResolveMemory(t *testing.T) {
@@ -19,7 +24,7 @@ func TestResolveMemory(t *testing.T) {
 		if o.Memory != c.memory || o.MapBytes > c.limit/4 || o.CacheBytes != c.cacheBytes || o.MemtableBytes != c.memtableBytes {
 			t.Errorf("%d bytes of memory: %d, %d mapped, cache %d, memtable %d", c.limit, o.Memory, o.MapBytes, o.CacheBytes, o.MemtableBytes)
 		}
-		if rest := o.memoryShares(); rest < o.Memory/4 || rest > o.Memory {
+		if rest := o.heapRest(); rest < o.Memory/8 || rest > o.Memory/2 {
 			t.Errorf("%d bytes of memory: %d of %d are left", c.limit, rest, o.Memory)
 		}
 		given := Options{Memory: 64 << 20, MemtableBytes: 1 << 20, CacheBytes: -1, MapBytes: -1}
@@ -28,4 +33,67 @@ func TestResolveMemory(t *testing.T) {
 			t.Errorf("%d bytes of memory: what was given became %+v", c.limit, given)
 		}
 	}
+}
+
+// TestMemoryIsACap writes more than has room for its indexes and filters, reads it, and checks
+// all along that what is held keeps Options.Memory, and that everything is found.
+func TestMemoryIsACap(t *testing.T) {
+	o := &Options{Memory: 3 << 20, MemtableBytes: 128 << 10, TableBytes: 256 << 10, BlockBytes: 128}
+	db := mustOpen(t, t.TempDir(), o)
+	const keys = 100_000
+	key := func(i int) []byte { return fmt.Appendf(nil, "%012x", uint64(i)*0x9e3779b97f4a7c15>>16) }
+	check := func(when string, i int) {
+		m := db.Metrics().Memory
+		slack := uint64(32 << 10) // an index that is on its way in, and what is known of tables
+		for _, l := range db.Metrics().Levels {
+			slack += 2 << 10 * uint64(l.Tables)
+		}
+		if held := m.Total() - m.Garbage; held > uint64(o.Memory)/gcFactor+slack {
+			t.Fatalf("%s %d: %d bytes are held, of %d: %+v", when, i, held, o.Memory/gcFactor, m)
+		}
+	}
+	for i := range keys {
+		if err := db.Put(key(i), key(i), NoSync); err != nil {
+			t.Fatal(err)
+		}
+		if i%1000 == 0 {
+			check("write", i)
+		}
+	}
+	for i := range keys / 20 {
+		i *= 20
+		value, err := db.Get(key(i))
+		if err != nil || string(value) != string(key(i)) {
+			t.Fatalf("key %d: %q, %v", i, value, err)
+		}
+		if i%1000 == 0 {
+			check("read", i)
+		}
+	}
+	if db.indexes.Loads() == 0 || db.filters.HeldBytes() == 0 {
+		t.Errorf("%d indexes were loaded again, %d bytes of filters are held", db.indexes.Loads(), db.filters.HeldBytes())
+	}
+	mustClose(t, db)
+	if held := db.indexes.HeldBytes(); held != 0 {
+		t.Errorf("%d bytes of indexes are left after Close", held)
+	}
+}
+
+// TestFlushedMemtableIsFreed: nothing keeps the memory of a memtable that has been flushed.
+func TestFlushedMemtableIsFreed(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), &Options{cleanNow: true})
+	defer mustClose(t, db)
+	mem := weak.Make(db.state.Load().mem)
+	if err := db.Put([]byte("key"), nil, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		if runtime.GC(); mem.Value() == nil {
+			return
+		}
+	}
+	t.Error("it is still there")
 }

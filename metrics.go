@@ -95,19 +95,22 @@ func (f FilterMetrics) ObservedFPR() float64 {
 
 // MemoryMetrics adds up memory in bytes.
 type MemoryMetrics struct {
-	Memtables    uint64 // arenas, full size
+	Memtables    uint64 // arenas, full size, and their indexes
 	Filters      uint64
 	RangeFilters uint64 // those in memory; Options.FilterMemory bounds the two together
-	Indexes      uint64 // decoded table indexes
+	Indexes      uint64 // decoded table indexes that are in memory, and what is known of tables
 	BlockCache   uint64 // blocks in the cache, those of other databases included if it is shared
 	// Transactions is what open transactions hold, plus the keys of recent writes that
 	// their commits are checked against.
 	Transactions uint64
+	// Garbage is the database's share of what Go takes beyond what is live in its heap:
+	// garbage, free space and bookkeeping, in proportion to what the database holds there.
+	Garbage uint64
 }
 
 // Total is the sum.
 func (m MemoryMetrics) Total() uint64 {
-	return m.Memtables + m.Filters + m.RangeFilters + m.Indexes + m.BlockCache + m.Transactions
+	return m.Memtables + m.Filters + m.RangeFilters + m.Indexes + m.BlockCache + m.Transactions + m.Garbage
 }
 
 // Recovery says what Open found in the logs.
@@ -170,9 +173,9 @@ func (d *DB) Metrics() Metrics {
 	m.Gets = counts.gets
 	m.PrefixAsked, m.PrefixUseful = counts.prefixAsked, counts.prefixUseful
 	m.RangesAsked, m.RangesUseful = counts.rangesAsked, counts.rangesUseful
-	m.Memory.Memtables = uint64(s.mem.Capacity())
+	m.Memory.Memtables = uint64(memtableMemory(int64(s.mem.Capacity())))
 	for _, mem := range s.imms {
-		m.Memory.Memtables += uint64(mem.Capacity())
+		m.Memory.Memtables += uint64(memtableMemory(int64(mem.Capacity())))
 	}
 	if c := d.opts.BlockCache; c != nil {
 		m.Memory.BlockCache = uint64(c.Bytes())
@@ -190,6 +193,7 @@ func (d *DB) Metrics() Metrics {
 	m.Snapshots, m.Transactions = snapshots, txs
 	m.TxCommits, m.TxConflicts = d.stats.txCommits.Load(), d.stats.txConflicts.Load()
 	m.Memory.Transactions = uint64(d.stats.txBytes.Load() + d.commit.recent.bytes.Load())
+	m.Memory.Garbage = garbageOf(m.Memory.Total())
 	m.LastSequence = d.visible.Load()
 	m.Recovery = d.recovery
 	m.WastedReads, m.NextMiBSaves = d.keeper.expected(s.version)

@@ -249,7 +249,7 @@ func (o *Options) resolve() (Options, error) {
 	if r.BlockCache == nil && r.CacheBytes > 0 {
 		r.BlockCache = NewBlockCache(r.CacheBytes)
 		if r.cacheGrows {
-			r.BlockCache = NewBlockCache(r.CacheBytes + r.memoryShares()/gcFactor)
+			r.BlockCache = NewBlockCache(r.CacheBytes + r.heapRest())
 		}
 	}
 	if r.Logger == nil {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/siftdb/sift/bench/engine"
+	"github.com/siftdb/sift/bench/memory"
 	"github.com/siftdb/sift/bench/report"
 	"github.com/siftdb/sift/bench/result"
 	"github.com/siftdb/sift/bench/store"
@@ -35,6 +36,7 @@ type commands struct {
 	Readme  readmeCmd  `cmd:"" help:"Put the tables of a result between the markers of a text."`
 	Txn     txnCmd     `cmd:"" help:"Compare transactions: counters and accounts."`
 	Queue   queueCmd   `cmd:"" help:"Compare queues and time series: keys that go at one end."`
+	Memory  memoryCmd  `cmd:"" help:"Compare stores that are short of memory, each in a control group of its own."`
 	Ranges  rangesCmd  `cmd:"" help:"Measure range filters: false positive rates on keys of several kinds."`
 	Scans   scansCmd   `cmd:"" help:"Compare scans of ranges without a key."`
 	List    listCmd    `cmd:"" help:"List engines and benchmarks."`
@@ -49,6 +51,13 @@ func main() {
 		removeTemporary()
 		os.Exit(1)
 	}()
+	if len(os.Args) == 2 && os.Args[1] == memory.ChildArg {
+		if err := memory.Child(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := execute(os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

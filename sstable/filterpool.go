@@ -20,8 +20,8 @@ type FilterPool struct {
 	refused bool  // a filter was not loaded for lack of room; see Refused
 	cur     *filterSlab
 	held    int64 // bytes allocated and not freed
-	slab int64 // bytes ever allocated from the slabs that are not garbage
-	live int64 // of those, not freed
+	slab    int64 // bytes ever allocated from the slabs that are not garbage
+	live    int64 // of those, not freed
 }
 
 // The pool's sizes in bytes.

@@ -45,6 +45,14 @@ func openBadger(c Config) (DB, error) {
 		WithDetectConflicts(false).
 		WithNumCompactors(2).
 		WithCompression(options.Snappy)
+	if c.Memory > 0 {
+		// Its documentation: fewer and smaller memtables, and caches that bound blocks and
+		// indexes.
+		memtable := c.share(int64(c.WriteBufferBytes), 16, 1<<20, 64<<20)
+		o = o.WithMemTableSize(memtable).WithNumMemtables(2).WithValueThreshold(min(1<<20, memtable/16)).
+			WithBlockCacheSize(c.share(c.CacheBytes, 8, 1<<20, 1<<40)).WithIndexCacheSize(c.share(0, 8, 1<<20, 1<<40)).
+			WithBaseTableSize(min(2<<20, memtable)).WithValueLogFileSize(64 << 20)
+	}
 	if c.NoCompression {
 		o = o.WithCompression(options.None)
 	}

@@ -33,6 +33,13 @@ type Config struct {
 	CacheBytes int64
 	// WriteBufferBytes is the size of a memtable.
 	WriteBufferBytes int
+	// Memory is what the process may use in all, if not 0. Each store then divides it as its
+	// documentation advises, and CacheBytes and WriteBufferBytes only count if they are set.
+	Memory int64
+	// UseMemory tells sift the half of Memory (sift.Options.Memory); otherwise it finds out.
+	UseMemory bool
+	// MapBytes is sift.Options.MapBytes.
+	MapBytes int64
 	// BlockBytes is the size of a data block before compression.
 	BlockBytes int
 	// NoCompression stores blocks as they are; the default is snappy.
@@ -41,6 +48,14 @@ type Config struct {
 	Sync bool
 	// TxnBatch is how many writes share a transaction where every write needs one.
 	TxnBatch int
+}
+
+// share returns what is set, or a share of the memory from least to most bytes.
+func (c *Config) share(set, parts, least, most int64) int64 {
+	if set != 0 || c.Memory == 0 {
+		return set
+	}
+	return min(max(c.Memory/parts, least), most)
 }
 
 // Engine is a kind of store.

@@ -110,8 +110,8 @@ func openGoLevelDB(c Config) (DB, error) {
 	}
 	d := &goLevelDB{dir: c.Dir, store: inner, write: opt.WriteOptions{Sync: c.Sync}}
 	o := &opt.Options{
-		BlockCacheCapacity: int(c.CacheBytes),
-		WriteBuffer:        c.WriteBufferBytes,
+		BlockCacheCapacity: int(c.share(c.CacheBytes, 4, 8<<20, 1<<40)),
+		WriteBuffer:        int(c.share(int64(c.WriteBufferBytes), 32, 1<<20, 64<<20)),
 		BlockSize:          c.BlockBytes,
 		Compression:        opt.SnappyCompression,
 	}

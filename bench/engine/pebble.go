@@ -106,13 +106,14 @@ func openPebble(c Config) (DB, error) {
 	if c.Sync {
 		d.write = pebble.Sync
 	}
-	cache := pebble.NewCache(c.CacheBytes)
+	// A quarter for the cache is what CockroachDB takes.
+	cache := pebble.NewCache(c.share(c.CacheBytes, 4, 8<<20, 1<<40))
 	defer cache.Unref()
 	o := &pebble.Options{
 		Cache:              cache,
 		FS:                 countingFS{vfs.Default, &d.count},
 		FormatMajorVersion: pebble.FormatNewest,
-		MemTableSize:       uint64(c.WriteBufferBytes),
+		MemTableSize:       uint64(c.share(int64(c.WriteBufferBytes), 32, 1<<20, 64<<20)),
 		Logger:             quiet{},
 	}
 	for i := range o.Levels {

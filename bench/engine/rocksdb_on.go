@@ -38,8 +38,11 @@ type rocksDB struct{ db *rocksdb.DB }
 
 func openRocks(c Config) (DB, error) {
 	o := rocksdb.Options{
-		BloomBits: c.bloomBits(), CacheBytes: c.CacheBytes, WriteBufferBytes: int64(c.WriteBufferBytes),
+		BloomBits: c.bloomBits(), CacheBytes: c.share(c.CacheBytes, 3, 8<<20, 1<<40), WriteBufferBytes: c.share(int64(c.WriteBufferBytes), 32, 1<<20, 64<<20),
 		BlockBytes: int64(c.BlockBytes), PrefixBytes: c.PrefixBytes, NoCompression: c.NoCompression, Sync: c.Sync,
+		// "Memory usage in RocksDB": indexes and filters in the cache, for one bound on all;
+		// a third of the memory is what "Setup Options and Basic Tuning" gives the cache.
+		AllInCache: c.Memory > 0,
 	}
 	if bits, ok := bitsOf(c.Filter, "ribbon"); ok {
 		o.BloomBits, o.Ribbon = bits, true

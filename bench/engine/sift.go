@@ -70,8 +70,12 @@ func openSift(c Config) (DB, error) {
 		policy, levels = asked.policy, nil
 	}
 	cache := c.CacheBytes
-	if cache == 0 {
+	if cache == 0 && c.Memory == 0 {
 		cache = -1
+	}
+	var memory int64
+	if c.UseMemory {
+		memory = c.Memory / 2
 	}
 	var ranges filter.RangePolicy
 	if c.RangeBits > 0 {
@@ -82,6 +86,8 @@ func openSift(c Config) (DB, error) {
 		RangeFilter:        ranges,
 		LevelFilters:       levels,
 		FilterMemory:       int64(asked.heldBits * float64(c.Keys) / 8),
+		Memory:             memory,
+		MapBytes:           c.MapBytes,
 		CacheBytes:         cache,
 		MemtableBytes:      c.WriteBufferBytes,
 		BlockBytes:         c.BlockBytes,

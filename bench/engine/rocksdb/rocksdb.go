@@ -25,6 +25,7 @@ type Options struct {
 	CacheBytes, WriteBufferBytes, BlockBytes int64
 	PrefixBytes                              int // of the prefixes that filters hold as well; 0: none
 	NoCompression, Sync                      bool
+	AllInCache                               bool // indexes and filters are in the cache, too
 }
 
 // DB is an open database.
@@ -74,7 +75,7 @@ func Open(dir string, o Options) (*DB, error) {
 	defer C.free(unsafe.Pointer(path))
 	d := &DB{sync: flag(o.Sync)}
 	return d, failure(C.rdb_open(path, C.int(o.BloomBits), flag(o.Ribbon), C.uint64_t(o.CacheBytes),
-		C.uint64_t(o.WriteBufferBytes), C.uint64_t(o.BlockBytes), flag(o.NoCompression), C.int(o.PrefixBytes), &d.db))
+		C.uint64_t(o.WriteBufferBytes), C.uint64_t(o.BlockBytes), flag(o.NoCompression), C.int(o.PrefixBytes), flag(o.AllInCache), &d.db))
 }
 
 // Close closes the database.

@@ -1,0 +1,235 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/siftdb/sift/bench/data"
+	"github.com/siftdb/sift/bench/engine"
+	"github.com/siftdb/sift/bench/measure"
+)
+
+const (
+	timedEach = 8      // one operation in so many is timed
+	rangeLen  = 100000 // entries of a scan
+)
+
+// worker is a goroutine that works on the database.
+type worker struct {
+	task *task
+	set  data.Set
+	db   engine.DB
+	rng  *rand.Rand
+
+	ops  int64
+	lat  *measure.Latencies
+	done func() bool
+}
+
+// run opens the database and works on it.
+func (t *task) run() (r Result, err error) {
+	c := &t.Case
+	r.Case = *c
+	e, config, err := c.config()
+	if err != nil {
+		return r, err
+	}
+	set, err := data.MadeUp(data.Random, c.Keys, c.Value, 0.5)
+	if err != nil {
+		return r, err
+	}
+	begin := time.Now()
+	db, err := e.Open(config)
+	if err != nil {
+		return r, err
+	}
+	r.OpenMS = time.Since(begin).Seconds() * 1e3
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if c.Workload == Fill {
+		err = t.measure(&r, set, db, func(w *worker) error { return w.fill() })
+		if err == nil {
+			err = db.Settle()
+		}
+		return r, err
+	}
+	if c.Warm > 0 {
+		var unused Result
+		if err := t.timed(&unused, set, db, c.Warm); err != nil {
+			return r, err
+		}
+	}
+	return r, t.timed(&r, set, db, c.Time)
+}
+
+// timed works for some time.
+func (t *task) timed(r *Result, set data.Set, db engine.DB, d time.Duration) error {
+	var over atomic.Bool
+	stop := time.AfterFunc(d, func() { over.Store(true) })
+	defer stop.Stop()
+	return t.measure(r, set, db, func(w *worker) error {
+		w.done = over.Load
+		return w.work()
+	})
+}
+
+// measure runs workers side by side.
+func (t *task) measure(r *Result, set data.Set, db engine.DB, work func(*worker) error) error {
+	workers := make([]*worker, t.Case.Threads)
+	errs := make([]error, len(workers))
+	before, reads := used(), t.Group.reads()
+	begin := time.Now()
+	var wg sync.WaitGroup
+	for i := range workers {
+		w := &worker{task: t, set: set, db: db, rng: data.Rand(uint64(time.Now().UnixNano()) + uint64(i)), lat: measure.NewLatencies()}
+		workers[i] = w
+		wg.Go(func() { errs[i] = work(w) })
+	}
+	wg.Wait()
+	r.Seconds = time.Since(begin).Seconds()
+	after := used()
+	r.Resident, r.Anonymous = footprint()
+	lat := measure.NewLatencies()
+	for _, w := range workers {
+		r.Ops += w.ops
+		lat.Merge(w.lat)
+	}
+	if r.Ops == 0 {
+		return errors.Join(append(errs, errors.New("nothing was done"))...)
+	}
+	ops := float64(r.Ops)
+	r.CPU = float64(after.cpu-before.cpu) / 1e3 / ops
+	r.P99 = float64(lat.Quantile(0.99)) / 1e3
+	r.ReadBytes = float64(after.readBytes-before.readBytes) / ops
+	r.Reads = -1
+	if reads >= 0 {
+		r.Reads = float64(t.Group.reads()-reads) / ops
+	}
+	r.Faults = after.faults - before.faults
+	return errors.Join(errs...)
+}
+
+// work does the case's work until it is time.
+func (w *worker) work() error {
+	switch w.task.Case.Workload {
+	case Absent, Present:
+		return w.lookups()
+	case Scan:
+		return w.scans()
+	case Mixed:
+		return w.mixed()
+	}
+	return fmt.Errorf("there is no workload %q", w.task.Case.Workload)
+}
+
+// readMode is how an engine looks up keys: as is best for absent ones.
+func (w *worker) reader() (engine.Reader, error) {
+	mode := ""
+	if e, _, _ := w.task.Case.config(); e.Name == "pebble" && w.task.Case.Workload == Absent {
+		mode = "prefix"
+	}
+	return w.db.NewReader(mode)
+}
+
+func (w *worker) lookups() error {
+	r, err := w.reader()
+	if err != nil {
+		return err
+	}
+	present := w.task.Case.Workload == Present
+	var key []byte
+	for ; err == nil && !w.done(); w.ops++ {
+		i := w.rng.IntN(w.set.Len())
+		if present {
+			key = w.set.Key(key[:0], i)
+		} else {
+			key = w.set.Absent(key[:0], i)
+		}
+		err = w.time(func() error { return look(r, key, present) })
+	}
+	return errors.Join(err, r.Close())
+}
+
+func look(r engine.Reader, key []byte, present bool) error {
+	_, found, err := r.Get(key)
+	if err == nil && found != present {
+		err = fmt.Errorf("key %x: found is %t", key, found)
+	}
+	return err
+}
+
+func (w *worker) time(f func() error) error {
+	if w.ops%timedEach != 0 {
+		return f()
+	}
+	begin := time.Now()
+	err := f()
+	w.lat.Add(time.Since(begin))
+	return err
+}
+
+func (w *worker) scans() error {
+	var key []byte
+	for !w.done() {
+		begin := time.Now()
+		it, err := w.db.NewIter()
+		if err != nil {
+			return err
+		}
+		key = w.set.Key(key[:0], w.rng.IntN(w.set.Len()))
+		n := 0
+		for ok := it.SeekGE(key); ok && n < rangeLen && (n%1000 != 0 || !w.done()); ok = it.Next() {
+			n++
+		}
+		if err := it.Close(); err != nil {
+			return err
+		}
+		w.ops += int64(n)
+		w.lat.Add(time.Since(begin))
+	}
+	return nil
+}
+
+func (w *worker) mixed() error {
+	r, err := w.reader()
+	if err != nil {
+		return err
+	}
+	p, err := w.db.NewWriter()
+	if err != nil {
+		return errors.Join(err, r.Close())
+	}
+	var key []byte
+	for ; err == nil && !w.done(); w.ops++ {
+		i := w.rng.IntN(w.set.Len())
+		key = w.set.Key(key[:0], i)
+		err = w.time(func() error {
+			if w.ops%20 == 0 {
+				return p.Put(key, w.set.Value(w.rng.IntN(w.set.Len())))
+			}
+			return look(r, key, true)
+		})
+	}
+	return errors.Join(err, r.Close(), p.Close())
+}
+
+// fill writes the keys of the set; each worker takes its share. Random keys are in random
+// order by themselves.
+func (w *worker) fill() error {
+	p, err := w.db.NewWriter()
+	if err != nil {
+		return err
+	}
+	keys, threads := w.set.Len(), w.task.Case.Threads
+	at := w.task.next.Add(1) - 1
+	var key []byte
+	for i := int(at); err == nil && i < keys; i += threads {
+		key = w.set.Key(key[:0], i)
+		err = w.time(func() error { return p.Put(key, w.set.Value(i)) })
+		w.ops++
+	}
+	return errors.Join(err, p.Close())
+}

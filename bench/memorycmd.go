@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/siftdb/sift/bench/measure"
+	"github.com/siftdb/sift/bench/memory"
+)
+
+type memoryCmd struct {
+	Engines   []string      `name:"engines" default:"sift,pebble,goleveldb,badger,rocksdb" help:"Stores; sift/nomap, sift/map, sift/cache and sift/memory are sift with MapBytes off or without bound, a block cache of a quarter of the memory, and Options.Memory." placeholder:"LIST"`
+	Limits    []int64       `name:"limits" default:"64,256" help:"Limits of memory in MiB." placeholder:"MIB,..."`
+	Num       int           `name:"num" default:"5000000" help:"Keys of each database." placeholder:"N"`
+	FillNum   int           `name:"fill_num" default:"0" help:"Keys that fill writes; a quarter of --num if not given." placeholder:"N"`
+	ValueSize int           `name:"value_size" default:"100" help:"Bytes a value, half of them compressible."`
+	Workloads []string      `name:"workloads" default:"absent,present,scan,mixed,fill" enum:"absent,present,scan,mixed,fill" help:"Workloads." placeholder:"LIST"`
+	Threads   int           `name:"threads" default:"2" help:"Goroutines."`
+	Time      time.Duration `name:"time" default:"5s" help:"How long each workload is measured."`
+	Warm      time.Duration `name:"warm" default:"3s" help:"How long it runs before that."`
+	DB        string        `name:"db" default:"" help:"Where the databases are, and left if they are there already; the system's place for such things if not given."`
+	JSON      string        `name:"json" default:"" help:"A file to append the results to, a line each."`
+}
+
+func (c *memoryCmd) Run(s *streams) error {
+	c.Engines = present(c.Engines, s)
+	if err := memory.Check(); err != nil {
+		fmt.Fprintln(s.out, "skipped:", err)
+		return nil
+	}
+	if c.FillNum == 0 {
+		c.FillNum = max(1, c.Num/4)
+	}
+	defer removeTemporary()
+	dir, err := (&runCmd{DB: c.DB}).directory()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "%s\n\n", measure.Command())
+	for _, limit := range c.Limits {
+		for _, workload := range c.Workloads {
+			if err := c.table(s, dir, limit<<20, workload); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// present returns the engines that are built in, and says which are not.
+func present(engines []string, s *streams) []string {
+	var list []string
+	for _, e := range engines {
+		if err := memory.Known(e); err != nil {
+			fmt.Fprintln(s.err, "bench:", err)
+			continue
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// table measures a workload under a limit for all engines.
+func (c *memoryCmd) table(s *streams, dir string, limit int64, workload string) error {
+	fmt.Fprintf(s.out, "%s, %d MiB\n\n", workload, limit>>20)
+	fmt.Fprint(s.out, "| | data / memory | ops/s | CPU µs | p99 µs | reads | bytes read | resident MiB | anonymous MiB | major faults |\n")
+	fmt.Fprint(s.out, "| :--- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	for _, e := range c.Engines {
+		name, _, _ := strings.Cut(e, "/")
+		at := memory.Case{Engine: e, Workload: workload, Limit: limit, Keys: c.Num, Value: c.ValueSize, Threads: c.Threads, Time: c.Time, Warm: c.Warm}
+		at.Dir = filepath.Join(dir, fmt.Sprintf("%s-%d", name, c.Num))
+		switch {
+		case workload == memory.Fill:
+			at.Keys, at.Dir = c.FillNum, filepath.Join(dir, "fill")
+		case memory.DirBytes(at.Dir) == 0:
+			fill := at
+			fill.Engine, fill.Workload, fill.Limit = name, memory.Fill, 4<<30
+			if r, err := memory.Run(fill, false); err != nil || r.Killed {
+				return fmt.Errorf("filling %s: %w", name, err)
+			}
+		}
+		r, err := memory.Run(at, true)
+		size := memory.DirBytes(at.Dir)
+		if workload == memory.Fill {
+			_ = os.RemoveAll(at.Dir)
+		}
+		if err != nil {
+			return err
+		}
+		c.row(s, r, size)
+		if err := c.record(r); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(s.out)
+	return nil
+}
+
+func (c *memoryCmd) row(s *streams, r memory.Result, size int64) {
+	fmt.Fprintf(s.out, "| %s | %.1f | ", r.Engine, float64(size)/float64(r.Limit))
+	if r.Killed {
+		fmt.Fprintln(s.out, "killed | | | | | | | |")
+		return
+	}
+	reads := "–"
+	if r.Reads >= 0 {
+		reads = fmt.Sprintf("%.3f", r.Reads)
+	}
+	fmt.Fprintf(s.out, "%.0f | %.1f | %.0f | %s | %.0f | %.0f | %.0f | %d |\n", r.PerSecond(), r.CPU, r.P99,
+		reads, r.ReadBytes, float64(r.Resident)/(1<<20), float64(r.Anonymous)/(1<<20), r.Faults)
+}
+
+func (c *memoryCmd) record(r memory.Result) error {
+	if c.JSON == "" {
+		return nil
+	}
+	f, err := os.OpenFile(c.JSON, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return json.NewEncoder(f).Encode(r)
+}

@@ -1,0 +1,96 @@
+package sift_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/siftdb/sift"
+)
+
+// anonymous returns the anonymous memory of the process in bytes.
+func anonymous(t *testing.T) uint64 {
+	content, err := os.ReadFile("/proc/self/smaps_rollup")
+	if err != nil {
+		t.Skip(err)
+	}
+	for line := range strings.Lines(string(content)) {
+		if rest, ok := strings.CutPrefix(line, "Anonymous:"); ok {
+			kb, err := strconv.ParseUint(strings.Fields(rest)[0], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kb << 10
+		}
+	}
+	t.Skip("no figure of anonymous memory")
+	return 0
+}
+
+// TestMemoryMetrics: what Metrics says that a database holds is what the process has, within
+// a tenth, in a process that does nothing else, has filled its cache and a memtable, and has
+// compacted before.
+func TestMemoryMetrics(t *testing.T) {
+	const env = "SIFT_TEST_MEMORY"
+	if os.Getenv(env) == "" {
+		child := exec.Command(os.Args[0], "-test.run", "^TestMemoryMetrics$", "-test.v")
+		child.Env = append(os.Environ(), env+"=1")
+		out, err := child.CombinedOutput()
+		if err != nil {
+			t.Errorf("%v\n%s", err, out)
+		} else {
+			t.Logf("%s", out)
+		}
+		return
+	}
+	dir := t.TempDir()
+	debug.FreeOSMemory()
+	before := anonymous(t)
+	check := func(when string, db *sift.DB) {
+		t.Helper()
+		for range 3 { // pools give up their memory in the second
+			debug.FreeOSMemory()
+		}
+		has := anonymous(t) - before
+		m := db.Metrics().Memory
+		t.Logf("%s: the process has %.1f MiB more than at first, Metrics says %.1f: %+v", when, float64(has)/(1<<20), float64(m.Total())/(1<<20), m)
+		if total := m.Total(); total < has-has/10 || total > has+has/10 {
+			t.Errorf("%s: %d bytes, and Metrics says %d", when, has, total)
+		}
+	}
+	o := &sift.Options{CacheBytes: 48 << 20, MemtableBytes: 8 << 20}
+	db := mustOpen(t, dir, o)
+	const keys = 800_000
+	put := func(n int) {
+		value := []byte(strings.Repeat("value", 8))
+		for i := range n {
+			key := fmt.Appendf(nil, "%016x", uint64(i)*0x9e3779b97f4a7c15)
+			if err := db.Put(key, append(value, key...), sift.NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	put(keys)
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	look := func(n int) {
+		for i := range n {
+			key := fmt.Appendf(nil, "%016x", uint64(i*7%keys)*0x9e3779b97f4a7c15)
+			if ok, err := db.Has(key); err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+		}
+	}
+	mustClose(t, db)
+	db = mustOpen(t, dir, o)
+	put(70_000)
+	look(500_000)
+	check("after writes and lookups", db)
+	mustClose(t, db)
+}
