@@ -190,7 +190,7 @@ var faults = []fault{
 	}, {
 		name: "cache-collision", origin: "facebook/rocksdb#7405",
 		was:   "two blocks had one key in the block cache: the wrong one was read",
-		edits: []edit{{"sstable/readblock.go", "b := r.slots[i].Load()\n\tif b != nil {\n\t\tb.touch()", "b := r.slots[i&^1].Load()\n\tif b != nil {\n\t\tb.touch()"}, {"sstable/cache.go", "slot := &r.slots[i]\n", "slot := &r.slots[i&^1]\n"}},
+		edits: []edit{{"sstable/readblock.go", "b := x.slots[i].Load()\n\tif b != nil {\n\t\tb.touch()", "b := x.slots[i&^1].Load()\n\tif b != nil {\n\t\tb.touch()"}, {"sstable/cache.go", "slot := &x.slots[i]\n", "slot := &x.slots[i&^1]\n"}},
 		tests: []suite{{"sstable", "TestCache"}},
 	}, {
 		name: "restart-narrowed", origin: "cockroachdb/pebble#4243",
