@@ -1,0 +1,52 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == ChildArg {
+		if err := Child(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestRun runs each workload in a control group, if there are any here.
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	const keys = 30_000
+	for _, w := range Workloads {
+		c := Case{Engine: "sift", Workload: w, Limit: 64 << 20, Keys: keys, Value: 100, Threads: 2, Time: 100 * time.Millisecond, Dir: filepath.Join(dir, "db")}
+		r, err := Run(c, true)
+		if errors.Is(err, errNoGroups) {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Killed || r.Ops == 0 || w == Fill && r.Ops != keys || r.CPU <= 0 || r.Anonymous <= 0 || r.Resident > c.Limit+32<<20 {
+			t.Errorf("%s: %+v", w, r)
+		}
+	}
+	if DirBytes(filepath.Join(dir, "db")) < keys*50 {
+		t.Error("fill has left too little")
+	}
+}
+
+// TestKnown: engines and settings that there are not are refused.
+func TestKnown(t *testing.T) {
+	for name, known := range map[string]bool{"sift": true, "sift/nomap": true, "sift/none": false, "pebble/nomap": false, "none": false} {
+		if err := Known(name); (err == nil) != known {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
