@@ -24,7 +24,7 @@ type program struct {
 	module  string
 	version string
 	dirs    []string          // of which everything is run, below the module's root
-	skip    string            // matches tests that fail with goleveldb, too
+	skip    string            // matches tests that are left out: they fail with goleveldb, too, or end all others
 	noVet   bool              // its tests do not pass this Go's vet
 	fails   map[string]string // tests that are known to fail, and why
 	small   bool              // it is quick to build and to run
@@ -35,7 +35,15 @@ const (
 	logsAhead = "it wants the files to grow with one write; logs have room that was allocated ahead"
 	// Its consumers drop what they get when they look for the last time.
 	dropsOne = "TestPerProducerOrder"
+	// It opens a database without the log that the MANIFEST names, and panics if it cannot.
+	noLog = "TestV11v12"
 )
+
+// fabric is Hyperledger Fabric's ledger, as far as it uses goleveldb itself.
+var fabric = []string{
+	"common/ledger/util/leveldbhelper", "common/ledger/blkstorage/...", "core/transientstore", "core/ledger/confighistory",
+	"core/ledger/kvledger/bookkeeping", "core/ledger/kvledger/history", "core/ledger/kvledger/txmgmt/statedb/stateleveldb", "core/ledger/pvtdatastorage",
+}
 
 var programs = []program{
 	{module: "github.com/ethereum/go-ethereum", version: "v1.15.11", dirs: []string{"ethdb/leveldb", "core/rawdb", "p2p/enode", "triedb/..."}},
@@ -43,6 +51,7 @@ var programs = []program{
 	{module: "github.com/cometbft/cometbft-db", version: "v0.14.1", dirs: []string{"."}},
 	{module: "github.com/tendermint/tm-db", version: "v0.6.7", dirs: []string{"./..."}, skip: "TestRemoteDB"},
 	{module: "github.com/cosmos/cosmos-db", version: "v1.1.1", dirs: []string{"."}, noVet: true, small: true},
+	{module: "github.com/hyperledger/fabric", version: "v1.4.0-rc1.0.20201118191903-ec81f3e74fa1", dirs: fabric, skip: noLog, noVet: true},
 	{module: "github.com/ipfs/go-ds-leveldb", version: "v0.5.0", dirs: []string{"."}, fails: map[string]string{"TestDiskUsage": logsAhead}, small: true},
 	{module: "github.com/syncthing/syncthing", version: "v1.27.12", dirs: []string{"lib/db/..."}, noVet: true},
 	{module: "gitea.com/lunny/levelqueue", version: "v0.5.1", dirs: []string{"."}, skip: dropsOne},
