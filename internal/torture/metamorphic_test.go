@@ -19,7 +19,7 @@ import (
 )
 
 // TestMetamorphic gives the same operations to databases with different options,
-// which must answer alike, word for word. The first has no filters and keeps
+// which must answer alike, word for word. The first has no filters, remembers no gaps and keeps
 // everything in one memtable.
 func TestMetamorphic(t *testing.T) { runMetamorphic(short(t)) }
 
@@ -69,8 +69,13 @@ type optionSet struct {
 
 // optionSets returns the control, fixed sets and random ones.
 func optionSets(rng *rand.Rand) []optionSet {
+	control := sift.Options{Filter: filter.None(), MemtableBytes: 2 << 20}
+	testhook.Apply(&control, testhook.Settings{GapBytes: -1})
+	few := tiny()
+	testhook.Apply(&few, testhook.Settings{GapBytes: 1200})
 	sets := []optionSet{
-		{"control", sift.Options{Filter: filter.None(), MemtableBytes: 2 << 20}},
+		{"control", control},
+		{"few gaps", few},
 		{"defaults", sift.Options{}},
 		{"tiny", tiny()},
 		{"no cache", sift.Options{CacheBytes: -1, MemtableBytes: 4 << 10, BlockBytes: 100, DisableCompression: true}},
@@ -90,10 +95,12 @@ func optionSets(rng *rand.Rand) []optionSet {
 	prefixes.Prefix = sift.FixedPrefix(4)
 	ranges := tiny()
 	ranges.RangeFilter = filter.Range(8, 0)
+	some := ranges
+	some.FilterMemory = 2 << 10
 	both := prefixes
 	both.RangeFilter = filter.Range(12, 3)
 	sets = append(sets, optionSet{"keyed filters", keyed}, optionSet{"a budget for filters", budget}, optionSet{"prefixes, keyed", prefixes},
-		optionSet{"range filters", ranges}, optionSet{"prefixes and range filters, keyed", both})
+		optionSet{"range filters", ranges}, optionSet{"range filters in a budget", some}, optionSet{"prefixes and range filters, keyed", both})
 	for range 4 {
 		o := sift.Options{
 			MemtableBytes: 1 << (10 + rng.IntN(8)), TableBytes: 1 << (10 + rng.IntN(6)), BlockBytes: 64 << rng.IntN(7),
