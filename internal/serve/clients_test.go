@@ -25,7 +25,13 @@ func TestClients(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), "passed:") {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		t.Log(strings.TrimSpace(string(out)))
+		for line := range strings.Lines(string(out)) {
+			if row, ok := strings.CutPrefix(strings.TrimSpace(line), "row: "); ok {
+				rowInDocs(t, row)
+			} else {
+				t.Log(strings.TrimSpace(line))
+			}
+		}
 	}
 	t.Run("node", func(t *testing.T) {
 		if *nodeDir == "" {

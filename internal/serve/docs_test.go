@@ -7,20 +7,53 @@ import (
 	"testing"
 )
 
-var update = cmdline.Bool("update", false, "write the table of commands in docs/serve.md")
+var update = cmdline.Bool("update", false, "write the tables of commands and libraries in docs/serve.md")
 
-// The table of commands in docs/serve.md is that of the code.
-func TestCommandsInDocs(t *testing.T) {
-	const name, begin, end = "../../docs/serve.md", "<!-- commands: written by TestCommandsInDocs -->\n", "<!-- end -->"
-	b, err := os.ReadFile(name)
+const docsPage = "../../docs/serve.md"
+
+// generated returns what docs/serve.md has between a comment and the next end.
+func generated(t *testing.T, begin string) (before, text, after string) {
+	t.Helper()
+	b, err := os.ReadFile(docsPage)
 	if err != nil {
 		t.Fatal(err)
 	}
 	before, rest, ok := strings.Cut(string(b), begin)
-	got, after, ok2 := strings.Cut(rest, end)
+	text, after, ok2 := strings.Cut(rest, "<!-- end -->")
 	if !ok || !ok2 {
-		t.Fatal("docs/serve.md has no place for the commands")
+		t.Fatalf("docs/serve.md has no %s", begin)
 	}
+	return before + begin, text, "<!-- end -->" + after
+}
+
+// rowInDocs checks the row of a library, or of a suite of tests, in the table of docs/serve.md,
+// against what has just run.
+func rowInDocs(t *testing.T, row string) {
+	t.Helper()
+	before, table, after := generated(t, "<!-- libraries: each row written by the test that ran it -->\n")
+	if strings.Contains(table, "\n"+row+"\n") {
+		return
+	}
+	if !*update {
+		t.Errorf("docs/serve.md does not have what ran; run the test with -update:\n%s", row)
+		return
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " |")
+	var rows []string
+	for line := range strings.Lines(table) {
+		if line = strings.TrimSuffix(line, "\n"); line != "" && !strings.HasPrefix(line, "| "+name+" |") {
+			rows = append(rows, line)
+		}
+	}
+	table = "\n" + strings.Join(append(rows, row), "\n") + "\n\n"
+	if err := os.WriteFile(docsPage, []byte(before+table+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The table of commands in docs/serve.md is that of the code.
+func TestCommandsInDocs(t *testing.T) {
+	before, got, after := generated(t, "<!-- commands: written by TestCommandsInDocs -->\n")
 	groups := []struct {
 		title string
 		names []string
@@ -45,7 +78,7 @@ func TestCommandsInDocs(t *testing.T) {
 	if !*update {
 		t.Fatal("docs/serve.md does not have the commands that there are; run the test with -update")
 	}
-	if err := os.WriteFile(name, []byte(before+begin+want.String()+end+after), 0o644); err != nil {
+	if err := os.WriteFile(docsPage, []byte(before+want.String()+after), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -48,6 +48,7 @@ func TestGoRedisSuite(t *testing.T) {
 	} else {
 		t.Logf("%d of go-redis' own tests passed", passed)
 	}
+	rowInDocs(t, "| go-redis | its own tests of strings, keys, scans, pipelines, transactions, the server, filters |")
 }
 
 // buildGoRedis builds go-redis' tests so that they ask one server, at the environment's

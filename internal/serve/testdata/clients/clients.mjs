@@ -10,12 +10,14 @@ import { RedisStore } from 'connect-redis'
 const port = Number(process.argv[2])
 const url = `redis://127.0.0.1:${port}`
 const passed = []
-async function library(name, run) {
+// The second argument is the row of the table in docs/serve.md.
+async function library(name, works, run) {
   await run()
   passed.push(name)
+  console.log(`row: | ${name} | ${works} |`)
 }
 
-await library('ioredis', async () => {
+await library('ioredis', 'strings, databases, pipelines, `WATCH` and `MULTI`, `SCAN`, `BF.ADD`', async () => {
   const r = new Redis({ port, db: 1 })
   assert.equal(await r.set('k', 'v', 'EX', 100), 'OK')
   assert.equal(await r.get('k'), 'v')
@@ -41,7 +43,7 @@ await library('ioredis', async () => {
   other.disconnect()
 })
 
-await library('node-redis', async () => {
+await library('node-redis', 'strings, databases, `MULTI`, Bloom and cuckoo filters', async () => {
   const r = await createClient({ url, database: 2 }).connect()
   await r.set('k', 'v', { EX: 100 })
   assert.equal(await r.getEx('k', { type: 'EX', value: 50 }), 'v')
@@ -55,7 +57,7 @@ await library('node-redis', async () => {
   r.destroy()
 })
 
-await library('keyv', async () => {
+await library('keyv', 'through @keyv/redis: set with a TTL, get, has, delete, clear', async () => {
   const k = new Keyv(new KeyvRedis(url, { namespace: 'cache' }))
   k.on('error', (err) => { throw err })
   await k.set('user', { name: 'x' }, 10_000)
@@ -69,7 +71,7 @@ await library('keyv', async () => {
   await k.disconnect()
 })
 
-await library('connect-redis', async () => {
+await library('connect-redis', 'sessions: set, get, touch, ids, length, destroy', async () => {
   const client = await createClient({ url }).connect()
   const store = new RedisStore({ client, prefix: 's:' })
   const cookie = new session.Cookie({ maxAge: 60_000 })

@@ -34,4 +34,5 @@ try:
 except redis.ResponseError as err:
     assert "unknown command" in str(err)
 r.flushdb()
+print("row: | redis-py | strings, bits, transactions, `DUMP` and `RESTORE`, filters |")
 print("passed: redis-py", redis.__version__)
