@@ -22,6 +22,7 @@ type memoryCmd struct {
 	Threads   int           `name:"threads" default:"2" help:"Goroutines."`
 	Time      time.Duration `name:"time" default:"5s" help:"How long each workload is measured."`
 	Warm      time.Duration `name:"warm" default:"3s" help:"How long it runs before that."`
+	Preread   bool          `name:"preread" help:"Read all files once before that: the page cache is full, not empty."`
 	DB        string        `name:"db" default:"" help:"Where the databases are, and left if they are there already; the system's place for such things if not given."`
 	JSON      string        `name:"json" default:"" help:"A file to append the results to, a line each."`
 }
@@ -71,7 +72,7 @@ func (c *memoryCmd) table(s *streams, dir string, limit int64, workload string) 
 	fmt.Fprint(s.out, "| :--- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, e := range c.Engines {
 		name, _, _ := strings.Cut(e, "/")
-		at := memory.Case{Engine: e, Workload: workload, Limit: limit, Keys: c.Num, Value: c.ValueSize, Threads: c.Threads, Time: c.Time, Warm: c.Warm}
+		at := memory.Case{Engine: e, Workload: workload, Limit: limit, Keys: c.Num, Value: c.ValueSize, Threads: c.Threads, Time: c.Time, Warm: c.Warm, Preread: c.Preread}
 		at.Dir = filepath.Join(dir, fmt.Sprintf("%s-%d", name, c.Num))
 		switch {
 		case workload == memory.Fill:

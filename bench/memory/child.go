@@ -56,6 +56,11 @@ func (t *task) run() (r Result, err error) {
 		}
 		return r, err
 	}
+	if c.Preread {
+		if err := readFiles(c.Dir); err != nil {
+			return r, err
+		}
+	}
 	if c.Warm > 0 {
 		var unused Result
 		if err := t.timed(&unused, set, db, c.Warm); err != nil {

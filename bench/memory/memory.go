@@ -42,8 +42,9 @@ type Case struct {
 	Keys     int           `json:"keys"`  // that the database holds, or that Fill writes
 	Value    int           `json:"value"` // bytes a value
 	Threads  int           `json:"threads"`
-	Time     time.Duration `json:"time"` // how long it runs; Fill ends with its keys
-	Warm     time.Duration `json:"warm"` // before that
+	Time     time.Duration `json:"time"`    // how long it runs; Fill ends with its keys
+	Warm     time.Duration `json:"warm"`    // before that
+	Preread  bool          `json:"preread"` // the files are read once before that
 	Dir      string        `json:"dir"`
 }
 
@@ -197,4 +198,25 @@ func DirBytes(dir string) (sum int64) {
 		return nil
 	})
 	return sum
+}
+
+// readFiles reads all files of a directory, so that as much of them is in the page cache as
+// there is room for.
+func readFiles(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 1<<20)
+	for _, e := range entries {
+		f, err := os.Open(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return err
+		}
+		_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{f}, buf)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
