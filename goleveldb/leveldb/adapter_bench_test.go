@@ -141,8 +141,9 @@ func BenchmarkAdapter(b *testing.B) {
 }
 
 // compare runs two functions b.N times each, in short turns, so that both meet the same
-// noise, and with different arguments, so that neither finds what the other has cached. It reports the median turn of each, and the median of how much longer adapter
-// took than store did in the turn beside it.
+// noise, and with different arguments, so that neither finds what the other has cached. It
+// reports the median turn of each, and the median of how much longer adapter took than store
+// did in the turn next to it.
 func compare(b *testing.B, adapter, store func(i int)) {
 	const turn = 500 * time.Microsecond
 	took := func(f func(int), from, n int) time.Duration {

@@ -9,7 +9,7 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/errors"
 )
 
-// BatchReplay takes the operations of a batch.
+// BatchReplay receives the operations of a batch.
 type BatchReplay interface {
 	Put(key, value []byte)
 	Delete(key []byte)
@@ -99,7 +99,7 @@ func cutPrefixed(data []byte) (field, rest []byte, ok bool) {
 	return data[:n:n], data[n:], true
 }
 
-// Replay hands the operations to r, in their order. Their slices are valid until the
+// Replay calls r for each operation, in order. Their slices are valid until the
 // batch changes and must not be changed.
 func (b *Batch) Replay(r BatchReplay) error {
 	for op := range b.b.Ops() {

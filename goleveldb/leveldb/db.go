@@ -20,7 +20,7 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// Reader is what a DB and a Snapshot are read by.
+// Reader is implemented by DB and Snapshot.
 type Reader interface {
 	Get(key []byte, ro *opt.ReadOptions) (value []byte, err error)
 	NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.Iterator
@@ -101,7 +101,7 @@ func open(stor storage.Storage, o *opt.Options, how func(string, *sift.Options) 
 	return db, nil
 }
 
-// unlock gives back what open has taken besides the store.
+// unlock releases what open has acquired besides the store.
 func (db *DB) unlock() {
 	if db.locker != nil {
 		db.locker.Unlock()

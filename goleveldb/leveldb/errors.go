@@ -64,8 +64,8 @@ func convertRead(err error) error {
 	return convert(err)
 }
 
-// convert makes of an error of the store the one that programs know. Others it returns
-// as they are.
+// convert converts an error of the store to the one that programs know. It returns other
+// errors unchanged.
 func convert(err error) error {
 	switch {
 	case err == nil:

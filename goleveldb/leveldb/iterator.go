@@ -57,8 +57,8 @@ type txIter struct {
 }
 
 // held is what an iterator releases. One that a program drops instead of releasing it is
-// released when its memory is collected: held has a finalizer, and as that is dear to set
-// it is used again for other iterators.
+// released when its memory is collected: held has a finalizer, and as setting one is
+// expensive, a held is reused for other iterators.
 type held struct {
 	in       cursor // nil: nothing
 	alive    *atomic.Int32
@@ -92,7 +92,7 @@ func iterOptions(slice *util.Range, ro *opt.ReadOptions) *sift.IterOptions {
 	return o
 }
 
-// newIter takes hold of what an iterator moves.
+// newIter registers what an iterator moves.
 func newIter(in cursor, alive *atomic.Int32) iterBase {
 	alive.Add(1)
 	h := helds.Get().(*held)
@@ -115,7 +115,7 @@ func (it *iterBase) ready() bool {
 	return it.err == nil
 }
 
-// moved notes how a move ended; end is where the iterator is if it ran off.
+// moved records how a move ended; end is where the iterator is if it ran off.
 func (it *iterBase) moved(ok bool, end iterState) bool {
 	if ok {
 		it.state = iterAt

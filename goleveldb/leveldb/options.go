@@ -28,7 +28,7 @@ func checkComparer(o *opt.Options) error {
 
 func clamp(n, least, most int) int { return min(max(n, least), most) }
 
-// storeOptions makes the store's options of o. The block cache must be released.
+// storeOptions derives the store's options from o. The block cache must be released.
 //
 // The process takes no more memory than with goleveldb: that holds up to two write
 // buffers, and the store up to three memtables, of half the size then; and it maps no
@@ -97,7 +97,7 @@ func blockCache(o *opt.Options) *sharedCache {
 	return c
 }
 
-// release lets go of the cache when its last user does.
+// release drops the cache when its last user releases it.
 func (c *sharedCache) release() {
 	if c == nil {
 		return
@@ -109,7 +109,7 @@ func (c *sharedCache) release() {
 	}
 }
 
-// storageLog hands what the store logs to the storage's log.
+// storageLog passes what the store logs to the storage's log.
 type storageLog struct {
 	stor  storage.Storage
 	attrs string

@@ -12,9 +12,9 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/cache"
 )
 
-// DBStats says what a database holds and has done.
+// DBStats holds figures on what a database contains and has done.
 type DBStats struct {
-	WriteDelayCount    int32         // writes that were held back
+	WriteDelayCount    int32         // writes that were delayed
 	WriteDelayDuration time.Duration // for how long in all
 	WritePaused        bool          // always false
 
@@ -137,9 +137,9 @@ func (db *DB) Stats(s *DBStats) error {
 //	leveldb.stats                  a table of the levels
 //	leveldb.compcount              compactions by kind
 //	leveldb.iostats                MB read and written
-//	leveldb.writedelay             how often and for how long writes were held back
+//	leveldb.writedelay             how often and for how long writes were delayed
 //	leveldb.sstables               the tables of each level: number, size, first and last key
-//	leveldb.blockpool              a word; there is no such pool
+//	leveldb.blockpool              always <nil>; there is no such pool
 //	leveldb.cachedblock            bytes in the block cache; <nil> without one
 //	leveldb.openedtables           the number of tables
 //	leveldb.alivesnaps             the number of snapshots that are not released

@@ -1,5 +1,5 @@
-// Package cache is a map of reference-counted values in which a Cacher says what stays
-// when nobody holds it.
+// Package cache is a map of reference-counted values. A Cacher decides which values stay
+// when nobody holds them.
 //
 // A database of this module does not use it: of a Cacher that it is given it takes the
 // capacity.
@@ -15,15 +15,15 @@ import (
 // Value is what is cached. If it is a util.Releaser it is released when it is dropped.
 type Value any
 
-// Cacher says what stays in a Cache. It is safe for concurrent use.
+// Cacher decides which values stay in a Cache. It is safe for concurrent use.
 type Cacher interface {
 	// Capacity returns the capacity.
 	Capacity() int
 	// SetCapacity sets the capacity.
 	SetCapacity(capacity int)
-	// Promote notes that a node was used.
+	// Promote records that a node was used.
 	Promote(n *Node)
-	// Ban drops a node and does not take it again.
+	// Ban drops a node and never accepts it again.
 	Ban(n *Node)
 	// Evict drops a node.
 	Evict(n *Node)

@@ -1,4 +1,4 @@
-// Package errors holds the errors that several packages return.
+// Package errors defines the errors that several packages return.
 package errors
 
 import (

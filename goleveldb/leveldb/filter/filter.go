@@ -16,7 +16,7 @@ type Buffer interface {
 	WriteByte(c byte) error
 }
 
-// Filter makes filters and asks them.
+// Filter builds and probes filters.
 type Filter interface {
 	// Name identifies the form of the filters.
 	Name() string
@@ -27,9 +27,9 @@ type Filter interface {
 	Contains(filter, key []byte) bool
 }
 
-// FilterGenerator makes filters.
+// FilterGenerator builds filters.
 type FilterGenerator interface {
-	// Add adds a key, which it must not keep.
+	// Add adds a key, which it must not retain.
 	Add(key []byte)
 	// Generate appends the filter of the keys that were added since the last one.
 	Generate(b Buffer)
@@ -56,7 +56,7 @@ const bloomSeed = 0xbc9f1d34
 func (bloom) Name() string { return "leveldb.BuiltinBloomFilter" }
 
 // Contains implements Filter. The last byte of a filter is the number of probes; more
-// than 30 are kept for forms to come, and return true.
+// than 30 are reserved for other encodings, and return true.
 func (bloom) Contains(filter, key []byte) bool {
 	n := len(filter) - 1
 	if n < 1 {

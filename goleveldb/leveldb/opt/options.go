@@ -1,6 +1,6 @@
-// Package opt holds the options of databases, reads and writes. Each says what a
-// database of this module makes of it; those that it has no use for are for programs
-// that set them.
+// Package opt defines the options of databases, reads and writes. The comment of an
+// option says what it does in this module. Options without effect are there so that
+// programs that set them compile.
 package opt
 
 import (
@@ -18,7 +18,7 @@ const (
 	GiB = MiB * 1024
 )
 
-// What fields that are not set mean.
+// The defaults of fields that are not set.
 var (
 	DefaultBlockCacher                   = LRUCacher
 	DefaultBlockCacheCapacity            = 8 * MiB
@@ -58,7 +58,7 @@ func (f cacherFunc) New(capacity int) cache.Cacher {
 	return f(capacity)
 }
 
-// CacherFunc makes a Cacher of a function, which may be nil.
+// CacherFunc returns a Cacher that calls f, which may be nil.
 func CacherFunc(f func(capacity int) cache.Cacher) Cacher { return cacherFunc(f) }
 
 type passthrough struct{ cacher cache.Cacher }
@@ -74,9 +74,9 @@ func PassthroughCacher(x cache.Cacher) Cacher { return &passthrough{x} }
 func NewLRU(capacity int) Cacher { return PassthroughCacher(cache.NewLRU(capacity)) }
 
 var (
-	// LRUCacher keeps what was used last.
+	// LRUCacher evicts the least recently used values.
 	LRUCacher = CacherFunc(cache.NewLRU)
-	// NoCacher keeps nothing.
+	// NoCacher caches nothing.
 	NoCacher = CacherFunc(nil)
 )
 
@@ -104,24 +104,24 @@ func (c Compression) String() string {
 	return "invalid"
 }
 
-// Strict says what damage is an error. A database of this module is always strict, in
+// Strict selects which damage is an error. A database of this module is always strict, in
 // everything: damage is an error, and Recover drops what it cannot read.
 type Strict uint
 
 const (
-	// StrictManifest is about MANIFESTs.
+	// StrictManifest applies to MANIFESTs.
 	StrictManifest Strict = 1 << iota
-	// StrictJournalChecksum is about checksums in logs.
+	// StrictJournalChecksum applies to checksums in logs.
 	StrictJournalChecksum
-	// StrictJournal is about logs.
+	// StrictJournal applies to logs.
 	StrictJournal
-	// StrictBlockChecksum is about checksums in tables.
+	// StrictBlockChecksum applies to checksums in tables.
 	StrictBlockChecksum
-	// StrictCompaction is about tables in compactions.
+	// StrictCompaction applies to tables in compactions.
 	StrictCompaction
-	// StrictReader is about tables in reads.
+	// StrictReader applies to tables in reads.
 	StrictReader
-	// StrictRecovery is about tables in Recover.
+	// StrictRecovery applies to tables in Recover.
 	StrictRecovery
 	// StrictOverride makes the Strict of ReadOptions count alone.
 	StrictOverride
@@ -231,10 +231,10 @@ type Options struct {
 	// MaxManifestFileSize is not used.
 	MaxManifestFileSize int64
 
-	// NoSync makes WriteOptions.Sync as if it were not set.
+	// NoSync makes the database ignore WriteOptions.Sync.
 	NoSync bool
 
-	// NoWriteMerge is not used: writes that come together are written together.
+	// NoWriteMerge is not used: concurrent writes share a log record.
 	NoWriteMerge bool
 
 	// OpenFilesCacher is not used.

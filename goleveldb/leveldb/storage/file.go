@@ -33,7 +33,7 @@ type fileStorage struct {
 
 // OpenFile returns the Storage in a directory, which it creates if it may write. The
 // directory is locked, against other processes too, until the storage is closed:
-// others' OpenFile fails, on Unix with syscall.EAGAIN.
+// another OpenFile fails, on Unix with syscall.EAGAIN.
 func OpenFile(path string, readOnly bool) (Storage, error) {
 	fi, err := os.Stat(path)
 	switch {
@@ -84,7 +84,7 @@ func (s *fileStorage) Lock() (Locker, error) {
 	return s.locked, nil
 }
 
-// Log implements Storage: it appends a line to the file LOG. What fails is let be.
+// Log implements Storage: it appends a line to the file LOG. Errors are ignored.
 func (s *fileStorage) Log(str string) {
 	if s.readOnly {
 		return

@@ -1,5 +1,5 @@
-// Package storage is where a database keeps its files: a directory, memory, or what
-// implements Storage.
+// Package storage defines where a database keeps its files: in a directory, in memory, or
+// in a program's own implementation of Storage.
 package storage
 
 import (
@@ -38,7 +38,7 @@ func (t FileType) String() string {
 	return fmt.Sprintf("<unknown:%d>", int(t))
 }
 
-// What storages return.
+// Errors of storages.
 var (
 	ErrInvalidFile = errors.New("leveldb/storage: invalid file for argument")
 	ErrLocked      = errors.New("leveldb/storage: already locked")
@@ -155,7 +155,7 @@ type Storage interface {
 	// error is ErrLocked.
 	Lock() (Locker, error)
 
-	// Log notes a line for people to read, or does nothing.
+	// Log writes a line to the storage's log for people to read, or does nothing.
 	Log(str string)
 
 	// SetMeta makes fd the file that GetMeta returns, at once and durably.
