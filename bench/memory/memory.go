@@ -210,7 +210,9 @@ func readFiles(dir string) error {
 	buf := make([]byte, 1<<20)
 	for _, e := range entries {
 		f, err := os.Open(filepath.Join(dir, e.Name()))
-		if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the store has removed it meanwhile
+		} else if err != nil {
 			return err
 		}
 		_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{f}, buf)
