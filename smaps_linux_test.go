@@ -36,6 +36,9 @@ func anonymous(t *testing.T) uint64 {
 // a tenth, in a process that does nothing else, has filled its cache and a memtable, and has
 // compacted before.
 func TestMemoryMetrics(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector, which the short tests run under, takes memory of its own")
+	}
 	const env = "SIFT_TEST_MEMORY"
 	if os.Getenv(env) == "" {
 		child := exec.Command(os.Args[0], "-test.run", "^TestMemoryMetrics$", "-test.v")
