@@ -198,7 +198,7 @@ func (s *Server) figures() figures {
 	runtime.ReadMemStats(&mem)
 	v.HeapBytes, v.SystemBytes = mem.HeapAlloc, mem.Sys-mem.HeapReleased
 	m := s.db.Metrics()
-	v.StoreGets, v.StoreBlockReads, v.StoreCacheHits, v.StoreMemory = m.Gets, m.BlockReads, m.CacheHits, m.Memory.Total()
+	v.StoreGets, v.StoreBlockReads, v.StoreCacheHits, v.StoreMemory = m.Gets, m.BlockReads, m.CacheHits, m.Memory.Total()-m.Memory.Garbage
 	for _, l := range m.Levels {
 		v.StoreTables += uint64(l.Tables)
 		v.StoreTableBytes += l.Bytes
