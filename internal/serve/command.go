@@ -160,8 +160,8 @@ func init() {
 		{name: "swapdb", arity: 3, flags: isWrite | exclusive, run: swapDB},
 		{name: "scan", arity: -2, flags: unlocked, run: scan},
 		{name: "dbsize", arity: 1, flags: unlocked, run: dbsize},
-		{name: "flushall", arity: -1, max: 2, flags: isWrite | exclusive, run: flushAll},
-		{name: "flushdb", arity: -1, max: 2, flags: isWrite | exclusive, run: flushAll},
+		{name: "flushall", arity: -1, flags: isWrite | exclusive, run: flushAll},
+		{name: "flushdb", arity: -1, flags: isWrite | exclusive, run: flushAll},
 
 		{name: "bf.reserve", arity: -4, max: 7, flags: isWrite | long, run: bfReserve},
 		{name: "bf.add", arity: 3, flags: isWrite, run: bfAdd},

@@ -22,7 +22,7 @@ func dbsize(c *client, args [][]byte) {
 
 // flushAll is FLUSHALL and FLUSHDB: it begins new generations. World is held alone.
 func flushAll(c *client, args [][]byte) {
-	if len(args) == 2 && !is(args[1], "SYNC") && !is(args[1], "ASYNC") {
+	if len(args) > 2 || len(args) == 2 && !is(args[1], "SYNC") && !is(args[1], "ASYNC") {
 		c.reply(errSyntax)
 		return
 	}

@@ -138,6 +138,10 @@ func parseExpireOptions(args [][]byte) (o expireOptions, err error) {
 // expire is EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
 func expire(c *client, args [][]byte) {
 	name := string(bytes.ToLower(args[0]))
+	o, err := parseExpireOptions(args[3:])
+	if c.reply(err) {
+		return
+	}
 	n, ok := resp.ParseInt(args[2])
 	if !ok {
 		c.reply(errNotInt)
@@ -146,10 +150,6 @@ func expire(c *client, args [][]byte) {
 	expiry, ok := toExpiry(n, !strings.HasSuffix(name, "at"), name[0] == 'p')
 	if !ok {
 		c.w.Error("ERR invalid expire time in '" + name + "' command")
-		return
-	}
-	o, err := parseExpireOptions(args[3:])
-	if c.reply(err) {
 		return
 	}
 	done := false
