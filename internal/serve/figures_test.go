@@ -140,7 +140,6 @@ func testFiguresAgree(t *testing.T) {
 		"of GETs found":      "75 %",
 		"table reads saved":  formatCount(saved),
 		"in 2 filters":       formatBytes(value("filter_memory")),
-		"store":              formatBytes(value("store_memory")),
 		"requests and repli": formatBytes(value("request_memory")),
 	} {
 		if got := card(label); got != want {
