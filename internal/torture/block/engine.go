@@ -67,11 +67,8 @@ func (s *siftStore) Contents(keys []string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := map[string]string{}
-	for ok := it.First(); ok; ok = it.Next() {
-		m[string(it.Key())] = string(it.Value())
-	}
-	if err := it.Close(); err != nil {
+	m, err := walk(it)
+	if err != nil {
 		return nil, err
 	}
 	return m, agree(m, keys, func(k []byte) ([]byte, bool, error) {

@@ -77,11 +77,8 @@ func (s *pebbleStore) Contents(keys []string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := map[string]string{}
-	for ok := it.First(); ok; ok = it.Next() {
-		m[string(it.Key())] = string(it.Value())
-	}
-	if err := it.Close(); err != nil {
+	m, err := walk(it)
+	if err != nil {
 		return nil, err
 	}
 	return m, agree(m, keys, func(k []byte) ([]byte, bool, error) {
@@ -249,6 +246,21 @@ func (s *badgerStore) Contents(keys []string) (m map[string]string, err error) {
 func (s *badgerStore) Tidy(int) (durable bool, err error) { return false, s.db.Flatten(1) }
 
 func (s *badgerStore) Close() error { return s.db.Close() }
+
+// walk returns what an iterator goes over, and closes it.
+func walk(it interface {
+	First() bool
+	Next() bool
+	Key() []byte
+	Value() []byte
+	Close() error
+}) (map[string]string, error) {
+	m := map[string]string{}
+	for ok := it.First(); ok; ok = it.Next() {
+		m[string(it.Key())] = string(it.Value())
+	}
+	return m, it.Close()
+}
 
 // ignore returns an error unless it is the one that says that a key is not there.
 func ignore(err, notFound error) error {
