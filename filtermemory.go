@@ -243,10 +243,9 @@ func (k *filterKeeper) hold(p planned, steps int) {
 }
 
 // planInputs returns the filters of a version's tables, with or without range filters, and the
-// plan's input for each. It
-// assumes uniform traffic: a lookup probes each level once, and each table of a level in
-// proportion to its size, and there are as many scans of ranges without keys as lookups. It
-// blocks while a filter is being read.
+// plan's input for each. It assumes uniform traffic: a lookup probes each level once, and each
+// table of a level in proportion to its size, and there are as many scans of ranges without keys
+// as lookups. It blocks while a filter is being read.
 func planInputs(version *manifest.Version, ranges bool) ([]planned, []plan.Table) {
 	var filters []planned
 	var inputs []plan.Table

@@ -34,6 +34,7 @@ const (
 	// CacheBytes, and the size of tables, in proportion to Memory: writing a table takes some
 	// 33 bytes per key, and up to four are written at once by flushes and compactions.
 	memtableShare = 32
+	leastShare    = 16 // a memtable is not made smaller than 1 MiB unless that is more than this share
 	cacheShare    = 32
 	tableShare    = 16
 )
@@ -43,7 +44,7 @@ const (
 func (o *Options) resolveMemory(limit int64) {
 	o.cacheGrows = o.Memory != 0 && o.CacheBytes == 0 && o.BlockCache == nil
 	o.Memory = cmp.Or(o.Memory, max(cmp.Or(limit/2, unknownMemory), minMemory))
-	o.MemtableBytes = cmp.Or(o.MemtableBytes, int(max(min(16<<20, o.Memory/memtableShare), 1<<20)))
+	o.MemtableBytes = cmp.Or(o.MemtableBytes, int(max(min(16<<20, o.Memory/memtableShare), min(1<<20, o.Memory/leastShare))))
 	o.CacheBytes = cmp.Or(o.CacheBytes, min(8<<20, o.Memory/cacheShare))
 	mapBytes := limit / 4
 	if math.MaxInt == math.MaxInt32 {

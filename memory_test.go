@@ -14,7 +14,8 @@ func TestResolveMemory(t *testing.T) {
 		memtableBytes             int
 	}{
 		{0, 1 << 30, 8 << 20, 16 << 20},
-		{1 << 20, 1 << 20, 32 << 10, 1 << 20},
+		{1 << 20, 1 << 20, 32 << 10, 64 << 10},
+		{16 << 20, 8 << 20, 256 << 10, 512 << 10},
 		{64 << 20, 32 << 20, 1 << 20, 1 << 20},
 		{512 << 20, 256 << 20, 8 << 20, 8 << 20},
 		{1 << 40, 1 << 39, 8 << 20, 16 << 20},
@@ -26,6 +27,9 @@ func TestResolveMemory(t *testing.T) {
 		}
 		if rest := o.heapRest(); rest < o.Memory/8 || rest > o.Memory/2 {
 			t.Errorf("%d bytes of memory: %d of %d are left", c.limit, rest, o.Memory)
+		}
+		if all := gcFactor * (fullMemtables*memtableMemory(int64(o.MemtableBytes)) + o.CacheBytes + o.heapRest()); all > o.Memory {
+			t.Errorf("%d bytes of memory: %d of %d are given away", c.limit, all, o.Memory)
 		}
 		given := Options{Memory: 64 << 20, MemtableBytes: 1 << 20, CacheBytes: -1, MapBytes: -1}
 		want := given

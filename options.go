@@ -122,7 +122,8 @@ type Options struct {
 	FilterMemory int64
 	// MemtableBytes is the size at which a memtable is flushed to a table. Up to two full
 	// ones are flushed while a third fills, so three times as much memory may be in use.
-	// Default: 16 MiB, less if Memory is less than 512 MiB, at least 1 MiB.
+	// Default: 16 MiB, less if Memory is less than 512 MiB, less than 1 MiB only if
+	// Memory is less than 16 MiB.
 	MemtableBytes int
 	// TableBytes is the size at which a compaction begins a new table in levels 1 and 2.
 	// It doubles with each further level, up to a sixteenth of Memory. Default: half of

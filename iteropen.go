@@ -1,0 +1,293 @@
+package sift
+
+import (
+	"errors"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/merge"
+	"github.com/siftdb/sift/memtable"
+	"github.com/siftdb/sift/sstable"
+)
+
+// NewIter returns an iterator over the current state. o may be nil. It returns ErrClosed
+// after Close; damage and I/O errors may appear here or in Iter.Err.
+func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
+	it, err := d.openIter(o, latest, nil)
+	if it == nil && err == nil {
+		it = d.noIter()
+	}
+	return it, err
+}
+
+// noIter returns an iterator over nothing.
+func (d *DB) noIter() *Iter { return &Iter{db: d, in: merge.Empty{}, nothing: true} }
+
+// openIter returns an iterator over what is visible at seq, with the writes of tx over
+// it unless that is nil. Without tx it is nil if there is nothing in the range.
+func (d *DB) openIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
+	// Until it is known that there are keys in the range, it is as the caller gave it.
+	var room boundsRoom
+	lower, upper := o.limits(&room)
+	ask := d.prefixOf(lower, upper)
+	g := d.epoch.Enter()
+	defer g.Exit()
+	s, seq, present := d.iterState(seq)
+	if s == nil {
+		return nil, ErrClosed
+	}
+	var near nearGaps
+	if tx == nil {
+		var some bool
+		if lower, upper, some = d.skipGaps(s, seq, lower, upper, &near); !some {
+			return nil, nil
+		}
+	}
+	src := s.sources(lower, upper, &ask)
+	if src.none() && tx == nil {
+		return nil, nil
+	}
+	roomy := new(roomyIter)
+	it := &roomy.Iter
+	it.db, it.seq, it.iterRoom = d, seq, &roomy.room
+	it.init()
+	it.setBounds(lower, upper)
+	it.tx, it.near = tx, near
+	if err := it.read(s, &src, o, present); err != nil {
+		return nil, err
+	}
+	s.version.Ref()
+	it.state = s
+	return it, nil
+}
+
+// read makes the iterator run over sources of a state.
+func (it *Iter) read(s *readState, src *sources, o *IterOptions, present bool) error {
+	it.options.DontFillCache = o != nil && o.DontFillCache
+	it.drops, it.own = s.drops, it.seq
+	it.readsMem, it.mem = src.mem != nil, nil
+	if present {
+		it.mem = s.mem
+	}
+	children, err := src.iterators(&it.options)
+	if err != nil {
+		return err
+	}
+	if it.tx != nil {
+		children, it.own = it.tx.own.iterators(it.tx, children)
+		it.tx.track(it)
+	}
+	switch len(children) {
+	case 0:
+		it.in = merge.Empty{}
+	case 1:
+		it.in = children[0]
+	default:
+		it.in = merge.New(children...)
+	}
+	return nil
+}
+
+// Reset makes the iterator what a new one with the options would be, from the same DB,
+// Snapshot or Tx, at less cost: in a loop over ranges that have no keys it allocates
+// nothing. o may be nil, and may hold the current key. What the iterator sees is as new,
+// too: of a DB the current state, with all that was written since. For one view
+// throughout, make the iterator from a Snapshot. Reset ends the lifetime of Key and Value,
+// and forgets Err.
+//
+// It returns ErrClosed if the iterator, or what it was made from, is closed, and the
+// errors of NewIter. The iterator is then over nothing, with that error as its Err, and
+// can be reset again. Close it in any case.
+func (it *Iter) Reset(o *IterOptions) error {
+	if it.closed {
+		return ErrClosed
+	}
+	var room boundsRoom
+	lower, upper := o.limits(&room)
+	if it.iterRoom != nil {
+		it.setBounds(lower, upper) // before the key goes, which may be one of them
+		lower, upper = it.lower, it.upper
+	}
+	err := it.leave()
+	if err == nil {
+		err = it.enter(o, lower, upper)
+	}
+	it.err = err
+	return err
+}
+
+// leave ends what the iterator runs over.
+func (it *Iter) leave() error {
+	it.valid, it.moved, it.backward, it.nothing = false, false, false, true
+	if it.iterRoom != nil && it.track != nil {
+		it.track.close()
+		it.track = nil
+	}
+	in := it.in
+	it.in = merge.Empty{}
+	return in.Close()
+}
+
+// enter makes an iterator over nothing one over a range of what there is now.
+func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
+	var tx *Tx
+	if it.iterRoom != nil {
+		tx = it.tx
+	}
+	want := uint64(latest)
+	switch {
+	case tx != nil:
+		if err := tx.usable(); err != nil {
+			return err
+		}
+		want = tx.seq
+	case it.snapshot != nil:
+		if it.snapshot.closed.Load() {
+			return ErrClosed
+		}
+		want = it.snapshot.seq
+	}
+	ask := it.db.prefixOf(lower, upper)
+	s, seq, present := it.hold(want)
+	if s == nil {
+		return ErrClosed
+	}
+	it.seq = seq
+	var near nearGaps
+	if tx == nil {
+		var some bool
+		if lower, upper, some = it.db.skipGaps(s, seq, lower, upper, &near); !some {
+			return nil
+		}
+	}
+	src := s.sources(lower, upper, &ask)
+	if src.none() && tx == nil {
+		return nil
+	}
+	if it.iterRoom == nil {
+		it.iterRoom = new(iterRoom)
+		it.init()
+		it.setBounds(lower, upper)
+	}
+	if it.near = near; near.below != nil {
+		it.lower = near.below.To
+	}
+	if near.above != nil {
+		it.upper = near.above.From
+	}
+	if err := it.read(s, &src, o, present); err != nil {
+		return err
+	}
+	it.nothing = false
+	if tx != nil {
+		if err := tx.read(nil); err != nil {
+			it.leave()
+			return err
+		}
+	}
+	return nil
+}
+
+// hold is iterState for an iterator that keeps the state. If it is the one that it
+// has already, its tables are there without an epoch.
+func (it *Iter) hold(want uint64) (s *readState, seq uint64, present bool) {
+	d := it.db
+	if s, seq, present = d.iterState(want); s == it.state {
+		return s, seq, present
+	}
+	g := d.epoch.Enter()
+	if s, seq, present = d.iterState(want); s != nil {
+		s.version.Ref()
+	}
+	g.Exit()
+	if s != nil {
+		if it.state != nil {
+			d.releaseVersion(it.state.version)
+		}
+		it.state = s
+	}
+	return s, seq, present
+}
+
+// iterState returns the present read state, nil if the database is closed, and the
+// sequence number that an iterator over it looks at, which present says is the newest
+// one. None up to it is missing in the state: a gap that is true for readers at the
+// number is true for the iterator.
+func (d *DB) iterState(want uint64) (s *readState, seq uint64, present bool) {
+	for {
+		s = d.state.Load()
+		if s == nil || want != latest {
+			return s, want, false // a snapshot is older than the state
+		}
+		seq = d.readSeq(want)
+		if now := d.state.Load(); now != nil && now.mem == s.mem {
+			return s, seq, true
+		}
+	}
+}
+
+// sources are what an iterator runs over: memtables, and the tables that may hold
+// keys of its range.
+type sources struct {
+	mem    *memtable.Memtable // nil if it is empty
+	imms   []*memtable.Memtable
+	runs   [][]*manifest.TableMeta                   // of level 0; see manifest.Version.Runs
+	levels [manifest.NumLevels][]*manifest.TableMeta // from level 1 on
+}
+
+// sources returns those of an iterator over a range.
+func (s *readState) sources(lower, upper []byte, ask *prefixAsk) sources {
+	src := sources{imms: s.imms}
+	// What is added to an empty memtable from now on has higher sequence numbers
+	// than the iterator looks at.
+	if !s.mem.Empty() {
+		src.mem = s.mem
+	}
+	src.runs = runsOf(s.version, lower, upper, ask)
+	for level := 1; level <= s.version.Deepest; level++ {
+		if len(s.version.Levels[level]) > 0 {
+			src.levels[level] = tablesOf(s.version, level, lower, upper, ask)
+		}
+	}
+	ask.count()
+	return src
+}
+
+// none reports whether there are no sources.
+func (s *sources) none() bool {
+	for _, metas := range s.levels {
+		if len(metas) > 0 {
+			return false
+		}
+	}
+	return s.mem == nil && len(s.imms) == 0 && len(s.runs) == 0
+}
+
+// iterators returns an iterator for each memtable, each run of level 0, and each further
+// level.
+func (s *sources) iterators(o *sstable.IterOptions) (children []base.Iterator, err error) {
+	children = make([]base.Iterator, 0, 1+len(s.imms)+len(s.runs)+manifest.NumLevels)
+	if s.mem != nil {
+		children = append(children, s.mem.NewIter())
+	}
+	for _, m := range s.imms {
+		children = append(children, m.NewIter())
+	}
+	for _, run := range s.runs {
+		if len(run) > 1 {
+			children = append(children, levelIterator(run, o))
+			continue
+		}
+		it, err := run[0].Handle.(*table).iter(o)
+		if err != nil {
+			return nil, errors.Join(err, closeAll(children))
+		}
+		children = append(children, it)
+	}
+	for _, metas := range s.levels {
+		if len(metas) > 0 {
+			children = append(children, levelIterator(metas, o))
+		}
+	}
+	return children, nil
+}
