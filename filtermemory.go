@@ -147,6 +147,7 @@ func (k *filterKeeper) rebalance(limit int64) (short bool) {
 
 	budget := k.db.divideMemory()
 	if refused := k.db.filters.Refused(); !refused && !k.short && k.db.opts.FilterMemory == 0 {
+		k.replace(nil, nil) // nothing is to be planned: do not keep tables that go
 		return false
 	}
 	filters, inputs := planInputs(version, k.db.opts.FilterMemory != 0)

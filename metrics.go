@@ -29,8 +29,8 @@ type Metrics struct {
 	// WastedReads is the expected number of block reads per second that lookups of absent
 	// keys cost, given the filters in memory and the lookups of the last seconds.
 	// NextMiBSaves is how many of them, and of those in ranges without keys, another MiB
-	// of Options.FilterMemory would save.
-	// Both are 0 without that option.
+	// for filters would save. Without Options.FilterMemory both are 0 as long as all
+	// filters fit into Options.Memory.
 	WastedReads, NextMiBSaves float64
 
 	// Memory is what the database holds in memory.
