@@ -78,6 +78,9 @@ func describe(p Plan, ok bool) string {
 	if p.TrivialMove {
 		s += " move"
 	}
+	if p.Pointer == nil { // it rewrites tables in place
+		return s
+	}
 	return s + " until " + string(base.UserKey(p.Pointer))
 }
 
@@ -162,6 +165,51 @@ func TestPickIsPure(t *testing.T) {
 	}
 }
 
+// TestPointer: a plan's own pointer leads on to the next table.
+func TestPointer(t *testing.T) {
+	v := parseVersion(t, "L1: 1:a-b*6 2:c-d*6 3:e-f*6")
+	var pointers [manifest.NumLevels][]byte
+	for _, want := range []string{"1", "2", "3", "1"} {
+		plan, ok := Pick(v, testConfig, pointers)
+		if got := numbers(plan.Inputs[0]); !ok || got != want {
+			t.Fatalf("table %s, want %s", got, want)
+		}
+		pointers[1] = plan.Pointer
+	}
+}
+
+// TestPickOld: a table made since the compaction began is left where it is.
+func TestPickOld(t *testing.T) {
+	v := parseVersion(t, "L0: 7:x-z 5:a-c")
+	for before, want := range map[uint64]string{5: "none", 6: "L0 [5] L1 [] move until c", 7: "L0 [5] L1 [] move until c", 8: "L0 [7 5] L1 [] until z"} {
+		if got := describe(PickOld(v, testConfig, nil, nil, before)); got != want {
+			t.Errorf("before %d: %s, want %s", before, got, want)
+		}
+	}
+}
+
+// TestPickDeletions: tombstones are dropped where they are if nothing lies below them, and
+// otherwise move down with what they overlap, even where a table could be moved unchanged.
+func TestPickDeletions(t *testing.T) {
+	for _, tt := range []struct {
+		version string
+		level   int
+		want    string
+	}{
+		{"L1: 1:c-d 2:e-f / L2: 3:a-b 4:g-h / L6: 5:i-j", 1, "L1 [1] L1 []"},
+		{"L1: 1:c-d 2:e-f / L2: 3:d-e", 1, "L1 [1 2] L2 [3] until f"},
+		{"L1: 1:c-d / L6: 3:d-d", 1, "L1 [1] L2 [] until d"},
+		{"L5: 1:c-d / L6: 3:d-d", 5, "L5 [1] L6 [3] until d"},
+		{"L6: 1:c-d", 6, "L6 [1] L6 []"},
+		{"L0: 1:c-d / L1: 3:e-f", 0, "L0 [1] L1 [] until d"}, // others of level 0 may lie below it
+	} {
+		v := parseVersion(t, tt.version)
+		if got := describe(PickDeletions(v, testConfig, tt.level, v.Levels[tt.level][0]), true); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.version, got, tt.want)
+		}
+	}
+}
+
 func TestNothingBelow(t *testing.T) {
 	// The plan: 5 and 8 into level 2.
 	v := parseVersion(t, "L1: 5:b-f 6:f@2-k / L2: 8:a@9-c@9 9:c@1-d / L3: 10:e-e 11:g-h / L5: 12:a-a 13:f-g")
@@ -207,6 +255,10 @@ func TestSplitBefore(t *testing.T) {
 	// 1 lies before the first key. At ca 2 and 3 are passed, 18 units; at z 4 and 5.
 	if s := strings.Join(got, " "); s != "ca z" {
 		t.Errorf("splits before %s", s)
+	}
+	f = SplitBefore(&Plan{Grandparents: v.Levels[3]}, 180) // as much as 2 and 3 are
+	if f([]byte("aa")) || f([]byte("ca")) {
+		t.Error("splits at what is allowed")
 	}
 	f = SplitBefore(&Plan{}, 1)
 	if f([]byte("a")) || f([]byte("b")) {

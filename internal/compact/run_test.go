@@ -162,3 +162,85 @@ func TestRunsOfTombstones(t *testing.T) {
 		}
 	}
 }
+
+// TestRunKeeps: which versions of a key a job keeps, by who can see them.
+func TestRunKeeps(t *testing.T) {
+	for _, tt := range []struct {
+		desc       string
+		in         string // key, sequence number and d for a tombstone
+		boundaries []uint64
+		below      string // keys that something below may hold
+		splits     string // keys before which a table ends
+		want       string // tables are set apart by |
+	}{
+		{"nobody sees the older ones", "a9 a8 a7 b3", []uint64{20}, "", "", "a9 b3"},
+		{"a snapshot each", "a9 a8 a7 a6", []uint64{7, 8, 20}, "", "", "a9 a8 a7"},
+		{"a snapshot between", "a9 a8 a3 a2", []uint64{5, 20}, "", "", "a9 a3"},
+		{"newer than every boundary", "a9 a8 a4 a3", []uint64{5}, "", "", "a9 a8 a4"},
+		{"a tombstone of nothing", "a9d a8 b7d", []uint64{20}, "", "", ""},
+		{"a tombstone with something below", "a9d a8 b7d", []uint64{20}, "a", "", "a9d"},
+		{"a tombstone that a snapshot does not see", "a9d a4", []uint64{5, 20}, "", "", "a9d a4"},
+		{"a value is no tombstone", "a9 b4", []uint64{5, 20}, "", "", "a9 b4"},
+		{"a table ends before a key", "a9 b8 b3 c7", []uint64{5, 20}, "", "b", "a9 | b8 b3 c7"},
+		{"a table ends before a key of which nothing stays", "a9 b8d c7", []uint64{20}, "", "b", "a9 | c7"},
+	} {
+		var input backwards
+		for _, e := range strings.Fields(tt.in) {
+			var seq uint64
+			fmt.Sscan(strings.TrimSuffix(e[1:], "d"), &seq)
+			kind := base.KindSet
+			if strings.HasSuffix(e, "d") {
+				kind = base.KindDelete
+			}
+			input.keys = append(input.keys, base.AppendInternalKey(nil, []byte(e[:1]), seq, kind))
+		}
+		fs := vfstest.NewMem()
+		job := jobTo(fs, &input)
+		job.Boundaries = tt.boundaries
+		job.NothingBelow = func(key []byte) bool { return !strings.Contains(tt.below, string(key)) }
+		job.SplitBefore = func(key []byte) bool { return strings.Contains(tt.splits, string(key)) }
+		outputs, _, err := Run(context.Background(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tables []string
+		for _, o := range outputs {
+			tables = append(tables, tableEntries(t, fs, fmt.Sprintf("%06d.ldb", o.Num)))
+		}
+		if got := strings.Join(tables, " | "); got != tt.want {
+			t.Errorf("%s, %s: %s, want %s", tt.desc, tt.in, got, tt.want)
+		}
+	}
+}
+
+// tableEntries returns a table's keys as TestRunKeeps writes them.
+func tableEntries(t *testing.T, fs vfs.FS, name string) string {
+	t.Helper()
+	f, err := fs.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	size, err := fs.Size(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := sstable.NewReader(f, size, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	it := r.NewIter(nil)
+	var entries []string
+	for ok := it.First(); ok; ok = it.Next() {
+		user, seq, kind, _ := base.SplitInternalKey(it.Key())
+		entry := fmt.Sprintf("%s%d", user, seq)
+		if kind == base.KindDelete {
+			entry += "d"
+		}
+		entries = append(entries, entry)
+	}
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(entries, " ")
+}

@@ -108,6 +108,15 @@ func TestDecodeEditRefuses(t *testing.T) {
 			t.Errorf("%s: %v", tc.desc, err)
 		}
 	}
+	// The largest number is in range.
+	for _, text := range []string{
+		"03 ff ff ff ff ff ff ff ff 3f",
+		"07 00 ff ff ff ff ff ff ff ff 3f 01 09 61 01 00 00 00 00 00 00 00 09 61 01 00 00 00 00 00 00 00",
+	} {
+		if _, err := DecodeEdit(unhex(t, text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
 	// Every cut of a whole edit ends between two fields, or is refused.
 	b := fullEdit().appendTo(nil)
 	for n := range b {

@@ -207,6 +207,12 @@ func TestLoadAddsUp(t *testing.T) {
 	if got := describe(s); got != want || s.Num != 8 {
 		t.Errorf("MANIFEST %d:\n%s\nwant\n%s", s.Num, got, want)
 	}
+	// Whatever the MANIFEST says, the next file is none that it names.
+	third := add(1, meta(40, key("c", 1), key("d", 1)))
+	dir = writeFiles(t, map[string]string{"CURRENT": "MANIFEST-000008\n", "MANIFEST-000008": manifestOf(t, first, second, third)})
+	if s, err = Load(vfs.OS, dir); err != nil || s.NextFile != 41 {
+		t.Errorf("next file %d after table 40, %v", s.NextFile, err)
+	}
 }
 
 func TestLoadRefuses(t *testing.T) {

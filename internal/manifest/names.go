@@ -85,11 +85,6 @@ func ParseName(name string) (kind FileKind, num uint64, ok bool) {
 
 // parseNum accepts digits only: no sign, no empty string, no number out of range.
 func parseNum(s string) (uint64, bool) {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return 0, false
-		}
-	}
 	n, err := strconv.ParseUint(s, 10, 64)
 	return n, err == nil && n <= maxFileNum
 }

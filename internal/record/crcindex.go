@@ -64,9 +64,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // step feeds one byte to a CRC register.
 func step(c uint32, b byte) uint32 { return castagnoli[byte(c)^b] ^ c>>8 }
 
-// powers returns x^8n for all n up to BlockSize. The highest bit is x^0.
+// powers returns x^8n for all n below BlockSize. The highest bit is x^0.
 var powers = sync.OnceValue(func() []uint32 {
-	p := make([]uint32, BlockSize+1)
+	p := make([]uint32, BlockSize)
 	p[0] = 1 << 31
 	for i := 1; i < len(p); i++ {
 		p[i] = step(p[i-1], 0)

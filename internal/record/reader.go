@@ -116,7 +116,7 @@ func (r *Reader) Next() (payload []byte, offset int64, err error) {
 func (r *Reader) next() ([]byte, int64, error) {
 	start, pending := r.off, false // start of the record; whether its first chunk was read
 	for {
-		if rest := BlockSize - r.off%BlockSize; rest < HeaderLen && r.off < r.size {
+		if rest := BlockSize - r.off%BlockSize; rest < HeaderLen {
 			// Padding holds no data and is not checked.
 			r.off = min(r.off+rest, r.size)
 		}

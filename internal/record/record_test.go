@@ -239,6 +239,9 @@ func TestOneWriteARecord(t *testing.T) {
 	if err := w.Append(nil); err != nil || s.calls != 5 || w.Offset() != int64(s.Len()) {
 		t.Fatalf("a group of 11 records made %d writes, err %v", s.calls-4, err)
 	}
+	if err := w.Flush(); err != nil || s.calls != 5 {
+		t.Fatalf("with nothing to write Flush made %d writes, err %v", s.calls-5, err)
+	}
 	if err := w.Append(make([]byte, 10*flushBytes)); err != nil || s.most > 2*flushBytes {
 		t.Fatalf("a huge record made writes of %d bytes, err %v", s.most, err)
 	}
@@ -337,6 +340,10 @@ func TestStrict(t *testing.T) {
 		{desc: "a valid chunk begins within the bad one's header", data: a + "\xff\xff\xff" + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: 11, cause: errType, salvaged: "b"},
 		{desc: "past the damage, a record whose middle is bad", data: "X" + a[1:] + rawChunk(typeFirst, "x") + "X" + rawChunk(typeMiddle, "y")[1:] + rawChunk(typeLast, "z") + b, kind: Damaged, next: 8, cause: ErrChecksum, salvaged: "b"},
 		{desc: "past the damage, a record that another interrupts", data: "X" + a[1:] + rawChunk(typeFirst, "x") + b + rawChunk(typeLast, "z") + a, kind: Damaged, next: 8, cause: ErrChecksum, salvaged: "ba"},
+		{desc: "past the damage, a valid checksum of an unknown type", data: "X" + a[1:] + rawChunk(5, "x") + b, kind: Damaged, next: 16, cause: ErrChecksum, salvaged: "b"},
+		{desc: "past the damage, an empty first chunk that ends its block", data: "X" + a[1:] + full(strings.Repeat("f", BlockSize-8-2*HeaderLen)) + rawChunk(typeFirst, "") + rawChunk(typeLast, "s"), kind: Damaged, next: 8, cause: ErrChecksum, salvaged: "fs"},
+		{desc: "all but an empty first chunk of a block is bad", data: "X" + full(strings.Repeat("f", BlockSize-2*HeaderLen))[1:] + rawChunk(typeFirst, "") + rawChunk(typeLast, "s"), kind: Damaged, next: BlockSize - HeaderLen, cause: ErrChecksum, salvaged: "s"},
+		{desc: "type 0 with a length", data: a + zeros[:4] + "\x01\x00\x00x", records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errType},
 		{desc: "two bad places", data: a + "X" + b[1:] + a + "X" + b[1:] + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: 16, cause: ErrChecksum, salvaged: "ab"},
 		{desc: "what fills up a block is not looked at", data: full(strings.Repeat("f", BlockSize-HeaderLen-6)) + "filler" + b, records: "fb", offset: BlockSize + 8},
 		{desc: "the file ends in what fills up a block", data: full(strings.Repeat("f", BlockSize-HeaderLen-6)) + "fil", records: "f", offset: BlockSize - 3},
