@@ -18,9 +18,13 @@ import (
 
 // instrument writes changed copies of the store's files and the overlay that
 // names them. same tells that an earlier run has left the very same there.
-func instrument(root, work string) (mutants []mutant, same bool, err error) {
+func instrument(root, work string, bounds bool) (mutants []mutant, same bool, err error) {
 	overlay := map[string]string{}
-	in := &instrumenter{fset: token.NewFileSet(), named: map[string]int{}}
+	in := &instrumenter{fset: token.NewFileSet(), named: map[string]int{}, bounds: bounds}
+	dirs := dirs
+	if bounds {
+		dirs = boundDirs
+	}
 	same = true
 	write := func(name string, b []byte) (path string, err error) {
 		path = filepath.Join(work, name)
@@ -93,7 +97,7 @@ import (
 
 var (
 	on, _ = strconv.Atoi(os.Getenv("SIFT_MUTANT"))
-	seen  [1 << 12]atomic.Bool
+	seen  [1 << 14]atomic.Bool
 )
 
 // On reports whether a mutant is on.
@@ -119,12 +123,32 @@ func Forget(id int, err error) error {
 	}
 	return err
 }
+
+// PlusOne and MinusOne leave the 1 out when the mutant is on.
+type number interface {
+	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float64
+}
+
+func PlusOne[T number](id int, a T) T {
+	if On(id) {
+		return a
+	}
+	return a + 1
+}
+
+func MinusOne[T number](id int, a T) T {
+	if On(id) {
+		return a
+	}
+	return a - 1
+}
 `
 
 type instrumenter struct {
 	fset    *token.FileSet
 	mutants []mutant
 	dir     string // of the files at work
+	bounds  bool   // conditions and bounds are what is changed
 	named   map[string]int
 
 	src   []byte
@@ -139,6 +163,7 @@ type edit struct {
 	at    int
 	order int
 	text  string
+	cut   int // bytes that the text takes the place of
 }
 
 // file returns the changed source of a file, or nil if there is nothing to
@@ -160,14 +185,14 @@ func (in *instrumenter) file(rel string, src []byte) ([]byte, error) {
 	for _, e := range in.edits {
 		out.Write(src[at:e.at])
 		out.WriteString(e.text)
-		at = e.at
+		at = e.at + e.cut
 	}
 	out.Write(src[at:])
 	return out.Bytes(), nil
 }
 
 func (in *instrumenter) insert(pos token.Pos, order int, text string) {
-	in.edits = append(in.edits, edit{in.fset.Position(pos).Offset, order, text})
+	in.edits = append(in.edits, edit{at: in.fset.Position(pos).Offset, order: order, text: text})
 }
 
 // add makes a mutant that puts text before and after a node; %d is its number.
@@ -186,6 +211,9 @@ func (in *instrumenter) add(kind string, n ast.Node, before, after string) {
 }
 
 func (in *instrumenter) visit(n ast.Node) bool {
+	if in.bounds {
+		return in.visitBounds(n)
+	}
 	switch n := n.(type) {
 	case *ast.FuncDecl:
 		in.fn = n.Name.Name

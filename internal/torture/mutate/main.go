@@ -10,6 +10,9 @@
 //	go run ./internal/torture/mutate -only 7,9              some of them, in this order
 //	go run ./internal/torture/mutate -work DIR -for 10m     a part of them, and with the same
 //	                                                        directory the next part
+//	go run ./internal/torture/mutate -bounds                changes conditions and bounds instead: < to <=, && to ||,
+//	                                                        i+1 to i, in manifest, record, compact and merge; the
+//	                                                        tests of these packages alone have to notice
 //
 // When the store or its tests have changed since, the results in DIR are only
 // used to run first what caught a mutant last time.
@@ -39,15 +42,17 @@ var short = []string{
 }
 
 type options struct {
-	list bool
-	only string
-	work string
-	time time.Duration
+	list   bool
+	bounds bool
+	only   string
+	work   string
+	time   time.Duration
 }
 
 func main() {
 	var o options
 	flag.BoolVar(&o.list, "list", false, "list the mutants and stop")
+	flag.BoolVar(&o.bounds, "bounds", false, "change conditions and bounds instead: < to <=, && to ||, i+1 to i")
 	flag.StringVar(&o.only, "only", "", "the numbers of the mutants to run, with commas; default: all")
 	flag.StringVar(&o.work, "work", "", "a directory that keeps the binaries and the results, so that what was run is not run again")
 	flag.DurationVar(&o.time, "for", 0, "begin no mutant after this time; 0: no end")
@@ -63,7 +68,7 @@ type mutant struct {
 	id   int
 	name string // file, function and text, the same when lines have moved
 	dir  string // of its package, as in dirs
-	kind string // "sync", "check" or "wake"
+	kind string // "sync", "check", "wake", "bound" or "logic"
 	at   string // file and line
 	text string
 }
@@ -84,7 +89,7 @@ func run(o options) error {
 	} else if err := os.MkdirAll(work, 0o755); err != nil {
 		return err
 	}
-	mutants, same, err := instrument(root, work)
+	mutants, same, err := instrument(root, work, o.bounds)
 	if err != nil {
 		return err
 	}
@@ -98,7 +103,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRunner(root, work, same)
+	r, err := newRunner(root, work, same, o.bounds)
 	if err != nil {
 		return err
 	}
