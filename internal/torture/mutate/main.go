@@ -11,8 +11,8 @@
 //	go run ./internal/torture/mutate -work DIR -for 10m     a part of them, and with the same
 //	                                                        directory the next part
 //	go run ./internal/torture/mutate -bounds                changes conditions and bounds instead: < to <=, && to ||,
-//	                                                        i+1 to i, in manifest, record, compact and merge; the
-//	                                                        tests of these packages alone have to notice
+//	                                                        i+1 to i, in boundDirs; the tests of these packages
+//	                                                        alone have to notice
 //
 // When the store or its tests have changed since, the results in DIR are only
 // used to run first what caught a mutant last time.
