@@ -16,20 +16,20 @@ type batchCmd struct {
 }
 
 func (batchCmd) Help() string {
-	return `Reads a script from standard input and carries it out as one write: after a crash
-at any time all of it is there or nothing. Its lines are
+	return `Reads a script from standard input and executes it as one write: after a crash
+at any time, all of it is there or none of it. Its lines are
 
     put KEY VALUE
     delete KEY
     delete-range FROM TO
 
-with a tab between the words. delete-range removes the keys from FROM on that come before TO; an
-empty TO is no bound. A later line wins over an earlier one for the same key; deleting a key that is
-not there is no error. At a line that cannot be read it stops, names the line, and nothing is
-written. The write is durable when the verb returns.
+separated by tabs. delete-range deletes the keys from FROM up to but not including TO; an empty TO is
+no bound. A later line for a key overrides an earlier one. Deleting a key that does not exist is not
+an error. If a line is malformed, the verb reports it and writes nothing. The write is durable when
+the verb returns.
 
-The keys of a range are looked up and deleted one by one. A script with ranges may take 1 GiB of
-memory in all; "sift delete --range" removes more, and faster, but not as one.
+The keys of a range are looked up and deleted one by one. A script with ranges may use 1 GiB of
+memory; "sift delete --range" deletes more, and faster, but not atomically.
 
 Examples:
 
@@ -42,7 +42,7 @@ func (c *batchCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	// The script is read first: a database that is opened keeps others out.
+	// The script is read before the database is opened, which locks out other processes.
 	s, err := c.read(e.input())
 	if err != nil {
 		return err
@@ -58,11 +58,11 @@ type script struct {
 }
 
 type scriptRange struct {
-	after    int // so many operations of the batch come before
+	after    int // the number of operations of the batch that come before it
 	from, to []byte
 }
 
-// write carries the script out.
+// write executes the script.
 func (s *script) write(db *sift.DB) error {
 	if len(s.ranges) == 0 {
 		return db.Write(&s.batch, sift.Sync)
@@ -89,8 +89,7 @@ func (s *script) write(db *sift.DB) error {
 	})
 }
 
-// deleteRanges deletes the first of the ranges, those that come after n operations, and
-// returns the others.
+// deleteRanges deletes the leading ranges that come after n operations, and returns the rest.
 func deleteRanges(tx *sift.Tx, ranges []scriptRange, n int) ([]scriptRange, error) {
 	for len(ranges) > 0 && ranges[0].after == n {
 		for entry, err := range tx.Scan(&sift.IterOptions{LowerBound: ranges[0].from, UpperBound: ranges[0].to}) {

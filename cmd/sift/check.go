@@ -12,10 +12,10 @@ type checkCmd struct {
 }
 
 func (checkCmd) Help() string {
-	return `Reads the whole database and verifies every checksum, the order of the keys, the
-ranges of the tables and levels, that each filter has no false negatives, and that a
-lookup of each key finds it. It changes nothing. It prints a line for each fault, with the file
-and the offset, and exits with status 3 if there is one.
+	return `Reads the whole database and verifies every checksum, the order of the keys, the key
+ranges of tables and levels, that no filter has a false negative, and that a lookup of each key
+finds it. It changes nothing. It prints a line for each fault, with file and offset, and exits
+with status 3 if there is one.
 
 Example:
 
@@ -31,7 +31,7 @@ func (c *checkCmd) Run(e *env) error {
 			faults = append(faults, fault.Error())
 			return
 		}
-		p.done() // what follows shows that it goes on
+		p.done() // clears the line for the fault
 		fmt.Fprintln(e.out, fault)
 		e.out.Flush()
 	})

@@ -8,8 +8,8 @@ type checkpointCmd struct {
 }
 
 func (checkpointCmd) Help() string {
-	return `Makes a second database with what the first one holds now. Tables are hard links, so
-it is fast and takes no space until the two diverge. Both can be written from then on.
+	return `Makes a copy of a database. Tables are hard links, so it is fast and takes no space
+until the two databases diverge. Both can be written afterwards.
 
 Example:
 

@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// columns is a table of text: cells are padded to the width of their column,
-// the first column to the left, the others to the right, unless left says so.
+// columns is a table of text. Cells are padded to the width of their column. The first
+// column is aligned left, and so are those in left; the others are aligned right.
 type columns struct {
 	rows [][]string
-	left map[int]bool // columns besides the first that are set to the left
+	left map[int]bool // columns other than the first that are aligned left
 }
 
 // add appends a row.
 func (t *columns) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// write prints the table, two spaces between columns, none at the ends of lines.
+// write prints the table with two spaces between columns and no trailing spaces.
 func (t *columns) write(w io.Writer) error {
 	var widths []int
 	for _, row := range t.rows {
@@ -52,9 +52,13 @@ func (t *columns) write(w io.Writer) error {
 
 // count writes a number with a comma every three digits.
 func count[T ~int | ~int64 | ~uint64 | ~uint32](n T) string {
-	s := fmt.Sprint(n)
+	return groupDigits(fmt.Sprint(n))
+}
+
+// groupDigits puts a comma into a number every three digits.
+func groupDigits(s string) string {
 	start := 0
-	if n < 0 {
+	if strings.HasPrefix(s, "-") {
 		start = 1
 	}
 	for i := len(s) - 3; i > start; i -= 3 {
@@ -63,7 +67,7 @@ func count[T ~int | ~int64 | ~uint64 | ~uint32](n T) string {
 	return s
 }
 
-// amount writes a number and what there are so many of.
+// amount writes a number with a noun, in the plural if needed.
 func amount[T ~int | ~int64 | ~uint64](n T, what string) string {
 	switch {
 	case n == 1:
@@ -77,7 +81,7 @@ func amount[T ~int | ~int64 | ~uint64](n T, what string) string {
 	return count(n) + " " + what
 }
 
-// size writes a number of bytes with three digits or so and a binary unit.
+// size writes a number of bytes with about three digits and a binary unit.
 func size[T ~int | ~int64 | ~uint64](bytes T) string {
 	if bytes < 1024 {
 		return strconv.FormatInt(int64(bytes), 10) + " B"
@@ -93,7 +97,7 @@ func size[T ~int | ~int64 | ~uint64](bytes T) string {
 	return significant(x) + " " + unit
 }
 
-// significant writes a number from 0 to some thousands with three digits.
+// significant writes a number from 0 to a few thousand with three digits.
 func significant(x float64) string {
 	switch {
 	case x == 0:
@@ -106,8 +110,7 @@ func significant(x float64) string {
 	return strconv.FormatFloat(x, 'f', 0, 64)
 }
 
-// rate writes a false positive rate in percent with three digits, or a dash if
-// there is none.
+// rate writes a false positive rate in percent with three digits, or a dash for NaN.
 func rate(p float64) string {
 	switch {
 	case math.IsNaN(p):

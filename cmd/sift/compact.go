@@ -15,9 +15,9 @@ type compactCmd struct {
 }
 
 func (compactCmd) Help() string {
-	return `Merges the tables that hold a range of keys, or all, down to the last level that has
-any. Deleted and overwritten values give their room back, and every table written has the filter
-that --filter says.
+	return `Compacts the tables of a key range, or all tables, into the deepest level that has
+any. This frees the space of deleted and overwritten values, and gives every table it writes the
+filter that --filter names.
 
 Examples:
 

@@ -70,8 +70,8 @@ func (c *completeCmd) Run(e *env, k *kong.Kong) error {
 	return nil
 }
 
-// completions returns the words that may stand in the place of the last one: verbs, or
-// flags and the values that they may have.
+// completions returns the words that the last word may become: verbs, flags, or values of
+// flags.
 func completions(node *kong.Node, words []string) (next []string) {
 	last := ""
 	if len(words) > 0 {
@@ -121,8 +121,8 @@ func completions(node *kong.Node, words []string) (next []string) {
 	return next
 }
 
-// flagNamed returns the flag that a word such as --from or -q is, nil if it carries its
-// value or is unknown.
+// flagNamed returns the flag of a word such as --from or -q. It returns nil if the flag is
+// unknown or the word includes its value.
 func flagNamed(node *kong.Node, word string) *kong.Flag {
 	for _, group := range node.AllFlags(false) {
 		for _, f := range group {
@@ -134,7 +134,7 @@ func flagNamed(node *kong.Node, word string) *kong.Flag {
 	return nil
 }
 
-// childNamed returns the verb of a name, nil if there is none.
+// childNamed returns the verb with a name, nil if there is none.
 func childNamed(node *kong.Node, name string) *kong.Node {
 	for _, child := range node.Children {
 		if child.Name == name {

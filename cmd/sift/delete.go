@@ -11,17 +11,17 @@ import (
 type deleteCmd struct {
 	form
 	writing
-	Range  bool     `help:"Remove the keys from the first to before the second."`
-	Prefix bool     `help:"Remove the keys that begin with the one that is given."`
+	Range  bool     `help:"Delete the keys from the first up to but not including the second."`
+	Prefix bool     `help:"Delete the keys that begin with the given one."`
 	Dir    string   `arg:"" help:"The database."`
 	Keys   []string `arg:"" name:"key" help:"The keys; with --range the bounds, with --prefix the prefix."`
 }
 
 func (deleteCmd) Help() string {
-	return `Removes keys, all or none of them. A key that is not there is no error. The
-removal is durable when the verb returns. With --range or --prefix tables that lie wholly
-within the range go as they are; what an interruption leaves is a part of the keys, and the
-verb can be repeated.
+	return `Deletes keys, atomically. It is not an error if a key does not exist. The deletion is
+durable when the verb returns. With --range or --prefix, tables that lie wholly within the range
+are dropped without being read; this is not atomic: if it is interrupted, some of the keys are
+deleted, and the verb can be repeated.
 
 Examples:
 
@@ -51,7 +51,7 @@ func (c *deleteCmd) Run(e *env) error {
 	return e.withDB(c.Dir, o, func(db *sift.DB) error { return db.Write(&batch, sift.Sync) })
 }
 
-// deleteRange removes the keys between two, or those of a prefix.
+// deleteRange deletes the keys of a range or with a prefix.
 func (c *deleteCmd) deleteRange(e *env) error {
 	want := 1
 	if c.Range {

@@ -21,10 +21,10 @@ type demoCmd struct {
 }
 
 func (demoCmd) Help() string {
-	return `Stores Go's own source tree, a key for each line of each file, and then asks for lines
-that do not exist but lie between lines that do: first without filters and then with them, and each
-time first with an empty block cache and then again. It prints one table of what that cost. It takes
-less than a minute and some 300 MB of room.
+	return `Stores Go's own source tree, a key for each line of each file, and then looks up lines
+that do not exist but sort between lines that do: without filters and with them, each time with an
+empty block cache and then again. It prints a table of the costs. It takes less than a minute and
+about 300 MB of disk space.
 
 Examples:
 
@@ -84,15 +84,15 @@ func demoDir(named string) (dir string, remove func() error, err error) {
 	return named, func() error { return nil }, nil
 }
 
-// demo stores a tree and measures lookups.
+// demo stores a source tree and measures lookups.
 type demo struct {
 	*env
 	dir    string
 	policy filter.Policy
-	keys   sample // keys that are there
+	keys   sample // of keys that exist
 }
 
-// say prints a line at once.
+// say prints a line and flushes it.
 func (d *demo) say(format string, args ...any) error {
 	fmt.Fprintf(d.out, format+"\n", args...)
 	return d.out.Flush()
@@ -128,7 +128,7 @@ func (d *demo) run(root string, limit int64) error {
 }
 
 // store fills the database, without filters, and compacts it, so that a lookup
-// without a filter reads one block and no more.
+// without a filter reads exactly one block.
 func (d *demo) store(root string, limit int64) error {
 	tree, err := findText(d.ctx, root)
 	if err != nil {

@@ -10,22 +10,22 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// lookups is what lookups of absent keys have cost. All but the time is the
-// difference of the database's Metrics before and after.
+// lookups is the cost of looking up absent keys. All but the time is the difference
+// of the database's Metrics before and after.
 type lookups struct {
 	name               string // filters on or off, cache cold or warm
 	gets, reads, bytes uint64
 	took               time.Duration
 	filterBytes        uint64
 	observed, expected float64 // false positive rate; NaN without filters
-	present            int     // keys that are there and were found
+	present            int     // existing keys that were found
 }
 
 // perThousand scales a count to 1,000 lookups.
 func (l lookups) perThousand(n uint64) float64 { return float64(n) * 1000 / float64(l.gets) }
 
-// measure opens the database again, with an empty block cache, and asks for the
-// absent keys twice.
+// measure reopens the database, with an empty block cache, and looks up the absent
+// keys twice.
 func (d *demo) measure(name string, absent [][]byte, policy filter.Policy) (rows []lookups, err error) {
 	err = d.withDB(d.dir, sift.Options{ReadOnly: true, Filter: policy}, func(db *sift.DB) error {
 		for _, cache := range []string{"cold", "warm"} {
@@ -45,7 +45,7 @@ func (d *demo) measure(name string, absent [][]byte, policy filter.Policy) (rows
 	return rows, err
 }
 
-// ask asks for each key once.
+// ask looks up each key once.
 func (d *demo) ask(db *sift.DB, absent [][]byte) (l lookups, err error) {
 	p := d.counting("asking", len(absent))
 	defer p.done()
@@ -87,7 +87,7 @@ func (d *demo) ask(db *sift.DB, absent [][]byte) (l lookups, err error) {
 	return l, nil
 }
 
-// askPresent asks for some keys that are there and returns their number.
+// askPresent looks up some existing keys and returns how many there are.
 func (d *demo) askPresent(db *sift.DB) (n int, err error) {
 	for _, key := range d.keys.keys[:min(len(d.keys.keys), 10_000)] {
 		if found, err := db.Has(key); err != nil {

@@ -35,10 +35,10 @@ type textTree struct {
 	bytes int64
 }
 
-// findText lists what is below root. Links are not followed.
+// findText lists the files below root. It does not follow links.
 func findText(ctx context.Context, root string) (textTree, error) {
 	t := textTree{root: root}
-	// The slash makes a root that is a link itself stand for its target.
+	// With the slash a root that is itself a link is followed.
 	err := filepath.WalkDir(root+string(filepath.Separator), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -67,9 +67,9 @@ func findText(ctx context.Context, root string) (textTree, error) {
 	return t, err
 }
 
-// load stores a key for each line of each text file, up to limit keys if limit
-// is not 0, and returns their number. Files with a NUL byte at their beginning
-// are no text.
+// load stores a key for each line of each text file, up to limit keys if limit is
+// not 0, and returns their number. Files with a NUL byte near the beginning are not
+// text.
 func (d *demo) load(db *sift.DB, tree textTree, limit int64) (n int64, err error) {
 	p := d.progress("storing", tree.bytes)
 	defer p.done()
@@ -117,8 +117,8 @@ func (d *demo) load(db *sift.DB, tree textTree, limit int64) (n int64, err error
 }
 
 // sample keeps up to size of the keys that it is offered, each with the same
-// chance (reservoir sampling; Vitter, "Random Sampling with a Reservoir", 1985).
-// The same keys give the same sample.
+// probability (reservoir sampling; Vitter, "Random Sampling with a Reservoir", 1985).
+// It is deterministic.
 type sample struct {
 	size    int
 	offered int
@@ -138,8 +138,8 @@ func (s *sample) offer(key []byte) {
 	}
 }
 
-// between returns, in random order, for each key of the sample one that lies
-// between it and the next line's: that of line 123.5.
+// between returns, in random order, for each key of the sample a key that sorts
+// between it and the next line's, as if it were line 123.5.
 func (s *sample) between() [][]byte {
 	keys := make([][]byte, len(s.keys))
 	for i, j := range s.rng.Perm(len(s.keys)) {

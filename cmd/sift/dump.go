@@ -12,6 +12,7 @@ import (
 
 type dumpCmd struct {
 	form
+	asJSON
 	Entries bool   `help:"Print every key and value as well."`
 	As      string `enum:"table,log,manifest,auto" default:"auto" placeholder:"KIND" help:"What the file is: table, log or manifest. Default: what its name or its last bytes say."`
 	File    string `arg:"" help:"A table (.ldb, .sst), a log (.log) or a MANIFEST."`
@@ -23,11 +24,15 @@ table it prints the footer, the meta blocks, the properties, the filter and the 
 log the records, each a batch of writes or a sync mark, and how it ends; of a MANIFEST the edits
 and the tables that they come to. Damage is reported where it is, and the exit status is 3 then.
 
+With --json each line is an object whose field "type" says what it describes: file, block, entry,
+property, filter; batch, sync mark, bad record, end, totals; edit, bad edit, table.
+
 Examples:
 
     sift dump db/000005.ldb
     sift dump --entries db/000006.log
-    sift dump db/MANIFEST-000004`
+    sift dump db/MANIFEST-000004
+    sift dump --json --entries db/000005.ldb`
 }
 
 func (c *dumpCmd) Run(e *env) error {
@@ -43,7 +48,7 @@ func (c *dumpCmd) Run(e *env) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a file; dump explains one file of a database", c.File)
 	}
-	d := dumper{env: e, form: c.form, entries: c.Entries, path: c.File, file: f, size: info.Size()}
+	d := dumper{env: e, form: c.form, json: c.JSON, entries: c.Entries, path: c.File, file: f, size: info.Size()}
 	kind := c.As
 	if kind == "auto" {
 		kind = d.guess()
@@ -63,6 +68,7 @@ func (c *dumpCmd) Run(e *env) error {
 type dumper struct {
 	*env
 	form
+	json    bool
 	entries bool
 	path    string
 	file    io.ReaderAt

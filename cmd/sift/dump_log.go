@@ -18,7 +18,8 @@ type logTotals struct {
 
 // log explains a log.
 func (d *dumper) log() error {
-	if err := d.printf("log %s: %s bytes\n\n%10s %9s  %-21s  %s\n", d.path, count(d.size), "offset", "bytes", "sequence", "what"); err != nil {
+	heading := fmt.Sprintf("log %s: %s bytes\n\n%10s %9s  %-21s  %s\n", d.path, count(d.size), "offset", "bytes", "sequence", "what")
+	if err := d.heading("log", heading); err != nil {
 		return err
 	}
 	var t logTotals
@@ -38,15 +39,22 @@ func (d *dumper) log() error {
 	if err := d.logTail(in, &t); err != nil {
 		return err
 	}
+	return errors.Join(d.totals(&t), d.result())
+}
+
+// totals prints the sums.
+func (d *dumper) totals(t *logTotals) error {
+	j := totalsJSON{Type: "totals", Records: t.records, SyncMarks: t.marks, Batches: t.batches, Puts: t.puts, Deletes: t.deletes}
 	line := fmt.Sprintf("%s: %s, %s with %s and %s", amount(t.records, "record"), amount(t.marks, "sync mark"),
 		amount(t.batches, "batch"), amount(t.puts, "put"), amount(t.deletes, "delete"))
 	if t.batches > 0 {
+		j.First, j.Last = &t.first, &t.last
 		line += ", sequence " + rangeText(t.first, t.last)
 	}
 	if other := t.records - t.marks - t.batches; other > 0 {
 		line += fmt.Sprintf("; %s not readable as a batch", count(other))
 	}
-	return errors.Join(d.printf("\n%s\n", line), d.result())
+	return d.show(j, "\n%s\n", line)
 }
 
 // logTail says how a log, or a MANIFEST, ends; t is nil for a MANIFEST.
@@ -54,18 +62,22 @@ func (d *dumper) logTail(in *record.Reader, t *logTotals) error {
 	tail := in.Tail()
 	switch tail.Kind {
 	case record.Clean:
-		return d.printf("%10d  end of the file, clean\n", tail.Offset)
+		return d.show(endJSON{Type: "end", Kind: "clean", Offset: tail.Offset}, "%10d  end of the file, clean\n", tail.Offset)
 	case record.Zeros:
+		j := endJSON{Type: "end", Kind: "zeros", Offset: tail.Offset, Dropped: tail.Dropped}
 		if t != nil && t.records > 0 {
-			return d.printf("%10d  clean: %s bytes up to the end of the file are zeros, room that was not used\n", tail.Offset, count(tail.Dropped))
+			return d.show(j, "%10d  clean: %s bytes up to the end of the file are zeros, room that was not used\n", tail.Offset, count(tail.Dropped))
 		}
-		return d.printf("%10d  torn: %s bytes up to the end of the file are zeros\n", tail.Offset, count(tail.Dropped))
+		return d.show(j, "%10d  torn: %s bytes up to the end of the file are zeros\n", tail.Offset, count(tail.Dropped))
 	case record.Torn:
-		return d.printf("%10d  torn: %s bytes up to the end of the file are no record, and none follows: %v\n",
-			tail.Offset, count(tail.Dropped), cause(tail.Err, tail.Offset))
+		reason := cause(tail.Err, tail.Offset)
+		return d.show(endJSON{Type: "end", Kind: "torn", Offset: tail.Offset, Dropped: tail.Dropped, Error: reason.Error()},
+			"%10d  torn: %s bytes up to the end of the file are no record, and none follows: %v\n", tail.Offset, count(tail.Dropped), reason)
 	}
 	d.damaged = true
-	err := d.printf("%10d  damaged: %v; the next valid piece of a record is at offset %d\n", tail.Offset, cause(tail.Err, tail.Offset), tail.Next)
+	reason := cause(tail.Err, tail.Offset)
+	err := d.show(endJSON{Type: "end", Kind: "damaged", Offset: tail.Offset, Next: tail.Next, Error: reason.Error()},
+		"%10d  damaged: %v; the next valid fragment is at offset %d\n", tail.Offset, reason, tail.Next)
 	if err != nil || t == nil {
 		return err
 	}
@@ -96,7 +108,8 @@ func (d *dumper) batch(payload []byte, offset int64, t *logTotals) error {
 	first, n := c.Uint64(), c.Uint32()
 	if c.Err() == nil && n == 0 && c.Len() == 0 {
 		t.marks++
-		return d.printf("%10d %9d  %-21d  sync mark\n", offset, len(payload), first)
+		return d.show(recordJSON{Type: "sync mark", Offset: offset, Bytes: len(payload), First: &first},
+			"%10d %9d  %-21d  sync mark\n", offset, len(payload), first)
 	}
 	ops, err := decodeOperations(&c)
 	if err == nil && uint32(len(ops)) != n {
@@ -104,7 +117,8 @@ func (d *dumper) batch(payload []byte, offset int64, t *logTotals) error {
 	}
 	if err != nil {
 		d.damaged = true
-		return d.printf("%10d %9d  %-21s  not a batch: %v\n", offset, len(payload), "", err)
+		return d.show(recordJSON{Type: "bad record", Offset: offset, Bytes: len(payload), Error: err.Error()},
+			"%10d %9d  %-21s  not a batch: %v\n", offset, len(payload), "", err)
 	}
 	var puts, deletes uint64
 	for _, op := range ops {
@@ -127,7 +141,9 @@ func (d *dumper) batch(payload []byte, offset int64, t *logTotals) error {
 	} else if puts == 0 {
 		what = amount(deletes, "delete")
 	}
-	if err := d.printf("%10d %9d  %-21s  %s\n", offset, len(payload), rangeText(first, last), what); err != nil || !d.entries {
+	err = d.show(recordJSON{Type: "batch", Offset: offset, Bytes: len(payload), First: &first, Last: &last, Puts: &puts, Deletes: &deletes},
+		"%10d %9d  %-21s  %s\n", offset, len(payload), rangeText(first, last), what)
+	if err != nil || !d.entries {
 		return err
 	}
 	for i, op := range ops {
@@ -140,6 +156,9 @@ func (d *dumper) batch(payload []byte, offset int64, t *logTotals) error {
 
 // entry prints one operation or one entry of a table.
 func (d *dumper) entry(key []byte, seq uint64, kind base.Kind, value []byte) error {
+	if d.json {
+		return d.show(d.operationJSON(key, seq, kind, value), "")
+	}
 	if kind == base.KindDelete {
 		return d.printf("    %s #%d delete\n", d.key(key), seq)
 	}

@@ -12,7 +12,7 @@ import (
 
 // manifest explains a MANIFEST: its edits, and the tables that they come to.
 func (d *dumper) manifest() error {
-	if err := d.printf("MANIFEST %s: %s bytes\n\n", d.path, count(d.size)); err != nil {
+	if err := d.heading("manifest", fmt.Sprintf("MANIFEST %s: %s bytes\n\n", d.path, count(d.size))); err != nil {
 		return err
 	}
 	version := new(manifest.Version)
@@ -39,7 +39,7 @@ func (d *dumper) manifest() error {
 			}
 		}
 		d.damaged = true
-		if err := d.printf("%10d  bad edit: %v\n", offset, err); err != nil {
+		if err := d.show(editJSON{Type: "bad edit", Offset: offset, Error: err.Error()}, "%10d  bad edit: %v\n", offset, err); err != nil {
 			return err
 		}
 	}
@@ -51,6 +51,9 @@ func (d *dumper) manifest() error {
 
 // edit prints one edit: counters on the first line, then a line a table.
 func (d *dumper) edit(e *manifest.Edit, offset int64) error {
+	if d.json {
+		return d.show(d.editJSON(e, offset), "")
+	}
 	line := fmt.Sprintf("%10d  edit", offset)
 	if e.Comparator != nil {
 		line += " comparator " + *e.Comparator
@@ -86,12 +89,16 @@ func (d *dumper) edit(e *manifest.Edit, offset int64) error {
 
 // version prints the tables that are left after all edits.
 func (d *dumper) version(v *manifest.Version) error {
-	if err := d.printf("\n%s\n", amount(v.NumTables(), "table")); err != nil {
-		return err
+	if !d.json {
+		if err := d.printf("\n%s\n", amount(v.NumTables(), "table")); err != nil {
+			return err
+		}
 	}
 	for level, tables := range v.Levels {
 		for _, t := range tables {
-			if err := d.printf("  level %d %s\n", level, d.tableText(t)); err != nil {
+			j := d.metaJSON(level, t)
+			j.Type = "table"
+			if err := d.show(j, "  level %d %s\n", level, d.tableText(t)); err != nil {
 				return err
 			}
 		}

@@ -17,7 +17,7 @@ import (
 // table explains a table: its blocks in the order of the file, the properties
 // and the filter.
 func (d *dumper) table() error {
-	if err := d.printf("table %s: %s bytes\n\n", d.path, count(d.size)); err != nil {
+	if err := d.heading("table", fmt.Sprintf("table %s: %s bytes\n\n", d.path, count(d.size))); err != nil {
 		return err
 	}
 	r, err := sstable.NewReader(d.file, d.size, &sstable.ReaderOptions{Path: d.path})
@@ -39,11 +39,25 @@ type tableDump struct {
 	it *sstable.Iter // at the next entry to print; nil if none are printed
 }
 
-// tablePart is a block of the table, or the footer.
+// tablePart is a block of the table other than a data block, or the footer.
 type tablePart struct {
 	sstable.Handle
-	name string
-	data int // number of the data block, -1 for another block
+	Kind   string // metaindex, index, footer, meta
+	Name   string // of a meta block
+	Blocks *int   // that the index or the metaindex lists
+}
+
+// Text describes a part on its line.
+func (p tablePart) Text() string {
+	switch p.Kind {
+	case "metaindex":
+		return "metaindex: " + amount(*p.Blocks, "block")
+	case "index":
+		return "index: " + amount(*p.Blocks, "data block")
+	case "meta":
+		return "meta block " + p.Name
+	}
+	return p.Kind
 }
 
 // blocks prints a line for each block, with its entries below it if they are
@@ -55,19 +69,11 @@ func (t *tableDump) blocks() error {
 		defer t.it.Close()
 		t.it.First()
 	}
-	if err := t.printf("%10s %10s  %s\n", "offset", "length", "block"); err != nil {
-		return err
+	if !t.json {
+		if err := t.printf("%10s %10s  %s\n", "offset", "length", "block"); err != nil {
+			return err
+		}
 	}
-	var parts []tablePart
-	metaindex, index := t.r.Footer()
-	parts = append(parts,
-		tablePart{metaindex, fmt.Sprintf("metaindex: %s", amount(len(t.r.MetaBlocks()), "block")), -1},
-		tablePart{index, fmt.Sprintf("index: %s", amount(t.r.NumDataBlocks(), "data block")), -1},
-		tablePart{sstable.Handle{Offset: uint64(t.size) - footerLen, Length: footerLen}, "footer", -1})
-	for _, m := range t.r.MetaBlocks() {
-		parts = append(parts, tablePart{m.Handle, "meta block " + m.Name, -1})
-	}
-	slices.SortStableFunc(parts, func(a, b tablePart) int { return cmp.Compare(a.Offset, b.Offset) })
 	// The data blocks come first in most tables, and may be many.
 	for i := range t.r.NumDataBlocks() {
 		if err := t.dataBlock(i); err != nil {
@@ -76,16 +82,32 @@ func (t *tableDump) blocks() error {
 	}
 	if err := t.r.MetaErr(); err != nil {
 		t.damaged = true
-		if err := t.printf("%10s %10s  damaged: %v\n", "", "", err); err != nil {
+		if err := t.show(blockJSON{Type: "block", Kind: "meta", Error: err.Error()}, "%10s %10s  damaged: %v\n", "", "", err); err != nil {
 			return err
 		}
 	}
-	for _, p := range parts {
-		if err := t.printf("%10d %10d  %s\n", p.Offset, p.Length, p.name); err != nil {
+	for _, p := range t.parts() {
+		j := blockJSON{Type: "block", Kind: p.Kind, Name: p.Name, Offset: p.Offset, Length: p.Length, Entries: p.Blocks}
+		if err := t.show(j, "%10d %10d  %s\n", p.Offset, p.Length, p.Text()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// parts returns the blocks that are not data blocks, and the footer, in the order of the file.
+func (t *tableDump) parts() []tablePart {
+	metaindex, index := t.r.Footer()
+	parts := []tablePart{
+		{metaindex, "metaindex", "", new(len(t.r.MetaBlocks()))},
+		{index, "index", "", new(t.r.NumDataBlocks())},
+		{sstable.Handle{Offset: uint64(t.size) - footerLen, Length: footerLen}, "footer", "", nil},
+	}
+	for _, m := range t.r.MetaBlocks() {
+		parts = append(parts, tablePart{m.Handle, "meta", m.Name, nil})
+	}
+	slices.SortStableFunc(parts, func(a, b tablePart) int { return cmp.Compare(a.Offset, b.Offset) })
+	return parts
 }
 
 // footerLen is the size of the footer, the last part of a table.
@@ -93,20 +115,25 @@ const footerLen = 48
 
 func (t *tableDump) dataBlock(i int) error {
 	b, err := t.r.DataBlock(i)
+	separator := t.text(separatorKey(&b))
+	j := blockJSON{Type: "block", Kind: "data", Offset: b.Offset, Length: b.Length, Compressed: b.Compressed, Separator: &separator}
 	line := fmt.Sprintf("%10d %10d  data ", b.Offset, b.Length)
 	switch {
 	case err != nil && !errors.Is(err, base.ErrCorruption):
 		return err
 	case err != nil:
 		t.damaged = true
-		line += fmt.Sprintf("damaged: %v", cause(err, int64(b.Offset)))
+		j.Error = cause(err, int64(b.Offset)).Error()
+		line += "damaged: " + j.Error
 	case b.Compressed:
 		line += fmt.Sprintf("%s, %s from snappy", amount(b.NumEntries, "entry"), amount(b.Bytes, "byte"))
 	default:
 		line += amount(b.NumEntries, "entry")
 	}
-	// What the index says that no key of the block is after; it need be no key itself.
-	if err := t.printf("%s, up to %s\n", line, t.key(b.Separator[:max(0, len(b.Separator)-base.TrailerLen)])); err != nil {
+	if err == nil {
+		j.Bytes, j.Entries = &b.Bytes, &b.NumEntries
+	}
+	if err := t.show(j, "%s, up to %s\n", line, t.key(separatorKey(&b))); err != nil {
 		return err
 	}
 	if t.it == nil {
@@ -130,7 +157,16 @@ func (t *tableDump) properties() error {
 	list, err := t.r.RawProperties()
 	if err != nil {
 		t.damaged = true
-		return t.printf("\nproperties damaged: %v\n", err)
+		return t.show(propertyJSON{Type: "property", Error: err.Error()}, "\nproperties damaged: %v\n", err)
+	}
+	if t.json {
+		for _, p := range list {
+			value, _ := t.property(p)
+			if err := t.show(propertyJSON{Type: "property", Name: p.Name, Value: value}, ""); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	if len(list) == 0 {
 		return t.printf("\nno properties\n")
@@ -140,52 +176,61 @@ func (t *tableDump) properties() error {
 	}
 	columns := columns{left: map[int]bool{1: true}}
 	for _, p := range list {
-		columns.add("  "+p.Name, t.property(p))
+		value, text := t.property(p)
+		if text {
+			value = `"` + value + `"`
+		}
+		columns.add("  "+p.Name, value)
 	}
 	return columns.write(t.out)
 }
 
-// property writes the value of a property in the form that its name asks for.
-// Values of unknown names are numbers where they are one varint, else text.
-func (t *tableDump) property(p sstable.Property) string {
+// property writes the value of a property in the form that its name asks for. Values of
+// unknown names are numbers if they are a single varint, otherwise text.
+func (t *tableDump) property(p sstable.Property) (value string, text bool) {
 	switch p.Name {
 	case "sift.key.smallest", "sift.key.largest":
-		return t.internalKey(p.Value)
+		return t.internalKey(p.Value), false
 	case "sift.filter.fpr":
 		if len(p.Value) == 8 {
-			return rate(math.Float64frombits(binary.LittleEndian.Uint64(p.Value)))
+			return rate(math.Float64frombits(binary.LittleEndian.Uint64(p.Value))), false
 		}
 	case "sift.filter.checksums":
 		var sums []string
 		for c := base.NewCursor(p.Value); c.Len() >= 4; {
 			sums = append(sums, fmt.Sprintf("%08x", c.Uint32()))
 		}
-		return strings.Join(sums, " ")
+		return strings.Join(sums, " "), false
 	}
 	n, l := binary.Uvarint(p.Value)
 	if l == len(p.Value) && l > 0 && !strings.HasPrefix(p.Name, "rocksdb.block.based.table.") {
-		return strconv.FormatUint(n, 10)
+		return strconv.FormatUint(n, 10), false
 	}
-	return string(append(appendText([]byte{'"'}, p.Value), '"'))
+	return string(appendText(nil, p.Value)), true
 }
 
 // filter prints what is known about the filter.
 func (t *tableDump) filter() error {
 	state, err := t.r.FilterStatus()
-	if state == sstable.FilterNone {
-		return t.printf("\nno filter that sift can use\n")
-	}
 	if state == sstable.FilterDamaged {
 		t.damaged = true
 	}
-	line := fmt.Sprintf("\nfilter of the family %s: ", t.r.FilterFamily())
+	return t.show(filterJSON(t.r), "\n%s\n", t.filterText(state, err))
+}
+
+// filterText describes the filter.
+func (t *tableDump) filterText(state sstable.FilterState, err error) string {
+	if state == sstable.FilterNone {
+		return "no filter that sift can use"
+	}
+	line := fmt.Sprintf("filter of the family %s: ", t.r.FilterFamily())
 	if err != nil {
-		return t.printf("%s%v; not in use: %v\n", line, state, err)
+		return fmt.Sprintf("%s%v; not in use: %v", line, state, err)
 	}
 	f := t.r.Filter()
 	line += fmt.Sprintf("%s in %s", amount(f.SizeBytes(), "byte"), amount(t.r.NumFilterUnits(), "unit"))
 	if p := t.r.Properties(); p != nil && p.FilterKeys > 0 {
 		line += fmt.Sprintf(", %.2f bits for each of %s", p.FilterBitsPerKey(), amount(p.FilterKeys, "key"))
 	}
-	return t.printf("%s, expected FPR %s\n", line, rate(f.FPR()))
+	return fmt.Sprintf("%s, expected FPR %s", line, rate(f.FPR()))
 }

@@ -12,9 +12,9 @@ type filterBuildCmd struct {
 }
 
 func (filterBuildCmd) Help() string {
-	return `Rewrites the tables whose filter is missing, damaged, of an unknown kind, or another
-than --filter asks for. Databases of LevelDB and goleveldb have none that sift can use until then or
-until a compaction.
+	return `Rewrites the tables whose filter is missing, damaged, of an unknown kind, or not the one
+that --filter names. The tables of a LevelDB or goleveldb database have no filter that sift can use
+until they are rewritten, by this verb or by a compaction.
 
 Examples:
 

@@ -16,7 +16,7 @@ import (
 	"github.com/siftdb/sift/filter/live"
 )
 
-// filterLiveCmd groups the verbs about filters of package live, in files.
+// filterLiveCmd groups the verbs for files with filters of package live.
 type filterLiveCmd struct {
 	Build   liveBuildCmd   `cmd:"" help:"Make a filter of the elements on standard input."`
 	Merge   liveMergeCmd   `cmd:"" help:"Make one filter of several."`
@@ -30,12 +30,12 @@ live.WriteFile, and what Guava's BloomFilter.writeTo writes, which is recognized
 lines, in the text form that sift uses for keys.`
 }
 
-// elements says what the lines of standard input are.
+// elements is the flag for the type of the lines of standard input.
 type elements struct {
 	Elements string `default:"text" enum:"text,hex,int32,int64" help:"What a line is: text, hex (bytes), int32 or int64 (numbers, hashed as Guava's integerFunnel and longFunnel do). Default: ${default}."`
 }
 
-// parse makes the bytes of an element, as the filters hash them.
+// parse returns the bytes of an element, as the filters hash them.
 func (el elements) parse(line string) ([]byte, error) {
 	switch el.Elements {
 	case "int32":
@@ -55,7 +55,7 @@ func numberError(line string, err error) error {
 	return nil
 }
 
-// lineSet is a filter of some type of element, which lines are.
+// lineSet is a filter whose elements, of some type, are given as lines.
 type lineSet interface {
 	add(lines []string, isNew []bool) (n int, err error)
 	has(lines []string, maybe []bool) error
@@ -64,7 +64,7 @@ type lineSet interface {
 	guava() bool // whether it was read from Guava's form
 }
 
-// lineFilter is what is common to the filters of all types.
+// lineFilter has the methods that filters of all types of elements share.
 type lineFilter interface {
 	io.WriterTo
 	ApproxCount() uint64
@@ -133,7 +133,7 @@ func (el elements) int64(line string) (int64, error) {
 	return int64(binary.LittleEndian.Uint64(b)), nil
 }
 
-// build makes an empty filter.
+// build returns an empty filter.
 func (el elements) build(c live.Config) (lineSet, error) {
 	switch el.Elements {
 	case "int32":
@@ -158,14 +158,14 @@ func (el elements) open(path string, o liveLimit) (lineSet, error) {
 	return readLines(path, o, el.bytes)
 }
 
-// liveLimit bounds what a file may take.
+// liveLimit bounds the memory of a filter that is read.
 type liveLimit struct {
 	MaxMemory byteCount `default:"0" placeholder:"BYTES" help:"Refuse a file whose filter takes more: 64MiB, 500KB or a number of bytes. Default: no limit but the file's own size."`
 }
 
 const liveMagic = "siftlive"
 
-// buildLines makes an empty filter of elements that parse makes of lines.
+// buildLines returns an empty filter of the elements that parse returns for lines.
 func buildLines[T any](c live.Config, parse func(line string) (T, error)) (lineSet, error) {
 	f, err := live.Build(c, live.BuildOptions[T]{})
 	if err != nil {
@@ -174,7 +174,7 @@ func buildLines[T any](c live.Config, parse func(line string) (T, error)) (lineS
 	return typed[T]{f: f, parse: parse}, nil
 }
 
-// leastMemory is about what a filter takes when it is made, in bytes, or less.
+// leastMemory returns a lower bound of a new filter's memory in bytes.
 func leastMemory(c live.Config) float64 {
 	bits := float64(c.Bits)
 	if c.Items > 0 {
@@ -253,7 +253,7 @@ func (o liveOutput) write(f lineFilter) error {
 	return live.WriteFile(o.Out, writerTo(g.WriteGuava))
 }
 
-// check finds out that the file cannot be written before hours of input are read.
+// check fails early if the file cannot be written, before hours of input are read.
 func (o liveOutput) check() error {
 	dir, err := os.Stat(filepath.Dir(o.Out))
 	if err == nil && !dir.IsDir() {
@@ -270,14 +270,14 @@ type writerTo func(w io.Writer) (int64, error)
 
 func (f writerTo) WriteTo(w io.Writer) (int64, error) { return f(w) }
 
-// kindOfFilter is the name of a filter's type, as Config has it.
+// kindOfFilter returns the name of a filter's type, as in Config.
 func kindOfFilter(f any) string {
 	name := strings.TrimPrefix(fmt.Sprintf("%T", f), "*live.")
 	name, _, _ = strings.Cut(name, "[")
 	return strings.ToLower(name)
 }
 
-// eachBatch reads lines and calls fn with some at a time.
+// eachBatch reads lines and calls fn with a batch at a time.
 func (e *env) eachBatch(what string, fn func(first int64, lines []string) error) error {
 	p := e.progress(what, inputSize(e.in))
 	defer p.done()

@@ -198,7 +198,7 @@ func (c *liveInspectCmd) Run(e *env) error {
 	return t.write(e.out)
 }
 
-// approxCount writes a filter's estimate, which a full filter does not have.
+// approxCount writes a filter's estimate; a full filter has none.
 func approxCount(f lineFilter) string {
 	n := f.ApproxCount()
 	if n == math.MaxUint64 {
@@ -207,7 +207,7 @@ func approxCount(f lineFilter) string {
 	return "about " + count(n)
 }
 
-// openAny reads a filter of any type of element that the command line has.
+// openAny reads a filter of any type of element that the command line supports.
 func openAny(path string, o liveLimit) (f lineFilter, what string, err error) {
 	for _, kind := range [...]struct{ name, what string }{
 		{"text", "strings or bytes"}, {"int32", "32-bit integers"}, {"int64", "64-bit integers"}, {"custom", "of a type with a funnel"},
@@ -226,7 +226,7 @@ func openAny(path string, o liveLimit) (f lineFilter, what string, err error) {
 	return nil, "", err
 }
 
-// details are the parameters of a filter that its kind has.
+// details returns the parameters that are specific to a filter's kind.
 func details(f any) (rows [][2]string) {
 	if f, ok := f.(interface{ Scheme() live.Scheme }); ok {
 		rows = append(rows, [2]string{"scheme", f.Scheme().String()})

@@ -17,11 +17,11 @@ type filterPlanCmd struct {
 }
 
 func (filterPlanCmd) Help() string {
-	return `Prints how a budget for filter memory would be spent (Options.FilterMemory in a program):
-for each table the units of its filter that were written, how many of them would be held, the last
+	return `Prints how a filter memory budget (Options.FilterMemory in a program) would be spent: for
+each table the units of its filter that were written, how many of them would be in memory, the last
 one perhaps in part, and how many blocks a lookup of an absent key reads from it on average. A lookup
-may read from several tables, so the sum can be above 1. Lookups are taken to be spread evenly; in a
-running program what is held follows them.
+may read from several tables, so the sum can exceed 1. The plan assumes that lookups are spread
+evenly; a running program adapts to its lookups.
 
 Example:
 
@@ -74,7 +74,7 @@ func writePlanJSON(e *env, p *sift.FilterPlan, without float64) error {
 		m := &p.Tables[i]
 		t := newTableJSON(&m.TableMetrics)
 		t.HeldUnits, t.FilterBytes, t.WastedReads = m.Units, uint64(m.Bytes), ifNumber(m.WastedReads)
-		t.FPR = nil // of what is held now, not of the plan
+		t.FPR = nil // it is that of the units held now, not of the plan
 		plan.Tables = append(plan.Tables, t)
 	}
 	return e.writeJSON(plan)

@@ -16,11 +16,11 @@ type filterSizeCmd struct {
 }
 
 func (filterSizeCmd) Help() string {
-	return `Prints what each family of filters takes for so many keys and a false positive rate, in
-the smallest configuration that reaches it, beside the least that any filter can take (the limit,
-log2(1/rate) bits per key) and a classic Bloom filter with one large field of bits. A name in the
-first column, but for those two, is what --filter takes. Real databases have a filter for each table,
-so figures are for one filter or the sum of many large ones.
+	return `Prints the size of each family of filters for a number of keys and a false positive rate, in
+the smallest configuration that reaches the rate, next to the information-theoretic limit
+(log2(1/rate) bits per key) and a classic Bloom filter with one large bit array. The names in the
+first column, except those two, can be given to --filter. A database has one filter per table; the
+figures hold for one filter and for the sum of many large ones.
 
 Examples:
 
@@ -61,7 +61,7 @@ func (c *filterSizeCmd) Run(e *env) error {
 	return t.write(e.out)
 }
 
-// ranges prints what a range filter takes for the rate.
+// ranges prints the sizes of range filters with the rate.
 func (c *filterSizeCmd) ranges(e *env, keys, fpr float64) error {
 	length, err := strconv.ParseFloat(c.Range, 64)
 	if err != nil || length < 1 || length >= 1<<62 {

@@ -10,18 +10,18 @@ import (
 
 type filterStatsCmd struct {
 	asJSON
-	Probes int    `default:"20000" help:"Ask each filter for so many keys that its table does not hold (${default})."`
-	Seed   uint64 `default:"1" help:"Other seeds ask for other keys."`
+	Probes int    `default:"20000" help:"Probe each filter for this many keys that its table does not hold (${default})."`
+	Seed   uint64 `default:"1" help:"Seed for choosing these keys."`
 	Dir    string `arg:"" help:"The database."`
 }
 
 func (filterStatsCmd) Help() string {
-	return `Prints a line for each table: its filter, the size of it, the bits it takes per key, and
-the false positive rate (FPR) that it was built for beside the one that is observed. To observe it, the
-filter is asked for keys that look like those of the table and are not in it: digits become other
-digits and letters other letters near the end of the key, or the key goes on. The last column is how
-many blocks a lookup of an absent key reads from the table on average if traffic is even; without a filter
-it is 1 for each table that a lookup comes to.
+	return `Prints a line for each table: its filter, the filter's size and bits per key, and the
+expected and the observed false positive rate (FPR). To observe it, the verb probes the filter for
+absent keys that look like those of the table: near the end of a key, digits become other digits and
+letters other letters, or the key is made longer. The last column is how many blocks a lookup of an
+absent key reads from the table on average if lookups are spread evenly; without a filter it is 1 for
+each table that a lookup reaches.
 
 Example:
 
@@ -42,7 +42,7 @@ func (c *filterStatsCmd) Run(e *env) error {
 		if err != nil {
 			return err
 		}
-		progress := e.progress("asking filters", int64(sum.bytes))
+		progress := e.progress("probing filters", int64(sum.bytes))
 		defer progress.done()
 		var done int64
 		var all tally
@@ -107,7 +107,7 @@ func (c *filterStatsCmd) Run(e *env) error {
 	})
 }
 
-// lessMemory says what the last MiB of filter memory saves.
+// lessMemory prints what the last MiB of filter memory saves.
 func (c *filterStatsCmd) lessMemory(e *env, db *sift.DB, all sift.FilterPlan) error {
 	if all.Bytes <= 1<<20 {
 		return nil

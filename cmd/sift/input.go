@@ -5,8 +5,7 @@ import (
 	"io"
 )
 
-// input returns standard input, of which a read ends when the verb is
-// interrupted, though nothing comes.
+// input returns standard input. An interrupt of the verb ends a blocked read.
 func (e *env) input() io.Reader {
 	return &interruptible{ctx: e.ctx, in: e.in, done: make(chan readResult, 1)}
 }
@@ -16,8 +15,8 @@ type readResult struct {
 	err error
 }
 
-// interruptible is a reader that gives up when ctx is cancelled. What it was
-// reading then is lost.
+// interruptible is a reader that fails when ctx is canceled. What it was reading
+// then is lost.
 type interruptible struct {
 	ctx  context.Context
 	in   io.Reader

@@ -8,7 +8,7 @@ import (
 )
 
 // asJSON is the flag of verbs that print JSON instead of text. Sizes are in bytes, rates
-// are fractions, and what is not known is null. Keys and values are strings in the form
+// are fractions, and unknown values are null. Keys and values are strings in the form
 // that the verbs read and write: escaped text, or hexadecimal with --hex.
 type asJSON struct {
 	JSON bool `name:"json" help:"Print JSON." xor:"json"`
@@ -21,13 +21,13 @@ func (e *env) writeJSON(v any) error {
 	return encoder.Encode(v)
 }
 
-// entryJSON is a key and its value; the value is null where only keys are printed.
+// entryJSON is a key and its value; the value is left out where only keys are printed.
 type entryJSON struct {
 	Key   string  `json:"key"`
 	Value *string `json:"value,omitempty"`
 }
 
-// tableJSON is a table of a database, or the sum of some.
+// tableJSON is a table of a database, or the sum of several.
 type tableJSON struct {
 	Level       *int     `json:"level,omitempty"`
 	Number      uint64   `json:"number,omitempty"`
@@ -79,7 +79,7 @@ func (s *tableSum) json() *tableJSON {
 	return t
 }
 
-// ifKnown returns nil for a number that is not known.
+// ifKnown returns nil for an unknown number.
 func ifKnown(n uint64, known bool) *uint64 {
 	if !known {
 		return nil

@@ -64,6 +64,69 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// typesOf returns what the lines of dump --json describe, and how often.
+func typesOf(t *testing.T, out string) map[string]int {
+	t.Helper()
+	types := make(map[string]int)
+	for line := range strings.Lines(out) {
+		types[decode(t, line)["type"].(string)]++
+	}
+	return types
+}
+
+// TestDumpJSON: dump describes the same things as JSON as in text.
+func TestDumpJSON(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, lines(1000), "load", db)
+	out := mustSift(t, "", "dump", "--json", "--entries", filepath.Join(db, "000005.ldb"))
+	blocks := strings.Count(mustSift(t, "", "dump", filepath.Join(db, "000005.ldb")), "  data ")
+	types := typesOf(t, out)
+	if types["file"] != 1 || types["entry"] != 1000 || types["block"] != blocks+5 || types["filter"] != 1 || types["property"] < 10 || len(types) != 5 {
+		t.Errorf("%d data blocks, and of a table: %v", blocks, types)
+	}
+	for _, want := range []string{
+		`{"type":"entry","key":"key000999","sequence":1000,"kind":"put","value":"value 999"}`,
+		`{"type":"property","name":"sift.filter.policy","value":"ribbon(12)"}`,
+		`"kind":"footer"`, `"kind":"meta","name":"fullfilter.sift.Ribbon"`,
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+
+	path, _ := logFile(t, batchRecord(1, 0, ""), batchRecord(1, 2, "\x01\x01a\x02x\xff\x00\x01b"), []byte("no batch"))
+	r := runSift(t, "", "dump", "--json", "--entries", path)
+	want := `{"type":"file","kind":"log","path":` + quoted(path) + `,"bytes":62}
+{"type":"sync mark","offset":0,"bytes":12,"first":1}
+{"type":"batch","offset":19,"bytes":21,"first":1,"last":2,"puts":1,"deletes":1}
+{"type":"entry","key":"a","sequence":1,"kind":"put","value":"x\\xff"}
+{"type":"entry","key":"b","sequence":2,"kind":"delete"}
+{"type":"bad record","offset":47,"bytes":8,"error":"header ends too early"}
+{"type":"end","kind":"clean","offset":62}
+{"type":"totals","records":3,"syncMarks":1,"batches":1,"puts":1,"deletes":1,"first":1,"last":2}
+`
+	if r.status != statusFailed || r.out != want {
+		t.Errorf("status %d, a log is\n%s\nwant\n%s", r.status, r.out, want)
+	}
+
+	types = typesOf(t, mustSift(t, "", "dump", "--json", filepath.Join("testdata", "MANIFEST-000009")))
+	if types["file"] != 1 || types["edit"] == 0 || types["table"] == 0 || types["end"] != 1 || len(types) != 4 {
+		t.Errorf("of a MANIFEST: %v", types)
+	}
+	if r := runSift(t, "", "dump", "--json", db); r.status != statusFailed || r.out != "" {
+		t.Errorf("of a directory: %+v", r)
+	}
+}
+
+// quoted returns a string as JSON.
+func quoted(s string) string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a string can always be encoded
+	}
+	return string(text)
+}
+
 // TestJSONOfDamage: the faults are in the output, and the status says that there are some.
 func TestJSONOfDamage(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
@@ -83,6 +146,10 @@ func TestJSONOfDamage(t *testing.T) {
 	r := runSift(t, "", "check", "--json", db)
 	if check := decode(t, r.out); r.status != statusFailed || len(check["faults"].([]any)) == 0 {
 		t.Errorf("status %d: %s", r.status, r.out)
+	}
+	r = runSift(t, "", "dump", "--json", tables[0])
+	if r.status != statusFailed || !strings.Contains(r.out, `"error":"checksum mismatch`) {
+		t.Errorf("dump: status %d: %s", r.status, r.out)
 	}
 }
 
@@ -117,6 +184,10 @@ func TestCompletion(t *testing.T) {
 		"dump --as t":               "table\n",
 		"dump --as log --en":        "--entries\n",
 		"completion ":               "",
+		"sh":                        "shell\n",
+		"br":                        "browse\n",
+		"browse --ad":               "--addr\n",
+		"dump --js":                 "--json\n",
 		"frobnicate --nonsense=3 z": "",
 		"scan -- -":                 "",
 	} {

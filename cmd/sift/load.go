@@ -21,12 +21,12 @@ type loadCmd struct {
 
 func (loadCmd) Help() string {
 	return `Reads lines from standard input, each a key, a tab and a value, as "sift scan"
-prints them, and stores them. A later line wins over an earlier one with the same key.
-At a line that cannot be read it stops, names the line, and keeps what the lines before it said.
-What was stored is durable when the verb returns.
+prints them, and stores them. A later line for a key overrides an earlier one. If a line is
+malformed, the verb reports it and stops; the lines before it are stored. What is stored is
+durable when the verb returns.
 
 With --sorted the lines must be in ascending order of their keys, as "sift scan" prints them.
-They are written once, straight into tables, which is faster, and stored all or none.
+They are written once, directly to tables, which is faster, and either all of them are stored or none.
 
 Examples:
 
@@ -36,10 +36,10 @@ Examples:
 }
 
 const (
-	// loadBatchBytes is what goes into one batch: large enough that batches cost
-	// nothing, small enough that an interrupt is answered at once.
+	// loadBatchBytes is the size of a batch: large enough that its overhead does not
+	// matter, small enough to react to an interrupt at once.
 	loadBatchBytes = 1 << 20
-	// maxLineBytes bounds what a file without line ends can take of memory.
+	// maxLineBytes bounds the memory that a file without line ends takes.
 	maxLineBytes = 512 << 20
 )
 
@@ -75,7 +75,7 @@ func (c *loadCmd) Run(e *env) error {
 	})
 }
 
-// inputSize returns the size of what is to be read, -1 if nobody knows.
+// inputSize returns the size of the input, -1 if it is unknown.
 func inputSize(in io.Reader) int64 {
 	f, ok := in.(*os.File)
 	if !ok {
@@ -96,7 +96,7 @@ type loader struct {
 	b    sift.Batch
 }
 
-// ops returns the lines one by one. It calls progress now and then.
+// ops returns the lines one by one, and reports progress.
 func (l *loader) ops(progress func()) iter.Seq2[sift.Op, error] {
 	return func(yield func(sift.Op, error) bool) {
 		for {

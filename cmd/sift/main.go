@@ -1,4 +1,4 @@
-// Command sift looks into, writes and mends databases from the shell. Run
+// Command sift reads, writes, checks and repairs databases from the command line. Run
 // sift --help.
 package main
 
@@ -21,11 +21,11 @@ import (
 )
 
 func main() {
-	// With the signal ignored, a write to a pipe that nobody reads any more is an
-	// ordinary error, and what is open gets closed.
+	// With the signal ignored, a write to a pipe whose reader has gone fails with an error,
+	// and the database is closed as usual.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first interrupt stops what is running; a second one has its usual effect.
+	// The first interrupt cancels the verb; a second one ends the process.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
@@ -34,39 +34,41 @@ func main() {
 type commands struct {
 	Get        getCmd        `cmd:"" help:"Print the value of a key."`
 	Put        putCmd        `cmd:"" help:"Set a key to a value."`
-	Delete     deleteCmd     `cmd:"" help:"Remove a key."`
+	Delete     deleteCmd     `cmd:"" help:"Delete keys."`
 	Scan       scanCmd       `cmd:"" help:"Print keys and values in order."`
 	Load       loadCmd       `cmd:"" help:"Store the keys and values on standard input."`
-	Batch      batchCmd      `cmd:"" help:"Carry out the puts and deletes on standard input as one write."`
+	Batch      batchCmd      `cmd:"" help:"Execute the puts and deletes on standard input as one write."`
 	Dump       dumpCmd       `cmd:"" help:"Explain a table, a log or a MANIFEST."`
 	Check      checkCmd      `cmd:"" help:"Read everything and report what is damaged."`
 	Repair     repairCmd     `cmd:"" help:"Rebuild a database from its tables and logs."`
-	Compact    compactCmd    `cmd:"" help:"Merge tables down to the last level."`
-	Checkpoint checkpointCmd `cmd:"" help:"Make a second database of hard links."`
-	Stats      statsCmd      `cmd:"" help:"Print what a database holds, level by level."`
-	Filter     filterCmd     `cmd:"" help:"Look at filters, build them, size them."`
+	Compact    compactCmd    `cmd:"" help:"Compact tables into the deepest level."`
+	Checkpoint checkpointCmd `cmd:"" help:"Copy a database by hard links."`
+	Stats      statsCmd      `cmd:"" help:"Print figures of a database, level by level."`
+	Filter     filterCmd     `cmd:"" help:"Inspect, build and size filters."`
+	Shell      shellCmd      `cmd:"" help:"Read and execute verbs interactively, or a script."`
+	Browse     browseCmd     `cmd:"" help:"Show keys, tables, blocks and filters in a web browser."`
 	Serve      serveCmd      `cmd:"" help:"Serve strings and RedisBloom's filters over the Redis protocol."`
 	Demo       demoCmd       `cmd:"" help:"Show what a filter saves, on Go's own source."`
 
 	VersionVerb versionCmd    `cmd:"" name:"version" help:"Print the version."`
 	Completion  completionCmd `cmd:"" help:"Print a script that completes commands in a shell."`
-	Complete    completeCmd   `cmd:"" hidden:"" help:"Print what may follow on a command line."`
+	Complete    completeCmd   `cmd:"" hidden:"" help:"Print the possible next words of a command line."`
 
 	Version versionFlag `help:"Print the version and exit."`
 }
 
-const description = `sift keeps keys and values in a directory that LevelDB and goleveldb open too,
-with one filter a table, so that a lookup for a key that is not there need not read the disk.
+const description = `sift works on LevelDB-compatible databases with one filter per table, which
+answers lookups for missing keys without touching the disk.
 
 Keys and values are text: \t \n \r and \\ stand for a tab, a line feed, a carriage
-return and a backslash, and \xHH for any byte that cannot be printed. What one verb
-prints another reads. With --hex they are hexadecimal instead. A key that begins with
-a dash comes after --, as in: sift get db -- -key.
+return and a backslash, and \xHH for any unprintable byte. What one verb prints
+another reads. With --hex they are hexadecimal instead. A key that begins with a
+dash comes after --, as in: sift get db -- -key.
 
-A verb that only reads opens the database read-only, and several may do so at once.
+Verbs that only read open the database read-only, and several may run at once.
 
-The exit status is 0 on success, 1 if a key is not there, 2 if the command line is wrong, and
-3 if a verb fails or finds damage.`
+The exit status is 0 on success, 1 if a key does not exist, 2 if the command line is wrong,
+and 3 if a verb fails or finds damage.`
 
 // The exit statuses.
 const (
@@ -76,7 +78,7 @@ const (
 	statusFailed   = 3
 )
 
-// env is what the verbs work with.
+// env is the environment of a verb.
 type env struct {
 	ctx context.Context
 	in  io.Reader
@@ -84,10 +86,10 @@ type env struct {
 	err io.Writer
 }
 
-// exitStatus is what kong is told to panic with where it would end the process.
+// exitStatus is what kong panics with instead of ending the process.
 type exitStatus int
 
-// run carries out one command and returns the exit status.
+// run executes one command and returns the exit status.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
 	e := &env{ctx: ctx, in: stdin, out: bufio.NewWriterSize(stdout, 64<<10), err: stderr}
 	defer func() {
@@ -123,7 +125,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return e.fail(err)
 }
 
-// usageError says how to go on after a mistake on the command line.
+// usageError adds to a mistake on the command line how to get help.
 func usageError(err error) error {
 	name := "sift"
 	if p := (*kong.ParseError)(nil); errors.As(err, &p) && p.Context != nil {
@@ -147,11 +149,11 @@ type mistake struct{ error }
 
 func (m *mistake) Unwrap() error { return m.error }
 
-// fail reports an error, if it is one, and returns the exit status.
+// fail reports an error, if it is not nil, and returns the exit status.
 func (e *env) fail(err error) int {
 	switch {
 	case err == nil || isBrokenPipe(err):
-		// Whoever reads the output has seen enough of it.
+		// The reader of the output has seen enough.
 		return statusOK
 	case errors.Is(err, errReported):
 	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
@@ -165,26 +167,29 @@ func (e *env) fail(err error) int {
 	case errors.As(err, new(*mistake)):
 		return statusUsage
 	}
+	if exit := exitError(0); errors.As(err, &exit) {
+		return int(exit)
+	}
 	return statusFailed
 }
 
 // errReported ends a verb that has already said what is wrong.
 var errReported = errors.New("reported")
 
-// isBrokenPipe reports whether a write failed because nobody reads any more.
+// isBrokenPipe reports whether a write failed because the reader has gone.
 func isBrokenPipe(err error) bool {
 	return errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) ||
 		runtime.GOOS == "windows" && (errors.Is(err, errBrokenPipe) || errors.Is(err, errNoData))
 }
 
-// What Windows calls it: ERROR_BROKEN_PIPE and ERROR_NO_DATA.
+// Windows' errors for a broken pipe: ERROR_BROKEN_PIPE and ERROR_NO_DATA.
 const (
 	errBrokenPipe = syscall.Errno(109)
 	errNoData     = syscall.Errno(232)
 )
 
-// withDB opens a database, calls fn, and closes the database. What the database
-// warns of is printed, unless o has a logger.
+// withDB opens a database, calls fn, and closes the database. Its warnings are printed
+// unless o has a logger.
 func (e *env) withDB(dir string, o sift.Options, fn func(db *sift.DB) error) (err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(&warnings{w: e.err})
@@ -201,7 +206,7 @@ func (e *env) withDB(dir string, o sift.Options, fn func(db *sift.DB) error) (er
 	return hint(fn(db), dir)
 }
 
-// hint adds to a report of damage how to go on.
+// hint adds to a report of damage what to do.
 func hint(err error, dir string) error {
 	if err == nil || !errors.Is(err, sift.ErrCorruption) {
 		return err

@@ -4,76 +4,70 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
-	"os"
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/sstable"
 )
 
-// tally counts what a filter answered for keys that its table does not hold.
-type tally struct{ asked, maybe int }
+// tally counts the probes of a filter for keys that its table does not hold.
+type tally struct{ probes, positives int }
 
 func (t *tally) add(u tally) {
-	t.asked += u.asked
-	t.maybe += u.maybe
+	t.probes += u.probes
+	t.positives += u.positives
 }
 
-// fpr is the share of maybes; NaN if nothing was asked.
-func (t tally) fpr() float64 { return float64(t.maybe) / float64(t.asked) }
+// fpr returns the false positive rate, NaN without a probe.
+func (t tally) fpr() float64 { return float64(t.positives) / float64(t.probes) }
 
-// probeTable asks the filter of a table for about so many keys that look like
-// the table's and are not in it, and returns the filter's family. A table
-// without a filter in use gives an empty tally.
+// probeTable probes the filter of a table for up to probes keys that look like the
+// table's and are not in it, and returns the filter's family. The tally of a table
+// without a usable filter is empty.
 func probeTable(ctx context.Context, path string, probes int, seed uint64) (family string, t tally, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", t, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", t, err
-	}
-	r, err := sstable.NewReader(f, info.Size(), &sstable.ReaderOptions{Path: path})
-	if err != nil {
-		return "", t, err
-	}
-	defer r.Release()
-	if r.Filter() == nil {
-		return "", t, nil
-	}
+	err = withTable(path, func(r *sstable.Reader) error {
+		if r.Filter() == nil {
+			return nil
+		}
+		family = r.FilterFamily()
+		t, err = probeFilter(ctx, r, probes, seed)
+		return err
+	})
+	return family, t, err
+}
+
+// probeFilter probes the filter of an open table.
+func probeFilter(ctx context.Context, r *sstable.Reader, probes int, seed uint64) (t tally, err error) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	models, err := sampleKeys(r, rng)
 	if err != nil || len(models) == 0 {
-		return r.FilterFamily(), t, err
+		return t, err
 	}
 	var key []byte
-	// More tries than probes: keys that turn out to be in the table do not count.
-	for tries := 0; tries < 2*probes && t.asked < probes; tries++ {
+	// There are more tries than probes, because keys that are in the table do not count.
+	for tries := 0; tries < 2*probes && t.probes < probes; tries++ {
 		if tries%1024 == 0 && ctx.Err() != nil {
-			return "", t, ctx.Err()
+			return t, ctx.Err()
 		}
 		key = appendLookalike(key[:0], models[rng.IntN(len(models))], tries%2 == 1, rng)
 		if r.Filter().MayContain(filter.NewKey(key)) {
 			_, _, _, found, err := r.Get(key, base.MaxSequence)
 			if err != nil {
-				return "", t, err
+				return t, err
 			}
 			if found {
 				continue
 			}
-			t.maybe++
+			t.positives++
 		}
-		// What the filter excludes is not in the table (I1).
-		t.asked++
+		// If the filter excludes the key, it is not in the table (I1).
+		t.probes++
 	}
-	return r.FilterFamily(), t, nil
+	return t, nil
 }
 
-// sampleKeys returns some user keys of a table. It walks from key to key, each
-// time to the one after a lookalike of the last, so that a large table need not
-// be read whole.
+// sampleKeys returns some user keys of a table. It seeks from lookalike to lookalike
+// of keys that it has found, so it need not read all of a large table.
 func sampleKeys(r *sstable.Reader, rng *rand.Rand) ([][]byte, error) {
 	const steps = 200
 	it := r.NewIter(&sstable.IterOptions{DontFillCache: true})
@@ -97,13 +91,13 @@ func sampleKeys(r *sstable.Reader, rng *rand.Rand) ([][]byte, error) {
 	return keys, it.Err()
 }
 
-// appendLookalike appends to dst a key that looks like model: of the same
-// length with other characters of the same kind in the last places, or, if
-// longer is set, with some random characters more.
+// appendLookalike appends to dst a key that looks like model: of the same length with
+// other characters of the same kind near the end, or, if longer is set, with a few random
+// characters added.
 func appendLookalike(dst, model []byte, longer bool, rng *rand.Rand) []byte {
 	dst = append(dst, model...)
 	if longer || len(model) == 0 {
-		// Of the kind that the key ends in, if that has more than one member.
+		// They are of the kind of the last character, if that kind has several.
 		kind := byte('a')
 		if len(model) > 0 && (sameKind(model[len(model)-1], rng) != model[len(model)-1]) {
 			kind = model[len(model)-1]
@@ -119,8 +113,8 @@ func appendLookalike(dst, model []byte, longer bool, rng *rand.Rand) []byte {
 	return dst
 }
 
-// sameKind returns a random byte of the kind of c: a digit for a digit, a letter
-// for a letter; other printable characters stay, and other bytes can become any.
+// sameKind returns a random byte of the kind of c: a digit for a digit, a letter for a
+// letter, c itself for other printable characters, and any byte for the rest.
 func sameKind(c byte, rng *rand.Rand) byte {
 	switch {
 	case c >= '0' && c <= '9':

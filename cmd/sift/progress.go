@@ -9,18 +9,18 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows on a terminal how far long work has come. Nothing is shown
-// where standard error is not a terminal. It is safe for concurrent use.
+// progress shows the progress of long work on a terminal. It shows nothing if
+// standard error is not a terminal. It is safe for concurrent use.
 type progress struct {
 	bar *progressbar.ProgressBar // nil: nothing is shown
 }
 
-// progress begins to show work. total is in bytes; -1 if it is not known.
+// progress starts a progress display. total is in bytes, or -1 if it is unknown.
 func (e *env) progress(what string, total int64) *progress {
 	return e.show(what, total, progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))
 }
 
-// counting begins to show work that is counted in pieces.
+// counting is progress for work that is counted in items.
 func (e *env) counting(what string, total int) *progress { return e.show(what, int64(total)) }
 
 func (e *env) show(what string, total int64, options ...progressbar.Option) *progress {
@@ -41,22 +41,21 @@ func (e *env) show(what string, total int64, options ...progressbar.Option) *pro
 	return &progress{progressbar.NewOptions64(total, options...)}
 }
 
-// set says how far the work has come.
+// set updates the display.
 func (p *progress) set(n int64) {
 	if p.bar != nil {
-		_ = p.bar.Set64(n) // that progress cannot be shown stops no work
+		_ = p.bar.Set64(n) // a failure to show progress is no failure of the work
 	}
 }
 
-// done takes the line off the terminal.
+// done clears the line.
 func (p *progress) done() {
 	if p.bar != nil {
 		_ = p.bar.Finish()
 	}
 }
 
-// watch calls now twice a second and shows what it returns, until the function
-// that it returns is called.
+// watch shows what now returns, twice a second, until stop is called.
 func (p *progress) watch(now func() int64) (stop func()) {
 	if p.bar == nil {
 		return func() {}

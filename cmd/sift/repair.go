@@ -16,10 +16,10 @@ type repairCmd struct {
 }
 
 func (repairCmd) Help() string {
-	return `Makes a database of what the tables and logs in a directory still say, where it does
-not open or "sift check" finds faults. The old files are moved to the directory "lost" in it, so
-nothing is destroyed. It prints a line for each thing that could not be read. If the MANIFEST
-is lost too, keys that had been deleted may be back.
+	return `Rebuilds a database from what its tables and logs still hold, for when it cannot be
+opened or "sift check" finds faults. The old files are moved to its subdirectory "lost", so nothing
+is destroyed. The verb prints a line for everything that it could not read. If the MANIFEST is lost
+too, deleted keys may reappear.
 
 Example:
 
@@ -52,7 +52,7 @@ func (c *repairCmd) Run(e *env) error {
 	return err
 }
 
-// forget removes what "sift serve" has saved about the keys of a database.
+// forget removes what "sift serve" has saved about a database's keys.
 func (c *repairCmd) forget(o *sift.Options) error {
 	db, err := sift.Open(c.Dir, o)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 type scanCmd struct {
 	form
 	asJSON
-	From    *string `placeholder:"KEY" help:"Begin with this key, or the first one after it."`
+	From    *string `placeholder:"KEY" help:"Start at this key, or at the first one after it."`
 	To      *string `placeholder:"KEY" help:"End before this key."`
 	Prefix  *string `help:"Print only keys that begin with this."`
-	Limit   *uint64 `placeholder:"N" help:"Print at most so many keys."`
+	Limit   *uint64 `placeholder:"N" help:"Print at most N keys."`
 	Keys    bool    `aliases:"keys-only" help:"Leave out the tab and the value."`
 	Reverse bool    `help:"Print in descending order."`
 	Count   bool    `help:"Print only how many keys there are."`
@@ -63,7 +63,7 @@ func (c *scanCmd) Run(e *env) error {
 	})
 }
 
-// scan prints the entries, and returns how many there are.
+// scan prints the entries and returns their number.
 func (c *scanCmd) scan(e *env, db *sift.DB, bounds *sift.IterOptions) (n uint64, err error) {
 	limit := uint64(math.MaxUint64)
 	if c.Limit != nil {
@@ -90,7 +90,7 @@ func (c *scanCmd) scan(e *env, db *sift.DB, bounds *sift.IterOptions) (n uint64,
 	return n, nil
 }
 
-// write prints the entry that an iterator is at. line is memory to be used.
+// write prints the entry that an iterator is at. It uses line as a buffer, and returns it.
 func (c *scanCmd) write(e *env, line []byte, it *sift.Iter) ([]byte, error) {
 	if c.Count {
 		return line, nil

@@ -95,12 +95,12 @@ func (c *serveCmd) Run(e *env) error {
 	})
 }
 
-// collected is how much of a heap of this process is in use at least: the garbage collector
-// runs when as much has come as was left of the last time.
+// collected is the ratio of the heap to what is in use, at most: with GOGC=100 the garbage
+// collector runs when the heap has doubled.
 const collected = 2
 
-// limitMemory has the garbage collector work harder where the process would take
-// more than its parts may, unless the user has said how much it may take.
+// limitMemory sets the garbage collector's memory limit to what the parts of the process
+// may take together, unless the user has set one.
 func (c *serveCmd) limitMemory() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return

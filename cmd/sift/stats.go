@@ -15,9 +15,9 @@ type statsCmd struct {
 }
 
 func (statsCmd) Help() string {
-	return `Prints what each level holds: its tables and their size, the keys and deletions in
-them where the tables say how many, and their filters with the bits they take per key and the
-false positive rate that they were built for.
+	return `Prints for each level the number and size of its tables, their keys and tombstones (a
+question mark if a table does not record them), and the size, bits per key and expected false
+positive rate of their filters.
 
 Example:
 
@@ -111,7 +111,7 @@ func writeTables(e *env, tables []sift.TableMetrics) error {
 	return t.write(e.out)
 }
 
-// known writes a number, or a question mark if the tables do not say.
+// known writes a number, or a question mark if it is unknown.
 func known(n uint64, ok bool) string {
 	if !ok {
 		return "?"
@@ -119,7 +119,7 @@ func known(n uint64, ok bool) string {
 	return count(n)
 }
 
-// filterName says which filter a table has.
+// filterName returns the filter of a table, or why it has none.
 func filterName(m *sift.TableMetrics) string {
 	switch {
 	case m.Err != nil:
@@ -135,8 +135,8 @@ type tableSum struct {
 	tables, filters, unusable     int
 	bytes, filterBytes            uint64
 	keys, deletions, filteredKeys uint64
-	unknownKeys, unknownDeletions bool    // some table does not say how many it holds
-	unknownFiltered               bool    // nor does one with a filter
+	unknownKeys, unknownDeletions bool    // some table does not record how many it has
+	unknownFiltered               bool    // nor does some table with a filter
 	weightedFPR, weight           float64 // weighted by size
 }
 
@@ -171,8 +171,7 @@ func (s *tableSum) cells(name string) []string {
 		count(s.filters), size(s.filterBytes), bitsPerKey(s.filterBytes, s.filteredKeys, s.unknownFiltered), rate(fpr)}
 }
 
-// bitsPerKey writes what a key takes in filters, a dash where there is nothing
-// to divide.
+// bitsPerKey writes the filter bits per key, or a dash if there are none.
 func bitsPerKey(bytes, keys uint64, unknown bool) string {
 	if bytes == 0 || keys == 0 || unknown {
 		return "-"

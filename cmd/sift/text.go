@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// Keys and values as text. Characters that can be printed stand for themselves,
-// but a backslash; the rest is escaped, so that any bytes take one line without
+// Keys and values as text. Printable characters except the backslash stand for
+// themselves; everything else is escaped, so that any key fits on one line without
 // a tab:
 //
 //	\t \n \r \\  tab, line feed, carriage return, backslash
 //	\xHH         any byte, with two hexadecimal digits
 //
-// A reader takes every other byte as it is, and refuses every other escape.
+// A reader takes every other byte literally, and rejects every other escape.
 // Example: the bytes 61 09 5c c3 a9 ff are a\t\\é\xff.
 
 // appendText appends the text form of b to dst.
@@ -84,9 +84,9 @@ func parseText(s string) ([]byte, error) {
 	}
 }
 
-// form is how a verb writes and reads keys and values.
+// form is how a verb prints and reads keys and values.
 type form struct {
-	Hex bool `help:"Keys and values are hexadecimal, in and out." xor:"form"`
+	Hex bool `help:"Read and print keys and values in hexadecimal." xor:"form"`
 }
 
 // append appends the written form of b to dst.
@@ -109,7 +109,7 @@ func (f form) parse(s string) ([]byte, error) {
 	return b, nil
 }
 
-// arg reads an argument; what names it in the error.
+// arg parses an argument; what names it in the error.
 func (f form) arg(what, s string) ([]byte, error) {
 	b, err := f.parse(s)
 	if err != nil {
@@ -118,7 +118,7 @@ func (f form) arg(what, s string) ([]byte, error) {
 	return b, nil
 }
 
-// bound reads an optional argument: nil if it was not given.
+// bound parses an optional argument. It returns nil if the argument was not given.
 func (f form) bound(what string, s *string) ([]byte, error) {
 	if s == nil {
 		return nil, nil

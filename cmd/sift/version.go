@@ -11,8 +11,8 @@ import (
 type versionCmd struct{}
 
 func (versionCmd) Help() string {
-	return `Prints the version of the module, the commit if the build knows it, the version of Go, and
-the platform.
+	return `Prints the version of the module, the commit if it is known, the version of Go, and the
+platform.
 
 Example:
 
@@ -24,8 +24,7 @@ func (versionCmd) Run(k *kong.Kong) error { return versionFlag(true).BeforeReset
 // versionFlag is --version.
 type versionFlag bool
 
-// BeforeReset prints the version before anything else on the command line is
-// looked at.
+// BeforeReset prints the version before the rest of the command line is parsed.
 func (versionFlag) BeforeReset(k *kong.Kong) error {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -36,11 +35,11 @@ func (versionFlag) BeforeReset(k *kong.Kong) error {
 	return nil
 }
 
-// IgnoreDefault keeps the flag from being set but by the user.
+// IgnoreDefault makes only the user set the flag.
 func (versionFlag) IgnoreDefault() {}
 
-// versionText says which build this is: the module's version, the commit if the
-// build knows it, and the Go version and platform.
+// versionText identifies the build: the module's version, the commit if it is known,
+// and the Go version and platform.
 func versionText(info *debug.BuildInfo) string {
 	version := info.Main.Version
 	if version == "" {

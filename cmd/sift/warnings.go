@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// warnings prints what the database warns of, a line for each.
+// warnings prints the database's warnings, one line each.
 type warnings struct {
 	mu sync.Mutex // background work warns too
 	w  io.Writer
@@ -34,6 +34,6 @@ func (h *warnings) Handle(_ context.Context, r slog.Record) error {
 	return err
 }
 
-// The store's logger is used as it is, without attributes or groups of its own.
+// The store uses its logger without attributes or groups.
 func (h *warnings) WithAttrs([]slog.Attr) slog.Handler { return h }
 func (h *warnings) WithGroup(string) slog.Handler      { return h }

@@ -7,9 +7,9 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// writing are the flags of the verbs that write tables.
+// writing has the flags of the verbs that write tables.
 type writing struct {
-	Filter string `placeholder:"POLICY" help:"The filter of tables that are written, such as bloom(12), or none. Default: ${filter}."`
+	Filter string `placeholder:"POLICY" help:"The filter of new tables, such as bloom(12), or none. Default: ${filter}."`
 }
 
 // options returns the options to open a database with for writing.

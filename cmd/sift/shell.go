@@ -1,0 +1,232 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"golang.org/x/term"
+)
+
+type shellCmd struct {
+	Dir string `arg:"" help:"The database."`
+}
+
+func (shellCmd) Help() string {
+	return `Reads verbs and carries them out, one a line, without "sift" and without the database:
+
+    sift> put user:17 'Ada Lovelace'
+    sift> scan --prefix user: --limit 10
+    sift> filter stats
+
+Words with blanks stand in single or double quotes. On a terminal the arrow keys edit the line and
+go back in the history of this session, and Tab completes verbs, flags and keys. Ctrl-C interrupts a
+verb; "exit" or Ctrl-D ends the shell. Each verb opens the database and closes it again, so that other
+processes can use it in between. Verbs cannot read standard input: put needs its value as an argument.
+
+If standard input is not a terminal, its lines are a script. It ends at the first line that fails,
+or is wrong; a key that is not there does not end it. The exit status is the highest of the lines'.
+
+Examples:
+
+    sift shell db
+    printf 'put a 1\nget a\n' | sift shell db`
+}
+
+func (c *shellCmd) Run(e *env, k *kong.Kong) error {
+	s := &shell{env: e, dir: c.Dir, grammar: k.Model.Node}
+	if strings.HasPrefix(s.dir, "-") {
+		s.dir = "./" + s.dir // it is no flag
+	}
+	if in, ok := e.in.(*os.File); ok && term.IsTerminal(int(in.Fd())) && isTerminal(os.Stdout) {
+		return s.interact(in)
+	}
+	return s.script()
+}
+
+// shell carries out lines of verbs.
+type shell struct {
+	*env
+	dir     string
+	grammar *kong.Node
+}
+
+// notInShell are verbs that read standard input, that do not end, or that have nothing to do
+// with the database.
+var notInShell = []string{"load", "batch", "shell", "browse", "serve", "demo", "completion"}
+
+// script carries out the lines of standard input.
+func (s *shell) script() error {
+	lines := newLineReader(s.input())
+	worst := statusOK
+	for worst <= statusNotFound {
+		line, err := lines.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("%w after line %d", err, lines.line)
+		}
+		status, exit := s.line(s.ctx, string(line))
+		if err := s.out.Flush(); err != nil {
+			return err
+		}
+		worst = max(worst, status)
+		if exit {
+			break
+		}
+	}
+	if worst != statusOK {
+		return exitError(worst)
+	}
+	return nil
+}
+
+// interact reads lines from a terminal.
+func (s *shell) interact(in *os.File) error {
+	t := term.NewTerminal(struct {
+		io.Reader
+		io.Writer
+	}{in, os.Stdout}, "sift> ")
+	t.AutoCompleteCallback = func(line string, pos int, key rune) (string, int, bool) {
+		return s.tab(t, line, pos, key)
+	}
+	// An interrupt ends a verb, not the shell.
+	signal.Reset(os.Interrupt)
+	for {
+		line, err := readLine(t, in)
+		if err == io.EOF {
+			_, err = fmt.Fprintln(s.out)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		ctx, stop := signal.NotifyContext(s.ctx, os.Interrupt)
+		_, exit := s.line(ctx, line)
+		stop()
+		if err := s.out.Flush(); err != nil {
+			return err
+		}
+		if exit || s.ctx.Err() != nil {
+			return s.ctx.Err()
+		}
+	}
+}
+
+// readLine reads a line. The terminal is raw only meanwhile.
+func readLine(t *term.Terminal, in *os.File) (line string, err error) {
+	fd := int(in.Fd())
+	state, err := term.MakeRaw(fd)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = cmp.Or(err, term.Restore(fd, state)) }()
+	if width, height, err := term.GetSize(fd); err == nil && width > 0 && height > 0 {
+		_ = t.SetSize(width, height) // it is drawn for another width otherwise
+	}
+	line, err = t.ReadLine()
+	if errors.Is(err, term.ErrPasteIndicator) {
+		err = nil
+	}
+	return line, err
+}
+
+// line carries out one line and returns the exit status of its verb. exit is true if the
+// line ends the shell.
+func (s *shell) line(ctx context.Context, line string) (status int, exit bool) {
+	words, err := splitWords(line)
+	if err != nil {
+		return s.fail(usage(err)), false
+	}
+	switch {
+	case len(words) == 0:
+		return statusOK, false
+	case words[0] == "exit" || words[0] == "quit":
+		return statusOK, true
+	case words[0] == "help":
+		words = append(words[1:], "--help")
+	case slices.Contains(notInShell, words[0]):
+		return s.fail(usage(fmt.Errorf("%s cannot be used in the shell", words[0]))), false
+	}
+	return run(ctx, s.withDir(words), noInput{}, s.out, s.err), false
+}
+
+// withDir adds the database to a command line, after the verb.
+func (s *shell) withDir(words []string) []string {
+	node, n := s.verb(words)
+	if len(node.Positional) == 0 || node.Positional[0].Name != "dir" {
+		return words
+	}
+	return slices.Insert(slices.Clone(words), n, s.dir)
+}
+
+// verb returns the verb that a command line begins with, and how many words name it.
+func (s *shell) verb(words []string) (node *kong.Node, n int) {
+	node = s.grammar
+	for n < len(words) {
+		child := childNamed(node, words[n])
+		if child == nil {
+			break
+		}
+		node = child
+		n++
+	}
+	return node, n
+}
+
+// noInput is the standard input of verbs in the shell.
+type noInput struct{}
+
+func (noInput) Read([]byte) (int, error) {
+	return 0, errors.New("the shell gives its verbs no standard input")
+}
+
+// exitError ends a verb with an exit status; what is wrong has been reported.
+type exitError int
+
+func (exitError) Error() string { return errReported.Error() }
+
+func (exitError) Unwrap() error { return errReported }
+
+// splitWords splits a line at blanks that are not in quotes. A backslash stands for itself:
+// it begins the escapes of keys and values.
+func splitWords(line string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	var quote rune
+	inWord := false
+	for _, r := range line {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quote, inWord = r, true
+		case r == ' ' || r == '\t':
+			if inWord {
+				words = append(words, word.String())
+				word.Reset()
+				inWord = false
+			}
+		default:
+			word.WriteRune(r)
+			inWord = true
+		}
+	}
+	if quote != 0 {
+		return nil, fmt.Errorf("a quote %c without its end", quote)
+	}
+	if inWord {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
