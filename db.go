@@ -6,10 +6,14 @@
 // The directory on disk is a LevelDB database: LevelDB and goleveldb open it, and sift
 // opens theirs.
 //
-// Keys and values are byte strings. Keys are ordered bytewise. A DB is safe for
-// concurrent use. Slices passed to sift are not retained. Slices returned by Get and
-// GetMany belong to the caller; slices from an Iter and from View must not be modified
-// and are valid only as long as their comments say.
+// Keys and values are byte strings, possibly empty; nil is the empty string, except as a
+// bound, where it means no bound. Keys are ordered bytewise: there are no comparators, and
+// no merge operators or column families either. Batch documents how long keys and values
+// may be.
+//
+// Slices passed to sift are not retained. Slices returned by Get and GetMany belong to the
+// caller; slices from an Iter and from View must not be modified and are valid only as long
+// as their comments say. Errors may be wrapped: compare them with errors.Is.
 package sift
 
 import (
@@ -26,8 +30,14 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// DB is an open database. It is safe for concurrent use. Close it when it is no longer
-// needed.
+// DB is an open database. It is safe for concurrent use, including by Close: methods that
+// are called during Close or after it return ErrClosed, or their zero results. Close it when
+// it is no longer needed.
+//
+// Lookups wait neither for writes nor for flushes or compactions. Writes that arrive
+// together share one record of the log and one fsync; everything but Ingest goes through
+// the log. One goroutine flushes in the background, and another one compacts, one compaction
+// at a time.
 type DB struct {
 	dir    string
 	opts   Options // resolved
@@ -110,7 +120,7 @@ func (d *DB) getCopy(key []byte, seq uint64) ([]byte, error) {
 
 // View calls fn with the value of key, without copying it, and returns fn's error. It
 // returns ErrNotFound without calling fn if there is no such key; other errors are those
-// of Get. fn must not modify the value or retain it.
+// of Get. fn must not modify the value or retain it. It may call methods of the DB.
 func (d *DB) View(key []byte, fn func(value []byte) error) error { return d.view(key, latest, fn) }
 
 func (d *DB) view(key []byte, seq uint64, fn func(value []byte) error) error {
@@ -193,12 +203,12 @@ func (d *DB) writeOwn(b *Batch, o *WriteOptions) error {
 	return err
 }
 
-// Write applies the operations of a batch atomically. A nil o means Sync. The batch is
-// not modified and may be written again. Write returns ErrBatchTooLarge, with nothing
-// written, if the batch is too large; ErrTryAgain, with nothing written, if there is no
-// room for it at the moment; ErrReopen if the log failed, in which case the next Open
-// shows whether the batch is there; ErrReadOnly if the database was opened read-only; and
-// ErrClosed after Close.
+// Write applies the operations of a batch atomically. Reads that begin after it returns
+// see them. A nil o means Sync. The batch is not modified and may be written again.
+// Write returns ErrBatchTooLarge, with nothing written, if the batch is too large;
+// ErrTryAgain, with nothing written, if there is no room for it at the moment; ErrReopen
+// if the log failed, in which case the next Open shows whether the batch is there;
+// ErrReadOnly if the database was opened read-only; and ErrClosed after Close.
 func (d *DB) Write(b *Batch, o *WriteOptions) error {
 	switch {
 	case d.opts.ReadOnly:
@@ -213,10 +223,10 @@ func (d *DB) Write(b *Batch, o *WriteOptions) error {
 	return d.commit.write(b, o == nil || !o.NoSync)
 }
 
-// Flush writes everything in memory to tables and returns when they are durable. It
-// returns ErrTryAgain if the flush failed and is being retried, ErrReopen if the log or
-// the MANIFEST failed, ErrReadOnly if the database was opened read-only, and ErrClosed
-// after Close.
+// Flush writes everything in memory to tables and returns when they are durable, without
+// waiting for compactions. It returns ErrTryAgain if the flush failed and is being
+// retried, ErrReopen if the log or the MANIFEST failed, ErrReadOnly if the database was
+// opened read-only, and ErrClosed after Close.
 func (d *DB) Flush() error {
 	if d.opts.ReadOnly {
 		return ErrReadOnly
@@ -230,8 +240,8 @@ func (d *DB) Flush() error {
 // Close cancels compactions, flushes, and releases the database. Callers that wait for a
 // compaction get ErrClosed, as do writes that wait for one. When Close returns nil, all
 // writes are durable, also those that were not synced. Close iterators first; moves of an
-// iterator fail with ErrClosed afterwards if they need a file. A second Close returns
-// ErrClosed.
+// iterator fail with ErrClosed afterwards if they need a file. Reads of a Snapshot or Tx
+// that is still open return ErrClosed. A second Close returns ErrClosed.
 func (d *DB) Close() error {
 	if !d.closed.CompareAndSwap(false, true) {
 		return ErrClosed

@@ -11,22 +11,20 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// DeleteRange removes the keys from from to to, from included and to not; nil is no bound.
-// Tables that lie wholly within the range go as they are, by one edit of the MANIFEST, and
-// their files are removed as soon as no iterator from before holds them. Other keys are
-// deleted one by one, in batches. While there is a snapshot or a transaction, it keeps
-// what it can see, and so all keys in tables with anything that it can see are deleted
-// one by one.
+// DeleteRange deletes the keys in [from, to); a nil bound is no bound. Tables that lie
+// wholly within the range are dropped by one edit of the MANIFEST, without being read, and
+// their files are removed once no older iterator uses them. The other keys are deleted one
+// by one, in batches; so are all keys of a table from which an open snapshot or transaction
+// can still see something.
 //
-// The call as a whole is not atomic: readers meanwhile may find some of the keys gone and
-// others not, but an Iter, a Snapshot and a transaction see what they saw before. Never
-// does an older value of a key come back, at no moment and after no crash, whoever opens
-// the database. A key that is written during the call may be deleted or not. What
-// DeleteRange has deleted when it returns nil is durable. When ctx ends, or after another
-// error, a part is deleted, and the call can be repeated.
+// The call as a whole is not atomic: concurrent reads may find some of the keys deleted and
+// others not. An existing Iter, Snapshot or Tx sees what it saw before. An older value of a
+// key never reappears, not after a crash either. A key that is written during the call may
+// or may not be deleted. When DeleteRange returns nil, the deletion is durable. When ctx is
+// done, DeleteRange returns its error; after any error some of the keys are deleted, and the
+// call can be repeated. Other errors are those of Write and Flush, and ErrReadOnly.
 //
-// There is no such operation in a Batch: a LevelDB database has no entry that says it, and
-// a batch is one record of its log.
+// Batch has no such operation: LevelDB's format has no entry for it.
 func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 	if d.opts.ReadOnly {
 		return ErrReadOnly
@@ -45,7 +43,8 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 			return err
 		}
 		if r.done {
-			d.hasAny(&IterOptions{LowerBound: from, UpperBound: to, DontFillCache: true}, latest) // so that the gap is remembered
+			// So that the gap is remembered.
+			d.hasAny(&IterOptions{LowerBound: from, UpperBound: to, DontFillCache: true}, latest)
 			return nil
 		}
 		if err := r.deleteKeys(ctx); err != nil {
@@ -54,38 +53,38 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 	}
 }
 
-// rangeDeletion is a DeleteRange. Some tables are to be dropped. All others, the rest, are
-// looked at without them, as of a sequence number up to which all is durable and in
-// tables: a key that has a value there is deleted. When none has, the tables go, and there
-// is nothing that could come back for what they held, whatever is lost of later writes.
-// This is found out, and the tables go, in one step on the goroutine that compacts, so
-// that no compaction moves anything from the tables to the rest meanwhile; what flushes
-// add has higher sequence numbers.
+// rangeDeletion is a call of DeleteRange. Some tables are to be dropped. The others, the
+// rest, are read without them, as of a sequence number up to which everything is durable and
+// in tables, and each key of the range that has a value there is deleted. When no key has,
+// the tables can be dropped: nothing can reappear in their place, whichever later writes a
+// crash loses. The last search and the drop are one step on the compaction goroutine, so no
+// compaction can move an entry from the tables to the rest in between; what flushes add has
+// higher sequence numbers.
 type rangeDeletion struct {
 	db       *DB
 	from, to []byte
-	began    uint64 // tables with anything from after it are not dropped: the call's own deletions
-	seq      uint64 // all up to it is durable and in tables
-	// keepDeletions: neither are tables of deletions alone, which hide keys of the rest.
+	began    uint64 // tables with newer entries, such as the call's own tombstones, are not dropped
+	seq      uint64 // everything up to it is durable and in tables
+	// keepDeletions: nor are tables that hold tombstones only, which hide keys of the rest.
 	keepDeletions bool
 
-	at   []byte // where the search for keys goes on
-	keys Batch  // the keys that it found, to be deleted
-	size int    // their bytes
+	at   []byte // where the search for keys continues
+	keys Batch  // the keys found, to be deleted
+	size int    // of the keys, in bytes
 	done bool
 }
 
 const (
-	// maxFoundBytes bounds the keys that are found in a step.
+	// maxFoundBytes bounds the keys that one step collects.
 	maxFoundBytes = 8 << 20
-	// deleteBatchBytes bounds the batches that delete them.
+	// deleteBatchBytes bounds a batch of deletes.
 	deleteBatchBytes = 256 << 10
 )
 
-// step looks for keys in the rest, and drops the tables if there are none.
+// step searches the rest for keys, and drops the tables if it finds none.
 func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 	d := r.db
-	version := d.state.Load().version // only this goroutine takes tables out of it
+	version := d.state.Load().version // only this goroutine removes tables from it
 	dropped := r.droppable(version)
 	found, err := r.find(ctx, version, dropped)
 	if found && !r.keepDeletions {
@@ -96,14 +95,14 @@ func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 		return true, err
 	}
 	if !bytes.Equal(r.at, r.from) {
-		r.at = r.from // once more, all of it: this time it is the proof
+		r.at = r.from // search all of it again, in one step: that is the proof
 		return false, nil
 	}
 	if len(dropped) == 0 {
 		r.done = true
 		return true, nil
 	}
-	// No snapshot is made until the tables are gone.
+	// The lock keeps new snapshots out until the tables are dropped.
 	d.snapshots.mu.Lock()
 	defer d.snapshots.mu.Unlock()
 	edit := &manifest.Edit{}
@@ -113,7 +112,7 @@ func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 				continue
 			}
 			if !r.unseen(meta) {
-				return false, nil // a snapshot has come: choose again
+				return false, nil // a new snapshot sees it: choose again
 			}
 			edit.Deleted = append(edit.Deleted, manifest.DeletedTable{Level: level, Num: meta.Num})
 		}
@@ -135,7 +134,7 @@ func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.Table
 			if bytes.Compare(base.UserKey(meta.Smallest), r.from) >= 0 &&
 				(r.to == nil || bytes.Compare(base.UserKey(meta.Largest), r.to) < 0) {
 				within = append(within, meta)
-				meta.Handle.(*table).load() // not under the lock; its error is kept
+				meta.Handle.(*table).load() // here, not under the lock; the table keeps the error
 			}
 		}
 	}
@@ -151,9 +150,9 @@ func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.Table
 	return tables
 }
 
-// unseen reports whether a table holds nothing from after the call began, and nothing
-// that a snapshot can see. Those that do not say what they hold are older than the
-// database was opened. REQUIRES: the snapshots' lock.
+// unseen reports whether a table holds no entry from after the call began and none that a
+// snapshot can see. Tables without properties were written before the database was opened.
+// REQUIRES: snapshots.mu.
 func (r *rangeDeletion) unseen(meta *manifest.TableMeta) bool {
 	var minSeq uint64
 	if reader, err := meta.Handle.(*table).load(); err == nil {
@@ -191,7 +190,7 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 	defer in.Close()
 	r.keys.Reset()
 	r.size = 0
-	var last []byte // the last key of which the newest entry was seen
+	var last []byte // the last key whose newest entry was seen
 	have := false
 	n := 0
 	for ok := in.SeekGE(base.AppendInternalKey(nil, r.at, base.MaxSequence, base.KindSeek)); ok; ok = in.Next() {
@@ -221,7 +220,7 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 		return false, err
 	}
 	if r.keys.Len() > 0 {
-		r.at = r.to // nothing is left to look for
+		r.at = r.to // the search is complete
 		if r.to == nil {
 			r.at = append(last, 0)
 		}
@@ -230,7 +229,7 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 	return false, nil
 }
 
-// deleteKeys deletes the keys that were found. The flush that follows makes it durable.
+// deleteKeys deletes the keys found. The flush that follows makes that durable.
 func (r *rangeDeletion) deleteKeys(ctx context.Context) error {
 	var batch Batch
 	for op := range r.keys.Ops() {

@@ -6,20 +6,20 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// minDeletions is the fewest deletions for which a table is compacted, if they are also
-// half of its entries.
+// minDeletions is the number of tombstones from which on a table is compacted, if they are
+// also at least half of its entries.
 const minDeletions = 256
 
-// pickDeletions returns the compaction of a table that holds mostly deletions, so that
-// they and what they delete take no room, and iterators do not walk over them, long before
-// a level is too large. Each such compaction takes them a level further down, and in the
-// deepest they go. One of level 0 comes last, as it can wait: more such tables may follow,
-// to be compacted together. REQUIRES: bg.mu.
+// pickDeletions returns a compaction of a table that holds mostly tombstones. It frees the
+// space that they and what they delete take, and spares iterators from skipping them, long
+// before the level is too large. Each such compaction moves them one level down; the deepest
+// level drops them. Level 0 comes last: more such tables may follow there, and are then
+// compacted together. REQUIRES: bg.mu.
 func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 	if d.opts.DisableAutoCompaction || d.noDeletions == version {
 		return compact.Plan{}, false
 	}
-	d.deletionsWait.Store(true) // before the snapshots are looked at: none that goes is missed
+	d.deletionsWait.Store(true) // before reading the snapshots, so that the end of one is not missed
 	oldest := d.snapshots.boundaries(&d.visible)[0]
 	waiting := false
 	for level := 1; level <= version.Deepest+1; level++ {
@@ -35,7 +35,7 @@ func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 				continue
 			}
 			if p.MaxSeq > oldest {
-				waiting = true // a snapshot needs what they delete
+				waiting = true // a snapshot still sees what they delete
 				continue
 			}
 			return compact.PickDeletions(version, d.compactConfig(), level, meta), true
@@ -48,23 +48,23 @@ func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 	return compact.Plan{}, false
 }
 
-// wakeDeletions has the compacting goroutine look for deletions that waited for a snapshot.
+// wakeDeletions wakes the compaction goroutine if tombstones wait for the end of a snapshot.
 func (d *DB) wakeDeletions() {
 	if d.deletionsWait.Load() {
 		d.bg.change(func() {})
 	}
 }
 
-// mayContain asks the filter of a table for a key that lies within the table's range. What
-// it excludes is taken not to exist, so only filters that sift has written are asked:
-// one of another program that excludes a key of its table would bring a deleted value back.
-// REQUIRES: the table is in a version with a reference.
+// mayContain probes the filter of a table for a key within the table's range. Tombstones of
+// keys that it excludes are dropped, so it probes only filters that sift has written: a false
+// negative in another program's filter would bring a deleted value back. REQUIRES: the table
+// is in a version with a reference.
 func (d *DB) mayContain(meta *manifest.TableMeta, userKey []byte) bool {
 	r, err := meta.Handle.(*table).load()
 	if err != nil {
 		return true
 	}
-	g := d.epoch.Enter() // a filter's memory goes when all who may see it have left
+	g := d.epoch.Enter() // a filter's memory is freed when all readers that may see it have left
 	defer g.Exit()
 	if p := r.Properties(); p == nil || p.FilterPolicy == "" {
 		return true

@@ -16,7 +16,8 @@ import (
 // afterwards. If it is not, Err tells the end of the range from a failure. A new Iter is
 // at no key: Next moves it to the first key and Prev to the last, so a loop over Next
 // needs no First. Once an Iter has moved past an end, Next and Prev return false until the
-// next First, Last, SeekGE or SeekLT.
+// next First, Last, SeekGE or SeekLT. Within bounds, or a prefix, all moves treat the other
+// keys as absent: SeekGE of a key before the range moves to the first key of the range.
 //
 // Key and Value return slices that must not be modified and that are valid until the next
 // move or Close. An Iter must not be used by several goroutines at once. Close it: an open

@@ -11,74 +11,74 @@ import (
 	"time"
 )
 
-// Transactions that conflict again and again gain nothing by running side by side. While
-// many do, Transact has them run one after another, each seeing what those before it have
-// written, and commits several as one: a joint transaction. For the check and for the log
-// it is one, so it is serializable as any other; those in it stand in the order in which
-// they ran.
+// Transactions that keep conflicting gain nothing from running concurrently. While many do,
+// Transact runs them one after another, each seeing what those before it have written, and
+// commits several as one joint transaction. The conflict check and the log see a single
+// transaction, so it is serializable like any other, and the order within it is the order in
+// which its members ran.
 //
-// Each runs on its caller's goroutine in a Tx of its own, a copy of what the joint
-// transaction is so far. So one that fails, panics or takes long leaves no trace in it, and
-// the others are committed without it: nobody waits for another's function longer than
+// Each member runs on its caller's goroutine in a Tx of its own, a copy of the joint
+// transaction so far. One that fails, panics or takes long therefore leaves no trace, and
+// the others are committed without it: no call waits for another's function longer than
 // maxBackoff, or three times as long as the last commit took.
 
-// jointQueue has Transact's calls wait for their turn.
+// jointQueue queues calls of Transact whose transactions conflict.
 type jointQueue struct {
 	heat  atomic.Int32  // rises with conflicts of first tries, falls with their successes
 	calls atomic.Uint32 // first tries while it is hot
 
 	mu      sync.Mutex
-	joint   *joint // the one that is put together or committed; nil: none is
+	joint   *joint // the one that is being assembled or committed, or nil
 	waiting []*rider
 	riders  int           // of the last joint transaction, if it was synced
-	took    time.Duration // its commit
+	took    time.Duration // how long its commit took
 }
 
 const (
 	maxHeat      = 64
 	hot          = 32 // from here on first tries join the queue
 	conflictHeat = 8
-	probeEvery   = 16 // but for one in so many, which shows whether there still are conflicts
+	probeEvery   = 16 // except one in so many, to see whether there still are conflicts
 
 	maxRiders     = 64
-	maxJointBytes = 64 << 10 // what a joint transaction reads and writes, as each copies it
+	maxJointBytes = 64 << 10 // of a joint transaction's reads and writes, which each member copies
 	maxPatience   = time.Second
 )
 
-// joint is a joint transaction. All of it is guarded by jointQueue.mu, but for what tx
-// points to, which does not change.
+// joint is a joint transaction. jointQueue.mu guards it, except what tx points to, which
+// does not change.
 type joint struct {
-	tx      *Tx       // what has run
-	sync    bool      // one of them wants to be durable
-	riders  []*rider  // who wait for the commit
-	writers int       // those of them who are in tx
-	turn    time.Time // when the turn was last given
-	closed  bool      // it is being committed: nothing is added any more
+	tx      *Tx       // what its members have read and written
+	sync    bool      // a member wants to be durable
+	riders  []*rider  // the calls that wait for the commit
+	writers int       // how many of them are members
+	turn    time.Time // when a call last got its turn
+	closed  bool      // it is being committed: no members are added
 }
 
 // rider is a call of Transact in the queue.
 type rider struct {
-	turn chan *joint // has room for one
-	done chan error  // how the commit ended; has room for one
+	turn chan *joint // buffered
+	done chan error  // the result of the commit; buffered
 }
 
-// joins reports whether a first try is to join the queue.
+// joins reports whether a first attempt should join the queue.
 func (q *jointQueue) joins() bool {
 	return q.heat.Load() >= hot && q.calls.Add(1)%probeEvery != 0
 }
 
-// tried notes how a first try outside the queue ended.
+// tried records how a first attempt outside the queue ended.
 func (q *jointQueue) tried(conflict bool) {
 	switch heat := q.heat.Load(); {
 	case conflict:
-		q.heat.Store(min(heat+conflictHeat, maxHeat)) // what is lost to others does not matter
+		q.heat.Store(min(heat+conflictHeat, maxHeat)) // a lost update does not matter
 	case heat > 0:
 		q.heat.Store(heat - 1)
 	}
 }
 
-// transact runs fn in a joint transaction; if its turn does not come soon, in one of its
-// own.
+// transact runs fn in a joint transaction, or in one of its own if its turn does not come
+// soon.
 func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(tx *Tx) error) (again bool, err error) {
 	r := &rider{turn: make(chan *joint, 1), done: make(chan error, 1)}
 	j := q.wait(ctx, r)
@@ -114,7 +114,7 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 		err = tx.usable()
 	}
 	if first && err != nil || !tx.closed && tx.batch.count == 0 {
-		// Nothing is to be committed, and nothing was seen that is not committed yet.
+		// There is nothing to commit, and fn has seen nothing that is not committed yet.
 		q.advance(j)
 		return false, err
 	}
@@ -129,7 +129,7 @@ func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(
 	return false, err
 }
 
-// wait waits for r's turn; nil if that does not come.
+// wait waits for r's turn, and returns nil if it does not come in time.
 func (q *jointQueue) wait(ctx context.Context, r *rider) *joint {
 	q.mu.Lock()
 	if q.joint == nil {
@@ -156,12 +156,13 @@ func (q *jointQueue) wait(ctx context.Context, r *rider) *joint {
 	}
 	q.mu.Unlock()
 	if i < 0 {
-		return <-r.turn // who took it out of the queue has sent it
+		return <-r.turn // whoever removed it from the queue has sent
 	}
 	return nil
 }
 
-// leaveOut commits the joint transaction without whoever has the turn, if that takes long.
+// leaveOut commits the joint transaction without the call whose turn it is, if that takes
+// too long.
 func (q *jointQueue) leaveOut() {
 	q.mu.Lock()
 	j := q.joint
@@ -174,13 +175,13 @@ func (q *jointQueue) leaveOut() {
 	q.commit(j)
 }
 
-// patience is how long anybody waits for others. REQUIRES: mu.
+// patience is how long a call waits for others. REQUIRES: mu.
 func (q *jointQueue) patience() time.Duration {
 	return min(max(maxBackoff, 3*q.took), maxPatience)
 }
 
-// begin begins a transaction in j; nil if that is closed. first is whether there is
-// nothing in j yet.
+// begin begins a transaction in j, and returns nil if j is closed. first reports whether j
+// has no members yet.
 func (q *jointQueue) begin(d *DB, j *joint, o *TxOptions) (tx *Tx, first bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -199,8 +200,8 @@ func (q *jointQueue) begin(d *DB, j *joint, o *TxOptions) (tx *Tx, first bool, e
 	return tx, j.tx == nil, err
 }
 
-// add makes what tx is a part of j, or with written false only has r wait for j: what
-// fn has seen is not there before j is committed. It reports false if j is closed.
+// add makes tx a member of j. If written is false, r only waits for j, because fn may have
+// seen what j has not committed yet. It returns false if j is closed.
 func (q *jointQueue) add(j *joint, r *rider, tx *Tx, written bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -212,7 +213,7 @@ func (q *jointQueue) add(j *joint, r *rider, tx *Tx, written bool) bool {
 		before := j.tx
 		j.writers++
 		j.sync = j.sync || !tx.noSync
-		tx.reads.settle()
+		tx.reads.finish()
 		j.tx = tx.fork()
 		if before != nil {
 			before.Discard()
@@ -225,7 +226,7 @@ func (q *jointQueue) add(j *joint, r *rider, tx *Tx, written bool) bool {
 func (q *jointQueue) advance(j *joint) {
 	q.mu.Lock()
 	for range gatherYields {
-		// Those of the last joint transaction have only just been woken.
+		// The calls of the last joint transaction have just been woken, and may come again.
 		if !j.sync || len(q.waiting) > 0 || len(j.riders) >= q.riders {
 			break
 		}
@@ -255,7 +256,7 @@ func (q *jointQueue) next(j *joint) {
 	r.turn <- j
 }
 
-// result returns how j's commit ended.
+// result returns the result of j's commit.
 func (q *jointQueue) result(j *joint, r *rider) error {
 	select {
 	case err := <-r.done:
@@ -268,7 +269,7 @@ func (q *jointQueue) result(j *joint, r *rider) error {
 	defer t.Stop()
 	for {
 		select {
-		case err := <-r.done: // who closes a joint transaction commits it, and tells all riders
+		case err := <-r.done: // whoever closes a joint transaction commits it and sends to all
 			return err
 		case <-t.C:
 			q.leaveOut()
@@ -292,7 +293,7 @@ func (q *jointQueue) commit(j *joint) {
 		}
 	}
 	if len(j.riders) < 2 {
-		q.tried(false) // nobody was there to conflict with
+		q.tried(false) // there was nothing to conflict with
 	}
 	q.mu.Lock()
 	q.took, q.riders = 0, 0
@@ -311,8 +312,8 @@ func (q *jointQueue) commit(j *joint) {
 	}
 }
 
-// fork returns a transaction that reads what t reads, and has read and written what t
-// has. t stays as it is. REQUIRES: no iterator of t is open, or t.reads is settled.
+// fork returns a copy of t, with the same snapshot, reads and writes. REQUIRES: no iterator
+// of t is open, or t.reads is finished.
 func (t *Tx) fork() *Tx {
 	f := &Tx{db: t.db, seq: t.seq, firstFile: t.firstFile, begun: t.begun, noSync: t.noSync, err: t.err}
 	f.batch = t.batch
@@ -326,7 +327,7 @@ func (t *Tx) fork() *Tx {
 	return f
 }
 
-// clone returns a copy, without iterators.
+// clone returns a copy without the open iterators.
 func (s *readSet) clone() readSet {
 	return readSet{
 		off: s.off, lost: s.lost, merge: s.merge, bytes: s.bytes,

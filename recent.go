@@ -7,19 +7,19 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// recentWrites are the keys of the last writes, by their sequence numbers, which have
-// no gap. The leader of the commit group keeps them while there are transactions that
-// may write, and looks there for writes to what a transaction has read which came
-// after it had looked itself. So the time for which a transaction holds others up
-// depends on what was written in that time, not on how much it has read.
+// recentWrites holds the keys of the latest writes, with consecutive sequence numbers. The
+// leader of the commit group maintains it while there are transactions that may write, and
+// finds there the conflicting writes that came after a transaction's own check. So how long
+// a transaction delays other writers depends on what was written since then, not on how much
+// the transaction has read.
 type recentWrites struct {
-	valid    bool // it holds the writes before the next one
+	valid    bool // it holds all writes up to the latest
 	old, now keyRun
 
-	bytes atomic.Int64 // the memory that they take
+	bytes atomic.Int64 // the memory that it takes
 }
 
-// keyRun are the keys of writes with consecutive sequence numbers.
+// keyRun holds the keys of writes with consecutive sequence numbers.
 type keyRun struct {
 	first  uint64 // the sequence number of the first
 	hashes []uint64
@@ -28,18 +28,18 @@ type keyRun struct {
 }
 
 const (
-	// A new run begins with a group when the last one has this many bytes of keys.
+	// A group begins a new run when the current one has this many bytes of keys, or this many
+	// keys.
 	keyRunBytes = 1 << 20
 	keyRunKeys  = 1 << 16
-	// maxCheckedBytes is how large the batches before a transaction in one group may
-	// be: what it is checked against is bounded.
+	// maxCheckedBytes bounds the batches before a transaction in one group, and so what it is
+	// checked against.
 	maxCheckedBytes = 1 << 20
-	// keptRunBytes is what a run may take while there is no transaction.
+	// keptRunBytes is the memory that is kept while there is no transaction.
 	keptRunBytes = 64 << 10
 )
 
-// begin says that groups are added from now on, the next one beginning with the
-// sequence number next.
+// begin prepares for adding a group whose first sequence number is next.
 func (w *recentWrites) begin(next uint64) {
 	switch {
 	case !w.valid:
@@ -52,7 +52,7 @@ func (w *recentWrites) begin(next uint64) {
 	}
 }
 
-// stop forgets all.
+// stop drops all keys.
 func (w *recentWrites) stop() {
 	if !w.valid {
 		return
@@ -86,10 +86,10 @@ func (w *recentWrites) add(b *Batch, secret *filter.Secret) {
 // count updates bytes.
 func (w *recentWrites) count() { w.bytes.Store(int64(w.old.size() + w.now.size())) }
 
-// covers reports whether all writes after since are there.
+// covers reports whether all writes after since are held.
 func (w *recentWrites) covers(since uint64) bool { return w.valid && w.old.first <= since+1 }
 
-// touch reports whether a write after since is one to what was read.
+// touch reports whether a write after since conflicts with a read set.
 func (w *recentWrites) touch(s *readSet, since uint64) bool {
 	return w.now.touch(s, since) || w.old.touch(s, since)
 }
@@ -114,9 +114,9 @@ func (r *keyRun) reset(first uint64) {
 
 func (r *keyRun) size() int { return 8*cap(r.hashes) + 4*cap(r.ends) + cap(r.keys) }
 
-// writeChecked queues a transaction, whose reads have no newer entries up to since,
-// and returns when it has been written or refused. again says that it has to look
-// for newer entries once more. With force the leader does that.
+// writeChecked queues a transaction whose reads have not changed up to since, and returns
+// when it has been written or refused. again reports that the transaction must check again;
+// with force the leader does it instead.
 func (c *committer) writeChecked(t *Tx, since uint64, force bool) (again bool, err error) {
 	r := commitPool.Get().(*commit)
 	r.tx, r.since, r.force, r.refused = t, since, force, nil
@@ -126,8 +126,8 @@ func (c *committer) writeChecked(t *Tx, since uint64, force bool) (again bool, e
 	return err == errCheckAgain, err
 }
 
-// admit returns those of a group that may be written: all but transactions whose reads
-// were written to, by those before them in the group as well.
+// admit returns the commits of a group that may be written: all but transactions that
+// conflict with earlier writes, including those before them in the group.
 func (c *committer) admit(group []*commit) []*commit {
 	if c.watchers.Load() == 0 {
 		c.recent.stop()

@@ -44,7 +44,7 @@ func TestReadSet(t *testing.T) {
 			ranges = append(ranges, r)
 			s.addRange(keyRange{append([]byte(nil), r.lower...), append([]byte(nil), r.upper...), r.open})
 		}
-		s.settle()
+		s.finish()
 		for range 50 {
 			k := key()
 			want := false
@@ -140,7 +140,7 @@ func TestLeaderFindsConflicts(t *testing.T) {
 				if err := tx.Put([]byte("z"), nil); err != nil {
 					t.Fatal(err)
 				}
-				tx.reads.settle()
+				tx.reads.finish()
 				if force {
 					db.commit.recent.stop() // as after a batch that is too large
 				}
@@ -226,7 +226,7 @@ func TestLeaderSendsBackWhatItCannotTell(t *testing.T) {
 	if err := tx.Put([]byte("z"), nil); err != nil {
 		t.Fatal(err)
 	}
-	tx.reads.settle()
+	tx.reads.finish()
 	if err := db.Put([]byte("b"), nil, NoSync); err != nil {
 		t.Fatal(err)
 	}

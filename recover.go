@@ -17,9 +17,13 @@ import (
 // nil.
 //
 // All writes that were acknowledged with Sync are there after a crash; the others are
-// recovered as a prefix. Errors match ErrLocked, ErrExists, ErrNotExist, or ErrCorruption
-// if the MANIFEST or a log is damaged, or a table is missing; Repair may help then. A
-// damaged table does not make Open fail: reads that need it do.
+// recovered as a prefix; Metrics.Recovery says what was dropped. Databases of LevelDB,
+// goleveldb and earlier releases of sift are opened as they are, without conversion.
+//
+// Errors match ErrLocked, ErrExists, ErrNotExist, ErrUnsupported if the database has another
+// comparator than LevelDB's default, or ErrCorruption if the MANIFEST or a log is damaged, or
+// a table is missing; Repair may help then. A damaged table does not make Open fail: reads
+// that need it do.
 //
 // Open reads no tables. Each is loaded, with its index and filter, when it is first needed,
 // or in the background, level 0 first.

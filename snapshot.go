@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// Snapshot is a view of the database as of the moment it was made. While it is open,
-// compactions keep what it sees. It is safe for concurrent use. Close it when it is no
-// longer needed.
+// Snapshot is a view of the database as of the moment it was made. Making one copies
+// nothing; while it is open, compactions keep what it sees. It is not stored: it ends with
+// Close, or with the DB. It is safe for concurrent use. Close it when it is no longer
+// needed.
 type Snapshot struct {
 	db     *DB
 	seq    uint64
@@ -74,7 +75,8 @@ func (s *Snapshot) NewIter(o *IterOptions) (*Iter, error) {
 	return it, err
 }
 
-// Close lets compactions drop what only this snapshot sees. A second Close does nothing.
+// Close lets compactions drop what only this snapshot sees. It returns nil. A second Close
+// does nothing.
 func (s *Snapshot) Close() error {
 	if s.closed.CompareAndSwap(false, true) {
 		if s.db.snapshots.remove(s.seq) {

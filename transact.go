@@ -26,7 +26,7 @@ const (
 //
 //   - fn's error, with nothing written,
 //   - an error that matches ErrConflict after too many attempts, see TxOptions.Tries,
-//   - ctx.Err() if ctx is cancelled before an attempt; a commit that has begun is not
+//   - ctx.Err() if ctx is canceled before an attempt; a commit that has begun is not
 //     interrupted, and fn has to check ctx itself,
 //   - otherwise what Commit returns.
 //
@@ -70,8 +70,8 @@ func (d *DB) TransactWith(ctx context.Context, o *TxOptions, fn func(tx *Tx) err
 	}
 }
 
-// transactOnce runs fn in a transaction and commits it. again is whether the commit
-// has found a conflict.
+// transactOnce runs fn in a transaction and commits it. again reports whether the commit
+// found a conflict.
 func (d *DB) transactOnce(o *TxOptions, fn func(tx *Tx) error) (again bool, err error) {
 	tx, err := d.Begin(o)
 	if err != nil {
@@ -85,7 +85,7 @@ func (d *DB) transactOnce(o *TxOptions, fn func(tx *Tx) error) (again bool, err 
 	return errors.Is(err, ErrConflict), err
 }
 
-// backOff pauses after a conflict, less if ctx is cancelled.
+// backOff pauses after a conflict. It returns early if ctx is canceled.
 func backOff(ctx context.Context, try int) error {
 	if try <= firstRetries {
 		runtime.Gosched()

@@ -12,15 +12,14 @@ import (
 
 // Transactions are optimistic, after Kung and Robinson, On Optimistic Methods for
 // Concurrency Control (TODS 1981), with backward validation: a Tx reads a snapshot,
-// collects its writes, and remembers the keys and ranges that it has read. Commit
-// looks for entries of them that are newer than the snapshot (txcheck.go), and the
-// leader of the commit group for those that were written since Commit looked
-// (recent.go). If there are none, the transaction is as if it had run at the
-// moment of its commit, and so are all others: they are serializable, in the order of
-// their sequence numbers.
+// buffers its writes, and records the keys and ranges that it reads. Commit looks for
+// entries of these that are newer than the snapshot (txcheck.go), and the leader of the
+// commit group for those that were written after Commit looked (recent.go). If there are
+// none, the transaction is as if it had run at the moment of its commit. So transactions
+// are serializable, in the order of their sequence numbers.
 //
-// The snapshot also keeps what the check needs: of the entries of a key that are newer
-// than it, compactions keep at least the newest, a deletion as well.
+// The snapshot also preserves what the check needs: among the entries of a key that are
+// newer than it, compactions keep at least the newest, tombstones included.
 
 // Tx is a transaction. It reads the database as of the moment it began, with its own
 // writes on top, and Commit writes atomically. Transactions are serializable: those that
@@ -46,14 +45,14 @@ type Tx struct {
 	readOnly  bool
 	noSync    bool
 	closed    bool
-	joint     bool        // it is a part of a joint transaction, which is not committed by Commit
-	expired   atomic.Bool // what it reads is no longer kept
-	err       error       // ErrTxLimit: it cannot commit any more
+	joint     bool        // it belongs to a joint transaction, so Commit does not commit it
+	expired   atomic.Bool // the entries that it reads are no longer kept
+	err       error       // ErrTxLimit: it can no longer commit
 
 	batch   Batch
 	own     ownWrites
 	reads   readSet
-	charged int // bytes that the database's metrics count for it
+	charged int // its part of Metrics' transaction memory, in bytes
 
 	older, newer *Tx // in snapshotList
 }
@@ -75,7 +74,8 @@ const (
 	defaultTxLifetime = time.Minute
 )
 
-// Begin begins a transaction. Transact also commits it, and retries it.
+// Begin begins a transaction; o may be nil. It returns ErrClosed after Close. Transact also
+// commits the transaction, and retries it after a conflict.
 func (d *DB) Begin(o *TxOptions) (*Tx, error) {
 	if d.closed.Load() {
 		return nil, ErrClosed
@@ -115,8 +115,8 @@ func (t *Tx) expiredErr() error {
 	return fmt.Errorf("%w: it has lived longer than Options.TxLifetime, %v", ErrTxLimit, t.db.opts.TxLifetime)
 }
 
-// read is called after a read of the database: an expired transaction may have read
-// what others have written since.
+// read is called after a read of the database, with its error: an expired transaction may
+// have read what others have written since it began.
 func (t *Tx) read(err error) error {
 	if t.expired.Load() {
 		return t.expiredErr()
@@ -124,8 +124,8 @@ func (t *Tx) read(err error) error {
 	return err
 }
 
-// Get returns the value of key, or ErrNotFound. The value is a copy that the caller
-// owns.
+// Get returns the value of key, or ErrNotFound. The value is a copy that the caller owns.
+// Other errors are those of DB.Get, ErrTxLimit, and ErrClosed after Commit or Discard.
 func (t *Tx) Get(key []byte) (value []byte, err error) {
 	err = t.View(key, func(v []byte) error { value = copyOf(v); return nil })
 	return value, err
@@ -158,7 +158,8 @@ func (t *Tx) View(key []byte, fn func(value []byte) error) error {
 	return err
 }
 
-// Has reports whether there is a value for key.
+// Has reports whether there is a value for key. Errors are those of Get, without
+// ErrNotFound.
 func (t *Tx) Has(key []byte) (bool, error) {
 	err := t.View(key, func([]byte) error { return nil })
 	if errors.Is(err, ErrNotFound) {
@@ -173,7 +174,7 @@ func (t *Tx) GetMany(keys [][]byte) ([][]byte, error) {
 		return nil, err
 	}
 	values := make([][]byte, len(keys))
-	var rest [][]byte // what is not written by the transaction itself
+	var rest [][]byte // the keys that the transaction has not written
 	var at []int
 	for i, key := range keys {
 		if v, kind, ok := t.own.get(t, key); !ok {
@@ -218,11 +219,12 @@ func (t *Tx) Scan(o *IterOptions) iter.Seq2[Entry, error] {
 	return scan(func() (*Iter, error) { return t.NewIter(o) })
 }
 
-// Put sets key to value when the transaction commits. Both are copied.
+// Put sets key to value when the transaction commits. Both are copied. It returns
+// ErrReadOnly, ErrTxLimit, or ErrClosed after Commit or Discard.
 func (t *Tx) Put(key, value []byte) error { return t.write(base.KindSet, key, value) }
 
 // Delete removes key when the transaction commits. It is not an error if there is no such
-// key.
+// key. Errors are those of Put.
 func (t *Tx) Delete(key []byte) error { return t.write(base.KindDelete, key, nil) }
 
 func (t *Tx) write(kind base.Kind, key, value []byte) error {
@@ -243,7 +245,7 @@ func (t *Tx) write(kind base.Kind, key, value []byte) error {
 	return t.charge()
 }
 
-// noteKey remembers that a key is read.
+// noteKey adds a key to the read set.
 func (t *Tx) noteKey(key []byte) error {
 	if t.reads.off {
 		return nil
@@ -252,9 +254,9 @@ func (t *Tx) noteKey(key []byte) error {
 	return t.charge()
 }
 
-// charge counts the memory that the transaction takes, and ends it where that is too
-// much. While nothing is written it goes on reading, but nothing can be written any
-// more.
+// charge accounts for the transaction's memory, and fails the transaction if it takes too
+// much. A transaction that has written nothing only drops its read set: it can still read,
+// but no longer write.
 func (t *Tx) charge() error {
 	used := t.reads.bytes + cap(t.batch.data) + t.own.bytes
 	if used > t.db.opts.TxBytes && t.batch.count == 0 {
@@ -301,7 +303,7 @@ func (t *Tx) Commit() error {
 	case t.tooOld(time.Now()):
 		return t.expiredErr()
 	}
-	t.reads.settle()
+	t.reads.finish()
 	err := t.commit()
 	switch {
 	case err == nil:

@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// maxRounds is how often a transaction looks for newer entries itself before the
-// leader does it, with other writers waiting.
+// maxRounds is how often a transaction looks for newer entries itself before the leader of
+// the commit group does it, while other writers wait.
 const maxRounds = 3
 
 // commit checks and writes the transaction.
@@ -22,7 +22,7 @@ func (t *Tx) commit() error {
 	if t.reads.empty() {
 		return c.write(&t.batch, !t.noSync)
 	}
-	since := t.seq // there is no newer entry of what was read up to here
+	since := t.seq // nothing that was read has changed up to here
 	for round := 0; ; round++ {
 		if now := t.db.visible.Load(); now > since {
 			if changed, err := t.changed(since); err != nil {
@@ -42,8 +42,8 @@ func (t *Tx) commit() error {
 	}
 }
 
-// changed reports whether there are entries of what was read with sequence numbers
-// above since. It sees all that are visible when it is called.
+// changed reports whether any key or range that was read has an entry with a sequence number
+// above since. It sees all entries that are visible when it is called.
 func (t *Tx) changed(since uint64) (bool, error) {
 	d := t.db
 	g := d.epoch.Enter()
@@ -52,7 +52,7 @@ func (t *Tx) changed(since uint64) (bool, error) {
 		g.Exit()
 		return false, ErrClosed
 	}
-	// Neither flushes nor compactions are to wait for this.
+	// A reference, so that flushes and compactions do not wait for this.
 	s.version.Ref()
 	g.Exit()
 	defer d.releaseVersion(s.version)
@@ -70,7 +70,7 @@ func (t *Tx) changed(since uint64) (bool, error) {
 	for _, metas := range s.version.Levels {
 		for _, meta := range metas {
 			if meta.Num < t.firstFile && meta.Handle.(*table).ingested <= t.seq {
-				continue // all of it was there when the transaction began
+				continue // it holds nothing newer than the transaction
 			}
 			if changed, err := t.changedInTable(meta, since); changed || err != nil {
 				return changed, err

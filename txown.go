@@ -7,18 +7,18 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// ownSeq is what the sequence numbers of a transaction's own writes begin at, in its
-// iterators: beyond those of all entries that it reads.
+// ownSeq is the sequence number that a transaction's first own write has for its iterators.
+// It is greater than that of any entry in the database.
 const ownSeq = 1 << 55
 
-// ownWrites is an index over a transaction's batch, made when the transaction first
-// reads after a write. It is a list of memtables; the value of an entry is where the
-// value lies in the batch.
+// ownWrites is an index over a transaction's batch, built when the transaction first reads
+// after a write. It is a list of memtables whose values are positions of values in the
+// batch.
 type ownWrites struct {
 	mems    []*memtable.Memtable // newest first
-	indexed int                  // how much of the batch is in them
-	ops     uint64               // how many operations that are
-	bytes   int                  // their capacity
+	indexed int                  // bytes of the batch that are indexed
+	ops     uint64               // operations that are indexed
+	bytes   int                  // capacity of the memtables
 }
 
 const (
@@ -27,7 +27,7 @@ const (
 	ownValueLen = 8 // offset and length of the value, little-endian
 )
 
-// update takes in what has been added to the batch.
+// update indexes what has been added to the batch.
 func (w *ownWrites) update(t *Tx) {
 	data := t.batch.data
 	if len(data) == 0 || w.indexed == len(data) {
@@ -57,13 +57,13 @@ func (w *ownWrites) add(hash uint64, kind base.Kind, key, at []byte) {
 		w.mems = append([]*memtable.Memtable{m}, w.mems...)
 		w.bytes += m.Capacity()
 	}
-	// It has been reserved, so it fits.
+	// It fits: its size has been reserved.
 	_ = w.mems[0].Add(hash, ownSeq+w.ops, kind, key, at)
 	w.ops++
 }
 
-// get returns the transaction's last write to key. The value lives as long as the
-// transaction.
+// get returns the transaction's last write to key. The value is valid until the
+// transaction ends.
 func (w *ownWrites) get(t *Tx, key []byte) (value []byte, kind base.Kind, ok bool) {
 	w.update(t)
 	if len(w.mems) == 0 {
@@ -81,14 +81,14 @@ func (w *ownWrites) get(t *Tx, key []byte) (value []byte, kind base.Kind, ok boo
 	return nil, 0, false
 }
 
-// valueAt returns the value that an entry of the index is for.
+// valueAt returns the value at a position that the index holds.
 func (b *Batch) valueAt(at []byte) []byte {
 	from, n := binary.LittleEndian.Uint32(at), binary.LittleEndian.Uint32(at[4:])
 	return b.data[from : from+n : from+n]
 }
 
-// iterators puts iterators over the writes before children, and returns the sequence
-// number of the last write.
+// iterators returns iterators over the transaction's writes, followed by children, and the
+// sequence number to read at.
 func (w *ownWrites) iterators(t *Tx, children []base.Iterator) ([]base.Iterator, uint64) {
 	w.update(t)
 	if w.ops == 0 {

@@ -6,22 +6,22 @@ import (
 	"sort"
 )
 
-// readSet is what a transaction has read: keys, and the ranges that its iterators
-// have passed over.
+// readSet holds the keys that a transaction has read and the ranges that its iterators have
+// passed over.
 type readSet struct {
-	off  bool // nothing is remembered: the transaction cannot write
-	lost bool // it has grown too large and was forgotten, which lets nothing be written
+	off  bool // nothing is recorded: the transaction cannot write
+	lost bool // the set grew too large and was dropped, so the transaction can no longer write
 
 	keys   []readKey
-	buf    []byte            // the keys, one after another
+	buf    []byte            // the bytes of the keys
 	byHash map[uint64]uint32 // from hashes to indices into keys, once there are several
-	ranges []keyRange        // of iterators that have gone elsewhere; sorted and disjoint once settled
-	tracks []*rangeTrack     // of iterators that are open
-	merge  int               // how many ranges there are when they are merged
-	bytes  int               // about the memory that all take
+	ranges []keyRange        // complete ones; sorted and disjoint after finish
+	tracks []*rangeTrack     // of open iterators
+	merge  int               // the number of ranges at which they are merged
+	bytes  int               // the memory of all of it, approximately
 }
 
-// readKey is a key that was read, there or not.
+// readKey is a key that was read, present or absent.
 type readKey struct {
 	hash     uint64
 	from, to int // in buf
@@ -34,8 +34,8 @@ type keyRange struct {
 }
 
 const (
-	fewKeys       = 8  // are looked through one by one
-	readKeyBytes  = 48 // with its place in byHash
+	fewKeys       = 8  // up to here a linear search, without byHash
+	readKeyBytes  = 48 // including its entry in byHash
 	keyRangeBytes = 64
 	firstMerge    = 64
 )
@@ -72,13 +72,13 @@ func (s *readSet) addKey(hash uint64, key []byte) {
 			s.byHash[k.hash] = uint32(i)
 		}
 	}
-	// Of two keys with one hash the first stays; both are in keys.
+	// If two keys have the same hash, byHash has the first; keys has both.
 	if _, ok := s.byHash[hash]; !ok {
 		s.byHash[hash] = uint32(len(s.keys) - 1)
 	}
 }
 
-// addRange adds a range, which it keeps.
+// addRange adds a range and retains its slices.
 func (s *readSet) addRange(r keyRange) {
 	if s.off {
 		return
@@ -117,17 +117,16 @@ func (s *readSet) mergeRanges() {
 	}
 }
 
-// settle makes the set ready for touches: it takes in the ranges of the iterators that
-// are open.
-func (s *readSet) settle() {
+// finish prepares the set for touches: it adds the ranges of the open iterators.
+func (s *readSet) finish() {
 	for _, t := range s.tracks {
 		t.leave()
 	}
 	s.mergeRanges()
 }
 
-// touches reports whether a write to a key is one to what was read. Of a key with the
-// hash of one that was read it is not looked at which one it is. REQUIRES: settle.
+// touches reports whether a write to key conflicts with the set. A key with the hash of one
+// that was read counts as that key. REQUIRES: finish.
 func (s *readSet) touches(hash uint64, key []byte) bool {
 	if len(s.keys) <= fewKeys {
 		for i := range s.keys {
@@ -146,35 +145,35 @@ func (s *readSet) touches(hash uint64, key []byte) bool {
 	return i >= 0 && (s.ranges[i].open || bytes.Compare(key, s.ranges[i].upper) < 0)
 }
 
-// forget drops all, and what is read from now on.
+// forget drops the set and records nothing from now on.
 func (s *readSet) forget() {
 	*s = readSet{off: true, lost: true, tracks: s.tracks}
 }
 
-// close ends the iterators.
+// close invalidates the iterators.
 func (s *readSet) close() {
 	for _, t := range s.tracks {
 		t.it.valid, t.it.err = false, ErrClosed
 	}
 }
 
-// rangeTrack follows an iterator of a transaction: the range that it has passed over
-// since it was last sent somewhere.
+// rangeTrack records the range that an iterator of a transaction has passed over since its
+// last seek.
 type rangeTrack struct {
 	tx      *Tx
 	it      *Iter
-	on      bool // it was sent somewhere
-	fromEnd bool // now has no lower bound yet
+	on      bool // there was a seek
+	fromEnd bool // it was to the end, and now has no lower bound yet
 	now     keyRange
 }
 
-// track makes the transaction follow an iterator.
+// track makes the transaction record what an iterator passes over.
 func (t *Tx) track(it *Iter) {
 	it.track = &rangeTrack{tx: t, it: it}
 	t.reads.tracks = append(t.reads.tracks, it.track)
 }
 
-// leave adds the range to what was read.
+// leave adds the range to the read set and begins none.
 func (t *rangeTrack) leave() {
 	if t.on {
 		t.tx.reads.addRange(t.now)
@@ -182,7 +181,7 @@ func (t *rangeTrack) leave() {
 	t.on, t.fromEnd, t.now = false, false, keyRange{}
 }
 
-// close stops following.
+// close adds the range to the read set and stops recording.
 func (t *rangeTrack) close() {
 	if t.tx.closed {
 		return
@@ -203,8 +202,8 @@ func (t *rangeTrack) ready() error {
 	return t.tx.err
 }
 
-// from notes that the iterator is sent to key, from where it goes either way. end says
-// that it is sent to the end instead.
+// from begins a range at key, to which the iterator seeks; with end it seeks to the end
+// instead.
 func (t *rangeTrack) from(key []byte, end bool) {
 	if t.tx.reads.off {
 		return
@@ -213,7 +212,7 @@ func (t *rangeTrack) from(key []byte, end bool) {
 	t.now = keyRange{lower: bytes.Clone(key), upper: bytes.Clone(key), open: end}
 }
 
-// forward notes where the iterator has come to, moving forward: to a key or not.
+// forward extends the range after a forward move; ok is false at the end.
 func (t *rangeTrack) forward(ok bool) {
 	r := &t.now
 	switch {
@@ -227,7 +226,7 @@ func (t *rangeTrack) forward(ok bool) {
 	}
 }
 
-// backward is forward for moves the other way.
+// backward extends the range after a backward move.
 func (t *rangeTrack) backward(ok bool) {
 	if !t.on {
 		return

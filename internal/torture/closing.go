@@ -11,10 +11,10 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// closer closes a database at the moment of an operation on the file system, in
-// a goroutine of its own. A nil closer does nothing.
+// closer closes a database in a goroutine of its own when an operation on the file
+// system begins. A nil closer does nothing.
 type closer struct {
-	due func(vfstest.Op) bool // whether an operation is the one
+	due func(vfstest.Op) bool // reports whether this is the operation
 
 	mu  sync.Mutex
 	db  *sift.DB // open, as far as the workload has gone
@@ -22,7 +22,7 @@ type closer struct {
 	err error // of the calls that should not fail
 }
 
-// opened tells which database to close.
+// opened sets the database to close.
 func (c *closer) opened(db *sift.DB) {
 	if c != nil {
 		c.mu.Lock()
@@ -31,15 +31,15 @@ func (c *closer) opened(db *sift.DB) {
 	}
 }
 
-// wait returns when the closing has ended.
+// wait waits until the database is closed.
 func (c *closer) wait() {
 	if c != nil {
 		c.wg.Wait()
 	}
 }
 
-// hook is called at each operation. The two goroutines close the database at
-// once; the operation waits a moment so that they get somewhere.
+// hook is called before each operation. Two goroutines close the database at once; the
+// operation waits a moment so that they get ahead.
 func (c *closer) hook(op vfstest.Op) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,9 +60,9 @@ func (c *closer) hook(op vfstest.Op) error {
 	return nil
 }
 
-// TryClose repeats the run and closes the database at the nth time that it
-// reaches a site, under whatever is going on. The workload goes on and reopens
-// when it comes to that. It returns the number of calls that failed.
+// TryClose repeats the run and closes the database when it reaches a site for the nth
+// time, whatever is running then. The workload continues, and may reopen the database. It
+// returns the number of failed calls.
 func (r *Recording) TryClose(site *Site, nth int) (failures int, err error) {
 	e, faulty := r.start()
 	times := 0

@@ -20,20 +20,20 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Sample is a database to damage: its files, and what it holds.
+// Sample is a database to damage: its files and its contents.
 type Sample struct {
 	Name  string
 	Env   *Env
 	Files damage.Files
 	Old   damage.Files // an earlier state of the same database
 	Want  map[string]string
-	Keys  []string // to look up: all, and some that are not there
-	// Crashed: the database was not closed. Then Want is all that was written,
-	// and what was not proven to be synced may be missing.
+	Keys  []string // to look up: all present keys, and some absent ones
+	// Crashed: the database was not closed. Then Want is everything that was written, and
+	// what was not proven to be synced may be missing.
 	Crashed bool
 }
 
-// CleanSample makes a small database with the given filters and closes it.
+// CleanSample creates a small database with the given filters and closes it.
 func CleanSample(name string, policies ...filter.Policy) (*Sample, error) {
 	return cleanSample(NewEnv(3), name, policies...)
 }
@@ -65,8 +65,8 @@ func cleanSample(e *Env, name string, policies ...filter.Policy) (*Sample, error
 	return s.finish()
 }
 
-// CrashedSample makes a small database and stops it without closing it. Of the
-// zeros behind its log, which are room that was made in advance, it keeps some.
+// CrashedSample creates a small database and abandons it without closing it. It keeps
+// some of the zeros after the end of its log, which are preallocated space.
 func CrashedSample(zeros int) (*Sample, error) {
 	e := NewEnv(4)
 	e.CleanNow = true
@@ -142,7 +142,7 @@ func filesOf(fs vfs.FS, dir string) (damage.Files, error) {
 	return files, nil
 }
 
-// diskOf is the reverse of filesOf.
+// diskOf is the inverse of filesOf.
 func diskOf(files damage.Files) (*vfstest.Mem, error) {
 	mem := vfstest.NewMem()
 	if err := mem.MkdirAll(dbDir); err != nil {
@@ -192,7 +192,7 @@ func (s SiftEngine) Read(files damage.Files, keys []string) (a damage.Answers) {
 	return a
 }
 
-// scanOf is contentsOf, but returns what it has seen before an error.
+// scanOf is contentsOf, but returns what it has read before an error.
 func scanOf(db *sift.DB) (map[string]string, error) {
 	it, err := db.NewIter(nil)
 	if err != nil {
@@ -205,8 +205,8 @@ func scanOf(db *sift.DB) (map[string]string, error) {
 	return m, it.Close()
 }
 
-// Verdict is damage.Verdict for sift: every error must name the file, and a
-// database that was not closed may lose what was not proven to be synced.
+// Verdict is damage.Verdict for sift: every error must name the file, and a database that
+// was not closed may lose what was not proven to be synced.
 func (s *Sample) Verdict(t *Unnamed) damage.Verdict {
 	return func(c damage.Case, a damage.Answers, o damage.Outcome, what string) (damage.Outcome, string) {
 		errs := []error{a.OpenErr, a.ScanErr, a.Err}
@@ -248,8 +248,8 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// isPrefix reports whether answers are those after a number of writes that
-// includes all that were proven to be synced.
+// isPrefix reports whether answers are those after a prefix of the writes that includes
+// all that were proven to be synced.
 func (s *Sample) isPrefix(a damage.Answers, c damage.Case) bool {
 	for i, k := range s.Keys {
 		g := a.Gets[i]
@@ -261,9 +261,9 @@ func (s *Sample) isPrefix(a damage.Answers, c damage.Case) bool {
 	return ok
 }
 
-// proven is the number of writes whose sync the log proves: those up to the last
-// that was synced and had another after it. A log that is cut off, or as it was
-// earlier, proves nothing past its end, and where its end was nobody knows.
+// proven returns the number of writes whose sync the log proves: those up to the last
+// synced one that is followed by another. A truncated or older log proves nothing past its
+// end, and its original end is unknown.
 func (s *Sample) proven(c damage.Case) int {
 	h := s.Env.H
 	if (c.Kind == "truncate" || c.Kind == "stale") && c.Region == "log" {
@@ -277,10 +277,9 @@ func (s *Sample) proven(c damage.Case) int {
 	return 0
 }
 
-// Unnamed collects errors that do not say which file is damaged, and damage that
-// Check does not find.
+// Unnamed collects errors that do not name the damaged file, and damage that Check misses.
 type Unnamed struct {
-	// CheckEvery is how many cases go by between those that Check looks at.
+	// CheckEvery: Check runs on one case in so many.
 	CheckEvery int
 
 	mu                     sync.Mutex
@@ -288,10 +287,10 @@ type Unnamed struct {
 	Count, NoOffset, Named int
 	First                  string
 
-	Checked, Unfound int // flips in tables that Check looked at, and did not find
+	Checked, Unfound int // flips in tables that Check examined, and that it missed
 }
 
-// due reports whether Check should look at a case.
+// due reports whether Check should examine a case.
 func (u *Unnamed) due() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -299,7 +298,7 @@ func (u *Unnamed) due() bool {
 	return u.calls%u.CheckEvery == 0
 }
 
-// checked notes what Check said.
+// checked records the result of Check.
 func (u *Unnamed) checked(c damage.Case, found bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -333,7 +332,7 @@ func (u *Unnamed) note(c damage.Case, err error) {
 	}
 }
 
-// Region tells filter blocks, index and footer of tables from their data.
+// Region distinguishes the filter blocks, index and footer of tables from their data.
 func (s *Sample) Region() damage.Region {
 	type span struct {
 		from, to int
@@ -366,8 +365,8 @@ func (s *Sample) Region() damage.Region {
 	}
 }
 
-// SwappedBlocks returns a case for each two data blocks of a table that are of
-// one length, exchanged.
+// SwappedBlocks returns a case for each pair of data blocks of a table that have the same
+// length, exchanged.
 func (s *Sample) SwappedBlocks() []damage.Case {
 	var cases []damage.Case
 	for _, name := range slices.Sorted(maps.Keys(s.Files)) {

@@ -19,57 +19,57 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// dbDir is where the databases of the tests are. That neither directory is
-// there at first is part of the test.
+// dbDir is the directory of the tests' databases. It and its parent do not exist at
+// first, as part of the test.
 var dbDir = filepath.FromSlash("/data/db")
 
-// Env is a database at work, with the oracle beside it. Its methods do nothing
-// once a promise is broken (Err says which) or the database could not be opened.
+// Env is a running database with its oracle. Its methods do nothing once a guarantee has
+// been violated (Err says which) or the database could not be opened.
 type Env struct {
 	Mem     *vfstest.Mem // the disk
-	FS      vfs.FS       // what the database sees: the disk, or faults before it
+	FS      vfs.FS       // what the database uses: the disk, possibly behind faults
 	Dir     string
 	Options sift.Options
 	Retry   time.Duration // the pause after failed background work
-	// CleanNow: files go before the call returns that needs them no more.
+	// CleanNow: obsolete files are removed before the call returns.
 	CleanNow bool
 	H        *History
 	DB       *sift.DB
 	Rng      *rand.Rand
-	Err      error  // the first promise that was broken
+	Err      error  // the first guarantee that was violated
 	Oracle   Oracle // in place of H, where several goroutines write
 	Repairs  bool   // the disk begins damaged: it need not open, but can be repaired
 
-	lost     damage.Files // what was there before the repair
-	repaired int          // when it returned; 0: it has not
+	lost     damage.Files // the files before the repair
+	repaired int          // the operation at which it returned; 0: it has not
 
-	// Wrap puts faults before a new disk.
+	// Wrap puts faults in front of a new disk.
 	Wrap func(*vfstest.Mem) vfs.FS
-	// Faults says that operations on the file system may fail. Errors are no
-	// broken promise then; wrong answers are.
+	// Faults: operations on the file system may fail. Then errors are allowed, but wrong
+	// answers are not.
 	Faults bool
 	// Failures counts the calls that failed; LastErr is what the last of them
 	// returned.
 	Failures int
 	LastErr  error
-	// ReadsWork says that reads of an open database must not fail even so.
+	// ReadsWork: reads of an open database must not fail all the same.
 	ReadsWork bool
 	// closeAt closes the database from another goroutine; see TryClose.
 	closeAt *closer
 
-	opened bool // the database was opened once, so it is there
-	begun  int  // operations before it was opened last
+	opened bool // the database has been opened, so it exists
+	begun  int  // operations before the last open
 	struck int  // operations before the first fault; 0: there was none
-	seq    int  // numbers the values, so that no two are alike
+	seq    int  // numbers the values, so that all are different
 	extras []extra
 }
 
-// extra is a second database that must be whole after a power cut, such as a
-// checkpoint: it need not be there until the call that makes it has returned.
+// extra is a second database that must be complete after a power cut, such as a
+// checkpoint. It need not exist until the call that makes it has returned.
 type extra struct {
 	dir      string
 	contents map[string]string
-	made     int // operations before it had to be there; never if the call failed
+	made     int // operations before it must exist; never if the call failed
 }
 
 // NewEnv returns an environment over an empty disk.
@@ -79,8 +79,8 @@ func NewEnv(seed uint64) *Env {
 		Options: tiny(), Retry: time.Millisecond, Wrap: func(m *vfstest.Mem) vfs.FS { return m }}
 }
 
-// tiny are options under which a few hundred writes make memtables rotate,
-// levels fill and compactions run.
+// tiny returns options with which a few hundred writes rotate memtables, fill levels and
+// cause compactions.
 func tiny() sift.Options {
 	return sift.Options{
 		MemtableBytes: 4 << 10, TableBytes: 2 << 10, BlockBytes: 256,
@@ -88,7 +88,7 @@ func tiny() sift.Options {
 	}
 }
 
-// manifestBytes makes the MANIFEST rotate every few edits.
+// manifestBytes is so small that the MANIFEST rotates every few edits.
 const manifestBytes = 700
 
 // options returns the environment's options for a file system.
@@ -98,20 +98,20 @@ func (e *Env) options(fs vfs.FS) *sift.Options {
 	return &o
 }
 
-// ops is the time: the number of operations on the disk so far.
+// ops returns the current time: the number of operations on the disk so far.
 func (e *Env) ops() int { return e.Mem.NumOps() }
 
 func (e *Env) dead() bool { return e.Err != nil || e.DB == nil }
 
-// broken notes a broken promise.
+// broken records a violated guarantee.
 func (e *Env) broken(format string, args ...any) {
 	if e.Err == nil {
 		e.Err = fmt.Errorf(format, args...)
 	}
 }
 
-// failed notes that a call failed, and says whether it did. An error that faults
-// explain must be about them, and not about damage: the disk's bytes are whole.
+// failed records whether a call failed, and returns it. Errors must come from the faults,
+// and must not report damage: the bytes on the disk are intact.
 func (e *Env) failed(what string, err error) bool {
 	if err == nil {
 		return false
@@ -141,7 +141,7 @@ func (e *Env) failedRead(what string, err error) bool {
 	return e.failed(what, err)
 }
 
-// Open opens the database. Where faults are about it tries a few times.
+// Open opens the database. With faults it tries a few times.
 func (e *Env) Open() {
 	if e.Err != nil || e.DB != nil {
 		return
@@ -160,7 +160,7 @@ func (e *Env) Open() {
 	}
 }
 
-// settle compares what an open shows with the oracle.
+// settle compares the contents after an open with the oracle.
 func (e *Env) settle() {
 	contents, err := contentsOf(e.DB)
 	for range 3 {
@@ -171,7 +171,7 @@ func (e *Env) settle() {
 		contents, err = contentsOf(e.DB)
 	}
 	if err != nil && e.Faults {
-		// Nothing can be read: give up on this database until the disk is well.
+		// Nothing can be read: give up on this database until the disk works again.
 		e.Failures++
 		e.DB.Close()
 		e.DB = nil
@@ -199,7 +199,7 @@ func contentsOf(db interface {
 	return m, it.Close()
 }
 
-// Close closes the database. After it all writes are durable, or it says not.
+// Close closes the database. Afterwards all writes are durable, unless it fails.
 func (e *Env) Close() {
 	if e.dead() {
 		return
@@ -238,14 +238,14 @@ func (e *Env) Write(sync bool, edits ...Edit) {
 	e.failed("Write", err)
 }
 
-// Put sets one key to a value of about the given size.
+// Put sets one key to a value of roughly the given size.
 func (e *Env) Put(key string, size int, sync bool) { e.Write(sync, e.Set(key, size)) }
 
 // Delete deletes one key.
 func (e *Env) Delete(key string, sync bool) { e.Write(sync, Edit{Key: key, Delete: true}) }
 
-// DeleteRange deletes the keys from from to to. If it reports false a part of them is
-// deleted, and the caller has to open the database again, which shows which.
+// DeleteRange deletes the keys in [from, to). If it returns false, some of them are
+// deleted, and the caller must reopen the database to see which.
 func (e *Env) DeleteRange(from, to string) bool {
 	if e.dead() {
 		return true
@@ -263,7 +263,7 @@ func (e *Env) DeleteRange(from, to string) bool {
 	return !e.failed("DeleteRange", err)
 }
 
-// Ingest applies edits, which it sorts, and of several of one key the last.
+// Ingest sorts and ingests edits; of several edits of a key it takes the last.
 func (e *Env) Ingest(edits ...Edit) {
 	if e.dead() {
 		return
@@ -288,8 +288,8 @@ func (e *Env) Ingest(edits ...Edit) {
 	e.failed("Ingest", err)
 }
 
-// Set returns an edit with a value like no other, of about the given size. Half
-// of it does not compress.
+// Set returns an edit with a unique value of roughly the given size, half of which is
+// incompressible.
 func (e *Env) Set(key string, size int) Edit {
 	e.seq++
 	v := fmt.Appendf(nil, "v%d.", e.seq)
@@ -302,7 +302,7 @@ func (e *Env) Set(key string, size int) Edit {
 	return Edit{Key: key, Value: string(v)}
 }
 
-// Sync is true once in n times.
+// Sync returns true one time in n.
 func (e *Env) Sync(n int) bool { return e.Rng.IntN(n) == 0 }
 
 // Flush flushes, which makes all writes durable.
@@ -331,7 +331,7 @@ func (e *Env) Compact(from, to string) {
 	}
 }
 
-// BuildFilters rebuilds the filters that the options want otherwise.
+// BuildFilters rebuilds the filters that are not those of the options.
 func (e *Env) BuildFilters() {
 	if e.dead() {
 		return
@@ -340,7 +340,7 @@ func (e *Env) BuildFilters() {
 	e.failed("BuildFilters", err)
 }
 
-// Checkpoint makes a checkpoint, which must be whole after any later power cut.
+// Checkpoint makes a checkpoint, which must be complete after any later power cut.
 func (e *Env) Checkpoint(dir string) {
 	if e.dead() {
 		return
@@ -353,7 +353,7 @@ func (e *Env) Checkpoint(dir string) {
 	e.extras = append(e.extras, x)
 }
 
-// View is a snapshot or an iterator, and what it should show.
+// View is a snapshot or an iterator with its expected contents.
 type View struct {
 	snap *sift.Snapshot
 	it   *sift.Iter
@@ -380,7 +380,7 @@ func (e *Env) Iterator() *View {
 	return &View{it: it, want: maps.Clone(e.H.now)}
 }
 
-// Release checks a view, against what was there when it was made, and closes it.
+// Release compares a view with the contents at the time it was made, and closes it.
 func (e *Env) Release(v *View) {
 	if v == nil {
 		return
@@ -415,8 +415,8 @@ func (e *Env) Check() {
 	e.checkGets(e.DB, e.H.now)
 }
 
-// CheckFiles runs sift.Check. While the database is open it must be refused. A
-// disk that fails under it must not be called clean.
+// CheckFiles runs sift.Check. It must refuse an open database, and must not report a
+// failing disk as clean.
 func (e *Env) CheckFiles() {
 	if e.Err != nil {
 		return
@@ -442,9 +442,8 @@ func (e *Env) CheckFiles() {
 	}
 }
 
-// countFailed returns how many operations failed that a check depends on. A
-// single read does not count: reading ahead that fails is no harm, since each
-// block is then read by itself.
+// countFailed returns the number of failed operations that a check depends on. A single
+// read does not count: after a failed readahead each block is read by itself.
 func countFailed(f *vfstest.Faulty) (n int) {
 	if f == nil {
 		return 0
@@ -519,7 +518,7 @@ func (e *Env) checkGetMany(db getter, want map[string]string, keys []string) {
 // key returns one of n keys.
 func (e *Env) key(n int) string { return fmt.Sprintf("key%03d", e.Rng.IntN(n)) }
 
-// pick returns one of the keys that are there, or one that is not.
+// pick returns a present key, or an absent one.
 func (e *Env) pick() string {
 	keys := slices.Sorted(maps.Keys(e.H.now))
 	if len(keys) == 0 || e.Rng.IntN(10) == 0 {

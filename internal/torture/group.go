@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// GroupHistory is the oracle of several writers at once. Each write has keys of
-// its own. A write that had returned before another began comes before it.
+// GroupHistory is the oracle of several concurrent writers. Each write has keys of its
+// own. A write that returned before another began precedes it.
 type GroupHistory struct {
 	mu     sync.Mutex
 	writes []write
@@ -33,8 +33,7 @@ func (g *GroupHistory) End(i, ops int) {
 	g.writes[i].ended, g.writes[i].outcome = ops, acked
 }
 
-// Began returns how many writes had begun before the first ops operations were
-// over.
+// Began returns how many writes had begun within the first ops operations.
 func (g *GroupHistory) Began(ops int) (n int) {
 	for _, w := range g.writes {
 		if w.started < ops {
@@ -56,10 +55,10 @@ func (g *GroupHistory) Keys() []string {
 	return keys
 }
 
-// Found compares what a power cut left with the history.
+// Found compares the contents after a power cut with the history.
 func (g *GroupHistory) Found(contents map[string]string, ops int) (writes int, err error) {
 	there := make([]bool, len(g.writes))
-	began := -1 // when the last of the writes that are there began
+	began := -1 // when the last write found began
 	for i, w := range g.writes {
 		n := 0
 		for _, e := range w.edits {
@@ -94,8 +93,8 @@ func (g *GroupHistory) Found(contents map[string]string, ops int) (writes int, e
 	return writes, nil
 }
 
-// runGroup has several goroutines write at once, some with sync and some
-// without, while syncs of the log take their time so that the others queue up.
+// runGroup writes from several goroutines, some with sync and some without, while syncs
+// of the log are slow, so that the other writers queue.
 func runGroup(e *Env, n int) {
 	const writers = 6
 	faulty := vfstest.Inject(e.Mem)

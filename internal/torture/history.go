@@ -17,45 +17,45 @@ type Edit struct {
 	Delete bool
 }
 
-// outcome is what the caller of a write was told.
+// outcome is the result of a write.
 type outcome uint8
 
 const (
 	pending outcome = iota // the call has not returned
 	acked                  // it returned nil
-	failed                 // it returned an error: the write may be there or not
-	absent                 // it failed, and a later open showed that it is not there
+	failed                 // it returned an error: the write may or may not be there
+	absent                 // it failed, and a later open did not find it
 )
 
 // write is one call of Write, Put, Delete or DeleteRange.
 type write struct {
 	edits   []Edit
 	sync    bool
-	ranged  bool // a DeleteRange: until it has succeeded any of the edits may be done
+	ranged  bool // a DeleteRange: until it succeeds, any subset of the edits may be applied
 	outcome outcome
-	// started and ended are the numbers of operations on the file system before
-	// the call and after it. A power cut after n operations can have left the
-	// write if started < n, and must have if sync and ended <= n.
+	// started and ended are the numbers of operations on the file system before and after
+	// the call. After a power cut at operation n the write may be there if started < n, and
+	// must be there if sync and ended <= n.
 	started, ended int
 }
 
 // never is later than any operation.
 const never = math.MaxInt
 
-// barrier is a call that made all writes before it durable.
+// barrier is a call that made all earlier writes durable.
 type barrier struct{ writes, ended int }
 
-// History is the oracle of one writer: what it wrote, in order, and what it was
-// told. What is found after a power cut must be what the first p writes leave,
-// for a p that covers all that was synced.
+// History is the oracle of one writer: its writes, in order, and their outcomes. The
+// contents after a power cut must be those after the first p writes, for a p that includes
+// all synced writes.
 type History struct {
 	base     map[string]string // the contents before the first write
 	writes   []write
 	barriers []barrier
-	session  int // the first write since the database was opened last
+	session  int // the first write since the last open
 
-	now  map[string]string // what a reader should see: base and what was acknowledged
-	sums []uint64          // the checksum of the contents after each number of writes, once all are done
+	now  map[string]string // what a reader should see: base and the acknowledged writes
+	sums []uint64          // after Finish: the checksum of the contents after each number of writes
 }
 
 // NewHistory returns an oracle for a database that holds base.
@@ -70,12 +70,12 @@ func orEmpty(m map[string]string) map[string]string {
 	return m
 }
 
-// Begin notes that a write is about to start.
+// Begin records that a write is about to start.
 func (h *History) Begin(edits []Edit, sync bool, ops int) {
 	h.writes = append(h.writes, write{edits: edits, sync: sync, started: ops, ended: never})
 }
 
-// End notes how the write that began last went.
+// End records the outcome of the write that began last.
 func (h *History) End(err error, ops int) {
 	w := &h.writes[len(h.writes)-1]
 	w.ended = ops
@@ -87,7 +87,7 @@ func (h *History) End(err error, ops int) {
 	apply(h.now, w.edits)
 }
 
-// Durable notes that all writes so far are durable.
+// Durable records that all writes so far are durable.
 func (h *History) Durable(ops int) {
 	h.barriers = append(h.barriers, barrier{len(h.writes), ops})
 }
@@ -116,8 +116,8 @@ func (h *History) Keys() []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// bounds returns how many writes must and may be found after a power cut that
-// came after ops operations.
+// bounds returns how many writes must and how many may be found after a power cut at
+// operation ops.
 func (h *History) bounds(ops int) (must, may int) {
 	for i, w := range h.writes {
 		if w.started < ops {
@@ -132,21 +132,19 @@ func (h *History) bounds(ops int) (must, may int) {
 			must = max(must, b.writes)
 		}
 	}
-	// A write that was refused before it came to the disk may have begun at ops.
+	// A write that was refused before it reached the disk may have begun at ops.
 	return must, max(may, must)
 }
 
-// Began returns how many writes had begun before the first ops operations were
-// over.
+// Began returns how many writes had begun within the first ops operations.
 func (h *History) Began(ops int) int {
 	_, may := h.bounds(ops)
 	return may
 }
 
-// Found compares the contents of a database after a power cut that came after
-// ops operations with the history, and returns the number of writes that
-// it holds. At most one write of a session that failed may be among them: after
-// it, nothing is written.
+// Found compares the contents of a database after a power cut at operation ops with the
+// history, and returns the number of writes that it holds. It may hold at most one failed
+// write per session: after a failure nothing is written.
 func (h *History) Found(contents map[string]string, ops int) (p int, err error) {
 	must, may := h.bounds(ops)
 	sum := sumOf(contents)
@@ -178,8 +176,8 @@ func (h *History) Found(contents map[string]string, ops int) (p int, err error) 
 		must, may, may, difference(contents, h.after(may)))
 }
 
-// partly reports whether contents are those of before with some of the edits done, which
-// delete, and returns these.
+// partly reports whether contents are those of before with some of the edits, all deletes,
+// applied, and returns these.
 func (w *write) partly(before, contents map[string]string) (done []Edit, ok bool) {
 	left := maps.Clone(before)
 	for _, e := range w.edits {
@@ -191,8 +189,8 @@ func (w *write) partly(before, contents map[string]string) (done []Edit, ok bool
 	return done, maps.Equal(left, contents)
 }
 
-// match looks for the largest number of writes in from..to after which the sum
-// is as given. Writes that failed do not count, except number extra.
+// match looks for the largest number of writes in from..to after which the contents have
+// the given sum. Failed writes do not count, except number extra.
 func (h *History) match(sum uint64, from, to, extra int) (p int, ok bool) {
 	if extra < 0 && len(h.sums) > 0 {
 		for p := min(to, len(h.writes)); p >= from; p-- {
@@ -218,7 +216,7 @@ func (h *History) match(sum uint64, from, to, extra int) (p int, ok bool) {
 	}
 }
 
-// Finish is told that no more writes will come, and makes Found fast.
+// Finish ends the history, which makes Found fast.
 func (h *History) Finish() {
 	state := maps.Clone(orEmpty(h.base))
 	h.sums = append(h.sums[:0], sumOf(state))
@@ -242,9 +240,8 @@ func (h *History) after(p int) map[string]string {
 	return state
 }
 
-// Settle is told the contents after an open without a power cut before it: all
-// that was acknowledged must be there, and of the writes of the session that
-// failed at most one, whole.
+// Settle takes the contents after an open without a power cut: all acknowledged writes
+// must be there, and at most one of the session's failed writes, in full.
 func (h *History) Settle(contents map[string]string) error {
 	sum := sumOf(contents)
 	extra := -1
@@ -272,7 +269,7 @@ func (h *History) Settle(contents map[string]string) error {
 			w.outcome = absent
 			if i == extra {
 				w.outcome = acked
-				w.sync = w.sync && !w.ranged // what was done may not have been durable
+				w.sync = w.sync && !w.ranged // its deletes may not have been durable
 			}
 		}
 	}
@@ -281,7 +278,7 @@ func (h *History) Settle(contents map[string]string) error {
 	return nil
 }
 
-// sumOf returns a checksum of contents that does not depend on their order.
+// sumOf returns a checksum of contents, independent of order.
 func sumOf(contents map[string]string) (sum uint64) {
 	for k, v := range contents {
 		sum += entrySum(k, v)
@@ -293,7 +290,7 @@ func entrySum(key, value string) uint64 {
 	return (xxhash.Sum64String(key)*0x9e3779b97f4a7c15 + 1) * (xxhash.Sum64String(value) | 1)
 }
 
-// applySum is apply, and returns the sum after it.
+// applySum is apply, and returns the new sum.
 func applySum(m map[string]string, edits []Edit, sum uint64) uint64 {
 	for _, e := range edits {
 		if old, ok := m[e.Key]; ok {

@@ -8,8 +8,7 @@ import (
 	"github.com/siftdb/sift/internal/record"
 )
 
-// rawTable assembles a table out of blocks that need not make sense. All
-// checksums are right.
+// rawTable assembles a table from blocks that may be invalid, with correct checksums.
 type rawTable struct {
 	bytes []byte
 	data  []rawEntry // separators and handles
@@ -114,15 +113,15 @@ const (
 	tagAdded      = 7
 )
 
-// rawEdit is an edit that is being put together.
+// rawEdit is an edit under construction.
 type rawEdit []byte
 
-// num adds a field that is a number.
+// num adds a numeric field.
 func (e rawEdit) num(tag, n uint64) rawEdit {
 	return binary.AppendUvarint(binary.AppendUvarint(e, tag), n)
 }
 
-// str adds bytes with their length before them.
+// str adds length-prefixed bytes.
 func (e rawEdit) str(s string) rawEdit {
 	return append(binary.AppendUvarint(e, uint64(len(s))), s...)
 }
@@ -139,8 +138,7 @@ func header(logNum, nextFile, lastSeq uint64) rawEdit {
 	return rawEdit(e).str("leveldb.BytewiseComparator").num(tagLogNumber, logNum).num(tagNextFile, nextFile).num(tagLastSeq, lastSeq)
 }
 
-// rawBatch encodes a batch of a log, with a count and operations that need not
-// agree.
+// rawBatch encodes a batch of a log whose count may be wrong.
 func rawBatch(seq uint64, count uint32, ops ...byte) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, seq)
 	return append(binary.LittleEndian.AppendUint32(b, count), ops...)

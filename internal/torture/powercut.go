@@ -12,10 +12,9 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// Oracle says whether contents are right after a power cut that came after a
-// number of operations on the file system.
+// Oracle tells whether contents are correct after a power cut at an operation.
 type Oracle interface {
-	// Found returns how many writes there are.
+	// Found returns how many writes the contents hold.
 	Found(contents map[string]string, ops int) (writes int, err error)
 	// Began returns how many writes had begun.
 	Began(ops int) int
@@ -23,10 +22,10 @@ type Oracle interface {
 	Keys() []string
 }
 
-// CutStats counts what power cuts left.
+// CutStats counts outcomes of power cuts.
 type CutStats struct {
 	Images int
-	Torn   int // images on which the end of a log was cut off
+	Torn   int // images with a torn log
 	Losses int // images on which fewer writes were found than had begun
 }
 
@@ -36,7 +35,7 @@ func (s *CutStats) add(o CutStats) {
 	s.Losses += o.Losses
 }
 
-// Cuts is a finished run of a workload, ready to be cut off anywhere.
+// Cuts is a finished run of a workload whose power can be cut at any operation.
 type Cuts struct {
 	Env    *Env
 	Oracle Oracle
@@ -45,7 +44,7 @@ type Cuts struct {
 	round  int
 }
 
-// NewCuts takes over an environment whose workload has ended.
+// NewCuts returns the Cuts of an environment whose workload has ended.
 func NewCuts(e *Env) *Cuts {
 	e.H.Finish()
 	c := &Cuts{Env: e, Oracle: e.H}
@@ -58,7 +57,7 @@ func NewCuts(e *Env) *Cuts {
 
 func isMissing(err error) bool { return errors.Is(err, sift.ErrNotExist) }
 
-// Cut cuts the power after the first ops operations and checks what is left.
+// Cut cuts the power after the first ops operations and checks the image.
 func (c *Cuts) Cut(ops int, s vfstest.Survival) error {
 	img := c.Env.Mem.CrashImage(ops, s)
 	c.Stats.Images++
@@ -70,7 +69,7 @@ func (c *Cuts) Cut(ops int, s vfstest.Survival) error {
 	return err
 }
 
-// check is what every image must pass.
+// check makes the checks that every image must pass.
 func (c *Cuts) check(img *vfstest.Mem, ops int) error {
 	if err := errors.Join(c.checkExtras(img, ops), c.Env.checkLost(img, ops)); err != nil {
 		return err
@@ -102,7 +101,7 @@ func (c *Cuts) open(img *vfstest.Mem) (*sift.DB, error) {
 	return sift.Open(c.Env.Dir, c.Env.options(img))
 }
 
-// checkOpen compares what was recovered with the oracle.
+// checkOpen compares the recovered contents with the oracle.
 func (c *Cuts) checkOpen(db *sift.DB, ops int) (map[string]string, error) {
 	contents, err := contentsOf(db)
 	if err != nil {
@@ -151,8 +150,8 @@ func (c *Cuts) checkGoesOn(db *sift.DB, img *vfstest.Mem, contents map[string]st
 	return contents, nil
 }
 
-// checkClosed checks a database that was closed: no fault, no file too many, and
-// the same contents.
+// checkClosed checks a closed database: no faults, no superfluous files, and the same
+// contents.
 func (c *Cuts) checkClosed(img *vfstest.Mem, contents map[string]string) error {
 	if err := checkClean(c.Env, img, c.Env.Dir); err != nil {
 		return err
@@ -167,7 +166,7 @@ func (c *Cuts) checkClosed(img *vfstest.Mem, contents map[string]string) error {
 	return nil
 }
 
-// checkClean runs sift.Check and looks for files that nothing names.
+// checkClean runs sift.Check and looks for unreferenced files.
 func checkClean(e *Env, fs vfs.FS, dir string) error {
 	var faults error
 	report, err := sift.Check(context.Background(), dir, e.options(fs), func(fault error) { faults = errors.Join(faults, fault) })
@@ -196,7 +195,7 @@ func checkClean(e *Env, fs vfs.FS, dir string) error {
 	return nil
 }
 
-// checkExtras checks the databases beside the main one.
+// checkExtras checks the extra databases.
 func (c *Cuts) checkExtras(img *vfstest.Mem, ops int) error {
 	for _, x := range c.Env.extras {
 		e := *c.Env
@@ -212,8 +211,8 @@ func (c *Cuts) checkExtras(img *vfstest.Mem, ops int) error {
 	return nil
 }
 
-// readExtra reads a database that must be there, or else may be. An unfinished
-// one is missing, or an error, but never something else than it should be.
+// readExtra reads an extra database, which must exist or may exist. An unfinished one is
+// missing or returns an error, but never has wrong contents.
 func (e *Env) readExtra(img *vfstest.Mem, must bool) (map[string]string, error) {
 	o := e.options(img)
 	o.ErrorIfMissing = true

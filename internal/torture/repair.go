@@ -12,8 +12,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// runRepair makes a database, takes its CURRENT or its MANIFEST away or a part
-// of it, and repairs it. The disk that is watched begins with the damage.
+// runRepair creates a database, removes its CURRENT or MANIFEST or a part of it, and
+// repairs it. The disk that is recorded begins with the damage.
 func runRepair(e *Env, n int) {
 	faults := e.Faults
 	e.FS, e.Faults = e.Mem, false
@@ -54,7 +54,7 @@ func runRepair(e *Env, n int) {
 	e.Close()
 }
 
-// damageForRepair damages what names the tables, and makes the disk again.
+// damageForRepair damages CURRENT or the MANIFEST, and makes a new disk of the result.
 func (e *Env) damageForRepair() error {
 	names, err := e.Mem.List(e.Dir)
 	if err != nil {
@@ -118,8 +118,8 @@ func writeFile(fs vfs.FS, path string, b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// openRepaired opens a database that was cut off while it was being repaired:
-// it opens, or it can be repaired again.
+// openRepaired opens a database whose repair was interrupted by a power cut: either it
+// can be opened, or it can be repaired again.
 func (c *Cuts) openRepaired(img *vfstest.Mem) (*sift.DB, error) {
 	o := c.Env.options(img)
 	o.ErrorIfMissing = true
@@ -133,9 +133,8 @@ func (c *Cuts) openRepaired(img *vfstest.Mem) (*sift.DB, error) {
 	return sift.Open(c.Env.Dir, o)
 }
 
-// checkLost looks for the files that a repair had read: once it has returned
-// they are in a directory of their own, as they were, and before that there or where
-// they were.
+// checkLost looks for the files that a repair has read: once it has returned, they are
+// unchanged in the directory lost, and before that there or in their old place.
 func (e *Env) checkLost(img *vfstest.Mem, ops int) error {
 	if !e.Repairs {
 		return nil

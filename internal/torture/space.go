@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TrySpace repeats the run on a disk that has room for the given number of
-// bytes. Reads must go on, and all must be well once there is room again.
+// TrySpace repeats the run on a disk with room for the given number of bytes. Reads must
+// continue to work, and everything must work once there is room again.
 func (r *Recording) TrySpace(bytes int64) (failures int, err error) {
 	e, faulty := r.start()
 	wrap := e.Wrap
@@ -30,20 +30,19 @@ func (r *Recording) TrySpace(bytes int64) (failures int, err error) {
 	return e.Failures, e.Err
 }
 
-// Resumption is what a database does when there is room on the disk again.
+// Resumption is how a database behaves when the disk has room again.
 type Resumption uint8
 
-// What it may do.
+// The possible behaviors.
 const (
 	Unharmed Resumption = iota // no write failed
 	Resumes                    // it accepts writes again
-	Refuses                    // it says that it is read-only until it is reopened
+	Refuses                    // it is read-only until it is reopened, and says so
 )
 
-// FillUp writes to a database whose disk has room for the given number of bytes;
-// then there is room again, and it writes on. If it stops at the first failure it
-// flushes now and then, too, which may be what finds no room first; else it goes on
-// against the full disk.
+// FillUp writes to a database whose disk has room for the given number of bytes, and then
+// again with enough room. If it stops at the first failure, it also flushes occasionally, so
+// that a flush may be what fails first; otherwise it keeps writing to the full disk.
 func FillUp(seed uint64, writes int, bytes int64, stops bool) (Resumption, error) {
 	r := &Recording{Seed: seed}
 	e, faulty := r.start()
@@ -74,7 +73,7 @@ func FillUp(seed uint64, writes int, bytes int64, stops bool) (Resumption, error
 	return outcome, e.Err
 }
 
-// resume writes until a write succeeds, or says that none will.
+// resume writes until a write succeeds or the database refuses writes.
 func (e *Env) resume() Resumption {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && e.Err == nil; time.Sleep(e.Retry) {
 		before := e.Failures

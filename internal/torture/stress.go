@@ -18,11 +18,10 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// stress runs everything against everything in one process: clients that write, read
-// and keep snapshots and iterators open, manual compactions, flushes, checkpoints and
-// the rest, on a disk that is slow and fails at times, and Close at any moment. Each
-// client is the only one that writes its keys, so it knows what it must read. A watchdog
-// looks at every call.
+// stress runs everything concurrently in one process: clients that write, read and keep
+// snapshots and iterators open, manual compactions, flushes, checkpoints and so on, on a
+// disk that is sometimes slow or failing, with Close at any moment. Each client is the only
+// writer of its keys, so it knows what it must read. A watchdog monitors every call.
 type stress struct {
 	mem     *vfstest.Mem
 	fs      *vfstest.Faulty
@@ -36,16 +35,16 @@ type stress struct {
 	closing atomic.Bool // Close has been called, or is about to be
 
 	mu  sync.Mutex
-	err error // the first promise that was broken
+	err error // the first violated guarantee
 }
 
-// errStress is what injected failures give.
+// errStress is the error of injected failures.
 var errStress = errors.New("stress: the disk fails")
 
 const stressClients = 3
 
-// runStressOnce opens and closes a database a few times, each life with options and
-// faults of its own. It returns the number of calls.
+// runStressOnce opens and closes a database a few times, each time with other options and
+// faults. It returns the number of calls.
 func runStressOnce(seed uint64, lives int, life, limit time.Duration) (calls int64, err error) {
 	mem := vfstest.NewMem()
 	s := &stress{mem: mem, fs: vfstest.Inject(mem), rng: rand.New(rand.NewPCG(seed, 77)), watch: newWatchdog(limit)}
@@ -81,8 +80,8 @@ func (s *stress) fail(format string, args ...any) {
 	}
 }
 
-// call makes a call under the watchdog, and reports whether it has succeeded. An error
-// must be explained by what was done to the database; own is one that the caller expects.
+// call makes a call under the watchdog, and reports whether it succeeded. An error must be
+// explained by a fault or by Close; own is an error that the caller expects.
 func (s *stress) call(what string, own error, fn func() error) (err error) {
 	s.numOps.Add(1)
 	s.watch.during(what, func() { err = fn() })
@@ -98,7 +97,7 @@ func (s *stress) call(what string, own error, fn func() error) (err error) {
 	return err
 }
 
-// live opens the database, has everything at work for a while, and closes it.
+// live opens the database, runs everything for a while, and closes it.
 func (s *stress) live(n int, life time.Duration) {
 	o := s.options()
 	s.closing.Store(false)
@@ -140,7 +139,7 @@ func (s *stress) live(n int, life time.Duration) {
 	}
 }
 
-// options returns small options, chosen at random.
+// options returns random small options.
 func (s *stress) options() *sift.Options {
 	r := s.rng
 	o := tiny()
@@ -160,8 +159,8 @@ func (s *stress) options() *sift.Options {
 	return &o
 }
 
-// misbehave makes the disk slow, or fail at times, or both, or neither. Failures spare
-// the log and the MANIFEST in some lives.
+// misbehave makes the disk slow, or failing at times, or both, or neither. In some runs
+// the log and the MANIFEST do not fail.
 func (s *stress) misbehave(life int) (fails bool) {
 	slow, failing := s.rng.IntN(3), s.rng.IntN(3)
 	if life == 0 {
@@ -175,7 +174,7 @@ func (s *stress) misbehave(life int) (fails bool) {
 			time.Sleep(time.Duration(x>>32%uint64(slow*1000)) * time.Microsecond)
 		}
 		table := strings.HasSuffix(op.Name, ".ldb")
-		// Failures come in waves, so that there is time to recover.
+		// Failures come in bursts, so that there is time to recover.
 		if x = splitmix(x); failing > 0 && ops.Load()>>8%4 == 0 && (table && x%16 == 0 || failing == 2 && x%512 == 0) {
 			return errStress
 		}
@@ -191,7 +190,7 @@ func splitmix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// compact compacts a range, some of the time with a deadline.
+// compact compacts a range, sometimes with a deadline.
 func (s *stress) compact(ctx context.Context, rng *rand.Rand) error {
 	var own error
 	if rng.IntN(3) == 0 {
@@ -209,7 +208,7 @@ func (s *stress) compact(ctx context.Context, rng *rand.Rand) error {
 	return s.call("Compact", own, func() error { return s.db.Compact(ctx, from, to) })
 }
 
-// disturb makes one of the calls that concern the database as a whole.
+// disturb makes one of the calls that affect the whole database.
 func (s *stress) disturb(_ context.Context, rng *rand.Rand) error {
 	db := s.db
 	switch n := rng.IntN(40); {
@@ -240,7 +239,7 @@ func (s *stress) disturb(_ context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// quiesce waits until nothing is flushed or compacted any more.
+// quiesce waits until no flush or compaction is running or due.
 func (s *stress) quiesce() {
 	s.watch.during("the end of all background work", func() {
 		work := func() uint64 { m := s.db.Metrics(); return m.Flushes + m.Compactions + m.Moves }
@@ -253,7 +252,7 @@ func (s *stress) quiesce() {
 	})
 }
 
-// watchdog reports calls that do not end.
+// watchdog reports calls that do not return.
 type watchdog struct {
 	limit time.Duration
 	hung  chan error // gets one

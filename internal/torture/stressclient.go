@@ -10,7 +10,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// client writes keys of its own and compares all that it reads with what it wrote.
+// client writes its own keys and compares everything that it reads with what it wrote.
 type client struct {
 	s     *stress
 	id    int
@@ -20,11 +20,11 @@ type client struct {
 	kept  []keptView
 }
 
-// view is what a client must see of its keys. unsure are those of writes that failed
-// with ErrReopen: whether they are there shows when the database is opened again.
+// view is the expected state of a client's keys. unsure holds those of writes that failed
+// with ErrReopen: the next open shows whether these writes are there.
 type view struct {
 	values map[string]string
-	unsure map[string][]string // what a key may be instead, "" for absent
+	unsure map[string][]string // the other values that a key may have, "" for absent
 }
 
 // keptView is a view that stays open.
@@ -45,7 +45,7 @@ func newClient(s *stress, id int, rng *rand.Rand) *client {
 func (c *client) key() []byte    { return stressKey(c.id, c.rng.IntN(stressKeys)) }
 func (c *client) prefix() []byte { return fmt.Appendf(nil, "c%d/", c.id) }
 
-// compare checks an answer. found is whether there is a value.
+// compare checks a result. found reports whether there is a value.
 func (c *client) compare(what string, v *view, key, value []byte, found bool) {
 	if _, unsure := v.unsure[string(key)]; unsure {
 		return
@@ -55,7 +55,7 @@ func (c *client) compare(what string, v *view, key, value []byte, found bool) {
 	}
 }
 
-// settle compares what an open shows, and takes it over.
+// settle compares the contents after an open with the view, and adopts them.
 func (c *client) settle() {
 	got := map[string]string{}
 	err := c.s.call("Scan", nil, func() error {
@@ -117,7 +117,7 @@ func (c *client) step() error {
 	return nil
 }
 
-// write writes a batch, from one entry to many times a memtable.
+// write writes a batch, of one entry up to many times the size of a memtable.
 func (c *client) write() error {
 	n := 1
 	switch c.rng.IntN(40) {
@@ -149,7 +149,7 @@ func (c *client) value() []byte {
 	return append(v, make([]byte, c.rng.IntN(200))...)
 }
 
-// written notes what a write has come to.
+// written records the outcome of a write.
 func (c *client) written(err error, edits map[string]string) error {
 	for key, value := range edits {
 		switch {
@@ -164,7 +164,7 @@ func (c *client) written(err error, edits map[string]string) error {
 	return err
 }
 
-// deleteRange deletes some of its keys, or all. When that fails a part is deleted.
+// deleteRange deletes some of its keys, or all. If it fails, some of them are deleted.
 func (c *client) deleteRange() error {
 	from, to := c.rng.IntN(stressKeys), c.rng.IntN(stressKeys+1)
 	lower, upper := stressKey(c.id, min(from, to)), stressKey(c.id, max(from, to))
@@ -181,7 +181,7 @@ func (c *client) deleteRange() error {
 	return err
 }
 
-// transact reads a key and writes it and another one.
+// transact reads a key, and writes it and another one.
 func (c *client) transact() error {
 	a, b, value := c.key(), c.key(), c.value()
 	return c.written(c.s.call("Transact", nil, func() error {
@@ -234,7 +234,7 @@ func (c *client) scan() error {
 	return errors.Join(c.walk("an iterator", &c.model, it), c.s.call("Iter.Close", nil, it.Close))
 }
 
-// walk compares all that an iterator gives, in one of both directions.
+// walk compares all entries of an iterator, in either direction.
 func (c *client) walk(what string, v *view, it *sift.Iter) error {
 	first, next := it.First, it.Next
 	if c.rng.IntN(2) == 0 {
@@ -275,7 +275,7 @@ func (c *client) keep() error {
 	return err
 }
 
-// look compares an open snapshot or iterator, and closes it some of the time.
+// look compares an open snapshot or iterator, and sometimes closes it.
 func (c *client) look() (err error) {
 	i := c.rng.IntN(len(c.kept))
 	k := &c.kept[i]
@@ -303,7 +303,7 @@ func (c *client) drop(k *keptView) error {
 	return errors.Join(err, c.s.call("Snapshot.Close", nil, k.snapshot.Close))
 }
 
-// letGo closes what is still open when the database has been closed.
+// letGo closes what is still open after the database has been closed.
 func (c *client) letGo() {
 	for i := range c.kept {
 		c.drop(&c.kept[i])

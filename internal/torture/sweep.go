@@ -18,11 +18,11 @@ import (
 // Trouble is a way for operations to fail.
 type Trouble struct {
 	Name  string
-	Fault vfstest.Fault    // but for which operations: Index and Match
-	Kinds []vfstest.OpKind // that it strikes; nil: all
+	Fault vfstest.Fault    // without Index and Match, which select operations
+	Kinds []vfstest.OpKind // of operations that can fail; nil: all
 }
 
-// strikes reports whether the trouble can strike an operation.
+// strikes reports whether an operation can fail with this trouble.
 func (t Trouble) strikes(op vfstest.Op) bool {
 	return t.Kinds == nil || slices.Contains(t.Kinds, op.Kind)
 }
@@ -33,8 +33,8 @@ var (
 	changing = append([]vfstest.OpKind{vfstest.OpRemove}, growing...)
 )
 
-// Troubles are the ways that the error sweep tries at each operation. Those that
-// last strike every later operation of their kinds.
+// Troubles are what the error sweep tries at each operation. With lasting ones every later
+// operation of their kinds fails too.
 var Troubles = []Trouble{
 	{"EIO once", vfstest.Fault{Err: syscall.EIO}, nil},
 	{"EIO from then on", vfstest.Fault{Err: syscall.EIO, Sticky: true}, nil},
@@ -47,11 +47,11 @@ var Troubles = []Trouble{
 	{"EMFILE from then on", vfstest.Fault{Err: syscall.EMFILE, Sticky: true}, opening},
 }
 
-// Poison is a failed Sync that loses the data for good, as on Linux.
+// Poison is a failed Sync that discards the data, as on Linux.
 var Poison = Trouble{"fsync that drops the pages", vfstest.Fault{Err: syscall.EIO, DropPages: true}, []vfstest.OpKind{vfstest.OpSync}}
 
-// Recording is one run of a workload without faults: what it asks of the file
-// system, and where in the store.
+// Recording is a run of a workload without faults: its operations on the file system, and
+// the places in the store that make them.
 type Recording struct {
 	Workload Workload
 	Writes   int
@@ -60,15 +60,14 @@ type Recording struct {
 	Bytes    int64 // written
 }
 
-// Site is a way through the store that ends in an operation on the file system:
-// the operation and all its callers.
+// Site is an operation on the file system together with its call stack in the store.
 type Site struct {
 	ID    uint64
 	Op    vfstest.Op // the first
-	Times int        // how often it was reached
+	Times int        // how often it occurs
 }
 
-// Record runs a workload and notes its operations.
+// Record runs a workload and records its operations.
 func Record(w Workload, writes int, seed uint64) (*Recording, error) {
 	r := &Recording{Workload: w, Writes: writes, Seed: seed}
 	e := NewEnv(seed)
@@ -95,8 +94,8 @@ func Record(w Workload, writes int, seed uint64) (*Recording, error) {
 	return r, e.Err
 }
 
-// siteOf tells where in the store the running operation was called, and from
-// where that, up to the goroutine's beginning or the workload.
+// siteOf returns the call stack of the current operation within the store, up to the start
+// of the goroutine or the workload.
 func siteOf(op vfstest.Op) uint64 {
 	var pcs [48]uintptr
 	n := runtime.Callers(2, pcs[:])
@@ -130,8 +129,8 @@ func inStore(pc uintptr) bool {
 	return in
 }
 
-// arm returns the trouble as a fault that strikes when the site is reached for
-// the nth time, and then calls hit.
+// arm returns the trouble as a fault at the nth occurrence of the site, which then calls
+// hit.
 func (t Trouble) arm(site uint64, nth int, hit func()) vfstest.Fault {
 	f := t.Fault
 	f.Index = -1
@@ -152,9 +151,8 @@ func (t Trouble) arm(site uint64, nth int, hit func()) vfstest.Fault {
 	return f
 }
 
-// Try repeats the run with a fault at the nth time that it reaches a site, and
-// checks everything that must hold then. It returns the number of calls that
-// failed.
+// Try repeats the run with a fault at the nth occurrence of a site, and verifies all
+// guarantees. It returns the number of failed calls.
 func (r *Recording) Try(t Trouble, site *Site, nth int) (failures int, err error) {
 	var e *Env
 	var faulty **vfstest.Faulty
@@ -167,7 +165,7 @@ func (r *Recording) Try(t Trouble, site *Site, nth int) (failures int, err error
 	return e.Failures, e.Err
 }
 
-// start makes an environment with a fault.
+// start returns an environment with a fault.
 func (r *Recording) start(faults ...vfstest.Fault) (*Env, **vfstest.Faulty) {
 	e := NewEnv(r.Seed)
 	e.Faults, e.Retry = true, 200*time.Microsecond
@@ -181,8 +179,8 @@ func (r *Recording) start(faults ...vfstest.Fault) (*Env, **vfstest.Faulty) {
 	return e, faulty
 }
 
-// finish closes a database that has seen faults, cuts the power in several ways,
-// and then makes the disk well again and looks whether everything is.
+// finish closes a database that has seen faults, cuts the power in several ways, and then
+// repairs the disk and verifies the database.
 func (e *Env) finish(faulty **vfstest.Faulty) {
 	e.Close()
 	if open := (*faulty).OpenFiles(); len(open) > 0 {
@@ -208,9 +206,9 @@ func (e *Env) finish(faulty **vfstest.Faulty) {
 	e.heal()
 }
 
-// cutsAfterFault cuts the power at some moments between the fault and the end,
-// if the database was not opened again meanwhile: what is done after a failure
-// may be on disk while something before it is not.
+// cutsAfterFault cuts the power at some moments between the fault and the end, unless the
+// database was reopened in between: what was done after a failure may be on disk although
+// something before it is not.
 func (e *Env) cutsAfterFault(last int) error {
 	if e.struck == 0 || e.struck < e.begun || e.struck >= last || e.Repairs {
 		return nil
@@ -231,7 +229,7 @@ func (e *Env) cutsAfterFault(last int) error {
 	return nil
 }
 
-// heal opens a database whose disk is well again, and uses it.
+// heal opens a database whose disk works again, and uses it.
 func (e *Env) heal() {
 	if e.Repairs && !e.opens(e.FS) {
 		_, err := sift.Repair(e.Dir, e.options(e.FS))
@@ -251,7 +249,7 @@ func (e *Env) heal() {
 	}
 }
 
-// opens tells whether a database opens, and closes it.
+// opens reports whether a database can be opened, and closes it.
 func (e *Env) opens(fs vfs.FS) bool {
 	db, err := sift.Open(e.Dir, e.options(fs))
 	if err == nil {
@@ -260,7 +258,7 @@ func (e *Env) opens(fs vfs.FS) bool {
 	return err == nil
 }
 
-// afterFaults checks what a power cut has left of a disk that had faults.
+// afterFaults checks the contents after a power cut of a disk that had faults.
 func (e *Env) afterFaults(img *vfstest.Mem, ops int) error {
 	if e.Repairs && !e.opens(img) {
 		if _, err := sift.Repair(e.Dir, e.options(img)); err != nil {

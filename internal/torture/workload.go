@@ -11,18 +11,18 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// Workload is what a database does while its disk is watched. It depends on
-// nothing but its Env, whose random numbers come from a seed; only the timing of
-// work in the background differs from run to run.
+// Workload is what a database does while its disk is recorded. It depends only on its Env,
+// whose random numbers come from a seed; only the timing of background work differs from run
+// to run.
 type Workload struct {
 	Name string
-	// Writes is how many writes one run makes, about.
+	// Writes is the approximate number of writes of one run.
 	Writes int
-	// Run does the work. It need not close the database.
+	// Run executes it. It need not close the database.
 	Run func(e *Env, n int)
 }
 
-// Workloads are all of them.
+// Workloads lists all workloads.
 var Workloads = []Workload{
 	{"fill", 90, runFill},
 	{"overwrite", 140, runOverwrite},
@@ -59,7 +59,7 @@ func WorkloadNamed(name string) Workload {
 	panic("no workload " + name)
 }
 
-// runFill writes ascending keys, synced now and then.
+// runFill writes ascending keys, with occasional syncs.
 func runFill(e *Env, n int) {
 	e.Open()
 	for i := range n {
@@ -69,7 +69,7 @@ func runFill(e *Env, n int) {
 	e.Close()
 }
 
-// runOverwrite writes few keys over and over, so that compactions drop most.
+// runOverwrite overwrites a few keys again and again, so that compactions drop most.
 func runOverwrite(e *Env, n int) {
 	e.Open()
 	for range n {
@@ -81,7 +81,7 @@ func runOverwrite(e *Env, n int) {
 	e.Close()
 }
 
-// runDelete writes and deletes, and lets compactions drop the deletions.
+// runDelete writes and deletes, and lets compactions drop the tombstones.
 func runDelete(e *Env, n int) {
 	e.Open()
 	for i := range n {
@@ -103,8 +103,8 @@ func runDelete(e *Env, n int) {
 	e.Close()
 }
 
-// runLarge writes values of all sizes, larger than a block of the log, than a
-// memtable and than a table among them.
+// runLarge writes values of all sizes, including some larger than a block of the log, than
+// a memtable and than a table.
 func runLarge(e *Env, n int) {
 	e.Open()
 	for i := range n {
@@ -119,7 +119,7 @@ func runLarge(e *Env, n int) {
 	e.Close()
 }
 
-// runBatch writes batches, whose parts must not come apart.
+// runBatch writes batches, which must stay atomic.
 func runBatch(e *Env, n int) {
 	e.Open()
 	for range n {
@@ -136,8 +136,8 @@ func runBatch(e *Env, n int) {
 	e.Close()
 }
 
-// runSnapshots holds snapshots over flushes and compactions, with one hot key
-// whose versions fill more than a table.
+// runSnapshots holds snapshots across flushes and compactions, with a hot key whose
+// versions fill more than one table.
 func runSnapshots(e *Env, n int) {
 	e.Open()
 	var views []*View
@@ -196,7 +196,7 @@ func runIterators(e *Env, n int) {
 	e.Close()
 }
 
-// runLogs makes logs rotate, with synced and unsynced writes on either side.
+// runLogs rotates logs, with synced and unsynced writes before and after.
 func runLogs(e *Env, n int) {
 	e.Options.MemtableBytes = 1 << 10
 	e.Options.L0Tables = 8
@@ -212,7 +212,7 @@ func runLogs(e *Env, n int) {
 	e.Close()
 }
 
-// runManifests makes many edits, and the MANIFEST rotate.
+// runManifests makes many edits, so that the MANIFEST rotates.
 func runManifests(e *Env, n int) {
 	e.Options.TableBytes = 1 << 10
 	e.Options.LevelBaseBytes = 2 << 10
@@ -229,7 +229,7 @@ func runManifests(e *Env, n int) {
 	e.Close()
 }
 
-// runReopen closes and opens again and again, with much or little in the log.
+// runReopen closes and opens repeatedly, with much or little in the log.
 func runReopen(e *Env, n int) {
 	e.Open()
 	for range n {
@@ -246,8 +246,8 @@ func runReopen(e *Env, n int) {
 	e.Close()
 }
 
-// runRecovery loses power again and again, and goes on with what is left. The
-// disk that is watched, and that may fail, is the last one: it begins with a crash.
+// runRecovery loses power repeatedly and continues with what is left. The disk that is
+// recorded, and that may fail, is the last one: it begins with a crash.
 func runRecovery(e *Env, n int) {
 	faults := e.Faults
 	e.FS, e.Faults = e.Mem, false
@@ -278,7 +278,7 @@ func runRecovery(e *Env, n int) {
 	e.Close()
 }
 
-// runCreate opens where nothing is, several times, and writes little.
+// runCreate opens an empty directory several times, and writes little.
 func runCreate(e *Env, n int) {
 	e.Open()
 	e.Close()
@@ -292,7 +292,7 @@ func runCreate(e *Env, n int) {
 	e.Close()
 }
 
-// runRanges compacts parts of the keys by hand, and cancels some of it.
+// runRanges compacts key ranges manually, and cancels some of the compactions.
 func runRanges(e *Env, n int) {
 	e.Options.DisableAutoCompaction = true
 	e.Open()
@@ -304,7 +304,7 @@ func runRanges(e *Env, n int) {
 		}
 		if i%40 == 39 && !e.dead() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(e.Rng.IntN(300))*time.Microsecond)
-			_ = e.DB.Compact(ctx, nil, nil) // what it had completed stays
+			_ = e.DB.Compact(ctx, nil, nil) // what it had completed remains
 			cancel()
 			e.Check()
 		}
@@ -314,8 +314,8 @@ func runRanges(e *Env, n int) {
 	e.Close()
 }
 
-// runDeleteRange deletes ranges, of which some hold whole tables, while older versions
-// of their keys lie in others and views are open.
+// runDeleteRange deletes ranges, some of which contain whole tables, while other tables
+// hold older versions of their keys and views are open.
 func runDeleteRange(e *Env, n int) {
 	e.Open()
 	var views []*View
@@ -363,7 +363,7 @@ func runDeleteRange(e *Env, n int) {
 	e.Close()
 }
 
-// runIngest ingests keys over, between and behind others, some of them deletions, while
+// runIngest ingests keys over, between and after others, some of them tombstones, while
 // views are open and compactions run.
 func runIngest(e *Env, n int) {
 	e.Open()
@@ -414,7 +414,7 @@ func runIngest(e *Env, n int) {
 	e.Close()
 }
 
-// runCheckpoint makes checkpoints while the database goes on.
+// runCheckpoint makes checkpoints while the database is written.
 func runCheckpoint(e *Env, n int) {
 	e.Open()
 	for i := range n {
@@ -428,7 +428,7 @@ func runCheckpoint(e *Env, n int) {
 	e.Close()
 }
 
-// runFilters reopens with other filters and has them built.
+// runFilters reopens with other filter policies and builds the filters.
 func runFilters(e *Env, n int) {
 	for _, p := range []filter.Policy{filter.None(), filter.RocksDBBloom(10), filter.Bloom(8)} {
 		e.Options.Filter = p
@@ -443,7 +443,7 @@ func runFilters(e *Env, n int) {
 	}
 }
 
-// runCheck has the database checked, closed and after a crash.
+// runCheck checks the database, after Close and after a crash.
 func runCheck(e *Env, n int) {
 	e.Options.LevelFilters = families()
 	e.Open()
@@ -458,7 +458,7 @@ func runCheck(e *Env, n int) {
 	e.Close()
 }
 
-// runFamilies has another family of filters on each level.
+// runFamilies uses another filter family on each level.
 func runFamilies(e *Env, n int) {
 	e.Options.LevelFilters = families()
 	e.Open()
@@ -476,8 +476,8 @@ func families() []filter.Policy {
 	return []filter.Policy{filter.Bloom(10), filter.Ribbon(10), filter.Fuse(8), filter.RocksDBBloom(10), filter.None()}
 }
 
-// runKeyed keys the filters of a database that has others, copies it, and goes on
-// without asking for keys, which it then has all the same.
+// runKeyed turns on keyed filters for a database that has unkeyed ones, copies it, and
+// continues without the option; the filters are still keyed then.
 func runKeyed(e *Env, n int) {
 	for round := range 3 {
 		e.Options.KeyedFilters = round == 1
@@ -495,7 +495,7 @@ func runKeyed(e *Env, n int) {
 	}
 }
 
-// runMixed does a bit of everything.
+// runMixed mixes all of these.
 func runMixed(e *Env, n int) {
 	e.Open()
 	var views []*View
@@ -538,8 +538,8 @@ func runMixed(e *Env, n int) {
 	e.Close()
 }
 
-// PowerCut cuts the power at a moment that the random numbers choose, and goes
-// on with a disk that holds what was left, all of it durable.
+// PowerCut cuts the power at a random moment, and continues with a disk that holds what
+// was left, all of it durable.
 func (e *Env) PowerCut() {
 	if e.dead() {
 		return
@@ -561,8 +561,8 @@ func (e *Env) PowerCut() {
 	e.extras = nil
 }
 
-// readImage opens a disk as it is and returns what the database there holds. A
-// database that is not there holds nothing.
+// readImage opens a disk image and returns the contents of its database, which are empty
+// if there is none.
 func (e *Env) readImage(img *vfstest.Mem) (map[string]string, error) {
 	o := e.options(img)
 	o.ReadOnly = true
