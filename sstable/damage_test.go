@@ -344,6 +344,12 @@ func TestMalformedEntriesInIterators(t *testing.T) {
 	if it.Last() || it.Err() != nil || skipped != 2 {
 		t.Errorf("skipping backward: %d, %v", skipped, it.Err())
 	}
+	if it.SeekGE(key("c")) || it.Valid() || it.Err() != nil || skipped != 3 {
+		t.Errorf("SeekGE, skipping: %d, %v", skipped, it.Err())
+	}
+	if it.SeekLT(key("d")) || it.Valid() || it.Err() != nil || skipped != 4 {
+		t.Errorf("SeekLT, skipping: %d, %v", skipped, it.Err())
+	}
 }
 
 // TestSkipDamaged damages one block of many: the entries of all others are found.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -388,5 +389,32 @@ func TestLongNames(t *testing.T) {
 	}
 	if _, err := decodeMetaindex(w.finish(), 100); !errors.Is(err, errNamesTooLong) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestReadHandle: a block may end where the file does, trailer included, and no later.
+func TestReadHandle(t *testing.T) {
+	for _, tt := range []struct {
+		h     Handle
+		limit uint64
+		ok    bool
+	}{
+		{Handle{0, 0}, blockTrailerLen, true},
+		{Handle{0, 0}, blockTrailerLen - 1, false},
+		{Handle{10, 20}, 35, true},
+		{Handle{10, 20}, 34, false},
+		{Handle{30, 0}, 35, true},
+		{Handle{31, 0}, 35, false},
+		{Handle{35, 0}, 35, false},
+		{Handle{36, 0}, 35, false},
+		{Handle{0, maxBlockLen}, 1 << 40, true},
+		{Handle{0, maxBlockLen + 1}, 1 << 40, false},
+		{Handle{0, math.MaxUint64}, 1 << 40, false},
+		{Handle{math.MaxUint64, 1}, 1 << 40, false},
+	} {
+		c := base.NewCursor(appendHandle(nil, tt.h))
+		if h, err := readHandle(&c, tt.limit); (err == nil) != tt.ok || tt.ok && h != tt.h {
+			t.Errorf("%+v within %d bytes: %+v, %v", tt.h, tt.limit, h, err)
+		}
 	}
 }
