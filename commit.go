@@ -86,6 +86,7 @@ type committer struct {
 	taken    []*commit
 	passed   []*commit // those of taken that are to be written
 	recent   recentWrites
+	deleted  deletedRun
 	syncing  int // number of writes in the last group, if it was synced
 	parts    [][]byte
 	header   []byte
@@ -218,7 +219,9 @@ func (c *committer) lead(own *commit) {
 			c.recent.stop()
 		}
 	}
+	deleted := c.deleted.take()
 	c.handOn(own, err)
+	c.db.walkAhead(deleted)
 }
 
 // leadAlone runs what a caller wants to do alone. It runs the caller's code, which may
@@ -314,7 +317,7 @@ func (c *committer) commitGroup(group []*commit) error {
 	c.lastSeq = seq - 1
 	if c.db.gaps.Active() {
 		for _, r := range group {
-			r.batch.cutGaps(c.db.gaps)
+			r.batch.cutGaps(c.db.gaps, &c.deleted)
 		}
 	}
 	c.db.visible.Store(c.lastSeq)
@@ -342,9 +345,9 @@ func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64
 	return c.Err()
 }
 
-// cutGaps removes the keys that the batch sets from the gaps. It is called after insert and
-// before the entries become visible.
-func (b *Batch) cutGaps(gaps *gap.Set) {
+// cutGaps removes the keys that the batch sets from the gaps, and adds those that it deletes to
+// a run. It is called after insert and before the entries become visible.
+func (b *Batch) cutGaps(gaps *gap.Set, deleted *deletedRun) {
 	if b.count == 0 {
 		return
 	}
@@ -354,6 +357,8 @@ func (b *Batch) cutGaps(gaps *gap.Set) {
 		if kind == base.KindSet {
 			c.LengthPrefixed()
 			gaps.Cut(key)
+		} else {
+			deleted.add(key)
 		}
 	}
 }

@@ -56,6 +56,7 @@ type DB struct {
 
 	snapshots snapshotList
 	gaps      *gap.Set // nil: none are remembered
+	ahead     aheadWork
 	commit    committer
 	joints    jointQueue
 	bg        background

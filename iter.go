@@ -51,6 +51,7 @@ type iterRoom struct {
 	mem       *memtable.Memtable // the growing memtable then; nil: it looks at an older state
 	readsMem  bool               // mem is among what it reads
 	drops     uint64             // of the read state
+	most      int                // a walk forward ends after so many tombstones; 0: no bound
 	unbounded bool               // the walk under way starts from the end of all keys
 	start     []byte             // or from here
 	keyBuf    []byte             // backs key where in has moved on; never nil

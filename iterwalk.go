@@ -65,9 +65,11 @@ func (d *DB) skipGaps(s *readState, seq uint64, lower, upper []byte, near *nearG
 	view := gap.View{Seq: seq, Drops: s.drops}
 	if g := gap.Next(gaps, lower, view); g != nil && g.Holds(lower) {
 		if g.ReachesTo(upper) {
+			d.ahead.used()
 			return nil, nil, false
 		}
 		lower, near.below = g.To, g
+		d.ahead.used()
 	}
 	if g := gap.Prev(gaps, upper, view); g != nil && g.ReachesTo(upper) && bytes.Compare(g.From, lower) > 0 {
 		upper, near.above = g.From, g
@@ -194,6 +196,7 @@ func (w *walk) reached(key []byte) bool {
 // iterator ends there.
 func (w *walk) leap() bool {
 	it, g := w.it, w.jump
+	it.db.ahead.used()
 	w.known += g.Weight + w.passed
 	w.passed, w.jump = 0, nil
 	w.edge = true
@@ -330,6 +333,10 @@ func (it *Iter) walkForward(w walk) bool {
 		if w.pass() {
 			skip = nil
 			continue
+		}
+		if w.passed == it.most {
+			w.end(userKey)
+			return false
 		}
 		it.in.Next()
 	}

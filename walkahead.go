@@ -1,0 +1,77 @@
+package sift
+
+import (
+	"bytes"
+	"sync/atomic"
+
+	"github.com/siftdb/sift/internal/gap"
+)
+
+// Whoever deletes the keys behind a gap one after the other makes the gap longer, so that the
+// first iterator afterwards does not meet all of the tombstones: every aheadEvery deletions in
+// ascending order, the goroutine that has committed the last one walks over them. It takes
+// about a third of what the deletions themselves take, and stops when no iterator has come to a
+// gap for aheadUnused deletions. Without gaps it does nothing.
+const (
+	aheadEvery  = 128
+	aheadUnused = 1 << 16
+	// aheadMost bounds a walk: there may be other tombstones behind the gap.
+	aheadMost = 4 * aheadEvery
+)
+
+// deletedRun are deletions of ascending keys that were committed one after the other,
+// whatever was set meanwhile.
+type deletedRun struct {
+	from, to []byte // the first and the last
+	n        int
+}
+
+// add takes a deletion in.
+func (r *deletedRun) add(key []byte) {
+	if r.n == 0 || bytes.Compare(key, r.to) < 0 {
+		r.from, r.n = append(r.from[:0], key...), 0
+	}
+	r.to = append(r.to[:0], key...)
+	r.n++
+}
+
+// take returns the run and begins a new one, once there are enough deletions for a walk.
+func (r *deletedRun) take() (run deletedRun) {
+	if r.n >= aheadEvery {
+		run, *r = *r, deletedRun{}
+	}
+	return run
+}
+
+// aheadWork is how many deletions were walked over since an iterator came to a gap.
+type aheadWork struct{ n atomic.Int64 }
+
+func (w *aheadWork) used() {
+	if w.n.Load() != 0 {
+		w.n.Store(0)
+	}
+}
+
+// walkAhead makes the gap before a run longer by it, unless a key lives in between.
+func (d *DB) walkAhead(run deletedRun) {
+	unused := d.ahead.n.Load() + int64(run.n)
+	if run.n == 0 || unused > aheadUnused {
+		return
+	}
+	s := d.state.Load()
+	if s == nil {
+		return
+	}
+	g := gap.Prev(d.gaps.Gaps(), run.from, gap.View{Seq: d.visible.Load(), Drops: s.drops})
+	if g == nil || g.To == nil || bytes.Compare(g.To, run.to) > 0 {
+		return
+	}
+	it, err := d.openIter(&IterOptions{LowerBound: g.From, UpperBound: append(run.to, 0), DontFillCache: true}, latest, nil)
+	if it == nil || err != nil {
+		return // a gap is advice
+	}
+	it.most = aheadMost
+	it.First()
+	it.Close()
+	d.ahead.n.Store(unused) // this iterator does not count
+}

@@ -1,0 +1,129 @@
+package sift
+
+import (
+	"encoding/binary"
+	"testing"
+)
+
+// TestWalkAhead deletes keys behind a gap one by one. The gap follows, as long as somebody
+// iterates now and then and up to the first key that lives.
+func TestWalkAhead(t *testing.T) {
+	d, err := Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	const keys = 4 * aheadUnused
+	key := func(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
+	var b Batch
+	for i := range keys {
+		if b.Put(key(i), nil); b.Len() == 1000 || i == keys-1 {
+			if err := d.Write(&b, NoSync); err != nil {
+				t.Fatal(err)
+			}
+			b.Reset()
+		}
+	}
+	head := 0
+	remove := func(n int) {
+		t.Helper()
+		for range n {
+			if err := d.Delete(key(head), NoSync); err != nil {
+				t.Fatal(err)
+			}
+			head++
+		}
+	}
+	first := func() {
+		t.Helper()
+		it, err := d.NewIter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !it.First() || string(it.Key()) != string(key(head)) {
+			t.Fatalf("First is %x (%v), want %x", it.Key(), it.Err(), key(head))
+		}
+		if err := it.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := func() int {
+		gaps := d.gaps.Gaps()
+		if len(gaps) == 0 {
+			return 0
+		}
+		return int(binary.BigEndian.Uint32(gaps[0].To))
+	}
+	remove(1000)
+	if n := end(); n != 0 {
+		t.Errorf("nobody has iterated, and there is a gap up to %d", n)
+	}
+	first()
+	remove(10_000)
+	if n := end(); n > head || n <= head-aheadEvery {
+		t.Errorf("%d keys are deleted, and the gap ends at %d", head, n)
+	}
+	at := head
+	remove(2 * aheadUnused)
+	if n := end(); n < at+aheadUnused/2 || n > at+aheadUnused+aheadEvery {
+		t.Errorf("without iterators the gap went on from %d to %d", at, n)
+	}
+	first()
+	if n := end(); n != head {
+		t.Errorf("an iterator found %d, and the gap ends at %d", head, n)
+	}
+	head++ // this one stays
+	at = end()
+	remove(1000)
+	if n := end(); n != at {
+		t.Errorf("the gap ends at %d, behind the key %d that lives", n, at)
+	}
+	head = at
+	first()
+}
+
+// TestWalkAheadEnds has many tombstones between a gap and a run of deletions: no write walks over
+// all of them.
+func TestWalkAheadEnds(t *testing.T) {
+	d, err := Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	key := func(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
+	const keys = 20 * aheadMost
+	remove := func(i int) {
+		t.Helper()
+		if err := d.Delete(key(i), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 100 {
+		remove(i)
+	}
+	if err := d.Put(key(100), nil, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Put(key(keys+aheadEvery), nil, NoSync); err != nil {
+		t.Fatal(err)
+	}
+	if has, err := d.HasRange(nil, nil); !has || err != nil { // leaves a gap
+		t.Fatal(has, err)
+	}
+	for i := keys - 1; i >= 100; i-- {
+		remove(i)
+	}
+	if gaps := d.gaps.Gaps(); len(gaps) != 1 || string(gaps[0].To) != string(key(100)) {
+		t.Fatalf("the gaps are %v", gaps)
+	}
+	for i := range aheadEvery {
+		remove(keys + i)
+	}
+	gaps := d.gaps.Gaps()
+	if len(gaps) != 1 {
+		t.Fatalf("the gaps are %v", gaps)
+	}
+	if n := int(binary.BigEndian.Uint32(gaps[0].To)); n < 100+aheadMost/2 || n > 100+2*aheadMost {
+		t.Errorf("the gap went on from 100 to %d in one write", n)
+	}
+}
