@@ -57,8 +57,8 @@ type Options struct {
 	// Prefix makes the filters hold key prefixes as well. An Iter that is bounded to one
 	// prefix, as by IterOptions.Prefix, then skips the tables that have no key with it.
 	// Tables written without this option, or with another one, are scanned normally.
-	// Prefixes take filter memory as keys do. Default: none. FixedPrefix and PrefixUpTo
-	// make the usual ones.
+	// Prefixes take filter memory as keys do. Default: none. FixedPrefix, PrefixUpTo and
+	// EachPrefix make the usual ones.
 	Prefix Prefixer
 
 	// FS is the file system that holds the database. Default: the host's. NewMemFS makes
@@ -73,8 +73,8 @@ type Options struct {
 	// RangeFilter builds a range filter for every table, such as filter.Range(12, 0). An
 	// Iter with bounds, HasRange and HasRanges then skip the tables whose range filter
 	// excludes the range, without reading a block. A range filter interprets what comes
-	// after the prefix of Options.Prefix as a number, or what comes after a prefix whose
-	// length suits the keys of the table, and answers for ranges within one prefix. The
+	// after the prefix of Options.Prefix, unless that is an EachPrefix, as a number, or what
+	// comes after a prefix whose length suits the keys of the table, and answers for ranges within one prefix. The
 	// number is that of the 8 bytes or, where fewer bytes occur than 256, of up to 19
 	// decimal or 16 hexadecimal digits. It is loaded on first use and then kept, unless
 	// FilterMemory decides. Older tables get one when they are compacted. Default: none.
@@ -196,6 +196,11 @@ func FixedPrefix(n int) Prefixer { return sstable.FixedPrefix(n) }
 // delimiter; n must be at least 1. With '/' and 2, the prefix of "user/17/name" is
 // "user/17/".
 func PrefixUpTo(delimiter byte, n int) Prefixer { return sstable.PrefixUpTo(delimiter, n) }
+
+// EachPrefix returns the Prefixer for paths and URLs: filters hold each part of a key that
+// ends with the delimiter, with '/' "user/" and "user/17/" for "user/17/name". A scan of what
+// is below any of them, at any depth, then skips the tables that have nothing there.
+func EachPrefix(delimiter byte) Prefixer { return sstable.EachPrefix(delimiter) }
 
 // WriteOptions choose how durable a write is when it returns. A nil *WriteOptions means
 // Sync.

@@ -7,6 +7,7 @@ import (
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/sstable"
 )
 
 // prefixAsk probes filters for the common prefix of all keys of a range, and range filters
@@ -35,18 +36,11 @@ func (d *DB) prefixOf(lower, upper []byte) (a prefixAsk) {
 	if p == nil {
 		return a
 	}
-	n := p.PrefixLen(lower)
-	if n < 0 || n > len(lower) {
+	n := sstable.RangePrefixLen(p, lower, upper)
+	if n < 0 {
 		return a
 	}
-	prefix := lower[:n]
-	if !bytes.HasPrefix(upper, prefix) {
-		var room [64]byte
-		if end := base.AppendPrefixEnd(room[:0], prefix); end != nil && bytes.Compare(upper, end) > 0 {
-			return a
-		}
-	}
-	a.on, a.prefix, a.counts = true, filter.NewKey(prefix), d.reads.stripe()
+	a.on, a.prefix, a.counts = true, filter.NewKey(lower[:n]), d.reads.stripe()
 	a.before = a.counts.prefixAsked.Load()
 	return a
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
 )
 
 // prefixDB holds keys user/N/field for even N, in several levels.
@@ -120,6 +121,75 @@ func TestPrefixFilters(t *testing.T) {
 	mustClose(t, db)
 }
 
+// TestEachPrefix scans random ranges of paths of any depth, with and without a range filter: the
+// answers are those of a sorted list, and what is below absent directories reads next to nothing.
+func TestEachPrefix(t *testing.T) {
+	for _, delimiter := range []byte{'/', 0xff} {
+		for _, ranges := range []filter.RangePolicy{nil, filter.Range(12, 0)} {
+			rng := rand.New(rand.NewPCG(3, uint64(delimiter)))
+			path := func(depth int) string {
+				var b []byte
+				for range depth {
+					b = append(b, "abc\xff"[:1+rng.IntN(4)]...)
+					b = append(b, byte('a'+rng.IntN(4)), delimiter)
+				}
+				return string(b[:len(b)-rng.IntN(2)])
+			}
+			dir := t.TempDir()
+			o := &sift.Options{
+				Prefix: sift.EachPrefix(delimiter), RangeFilter: ranges, Filter: filter.Ribbon(16),
+				MemtableBytes: 64 << 10, TableBytes: 8 << 10, LevelBaseBytes: 64 << 10, LevelMultiplier: 4, BlockBytes: 512,
+			}
+			db := mustOpen(t, dir, o)
+			var keys []string
+			for range 8000 {
+				keys = append(keys, path(1+rng.IntN(6)))
+				if err := db.Put([]byte(keys[len(keys)-1]), nil, sift.NoSync); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(keys)
+			keys = slices.Compact(keys)
+			has := func(from, to string) bool {
+				i, _ := slices.BinarySearch(keys, from)
+				return i < len(keys) && keys[i] < to
+			}
+			absent, before := 0, db.Metrics()
+			for i := range 20_000 {
+				k := keys[rng.IntN(len(keys))]
+				from := k[:rng.IntN(len(k)+1)] + path(1 + rng.IntN(2))[:1]
+				to := keys[rng.IntN(len(keys))]
+				switch i % 3 {
+				case 0:
+					from = k + string(delimiter)
+					to = string(base.PrefixEnd([]byte(from)))
+				case 1:
+					to = k[:rng.IntN(len(k)+1)] + "\xff\xff"
+				}
+				got, err := db.HasRange([]byte(from), []byte(to))
+				if want := has(from, to); err != nil || got != want {
+					t.Fatalf("%q to %q: %v, %v, want %v", from, to, got, err, want)
+				}
+				if i%3 == 0 && !got {
+					absent++
+				}
+			}
+			if useful := db.Metrics().PrefixUseful - before.PrefixUseful; int(useful) < absent {
+				t.Errorf("%d ranges of absent directories, %d tables left out", absent, useful)
+			}
+			if delimiter == '/' && absent < 2000 {
+				t.Errorf("only %d directories were absent", absent)
+			}
+			mustClose(t, db)
+			checkClean(t, dir, nil)
+			checkClean(t, dir, o)
+		}
+	}
+}
+
 // everyOther breaks the promise of a Prefixer: its filter excludes what is there.
 type everyOther struct{ sift.Prefixer }
 
@@ -171,6 +241,9 @@ func TestPrefixers(t *testing.T) {
 		{sift.PrefixUpTo('/', 2), "upto(0x2f,2)", "user/17/name", 8},
 		{sift.PrefixUpTo('/', 2), "upto(0x2f,2)", "user/17", -1},
 		{sift.PrefixUpTo(0, 0), "upto(0x00,1)", "a\x00", 2},
+		{sift.EachPrefix('/'), "each(0x2f)", "user/17/name", 8},
+		{sift.EachPrefix('/'), "each(0x2f)", "/", 1},
+		{sift.EachPrefix('/'), "each(0x2f)", "user", -1},
 	} {
 		if got := c.p.PrefixLen([]byte(c.key)); got != c.want || c.p.Name() != c.name {
 			t.Errorf("%s, %q: %d, want %s, %d", c.p.Name(), c.key, got, c.name, c.want)

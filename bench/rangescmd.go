@@ -9,6 +9,7 @@ import (
 	"github.com/siftdb/sift/bench/measure"
 	"github.com/siftdb/sift/bench/ranges"
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/sstable"
 )
 
 type rangesCmd struct {
@@ -63,6 +64,11 @@ func (c *rangesCmd) Run(s *streams) error {
 		}
 		fmt.Fprintf(s.out, " %s | %s |\n", cell(ranges.Trie(set, 0)), cell(ranges.Trie(set, 1)))
 	}
+	r, err := ranges.Prefixes(urls, sstable.EachPrefix('/'), filter.Ribbon(10))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "\nURLs, EachPrefix('/') in ribbon(10), which then takes so much more: %s\n", cell(r))
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
 )
 
 // Prefixer is a prefix extractor: it says which part of a key is its prefix. A filter that
@@ -15,6 +16,7 @@ import (
 //
 // A Prefixer must be safe for concurrent use and must satisfy this rule, or scans miss keys:
 // if PrefixLen(k) is n >= 0, then PrefixLen is n for every key that begins with k[:n].
+// EachPrefix alone is held to another one.
 type Prefixer interface {
 	// Name is stored in the tables. It must change when PrefixLen does.
 	Name() string
@@ -61,6 +63,71 @@ func (p prefixUpTo) PrefixLen(key []byte) int {
 	return end
 }
 
+// EachPrefix returns the Prefixer for paths and URLs: filters hold each part of a key that ends
+// with the delimiter. With '/' these are "user/" and "user/17/" for "user/17/name". So a scan of
+// what is below any of them can be excluded, at any depth. PrefixLen is that of the longest; the
+// rule of Prefixer does not hold for it, and only this package's tables can use it. Keys mostly
+// share these parts with their neighbors: URLs have about one part for two keys.
+func EachPrefix(delimiter byte) Prefixer { return eachPrefix{delimiter} }
+
+type eachPrefix struct{ delimiter byte }
+
+func (p eachPrefix) Name() string { return fmt.Sprintf("each(0x%02x)", p.delimiter) }
+
+func (p eachPrefix) PrefixLen(key []byte) int {
+	if i := bytes.LastIndexByte(key, p.delimiter); i >= 0 {
+		return i + 1
+	}
+	return -1
+}
+
+// from calls f for the prefixes of a key that are longer than n.
+func (p eachPrefix) from(n int, key []byte, f func(prefix []byte)) {
+	for {
+		i := bytes.IndexByte(key[n:], p.delimiter)
+		if i < 0 {
+			return
+		}
+		n += i + 1
+		f(key[:n])
+	}
+}
+
+// RangePrefixLen returns the length of the longest prefix that all keys from lower to upper
+// have and that a filter with p's prefixes holds if there is one of these keys, -1 if there is
+// no such prefix.
+func RangePrefixLen(p Prefixer, lower, upper []byte) int {
+	n := p.PrefixLen(lower)
+	switch {
+	case n < 0 || n > len(lower):
+		return -1
+	case rangeWithin(lower[:n], upper):
+		return n
+	}
+	each, ok := p.(eachPrefix)
+	if !ok {
+		return -1
+	}
+	shared := commonPrefix(lower, upper)
+	for _, most := range [...]int{shared + 1, shared} {
+		if n := each.PrefixLen(lower[:min(most, len(lower))]); n >= 0 && rangeWithin(lower[:n], upper) {
+			return n
+		}
+	}
+	return -1
+}
+
+// rangeWithin reports whether a range that begins with a key with a prefix, and ends before
+// upper, has no other keys.
+func rangeWithin(prefix, upper []byte) bool {
+	if bytes.HasPrefix(upper, prefix) {
+		return true
+	}
+	var room [64]byte
+	end := base.AppendPrefixEnd(room[:0], prefix)
+	return end == nil || bytes.Compare(upper, end) <= 0
+}
+
 // prefixerNamed returns the Prefixer of this package with that name, or nil.
 func prefixerNamed(name string) Prefixer {
 	kind, args, ok := strings.Cut(strings.TrimSuffix(name, ")"), "(")
@@ -76,6 +143,9 @@ func prefixerNamed(name string) Prefixer {
 		b, _ := strconv.ParseUint(delimiter, 0, 8)
 		count, _ := strconv.Atoi(n)
 		p = PrefixUpTo(byte(b), count)
+	case "each":
+		b, _ := strconv.ParseUint(args, 0, 8)
+		p = EachPrefix(byte(b))
 	}
 	if p == nil || p.Name() != name {
 		return nil
@@ -83,24 +153,34 @@ func prefixerNamed(name string) Prefixer {
 	return p
 }
 
-// prefixOf returns the key's prefix; ok is false if it has none.
-func prefixOf(p Prefixer, key []byte) (prefix []byte, ok bool) {
-	n := p.PrefixLen(key)
-	if n < 0 || n > len(key) {
-		return nil, false
+// prefixesFrom calls f for the prefixes of a key, of those that are nested only for the ones
+// longer than n.
+func prefixesFrom(n int, p Prefixer, key []byte, f func(prefix []byte)) {
+	if each, ok := p.(eachPrefix); ok {
+		each.from(n, key, f)
+	} else if n := p.PrefixLen(key); n >= 0 && n <= len(key) {
+		f(key[:n])
 	}
-	return key[:n], true
 }
 
-// addPrefix adds the prefix of a key to the filter, but only once for adjacent keys with the
+// addPrefixes adds the prefixes of a key to the filter, but only once for adjacent keys with the
 // same prefix.
-func (w *Writer) addPrefix(userKey []byte) {
-	prefix, ok := prefixOf(w.opts.Prefix, userKey)
-	if !ok || w.prefixed && bytes.Equal(prefix, w.prefix) {
+func (w *Writer) addPrefixes(userKey []byte) {
+	if each, ok := w.opts.Prefix.(eachPrefix); ok {
+		each.from(commonPrefix(w.prefix, userKey), userKey, func(prefix []byte) {
+			w.prefixed = true
+			w.filter.Add(filter.NewKey(prefix))
+		})
+		w.prefix = append(w.prefix[:0], userKey...)
 		return
 	}
-	w.prefix, w.prefixed = append(w.prefix[:0], prefix...), true
-	w.filter.Add(filter.NewKey(prefix))
+	prefixesFrom(0, w.opts.Prefix, userKey, func(prefix []byte) {
+		if w.prefixed && bytes.Equal(prefix, w.prefix) {
+			return
+		}
+		w.prefix, w.prefixed = append(w.prefix[:0], prefix...), true
+		w.filter.Add(filter.NewKey(prefix))
+	})
 }
 
 // PrefixFilter returns the name of the Prefixer whose prefixes the table's filter holds:

@@ -113,7 +113,11 @@ func (w *Writer) finishRange(info *TableInfo) (entry Property, err error) {
 		return entry, nil
 	}
 	fw := w.opts.Range.NewWriter()
-	p.RangeSplit = w.ranges.addTo(fw, w.opts.Prefix)
+	prefixer := w.opts.Prefix
+	if _, ok := prefixer.(eachPrefix); ok {
+		prefixer = nil
+	}
+	p.RangeSplit = w.ranges.addTo(fw, prefixer)
 	keys := fw.NumKeys()
 	block, err := fw.Finish()
 	if err == nil {

@@ -211,9 +211,7 @@ func (v *verifier) dataBlock(i int) error {
 			v.ask(userKey)
 			v.askRange(userKey)
 			if v.prefix != nil {
-				if prefix, ok := prefixOf(v.prefix, userKey); ok {
-					v.ask(prefix)
-				}
+				prefixesFrom(0, v.prefix, userKey, v.ask)
 			}
 		}
 		v.seen.note(key, seq, kind, e.end-e.value)

@@ -30,7 +30,7 @@ type WriterOptions struct {
 	// Prefix adds the keys' prefixes to the filter. Nil: keys only.
 	Prefix Prefixer
 	// Range builds the table's range filter over its user keys. It splits keys at the prefix
-	// of Prefix, if set, otherwise at a length chosen to suit the keys. Nil: no range filter.
+	// of Prefix, if set and no EachPrefix, otherwise at a length chosen to suit the keys. Nil: no range filter.
 	Range filter.RangePolicy
 	// FileNumber is stored in the properties, so that a table under another table's name is
 	// detected. 0: unknown.
@@ -77,8 +77,8 @@ type Writer struct {
 	ranges   rangeKeys     // of WriterOptions.Range
 	props    Properties
 	last     []byte // the last key added
-	prefix   []byte // the last prefix added to the filter
-	prefixed bool   // prefix is set
+	prefix   []byte // the last prefix added to the filter; the last key, if prefixes are nested
+	prefixed bool   // the filter holds prefixes
 	pending  bool   // the last data block has no index entry yet
 	handle   Handle // handle of that block
 	buf      []byte // scratch: a separator or a compressed block
@@ -171,7 +171,7 @@ func (w *Writer) add(userKey []byte, seq uint64, kind Kind, value []byte) error 
 		if w.filter != nil {
 			w.filter.Add(filter.NewKey(userKey))
 			if w.opts.Prefix != nil {
-				w.addPrefix(userKey)
+				w.addPrefixes(userKey)
 			}
 		}
 	}

@@ -20,23 +20,47 @@ var Lengths = []uint64{1, 10, 100, 1000}
 
 const asked = 50_000
 
-// Measure makes one table of a set and asks its range filter.
-func Measure(s *Set, p filter.RangePolicy) (r Rate, err error) {
+// table makes a table of a set.
+func table(s *Set, o *sstable.WriterOptions) (*sstable.Reader, error) {
 	var file bytes.Buffer
-	w := sstable.NewWriter(&file, &sstable.WriterOptions{Range: p})
+	w := sstable.NewWriter(&file, o)
 	for i, k := range s.Keys {
 		if err := w.Add(k, uint64(i), sstable.KindSet, nil); err != nil {
-			return r, err
+			return nil, err
 		}
 	}
 	info, err := w.Finish()
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	if info.FilterErr != nil {
-		return r, info.FilterErr
+		return nil, info.FilterErr
 	}
-	reader, err := sstable.NewReader(bytes.NewReader(file.Bytes()), int64(file.Len()), nil)
+	return sstable.NewReader(bytes.NewReader(file.Bytes()), int64(file.Len()), nil)
+}
+
+// Prefixes makes one table of a set and asks its point filter for prefixes. The rate's bits are
+// what the prefixes add to it.
+func Prefixes(s *Set, p sstable.Prefixer, policy filter.Policy) (r Rate, err error) {
+	keys, err := table(s, &sstable.WriterOptions{Filter: policy})
+	if err != nil {
+		return r, err
+	}
+	reader, err := table(s, &sstable.WriterOptions{Filter: policy, Prefix: p})
+	if err != nil {
+		return r, err
+	}
+	r.BitsPerKey = 8 * float64(reader.Properties().FilterBytes-keys.Properties().FilterBytes) / float64(len(s.Keys))
+	r.FPR = rates(s, func(from, to []byte) bool {
+		n := sstable.RangePrefixLen(p, from, to)
+		return n < 0 || reader.MayContain(filter.NewKey(from[:n]))
+	})
+	return r, nil
+}
+
+// Measure makes one table of a set and asks its range filter.
+func Measure(s *Set, p filter.RangePolicy) (r Rate, err error) {
+	reader, err := table(s, &sstable.WriterOptions{Range: p})
 	if err != nil {
 		return r, err
 	}
