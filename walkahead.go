@@ -54,8 +54,11 @@ func (w *aheadWork) used() {
 
 // walkAhead makes the gap before a run longer by it, unless a key lives in between.
 func (d *DB) walkAhead(run deletedRun) {
+	if run.n == 0 {
+		return
+	}
 	unused := d.ahead.n.Load() + int64(run.n)
-	if run.n == 0 || unused > aheadUnused {
+	if unused > aheadUnused {
 		return
 	}
 	s := d.state.Load()
