@@ -1,10 +1,12 @@
 package report
 
 import (
+	"bytes"
 	"image/color"
 	"io"
 	"math"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -59,11 +61,18 @@ func WriteSVG(w io.Writer, p *Plot) error {
 	beside := legend.Rectangle(canvas).Size().X + 16
 	g.Draw(draw.Crop(canvas, 0, -beside, 0, 0))
 	legend.Draw(draw.Crop(canvas, canvas.Size().X-beside+10, 0, 0, -30))
-	_, err = c.WriteTo(w)
+	var b bytes.Buffer
+	if _, err = c.WriteTo(&b); err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, strings.ReplaceAll(b.String(), "font-family:Liberation Sans;", "font-family:"+fonts+";"))
 	return err
 }
 
-// sans sets a font that every system has one like.
+// fonts are the font that texts are measured in, those of the same widths, and any other.
+const fonts = "Liberation Sans,Arial,Helvetica,sans-serif"
+
+// sans sets the font of a text.
 func sans(style *draw.TextStyle, size vg.Length) {
 	style.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 }

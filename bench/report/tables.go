@@ -406,7 +406,7 @@ func (s source) probes(kind string) *Table {
 	}
 	for _, r := range s.f.Rows {
 		if r.Section == alone.FloorSection {
-			t.Notes = append(t.Notes, fmt.Sprintf("A random line of memory on this machine: %s ns where each address depends on the line before, %s ns where the processor can overlap them.",
+			t.Notes = append(t.Notes, fmt.Sprintf("A random cache line of memory takes %s ns on this machine if each address depends on the previous line, %s ns if the CPU can overlap the accesses.",
 				figure(median(r, result.Dependent)), figure(median(r, result.Independent))))
 		}
 	}
