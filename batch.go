@@ -38,10 +38,10 @@ const (
 // be read like a database; use a Tx to read what is not committed yet. The zero Batch is empty
 // and ready for use. A Batch must not be used by several goroutines at once.
 //
-// A batch holds up to 1 GiB, as counted by Size; keys and values have no other bound. It must also fit into a memtable, where
-// each operation takes its key, its value and 31 bytes: 3.8e9 bytes in all, 1.9e9 on
-// 32-bit systems. An operation that exceeds a bound is not added, nor are later ones, and
-// Write rejects the batch with ErrBatchTooLarge.
+// A batch holds up to 1 GiB, as counted by Size; keys and values have no other bound. It must
+// also fit into a memtable, where each operation takes its key, its value and 31 bytes: 3.8e9
+// bytes in all, 1.9e9 on 32-bit systems. An operation that exceeds a bound is not added, nor
+// are later ones, and Write rejects the batch with ErrBatchTooLarge.
 type Batch struct {
 	data  []byte // header and operations; empty until the first operation
 	count uint32

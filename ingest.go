@@ -37,13 +37,12 @@ func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 	return d.commit.enqueue(r, nil, true)
 }
 
-// An ingestion has one sequence number for all of its entries. It is the only write
-// while it runs, so it knows the number beforehand, which is a part of each entry in a
-// table. What was written before is in tables already: those of the ingestion are the
-// newest wherever they are put.
+// All entries of an ingestion have the same sequence number. The ingestion is the only
+// write while it runs, so it knows the number in advance. What was written before is in
+// tables already, so the tables of the ingestion are the newest, at whichever level.
 //
-// One edit of the MANIFEST brings in the tables, the sequence number, and a new log that
-// begins after it. A crash before leaves tables that nobody names, and an unused log.
+// One edit of the MANIFEST adds the tables, the sequence number, and a new log that begins
+// after it. An earlier crash leaves unreferenced tables and an unused log.
 
 // ingest is Ingest, on the goroutine that leads.
 func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) (err error) {

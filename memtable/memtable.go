@@ -1,6 +1,7 @@
 // Package memtable holds the newest writes in memory, in one arena: a hash index for lookups, and a
-// skip list for iterators, in which entries are put when somebody asks for their order. Writes and
-// lookups may run concurrently and take no locks; the first iterator waits until all is in order.
+// skip list for iterators, into which entries are inserted when their order is needed. Writes and
+// lookups may run concurrently and take no locks; the first iterator waits until all entries are in
+// the list.
 package memtable
 
 import (

@@ -9,25 +9,24 @@ import (
 	"sync/atomic"
 )
 
-// pending are the entries that are not in the list yet. Lookups find entries through the index. An
-// entry has to be in the list only when somebody asks for the order of keys: an iterator, a flush.
-// Whoever asks first sorts what is pending and inserts it in one pass, which costs a third of what a
-// search for each entry does (BenchmarkFill). From then on entries are inserted when they are
-// added, in this memtable and in some that follow it, so that iterators do not wait again.
+// pending holds the entries that are not in the list yet. Lookups find entries through the index; an
+// entry must be in the list only when an iterator or a flush needs the order of keys. The first of
+// these sorts the pending entries and inserts them in one pass, which costs a third of searching the
+// list for each (BenchmarkFill). From then on, in this memtable and in some that follow it, entries
+// are inserted when they are added, so that iterators do not wait again.
 //
-// While nobody asks, a goroutine sorts whenever maxPending entries have come together, which bounds
-// how long the first one waits. It needs nothing but the memtable and ends by itself. If it falls
-// behind, a writer sorts. An entry after all that are in the list needs no search, so it is
-// inserted at once in any case.
+// Before that, a goroutine sorts whenever there are maxPending entries, which bounds the wait of the
+// first iterator. It needs nothing but the memtable and ends by itself. If it falls behind, a writer
+// sorts. An entry greater than all in the list needs no search, so it is always inserted at once.
 type pending struct {
 	// newest is the number of pending entries << 32 | the newest of them; or inserted. A pending
 	// node refers to the one before it by what will be its offPrev, and keeps its height in what
 	// will be its lowest link.
 	newest atomic.Uint64
 	limit  uint64      // maxPending, except in tests
-	eager  int         // this many memtables, with this one, insert at once though nobody has asked
-	mu     sync.Mutex  // held by whoever sorts, until all is inserted
-	late   atomic.Bool // somebody asked for the order when there were already many entries
+	eager  int         // this many memtables, including this one, insert at once although there is no iterator
+	mu     sync.Mutex  // held while sorting, until all is inserted
+	late   atomic.Bool // the order was needed when there were already many entries
 }
 
 const (
@@ -105,7 +104,7 @@ func (m *Memtable) inOrder() *list {
 	return &m.list
 }
 
-// sort inserts what is pending, for whoever asks later.
+// sort inserts the pending entries in advance.
 func (m *Memtable) sort() {
 	m.pending.mu.Lock()
 	if m.pending.newest.Load() != inserted {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// absentees remembers for a short time which keys do not exist. It holds a
-// bounded number: the oldest go first.
+// absentees remembers for a short time which keys do not exist. It holds a bounded
+// number of keys, and drops the oldest first.
 type absentees[K comparable] struct {
 	seed   maphash.Seed
 	ttl    time.Duration
@@ -20,8 +20,8 @@ type absentShard[K comparable] struct {
 	until map[K]absence
 	order []K // a ring, the oldest at next once it is full
 	next  int
-	// learned counts the keys that were learned: an answer that was under way
-	// while its key was learned is not to be remembered.
+	// learned counts the keys that were learned: an answer that was on its way when its
+	// key was learned must not be remembered.
 	learned uint64
 }
 
@@ -55,7 +55,7 @@ func (a *absentees[K]) has(k K) bool {
 	return ok && a.now().Before(e.until)
 }
 
-// mark is to be given to add: what was learned until now.
+// mark returns the argument for a later add: what was learned until now.
 func (a *absentees[K]) mark(k K) uint64 {
 	s := a.of(k)
 	s.mu.Lock()
@@ -71,7 +71,7 @@ func (a *absentees[K]) add(k K, mark uint64) {
 	if s.learned != mark || cap(s.order) == 0 {
 		return
 	}
-	if e, ok := s.until[k]; ok { // its time was up
+	if e, ok := s.until[k]; ok { // it has expired
 		s.until[k] = absence{a.now().Add(a.ttl), e.slot}
 		return
 	}
@@ -98,7 +98,7 @@ func (a *absentees[K]) forget(k K) {
 	s.learned++
 }
 
-// size is the number of keys that are held, those whose time is up included.
+// size returns the number of keys that are held, expired ones included.
 func (a *absentees[K]) size() int {
 	n := 0
 	for i := range a.shards {

@@ -30,7 +30,7 @@ import (
 //	                CRC-32C of these and of the block's number, 8 bytes
 //
 // The number is in the checksum so that a block in another one's place is found
-// out too. What follows the last block belongs to somebody else.
+// out too. What follows the last block is not part of the filter.
 //
 // A filter of strings with one block, one hash and no seed that holds "a" begins
 //
@@ -225,8 +225,8 @@ func checkBlock(b []byte, number uint64) error {
 	return nil
 }
 
-// ReadFrom reads a filter that WriteTo or WriteCold wrote into memory, for want of a
-// ReaderAt; OpenCold is for files. See Filter.
+// ReadFrom reads a filter that WriteTo or WriteCold wrote into memory, for readers that are
+// no ReaderAt; use OpenCold for files. See Filter.
 func (c *Cold[T]) ReadFrom(r io.Reader) (int64, error) {
 	kind, err := elementKind(&c.key)
 	if err != nil {
@@ -261,7 +261,7 @@ func readCold[T any](s *source, key funnel.Key[T]) (*Cold[T], error) {
 	if err := readFull(s, file); err != nil {
 		return nil, err
 	}
-	// With a size that no header exceeds: what is there will show.
+	// The size is unknown: the largest that a header can have.
 	c, err := openCold(bytes.NewReader(file), math.MaxInt64, key)
 	if err != nil {
 		return nil, err

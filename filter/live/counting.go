@@ -28,15 +28,15 @@ type CountingOptions[T any] struct {
 // so four times the memory. An element that was added several times must be
 // deleted as many times.
 //
-// A counter that reaches 15 stays there, since nobody knows how many elements
-// it stands for: elements that use it can then no longer be deleted completely.
-// With the elements that the filter was made for, all different, that happens to
-// one counter in 10¹⁵. An element that is added 15 times does it to all of its own.
+// A counter that reaches 15 stays there, since it is unknown how many elements it counts:
+// elements that use it can then no longer be deleted completely. With the number of
+// elements that the filter was made for, all different, this happens to one counter in
+// 10¹⁵. An element that is added 15 times does this to all of its counters.
 //
-// Delete only what was added. Deleting an absent element mostly does nothing, since
-// the filter sees that it is absent. But if it is a false positive, its counters are
-// those of other elements, and up to Hashes of them are lost: false negatives, the
-// one thing that a Bloom filter never gives. A full filter of 2,000 elements with an
+// Delete only what was added. Deleting an absent element usually does nothing, since the
+// filter excludes it. But if it is a false positive, its counters are those of other
+// elements, and up to Hashes of these are lost: false negatives, which a Bloom filter never
+// has. A full filter of 2,000 elements with an
 // FPR of 5 % lost 1,223 of them to the deletion of 20,000 absent ones
 // (TestCountingDeleteAbsent).
 //
@@ -177,7 +177,7 @@ func (f *Counting[T]) addSum(sum uint64) bool {
 // lockOf is held to change the counters of an element.
 func (f *Counting[T]) lockOf(h uint64) *paddedMutex { return &f.locks[mix(h)%uint64(len(f.locks))] }
 
-// still calls fn while nobody adds or deletes.
+// still calls fn while no element is added or deleted.
 func (f *Counting[T]) still(fn func()) {
 	for i := range f.locks {
 		f.locks[i].Lock()
@@ -193,7 +193,7 @@ func (f *Counting[T]) cut() counters {
 	return c
 }
 
-// Delete takes back one Add of an element. It returns false, and changes nothing,
+// Delete undoes one Add of an element. It returns false, and changes nothing,
 // if the element is not in the filter. See the type's comment for what deleting
 // an absent element may do.
 func (f *Counting[T]) Delete(v T) bool {

@@ -64,10 +64,10 @@ type Cuckoo[T any] struct {
 // Concurrency. A fingerprint may be put into an empty slot, and taken out of one, by
 // anyone, with a compare-and-swap. It is moved only under its lock, one of many, by
 // fingerprint: it is first put into its other bucket and then taken out of
-// this one, so that it is always in one of them. A reader who looks at one bucket
-// before and at the other after a move could still miss it; so the lock has a
-// version, odd while it is held, and a "no" counts only if the version was even
-// and stayed the same. See removeFrom for who deletes meanwhile.
+// this one, so that it is always in one of them. A reader that examines one bucket
+// before a move and the other one after it could still miss it. So the lock has a
+// version, odd while it is held, and a negative result counts only if the version was
+// even and has not changed. See removeFrom for concurrent deletes.
 type cuckoo struct {
 	n     uint64   // buckets
 	words []uint64 // of n buckets, or
@@ -101,8 +101,8 @@ func lanesOf(width uint) lanes {
 	return l
 }
 
-// half reports whether a bucket is half a word. 8-bit fingerprints are for who can
-// live with 3 %; eight of them in a bucket would make that 6 %.
+// half reports whether a bucket is half a word. 8-bit fingerprints have an FPR of 3 %;
+// eight of them in a bucket would make it 6 %.
 func (l *lanes) half() bool { return l.width == 8 }
 
 // find returns a word with the highest bit set of each slot of w that is fp.
@@ -292,9 +292,8 @@ func (c *cuckoo) take(bucket uint64, fp uint32) bool {
 	}
 }
 
-// clear empties a slot that a move has copied to its other bucket. If somebody has
-// deleted what was in it, the copy is one too many, and goes, or another one of the
-// same fingerprint.
+// clear empties a slot that a move has copied to its other bucket. If a concurrent delete
+// has emptied it, clear removes the copy, or another slot with the same fingerprint.
 func (c *cuckoo) clear(from uint64, shift uint, fp uint32, to uint64) {
 	for {
 		w := c.load(from)
@@ -440,11 +439,10 @@ func (c *cuckoo) remove(h uint64) bool {
 	return c.removeFrom(fp, a, c.other(a, fp))
 }
 
-// removeFrom takes one fingerprint out of its buckets. While a move is under way there
-// may be one more of them than there are elements: who has seen that, or may have,
-// waits for its end. So who deletes more than is there, and gets a true for it, has not
-// returned before the move has put the number right, and nothing that is added after
-// that is taken for the surplus.
+// removeFrom removes one fingerprint from its buckets. During a move there may be one more
+// of them than there are elements, so a delete that may have seen this waits for the end of
+// the move. A delete too many that returns true therefore returns only after the move has
+// corrected the number, and no fingerprint that is added later is removed in its stead.
 func (c *cuckoo) removeFrom(fp uint32, a, b uint64) bool {
 	l := c.lock(fp)
 	if version := l.Load(); version&1 == 0 {

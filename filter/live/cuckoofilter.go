@@ -79,7 +79,7 @@ func (c *cuckoo) touchSum(sum uint64) uint64 {
 	return c.load(a) ^ c.load(b)
 }
 
-// Delete takes back one Add of an element. It returns false, and changes nothing,
+// Delete undoes one Add of an element. It returns false, and changes nothing,
 // if the element is not in the filter.
 func (f *Cuckoo[T]) Delete(v T) bool { return f.remove(f.key.Sum64(v)) }
 
@@ -171,7 +171,7 @@ func (c *cuckoo) each(fn func(bucket uint64, fp uint32) bool) bool {
 // Clone returns a copy with at least the elements whose Add has returned.
 func (f *Cuckoo[T]) Clone() *Cuckoo[T] { return &Cuckoo[T]{key: f.key, cuckoo: f.cut()} }
 
-// cut returns a copy while nobody moves fingerprints: one that is neither added nor
+// cut returns a copy while no fingerprints are moved: one that is neither added nor
 // deleted meanwhile is in it.
 func (c *cuckoo) cut() cuckoo {
 	k := newCuckoo(0, c.width, c.seed)

@@ -30,13 +30,13 @@ type DedupOptions[T any] struct {
 	Now func() time.Time
 }
 
-// Dedup drops the duplicates of a stream. What it lets pass is new for certain,
-// each element once; what it drops is a duplicate, or in a small share of cases,
-// Loss, a new element that is lost. A stream that must not lose any has to look
-// up what was dropped: package livestore does that, in a store.
+// Dedup drops the duplicates of a stream. What it passes on is certainly new, each element
+// once. What it drops is a duplicate or, in a small fraction of cases, Loss, a new element,
+// which is lost. A stream that must not lose any element has to look up what was dropped:
+// package livestore does that, in a store.
 //
-// Dedup is safe for concurrent use: of several callers with the same element, one
-// is told that it is the first.
+// Dedup is safe for concurrent use: if several callers add the same element, exactly one
+// learns that it is the first.
 type Dedup[T any] struct {
 	key     funnel.Key[T]
 	filter  dedupFilter[T]

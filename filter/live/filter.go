@@ -94,8 +94,8 @@ type Merger[F any] interface {
 type Cloner[F any] interface {
 	// Clone returns a copy with at least the elements whose Add has returned.
 	Clone() F
-	// Equal reports whether the filters have the same parameters and the same bits,
-	// and so the same answers. It means something while nobody changes them.
+	// Equal reports whether the filters have the same parameters and the same bits, and
+	// so give the same answers. It is meaningful only while neither is changed.
 	Equal(F) bool
 }
 

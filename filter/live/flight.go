@@ -44,8 +44,8 @@ func (fs *flights[K, V]) shard(k K) *flightShard[K, V] {
 }
 
 // do returns what fn returns, called by this caller or by another with the same
-// key. fn runs with the values of the first caller's context, and is cancelled
-// when nobody waits for it any more. A panic of fn comes up in all callers.
+// key. fn runs with the values of the first caller's context, and is canceled when no
+// caller waits for it any longer. A panic of fn propagates to all callers.
 func (fs *flights[K, V]) do(ctx context.Context, k K, fn func(context.Context) (V, error)) (v V, err error, shared bool) {
 	s := fs.shard(k)
 	s.mu.Lock()

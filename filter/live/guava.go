@@ -20,7 +20,7 @@ import (
 //
 // Bit i is bit i mod 64, counted from the least significant, of long i / 64.
 // There is no magic number, no name of the funnel, no checksum, and no end:
-// bytes that follow belong to somebody else.
+// bytes that follow are not part of it.
 //
 // A filter of 64 bits and one hash that holds the string "user:0", whose bit is
 // 37, is 01 01 00000001 0000002000000000.

@@ -48,7 +48,7 @@ import (
 //
 // A Rotating is saved as the Bloom that is asked. Everything that is not as above is refused; there is nothing to skip. The
 // first checksum lets a reader trust the size before it has read the rest, the
-// second covers the rest. What follows the record belongs to somebody else.
+// second covers the rest. What follows is not part of the record.
 //
 // A Bloom of strings of 64 bits, one hash, no seed, that holds "a" begins with
 //

@@ -158,7 +158,7 @@ func hasAny(links []*link, d digest) bool {
 	return false
 }
 
-// grow makes a link after last, if nobody has.
+// grow adds a link after last, unless there already is one.
 func (f *Scalable[T]) grow(last *link) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -141,9 +141,9 @@ const (
 	chain4 = chain3 * chain % (1 << 64)
 )
 
-// has reports whether all bits of an element are set. It looks at several bits before it
-// branches: whether one bit is set nobody can predict, and a wrong guess costs more than
-// a few bits do. Where each may be a cache miss it begins with two.
+// has reports whether all bits of an element are set. It examines several bits before it
+// branches: whether one bit is set is unpredictable, and a mispredicted branch costs more
+// than a few bits. If each bit may be a cache miss, it begins with two.
 func (t *table) has(d digest) bool {
 	switch t.scheme {
 	case Scattered:
@@ -254,7 +254,7 @@ func (t *table) add(d digest) bool {
 // addScattered reads all its words before it sets a bit: an atomic operation waits for
 // everything before it, so that cache misses overlap only among the reads. If all bits are
 // set, as those of an element that was added before are, none is set again. Single bits are not
-// tested: whether one is set nobody can predict, and a wrong guess costs more than setting it.
+// tested: whether one is set is unpredictable, and a mispredicted branch costs more than setting it.
 // The other schemes do the same with a few bits at a time.
 func (t *table) addScattered(h uint64) bool {
 	all, at := uint64(1), h

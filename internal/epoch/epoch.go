@@ -74,7 +74,7 @@ func (s *stripe) inside(parity uint32) bool {
 	return s.entered[parity].Load() != left
 }
 
-// Synchronize polls, since readers notify nobody. It sleeps between polls, longer if a reader
+// Synchronize polls, since readers do not notify it. It sleeps between polls, longer if a reader
 // takes long.
 const (
 	minSleep = 20 * time.Microsecond

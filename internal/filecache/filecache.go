@@ -37,7 +37,7 @@ type File struct {
 	closed atomic.Bool
 
 	opening sync.Mutex   // held while the file is opened
-	mu      sync.RWMutex // held for reading during reads; locked only if the file is not open or nobody reads it
+	mu      sync.RWMutex // held for reading during reads; locked only if the file is not open or not being read
 	file    vfs.File     // nil: not open; guarded by mu
 
 	next, prev *File // in the ring; guarded by cache.mu
@@ -134,7 +134,7 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	}
 }
 
-// open opens the file, if nobody else has.
+// open opens the file, unless it is open.
 func (f *File) open() error {
 	f.opening.Lock()
 	defer f.opening.Unlock()

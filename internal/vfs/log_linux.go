@@ -19,16 +19,15 @@ const (
 	maxCopy = 64 << 10
 )
 
-// mappedLog writes a log through a shared mapping of a window that was
-// allocated beforehand. A write costs a copy and no system call, and as the
-// pages are the system's it survives the end of this process all the same. A
-// sync of the window changes neither the length of the file nor, but for the
-// first in a page, where its blocks are, so there is less for it to write.
+// mappedLog writes a log through a shared mapping of a preallocated window. A write
+// costs a copy and no system call, and it survives the end of this process, because the
+// pages belong to the system. A sync of the window changes neither the length of the
+// file nor, except for the first one in a page, its block map, so it writes less.
 //
-// Up to its first sync the file is written to by system calls and is as long as
-// what was written: what is not known to be on disk is never followed by zeros.
-// Where no window can be had (no room, a file system without fallocate), and for
-// long writes, system calls are used too.
+// Until its first sync the file is written by system calls and has no preallocated
+// space: data that may not be on disk is never followed by zeros. System calls are also
+// used for long writes, and if there can be no window (no space, or a file system
+// without fallocate).
 type mappedLog struct {
 	f      *os.File
 	off    int64  // the end of what was written
@@ -87,7 +86,7 @@ func (l *mappedLog) room() int {
 	return int(l.from + int64(len(l.window)) - l.off)
 }
 
-// mapNext allocates and maps the window that the end of the log lies in.
+// mapNext allocates and maps the window at the end of the log.
 func (l *mappedLog) mapNext() error {
 	page := int64(os.Getpagesize())
 	from := l.off - l.off%page
@@ -113,12 +112,11 @@ func (l *mappedLog) mapNext() error {
 	return nil
 }
 
-// startWriting has the system begin to write a full window to the disk, so that
-// the sync at the end of the log does not have all of it to wait for. A log that
-// nobody syncs after its header may be removed before it has to be written. It
-// promises nothing, so it may fail, and as it may have to wait for the disk itself
-// nobody waits for it. What the disk fails at is told by the next sync. Close may
-// come first.
+// startWriting makes the system start writing a full window to the disk, so that the
+// sync at the end of the log has less to wait for. It does not do so for a log that is not
+// synced after its header: such a log may be removed before it must be written. It
+// guarantees nothing, so it may fail. It runs in the background, because it may wait for
+// the disk. The next sync reports errors of the disk. Close may come first.
 func (l *mappedLog) startWriting() {
 	if l.window == nil || !l.again {
 		return
@@ -138,8 +136,8 @@ func (l *mappedLog) unmap() error {
 	return unix.Munmap(w)
 }
 
-// copy puts p into the window, which has room for it. A page that cannot be had
-// (somebody else has truncated the file, the disk fails) is an error; it does
+// copy copies p into the window, which has room for it. A page that is not available,
+// because another process has truncated the file or the disk fails, is an error; it does
 // not end the process.
 func (l *mappedLog) copy(p []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

@@ -34,7 +34,7 @@ func readOnly(err error) bool {
 	return errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EROFS)
 }
 
-// lockedByOpen reports whether opening failed because of somebody's lock.
+// lockedByOpen reports whether opening failed because the file is locked.
 func lockedByOpen(error) bool { return false }
 
 // lockFile takes a POSIX lock over the whole file, as LevelDB and RocksDB do,

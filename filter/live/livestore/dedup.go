@@ -1,6 +1,6 @@
-// Package livestore keeps what the filters of package live cannot: every element, in a
-// store of package sift. It is for who must not lose a single one, or has more than
-// fit in memory. Programs that import package live alone do not link the store.
+// Package livestore de-duplicates exactly: unlike the filters of package live it keeps
+// every element, in a database of package sift. It is for programs that must not lose a
+// single element, or have more than fit in memory. Programs that import package live alone do not link the store.
 package livestore
 
 import (
@@ -17,30 +17,30 @@ import (
 
 // Options are the parameters of a Dedup.
 type Options[T any] struct {
-	// Prefix begins the keys that the Dedup has in the store. What else is in the
-	// store must not begin so.
+	// Prefix is the prefix of the Dedup's keys in the store. No other key in the store
+	// may have it.
 	Prefix string
-	// Items is a guess of the number of different elements, for the first size of the
-	// filter in memory, which grows; 1,000 if zero.
+	// Items is the expected number of different elements. It determines the initial size
+	// of the filter in memory, which grows. Default: 1,000.
 	Items uint64
-	// FPR is the share of new elements for which the store is read; 0.01 if zero. They
-	// are found new all the same.
+	// FPR is the fraction of new elements for which the store is read, without effect on
+	// the result. Default: 0.01.
 	FPR float64
-	// NoSync lets Add return before what it wrote is synced. After a crash of the
-	// machine some of the newest elements may then be new again.
+	// NoSync makes Add return before its write is synced. After a crash of the machine
+	// some of the latest elements may then count as new again.
 	NoSync bool
-	// Funnel appends the bytes of an element; see live.BloomOptions. Elements of equal
-	// bytes are equal.
+	// Funnel appends the bytes of an element; see live.BloomOptions. Elements with the
+	// same bytes are equal.
 	Funnel func(dst []byte, v T) []byte
 }
 
-// Dedup tells exactly which elements it has seen: each is a key in a store, and a
-// live.Scalable in memory stands before it, so that only duplicates, and a share FPR of
-// the new ones, are looked up there. It survives a restart, and a crash: an Add that
-// has returned true is in the store.
+// Dedup knows exactly which elements it has seen. Each is a key in a store, behind a
+// live.Scalable in memory, so that the store is read only for duplicates and for a fraction
+// FPR of the new elements. It survives restarts and crashes: when Add has returned true, the
+// element is in the store.
 //
-// It is safe for concurrent use: of several callers with the same new element one is
-// told that it is the first. One Dedup at a time may use a prefix.
+// It is safe for concurrent use: if several callers add the same new element, Add returns
+// true to exactly one. Only one Dedup at a time may use a prefix.
 type Dedup[T any] struct {
 	db     *sift.DB
 	prefix string
@@ -57,9 +57,9 @@ const (
 	batchSize  = 512
 )
 
-// Open returns the Dedup that has a prefix in db: a new one if no key has it. It reads
-// all keys of the prefix to fill the filter in memory. The store stays the caller's, to
-// be closed after the last use of the Dedup.
+// Open returns the Dedup with a prefix in db, a new one if no key has the prefix. It reads
+// all keys with the prefix to fill the filter in memory. The caller closes db, after the
+// last use of the Dedup.
 func Open[T any](db *sift.DB, o Options[T]) (*Dedup[T], error) {
 	key, err := funnel.For(o.Funnel)
 	if err != nil {
@@ -89,7 +89,8 @@ func Open[T any](db *sift.DB, o Options[T]) (*Dedup[T], error) {
 // stored returns the key of an element in the store.
 func (d *Dedup[T]) stored(v T) []byte { return d.key.Append([]byte(d.prefix), v) }
 
-// has reports whether the store has a key, and asks it only if the filter does not exclude the key.
+// has reports whether the store has a key. It reads the store only if the filter does not
+// exclude the key.
 func (d *Dedup[T]) has(key []byte) (bool, error) {
 	if !d.front.MayContain(key[len(d.prefix):]) {
 		return false, nil
@@ -98,8 +99,8 @@ func (d *Dedup[T]) has(key []byte) (bool, error) {
 	return d.db.Has(key)
 }
 
-// Add adds an element and reports whether it is seen for the first time. After an error
-// it is not known to be in the store; Add it again.
+// Add adds an element and reports whether it is new. After an error the element may or may
+// not be in the store; add it again.
 func (d *Dedup[T]) Add(v T) (isNew bool, err error) {
 	d.batch.RLock()
 	defer d.batch.RUnlock()
@@ -128,9 +129,9 @@ func (d *Dedup[T]) count(isNew bool) {
 	}
 }
 
-// AddMany adds elements, some hundred in one write, and sets isNew[i] to what Add would
-// have returned for vs[i]; isNew may be nil. It returns how many were added: after an
-// error those that follow were not.
+// AddMany adds elements, several hundred per write, and sets isNew[i] to what Add would
+// have returned for vs[i]; isNew may be nil. It returns how many were added; after an error
+// the elements after these were not.
 func (d *Dedup[T]) AddMany(vs []T, isNew []bool) (n int, err error) {
 	for part := range slices.Chunk(vs, batchSize) {
 		var out []bool
@@ -150,7 +151,7 @@ func (d *Dedup[T]) addBatch(vs []T, isNew []bool) error {
 	defer d.batch.Unlock()
 	var b sift.Batch
 	first := make([]bool, len(vs))
-	within := make(map[string]bool, len(vs)) // new ones of this batch
+	within := make(map[string]bool, len(vs)) // the new elements of this batch
 	for i, v := range vs {
 		key := d.stored(v)
 		if within[string(key)] {
@@ -180,11 +181,11 @@ func (d *Dedup[T]) addBatch(vs []T, isNew []bool) error {
 	return nil
 }
 
-// Contains reports whether an element was added. There is no maybe.
+// Contains reports whether an element was added. The answer is exact.
 func (d *Dedup[T]) Contains(v T) (bool, error) { return d.has(d.stored(v)) }
 
-// Unique goes over the elements of a stream that are seen for the first time. After an
-// error, which comes with the element, it ends.
+// Unique returns the new elements of a stream, which it adds. It ends after an error, which
+// comes with the element that caused it.
 func (d *Dedup[T]) Unique(stream iter.Seq[T]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for v := range stream {

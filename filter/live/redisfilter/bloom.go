@@ -120,8 +120,8 @@ func (f *Bloom[T]) refresh(ctx context.Context) (*config, error) {
 	if c.elements != f.key.Kind() {
 		return nil, incompatible("kinds of elements", f.key.Kind(), c.elements)
 	}
-	// A rebuild may change the parameters. A filter that was made again by somebody
-	// else must have those that this client asked for.
+	// A rebuild may change the parameters. A filter that another client has created again
+	// must have those that this client asked for.
 	if before := f.config.Load(); before == nil || before.lineage != c.lineage {
 		if err := f.matches(&c.read); err != nil {
 			return nil, err

@@ -20,7 +20,7 @@
 //
 // What Redis loses, the filters lose. Replication is asynchronous: with
 // Options.Replicas an Add of a Bloom returns only when so many replicas have it.
-// A master that restarts from an old snapshot has forgotten what came after it, and
-// nobody can see that; use an append-only file or Replicas. A key that is evicted or
-// deleted is seen: ErrLost.
+// A master that restarts from an old snapshot has forgotten what came after it, which
+// cannot be detected; use an append-only file or Replicas. A key that is evicted or
+// deleted is detected: ErrLost.
 package redisfilter

@@ -49,8 +49,8 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	case there != renamed:
 		return fmt.Errorf("%w: %q", ErrExists, name)
 	}
-	// From here on the filter has both names. A rebuild under the old one would part
-	// them: it goes only if nobody has begun one.
+	// From here on the filter has both names. A rebuild under the old one would separate
+	// them, so the old name is removed only if no rebuild has begun.
 	r := eval(configKey(old), forgetScript, fmt.Sprintf("%016x%d", c.lineage, c.epoch))
 	if err := f.sender.send(ctx, true, r); err != nil {
 		return err

@@ -27,11 +27,11 @@ type Trip struct {
 	Err error
 }
 
-// Retryable reports whether an error of this package may be gone later, without
-// anybody's doing: the network, a failover, slots that move, too few replicas, a
-// rebuild by another. An operation that returned one was tried again for RetryFor
-// already. It is false for errors that stay until somebody acts: ErrMissing, ErrLost,
-// ErrIncompatible, ErrFormat, ErrFull, ErrExists, options, and an ended context.
+// Retryable reports whether an error of this package is temporary: the network, a
+// failover, slots that move, too few replicas, a rebuild by another client. The operation
+// that returned it has already been retried for RetryFor. It returns false for errors that
+// remain until something is done about them: ErrMissing, ErrLost, ErrIncompatible,
+// ErrFormat, ErrFull, ErrExists, invalid options, and a context that is done.
 func Retryable(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrClosed):
