@@ -1,17 +1,17 @@
-// Package bloom is the algorithm of a Bloom filter whose probes each stay in
-// one line of 64 bytes. It knows 64-bit hashes and raw bytes: no names, no
-// versions, no checksums.
+// Package bloom implements a blocked Bloom filter: all probes of a key are in one
+// cache line of 64 bytes. It deals in 64-bit hashes and raw bytes, without names,
+// versions or checksums.
 //
 // A hash picks its line by the high half of hash × number of lines, so the
 // number of lines need not be a power of two and no division is done. The bits
 // inside the line come from the hash times an odd constant, nine bits a probe
-// from the top down; after seven probes a second constant takes over. The line
+// from the top down; from the eighth probe on a second constant is used. The line
 // index depends on the top bits of the hash and the products on all of them, so
-// the two are as good as independent (TestFPR measures it).
+// the two are practically independent (TestFPR measures it).
 //
 // Bit p of a line, 0 <= p < 512, is bit p%8 of its byte p/8.
 //
-// Source of the shape: Putze, Sanders, Singler, "Cache-, Hash- and
+// Source: Putze, Sanders, Singler, "Cache-, Hash- and
 // Space-Efficient Bloom Filters", WEA 2007 (blocked Bloom filters).
 package bloom
 
@@ -39,20 +39,20 @@ const (
 
 type line = [LineSize]byte
 
-// Lines reinterprets data as lines; a rest shorter than a line is dropped.
+// Lines reinterprets data as lines; an incomplete last line is dropped.
 func lines(data []byte) []line {
 	return unsafe.Slice((*line)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/LineSize)
 }
 
-// Filter answers over lines. The zero value returns true for every key.
+// Filter probes lines. The zero value returns true for every key.
 type Filter struct {
 	lines  []line
 	probes int32
 	shifts *shifts // nil: probe cannot be used
 }
 
-// shifts says how far to the left a product is shifted for each probe to have its
-// nine bits at the top of a doubleword: the upper one of a quadword for the first
+// shifts holds by how much a product is shifted left for each probe, to have its nine
+// bits at the top of a doubleword: the upper one of a quadword for the first
 // four, the lower one for the others.
 type shifts [8]uint64
 
@@ -74,7 +74,7 @@ var shiftsOf = func() (all [probesPerProduct + 1]shifts) {
 	return all
 }()
 
-// minVectorProbes is the least number of probes that probe can do.
+// minVectorProbes is the least number of probes that Probe supports.
 const minVectorProbes = 5
 
 // Over returns the filter over data, which it aliases: a whole number of lines,
@@ -91,7 +91,7 @@ func Over(data []byte, probes int) Filter {
 // HasProbe reports whether Probe can be used.
 func (f *Filter) HasProbe() bool { return f.shifts != nil }
 
-// Probe is MayContain in fewer instructions, so that more cache misses overlap.
+// Probe is MayContain with fewer instructions, so that more cache misses overlap.
 func (f *Filter) Probe(hash uint64) bool { return probe(f, hash) }
 
 // MayContain reports whether all bits of the hash are set. It always reads one
@@ -293,8 +293,8 @@ func set(l *line, hash uint64, probes int32) {
 	}
 }
 
-// FPR is the chance that a random hash finds all its bits set: the mean over
-// the lines of the share of bits set, to the power of the number of probes.
+// FPR is the probability that a random hash has all its bits set: the mean over the
+// lines of the fraction of set bits, to the power of the number of probes.
 func (f *Filter) FPR() float64 {
 	if len(f.lines) == 0 {
 		return 1

@@ -56,8 +56,7 @@ func LegacyNumLines(numKeys int, bitsPerKey int) uint64 {
 	return (uint64(numKeys)*uint64(bitsPerKey)+LineBits-1)/LineBits | 1
 }
 
-// Legacy answers over the lines of a legacy filter. The zero value returns true for every
-// key.
+// Legacy probes the lines of a legacy filter. The zero value returns true for every key.
 type Legacy struct {
 	lines  []line
 	inv    uint64 // 2^64 / number of lines, rounded up
@@ -167,9 +166,8 @@ func LegacyBuild(data []byte, hashes []uint64, probes int) {
 	}
 }
 
-// FPR is an estimate of the share of random hashes that find all their bits
-// set, by asking for many. Double hashing in 512 bits has too few patterns for
-// the share of set bits to tell.
+// FPR estimates the false positive rate by probing many random hashes. Double hashing in
+// 512 bits has too few patterns to compute it from the fraction of set bits.
 func (f *Legacy) FPR() float64 {
 	if len(f.lines) == 0 {
 		return 1

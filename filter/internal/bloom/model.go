@@ -4,9 +4,9 @@ import "math"
 
 // maxBits is the bits per key up to which each number of probes is used: k
 // probes for up to maxBits[k-1] bits per key, MaxProbes above the last. It is
-// what internal/bloom/simulate prints: the fewest probes whose FPR is within
-// one percent of the best, since a probe less is time saved on every lookup.
-// Blocks keep their number of probes, so the table may change.
+// what internal/bloom/simulate prints: the fewest probes whose FPR is within one
+// percent of the best, since each probe costs time in every lookup. Blocks store
+// their number of probes, so the table may change.
 var maxBits = [MaxProbes - 1]float64{2, 3.5, 5, 6.75, 8.5, 10.25, 12, 14.25, 16.5, 19, 21.75, 24.75, 28.25}
 
 // Probes returns the number of probes for a number of bits per key.
@@ -19,9 +19,9 @@ func Probes(bitsPerKey float64) int {
 	return MaxProbes
 }
 
-// NumLines returns the number of lines for numKeys keys: at least one, and a
-// little more than bitsPerKey asks for, by a fifth of the square root. Keys
-// spread over lines by chance, and without that the FPR of one filter in two
+// NumLines returns the number of lines for numKeys keys: at least one, and slightly
+// more than bitsPerKey asks for, by a fifth of the square root. Keys are spread
+// unevenly over lines, and without the extra lines the FPR of every second filter
 // would be above the mean: by 1.4 % at 100,000 keys.
 func NumLines(numKeys, bitsPerKey float64) uint64 {
 	lines := numKeys * bitsPerKey / LineBits
@@ -29,9 +29,9 @@ func NumLines(numKeys, bitsPerKey float64) uint64 {
 	return max(1, uint64(math.Ceil(lines+spare)))
 }
 
-// ModelFPR is the FPR that theory gives at any large number of keys. The number
-// of keys of a line has a Poisson distribution; each throws its probes into
-// the line's bits at random, and so does a lookup. bitsPerKey is above 0.5,
+// ModelFPR is the theoretical FPR for a large number of keys. The number of keys in a
+// line has a Poisson distribution; each sets random bits of the line, and a lookup
+// probes random bits. bitsPerKey is above 0.5,
 // probes in [1, MaxProbes].
 func ModelFPR(bitsPerKey float64, probes int) float64 {
 	return loadFPR(LineBits/bitsPerKey, math.Inf(1), probes)
@@ -46,8 +46,8 @@ func LinesFPR(numKeys, numLines float64, probes int) float64 {
 	return loadFPR(numKeys/numLines, numKeys, probes)
 }
 
-// loadFPR is the FPR of a line that gets mean keys on average, out of numKeys
-// or of infinitely many.
+// loadFPR is the FPR of a line that has mean keys on average, out of numKeys or of
+// infinitely many.
 func loadFPR(mean, numKeys float64, probes int) float64 {
 	maxKeys := int(min(mean+12*math.Sqrt(mean)+40, numKeys))
 	var hit [LineBits + 1]float64 // chance of a lookup where so many bits are set
@@ -74,7 +74,7 @@ func loadFPR(mean, numKeys float64, probes int) float64 {
 	return sum
 }
 
-// loadWeight is the chance that a line gets so many keys.
+// loadWeight is the probability that a line has so many keys.
 func loadWeight(keys, mean, numKeys float64) float64 {
 	switch {
 	case math.IsInf(numKeys, 1):

@@ -19,6 +19,6 @@ func probeIn(lines *byte, n int, s *shifts, hash uint64) (maybe bool)
 //go:noescape
 func probeMany(f *Filter, hashes *uint64, maybe *bool, n int)
 
-// canProbe is whether this processor has the instructions of probe, and the system
-// keeps their registers.
+// canProbe reports whether the CPU has the instructions of probe, and the operating
+// system saves their registers.
 var canProbe = cpu.X86.HasAVX2

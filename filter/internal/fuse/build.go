@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// scratch is the working memory of Build: some 30 bytes a key.
+// scratch is the working memory of Build: about 30 bytes per key.
 type scratch struct {
 	order  []uint64 // the mixed hashes, by their first segment
 	starts []uint32 // where each segment's hashes begin in order
@@ -20,10 +20,9 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// Build makes the array for the hashes, which it may reorder: its bytes and Pad
-// more, its shape and its seed. alloc makes zero bytes. Equal hashes in equal
-// order give equal results. ok is false if there are too many hashes, or if no
-// seed works, of which no example is known.
+// Build returns the array for the hashes, which it may reorder, with Pad more bytes, its
+// shape and its seed. alloc allocates zeroed bytes. The result is deterministic. ok is
+// false if there are too many hashes, or if no seed works, of which no example is known.
 func Build(hashes []uint64, width int, alloc func(n uint64) []byte) (data []byte, shape Shape, seed uint8, ok bool) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
@@ -39,7 +38,7 @@ func Build(hashes []uint64, width int, alloc func(n uint64) []byte) (data []byte
 			s.assign(data, shape, uint8(try))
 			return data, shape, uint8(try), true
 		}
-		// Equal hashes never come apart, whatever the seed.
+		// Equal hashes cannot be separated by any seed.
 		if !sorted {
 			sorted = true
 			n := len(hashes)
@@ -57,7 +56,7 @@ func Build(hashes []uint64, width int, alloc func(n uint64) []byte) (data []byte
 	return nil, shape, 0, false
 }
 
-// resize returns a slice of length n, of b's memory if it can.
+// resize returns a slice of length n, in b's memory if it fits.
 func resize[T any](b []T, n int) []T {
 	if n <= cap(b) {
 		return b[:n]
@@ -65,8 +64,8 @@ func resize[T any](b []T, n int) []T {
 	return make([]T, n)
 }
 
-// peel takes off hashes that are alone in one of their slots until none is
-// left, and reports whether that worked.
+// peel removes hashes that are alone in one of their slots until none is left, and
+// reports whether it succeeded.
 func (s *scratch) peel(hashes []uint64, shape Shape, seed uint8) bool {
 	n := len(hashes)
 	numSlots := int(shape.Slots())
@@ -85,7 +84,7 @@ func (s *scratch) peel(hashes []uint64, shape Shape, seed uint8) bool {
 		s.xor[b] ^= h
 		s.count[c] = s.count[c] + 4 ^ 2
 		s.xor[c] ^= h
-		// A count that reaches 32 is found among equal hashes only; it must not wrap.
+		// A count reaches 32 only with equal hashes; it must not wrap.
 		full := (s.count[a] | s.count[b] | s.count[c]) & 0x80
 		if full != 0 {
 			return false

@@ -1,10 +1,10 @@
-// Package fuse is the algorithm of the 3-wise binary fuse filter: it knows
-// 64-bit hashes and raw bytes, no names, no versions, no checksums.
+// Package fuse implements the 3-wise binary fuse filter. It deals in 64-bit hashes
+// and raw bytes, without names, versions or checksums.
 //
 // A filter is an array of fingerprints of w bits, cut into segments of a power
 // of two. A hash has one slot in each of three segments in a row, and the
 // fingerprints in its three slots xor to the fingerprint of the hash. An absent
-// hash passes with chance 2^-w.
+// hash is a false positive with probability 2^-w.
 //
 // Source: Graf, Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor
 // Filters", ACM Journal of Experimental Algorithmics 27, 2022.
@@ -100,7 +100,7 @@ func log2(x uint64) uint64 {
 	return log
 }
 
-// Filter answers over an array of fingerprints.
+// Filter probes an array of fingerprints.
 type Filter struct {
 	data  []byte // Pad bytes longer than the array
 	first uint64 // slots in which a hash may have its first one
@@ -111,8 +111,8 @@ type Filter struct {
 }
 
 // Over returns the filter over data, which it aliases: the array that Build has
-// filled, with at least Pad bytes after it. A shape without segments gives a
-// filter that says no.
+// filled, with at least Pad bytes after it. A filter without segments excludes every
+// key.
 func Over(data []byte, s Shape, seed uint8) Filter {
 	return Filter{
 		data:  data,
@@ -141,8 +141,8 @@ func slots(h, first, mask uint64, log uint8) (a, b, c uint64) {
 // fingerprint returns the fingerprint of a mixed hash, in the low width bits.
 func fingerprint(h, width uint64) uint32 { return uint32(h * mulFingerprint >> (64 - width&63)) }
 
-// at returns the fingerprint in a slot, and above it bits that do not count. A
-// slot beyond the data has 0.
+// at returns the fingerprint in a slot, with undefined bits above it. A slot beyond
+// the data has 0.
 func at(data []byte, slot, width uint64) uint32 {
 	bit := slot * width
 	i := bit >> 3
@@ -177,7 +177,7 @@ func MayContainIn(data []byte, s Shape, seed uint8, hash uint64) bool {
 	return f.MayContain(hash)
 }
 
-// batch is the number of hashes whose slots are brought in together.
+// batch is the number of hashes whose slots are loaded together.
 const batch = 16
 
 // MayContainMany sets maybe[i] to MayContain(hashes[i]). The loop over a batch

@@ -2,7 +2,7 @@ package ribbon
 
 import "math/bits"
 
-// equation is the sum of some consecutive rows, and what it is in each column. Bit i
+// equation is a sum of some consecutive rows, with its value in each column. Bit i
 // of coeff is the coefficient of the row i after the first one. The low half of tail
 // is the first row, within its chunk, the high half the fingerprint: both fit one
 // register that way, and one addition or xor.

@@ -2,9 +2,9 @@ package ribbon
 
 import "sync"
 
-// Hashes wait in blocks, so that collecting n of them takes 8n bytes and not
-// twice that while a slice grows, and so that they can be dealt out to chunks
-// with each block reused as soon as it has been read.
+// Hashes are collected in blocks, so that n of them take 8n bytes, not twice as much
+// while a slice grows, and so that each block can be reused as soon as its hashes have
+// been distributed to chunks.
 
 const blockLen = 1024
 

@@ -17,7 +17,7 @@ const (
 	// maxLast is the number of keys from which on a layer bumps. Fewer keys fit
 	// a last layer with less loss than thresholds and a further layer cost.
 	maxLast = 2048
-	// maxLastSegments bounds a last layer. Only hashes made to collide get there.
+	// maxLastSegments bounds a last layer. Only hashes chosen to collide reach it.
 	maxLastSegments = 1 << 16 // below 1<<lastSeedShift
 	// maxSeeds is the number of seeds tried for a last layer, and seedsPerSize that
 	// for one size.
@@ -39,14 +39,14 @@ func lastSegments(n int) uint32 {
 	return uint32(min((n+n/130+width-1)/width, maxLastSegments))
 }
 
-// What a layer bumps, measured: of its keys, and of other hashes. Thresholds are high
-// where keys are dense.
+// The fraction that a layer bumps, as measured, of its keys and of other hashes.
+// Thresholds are high where keys are dense.
 const (
 	bumpedKeys   = 0.0604
 	bumpedAbsent = 0.0555
 )
 
-// ExpectBumped is the share of absent hashes that a layer bumps, before it is built.
+// ExpectBumped is the expected fraction of absent hashes that a layer bumps.
 func ExpectBumped(layer int) float64 { return bumpedAbsent }
 
 // Estimate returns the layers that a filter over n keys will have, give or take a segment
@@ -74,7 +74,8 @@ func (b *Builder) Add(hash uint64) { b.hashes.add(hash) }
 // Len is the number of hashes added since the last Build.
 func (b *Builder) Len() int { return b.hashes.len() }
 
-// Filter is what Build makes: the planes, and what it takes to find a key's rows in them.
+// Filter is the result of Build: the planes, and what is needed to find a key's rows in
+// them.
 type Filter struct {
 	Layers     Layers
 	Thresholds []byte
@@ -83,9 +84,9 @@ type Filter struct {
 }
 
 // Build returns the filter over the hashes added, with a plane for each element of
-// columns, and empties the builder. A Cut above the number of segments is lowered. The bytes follow from the set of hashes and the
-// number of times that Add was called. The slices of the planes have room for some
-// spare bytes more.
+// columns, and empties the builder. A Cut above the number of segments is lowered. The
+// bytes depend only on the set of hashes and the number of calls of Add. The slices of the
+// planes have some spare capacity.
 func (b *Builder) Build(columns []Columns, spare int) Filter {
 	keys := b.hashes
 	b.hashes = list{}
@@ -112,7 +113,7 @@ func (b *Builder) Build(columns []Columns, spare int) Filter {
 	return f
 }
 
-// job is one Build under way.
+// job is a Build in progress.
 type job struct {
 	filter   *Filter
 	columns  []Columns
@@ -153,8 +154,8 @@ func (j *job) bump(keys list, layer uint32) list {
 	return all
 }
 
-// finish builds the last layer. It stays without segments when no seed places all
-// of its keys.
+// finish builds the last layer. The layer has no segments if no seed places all of its
+// keys.
 func (j *job) finish(keys list, seeds int) {
 	w := workerPool.Get().(*worker)
 	defer w.release()

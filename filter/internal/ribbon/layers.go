@@ -11,7 +11,7 @@ const (
 	// MaxLayers bounds the layers of a filter. Keys that hash well need no more than six.
 	MaxLayers = 8
 
-	// lastSeedShift parts the entry of the last layer. On disk.
+	// lastSeedShift separates the fields of the last layer's entry. On disk.
 	lastSeedShift   = 24
 	lastSegmentMask = 1<<lastSeedShift - 1
 )
@@ -19,10 +19,10 @@ const (
 // Layers describes the layers of a filter in order, in 4 bytes each, little-endian:
 // the number of segments that a layer's starts fill; for the last layer the number
 // of its segments in the lower 24 bits and its seed above. No layers: there are no
-// keys. A last layer without segments: its keys did not fit, it returns true for all.
+// keys. A last layer without segments: its keys did not fit, so all probes of it return true.
 //
-// Segments are numbered through: those of the first layer, then those of the next.
-// So are buckets, but each layer's begin with a new byte.
+// Segments are numbered consecutively: those of the first layer, then those of the next.
+// So are buckets, but those of each layer begin with a new byte.
 type Layers []byte
 
 // Len is the number of layers.
