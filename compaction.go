@@ -14,24 +14,6 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Compact flushes, and then compacts the tables that hold keys in from..to, both
-// included, into the deepest level that holds any; nil means no bound. Afterwards,
-// entries that were deleted or overwritten before the call, and that no snapshot sees,
-// are gone, and every table in the range has the filter of its level.
-//
-// Compact ends even under a constant stream of writes: it does not chase what is written
-// after it began. It works in steps, interleaved with automatic compactions. When ctx
-// ends it returns ctx.Err(). Other errors are those of Flush and of the file system.
-// After an error, completed steps remain.
-func (d *DB) Compact(ctx context.Context, from, to []byte) error {
-	if err := d.flushBefore(ctx); err != nil {
-		return err
-	}
-	c := rangeCompaction{db: d, from: from, to: to, firstNew: d.nextFile.Load()}
-	c.down = compact.NewManual(from, to, c.firstNew)
-	return d.do(ctx, c.step)
-}
-
 // flushBefore is Flush, but returns early when ctx ends.
 func (d *DB) flushBefore(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {

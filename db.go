@@ -17,18 +17,33 @@
 package sift
 
 import (
+	"context"
 	"errors"
 	"io"
+	"iter"
 	"sync"
 	"sync/atomic"
 
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/compact"
 	"github.com/siftdb/sift/internal/epoch"
 	"github.com/siftdb/sift/internal/gap"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/sstable"
 )
+
+// This file has most methods of DB. The work is done in:
+//
+//	open        recover.go, replay.go (logs), loader.go (tables)
+//	read        readstate.go, getmany.go, iter.go, iteropen.go, iterwalk.go, prefix.go, hasrange.go
+//	write       commit.go (group commit, the log), throttle.go (write stalls), ingest.go
+//	transact    tx.go, transact.go, joint.go
+//	delete      deleterange.go, deletions.go (compactions that drop tombstones)
+//	flush       background.go
+//	compact     schedule.go, compaction.go, and internal/compact
+//	memory      memory.go, filtermemory.go
+//	maintain    checkpoint.go, check.go, repair.go
 
 // DB is an open database. It is safe for concurrent use, including by Close: methods that
 // are called during Close or after it return ErrClosed, or their zero results. Close it when
@@ -175,6 +190,56 @@ func (d *DB) getMany(keys [][]byte, seq uint64) ([][]byte, error) {
 	return s.getMany(d.secret, keys, d.readSeq(seq), d.reads.stripe(), g.Turn())
 }
 
+// HasPrefix reports whether there is a key that begins with prefix. No block is read
+// where filters exclude the prefix; see Options.Prefix.
+func (d *DB) HasPrefix(prefix []byte) (bool, error) {
+	return d.hasAny(&IterOptions{Prefix: prefix}, latest)
+}
+
+// HasRange reports whether there is a key in from..to, from included and to excluded; nil
+// means no bound. No block is read where range filters exclude the range; see
+// Options.RangeFilter.
+func (d *DB) HasRange(from, to []byte) (bool, error) {
+	return d.hasAny(&IterOptions{LowerBound: from, UpperBound: to}, latest)
+}
+
+// HasRanges is HasRange for many ranges, as of one moment. has[i] is the answer for
+// ranges[i]. On error it returns no answers.
+func (d *DB) HasRanges(ranges []KeyRange) (has []bool, err error) { return d.hasRanges(ranges, latest) }
+
+// NewIter returns an iterator over the current state. o may be nil. It returns ErrClosed
+// after Close; damage and I/O errors may appear here or in Iter.Err.
+func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
+	it, err := d.openIter(o, latest, nil)
+	if it == nil && err == nil {
+		it = d.noIter()
+	}
+	return it, err
+}
+
+// Scan returns the entries within the bounds of o for use with range. An error
+// comes as the second value of the last pair, with a zero Entry, so a loop that
+// looks at it cannot miss one:
+//
+//	for e, err := range db.Scan(&sift.IterOptions{Prefix: prefix}) {
+//		if err != nil {
+//			return err
+//		}
+//		use(e.Key, e.Value)
+//	}
+//
+// The slices of an Entry are valid until the next turn of the loop. Each range
+// over the result makes an iterator of its own and closes it.
+func (d *DB) Scan(o *IterOptions) iter.Seq2[Entry, error] {
+	return scan(func() (*Iter, error) { return d.NewIter(o) })
+}
+
+// Snapshot returns a snapshot of the current state. On a closed database its methods
+// return ErrClosed.
+func (d *DB) Snapshot() *Snapshot {
+	return &Snapshot{db: d, seq: d.snapshots.add(&d.visible)}
+}
+
 // Put sets key to value. A nil o means Sync. Errors are those of Write.
 func (d *DB) Put(key, value []byte, o *WriteOptions) error {
 	b := batchPool.Get().(*Batch)
@@ -236,6 +301,43 @@ func (d *DB) Flush() error {
 		return err
 	}
 	return d.bg.waitFlushed()
+}
+
+// Compact flushes, and then compacts the tables that hold keys in from..to, both
+// included, into the deepest level that holds any; nil means no bound. Afterwards,
+// entries that were deleted or overwritten before the call, and that no snapshot sees,
+// are gone, and every table in the range has the filter of its level.
+//
+// Compact ends even under a constant stream of writes: it does not chase what is written
+// after it began. It works in steps, interleaved with automatic compactions. When ctx
+// ends it returns ctx.Err(). Other errors are those of Flush and of the file system.
+// After an error, completed steps remain.
+func (d *DB) Compact(ctx context.Context, from, to []byte) error {
+	if err := d.flushBefore(ctx); err != nil {
+		return err
+	}
+	c := rangeCompaction{db: d, from: from, to: to, firstNew: d.nextFile.Load()}
+	c.down = compact.NewManual(from, to, c.firstNew)
+	return d.do(ctx, c.step)
+}
+
+// Transact runs fn in a transaction with default TxOptions and commits it. The writes are
+// durable when Transact returns nil. If the commit finds a conflict, fn runs again in a
+// new transaction, so fn should have no side effects that must not happen twice. While
+// many transactions conflict, Transact runs them one after another, each seeing what those
+// before it have written, and commits several as one. Transact returns
+//
+//   - fn's error, with nothing written,
+//   - an error that matches ErrConflict after too many attempts, see TxOptions.Tries,
+//   - ctx.Err() if ctx is canceled before an attempt; a commit that has begun is not
+//     interrupted, and fn has to check ctx itself,
+//   - otherwise what Commit returns.
+//
+// If fn panics, nothing is written, and the panic propagates. fn must not call Commit; it
+// may call Discard, and Transact then returns ErrClosed. The Tx must not be used after fn
+// has returned.
+func (d *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
+	return d.TransactWith(ctx, nil, fn)
 }
 
 // Close cancels compactions, flushes, and releases the database. Callers that wait for a

@@ -3,23 +3,6 @@ package sift
 // KeyRange is the keys from From, included, to To, excluded. nil means no bound.
 type KeyRange struct{ From, To []byte }
 
-// HasRange reports whether there is a key in from..to, from included and to excluded; nil
-// means no bound. No block is read where range filters exclude the range; see
-// Options.RangeFilter.
-func (d *DB) HasRange(from, to []byte) (bool, error) {
-	return d.hasAny(&IterOptions{LowerBound: from, UpperBound: to}, latest)
-}
-
-// HasPrefix reports whether there is a key that begins with prefix. No block is read
-// where filters exclude the prefix; see Options.Prefix.
-func (d *DB) HasPrefix(prefix []byte) (bool, error) {
-	return d.hasAny(&IterOptions{Prefix: prefix}, latest)
-}
-
-// HasRanges is HasRange for many ranges, as of one moment. has[i] is the answer for
-// ranges[i]. On error it returns no answers.
-func (d *DB) HasRanges(ranges []KeyRange) (has []bool, err error) { return d.hasRanges(ranges, latest) }
-
 // HasRange is DB.HasRange on the snapshot.
 func (s *Snapshot) HasRange(from, to []byte) (bool, error) {
 	if s.closed.Load() {

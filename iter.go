@@ -406,23 +406,6 @@ func (it *Iter) Close() error {
 // Entry is a key and its value.
 type Entry struct{ Key, Value []byte }
 
-// Scan returns the entries within the bounds of o for use with range. An error
-// comes as the second value of the last pair, with a zero Entry, so a loop that
-// looks at it cannot miss one:
-//
-//	for e, err := range db.Scan(&sift.IterOptions{Prefix: prefix}) {
-//		if err != nil {
-//			return err
-//		}
-//		use(e.Key, e.Value)
-//	}
-//
-// The slices of an Entry are valid until the next turn of the loop. Each range
-// over the result makes an iterator of its own and closes it.
-func (d *DB) Scan(o *IterOptions) iter.Seq2[Entry, error] {
-	return scan(func() (*Iter, error) { return d.NewIter(o) })
-}
-
 // Scan is DB.Scan on the snapshot.
 func (s *Snapshot) Scan(o *IterOptions) iter.Seq2[Entry, error] {
 	return scan(func() (*Iter, error) { return s.NewIter(o) })

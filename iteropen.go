@@ -10,16 +10,6 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// NewIter returns an iterator over the current state. o may be nil. It returns ErrClosed
-// after Close; damage and I/O errors may appear here or in Iter.Err.
-func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
-	it, err := d.openIter(o, latest, nil)
-	if it == nil && err == nil {
-		it = d.noIter()
-	}
-	return it, err
-}
-
 // noIter returns an iterator over nothing.
 func (d *DB) noIter() *Iter { return &Iter{db: d, in: merge.Empty{}, nothing: true} }
 

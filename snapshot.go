@@ -17,12 +17,6 @@ type Snapshot struct {
 	closed atomic.Bool
 }
 
-// Snapshot returns a snapshot of the current state. On a closed database its methods
-// return ErrClosed.
-func (d *DB) Snapshot() *Snapshot {
-	return &Snapshot{db: d, seq: d.snapshots.add(&d.visible)}
-}
-
 // Sequence returns the number of the last write that the snapshot sees; see
 // Metrics.LastSequence.
 func (s *Snapshot) Sequence() uint64 { return s.seq }

@@ -18,25 +18,6 @@ const (
 	maxBackoff   = 10 * time.Millisecond
 )
 
-// Transact runs fn in a transaction with default TxOptions and commits it. The writes are
-// durable when Transact returns nil. If the commit finds a conflict, fn runs again in a
-// new transaction, so fn should have no side effects that must not happen twice. While
-// many transactions conflict, Transact runs them one after another, each seeing what those
-// before it have written, and commits several as one. Transact returns
-//
-//   - fn's error, with nothing written,
-//   - an error that matches ErrConflict after too many attempts, see TxOptions.Tries,
-//   - ctx.Err() if ctx is canceled before an attempt; a commit that has begun is not
-//     interrupted, and fn has to check ctx itself,
-//   - otherwise what Commit returns.
-//
-// If fn panics, nothing is written, and the panic propagates. fn must not call Commit; it
-// may call Discard, and Transact then returns ErrClosed. The Tx must not be used after fn
-// has returned.
-func (d *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
-	return d.TransactWith(ctx, nil, fn)
-}
-
 // TransactWith is Transact with options; o may be nil.
 func (d *DB) TransactWith(ctx context.Context, o *TxOptions, fn func(tx *Tx) error) error {
 	tries := defaultTries

@@ -150,12 +150,5 @@ func (m *Memtable) Len() int {
 // Empty reports whether there are no entries.
 func (m *Memtable) Empty() bool { return m.Len() == 0 }
 
-// Bytes returns the memory in bytes that the entries take: at most what was reserved, plus the
-// links above level 0.
-func (m *Memtable) Bytes() int {
-	bytes, _ := m.list.used()
-	return bytes
-}
-
 // Capacity returns the total bytes that can be reserved.
 func (m *Memtable) Capacity() int { return int(m.capacity) }

@@ -258,8 +258,8 @@ func TestReserveIsEnough(t *testing.T) {
 			if want := tc.capacity / EntrySize(tc.key, tc.value); n != want {
 				t.Fatalf("%+v: %d entries fit, want %d", tc, n, want)
 			}
-			if m.Bytes() > m.Capacity()+m.Capacity()/16+1024 || m.Bytes() < n*(tc.key+tc.value) {
-				t.Fatalf("%+v: Bytes %d after %d entries", tc, m.Bytes(), n)
+			if used, _ := m.list.used(); used > m.Capacity()+m.Capacity()/16+1024 || used < n*(tc.key+tc.value) {
+				t.Fatalf("%+v: %d bytes are used by %d entries", tc, used, n)
 			}
 		}
 	}

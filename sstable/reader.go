@@ -361,16 +361,6 @@ func (r *Reader) IndexBytes() int64 {
 	return n
 }
 
-// MemoryBytes returns the reader's memory in bytes, with the filter and without cached
-// blocks.
-func (r *Reader) MemoryBytes() int64 {
-	n := r.IndexBytes()
-	if f := r.Filter(); f != nil {
-		n += int64(f.SizeBytes())
-	}
-	return n
-}
-
 // Release evicts the table's blocks from the cache and keeps new ones out. The reader can
 // still be used. Call it when the table is dropped.
 func (r *Reader) Release() {

@@ -264,9 +264,6 @@ func (w *Writer) EstimatedBytes() int64 {
 	return int64(w.offset) + int64(w.data.size())
 }
 
-// NumEntries returns the number of entries added.
-func (w *Writer) NumEntries() uint64 { return w.props.NumEntries }
-
 // Finish completes the table. The writer cannot be used afterwards.
 func (w *Writer) Finish() (*TableInfo, error) {
 	if w.err != nil {

@@ -298,7 +298,7 @@ func TestEstimatedBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := w.EstimatedBytes()
-		if n < last || w.NumEntries() != uint64(i+1) {
+		if n < last || w.props.NumEntries != uint64(i+1) {
 			t.Fatalf("entry %d: %d bytes after %d", i, n, last)
 		}
 		last = n

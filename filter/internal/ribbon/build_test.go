@@ -61,7 +61,7 @@ func ask(t *testing.T, tab *Table, h []uint64, absent int) float64 {
 		part := h[i:min(i+Batch, len(h))]
 		tab.ContainsMany(part, maybe)
 		for k, x := range part {
-			if !maybe[k] || !tab.Contains(x) {
+			if !maybe[k] || !tab.contains(x) {
 				t.Fatalf("hash %d of %d is excluded: %v in a batch (seed %d)", i+k, len(h), maybe[k], seed)
 			}
 		}
@@ -75,7 +75,7 @@ func ask(t *testing.T, tab *Table, h []uint64, absent int) float64 {
 		}
 		tab.ContainsMany(part, maybe)
 		for i, x := range part {
-			one := tab.Contains(x)
+			one := tab.contains(x)
 			if one {
 				n++
 			}

@@ -3,7 +3,7 @@ package ribbon
 // Batch is the number of hashes that ContainsMany takes at most.
 const Batch = 64
 
-// ContainsMany sets maybe[i] to Contains(hashes[i]) for up to Batch hashes. It asks
+// ContainsMany sets maybe[i] to contains(hashes[i]) for up to Batch hashes. It asks
 // for the memory of several hashes before it reads that of the first, so that the
 // cache misses overlap.
 func (t *Table) ContainsMany(hashes []uint64, maybe []bool) {

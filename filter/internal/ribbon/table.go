@@ -111,7 +111,7 @@ func (p Plane) Trim(dst []byte, segments uint64, num, den int) (Columns, []byte)
 	return c, dst
 }
 
-// FPR is the expected share of absent hashes that Contains is true for.
+// FPR is the expected share of absent hashes for which a lookup returns true.
 func (t *Table) FPR() float64 {
 	if len(t.layers) == 0 {
 		return 0
@@ -140,8 +140,8 @@ const (
 	Elsewhere = 2 // it may be in another layer, or there are no quads
 )
 
-// Contains reports false only if the hash was not added.
-func (t *Table) Contains(hash uint64) bool {
+// contains reports false only if the hash was not added.
+func (t *Table) contains(hash uint64) bool {
 	v := t.Probe(hash)
 	return v != Rejected && t.After(hash, v)
 }
@@ -149,7 +149,7 @@ func (t *Table) Contains(hash uint64) bool {
 // Probe probes the first plane. It is inlined.
 func (t *Table) Probe(hash uint64) (verdict uint8) { return probe(&t.quads, hash) }
 
-// After is Contains for a hash that Probe has not rejected.
+// After completes a lookup of a hash that Probe has not rejected.
 func (t *Table) After(hash uint64, verdict uint8) bool {
 	if verdict == Passed {
 		return t.rest(hash)
@@ -157,7 +157,7 @@ func (t *Table) After(hash uint64, verdict uint8) bool {
 	return t.find(hash, 0)
 }
 
-// rest is Contains for a hash in the first layer that the first plane passes.
+// rest is contains for a hash in the first layer that the first plane passes.
 func (t *Table) rest(hash uint64) bool {
 	planes := t.planes[1:]
 	if len(planes) == 0 {
@@ -178,7 +178,7 @@ func (t *Table) rest(hash uint64) bool {
 	return true
 }
 
-// find is Contains from a layer on, which h is the hash of.
+// find is contains from a layer on, which h is the hash of.
 func (t *Table) find(h uint64, layer int) bool {
 	if len(t.layers) == 0 {
 		return false
