@@ -273,10 +273,26 @@ func restLen(k uint8) uint32 {
 	return n
 }
 
-// endsAt reports whether the separator of block i has the user key.
+// endsAt reports whether the separator of block i has the user key. It allocates only if the
+// separator is longer than a separatorBuf and has the length that the key needs.
 func (x *index) endsAt(i int, userKey []byte) bool {
+	if x.separatorLen(i) != len(userKey)+base.TrailerLen {
+		return false
+	}
 	var buf separatorBuf
 	return bytes.Equal(base.UserKey(x.separator(&buf, i)), userKey)
+}
+
+// separatorLen returns the length of the separator of block i.
+func (x *index) separatorLen(i int) int {
+	switch {
+	case i == x.n-1:
+		return len(x.last)
+	case x.wide != nil:
+		return len(cutSeparator(x.rests, x.wide, i))
+	}
+	k := x.groups[i/indexGroupLen].keys[i%indexGroupLen]
+	return len(x.fence.Shared()) + int(k&^ownTrailer) + base.TrailerLen
 }
 
 // find returns the first block whose separator is at or after the internal key (userKey,

@@ -120,7 +120,7 @@ func TestIndexHolds(t *testing.T) {
 			groups++
 		}
 		for i, want := range seps {
-			if got := x.separator(new(separatorBuf), i); !bytes.Equal(got, want) {
+			if got := x.separator(new(separatorBuf), i); !bytes.Equal(got, want) || x.separatorLen(i) != len(want) {
 				t.Fatalf("round %d: separator %d of %d is %q, want %q", round, i, len(seps), got, want)
 			}
 			if got := x.handle(i); got != handles[i] {

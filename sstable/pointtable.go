@@ -29,9 +29,10 @@ const (
 	maxPointKey   = 512       // bytes of an internal key
 	maxPointProbe = 16        // slots probed from the home slot on
 
-	// The table may take an eighth of the block's length for its slots, and another
-	// eighth for the shorter shared prefixes.
-	maxPointShare = 8
+	// The table may take a quarter of the block's length for its slots: small entries, as of
+	// 16-byte values, need a fifth. The shorter shared prefixes may take an eighth.
+	maxSlotShare   = 4
+	maxPrefixShare = 8
 )
 
 // Blocks of the usual sizes are allocated together with their slots, so that a lookup finds
@@ -56,6 +57,10 @@ type (
 	block192 struct {
 		block
 		slots [192]uint32
+	}
+	block256 struct {
+		block
+		slots [256]uint32
 	}
 )
 
@@ -82,6 +87,10 @@ func newPointBlock(n int) *block {
 		b := new(block192)
 		b.block.slots = b.slots[:]
 		return &b.block
+	case n <= 256:
+		b := new(block256)
+		b.block.slots = b.slots[:]
+		return &b.block
 	}
 	return &block{slots: make([]uint32, n)}
 }
@@ -105,7 +114,7 @@ func (b *block) pointed(before, last []byte) *block {
 	}
 	size, entries, ok := b.measure(shared, before, last)
 	slots := entries + entries/2 + 1
-	if !ok || size > min(maxPointData, len(b.data)+len(b.data)/maxPointShare) || 4*slots > len(b.data)/maxPointShare {
+	if !ok || size > min(maxPointData, len(b.data)+len(b.data)/maxPrefixShare) || 4*slots > len(b.data)/maxSlotShare {
 		return nil
 	}
 	k := newPointBlock(slots)
@@ -122,7 +131,7 @@ func (b *block) pointed(before, last []byte) *block {
 // limits of a point table.
 func (b *block) measure(shared int, before, last []byte) (size, entries int, ok bool) {
 	w := pointWalk{b: b}
-	limit := len(b.data) + len(b.data)/maxPointShare
+	limit := len(b.data) + len(b.data)/maxPrefixShare
 	size = len(b.data) - b.entries
 	for w.next() {
 		switch {

@@ -227,6 +227,7 @@ func TestPointTableRefused(t *testing.T) {
 		{"good, the first", blockOf(t, 4, good...), nil, ikey("key1"), true},
 		{"bounds that are its keys", blockOf(t, 4, good[1:]...), ikey("key0000"), ikey("key0019"), true},
 		{"short entries", blockOf(t, 4, many(100, "key%04d", "value")...), nil, ikey("l"), false},
+		{"values of 16 bytes", blockOf(t, 16, many(130, "key:%012d", "0123456789abcdef")...), ikey("key:000000000"), ikey("key:000000001"), true},
 		{"a large block", blockOf(t, 4, many(20, "key%04d", strings.Repeat("v", 4000))...), nil, ikey("l"), false},
 		{"long keys", blockOf(t, 4, many(20, strings.Repeat("k", 600)+"%d", v)...), nil, ikey("l"), false},
 		{"much that is shared by neighbors alone", blockOf(t, 16, prefixes...), nil, ikey("q"), false},
@@ -248,7 +249,7 @@ func TestPointTableRefused(t *testing.T) {
 		if &k.data[0] == &c.b.data[0] {
 			t.Errorf("%s: is not in memory of its own", c.desc)
 		}
-		if limit := c.b.memory() + int64(len(c.b.data))/4 + 256; k.memory() > limit {
+		if limit := c.b.memory() + int64(len(c.b.data))*3/8 + 512; k.memory() > limit {
 			t.Errorf("%s: %d bytes, more than %d", c.desc, k.memory(), limit)
 		}
 	}
