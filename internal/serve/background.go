@@ -32,16 +32,62 @@ func (s *Server) sweeper() {
 		case <-tick.C:
 		}
 		s.keyCounts.dropOld(s)
-		if !s.expiring.any.Load() {
-			// A look at the index would have the store keep its newest entries in order.
-			continue
-		}
-		for c.db = range numDatabases {
-			if err := s.sweepDatabase(c); err != nil {
-				s.cfg.Logger.Warn("removing expired keys failed", "err", err)
-			}
+		if err := s.sweepDue(c); err != nil {
+			s.cfg.Logger.Warn("removing expired keys failed", "err", err)
 		}
 	}
+}
+
+// sweepDue removes the keys that have expired, and finds out when the next one is due. Before
+// that it does not look at the index, which would have the store keep its newest entries in
+// order.
+func (s *Server) sweepDue(c *client) (err error) {
+	if s.expiring.next.Load() > nowMs() {
+		return nil
+	}
+	s.sweeps.Add(1)
+	s.expiring.next.Store(never)
+	for c.db = range numDatabases {
+		err = errors.Join(err, s.sweepDatabase(c))
+		next, nextErr := s.nextDue(c.gen())
+		err = errors.Join(err, nextErr)
+		s.expiring.due(next)
+	}
+	if err != nil {
+		s.expiring.due(0)
+		return err
+	}
+	if s.expiring.next.Load() == never && s.expiring.ones.Load() > fewBits {
+		return s.forgetExpiring()
+	}
+	return nil
+}
+
+// nextDue returns when the first entry of a database's expiry index is due.
+func (s *Server) nextDue(gen uint32) (int64, error) {
+	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: appendSpace(nil, spaceExpiry, gen)}) {
+		if err == nil && len(e.Key) < genLen+8 {
+			err = errHead
+		}
+		if err != nil {
+			return 0, err
+		}
+		return int64(binary.BigEndian.Uint64(e.Key[genLen:])), nil
+	}
+	return never, nil
+}
+
+// forgetExpiring empties the set of keys that may have an entry in the index, if none has.
+func (s *Server) forgetExpiring() error {
+	s.world.Lock()
+	defer s.world.Unlock()
+	for _, gen := range s.generations() {
+		if next, err := s.nextDue(gen); err != nil || next != never {
+			return err
+		}
+	}
+	s.expiring.clear()
+	return nil
 }
 
 // sweepDatabase removes the keys of a database that have expired. Those that cannot be read

@@ -32,6 +32,7 @@ func TestSweeperPassesDamage(t *testing.T) {
 		put(fmt.Sprint("healthy", i), 2000, false)
 	}
 	err := s.db.Write(&b, sift.NoSync)
+	s.expiring.due(1000)
 	s.world.Unlock()
 	if err != nil {
 		t.Fatal(err)

@@ -69,6 +69,7 @@ func (c *client) setGens(gens [numDatabases]uint32) error {
 			s.signalFlush(was, gens[i])
 		}
 	}
+	s.expiring.due(0) // the sweeper may have been between two that were swapped
 	for i := range s.stripes {
 		for name, f := range s.stripes[i].filters {
 			if c.srv.databaseOf(name) >= 0 {

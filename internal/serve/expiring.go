@@ -1,24 +1,31 @@
 package serve
 
 import (
+	"encoding/binary"
 	"hash/maphash"
+	"math"
 	"sync/atomic"
 
 	"github.com/siftdb/sift"
 )
 
-// expiring is a set of keys that may have an entry in the expiry index, as one bit for
-// each hash. Only a key in it has to be read before it is overwritten, to remove its
-// entry in the same batch. Bits are never cleared while the server runs.
+// expiring is what the server keeps of the expiry index in memory: when the next key is due,
+// and a set of keys that may have an entry, as one bit for each hash. Only a key in it has to
+// be read before it is overwritten, to remove its entry in the same batch.
 type expiring struct {
-	any  atomic.Bool // set before a bit is
+	// next is a time in ms since 1970 before which no entry is due; never: there is none.
+	next atomic.Int64
+	ones atomic.Int64 // bits that are set
 	bits [expiringBits / 64]atomic.Uint64
 }
 
 const (
+	never        = math.MaxInt64
 	expiringBits = 1 << 20
 	// With more entries than that at the start, all keys may have one.
 	maxExpiring = expiringBits
+	// fewBits may stay set when no entry is left: a plain write in 64 looks its key up.
+	fewBits = expiringBits / 64
 )
 
 func (e *expiring) at(hash uint64) (*atomic.Uint64, uint64) {
@@ -27,10 +34,27 @@ func (e *expiring) at(hash uint64) (*atomic.Uint64, uint64) {
 }
 
 func (e *expiring) add(hash uint64) {
-	if word, bit := e.at(hash); word.Load()&bit == 0 {
-		e.any.Store(true)
-		word.Or(bit)
+	if word, bit := e.at(hash); word.Load()&bit == 0 && word.Or(bit)&bit == 0 {
+		e.ones.Add(1)
 	}
+}
+
+// due says that an entry of the index is due then. It is called after the entry was written, so
+// that a sweeper which has set next and does not find the entry finds next changed.
+func (e *expiring) due(at int64) {
+	for next := e.next.Load(); at < next; next = e.next.Load() {
+		if e.next.CompareAndSwap(next, at) {
+			return
+		}
+	}
+}
+
+// clear empties the set. World is held alone, and the index is empty.
+func (e *expiring) clear() {
+	for i := range e.bits {
+		e.bits[i].Store(0)
+	}
+	e.ones.Store(0)
 }
 
 func (e *expiring) has(hash uint64) bool {
@@ -40,7 +64,8 @@ func (e *expiring) has(hash uint64) bool {
 
 // findExpiring fills the set with the keys of the index.
 func (s *Server) findExpiring() error {
-	const beforeKey = 1 + 4 + 8
+	const beforeKey = genLen + 8
+	s.expiring.next.Store(never)
 	n := 0
 	for e, err := range s.db.Scan(&sift.IterOptions{Prefix: []byte{spaceExpiry}, DontFillCache: true}) {
 		if err != nil {
@@ -53,8 +78,11 @@ func (s *Server) findExpiring() error {
 			for i := range s.expiring.bits {
 				s.expiring.bits[i].Store(1<<64 - 1)
 			}
+			s.expiring.ones.Store(expiringBits)
+			s.expiring.due(0)
 			return nil
 		}
+		s.expiring.due(int64(binary.BigEndian.Uint64(e.Key[genLen:])))
 		s.expiring.add(maphash.Bytes(s.seed, e.Key[beforeKey:]))
 	}
 	return nil

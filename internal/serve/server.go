@@ -62,6 +62,7 @@ type Server struct {
 	failed              atomic.Bool  // a write to the store failed: read-only from now on
 
 	expiring expiring
+	sweeps   atomic.Int64 // how often the sweeper has looked at the index
 	watches  watches
 	watching atomic.Int64 // how many keys are watched
 

@@ -33,6 +33,7 @@ type writes struct {
 	batch    sift.Batch
 	batchErr error    // something that the batch needs could not be read
 	changed  [][]byte // the heads that the batch changes, for those who watch them
+	due      int64    // when the first key of the batch expires; never: none does
 	garbage  []uint64
 	keyBuf   []byte
 	valBuf   []byte
@@ -50,7 +51,7 @@ type pended struct {
 }
 
 // newWrites returns an empty collector, which keeps up to so many bytes of memory.
-func (s *Server) newWrites(kept int) *writes { return &writes{srv: s, kept: kept} }
+func (s *Server) newWrites(kept int) *writes { return &writes{srv: s, kept: kept, due: never} }
 
 // hold holds world for reading: for all commands that have come in a pipeline at once,
 // since taking it for each costs as much as a small command.
@@ -217,6 +218,7 @@ func (w *writes) begin() {
 	w.batchErr = nil
 	if w.overlay == nil {
 		w.batch.Reset()
+		w.due = never
 		w.changed = w.changed[:0]
 	}
 }
@@ -231,6 +233,7 @@ func (w *writes) apply() error {
 	}
 	w.needSync = true
 	err := w.srv.put(&w.batch)
+	w.srv.expiring.due(w.due)
 	for i, head := range w.changed {
 		w.srv.signal(head)
 		w.changed[i] = nil
@@ -286,6 +289,7 @@ func (w *writes) setHead(key []byte, h head) {
 	w.note(w.valBuf)
 	if h.expiry != 0 {
 		w.srv.expiring.add(maphash.Bytes(w.srv.seed, key))
+		w.due = min(w.due, h.expiry)
 		w.batch.Put(w.expiryKey(nil, h.expiry, key), nil)
 	}
 }
