@@ -297,14 +297,20 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	handOn, mark := spread || l.srv.heavy.Load() > 0, len(c.w.Buf)
 	l.writes.db, l.writes.clock = e.db, 0
 	for !handOn && !c.quit {
-		args, err := c.r.Next()
+		n, err := c.r.Scan()
 		if err != nil {
 			c.refused(err)
 			break
 		}
-		if args == nil {
+		if n == 0 {
 			break
 		}
+		if n > shortArgs { // to have them takes long, too
+			c.r.Unread()
+			handOn = true
+			break
+		}
+		args, _ := c.r.Next()
 		cmd := c.lookup(args[0])
 		if l.leaves(c, cmd, args) || !l.hold() {
 			c.r.Unread()

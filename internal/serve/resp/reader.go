@@ -19,6 +19,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 )
 
 // Limits bound what a client may send.
@@ -74,6 +75,7 @@ type Reader struct {
 	spans    []span
 	args     [][]byte
 	typed    bool // args have memory of their own
+	whole    bool // Scan found a command that Next has not returned
 	reserved int
 	own      []byte // buf, but while buf is borrowed
 	borrowed bool
@@ -157,18 +159,44 @@ func (r *Reader) Size() int { return r.pos - r.start }
 // Unread makes Next return the command again that it returned last.
 func (r *Reader) Unread() {
 	r.pos, r.scanned = r.start, r.start
-	r.want, r.bulk = 0, -1
+	r.want, r.bulk, r.whole = 0, -1, false
 }
 
 // Next returns the arguments of the next command that is wholly in the buffer,
 // nil if there is none. They are valid until the next call of Next, Fill or Return.
 func (r *Reader) Next() ([][]byte, error) {
-	for {
-		args, err := r.parse()
-		if err != nil || args == nil || len(args) > 0 {
-			return args, err
-		}
+	if n, err := r.Scan(); n == 0 || err != nil {
+		return nil, err
 	}
+	r.whole = false
+	if r.typed {
+		return r.args, nil
+	}
+	r.args = slices.Grow(r.args[:0], len(r.spans))
+	for _, s := range r.spans {
+		r.args = append(r.args, r.buf[r.start+s.from:r.start+s.to:r.start+s.to])
+	}
+	return r.args, nil
+}
+
+// Scan returns how many arguments the next command has, which Next then returns, or 0 if it is
+// not wholly in the buffer. It takes less time than Next for a command of many. Before Fill and
+// Return comes Next or Unread.
+func (r *Reader) Scan() (args int, err error) {
+	for !r.whole {
+		if args, err = r.parse(); args <= 0 {
+			if args == 0 || err != nil {
+				return 0, err
+			}
+			continue // an empty command
+		}
+		r.whole = true
+		return args, nil
+	}
+	if r.typed {
+		return len(r.args), nil
+	}
+	return len(r.spans), nil
 }
 
 // Fill reads more. An error of the source is returned as it is.
@@ -234,12 +262,12 @@ func (r *Reader) release() {
 	}
 }
 
-// parse goes on with the command. It returns nil when more bytes are needed and
-// an empty slice for an empty command.
-func (r *Reader) parse() ([][]byte, error) {
+// parse goes on with the command. It returns the number of its arguments, 0 when more bytes
+// are needed, and -1 for an empty command.
+func (r *Reader) parse() (args int, err error) {
 	if r.want == 0 {
 		if r.pos == r.end {
-			return nil, nil
+			return 0, nil
 		}
 		r.start = r.pos
 		if r.buf[r.pos] != '*' {
@@ -247,18 +275,18 @@ func (r *Reader) parse() ([][]byte, error) {
 		}
 		line, err := r.line("too big mbulk count string")
 		if line == nil {
-			return nil, err
+			return 0, err
 		}
 		n, ok := ParseInt(line[1:])
 		switch {
 		case !ok || n > math.MaxInt32:
-			return nil, ProtocolError("invalid multibulk length")
+			return 0, ProtocolError("invalid multibulk length")
 		case r.stranger && n > strangerArgs:
-			return nil, ProtocolError("unauthenticated multibulk length")
+			return 0, ProtocolError("unauthenticated multibulk length")
 		case n > int64(r.limits.MaxArgs):
-			return nil, ProtocolError("invalid multibulk length")
+			return 0, ProtocolError("invalid multibulk length")
 		case n <= 0:
-			return [][]byte{}, nil
+			return -1, nil
 		}
 		r.want, r.bulk, r.spans = int(n), -1, r.spans[:0]
 	}
@@ -267,25 +295,25 @@ func (r *Reader) parse() ([][]byte, error) {
 			first := r.pos
 			line, err := r.line("too big bulk count string")
 			if line == nil {
-				return nil, err
+				return 0, err
 			}
 			if c := r.buf[first]; c != '$' {
-				return nil, ProtocolError("expected '$', got '" + string(printable(c)) + "'")
+				return 0, ProtocolError("expected '$', got '" + string(printable(c)) + "'")
 			}
 			n, ok := ParseInt(line[1:])
 			switch {
 			case r.stranger && ok && n > strangerBulkBytes && n <= largestBulk:
-				return nil, ProtocolError("unauthenticated bulk length")
+				return 0, ProtocolError("unauthenticated bulk length")
 			case !ok || n < 0 || n > int64(r.limits.MaxBulkBytes):
-				return nil, ProtocolError("invalid bulk length")
+				return 0, ProtocolError("invalid bulk length")
 			}
 			r.bulk = int(n)
 		}
 		if r.end-r.pos < r.bulk+2 {
-			return nil, nil
+			return 0, nil
 		}
 		if len(r.spans) == cap(r.spans) && len(r.spans) >= keptSpans && !r.reserve(argOverhead*len(r.spans)) {
-			return nil, ErrMemory
+			return 0, ErrMemory
 		}
 		r.spans = append(r.spans, span{r.pos - r.start, r.pos - r.start + r.bulk})
 		r.pos += r.bulk + 2
@@ -293,11 +321,10 @@ func (r *Reader) parse() ([][]byte, error) {
 		r.bulk = -1
 		r.want--
 	}
-	r.args = r.args[:0]
-	for _, s := range r.spans {
-		r.args = append(r.args, r.buf[r.start+s.from:r.start+s.to:r.start+s.to])
+	if r.typed {
+		r.typed, r.args = false, nil
 	}
-	return r.args, nil
+	return len(r.spans), nil
 }
 
 func printable(c byte) byte {
@@ -331,32 +358,32 @@ func (r *Reader) line(tooLong string) ([]byte, error) {
 }
 
 // inline reads a command that was typed as a line.
-func (r *Reader) inline() ([][]byte, error) {
+func (r *Reader) inline() (int, error) {
 	i := bytes.IndexByte(r.buf[r.pos:r.end], '\n')
 	if i < 0 || i > maxLine {
 		if r.end-r.pos > maxLine {
-			return nil, ProtocolError("too big inline request")
+			return 0, ProtocolError("too big inline request")
 		}
-		return nil, nil
+		return 0, nil
 	}
 	line := bytes.TrimSuffix(r.buf[r.pos:r.pos+i], []byte{'\r'})
 	r.pos += i + 1
 	r.scanned = r.pos
 	args, ok := splitLine(r.args[:0], line)
 	if !ok {
-		return nil, ProtocolError("unbalanced quotes in request")
+		return 0, ProtocolError("unbalanced quotes in request")
 	}
 	if r.stranger && len(args) > strangerArgs {
-		return nil, ProtocolError("unauthenticated multibulk length")
+		return 0, ProtocolError("unauthenticated multibulk length")
 	}
 	if len(args) > inlineArgs {
-		return nil, ProtocolError("too big inline request")
+		return 0, ProtocolError("too big inline request")
 	}
 	r.args, r.typed = args, true
 	if len(args) == 0 {
-		return [][]byte{}, nil
+		return -1, nil
 	}
-	return args, nil
+	return len(args), nil
 }
 
 // splitLine splits a line at spaces. Within "double quotes" \n \r \t \b \a \xHH

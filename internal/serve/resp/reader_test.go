@@ -44,9 +44,19 @@ func readBorrowing(src io.Reader, l Limits, size int) (out string) {
 			return out + err.Error()
 		}
 		for {
+			n, err := r.Scan()
+			if err != nil {
+				return out + err.Error()
+			}
+			if turn%4 >= 2 && n > 0 {
+				r.Unread()
+			}
 			args, err := r.Next()
 			if err != nil {
 				return out + err.Error()
+			}
+			if len(args) != n {
+				return out + fmt.Sprintf("%d arguments scanned, %q", n, args)
 			}
 			if args == nil {
 				break
@@ -77,6 +87,7 @@ func TestReader(t *testing.T) {
 	for _, c := range []struct{ desc, in, want string }{
 		{"two commands", "*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\n", `["PING"] ["GET" ""] EOF`},
 		{"empty commands", "*0\r\n*-1\r\n\r\n\nPING\n", `["PING"] EOF`},
+		{"lines and commands", "GET a\r\n*2\r\n$3\r\nGET\r\n$1\r\nb\r\nGET c\r\n*1\r\n$4\r\nPING\r\n", `["GET" "a"] ["GET" "b"] ["GET" "c"] ["PING"] EOF`},
 		{"cut off", "*2\r\n$3\r\nGET\r\n$5\r\nab", "EOF"},
 		{"words in quotes", `SET "a\x41\n\"b" 'it\'s'` + "\r\n", `["SET" "aA\n\"b" "it's"] EOF`},
 		{"open quote", "SET \"a\r\n", "Protocol error: unbalanced quotes in request"},
@@ -103,6 +114,34 @@ func TestReader(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Scan of a command with many arguments takes no memory for them, which an event loop would do
+// while all its clients wait.
+func TestScanTakesNoMemory(t *testing.T) {
+	const args = 100_000
+	in := fmt.Sprintf("*%d\r\n", args) + strings.Repeat("$1\r\nx\r\n", args)
+	r := NewReader(strings.NewReader(in), Limits{MaxArgs: args, MaxBulkBytes: 1, MaxBytes: 1 << 24}, false)
+	for n, err := 0, error(nil); n == 0; n, err = r.Scan() {
+		if err == nil {
+			err = r.Fill()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	allocs := testing.AllocsPerRun(1, func() {
+		r.Unread()
+		if n, err := r.Scan(); n != args || err != nil {
+			t.Error(n, err)
+		}
+	})
+	if allocs > 0 || cap(r.args) > keptSpans {
+		t.Errorf("%v allocations, room for %d arguments", allocs, cap(r.args))
+	}
+	if got, err := r.Next(); len(got) != args || err != nil {
+		t.Error(len(got), err)
 	}
 }
 
