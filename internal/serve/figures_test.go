@@ -149,6 +149,27 @@ func testFiguresAgree(t *testing.T) {
 	if got, want := find(status, `table reads saved <span class="dim">\((.*?)\)`), formatRate(float64(saved)/float64(asked)); got != want {
 		t.Errorf("share saved: %s, want %s", got, want)
 	}
+	// The store's memory changes by itself, so what the pages say is to be what INFO says before
+	// and after.
+	var before, after, shown, counted string
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		before = find(c.do("INFO").(string), `(?m)^store_memory:(\d+)\r$`)
+		shown = find(page(t, s, "/"), `<b>([^<]*)</b>store`)
+		counted = find(page(t, s, "/metrics"), `(?m)^sift_store_memory_bytes (\S+)$`)
+		after = find(c.do("INFO").(string), `(?m)^store_memory:(\d+)\r$`)
+		if before == after || time.Now().After(deadline) {
+			break
+		}
+	}
+	held := uint64(number(after))
+	if before != after || shown != formatBytes(held) || number(counted) != number(after) {
+		t.Errorf("memory of the store: INFO %s and %s, the page %s, metrics %s", before, after, shown, counted)
+	}
+	// It is all that the store says but garbage: memtables, the table's filter and index, blocks.
+	m := s.db.Metrics().Memory
+	if live := m.Total() - m.Garbage; max(held, live)-min(held, live) > 1<<20 || m.Memtables == 0 || m.BlockCache < 1000 || m.Filters < 1000 {
+		t.Errorf("memory of the store: %d, %+v", held, m)
+	}
 	cells := regexp.MustCompile(`<td[^>]*>([^<]*)</td>`)
 	row := func(first string) (out []string) {
 		t.Helper()
