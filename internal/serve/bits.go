@@ -2,6 +2,7 @@ package serve
 
 import (
 	"errors"
+	"math"
 	"math/bits"
 
 	"github.com/siftdb/sift/internal/serve/resp"
@@ -12,10 +13,10 @@ var (
 	errBit       = errors.New("ERR bit is not an integer or out of range")
 )
 
-// bitOffset parses the position of a bit that a string can have.
-func (c *client) bitOffset(arg []byte) (int64, error) {
+// bitOffset parses the position of a bit in one of the bytes up to last.
+func bitOffset(arg []byte, last int64) (int64, error) {
 	n, ok := resp.ParseInt(arg)
-	if !ok || n < 0 || n>>3 >= int64(c.srv.cfg.MaxBulkBytes) {
+	if !ok || n < 0 || n>>3 > last {
 		return 0, errBitOffset
 	}
 	return n, nil
@@ -29,7 +30,7 @@ func bitAt(v []byte, n int64) int64 {
 }
 
 func setBit(c *client, args [][]byte) {
-	n, err := c.bitOffset(args[2])
+	n, err := bitOffset(args[2], int64(c.srv.cfg.MaxBulkBytes)-1)
 	if c.reply(err) {
 		return
 	}
@@ -58,7 +59,7 @@ func setBit(c *client, args [][]byte) {
 }
 
 func getBit(c *client, args [][]byte) {
-	n, err := c.bitOffset(args[2])
+	n, err := bitOffset(args[2], math.MaxUint32>>3)
 	if c.reply(err) {
 		return
 	}
@@ -82,6 +83,9 @@ type bitRange struct {
 }
 
 func parseBitRange(args [][]byte) (r bitRange, err error) {
+	if len(args) > 3 {
+		return r, errSyntax
+	}
 	r.to = -1
 	for i, p := range []*int64{&r.from, &r.to} {
 		if i < len(args) {
@@ -99,9 +103,6 @@ func parseBitRange(args [][]byte) (r bitRange, err error) {
 		case !is(args[2], "BYTE"):
 			return r, errSyntax
 		}
-	}
-	if len(args) > 3 {
-		return r, errSyntax
 	}
 	return r, nil
 }
@@ -122,19 +123,20 @@ func (r bitRange) of(v []byte) (from, to int64) {
 	return 8 * int64(i), 8 * int64(j)
 }
 
+// bitCount is BITCOUNT. What is asked of a key that is absent is not looked at, here and in
+// BITPOS.
 func bitCount(c *client, args [][]byte) {
-	if len(args) == 3 || len(args) > 5 {
-		c.reply(errSyntax)
-		return
-	}
-	r, err := parseBitRange(args[2:])
-	if c.reply(err) {
-		return
-	}
 	n := int64(0)
-	_, err = c.look(args[1], func(h head) error {
+	_, err := c.look(args[1], func(h head) error {
 		if h.kind != kindString {
 			return errWrongType
+		}
+		if len(args) == 3 || len(args) > 5 {
+			return errSyntax
+		}
+		r, err := parseBitRange(args[2:])
+		if err != nil {
+			return err
 		}
 		from, to := r.of(h.payload)
 		for ; from < to && from&7 != 0; from++ {
@@ -163,14 +165,14 @@ func bitPos(c *client, args [][]byte) {
 		c.w.Error("ERR The bit argument must be 1 or 0.")
 		return
 	}
-	r, err := parseBitRange(args[3:])
-	if c.reply(err) {
-		return
-	}
 	pos := int64(-1)
 	found, err := c.look(args[1], func(h head) error {
 		if h.kind != kindString {
 			return errWrongType
+		}
+		r, err := parseBitRange(args[3:])
+		if err != nil {
+			return err
 		}
 		from, to := r.of(h.payload)
 		skip := byte(0)

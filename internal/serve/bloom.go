@@ -215,7 +215,7 @@ func bfInsert(c *client, args [][]byte) {
 }
 
 func (c *client) arity(name string) {
-	c.w.Error("ERR wrong number of arguments for '" + name + "' command")
+	c.w.Error(wrongArgs(name))
 }
 
 // bloomAsk replies whether a filter has items; there is no filter where there is

@@ -245,9 +245,11 @@ func (c *client) admit(cmd *command, args [][]byte) bool {
 		c.unknown(args)
 		return false
 	}
-	if cmd.arity > 0 && len(args) != cmd.arity || cmd.arity < 0 && len(args) < -cmd.arity || cmd.max > 0 && len(args) > cmd.max {
-		c.reject(cmd, "ERR wrong number of arguments for '"+cmd.name+"' command")
-		return false
+	if !fits(cmd.arity, len(args)) || cmd.flags&hasSub != 0 {
+		if text := cmd.misfit(args); text != "" {
+			c.reject(cmd, text)
+			return false
+		}
 	}
 	if !c.trusted && cmd.flags&noAuth == 0 {
 		c.reject(cmd, "NOAUTH Authentication required.")
@@ -315,6 +317,10 @@ func (c *client) execute(cmd *command, args [][]byte) {
 			c.abort(err)
 			return
 		}
+	}
+	if cmd.max > 0 && len(args) > cmd.max {
+		c.arity(cmd.name)
+		return
 	}
 	mark := len(c.w.Buf)
 	cmd.run(c, args)

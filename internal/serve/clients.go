@@ -83,7 +83,7 @@ func (f *clientFilter) setKind(c *client, arg []byte) bool {
 	case "normal", "master", "replica", "slave", "pubsub":
 		return true
 	}
-	c.w.Error("ERR Unknown client type '" + string(clip(arg, 128)) + "'")
+	c.w.Error("ERR Unknown client type '" + string(clip(cString(arg), 128)) + "'")
 	return false
 }
 
@@ -153,7 +153,7 @@ func clientCommand(c *client, args [][]byte) {
 		c.help("CLIENT", "GETNAME", "GETREDIR", "ID", "INFO", "KILL <option> ...", "LIST [TYPE <type>|ID <id> ...]", "NO-EVICT (ON|OFF)",
 			"PAUSE <timeout> [WRITE|ALL]", "REPLY (ON|OFF|SKIP)", "SETINFO <option> <value>", "SETNAME <name>", "UNBLOCK <id> [TIMEOUT|ERROR]", "UNPAUSE")
 	default:
-		c.badSubcommand("CLIENT", args)
+		c.badSubcommand(args)
 	}
 }
 
@@ -182,7 +182,7 @@ func clientList(c *client, args [][]byte) {
 		f.ids = map[uint64]bool{}
 		for _, arg := range args[1:] {
 			id, ok := resp.ParseInt(arg)
-			if !ok || id < 1 {
+			if !ok {
 				c.w.Error("ERR Invalid client ID")
 				return
 			}

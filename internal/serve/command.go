@@ -20,7 +20,8 @@ const (
 )
 
 // command is an entry of the table. A positive arity is the number of arguments,
-// the name included, a negative one the smallest; max, if not 0, the largest.
+// the name included, a negative one the smallest; max, if not 0, the largest, which a command
+// within MULTI meets only when it is carried out.
 type command struct {
 	name  string
 	upper string // the name in capitals
@@ -129,7 +130,7 @@ func init() {
 		{name: "setbit", arity: 4, flags: isWrite, run: setBit},
 		{name: "getbit", arity: 3, run: getBit},
 		{name: "bitcount", arity: -2, flags: long, run: bitCount},
-		{name: "bitpos", arity: -3, max: 6, flags: long, run: bitPos},
+		{name: "bitpos", arity: -3, flags: long, run: bitPos},
 		{name: "bitop", arity: -4, flags: isWrite | long, run: bitOp},
 		{name: "incrbyfloat", arity: 3, flags: isWrite, run: incrFloat},
 

@@ -4,14 +4,42 @@ import (
 	"sort"
 )
 
-// subcommands are those of commands that have them.
-var subcommands = map[string][]string{
-	"CLIENT":  {"getname", "getredir", "help", "id", "info", "kill", "list", "no-evict", "no-touch", "pause", "reply", "setinfo", "setname", "unblock", "unpause"},
-	"COMMAND": {"count", "docs", "getkeys", "help", "info", "list"},
-	"CONFIG":  {"get", "help", "resetstat", "rewrite", "set"},
-	"MEMORY":  {"help", "usage"},
-	"OBJECT":  {"encoding", "freq", "help", "idletime", "refcount"},
-	"SLOWLOG": {"get", "help", "len", "reset"},
+// subcommands are those of commands that have them, with their arity, which counts both
+// names.
+var subcommands = map[string]map[string]int{
+	"client": {"getname": 2, "getredir": 2, "help": 2, "id": 2, "info": 2, "kill": -3, "list": -2, "no-evict": 3, "no-touch": 3, "pause": -3,
+		"reply": 3, "setinfo": 4, "setname": 3, "unblock": -3, "unpause": 2},
+	"command": {"count": 2, "docs": -2, "getkeys": -4, "help": 2, "info": -2, "list": -2},
+	"config":  {"get": -3, "help": 2, "resetstat": 2, "rewrite": 2, "set": -4},
+	"memory":  {"help": 2, "usage": -3},
+	"object":  {"encoding": 3, "freq": 3, "help": 2, "idletime": 3, "refcount": 3},
+	"slowlog": {"get": -2, "help": 2, "len": 2, "reset": 2},
+}
+
+// fits reports whether a command with so many arguments has a certain arity.
+func fits(arity, args int) bool { return args == arity || arity < 0 && args >= -arity }
+
+// misfit returns why a command with these arguments is refused even within MULTI, empty if it
+// is not.
+func (cmd *command) misfit(args [][]byte) string {
+	if !fits(cmd.arity, len(args)) {
+		return wrongArgs(cmd.name)
+	}
+	if cmd.flags&hasSub == 0 || len(args) == 1 {
+		return ""
+	}
+	sub := lower(clip(args[1], longestName))
+	switch arity, ok := subcommands[cmd.name][sub]; {
+	case !ok:
+		return "ERR unknown subcommand '" + string(clip(cString(args[1]), 128)) + "'. Try " + cmd.upper + " HELP."
+	case !fits(arity, len(args)):
+		return wrongArgs(cmd.name + "|" + sub)
+	}
+	return ""
+}
+
+func wrongArgs(name string) string {
+	return "ERR wrong number of arguments for '" + name + "' command"
 }
 
 // commandNames are the names of all commands, sorted.
@@ -53,7 +81,7 @@ func commandCommand(c *client, args [][]byte) {
 	case sub("HELP") && len(args) == 2:
 		c.help("COMMAND", "(no subcommand)", "COUNT", "DOCS [<command> ...]", "GETKEYS <command> <args>", "INFO [<command> ...]", "LIST [FILTERBY (MODULE <name>|ACLCAT <category>|PATTERN <pattern>)]")
 	default:
-		c.badSubcommand("COMMAND", args)
+		c.badSubcommand(args)
 	}
 }
 
@@ -123,7 +151,7 @@ func commandGetKeys(c *client, args [][]byte) {
 		c.w.Error("ERR Invalid command specified")
 		return
 	}
-	if cmd.arity > 0 && len(args) != cmd.arity || cmd.arity < 0 && len(args) < -cmd.arity {
+	if !fits(cmd.arity, len(args)) {
 		c.w.Error("ERR Invalid number of arguments specified for command")
 		return
 	}

@@ -2,7 +2,9 @@ package serve
 
 import (
 	cmdline "flag"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -61,7 +63,7 @@ func TestCommandsInDocs(t *testing.T) {
 	for _, name := range commandNames() {
 		g := &groups[commandGroup(commands[name])]
 		text := "`" + strings.ToUpper(name) + "`"
-		if subs := subcommands[strings.ToUpper(name)]; subs != nil {
+		if subs := slices.Sorted(maps.Keys(subcommands[name])); subs != nil {
 			text += " (" + strings.Join(subs, ", ") + ")"
 		}
 		g.names = append(g.names, text)

@@ -7,6 +7,7 @@ import (
 	"hash/crc64"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/siftdb/sift/internal/redisbloom"
 	"github.com/siftdb/sift/internal/serve/resp"
@@ -209,13 +210,15 @@ func (c *client) dumpFilter(key []byte, k kind) error {
 
 func restore(c *client, args [][]byte) {
 	replace, absolute := false, false
+	tracked := ""
 	for i := 4; i < len(args); i++ {
 		switch {
 		case is(args[i], "REPLACE"):
 			replace = true
 		case is(args[i], "ABSTTL"):
 			absolute = true
-		case (is(args[i], "IDLETIME") || is(args[i], "FREQ")) && i+1 < len(args):
+		case (is(args[i], "IDLETIME") || is(args[i], "FREQ")) && (tracked == "" || is(args[i], tracked)) && i+1 < len(args):
+			tracked = strings.ToUpper(string(args[i]))
 			i++
 			n, ok := resp.ParseInt(args[i])
 			switch {
@@ -234,32 +237,19 @@ func restore(c *client, args [][]byte) {
 			return
 		}
 	}
-	expiry, ok := resp.ParseInt(args[2])
-	if !ok {
-		c.reply(errNotInt)
-		return
-	}
-	if expiry < 0 {
-		c.w.Error("ERR Invalid TTL value, must be >= 0")
-		return
-	}
-	if expiry != 0 && !absolute {
-		if expiry, ok = toExpiry(expiry, true, true); !ok {
-			c.w.Error("ERR invalid expire time in 'restore' command")
-			return
-		}
-	}
 	if len(args[3]) > 0 && args[3][0] == dumpModule {
-		if !c.reply(c.restoreFilter(args[1], args[3], expiry, replace)) {
+		if !c.reply(c.restoreFilter(args, absolute, replace)) {
 			c.w.OK()
 		}
 		return
 	}
 	err := c.locked(func() error {
-		if k, _, err := c.kindOf(args[1]); err != nil {
+		if err := c.free(args[1], replace); err != nil {
 			return err
-		} else if k != kindNone && !replace {
-			return errBusyKey
+		}
+		expiry, err := restoredExpiry(args[2], absolute)
+		if err != nil {
+			return err
 		}
 		value, err := undump(args[3], c.srv.cfg.MaxBulkBytes)
 		switch {
@@ -277,14 +267,43 @@ func restore(c *client, args [][]byte) {
 	}
 }
 
-// restoreFilter is RESTORE of a filter, in one write.
-func (c *client) restoreFilter(key, b []byte, expiry int64, replace bool) error {
-	if k, _, err := c.kindOf(key); err != nil {
-		return err
-	} else if k != kindNone && !replace {
-		return errBusyKey
+// free returns an error if a key is there that may not be replaced.
+func (c *client) free(key []byte, replace bool) error {
+	k, _, err := c.kindOf(key)
+	if err == nil && k != kindNone && !replace {
+		err = errBusyKey
 	}
-	b, err := checkDump(b)
+	return err
+}
+
+// restoredExpiry parses the time that RESTORE is given.
+func restoredExpiry(arg []byte, absolute bool) (int64, error) {
+	expiry, ok := resp.ParseInt(arg)
+	if !ok {
+		return 0, errNotInt
+	}
+	if expiry < 0 {
+		return 0, errors.New("ERR Invalid TTL value, must be >= 0")
+	}
+	if expiry != 0 && !absolute {
+		if expiry, ok = toExpiry(expiry, true, true); !ok {
+			return math.MaxInt64, nil // as good as never
+		}
+	}
+	return expiry, nil
+}
+
+// restoreFilter is RESTORE of a filter, in one write.
+func (c *client) restoreFilter(args [][]byte, absolute, replace bool) error {
+	key := args[1]
+	if err := c.free(key, replace); err != nil {
+		return err
+	}
+	expiry, err := restoredExpiry(args[2], absolute)
+	if err != nil {
+		return err
+	}
+	b, err := checkDump(args[3])
 	if err != nil {
 		return err
 	}

@@ -2,29 +2,36 @@ package serve
 
 import (
 	"errors"
-	"slices"
+	"math"
 	"strings"
 
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-var errNotTracked = errors.New("ERR idle times and access frequencies are not tracked")
+var (
+	errNotTracked = errors.New("ERR idle times are not tracked")
+	errNoLFU      = errors.New("ERR An LFU maxmemory policy is not selected, access frequency not tracked. " +
+		"Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.")
+	errDBIndex = errors.New("ERR DB index is out of range")
+)
+
+// sharedInts is how many numbers, from 0 on, Redis has but one of each, for all keys.
+const sharedInts = 10000
 
 // object is OBJECT.
 func object(c *client, args [][]byte) {
 	if is(args[1], "HELP") && len(args) == 2 {
-		c.help("OBJECT", "ENCODING <key>", "    The encoding that Redis would have for a string.", "REFCOUNT <key>", "    1 if the key exists.")
+		c.help("OBJECT", "ENCODING <key>", "    The encoding that Redis would have for a string.", "REFCOUNT <key>", "    The count that Redis would have.")
 		return
 	}
-	if len(args) != 3 || !is(args[1], "ENCODING") && !is(args[1], "REFCOUNT") && !is(args[1], "IDLETIME") && !is(args[1], "FREQ") {
-		c.badSubcommand("OBJECT", args)
-		return
-	}
-	encoding := ""
+	encoding, refs := "", int64(1)
 	_, err := c.look(args[2], func(h head) error {
 		encoding = "raw"
-		if _, ok := resp.ParseInt(h.payload); h.kind == kindString && ok {
+		if n, ok := resp.ParseInt(h.payload); h.kind == kindString && ok {
 			encoding = "int"
+			if n >= 0 && n < sharedInts {
+				refs = math.MaxInt32
+			}
 		} else if h.kind == kindString && len(h.payload) <= 44 {
 			encoding = "embstr"
 		}
@@ -37,20 +44,19 @@ func object(c *client, args [][]byte) {
 	case is(args[1], "ENCODING"):
 		c.w.BulkString(encoding)
 	case is(args[1], "REFCOUNT"):
-		c.w.Int(1)
+		c.w.Int(refs)
+	case is(args[1], "FREQ"):
+		c.reply(errNoLFU)
 	default:
 		c.reply(errNotTracked)
 	}
 }
 
-// badSubcommand refuses a subcommand that is not known, or its arguments.
-func (c *client) badSubcommand(name string, args [][]byte) {
-	sub := lower(clip(args[1], 128))
-	if slices.Contains(subcommands[name], sub) {
-		c.arity(strings.ToLower(name) + "|" + sub)
-		return
-	}
-	c.w.Error("ERR unknown subcommand '" + string(clip(args[1], 128)) + "'. Try " + name + " HELP.")
+// badSubcommand refuses a subcommand of which misfit does not know that there are too many
+// arguments.
+func (c *client) badSubcommand(args [][]byte) {
+	c.w.Error("ERR unknown subcommand or wrong number of arguments for '" + string(clip(cString(args[1]), 128)) + "'. Try " +
+		strings.ToUpper(string(args[0])) + " HELP.")
 }
 
 // help replies with what HELP says.
@@ -69,10 +75,17 @@ func memoryCommand(c *client, args [][]byte) {
 	switch {
 	case is(args[1], "HELP") && len(args) == 2:
 		c.help("MEMORY", "USAGE <key> [SAMPLES <count>]", "    Bytes that a key and its value take, in memory if it is a filter.")
-	case is(args[1], "USAGE") && (len(args) == 3 || len(args) == 5 && is(args[3], "SAMPLES")):
-		if len(args) == 5 {
-			if n, ok := resp.ParseInt(args[4]); !ok || n < 0 {
+	case is(args[1], "USAGE"):
+		for i := 3; i < len(args); i += 2 {
+			if !is(args[i], "SAMPLES") || i+1 == len(args) {
+				c.reply(errSyntax)
+				return
+			}
+			if n, ok := resp.ParseInt(args[i+1]); !ok {
 				c.reply(errNotInt)
+				return
+			} else if n < 0 {
+				c.reply(errSyntax)
 				return
 			}
 		}
@@ -99,7 +112,7 @@ func memoryCommand(c *client, args [][]byte) {
 			c.w.Int(n)
 		}
 	default:
-		c.badSubcommand("MEMORY", args)
+		c.badSubcommand(args)
 	}
 }
 
@@ -109,8 +122,11 @@ func parseDB(arg []byte) (int, error) {
 	if !ok {
 		return 0, errNotInt
 	}
+	if int64(int32(n)) != n {
+		return 0, errors.New("ERR value is out of range, value must between -2147483648 and 2147483647")
+	}
 	if n < 0 || n >= numDatabases {
-		return 0, errors.New("ERR DB index is out of range")
+		return 0, errDBIndex
 	}
 	return int(n), nil
 }
@@ -199,18 +215,18 @@ func move(c *client, args [][]byte) {
 
 // swapDB is SWAPDB. World is held alone.
 func swapDB(c *client, args [][]byte) {
-	a, err := parseDB(args[1])
-	if err == errNotInt {
-		err = errors.New("ERR invalid first DB index")
-	}
-	if c.reply(err) {
+	a, ok := resp.ParseInt(args[1])
+	if !ok || int64(int32(a)) != a {
+		c.w.Error("ERR invalid first DB index")
 		return
 	}
-	b, err := parseDB(args[2])
-	if err == errNotInt {
-		err = errors.New("ERR invalid second DB index")
+	b, ok := resp.ParseInt(args[2])
+	if !ok || int64(int32(b)) != b {
+		c.w.Error("ERR invalid second DB index")
+		return
 	}
-	if c.reply(err) {
+	if a < 0 || a >= numDatabases || b < 0 || b >= numDatabases {
+		c.reply(errDBIndex)
 		return
 	}
 	var gens [numDatabases]uint32

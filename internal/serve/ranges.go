@@ -124,33 +124,31 @@ func msetNX(c *client, args [][]byte) {
 	}
 }
 
+// getEX is GETEX. The time is looked at only if the key is there.
 func getEX(c *client, args [][]byte) {
-	var expiry int64
-	change := len(args) > 2
-	switch {
-	case len(args) == 2:
-	case len(args) == 3 && is(args[2], "PERSIST"):
-	case len(args) == 4 && (is(args[2], "EX") || is(args[2], "PX") || is(args[2], "EXAT") || is(args[2], "PXAT")):
-		var err error
-		if expiry, err = parseExpiry(args[3], "getex", len(args[2]) == 2, args[2][0]|0x20 == 'p'); c.reply(err) {
-			return
-		}
-	default:
-		c.reply(errSyntax)
+	o, err := parseStringOptions(args[2:], "getex")
+	if c.reply(err) {
 		return
 	}
 	var was []byte
-	err := c.locked(func() (err error) {
-		var old int64
-		was, old, _, err = c.old(args[1])
+	err = c.locked(func() (err error) {
+		var old, expiry int64
+		if was, old, _, err = c.old(args[1]); err != nil || was == nil {
+			return err
+		}
+		if o.time != nil {
+			if expiry, err = o.expiry(); err != nil {
+				return err
+			}
+		}
 		switch {
-		case err != nil || was == nil || !change || old == expiry:
+		case o.time == nil && !o.persist, old == expiry:
 		case expiry != 0 && expiry <= nowMs():
 			c.remove(args[1])
 		default:
 			c.setString(args[1], was, expiry)
 		}
-		return err
+		return nil
 	}, args[1])
 	c.bulk(was, err)
 }

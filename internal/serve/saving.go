@@ -54,11 +54,17 @@ func lastSave(c *client, args [][]byte) { c.w.Int(c.srv.stats.lastSave.Load()) }
 
 // wait is WAIT: there are no replicas, so there is nothing to wait for but the sync.
 func waitCommand(c *client, args [][]byte) {
-	for _, a := range args[1:] {
-		if n, ok := resp.ParseInt(a); !ok || n < 0 {
-			c.reply(errNotInt)
-			return
-		}
+	if _, ok := resp.ParseInt(args[1]); !ok {
+		c.reply(errNotInt)
+		return
+	}
+	switch n, ok := resp.ParseInt(args[2]); {
+	case !ok:
+		c.w.Error("ERR timeout is not an integer or out of range")
+		return
+	case n < 0:
+		c.w.Error("ERR timeout is negative")
+		return
 	}
 	if !c.reply(c.srv.sync()) {
 		c.w.Int(0)

@@ -51,8 +51,11 @@ func (k *cursors) get(id uint64) ([]byte, bool) {
 }
 
 func scan(c *client, args [][]byte) {
-	id, ok := resp.ParseInt(args[1])
-	if !ok || id < 0 {
+	id, ok := int64(0), true
+	if len(cString(args[1])) > 0 { // else it is 0, in Redis
+		id, ok = resp.ParseInt(args[1])
+	}
+	if !ok {
 		c.w.Error("ERR invalid cursor")
 		return
 	}

@@ -165,14 +165,14 @@ func config(c *client, args [][]byte) {
 	case is(args[1], "HELP") && len(args) == 2:
 		c.help("CONFIG", "GET <pattern> ...", "SET <directive> <value> ...", "RESETSTAT")
 	default:
-		c.badSubcommand("CONFIG", args)
+		c.badSubcommand(args)
 	}
 }
 
 // configSet sets all or nothing.
 func configSet(c *client, args [][]byte) {
 	if len(args)%2 != 0 {
-		c.arity("config|set")
+		c.reply(errSyntax)
 		return
 	}
 	for i := 2; i < len(args); i += 2 {

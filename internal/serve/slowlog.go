@@ -117,7 +117,7 @@ func slowlogCommand(c *client, args [][]byte) {
 	case is(args[1], "HELP") && len(args) == 2:
 		c.help("SLOWLOG", "GET [<count>]", "    The newest entries: id, time, µs, arguments, address and name of the client.", "LEN", "    How many entries there are.", "RESET", "    Remove them.")
 	default:
-		c.badSubcommand("SLOWLOG", args)
+		c.badSubcommand(args)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/siftdb/sift/internal/serve/resp"
 )
@@ -41,31 +42,45 @@ func get(c *client, args [][]byte) {
 	}
 }
 
-// setOptions are the words after SET key value.
-type setOptions struct {
-	nx, xx, get, keepTTL bool
-	expiry               int64
+// stringOptions are the words after SET key value and GETEX key.
+type stringOptions struct {
+	command                       string
+	nx, xx, get, keepTTL, persist bool
+
+	time         []byte // nil: none
+	relative, ms bool
 }
 
-func parseSet(args [][]byte) (o setOptions, err error) {
-	timed := false
+// expiry is the time in ms since 1970, 0 if none was given.
+func (o *stringOptions) expiry() (int64, error) {
+	if o.time == nil {
+		return 0, nil
+	}
+	return parseExpiry(o.time, o.command, o.relative, o.ms)
+}
+
+// parseStringOptions leaves the time to be parsed. A word may be there twice.
+func parseStringOptions(args [][]byte, command string) (o stringOptions, err error) {
+	o.command = command
+	set := command == "set"
+	unit := "" // of the time
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		switch {
-		case is(a, "NX") && !o.xx:
+		case is(a, "NX") && !o.xx && set:
 			o.nx = true
-		case is(a, "XX") && !o.nx:
+		case is(a, "XX") && !o.nx && set:
 			o.xx = true
-		case is(a, "GET"):
+		case is(a, "GET") && set:
 			o.get = true
-		case is(a, "KEEPTTL") && !timed:
+		case is(a, "KEEPTTL") && unit == "" && set:
 			o.keepTTL = true
-		case (is(a, "EX") || is(a, "PX") || is(a, "EXAT") || is(a, "PXAT")) && !timed && !o.keepTTL && i+1 < len(args):
+		case is(a, "PERSIST") && unit == "" && !set:
+			o.persist = true
+		case (is(a, "EX") || is(a, "PX") || is(a, "EXAT") || is(a, "PXAT")) && (unit == "" || is(a, unit)) && !o.keepTTL && !o.persist && i+1 < len(args):
 			i++
-			timed = true
-			if o.expiry, err = parseExpiry(args[i], "set", len(a) == 2, a[0]|0x20 == 'p'); err != nil {
-				return o, err
-			}
+			unit, o.time = strings.ToUpper(string(a)), args[i]
+			o.relative, o.ms = len(a) == 2, a[0]|0x20 == 'p'
 		default:
 			return o, errSyntax
 		}
@@ -122,14 +137,17 @@ func set(c *client, args [][]byte) {
 		c.w.OK()
 		return
 	}
-	o, err := parseSet(args[3:])
+	o, err := parseStringOptions(args[3:], "set")
+	if c.reply(err) {
+		return
+	}
+	expiry, err := o.expiry()
 	if c.reply(err) {
 		return
 	}
 	var was []byte
 	var had, done bool
 	err = c.locked(func() (err error) {
-		expiry := o.expiry
 		var ttl int64
 		if o.get {
 			was, ttl, had, err = c.old(args[1])

@@ -68,7 +68,7 @@ func TestUnknownCommands(t *testing.T) {
 	for _, name := range subs {
 		container, sub, _ := strings.Cut(name, "|")
 		upper := strings.ToUpper(container)
-		if slices.Contains(subcommands[upper], sub) {
+		if _, ok := subcommands[container][sub]; ok {
 			continue
 		}
 		refused++
