@@ -116,7 +116,7 @@ var randomArgs = map[string][]string{
 	"t": {"1000000", "100000000", "0", "-1", "4102444800", "9223372036854775", "9223372036854775807", "-9223372036854775808", "x", "", "1.5", "1000000\x00", "01"},
 	"d": {"0", "0", "1", "2", "15", "16", "-1", "x", "", "4294967296", "9223372036854775808"},
 	// What is put in the place of an argument, or behind the last. The key "absent" is never there:
-	// what is told of it would differ if it were.
+	// replies would differ if it were.
 	"any": {"k1", "none", "WHAT", "", "0", "x", "-1", "NX", "ID", "GET", "a\r\nb"},
 }
 
