@@ -88,6 +88,39 @@ func (p *IndexPool) drop(x *index) {
 	}
 }
 
+// hasRoom reports whether an index of that size fits without evicting another.
+func (p *IndexPool) hasRoom(bytes int64) bool {
+	limit := p.limit.Load()
+	return limit <= 0 || p.held.Load()+bytes <= limit
+}
+
+// keepSparse gives a reader that does not hold its index x a sparse one.
+func (p *IndexPool) keepSparse(r *Reader, x *index) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.addSparse(r, x)
+}
+
+// addSparse is keepSparse for callers that hold mu.
+func (p *IndexPool) addSparse(r *Reader, x *index) {
+	if r.sparse.Load() != nil || r.released.Load() {
+		return
+	}
+	s := x.sparse()
+	r.sparse.Store(s)
+	p.held.Add(s.bytesHeld())
+}
+
+// dropSparse takes the sparse index from a reader that is released. A nil receiver is allowed.
+func (p *IndexPool) dropSparse(r *Reader) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held.Add(-r.sparse.Swap(nil).bytesHeld())
+}
+
 func (p *IndexPool) link(r *Reader, x *index) {
 	n := &x.held
 	n.reader, n.at, n.bytes = r, len(p.ring), x.bytesHeld()
@@ -120,6 +153,7 @@ func (p *IndexPool) shrink(keep *index) {
 		}
 		r := x.held.reader
 		p.unlink(x) // the last one of the ring takes its place
+		p.addSparse(r, x)
 		r.index.Store(nil)
 		r.releaseBlocks(x)
 	}

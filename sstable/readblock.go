@@ -139,17 +139,9 @@ func (r *Reader) dataBlock(x *index, i int, buf *Buffer) (*block, error) {
 
 // readDataBlock reads data block i into buf. keep admits it to the cache.
 func (r *Reader) readDataBlock(x *index, i int, buf *Buffer, keep bool) (*block, error) {
-	m := buf.mem()
-	m.r = nil
-	h := x.handle(i)
-	n := int(h.Length) + blockTrailerLen
-	r.io.read(n)
-	payload, t, err := r.readRaw(m.rawBytes(n), h, "data block")
+	m, err := r.fetchDataBlock(x.handle(i), buf)
 	if err != nil {
 		return nil, err
-	}
-	if m.data, err = decompress(m.data[:0], payload, t); err != nil {
-		return nil, r.corrupt(h, "data block", err)
 	}
 	if err := r.initDataBlock(x, &m.blk, m.data, i); err != nil {
 		return nil, err
@@ -159,6 +151,23 @@ func (r *Reader) readDataBlock(x *index, i int, buf *Buffer, keep bool) (*block,
 	}
 	m.r, m.i = r, i
 	return &m.blk, nil
+}
+
+// fetchDataBlock reads, verifies and decompresses a data block into the memory of buf, which then
+// holds no block.
+func (r *Reader) fetchDataBlock(h Handle, buf *Buffer) (*bufferMem, error) {
+	m := buf.mem()
+	m.r = nil
+	n := int(h.Length) + blockTrailerLen
+	r.io.read(n)
+	payload, t, err := r.readRaw(m.rawBytes(n), h, "data block")
+	if err != nil {
+		return nil, err
+	}
+	if m.data, err = decompress(m.data[:0], payload, t); err != nil {
+		return nil, r.corrupt(h, "data block", err)
+	}
+	return m, nil
 }
 
 // keepBlock adds a copy of b, which is data block i, to the cache.
@@ -199,15 +208,9 @@ func (r *Reader) initDataBlock(x *index, b *block, data []byte, i int) error {
 }
 
 func (x *index) checkFirstKey(b *block, i int) error {
-	if b.entries == 0 {
-		return errBlockEmpty
-	}
-	first, ok := b.restartKey(0)
-	if !ok {
-		return errEntry
-	}
-	if len(first) < base.TrailerLen {
-		return errEntryKey
+	first, err := b.firstKey()
+	if err != nil {
+		return err
 	}
 	var buf separatorBuf
 	if base.CompareInternal(first, x.separator(&buf, i)) > 0 ||
@@ -215,4 +218,19 @@ func (x *index) checkFirstKey(b *block, i int) error {
 		return errBlockMissing
 	}
 	return nil
+}
+
+// firstKey returns the first internal key of a block that must have one.
+func (b *block) firstKey() ([]byte, error) {
+	if b.entries == 0 {
+		return nil, errBlockEmpty
+	}
+	first, ok := b.restartKey(0)
+	if !ok {
+		return nil, errEntry
+	}
+	if len(first) < base.TrailerLen {
+		return nil, errEntryKey
+	}
+	return first, nil
 }

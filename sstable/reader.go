@@ -59,7 +59,11 @@ type Reader struct {
 	pinned    bool       // the index stays; set before the reader is shared
 	released  atomic.Bool
 	numBlocks int
-	dataEnd   int64 // offset after the last data block
+	// What serves lookups while the index is not in memory; nil: nothing, it is read.
+	sparse     atomic.Pointer[sparseIndex] // set once, until Release
+	sparseUses atomic.Uint32               // since the index was read last
+	indexBytes int64                       // of the index
+	dataEnd    int64                       // offset after the last data block
 
 	filter     atomic.Pointer[heldFilter]
 	ranges     atomic.Pointer[heldRange] // nil: not loaded
@@ -114,7 +118,7 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.numBlocks = x.numBlocks()
+	t.numBlocks, t.indexBytes = x.numBlocks(), x.bytesHeld()
 	if t.numBlocks > 0 {
 		t.dataEnd = int64(x.handle(t.numBlocks - 1).end())
 	}
@@ -138,6 +142,7 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	}
 	if t.indexes != nil && !t.pinned && !t.indexes.offer(t, x) {
 		t.index.Store(nil)
+		t.indexes.keepSparse(t, x)
 	}
 	return t, nil
 }
@@ -291,20 +296,23 @@ func (r *Reader) Get(userKey []byte, seq uint64) (value []byte, kind Kind, entry
 // until buf is used again or released. Successive lookups in the same block with the same
 // buffer read it once. GetIn allocates only what the cache keeps.
 func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, kind Kind, entrySeq uint64, found bool, err error) {
-	x, err := r.loadIndex()
-	if err != nil {
-		return nil, 0, 0, false, err
-	}
 	trailer := base.Trailer(min(seq, base.MaxSequence), base.KindSeek)
+	x := r.index.Load()
+	if x == nil {
+		if s := r.sparseIndex(); s != nil {
+			return r.getSparse(s, buf, userKey, trailer)
+		}
+		if x, err = r.reloadIndex(); err != nil {
+			return nil, 0, 0, false, err
+		}
+	}
+	x.touch()
 	for i := x.find(userKey, trailer); i < x.numBlocks(); i++ {
 		b, err := r.dataBlock(x, i, buf)
 		if err != nil {
 			return nil, 0, 0, false, err
 		}
-		f, ranOff, err := b.get(userKey, trailer)
-		if err == nil && f.ok && Kind(f.trailer) > base.KindSet {
-			err = unknownKind(f.trailer)
-		}
+		f, ranOff, err := b.lookup(userKey, trailer)
 		if err != nil {
 			return nil, 0, 0, false, r.corrupt(x.handle(i), "data block", err)
 		}
@@ -317,6 +325,15 @@ func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, k
 		}
 	}
 	return nil, 0, 0, false, nil
+}
+
+// lookup is get that refuses entries of unknown kinds.
+func (b *block) lookup(userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
+	f, ranOff, err = b.get(userKey, trailer)
+	if err == nil && f.ok && Kind(f.trailer) > base.KindSet {
+		err = unknownKind(f.trailer)
+	}
+	return f, ranOff, err
 }
 
 func unknownKind(trailer uint64) error {
@@ -355,6 +372,7 @@ func (r *Reader) IndexBytes() int64 {
 	if x := r.index.Load(); x != nil {
 		n += x.bytesHeld()
 	}
+	n += r.sparse.Load().bytesHeld()
 	if p := r.props; p != nil {
 		n += int64(unsafe.Sizeof(*p)) + int64(len(p.Smallest)+len(p.Largest)+4*len(p.unitCRCs))
 	}
@@ -373,6 +391,7 @@ func (r *Reader) Release() {
 	r.indexMu.Lock()
 	defer r.indexMu.Unlock()
 	r.released.Store(true)
+	r.indexes.dropSparse(r)
 	if x := r.index.Load(); x != nil {
 		r.indexes.drop(x)
 		r.releaseBlocks(x)

@@ -126,6 +126,9 @@ func (x *Index) rank(p uint64) int {
 // Shared returns the common prefix of all keys. It must not be modified.
 func (x *Index) Shared() []byte { return x.shared }
 
+// Number returns the eight bytes of a key from an offset on, big-endian and zero-padded.
+func Number(key []byte, from int) uint64 { return prefix(key, from) }
+
 // Number returns the eight bytes of key i after the common prefix, big-endian and zero-padded.
 func (x *Index) Number(i int) uint64 { return x.lists[len(x.lists)-1][i/groupLen][i%groupLen] }
 
