@@ -260,6 +260,7 @@ func (d *DB) flushMemtables(jobs []*flushJob) error {
 	}
 	d.stats.flushes.Add(1)
 	d.stats.flushBytes.Add(uint64(stats.BytesOut))
+	d.droppedLarge(stats.LargeBytes)
 	took := time.Since(start)
 	d.opts.Logger.Info("flushed", "entries", stats.EntriesIn, "bytes", stats.BytesOut, "took", took)
 	d.opts.Events.flushed(FlushEvent{Entries: stats.EntriesIn, Bytes: uint64(stats.BytesOut), Took: took})

@@ -197,6 +197,7 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 	if err := d.applyEdit(edit, outputs, 0); err != nil {
 		return err
 	}
+	d.droppedLarge(stats.LargeBytes)
 	d.advancePointer(plan)
 	took := time.Since(start)
 	d.stats.compactions.Add(1)

@@ -77,6 +77,7 @@ type DB struct {
 	bg        background
 	cleaner   cleaner // of files
 	retired   cleaner // of versions
+	collector collector
 	loader    tableLoader
 	keeper    *filterKeeper
 	filters   sstable.FilterPool

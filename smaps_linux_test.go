@@ -3,15 +3,36 @@ package sift_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/siftdb/sift"
 )
+
+// inChild reports whether this is a process that runs only the test. Otherwise it runs the test
+// in one.
+func inChild(t *testing.T) bool {
+	const env = "SIFT_TEST_MEMORY"
+	if os.Getenv(env) != "" {
+		return true
+	}
+	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
+	child.Env = append(os.Environ(), env+"=1")
+	out, err := child.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	} else {
+		t.Logf("%s", out)
+	}
+	return false
+}
 
 // anonymous returns the anonymous memory of the process in bytes.
 func anonymous(t *testing.T) uint64 {
@@ -39,16 +60,7 @@ func TestMemoryMetrics(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector, which the short tests run under, takes memory of its own")
 	}
-	const env = "SIFT_TEST_MEMORY"
-	if os.Getenv(env) == "" {
-		child := exec.Command(os.Args[0], "-test.run", "^TestMemoryMetrics$", "-test.v")
-		child.Env = append(os.Environ(), env+"=1")
-		out, err := child.CombinedOutput()
-		if err != nil {
-			t.Errorf("%v\n%s", err, out)
-		} else {
-			t.Logf("%s", out)
-		}
+	if !inChild(t) {
 		return
 	}
 	dir := t.TempDir()
@@ -95,5 +107,52 @@ func TestMemoryMetrics(t *testing.T) {
 	put(70_000)
 	look(500_000)
 	check("after writes and lookups", db)
+	mustClose(t, db)
+}
+
+// TestLargeValuesMemory: what large values take on their way to the disk goes back to the
+// system soon after they are there.
+func TestLargeValuesMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector, which the short tests run under, takes memory of its own")
+	}
+	if !inChild(t) {
+		return
+	}
+	value := make([]byte, 64<<20)
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range value {
+		value[i] = byte(r.Uint32())
+	}
+	db := mustOpen(t, t.TempDir(), nil)
+	debug.FreeOSMemory()
+	before := anonymous(t)
+	put := func(key string, n int) {
+		if err := db.Put([]byte(key), value[:n], sift.NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 40 {
+		put(fmt.Sprintf("key%d", i), 1<<20+r.IntN(15<<20))
+	}
+	for i := range 3 {
+		put(fmt.Sprintf("large%d", i), len(value))
+	}
+	peak := anonymous(t) - before
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	const most = 160 << 20
+	has := uint64(math.MaxUint64)
+	for range 100 { // compactions may be going on, and leave garbage of their own
+		if has = max(anonymous(t), before) - before; has <= most {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Logf("%d MiB more than at first when all was written, %d afterwards", peak>>20, has>>20)
+	if has > most {
+		t.Errorf("the process keeps %d bytes more than at first", has)
+	}
 	mustClose(t, db)
 }

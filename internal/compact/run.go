@@ -44,10 +44,14 @@ type Output struct {
 	Info sstable.TableInfo
 }
 
+// LargeValue is the size in bytes from which on Stats.LargeBytes counts values.
+const LargeValue = 256 << 10
+
 // Stats counts what a job did.
 type Stats struct {
 	EntriesIn, EntriesOut uint64
 	BytesOut              int64
+	LargeBytes            int64 // of values of at least LargeValue bytes
 }
 
 // Run executes a job. The outputs are durable except for their directory entries (I2). It never
@@ -127,7 +131,11 @@ func (r *runner) run(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := r.writer.Add(userKey, seq, kind, in.Value()); err != nil {
+		value := in.Value()
+		if len(value) >= LargeValue {
+			r.stats.LargeBytes += int64(len(value))
+		}
+		if err := r.writer.Add(userKey, seq, kind, value); err != nil {
 			return err
 		}
 		if !sameKey {
