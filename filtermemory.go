@@ -46,6 +46,10 @@ const rangeLength = 16
 // unknownFPR is the assumed rate of a filter that does not state its own.
 const unknownFPR = 0.01
 
+// movedTogether is how many filters are loaded or dropped before what they leave of their slabs is
+// given up.
+const movedTogether = 32
+
 // startFilterKeeper starts the filter memory manager.
 func (d *DB) startFilterKeeper() {
 	k := &filterKeeper{db: d, stop: make(chan struct{}), changed: make(chan struct{}, 1), last: time.Now()}
@@ -155,8 +159,14 @@ func (k *filterKeeper) rebalance(limit int64) (short bool) {
 		k.hold(p, 0)
 	}
 	want := plan.Choose(inputs, budget)
-	for _, c := range plan.Changes(inputs, want, limit) {
+	for i, c := range plan.Changes(inputs, want, limit) {
 		k.hold(filters[c.Table], c.Steps)
+		if i%movedTogether == 0 && k.db.filters.Sparse() {
+			k.db.moveFilters(version)
+		}
+	}
+	if k.db.filters.Sparse() {
+		k.db.moveFilters(version)
 	}
 	k.short = false
 	for i, n := range want {

@@ -29,7 +29,8 @@ const (
 	filterLine   = 64       // alignment of an allocation: a cache line
 	smallPool    = 4 << 20  // up to this size normal pages will do: the TLB covers them
 	smallSlab    = 4 << 20  // a slab while the pool is smaller than largeSlab
-	largeSlab    = 16 << 20 // a slab from then on
+	largeSlab    = 16 << 20 // a slab from then on, if it is a small part of the limit
+	largeShare   = 8
 	maxSlabAlloc = smallSlab / 2
 )
 
@@ -115,7 +116,7 @@ func (p *FilterPool) get(n int) filterMem {
 	room := (n + filterLine - 1) / filterLine * filterLine
 	if p.cur == nil || len(p.cur.rest) < room {
 		size := smallSlab
-		if p.held >= largeSlab {
+		if p.held >= largeSlab && (p.limit == 0 || p.limit >= largeShare*largeSlab) {
 			size = largeSlab
 		}
 		p.retire(p.cur)

@@ -1,0 +1,62 @@
+package sift_test
+
+import (
+	"encoding/binary"
+	"iter"
+	"runtime"
+	"runtime/metrics"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
+)
+
+// TestFilterSlabs: filters that come and go with the traffic, while no table does, leave no memory
+// behind.
+func TestFilterSlabs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes filters of more than 8 MiB")
+	}
+	const (
+		keys   = 6_000_000
+		limit  = 12 << 20
+		phases = 3
+	)
+	o := &sift.Options{Filter: filter.Ribbon(30), TableBytes: 64 << 10, FilterMemory: limit, CacheBytes: -1, MapBytes: -1}
+	dir := t.TempDir()
+	db := mustOpen(t, dir, o)
+	var all iter.Seq2[sift.Op, error] = func(yield func(sift.Op, error) bool) {
+		for i := range uint64(keys) {
+			if !yield(sift.Op{Key: binary.BigEndian.AppendUint64(nil, i<<1)}, nil) {
+				return
+			}
+		}
+	}
+	if err := db.Ingest(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	db = mustOpen(t, dir, o) // loads whole filters, and then parts of all
+	defer mustClose(t, db)
+	var most uint64
+	for phase := range phases {
+		begin := time.Now()
+		for i := uint64(0); time.Since(begin) < 3*time.Second; i++ {
+			key := binary.BigEndian.AppendUint64(nil, uint64(phase)*keys/phases*2+i*7919%(keys/phases)*2+1)
+			if found, err := db.Has(key); err != nil || found {
+				t.Fatal(found, err)
+			}
+		}
+		runtime.GC()
+		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		metrics.Read(live)
+		m := db.Metrics().Memory
+		rest := live[0].Value.Uint64() - min(m.Total()-m.Garbage-m.Filters, live[0].Value.Uint64())
+		t.Logf("filters of %.1f MiB take %.1f MiB", float64(m.Filters)/(1<<20), float64(rest)/(1<<20))
+		most = max(most, rest)
+	}
+	if most > limit+limit/4+8<<20 {
+		t.Errorf("filters take %d bytes, and may take %d", most, limit)
+	}
+}
