@@ -102,10 +102,12 @@ type Options struct {
 	// MapBytes is the total size of tables up to which they are memory-mapped. A block of
 	// a mapped table that is in the page cache is read without a system call. If the
 	// tables are larger in total, none is mapped, since mapped pages that do not stay in
-	// memory cost more than they save. A truncated or unreadable file is an error, mapped
-	// or not. Default: a quarter of the memory that the process may use, according to its
-	// container, its machine and GOMEMLIMIT, on 64-bit Linux and macOS. Negative: tables
-	// are not mapped, as on other systems.
+	// memory cost more than they save. Mapped pages that were read count as resident
+	// memory of the process (RssFile), and as page cache: the system reclaims them when it
+	// needs them. A truncated or unreadable file is an error, mapped or not. Default: the
+	// memory that the process may use, according to its container, its machine and
+	// GOMEMLIMIT, on 64-bit Linux and macOS. Negative: tables are not mapped, as on other
+	// systems.
 	MapBytes int64
 	// MaxOpenFiles is how many tables' files are open at once; others are opened when
 	// they are read. That leaves filters and indexes in memory. More reads than this at once
@@ -117,8 +119,9 @@ type Options struct {
 	// load, following the lookups of absent keys: ribbon and range filters are loaded with
 	// more or fewer bits per key, others as a whole. Range filters follow the ranges in
 	// which a table held no key. The slabs that large filters are allocated from may take
-	// a quarter more, the last of them 16 MiB; see sstable.FilterPool. Default: what
-	// Memory leaves, for filters other than range filters.
+	// a quarter more and up to 8 MiB, from 128 MiB on up to 20 MiB; see
+	// sstable.FilterPool. Default: what Memory leaves, for filters other than range
+	// filters.
 	FilterMemory int64
 	// MemtableBytes is the size at which a memtable is flushed to a table. Up to two full
 	// ones are flushed while a third fills, so three times as much memory may be in use.

@@ -46,6 +46,10 @@ type File struct {
 // processFiles is the number of files that are open in all caches of the process.
 var processFiles atomic.Int64
 
+// maxMapped bounds the mappings: a quarter of what Linux allows a process by default. Go's heap
+// needs some, too.
+const maxMapped = 16 << 10
+
 // maxProcessFiles is the maximum of processFiles: half of the process's descriptors.
 var maxProcessFiles = sync.OnceValue(func() int64 { return int64(vfs.MaxFiles() / 2) })
 
@@ -187,7 +191,7 @@ func (c *Cache) reserve() (mapped bool) {
 	}
 	c.open++
 	processFiles.Add(1)
-	return c.bytes <= c.mapBytes
+	return c.bytes <= c.mapBytes && processFiles.Load() <= maxMapped
 }
 
 // release undoes reserve. REQUIRES: mu.
