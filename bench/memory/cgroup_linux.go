@@ -107,6 +107,9 @@ func (g *group) reads() int64 {
 
 // peak returns the most memory that the group has used, page cache included.
 func (g *group) peak() int64 {
+	if g == nil {
+		return -1
+	}
 	name := "memory.max_usage_in_bytes"
 	if g.V2 {
 		name = "memory.peak"

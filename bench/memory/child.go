@@ -1,9 +1,12 @@
 package memory
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +24,7 @@ const (
 // worker is a goroutine that works on the database.
 type worker struct {
 	task *task
+	at   int // its number
 	set  data.Set
 	db   engine.DB
 	rng  *rand.Rand
@@ -89,7 +93,7 @@ func (t *task) measure(r *Result, set data.Set, db engine.DB, work func(*worker)
 	begin := time.Now()
 	var wg sync.WaitGroup
 	for i := range workers {
-		w := &worker{task: t, set: set, db: db, rng: data.Rand(uint64(time.Now().UnixNano()) + uint64(i)), lat: measure.NewLatencies()}
+		w := &worker{task: t, at: i, set: set, db: db, rng: data.Rand(uint64(time.Now().UnixNano()) + uint64(i)), lat: measure.NewLatencies()}
 		workers[i] = w
 		wg.Go(func() { errs[i] = work(w) })
 	}
@@ -114,6 +118,7 @@ func (t *task) measure(r *Result, set data.Set, db engine.DB, work func(*worker)
 		r.Reads = float64(t.Group.reads()-reads) / ops
 	}
 	r.Faults = after.faults - before.faults
+	r.Peak = t.Group.peak()
 	return errors.Join(errs...)
 }
 
@@ -125,7 +130,9 @@ func (w *worker) work() error {
 	case Scan:
 		return w.scans()
 	case Mixed:
-		return w.mixed()
+		return w.mixed(20)
+	case All:
+		return w.all()
 	}
 	return fmt.Errorf("there is no workload %q", w.task.Case.Workload)
 }
@@ -198,7 +205,28 @@ func (w *worker) scans() error {
 	return nil
 }
 
-func (w *worker) mixed() error {
+// all does what the worker's number says: the first writes, the second scans, the third compacts,
+// others look up and overwrite.
+func (w *worker) all() error {
+	switch w.at {
+	case 0:
+		return w.mixed(1)
+	case 1:
+		return w.scans()
+	case 2:
+		for !w.done() {
+			if err := w.db.Compact(); err != nil {
+				return err
+			}
+			w.ops++
+		}
+		return nil
+	}
+	return w.mixed(20)
+}
+
+// mixed looks up keys that are there, and overwrites one of so many.
+func (w *worker) mixed(each int64) error {
 	r, err := w.reader()
 	if err != nil {
 		return err
@@ -212,7 +240,7 @@ func (w *worker) mixed() error {
 		i := w.rng.IntN(w.set.Len())
 		key = w.set.Key(key[:0], i)
 		err = w.time(func() error {
-			if w.ops%20 == 0 {
+			if w.ops%each == 0 {
 				return p.Put(key, w.set.Value(w.rng.IntN(w.set.Len())))
 			}
 			return look(r, key, true)
@@ -228,13 +256,40 @@ func (w *worker) fill() error {
 	if err != nil {
 		return err
 	}
+	var order []uint32
+	if w.task.Case.Sorted {
+		order = ascending(w.set)
+	}
 	keys, threads := w.set.Len(), w.task.Case.Threads
-	at := w.task.next.Add(1) - 1
 	var key []byte
-	for i := int(at); err == nil && i < keys; i += threads {
+	for n := w.at; err == nil && n < keys; n += threads {
+		i := n
+		if order != nil {
+			i = int(order[n])
+		}
 		key = w.set.Key(key[:0], i)
 		err = w.time(func() error { return p.Put(key, w.set.Value(i)) })
 		w.ops++
 	}
 	return errors.Join(err, p.Close())
+}
+
+// ascending returns the numbers of a set's keys in ascending order of their first eight bytes.
+func ascending(set data.Set) []uint32 {
+	type prefixed struct {
+		prefix uint64
+		i      uint32
+	}
+	all := make([]prefixed, set.Len())
+	var key []byte
+	for i := range all {
+		key = set.Key(key[:0], i)
+		all[i] = prefixed{binary.BigEndian.Uint64(key), uint32(i)}
+	}
+	slices.SortFunc(all, func(a, b prefixed) int { return cmp.Compare(a.prefix, b.prefix) })
+	order := make([]uint32, len(all))
+	for n, p := range all {
+		order[n] = p.i
+	}
+	return order
 }

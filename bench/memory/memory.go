@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/siftdb/sift/bench/engine"
@@ -26,10 +25,11 @@ const (
 	Present = "present" // lookups of keys that are
 	Scan    = "scan"    // entries in order, from random keys on, 100,000 at a time
 	Mixed   = "mixed"   // 95 lookups of keys that are there for 5 overwrites
+	All     = "all"     // at once: overwrites, scans, lookups, and one full compaction after the other
 )
 
 // Workloads lists them all.
-var Workloads = []string{Fill, Absent, Present, Scan, Mixed}
+var Workloads = []string{Fill, Absent, Present, Scan, Mixed, All}
 
 // errNoGroups reports that there are no control groups to run in.
 var errNoGroups = errors.New("memory cannot be bounded here: that takes Linux, its control groups, and root")
@@ -45,6 +45,7 @@ type Case struct {
 	Time     time.Duration `json:"time"`    // how long it runs; Fill ends with its keys
 	Warm     time.Duration `json:"warm"`    // before that
 	Preread  bool          `json:"preread"` // the files are read once before that
+	Sorted   bool          `json:"sorted"`  // Fill writes its keys in ascending order
 	Dir      string        `json:"dir"`
 }
 
@@ -60,6 +61,7 @@ type Result struct {
 	ReadBytes float64 `json:"read_bytes"` // an operation
 	Resident  int64   `json:"resident"`   // bytes, at the end
 	Anonymous int64   `json:"anonymous"`
+	Peak      int64   `json:"peak"`   // of the control group, page cache included
 	Faults    int64   `json:"faults"` // that waited for the disk
 	Killed    bool    `json:"killed"` // for lack of memory
 }
@@ -172,8 +174,6 @@ func tail(b []byte) []byte { return b[max(0, len(b)-2000):] }
 type task struct {
 	Case  Case
 	Group *group
-
-	next atomic.Int64 // worker of Fill
 }
 
 // Child runs a case that it reads from in, and writes the result to out.

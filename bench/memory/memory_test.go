@@ -25,7 +25,7 @@ func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	const keys = 30_000
 	for _, w := range Workloads {
-		c := Case{Engine: "sift", Workload: w, Limit: 64 << 20, Keys: keys, Value: 100, Threads: 2, Time: 100 * time.Millisecond, Preread: true, Dir: filepath.Join(dir, "db")}
+		c := Case{Engine: "sift", Workload: w, Limit: 64 << 20, Keys: keys, Value: 100, Threads: 4, Time: 100 * time.Millisecond, Preread: true, Dir: filepath.Join(dir, "db")}
 		r, err := Run(c, true)
 		if errors.Is(err, errNoGroups) {
 			t.Skip(err)
