@@ -46,7 +46,7 @@ func (o *Options) resolveMemory(limit int64) {
 	o.Memory = cmp.Or(o.Memory, max(cmp.Or(limit/2, unknownMemory), minMemory))
 	o.MemtableBytes = cmp.Or(o.MemtableBytes, int(max(min(16<<20, o.Memory/memtableShare), min(1<<20, o.Memory/leastShare))))
 	o.CacheBytes = cmp.Or(o.CacheBytes, min(8<<20, o.Memory/cacheShare))
-	mapBytes := limit
+	mapBytes := limit + limit/4 // mapped, tables of that size are still read faster
 	if math.MaxInt == math.MaxInt32 {
 		mapBytes = 0 // there are not addresses enough
 	}

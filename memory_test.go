@@ -22,7 +22,7 @@ func TestResolveMemory(t *testing.T) {
 	} {
 		var o Options
 		o.resolveMemory(c.limit)
-		if o.Memory != c.memory || o.MapBytes > c.limit || o.CacheBytes != c.cacheBytes || o.MemtableBytes != c.memtableBytes {
+		if o.Memory != c.memory || o.MapBytes > c.limit+c.limit/4 || o.CacheBytes != c.cacheBytes || o.MemtableBytes != c.memtableBytes {
 			t.Errorf("%d bytes of memory: %d, %d mapped, cache %d, memtable %d", c.limit, o.Memory, o.MapBytes, o.CacheBytes, o.MemtableBytes)
 		}
 		if rest := o.heapRest(); rest < o.Memory/8 || rest > o.Memory/2 {

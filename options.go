@@ -104,10 +104,10 @@ type Options struct {
 	// tables are larger in total, none is mapped, since mapped pages that do not stay in
 	// memory cost more than they save. Mapped pages that were read count as resident
 	// memory of the process (RssFile), and as page cache: the system reclaims them when it
-	// needs them. A truncated or unreadable file is an error, mapped or not. Default: the
-	// memory that the process may use, according to its container, its machine and
-	// GOMEMLIMIT, on 64-bit Linux and macOS. Negative: tables are not mapped, as on other
-	// systems.
+	// needs them. A truncated or unreadable file is an error, mapped or not. Default: 1.25
+	// times the memory that the process may use, according to its container, its machine
+	// and GOMEMLIMIT, on 64-bit Linux and macOS. Negative: tables are not mapped, as on
+	// other systems.
 	MapBytes int64
 	// MaxOpenFiles is how many tables' files are open at once; others are opened when
 	// they are read. That leaves filters and indexes in memory. More reads than this at once

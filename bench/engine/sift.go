@@ -22,7 +22,7 @@ func init() {
 		Name:           "sift",
 		Version:        version,
 		Modes:          []Mode{{"", "View, which does not copy"}},
-		Terms:          "Without a filter named, the filters that it has by default: Ribbon at --bloom_bits, with two bits more in level 0. Block checksums are checked on every read. Filters and indexes are in memory. Tables are mapped while all of them fit into the memory, and resident where they were read.",
+		Terms:          "Without a filter named, the filters that it has by default: Ribbon at --bloom_bits, with two bits more in level 0. Block checksums are checked on every read. Filters and indexes are in memory. Tables are mapped while all of them have at most 1.25 times the size of the memory, and resident where they were read.",
 		FilterResident: true,
 		Filters:        "a policy of sift: bloom(BITS), ribbon(BITS), none, ...; with @BITS behind it, or @BITS alone, at most so many bits a key of the filters are held (Options.FilterMemory)",
 		CheckFilter:    func(f string) error { _, err := parseSiftFilter(f); return err },
