@@ -252,7 +252,7 @@ func (b *browser) key(q url.Values) (any, error) {
 	tables := b.db.Tables()
 	slices.SortStableFunc(tables, func(x, y sift.TableMetrics) int {
 		if x.Level == 0 && y.Level == 0 {
-			return int(int64(y.Num) - int64(x.Num)) // newest first, as a lookup goes
+			return cmp.Compare(y.Num, x.Num) // newest first, as in a lookup
 		}
 		return x.Level - y.Level
 	})

@@ -26,8 +26,10 @@ func lookUp(m *sift.TableMetrics, key []byte) tableLookup {
 	l := tableLookup{Level: m.Level, Num: m.Num, Name: fmt.Sprintf("%06d", m.Num)}
 	err := withTable(m.Path, func(r *sstable.Reader) error {
 		switch state, _ := r.FilterStatus(); {
+		case state == sstable.FilterUnknown:
+			l.Filter = "not probed: keyed, or of an unknown family"
 		case state != sstable.FilterOK:
-			l.Filter = "no filter in use"
+			l.Filter = "not in use: " + state.String()
 		case r.MayContain(filter.NewKey(key)):
 			l.Filter = "positive"
 		default:
