@@ -255,6 +255,9 @@ func TestSVG(t *testing.T) {
 				t.Errorf("%s: no legend of %q", p.Name, s.Name)
 			}
 		}
+		if texts := strings.Count(b.String(), "<text "); texts == 0 || strings.Count(b.String(), " textLength=") != texts {
+			t.Errorf("%s: not all of %d texts have a length", p.Name, texts)
+		}
 		d := xml.NewDecoder(&b)
 		for {
 			if _, err := d.Token(); err == io.EOF {

@@ -2,11 +2,13 @@ package report
 
 import (
 	"bytes"
+	"fmt"
+	"html"
 	"image/color"
 	"io"
 	"math"
+	"regexp"
 	"strconv"
-	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -65,12 +67,27 @@ func WriteSVG(w io.Writer, p *Plot) error {
 	if _, err = c.WriteTo(&b); err != nil {
 		return err
 	}
-	_, err = io.WriteString(w, strings.ReplaceAll(b.String(), "font-family:Liberation Sans;", "font-family:"+fonts+";"))
+	_, err = io.WriteString(w, fitTexts(b.String()))
 	return err
 }
 
-// fonts are the font that texts are measured in, those of the same widths, and any other.
-const fonts = "Liberation Sans,Arial,Helvetica,sans-serif"
+// textElement is a text of a picture: its attributes up to the font, those up to the size, the
+// size, and the text.
+var textElement = regexp.MustCompile(`<text ([^>]*font-family:)Liberation Sans([^>]*font-size:)(\d+)px">([^<]*)</text>`)
+
+// fitTexts names other fonts for systems without the one that texts were measured in, and
+// gives each text the length that it was measured to have, so that it does not run into what
+// is beside it.
+func fitTexts(svg string) string {
+	return textElement.ReplaceAllStringFunc(svg, func(element string) string {
+		m := textElement.FindStringSubmatch(element)
+		size, _ := strconv.Atoi(m[3]) // it has digits only
+		face := font.DefaultCache.Lookup(font.Font{Typeface: "Liberation", Variant: "Sans"}, vg.Points(float64(size)))
+		width := face.Width(html.UnescapeString(m[4])).Points()
+		return fmt.Sprintf(`<text textLength="%.1f" lengthAdjust="spacingAndGlyphs" %sLiberation Sans,Arial,Helvetica,sans-serif%s%spx">%s</text>`,
+			width, m[1], m[2], m[3], m[4])
+	})
+}
 
 // sans sets the font of a text.
 func sans(style *draw.TextStyle, size vg.Length) {
