@@ -71,7 +71,7 @@ var _ base.Iterator = (*Iter)(nil)
 
 const (
 	minReadahead = 16 << 10
-	maxReadahead = 256 << 10
+	maxReadahead = 64 << 10
 )
 
 // iterMem is the memory that a closed iterator leaves to the next one.

@@ -116,7 +116,7 @@ func TestStorage(t *testing.T) {
 }
 
 // TestDamage guards that damage is an error by which programs know it, with the file,
-// and that RecoverFile gets the rest back.
+// whatever Strict is, and that RecoverFile gets the rest back.
 func TestDamage(t *testing.T) {
 	dir := t.TempDir()
 	o := &opt.Options{WriteBuffer: 64 << 10}
@@ -140,10 +140,13 @@ func TestDamage(t *testing.T) {
 	if err := os.WriteFile(manifests[0], data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err = OpenFile(dir, o)
-	var damage *errors.ErrCorrupted
-	if !errors.IsCorrupted(err) || !stderrors.As(err, &damage) || damage.Fd.Type != storage.TypeManifest {
-		t.Fatalf("Open: %v", err)
+	for _, strict := range []opt.Strict{opt.NoStrict, opt.StrictAll, 0} {
+		o.Strict = strict
+		_, err = OpenFile(dir, o)
+		var damage *errors.ErrCorrupted
+		if !errors.IsCorrupted(err) || !stderrors.As(err, &damage) || damage.Fd.Type != storage.TypeManifest {
+			t.Fatalf("Open: %v", err)
+		}
 	}
 	if db, err = RecoverFile(dir, o); err != nil {
 		t.Fatal(err)

@@ -28,22 +28,25 @@ func checkComparer(o *opt.Options) error {
 
 func clamp(n, least, most int) int { return min(max(n, least), most) }
 
-// storeOptions derives the store's options from o. The block cache must be released.
-//
-// The process takes no more memory than with goleveldb: that holds up to two write
-// buffers, and the store up to three memtables, of half the size then; and it maps no
-// tables.
+// memtablesPerBuffer is the number of memtables in WriteBuffer. The process must take no more
+// memory than with goleveldb, which holds up to two write buffers, uses their memory again, and
+// reads tables block by block. The store holds up to three memtables, and what they leave is
+// garbage until the next collection.
+const memtablesPerBuffer = 3
+
+// storeOptions derives the store's options from o. The block cache must be released. Tables
+// are not mapped, for the same reason.
 func storeOptions(o *opt.Options, stor storage.Storage) (so *sift.Options, blocks *sharedCache) {
 	so = &sift.Options{
 		ReadOnly:           o.GetReadOnly(),
 		ErrorIfExists:      o.GetErrorIfExist() && !o.GetReadOnly(),
 		ErrorIfMissing:     o.GetErrorIfMissing(),
-		MemtableBytes:      clamp(o.GetWriteBuffer()/2, 1<<10, 1<<30),
+		MemtableBytes:      clamp(o.GetWriteBuffer()/memtablesPerBuffer, 1<<10, 1<<30),
 		TableBytes:         clamp(o.GetCompactionTableSize(1), 1<<10, 1<<30),
 		BlockBytes:         clamp(o.GetBlockSize(), 64, 4<<20),
 		LevelBaseBytes:     max(o.GetCompactionTotalSize(1), 1<<10),
 		LevelMultiplier:    10,
-		L0Tables:           clamp(2*o.GetCompactionL0Trigger(), 1, 1000),
+		L0Tables:           clamp(memtablesPerBuffer*o.GetCompactionL0Trigger(), 1, 1000),
 		MapBytes:           -1,
 		MaxOpenFiles:       max(o.GetOpenFilesCacheCapacity(), 1),
 		DisableCompression: o.GetCompression() == opt.NoCompression,

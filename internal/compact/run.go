@@ -175,7 +175,7 @@ func (r *runner) begin() error {
 		return err
 	}
 	if r.buf == nil {
-		r.buf = bufio.NewWriterSize(f, 256<<10)
+		r.buf = bufio.NewWriterSize(f, 64<<10)
 	} else {
 		r.buf.Reset(f)
 	}

@@ -164,31 +164,35 @@ type Options struct {
 	CompactionGPOverlapsFactor int
 
 	// CompactionL0Trigger is the number of write buffers in the tables of level 0 at which
-	// a compaction begins. A table is half of one. Default: 4.
+	// a compaction begins. A table is a third of one. Default: 4.
 	CompactionL0Trigger int
 
 	// CompactionSourceLimitFactor is not used.
 	CompactionSourceLimitFactor int
 
-	// CompactionTableSize is the size at which a compaction begins a new table.
+	// CompactionTableSize times CompactionTableSizeMultiplier is the size at which a
+	// compaction begins a new table in levels 1 and 2. It doubles with each further level.
 	// Default: 2 MiB.
 	CompactionTableSize int
 
-	// CompactionTableSizeMultiplier is not used: tables of all levels are of one size.
+	// CompactionTableSizeMultiplier counts once: see CompactionTableSize. Default: 1.
 	CompactionTableSizeMultiplier float64
 
-	// CompactionTableSizeMultiplierPerLevel is not used.
+	// CompactionTableSizeMultiplierPerLevel takes the place of the multiplier with its entry
+	// for level 1. The others are not used.
 	CompactionTableSizeMultiplierPerLevel []float64
 
-	// CompactionTotalSize is the size of level 1, and the unit of those below.
-	// Default: 10 MiB.
+	// CompactionTotalSize times CompactionTotalSizeMultiplier is the size of level 1. In a
+	// database of less than eight times that, level 1 is an eighth, but at least four thirds
+	// of WriteBuffer. Default: 10 MiB.
 	CompactionTotalSize int
 
 	// CompactionTotalSizeMultiplier is how many times as large each level may be as
-	// the one above; it is rounded, and at least 2. Default: 10.
+	// the one above; for that it is rounded, and at least 2. Default: 10.
 	CompactionTotalSizeMultiplier float64
 
-	// CompactionTotalSizeMultiplierPerLevel is not used.
+	// CompactionTotalSizeMultiplierPerLevel takes the place of the multiplier in the size of
+	// level 1 with its entry for level 1. The others are not used.
 	CompactionTotalSizeMultiplierPerLevel []float64
 
 	// Comparer must be nil or the bytewise order: Open returns an error for others.
@@ -250,8 +254,7 @@ type Options struct {
 	Strict Strict
 
 	// WriteBuffer is how much may be held in memory before writes wait until some of it
-	// has become a table of level 0, and half as much again. A table is made of half of
-	// it. Default: 4 MiB.
+	// has become a table of level 0. A table is made of a third of it. Default: 4 MiB.
 	WriteBuffer int
 
 	// WriteL0PauseTrigger is not used: writes wait at three times CompactionL0Trigger.
