@@ -62,6 +62,9 @@ var programs = []program{
 	{module: "github.com/nspcc-dev/neo-go", version: "v0.106.3", dirs: []string{"pkg/core/storage"}, noVet: true},
 	{module: "github.com/philippgille/gokv/leveldb", version: "v0.7.0", dirs: []string{"."}, noVet: true},
 	{module: "github.com/hidal-go/hidalgo", version: "v0.3.0", dirs: []string{"kv/flat/leveldb"}, noVet: true},
+	{module: "github.com/blevesearch/bleve", version: "v1.0.14", dirs: []string{"index/store/goleveldb", "index/store/metrics"}, noVet: true},
+	{module: "github.com/0xPolygon/polygon-edge", version: "v1.3.1", dirs: []string{"blockchain/storage/leveldb", "state/immutable-trie"}, noVet: true},
+	{module: "github.com/klaytn/klaytn", version: "v1.12.1", dirs: []string{"storage/database", "networks/p2p/discover"}, noVet: true},
 	{module: "github.com/projectdiscovery/hmap", version: "v0.0.45", dirs: []string{"store/...", "filekv"}, noVet: true},
 	{module: "github.com/ledisdb/ledisdb", version: "v0.0.0-20200510135210-d35789ec47e6", dirs: []string{"store/...", "ledis"}, skip: "TestStore$", noVet: true, outside: true},
 }
@@ -157,7 +160,7 @@ func (p *program) checkOut(t *testing.T) string {
 	}
 	mod := filepath.Join(dir, "go.mod")
 	for _, name := range []string{mod, filepath.Join(dir, "go.sum")} {
-		if err := os.Chmod(name, 0o644); err != nil {
+		if err := os.Chmod(name, 0o644); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 
 var fdNone storage.FileDesc
 
-// parseName returns the file of a storage that has a name in a directory.
+// parseName returns the FileDesc that a file name stands for.
 func parseName(path string) (fd storage.FileDesc, ok bool) {
 	name := filepath.Base(path)
 	digits, isManifest := strings.CutPrefix(name, "MANIFEST-")
@@ -51,9 +51,8 @@ const (
 	currentName = "CURRENT"
 )
 
-// storageFS is the file system of a database in a Storage. There is one directory. What
-// the store writes under any other name, as it does CURRENT before it is renamed, is
-// held in memory.
+// storageFS is the file system of a database in a Storage: a single directory. Files whose names
+// the Storage does not have, such as CURRENT before it is renamed, are held in memory.
 type storageFS struct {
 	stor storage.Storage
 
@@ -70,8 +69,7 @@ func newStorageFS(stor storage.Storage) *storageFS {
 	}
 }
 
-// file returns the file of the storage that a name stands for. Tables have one name
-// only.
+// file returns the file of the storage that a path stands for. A table has only one name.
 func (s *storageFS) file(name string) (storage.FileDesc, bool) {
 	fd, ok := parseName(name)
 	return fd, ok && filepath.Ext(name) != ".sst"
@@ -117,8 +115,8 @@ func (s *storageFS) Open(name string) (sift.File, error) {
 	return nil, os.ErrNotExist
 }
 
-// open opens a file, once for all who have it open: storages may refuse to open one
-// again.
+// open opens a file for reading. All users share one Reader, since a Storage may refuse to open
+// a file twice.
 func (s *storageFS) open(fd storage.FileDesc) (*readFile, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +137,7 @@ func (s *storageFS) open(fd storage.FileDesc) (*readFile, error) {
 	return &readFile{shared: shared, fs: s, fd: fd}, nil
 }
 
-// current returns what the file CURRENT holds.
+// current returns the contents of CURRENT.
 func (s *storageFS) current() ([]byte, error) {
 	fd, err := s.stor.GetMeta()
 	if err != nil {
@@ -162,8 +160,8 @@ func (s *storageFS) Remove(name string) error {
 	return nil
 }
 
-// Rename implements sift.FS. Making CURRENT sets the meta; a file that is moved to
-// another directory, as Repair does with those that it has read, is removed.
+// Rename implements sift.FS. Renaming a file to CURRENT sets the meta. A file that is moved to
+// another directory, as Repair does with old files, is removed.
 func (s *storageFS) Rename(oldname, newname string) error {
 	if fd, ok := s.file(oldname); ok {
 		if filepath.Dir(oldname) != filepath.Dir(newname) {
@@ -196,7 +194,7 @@ func (s *storageFS) Rename(oldname, newname string) error {
 	return nil
 }
 
-// Link implements sift.FS; it is for checkpoints, which a DB has not.
+// Link implements sift.FS. Only checkpoints call it, which DB does not offer.
 func (s *storageFS) Link(oldname, newname string) error { return stderrors.ErrUnsupported }
 
 // MkdirAll implements sift.FS.
@@ -244,7 +242,7 @@ func (s *storageFS) Size(name string) (int64, error) {
 	return int64(len(f.(*otherFile).bytes())), nil
 }
 
-// SyncDir implements sift.FS: names of a storage are durable with what they name.
+// SyncDir implements sift.FS. It does nothing: a Storage makes names durable with their files.
 func (s *storageFS) SyncDir(string) error { return nil }
 
 // Lock implements sift.FS.
@@ -331,7 +329,7 @@ func (f *writtenFile) Close() error {
 
 func (*writtenFile) ReadAt([]byte, int64) (int, error) { return 0, stderrors.ErrUnsupported }
 
-// otherFile is a file that the storage has no name for.
+// otherFile is a file in memory, for names that the Storage does not have.
 type otherFile struct {
 	mu   sync.Mutex
 	data []byte

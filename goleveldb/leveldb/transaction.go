@@ -12,12 +12,12 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// Transaction is a list of writes that it can read, and that are applied as one by
-// Commit. While it is open other writes wait. It is safe for concurrent use.
+// Transaction collects writes, which Commit applies atomically. Its reads see them. While it is
+// open, other writes wait. It is safe for concurrent use.
 //
-// What is written is held in memory up to the size of the write buffer, and beyond that
-// in temporary files of the storage. Commit brings it into tables then. It is durable when
-// Commit returns, unless Options.NoSync is set and it has stayed in memory.
+// Writes are held in memory up to the size of the write buffer, and beyond that in temporary
+// files of the storage, which Commit merges into tables. When Commit returns they are durable,
+// unless Options.NoSync is set and they fitted in memory.
 type Transaction struct {
 	db   *DB
 	base *sift.Snapshot
@@ -27,8 +27,8 @@ type Transaction struct {
 	closed bool
 }
 
-// OpenTransaction opens a transaction. It waits for the one that is open to end. The
-// transaction must be committed or discarded.
+// OpenTransaction begins a transaction, which must be committed or discarded. If another one is
+// open, it waits for its end.
 func (db *DB) OpenTransaction() (*Transaction, error) {
 	if err := db.writable(); err != nil {
 		return nil, err
@@ -62,8 +62,8 @@ func (tr *Transaction) end() {
 	tr.db.writers.Unlock()
 }
 
-// Get returns the value of key as the transaction has left it, or ErrNotFound. The
-// value is the caller's.
+// Get returns the value of key, the transaction's own writes included, or ErrNotFound. The value
+// belongs to the caller.
 func (tr *Transaction) Get(key []byte, ro *opt.ReadOptions) ([]byte, error) {
 	tr.mu.RLock()
 	defer tr.mu.RUnlock()
@@ -98,8 +98,8 @@ func (tr *Transaction) Has(key []byte, ro *opt.ReadOptions) (bool, error) {
 	return ok, convert(err)
 }
 
-// NewIterator returns an iterator over the keys of a range as the transaction has left
-// them now; nil for all keys. It may outlive the transaction, and must be released.
+// NewIterator returns an iterator over the keys of a range; nil means all keys. It sees the
+// transaction's writes up to now, may outlive the transaction, and must be released.
 func (tr *Transaction) NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.Iterator {
 	tr.mu.RLock()
 	defer tr.mu.RUnlock()
@@ -154,8 +154,8 @@ func (tr *Transaction) write(f func() error) error {
 	return f()
 }
 
-// Commit applies the writes and ends the transaction. After an error the transaction is
-// still open: it can be committed again, or discarded.
+// Commit applies the writes and ends the transaction. After an error the transaction is still
+// open, and can be committed again or discarded.
 func (tr *Transaction) Commit() error {
 	if err := tr.db.ok(); err != nil {
 		return err
@@ -172,7 +172,8 @@ func (tr *Transaction) Commit() error {
 	return nil
 }
 
-// Discard ends the transaction and drops its writes, unless it has ended.
+// Discard ends the transaction and drops its writes. It does nothing if the transaction has
+// ended.
 func (tr *Transaction) Discard() {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

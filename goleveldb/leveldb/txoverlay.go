@@ -8,9 +8,9 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/iterator"
 )
 
-// overlay is a cursor over a database with the writes of a transaction over it. As long
-// as it moves forward both stand at the next key that they have, or at the current one;
-// a move backward seeks in both.
+// overlay is a cursor over a database and the writes of a transaction, which hide the
+// database's entries of the same keys. While it moves forward, both of its iterators are at the
+// current key or at their next one; a move backward seeks in both.
 type overlay struct {
 	base         *sift.Iter
 	view         view
@@ -95,8 +95,8 @@ func (c *overlay) SeekGE(key []byte) bool {
 	return c.skipDeleted()
 }
 
-// skipDeleted makes the first key of those that base and own are at the current one, and
-// passes over deletions.
+// skipDeleted makes the lesser key of base and own the current one, skipping keys that the
+// transaction deleted.
 func (c *overlay) skipDeleted() bool {
 	for {
 		if c.Err() != nil {
@@ -125,7 +125,7 @@ func (c *overlay) skipDeleted() bool {
 	}
 }
 
-// step moves those on that are at the current key.
+// step moves base and own past the current key.
 func (c *overlay) step() {
 	if c.ofBase {
 		c.inBase = c.base.Next()
@@ -198,7 +198,7 @@ func (c *overlay) Err() error {
 	return c.own.Error()
 }
 
-// Close releases the iterators and the files below them.
+// Close releases the iterators and the files that they read.
 func (c *overlay) Close() error {
 	c.own.Release()
 	c.view.unref()

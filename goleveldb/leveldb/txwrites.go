@@ -23,18 +23,17 @@ type write struct {
 	value   []byte
 }
 
-// ownWrites are the writes of a transaction: the last ones in memory, those before in
-// runs, which are sorted temporary files. Transaction.mu guards it; a view that was taken
-// needs no lock.
+// ownWrites holds the writes of a transaction: the latest in memory, older ones in runs, which
+// are sorted temporary files. Transaction.mu guards it. A view needs no lock.
 type ownWrites struct {
 	view
 	db  *DB
 	seq uint64 // the number of the last write
 }
 
-// view is where writes are. The entry of a write is the key and its number, inverted, in
-// 8 bytes, big-endian, so that of one key the newest comes first; its value begins with 1
-// for a deletion, otherwise 0.
+// view is a fixed set of writes. The entry of a write has as its key the user key and the
+// write's number, inverted, in 8 bytes, big-endian, so that the newest write of a key comes
+// first. Its value begins with 1 for a deletion, otherwise with 0.
 type view struct {
 	mem  *memdb.DB
 	runs []*run // oldest first
@@ -134,7 +133,7 @@ func (o *ownWrites) get(key []byte) (write, bool, error) {
 	}
 }
 
-// makeRoom writes what is in memory to a run if it is as much as may be.
+// makeRoom writes the memory to a run if it is full.
 func (o *ownWrites) makeRoom() error {
 	if o.mem.Size() < o.db.o.GetWriteBuffer() {
 		return nil
@@ -209,7 +208,7 @@ func (v view) ref() view {
 	return v
 }
 
-// unref gives references back, and removes the files that nobody uses any more.
+// unref drops references, and removes the files that are no longer used.
 func (v view) unref() {
 	for _, r := range v.runs {
 		if r.refs.Add(-1) == 0 {
@@ -269,7 +268,7 @@ func (v view) ops() iter.Seq2[sift.Op, error] {
 	}
 }
 
-// removeTemps removes what transactions have left that were open when the program
+// removeTemps removes the temporary files of transactions that were open when the program
 // ended.
 func removeTemps(stor storage.Storage) error {
 	fds, err := stor.List(storage.TypeTemp)

@@ -33,7 +33,7 @@ const (
 	lastChunk   = 4
 )
 
-// ErrCorrupted says what was dropped. It comes inside an errors.ErrCorrupted.
+// ErrCorrupted describes what was dropped. It is wrapped in an errors.ErrCorrupted.
 type ErrCorrupted struct {
 	Size   int // bytes
 	Reason string
@@ -44,8 +44,9 @@ func (e *ErrCorrupted) Error() string {
 	return fmt.Sprintf("leveldb/journal: block/chunk corrupted: %s (%d bytes)", e.Reason, e.Size)
 }
 
-// Dropper is told what a Reader drops.
+// Dropper is notified of what a Reader drops.
 type Dropper interface {
+	// Drop is called with an errors.ErrCorrupted that holds an ErrCorrupted.
 	Drop(err error)
 }
 
@@ -56,7 +57,7 @@ var (
 	errClosed      = errors.New("leveldb/journal: closed Writer")
 )
 
-// Reader reads journals. It is used by one goroutine at a time.
+// Reader reads journals. It must not be used concurrently.
 type Reader struct {
 	r                io.Reader
 	dropper          Dropper
@@ -70,13 +71,13 @@ type Reader struct {
 	last bool            // it is the journal's last
 }
 
-// NewReader returns a Reader. dropper may be nil. With strict damage is an error,
-// otherwise it is dropped; checksum has checksums verified.
+// NewReader returns a Reader of the log in r. dropper may be nil. If strict is set, damage is
+// an error; otherwise it is skipped. If checksum is set, checksums are verified.
 func NewReader(r io.Reader, dropper Dropper, strict, checksum bool) *Reader {
 	return &Reader{r: r, dropper: dropper, strict: strict, checksum: checksum}
 }
 
-// Reset makes the Reader read another log, and returns the error that it had.
+// Reset makes the Reader read another log. It returns the Reader's previous error.
 func (r *Reader) Reset(reader io.Reader, dropper Dropper, strict, checksum bool) error {
 	err := r.err
 	seq := r.seq + 1
@@ -84,7 +85,8 @@ func (r *Reader) Reset(reader io.Reader, dropper Dropper, strict, checksum bool)
 	return err
 }
 
-// damaged notes that n bytes are dropped. They are no error where tolerated.
+// damaged reports n dropped bytes. It returns errSkip if that is tolerated or the Reader is not
+// strict.
 func (r *Reader) damaged(n int, reason string, tolerated bool) error {
 	err := lerrors.NewErrCorrupted(storage.FileDesc{}, &ErrCorrupted{n, reason})
 	if r.dropper != nil {
@@ -103,8 +105,8 @@ func (r *Reader) dropBlock(from int, reason string) error {
 	return r.damaged(r.n-from, reason, false)
 }
 
-// nextChunk goes to the next chunk, which begins a journal if first is set. The error is
-// errSkip if something was dropped before it.
+// nextChunk moves to the next chunk, the first one of a journal if first is set. It returns
+// errSkip if it dropped something on the way.
 func (r *Reader) nextChunk(first bool) error {
 	for {
 		at := r.j
@@ -159,8 +161,8 @@ func (r *Reader) nextBlock() error {
 	return nil
 }
 
-// Next returns a reader of the next journal, or io.EOF. Without strict it passes over
-// what is damaged. The reader is valid until the next call.
+// Next returns a reader of the next journal, or io.EOF. A Reader that is not strict skips
+// damaged journals. The reader is valid until the next call.
 func (r *Reader) Next() (io.Reader, error) {
 	r.seq++
 	if r.err != nil {
@@ -183,7 +185,8 @@ type singleReader struct {
 	err error
 }
 
-// Read implements io.Reader. The error is io.ErrUnexpectedEOF if the rest is damaged.
+// Read implements io.Reader. It returns io.ErrUnexpectedEOF if the rest of the journal is
+// damaged.
 func (s *singleReader) Read(p []byte) (int, error) {
 	r := s.r
 	switch {
@@ -218,8 +221,8 @@ func (s *singleReader) ReadByte() (byte, error) {
 	return b[0], err
 }
 
-// Writer writes journals. What does not fill a block is held back until Flush or Close.
-// It is used by one goroutine at a time.
+// Writer writes journals. It buffers a block that is not full until Flush or Close. It must not
+// be used concurrently.
 type Writer struct {
 	w       io.Writer
 	seq     int // counts journals, so that earlier ones' writers are known
@@ -232,11 +235,11 @@ type Writer struct {
 	err     error
 }
 
-// NewWriter returns a Writer.
+// NewWriter returns a Writer of a new log in w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Next finishes the journal before and returns a writer of a new one, which is valid
-// until the next call of Next, Flush or Close.
+// Next finishes the current journal and returns a writer of the next one, which is valid until
+// the next call of Next, Flush or Close.
 func (w *Writer) Next() (io.Writer, error) {
 	w.seq++
 	if w.err != nil {
@@ -252,7 +255,7 @@ func (w *Writer) Next() (io.Writer, error) {
 	return singleWriter{w, w.seq}, w.err
 }
 
-// finish ends the present journal.
+// finish ends the current journal.
 func (w *Writer) finish() {
 	if w.pending {
 		w.pending = false
@@ -260,7 +263,7 @@ func (w *Writer) finish() {
 	}
 }
 
-// fillHeader fills in the header of the present chunk.
+// fillHeader fills in the header of the current chunk.
 func (w *Writer) fillHeader(last bool) {
 	kind := byte(middleChunk)
 	switch {
@@ -284,7 +287,7 @@ func (w *Writer) writeBlock() {
 	w.blocks++
 }
 
-// writePending finishes the journal and writes what is held back.
+// writePending finishes the current journal and writes the buffer.
 func (w *Writer) writePending() {
 	if w.err != nil {
 		return
@@ -294,8 +297,8 @@ func (w *Writer) writePending() {
 	w.written = w.j
 }
 
-// Flush finishes the journal, writes what is held back, and flushes what it writes to if
-// that has Flush() error.
+// Flush finishes the current journal, writes the buffer, and flushes the underlying writer if
+// that has a method Flush() error.
 func (w *Writer) Flush() error {
 	w.seq++
 	w.writePending()
@@ -305,8 +308,8 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// Close finishes the journal and writes what is held back. The Writer cannot be used any
-// more.
+// Close finishes the current journal and writes the buffer. The Writer cannot be used
+// afterwards. Close does not close the underlying writer.
 func (w *Writer) Close() error {
 	w.seq++
 	w.writePending()
@@ -317,7 +320,7 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// Reset finishes the journal and makes the Writer write another log.
+// Reset finishes the current journal and makes the Writer write another log.
 func (w *Writer) Reset(writer io.Writer) (err error) {
 	if w.err == nil {
 		err = w.Close()
@@ -326,7 +329,7 @@ func (w *Writer) Reset(writer io.Writer) (err error) {
 	return err
 }
 
-// Size returns the length of the log with what is held back.
+// Size returns the length of the log in bytes, the buffer included.
 func (w *Writer) Size() int64 {
 	if w == nil {
 		return 0

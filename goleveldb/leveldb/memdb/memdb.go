@@ -12,13 +12,14 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// What the package returns.
+// Errors that the package returns.
 var (
 	ErrNotFound     = errors.ErrNotFound
 	ErrIterReleased = errors.New("leveldb/memdb: iterator released")
 )
 
-// maxHeight bounds the skip list; a node is one higher with a chance of one in four.
+// maxHeight bounds the levels of the skip list. Each has about a quarter of the nodes of the one
+// below.
 const maxHeight = 12
 
 // node is an entry of the skip list. Its key does not change.
@@ -37,18 +38,18 @@ type DB struct {
 	height   int
 	entries  int
 	size     int // of the keys and values
-	used     int // the same, with those that were deleted or overwritten
+	used     int // size, plus the bytes of deleted and overwritten entries
 	capacity int
 }
 
-// New returns an empty DB in the order of cmp. capacity is how many bytes Capacity and
-// Free reckon with; the DB grows beyond it.
+// New returns an empty DB that is ordered by cmp. capacity, in bytes, is what Capacity and Free
+// start from. It is no limit: the DB grows beyond it.
 func New(cmp comparer.BasicComparer, capacity int) *DB {
 	return &DB{cmp: cmp, head: node{next: make([]*node, maxHeight)}, height: 1, capacity: capacity}
 }
 
-// findGE returns the first node whose key is not less than key, nil if there is none,
-// and in prev, if it is not nil, the last node before it at each height.
+// findGE returns the first node whose key is not less than key, or nil. If prev is not nil, it
+// receives the last node before that one on each level.
 // REQUIRES: mu.
 func (p *DB) findGE(key []byte, prev *[maxHeight]*node) *node {
 	at := &p.head
@@ -65,7 +66,7 @@ func (p *DB) findGE(key []byte, prev *[maxHeight]*node) *node {
 	}
 }
 
-// findLT returns the last node whose key is less than key, or the last one if all is
+// findLT returns the last node whose key is less than key, or the last node of all if all is
 // set; nil if there is none. REQUIRES: mu.
 func (p *DB) findLT(key []byte, all bool) *node {
 	at := &p.head
@@ -111,7 +112,7 @@ func (p *DB) Put(key []byte, value []byte) error {
 	return nil
 }
 
-// Delete removes key. If it is not there the error is ErrNotFound.
+// Delete removes key. It returns ErrNotFound if there is no such key.
 func (p *DB) Delete(key []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +130,7 @@ func (p *DB) Delete(key []byte) error {
 	return nil
 }
 
-// Contains reports whether key is there.
+// Contains reports whether there is a value for key.
 func (p *DB) Contains(key []byte) bool {
 	_, err := p.Get(key)
 	return err == nil
@@ -156,22 +157,22 @@ func (p *DB) Find(key []byte) (rkey, value []byte, err error) {
 	return nil, nil, ErrNotFound
 }
 
-// Capacity returns the capacity in bytes, what is used if that is more.
+// Capacity returns the capacity in bytes, or the bytes in use if these are more.
 func (p *DB) Capacity() int {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.capacity
 }
 
-// Size returns the bytes of the keys and values that are there.
+// Size returns the total length of all keys and values.
 func (p *DB) Size() int {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.size
 }
 
-// Free returns the bytes that can be put until the capacity is used. What is deleted
-// or overwritten counts as used.
+// Free returns how many bytes are left of the capacity. Deleted and overwritten entries count
+// as used.
 func (p *DB) Free() int {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -196,8 +197,8 @@ func (p *DB) Reset() {
 	p.height, p.entries, p.size, p.used = 1, 0, 0, 0
 }
 
-// NewIterator returns an iterator over the keys of a range, nil for all. It sees what
-// is put and deleted meanwhile.
+// NewIterator returns an iterator over the keys of a range; nil means all keys. It sees later
+// changes, and must be released.
 func (p *DB) NewIterator(slice *util.Range) iterator.Iterator {
 	it := &dbIter{p: p}
 	if slice != nil {
@@ -206,19 +207,18 @@ func (p *DB) NewIterator(slice *util.Range) iterator.Iterator {
 	return it
 }
 
-// dbIter is at a node, or before the first, or after the last.
+// dbIter is at a node, before the first one, or after the last one.
 type dbIter struct {
 	util.BasicReleaser
 	p            *DB
 	start, limit []byte
 	node         *node // nil: at no entry
 	value        []byte
-	atEnd        bool // it has run off the end; otherwise it is before the first
+	atEnd        bool // at no entry: after the last one, not before the first
 	err          error
 }
 
-// set makes n, found by a move forward or backward, the current node if it is within
-// the range. REQUIRES: p.mu.
+// set makes n the current node if it is within the range. REQUIRES: p.mu.
 func (it *dbIter) set(n *node, forward bool) bool {
 	if n != nil && (it.limit != nil && it.p.cmp.Compare(n.key, it.limit) >= 0 || it.start != nil && it.p.cmp.Compare(n.key, it.start) < 0) {
 		n = nil

@@ -11,15 +11,14 @@ import (
 	lerrors "github.com/syndtr/goleveldb/leveldb/errors"
 )
 
-// What readers and their iterators return.
+// Errors of a Reader that was released.
 var (
 	ErrNotFound       = lerrors.ErrNotFound
 	ErrReaderReleased = errors.New("leveldb/table: reader released")
 	ErrIterReleased   = errors.New("leveldb/table: iterator released")
 )
 
-// ErrCorrupted says what part of a table is damaged. It comes inside an
-// errors.ErrCorrupted.
+// ErrCorrupted describes the damaged part of a table. It is wrapped in an errors.ErrCorrupted.
 type ErrCorrupted struct {
 	Pos    int64
 	Size   int64
@@ -46,7 +45,7 @@ const (
 	filterPrefix = "filter."
 )
 
-// handle says where a block is.
+// handle is the position of a block in the file.
 type handle struct{ offset, length uint64 }
 
 func (h handle) append(dst []byte) []byte {

@@ -23,7 +23,7 @@ import (
 // Reader reads a table. It is safe for concurrent use.
 type Reader struct{ *contents }
 
-// contents is what a Reader holds.
+// contents holds the fields of a Reader.
 type contents struct {
 	f    io.ReaderAt
 	size int64
@@ -43,15 +43,15 @@ type contents struct {
 	released bool
 }
 
-// indexEntry is a data block, and a key that is not before any of its keys.
+// indexEntry is a data block with its separator, a key that is at least its last one.
 type indexEntry struct {
 	key []byte
 	handle
 }
 
-// NewReader returns a Reader of the table in f. fd is for errors. cache and bpool are not
-// used. Of the options it uses Comparer, Filter and AltFilters. A table that is damaged
-// is no error of NewReader, but of the Reader's methods.
+// NewReader returns a Reader of the table in f, whose length is size bytes. fd names the file in
+// errors. cache and bpool are not used. Of the options it uses Comparer, Filter and AltFilters.
+// If the table is damaged, NewReader succeeds, and the Reader's methods return the error.
 func NewReader(f io.ReaderAt, size int64, fd storage.FileDesc, cache *cache.NamespaceGetter, bpool *util.BufferPool, o *opt.Options) (*Reader, error) {
 	if f == nil {
 		return nil, errors.New("leveldb/table: nil file")
@@ -65,7 +65,7 @@ func NewReader(f io.ReaderAt, size int64, fd storage.FileDesc, cache *cache.Name
 	return r, nil
 }
 
-// damaged makes the error of a damaged part.
+// damaged returns the error for a damaged part of the file.
 func (r *Reader) damaged(pos, size int64, kind, reason string) error {
 	return errors.NewErrCorrupted(r.fd, &ErrCorrupted{pos, size, kind, reason})
 }
@@ -106,8 +106,8 @@ func (r *Reader) open(o *opt.Options) error {
 	return r.openFilter(metaindex, o)
 }
 
-// openFilter reads the filter that the options can ask. Where it is damaged there is
-// none.
+// openFilter reads the filter block of one of the filters in the options. A damaged one is
+// ignored.
 func (r *Reader) openFilter(metaindex handle, o *opt.Options) error {
 	meta, err := r.readEntries(metaindex, "meta-block")
 	if err != nil {
@@ -139,8 +139,8 @@ func (r *Reader) openFilter(metaindex handle, o *opt.Options) error {
 	return nil
 }
 
-// takeFilter takes the filters of a filter block: their bytes, where each begins in 4
-// bytes, where these begin in 4 bytes, and the logarithm of the bytes that each is for.
+// takeFilter decodes a filter block: the filters, the offset of each in 4 bytes, the offset of
+// these offsets in 4 bytes, and the binary logarithm of the bytes of file that a filter covers.
 func (r *Reader) takeFilter(f filter.Filter, data []byte) {
 	n := len(data) - 5
 	if n < 0 {
@@ -161,7 +161,7 @@ func (r *Reader) takeFilter(f filter.Filter, data []byte) {
 	r.filter, r.filterData, r.baseLg = f, data[:starts], baseLg
 }
 
-// mayContain asks the filter of a data block.
+// mayContain probes the filter of a data block.
 func (r *Reader) mayContain(h handle, key []byte) bool {
 	i := h.offset >> r.baseLg
 	if r.filter == nil || i+1 >= uint64(len(r.filterEnds)) {
@@ -170,7 +170,7 @@ func (r *Reader) mayContain(h handle, key []byte) bool {
 	return r.filter.Contains(r.filterData[r.filterEnds[i]:r.filterEnds[i+1]], key)
 }
 
-// readBlock reads a block, with its checksum verified.
+// readBlock reads a block and verifies its checksum.
 func (r *Reader) readBlock(h handle, kind string) ([]byte, error) {
 	pos, size := int64(h.offset), int64(h.length)
 	if h.offset > uint64(r.size) || h.length > uint64(r.size)-h.offset || uint64(r.size)-h.offset-h.length < trailerLen {
@@ -217,7 +217,8 @@ func (r *Reader) readEntries(h handle, kind string) ([]entry, error) {
 	return entries, nil
 }
 
-// use returns why nothing can be read. If something can it stays so until mu is released.
+// use takes mu, so that the Reader stays usable until mu is released, or returns why nothing can
+// be read.
 func (r *Reader) use() error {
 	r.mu.RLock()
 	err := r.err
@@ -230,19 +231,18 @@ func (r *Reader) use() error {
 	return err
 }
 
-// findBlock returns the first data block that can hold a key that is not less than key.
+// findBlock returns the first data block that may hold a key >= key.
 func (r *Reader) findBlock(key []byte) int {
 	return sort.Search(len(r.index), func(i int) bool { return r.cmp.Compare(r.index[i].key, key) >= 0 })
 }
 
-// searchEntries returns the first entry whose key is not less than key.
+// searchEntries returns the index of the first entry whose key is >= key.
 func (r *Reader) searchEntries(entries []entry, key []byte) int {
 	return sort.Search(len(entries), func(i int) bool { return r.cmp.Compare(entries[i].key, key) >= 0 })
 }
 
-// Find returns the first key that is not less than key, with its value, or ErrNotFound.
-// With filtered the error is ErrNotFound too if the filter says that key is not there.
-// The slices are the caller's.
+// Find returns the first entry whose key is >= key, or ErrNotFound. If filtered is set, it also
+// returns ErrNotFound if the filter excludes key. The slices belong to the caller.
 func (r *Reader) Find(key []byte, filtered bool, ro *opt.ReadOptions) (rkey, value []byte, err error) {
 	if err := r.use(); err != nil {
 		return nil, nil, err
@@ -270,7 +270,7 @@ func (r *Reader) FindKey(key []byte, filtered bool, ro *opt.ReadOptions) (rkey [
 	return rkey, err
 }
 
-// Get returns the value of key, or ErrNotFound. The value is the caller's.
+// Get returns the value of key, or ErrNotFound. The value belongs to the caller.
 func (r *Reader) Get(key []byte, ro *opt.ReadOptions) (value []byte, err error) {
 	rkey, value, err := r.Find(key, false, ro)
 	if err == nil && r.cmp.Compare(rkey, key) != 0 {
@@ -282,7 +282,7 @@ func (r *Reader) Get(key []byte, ro *opt.ReadOptions) (value []byte, err error) 
 	return value, nil
 }
 
-// OffsetOf returns about where in the file the key is, or would be.
+// OffsetOf returns the approximate offset in the file at which the key is, or would be.
 func (r *Reader) OffsetOf(key []byte) (offset int64, err error) {
 	if err := r.use(); err != nil {
 		return 0, err
@@ -294,8 +294,8 @@ func (r *Reader) OffsetOf(key []byte) (offset int64, err error) {
 	return r.dataEnd, nil
 }
 
-// NewIterator returns an iterator over the keys of a range; nil for all. It must be
-// released. The Reader must not be released before.
+// NewIterator returns an iterator over the keys of a range; nil means all keys. It must be
+// released before the Reader is.
 func (r *Reader) NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.Iterator {
 	if err := r.use(); err != nil {
 		return iterator.NewEmptyIterator(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// Writer writes a table. It is used by one goroutine at a time.
+// Writer writes a table. It must not be used concurrently.
 type Writer struct {
 	w         io.Writer
 	cmp       comparer.Comparer
@@ -54,7 +54,7 @@ func NewWriter(f io.Writer, o *opt.Options, pool *util.BufferPool, size int) *Wr
 	return w
 }
 
-// Append appends a key, which must be after all before, and its value. Both are copied.
+// Append adds a key, which must be greater than all before it, and its value. Both are copied.
 func (w *Writer) Append(key, value []byte) error {
 	if w.err != nil {
 		return w.err
@@ -77,8 +77,8 @@ func (w *Writer) Append(key, value []byte) error {
 	return w.err
 }
 
-// indexPending puts the block before into the index, under a key that is not before any
-// of its keys, and before next; nil if there is none.
+// indexPending adds the last data block to the index, under a separator: a key that is at least
+// the block's last one and less than next, the key that follows; nil if none does.
 func (w *Writer) indexPending(next []byte) {
 	if !w.isPending {
 		return
@@ -107,8 +107,8 @@ func (w *Writer) finishData() {
 	}
 }
 
-// filterUpTo makes the filters of the blocks that begin before an offset: one for each
-// 2^baseLg bytes, empty where no block begins.
+// filterUpTo writes the filters of the blocks that begin before an offset: one for each 2^baseLg
+// bytes of the file, empty where no block begins.
 func (w *Writer) filterUpTo(offset uint64) {
 	for uint64(len(w.filterStarts)) < offset>>w.baseLg {
 		w.filterStarts = append(w.filterStarts, uint32(w.generated.Len()))
@@ -119,7 +119,7 @@ func (w *Writer) filterUpTo(offset uint64) {
 	}
 }
 
-// writeBlock writes a block and returns where it is.
+// writeBlock writes a block and returns its handle.
 func (w *Writer) writeBlock(data []byte, compress bool) handle {
 	if w.err != nil {
 		return handle{}
@@ -138,16 +138,16 @@ func (w *Writer) writeBlock(data []byte, compress bool) handle {
 	return h
 }
 
-// BlocksLen returns the number of data blocks that were written.
+// BlocksLen returns the number of data blocks written so far.
 func (w *Writer) BlocksLen() int { return w.blocks }
 
-// EntriesLen returns the number of keys.
+// EntriesLen returns the number of entries added.
 func (w *Writer) EntriesLen() int { return w.entries }
 
-// BytesLen returns the number of bytes that were written.
+// BytesLen returns the number of bytes written so far.
 func (w *Writer) BytesLen() int { return int(w.offset) }
 
-// Close writes the rest of the table. It does not close the file.
+// Close completes the table. It does not close the file. The Writer cannot be used afterwards.
 func (w *Writer) Close() error {
 	if w.err != nil {
 		return w.err
