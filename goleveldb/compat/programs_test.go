@@ -63,8 +63,6 @@ var programs = []program{
 	{module: "github.com/philippgille/gokv/leveldb", version: "v0.7.0", dirs: []string{"."}, noVet: true},
 	{module: "github.com/hidal-go/hidalgo", version: "v0.3.0", dirs: []string{"kv/flat/leveldb"}, noVet: true},
 	{module: "github.com/blevesearch/bleve", version: "v1.0.14", dirs: []string{"index/store/goleveldb", "index/store/metrics"}, noVet: true},
-	{module: "github.com/0xPolygon/polygon-edge", version: "v1.3.1", dirs: []string{"blockchain/storage/leveldb", "state/immutable-trie"}, noVet: true},
-	{module: "github.com/klaytn/klaytn", version: "v1.12.1", dirs: []string{"storage/database", "networks/p2p/discover"}, noVet: true},
 	{module: "github.com/projectdiscovery/hmap", version: "v0.0.45", dirs: []string{"store/...", "filekv"}, noVet: true},
 	{module: "github.com/ledisdb/ledisdb", version: "v0.0.0-20200510135210-d35789ec47e6", dirs: []string{"store/...", "ledis"}, skip: "TestStore$", noVet: true, outside: true},
 }
