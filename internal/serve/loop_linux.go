@@ -294,7 +294,7 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	}
 	c.last.Store(ms)
 	e.more = false
-	handOn, mark := spread || l.srv.heavy.Load() > 0, len(c.w.Buf)
+	handOn, mark := spread, len(c.w.Buf)
 	l.writes.db, l.writes.clock = e.db, 0
 	for !handOn && !c.quit {
 		n, err := c.r.Scan()
@@ -358,10 +358,11 @@ func (l *loop) hold() bool {
 }
 
 // leaves reports whether a command is left to another goroutine: because it may take long,
-// or has to wait. With --fsync always nobody gets a reply during a sync anyway, so there
+// or has to wait, perhaps for what a heavy command holds. With --fsync always nobody gets a reply during a sync anyway, so there
 // it is better to find more writes after it.
 func (l *loop) leaves(c *client, cmd *command, args [][]byte) bool {
 	return cmd != nil && cmd.isLong(len(args), c.r.Size()) || c.paused(cmd) ||
+		l.srv.heavy.Load() > 0 && (cmd == nil || cmd.flags&free == 0) ||
 		cmd != nil && cmd.flags&isWrite != 0 && l.srv.syncing.Load() && Fsync(l.srv.fsync.Load()) != FsyncAlways
 }
 

@@ -354,3 +354,39 @@ func TestLargeGrowthLeavesTheLoop(t *testing.T) {
 		t.Errorf("%d filters grew, %d on an event loop", grown.Load(), onLoop.Load())
 	}
 }
+
+// While a command holds what others wait for, reads of strings are carried out by the event loop,
+// and nobody waits for a goroutine's turn; what needs a lock waits elsewhere.
+func TestReadsStayOnLoopWhileHeavy(t *testing.T) {
+	var onLoop atomic.Bool
+	cmd := commands["strlen"]
+	run := cmd.run
+	t.Cleanup(func() { cmd.run = run }) // when the server has ended
+	cmd.run = func(c *client, args [][]byte) {
+		onLoop.Store(c.onLoop())
+		run(c, args)
+	}
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	reader, asker := dial(t, s), dial(t, s)
+	if got := reader.do("SET", "k", "value"); got != simple("OK") {
+		t.Fatal(got)
+	}
+	s.heavy.Add(1)
+	for i := range s.stripes {
+		s.stripes[i].mu.Lock()
+	}
+	if _, err := asker.conn.Write(appendCall(nil, "BF.EXISTS", "filter", "item")); err != nil {
+		t.Fatal(err)
+	}
+	loopsWork(t, s, "a filter is asked")
+	if got := reader.do("STRLEN", "k"); got != int64(5) || !onLoop.Load() {
+		t.Errorf("STRLEN: %v, on an event loop %v", got, onLoop.Load())
+	}
+	for i := range s.stripes {
+		s.stripes[i].mu.Unlock()
+	}
+	s.heavy.Add(-1)
+	if got := asker.reply(); got != int64(0) {
+		t.Errorf("BF.EXISTS: %v", got)
+	}
+}

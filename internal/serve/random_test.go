@@ -194,7 +194,7 @@ func TestRandomAsRedis(t *testing.T) {
 	got := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo, MaxBulkBytes: 512 << 20}))
 	count, seed := 20_000, uint64(1)
 	if os.Getenv("SIFT_LONG") != "" {
-		count, seed = 500_000, uint64(time.Now().UnixNano())
+		count, seed = 200_000, uint64(time.Now().UnixNano())
 	}
 	rng := rand.New(rand.NewPCG(seed, 7))
 	var before []string
