@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/golang/snappy"
@@ -687,6 +688,46 @@ func TestReadaheadFails(t *testing.T) {
 	for _, o := range []*IterOptions{nil, {Readahead: true}} {
 		if err := checkScan(r, list, o); err != nil {
 			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// longestRead is the most that is read at once.
+type longestRead struct {
+	io.ReaderAt
+	n int
+}
+
+func (r *longestRead) ReadAt(p []byte, off int64) (int, error) {
+	r.n = max(r.n, len(p))
+	return r.ReaderAt.ReadAt(p, off)
+}
+
+// TestReadahead: how much an iterator reads at once grows with the table.
+func TestReadahead(t *testing.T) {
+	for _, tt := range []struct {
+		entries     int // of 1 KiB
+		least, most int
+	}{
+		{1000, mostOfSmall / 2, mostOfSmall},
+		{4000, mostOfSmall + 1, maxReadahead / 2},
+		{9000, maxReadahead / 2, maxReadahead},
+	} {
+		var list []kv
+		for i := range tt.entries {
+			list = append(list, kv{fmt.Sprintf("%08d", i), 1, KindSet, strings.Repeat("v", 1000)})
+		}
+		data, _ := buildTable(t, list, &WriterOptions{DisableCompression: true})
+		for _, o := range []*IterOptions{nil, {Readahead: true}} {
+			r := openTable(t, data, nil)
+			reads := &longestRead{ReaderAt: r.r}
+			r.r = reads
+			it := r.NewIter(o)
+			for ok := it.First(); ok; ok = it.Next() {
+			}
+			if it.Err() != nil || reads.n < tt.least || reads.n > tt.most {
+				t.Errorf("%d entries, %+v: %d bytes at once, %v", tt.entries, o, reads.n, it.Err())
+			}
 		}
 	}
 }

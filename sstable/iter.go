@@ -69,10 +69,20 @@ type backEntry struct {
 
 var _ base.Iterator = (*Iter)(nil)
 
+// An iterator that goes forward reads several data blocks at once: first minReadahead bytes, then
+// twice as much each time, up to a share of the table. So a compaction of many small tables needs
+// little memory, and large tables are read in large requests.
 const (
-	minReadahead = 16 << 10
-	maxReadahead = 64 << 10
+	minReadahead   = 16 << 10
+	mostOfSmall    = 64 << 10 // the limit for tables of up to 2 MiB
+	maxReadahead   = 256 << 10
+	readaheadShare = 32
 )
+
+// readahead returns how many bytes of the table an iterator reads at once at most.
+func (r *Reader) readahead() int {
+	return int(min(max(r.dataEnd/readaheadShare, mostOfSmall), maxReadahead))
+}
 
 // iterMem is the memory that a closed iterator leaves to the next one.
 type iterMem struct {
@@ -411,13 +421,13 @@ func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
 	}
 	switch {
 	case it.opts.Readahead:
-		it.ahead = maxReadahead
+		it.ahead = r.readahead()
 	case i != it.next:
 		it.ahead = 0
 	case it.ahead == 0:
 		it.ahead = minReadahead
 	default:
-		it.ahead = min(2*it.ahead, maxReadahead)
+		it.ahead = min(2*it.ahead, r.readahead())
 	}
 	it.next = i + 1
 	if it.window == nil {
