@@ -74,10 +74,10 @@ type Options struct {
 	// Iter with bounds, HasRange and HasRanges then skip the tables whose range filter
 	// excludes the range, without reading a block. A range filter interprets what comes
 	// after the prefix of Options.Prefix, unless that is an EachPrefix, as a number, or what
-	// comes after a prefix whose length suits the keys of the table, and answers for ranges within one prefix. The
-	// number is that of the 8 bytes or, where fewer bytes occur than 256, of up to 19
-	// decimal or 16 hexadecimal digits. It is loaded on first use and then kept, unless
-	// FilterMemory decides. Older tables get one when they are compacted. Default: none.
+	// comes after a prefix whose length suits the keys of the table, and answers for
+	// ranges within one prefix. The number is that of the 8 bytes or, where fewer bytes
+	// occur than 256, of up to 19 decimal or 16 hexadecimal digits. It is loaded on first
+	// use and then kept, unless FilterMemory decides. Older tables get one when they are compacted. Default: none.
 	RangeFilter filter.RangePolicy
 
 	// Performance. Sizes are in bytes.

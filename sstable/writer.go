@@ -30,7 +30,8 @@ type WriterOptions struct {
 	// Prefix adds the keys' prefixes to the filter. Nil: keys only.
 	Prefix Prefixer
 	// Range builds the table's range filter over its user keys. It splits keys at the prefix
-	// of Prefix, if set and no EachPrefix, otherwise at a length chosen to suit the keys. Nil: no range filter.
+	// of Prefix, if set and no EachPrefix, otherwise at a length chosen to suit the keys. Nil:
+	// no range filter.
 	Range filter.RangePolicy
 	// FileNumber is stored in the properties, so that a table under another table's name is
 	// detected. 0: unknown.

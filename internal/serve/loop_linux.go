@@ -358,8 +358,8 @@ func (l *loop) hold() bool {
 }
 
 // leaves reports whether a command is left to another goroutine: because it may take long,
-// or has to wait, perhaps for what a heavy command holds. With --fsync always nobody gets a reply during a sync anyway, so there
-// it is better to find more writes after it.
+// or has to wait, perhaps for what a heavy command holds. With --fsync always nobody gets a
+// reply during a sync anyway, so there it is better to find more writes after it.
 func (l *loop) leaves(c *client, cmd *command, args [][]byte) bool {
 	return cmd != nil && cmd.isLong(len(args), c.r.Size()) || c.paused(cmd) ||
 		l.srv.heavy.Load() > 0 && (cmd == nil || cmd.flags&free == 0) ||
