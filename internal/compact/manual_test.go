@@ -80,3 +80,18 @@ func TestManualEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestManualLooksAgain: a step whose tables have moved meanwhile is left out, and a level that
+// holds nothing of the range is not the deepest.
+func TestManualLooksAgain(t *testing.T) {
+	v := parseVersion(t, "L1: 1:a-b*20 2:c-d*20 / L2: 3:a-a 4:c-c / L3: 5:x-z")
+	m := NewManual([]byte("a"), []byte("d"), 0)
+	plan, ok := m.Next(v, testConfig)
+	if got := describe(plan, ok); got != "L1 [1] L2 [3] until b" {
+		t.Fatalf("first %s", got)
+	}
+	v = parseVersion(t, "L2: 3:a-b*20 4:c-d*20 / L3: 5:x-z")
+	if plan, ok := m.Next(v, testConfig); ok || m.Level() != 2 {
+		t.Errorf("then %s, and the deepest level is %d", describe(plan, ok), m.Level())
+	}
+}

@@ -155,7 +155,7 @@ func PickDeletions(v *manifest.Version, cfg Config, level int, t *manifest.Table
 	for below := level + 1; below < manifest.NumLevels; below++ {
 		bottom = bottom && len(v.Overlapping(nil, below, from, to)) == 0
 	}
-	if bottom || level == manifest.NumLevels-1 {
+	if bottom {
 		p := Plan{Level: level, OutputLevel: level}
 		p.Inputs[0] = []*manifest.TableMeta{t}
 		return p

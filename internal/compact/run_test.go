@@ -123,6 +123,7 @@ func TestRunsOfTombstones(t *testing.T) {
 		{"one at the start", "ddddssss", "4 4"},
 		{"one in the middle", "ssssssdddddsss", "8 3 3"},
 		{"one behind few others", "ssdddddsss", "7 3"},
+		{"one behind just enough others", "ssssddddss", "6 2 2"},
 		{"one at the end", "ssssssddddd", "8 3"},
 		{"only short ones", "ssddssddssdd", "12"},
 		{"an older version of a key, which a snapshot sees", "dddd2sss", "5 3"},
@@ -243,4 +244,19 @@ func tableEntries(t *testing.T, fs vfs.FS, name string) string {
 		t.Fatal(err)
 	}
 	return strings.Join(entries, " ")
+}
+
+// TestRunLargeBytes: what is counted of large values.
+func TestRunLargeBytes(t *testing.T) {
+	mem := memtable.New(4 << 20)
+	mem.Reserve(3 << 20)
+	for i, n := range []int{LargeValue - 1, LargeValue, LargeValue + 1} {
+		if err := mem.Add(uint64(i), 1, base.KindSet, []byte{byte(i)}, make([]byte, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, stats, err := Run(context.Background(), jobTo(vfstest.NewMem(), mem.NewIter()))
+	if err != nil || stats.LargeBytes != 2*LargeValue+1 {
+		t.Errorf("%d bytes, %v", stats.LargeBytes, err)
+	}
 }
