@@ -144,7 +144,7 @@ func TestLargeValuesMemory(t *testing.T) {
 	}
 	const most = 160 << 20
 	has := uint64(math.MaxUint64)
-	for range 100 { // compactions may be going on, and leave garbage of their own
+	for range 600 { // compactions may be going on, and leave garbage of their own
 		if has = max(anonymous(t), before) - before; has <= most {
 			break
 		}
