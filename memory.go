@@ -40,13 +40,16 @@ const (
 )
 
 // resolveMemory sets the options that depend on how much memory the process may use; 0 if that
-// is not known.
-func (o *Options) resolveMemory(limit int64) {
+// is not known. space is how many addresses it may use, 0 for all.
+func (o *Options) resolveMemory(limit, space int64) {
 	o.cacheGrows = o.Memory != 0 && o.CacheBytes == 0 && o.BlockCache == nil
 	o.Memory = cmp.Or(o.Memory, max(cmp.Or(limit/2, unknownMemory), minMemory))
 	o.MemtableBytes = cmp.Or(o.MemtableBytes, int(max(min(16<<20, o.Memory/memtableShare), min(1<<20, o.Memory/leastShare))))
 	o.CacheBytes = cmp.Or(o.CacheBytes, min(8<<20, o.Memory/cacheShare))
 	mapBytes := limit + limit/4 // mapped, tables of that size are still read faster
+	if space != 0 {
+		mapBytes = min(mapBytes, space/4) // Go's heap needs the rest
+	}
 	if math.MaxInt == math.MaxInt32 {
 		mapBytes = 0 // there are not addresses enough
 	}

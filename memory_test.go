@@ -21,7 +21,7 @@ func TestResolveMemory(t *testing.T) {
 		{1 << 40, 1 << 39, 8 << 20, 16 << 20},
 	} {
 		var o Options
-		o.resolveMemory(c.limit)
+		o.resolveMemory(c.limit, 0)
 		if o.Memory != c.memory || o.MapBytes > c.limit+c.limit/4 || o.CacheBytes != c.cacheBytes || o.MemtableBytes != c.memtableBytes {
 			t.Errorf("%d bytes of memory: %d, %d mapped, cache %d, memtable %d", c.limit, o.Memory, o.MapBytes, o.CacheBytes, o.MemtableBytes)
 		}
@@ -33,9 +33,14 @@ func TestResolveMemory(t *testing.T) {
 		}
 		given := Options{Memory: 64 << 20, MemtableBytes: 1 << 20, CacheBytes: -1, MapBytes: -1}
 		want := given
-		if given.resolveMemory(c.limit); given.Memory != want.Memory || given.MemtableBytes != want.MemtableBytes || given.CacheBytes != want.CacheBytes || given.MapBytes != want.MapBytes || given.cacheGrows {
+		if given.resolveMemory(c.limit, 0); given.Memory != want.Memory || given.MemtableBytes != want.MemtableBytes || given.CacheBytes != want.CacheBytes || given.MapBytes != want.MapBytes || given.cacheGrows {
 			t.Errorf("%d bytes of memory: what was given became %+v", c.limit, given)
 		}
+	}
+	// Few addresses: mappings leave most of them to the heap.
+	var o Options
+	if o.resolveMemory(1<<30, 1<<30); o.MapBytes > 1<<28 {
+		t.Errorf("of 2^30 addresses, tables may take %d", o.MapBytes)
 	}
 }
 

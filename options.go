@@ -106,8 +106,8 @@ type Options struct {
 	// memory of the process (RssFile), and as page cache: the system reclaims them when it
 	// needs them. A truncated or unreadable file is an error, mapped or not. Default: 1.25
 	// times the memory that the process may use, according to its container, its machine
-	// and GOMEMLIMIT, on 64-bit Linux and macOS. Negative: tables are not mapped, as on
-	// other systems.
+	// and GOMEMLIMIT, on 64-bit Linux and macOS, but at most a quarter of the addresses
+	// that it may use (ulimit -v). Negative: tables are not mapped, as on other systems.
 	MapBytes int64
 	// MaxOpenFiles is how many tables' files are open at once; others are opened when
 	// they are read. That leaves filters and indexes in memory. More reads than this at once
@@ -322,7 +322,7 @@ func (r *Options) resolveFilters() error {
 
 // resolveSizes sets the fields that are numbers, and checks their bounds.
 func (r *Options) resolveSizes() error {
-	r.resolveMemory(memlimit.Bytes())
+	r.resolveMemory(memlimit.Bytes(), memlimit.AddressSpace())
 	if r.Memory < minMemory {
 		return fmt.Errorf("sift: Options.Memory is %d, and must be at least %d", r.Memory, minMemory)
 	}

@@ -9,3 +9,6 @@ func systemLimit() int64 {
 	}
 	return int64(n)
 }
+
+// AddressSpace returns 0: the process may use all addresses that there are.
+func AddressSpace() int64 { return 0 }

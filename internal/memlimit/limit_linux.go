@@ -12,9 +12,15 @@ func systemLimit() int64 {
 	if unix.Sysinfo(&info) == nil {
 		limit = lesser(limit, int64(uint64(info.Totalram)*uint64(info.Unit)))
 	}
+	return lesser(limit, AddressSpace())
+}
+
+// AddressSpace returns how many bytes of addresses the process may use, as set by ulimit -v, 0
+// for all that there are.
+func AddressSpace() int64 {
 	var space unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_AS, &space) == nil && space.Cur < 1<<60 {
-		limit = lesser(limit, int64(space.Cur))
+	if unix.Getrlimit(unix.RLIMIT_AS, &space) != nil || space.Cur >= 1<<60 {
+		return 0
 	}
-	return limit
+	return int64(space.Cur)
 }
