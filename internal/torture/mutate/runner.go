@@ -238,9 +238,9 @@ func (r *runner) test(s *suite, id int, mark string) ([]byte, error) {
 		timeout = 5*time.Minute + 8*s.Took
 	}
 	// A mutant may loop for ever, or ask for memory without end.
-	limits := fmt.Sprintf("ulimit -t %d -v 8000000; exec \"$@\"", int(10*s.Took/time.Second)+30)
-	if s.Took == 0 {
-		limits = `exec "$@"`
+	limits := `ulimit -v 8000000; exec "$@"`
+	if s.Took > 0 {
+		limits = fmt.Sprintf("ulimit -t %d; ", int(10*s.Took/time.Second)+30) + limits
 	}
 	cmd := exec.Command("bash", "-c", limits, "bash", r.bin(s.Pkg), "-test.failfast", "-test.timeout", timeout.String(), "-test.run", s.Test)
 	cmd.Dir = filepath.Join(r.root, s.Pkg)
