@@ -27,7 +27,7 @@ type program struct {
 	skip    string            // matches tests that are left out: they fail with goleveldb, too, or end all others
 	noVet   bool              // its tests do not pass this Go's vet
 	fails   map[string]string // tests that are known to fail, and why
-	small   bool              // it is quick to build and to run
+	small   bool              // it runs without -programs, too: it takes less than a minute
 	outside bool              // it is not a module; its tests are run from one that requires it
 }
 
@@ -46,7 +46,7 @@ var fabric = []string{
 }
 
 var programs = []program{
-	{module: "github.com/ethereum/go-ethereum", version: "v1.15.11", dirs: []string{"ethdb/leveldb", "core/rawdb", "p2p/enode", "triedb/..."}},
+	{module: "github.com/ethereum/go-ethereum", version: "v1.15.11", dirs: []string{"ethdb/leveldb", "core/rawdb", "p2p/enode", "triedb/..."}, small: true},
 	{module: "github.com/btcsuite/btcd", version: "v0.24.2", dirs: []string{"database/...", "blockchain/indexers"}, small: true},
 	{module: "github.com/cometbft/cometbft-db", version: "v0.14.1", dirs: []string{"."}},
 	{module: "github.com/tendermint/tm-db", version: "v0.6.7", dirs: []string{"./..."}, skip: "TestRemoteDB"},
