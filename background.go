@@ -15,6 +15,7 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/merge"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/wal"
 	"github.com/siftdb/sift/memtable"
 	"github.com/siftdb/sift/sstable"
 )
@@ -72,7 +73,7 @@ type flushJob struct {
 	mem     *memtable.Memtable
 	lastSeq uint64 // the last sequence number in it
 	logNum  uint64 // number of the next log: once flushed, older logs are removed
-	sealed  *sealedLog
+	sealed  *wal.Sealed
 }
 
 // maxFull is the number of full memtables that may wait to be flushed while another is being
@@ -157,7 +158,7 @@ func (d *DB) stopBackground() {
 
 // installMemtable makes mem the mutable memtable and hands the previous one to the flushing
 // goroutine. logNum is the new memtable's log, sealed the previous log.
-func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64, sealed *sealedLog) {
+func (d *DB) installMemtable(mem *memtable.Memtable, lastSeq, logNum uint64, sealed *wal.Sealed) {
 	d.bg.change(func() {
 		old := d.state.Load()
 		d.state.Store(&readState{mem: mem, imms: append([]*memtable.Memtable{old.mem}, old.imms...), version: old.version, flushed: old.flushed, drops: old.drops})
@@ -218,14 +219,6 @@ func (b *background) pause(delay time.Duration, ended func() bool) (over bool) {
 	return rung
 }
 
-// closeLog closes a log that is no longer written to, after its sync. Nothing depends on the
-// result.
-func (d *DB) closeLog(log *logFile) {
-	if err := log.file.Close(); err != nil {
-		d.opts.Logger.Warn("closing a log failed", "log", log.num, "err", err)
-	}
-}
-
 // flushParts bounds the runs of tombstones that get tables of their own in a flush.
 const flushParts = 16
 
@@ -265,7 +258,7 @@ func (d *DB) flushMemtables(jobs []*flushJob) error {
 	d.opts.Logger.Info("flushed", "entries", stats.EntriesIn, "bytes", stats.BytesOut, "took", took)
 	d.opts.Events.flushed(FlushEvent{Entries: stats.EntriesIn, Bytes: uint64(stats.BytesOut), Took: took})
 	for _, job := range jobs {
-		job.sealed.flushed(d) // closes the log, before it is removed
+		job.sealed.Flushed() // closes the log, before it is removed
 	}
 	d.removeLogsBefore(last.logNum)
 	return nil

@@ -6,32 +6,13 @@ import (
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/wal"
 	"github.com/siftdb/sift/memtable"
 )
 
-// A batch is stored as one log record, in LevelDB's write batch format:
-//
-//	offset  size  field
-//	0       8     sequence number of the first operation, little-endian
-//	8       4     number of operations, little-endian
-//	12      ...   operations
-//
-// An operation is a kind (1 set, 0 delete), the key's length as a varint and
-// the key; a set goes on with the value's length and the value. Operations take
-// consecutive sequence numbers. A reader refuses an unknown kind, bytes that
-// end early, and a count that is not the number of operations.
-//
-// Example: set "a" to "xy" and delete "b", from sequence 7 on, is
-// 07 00 00 00 00 00 00 00 02 00 00 00 01 01 61 02 78 79 00 01 62.
-//
-// On disk; do not change.
-const (
-	batchHeaderLen = 12
-	batchCountOff  = 8
-	// maxBatchBytes bounds what a batch takes in the log. A batch of small operations
-	// is bounded by what it takes in a memtable, memtable.MaxCapacity, before that.
-	maxBatchBytes = 1 << 30
-)
+// maxBatchBytes bounds what a batch takes in the log. A batch of small operations is bounded by what
+// it takes in a memtable, memtable.MaxCapacity, before that.
+const maxBatchBytes = 1 << 30
 
 // Batch is a list of writes that DB.Write applies atomically: after a crash either all of
 // them are there or none. A later operation on a key overrides an earlier one. A Batch cannot
@@ -77,7 +58,7 @@ func (b *Batch) add(kind base.Kind, key, value []byte) {
 		return
 	}
 	if len(b.data) == 0 {
-		b.data = append(b.data, make([]byte, batchHeaderLen)...)
+		b.data = append(b.data, make([]byte, wal.BatchHeaderLen)...)
 	}
 	b.count++
 	b.data = append(b.data, byte(kind))
@@ -90,17 +71,11 @@ func (b *Batch) add(kind base.Kind, key, value []byte) {
 	b.room += room
 }
 
-// appendBatchHeader appends the header of a batch.
-func appendBatchHeader(dst []byte, seq uint64, count uint32) []byte {
-	dst = binary.LittleEndian.AppendUint64(dst, seq)
-	return binary.LittleEndian.AppendUint32(dst, count)
-}
-
 // addBatch adds the operations of a log record to memtables. room reserves n bytes, as
 // counted by memtable.EntrySize, and returns the memtable to use. So a batch may be split
 // over several memtables, which must then become visible together.
 func addBatch(data []byte, secret *filter.Secret, room func(n int) (*memtable.Memtable, error)) error {
-	_, _, err := decodeBatch(data, func(seq uint64, kind base.Kind, key, value []byte) error {
+	_, _, err := wal.DecodeBatch(data, func(seq uint64, kind base.Kind, key, value []byte) error {
 		mem, err := room(memtable.EntrySize(len(key), len(value)))
 		if err != nil {
 			return err
@@ -129,47 +104,4 @@ func (d *DB) newMemtable(n int) (*memtable.Memtable, error) {
 	mem := memtable.New(max(n, d.opts.MemtableBytes))
 	mem.Reserve(n)
 	return mem, nil
-}
-
-// decodeBatch calls op for each operation of a log record, in order. It returns the sequence
-// number of the first operation and the number of operations. Keys and values point into
-// data. After an error, whatever op received must be discarded.
-func decodeBatch(data []byte, op func(seq uint64, kind base.Kind, key, value []byte) error) (first uint64, count uint32, err error) {
-	c := base.NewCursor(data)
-	first, count = c.Uint64(), c.Uint32()
-	if c.Err() != nil {
-		return 0, 0, fmt.Errorf("batch header %w", c.Err())
-	}
-	if first > base.MaxSequence+1 || first+uint64(count) > base.MaxSequence+1 {
-		return 0, 0, fmt.Errorf("batch sequence number %d is too large", first)
-	}
-	n := uint32(0)
-	for c.Len() > 0 {
-		if n == count {
-			return first, count, fmt.Errorf("batch of %d operations has bytes left over", count)
-		}
-		kind := base.Kind(c.Uint8())
-		key := c.LengthPrefixed()
-		var value []byte
-		switch kind {
-		case base.KindSet:
-			value = c.LengthPrefixed()
-		case base.KindDelete:
-		default:
-			return first, count, fmt.Errorf("batch operation of unknown kind %d", kind)
-		}
-		if c.Err() != nil {
-			return first, count, fmt.Errorf("batch operation %d %w", n, c.Err())
-		}
-		if op != nil {
-			if err := op(first+uint64(n), kind, key, value); err != nil {
-				return first, count, err
-			}
-		}
-		n++
-	}
-	if n != count {
-		return first, count, fmt.Errorf("batch of %d operations holds %d", count, n)
-	}
-	return first, count, nil
 }

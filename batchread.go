@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/wal"
 	"github.com/siftdb/sift/memtable"
 )
 
@@ -23,7 +24,7 @@ func (b *Batch) Ops() iter.Seq[Op] {
 		if b.count == 0 {
 			return
 		}
-		c := base.NewCursor(b.data[batchHeaderLen:])
+		c := base.NewCursor(b.data[wal.BatchHeaderLen:])
 		for c.Len() > 0 {
 			op := Op{Delete: base.Kind(c.Uint8()) == base.KindDelete, Key: c.LengthPrefixed()}
 			if !op.Delete {
@@ -56,9 +57,9 @@ func (b *Batch) Append(o *Batch) {
 // the batch: they must not be modified, and are valid until the batch changes.
 func (b *Batch) Dump() []byte {
 	if len(b.data) == 0 {
-		b.data = append(b.data, make([]byte, batchHeaderLen)...)
+		b.data = append(b.data, make([]byte, wal.BatchHeaderLen)...)
 	}
-	binary.LittleEndian.PutUint32(b.data[batchCountOff:], b.count)
+	binary.LittleEndian.PutUint32(b.data[wal.BatchCountOffset:], b.count)
 	return b.data[:len(b.data):len(b.data)]
 }
 
@@ -72,7 +73,7 @@ func (b *Batch) Load(data []byte) error {
 		return fmt.Errorf("%w: more than %d bytes", ErrBatchTooLarge, maxBatchBytes)
 	}
 	room := 0
-	_, count, err := decodeBatch(data, func(_ uint64, _ base.Kind, key, value []byte) error {
+	_, count, err := wal.DecodeBatch(data, func(_ uint64, _ base.Kind, key, value []byte) error {
 		n := memtable.EntrySize(len(key), len(value))
 		if n > memtable.MaxCapacity-room {
 			return fmt.Errorf("%w: more than %d bytes in memory", ErrBatchTooLarge, memtable.MaxCapacity)
@@ -86,7 +87,7 @@ func (b *Batch) Load(data []byte) error {
 		return fmt.Errorf("sift: %w: %w", ErrCorruption, err)
 	}
 	b.data = append(b.data, data...)
-	clear(b.data[:batchCountOff])
+	clear(b.data[:wal.BatchCountOffset])
 	b.count, b.room = count, room
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+
+	"github.com/siftdb/sift/internal/wal"
 )
 
 // Checkpoint makes a second database in dir, which must not exist or be empty, with the
@@ -54,14 +56,14 @@ func (d *DB) Checkpoint(dir string) (err error) {
 	copied := newDB(dir, d.opts)
 	copied.nextFile.Store(d.nextFile.Load())
 	copied.flushedSeq = lastSeq
-	log, err := copied.createLog(lastSeq + 1)
+	log, err := wal.Create(&copied.logs, lastSeq+1)
 	if err != nil {
 		return err
 	}
-	copied.logNumber = log.num
+	copied.logNumber = log.Num()
 	err = copied.newManifest(version)
 	if err == nil {
 		err = copied.manifest.Close()
 	}
-	return errors.Join(err, log.file.Close(), d.syncParents(dir))
+	return errors.Join(err, log.Close(), d.syncParents(dir))
 }

@@ -3,7 +3,6 @@ package sift
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -12,9 +11,7 @@ import (
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/gap"
-	"github.com/siftdb/sift/internal/manifest"
-	"github.com/siftdb/sift/internal/record"
-	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/wal"
 	"github.com/siftdb/sift/memtable"
 )
 
@@ -22,28 +19,7 @@ import (
 // leader: it takes everything in the queue, writes it to the log as one record, syncs once if
 // any of the writes asks for it, inserts it into the memtable, publishes the new sequence
 // number and wakes the others. The first of the writes that have queued up meanwhile becomes
-// the next leader.
-//
-// A log begins with an empty batch, its header, which is synced before anything follows. Each
-// further empty batch is a sync mark, a WAL durability marker. It carries a sequence number:
-// all entries before that number, in this log or older ones, were on disk when the mark was
-// written. That lets recovery tell a torn tail, which may be cut off, from damage, which may
-// not (I8). After each sync, the next record is preceded by a mark with the next sequence
-// number. LevelDB and goleveldb skip all of these. The header proves nothing, for this reason:
-//
-// When a memtable is full, writes go on in the next log, which was created ahead. The old log
-// is synced in the background if a write to it has asked for a sync. Otherwise it is synced
-// when a later write does; usually its memtable is in a table before that, and its end is never
-// written to the disk at all. A crash may keep a new log and lose the end of an old one.
-// Recovery detects the gap in the sequence numbers and ends there, so what survives is still a
-// prefix (I4). A log is settled when it is on disk or no longer needed. Therefore
-//   - no mark is written to a log, and no sync of it is acknowledged, before all older logs are
-//     settled, and
-//   - the next write then adds a mark with the number of the previous log's last entry, unless
-//     the log has itself been synced.
-//
-// The header of a log that was created ahead has the sequence number that was next at that
-// time; the log's first record has a higher one.
+// the next leader. The log itself is in internal/wal.
 
 // maxGroupBytes bounds what one leader takes, so that no writer waits long for other writers'
 // bytes.
@@ -90,39 +66,10 @@ type committer struct {
 	syncing  int // number of writes in the last group, if it was synced
 	parts    [][]byte
 	header   []byte
-	log      *logFile
-	sealed   []*sealedLog // earlier logs that are not known to be settled, oldest first
-	spare    *spareLog    // the next log, if it is being created ahead
-	lastSeq  uint64       // the last sequence number assigned
-	poison   error        // the error of a failed log write or sync: no more writes are accepted (I5)
+	log      *wal.Writer
+	lastSeq  uint64 // the last sequence number assigned
+	poison   error  // the error of a failed log write or sync: no more writes are accepted (I5)
 	throttle throttle
-}
-
-// logFile is the live log.
-type logFile struct {
-	num      uint64
-	file     vfs.File
-	writer   *record.Writer
-	unsynced bool // records were written since the last sync
-	marked   bool // the last record is a sync mark
-	asked    bool // a write has asked for a sync
-
-	before uint64 // last sequence number of the previous log, until a mark says that it is on disk
-}
-
-// sealedLog is a full log. It is settled once: by a sync, or when its memtable is in a table.
-// That closes the file.
-type sealedLog struct {
-	log     *logFile
-	once    sync.Once
-	settled atomic.Bool // err is set
-	err     error       // of the sync
-}
-
-// spareLog is a log created ahead.
-type spareLog struct {
-	done chan struct{} // closed when it exists; log is nil if that failed
-	log  *logFile
 }
 
 // write queues a batch, or a rotation if batch is nil, and returns when it is done.
@@ -277,40 +224,24 @@ func (c *committer) commitGroup(group []*commit) error {
 	if c.lastSeq+uint64(count) > base.MaxSequence {
 		return errNoSequence
 	}
-	logged := c.log.writer.Offset()
-	if len(c.sealed) == 0 {
-		if err := c.log.mark(c.lastSeq + 1); err != nil {
-			return c.poisoned(c.log.num, err)
-		}
-	}
-	c.header = appendBatchHeader(c.header[:0], c.lastSeq+1, count)
+	c.header = wal.AppendBatchHeader(c.header[:0], c.lastSeq+1, count)
 	c.parts = append(c.parts[:0], c.header)
 	for _, r := range group {
 		if r.batch.count > 0 {
-			c.parts = append(c.parts, r.batch.data[batchHeaderLen:])
+			c.parts = append(c.parts, r.batch.data[wal.BatchHeaderLen:])
 		}
 	}
-	err := c.log.append(c.parts)
+	logged, err := c.log.Write(c.lastSeq, c.parts, sync)
 	clear(c.parts) // drop references to the callers' memory
 	if err != nil {
-		return c.poisoned(c.log.num, err)
+		return c.poisoned(err)
 	}
-	if sync {
-		c.log.asked = true
-		if err := c.log.sync(); err != nil {
-			return c.poisoned(c.log.num, err)
-		}
-		// Without the ends of the earlier logs, recovery would not reach this one.
-		if err := c.settleSealed(); err != nil {
-			return err
-		}
-	}
-	c.db.stats.logBytes.Add(uint64(c.log.writer.Offset() - logged))
+	c.db.stats.logBytes.Add(uint64(logged))
 	mem := c.db.state.Load().mem
 	seq := c.lastSeq + 1
 	for _, r := range group {
 		if err := r.batch.insert(mem, c.db.secret, seq); err != nil {
-			return c.poisoned(c.log.num, err)
+			return c.poisoned(err)
 		}
 		seq += uint64(r.batch.count)
 	}
@@ -329,7 +260,7 @@ func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64
 	if b.count == 0 {
 		return nil
 	}
-	c := base.NewCursor(b.data[batchHeaderLen:])
+	c := base.NewCursor(b.data[wal.BatchHeaderLen:])
 	for c.Len() > 0 {
 		kind := base.Kind(c.Uint8())
 		key := c.LengthPrefixed()
@@ -351,7 +282,7 @@ func (b *Batch) cutGaps(gaps *gap.Set, deleted *deletedRun) {
 	if b.count == 0 {
 		return
 	}
-	for c := base.NewCursor(b.data[batchHeaderLen:]); c.Len() > 0; {
+	for c := base.NewCursor(b.data[wal.BatchHeaderLen:]); c.Len() > 0; {
 		kind := base.Kind(c.Uint8())
 		key := c.LengthPrefixed()
 		if kind == base.KindSet {
@@ -365,34 +296,13 @@ func (b *Batch) cutGaps(gaps *gap.Set, deleted *deletedRun) {
 
 // poisoned records that the log must not be written to any more: what a failed write or sync
 // has left on disk is unknown until it is read again (I5).
-func (c *committer) poisoned(log uint64, err error) error {
+func (c *committer) poisoned(err error) error {
 	if c.poison == nil {
 		c.poison = fmt.Errorf("%w: the log: %w", ErrReopen, err)
-		c.db.opts.Logger.Error("log write failed, no more writes are accepted", "log", log, "err", err)
+		c.db.opts.Logger.Error("log write failed, no more writes are accepted", "err", err)
 		c.db.opts.Events.failed(c.poison)
 	}
 	return c.poison
-}
-
-// checkSealed forgets the earlier logs that are settled. If the sync of one failed, no more
-// writes are accepted (I5).
-func (c *committer) checkSealed() error {
-	for len(c.sealed) > 0 && c.sealed[0].settled.Load() {
-		s := c.sealed[0]
-		if s.err != nil {
-			return c.poisoned(s.log.num, s.err)
-		}
-		c.sealed = c.sealed[1:]
-	}
-	return nil
-}
-
-// settleSealed syncs the earlier logs, as far as they are not settled.
-func (c *committer) settleSealed() error {
-	for _, s := range c.sealed {
-		s.sync(c.db)
-	}
-	return c.checkSealed()
 }
 
 // makeRoom ensures that the memtable has room for a group, rotating it if necessary, and delays
@@ -401,8 +311,8 @@ func (c *committer) makeRoom(room, bytes int) error {
 	if c.poison != nil {
 		return c.poison
 	}
-	if err := c.checkSealed(); err != nil {
-		return err
+	if err := c.log.Check(); err != nil {
+		return c.poisoned(err)
 	}
 	if err := c.db.bg.fatal(); err != nil {
 		return err
@@ -425,8 +335,8 @@ func (c *committer) rotate() error {
 	if c.db.state.Load().mem.Empty() {
 		return nil
 	}
-	if err := c.log.sync(); err != nil {
-		return c.poisoned(c.log.num, err)
+	if err := c.log.Sync(); err != nil {
+		return c.poisoned(err)
 	}
 	return c.rotateFor(0, false)
 }
@@ -444,8 +354,8 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 		d.stalled(time.Since(start))
 	}
 	if !ahead {
-		if err := c.settleSealed(); err != nil {
-			return err
+		if err := c.log.Settle(); err != nil {
+			return c.poisoned(err)
 		}
 	}
 	mem, err := d.newMemtable(room)
@@ -453,94 +363,13 @@ func (c *committer) rotateFor(room int, ahead bool) error {
 		return err
 	}
 	mem.Follow(d.state.Load().mem)
-	if !ahead {
-		// The new log needs a higher number than the spare one.
-		c.dropSpare()
+	sealed, err := c.log.Rotate(c.lastSeq, ahead)
+	if err != nil {
+		// A later write may retry.
+		return fmt.Errorf("%w: a log could not be created: %w", ErrTryAgain, err)
 	}
-	next := c.takeSpare()
-	if next == nil {
-		if next, err = d.createLog(c.lastSeq + 1); err != nil {
-			// The old log is unchanged; a later write may retry.
-			return fmt.Errorf("%w: a log could not be created: %w", ErrTryAgain, err)
-		}
-	}
-	sealed := &sealedLog{log: c.log}
-	c.sealed = append(c.sealed, sealed)
-	c.log = next
-	c.log.before = c.lastSeq
-	d.installMemtable(mem, c.lastSeq, next.num, sealed)
-	if ahead {
-		c.createAhead(sealed)
-	} else {
-		sealed.sync(d) // everything is on disk already
-	}
+	d.installMemtable(mem, c.lastSeq, c.log.Num(), sealed)
 	return nil
-}
-
-// createAhead creates the log after the present one in the background. Before that it syncs the
-// one that was sealed, if a write to it has asked for a sync.
-func (c *committer) createAhead(sealed *sealedLog) {
-	d := c.db
-	c.spare = &spareLog{done: make(chan struct{})}
-	go func(spare *spareLog) {
-		defer close(spare.done)
-		if sealed.log.asked && sealed.sync(d) != nil {
-			return
-		}
-		spare.make(d)
-	}(c.spare)
-}
-
-// sync settles the log by a sync, unless it is settled, and returns the error of that.
-func (s *sealedLog) sync(d *DB) error {
-	s.settle(d, s.log.sync)
-	return s.err
-}
-
-// flushed settles the log, whose memtable is in a table that the MANIFEST names.
-func (s *sealedLog) flushed(d *DB) { s.settle(d, func() error { return nil }) }
-
-func (s *sealedLog) settle(d *DB, how func() error) {
-	s.once.Do(func() {
-		s.err = how()
-		d.cleaner.do(func() { d.closeLog(s.log) })
-		s.settled.Store(true)
-	})
-}
-
-// make creates the log, if possible.
-func (s *spareLog) make(d *DB) {
-	var err error
-	if s.log, err = d.createLog(d.visible.Load() + 1); err != nil {
-		d.opts.Logger.Warn("a log could not be created ahead", "err", err)
-	}
-}
-
-// takeSpare returns the log created ahead, or nil.
-func (c *committer) takeSpare() *logFile {
-	s := c.spare
-	if s == nil {
-		return nil
-	}
-	<-s.done // always closed by the goroutine that creates the log
-	c.spare = nil
-	return s.log
-}
-
-// dropSpare removes the log created ahead.
-func (c *committer) dropSpare() {
-	if log := c.takeSpare(); log != nil {
-		c.dropLog(log)
-	}
-}
-
-// dropLog removes a log that nothing was written to.
-func (c *committer) dropLog(log *logFile) {
-	d := c.db
-	d.cleaner.do(func() {
-		d.closeLog(log)
-		d.removeObsolete(filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, log.num)))
-	})
 }
 
 // close rejects further writes and waits for those in progress. Their leaders only wait for the
@@ -552,66 +381,4 @@ func (c *committer) close() {
 	for c.leading { // the last leader broadcasts under mu, and no new one starts
 		c.idle.Wait()
 	}
-}
-
-// append writes a record that consists of parts.
-func (l *logFile) append(parts [][]byte) error {
-	l.unsynced, l.marked = true, false
-	return l.writer.AppendParts(parts...)
-}
-
-// sync makes all records durable.
-func (l *logFile) sync() error {
-	if !l.unsynced {
-		return nil
-	}
-	if err := l.file.Sync(); err != nil {
-		return err
-	}
-	l.unsynced = false
-	return nil
-}
-
-// mark adds a sync mark, if there is something to prove that no mark has proved yet. It is
-// written together with the next record. REQUIRES: the previous log is on disk.
-func (l *logFile) mark(nextSeq uint64) error {
-	switch {
-	case l.marked:
-		return nil
-	case !l.unsynced:
-		l.marked, l.before = true, 0
-		return l.writer.AddParts(appendBatchHeader(nil, nextSeq, 0))
-	case l.before != 0:
-		seq := l.before
-		l.before = 0
-		return l.writer.AddParts(appendBatchHeader(nil, seq, 0))
-	}
-	return nil
-}
-
-// createLog creates a log with its header, and makes both durable. After a failure it tries to
-// remove the file; if that fails, too, recovery skips it.
-func (d *DB) createLog(nextSeq uint64) (*logFile, error) {
-	num := d.nextFile.Add(1) - 1
-	path := filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, num))
-	f, err := vfs.CreateLog(d.fs, path)
-	if err != nil {
-		return nil, err
-	}
-	l := &logFile{num: num, file: f, writer: record.NewWriter(f)}
-	err = l.writer.Append(appendBatchHeader(nil, nextSeq, 0))
-	if err == nil {
-		err = f.Sync()
-	}
-	if err == nil {
-		err = d.fs.SyncDir(d.dir)
-	}
-	if err != nil {
-		err = errors.Join(err, f.Close())
-		if rerr := d.fs.Remove(path); rerr != nil {
-			d.opts.Logger.Warn("removing an unfinished log failed", "path", path, "err", rerr)
-		}
-		return nil, err
-	}
-	return l, nil
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/siftdb/sift/internal/gap"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/wal"
 	"github.com/siftdb/sift/sstable"
 )
 
@@ -73,6 +74,7 @@ type DB struct {
 	gaps      *gap.Set // nil: none are remembered
 	ahead     aheadWork
 	commit    committer
+	logs      wal.Config
 	joints    jointQueue
 	bg        background
 	cleaner   cleaner // of files
@@ -377,12 +379,11 @@ func (d *DB) closeWriting() error {
 	if err == nil {
 		err = d.bg.waitFlushed()
 	}
-	d.commit.settleSealed() // it closes the logs; its error ends only further writes
-	d.commit.dropSpare()
+	logErr := d.commit.log.Close()
 	d.stopBackground()
 	d.retired.close() // it has tables closed and removed
 	d.cleaner.close()
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()
-	return errors.Join(err, d.commit.log.file.Close(), d.manifest.Close())
+	return errors.Join(err, logErr, d.manifest.Close())
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/siftdb/sift/internal/record"
 	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
+	"github.com/siftdb/sift/internal/wal"
 	"github.com/siftdb/sift/memtable"
 )
 
@@ -76,8 +77,8 @@ func TestFailsOnce(t *testing.T) {
 	if mem.NumOps() != ops || db.state.Load().version != version {
 		t.Error("something is done after the MANIFEST has failed")
 	}
-	poison := db.commit.poisoned(1, first)
-	if again := db.commit.poisoned(1, second); again != poison || !errors.Is(poison, first) || !errors.Is(poison, ErrReopen) {
+	poison := db.commit.poisoned(first)
+	if again := db.commit.poisoned(second); again != poison || !errors.Is(poison, first) || !errors.Is(poison, ErrReopen) {
 		t.Errorf("the log fails with %v, and then %v", poison, again)
 	}
 	if err := db.Close(); !errors.Is(err, first) {
@@ -123,8 +124,8 @@ func TestBatchKeepsItsError(t *testing.T) {
 	whole.Put([]byte("a"), []byte("1"))
 	whole.Put([]byte("b"), []byte("2"))
 	calls := 0
-	payload := append(appendBatchHeader(nil, 1, whole.count), whole.data[batchHeaderLen:]...)
-	_, _, err := decodeBatch(payload, func(uint64, base.Kind, []byte, []byte) error { calls++; return cause })
+	payload := append(wal.AppendBatchHeader(nil, 1, whole.count), whole.data[wal.BatchHeaderLen:]...)
+	_, _, err := wal.DecodeBatch(payload, func(uint64, base.Kind, []byte, []byte) error { calls++; return cause })
 	if err != cause || calls != 1 {
 		t.Errorf("decoding with a function that fails: %v after %d calls", err, calls)
 	}
@@ -527,7 +528,7 @@ func TestCutBeforeUnusedLog(t *testing.T) {
 		"torn": func(b []byte) []byte { return b[:len(b)-3] },
 		// Zeros in place of the last record could be room.
 		"zeros": func(b []byte) []byte {
-			clear(b[len(b)-record.HeaderLen-batchHeaderLen-len("\x01\x04key9\x05value"):])
+			clear(b[len(b)-record.HeaderLen-wal.BatchHeaderLen-len("\x01\x04key9\x05value"):])
 			return b
 		},
 	} {

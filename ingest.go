@@ -10,6 +10,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/compact"
 	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/wal"
 	"github.com/siftdb/sift/memtable"
 )
 
@@ -66,7 +67,7 @@ func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) (err e
 	if err != nil || len(metas) == 0 {
 		return err
 	}
-	log, err := d.createLog(seq)
+	log, err := wal.Create(&d.logs, seq)
 	if err != nil {
 		d.discardTables(metas)
 		return fmt.Errorf("%w: a log could not be made: %w", ErrTryAgain, err)
@@ -75,17 +76,16 @@ func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) (err e
 	if err != nil {
 		if !installed {
 			d.discardTables(metas)
-			c.dropLog(log)
-		} else { // the MANIFEST may name it
-			d.cleaner.do(func() { d.closeLog(log) })
+			log.Discard()
+		} else {
+			log.Close() // the MANIFEST may name it
 		}
 		return err
 	}
-	old := c.log
-	c.log, c.lastSeq = log, seq
+	c.log.Replace(log)
+	c.lastSeq = seq
 	c.recent.stop() // transactions look at the tables
-	d.cleaner.do(func() { d.closeLog(old) })
-	d.removeLogsBefore(log.num)
+	d.removeLogsBefore(log.Num())
 	return nil
 }
 
@@ -97,8 +97,10 @@ func (c *committer) flushAll() error {
 	if err := c.db.bg.waitFlushed(); err != nil {
 		return err
 	}
-	c.dropSpare() // it has a lower number than the tables and the log that are made now
-	return c.settleSealed()
+	if err := c.log.Settle(); err != nil {
+		return c.poisoned(err)
+	}
+	return nil
 }
 
 // writeSorted writes the operations into tables for a level, which it chooses.
@@ -127,11 +129,12 @@ func (d *DB) writeSorted(ctx context.Context, ops iter.Seq2[Op, error], seq uint
 // does so on the compacting goroutine, so that no compaction puts anything meanwhile into
 // the level that a table goes to. installed is true if the MANIFEST may say so, even
 // where there is an error.
-func (d *DB) installSorted(ctx context.Context, metas []*manifest.TableMeta, deepest int, seq uint64, log *logFile) (installed bool, err error) {
+func (d *DB) installSorted(ctx context.Context, metas []*manifest.TableMeta, deepest int, seq uint64, log *wal.Log) (installed bool, err error) {
 	err = d.do(ctx, func(context.Context) (last bool, err error) {
 		installed = true
+		logNum := log.Num()
 		version := d.state.Load().version
-		edit := &manifest.Edit{LogNumber: &log.num, LastSeq: &seq}
+		edit := &manifest.Edit{LogNumber: &logNum, LastSeq: &seq}
 		for _, meta := range metas {
 			edit.Added = append(edit.Added, manifest.AddedTable{Level: freeLevel(version, meta, deepest), Table: meta})
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +16,7 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/record"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
+	"github.com/siftdb/sift/internal/wal"
 )
 
 // logOf returns a log. A positive number stands for a batch that sets one key at
@@ -23,9 +26,9 @@ func logOf(t *testing.T, seqs ...int) []byte {
 	var out strings.Builder
 	w := record.NewWriter(&out)
 	for _, seq := range seqs {
-		b := appendBatchHeader(nil, uint64(max(seq, -seq)), 0)
+		b := wal.AppendBatchHeader(nil, uint64(max(seq, -seq)), 0)
 		if seq > 0 {
-			b = appendBatchHeader(nil, uint64(seq), 1)
+			b = wal.AppendBatchHeader(nil, uint64(seq), 1)
 			b = append(b, 1, 6)
 			b = fmt.Appendf(b, "key%03d", seq)
 			b = append(b, 1, 'v')
@@ -170,7 +173,7 @@ func slowLogs(t *testing.T) (mem *vfstest.Mem, o *Options, begin func(db *DB, er
 		if err := db.Delete([]byte("none"), Sync); err != nil {
 			t.Fatal(err)
 		}
-		name := filepath.Join("db", manifest.MakeName(manifest.KindLog, db.commit.log.num))
+		name := filepath.Join("db", manifest.MakeName(manifest.KindLog, db.commit.log.Num()))
 		faulty.SetHook(func(op vfstest.Op) error {
 			switch {
 			case op.Kind == vfstest.OpSync && op.Name == name:
@@ -186,11 +189,29 @@ func slowLogs(t *testing.T) (mem *vfstest.Mem, o *Options, begin func(db *DB, er
 	return mem, o, begin, began, release
 }
 
+// awaitLogAfter waits for a log with a higher number.
+func awaitLogAfter(t *testing.T, mem *vfstest.Mem, num uint64) {
+	t.Helper()
+	for {
+		names, err := mem.List("db")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(names, func(name string) bool {
+			kind, n, ok := manifest.ParseName(name)
+			return ok && kind == manifest.KindLog && n > num
+		}) {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
 // fillLog writes keys without Sync until there is a new log and the sync of the
 // old one has begun, and returns how many.
 func fillLog(t *testing.T, db *DB, began chan struct{}) (n int) {
 	t.Helper()
-	for old := db.commit.log.num; db.commit.log.num == old; {
+	for old := db.commit.log.Num(); db.commit.log.Num() == old; {
 		n++
 		if err := db.Put(fmt.Appendf(nil, "key%03d", n), make([]byte, 100), NoSync); err != nil {
 			t.Fatal(err)
@@ -252,7 +273,7 @@ func TestMarkForOldLog(t *testing.T) {
 	mem, o, begin, began, release := slowLogs(t)
 	db := mustOpen(t, "db", o)
 	begin(db, nil)
-	old := db.commit.log.num
+	old := db.commit.log.Num()
 	n := fillLog(t, db, began)
 	logName := func(num uint64) string { return filepath.Join("db", manifest.MakeName(manifest.KindLog, num)) }
 	oldLog := readFile(t, mem, logName(old))
@@ -262,12 +283,12 @@ func TestMarkForOldLog(t *testing.T) {
 		if err := db.Put(fmt.Appendf(nil, "key%03d", n), []byte("value"), NoSync); err != nil {
 			t.Fatal(err)
 		}
-		return readFile(t, mem, logName(db.commit.log.num))
+		return readFile(t, mem, logName(db.commit.log.Num()))
 	}
 	put()
 	before := put()
 	close(release)
-	<-db.commit.spare.done // the old log is on disk before
+	awaitLogAfter(t, mem, db.commit.log.Num()) // it is created once the old log is on disk
 	after := put()
 	mustClose(t, db)
 	for _, tc := range []struct {
@@ -373,7 +394,7 @@ func blockTables(t *testing.T) (mem *vfstest.Mem, o *Options, blocked chan struc
 func fillMemtables(t *testing.T, db *DB, n int) (keys int) {
 	t.Helper()
 	for ; n > 0; n-- {
-		for old := db.commit.log.num; db.commit.log.num == old; {
+		for old := db.commit.log.Num(); db.commit.log.Num() == old; {
 			keys++
 			if err := db.Put(fmt.Appendf(nil, "key%03d", keys), make([]byte, 100), NoSync); err != nil {
 				t.Fatal(err)

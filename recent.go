@@ -5,6 +5,7 @@ import (
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/wal"
 )
 
 // recentWrites holds the keys of the latest writes, with consecutive sequence numbers. The
@@ -70,7 +71,7 @@ func (w *recentWrites) add(b *Batch, secret *filter.Secret) {
 		return
 	}
 	r := &w.now
-	c := base.NewCursor(b.data[batchHeaderLen:])
+	c := base.NewCursor(b.data[wal.BatchHeaderLen:])
 	for c.Len() > 0 {
 		kind := base.Kind(c.Uint8())
 		key := c.LengthPrefixed()

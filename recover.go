@@ -11,6 +11,7 @@ import (
 	"github.com/siftdb/sift/internal/filecache"
 	"github.com/siftdb/sift/internal/gap"
 	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/wal"
 )
 
 // Open opens the database in a directory, and creates it if it does not exist. o may be
@@ -51,6 +52,12 @@ func newDB(dir string, opts Options) *DB {
 	d.bg.changed.L = &d.bg.mu
 	for _, c := range []*cleaner{&d.cleaner, &d.retired} {
 		c.idle.L, c.now = &c.mu, opts.cleanNow
+	}
+	d.logs = wal.Config{
+		FS: d.fs, Dir: dir, Logger: opts.Logger,
+		NextNum: func() uint64 { return d.nextFile.Add(1) - 1 },
+		NextSeq: func() uint64 { return d.visible.Load() + 1 },
+		Later:   d.cleaner.do,
 	}
 	d.divideMemory()
 	return d

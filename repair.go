@@ -13,6 +13,7 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/merge"
 	"github.com/siftdb/sift/internal/record"
+	"github.com/siftdb/sift/internal/wal"
 	"github.com/siftdb/sift/memtable"
 	"github.com/siftdb/sift/sstable"
 )
@@ -188,12 +189,12 @@ func (r *repairer) run() error {
 		return err
 	}
 	d.flushedSeq = r.lastSeq
-	log, err := d.createLog(r.lastSeq + 1)
+	log, err := wal.Create(&d.logs, r.lastSeq+1)
 	if err != nil {
 		return err
 	}
-	r.open = append(r.open, log.file)
-	d.logNumber = log.num
+	r.open = append(r.open, log)
+	d.logNumber = log.Num()
 	if err := r.keepOld(); err != nil {
 		return err
 	}
@@ -266,7 +267,7 @@ func (r *repairer) readLog(name string) error {
 
 // takeBatch adds a batch to memtables.
 func (r *repairer) takeBatch(path string, payload []byte, offset int64) {
-	first, count, err := decodeBatch(payload, func(_ uint64, _ base.Kind, key, value []byte) error {
+	first, count, err := wal.DecodeBatch(payload, func(_ uint64, _ base.Kind, key, value []byte) error {
 		return r.db.fits(memtable.EntrySize(len(key), len(value)))
 	})
 	if err == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/siftdb/sift/internal/compact"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/record"
+	"github.com/siftdb/sift/internal/wal"
 	"github.com/siftdb/sift/memtable"
 )
 
@@ -26,7 +27,7 @@ type recovery struct {
 	flushed     []*manifest.TableMeta
 	deep        []manifest.DeepLevel  // the levels of a tree with too many
 	merged      []*manifest.TableMeta // tables written to reduce them
-	log         *logFile
+	log         *wal.Log
 	report      Recovery
 
 	missing    error  // the log that the MANIFEST names is not there
@@ -78,7 +79,7 @@ type logReplay struct {
 
 // next replays a record. done means that the rest of the log is not replayed.
 func (l *logReplay) next(payload []byte, offset int64) (done bool, err error) {
-	first, count, err := decodeBatch(payload, nil)
+	first, count, err := wal.DecodeBatch(payload, nil)
 	if l.records == 0 {
 		l.bySift = err == nil && count == 0
 	}
@@ -172,7 +173,7 @@ func (r *recovery) cutOff(err error) {
 }
 
 // unusedLogBytes is the length of a log that only holds its header. No write fits in.
-const unusedLogBytes = record.HeaderLen + batchHeaderLen
+const unusedLogBytes = record.HeaderLen + wal.BatchHeaderLen
 
 // passUnused handles a log that is too short to hold a write. It may never have been used:
 // when a new log could not be completed, or power was lost between its creation and its first
@@ -189,7 +190,7 @@ func (r *recovery) passUnused(in *record.Reader, path string) error {
 	} else if err != nil {
 		return err
 	}
-	first, count, err := decodeBatch(payload, nil)
+	first, count, err := wal.DecodeBatch(payload, nil)
 	bySift := err == nil && count == 0
 	if err == nil && first > r.lastSeq+1 {
 		if gap := r.gapBefore(path, offset, bySift, first); gap != nil {
@@ -212,7 +213,7 @@ func (r *recovery) passUnused(in *record.Reader, path string) error {
 
 // isSyncMark reports whether a log record is an empty batch.
 func isSyncMark(payload []byte) bool {
-	_, count, err := decodeBatch(payload, nil)
+	_, count, err := wal.DecodeBatch(payload, nil)
 	return err == nil && count == 0
 }
 
@@ -224,7 +225,7 @@ func hasMark(in *record.Reader, minSeq uint64) (found bool, err error) {
 	}
 	err = in.Salvage(func(payload []byte, _ int64) bool {
 		// A value may contain what looks like a record of an older log.
-		first, count, err := decodeBatch(payload, nil)
+		first, count, err := wal.DecodeBatch(payload, nil)
 		found = err == nil && count == 0 && first >= minSeq
 		return !found
 	})
@@ -336,11 +337,10 @@ func (r *recovery) publish() (err error) {
 	if err := r.flush(); err != nil {
 		return err
 	}
-	d.commit.lastSeq = r.lastSeq
-	if d.commit.log, err = d.createLog(r.lastSeq + 1); err != nil {
+	if r.log, err = wal.Create(&d.logs, r.lastSeq+1); err != nil {
 		return err
 	}
-	r.log = d.commit.log
+	d.commit.lastSeq, d.commit.log = r.lastSeq, wal.NewWriter(r.log)
 	edit := &manifest.Edit{}
 	for _, meta := range r.flushed {
 		edit.Added = append(edit.Added, manifest.AddedTable{Level: 0, Table: meta})
@@ -355,7 +355,7 @@ func (r *recovery) publish() (err error) {
 	if err != nil {
 		return err
 	}
-	d.flushedSeq, d.logNumber = r.lastSeq, r.log.num
+	d.flushedSeq, d.logNumber = r.lastSeq, r.log.Num()
 	if err := d.newManifest(next); err != nil {
 		return err
 	}
@@ -378,7 +378,7 @@ func (r *recovery) abandon() {
 		meta.Handle.(*table).close()
 	}
 	if r.log != nil {
-		r.log.file.Close()
+		r.log.Close()
 	}
 }
 
@@ -397,7 +397,7 @@ func (d *DB) removeOrphans(version *manifest.Version) {
 		case manifest.KindTable, manifest.KindTableSST:
 			return !named[num]
 		case manifest.KindLog:
-			return num != d.commit.log.num
+			return num != d.commit.log.Num()
 		case manifest.KindManifest:
 			return num != d.manifest.Num()
 		case manifest.KindTemp:

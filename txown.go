@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/wal"
 	"github.com/siftdb/sift/memtable"
 )
 
@@ -33,7 +34,7 @@ func (w *ownWrites) update(t *Tx) {
 	if len(data) == 0 || w.indexed == len(data) {
 		return
 	}
-	c := base.NewCursor(data[max(w.indexed, batchHeaderLen):])
+	c := base.NewCursor(data[max(w.indexed, wal.BatchHeaderLen):])
 	start := len(data) - c.Len()
 	for c.Len() > 0 {
 		kind := base.Kind(c.Uint8())

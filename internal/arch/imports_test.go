@@ -40,6 +40,7 @@ var allowed = []struct {
 	{"sstable", []string{"filter", "internal/base", "internal/epoch", "internal/fence"}},
 	{"internal/merge", []string{"internal/base"}},
 	{"internal/manifest", []string{"internal/base", "internal/fence", "internal/record", "internal/vfs"}},
+	{"internal/wal", []string{"internal/base", "internal/manifest", "internal/record", "internal/vfs"}},
 	{"internal/compact", []string{"internal/base", "internal/manifest", "internal/vfs", "sstable"}},
 	{"internal/arch", nil},
 	{"internal/redisbloom", nil},

@@ -30,7 +30,7 @@ var faults = []fault{
 	}, {
 		name: "log-handover", origin: "dgraph-io/badger#153",
 		was:   "a full log was closed without a sync, and the next one was written to and synced",
-		edits: []edit{{"commit.go", "s.settle(d, s.log.sync)", "s.settle(d, func() error { return nil })"}},
+		edits: []edit{{"internal/wal/writer.go", "s.settle(s.log.sync)", "s.settle(func() error { return nil })"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "log-order", origin: "google/leveldb#193",
@@ -40,7 +40,7 @@ var faults = []fault{
 	}, {
 		name: "log-name", origin: "cockroachdb/pebble#125",
 		was:   "the directory was not synced after a log was made",
-		edits: []edit{{"commit.go", "err = d.fs.SyncDir(d.dir)", "err = nil"}},
+		edits: []edit{{"internal/wal/log.go", "err = c.FS.SyncDir(c.Dir)", "err = nil"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "table-name", origin: "dgraph-io/badger#104",
@@ -55,7 +55,7 @@ var faults = []fault{
 	}, {
 		name: "write-after-failure", origin: "facebook/rocksdb#12448",
 		was:   "after a failed write to the log further ones were appended to it and acknowledged",
-		edits: []edit{{"commit.go", "\tif c.poison == nil {\n", "\tif false {\n"}, {"commit.go", "\treturn c.poison\n}\n\n// checkSealed", "\treturn err\n}\n\n// checkSealed"}},
+		edits: []edit{{"commit.go", "\tif c.poison == nil {\n", "\tif false {\n"}, {"commit.go", "\treturn c.poison\n}\n\n// makeRoom", "\treturn err\n}\n\n// makeRoom"}},
 		tests: []suite{{torture, "TestPoison"}},
 	}, {
 		name: "removed-after-failure", origin: "facebook/rocksdb#5379",

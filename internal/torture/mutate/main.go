@@ -31,7 +31,7 @@ import (
 
 // dirs are the packages that write and read what must last. Of the file system it
 // is what stands before the host's that counts.
-var dirs = []string{".", "internal/manifest", "internal/record", "internal/compact", "internal/vfs/os*.go", "internal/vfs/log_linux.go", "sstable", "internal/merge"}
+var dirs = []string{".", "internal/manifest", "internal/record", "internal/wal", "internal/compact", "internal/vfs/os*.go", "internal/vfs/log_linux.go", "sstable", "internal/merge"}
 
 const module = "github.com/siftdb/sift"
 

@@ -1,0 +1,132 @@
+package wal
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/record"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// Config says where logs are, and what they need of the database.
+type Config struct {
+	FS     vfs.FS
+	Dir    string
+	Logger *slog.Logger
+
+	NextNum func() uint64     // assigns a file number
+	NextSeq func() uint64     // returns a sequence number above all that are visible
+	Later   func(task func()) // runs tasks that nobody waits for, in order
+}
+
+func (c *Config) path(num uint64) string {
+	return filepath.Join(c.Dir, manifest.MakeName(manifest.KindLog, num))
+}
+
+// Log is a log that is written to.
+type Log struct {
+	config   *Config
+	num      uint64
+	file     vfs.File
+	writer   *record.Writer
+	unsynced bool // records were written since the last sync
+	marked   bool // the last record is a sync mark
+	asked    bool // a write has asked for a sync
+
+	before uint64 // last sequence number of the previous log, until a mark says that it is on disk
+}
+
+// Create creates a log whose first entry will have a sequence number of at least nextSeq. The
+// log is durable when Create returns. After a failure it tries to remove the file; if that fails,
+// too, recovery skips it.
+func Create(c *Config, nextSeq uint64) (*Log, error) {
+	num := c.NextNum()
+	path := c.path(num)
+	f, err := vfs.CreateLog(c.FS, path)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{config: c, num: num, file: f, writer: record.NewWriter(f)}
+	err = l.writer.Append(AppendBatchHeader(nil, nextSeq, 0))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = c.FS.SyncDir(c.Dir)
+	}
+	if err != nil {
+		err = errors.Join(err, f.Close())
+		if rerr := c.FS.Remove(path); rerr != nil {
+			c.Logger.Warn("removing an unfinished log failed", "path", path, "err", rerr)
+		}
+		return nil, err
+	}
+	return l, nil
+}
+
+// Num returns the log's file number.
+func (l *Log) Num() uint64 { return l.num }
+
+// Close closes the log.
+func (l *Log) Close() error { return l.file.Close() }
+
+// Discard closes and removes, in the background, a log that nothing was written to.
+func (l *Log) Discard() {
+	c := l.config
+	c.Later(func() {
+		l.closeUnused()
+		path := c.path(l.num)
+		if err := c.FS.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.Logger.Warn("removing an obsolete file failed", "path", path, "err", err)
+		}
+	})
+}
+
+// closeLater closes, in the background, a log that is no longer written to.
+func (l *Log) closeLater() { l.config.Later(l.closeUnused) }
+
+// closeUnused closes a log that is no longer written to, after its sync. Nothing depends on the
+// result.
+func (l *Log) closeUnused() {
+	if err := l.file.Close(); err != nil {
+		l.config.Logger.Warn("closing a log failed", "log", l.num, "err", err)
+	}
+}
+
+// append writes a record that consists of parts.
+func (l *Log) append(parts [][]byte) error {
+	l.unsynced, l.marked = true, false
+	return l.writer.AppendParts(parts...)
+}
+
+// sync makes all records durable.
+func (l *Log) sync() error {
+	if !l.unsynced {
+		return nil
+	}
+	if err := l.file.Sync(); err != nil {
+		return err
+	}
+	l.unsynced = false
+	return nil
+}
+
+// mark adds a sync mark, if there is something to prove that no mark has proved yet. It is
+// written together with the next record. REQUIRES: the previous log is on disk.
+func (l *Log) mark(nextSeq uint64) error {
+	switch {
+	case l.marked:
+		return nil
+	case !l.unsynced:
+		l.marked, l.before = true, 0
+		return l.writer.AddParts(AppendBatchHeader(nil, nextSeq, 0))
+	case l.before != 0:
+		seq := l.before
+		l.before = 0
+		return l.writer.AddParts(AppendBatchHeader(nil, seq, 0))
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package wal
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Writer writes one log after another. Its methods are called by one goroutine at a time. After an
+// error of Write, Sync, Settle or Check, nothing may be written any more: what is on disk is
+// unknown until it is read again (I5).
+type Writer struct {
+	live   *Log
+	sealed []*Sealed // earlier logs that are not known to be settled, oldest first
+	spare  *spare    // the next log, if it is being created ahead
+}
+
+// Sealed is a full log. It is settled once: by a sync, or when its memtable is in a table.
+// That closes the file.
+type Sealed struct {
+	log     *Log
+	once    sync.Once
+	settled atomic.Bool // err is set
+	err     error       // of the sync
+}
+
+// spare is a log created ahead.
+type spare struct {
+	done chan struct{} // closed when it exists; log is nil if that failed
+	log  *Log
+}
+
+// NewWriter returns a writer for a new log and those that come after it. Close closes them.
+func NewWriter(live *Log) *Writer { return &Writer{live: live} }
+
+// Num returns the file number of the log that is written to.
+func (w *Writer) Num() uint64 { return w.live.num }
+
+// Write writes a record that consists of parts, a batch whose entries come after lastSeq. If sync
+// is set, it returns when all records are durable. It returns the number of bytes written.
+// REQUIRES: Check has just returned nil.
+func (w *Writer) Write(lastSeq uint64, parts [][]byte, sync bool) (n int64, err error) {
+	l := w.live
+	start := l.writer.Offset()
+	if len(w.sealed) == 0 {
+		if err := l.mark(lastSeq + 1); err != nil {
+			return 0, err
+		}
+	}
+	if err := l.append(parts); err != nil {
+		return 0, err
+	}
+	if sync {
+		l.asked = true
+		if err := l.sync(); err != nil {
+			return 0, err
+		}
+		// Without the ends of the earlier logs, recovery would not reach this one.
+		if err := w.Settle(); err != nil {
+			return 0, err
+		}
+	}
+	return l.writer.Offset() - start, nil
+}
+
+// Sync makes the records of the present log durable. Settle does the same for earlier ones.
+func (w *Writer) Sync() error { return w.live.sync() }
+
+// Check forgets the earlier logs that are settled, and returns an error if the sync of one failed.
+func (w *Writer) Check() error {
+	for len(w.sealed) > 0 && w.sealed[0].settled.Load() {
+		s := w.sealed[0]
+		if s.err != nil {
+			return s.err
+		}
+		w.sealed = w.sealed[1:]
+	}
+	return nil
+}
+
+// Settle syncs the earlier logs, as far as they are not settled.
+func (w *Writer) Settle() error {
+	for _, s := range w.sealed {
+		s.sync()
+	}
+	return w.Check()
+}
+
+// Rotate seals the present log, whose last entry is lastSeq, and goes on in another one. ahead
+// says that this one will soon be full as well, so that the next should be created ahead; without
+// it, all earlier logs and the present one must be on disk. After an error the present log is
+// unchanged.
+func (w *Writer) Rotate(lastSeq uint64, ahead bool) (*Sealed, error) {
+	if !ahead {
+		// The new log needs a higher number than the spare one.
+		w.dropSpare()
+	}
+	next := w.takeSpare()
+	if next == nil {
+		var err error
+		if next, err = Create(w.live.config, lastSeq+1); err != nil {
+			return nil, err
+		}
+	}
+	s := &Sealed{log: w.live}
+	w.sealed = append(w.sealed, s)
+	w.live = next
+	w.live.before = lastSeq
+	if ahead {
+		w.createAhead(s)
+	} else {
+		s.sync() // everything is on disk already
+	}
+	return s, nil
+}
+
+// Replace goes on in the log next and gives up the present one, whose entries are in tables, as
+// are those of all earlier ones.
+func (w *Writer) Replace(next *Log) {
+	w.dropSpare() // its number is lower
+	w.live.closeLater()
+	w.live = next
+}
+
+// Close settles the earlier logs and closes all of them. The error is that of the present log.
+func (w *Writer) Close() error {
+	w.Settle() // it closes the logs; its error ends only further writes
+	w.dropSpare()
+	return w.live.Close()
+}
+
+// createAhead creates the log after the present one in the background. Before that it syncs the
+// one that was sealed, if a write to it has asked for a sync.
+func (w *Writer) createAhead(sealed *Sealed) {
+	w.spare = &spare{done: make(chan struct{})}
+	go func(spare *spare) {
+		defer close(spare.done)
+		if sealed.log.asked && sealed.sync() != nil {
+			return
+		}
+		spare.make(sealed.log.config)
+	}(w.spare)
+}
+
+// make creates the log, if possible.
+func (s *spare) make(c *Config) {
+	var err error
+	if s.log, err = Create(c, c.NextSeq()); err != nil {
+		c.Logger.Warn("a log could not be created ahead", "err", err)
+	}
+}
+
+// takeSpare returns the log created ahead, or nil.
+func (w *Writer) takeSpare() *Log {
+	s := w.spare
+	if s == nil {
+		return nil
+	}
+	<-s.done // always closed by the goroutine that creates the log
+	w.spare = nil
+	return s.log
+}
+
+// dropSpare removes the log created ahead.
+func (w *Writer) dropSpare() {
+	if log := w.takeSpare(); log != nil {
+		log.Discard()
+	}
+}
+
+// sync settles the log by a sync, unless it is settled, and returns the error of that.
+func (s *Sealed) sync() error {
+	s.settle(s.log.sync)
+	return s.err
+}
+
+// Flushed settles the log, whose memtable is in a table that the MANIFEST names.
+func (s *Sealed) Flushed() { s.settle(func() error { return nil }) }
+
+func (s *Sealed) settle(how func() error) {
+	s.once.Do(func() {
+		s.err = how()
+		s.log.closeLater()
+		s.settled.Store(true)
+	})
+}
