@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
 
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/filecache"
@@ -174,31 +173,33 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	if err := d.placeTables(version, names); err != nil {
 		return err
 	}
-	r := recovery{db: d, version: version, deep: state.Deep, manifestSeq: state.LastSeq, lastSeq: maxSequence(state.LastSeq, version)}
-	r.report.Torn = d.recovery.Torn
+	r := recovery{db: d, version: version, deep: state.Deep}
 	defer func() {
 		if err != nil {
 			r.abandon()
 		}
 	}()
-	logs, missing, err := d.findLogs(state, names)
+	logs, missing, err := d.logs.Find(state, names)
 	if err != nil {
 		return err
 	}
+	in := wal.Recovery{Config: d.logs, ManifestSeq: state.LastSeq, LastSeq: maxSequence(state.LastSeq, version), Apply: r.insert}
+	in.Torn = d.recovery.Torn
 	if missing != nil {
-		r.missing = missing
+		in.Missing = missing
 		d.opts.Logger.Info("a log is missing", "err", missing)
-		r.report.Torn = append(r.report.Torn, missing)
+		in.Torn = append(in.Torn, missing)
 	}
 	d.nextFile.Store(state.NextFile)
 	d.reserveFileNumbers(names)
 	d.pointers, d.manifestPointers = state.Pointers, state.Pointers
 	for _, num := range logs {
-		if err := r.replay(num); err != nil {
+		if err := in.Replay(num); err != nil {
 			return err
 		}
 	}
-	d.recovery = r.report
+	r.lastSeq = in.LastSeq
+	d.recovery = Recovery{Logs: in.Logs, Batches: in.Batches, Torn: in.Torn}
 	if d.opts.ReadOnly {
 		r.publishReadOnly()
 		return nil
@@ -240,30 +241,6 @@ func closeTables(version *manifest.Version) {
 			}
 		}
 	}
-}
-
-// findLogs returns the numbers of the logs to replay, ascending, given the names in the
-// directory. missing is not nil if the log that the MANIFEST names is not among them.
-func (d *DB) findLogs(state *manifest.State, names []string) (logs []uint64, missing *CorruptionError, err error) {
-	for _, name := range names {
-		kind, num, ok := manifest.ParseName(name)
-		if ok && kind == manifest.KindLog && (num >= state.LogNumber || num == state.PrevLogNum && num != 0) {
-			logs = append(logs, num)
-		}
-	}
-	slices.Sort(logs)
-	if state.LogNumber == 0 || slices.Contains(logs, state.LogNumber) {
-		return logs, nil, nil
-	}
-	path := filepath.Join(d.dir, manifest.MakeName(manifest.KindLog, state.LogNumber))
-	missing = &CorruptionError{Path: path, Offset: -1, What: "log", Err: errors.New("named by the MANIFEST, but missing")}
-	// A log is created before it is named, and removed after another is named. The exception is
-	// goleveldb, which silently drops an empty log for a newer one. The replay checks whether
-	// the newer one begins where it should.
-	if len(logs) == 0 || logs[len(logs)-1] < state.LogNumber {
-		return nil, nil, missing
-	}
-	return logs, missing, nil
 }
 
 // reserveFileNumbers ensures that no file in the directory, whatever wrote it, has a number

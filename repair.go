@@ -12,7 +12,6 @@ import (
 	"github.com/siftdb/sift/internal/compact"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/merge"
-	"github.com/siftdb/sift/internal/record"
 	"github.com/siftdb/sift/internal/wal"
 	"github.com/siftdb/sift/memtable"
 	"github.com/siftdb/sift/sstable"
@@ -143,7 +142,7 @@ func (r *repairer) trustManifest(names []string) {
 			tables = append(tables, filepath.Base(path))
 		}
 	}
-	if _, _, err := r.db.findLogs(state, names); err != nil {
+	if _, _, err := r.db.logs.Find(state, names); err != nil {
 		r.drop(err)
 		return
 	}
@@ -226,42 +225,15 @@ func (r *repairer) level() int {
 // readLog reads all intact batches of a log.
 func (r *repairer) readLog(name string) error {
 	path := filepath.Join(r.db.dir, name)
-	size, err := r.db.fs.Size(path)
+	size, damage, err := wal.Salvage(r.db.fs, path, func(payload []byte, offset int64) { r.takeBatch(path, payload, offset) })
+	if damage != nil {
+		r.drop(damage)
+	}
 	if err != nil {
 		return err
 	}
-	f, err := r.db.fs.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
 	r.report.Logs++
 	r.bytes += size
-	in := record.NewReader(f, size, path)
-	own := false // sift wrote this log
-	for n := 0; ; n++ {
-		payload, offset, err := in.Next()
-		if err == io.EOF {
-			break
-		} else if err != nil {
-			return err
-		}
-		if n == 0 {
-			own = isSyncMark(payload)
-		}
-		r.takeBatch(path, payload, offset)
-	}
-	tail := in.Tail()
-	if tail.Kind == record.Zeros && own {
-		return nil // preallocated space
-	}
-	if tail.Kind != record.Clean {
-		r.drop(tail.Err)
-		return in.Salvage(func(payload []byte, offset int64) bool {
-			r.takeBatch(path, payload, offset)
-			return true
-		})
-	}
 	return nil
 }
 

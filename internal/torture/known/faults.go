@@ -35,7 +35,7 @@ var faults = []fault{
 	}, {
 		name: "log-order", origin: "google/leveldb#193",
 		was:   "after a power cut a later write was there and an earlier one was not, since the log before had not been synced",
-		edits: []edit{{"replay.go", "case !bySift || !r.prevBySift || r.nextSeq == 0 || first <= r.nextSeq:", "case true:"}, {"replay.go", "case r.nextSeq != 0 && (first > r.nextSeq || first < r.nextSeq && count > 0):", "case false:"}},
+		edits: []edit{{"internal/wal/replay.go", "case !bySift || !r.prevBySift || r.nextSeq == 0 || first <= r.nextSeq:", "case true:"}, {"internal/wal/replay.go", "case r.nextSeq != 0 && (first > r.nextSeq || first < r.nextSeq && count > 0):", "case false:"}},
 		tests: []suite{{".", "TestGapBetweenLogs|TestPowerCutBetweenLogs"}},
 	}, {
 		name: "log-name", origin: "cockroachdb/pebble#125",
@@ -68,7 +68,7 @@ var faults = []fault{
 	{
 		name: "stale-log", origin: "cockroachdb/pebble#567",
 		was:   "records that were in tables already were replayed once more, from a log that had been used before",
-		edits: []edit{{"recover.go", "(num >= state.LogNumber || num == state.PrevLogNum && num != 0)", "true"}},
+		edits: []edit{{"internal/wal/replay.go", "(num >= state.LogNumber || num == state.PrevLogNum && num != 0)", "true"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "garbage-accepted", origin: "google/leveldb#251",
