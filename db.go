@@ -36,13 +36,13 @@ import (
 
 // This file has most methods of DB. The work is done in:
 //
-//	open        recover.go, replay.go (logs), loader.go (tables)
-//	read        readstate.go, getmany.go, iter.go, iteropen.go, iterwalk.go, prefix.go, hasrange.go
-//	write       commit.go (group commit, the log), throttle.go (write stalls), ingest.go
-//	transact    tx.go, transact.go, joint.go
-//	delete      deleterange.go, deletions.go (compactions that drop tombstones)
+//	open        open.go, recover.go (logs), tableload.go (tables)
+//	read        read.go, readmany.go, iter.go, iteropen.go, iterwalk.go, iterprefix.go, hasrange.go
+//	write       write.go (group commit, the log), writestall.go (write stalls), ingest.go
+//	transact    tx.go, transact.go, txjoint.go
+//	delete      deleterange.go, compactdeletions.go (compactions that drop tombstones)
 //	flush       background.go
-//	compact     schedule.go, compaction.go, and internal/compact
+//	compact     compactloop.go, compact.go, and internal/compact
 //	memory      memory.go, filtermemory.go
 //	maintain    checkpoint.go, check.go, repair.go
 

@@ -14,7 +14,7 @@ import (
 // Concurrency Control (TODS 1981), with backward validation: a Tx reads a snapshot,
 // buffers its writes, and records the keys and ranges that it reads. Commit looks for
 // entries of these that are newer than the snapshot (txcheck.go), and the leader of the
-// commit group for those that were written after Commit looked (recent.go). If there are
+// commit group for those that were written after Commit looked (txrecent.go). If there are
 // none, the transaction is as if it had run at the moment of its commit. So transactions
 // are serializable, in the order of their sequence numbers.
 //

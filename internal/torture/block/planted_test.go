@@ -49,7 +49,7 @@ var planted = []struct {
 	{"the directory is not synced after CURRENT was renamed", "",
 		[]plant.Edit{{File: "internal/manifest/current.go", Old: "return true, fsys.SyncDir(dir)", New: "return true, nil"}}},
 	{"the parents of a new database are not synced", nameGoesAlong,
-		[]plant.Edit{{File: "recover.go", Old: "\tif err := d.syncParents(d.dir); err != nil {\n\t\treturn nil, err\n\t}\n\tnames", New: "\tnames"}}},
+		[]plant.Edit{{File: "open.go", Old: "\tif err := d.syncParents(d.dir); err != nil {\n\t\treturn nil, err\n\t}\n\tnames", New: "\tnames"}}},
 	{"the parents of a checkpoint are not synced", nameGoesAlong,
 		[]plant.Edit{{File: "checkpoint.go", Old: "log.Close(), d.syncParents(dir))", New: "log.Close())"}}},
 	{"nothing is ever synced but directories", "",

@@ -55,7 +55,7 @@ var faults = []fault{
 	}, {
 		name: "write-after-failure", origin: "facebook/rocksdb#12448",
 		was:   "after a failed write to the log further ones were appended to it and acknowledged",
-		edits: []edit{{"commit.go", "\tif c.poison == nil {\n", "\tif false {\n"}, {"commit.go", "\treturn c.poison\n}\n\n// makeRoom", "\treturn err\n}\n\n// makeRoom"}},
+		edits: []edit{{"write.go", "\tif c.poison == nil {\n", "\tif false {\n"}, {"write.go", "\treturn c.poison\n}\n\n// makeRoom", "\treturn err\n}\n\n// makeRoom"}},
 		tests: []suite{{torture, "TestPoison"}},
 	}, {
 		name: "removed-after-failure", origin: "facebook/rocksdb#5379",
@@ -83,12 +83,12 @@ var faults = []fault{
 	}, {
 		name: "file-number-reused", origin: "cockroachdb/pebble#788",
 		was:   "the number of a file that a crash had left unnamed was given out again",
-		edits: []edit{{"recover.go", "d.nextFile.Store(num + 1)", "_ = num"}},
+		edits: []edit{{"open.go", "d.nextFile.Store(num + 1)", "_ = num"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "manifest-overwritten", origin: "facebook/rocksdb#6426",
 		was:   "a new MANIFEST was made under the number of the one in use",
-		edits: []edit{{"manifest.go", "num := d.nextFile.Add(1) - 1", "num := d.nextFile.Load()\n\tif d.manifest != nil {\n\t\tnum = d.manifest.Num()\n\t}"}},
+		edits: []edit{{"version.go", "num := d.nextFile.Add(1) - 1", "num := d.nextFile.Load()\n\tif d.manifest != nil {\n\t\tnum = d.manifest.Num()\n\t}"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "sequence-beyond-log", origin: "google/leveldb#750",
@@ -98,7 +98,7 @@ var faults = []fault{
 	}, {
 		name: "scan-before-flush", origin: "cockroachdb/pebble#5420",
 		was:   "Open looked for obsolete files when flushes and compactions had already begun, and took their tables for such",
-		edits: []edit{{"replay.go", "\td.removeOrphans(next)\n\td.startFilterKeeper()\n\td.startLoader()\n\td.startBackground()\n\treturn nil", "\td.startFilterKeeper()\n\td.startLoader()\n\td.startBackground()\n\ttime.Sleep(50 * time.Millisecond)\n\td.removeOrphans(next)\n\treturn nil"}, {"replay.go", "\t\"slices\"\n", "\t\"slices\"\n\t\"time\"\n"}},
+		edits: []edit{{"recover.go", "\td.removeOrphans(next)\n\td.startFilterKeeper()\n\td.startLoader()\n\td.startBackground()\n\treturn nil", "\td.startFilterKeeper()\n\td.startLoader()\n\td.startBackground()\n\ttime.Sleep(50 * time.Millisecond)\n\td.removeOrphans(next)\n\treturn nil"}, {"recover.go", "\t\"slices\"\n", "\t\"slices\"\n\t\"time\"\n"}},
 		tests: []suite{{torture, "TestStress"}},
 	},
 

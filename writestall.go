@@ -18,7 +18,7 @@ import (
 //
 // A single write waits
 //   - here: at most maxSleep; at the stop until level 0 has been compacted: for the running
-//     step, one step of a job (see schedule.go), and the compactions of level 0 that are then
+//     step, one step of a job (see compactloop.go), and the compactions of level 0 that are then
 //     due, each of which takes all overlapping tables of level 0 and what they overlap in
 //     level 1;
 //   - for a new memtable: if maxFull memtables are waiting to be flushed, until the first of

@@ -37,7 +37,7 @@ type commit struct {
 	err   error
 	wake  chan bool // true: become the leader; false: done
 
-	// Of a transaction that has read something; see recent.go.
+	// Of a transaction that has read something; see txrecent.go.
 	tx      *Tx
 	since   uint64 // what it has read has no newer entries up to here
 	force   bool   // the leader looks for newer ones, if it has to

@@ -1,0 +1,265 @@
+package sift
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/filecache"
+	"github.com/siftdb/sift/internal/gap"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/wal"
+)
+
+// Open opens the database in a directory, and creates it if it does not exist. o may be
+// nil.
+//
+// All writes that were acknowledged with Sync are there after a crash; the others are
+// recovered as a prefix; Metrics.Recovery says what was dropped. Databases of LevelDB,
+// goleveldb and earlier releases of sift are opened as they are, without conversion.
+//
+// Errors match ErrLocked, ErrExists, ErrNotExist, ErrUnsupported if the database has another
+// comparator than LevelDB's default, or ErrCorruption if the MANIFEST or a log is damaged, or
+// a table is missing; Repair may help then. A damaged table does not make Open fail: reads
+// that need it do.
+//
+// Open reads no tables. Each is loaded, with its index and filter, when it is first needed,
+// or in the background, level 0 first.
+func Open(dir string, o *Options) (*DB, error) {
+	opts, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	d := newDB(dir, opts)
+	if err := d.open(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// newDB returns a database from which nothing has been read yet.
+func newDB(dir string, opts Options) *DB {
+	d := &DB{dir: dir, opts: opts, fs: opts.FS, gaps: gap.NewSet(opts.gapBytes)}
+	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, filters: &d.filters, indexes: &d.indexes}
+	d.opener.loaded = func() { d.keeper.versionChanged() }
+	d.loader.stop, d.loader.done = make(chan struct{}), make(chan struct{})
+	d.opener.files = filecache.New(d.fs, opts.MaxOpenFiles, opts.MapBytes)
+	d.commit.db = d
+	d.commit.idle.L = &d.commit.mu
+	d.bg.changed.L = &d.bg.mu
+	for _, c := range []*cleaner{&d.cleaner, &d.retired} {
+		c.idle.L, c.now = &c.mu, opts.cleanNow
+	}
+	d.logs = wal.Config{
+		FS: d.fs, Dir: dir, Logger: opts.Logger,
+		NextNum: func() uint64 { return d.nextFile.Add(1) - 1 },
+		NextSeq: func() uint64 { return d.visible.Load() + 1 },
+		Later:   d.cleaner.do,
+	}
+	d.divideMemory()
+	return d
+}
+
+func (d *DB) open() (err error) {
+	if d.opts.ReadOnly || d.opts.ErrorIfMissing {
+		if err := d.mustExist(); err != nil {
+			return err
+		}
+	} else if err := d.fs.MkdirAll(d.dir); err != nil {
+		return err
+	}
+	d.lock, err = d.opts.lockDir(d.dir, !d.opts.ReadOnly)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.lock.Close())
+		}
+	}()
+	state, err := manifest.Load(d.fs, d.dir)
+	switch {
+	case errors.Is(err, manifest.ErrNoDatabase):
+		if d.opts.ReadOnly || d.opts.ErrorIfMissing {
+			return fmt.Errorf("%w: %s", ErrNotExist, d.dir)
+		}
+		if state, err = d.create(); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case d.opts.ErrorIfExists:
+		return fmt.Errorf("%w: %s", ErrExists, d.dir)
+	}
+	if state.Dropped != nil {
+		d.opts.Logger.Warn("the end of the MANIFEST is left out", "err", state.Dropped)
+		d.opts.Events.failed(state.Dropped)
+		d.recovery.Torn = append(d.recovery.Torn, state.Dropped)
+	}
+	if err := d.openFilterKey(); err != nil {
+		return err
+	}
+	return d.recover(state)
+}
+
+// mustExist returns an error if the directory is missing or cannot be read.
+func (d *DB) mustExist() error {
+	_, err := d.fs.List(d.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrNotExist, err)
+	}
+	return err
+}
+
+// create creates an empty database: a MANIFEST without tables, and CURRENT. Nothing is written
+// before that, so that the remains of a crashed database are never taken for the beginnings of
+// a new one.
+func (d *DB) create() (*manifest.State, error) {
+	if err := d.syncParents(d.dir); err != nil {
+		return nil, err
+	}
+	names, err := d.fs.List(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	d.nextFile.Store(manifest.NewState().NextFile)
+	d.reserveFileNumbers(names)
+	version, err := (*manifest.Version)(nil).Apply()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.newManifest(version); err != nil {
+		return nil, err
+	}
+	if err := d.manifest.Close(); err != nil {
+		return nil, err
+	}
+	return manifest.Load(d.fs, d.dir)
+}
+
+// syncParents makes the directory dir, which may be new, durable, and with it its parents,
+// which may be new, too. A directory that may be searched but not read cannot be synced: then
+// it and those above it are not ours, but the one below may be.
+func (d *DB) syncParents(dir string) error {
+	for at := filepath.Dir(dir); ; at = filepath.Dir(at) {
+		err := d.fs.SyncDir(at)
+		if errors.Is(err, fs.ErrPermission) {
+			if at == filepath.Dir(dir) {
+				d.opts.Logger.Warn("a directory cannot be read, so nor synced: if the database's is new in it, a power cut may take that away", "dir", at, "err", err)
+			}
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+	}
+}
+
+// recover restores the database from the MANIFEST and the logs.
+func (d *DB) recover(state *manifest.State) (err error) {
+	if state.Dropped != nil {
+		d.opts.Logger.Warn("the end of the MANIFEST was cut off", "err", state.Dropped)
+	}
+	names, err := d.fs.List(d.dir)
+	if err != nil {
+		return err
+	}
+	version := state.Version
+	version.Ref()
+	if err := d.placeTables(version, names); err != nil {
+		return err
+	}
+	r := recovery{db: d, version: version, deep: state.Deep}
+	defer func() {
+		if err != nil {
+			r.abandon()
+		}
+	}()
+	logs, missing, err := d.logs.Find(state, names)
+	if err != nil {
+		return err
+	}
+	in := wal.Recovery{Config: d.logs, ManifestSeq: state.LastSeq, LastSeq: maxSequence(state.LastSeq, version), Apply: r.insert}
+	in.Torn = d.recovery.Torn
+	if missing != nil {
+		in.Missing = missing
+		d.opts.Logger.Info("a log is missing", "err", missing)
+		in.Torn = append(in.Torn, missing)
+	}
+	d.nextFile.Store(state.NextFile)
+	d.reserveFileNumbers(names)
+	d.pointers, d.manifestPointers = state.Pointers, state.Pointers
+	for _, num := range logs {
+		if err := in.Replay(num); err != nil {
+			return err
+		}
+	}
+	r.lastSeq = in.LastSeq
+	d.recovery = Recovery{Logs: in.Logs, Batches: in.Batches, Torn: in.Torn}
+	if d.opts.ReadOnly {
+		r.publishReadOnly()
+		return nil
+	}
+	return r.publish()
+}
+
+// maxOpenErrors bounds the number of missing tables that are reported.
+const maxOpenErrors = 10
+
+// placeTables finds the files of a version's tables in the directory, without opening them.
+func (d *DB) placeTables(version *manifest.Version, names []string) error {
+	there := setOf(names)
+	var errs []error
+	for _, metas := range version.Levels {
+		for _, meta := range metas {
+			path, err := d.opener.find(there, meta)
+			if err != nil {
+				if errs = append(errs, err); len(errs) == maxOpenErrors {
+					closeTables(version)
+					return errors.Join(errs...)
+				}
+				continue
+			}
+			meta.Handle = d.opener.place(meta, path)
+		}
+	}
+	if len(errs) > 0 {
+		closeTables(version)
+	}
+	return errors.Join(errs...)
+}
+
+func closeTables(version *manifest.Version) {
+	for _, metas := range version.Levels {
+		for _, meta := range metas {
+			if t, ok := meta.Handle.(*table); ok {
+				t.close()
+			}
+		}
+	}
+}
+
+// reserveFileNumbers ensures that no file in the directory, whatever wrote it, has a number
+// that will be assigned again.
+func (d *DB) reserveFileNumbers(names []string) {
+	for _, name := range names {
+		if _, num, ok := manifest.ParseName(name); ok && num >= d.nextFile.Load() && num < 1<<62 {
+			d.nextFile.Store(num + 1)
+		}
+	}
+}
+
+// maxSequence returns the largest of the MANIFEST's sequence number and those of the tables'
+// first and last keys.
+func maxSequence(seq uint64, version *manifest.Version) uint64 {
+	for _, metas := range version.Levels {
+		for _, meta := range metas {
+			seq = max(seq, base.KeyTrailer(meta.Smallest)>>8, base.KeyTrailer(meta.Largest)>>8)
+		}
+	}
+	return seq
+}
