@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/filecache"
 	"github.com/siftdb/sift/internal/gap"
 	"github.com/siftdb/sift/internal/manifest"
@@ -157,109 +156,4 @@ func (d *DB) syncParents(dir string) error {
 			return nil
 		}
 	}
-}
-
-// recover restores the database from the MANIFEST and the logs.
-func (d *DB) recover(state *manifest.State) (err error) {
-	if state.Dropped != nil {
-		d.opts.Logger.Warn("the end of the MANIFEST was cut off", "err", state.Dropped)
-	}
-	names, err := d.fs.List(d.dir)
-	if err != nil {
-		return err
-	}
-	version := state.Version
-	version.Ref()
-	if err := d.placeTables(version, names); err != nil {
-		return err
-	}
-	r := recovery{db: d, version: version, deep: state.Deep}
-	defer func() {
-		if err != nil {
-			r.abandon()
-		}
-	}()
-	logs, missing, err := d.logs.Find(state, names)
-	if err != nil {
-		return err
-	}
-	in := wal.Recovery{Config: d.logs, ManifestSeq: state.LastSeq, LastSeq: maxSequence(state.LastSeq, version), Apply: r.insert}
-	in.Torn = d.recovery.Torn
-	if missing != nil {
-		in.Missing = missing
-		d.opts.Logger.Info("a log is missing", "err", missing)
-		in.Torn = append(in.Torn, missing)
-	}
-	d.nextFile.Store(state.NextFile)
-	d.reserveFileNumbers(names)
-	d.pointers, d.manifestPointers = state.Pointers, state.Pointers
-	for _, num := range logs {
-		if err := in.Replay(num); err != nil {
-			return err
-		}
-	}
-	r.lastSeq = in.LastSeq
-	d.recovery = Recovery{Logs: in.Logs, Batches: in.Batches, Torn: in.Torn}
-	if d.opts.ReadOnly {
-		r.publishReadOnly()
-		return nil
-	}
-	return r.publish()
-}
-
-// maxOpenErrors bounds the number of missing tables that are reported.
-const maxOpenErrors = 10
-
-// placeTables finds the files of a version's tables in the directory, without opening them.
-func (d *DB) placeTables(version *manifest.Version, names []string) error {
-	there := setOf(names)
-	var errs []error
-	for _, metas := range version.Levels {
-		for _, meta := range metas {
-			path, err := d.opener.find(there, meta)
-			if err != nil {
-				if errs = append(errs, err); len(errs) == maxOpenErrors {
-					closeTables(version)
-					return errors.Join(errs...)
-				}
-				continue
-			}
-			meta.Handle = d.opener.place(meta, path)
-		}
-	}
-	if len(errs) > 0 {
-		closeTables(version)
-	}
-	return errors.Join(errs...)
-}
-
-func closeTables(version *manifest.Version) {
-	for _, metas := range version.Levels {
-		for _, meta := range metas {
-			if t, ok := meta.Handle.(*table); ok {
-				t.close()
-			}
-		}
-	}
-}
-
-// reserveFileNumbers ensures that no file in the directory, whatever wrote it, has a number
-// that will be assigned again.
-func (d *DB) reserveFileNumbers(names []string) {
-	for _, name := range names {
-		if _, num, ok := manifest.ParseName(name); ok && num >= d.nextFile.Load() && num < 1<<62 {
-			d.nextFile.Store(num + 1)
-		}
-	}
-}
-
-// maxSequence returns the largest of the MANIFEST's sequence number and those of the tables'
-// first and last keys.
-func maxSequence(seq uint64, version *manifest.Version) uint64 {
-	for _, metas := range version.Levels {
-		for _, meta := range metas {
-			seq = max(seq, base.KeyTrailer(meta.Smallest)>>8, base.KeyTrailer(meta.Largest)>>8)
-		}
-	}
-	return seq
 }

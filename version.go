@@ -1,31 +1,127 @@
 package sift
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/memtable"
 )
 
-// maxManifestBytes is the size at which a new MANIFEST is started, with a snapshot of the
-// version.
-const maxManifestBytes = 4 << 20
-
-// newManifest creates a MANIFEST with a snapshot of the version, and makes CURRENT name it.
-// After an error d.manifest is unchanged.
-func (d *DB) newManifest(version *manifest.Version) error {
-	num := d.nextFile.Add(1) - 1
-	w, _, err := manifest.Create(d.fs, d.dir, num, &manifest.State{
-		Version:   version,
-		LogNumber: d.logNumber,
-		NextFile:  d.nextFile.Load(),
-		LastSeq:   d.flushedSeq,
-		Pointers:  d.manifestPointers,
+// applyEdit records an edit in the MANIFEST and installs its version; nothing else changes the
+// version. added are the tables that the edit adds; flushed is the number of memtables, the
+// oldest ones, whose contents they now hold. Files that the edit drops are removed when their
+// last reader has left (I3); applyEdit does not wait for that.
+func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed int) error {
+	return d.applyEditTo(edit, added, func(s *readState) {
+		left := len(s.imms) - flushed
+		s.imms = append([]*memtable.Memtable(nil), s.imms[:left]...) // a copy does not keep what was flushed
 	})
-	if err != nil {
+}
+
+// applyEditTo is applyEdit with another change of the memtables, in the read state that has the
+// new version.
+func (d *DB) applyEditTo(edit *manifest.Edit, added []*manifest.TableMeta, change func(s *readState)) (err error) {
+	d.manifestMu.Lock()
+	defer d.manifestMu.Unlock()
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, meta := range added {
+			meta.Handle.(*table).close()
+		}
+	}()
+	if err := d.bg.fatal(); err != nil {
 		return err
 	}
-	d.manifest = w
+	old := d.state.Load().version // only changes under manifestMu
+	next, err := old.Apply(edit)
+	if err != nil {
+		return d.fail(fmt.Errorf("sift: edit does not fit the version: %w", err))
+	}
+	nextFile := d.nextFile.Load()
+	edit.NextFile = &nextFile
+	if edit.LastSeq != nil {
+		d.flushedSeq = *edit.LastSeq
+	} else {
+		// Not the current sequence number: it must stay below the live log's first (I9).
+		edit.LastSeq = &d.flushedSeq
+	}
+	if err := d.recordEdit(edit, next); err != nil {
+		return d.fail(err)
+	}
+	next.Ref()
+	d.bg.change(func() {
+		s := *d.state.Load()
+		s.version, s.flushed = next, d.flushedSeq
+		if len(edit.Added) == 0 && len(edit.Deleted) > 0 {
+			s.drops++
+		}
+		change(&s)
+		d.state.Store(&s)
+	})
+	d.retire(old)
+	d.keeper.versionChanged()
 	return nil
+}
+
+// fail records that the MANIFEST is in an unknown state. From then on no file is removed, since
+// either the version before or the one after may be found.
+func (d *DB) fail(err error) error {
+	first := false
+	d.bg.change(func() {
+		if first = d.bg.fatalErr == nil; first {
+			d.bg.fatalErr = fmt.Errorf("%w: the MANIFEST: %w", ErrReopen, err)
+			d.opts.Logger.Error("the MANIFEST failed, no more writes are accepted", "err", err)
+		}
+		err = d.bg.fatalErr
+	})
+	if first {
+		d.opts.Events.failed(err)
+	}
+	return err
+}
+
+// retire releases a version once no reader without a reference can be using it. Nobody waits
+// for that: a reader may take as long as the disk does.
+func (d *DB) retire(old *manifest.Version) {
+	d.retired.do(func() {
+		d.epoch.Synchronize()
+		d.releaseVersion(old)
+		if d.filters.Sparse() {
+			version := d.refVersion()
+			d.moveFilters(version)
+			d.releaseVersion(version)
+		}
+	})
+}
+
+// refVersion returns the current version with a reference that the caller must release, or
+// nil if the database is closed.
+func (d *DB) refVersion() *manifest.Version {
+	g := d.epoch.Enter()
+	defer g.Exit()
+	s := d.state.Load()
+	if s == nil {
+		return nil
+	}
+	s.version.Ref()
+	return s.version
+}
+
+// releaseVersion drops a reference on a version and removes the tables that have become
+// unreachable.
+func (d *DB) releaseVersion(v *manifest.Version) {
+	v.Unref(func(meta *manifest.TableMeta) {
+		t := meta.Handle.(*table)
+		if err := t.close(); err != nil {
+			d.opts.Logger.Warn("closing an obsolete table failed", "path", t.path, "err", err)
+		}
+		if d.removeFiles.Load() && d.bg.fatal() == nil {
+			d.cleaner.do(func() { d.removeObsolete(t.path) })
+		}
+	})
 }
 
 // recordEdit makes an edit durable. next is the version after it. REQUIRES:
@@ -50,5 +146,27 @@ func (d *DB) recordEdit(edit *manifest.Edit, next *manifest.Version) error {
 	d.removeMatching(func(kind manifest.FileKind, num uint64) bool {
 		return kind == manifest.KindManifest && num == old.Num()
 	})
+	return nil
+}
+
+// maxManifestBytes is the size at which a new MANIFEST is started, with a snapshot of the
+// version.
+const maxManifestBytes = 4 << 20
+
+// newManifest creates a MANIFEST with a snapshot of the version, and makes CURRENT name it.
+// After an error d.manifest is unchanged.
+func (d *DB) newManifest(version *manifest.Version) error {
+	num := d.nextFile.Add(1) - 1
+	w, _, err := manifest.Create(d.fs, d.dir, num, &manifest.State{
+		Version:   version,
+		LogNumber: d.logNumber,
+		NextFile:  d.nextFile.Load(),
+		LastSeq:   d.flushedSeq,
+		Pointers:  d.manifestPointers,
+	})
+	if err != nil {
+		return err
+	}
+	d.manifest = w
 	return nil
 }

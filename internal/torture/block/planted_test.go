@@ -39,7 +39,7 @@ var planted = []struct {
 	{"a table is not synced", "",
 		[]plant.Edit{{File: "internal/compact/run.go", Old: "if err := r.file.Sync(); err != nil {\n\t\treturn err\n\t}", New: ""}}},
 	{"the directory is not synced after tables were made", nameGoesAlong,
-		[]plant.Edit{{File: "background.go", Old: "err = d.fs.SyncDir(d.dir) // (I2)", New: "err = nil"}}},
+		[]plant.Edit{{File: "tablewrite.go", Old: "err = d.fs.SyncDir(d.dir) // (I2)", New: "err = nil"}}},
 	{"an edit of the MANIFEST is not synced", "",
 		[]plant.Edit{{File: "internal/manifest/writer.go", Old: "err = w.file.Sync()", New: "err = nil"}}},
 	{"the directory is not synced between a new MANIFEST and CURRENT", nameGoesAlong,

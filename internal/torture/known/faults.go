@@ -45,7 +45,7 @@ var faults = []fault{
 	}, {
 		name: "table-name", origin: "dgraph-io/badger#104",
 		was:   "the directory was not synced after tables were made",
-		edits: []edit{{"background.go", "err = d.fs.SyncDir(d.dir) // (I2)", "err = nil"}},
+		edits: []edit{{"tablewrite.go", "err = d.fs.SyncDir(d.dir) // (I2)", "err = nil"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "flush-sync-failed", origin: "facebook/rocksdb#2495",
@@ -60,7 +60,7 @@ var faults = []fault{
 	}, {
 		name: "removed-after-failure", origin: "facebook/rocksdb#5379",
 		was:   "after a failed sync of the MANIFEST, whose edit may be found all the same, files were removed that it names",
-		edits: []edit{{"background.go", "\t\t\tmeta.Handle.(*table).close()\n\t\t}\n\t}()", "\t\t\tmeta.Handle.(*table).close()\n\t\t\td.removeObsolete(meta.Handle.(*table).path)\n\t\t}\n\t}()"}},
+		edits: []edit{{"version.go", "\t\t\tmeta.Handle.(*table).close()\n\t\t}\n\t}()", "\t\t\tmeta.Handle.(*table).close()\n\t\t\td.removeObsolete(meta.Handle.(*table).path)\n\t\t}\n\t}()"}},
 		tests: []suite{{torture, "TestErrors"}},
 	},
 
@@ -83,7 +83,7 @@ var faults = []fault{
 	}, {
 		name: "file-number-reused", origin: "cockroachdb/pebble#788",
 		was:   "the number of a file that a crash had left unnamed was given out again",
-		edits: []edit{{"open.go", "d.nextFile.Store(num + 1)", "_ = num"}},
+		edits: []edit{{"recover.go", "d.nextFile.Store(num + 1)", "_ = num"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "manifest-overwritten", origin: "facebook/rocksdb#6426",
@@ -93,7 +93,7 @@ var faults = []fault{
 	}, {
 		name: "sequence-beyond-log", origin: "google/leveldb#750",
 		was:   "the MANIFEST had a higher last sequence number than the log begins with: goleveldb drops what is below it",
-		edits: []edit{{"background.go", "edit.LastSeq = &d.flushedSeq", "now := d.visible.Load()\n\t\tedit.LastSeq = &now"}},
+		edits: []edit{{"version.go", "edit.LastSeq = &d.flushedSeq", "now := d.visible.Load()\n\t\tedit.LastSeq = &now"}},
 		tests: []suite{{".", "TestManifestBehindLog"}},
 	}, {
 		name: "scan-before-flush", origin: "cockroachdb/pebble#5420",
@@ -149,7 +149,7 @@ var faults = []fault{
 	}, {
 		name: "reader-not-awaited", origin: "dgraph-io/badger#203",
 		was:   "a file was removed from under those that were still reading it",
-		edits: []edit{{"background.go", "d.epoch.Synchronize()", "_ = &d.epoch"}},
+		edits: []edit{{"version.go", "d.epoch.Synchronize()", "_ = &d.epoch"}},
 		tests: []suite{{torture, "TestLinear|TestStress"}},
 	},
 
