@@ -46,7 +46,7 @@ var fabric = []string{
 }
 
 var programs = []program{
-	{module: "github.com/ethereum/go-ethereum", version: "v1.15.11", dirs: []string{"ethdb/leveldb", "core/rawdb", "p2p/enode", "triedb/..."}, small: true},
+	{module: "github.com/ethereum/go-ethereum", version: gethVersion, dirs: []string{"ethdb/leveldb", "core/rawdb", "p2p/enode", "triedb/..."}, small: true},
 	{module: "github.com/btcsuite/btcd", version: "v0.24.2", dirs: []string{"database/...", "blockchain/indexers"}, small: true},
 	{module: "github.com/cometbft/cometbft-db", version: "v0.14.1", dirs: []string{"."}},
 	{module: "github.com/tendermint/tm-db", version: "v0.6.7", dirs: []string{"./..."}, skip: "TestRemoteDB"},
@@ -85,12 +85,7 @@ func TestPrograms(t *testing.T) {
 func (p *program) run(t *testing.T) {
 	dir := p.mainModule(t)
 	if !*original {
-		root, err := filepath.Abs("../..")
-		if err != nil {
-			t.Fatal(err)
-		}
-		edit(t, dir, "-replace", "github.com/syndtr/goleveldb="+filepath.Join(root, "goleveldb"))
-		edit(t, dir, "-replace", "github.com/siftdb/sift="+root)
+		replace(t, dir)
 	}
 	args := []string{"test", "-json", "-count=1", "-timeout", "10m"}
 	if p.noVet {
@@ -163,6 +158,17 @@ func (p *program) checkOut(t *testing.T) string {
 		}
 	}
 	return dir
+}
+
+// replace puts this repository's module in the place of goleveldb.
+func replace(t *testing.T, dir string) {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit(t, dir, "-replace", "github.com/syndtr/goleveldb="+filepath.Join(root, "goleveldb"))
+	edit(t, dir, "-replace", "github.com/siftdb/sift="+root)
 }
 
 func edit(t *testing.T, dir string, args ...string) {
