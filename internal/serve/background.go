@@ -270,7 +270,7 @@ const minDrop = 4 << 20
 // removeOld is removeRange for entries of which there may be many.
 func (s *Server) removeOld(from, to []byte) error {
 	size, err := s.db.ApproximateSize(from, to)
-	if err != nil || size < minDrop {
+	if err != nil || size < minDrop || s.cfg.Group != nil {
 		return errors.Join(err, s.removeRange(from, to))
 	}
 	if s.failed.Load() {

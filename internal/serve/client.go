@@ -47,6 +47,7 @@ type client struct {
 	quit       bool      // to be closed after the replies
 	handOver   bool      // an event loop leaves the command, which did nothing, to another goroutine
 	wrote      bool      // replies may acknowledge a write, or show one that is not yet in the store
+	readsOld   bool      // READONLY: takes old values from a node that follows
 	name       atomic.Pointer[string]
 	shown      shown
 	silence    int      // of CLIENT REPLY
@@ -255,11 +256,11 @@ func (c *client) admit(cmd *command, args [][]byte) bool {
 		c.reject(cmd, "NOAUTH Authentication required.")
 		return false
 	}
-	if cmd.flags&isWrite != 0 && c.srv.failed.Load() {
+	if cmd.flags&isWrite != 0 && c.srv.failed.Load() && c.srv.cfg.Group == nil {
 		c.reject(cmd, errReadOnly.Error())
 		return false
 	}
-	return true
+	return c.srv.cfg.Group == nil || c.route(cmd, args)
 }
 
 // carryOut runs a command that was admitted, or keeps it for EXEC.
@@ -284,7 +285,9 @@ func (c *client) carryOut(cmd *command, args [][]byte) {
 		}
 		mark := len(c.w.Buf)
 		c.srv.world.Lock()
-		cmd.run(c, args)
+		if c.stays(cmd) {
+			cmd.run(c, args)
+		}
 		c.srv.world.Unlock()
 		if c.w.Refused {
 			c.refuse(mark)
@@ -292,6 +295,9 @@ func (c *client) carryOut(cmd *command, args [][]byte) {
 		return
 	}
 	c.hold()
+	if !c.stays(cmd) {
+		return
+	}
 	if cmd.flags&unlocked != 0 {
 		err := c.commitPending()
 		c.release()
@@ -340,7 +346,7 @@ func (c *client) refuse(mark int) {
 // connection: some would acknowledge what is not safe.
 func (c *client) abort(err error) {
 	c.w.Buf, c.w.Refused = c.w.Buf[:c.safe], false
-	c.w.Error(err.Error())
+	c.w.Error(c.told(err).Error())
 	c.quit = true
 }
 

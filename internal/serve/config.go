@@ -88,6 +88,15 @@ type Config struct {
 	WriteTimeout time.Duration
 	// NoLoops serves each client with a goroutine also where there are event loops.
 	NoLoops bool
+	// Group, if not nil, replicates the store; the server then writes through it alone.
+	// Fsync, NoLoops and HTTPAddr's default are the group's.
+	Group Group
+	// Leads says that the node leads the group as long as the server runs; others
+	// refer clients to the leader.
+	Leads bool
+	// Listener and HTTPListener, if not nil, are used instead of listening on Addr and
+	// HTTPAddr, which name them.
+	Listener, HTTPListener net.Listener
 	// Logger receives what goes wrong. Default: silent.
 	Logger *slog.Logger
 }
@@ -118,6 +127,9 @@ func (c Config) resolve() (Config, error) {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Group != nil {
+		c.Fsync, c.NoLoops = FsyncAlways, true
 	}
 	if c.FilterBytes < 0 || c.RequestBytes < 1<<16 || c.MaxClients < 1 || c.MaxBulkBytes < 1<<10 || c.IdleTimeout < 0 || c.AuthTimeout < 0 || c.WriteTimeout < 0 {
 		return c, errors.New("serve: a limit is negative or too small")

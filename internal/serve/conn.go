@@ -30,7 +30,7 @@ func (c *client) run() {
 			}
 			continue
 		}
-		if ferr := c.finish(); ferr != nil {
+		if ferr := c.finish(); ferr != nil || c.quit {
 			return
 		}
 		if err == nil {
@@ -70,6 +70,7 @@ func (c *client) finish() error {
 	if err := c.settle(); err != nil {
 		c.abort(err)
 	}
+	c.wrote = false
 	return c.send()
 }
 
@@ -80,14 +81,17 @@ func (c *client) settle() error {
 		c.hold()
 		err = c.commit()
 	}
-	c.release()
+	if c.srv.cfg.Group == nil { // else nobody else is made the leader before the replies are confirmed
+		c.release()
+	}
 	// Replies may show what other clients wrote, so readers wait for the sync, too. When
 	// it fails, they may still be told what was there.
-	if err == nil && len(c.w.Buf) > 0 && Fsync(c.srv.fsync.Load()) == FsyncAlways {
+	if err == nil && len(c.w.Buf) > 0 && Fsync(c.srv.fsync.Load()) == FsyncAlways && (c.needSync || c.srv.cfg.Group == nil) {
 		if err = c.srv.sync(); !c.needSync {
 			err = nil
 		}
 	}
+	c.release()
 	c.needSync, c.clock = false, 0
 	return err
 }

@@ -124,7 +124,11 @@ func (w *writes) find(key []byte) *filter {
 	st.mu.RLock()
 	f := w.filterAt(st, key)
 	st.mu.RUnlock()
-	if f == nil || f.expired() {
+	if f == nil {
+		return nil
+	}
+	if f.expired() {
+		w.srv.sawExpired(f.expiry.Load())
 		return nil
 	}
 	return f
@@ -429,7 +433,7 @@ func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, erro
 		return buf, s.put(b)
 	}
 	if s.failed.Load() {
-		return buf, errReadOnly
+		return buf, s.failure()
 	}
 	return buf, nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"html/template"
 	"math"
-	"net"
 	"net/http"
 	"net/http/pprof"
 	"runtime"
@@ -20,7 +19,7 @@ import (
 
 // listenHTTP starts the status page.
 func (s *Server) listenHTTP() error {
-	ln, err := net.Listen("tcp", s.cfg.HTTPAddr)
+	ln, err := listen(s.cfg.HTTPListener, s.cfg.HTTPAddr)
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -83,6 +82,7 @@ var (
 	filterN        = prometheus.NewDesc("sift_filter_items", "Items in a filter.", perFilter, nil)
 	filterFPR      = prometheus.NewDesc("sift_filter_expected_fpr", "False positive rate to expect of a filter.", perFilter, nil)
 	filterSeen     = prometheus.NewDesc("sift_filter_observed_fpr", "Share of absent items that a filter may contain.", perFilter, nil)
+	groupLag       = prometheus.NewDesc("sift_group_lag_entries", "Entries of the log that a node of the group does not have, as its leader knows.", []string{"node"}, nil)
 	levelBytes     = prometheus.NewDesc("sift_level_bytes", "Size of a level of the store.", []string{"level"}, nil)
 )
 
@@ -139,6 +139,19 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	one("store_filter_saved_total", "Times it saved a look into the table.", counter, float64(v.FilterSaved))
 	one("store_filter_false_total", "Times it did not, though the key was not there.", counter, float64(v.FilterFalse))
 	one("store_memory_bytes", "Memory of the store.", gauge, float64(v.StoreMemory))
+	if c.s.cfg.Group != nil {
+		g := v.Group
+		one("group_leads", "Whether the node leads its group.", gauge, float64(count(c.s.cfg.Leads)))
+		one("group_nodes", "Nodes of the group.", gauge, float64(len(g.Members)))
+		one("group_term", "The number of the group's last election.", counter, float64(g.Term))
+		one("group_committed_index", "How far the log is known to be committed.", counter, float64(g.Committed))
+		one("group_applied_index", "How far the log is applied on this node.", counter, float64(g.Applied))
+		for _, m := range g.Members {
+			if m.Lag >= 0 {
+				ch <- prometheus.MustNewConstMetric(groupLag, gauge, float64(m.Lag), m.ID)
+			}
+		}
+	}
 	for _, cmd := range commands {
 		if n := cmd.calls.Load(); n > 0 {
 			ch <- prometheus.MustNewConstMetric(perCommand, counter, float64(n), cmd.name)

@@ -21,8 +21,8 @@ type section struct {
 var sections = []section{
 	{"Server", false, func(c *client, v *figures, b *strings.Builder) {
 		up := int64(v.Uptime.Seconds())
-		fmt.Fprintf(b, "redis_version:%s\r\nredis_git_sha1:00000000\r\nredis_git_dirty:0\r\nredis_build_id:0\r\nredis_mode:standalone\r\nserver_name:sift\r\nos:%s\r\narch_bits:%d\r\ngo_version:%s\r\nprocess_id:%d\r\nrun_id:%x\r\ntcp_port:%s\r\nuptime_in_seconds:%d\r\nuptime_in_days:%d\r\n",
-			redisVersion, runtime.GOOS+" "+runtime.GOARCH, 32<<(^uint(0)>>63), runtime.Version(), os.Getpid(), c.srv.secret, portOf(c.srv.Addr().String()), up, up/86400)
+		fmt.Fprintf(b, "redis_version:%s\r\nredis_git_sha1:00000000\r\nredis_git_dirty:0\r\nredis_build_id:0\r\nredis_mode:%s\r\nserver_name:sift\r\nos:%s\r\narch_bits:%d\r\ngo_version:%s\r\nprocess_id:%d\r\nrun_id:%x\r\ntcp_port:%s\r\nuptime_in_seconds:%d\r\nuptime_in_days:%d\r\n",
+			redisVersion, c.srv.mode(), runtime.GOOS+" "+runtime.GOARCH, 32<<(^uint(0)>>63), runtime.Version(), os.Getpid(), c.srv.secret, portOf(c.srv.Addr().String()), up, up/86400)
 	}},
 	{"Clients", false, func(c *client, v *figures, b *strings.Builder) {
 		fmt.Fprintf(b, "connected_clients:%d\r\ncluster_connections:0\r\nmaxclients:%d\r\nblocked_clients:0\r\ntracking_clients:0\r\nrequest_memory:%d\r\n", v.Clients, c.srv.cfg.MaxClients, v.RequestBytes)
@@ -40,7 +40,7 @@ var sections = []section{
 			v.Connections, v.Commands, c.srv.opsPerSec(v.Commands), v.Rejected, v.Expired, v.Hits, v.Misses, v.Errors, v.ProtocolErrors, v.AuthFailures)
 	}},
 	{"Replication", false, func(c *client, v *figures, b *strings.Builder) {
-		b.WriteString("role:master\r\nconnected_slaves:0\r\nmaster_failover_state:no-failover\r\nmaster_repl_offset:0\r\n")
+		fmt.Fprintf(b, "role:%s\r\nconnected_slaves:%d\r\nmaster_failover_state:no-failover\r\nmaster_repl_offset:%d\r\n", c.srv.role(), v.Followers, v.Group.Applied)
 	}},
 	{"CPU", false, func(c *client, v *figures, b *strings.Builder) {
 		user, system := cpuSeconds()
@@ -72,8 +72,13 @@ var sections = []section{
 			fmt.Fprintf(b, "errorstat_%s:count=%d\r\n", word, e.byWord[word])
 		}
 	}},
-	{"Cluster", false, func(c *client, v *figures, b *strings.Builder) { b.WriteString("cluster_enabled:0\r\n") }},
+	{"Cluster", false, func(c *client, v *figures, b *strings.Builder) {
+		fmt.Fprintf(b, "cluster_enabled:%d\r\n", count(c.srv.cfg.Group != nil))
+	}},
 	{"Keyspace", false, func(c *client, v *figures, b *strings.Builder) {
+		if c.srv.follows() {
+			return // who follows does not count what changes
+		}
 		dbs, err := c.srv.keyCounts.count(c.srv, c.inExec, true)
 		if err != nil {
 			c.srv.cfg.Logger.Error("counting the keys failed", "err", err)

@@ -431,6 +431,9 @@ func (s *Server) saveCounts() error {
 
 // readCounts begins with the numbers of keys that the last run has left, if it has.
 func (s *Server) readCounts() error {
+	if s.cfg.Group != nil {
+		return nil
+	}
 	snap := s.db.Snapshot()
 	v, err := snap.Get(metaKeys)
 	if err != nil || len(v) != 8+16*numDatabases || binary.BigEndian.Uint64(v) != snap.Sequence() {

@@ -24,6 +24,9 @@ import (
 //	                         what older versions wrote
 //	"m" "sync"               nothing: written to make all before it durable
 //	"m" "keys"               the numbers of keys, see saveCounts
+//	"m" "time"               of a group: keys up to here have been seen to be expired,
+//	                         ms since 1970, 8 bytes
+//	"c" ...                  a group's own
 //
 // A head is a type byte, plus 0x80 if 8 bytes of expiry follow, in ms since
 // 1970, and then a string's bytes or a filter's id, 8 bytes. The string "hi" that
@@ -110,7 +113,8 @@ func appendHead(dst []byte, h head) []byte {
 // expired reads the clock only if it has to.
 func (h head) expired() bool { return h.expiry != 0 && h.expiry <= nowMs() }
 
-func nowMs() int64 { return time.Now().UnixMilli() }
+// nowMs is the time in ms since 1970, but no time before what a group has seen.
+func nowMs() int64 { return max(time.Now().UnixMilli(), clockFloor.Load()) }
 
 // genLen is how long a space and a generation are.
 const genLen = 5
@@ -155,8 +159,12 @@ func redoKey(id, lsn uint64) []byte {
 func (w *writes) look(key []byte, fn func(head) error) (found bool, err error) {
 	err = w.view(key, func(v []byte) error {
 		h, err := decodeHead(v)
-		if err != nil || h.expired() {
+		if err != nil {
 			return err
+		}
+		if h.expired() {
+			w.srv.sawExpired(h.expiry)
+			return nil
 		}
 		found = true
 		return fn(h)

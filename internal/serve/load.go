@@ -50,7 +50,9 @@ func (s *Server) loadNamed(gen uint32, id uint64, key []byte) error {
 	if f.kind == kindNone {
 		// Older versions wrote what replaced a filter before they removed its name.
 		s.cfg.Logger.Warn("the name of a filter whose key holds something else is removed", "key", string(key), "filter", id)
-		return s.db.Delete(nameKey(gen, id), sift.Sync)
+		var b sift.Batch
+		b.Delete(nameKey(gen, id))
+		return s.put(&b)
 	}
 	if err := s.loadFilter(f); err != nil {
 		s.cfg.Logger.Error("a filter is damaged, commands on it will fail", "key", string(key), "filter", id, "err", err)

@@ -52,7 +52,7 @@ func bgSave(c *client, args [][]byte) {
 
 func lastSave(c *client, args [][]byte) { c.w.Int(c.srv.stats.lastSave.Load()) }
 
-// wait is WAIT: there are no replicas, so there is nothing to wait for but the sync.
+// wait is WAIT: without a group there are no replicas, and nothing to wait for but the sync.
 func waitCommand(c *client, args [][]byte) {
 	if _, ok := resp.ParseInt(args[1]); !ok {
 		c.reply(errNotInt)
@@ -66,7 +66,9 @@ func waitCommand(c *client, args [][]byte) {
 		c.w.Error("ERR timeout is negative")
 		return
 	}
-	if !c.reply(c.srv.sync()) {
+	if g := c.srv.cfg.Group; g != nil {
+		c.waitReplicas(g, args)
+	} else if !c.reply(c.srv.sync()) {
 		c.w.Int(0)
 	}
 }

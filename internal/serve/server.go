@@ -92,6 +92,8 @@ type Server struct {
 	pause   pause
 	slowlog slowlog
 
+	clock     groupClock
+	retired   atomic.Bool // another node is to lead; changes under world
 	defaults  defaults
 	opsRate   opsRate
 	keyCounts keyCounts
@@ -126,6 +128,9 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 	if err := s.openKeyspace(); err != nil {
 		return nil, err
 	}
+	if s.follows() { // what is in memory of the store is for writes
+		return s, nil
+	}
 	if err := s.readCounts(); err != nil {
 		return nil, err
 	}
@@ -134,6 +139,11 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 	}
 	if err := s.findExpiring(); err != nil {
 		return nil, err
+	}
+	if cfg.Group != nil {
+		if err := s.readTime(); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }
@@ -180,18 +190,21 @@ func (s *Server) openKeyspace() error {
 	format, err := s.db.Get(metaFormat)
 	switch {
 	case errors.Is(err, sift.ErrNotFound):
-		for _, err := range s.db.Scan(nil) {
-			if err != nil {
-				return err
-			}
-			return errors.New("serve: the database holds keys that no server wrote; give the server a directory of its own")
-		}
 		var b sift.Batch
 		b.Put(metaFormat, []byte(formatVersion))
 		for i := range s.gens {
 			s.gens[i].Store(uint32(i))
 		}
 		b.Put(metaGen, s.appendGens(nil))
+		if s.cfg.Group != nil {
+			return s.begin(&b)
+		}
+		for _, err := range s.db.Scan(nil) {
+			if err != nil {
+				return err
+			}
+			return errors.New("serve: the database holds keys that no server wrote; give the server a directory of its own")
+		}
 		return s.db.Write(&b, sift.Sync)
 	case err != nil:
 		return err
@@ -216,7 +229,7 @@ func (s *Server) openKeyspace() error {
 // Listen starts listening and the work in the background. Run Serve next, or
 // Close.
 func (s *Server) Listen() error {
-	ln, err := net.Listen("tcp", s.cfg.Addr)
+	ln, err := listen(s.cfg.Listener, s.cfg.Addr)
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -234,10 +247,21 @@ func (s *Server) Listen() error {
 		s.cancel()
 		return errors.Join(fmt.Errorf("serve: %w", err), ln.Close())
 	}
+	if s.follows() {
+		return nil
+	}
 	for _, task := range []func(){s.syncEverySec, s.checkpointer, s.sweeper, s.collector} {
 		s.tasks.Go(task)
 	}
 	return nil
+}
+
+// listen returns ln, or a listener of its own at addr.
+func listen(ln net.Listener, addr string) (net.Listener, error) {
+	if ln != nil {
+		return ln, nil
+	}
+	return net.Listen("tcp", addr)
 }
 
 // Addr returns the address that the server listens on.
@@ -302,6 +326,9 @@ func (s *Server) Close(grace time.Duration) error {
 	s.clientsMu.Unlock()
 	s.conns.Wait()
 	s.tasks.Wait()
+	if s.cfg.Group != nil {
+		return err
+	}
 	for i := range s.stripes {
 		for _, f := range s.stripes[i].filters {
 			if f.logged > 0 && !s.failed.Load() {
@@ -322,10 +349,10 @@ func (s *Server) stripe(key []byte) *stripe { return &s.stripes[s.stripeOf(key)]
 // put writes a batch that the operating system then has.
 func (s *Server) put(b *sift.Batch) error {
 	if s.failed.Load() {
-		return errReadOnly
+		return s.failure()
 	}
 	s.begun.Add(1)
-	if err := s.db.Write(b, sift.NoSync); err != nil {
+	if err := s.store(b); err != nil {
 		return s.fail(err)
 	}
 	s.puts.Add(1)
@@ -336,6 +363,9 @@ func (s *Server) put(b *sift.Batch) error {
 // others see may not have been counted in puts yet, so as long as there is one that
 // has not ended there is something to sync.
 func (s *Server) sync() error {
+	if s.cfg.Group != nil {
+		return s.confirm()
+	}
 	begun := s.begun.Load()
 	if s.failed.Load() {
 		return errReadOnly
@@ -368,7 +398,7 @@ func (s *Server) fail(err error) error {
 	if s.failed.CompareAndSwap(false, true) {
 		s.cfg.Logger.Error("a write to the store failed, writes are refused from now on", "err", err)
 	}
-	return errReadOnly
+	return s.failure()
 }
 
 // syncEverySec is the everysec of Fsync.

@@ -171,6 +171,8 @@ type figures struct {
 	StoreEntries, StoreTables    uint64
 	StoreTableBytes, StoreMemory uint64
 	FilterAsked, FilterFalse     uint64
+	Followers                    int
+	Group                        GroupState
 }
 
 func (s *Server) figures() figures {
@@ -197,6 +199,10 @@ func (s *Server) figures() figures {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	v.HeapBytes, v.SystemBytes = mem.HeapAlloc, mem.Sys-mem.HeapReleased
+	if s.cfg.Group != nil {
+		v.Group = s.cfg.Group.State()
+		v.Followers = max(0, len(v.Group.Members)-1) * int(count(s.cfg.Leads))
+	}
 	m := s.db.Metrics()
 	v.StoreGets, v.StoreBlockReads, v.StoreCacheHits, v.StoreMemory = m.Gets, m.BlockReads, m.CacheHits, m.Memory.Total()-m.Memory.Garbage
 	for _, l := range m.Levels {

@@ -1,0 +1,318 @@
+package serve
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/serve/resp"
+)
+
+// A server of a group carries out commands as any other does: on its own database,
+// under its own locks. What differs is where writes go. The leader proposes each batch
+// to the group, which applies it on all nodes, the leader's own database included; so
+// what a command reads, the time and random choices are the leader's, and what the
+// others receive is the outcome. Locks are held until the batch is applied, so the next
+// command sees it.
+//
+// A server is for one term of one leader, or for a node that follows; when that
+// changes, another one takes its place. So what is in memory, such as filters, belongs
+// to one leader, and a write that a leader began before it was replaced is refused by
+// all nodes.
+//
+// Before replies go out the leader makes sure that no other was elected before what
+// they show was read: see settle.
+
+// Group replicates the store of a server. Its methods are called by many goroutines.
+type Group interface {
+	// Write applies a batch on the nodes of the group, and returns when it is in the
+	// server's own database. An error that matches ErrNotWritten says that it is not
+	// and will not be applied; after others it may be.
+	Write(b *sift.Batch) error
+	// Confirm returns nil if no other leader was elected before it was called.
+	Confirm() error
+	// Leader returns the address at which clients reach the leader. It waits for a
+	// while if none is known, and returns "" if that does not help.
+	Leader(ctx context.Context) string
+	// Replicas returns how many other nodes hold all that was written. It waits until
+	// there are n, at most for so long.
+	Replicas(ctx context.Context, n int, most time.Duration) int
+	// State returns what is known of the group.
+	State() GroupState
+	// Join adds a node, or gives an address of one that is there. With vote it
+	// counts in elections from then on. It returns how far the log is committed.
+	Join(node GroupMember, vote bool) (committed uint64, err error)
+	// Forget removes a node.
+	Forget(id string) error
+	// Failover makes a node the leader; "": any other.
+	Failover(id string) error
+}
+
+// ErrNotWritten: a batch is not and will not be applied.
+var ErrNotWritten = errors.New("serve: the write was not carried out")
+
+// GroupState is what a node knows of its group.
+type GroupState struct {
+	Self, Leader string // ids; Leader is "" if there is none
+	// Term counts elections. Committed and Applied are positions in the log.
+	Term, Committed, Applied uint64
+	Members                  []GroupMember
+}
+
+// GroupMember is a node of a group.
+type GroupMember struct {
+	ID       string
+	Addr     string // for clients
+	RaftAddr string
+	Voter    bool
+	Lag      int64 // entries that it does not have, as the leader knows; -1: not known
+}
+
+// groupClock is what keeps time from going back for clients when another node leads,
+// whose clock is behind: before a reply says that a key has expired, the time at which
+// it was seen to be is written to the group, and whoever leads later begins there.
+type groupClock struct {
+	seen    atomic.Int64 // ms: a key was seen to be expired then
+	decided atomic.Int64 // ms: written
+}
+
+// clockFloor is a time before which nowMs does not go.
+var clockFloor atomic.Int64
+
+var metaTime = []byte{spaceMeta, 't', 'i', 'm', 'e'}
+
+// What clients are told when a write to the group failed. They may send a command again
+// after CLUSTERDOWN, and many libraries do by themselves.
+var (
+	errNotWritten = errors.New("CLUSTERDOWN the leader has changed, and this was not carried out")
+	errOutcome    = errors.New("UNKNOWN the leader has changed: whether this was carried out is not known")
+)
+
+// follows reports whether another node leads the server's group.
+func (s *Server) follows() bool { return s.cfg.Group != nil && !s.cfg.Leads }
+
+// mode is what HELLO and INFO call the server's mode.
+func (s *Server) mode() string {
+	if s.cfg.Group != nil {
+		return "cluster"
+	}
+	return "standalone"
+}
+
+// role is what HELLO and INFO call the server's role.
+func (s *Server) role() string {
+	if s.follows() {
+		return "slave"
+	}
+	return "master"
+}
+
+// begin is the first write of a store, by whoever leads first.
+func (s *Server) begin(b *sift.Batch) error {
+	if s.follows() {
+		return nil
+	}
+	return s.cfg.Group.Write(b)
+}
+
+// readTime has the clock begin where another leader's was.
+func (s *Server) readTime() error {
+	v, err := s.db.Get(metaTime)
+	switch {
+	case errors.Is(err, sift.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case len(v) != 8:
+		return errHead
+	}
+	t := int64(binary.BigEndian.Uint64(v))
+	s.clock.decided.Store(t)
+	raise(&clockFloor, t)
+	return nil
+}
+
+func raise(at *atomic.Int64, to int64) {
+	for was := at.Load(); to > was && !at.CompareAndSwap(was, to); was = at.Load() {
+	}
+}
+
+// store writes a batch.
+func (s *Server) store(b *sift.Batch) error {
+	if s.cfg.Group != nil {
+		return s.cfg.Group.Write(b)
+	}
+	return s.db.Write(b, sift.NoSync)
+}
+
+// failure is what clients are told when a write has failed. In a group confirm fails
+// then as well, and the reply is what told says.
+func (s *Server) failure() error {
+	if s.cfg.Group == nil {
+		return errReadOnly
+	}
+	return errOutcome
+}
+
+// told is what a client is told whose replies may not go out. If it has written, some of
+// it may be there.
+func (c *client) told(err error) error {
+	switch {
+	case c.srv.cfg.Group == nil:
+		return err
+	case c.wrote:
+		return errOutcome
+	}
+	return errNotWritten
+}
+
+// sawExpired notes that a key whose time is over was found.
+func (s *Server) sawExpired(expiry int64) {
+	if s.cfg.Group != nil && expiry > s.clock.decided.Load() {
+		raise(&s.clock.seen, nowMs())
+	}
+}
+
+// confirm is sync for a group: it returns nil if what commands have read was not old.
+func (s *Server) confirm() error {
+	if s.failed.Load() {
+		return errNotWritten
+	}
+	if seen := s.clock.seen.Load(); seen > s.clock.decided.Load() {
+		var b sift.Batch
+		b.Put(metaTime, binary.BigEndian.AppendUint64(nil, uint64(seen)))
+		if err := s.put(&b); err != nil {
+			return err
+		}
+		raise(&s.clock.decided, seen)
+	}
+	return s.cfg.Group.Confirm()
+}
+
+// Retire has a leader carry out no further command, and returns when those under way
+// have ended: their replies are true. Another node may lead then, or the server ends.
+func (s *Server) Retire() {
+	s.world.Lock()
+	s.retired.Store(true)
+	s.world.Unlock()
+}
+
+// needsLeader reports whether only the leader of a group carries out a command.
+func (cmd *command) needsLeader() bool {
+	switch cmd.name {
+	case "scan", "keys", "randomkey", "dbsize", "flushall", "flushdb", "exec", "wait":
+		return true
+	}
+	return !cmd.noKeys()
+}
+
+// canBeStale reports whether a node that follows carries out a command for a client that
+// has sent READONLY.
+func (cmd *command) canBeStale() bool {
+	switch cmd.name {
+	case "get", "mget", "strlen", "getrange", "substr", "getbit", "bitcount", "bitpos", "lcs", "exists", "touch", "type", "object",
+		"ttl", "pttl", "expiretime", "pexpiretime", "exec":
+		return true
+	}
+	return false
+}
+
+// route reports whether this node of a group carries out a command. If not, the client
+// is told where to go, or what is wrong.
+func (c *client) route(cmd *command, args [][]byte) bool {
+	if text := notInGroup(cmd, args); text != "" {
+		c.reject(cmd, text)
+		return false
+	}
+	if !cmd.needsLeader() {
+		return true
+	}
+	slot, ok := c.slotOf(cmd, args)
+	if !ok {
+		c.reject(cmd, "CROSSSLOT Keys in request don't hash to the same slot")
+		return false
+	}
+	s := c.srv
+	switch {
+	case s.follows() && cmd.name == "exec" && (c.broken || !c.queueing):
+		return true // EXEC says so
+	case s.follows() && c.readsOld && cmd.canBeStale():
+		if err := s.readGens(); err != nil && !errors.Is(err, sift.ErrNotFound) {
+			return !c.reply(err)
+		}
+		return true
+	case s.cfg.Leads && !s.retired.Load() && !s.failed.Load():
+		return true
+	case cmd.name == "wait":
+		c.reject(cmd, "ERR WAIT cannot be used with replica instances. Please also note that writes to replicas are just local and are not propagated.")
+		return false
+	}
+	if cmd.name == "exec" {
+		c.dropQueue()
+		c.unwatch()
+	}
+	cmd.rejected.Add(1)
+	addr := s.cfg.Group.Leader(s.ctx)
+	if addr == "" {
+		c.fault("CLUSTERDOWN The cluster is down")
+	} else {
+		c.fault("MOVED " + formatInt(int64(max(slot, 0))) + " " + addr)
+	}
+	return false
+}
+
+// notInGroup returns why a group does not carry out a command, or "".
+func notInGroup(cmd *command, args [][]byte) string {
+	switch cmd.name {
+	case "select":
+		if string(args[1]) != "0" {
+			return "ERR SELECT is not allowed in cluster mode"
+		}
+	case "move", "swapdb":
+		return "ERR " + cmd.upper + " is not allowed in cluster mode"
+	case "copy":
+		for _, a := range args[3:] {
+			if is(a, "DB") {
+				return "ERR COPY with DB is not allowed in cluster mode"
+			}
+		}
+	case "config":
+		for i := 2; is(args[1], "SET") && i < len(args); i += 2 {
+			if is(args[i], "appendfsync") || is(args[i], "requirepass") {
+				return "ERR CONFIG SET failed (possibly related to argument '" + string(args[i]) + "') - can't set immutable config"
+			}
+		}
+	}
+	return ""
+}
+
+// stays reports whether the node still leads, if it did when the command was admitted;
+// world is held. From here on the replies wait for confirm.
+func (c *client) stays(cmd *command) bool {
+	s := c.srv
+	if !s.cfg.Leads || !cmd.needsLeader() {
+		return true
+	}
+	if s.retired.Load() {
+		if cmd.name == "exec" {
+			c.dropQueue()
+		}
+		c.w.Error(errNotWritten.Error())
+		return false
+	}
+	c.needSync = true
+	return true
+}
+
+// waitReplicas is WAIT in a group.
+func (c *client) waitReplicas(g Group, args [][]byte) {
+	n, _ := resp.ParseInt(args[1])
+	ms, _ := resp.ParseInt(args[2])
+	if ms == 0 {
+		ms = int64(365 * 24 * time.Hour / time.Millisecond)
+	}
+	c.w.Int(int64(g.Replicas(c.srv.ctx, int(min(n, 1<<20)), time.Duration(min(ms, 1<<40))*time.Millisecond)))
+}
