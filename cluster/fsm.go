@@ -44,6 +44,7 @@ type FSM struct {
 	err     error         // why the FSM has stopped
 	closed  bool
 	failed  chan struct{} // closed when err is set
+	swapped chan struct{} // closed when another database takes the place of state
 
 	test testHooks
 }
@@ -62,7 +63,7 @@ func OpenFSM(dir string, apply Apply, o *sift.Options) (*FSM, error) {
 	if apply == nil {
 		return nil, errors.New("cluster: there is no Apply function")
 	}
-	f := &FSM{apply: apply, states: newStateDir(dir, o), moved: make(chan struct{}), failed: make(chan struct{})}
+	f := &FSM{apply: apply, states: newStateDir(dir, o), moved: make(chan struct{}), failed: make(chan struct{}), swapped: make(chan struct{})}
 	s, err := f.states.open()
 	if err != nil {
 		return nil, err
@@ -111,6 +112,20 @@ func (f *FSM) View(fn func(*View) error) error {
 		}
 		return v.err
 	})
+}
+
+// Hold returns the database for reading, and keeps it open until release is called, also
+// when a snapshot takes its place, which closes replaced. Writing to it would make the
+// nodes differ.
+func (f *FSM) Hold() (db *sift.DB, replaced <-chan struct{}, release func(), err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, nil, nil, sift.ErrClosed
+	}
+	s := f.state
+	s.acquire()
+	return s.db, f.swapped, sync.OnceFunc(s.release), nil
 }
 
 // use calls fn with the database, which stays open until fn returns.
@@ -315,6 +330,8 @@ func (f *FSM) Restore(rc io.ReadCloser) error {
 	f.mu.Lock()
 	old := f.state
 	f.state, f.applied = next, next.applied
+	close(f.swapped)
+	f.swapped = make(chan struct{})
 	f.seen = max(f.seen, next.applied)
 	if isOwn {
 		f.seen = max(f.seen, own.meta.Index)

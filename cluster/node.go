@@ -221,6 +221,12 @@ func (n *Node) Raft() *raft.Raft { return n.raft }
 // FSM returns the node's database.
 func (n *Node) FSM() *FSM { return n.fsm }
 
+// Holds returns up to which index a node has the log, as the leader of the present term
+// knows it; it is not ok if it does not know.
+func (n *Node) Holds(id raft.ServerID) (index uint64, ok bool) {
+	return n.trans.holding(id, n.raft.CurrentTerm())
+}
+
 // Leader returns who leads as far as this node knows; empty if it does not.
 func (n *Node) Leader() (raft.ServerAddress, raft.ServerID) { return n.raft.LeaderWithID() }
 

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -63,12 +62,28 @@ type processes struct {
 	raft, http []string
 	mu         sync.Mutex
 	running    []*exec.Cmd
+	command    func(i int) *exec.Cmd
 }
 
 func startProcesses(t *testing.T) *processes {
 	t.Helper()
+	p := newProcesses(t, "./examples/processes")
+	p.command = func(i int) *exec.Cmd {
+		var members []string
+		for j, address := range p.raft {
+			members = append(members, fmt.Sprintf("n%d=%s", j, address))
+		}
+		return exec.Command(p.exe, "node", "-id", fmt.Sprint("n", i), "-dir", filepath.Join(p.dir, fmt.Sprint("n", i)),
+			"-http", p.http[i], "-group", strings.Join(members, ","), "-snapshots", "100")
+	}
+	return p
+}
+
+// newProcesses builds a program, of which command is to make processes.
+func newProcesses(t *testing.T, program string) *processes {
+	t.Helper()
 	p := &processes{exe: filepath.Join(t.TempDir(), "node"), dir: t.TempDir(), running: make([]*exec.Cmd, 3)}
-	if out, err := exec.Command("go", "build", "-o", p.exe, "./examples/processes").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", p.exe, program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for range p.running {
@@ -90,13 +105,7 @@ func startProcesses(t *testing.T) *processes {
 }
 
 func (p *processes) start(i int) error {
-	var members []string
-	for j, address := range p.raft {
-		members = append(members, fmt.Sprintf("n%d=%s", j, address))
-	}
-	cmd := exec.Command(p.exe, "node", "-id", fmt.Sprint("n", i), "-dir", filepath.Join(p.dir, fmt.Sprint("n", i)),
-		"-http", p.http[i], "-group", strings.Join(members, ","), "-snapshots", "100")
-	cmd.Stderr = os.Stderr
+	cmd := p.command(i)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.running[i] = cmd

@@ -33,6 +33,17 @@ func (n *Node) linearize(ctx context.Context) error {
 		return err
 	}
 	index := n.raft.CommitIndex()
+	if err := n.Confirm(ctx, term); err != nil {
+		return err
+	}
+	return n.applied(ctx, index)
+}
+
+// Confirm returns nil if the node leads in a term, and if no other node was elected in a
+// later one before Confirm was called: a majority has answered a heartbeat that was sent
+// since. What the node had applied when it was called, if it had applied an entry of the
+// term, was then the newest that anybody had been told of.
+func (n *Node) Confirm(ctx context.Context, term uint64) error {
 	after := n.trans.now()
 	for {
 		// It has heartbeats sent at once, and returns when a majority has answered: maybe
@@ -44,7 +55,7 @@ func (n *Node) linearize(ctx context.Context) error {
 			return ErrNotLeader
 		}
 		if n.confirmed(term, after) {
-			break
+			return nil
 		}
 		select {
 		case <-time.After(time.Millisecond):
@@ -52,7 +63,6 @@ func (n *Node) linearize(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return n.applied(ctx, index)
 }
 
 // lead makes sure that the leader has committed an entry in its term, and has applied

@@ -11,6 +11,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+const requestTimeout = 10 * time.Second
+
 // ListenTCP returns a transport that listens at an address such as "10.0.0.1:7000",
 // and is known to the others by it, or by advertise if that is not "". It neither
 // encrypts nor authenticates: whoever reaches the port is a member. A request that
@@ -27,7 +29,7 @@ func ListenTCP(address, advertise string, logger hclog.Logger) (raft.Transport, 
 	if logger == nil {
 		logger = hclog.NewNullLogger()
 	}
-	return raft.NewTCPTransportWithLogger(address, known, 3, 10*time.Second, logger)
+	return raft.NewTCPTransportWithLogger(address, known, 3, requestTimeout, logger)
 }
 
 // transport notes who has recognized this node as the leader, and when the question
@@ -43,13 +45,14 @@ type transport struct {
 	mu    sync.Mutex
 	clock uint64
 	acks  map[raft.ServerID]ack
+	held  map[raft.ServerID]held
 }
 
 // ack says that a node has recognized the leader of a term at some moment after one.
 type ack struct{ term, after uint64 }
 
 func newTransport(t raft.Transport) *transport {
-	return &transport{Transport: t, acks: map[raft.ServerID]ack{}}
+	return &transport{Transport: t, acks: map[raft.ServerID]ack{}, held: map[raft.ServerID]held{}}
 }
 
 // now returns a moment that comes before all heartbeats that are sent later.
@@ -64,6 +67,9 @@ func (t *transport) now() uint64 {
 func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	sent := t.now()
 	err := t.Transport.AppendEntries(id, target, args, resp)
+	if err == nil {
+		t.holds(id, args, resp)
+	}
 	if err == nil && resp.Success && resp.Term == args.Term {
 		t.mu.Lock()
 		if a := t.acks[id]; a.term < args.Term || a.term == args.Term && a.after < sent {
@@ -106,4 +112,75 @@ func (t *transport) Close() error {
 		return c.Close()
 	}
 	return nil
+}
+
+// held says that a node has the leader's log of a term up to an index.
+type held struct{ term, index uint64 }
+
+// holds notes what a node has of the log. A heartbeat says nothing about it.
+func (t *transport) holds(id raft.ServerID, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
+	index := args.PrevLogEntry
+	if n := len(args.Entries); n > 0 {
+		index = args.Entries[n-1].Index
+	}
+	if !resp.Success || index == 0 {
+		return
+	}
+	t.mu.Lock()
+	if h := t.held[id]; h.term < args.Term || h.term == args.Term && h.index < index {
+		t.held[id] = held{args.Term, index}
+	}
+	t.mu.Unlock()
+}
+
+// holding returns up to which index a node has the log, as was seen in a term.
+func (t *transport) holding(id raft.ServerID, term uint64) (index uint64, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.held[id]
+	return h.index, h.term == term
+}
+
+// AppendEntriesPipeline is raft.Transport.
+func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+	inner, err := t.Transport.AppendEntriesPipeline(id, target)
+	if err != nil {
+		return nil, err
+	}
+	p := &pipeline{AppendPipeline: inner, out: make(chan raft.AppendFuture), closed: make(chan struct{})}
+	go p.run(t, id)
+	return p, nil
+}
+
+// pipeline is a raft.AppendPipeline whose answers are looked at.
+type pipeline struct {
+	raft.AppendPipeline
+	out    chan raft.AppendFuture
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (p *pipeline) run(t *transport, id raft.ServerID) {
+	for {
+		select {
+		case f := <-p.AppendPipeline.Consumer():
+			if f.Error() == nil {
+				t.holds(id, f.Request(), f.Response())
+			}
+			select {
+			case p.out <- f:
+			case <-p.closed:
+				return
+			}
+		case <-p.closed:
+			return
+		}
+	}
+}
+
+func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.out }
+
+func (p *pipeline) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return p.AppendPipeline.Close()
 }

@@ -1,0 +1,164 @@
+// Siftd is a node of a replicated sift serve.
+//
+//	siftd --data DIR --init --listen HOST:PORT --raft HOST:PORT
+//	siftd --data DIR --join HOST:PORT --listen HOST:PORT --raft HOST:PORT
+//	siftd demo
+//
+// docs/cluster.md has more.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/cluster"
+	"github.com/siftdb/sift/cluster/siftd"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	if len(os.Args) == 2 && os.Args[1] == "demo" {
+		err = demo(ctx)
+	} else {
+		err = run(ctx, os.Args[1:])
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "siftd:", strings.TrimPrefix(err.Error(), "siftd: "))
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	siftd.Config
+	join, passwordFile                     string
+	clientCert, clientKey, clientCA        string
+	peerCert, peerKey, peerCA              string
+	filterMB, clientMB, cacheMB, snapshots int
+}
+
+func (o *options) flags() *flag.FlagSet {
+	f := flag.NewFlagSet("siftd", flag.ContinueOnError)
+	f.StringVar(&o.Dir, "data", "", "keep everything in this directory")
+	f.StringVar(&o.Addr, "listen", "127.0.0.1:6380", "listen for clients here; what others can reach requires a password")
+	f.StringVar(&o.Announce, "announce", "", "where clients reach the node; default: --listen")
+	f.StringVar(&o.RaftAddr, "raft", "127.0.0.1:7380", "listen for other nodes here; what others can reach requires --peer-cert")
+	f.StringVar(&o.RaftAnnounce, "raft-announce", "", "where other nodes reach it; default: --raft")
+	f.BoolVar(&o.Init, "init", false, "begin a group, if the directory is empty")
+	f.StringVar(&o.join, "join", "", "join the group of these nodes, if the directory is empty: their --listen, by commas")
+	f.StringVar(&o.HTTPAddr, "http", "", "serve the status page and /metrics here; default: nowhere")
+	f.StringVar(&o.passwordFile, "password-file", "", "ask clients for the password on the first line of this file; default: the environment's SIFT_PASSWORD")
+	f.StringVar(&o.clientCert, "tls-cert", "", "the certificate for clients, with its chain")
+	f.StringVar(&o.clientKey, "tls-key", "", "its key")
+	f.StringVar(&o.clientCA, "tls-ca", "", "the authority that signs the certificates for clients, for --join; default: the system's")
+	f.StringVar(&o.peerCert, "peer-cert", "", "the certificate for other nodes")
+	f.StringVar(&o.peerKey, "peer-key", "", "its key")
+	f.StringVar(&o.peerCA, "peer-ca", "", "the authority that signs the certificates of nodes, and no others")
+	f.IntVar(&o.filterMB, "filter-memory", 1024, "memory for all filters in MiB")
+	f.IntVar(&o.clientMB, "client-memory", 256, "memory for requests and replies in MiB, with what the garbage collector takes")
+	f.IntVar(&o.cacheMB, "cache-memory", 64, "memory for the block cache in MiB")
+	f.IntVar(&o.MaxClients, "max-clients", 10000, "connections at a time")
+	f.IntVar(&o.snapshots, "snapshot-entries", 8192, "entries of the log between two snapshots, at least")
+	return f
+}
+
+// run is a node, until a signal.
+func run(ctx context.Context, args []string) error {
+	var o options
+	f := o.flags()
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if err := o.resolve(); err != nil {
+		return err
+	}
+	n, err := siftd.Start(o.Config)
+	if err != nil {
+		return err
+	}
+	o.Logger.Info("started", "id", n.ID(), "addr", n.Addr(), "status page", n.HTTPAddr())
+	select {
+	case <-ctx.Done():
+	case <-n.Done():
+	}
+	o.Logger.Info("stopping")
+	return n.Close()
+}
+
+// resolve makes a configuration of the flags.
+func (o *options) resolve() (err error) {
+	if min(o.filterMB, o.clientMB, o.cacheMB, o.MaxClients, o.snapshots) < 1 {
+		return errors.New("a limit is not positive")
+	}
+	o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	o.FilterBytes, o.RequestBytes = int64(o.filterMB)<<20, int64(o.clientMB)<<20/2
+	o.DB = &sift.Options{CacheBytes: int64(o.cacheMB) << 20, Logger: o.Logger}
+	o.Raft = siftd.Raft()
+	o.Raft.SnapshotThreshold = uint64(o.snapshots)
+	o.Raft.TrailingLogs = min(o.Raft.TrailingLogs, uint64(o.snapshots))
+	if o.join != "" {
+		o.Join = strings.Split(o.join, ",")
+	}
+	o.Password = os.Getenv("SIFT_PASSWORD")
+	if o.passwordFile != "" {
+		text, err := os.ReadFile(o.passwordFile)
+		if err != nil {
+			return err
+		}
+		line, _, _ := strings.Cut(string(text), "\n")
+		if o.Password = strings.TrimSuffix(line, "\r"); o.Password == "" {
+			return fmt.Errorf("the first line of %s is empty", o.passwordFile)
+		}
+	}
+	if o.clientCert != "" || o.clientKey != "" {
+		cert, err := tls.LoadX509KeyPair(o.clientCert, o.clientKey)
+		if err != nil {
+			return fmt.Errorf("--tls-cert: %w", err)
+		}
+		o.ClientTLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+		o.JoinTLS = &tls.Config{MinVersion: tls.VersionTLS12}
+		if o.clientCA != "" {
+			if o.JoinTLS.RootCAs, err = authority(o.clientCA); err != nil {
+				return err
+			}
+		}
+	}
+	if o.peerCert != "" || o.peerKey != "" || o.peerCA != "" {
+		o.Peers = new(cluster.TLS)
+		if o.Peers.Certificate, err = tls.LoadX509KeyPair(o.peerCert, o.peerKey); err != nil {
+			return fmt.Errorf("--peer-cert: %w", err)
+		}
+		if o.Peers.Authority, err = authority(o.peerCA); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// authority reads certificates of authorities.
+func authority(path string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate", path)
+	}
+	return pool, nil
+}

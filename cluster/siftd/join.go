@@ -1,0 +1,150 @@
+package siftd
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/siftdb/sift/internal/serve"
+)
+
+func isID(s string) bool {
+	return len(s) == 40 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+func checkMember(m serve.GroupMember) error {
+	if !isID(m.ID) {
+		return errors.New("a node's id has 40 hex digits")
+	}
+	for _, addr := range []string{m.Addr, m.RaftAddr} {
+		if _, _, err := net.SplitHostPort(addr); err != nil || len(addr) > 300 || strings.ContainsAny(addr, "\x00 \r\n") {
+			return fmt.Errorf("%.100q is not an address", addr)
+		}
+	}
+	return nil
+}
+
+func isLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// nearEnough is how many entries behind a node may be when it gets a vote.
+const nearEnough = 1000
+
+// announce tells the group where the node is, until it knows. With join it becomes a
+// member: first one without a vote, which it gets when it has nearly all of the log.
+func (n *Node) announce(join bool) {
+	var said error
+	for ; n.ctx.Err() == nil; pause(n.ctx, 200*time.Millisecond) {
+		self := serve.GroupMember{ID: n.id, Addr: n.cfg.Announce, RaftAddr: n.cfg.RaftAnnounce}
+		known, voter := false, false
+		for _, server := range n.servers() {
+			if string(server.ID) == n.id {
+				known, voter = string(server.Address) == self.RaftAddr, server.Suffrage == raft.Voter
+			}
+		}
+		if addr, err := n.address(n.id); err == nil && addr == self.Addr && known && (voter || !join) {
+			return
+		}
+		if !join && !n.knows(n.id) {
+			return // it was removed, or does not know yet
+		}
+		at, err := n.tell(self, false)
+		if err == nil && join && n.node.FSM().Applied()+nearEnough >= at && n.knows(n.id) {
+			_, err = n.tell(self, true)
+		}
+		if err != nil && (said == nil || err.Error() != said.Error()) {
+			said = err
+			n.cfg.Logger.Warn("the group does not know this node yet", "err", err)
+		}
+	}
+}
+
+// tell has the leader note a node.
+func (n *Node) tell(m serve.GroupMember, vote bool) (uint64, error) {
+	n.mu.Lock()
+	r := n.current
+	n.mu.Unlock()
+	if r != nil && r.group.leads {
+		return r.group.Join(m, vote)
+	}
+	args := []string{"CLUSTER", "JOIN", m.ID, m.Addr, m.RaftAddr}
+	if vote {
+		args = append(args, "VOTER")
+	}
+	addrs := n.cfg.Join
+	if _, id := n.node.Leader(); id != "" {
+		if addr, err := n.address(string(id)); err == nil && addr != "" {
+			addrs = append([]string{addr}, addrs...)
+		}
+	}
+	err := errors.New("siftd: no node of the group is known")
+	for _, addr := range addrs {
+		var reply string
+		for range 3 {
+			if reply, err = n.ask(addr, args); err != nil {
+				break
+			}
+			if at, ok := strings.CutPrefix(reply, ":"); ok {
+				return strconv.ParseUint(at, 10, 64)
+			}
+			err = fmt.Errorf("siftd: %s says %q", addr, reply)
+			fields := strings.Fields(reply)
+			if len(fields) != 3 || fields[0] != "-MOVED" {
+				break
+			}
+			addr = fields[2]
+		}
+	}
+	return 0, err
+}
+
+// ask sends a command to a node, as a client of it, and returns the line that it answers.
+func (n *Node) ask(addr string, args []string) (string, error) {
+	ctx, cancel := context.WithTimeout(n.ctx, 2*manageTimeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
+	if n.cfg.JoinTLS != nil {
+		o := n.cfg.JoinTLS.Clone()
+		if o.ServerName == "" {
+			o.ServerName, _, _ = net.SplitHostPort(addr)
+		}
+		conn = tls.Client(conn, o)
+	}
+	r := bufio.NewReader(io.LimitReader(conn, 64<<10))
+	if n.cfg.Password != "" {
+		if line, err := call(conn, r, []string{"AUTH", n.cfg.Password}); err != nil || line != "+OK" {
+			return "", errors.Join(err, fmt.Errorf("siftd: %s does not take the password: %s", addr, line))
+		}
+	}
+	return call(conn, r, args)
+}
+
+func call(w io.Writer, r *bufio.Reader, args []string) (string, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(args))
+	for _, a := range args {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return "", err
+	}
+	line, err := r.ReadString('\n')
+	return strings.TrimRight(line, "\r\n"), err
+}

@@ -1,0 +1,296 @@
+package siftd
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/siftdb/sift/cluster"
+)
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// nodes are those of a test, with TLS between them and a password for clients.
+type nodes struct {
+	t         *testing.T
+	dir       string
+	authority *authority
+	addrs     []string // for clients
+	raft      []string
+	http      string
+	running   []*Node
+}
+
+func newNodes(t *testing.T, n int) *nodes {
+	t.Helper()
+	g := &nodes{t: t, dir: t.TempDir(), authority: newAuthority(t), running: make([]*Node, n)}
+	for range n {
+		for _, to := range []*[]string{&g.addrs, &g.raft} {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			*to = append(*to, l.Addr().String())
+		}
+	}
+	t.Cleanup(func() {
+		for i := range g.running {
+			g.stop(i)
+		}
+	})
+	return g
+}
+
+func (g *nodes) start(i int) {
+	g.t.Helper()
+	cfg := Config{
+		Dir: filepath.Join(g.dir, g.addrs[i]), Addr: g.addrs[i], RaftAddr: g.raft[i], Init: i == 0, Password: "secret", Join: g.addrs[:1],
+		Peers: &cluster.TLS{Certificate: g.authority.sign(g.t), Authority: g.authority.pool}, HTTPAddr: "127.0.0.1:0",
+	}
+	if cfg.Init {
+		cfg.Join = nil
+	}
+	n, err := Start(cfg)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.running[i] = n
+}
+
+func (g *nodes) stop(i int) {
+	if n := g.running[i]; n != nil {
+		g.running[i] = nil
+		if err := n.Close(); err != nil {
+			g.t.Errorf("node %d: %v", i, err)
+		}
+	}
+}
+
+// settle waits until the group has so many nodes with a vote, and a write is possible.
+func (g *nodes) settle(c *redis.ClusterClient, want int) {
+	g.t.Helper()
+	var err error
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		var slots []redis.ClusterSlot
+		if err = c.Set(g.t.Context(), "settled", 1, 0).Err(); err == nil {
+			if slots, err = c.ClusterSlots(g.t.Context()).Result(); err == nil && len(slots) == 1 && len(slots[0].Nodes) == want {
+				return
+			}
+		}
+	}
+	g.t.Fatalf("not %d nodes within a minute: %v", want, err)
+}
+
+// TestMembership: nodes join, are restarted, lead, and are removed, while clients write.
+// No write fails for a client that tries again when it is told that it may, and nothing
+// is lost or doubled: a restart hands the leadership over before.
+func TestMembership(t *testing.T) {
+	redis.SetLogger(silent{})
+	g := newNodes(t, 4)
+	for i := range 3 {
+		g.start(i)
+	}
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: g.addrs, Password: "secret", MaxRedirects: 100, MaxRetryBackoff: 50 * time.Millisecond,
+		DialerRetries: 1, ClusterStateReloadInterval: 100 * time.Millisecond})
+	defer c.Close()
+	g.settle(c, 3)
+	ctx := t.Context()
+	stop := make(chan struct{})
+	var acked [4]int64
+	var failed atomic.Int64
+	var wg sync.WaitGroup
+	for i := range acked {
+		wg.Go(func() {
+			counter := string(rune('a' + i))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				// A counter with its number is the same however often it is sent.
+				if err := c.Set(ctx, counter, acked[i]+1, 0).Err(); err != nil {
+					failed.Add(1)
+					t.Logf("write: %v", err)
+				} else {
+					acked[i]++
+				}
+				if err := c.BFAdd(ctx, "seen", acked[i]).Err(); err != nil {
+					failed.Add(1)
+					t.Logf("filter: %v", err)
+				}
+			}
+		})
+	}
+	g.start(3)
+	g.settle(c, 4)
+	for i := range 4 {
+		g.stop(i)
+		g.start(i)
+		g.settle(c, 4)
+	}
+	for _, addr := range g.addrs { // the one that leads hands over, the others say who does
+		one := redis.NewClient(&redis.Options{Addr: addr, Password: "secret"})
+		if err := one.Do(ctx, "CLUSTER", "FAILOVER", g.running[2].ID()).Err(); err != nil && !strings.HasPrefix(err.Error(), "MOVED ") {
+			t.Errorf("failover: %v", err)
+		}
+		one.Close()
+		g.settle(c, 4)
+	}
+	if slots, err := c.ClusterSlots(ctx).Result(); err != nil || slots[0].Nodes[0].Addr != g.addrs[2] {
+		t.Errorf("after the failover: %v, %v", slots, err)
+	}
+	slots, err := c.ClusterSlots(ctx).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader := redis.NewClient(&redis.Options{Addr: slots[0].Nodes[0].Addr, Password: "secret"})
+	defer leader.Close()
+	gone := 0
+	for g.addrs[gone] == slots[0].Nodes[0].Addr {
+		gone++
+	}
+	if err := leader.Do(ctx, "CLUSTER", "FORGET", g.running[gone].ID()).Err(); err != nil {
+		t.Errorf("forget: %v", err)
+	}
+	g.stop(gone)
+	g.settle(c, 3)
+	close(stop)
+	wg.Wait()
+	if n := failed.Load(); n > 0 {
+		t.Errorf("%d writes failed", n)
+	}
+	total := int64(0)
+	for i, n := range acked {
+		total += n
+		if got, err := c.Get(ctx, string(rune('a'+i))).Int64(); err != nil || got != n {
+			t.Errorf("counter %d is %d, %v; %d was acknowledged", i, got, err, n)
+		}
+		for v := int64(1); v <= n; v++ {
+			if has, err := c.BFExists(ctx, "seen", v).Result(); err != nil || !has {
+				t.Fatalf("the filter has lost %d: %v", v, err)
+			}
+		}
+	}
+	t.Logf("%d writes", total)
+	if n, err := leader.Wait(ctx, 2, 10*time.Second).Result(); err != nil || n != 2 {
+		t.Errorf("WAIT: %d, %v", n, err)
+	}
+	g.pages(slots[0].Nodes[0].Addr)
+}
+
+// pages looks at the status page and the metrics of a node.
+func (g *nodes) pages(addr string) {
+	g.t.Helper()
+	for i, n := range g.running {
+		if g.addrs[i] != addr || n == nil {
+			continue
+		}
+		for path, want := range map[string][]string{"/": {"Group", "entries behind", "leader, this one"}, "/metrics": {"sift_group_leads 1", "sift_group_nodes 3", "sift_group_lag_entries"}} {
+			req, _ := http.NewRequest("GET", "http://"+n.HTTPAddr()+path, nil)
+			req.SetBasicAuth("", "secret")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			for _, text := range want {
+				if !strings.Contains(string(body), text) {
+					g.t.Errorf("%s has no %q", path, text)
+				}
+			}
+		}
+	}
+}
+
+// TestStrangers: a node whose certificate another authority has signed is none.
+func TestStrangers(t *testing.T) {
+	g := newNodes(t, 2)
+	g.start(0)
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: g.addrs[:1], Password: "secret", MaxRedirects: 100, MaxRetryBackoff: 50 * time.Millisecond})
+	defer c.Close()
+	g.settle(c, 1)
+	other := newAuthority(t)
+	for name, config := range map[string]*tls.Config{
+		"without a certificate":    {RootCAs: g.authority.pool},
+		"with another authority's": {RootCAs: g.authority.pool, Certificates: []tls.Certificate{other.sign(t)}},
+	} {
+		conn, err := tls.Dial("tcp", g.raft[0], config)
+		if err == nil {
+			_, err = conn.Read(make([]byte, 1)) // TLS 1.3 tells the client afterwards
+			conn.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "certificate") && !strings.Contains(err.Error(), "unknown") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0", RaftAddr: ":0", Init: true}); err == nil || !strings.Contains(err.Error(), "TLS") {
+		t.Errorf("a port for everybody: %v", err)
+	}
+	if _, err := Start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "empty") {
+		t.Errorf("an empty directory: %v", err)
+	}
+}
+
+// authority signs certificates for this machine.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+	pool *x509.CertPool
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(cert)
+	return &authority{key, cert, pool}
+}
+
+func (a *authority) sign(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}

@@ -1,0 +1,21 @@
+"""What users of redis-py's cluster client do, against the nodes at the addresses given."""
+import sys
+
+from redis.cluster import ClusterNode, RedisCluster
+
+nodes = [ClusterNode(*a.split(":")) for a in sys.argv[1:]]
+r = RedisCluster(startup_nodes=nodes, decode_responses=True)
+assert r.set("k", "v", ex=100) and r.get("k") == "v" and 90 < r.ttl("k") <= 100
+assert r.mset_nonatomic({"a": 1, "b": 2}) and r.incr("a") == 2
+with r.pipeline() as p:
+    assert p.set("{t}1", 1).incr("{t}1").execute() == [True, 2]
+assert r.execute_command("BF.ADD", "py:bloom", "x") == 1
+added = r.execute_command("CF.ADD", "py:cuckoo", "x")
+assert added == 1, added
+stale = RedisCluster(startup_nodes=nodes, read_from_replicas=True, decode_responses=True)
+for _ in range(100):
+    if stale.get("k") == "v":
+        break
+else:
+    raise AssertionError("replicas never have it")
+print("passed: redis-py")

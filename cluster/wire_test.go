@@ -1,0 +1,173 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// wire is a node of siftd as its clients see it. A token is appended by a transaction that
+// also reads the list.
+type wire struct{ client *redis.Client }
+
+func (w wire) append(ctx context.Context, key, token string) (string, error) {
+	var list *redis.StringCmd
+	_, err := w.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.Append(ctx, key, token+",")
+		list = p.Get(ctx, key)
+		return nil
+	})
+	if err != nil {
+		return "", known(err)
+	}
+	return list.Val(), nil
+}
+
+func (w wire) read(ctx context.Context, key string) (string, error) {
+	list, err := w.client.Get(ctx, key).Result()
+	if err == redis.Nil {
+		err = nil
+	}
+	return list, err
+}
+
+// known returns an error that matches ErrUnknown unless err says that nothing was done.
+func known(err error) error {
+	for _, prefix := range []string{"MOVED ", "CLUSTERDOWN ", "EXECABORT "} {
+		if strings.HasPrefix(err.Error(), prefix) {
+			return err
+		}
+	}
+	if opErr := (*net.OpError)(nil); errors.As(err, &opErr) && opErr.Op == "dial" {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnknown, err)
+}
+
+// startWire starts three nodes of siftd, and returns when all have a vote.
+func startWire(t *testing.T) (p *processes, addrs []string, members []member) {
+	t.Helper()
+	p = newProcesses(t, "./cmd/siftd")
+	addrs = p.http
+	p.command = func(i int) *exec.Cmd {
+		args := []string{"--data", filepath.Join(p.dir, fmt.Sprint("n", i)), "--listen", addrs[i], "--raft", p.raft[i], "--snapshot-entries", "200"}
+		if i == 0 {
+			return exec.Command(p.exe, append(args, "--init")...)
+		}
+		return exec.Command(p.exe, append(args, "--join", addrs[0])...)
+	}
+	for i, addr := range addrs {
+		if err := p.start(i); err != nil {
+			t.Fatal(err)
+		}
+		c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1, Protocol: 2, DisableIdentity: true, ContextTimeoutEnabled: true})
+		t.Cleanup(func() { c.Close() })
+		members = append(members, wire{c})
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		slots, err := members[0].(wire).client.ClusterSlots(t.Context()).Result()
+		if err == nil && len(slots) == 1 && len(slots[0].Nodes) == len(addrs) {
+			return p, addrs, members
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no group within a minute: %v, %v", slots, err)
+		}
+	}
+}
+
+// TestWire: kill -9 and pauses of nodes of siftd, by what its clients see.
+func TestWire(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no SIGSTOP")
+	}
+	redis.SetLogger(silent{})
+	p, _, members := startWire(t)
+	r := &recorder{seed: *seed, members: func() []member { return members }}
+	stop := make(chan struct{})
+	failed := make(chan error, 1)
+	go func() {
+		failed <- p.disturb(rand.New(rand.NewPCG(*seed, 78)), lasting(12*time.Second))
+		close(stop)
+	}()
+	r.run(5, stop)
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+	lists := map[string]string{}
+	for key := range r.acked {
+		lists[key] = finally(t, members, key)
+	}
+	t.Log(r)
+	if len(lists) == 0 {
+		t.Error("nothing was acknowledged")
+	}
+	if err := r.check(lists); err != nil {
+		t.Error(err)
+	}
+}
+
+// finally reads a key from whoever leads.
+func finally(t *testing.T, members []member, key string) string {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for _, m := range members {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			list, err := m.read(ctx, key)
+			cancel()
+			if err == nil {
+				return list
+			}
+		}
+	}
+	t.Fatal("no leader within a minute")
+	return ""
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// TestRedisCLI: redis-cli -c follows to the leader.
+func TestRedisCLI(t *testing.T) {
+	cli, err := exec.LookPath("redis-cli")
+	if err != nil {
+		t.Skip("no redis-cli here")
+	}
+	_, addrs, _ := startWire(t)
+	for i, addr := range addrs {
+		_, port, _ := net.SplitHostPort(addr)
+		for args, want := range map[string]string{
+			fmt.Sprintf("SET k%d v", i): "OK", fmt.Sprintf("CF.ADD f%d x", i): "1", "CLUSTER KEYSLOT foo": "12182", "MSET a 1 b 2": "CROSSSLOT",
+		} {
+			out, err := exec.Command(cli, append([]string{"-c", "-p", port}, strings.Fields(args)...)...).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("%s: %q, %v", args, out, err)
+			}
+		}
+	}
+	if dir := os.Getenv("SIFT_CLUSTER_NODE"); dir != "" {
+		testLibrary(t, "node", filepath.Join(dir, "cluster.mjs"), addrs)
+	}
+	if python := os.Getenv("SIFT_CLUSTER_PYTHON"); python != "" {
+		testLibrary(t, python, "testdata/cluster.py", addrs)
+	}
+}
+
+func testLibrary(t *testing.T, program, script string, addrs []string) {
+	t.Helper()
+	out, err := exec.Command(program, append([]string{script}, addrs...)...).CombinedOutput()
+	if t.Logf("%s", out); err != nil {
+		t.Errorf("%s: %v", script, err)
+	}
+}
