@@ -247,6 +247,10 @@ func (n *Node) run() {
 	}
 }
 
+// lastReplies is how long clients of a server that is replaced have to take the replies of
+// commands that it has carried out.
+const lastReplies = 200 * time.Millisecond
+
 // serveOnce runs a server until it has to be replaced, or the node is to stop.
 func (n *Node) serveOnce() (stop bool, err error) {
 	if err := n.node.FSM().Err(); err != nil {
@@ -280,7 +284,7 @@ func (n *Node) serveOnce() (stop bool, err error) {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
 	stop = n.watch(g, replaced, served)
-	err = s.Close(0)
+	err = s.Close(lastReplies)
 	if served != nil && !stop {
 		<-served
 	}

@@ -8,11 +8,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -138,6 +141,10 @@ func TestMembership(t *testing.T) {
 					failed.Add(1)
 					t.Logf("filter: %v", err)
 				}
+				if err := g.transact(c, "{tx}"+counter, acked[i]); err != nil {
+					failed.Add(1)
+					t.Logf("transaction: %v", err)
+				}
 			}
 		})
 	}
@@ -196,6 +203,37 @@ func TestMembership(t *testing.T) {
 		t.Errorf("WAIT: %d, %v", n, err)
 	}
 	g.pages(slots[0].Nodes[0].Addr)
+}
+
+// transact sets a key and reads it in one transaction, again as long as connections end or
+// it is told that nothing was done. That the outcome is unknown it is told by nobody who
+// retires.
+func (g *nodes) transact(c *redis.ClusterClient, key string, v int64) error {
+	for {
+		var got *redis.StringCmd
+		_, err := c.TxPipelined(g.t.Context(), func(p redis.Pipeliner) error {
+			p.Set(g.t.Context(), key, v, 0)
+			got = p.Get(g.t.Context(), key)
+			return nil
+		})
+		switch {
+		case err == nil && got.Val() != strconv.FormatInt(v, 10):
+			return fmt.Errorf("%q, want %d", got.Val(), v)
+		case err == nil || !again(err):
+			return err
+		}
+	}
+}
+
+// again reports whether a client sends what can be repeated once more.
+func again(err error) bool {
+	for _, prefix := range []string{"MOVED ", "CLUSTERDOWN ", "EXECABORT "} {
+		if strings.HasPrefix(err.Error(), prefix) {
+			return true
+		}
+	}
+	opErr := (*net.OpError)(nil)
+	return errors.Is(err, io.EOF) || errors.As(err, &opErr)
 }
 
 // pages looks at the status page and the metrics of a node.

@@ -71,6 +71,8 @@ type client struct {
 
 	*writes         // where what it changes is collected
 	pendedIn uint64 // the group of its last plain SET, one more than none
+
+	unconfirmed bool // holds Server.unconfirmed
 }
 
 // accept begins to serve a connection, or turns it away.
@@ -277,12 +279,14 @@ func (c *client) carryOut(cmd *command, args [][]byte) {
 	if cmd.flags&(isWrite|exclusive) != 0 {
 		c.wrote = true
 	}
-	if cmd.flags&exclusive != 0 {
+	if cmd.flags&exclusive != 0 || cmd.flags&unlocked != 0 && c.srv.cfg.Group != nil {
 		// What this client has collected comes first.
 		if err := c.settle(); err != nil {
 			c.abort(err)
 			return
 		}
+	}
+	if cmd.flags&exclusive != 0 {
 		mark := len(c.w.Buf)
 		c.srv.world.Lock()
 		if c.stays(cmd) {

@@ -81,9 +81,7 @@ func (c *client) settle() error {
 		c.hold()
 		err = c.commit()
 	}
-	if c.srv.cfg.Group == nil { // else nobody else is made the leader before the replies are confirmed
-		c.release()
-	}
+	c.release()
 	// Replies may show what other clients wrote, so readers wait for the sync, too. When
 	// it fails, they may still be told what was there.
 	if err == nil && len(c.w.Buf) > 0 && Fsync(c.srv.fsync.Load()) == FsyncAlways && (c.needSync || c.srv.cfg.Group == nil) {
@@ -91,7 +89,10 @@ func (c *client) settle() error {
 			err = nil
 		}
 	}
-	c.release()
+	if c.unconfirmed {
+		c.unconfirmed = false
+		c.srv.unconfirmed.RUnlock()
+	}
 	c.needSync, c.clock = false, 0
 	return err
 }

@@ -192,12 +192,14 @@ func (s *Server) confirm() error {
 	return s.cfg.Group.Confirm()
 }
 
-// Retire has a leader carry out no further command, and returns when those under way
-// have ended: their replies are true. Another node may lead then, or the server ends.
+// Retire has a leader carry out no further command, and returns when the replies of those
+// under way are confirmed. Another node may lead then, or the server ends.
 func (s *Server) Retire() {
 	s.world.Lock()
 	s.retired.Store(true)
 	s.world.Unlock()
+	s.unconfirmed.Lock() // nobody takes it any more
+	defer s.unconfirmed.Unlock()
 }
 
 // needsLeader reports whether only the leader of a group carries out a command.
@@ -304,11 +306,19 @@ func (c *client) stays(cmd *command) bool {
 		return false
 	}
 	c.needSync = true
+	if !c.unconfirmed {
+		c.unconfirmed = true
+		s.unconfirmed.RLock()
+	}
 	return true
 }
 
-// waitReplicas is WAIT in a group.
+// waitReplicas is WAIT in a group. A leader may retire meanwhile.
 func (c *client) waitReplicas(g Group, args [][]byte) {
+	if err := c.settle(); err != nil {
+		c.abort(err)
+		return
+	}
 	n, _ := resp.ParseInt(args[1])
 	ms, _ := resp.ParseInt(args[2])
 	if ms == 0 {

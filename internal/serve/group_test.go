@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +21,8 @@ type lonely struct {
 	writeFails, readsFail  atomic.Pointer[error]
 	writes, confirms       atomic.Int64
 	replicas, lastReplicas int
+	confirming, failover   func()        // may be nil
+	waiting                chan struct{} // WAIT sends to it and receives; may be nil
 }
 
 func (g *lonely) Write(b *sift.Batch) error {
@@ -32,6 +35,9 @@ func (g *lonely) Write(b *sift.Batch) error {
 
 func (g *lonely) Confirm() error {
 	g.confirms.Add(1)
+	if g.confirming != nil {
+		g.confirming()
+	}
 	if err := g.readsFail.Load(); err != nil {
 		return *err
 	}
@@ -42,6 +48,10 @@ func (g *lonely) Leader(context.Context) string { return g.leader }
 
 func (g *lonely) Replicas(_ context.Context, n int, _ time.Duration) int {
 	g.lastReplicas = n
+	if g.waiting != nil {
+		g.waiting <- struct{}{}
+		<-g.waiting
+	}
 	return g.replicas
 }
 
@@ -54,7 +64,13 @@ func (g *lonely) State() GroupState {
 
 func (g *lonely) Join(GroupMember, bool) (uint64, error) { return 42, nil }
 func (g *lonely) Forget(string) error                    { return ErrNotWritten }
-func (g *lonely) Failover(string) error                  { return nil }
+
+func (g *lonely) Failover(string) error {
+	if g.failover != nil {
+		g.failover()
+	}
+	return nil
+}
 
 // startGroup starts a server of a group on a database.
 func startGroup(t *testing.T, db *sift.DB, leads bool) (*Server, *lonely) {
@@ -192,6 +208,8 @@ func TestGroupDeposed(t *testing.T) {
 		{"filter, unknown", &unknown, nil, []string{"BF.ADD g x"}, []string{"-UNKNOWN"}},
 		{"filter, refused", &refused, nil, []string{"BF.ADD f y"}, []string{"-UNKNOWN"}},
 		{"transaction, unknown", &unknown, nil, []string{"MULTI", "SET a 1", "EXEC"}, []string{"-UNKNOWN"}},
+		{"transaction, then deposed", nil, &unknown, []string{"MULTI", "SET a 1", "EXEC"}, []string{"-UNKNOWN"}},
+		{"transaction of reads", nil, &unknown, []string{"MULTI", "GET k", "EXEC"}, []string{"-UNKNOWN"}},
 		{"read", nil, &unknown, []string{"GET k"}, []string{"-CLUSTERDOWN"}},
 		{"filter read", nil, &unknown, []string{"BF.EXISTS f x"}, []string{"-CLUSTERDOWN"}},
 		{"scan", nil, &unknown, []string{"DBSIZE"}, []string{"-CLUSTERDOWN"}},
@@ -220,6 +238,67 @@ func TestGroupDeposed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A leader retires when the replies of commands that it has carried out are confirmed:
+// otherwise their clients would be told that the outcome is unknown.
+func TestGroupRetires(t *testing.T) {
+	for _, commands := range []string{"SET a 1", "GET a", "INCR n", "BF.ADD f x", "MULTI,SET a 1,EXEC", "MULTI,GET a,EXEC", "FLUSHALL", "DBSIZE", "SCAN 0", "SET a 1,WAIT 1 1"} {
+		t.Run(commands, func(t *testing.T) {
+			s, g := startGroup(t, groupDB(t), true)
+			var once sync.Once
+			var confirmed atomic.Bool
+			early := make(chan bool, 1)
+			g.confirming = func() {
+				once.Do(func() {
+					go func() {
+						s.Retire()
+						early <- !confirmed.Load()
+					}()
+					time.Sleep(50 * time.Millisecond) // time for a leader that does not wait
+					confirmed.Store(true)
+				})
+			}
+			c := dial(t, s)
+			var b []byte
+			for line := range strings.SplitSeq(commands, ",") {
+				b = appendCall(b, strings.Fields(line)...)
+			}
+			if _, err := c.conn.Write(b); err != nil {
+				t.Fatal(err)
+			}
+			for range strings.Count(commands, ",") + 1 {
+				c.reply()
+			}
+			if <-early {
+				t.Error("another node may lead while replies are not confirmed")
+			}
+		})
+	}
+}
+
+// A client that hands the leadership over does not wait for itself, and WAIT holds nobody.
+func TestGroupRetiresMidPipeline(t *testing.T) {
+	s, g := startGroup(t, groupDB(t), true)
+	g.failover = s.Retire
+	g.waiting = make(chan struct{})
+	waiter := dial(t, s)
+	if _, err := waiter.conn.Write(appendCall(appendCall(nil, "SET", "a", "1"), "WAIT", "1", "0")); err != nil {
+		t.Fatal(err)
+	}
+	<-g.waiting
+	c := dial(t, s)
+	b := appendCall(nil, "SET", "b", "1")
+	b = appendCall(b, "CLUSTER", "FAILOVER")
+	if _, err := c.conn.Write(appendCall(b, "GET", "b")); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"+OK", "+OK", "-MOVED 3300 "} {
+		wantReply(t, c.reply(), want)
+	}
+	g.waiting <- struct{}{}
+	wantReply(t, waiter.reply(), "+OK")
+	wantReply(t, waiter.reply(), ":0")
 }
 
 // Before a client hears that a key has expired, whoever leads next will think so too.

@@ -101,6 +101,10 @@ type Server struct {
 	leaving   atomic.Bool // SHUTDOWN was asked for
 	stats     stats
 	started   time.Time
+
+	// unconfirmed is held for reading by clients of a leader from their first command until
+	// their replies are confirmed. It is taken after world.
+	unconfirmed sync.RWMutex
 }
 
 // New makes a server on a database, which is the caller's to close after the
