@@ -155,6 +155,11 @@ func (c Config) resolve() (Config, error) {
 	if c.Peers == nil && !isLoopback(c.RaftAddr) {
 		return c, fmt.Errorf("siftd: others can reach %s, which requires TLS between nodes", c.RaftAddr)
 	}
+	for _, addr := range []string{c.Addr, c.HTTPAddr} {
+		if addr != "" && c.Password == "" && !isLoopback(addr) {
+			return c, fmt.Errorf("siftd: others can reach %s, which requires a password", addr)
+		}
+	}
 	if c.MaxBulkBytes == 0 {
 		c.MaxBulkBytes = maxBulk
 	}

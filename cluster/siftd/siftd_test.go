@@ -2,16 +2,10 @@ package siftd
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -25,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/siftdb/sift/cluster"
+	"github.com/siftdb/sift/cluster/internal/testca"
 )
 
 type silent struct{}
@@ -35,7 +30,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 type nodes struct {
 	t         *testing.T
 	dir       string
-	authority *authority
+	authority *testca.Authority
 	addrs     []string // for clients
 	raft      []string
 	http      string
@@ -44,7 +39,7 @@ type nodes struct {
 
 func newNodes(t *testing.T, n int) *nodes {
 	t.Helper()
-	g := &nodes{t: t, dir: t.TempDir(), authority: newAuthority(t), running: make([]*Node, n)}
+	g := &nodes{t: t, dir: t.TempDir(), authority: testca.New(t), running: make([]*Node, n)}
 	for range n {
 		for _, to := range []*[]string{&g.addrs, &g.raft} {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -67,7 +62,7 @@ func (g *nodes) start(i int) {
 	g.t.Helper()
 	cfg := Config{
 		Dir: filepath.Join(g.dir, g.addrs[i]), Addr: g.addrs[i], RaftAddr: g.raft[i], Init: i == 0, Password: "secret", Join: g.addrs[:1],
-		Peers: &cluster.TLS{Certificate: g.authority.sign(g.t), Authority: g.authority.pool}, HTTPAddr: "127.0.0.1:0",
+		Peers: &cluster.TLS{Certificate: g.authority.Sign(g.t, "127.0.0.1"), Authority: g.authority.Pool}, HTTPAddr: "127.0.0.1:0",
 	}
 	if cfg.Init {
 		cfg.Join = nil
@@ -268,10 +263,10 @@ func TestStrangers(t *testing.T) {
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: g.addrs[:1], Password: "secret", MaxRedirects: 100, MaxRetryBackoff: 50 * time.Millisecond})
 	defer c.Close()
 	g.settle(c, 1)
-	other := newAuthority(t)
+	other := testca.New(t)
 	for name, config := range map[string]*tls.Config{
-		"without a certificate":    {RootCAs: g.authority.pool},
-		"with another authority's": {RootCAs: g.authority.pool, Certificates: []tls.Certificate{other.sign(t)}},
+		"without a certificate":    {RootCAs: g.authority.Pool},
+		"with another authority's": {RootCAs: g.authority.Pool, Certificates: []tls.Certificate{other.Sign(t, "127.0.0.1")}},
 	} {
 		conn, err := tls.Dial("tcp", g.raft[0], config)
 		if err == nil {
@@ -288,47 +283,4 @@ func TestStrangers(t *testing.T) {
 	if _, err := Start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "empty") {
 		t.Errorf("an empty directory: %v", err)
 	}
-}
-
-// authority signs certificates for this machine.
-type authority struct {
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-	pool *x509.CertPool
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(cert)
-	return &authority{key, cert, pool}
-}
-
-func (a *authority) sign(t *testing.T) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }

@@ -134,7 +134,7 @@ func (o *options) resolve() (err error) {
 		o.JoinTLS = &tls.Config{MinVersion: tls.VersionTLS12}
 		if o.clientCA != "" {
 			if o.JoinTLS.RootCAs, err = authority(o.clientCA); err != nil {
-				return err
+				return fmt.Errorf("--tls-ca: %w", err)
 			}
 		}
 	}
@@ -144,7 +144,7 @@ func (o *options) resolve() (err error) {
 			return fmt.Errorf("--peer-cert: %w", err)
 		}
 		if o.Peers.Authority, err = authority(o.peerCA); err != nil {
-			return err
+			return fmt.Errorf("--peer-ca: %w", err)
 		}
 	}
 	return nil
