@@ -76,12 +76,12 @@ func startWire(t *testing.T) (p *processes, addrs []string, members []member) {
 		members = append(members, wire{c})
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		slots, err := members[0].(wire).client.ClusterSlots(t.Context()).Result()
-		if err == nil && len(slots) == 1 && len(slots[0].Nodes) == len(addrs) {
+		shards, err := members[0].(wire).client.ClusterShards(t.Context()).Result()
+		if err == nil && len(shards) == 1 && len(shards[0].Nodes) == len(addrs) {
 			return p, addrs, members
 		}
 		if time.Now().After(end) {
-			t.Fatalf("no group within a minute: %v, %v", slots, err)
+			t.Fatalf("no group within a minute: %v, %v", shards, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -115,9 +116,10 @@ func (d *demoGroup) leader(ctx context.Context, c *redis.ClusterClient, nodes in
 			continue
 		}
 		c.ReloadState(ctx)
-		slots, _ := c.ClusterSlots(ctx).Result()
-		if len(slots) == 1 && len(slots[0].Nodes) >= nodes {
-			return slots[0].Nodes[0].Addr, nil
+		shards, _ := c.ClusterShards(ctx).Result()
+		if len(shards) == 1 && len(shards[0].Nodes) >= nodes {
+			n := shards[0].Nodes[0]
+			return net.JoinHostPort(n.Endpoint, strconv.FormatInt(n.Port, 10)), nil
 		}
 	}
 	return "", fmt.Errorf("no leader within a minute: %w", errors.Join(err, ctx.Err()))

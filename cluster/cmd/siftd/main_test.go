@@ -108,9 +108,9 @@ func TestFlags(t *testing.T) {
 	defer c.Close()
 	ctx := t.Context()
 	eventually(t, func() error {
-		slots, err := c.ClusterSlots(ctx).Result()
-		if err == nil && (len(slots) != 1 || len(slots[0].Nodes) != 2) {
-			err = fmt.Errorf("%v", slots)
+		shards, err := c.ClusterShards(ctx).Result()
+		if err == nil && (len(shards) != 1 || len(shards[0].Nodes) != 2) {
+			err = fmt.Errorf("%v", shards)
 		}
 		return err
 	})
