@@ -33,8 +33,12 @@ func benchValue(rng *rand.Rand, buf []byte) []byte {
 }
 
 func benchDB(b *testing.B, keys int, compact bool) *sift.DB {
+	return benchDBIn(b, b.TempDir(), keys, compact)
+}
+
+func benchDBIn(b *testing.B, dir string, keys int, compact bool) *sift.DB {
 	b.Helper()
-	db := mustOpen(b, b.TempDir(), nil)
+	db := mustOpen(b, dir, nil)
 	b.Cleanup(func() { mustClose(b, db) })
 	rng := rand.New(rand.NewPCG(1, 2))
 	value := make([]byte, 100)

@@ -179,7 +179,8 @@ func (d *DB) find(key []byte, seq uint64) (value []byte, buf sstable.Buffer, fou
 // GetMany returns the values of many keys as of one moment. values[i] is the value of
 // keys[i]. It is nil if there is no such key, and non-nil, possibly empty, if there is
 // one. The values belong to the caller. GetMany costs less than many calls of Get: it
-// probes the filter of a table for all keys at once, and several goroutines read blocks.
+// probes the filter of a table for all keys at once, and several goroutines read blocks. On
+// Linux the system is asked for all blocks of a level before the first is waited for.
 // On error it returns no values; the errors are those of Get, without ErrNotFound.
 func (d *DB) GetMany(keys [][]byte) (values [][]byte, err error) { return d.getMany(keys, latest) }
 

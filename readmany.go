@@ -19,7 +19,8 @@ const (
 	minAsk = 4
 	// minShare is the minimum number of keys per goroutine that searches blocks.
 	minShare = 4
-	// readersPerCPU bounds the goroutines of one call: some wait for the disk.
+	// readersPerCPU bounds the goroutines of one call where the system cannot be asked to read
+	// ahead: some wait for the disk.
 	readersPerCPU = 4
 	// maxPooledMany bounds the number of keys whose memory is kept for the next call.
 	maxPooledMany = 4096
@@ -253,14 +254,29 @@ func (m *many) read(level int) error {
 	if len(jobs) == 0 {
 		return nil
 	}
+	workers := runtime.GOMAXPROCS(0)
+	if len(jobs) > 1 && !m.prefetch(jobs) {
+		workers *= readersPerCPU
+	}
 	var err error
-	if workers := min(len(jobs)/minShare, readersPerCPU*runtime.GOMAXPROCS(0)); workers > 1 {
+	if workers = min(len(jobs)/minShare, workers); workers > 1 {
 		err = m.readTogether(jobs, level, workers)
 	} else {
 		err = m.readSome(jobs, level)
 	}
 	m.dropAnswered()
 	return err
+}
+
+// prefetch begins to read the blocks for the jobs that are not in memory, so that the disk serves
+// them side by side. It reports whether the system does that.
+func (m *many) prefetch(jobs []manyJob) bool {
+	does := true
+	for _, j := range jobs {
+		k := &m.keys[j.key]
+		does = j.table.reader.Load().Prefetch(k.key.Bytes, k.seq) && does
+	}
+	return does
 }
 
 func (m *many) readTogether(jobs []manyJob, level, workers int) error {

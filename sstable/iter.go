@@ -57,6 +57,7 @@ type Iter struct {
 	windowOff uint64  // their offset in the file
 	ahead     int     // bytes to read ahead
 	next      int     // the block after the last one read from the file
+	sought    int     // 1 + the block that the next SeekGE begins with; 0: not known
 }
 
 // backEntry is an entry that the iterator has passed. Its key is in backKeys, from the end
@@ -159,11 +160,14 @@ func (it *Iter) Last() bool {
 
 // SeekGE moves to the first entry at or after the encoded internal key.
 func (it *Iter) SeekGE(ikey []byte) bool {
+	i := it.sought - 1
 	if !it.begin() {
 		return false
 	}
 	userKey, trailer := base.UserKey(ikey), base.KeyTrailer(ikey)
-	i := it.x.find(userKey, trailer)
+	if i < 0 {
+		i = it.x.find(userKey, trailer)
+	}
 	if i == it.x.numBlocks() {
 		return false
 	}
@@ -253,7 +257,7 @@ func (it *Iter) Prev() bool {
 
 // begin resets the position, and loads the index if the iterator has none yet.
 func (it *Iter) begin() bool {
-	it.valid, it.err, it.backPos = false, nil, -1
+	it.valid, it.err, it.backPos, it.sought = false, nil, -1, 0
 	if it.x == nil {
 		it.x, it.err = it.r.loadIndex()
 	}

@@ -48,6 +48,7 @@ type ReaderOptions struct {
 // always verified. Damage is reported as a *CorruptionError with path and offset.
 type Reader struct {
 	r     io.ReaderAt
+	ahead prefetcher // r, if it is one
 	size  int64
 	path  string
 	index atomic.Pointer[index] // nil: not in memory; see loadIndex
@@ -101,6 +102,7 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 		o = &ReaderOptions{}
 	}
 	t := &Reader{r: r, size: size, path: o.Path, cache: o.Cache, io: o.IO, prefix: o.Prefix, pool: o.FilterPool, indexes: o.IndexPool, rangePolicies: o.RangePolicies, rangeSteps: o.MaxFilterUnits < 0}
+	t.ahead, _ = r.(prefetcher)
 	if len(t.rangePolicies) == 0 {
 		t.rangePolicies = []filter.RangePolicy{filter.Range(0, 0)}
 	}

@@ -138,6 +138,14 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	}
 }
 
+// Prefetch asks the system to read n bytes of the file ahead, and does not wait for them. It reports
+// false if the system cannot, or the file is not open.
+func (f *File) Prefetch(off, n int64) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.file != nil && vfs.Prefetch(f.file, off, n)
+}
+
 // open opens the file, unless it is open.
 func (f *File) open() error {
 	f.opening.Lock()

@@ -28,6 +28,35 @@ func NewLevel(n int, largest, smallest func(i int) []byte, open func(i int) (bas
 	return &Level{n: n, smallest: smallest, largest: largest, open: open}
 }
 
+// PrefetchFirst prepares First, if the tables can do that.
+func (l *Level) PrefetchFirst() {
+	if p := l.prefetcher(0); p != nil {
+		p.PrefetchFirst()
+	}
+}
+
+// PrefetchGE prepares SeekGE, if the tables can do that.
+func (l *Level) PrefetchGE(ikey []byte) {
+	if p := l.prefetcher(l.findGE(ikey)); p != nil {
+		p.PrefetchGE(ikey)
+	}
+}
+
+// prefetcher opens table i. If that fails, the move that is prepared tries again.
+func (l *Level) prefetcher(i int) Prefetcher {
+	l.err = nil
+	if !l.load(i) {
+		return nil
+	}
+	p, _ := l.it.(Prefetcher)
+	return p
+}
+
+// findGE returns the first table that ends at or after the encoded internal key.
+func (l *Level) findGE(ikey []byte) int {
+	return sort.Search(l.n, func(i int) bool { return base.CompareInternal(l.largest(i), ikey) >= 0 })
+}
+
 // First moves to the first entry.
 func (l *Level) First() bool {
 	l.err = nil
@@ -43,7 +72,7 @@ func (l *Level) Last() bool {
 // SeekGE moves to the first entry at or after the encoded internal key.
 func (l *Level) SeekGE(ikey []byte) bool {
 	l.err = nil
-	i := sort.Search(l.n, func(i int) bool { return base.CompareInternal(l.largest(i), ikey) >= 0 })
+	i := l.findGE(ikey)
 	return l.forward(i, l.load(i) && l.it.SeekGE(ikey))
 }
 

@@ -26,6 +26,13 @@ type Iter struct {
 
 var _ base.Iterator = (*Iter)(nil)
 
+// Prefetcher is an iterator that can begin to read what a move needs, without waiting for it, so
+// that the reads of several children overlap. The next move must be the one that is named.
+type Prefetcher interface {
+	PrefetchFirst()
+	PrefetchGE(ikey []byte)
+}
+
 type child struct {
 	it     base.Iterator
 	key    []byte // it.Key(), while in the heap
@@ -45,6 +52,11 @@ func New(children ...base.Iterator) *Iter {
 // First moves to the first entry.
 func (m *Iter) First() bool {
 	m.begin(false)
+	for i := range m.children {
+		if p, ok := m.children[i].it.(Prefetcher); ok {
+			p.PrefetchFirst()
+		}
+	}
 	for i := range m.children {
 		if !m.enter(i, m.children[i].it.First()) {
 			return false
@@ -67,6 +79,11 @@ func (m *Iter) Last() bool {
 // SeekGE moves to the first entry at or after the encoded internal key.
 func (m *Iter) SeekGE(ikey []byte) bool {
 	m.begin(false)
+	for i := range m.children {
+		if p, ok := m.children[i].it.(Prefetcher); ok {
+			p.PrefetchGE(ikey)
+		}
+	}
 	for i := range m.children {
 		if !m.enter(i, m.children[i].it.SeekGE(ikey)) {
 			return false

@@ -424,3 +424,43 @@ func BenchmarkNext(b *testing.B) {
 		}
 	}
 }
+
+// prefetchIter records its moves and what prepares them.
+type prefetchIter struct {
+	*sliceIter
+	moves *[]string
+}
+
+func (p prefetchIter) PrefetchFirst()    { *p.moves = append(*p.moves, "prepare First") }
+func (p prefetchIter) PrefetchGE([]byte) { *p.moves = append(*p.moves, "prepare SeekGE") }
+
+func (p prefetchIter) First() bool {
+	*p.moves = append(*p.moves, "First")
+	return p.sliceIter.First()
+}
+
+func (p prefetchIter) SeekGE(key []byte) bool {
+	*p.moves = append(*p.moves, "SeekGE")
+	return p.sliceIter.SeekGE(key)
+}
+
+// TestPrefetch: all children begin to read before the first one waits for it, also those in levels.
+func TestPrefetch(t *testing.T) {
+	var moves []string
+	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, base.KindSet) }
+	entries := []entry{{ikey: key("a")}, {ikey: key("b")}}
+	child := func() base.Iterator { return prefetchIter{newSliceIter(entries), &moves} }
+	m := New(child(), oneTableLevel(entries, child()))
+	for _, move := range []struct {
+		name string
+		do   func() bool
+	}{{"First", m.First}, {"SeekGE", func() bool { return m.SeekGE(key("b")) }}} {
+		moves = nil
+		if !move.do() {
+			t.Fatal(m.Err())
+		}
+		if want := []string{"prepare " + move.name, "prepare " + move.name, move.name, move.name}; !slices.Equal(moves, want) {
+			t.Errorf("%s: %q, want %q", move.name, moves, want)
+		}
+	}
+}

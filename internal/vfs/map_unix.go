@@ -88,6 +88,14 @@ func (m *mappedFile) wasRead(off int64, n int) bool {
 	return true
 }
 
+// prefetch is Prefetch: of pages that have been read before it takes no system call.
+func (m *mappedFile) prefetch(off, n int64) bool {
+	if n = min(n, int64(len(m.data))-off); off < 0 || n <= 0 || m.wasRead(off, int(n)) {
+		return true
+	}
+	return prefetch(m.File, off, n)
+}
+
 func (m *mappedFile) noteRead(off int64, n int) {
 	for page := off / mappedPage; page <= (off+int64(n)-1)/mappedPage; page++ {
 		m.read[page/64].Or(1 << (page % 64))

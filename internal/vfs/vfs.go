@@ -5,6 +5,7 @@ package vfs
 import (
 	"fmt"
 	"io"
+	"os"
 )
 
 // FS is a file system. Names are paths in the host's form. All methods are safe
@@ -85,6 +86,18 @@ func Unmap(f File) error {
 		return m.unmap()
 	}
 	return nil
+}
+
+// Prefetch asks the system to read n bytes of a file into the page cache, unless they are known to
+// be there, and does not wait for them. It reports false where that is not possible.
+func Prefetch(f File, off, n int64) bool {
+	switch f := f.(type) {
+	case interface{ prefetch(off, n int64) bool }:
+		return f.prefetch(off, n)
+	case *os.File:
+		return prefetch(f, off, n)
+	}
+	return false
 }
 
 // File is an open file. Write appends. ReadAt may be called concurrently, also with Close,

@@ -1,0 +1,81 @@
+package vfs_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// TestPrefetch: pages that were not cached are soon after.
+func TestPrefetch(t *testing.T) {
+	const size, at, n = 1 << 20, 512 << 10, 64 << 10
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, make([]byte, size), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	plain, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	mapped, isMapped, err := vfs.OpenMapped(vfs.OS, path)
+	if err != nil || !isMapped {
+		t.Skip(err)
+	}
+	defer mapped.Close()
+	data, err := unix.Mmap(int(plain.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer unix.Munmap(data)
+	for _, f := range []vfs.File{plain, mapped} {
+		if err := unix.Fsync(int(plain.Fd())); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Fadvise(int(plain.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+			t.Fatal(err)
+		}
+		cached := func() bool { return inCache(t, data[at:at+n]) }
+		if cached() {
+			t.Skip("pages stay in the cache here")
+		}
+		if !vfs.Prefetch(f, at, n) {
+			t.Fatalf("%T: false", f)
+		}
+		for begin := time.Now(); !cached(); time.Sleep(time.Millisecond) {
+			if time.Since(begin) > 30*time.Second {
+				t.Fatalf("%T: not in the cache after 30 s", f)
+			}
+		}
+		// Past the end and after Close it does nothing.
+		vfs.Prefetch(f, size, 4096)
+	}
+	if vfs.Prefetch(otherFile{}, 0, size) {
+		t.Error("another file: true")
+	}
+}
+
+// otherFile is not a file of the host.
+type otherFile struct{ vfs.File }
+
+// inCache reports whether all pages of a mapped range are in the page cache.
+func inCache(t *testing.T, data []byte) bool {
+	t.Helper()
+	pages := make([]byte, len(data)/os.Getpagesize())
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)), uintptr(unsafe.Pointer(&pages[0])))
+	if errno != 0 {
+		t.Skip(errno)
+	}
+	for _, p := range pages {
+		if p&1 == 0 {
+			return false
+		}
+	}
+	return true
+}

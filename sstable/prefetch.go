@@ -1,0 +1,57 @@
+package sstable
+
+import "github.com/siftdb/sift/internal/base"
+
+// prefetcher is a file that reads ahead on demand: Prefetch begins to read n bytes, if they are not
+// in memory, and does not wait for them. It reports false if it cannot.
+type prefetcher interface {
+	Prefetch(off, n int64) bool
+}
+
+// Prefetch begins to read the block that Get would read for the key, unless it is in the cache, and
+// does not wait for it. It reports false if it cannot: the file must have a method
+// Prefetch(off, n int64) bool, and the index must be in memory.
+func (r *Reader) Prefetch(userKey []byte, seq uint64) bool {
+	if r.ahead == nil {
+		return false
+	}
+	x := r.index.Load()
+	if x == nil {
+		s := r.sparse.Load()
+		return s != nil && r.prefetch(s.handle(s.find(s.key(userKey))))
+	}
+	i := x.find(userKey, base.Trailer(min(seq, base.MaxSequence), base.KindSeek))
+	return i == x.numBlocks() || x.isCached(i) || r.prefetch(x.handle(i))
+}
+
+// prefetch begins to read a block.
+func (r *Reader) prefetch(h Handle) bool {
+	return r.ahead.Prefetch(int64(h.Offset), int64(h.Length)+blockTrailerLen)
+}
+
+// isCached reports whether data block i is in the cache.
+func (x *index) isCached(i int) bool { return x.slots != nil && x.slots[i].Load() != nil }
+
+// PrefetchGE begins to read the block that SeekGE(ikey) reads first, and does not wait for it. The
+// next move must be that SeekGE.
+func (it *Iter) PrefetchGE(ikey []byte) {
+	if it.r.ahead == nil || !it.begin() {
+		return
+	}
+	i := it.x.find(base.UserKey(ikey), base.KeyTrailer(ikey))
+	it.sought = i + 1
+	it.prefetch(i)
+}
+
+// PrefetchFirst begins to read the first block, and does not wait for it.
+func (it *Iter) PrefetchFirst() {
+	if it.r.ahead != nil && it.begin() {
+		it.prefetch(0)
+	}
+}
+
+func (it *Iter) prefetch(i int) {
+	if i < it.x.numBlocks() && (it.blk == nil || it.i != i) && !it.x.isCached(i) {
+		it.r.prefetch(it.x.handle(i))
+	}
+}

@@ -1,0 +1,103 @@
+package sstable
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/siftdb/sift/internal/base"
+)
+
+// readAheadFile records what it is asked to prefetch and to read.
+type readAheadFile struct {
+	io.ReaderAt
+	prefetched, read []extent
+}
+
+type extent struct{ off, end int64 }
+
+func (f *readAheadFile) Prefetch(off, n int64) bool {
+	f.prefetched = append(f.prefetched, extent{off, off + n})
+	return true
+}
+
+func (f *readAheadFile) ReadAt(p []byte, off int64) (int, error) {
+	f.read = append(f.read, extent{off, off + int64(len(p))})
+	return f.ReaderAt.ReadAt(p, off)
+}
+
+// openReadAhead returns a table of n entries of 110 bytes and its file.
+func openReadAhead(t *testing.T, n int, o *ReaderOptions) (*Reader, *readAheadFile, []kv) {
+	t.Helper()
+	var list []kv
+	for i := range n {
+		list = append(list, kv{fmt.Sprintf("key%07d", i), 1, KindSet, fmt.Sprintf("%0100d", i)})
+	}
+	data, _ := buildTable(t, list, &WriterOptions{DisableCompression: true})
+	f := &readAheadFile{ReaderAt: bytes.NewReader(data)}
+	r, err := NewReader(f, int64(len(data)), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.read = nil
+	return r, f, list
+}
+
+// TestPrefetch: what is prefetched for a key is what Get and SeekGE then read, and nothing if the
+// block is in the cache.
+func TestPrefetch(t *testing.T) {
+	cache := NewBlockCache(1 << 20)
+	r, f, list := openReadAhead(t, 1000, &ReaderOptions{Cache: cache})
+	for _, i := range []int{0, 500, 999} {
+		f.prefetched, f.read = nil, nil
+		key := list[i]
+		it := r.NewIter(&IterOptions{DontFillCache: true})
+		it.PrefetchGE(key.ikey())
+		if !it.SeekGE(key.ikey()) || string(base.UserKey(it.Key())) != key.key {
+			t.Fatalf("SeekGE(%q): %v", key.key, it.Err())
+		}
+		if len(f.prefetched) != 1 || !slices.Equal(f.prefetched, f.read) {
+			t.Errorf("SeekGE(%q): prefetched %v, read %v", key.key, f.prefetched, f.read)
+		}
+		it.Close()
+		for cached := range 2 {
+			f.prefetched, f.read = nil, nil
+			if !r.Prefetch([]byte(key.key), base.MaxSequence) {
+				t.Errorf("Prefetch(%q): false", key.key)
+			}
+			if _, _, _, found, err := r.Get([]byte(key.key), base.MaxSequence); !found || err != nil {
+				t.Fatalf("Get(%q): %v", key.key, err)
+			}
+			if len(f.prefetched) != 1-cached || !slices.Equal(f.prefetched, f.read) {
+				t.Errorf("Get(%q), cached %d: prefetched %v, read %v", key.key, cached, f.prefetched, f.read)
+			}
+		}
+	}
+	// A prepared seek does not outlast another move.
+	it := r.NewIter(nil)
+	defer it.Close()
+	it.PrefetchGE(list[900].ikey())
+	if !it.First() || !it.SeekGE(list[100].ikey()) || string(base.UserKey(it.Key())) != list[100].key {
+		t.Errorf("SeekGE after First: at %q, %v", it.Key(), it.Err())
+	}
+}
+
+// TestPrefetchSparse: also with a sparse index.
+func TestPrefetchSparse(t *testing.T) {
+	pool := new(IndexPool)
+	pool.SetLimit(1)
+	r, f, list := openReadAhead(t, 10_000, &ReaderOptions{IndexPool: pool})
+	if r.index.Load() != nil || r.sparse.Load() == nil {
+		t.Fatal("the index is in memory")
+	}
+	key := []byte(list[5000].key)
+	r.Prefetch(key, base.MaxSequence)
+	if _, _, _, found, err := r.Get(key, base.MaxSequence); !found || err != nil {
+		t.Fatal(found, err)
+	}
+	if len(f.prefetched) != 1 || !slices.Equal(f.prefetched, f.read) {
+		t.Errorf("prefetched %v, read %v", f.prefetched, f.read)
+	}
+}
