@@ -36,13 +36,28 @@ func newGroup(limit int64) (*group, error) {
 	if err := os.Mkdir(g.Memory, 0o755); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoGroups, err)
 	}
-	if !g.V2 && os.Mkdir(g.IO, 0o755) != nil {
-		g.IO = ""
+	if !g.V2 {
+		if os.Mkdir(g.IO, 0o755) != nil {
+			g.IO = ""
+		}
+		g.count()
 	}
 	if err := os.WriteFile(filepath.Join(g.Memory, file), strconv.AppendInt(nil, limit, 10), 0); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", errNoGroups, err), g.remove())
 	}
 	return g, nil
+}
+
+// count makes the kernel count requests: version 1 does so only once some disk has a limit, so each
+// gets one that it never reaches.
+func (g *group) count() {
+	disks, _ := filepath.Glob("/sys/block/*/dev")
+	for _, path := range disks {
+		if dev, err := os.ReadFile(path); err == nil && g.IO != "" {
+			rule := strings.TrimSpace(string(dev)) + " 4000000000"
+			_ = os.WriteFile(filepath.Join(g.IO, "blkio.throttle.read_iops_device"), []byte(rule), 0)
+		}
+	}
 }
 
 // join moves the process into the group.
