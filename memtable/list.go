@@ -168,11 +168,11 @@ func (l *list) before(n uint32, t *target) bool {
 }
 
 // walk moves along a level from a node before the target to the last such node, and returns it
-// and its successor. stop is a node known to be at or after the target, or tail.
+// and its successor. stop is a node of the level known to be at or after the target, or tail.
 func (l *list) walk(n uint32, level int, stop uint32, t *target) (prev, next uint32) {
 	for {
 		next = l.next(n, level)
-		if next == stop || next == tail || !l.before(next, t) {
+		if next == stop || !l.before(next, t) {
 			return n, next
 		}
 		n = next
@@ -318,9 +318,15 @@ func (l *list) searchEnd(t *target, height int, s *splice) bool {
 	return true
 }
 
+// heightOf returns the height of a node by a random number: each further level with a chance of a
+// quarter.
+func heightOf(random uint64) int {
+	return 1 + bits.TrailingZeros64(random|1<<(2*(maxHeight-1)))/2
+}
+
 // newHeight draws a node's height and makes the list at least as high.
 func (l *list) newHeight() int {
-	h := 1 + bits.TrailingZeros64(rand.Uint64()|1<<(2*(maxHeight-1)))/2
+	h := heightOf(rand.Uint64())
 	if h == 1 {
 		return 1
 	}

@@ -75,7 +75,7 @@ func (m *Memtable) Reserve(n int) bool {
 // Add inserts an entry, copying key and value. hash is the hash of the user key that MayContain
 // and Find will be called with. The caller must have reserved EntrySize(len(key), len(value))
 // bytes; without a reservation Add may fail with ErrFull, and may make other Adds fail. No two
-// entries may have the same key, seq and kind, and no two concurrent Adds the same key.
+// entries may have the same key and seq, and no two concurrent Adds the same key.
 func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) error {
 	l := &m.list
 	height := l.newHeight()

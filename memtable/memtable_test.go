@@ -198,6 +198,58 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// TestFindNeedsNoOrder looks up what does not make entries be sorted: keys that are absent, and
+// others among as many of their bucket as a lookup passes, whose sequence numbers may be equal.
+func TestFindNeedsNoOrder(t *testing.T) {
+	const hash = 1 << 40
+	key := func(i int) []byte { return fmt.Appendf(nil, "key%d", i) }
+	for _, c := range []struct {
+		desc      string
+		nodes     int // in the bucket
+		find      int
+		hash      uint64
+		seq       func(i int) uint64
+		wantOrder bool
+	}{
+		{"the newest", 10, 9, hash, func(i int) uint64 { return uint64(i) }, false},
+		{"equal sequence numbers", 10, 3, hash, func(i int) uint64 { return 7 }, false},
+		{"descending sequence numbers", 10, 3, hash, func(i int) uint64 { return uint64(50 - i) }, true},
+		{"an absent key", 10, 3, ^uint64(0), func(i int) uint64 { return uint64(50 - i) }, false},
+		{"after maxChain", maxChain + 1, 0, hash, func(i int) uint64 { return uint64(i) }, false},
+		{"the last that is looked at", maxUnsortedChain, 0, hash, func(i int) uint64 { return uint64(i) }, false},
+		{"one beyond", maxUnsortedChain + 1, 0, hash, func(i int) uint64 { return uint64(i) }, true},
+	} {
+		m := New(1 << 20)
+		for i := range c.nodes {
+			if err := m.Add(hash, c.seq(i), base.KindSet, key(i), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, _, _, found := m.Find(c.hash, key(c.find), base.MaxSequence); found != (c.hash == hash) {
+			t.Errorf("%s: found %v", c.desc, found)
+		}
+		if sorted := m.sorted.Load(); sorted != c.wantOrder {
+			t.Errorf("%s: sorted %v, want %v", c.desc, sorted, c.wantOrder)
+		}
+	}
+}
+
+func TestEntrySize(t *testing.T) {
+	for _, c := range []struct{ key, value, want int }{
+		{0, 0, maxEntryOverhead},
+		{3, 4, maxEntryOverhead + 7},
+		{0, MaxCapacity - maxEntryOverhead - 1, MaxCapacity - 1},
+		{0, MaxCapacity - maxEntryOverhead, MaxCapacity},
+		{0, MaxCapacity - maxEntryOverhead + 1, MaxCapacity + 1},
+		{1, MaxCapacity - maxEntryOverhead + 1, MaxCapacity + 1},
+		{MaxCapacity, MaxCapacity, MaxCapacity + 1},
+	} {
+		if got := EntrySize(c.key, c.value); got != c.want {
+			t.Errorf("a key of %d bytes and a value of %d take %d, want %d", c.key, c.value, got, c.want)
+		}
+	}
+}
+
 func TestAddDoesNotAllocate(t *testing.T) {
 	m := New(1 << 20)
 	seq := uint64(0)
