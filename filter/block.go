@@ -141,7 +141,7 @@ func (j *joined) unit(i int) (unit []byte, ok bool) {
 			return nil, false
 		}
 	} else {
-		if before > table || afterJoined(before+8*uint64(j.n-1)) != j.begin {
+		if afterJoined(before+8*uint64(j.n-1)) != j.begin {
 			return nil, false
 		}
 		begin = j.begin

@@ -2,8 +2,12 @@ package filter
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -45,6 +49,83 @@ func TestJoinUnits(t *testing.T) {
 	}
 	if _, err := JoinUnits(make([][]byte, 65)); err == nil {
 		t.Error("65 units are joined")
+	}
+}
+
+// TestJoinUnitsBounds joins units whose lengths are around what fits before the next one. It knows
+// where unit 0 and the end are, as both are on disk.
+func TestJoinUnitsBounds(t *testing.T) {
+	for _, c := range []struct {
+		lengths    []int
+		begin, end int
+	}{
+		{[]int{0}, 0, 0},
+		{[]int{5}, 0, 5},
+		{[]int{0, 0}, 32, 32},
+		{[]int{0, 1}, 32, 32},
+		{[]int{1, 23}, 32, 33},
+		{[]int{0, 24}, 32, 32},
+		{[]int{0, 25}, 64, 64},
+		{[]int{3, 32}, 64, 67},
+		{[]int{2, 0, 16}, 64, 66},
+		{[]int{2, 16, 32}, 64, 66},
+		{[]int{2, 17, 32}, 96, 98},
+		{make([]int, 64), 512, 512}, // 63 ends
+	} {
+		units := make([][]byte, len(c.lengths))
+		for i, n := range c.lengths {
+			units[i] = bytes.Repeat([]byte{byte(i + 1)}, n)
+		}
+		block, err := JoinUnits(units)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if begin := int(binary.LittleEndian.Uint64(block[len(block)-joinedTrailer:])); begin != c.begin || len(block) != c.end+joinedTrailer {
+			t.Errorf("%v: unit 0 begins at %d and ends at %d, want %d and %d", c.lengths, begin, len(block)-joinedTrailer, c.begin, c.end)
+		}
+		got, err := SplitUnits(block)
+		if err != nil || !slices.EqualFunc(got, units, bytes.Equal) {
+			t.Errorf("%v: split gives %q, %v", c.lengths, got, err)
+		}
+	}
+}
+
+func TestSplitUnitsRefuses(t *testing.T) {
+	joined := func(n int) []byte {
+		units := make([][]byte, n)
+		units[n-1] = []byte("c")
+		block, err := JoinUnits(units)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return block
+	}
+	trailer := func(b []byte) []byte { return b[len(b)-joinedTrailer:] }
+	for _, c := range []struct {
+		desc  string
+		block []byte
+	}{
+		{"nothing", nil},
+		{"half a trailer", trailer(joined(1))[8:]},
+		{"count 0", func() []byte { b := joined(1); trailer(b)[8] = 0; return b }()},
+		{"count 65", func() []byte {
+			b := append(make([]byte, 1024), joined(64)...)
+			binary.LittleEndian.PutUint64(trailer(b), uint64(len(b)-joinedTrailer))
+			trailer(b)[8] = 65
+			return b
+		}()},
+		{"unit 0 behind the end", func() []byte { b := joined(1); trailer(b)[0] = 2; return b }()},
+		{"unit 0 within the ends", func() []byte { b := joined(2); trailer(b)[0] = 7; return b }()},
+	} {
+		if units, err := SplitUnits(c.block); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %d units, %v", c.desc, len(units), err)
+		}
+	}
+	// The error says where.
+	b := joined(2)
+	b[20] = 1
+	if _, err := SplitUnits(b); err == nil || !strings.Contains(err.Error(), "between the units 0 and 1 of 2") {
+		t.Errorf("bytes between units: %v", err)
 	}
 }
 

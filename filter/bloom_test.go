@@ -119,3 +119,66 @@ func TestBloom(t *testing.T) {
 		}
 	}
 }
+
+// TestBloomLengths opens blocks of all lengths whose trailer claims as many lines as begin in them:
+// whole lines alone are a block.
+func TestBloomLengths(t *testing.T) {
+	key := NewKey([]byte("a"))
+	for size := range 3*64 + 1 {
+		for _, probes := range []byte{0, 1, 14, 15} {
+			b := make([]byte, size+bloomTrailerSize)
+			binary.LittleEndian.PutUint32(b[size:], uint32(size/64))
+			b[size+4] = probes
+			b = reseal(b)
+			want := size > 0 && size%64 == 0 && probes >= 1 && probes <= 14
+			if _, err := Bloom(10).Open([][]byte{b}); (err == nil) != want {
+				t.Errorf("%d bytes of lines, %d probes: %v", size, probes, err)
+			}
+			// All bits are zero: a block excludes every key.
+			if maybe := Bloom(10).(BlockPolicy).MayContainBlock(b, key); maybe == want {
+				t.Errorf("%d bytes of lines, %d probes: the block says %v", size, probes, maybe)
+			}
+		}
+	}
+	for n := range bloomTrailerSize {
+		if _, err := Bloom(10).Open([][]byte{make([]byte, n)}); err == nil || !bloomAsk(make([]byte, n), key.Bytes) {
+			t.Errorf("%d bytes are a block", n)
+		}
+	}
+}
+
+// TestFPRTwice: the rate is worked out once, and is the same bits then.
+func TestFPRTwice(t *testing.T) {
+	for _, p := range []Policy{Bloom(10), Bloom(1), RocksDBBloom(10)} {
+		for _, keys := range [][]string{nil, {"a"}, {"a", "b", "c"}} {
+			r, again := open(t, p, build(t, p, keys...)), open(t, p, build(t, p, keys...))
+			want := again.FPR()
+			for range 3 {
+				if got := r.FPR(); got != want {
+					t.Errorf("%s of %d keys: FPR %v, want %v", p.Name(), len(keys), got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestHashZero: a key whose hash is that of no key before it is a key.
+func TestHashZero(t *testing.T) {
+	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {
+		w := p.NewWriter()
+		for range 2 { // it is the first of each filter
+			w.Add(Key{})
+			w.Add(Key{})
+			if w.NumKeys() != 1 {
+				t.Errorf("%s: %d keys, want 1", p.Name(), w.NumKeys())
+			}
+			units, err := w.Finish()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !open(t, p, units).MayContain(Key{}) {
+				t.Errorf("%s excludes the key", p.Name())
+			}
+		}
+	}
+}

@@ -2,9 +2,12 @@ package filter
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"strings"
 	"testing"
+
+	"github.com/siftdb/sift/filter/internal/fuse"
 )
 
 // fuseExample is the block over the one key "a" with 8 bits.
@@ -20,5 +23,47 @@ func TestFuseExample(t *testing.T) {
 	}
 	if got := build(t, Fuse(8), "a"); len(got) != 1 || !bytes.Equal(got[0], want) {
 		t.Errorf("got\n%s", hex.Dump(got[0]))
+	}
+}
+
+// TestFuseTrailer opens blocks whose trailers are at a bound or beyond it, all with the length
+// that they ask for and the right checksum.
+func TestFuseTrailer(t *testing.T) {
+	for _, c := range []struct {
+		desc          string
+		shape         fuse.Shape
+		seed, version byte
+		more          int // bytes
+		ok            bool
+	}{
+		{"the least width", fuse.Shape{Segments: 1, SegmentLog: 3, Width: fuse.MinWidth}, 0, 0, 0, true},
+		{"a width of 3", fuse.Shape{Segments: 1, SegmentLog: 3, Width: fuse.MinWidth - 1}, 0, 0, 0, false},
+		{"the greatest width", fuse.Shape{Segments: 1, SegmentLog: 3, Width: fuse.MaxWidth}, 0, 0, 0, true},
+		{"a width of 17", fuse.Shape{Segments: 1, SegmentLog: 3, Width: fuse.MaxWidth + 1}, 0, 0, 0, false},
+		{"the last seed", fuse.Shape{Segments: 1, SegmentLog: 3, Width: 8}, fuse.MaxSeeds - 1, 0, 0, true},
+		{"seed 200", fuse.Shape{Segments: 1, SegmentLog: 3, Width: 8}, fuse.MaxSeeds, 0, 0, false},
+		{"version 1", fuse.Shape{Segments: 1, SegmentLog: 3, Width: 8}, 0, 1, 0, false},
+		{"the largest segments", fuse.Shape{Segments: 1, SegmentLog: fuse.MaxSegmentLog, Width: 4}, 0, 0, 0, true},
+		{"larger segments", fuse.Shape{Segments: 1, SegmentLog: fuse.MaxSegmentLog + 1, Width: 4}, 0, 0, 0, false},
+		{"no keys", fuse.Shape{Width: 8}, 0, 0, 0, true},
+		{"no segments of two slots", fuse.Shape{SegmentLog: 1, Width: 8}, 0, 0, 0, false},
+		{"a byte more", fuse.Shape{Segments: 1, SegmentLog: 3, Width: 8}, 0, 0, 1, false},
+		{"a byte less", fuse.Shape{Segments: 1, SegmentLog: 3, Width: 8}, 0, 0, -1, false},
+	} {
+		size := int(c.shape.Bytes()) + c.more
+		b := make([]byte, size+fuseTrailerSize)
+		binary.LittleEndian.PutUint32(b[size:], c.shape.Segments)
+		copy(b[size+4:], []byte{c.shape.SegmentLog, c.shape.Width, c.seed, c.version})
+		b = reseal(b)
+		r, err := Fuse(8).Open([][]byte{b})
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.desc, err)
+		}
+		for i := range byte(100) {
+			key := NewKey([]byte{i})
+			if maybe := fuseMayContainBlock(b, key); !c.ok && !maybe || c.ok && maybe != r.MayContain(key) {
+				t.Errorf("%s: key %d is %v", c.desc, i, maybe)
+			}
+		}
 	}
 }

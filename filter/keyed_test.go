@@ -106,6 +106,39 @@ func TestKeyedSecret(t *testing.T) {
 	}
 }
 
+// TestKeyedTrailerAlone: what has no room for the trailer is damaged, and a trailer with nothing
+// before it still says whose it is.
+func TestKeyedTrailerAlone(t *testing.T) {
+	p := mustKey(t, Bloom(10), Secret{1})
+	unit := unitsOf(t, p, numbered("key", 10))[0]
+	trailer := unit[len(unit)-keyedTrailerSize:]
+	for _, units := range [][][]byte{nil, {nil}, {trailer[1:]}, {trailer}} {
+		if _, err := p.Open(units); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%d units: %v", len(units), err)
+		}
+	}
+	if _, err := mustKey(t, Bloom(10), Secret{2}).Open([][]byte{trailer}); !errors.Is(err, ErrSecret) {
+		t.Errorf("another secret gives %v", err)
+	}
+}
+
+// brokenWriter has nothing to give.
+type brokenWriter struct {
+	Writer
+	err error
+}
+
+func (w brokenWriter) Finish() ([][]byte, error) { return nil, w.err }
+
+func TestKeyedWriterWithoutUnits(t *testing.T) {
+	for _, want := range []error{nil, errTooManyKeys} {
+		w := &keyedWriter{inner: brokenWriter{err: want}, secret: &Secret{}}
+		if units, err := w.Finish(); err != want || len(units) != 0 {
+			t.Errorf("%d units, %v, want %v", len(units), err, want)
+		}
+	}
+}
+
 func TestKeyedPolicies(t *testing.T) {
 	if p := mustKey(t, None(), Secret{}); !IsNone(p) {
 		t.Errorf("None becomes %s", p.Name())

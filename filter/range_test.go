@@ -30,7 +30,7 @@ func TestParseRange(t *testing.T) {
 			t.Errorf("ParseRange(%q) = %v, %v", name, p, err)
 		}
 	}
-	for _, name := range []string{"", "range", "range()", "range(3)", "range(33)", "range(12,57)", "range(12,-1)", "range(12,)", "range(12,1,1)", "bloom(10)", "range(12)x"} {
+	for _, name := range []string{"", "range", "range()", "range(3)", "range(33)", "range(12,57)", "range(12,-1)", "range(12,)", "range(12,1,1)", "range(,1)", "bloom(10)", "range(12)x", "range(12", "12)"} {
 		if p, err := filter.ParseRange(name); err == nil {
 			t.Errorf("ParseRange(%q) = %s, want an error", name, p.Name())
 		}
@@ -75,6 +75,27 @@ func TestRangeKeyedSecret(t *testing.T) {
 	}
 	if _, err := filter.Range(10, 0).Open(block); err == nil {
 		t.Error("a keyed filter was opened without a secret")
+	}
+}
+
+// TestRangeBits has the fewest bits for rates at, below and above a bound.
+func TestRangeBits(t *testing.T) {
+	for _, c := range []struct {
+		fpr    float64
+		length uint64
+		bits   int
+		ok     bool
+	}{
+		{1, 1, 4, true},
+		{0.25, 1, 4, true},
+		{0.2499, 1, 5, true},
+		{0.25, 2, 5, true},
+		{1.0 / (1 << 30), 1, 32, true},
+		{0.9 / (1 << 30), 1, 0, false},
+	} {
+		if bits, ok := filter.RangeBits(c.fpr, c.length); bits != c.bits || ok != c.ok {
+			t.Errorf("RangeBits(%v, %d) = %d, %v, want %d, %v", c.fpr, c.length, bits, ok, c.bits, c.ok)
+		}
 	}
 }
 

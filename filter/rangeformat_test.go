@@ -1,0 +1,279 @@
+package filter
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// rangeOver returns a filter with places of a universe.
+func rangeOver(t *testing.T, r uint64, p rangePolicy, places ...uint64) *rangeReader {
+	t.Helper()
+	f, err := p.Open(appendRange(places, &rangeHash{universe: r}, p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.(*rangeReader)
+}
+
+// TestRangeExhaustive compares small filters with the list of their places, for all ranges: places
+// far apart and crowds of them, at the ends of the universe and of words, which r does and does not
+// fill.
+func TestRangeExhaustive(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	for _, c := range []struct {
+		r      uint64
+		bits   int
+		places []uint64
+	}{
+		{1, 4, []uint64{0}},
+		{4, 4, []uint64{0, 1, 2, 3}},
+		{12, 4, []uint64{3, 8, 9}},
+		{13, 4, []uint64{0, 12}},
+		{64, 7, []uint64{0, 1, 2, 3, 4, 5, 31, 32, 33, 34, 35, 36, 62, 63}},
+		{300, 4, []uint64{0, 299}},
+		{700, 4, []uint64{1, 650}},
+		{256, 8, nil},
+		{300, 5, nil},
+	} {
+		if c.places == nil {
+			for x := range c.r {
+				if rng.IntN(3) == 0 {
+					c.places = append(c.places, x)
+				}
+			}
+		}
+		f := rangeOver(t, c.r, rangePolicy{bits: c.bits}, c.places...)
+		if got := slices.Collect(f.places()); !slices.Equal(got, c.places) {
+			t.Fatalf("%v of %d: places %v", c.places, c.r, got)
+		}
+		within := func(lo, hi uint64) bool {
+			i, _ := slices.BinarySearch(c.places, lo)
+			return i < len(c.places) && c.places[i] <= hi
+		}
+		for lo := range c.r {
+			for hi := lo; hi < c.r; hi++ {
+				if got, want := f.any(lo, hi), within(lo, hi); got != want {
+					t.Fatalf("%v of %d: a place from %d to %d: %v", c.places, c.r, lo, hi, got)
+				}
+				length := hi - lo
+				want := within(lo, min(lo+length, c.r-1)) || lo+length >= c.r && within(0, lo+length-c.r)
+				if got := f.from(lo, length); got != want {
+					t.Fatalf("%v of %d: a place among %d from %d: %v", c.places, c.r, length+1, lo, got)
+				}
+				around := c.r - 1 - lo + hi%c.r // ends where hi%r is, often behind the universe's end
+				want = within(lo, min(lo+around, c.r-1)) || lo+around >= c.r && within(0, lo+around-c.r)
+				if got := f.from(lo, around); around < c.r && got != want {
+					t.Fatalf("%v of %d: a place among %d from %d: %v", c.places, c.r, around+1, lo, got)
+				}
+			}
+		}
+	}
+}
+
+// TestRangeAnswersAreExact: a range holds a key if and only if one of its numbers has a place that
+// is taken, over the ends of blocks too.
+func TestRangeAnswersAreExact(t *testing.T) {
+	for _, drop := range []int{0, 3} {
+		p := rangePolicy{bits: 6, drop: drop}
+		w := p.NewWriter().(*rangeWriter)
+		for _, x := range []uint64{0, 5, 99, 100, 4000} {
+			w.Add([]byte("p"), x<<drop)
+		}
+		block, err := w.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened, err := p.Open(block)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := opened.(*rangeReader)
+		taken := map[uint64]bool{}
+		for place := range f.places() {
+			taken[place] = true
+		}
+		if f.r != 5<<4 {
+			t.Fatalf("a universe of %d", f.r)
+		}
+		prefix := f.hash.prefix([]byte("p"))
+		for lo := range uint64(400) {
+			want := false
+			for hi := lo; hi <= lo+100; hi++ {
+				want = want || taken[f.hash.code(prefix, hi)]
+				if got := f.MayContainRange([]byte("p"), lo<<drop, (hi+1)<<drop-1); got != want {
+					t.Fatalf("from %d to %d, %d bits dropped: %v", lo, hi, drop, got)
+				}
+			}
+		}
+		if f.MayContainRange([]byte("p"), 1<<drop, 0) {
+			t.Error("a range that ends before it begins holds a key")
+		}
+	}
+}
+
+func TestRangeHashAdd(t *testing.T) {
+	h := rangeHash{universe: 10}
+	for a := range uint64(10) {
+		for b := range uint64(10) {
+			if got := h.add(a, b); got != (a+b)%10 {
+				t.Errorf("%d after %d is %d", b, a, got)
+			}
+		}
+	}
+}
+
+// TestRangeShape has sizes at the ends of words.
+func TestRangeShape(t *testing.T) {
+	for _, c := range []struct {
+		n, r         uint64
+		l            uint
+		upper, lower int
+		samples      int // bytes
+	}{
+		{0, 0, 2, 0, 0, 0},
+		{0, 100, 2, 0, 0, 0},
+		{32, 32 << 2, 2, 1, 1, 4},    // 64 bits of both
+		{32, 32<<2 + 1, 2, 2, 1, 4},  // 65 of upper
+		{33, 32 << 2, 2, 2, 2, 4},    // 65 and 66
+		{256, 256 << 2, 2, 8, 8, 4},  // as many as a sample is for
+		{257, 256 << 2, 2, 9, 9, 8},  // a bit more
+		{64, 64 << 30, 30, 2, 30, 4}, //
+	} {
+		s := newRangeShape(c.n, c.r, c.l)
+		if s.upper != c.upper || s.lower != c.lower || s.sampleBytes() != c.samples {
+			t.Errorf("%d places of %d in %d bits: %d words, %d words, %d bytes, want %d, %d, %d", c.n, c.r, c.l, s.upper, s.lower, s.sampleBytes(), c.upper, c.lower, c.samples)
+		}
+	}
+}
+
+// TestRangeTrailer opens filters whose trailers are at a bound or beyond it, with the length that
+// they ask for and the right checksum.
+func TestRangeTrailer(t *testing.T) {
+	le := binary.LittleEndian
+	for _, c := range []struct {
+		desc string
+		n, r uint64
+		l    int
+		edit func(b, trailer []byte)
+		ok   bool
+	}{
+		{desc: "no places", r: 0, l: 2, ok: true},
+		{desc: "no places of some", r: 100, l: 2, ok: true},
+		{desc: "one place", n: 1, r: 64, l: 2, ok: true},
+		{desc: "as many places as there are", n: 8, r: 8, l: 2, ok: true},
+		{desc: "a place more than there are", n: 9, r: 8, l: 2},
+		{desc: "the fewest bits", n: 4, r: 64, l: 2, ok: true},
+		{desc: "one bit", n: 4, r: 64, l: 1},
+		{desc: "the most bits", n: 4, r: 64, l: 30, ok: true},
+		{desc: "31 bits", n: 4, r: 64, l: 31},
+		{desc: "56 bits dropped", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[33] = 56 }, ok: true},
+		{desc: "57 bits dropped", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[33] = 57 }},
+		{desc: "version 2", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[34] = 2 }},
+		{desc: "a byte that is 0", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[35] = 1 }},
+		{desc: "a salt", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[16] = 1 }},
+		{desc: "a check", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[24] = 1 }},
+		{desc: "a one less", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { b[0] = 0b111 }},
+		{desc: "a one more", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { b[0] = 0b11111 }},
+		{desc: "the last rest", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { le.PutUint64(b, 0b111|1<<19) }, ok: true},
+		{desc: "a one behind it", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { le.PutUint64(b, 0b111|1<<20) }},
+		{desc: "a word filled to its end", n: 32, r: 128, l: 2, ok: true},
+	} {
+		s := newRangeShape(c.n, c.r, uint(c.l))
+		b := make([]byte, s.size())
+		for i := range c.n {
+			b[i/8] |= 1 << (i % 8)
+		}
+		trailer := b[len(b)-rangeTrailer:]
+		le.PutUint64(trailer, c.n)
+		le.PutUint64(trailer[8:], c.r)
+		trailer[32], trailer[34] = byte(c.l), rangeVersion
+		if c.edit != nil {
+			c.edit(b, trailer)
+		}
+		le.PutUint32(trailer[36:], crc32.Checksum(b[:len(b)-4], castagnoli))
+		r, err := Range(10, 0).Open(b)
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", c.desc, err)
+		}
+		if err == nil && r.MayContainRange(nil, 0, ^uint64(0)) != (c.n > 0) {
+			t.Errorf("%s: of all numbers it holds %v", c.desc, c.n == 0)
+		}
+	}
+	for n := range rangeTrailer {
+		if _, err := Range(10, 0).Open(make([]byte, n)); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
+// TestRangeTrimBounds trims to the same size, to the fewest bits, to fewer, and a universe that
+// cannot be halved.
+func TestRangeTrimBounds(t *testing.T) {
+	even := rangeOver(t, 64, rangePolicy{bits: 6}, 1, 2, 20, 63)
+	odd := rangeOver(t, 63, rangePolicy{bits: 6}, 1, 2, 20, 62)
+	for _, c := range []struct {
+		f    *rangeReader
+		bits int
+		want string
+	}{
+		{even, 7, "itself"}, {even, 6, "itself"}, {even, 5, "[1 2 20 31] of 32"}, {even, 4, "[1 2 4 15] of 16"}, {even, 3, "nothing"},
+		{odd, 6, "itself"}, {odd, 5, "itself"}, {odd, 3, "nothing"},
+	} {
+		got := "nothing"
+		if f, ok := c.f.Trim(c.bits).(*rangeReader); ok {
+			got = fmt.Sprint(slices.Collect(f.places()), " of ", f.r)
+			if f == c.f {
+				got = "itself"
+			}
+		}
+		if got != c.want {
+			t.Errorf("%d places of %d trimmed to %d bits: %s, want %s", c.f.n, c.f.r, c.bits, got, c.want)
+		}
+	}
+}
+
+func TestRangeStepsBounds(t *testing.T) {
+	for _, c := range []struct {
+		policy string
+		length uint64
+		want   []int // bits
+	}{
+		{"range(6)", 1, []int{4, 5, 6}}, // a quarter at 4
+		{"range(6)", 2, []int{4, 5, 6}}, // a half
+		{"range(6)", 3, []int{5, 6}},
+		{"range(6)", 1000, []int{6}}, // the whole filter
+		{"range(4)", 1, []int{4}},
+		{"keyed(range(5))", 1, []int{4, 5}},
+		{"bloom(10)", 1, nil},
+	} {
+		var got []int
+		for _, s := range RangeSteps(c.policy, 1000, c.length) {
+			got = append(got, s.BitsPerKey)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s, ranges of %d: %v, want %v", c.policy, c.length, got, c.want)
+		}
+	}
+}
+
+// TestRangeRateOfLength: the rate is that of the units at both ends and between them.
+func TestRangeRateOfLength(t *testing.T) {
+	for _, c := range []struct {
+		drop   int
+		length uint64
+		want   float64 // places
+	}{{0, 1, 1}, {0, 2, 2}, {0, 8, 8}, {3, 1, 2}, {3, 8, 2}, {3, 9, 3}, {0, 1 << 60, 32}} {
+		f := rangeOver(t, 64, rangePolicy{bits: 6, drop: c.drop}, 1, 2)
+		if got := f.FPR(c.length); got != c.want*2/64 {
+			t.Errorf("%d bits dropped, ranges of %d: FPR %v, want %v", c.drop, c.length, got, c.want*2/64)
+		}
+	}
+	if got := rangeOver(t, 64, rangePolicy{bits: 6}).FPR(1000); got != 0 {
+		t.Errorf("FPR of nothing: %v", got)
+	}
+}
