@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
@@ -89,6 +90,117 @@ func TestRibbonPortable(t *testing.T) {
 		if len(units) != c.units || sum != c.want {
 			t.Errorf("%s, %d keys: %d units, checksum %#x, want %d, %#x", c.p.Name(), c.keys, len(units), sum, c.units, c.want)
 		}
+	}
+}
+
+// TestRibbonSplit: filters have several units from the number of keys on for which the columns take
+// ribbonSplit bytes, and then each has 4 columns, but for the last, which has up to 5.
+func TestRibbonSplit(t *testing.T) {
+	segments := func(n int) int {
+		s, _, _ := ribbon.Estimate(n).Sizes()
+		return int(s)
+	}
+	const want = ribbonSplit / 8 / 8 // with 8 columns
+	first := sort.Search(30_000, func(n int) bool { return segments(n) >= want })
+	if segments(first) != want || segments(first-1) >= want {
+		t.Fatalf("%d keys have %d segments", first, segments(first))
+	}
+	for _, c := range []struct {
+		p     Policy
+		n     int
+		units []int // columns
+	}{
+		{RibbonFPR(1.0 / 256), first - 1, []int{8}},
+		{RibbonFPR(1.0 / 256), first, []int{4, 4}},
+		{RibbonFPR(1.0 / 16), 50_000, []int{4}},
+		{RibbonFPR(1.0 / 32), 50_000, []int{5}},
+		{RibbonFPR(1.0 / 64), 50_000, []int{4, 2}},
+		{RibbonFPR(1.0 / 512), 50_000, []int{4, 5}},
+		{Ribbon(1), 0, []int{1}},
+	} {
+		var got []int
+		for _, columns := range c.p.(ribbonPolicy).columns(c.n) {
+			got = append(got, columns.Count)
+		}
+		if !slices.Equal(got, c.units) {
+			t.Errorf("%s, %d keys: units of %v columns, want %v", c.p.Name(), c.n, got, c.units)
+		}
+	}
+	// From these bytes on room is left for the ends of several units.
+	const n = 8 * ribbonSplit / 8
+	before, at := Ribbon(8).(ribbonPolicy).columns(n-1), Ribbon(8).(ribbonPolicy).columns(n)
+	if more := at[len(at)-1].Cut - before[len(before)-1].Cut; more < 3 {
+		t.Errorf("at %d keys %d segments more have a column less, want those of two ends", n, more)
+	}
+}
+
+// TestRibbonBlockCounts wants yes for joined units of which there are none or too many, or whose
+// parts contradict each other, and no from those over no keys.
+func TestRibbonBlockCounts(t *testing.T) {
+	empty := finish(t, Ribbon(10), nil)[0]
+	unit := func(layers []byte, segments uint32, body int) []byte {
+		u := append(make([]byte, body), layers...)
+		return append(binary.LittleEndian.AppendUint32(u, segments), 0, 0, 0, 0, 1, byte(len(layers)/4), 0, 0, 0, 0, 0, 0)
+	}
+	for _, c := range []struct {
+		desc  string
+		unit  []byte
+		count byte
+		want  bool
+	}{
+		{"no keys", empty, 1, false},
+		{"no keys, no units", empty, 0, true},
+		{"no keys, two units of which one is not there", empty, 2, true},
+		{"no keys, the most units", empty, maxRibbonUnits, true},
+		{"no keys, a unit more", empty, maxRibbonUnits + 1, true},
+		{"no keys, but columns", unit(nil, 0, 8), 1, true},
+		{"no keys, but segments", unit(nil, 1, 0), 1, true},
+		{"nine layers", unit(make([]byte, 36), 0, 64), 1, true},
+		{"a layer without segments", unit(make([]byte, 4), 0, 64), 1, true},
+		{"layers without segments", unit(make([]byte, 8), 0, 64), 1, true},
+	} {
+		block, err := JoinUnits([][]byte{c.unit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		block[len(block)-8] = c.count
+		for i := range byte(20) {
+			key := []byte{i}
+			if got := ribbonMayContainBlock(block, NewKey(key)); got != c.want || ribbonAsk(block, key) != got {
+				t.Errorf("%s: key %d is %v", c.desc, i, got)
+			}
+		}
+		if ok := c.count >= 1 && c.count <= maxRibbonUnits; hasRibbonTail(block) != ok {
+			t.Errorf("%s: the end of a block: %v", c.desc, !ok)
+		}
+	}
+}
+
+// TestRibbonBlockOfShortUnits joins a unit after one that is not whole: planes after it are not
+// asked, since their columns are not known.
+func TestRibbonBlockOfShortUnits(t *testing.T) {
+	p := Ribbon(8)
+	keys := ribbonKeys(21, 30_000)
+	units := finish(t, p, keys)
+	short, err := Trim(nil, p.Family(), units[:1], 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := JoinUnits([][]byte{short, units[1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	maybe := 0
+	const asked = 2000
+	for i, k := range slices.Concat(keys[:asked], ribbonKeys(22, asked)) {
+		if ribbonMayContainBlock(block, k) {
+			maybe++
+		} else if i < asked {
+			t.Fatalf("key %d is excluded", i)
+		}
+	}
+	if maybe < asked+asked/5 {
+		t.Errorf("%d absent keys of %d may be contained: a plane is asked whose columns are not known", maybe-asked, asked)
 	}
 }
 
@@ -321,6 +433,7 @@ func TestRibbonContradictions(t *testing.T) {
 		{"other layers", 1, func(u []byte) []byte { u[len(u)-ribbonTrailerSize-4]++; return u }},
 		{"columns cut short", 0, func(u []byte) []byte { return u[32:] }},
 		{"columns cut short", 1, func(u []byte) []byte { return u[1:] }},
+		{"a byte of the thresholds", 0, func(u []byte) []byte { return u[len(u)-ribbonTrailerSize-int(trailer(u)[9])*4-1:] }},
 		{"only a trailer", 1, func(u []byte) []byte { return trailer(u) }},
 		{"half a trailer", 1, func(u []byte) []byte { return u[len(u)-8:] }},
 	} {

@@ -54,6 +54,11 @@ func TestRocksDBRefuses(t *testing.T) {
 			t.Errorf("%s: error %v", c.desc, err)
 		}
 	}
+	for _, probes := range []byte{1, 30} {
+		if _, err := RocksDBBloom(10).Open([][]byte{edit(func(b []byte) []byte { b[64] = probes; return b })}); err != nil {
+			t.Errorf("%d probes: %v", probes, err)
+		}
+	}
 	if _, err := RocksDBBloom(10).Open(nil); !errors.Is(err, ErrDamaged) {
 		t.Errorf("no units: error %v", err)
 	}

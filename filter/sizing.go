@@ -16,13 +16,10 @@ import (
 // positive rate p needs, however it works: log2(1/p). It is 0 for p >= 1 and
 // infinite for 0.
 func LimitBits(p float64) float64 {
-	switch {
-	case p < 0 || math.IsNaN(p):
-		return math.NaN()
-	case p >= 1:
+	if p >= 1 {
 		return 0
 	}
-	return -math.Log2(p)
+	return -math.Log2(p) // NaN for a negative number and for NaN
 }
 
 // ClassicBits is the number of bits per key that a classic Bloom filter, one
@@ -97,7 +94,7 @@ func ClassicFPRLimit(bitsPerKey, k float64) float64 {
 // classicEdge is the false positive rate where the formulas have none.
 func classicEdge(n, m, k float64) (p float64, ok bool) {
 	switch {
-	case math.IsNaN(n+m+k) && !(math.IsInf(n, 1) && math.IsInf(m, 1)), n < 0, m < 0, k < 0:
+	case math.IsNaN(n + m + k), n < 0, m < 0, k < 0:
 		return math.NaN(), true
 	case k == 0:
 		return 1, true // nothing is asked

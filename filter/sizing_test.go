@@ -91,10 +91,14 @@ func TestSizingEdges(t *testing.T) {
 		{"at 0", ClassicNumBits(1, 0), inf},
 		{"at 1", ClassicNumBits(1e9, 1), 0},
 		{"infinite keys", ClassicNumBits(inf, 0.5), inf},
+		{"infinite keys at 1", ClassicNumBits(inf, 1), 0},
 		{"keys in no bits", ClassicNumKeys(0, 0.01), 0},
 		{"keys at 0", ClassicNumKeys(1e9, 0), 0},
 		{"keys at 1", ClassicNumKeys(0, 1), inf},
 		{"keys in NaN bits", ClassicNumKeys(nan, 0.1), nan},
+		{"keys in NaN bits at 1", ClassicNumKeys(nan, 1), nan},
+		{"keys in negative bits", ClassicNumKeys(-1, 1), nan},
+		{"FPR of infinite keys in infinite bits with NaN probes", ClassicFPR(inf, inf, nan), nan},
 		{"FPR of no keys", ClassicFPR(0, 100, 7), 0},
 		{"FPR of no keys in no bits", ClassicFPR(0, 0, 7), 0},
 		{"FPR in no bits", ClassicFPR(1, 0, 7), 1},
@@ -113,10 +117,15 @@ func TestSizingEdges(t *testing.T) {
 		{"FPR at infinite bits", ClassicFPRLimit(inf, 7), 0},
 		{"overflow of many bits", CountingOverflow(64), 0},
 		{"overflow of negative bits", CountingOverflow(-1), nan},
+		{"overflow too small for a number", CountingOverflow(9), 0},
 		{"cuckoo, empty", CuckooFPR(8, 4, 0), 0},
 		{"cuckoo, one bit", CuckooFPR(1, 4, 1), 1},
 		{"cuckoo, no bits", CuckooFPR(0, 4, 1), nan},
 		{"cuckoo, NaN", CuckooFPR(8, 4, nan), nan},
+		{"cuckoo, no slots", CuckooFPR(8, 0, 1), nan},
+		{"cuckoo, one slot of two bits", math.Round(1e12*CuckooFPR(2, 1, 0.5)) / 1e12, 0.333333333333},
+		{"cuckoo, more than full", CuckooFPR(8, 4, 1.5), nan},
+		{"cuckoo, less than empty", CuckooFPR(8, 4, -0.5), nan},
 	} {
 		if c.got != c.want && !(math.IsNaN(c.got) && math.IsNaN(c.want)) {
 			t.Errorf("%s: %v, want %v", c.desc, c.got, c.want)
@@ -174,7 +183,10 @@ func TestExpect(t *testing.T) {
 	if _, ok := Expect(None(), 10); ok {
 		t.Error("none has a size")
 	}
-	for _, n := range []float64{0, -1, math.NaN(), math.Inf(1), 1e300} {
+	if _, ok := Expect(Bloom(10), maxSizeKeys); !ok {
+		t.Error("Bloom(10) has no size for 2^48 keys")
+	}
+	for _, n := range []float64{0, -1, math.NaN(), math.Inf(1), maxSizeKeys + 1, 1e300} {
 		if _, ok := Expect(Bloom(10), n); ok {
 			t.Errorf("Bloom(10) has a size for %v keys", n)
 		}
@@ -216,6 +228,31 @@ func TestCompareSizes(t *testing.T) {
 	} {
 		if _, err := CompareSizes(c.n, c.p); err == nil {
 			t.Errorf("%v keys at %v have sizes", c.n, c.p)
+		}
+	}
+}
+
+// TestChoosersExactly asks for the very rate that a policy has: it is the one that is chosen. Where
+// no rate of a family is low enough, one near its lowest is.
+func TestChoosersExactly(t *testing.T) {
+	const n = 1_000_000
+	for _, c := range []struct {
+		choose func(n, p float64) Policy
+		bound  Policy // for what is out of reach
+		at     []Policy
+	}{
+		{chooseBloom, Bloom(30), []Policy{Bloom(1), Bloom(15.55), Bloom(30)}},
+		{chooseFuse, Fuse(16), []Policy{Fuse(4), Fuse(9), Fuse(16)}},
+		{chooseRocksDB, RocksDBBloom(92), []Policy{RocksDBBloom(1), RocksDBBloom(9), RocksDBBloom(100)}},
+	} {
+		for _, want := range c.at {
+			s, ok := Expect(want, n)
+			if got := c.choose(n, s.FPR); !ok || got != want {
+				t.Errorf("for an FPR of %v: %s, want %s", s.FPR, got.Name(), want.Name())
+			}
+		}
+		if got := c.choose(n, 1e-12); got != c.bound {
+			t.Errorf("for a rate out of reach: %s, want %s", got.Name(), c.bound.Name())
 		}
 	}
 }

@@ -101,6 +101,28 @@ func TestTrimRefuses(t *testing.T) {
 	}
 }
 
+func TestTrimmedSize(t *testing.T) {
+	for _, c := range []struct{ i, n, size, steps, want int }{
+		{0, 1, 25600, -1, 0},
+		{0, 1, 25600, 0, 0},
+		{0, 1, 25600, 1, 472 + 8 + 25128/4},
+		{0, 2, 25600, 1, 172 + 8 + 25428/4},
+		{1, 2, 25600, 1, 72 + 8 + 25528/4},
+		{1, 2, 25600, 3, 72 + 8 + 25528*3/4},
+		{1, 2, 25600, 4, 25600},
+		{1, 2, 25600, 5, 25600},
+		{1, 2, 73, 1, 72 + 8},
+		{1, 2, 10, 1, 10 + 8},
+	} {
+		if got := TrimmedSize(ribbonFamily, c.i, c.n, c.size, c.steps); got != c.want {
+			t.Errorf("%d steps of unit %d of %d, of %d bytes, take %d, want %d", c.steps, c.i, c.n, c.size, got, c.want)
+		}
+	}
+	if got := TrimmedSize(bloomFamily, 0, 1, 1000, 1); got != 1000 {
+		t.Errorf("a unit that cannot be trimmed takes %d bytes, want 1000", got)
+	}
+}
+
 // TestTrimHuge: a unit that claims billions of rows and has no column for any of them
 // is trimmed at once, to the same.
 func TestTrimHuge(t *testing.T) {
