@@ -131,6 +131,33 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
+// BenchmarkSeek seeks random keys with one iterator.
+func BenchmarkSeek(b *testing.B) {
+	for _, compact := range []bool{false, true} {
+		shape := "settled"
+		if compact {
+			shape = "compacted"
+		}
+		b.Run(shape, func(b *testing.B) {
+			db := benchDB(b, benchKeys, compact)
+			it, err := db.NewIter(nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer it.Close()
+			rng := rand.New(rand.NewPCG(1, 9))
+			var key []byte
+			b.ReportAllocs()
+			for b.Loop() {
+				key = benchKey(key, uint64(2*rng.IntN(benchKeys)))
+				if !it.SeekGE(key) {
+					b.Fatal(it.Err())
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkGetMany(b *testing.B) {
 	for _, compact := range []bool{false, true} {
 		shape := "settled"
