@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -71,12 +72,13 @@ type GroupMember struct {
 	Lag      int64 // entries that it does not have, as the leader knows; -1: not known
 }
 
-// groupClock is what keeps time from going back for clients when another node leads,
-// whose clock is behind: before a reply says that a key has expired, the time at which
+// groupClock is what keeps time from going back for clients when the clock is set back, or
+// another node leads, whose clock is behind: before a reply says that a key has expired, the time at which
 // it was seen to be is written to the group, and whoever leads later begins there.
 type groupClock struct {
 	seen    atomic.Int64 // ms: a key was seen to be expired then
 	decided atomic.Int64 // ms: written
+	mu      sync.Mutex   // held by who writes
 }
 
 // clockFloor is a time before which nowMs does not go.
@@ -172,7 +174,9 @@ func (c *client) told(err error) error {
 // sawExpired notes that a key whose time is over was found.
 func (s *Server) sawExpired(expiry int64) {
 	if s.cfg.Group != nil && expiry > s.clock.decided.Load() {
-		raise(&s.clock.seen, nowMs())
+		now := nowMs()
+		raise(&clockFloor, now) // the clock may be set back
+		raise(&s.clock.seen, now)
 	}
 }
 
@@ -181,15 +185,32 @@ func (s *Server) confirm() error {
 	if s.failed.Load() {
 		return errNotWritten
 	}
-	if seen := s.clock.seen.Load(); seen > s.clock.decided.Load() {
-		var b sift.Batch
-		b.Put(metaTime, binary.BigEndian.AppendUint64(nil, uint64(seen)))
-		if err := s.put(&b); err != nil {
-			return err
-		}
-		raise(&s.clock.decided, seen)
+	if err := s.decideTime(); err != nil {
+		return err
 	}
 	return s.cfg.Group.Confirm()
+}
+
+// decideTime writes the time at which keys were seen to be expired. One client writes at a
+// time, so that what is written does not go back.
+func (s *Server) decideTime() error {
+	c := &s.clock
+	if c.seen.Load() <= c.decided.Load() {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seen := c.seen.Load()
+	if seen <= c.decided.Load() {
+		return nil
+	}
+	var b sift.Batch
+	b.Put(metaTime, binary.BigEndian.AppendUint64(nil, uint64(seen)))
+	if err := s.put(&b); err != nil {
+		return err
+	}
+	c.decided.Store(seen)
+	return nil
 }
 
 // Retire has a leader carry out no further command, and returns when the replies of those

@@ -313,6 +313,9 @@ func TestGroupExpired(t *testing.T) {
 			t.Fatal("the key does not expire")
 		}
 	}
+	if clockFloor.Load() == 0 {
+		t.Error("if the clock is set back, the key is there again")
+	}
 	seen, err := db.Get(metaTime)
 	if err != nil {
 		t.Fatal(err)
