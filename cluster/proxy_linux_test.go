@@ -1,0 +1,214 @@
+package cluster
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// proxies stand between the processes of a group. What one sends to another can be held up,
+// each direction by itself, on connections that either has made.
+type proxies struct {
+	addrs []string // where others reach node i, by way of its proxy
+	pid   func(node int) int
+
+	mu      sync.Mutex
+	changed sync.Cond
+	cut     map[[2]int]bool // from, to
+	conns   map[net.Conn]bool
+	closed  bool
+}
+
+// newProxies returns proxies in front of nodes that listen at to. pid returns 0 for one that
+// does not run.
+func newProxies(t *testing.T, to []string, pid func(node int) int) *proxies {
+	t.Helper()
+	p := &proxies{pid: pid, cut: map[[2]int]bool{}, conns: map[net.Conn]bool{}}
+	p.changed.L = &p.mu
+	var tasks sync.WaitGroup
+	var listeners []net.Listener
+	for node, addr := range to {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.addrs, listeners = append(p.addrs, l.Addr().String()), append(listeners, l)
+		tasks.Go(func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				tasks.Go(func() { p.serve(conn, node, addr) })
+			}
+		})
+	}
+	t.Cleanup(func() {
+		for _, l := range listeners {
+			l.Close()
+		}
+		p.mu.Lock()
+		p.closed = true
+		for c := range p.conns {
+			c.Close()
+		}
+		p.mu.Unlock()
+		p.changed.Broadcast()
+		tasks.Wait()
+	})
+	return p
+}
+
+// serve passes on what comes from one node's connection to another.
+func (p *proxies) serve(conn net.Conn, to int, addr string) {
+	defer conn.Close()
+	from := p.source(conn.RemoteAddr().(*net.TCPAddr))
+	if from < 0 || !p.passes(from, to) { // nobody answers
+		return
+	}
+	other, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return
+	}
+	defer other.Close()
+	if !p.track(conn, other) {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { p.pass(other, conn, from, to) })
+	both.Go(func() { p.pass(conn, other, to, from) })
+	both.Wait()
+	p.mu.Lock()
+	delete(p.conns, conn)
+	delete(p.conns, other)
+	p.mu.Unlock()
+}
+
+func (p *proxies) track(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		p.conns[c] = true
+	}
+	return !p.closed
+}
+
+// pass copies in one direction. When that is cut, it holds up what comes, and passes it on
+// afterwards, late.
+func (p *proxies) pass(dst, src net.Conn, from, to int) {
+	defer dst.Close()
+	defer src.Close()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := src.Read(buf)
+		if n > 0 {
+			p.mu.Lock()
+			for p.cut[[2]int{from, to}] && !p.closed {
+				p.changed.Wait()
+			}
+			p.mu.Unlock()
+			if _, err := dst.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *proxies) passes(from, to int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.cut[[2]int{from, to}]
+}
+
+// set cuts directions, and heals all others.
+func (p *proxies) set(cut ...[2]int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.cut)
+	for _, c := range cut {
+		p.cut[c] = true
+	}
+	p.changed.Broadcast()
+}
+
+// source returns the node whose process has made a connection, -1 if it is none.
+func (p *proxies) source(addr *net.TCPAddr) int {
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		return -1
+	}
+	local := fmt.Sprintf("0100007F:%04X", addr.Port) // the kernel's byte order
+	socket := ""
+	for line := range strings.Lines(string(table)) {
+		if f := strings.Fields(line); len(f) > 9 && f[1] == local {
+			socket = "socket:[" + f[9] + "]"
+		}
+	}
+	for node := range p.addrs {
+		dir := fmt.Sprintf("/proc/%d/fd", p.pid(node))
+		files, _ := os.ReadDir(dir) // a process that has ended has none
+		if slices.ContainsFunc(files, func(f os.DirEntry) bool {
+			to, err := os.Readlink(dir + "/" + f.Name())
+			return err == nil && to == socket
+		}) {
+			return node
+		}
+	}
+	return -1
+}
+
+// TestProxies: a direction that is cut passes nothing until it is healed.
+func TestProxies(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := newProxies(t, []string{"127.0.0.1:1", l.Addr().String()}, func(node int) int {
+		return []int{os.Getpid(), 0}[node]
+	})
+	a, err := net.Dial("tcp", p.addrs[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	arrives := func(from, to net.Conn, want bool) {
+		t.Helper()
+		if _, err := from.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		wait := 20 * time.Millisecond
+		if want {
+			wait = time.Minute
+		}
+		to.SetReadDeadline(time.Now().Add(wait))
+		if _, err := io.ReadFull(to, make([]byte, 1)); (err == nil) != want {
+			t.Errorf("arrives: %v, want %v", err, want)
+		}
+	}
+	arrives(a, b, true)
+	p.set([2]int{0, 1})
+	arrives(b, a, true)
+	arrives(a, b, false)
+	p.set([2]int{1, 0})
+	b.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := io.ReadFull(b, make([]byte, 1)); err != nil {
+		t.Error("what was held up does not arrive")
+	}
+	arrives(a, b, true)
+	arrives(b, a, false)
+}
