@@ -682,3 +682,30 @@ func testConcurrent(t *testing.T, limit uint64, unordered int) {
 		t.Fatal("not sorted")
 	}
 }
+
+// On one processor, others run while pending entries are sorted.
+func TestSortYields(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const n = 100_000
+	m := New(n * EntrySize(8, 0))
+	m.pending.limit = n + 1
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range n {
+		key := binary.BigEndian.AppendUint64(nil, r.Uint64())
+		if err := m.Add(xxhash.Sum64(key), uint64(i), base.KindSet, key, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var sorted atomic.Bool
+	go func() {
+		m.sort()
+		sorted.Store(true)
+	}()
+	turns := 0
+	for ; !sorted.Load(); turns++ {
+		runtime.Gosched()
+	}
+	if turns < 10 { // the scheduler alone gives one every 10 ms
+		t.Errorf("others ran %d times", turns)
+	}
+}

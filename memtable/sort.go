@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/siftdb/sift/internal/base"
 )
 
 // pending holds the entries that are not in the list yet. Lookups find entries through the index; an
@@ -22,24 +24,28 @@ type pending struct {
 	// newest is the number of pending entries << 32 | the newest of them; or inserted. A pending
 	// node refers to the one before it by what will be its offPrev, and keeps its height in what
 	// will be its lowest link.
-	newest atomic.Uint64
-	limit  uint64      // maxPending, except in tests
-	eager  int         // this many memtables, including this one, insert at once although there is no iterator
-	mu     sync.Mutex  // held while sorting, until all is inserted
-	late   atomic.Bool // the order was needed when there were already many entries
+	newest  atomic.Uint64
+	limit   uint64       // maxPending, except in tests
+	eager   int          // this many memtables, including this one, insert at once although there is no iterator
+	mu      sync.Mutex   // held while sorting, until all is inserted; see lock
+	waiting atomic.Int32 // number of goroutines that wait for mu
+	late    atomic.Bool  // the order was needed when there were already many entries
 }
 
 const (
 	// inserted in place of newest says that entries are inserted when they are added.
 	inserted = math.MaxUint64
-	// maxPending entries take about 3 ms to sort and insert.
-	maxPending = 32768
+	// maxPending entries take about 12 ms to sort and insert. With fewer at a time, inserting
+	// costs more: it meets the nodes of earlier runs, which are seldom in a cache.
+	maxPending = 131072
 	// backlog times the limit, a writer sorts.
 	backlog = 2
 	// eagerly is how many memtables insert at once after one whose order was asked for when it
 	// had many entries.
 	eagerly = 4
 	many    = 1024
+	// yieldEvery is how many entries are inserted, in 10 to 30 µs, before others may run.
+	yieldEvery = 128
 )
 
 // pendingNode is a node of a run, which is what is sorted and inserted at a time.
@@ -93,7 +99,7 @@ func (m *Memtable) postpone(n uint32, height int) bool {
 // called finds newest set to inserted, or its entry was pending before and is in the run.
 func (m *Memtable) inOrder() *list {
 	if !m.sorted.Load() {
-		m.pending.mu.Lock()
+		m.pending.lock()
 		m.insertRun(m.pending.newest.Swap(inserted))
 		if m.Len() >= many {
 			m.pending.late.Store(true)
@@ -104,9 +110,19 @@ func (m *Memtable) inOrder() *list {
 	return &m.list
 }
 
+// lock takes mu. Who holds it does not yield while others wait.
+func (p *pending) lock() {
+	if p.mu.TryLock() {
+		return
+	}
+	p.waiting.Add(1)
+	p.mu.Lock()
+	p.waiting.Add(-1)
+}
+
 // sort inserts the pending entries in advance.
 func (m *Memtable) sort() {
-	m.pending.mu.Lock()
+	m.pending.lock()
 	if m.pending.newest.Load() != inserted {
 		m.insertRun(m.pending.newest.Swap(0))
 	}
@@ -124,7 +140,11 @@ func (m *Memtable) insertRun(newest uint64) {
 	run := l.appendRun(*buf, uint32(newest))
 	l.sortRun(run, (*buf)[len(run):2*len(run)])
 	s := atHead()
-	for _, e := range run {
+	var turn base.Turn
+	for i, e := range run {
+		if i%yieldEvery == 0 && m.pending.waiting.Load() == 0 {
+			turn.Yield()
+		}
 		height := l.pendingHeight(e.node)
 		t := newTarget(l.userKey(e.node), l.trailer(e.node))
 		l.searchFrom(&t, &s)

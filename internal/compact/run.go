@@ -70,6 +70,10 @@ func Run(ctx context.Context, job *Job) (outputs []Output, stats Stats, err erro
 	return r.outputs, r.stats, err
 }
 
+// yieldEvery is how many entries are merged, in 10 to 100 µs if they are small, before others may
+// run.
+const yieldEvery = 256
+
 type runner struct {
 	job     *Job
 	outputs []Output
@@ -91,10 +95,14 @@ func (r *runner) run(ctx context.Context) error {
 		have  bool
 		band  int  // the previous entry's stripe
 		split bool // start a new table at the next entry that is kept
+		turn  base.Turn
 	)
 	for ok := in.First(); ok; ok = in.Next() {
-		if r.stats.EntriesIn%256 == 0 && ctx.Err() != nil {
-			return ctx.Err()
+		if r.stats.EntriesIn%yieldEvery == 0 {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			turn.Yield()
 		}
 		r.stats.EntriesIn++
 		userKey, seq, kind, valid := base.SplitInternalKey(in.Key())
