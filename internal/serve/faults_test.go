@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,8 +94,8 @@ func lone(s *Server) *client {
 // filterOf returns a filter of the first database.
 func filterOf(s *Server, key string) *filter {
 	st := s.stripe([]byte(key))
-	st.mu.RLock()
-	defer st.mu.RUnlock()
+	st.names.RLock()
+	defer st.names.RUnlock()
 	f := st.filters["k\x00\x00\x00\x00"+key]
 	f.mu.Lock() // what was done to it has been done
 	defer f.mu.Unlock()
@@ -469,6 +470,55 @@ func testClientReply(t *testing.T) {
 		}
 		if got := c.reply(); got != want {
 			t.Errorf("%s: %v", calls, got)
+		}
+	}
+}
+
+// Commands on filters do not wait for a write of strings, unless it replaces a filter.
+func TestFiltersDoNotWaitForStrings(t *testing.T) {
+	s, fsys := startFaulty(t, Config{Fsync: FsyncNo})
+	asker := dial(t, s)
+	asker.do("BF.ADD", "filter", "item")
+	for _, replaces := range []bool{false, true} {
+		hung, free := make(chan struct{}, 16), make(chan struct{})
+		release := sync.OnceFunc(func() { close(free) })
+		t.Cleanup(release)
+		fsys.SetHook(func(op vfstest.Op) error {
+			if op.Kind == vfstest.OpWrite && strings.Contains(op.Name, ".log") {
+				hung <- struct{}{}
+				<-free
+			}
+			return nil
+		})
+		args := []string{"MSET"}
+		for i := range 10 * numStripes { // a key of each stripe
+			args = append(args, fmt.Sprint(i), "v")
+		}
+		if replaces {
+			args = append(args, "filter", "v")
+		}
+		writer := dial(t, s)
+		writer.conn.Write(appendCall(nil, args...))
+		<-hung
+		if replaces {
+			asker.conn.Write(appendCall(nil, "BF.EXISTS", "filter", "item"))
+			asker.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			if b, err := asker.r.Peek(1); err == nil {
+				t.Errorf("while the filter is being replaced: %q", b)
+			}
+			asker.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		} else if got := asker.do("BF.EXISTS", "filter", "item"); got != any(int64(1)) {
+			t.Errorf("while strings are written: %v", got)
+		}
+		fsys.SetHook(nil)
+		release()
+		if got := writer.reply(); got != any(simple("OK")) {
+			t.Error(got)
+		}
+		if replaces {
+			if got := asker.reply(); got != any(int64(0)) {
+				t.Errorf("after the filter was replaced: %v", got)
+			}
 		}
 	}
 }

@@ -109,7 +109,7 @@ func (f *filter) header() []byte {
 	return append(binary.BigEndian.AppendUint64(nil, f.lsn), f.parts().Header()...)
 }
 
-// filterAt returns the filter at a key, nil if there is none. st is locked.
+// filterAt returns the filter at a key, nil if there is none. One of st's locks is held.
 func (w *writes) filterAt(st *stripe, key []byte) *filter {
 	if len(st.filters) == 0 {
 		return nil
@@ -121,9 +121,9 @@ func (w *writes) filterAt(st *stripe, key []byte) *filter {
 // find returns the filter at a key, nil if there is none.
 func (w *writes) find(key []byte) *filter {
 	st := w.srv.stripe(key)
-	st.mu.RLock()
+	st.names.RLock()
 	f := w.filterAt(st, key)
-	st.mu.RUnlock()
+	st.names.RUnlock()
 	if f == nil {
 		return nil
 	}
@@ -264,9 +264,9 @@ func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room
 // the key holds.
 func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace bool, make func(f *filter, room uint64) error) error {
 	st := s.stripe(key)
-	st.mu.Lock()
+	st.lock()
 	err := s.vacant(c, st, key, k)
-	st.mu.Unlock()
+	st.unlock()
 	if err != nil && !replace {
 		return err
 	}
@@ -274,8 +274,8 @@ func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace b
 	if err := s.makeFilter(c, f, make); err != nil {
 		return err
 	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
+	st.lock()
+	defer st.unlock()
 	if err := s.vacant(c, st, key, k); err != nil && !replace { // somebody was faster
 		s.filterBytes.Add(-int64(f.memory()))
 		return err

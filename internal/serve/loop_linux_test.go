@@ -373,7 +373,7 @@ func TestReadsStayOnLoopWhileHeavy(t *testing.T) {
 	}
 	s.heavy.Add(1)
 	for i := range s.stripes {
-		s.stripes[i].mu.Lock()
+		s.stripes[i].lock()
 	}
 	if _, err := asker.conn.Write(appendCall(nil, "BF.EXISTS", "filter", "item")); err != nil {
 		t.Fatal(err)
@@ -383,7 +383,7 @@ func TestReadsStayOnLoopWhileHeavy(t *testing.T) {
 		t.Errorf("STRLEN: %v, on an event loop %v", got, onLoop.Load())
 	}
 	for i := range s.stripes {
-		s.stripes[i].mu.Unlock()
+		s.stripes[i].unlock()
 	}
 	s.heavy.Add(-1)
 	if got := asker.reply(); got != int64(0) {

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"iter"
+	"math/bits"
 	"net"
 	"net/http"
 	"sync"
@@ -21,7 +23,8 @@ import (
 // or watches.mu.
 // Commands hold world for reading; those that must see nothing else move, such as
 // EXEC and FLUSHALL, for writing. A stripe is held by whoever changes what a key is,
-// and a filter's own lock by whoever changes its bits.
+// and a filter's own lock by whoever changes its bits. A stripe has a second lock for its map of
+// filters, so that commands on filters do not wait for a long write of strings.
 
 const (
 	numStripes   = 64
@@ -29,8 +32,20 @@ const (
 )
 
 type stripe struct {
-	mu      sync.RWMutex
-	filters map[string]*filter // by the store's key of their head
+	mu      sync.Mutex
+	names   sync.RWMutex       // after mu
+	filters map[string]*filter // by the store's key of their head; changes under both locks
+}
+
+// lock holds the stripe for a change that may be one of its filters.
+func (st *stripe) lock() {
+	st.mu.Lock()
+	st.names.Lock()
+}
+
+func (st *stripe) unlock() {
+	st.names.Unlock()
+	st.mu.Unlock()
 }
 
 // Server answers clients. Make one with New.
@@ -349,6 +364,17 @@ func (s *Server) Close(grace time.Duration) error {
 func (s *Server) stripeOf(key []byte) int { return int(maphash.Bytes(s.seed, key) % numStripes) }
 
 func (s *Server) stripe(key []byte) *stripe { return &s.stripes[s.stripeOf(key)] }
+
+// stripesOf returns the stripes of a set of bits, in the order in which they are locked.
+func (s *Server) stripesOf(set uint64) iter.Seq[*stripe] {
+	return func(yield func(*stripe) bool) {
+		for ; set != 0; set &= set - 1 {
+			if !yield(&s.stripes[bits.TrailingZeros64(set)]) {
+				return
+			}
+		}
+	}
+}
 
 // put writes a batch that the operating system then has.
 func (s *Server) put(b *sift.Batch) error {

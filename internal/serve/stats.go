@@ -51,13 +51,13 @@ func (s *Server) filterStates(n int) ([]filterState, int) {
 	var all []named
 	for i := range s.stripes {
 		st := &s.stripes[i]
-		st.mu.RLock()
+		st.names.RLock()
 		for name, f := range st.filters {
 			if !f.expired() && f.damage == nil {
 				all = append(all, named{name, f})
 			}
 		}
-		st.mu.RUnlock()
+		st.names.RUnlock()
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].name < all[j].name })
 	var out []filterState
@@ -192,9 +192,9 @@ func (s *Server) figures() figures {
 		v.Commands += c.calls.Load()
 	}
 	for i := range s.stripes {
-		s.stripes[i].mu.RLock()
+		s.stripes[i].names.RLock()
 		v.Filters += len(s.stripes[i].filters)
-		s.stripes[i].mu.RUnlock()
+		s.stripes[i].names.RUnlock()
 	}
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)

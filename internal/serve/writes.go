@@ -99,13 +99,20 @@ func (w *writes) commitPending() error {
 	if len(w.pended) == 0 {
 		return nil
 	}
-	w.lock(w.pendStripes)
+	for st := range w.srv.stripesOf(w.pendStripes) {
+		st.mu.Lock()
+	}
+	named := uint64(0) // the stripes whose filters change
 	selected := w.db
 	from := 0
 	for _, p := range w.pended {
 		key := w.pendKeys[from+genLen : p.end]
 		w.db = p.db
-		if st := &w.srv.stripes[p.hash%numStripes]; len(st.filters) > 0 {
+		if st := &w.srv.stripes[p.hash%numStripes]; w.filterAt(st, key) != nil {
+			if bit := uint64(1) << (p.hash % numStripes); named&bit == 0 {
+				named |= bit
+				st.names.Lock() // readers wait until the store has it
+			}
 			w.forget(&w.pending, st, key)
 		}
 		if w.err == nil && w.srv.expiring.has(p.hash) {
@@ -118,7 +125,12 @@ func (w *writes) commitPending() error {
 		w.notePending()
 		w.err = w.srv.put(&w.pending)
 	}
-	w.unlock(w.pendStripes)
+	for st := range w.srv.stripesOf(named) {
+		st.names.Unlock()
+	}
+	for st := range w.srv.stripesOf(w.pendStripes) {
+		st.mu.Unlock()
+	}
 	w.needSync = true
 	if w.srv.watching.Load() > 0 {
 		from = 0
@@ -180,23 +192,6 @@ func (w *writes) flushTouched() error {
 	return nil
 }
 
-// lock locks stripes, given as bits, in their order.
-func (w *writes) lock(set uint64) {
-	for i := range w.srv.stripes {
-		if set&(1<<i) != 0 {
-			w.srv.stripes[i].mu.Lock()
-		}
-	}
-}
-
-func (w *writes) unlock(set uint64) {
-	for i := range w.srv.stripes {
-		if set&(1<<i) != 0 {
-			w.srv.stripes[i].mu.Unlock()
-		}
-	}
-}
-
 // locked calls fn with the stripes of keys locked and the batch empty, but within a
 // transaction, and applies the batch if fn returns nil.
 func (w *writes) locked(fn func() error, keys ...[]byte) error {
@@ -204,13 +199,21 @@ func (w *writes) locked(fn func() error, keys ...[]byte) error {
 	for _, key := range keys {
 		set |= 1 << w.srv.stripeOf(key)
 	}
-	w.lock(set)
+	for st := range w.srv.stripesOf(set) {
+		st.lock()
+	}
 	defer w.unlock(set)
 	w.begin()
 	if err := fn(); err != nil {
 		return err
 	}
 	return w.apply()
+}
+
+func (w *writes) unlock(set uint64) {
+	for st := range w.srv.stripesOf(set) {
+		st.unlock()
+	}
 }
 
 // begin empties the batch, but within a transaction.
