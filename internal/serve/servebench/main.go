@@ -23,6 +23,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,13 +118,11 @@ func runCores(dir, n string) error {
 	if n != "1" {
 		serverCPUs, clientCPUs = "0,1", "0,1"
 	}
-	redis := &server{name: "redis", cpus: serverCPUs, port: 16379, args: []string{"redis-server", "--port", "16379", "--bind", "127.0.0.1",
+	redis := &server{name: "redis", cpus: serverCPUs, args: []string{"redis-server", "--bind", "127.0.0.1",
 		"--save", "", "--appendonly", "yes", "--appendfsync", "everysec", "--dir", dir}}
-	sift := &server{name: "sift", cpus: serverCPUs, port: 16380, args: []string{*siftPath, "serve", "--addr", "127.0.0.1:16380",
-		"--fsync", "everysec", filepath.Join(dir, "sift")}}
+	sift := siftServer("sift", serverCPUs, dir)
 	if *threads {
-		redis = &server{name: "goroutines", cpus: serverCPUs, port: 16379, args: []string{*siftPath, "serve", "--addr", "127.0.0.1:16379",
-			"--no-loops", "--fsync", "everysec", filepath.Join(dir, "goroutines")}}
+		redis = siftServer("goroutines", serverCPUs, dir, "--no-loops")
 	}
 	both := []*server{redis, sift}
 	for _, s := range both {
@@ -198,8 +197,22 @@ type server struct {
 	cmd  *exec.Cmd
 }
 
-func (s *server) start() error {
-	s.cmd = exec.Command("taskset", append([]string{"-c", s.cpus}, s.args...)...)
+// siftServer is sift serve with a database below dir.
+func siftServer(name, cpus, dir string, flags ...string) *server {
+	args := append([]string{*siftPath, "serve", "--fsync", "everysec"}, flags...)
+	return &server{name: name, cpus: cpus, args: append(args, filepath.Join(dir, name))}
+}
+
+// start starts the server at a port of its own.
+func (s *server) start() (err error) {
+	if s.port, err = freePort(); err != nil {
+		return err
+	}
+	port := []string{"--addr", "127.0.0.1:" + strconv.Itoa(s.port)}
+	if s.name == "redis" {
+		port = []string{"--port", strconv.Itoa(s.port)}
+	}
+	s.cmd = exec.Command("taskset", slices.Concat([]string{"-c", s.cpus}, s.args, port)...)
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}

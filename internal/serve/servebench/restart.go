@@ -11,8 +11,7 @@ import (
 // runRestart fills a server, kills it, and starts it again.
 func runRestart(dir string) error {
 	const itemsEach = 100_000
-	sift := &server{name: "sift", cpus: "0,1", port: 16380, args: []string{*siftPath, "serve", "--addr", "127.0.0.1:16380",
-		"--fsync", "everysec", filepath.Join(dir, "sift")}}
+	sift := siftServer("sift", "0,1", dir)
 	if err := sift.start(); err != nil {
 		return err
 	}
