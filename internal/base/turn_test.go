@@ -11,24 +11,26 @@ import (
 func TestTurn(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const busy = 4 * time.Millisecond
-	var turn Turn
 	var ran atomic.Bool
 	go func() {
 		for start := time.Now(); time.Since(start) < busy; {
 		}
 		ran.Store(true)
 	}()
-	turn.Yield()
-	if !ran.Load() {
-		t.Fatal("the turn did not end")
+	var turn Turn
+	var longest time.Duration
+	for tries := 0; !ran.Load() && tries < 1000; tries++ { // the scheduler may choose the caller again
+		turn = Turn{}
+		turn.Yield()
+		longest = max(longest, turn.length)
 	}
-	if turn.length < busy/2 || turn.length > maxTurn {
-		t.Errorf("the next turn takes %v, want %v", turn.length, busy/2)
+	if !ran.Load() || longest < busy/2 {
+		t.Errorf("the others ran: %v; the next turn takes %v, want %v", ran.Load(), longest, busy/2)
 	}
-	go ran.Store(false)
-	turn.began = time.Now().Add(time.Hour)
+	turn.length = time.Hour
+	began := turn.began
 	turn.Yield()
-	if !ran.Load() {
+	if turn.began != began {
 		t.Error("a turn ended early")
 	}
 }
