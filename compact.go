@@ -193,7 +193,7 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 	for _, meta := range outputs {
 		edit.Added = append(edit.Added, manifest.AddedTable{Level: plan.OutputLevel, Table: meta})
 	}
-	d.keeper.inherit(plan.Inputs, outputs)
+	d.inheritHeat(plan.Inputs, outputs)
 	if err := d.applyEdit(edit, outputs, 0); err != nil {
 		return err
 	}

@@ -275,8 +275,6 @@ func TestHungFilterReadBlocksNoWrite(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	tab := db.state.Load().version.Levels[0][0].Handle.(*table)
 	var hung atomic.Bool
-	db.keeper.moving.Lock()
-	db.keeper.hold(planned{tab, false}, 0)
 	fs.SetHook(func(op vfstest.Op) error {
 		if op.Kind == vfstest.OpReadAt && op.Name == tab.path && hung.CompareAndSwap(false, true) {
 			close(entered)
@@ -284,8 +282,11 @@ func TestHungFilterReadBlocksNoWrite(t *testing.T) {
 		}
 		return nil
 	})
-	db.keeper.moving.Unlock()
-	reading := inBackground(func() error { db.keeper.rebalance(1 << 20); return nil })
+	reading := inBackground(func() error {
+		err := tab.reader.Load().LoadFilterSteps(0)
+		db.filterManager.Rebalance(1 << 20)
+		return err
+	})
 	<-entered
 	metrics := inBackground(func() error { db.Metrics(); return nil })
 	const size = 64 << 10

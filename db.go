@@ -27,6 +27,7 @@ import (
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/compact"
 	"github.com/siftdb/sift/internal/epoch"
+	"github.com/siftdb/sift/internal/filtermem"
 	"github.com/siftdb/sift/internal/gap"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/vfs"
@@ -70,22 +71,22 @@ type DB struct {
 	reads   readCounters
 	blockIO sstable.BlockIO // of reads; those of compactions are counted apart
 
-	snapshots snapshotList
-	gaps      *gap.Set // nil: none are remembered
-	ahead     aheadWork
-	commit    committer
-	logs      wal.Config
-	joints    jointQueue
-	bg        background
-	cleaner   cleaner // of files
-	retired   cleaner // of versions
-	collector collector
-	loader    tableLoader
-	keeper    *filterKeeper
-	filters   sstable.FilterPool
-	indexes   sstable.IndexPool
-	stats     stats
-	recovery  Recovery
+	snapshots     snapshotList
+	gaps          *gap.Set // nil: none are remembered
+	ahead         aheadWork
+	commit        committer
+	logs          wal.Config
+	joints        jointQueue
+	bg            background
+	cleaner       cleaner // of files
+	retired       cleaner // of versions
+	collector     collector
+	loader        tableLoader
+	filters       sstable.FilterPool
+	filterManager *filtermem.Manager
+	indexes       sstable.IndexPool
+	stats         stats
+	recovery      Recovery
 
 	secret       *filter.Secret // of keyed filters; nil: they are not
 	filterKeyErr error          // why it cannot be read
@@ -354,7 +355,7 @@ func (d *DB) Close() error {
 		return ErrClosed
 	}
 	d.loader.close()
-	d.keeper.close()
+	d.filterManager.Close()
 	var err error
 	if !d.opts.ReadOnly {
 		err = d.closeWriting()

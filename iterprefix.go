@@ -149,7 +149,7 @@ func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
 	}
 	a.useful++
 	if (a.before+a.asked)%sampleEvery == 0 {
-		t.absent.Add(sampleEvery)
+		t.traffic.AbsentKeys.Add(sampleEvery)
 	}
 	return false
 }
@@ -169,7 +169,7 @@ func (a *prefixAsk) mayHoldRange(lower, upper []byte, m *manifest.TableMeta) boo
 	a.rangesAsked++
 	may := bytes.Compare(lower, upper) < 0 && reader.MayContainRange(lower, upper)
 	if (!may || !reader.HasRangeFilter()) && (a.counts.rangesAsked.Load()+a.rangesAsked)%sampleEvery == 0 {
-		t.absentRanges.Add(sampleEvery)
+		t.traffic.AbsentRanges.Add(sampleEvery)
 	}
 	if may {
 		return true

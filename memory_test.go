@@ -106,21 +106,3 @@ func TestFlushedMemtableIsFreed(t *testing.T) {
 	}
 	t.Error("it is still there")
 }
-
-// TestKeeperForgets: when all filters fit again, the manager keeps no table that it has managed.
-func TestKeeperForgets(t *testing.T) {
-	db := mustOpen(t, t.TempDir(), nil)
-	defer mustClose(t, db)
-	k := db.keeper
-	k.mu.Lock()
-	k.held = []planned{{table: new(table)}}
-	k.mu.Unlock()
-	if k.rebalance(0) {
-		t.Error("memory is short")
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.held) > 0 {
-		t.Errorf("%d tables are kept", len(k.held))
-	}
-}

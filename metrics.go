@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/filtermem"
 	"github.com/siftdb/sift/internal/manifest"
 )
 
@@ -196,7 +197,7 @@ func (d *DB) Metrics() Metrics {
 	m.Memory.Garbage = garbageOf(m.Memory.Total())
 	m.LastSequence = d.visible.Load()
 	m.Recovery = d.recovery
-	m.WastedReads, m.NextMiBSaves = d.keeper.expected(s.version)
+	m.WastedReads, m.NextMiBSaves = d.filterManager.Expected(func() []filtermem.Table { return filterTables(s.version) })
 	return m
 }
 
@@ -286,7 +287,7 @@ func (t *table) metrics(level int, meta *manifest.TableMeta) TableMetrics {
 		Level: level, Num: meta.Num, Path: t.path, Size: meta.Size,
 		Smallest: base.UserKey(meta.Smallest), Largest: base.UserKey(meta.Largest),
 		FilterPolicy: t.filterPolicy(), ExpectedFPR: 1, Err: t.lastErr(),
-		AbsentLookups: t.absent.Load(),
+		AbsentLookups: t.traffic.AbsentKeys.Load(),
 	}
 	r := t.reader.Load()
 	if r == nil {

@@ -209,7 +209,7 @@ func (l *lookup) asks(level int) {
 // missed records that the table does not hold the key.
 func (l *lookup) missed(t *table) {
 	if l.sampled {
-		t.absent.Add(sampleEvery)
+		t.traffic.AbsentKeys.Add(sampleEvery)
 	}
 }
 

@@ -120,7 +120,7 @@ func (r *recovery) publishReadOnly() {
 	slices.Reverse(r.mems)
 	d.visible.Store(r.lastSeq)
 	d.state.Store(&readState{mem: memtable.New(0), imms: r.mems, version: r.version})
-	d.startFilterKeeper()
+	d.startFilterManager()
 	d.startLoader()
 }
 
@@ -158,7 +158,7 @@ func (r *recovery) publish() (err error) {
 	d.state.Store(&readState{mem: memtable.New(d.opts.MemtableBytes), version: next, flushed: r.lastSeq})
 	d.removeFiles.Store(true)
 	d.removeOrphans(next)
-	d.startFilterKeeper()
+	d.startFilterManager()
 	d.startLoader()
 	d.startBackground()
 	return nil

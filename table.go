@@ -12,9 +12,9 @@ import (
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/internal/filecache"
+	"github.com/siftdb/sift/internal/filtermem"
 	"github.com/siftdb/sift/internal/manifest"
 	"github.com/siftdb/sift/internal/merge"
-	"github.com/siftdb/sift/internal/plan"
 	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/sstable"
 )
@@ -41,11 +41,7 @@ type table struct {
 	// is in a version.
 	ingested uint64
 
-	absent atomic.Uint64 // sampled number of lookups of keys that it does not hold
-	heat   plan.Heat     // guarded by the filter memory manager's mu
-
-	absentRanges atomic.Uint64 // sampled number of ranges in which it holds no key
-	rangeHeat    plan.Heat     // guarded as heat is
+	traffic filtermem.Traffic
 }
 
 // tableOpener opens the tables of one directory.

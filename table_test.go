@@ -11,7 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
@@ -190,11 +189,7 @@ func TestPlanBesideKeeper(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for range 50 {
-			db.keeper.mu.Lock()
-			db.keeper.last = time.Time{}
-			db.keeper.mu.Unlock()
-			db.keeper.cool()
-			db.keeper.rebalance(1 << 20)
+			db.filterManager.Rebalance(1 << 20)
 		}
 	})
 	for range 50 {

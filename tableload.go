@@ -32,7 +32,7 @@ func (d *DB) startLoader() {
 		return
 	}
 	load()
-	d.keeper.rebalance(math.MaxInt64)
+	d.filterManager.Rebalance(math.MaxInt64)
 }
 
 // end records that loading has ended. Compactions that depend on the tables' properties are

@@ -62,7 +62,7 @@ func (d *DB) applyEditTo(edit *manifest.Edit, added []*manifest.TableMeta, chang
 		d.state.Store(&s)
 	})
 	d.retire(old)
-	d.keeper.versionChanged()
+	d.filterManager.Changed()
 	return nil
 }
 
@@ -89,11 +89,7 @@ func (d *DB) retire(old *manifest.Version) {
 	d.retired.do(func() {
 		d.epoch.Synchronize()
 		d.releaseVersion(old)
-		if d.filters.Sparse() {
-			version := d.refVersion()
-			d.moveFilters(version)
-			d.releaseVersion(version)
-		}
+		d.filterManager.Move()
 	})
 }
 

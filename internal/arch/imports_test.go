@@ -41,6 +41,7 @@ var allowed = []struct {
 	{"internal/merge", []string{"internal/base"}},
 	{"internal/manifest", []string{"internal/base", "internal/fence", "internal/record", "internal/vfs"}},
 	{"internal/wal", []string{"internal/base", "internal/manifest", "internal/record", "internal/vfs"}},
+	{"internal/filtermem", []string{"filter", "internal/plan", "sstable"}},
 	{"internal/compact", []string{"internal/base", "internal/manifest", "internal/vfs", "sstable"}},
 	{"internal/arch", nil},
 	{"internal/redisbloom", nil},

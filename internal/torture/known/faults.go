@@ -98,7 +98,7 @@ var faults = []fault{
 	}, {
 		name: "scan-before-flush", origin: "cockroachdb/pebble#5420",
 		was:   "Open looked for obsolete files when flushes and compactions had already begun, and took their tables for such",
-		edits: []edit{{"recover.go", "\td.removeOrphans(next)\n\td.startFilterKeeper()\n\td.startLoader()\n\td.startBackground()\n\treturn nil", "\td.startFilterKeeper()\n\td.startLoader()\n\td.startBackground()\n\ttime.Sleep(50 * time.Millisecond)\n\td.removeOrphans(next)\n\treturn nil"}, {"recover.go", "\t\"slices\"\n", "\t\"slices\"\n\t\"time\"\n"}},
+		edits: []edit{{"recover.go", "\td.removeOrphans(next)\n\td.startFilterManager()\n\td.startLoader()\n\td.startBackground()\n\treturn nil", "\td.startFilterManager()\n\td.startLoader()\n\td.startBackground()\n\ttime.Sleep(50 * time.Millisecond)\n\td.removeOrphans(next)\n\treturn nil"}, {"recover.go", "\t\"slices\"\n", "\t\"slices\"\n\t\"time\"\n"}},
 		tests: []suite{{torture, "TestStress"}},
 	},
 

@@ -1,0 +1,110 @@
+package sift
+
+import (
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/filtermem"
+	"github.com/siftdb/sift/internal/manifest"
+)
+
+// FilterPlan says how a filter memory budget would be spent.
+type FilterPlan struct {
+	Budget int64 // bytes
+	Bytes  int64 // used of the budget
+	Tables []PlannedTable
+	// WastedReads is the expected number of block reads per lookup of an absent key under
+	// uniform traffic. Without filters, every level costs one.
+	WastedReads float64
+	// NextMiBSaves is how much another MiB would lower WastedReads and, with as many scans
+	// of ranges without keys, the reads of those.
+	NextMiBSaves float64
+}
+
+// PlannedTable is a table in a FilterPlan.
+type PlannedTable struct {
+	TableMetrics
+	Units       float64 // to be kept in memory, of FilterUnits; the last one may be fractional
+	Bytes       int64   // their memory
+	RangeBytes  int64   // memory of the range filter
+	WastedReads float64 // expected per lookup of an absent key
+}
+
+// PlanFilters returns how a filter memory budget, in bytes, would be spent if lookups of
+// absent keys were spread evenly. It loads tables that have not been loaded since Open, and
+// changes nothing.
+func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
+	p := FilterPlan{Budget: budget}
+	d.loadAll()
+	g := d.epoch.Enter()
+	defer g.Exit()
+	s := d.state.Load()
+	if s == nil {
+		return p, ErrClosed
+	}
+	plan := filtermem.NewPlan(filterTables(s.version), budget)
+	p.Bytes, p.NextMiBSaves = plan.Bytes, plan.NextMiBSaves
+	for level, metas := range s.version.Levels {
+		for _, meta := range metas {
+			t, of := meta.Handle.(*table), plan.Tables[len(p.Tables)]
+			pt := PlannedTable{TableMetrics: t.metrics(level, meta), Bytes: of.Bytes, RangeBytes: of.RangeBytes, WastedReads: of.WastedReads}
+			if of.Steps > 0 {
+				pt.Units = t.unitsOf(of.Steps)
+			}
+			p.WastedReads += pt.WastedReads
+			p.Tables = append(p.Tables, pt)
+		}
+	}
+	return p, nil
+}
+
+// startFilterManager starts the filter memory manager.
+func (d *DB) startFilterManager() {
+	d.filterManager = filtermem.Start(filtermem.Config{
+		Pool: &d.filters, Logger: d.opts.Logger, Budget: d.divideMemory,
+		Capped: d.opts.FilterMemory != 0, Loaded: d.loader.done,
+		Tables: func() ([]filtermem.Table, func()) {
+			version := d.refVersion()
+			if version == nil {
+				return nil, nil
+			}
+			return filterTables(version), func() { d.releaseVersion(version) }
+		},
+	})
+}
+
+// filterTables returns the tables of a version, level by level, for the filter memory manager.
+// A lookup probes each level once, and each table of a level in proportion to its size.
+func filterTables(version *manifest.Version) []filtermem.Table {
+	var tables []filtermem.Table
+	for level, metas := range version.Levels {
+		for _, meta := range metas {
+			t := meta.Handle.(*table)
+			share := 1.0
+			if level > 0 {
+				share = float64(meta.Size) / float64(version.Size(level))
+			}
+			tables = append(tables, filtermem.Table{Traffic: &t.traffic, Reader: t.reader.Load(), Path: t.path, Share: share})
+		}
+	}
+	return tables
+}
+
+// inheritHeat makes the outputs of a compaction be asked as often as its inputs were.
+func (d *DB) inheritHeat(inputs [2][]*manifest.TableMeta, outputs []*manifest.TableMeta) {
+	var from [2][]*filtermem.Traffic
+	for i, metas := range inputs {
+		for _, meta := range metas {
+			from[i] = append(from[i], &meta.Handle.(*table).traffic)
+		}
+	}
+	to := make([]*filtermem.Traffic, len(outputs))
+	sizes := make([]uint64, len(outputs))
+	for i, meta := range outputs {
+		to[i], sizes[i] = &meta.Handle.(*table).traffic, meta.Size
+	}
+	d.filterManager.Inherit(from, to, sizes)
+}
+
+// unitsOf converts steps of the table's filter to units.
+func (t *table) unitsOf(steps int) float64 {
+	return float64(steps) / float64(filter.StepsPerUnit(t.reader.Load().FilterFamily()))
+}

@@ -1,0 +1,159 @@
+package filtermem
+
+import (
+	"bytes"
+	"encoding/binary"
+	"log/slog"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/plan"
+	"github.com/siftdb/sift/sstable"
+)
+
+// numKeys is the number of keys in the tables of these tests.
+const numKeys = 1000
+
+// newTable returns a table with a Ribbon filter of 10 bits per key, none of which is loaded.
+func newTable(t *testing.T, pool *sstable.FilterPool) Table {
+	t.Helper()
+	var file bytes.Buffer
+	w := sstable.NewWriter(&file, &sstable.WriterOptions{Filter: filter.Ribbon(10)})
+	for i := range uint64(numKeys) {
+		if err := w.Add(binary.BigEndian.AppendUint64(nil, i), i+1, base.KindSet, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := sstable.NewReader(bytes.NewReader(file.Bytes()), int64(file.Len()), &sstable.ReaderOptions{FilterPool: pool, MaxFilterUnits: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Table{Traffic: new(Traffic), Reader: r, Share: 1}
+}
+
+// newManager returns a manager of these tables that only does what the test calls.
+func newManager(pool *sstable.FilterPool, budget int64, tables ...Table) *Manager {
+	pool.SetLimit(budget)
+	return &Manager{config: Config{
+		Pool: pool, Logger: slog.Default(), Capped: true,
+		Tables: func() ([]Table, func()) { return tables, func() {} },
+		Budget: func() int64 { return budget },
+	}}
+}
+
+// TestHeat: of two filters that do not both fit, more is loaded of the one whose table is asked, and
+// that changes when the other table is asked instead.
+func TestHeat(t *testing.T) {
+	var pool sstable.FilterPool
+	a, b := newTable(t, &pool), newTable(t, &pool)
+	var all int64
+	for _, n := range a.Reader.FilterSteps() {
+		all += n
+	}
+	m := newManager(&pool, all*5/4, a, b)
+	now := time.Now()
+	for _, tc := range []struct{ asked, other Table }{{a, b}, {b, a}} {
+		for range 60 {
+			now = now.Add(plan.Tick)
+			tc.asked.AbsentKeys.Add(1000)
+			m.cool(now)
+			m.Rebalance(math.MaxInt64)
+		}
+		if asked, other := tc.asked.Reader.HeldFilterSteps(), tc.other.Reader.HeldFilterSteps(); asked < 3 || other > 1 {
+			t.Errorf("the table that is asked has %d steps of its filter, the other one %d", asked, other)
+		}
+		if held := pool.HeldBytes(); held > all*5/4 {
+			t.Errorf("%d bytes are held of %d", held, all*5/4)
+		}
+	}
+	wasted, saves := m.Expected(func() []Table { return []Table{a, b} })
+	if wasted <= 0 || wasted > 200 || saves <= 0 {
+		t.Errorf("of 1,000 lookups a second %v are wasted; another MiB saves %v", wasted, saves)
+	}
+}
+
+// TestForgets: a table that has left the version loses its filter, and when all filters fit again,
+// the manager keeps no table.
+func TestForgets(t *testing.T) {
+	var pool sstable.FilterPool
+	a, b := newTable(t, &pool), newTable(t, &pool)
+	m := newManager(&pool, 1<<20, a, b)
+	m.Rebalance(math.MaxInt64)
+	if len(m.held) != 2 || a.Reader.HeldFilterSteps() == 0 {
+		t.Fatalf("%d filters are managed, with %d steps of the first", len(m.held), a.Reader.HeldFilterSteps())
+	}
+	m.config.Tables = func() ([]Table, func()) { return []Table{b}, func() {} }
+	m.Rebalance(math.MaxInt64)
+	if n := a.Reader.HeldFilterSteps(); n != 0 || len(m.held) != 1 {
+		t.Errorf("a table that is gone has %d steps; %d filters are managed", n, len(m.held))
+	}
+	m.config.Capped = false
+	if m.Rebalance(math.MaxInt64) || len(m.held) > 0 {
+		t.Errorf("%d filters are managed, and all fit", len(m.held))
+	}
+}
+
+// TestInherit: the outputs of a compaction share what the busier of the two levels was asked.
+func TestInherit(t *testing.T) {
+	var in [3]Traffic
+	in[0].keyHeat.Rate, in[1].keyHeat.Rate, in[2].keyHeat.Rate = 10, 20, 40
+	in[0].rangeHeat.Rate = 8
+	var out [2]Traffic
+	m := new(Manager)
+	m.Inherit([2][]*Traffic{{&in[0], &in[1]}, {&in[2]}}, []*Traffic{&out[0], &out[1]}, []uint64{300, 100})
+	if out[0].keyHeat.Rate != 30 || out[1].keyHeat.Rate != 10 || out[0].rangeHeat.Rate != 6 || out[1].rangeHeat.Rate != 2 {
+		t.Errorf("the outputs inherit %v and %v, and for ranges %v and %v",
+			out[0].keyHeat.Rate, out[1].keyHeat.Rate, out[0].rangeHeat.Rate, out[1].rangeHeat.Rate)
+	}
+}
+
+// TestPlan: a plan takes no more than its budget, and changes nothing.
+func TestPlan(t *testing.T) {
+	var pool sstable.FilterPool
+	open, closed := newTable(t, &pool), Table{Traffic: new(Traffic), Share: 0.5}
+	p := NewPlan([]Table{closed, open}, 700)
+	if p.Bytes == 0 || p.Bytes > 700 || p.Tables[1].Bytes != p.Bytes || p.Tables[1].Steps == 0 {
+		t.Errorf("a plan for 700 bytes: %+v", p)
+	}
+	if p.Tables[0].WastedReads != 0.5 || p.Tables[1].WastedReads >= 0.2 || p.NextMiBSaves <= 0 {
+		t.Errorf("a plan for 700 bytes expects %+v", p)
+	}
+	if open.Reader.HeldFilterSteps() != 0 {
+		t.Error("the plan loads the filter")
+	}
+}
+
+// TestBesideReaders: the race detector finds that what readers count and what Expected reads is
+// guarded from the manager.
+func TestBesideReaders(t *testing.T) {
+	var pool sstable.FilterPool
+	a := newTable(t, &pool)
+	m := newManager(&pool, 1000, a)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		now := time.Now()
+		for range 100 {
+			now = now.Add(plan.Tick)
+			m.cool(now)
+			m.Rebalance(math.MaxInt64)
+		}
+	})
+	wg.Go(func() {
+		for range 100 {
+			m.Inherit([2][]*Traffic{{a.Traffic}, nil}, []*Traffic{new(Traffic)}, []uint64{1})
+		}
+	})
+	for range 100 {
+		a.AbsentKeys.Add(16)
+		m.Expected(func() []Table { return []Table{a} })
+		NewPlan([]Table{a}, 500)
+	}
+	wg.Wait()
+}

@@ -1,0 +1,44 @@
+package filtermem
+
+import "github.com/siftdb/sift/internal/plan"
+
+// Plan says how a budget would be spent.
+type Plan struct {
+	Bytes        int64   // used of the budget
+	NextMiBSaves float64 // reads that another MiB would save, per lookup and per scan of a range
+	Tables       []PlannedTable
+}
+
+// PlannedTable is what a plan keeps of a table's filters.
+type PlannedTable struct {
+	Steps             int     // of the filter
+	Bytes, RangeBytes int64   // memory of the filter and of the range filter
+	WastedReads       float64 // expected block reads per lookup of an absent key
+}
+
+// NewPlan returns how a budget, in bytes, would be spent on the filters of tables, range filters
+// included, if all keys were looked up equally often.
+func NewPlan(tables []Table, budget int64) Plan {
+	parts, inputs := planInputs(tables, true)
+	for i := range inputs {
+		inputs[i].Held = 0
+	}
+	held := plan.Choose(inputs, budget)
+	p := Plan{Bytes: plan.Bytes(inputs, held), NextMiBSaves: plan.NextSaves(inputs, budget, 1<<20)}
+	at := map[partKey]int{}
+	for i, part := range parts {
+		at[part.key()] = i
+	}
+	for _, t := range tables {
+		pt := PlannedTable{WastedReads: t.Share}
+		if i, ok := at[partKey{t.Traffic, true}]; ok {
+			pt.RangeBytes = plan.Bytes(inputs[i:i+1], held[i:i+1])
+		}
+		if i, ok := at[partKey{t.Traffic, false}]; ok {
+			pt.Steps, pt.Bytes = held[i], plan.Bytes(inputs[i:i+1], held[i:i+1])
+			pt.WastedReads = plan.Wasted(inputs[i:i+1], held[i:i+1])
+		}
+		p.Tables = append(p.Tables, pt)
+	}
+	return p
+}

@@ -1,0 +1,123 @@
+package filtermem
+
+import (
+	"sync/atomic"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/plan"
+	"github.com/siftdb/sift/sstable"
+)
+
+// Traffic is what a table is asked for in vain. It identifies the table.
+type Traffic struct {
+	AbsentKeys   atomic.Uint64 // sampled number of lookups of keys that it does not hold
+	AbsentRanges atomic.Uint64 // sampled number of ranges in which it holds no key
+
+	keyHeat, rangeHeat plan.Heat // guarded by Manager.mu
+}
+
+// Table is a table of a version.
+type Table struct {
+	*Traffic
+	Reader *sstable.Reader // nil: it has not been opened
+	Path   string
+	// Share is how often a lookup probes the table, if all keys are looked up equally often.
+	Share float64
+}
+
+// part is a filter that is loaded in steps: that of a table's keys, or its range filter.
+type part struct {
+	Table
+	ranges bool
+}
+
+type partKey struct {
+	table  *Traffic
+	ranges bool
+}
+
+func (p part) key() partKey { return partKey{p.Traffic, p.ranges} }
+
+// rangeLength is the length of ranges for which the plan takes the rate of range filters.
+const rangeLength = 16
+
+// unknownFPR is the assumed rate of a filter that does not state its own.
+const unknownFPR = 0.01
+
+// traffic returns the recent rate of what the filter could have excluded, and its count.
+func (p part) traffic() (*plan.Heat, *atomic.Uint64) {
+	if p.ranges {
+		return &p.rangeHeat, &p.AbsentRanges
+	}
+	return &p.keyHeat, &p.AbsentKeys
+}
+
+// load keeps the first steps of the filter in memory, and no others.
+func (p part) load(steps int) error {
+	if !p.ranges {
+		return p.Reader.LoadFilterSteps(steps)
+	}
+	bits := 0
+	if sizes := p.Reader.RangeSteps(rangeLength); steps > 0 && steps <= len(sizes) {
+		bits = sizes[steps-1].BitsPerKey
+	}
+	return p.Reader.LoadRangeBits(bits)
+}
+
+// follow sets the heat in the inputs of a plan. REQUIRES: the manager's mu is held.
+func follow(parts []part, inputs []plan.Table) {
+	rates := make([]float64, len(parts))
+	for i, p := range parts {
+		heat, _ := p.traffic()
+		rates[i] = heat.Rate
+	}
+	plan.Follow(inputs, rates)
+}
+
+// planInputs returns the filters of tables, with or without range filters, and the plan's input
+// for each. It assumes as many scans of ranges without keys as lookups. It blocks while a filter
+// is being read.
+func planInputs(tables []Table, ranges bool) ([]part, []plan.Table) {
+	var parts []part
+	var inputs []plan.Table
+	for _, t := range tables {
+		r := t.Reader
+		if r == nil {
+			continue
+		}
+		if steps := r.FilterSteps(); len(steps) > 0 {
+			parts = append(parts, part{t, false})
+			inputs = append(inputs, plan.Table{Asked: t.Share, FPR: fprOf(r), Steps: steps, Held: min(r.HeldFilterSteps(), len(steps))})
+		}
+		if steps := r.RangeSteps(rangeLength); ranges && len(steps) > 0 {
+			parts = append(parts, part{t, true})
+			inputs = append(inputs, planRange(steps, r.HeldRangeBits(), t.Share))
+		}
+	}
+	return parts, inputs
+}
+
+// planRange returns the plan's input for a range filter.
+func planRange(steps []filter.RangeStep, heldBits int, asked float64) plan.Table {
+	in := plan.Table{Asked: asked}
+	var before int64
+	for i, s := range steps {
+		in.Steps = append(in.Steps, s.Bytes-before)
+		in.Rates = append(in.Rates, s.FPR)
+		if before = s.Bytes; s.BitsPerKey <= heldBits {
+			in.Held = i + 1
+		}
+	}
+	return in
+}
+
+// fprOf returns the false positive rate of a table's filter with all its units.
+func fprOf(r *sstable.Reader) float64 {
+	if p := r.Properties(); p != nil && p.FilterFPR > 0 && p.FilterFPR < 1 {
+		return p.FilterFPR
+	}
+	if f := r.Filter(); f != nil && r.HeldFilterSteps() == len(r.FilterSteps()) {
+		return f.FPR()
+	}
+	return unknownFPR
+}
