@@ -157,24 +157,13 @@ func (m *Memtable) insertRun(newest uint64) {
 func (l *list) appendRun(run []pendingNode, newest uint32) []pendingNode {
 	shared := l.userKey(newest)
 	for n := newest; n != 0; n = l.word(n + offPrev).Load() {
-		shared = shared[:sharedLen(shared, l.userKey(n))]
+		shared = shared[:base.CommonPrefix(shared, l.userKey(n))]
 		run = append(run, pendingNode{node: n})
 	}
 	for i := range run {
 		run[i].prefix = keyPrefix(l.userKey(run[i].node)[len(shared):])
 	}
 	return run
-}
-
-// sharedLen returns the length of the longest common prefix.
-func sharedLen(a, b []byte) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
 }
 
 // sortRun sorts a run by prefix, byte by byte from the last one on, and then what has the same

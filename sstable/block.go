@@ -3,7 +3,6 @@ package sstable
 import (
 	"encoding/binary"
 	"errors"
-	"math/bits"
 	"sync/atomic"
 	"unsafe"
 
@@ -202,7 +201,7 @@ func (b *block) get(userKey []byte, trailer uint64) (f found, ranOff bool, err e
 		}
 		t := binary.LittleEndian.Uint64(b.data[e.value-base.TrailerLen:])
 		suffix, rest := b.data[e.key:e.value-base.TrailerLen], userKey[e.shared:]
-		n := commonPrefix(suffix, rest)
+		n := base.CommonPrefix(suffix, rest)
 		switch {
 		case n == len(rest) && n == len(suffix):
 			if t <= trailer {
@@ -233,7 +232,7 @@ func (b *block) getSlow(at int, userKey []byte, trailer uint64) (f found, ranOff
 		}
 		k := key[:len(key)-base.TrailerLen]
 		t := binary.LittleEndian.Uint64(key[len(k):])
-		n := commonPrefix(k, userKey)
+		n := base.CommonPrefix(k, userKey)
 		switch {
 		case n == len(userKey) && n == len(k):
 			if t <= trailer {
@@ -261,7 +260,7 @@ func (b *block) searchRestarts(userKey []byte, trailer uint64) (at int, err erro
 			return 0, errEntryKey
 		}
 		k := key[:len(key)-base.TrailerLen]
-		n := commonPrefix(k, userKey)
+		n := base.CommonPrefix(k, userKey)
 		var below bool
 		switch {
 		case n < len(k) && n < len(userKey):
@@ -278,25 +277,6 @@ func (b *block) searchRestarts(userKey []byte, trailer uint64) (at int, err erro
 		}
 	}
 	return b.restart(lo), nil
-}
-
-// commonPrefix returns the number of leading bytes that a and b have in common.
-func commonPrefix(a, b []byte) int {
-	n := min(len(a), len(b))
-	a, b = a[:n], b[:n]
-	i := 0
-	for ; n-i >= 8; i += 8 {
-		x := binary.LittleEndian.Uint64(a[i:]) ^ binary.LittleEndian.Uint64(b[i:])
-		if x != 0 {
-			return i + bits.TrailingZeros64(x)/8
-		}
-	}
-	for ; i < n; i++ {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
 }
 
 // cacheNode is the cache's bookkeeping for a block.

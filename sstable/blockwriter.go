@@ -1,6 +1,10 @@
 package sstable
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/siftdb/sift/internal/base"
+)
 
 // blockWriter builds a block. The caller adds keys in ascending order.
 type blockWriter struct {
@@ -23,7 +27,7 @@ func (w *blockWriter) shared(key []byte) int {
 	if w.count%w.interval == 0 {
 		return 0
 	}
-	return commonPrefix(w.key, key)
+	return base.CommonPrefix(w.key, key)
 }
 
 // growth returns by how much an entry would increase size.

@@ -85,7 +85,7 @@ func TestGolden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := commonPrefix(got, want); n != len(got) || n != len(want) {
+		if n := base.CommonPrefix(got, want); n != len(got) || n != len(want) {
 			t.Errorf("%s: %d bytes, want %d; the first that differs is at %d", c.file, len(got), len(want), n)
 		}
 	}

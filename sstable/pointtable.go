@@ -110,7 +110,7 @@ func (b *block) keep(before, last []byte) *block {
 func (b *block) pointed(before, last []byte) *block {
 	shared := 0
 	if before != nil {
-		shared = commonPrefix(base.UserKey(before), base.UserKey(last))
+		shared = base.CommonPrefix(base.UserKey(before), base.UserKey(last))
 	}
 	size, entries, ok := b.measure(shared, before, last)
 	slots := entries + entries/2 + 1

@@ -108,7 +108,7 @@ func RangePrefixLen(p Prefixer, lower, upper []byte) int {
 	if !ok {
 		return -1
 	}
-	shared := commonPrefix(lower, upper)
+	shared := base.CommonPrefix(lower, upper)
 	for _, most := range [...]int{shared + 1, shared} {
 		if n := each.PrefixLen(lower[:min(most, len(lower))]); n >= 0 && rangeWithin(lower[:n], upper) {
 			return n
@@ -167,7 +167,7 @@ func prefixesFrom(n int, p Prefixer, key []byte, f func(prefix []byte)) {
 // same prefix.
 func (w *Writer) addPrefixes(userKey []byte) {
 	if each, ok := w.opts.Prefix.(eachPrefix); ok {
-		each.from(commonPrefix(w.prefix, userKey), userKey, func(prefix []byte) {
+		each.from(base.CommonPrefix(w.prefix, userKey), userKey, func(prefix []byte) {
 			w.prefixed = true
 			w.filter.Add(filter.NewKey(prefix))
 		})

@@ -68,7 +68,7 @@ func (k *rangeKeys) splitAt() int {
 		if common < 0 {
 			common = len(key)
 		} else {
-			n := commonPrefix(last, key)
+			n := base.CommonPrefix(last, key)
 			common = min(common, n)
 			count(&differ, n)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/base"
 	"golang.org/x/term"
 )
 
@@ -60,7 +61,7 @@ func (s *shell) complete(words []string, last string) completion {
 	if len(c.words) > 0 {
 		c.common = c.words[0]
 		for _, w := range c.words {
-			c.common = string(commonPrefix([]byte(c.common), []byte(w)))
+			c.common = c.common[:base.CommonPrefix([]byte(c.common), []byte(w))]
 		}
 		return c
 	}
@@ -106,7 +107,7 @@ func (s *shell) completeKey(f form, last string) (c completion) {
 	greatest := bytes.Clone(it.Key())
 	for ok := it.First(); ok; ok = it.Next() {
 		if len(c.words) == 0 {
-			c.common = wordOf(f, commonPrefix(it.Key(), greatest))
+			c.common = wordOf(f, greatest[:base.CommonPrefix(it.Key(), greatest)])
 		}
 		if len(c.words) == maxListed {
 			c.words = append(c.words, "...")
@@ -120,13 +121,4 @@ func (s *shell) completeKey(f form, last string) (c completion) {
 // wordOf writes a key as one word of a line: what separates or quotes words is escaped.
 func wordOf(f form, key []byte) string {
 	return strings.NewReplacer(" ", `\x20`, `"`, `\x22`, "'", `\x27`).Replace(string(f.append(nil, key)))
-}
-
-// commonPrefix returns what a and b both begin with.
-func commonPrefix(a, b []byte) []byte {
-	n := 0
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
-	}
-	return a[:n]
 }

@@ -20,7 +20,7 @@ var allowed = []struct {
 	{"internal/base", nil},
 	{"internal/epoch", nil},
 	{"internal/memlimit", nil},
-	{"internal/fence", nil},
+	{"internal/fence", []string{"internal/base"}},
 	{"internal/gap", nil},
 	{"internal/vfs", []string{"internal/epoch"}},
 	{"internal/plan", nil},

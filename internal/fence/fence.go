@@ -8,6 +8,8 @@ import (
 	"math"
 	"math/bits"
 	"unsafe"
+
+	"github.com/siftdb/sift/internal/base"
 )
 
 // Index is a search tree over a sorted list of keys. It stores the keys' common prefix once,
@@ -34,10 +36,7 @@ func New(n int, key func(i int) []byte) Index {
 	}
 	// The keys are sorted, so all share what the first and the last share.
 	first, last := key(0), key(n-1)
-	shared := 0
-	for shared < min(len(first), len(last)) && first[shared] == last[shared] {
-		shared++
-	}
+	shared := base.CommonPrefix(first, last)
 	x := Index{shared: bytes.Clone(first[:shared]), n: n}
 	list := newList(n, func(i int) uint64 { return prefix(key(i), shared) })
 	x.lists = [][]group{list}
