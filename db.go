@@ -37,14 +37,15 @@ import (
 
 // This file has most methods of DB. The work is done in:
 //
-//	open        open.go, recover.go (logs), tableload.go (tables)
+//	open        open.go, recover.go, tableload.go, and internal/wal (replay)
 //	read        read.go, readmany.go, iter.go, iteropen.go, iterwalk.go, iterprefix.go, hasrange.go
-//	write       write.go (group commit, the log), writestall.go (write stalls), ingest.go
+//	write       write.go (group commit), writestall.go, ingest.go, and internal/wal (the log)
 //	transact    tx.go, transact.go, txjoint.go
 //	delete      deleterange.go, compactdeletions.go (compactions that drop tombstones)
-//	flush       background.go
+//	flush       flush.go, tablewrite.go
 //	compact     compactloop.go, compact.go, and internal/compact
-//	memory      memory.go, filtermemory.go
+//	record      version.go (edits of the MANIFEST), obsolete.go (files that are removed)
+//	memory      memory.go, filterplan.go, and internal/filtermem
 //	maintain    checkpoint.go, check.go, repair.go
 
 // DB is an open database. It is safe for concurrent use, including by Close: methods that
