@@ -91,6 +91,33 @@ func lone(s *Server) *client {
 	return c
 }
 
+// startFaulty runs a server whose file system a test can delay.
+func startFaulty(t *testing.T, cfg Config) (*Server, *vfstest.Faulty) {
+	t.Helper()
+	db, fsys := faultyStore(t)
+	cfg.Addr = "127.0.0.1:0"
+	way.set(&cfg)
+	s, err := New(db, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	way.slow(s)
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve()
+	t.Cleanup(func() {
+		fsys.SetHook(nil)
+		if err := s.Close(time.Second); err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, fsys
+}
+
 // filterOf returns a filter of the first database.
 func filterOf(s *Server, key string) *filter {
 	st := s.stripe([]byte(key))

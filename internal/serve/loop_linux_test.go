@@ -16,33 +16,6 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// startFaulty runs a server whose file system a test can delay.
-func startFaulty(t *testing.T, cfg Config) (*Server, *vfstest.Faulty) {
-	t.Helper()
-	db, fsys := faultyStore(t)
-	cfg.Addr = "127.0.0.1:0"
-	way.set(&cfg)
-	s, err := New(db, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	way.slow(s)
-	if err := s.Listen(); err != nil {
-		t.Fatal(err)
-	}
-	go s.Serve()
-	t.Cleanup(func() {
-		fsys.SetHook(nil)
-		if err := s.Close(time.Second); err != nil {
-			t.Error(err)
-		}
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s, fsys
-}
-
 // loopsWork fails the test unless each event loop that is in use does something: it closes
 // the connection of a client that has nothing more to say, which waits for nothing.
 func loopsWork(t *testing.T, s *Server, what string) {
