@@ -248,6 +248,16 @@ func (n *node) await(what string, there func() bool) {
 // call returns the result of a call as JSON.
 func (n *node) call(method string, params ...any) string {
 	n.t.Helper()
+	result, refused := n.ask(method, params...)
+	if refused != "" {
+		n.fail("%s: %s", method, refused)
+	}
+	return result
+}
+
+// ask is call, and returns the node's error if it has one.
+func (n *node) ask(method string, params ...any) (result, refused string) {
+	n.t.Helper()
 	if params == nil {
 		params = []any{}
 	}
@@ -262,10 +272,7 @@ func (n *node) call(method string, params ...any) string {
 	if err := n.replies.Decode(&reply); err != nil {
 		n.fail("%s: %v", method, err)
 	}
-	if reply.Error != nil {
-		n.fail("%s: %s", method, reply.Error)
-	}
-	return string(reply.Result)
+	return string(reply.Result), string(reply.Error)
 }
 
 func (n *node) decode(result string, into any) {
@@ -283,7 +290,17 @@ func (n *node) send(r *rand.Rand) (hash string) {
 	r.Read(data)
 	data[0] = 0x7f                               // PUSH32: the number that follows
 	copy(data[33:], []byte{0x60, 0, 0x55, 0x00}) // PUSH1 0, SSTORE, STOP
-	n.decode(n.call("eth_sendTransaction", map[string]string{"from": n.account, "gas": "0x500000", "data": "0x" + hex.EncodeToString(data)}), &hash)
+	tx := map[string]string{"from": n.account, "gas": "0x500000", "data": "0x" + hex.EncodeToString(data)}
+	// Until the pool has seen the last block, it may give out a nonce again.
+	n.await("room for a transaction", func() bool {
+		result, refused := n.ask("eth_sendTransaction", tx)
+		if refused == "" {
+			n.decode(result, &hash)
+		} else if !strings.Contains(refused, "replacement transaction underpriced") && !strings.Contains(refused, "nonce too low") {
+			n.fail("eth_sendTransaction: %s", refused)
+		}
+		return refused == ""
+	})
 	return hash
 }
 
@@ -323,15 +340,22 @@ func (n *node) block(i int) block {
 	return b
 }
 
-// stop ends the node as a user does.
+// stop ends the node as a user does. An interrupt may come before geth listens to them and be
+// lost, so it is sent again; from the eleventh on geth panics.
 func (n *node) stop() {
 	n.t.Helper()
-	if err := n.cmd.Process.Signal(os.Interrupt); err != nil {
-		n.fail("%v", err)
+	for range 8 {
+		_ = n.cmd.Process.Signal(os.Interrupt) // it may have ended
+		select {
+		case <-n.exited:
+		case <-time.After(gethPatience / 8):
+			continue
+		}
+		break
 	}
 	select {
 	case <-n.exited:
-	case <-time.After(gethPatience):
+	default:
 		n.fail("geth does not stop")
 	}
 	if !n.cmd.ProcessState.Success() {
