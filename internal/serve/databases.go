@@ -71,7 +71,9 @@ func (c *client) setGens(gens [numDatabases]uint32) error {
 	}
 	s.expiring.due(0) // the sweeper may have been between two that were swapped
 	for i := range s.stripes {
-		for name, f := range s.stripes[i].filters {
+		st := &s.stripes[i]
+		st.lock() // the status pages do not hold world
+		for name, f := range st.filters {
 			if c.srv.databaseOf(name) >= 0 {
 				continue
 			}
@@ -79,8 +81,9 @@ func (c *client) setGens(gens [numDatabases]uint32) error {
 			f.dead = true
 			s.filterBytes.Add(-int64(f.memory()))
 			f.mu.Unlock()
-			delete(s.stripes[i].filters, name)
+			delete(st.filters, name)
 		}
+		st.unlock()
 	}
 	select {
 	case s.garbage <- 0:

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -547,5 +548,37 @@ func TestFiltersDoNotWaitForStrings(t *testing.T) {
 				t.Errorf("after the filter was replaced: %v", got)
 			}
 		}
+	}
+}
+
+// Filters are counted and listed for the status pages while FLUSHALL removes them.
+func TestFlushWhileFiltersAreListed(t *testing.T) {
+	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	var ended atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for !ended.Load() {
+			s.filterStates(0)
+		}
+	})
+	for range 5 {
+		var b []byte
+		const n = 1000
+		for i := range n {
+			b = appendCall(b, "BF.ADD", fmt.Sprint(i), "item")
+		}
+		c.conn.Write(b)
+		for range n {
+			c.reply()
+		}
+		if got := c.do("FLUSHALL"); got != simple("OK") {
+			t.Fatal(got)
+		}
+	}
+	ended.Store(true)
+	wg.Wait()
+	if _, n := s.filterStates(0); n != 0 {
+		t.Errorf("%d filters", n)
 	}
 }
