@@ -35,7 +35,7 @@ type pending struct {
 const (
 	// inserted in place of newest says that entries are inserted when they are added.
 	inserted = math.MaxUint64
-	// maxPending entries take about 12 ms to sort and insert. With fewer at a time, inserting
+	// maxPending entries take 10 to 40 ms to sort and insert. With fewer at a time, inserting
 	// costs more: it meets the nodes of earlier runs, which are seldom in a cache.
 	maxPending = 131072
 	// backlog times the limit, a writer sorts.
