@@ -37,7 +37,7 @@ type DB struct {
 	levels levelStats
 
 	closed   atomic.Bool
-	readOnly atomic.Bool // SetReadOnly
+	readOnly atomic.Bool // Options.ReadOnly, or SetReadOnly
 	syncs    bool        // WriteOptions.Sync counts
 
 	// writers hold it shared, a transaction alone.
@@ -73,6 +73,7 @@ func Open(stor storage.Storage, o *opt.Options) (db *DB, err error) {
 func open(stor storage.Storage, o *opt.Options, how func(string, *sift.Options) (*sift.DB, error)) (*DB, error) {
 	so, blocks := storeOptions(o, stor)
 	db := &DB{o: o, stor: stor, blocks: blocks, syncs: !o.GetNoSync()}
+	db.readOnly.Store(o.GetReadOnly())
 	so.Events = db.levels.events()
 	path := "db"
 	if dir, ok := stor.(dirStorage); ok {
@@ -231,7 +232,7 @@ func (db *DB) writable() error {
 	if err := db.ok(); err != nil {
 		return err
 	}
-	if db.readOnly.Load() || db.o.GetReadOnly() {
+	if db.readOnly.Load() {
 		return ErrReadOnly
 	}
 	return nil
