@@ -49,10 +49,19 @@ func New(children ...base.Iterator) *Iter {
 	return m
 }
 
+// overlapping returns the children whose reads can overlap. One alone gains nothing by reading
+// ahead.
+func (m *Iter) overlapping() []child {
+	if len(m.children) == 1 {
+		return nil
+	}
+	return m.children
+}
+
 // First moves to the first entry.
 func (m *Iter) First() bool {
 	m.begin(false)
-	for i := range m.children {
+	for i := range m.overlapping() {
 		if p, ok := m.children[i].it.(Prefetcher); ok {
 			p.PrefetchFirst()
 		}
@@ -79,7 +88,7 @@ func (m *Iter) Last() bool {
 // SeekGE moves to the first entry at or after the encoded internal key.
 func (m *Iter) SeekGE(ikey []byte) bool {
 	m.begin(false)
-	for i := range m.children {
+	for i := range m.overlapping() {
 		if p, ok := m.children[i].it.(Prefetcher); ok {
 			p.PrefetchGE(ikey)
 		}

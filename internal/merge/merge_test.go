@@ -444,7 +444,8 @@ func (p prefetchIter) SeekGE(key []byte) bool {
 	return p.sliceIter.SeekGE(key)
 }
 
-// TestPrefetch: all children begin to read before the first one waits for it, also those in levels.
+// TestPrefetch: all children begin to read before the first one waits for it, also those in levels;
+// not one alone.
 func TestPrefetch(t *testing.T) {
 	var moves []string
 	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, base.KindSet) }
@@ -462,5 +463,8 @@ func TestPrefetch(t *testing.T) {
 		if want := []string{"prepare " + move.name, "prepare " + move.name, move.name, move.name}; !slices.Equal(moves, want) {
 			t.Errorf("%s: %q, want %q", move.name, moves, want)
 		}
+	}
+	if moves = nil; !New(child()).First() || !slices.Equal(moves, []string{"First"}) {
+		t.Errorf("one child: %q", moves)
 	}
 }
