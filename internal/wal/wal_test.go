@@ -1,0 +1,243 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/manifest"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// fixture writes logs in memory, one key per batch.
+type fixture struct {
+	t      *testing.T
+	config Config
+	w      *Writer
+	seq    uint64 // of the last entry
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{t: t}
+	nums := uint64(0)
+	f.config = Config{
+		FS: vfs.NewRAM(), Logger: slog.New(slog.DiscardHandler),
+		NextNum: func() uint64 { nums++; return nums },
+		NextSeq: func() uint64 { return f.seq + 1 },
+		Later:   func(task func()) { task() },
+	}
+	l, err := Create(&f.config, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.w = NewWriter(l)
+	return f
+}
+
+// write writes n batches.
+func (f *fixture) write(n int, sync bool) {
+	f.t.Helper()
+	for range n {
+		if err := f.w.Check(); err != nil {
+			f.t.Fatal(err)
+		}
+		b := AppendBatchHeader(nil, f.seq+1, 1)
+		b = fmt.Appendf(append(b, 1, 3), "k%02d", f.seq+1)
+		if _, err := f.w.Write(f.seq, [][]byte{b, {1, 'v'}}, sync); err != nil {
+			f.t.Fatal(err)
+		}
+		f.seq++
+	}
+}
+
+// rotate goes on in another log, which was created in turn: nothing is created ahead.
+func (f *fixture) rotate() *Sealed {
+	f.t.Helper()
+	s, err := f.w.Rotate(f.seq, true)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.w.dropSpare() // its number would depend on when it is created
+	return s
+}
+
+// cut shortens a log to all but its last n bytes; flip changes the byte before these instead.
+func (f *fixture) cut(num uint64, n int64, flip bool) {
+	f.t.Helper()
+	path := f.config.path(num)
+	size, err := f.config.FS.Size(path)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	in, err := f.config.FS.Open(path)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	data := make([]byte, size)
+	if _, err := in.ReadAt(data, 0); err != nil && err != io.EOF {
+		f.t.Fatal(err)
+	}
+	in.Close()
+	if flip {
+		data[size-n-1] ^= 1
+	} else {
+		data = data[:size-n]
+	}
+	out, err := f.config.FS.Create(path)
+	if err == nil {
+		_, err = out.Write(data)
+		err = errors.Join(err, out.Close())
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// replay returns the sequence numbers of the entries that recovery finds.
+func (f *fixture) replay() (seqs []uint64, r *Recovery, err error) {
+	f.t.Helper()
+	names, err := f.config.FS.List(".")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	logs, missing, err := f.config.Find(&manifest.State{LogNumber: 1}, names)
+	if err != nil || missing != nil {
+		f.t.Fatal(missing, err)
+	}
+	r = &Recovery{Config: f.config, Apply: func(payload []byte) error {
+		_, _, err := DecodeBatch(payload, func(seq uint64, _ base.Kind, key, _ []byte) error {
+			if want := fmt.Sprintf("k%02d", seq); string(key) != want {
+				f.t.Errorf("key %q at sequence %d", key, seq)
+			}
+			seqs = append(seqs, seq)
+			return nil
+		})
+		return err
+	}}
+	for _, num := range logs {
+		if err := r.Replay(num); err != nil {
+			return seqs, r, err
+		}
+	}
+	return seqs, r, nil
+}
+
+func upTo(n uint64) (seqs []uint64) {
+	for seq := uint64(1); seq <= n; seq++ {
+		seqs = append(seqs, seq)
+	}
+	return seqs
+}
+
+// TestReplay: what was written to several logs is replayed in order.
+func TestReplay(t *testing.T) {
+	f := newFixture(t)
+	f.write(3, false)
+	f.rotate()
+	f.write(3, true)
+	f.rotate().Flushed()
+	f.write(3, false)
+	if err := f.w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	seqs, r, err := f.replay()
+	if err != nil || !slices.Equal(seqs, upTo(9)) || r.LastSeq != 9 || r.Batches != 9 || r.Logs < 3 || r.Torn != nil {
+		t.Errorf("entries %d, %+v, %v", seqs, r, err)
+	}
+}
+
+// TestTornEnd: an end that was not synced is cut off; one that a sync mark proves is damage.
+func TestTornEnd(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		before, after []bool // whether each batch of the first and of the second log is synced
+		log           uint64
+		lost          int64 // bytes
+		flip          bool
+		want          uint64 // the last entry that is found; 0: damage
+	}{
+		{name: "the last batch, cut", before: []bool{true, false}, log: 1, lost: 1, want: 1},
+		{name: "the last batch, flipped", before: []bool{true, false}, log: 1, flip: true, want: 1},
+		{name: "a batch that a mark proves", before: []bool{true, true}, log: 1, lost: 60, flip: true},
+		{name: "a gap before a log that proves nothing", before: []bool{false, false}, after: []bool{false}, log: 1, lost: 1, want: 1},
+		{name: "a gap before a log that was synced twice", before: []bool{false, false}, after: []bool{true, true}, log: 1, lost: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFixture(t)
+			for _, sync := range tt.before {
+				f.write(1, sync)
+			}
+			if tt.after != nil {
+				f.rotate()
+				for _, sync := range tt.after {
+					f.write(1, sync)
+				}
+			}
+			f.cut(tt.log, tt.lost, tt.flip)
+			seqs, r, err := f.replay()
+			var damage *base.CorruptionError
+			switch {
+			case tt.want == 0 && !errors.As(err, &damage):
+				t.Errorf("entries %d, %v; want damage", seqs, err)
+			case tt.want == 0 && damage.Path == "":
+				t.Errorf("no path: %v", err)
+			case tt.want != 0 && (err != nil || !slices.Equal(seqs, upTo(tt.want)) || len(r.Torn) != 1):
+				t.Errorf("entries %d, %d torn, %v; want %d", seqs, len(r.Torn), err, upTo(tt.want))
+			}
+		})
+	}
+}
+
+// TestSettle: a log is settled by a later write that is synced, or by Flushed, and only then
+// does the next one prove what was before it.
+func TestSettle(t *testing.T) {
+	f := newFixture(t)
+	f.write(1, false)
+	first := f.rotate()
+	f.write(1, false)
+	if first.settled.Load() || len(f.w.sealed) != 1 {
+		t.Fatal("settled before anything was synced")
+	}
+	f.write(1, true)
+	if !first.settled.Load() || len(f.w.sealed) != 0 {
+		t.Fatal("not settled by a write that was synced")
+	}
+	second := f.rotate()
+	second.Flushed()
+	if err := f.w.Check(); err != nil || len(f.w.sealed) != 0 {
+		t.Fatal("not settled by Flushed", err)
+	}
+	if err := f.w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDecodeBatch has the example of the format, and refuses what is not one.
+func TestDecodeBatch(t *testing.T) {
+	example := []byte{7, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 1, 'a', 2, 'x', 'y', 0, 1, 'b'}
+	var got []string
+	first, count, err := DecodeBatch(example, func(seq uint64, kind base.Kind, key, value []byte) error {
+		got = append(got, fmt.Sprintf("%d %d %s=%s", seq, kind, key, value))
+		return nil
+	})
+	if want := []string{"7 1 a=xy", "8 0 b="}; err != nil || first != 7 || count != 2 || !slices.Equal(got, want) {
+		t.Errorf("%d, %d, %q, %v", first, count, got, err)
+	}
+	for n := range example {
+		if _, _, err := DecodeBatch(example[:n], nil); err == nil {
+			t.Errorf("the first %d bytes are a batch", n)
+		}
+	}
+	for _, at := range []int{8, 12} { // the count, a kind
+		wrong := slices.Clone(example)
+		wrong[at] += 2
+		if _, _, err := DecodeBatch(wrong, nil); err == nil {
+			t.Errorf("byte %d changed: still a batch", at)
+		}
+	}
+}
