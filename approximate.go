@@ -10,7 +10,8 @@ import (
 // ApproximateSize returns about how many bytes on disk the keys from..to take, from
 // included and to not; nil is no bound. It is exact to about a block at either end of
 // the range in each table, reads no more than the indexes of tables that have not been
-// loaded since Open, and knows nothing of what is still in memory.
+// loaded since Open, and leaves out what is still in memory. Errors are those of Get,
+// without ErrNotFound.
 func (d *DB) ApproximateSize(from, to []byte) (uint64, error) {
 	g := d.epoch.Enter()
 	defer g.Exit()

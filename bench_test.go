@@ -62,35 +62,35 @@ func benchDBIn(b *testing.B, dir string, keys int, compact bool) *sift.DB {
 
 const benchKeys = 500_000
 
-func BenchmarkGet(b *testing.B) {
-	for _, compact := range []bool{false, true} {
-		shape := "settled"
-		if compact {
-			shape = "compacted"
-		}
-		b.Run(shape, func(b *testing.B) {
-			db := benchDB(b, benchKeys, compact)
-			for odd, name := range []string{"present", "absent"} {
-				b.Run(name, func(b *testing.B) {
-					before := db.Metrics()
-					b.ReportAllocs()
-					var seed atomic.Uint64
-					b.RunParallel(func(pb *testing.PB) {
-						rng := rand.New(rand.NewPCG(seed.Add(1), 9))
-						var key []byte
-						for pb.Next() {
-							key = benchKey(key, uint64(2*rng.IntN(benchKeys)+odd))
-							if err := db.View(key, func([]byte) error { return nil }); err != nil && !errors.Is(err, sift.ErrNotFound) {
-								b.Fatal(err)
-							}
-						}
-					})
-					after := db.Metrics()
-					b.ReportMetric(float64(after.BlockReads-before.BlockReads)*1000/float64(b.N), "reads/1000")
-				})
-			}
-		})
+// eachShape runs a benchmark right after the writes and again after everything is compacted.
+func eachShape(b *testing.B, run func(b *testing.B, db *sift.DB)) {
+	for _, shape := range []string{"settled", "compacted"} {
+		b.Run(shape, func(b *testing.B) { run(b, benchDB(b, benchKeys, shape == "compacted")) })
 	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	eachShape(b, func(b *testing.B, db *sift.DB) {
+		for odd, name := range []string{"present", "absent"} {
+			b.Run(name, func(b *testing.B) {
+				before := db.Metrics()
+				b.ReportAllocs()
+				var seed atomic.Uint64
+				b.RunParallel(func(pb *testing.PB) {
+					rng := rand.New(rand.NewPCG(seed.Add(1), 9))
+					var key []byte
+					for pb.Next() {
+						key = benchKey(key, uint64(2*rng.IntN(benchKeys)+odd))
+						if err := db.View(key, func([]byte) error { return nil }); err != nil && !errors.Is(err, sift.ErrNotFound) {
+							b.Fatal(err)
+						}
+					}
+				})
+				after := db.Metrics()
+				b.ReportMetric(float64(after.BlockReads-before.BlockReads)*1000/float64(b.N), "reads/1000")
+			})
+		}
+	})
 }
 
 func BenchmarkPut(b *testing.B) {
@@ -133,71 +133,57 @@ func BenchmarkScan(b *testing.B) {
 
 // BenchmarkSeek seeks random keys with one iterator.
 func BenchmarkSeek(b *testing.B) {
-	for _, compact := range []bool{false, true} {
-		shape := "settled"
-		if compact {
-			shape = "compacted"
+	eachShape(b, func(b *testing.B, db *sift.DB) {
+		it, err := db.NewIter(nil)
+		if err != nil {
+			b.Fatal(err)
 		}
-		b.Run(shape, func(b *testing.B) {
-			db := benchDB(b, benchKeys, compact)
-			it, err := db.NewIter(nil)
-			if err != nil {
-				b.Fatal(err)
+		defer it.Close()
+		rng := rand.New(rand.NewPCG(1, 9))
+		var key []byte
+		b.ReportAllocs()
+		for b.Loop() {
+			key = benchKey(key, uint64(2*rng.IntN(benchKeys)))
+			if !it.SeekGE(key) {
+				b.Fatal(it.Err())
 			}
-			defer it.Close()
-			rng := rand.New(rand.NewPCG(1, 9))
-			var key []byte
-			b.ReportAllocs()
-			for b.Loop() {
-				key = benchKey(key, uint64(2*rng.IntN(benchKeys)))
-				if !it.SeekGE(key) {
-					b.Fatal(it.Err())
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 func BenchmarkGetMany(b *testing.B) {
-	for _, compact := range []bool{false, true} {
-		shape := "settled"
-		if compact {
-			shape = "compacted"
-		}
-		b.Run(shape, func(b *testing.B) {
-			db := benchDB(b, benchKeys, compact)
-			for odd, name := range []string{"present", "absent"} {
-				for _, together := range []bool{false, true} {
-					way := "one by one"
-					if together {
-						way = "together"
-					}
-					b.Run(name+"/"+way, func(b *testing.B) {
-						b.ReportAllocs()
-						rng := rand.New(rand.NewPCG(5, 9))
-						keys := make([][]byte, 100)
-						for range b.N {
-							for i := range keys {
-								keys[i] = benchKey(keys[i], uint64(2*rng.IntN(benchKeys)+odd))
+	eachShape(b, func(b *testing.B, db *sift.DB) {
+		for odd, name := range []string{"present", "absent"} {
+			for _, together := range []bool{false, true} {
+				way := "one by one"
+				if together {
+					way = "together"
+				}
+				b.Run(name+"/"+way, func(b *testing.B) {
+					b.ReportAllocs()
+					rng := rand.New(rand.NewPCG(5, 9))
+					keys := make([][]byte, 100)
+					for range b.N {
+						for i := range keys {
+							keys[i] = benchKey(keys[i], uint64(2*rng.IntN(benchKeys)+odd))
+						}
+						if together {
+							if _, err := db.GetMany(keys); err != nil {
+								b.Fatal(err)
 							}
-							if together {
-								if _, err := db.GetMany(keys); err != nil {
-									b.Fatal(err)
-								}
-								continue
-							}
-							for _, key := range keys {
-								if _, err := db.Get(key); err != nil && !errors.Is(err, sift.ErrNotFound) {
-									b.Fatal(err)
-								}
+							continue
+						}
+						for _, key := range keys {
+							if _, err := db.Get(key); err != nil && !errors.Is(err, sift.ErrNotFound) {
+								b.Fatal(err)
 							}
 						}
-						b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(keys)), "ns/key")
-					})
-				}
+					}
+					b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(keys)), "ns/key")
+				})
 			}
-		})
-	}
+		}
+	})
 }
 
 // BenchmarkFirst takes the first key of the database, again and again, while two goroutines put

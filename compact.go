@@ -143,58 +143,20 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 	if err := d.bg.fatal(); err != nil {
 		return err
 	}
-	edit := &manifest.Edit{}
-	if plan.Pointer != nil {
-		edit.Pointers = []manifest.Pointer{{Level: plan.Level, Key: plan.Pointer}}
-	}
 	if plan.TrivialMove {
-		meta := plan.Inputs[0][0]
-		edit.Deleted = []manifest.DeletedTable{{Level: plan.Level, Num: meta.Num}}
-		edit.Added = []manifest.AddedTable{{Level: plan.OutputLevel, Table: meta}}
-		if err := d.applyEdit(edit, nil, 0); err != nil {
-			return err
-		}
-		d.advancePointer(plan)
-		d.stats.moves.Add(1)
-		d.opts.Events.compacted(CompactionEvent{From: plan.Level, To: plan.OutputLevel, Moved: true, Inputs: 1, Outputs: 1})
-		return nil
+		return d.runMove(plan)
 	}
-
 	start := time.Now()
 	input, bytesIn, err := d.planInput(plan)
 	if err != nil {
 		return err
 	}
-	version := d.state.Load().version
-	job := &compact.Job{
-		Input:      input,
-		Boundaries: d.snapshots.boundaries(&d.visible),
-		Writer:     d.tableOptions(plan.OutputLevel),
-	}
-	job.NothingBelow = compact.NothingBelow(version, plan, d.mayContain)
-	if plan.OutputLevel > plan.Level {
-		tableBytes := d.compactConfig().LevelTableBytes(plan.OutputLevel)
-		job.TableBytes = int64(tableBytes)
-		job.SplitBefore = compact.SplitBefore(plan, tableBytes)
-	}
-	outputs, stats, err := d.runJob(ctx, job)
+	outputs, stats, err := d.runJob(ctx, d.planJob(plan, input))
 	if err != nil {
 		return err
 	}
-	for i, metas := range plan.Inputs {
-		level := plan.Level
-		if i == 1 {
-			level = plan.OutputLevel
-		}
-		for _, meta := range metas {
-			edit.Deleted = append(edit.Deleted, manifest.DeletedTable{Level: level, Num: meta.Num})
-		}
-	}
-	for _, meta := range outputs {
-		edit.Added = append(edit.Added, manifest.AddedTable{Level: plan.OutputLevel, Table: meta})
-	}
 	d.inheritHeat(plan.Inputs, outputs)
-	if err := d.applyEdit(edit, outputs, 0); err != nil {
+	if err := d.applyEdit(planEdit(plan, outputs), outputs, 0); err != nil {
 		return err
 	}
 	d.droppedLarge(stats.LargeBytes)
@@ -214,6 +176,55 @@ func (d *DB) runPlan(ctx context.Context, plan *compact.Plan) error {
 		Read: bytesIn, Written: uint64(stats.BytesOut), Took: took,
 	})
 	return nil
+}
+
+// runMove moves a table to the next level. The file stays as it is.
+func (d *DB) runMove(plan *compact.Plan) error {
+	if err := d.applyEdit(planEdit(plan, plan.Inputs[0]), nil, 0); err != nil {
+		return err
+	}
+	d.advancePointer(plan)
+	d.stats.moves.Add(1)
+	d.opts.Events.compacted(CompactionEvent{From: plan.Level, To: plan.OutputLevel, Moved: true, Inputs: 1, Outputs: 1})
+	return nil
+}
+
+// planJob returns the job that merges the input of a plan.
+func (d *DB) planJob(plan *compact.Plan, input base.Iterator) *compact.Job {
+	version := d.state.Load().version
+	job := &compact.Job{
+		Input:      input,
+		Boundaries: d.snapshots.boundaries(&d.visible),
+		Writer:     d.tableOptions(plan.OutputLevel),
+	}
+	job.NothingBelow = compact.NothingBelow(version, plan, d.mayContain)
+	if plan.OutputLevel > plan.Level {
+		tableBytes := d.compactConfig().LevelTableBytes(plan.OutputLevel)
+		job.TableBytes = int64(tableBytes)
+		job.SplitBefore = compact.SplitBefore(plan, tableBytes)
+	}
+	return job
+}
+
+// planEdit returns the edit that puts the outputs of a plan in the place of its inputs.
+func planEdit(plan *compact.Plan, outputs []*manifest.TableMeta) *manifest.Edit {
+	edit := &manifest.Edit{}
+	if plan.Pointer != nil {
+		edit.Pointers = []manifest.Pointer{{Level: plan.Level, Key: plan.Pointer}}
+	}
+	for i, metas := range plan.Inputs {
+		level := plan.Level
+		if i == 1 {
+			level = plan.OutputLevel
+		}
+		for _, meta := range metas {
+			edit.Deleted = append(edit.Deleted, manifest.DeletedTable{Level: level, Num: meta.Num})
+		}
+	}
+	for _, meta := range outputs {
+		edit.Added = append(edit.Added, manifest.AddedTable{Level: plan.OutputLevel, Table: meta})
+	}
+	return edit
 }
 
 // advancePointer records where the next compaction of the level begins. Only the compacting

@@ -139,6 +139,19 @@ func (d *DB) getCopy(key []byte, seq uint64) ([]byte, error) {
 	return value, err
 }
 
+// Lookup is Get for programs that mostly ask for keys that are not there: found says
+// whether there is a value, and ErrNotFound is not among the errors.
+func (d *DB) Lookup(key []byte) (value []byte, found bool, err error) {
+	value, buf, found, err := d.find(key, latest)
+	if found = found && err == nil; found {
+		value = copyOf(value)
+	} else {
+		value = nil
+	}
+	buf.Release()
+	return value, found, err
+}
+
 // View calls fn with the value of key, without copying it, and returns fn's error. It
 // returns ErrNotFound without calling fn if there is no such key; other errors are those
 // of Get. fn must not modify the value or retain it. It may call methods of the DB.
@@ -197,14 +210,15 @@ func (d *DB) getMany(keys [][]byte, seq uint64) ([][]byte, error) {
 }
 
 // HasPrefix reports whether there is a key that begins with prefix. No block is read
-// where filters exclude the prefix; see Options.Prefix.
+// where filters exclude the prefix; see Options.Prefix. Errors are those of Get, without
+// ErrNotFound.
 func (d *DB) HasPrefix(prefix []byte) (bool, error) {
 	return d.hasAny(&IterOptions{Prefix: prefix}, latest)
 }
 
 // HasRange reports whether there is a key in from..to, from included and to excluded; nil
 // means no bound. No block is read where range filters exclude the range; see
-// Options.RangeFilter.
+// Options.RangeFilter. Errors are those of Get, without ErrNotFound.
 func (d *DB) HasRange(from, to []byte) (bool, error) {
 	return d.hasAny(&IterOptions{LowerBound: from, UpperBound: to}, latest)
 }

@@ -192,6 +192,43 @@ func TestValuesAreCopies(t *testing.T) {
 	}
 }
 
+// TestLookup guards that Lookup is Get with found in the place of ErrNotFound.
+func TestLookup(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), nil)
+	for _, k := range []string{"a", "b"} {
+		if err := db.Put([]byte(k), []byte("of "+k), sift.NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Delete([]byte("b"), sift.NoSync); err != nil {
+		t.Fatal(err)
+	}
+	check := func(key, want string, wantFound bool, wantErr error) {
+		t.Helper()
+		value, found, err := db.Lookup([]byte(key))
+		if string(value) != want || found != wantFound || err != wantErr || !found && value != nil {
+			t.Errorf("%s: %q, %v, %v", key, value, found, err)
+		}
+		got, err := db.Get([]byte(key))
+		if wantErr == nil && !wantFound {
+			wantErr = sift.ErrNotFound
+		}
+		if string(got) != want || err != wantErr || !found && got != nil {
+			t.Errorf("Get of %s: %q, %v", key, got, err)
+		}
+	}
+	for range 2 {
+		check("a", "of a", true, nil)
+		check("b", "", false, nil)
+		check("c", "", false, nil)
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, db)
+	check("a", "", false, sift.ErrClosed)
+}
+
 func TestView(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)

@@ -339,7 +339,9 @@ func TestNeighborFails(t *testing.T) {
 	}
 	db.state.Store(&readState{mem: s.mem, imms: s.imms, version: version})
 	name := filepath.Base(tables[1].Handle.(*table).path)
-	for _, fails := range []bool{false, true} {
+	for i := range 4 {
+		fails := i%2 != 0
+		version.Large = i >= 2
 		faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
 			return fails && op.Kind == vfstest.OpReadAt && filepath.Base(op.Name) == name
 		}})

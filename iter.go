@@ -14,10 +14,11 @@ import (
 // Iter iterates over the keys of the database in bytewise order, as of the moment it was
 // made, or of its last Reset. Every move reports whether the iterator is at a key
 // afterwards. If it is not, Err tells the end of the range from a failure. A new Iter is
-// at no key: Next moves it to the first key and Prev to the last, so a loop over Next
-// needs no First. Once an Iter has moved past an end, Next and Prev return false until the
-// next First, Last, SeekGE or SeekLT. Within bounds, or a prefix, all moves treat the other
-// keys as absent: SeekGE of a key before the range moves to the first key of the range.
+// before the first key, so a loop over Next needs no First. Next and Prev come back from
+// past an end: before the first key Next moves to it, and after the last key Prev does.
+// After a failure both return false until the next First, Last, SeekGE or SeekLT. Within
+// bounds, or a prefix, all moves treat the other keys as absent: SeekGE of a key before the
+// range moves to the first key of the range.
 //
 // Key and Value return slices that must not be modified and that are valid until the next
 // move or Close. An Iter must not be used by several goroutines at once. Close it: an open
@@ -32,9 +33,8 @@ type Iter struct {
 
 	nothing  bool // there is nothing in the range: in is empty
 	closed   bool
-	moved    bool // it is not new any more
 	valid    bool
-	backward bool   // in stands before the current entry, which is in key and value
+	backward bool   // the last move was, or there was none; in stands before the current entry, which is in key and value
 	key      []byte // the current key
 	value    []byte // the current value
 	err      error
@@ -122,8 +122,8 @@ func (it *Iter) First() bool {
 	if it.track != nil {
 		it.track.from(nil, false)
 	}
-	if it.inGap(nil) {
-		return it.forward(it.walkForward(it.startWalk([]byte{}, false)))
+	if gaps := it.inGap(nil); gaps != nil {
+		return it.forward(it.walkForward(it.startWalk(gaps, []byte{}, false)))
 	}
 	it.seek = base.AppendInternalKey(it.seek[:0], nil, it.own, base.KindSeek)
 	it.in.First()
@@ -141,8 +141,8 @@ func (it *Iter) Last() bool {
 	if it.track != nil {
 		it.track.from(nil, true)
 	}
-	if it.gapBefore(nil) {
-		return it.back(it.walkBackward(it.startWalk(nil, true)))
+	if gaps := it.gapBefore(nil); gaps != nil {
+		return it.back(it.walkBackward(it.startWalk(gaps, nil, true)))
 	}
 	it.unbounded = true
 	it.in.Last()
@@ -160,8 +160,8 @@ func (it *Iter) SeekGE(key []byte) bool {
 	if it.track != nil {
 		it.track.from(key, false)
 	}
-	if it.inGap(key) {
-		return it.forward(it.walkForward(it.startWalk(key, false)))
+	if gaps := it.inGap(key); gaps != nil {
+		return it.forward(it.walkForward(it.startWalk(gaps, key, false)))
 	}
 	it.seek = base.AppendInternalKey(it.seek[:0], key, it.own, base.KindSeek)
 	it.in.SeekGE(it.seek)
@@ -176,11 +176,14 @@ func (it *Iter) SeekLT(key []byte) bool {
 	if it.upper != nil && bytes.Compare(key, it.upper) > 0 {
 		key = it.upper
 	}
+	if key == nil {
+		key = []byte{} // nil is the end of all keys to gaps and walks
+	}
 	if it.track != nil {
 		it.track.from(key, false)
 	}
-	if it.gapBefore(key) {
-		return it.back(it.walkBackward(it.startWalk(key, true)))
+	if gaps := it.gapBefore(key); gaps != nil {
+		return it.back(it.walkBackward(it.startWalk(gaps, key, true)))
 	}
 	// Every entry of the key itself sorts at or after this target.
 	it.unbounded = false
@@ -189,11 +192,10 @@ func (it *Iter) SeekLT(key []byte) bool {
 	return it.back(it.settleBackward(true))
 }
 
-// Next moves to the key after the current one, and a new Iter to the first key.
-// At no key it returns false.
+// Next moves to the key after the current one; from before the first key, to the first.
 func (it *Iter) Next() bool {
 	if !it.valid {
-		return !it.moved && it.First()
+		return it.isPast(true) && it.First()
 	}
 	if it.backward {
 		// in stands before all entries of the current key, or has run off the start.
@@ -218,11 +220,10 @@ func (it *Iter) Next() bool {
 	return it.forward(it.settleForward(r.keyBuf))
 }
 
-// Prev moves to the key before the current one, and a new Iter to the last key. At
-// no key it returns false.
+// Prev moves to the key before the current one; from after the last key, to the last.
 func (it *Iter) Prev() bool {
 	if !it.valid {
-		return !it.moved && it.Last()
+		return it.isPast(false) && it.Last()
 	}
 	if !it.backward {
 		it.seek = base.AppendInternalKey(it.seek[:0], it.key, base.MaxSequence, base.KindSeek)
@@ -230,6 +231,15 @@ func (it *Iter) Prev() bool {
 		it.in.SeekLT(it.seek)
 	}
 	return it.back(it.settleBackward(false))
+}
+
+// isPast reports whether an iterator that is at no key is before the first key, or else
+// after the last one.
+func (it *Iter) isPast(first bool) bool {
+	if it.closed && it.err == nil {
+		it.err = ErrClosed
+	}
+	return it.err == nil && it.backward == first
 }
 
 // settleForward moves on from where in stands to the first entry that can be
@@ -258,7 +268,7 @@ func (it *Iter) settleForward(skip []byte) bool {
 				if sought {
 					start = base.UserKey(it.seek)
 				}
-				return it.walkForward(it.startWalk(start, false))
+				return it.walkForward(it.startWalk(it.db.gaps.Gaps(), start, false))
 			}
 			continue
 		}
@@ -317,7 +327,7 @@ func (it *Iter) settleBackward(sought bool) bool {
 				case sought:
 					start = base.UserKey(it.seek)
 				}
-				return it.walkBackward(it.startWalk(start, true))
+				return it.walkBackward(it.startWalk(it.db.gaps.Gaps(), start, true))
 			}
 		}
 		if it.lower != nil && bytes.Compare(userKey, it.lower) < 0 {
@@ -342,7 +352,7 @@ func (it *Iter) settleBackward(sought bool) bool {
 }
 
 func (it *Iter) ready() bool {
-	it.valid, it.moved = false, true
+	it.valid = false
 	if it.closed {
 		it.err = ErrClosed
 		return false

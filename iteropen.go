@@ -11,7 +11,7 @@ import (
 )
 
 // noIter returns an iterator over nothing.
-func (d *DB) noIter() *Iter { return &Iter{db: d, in: merge.Empty{}, nothing: true} }
+func (d *DB) noIter() *Iter { return &Iter{db: d, in: merge.Empty{}, nothing: true, backward: true} }
 
 // openIter returns an iterator over what is visible at seq, with the writes of tx over
 // it unless that is nil. Without tx it is nil if there is nothing in the range.
@@ -39,7 +39,7 @@ func (d *DB) openIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
 	}
 	roomy := new(roomyIter)
 	it := &roomy.Iter
-	it.db, it.seq, it.iterRoom = d, seq, &roomy.room
+	it.db, it.seq, it.iterRoom, it.backward = d, seq, &roomy.room, true
 	it.init()
 	it.setBounds(lower, upper)
 	it.tx, it.near = tx, near
@@ -108,7 +108,7 @@ func (it *Iter) Reset(o *IterOptions) error {
 
 // leave ends what the iterator runs over.
 func (it *Iter) leave() error {
-	it.valid, it.moved, it.backward, it.nothing = false, false, false, true
+	it.valid, it.backward, it.nothing = false, true, true
 	if it.iterRoom != nil && it.track != nil {
 		it.track.close()
 		it.track = nil

@@ -97,40 +97,45 @@ func (it *Iter) usesGaps() bool { return it.own == it.seq && it.db.gaps != nil }
 // view is what the iterator sees.
 func (it *Iter) view() gap.View { return gap.View{Seq: it.seq, Drops: it.drops} }
 
-// inGap reports whether a key lies in a gap that the iterator may use.
-func (it *Iter) inGap(key []byte) bool {
+// inGap returns the gaps if a key lies in one that the iterator may use, else nil. A walk from
+// the key must start with these: in others the key may not lie in a gap any more, and the walk
+// would start where in happens to stand.
+func (it *Iter) inGap(key []byte) []*gap.Gap {
 	if !it.usesGaps() {
-		return false
+		return nil
 	}
 	gaps := it.db.gaps.Gaps()
 	if len(gaps) == 0 {
-		return false
+		return nil
 	}
-	g := gap.Next(gaps, key, it.view())
-	return g != nil && g.Holds(key)
+	if g := gap.Next(gaps, key, it.view()); g == nil || !g.Holds(key) {
+		return nil
+	}
+	return gaps
 }
 
-// gapBefore reports whether the keys right before a key, nil for the end of all keys,
-// lie in a gap that the iterator may use.
-func (it *Iter) gapBefore(key []byte) bool {
+// gapBefore is inGap for the keys right before a key, nil for the end of all keys.
+func (it *Iter) gapBefore(key []byte) []*gap.Gap {
 	if !it.usesGaps() {
-		return false
+		return nil
 	}
 	gaps := it.db.gaps.Gaps()
 	if len(gaps) == 0 {
-		return false
+		return nil
 	}
-	g := gap.Prev(gaps, key, it.view())
-	return g != nil && g.ReachesTo(key)
+	if g := gap.Prev(gaps, key, it.view()); g == nil || !g.ReachesTo(key) {
+		return nil
+	}
+	return gaps
 }
 
-// startWalk returns a walk from the key start, nil for the end of all keys.
-func (it *Iter) startWalk(start []byte, backward bool) walk {
+// startWalk returns a walk with gaps from the key start, nil for the end of all keys.
+func (it *Iter) startWalk(gaps []*gap.Gap, start []byte, backward bool) walk {
 	if it.start = append(it.start[:0], start...); it.start == nil && start != nil {
 		it.start = []byte{}
 	}
 	it.unbounded = start == nil
-	w := walk{it: it, backward: backward}
+	w := walk{it: it, gaps: gaps, backward: backward}
 	w.look(it.startKey())
 	switch near := &it.near; {
 	case backward && near.above != nil && bytes.Equal(start, near.above.From):
@@ -152,7 +157,7 @@ func (it *Iter) startKey() []byte {
 // look looks the gaps up that the walk is in, or comes to, at a key: before the key if
 // it goes backward.
 func (w *walk) look(key []byte) {
-	w.gaps, w.jump, w.near = w.it.db.gaps.Gaps(), nil, nil
+	w.jump, w.near = nil, nil
 	if !w.backward {
 		if w.near = gap.Next(w.gaps, key, w.it.view()); w.near != nil && w.near.Holds(key) {
 			w.jump = w.near
@@ -233,6 +238,7 @@ func (w *walk) pass() (again bool) {
 	}
 	it := w.it
 	w.passed, w.known = 0, 0
+	w.gaps = it.db.gaps.Gaps() // from after the watch has begun
 	w.look(it.startKey())
 	switch {
 	case w.jump != nil:

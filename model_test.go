@@ -71,7 +71,6 @@ type modelIter struct {
 	keys []string
 	want map[string]string
 	pos  int // index into keys; -1 or len(keys): at no key
-	new  bool
 }
 
 func runModel(t *testing.T, opts *sift.Options, seed uint64, ops int) {
@@ -342,7 +341,7 @@ func (m *model) iterRange() (*sift.IterOptions, modelIter) {
 	case 2:
 		o.LowerBound, o.UpperBound = []byte("hot2"), append(m.key(), 0)
 	}
-	mi := modelIter{want: maps.Clone(m.want), pos: -1, new: true}
+	mi := modelIter{want: maps.Clone(m.want), pos: -1}
 	for k := range mi.want {
 		b := []byte(k)
 		if bytes.HasPrefix(b, o.Prefix) && bytes.Compare(b, o.LowerBound) >= 0 && (o.UpperBound == nil || bytes.Compare(b, o.UpperBound) < 0) {
@@ -358,7 +357,6 @@ func (m *model) moveIter() {
 		return
 	}
 	mi := &m.iters[m.rng.IntN(len(m.iters))]
-	at := mi.pos >= 0 && mi.pos < len(mi.keys)
 	var what string
 	switch n := m.rng.IntN(10); {
 	case n == 0:
@@ -382,18 +380,15 @@ func (m *model) moveIter() {
 		mi.pos--
 	case n < 7:
 		what = "Next"
-		if mi.it.Next(); at || mi.new {
+		if mi.it.Next(); mi.pos < len(mi.keys) {
 			mi.pos++
 		}
 	default:
 		what = "Prev"
-		if mi.it.Prev(); mi.new {
-			mi.pos = len(mi.keys) - 1
-		} else if at {
+		if mi.it.Prev(); mi.pos >= 0 {
 			mi.pos--
 		}
 	}
-	mi.new = false
 	m.no(mi.it.Err())
 	if mi.pos < 0 || mi.pos >= len(mi.keys) {
 		if mi.it.Valid() {

@@ -62,8 +62,9 @@ func TestFewDescriptors(t *testing.T) {
 			t.Error(m.Err)
 		}
 	}
-	if open := db.opener.files.NumOpen(); open > 64 {
-		t.Errorf("%d tables are open", open)
+	// 64 tables, the log, the MANIFEST, the LOCK, and what the runtime and the test have open.
+	if open, err := os.ReadDir("/dev/fd"); err != nil || len(open) > 80 {
+		t.Errorf("%d descriptors are open, %v", len(open), err)
 	}
 	mustClose(t, db)
 }

@@ -72,12 +72,13 @@ type Options struct {
 
 	// RangeFilter builds a range filter for every table, such as filter.Range(12, 0). An
 	// Iter with bounds, HasRange and HasRanges then skip the tables whose range filter
-	// excludes the range, without reading a block. A range filter interprets what comes
-	// after the prefix of Options.Prefix, unless that is an EachPrefix, as a number, or what
-	// comes after a prefix whose length suits the keys of the table, and answers for
-	// ranges within one prefix. The number is that of the 8 bytes or, where fewer bytes
-	// occur than 256, of up to 19 decimal or 16 hexadecimal digits. It is loaded on first
-	// use and then kept, unless FilterMemory decides. Older tables get one when they are compacted. Default: none.
+	// excludes the range, without reading a block. A range filter takes a key as a
+	// prefix and a number, and answers for ranges within one prefix. The prefix is that of
+	// Options.Prefix; without one, or with an EachPrefix, each table chooses what suits its
+	// keys. The number is that of the next 8 bytes or, where fewer bytes occur than 256, of
+	// as many as fit: 19 decimal digits, 16 hexadecimal ones. A range filter is loaded on first use and then
+	// kept; with FilterMemory, it counts against that. Older tables get one when they are
+	// compacted. Default: none.
 	RangeFilter filter.RangePolicy
 
 	// Performance. Sizes are in bytes.
@@ -86,7 +87,8 @@ type Options struct {
 	// includes what Go's garbage collector adds, with GOGC at its default. The store divides
 	// it between memtables, indexes, filters and, if Memory is set and CacheBytes is not, the
 	// block cache; where filters do not fit, it keeps the parts that save the most reads.
-	// What the options below fix comes out of it. It does not bound range filters,
+	// What the options below fix comes out of it. Indexes that are loaded may exceed it until
+	// the memory is divided again, which happens in the background. It does not bound range filters,
 	// transactions (see TxBytes), batches larger than a memtable, and open iterators.
 	// Default: half of the memory that the process may use, according to its container, its
 	// machine and GOMEMLIMIT. That much is only taken if filters and indexes need it.
@@ -141,11 +143,12 @@ type Options struct {
 	LevelBaseBytes  int64
 	LevelMultiplier int
 	// L0Tables is the number of tables in level 0 at which a compaction begins; while
-	// nothing is written, fewer suffice. Writes are delayed from twice that number on, of
-	// tables that overlap each other, each by at most a tenth of a second, and wait for
-	// compactions at three times that number, which only large batches, memtables of a few KiB and frequent calls of
-	// Flush reach. Independently, a write may wait for a memtable that is being flushed:
-	// 3 x MemtableBytes / Y on a disk that takes Y bytes per second. Default: 8.
+	// nothing is written, fewer suffice. From twice that number of overlapping tables
+	// on, each write is delayed, by at most a tenth of a second. At three times that number
+	// writes wait for compactions; only large batches, memtables of a few KiB and frequent
+	// calls of Flush get there. Independently, a write may wait for a memtable that is being
+	// flushed: up to 3 x MemtableBytes / Y seconds on a disk that takes Y bytes per second.
+	// Default: 8.
 	L0Tables int
 	// TxBytes is the most that a transaction may hold, in bytes: what it writes, plus the
 	// keys and ranges that it has read. Default: 64 MiB.

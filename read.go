@@ -64,18 +64,22 @@ func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 			return v, kind == base.KindSet, nil
 		}
 	}
-	for _, meta := range s.version.Levels[0] {
-		if !withinTable(meta, l.key.Bytes) {
-			continue
-		}
-		v, kind, ok, err := l.table(meta, 0)
+	v := s.version
+	if v.Large {
+		return l.large(v)
+	}
+	if len(v.Levels[0]) > 0 {
+		value, kind, ok, err := l.level0(v.Levels[0])
 		if err != nil || ok {
-			return v, ok && kind == base.KindSet, err
+			return value, ok && kind == base.KindSet, err
 		}
 	}
-	for level := 1; level <= s.version.Deepest; level++ {
-		tables := s.version.Levels[level]
-		i, last := s.version.FindTable(level, l.key.Bytes)
+	for level := 1; level <= v.Deepest; level++ {
+		tables := v.Levels[level]
+		if len(tables) == 0 {
+			continue
+		}
+		i, last := v.FindTable(level, l.key.Bytes)
 		if i == len(tables) || i == 0 && before(l.key.Bytes, tables[0]) {
 			continue
 		}
@@ -83,12 +87,77 @@ func (s *readState) search(l *lookup) (value []byte, found bool, err error) {
 		if no && !last {
 			continue // the common case
 		}
-		v, kind, ok, err := l.level(tables[i:], f, no, level)
+		value, kind, ok, err := l.level(tables[i:], f, no, level)
 		if err != nil || ok {
-			return v, ok && kind == base.KindSet, err
+			return value, ok && kind == base.KindSet, err
 		}
 	}
 	return nil, false, nil
+}
+
+// place is where in a level the key may be: the index of a table, and whether the key is that
+// table's largest.
+type place struct {
+	table int
+	last  bool
+}
+
+// large searches the tables of a version that has a large level. It prefetches from the filters of
+// all levels before it probes the first, so that their cache misses overlap. Where filters fit into
+// the CPU's caches this takes longer than it saves.
+func (l *lookup) large(v *manifest.Version) (value []byte, found bool, err error) {
+	var places [manifest.NumLevels]place
+	for level := 1; level <= v.Deepest; level++ {
+		tables := v.Levels[level]
+		if len(tables) == 0 {
+			continue
+		}
+		i, last := v.FindTable(level, l.key.Bytes)
+		places[level] = place{i, last}
+		if i < len(tables) {
+			l.prefetch(tables[i])
+		}
+	}
+	value, kind, ok, err := l.level0(v.Levels[0])
+	if err != nil || ok {
+		return value, ok && kind == base.KindSet, err
+	}
+	for level := 1; level <= v.Deepest; level++ {
+		tables, p := v.Levels[level], places[level]
+		if p.table == len(tables) || p.table == 0 && before(l.key.Bytes, tables[0]) {
+			continue
+		}
+		f, no := l.filter(tables[p.table], level)
+		if no && !p.last {
+			continue // the common case
+		}
+		value, kind, ok, err := l.level(tables[p.table:], f, no, level)
+		if err != nil || ok {
+			return value, ok && kind == base.KindSet, err
+		}
+	}
+	return nil, false, nil
+}
+
+// prefetch begins to load the memory that a probe of the table's filter reads.
+func (l *lookup) prefetch(meta *manifest.TableMeta) {
+	if r := meta.Handle.(*table).reader.Load(); r != nil {
+		r.PrefetchFilter(l.key.Hash)
+	}
+}
+
+// level0 searches the tables of level 0, which overlap.
+func (l *lookup) level0(tables []*manifest.TableMeta) (value []byte, kind base.Kind, ok bool, err error) {
+	for _, meta := range tables {
+		if !withinTable(meta, l.key.Bytes) {
+			continue
+		}
+		value, kind, ok, err = l.table(meta, 0)
+		if err != nil || ok {
+			return value, kind, ok, err
+		}
+	}
+	return nil, 0, false, nil
 }
 
 // level searches the first of tables, whose filter f has been probed, and, if that table ends

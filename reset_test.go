@@ -52,14 +52,14 @@ func TestReset(t *testing.T) {
 		if err := it.Reset(o); err != nil {
 			t.Fatal(err)
 		}
-		if it.Valid() || it.Key() != nil || it.Value() != nil {
+		if it.Valid() || it.Key() != nil || it.Value() != nil || it.Prev() {
 			t.Errorf("after Reset it is at %q", it.Key())
 		}
 		if got := keysOf(t, it); got != want {
 			t.Errorf("keys %q, want %q", got, want)
 		}
-		if it.Next() || it.Prev() {
-			t.Errorf("past the end it is at %q", it.Key())
+		if it.Next() || it.Prev() != (want != "") {
+			t.Errorf("past the end and back it is at %q", it.Key())
 		}
 	}
 	a, b := &sift.IterOptions{Prefix: []byte("a")}, &sift.IterOptions{Prefix: []byte("b")}

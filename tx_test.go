@@ -258,7 +258,7 @@ func TestTxRanges(t *testing.T) {
 					t.Errorf("%s, in %s, iterator open %v: %v", c.desc, where, open, err)
 				}
 				if open {
-					if it.First() || !errors.Is(it.Err(), sift.ErrClosed) {
+					if it.First() || it.Next() || it.Prev() || !errors.Is(it.Err(), sift.ErrClosed) {
 						t.Errorf("%s: the iterator goes on after the commit: %v", c.desc, it.Err())
 					}
 					it.Close()

@@ -238,6 +238,7 @@ func (c *committer) commitGroup(group []*commit) error {
 	}
 	c.db.stats.logBytes.Add(uint64(logged))
 	mem := c.db.state.Load().mem
+	mem.KeepUp()
 	seq := c.lastSeq + 1
 	for _, r := range group {
 		if err := r.batch.insert(mem, c.db.secret, seq); err != nil {

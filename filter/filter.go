@@ -67,6 +67,15 @@ type Key struct {
 	Hash  uint64
 }
 
+// Prefetcher is a Reader that can prefetch for a probe, so that the cache misses of probes of
+// several filters overlap. The readers of Ribbon are Prefetchers, keyed or not.
+type Prefetcher interface {
+	Reader
+	// Prefetch begins to load the memory that a probe for the hash reads first, and does not wait
+	// for it. The hash is Key.Hash, and for a KeyedReader that of its secret.
+	Prefetch(hash uint64)
+}
+
 // NewKey hashes a key.
 //
 //go:nosplit

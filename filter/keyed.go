@@ -195,6 +195,13 @@ func (r *KeyedReader) MayContainHash(hash uint64) bool {
 	return r.inner.MayContain(Key{Hash: salted(hash, r.salt)})
 }
 
+// Prefetch implements Prefetcher, to no effect where the underlying filter does not.
+func (r *KeyedReader) Prefetch(hash uint64) {
+	if p, ok := r.inner.(Prefetcher); ok {
+		p.Prefetch(salted(hash, r.salt))
+	}
+}
+
 // keyBatch is how many keys are handed on at a time.
 const keyBatch = 64
 

@@ -203,6 +203,11 @@ func (r *ribbonReader) MayContainBytes(key []byte) bool {
 	return r.table.After(hash, v)
 }
 
+// Prefetch implements Prefetcher.
+//
+//go:nosplit
+func (r *ribbonReader) Prefetch(hash uint64) { r.table.Prefetch(hash) }
+
 func (r *ribbonReader) MayContainMany(keys []Key, maybe []bool) {
 	maybe = maybe[:len(keys)]
 	var hashes [ribbon.Batch]uint64

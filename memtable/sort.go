@@ -19,7 +19,8 @@ import (
 //
 // Before that, a goroutine sorts whenever there are maxPending entries, which bounds the wait of the
 // first iterator. It needs nothing but the memtable and ends by itself. If it falls behind, a writer
-// sorts. An entry greater than all in the list needs no search, so it is always inserted at once.
+// sorts before it adds more (KeepUp). An entry greater than all in the list needs no search, so it is
+// always inserted at once.
 type pending struct {
 	// newest is the number of pending entries << 32 | the newest of them; or inserted. A pending
 	// node refers to the one before it by what will be its offPrev, and keeps its height in what
@@ -38,7 +39,7 @@ const (
 	// maxPending entries take 10 to 40 ms to sort and insert. With fewer at a time, inserting
 	// costs more: it meets the nodes of earlier runs, which are seldom in a cache.
 	maxPending = 131072
-	// backlog times the limit, a writer sorts.
+	// backlog times the limit, KeepUp sorts.
 	backlog = 2
 	// eagerly is how many memtables insert at once after one whose order was asked for when it
 	// had many entries.
@@ -86,13 +87,19 @@ func (m *Memtable) postpone(n uint32, height int) bool {
 			break
 		}
 	}
-	switch {
-	case count >= backlog*p.limit:
-		m.sort()
-	case count%p.limit == 0:
+	if count%p.limit == 0 {
 		go m.sort()
 	}
 	return true
+}
+
+// KeepUp sorts if too many entries wait to be put in order, so that the first iterator does not wait
+// for long. A writer calls it before it adds a batch: in the middle of one, others would wait for
+// both.
+func (m *Memtable) KeepUp() {
+	if n := m.pending.newest.Load(); n != inserted && n>>32 >= backlog*m.pending.limit {
+		m.sort()
+	}
 }
 
 // inOrder returns the list with all entries that have been added. An Add that returns after it was

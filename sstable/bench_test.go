@@ -105,6 +105,24 @@ func BenchmarkFindBlock(b *testing.B) {
 	}
 }
 
+// BenchmarkFindAmong is the search of an index whose separators have the same number, but for one:
+// the last keys of the table share no prefix with the others.
+func BenchmarkFindAmong(b *testing.B) {
+	list := benchEntries(benchKeys)
+	for i := range 100 {
+		list = append(list, kv{fmt.Sprintf("other%d", 100+i), uint64(len(list)), KindSet, list[i].value})
+	}
+	data, _ := buildTable(b, list, nil)
+	r := openTable(b, data, nil)
+	if n := len(r.index.Load().shared); n > 0 {
+		b.Fatalf("%d bytes are shared", n)
+	}
+	next := benchLookups(b, 0)
+	for b.Loop() {
+		r.index.Load().find(next(), base.MaxSequence)
+	}
+}
+
 // BenchmarkWrite writes a table; the time is of an entry.
 func BenchmarkWrite(b *testing.B) {
 	list := benchEntries(benchKeys)

@@ -281,9 +281,9 @@ func (b *block) searchRestarts(userKey []byte, trailer uint64) (at int, err erro
 
 // cacheNode is the cache's bookkeeping for a block.
 type cacheNode struct {
-	slot       *atomic.Pointer[block] // the slot that refers to it; nil: not in the cache
-	prev, next *block                 // its neighbors in the ring; guarded by the shard's mutex
-	shard      *cacheShard
+	index      *index // nil: not in the cache
+	i          int    // it is data block i
+	prev, next *block // its neighbors in the ring; guarded by the shard's mutex
 	charge     int64
 }
 

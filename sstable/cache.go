@@ -1,36 +1,48 @@
 package sstable
 
 import (
+	"math/bits"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // BlockCache keeps decoded data blocks, up to a number of bytes. It may be
 // shared by the readers of several databases.
 //
-// Each index has a slot, an atomic pointer, for each of its blocks, so a hit is one load
-// without a lock. The cache only decides which slots are filled. The blocks of a shard form
-// a ring; as in the clock algorithm, a hand goes round, clears the mark of blocks that were
-// read since it last passed, and evicts the first that was not.
+// A block in the cache has a slot, an atomic pointer, so a hit is a few loads without a lock. The
+// slots of 32 consecutive blocks of a table exist as long as one of them is filled. The blocks of
+// a shard form a ring; as in the clock algorithm, a hand goes round, clears the mark of blocks
+// that were read since it last passed, and evicts the first that was not.
 //
 // Once a shard is nearly full, a block is admitted only on its second miss, if that comes
 // within as many misses as the shard has blocks. A block that is read only once, as by a
 // scan or a lookup of a random key, then does not evict one that is read often, and costs
 // no memory. 2Q and ARC recognize such blocks by ghost entries in the same way (Johnson and
 // Shasha, VLDB '94; Megiddo and Modha, FAST '03); here a ghost entry is the number of the
-// miss.
+// miss, in a table with one place for each block's hash.
 type BlockCache struct {
 	capacity atomic.Int64
 	shards   []cacheShard
 }
 
+// slots are those of a group of blocks, all of one shard.
+type slots struct {
+	blocks [indexGroupLen]atomic.Pointer[block]
+	filled int      // of them; guarded by the shard's mu
+	_      [24]byte // pads to 288 bytes, a size class
+}
+
+const slotsBytes = int64(unsafe.Sizeof(slots{}))
+
 type cacheShard struct {
 	capacity atomic.Int64
-	bytes    atomic.Int64 // written under mu
+	ghosts   atomic.Pointer[[]atomic.Uint64] // part of a block's hash<<32 | number of its last miss
+	bytes    atomic.Int64                    // of blocks and slots; written under mu
 	mu       sync.Mutex
 	hand     *block       // the hand: the next block to examine; nil: empty
 	blocks   atomic.Int32 // in the ring; written under mu
-	_        [64]byte
+	_        [56]byte
 	misses   atomic.Uint32 // misses while the shard was nearly full
 	_        [60]byte
 }
@@ -65,8 +77,20 @@ func (c *BlockCache) SetCapacity(bytes int64) {
 		for s.bytes.Load() > s.capacity.Load() {
 			s.evictOne()
 		}
+		s.resizeGhosts()
 		s.mu.Unlock()
 	}
+}
+
+// resizeGhosts makes the ghost entries as many as the capacity asks for, up to twice as many, and
+// forgets them if it changes their number. REQUIRES: mu is held.
+func (s *cacheShard) resizeGhosts() {
+	n := max(int(s.capacity.Load()/ghostShare), 4*minGhosts)
+	if old := s.ghosts.Load(); old != nil && n <= len(*old) && len(*old) <= 2*n {
+		return
+	}
+	ghosts := make([]atomic.Uint64, n+n/4)
+	s.ghosts.Store(&ghosts)
 }
 
 // Capacity returns the capacity in bytes.
@@ -90,11 +114,16 @@ func (b *block) touch() {
 
 // shard returns the shard that holds block i of the index.
 func (c *BlockCache) shard(x *index, i int) *cacheShard {
-	return &c.shards[(x.cacheSeed+uint(i))&uint(len(c.shards)-1)]
+	return &c.shards[(uint(x.id)*0x9e3779b1+uint(i/indexGroupLen))&uint(len(c.shards)-1)]
 }
 
-// minGhosts is the least number of misses for which a miss is remembered.
-const minGhosts = 16
+const (
+	// minGhosts is the least number of misses for which a miss is remembered.
+	minGhosts = 16
+	// ghostShare is the number of bytes of the cache for which there is a ghost entry: some four
+	// for each block, so that few overwrite another that is still of use.
+	ghostShare = 1 << 10
+)
 
 // admit records a miss of block i of the index and reports whether the block should be
 // inserted.
@@ -103,36 +132,47 @@ func (c *BlockCache) admit(x *index, i int) bool {
 	if capacity := s.capacity.Load(); s.bytes.Load() < capacity-capacity/8 {
 		return true
 	}
+	hash := (x.id<<32 + uint64(i)) * 0x9e3779b97f4a7c15
+	hash = (hash ^ hash>>32) * 0x9e3779b97f4a7c15
+	ghosts := *s.ghosts.Load()
+	at, _ := bits.Mul64(hash, uint64(len(ghosts)))
+	tag := hash << 32 // the other bits
 	now := s.misses.Add(1)
-	last := x.missed[i].Swap(now)
+	last := ghosts[at].Swap(tag | uint64(now))
 	// When a few large blocks fill the shard, small ones still get a chance.
-	return last != 0 && now-last <= max(uint32(s.blocks.Load()), minGhosts)
+	return last>>32 == tag>>32 && now-uint32(last) <= max(uint32(s.blocks.Load()), minGhosts)
 }
 
-// insert puts a block into slot i of an index and returns the block that is then in the
-// slot, which is another one if it was filled concurrently. A block larger than its shard is
+// inCache returns data block i of an index, or nil if it is not in the cache.
+func (x *index) inCache(i int) *block {
+	if g := x.cached[i/indexGroupLen].Load(); g != nil {
+		return g.blocks[i%indexGroupLen].Load()
+	}
+	return nil
+}
+
+// insert puts a block into the slot of block i of an index and returns the block that is then in
+// the slot, which is another one if it was filled concurrently. A block larger than its shard is
 // returned but not kept.
 func (c *BlockCache) insert(x *index, i int, b *block) *block {
 	s := c.shard(x, i)
 	charge := b.memory()
-	slot := &x.slots[i]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if charge > s.capacity.Load() {
+	if charge+slotsBytes > s.capacity.Load() {
 		return b
 	}
-	if other := slot.Load(); other != nil {
+	if other := x.inCache(i); other != nil {
 		return other // slots are only filled under the shard's lock
 	}
 	if x.released.Load() {
 		return b
 	}
-	for s.bytes.Load()+charge > s.capacity.Load() {
+	for s.bytes.Load()+charge+slotsBytes > s.capacity.Load() {
 		s.evictOne()
 	}
-	b.cached.slot, b.cached.shard, b.cached.charge = slot, s, charge
+	b.cached.index, b.cached.i, b.cached.charge = x, i, charge
 	s.link(b)
-	slot.Store(b)
 	if x.released.Load() {
 		s.unlink(b) // release may have passed this slot before it was filled
 	}
@@ -153,8 +193,8 @@ func (s *cacheShard) evictOne() {
 	s.unlink(s.hand)
 }
 
-// link inserts a block just behind the hand, so that the hand reaches it last. REQUIRES: mu is
-// held.
+// link inserts a block into its slot, and into the ring just behind the hand, so that the hand
+// reaches it last. REQUIRES: mu is held.
 func (s *cacheShard) link(b *block) {
 	n := &b.cached
 	if s.hand == nil {
@@ -166,6 +206,15 @@ func (s *cacheShard) link(b *block) {
 	}
 	s.bytes.Add(n.charge)
 	s.blocks.Add(1)
+	group := &n.index.cached[n.i/indexGroupLen]
+	g := group.Load()
+	if g == nil {
+		g = new(slots)
+		group.Store(g)
+		s.bytes.Add(slotsBytes)
+	}
+	g.filled++
+	g.blocks[n.i%indexGroupLen].Store(b)
 }
 
 // unlink removes a block from the ring and from its slot. REQUIRES: mu is held, the block
@@ -180,9 +229,15 @@ func (s *cacheShard) unlink(b *block) {
 			s.hand = n.next
 		}
 	}
-	n.slot.Store(nil)
-	// A reader that still holds the block must not keep its neighbors or its table alive.
-	n.prev, n.next, n.slot = nil, nil, nil
+	group := &n.index.cached[n.i/indexGroupLen]
+	g := group.Load()
+	g.blocks[n.i%indexGroupLen].Store(nil)
+	if g.filled--; g.filled == 0 {
+		group.Store(nil)
+		s.bytes.Add(-slotsBytes)
+	}
+	// A reader that still holds the block must not keep its neighbors or its index alive.
+	n.prev, n.next, n.index = nil, nil, nil
 	s.bytes.Add(-n.charge)
 	s.blocks.Add(-1)
 }
@@ -190,15 +245,17 @@ func (s *cacheShard) unlink(b *block) {
 // release evicts all blocks of an index and keeps more from being inserted.
 func (c *BlockCache) release(x *index) {
 	x.released.Store(true)
-	for i := range x.slots {
-		b := x.slots[i].Load()
-		if b == nil {
+	for group := range x.cached {
+		if x.cached[group].Load() == nil {
 			continue
 		}
-		s := b.cached.shard
+		first := group * indexGroupLen
+		s := c.shard(x, first)
 		s.mu.Lock()
-		if b.cached.slot != nil {
-			s.unlink(b)
+		for i := first; i < min(first+indexGroupLen, x.n); i++ {
+			if b := x.inCache(i); b != nil {
+				s.unlink(b)
+			}
 		}
 		s.mu.Unlock()
 	}

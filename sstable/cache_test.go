@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
@@ -19,16 +22,19 @@ func ringBytes(t *testing.T, c *BlockCache) (sum int64, blocks int) {
 		s := &c.shards[i]
 		s.mu.Lock()
 		n := int64(0)
+		groups := map[*atomic.Pointer[slots]]bool{}
 		for b := s.hand; b != nil; {
-			if b.cached.slot.Load() != b || b.cached.next.cached.prev != b {
+			if b.cached.index.inCache(b.cached.i) != b || b.cached.next.cached.prev != b {
 				t.Error("a block of the ring is not in its slot, or the ring is broken")
 			}
 			n += b.cached.charge
 			blocks++
+			groups[&b.cached.index.cached[b.cached.i/indexGroupLen]] = true
 			if b = b.cached.next; b == s.hand {
 				break
 			}
 		}
+		n += slotsBytes * int64(len(groups))
 		if n != s.bytes.Load() || n > s.capacity.Load() {
 			t.Errorf("shard %d holds %d bytes, says %d, may hold %d", i, n, s.bytes.Load(), s.capacity.Load())
 		}
@@ -142,7 +148,7 @@ func TestCacheAdmits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cached := func(i int) bool { return r.index.Load().slots[i].Load() != nil }
+	cached := func(i int) bool { return r.index.Load().isCached(i) }
 	for i := range blocks {
 		get(i)
 	}
@@ -199,7 +205,7 @@ func TestCacheLargeBlocks(t *testing.T) {
 			}
 		}
 		get(0)
-		if held := r.index.Load().slots[0].Load() != nil; held != (large < 100<<10) {
+		if held := r.index.Load().isCached(0); held != (large < 100<<10) {
 			t.Fatalf("a block of %d bytes is held: %v", large, held)
 		}
 		for range 3 {
@@ -208,7 +214,7 @@ func TestCacheLargeBlocks(t *testing.T) {
 			}
 		}
 		for i := 1; i <= 10; i++ {
-			if r.index.Load().slots[i].Load() == nil {
+			if !r.index.Load().isCached(i) {
 				t.Errorf("after a block of %d bytes, block %d of %d, which was read three times, is not held", large, i, info.NumDataBlocks)
 			}
 		}
@@ -285,8 +291,8 @@ func TestCacheConcurrent(t *testing.T) {
 		}
 		tables.Go(func() {
 			users.Wait()
-			for i := range r.index.Load().slots {
-				if r.index.Load().slots[i].Load() != nil {
+			for i := range r.index.Load().numBlocks() {
+				if r.index.Load().isCached(i) {
 					t.Error("a released table has a block in the cache")
 				}
 			}
@@ -370,4 +376,59 @@ func TestNoAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { _, _, _, ok, _ = r.Get(versions, 1005) }); n != 0 || !ok {
 		t.Errorf("Get of an old version: %v allocations, %v", n, ok)
 	}
+}
+
+// TestCacheSlots: slots take memory only where blocks are cached, and count as the cache's.
+func TestCacheSlots(t *testing.T) {
+	list := numbered(9000)
+	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 250})
+	if info.NumDataBlocks < 5*indexGroupLen {
+		t.Fatalf("only %d blocks", info.NumDataBlocks)
+	}
+	c := NewBlockCache(1 << 20)
+	r := openTable(t, data, &ReaderOptions{Cache: c})
+	x := r.index.Load()
+	before := x.bytesHeld()
+	for _, i := range []int{3, 5, 4 * indexGroupLen} {
+		if _, _, _, _, err := r.Get(firstKey(t, r, i), base.MaxSequence); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for group := range x.cached {
+		if held := x.cached[group].Load() != nil; held != (group == 0 || group == 4) {
+			t.Errorf("group %d has slots: %t", group, held)
+		}
+	}
+	ringBytes(t, c)
+	if x.bytesHeld() != before {
+		t.Errorf("the index takes %d bytes, %d before", x.bytesHeld(), before)
+	}
+	c.SetCapacity(0)
+	for group := range x.cached {
+		if x.cached[group].Load() != nil {
+			t.Errorf("group %d has slots without blocks", group)
+		}
+	}
+	if c.Bytes() != 0 {
+		t.Errorf("%d bytes are left", c.Bytes())
+	}
+}
+
+// TestSlotsBytes: slots count with as many bytes as are allocated for them.
+func TestSlotsBytes(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		t.Skip("pointers are not of 8 bytes")
+	}
+	const n = 10_000
+	made := make([]*slots, n)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range made {
+		made[i] = new(slots)
+	}
+	runtime.ReadMemStats(&after)
+	if got := int64(after.TotalAlloc-before.TotalAlloc) / n; got != slotsBytes {
+		t.Errorf("slots take %d bytes and count as %d", got, slotsBytes)
+	}
+	runtime.KeepAlive(made)
 }

@@ -13,8 +13,14 @@ import (
 // heldFilter is the loaded part of a filter. It is immutable.
 type heldFilter struct {
 	reader filter.Reader
-	units  []filterMem // the last one may be trimmed
+	ahead  filter.Prefetcher // reader, if it is one
+	units  []filterMem       // the last one may be trimmed
 	steps  int
+}
+
+func newHeldFilter(f filter.Reader, units []filterMem, steps int) *heldFilter {
+	ahead, _ := f.(filter.Prefetcher)
+	return &heldFilter{reader: f, ahead: ahead, units: units, steps: steps}
 }
 
 // A filter is loaded and dropped in steps: unit by unit, and each unit in
@@ -102,7 +108,7 @@ func (r *Reader) loadFilterSteps(n int) error {
 		r.giveBack(units[kept:])
 		return r.lostFilter(err)
 	}
-	r.filter.Store(&heldFilter{reader: f, units: units, steps: n})
+	r.filter.Store(newHeldFilter(f, units, n))
 	r.giveBack(held.units[kept:])
 	return nil
 }
@@ -250,7 +256,7 @@ func (r *Reader) MoveFilter() error {
 		r.giveUpUnits(0, err)
 		return err
 	}
-	r.filter.Store(&heldFilter{reader: f, units: units, steps: held.steps})
+	r.filter.Store(newHeldFilter(f, units, held.steps))
 	r.giveBack(left)
 	return nil
 }

@@ -2,10 +2,13 @@ package sstable
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -14,60 +17,91 @@ import (
 	"github.com/siftdb/sift/internal/fence"
 )
 
-// index is a table's index block, checked and laid out for searching: 14 bytes per data
-// block for random binary keys, 22 for decimal text. A search compares whole separators
-// only where the fence cannot tell them from the key.
-//
-// The fence holds the prefix that all separators' user keys share, and the 8 bytes after
-// it. Most separators are no longer than that and have the first trailer of their user key,
-// so only their length is kept in addition. What the others have beyond that is in rests,
-// one after another.
-//
-// The last separator is not in the fence: it is short, far behind the others, and shares no
-// prefix with them.
+// index is a table's index and its blocks in the cache.
 type index struct {
-	fence  fence.Index // the user keys of all separators but the last
-	n      int         // data blocks
-	used   atomic.Bool // since the pool's hand last passed
-	groups []indexGroup
-	rests  []byte // the separators' remainders, one after another
-	last   []byte // the last separator
-	wide   []wideEntry
+	packedIndex
+	used atomic.Bool // since the pool's hand last passed
 
-	slots     []atomic.Pointer[block] // the cached data blocks; nil without a cache
-	missed    []atomic.Uint32         // number of the last miss of each block; see BlockCache.admit
-	cacheSeed uint                    // spreads the tables' blocks over the shards
-	released  atomic.Bool             // no more blocks may be cached
+	cached   []atomic.Pointer[slots] // of each group of blocks, see BlockCache; nil without a cache
+	id       uint64                  // differs from those of other indexes
+	released atomic.Bool             // no more blocks may be cached
 
 	held indexNode
 }
 
-// indexGroup describes consecutive data blocks without gaps between them.
-type indexGroup struct {
-	offset  uint64                // of the first block
-	rest    uint32                // where its separator's remainder begins in rests
-	lengths [indexGroupLen]uint16 // of the blocks, as in their handles
-	keys    [indexGroupLen]uint8  // lengths of the separators' user keys after the shared prefix; see ownTrailer
+// lastIndexID is the id that an index was given last.
+var lastIndexID atomic.Uint64
+
+// packedIndex is a table's index block, checked and laid out for searching: some 7 bytes per data
+// block for random binary keys, 10 for decimal text. It is immutable.
+//
+// A separator counts as the number in the eight bytes after the prefix that all separators share.
+// Data blocks are in groups of 32. Of each group a search tree has the first separator's number; a
+// block has its step, which is the distance of its separator's number from that of the group, and a
+// search counts the smaller steps of one group. It compares whole separators only where their
+// numbers are that of the key.
+//
+// What else a group has of its blocks is in columns of integers, as narrow as the group allows. Most
+// separators are no longer than eight bytes and have the first trailer of their user key, so that
+// several columns take no bytes.
+//
+// The last separator is kept apart: it is short, far behind the others, and shares no prefix with
+// them.
+type packedIndex struct {
+	n       int // data blocks
+	shared  []byte
+	bases   fence.Numbers // of the groups' first separators
+	groups  []indexGroup
+	columns []byte // group after group, and columnPad
+	last    []byte // the last separator
 }
 
-const (
-	indexGroupLen = 8
-	fenceBytes    = 8 // bytes of a key in the fence
+// indexGroup describes consecutive data blocks. It has 32 steps, of four or eight bytes; where it has
+// fewer separators, the last step is repeated. Then come its columns, then the number that is
+// subtracted from trailers, unless that column is empty, and the remainders of the separators.
+type indexGroup struct {
+	offset uint64 // of the first block
+	steps  uint32 // where its steps begin in columns
+	length uint32 // of the shortest block, as in its handle
+	wide   bool   // its steps have eight bytes
+	shift  uint8  // lower bits that steps lack
+	key    uint8  // the least of columnKey
+	widths [numColumns]uint8
+}
 
-	// ownTrailer is set if the remainder ends with the separator's trailer; otherwise the
-	// trailer is firstTrailer.
-	ownTrailer  = 0x80
-	maxGroupKey = 0x7f
+// The columns. columnRest holds where the separator's remainder, its bytes after the first eight,
+// ends. In columnTrailer 0 stands for firstTrailer.
+const (
+	columnLength  = iota // of the block, less that of the shortest
+	columnKey            // length of the separator's user key after the shared prefix, at most eight
+	columnRest           // end of the separator's remainder
+	columnTrailer        // of the separator, less what follows the columns
+	columnGap            // bytes between the block and the next one
+	numColumns
 )
+
+const (
+	indexGroupLen = 32
+	numberBytes   = 8 // bytes of a key in its number
+	columnPad     = 8 // a value is read as eight bytes
+)
+
+// column is a column of a group.
+type column struct {
+	data  []byte // from its first value on
+	width int    // bytes per value
+	mask  uint64
+}
+
+func (c column) at(i int) uint64 { return binary.LittleEndian.Uint64(c.data[i*c.width:]) & c.mask }
 
 // firstTrailer comes before all other trailers.
 var firstTrailer = base.Trailer(base.MaxSequence, base.KindSeek)
 
-// wideEntry is a data block of an index that groups cannot represent, because of gaps
-// between the blocks, large blocks or long keys.
-type wideEntry struct {
+// rawBlock is a data block of a rawIndex.
+type rawBlock struct {
 	Handle
-	sepEnd uint32 // where its separator ends in rests; it begins where the one before ends
+	sepEnd uint32 // where its separator ends; it begins where the one before ends
 }
 
 var (
@@ -75,13 +109,14 @@ var (
 	errSeparator   = errors.New("separator longer than any key of its block can be")
 	errIndexKey    = errors.New("separator shorter than a trailer")
 	errIndexKeys   = errors.New("separators do not ascend")
-	errIndexTooBig = fmt.Errorf("%w: separators of 4 GiB or more", base.ErrUnsupported)
+	errIndexTooBig = fmt.Errorf("%w: index of 4 GiB or more", base.ErrUnsupported)
 )
 
 // rawIndex is a decoded index block with whole separators, one after another.
 type rawIndex struct {
-	blocks     []wideEntry
+	blocks     []rawBlock
 	separators []byte
+	columns    []byte // of the packedIndex
 }
 
 var rawIndexPool = sync.Pool{New: func() any { return new(rawIndex) }}
@@ -91,17 +126,17 @@ const maxPooledIndex = 1 << 20
 
 // decodeIndex decodes an index block whose data blocks must end at or before limit. The
 // result does not refer to data.
-func decodeIndex(data []byte, limit uint64) (*index, error) {
+func decodeIndex(data []byte, limit uint64) (*packedIndex, error) {
 	raw := rawIndexPool.Get().(*rawIndex)
 	defer func() {
-		if cap(raw.separators)+int(unsafe.Sizeof(wideEntry{}))*cap(raw.blocks) <= maxPooledIndex {
+		if cap(raw.separators)+cap(raw.columns)+int(unsafe.Sizeof(rawBlock{}))*cap(raw.blocks) <= maxPooledIndex {
 			rawIndexPool.Put(raw)
 		}
 	}()
 	if err := raw.decode(data, limit); err != nil {
 		return nil, err
 	}
-	return raw.index(), nil
+	return raw.pack()
 }
 
 func (r *rawIndex) decode(data []byte, limit uint64) error {
@@ -138,96 +173,196 @@ func (r *rawIndex) decode(data []byte, limit uint64) error {
 		at := len(r.separators)
 		r.separators = append(r.separators, key...)
 		last, lastEnd = r.separators[at:], h.end()
-		r.blocks = append(r.blocks, wideEntry{h, uint32(len(r.separators))})
+		r.blocks = append(r.blocks, rawBlock{h, uint32(len(r.separators))})
 		return nil
 	})
 }
 
-func (r *rawIndex) separator(i int) []byte { return cutSeparator(r.separators, r.blocks, i) }
-
-// cutSeparator returns separator i of concatenated ones.
-func cutSeparator(separators []byte, blocks []wideEntry, i int) []byte {
+// separator returns separator i.
+func (r *rawIndex) separator(i int) []byte {
 	start := uint32(0)
 	if i > 0 {
-		start = blocks[i-1].sepEnd
+		start = r.blocks[i-1].sepEnd
 	}
-	end := blocks[i].sepEnd
-	return separators[start:end:end]
+	end := r.blocks[i].sepEnd
+	return r.separators[start:end:end]
 }
 
-// index lays out what was decoded.
-func (r *rawIndex) index() *index {
-	x := &index{n: len(r.blocks)}
+// pack lays out what was decoded.
+func (r *rawIndex) pack() (*packedIndex, error) {
+	x := &packedIndex{n: len(r.blocks)}
 	if x.n == 0 {
-		return x
+		return x, nil
 	}
 	x.last = bytes.Clone(r.separator(x.n - 1))
-	x.fence = fence.New(x.n-1, func(i int) []byte { return base.UserKey(r.separator(i)) })
-	if !r.fits(len(x.fence.Shared())) {
-		x.wide = append([]wideEntry(nil), r.blocks...)
-		x.rests = bytes.Clone(r.separators)
-		return x
+	if x.n > 1 {
+		// Separators ascend, so all share what the first and the last share.
+		first := base.UserKey(r.separator(0))
+		x.shared = bytes.Clone(first[:base.CommonPrefix(first, base.UserKey(r.separator(x.n-2)))])
 	}
-	shared := len(x.fence.Shared())
 	x.groups = make([]indexGroup, (x.n+indexGroupLen-1)/indexGroupLen)
-	size := 0
-	for i := range x.n - 1 {
-		size += len(r.restOf(i, shared))
+	r.columns = r.columns[:0]
+	for i := range x.groups {
+		r.packGroup(x, i)
+		if uint64(len(r.columns)) > math.MaxUint32 {
+			return nil, errIndexTooBig
+		}
 	}
-	x.rests = make([]byte, 0, size)
-	for i := range r.blocks {
-		g, at := &x.groups[i/indexGroupLen], i%indexGroupLen
-		if at == 0 {
-			g.offset, g.rest = r.blocks[i].Offset, uint32(len(x.rests))
-		}
-		g.lengths[at] = uint16(r.blocks[i].Length)
-		if i == x.n-1 {
-			break // its separator is kept whole
-		}
-		separator := r.separator(i)
-		g.keys[at] = uint8(len(base.UserKey(separator)) - shared)
-		if base.KeyTrailer(separator) != firstTrailer {
-			g.keys[at] |= ownTrailer
-		}
-		x.rests = append(x.rests, r.restOf(i, shared)...)
-	}
-	return x
+	x.columns = append(make([]byte, 0, len(r.columns)+columnPad), r.columns...)[:len(r.columns)+columnPad]
+	x.bases = fence.NewNumbers(len(x.groups), func(i int) uint64 { return r.number(x, i*indexGroupLen) })
+	return x, nil
 }
 
-// restOf returns what the fence lacks of separator i.
-func (r *rawIndex) restOf(i, shared int) []byte {
-	separator := r.separator(i)
-	from := min(shared+fenceBytes, len(separator)-base.TrailerLen)
-	if base.KeyTrailer(separator) == firstTrailer {
-		separator = base.UserKey(separator)
+// number returns the number of separator i; that of the last one, which is never compared, is the
+// largest.
+func (r *rawIndex) number(x *packedIndex, i int) uint64 {
+	if i == x.n-1 {
+		return math.MaxUint64
 	}
-	return separator[from:]
+	return fence.Number(base.UserKey(r.separator(i)), len(x.shared))
 }
 
-// fits reports whether groups can represent the index.
-func (r *rawIndex) fits(shared int) bool {
-	for i := range r.blocks {
-		b := &r.blocks[i]
-		if b.Length > math.MaxUint16 || i > 0 && b.Offset != r.blocks[i-1].end() ||
-			i < len(r.blocks)-1 && len(base.UserKey(r.separator(i)))-shared > maxGroupKey {
-			return false
+// packGroup sets group i and appends its columns.
+func (r *rawIndex) packGroup(x *packedIndex, i int) {
+	first := i * indexGroupLen
+	blocks := r.blocks[first:min(first+indexGroupLen, x.n)]
+	separators := min(len(blocks), x.n-1-first)
+	var v [numColumns][indexGroupLen]uint64
+	var rests uint64
+	g := &x.groups[i]
+	g.offset, g.steps, g.length, g.key = blocks[0].Offset, uint32(len(r.columns)), math.MaxUint32, numberBytes
+	for at, b := range blocks {
+		g.length = min(g.length, uint32(b.Length))
+		v[columnLength][at] = b.Length
+		if at+1 < len(blocks) {
+			v[columnGap][at] = blocks[at+1].Offset - b.end()
+		}
+		v[columnKey][at], v[columnRest][at] = numberBytes, rests
+		if at < separators {
+			key := base.UserKey(r.separator(first + at))
+			v[columnKey][at] = uint64(min(len(key)-len(x.shared), numberBytes))
+			rests += uint64(max(len(key)-len(x.shared)-numberBytes, 0))
+			v[columnRest][at] = rests
+		}
+		g.key = min(g.key, uint8(v[columnKey][at]))
+	}
+	for at := range blocks {
+		v[columnLength][at] -= uint64(g.length)
+		v[columnKey][at] -= uint64(g.key)
+	}
+	subtracted := r.trailers(v[columnTrailer][:separators], first)
+	r.packSteps(x, g, first, separators)
+	for c := range v {
+		g.widths[c] = r.appendColumn(v[c][:len(blocks)])
+	}
+	if g.widths[columnTrailer] > 0 {
+		r.columns = binary.LittleEndian.AppendUint64(r.columns, subtracted)
+	}
+	for at := range separators {
+		key := base.UserKey(r.separator(first + at))[len(x.shared):]
+		r.columns = append(r.columns, key[min(len(key), numberBytes):]...)
+	}
+}
+
+// packSteps appends the steps of a group.
+func (r *rawIndex) packSteps(x *packedIndex, g *indexGroup, first, separators int) {
+	var steps [indexGroupLen]uint64
+	var last, all uint64
+	for at := range steps {
+		if at < separators {
+			last = r.number(x, first+at) - r.number(x, first)
+		}
+		steps[at] = last
+		all |= last
+	}
+	if all != 0 {
+		g.shift = uint8(bits.TrailingZeros64(all))
+	}
+	g.wide = all>>g.shift > math.MaxUint32
+	for _, n := range steps {
+		if n >>= g.shift; g.wide {
+			r.columns = binary.LittleEndian.AppendUint64(r.columns, n)
+		} else {
+			r.columns = binary.LittleEndian.AppendUint32(r.columns, uint32(n))
 		}
 	}
-	return true
+}
+
+// trailers sets v to the trailers of the separators from first on, less the number that it returns,
+// and to 0 for firstTrailer.
+func (r *rawIndex) trailers(v []uint64, first int) (subtracted uint64) {
+	subtracted = math.MaxUint64
+	for at := range v {
+		v[at] = base.KeyTrailer(r.separator(first + at))
+		subtracted = min(subtracted, v[at])
+	}
+	// 0 must stand for no other trailer. Numbers wrap around; one of these is not a trailer.
+	for subtracted--; slices.Contains(v, subtracted); {
+		subtracted--
+	}
+	for at, trailer := range v {
+		v[at] = 0
+		if trailer != firstTrailer {
+			v[at] = trailer - subtracted
+		}
+	}
+	return subtracted
+}
+
+// appendColumn appends a column and returns its width.
+func (r *rawIndex) appendColumn(v []uint64) (width uint8) {
+	all := uint64(0)
+	for _, n := range v {
+		all |= n
+	}
+	width = uint8(bits.Len64(all)+7) / 8
+	for _, n := range v {
+		for range width {
+			r.columns = append(r.columns, byte(n))
+			n >>= 8
+		}
+	}
+	return width
 }
 
 // numBlocks returns the number of data blocks.
-func (x *index) numBlocks() int { return x.n }
+func (x *packedIndex) numBlocks() int { return x.n }
+
+// groupOf returns the group of data block i, its number of blocks, and where i is among them.
+func (x *packedIndex) groupOf(i int) (g *indexGroup, blocks, at int) {
+	at = i % indexGroupLen
+	return &x.groups[i/indexGroupLen], min(indexGroupLen, x.n-(i-at)), at
+}
+
+// column returns column c of a group with that many blocks.
+func (x *packedIndex) column(g *indexGroup, c, blocks int) column {
+	w := int(g.widths[c])
+	return column{x.from(g, c, blocks), w, 1<<(8*w) - 1}
+}
+
+// from returns column c of a group and what follows.
+func (x *packedIndex) from(g *indexGroup, c, blocks int) []byte {
+	start := int(g.steps) + indexGroupLen*g.stepBytes()
+	for _, w := range g.widths[:c] {
+		start += int(w) * blocks
+	}
+	return x.columns[start:]
+}
 
 // handle returns the location of data block i.
-func (x *index) handle(i int) Handle {
-	if x.wide != nil {
-		return x.wide[i].Handle
+func (x *packedIndex) handle(i int) Handle {
+	g, blocks, at := x.groupOf(i)
+	lengths := x.column(g, columnLength, blocks)
+	h := Handle{g.offset, uint64(g.length) + lengths.at(at)}
+	for before := range at {
+		h.Offset += lengths.at(before)
 	}
-	g := &x.groups[i/indexGroupLen]
-	h := Handle{g.offset, uint64(g.lengths[i%indexGroupLen])}
-	for _, n := range g.lengths[:i%indexGroupLen] {
-		h.Offset += uint64(n) + blockTrailerLen
+	h.Offset += uint64(at) * (uint64(g.length) + blockTrailerLen)
+	if g.widths[columnGap] != 0 {
+		gaps := x.column(g, columnGap, blocks)
+		for before := range at {
+			h.Offset += gaps.at(before)
+		}
 	}
 	return h
 }
@@ -237,45 +372,79 @@ type separatorBuf [64]byte
 
 // separator returns an encoded internal key that is not before any key of block i, and
 // before every key of the blocks after it. It is in buf, or must not be modified.
-func (x *index) separator(buf *separatorBuf, i int) []byte {
-	switch {
-	case i == x.n-1:
+func (x *packedIndex) separator(buf *separatorBuf, i int) []byte {
+	if i == x.n-1 {
 		return x.last
-	case x.wide != nil:
-		return cutSeparator(x.rests, x.wide, i)
 	}
-	g, at := &x.groups[i/indexGroupLen], i%indexGroupLen
-	rest := g.rest
-	for _, k := range g.keys[:at] {
-		rest += restLen(k)
+	g, blocks, at := x.groupOf(i)
+	key := append(buf[:0], x.shared...)
+	var number [numberBytes]byte
+	binary.BigEndian.PutUint64(number[:], x.number(i))
+	key = append(key, number[:x.keyLen(g, blocks, at)]...)
+	if g.widths[columnRest] != 0 {
+		start, end := x.rest(g, blocks, at)
+		key = append(key, x.rests(g, blocks)[start:end]...)
 	}
-	k := g.keys[at]
-	key := append(buf[:0], x.fence.Shared()...)
-	var eight [fenceBytes]byte
-	binary.BigEndian.PutUint64(eight[:], x.fence.Number(i))
-	key = append(key, eight[:min(k&^ownTrailer, fenceBytes)]...)
-	key = append(key, x.rests[rest:rest+restLen(k)]...)
-	if k&ownTrailer == 0 {
-		key = binary.LittleEndian.AppendUint64(key, firstTrailer)
-	}
-	return key
+	return binary.LittleEndian.AppendUint64(key, x.trailer(g, blocks, at))
 }
 
-// restLen is the length of a separator's remainder.
-func restLen(k uint8) uint32 {
-	n := uint32(0)
-	if own := k &^ ownTrailer; own > fenceBytes {
-		n = uint32(own) - fenceBytes
+// number returns the number of separator i, which is not the last.
+func (x *packedIndex) number(i int) uint64 {
+	g := &x.groups[i/indexGroupLen]
+	steps, step := x.columns[g.steps:], uint64(0)
+	if at := i % indexGroupLen; g.wide {
+		step = binary.LittleEndian.Uint64(steps[8*at:])
+	} else {
+		step = uint64(binary.LittleEndian.Uint32(steps[4*at:]))
 	}
-	if k&ownTrailer != 0 {
-		n += base.TrailerLen
+	return x.bases.At(i/indexGroupLen) + step<<g.shift
+}
+
+func (g *indexGroup) stepBytes() int {
+	if g.wide {
+		return 8
 	}
-	return n
+	return 4
+}
+
+// keyLen returns how many bytes of a separator its number has.
+func (x *packedIndex) keyLen(g *indexGroup, blocks, at int) int {
+	return int(g.key) + int(x.column(g, columnKey, blocks).at(at))
+}
+
+// rest returns where a separator's remainder is in rests.
+func (x *packedIndex) rest(g *indexGroup, blocks, at int) (start, end uint64) {
+	ends := x.column(g, columnRest, blocks)
+	if at > 0 {
+		start = ends.at(at - 1)
+	}
+	return start, ends.at(at)
+}
+
+// trailer returns a separator's trailer.
+func (x *packedIndex) trailer(g *indexGroup, blocks, at int) uint64 {
+	t := x.column(g, columnTrailer, blocks).at(at)
+	if t == 0 {
+		return firstTrailer
+	}
+	return t + binary.LittleEndian.Uint64(x.from(g, numColumns, blocks))
+}
+
+// rests returns the remainders of a group's separators and what follows.
+func (x *packedIndex) rests(g *indexGroup, blocks int) []byte {
+	after := x.from(g, numColumns, blocks)
+	if g.widths[columnTrailer] != 0 {
+		after = after[base.TrailerLen:]
+	}
+	return after
 }
 
 // endsAt reports whether the separator of block i has the user key. It allocates only if the
 // separator is longer than a separatorBuf and has the length that the key needs.
-func (x *index) endsAt(i int, userKey []byte) bool {
+func (x *packedIndex) endsAt(i int, userKey []byte) bool {
+	if i < x.n-1 && (!x.shares(userKey) || fence.Number(userKey, len(x.shared)) != x.number(i)) {
+		return false // the common case
+	}
 	if x.separatorLen(i) != len(userKey)+base.TrailerLen {
 		return false
 	}
@@ -284,48 +453,196 @@ func (x *index) endsAt(i int, userKey []byte) bool {
 }
 
 // separatorLen returns the length of the separator of block i.
-func (x *index) separatorLen(i int) int {
-	switch {
-	case i == x.n-1:
+func (x *packedIndex) separatorLen(i int) int {
+	if i == x.n-1 {
 		return len(x.last)
-	case x.wide != nil:
-		return len(cutSeparator(x.rests, x.wide, i))
 	}
-	k := x.groups[i/indexGroupLen].keys[i%indexGroupLen]
-	return len(x.fence.Shared()) + int(k&^ownTrailer) + base.TrailerLen
+	g, blocks, at := x.groupOf(i)
+	start, end := x.rest(g, blocks, at)
+	return len(x.shared) + x.keyLen(g, blocks, at) + int(end-start) + base.TrailerLen
 }
 
 // find returns the first block whose separator is at or after the internal key (userKey,
 // trailer), or numBlocks if there is none: all blocks before it hold only smaller keys. It
 // allocates only for separators longer than a separatorBuf.
-func (x *index) find(userKey []byte, trailer uint64) int {
-	i, ties := x.fence.Find(userKey)
-	if ties > 0 {
-		i = x.findAmong(i, ties, userKey, trailer)
+func (x *packedIndex) find(userKey []byte, trailer uint64) int {
+	if !x.shares(userKey) {
+		if x.n > 1 && bytes.Compare(userKey, x.shared) < 0 {
+			return 0
+		}
+		return x.findLast(userKey, trailer)
 	}
-	if i == x.fence.Len() {
+	p := fence.Number(userKey, len(x.shared))
+	i, tie := x.rank(p)
+	if tie {
+		i = x.findAmong(i, x.ties(i, p), userKey, trailer)
+	}
+	if i >= x.n-1 {
 		return x.findLast(userKey, trailer)
 	}
 	return i
 }
 
-// findAmong is find among the n separators from i on, which the fence cannot tell from the
-// key.
-func (x *index) findAmong(i, n int, userKey []byte, trailer uint64) int {
-	var buf separatorBuf
-	for hi := i + n; i < hi; {
-		mid := int(uint(i+hi) / 2)
-		if compareTo(x.separator(&buf, mid), userKey, trailer) < 0 {
-			i = mid + 1
+// shares reports whether the key has the prefix that all separators share.
+func (x *packedIndex) shares(userKey []byte) bool {
+	n := len(x.shared)
+	return len(userKey) >= n && string(userKey[:n]) == string(x.shared)
+}
+
+// within reports whether the key's number shows that the key is after separator i-1 and before
+// separator i.
+func (x *packedIndex) within(userKey []byte, i int) bool {
+	if i == x.n-1 || !x.shares(userKey) {
+		return false
+	}
+	p := fence.Number(userKey, len(x.shared))
+	return p < x.number(i) && (i == 0 || p > x.number(i-1))
+}
+
+// rank returns how many separators but the last have a number below p. tie reports that the one
+// after those, which is not the last, has the number p.
+func (x *packedIndex) rank(p uint64) (i int, tie bool) {
+	group := x.bases.Rank(p) - 1
+	if group < 0 {
+		return 0, x.n > 1 && x.bases.At(0) == p
+	}
+	g, base := &x.groups[group], x.bases.At(group)
+	// The steps up to this one are of numbers below p.
+	step := (p - 1 - base) >> g.shift
+	next := uint64(0)
+	if steps := x.columns[g.steps:]; g.wide {
+		if i = countWide((*[8 * indexGroupLen]byte)(steps), step); i < indexGroupLen {
+			next = binary.LittleEndian.Uint64(steps[8*i:])
+		}
+	} else {
+		if i = count((*[4 * indexGroupLen]byte)(steps), uint32(min(step, math.MaxUint32))); i < indexGroupLen {
+			next = uint64(binary.LittleEndian.Uint32(steps[4*i:]))
+		}
+	}
+	if i == indexGroupLen {
+		i += group * indexGroupLen
+		return min(i, x.n-1), i < x.n-1 && x.bases.At(group+1) == p
+	}
+	tie = base+next<<g.shift == p
+	i += group * indexGroupLen
+	return min(i, x.n-1), tie && i < x.n-1
+}
+
+// count returns how many steps are not above step, without data-dependent branches.
+func count(steps *[4 * indexGroupLen]byte, step uint32) int {
+	upTo := func(s *[32]byte, i int) uint64 {
+		_, above := bits.Sub64(uint64(step), uint64(binary.LittleEndian.Uint32(s[4*i:])), 0)
+		return 1 - above
+	}
+	eights := upTo((*[32]byte)(steps[0:]), 7) + upTo((*[32]byte)(steps[32:]), 7) + upTo((*[32]byte)(steps[64:]), 7)
+	s := (*[32]byte)(steps[32*eights:])
+	return int(8*eights + upTo(s, 0) + upTo(s, 1) + upTo(s, 2) + upTo(s, 3) + upTo(s, 4) + upTo(s, 5) + upTo(s, 6) + upTo(s, 7))
+}
+
+// countWide is count for steps of eight bytes.
+func countWide(steps *[8 * indexGroupLen]byte, step uint64) int {
+	upTo := func(s *[64]byte, i int) uint64 {
+		_, above := bits.Sub64(step, binary.LittleEndian.Uint64(s[8*i:]), 0)
+		return 1 - above
+	}
+	eights := upTo((*[64]byte)(steps[0:]), 7) + upTo((*[64]byte)(steps[64:]), 7) + upTo((*[64]byte)(steps[128:]), 7)
+	s := (*[64]byte)(steps[64*eights:])
+	return int(8*eights + upTo(s, 0) + upTo(s, 1) + upTo(s, 2) + upTo(s, 3) + upTo(s, 4) + upTo(s, 5) + upTo(s, 6) + upTo(s, 7))
+}
+
+// ties returns how many separators from i on have the number p, which that of i is.
+func (x *packedIndex) ties(i int, p uint64) int {
+	switch {
+	case i+1 == x.n-1 || x.number(i+1) != p:
+		return 1
+	case p == math.MaxUint64:
+		return x.n - 1 - i
+	}
+	end, _ := x.rank(p + 1)
+	return end - i
+}
+
+// findAmong is find among the n separators from i on, whose numbers are that of the key: by the
+// first separators of groups, then within one.
+func (x *packedIndex) findAmong(i, n int, userKey []byte, trailer uint64) int {
+	var t tiedGroup
+	end := i + n
+	for lo, hi := i/indexGroupLen+1, (end+indexGroupLen-1)/indexGroupLen; lo < hi; {
+		mid := int(uint(lo+hi) / 2)
+		t.set(x, mid)
+		if t.compare(0, userKey, trailer) < 0 {
+			lo = mid + 1
+			i = mid*indexGroupLen + 1
 		} else {
 			hi = mid
+			end = mid * indexGroupLen
+		}
+	}
+	if i == end {
+		return i
+	}
+	group := i / indexGroupLen
+	t.set(x, group)
+	for first := group * indexGroupLen; i < end; {
+		mid := int(uint(i+end) / 2)
+		if t.compare(mid-first, userKey, trailer) < 0 {
+			i = mid + 1
+		} else {
+			end = mid
 		}
 	}
 	return i
 }
 
+// tiedGroup is a group whose separators are compared with keys that have their numbers.
+type tiedGroup struct {
+	x          *packedIndex
+	g          *indexGroup
+	group      int
+	blocks     int
+	keys, ends int // where columnKey and columnRest are in columns
+	rests      int // where the separators' remainders are
+}
+
+func (t *tiedGroup) set(x *packedIndex, group int) {
+	g, blocks, _ := x.groupOf(group * indexGroupLen)
+	w := &g.widths
+	t.x, t.g, t.group, t.blocks = x, g, group, blocks
+	t.keys = int(g.steps) + indexGroupLen*g.stepBytes() + int(w[columnLength])*blocks
+	t.ends = t.keys + int(w[columnKey])*blocks
+	t.rests = t.ends + (int(w[columnRest])+int(w[columnTrailer])+int(w[columnGap]))*blocks
+	if w[columnTrailer] != 0 {
+		t.rests += base.TrailerLen
+	}
+}
+
+// at returns value i of the column of that width at an offset.
+func (t *tiedGroup) at(column int, width uint8, i int) int {
+	n := binary.LittleEndian.Uint64(t.x.columns[column+i*int(width):])
+	return int(n & (1<<(8*width) - 1))
+}
+
+// compare compares separator i of the group with an internal key that has its number.
+func (t *tiedGroup) compare(i int, userKey []byte, trailer uint64) int {
+	key, g := userKey[len(t.x.shared):], t.g
+	if len(key) < numberBytes || int(g.key)+t.at(t.keys, g.widths[columnKey], i) < numberBytes {
+		// Numbers do not tell zeros at the end of a key from none.
+		var buf separatorBuf
+		return compareTo(t.x.separator(&buf, t.group*indexGroupLen+i), userKey, trailer)
+	}
+	start := 0
+	if i > 0 {
+		start = t.at(t.ends, g.widths[columnRest], i-1)
+	}
+	rest := t.x.columns[t.rests+start : t.rests+t.at(t.ends, g.widths[columnRest], i)]
+	if c := bytes.Compare(rest, key[numberBytes:]); c != 0 {
+		return c
+	}
+	return cmp.Compare(trailer, t.x.trailer(g, t.blocks, i)) // the larger trailer comes first
+}
+
 // findLast is find for an internal key after all separators but the last one.
-func (x *index) findLast(userKey []byte, trailer uint64) int {
+func (x *packedIndex) findLast(userKey []byte, trailer uint64) int {
 	if x.n > 0 && compareTo(x.last, userKey, trailer) >= 0 {
 		return x.n - 1
 	}
@@ -346,10 +663,13 @@ func compareTo(ikey, userKey []byte, trailer uint64) int {
 	return 0
 }
 
-// bytesHeld returns the index's size in memory, with the cache's slots.
+// bytesHeld returns the index's size in memory.
+func (x *packedIndex) bytesHeld() int64 {
+	return int64(unsafe.Sizeof(*x)) + x.bases.Bytes() + int64(unsafe.Sizeof(indexGroup{}))*int64(cap(x.groups)) +
+		int64(cap(x.shared)+cap(x.columns)+cap(x.last))
+}
+
+// bytesHeld returns the index's size in memory, without slots, which count as the cache's.
 func (x *index) bytesHeld() int64 {
-	return int64(unsafe.Sizeof(*x)) + (8+4)*int64(len(x.slots)) + x.fence.Bytes() + int64(len(x.fence.Shared())) +
-		int64(unsafe.Sizeof(indexGroup{}))*int64(cap(x.groups)) +
-		int64(unsafe.Sizeof(wideEntry{}))*int64(cap(x.wide)) +
-		int64(cap(x.rests)+cap(x.last))
+	return int64(unsafe.Sizeof(*x)-unsafe.Sizeof(x.packedIndex)) + 8*int64(cap(x.cached)) + x.packedIndex.bytesHeld()
 }

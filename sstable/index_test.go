@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/fence"
 )
 
 // TestIndexFind compares find with a walk over all separators.
@@ -21,13 +22,13 @@ func TestIndexFind(t *testing.T) {
 		letters := 1 + rng.IntN(3)
 		word := func() []byte {
 			b := []byte(common)
-			for range rng.IntN(12) {
+			for range rng.IntN(14) {
 				b = append(b, 'a'+byte(rng.IntN(letters)))
 			}
 			return b
 		}
 		var seps [][]byte
-		for range 1 + rng.IntN(20) {
+		for range 1 + rng.IntN(90) {
 			seps = append(seps, base.AppendInternalKey(nil, word(), uint64(rng.IntN(3)), base.KindSet))
 		}
 		if round%2 == 0 { // a successor, as at the end of a table
@@ -67,8 +68,10 @@ func TestIndexCommon(t *testing.T) {
 	data, _ := buildTable(t, numbered(1000), &WriterOptions{BlockBytes: 200})
 	x := openTable(t, data, nil).index.Load()
 	for i := range x.numBlocks() - 1 {
-		if at, ties := x.fence.Find(base.UserKey(x.separator(new(separatorBuf), i))); at != i || ties != 1 {
-			t.Errorf("separator %d is found at %d and the %d from there on", i, at, ties)
+		key := base.UserKey(x.separator(new(separatorBuf), i))
+		p := fence.Number(key, len(x.shared))
+		if at, tie := x.rank(p); at != i || !tie || x.ties(i, p) != 1 {
+			t.Errorf("separator %d is found at %d, %t, and the %d from there on", i, at, tie, x.ties(i, p))
 		}
 	}
 	if last := string(base.UserKey(x.separator(new(separatorBuf), x.numBlocks()-1))); last != "l" {
@@ -79,19 +82,23 @@ func TestIndexCommon(t *testing.T) {
 // TestIndexHolds: whatever separators and blocks an index has, it gives them back.
 func TestIndexHolds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	groups := 0
 	for round := range 2000 {
 		common := bytes.Repeat([]byte{byte(rng.IntN(256))}, rng.IntN(12))
 		longest := []int{0, 1, 8, 9, 12, 127, 128, 300}[rng.IntN(8)]
 		var seps [][]byte
-		for range 1 + rng.IntN(40) {
+		for range 1 + rng.IntN(100) {
 			key := bytes.Clone(common)
 			for range rng.IntN(longest + 1) {
 				key = append(key, byte(rng.IntN(3))*127) // zeros, as those that the fence pads with
 			}
 			seq, kind := base.MaxSequence, base.KindSeek
-			if rng.IntN(3) == 0 {
+			switch rng.IntN(3 + round%3) {
+			case 0:
 				seq, kind = uint64(rng.IntN(3)), base.KindSet
+			case 3: // a kind there is not, of the last trailer; and the first
+				seq, kind = base.MaxSequence*uint64(rng.IntN(2)), base.Kind(255*rng.IntN(2))
+			case 4:
+				seq, kind = 1<<40+uint64(rng.IntN(1000)), base.KindSet
 			}
 			seps = append(seps, base.AppendInternalKey(nil, key, seq, kind))
 		}
@@ -116,24 +123,24 @@ func TestIndexHolds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x.wide == nil {
-			groups++
-		}
 		for i, want := range seps {
 			if got := x.separator(new(separatorBuf), i); !bytes.Equal(got, want) || x.separatorLen(i) != len(want) {
 				t.Fatalf("round %d: separator %d of %d is %q, want %q", round, i, len(seps), got, want)
+			}
+			for _, key := range [][]byte{base.UserKey(want), base.UserKey(seps[rng.IntN(len(seps))]), common, append(bytes.Clone(base.UserKey(want)), 0)} {
+				if got := x.endsAt(i, key); got != bytes.Equal(base.UserKey(want), key) {
+					t.Fatalf("round %d: separator %d of %d is %q, and ends at %q: %t", round, i, len(seps), want, key, got)
+				}
 			}
 			if got := x.handle(i); got != handles[i] {
 				t.Fatalf("round %d: block %d of %d is at %v, want %v", round, i, len(seps), got, handles[i])
 			}
 		}
 	}
-	if groups < 500 || groups > 1900 {
-		t.Errorf("%d of 2000 are held in groups", groups)
-	}
 }
 
-// TestIndexBytes: what a block costs in memory, and that looking it up allocates nothing.
+// TestIndexBytes: what a block costs in memory with what the cache adds, and that looking it
+// up allocates nothing.
 func TestIndexBytes(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -142,16 +149,16 @@ func TestIndexBytes(t *testing.T) {
 	}{
 		{"random", func(i int) []byte {
 			return binary.BigEndian.AppendUint64(nil, uint64(i)<<44|uint64(i)*0x9e3779b97f4a7c15>>20)
-		}, 15},
-		{"every other", func(i int) []byte { return fmt.Appendf(nil, "%016d", 2*i) }, 22},
-		{"one after another", func(i int) []byte { return fmt.Appendf(nil, "%016d", i) }, 23}, // which have no short separators
+		}, 9},
+		{"every other", func(i int) []byte { return fmt.Appendf(nil, "%016d", 2*i) }, 12},
+		{"one after another", func(i int) []byte { return fmt.Appendf(nil, "%016d", i) }, 12}, // which have no short separators
 	} {
 		var entries []kv
 		for i := range 40_000 {
 			entries = append(entries, kv{string(c.key(i)), 7, KindSet, strings.Repeat("v", 100)})
 		}
 		data, _ := buildTable(t, entries, &WriterOptions{DisableCompression: true})
-		r := openTable(t, data, nil)
+		r := openTable(t, data, &ReaderOptions{Cache: NewBlockCache(1 << 20)})
 		n := r.index.Load().numBlocks()
 		if per := float64(r.index.Load().bytesHeld()) / float64(n); n < 1000 || per > c.bytes {
 			t.Errorf("%s: %d blocks take %.1f bytes each", c.name, n, per)

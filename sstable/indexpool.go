@@ -7,8 +7,9 @@ import (
 
 // IndexPool bounds the memory of the indexes of many readers. An index is read when it is
 // needed; when there are too many, those that were not used recently go, by the clock
-// algorithm, and with them their tables' blocks in the cache. The zero IndexPool has no limit
-// and is ready for use. It is safe for concurrent use and must not be copied.
+// algorithm, and with them their tables' blocks in the cache. Small indexes stay: they hold little,
+// and without one each lookup would read it. The zero IndexPool has no limit and is ready for
+// use. It is safe for concurrent use and must not be copied.
 type IndexPool struct {
 	limit atomic.Int64 // bytes; 0: none
 	held  atomic.Int64 // bytes; written under mu
@@ -22,9 +23,15 @@ type IndexPool struct {
 // indexNode is the pool's bookkeeping for an index.
 type indexNode struct {
 	reader *Reader // nil: not in the pool; guarded by the pool's mu
-	at     int     // its place in the ring; guarded by the pool's mu
+	at     int     // its place in the ring, -1: it stays; guarded by the pool's mu
 	bytes  int64
 }
+
+// maxKept is the number of bytes per data block up to which an index is small.
+const maxKept = 16
+
+// small reports whether the index is never evicted.
+func (x *index) small() bool { return x.bytesHeld() <= maxKept*int64(x.n)+1<<10 }
 
 // touch marks the index as used.
 func (x *index) touch() {
@@ -33,8 +40,8 @@ func (x *index) touch() {
 	}
 }
 
-// SetLimit sets the most bytes that indexes may take together; a single index may take more.
-// 0 is no limit.
+// SetLimit sets the most bytes that indexes may take together; a single index may take more, and
+// so may all small ones. 0 is no limit.
 func (p *IndexPool) SetLimit(bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,12 +56,12 @@ func (p *IndexPool) HeldBytes() int64 { return p.held.Load() }
 // needed.
 func (p *IndexPool) Loads() uint64 { return p.loads.Load() }
 
-// offer takes an index if there is room, and reports whether it did. REQUIRES: the reader is
-// not shared yet.
+// offer takes an index if it is small or there is room, and reports whether it did. REQUIRES: the
+// reader is not shared yet.
 func (p *IndexPool) offer(r *Reader, x *index) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if limit := p.limit.Load(); limit > 0 && p.held.Load()+x.bytesHeld() > limit {
+	if limit := p.limit.Load(); !x.small() && limit > 0 && p.held.Load()+x.bytesHeld() > limit {
 		return false
 	}
 	p.link(r, x)
@@ -88,53 +95,25 @@ func (p *IndexPool) drop(x *index) {
 	}
 }
 
-// hasRoom reports whether an index of that size fits without evicting another.
-func (p *IndexPool) hasRoom(bytes int64) bool {
-	limit := p.limit.Load()
-	return limit <= 0 || p.held.Load()+bytes <= limit
-}
-
-// keepSparse gives a reader that does not hold its index x a sparse one.
-func (p *IndexPool) keepSparse(r *Reader, x *index) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.addSparse(r, x)
-}
-
-// addSparse is keepSparse for callers that hold mu.
-func (p *IndexPool) addSparse(r *Reader, x *index) {
-	if r.sparse.Load() != nil || r.released.Load() {
-		return
-	}
-	s := x.sparse()
-	r.sparse.Store(s)
-	p.held.Add(s.bytesHeld())
-}
-
-// dropSparse takes the sparse index from a reader that is released. A nil receiver is allowed.
-func (p *IndexPool) dropSparse(r *Reader) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.held.Add(-r.sparse.Swap(nil).bytesHeld())
-}
-
 func (p *IndexPool) link(r *Reader, x *index) {
 	n := &x.held
-	n.reader, n.at, n.bytes = r, len(p.ring), x.bytesHeld()
+	n.reader, n.at, n.bytes = r, -1, x.bytesHeld()
+	if !x.small() {
+		n.at = len(p.ring)
+		p.ring = append(p.ring, x)
+	}
 	x.touch()
-	p.ring = append(p.ring, x)
 	p.held.Add(n.bytes)
 }
 
 func (p *IndexPool) unlink(x *index) {
 	n := &x.held
-	last := p.ring[len(p.ring)-1]
-	p.ring[n.at], last.held.at = last, n.at
-	p.ring[len(p.ring)-1] = nil
-	p.ring = p.ring[:len(p.ring)-1]
+	if n.at >= 0 {
+		last := p.ring[len(p.ring)-1]
+		p.ring[n.at], last.held.at = last, n.at
+		p.ring[len(p.ring)-1] = nil
+		p.ring = p.ring[:len(p.ring)-1]
+	}
 	p.held.Add(-n.bytes)
 	n.reader = nil
 }
@@ -142,7 +121,7 @@ func (p *IndexPool) unlink(x *index) {
 // shrink evicts indexes other than keep until the rest is within the limit. REQUIRES: mu.
 func (p *IndexPool) shrink(keep *index) {
 	limit := p.limit.Load()
-	for tries := 2 * len(p.ring); limit > 0 && p.held.Load() > limit && tries > 0; tries-- {
+	for tries := 2 * len(p.ring); limit > 0 && p.held.Load() > limit && tries > 0 && len(p.ring) > 0; tries-- {
 		if p.hand >= len(p.ring) {
 			p.hand = 0
 		}
@@ -153,7 +132,6 @@ func (p *IndexPool) shrink(keep *index) {
 		}
 		r := x.held.reader
 		p.unlink(x) // the last one of the ring takes its place
-		p.addSparse(r, x)
 		r.index.Store(nil)
 		r.releaseBlocks(x)
 	}

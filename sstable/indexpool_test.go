@@ -3,8 +3,8 @@ package sstable
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -28,10 +28,19 @@ func (f *switchReader) ReadAt(p []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, off)
 }
 
+// unshortened returns entries whose separators are long, so that none of their index stays.
+func unshortened(n int) []kv {
+	list := make([]kv, n)
+	for i := range list {
+		list[i] = kv{fmt.Sprintf("%c-the-same-for-long-%08d", 'a'+2*i/n, i), uint64(i + 1), KindSet, "value"}
+	}
+	return list
+}
+
 // TestIndexPool: lookups, scans and releases at once, with room for a third of the indexes.
 // Everything is found, the pool keeps its limit, and in the end holds nothing.
 func TestIndexPool(t *testing.T) {
-	list := numbered(3000)
+	list := unshortened(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
 	c := NewBlockCache(80 << 10)
 	one := openTable(t, data, &ReaderOptions{Cache: c}).index.Load().bytesHeld()
@@ -41,12 +50,11 @@ func TestIndexPool(t *testing.T) {
 	for range 9 {
 		readers = append(readers, openTable(t, data, &ReaderOptions{Cache: c, IndexPool: pool}))
 	}
-	whole := func() int64 { // without sparse indexes
+	whole := func() (n int64) {
 		pool.mu.Lock()
 		defer pool.mu.Unlock()
-		n := pool.HeldBytes()
-		for _, r := range readers {
-			n -= r.sparse.Load().bytesHeld()
+		for _, x := range pool.ring {
+			n += x.held.bytes
 		}
 		return n
 	}
@@ -103,7 +111,7 @@ func TestIndexPool(t *testing.T) {
 
 // TestIndexPoolClock: the index that was not used goes.
 func TestIndexPoolClock(t *testing.T) {
-	list := numbered(3000)
+	list := unshortened(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
 	pool := new(IndexPool)
 	var readers []*Reader
@@ -140,8 +148,7 @@ func TestIndexPoolClock(t *testing.T) {
 // TestIndexPoolErrors: an index that cannot be read again is an error of each read that
 // needs it, until it can; one that is damaged by then as well.
 func TestIndexPoolErrors(t *testing.T) {
-	list := numbered(3000)
-	list[100].value = string(make([]byte, math.MaxUint16+1)) // no sparse index has such a block
+	list := unshortened(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300, DisableCompression: true})
 	damaged := bytes.Clone(data)
 	pool := new(IndexPool)
@@ -198,5 +205,37 @@ func TestIndexPoolErrors(t *testing.T) {
 			t.Errorf("an offset of %d without an index", got)
 		}
 		damaged[h.Offset] ^= 1
+	}
+}
+
+// TestSmallIndexesStay: without room for it a small index stays in memory all the same, until its
+// table is released.
+func TestSmallIndexesStay(t *testing.T) {
+	list := numbered(3000)
+	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
+	pool := new(IndexPool)
+	pool.SetLimit(1)
+	r := openTable(t, data, &ReaderOptions{IndexPool: pool, Cache: NewBlockCache(1 << 20)})
+	large, _ := buildTable(t, unshortened(3000), &WriterOptions{BlockBytes: 300})
+	other := openTable(t, large, &ReaderOptions{IndexPool: pool})
+	for round := range 3 {
+		if err := checkScan(r, list, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkScan(other, unshortened(3000), nil); err != nil {
+			t.Fatal(err)
+		}
+		if round == 2 {
+			other.index.Load().used.Store(false) // it goes at once, and nothing is left that could
+		}
+		pool.SetLimit(1)
+	}
+	if x := r.index.Load(); x == nil || pool.HeldBytes() != x.bytesHeld() || other.index.Load() != nil || pool.Loads() != 3 {
+		t.Errorf("%d bytes are held, %d indexes were loaded again", pool.HeldBytes(), pool.Loads())
+	}
+	r.Release()
+	other.Release()
+	if n := pool.HeldBytes(); n != 0 {
+		t.Errorf("%d bytes are held after all", n)
 	}
 }

@@ -403,10 +403,10 @@ func (it *Iter) read(i int) error {
 	}
 	it.own = block{}
 	it.blk = &it.own
-	if err := r.initDataBlock(it.x, &it.own, it.ownData, i); err != nil {
+	if err := r.initDataBlock(&it.x.packedIndex, &it.own, it.ownData, i); err != nil {
 		return err
 	}
-	if it.x.slots != nil && !it.opts.DontFillCache && r.cache.admit(it.x, i) {
+	if it.x.cached != nil && !it.opts.DontFillCache && r.cache.admit(it.x, i) {
 		it.blk = r.keepBlock(it.x, i, &it.own)
 	}
 	return nil

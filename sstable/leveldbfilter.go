@@ -46,7 +46,7 @@ var errLevelDBFilter = errors.New("malformed filters of LevelDB")
 // levelDBFilter probes the filters of such a block. It needs the table's index: a key is
 // looked up in the filters of the data blocks that can hold it.
 type levelDBFilter struct {
-	index  *index
+	index  *packedIndex
 	data   []byte   // the filters
 	ends   []uint32 // end of each, relative to the start of the first
 	baseLg uint8
@@ -59,7 +59,7 @@ type levelDBFilter struct {
 }
 
 // newLevelDBFilter parses the filter block; ok is false if it is malformed.
-func newLevelDBFilter(x *index, family string, block []byte) (f *levelDBFilter, ok bool) {
+func newLevelDBFilter(x *packedIndex, family string, block []byte) (f *levelDBFilter, ok bool) {
 	n := len(block) - 5
 	if n < 0 {
 		return nil, false
@@ -215,7 +215,7 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 		return err
 	}
 	r.pinned = true // the filter needs it
-	f, ok := newLevelDBFilter(x, family, block)
+	f, ok := newLevelDBFilter(&x.packedIndex, family, block)
 	if !ok {
 		return r.corrupt(h, "filter block", errLevelDBFilter)
 	}

@@ -11,7 +11,7 @@ import (
 
 // testIndex makes an index of data blocks at the given offsets, whose separators are the
 // given user keys.
-func testIndex(t *testing.T, keys []string, offsets []uint64) *index {
+func testIndex(t *testing.T, keys []string, offsets []uint64) *packedIndex {
 	t.Helper()
 	w := blockWriter{interval: 1}
 	for i, key := range keys {

@@ -171,13 +171,13 @@ func TestPointTableModel(t *testing.T) {
 			checkMoves(t, fmt.Sprint("seed ", seed), rng, r, list)
 		}
 		n := 0
-		for i := range r.index.Load().slots {
-			if b := r.index.Load().slots[i].Load(); b != nil && b.slots != nil {
+		for i := range r.numBlocks {
+			if b := r.index.Load().cachedBlock(i, r.io); b != nil && b.slots != nil {
 				n++
 			}
 		}
-		if n < len(r.index.Load().slots)/2 {
-			t.Errorf("seed %d: %d of %d blocks have a table", seed, n, len(r.index.Load().slots))
+		if n < r.numBlocks/2 {
+			t.Errorf("seed %d: %d of %d blocks have a table", seed, n, r.numBlocks)
 		}
 	}
 }

@@ -17,8 +17,7 @@ func (r *Reader) Prefetch(userKey []byte, seq uint64) bool {
 	}
 	x := r.index.Load()
 	if x == nil {
-		s := r.sparse.Load()
-		return s != nil && r.prefetch(s.handle(s.find(s.key(userKey))))
+		return false
 	}
 	i := x.find(userKey, base.Trailer(min(seq, base.MaxSequence), base.KindSeek))
 	return i == x.numBlocks() || x.isCached(i) || r.prefetch(x.handle(i))
@@ -30,7 +29,7 @@ func (r *Reader) prefetch(h Handle) bool {
 }
 
 // isCached reports whether data block i is in the cache.
-func (x *index) isCached(i int) bool { return x.slots != nil && x.slots[i].Load() != nil }
+func (x *index) isCached(i int) bool { return x.cached != nil && x.inCache(i) != nil }
 
 // PrefetchGE begins to read the block that SeekGE(ikey) reads first, and does not wait for it. The
 // next move must be that SeekGE.

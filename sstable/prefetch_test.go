@@ -83,21 +83,3 @@ func TestPrefetch(t *testing.T) {
 		t.Errorf("SeekGE after First: at %q, %v", it.Key(), it.Err())
 	}
 }
-
-// TestPrefetchSparse: also with a sparse index.
-func TestPrefetchSparse(t *testing.T) {
-	pool := new(IndexPool)
-	pool.SetLimit(1)
-	r, f, list := openReadAhead(t, 10_000, &ReaderOptions{IndexPool: pool})
-	if r.index.Load() != nil || r.sparse.Load() == nil {
-		t.Fatal("the index is in memory")
-	}
-	key := []byte(list[5000].key)
-	r.Prefetch(key, base.MaxSequence)
-	if _, _, _, found, err := r.Get(key, base.MaxSequence); !found || err != nil {
-		t.Fatal(found, err)
-	}
-	if len(f.prefetched) != 1 || !slices.Equal(f.prefetched, f.read) {
-		t.Errorf("prefetched %v, read %v", f.prefetched, f.read)
-	}
-}

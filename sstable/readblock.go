@@ -124,7 +124,7 @@ func (r *Reader) dataBlock(x *index, i int, buf *Buffer) (*block, error) {
 	if b := x.cachedBlock(i, r.io); b != nil {
 		return b, nil
 	}
-	keep := x.slots != nil && r.cache.admit(x, i)
+	keep := x.cached != nil && r.cache.admit(x, i)
 	b := buf.holds(r, i)
 	switch {
 	case b == nil:
@@ -143,7 +143,7 @@ func (r *Reader) readDataBlock(x *index, i int, buf *Buffer, keep bool) (*block,
 	if err != nil {
 		return nil, err
 	}
-	if err := r.initDataBlock(x, &m.blk, m.data, i); err != nil {
+	if err := r.initDataBlock(&x.packedIndex, &m.blk, m.data, i); err != nil {
 		return nil, err
 	}
 	if keep {
@@ -183,10 +183,10 @@ func (r *Reader) keepBlock(x *index, i int, b *block) *block {
 // cachedBlock returns data block i and counts a hit in io, or returns nil if the block is not
 // in the cache.
 func (x *index) cachedBlock(i int, io *BlockIO) *block {
-	if x.slots == nil {
+	if x.cached == nil {
 		return nil
 	}
-	b := x.slots[i].Load()
+	b := x.inCache(i)
 	if b != nil {
 		b.touch()
 		io.hit()
@@ -196,7 +196,7 @@ func (x *index) cachedBlock(i int, io *BlockIO) *block {
 
 // initDataBlock parses the contents of data block i and checks that its first key is within
 // the bounds that the index gives: an intact block in the wrong place would hide keys.
-func (r *Reader) initDataBlock(x *index, b *block, data []byte, i int) error {
+func (r *Reader) initDataBlock(x *packedIndex, b *block, data []byte, i int) error {
 	err := b.init(data)
 	if err == nil {
 		err = x.checkFirstKey(b, i)
@@ -207,10 +207,13 @@ func (r *Reader) initDataBlock(x *index, b *block, data []byte, i int) error {
 	return nil
 }
 
-func (x *index) checkFirstKey(b *block, i int) error {
+func (x *packedIndex) checkFirstKey(b *block, i int) error {
 	first, err := b.firstKey()
 	if err != nil {
 		return err
+	}
+	if x.within(base.UserKey(first), i) {
+		return nil // the common case
 	}
 	var buf separatorBuf
 	if base.CompareInternal(first, x.separator(&buf, i)) > 0 ||

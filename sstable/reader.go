@@ -51,7 +51,7 @@ type Reader struct {
 	ahead prefetcher // r, if it is one
 	size  int64
 	path  string
-	index atomic.Pointer[index] // nil: not in memory; see loadIndex
+	index atomic.Pointer[index] // nil: not in memory; see loadIndex and IndexPool
 	io    *BlockIO
 
 	cache     *BlockCache
@@ -60,11 +60,7 @@ type Reader struct {
 	pinned    bool       // the index stays; set before the reader is shared
 	released  atomic.Bool
 	numBlocks int
-	// What serves lookups while the index is not in memory; nil: nothing, it is read.
-	sparse     atomic.Pointer[sparseIndex] // set once, until Release
-	sparseUses atomic.Uint32               // since the index was read last
-	indexBytes int64                       // of the index
-	dataEnd    int64                       // offset after the last data block
+	dataEnd   int64 // offset after the last data block
 
 	filter     atomic.Pointer[heldFilter]
 	ranges     atomic.Pointer[heldRange] // nil: not loaded
@@ -120,7 +116,7 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.numBlocks, t.indexBytes = x.numBlocks(), x.bytesHeld()
+	t.numBlocks = x.numBlocks()
 	if t.numBlocks > 0 {
 		t.dataEnd = int64(x.handle(t.numBlocks - 1).end())
 	}
@@ -144,7 +140,6 @@ func NewReader(r io.ReaderAt, size int64, o *ReaderOptions) (*Reader, error) {
 	}
 	if t.indexes != nil && !t.pinned && !t.indexes.offer(t, x) {
 		t.index.Store(nil)
-		t.indexes.keepSparse(t, x)
 	}
 	return t, nil
 }
@@ -201,14 +196,13 @@ func (r *Reader) readIndex() (*index, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := decodeIndex(data, uint64(r.size)-footerLen)
+	packed, err := decodeIndex(data, uint64(r.size)-footerLen)
 	if err != nil {
 		return nil, r.corrupt(h, "index block", err)
 	}
+	x := &index{packedIndex: *packed, id: lastIndexID.Add(1)}
 	if r.cache != nil && r.cache.Capacity() > 0 {
-		x.slots = make([]atomic.Pointer[block], x.numBlocks())
-		x.missed = make([]atomic.Uint32, x.numBlocks())
-		x.cacheSeed = uint(r.size) * 0x9e3779b1
+		x.cached = make([]atomic.Pointer[slots], len(x.groups))
 	}
 	return x, nil
 }
@@ -301,9 +295,6 @@ func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, k
 	trailer := base.Trailer(min(seq, base.MaxSequence), base.KindSeek)
 	x := r.index.Load()
 	if x == nil {
-		if s := r.sparseIndex(); s != nil {
-			return r.getSparse(s, buf, userKey, trailer)
-		}
 		if x, err = r.reloadIndex(); err != nil {
 			return nil, 0, 0, false, err
 		}
@@ -367,14 +358,13 @@ func (r *Reader) ApproximateOffset(userKey []byte) int64 {
 	return r.dataEnd
 }
 
-// IndexBytes returns the reader's memory in bytes apart from the filter: the index, the
-// cache's slots, as far as they are in memory, and the properties.
+// IndexBytes returns the reader's memory in bytes apart from the filter: the index, if it is in
+// memory, and the properties.
 func (r *Reader) IndexBytes() int64 {
 	n := int64(unsafe.Sizeof(*r))
 	if x := r.index.Load(); x != nil {
 		n += x.bytesHeld()
 	}
-	n += r.sparse.Load().bytesHeld()
 	if p := r.props; p != nil {
 		n += int64(unsafe.Sizeof(*p)) + int64(len(p.Smallest)+len(p.Largest)+4*len(p.unitCRCs))
 	}
@@ -393,7 +383,6 @@ func (r *Reader) Release() {
 	r.indexMu.Lock()
 	defer r.indexMu.Unlock()
 	r.released.Store(true)
-	r.indexes.dropSparse(r)
 	if x := r.index.Load(); x != nil {
 		r.indexes.drop(x)
 		r.releaseBlocks(x)
@@ -402,7 +391,7 @@ func (r *Reader) Release() {
 
 // releaseBlocks evicts the cached blocks of an index and keeps new ones out.
 func (r *Reader) releaseBlocks(x *index) {
-	if x.slots != nil {
+	if x.cached != nil {
 		r.cache.release(x)
 	}
 }

@@ -109,6 +109,14 @@ func (r *Reader) MayContain(key filter.Key) bool {
 	return h == nil || h.reader.MayContain(key)
 }
 
+// PrefetchFilter begins to load the memory that a probe of the filter for the hash reads, and does
+// not wait for it; see filter.Prefetcher.
+func (r *Reader) PrefetchFilter(hash uint64) {
+	if h := r.filter.Load(); h != nil && h.ahead != nil {
+		h.ahead.Prefetch(hash)
+	}
+}
+
 // FilterStatus returns the state of the table's filter and, for FilterDamaged and
 // FilterUnknown, the reason.
 func (r *Reader) FilterStatus() (FilterState, error) {

@@ -20,7 +20,7 @@ func (r *Reader) Verify(ctx context.Context, report func(error)) error {
 		report(err)
 		return nil
 	}
-	v := verifier{r: r, x: x, report: report}
+	v := verifier{r: r, x: &x.packedIndex, report: report}
 	v.meta()
 	v.openFilter()
 	for i := range x.numBlocks() {
@@ -42,7 +42,7 @@ func (r *Reader) Verify(ctx context.Context, report func(error)) error {
 // verifier collects what Verify finds in a table.
 type verifier struct {
 	r      *Reader
-	x      *index
+	x      *packedIndex
 	report func(error)
 
 	seen       Properties // counted so far

@@ -51,7 +51,12 @@ func (s *suite) answers(n int, k kind) {
 func (s *suite) holds(r filter.Reader, keys []filter.Key) {
 	s.t.Helper()
 	excluded := 0
+	ahead, _ := r.(filter.Prefetcher)
 	for i, k := range keys {
+		if ahead != nil { // any hash will do, and nothing follows from it
+			ahead.Prefetch(k.Hash)
+			ahead.Prefetch(^k.Hash)
+		}
 		if !r.MayContain(k) {
 			if excluded++; excluded == 1 {
 				s.errorf("key %d of %d, %q, was added and is excluded", i, len(keys), k.Bytes)

@@ -45,6 +45,7 @@ var allowed = []struct {
 	{"internal/compact", []string{"internal/base", "internal/manifest", "internal/vfs", "sstable"}},
 	{"internal/arch", nil},
 	{"internal/redisbloom", nil},
+	{"internal/goredis", nil},
 	{"internal/serve", []string{"", "internal/redisbloom", "internal/serve/..."}},
 	{"internal/serve/resp", nil},
 	{"internal/serve/servebench", nil},
@@ -64,7 +65,7 @@ var onlyIn = map[string][]string{
 	"github.com/redis/go-redis":                   {"filter/live/redisfilter"},
 	"github.com/minio/highwayhash":                {"filter/live/redisfilter"},
 	"github.com/twmb/murmur3":                     {"filter/live/internal/funnel"},
-	"golang.org/x/sys":                            {"internal/vfs", "internal/memlimit", "filter/internal/..."},
+	"golang.org/x/sys":                            {"internal/vfs", "internal/memlimit", "filter/internal/...", "cmd/..."},
 	"github.com/golang/snappy":                    {"sstable"},
 	"github.com/prometheus/client_golang":         {"internal/serve", "cmd/..."},
 }

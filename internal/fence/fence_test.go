@@ -56,8 +56,8 @@ func TestFind(t *testing.T) {
 			}
 			slices.SortFunc(keys, bytes.Compare)
 			x := New(len(keys), func(i int) []byte { return keys[i] })
-			if x.Len() != n {
-				t.Fatalf("%d keys of %d", x.Len(), n)
+			if x.numbers.n != n {
+				t.Fatalf("%d keys of %d", x.numbers.n, n)
 			}
 			for range 300 {
 				key := make1()

@@ -60,32 +60,6 @@ func New(fsys vfs.FS, max int, mapBytes int64) *Cache {
 	return &Cache{fs: fsys, max: max, mapBytes: mapBytes}
 }
 
-// NumOpen returns the number of files that are open.
-func (c *Cache) NumOpen() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.open
-}
-
-// Bytes returns the total size in bytes of the files that were added and not closed.
-func (c *Cache) Bytes() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.bytes
-}
-
-// NumMapped returns the number of files that are mapped.
-func (c *Cache) NumMapped() (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.each(func(f vfs.File) {
-		if vfs.IsMapped(f) {
-			n++
-		}
-	})
-	return n
-}
-
 // each calls fn for each open file. REQUIRES: mu.
 func (c *Cache) each(fn func(vfs.File)) {
 	if c.hand == nil {

@@ -44,10 +44,17 @@ func mustRead(t *testing.T, files []*File, i int) {
 	}
 }
 
+// numOpen returns the number of files that are open.
+func numOpen(c *Cache) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
+}
+
 // checkClosed closes all files and looks for what is left.
 func checkClosed(t *testing.T, c *Cache, files []*File, faulty *vfstest.Faulty) {
 	t.Helper()
-	before := processFiles.Load() - int64(c.NumOpen())
+	before := processFiles.Load() - int64(numOpen(c))
 	for _, f := range files {
 		if err := errors.Join(f.Close(), f.Close()); err != nil {
 			t.Error(err)
@@ -56,8 +63,8 @@ func checkClosed(t *testing.T, c *Cache, files []*File, faulty *vfstest.Faulty) 
 			t.Errorf("a read after Close: %v", err)
 		}
 	}
-	if c.NumOpen() != 0 || c.Bytes() != 0 || c.hand != nil || processFiles.Load() != before || len(faulty.OpenFiles()) != 0 {
-		t.Errorf("%d files are open, %d bytes, %v", c.NumOpen(), c.Bytes(), faulty.OpenFiles())
+	if numOpen(c) != 0 || c.bytes != 0 || c.hand != nil || processFiles.Load() != before || len(faulty.OpenFiles()) != 0 {
+		t.Errorf("%d files are open, %d bytes, %v", numOpen(c), c.bytes, faulty.OpenFiles())
 	}
 }
 
@@ -68,8 +75,8 @@ func TestBound(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		mustRead(t, files, rng.IntN(len(files)))
-		if n := len(faulty.OpenFiles()); n > most || n != c.NumOpen() {
-			t.Fatalf("%d files are open, and %d are counted", n, c.NumOpen())
+		if n := len(faulty.OpenFiles()); n > most || n != numOpen(c) {
+			t.Fatalf("%d files are open, and %d are counted", n, numOpen(c))
 		}
 	}
 	// A file that is read often stays open.
@@ -102,7 +109,7 @@ func TestManyReaders(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(g), 3))
 			for range 2000 {
 				mustRead(t, files, rng.IntN(40))
-				if n := c.NumOpen(); n > most+readers {
+				if n := numOpen(c); n > most+readers {
 					t.Errorf("%d files are open", n)
 				}
 				if i := 40 + rng.IntN(20); g == 0 {
@@ -186,7 +193,7 @@ func TestHungRead(t *testing.T) {
 	wg.Wait()
 	mustRead(t, files, 1)
 	mustRead(t, files, 2)
-	if n := c.NumOpen(); n > 1 {
+	if n := numOpen(c); n > 1 {
 		t.Errorf("%d files are open when nobody reads", n)
 	}
 	checkClosed(t, c, files, faulty)

@@ -20,6 +20,9 @@ type Version struct {
 	Levels [NumLevels][]*TableMeta
 	// Deepest is the deepest level with a table.
 	Deepest int
+	// Large reports that a level below level 0 has at least largeLevel bytes, so that its filters
+	// do not fit into the CPU's caches, and that another level has tables.
+	Large bool
 	// Runs are the tables of level 0 once more, for iterators: the tables of a run are
 	// ascending and share no user key, and there are as few runs as that allows.
 	Runs [][]*TableMeta
@@ -28,6 +31,10 @@ type Version struct {
 	fences [NumLevels]fence.Index // of the levels >= 1
 	refs   atomic.Int64
 }
+
+// largeLevel is the size in bytes from which on a level is large. With keys of 16 bytes its filters
+// take 16 MiB if values have 100 bytes, and 50 MiB if they have 8.
+const largeLevel = 1 << 30
 
 // Size returns the total size in bytes of a level's tables.
 func (v *Version) Size(level int) uint64 { return v.sizes[level] }
@@ -214,6 +221,8 @@ func newVersion(top []*TableMeta, levels []DeepLevel) *Version {
 			v.fences[level] = newFence(tables)
 		}
 	}
+	several := len(levels) > 1 || len(top) > 0
+	v.Large = several && slices.Max(v.sizes[1:]) >= largeLevel
 	return v
 }
 

@@ -123,8 +123,6 @@ func (m *mappedFile) copy(p []byte, off int64) (ok bool) {
 	return true
 }
 
-func (m *mappedFile) isMapped() bool { return !m.unmapped.Load() }
-
 // unmap removes the mapping once the reads in progress have ended. From then on reads go to the
 // file.
 func (m *mappedFile) unmap() error {

@@ -73,12 +73,6 @@ func OpenMapped(fsys FS, name string) (f File, mapped bool, err error) {
 	return m.openMapped(name)
 }
 
-// IsMapped reports whether a file is mapped.
-func IsMapped(f File) bool {
-	m, ok := f.(interface{ isMapped() bool })
-	return ok && m.isMapped()
-}
-
 // Unmap turns a mapped file into an ordinary one. It does nothing for others. It may be
 // called during reads.
 func Unmap(f File) error {

@@ -25,6 +25,9 @@ func AskTail(block []byte, hash uint64) (verdict uint8) {
 func probeMany(q *quads, hashes *uint64, verdicts *uint8, n int)
 
 //go:noescape
+func fetch(q *quads, hash uint64)
+
+//go:noescape
 func prefetch(p unsafe.Pointer)
 
 // canProbe is whether this processor has the instructions of probe. AskTail looks at it

@@ -205,6 +205,13 @@ other:
 	PREFETCHT0 (DX) ; \
 	ADDQ       $8, BX
 
+// func fetch(q *quads, hash uint64)
+TEXT ·fetch(SB), NOSPLIT, $0-16
+	MOVQ q+0(FP), DI
+	LEAQ hash+8(FP), BX
+	AHEAD
+	RET
+
 // DISTANCE is how far probeMany asks for memory ahead of the probes: a processor has
 // some ten cache misses under way at most.
 #define DISTANCE 12

@@ -59,6 +59,17 @@ func probeMany(q *quads, hashes *uint64, verdicts *uint8, n int) {
 	}
 }
 
+func fetch(q *quads, hash uint64) {
+	start := startOf(hash, q.starts)
+	segment := start/width + start>>chunkShift
+	if segment >= uint64(q.count) {
+		return
+	}
+	d := unsafe.Add(q.data, segment*(8*PlaneColumns))
+	prefetch(d)
+	prefetch(unsafe.Add(d, 2*8*PlaneColumns-1))
+}
+
 // prefetch reads a byte, so that it is in the cache soon.
 //
 //go:noinline

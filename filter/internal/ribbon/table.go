@@ -149,6 +149,9 @@ func (t *Table) contains(hash uint64) bool {
 // Probe probes the first plane. It is inlined.
 func (t *Table) Probe(hash uint64) (verdict uint8) { return probe(&t.quads, hash) }
 
+// Prefetch begins to load the memory that Probe reads. It does not wait for it.
+func (t *Table) Prefetch(hash uint64) { fetch(&t.quads, hash) }
+
 // After completes a lookup of a hash that Probe has not rejected.
 func (t *Table) After(hash uint64, verdict uint8) bool {
 	if verdict == Passed {
