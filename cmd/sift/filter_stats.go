@@ -42,39 +42,10 @@ func (c *filterStatsCmd) Run(e *env) error {
 		if err != nil {
 			return err
 		}
-		progress := e.progress("probing filters", int64(sum.bytes))
-		defer progress.done()
-		var done int64
-		var all tally
-		var described []*tableJSON
-		t := columns{left: map[int]bool{2: true}}
-		t.add("level", "table", "filter", "units", "size", "bits/key", "FPR", "observed", "reads/absent")
-		for i := range tables {
-			m := &tables[i]
-			done += int64(m.Size)
-			wasted := plan.Tables[i].WastedReads
-			row := []string{strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), filterName(m)}
-			j := newTableJSON(m)
-			j.WastedReads = ifNumber(wasted)
-			described = append(described, j)
-			if m.FilterBytes == 0 {
-				t.add(append(row, "-", "-", "-", "-", "-", reads(wasted))...)
-				continue
-			}
-			family, observed, err := probeTable(e.ctx, m.Path, c.Probes, c.Seed)
-			if err != nil {
-				return err
-			}
-			if m.FilterPolicy == "unknown" { // another engine's
-				row[2], j.Filter = family, family
-			}
-			all.add(observed)
-			j.ObservedFPR = ifNumber(observed.fpr())
-			progress.set(done)
-			t.add(append(row, fmt.Sprintf("%g/%d", m.HeldUnits, m.FilterUnits), size(m.FilterBytes), bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Keys == 0),
-				rate(m.ExpectedFPR), rate(observed.fpr()), reads(wasted))...)
+		rows, described, all, err := c.probe(e, tables, int64(sum.bytes), plan)
+		if err != nil {
+			return err
 		}
-		progress.done()
 		if c.JSON {
 			return e.writeJSON(struct {
 				Tables      []*tableJSON `json:"tables"`
@@ -87,10 +58,10 @@ func (c *filterStatsCmd) Run(e *env) error {
 			if sum.weight > 0 {
 				fpr = sum.weightedFPR / sum.weight
 			}
-			t.add("total", "", "", "", size(sum.filterBytes), bitsPerKey(sum.filterBytes, sum.filteredKeys, sum.unknownFiltered),
+			rows.add("total", "", "", "", size(sum.filterBytes), bitsPerKey(sum.filterBytes, sum.filteredKeys, sum.unknownFiltered),
 				rate(fpr), rate(all.fpr()), reads(plan.WastedReads))
 		}
-		if err := t.write(e.out); err != nil {
+		if err := rows.write(e.out); err != nil {
 			return err
 		}
 		if err := c.lessMemory(e, db, plan); err != nil {
@@ -105,6 +76,42 @@ func (c *filterStatsCmd) Run(e *env) error {
 		}
 		return nil
 	})
+}
+
+// probe probes the filter of each table. It returns a row for each, the same for --json, and what was
+// observed in all.
+func (c *filterStatsCmd) probe(e *env, tables []sift.TableMetrics, bytes int64, plan sift.FilterPlan) (rows *columns, described []*tableJSON, all tally, err error) {
+	progress := e.progress("probing filters", bytes)
+	defer progress.done()
+	var done int64
+	rows = &columns{left: map[int]bool{2: true}}
+	rows.add("level", "table", "filter", "units", "size", "bits/key", "FPR", "observed", "reads/absent")
+	for i := range tables {
+		m := &tables[i]
+		done += int64(m.Size)
+		wasted := plan.Tables[i].WastedReads
+		row := []string{strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), filterName(m)}
+		j := newTableJSON(m)
+		j.WastedReads = ifNumber(wasted)
+		described = append(described, j)
+		if m.FilterBytes == 0 {
+			rows.add(append(row, "-", "-", "-", "-", "-", reads(wasted))...)
+			continue
+		}
+		family, observed, err := probeTable(e.ctx, m.Path, c.Probes, c.Seed)
+		if err != nil {
+			return nil, nil, tally{}, err
+		}
+		if m.FilterPolicy == "unknown" { // another engine's
+			row[2], j.Filter = family, family
+		}
+		all.add(observed)
+		j.ObservedFPR = ifNumber(observed.fpr())
+		progress.set(done)
+		rows.add(append(row, fmt.Sprintf("%g/%d", m.HeldUnits, m.FilterUnits), size(m.FilterBytes), bitsPerKey(uint64(m.FilterBytes), m.Keys, m.Keys == 0),
+			rate(m.ExpectedFPR), rate(observed.fpr()), reads(wasted))...)
+	}
+	return rows, described, all, nil
 }
 
 // lessMemory prints what the last MiB of filter memory saves.

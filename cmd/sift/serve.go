@@ -100,7 +100,8 @@ func (c *serveCmd) Run(e *env) error {
 const collected = 2
 
 // limitMemory sets the garbage collector's memory limit to what the parts of the process
-// may take together, unless the user has set one.
+// may take together, unless the user has set one. By that the store divides its memory; the server
+// lowers it to what they do take.
 func (c *serveCmd) limitMemory() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -121,7 +122,7 @@ func (c *serveCmd) config(log *slog.Logger) (serve.Config, error) {
 	cfg := serve.Config{
 		Addr: c.Addr, HTTPAddr: c.HTTP, Pprof: c.Pprof, FilterBytes: c.FilterMemory << 20, RequestBytes: c.ClientMemory << 20 / collected,
 		MaxClients: c.MaxClients, MaxBulkBytes: c.MaxValue << 20, IdleTimeout: c.Timeout, Logger: log,
-		Password: os.Getenv("SIFT_PASSWORD"), NoLoops: c.NoLoops,
+		Password: os.Getenv("SIFT_PASSWORD"), NoLoops: c.NoLoops, LimitMemory: os.Getenv("GOMEMLIMIT") == "",
 	}
 	if c.Bloom == "tight" {
 		cfg.Layout = redisbloom.Tight

@@ -55,6 +55,7 @@ type client struct {
 	before     *command // the last one
 	since      time.Time
 	last       atomic.Int64 // ms of the last command
+	moved      atomic.Int64 // ms when it last sent, or took, some of what is large
 	killed     atomic.Bool  // set by other clients
 	taken      atomic.Int64 // bytes of memory for requests and replies
 	safe       int          // bytes of the replies that may go out
@@ -67,6 +68,7 @@ type client struct {
 	queued   int // bytes
 	inExec   bool
 	watched  map[string]watched
+	watchAt  *Server     // whose keys they are
 	dirty    atomic.Bool // something that it watches has changed
 
 	*writes         // where what it changes is collected
@@ -126,6 +128,7 @@ func (c *client) leave() {
 	c.w.Reset()
 	c.dropQueue()
 	c.unwatch()
+	c.goHome()
 	c.srv.clientsMu.Lock()
 	delete(c.srv.clients, c.id)
 	c.srv.clientsMu.Unlock()
@@ -137,17 +140,36 @@ func (c *client) leave() {
 // cannot take it from the others.
 func (c *client) reserve(n int) bool {
 	s := c.srv
-	if s.requestBytes.Add(int64(n)) > s.cfg.RequestBytes && n > 0 {
-		s.requestBytes.Add(-int64(n))
+	// Strangers' share first: what they are refused does not count for the others.
+	if !c.trusted && !take(&s.strangerBytes, int64(n), s.cfg.RequestBytes/strangerShare) {
 		return false
 	}
-	if !c.trusted && s.strangerBytes.Add(int64(n)) > s.cfg.RequestBytes/strangerShare && n > 0 {
-		s.strangerBytes.Add(-int64(n))
-		s.requestBytes.Add(-int64(n))
+	if !take(&s.requestBytes, int64(n), s.cfg.RequestBytes) {
+		if !c.trusted {
+			s.strangerBytes.Add(-int64(n))
+		}
+		if c.taken.Load()+int64(n) <= s.cfg.RequestBytes/2 { // else others' share would not do
+			s.short.Store(true)
+		}
 		return false
 	}
 	c.taken.Add(int64(n))
 	return true
+}
+
+// take adds n to taken unless that would exceed most. What is refused is never
+// counted, not even for a moment: others would be refused for it. A negative n
+// always succeeds.
+func take(taken *atomic.Int64, n, most int64) bool {
+	for {
+		old := taken.Load()
+		if n > 0 && old+n > most {
+			return false
+		}
+		if taken.CompareAndSwap(old, old+n) {
+			return true
+		}
+	}
 }
 
 // trust sets whether the client has given the password.
@@ -288,6 +310,10 @@ func (c *client) carryOut(cmd *command, args [][]byte) {
 	}
 	if cmd.flags&exclusive != 0 {
 		mark := len(c.w.Buf)
+		if cmd.ofNode() && c.srv.shards != nil {
+			c.onAll(cmd, args)
+			return
+		}
 		c.srv.world.Lock()
 		if c.stays(cmd) {
 			cmd.run(c, args)
@@ -298,6 +324,19 @@ func (c *client) carryOut(cmd *command, args [][]byte) {
 		}
 		return
 	}
+	if cmd.ofNode() && c.srv.shards != nil {
+		c.onAll(cmd, args)
+		return
+	}
+	if n := c.needs(cmd, args); n > 0 {
+		c.carryOutLarge(cmd, args, n)
+		return
+	}
+	c.carryOutHeld(cmd, args)
+}
+
+// carryOutHeld runs a command with world held for reading, or not if the command takes long.
+func (c *client) carryOutHeld(cmd *command, args [][]byte) {
 	c.hold()
 	if !c.stays(cmd) {
 		return

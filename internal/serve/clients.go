@@ -324,6 +324,7 @@ func (c *client) wait() error {
 	if err != nil {
 		c.abort(err)
 	}
+	c.goHome()
 	if c.conn != nil {
 		err = errors.Join(err, c.send())
 	}
@@ -337,7 +338,7 @@ func (c *client) wait() error {
 		}
 		select {
 		case <-time.After(step):
-		case <-c.srv.ctx.Done():
+		case <-c.srv.serving.Done():
 			return nil
 		}
 		if c.killed.Load() {

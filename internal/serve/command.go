@@ -40,6 +40,8 @@ const (
 	// A command of more arguments or bytes is a long one.
 	shortArgs  = 128
 	shortBytes = 64 << 10
+	// A command of so many bytes or arguments is one write that others wait for.
+	heavyBytes, heavyArgs = 1 << 20, 10 * shortArgs
 )
 
 // isLong reports whether a command may keep others waiting: it is one that goes
@@ -96,7 +98,7 @@ func init() {
 		{name: "time", arity: 1, flags: free, run: timeCommand},
 		{name: "slowlog", arity: -2, flags: hasSub, run: slowlogCommand},
 		{name: "save", arity: 1, flags: unlocked | noMulti, run: saveCommand},
-		{name: "bgsave", arity: -1, max: 2, run: bgSave},
+		{name: "bgsave", arity: -1, run: bgSave},
 		{name: "bgrewriteaof", arity: 1, run: bgSave},
 		{name: "lastsave", arity: 1, run: lastSave},
 		{name: "wait", arity: 3, flags: unlocked, run: waitCommand},

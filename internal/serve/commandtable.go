@@ -9,7 +9,7 @@ import (
 var subcommands = map[string]map[string]int{
 	"client": {"getname": 2, "getredir": 2, "help": 2, "id": 2, "info": 2, "kill": -3, "list": -2, "no-evict": 3, "no-touch": 3, "pause": -3,
 		"reply": 3, "setinfo": 4, "setname": 3, "unblock": -3, "unpause": 2},
-	"cluster": {"failover": -2, "forget": 3, "help": 2, "info": 2, "join": -5, "keyslot": 3, "myid": 2, "nodes": 2, "shards": 2, "slots": 2},
+	"cluster": {"failover": -2, "forget": 3, "help": 2, "info": 2, "join": -5, "keyslot": 3, "myid": 2, "node": -3, "nodes": 2, "shards": 2, "slots": 2},
 	"command": {"count": 2, "docs": -2, "getkeys": -4, "help": 2, "info": -2, "list": -2},
 	"config":  {"get": -3, "help": 2, "resetstat": 2, "rewrite": 2, "set": -4},
 	"memory":  {"help": 2, "usage": -3},

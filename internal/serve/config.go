@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/siftdb/sift/internal/redisbloom"
@@ -74,6 +75,10 @@ type Config struct {
 	// replies that are being sent, of all clients together, beyond 1 KiB and 32 KiB
 	// each. With garbage the process takes up to twice that. Default: 256 MiB.
 	RequestBytes int64
+	// LimitMemory has the server set the garbage collector's memory limit, which is one of the
+	// whole process, to what filters, the store, clients and their requests and replies take. One server of a
+	// process may do so: closing it brings the limit from before back.
+	LimitMemory bool
 	// MaxClients bounds the connections. Default: 10000.
 	MaxClients int
 	// MaxBulkBytes bounds an argument and so a value. Default: 64 MiB.
@@ -94,15 +99,29 @@ type Config struct {
 	// Leads says that the node leads the group as long as the server runs; others
 	// refer clients to the leader.
 	Leads bool
-	// Listener and HTTPListener, if not nil, are used instead of listening on Addr and
-	// HTTPAddr, which name them.
-	Listener, HTTPListener net.Listener
+	// Pages are more pages beside the status page, by their patterns.
+	Pages map[string]http.HandlerFunc
+	// Shards, if not nil, makes the server a front, which has no database: those of the
+	// groups that the node is in, with it as their Front, are added by Attach. Group is
+	// then the one that knows all nodes, and Leads is true.
+	Shards Shards
+	// Front is the server whose clients the server carries out commands for. Of its own
+	// Config, Group, Leads and Shard count; it is started by Attach.
+	Front *Server
+	// Shard is the server's part of the slots.
+	Shard int
 	// Logger receives what goes wrong. Default: silent.
 	Logger *slog.Logger
 }
 
 // resolve fills in defaults and checks.
 func (c Config) resolve() (Config, error) {
+	if c.Front != nil {
+		own := c
+		c = c.Front.cfg
+		c.Group, c.Leads, c.Shard, c.Front, c.Shards = own.Group, own.Leads, own.Shard, own.Front, nil
+		return c, nil
+	}
 	def := func(v *int64, d int64) {
 		if *v == 0 {
 			*v = d

@@ -34,7 +34,7 @@ func (c *client) run() {
 			return
 		}
 		if err == nil {
-			if c.killed.Load() || c.srv.ctx.Err() != nil {
+			if c.killed.Load() || c.srv.serving.Err() != nil {
 				return
 			}
 			if !c.trusted {
@@ -42,7 +42,7 @@ func (c *client) run() {
 			} else if c.srv.cfg.IdleTimeout > 0 {
 				c.conn.SetReadDeadline(time.Now().Add(c.srv.cfg.IdleTimeout))
 			}
-			if c.killed.Load() || c.srv.ctx.Err() != nil {
+			if c.killed.Load() || c.srv.serving.Err() != nil {
 				return // their deadline may have come before
 			}
 			if err = c.fill(); err == nil {
@@ -58,6 +58,7 @@ func (c *client) run() {
 
 // fill waits for what the client sends next.
 func (c *client) fill() error {
+	defer c.move()
 	if c.borrowing != nil {
 		return c.borrowing.fill()
 	}
@@ -71,6 +72,7 @@ func (c *client) finish() error {
 		c.abort(err)
 	}
 	c.wrote = false
+	c.goHome()
 	return c.send()
 }
 
@@ -110,6 +112,7 @@ func (c *client) send() error {
 		n, err := c.conn.Write(b[:min(len(b), sendBytes)])
 		if b = b[n:]; len(b) == 0 || err != nil {
 			c.w.Reset()
+			c.safe = 0
 			return err
 		}
 	}
@@ -126,13 +129,21 @@ func (c *client) refused(err error) bool {
 	return true
 }
 
+// move notes that the client has sent or taken something.
+func (c *client) move() {
+	if c.taken.Load() > 0 {
+		c.moved.Store(nowMs())
+	}
+}
+
 // moreTime moves the deadline for writes.
 func (c *client) moreTime() {
-	if c.srv.ctx.Err() != nil {
+	c.move()
+	if c.srv.serving.Err() != nil {
 		return
 	}
 	c.conn.SetWriteDeadline(time.Now().Add(c.srv.cfg.WriteTimeout * 5 / 4))
-	if c.srv.ctx.Err() != nil { // Close may have set its deadline before
+	if c.srv.serving.Err() != nil { // Close may have set its deadline before
 		c.conn.SetWriteDeadline(time.Now().Add(time.Second))
 	}
 }

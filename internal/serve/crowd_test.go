@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -86,6 +87,61 @@ func testReplyMemory(t *testing.T) {
 			t.Fatalf("%d bytes are taken when all have left", s.requestBytes.Load())
 		}
 	}
+}
+
+// A request that does not fit is no reason to refuse one that does.
+func TestTakeBesideRefused(t *testing.T) {
+	var taken atomic.Int64
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for range 2000000 {
+				if take(&taken, 9, 8) {
+					t.Error("9 of 8 bytes are taken")
+					return
+				}
+			}
+		})
+		wg.Go(func() {
+			for range 2000000 {
+				if !take(&taken, 1, 8) {
+					t.Error("1 of 8 bytes is refused")
+					return
+				}
+				take(&taken, -1, 8)
+			}
+		})
+	}
+	wg.Wait()
+	if got := taken.Load(); got != 0 {
+		t.Errorf("%d bytes are taken at the end", got)
+	}
+}
+
+// What a client without the password is refused is no reason to refuse another client.
+func TestStrangersRefused(t *testing.T) {
+	s := &Server{front: &front{}}
+	s.cfg.RequestBytes = 1 << 20
+	stranger, other := &client{srv: s}, &client{srv: s, trusted: true}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 1000000 {
+			if stranger.reserve(600 << 10) {
+				t.Error("a client without the password gets more than its share")
+				return
+			}
+		}
+	})
+	wg.Go(func() {
+		for range 1000000 {
+			if !other.reserve(600 << 10) {
+				t.Error("a client with the password is refused")
+				return
+			}
+			other.reserve(-600 << 10)
+		}
+	})
+	wg.Wait()
 }
 
 // A filter counts with its name, its links and itself, so that many small ones
@@ -362,4 +418,48 @@ func residentBytes(pid int) int64 {
 	}
 	n, _ := strconv.ParseInt(fields[1], 10, 64)
 	return n * int64(os.Getpagesize())
+}
+
+// Clients that hold the memory for requests and replies, and go on with nothing, are closed when
+// others need it.
+func TestOthersNeedMemory(t *testing.T) { everyWay(t, testOthersNeedMemory) }
+
+func testOthersNeedMemory(t *testing.T) {
+	s := start(t, t.TempDir(), Config{MaxBulkBytes: 1 << 20, RequestBytes: 8 << 20, Fsync: FsyncNo, WriteTimeout: time.Hour},
+		func(s *Server) { s.shortTime = 200 * time.Millisecond })
+	big := strings.Repeat("v", 1<<20)
+	dial(t, s).do("SET", "big", big)
+	hold := func(call []byte) {
+		for range 20 {
+			conn, err := net.Dial("tcp", s.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+			go conn.Write(call)
+		}
+	}
+	for what, call := range map[string][]byte{
+		"takes no replies": []byte(strings.Repeat("MGET big big\r\n", 8)),
+		"has sent a half":  appendCall(nil, "SET", "half", big)[:900_000],
+		"has queued a SET": append([]byte("MULTI\r\n"), appendCall(nil, "SET", "half", big[:900_000])...),
+	} {
+		hold(call)
+		waitFor(t, "some memory is held", func() bool { return s.requestBytes.Load() > s.cfg.RequestBytes/4 })
+		waitFor(t, "others are served although one "+what, func() bool {
+			c := dial(t, s)
+			defer c.conn.Close()
+			c.conn.Write(appendCall(nil, "SET", "big", big))
+			if got, err := readReply(c.r); got != simple("OK") || err != nil {
+				return false
+			}
+			return c.do("MGET", "big", "big") != any(failure(errReplyOOM.Error()))
+		})
+	}
+	waitFor(t, "somebody is closed for others", func() bool {
+		c := dial(t, s) // stays, with a half
+		c.conn.Write(appendCall(nil, "SET", "half", big)[:900_000])
+		return s.stats.evicted.Load() > 0
+	})
 }

@@ -357,9 +357,7 @@ func (s *Server) makeLarge(f *filter, make func(f *filter, room uint64) error) e
 	} else if err != nil {
 		return err
 	}
-	bytes := int64(f.memory())
-	if s.filterBytes.Add(bytes) > s.cfg.FilterBytes { // others have grown meanwhile
-		s.filterBytes.Add(-bytes)
+	if !take(&s.filterBytes, int64(f.memory()), s.cfg.FilterBytes) { // others have grown meanwhile
 		return errOOM
 	}
 	return nil

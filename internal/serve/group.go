@@ -104,9 +104,10 @@ func (s *Server) mode() string {
 	return "standalone"
 }
 
-// role is what HELLO and INFO call the server's role.
+// role is what HELLO and INFO call the server's role. A node of shards that leads none of
+// them is a slave, as in CLUSTER NODES.
 func (s *Server) role() string {
-	if s.follows() {
+	if s.follows() || s.shards != nil && len(s.shards.all(false)) > 0 && len(s.shards.all(true)) == 0 {
 		return "slave"
 	}
 	return "master"
@@ -253,9 +254,12 @@ func (c *client) route(cmd *command, args [][]byte) bool {
 	if !cmd.needsLeader() {
 		return true
 	}
+	if c.srv.shards != nil {
+		return c.routeShard(cmd, args)
+	}
 	slot, ok := c.slotOf(cmd, args)
 	if !ok {
-		c.reject(cmd, "CROSSSLOT Keys in request don't hash to the same slot")
+		c.crossSlot(cmd)
 		return false
 	}
 	s := c.srv
@@ -273,18 +277,19 @@ func (c *client) route(cmd *command, args [][]byte) bool {
 		c.reject(cmd, "ERR WAIT cannot be used with replica instances. Please also note that writes to replicas are just local and are not propagated.")
 		return false
 	}
+	c.sendTo(cmd, slot, s.cfg.Group.Leader(s.ctx))
+	return false
+}
+
+// crossSlot refuses a command whose keys are in different slots. An EXEC ends its
+// transaction.
+func (c *client) crossSlot(cmd *command) {
 	if cmd.name == "exec" {
 		c.dropQueue()
 		c.unwatch()
 	}
 	cmd.rejected.Add(1)
-	addr := s.cfg.Group.Leader(s.ctx)
-	if addr == "" {
-		c.fault("CLUSTERDOWN The cluster is down")
-	} else {
-		c.fault("MOVED " + formatInt(int64(max(slot, 0))) + " " + addr)
-	}
-	return false
+	c.fault("CROSSSLOT Keys in request don't hash to the same slot")
 }
 
 // notInGroup returns why a group does not carry out a command, or "".

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"runtime"
@@ -15,11 +16,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/siftdb/sift"
 )
 
 // listenHTTP starts the status page.
 func (s *Server) listenHTTP() error {
-	ln, err := listen(s.cfg.HTTPListener, s.cfg.HTTPAddr)
+	ln, err := net.Listen("tcp", s.cfg.HTTPAddr)
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -33,6 +36,9 @@ func (s *Server) listenHTTP() error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /{$}", s.status)
+	for pattern, page := range s.cfg.Pages {
+		mux.HandleFunc(pattern, page)
+	}
 	if s.cfg.Pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -83,6 +89,9 @@ var (
 	filterFPR      = prometheus.NewDesc("sift_filter_expected_fpr", "False positive rate to expect of a filter.", perFilter, nil)
 	filterSeen     = prometheus.NewDesc("sift_filter_observed_fpr", "Share of absent items that a filter may contain.", perFilter, nil)
 	groupLag       = prometheus.NewDesc("sift_group_lag_entries", "Entries of the log that a node of the group does not have, as its leader knows.", []string{"node"}, nil)
+	shardLeads     = prometheus.NewDesc("sift_shard_leads", "Whether the node leads the group of these slots.", []string{"slots"}, nil)
+	shardNodes     = prometheus.NewDesc("sift_shard_nodes", "Nodes of the group of these slots.", []string{"slots"}, nil)
+	shardLag       = prometheus.NewDesc("sift_shard_lag_entries", "Entries of the log that a node of the group of these slots does not have, as its leader knows.", []string{"slots", "node"}, nil)
 	levelBytes     = prometheus.NewDesc("sift_level_bytes", "Size of a level of the store.", []string{"level"}, nil)
 )
 
@@ -121,6 +130,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	one("clients", "Open connections.", gauge, float64(v.Clients))
 	one("connections_total", "Connections accepted.", counter, float64(v.Connections))
 	one("rejected_connections_total", "Connections turned away.", counter, float64(v.Rejected))
+	one("evicted_connections_total", "Connections closed that held memory others needed.", counter, float64(v.Evicted))
 	one("error_replies_total", "Error replies.", counter, float64(v.Errors))
 	one("auth_failures_total", "Wrong passwords and user names.", counter, float64(v.AuthFailures))
 	one("protocol_errors_total", "Connections ended for what they sent.", counter, float64(v.ProtocolErrors))
@@ -140,8 +150,12 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	one("store_filter_false_total", "Times it did not, though the key was not there.", counter, float64(v.FilterFalse))
 	one("store_memory_bytes", "Memory of the store.", gauge, float64(v.StoreMemory))
 	if c.s.cfg.Group != nil {
+		if c.s.shards != nil {
+			collectShards(ch, c.s.shardStates())
+		}
 		g := v.Group
-		one("group_leads", "Whether the node leads its group.", gauge, float64(count(c.s.cfg.Leads)))
+		leads := c.s.cfg.Leads && (c.s.shards == nil || g.Leader == g.Self)
+		one("group_leads", "Whether the node leads its group.", gauge, float64(count(leads)))
 		one("group_nodes", "Nodes of the group.", gauge, float64(len(g.Members)))
 		one("group_term", "The number of the group's last election.", counter, float64(g.Term))
 		one("group_committed_index", "How far the log is known to be committed.", counter, float64(g.Committed))
@@ -160,7 +174,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- c.s.stats.latency.metric()
 	ch <- prometheus.MustNewConstMetric(buildInfo, gauge, 1, redisVersion, runtime.Version())
-	for i, l := range c.s.db.Metrics().Levels {
+	for i, l := range c.s.levels() {
 		ch <- prometheus.MustNewConstMetric(levelBytes, gauge, float64(l.Bytes), fmt.Sprint(i))
 	}
 	states, _ := c.s.filterStates(maxFilterSeries)
@@ -169,6 +183,21 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			filterSize: float64(f.Bytes), filterN: float64(f.Items), filterFPR: f.Expected, filterSeen: f.Observed,
 		} {
 			ch <- prometheus.MustNewConstMetric(desc, gauge, value, strconv.Itoa(f.DB), f.Key, f.Kind)
+		}
+	}
+}
+
+// collectShards hands on the figures of a node's groups, but for the one that knows all nodes.
+func collectShards(ch chan<- prometheus.Metric, shards []shardState) {
+	for _, g := range shards {
+		of := g.Slots()
+		const gauge = prometheus.GaugeValue
+		ch <- prometheus.MustNewConstMetric(shardLeads, gauge, float64(count(g.Leader == g.Self)), of)
+		ch <- prometheus.MustNewConstMetric(shardNodes, gauge, float64(len(g.Members)), of)
+		for _, m := range g.Members {
+			if m.Lag >= 0 {
+				ch <- prometheus.MustNewConstMetric(shardLag, gauge, float64(m.Lag), of, m.ID)
+			}
 		}
 	}
 }
@@ -202,14 +231,22 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 		MaxClients               int
 		MaxRequestBytes          int64
 		BlockCache, TableFilters uint64
+		Shards                   []shardState
 	}{Now: time.Now().UTC().Truncate(time.Second), Addr: s.Addr().String(), F: s.figures(), MaxFilterBytes: s.cfg.FilterBytes, MaxClients: s.cfg.MaxClients,
 		MaxRequestBytes: s.cfg.RequestBytes}
 	var filters int
 	data.Filters, filters = s.filterStates(maxFilterSeries)
 	data.MoreFilters = filters - len(data.Filters)
-	m := s.db.Metrics()
-	data.BlockCache, data.TableFilters = m.Memory.BlockCache, m.Memory.Filters
-	for i, l := range m.Levels {
+	s.eachPart(func(p *Server) error {
+		m := p.db.Metrics().Memory
+		data.BlockCache += m.BlockCache
+		data.TableFilters += m.Filters
+		return nil
+	})
+	if s.shards != nil {
+		data.Shards = s.shardStates()
+	}
+	for i, l := range s.levels() {
 		if l.Tables > 0 {
 			data.Levels = append(data.Levels, level{i, l.Tables, l.Bytes, l.Filter.Asked, l.Filter.Useful, l.Filter.FalsePositive,
 				l.Filter.ExpectedFPR, l.Filter.ObservedFPR()})
@@ -221,6 +258,34 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	if err := statusPage.Execute(w, data); err != nil {
 		s.cfg.Logger.Debug("the status page was not taken", "err", err)
 	}
+}
+
+// levels adds up the levels of the stores.
+func (s *Server) levels() (sum []sift.LevelMetrics) {
+	s.eachPart(func(p *Server) error {
+		levels := p.db.Metrics().Levels
+		if sum == nil {
+			sum = levels[:]
+			return nil
+		}
+		for i, l := range levels {
+			a := &sum[i]
+			switch whole := float64(a.Bytes + l.Bytes); {
+			case a.Bytes == 0:
+				a.Filter.ExpectedFPR = l.Filter.ExpectedFPR
+			case l.Bytes > 0:
+				a.Filter.ExpectedFPR = (a.Filter.ExpectedFPR*float64(a.Bytes) + l.Filter.ExpectedFPR*float64(l.Bytes)) / whole
+			}
+			a.Tables += l.Tables
+			a.Bytes += l.Bytes
+			a.Filter.Asked += l.Filter.Asked
+			a.Filter.Useful += l.Filter.Useful
+			a.Filter.TruePositive += l.Filter.TruePositive
+			a.Filter.FalsePositive += l.Filter.FalsePositive
+		}
+		return nil
+	})
+	return sum
 }
 
 func share(part, whole uint64) float64 {

@@ -36,8 +36,8 @@ var sections = []section{
 			c.srv.stats.lastSave.Load(), v.Fsync, map[bool]string{false: "ok", true: "err"}[v.Failed], v.Syncs, v.Checkpoints)
 	}},
 	{"Stats", false, func(c *client, v *figures, b *strings.Builder) {
-		fmt.Fprintf(b, "total_connections_received:%d\r\ntotal_commands_processed:%d\r\ninstantaneous_ops_per_sec:%d\r\nrejected_connections:%d\r\nexpired_keys:%d\r\nevicted_keys:0\r\nkeyspace_hits:%d\r\nkeyspace_misses:%d\r\npubsub_channels:0\r\npubsub_patterns:0\r\ntotal_error_replies:%d\r\nprotocol_errors:%d\r\nauth_failures:%d\r\n",
-			v.Connections, v.Commands, c.srv.opsPerSec(v.Commands), v.Rejected, v.Expired, v.Hits, v.Misses, v.Errors, v.ProtocolErrors, v.AuthFailures)
+		fmt.Fprintf(b, "total_connections_received:%d\r\ntotal_commands_processed:%d\r\ninstantaneous_ops_per_sec:%d\r\nrejected_connections:%d\r\nexpired_keys:%d\r\nevicted_keys:0\r\nevicted_clients:%d\r\nkeyspace_hits:%d\r\nkeyspace_misses:%d\r\npubsub_channels:0\r\npubsub_patterns:0\r\ntotal_error_replies:%d\r\nprotocol_errors:%d\r\nauth_failures:%d\r\n",
+			v.Connections, v.Commands, c.srv.opsPerSec(v.Commands), v.Rejected, v.Expired, v.Evicted, v.Hits, v.Misses, v.Errors, v.ProtocolErrors, v.AuthFailures)
 	}},
 	{"Replication", false, func(c *client, v *figures, b *strings.Builder) {
 		fmt.Fprintf(b, "role:%s\r\nconnected_slaves:%d\r\nmaster_failover_state:no-failover\r\nmaster_repl_offset:%d\r\n", c.srv.role(), v.Followers, v.Group.Applied)
@@ -79,19 +79,17 @@ var sections = []section{
 		if c.srv.follows() {
 			return // who follows does not count what changes
 		}
-		dbs, err := c.srv.keyCounts.count(c.srv, c.inExec, true)
-		if err != nil {
-			c.srv.cfg.Logger.Error("counting the keys failed", "err", err)
-			return
+		var total [numDatabases]keyCount
+		for _, p := range c.counted() {
+			if err := p.using(func() error { return c.addKeys(&total, p) }); err != nil {
+				c.srv.cfg.Logger.Error("counting the keys failed", "err", err)
+				return
+			}
 		}
-		for db := range numDatabases {
-			c.in(db, func() error {
-				n, more := dbs[c.gen()], c.overlaid()
-				if n.keys+more.keys > 0 {
-					fmt.Fprintf(b, "db%d:keys=%d,expires=%d,avg_ttl=0\r\n", db, n.keys+more.keys, n.expires+more.expires)
-				}
-				return nil
-			})
+		for db, n := range total {
+			if n.keys > 0 {
+				fmt.Fprintf(b, "db%d:keys=%d,expires=%d,avg_ttl=0\r\n", db, n.keys, n.expires)
+			}
 		}
 	}},
 	{"Store", false, func(c *client, v *figures, b *strings.Builder) {
@@ -99,6 +97,45 @@ var sections = []section{
 			v.StoreGets, v.StoreBlockReads, v.StoreCacheHits, v.FilterAsked, v.FilterSaved, v.FilterFalse, v.StoreTables, v.StoreTableBytes, v.StoreEntries)
 	}},
 	{"Filters", false, func(c *client, v *figures, b *strings.Builder) { fmt.Fprintf(b, "filters:%d\r\n", v.Filters) }},
+}
+
+// counted returns the servers whose keys INFO counts. A transaction, which holds up the
+// other clients of one, does not wait for others.
+func (c *client) counted() (out []*Server) {
+	if c.inExec {
+		return []*Server{c.srv}
+	}
+	for _, p := range c.srv.parts() {
+		if !p.follows() {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// addKeys adds how many keys a server has.
+func (c *client) addKeys(total *[numDatabases]keyCount, p *Server) error {
+	if p.db == nil {
+		return nil
+	}
+	dbs, err := p.keyCounts.count(p, c.inExec, true)
+	if err != nil {
+		return err
+	}
+	for db := range total {
+		n := dbs[p.gens[db].Load()]
+		total[db].keys += n.keys
+		total[db].expires += n.expires
+		if c.inExec {
+			c.in(db, func() error {
+				more := c.overlaid()
+				total[db].keys += more.keys
+				total[db].expires += more.expires
+				return nil
+			})
+		}
+	}
+	return nil
 }
 
 func info(c *client, args [][]byte) {

@@ -167,6 +167,9 @@ func (w *writes) look(key []byte, fn func(head) error) (found bool, err error) {
 			return nil
 		}
 		found = true
+		if len(h.payload) > shortBytes || w.srv.large.any.Load() {
+			w.srv.saw(key, len(h.payload))
+		}
 		return fn(h)
 	})
 	return found, err

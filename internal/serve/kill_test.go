@@ -45,6 +45,7 @@ func child(dir string) error {
 		cfg.MaxClients, _ = strconv.Atoi(most)
 	}
 	cfg.RequestBytes, _ = strconv.ParseInt(os.Getenv("SIFT_SERVE_REQUEST_BYTES"), 10, 64)
+	cfg.LimitMemory = true
 	way := serving(os.Getenv("SIFT_SERVE_WAY"))
 	way.set(&cfg)
 	s, err := New(db, cfg)

@@ -47,8 +47,6 @@ const (
 	maxEvents = 256
 	// shareEvery is how often a busy loop lets other goroutines run.
 	shareEvery = 200 * time.Microsecond
-	// A command of so many bytes or arguments is one write that others wait for.
-	heavyBytes, heavyArgs = 1 << 20, 10 * shortArgs
 	// Commands are slow from slowCommand on, on the average of some rounds, and
 	// then goroutines carry them out for slowTime.
 	slowCommand = 50 * time.Microsecond
@@ -361,7 +359,7 @@ func (l *loop) hold() bool {
 // or has to wait, perhaps for what a heavy command holds. With --fsync always nobody gets a
 // reply during a sync anyway, so there it is better to find more writes after it.
 func (l *loop) leaves(c *client, cmd *command, args [][]byte) bool {
-	return cmd != nil && cmd.isLong(len(args), c.r.Size()) || c.paused(cmd) ||
+	return cmd != nil && (cmd.isLong(len(args), c.r.Size()) || l.srv.largest(cmd, args) > 0) || c.paused(cmd) ||
 		l.srv.heavy.Load() > 0 && (cmd == nil || cmd.flags&free == 0) ||
 		cmd != nil && cmd.flags&isWrite != 0 && l.srv.syncing.Load() && Fsync(l.srv.fsync.Load()) != FsyncAlways
 }
@@ -501,7 +499,8 @@ func (l *loop) mayOwe(c *client) bool {
 		c.safe, e.stuckAt = c.safe-e.sent, e.stuckAt-e.sent
 		e.sent = 0
 	}
-	return int64(len(c.w.Buf)) < l.srv.cfg.RequestBytes/oweShare && c.w.Grow(replyBytes)
+	most := l.srv.cfg.RequestBytes
+	return int64(len(c.w.Buf)) < most/oweShare && l.srv.requestBytes.Load() < most/2 && c.w.Grow(replyBytes)
 }
 
 // send sends replies, as much as the kernel takes and others have the time for.
@@ -522,6 +521,7 @@ func (l *loop) send(c *client, ms int64) {
 			}
 			if e.stuck == 0 || e.sent-e.stuckAt >= sendBytes {
 				e.stuck, e.stuckAt = ms, e.sent
+				c.moved.Store(ms)
 			}
 			if e.more || e.readable {
 				l.later(c)

@@ -12,7 +12,7 @@ func (s *Server) save() error {
 	if err := s.sync(); err != nil {
 		return err
 	}
-	if err := s.db.Flush(); err != nil {
+	if err := s.eachPart(func(p *Server) error { return p.db.Flush() }); err != nil {
 		return errors.New("ERR " + err.Error())
 	}
 	s.stats.lastSave.Store(time.Now().Unix())
@@ -31,7 +31,7 @@ func bgSave(c *client, args [][]byte) {
 	text := "Background saving started"
 	if is(args[0], "BGREWRITEAOF") {
 		text = "Background append only file rewriting started"
-	} else if len(args) == 2 && !is(args[1], "SCHEDULE") {
+	} else if len(args) > 2 || len(args) == 2 && !is(args[1], "SCHEDULE") {
 		c.reply(errSyntax)
 		return
 	}

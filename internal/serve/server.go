@@ -50,6 +50,7 @@ func (st *stripe) unlock() {
 
 // Server answers clients. Make one with New.
 type Server struct {
+	*front
 	cfg Config
 	db  *sift.DB
 
@@ -57,18 +58,12 @@ type Server struct {
 	gens    [numDatabases]atomic.Uint32 // change under world
 	stripes [numStripes]stripe
 	seed    maphash.Seed
-	secret  [16]byte // begins the items that observe asks for
 
-	nextID      atomic.Uint64 // the last filter id given out
-	minRedo     uint64        // minRedoBytes, but in tests
-	growMu      sync.Mutex
-	makeMu      sync.Mutex // one large filter is made at a time
-	filterBytes atomic.Int64
+	nextID  atomic.Uint64 // the last filter id given out
+	minRedo uint64        // minRedoBytes, but in tests
+	growMu  sync.Mutex
+	makeMu  sync.Mutex // one large filter is made at a time
 
-	requestBytes  atomic.Int64
-	strangerBytes atomic.Int64 // what clients without the password have of it
-	fsync         atomic.Int32
-	requirePass   atomic.Pointer[string]
 	// Writes to the store: how many began, have ended and are durable.
 	begun, puts, synced atomic.Uint64
 	syncMu              sync.Mutex
@@ -76,6 +71,7 @@ type Server struct {
 	heavy               atomic.Int32 // commands under way for which others' writes may wait
 	failed              atomic.Bool  // a write to the store failed: read-only from now on
 
+	large    largeValues
 	expiring expiring
 	sweeps   atomic.Int64 // how often the sweeper has looked at the index
 	watches  watches
@@ -84,12 +80,45 @@ type Server struct {
 	checkpoints chan *filter
 	garbage     chan uint64 // ids of filters to remove; 0: look for what is left of older generations
 
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup // background
+
+	clock     groupClock
+	retired   atomic.Bool // another node is to lead; changes under world
+	keyCounts keyCounts
+
+	// unconfirmed is held for reading by clients of a leader from their first command until
+	// their replies are confirmed. It is taken after world.
+	unconfirmed sync.RWMutex
+
+	// For a server behind a front: gate is held for reading by the clients that use it, and
+	// is taken before world.
+	gate sync.RWMutex
+	shut bool // changes under gate
+}
+
+// front is what belongs to clients and not to a store: the servers of several groups
+// have one together.
+type front struct {
+	root   *Server // where clients are that use no other
+	shards *shards // nil: root serves all keys
+
+	secret      [16]byte // begins the items that observe asks for
+	filterBytes atomic.Int64
+
+	requestBytes  atomic.Int64
+	strangerBytes atomic.Int64  // what clients without the password have of it
+	short         atomic.Bool   // a client was refused some of it
+	shortTime     time.Duration // shortTime, but in tests
+	larges        largeCommands
+	fsync         atomic.Int32
+	requirePass   atomic.Pointer[string]
+
 	listener net.Listener
 	http     *http.Server
 	httpAddr net.Addr
-	ctx      context.Context
-	cancel   context.CancelFunc
-	tasks    sync.WaitGroup // background
+	serving  context.Context // ends with Close
 	conns    sync.WaitGroup
 
 	loops       []*loop
@@ -107,19 +136,25 @@ type Server struct {
 	pause   pause
 	slowlog slowlog
 
-	clock     groupClock
-	retired   atomic.Bool // another node is to lead; changes under world
-	defaults  defaults
-	opsRate   opsRate
-	keyCounts keyCounts
-	saving    atomic.Bool
-	leaving   atomic.Bool // SHUTDOWN was asked for
-	stats     stats
-	started   time.Time
+	defaults defaults
+	opsRate  opsRate
+	saving   atomic.Bool
+	leaving  atomic.Bool // SHUTDOWN was asked for
+	stats    stats
+	started  time.Time
+}
 
-	// unconfirmed is held for reading by clients of a leader from their first command until
-	// their replies are confirmed. It is taken after world.
-	unconfirmed sync.RWMutex
+func newFront(cfg Config, root *Server) *front {
+	f := &front{root: root, slowCommand: slowCommand, shortTime: shortTime, started: time.Now(), clients: map[uint64]*client{}}
+	f.fsync.Store(int32(cfg.Fsync))
+	f.requirePass.Store(&cfg.Password)
+	f.defaults.init()
+	f.larges.init(cfg.RequestBytes / 2)
+	f.slowlog.slower.Store(10_000)
+	f.slowlog.most.Store(128)
+	f.stats.lastSave.Store(f.started.Unix())
+	rand.Read(f.secret[:])
+	return f
 }
 
 // New makes a server on a database, which is the caller's to close after the
@@ -130,19 +165,20 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, db: db, minRedo: minRedoBytes, slowCommand: slowCommand, seed: maphash.MakeSeed(), started: time.Now(),
+		cfg: cfg, db: db, minRedo: minRedoBytes, seed: maphash.MakeSeed(),
 		checkpoints: make(chan *filter, 1024), garbage: make(chan uint64, 1024),
-		clients: map[uint64]*client{},
 	}
-	s.fsync.Store(int32(cfg.Fsync))
-	s.requirePass.Store(&cfg.Password)
-	s.defaults.init()
-	s.slowlog.slower.Store(10_000)
-	s.slowlog.most.Store(128)
-	s.stats.lastSave.Store(s.started.Unix())
-	rand.Read(s.secret[:])
+	if cfg.Front != nil {
+		s.front = cfg.Front.front
+	} else {
+		s.front = newFront(cfg, s)
+	}
 	for i := range s.stripes {
 		s.stripes[i].filters = map[string]*filter{}
+	}
+	if cfg.Shards != nil {
+		s.shards = &shards{Shards: cfg.Shards}
+		return s, nil
 	}
 	if err := s.openKeyspace(); err != nil {
 		return nil, err
@@ -150,21 +186,37 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 	if s.follows() { // what is in memory of the store is for writes
 		return s, nil
 	}
-	if err := s.readCounts(); err != nil {
+	if err := s.load(); err != nil {
+		s.unloadFilters()
 		return nil, err
-	}
-	if err := s.loadFilters(); err != nil {
-		return nil, err
-	}
-	if err := s.findExpiring(); err != nil {
-		return nil, err
-	}
-	if cfg.Group != nil {
-		if err := s.readTime(); err != nil {
-			return nil, err
-		}
 	}
 	return s, nil
+}
+
+// load reads from the store what is in memory.
+func (s *Server) load() error {
+	if err := s.readCounts(); err != nil {
+		return err
+	}
+	if err := s.loadFilters(); err != nil {
+		return err
+	}
+	if err := s.findExpiring(); err != nil {
+		return err
+	}
+	if s.cfg.Group != nil {
+		return s.readTime()
+	}
+	return nil
+}
+
+// unloadFilters gives back the memory of filters, which the servers of a front share.
+func (s *Server) unloadFilters() {
+	for i := range s.stripes {
+		for _, f := range s.stripes[i].filters {
+			s.filterBytes.Add(-int64(f.memory()))
+		}
+	}
 }
 
 var (
@@ -248,7 +300,7 @@ func (s *Server) openKeyspace() error {
 // Listen starts listening and the work in the background. Run Serve next, or
 // Close.
 func (s *Server) Listen() error {
-	ln, err := listen(s.cfg.Listener, s.cfg.Addr)
+	ln, err := net.Listen("tcp", s.cfg.Addr)
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
@@ -257,6 +309,7 @@ func (s *Server) Listen() error {
 	}
 	s.listener = ln
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.serving = s.ctx
 	if s.cfg.HTTPAddr != "" {
 		if err := s.listenHTTP(); err != nil {
 			return errors.Join(err, ln.Close())
@@ -266,21 +319,22 @@ func (s *Server) Listen() error {
 		s.cancel()
 		return errors.Join(fmt.Errorf("serve: %w", err), ln.Close())
 	}
-	if s.follows() {
-		return nil
+	s.tasks.Go(s.evict)
+	if s.cfg.LimitMemory {
+		s.tasks.Go(s.limitMemory)
+	}
+	s.work()
+	return nil
+}
+
+// work starts what a server does in the background.
+func (s *Server) work() {
+	if s.follows() || s.db == nil {
+		return
 	}
 	for _, task := range []func(){s.syncEverySec, s.checkpointer, s.sweeper, s.collector} {
 		s.tasks.Go(task)
 	}
-	return nil
-}
-
-// listen returns ln, or a listener of its own at addr.
-func listen(ln net.Listener, addr string) (net.Listener, error) {
-	if ln != nil {
-		return ln, nil
-	}
-	return net.Listen("tcp", addr)
 }
 
 // Addr returns the address that the server listens on.

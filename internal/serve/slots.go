@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A group looks like a Redis Cluster of one shard: one node, the leader, serves all
-// slots, and the others are its replicas.
+// A group looks like a shard of a Redis Cluster: one node, the leader, serves its slots, and
+// the others are its replicas. A node may lead one group and be a replica in another.
 
 const numSlots = 16384
 
@@ -104,13 +104,15 @@ func clusterCommand(c *client, args [][]byte) {
 	case sub == "myid" && n == 2:
 		c.w.BulkString(g.State().Self)
 	case sub == "info" && n == 2:
-		c.clusterInfo(g.State())
+		c.clusterInfo(c.srv.shardStates())
 	case sub == "nodes" && n == 2:
-		c.clusterNodes(g.State())
+		c.clusterNodes(c.srv.shardStates())
 	case sub == "slots" && n == 2:
-		c.clusterSlots(g.State())
+		c.clusterSlots(c.srv.shardStates())
 	case sub == "shards" && n == 2:
-		c.clusterShards(g.State())
+		c.clusterShards(c.srv.shardStates())
+	case sub == "node" && n > 2:
+		c.manage(args)
 	case sub == "join" && (n == 5 || n == 6 && is(args[5], "VOTER")):
 		at, err := g.Join(GroupMember{ID: string(args[2]), Addr: string(args[3]), RaftAddr: string(args[4])}, n == 6)
 		if !c.managed(err) {
@@ -145,7 +147,7 @@ func (c *client) managed(err error) bool {
 		return false
 	}
 	addr := c.srv.cfg.Group.Leader(c.srv.ctx)
-	if errors.Is(err, ErrNotWritten) && addr != "" && c.srv.follows() {
+	if errors.Is(err, ErrNotWritten) && addr != "" && (c.srv.follows() || c.srv.shards != nil) {
 		c.w.Error("MOVED 0 " + addr)
 	} else {
 		c.w.Error("ERR " + strings.ReplaceAll(err.Error(), "\n", " "))
@@ -177,85 +179,151 @@ func splitAddr(addr string) (host string, port int64) {
 	return host, port
 }
 
-func (c *client) clusterSlots(g GroupState) {
-	nodes := g.ordered()
-	if len(nodes) == 0 {
+func (c *client) clusterSlots(shards []shardState) {
+	if !served(shards) {
 		c.w.Error("CLUSTERDOWN no node of the group is known yet")
 		return
 	}
-	c.w.Array(1)
-	c.w.Array(2 + len(nodes))
-	c.w.Int(0)
-	c.w.Int(numSlots - 1)
-	for _, m := range nodes {
-		host, port := splitAddr(m.Addr)
-		c.w.Array(4)
-		c.w.BulkString(host)
-		c.w.Int(port)
-		c.w.BulkString(m.ID)
-		c.w.Array(0)
-	}
-}
-
-func (c *client) clusterShards(g GroupState) {
-	c.w.Array(1)
-	c.w.Map(2)
-	c.w.BulkString("slots")
-	c.w.Array(2)
-	c.w.Int(0)
-	c.w.Int(numSlots - 1)
-	c.w.BulkString("nodes")
-	nodes := g.ordered()
-	c.w.Array(len(nodes))
-	for i, m := range nodes {
-		host, port := splitAddr(m.Addr)
-		role := "replica"
-		if i == 0 {
-			role = "master"
+	c.w.Array(len(shards))
+	for _, g := range shards {
+		nodes := g.ordered()
+		c.w.Array(2 + len(nodes))
+		c.w.Int(int64(g.first))
+		c.w.Int(int64(g.last))
+		for _, m := range nodes {
+			host, port := splitAddr(m.Addr)
+			c.w.Array(4)
+			c.w.BulkString(host)
+			c.w.Int(port)
+			c.w.BulkString(m.ID)
+			c.w.Array(0)
 		}
-		c.w.Map(7)
-		c.w.BulkString("id")
-		c.w.BulkString(m.ID)
-		c.w.BulkString("port")
-		c.w.Int(port)
-		c.w.BulkString("ip")
-		c.w.BulkString(host)
-		c.w.BulkString("endpoint")
-		c.w.BulkString(host)
-		c.w.BulkString("role")
-		c.w.BulkString(role)
-		c.w.BulkString("replication-offset")
-		c.w.Int(int64(g.Applied))
-		c.w.BulkString("health")
-		c.w.BulkString("online")
 	}
 }
 
-func (c *client) clusterNodes(g GroupState) {
-	nodes := g.ordered()
+// served reports whether a node of each group is known.
+func served(shards []shardState) bool {
+	for _, g := range shards {
+		if len(g.ordered()) == 0 {
+			return false
+		}
+	}
+	return len(shards) > 0
+}
+
+func (c *client) clusterShards(shards []shardState) {
+	c.w.Array(len(shards))
+	for _, g := range shards {
+		c.w.Map(2)
+		c.w.BulkString("slots")
+		c.w.Array(2)
+		c.w.Int(int64(g.first))
+		c.w.Int(int64(g.last))
+		c.w.BulkString("nodes")
+		nodes := g.ordered()
+		c.w.Array(len(nodes))
+		for i, m := range nodes {
+			host, port := splitAddr(m.Addr)
+			role := "replica"
+			if i == 0 {
+				role = "master"
+			}
+			c.w.Map(7)
+			c.w.BulkString("id")
+			c.w.BulkString(m.ID)
+			c.w.BulkString("port")
+			c.w.Int(port)
+			c.w.BulkString("ip")
+			c.w.BulkString(host)
+			c.w.BulkString("endpoint")
+			c.w.BulkString(host)
+			c.w.BulkString("role")
+			c.w.BulkString(role)
+			c.w.BulkString("replication-offset")
+			c.w.Int(int64(g.Applied))
+			c.w.BulkString("health")
+			c.w.BulkString("online")
+		}
+	}
+}
+
+// clusterNodes writes a line for each node. One that leads no group is shown as the replica
+// of the leader of the first group that it is in, one that is in none as a master without
+// slots.
+func (c *client) clusterNodes(shards []shardState) {
+	type line struct {
+		GroupMember
+		master, slots string
+		term          uint64
+	}
+	var lines []*line
+	byID := map[string]*line{}
+	for _, g := range shards {
+		nodes := g.ordered()
+		for i, m := range nodes {
+			l := byID[m.ID]
+			if l == nil {
+				l = &line{GroupMember: m, master: nodes[0].ID}
+				byID[m.ID] = l
+				lines = append(lines, l)
+			}
+			if i == 0 {
+				l.master = "-"
+				l.slots += " " + g.Slots()
+			}
+			l.term = max(l.term, g.Term)
+		}
+	}
+	all := c.srv.cfg.Group.State()
+	for _, m := range all.ordered() {
+		if byID[m.ID] == nil { // it joins or leaves
+			lines = append(lines, &line{GroupMember: m, master: "-"})
+		}
+	}
 	var b strings.Builder
-	for i, m := range nodes {
-		_, port := splitAddr(m.Addr)
-		flags, master, slots := "slave", nodes[0].ID, ""
-		if i == 0 {
-			flags, master, slots = "master", "-", " 0-16383"
+	for _, l := range lines {
+		_, port := splitAddr(l.Addr)
+		flags := "slave"
+		if l.master == "-" {
+			flags = "master"
 		}
-		if m.ID == g.Self {
+		if l.ID == all.Self {
 			flags = "myself," + flags
 		}
-		term := formatInt(int64(g.Term))
-		b.WriteString(m.ID + " " + m.Addr + "@" + formatInt(port+10000) + " " + flags + " " + master + " 0 0 " + term + " connected" + slots + "\n")
+		b.WriteString(l.ID + " " + l.Addr + "@" + formatInt(port+10000) + " " + flags + " " + l.master + " 0 0 " + formatInt(int64(l.term)) + " connected" + l.slots + "\n")
 	}
 	c.w.BulkString(b.String())
 }
 
-func (c *client) clusterInfo(g GroupState) {
-	state := "ok"
-	if g.Leader == "" {
+func (c *client) clusterInfo(shards []shardState) {
+	state, term := "ok", uint64(0)
+	assigned, led := 0, 0
+	nodes, masters := map[string]bool{}, map[string]bool{}
+	for _, g := range shards {
+		assigned += g.last - g.first + 1
+		if g.Leader != "" {
+			led += g.last - g.first + 1
+			masters[g.Leader] = true
+		}
+		for _, m := range g.ordered() {
+			nodes[m.ID] = true
+		}
+		term = max(term, g.Term)
+	}
+	all := c.srv.cfg.Group.State()
+	for _, m := range all.ordered() {
+		nodes[m.ID] = true
+	}
+	if led < numSlots {
 		state = "fail"
 	}
-	term := formatInt(int64(g.Term))
-	c.w.BulkString("cluster_enabled:1\r\ncluster_state:" + state + "\r\ncluster_slots_assigned:16384\r\ncluster_slots_ok:16384\r\n" +
-		"cluster_slots_pfail:0\r\ncluster_slots_fail:0\r\ncluster_known_nodes:" + formatInt(int64(len(g.ordered()))) +
-		"\r\ncluster_size:1\r\ncluster_current_epoch:" + term + "\r\ncluster_my_epoch:" + term + "\r\n")
+	var b strings.Builder
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"slots_assigned", assigned}, {"slots_ok", led}, {"slots_pfail", 0}, {"slots_fail", assigned - led}, {"known_nodes", len(nodes)}, {"size", len(masters)},
+		{"current_epoch", int(term)}, {"my_epoch", int(term)}} {
+		b.WriteString("cluster_" + f.name + ":" + formatInt(int64(f.value)) + "\r\n")
+	}
+	c.w.BulkString("cluster_enabled:1\r\ncluster_state:" + state + "\r\n" + b.String())
 }

@@ -15,10 +15,10 @@ import (
 
 // stats count what the server does.
 type stats struct {
-	connections, rejected, protocolErrors, authFailures atomic.Uint64
-	errors, hits, misses, expired, checkpoints, syncs   atomic.Uint64
-	lastSave                                            atomic.Int64 // s since 1970
-	latency                                             latency
+	connections, rejected, evicted, protocolErrors, authFailures atomic.Uint64
+	errors, hits, misses, expired, checkpoints, syncs            atomic.Uint64
+	lastSave                                                     atomic.Int64 // s since 1970
+	latency                                                      latency
 	errorCounts
 }
 
@@ -43,7 +43,17 @@ type filterState struct {
 
 // filterStates describes the first n filters by key, and returns how many there
 // are.
-func (s *Server) filterStates(n int) ([]filterState, int) {
+func (s *Server) filterStates(n int) (out []filterState, all int) {
+	s.eachPart(func(p *Server) error {
+		states, more := p.ownFilterStates(n - len(out))
+		out, all = append(out, states...), all+more
+		return nil
+	})
+	return out, all
+}
+
+// ownFilterStates is filterStates for a server that has a database.
+func (s *Server) ownFilterStates(n int) ([]filterState, int) {
 	type named struct {
 		name string
 		f    *filter
@@ -153,48 +163,42 @@ func (f *filter) state(key string) filterState {
 
 // figures are what INFO, /metrics and the status page have in common.
 type figures struct {
-	Uptime                       time.Duration
-	Clients                      int
-	Commands                     uint64
-	Connections, Rejected        uint64
-	Hits, Misses, Expired        uint64
-	Errors, ProtocolErrors       uint64
-	AuthFailures                 uint64
-	FilterBytes, RequestBytes    int64
-	Filters                      int
-	HeapBytes, SystemBytes       uint64
-	Fsync                        string
-	Syncs, Checkpoints           uint64
-	Failed                       bool
-	StoreGets, StoreBlockReads   uint64
-	StoreCacheHits, FilterSaved  uint64
-	StoreEntries, StoreTables    uint64
-	StoreTableBytes, StoreMemory uint64
-	FilterAsked, FilterFalse     uint64
-	Followers                    int
-	Group                        GroupState
+	Uptime                         time.Duration
+	Clients                        int
+	Commands                       uint64
+	Connections, Rejected, Evicted uint64
+	Hits, Misses, Expired          uint64
+	Errors, ProtocolErrors         uint64
+	AuthFailures                   uint64
+	FilterBytes, RequestBytes      int64
+	Filters                        int
+	HeapBytes, SystemBytes         uint64
+	Fsync                          string
+	Syncs, Checkpoints             uint64
+	Failed                         bool
+	StoreGets, StoreBlockReads     uint64
+	StoreCacheHits, FilterSaved    uint64
+	StoreEntries, StoreTables      uint64
+	StoreTableBytes, StoreMemory   uint64
+	FilterAsked, FilterFalse       uint64
+	Followers                      int
+	Group                          GroupState
 }
 
 func (s *Server) figures() figures {
 	v := figures{
-		Uptime: time.Since(s.started), Connections: s.stats.connections.Load(), Rejected: s.stats.rejected.Load(),
+		Uptime: time.Since(s.started), Connections: s.stats.connections.Load(), Rejected: s.stats.rejected.Load(), Evicted: s.stats.evicted.Load(),
 		Hits: s.stats.hits.Load(), Misses: s.stats.misses.Load(), Expired: s.stats.expired.Load(),
 		Errors: s.stats.errors.Load(), ProtocolErrors: s.stats.protocolErrors.Load(),
 		AuthFailures: s.stats.authFailures.Load(),
 		FilterBytes:  s.filterBytes.Load(), RequestBytes: s.requestBytes.Load(),
 		Fsync: Fsync(s.fsync.Load()).String(), Syncs: s.stats.syncs.Load(), Checkpoints: s.stats.checkpoints.Load(),
-		Failed: s.failed.Load(),
 	}
 	s.clientsMu.Lock()
 	v.Clients = len(s.clients)
 	s.clientsMu.Unlock()
 	for _, c := range commands {
 		v.Commands += c.calls.Load()
-	}
-	for i := range s.stripes {
-		s.stripes[i].names.RLock()
-		v.Filters += len(s.stripes[i].filters)
-		s.stripes[i].names.RUnlock()
 	}
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
@@ -203,8 +207,26 @@ func (s *Server) figures() figures {
 		v.Group = s.cfg.Group.State()
 		v.Followers = max(0, len(v.Group.Members)-1) * int(count(s.cfg.Leads))
 	}
+	s.eachPart(func(p *Server) error {
+		p.addTo(&v)
+		return nil
+	})
+	return v
+}
+
+// addTo adds the figures of a server's store.
+func (s *Server) addTo(v *figures) {
+	v.Failed = v.Failed || s.failed.Load()
+	for i := range s.stripes {
+		s.stripes[i].names.RLock()
+		v.Filters += len(s.stripes[i].filters)
+		s.stripes[i].names.RUnlock()
+	}
 	m := s.db.Metrics()
-	v.StoreGets, v.StoreBlockReads, v.StoreCacheHits, v.StoreMemory = m.Gets, m.BlockReads, m.CacheHits, m.Memory.Total()-m.Memory.Garbage
+	v.StoreGets += m.Gets
+	v.StoreBlockReads += m.BlockReads
+	v.StoreCacheHits += m.CacheHits
+	v.StoreMemory += m.Memory.Total() - m.Memory.Garbage
 	for _, l := range m.Levels {
 		v.StoreTables += uint64(l.Tables)
 		v.StoreTableBytes += l.Bytes
@@ -215,7 +237,6 @@ func (s *Server) figures() figures {
 	for _, t := range s.db.Tables() {
 		v.StoreEntries += t.Entries
 	}
-	return v
 }
 
 func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
@@ -223,7 +244,7 @@ func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1
 // resetStats sets to zero what CONFIG RESETSTAT does.
 func (s *Server) resetStats() {
 	t := &s.stats
-	for _, n := range []*atomic.Uint64{&t.connections, &t.rejected, &t.protocolErrors, &t.authFailures, &t.errors, &t.hits, &t.misses, &t.expired, &t.checkpoints, &t.syncs} {
+	for _, n := range []*atomic.Uint64{&t.connections, &t.rejected, &t.evicted, &t.protocolErrors, &t.authFailures, &t.errors, &t.hits, &t.misses, &t.expired, &t.checkpoints, &t.syncs} {
 		n.Store(0)
 	}
 	for i := range t.latency.counts {

@@ -68,6 +68,7 @@ func watch(c *client, args [][]byte) {
 			continue
 		}
 		s := c.srv
+		c.watchAt = s
 		if c.watched == nil {
 			c.watched = map[string]watched{}
 		}
@@ -96,7 +97,7 @@ func watch(c *client, args [][]byte) {
 
 // unwatch forgets all that the client watches.
 func (c *client) unwatch() {
-	if s := c.srv; s.watching.Load() > 0 {
+	if s := c.watchAt; s != nil {
 		s.watches.mu.Lock()
 		for name := range c.watched {
 			delete(s.watches.byKey[name], c)
@@ -105,7 +106,7 @@ func (c *client) unwatch() {
 			}
 			s.watching.Add(-1)
 		}
-		c.watched = nil
+		c.watched, c.watchAt = nil, nil
 		s.watches.mu.Unlock()
 	}
 	c.dirty.Store(false)

@@ -87,6 +87,9 @@ func (c *client) pend(key, value []byte) {
 	c.pendKeys = c.headKey(c.pendKeys, key)
 	c.valBuf = append(append(c.valBuf[:0], byte(kindString)), value...)
 	c.pending.Put(c.pendKeys[from:], c.valBuf)
+	if len(value) > shortBytes {
+		c.srv.saw(key, len(value))
+	}
 	hash := maphash.Bytes(c.srv.seed, key)
 	c.pended = append(c.pended, pended{len(c.pendKeys), c.db, hash})
 	c.pendStripes |= 1 << (hash % numStripes)
@@ -98,6 +101,11 @@ func (c *client) pend(key, value []byte) {
 func (w *writes) commitPending() error {
 	if len(w.pended) == 0 {
 		return nil
+	}
+	large := w.pending.Size() > largePending
+	var old []oldExpiry
+	if large {
+		old, w.err = w.findOld()
 	}
 	for st := range w.srv.stripesOf(w.pendStripes) {
 		st.mu.Lock()
@@ -115,7 +123,7 @@ func (w *writes) commitPending() error {
 			}
 			w.forget(&w.pending, st, key)
 		}
-		if w.err == nil && w.srv.expiring.has(p.hash) {
+		if !large && w.err == nil && w.srv.expiring.has(p.hash) {
 			w.err = w.dropExpiry(&w.pending, key)
 		}
 		from = p.end
@@ -140,9 +148,13 @@ func (w *writes) commitPending() error {
 		}
 	}
 	w.collectGarbage()
+	if w.err == nil && len(old) > 0 {
+		w.err = w.removeOld(old)
+	}
 	if w.pending.Size() > w.kept {
 		w.pending, w.pendKeys, w.pended = sift.Batch{}, nil, nil
 	}
+	w.dropLarge()
 	w.pending.Reset()
 	w.pendKeys, w.pended, w.pendStripes = w.pendKeys[:0], w.pended[:0], 0
 	w.group++
@@ -243,7 +255,18 @@ func (w *writes) apply() error {
 	}
 	w.changed = w.changed[:0]
 	w.collectGarbage()
+	w.dropLarge()
 	return err
+}
+
+// dropLarge drops memory that held large values.
+func (w *writes) dropLarge() {
+	if cap(w.valBuf) > w.kept {
+		w.valBuf = nil
+	}
+	if w.batch.Size() > w.kept {
+		w.batch = sift.Batch{}
+	}
 }
 
 // transact begins to keep all changes in one batch.
@@ -262,9 +285,7 @@ func (w *writes) applyAll() error {
 	if err == nil {
 		err = w.apply()
 	}
-	if w.batch.Size() > w.kept {
-		w.batch = sift.Batch{}
-	}
+	w.dropLarge()
 	if err != nil {
 		w.err = err
 	}
@@ -285,6 +306,9 @@ func (w *writes) collectGarbage() {
 
 // setHead adds to the batch what sets a key. The key's stripe is locked.
 func (w *writes) setHead(key []byte, h head) {
+	if len(h.payload) > shortBytes {
+		w.srv.saw(key, len(h.payload))
+	}
 	w.unindex(key)
 	w.keyBuf = w.headKey(w.keyBuf[:0], key)
 	w.valBuf = appendHead(w.valBuf[:0], h)

@@ -11,6 +11,8 @@
 // With -restart it measures instead how long sift takes to start with many keys
 // and filters, after it was killed and after a clean end.
 //
+// With -hold it measures how long commands of -items keys keep other clients waiting.
+//
 // Both keep what is written and sync it once a second. It needs Linux,
 // redis-server, redis-benchmark and taskset.
 package main
@@ -39,6 +41,8 @@ var (
 	threads  = flag.Bool("goroutines", false, "measure sift serve --no-loops in the place of redis-server")
 	restart  = flag.Bool("restart", false, "measure starts with -keys keys and -filters filters")
 	filters  = flag.Int("filters", 100, "filters of 100,000 items for -restart")
+	hold     = flag.Bool("hold", false, "measure how long a command of -items keys or items keeps others waiting")
+	items    = flag.Int("items", 300_000, "keys or items of a command for -hold")
 	cores    = flag.String("cores", "1,2", "CPUs of the server: 1 leaves the second to the client, 2 shares both")
 )
 
@@ -66,6 +70,9 @@ func run() error {
 	fmt.Printf("%s, %d CPUs, %s\n\n", cpuModel(), runtime.NumCPU(), runtime.Version())
 	if *restart {
 		return runRestart(dir)
+	}
+	if *hold {
+		return runHold(dir)
 	}
 	names := "redis /s | µs | sift /s"
 	if *threads {
@@ -118,8 +125,7 @@ func runCores(dir, n string) error {
 	if n != "1" {
 		serverCPUs, clientCPUs = "0,1", "0,1"
 	}
-	redis := &server{name: "redis", cpus: serverCPUs, args: []string{"redis-server", "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "yes", "--appendfsync", "everysec", "--dir", dir}}
+	redis := redisServer(serverCPUs, dir)
 	sift := siftServer("sift", serverCPUs, dir)
 	if *threads {
 		redis = siftServer("goroutines", serverCPUs, dir, "--no-loops")

@@ -1,0 +1,133 @@
+package serve
+
+import (
+	"hash/maphash"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+)
+
+// Commands on large values take a multiple of the value's memory while they run: the block that it
+// is read from, copies of it, and the batch that it is written with. So they wait until those
+// before them leave enough, and an event loop leaves them to other goroutines before it has read the
+// value. How large a value is the server knows once it has seen it.
+
+// largeCommands are the commands on large values under way. Nobody holds a lock while waiting for
+// them.
+type largeCommands struct {
+	turn sync.Mutex // held by the next one
+	mu   sync.Mutex
+	left sync.Cond // on mu: used has become less
+	used int64
+	most int64
+}
+
+func (l *largeCommands) init(most int64) {
+	l.left.L = &l.mu
+	l.most = most
+}
+
+// enter waits until there are n bytes, or all if n is more.
+func (l *largeCommands) enter(n int64) {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.used > 0 && l.used+n > l.most {
+		l.left.Wait()
+	}
+	l.used += n
+}
+
+func (l *largeCommands) leave(n int64) {
+	l.mu.Lock()
+	l.used -= n
+	l.mu.Unlock()
+	l.left.Signal()
+}
+
+// largeValues are the sizes of values that are not short, by hashes of their keys.
+type largeValues struct {
+	any   atomic.Bool
+	sizes [1 << 14]atomic.Uint32 // bits.Len of a size; 0: short, or not known
+}
+
+func (v *largeValues) at(seed maphash.Seed, key []byte) *atomic.Uint32 {
+	return &v.sizes[maphash.Bytes(seed, key)>>40%uint64(len(v.sizes))]
+}
+
+// saw notes the size of a value that was read or is to be written.
+func (s *Server) saw(key []byte, size int) {
+	v := &s.large
+	if size > shortBytes {
+		v.any.Store(true)
+		v.at(s.seed, key).Store(uint32(bits.Len(uint(size))))
+	} else if v.any.Load() {
+		if at := v.at(s.seed, key); at.Load() != 0 {
+			at.Store(0)
+		}
+	}
+}
+
+// largest returns a bound of the largest value that is known of a command's keys, 0 if all are
+// short or not known.
+func (s *Server) largest(cmd *command, args [][]byte) (size int64) {
+	if !s.large.any.Load() {
+		return 0
+	}
+	first, last, step := cmd.keyPlaces()
+	if last < 0 {
+		last += len(args)
+	}
+	for i := first; first > 0 && i <= min(last, len(args)-1); i += step {
+		if n := s.large.at(s.seed, args[i]).Load(); n > 0 {
+			size = max(size, 1<<n)
+		}
+	}
+	return size
+}
+
+const (
+	// readCopies and writeCopies are how many times a large value is in memory, for which no memory
+	// is reserved, while a command reads it, or has come with it.
+	readCopies  = 2
+	writeCopies = 3
+)
+
+// needs returns how much memory a command takes that is one on large values, else 0. Those that run
+// with nothing between them wait for nobody.
+func (c *client) needs(cmd *command, args [][]byte) (n int64) {
+	if c.r == nil || c.onLoop() {
+		return 0
+	}
+	n = readCopies * c.srv.largest(cmd, args)
+	if size := c.r.Size(); size >= heavyBytes {
+		n = max(n, writeCopies*int64(size))
+	}
+	return n
+}
+
+// carryOutLarge carries out a command when there are n bytes for it.
+func (c *client) carryOutLarge(cmd *command, args [][]byte, n int64) {
+	held := c.held
+	if held { // what was collected belongs to the generations that there are now
+		if err := c.commit(); err != nil {
+			c.abort(err)
+			return
+		}
+	}
+	c.release()          // not to have others wait as well
+	c.moved.Store(never) // it is not the client that does nothing
+	c.srv.larges.enter(n)
+	defer func() {
+		c.srv.larges.leave(n)
+		c.moved.Store(nowMs())
+	}()
+	if held {
+		c.hold()
+	}
+	c.carryOutHeld(cmd, args)
+	if c.held && c.overlay == nil {
+		c.commitPending() // its error stays in c.err
+	}
+}

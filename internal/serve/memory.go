@@ -1,0 +1,81 @@
+package serve
+
+import (
+	"runtime/debug"
+	"time"
+)
+
+const (
+	// limitEvery is how often the memory limit follows what is in memory.
+	limitEvery = time.Second
+	// clientMemory is about what a connection takes: its buffers and a stack.
+	clientMemory = 48 << 10
+	// otherMemory is for flushes, compactions, and what has grown since the last look.
+	otherMemory = 128 << 20
+	// garbageFactor is what requests and replies take with garbage, relative to RequestBytes.
+	garbageFactor = 2
+)
+
+// When memory for requests and replies is short, clients that hold a share of it and have neither sent
+// nor taken anything for shortTime are closed: others would be refused until WriteTimeout, or for
+// ever where a client has sent half of a request. Redis does so with maxmemory-clients.
+const (
+	shortTime  = 2 * time.Second
+	shortShare = 64
+)
+
+// evict closes clients of which others have been refused memory.
+func (s *Server) evict() {
+	tick := time.NewTicker(s.shortTime / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.serving.Done():
+			return
+		case <-tick.C:
+		}
+		if !s.short.Swap(false) {
+			continue
+		}
+		before := nowMs() - s.shortTime.Milliseconds()
+		s.clientsMu.Lock()
+		for _, c := range s.clients {
+			if c.taken.Load() > s.cfg.RequestBytes/shortShare && c.last.Load() < before && c.moved.Load() < before {
+				s.cfg.Logger.Warn("a client is closed that held memory others needed", "from", c.addr, "bytes", c.taken.Load())
+				s.stats.evicted.Add(1)
+				c.kill(nil)
+			}
+		}
+		s.clientsMu.Unlock()
+	}
+}
+
+// limitMemory sets the garbage collector's memory limit to what there is in memory. Without a limit
+// so close to it the heap would grow to twice what is live, filters included. The limit that was set
+// before is back when the server is closed.
+func (s *Server) limitMemory() {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	tick := time.NewTicker(limitEvery)
+	defer tick.Stop()
+	set := int64(0)
+	for {
+		s.clientsMu.Lock()
+		clients := int64(len(s.clients))
+		s.clientsMu.Unlock()
+		limit := s.filterBytes.Load() + garbageFactor*s.cfg.RequestBytes + clients*clientMemory + otherMemory
+		s.eachPart(func(p *Server) error {
+			memory := p.db.Metrics().Memory
+			limit += int64(memory.Total() - memory.Garbage)
+			return nil
+		})
+		if limit > set || limit < set-set/16 {
+			debug.SetMemoryLimit(limit)
+			set = limit
+		}
+		select {
+		case <-s.serving.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package serve
+
+// largePending is from how many bytes on collected SETs are a large MSET, whose stripes are locked
+// for no longer than the write takes. A key's old entry in the expiry index means nothing once the
+// key has changed, so it is found before and removed afterwards, some at a time. What others do
+// to the key meanwhile, or a crash, may leave an entry that the sweeper removes when it is due.
+const largePending = 2 * pendBytes
+
+// oldExpiry is the expiry of a key before it is overwritten.
+type oldExpiry struct {
+	db     int
+	key    []byte // in pendKeys
+	expiry int64
+}
+
+// findOld returns the collected keys that have an expiry.
+func (w *writes) findOld() (old []oldExpiry, err error) {
+	selected, from := w.db, 0
+	defer func() { w.db = selected }()
+	for _, p := range w.pended {
+		key := w.pendKeys[from+genLen : p.end]
+		from = p.end
+		if !w.srv.expiring.has(p.hash) {
+			continue
+		}
+		w.db = p.db
+		err := w.view(key, func(v []byte) error {
+			h, err := decodeHead(v)
+			if err == nil && h.expiry != 0 {
+				old = append(old, oldExpiry{p.db, key, h.expiry})
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return old, nil
+}
+
+// removeOld removes the entries of keys in the expiry index, unless they have the same expiry again.
+func (w *writes) removeOld(old []oldExpiry) error {
+	selected := w.db
+	defer func() { w.db = selected }()
+	for len(old) > 0 {
+		part := old[:min(len(old), partArgs)]
+		old = old[len(part):]
+		keys := make([][]byte, len(part))
+		for i, o := range part {
+			keys[i] = o.key
+		}
+		err := w.locked(func() error {
+			for _, o := range part {
+				w.db = o.db
+				w.dropOld(o)
+			}
+			return nil
+		}, keys...)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropOld adds to the batch what removes an old entry. One whose key cannot be read is left to the
+// sweeper. The key's stripe is locked.
+func (w *writes) dropOld(o oldExpiry) {
+	again := false
+	err := w.view(o.key, func(v []byte) error {
+		h, err := decodeHead(v)
+		again = h.expiry == o.expiry
+		return err
+	})
+	if err == nil && !again {
+		w.batch.Delete(w.expiryKey(nil, o.expiry, o.key))
+	}
+}

@@ -1,0 +1,497 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/siftdb/sift/internal/serve/resp"
+)
+
+// A node of several groups has a front, whose clients they are, and for each group that
+// it is in a server with a database. A command goes to the server of its key's slot, which
+// the client uses until a command goes to another, or the replies go out; the replies of
+// one server are settled before it uses the next. Commands without a key are the front's,
+// and those about all keys of the node are carried out by one after the other of the
+// servers that lead.
+
+// Shards are the groups that have the slots between them, in the order of the slots. Its
+// methods are called by many goroutines.
+type Shards interface {
+	// Leader returns the address at which clients reach the leader of a group, and whether
+	// it is this node, with its server attached. It waits for a while if none is known, and
+	// returns "" if that does not help.
+	Leader(ctx context.Context, shard int) (addr string, self bool)
+	// States returns what is known of the groups; of those that the node is not in, less.
+	States() []GroupState
+	// Manage carries out CLUSTER NODE, by which nodes talk to each other.
+	Manage(args []string) (reply string, err error)
+}
+
+// shards are the servers of a node, by shard; nil where the node has none.
+type shards struct {
+	Shards
+	servers atomic.Pointer[[]atomic.Pointer[Server]]
+}
+
+// SetShards tells a front how many shards there are, once it is known.
+func (s *Server) SetShards(n int) {
+	servers := make([]atomic.Pointer[Server], n)
+	s.shards.servers.Store(&servers)
+}
+
+// Attach starts a server whose Front is another one's, and gives it its part of the slots.
+func (s *Server) Attach() {
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.work()
+	(*s.shards.servers.Load())[s.cfg.Shard].Store(s)
+}
+
+// Detach ends what Attach began: it returns when no client uses the server, and nothing
+// it does in the background goes on.
+func (s *Server) Detach() {
+	(*s.shards.servers.Load())[s.cfg.Shard].CompareAndSwap(s, nil)
+	s.cancel()
+	s.gate.Lock()
+	s.shut = true
+	s.gate.Unlock()
+	s.tasks.Wait()
+	if b := s.keyCounts.base.Load(); b != nil {
+		s.keyCounts.drop(b)
+	}
+	s.unloadFilters()
+}
+
+// at returns the server of a shard, nil if the node has none at the moment.
+func (f *shards) at(shard int) *Server {
+	servers := f.servers.Load()
+	if servers == nil || shard >= len(*servers) {
+		return nil
+	}
+	return (*servers)[shard].Load()
+}
+
+// n returns how many shards there are, 0 while it is not known.
+func (f *shards) n() int {
+	if servers := f.servers.Load(); servers != nil {
+		return len(*servers)
+	}
+	return 0
+}
+
+// all returns the servers of a node, or those that lead.
+func (f *shards) all(leading bool) (out []*Server) {
+	for i := range f.n() {
+		if s := f.at(i); s != nil && (!leading || s.cfg.Leads) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// shardOf returns to which of n shards a slot belongs: the first slots to the first.
+func shardOf(slot, n int) int { return slot * n / numSlots }
+
+// firstSlot returns the first slot of a shard.
+func firstSlot(shard, n int) int { return (shard*numSlots + n - 1) / n }
+
+// enter has the client use a server, until goHome.
+func (c *client) enter(s *Server) bool {
+	if c.srv == s {
+		return true
+	}
+	s.gate.RLock()
+	if s.shut {
+		s.gate.RUnlock()
+		return false
+	}
+	c.srv, c.writes.srv = s, s
+	return true
+}
+
+// goHome has the client use its front's root, after settle.
+func (c *client) goHome() {
+	if s := c.srv; s != c.srv.root {
+		c.srv, c.writes.srv = s.root, s.root
+		s.gate.RUnlock()
+	}
+}
+
+// turnFrom settles what the client has done with its server, so that it can use another.
+func (c *client) turnFrom() bool {
+	if err := c.settle(); err != nil {
+		c.abort(err)
+		return false
+	}
+	c.goHome()
+	c.wrote = false
+	c.safe = len(c.w.Buf)
+	return true
+}
+
+// ofNode reports whether a command is about all keys that a node holds.
+func (cmd *command) ofNode() bool {
+	switch cmd.name {
+	case "scan", "keys", "randomkey", "dbsize", "flushall", "flushdb", "wait":
+		return true
+	}
+	return false
+}
+
+// shardWait is how long a client waits for a leader of a shard that is this node's and not
+// yet attached.
+const shardWait = 5 * time.Second
+
+// routeShard is route for a node of several groups.
+func (c *client) routeShard(cmd *command, args [][]byte) bool {
+	f := c.srv.shards
+	n := f.n()
+	if n == 0 {
+		c.reject(cmd, "CLUSTERDOWN The cluster is down")
+		return false
+	}
+	if cmd.ofNode() {
+		if c.queueing {
+			c.reject(cmd, "ERR "+cmd.upper+" is not allowed in transactions of a cluster")
+			return false
+		}
+		return true
+	}
+	slot, ok := c.slotOf(cmd, args)
+	shard := shardOf(slot, n)
+	switch {
+	case ok && slot < 0 && c.watchAt != nil:
+		shard = c.watchAt.cfg.Shard
+	case ok && slot < 0:
+		return c.turnFrom()
+	case ok && c.watchAt != nil && (cmd.name == "exec" || cmd.name == "watch"):
+		ok = c.watchAt.cfg.Shard == shard
+	}
+	if !ok {
+		c.crossSlot(cmd)
+		return false
+	}
+	for end := time.Now().Add(shardWait); ; {
+		s := f.at(shard)
+		if c.srv != s && !c.turnFrom() {
+			return false
+		}
+		if s != nil && c.enter(s) {
+			if c.takes(cmd) {
+				c.moveWatch(cmd)
+				return true
+			}
+			if !c.turnFrom() {
+				return false
+			}
+		}
+		addr, self := f.Leader(c.srv.serving, shard)
+		if self && time.Now().Before(end) {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		if self {
+			addr = ""
+		}
+		c.sendTo(cmd, slot, addr)
+		return false
+	}
+}
+
+// takes reports whether the client's server carries out a command, or says why not.
+func (c *client) takes(cmd *command) bool {
+	s := c.srv
+	switch {
+	case s.follows() && cmd.name == "exec" && (c.broken || !c.queueing):
+		return true // EXEC says so
+	case s.follows() && c.readsOld && cmd.canBeStale():
+		return s.readGens() == nil // without one, nothing has been written
+	}
+	return s.cfg.Leads && !s.retired.Load() && !s.failed.Load()
+}
+
+// moveWatch has a transaction fail if another server has taken the place of the one whose
+// keys it watches.
+func (c *client) moveWatch(cmd *command) {
+	if c.watchAt != nil && c.watchAt != c.srv && (cmd.name == "watch" || cmd.name == "exec") {
+		c.unwatch()
+		c.dirty.Store(true)
+	}
+}
+
+// sendTo tells the client to ask the leader at an address, "" if there is none.
+func (c *client) sendTo(cmd *command, slot int, addr string) {
+	if cmd.name == "exec" {
+		c.dropQueue()
+		c.unwatch()
+	}
+	cmd.rejected.Add(1)
+	if addr == "" {
+		c.fault("CLUSTERDOWN The cluster is down")
+	} else {
+		c.fault("MOVED " + formatInt(int64(max(slot, 0))) + " " + addr)
+	}
+}
+
+// onAll carries out a command about all keys of the node.
+func (c *client) onAll(cmd *command, args [][]byte) {
+	if !c.turnFrom() {
+		return
+	}
+	switch cmd.name {
+	case "scan":
+		c.scanAll(cmd, args)
+	case "wait":
+		c.waitAll(args)
+	case "randomkey":
+		c.randomOfAll(cmd, args)
+	default:
+		c.sumOfAll(cmd, args)
+	}
+}
+
+// on carries out a command on one server, and returns its reply, which is settled. It is
+// not ok if the client has been told what is wrong.
+func (c *client) on(s *Server, cmd *command, args [][]byte) (reply []byte, ok bool) {
+	mark := len(c.w.Buf)
+	if !c.enter(s) {
+		c.w.Error(errNotWritten.Error())
+		return nil, false
+	}
+	if cmd.flags&exclusive != 0 {
+		c.wrote = true
+		s.world.Lock()
+	} else {
+		c.hold()
+	}
+	if !c.stays(cmd) { // it says why
+		c.unlockWorld(cmd)
+		c.turnFrom()
+		return nil, false
+	}
+	if cmd.flags&exclusive == 0 {
+		c.release()
+	}
+	cmd.run(c, args)
+	c.unlockWorld(cmd)
+	if c.w.Refused {
+		c.refuse(mark)
+	}
+	if !c.turnFrom() {
+		return nil, false
+	}
+	reply = bytes.Clone(c.w.Buf[mark:])
+	if len(reply) > 0 && reply[0] == '-' {
+		return nil, false
+	}
+	c.w.Buf = c.w.Buf[:mark]
+	c.safe = mark
+	return reply, true
+}
+
+// unlockWorld releases world if a command holds it alone.
+func (c *client) unlockWorld(cmd *command) {
+	if cmd.flags&exclusive != 0 {
+		c.srv.world.Unlock()
+	}
+}
+
+// sumOfAll is DBSIZE, KEYS, FLUSHALL and FLUSHDB: it adds up numbers and joins arrays.
+func (c *client) sumOfAll(cmd *command, args [][]byte) {
+	total, bodies := int64(0), []byte(nil)
+	for _, s := range c.srv.shards.all(true) {
+		reply, ok := c.on(s, cmd, args)
+		if !ok {
+			return
+		}
+		if head, body, found := bytes.Cut(reply, []byte("\r\n")); found && (head[0] == ':' || head[0] == '*') {
+			n, _ := resp.ParseInt(head[1:])
+			total += n
+			bodies = append(bodies, body...)
+		}
+	}
+	switch cmd.name {
+	case "dbsize":
+		c.w.Int(total)
+	case "keys":
+		if !c.w.Grow(len(bodies)) {
+			c.w.Error(errReplyOOM.Error())
+			return
+		}
+		c.w.Array(int(total))
+		c.w.Buf = append(c.w.Buf, bodies...)
+	default:
+		c.w.OK()
+	}
+}
+
+// randomOfAll is RANDOMKEY.
+func (c *client) randomOfAll(cmd *command, args [][]byte) {
+	servers := c.srv.shards.all(true)
+	for _, i := range rand.Perm(len(servers)) {
+		reply, ok := c.on(servers[i], cmd, args)
+		if !ok {
+			return
+		}
+		if len(reply) > 0 && reply[0] == '$' && reply[1] != '-' {
+			c.w.Buf = append(c.w.Buf, reply...)
+			return
+		}
+	}
+	c.w.Nil()
+}
+
+// scanAll is SCAN: the shards come one after the other. A cursor's place begins with the
+// shard, two bytes.
+func (c *client) scanAll(cmd *command, args [][]byte) {
+	f := c.srv.shards
+	shard, inner := 0, []byte("0")
+	if id, ok := resp.ParseInt(args[1]); ok && id != 0 {
+		if place, ok := c.srv.cursors.get(uint64(id)); ok && len(place) >= 2 {
+			shard, inner = int(place[0])<<8|int(place[1]), place[2:]
+		}
+	} else if !ok && len(cString(args[1])) > 0 {
+		inner = args[1] // scan says what is wrong
+	}
+	next := func() (*Server, int) {
+		for ; shard < f.n(); shard, inner = shard+1, []byte("0") {
+			if s := f.at(shard); s != nil && s.cfg.Leads {
+				return s, shard
+			}
+		}
+		return nil, 0
+	}
+	s, _ := next()
+	args = append([][]byte(nil), args...)
+	if args[1] = inner; s == nil {
+		c.w.Array(2)
+		c.w.Bulk([]byte("0"))
+		c.w.Array(0)
+		return
+	}
+	reply, ok := c.on(s, cmd, args)
+	if !ok {
+		return
+	}
+	cursor, keys := cutCursor(reply)
+	if cursor == "0" {
+		shard, inner = shard+1, []byte("0")
+		s, _ = next()
+		cursor = string(inner)
+	}
+	out := uint64(0)
+	if s != nil {
+		out = c.srv.cursors.add(append([]byte{byte(shard >> 8), byte(shard)}, cursor...))
+	}
+	c.w.Array(2)
+	c.w.Bulk(appendUint(nil, out))
+	c.w.Buf = append(c.w.Buf, keys...)
+}
+
+// cutCursor divides SCAN's reply into its cursor and the array of keys.
+func cutCursor(reply []byte) (cursor string, keys []byte) {
+	parts := bytes.SplitN(reply, []byte("\r\n"), 4) // *2, the cursor's length, it, and the rest
+	return string(parts[2]), parts[3]
+}
+
+// waitAll is WAIT: what the node leads is on so many others.
+func (c *client) waitAll(args [][]byte) {
+	n, ok := resp.ParseInt(args[1])
+	ms, okTime := resp.ParseInt(args[2])
+	switch {
+	case !ok:
+		c.reply(errNotInt)
+		return
+	case !okTime:
+		c.w.Error("ERR timeout is not an integer or out of range")
+		return
+	case ms < 0:
+		c.w.Error("ERR timeout is negative")
+		return
+	}
+	if ms == 0 {
+		ms = int64(365 * 24 * time.Hour / time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(c.srv.serving, time.Duration(min(ms, 1<<40))*time.Millisecond)
+	defer cancel()
+	least := -1
+	for _, s := range c.srv.shards.all(true) {
+		left := time.Hour
+		if end, ok := ctx.Deadline(); ok {
+			left = max(0, time.Until(end))
+		}
+		if have := s.cfg.Group.Replicas(ctx, int(min(n, 1<<20)), left); least < 0 || have < least {
+			least = have
+		}
+	}
+	c.w.Int(int64(max(0, least)))
+}
+
+// manage is CLUSTER NODE.
+func (c *client) manage(args [][]byte) {
+	var words []string
+	for _, a := range args[2:] {
+		words = append(words, string(a))
+	}
+	if c.srv.shards == nil {
+		c.badSubcommand(args)
+		return
+	}
+	if reply, err := c.srv.shards.Manage(words); !c.managed(err) {
+		c.w.Simple(reply)
+	}
+}
+
+// shardStates returns what is known of the groups of a node, each with the slots that it
+// has.
+func (s *Server) shardStates() (out []shardState) {
+	if s.shards == nil {
+		return []shardState{{0, numSlots - 1, s.cfg.Group.State()}}
+	}
+	states := s.shards.States()
+	for i, g := range states {
+		out = append(out, shardState{firstSlot(i, len(states)), firstSlot(i+1, len(states)) - 1, g})
+	}
+	return out
+}
+
+// shardState is a group and its slots, first to last.
+type shardState struct {
+	first, last int
+	GroupState
+}
+
+// Slots names them: first-last.
+func (s shardState) Slots() string { return strconv.Itoa(s.first) + "-" + strconv.Itoa(s.last) }
+
+// parts returns the servers that have a database: of a front, all that are attached.
+func (s *Server) parts() []*Server {
+	if s.shards != nil {
+		return s.shards.all(false)
+	}
+	return []*Server{s}
+}
+
+// using calls fn unless the server ends or has ended, which it does not meanwhile.
+func (s *Server) using(fn func() error) error {
+	if !s.gate.TryRLock() { // who calls may hold it for a client
+		return nil
+	}
+	defer s.gate.RUnlock()
+	if s.shut {
+		return nil
+	}
+	return fn()
+}
+
+// eachPart calls fn with the servers that have a database.
+func (s *Server) eachPart(fn func(*Server) error) (err error) {
+	for _, p := range s.parts() {
+		err = errors.Join(err, p.using(func() error { return fn(p) }))
+	}
+	return err
+}

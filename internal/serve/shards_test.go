@@ -1,0 +1,250 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/siftdb/sift"
+)
+
+// halves are two groups of a front, of which this node leads those that have a server.
+type halves struct {
+	addr  string
+	front *Server
+	dbs   [2]*sift.DB
+}
+
+func (h *halves) Leader(_ context.Context, shard int) (string, bool) {
+	if s := h.front.shards.at(shard); s != nil && s.cfg.Leads {
+		return "127.0.0.1:1", true
+	}
+	return h.addr, false
+}
+
+func (h *halves) States() []GroupState {
+	g := (&lonely{leader: h.addr}).State()
+	return []GroupState{g, g}
+}
+
+func (h *halves) Manage(args []string) (string, error) {
+	return strings.Join(args, "+"), nil
+}
+
+// attach gives a shard a server, in the place of what it had.
+func (h *halves) attach(t *testing.T, shard int, leads bool) *lonely {
+	t.Helper()
+	h.detach(shard)
+	g := &lonely{db: h.dbs[shard], leader: h.addr}
+	s, err := New(g.db, Config{Front: h.front, Group: g, Leads: leads, Shard: shard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Attach()
+	return g
+}
+
+func (h *halves) detach(shard int) {
+	if s := h.front.shards.at(shard); s != nil {
+		s.Detach()
+	}
+}
+
+func startHalves(t *testing.T) *halves {
+	t.Helper()
+	h := &halves{addr: "127.0.0.1:2"}
+	var err error
+	if h.front, err = New(nil, Config{Addr: "127.0.0.1:0", Group: &lonely{leader: h.addr}, Leads: true, Shards: h}); err != nil {
+		t.Fatal(err)
+	}
+	h.front.SetShards(2)
+	for i := range h.dbs {
+		h.dbs[i] = groupDB(t)
+		h.attach(t, i, true)
+	}
+	if err := h.front.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	go h.front.Serve()
+	t.Cleanup(func() {
+		if err := h.front.Close(time.Second); err != nil {
+			t.Error(err)
+		}
+		h.detach(0)
+		h.detach(1)
+	})
+	return h
+}
+
+// Of these, b (3300) is in the lower half of the slots, a (15495) and c (7365) are in the
+// upper and the lower one.
+var halvesSteps = []struct{ send, want string }{
+	{"SET a 1", "+OK"}, {"SET b 2", "+OK"}, {"GET a", "1"}, {"GET b", "2"}, {"PING", "+PONG"}, {"MGET a b", "-CROSSSLOT Keys"}, {"MGET b c", "-CROSSSLOT Keys"},
+	{"MSET {b}1 x {b}2 y", "+OK"}, {"MGET {b}1 {b}2", "[x y]"}, {"DEL a b", "-CROSSSLOT"}, {"RENAME a b", "-CROSSSLOT"}, {"COPY a b", "-CROSSSLOT"}, {"BITOP AND a b", "-CROSSSLOT"},
+	{"EXISTS {b}1 {b}2", ":2"}, {"DBSIZE", ":4"}, {"SELECT 1", "-ERR SELECT is not allowed in cluster mode"}, {"CLUSTER KEYSLOT b", ":3300"},
+	{"MULTI", "+OK"}, {"SET a 3", "+QUEUED"}, {"INCR a", "+QUEUED"}, {"EXEC", "[OK 4]"},
+	{"MULTI", "+OK"}, {"SET a 3", "+QUEUED"}, {"SET b 3", "+QUEUED"}, {"EXEC", "-CROSSSLOT"}, {"GET a", "4"}, {"EXEC", "-ERR EXEC without MULTI"},
+	{"MULTI", "+OK"}, {"PING", "+QUEUED"}, {"EXEC", "[PONG]"}, {"MULTI", "+OK"}, {"EXEC", "[]"}, {"MULTI", "+OK"}, {"GET a b", "-ERR wrong number"}, {"EXEC", "-EXECABORT"},
+	{"WATCH a", "+OK"}, {"SET a 5", "+OK"}, {"MULTI", "+OK"}, {"GET a", "+QUEUED"}, {"EXEC", "nil"}, {"WATCH a", "+OK"}, {"UNWATCH", "+OK"}, {"MULTI", "+OK"}, {"GET a", "+QUEUED"}, {"EXEC", "[5]"},
+	{"FLUSHALL", "+OK"}, {"DBSIZE", ":0"},
+}
+
+func (c *caller) table(t *testing.T) {
+	t.Helper()
+	for _, step := range halvesSteps {
+		got := c.do(strings.Fields(step.send)...)
+		if list, ok := got.([]any); ok {
+			got = fmt.Sprint(list)
+		}
+		t.Run(step.send, func(t *testing.T) { wantReply(t, got, step.want) })
+	}
+}
+
+// TestShards: commands go to the server of their slot, in whatever order they come.
+func TestShards(t *testing.T) {
+	h := startHalves(t)
+	dial(t, h.front).table(t)
+}
+
+// What TestShards expects is what a node of Redis Cluster answers that has all slots.
+func TestShardsAreRedis(t *testing.T) {
+	conn, err := net.Dial("tcp", startRedis(t, "--cluster-enabled", "yes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(time.Minute))
+	c := &caller{t, conn, bufio.NewReader(conn)}
+	slots := []string{"CLUSTER", "ADDSLOTS"}
+	for i := range numSlots {
+		slots = append(slots, formatInt(int64(i)))
+	}
+	wantReply(t, c.do(slots...), "+OK")
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if state, _ := c.do("CLUSTER", "INFO").(string); strings.Contains(state, "cluster_state:ok") {
+			break
+		}
+	}
+	c.table(t)
+}
+
+// TestShardsOfNode: what is about all keys is about those of the groups that the node leads.
+func TestShardsOfNode(t *testing.T) {
+	h := startHalves(t)
+	c := dial(t, h.front)
+	want := map[string]bool{}
+	for i := range 50 {
+		key := "key" + formatInt(int64(i))
+		want[key] = true
+		wantReply(t, c.do("SET", key, "v"), "+OK")
+	}
+	wantReply(t, c.do("DBSIZE"), ":50")
+	if got := c.do("KEYS", "*").([]any); len(got) != 50 {
+		t.Errorf("KEYS: %d", len(got))
+	}
+	found := map[string]bool{}
+	for cursor := "0"; ; {
+		reply := c.do("SCAN", cursor, "COUNT", "7").([]any)
+		for _, key := range reply[1].([]any) {
+			found[key.(string)] = true
+		}
+		if cursor = reply[0].(string); cursor == "0" {
+			break
+		}
+	}
+	if len(found) != len(want) {
+		t.Errorf("SCAN: %d of %d keys", len(found), len(want))
+	}
+	if key, _ := c.do("RANDOMKEY").(string); !want[key] {
+		t.Errorf("RANDOMKEY: %q", key)
+	}
+	if text, _ := c.do("INFO", "keyspace").(string); !strings.Contains(text, "keys=50,") {
+		t.Errorf("INFO: %q", text)
+	}
+	lower := 0
+	for key := range want {
+		if keySlot([]byte(key)) < numSlots/2 {
+			lower++
+		}
+	}
+	h.attach(t, 1, false)
+	wantReply(t, c.do("DBSIZE"), ":"+formatInt(int64(lower)))
+	h.detach(0)
+	wantReply(t, c.do("DBSIZE"), ":0")
+	wantReply(t, c.do("RANDOMKEY"), "nil")
+	wantReply(t, c.do("MULTI"), "+OK")
+	wantReply(t, c.do("DBSIZE"), "-ERR DBSIZE is not allowed")
+	wantReply(t, c.do("EXEC"), "-EXECABORT")
+}
+
+// TestShardsMove: a connection outlives servers. What another one leads is there, what it
+// watches is not safe any more, and replies that may be old do not go out.
+func TestShardsMove(t *testing.T) {
+	h := startHalves(t)
+	c := dial(t, h.front)
+	c.do("SET", "a", "1")
+	c.do("SET", "b", "1")
+	wantReply(t, c.do("WATCH", "a"), "+OK")
+	wantReply(t, c.do("WATCH", "b"), "-CROSSSLOT")
+	h.attach(t, 1, true)
+	wantReply(t, c.do("MULTI"), "+OK")
+	wantReply(t, c.do("SET", "a", "2"), "+QUEUED")
+	wantReply(t, c.do("EXEC"), "nil")
+	wantReply(t, c.do("GET", "a"), "1")
+	h.attach(t, 1, false)
+	wantReply(t, c.do("GET", "a"), "-MOVED 15495 127.0.0.1:2")
+	wantReply(t, c.do("GET", "b"), "1")
+	wantReply(t, c.do("READONLY"), "+OK")
+	wantReply(t, c.do("GET", "a"), "1")
+	wantReply(t, c.do("SET", "a", "2"), "-MOVED 15495 ")
+	wantReply(t, c.do("MULTI"), "+OK")
+	wantReply(t, c.do("SET", "b", "2"), "+QUEUED")
+	wantReply(t, c.do("SET", "a", "2"), "-MOVED")
+	wantReply(t, c.do("EXEC"), "-EXECABORT")
+	h.detach(1)
+	wantReply(t, c.do("GET", "a"), "-MOVED 15495 127.0.0.1:2")
+	old := fmt.Errorf("another leader")
+	h.attach(t, 0, true).readsFail.Store(&old)
+	wantReply(t, c.do("GET", "b"), "-CLUSTERDOWN the leader has changed")
+}
+
+// TestShardsRole: a node is a slave if it leads nothing of what it has.
+func TestShardsRole(t *testing.T) {
+	h := startHalves(t)
+	c := dial(t, h.front)
+	for _, step := range []struct {
+		leads [2]bool
+		want  string
+	}{{[2]bool{true, true}, "role:master"}, {[2]bool{false, true}, "role:master"}, {[2]bool{false, false}, "role:slave"}} {
+		for shard, leads := range step.leads {
+			h.attach(t, shard, leads)
+		}
+		if got := fmt.Sprint(c.do("INFO", "replication")); !strings.Contains(got, step.want+"\r\n") {
+			t.Errorf("%v: %q, want %s", step.leads, got, step.want)
+		}
+	}
+}
+
+// TestShardRanges: the parts of the slots are about equal, and each slot is in one.
+func TestShardRanges(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 7, 16, 1000, numSlots} {
+		var sizes []int
+		for i := range n {
+			first, last := firstSlot(i, n), firstSlot(i+1, n)-1
+			sizes = append(sizes, last-first+1)
+			for slot := first; slot <= last; slot++ {
+				if shardOf(slot, n) != i {
+					t.Fatalf("slot %d of %d shards: %d, want %d", slot, n, shardOf(slot, n), i)
+				}
+			}
+		}
+		if slices.Max(sizes)-slices.Min(sizes) > 1 || firstSlot(n, n) != numSlots {
+			t.Errorf("%d shards of %v slots", n, sizes)
+		}
+	}
+}
