@@ -10,10 +10,9 @@ import (
 	"github.com/siftdb/sift/internal/torture/damage"
 )
 
-// The fuzz targets below have all checksums right, so that the fuzzer's bytes
-// come through to what decodes them. Nothing may panic or hang; an answer may be
-// an error; memory stays within the files' size and 64 MiB. The packages below
-// have targets of their own for bytes as they come from a disk.
+// The fuzz targets below compute correct checksums, so that the fuzzer's bytes reach the
+// decoders. Nothing may panic or hang; an answer may be an error; memory stays within the
+// files' size and 64 MiB. The decoders' own packages fuzz raw bytes.
 
 // FuzzTable reads a table with the fuzzer's blocks. where says which of the
 // blocks are its own (bit 0: data, 1: properties, 2: filter, 3: metaindex, 4:

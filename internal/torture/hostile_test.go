@@ -31,13 +31,13 @@ func cost(fn func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// uvarint is a varint of all that fits, and elevenBytes one that never ends.
+// uvarint is the largest varint, and elevenBytes one that is too long.
 func uvarint(n uint64) []byte { return binary.AppendUvarint(nil, n) }
 
 var elevenBytes = bytes.Repeat([]byte{0xff}, 11)
 
-// hostileTables are tables with right checksums that ask for more than they may.
-// Each but those marked harmless must be found out.
+// hostileTables are tables with correct checksums and malicious contents. Each must be
+// detected, except those marked harmless.
 func hostileTables() []struct {
 	desc     string
 	table    []byte
@@ -170,7 +170,7 @@ func hostileTables() []struct {
 			})
 		}
 	}
-	// Prefix compression: each key is as long as all before it together.
+	// Prefix compression: the keys take the square of the block's size.
 	add("keys that grow", func(t *rawTable) []byte { return growingKeys(t, false) })
 	out[len(out)-1].harmless = true // it is a table like others, if an odd one
 	add("separators that grow", func(t *rawTable) []byte { return growingKeys(t, true) })
@@ -198,8 +198,8 @@ func hostileTables() []struct {
 	return out
 }
 
-// growingKeys makes 20,000 entries of a few bytes each, whose keys take the
-// square of that.
+// growingKeys makes 20,000 entries of a few bytes each, whose keys together take the
+// square of their number.
 func growingKeys(t *rawTable, index bool) []byte {
 	var b []byte
 	shared := 0
@@ -223,7 +223,7 @@ func growingKeys(t *rawTable, index bool) []byte {
 	return t.finish()
 }
 
-// readTable does with a table all that the store does, and returns the errors.
+// readTable uses a table in every way that the store does, and returns the errors.
 func readTable(table []byte) error {
 	r, err := sstable.NewReader(bytes.NewReader(table), int64(len(table)), &sstable.ReaderOptions{Path: "hostile"})
 	if err != nil {
@@ -242,8 +242,8 @@ func readTable(table []byte) error {
 	return errors.Join(errs, err)
 }
 
-// TestHostile reads files that were made to hurt. None may cost more memory than
-// its size and 64 MiB, and each gives an error.
+// TestHostile reads malicious files. Each must give an error, and take no more memory than
+// its size and 64 MiB.
 func TestHostile(t *testing.T) {
 	t.Run("table", func(t *testing.T) {
 		for _, h := range hostileTables() {
@@ -308,7 +308,7 @@ func hostileOptions() sift.Options {
 	return o
 }
 
-// hostileDatabases are MANIFESTs, logs and CURRENTs that ask for too much.
+// hostileDatabases have malicious MANIFESTs, logs and CURRENTs.
 func hostileDatabases() []struct {
 	desc     string
 	files    damage.Files

@@ -26,8 +26,8 @@ import (
 const (
 	killDirEnv  = "SIFT_TORTURE_KILL_DIR"
 	killWriters = 4
-	// killsPerDatabase is how often one database is killed before another
-	// begins, so that looking through it stays quick.
+	// killsPerDatabase is how often one database is killed before the next one begins, so
+	// that reading it stays quick.
 	killsPerDatabase = 20
 )
 
@@ -41,9 +41,8 @@ func killValue(writer, n int) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "%d:%d;", writer, n), 1+n%40)
 }
 
-// countWritten returns how many keys a writer has in the database, and fails if
-// they are not the first so many, each with its value. A batch holds the keys n
-// and n+1 for even n.
+// countWritten returns how many of a writer's keys are in the database, and fails if they
+// are not a prefix of what it wrote. A batch holds the keys n and n+1 for even n.
 func countWritten(db *sift.DB, writer int) (int, error) {
 	n := 0
 	for e, err := range db.Scan(&sift.IterOptions{Prefix: fmt.Appendf(nil, "%d/", writer)}) {
@@ -61,8 +60,8 @@ func countWritten(db *sift.DB, writer int) (int, error) {
 	return n, nil
 }
 
-// writeUntilKilled is the child: it writes, and says on standard output what
-// has been acknowledged. Meanwhile it flushes and compacts.
+// writeUntilKilled is the child: it writes, and prints on standard output what has been
+// acknowledged. Meanwhile it flushes and compacts.
 func writeUntilKilled(dir string) {
 	fail := func(err error) {
 		fmt.Printf("error %v\n", err)
@@ -90,7 +89,7 @@ func writeUntilKilled(dir string) {
 				if err := db.Write(&b, o); err != nil {
 					fail(err)
 				}
-				// One write call a line, so that lines are whole.
+				// One write call per line, so that lines are whole.
 				if _, err := os.Stdout.WriteString(fmt.Sprintf("%d %d\n", w, n+2)); err != nil {
 					os.Exit(3)
 				}
@@ -105,8 +104,8 @@ func writeUntilKilled(dir string) {
 	wg.Wait()
 }
 
-// TestKill kills a process that writes, over and over, and checks that every
-// write that it saw acknowledged is there.
+// TestKill repeatedly kills a process that writes, and checks that every acknowledged write
+// is there.
 func TestKill(t *testing.T) { runKill(short(t)) }
 
 func runKill(p *plan) {
@@ -115,7 +114,7 @@ func runKill(p *plan) {
 		p.t.Skipf("cannot find the test binary: %v", err)
 	}
 	if p.full() {
-		// The child's goroutines, and those that look after it, are the machine's load.
+		// The child's goroutines and the parent's keep the machine busy.
 		p.t.Setenv("GOMAXPROCS", "2")
 	}
 	root := p.t.TempDir()

@@ -16,9 +16,9 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestLinear has many clients use a few keys at once and asks whether their
-// answers fit some order of the operations, in which each takes effect at one
-// moment between its call and its return.
+// TestLinear has many clients use a few keys concurrently, and checks that their history is
+// linearizable: there is an order of the operations that explains all answers, in which each
+// takes effect at one moment between its call and its return.
 func TestLinear(t *testing.T) { runLinear(short(t)) }
 
 func runLinear(p *plan) {
@@ -128,7 +128,7 @@ func history(seed uint64) ([]porcupine.Operation, error) {
 	return all, errors.Join(append(errs, db.Close())...)
 }
 
-// disturb flushes and compacts until it is told to stop.
+// disturb flushes and compacts until it is stopped.
 func disturb(db *sift.DB, stop chan struct{}) error {
 	for i := 0; ; i++ {
 		select {

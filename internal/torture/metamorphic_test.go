@@ -18,9 +18,9 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestMetamorphic gives the same operations to databases with different options,
-// which must answer alike, word for word. The first has no filters, remembers no gaps and keeps
-// everything in one memtable.
+// TestMetamorphic gives the same operations to databases with different options, which must
+// give the same answers. The first has no filters, remembers no gaps and keeps everything in
+// one memtable.
 func TestMetamorphic(t *testing.T) { runMetamorphic(short(t)) }
 
 func runMetamorphic(p *plan) {
@@ -135,7 +135,7 @@ func (t *trace) diverges(o *trace) int {
 	return -1
 }
 
-// player carries out random operations that depend on nothing but the seed.
+// player runs random operations that depend on nothing but the seed.
 type player struct {
 	trace
 	rng   *rand.Rand
@@ -189,7 +189,7 @@ func (p *player) close() error {
 	return errors.Join(err, p.db.Close())
 }
 
-// key is often one of few, now and then empty, long, or all ones.
+// key is often one of few, and sometimes empty, long, or all ones.
 func (p *player) key() []byte {
 	switch n := p.rng.IntN(100); {
 	case n == 0:
@@ -222,7 +222,7 @@ type reader interface {
 	NewIter(o *sift.IterOptions) (*sift.Iter, error)
 }
 
-// step draws the same random numbers whatever the answers are.
+// step runs one operation. It draws the same random numbers whatever the answers are.
 func (p *player) step() error {
 	switch n := p.rng.IntN(1000); {
 	case n < 300:
@@ -391,7 +391,7 @@ func (p *player) openIter() error {
 	return err
 }
 
-// resetIter sends an iterator over another range, from its current key on at times.
+// resetIter resets an iterator to another range, which sometimes begins at its current key.
 func (p *player) resetIter(it *openIter) error {
 	o := p.iterOptions()
 	if p.rng.IntN(4) == 0 {

@@ -8,9 +8,9 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// cutsPerWorkload is how many power cuts each workload has at least in one
-// round: one that loses all and one that keeps all after every operation, and
-// seeds in between.
+// cutsPerWorkload is the least number of power cuts per workload and round: after every
+// operation one that loses all unsynced data and one that keeps all, and random ones in
+// between.
 const cutsPerWorkload = 1060
 
 // TestCut cuts the power after every operation of every workload.

@@ -17,7 +17,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestRegress has the smallest case of each defect that the regime has found.
+// TestRegress has the smallest case of each defect that the tests of this package found.
 func TestRegress(t *testing.T) {
 	for _, r := range []struct {
 		name string
@@ -60,8 +60,7 @@ func regressParents() error {
 	return errors.Join(e.Err, c.Cut(e.ops(), vfstest.LoseUnsynced), e.DB.Close())
 }
 
-// regressPause lets a flush fail once. It must be tried again without anything
-// else to wake it up.
+// regressPause makes a flush fail once. It must be retried without another event to wake it.
 func regressPause() error {
 	for range 50 {
 		e, f := small()
@@ -93,8 +92,8 @@ func isLog(kind vfstest.OpKind) func(vfstest.Op) bool {
 	return func(op vfstest.Op) bool { return op.Kind == kind && strings.HasSuffix(op.Name, ".log") }
 }
 
-// regressUnusedLog lets the making of a new log fail after its sync mark is
-// there, and its removal too; the log before is used on, and torn.
+// regressUnusedLog makes the creation of a new log fail after its sync mark is written, and
+// its removal, too. The previous log stays in use, and is torn.
 func regressUnusedLog() error {
 	e, f := small()
 	e.Open()
@@ -124,8 +123,7 @@ func (e *Env) cutHere(tears int) error {
 	return errors.Join(err, e.DB.Close())
 }
 
-// regressTornTwice recovers from a torn log and loses power at every moment of
-// that.
+// regressTornTwice recovers from a torn log, and loses power at every moment of the recovery.
 func regressTornTwice() error {
 	e := NewEnv(1)
 	e.Open()
@@ -248,9 +246,9 @@ func regressLogLitter() error {
 	return nil
 }
 
-// regressCompactFails lets each sync of the MANIFEST fail in turn while tables
-// are moved down, and while they are merged: Compact must not say that it has
-// done what the MANIFEST does not know.
+// regressCompactFails makes each sync of the MANIFEST fail in turn while tables are moved
+// down, and while they are merged: Compact must not succeed if the MANIFEST does not have
+// the result.
 func regressCompactFails() error {
 	failed := map[bool]int{}
 	for n := range 40 {
@@ -292,8 +290,8 @@ func regressCompactFails() error {
 	return nil
 }
 
-// regressThrottle lets every compaction fail. Once level 0 is full writes must
-// say so, and go on when the disk is well.
+// regressThrottle makes every compaction fail. Once level 0 is full, writes must return
+// ErrTryAgain, and succeed again when the disk works.
 func regressThrottle() error {
 	e, f := small()
 	e.Options.L0Tables, e.Options.CacheBytes = 1, -1
@@ -326,8 +324,8 @@ func regressThrottle() error {
 	return errors.Join(refused, e.DB.Close())
 }
 
-// regressCheckBroken checks a database without a MANIFEST, and lets each operation
-// fail in turn: tables that could not be looked at must not pass for whole.
+// regressCheckBroken checks a database without a MANIFEST, and makes each operation fail in
+// turn: tables that could not be read must not pass as intact.
 func regressCheckBroken() error {
 	e, _ := small()
 	e.Open()

@@ -21,7 +21,7 @@ var (
 	keep   = flag.String("keep", "", "a directory for images that break a promise")
 )
 
-// TestMain serves a disk where a test started this program for that.
+// TestMain serves a disk if a test started this process for that.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(serveEnv); dir != "" {
 		seed, _ := strconv.ParseUint(os.Getenv(serveEnv+"_SEED"), 10, 64)
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tempDir is t.TempDir in memory, if there is such a place: images are written there all the time.
+// tempDir is t.TempDir, in memory if possible: images are written there all the time.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "block")
@@ -73,8 +73,8 @@ func TestBlock(t *testing.T) {
 
 var engines = flag.Bool("engines", false, "run the other engines, too")
 
-// TestEngines does to other engines what TestBlock does to sift, and reports; what they break is
-// not this project's to mend.
+// TestEngines does to other engines what TestBlock does to sift. It reports violations and does not
+// fail.
 func TestEngines(t *testing.T) {
 	if !*engines {
 		t.Skip("only with -engines")
@@ -116,7 +116,7 @@ func TestFastCommit(t *testing.T) {
 	}
 }
 
-// many makes runs until the time is over, whatever they break.
+// many makes runs until the time is over, violations or not.
 func many(t *testing.T, f *fileSystem, e engine, budget time.Duration) (all stats, first error) {
 	t.Helper()
 	for until := time.Now().Add(budget); time.Now().Before(until); {

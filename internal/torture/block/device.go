@@ -38,7 +38,7 @@ var fileSystems = []fileSystem{
 	{"ext4-fast-commit", "ext4", []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4", "-O", "fast_commit"}, 40 << 20, "data=ordered,commit=1"},
 }
 
-// missing says why a file system cannot be used here; "" if it can.
+// missing returns why a file system cannot be used here; "" if it can.
 func (f *fileSystem) missing() string {
 	if os.Getuid() != 0 {
 		return "mounting needs root"
@@ -76,8 +76,8 @@ func (f *fileSystem) make(name string) error {
 	return nil
 }
 
-// mounted is a file system that is mounted from a file by way of a loop device, which goes away
-// with the mount.
+// mounted is a file system that is mounted from a file through a loop device, which goes away with
+// the mount.
 type mounted struct{ dir string }
 
 // mountFile mounts a file at a directory, which is made.
@@ -160,10 +160,10 @@ type disk struct {
 	stdin io.Closer
 }
 
-// serveEnv tells the test binary that it is to serve the disk in a directory.
+// serveEnv tells the test binary to serve the disk in a directory.
 const serveEnv = "SIFT_BLOCK_SERVE"
 
-// startDisk serves the disk whose beginning is the file named base in dir.
+// startDisk serves a disk whose initial contents are the file named base in dir.
 func startDisk(dir string, seed uint64) (*disk, error) {
 	clock, err := mapClock(filepath.Join(dir, clockName))
 	if err != nil {
@@ -192,9 +192,9 @@ func startDisk(dir string, seed uint64) (*disk, error) {
 // file is what to mount.
 func (d *disk) file() string { return filepath.Join(d.dir, mountName, diskName) }
 
-// now is the time: the number of events so far, and then a number that puts into order what comes
-// between two events. A call that returned at one time had returned before another began at a
-// later one.
+// now is the time: the number of events so far, and a number that orders what happens between two
+// events. If one call returned at a time before that at which another began, it had returned before
+// the other began.
 func (d *disk) now() int { return int(d.clock.Load())<<tickBits | int(d.ticks.Add(1)) }
 
 const tickBits = 24

@@ -18,14 +18,14 @@ import (
 type engine struct {
 	name string
 	open func(dir string) (store, error)
-	// unsynced says that it has writes that wait for no sync, and loses only the last of them.
+	// unsynced: it has unsynced writes, and a crash loses only the latest of them.
 	unsynced bool
 }
 
 // store is an open database.
 type store interface {
 	Write(edits []torture.Edit, sync bool) error
-	// Contents reads everything in all the ways that there are.
+	// Contents reads everything, in every way that the engine has.
 	Contents(keys []string) (map[string]string, error)
 	// Tidy does what else the engine can do, chosen by n: a compaction, say. It reports whether
 	// all that was written before is durable now.
@@ -94,7 +94,7 @@ func (s *siftStore) Tidy(n int) (durable bool, err error) {
 
 func (s *siftStore) Close() error { return s.db.Close() }
 
-// checkSift is what a closed database of sift's must pass.
+// checkSift checks a closed database.
 func checkSift(dir string) error {
 	var faults error
 	report, err := sift.Check(context.Background(), dir, siftOptions(), func(fault error) { faults = errors.Join(faults, fault) })

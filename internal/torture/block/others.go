@@ -21,8 +21,8 @@ import (
 	"github.com/siftdb/sift/internal/torture"
 )
 
-// others are the engines beside sift, with their defaults but for sizes. bbolt and badger sync
-// each write here: what they do without has no order.
+// others are the engines beside sift, with default settings except for sizes. bbolt and badger sync
+// each write here: without that, they promise no order.
 var others = []engine{
 	plain,
 	{"pebble", openPebble, true},
@@ -247,7 +247,7 @@ func (s *badgerStore) Tidy(int) (durable bool, err error) { return false, s.db.F
 
 func (s *badgerStore) Close() error { return s.db.Close() }
 
-// walk returns what an iterator goes over, and closes it.
+// walk returns the entries of an iterator, and closes it.
 func walk(it interface {
 	First() bool
 	Next() bool
@@ -262,7 +262,7 @@ func walk(it interface {
 	return m, it.Close()
 }
 
-// ignore returns an error unless it is the one that says that a key is not there.
+// ignore returns err, or nil if it is the error for an absent key.
 func ignore(err, notFound error) error {
 	if errors.Is(err, notFound) {
 		return nil

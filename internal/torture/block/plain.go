@@ -65,7 +65,7 @@ func (s *plainStore) names() ([]string, error) {
 	return names, err
 }
 
-// next begins a file, once the one before is on disk.
+// next begins a file after syncing the previous one.
 func (s *plainStore) next() error {
 	if s.file != nil {
 		if err := errors.Join(unix.Fdatasync(int(s.file.Fd())), s.file.Close()); err != nil {

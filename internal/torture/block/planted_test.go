@@ -58,7 +58,7 @@ var planted = []struct {
 			{File: "internal/manifest/writer.go", Old: "err = w.file.Sync()", New: "err = nil"}}},
 }
 
-// nameGoesAlong is why directories' syncs are not missed here: POSIX asks for them.
+// nameGoesAlong is why missing directory syncs are not found here, although POSIX requires them.
 const nameGoesAlong = "on each of these file systems an fsync of a new file writes its name down, too"
 
 var (

@@ -20,7 +20,7 @@ import (
 	"github.com/siftdb/sift/internal/torture"
 )
 
-// stats counts what runs came to.
+// stats adds up the results of runs.
 type stats struct {
 	runs, writes, events, flushes int
 	overtook                      int // flushes that began while a write was on its way
@@ -76,8 +76,8 @@ type checkpoint struct {
 // dbName is the database's directory on the disk.
 const dbName = "db"
 
-// do makes a run over a disk whose beginning is the file named base in the run's directory, on
-// which is a database with contents, or none.
+// do makes a run on a disk whose initial contents are the file named base in the run's directory,
+// with a database that holds contents, or none.
 func (r *run) do(contents map[string]string) error {
 	tape, err := r.record(contents)
 	if err != nil {
@@ -365,7 +365,7 @@ func (r *run) clocks(t *tape) []int {
 	return clocks
 }
 
-// violation is a promise that was broken.
+// violation is a broken promise.
 type violation struct{ err error }
 
 func (v *violation) Error() string { return v.err.Error() }
@@ -373,7 +373,7 @@ func (v *violation) Unwrap() error { return v.err }
 
 func broken(format string, args ...any) error { return &violation{fmt.Errorf(format, args...)} }
 
-// check mounts an image and compares what is there with what was acknowledged. contents is nil if
+// check mounts an image and compares the database with what was acknowledged. contents is nil if
 // there is no database.
 func (r *run) check(image string, clock int) (contents map[string]string, err error) {
 	m, err := r.fs.mountFile(image, filepath.Join(r.dir, "check"))
@@ -466,7 +466,7 @@ func (r *run) checkCheckpoints(dir string, clock int) error {
 	return nil
 }
 
-// again goes on with the image of a power cut: the recovery is recorded, and cut off, too.
+// again goes on with the image of a power cut: its recovery is recorded and cut, too.
 func (r *run) again(c *cutter, contents map[string]string) error {
 	delete(contents, "probe")
 	next := &run{fs: r.fs, engine: r.engine, dir: filepath.Join(r.dir, "again"), rng: r.rng,

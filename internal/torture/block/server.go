@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recorder is a disk that notes what reaches it. Reads and writes go to a private mapping of the
-// file that the disk begins with.
+// recorder is a disk that records what reaches it. Reads and writes go to a private mapping of the
+// file with its initial contents.
 type recorder struct {
 	fs.Inode
 
@@ -92,8 +92,7 @@ func (r *recorder) Write(_ context.Context, _ fs.FileHandle, data []byte, off in
 	return uint32(len(data)), 0
 }
 
-// Fsync implements fs.NodeFsyncer. Writes that come while it is at work are not among those that
-// it makes durable.
+// Fsync implements fs.NodeFsyncer. Writes that arrive during the call are not made durable by it.
 func (r *recorder) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +107,7 @@ func (r *recorder) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	return 0
 }
 
-// pause lets others at the disk for up to a time, once in so many calls.
+// pause lets other requests overtake this one, for up to a time, once in so many calls.
 func (r *recorder) pause(once int, most time.Duration) {
 	if r.rng.IntN(once) > 0 {
 		return

@@ -23,7 +23,7 @@ type tape struct {
 	events []event
 }
 
-// event is a write that the disk received, or a flush that it had finished.
+// event is a write that the disk received, or a flush that it completed.
 type event struct {
 	flush bool
 	off   int64  // of a write
@@ -105,7 +105,7 @@ type cutter struct {
 	pages   []int // those of the disk that are not all zeros at any time, ascending
 }
 
-// pageBytes is the granule in which images are copied.
+// pageBytes is the unit in which images are copied.
 const pageBytes = 4096
 
 // newCutter takes over a tape.

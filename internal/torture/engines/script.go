@@ -13,9 +13,8 @@ type engine interface {
 	Make(*script) (damage.Files, error)
 }
 
-// script is what every engine is asked to store: tables from two flushes, and
-// some writes after the last. How much of it is left in a log when the database
-// is closed is the engine's affair.
+// script is what every engine stores: tables from two flushes, and some writes after the
+// last. How much of it remains in a log when the database is closed depends on the engine.
 type script struct {
 	steps []step
 	want  map[string]string

@@ -2,9 +2,9 @@ package main
 
 const torture = "internal/torture"
 
-// faults are bugs of LevelDB, goleveldb, pebble, RocksDB and badger, as their
-// trackers tell of them. Where this store is built in another way, the bug is what comes
-// nearest: what it does to the user is the same.
+// faults are bugs of LevelDB, goleveldb, pebble, RocksDB and badger, from their issue
+// trackers. Where this store works differently, the bug is the nearest equivalent, with the
+// same effect for the user.
 var faults = []fault{
 	// What must be on disk.
 	{
@@ -189,8 +189,11 @@ var faults = []fault{
 		tests: []suite{{"sstable", "TestLevelDBFilter"}},
 	}, {
 		name: "cache-collision", origin: "facebook/rocksdb#7405",
-		was:   "two blocks had one key in the block cache: the wrong one was read",
-		edits: []edit{{"sstable/readblock.go", "b := x.slots[i].Load()\n\tif b != nil {\n\t\tb.touch()", "b := x.slots[i&^1].Load()\n\tif b != nil {\n\t\tb.touch()"}, {"sstable/cache.go", "slot := &x.slots[i]\n", "slot := &x.slots[i&^1]\n"}},
+		was: "two blocks had one key in the block cache: the wrong one was read",
+		edits: []edit{
+			{"sstable/cache.go", "return g.blocks[i%indexGroupLen].Load()", "return g.blocks[i%indexGroupLen&^1].Load()"},
+			{"sstable/cache.go", "g.blocks[n.i%indexGroupLen].Store(b)", "g.blocks[n.i%indexGroupLen&^1].Store(b)"},
+		},
 		tests: []suite{{"sstable", "TestCache"}},
 	}, {
 		name: "restart-narrowed", origin: "cockroachdb/pebble#4243",

@@ -1,6 +1,6 @@
 // Command known plants bugs that other stores have had into this one, one at a time, and
-// runs the tests that have to find them. It changes no file: each bug is compiled in by
-// an overlay.
+// runs the tests that have to find them. It changes no file: each bug is compiled in
+// through an overlay.
 //
 //	go run ./internal/torture/known                  all of them; exits with 1 if one survives
 //	go run ./internal/torture/known -list            what there is

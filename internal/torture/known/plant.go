@@ -55,8 +55,8 @@ func (c caught) String() string {
 // maxTest bounds one run of tests: a bug may make them hang.
 const maxTest = 4 * time.Minute
 
-// plant builds the tests with the bug in and runs them until one finds it. The time is
-// that of the tests from their beginning, without the building.
+// plant builds the tests with the bug in and runs them until one finds it. The time
+// leaves out the build.
 func (f *fault) plant(root, work string) (caught, error) {
 	path, err := overlay(root, work, f.edits)
 	if err != nil {
@@ -88,7 +88,7 @@ func (f *fault) plant(root, work string) (caught, error) {
 
 var failedLine = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// failedTest names the test that failed, or all that ran if the process broke down.
+// failedTest names the test that failed, or all that ran if the process crashed.
 func failedTest(s suite, out []byte) string {
 	name := s.run
 	if all := failedLine.FindAllSubmatch(out, -1); len(all) > 0 {

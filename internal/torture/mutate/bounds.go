@@ -9,7 +9,7 @@ import (
 var boundDirs = []string{"internal/manifest", "internal/record", "internal/compact", "internal/merge", "sstable", "memtable", "filter"}
 
 // visitBounds changes < to <=, > to >=, && to ||, each also the other way, and leaves out
-// a 1 that is added or subtracted. What the compiler wants to be constant stays.
+// a 1 that is added or subtracted. Constant expressions stay.
 func (in *instrumenter) visitBounds(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.FuncDecl:

@@ -17,7 +17,7 @@ import (
 )
 
 // instrument writes changed copies of the store's files and the overlay that
-// names them. same tells that an earlier run has left the very same there.
+// names them. same reports that an earlier run left identical ones.
 func instrument(root, work string, bounds bool) (mutants []mutant, same bool, err error) {
 	overlay := map[string]string{}
 	in := &instrumenter{fset: token.NewFileSet(), named: map[string]int{}, bounds: bounds}
@@ -283,8 +283,7 @@ func (in *instrumenter) call(c *ast.CallExpr) {
 	}
 }
 
-// condition removes the check of an error, unless all that comes of it is a
-// line in a log.
+// condition removes the check of an error, unless all that the check does is log.
 func (in *instrumenter) condition(cond ast.Expr, body []ast.Stmt) {
 	b, ok := cond.(*ast.BinaryExpr)
 	if !ok {

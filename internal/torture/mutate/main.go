@@ -1,9 +1,9 @@
 // Command mutate removes, one at a time, each Sync, each SyncDir, each check of an
 // error, and whatever wakes a goroutine that waits (a Broadcast, a Signal, a send to or
 // the closing of a channel), from the store, and runs the short form of the regime to see
-// whether it notices; what gets past it has to get past the tests of its own
-// package too. It changes no file: all changes are compiled into test binaries,
-// of which each run switches one on.
+// whether it notices. What that misses goes on to the tests of the mutant's own package. It
+// changes no file: all mutants are compiled into the test binaries, and each run switches
+// one on.
 //
 //	go run ./internal/torture/mutate                        all of them; exits with 1 if one survives
 //	go run ./internal/torture/mutate -list                  what there is
@@ -29,8 +29,7 @@ import (
 	"time"
 )
 
-// dirs are the packages that write and read what must last. Of the file system it
-// is what stands before the host's that counts.
+// dirs are the packages that write and read durable data.
 var dirs = []string{".", "internal/manifest", "internal/record", "internal/wal", "internal/compact", "internal/vfs/os*.go", "internal/vfs/log_linux.go", "sstable", "internal/merge"}
 
 const module = "github.com/siftdb/sift"

@@ -209,7 +209,7 @@ func (r *runner) findReached(s *suite) error {
 		if r.short != nil {
 			return fmt.Errorf("%s fails without any mutant: %w\n%s", s.Name, err, out)
 		}
-		// It looks at what the compiler makes of the code, which is another code here.
+		// It inspects compiled code, which is different here.
 		fmt.Printf("%s fails without any mutant and is left out: %v\n", s.Name, err)
 		return os.RemoveAll(mark)
 	}
@@ -237,7 +237,7 @@ func (r *runner) test(s *suite, id int, mark string) ([]byte, error) {
 	if s.Took > 0 {
 		timeout = 5*time.Minute + 8*s.Took
 	}
-	// A mutant may loop for ever, or ask for memory without end.
+	// A mutant may loop for ever, or allocate without bound.
 	limits := `ulimit -v 8000000; exec "$@"`
 	if s.Took > 0 {
 		limits = fmt.Sprintf("ulimit -t %d; ", int(10*s.Took/time.Second)+30) + limits
@@ -338,9 +338,9 @@ func (x result) suite() string {
 	return by
 }
 
-// try runs a mutant through the suites that reach it, those of the short form, of
-// its own package and the quick ones of the root's, until one catches it: first the one that did so last time,
-// then quick ones before slow ones.
+// try runs a mutant through the suites that reach it until one catches it: those of the
+// short form, of its own package, and the quick ones of the root package. The one that caught
+// it last time comes first, then quick ones before slow ones.
 func (r *runner) try(m mutant) result {
 	x := result{ID: m.id, Name: m.name}
 	last := r.earlier[m.name]

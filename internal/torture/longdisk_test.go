@@ -1,0 +1,85 @@
+package torture
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/siftdb/sift/internal/vfs"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
+)
+
+// errLongDisk is what a longDisk's failures wrap.
+var errLongDisk error = longDiskError{}
+
+type longDiskError struct{}
+
+func (longDiskError) Error() string { return "the disk of the long run fails" }
+func (longDiskError) Unwrap() error { return syscall.EIO }
+
+// longDisk is a disk that is slow, full or failing at times.
+type longDisk struct {
+	fs   *vfstest.Faulty
+	mood atomic.Int32
+}
+
+const (
+	diskWell int32 = iota
+	diskSlow
+	diskFails
+	diskFull
+	numMoods
+)
+
+var moodNames = [numMoods]string{"well", "slow", "fails", "full"}
+
+func newLongDisk(fsys vfs.FS) *longDisk {
+	d := &longDisk{fs: vfstest.Inject(fsys)}
+	d.fs.SetHook(d.hook)
+	return d
+}
+
+// weather changes, again and again, how the disk fails.
+func (d *longDisk) weather(rng *rand.Rand) {
+	for {
+		time.Sleep(time.Duration(5+rng.IntN(20)) * time.Second)
+		mood := diskSlow + rng.Int32N(numMoods-diskSlow)
+		fmt.Println("event disk", moodNames[mood])
+		d.mood.Store(mood)
+		if mood == diskSlow {
+			time.Sleep(time.Duration(3+rng.IntN(8)) * time.Second)
+		} else {
+			time.Sleep(time.Duration(50+rng.IntN(1000)) * time.Millisecond)
+		}
+		d.mood.Store(diskWell)
+	}
+}
+
+func (d *longDisk) hook(op vfstest.Op) error {
+	switch d.mood.Load() {
+	case diskSlow:
+		switch op.Kind {
+		case vfstest.OpSync, vfstest.OpSyncDir:
+			time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
+		case vfstest.OpReadAt, vfstest.OpWrite:
+			time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond)
+		}
+	case diskFails:
+		if op.Kind != vfstest.OpUnlock && rand.IntN(20) == 0 {
+			return errLongDisk
+		}
+	case diskFull:
+		if op.Kind == vfstest.OpWrite || op.Kind == vfstest.OpCreate {
+			return fullDiskError{}
+		}
+	}
+	return nil
+}
+
+// fullDiskError is errLongDisk and ENOSPC.
+type fullDiskError struct{}
+
+func (fullDiskError) Error() string   { return "the disk of the long run is full" }
+func (fullDiskError) Unwrap() []error { return []error{errLongDisk, syscall.ENOSPC} }
