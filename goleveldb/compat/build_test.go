@@ -84,3 +84,18 @@ func build(t testing.TB, program string, replaced bool) string {
 	}
 	return bin
 }
+
+// Programs that use goleveldb hold other modules at old versions. TestOldDependencies builds with
+// the oldest golang.org/x/sys that a program of TestPrograms asks for by a replace directive.
+func TestOldDependencies(t *testing.T) {
+	proxy(t)
+	dir := newModule(t, lastVersion, true)
+	edit(t, dir, "-replace", "golang.org/x/sys=golang.org/x/sys@v0.0.0-20190920190810-ef0ce1748380")
+	program := "package main\n\nimport _ \"github.com/syndtr/goleveldb/leveldb\"\n\nfunc main() {}\n"
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := goCommand(dir, "build", "-o", filepath.Join(dir, "program"), ".").CombinedOutput(); err != nil {
+		t.Errorf("go build: %v\n%s", err, out)
+	}
+}

@@ -221,7 +221,7 @@ func readable(log []byte) string {
 		switch {
 		case e.Action == "":
 			lines = append(lines, line+"\n")
-		case e.Action == "output" && !strings.HasPrefix(e.Output, "=== "):
+		case e.Action == "build-output", e.Action == "output" && !strings.HasPrefix(e.Output, "=== "):
 			lines = append(lines, e.Output)
 		}
 	})

@@ -190,11 +190,14 @@ func (db *DB) Close() error {
 
 // Get returns the value of key, or ErrNotFound. The value is the caller's.
 func (db *DB) Get(key []byte, ro *opt.ReadOptions) (value []byte, err error) {
-	value, err = db.s.Get(key)
-	if err != nil {
-		return nil, convertRead(err)
+	value, found, err := db.s.Lookup(key)
+	switch {
+	case found:
+		return value, nil
+	case err == nil:
+		return nil, ErrNotFound
 	}
-	return value, nil
+	return nil, convert(err)
 }
 
 // Has reports whether there is a value for key.

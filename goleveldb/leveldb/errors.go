@@ -56,14 +56,6 @@ func (e *ErrBatchCorrupted) Error() string {
 	return fmt.Sprintf("leveldb: batch corrupted: %s", e.Reason)
 }
 
-// convertRead is convert for what lookups return, most of all ErrNotFound.
-func convertRead(err error) error {
-	if err == sift.ErrNotFound {
-		return ErrNotFound
-	}
-	return convert(err)
-}
-
 // convert converts an error of the store to the one that programs know. It returns other
 // errors unchanged.
 func convert(err error) error {

@@ -18,43 +18,29 @@ type cursor interface {
 	First() bool
 	Last() bool
 	SeekGE(key []byte) bool
-	Next() bool
-	Prev() bool
-	Key() []byte
-	Value() []byte
 	Err() error
 	Close() error
 }
 
-// iterState is where a dbIter is.
-type iterState int8
-
-const (
-	iterBefore iterState = iota // before the first key
-	iterAfter                   // after the last
-	iterAt                      // at a key
-	iterReleased
-)
-
-// iterBase is what all iterators have: all but the moves by one and what reads the entry,
-// which are called for each entry.
-type iterBase struct {
-	held  *held
-	state iterState
-	err   error // state is not iterAt then
-}
-
-// dbIter is an iterator over a sift.Iter, whose methods it calls directly.
+// dbIter is an iterator over a database or a snapshot. Valid, Key and Value are those of the
+// sift.Iter.
 type dbIter struct {
+	dbCursor
 	iterBase
-	in *sift.Iter // held.in; closed after Release
 }
 
 // txIter is an iterator that sees a transaction's own writes.
 type txIter struct {
+	txCursor
 	iterBase
-	in *overlay // held.in; closed after Release
 }
+
+// A cursor is embedded one level deeper than iterBase, whose methods hide those of the
+// same name.
+type (
+	dbCursor struct{ *sift.Iter }
+	txCursor struct{ *overlay }
+)
 
 // held is what an iterator releases. One that a program drops instead of releasing it is
 // released when its memory is collected: held has a finalizer, and as setting one is
@@ -97,7 +83,7 @@ func newIter(in cursor, alive *atomic.Int32) iterBase {
 	alive.Add(1)
 	h := helds.Get().(*held)
 	h.in, h.alive = in, alive
-	return iterBase{held: h}
+	return iterBase{in: in, held: h}
 }
 
 // newDBIter makes an iterator of what opening one has returned.
@@ -105,120 +91,86 @@ func newDBIter(in *sift.Iter, err error, alive *atomic.Int32) iterator.Iterator 
 	if err != nil {
 		return iterator.NewEmptyIterator(convert(err))
 	}
-	return &dbIter{newIter(in, alive), in}
+	return &dbIter{dbCursor{in}, newIter(in, alive)}
 }
 
-func (it *iterBase) ready() bool {
-	if it.err == nil && it.state == iterReleased {
-		it.err = ErrIterReleased
-	}
-	return it.err == nil
+// iterBase is what all iterators have.
+type iterBase struct {
+	in   cursor // closed after Release
+	held *held  // nil after Release
+	err  error  // at Release
 }
 
-// moved records how a move ended; end is where the iterator is if it ran off.
-func (it *iterBase) moved(ok bool, end iterState) bool {
-	if ok {
-		it.state = iterAt
-		return true
-	}
-	it.state = end
-	it.err = convert(it.held.in.Err())
-	return false
-}
-
-// First implements iterator.Iterator.
-func (it *iterBase) First() bool { return it.ready() && it.moved(it.held.in.First(), iterAfter) }
-
-// Last implements iterator.Iterator.
-func (it *iterBase) Last() bool { return it.ready() && it.moved(it.held.in.Last(), iterBefore) }
-
-// Seek implements iterator.Iterator.
-func (it *iterBase) Seek(key []byte) bool {
-	return it.ready() && it.moved(it.held.in.SeekGE(key), iterAfter)
-}
-
-// forward is Next where the cursor's own has returned false.
-func (it *iterBase) forward() bool {
-	switch {
-	case it.state == iterAt:
-		return it.moved(false, iterAfter)
-	case it.state == iterBefore:
-		return it.First()
-	}
-	it.ready() // a released one says so
-	return false
-}
-
-// back is forward for Prev.
-func (it *iterBase) back() bool {
-	switch {
-	case it.state == iterAt:
-		return it.moved(false, iterBefore)
-	case it.state == iterAfter:
-		return it.Last()
-	}
-	it.ready() // a released one says so
-	return false
-}
+// An iterator may be dropped by the program in its last move. KeepAlive keeps the garbage collector
+// from releasing it before that move has ended.
 
 // Next implements iterator.Iterator.
 func (it *dbIter) Next() bool {
-	if it.in.Next() {
-		it.state = iterAt
-		return true
-	}
-	return it.forward()
+	ok := it.Iter.Next()
+	runtime.KeepAlive(it)
+	return ok
 }
 
 // Prev implements iterator.Iterator.
 func (it *dbIter) Prev() bool {
-	if it.state == iterAt && it.in.Prev() {
-		return true
-	}
-	return it.back()
+	ok := it.Iter.Prev()
+	runtime.KeepAlive(it)
+	return ok
 }
-
-// Valid implements iterator.Iterator.
-func (it *dbIter) Valid() bool { return it.in.Valid() }
-
-// Key implements iterator.Iterator.
-func (it *dbIter) Key() []byte { return it.in.Key() }
-
-// Value implements iterator.Iterator.
-func (it *dbIter) Value() []byte { return it.in.Value() }
 
 // Next implements iterator.Iterator.
-func (it *txIter) Next() bool { return it.state == iterAt && it.in.Next() || it.forward() }
+func (it *txIter) Next() bool {
+	ok := it.overlay.Next()
+	runtime.KeepAlive(it)
+	return ok
+}
 
 // Prev implements iterator.Iterator.
-func (it *txIter) Prev() bool { return it.state == iterAt && it.in.Prev() || it.back() }
-
-// Valid implements iterator.Iterator.
-func (it *txIter) Valid() bool { return it.state == iterAt }
-
-// Key implements iterator.Iterator.
-func (it *txIter) Key() []byte {
-	if it.state != iterAt {
-		return nil
-	}
-	return it.in.Key()
+func (it *txIter) Prev() bool {
+	ok := it.overlay.Prev()
+	runtime.KeepAlive(it)
+	return ok
 }
 
-// Value implements iterator.Iterator.
-func (it *txIter) Value() []byte {
-	if it.state != iterAt {
-		return nil
-	}
-	return it.in.Value()
+// First implements iterator.Iterator.
+func (it *iterBase) First() bool {
+	ok := it.ready() && it.in.First()
+	runtime.KeepAlive(it)
+	return ok
 }
+
+// Last implements iterator.Iterator.
+func (it *iterBase) Last() bool {
+	ok := it.ready() && it.in.Last()
+	runtime.KeepAlive(it)
+	return ok
+}
+
+// Seek implements iterator.Iterator.
+func (it *iterBase) Seek(key []byte) bool {
+	ok := it.ready() && it.in.SeekGE(key)
+	runtime.KeepAlive(it)
+	return ok
+}
+
+// ready reports whether the iterator may move: after an error it stays where it is.
+func (it *iterBase) ready() bool { return it.in.Err() == nil }
 
 // Error implements iterator.Iterator.
-func (it *iterBase) Error() error { return it.err }
+func (it *iterBase) Error() error {
+	switch err := it.in.Err(); {
+	case it.held != nil:
+		return convert(err)
+	case it.err == nil && err != nil:
+		return ErrIterReleased // it was moved afterwards
+	}
+	return it.err
+}
 
 // SetReleaser implements iterator.Iterator.
 func (it *iterBase) SetReleaser(releaser util.Releaser) {
 	switch {
-	case it.state == iterReleased:
+	case it.held == nil:
 		panic(util.ErrReleased)
 	case it.held.releaser != nil && releaser != nil:
 		panic(util.ErrHasReleaser)
@@ -228,11 +180,11 @@ func (it *iterBase) SetReleaser(releaser util.Releaser) {
 
 // Release implements iterator.Iterator.
 func (it *iterBase) Release() {
-	if it.state == iterReleased {
+	h := it.held
+	if h == nil {
 		return
 	}
-	it.state = iterReleased
-	h := it.held
+	it.err = it.Error()
 	it.held = nil
 	h.release()
 	helds.Put(h)

@@ -1,16 +1,86 @@
 package leveldb
 
 import (
+	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/syndtr/goleveldb/leveldb/iterator"
 	"github.com/syndtr/goleveldb/leveldb/storage"
 )
 
 type closes chan struct{}
 
 func (c closes) Release() { close(c) }
+
+type marks struct{ *atomic.Bool }
+
+func (m marks) Release() { m.Store(true) }
+
+// TestDroppedMoving: an iterator that a program drops is not released before its last move has
+// returned. The moves pass many keys, so that the garbage collector runs meanwhile.
+func TestDroppedMoving(t *testing.T) {
+	db, err := Open(storage.NewMemStorage(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Put([]byte("last"), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	snap, err := db.GetSnapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snap.Release()
+	const hidden = 20_000
+	fill(t, db, hidden) // which the snapshot does not have
+	tr, err := db.OpenTransaction()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Discard()
+	for i := range hidden {
+		if err := tr.Delete(fmt.Appendf(nil, "key%05d", i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var done atomic.Bool
+	collector := make(chan bool)
+	go func() {
+		defer close(collector)
+		for !done.Load() {
+			runtime.GC()
+		}
+	}()
+	defer func() { done.Store(true); <-collector }()
+	moves := map[string]func(it iterator.Iterator) bool{
+		"Next":  func(it iterator.Iterator) bool { return it.Next() },
+		"First": func(it iterator.Iterator) bool { return it.First() },
+		"Seek":  func(it iterator.Iterator) bool { return it.Seek([]byte("k")) },
+		"Last":  func(it iterator.Iterator) bool { return it.Last() },
+		"Prev":  func(it iterator.Iterator) bool { it.Seek([]byte("z")); return it.Prev() },
+	}
+	for of, open := range map[string]func() iterator.Iterator{
+		"a snapshot":    func() iterator.Iterator { return snap.NewIterator(nil, nil) },
+		"a transaction": func() iterator.Iterator { return tr.NewIterator(nil, nil) },
+	} {
+		for name, move := range moves {
+			for range 20 {
+				released := marks{new(atomic.Bool)}
+				it := open()
+				it.SetReleaser(released)
+				ok := move(it)
+				if released.Load() {
+					t.Errorf("an iterator over %s is released while %s moves it, which returns %t", of, name, ok)
+					break
+				}
+			}
+		}
+	}
+}
 
 // TestDroppedIterators guards that iterators that a program drops are released in the
 // end, and that those that were released can be used by nobody any more.

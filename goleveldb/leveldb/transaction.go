@@ -114,7 +114,7 @@ func (tr *Transaction) NewIterator(slice *util.Range, ro *opt.ReadOptions) itera
 	if slice != nil {
 		c.lower, c.upper = bytes.Clone(slice.Start), bytes.Clone(slice.Limit)
 	}
-	return &txIter{newIter(c, &tr.db.aliveIters), c}
+	return &txIter{txCursor{c}, newIter(c, &tr.db.aliveIters)}
 }
 
 // Put sets key to value.

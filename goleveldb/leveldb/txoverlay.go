@@ -9,8 +9,9 @@ import (
 )
 
 // overlay is a cursor over a database and the writes of a transaction, which hide the
-// database's entries of the same keys. While it moves forward, both of its iterators are at the
-// current key or at their next one; a move backward seeks in both.
+// database's entries of the same keys. Its methods are as those of a sift.Iter. While it moves
+// forward, both of its iterators are at the current key or at their next one; a move backward seeks
+// in both.
 type overlay struct {
 	base         *sift.Iter
 	view         view
@@ -20,7 +21,9 @@ type overlay struct {
 	key, value   []byte
 	buf          []byte
 
-	forward       bool
+	valid         bool // at a key
+	forward       bool // the last move was; a new one stands before the first key
+	closed        bool
 	inBase, inOwn bool   // base and own are at a key
 	ownKey        []byte // that of own
 	ofBase, ofOwn bool   // base and own are at the current key
@@ -80,16 +83,28 @@ func (c *overlay) last(key []byte) (found []byte, w write, ok bool) {
 
 // set makes a pair the current one.
 func (c *overlay) set(key, value []byte) bool {
-	c.key, c.value = append(c.key[:0], key...), append(c.value[:0], value...)
+	c.key, c.value, c.valid = append(c.key[:0], key...), append(c.value[:0], value...), true
 	return true
 }
 
+// begin begins a move in a direction. It returns false if the cursor is closed.
+func (c *overlay) begin(forward bool) bool {
+	c.valid, c.forward = false, forward
+	return !c.closed || c.base.First() // which is closed, too, and says so
+}
+
+// isPast reports whether a cursor that is at no key has moved past the first key, or else
+// the last one.
+func (c *overlay) isPast(first bool) bool { return c.Err() == nil && c.forward != first }
+
 // SeekGE moves to the first key that is not less than key.
 func (c *overlay) SeekGE(key []byte) bool {
+	if !c.begin(true) {
+		return false
+	}
 	if c.lower != nil && bytes.Compare(key, c.lower) < 0 {
 		key = c.lower
 	}
-	c.forward = true
 	c.inBase = c.base.SeekGE(key)
 	c.seekOwn(key)
 	return c.skipDeleted()
@@ -137,7 +152,9 @@ func (c *overlay) step() {
 
 // seekLT moves to the last key that is less than key, the last of all if key is nil.
 func (c *overlay) seekLT(key []byte) bool {
-	c.forward = false
+	if !c.begin(false) {
+		return false
+	}
 	if c.upper != nil && (key == nil || bytes.Compare(key, c.upper) > 0) {
 		key = c.upper
 	}
@@ -171,7 +188,13 @@ func (c *overlay) First() bool { return c.SeekGE([]byte{}) }
 func (c *overlay) Last() bool  { return c.seekLT(nil) }
 
 func (c *overlay) Next() bool {
-	if c.forward {
+	switch {
+	case c.closed || !c.valid && c.isPast(true):
+		return c.First()
+	case !c.valid:
+		return false
+	case c.forward:
+		c.valid = false
 		c.step()
 		return c.skipDeleted()
 	}
@@ -180,15 +203,34 @@ func (c *overlay) Next() bool {
 }
 
 func (c *overlay) Prev() bool {
-	if len(c.key) == 0 {
-		return false // no key is less
+	switch {
+	case c.closed || !c.valid && c.isPast(false):
+		return c.Last()
+	case !c.valid:
+		return false
+	case len(c.key) == 0: // no key is less
+		c.begin(false)
+		return false
 	}
 	c.buf = append(c.buf[:0], c.key...)
 	return c.seekLT(c.buf)
 }
 
-func (c *overlay) Key() []byte   { return c.key }
-func (c *overlay) Value() []byte { return c.value }
+func (c *overlay) Valid() bool { return c.valid }
+
+func (c *overlay) Key() []byte {
+	if !c.valid {
+		return nil
+	}
+	return c.key
+}
+
+func (c *overlay) Value() []byte {
+	if !c.valid {
+		return nil
+	}
+	return c.value
+}
 
 // Err returns the error that stopped the last move.
 func (c *overlay) Err() error {
@@ -200,6 +242,7 @@ func (c *overlay) Err() error {
 
 // Close releases the iterators and the files that they read.
 func (c *overlay) Close() error {
+	c.closed, c.valid = true, false
 	c.own.Release()
 	c.view.unref()
 	return c.base.Close()
