@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -281,6 +282,8 @@ type network struct {
 	mu    sync.Mutex
 	links map[raft.ServerAddress]*link
 	cut   map[[2]raft.ServerAddress]bool
+	// snapshot is called before a snapshot is sent; may be nil
+	snapshot func()
 }
 
 func newNetwork() *network {
@@ -368,6 +371,16 @@ func (l *link) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.Ap
 
 func (l *link) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	return l.call(to, func() error { return l.InmemTransport.AppendEntries(id, to, args, resp) })
+}
+
+func (l *link) InstallSnapshot(id raft.ServerID, to raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	l.net.mu.Lock()
+	hook := l.net.snapshot
+	l.net.mu.Unlock()
+	if hook != nil {
+		hook()
+	}
+	return l.InmemTransport.InstallSnapshot(id, to, args, resp, data)
 }
 
 func (l *link) RequestVote(id raft.ServerID, to raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {

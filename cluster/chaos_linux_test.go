@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,10 +21,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/siftdb/sift/cluster/internal/durable"
 )
 
-// chaos is a group of three processes of siftd, and a fourth that joins and leaves, to which
-// everything happens at once.
+// chaos is a cluster of three processes of siftd, and a fourth that joins and leaves, to which
+// everything happens at once. The keys are divided over several groups.
 type chaos struct {
 	t       *testing.T
 	exe     string
@@ -33,11 +35,13 @@ type chaos struct {
 	raft    []string
 	net     *proxies
 	clients []*redis.Client
-	small   bool // node 2 is on a file system of its own
+	small   bool // the frail node is on a file system of its own
 	stop    chan struct{}
 
 	mu      sync.Mutex
 	running []*chaosNode // nil while stopped
+
+	believe []string // how long each node believes to lead without hearing from others; "": the default
 
 	events sync.Map // what happened, *atomic.Int64 by name
 }
@@ -47,14 +51,19 @@ type chaosNode struct {
 	done chan struct{} // closed when the process has ended
 }
 
-const spare = 3
+const (
+	frail       = 2 // the node whose disk fails and is full
+	spare       = 3 // the one that joins and leaves
+	chaosGroups = 5
+)
 
 var chaotic = flag.Duration("cluster.chaos", 0, "how long TestChaos lasts; 0: it is skipped")
 
 func newChaos(t *testing.T) *chaos {
 	t.Helper()
-	c := &chaos{t: t, dir: t.TempDir(), stop: make(chan struct{}), running: make([]*chaosNode, spare+1)}
-	c.build()
+	c := &chaos{t: t, dir: t.TempDir(), stop: make(chan struct{}), running: make([]*chaosNode, spare+1), believe: make([]string, spare+1)}
+	c.exe = filepath.Join(c.dir, "siftd")
+	buildFrail(t, c.exe)
 	for range c.running {
 		for _, to := range []*[]string{&c.addrs, &c.raft} {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -75,9 +84,9 @@ func newChaos(t *testing.T) *chaos {
 		}
 	}
 	// A full disk takes a file system that can be filled.
-	if err := syscall.Mount("tmpfs", c.data(2), "tmpfs", 0, "size=400m"); err == nil {
+	if err := syscall.Mount("tmpfs", c.data(frail), "tmpfs", 0, "size=400m"); err == nil {
 		c.small = true
-		t.Cleanup(func() { syscall.Unmount(c.data(2), syscall.MNT_DETACH) })
+		t.Cleanup(func() { syscall.Unmount(c.data(frail), syscall.MNT_DETACH) })
 	} else {
 		t.Log("no full disks: ", err)
 	}
@@ -88,6 +97,9 @@ func newChaos(t *testing.T) *chaos {
 		return 0
 	})
 	t.Cleanup(func() {
+		if t.Failed() {
+			c.tell()
+		}
 		for i := range c.running {
 			c.kill(i)
 		}
@@ -95,67 +107,24 @@ func newChaos(t *testing.T) *chaos {
 	return c
 }
 
-// build makes a siftd whose clock is set by a file.
-func (c *chaos) build() {
-	source, err := filepath.Abs("../internal/serve/keyspace.go")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	text, err := os.ReadFile(source)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	const clock = "time.Now().UnixMilli(), clockFloor"
-	if strings.Count(string(text), clock) != 1 {
-		c.t.Fatal("nowMs reads the clock in another way than this test knows")
-	}
-	changed := filepath.Join(c.dir, "keyspace.go")
-	clocked := strings.Replace(string(text), clock, "time.Now().UnixMilli()+clockSkew.Load(), clockFloor", 1)
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {source: changed, filepath.Join(filepath.Dir(source), "clockskew.go"): filepath.Join(c.dir, "clockskew.go")}})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for path, content := range map[string]string{changed: clocked, filepath.Join(c.dir, "clockskew.go"): clockSkew, filepath.Join(c.dir, "overlay.json"): string(overlay)} {
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			c.t.Fatal(err)
+// tell reports what the nodes have said, and what they do now.
+func (c *chaos) tell() {
+	for i := range c.running {
+		text, _ := os.ReadFile(c.said(i)) // some never ran
+		c.t.Logf("node %d at %s, others reach it at %s, said at last:\n%s", i, c.addrs[i], c.net.addrs[i], text[max(0, len(text)-60_000):])
+		if n := c.node(i); n != nil {
+			n.cmd.Process.Signal(syscall.SIGQUIT)
+			<-n.done
 		}
-	}
-	c.exe = filepath.Join(c.dir, "siftd")
-	if out, err := exec.Command("go", "build", "-overlay", filepath.Join(c.dir, "overlay.json"), "-o", c.exe, "./cmd/siftd").CombinedOutput(); err != nil {
-		c.t.Fatalf("%v: %s", err, out)
+		all, _ := os.ReadFile(c.said(i))
+		c.t.Logf("and did:\n%s", all[max(len(text), len(all)-20_000):])
 	}
 }
-
-// clockSkew is added to the server's code.
-const clockSkew = `package serve
-
-import (
-	"os"
-	"strconv"
-	"sync/atomic"
-	"time"
-)
-
-var clockSkew atomic.Int64 // ms
-
-func init() {
-	read := func() {
-		text, _ := os.ReadFile(os.Getenv("CLOCK"))
-		if ms, err := strconv.ParseInt(string(text), 10, 64); err == nil {
-			clockSkew.Store(ms)
-		}
-	}
-	read()
-	go func() {
-		for range time.Tick(20 * time.Millisecond) {
-			read()
-		}
-	}()
-}
-`
 
 func (c *chaos) data(i int) string  { return filepath.Join(c.dir, fmt.Sprint("n", i)) }
 func (c *chaos) clock(i int) string { return filepath.Join(c.dir, fmt.Sprint("clock", i)) }
+func (c *chaos) said(i int) string  { return filepath.Join(c.dir, fmt.Sprint("said", i)) }
+func (c *chaos) disk(i int) string  { return filepath.Join(c.dir, fmt.Sprint("disk", i)) }
 
 func (c *chaos) node(i int) *chaosNode {
 	c.mu.Lock()
@@ -175,14 +144,20 @@ func (c *chaos) start(i int) error {
 			return nil
 		}
 	}
-	args := []string{"--data", c.data(i), "--listen", c.addrs[i], "--raft", c.raft[i], "--raft-announce", c.net.addrs[i], "--snapshot-entries", "200"}
+	args := []string{"--data", c.data(i), "--listen", c.addrs[i], "--raft", c.raft[i], "--raft-announce", c.net.addrs[i], "--snapshot-entries", "200", "--snapshot-interval", "500ms"}
 	if i == 0 {
-		args = append(args, "--init")
+		args = append(args, "--init", "--groups", fmt.Sprint(chaosGroups))
 	} else {
 		args = append(args, "--join", strings.Join(c.addrs[:spare], ","))
 	}
 	n := &chaosNode{exec.Command(c.exe, args...), make(chan struct{})}
-	n.cmd.Env = append(os.Environ(), "CLOCK="+c.clock(i))
+	n.cmd.Env = append(os.Environ(), "CLOCK="+c.clock(i), "DISK="+c.disk(i), "BELIEVE="+c.believe[i])
+	said, err := os.OpenFile(c.said(i), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	defer said.Close()
+	n.cmd.Stderr = said
 	if err := n.cmd.Start(); err != nil {
 		return err
 	}
@@ -192,6 +167,50 @@ func (c *chaos) start(i int) error {
 	}()
 	c.running[i] = n
 	return nil
+}
+
+// startAll starts the nodes, and waits until all are in all groups and each leads some.
+func (c *chaos) startAll() {
+	c.t.Helper()
+	for i := range spare {
+		if err := c.start(i); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	eventually(c.t, func() error {
+		hosts, leaders := c.hosts(c.clients[0])
+		for i := range spare {
+			if hosts[i] != chaosGroups || !slices.Contains(leaders, i) {
+				return fmt.Errorf("the nodes are in %v groups, which are led by %v", hosts, leaders)
+			}
+		}
+		return nil
+	})
+}
+
+// hosts returns in how many groups each node is, and which node leads each group, -1 if none
+// does, as one of them says.
+func (c *chaos) hosts(client *redis.Client) (in [spare + 1]int, leaders []int) {
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	shards, err := client.ClusterShards(ctx).Result()
+	if err != nil {
+		return in, nil
+	}
+	for _, s := range shards {
+		leader := -1
+		for _, n := range s.Nodes {
+			i := slices.Index(c.addrs, net.JoinHostPort(n.IP, fmt.Sprint(n.Port)))
+			if i < 0 {
+				continue
+			}
+			if in[i]++; n.Role == "master" {
+				leader = i
+			}
+		}
+		leaders = append(leaders, leader)
+	}
+	return in, leaders
 }
 
 func (c *chaos) kill(i int) {
@@ -204,9 +223,11 @@ func (c *chaos) kill(i int) {
 	}
 }
 
-func (c *chaos) happened(what string) {
-	n, _ := c.events.LoadOrStore(what, new(atomic.Int64))
-	n.(*atomic.Int64).Add(1)
+func (c *chaos) happened(what string) { c.count(what, 1) }
+
+func (c *chaos) count(what string, n int) {
+	sum, _ := c.events.LoadOrStore(what, new(atomic.Int64))
+	sum.(*atomic.Int64).Add(int64(n))
 }
 
 // pause waits from least to most, and reports whether the chaos goes on.
@@ -219,20 +240,11 @@ func (c *chaos) pause(rng *rand.Rand, least, most time.Duration) bool {
 	}
 }
 
-// leads returns which node leads, as one of them says, -1 if none does.
-func (c *chaos) leads() int {
+// leader returns a node that leads some group, as one of them says, -1 if none does.
+func (c *chaos) leader(rng *rand.Rand) int {
 	for _, client := range c.clients {
-		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-		nodes, err := client.ClusterNodes(ctx).Result()
-		cancel()
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(nodes) {
-			if f := strings.Fields(line); len(f) > 2 && strings.Contains(f[2], "master") {
-				addr, _, _ := strings.Cut(f[1], "@")
-				return slices.Index(c.addrs, addr)
-			}
+		if _, leaders := c.hosts(client); len(leaders) > 0 {
+			return leaders[rng.IntN(len(leaders))]
 		}
 	}
 	return -1
@@ -241,8 +253,8 @@ func (c *chaos) leads() int {
 // partitions cuts the network in one way after another.
 func (c *chaos) partitions(rng *rand.Rand) error {
 	for c.pause(rng, 200*time.Millisecond, 1500*time.Millisecond) {
-		i := rng.IntN(spare)
-		j := (i + 1 + rng.IntN(spare-1)) % spare
+		i := rng.IntN(len(c.addrs))
+		j := (i + 1 + rng.IntN(len(c.addrs)-1)) % len(c.addrs)
 		var cut [][2]int
 		switch rng.IntN(5) {
 		case 0:
@@ -252,11 +264,11 @@ func (c *chaos) partitions(rng *rand.Rand) error {
 			cut = [][2]int{{i, j}}
 			c.happened("one direction cut")
 		case 2:
-			if leader := c.leads(); leader >= 0 {
+			if leader := c.leader(rng); leader >= 0 {
 				i = leader
 			}
 			cut = c.around(i, true, true)
-			c.happened("leader isolated")
+			c.happened("node that leads isolated")
 		case 3:
 			cut = c.around(i, true, false)
 			c.happened("node not heard")
@@ -297,7 +309,7 @@ func (c *chaos) processes(rng *rand.Rand) error {
 			for j := range spare {
 				c.kill(j)
 			}
-			c.happened("kill -9 of all")
+			c.happened("kill -9 of three")
 		case 3:
 			if n := c.node(i); n != nil {
 				n.cmd.Process.Signal(syscall.SIGSTOP) // fails if it has ended
@@ -315,7 +327,8 @@ func (c *chaos) processes(rng *rand.Rand) error {
 	return nil
 }
 
-// membership has a node join the group with an empty directory, and removes it.
+// membership has a node join with an empty directory, which takes over parts of groups, and
+// removes it, whereupon the others do.
 func (c *chaos) membership(rng *rand.Rand) error {
 	for c.pause(rng, 500*time.Millisecond, 2*time.Second) {
 		if err := c.start(spare); err != nil {
@@ -327,13 +340,15 @@ func (c *chaos) membership(rng *rand.Rand) error {
 			id, _ = c.clients[spare].Do(ctx, "CLUSTER", "MYID").Text()
 			cancel()
 		}
-		for range 100 {
-			if c.lists(id) || !c.pause(rng, 20*time.Millisecond, 50*time.Millisecond) {
+		moved := 0
+		for range 200 {
+			if moved = max(moved, c.moved()); moved >= chaosGroups/2 || !c.pause(rng, 20*time.Millisecond, 50*time.Millisecond) {
 				break
 			}
 		}
-		if c.lists(id) {
-			c.happened("node joined with a vote")
+		if moved > 0 {
+			c.happened("node joined groups")
+			c.count("groups joined", moved)
 			c.pause(rng, 200*time.Millisecond, 3*time.Second)
 		}
 		if rng.IntN(2) == 0 {
@@ -353,37 +368,32 @@ func (c *chaos) membership(rng *rand.Rand) error {
 	return nil
 }
 
-// lists reports whether a node is one with a vote, as the leader says.
-func (c *chaos) lists(id string) bool {
-	i := c.leads()
-	if i < 0 {
-		return false
+// moved returns in how many groups the spare node is, as another one says.
+func (c *chaos) moved() (most int) {
+	for _, client := range c.clients[:spare] {
+		in, _ := c.hosts(client)
+		most = max(most, in[spare])
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-	defer cancel()
-	nodes, err := c.clients[i].ClusterNodes(ctx).Result()
-	return err == nil && strings.Contains(nodes, id)
+	return most
 }
 
-// forget removes a node, and reports whether the leader says that it is gone.
+// forget has a node leave, and reports whether it has left, as whoever decides says.
 func (c *chaos) forget(id string) bool {
-	i := c.leads()
-	if i < 0 {
-		return false
+	for _, client := range c.clients[:spare] {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		err := client.Do(ctx, "CLUSTER", "FORGET", id).Err()
+		cancel()
+		if err != nil && strings.Contains(err.Error(), "unknown node") {
+			return true
+		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
-	err := c.clients[i].Do(ctx, "CLUSTER", "FORGET", id).Err()
-	if err != nil && strings.Contains(err.Error(), "the leader stays") {
-		c.clients[i].Do(ctx, "CLUSTER", "FAILOVER")
-	}
-	return err == nil || strings.Contains(err.Error(), "unknown node")
+	return false
 }
 
-// fullDisk fills the file system of node 2.
+// fullDisk fills the file system of the frail node.
 func (c *chaos) fullDisk(rng *rand.Rand) error {
 	for c.small && c.pause(rng, time.Second, 5*time.Second) {
-		ballast := filepath.Join(c.data(2), "ballast")
+		ballast := filepath.Join(c.data(frail), "ballast")
 		f, err := os.Create(ballast)
 		if err != nil {
 			continue // there is no room for a name
@@ -402,14 +412,28 @@ func (c *chaos) fullDisk(rng *rand.Rand) error {
 	return nil
 }
 
+// diskErrors has writes or syncs of the frail node fail for a while: those of its log and
+// those of its database.
+func (c *chaos) diskErrors(rng *rand.Rand) error {
+	path := c.disk(frail)
+	for c.pause(rng, time.Second, 5*time.Second) {
+		what := []string{"write", "sync", "write sync"}[rng.IntN(3)]
+		if err := durable.Replace(path, []byte(what)); err != nil {
+			return err
+		}
+		c.happened("disk fails: " + what)
+		c.pause(rng, 50*time.Millisecond, 2*time.Second)
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // clocks sets the clocks of nodes, by up to ten seconds.
 func (c *chaos) clocks(rng *rand.Rand) error {
 	for c.pause(rng, 200*time.Millisecond, 2*time.Second) {
-		path := c.clock(rng.IntN(len(c.addrs)))
-		if err := os.WriteFile(path+".new", fmt.Append(nil, rng.IntN(20_000)-10_000), 0o644); err != nil {
-			return err
-		}
-		if err := os.Rename(path+".new", path); err != nil {
+		if err := durable.Replace(c.clock(rng.IntN(len(c.addrs))), fmt.Append(nil, rng.IntN(20_000)-10_000)); err != nil {
 			return err
 		}
 		c.happened("clock set")
@@ -421,9 +445,9 @@ func (c *chaos) clocks(rng *rand.Rand) error {
 func (c *chaos) ask(args ...any) (any, error) {
 	var reply any
 	err := errors.New("nobody was asked")
-	for i := range spare {
+	for _, client := range c.clients { // the spare one may lead, too
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-		reply, err = c.clients[i].Do(ctx, args...).Result()
+		reply, err = client.Do(ctx, args...).Result()
 		cancel()
 		if err == nil || err == redis.Nil {
 			return reply, nil
@@ -432,17 +456,31 @@ func (c *chaos) ask(args ...any) (any, error) {
 	return nil, err
 }
 
+// once carries out a command on the node that takes it, if that is known.
+func (c *chaos) once(args ...any) error {
+	err := errors.New("nobody was asked")
+	for _, client := range c.clients {
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		err = client.Do(ctx, args...).Err()
+		cancel()
+		if err == nil || errors.Is(known(err), ErrUnknown) {
+			return err
+		}
+	}
+	return err
+}
+
 // filters adds items, and asks for those that were acknowledged: they are there, always.
 func (c *chaos) filters(rng *rand.Rand, name string) (asked int, err error) {
-	filter := "f" + name
+	filter := func(item string) string { return "f" + name + item[len(item)-1:] } // in different groups
 	var acked []string
 	exists := func(item string) (bool, error) {
-		reply, err := c.ask("BF.EXISTS", filter, item)
+		reply, err := c.ask("BF.EXISTS", filter(item), item)
 		return err == nil && reply != int64(1), err
 	}
 	for i := 0; c.pause(rng, 0, 2*time.Millisecond); i++ {
 		item := strconv.Itoa(i)
-		if _, err := c.ask("BF.ADD", filter, item); err == nil {
+		if _, err := c.ask("BF.ADD", filter(item), item); err == nil {
 			acked = append(acked, item)
 		}
 		if len(acked) == 0 {
@@ -450,18 +488,18 @@ func (c *chaos) filters(rng *rand.Rand, name string) (asked int, err error) {
 		}
 		item = acked[rng.IntN(len(acked))]
 		if missing, err := exists(item); missing {
-			return asked, fmt.Errorf("filter %s has lost %s, which was acknowledged", filter, item)
+			return asked, fmt.Errorf("filter %s has lost %s, which was acknowledged", filter(item), item)
 		} else if err == nil {
 			asked++
 		}
 	}
 	for _, item := range acked {
 		missing, err := exists(item)
-		for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for p := patient(5 * time.Minute); err != nil && p.more(); time.Sleep(10 * time.Millisecond) {
 			missing, err = exists(item)
 		}
 		if missing || err != nil {
-			return asked, fmt.Errorf("in the end filter %s has lost %s, which was acknowledged, %w", filter, item, err)
+			return asked, fmt.Errorf("in the end filter %s has lost %s, which was acknowledged, %w", filter(item), item, err)
 		}
 		asked++
 	}
@@ -473,9 +511,7 @@ func (c *chaos) expiring(rng *rand.Rand, name string) (keys int, err error) {
 	for i := 0; c.pause(rng, 0, 2*time.Millisecond); i++ {
 		key := fmt.Sprintf("e%s.%d", name, i)
 		at := time.Now().UnixMilli() + rng.Int64N(2000)
-		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-		err := c.clients[i%spare].Do(ctx, "SET", key, "v", "PXAT", at).Err()
-		if cancel(); err != nil {
+		if err := c.once("SET", key, "v", "PXAT", at); err != nil {
 			continue // it may come later
 		}
 		gone := false
@@ -496,41 +532,28 @@ func (c *chaos) expiring(rng *rand.Rand, name string) (keys int, err error) {
 	return keys, nil
 }
 
-// TestChaos: partitions, kill -9, pauses, changes of the membership, full disks and clocks
-// that jump, all at once. What clients see is linearizable, what was acknowledged stays.
+// TestChaos: partitions, kill -9, pauses, changes of the membership, disks that are full or
+// fail, and clocks that jump, all at once. What clients see is linearizable, what was acknowledged stays.
 func TestChaos(t *testing.T) {
 	if *chaotic == 0 {
 		t.Skip("-cluster.chaos sets how long it takes")
 	}
 	redis.SetLogger(silent{})
 	c := newChaos(t)
-	for i := range spare {
-		if err := c.start(i); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c.startAll()
 	var members []member
 	for _, client := range c.clients {
 		members = append(members, wire{client})
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		shards, err := c.clients[0].ClusterShards(t.Context()).Result()
-		if err == nil && len(shards) == 1 && len(shards[0].Nodes) == spare {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("no group within a minute: %v, %v", shards, err)
-		}
-	}
 	var troubles, users sync.WaitGroup
-	for i, f := range []func(*rand.Rand) error{c.partitions, c.processes, c.membership, c.fullDisk, c.clocks} {
+	for i, f := range []func(*rand.Rand) error{c.partitions, c.processes, c.membership, c.fullDisk, c.diskErrors, c.clocks} {
 		troubles.Go(func() {
 			if err := f(rand.New(rand.NewPCG(*seed, uint64(100+i)))); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	r := &recorder{seed: *seed, members: func() []member { return members }}
+	r := &recorder{seed: *seed, spread: chaosGroups, members: func() []member { return members }}
 	users.Go(func() { r.run(5, c.stop) })
 	var asked, expired atomic.Int64
 	for i := range 3 {
@@ -551,7 +574,18 @@ func TestChaos(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(*chaotic)
+	enough := make(chan os.Signal, 1)
+	signal.Notify(enough, os.Interrupt)
+	defer signal.Stop(enough)
+	p := patient(*chaotic)
+	for ended := false; p.more() && !ended; {
+		select {
+		case <-enough: // SIGINT ends it before its time, with all checks
+			ended = true
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	t.Logf("%v of faults", (*chaotic - p.left).Round(time.Second))
 	close(c.stop)
 	troubles.Wait()
 	c.net.set()
@@ -562,8 +596,8 @@ func TestChaos(t *testing.T) {
 	}
 	users.Wait()
 	lists := map[string]string{}
-	for key := range r.acked {
-		lists[key] = finally(t, members[:spare], key)
+	for key := range r.keys() {
+		lists[key] = finally(t, members, key)
 	}
 	for _, n := range c.running[:spare] {
 		select {
@@ -583,11 +617,55 @@ func TestChaos(t *testing.T) {
 		return true
 	})
 	slices.Sort(what)
-	t.Log(strings.Join(what, ", "))
+	failed, _ := os.ReadFile(c.disk(frail) + ".failed") // there is none without a failure
+	snapshots, err := filepath.Glob(filepath.Join(c.dir, "n*", "groups", "*", "snapshots", "*"))
+	t.Logf("%s, writes and syncs that failed %d, replicas with a snapshot at the end %d", strings.Join(what, ", "), len(failed), len(snapshots))
+	if err != nil || len(snapshots) == 0 {
+		t.Error("no snapshot was taken", err)
+	}
 	if acked == 0 {
 		t.Error("nothing was acknowledged")
 	}
 	if err := r.check(lists); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDeposedReads: a leader that is cut off, and believes to lead for longer than the others
+// wait, does not show what was there before.
+func TestDeposedReads(t *testing.T) {
+	redis.SetLogger(silent{})
+	c := newChaos(t)
+	c.believe[0] = "3s"
+	c.startAll()
+	ctx := t.Context()
+	var key string
+	eventually(t, func() (err error) {
+		for i := range 10 * chaosGroups { // it leads some group
+			key = fmt.Sprint("k", i)
+			if err = c.clients[0].Set(ctx, key, "old", 0).Err(); err == nil {
+				return nil
+			}
+		}
+		return err
+	})
+	c.net.set(c.around(0, true, true)...)
+	eventually(t, func() error {
+		_, err := c.ask("SET", key, "new")
+		return err
+	})
+	for name, read := range map[string]func(context.Context, string) (string, error){
+		"GET": wire{c.clients[0]}.read,
+		"EXEC": func(ctx context.Context, key string) (string, error) {
+			var got *redis.StringCmd
+			_, err := c.clients[0].TxPipelined(ctx, func(p redis.Pipeliner) error { got = p.Get(ctx, key); return nil })
+			return got.Val(), err
+		},
+	} {
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		got, err := read(short, key)
+		if cancel(); err == nil {
+			t.Errorf("%s of the deposed leader: %q, want none", name, got)
+		}
 	}
 }

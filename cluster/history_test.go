@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,7 @@ type recorder struct {
 	seed    uint64
 	begin   time.Time
 	members func() []member // those that can be reached now
+	spread  int             // how many keys each client uses by turns; 0 is 1
 
 	mu     sync.Mutex
 	ops    []porcupine.Operation
@@ -66,6 +68,29 @@ type recorder struct {
 }
 
 const opsPerKey = 60
+
+// patience is an amount of time that passes only while the process runs: when it is stopped
+// for long, that counts as a second.
+type patience struct {
+	left time.Duration
+	last time.Time
+}
+
+func patient(d time.Duration) *patience { return &patience{d, time.Now()} }
+
+// more reports whether some is left. It is called at least every few seconds.
+func (p *patience) more() bool {
+	now := time.Now()
+	passed := now.Sub(p.last)
+	if p.last = now; passed > maxTry {
+		passed = time.Second
+	}
+	p.left -= passed
+	return p.left > 0
+}
+
+// maxTry is longer than what is tried between two questions for more.
+const maxTry = 15 * time.Second
 
 // run has clients work until stop is closed.
 func (r *recorder) run(clients int, stop <-chan struct{}) {
@@ -78,7 +103,8 @@ func (r *recorder) run(clients int, stop <-chan struct{}) {
 }
 
 func (r *recorder) work(rng *rand.Rand, c int, stop <-chan struct{}) {
-	prefer := 0
+	keys := max(1, r.spread)
+	prefer := make([]int, keys) // who has answered last
 	for i := 0; ; i++ {
 		select {
 		case <-stop:
@@ -90,15 +116,16 @@ func (r *recorder) work(rng *rand.Rand, c int, stop <-chan struct{}) {
 			time.Sleep(5 * time.Millisecond)
 			continue
 		}
-		op := listOp{key: fmt.Sprintf("k%d", i/opsPerKey)}
+		turn := i % keys
+		op := listOp{key: fmt.Sprintf("k%d", i/(opsPerKey*keys)*keys+turn)}
 		if rng.IntN(2) == 0 {
 			op.token = fmt.Sprintf("%d.%d", c, i)
 		}
 		if rng.IntN(8) == 0 {
-			prefer = rng.IntN(len(members))
+			prefer[turn] = rng.IntN(len(members))
 		}
-		if !r.do(members[prefer%len(members)], op, c) {
-			prefer++
+		if !r.do(members[prefer[turn]%len(members)], op, c) {
+			prefer[turn]++
 			time.Sleep(time.Duration(1+rng.IntN(5)) * time.Millisecond)
 		}
 	}
@@ -137,6 +164,15 @@ func (r *recorder) do(m member, op listOp, c int) bool {
 	return err == nil
 }
 
+// keys returns all that were used.
+func (r *recorder) keys() map[string]bool {
+	keys := map[string]bool{}
+	for _, op := range r.ops {
+		keys[op.Input.(listOp).key] = true
+	}
+	return keys
+}
+
 // check reports what is wrong with the history and with what is there at the end.
 func (r *recorder) check(final map[string]string) error {
 	for key, tokens := range r.acked {
@@ -158,13 +194,26 @@ func (r *recorder) check(final map[string]string) error {
 			ops[i].Output = listOut{list: upTo(final, ops[i].Input.(listOp))}
 		}
 	}
-	switch porcupine.CheckOperationsTimeout(lists, ops, time.Minute) {
-	case porcupine.Illegal:
-		return fmt.Errorf("the history of %d operations is not linearizable", len(r.ops))
-	case porcupine.Unknown:
-		return fmt.Errorf("could not decide about %d operations", len(r.ops))
+	for _, part := range lists.Partition(ops) {
+		switch porcupine.CheckOperationsTimeout(lists, part, 5*time.Minute) {
+		case porcupine.Illegal:
+			return fmt.Errorf("the history of %d operations is not linearizable:\n%s", len(part), told(part))
+		case porcupine.Unknown:
+			return fmt.Errorf("could not decide about %d operations", len(part))
+		}
 	}
 	return nil
+}
+
+// told lists operations by the time of their begin, in ms; of a list, the end.
+func told(ops []porcupine.Operation) string {
+	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	var b strings.Builder
+	for _, op := range ops {
+		in, list := op.Input.(listOp), op.Output.(listOut).list
+		fmt.Fprintf(&b, "%s: %9.3f to %9.3f, client %d, append %q: %d bytes, ...%s\n", in.key, float64(op.Call)/1e6, float64(op.Return)/1e6, op.ClientId, in.token, len(list), list[max(0, len(list)-50):])
+	}
+	return b.String()
 }
 
 // upTo returns the list that an append has left, or "" if it has not taken effect.

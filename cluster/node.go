@@ -10,10 +10,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-	wal "github.com/hashicorp/raft-wal"
 
 	"github.com/siftdb/sift"
-	"github.com/siftdb/sift/internal/vfs"
 )
 
 // Errors of Propose and Read.
@@ -69,7 +67,7 @@ func Defaults() *raft.Config {
 type Node struct {
 	fsm   *FSM
 	raft  *raft.Raft
-	log   *wal.WAL
+	log   *log
 	trans *transport
 	id    raft.ServerID
 
@@ -118,7 +116,7 @@ func Open(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.log, err = openLog(filepath.Join(o.Dir, "raft"), o.SegmentBytes, config.Logger); err != nil {
+	if n.log, err = openLog(filepath.Join(o.Dir, "raft"), o.SegmentBytes, config.Logger, n.trans.needed); err != nil {
 		return nil, err
 	}
 	if err := n.reconcile(snapshots); err != nil {
@@ -135,16 +133,6 @@ func Open(o Options) (_ *Node, err error) {
 	}
 	go n.watch()
 	return n, nil
-}
-
-func openLog(dir string, segmentBytes int, logger hclog.Logger) (*wal.WAL, error) {
-	if err := vfs.OS.MkdirAll(dir); err != nil {
-		return nil, err
-	}
-	if segmentBytes == 0 {
-		segmentBytes = wal.DefaultSegmentSize
-	}
-	return wal.Open(dir, wal.WithSegmentSize(segmentBytes), wal.WithLogger(logger))
 }
 
 // reconcile brings log, snapshot and database together after a crash.

@@ -1,10 +1,13 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,27 +140,87 @@ func TestCatchUpBySnapshot(t *testing.T) {
 	}
 }
 
-// TestBackup: a snapshot restored into another group takes its place in that log.
+// TestCatchUpUnderLoad: so much is written while a snapshot is on its way to a node that the
+// log would no longer begin where it ends. The node needs no other.
+func TestCatchUpUnderLoad(t *testing.T) {
+	g := newGroup(t, 3)
+	g.config = calm
+	g.startAll(t)
+	lead := g.leader(t)
+	away := (lead + 1) % 3
+	if err := g.stop(away); err != nil {
+		t.Fatal(err)
+	}
+	write := func() { // until there is a snapshot of that
+		for i := range 200 {
+			g.propose(t, fmt.Sprintf("k%d v", i))
+		}
+		if err := g.node(lead).raft.Snapshot().Error(); err != nil && err != raft.ErrNothingNewToSnapshot {
+			t.Error(err)
+		}
+	}
+	write()
+	var sent atomic.Int64
+	g.net.mu.Lock()
+	g.net.snapshot = func() { sent.Add(1); write() }
+	g.net.mu.Unlock()
+	if err := g.start(away); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); sent.Load() == 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	g.settle(t)
+	if n := sent.Load(); n != 1 {
+		t.Errorf("%d snapshots were sent", n)
+	}
+	g.net.mu.Lock()
+	g.net.snapshot = nil
+	g.net.mu.Unlock()
+	write()
+	if first, _ := g.node(lead).log.FirstIndex(); first+250 < g.node(lead).raft.LastIndex() {
+		t.Errorf("the log still begins with %d of %d", first, g.node(lead).raft.LastIndex())
+	}
+}
+
+// TestBackup: a backup restored into another group takes its place in that log. One that is
+// damaged changes nothing.
 func TestBackup(t *testing.T) {
 	g := newGroup(t, 3)
 	g.startAll(t)
 	for i := range 60 {
 		g.propose(t, fmt.Sprintf("k%d v", i))
 	}
-	future := g.node(g.leader(t)).raft.Snapshot()
-	if err := future.Error(); err != nil {
-		t.Fatal(err)
+	leader := g.leader(t)
+	var backup bytes.Buffer
+	size, err := g.node(leader).Backup(t.Context(), &backup)
+	if err != nil || size != int64(backup.Len()) {
+		t.Fatalf("%d of %d bytes, %v", size, backup.Len(), err)
 	}
-	meta, r, err := future.Open()
-	if err != nil {
-		t.Fatal(err)
+	if _, err := g.node((leader+1)%3).Backup(t.Context(), io.Discard); err == nil {
+		t.Error("a follower makes a backup, which may be old")
 	}
-	defer r.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := g.node(leader).Backup(ctx, io.Discard); err == nil {
+		t.Error("a backup that was canceled is whole")
+	}
 	h := newGroup(t, 3)
 	h.config = calm // a restore that loses its leader is not repeated
 	h.startAll(t)
 	h.propose(t, "other v")
-	if err := h.node(h.leader(t)).raft.Restore(meta, r, 10*time.Second); err != nil {
+	to := h.node(h.leader(t))
+	flipped := bytes.Clone(backup.Bytes())
+	flipped[len(flipped)/2] ^= 1
+	for name, damaged := range map[string][]byte{"cut": backup.Bytes()[:backup.Len()-1], "flipped": flipped, "empty": nil, "of one byte": {1}} {
+		if err := to.RestoreBackup(bytes.NewReader(damaged), size); err == nil {
+			t.Errorf("a backup that is %s is restored", name)
+		}
+	}
+	if got := h.settle(t); got["other"] != "v," || got["k0"] != "" {
+		t.Errorf("after backups that are damaged, other is %q, k0 %q", got["other"], got["k0"])
+	}
+	if err := to.RestoreBackup(&backup, size); err != nil {
 		t.Fatal(err)
 	}
 	h.propose(t, "k0 w")

@@ -11,11 +11,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/siftdb/sift/internal/torture/plant"
 )
 
 // process is a node in a process of its own: the program of examples/processes.
@@ -83,7 +85,19 @@ func startProcesses(t *testing.T) *processes {
 func newProcesses(t *testing.T, program string) *processes {
 	t.Helper()
 	p := &processes{exe: filepath.Join(t.TempDir(), "node"), dir: t.TempDir(), running: make([]*exec.Cmd, 3)}
-	if out, err := exec.Command("go", "build", "-o", p.exe, program).CombinedOutput(); err != nil {
+	args := []string{"build", "-o", p.exe, program}
+	if edits := plantedEdits(t); edits != nil {
+		root, err := filepath.Abs("..")
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, err := plant.Overlay(root, t.TempDir(), edits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args = slices.Insert(args, 1, "-overlay", path)
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for range p.running {
@@ -166,7 +180,7 @@ func TestProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	lists := map[string]string{}
-	for key := range r.acked {
+	for key := range r.keys() {
 		lists[key] = final(key)
 	}
 	t.Log(r)
@@ -191,9 +205,9 @@ func (p *processes) disturb(rng *rand.Rand, lasts time.Duration) error {
 			p.mu.Lock()
 			proc := p.running[i].Process
 			p.mu.Unlock()
-			err := proc.Signal(syscall.SIGSTOP)
+			err := proc.Signal(stopSignal)
 			pause(3000)
-			if err = errors.Join(err, proc.Signal(syscall.SIGCONT)); err != nil {
+			if err = errors.Join(err, proc.Signal(contSignal)); err != nil {
 				return err
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +23,10 @@ type proxies struct {
 	cut     map[[2]int]bool // from, to
 	conns   map[net.Conn]bool
 	closed  bool
+
+	ownersMu sync.Mutex
+	ownersAt time.Time   // when owners was begun
+	owners   map[int]int // nodes, by local port
 }
 
 // newProxies returns proxies in front of nodes that listen at to. pid returns 0 for one that
@@ -140,30 +144,50 @@ func (p *proxies) set(cut ...[2]int) {
 	p.changed.Broadcast()
 }
 
-// source returns the node whose process has made a connection, -1 if it is none.
+// source returns the node whose process has made a connection, -1 if it is none. One look at the
+// system's table serves all connections that wait for it: there are thousands after a pause.
 func (p *proxies) source(addr *net.TCPAddr) int {
+	asked := time.Now()
+	p.ownersMu.Lock()
+	defer p.ownersMu.Unlock()
+	if p.ownersAt.Before(asked) {
+		p.ownersAt = time.Now()
+		p.owners = p.look()
+	}
+	if node, ok := p.owners[addr.Port]; ok {
+		return node
+	}
+	return -1
+}
+
+// look returns which node owns which local port.
+func (p *proxies) look() map[int]int {
 	table, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
-		return -1
+		return nil
 	}
-	local := fmt.Sprintf("0100007F:%04X", addr.Port) // the kernel's byte order
-	socket := ""
+	ports := map[string]int{} // by socket
 	for line := range strings.Lines(string(table)) {
-		if f := strings.Fields(line); len(f) > 9 && f[1] == local {
-			socket = "socket:[" + f[9] + "]"
+		f := strings.Fields(line)
+		if len(f) < 10 {
+			continue
+		}
+		_, hex, _ := strings.Cut(f[1], ":")
+		if port, err := strconv.ParseUint(hex, 16, 16); err == nil && f[9] != "0" { // 0: nobody's any more
+			ports["socket:["+f[9]+"]"] = int(port)
 		}
 	}
+	owners := map[int]int{}
 	for node := range p.addrs {
 		dir := fmt.Sprintf("/proc/%d/fd", p.pid(node))
 		files, _ := os.ReadDir(dir) // a process that has ended has none
-		if slices.ContainsFunc(files, func(f os.DirEntry) bool {
-			to, err := os.Readlink(dir + "/" + f.Name())
-			return err == nil && to == socket
-		}) {
-			return node
+		for _, f := range files {
+			if to, err := os.Readlink(dir + "/" + f.Name()); err == nil && ports[to] != 0 {
+				owners[ports[to]] = node
+			}
 		}
 	}
-	return -1
+	return owners
 }
 
 // TestProxies: a direction that is cut passes nothing until it is healed.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/siftdb/sift/cluster/internal/durable"
 	"github.com/siftdb/sift/internal/vfs"
 )
 
@@ -343,7 +344,7 @@ func (s *snapshotSink) finish() error {
 	if err != nil {
 		return err
 	}
-	if err := writeSynced(filepath.Join(s.dir, snapshotMeta), append(line, "\n"+checksumLine(string(line))...)); err != nil {
+	if err := durable.WriteFile(filepath.Join(s.dir, snapshotMeta), append(line, "\n"+checksumLine(string(line))...)); err != nil {
 		return err
 	}
 	if err := vfs.OS.SyncDir(s.dir); err != nil {

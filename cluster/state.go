@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/cluster/internal/durable"
 	"github.com/siftdb/sift/internal/vfs"
 )
 
@@ -189,25 +190,5 @@ func (d *stateDir) build(dir string, fill func(dir string) (streamHeader, error)
 
 // setCurrent names the database in use.
 func (d *stateDir) setCurrent(name string) error {
-	path := filepath.Join(d.dir, currentName)
-	if err := writeSynced(path+tempSuffix, []byte(name+"\n")); err != nil {
-		return err
-	}
-	if err := vfs.OS.Rename(path+tempSuffix, path); err != nil {
-		return err
-	}
-	return vfs.OS.SyncDir(d.dir)
-}
-
-// writeSynced writes a file and syncs it.
-func writeSynced(path string, data []byte) error {
-	f, err := vfs.OS.Create(path)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	return durable.Replace(filepath.Join(d.dir, currentName), []byte(name+"\n"))
 }

@@ -39,13 +39,19 @@ func ListenTLS(address, advertise string, t TLS, logger hclog.Logger) (raft.Tran
 		}
 		known = addr
 	}
-	server := &tls.Config{Certificates: []tls.Certificate{t.Certificate}, ClientCAs: t.Authority, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13}
+	server, client := t.configs()
 	if logger == nil {
 		logger = hclog.NewNullLogger()
 	}
-	layer := &tlsLayer{Listener: tls.NewListener(ln, server), known: known,
-		client: &tls.Config{Certificates: []tls.Certificate{t.Certificate}, RootCAs: t.Authority, MinVersion: tls.VersionTLS13}}
+	layer := &tlsLayer{Listener: tls.NewListener(ln, server), known: known, client: client}
 	return raft.NewNetworkTransportWithLogger(layer, 3, requestTimeout, logger), nil
+}
+
+// configs returns what a node uses as a server and as a client.
+func (t *TLS) configs() (server, client *tls.Config) {
+	own := []tls.Certificate{t.Certificate}
+	return &tls.Config{Certificates: own, ClientCAs: t.Authority, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
+		&tls.Config{Certificates: own, RootCAs: t.Authority, MinVersion: tls.VersionTLS13}
 }
 
 // tlsLayer is a raft.StreamLayer.

@@ -46,13 +46,14 @@ type transport struct {
 	clock uint64
 	acks  map[raft.ServerID]ack
 	held  map[raft.ServerID]held
+	reach map[raft.ServerID]reach
 }
 
 // ack says that a node has recognized the leader of a term at some moment after one.
 type ack struct{ term, after uint64 }
 
 func newTransport(t raft.Transport) *transport {
-	return &transport{Transport: t, acks: map[raft.ServerID]ack{}, held: map[raft.ServerID]held{}}
+	return &transport{Transport: t, acks: map[raft.ServerID]ack{}, held: map[raft.ServerID]held{}, reach: map[raft.ServerID]reach{}}
 }
 
 // now returns a moment that comes before all heartbeats that are sent later.
@@ -69,6 +70,8 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 	err := t.Transport.AppendEntries(id, target, args, resp)
 	if err == nil {
 		t.holds(id, args, resp)
+	} else {
+		t.lost(id)
 	}
 	if err == nil && resp.Success && resp.Term == args.Term {
 		t.mu.Lock()
@@ -130,7 +133,62 @@ func (t *transport) holds(id raft.ServerID, args *raft.AppendEntriesRequest, res
 	if h := t.held[id]; h.term < args.Term || h.term == args.Term && h.index < index {
 		t.held[id] = held{args.Term, index}
 	}
+	if r := t.reach[id]; r.index < index || args.PrevLogEntry < r.index {
+		t.reach[id] = reach{index: index, at: time.Now(), size: r.size}
+	}
 	t.mu.Unlock()
+}
+
+// reach is how far a node that gets the log has come.
+type reach struct {
+	index   uint64
+	at      time.Time // when it got there
+	sending bool      // a snapshot, which ends at index, is on its way
+	size    int64     // of the snapshot
+}
+
+// lost notes that a node does not answer.
+func (t *transport) lost(id raft.ServerID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := t.reach[id]; !r.sending {
+		delete(t.reach, id)
+	}
+}
+
+// reachTime is how long a node that does not get any further counts as one that gets the log.
+const reachTime = 30 * time.Second
+
+// InstallSnapshot is raft.Transport.
+func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	r := reach{index: args.LastLogIndex, at: time.Now(), sending: true, size: args.Size}
+	t.mu.Lock()
+	t.reach[id] = r
+	t.mu.Unlock()
+	err := t.Transport.InstallSnapshot(id, target, args, resp, data)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil && resp.Success {
+		r.at, r.sending = time.Now(), false
+		t.reach[id] = r
+	} else {
+		delete(t.reach, id)
+	}
+	return err
+}
+
+// needed returns from where on nodes that get the log need it, at most, and the size of the
+// largest snapshot that one has got or is getting.
+func (t *transport) needed(most uint64) (index uint64, size int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	index = most
+	for _, r := range t.reach {
+		if r.index < most && (r.sending || time.Since(r.at) < reachTime) {
+			index, size = min(index, r.index), max(size, r.size)
+		}
+	}
+	return index, size
 }
 
 // holding returns up to which index a node has the log, as was seen in a term.

@@ -17,9 +17,9 @@ import (
 // maxEntry bounds what is written at once. The log takes entries of 64 MiB.
 const maxEntry = 48 << 20
 
-// group is a serve.Group: the node as the server of one term sees it.
+// group is a serve.Group: a replica as the server of one term sees it.
 type group struct {
-	n     *Node
+	r     *replica
 	leads bool
 	term  uint64
 	epoch [epochLen]byte
@@ -42,7 +42,7 @@ func (g *group) Write(b *sift.Batch) error {
 		g.lose() // the server may hold in memory what is not written
 		return fmt.Errorf("%w: %d bytes at once, of which at most %d can be written", serve.ErrNotWritten, len(entry), maxEntry)
 	}
-	_, err := g.n.propose(entry)
+	_, err := g.r.propose(entry)
 	if err == nil {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (g *group) Confirm() error {
 	if done {
 		return nil
 	}
-	if err := g.n.confirm(g.term); err != nil {
+	if err := g.r.node.Confirm(g.r.ctx, g.term); err != nil {
 		g.lose()
 		return err
 	}
@@ -77,40 +77,26 @@ func (g *group) Confirm() error {
 	return nil
 }
 
-// leaderWait is how long clients wait for a leader before they are told that there is
-// none.
-const leaderWait = 5 * time.Second
-
-// Leader is serve.Group. While this node is the one that was elected, whoever asks its
-// server for the time before waits for the next.
+// Leader is serve.Group. The front asks Node.Leader.
 func (g *group) Leader(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, leaderWait)
-	defer cancel()
-	for {
-		if _, id := g.n.node.Leader(); id != "" && string(id) != g.n.id {
-			if addr, err := g.n.address(string(id)); err == nil && addr != "" {
-				return addr
-			}
-		}
-		if !pause(ctx, 10*time.Millisecond) {
-			return ""
-		}
-	}
+	addr, _ := g.r.n.Leader(ctx, g.r.shard)
+	return addr
 }
 
 // Replicas is serve.Group.
 func (g *group) Replicas(ctx context.Context, want int, most time.Duration) int {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	index := g.n.node.Raft().AppliedIndex()
+	node := g.r.node
+	index := node.Raft().AppliedIndex()
 	for {
 		have := 0
-		for _, server := range g.n.servers() {
-			if at, ok := g.n.node.Holds(server.ID); ok && at >= index && string(server.ID) != g.n.id {
+		for _, server := range servers(node) {
+			if at, ok := node.Holds(server.ID); ok && at >= index && string(server.ID) != g.r.n.id {
 				have++
 			}
 		}
-		if have >= want || !pause(ctx, 2*time.Millisecond) {
+		if have >= want || !g.r.leads() || !pause(ctx, 2*time.Millisecond) {
 			return have
 		}
 	}
@@ -127,91 +113,40 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // State is serve.Group.
-func (g *group) State() serve.GroupState {
-	n := g.n
-	r := n.node.Raft()
-	_, leader := n.node.Leader()
+func (g *group) State() serve.GroupState { return g.r.n.stateOf(g.r.node) }
+
+// The members of a shard's group are changed by the node that places the groups.
+var errPlaced = errors.New("the groups are placed by the leader of all nodes")
+
+// Join is serve.Group.
+func (g *group) Join(serve.GroupMember, bool) (uint64, error) { return 0, errPlaced }
+
+// Forget is serve.Group.
+func (g *group) Forget(string) error { return errPlaced }
+
+// Failover is serve.Group.
+func (g *group) Failover(id string) error { return g.r.handOver(id) }
+
+// stateOf returns what is known of a group that this node is in.
+func (n *Node) stateOf(node *cluster.Node) serve.GroupState {
+	r := node.Raft()
+	_, leader := node.Leader()
+	leads := r.State() == raft.Leader
 	s := serve.GroupState{Self: n.id, Leader: string(leader), Term: r.CurrentTerm(), Committed: r.CommitIndex(), Applied: r.AppliedIndex()}
 	last := r.LastIndex()
-	for _, server := range n.servers() {
+	for _, server := range servers(node) {
 		m := serve.GroupMember{ID: string(server.ID), RaftAddr: string(server.Address), Voter: server.Suffrage == raft.Voter, Lag: -1}
 		m.Addr, _ = n.address(m.ID) // without one it is not shown to clients
-		if at, ok := n.node.Holds(server.ID); ok && g.leads {
+		if at, ok := node.Holds(server.ID); ok && leads {
 			m.Lag = int64(last - min(last, at))
 		}
 		if m.ID == n.id && m.Addr == "" {
 			m.Addr = n.cfg.Announce
 		}
-		if m.ID == n.id && g.leads {
+		if m.ID == n.id && leads {
 			m.Lag = 0
 		}
 		s.Members = append(s.Members, m)
 	}
 	return s
-}
-
-// Join is serve.Group.
-func (g *group) Join(m serve.GroupMember, vote bool) (uint64, error) {
-	if err := checkMember(m); err != nil {
-		return 0, err
-	}
-	if !g.leads {
-		return 0, serve.ErrNotWritten
-	}
-	n := g.n
-	if _, err := n.propose(fmt.Appendf([]byte{nodeCommand}, "%s\x00%s", m.ID, m.Addr)); err != nil {
-		return 0, err
-	}
-	id, addr := raft.ServerID(m.ID), raft.ServerAddress(m.RaftAddr)
-	was, known := raft.Server{}, false
-	for _, server := range n.servers() {
-		if server.ID == id {
-			was, known = server, true
-		}
-	}
-	r := n.node.Raft()
-	var err error
-	switch voter := known && was.Suffrage == raft.Voter; {
-	case voter && was.Address == addr:
-	case voter || vote && known:
-		err = r.AddVoter(id, addr, 0, manageTimeout).Error()
-	case !known || was.Address != addr:
-		err = r.AddNonvoter(id, addr, 0, manageTimeout).Error()
-	}
-	return r.CommitIndex(), err
-}
-
-const manageTimeout = 10 * time.Second
-
-// Forget is serve.Group.
-func (g *group) Forget(id string) error {
-	n := g.n
-	if !g.leads {
-		return serve.ErrNotWritten
-	}
-	if id == n.id {
-		return errors.New("the leader stays: CLUSTER FAILOVER first")
-	}
-	if !n.knows(id) {
-		return fmt.Errorf("unknown node %.50s", id)
-	}
-	if err := n.node.Raft().RemoveServer(raft.ServerID(id), 0, manageTimeout).Error(); err != nil {
-		return err
-	}
-	_, err := n.propose(append([]byte{forgetCommand}, id...))
-	return err
-}
-
-// Failover is serve.Group.
-func (g *group) Failover(id string) error {
-	if !g.leads {
-		return serve.ErrNotWritten
-	}
-	if id == g.n.id {
-		return nil
-	}
-	if id != "" && !g.n.knows(id) {
-		return fmt.Errorf("unknown node %.50s", id)
-	}
-	return g.n.handOver(id)
 }

@@ -42,20 +42,28 @@ func isLoopback(addr string) bool {
 // nearEnough is how many entries behind a node may be when it gets a vote.
 const nearEnough = 1000
 
-// announce tells the group where the node is, until it knows. With join it becomes a
+// announce tells the group where the node is, until it knows. A node that joins becomes a
 // member: first one without a vote, which it gets when it has nearly all of the log.
-func (n *Node) announce(join bool) {
+func (n *Node) announce() {
 	var said error
+	join := n.joins()
 	for ; n.ctx.Err() == nil; pause(n.ctx, 200*time.Millisecond) {
 		self := serve.GroupMember{ID: n.id, Addr: n.cfg.Announce, RaftAddr: n.cfg.RaftAnnounce}
 		known, voter := false, false
-		for _, server := range n.servers() {
+		for _, server := range servers(n.node) {
 			if string(server.ID) == n.id {
 				known, voter = string(server.Address) == self.RaftAddr, server.Suffrage == raft.Voter
 			}
 		}
 		if addr, err := n.address(n.id); err == nil && addr == self.Addr && known && (voter || !join) {
-			return
+			if !join {
+				return
+			}
+			if err = n.endFirst(); err == nil {
+				return
+			}
+			n.cfg.Logger.Warn("the node has joined, which is not noted yet", "err", err)
+			continue
 		}
 		if !join && !n.knows(n.id) {
 			return // it was removed, or does not know yet
@@ -73,11 +81,8 @@ func (n *Node) announce(join bool) {
 
 // tell has the leader note a node.
 func (n *Node) tell(m serve.GroupMember, vote bool) (uint64, error) {
-	n.mu.Lock()
-	r := n.current
-	n.mu.Unlock()
-	if r != nil && r.group.leads {
-		return r.group.Join(m, vote)
+	if n.leadsAll() {
+		return directory{n}.Join(m, vote)
 	}
 	args := []string{"CLUSTER", "JOIN", m.ID, m.Addr, m.RaftAddr}
 	if vote {
@@ -91,9 +96,12 @@ func (n *Node) tell(m serve.GroupMember, vote bool) (uint64, error) {
 	}
 	err := errors.New("siftd: no node of the group is known")
 	for _, addr := range addrs {
+		if err = n.sameCluster(addr); err != nil {
+			continue
+		}
 		var reply string
 		for range 3 {
-			if reply, err = n.ask(addr, args); err != nil {
+			if reply, err = n.ask(addr, args, 2*manageTimeout); err != nil {
 				break
 			}
 			if at, ok := strings.CutPrefix(reply, ":"); ok {
@@ -110,9 +118,12 @@ func (n *Node) tell(m serve.GroupMember, vote bool) (uint64, error) {
 	return 0, err
 }
 
+// maxAnswer bounds what a node says of its groups.
+const maxAnswer = 4 << 20
+
 // ask sends a command to a node, as a client of it, and returns the line that it answers.
-func (n *Node) ask(addr string, args []string) (string, error) {
-	ctx, cancel := context.WithTimeout(n.ctx, 2*manageTimeout)
+func (n *Node) ask(addr string, args []string, most time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(n.ctx, most)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -127,7 +138,7 @@ func (n *Node) ask(addr string, args []string) (string, error) {
 		}
 		conn = tls.Client(conn, o)
 	}
-	r := bufio.NewReader(io.LimitReader(conn, 64<<10))
+	r := bufio.NewReader(io.LimitReader(conn, maxAnswer))
 	if n.cfg.Password != "" {
 		if line, err := call(conn, r, []string{"AUTH", n.cfg.Password}); err != nil || line != "+OK" {
 			return "", errors.Join(err, fmt.Errorf("siftd: %s does not take the password: %s", addr, line))

@@ -1,18 +1,17 @@
-// Package siftd is a node of a replicated sift serve: a group of them looks like a
-// Redis Cluster of one shard.
+// Package siftd is a node of a replicated sift serve: a cluster of them looks like a Redis
+// Cluster. The slots are divided over groups of nodes, whose number does not change; when
+// nodes join or leave, whole groups move.
 package siftd
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
-	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -33,9 +32,14 @@ type Config struct {
 	// RaftAddr is where it listens for other nodes. Without Peers it must be a loopback
 	// address. RaftAnnounce is where they reach it; default: RaftAddr.
 	RaftAddr, RaftAnnounce string
-	// Init begins a group of one node, if Dir is empty.
-	Init bool
-	// Join are addresses for clients of nodes whose group the node joins, if Dir is empty.
+	// Init begins a cluster of one node, if Dir is empty; Shape says how it is divided.
+	// Zero fields of Shape are 16 groups and 3 replicas.
+	Init  bool
+	Shape Shape
+	// Restore is a directory that Backup has made; with Init the node begins with it, and with
+	// as many groups.
+	Restore string
+	// Join are addresses for clients of nodes whose cluster the node joins, if Dir is empty.
 	Join []string
 	// Password is what clients are asked for; all nodes have the same.
 	Password string
@@ -50,12 +54,15 @@ type Config struct {
 	// MaxBulkBytes is at most 8 MiB, which is the default.
 	FilterBytes, RequestBytes int64
 	MaxClients, MaxBulkBytes  int
-	// DB configures the database; may be nil.
+	// DB configures the databases, which share a block cache of CacheBytes, by default 64 MiB;
+	// may be nil.
 	DB *sift.Options
 	// Raft configures Raft. Default: Raft().
 	Raft *raft.Config
 	// Logger receives what goes wrong. Default: silent.
 	Logger *slog.Logger
+
+	opens func(shard int) // of tests: a replica is about to be opened
 }
 
 // Raft returns cluster.Defaults with timeouts of half a second.
@@ -69,27 +76,29 @@ func Raft() *raft.Config {
 // them.
 const maxBulk = 8 << 20
 
-// Node is a node of a group. Make one with Start.
+// maxGroups bounds the groups. Each takes files, connections and goroutines.
+const maxGroups = 1024
+
+// Node is a node of a cluster. Make one with Start.
 type Node struct {
-	cfg           Config
-	id            string
-	node          *cluster.Node
-	clients, http port
-	hasHTTP       bool
-	ctx           context.Context
-	cancel        context.CancelFunc
-	tasks         sync.WaitGroup
-	done          chan struct{} // closed when nothing is served any more
-	err           error         // why, after done
+	cfg    Config
+	id     string
+	mux    *cluster.Mux
+	node   *cluster.Node // the directory
+	front  *serve.Server
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+	done   chan struct{} // closed when it has stopped serving
+	once   sync.Once
 
-	mu      sync.Mutex
-	current *running // nil between servers
-}
-
-// running is a server and its view of the group.
-type running struct {
-	server *serve.Server
-	group  *group
+	mu       sync.Mutex
+	shape    Shape  // zeros while it is not known
+	first    *Shape // what the node begins while its first start has not ended; zeros: it joins
+	replicas map[int]*replica
+	opening  map[int]bool // replicas that are being opened or removed, without mu
+	opened   bool         // the replicas that it has on disk
+	failed   error        // why it stops
 }
 
 // Start starts a node.
@@ -97,55 +106,247 @@ func Start(cfg Config) (_ *Node, err error) {
 	if cfg, err = cfg.resolve(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, done: make(chan struct{})}
-	fresh, err := n.identify()
+	n := &Node{cfg: cfg, done: make(chan struct{}), replicas: map[int]*replica{}, opening: map[int]bool{}}
+	empty, err := n.identify()
 	if err != nil {
 		return nil, err
 	}
-	if fresh && !cfg.Init && len(cfg.Join) == 0 {
-		return nil, fmt.Errorf("siftd: %s is empty: the node begins a group or joins one", cfg.Dir)
-	}
-	var open []func() error
-	defer func() {
-		for i := len(open) - 1; err != nil && i >= 0; i-- {
-			err = errors.Join(err, open[i]())
-		}
-	}()
-	if n.clients, err = openPort(cfg.Addr); err != nil {
-		return nil, err
-	}
-	open = append(open, n.clients.ln.Close)
-	if cfg.HTTPAddr != "" {
-		n.hasHTTP = true
-		if n.http, err = openPort(cfg.HTTPAddr); err != nil {
+	var backup Manifest
+	if empty && cfg.Restore != "" {
+		if backup, err = readManifest(cfg.Restore); err != nil {
 			return nil, err
 		}
-		open = append(open, n.http.ln.Close)
+		n.cfg.Shape.Groups = len(backup.Sizes)
+	}
+	if err := n.beginRestore(empty); err != nil {
+		return nil, err
+	}
+	if empty {
+		if err := n.beginFirst(); err != nil {
+			return nil, err
+		}
+	}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}()
+	if n.mux, err = cluster.ListenMux(cfg.RaftAddr, cfg.RaftAnnounce, cfg.Peers); err != nil {
+		return nil, err
+	}
+	n.cfg.RaftAnnounce = string(n.mux.Addr())
+	if err := n.readCluster(); err != nil {
+		return nil, err
+	}
+	if err := n.makeFront(); err != nil {
+		return nil, err
+	}
+	if err := n.openGroups(); err != nil {
+		return nil, err
+	}
+	if len(backup.Sizes) > 0 {
+		if err := n.restore(backup); err != nil {
+			return nil, err
+		}
+	}
+	if err := n.front.Listen(); err != nil {
+		return nil, err
 	}
 	if n.cfg.Announce == "" {
 		n.cfg.Announce = n.Addr()
 	}
-	var transport raft.Transport
-	if cfg.Peers != nil {
-		transport, err = cluster.ListenTLS(cfg.RaftAddr, cfg.RaftAnnounce, *cfg.Peers, nil)
-	} else {
-		transport, err = cluster.ListenTCP(cfg.RaftAddr, cfg.RaftAnnounce, nil)
+	n.tasks.Go(n.serve)
+	n.tasks.Go(n.announce)
+	n.tasks.Go(n.learnShape)
+	n.tasks.Go(n.placeGroups)
+	return n, nil
+}
+
+// makeFront makes what clients talk to.
+func (n *Node) makeFront() (err error) {
+	n.front, err = serve.New(nil, serve.Config{
+		Addr: n.cfg.Addr, HTTPAddr: n.cfg.HTTPAddr, Password: n.cfg.Password, TLS: n.cfg.ClientTLS,
+		FilterBytes: n.cfg.FilterBytes, RequestBytes: n.cfg.RequestBytes, MaxClients: n.cfg.MaxClients, MaxBulkBytes: n.cfg.MaxBulkBytes,
+		Logger: n.cfg.Logger, Group: directory{n}, Leads: true, Shards: n, Pages: n.backupPages(),
+	})
+	return err
+}
+
+// openGroups opens what the node has. If it begins a cluster, the directory comes last, so
+// that a start that is interrupted is repeated.
+func (n *Node) openGroups() (err error) {
+	begins := n.begins()
+	if begins != nil {
+		n.setShape(*begins)
+		for shard := range begins.Groups {
+			if err := n.host(shard, true); err != nil {
+				return err
+			}
+		}
 	}
+	transport, err := n.mux.Transport(0, 0, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	n.cfg.RaftAnnounce = string(transport.LocalAddr())
-	o := cluster.Options{ID: n.id, Dir: cfg.Dir, Apply: apply, Transport: transport, DB: cfg.DB, Raft: cfg.Raft}
-	if cfg.Init {
-		o.Bootstrap = []raft.Server{{ID: raft.ServerID(n.id), Address: transport.LocalAddr()}}
+	o := n.options(filepath.Join(n.cfg.Dir, "directory"), transport)
+	o.Apply, o.SegmentBytes = applyToAll, minSegment
+	if begins != nil {
+		o.Bootstrap = n.alone(n.mux.Addr())
 	}
 	if n.node, err = cluster.Open(o); err != nil {
-		return nil, err
+		return err
 	}
-	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.tasks.Go(n.run)
-	n.tasks.Go(func() { n.announce(fresh && !cfg.Init) })
-	return n, nil
+	if begins != nil {
+		n.setOpened()
+		return nil
+	}
+	shape, err := n.readShape()
+	if err != nil || shape.Groups == 0 {
+		return err
+	}
+	n.setShape(shape)
+	return n.openHosted()
+}
+
+// openHosted opens the replicas that the node has on disk. What is left of those that were
+// being removed goes.
+func (n *Node) openHosted() error {
+	for shard := range n.groups() {
+		dir := n.groupDir(shard)
+		if err := os.RemoveAll(dir + droppedSuffix); err != nil {
+			return err
+		}
+		if _, err := os.Stat(dir); err == nil {
+			if err := n.host(shard, false); err != nil {
+				return err
+			}
+		}
+	}
+	n.setOpened()
+	return nil
+}
+
+func (n *Node) setOpened() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.opened = true
+}
+
+// options are those that all groups of a node have.
+func (n *Node) options(dir string, transport raft.Transport) cluster.Options {
+	db := *n.cfg.DB
+	if db.MemtableBytes == 0 {
+		db.MemtableBytes = min(max(allMemtables/max(1, n.groups()), 1<<20), 16<<20)
+	}
+	return cluster.Options{ID: n.id, Dir: dir, Transport: transport, DB: &db, Raft: n.cfg.Raft}
+}
+
+// allMemtables is what the memtables of a node's groups have together before they are
+// flushed, unless they are small or few.
+const allMemtables = 64 << 20
+
+// alone is a group of this node.
+func (n *Node) alone(addr raft.ServerAddress) []raft.Server {
+	return []raft.Server{{ID: raft.ServerID(n.id), Address: addr}}
+}
+
+// host opens the node's replica of a group, if it is not open.
+func (n *Node) host(shard int, first bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.opening[shard]:
+		return fmt.Errorf("group %d is being opened or removed", shard)
+	case n.replicas[shard] != nil:
+		return nil
+	case n.ctx.Err() != nil:
+		return n.ctx.Err()
+	case shard < 0 || shard >= n.shape.Groups:
+		return fmt.Errorf("there is no group %d here", shard)
+	}
+	n.opening[shard] = true
+	n.mu.Unlock() // clients need it, and a large log takes a while
+	if n.cfg.opens != nil {
+		n.cfg.opens(shard)
+	}
+	r, err := n.openReplica(shard, first)
+	n.mu.Lock()
+	delete(n.opening, shard)
+	if err == nil {
+		n.replicas[shard] = r
+	}
+	return err
+}
+
+// replica returns the node's replica of a group, nil if it has none.
+func (n *Node) replica(shard int) *replica {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.replicas[shard]
+}
+
+// member returns this node as a member of a group, nil if it is none.
+func (n *Node) member(shard int) *cluster.Node {
+	if r := n.replica(shard); r != nil {
+		return r.node
+	}
+	return nil
+}
+
+// replicaList returns the node's replicas.
+func (n *Node) replicaList() (out []*replica) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for shard := range n.shape.Groups {
+		if r := n.replicas[shard]; r != nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// groups returns how many groups there are, 0 while that is not known.
+func (n *Node) groups() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.shape.Groups
+}
+
+// setShape notes how the cluster is divided, once.
+func (n *Node) setShape(s Shape) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.shape.Groups == 0 {
+		n.shape = s
+		n.front.SetShards(s.Groups)
+	}
+}
+
+// learnShape reads from the directory how the cluster is divided, and writes it there if
+// the node begins one. A node whose database does not have it yet at the start opens its
+// replicas now.
+func (n *Node) learnShape() {
+	for ; n.ctx.Err() == nil; pause(n.ctx, 50*time.Millisecond) {
+		begins := n.begins()
+		s, err := n.readShape()
+		switch {
+		case err == nil && s.Groups > 0 && begins != nil:
+			err = n.endFirst()
+		case err == nil && s.Groups > 0:
+			n.setShape(s)
+			if err := n.openHosted(); err != nil && n.ctx.Err() == nil {
+				n.stop(err)
+			}
+			return
+		case err == nil && begins != nil && n.leadsAll():
+			text, _ := json.Marshal(begins)
+			err = n.note(append([]byte{shapeCommand}, text...))
+		}
+		if err != nil {
+			n.cfg.Logger.Warn("the shape of the cluster is not noted yet", "err", err)
+		}
+	}
 }
 
 func (c Config) resolve() (Config, error) {
@@ -160,12 +361,32 @@ func (c Config) resolve() (Config, error) {
 			return c, fmt.Errorf("siftd: others can reach %s, which requires a password", addr)
 		}
 	}
+	if c.Shape.Groups == 0 {
+		c.Shape.Groups = 16
+	}
+	if c.Shape.Replicas == 0 {
+		c.Shape.Replicas = 3
+	}
+	if c.Shape.Groups < 0 || c.Shape.Groups > maxGroups || c.Shape.Replicas < 0 {
+		return c, fmt.Errorf("siftd: %d groups of %d replicas; there are 1 to %d groups", c.Shape.Groups, c.Shape.Replicas, maxGroups)
+	}
 	if c.MaxBulkBytes == 0 {
 		c.MaxBulkBytes = maxBulk
 	}
 	if c.MaxBulkBytes > maxBulk {
 		return c, fmt.Errorf("siftd: MaxBulkBytes is above %d", maxBulk)
 	}
+	db := sift.Options{}
+	if c.DB != nil {
+		db = *c.DB
+	}
+	if db.BlockCache == nil { // one for all groups
+		if db.CacheBytes == 0 {
+			db.CacheBytes = 64 << 20
+		}
+		db.BlockCache = sift.NewBlockCache(db.CacheBytes)
+	}
+	c.DB = &db
 	if c.Raft == nil {
 		c.Raft = Raft()
 	}
@@ -175,253 +396,79 @@ func (c Config) resolve() (Config, error) {
 	return c, nil
 }
 
-// identify reads the node's id, which it gets at its first start. fresh says that it has
-// no log.
-func (n *Node) identify() (fresh bool, err error) {
-	if err := os.MkdirAll(n.cfg.Dir, 0o755); err != nil {
-		return false, err
-	}
-	if _, err := os.Stat(filepath.Join(n.cfg.Dir, "raft")); err != nil {
-		if fresh = errors.Is(err, os.ErrNotExist); !fresh {
-			return false, err
-		}
-	}
-	path := filepath.Join(n.cfg.Dir, "id")
-	text, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) && fresh {
-		var random [20]byte
-		rand.Read(random[:])
-		text = []byte(hex.EncodeToString(random[:]) + "\n")
-		err = os.WriteFile(path, text, 0o644)
-	}
-	n.id = strings.TrimSpace(string(text))
-	if err == nil && !isID(n.id) {
-		err = fmt.Errorf("siftd: %s does not hold an id", path)
-	}
-	return fresh, err
-}
-
 // ID returns the node's name: 40 hex digits.
 func (n *Node) ID() string { return n.id }
 
 // Addr returns where it listens for clients.
-func (n *Node) Addr() string { return n.clients.ln.Addr().String() }
+func (n *Node) Addr() string { return n.front.Addr().String() }
 
 // HTTPAddr returns where the status page is, "" if there is none.
 func (n *Node) HTTPAddr() string {
-	if !n.hasHTTP {
+	if n.cfg.HTTPAddr == "" {
 		return ""
 	}
-	return n.http.ln.Addr().String()
+	return n.front.HTTPAddr().String()
 }
 
 // Done returns a channel that is closed when the node has stopped serving, by Close, a
-// client's SHUTDOWN, or a failure of its database, which Close returns.
+// client's SHUTDOWN, or a failure of a database, which Close returns.
 func (n *Node) Done() <-chan struct{} { return n.done }
 
-// Close hands the leadership to another node, if this one has it, and stops.
-func (n *Node) Close() error {
-	if n.ctx.Err() == nil {
-		// Without another node that is up to date it fails; then there is nothing to
-		// hand over to.
-		_ = n.handOver("")
-	}
-	n.cancel()
-	n.tasks.Wait()
-	errs := []error{n.err, n.node.Close(), n.clients.ln.Close()}
-	if n.hasHTTP {
-		errs = append(errs, n.http.ln.Close())
-	}
-	return errors.Join(errs...)
-}
+// fail has the node stop.
+func (n *Node) fail() { n.once.Do(func() { close(n.done) }) }
 
-// run has one server after another answer clients: one for each term in which the node
-// leads, and one for each time between.
-func (n *Node) run() {
-	defer close(n.done)
-	for n.ctx.Err() == nil {
-		stop, err := n.serveOnce()
-		if stop {
-			n.err = errors.Join(err, n.node.FSM().Err())
-			return
-		}
-		if err != nil {
-			n.cfg.Logger.Warn("the node serves nobody", "err", err)
-			pause(n.ctx, 50*time.Millisecond)
-		}
+// serve answers clients.
+func (n *Node) serve() {
+	defer n.fail()
+	if err := n.front.Serve(); err != nil {
+		n.stop(err)
 	}
 }
 
-// lastReplies is how long clients of a server that is replaced have to take the replies of
-// commands that it has carried out.
+// stop has the node stop because of an error, which Close returns.
+func (n *Node) stop(err error) {
+	n.mu.Lock()
+	n.failed = errors.Join(n.failed, err)
+	n.mu.Unlock()
+	n.fail()
+}
+
+// lastReplies is how long clients have to take the replies of commands that were carried
+// out when the node stops.
 const lastReplies = 200 * time.Millisecond
 
-// serveOnce runs a server until it has to be replaced, or the node is to stop.
-func (n *Node) serveOnce() (stop bool, err error) {
-	if err := n.node.FSM().Err(); err != nil {
-		return true, err
-	}
-	g := &group{n: n, lost: make(chan struct{})}
-	if g.leads = n.node.Raft().State() == raft.Leader; g.leads {
-		if err := n.takeOver(g); err != nil {
-			return false, err
+// Close hands over to other nodes what this one leads, and stops.
+func (n *Node) Close() error {
+	if n.ctx.Err() == nil {
+		var wg sync.WaitGroup
+		for _, r := range n.replicaList() {
+			// Without another node that is up to date it fails; then there is nothing
+			// to hand over to.
+			wg.Go(func() { _ = r.handOver("") })
+		}
+		wg.Wait()
+		if n.node != nil && n.leadsAll() {
+			_ = n.node.Raft().LeadershipTransfer().Error() // as above
 		}
 	}
-	db, replaced, release, err := n.node.FSM().Hold()
-	if err != nil {
-		return true, err
+	n.cancel()
+	var errs []error
+	if n.front != nil {
+		errs = append(errs, n.front.Close(lastReplies))
 	}
-	defer release()
-	cfg, err := n.serverConfig(g)
-	if err != nil {
-		return true, err
+	n.fail()
+	n.tasks.Wait()
+	for _, r := range n.replicaList() {
+		errs = append(errs, r.close())
 	}
-	s, err := serve.New(db, cfg)
-	if err != nil {
-		return false, err
+	if n.node != nil {
+		errs = append(errs, n.node.FSM().Err(), n.node.Close())
 	}
-	if err := s.Listen(); err != nil {
-		return false, err
+	if n.mux != nil {
+		errs = append(errs, n.mux.Close())
 	}
-	n.cfg.Logger.Info("serving", "leads", g.leads, "term", g.term)
-	n.set(&running{s, g})
-	defer n.set(nil)
-	served := make(chan error, 1)
-	go func() { served <- s.Serve() }()
-	stop = n.watch(g, replaced, served)
-	err = s.Close(lastReplies)
-	if served != nil && !stop {
-		<-served
-	}
-	return stop, err
-}
-
-// takeOver begins a term: what leaders before have proposed is applied by then, or
-// refused.
-func (n *Node) takeOver(g *group) error {
-	g.term = n.node.Raft().CurrentTerm()
-	rand.Read(g.epoch[:])
-	_, err := n.propose(append([]byte{beginCommand}, g.epoch[:]...))
-	return err
-}
-
-func (n *Node) serverConfig(g *group) (serve.Config, error) {
-	cfg := serve.Config{
-		Addr: n.cfg.Addr, HTTPAddr: n.cfg.HTTPAddr, Password: n.cfg.Password, TLS: n.cfg.ClientTLS,
-		FilterBytes: n.cfg.FilterBytes, RequestBytes: n.cfg.RequestBytes, MaxClients: n.cfg.MaxClients, MaxBulkBytes: n.cfg.MaxBulkBytes,
-		Logger: n.cfg.Logger, Group: g, Leads: g.leads,
-	}
-	var err error
-	if cfg.Listener, err = n.clients.next(); err != nil {
-		return cfg, err
-	}
-	if n.hasHTTP {
-		cfg.HTTPListener, err = n.http.next()
-	}
-	return cfg, err
-}
-
-// watch returns when a server has to be replaced, or the node is to stop.
-func (n *Node) watch(g *group, replaced <-chan struct{}, served <-chan error) (stop bool) {
-	tick := time.NewTicker(20 * time.Millisecond) // LeaderCh tells only of some changes
-	defer tick.Stop()
-	for {
-		select {
-		case <-n.ctx.Done():
-			return true
-		case <-n.node.FSM().Failed():
-			return true
-		case <-served:
-			return true
-		case <-replaced:
-			return false
-		case <-g.lost:
-			return false
-		case <-n.node.Raft().LeaderCh():
-		case <-tick.C:
-		}
-		r := n.node.Raft()
-		if leads := r.State() == raft.Leader; leads != g.leads || leads && r.CurrentTerm() != g.term {
-			return false
-		}
-	}
-}
-
-func (n *Node) set(r *running) {
 	n.mu.Lock()
-	n.current = r
-	n.mu.Unlock()
-}
-
-// handOver makes another node the leader, if this one is: id, or any. Commands under way
-// end before.
-func (n *Node) handOver(id string) error {
-	n.mu.Lock()
-	r := n.current
-	n.mu.Unlock()
-	if r == nil || !r.group.leads {
-		return nil
-	}
-	addr := raft.ServerAddress("")
-	others := 0
-	for _, server := range n.servers() {
-		if string(server.ID) == id {
-			addr = server.Address
-		}
-		if string(server.ID) != n.id && server.Suffrage == raft.Voter {
-			others++
-		}
-	}
-	if others == 0 {
-		return errors.New("siftd: there is no other node to lead")
-	}
-	r.server.Retire()
-	var f raft.Future
-	if id == "" {
-		f = n.node.Raft().LeadershipTransfer()
-	} else {
-		f = n.node.Raft().LeadershipTransferToServer(raft.ServerID(id), addr)
-	}
-	err := f.Error()
-	if err != nil {
-		r.group.lose() // another server goes on
-	}
-	return err
-}
-
-func (n *Node) propose(command []byte) (any, error) {
-	return n.node.Propose(context.Background(), command)
-}
-
-// confirm is cluster.Node.Confirm; it ends when the node no longer leads, or stops.
-func (n *Node) confirm(term uint64) error { return n.node.Confirm(n.ctx, term) }
-
-func (n *Node) servers() []raft.Server {
-	f := n.node.Raft().GetConfiguration()
-	if f.Error() != nil {
-		return nil
-	}
-	return f.Configuration().Servers
-}
-
-func (n *Node) knows(id string) bool {
-	for _, server := range n.servers() {
-		if string(server.ID) == id {
-			return true
-		}
-	}
-	return false
-}
-
-// address returns where clients reach a node, "" if that is not known.
-func (n *Node) address(id string) (addr string, err error) {
-	err = n.node.ReadStale(func(v *cluster.View) error {
-		value, err := v.Get([]byte(nodeKeys + id))
-		if errors.Is(err, sift.ErrNotFound) {
-			return nil
-		}
-		addr = string(value)
-		return err
-	})
-	return addr, err
+	defer n.mu.Unlock()
+	n.replicas = nil
+	return errors.Join(append(errs, n.failed)...)
 }

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,11 +17,12 @@ import (
 
 const (
 	demoNodes   = 3
+	demoGroups  = 16
 	demoClients = 8
 	demoWrites  = 500 // a client
 )
 
-// demo runs three nodes, loads them, and kills the leader meanwhile.
+// demo runs three nodes of 16 groups, loads them, and kills one meanwhile.
 func demo(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "siftd")
 	if err != nil {
@@ -45,12 +45,15 @@ func demo(ctx context.Context) error {
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: d.addrs, MaxRedirects: 30, MaxRetryBackoff: 100 * time.Millisecond,
 		DialerRetries: 1, ClusterStateReloadInterval: 200 * time.Millisecond})
 	defer c.Close()
-	leader, err := d.leader(ctx, c, demoNodes)
+	leads, err := d.spread(ctx, c, demoNodes)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("three nodes at %s; %s leads\n", strings.Join(d.addrs, ", "), leader)
-	acked, err := d.load(ctx, c, leader)
+	fmt.Println("three nodes, each of which has all keys and leads some of the groups:")
+	for _, addr := range d.addrs {
+		fmt.Printf("  %s leads %d of %d groups\n", addr, leads[addr], demoGroups)
+	}
+	acked, err := d.load(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -61,7 +64,7 @@ func demo(ctx context.Context) error {
 		} else if got != want {
 			lost++
 		}
-		if has, err := c.BFExists(ctx, "seen", key).Result(); err != nil {
+		if has, err := c.BFExists(ctx, seen(key), key).Result(); err != nil {
 			return err
 		} else if !has {
 			lost++
@@ -74,8 +77,11 @@ func demo(ctx context.Context) error {
 	return nil
 }
 
-// load has clients write, and kills the leader when half is written.
-func (d *demoGroup) load(ctx context.Context, c *redis.ClusterClient, leader string) (map[string]string, error) {
+// seen names the filter that an item is in: one of several, in different groups.
+func seen(key string) string { return "seen:" + key[len(key)-1:] }
+
+// load has clients write, and kills a node when half is written.
+func (d *demoGroup) load(ctx context.Context, c *redis.ClusterClient) (map[string]string, error) {
 	var mu sync.Mutex
 	acked := map[string]string{}
 	half := make(chan struct{})
@@ -87,7 +93,7 @@ func (d *demoGroup) load(ctx context.Context, c *redis.ClusterClient, leader str
 					close(half)
 				}
 				key, value := fmt.Sprintf("key:%d:%d", n, i), fmt.Sprint(i)
-				if c.Set(ctx, key, value, 0).Err() == nil && c.BFAdd(ctx, "seen", key).Err() == nil {
+				if c.Set(ctx, key, value, 0).Err() == nil && c.BFAdd(ctx, seen(key), key).Err() == nil {
 					mu.Lock()
 					acked[key] = value
 					mu.Unlock()
@@ -96,33 +102,72 @@ func (d *demoGroup) load(ctx context.Context, c *redis.ClusterClient, leader str
 		})
 	}
 	<-half
-	d.kill(leader)
+	victim := d.addrs[0]
+	d.kill(victim)
 	begin := time.Now()
-	fmt.Printf("killed the leader while %d clients write\n", demoClients)
-	next, err := d.leader(ctx, c, demoNodes-1)
+	fmt.Printf("killed %s while %d clients write\n", victim, demoClients)
+	leads, err := d.spread(ctx, c, demoNodes-1)
 	if err == nil {
-		fmt.Printf("%s leads, a write was possible after %v\n", next, time.Since(begin).Round(10*time.Millisecond))
+		fmt.Printf("the others lead all groups, and each took a write, after %v:", time.Since(begin).Round(10*time.Millisecond))
+		for _, addr := range d.addrs[1:] {
+			fmt.Printf(" %s leads %d", addr, leads[addr])
+		}
+		fmt.Println()
 	}
 	wg.Wait()
 	return acked, err
 }
 
-// leader waits until there are so many nodes with a vote and a write is possible, and
-// returns who leads.
-func (d *demoGroup) leader(ctx context.Context, c *redis.ClusterClient, nodes int) (string, error) {
+// spread waits until so many nodes lead all groups, as evenly as can be, all groups are on
+// all three, and each takes a write. It returns how many groups each node leads.
+func (d *demoGroup) spread(ctx context.Context, c *redis.ClusterClient, nodes int) (map[string]int, error) {
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
-		if err = c.Set(ctx, "leader", "?", 0).Err(); err != nil {
+		c.ReloadState(ctx)
+		var shards []redis.ClusterShard
+		if shards, err = c.ClusterShards(ctx).Result(); err != nil {
 			continue
 		}
-		c.ReloadState(ctx)
-		shards, _ := c.ClusterShards(ctx).Result()
-		if len(shards) == 1 && len(shards[0].Nodes) >= nodes {
-			n := shards[0].Nodes[0]
-			return net.JoinHostPort(n.Endpoint, strconv.FormatInt(n.Port, 10)), nil
+		leads, whole := map[string]int{}, 0
+		for _, s := range shards {
+			n := s.Nodes[0]
+			leads[net.JoinHostPort(n.Endpoint, strconv.FormatInt(n.Port, 10))]++
+			if len(s.Nodes) == demoNodes {
+				whole++
+			}
+		}
+		even := 0
+		for i, addr := range d.addrs {
+			if d.nodes[i] != nil && leads[addr] >= demoGroups/nodes {
+				even++
+			}
+		}
+		if whole == demoGroups && len(leads) == nodes && even == nodes {
+			if err = d.writeAll(ctx, c); err == nil {
+				return leads, nil
+			}
 		}
 	}
-	return "", fmt.Errorf("no leader within a minute: %w", errors.Join(err, ctx.Err()))
+	return nil, fmt.Errorf("the groups have no leaders within a minute: %w", errors.Join(err, ctx.Err()))
+}
+
+// writeAll writes a key to each group.
+func (d *demoGroup) writeAll(ctx context.Context, c *redis.ClusterClient) error {
+	done := map[int64]bool{}
+	for i := 0; len(done) < demoGroups; i++ {
+		key := "first:" + strconv.Itoa(i)
+		slot, err := c.ClusterKeySlot(ctx, key).Result()
+		if err != nil {
+			return err
+		}
+		if group := slot * demoGroups / 16384; !done[group] {
+			if err := c.Set(ctx, key, "?", 0).Err(); err != nil {
+				return err
+			}
+			done[group] = true
+		}
+	}
+	return nil
 }
 
 type silent struct{}

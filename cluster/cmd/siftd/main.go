@@ -2,6 +2,7 @@
 //
 //	siftd --data DIR --init --listen HOST:PORT --raft HOST:PORT
 //	siftd --data DIR --join HOST:PORT --listen HOST:PORT --raft HOST:PORT
+//	siftd backup --http HOST:PORT,HOST:PORT --to DIR
 //	siftd demo
 //
 // docs/cluster.md has more.
@@ -19,6 +20,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/cluster"
@@ -29,9 +31,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
-	if len(os.Args) == 2 && os.Args[1] == "demo" {
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "demo":
 		err = demo(ctx)
-	} else {
+	case len(os.Args) > 1 && os.Args[1] == "backup":
+		err = backup(ctx, os.Args[2:])
+	default:
 		err = run(ctx, os.Args[1:])
 	}
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -40,6 +45,9 @@ func main() {
 	}
 }
 
+// minSnapshotInterval bounds how often each group looks whether to take a snapshot.
+const minSnapshotInterval = 10 * time.Millisecond
+
 // options are the flags.
 type options struct {
 	siftd.Config
@@ -47,6 +55,7 @@ type options struct {
 	clientCert, clientKey, clientCA        string
 	peerCert, peerKey, peerCA              string
 	filterMB, clientMB, cacheMB, snapshots int
+	snapshotInterval                       time.Duration
 }
 
 func (o *options) flags() *flag.FlagSet {
@@ -56,8 +65,11 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.Announce, "announce", "", "where clients reach the node; default: --listen")
 	f.StringVar(&o.RaftAddr, "raft", "127.0.0.1:7380", "listen for other nodes here; what others can reach requires --peer-cert")
 	f.StringVar(&o.RaftAnnounce, "raft-announce", "", "where other nodes reach it; default: --raft")
-	f.BoolVar(&o.Init, "init", false, "begin a group, if the directory is empty")
-	f.StringVar(&o.join, "join", "", "join the group of these nodes, if the directory is empty: their --listen, by commas")
+	f.BoolVar(&o.Init, "init", false, "begin a cluster, if the directory is empty")
+	f.StringVar(&o.Restore, "restore", "", "with --init: begin with what siftd backup has written to this directory, and with as many groups")
+	f.IntVar(&o.Shape.Groups, "groups", 16, "with --init: divide the keys over so many groups, which cannot be changed")
+	f.IntVar(&o.Shape.Replicas, "replicas", 3, "with --init: so many nodes are in a group, or all if there are fewer")
+	f.StringVar(&o.join, "join", "", "join the cluster of these nodes, if the directory is empty: their --listen, by commas")
 	f.StringVar(&o.HTTPAddr, "http", "", "serve the status page and /metrics here; default: nowhere")
 	f.StringVar(&o.passwordFile, "password-file", "", "ask clients for the password on the first line of this file; default: the environment's SIFT_PASSWORD")
 	f.StringVar(&o.clientCert, "tls-cert", "", "the certificate for clients, with its chain")
@@ -71,6 +83,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.cacheMB, "cache-memory", 64, "memory for the block cache in MiB")
 	f.IntVar(&o.MaxClients, "max-clients", 10000, "connections at a time")
 	f.IntVar(&o.snapshots, "snapshot-entries", 8192, "entries of the log between two snapshots, at least")
+	f.DurationVar(&o.snapshotInterval, "snapshot-interval", 2*time.Minute, "time between two snapshots, at least")
 	return f
 }
 
@@ -102,27 +115,25 @@ func run(ctx context.Context, args []string) error {
 
 // resolve makes a configuration of the flags.
 func (o *options) resolve() (err error) {
-	if min(o.filterMB, o.clientMB, o.cacheMB, o.MaxClients, o.snapshots) < 1 {
+	if min(o.filterMB, o.clientMB, o.cacheMB, o.MaxClients, o.snapshots, o.Shape.Groups, o.Shape.Replicas) < 1 {
 		return errors.New("a limit is not positive")
+	}
+	if o.snapshotInterval < minSnapshotInterval {
+		return fmt.Errorf("--snapshot-interval is below %v", minSnapshotInterval)
 	}
 	o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	o.FilterBytes, o.RequestBytes = int64(o.filterMB)<<20, int64(o.clientMB)<<20/2
 	o.DB = &sift.Options{CacheBytes: int64(o.cacheMB) << 20, Logger: o.Logger}
 	o.Raft = siftd.Raft()
-	o.Raft.SnapshotThreshold = uint64(o.snapshots)
+	o.Raft.SnapshotInterval, o.Raft.SnapshotThreshold = o.snapshotInterval, uint64(o.snapshots)
 	o.Raft.TrailingLogs = min(o.Raft.TrailingLogs, uint64(o.snapshots))
 	if o.join != "" {
 		o.Join = strings.Split(o.join, ",")
 	}
 	o.Password = os.Getenv("SIFT_PASSWORD")
 	if o.passwordFile != "" {
-		text, err := os.ReadFile(o.passwordFile)
-		if err != nil {
+		if o.Password, err = readPassword(o.passwordFile); err != nil {
 			return err
-		}
-		line, _, _ := strings.Cut(string(text), "\n")
-		if o.Password = strings.TrimSuffix(line, "\r"); o.Password == "" {
-			return fmt.Errorf("the first line of %s is empty", o.passwordFile)
 		}
 	}
 	if o.clientCert != "" || o.clientKey != "" {
@@ -148,6 +159,19 @@ func (o *options) resolve() (err error) {
 		}
 	}
 	return nil
+}
+
+func readPassword(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	password := strings.TrimSuffix(line, "\r")
+	if password == "" {
+		return "", fmt.Errorf("the first line of %s is empty", path)
+	}
+	return password, nil
 }
 
 // authority reads certificates of authorities.

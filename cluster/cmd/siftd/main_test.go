@@ -98,7 +98,7 @@ func TestFlags(t *testing.T) {
 			"--tls-cert", clientCert, "--tls-key", clientKey, "--tls-ca", clientCA}, more...)
 	}
 	peers := []string{"--peer-cert", peerCert, "--peer-key", peerKey, "--peer-ca", peerCA}
-	start(t, args(0, append(peers, "--init")...)...)
+	start(t, args(0, append(peers, "--init", "--groups", "1")...)...)
 	start(t, args(1, append(peers, "--join", addrs[0])...)...)
 	// This one has a certificate that the others do not take: it never gets the log, and so no vote.
 	start(t, args(2, "--join", addrs[0], "--peer-cert", otherCert, "--peer-key", otherKey, "--peer-ca", peerCA)...)
@@ -199,6 +199,8 @@ func TestRefusedFlags(t *testing.T) {
 		{[]string{"--init", "--tls-cert", cert, "--tls-key", key, "--tls-ca", empty}, "holds no certificate"},
 		{[]string{"--init", "--password-file", empty}, "is empty"},
 		{[]string{"--init", "--max-clients", "0"}, "not positive"},
+		{[]string{"--init", "--groups", "0"}, "not positive"},
+		{[]string{"--init", "--groups", "5000"}, "1 to 1024"},
 		{[]string{"--init", "fruit"}, "unexpected argument"},
 		{nil, "is empty"},
 	} {

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/siftdb/sift/cluster/siftd"
+)
+
+// backup makes a backup of a cluster that runs.
+func backup(ctx context.Context, args []string) (err error) {
+	f := flag.NewFlagSet("siftd backup", flag.ContinueOnError)
+	pages := f.String("http", "", "the nodes' --http, by commas; with https:// if they have --tls-cert")
+	to := f.String("to", "", "make this directory, and write the backup there")
+	passwordFile := f.String("password-file", "", "the password is on the first line of this file; default: the environment's SIFT_PASSWORD")
+	ca := f.String("tls-ca", "", "the authority that signs the certificates for clients; default: the system's")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if *pages == "" || *to == "" || f.NArg() > 0 {
+		return errors.New("backup needs --http and --to, and nothing else")
+	}
+	from := siftd.BackupSource{Password: os.Getenv("SIFT_PASSWORD")}
+	if *passwordFile != "" {
+		if from.Password, err = readPassword(*passwordFile); err != nil {
+			return err
+		}
+	}
+	if *ca != "" {
+		pool, err := authority(*ca)
+		if err != nil {
+			return fmt.Errorf("--tls-ca: %w", err)
+		}
+		from.Client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	}
+	for page := range strings.SplitSeq(*pages, ",") {
+		if !strings.Contains(page, "://") {
+			page = "http://" + page
+		}
+		from.Pages = append(from.Pages, page)
+	}
+	return siftd.Backup(ctx, from, *to)
+}

@@ -1,0 +1,37 @@
+// Package durable writes files that survive a power cut.
+package durable
+
+import (
+	"errors"
+	"path/filepath"
+
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// tempSuffix ends the name of a file that is to replace another.
+const tempSuffix = ".tmp"
+
+// Replace gives the file at path this content, atomically: after a crash it is whole, or as
+// it was before. When Replace returns nil, the content is durable.
+func Replace(path string, data []byte) error {
+	if err := WriteFile(path+tempSuffix, data); err != nil {
+		return err
+	}
+	if err := vfs.OS.Rename(path+tempSuffix, path); err != nil {
+		return err
+	}
+	return vfs.OS.SyncDir(filepath.Dir(path))
+}
+
+// WriteFile creates a file and syncs it, but not its directory. A crash may leave a part.
+func WriteFile(path string, data []byte) error {
+	f, err := vfs.OS.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,261 @@
+package cluster
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// A Mux is a port that several groups have together. A connection begins with
+//
+//	20 bytes  the cluster
+//	 4 bytes  the group, little-endian
+//	 8 bytes  the replica, little-endian
+//
+// and is a transport's of hashicorp/raft from there on. Connections for another cluster, or
+// for a replica that the node had before, are closed.
+type Mux struct {
+	ln      net.Listener
+	known   net.Addr
+	dial    func(addr string, timeout time.Duration) (net.Conn, error)
+	cluster atomic.Pointer[ClusterID]
+	done    chan struct{}
+	tasks   sync.WaitGroup
+
+	mu     sync.Mutex
+	groups map[uint32]*muxLayer
+	closed bool
+}
+
+// ClusterID is a random number that the nodes of a cluster have in common.
+type ClusterID [20]byte
+
+const muxHeader = len(ClusterID{}) + 4 + 8
+
+// muxHeaderTime is how long a connection has to say which group it is for.
+const muxHeaderTime = 10 * time.Second
+
+// muxPool is how many idle connections a group keeps to each node.
+const muxPool = 2
+
+// ListenMux listens at an address, and is known to other nodes by it, or by advertise if
+// that is not "". With t it encrypts and authenticates as ListenTLS does, without as little
+// as ListenTCP.
+func ListenMux(address, advertise string, t *TLS) (*Mux, error) {
+	m := &Mux{done: make(chan struct{}), groups: map[uint32]*muxLayer{}}
+	m.SetCluster(ClusterID{})
+	if t != nil && (t.Authority == nil || len(t.Certificate.Certificate) == 0) {
+		return nil, errors.New("cluster: a certificate and an authority are needed")
+	}
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	m.ln, m.known = ln, ln.Addr()
+	if advertise != "" {
+		addr, err := net.ResolveTCPAddr("tcp", advertise)
+		if err != nil {
+			return nil, errors.Join(err, ln.Close())
+		}
+		m.known = addr
+	}
+	m.dial = func(addr string, timeout time.Duration) (net.Conn, error) {
+		return net.DialTimeout("tcp", addr, timeout)
+	}
+	if t != nil {
+		server, client := t.configs()
+		m.ln = tls.NewListener(ln, server)
+		m.dial = func(addr string, timeout time.Duration) (net.Conn, error) {
+			return tls.DialWithDialer(&net.Dialer{Timeout: timeout}, "tcp", addr, client)
+		}
+	}
+	m.tasks.Go(m.accept)
+	return m, nil
+}
+
+// Addr returns how other nodes know the port.
+func (m *Mux) Addr() raft.ServerAddress { return raft.ServerAddress(m.known.String()) }
+
+// SetCluster says to which cluster the node belongs from now on. It is zeros before.
+func (m *Mux) SetCluster(id ClusterID) { m.cluster.Store(&id) }
+
+// Cluster returns to which cluster the node belongs.
+func (m *Mux) Cluster() ClusterID { return *m.cluster.Load() }
+
+// ReplicaAddr returns the address of a node's replica of a group, as Transport's LocalAddr
+// does; addr is the node's. That of replica 0 is the same.
+func ReplicaAddr(addr raft.ServerAddress, replica uint64) raft.ServerAddress {
+	if replica == 0 {
+		return addr
+	}
+	return raft.ServerAddress(fmt.Sprintf("%s/%016x", addr, replica))
+}
+
+// CutReplica divides an address into those of the node and of its replica.
+func CutReplica(addr raft.ServerAddress) (node raft.ServerAddress, replica uint64, err error) {
+	host, text, ok := strings.Cut(string(addr), "/")
+	if ok {
+		replica, err = strconv.ParseUint(text, 16, 64)
+	}
+	return raft.ServerAddress(host), replica, err
+}
+
+// Transport returns the transport of a group, of which there is one at a time: another can be
+// made when it has been closed.
+//
+// A replica that begins without what the node's replica of the group had before has to have
+// another number, by which the others know it: see ReplicaAddr. It must not vote, or
+// acknowledge anything, in the place of the one before, which nodes that were away may take
+// for a member.
+func (m *Mux) Transport(group uint32, replica uint64, logger hclog.Logger) (raft.Transport, error) {
+	if logger == nil {
+		logger = hclog.NewNullLogger()
+	}
+	l := &muxLayer{mux: m, group: group, replica: replica, conns: make(chan net.Conn), done: make(chan struct{})}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.closed:
+		return nil, net.ErrClosed
+	case m.groups[group] != nil:
+		return nil, errors.New("cluster: the group has a transport")
+	}
+	m.groups[group] = l
+	return raft.NewNetworkTransportWithLogger(l, muxPool, requestTimeout, logger), nil
+}
+
+// Close closes the port. The groups' transports can be closed before or afterwards.
+func (m *Mux) Close() error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	m.closed = true
+	close(m.done)
+	m.mu.Unlock()
+	err := m.ln.Close()
+	m.tasks.Wait()
+	return err
+}
+
+func (m *Mux) accept() {
+	for {
+		conn, err := m.ln.Accept()
+		switch {
+		case err == nil:
+			m.tasks.Go(func() { m.route(conn) })
+			continue
+		case errors.Is(err, net.ErrClosed):
+			return
+		}
+		select { // out of file descriptors, most likely
+		case <-time.After(50 * time.Millisecond):
+		case <-m.done:
+			return
+		}
+	}
+}
+
+// route hands a connection to its group.
+func (m *Mux) route(conn net.Conn) {
+	conn.SetReadDeadline(time.Now().Add(muxHeaderTime)) // before Close can set another
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-m.done:
+			conn.SetReadDeadline(time.Unix(1, 0))
+		case <-stop:
+		}
+	}()
+	var head [muxHeader]byte
+	if _, err := io.ReadFull(conn, head[:]); err != nil {
+		conn.Close()
+		return
+	}
+	cluster, rest := ClusterID(head[:len(ClusterID{})]), head[len(ClusterID{}):]
+	m.mu.Lock()
+	l := m.groups[binary.LittleEndian.Uint32(rest)]
+	m.mu.Unlock()
+	if l == nil || cluster != m.Cluster() || l.replica != binary.LittleEndian.Uint64(rest[4:]) {
+		conn.Close()
+		return
+	}
+	conn.SetReadDeadline(time.Time{})
+	select {
+	case l.conns <- conn:
+	case <-l.done:
+		conn.Close()
+	case <-m.done:
+		conn.Close()
+	}
+}
+
+// muxLayer is a group's raft.StreamLayer.
+type muxLayer struct {
+	mux     *Mux
+	group   uint32
+	replica uint64
+	conns   chan net.Conn
+	once    sync.Once
+	done    chan struct{}
+}
+
+func (l *muxLayer) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.done:
+	case <-l.mux.done:
+	}
+	return nil, net.ErrClosed
+}
+
+func (l *muxLayer) Close() error {
+	l.once.Do(func() {
+		close(l.done)
+		l.mux.mu.Lock()
+		delete(l.mux.groups, l.group)
+		l.mux.mu.Unlock()
+	})
+	return nil
+}
+
+func (l *muxLayer) Addr() net.Addr { return muxAddr(ReplicaAddr(l.mux.Addr(), l.replica)) }
+
+// muxAddr is a net.Addr.
+type muxAddr string
+
+func (muxAddr) Network() string  { return "tcp" }
+func (a muxAddr) String() string { return string(a) }
+
+func (l *muxLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	node, replica, err := CutReplica(address)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := l.mux.dial(string(node), timeout)
+	if err != nil {
+		return nil, err
+	}
+	conn.SetWriteDeadline(time.Now().Add(timeout))
+	cluster := l.mux.Cluster()
+	head := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(cluster[:], l.group), replica)
+	if _, err := conn.Write(head); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	conn.SetWriteDeadline(time.Time{})
+	return conn, nil
+}

@@ -1,0 +1,90 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// TestMux: groups on one port reach those of the same number, and nobody else does.
+func TestMux(t *testing.T) {
+	ports := make([]*Mux, 2)
+	for i := range ports {
+		m, err := ListenMux("127.0.0.1:0", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		ports[i] = m
+	}
+	var from [2]raft.Transport
+	for group := range from {
+		var err error
+		if from[group], err = ports[0].Transport(uint32(group), uint64(group), nil); err != nil {
+			t.Fatal(err)
+		}
+		to, err := ports[1].Transport(uint32(group), uint64(group), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ports[1].Transport(uint32(group), uint64(group), nil); err == nil {
+			t.Error("a group has two transports")
+		}
+		go func() {
+			for rpc := range to.Consumer() {
+				rpc.Respond(&raft.RequestVoteResponse{Term: uint64(group) + 10, Granted: true}, nil)
+			}
+		}()
+	}
+	for group, trans := range from {
+		var resp raft.RequestVoteResponse
+		to := ReplicaAddr(ports[1].Addr(), uint64(group))
+		if err := trans.RequestVote("b", to, &raft.RequestVoteRequest{Term: 1}, &resp); err != nil || resp.Term != uint64(group)+10 {
+			t.Errorf("group %d: term %d, %v", group, resp.Term, err)
+		}
+		if err := trans.RequestVote("b", ReplicaAddr(ports[1].Addr(), 7), &raft.RequestVoteRequest{Term: 1}, &resp); err == nil {
+			t.Errorf("group %d: a replica of before answers", group)
+		}
+	}
+	other, err := ListenMux("127.0.0.1:0", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	other.SetCluster(ClusterID{1})
+	stranger, err := other.Transport(0, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []bool{false, true} {
+		var resp raft.RequestVoteResponse
+		if err := stranger.RequestVote("b", ports[1].Addr(), &raft.RequestVoteRequest{Term: 1}, &resp); (err == nil) != want {
+			t.Errorf("from the same cluster %v: %v", want, err)
+		}
+		other.SetCluster(ClusterID{})
+	}
+	conn, err := net.Dial("tcp", string(ports[1].Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(make([]byte, len(ClusterID{})), 7), 0)); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("a group that is not there: %v", err)
+	}
+	silent, err := net.Dial("tcp", string(ports[1].Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if err := ports[1].Close(); err != nil { // waits for nobody who is silent
+		t.Error(err)
+	}
+}

@@ -1,0 +1,270 @@
+package siftd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/siftdb/sift/cluster"
+	"github.com/siftdb/sift/cluster/internal/durable"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// A backup is a directory:
+//
+//	group-N         what cluster.Node.Backup has written of group N
+//	manifest.json   Manifest, which is written last
+//
+// On disk; do not change.
+const (
+	manifestName = "manifest.json"
+	groupPrefix  = "group-"
+)
+
+// Manifest describes a backup.
+type Manifest struct {
+	Format int     // 1
+	Sizes  []int64 // of the groups' files, in bytes
+}
+
+const manifestFormat = 1
+
+// backupPages are what Backup asks for:
+//
+//	GET /backup     how many groups there are
+//	GET /backup/N   a backup of group N, from its leader
+func (n *Node) backupPages() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"GET /backup":         func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, n.groups()) },
+		"GET /backup/{group}": n.serveBackup,
+	}
+}
+
+func (n *Node) serveBackup(w http.ResponseWriter, r *http.Request) {
+	group, err := strconv.Atoi(r.PathValue("group"))
+	if err != nil || group < 0 || group >= n.groups() {
+		http.Error(w, "there is no such group", http.StatusNotFound)
+		return
+	}
+	node := n.member(group)
+	if node == nil || node.Raft().State() != raft.Leader {
+		http.Error(w, "another node leads the group", http.StatusMisdirectedRequest)
+		return
+	}
+	out := patient{w: w, control: http.NewResponseController(w)}
+	if _, err := node.Backup(r.Context(), &out); err != nil {
+		n.cfg.Logger.Warn("a backup ended early", "group", group, "err", err)
+		if out.begun {
+			panic(http.ErrAbortHandler) // the client sees that it is not whole
+		}
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+}
+
+// patient gives a client a minute for each write, however many there are.
+type patient struct {
+	w       io.Writer
+	control *http.ResponseController
+	begun   bool
+}
+
+func (p *patient) Write(b []byte) (int, error) {
+	p.begun = true
+	if err := p.control.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+		return 0, err
+	}
+	return p.w.Write(b)
+}
+
+// BackupSource is where Backup finds a cluster.
+type BackupSource struct {
+	// Pages are the status pages of its nodes, as URLs.
+	Pages []string
+	// Password is the cluster's.
+	Password string
+	// Client asks them; nil: http.DefaultClient.
+	Client *http.Client
+}
+
+// leaderTime is how long Backup waits for somebody to lead a group.
+const leaderTime = 30 * time.Second
+
+// Backup makes a backup of a cluster in dir, which must not exist. Each group is as it was at
+// one moment after the call, and holds all that was acknowledged before.
+func Backup(ctx context.Context, from BackupSource, dir string) error {
+	if from.Client == nil {
+		from.Client = http.DefaultClient
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	groups, err := from.groups(ctx)
+	if err != nil {
+		return err
+	}
+	m := Manifest{Format: manifestFormat}
+	for group := range groups {
+		size, err := from.group(ctx, group, filepath.Join(dir, groupPrefix+strconv.Itoa(group)))
+		if err != nil {
+			return fmt.Errorf("siftd: group %d: %w", group, err)
+		}
+		m.Sizes = append(m.Sizes, size)
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return errors.Join(durable.Replace(filepath.Join(dir, manifestName), append(text, '\n')), vfs.OS.SyncDir(filepath.Dir(dir)))
+}
+
+// groups asks how many groups there are.
+func (s BackupSource) groups(ctx context.Context) (int, error) {
+	var errs []error
+	for _, page := range s.Pages {
+		body, err := s.get(ctx, page+"/backup")
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		groups := 0
+		_, err = fmt.Fscan(io.LimitReader(body, 100), &groups)
+		body.Close()
+		if err == nil && groups > 0 {
+			return groups, nil
+		}
+		errs = append(errs, fmt.Errorf("%s does not know how many groups there are", page))
+	}
+	return 0, fmt.Errorf("siftd: no node says what there is: %w", errors.Join(errs...))
+}
+
+// group copies a group from the node that leads it.
+func (s BackupSource) group(ctx context.Context, group int, path string) (size int64, err error) {
+	for end := time.Now().Add(leaderTime); ; {
+		var errs []error
+		for _, page := range s.Pages {
+			body, err := s.get(ctx, page+"/backup/"+strconv.Itoa(group))
+			if err == nil {
+				size, err = save(body, path)
+				body.Close()
+			}
+			if err == nil {
+				return size, nil
+			}
+			errs = append(errs, err)
+		}
+		if err := errors.Join(errs...); time.Now().After(end) || !pause(ctx, 100*time.Millisecond) {
+			return 0, err
+		}
+	}
+}
+
+func (s BackupSource) get(ctx context.Context, url string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	if s.Password != "" {
+		req.SetBasicAuth("", s.Password)
+	}
+	resp, err := s.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 200)) // says why, if it can
+		resp.Body.Close()
+		return nil, fmt.Errorf("%s: %s: %s", url, resp.Status, text)
+	}
+	return resp.Body, nil
+}
+
+func save(r io.Reader, path string) (size int64, err error) {
+	f, err := vfs.OS.Create(path)
+	if err != nil {
+		return 0, err
+	}
+	size, err = io.Copy(f, r)
+	if err == nil {
+		err = f.Sync()
+	}
+	return size, errors.Join(err, f.Close())
+}
+
+func readManifest(dir string) (m Manifest, err error) {
+	path := filepath.Join(dir, manifestName)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return m, fmt.Errorf("siftd: it is no backup, or not whole: %w", err)
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return m, fmt.Errorf("siftd: %s: %w", path, err)
+	}
+	if m.Format != manifestFormat || len(m.Sizes) == 0 {
+		return m, fmt.Errorf("siftd: %s is of a format that is not known", path)
+	}
+	for group, size := range m.Sizes {
+		file := filepath.Join(dir, groupPrefix+strconv.Itoa(group))
+		if have, err := vfs.OS.Size(file); err != nil || have != size {
+			return m, errors.Join(err, fmt.Errorf("siftd: %s has %d bytes of %d", file, have, size))
+		}
+	}
+	return m, nil
+}
+
+// restoringName is a file that is there while a node begins with a backup. A node that was
+// stopped meanwhile does not go on with a part of it.
+const restoringName = "restoring"
+
+// beginRestore is called before the node has anything.
+func (n *Node) beginRestore(fresh bool) error {
+	path := filepath.Join(n.cfg.Dir, restoringName)
+	switch _, err := os.Stat(path); {
+	case err == nil:
+		return fmt.Errorf("siftd: a restore into %s was interrupted: empty the directory and restore again", n.cfg.Dir)
+	case !errors.Is(err, os.ErrNotExist):
+		return err
+	case !fresh || n.cfg.Restore == "":
+		return nil
+	case !n.cfg.Init:
+		return errors.New("siftd: only the node that begins the cluster restores a backup")
+	}
+	return durable.Replace(path, nil)
+}
+
+// restore puts the backup in place. Nobody is served yet.
+func (n *Node) restore(m Manifest) error {
+	for group, size := range m.Sizes {
+		if err := restoreGroup(n.member(group), filepath.Join(n.cfg.Restore, groupPrefix+strconv.Itoa(group)), size); err != nil {
+			return fmt.Errorf("siftd: restoring group %d: %w", group, err)
+		}
+	}
+	if err := vfs.OS.Remove(filepath.Join(n.cfg.Dir, restoringName)); err != nil {
+		return err
+	}
+	return vfs.OS.SyncDir(n.cfg.Dir)
+}
+
+func restoreGroup(node *cluster.Node, path string, size int64) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), leaderTime)
+	defer cancel()
+	for node.Raft().State() != raft.Leader {
+		if !pause(ctx, 5*time.Millisecond) {
+			return errors.New("nobody leads it")
+		}
+	}
+	return node.RestoreBackup(f, size)
+}

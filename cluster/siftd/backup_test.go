@@ -1,0 +1,189 @@
+package siftd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// startAt starts a node that needs no addresses beforehand.
+func startAt(t *testing.T, cfg Config) *Node {
+	t.Helper()
+	cfg.Addr, cfg.RaftAddr, cfg.HTTPAddr, cfg.Password = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "secret"
+	n, err := Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func clientOf(t *testing.T, nodes ...*Node) *redis.ClusterClient {
+	t.Helper()
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.Addr())
+	}
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, Password: "secret", MaxRedirects: 100, MaxRetryBackoff: 50 * time.Millisecond,
+		DialerRetries: 1, ClusterStateReloadInterval: 100 * time.Millisecond})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// TestBackup: a cluster of three is backed up while clients write, and restored into one of
+// two. All is there that was acknowledged before, and of what came later no later write
+// without the one before.
+func TestBackup(t *testing.T) {
+	redis.SetLogger(silent{})
+	ctx := t.Context()
+	first := startAt(t, Config{Dir: t.TempDir(), Init: true})
+	nodes := []*Node{first, startAt(t, Config{Dir: t.TempDir(), Join: []string{first.Addr()}}), startAt(t, Config{Dir: t.TempDir(), Join: []string{first.Addr()}})}
+	c := clientOf(t, nodes...)
+	const keys = 500
+	for i := range keys {
+		if err := errors.Join(c.Set(ctx, fmt.Sprint("k", i), i, time.Hour).Err(), c.BFAdd(ctx, fmt.Sprint("f", i%7), i).Err()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writing, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { // a, then b: in one slot, so in one group
+		for i := 1; writing.Err() == nil; i++ {
+			if err := errors.Join(c.Set(ctx, "{x}a", i, 0).Err(), c.Set(ctx, "{x}b", i, 0).Err()); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	dir := filepath.Join(t.TempDir(), "backup")
+	var from BackupSource
+	for _, n := range nodes {
+		from.Pages = append(from.Pages, "http://"+n.HTTPAddr())
+	}
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	if err := Backup(short, from, filepath.Join(t.TempDir(), "b")); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("a backup without the password: %v", err)
+	}
+	cancel()
+	from.Password = "secret"
+	err := Backup(ctx, from, dir)
+	stop()
+	wg.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Backup(ctx, from, dir); err == nil {
+		t.Error("a backup is overwritten")
+	}
+	one := startAt(t, Config{Dir: t.TempDir(), Init: true, Restore: dir})
+	two := startAt(t, Config{Dir: t.TempDir(), Join: []string{one.Addr()}})
+	r := clientOf(t, one, two)
+	for i := range keys {
+		v, err := r.Get(ctx, fmt.Sprint("k", i)).Int()
+		if err != nil || v != i {
+			t.Fatalf("k%d is %d, %v", i, v, err)
+		}
+		if has, err := r.BFExists(ctx, fmt.Sprint("f", i%7), i).Result(); err != nil || !has {
+			t.Fatalf("filter %d has lost %d, %v", i%7, i, err)
+		}
+	}
+	if ttl, err := r.TTL(ctx, "k0").Result(); err != nil || ttl <= 0 || ttl > time.Hour {
+		t.Errorf("k0 expires in %v, %v", ttl, err)
+	}
+	got := r.MGet(ctx, "{x}a", "{x}b").Val()
+	a, b := number(got, 0), number(got, 1)
+	if a != b && a != b+1 {
+		t.Errorf("a is %d, b %d", a, b)
+	}
+	if err := r.Set(ctx, "k0", "new", 0).Err(); err != nil {
+		t.Error(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		shards, err := r.ClusterShards(ctx).Result()
+		if err == nil && len(shards) > 0 && len(shards[0].Nodes) == 2 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the second node does not join: %v, %v", shards, err)
+		}
+	}
+}
+
+func number(values []any, i int) (n int) {
+	if i < len(values) && values[i] != nil {
+		fmt.Sscan(values[i].(string), &n)
+	}
+	return n
+}
+
+// TestDamagedBackup: a backup that is not whole starts no cluster, and neither does what an
+// interrupted restore has left.
+func TestDamagedBackup(t *testing.T) {
+	redis.SetLogger(silent{})
+	n := startAt(t, Config{Dir: t.TempDir(), Init: true})
+	c := clientOf(t, n)
+	if err := c.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "backup")
+	if err := Backup(t.Context(), BackupSource{Pages: []string{"http://" + n.HTTPAddr()}, Password: "secret"}, dir); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, groupPrefix+"0")
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := []byte(string(whole))
+	flipped[len(flipped)/2] ^= 1
+	into := t.TempDir()
+	restore := func() error {
+		n, err := Start(Config{Dir: into, Addr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0", Init: true, Restore: dir})
+		if err == nil {
+			n.Close()
+		}
+		return err
+	}
+	for _, damage := range []struct {
+		name string
+		file []byte
+		want string
+	}{
+		{"cut", whole[:len(whole)-1], "bytes of"},
+		{"flipped", flipped, "damaged"},
+		{"whole, into what is left", whole, "interrupted"},
+	} {
+		if err := os.WriteFile(file, damage.file, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := restore(); err == nil || !strings.Contains(err.Error(), damage.want) {
+			t.Errorf("%s: %v", damage.name, err)
+		}
+	}
+	into = t.TempDir()
+	if err := restore(); err != nil {
+		t.Error(err)
+	}
+	if err := restore(); err != nil {
+		t.Errorf("the second start: %v", err)
+	}
+	into = t.TempDir()
+	if err := os.Remove(filepath.Join(dir, manifestName)); err != nil {
+		t.Fatal(err)
+	}
+	if err := restore(); err == nil {
+		t.Error("a backup without a manifest is restored")
+	}
+}

@@ -1,0 +1,268 @@
+package siftd
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/cluster"
+	"github.com/siftdb/sift/internal/serve"
+)
+
+// All nodes are in one group that has no slots. It knows where the nodes are, which shall
+// leave, how many groups there are, and who leads them, for nodes that are not in a group.
+// Its leader places the groups.
+
+// Shape says how a cluster is divided.
+type Shape struct {
+	// Groups is how many groups have the slots between them.
+	Groups int
+	// Replicas is how many nodes are in each, or all if there are fewer.
+	Replicas int
+}
+
+// place is what is known of a shard's group to nodes that are not in it.
+type place struct {
+	Leader  string
+	Members []string
+}
+
+// directory is a serve.Group: the group of all nodes.
+type directory struct{ n *Node }
+
+// Write is serve.Group. Clients write to shards.
+func (d directory) Write(*sift.Batch) error { return serve.ErrNotWritten }
+
+// Confirm is serve.Group. What clients are told of the cluster may be old.
+func (d directory) Confirm() error { return nil }
+
+// Replicas is serve.Group.
+func (d directory) Replicas(context.Context, int, time.Duration) int { return 0 }
+
+// State is serve.Group.
+func (d directory) State() serve.GroupState { return d.n.stateOf(d.n.node) }
+
+// leaderWait is how long clients wait for a leader before they are told that there is
+// none.
+const leaderWait = 5 * time.Second
+
+// Leader is serve.Group.
+func (d directory) Leader(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, leaderWait)
+	defer cancel()
+	for {
+		if d.n.leadsAll() {
+			return d.n.cfg.Announce // since it was asked to do something that only the leader can
+		}
+		if _, id := d.n.node.Leader(); id != "" && string(id) != d.n.id {
+			if addr, err := d.n.address(string(id)); err == nil && addr != "" {
+				return addr
+			}
+		}
+		if !pause(ctx, 10*time.Millisecond) {
+			return ""
+		}
+	}
+}
+
+// Join is serve.Group.
+func (d directory) Join(m serve.GroupMember, vote bool) (uint64, error) {
+	n := d.n
+	if err := checkMember(m); err != nil {
+		return 0, err
+	}
+	if !n.leadsAll() {
+		return 0, serve.ErrNotWritten
+	}
+	if err := n.note(fmt.Appendf([]byte{nodeCommand}, "%s\x00%s", m.ID, m.Addr)); err != nil {
+		return 0, err
+	}
+	id, addr := raft.ServerID(m.ID), raft.ServerAddress(m.RaftAddr)
+	was, known := raft.Server{}, false
+	for _, server := range servers(n.node) {
+		if server.ID == id {
+			was, known = server, true
+		}
+	}
+	r := n.node.Raft()
+	var err error
+	switch voter := known && was.Suffrage == raft.Voter; {
+	case voter && was.Address == addr:
+	case voter || vote && known:
+		err = r.AddVoter(id, addr, 0, manageTimeout).Error()
+	case !known || was.Address != addr:
+		err = r.AddNonvoter(id, addr, 0, manageTimeout).Error()
+	}
+	return r.CommitIndex(), err
+}
+
+const manageTimeout = 10 * time.Second
+
+// Forget is serve.Group: the node leaves its groups one by one, and then this one.
+func (d directory) Forget(id string) error {
+	n := d.n
+	if !n.leadsAll() {
+		return serve.ErrNotWritten
+	}
+	// Who was deposed may not know a node that has joined, and who asks removes its data
+	// when it is told that the node is not there.
+	ctx, cancel := context.WithTimeout(n.ctx, manageTimeout)
+	defer cancel()
+	if err := n.node.Read(ctx, func(*cluster.View) error { return nil }); err != nil {
+		return fmt.Errorf("%w: %w", serve.ErrNotWritten, err)
+	}
+	if !n.knows(id) {
+		return fmt.Errorf("unknown node %.50s", id)
+	}
+	stay := 0
+	for _, server := range servers(n.node) {
+		leaving, err := n.leaving(string(server.ID))
+		if err != nil {
+			return err
+		}
+		if string(server.ID) != id && !leaving {
+			stay++
+		}
+	}
+	if stay == 0 {
+		return errors.New("the last node stays")
+	}
+	return n.note(append([]byte{leaveCommand}, id...))
+}
+
+// Failover is serve.Group: it hands over what this node leads.
+func (d directory) Failover(id string) error {
+	var errs []error
+	led := 0
+	for _, r := range d.n.replicaList() {
+		if r.leads() {
+			led++
+			errs = append(errs, r.handOver(id))
+		}
+	}
+	if led == 0 && id != d.n.id {
+		return errors.New("the node leads no group")
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Node) leadsAll() bool { return n.node.Raft().State() == raft.Leader }
+
+// note changes the directory.
+func (n *Node) note(command []byte) error {
+	_, err := n.node.Propose(context.Background(), command)
+	if err != nil && !errors.Is(err, cluster.ErrUnknown) {
+		err = fmt.Errorf("%w: %w", serve.ErrNotWritten, err)
+	}
+	return err
+}
+
+// lookup returns an entry of the directory, nil if there is none.
+func (n *Node) lookup(key string) (value []byte, err error) {
+	err = n.node.ReadStale(func(v *cluster.View) error {
+		value, err = v.Get([]byte(key))
+		if errors.Is(err, sift.ErrNotFound) {
+			value, err = nil, nil
+		} else if value == nil {
+			value = []byte{}
+		}
+		return err
+	})
+	return value, err
+}
+
+// address returns where clients reach a node, "" if that is not known.
+func (n *Node) address(id string) (string, error) {
+	addr, err := n.lookup(nodeKeys + id)
+	return string(addr), err
+}
+
+// leaving reports whether a node is to leave.
+func (n *Node) leaving(id string) (bool, error) {
+	v, err := n.lookup(leaveKeys + id)
+	return v != nil, err
+}
+
+// place returns what is known of a group.
+func (n *Node) place(shard int) (p place, err error) {
+	v, err := n.lookup(placeKeys + string(shardBytes(shard)))
+	if v != nil && err == nil {
+		err = json.Unmarshal(v, &p)
+	}
+	return p, err
+}
+
+func shardBytes(shard int) []byte { return binary.LittleEndian.AppendUint16(nil, uint16(shard)) }
+
+// readShape returns how the cluster is divided, zeros while that is not known.
+func (n *Node) readShape() (s Shape, err error) {
+	v, err := n.lookup(shapeKey)
+	if v != nil && err == nil {
+		err = json.Unmarshal(v, &s)
+	}
+	return s, err
+}
+
+func (n *Node) knows(id string) bool {
+	for _, server := range servers(n.node) {
+		if string(server.ID) == id {
+			return true
+		}
+	}
+	return false
+}
+
+// Leader is serve.Shards.
+func (n *Node) Leader(ctx context.Context, shard int) (addr string, self bool) {
+	ctx, cancel := context.WithTimeout(ctx, leaderWait)
+	defer cancel()
+	for {
+		id := ""
+		if r := n.replica(shard); r != nil {
+			_, leader := r.node.Leader()
+			id = string(leader)
+			if now := r.get(); id == n.id && now != nil && now.group.leads {
+				return n.cfg.Announce, true
+			}
+		}
+		// A replica that hears from nobody may have been removed.
+		if r := n.replica(shard); id == "" && (r == nil || time.Since(r.node.Raft().LastContact()) > time.Second) {
+			p, _ := n.place(shard)
+			id = p.Leader
+		}
+		if id != "" && id != n.id {
+			if addr, err := n.address(id); err == nil && addr != "" {
+				return addr, false
+			}
+		}
+		if !pause(ctx, 10*time.Millisecond) {
+			return "", false
+		}
+	}
+}
+
+// States is serve.Shards.
+func (n *Node) States() (out []serve.GroupState) {
+	for shard := range n.groups() {
+		if r := n.replica(shard); r != nil {
+			if s := n.stateOf(r.node); len(s.Members) > 0 {
+				out = append(out, s)
+				continue
+			}
+		}
+		p, _ := n.place(shard)
+		s := serve.GroupState{Self: n.id, Leader: p.Leader}
+		for _, id := range p.Members {
+			addr, _ := n.address(id)
+			s.Members = append(s.Members, serve.GroupMember{ID: id, Addr: addr, Voter: true, Lag: -1})
+		}
+		out = append(out, s)
+	}
+	return out
+}

@@ -1,0 +1,39 @@
+package siftd
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// TestDropTwice: while a replica is being removed, nobody is told that it is there, and it is not
+// removed again: a new one may be in its place by then.
+func TestDropTwice(t *testing.T) {
+	redis.SetLogger(silent{})
+	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})
+	other := startAt(t, Config{Dir: t.TempDir(), Join: []string{n.Addr()}})
+	waitUntil(t, "it is in the group", func() bool { return len(n.States()[0].Members) == 2 && n.States()[0].Members[1].Voter })
+	r := other.replica(0)
+	_, _, release, err := r.node.FSM().Hold() // closing it takes a while
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- other.drop(r, 1<<60) }()
+	waitUntil(t, "it closes", func() bool { return r.ctx.Err() != nil })
+	if reply, err := other.Manage([]string{other.ID(), "HOST", "0"}); err == nil {
+		t.Errorf("HOST: %s, which is being removed", reply)
+	}
+	go func() { second <- other.drop(r, 1<<60) }()
+	select {
+	case <-second:
+	case <-time.After(time.Second):
+		t.Error("it is removed a second time")
+		defer func() { t.Log("the second:", <-second) }()
+	}
+	release()
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,215 @@
+package siftd
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/siftdb/sift/cluster"
+	"github.com/siftdb/sift/internal/serve"
+)
+
+// startAndStop starts a node that is stopped before it gets anywhere.
+func startAndStop(t *testing.T, cfg Config) {
+	t.Helper()
+	cfg.Addr, cfg.RaftAddr = "127.0.0.1:0", "127.0.0.1:0"
+	n, err := Start(cfg)
+	if err == nil {
+		err = n.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setOne waits until a cluster of four groups takes writes in all of them.
+func setOne(t *testing.T, n *Node) {
+	t.Helper()
+	c := clientOf(t, n)
+	waitUntil(t, "the node serves", func() bool {
+		for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
+			if c.Set(t.Context(), key, 1, 0).Err() != nil {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func waitUntil(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(40 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not yet: %s", what)
+		}
+	}
+}
+
+// TestFirstStartInterrupted: a node that was stopped at once, or killed before it was a
+// member of the group of all nodes, goes on with its cluster; its groups are the same.
+func TestFirstStartInterrupted(t *testing.T) {
+	redis.SetLogger(silent{})
+	dir := t.TempDir()
+	startAndStop(t, Config{Dir: dir, Init: true, Shape: Shape{4, 3}})
+	all := filepath.Join(dir, "directory")
+	kept := filepath.Join(t.TempDir(), "directory")
+	if err := os.Rename(all, kept); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(all, "raft"), 0o755); err != nil { // as far as a kill let it
+		t.Fatal(err)
+	}
+	startAndStop(t, Config{Dir: dir})
+	n := startAt(t, Config{Dir: dir})
+	setOne(t, n)
+	if n.groups() != 4 {
+		t.Errorf("%d groups", n.groups())
+	}
+	firstEnds(t, dir)
+}
+
+func firstEnds(t *testing.T, dir string) {
+	t.Helper()
+	waitUntil(t, "the first start has ended", func() bool {
+		_, err := os.Stat(filepath.Join(dir, firstName))
+		return os.IsNotExist(err)
+	})
+}
+
+// TestJoinInterrupted: a node that was stopped before it was a voter becomes one later.
+func TestJoinInterrupted(t *testing.T) {
+	redis.SetLogger(silent{})
+	first := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{4, 3}})
+	dir := t.TempDir()
+	startAndStop(t, Config{Dir: dir, Join: []string{"127.0.0.1:1"}}) // nobody is there
+	n := startAt(t, Config{Dir: dir, Join: []string{first.Addr()}})
+	waitUntil(t, "the node has joined", func() bool { return votes(first, n.ID()) })
+}
+
+func votes(n *Node, id string) bool {
+	for _, s := range servers(n.node) {
+		if string(s.ID) == id && s.Suffrage == raft.Voter {
+			return true
+		}
+	}
+	return false
+}
+
+// TestForgetBeforeVote: a node that joined, and went away before it got a vote, is forgotten.
+func TestForgetBeforeVote(t *testing.T) {
+	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{4, 3}})
+	waitUntil(t, "it leads", n.leadsAll)
+	id := strings.Repeat("0", 40)
+	if _, err := (directory{n}).Join(serve.GroupMember{ID: id, Addr: "127.0.0.1:1", RaftAddr: "127.0.0.1:1"}, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := (directory{n}).Forget(id); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, "it is forgotten", func() bool { return !n.knows(id) })
+}
+
+// TestJoinWithGroups: a directory that has groups and no first start is not empty: these
+// groups would be others than those of the cluster.
+func TestJoinWithGroups(t *testing.T) {
+	dir := t.TempDir()
+	startAndStop(t, Config{Dir: dir, Init: true, Shape: Shape{4, 3}})
+	for _, name := range []string{"directory", firstName} {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, err := Start(Config{Dir: dir, Addr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0", Join: []string{"127.0.0.1:1"}})
+	if err == nil {
+		t.Error("it joined", n.Close())
+	}
+}
+
+// TestDropInterrupted: what is left of a replica that was being removed is not opened.
+func TestDropInterrupted(t *testing.T) {
+	redis.SetLogger(silent{})
+	dir := t.TempDir()
+	n := startAt(t, Config{Dir: dir, Init: true, Shape: Shape{4, 3}})
+	setOne(t, n)
+	firstEnds(t, dir)
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(dir, "groups", "2"+droppedSuffix)
+	if err := os.Rename(filepath.Join(dir, "groups", "2"), left); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(left, "raft")); err != nil {
+		t.Fatal(err)
+	}
+	n = startAt(t, Config{Dir: dir})
+	if n.replica(2) != nil || n.replica(1) == nil {
+		t.Error("the wrong groups are there")
+	}
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Error(err)
+	}
+}
+
+// TestAnotherNode: a node that has the address of another one does not answer for it.
+func TestAnotherNode(t *testing.T) {
+	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{4, 3}})
+	other := startAt(t, Config{Dir: t.TempDir(), Join: []string{n.Addr()}})
+	waitUntil(t, "it has joined", func() bool { return votes(n, other.ID()) && n.leadsAll() })
+	gone := strings.Repeat("0", 40)
+	if err := n.note([]byte("N" + gone + "\x00" + other.Addr())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.poll(other.ID()); err != nil {
+		t.Error(err)
+	}
+	if hosted, err := n.poll(gone); err == nil {
+		t.Errorf("it says that it has %v", hosted)
+	}
+}
+
+// TestReplicaForgets: a replica that was created again does not vote in the place of the one that
+// the node had before, which nodes that were away may take for a member.
+func TestReplicaForgets(t *testing.T) {
+	redis.SetLogger(silent{})
+	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})
+	other := startAt(t, Config{Dir: t.TempDir(), Join: []string{n.Addr()}})
+	waitUntil(t, "it is in the group", func() bool { return len(n.States()[0].Members) == 2 && n.States()[0].Members[1].Voter })
+	at := func() raft.ServerAddress { return cluster.ReplicaAddr(other.mux.Addr(), other.replica(0).id) }
+	before := at()
+	if err := other.replica(0).drop(); err != nil {
+		t.Fatal(err)
+	}
+	other.mu.Lock()
+	delete(other.replicas, 0)
+	other.mu.Unlock()
+	if err := other.host(0, false); err != nil {
+		t.Fatal(err)
+	}
+	mux, err := cluster.ListenMux("127.0.0.1:0", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mux.Close()
+	mux.SetCluster(n.mux.Cluster())
+	from, err := mux.Transport(1, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("candidate"), Addr: []byte("127.0.0.1:1")}
+	for _, c := range []struct {
+		to   raft.ServerAddress
+		want bool
+	}{{before, false}, {at(), true}} {
+		var resp raft.RequestVoteResponse
+		err := from.RequestVote("", c.to, &raft.RequestVoteRequest{RPCHeader: header, Term: 1000, LastLogIndex: 1, LastLogTerm: 1, LeadershipTransfer: true}, &resp)
+		if (err == nil) != c.want {
+			t.Errorf("the replica at %s answers: %+v, %v", c.to, resp, err)
+		}
+	}
+}

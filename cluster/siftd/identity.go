@@ -1,0 +1,163 @@
+package siftd
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/siftdb/sift/cluster"
+	"github.com/siftdb/sift/cluster/internal/durable"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// The node's name and its cluster's, each 40 hex digits and a newline. The first is random, and
+// new when the rest of the directory is: the node has forgotten what it has promised. The second
+// is random for who begins the cluster; who joins it asks for it.
+//
+// On disk; do not change.
+const (
+	idName      = "id"
+	clusterName = "cluster"
+)
+
+func newID() (id cluster.ClusterID) {
+	rand.Read(id[:])
+	return id
+}
+
+func writeID(path string, id cluster.ClusterID) error {
+	return durable.Replace(path, []byte(hex.EncodeToString(id[:])+"\n"))
+}
+
+// readID returns zeros if there is no file.
+func readID(path string) (id cluster.ClusterID, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return id, nil
+	}
+	if err != nil {
+		return id, err
+	}
+	if id, err = parseID(strings.TrimSuffix(string(text), "\n")); err != nil {
+		return id, fmt.Errorf("siftd: %s does not hold an id", path)
+	}
+	return id, nil
+}
+
+func parseID(text string) (id cluster.ClusterID, err error) {
+	if !isID(text) {
+		return id, fmt.Errorf("%.50q is not an id", text)
+	}
+	_, err = hex.Decode(id[:], []byte(text))
+	return id, err
+}
+
+// identify reads who the node is. empty says that it has no log, and has not begun its first
+// start.
+func (n *Node) identify() (empty bool, err error) {
+	if err := os.MkdirAll(n.cfg.Dir, 0o755); err != nil {
+		return false, err
+	}
+	if err := n.readFirst(); err != nil {
+		return false, err
+	}
+	if _, err := os.Stat(filepath.Join(n.cfg.Dir, "directory", "raft")); err != nil {
+		if !errors.Is(err, os.ErrNotExist) {
+			return false, err
+		}
+		empty = n.first == nil
+	}
+	path := filepath.Join(n.cfg.Dir, idName)
+	if empty {
+		if err := writeID(path, newID()); err != nil {
+			return true, err
+		}
+	}
+	id, err := readID(path)
+	if err != nil {
+		return empty, err
+	}
+	if id == (cluster.ClusterID{}) {
+		return empty, fmt.Errorf("siftd: %s has no id", n.cfg.Dir)
+	}
+	n.id = hex.EncodeToString(id[:])
+	return empty, nil
+}
+
+// beginCluster gives the node a new cluster, or none if it joins one.
+func (n *Node) beginCluster() error {
+	path := filepath.Join(n.cfg.Dir, clusterName)
+	if n.cfg.Init {
+		return writeID(path, newID())
+	}
+	if err := vfs.OS.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// readCluster has the node belong to the cluster of its directory, which is not another one
+// than that of the nodes that it is to join, as far as they answer.
+func (n *Node) readCluster() error {
+	id, err := readID(filepath.Join(n.cfg.Dir, clusterName))
+	switch {
+	case err != nil:
+		return err
+	case id == (cluster.ClusterID{}) && !n.joins():
+		return fmt.Errorf("siftd: %s does not say of which cluster it is", n.cfg.Dir)
+	case id == (cluster.ClusterID{}):
+		return nil
+	}
+	n.mux.SetCluster(id)
+	for _, addr := range n.cfg.Join {
+		if err := n.sameCluster(addr); errors.Is(err, errCluster) {
+			return err
+		}
+	}
+	return nil
+}
+
+// errCluster: two nodes belong to different clusters.
+var errCluster = errors.New("siftd: not the same cluster")
+
+// clusterTime is how long a node has to say to which cluster it belongs.
+const clusterTime = time.Second
+
+// sameCluster returns nil if a node belongs to the same cluster as this one. If this one has
+// none yet, it belongs to the other's from then on.
+func (n *Node) sameCluster(addr string) error {
+	reply, err := n.ask(addr, []string{"CLUSTER", "NODE", "CLUSTER"}, clusterTime)
+	if err != nil {
+		return err
+	}
+	theirs, err := parseID(strings.TrimPrefix(reply, "+"))
+	if err != nil {
+		return fmt.Errorf("siftd: %s says %q", addr, reply)
+	}
+	ours := n.mux.Cluster()
+	if ours == (cluster.ClusterID{}) {
+		if err := writeID(filepath.Join(n.cfg.Dir, clusterName), theirs); err != nil {
+			return err
+		}
+		n.mux.SetCluster(theirs)
+		return nil
+	}
+	if ours != theirs {
+		return fmt.Errorf("%w: %s holds a node of %x, and %s is one of %x", errCluster, n.cfg.Dir, ours, addr, theirs)
+	}
+	return nil
+}
+
+// clusterID answers CLUSTER NODE CLUSTER.
+func (n *Node) clusterID() (string, error) {
+	id := n.mux.Cluster()
+	if id == (cluster.ClusterID{}) {
+		return "", errors.New("the node has not joined a cluster yet")
+	}
+	return hex.EncodeToString(id[:]), nil
+}

@@ -1,0 +1,342 @@
+package siftd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/siftdb/sift/cluster"
+	"github.com/siftdb/sift/internal/serve"
+)
+
+// hosted is what a node tells of a group that it is in.
+type hosted struct {
+	Shard   int
+	Replica string
+	Leads   bool
+	Term    uint64
+	Index   uint64       // where the members were last changed
+	Settled bool         // that is committed
+	Members []memberView // if it leads
+}
+
+// Manage is serve.Shards. CLUSTER returns the cluster's id. Otherwise the first argument is the id
+// of the node that is meant: another one may have its address, if its directory was lost. The rest
+// is one of
+//
+//	HOSTED                              what the node has, JSON
+//	HOST shard                          make an empty replica, if there is none; its number
+//	ADD|VOTE|REMOVE shard id addr index change the members of a group that this node leads
+//	LEAD shard id                       hand it over
+//	DROP shard index                    remove the replica, unless the node has been added since
+func (n *Node) Manage(args []string) (reply string, err error) {
+	if len(args) == 0 {
+		return "", errCommand
+	}
+	if len(args) == 1 && args[0] == "CLUSTER" {
+		return n.clusterID()
+	}
+	if args[0] != n.id {
+		return "", fmt.Errorf("this is node %s, not %.50s", n.id, args[0])
+	}
+	args = args[1:]
+	if len(args) == 1 && args[0] == "HOSTED" {
+		n.mu.Lock()
+		opened := n.opened
+		n.mu.Unlock()
+		if !opened {
+			return "", errors.New("the node has not opened its groups yet")
+		}
+		text, err := json.Marshal(n.hosted())
+		return string(text), err
+	}
+	if len(args) < 2 {
+		return "", errCommand
+	}
+	shard, err := strconv.Atoi(args[1])
+	if err != nil {
+		return "", errCommand
+	}
+	r := n.replica(shard)
+	switch {
+	case args[0] == "HOST" && len(args) == 2:
+		if err := n.host(shard, false); err != nil {
+			return "", err
+		}
+		if r = n.replica(shard); r == nil {
+			return "", fmt.Errorf("there is no group %d here", shard)
+		}
+		return r.name(), nil
+	case r == nil:
+		return "", fmt.Errorf("there is no group %d here", shard)
+	case args[0] == "LEAD" && len(args) == 3:
+		return "OK", r.handOver(args[2])
+	case args[0] == "DROP" && len(args) == 3:
+		index, err := strconv.ParseUint(args[2], 10, 64)
+		if err != nil {
+			return "", errCommand
+		}
+		return "OK", n.drop(r, index)
+	case len(args) == 5:
+		index, err := strconv.ParseUint(args[4], 10, 64)
+		if err != nil {
+			return "", errCommand
+		}
+		return "OK", r.change(args[0], args[2], args[3], index)
+	}
+	return "", errCommand
+}
+
+// name is how others know the replica.
+func (r *replica) name() string { return replicaOf(string(cluster.ReplicaAddr("", r.id))) }
+
+// replicaOf returns the name of a replica whose address it is.
+func replicaOf(addr string) string {
+	_, name, _ := strings.Cut(addr, "/")
+	return name
+}
+
+// hosted returns what the node has.
+func (n *Node) hosted() (out []hosted) {
+	for _, r := range n.replicaList() {
+		in := r.node.Raft()
+		h := hosted{Shard: r.shard, Replica: r.name(), Term: in.CurrentTerm(), Index: configIndex(r.node)}
+		h.Settled = in.CommitIndex() >= h.Index
+		if now := r.get(); now != nil && now.group.leads && now.group.term == h.Term {
+			h.Leads = true
+			for _, m := range n.stateOf(r.node).Members {
+				h.Members = append(h.Members, memberView{m.ID, replicaOf(m.RaftAddr), m.Voter, m.Lag})
+			}
+		}
+		out = append(out, h)
+	}
+	return out
+}
+
+// drop removes a replica, if the node was not added to the group after index.
+func (n *Node) drop(r *replica, index uint64) error {
+	if n.begins() != nil {
+		return errors.New("the first start has not ended, and the next one would make the group again")
+	}
+	for _, server := range servers(r.node) {
+		if string(server.ID) == n.id && configIndex(r.node) > index {
+			return errors.New("the node is a member")
+		}
+	}
+	n.mu.Lock()
+	switch {
+	case n.replicas[r.shard] != r:
+		n.mu.Unlock()
+		return nil
+	case n.opening[r.shard]:
+		n.mu.Unlock()
+		return fmt.Errorf("group %d is being removed", r.shard)
+	}
+	n.opening[r.shard] = true
+	n.mu.Unlock()
+	err := r.drop()
+	n.mu.Lock()
+	delete(n.opening, r.shard)
+	delete(n.replicas, r.shard)
+	n.mu.Unlock()
+	return err
+}
+
+// How often the groups are looked at, and how soon again after something was done.
+const (
+	placeEvery = 500 * time.Millisecond
+	placeNext  = 50 * time.Millisecond
+	// lostAfter is when a node that cannot be reached gets no new groups to learn.
+	lostAfter = 10 * time.Second
+	// pollTime is how long a node has to say what it has.
+	pollTime = 2 * time.Second
+)
+
+// placeGroups places the groups while this node leads the directory.
+func (n *Node) placeGroups() {
+	heard := map[string]time.Time{}
+	said := ""
+	for wait := placeEvery; pause(n.ctx, wait); {
+		wait = placeEvery
+		if !n.leadsAll() || n.groups() == 0 {
+			clear(heard)
+			continue
+		}
+		v, err := n.look(heard)
+		if err == nil {
+			if a := v.plan(); a.what != "" {
+				wait = placeNext
+				n.cfg.Logger.Info("placing", "what", a.what, "group", a.shard, "node", a.node)
+				err = n.carryOut(v, a)
+			}
+		}
+		if err != nil {
+			wait = placeEvery
+			if err.Error() != said {
+				said = err.Error()
+				n.cfg.Logger.Warn("a group was not placed", "err", err)
+			}
+		}
+	}
+}
+
+// look asks all nodes what they have.
+func (n *Node) look(heard map[string]time.Time) (*view, error) {
+	n.mu.Lock()
+	v := &view{replicas: n.shape.Replicas, groups: make([]groupView, n.shape.Groups)}
+	n.mu.Unlock()
+	for _, server := range servers(n.node) {
+		leaving, err := n.leaving(string(server.ID))
+		if err != nil {
+			return nil, err
+		}
+		if server.Suffrage != raft.Voter && !leaving {
+			continue // it has not got the directory yet
+		}
+		v.nodes = append(v.nodes, nodeView{id: string(server.ID), addr: string(server.Address), leaving: leaving, hosts: map[int]string{}})
+	}
+	answers := make([][]hosted, len(v.nodes))
+	var wg sync.WaitGroup
+	for i := range v.nodes {
+		wg.Go(func() {
+			var err error
+			if answers[i], err = n.poll(v.nodes[i].id); err == nil {
+				v.nodes[i].reachable = true
+			}
+		})
+	}
+	wg.Wait()
+	terms := make([]uint64, len(v.groups))
+	for i := range v.nodes {
+		node := &v.nodes[i]
+		if node.reachable || heard[node.id].IsZero() {
+			heard[node.id] = time.Now()
+		}
+		node.lost = time.Since(heard[node.id]) > lostAfter
+		for _, h := range answers[i] {
+			if h.Shard < 0 || h.Shard >= len(v.groups) {
+				continue
+			}
+			node.hosts[h.Shard] = h.Replica
+			if h.Leads && h.Term > terms[h.Shard] {
+				terms[h.Shard] = h.Term
+				v.groups[h.Shard] = groupView{node.id, h.Index, h.Settled, h.Members}
+			}
+		}
+	}
+	return v, n.noteLeaders(v)
+}
+
+// poll asks a node what it has.
+func (n *Node) poll(id string) (out []hosted, err error) {
+	if id == n.id {
+		return n.hosted(), nil
+	}
+	reply, err := n.command(id, pollTime, "HOSTED")
+	if err == nil {
+		err = json.Unmarshal([]byte(reply), &out)
+	}
+	return out, err
+}
+
+// command sends CLUSTER NODE to a node.
+func (n *Node) command(id string, most time.Duration, args ...string) (string, error) {
+	args = append([]string{id}, args...)
+	if id == n.id {
+		return n.Manage(args)
+	}
+	addr, err := n.address(id)
+	if err != nil {
+		return "", err
+	}
+	reply, err := n.ask(addr, append([]string{"CLUSTER", "NODE"}, args...), most)
+	if err != nil {
+		return "", err
+	}
+	text, ok := strings.CutPrefix(reply, "+")
+	if !ok {
+		return "", fmt.Errorf("siftd: %s says %q", addr, reply)
+	}
+	return text, nil
+}
+
+// noteLeaders writes to the directory who leads groups and is in them, for nodes that are not.
+func (n *Node) noteLeaders(v *view) error {
+	for shard, g := range v.groups {
+		if g.leader == "" {
+			continue
+		}
+		now := place{Leader: g.leader}
+		for _, m := range g.members {
+			if m.Voter {
+				now.Members = append(now.Members, m.ID)
+			}
+		}
+		was, err := n.place(shard)
+		if err != nil {
+			return err
+		}
+		if was.Leader == now.Leader && slices.Equal(was.Members, now.Members) {
+			continue
+		}
+		text, err := json.Marshal(now)
+		if err != nil {
+			return err
+		}
+		if err := n.note(append(append([]byte{placeCommand}, shardBytes(shard)...), text...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// carryOut does what a plan says.
+func (n *Node) carryOut(v *view, a action) error {
+	shard, index := strconv.Itoa(a.shard), strconv.FormatUint(a.index, 10)
+	var err error
+	switch a.what {
+	case "DROP":
+		_, err = n.command(a.node, 2*manageTimeout, "DROP", shard, index)
+	case "LEAD":
+		_, err = n.command(v.groups[a.shard].leader, 2*manageTimeout, "LEAD", shard, a.node)
+	case "ADD", "VOTE", "REMOVE":
+		addr := "-"
+		if to := v.node(a.node); to != nil {
+			addr = to.addr
+		}
+		if a.what == "ADD" {
+			var replica string
+			replica, err = n.command(a.node, 2*manageTimeout, "HOST", shard)
+			addr += "/" + replica
+		}
+		if err == nil {
+			_, err = n.command(v.groups[a.shard].leader, 2*manageTimeout, a.what, shard, a.node, addr, index)
+		}
+	case "FORGET":
+		err = n.remove(a.node)
+	}
+	if err != nil {
+		return fmt.Errorf("%s of group %d and node %s: %w", a.what, a.shard, a.node, err)
+	}
+	return nil
+}
+
+// remove has a node leave the directory.
+func (n *Node) remove(id string) error {
+	if id == n.id { // the next leader does
+		return n.node.Raft().LeadershipTransfer().Error()
+	}
+	if err := n.node.Raft().RemoveServer(raft.ServerID(id), 0, manageTimeout).Error(); err != nil {
+		return err
+	}
+	return n.note(append([]byte{forgetCommand}, id...))
+}
+
+var _ serve.Shards = (*Node)(nil)

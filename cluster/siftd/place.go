@@ -1,0 +1,343 @@
+package siftd
+
+import (
+	"slices"
+)
+
+// A plan places the groups: it says what to do next, one thing at a time. It only adds a
+// node to a group without a vote, which takes time while the node gets the data; and it
+// removes one only if the others that are up to date are a majority without it.
+
+// view is what the node that places the groups sees of the cluster.
+type view struct {
+	replicas int
+	nodes    []nodeView
+	groups   []groupView
+}
+
+type nodeView struct {
+	id        string
+	addr      string // for other nodes
+	leaving   bool
+	reachable bool
+	lost      bool           // has not been reachable for a while
+	hosts     map[int]string // the replicas that it has, by group
+}
+
+// groupView is a group as its leader sees it.
+type groupView struct {
+	leader  string // "": none is known
+	index   uint64 // where its members were last changed
+	settled bool   // that is committed
+	members []memberView
+}
+
+type memberView struct {
+	ID      string
+	Replica string
+	Voter   bool
+	Lag     int64 // entries; -1: not known
+}
+
+// action is something to do: DROP is the node's; ADD, which has the node make a replica first,
+// VOTE, REMOVE and LEAD the leader's of the group; FORGET is the directory's. "" is nothing.
+type action struct {
+	what  string
+	shard int
+	node  string
+	index uint64
+}
+
+func (v *view) node(id string) *nodeView {
+	for i := range v.nodes {
+		if v.nodes[i].id == id {
+			return &v.nodes[i]
+		}
+	}
+	return nil
+}
+
+// stays reports whether a node is there and is not to leave.
+func (v *view) stays(id string) bool {
+	n := v.node(id)
+	return n != nil && !n.leaving
+}
+
+// load returns how many groups a node is in.
+func (v *view) load(id string) (n int) {
+	for _, g := range v.groups {
+		if g.has(id) {
+			n++
+		}
+	}
+	return n
+}
+
+func (g *groupView) has(id string) bool {
+	return slices.ContainsFunc(g.members, func(m memberView) bool { return m.ID == id })
+}
+
+// has reports whether a member has its replica. Another one of the group, as after a failed
+// change, is not it.
+func (n *nodeView) has(m memberView, shard int) bool {
+	name, ok := n.hosts[shard]
+	return ok && name == m.Replica
+}
+
+// ready reports whether a member of a group has a vote, can be reached, has its replica, and
+// is not far behind.
+func (v *view) ready(m memberView, shard int) bool {
+	n := v.node(m.ID)
+	return m.Voter && n != nil && n.reachable && n.has(m, shard) && m.Lag >= 0 && m.Lag <= nearEnough
+}
+
+// plan returns what to do next.
+func (v *view) plan() action {
+	waiting := false
+	for i := range v.groups {
+		a, wait := v.learn(i)
+		if a.what != "" {
+			return a
+		}
+		waiting = waiting || wait
+	}
+	if a := v.drop(); a.what != "" {
+		return a
+	}
+	if !waiting {
+		for i := range v.groups {
+			if a := v.fit(i); a.what != "" {
+				return a
+			}
+		}
+		if a := v.spread(); a.what != "" {
+			return a
+		}
+		if a := v.forget(); a.what != "" {
+			return a
+		}
+	}
+	return v.spreadLeaders()
+}
+
+// learn looks after members without a vote. With wait another change has to wait.
+func (v *view) learn(shard int) (a action, wait bool) {
+	g := &v.groups[shard]
+	if g.leader == "" || !g.settled {
+		return a, g.leader != ""
+	}
+	for _, m := range g.members {
+		if m.Voter {
+			continue
+		}
+		switch n := v.node(m.ID); {
+		case n == nil || n.leaving || n.lost:
+			return action{"REMOVE", shard, m.ID, g.index}, true
+		case n.reachable && !n.has(m, shard):
+			return action{"ADD", shard, m.ID, g.index}, true
+		case n.reachable && m.Lag >= 0 && m.Lag <= nearEnough:
+			return action{"VOTE", shard, m.ID, g.index}, true
+		}
+		wait = true
+	}
+	return a, wait
+}
+
+// drop has a node remove the replica of a group that it is no member of any more.
+func (v *view) drop() action {
+	for _, n := range v.nodes {
+		for shard := range n.hosts {
+			g := &v.groups[shard]
+			if n.reachable && g.leader != "" && g.settled && !g.has(n.id) {
+				return action{"DROP", shard, n.id, g.index}
+			}
+		}
+	}
+	return action{}
+}
+
+// fit brings a group to the number of members that it should have, on nodes that stay.
+func (v *view) fit(shard int) action {
+	g := &v.groups[shard]
+	if g.leader == "" {
+		return action{}
+	}
+	staying, want := 0, 0
+	var leaving []memberView
+	for _, m := range g.members {
+		if v.stays(m.ID) {
+			staying++
+		} else {
+			leaving = append(leaving, m)
+		}
+	}
+	for _, n := range v.nodes {
+		if !n.leaving {
+			want++
+		}
+	}
+	want = min(want, v.replicas)
+	for _, m := range g.members {
+		if n := v.node(m.ID); n != nil && n.reachable && !n.has(m, shard) { // it was lost
+			if a := v.leave(shard, m.ID); a.what != "" {
+				return a
+			}
+		}
+	}
+	switch {
+	case staying < want:
+		if to := v.emptiest(g); to != "" {
+			return action{"ADD", shard, to, g.index}
+		}
+	case len(leaving) > 0:
+		return v.leave(shard, leaving[0].ID)
+	case staying > want:
+		most := slices.MaxFunc(g.members, func(a, b memberView) int { return v.load(a.ID) - v.load(b.ID) })
+		return v.leave(shard, most.ID)
+	}
+	return action{}
+}
+
+// emptiest returns the node in the fewest groups that can join one, "" if there is none.
+func (v *view) emptiest(g *groupView) (id string) {
+	for _, n := range v.nodes {
+		if n.reachable && !n.leaving && !g.has(n.id) && (id == "" || v.load(n.id) < v.load(id)) {
+			id = n.id
+		}
+	}
+	return id
+}
+
+// leave has a member leave a group, if enough others are up to date.
+func (v *view) leave(shard int, id string) action {
+	g := &v.groups[shard]
+	voters, ready := 0, 0
+	for _, m := range g.members {
+		if m.Voter && m.ID != id {
+			voters++
+			if v.ready(m, shard) {
+				ready++
+			}
+		}
+	}
+	if ready <= voters/2 {
+		return action{}
+	}
+	if g.leader == id {
+		return v.handOver(shard)
+	}
+	return action{"REMOVE", shard, id, g.index}
+}
+
+// handOver has another member lead: the one that leads the fewest groups.
+func (v *view) handOver(shard int) action {
+	g := &v.groups[shard]
+	to := ""
+	for _, m := range g.members {
+		if m.ID != g.leader && v.ready(m, shard) && v.stays(m.ID) && (to == "" || v.led(m.ID) < v.led(to)) {
+			to = m.ID
+		}
+	}
+	if to == "" {
+		return action{}
+	}
+	return action{"LEAD", shard, to, 0}
+}
+
+// led returns how many groups a node leads.
+func (v *view) led(id string) (n int) {
+	for _, g := range v.groups {
+		if g.leader == id {
+			n++
+		}
+	}
+	return n
+}
+
+// spread moves a group from the node that is in the most to the one in the fewest.
+func (v *view) spread() action {
+	most, least := "", ""
+	for _, n := range v.nodes {
+		if n.leaving || !n.reachable {
+			continue
+		}
+		if most == "" || v.load(n.id) > v.load(most) {
+			most = n.id
+		}
+		if least == "" || v.load(n.id) < v.load(least) {
+			least = n.id
+		}
+	}
+	if most == "" || v.load(most)-v.load(least) < 2 {
+		return action{}
+	}
+	for shard := range v.groups {
+		if g := &v.groups[shard]; g.leader != "" && g.settled && g.has(most) && !g.has(least) {
+			return action{"ADD", shard, least, g.index}
+		}
+	}
+	return action{}
+}
+
+// forget has a node leave the directory when it has left all groups.
+func (v *view) forget() action {
+	for _, n := range v.nodes {
+		if n.leaving && v.load(n.id) == 0 && !slices.ContainsFunc(v.groups, func(g groupView) bool { return g.leader == "" }) {
+			return action{"FORGET", 0, n.id, 0}
+		}
+	}
+	return action{}
+}
+
+// spreadLeaders has a node that leads two groups more than another hand one over: to the
+// other, or to the next on the shortest way to it over groups that are led by one node of the
+// way and have the next in them. What is left of the way is shorter then.
+func (v *view) spreadLeaders() action {
+	var best *way
+	for _, n := range v.nodes {
+		if w := v.wayFrom(n.id); w != nil && (best == nil || w.length < best.length) {
+			best = w
+		}
+	}
+	if best == nil {
+		return action{}
+	}
+	return best.first
+}
+
+// way is one by which the lead of groups can be handed on.
+type way struct {
+	to     string
+	length int
+	first  action
+}
+
+// wayFrom returns the shortest way from a node to one that leads two groups less, nil if
+// there is none.
+func (v *view) wayFrom(from string) *way {
+	seen := map[string]bool{from: true}
+	for queue := []way{{to: from}}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		for shard := range v.groups {
+			g := &v.groups[shard]
+			if g.leader != at.to {
+				continue
+			}
+			for _, m := range g.members {
+				if seen[m.ID] || !v.ready(m, shard) || !v.stays(m.ID) {
+					continue
+				}
+				seen[m.ID] = true
+				next := way{m.ID, at.length + 1, at.first}
+				if at.length == 0 {
+					next.first = action{"LEAD", shard, m.ID, 0}
+				}
+				if v.led(from)-v.led(m.ID) >= 2 {
+					return &next
+				}
+				queue = append(queue, next)
+			}
+		}
+	}
+	return nil
+}

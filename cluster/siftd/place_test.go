@@ -1,0 +1,263 @@
+package siftd
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// simulated is a cluster that does what a plan says at once, and looks after the promises.
+type simulated struct {
+	t    *testing.T
+	v    view
+	made int // replicas
+}
+
+func newSimulated(t *testing.T, groups, replicas int) *simulated {
+	s := &simulated{t: t, v: view{replicas: replicas, groups: make([]groupView, groups)}}
+	s.add("n0")
+	for i := range s.v.groups {
+		s.v.groups[i] = groupView{"n0", 1, true, []memberView{{"n0", "", true, 0}}}
+		s.v.nodes[0].hosts[i] = ""
+	}
+	return s
+}
+
+func (s *simulated) add(id string) {
+	s.v.nodes = append(s.v.nodes, nodeView{id: id, reachable: true, hosts: map[int]string{}})
+}
+
+// do does one thing, and reports whether there was one.
+func (s *simulated) do() bool {
+	s.t.Helper()
+	a := s.v.plan()
+	if a.what == "" {
+		return false
+	}
+	n, g := s.v.node(a.node), &s.v.groups[a.shard]
+	switch a.what {
+	case "ADD":
+		if _, ok := n.hosts[a.shard]; !ok {
+			s.made++
+			n.hosts[a.shard] = fmt.Sprint(s.made)
+		}
+		g.members = slices.DeleteFunc(g.members, func(m memberView) bool { return m.ID == a.node })
+		g.members = append(g.members, memberView{a.node, n.hosts[a.shard], false, -1})
+		g.index++
+	case "VOTE":
+		for i := range g.members {
+			if m := &g.members[i]; m.ID == a.node {
+				if m.Lag < 0 || m.Lag > nearEnough {
+					s.t.Errorf("%v, which is %d behind", a, m.Lag)
+				}
+				m.Voter = true
+			}
+		}
+		g.index++
+	case "REMOVE":
+		s.remove(a)
+	case "DROP":
+		if g.has(a.node) {
+			s.t.Errorf("%v, a member", a)
+		}
+		delete(n.hosts, a.shard)
+	case "LEAD":
+		if !g.has(a.node) {
+			s.t.Errorf("%v, no member", a)
+		}
+		g.leader = a.node
+	case "FORGET":
+		for i := range s.v.nodes {
+			if s.v.nodes[i].id == a.node {
+				s.v.nodes = append(s.v.nodes[:i], s.v.nodes[i+1:]...)
+				break
+			}
+		}
+	}
+	s.check()
+	return true
+}
+
+func (s *simulated) remove(a action) {
+	g := &s.v.groups[a.shard]
+	if g.leader == a.node {
+		s.t.Errorf("%v, the leader", a)
+	}
+	for i, m := range g.members {
+		if m.ID == a.node {
+			g.members = append(g.members[:i:i], g.members[i+1:]...)
+			break
+		}
+	}
+	g.index++
+}
+
+// check fails if a group has no majority that can be reached and is up to date, or if more
+// than one member is learning.
+func (s *simulated) check() {
+	s.t.Helper()
+	learning := 0
+	for i, g := range s.v.groups {
+		voters, ready := 0, 0
+		for _, m := range g.members {
+			if !m.Voter {
+				learning++
+				continue
+			}
+			voters++
+			if s.v.ready(m, i) {
+				ready++
+			}
+		}
+		if ready <= voters/2 {
+			s.t.Fatalf("group %d has no majority: %v", i, g)
+		}
+	}
+	if learning > 1 {
+		s.t.Fatalf("%d members are learning at once", learning)
+	}
+}
+
+// settle does all that is to do; members learn in a while.
+func (s *simulated) settle() (steps int) {
+	s.t.Helper()
+	for idle := 0; idle < 2; steps++ {
+		if steps > 10000 {
+			s.t.Fatal("it goes on for ever")
+		}
+		idle++
+		if s.do() {
+			idle = 0
+		}
+		for i := range s.v.groups {
+			for j := range s.v.groups[i].members {
+				if m := &s.v.groups[i].members[j]; m.Lag < 0 {
+					m.Lag, idle = 5000, 0
+				} else if m.Lag > 0 {
+					m.Lag, idle = m.Lag/10, 0
+				}
+			}
+		}
+	}
+	return steps
+}
+
+// even fails unless each group has as many members as it should, which are all there, and
+// nodes are in and lead about as many.
+func (s *simulated) even() {
+	s.t.Helper()
+	in, leads, want := map[string]int{}, map[string]int{}, 0
+	for _, n := range s.v.nodes {
+		in[n.id], leads[n.id] = 0, 0
+		want++
+		if s.v.load(n.id) != len(n.hosts) {
+			s.t.Errorf("%s is in %d groups, and has %d replicas", n.id, s.v.load(n.id), len(n.hosts))
+		}
+	}
+	for i, g := range s.v.groups {
+		if len(g.members) != min(want, s.v.replicas) {
+			s.t.Errorf("group %d: %v", i, g)
+		}
+		leads[g.leader]++
+		for _, m := range g.members {
+			in[m.ID]++
+		}
+	}
+	if spreadOf(in) > 1 || spreadOf(leads) > 1 {
+		s.t.Errorf("in %v, leads %v", in, leads)
+	}
+}
+
+// TestPlan: nodes join and leave in any order, and the groups follow.
+func TestPlan(t *testing.T) {
+	for _, shape := range []Shape{{1, 3}, {16, 3}, {16, 1}, {7, 2}, {5, 5}} {
+		t.Run(fmt.Sprint(shape), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(1, 2))
+			s := newSimulated(t, shape.Groups, shape.Replicas)
+			for next := 1; next < 60; next++ {
+				if len(s.v.nodes) == 1 || random.IntN(2) == 0 && len(s.v.nodes) < 7 {
+					s.add(fmt.Sprint("n", next))
+				} else {
+					s.v.nodes[random.IntN(len(s.v.nodes))].leaving = true
+				}
+				if random.IntN(3) > 0 {
+					s.settle()
+					if len(s.v.nodes) > 0 {
+						s.even()
+					}
+				}
+				if left := s.staying(); left == 0 {
+					s.v.nodes[0].leaving = false
+				}
+			}
+		})
+	}
+}
+
+func (s *simulated) staying() (n int) {
+	for _, node := range s.v.nodes {
+		if !node.leaving {
+			n++
+		}
+	}
+	return n
+}
+
+// TestPlanLost: a node that is gone counts, so that a group of three does not lose another
+// one, until it is told to leave.
+func TestPlanLost(t *testing.T) {
+	s := newSimulated(t, 4, 3)
+	for _, id := range []string{"n1", "n2"} {
+		s.add(id)
+	}
+	s.settle()
+	s.even()
+	n := s.v.node("n2")
+	n.reachable, n.lost = false, true
+	for i := range s.v.groups { // the others elect one of them
+		if g := &s.v.groups[i]; g.leader == "n2" {
+			g.leader = "n0"
+		}
+	}
+	s.v.node("n1").leaving = true
+	s.settle()
+	for i, g := range s.v.groups {
+		if !g.has("n1") {
+			t.Errorf("group %d has lost two of three: %v", i, g)
+		}
+	}
+	s.v.node("n1").leaving, n.leaving = false, true
+	s.add("n3")
+	s.settle()
+	if s.v.node("n2") != nil {
+		t.Error("the lost node is still there")
+	}
+	s.even()
+}
+
+// TestPlanReplicaLost: a voter whose node has no replica does not count as up to date,
+// whatever the leader knows of it from before, and joins again if most others are there.
+func TestPlanReplicaLost(t *testing.T) {
+	s := newSimulated(t, 1, 3)
+	for _, id := range []string{"n1", "n2"} {
+		s.add(id)
+	}
+	for s.do() {
+		for i := range s.v.groups[0].members {
+			s.v.groups[0].members[i].Lag = 0
+		}
+	}
+	delete(s.v.node("n2").hosts, 0)
+	s.v.node("n1").leaving = true
+	if a := s.v.plan(); a.what != "REMOVE" || a.node != "n2" {
+		t.Errorf("%v, and not what makes n2 join again", a)
+	}
+	s.v.node("n0").hosts[0] = "another"
+	if a := s.v.plan(); a.what != "" {
+		t.Errorf("%v, with one replica besides", a)
+	}
+	s.v.node("n0").hosts[0] = ""
+	s.settle()
+	s.even()
+}

@@ -1,0 +1,307 @@
+package siftd
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/siftdb/sift/cluster"
+	"github.com/siftdb/sift/cluster/internal/durable"
+	"github.com/siftdb/sift/internal/serve"
+	"github.com/siftdb/sift/internal/vfs"
+)
+
+// replica is this node's part of a group of shards: a log and a database of its own, and a
+// server behind the node's front.
+type replica struct {
+	n      *Node
+	shard  int
+	id     uint64 // of this replica, which differs from that of others that the node had of the group
+	node   *cluster.Node
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{} // closed when it serves nobody any more
+	err    error         // why, after done
+
+	mu      sync.Mutex
+	current *running // nil between servers
+}
+
+// running is a server and its view of the group.
+type running struct {
+	server *serve.Server
+	group  *group
+}
+
+func (n *Node) groupDir(shard int) string {
+	return filepath.Join(n.cfg.Dir, "groups", strconv.Itoa(shard))
+}
+
+// openReplica opens the node's replica of a shard's group, and makes an empty one if there
+// is none. With first the node is the group's first member.
+func (n *Node) openReplica(shard int, first bool) (*replica, error) {
+	id, err := readReplicaID(n.groupDir(shard))
+	if err != nil {
+		return nil, fmt.Errorf("group %d: %w", shard, err)
+	}
+	transport, err := n.mux.Transport(uint32(shard)+1, id, nil)
+	if err != nil {
+		return nil, err
+	}
+	o := n.options(n.groupDir(shard), transport)
+	o.Apply = apply
+	o.SegmentBytes = max(minSegment, maxSegment/max(1, n.groups()))
+	if first {
+		o.Bootstrap = n.alone(cluster.ReplicaAddr(n.mux.Addr(), id))
+	}
+	r := &replica{n: n, shard: shard, id: id, done: make(chan struct{})}
+	if r.node, err = cluster.Open(o); err != nil {
+		return nil, fmt.Errorf("group %d: %w", shard, err)
+	}
+	r.ctx, r.cancel = context.WithCancel(n.ctx)
+	go r.run()
+	return r, nil
+}
+
+// replicaName is a file with the number of a replica, 16 hex digits and a newline. A node that
+// left a group and joins it again has another one: it has forgotten for whom it voted and what
+// it has acknowledged, so that it is not who it was to those who have not heard of the change.
+//
+// On disk; do not change.
+const replicaName = "replica"
+
+// readReplicaID reads the number of a replica, which it gets before it has a log.
+func readReplicaID(dir string) (id uint64, err error) {
+	path := filepath.Join(dir, replicaName)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		for id == 0 {
+			id = mathrand.Uint64()
+		}
+		if err := vfs.OS.MkdirAll(dir); err != nil {
+			return 0, err
+		}
+		if _, err := os.Stat(filepath.Join(dir, "raft")); !errors.Is(err, os.ErrNotExist) {
+			return 0, errors.Join(err, fmt.Errorf("%s has a log and no number", dir))
+		}
+		return id, durable.Replace(path, fmt.Appendf(nil, "%016x\n", id))
+	}
+	if err != nil {
+		return 0, err
+	}
+	if id, err = strconv.ParseUint(strings.TrimSuffix(string(text), "\n"), 16, 64); err != nil || id == 0 {
+		return 0, fmt.Errorf("%s holds no number", path)
+	}
+	return id, nil
+}
+
+// A segment of a log is allocated as a whole, so with many groups they are smaller.
+const minSegment, maxSegment = 4 << 20, 64 << 20
+
+// close ends what the replica does, and closes its log and database.
+func (r *replica) close() error {
+	r.cancel()
+	<-r.done
+	return errors.Join(r.err, r.node.Close())
+}
+
+// droppedSuffix ends the name of a replica's directory that is being removed: a part of a
+// replica is never opened.
+const droppedSuffix = ".dropped"
+
+// drop closes the replica and removes it.
+func (r *replica) drop() error {
+	err := r.close()
+	dir := r.n.groupDir(r.shard)
+	if err := os.RemoveAll(dir + droppedSuffix); err != nil {
+		return err
+	}
+	if err := vfs.OS.Rename(dir, dir+droppedSuffix); err != nil {
+		return err
+	}
+	return errors.Join(err, vfs.OS.SyncDir(filepath.Dir(dir)), os.RemoveAll(dir+droppedSuffix))
+}
+
+// run has one server after another answer clients: one for each term in which the node
+// leads, and one for each time between.
+func (r *replica) run() {
+	defer close(r.done)
+	for r.ctx.Err() == nil {
+		stop, err := r.serveOnce()
+		if stop {
+			r.err = errors.Join(err, r.node.FSM().Err())
+			if r.ctx.Err() == nil {
+				r.n.fail()
+			}
+			return
+		}
+		if err != nil {
+			r.n.cfg.Logger.Warn("the node serves nobody", "group", r.shard, "err", err)
+			pause(r.ctx, 50*time.Millisecond)
+		}
+	}
+}
+
+// serveOnce runs a server until it has to be replaced, or the replica is to stop.
+func (r *replica) serveOnce() (stop bool, err error) {
+	if err := r.node.FSM().Err(); err != nil {
+		return true, err
+	}
+	g := &group{r: r, lost: make(chan struct{})}
+	if g.leads = r.node.Raft().State() == raft.Leader; g.leads {
+		if err := r.takeOver(g); err != nil {
+			return false, err
+		}
+	}
+	db, replaced, release, err := r.node.FSM().Hold()
+	if err != nil {
+		return true, err
+	}
+	defer release()
+	s, err := serve.New(db, serve.Config{Front: r.n.front, Group: g, Leads: g.leads, Shard: r.shard})
+	if err != nil {
+		return false, err
+	}
+	r.n.cfg.Logger.Info("serving", "group", r.shard, "leads", g.leads, "term", g.term)
+	r.set(&running{s, g})
+	defer r.set(nil)
+	s.Attach()
+	defer s.Detach()
+	return r.watch(g, replaced), nil
+}
+
+// takeOver begins a term: what leaders before have proposed is applied by then, or
+// refused.
+func (r *replica) takeOver(g *group) error {
+	g.term = r.node.Raft().CurrentTerm()
+	rand.Read(g.epoch[:])
+	_, err := r.propose(append([]byte{beginCommand}, g.epoch[:]...))
+	return err
+}
+
+// watch returns when a server has to be replaced, or the replica is to stop.
+func (r *replica) watch(g *group, replaced <-chan struct{}) (stop bool) {
+	tick := time.NewTicker(20 * time.Millisecond) // LeaderCh tells only of some changes
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.ctx.Done():
+			return true
+		case <-r.node.FSM().Failed():
+			return true
+		case <-replaced:
+			return false
+		case <-g.lost:
+			return false
+		case <-r.node.Raft().LeaderCh():
+		case <-tick.C:
+		}
+		in := r.node.Raft()
+		if leads := in.State() == raft.Leader; leads != g.leads || leads && in.CurrentTerm() != g.term {
+			return false
+		}
+	}
+}
+
+func (r *replica) set(to *running) {
+	r.mu.Lock()
+	r.current = to
+	r.mu.Unlock()
+}
+
+func (r *replica) get() *running {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current
+}
+
+// leads reports whether the node leads the group.
+func (r *replica) leads() bool { return r.node.Raft().State() == raft.Leader }
+
+// handOver makes another node the leader, if this one is: id, or any. Commands under way
+// end before.
+func (r *replica) handOver(id string) error {
+	now := r.get()
+	if now == nil || !now.group.leads || id == r.n.id {
+		return nil
+	}
+	addr, others := raft.ServerAddress(""), 0
+	for _, server := range servers(r.node) {
+		if string(server.ID) == id {
+			addr = server.Address
+		}
+		if string(server.ID) != r.n.id && server.Suffrage == raft.Voter {
+			others++
+		}
+	}
+	switch {
+	case others == 0:
+		return errors.New("siftd: there is no other node to lead")
+	case id != "" && addr == "":
+		return fmt.Errorf("unknown node %.50s", id)
+	}
+	now.server.Retire()
+	var f raft.Future
+	if id == "" {
+		f = r.node.Raft().LeadershipTransfer()
+	} else {
+		f = r.node.Raft().LeadershipTransferToServer(raft.ServerID(id), addr)
+	}
+	err := f.Error()
+	if err != nil {
+		now.group.lose() // another server goes on
+	}
+	return err
+}
+
+func (r *replica) propose(command []byte) (any, error) {
+	return r.node.Propose(context.Background(), command)
+}
+
+// servers returns the members of a node's group.
+func servers(n *cluster.Node) []raft.Server {
+	f := n.Raft().GetConfiguration()
+	if f.Error() != nil {
+		return nil
+	}
+	return f.Configuration().Servers
+}
+
+// configIndex returns where in the log the group's members were last changed.
+func configIndex(n *cluster.Node) uint64 {
+	index, _ := strconv.ParseUint(n.Raft().Stats()["latest_configuration_index"], 10, 64)
+	return index
+}
+
+// change adds a member that has no vote, gives it one, or removes it, unless the members
+// were changed since index.
+func (r *replica) change(how, id, addr string, index uint64) error {
+	if !r.leads() {
+		return serve.ErrNotWritten
+	}
+	in := r.node.Raft()
+	switch how {
+	case "ADD":
+		return in.AddNonvoter(raft.ServerID(id), raft.ServerAddress(addr), index, manageTimeout).Error()
+	case "VOTE":
+		for _, server := range servers(r.node) {
+			if string(server.ID) == id {
+				return in.AddVoter(server.ID, server.Address, index, manageTimeout).Error()
+			}
+		}
+		return fmt.Errorf("unknown node %.50s", id)
+	case "REMOVE":
+		return in.RemoveServer(raft.ServerID(id), index, manageTimeout).Error()
+	}
+	return errCommand
+}
