@@ -65,11 +65,12 @@ func Defaults() *raft.Config {
 
 // Node is a member of a group. It is safe for concurrent use.
 type Node struct {
-	fsm   *FSM
-	raft  *raft.Raft
-	log   *log
-	trans *transport
-	id    raft.ServerID
+	fsm       *FSM
+	raft      *raft.Raft
+	log       *log
+	snapshots *SnapshotStore
+	trans     *transport
+	id        raft.ServerID
 
 	barrier   chan struct{} // holds an element while a barrier is on its way
 	ledTerm   uint64        // in this term, all entries of earlier ones are applied; guarded by barrier
@@ -116,6 +117,7 @@ func Open(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	n.snapshots, snapshots.holds = snapshots, n.holds
 	if n.log, err = openLog(filepath.Join(o.Dir, "raft"), o.SegmentBytes, config.Logger, n.trans.needed); err != nil {
 		return nil, err
 	}
@@ -131,8 +133,38 @@ func Open(o Options) (_ *Node, err error) {
 	if n.raft, err = raft.NewRaft(&config, n.fsm, n.log, n.log, snapshots, n.trans); err != nil {
 		return nil, err
 	}
+	go n.trans.receive(n.covers)
 	go n.watch()
 	return n, nil
+}
+
+// covers reports whether a snapshot has nothing that this node has not got. A leader may send
+// one twice, or late. Raft installs it all the same: it drops the log, also the entries behind
+// the snapshot that the node has acknowledged, on which a majority may rest.
+func (n *Node) covers(req *raft.InstallSnapshotRequest) bool {
+	if req.Term < n.raft.CurrentTerm() {
+		return false // Raft refuses it
+	}
+	return n.holds(req.LastLogIndex, req.LastLogTerm)
+}
+
+// holds reports whether the log up to an entry is in this node's log or newest snapshot. Both
+// count the entry's term: equal entries have equal logs before them.
+func (n *Node) holds(index, term uint64) bool {
+	first, err := n.log.FirstIndex()
+	if err != nil {
+		return false
+	}
+	last, err := n.log.LastIndex()
+	if err != nil {
+		return false
+	}
+	var entry raft.Log
+	if first <= index && index <= last && n.log.GetLog(index, &entry) == nil {
+		return entry.Term == term
+	}
+	list, err := n.snapshots.List()
+	return err == nil && len(list) > 0 && list[0].Index >= index
 }
 
 // reconcile brings log, snapshot and database together after a crash.

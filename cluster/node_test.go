@@ -236,3 +236,77 @@ func TestBackup(t *testing.T) {
 	h.startAll(t)
 	check()
 }
+
+// TestLateSnapshot: a snapshot that ends before what a follower has, as one that was sent
+// twice, takes nothing away. Raft itself would drop all of the log.
+func TestLateSnapshot(t *testing.T) {
+	g := newGroup(t, 3)
+	g.config = func(i int) *raft.Config {
+		c := calm(i)
+		c.SnapshotInterval, c.SnapshotThreshold = time.Hour, 1<<40
+		return c
+	}
+	g.startAll(t)
+	for i := range 20 {
+		g.propose(t, fmt.Sprintf("a v%d", i))
+	}
+	leader := g.leader(t)
+	from, to := g.node(leader), (leader+1)%3
+	if err := from.raft.Snapshot().Error(); err != nil {
+		t.Fatal(err)
+	}
+	snapshots, err := from.snapshots.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		g.propose(t, fmt.Sprintf("a w%d", i))
+	}
+	want := g.settle(t)
+	sink, err := g.node(to).snapshots.Create(raft.SnapshotVersionMax, snapshots[0].Index, snapshots[0].Term, raft.Configuration{}, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sink.Write([]byte{0}); !errors.Is(err, errCovered) {
+		t.Errorf("a snapshot that gets as far as the store: %v, want %v", err, errCovered)
+	}
+	if err := sink.Cancel(); err != nil {
+		t.Error(err)
+	}
+	for range 2 { // a log that was changed by the first would show in the second
+		meta, data, err := from.snapshots.Open(snapshots[0].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := g.node(to).log.LastIndex()
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := &raft.InstallSnapshotRequest{
+			RPCHeader:       raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(from.id), Addr: []byte(from.id)},
+			SnapshotVersion: raft.SnapshotVersionMax, Term: from.raft.CurrentTerm(), LastLogIndex: meta.Index,
+			LastLogTerm: meta.Term, Configuration: raft.EncodeConfiguration(meta.Configuration),
+			ConfigurationIndex: meta.ConfigurationIndex, Size: meta.Size,
+		}
+		var resp raft.InstallSnapshotResponse
+		s := g.servers[to]
+		err = from.trans.InstallSnapshot(s.ID, s.Address, req, &resp, data)
+		if err != nil || !resp.Success {
+			t.Errorf("the snapshot is answered with %+v, %v", resp, err)
+		}
+		data.Close()
+		if last, err := g.node(to).log.LastIndex(); err != nil || last < before {
+			t.Errorf("the log ended with entry %d, and ends with %d (%v)", before, last, err)
+		}
+		if err := g.restart(to, func() {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := g.converge(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got["a"] != want["a"] {
+		t.Errorf("a is %q, want %q", got["a"], want["a"])
+	}
+}

@@ -39,6 +39,9 @@ const (
 // that are being sent.
 type SnapshotStore struct {
 	dir string
+	// holds reports whether the node has the log up to an entry, so that it refuses snapshots
+	// that end there; may be nil
+	holds func(index, term uint64) bool
 
 	mu      sync.Mutex
 	counter uint64
@@ -259,6 +262,9 @@ func (s *SnapshotStore) Create(version raft.SnapshotVersion, index, term uint64,
 	return sink, nil
 }
 
+// errCovered refuses a snapshot. Sent again, it is acknowledged.
+var errCovered = errors.New("cluster: the node has all that is in the snapshot")
+
 // snapshotSink is a raft.SnapshotSink. It either adopts a directory or takes a stream
 // apart as it comes.
 type snapshotSink struct {
@@ -296,6 +302,10 @@ func (s *snapshotSink) adopt(db string, applied uint64) error {
 
 func (s *snapshotSink) Write(p []byte) (int, error) {
 	if s.pipe == nil {
+		// Between Node.covers and here, Raft may have handled a request that came before.
+		if holds := s.store.holds; holds != nil && holds(s.meta.Index, s.meta.Term) {
+			return 0, errCovered
+		}
 		var r *io.PipeReader
 		r, s.pipe = io.Pipe()
 		s.done = make(chan struct{})
