@@ -51,7 +51,7 @@ func buildFrail(t *testing.T, exe string) {
 }
 
 var frailEdits = []plant.Edit{
-	{File: "internal/serve/keyspace.go", Old: "time.Now().UnixMilli(), clockFloor", New: "time.Now().UnixMilli()+clockSkew.Load(), clockFloor"},
+	{File: "internal/serve/keyspace.go", Old: "time.Now().UnixMilli(), s.clock.floor", New: "time.Now().UnixMilli()+clockSkew.Load(), s.clock.floor"},
 	{File: "internal/vfs/os.go", Old: "{ return create(name, filePerm) }", New: "{ return failing(create(name, filePerm)) }"},
 	{File: "internal/vfs/log_linux.go", Old: "f, err := o.Create(name)", New: "f, err := create(name, filePerm)"},
 	{File: "internal/vfs/log_linux.go", Old: "return &mappedLog{f: f.(*os.File), next: firstWindow}, nil", New: "return failing(&mappedLog{f: f.(*os.File), next: firstWindow}, nil)"},

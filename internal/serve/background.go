@@ -42,7 +42,7 @@ func (s *Server) sweeper() {
 // that it does not look at the index, which would have the store keep its newest entries in
 // order.
 func (s *Server) sweepDue(c *client) (err error) {
-	if s.expiring.next.Load() > nowMs() {
+	if s.expiring.next.Load() > s.nowMs() {
 		return nil
 	}
 	s.sweeps.Add(1)
@@ -118,7 +118,7 @@ func (s *Server) sweepDatabase(c *client) error {
 // in order, those after last.
 func (s *Server) findExpired(gen uint32, last []byte) (due [][]byte, err error) {
 	lower := appendSpace(nil, spaceExpiry, gen)
-	upper := binary.BigEndian.AppendUint64(slices.Clone(lower), uint64(nowMs()+1))
+	upper := binary.BigEndian.AppendUint64(slices.Clone(lower), uint64(s.nowMs()+1))
 	if last != nil && bytes.HasPrefix(last, lower) {
 		lower = append(last, 0)
 	}
@@ -164,7 +164,7 @@ func (s *Server) sweepKey(c *client, index, key []byte) error {
 	gone, early := false, false
 	if err := c.view(key, func(v []byte) error {
 		h, err := decodeHead(v)
-		gone = err == nil && h.expired()
+		gone = err == nil && s.over(h.expiry)
 		early = !gone && h.expiry == int64(binary.BigEndian.Uint64(index[genLen:])) // the clock was set back
 		return err
 	}); err != nil || early {

@@ -95,7 +95,7 @@ func (s *Server) accept(conn net.Conn) {
 		since: time.Now(), trusted: s.password() == ""}
 	c.strange = c.since
 	c.w.Proto, c.w.Reserve = 2, c.reserve
-	c.last.Store(nowMs())
+	c.last.Store(time.Now().UnixMilli())
 	limits := resp.Limits{
 		MaxArgs:      maxArgs,
 		MaxBulkBytes: s.cfg.MaxBulkBytes,

@@ -305,7 +305,7 @@ func clientPause(c *client, args [][]byte) {
 		c.w.Error("ERR CLIENT PAUSE mode must be WRITE or ALL")
 		return
 	}
-	c.srv.pause.set(nowMs()+min(ms, 1<<40), writes)
+	c.srv.pause.set(time.Now().UnixMilli()+min(ms, 1<<40), writes)
 	c.w.OK()
 }
 
@@ -332,7 +332,7 @@ func (c *client) wait() error {
 		return err
 	}
 	for until := p.until.Load(); until != 0; until = p.until.Load() {
-		if nowMs() >= until {
+		if time.Now().UnixMilli() >= until {
 			p.until.CompareAndSwap(until, 0)
 			break
 		}

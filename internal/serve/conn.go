@@ -20,7 +20,7 @@ func (c *client) run() {
 		args, err := c.r.Next()
 		if err == nil && args != nil {
 			if len(c.w.Buf) == 0 {
-				c.last.Store(nowMs())
+				c.last.Store(time.Now().UnixMilli())
 			}
 			c.do(c.lookup(args[0]), args)
 			if c.quit || len(c.w.Buf) >= replyBytes {
@@ -132,7 +132,7 @@ func (c *client) refused(err error) bool {
 // move notes that the client has sent or taken something.
 func (c *client) move() {
 	if c.taken.Load() > 0 {
-		c.moved.Store(nowMs())
+		c.moved.Store(time.Now().UnixMilli())
 	}
 }
 

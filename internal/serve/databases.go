@@ -109,7 +109,7 @@ func (s *Server) databaseOf(name string) int {
 func (c *client) overlaid() (n keyCount) {
 	prefix := string(appendSpace(nil, spaceHead, c.gen()))
 	add := func(v []byte, sign int64) {
-		if h, err := decodeHead(v); err == nil && !h.expired() {
+		if h, err := decodeHead(v); err == nil && !c.srv.over(h.expiry) {
 			n.keys += sign
 			n.expires += sign * count(h.expiry != 0)
 		}

@@ -247,7 +247,7 @@ func restore(c *client, args [][]byte) {
 		if err := c.free(args[1], replace); err != nil {
 			return err
 		}
-		expiry, err := restoredExpiry(args[2], absolute)
+		expiry, err := c.srv.restoredExpiry(args[2], absolute)
 		if err != nil {
 			return err
 		}
@@ -255,7 +255,7 @@ func restore(c *client, args [][]byte) {
 		switch {
 		case err != nil:
 			return err
-		case expiry != 0 && expiry <= nowMs():
+		case c.srv.over(expiry):
 			c.remove(args[1])
 		default:
 			c.setString(args[1], value, expiry)
@@ -277,7 +277,7 @@ func (c *client) free(key []byte, replace bool) error {
 }
 
 // restoredExpiry parses the time that RESTORE is given.
-func restoredExpiry(arg []byte, absolute bool) (int64, error) {
+func (s *Server) restoredExpiry(arg []byte, absolute bool) (int64, error) {
 	expiry, ok := resp.ParseInt(arg)
 	if !ok {
 		return 0, errNotInt
@@ -286,7 +286,7 @@ func restoredExpiry(arg []byte, absolute bool) (int64, error) {
 		return 0, errors.New("ERR Invalid TTL value, must be >= 0")
 	}
 	if expiry != 0 && !absolute {
-		if expiry, ok = toExpiry(expiry, true, true); !ok {
+		if expiry, ok = s.toExpiry(expiry, true, true); !ok {
 			return math.MaxInt64, nil // as good as never
 		}
 	}
@@ -299,7 +299,7 @@ func (c *client) restoreFilter(args [][]byte, absolute, replace bool) error {
 	if err := c.free(key, replace); err != nil {
 		return err
 	}
-	expiry, err := restoredExpiry(args[2], absolute)
+	expiry, err := c.srv.restoredExpiry(args[2], absolute)
 	if err != nil {
 		return err
 	}
@@ -311,7 +311,7 @@ func (c *client) restoreFilter(args [][]byte, absolute, replace bool) error {
 	if err != nil {
 		return err
 	}
-	if expiry != 0 && expiry <= nowMs() {
+	if c.srv.over(expiry) {
 		return c.locked(func() error {
 			c.remove(key)
 			return nil

@@ -99,11 +99,6 @@ func (f *filter) memory() uint64 {
 	return n
 }
 
-func (f *filter) expired() bool {
-	e := f.expiry.Load()
-	return e != 0 && e <= nowMs()
-}
-
 // header is what the store keeps under "h".
 func (f *filter) header() []byte {
 	return append(binary.BigEndian.AppendUint64(nil, f.lsn), f.parts().Header()...)
@@ -127,7 +122,7 @@ func (w *writes) find(key []byte) *filter {
 	if f == nil {
 		return nil
 	}
-	if f.expired() {
+	if w.srv.over(f.expiry.Load()) {
 		w.srv.sawExpired(f.expiry.Load())
 		return nil
 	}
@@ -301,7 +296,7 @@ func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace b
 
 // vacant returns an error if a key holds something. st is locked.
 func (s *Server) vacant(c *client, st *stripe, key []byte, k kind) error {
-	if f := c.filterAt(st, key); f != nil && !f.expired() {
+	if f := c.filterAt(st, key); f != nil && !s.over(f.expiry.Load()) {
 		if f.kind != k {
 			return errWrongType
 		}

@@ -76,13 +76,11 @@ type GroupMember struct {
 // another node leads, whose clock is behind: before a reply says that a key has expired, the time at which
 // it was seen to be is written to the group, and whoever leads later begins there.
 type groupClock struct {
+	floor   atomic.Int64 // ms: nowMs does not go before it
 	seen    atomic.Int64 // ms: a key was seen to be expired then
 	decided atomic.Int64 // ms: written
 	mu      sync.Mutex   // held by who writes
 }
-
-// clockFloor is a time before which nowMs does not go.
-var clockFloor atomic.Int64
 
 var metaTime = []byte{spaceMeta, 't', 'i', 'm', 'e'}
 
@@ -134,7 +132,7 @@ func (s *Server) readTime() error {
 	}
 	t := int64(binary.BigEndian.Uint64(v))
 	s.clock.decided.Store(t)
-	raise(&clockFloor, t)
+	raise(&s.clock.floor, t)
 	return nil
 }
 
@@ -175,8 +173,8 @@ func (c *client) told(err error) error {
 // sawExpired notes that a key whose time is over was found.
 func (s *Server) sawExpired(expiry int64) {
 	if s.cfg.Group != nil && expiry > s.clock.decided.Load() {
-		now := nowMs()
-		raise(&clockFloor, now) // the clock may be set back
+		now := s.nowMs()
+		raise(&s.clock.floor, now) // the clock may be set back
 		raise(&s.clock.seen, now)
 	}
 }

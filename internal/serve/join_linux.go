@@ -162,7 +162,7 @@ func (l *loop) readMail() {
 	mail := l.inbox
 	l.inbox = nil
 	l.mu.Unlock()
-	ms := nowMs()
+	ms := time.Now().UnixMilli()
 	for _, m := range mail {
 		switch m.what {
 		case joined:

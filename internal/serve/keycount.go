@@ -147,7 +147,7 @@ func (k *keyCounts) count(s *Server, alone, stale bool) (map[uint32]keyCount, er
 		if err != nil {
 			return nil, err
 		}
-		return withoutExpired(now, raw)
+		return s.withoutExpired(now, raw)
 	}
 	if !alone {
 		k.mu.Lock()
@@ -174,7 +174,7 @@ func (k *keyCounts) count(s *Server, alone, stale bool) (map[uint32]keyCount, er
 	}
 	if err == nil {
 		base.counted(raw)
-		k.found, err = withoutExpired(now, raw)
+		k.found, err = s.withoutExpired(now, raw)
 	}
 	if err != nil {
 		k.drop(base)
@@ -354,13 +354,13 @@ func eachHead(snap *sift.Snapshot, gen uint32, fn func(h head)) error {
 }
 
 // withoutExpired subtracts the keys that have expired and have not been removed.
-func withoutExpired(snap *sift.Snapshot, raw map[uint32]keyCount) (map[uint32]keyCount, error) {
+func (s *Server) withoutExpired(snap *sift.Snapshot, raw map[uint32]keyCount) (map[uint32]keyCount, error) {
 	dbs := maps.Clone(raw)
 	for gen, n := range raw {
 		if n.expires == 0 {
 			continue
 		}
-		gone, err := countExpired(snap, gen, changedKeys+n.keys/changedShare)
+		gone, err := s.countExpired(snap, gen, changedKeys+n.keys/changedShare)
 		if err != nil {
 			return nil, err
 		}
@@ -371,9 +371,9 @@ func withoutExpired(snap *sift.Snapshot, raw map[uint32]keyCount) (map[uint32]ke
 
 // countExpired counts the keys that have expired, by the index, and if it has more than most
 // entries that are due by all keys.
-func countExpired(snap *sift.Snapshot, gen uint32, most int64) (gone int64, err error) {
+func (s *Server) countExpired(snap *sift.Snapshot, gen uint32, most int64) (gone int64, err error) {
 	prefix := appendSpace(nil, spaceExpiry, gen)
-	now := nowMs()
+	now := s.nowMs()
 	upper := binary.BigEndian.AppendUint64(slices.Clone(prefix), uint64(now+1))
 	seen := int64(0)
 	for e, err := range snap.Scan(&sift.IterOptions{Prefix: prefix, UpperBound: upper}) {

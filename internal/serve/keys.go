@@ -98,7 +98,7 @@ func ttl(c *client, args [][]byte) {
 		return
 	}
 	if bytes.HasSuffix(name, []byte("ttl")) {
-		expiry = max(0, expiry-nowMs())
+		expiry = max(0, expiry-c.srv.nowMs())
 		if name[0] != 'p' {
 			expiry = expiry/1000 + count(expiry%1000 >= 500)
 		}
@@ -147,7 +147,7 @@ func expire(c *client, args [][]byte) {
 		c.reply(errNotInt)
 		return
 	}
-	expiry, ok := toExpiry(n, !strings.HasSuffix(name, "at"), name[0] == 'p')
+	expiry, ok := c.srv.toExpiry(n, !strings.HasSuffix(name, "at"), name[0] == 'p')
 	if !ok {
 		c.w.Error("ERR invalid expire time in '" + name + "' command")
 		return
@@ -162,7 +162,7 @@ func expire(c *client, args [][]byte) {
 			return nil
 		}
 		done = true
-		if expiry <= nowMs() {
+		if expiry <= c.srv.nowMs() {
 			c.remove(args[1])
 			return nil
 		}

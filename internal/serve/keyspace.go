@@ -110,11 +110,12 @@ func appendHead(dst []byte, h head) []byte {
 	return append(dst, h.payload...)
 }
 
-// expired reads the clock only if it has to.
-func (h head) expired() bool { return h.expiry != 0 && h.expiry <= nowMs() }
+// nowMs is the time in ms since 1970, but no time before what the server's group has seen.
+func (s *Server) nowMs() int64 { return max(time.Now().UnixMilli(), s.clock.floor.Load()) }
 
-// nowMs is the time in ms since 1970, but no time before what a group has seen.
-func nowMs() int64 { return max(time.Now().UnixMilli(), clockFloor.Load()) }
+// over reports whether what has an expiry, or none if it is 0, has expired. It reads the clock only
+// if it has to.
+func (s *Server) over(expiry int64) bool { return expiry != 0 && expiry <= s.nowMs() }
 
 // genLen is how long a space and a generation are.
 const genLen = 5
@@ -162,7 +163,7 @@ func (w *writes) look(key []byte, fn func(head) error) (found bool, err error) {
 		if err != nil {
 			return err
 		}
-		if h.expired() {
+		if w.srv.over(h.expiry) {
 			w.srv.sawExpired(h.expiry)
 			return nil
 		}

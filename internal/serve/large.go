@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Commands on large values take a multiple of the value's memory while they run: the block that it
@@ -121,7 +122,7 @@ func (c *client) carryOutLarge(cmd *command, args [][]byte, n int64) {
 	c.srv.larges.enter(n)
 	defer func() {
 		c.srv.larges.leave(n)
-		c.moved.Store(nowMs())
+		c.moved.Store(time.Now().UnixMilli())
 	}()
 	if held {
 		c.hold()

@@ -37,7 +37,7 @@ func (s *Server) evict() {
 		if !s.short.Swap(false) {
 			continue
 		}
-		before := nowMs() - s.shortTime.Milliseconds()
+		before := time.Now().UnixMilli() - s.shortTime.Milliseconds()
 		s.clientsMu.Lock()
 		for _, c := range s.clients {
 			if c.taken.Load() > s.cfg.RequestBytes/shortShare && c.last.Load() < before && c.moved.Load() < before {

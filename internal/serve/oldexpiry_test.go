@@ -58,7 +58,7 @@ func testLargeMSETOverExpiring(t *testing.T) {
 func TestOldExpiryMeanwhile(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
-	at := nowMs() + 1_000_000
+	at := s.nowMs() + 1_000_000
 	w := s.newWrites(keptBytes)
 	w.hold()
 	defer w.release()
@@ -74,7 +74,7 @@ func TestOldExpiryMeanwhile(t *testing.T) {
 		}
 	}
 	// An entry without its key, as one that was made between findOld and the write leaves it.
-	if err := s.db.Put(w.expiryKey(nil, nowMs()-1, []byte("kept")), nil, sift.NoSync); err != nil {
+	if err := s.db.Put(w.expiryKey(nil, s.nowMs()-1, []byte("kept")), nil, sift.NoSync); err != nil {
 		t.Fatal(err)
 	}
 	c.do("SET", "kept", "v")

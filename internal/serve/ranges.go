@@ -137,13 +137,13 @@ func getEX(c *client, args [][]byte) {
 			return err
 		}
 		if o.time != nil {
-			if expiry, err = o.expiry(); err != nil {
+			if expiry, err = o.expiry(c.srv); err != nil {
 				return err
 			}
 		}
 		switch {
 		case o.time == nil && !o.persist, old == expiry:
-		case expiry != 0 && expiry <= nowMs():
+		case c.srv.over(expiry):
 			c.remove(args[1])
 		default:
 			c.setString(args[1], was, expiry)

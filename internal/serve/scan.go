@@ -101,7 +101,7 @@ func scan(c *client, args [][]byte) {
 			return false, nil
 		}
 		n--
-		if !h.expired() && (only == "" || strings.EqualFold(only, h.kind.String())) && (match == nil || glob(match, key)) {
+		if !c.srv.over(h.expiry) && (only == "" || strings.EqualFold(only, h.kind.String())) && (match == nil || glob(match, key)) {
 			keys = append(keys, bytes.Clone(key))
 			size += len(key)
 		}

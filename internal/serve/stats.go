@@ -63,7 +63,7 @@ func (s *Server) ownFilterStates(n int) ([]filterState, int) {
 		st := &s.stripes[i]
 		st.names.RLock()
 		for name, f := range st.filters {
-			if !f.expired() && f.damage == nil {
+			if !s.over(f.expiry.Load()) && f.damage == nil {
 				all = append(all, named{name, f})
 			}
 		}

@@ -52,11 +52,11 @@ type stringOptions struct {
 }
 
 // expiry is the time in ms since 1970, 0 if none was given.
-func (o *stringOptions) expiry() (int64, error) {
+func (o *stringOptions) expiry(s *Server) (int64, error) {
 	if o.time == nil {
 		return 0, nil
 	}
-	return parseExpiry(o.time, o.command, o.relative, o.ms)
+	return s.parseExpiry(o.time, o.command, o.relative, o.ms)
 }
 
 // parseStringOptions leaves the time to be parsed. A word may be there twice.
@@ -89,12 +89,12 @@ func parseStringOptions(args [][]byte, command string) (o stringOptions, err err
 }
 
 // parseExpiry returns a time in ms since 1970, always above 0.
-func parseExpiry(arg []byte, command string, relative, ms bool) (int64, error) {
+func (s *Server) parseExpiry(arg []byte, command string, relative, ms bool) (int64, error) {
 	n, ok := resp.ParseInt(arg)
 	if !ok {
 		return 0, errNotInt
 	}
-	t, ok := toExpiry(n, relative, ms)
+	t, ok := s.toExpiry(n, relative, ms)
 	if n <= 0 || !ok {
 		return 0, errors.New("ERR invalid expire time in '" + command + "' command")
 	}
@@ -102,7 +102,7 @@ func parseExpiry(arg []byte, command string, relative, ms bool) (int64, error) {
 }
 
 // toExpiry reports false on overflow.
-func toExpiry(n int64, relative, ms bool) (int64, bool) {
+func (s *Server) toExpiry(n int64, relative, ms bool) (int64, bool) {
 	if !ms {
 		if n > math.MaxInt64/1000 || n < math.MinInt64/1000 {
 			return 0, false
@@ -110,7 +110,7 @@ func toExpiry(n int64, relative, ms bool) (int64, bool) {
 		n *= 1000
 	}
 	if relative {
-		now := nowMs()
+		now := s.nowMs()
 		if n > math.MaxInt64-now {
 			return 0, false
 		}
@@ -141,7 +141,7 @@ func set(c *client, args [][]byte) {
 	if c.reply(err) {
 		return
 	}
-	expiry, err := o.expiry()
+	expiry, err := o.expiry(c.srv)
 	if c.reply(err) {
 		return
 	}
@@ -205,7 +205,7 @@ func setEX(c *client, args [][]byte) {
 	if ms {
 		name = "psetex"
 	}
-	expiry, err := parseExpiry(args[2], name, true, ms)
+	expiry, err := c.srv.parseExpiry(args[2], name, true, ms)
 	if err == nil {
 		err = c.locked(func() error {
 			c.setString(args[1], args[3], expiry)

@@ -11,7 +11,7 @@ func TestSweeperKnowsWhenNextIsDue(t *testing.T) {
 	dir := t.TempDir()
 	far := func(s *Server) bool {
 		next := s.expiring.next.Load()
-		return next != never && next > nowMs()+900_000_000
+		return next != never && next > s.nowMs()+900_000_000
 	}
 	looksNot := func(t *testing.T, s *Server) {
 		t.Helper()

@@ -118,7 +118,7 @@ func (c *client) stale() bool {
 		return true
 	}
 	for _, w := range c.watched {
-		if w.expiry != 0 && w.expiry <= nowMs() {
+		if c.watchAt.over(w.expiry) {
 			return true
 		}
 	}
