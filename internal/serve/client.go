@@ -75,6 +75,9 @@ type client struct {
 	pendedIn uint64 // the group of its last plain SET, one more than none
 
 	unconfirmed bool // holds Server.unconfirmed
+
+	aside    []turn // what waits for the replies to go out, with other servers than srv
+	asideErr error  // why that has failed
 }
 
 // accept begins to serve a connection, or turns it away.

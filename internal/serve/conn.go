@@ -78,24 +78,43 @@ func (c *client) finish() error {
 
 // settle is the first half of finish. It releases world.
 func (c *client) settle() error {
-	var err error
-	if len(c.pended) > 0 || len(c.touched) > 0 {
-		c.hold()
-		err = c.commit()
+	if len(c.aside) > 0 {
+		return c.settleAll()
 	}
-	c.release()
-	// Replies may show what other clients wrote, so readers wait for the sync, too. When
-	// it fails, they may still be told what was there.
-	if err == nil && len(c.w.Buf) > 0 && Fsync(c.srv.fsync.Load()) == FsyncAlways && (c.needSync || c.srv.cfg.Group == nil) {
-		if err = c.srv.sync(); !c.needSync {
+	now := c.turn()
+	err := errors.Join(c.asideErr, now.settle(len(c.w.Buf) > 0))
+	c.asideErr, c.unconfirmed = nil, false
+	return err
+}
+
+// settle writes what was collected with a server, and has it as durable as is asked if
+// there are replies.
+func (t *turn) settle(replies bool) (err error) {
+	w, s := t.writes, t.srv
+	written := false // after all that was read
+	if len(w.pended) > 0 || len(w.touched) > 0 {
+		w.hold()
+		written = len(w.pended) > 0
+		err = w.commit()
+	}
+	w.release()
+	switch {
+	case err != nil || !replies || Fsync(s.fsync.Load()) != FsyncAlways:
+	case s.cfg.Group != nil && written:
+		err = s.decideTime()
+	case s.cfg.Group != nil && w.needSync:
+		err = s.sync()
+	case s.cfg.Group == nil:
+		// Replies may show what other clients wrote, so readers wait for the sync, too. When
+		// it fails, they may still be told what was there.
+		if err = s.sync(); !w.needSync {
 			err = nil
 		}
 	}
-	if c.unconfirmed {
-		c.unconfirmed = false
-		c.srv.unconfirmed.RUnlock()
+	if t.unconfirmed {
+		s.unconfirmed.RUnlock()
 	}
-	c.needSync, c.clock = false, 0
+	w.needSync, w.clock = false, 0
 	return err
 }
 

@@ -30,8 +30,9 @@ import (
 // Group replicates the store of a server. Its methods are called by many goroutines.
 type Group interface {
 	// Write applies a batch on the nodes of the group, and returns when it is in the
-	// server's own database. An error that matches ErrNotWritten says that it is not
-	// and will not be applied; after others it may be.
+	// server's own database. Then no other leader had begun before it was called, which is
+	// as much as Confirm tells. An error that matches ErrNotWritten says that it is not and
+	// will not be applied; after others it may be.
 	Write(b *sift.Batch) error
 	// Confirm returns nil if no other leader was elected before it was called.
 	Confirm() error

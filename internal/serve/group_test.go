@@ -21,12 +21,16 @@ type lonely struct {
 	writeFails, readsFail  atomic.Pointer[error]
 	writes, confirms       atomic.Int64
 	replicas, lastReplicas int
-	confirming, failover   func()        // may be nil
+	writing                func() // may be nil, as the next two
+	confirming, failover   func()
 	waiting                chan struct{} // WAIT sends to it and receives; may be nil
 }
 
 func (g *lonely) Write(b *sift.Batch) error {
 	g.writes.Add(1)
+	if g.writing != nil {
+		g.writing()
+	}
 	if err := g.writeFails.Load(); err != nil {
 		return *err
 	}
@@ -186,6 +190,11 @@ func TestGroupLeader(t *testing.T) {
 	if n := g.confirms.Load(); n == before {
 		t.Error("a read does not")
 	}
+	before = g.confirms.Load()
+	c.do("SET", "a", "1")
+	if n := g.confirms.Load(); n != before {
+		t.Error("a write has been confirmed by being there")
+	}
 	s.Retire() // what is sent to the deposed leader from now on is for another
 	wantReply(t, c.do("SET", "a", "1"), "-MOVED 15495 127.0.0.1:2")
 	wantReply(t, c.do("GET", "a"), "-MOVED 15495 127.0.0.1:2")
@@ -243,7 +252,7 @@ func TestGroupDeposed(t *testing.T) {
 // A leader retires when the replies of commands that it has carried out are confirmed:
 // otherwise their clients would be told that the outcome is unknown.
 func TestGroupRetires(t *testing.T) {
-	for _, commands := range []string{"SET a 1", "GET a", "INCR n", "BF.ADD f x", "MULTI,SET a 1,EXEC", "MULTI,GET a,EXEC", "FLUSHALL", "DBSIZE", "SCAN 0", "SET a 1,WAIT 1 1"} {
+	for _, commands := range []string{"SET a 1,GET a", "GET a", "INCR n", "BF.ADD f x", "MULTI,SET a 1,EXEC", "MULTI,GET a,EXEC", "FLUSHALL", "DBSIZE", "SCAN 0", "SET a 1,WAIT 1 1"} {
 		t.Run(commands, func(t *testing.T) {
 			s, g := startGroup(t, groupDB(t), true)
 			var once sync.Once

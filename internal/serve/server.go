@@ -71,6 +71,7 @@ type Server struct {
 	heavy               atomic.Int32 // commands under way for which others' writes may wait
 	failed              atomic.Bool  // a write to the store failed: read-only from now on
 
+	joint    joint
 	large    largeValues
 	expiring expiring
 	sweeps   atomic.Int64 // how often the sweeper has looked at the index
@@ -103,6 +104,8 @@ type Server struct {
 type front struct {
 	root   *Server // where clients are that use no other
 	shards *shards // nil: root serves all keys
+
+	collectors sync.Pool // of *writes, of clients that use several servers at once
 
 	secret      [16]byte // begins the items that observe asks for
 	filterBytes atomic.Int64
@@ -178,6 +181,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 	}
 	if cfg.Shards != nil {
 		s.shards = &shards{Shards: cfg.Shards}
+		s.collectors.New = func() any { return s.newWrites(keptBytes) }
 		return s, nil
 	}
 	if err := s.openKeyspace(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,11 +14,11 @@ import (
 )
 
 // A node of several groups has a front, whose clients they are, and for each group that
-// it is in a server with a database. A command goes to the server of its key's slot, which
-// the client uses until a command goes to another, or the replies go out; the replies of
-// one server are settled before it uses the next. Commands without a key are the front's,
-// and those about all keys of the node are carried out by one after the other of the
-// servers that lead.
+// it is in a server with a database. A command goes to the server of its key's slot. What a
+// client's commands collect with the servers waits until the replies go out, and is then
+// settled with all of them at once. Commands without a key are the front's, and those about
+// all keys of the node are carried out by one after the other of the servers that lead; all
+// is settled before them.
 
 // Shards are the groups that have the slots between them, in the order of the slots. Its
 // methods are called by many goroutines.
@@ -99,6 +100,100 @@ func shardOf(slot, n int) int { return slot * n / numSlots }
 // firstSlot returns the first slot of a shard.
 func firstSlot(shard, n int) int { return (shard*numSlots + n - 1) / n }
 
+// turn is what a client does with one server, from a command that goes to it until it is
+// settled.
+type turn struct {
+	srv         *Server
+	writes      *writes
+	pendedIn    uint64
+	unconfirmed bool
+}
+
+// mostAside is how many servers a client uses beside the present one.
+const mostAside = 63
+
+// turn returns what the client does with its present server.
+func (c *client) turn() turn { return turn{c.srv, c.writes, c.pendedIn, c.unconfirmed} }
+
+// take has the client go on with t.
+func (c *client) take(t turn) {
+	t.writes.clock = c.clock
+	c.srv, c.writes, c.pendedIn, c.unconfirmed = t.srv, t.writes, t.pendedIn, t.unconfirmed
+}
+
+// turnTo has the client use a server, and what it has done with the present one wait. It
+// reports false, and does nothing, if the client would have to wait, or to give way, while
+// it holds what others wait for.
+func (c *client) turnTo(s *Server, cmd *command) bool {
+	if c.srv == c.srv.root || c.asideErr != nil || cmd.flags&(exclusive|unlocked) != 0 {
+		return false
+	}
+	size := c.pending.Size()
+	for i, t := range c.aside {
+		if t.srv == s && t.writes.held {
+			c.aside[i] = c.turn()
+			c.take(t)
+			return true
+		}
+		if size += t.writes.pending.Size(); t.srv == s {
+			return false
+		}
+	}
+	if len(c.aside) == mostAside || size > pendBytes || !s.gate.TryRLock() {
+		return false
+	}
+	if s.shut || !s.world.TryRLock() {
+		s.gate.RUnlock()
+		return false
+	}
+	w := s.collectors.Get().(*writes)
+	w.srv, w.held, w.db = s, true, c.db
+	c.aside = append(c.aside, c.turn())
+	c.take(turn{srv: s, writes: w})
+	return true
+}
+
+// settleAside settles what waits. An error is settle's.
+func (c *client) settleAside() {
+	if len(c.aside) == 0 {
+		return
+	}
+	errs := make([]error, len(c.aside))
+	var all sync.WaitGroup
+	replies := len(c.w.Buf) > 0
+	for i := range c.aside {
+		all.Go(func() { errs[i] = c.aside[i].settle(replies) })
+	}
+	all.Wait()
+	for i, t := range c.aside {
+		t.srv.gate.RUnlock()
+		if errs[i] == nil {
+			c.srv.collectors.Put(t.writes)
+		}
+	}
+	clear(c.aside)
+	c.aside = c.aside[:0]
+	c.asideErr = errors.Join(append(errs, c.asideErr)...)
+}
+
+// settleAll is settle if something waits.
+func (c *client) settleAll() error {
+	now := make(chan error, 1)
+	t, replies := c.turn(), len(c.w.Buf) > 0
+	go func() { now <- t.settle(replies) }()
+	c.settleAside()
+	err := errors.Join(<-now, c.asideErr)
+	c.asideErr, c.unconfirmed = nil, false
+	return err
+}
+
+// release releases world, so that others can go first. They may wait for what the client
+// holds of other servers.
+func (c *client) release() {
+	c.settleAside()
+	c.writes.release()
+}
+
 // enter has the client use a server, until goHome.
 func (c *client) enter(s *Server) bool {
 	if c.srv == s {
@@ -177,7 +272,7 @@ func (c *client) routeShard(cmd *command, args [][]byte) bool {
 	}
 	for end := time.Now().Add(shardWait); ; {
 		s := f.at(shard)
-		if c.srv != s && !c.turnFrom() {
+		if c.srv != s && (s == nil || !c.turnTo(s, cmd)) && !c.turnFrom() {
 			return false
 		}
 		if s != nil && c.enter(s) {

@@ -3,10 +3,16 @@ package serve
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -211,6 +217,161 @@ func TestShardsMove(t *testing.T) {
 	old := fmt.Errorf("another leader")
 	h.attach(t, 0, true).readsFail.Store(&old)
 	wantReply(t, c.do("GET", "b"), "-CLUSTERDOWN the leader has changed")
+}
+
+// send sends commands as one pipeline.
+func (c *caller) send(commands ...string) {
+	c.t.Helper()
+	var b []byte
+	for _, line := range commands {
+		b = appendCall(b, strings.Fields(line)...)
+	}
+	if _, err := c.conn.Write(b); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestShardsTogether: a pipeline over several groups waits for all of them at once, and for
+// each once. If one fails, no reply goes out.
+func TestShardsTogether(t *testing.T) {
+	h := startHalves(t)
+	groups := [2]*lonely{h.attach(t, 0, true), h.attach(t, 1, true)}
+	for _, c := range []struct {
+		name     string
+		commands []string
+		want     []string
+		of       func(g *lonely, fn func())
+	}{
+		{"writes", []string{"SET a 1", "SET b 1", "SET {a}2 1", "SET c 2"}, []string{"+OK", "+OK", "+OK", "+OK"}, func(g *lonely, fn func()) { g.writing = fn }},
+		{"reads", []string{"GET a", "GET b", "GET a", "GET b"}, []string{"1", "1", "1", "1"}, func(g *lonely, fn func()) { g.confirming = fn }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var met sync.WaitGroup
+			var calls atomic.Int64
+			met.Add(2)
+			for _, g := range groups {
+				c.of(g, func() {
+					if calls.Add(1) <= 2 {
+						met.Done()
+					}
+					met.Wait()
+				})
+				defer c.of(g, nil)
+			}
+			cl := dial(t, h.front)
+			cl.send(c.commands...)
+			for _, want := range c.want {
+				wantReply(t, cl.reply(), want)
+			}
+			if n := calls.Load(); n != 2 {
+				t.Errorf("the groups were asked %d times", n)
+			}
+		})
+	}
+	cl := dial(t, h.front)
+	cl.send("SET a 5", "SET b 6", "GET a", "INCR b", "GET a", "GET b")
+	for _, want := range []string{"+OK", "+OK", "5", ":7", "5", "7"} {
+		wantReply(t, cl.reply(), want)
+	}
+	gone := errors.New("gone")
+	for i, g := range groups {
+		g.readsFail.Store(&gone)
+		cl := dial(t, h.front)
+		cl.send("GET b", "GET a", "GET b")
+		wantReply(t, cl.reply(), "-CLUSTERDOWN")
+		if _, err := cl.r.ReadByte(); err != io.EOF {
+			t.Errorf("group %d: the connection stays: %v", i, err)
+		}
+		cl = dial(t, h.front)
+		cl.send("SET b 1", "SET a 1", "GET a", "GET b")
+		wantReply(t, cl.reply(), "-UNKNOWN")
+		g.readsFail.Store(nil)
+	}
+}
+
+// TestShardsCross: clients go from group to group, while transactions and changes of the
+// leader have each group to themselves. None waits for ever, and each reads what it wrote.
+func TestShardsCross(t *testing.T) {
+	h := startHalves(t)
+	var clients sync.WaitGroup
+	var stop atomic.Bool
+	var moved, done atomic.Int64
+	for i := range 6 {
+		c := dial(t, h.front)
+		c.conn.SetDeadline(time.Now().Add(time.Minute))
+		random := rand.New(rand.NewPCG(1, uint64(i)))
+		clients.Go(func() {
+			want := map[string]int64{} // -1: not known
+			for !stop.Load() {
+				var keys []string
+				var commands [][]string
+				for range 1 + random.IntN(20) {
+					key := fmt.Sprintf("{%s}%d", []string{"a", "b"}[random.IntN(2)], i)
+					n := random.IntN(1000)
+					commands = append(commands, [][]string{{"SET", key, formatInt(int64(n))}, {"GET", key}, {"INCR", key}, {"PING"}, {"BF.ADD", "f" + key, "x"},
+						{"MULTI"}, {"DBSIZE"}, {"DEL", key}}[random.IntN(8)])
+					keys = append(keys, key)
+					if last := len(commands) - 1; commands[last][0] == "MULTI" {
+						commands = append(commands, []string{"SET", key, "7"}, []string{"EXEC"})
+						keys = append(keys, key, key)
+					}
+				}
+				var b []byte
+				for _, args := range commands {
+					b = appendCall(b, args...)
+				}
+				if _, err := c.conn.Write(b); err != nil {
+					t.Error(err)
+					return
+				}
+				for j, args := range commands {
+					key, reply := keys[j], c.reply()
+					if text, failed := reply.(failure); failed {
+						if moved.Add(1); strings.HasPrefix(string(text), "UNKNOWN") || strings.HasPrefix(string(text), "ERR") {
+							t.Errorf("%v: %v", args, text)
+							return
+						}
+						want[key] = -1
+						continue
+					}
+					done.Add(1)
+					was := want[key]
+					switch args[0] {
+					case "SET":
+						want[key] = -1
+						if reply != (simple("QUEUED")) {
+							want[key], _ = strconv.ParseInt(args[2], 10, 64)
+						}
+					case "EXEC":
+						want[key] = 7
+					case "INCR":
+						if want[key] = reply.(int64); was >= 0 && want[key] != was+1 {
+							t.Errorf("INCR after %d: %d", was, reply)
+						}
+					case "DEL":
+						want[key] = 0
+					case "GET":
+						got, _ := reply.(string)
+						if n, _ := strconv.ParseInt(got, 10, 64); was >= 0 && n != was {
+							t.Errorf("GET %s: %v, want %d", key, reply, was)
+						}
+					}
+				}
+			}
+		})
+	}
+	for i := range 60 {
+		time.Sleep(10 * time.Millisecond)
+		if s := h.front.shards.at(i % 2); i%3 > 0 {
+			s.Retire()
+			h.attach(t, i%2, true)
+		}
+	}
+	stop.Store(true)
+	clients.Wait()
+	if done.Load() < 1000 || moved.Load() == 0 {
+		t.Errorf("%d commands, %d of them elsewhere", done.Load(), moved.Load())
+	}
 }
 
 // TestShardsRole: a node is a slave if it leads nothing of what it has.

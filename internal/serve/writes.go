@@ -25,7 +25,8 @@ type writes struct {
 	pendKeys    []byte // with the space and the generation before each
 	pended      []pended
 	pendStripes uint64
-	group       uint64 // counts commitPending
+	group       uint64    // counts commitPending
+	wake        chan bool // of joint; nil before
 
 	touched  []*filter // changed since the last flush
 	flushes  uint64
@@ -99,9 +100,20 @@ func (c *client) pend(key, value []byte) {
 // commitPending writes the collected SETs, with what they overwrite, in one batch.
 // World is held.
 func (w *writes) commitPending() error {
-	if len(w.pended) == 0 {
+	switch {
+	case len(w.pended) == 0:
 		return nil
+	case w.srv.cfg.Group != nil && w.err == nil:
+		w.srv.joint.commit(w)
+	default:
+		w.writePending()
 	}
+	w.needSync = true
+	return w.err
+}
+
+// writePending is commitPending, when there is something.
+func (w *writes) writePending() {
 	large := w.pending.Size() > largePending
 	var old []oldExpiry
 	if large {
@@ -139,7 +151,6 @@ func (w *writes) commitPending() error {
 	for st := range w.srv.stripesOf(w.pendStripes) {
 		st.mu.Unlock()
 	}
-	w.needSync = true
 	if w.srv.watching.Load() > 0 {
 		from = 0
 		for _, p := range w.pended {
@@ -151,6 +162,11 @@ func (w *writes) commitPending() error {
 	if w.err == nil && len(old) > 0 {
 		w.err = w.removeOld(old)
 	}
+	w.forgetPending()
+}
+
+// forgetPending empties what pend has collected.
+func (w *writes) forgetPending() {
 	if w.pending.Size() > w.kept {
 		w.pending, w.pendKeys, w.pended = sift.Batch{}, nil, nil
 	}
@@ -158,7 +174,6 @@ func (w *writes) commitPending() error {
 	w.pending.Reset()
 	w.pendKeys, w.pended, w.pendStripes = w.pendKeys[:0], w.pended[:0], 0
 	w.group++
-	return w.err
 }
 
 // touch notes that a filter, which is locked, has changed.

@@ -1,0 +1,71 @@
+package serve
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestJoint: what clients want to write while another one does is one write for all, and they
+// are told alike.
+func TestJoint(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		s, g := startGroup(t, groupDB(t), true)
+		before := g.writes.Load()
+		enter, leave := make(chan struct{}), make(chan struct{})
+		g.writing = func() {
+			enter <- struct{}{}
+			<-leave
+		}
+		clients := make([]*caller, 10)
+		for i := range clients {
+			clients[i] = dial(t, s)
+			clients[i].send("SET key"+formatInt(int64(i%7))+" "+formatInt(int64(i)), "SET other x")
+			if i == 0 {
+				<-enter
+			}
+		}
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+			s.joint.mu.Lock()
+			n := len(s.joint.waiting)
+			s.joint.mu.Unlock()
+			if n == len(clients) { // with the one who writes
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d wait", n)
+			}
+		}
+		leave <- struct{}{}
+		<-enter
+		want := "+OK"
+		if fails {
+			gone := errors.New("gone")
+			g.writeFails.Store(&gone)
+			want = "-UNKNOWN"
+		}
+		leave <- struct{}{}
+		for i, c := range clients {
+			if i == 0 {
+				wantReply(t, c.reply(), "+OK")
+			} else {
+				wantReply(t, c.reply(), want)
+			}
+		}
+		if n := g.writes.Load() - before; n != 2 {
+			t.Errorf("%d writes", n)
+		}
+		g.writing = nil
+		if fails {
+			continue
+		}
+		c := dial(t, s)
+		wantReply(t, c.do("DBSIZE"), ":8")
+		for i := range 7 {
+			got := c.do("GET", "key"+formatInt(int64(i)))
+			if got != formatInt(int64(i)) && got != formatInt(int64(i+7)) {
+				t.Errorf("key%d: %v", i, got)
+			}
+		}
+	}
+}
