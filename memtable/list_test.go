@@ -46,6 +46,45 @@ func TestLastTower(t *testing.T) {
 	}
 }
 
+// TestStalePlaces sets back what concurrent writers may leave out of date: the tails of some
+// levels and the nodes before others. Inserts and backward steps then take more steps, and
+// find the same.
+func TestStalePlaces(t *testing.T) {
+	const n = 200
+	for stale := range 3 {
+		m := New(1 << 20)
+		l := &m.list
+		for i := range uint64(n) {
+			tgt := newTarget(fmt.Appendf(nil, "key%03d", i), base.Trailer(i, base.KindSet))
+			height := 1 + int(i%2)
+			l.height.Store(2)
+			s := atHead()
+			before := l.tails[stale%2].Load()
+			if !l.searchEnd(&tgt, height, &s) {
+				l.search(&tgt, height, &s)
+			}
+			node := l.newNode(height, &tgt, nil)
+			l.insert(node, height, &tgt, &s)
+			if stale < 2 && i%3 == 0 {
+				l.tails[stale].Store(before)
+			}
+			if stale == 2 {
+				l.word(node + offPrev).Store(head)
+			}
+		}
+		node := l.last()
+		for i := n - 1; i >= 0; i-- {
+			if want := fmt.Sprintf("key%03d", i); node == tail || string(l.userKey(node)) != want {
+				t.Fatalf("stale %d: node %d, want %s", stale, node, want)
+			}
+			node = l.prevOf(node)
+		}
+		if node != tail {
+			t.Errorf("stale %d: a node before the first", stale)
+		}
+	}
+}
+
 // TestHighNodes inserts and sorts nodes that are on all levels.
 func TestHighNodes(t *testing.T) {
 	m := New(1 << 20)

@@ -351,6 +351,16 @@ func TestDamagedCurrent(t *testing.T) {
 	}
 }
 
+// TestManifestMissing: a CURRENT whose MANIFEST is gone is damage, not an empty directory.
+func TestManifestMissing(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"CURRENT": "MANIFEST-000001\n"})
+	_, err := Load(vfs.OS, dir)
+	wantCorruption(t, "no MANIFEST", err, filepath.Join(dir, "CURRENT"), "MANIFEST-000001, which does not exist; Repair")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNoDatabase) {
+		t.Errorf("the database itself would be missing: %v", err)
+	}
+}
+
 // TestUnreadableBehindDamage lets each read of a damaged MANIFEST fail: what was
 // not read has not proved that nothing followed the damage.
 func TestUnreadableBehindDamage(t *testing.T) {
@@ -396,6 +406,7 @@ func TestParseName(t *testing.T) {
 		{"CURRENT", KindCurrent, 0},
 		{"LOCK", KindLock, 0},
 		{"LOG", KindInfoLog, 0},
+		{"FILTERKEY", KindFilterKey, 0},
 		{"MANIFEST-000007", KindManifest, 7},
 		{"000000.log", KindLog, 0},
 		{"123456.ldb", KindTable, 123456},
@@ -424,6 +435,15 @@ func TestParseName(t *testing.T) {
 			t.Errorf("ParseName(%q) = %d, %d", name, kind, num)
 		}
 	}
+}
+
+func TestMakeNameRefuses(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a kind that does not exist has a name")
+		}
+	}()
+	MakeName(KindFilterKey+1, 1)
 }
 
 func TestCurrent(t *testing.T) {
@@ -455,6 +475,7 @@ func TestCurrentMissing(t *testing.T) {
 		{map[string]string{"MANIFEST-000001": empty[:10]}, ""},
 		{map[string]string{"MANIFEST-000001": empty, "MANIFEST-000002": tables}, "MANIFEST-000002"},
 		{map[string]string{"MANIFEST-000002": logOf(t, []byte{0x64, 0})}, "MANIFEST-000002"},
+		{map[string]string{"MANIFEST-000002": logOf(t, []byte{tagLogNumber})}, ""}, // an edit without its number
 		{map[string]string{"000003.log": "x"}, "000003.log"},
 		{map[string]string{"000003.ldb": ""}, "000003.ldb"},
 		{map[string]string{"000003.sst": ""}, "000003.sst"},

@@ -248,10 +248,26 @@ func TestErrors(t *testing.T) {
 						} else if ok || m.Valid() {
 							t.Fatal("an error and an entry")
 						}
+						if ok := m.SeekLT(k); m.Err() == nil {
+							check(t, m, ok, merged, i-1)
+						} else if ok || m.Valid() {
+							t.Fatal("an error and an entry before a key")
+						}
 					}
 				}
 			}
 		}
+	}
+}
+
+func TestEmpty(t *testing.T) {
+	var it base.Iterator = Empty{}
+	key := base.AppendInternalKey(nil, []byte("a"), 1, base.KindSet)
+	if it.First() || it.Last() || it.SeekGE(key) || it.SeekLT(key) || it.Next() || it.Prev() || it.Valid() {
+		t.Error("it has an entry")
+	}
+	if it.Key() != nil || it.Value() != nil || it.Err() != nil || it.Close() != nil {
+		t.Error("it has a key, a value or an error")
 	}
 }
 

@@ -378,14 +378,25 @@ func TestStrict(t *testing.T) {
 
 func TestSalvageStops(t *testing.T) {
 	a := rawChunk(typeFull, "a")
-	data := "X" + a[1:] + a + a + a
-	r := NewReader(strings.NewReader(data), int64(len(data)), "log")
-	if _, _, err := r.Next(); err != io.EOF {
-		t.Fatal(err)
+	two := rawChunk(typeFirst, "f") + rawChunk(typeLast, "l")
+	for _, rest := range []string{a + a + a, two + two + two, a + two + a} {
+		data := "X" + a[1:] + rest
+		r := NewReader(strings.NewReader(data), int64(len(data)), "log")
+		if _, _, err := r.Next(); err != io.EOF {
+			t.Fatal(err)
+		}
+		n := 0
+		if err := r.Salvage(func([]byte, int64) bool { n++; return n < 2 }); err != nil || n != 2 {
+			t.Fatalf("%d calls, err %v", n, err)
+		}
 	}
-	n := 0
-	if err := r.Salvage(func([]byte, int64) bool { n++; return n < 2 }); err != nil || n != 2 {
-		t.Fatalf("%d calls, err %v", n, err)
+}
+
+func TestTailKinds(t *testing.T) {
+	for k, want := range map[TailKind]string{Clean: "clean", Zeros: "zeros", Torn: "torn", Damaged: "damaged"} {
+		if got := k.String(); got != want {
+			t.Errorf("%d is %q, want %q", k, got, want)
+		}
 	}
 }
 

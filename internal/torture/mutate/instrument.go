@@ -18,13 +18,9 @@ import (
 
 // instrument writes changed copies of the store's files and the overlay that
 // names them. same reports that an earlier run left identical ones.
-func instrument(root, work string, bounds bool) (mutants []mutant, same bool, err error) {
+func instrument(root, work string, dirs []string, bounds bool) (mutants []mutant, same bool, err error) {
 	overlay := map[string]string{}
 	in := &instrumenter{fset: token.NewFileSet(), named: map[string]int{}, bounds: bounds}
-	dirs := dirs
-	if bounds {
-		dirs = boundDirs
-	}
 	same = true
 	write := func(name string, b []byte) (path string, err error) {
 		path = filepath.Join(work, name)

@@ -13,6 +13,7 @@
 //	go run ./internal/torture/mutate -bounds                changes conditions and bounds instead: < to <=, && to ||,
 //	                                                        i+1 to i, in boundDirs; the tests of these packages
 //	                                                        alone have to notice
+//	go run ./internal/torture/mutate -bounds -dirs sstable  only these packages, with commas
 //
 // When the store or its tests have changed since, the results in DIR are only
 // used to run first what caught a mutant last time.
@@ -43,6 +44,7 @@ var short = []string{
 type options struct {
 	list   bool
 	bounds bool
+	dirs   []string // of the packages to change
 	only   string
 	work   string
 	time   time.Duration
@@ -52,10 +54,19 @@ func main() {
 	var o options
 	flag.BoolVar(&o.list, "list", false, "list the mutants and stop")
 	flag.BoolVar(&o.bounds, "bounds", false, "change conditions and bounds instead: < to <=, && to ||, i+1 to i")
+	some := flag.String("dirs", "", "the packages to change, with commas; default: all that the mutants are meant for")
 	flag.StringVar(&o.only, "only", "", "the numbers of the mutants to run, with commas; default: all")
 	flag.StringVar(&o.work, "work", "", "a directory that keeps the binaries and the results, so that what was run is not run again")
 	flag.DurationVar(&o.time, "for", 0, "begin no mutant after this time; 0: no end")
 	flag.Parse()
+	switch {
+	case *some != "":
+		o.dirs = strings.Split(*some, ",")
+	case o.bounds:
+		o.dirs = boundDirs
+	default:
+		o.dirs = dirs
+	}
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
@@ -88,7 +99,7 @@ func run(o options) error {
 	} else if err := os.MkdirAll(work, 0o755); err != nil {
 		return err
 	}
-	mutants, same, err := instrument(root, work, o.bounds)
+	mutants, same, err := instrument(root, work, o.dirs, o.bounds)
 	if err != nil {
 		return err
 	}
@@ -102,7 +113,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRunner(root, work, same, o.bounds)
+	r, err := newRunner(root, work, same, o.dirs, o.bounds)
 	if err != nil {
 		return err
 	}

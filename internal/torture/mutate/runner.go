@@ -55,10 +55,10 @@ type result struct {
 
 // newRunner builds the test binaries and runs each suite once without a mutant,
 // or, if same, takes over what an earlier run has left of that and of results.
-func newRunner(root, work string, same, bounds bool) (*runner, error) {
+func newRunner(root, work string, same bool, dirs []string, bounds bool) (*runner, error) {
 	r := &runner{root: root, work: work, dirs: dirs, short: short, results: map[int]result{}, earlier: map[string]string{}}
 	if bounds {
-		r.dirs, r.short = boundDirs, nil
+		r.short = nil
 	}
 	state := filepath.Join(work, "suites.json")
 	if !same {
