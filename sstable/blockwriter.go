@@ -30,10 +30,10 @@ func (w *blockWriter) shared(key []byte) int {
 	return base.CommonPrefix(w.key, key)
 }
 
-// growth returns by how much an entry would increase size.
+// growth returns by how much an entry would increase size. REQUIRES: the block is not empty.
 func (w *blockWriter) growth(shared, keyLen, valueLen int) int {
 	n := uvarintLen(shared) + uvarintLen(keyLen-shared) + uvarintLen(valueLen) + keyLen - shared + valueLen
-	if w.count%w.interval == 0 && w.count > 0 {
+	if w.count%w.interval == 0 {
 		n += 4
 	}
 	return n

@@ -432,3 +432,137 @@ func TestSlotsBytes(t *testing.T) {
 	}
 	runtime.KeepAlive(made)
 }
+
+// emptyIndex returns an index of n blocks for the cache.
+func emptyIndex(n int) *index {
+	return &index{packedIndex: packedIndex{n: n}, id: 1, cached: make([]atomic.Pointer[slots], (n+indexGroupLen-1)/indexGroupLen)}
+}
+
+// TestCacheBounds: blocks that fill the cache to the byte are held, and those that exceed it by
+// one are not.
+func TestCacheBounds(t *testing.T) {
+	for _, tt := range []struct {
+		bytes  int64
+		shards int
+	}{{0, 1}, {2*minShardBytes - 1, 1}, {2 * minShardBytes, 2}, {maxShards * minShardBytes, maxShards}, {8 * maxShards * minShardBytes, maxShards}} {
+		if n := len(NewBlockCache(tt.bytes).shards); n != tt.shards {
+			t.Errorf("a cache of %d bytes has %d shards, want %d", tt.bytes, n, tt.shards)
+		}
+	}
+	charge := (&block{data: make([]byte, 1000)}).memory()
+	for _, tt := range []struct {
+		capacity int64
+		held     []bool // of two blocks of one group, inserted one after the other
+	}{
+		{charge + slotsBytes - 1, []bool{false, false}},
+		{charge + slotsBytes, []bool{false, true}},
+		{2*charge + 2*slotsBytes - 1, []bool{false, true}},
+		{2*charge + 2*slotsBytes, []bool{true, true}},
+	} {
+		c, x := NewBlockCache(tt.capacity), emptyIndex(2)
+		for i := range tt.held {
+			c.insert(x, i, &block{data: make([]byte, 1000)})
+		}
+		for i, want := range tt.held {
+			if got := x.inCache(i) != nil; got != want {
+				t.Errorf("%d bytes: block %d is held: %t", tt.capacity, i, got)
+			}
+		}
+	}
+	c, x := NewBlockCache(2*charge+2*slotsBytes), emptyIndex(2*indexGroupLen)
+	for _, i := range []int{indexGroupLen - 1, indexGroupLen} {
+		c.insert(x, i, &block{data: make([]byte, 1000)})
+	}
+	c.SetCapacity(c.Bytes())
+	if x.inCache(indexGroupLen-1) == nil || x.inCache(indexGroupLen) == nil {
+		t.Error("a capacity of what is held evicts blocks")
+	}
+	c.SetCapacity(c.Bytes() - 1)
+	if x.inCache(indexGroupLen-1) != nil || x.inCache(indexGroupLen) == nil {
+		t.Error("a capacity of a byte less does not evict the first block alone")
+	}
+	if c.release(x); c.Bytes() != 0 {
+		t.Errorf("%d bytes are left of a released index", c.Bytes())
+	}
+}
+
+// TestAdmitBounds: from which byte on a cache is nearly full, and for how many misses it
+// remembers one.
+func TestAdmitBounds(t *testing.T) {
+	const capacity = 8000
+	for _, tt := range []struct {
+		held   int64
+		blocks int32 // in the cache
+		missed uint32
+		ok     bool
+	}{
+		{capacity*7/8 - 1, 0, 1 << 20, true},
+		{capacity * 7 / 8, 0, minGhosts - 1, true},
+		{capacity * 7 / 8, 0, minGhosts, false},
+		{capacity * 7 / 8, 100, 99, true},
+		{capacity * 7 / 8, 100, 100, false},
+	} {
+		c, x := NewBlockCache(capacity), emptyIndex(2)
+		s := &c.shards[0]
+		s.bytes.Store(tt.held)
+		s.blocks.Store(tt.blocks)
+		first := c.admit(x, 0)
+		if first != (tt.held < capacity*7/8) {
+			t.Errorf("%d bytes: a first miss is admitted: %t", tt.held, first)
+		}
+		s.misses.Add(tt.missed)
+		if got := c.admit(x, 0); got != tt.ok {
+			t.Errorf("%d bytes, %d blocks, after %d other misses: admitted %t", tt.held, tt.blocks, tt.missed, got)
+		}
+	}
+}
+
+// TestGhosts: the table of misses is made again only if its length is far off.
+func TestGhosts(t *testing.T) {
+	const n = 1000
+	c := NewBlockCache(n * ghostShare)
+	s := &c.shards[0]
+	for _, tt := range []struct {
+		entries int64
+		kept    bool
+	}{{n, true}, {n + n/4, true}, {n + n/4 + 1, false}, {(n+n/4+1)*5/8 + 1, true}, {4 * minGhosts, false}} {
+		before := s.ghosts.Load()
+		c.SetCapacity(tt.entries * ghostShare)
+		if kept := s.ghosts.Load() == before; kept != tt.kept {
+			t.Errorf("room for %d entries beside %d: kept %t", tt.entries, len(*before), kept)
+		}
+	}
+	c = NewBlockCache(2 * n * ghostShare)
+	s = &c.shards[0]
+	before := s.ghosts.Load()
+	if c.SetCapacity(int64(len(*before)) / 2 * ghostShare); s.ghosts.Load() != before {
+		t.Error("a table twice as long as it must be is made again")
+	}
+	if c.SetCapacity((int64(len(*before))/2 - 1) * ghostShare); s.ghosts.Load() == before {
+		t.Error("a table more than twice as long as it must be is kept")
+	}
+}
+
+// TestEvictionIsBounded: the hand passes at most maxPasses blocks that were read.
+func TestEvictionIsBounded(t *testing.T) {
+	const n = maxPasses + 50
+	c, x := NewBlockCache(minShardBytes), emptyIndex(n)
+	for i := range n {
+		b := &block{data: make([]byte, 10)}
+		c.insert(x, i, b)
+		b.touch()
+	}
+	c.shards[0].evictOne()
+	passed, gone := 0, -1
+	for i := range n {
+		switch b := x.inCache(i); {
+		case b == nil:
+			gone = i
+		case !b.touched.Load():
+			passed++
+		}
+	}
+	if passed != maxPasses || gone != maxPasses {
+		t.Errorf("the hand has passed %d blocks and evicted block %d", passed, gone)
+	}
+}

@@ -192,3 +192,97 @@ func TestMoveChangedFilter(t *testing.T) {
 		t.Error("no filter was moved")
 	}
 }
+
+// TestFilterPoolLimit: filters may take the limit to the byte, and what takes no room is never
+// refused.
+func TestFilterPoolLimit(t *testing.T) {
+	var p FilterPool
+	p.SetLimit(1000)
+	p.get(400)
+	for _, tt := range []struct {
+		n  int64
+		ok bool
+	}{{601, false}, {600, true}, {1, false}, {0, true}, {-100, true}, {1, false}} {
+		if ok := p.claim(tt.n); ok != tt.ok {
+			t.Errorf("%d bytes are granted: %t", tt.n, ok)
+		}
+	}
+	if p.unclaim(-100); p.claimed != 600 {
+		t.Errorf("%d bytes are claimed", p.claimed)
+	}
+	p.unclaim(600)
+	p.SetLimit(-1)
+	if p.claim(1) || !p.claim(0) {
+		t.Error("without room a byte is granted, or nothing is refused")
+	}
+	p.SetLimit(0)
+	if !p.claim(1 << 40) {
+		t.Error("a pool without a limit refuses")
+	}
+}
+
+// TestFilterSlabs: which allocations come from slabs, of which size the slabs are, and that they
+// are used up to their last byte.
+func TestFilterSlabs(t *testing.T) {
+	var p FilterPool
+	if m := p.get(smallPool); m.slab != nil {
+		t.Error("a pool of smallPool bytes has a slab")
+	}
+	if m := p.get(1); m.slab == nil {
+		t.Error("a larger pool has none")
+	}
+	if m := p.get(maxSlabAlloc + 1); m.slab != nil {
+		t.Error("an allocation of more than maxSlabAlloc is in a slab")
+	}
+	if rest := len(p.cur.rest); rest != smallSlab-filterLine {
+		t.Errorf("%d bytes are left after one line", rest)
+	}
+	p.get(filterLine)
+	if rest := len(p.cur.rest); rest != smallSlab-2*filterLine {
+		t.Errorf("%d bytes are left after two lines", rest)
+	}
+	cur := p.cur
+	p.get(maxSlabAlloc)
+	if m := p.get(len(cur.rest)); m.slab != cur || len(cur.rest) != 0 {
+		t.Errorf("the rest of a slab is not used; %d bytes are left", len(cur.rest))
+	}
+	for _, tt := range []struct {
+		held, limit int64
+		size        int
+	}{
+		{largeSlab - 1, 0, smallSlab}, {largeSlab, 0, largeSlab},
+		{largeSlab, largeShare*largeSlab - 1, smallSlab}, {largeSlab, largeShare * largeSlab, largeSlab},
+	} {
+		p := FilterPool{held: tt.held - filterLine, limit: tt.limit}
+		p.get(filterLine)
+		if got := len(p.cur.rest) + filterLine; got != tt.size {
+			t.Errorf("with %d bytes held and a limit of %d a slab has %d bytes, want %d", tt.held, tt.limit, got, tt.size)
+		}
+	}
+}
+
+// TestSparse: a pool is sparse when it wastes more than a small slab and more than a fifth.
+func TestSparse(t *testing.T) {
+	for _, tt := range []struct {
+		slab, live int64
+		sparse     bool
+	}{
+		{5 * smallSlab, 4 * smallSlab, false}, {5*smallSlab + 5, 4*smallSlab + 4, false}, {5*smallSlab + 5, 4*smallSlab + 3, true},
+		{2 * smallSlab, smallSlab, false}, {2*smallSlab + 1, smallSlab, true}, {10 * smallSlab, 8 * smallSlab, false},
+	} {
+		p := FilterPool{slab: tt.slab, live: tt.live}
+		if got := p.Sparse(); got != tt.sparse {
+			t.Errorf("%d live bytes of %d: sparse %t", tt.live, tt.slab, got)
+		}
+	}
+	cur, full, thin := &filterSlab{used: 1000, live: 1}, &filterSlab{used: 1000, live: 800}, &filterSlab{used: 1000, live: 799}
+	p := FilterPool{cur: cur}
+	for _, tt := range []struct {
+		slab   *filterSlab
+		sparse bool
+	}{{nil, false}, {cur, false}, {full, false}, {thin, true}} {
+		if got := p.sparse(filterMem{slab: tt.slab}); got != tt.sparse {
+			t.Errorf("%+v: sparse %t", tt.slab, got)
+		}
+	}
+}

@@ -165,6 +165,9 @@ func TestBlockGetMalformed(t *testing.T) {
 	}{
 		{"entry longer than the block", "00 09 7f 61 " + tr + restarts, "a", errEntry},
 		{"varint without end", "ff ff ff ff ff ff ff ff ff ff ff ff" + restarts, "a", errEntry},
+		{"entry of one byte", "00 09 00 61 " + tr + " 00" + restarts, "b", errEntry},
+		{"entry of three bytes that claims one more", "00 09 00 61 " + tr + " 00 01 00" + restarts, "b", errEntry},
+		{"varint cut off", "00 09 00 61 " + tr + " 00 80" + restarts, "b", errEntry},
 		{"lengths that overflow together", "00 ff ff ff ff 07 ff ff ff ff 07 00" + restarts, "a", errEntry},
 		{"first key shares bytes", "01 09 00 61 " + tr + restarts, "a", errEntry},
 		{"key shorter than a trailer", "00 07 00 05 00 00 00 00 00 00" + restarts, "a", errEntryKey},
@@ -178,6 +181,19 @@ func TestBlockGetMalformed(t *testing.T) {
 		}
 		if _, _, err := b.get([]byte(c.key), base.Trailer(9, base.KindSeek)); err != c.err {
 			t.Errorf("%s: %v, want %v", c.desc, err, c.err)
+		}
+	}
+}
+
+// TestSharedTrailer: a key may begin with the whole internal key before it, trailer included.
+func TestSharedTrailer(t *testing.T) {
+	first := kv{"a", 5, KindSet, "1"}
+	second := kv{string(first.ikey()) + "x", 5, KindSet, "2"}
+	b := blockOf(t, 16, first, second, kv{"b", 5, KindSet, "3"})
+	for _, e := range []kv{first, second, {"b", 5, KindSet, "3"}} {
+		f, _, err := b.get([]byte(e.key), base.Trailer(9, base.KindSeek))
+		if err != nil || !f.ok || string(b.data[f.value:f.end]) != e.value {
+			t.Errorf("%q: %v, %v", e.key, f, err)
 		}
 	}
 }

@@ -328,3 +328,62 @@ func TestFilterSteps(t *testing.T) {
 		t.Errorf("%v; %d of %d steps are held", err, r.HeldFilterSteps(), len(r.FilterSteps()))
 	}
 }
+
+// TestFilterStepsBounds: a filter has as many steps as it says, one without a pool stays where it
+// is, and a partial unit that cannot be read leaves no trace.
+func TestFilterStepsBounds(t *testing.T) {
+	data, _ := buildTable(t, numbered(40_000), &WriterOptions{Filter: filter.Ribbon(10)})
+	r := openTable(t, data, &ReaderOptions{MaxFilterUnits: -1})
+	n := len(r.FilterSteps())
+	for _, steps := range []int{-1, n + 1} {
+		if err := r.LoadFilterSteps(steps); err == nil || r.HeldFilterSteps() != 0 {
+			t.Errorf("%d steps of %d: %v, %d are held", steps, n, err, r.HeldFilterSteps())
+		}
+	}
+	if err := r.MoveFilter(); err != nil {
+		t.Errorf("no filter: %v", err)
+	}
+	if err := r.LoadFilterSteps(n); err != nil || r.HeldFilterSteps() != n {
+		t.Errorf("all steps: %v, %d are held", err, r.HeldFilterSteps())
+	}
+	if err := r.MoveFilter(); err != nil {
+		t.Errorf("no pool: %v", err)
+	}
+	var pool FilterPool
+	r = openTable(t, data, &ReaderOptions{MaxFilterUnits: -1, FilterPool: &pool})
+	if err := r.MoveFilter(); err != nil {
+		t.Errorf("no filter in a pool: %v", err)
+	}
+	if err := r.LoadFilterSteps(6); err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Clone(data)
+	damaged[r.filterUnits[1].Offset+100] ^= 1
+	r.r = bytes.NewReader(damaged)
+	if err := r.LoadFilterSteps(5); !errors.Is(err, base.ErrCorruption) || r.HeldFilterSteps() != 0 || pool.HeldBytes() != 0 {
+		t.Errorf("a damaged unit: %v; %d steps, %d bytes are held", err, r.HeldFilterSteps(), pool.HeldBytes())
+	}
+}
+
+// TestUnitChecksums: the properties name each unit's checksum, or none at all.
+func TestUnitChecksums(t *testing.T) {
+	data, _ := buildTable(t, numbered(40_000), &WriterOptions{Filter: filter.Ribbon(10)})
+	for _, tt := range []struct {
+		desc   string
+		change func(r *Reader)
+		ok     bool
+	}{
+		{"no properties", func(r *Reader) { r.props = nil }, true},
+		{"no checksums", func(r *Reader) { r.props.unitCRCs = nil }, true},
+		{"all checksums", func(*Reader) {}, true},
+		{"one checksum too few", func(r *Reader) { r.props.unitCRCs = r.props.unitCRCs[:2] }, false},
+		{"another unit's checksum", func(r *Reader) { r.props.unitCRCs[2] = r.props.unitCRCs[1] }, false},
+	} {
+		r := openTable(t, data, &ReaderOptions{MaxFilterUnits: -1})
+		tt.change(r)
+		err := r.LoadFilterSteps(len(r.FilterSteps()))
+		if tt.ok && err != nil || !tt.ok && !errors.Is(err, base.ErrCorruption) {
+			t.Errorf("%s: %v", tt.desc, err)
+		}
+	}
+}

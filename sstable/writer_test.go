@@ -160,6 +160,26 @@ func TestBlockSizes(t *testing.T) {
 	}
 }
 
+// TestBlockGrowth: a block grows by what growth says, at restarts and wherever a length takes
+// another byte.
+func TestBlockGrowth(t *testing.T) {
+	w := blockWriter{interval: 3}
+	w.add([]byte("a"), 0, nil)
+	for i, n := range []int{0, 1, 126, 127, 128, 129, 16383, 16384, 16385, 7, 8, 9} {
+		for _, length := range []int{n, 0} {
+			key := append([]byte{'b' + byte(i)}, make([]byte, n)...)
+			shared := w.shared(key)
+			want := w.size() + w.growth(shared, len(key), length)
+			if w.add(key, shared, make([]byte, length)); w.size() != want {
+				t.Errorf("after a key of %d bytes and a value of %d the block has %d bytes, want %d", len(key), length, w.size(), want)
+			}
+		}
+	}
+	if size := w.size(); len(w.finish()) != size {
+		t.Errorf("the block has %d bytes, want %d", len(w.buf), size)
+	}
+}
+
 // TestSeparators: the index holds short keys that part the blocks.
 func TestSeparators(t *testing.T) {
 	for _, c := range []struct{ last, next, want string }{
