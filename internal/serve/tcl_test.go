@@ -96,3 +96,18 @@ func TestRedisTcl(t *testing.T) {
 	}
 	rowInDocs(t, fmt.Sprintf("| Redis' own tests, in Tcl | %s |", strings.Join(units, ", ")))
 }
+
+// skippedTests returns the names before the bars of a list.
+func skippedTests(t *testing.T, file string) (names []string) {
+	t.Helper()
+	list, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(list)) {
+		if name, _, ok := strings.Cut(line, " | "); ok && line[0] != '#' {
+			names = append(names, name)
+		}
+	}
+	return names
+}
