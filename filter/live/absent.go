@@ -20,13 +20,13 @@ type absentShard[K comparable] struct {
 	until map[K]absence
 	order []K // a ring, the oldest at next once it is full
 	next  int
-	// learned counts the keys that were learned: an answer that was on its way when its
-	// key was learned must not be remembered.
+	// learned counts the keys that were learned. An answer must not be remembered if its key was
+	// learned while the load was running.
 	learned uint64
 }
 
-// absence is one entry of the memory. slot is where its key is in the ring: a key
-// that was forgotten and came back has a place of its own.
+// absence is one entry. slot is the position of its key in the ring; a key that was dropped and
+// came back has a new one.
 type absence struct {
 	until time.Time
 	slot  int
@@ -55,7 +55,7 @@ func (a *absentees[K]) has(k K) bool {
 	return ok && a.now().Before(e.until)
 }
 
-// mark returns the argument for a later add: what was learned until now.
+// mark returns the argument for a later add: the number of keys learned so far.
 func (a *absentees[K]) mark(k K) uint64 {
 	s := a.of(k)
 	s.mu.Lock()

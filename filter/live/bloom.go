@@ -10,8 +10,7 @@ import (
 // BloomOptions are the parameters of a Bloom. Give either Items and FPR, or Bits
 // and Hashes.
 type BloomOptions[T any] struct {
-	// Items is the number of elements for which FPR shall hold. More may be
-	// added; the FPR then rises.
+	// Items is the number of elements up to which FPR holds. More may be added; the FPR then rises.
 	Items uint64
 	// FPR is the false positive rate with Items elements, above 0 and below 1.
 	FPR float64
@@ -21,9 +20,9 @@ type BloomOptions[T any] struct {
 	Hashes int
 	// Scheme is how elements are spread over the bits; Scattered if zero.
 	Scheme Scheme
-	// Seed, if not zero, makes the false positives of this filter independent of
-	// those of filters with other seeds. Kept secret, it also keeps others from
-	// choosing elements that are false positives. Not with Guava's schemes.
+	// Seed, if not zero, makes the false positives of this filter independent of those of filters
+	// with other seeds. A secret seed also keeps others from choosing elements that are false
+	// positives. Guava's schemes have no seed.
 	Seed uint64
 	// Unshared makes additions take up to a third less time, by plain stores instead of
 	// atomic ones. It is for a filter that one goroutine fills: until Share is called, no
@@ -47,11 +46,11 @@ type Bloom[T any] struct {
 // maxBits keeps sizes in the range where all arithmetic is exact.
 const maxBits = 1 << 43
 
-// maxHashes fits the one byte that saved forms have for it.
+// maxHashes fits into one byte of the saved form.
 const maxHashes = 255
 
-// Element is what needs no funnel: strings, byte slices, integers, and types that
-// are defined as one.
+// Element is a type that needs no funnel: a string, a byte slice, an integer, or a type defined as
+// one.
 type Element interface {
 	~string | ~[]byte | ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr
 }
@@ -312,8 +311,8 @@ func (f *Bloom[T]) Equal(o *Bloom[T]) bool {
 // lost.
 func (f *Bloom[T]) Reset() { f.reset() }
 
-// The operations of filters that are made of Blooms, and hash once. Only for schemes
-// that begin with a 64-bit hash.
+// The operations of filters that consist of Blooms and hash an element once. Only for schemes that
+// begin with a 64-bit hash.
 func (f *Bloom[T]) touchSum(sum uint64) uint64 { return f.touch(digest{a: sum}) }
 func (f *Bloom[T]) hasSum(sum uint64) bool     { return f.has(digest{a: sum}) }
 func (f *Bloom[T]) addSum(sum uint64) bool     { return f.add(digest{a: sum}) }

@@ -28,7 +28,7 @@ func ReadBloom[T any](r io.Reader, o ReadOptions[T]) (*Bloom[T], error) {
 	return readNew(r, o, func(key funnel.Key[T]) *Bloom[T] { return &Bloom[T]{key: key} })
 }
 
-// readNew reads a filter into one that empty makes.
+// readNew reads a filter into a new one from empty.
 func readNew[T any, F saved](r io.Reader, o ReadOptions[T], empty func(key funnel.Key[T]) F) (f F, err error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {

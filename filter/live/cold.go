@@ -29,8 +29,8 @@ import (
 //	    64    68×n  blocks: 64 bytes as in a Blocked Bloom (see table), then the
 //	                CRC-32C of these and of the block's number, 8 bytes
 //
-// The number is in the checksum so that a block in another one's place is found
-// out too. What follows the last block is not part of the filter.
+// The checksum includes the number so that swapped blocks are detected, too. What follows the last
+// block is not part of the filter.
 //
 // A filter of strings with one block, one hash and no seed that holds "a" begins
 //
@@ -261,7 +261,7 @@ func readCold[T any](s *source, key funnel.Key[T]) (*Cold[T], error) {
 	if err := readFull(s, file); err != nil {
 		return nil, err
 	}
-	// The size is unknown: the largest that a header can have.
+	// The size is unknown, so this is the largest that a header can claim.
 	c, err := openCold(bytes.NewReader(file), math.MaxInt64, key)
 	if err != nil {
 		return nil, err
@@ -313,8 +313,8 @@ func (c *Cold[T]) MemoryBytes() int { return c.held }
 // Hashes is the number of bits that an element sets.
 func (c *Cold[T]) Hashes() int { return c.hashes }
 
-// Reads is the number of blocks read, one a lookup.
+// Reads is the number of blocks read, one per lookup.
 func (c *Cold[T]) Reads() uint64 { return c.reads.Load() }
 
-// SizeBytes is what the filter takes where it is stored.
+// SizeBytes is the stored size in bytes.
 func (c *Cold[T]) SizeBytes() int64 { return coldHeader + int64(c.blocks)*coldBlock }

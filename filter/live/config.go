@@ -25,10 +25,9 @@ import (
 //	pair(added=bloom(items=1e6,fpr=0.001),removed=bloom(items=1000,fpr=0.0001))
 //	sharded(shards=16,of=counting(items=7e4,fpr=0.01))
 //
-// The fields are the options of the kind's constructor, under these names, and mean
-// what they mean there; those that are left out have its defaults. Parse(c.String())
-// gives back an equal Config. In JSON it is an object with the same names and kind, or
-// the text as a string:
+// The fields are the options of the kind's constructor; those left out have its defaults.
+// Parse(c.String()) gives back an equal Config. In JSON it is an object with the same names and
+// kind, or the text as a string:
 //
 //	{"kind": "bloom", "items": 1000000, "fpr": 0.001}
 type Config struct {
@@ -185,9 +184,8 @@ func (s *Scheme) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Parse reads the text of a Config. A name or field that is not known, and a field that
-// the kind does not have, give an *OptionError; whether the values make a filter only
-// Build tells.
+// Parse reads the text of a Config. An unknown name or field, or a field that the kind does not
+// have, gives an *OptionError. Only Build checks the values.
 func Parse(s string) (Config, error) {
 	if len(s) > maxConfig {
 		return Config{}, optionError("configuration", "of %d bytes is too long", len(s))
@@ -225,10 +223,10 @@ func Parse(s string) (Config, error) {
 	return c, c.check()
 }
 
-// maxConfig bounds what Parse reads, and so how deep configurations nest.
+// maxConfig bounds the text that Parse reads, and thus how deep configurations nest.
 const maxConfig = 4096
 
-// numError takes the call's name out of strconv's errors.
+// numError removes the function's name from strconv's errors.
 func numError(err error) error {
 	if n := (*strconv.NumError)(nil); errors.As(err, &n) {
 		return n.Err
@@ -236,7 +234,7 @@ func numError(err error) error {
 	return err
 }
 
-// splitArgs splits at the commas that are in no parentheses.
+// splitArgs splits at the commas outside parentheses.
 func splitArgs(s string) []string {
 	if strings.TrimSpace(s) == "" {
 		return nil
@@ -259,7 +257,7 @@ func splitArgs(s string) []string {
 	return append(args, s[from:])
 }
 
-// check reports a kind that is not known, and fields that it does not have.
+// check reports an unknown kind, and fields that the kind does not have.
 func (c *Config) check() error {
 	fields, ok := configKinds[c.Kind]
 	if !ok {
@@ -320,7 +318,7 @@ func (c *Config) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// BuildOptions are what a filter may need that is not data.
+// BuildOptions are what a filter may need besides data.
 type BuildOptions[T any] struct {
 	// Funnel appends the bytes of an element; see BloomOptions.
 	Funnel func(dst []byte, v T) []byte
@@ -331,9 +329,9 @@ type BuildOptions[T any] struct {
 	Count  func(ctx context.Context) (uint64, error)
 }
 
-// Build returns an empty filter: a *Bloom[T], *Counting[T] and so on, as the kind says,
-// and for sharded a *Sharded[T, Filter[T]]. All of them are Adders or FallibleAdders;
-// see TryAdd. What makes no filter gives an *OptionError.
+// Build returns an empty filter: a *Bloom[T], *Counting[T] and so on, as the kind says, and for
+// sharded a *Sharded[T, Filter[T]]. All of them are Adders or FallibleAdders; see TryAdd. An
+// invalid configuration gives an *OptionError.
 func Build[T any](c Config, o BuildOptions[T]) (Filter[T], error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -383,7 +381,7 @@ func Build[T any](c Config, o BuildOptions[T]) (Filter[T], error) {
 	}))
 }
 
-// built makes a constructor's result an interface that is nil with an error.
+// built turns a constructor's result into an interface, which is nil if there is an error.
 func built[T any, F Filter[T]](f F, err error) (Filter[T], error) {
 	if err != nil {
 		return nil, err

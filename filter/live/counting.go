@@ -13,7 +13,7 @@ import (
 
 // CountingOptions are the parameters of a Counting.
 type CountingOptions[T any] struct {
-	// Items is the number of elements for which FPR shall hold.
+	// Items is the number of elements up to which FPR holds.
 	Items uint64
 	// FPR is the false positive rate with Items elements, above 0 and below 1.
 	FPR float64
@@ -122,8 +122,8 @@ func (c *counters) add(h uint64) bool {
 	return changed
 }
 
-// remove counts an element down. Counters of 15 stay, and so do those of 0, which
-// can only be met by an element that was not added.
+// remove counts an element down. Counters of 15 stay, and so do those of 0, which only an element
+// that was not added can have.
 func (c *counters) remove(h uint64) {
 	for range c.hashes {
 		w, shift := c.at(h)
@@ -177,7 +177,7 @@ func (f *Counting[T]) addSum(sum uint64) bool {
 // lockOf is held to change the counters of an element.
 func (f *Counting[T]) lockOf(h uint64) *paddedMutex { return &f.locks[mix(h)%uint64(len(f.locks))] }
 
-// still calls fn while no element is added or deleted.
+// still calls fn while no elements are added or deleted.
 func (f *Counting[T]) still(fn func()) {
 	for i := range f.locks {
 		f.locks[i].Lock()
@@ -186,7 +186,7 @@ func (f *Counting[T]) still(fn func()) {
 	fn()
 }
 
-// cut returns a copy in which each element is as often as at one time.
+// cut returns a copy that holds each element as often as at one moment.
 func (f *Counting[T]) cut() counters {
 	c := f.counters
 	f.still(func() { c.words = copyWords(f.words) })

@@ -12,7 +12,7 @@ import (
 
 // CuckooOptions are the parameters of a Cuckoo.
 type CuckooOptions[T any] struct {
-	// Items is the number of elements that there shall be room for.
+	// Items is the number of elements that the filter has room for.
 	Items uint64
 	// FPR is the highest false positive rate, down to 10⁻⁹. The filter takes the
 	// next size of fingerprint that reaches it; see Cuckoo.
@@ -119,7 +119,7 @@ func (l *lanes) lowest(found uint64) uint { return uint(bits.TrailingZeros64(fou
 
 func (l *lanes) get(w uint64, shift uint) uint32 { return uint32(w>>shift) & l.mask }
 
-// cuckooSizes are the widths of fingerprints and how full a table of them gets.
+// cuckooSizes are the widths of fingerprints, and how full a table of each gets.
 var cuckooSizes = [...]struct {
 	width uint
 	load  float64
@@ -148,9 +148,8 @@ func NewCuckoo[T any](o CuckooOptions[T]) (*Cuckoo[T], error) {
 			continue
 		}
 		buckets := uint64(float64(o.Items) / (float64(l.slots) * s.load))
-		// In a small table more elements than there are slots may meet in a few
-		// buckets by chance. With this many more buckets that was not seen in
-		// 20,000 tables of any size and width.
+		// In a small table, more elements may by chance share a few buckets than these have slots.
+		// With this many more buckets that did not happen in 20,000 tables of any size and width.
 		buckets += 2 + 160/uint64(l.slots*l.slots)
 		return &Cuckoo[T]{key: key, cuckoo: newCuckoo(buckets, s.width, o.Seed)}, nil
 	}
@@ -221,7 +220,7 @@ func acquire(l *atomic.Uint32) {
 func release(l *atomic.Uint32) { l.Add(1) }
 
 func (c *cuckoo) has(h uint64) bool {
-	// What place and load do, in one function: a lookup is a few nanoseconds long.
+	// The code of place and load, in one function: a lookup takes only a few nanoseconds.
 	h = seedHash(h, c.seed)
 	fp := uint32(h) & c.mask
 	if fp == 0 {
@@ -255,7 +254,7 @@ func (c *cuckoo) pairHas(wa, wb uint64, fp uint32) bool {
 	return c.high&^(c.marks(wa^all)&c.marks(wb^all)) != 0
 }
 
-// hasLocked is for a reader whom a move has disturbed.
+// hasLocked is has for a reader that a move has disturbed.
 func (c *cuckoo) hasLocked(fp uint32, a, b uint64) bool {
 	l := c.lock(fp)
 	acquire(l)
@@ -389,9 +388,9 @@ func (c *cuckoo) makeRoom(a, b uint64) bool {
 	return false
 }
 
-// follow makes the moves that lead to a step, the last one first: each moves a
-// fingerprint into the slot that the one before has emptied. It always reports
-// true: where a move has become impossible, the caller searches again.
+// follow makes the moves that lead to a step, the last one first: each moves a fingerprint into the
+// slot that the previous one emptied. It always reports true: if a move has become impossible, the
+// caller searches again.
 func (c *cuckoo) follow(steps []step, at int) bool {
 	for steps[at].from >= 0 {
 		s := steps[at]
@@ -424,7 +423,7 @@ func (c *cuckoo) remove(h uint64) bool {
 	h = seedHash(h, c.seed)
 	fp := c.fingerprint(h)
 	a := c.first(h)
-	// Most are in their first bucket: removeFrom for one that is there, in one function.
+	// Most are in their first bucket. This is removeFrom for those, in one function.
 	l := c.lock(fp)
 	if version := l.Load(); version&1 == 0 {
 		w := c.load(a)
@@ -439,10 +438,10 @@ func (c *cuckoo) remove(h uint64) bool {
 	return c.removeFrom(fp, a, c.other(a, fp))
 }
 
-// removeFrom removes one fingerprint from its buckets. During a move there may be one more
-// of them than there are elements, so a delete that may have seen this waits for the end of
-// the move. A delete too many that returns true therefore returns only after the move has
-// corrected the number, and no fingerprint that is added later is removed in its stead.
+// removeFrom removes one fingerprint from its buckets. During a move there may be one more of them
+// than there are elements, so a delete that may have seen this waits for the end of the move. A
+// delete too many that returns true therefore returns only after the move has corrected the number,
+// and no fingerprint that is added later is removed in its place.
 func (c *cuckoo) removeFrom(fp uint32, a, b uint64) bool {
 	l := c.lock(fp)
 	if version := l.Load(); version&1 == 0 {

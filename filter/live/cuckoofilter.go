@@ -208,7 +208,7 @@ func (f *Cuckoo[T]) Equal(o *Cuckoo[T]) bool {
 func (f *Cuckoo[T]) Reset() {
 	f.moves.Lock()
 	defer f.moves.Unlock()
-	// Whoever moves a fingerprint holds a lock.
+	// Fingerprints are only moved under a lock.
 	for i := range f.locks {
 		acquire(&f.locks[i])
 		defer release(&f.locks[i])

@@ -13,8 +13,8 @@ import (
 
 // DedupOptions are the parameters of a Dedup.
 type DedupOptions[T any] struct {
-	// Items is the number of different elements in the stream or, if it has no
-	// end, among which duplicates shall be found (Window).
+	// Items is the number of different elements in the stream or, with Window, the number among
+	// which duplicates are found.
 	Items uint64
 	// FPR is the share of new elements that are taken for duplicates, and lost,
 	// once Items were seen. It is less before; see Dedup.Loss.
@@ -143,8 +143,8 @@ func (d *Dedup[T]) Seen() uint64 { return d.seen.Load() }
 // Dropped is how many of them were taken for duplicates.
 func (d *Dedup[T]) Dropped() uint64 { return d.dropped.Load() }
 
-// counts returns Seen and Dropped as of about one time: the second is not above the
-// first, which an Add or a Reset changes before it or after it.
+// counts returns Seen and Dropped as of about one moment. Dropped does not exceed Seen, although
+// Add and Reset change them one after the other.
 func (d *Dedup[T]) counts() (seen, dropped uint64) {
 	dropped = d.dropped.Load()
 	seen = d.seen.Load()

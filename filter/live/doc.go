@@ -22,10 +22,9 @@
 // and UnmarshalBinary (and so encoding/gob), WriteFile and ReadFile. A Config makes any
 // of them from JSON or from text such as bloom(items=1e6,fpr=0.001).
 //
-// All of them say "no" only for what was not added (and not deleted), and
-// "maybe" for everything else; the share of absent elements that get a "maybe"
-// is the false positive rate (FPR). All are safe for concurrent use, but for a Bloom
-// that is Unshared.
+// A negative answer is certain: the element was not added, or was deleted. A positive one may be
+// wrong; the share of absent elements that get one is the false positive rate (FPR). All filters
+// are safe for concurrent use, except an Unshared Bloom.
 //
 // Elements are strings, byte slices, integers, or any type with a Funnel that
 // turns it into bytes. Equal bytes are equal elements: a filter of strings and a

@@ -6,8 +6,8 @@ import (
 )
 
 var (
-	// ErrFormat matches every error of a reader of saved filters whose input is
-	// not what the writer wrote: cut off, damaged, or something else.
+	// ErrFormat matches every error about a saved filter that is truncated, damaged or something
+	// else.
 	ErrFormat = errors.New("live: not a saved filter, or a damaged one")
 	// ErrTooLarge matches the error of a reader whose input claims to need more
 	// memory than the caller allowed.
@@ -15,8 +15,7 @@ var (
 	// ErrIncompatible matches the error of Merge, and of readers, for filters
 	// that differ in a parameter that both must share.
 	ErrIncompatible = errors.New("live: filters differ")
-	// ErrFull is returned by an Add that has no room. Nothing was changed: all
-	// that the filter held, it still holds.
+	// ErrFull is returned by an Add that has no room. The filter is unchanged.
 	ErrFull = errors.New("live: filter is full")
 )
 
@@ -28,8 +27,8 @@ func incompatible(what string, a, b any) error {
 	return fmt.Errorf("%w: %s: %v and %v", ErrIncompatible, what, a, b)
 }
 
-// OptionError is the error of a constructor whose options make no filter, and of
-// Parse and Build for a configuration that does not.
+// OptionError reports invalid options of a constructor, or an invalid configuration given to Parse
+// or Build.
 type OptionError struct {
 	// Field is the option, or options: "FPR", "Items".
 	Field string

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Asker tells whether an element may have been added.
+// Asker reports whether an element may have been added.
 type Asker[T any] interface {
 	// MayContain reports false only if the element was not added.
 	MayContain(v T) bool
@@ -25,7 +25,7 @@ type Filter[T any] interface {
 	ApproxCount() uint64
 	// FPR is the share of absent elements for which MayContain is true now.
 	FPR() float64
-	// FillRatio is how much of the filter is taken, 0 to 1: bits, counters or slots.
+	// FillRatio is the share of bits, counters or slots in use, 0 to 1.
 	FillRatio() float64
 	// MemoryBytes is the memory that these take, in bytes.
 	MemoryBytes() int
@@ -130,8 +130,8 @@ func Merge[T any](f, o Filter[T]) error {
 	return any(f).(anyMerger).mergeAny(o)
 }
 
-// compatibleAs is the Compatible of filters whose kind shows only when it runs. Without
-// an error f is an anyMerger.
+// compatibleAs is Compatible for filters whose kind is known only at run time. If it returns nil, f
+// is an anyMerger.
 func compatibleAs(f, o any) error {
 	m, ok := f.(anyMerger)
 	if !ok {
@@ -140,13 +140,13 @@ func compatibleAs(f, o any) error {
 	return m.compatibleAny(o)
 }
 
-// anyMerger is a Merger of its own kind, with the kind checked when it runs.
+// anyMerger is a Merger of its own kind, which is checked at run time.
 type anyMerger interface {
 	compatibleAny(o any) error
 	mergeAny(o any) error // o is compatible
 }
 
-// anyCloner is a Cloner of its own kind, with the kind checked when it runs.
+// anyCloner is a Cloner of its own kind, which is checked at run time.
 type anyCloner interface {
 	cloneAny() any
 	equalAny(o any) bool
@@ -160,7 +160,7 @@ func compatibleAny[F Merger[F]](f F, o any) error {
 	return f.Compatible(other)
 }
 
-// filterName is the name of a filter's type without its package and its type of element.
+// filterName is the name of a filter's type, without package and element type.
 func filterName(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -174,15 +174,14 @@ func equalAny[F interface{ Equal(F) bool }](f F, o any) bool {
 	return ok && f.Equal(other)
 }
 
-// equalAs is the Equal of filters whose kind shows only when it runs: filters of a kind
-// that cannot be compared are not equal.
+// equalAs is Equal for filters whose kind is known only at run time. Filters of a kind that cannot
+// be compared are not equal.
 func equalAs(f, o any) bool {
 	e, ok := f.(anyCloner)
 	return ok && e.equalAny(o)
 }
 
-// cloneAs is the Clone of filters whose kind shows only when it runs. It panics if they
-// have none.
+// cloneAs is Clone for filters whose kind is known only at run time. It panics if they have none.
 func cloneAs[F any](f F) F {
 	switch c := any(f).(type) {
 	case interface{ Clone() F }:
@@ -261,8 +260,8 @@ func addMany[T any](sumOf func(T) uint64, f hashAdder, vs []T, isNew []bool) {
 	})
 }
 
-// eachBatch calls do with the hashes of some elements at a time, those of vs[at:], and
-// reads what their operations need first.
+// eachBatch calls do with the hashes of a few elements at a time, those from vs[at] on, after it
+// has prefetched what their operations read.
 func eachBatch[T any](sumOf func(T) uint64, f hasher, vs []T, do func(at int, sums []uint64)) {
 	var sums [batch]uint64
 	var touched uint64
@@ -291,7 +290,7 @@ func addEach[T any](f interface{ Add(T) (bool, error) }, vs []T, isNew []bool) (
 	return len(vs), nil
 }
 
-// keep makes the compiler believe that v is needed.
+// keep keeps the compiler from dropping v.
 //
 //go:noinline
 func keep(uint64) {}

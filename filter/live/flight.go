@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// flights lets callers who want the same at the same time share one call.
+// flights lets concurrent callers with the same key share one call.
 type flights[K comparable, V any] struct {
 	seed   maphash.Seed
 	shards [16]flightShard[K, V]
@@ -19,7 +19,7 @@ type flightShard[K comparable, V any] struct {
 	m  map[K]*flight[V]
 }
 
-// flight is one call that is under way.
+// flight is a call in progress.
 type flight[V any] struct {
 	done   chan struct{}
 	cancel context.CancelFunc
@@ -87,8 +87,8 @@ func (fs *flights[K, V]) do(ctx context.Context, k K, fn func(context.Context) (
 	}
 }
 
-// detach makes callers who come from now on start a call of their own. Those who
-// wait for the call under way still get its result.
+// detach makes later callers start a new call. Those who wait for the call in progress still get
+// its result.
 func (fs *flights[K, V]) detach(k K) {
 	s := fs.shard(k)
 	s.mu.Lock()

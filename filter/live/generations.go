@@ -19,8 +19,8 @@ type GenerationsOptions[T any] struct {
 	Span time.Duration
 	// FPR is the false positive rate that the filter stays below.
 	FPR float64
-	// Generations is the number of filters, 2 to 64; 4 if zero. More remember
-	// more exactly what was asked for, and cost time.
+	// Generations is the number of filters, 2 to 64; 4 if zero. More filters forget more exactly on
+	// time, and make lookups slower.
 	Generations int
 	// Scheme, Seed and Funnel are those of the filters; see BloomOptions.
 	Scheme Scheme
@@ -48,7 +48,7 @@ type Generations[T any] struct {
 	mu   sync.Mutex              // held to replace it
 }
 
-// ring is the state at one time.
+// ring is the state at one moment.
 type ring[T any] struct {
 	filters []*Bloom[T] // the newest first
 	until   int64       // when the newest is to be closed, in Unix nanoseconds
@@ -99,7 +99,7 @@ func NewGenerations[T any](o GenerationsOptions[T]) (*Generations[T], error) {
 
 func (g *Generations[T]) deadline(now time.Time) int64 { return now.Add(g.each).UnixNano() }
 
-// current returns the state, with what is too old dropped.
+// current returns the state, after dropping filters that are too old.
 func (g *Generations[T]) current() *ring[T] {
 	r := g.ring.Load()
 	if g.each == 0 || g.now().UnixNano() < r.until {
@@ -154,8 +154,8 @@ func (g *Generations[T]) add(r *ring[T], d digest) bool {
 		if added && r.used.Add(1) == g.o.Items && g.turnFull(r) {
 			return isNew
 		}
-		// If the ring has turned meanwhile, the element is in a filter that goes
-		// earlier than it should, or is gone already.
+		// If the ring has turned meanwhile, the element is in a filter that is dropped too early,
+		// or already gone.
 		now := g.ring.Load()
 		if now == r {
 			return isNew
@@ -179,7 +179,7 @@ func (g *Generations[T]) turnFull(r *ring[T]) bool {
 // add adds an element to the newest filter.
 func (r *ring[T]) add(d digest) bool { return r.filters[0].add(d) }
 
-// has reports whether one of the filters may contain an element.
+// has reports whether any of the filters may contain an element.
 func (r *ring[T]) has(d digest) bool {
 	for _, f := range r.filters {
 		if f.has(d) {

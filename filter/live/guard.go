@@ -21,9 +21,9 @@ type Cache[K comparable, V any] interface {
 	Set(ctx context.Context, key K, v V) error
 }
 
-// KeySet is the filter of a Guard: all keys that exist. The filters of package
-// redisfilter are KeySets, and those of this package through Local. MayContain may
-// be wrong only towards true; an error counts as true.
+// KeySet is the filter of a Guard: all keys that exist. The filters of package redisfilter are
+// KeySets, and those of this package through Local. MayContain may return true for an absent key,
+// never false for a present one; an error counts as true.
 type KeySet[K any] interface {
 	MayContain(ctx context.Context, key K) (bool, error)
 	Add(ctx context.Context, key K) (bool, error)
@@ -42,8 +42,8 @@ func (l local[K]) Add(_ context.Context, key K) (bool, error)        { return Tr
 
 // GuardOptions are the parts of a Guard.
 type GuardOptions[K comparable, V any] struct {
-	// Keys is the filter of all keys that exist. It may be nil: then absent keys
-	// are only remembered for a short time.
+	// Keys is the filter of all keys that exist. If it is nil, absent keys are only remembered for
+	// a short time.
 	Keys KeySet[K]
 	// Incomplete says that Keys does not hold all keys yet. Until Trust or LearnAll
 	// is done a negative answer of the filter is ignored, and keys that are loaded
@@ -178,8 +178,8 @@ func (g *Guard[K, V]) cached(ctx context.Context, key K) (v V, ok bool) {
 	return v, ok
 }
 
-// load runs once for all callers of a key. Another load may have ended between
-// the look into the cache and this one: so there is a second look.
+// load runs once for all callers of a key. Another load may have ended after the caller looked into
+// the cache, so this looks again.
 func (g *Guard[K, V]) load(ctx context.Context, key K, unknown bool, load func(context.Context, K) (V, error)) (V, error) {
 	if g.absent.has(key) {
 		var none V
@@ -215,13 +215,13 @@ func (g *Guard[K, V]) load(ctx context.Context, key K, unknown bool, load func(c
 	return v, nil
 }
 
-// Learn adds a key that now exists to the filter. Call it after the key was written to the
-// database and before anyone learns of it. A Get that begins when Learn has
-// returned finds the key: it does not wait for a load that began before. After an
-// error the key may be denied: call Learn again.
+// Learn adds a key that now exists to the filter. Call it after the key was written to the database
+// and before anyone learns of it. A Get that begins when Learn has returned finds the key: it does
+// not wait for a load that began before. After an error Get may return ErrAbsent for the key: call
+// Learn again.
 func (g *Guard[K, V]) Learn(ctx context.Context, key K) error {
-	// The memory first: a load that begins in between must not find the key there
-	// and be joined afterwards.
+	// The absence is forgotten first: a load that begins in between must not find the key absent
+	// and be joined later.
 	defer g.flights.detach(key)
 	defer g.absent.forget(key)
 	if g.keys == nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// Layer is one of the filters of a Layered: a Cold, or any other through Hot. An
-// error comes with true: unsure means maybe.
+// Layer is one of the filters of a Layered: a Cold, or any other through Hot. With an error the
+// answer is true.
 type Layer[T any] interface {
 	MayContain(v T) (bool, error)
 }
@@ -38,14 +38,13 @@ func (n newer[T]) MayContain(v T) (bool, error) {
 	return n.older.MayContain(v)
 }
 
-// Layered asks several filters of the same elements one after the other, until
-// one says no: a small coarse one in memory first, then a more exact one that is
-// farther away, in a file or in a store. Most absent elements end in the first, and
-// the few that pass it cost a read. Every layer must hold every element.
+// Layered probes several filters of the same elements one after the other, until one excludes the
+// element: a small coarse one in memory first, then a more exact one that is farther away, in a
+// file or in a store. Most absent elements end in the first, and the few that pass it cost a read.
+// Every layer must hold every element.
 //
-// The FPR is the product of the layers' if they have different seeds. Layers with
-// the same seed err about the same elements: then it is hardly below that of the
-// best one.
+// The FPR is the product of the layers' if they have different seeds. Layers with the same seed
+// have the same false positives: then it is hardly below that of the best one.
 type Layered[T any] struct {
 	key    funnel.Key[T] // for reading
 	layers []Layer[T]
@@ -54,10 +53,10 @@ type Layered[T any] struct {
 
 type layerCount struct{ asked, denied, failed atomic.Uint64 }
 
-// LayerStats tells what one layer has done.
+// LayerStats counts what one layer has done.
 type LayerStats struct {
-	// Asked is the number of lookups that came so far, Denied how many ended here
-	// with a no, Failed how many gave an error.
+	// Asked is the number of lookups that reached the layer, Denied how many it excluded, Failed
+	// how many gave an error.
 	Asked, Denied, Failed uint64
 }
 
@@ -66,8 +65,8 @@ func NewLayered[T any](layers ...Layer[T]) *Layered[T] {
 	return &Layered[T]{layers: layers, stats: make([]layerCount, len(layers))}
 }
 
-// MayContain reports false only if a layer does. A layer that fails counts as a
-// maybe, and the next ones are asked; the first error comes with a true.
+// MayContain reports false only if a layer does. If a layer fails, the next ones are probed; if
+// none excludes the element, MayContain returns true and the first error.
 func (l *Layered[T]) MayContain(v T) (bool, error) {
 	var first error
 	for i, layer := range l.layers {
@@ -112,7 +111,7 @@ func (l *Layered[T]) Layers() []Asker[T] {
 	return fs
 }
 
-// MemoryBytes is the memory that the filters in memory take, of those that tell.
+// MemoryBytes is the memory of the filters in memory that report it.
 func (l *Layered[T]) MemoryBytes() int {
 	n := 0
 	for _, f := range l.Layers() {
@@ -123,7 +122,7 @@ func (l *Layered[T]) MemoryBytes() int {
 	return n
 }
 
-// Stats tells what each layer has done so far.
+// Stats returns what each layer has done so far.
 func (l *Layered[T]) Stats() []LayerStats {
 	out := make([]LayerStats, len(l.stats))
 	for i := range l.stats {

@@ -8,7 +8,7 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// What the words of a saved Layered say of a layer.
+// The kinds of layers in a saved Layered.
 //
 // On disk; do not change.
 const (

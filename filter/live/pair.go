@@ -18,17 +18,17 @@ var ErrRemoved = errors.New("live: element was removed")
 // common idea, and cheap: twice a Bloom filter, half of a Counting. It breaks two
 // things.
 //
-// Elements vanish. One that is in the filter, and that the second filter takes
-// for removed, gets a "no": that is a false negative, for as many of the elements
-// as the FPR of the second filter says. No other filter here does that.
+// Elements vanish. An element that is a false positive of the second filter counts as removed: a
+// false negative. The second filter's FPR is the share of such elements. No other filter here does
+// that.
 //
-// Elements do not come back. One that was removed cannot be taken out of the
-// second filter again; Add tells so with ErrRemoved.
+// Elements do not come back. One that was removed cannot be taken out of the second filter again;
+// Add then returns ErrRemoved.
 //
-// Use Counting or Cuckoo, which delete; or Rotating, which forgets removed
-// elements when it is rebuilt; or a Bloom and an exact list of what was deleted
-// since. Pair is right where a wrong "no" costs no more than a wrong "maybe", and
-// deleted elements stay deleted: revoked tokens, say.
+// Use Counting or Cuckoo, which delete; or Rotating, which forgets removed elements when it is
+// rebuilt; or a Bloom and an exact list of what was deleted since. Pair is right where a false
+// negative costs no more than a false positive, and deleted elements stay deleted, like revoked
+// tokens.
 type Pair[T any] struct {
 	added, removed *Bloom[T]
 }

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Windows of a log: the first is small, as many logs are, and each further one
-// four times as large, up to the last size.
+// Window sizes of a log: the first is small, because many logs are; each further one is four times
+// as large, up to the last.
 const (
 	firstWindow = 64 << 10
 	lastWindow  = 1 << 20
-	// maxCopy bounds what goes through the mapping. What is longer is worth a
-	// system call, which takes it without a page fault for each page.
+	// maxCopy bounds what is written through the mapping. Longer writes use a system call, which
+	// takes no page fault per page.
 	maxCopy = 64 << 10
 )
 
@@ -69,8 +69,8 @@ func (l *mappedLog) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// room returns how many bytes the window has left, and begins a new one if it
-// has none; 0 if there is no window to be had.
+// room returns how many bytes are left in the window, and begins a new window if it is full. It
+// returns 0 if there can be no window.
 func (l *mappedLog) room() int {
 	if end := l.from + int64(len(l.window)); l.window != nil && l.off < end {
 		return int(end - l.off)
@@ -93,7 +93,7 @@ func (l *mappedLog) mapNext() error {
 	length := max(l.next, 2*page)
 	err := control(l.f, func(fd uintptr) error { return unix.Fallocate(int(fd), 0, from, length) })
 	if err != nil {
-		// Some of it may have been allocated, and the file be longer now.
+		// Part of it may have been allocated, and the file may be longer now.
 		if fi, serr := l.f.Stat(); serr == nil {
 			l.size = max(l.size, fi.Size())
 		}
@@ -165,7 +165,7 @@ func (l *mappedLog) Sync() error {
 	return nil
 }
 
-// Close gives back what was allocated and not written to.
+// Close frees the space that was allocated and not written to.
 func (l *mappedLog) Close() error {
 	err := l.unmap()
 	if l.size > l.off {

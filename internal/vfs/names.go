@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Causes of errors of file systems in memory, besides those of package fs.
+// Causes of errors of in-memory file systems, besides those of package fs.
 var (
 	ErrNotDirectory = errors.New("not a directory")
 	ErrNotEmpty     = errors.New("directory not empty")

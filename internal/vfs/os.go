@@ -129,8 +129,7 @@ func (osFS) Lock(name string, exclusive bool) (io.Closer, error) {
 
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, filePerm)
 	if err != nil && !exclusive && readOnly(err) {
-		// A database on read-only media may be read. There, nobody can write and need be kept
-		// out.
+		// A database on read-only media can be read without a lock: nobody can write there.
 		f, err = os.Open(name)
 		if os.IsNotExist(err) {
 			return noLock{}, nil
@@ -184,7 +183,7 @@ type noLock struct{}
 
 func (noLock) Close() error { return nil }
 
-// lockError tells a held lock from a failure to lock.
+// lockError distinguishes a held lock from a failure to lock.
 func lockError(name string, err error) error {
 	return fmt.Errorf("lock %s: %w", filepath.Clean(name), err)
 }

@@ -12,8 +12,8 @@ import (
 // ErrIsDirectory is the cause of errors of operations that need a file.
 var ErrIsDirectory error = syscall.EISDIR
 
-// syncDir writes a directory's entries down. A file system that cannot sync
-// directories at all says EINVAL or ENOTSUP; there is nothing more to do there.
+// syncDir makes a directory's entries durable. A file system that cannot sync directories returns
+// EINVAL or ENOTSUP, which is not an error here.
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -64,8 +64,8 @@ func fcntlLock(f *os.File, cmd int, lk *syscall.Flock_t) error {
 	return control(f, func(fd uintptr) error { return syscall.FcntlFlock(fd, cmd, lk) })
 }
 
-// control calls fn with f's descriptor, which stays open for as long, and again
-// when a signal interrupted it.
+// control calls fn with f's descriptor, which stays open until fn returns, and calls it again if a
+// signal interrupts it.
 func control(f *os.File, fn func(fd uintptr) error) error {
 	conn, err := f.SyscallConn()
 	if err != nil {

@@ -25,8 +25,8 @@ func readOnly(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_WRITE_PROTECT)
 }
 
-// lockedByOpen is true where another process opened the file for itself alone,
-// which is how goleveldb locks.
+// lockedByOpen reports whether another process has the file open exclusively, which is how
+// goleveldb locks.
 func lockedByOpen(err error) bool { return errors.Is(err, windows.ERROR_SHARING_VIOLATION) }
 
 // lockFile locks every byte of the file.
@@ -45,5 +45,5 @@ func lockFile(f *os.File, name string, exclusive bool) error {
 	return nil
 }
 
-// unlockFile has nothing to do: closing the file is enough.
+// unlockFile does nothing: closing the file is enough.
 func unlockFile(*os.File) error { return nil }

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// RAM is a file system in memory, for databases that need not outlive the process. A removed
-// file is freed when it is no longer open.
+// RAM is an in-memory file system, for databases that need not outlive the process. A removed file
+// is freed when it is no longer open.
 //
 // Relative names are relative to the root, which always exists. Create replaces an existing
 // file; other names of the old file and those who have it open are not affected. Sync of a

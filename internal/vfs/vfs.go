@@ -12,17 +12,17 @@ import (
 // for concurrent use. Errors match fs.ErrNotExist and fs.ErrExist through
 // errors.Is where they apply.
 type FS interface {
-	// Create makes a new empty file for writing, in place of an existing one.
+	// Create creates an empty file for writing, replacing an existing one.
 	Create(name string) (File, error)
 	// Open opens a file for reading.
 	Open(name string) (File, error)
 	// Remove deletes a file or an empty directory.
 	Remove(name string) error
-	// Rename gives a file a new name, in place of an existing file.
+	// Rename renames a file, replacing an existing file.
 	Rename(oldname, newname string) error
-	// Link makes a second name for a file; newname must not exist.
+	// Link gives a file a second name; newname must not exist.
 	Link(oldname, newname string) error
-	// MkdirAll makes a directory and its parents where they are missing.
+	// MkdirAll creates a directory and any missing parents.
 	MkdirAll(dir string) error
 	// List returns the base names in a directory, sorted.
 	List(dir string) ([]string, error)

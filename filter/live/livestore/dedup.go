@@ -1,6 +1,6 @@
-// Package livestore de-duplicates exactly: unlike the filters of package live it keeps
-// every element, in a database of package sift. It is for programs that must not lose a
-// single element, or have more than fit in memory. Programs that import package live alone do not link the store.
+// Package livestore de-duplicates exactly: unlike the filters of package live it keeps every
+// element, in a database of package sift. It is for programs that must not lose a single element,
+// or have more than fit in memory. Programs that import only package live do not link the store.
 package livestore
 
 import (

@@ -25,17 +25,17 @@ import (
 //   - Garbage is random. It is never what another file held before: LevelDB's
 //     log format cannot tell such bytes from its own.
 
-// Survival says what a power cut makes of the changes that were not synced.
+// Survival selects which unsynced changes survive a power cut.
 type Survival uint64
 
 const (
-	// LoseUnsynced loses all of them.
+	// LoseUnsynced loses all unsynced changes.
 	LoseUnsynced Survival = 0
-	// KeepUnsynced keeps all of them.
+	// KeepUnsynced keeps all unsynced changes.
 	KeepUnsynced Survival = 1
 )
 
-// TearUnsynced decides for each change by chance. Equal seeds decide equally.
+// TearUnsynced decides for each change at random. Equal seeds make equal decisions.
 func TearUnsynced(seed uint64) Survival { return Survival(seed) + 2 }
 
 const sectorSize = 512
@@ -73,9 +73,8 @@ func (c change) apply(dirs map[int]map[string]int) {
 	}
 }
 
-// crashLog knows what is durable and what is not after some of a Mem's
-// operations. It moves forward with the operations, so that images made in
-// their order cost what has changed, and begins again to move back.
+// crashLog tracks what is durable after the first operations of a Mem. Moving forward costs only
+// what has changed; moving back starts from the beginning.
 type crashLog struct {
 	firstSizes []int64 // of the files that were there at the beginning
 	firstDirs  map[int]map[string]int
@@ -99,7 +98,7 @@ type fileState struct {
 // hole is a range of bytes that a failed Sync lost, below the synced length.
 type hole struct{ from, to int64 }
 
-// begin takes the present state of m for durable.
+// begin treats the current state of m as durable.
 func (l *crashLog) begin(m *Mem) {
 	l.firstSizes = make([]int64, len(m.nodes))
 	for i, n := range m.nodes[1:] {
@@ -168,7 +167,7 @@ func (l *crashLog) take(o memOp) {
 	}
 }
 
-// choose picks pending changes, and with each the earlier ones to its names.
+// choose picks pending changes, and with each one all earlier changes to its names.
 func (l *crashLog) choose(pick func(change) bool) []bool {
 	kept := make([]bool, len(l.pending))
 	names := map[place]bool{}
@@ -185,10 +184,9 @@ func (l *crashLog) choose(pick func(change) bool) []bool {
 	return kept
 }
 
-// CrashImage returns the disk as a power cut may leave it after the first numOps
-// operations (0 up to NumOps), with all that is on it durable. It depends on
-// nothing but the operations, numOps and s. The image and m do not affect each
-// other. Many images are made fastest with numOps ascending.
+// CrashImage returns the disk as a power cut may leave it after the first numOps operations (0 to
+// NumOps). Everything on it is durable. It depends only on the operations, numOps and s; the image
+// and m do not affect each other. Making many images is fastest with ascending numOps.
 func (m *Mem) CrashImage(numOps int, s Survival) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -209,7 +207,7 @@ func (m *Mem) CrashImage(numOps int, s Survival) *Mem {
 		}
 	}
 
-	// Number what can be reached again, in the old order.
+	// Renumber the reachable nodes, in their old order.
 	renumber := make([]int, len(l.files))
 	var reach func(dir int)
 	reach = func(dir int) {
@@ -256,11 +254,10 @@ func (m *Mem) CrashImage(numOps int, s Survival) *Mem {
 	return img
 }
 
-// logWindow is what the length of a log is rounded up to where zeros follow.
+// logWindow is the size to a multiple of which a log is extended with zeros.
 const logWindow = 64 << 10
 
-// zeroTail returns a log's bytes with the zeros that stand for room that was
-// made in advance.
+// zeroTail returns a log's bytes and the zeros that stand for preallocated space.
 func zeroTail(data []byte, s Survival, t *tear) []byte {
 	n := len(data) + logWindow - len(data)%logWindow
 	switch {
@@ -302,8 +299,8 @@ func (f fileState) fill(data []byte, length int64) []byte {
 	return data
 }
 
-// tear decides by chance. How likely things are is itself a matter of chance,
-// and differs between images, so that the extremes occur.
+// tear decides at random. The probabilities are random, too, and differ between images, so that
+// extremes occur.
 type tear struct {
 	rng         *rand.Rand
 	pcg         *rand.PCG

@@ -13,10 +13,9 @@ import (
 
 // Fault says which operations of a Faulty fail, and how.
 type Fault struct {
-	// Index and Match select an operation: it has this index, or Index is
-	// negative, and Match, if there is one, says so. With Sticky the operations
-	// that Match selects from that index on fail, otherwise only the first that
-	// is selected.
+	// Index and Match select operations: those with this index, or any if Index is negative, for
+	// which Match, if set, returns true. Only the first of them fails. With Sticky all operations
+	// fail that Match selects from that index on.
 	Index  int
 	Match  func(Op) bool
 	Sticky bool
@@ -25,8 +24,7 @@ type Fault struct {
 	Err error
 	// Short writes half of the bytes of a Write before it fails.
 	Short bool
-	// After carries the operation out and then fails, as it may be with a
-	// network in between.
+	// After carries out the operation and then fails, as can happen over a network.
 	After bool
 	// DropPages makes a Sync of a file of a Mem lose what was written since the
 	// last one, for good: later Syncs succeed and do not bring it back.
@@ -68,18 +66,17 @@ func (f *Faulty) SetFaults(faults ...Fault) {
 	}
 }
 
-// SetHook has fn called before each operation, in the goroutine that asks for
-// it, so that fn may delay it; if fn returns an error, the operation fails with
-// it. A nil fn ends that.
+// SetHook makes fn be called before each operation, in the caller's goroutine. fn may delay the
+// operation; if it returns an error, the operation fails with it. nil removes the hook.
 func (f *Faulty) SetHook(fn func(Op) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hook = fn
 }
 
-// SetSpace bounds the bytes that can be written from now on. The Write that
-// exceeds them writes what fits and fails with ENOSPC. Removing files frees
-// nothing; a negative number ends the bound.
+// SetSpace bounds the bytes that can be written from now on. The Write that exceeds them writes
+// what fits and fails with ENOSPC. Removing files frees nothing; a negative number removes the
+// bound.
 func (f *Faulty) SetSpace(bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +97,7 @@ func (f *Faulty) Failed() []Op {
 	return slices.Clone(f.failed)
 }
 
-// OpenFiles lists what is open: the names of files, and of locks after "lock ".
+// OpenFiles lists the names of open files, and those of held locks after "lock ".
 func (f *Faulty) OpenFiles() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,7 +109,7 @@ func (f *Faulty) OpenFiles() []string {
 	return names
 }
 
-// begin counts an operation and returns the fault that strikes it, or nil.
+// begin counts an operation and returns the fault that applies to it, or nil.
 func (f *Faulty) begin(op Op) *Fault {
 	f.mu.Lock()
 	op.Index = f.numOps

@@ -17,13 +17,12 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// Mem is a file system in memory, for tests. It notes every operation that
-// changes it, and CrashImage makes of them the disk as a power cut may leave it.
+// Mem is an in-memory file system for tests. It records every operation that changes it; from
+// these, CrashImage builds the disk as a power cut may leave it.
 //
-// Relative names are relative to the root, which is there from the start. Files
-// only grow: Create makes a new file and leaves an old one of the same name to
-// those who hold it open or have another name for it. That is two operations, a
-// remove and a create. Sync of a file that was opened for reading is an error,
+// Relative names are relative to the root, which always exists. Files only grow: Create makes a new
+// file and does not affect an old one of the same name, which may be open or have other names. That
+// is two operations, a remove and a create. Sync of a file that was opened for reading is an error,
 // as it is on Windows.
 type Mem struct {
 	mu    sync.RWMutex
@@ -112,14 +111,14 @@ func (m *Mem) directory(name string) (int, error) {
 	return node, err
 }
 
-// note adds an operation to the list and changes the entries as it says.
+// note records an operation and applies it to the entries.
 func (m *Mem) note(o memOp) {
 	o.op.Index = len(m.ops)
 	m.ops = append(m.ops, o)
 	o.changed.apply(m.dirs)
 }
 
-// make adds a node under a name that is free.
+// make adds a node under an unused name.
 func (m *Mem) make(kind OpKind, name string, dir int, elem string) int {
 	node := len(m.nodes)
 	m.nodes = append(m.nodes, &memNode{dir: kind == OpMkdirAll})
@@ -347,7 +346,7 @@ type memFile struct {
 	closed   atomic.Bool
 }
 
-// check returns why the file cannot be used.
+// check returns an error if the file cannot be used.
 func (f *memFile) check(kind OpKind) error {
 	if f.closed.Load() {
 		return pathError(kind, f.name, fs.ErrClosed)
@@ -420,7 +419,7 @@ func (m *Mem) NumOps() int {
 	return len(m.ops)
 }
 
-// Ops lists the operations from one index up to another, the second excluded.
+// Ops lists the operations from one index to another, the second excluded.
 func (m *Mem) Ops(from, to int) []Op {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -431,7 +430,7 @@ func (m *Mem) Ops(from, to int) []Op {
 	return list
 }
 
-// String describes all files, one a line, for the messages of tests.
+// String describes all files, one per line, for test messages.
 func (m *Mem) String() string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
