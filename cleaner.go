@@ -2,10 +2,9 @@ package sift
 
 import "sync"
 
-// cleaner runs tasks that nobody waits for, in order, on goroutines of its own. One goroutine
-// closes logs that are no longer written to and removes obsolete files: a file system may
-// take as long to remove a file as to write it. Another releases versions when their readers
-// have left.
+// cleaner runs tasks that nobody waits for, in order, on its own goroutine. One cleaner closes logs
+// that are no longer written to and removes obsolete files, because a file system may take as long
+// to remove a file as to write it. Another releases versions when their readers have left.
 type cleaner struct {
 	mu      sync.Mutex
 	idle    sync.Cond // on mu: the goroutine has ended

@@ -63,7 +63,7 @@ func (e *Events) failed(err error) {
 	}
 }
 
-// slowed notes that a write was slowed down.
+// slowed records that a write was slowed down.
 func (d *DB) slowed(t time.Duration) {
 	d.stats.slowed(t)
 	if d.opts.Events.Stalled != nil {
@@ -71,7 +71,7 @@ func (d *DB) slowed(t time.Duration) {
 	}
 }
 
-// stalled notes that a write had to wait.
+// stalled records that a write had to wait.
 func (d *DB) stalled(t time.Duration) {
 	d.stats.stalled(t)
 	if d.opts.Events.Stalled != nil {

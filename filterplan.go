@@ -88,7 +88,7 @@ func filterTables(version *manifest.Version) []filtermem.Table {
 	return tables
 }
 
-// inheritHeat makes the outputs of a compaction be asked as often as its inputs were.
+// inheritHeat gives the outputs of a compaction the access rate of its inputs.
 func (d *DB) inheritHeat(inputs [2][]*manifest.TableMeta, outputs []*manifest.TableMeta) {
 	var from [2][]*filtermem.Traffic
 	for i, metas := range inputs {

@@ -24,8 +24,8 @@ const (
 	liveShare  = 4
 )
 
-// drop counts what a flush or compaction has left of large values of that many bytes in total.
-// It reports whether the heap is to be collected.
+// drop counts the garbage that a flush or compaction of large values, of that many bytes in total,
+// has left. It reports whether to collect the heap.
 func (c *collector) drop(bytes int64) bool {
 	return c.dropped.Add(largeCopies*bytes) >= max(minDropped, liveHeap()/liveShare)
 }

@@ -40,7 +40,7 @@ type Iter struct {
 	err      error
 }
 
-// iterRoom is what an iterator needs once there is something to move over.
+// iterRoom is the part of an iterator that is needed only if its range is not empty.
 type iterRoom struct {
 	lower     []byte             // the first key of the range; nil: no bound
 	upper     []byte             // the first key outside of it; nil: no bound
@@ -72,14 +72,13 @@ func (r *iterRoom) setBounds(lower, upper []byte) {
 	r.lower, r.upper = own(&free, lower), own(&free, upper)
 }
 
-// roomyIter is an Iter with its room, in one piece of memory.
+// roomyIter is an Iter with its iterRoom, in one allocation.
 type roomyIter struct {
 	Iter
 	room iterRoom
 }
 
-// own returns a copy of a bound, in room that it takes from free if there is
-// enough.
+// own returns a copy of a bound, in memory from free if that is enough.
 func own(free *[]byte, bound []byte) []byte {
 	if bound == nil || len(bound) > len(*free) {
 		return bytes.Clone(bound)
@@ -90,7 +89,7 @@ func own(free *[]byte, bound []byte) []byte {
 	return b
 }
 
-// boundsRoom is what the end of a prefix takes, unless it is long.
+// boundsRoom is memory for the end of a prefix, unless that is long.
 type boundsRoom [64]byte
 
 // limits returns the bounds of o, which may be nil. They alias it and room.
@@ -198,7 +197,7 @@ func (it *Iter) Next() bool {
 		return it.isPast(true) && it.First()
 	}
 	if it.backward {
-		// in stands before all entries of the current key, or has run off the start.
+		// it.in is before all entries of the current key, or past the start.
 		it.keyBuf = append(it.keyBuf[:0], it.key...)
 		it.seek = base.AppendInternalKey(it.seek[:0], it.keyBuf, 0, base.KindDelete)
 		it.valid, it.backward = false, false
@@ -233,8 +232,8 @@ func (it *Iter) Prev() bool {
 	return it.back(it.settleBackward(false))
 }
 
-// isPast reports whether an iterator that is at no key is before the first key, or else
-// after the last one.
+// isPast reports, of an iterator that is at no key, whether it is before the first key; otherwise
+// it is after the last one.
 func (it *Iter) isPast(first bool) bool {
 	if it.closed && it.err == nil {
 		it.err = ErrClosed
@@ -282,8 +281,8 @@ func (it *Iter) settleForward(skip []byte) bool {
 	return false
 }
 
-// forward tells the transaction of an iterator, if there is one, where a move forward
-// has come to: to a key or not.
+// forward tells the iterator's transaction, if any, where a forward move has ended: at a key or
+// not.
 func (it *Iter) forward(ok bool) bool {
 	if it.track != nil {
 		it.track.forward(ok)
@@ -291,7 +290,7 @@ func (it *Iter) forward(ok bool) bool {
 	return ok
 }
 
-// back is forward for moves the other way.
+// back is forward for backward moves.
 func (it *Iter) back(ok bool) bool {
 	if it.track != nil {
 		it.track.backward(ok)
@@ -430,7 +429,7 @@ func scan(open func() (*Iter, error)) iter.Seq2[Entry, error] {
 		}
 		for ok := it.First(); ok; ok = it.Next() {
 			if !yield(Entry{it.key, it.value}, nil) {
-				// The loop was left: it has seen no error, as there was none.
+				// The loop was left early. It has seen no error, since there was none.
 				it.Close()
 				return
 			}

@@ -13,8 +13,8 @@ import (
 // noIter returns an iterator over nothing.
 func (d *DB) noIter() *Iter { return &Iter{db: d, in: merge.Empty{}, nothing: true, backward: true} }
 
-// openIter returns an iterator over what is visible at seq, with the writes of tx over
-// it unless that is nil. Without tx it is nil if there is nothing in the range.
+// openIter returns an iterator over what is visible at seq and, unless tx is nil, over the writes
+// of tx. Without tx the iterator is nil if the range is empty.
 func (d *DB) openIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
 	// Until it is known that there are keys in the range, it is as the caller gave it.
 	var room boundsRoom
@@ -51,7 +51,7 @@ func (d *DB) openIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
 	return it, nil
 }
 
-// read makes the iterator run over sources of a state.
+// read makes the iterator iterate over the sources of a state.
 func (it *Iter) read(s *readState, src *sources, o *IterOptions, present bool) error {
 	it.options.DontFillCache = o != nil && o.DontFillCache
 	it.drops, it.own = s.drops, it.seq
@@ -106,7 +106,7 @@ func (it *Iter) Reset(o *IterOptions) error {
 	return err
 }
 
-// leave ends what the iterator runs over.
+// leave closes what the iterator iterates over.
 func (it *Iter) leave() error {
 	it.valid, it.backward, it.nothing = false, true, true
 	if it.iterRoom != nil && it.track != nil {
@@ -118,7 +118,7 @@ func (it *Iter) leave() error {
 	return in.Close()
 }
 
-// enter makes an iterator over nothing one over a range of what there is now.
+// enter makes an iterator over nothing iterate over a range of the current state.
 func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
 	var tx *Tx
 	if it.iterRoom != nil {
@@ -178,8 +178,8 @@ func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
 	return nil
 }
 
-// hold is iterState for an iterator that keeps the state. If it is the one that it
-// has already, its tables are there without an epoch.
+// hold is iterState, with a reference on the state. If the iterator already has that state, no
+// epoch is needed to keep its tables.
 func (it *Iter) hold(want uint64) (s *readState, seq uint64, present bool) {
 	d := it.db
 	if s, seq, present = d.iterState(want); s == it.state {
@@ -216,8 +216,8 @@ func (d *DB) iterState(want uint64) (s *readState, seq uint64, present bool) {
 	}
 }
 
-// sources are what an iterator runs over: memtables, and the tables that may hold
-// keys of its range.
+// sources are what an iterator iterates over: memtables, and the tables that may hold keys of its
+// range.
 type sources struct {
 	mem    *memtable.Memtable // nil if it is empty
 	imms   []*memtable.Memtable
@@ -225,7 +225,7 @@ type sources struct {
 	levels [manifest.NumLevels][]*manifest.TableMeta // from level 1 on
 }
 
-// sources returns those of an iterator over a range.
+// sources returns the sources of an iterator over a range.
 func (s *readState) sources(lower, upper []byte, ask *prefixAsk) sources {
 	src := sources{imms: s.imms}
 	// What is added to an empty memtable from now on has higher sequence numbers

@@ -7,20 +7,19 @@ import (
 	"github.com/siftdb/sift/internal/gap"
 )
 
-// An iterator that has met a few tombstones in a row goes on as a walk: it jumps over
-// the gaps that the database remembers, and adds to them what it has walked over. The
-// gaps of a reader are true for as long as it reads, so a walk may use gaps that have
-// been cut since it looked.
+// After a few tombstones in a row, an iterator continues as a walk: it jumps over the gaps that the
+// database remembers, and adds to them the ranges that it has walked over. A gap that holds for a
+// reader holds for as long as it reads, so a walk may use gaps that have since been cut.
 //
-// What a walk adds must be true for all later readers. So it watches the range, and only
-// then walks over it (a second time, if it is new): what is set from then on cuts the
-// watch, and what was set before is in the memtable that the iterator reads. That is
-// why only an iterator over the present state, whose memtable is still the growing one,
-// adds gaps: to another, entries may be missing that were set after its sequence number.
+// A gap that a walk adds must hold for all later readers. So the walk first watches the range and
+// then walks over it (a second time, if the range is new): later writes cut the watch, and earlier
+// ones are in the memtable that the iterator reads. Therefore only an iterator over the current
+// state, whose memtable is still the mutable one, adds gaps: another one may not see entries that
+// were written after its sequence number.
 //
-// An iterator whose range begins or ends in a gap begins or ends beside it instead, and
-// does not open the tables that lie in the gap. If it then finds its first key behind a few
-// tombstones, the gap grows without a watch, unless anything was cut meanwhile.
+// An iterator whose range begins or ends in a gap begins or ends beside it instead, and does not
+// open the tables that lie in the gap. If it then finds its first key after a few tombstones, the
+// gap grows without a watch, unless anything was cut meanwhile.
 const (
 	growAfter = 3  // tombstones right behind a gap from which on it is grown
 	walkAfter = 4  // tombstones in a row after which an iterator walks
@@ -53,9 +52,8 @@ type nearGaps struct {
 	cuts  uint64   // Set.Cuts from before anything was read
 }
 
-// skipGaps cuts off what lies in gaps at both ends of a range, for a reader of a state: it
-// need not read the tables that hold no more than what was deleted there. some is false
-// if nothing is left.
+// skipGaps shortens a range by the gaps at its two ends, for a reader of a state, so that it does
+// not read tables with nothing but deleted keys there. some is false if nothing is left.
 func (d *DB) skipGaps(s *readState, seq uint64, lower, upper []byte, near *nearGaps) (lo, hi []byte, some bool) {
 	gaps := d.gaps.Gaps()
 	if len(gaps) == 0 {
@@ -77,8 +75,8 @@ func (d *DB) skipGaps(s *readState, seq uint64, lower, upper []byte, near *nearG
 	return lower, upper, true
 }
 
-// growNear makes the gap before the range end at the first key of the range. It does not if
-// a key may have been set before that one which the iterator does not see.
+// growNear extends the gap before the range up to the range's first key, unless there may be a
+// newer key before that one which the iterator does not see.
 func (it *Iter) growNear(first []byte, tombstones int) {
 	g := it.near.below
 	if g == nil || it.mem == nil || !bytes.Equal(base.UserKey(it.seek), g.To) {
@@ -90,16 +88,16 @@ func (it *Iter) growNear(first []byte, tombstones int) {
 	it.db.gaps.Grow(g, first, it.view(), tombstones, it.near.cuts)
 }
 
-// usesGaps reports whether the iterator may use gaps: not over a transaction's own
-// writes, which gaps do not know of.
+// usesGaps reports whether the iterator may use gaps. Gaps do not take a transaction's own writes
+// into account.
 func (it *Iter) usesGaps() bool { return it.own == it.seq && it.db.gaps != nil }
 
 // view is what the iterator sees.
 func (it *Iter) view() gap.View { return gap.View{Seq: it.seq, Drops: it.drops} }
 
-// inGap returns the gaps if a key lies in one that the iterator may use, else nil. A walk from
-// the key must start with these: in others the key may not lie in a gap any more, and the walk
-// would start where in happens to stand.
+// inGap returns the gaps if a key lies in one that the iterator may use, else nil. A walk from the
+// key must start with these gaps: in later ones, the key may no longer lie in a gap, and the walk
+// would start wherever it.in is.
 func (it *Iter) inGap(key []byte) []*gap.Gap {
 	if !it.usesGaps() {
 		return nil
@@ -114,7 +112,7 @@ func (it *Iter) inGap(key []byte) []*gap.Gap {
 	return gaps
 }
 
-// gapBefore is inGap for the keys right before a key, nil for the end of all keys.
+// gapBefore is inGap for the keys right before a key. A nil key is the end of all keys.
 func (it *Iter) gapBefore(key []byte) []*gap.Gap {
 	if !it.usesGaps() {
 		return nil
@@ -129,7 +127,7 @@ func (it *Iter) gapBefore(key []byte) []*gap.Gap {
 	return gaps
 }
 
-// startWalk returns a walk with gaps from the key start, nil for the end of all keys.
+// startWalk returns a walk from the key start. A nil start is the end of all keys.
 func (it *Iter) startWalk(gaps []*gap.Gap, start []byte, backward bool) walk {
 	if it.start = append(it.start[:0], start...); it.start == nil && start != nil {
 		it.start = []byte{}
@@ -154,8 +152,8 @@ func (it *Iter) startKey() []byte {
 	return it.start
 }
 
-// look looks the gaps up that the walk is in, or comes to, at a key: before the key if
-// it goes backward.
+// look finds the gap that the walk is in at a key, and the next one; going backward, those before
+// the key.
 func (w *walk) look(key []byte) {
 	w.jump, w.near = nil, nil
 	if !w.backward {
@@ -169,7 +167,7 @@ func (w *walk) look(key []byte) {
 	}
 }
 
-// enters reports whether the walk is in a gap at a key that it has come to.
+// enters reports whether the key that the walk has reached lies in a gap.
 func (w *walk) enters(key []byte) bool {
 	if w.near == nil || !w.reached(key) {
 		return false
@@ -197,8 +195,7 @@ func (w *walk) reached(key []byte) bool {
 	return bytes.Compare(w.near.From, key) <= 0
 }
 
-// leap moves over the gap that the walk is in. It returns false if the range of the
-// iterator ends there.
+// leap jumps over the gap that the walk is in. It returns false if the iterator's range ends there.
 func (w *walk) leap() bool {
 	it, g := w.it, w.jump
 	it.db.ahead.used()
@@ -225,8 +222,8 @@ func (w *walk) leap() bool {
 	return true
 }
 
-// pass counts a tombstone, and begins the walk again when there are enough to be
-// remembered: watched, this time. It reports whether it has.
+// pass counts a tombstone. Once there are enough to be remembered, it starts the walk again, now
+// with a watch, and returns true.
 func (w *walk) pass() (again bool) {
 	w.passed++
 	if w.tried || w.passed < growGap || w.known == 0 && w.passed < newGap {
@@ -255,8 +252,8 @@ func (w *walk) pass() (again bool) {
 	return true
 }
 
-// begin begins to watch what the walk starts to walk over. It returns false if the
-// iterator may not see all that was set since its sequence number.
+// begin starts to watch the range that the walk is about to cover. It returns false if the iterator
+// may not see all writes since its sequence number.
 func (w *walk) begin() bool {
 	it := w.it
 	if it.mem == nil {
@@ -267,8 +264,8 @@ func (w *walk) begin() bool {
 	} else {
 		w.watch = it.db.gaps.Watch(it.start, it.upper, it.view(), false)
 	}
-	// After the watch has begun: a writer that has found nothing to cut had put its
-	// entry into this memtable before.
+	// Checked after the watch has begun: a writer that found nothing to cut had already inserted
+	// its entry into this memtable.
 	if s := it.db.state.Load(); s != nil && s.mem == it.mem && (it.readsMem || it.mem.Empty()) {
 		return true
 	}
@@ -277,7 +274,7 @@ func (w *walk) begin() bool {
 	return false
 }
 
-// seen notes a key that has been set since the iterator's sequence number.
+// seen records a key that was set after the iterator's sequence number.
 func (w *walk) seen(key []byte) {
 	if w.watch != nil {
 		w.watch.Seen(key)
@@ -297,7 +294,7 @@ func (w *walk) end(at []byte) {
 	w.watch = nil
 }
 
-// walkForward is settleForward by a walk that starts from a key.
+// walkForward is settleForward by a walk.
 func (it *Iter) walkForward(w walk) bool {
 	it.backward, it.valid = false, false
 	var skip []byte
@@ -353,7 +350,7 @@ func (it *Iter) walkForward(w walk) bool {
 	return false
 }
 
-// walkBackward is settleBackward by a walk that starts from a key.
+// walkBackward is settleBackward by a walk.
 func (it *Iter) walkBackward(w walk) bool {
 	it.backward, it.valid = true, false
 	have, deleted := false, false

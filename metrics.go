@@ -138,7 +138,7 @@ type stats struct {
 func (s *stats) slowed(t time.Duration)  { s.slowdowns.Add(1); s.slowdownTime.Add(int64(t)) }
 func (s *stats) stalled(t time.Duration) { s.stalls.Add(1); s.stallTime.Add(int64(t)) }
 
-// drained notes how fast level 0 was compacted.
+// drained records how fast level 0 was compacted.
 func (s *stats) drained(bytes uint64, took time.Duration) {
 	rate := int64(float64(bytes) / max(took.Seconds(), 1e-3))
 	if old := s.drainRate.Load(); old != 0 {
@@ -201,7 +201,7 @@ func (d *DB) Metrics() Metrics {
 	return m
 }
 
-// fill sums up the tables of a level.
+// fill adds up the tables of a level.
 func (l *LevelMetrics) fill(metas []*manifest.TableMeta, m *Metrics) {
 	var weighted, weight float64
 	for _, meta := range metas {

@@ -73,9 +73,9 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	return r.publish()
 }
 
-// insert adds a batch to the newest memtable, and to new ones when it is full. A batch may so
-// end up in several tables; but since one edit adds all tables of a recovery, that is never
-// visible, even after a crash.
+// insert adds a batch to the newest memtable, and to new ones when it is full. A batch may thus end
+// up in several tables. This is never visible, even after a crash, because one edit adds all tables
+// of a recovery.
 func (r *recovery) insert(payload []byte) error { return addBatch(payload, r.db.secret, r.room) }
 
 // room returns the newest memtable with n bytes reserved.

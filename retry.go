@@ -9,8 +9,8 @@ import (
 const (
 	// retryDelay is the pause after a failed flush or compaction.
 	retryDelay = 100 * time.Millisecond
-	// maxRetryFactor bounds the growth of the pause, in multiples of retryDelay, while
-	// failures go on and no caller asks.
+	// maxRetryFactor bounds the pause, in multiples of retryDelay. It grows while failures continue
+	// and no caller asks for a retry.
 	maxRetryFactor = 10
 
 	firstReminder = time.Second
@@ -52,8 +52,8 @@ func (r *retries) worthLogging(err error, now time.Time) bool {
 	return true
 }
 
-// retryLater logs a failure and pauses: for retryDelay, and longer with each failure in a row
-// unless a caller asks. It returns early when ended is true.
+// retryLater logs a failure and pauses: for retryDelay, and longer with each consecutive failure
+// unless a caller asks for a retry. It returns early when ended is true.
 func (d *DB) retryLater(r *retries, what string, err error, ended func() bool) {
 	r.failed++
 	if r.worthLogging(err, time.Now()) {

@@ -102,7 +102,7 @@ func (l *snapshotList) append(visible *atomic.Uint64) uint64 {
 	return seq
 }
 
-// remove takes a sequence number out, and reports whether the oldest is another now.
+// remove removes a sequence number, and reports whether the oldest one has changed.
 func (l *snapshotList) remove(seq uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +131,7 @@ func (l *snapshotList) begin(t *Tx, visible *atomic.Uint64) {
 	l.txs++
 }
 
-// fork registers a transaction that reads what another does, which is registered.
+// fork registers a transaction that reads the same snapshot as another registered one.
 func (l *snapshotList) fork(t, of *Tx) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,8 +150,8 @@ func (l *snapshotList) fork(t, of *Tx) {
 	l.txs++
 }
 
-// end takes a transaction out, if it has not expired, and reports whether the oldest
-// sequence number is another now.
+// end removes a transaction, unless it has expired, and reports whether the oldest sequence number
+// has changed.
 func (l *snapshotList) end(t *Tx) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,26 +7,26 @@ import (
 	"github.com/siftdb/sift/internal/gap"
 )
 
-// Whoever deletes the keys behind a gap one after the other makes the gap longer, so that the
-// first iterator afterwards does not meet all of the tombstones: every aheadEvery deletions in
-// ascending order, the goroutine that has committed the last one walks over them. It takes
-// about a third of what the deletions themselves take, and stops when no iterator has come to a
-// gap for aheadUnused deletions. Without gaps it does nothing.
+// Deleting the keys after a gap one after the other extends the gap, so that the next iterator does
+// not meet all the tombstones: after every aheadEvery deletions in ascending order, the goroutine
+// that committed the last one walks over them. This takes about a third of the time of the
+// deletions themselves, and stops when no iterator has used a gap for aheadUnused deletions.
+// Without gaps it does nothing.
 const (
 	aheadEvery  = 128
 	aheadUnused = 1 << 16
-	// aheadMost bounds a walk: there may be other tombstones behind the gap.
+	// aheadMost bounds a walk: there may be other tombstones after the gap.
 	aheadMost = 4 * aheadEvery
 )
 
-// deletedRun are deletions of ascending keys that were committed one after the other,
-// whatever was set meanwhile.
+// deletedRun is a run of deletions of ascending keys, committed one after the other, whatever was
+// set in between.
 type deletedRun struct {
 	from, to []byte // the first and the last
 	n        int
 }
 
-// add takes a deletion in.
+// add adds a deletion to the run.
 func (r *deletedRun) add(key []byte) {
 	if r.n == 0 || bytes.Compare(key, r.to) < 0 {
 		r.from, r.n = append(r.from[:0], key...), 0
@@ -35,7 +35,7 @@ func (r *deletedRun) add(key []byte) {
 	r.n++
 }
 
-// take returns the run and begins a new one, once there are enough deletions for a walk.
+// take returns the run and begins a new one, if there are enough deletions for a walk.
 func (r *deletedRun) take() (run deletedRun) {
 	if r.n >= aheadEvery {
 		run, *r = *r, deletedRun{}
@@ -43,7 +43,7 @@ func (r *deletedRun) take() (run deletedRun) {
 	return run
 }
 
-// aheadWork is how many deletions were walked over since an iterator came to a gap.
+// aheadWork counts the deletions that were walked over since an iterator last used a gap.
 type aheadWork struct{ n atomic.Int64 }
 
 func (w *aheadWork) used() {

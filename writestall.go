@@ -70,9 +70,9 @@ func (t *throttle) wait(d *DB, bytes int) error {
 	return nil
 }
 
-// level0Runs is what counts against the limits: the sources that level 0 is to an iterator. A
-// flush may write several tables, of which no two overlap (see Job.DeletionRun). Tables that
-// ascend, and so make one run, are bounded as well, since a lookup compares its key with each.
+// level0Runs is the number that counts against the limits: of the sources in level 0 for an
+// iterator. A flush may write several tables, of which no two overlap (see Job.DeletionRun). Tables
+// that ascend, and so make one run, are bounded as well, since a lookup compares its key with each.
 func level0Runs(v *manifest.Version) int {
 	const tablesPerRun = 4
 	return max(len(v.Runs), len(v.Levels[0])/tablesPerRun)
