@@ -223,6 +223,8 @@ func TestDecodeIndex(t *testing.T) {
 		{"length of 2^64-1", []entry{{key("a"), at(0, 1<<64-1)}}, errHandle},
 		{"half a handle", []entry{{key("a"), []byte{1}}}, base.ErrShort},
 		{"no handle", []entry{{key("a"), nil}}, base.ErrShort},
+		{"separator as long as its block can be", []entry{{key(strings.Repeat("a", int(maxDecodedLen(10)))), at(0, 10)}}, nil},
+		{"separator longer by one", []entry{{key(strings.Repeat("a", int(maxDecodedLen(10))+1)), at(0, 10)}}, errSeparator},
 		{"separator longer than its block", []entry{{key(strings.Repeat("a", 5000)), at(0, 10)}}, errSeparator},
 	} {
 		w := blockWriter{interval: 1}

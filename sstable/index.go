@@ -467,7 +467,7 @@ func (x *packedIndex) separatorLen(i int) int {
 // allocates only for separators longer than a separatorBuf.
 func (x *packedIndex) find(userKey []byte, trailer uint64) int {
 	if !x.shares(userKey) {
-		if x.n > 1 && bytes.Compare(userKey, x.shared) < 0 {
+		if bytes.Compare(userKey, x.shared) < 0 {
 			return 0
 		}
 		return x.findLast(userKey, trailer)
@@ -523,9 +523,8 @@ func (x *packedIndex) rank(p uint64) (i int, tie bool) {
 		i += group * indexGroupLen
 		return min(i, x.n-1), i < x.n-1 && x.bases.At(group+1) == p
 	}
-	tie = base+next<<g.shift == p
-	i += group * indexGroupLen
-	return min(i, x.n-1), tie && i < x.n-1
+	// Step i is of a separator: those that are repeated are not below p either.
+	return i + group*indexGroupLen, base+next<<g.shift == p
 }
 
 // count returns how many steps are not above step, without data-dependent branches.

@@ -48,7 +48,22 @@ func TestIndexFind(t *testing.T) {
 		for range 50 {
 			targets = append(targets, word())
 		}
+		number := func(i int) uint64 { return fence.Number(base.UserKey(seps[i]), len(x.shared)) }
+		for _, s := range seps {
+			targets = append(targets, base.UserKey(s))
+		}
 		for _, target := range targets {
+			shares := bytes.HasPrefix(target, x.shared)
+			if shares {
+				checkRank(t, x, seps, fence.Number(target, len(x.shared)))
+			}
+			for i := range seps {
+				want := shares && i < len(seps)-1 && fence.Number(target, len(x.shared)) < number(i) &&
+					(i == 0 || fence.Number(target, len(x.shared)) > number(i-1))
+				if got := x.within(target, i); got != want {
+					t.Fatalf("round %d: %q is within block %d of %q: %t", round, target, i, seps, got)
+				}
+			}
 			for _, trailer := range []uint64{0, base.Trailer(1, base.KindSeek), base.Trailer(base.MaxSequence, base.KindSeek)} {
 				want := slices.IndexFunc(seps, func(s []byte) bool { return compareTo(s, target, trailer) >= 0 })
 				if want < 0 {
@@ -59,6 +74,27 @@ func TestIndexFind(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// checkRank compares rank and ties with a count.
+func checkRank(t *testing.T, x *packedIndex, seps [][]byte, p uint64) {
+	t.Helper()
+	below, equal := 0, 0
+	for _, s := range seps[:len(seps)-1] {
+		switch n := fence.Number(base.UserKey(s), len(x.shared)); {
+		case n < p:
+			below++
+		case n == p:
+			equal++
+		}
+	}
+	i, tie := x.rank(p)
+	if i != below || tie != (equal > 0) {
+		t.Fatalf("%#x has rank %d, tie %t, among %q; want %d, %d ties", p, i, tie, seps, below, equal)
+	}
+	if tie && x.ties(i, p) != equal {
+		t.Fatalf("%#x has %d ties among %q, want %d", p, x.ties(i, p), seps, equal)
 	}
 }
 
