@@ -173,31 +173,60 @@ func TestRedisCLI(t *testing.T) {
 			}
 		}
 	}
-	// One connection, which is sent from leader to leader.
-	_, port, _ := net.SplitHostPort(addrs[0])
-	many := exec.Command(cli, "-c", "-p", port)
-	var commands strings.Builder
-	for i := range 20 {
-		fmt.Fprintf(&commands, "SET many%d %d\nGET many%d\n", i, 1000+i, i)
-	}
-	many.Stdin = strings.NewReader(commands.String())
-	out, err := many.CombinedOutput()
-	for i := range 20 {
-		if !strings.Contains(string(out), fmt.Sprint(1000+i)) {
-			t.Fatalf("many keys: %q, %v", out, err)
-		}
-	}
+	keys := keysOfAllSlots()
+	t.Run("script", func(t *testing.T) { testCLIScript(t, cli, addrs[0], keys) })
 	if dir := os.Getenv("SIFT_CLUSTER_NODE"); dir != "" {
-		testLibrary(t, "node", filepath.Join(dir, "cluster.mjs"), addrs)
+		t.Run("ioredis", func(t *testing.T) { testLibrary(t, "node", filepath.Join(dir, "cluster.mjs"), addrs, keys) })
 	}
 	if python := os.Getenv("SIFT_CLUSTER_PYTHON"); python != "" {
-		testLibrary(t, python, "testdata/cluster.py", addrs)
+		t.Run("redis-py", func(t *testing.T) { testLibrary(t, python, "testdata/cluster.py", addrs, keys) })
 	}
 }
 
-func testLibrary(t *testing.T, program, script string, addrs []string) {
+// keysOfAllSlots returns 100 keys, one of each hundredth of the slots.
+func keysOfAllSlots() []string {
+	keys := make([]string, 100)
+	for n, found := 0, 0; found < len(keys); n++ {
+		key := fmt.Sprintf("key:%d", n)
+		if at := &keys[slotOf(key)*len(keys)/16384]; *at == "" {
+			*at = key
+			found++
+		}
+	}
+	return keys
+}
+
+// testCLIScript has one connection of redis-cli set and read keys. It is sent from leader to
+// leader.
+func testCLIScript(t *testing.T, cli, addr string, keys []string) {
+	_, port, _ := net.SplitHostPort(addr)
+	cmd := exec.Command(cli, "-c", "-p", port)
+	var script strings.Builder
+	for i, key := range keys {
+		fmt.Fprintf(&script, "SET %s %d\nGET %s\n", key, 1000+i, key)
+	}
+	cmd.Stdin = strings.NewReader(script.String())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%q, %v", out, err)
+	}
+	var values []string // without OK, and where it is redirected to
+	for line := range strings.Lines(string(out)) {
+		if line = strings.Trim(line, "\"\n"); len(line) == 4 {
+			values = append(values, line)
+		}
+	}
+	for i := range keys {
+		if len(values) != len(keys) || values[i] != fmt.Sprint(1000+i) {
+			t.Fatalf("%d values: %q", len(values), out)
+		}
+	}
+}
+
+// testLibrary runs a script, which is told where the nodes are and which keys to use.
+func testLibrary(t *testing.T, program, script string, addrs, keys []string) {
 	t.Helper()
-	out, err := exec.Command(program, append([]string{script}, addrs...)...).CombinedOutput()
+	out, err := exec.Command(program, slices.Concat([]string{script}, addrs, []string{"--"}, keys)...).CombinedOutput()
 	if t.Logf("%s", out); err != nil {
 		t.Errorf("%s: %v", script, err)
 	}

@@ -1,8 +1,11 @@
-// What users of ioredis' cluster client do, against the nodes at the addresses given.
+// What users of ioredis' cluster client do, against the nodes at the addresses given; after --
+// come keys of all slots.
 import assert from 'node:assert/strict'
 import Redis from 'ioredis'
 
-const nodes = process.argv.slice(2).map((a) => ({ host: a.split(':')[0], port: Number(a.split(':')[1]) }))
+const args = process.argv.slice(2)
+const keys = args.splice(args.indexOf('--')).slice(1)
+const nodes = args.map((a) => ({ host: a.split(':')[0], port: Number(a.split(':')[1]) }))
 const r = new Redis.Cluster(nodes)
 assert.equal(await r.set('k', 'v', 'EX', 100), 'OK')
 assert.equal(await r.get('k'), 'v')
@@ -11,6 +14,9 @@ assert.deepEqual(await r.pipeline().set('p', 1).incr('p').exec(), [[null, 'OK'],
 assert.equal(await r.call('BF.ADD', 'bloom', 'x'), 1)
 assert.equal(await r.call('CF.ADD', 'cuckoo', 'x'), 1)
 await assert.rejects(r.mset('a', 1, 'b', 2), /CROSSSLOT/)
+assert.equal(keys.length, 100)
+assert.deepEqual(await Promise.all(keys.map((k) => r.set(k, `node:${k}`))), keys.map(() => 'OK'))
+for (const k of keys) assert.equal(await r.get(k), `node:${k}`)
 r.disconnect()
 for (const node of nodes) {
   const stale = new Redis({ ...node, readOnly: true })
