@@ -133,7 +133,7 @@ func Open(o Options) (_ *Node, err error) {
 	if n.raft, err = raft.NewRaft(&config, n.fsm, n.log, n.log, snapshots, n.trans); err != nil {
 		return nil, err
 	}
-	go n.trans.receive(n.covers)
+	go n.trans.receive(n.covers, n.fit)
 	go n.watch()
 	return n, nil
 }
@@ -163,8 +163,48 @@ func (n *Node) holds(index, term uint64) bool {
 	if first <= index && index <= last && n.log.GetLog(index, &entry) == nil {
 		return entry.Term == term
 	}
-	list, err := n.snapshots.List()
-	return err == nil && len(list) > 0 && list[0].Index >= index
+	return n.installed() >= index
+}
+
+// installed returns where the newest snapshot ends, 0 if there is none. One that was received,
+// and is not in the database since that failed, is none.
+func (n *Node) installed() uint64 {
+	m, err := n.snapshots.latest()
+	if err != nil || m == nil || m.Applied > n.fsm.Applied() {
+		return 0
+	}
+	return m.Index
+}
+
+// fit returns a request as Raft understands it whose entries begin before this node's log does.
+// What is before is in its snapshot, so it was committed, and is the same in the logs of all
+// leaders since: it is left out. Raft would compare it with what the log has not, and refuse.
+func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
+	if a.PrevLogEntry == 0 {
+		return a
+	}
+	first, err := n.log.FirstIndex()
+	if err != nil || first != 0 && a.PrevLogEntry >= first {
+		return a
+	}
+	snapshot := n.installed()
+	if a.PrevLogEntry > snapshot || first == 0 && a.PrevLogEntry == snapshot {
+		return a
+	}
+	if first == 0 {
+		first = snapshot + 1
+	}
+	b := *a // it may be the sender's
+	last := a.PrevLogEntry
+	b.PrevLogEntry, b.PrevLogTerm = 0, 0 // nothing is to be compared
+	for len(b.Entries) > 0 && b.Entries[0].Index < first {
+		last, b.Entries = b.Entries[0].Index, b.Entries[1:]
+	}
+	if n := len(b.Entries); n > 0 {
+		last = b.Entries[n-1].Index
+	}
+	b.LeaderCommitIndex = min(b.LeaderCommitIndex, last) // no more is known to be the leader's
+	return &b
 }
 
 // reconcile brings log, snapshot and database together after a crash.

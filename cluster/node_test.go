@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -308,5 +311,109 @@ func TestLateSnapshot(t *testing.T) {
 	}
 	if got["a"] != want["a"] {
 		t.Errorf("a is %q, want %q", got["a"], want["a"])
+	}
+}
+
+// TestBehindSnapshot: a follower whose log begins behind the snapshot that it has acknowledged
+// takes the entries that come next. Those that are in its own snapshot are left out.
+func TestBehindSnapshot(t *testing.T) {
+	g := newGroup(t, 3)
+	g.config = func(i int) *raft.Config {
+		c := calm(i)
+		c.SnapshotInterval, c.SnapshotThreshold = time.Hour, 1<<40
+		return c
+	}
+	g.startAll(t)
+	for range 20 {
+		g.propose(t, "k v")
+	}
+	leader := g.leader(t)
+	from, to := g.node(leader), (leader+1)%3
+	var snapshot raft.Log
+	index := from.raft.AppliedIndex()
+	if err := from.log.GetLog(index, &snapshot); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 30 {
+		g.propose(t, fmt.Sprintf("k%d %s", i, strings.Repeat("w", 500))) // several segments of the log
+	}
+	g.settle(t)
+	if err := g.node(to).raft.Snapshot().Error(); err != nil {
+		t.Fatal(err)
+	}
+	if first, _ := g.node(to).log.FirstIndex(); first <= index {
+		t.Fatalf("the log begins with %d", first)
+	}
+	last, _ := g.node(to).log.LastIndex()
+	req := raft.AppendEntriesRequest{
+		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(from.id), Addr: []byte(from.id)},
+		Term:      from.raft.CurrentTerm(), PrevLogEntry: index, PrevLogTerm: snapshot.Term,
+	}
+	for i := index + 1; i <= last; i++ {
+		entry := new(raft.Log)
+		if err := from.log.GetLog(i, entry); err != nil {
+			t.Fatal(err)
+		}
+		req.Entries = append(req.Entries, entry)
+	}
+	for _, n := range []int{0, 3, len(req.Entries)} {
+		some := req
+		some.Entries = some.Entries[:n]
+		var resp raft.AppendEntriesResponse
+		s := g.servers[to]
+		if err := from.trans.Transport.AppendEntries(s.ID, s.Address, &some, &resp); err != nil || !resp.Success {
+			t.Errorf("%d entries are refused: %v", n, err)
+		}
+	}
+	g.settle(t)
+}
+
+// TestInstallFails: a snapshot that was received, and could not be installed, is not taken for
+// one that the node has.
+func TestInstallFails(t *testing.T) {
+	g := newGroup(t, 3)
+	g.config = func(i int) *raft.Config {
+		c := calm(i)
+		c.SnapshotInterval = time.Hour
+		return c
+	}
+	g.startAll(t)
+	lead := g.leader(t)
+	away := (lead + 1) % 3
+	if err := g.stop(away); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		g.propose(t, fmt.Sprintf("k%d v", i))
+	}
+	for i := range 3 {
+		if i != away {
+			if err := g.node(i).raft.Snapshot().Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var once sync.Once
+	var sent atomic.Bool
+	g.net.mu.Lock()
+	g.net.snapshot = func() {
+		once.Do(func() { // a file where the directory should be
+			if err := os.WriteFile(filepath.Join(g.dir, string(g.servers[away].ID), "state", "state-2"), nil, 0o644); err != nil {
+				t.Error(err)
+			}
+			sent.Store(true)
+		})
+	}
+	g.net.mu.Unlock()
+	if err := g.start(away); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.converge(t); err != nil {
+		t.Error(err)
+	}
+	g.net.mu.Lock()
+	defer g.net.mu.Unlock()
+	if g.net.snapshot = nil; !sent.Load() {
+		t.Error("no snapshot was sent")
 	}
 }

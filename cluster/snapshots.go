@@ -134,17 +134,22 @@ func less(a, b [3]uint64) bool {
 
 // List is raft.SnapshotStore. It returns the newest snapshot.
 func (s *SnapshotStore) List() ([]*raft.SnapshotMeta, error) {
+	m, err := s.latest()
+	if err != nil || m == nil {
+		return nil, err
+	}
+	return []*raft.SnapshotMeta{&m.SnapshotMeta}, nil
+}
+
+// latest returns what is known of the newest snapshot, nil if there is none.
+func (s *SnapshotStore) latest() (*meta, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id, _, err := s.newest()
 	if err != nil || id == "" {
 		return nil, err
 	}
-	m, err := s.readMeta(id)
-	if err != nil {
-		return nil, err
-	}
-	return []*raft.SnapshotMeta{&m.SnapshotMeta}, nil
+	return s.readMeta(id)
 }
 
 func (s *SnapshotStore) readMeta(id string) (*meta, error) {

@@ -66,21 +66,41 @@ func newTransport(t raft.Transport) *transport {
 // Consumer is raft.Transport.
 func (t *transport) Consumer() <-chan raft.RPC { return t.in }
 
-// receive passes requests on to Raft until Close. A snapshot that has nothing new is
-// acknowledged instead: see Node.covers.
-func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool) {
+// receive passes requests on to Raft until Close, as fit returns them. A snapshot that has
+// nothing new is acknowledged instead: see Node.covers. What comes behind one is looked at when
+// it is installed.
+func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest) {
 	for {
+		var rpc raft.RPC
 		select {
-		case rpc := <-t.Transport.Consumer():
-			if req, ok := rpc.Command.(*raft.InstallSnapshotRequest); ok && covers(req) {
+		case rpc = <-t.Transport.Consumer():
+		case <-t.closed:
+			return
+		}
+		respond := rpc.RespChan
+		var installed chan raft.RPCResponse
+		switch req := rpc.Command.(type) {
+		case *raft.AppendEntriesRequest:
+			rpc.Command = fit(req)
+		case *raft.InstallSnapshotRequest:
+			if covers(req) {
 				go skip(rpc, req)
 				continue
 			}
-			select {
-			case t.in <- rpc:
-			case <-t.closed:
-				return
-			}
+			installed = make(chan raft.RPCResponse, 1)
+			rpc.RespChan = installed
+		}
+		select {
+		case t.in <- rpc:
+		case <-t.closed:
+			return
+		}
+		if installed == nil {
+			continue
+		}
+		select {
+		case r := <-installed:
+			respond <- r
 		case <-t.closed:
 			return
 		}
