@@ -66,6 +66,29 @@ var siftdFaults = []struct {
 	"a node that starts again applies what it has",
 	[]plant.Edit{{File: "cluster/fsm.go", Old: "if log.Index <= applied &&", New: "if false &&"}, {File: "cluster/fsm.go", Old: "db, applied, err := f.state.db, f.applied, f.err", New: "db, err := f.state.db, f.err"}},
 	"TestGoesOn", "cluster",
+}, {
+	"a snapshot without its last batch",
+	[]plant.Edit{
+		{File: "cluster/fsm.go", Old: "\tapplied uint64        // the last command that state holds\n", New: "\tapplied uint64        // the last command that state holds\n\tlast    []byte\n"},
+		{File: "cluster/fsm.go", Old: "\treply, cmdErr, err := f.carryOut(db, log)\n", New: "\tf.last = log.Data\n\treply, cmdErr, err := f.carryOut(db, log)\n"},
+		{File: "cluster/fsm.go", Old: "\t\treturn db.Checkpoint(s.dir)\n", New: `		if err := db.Checkpoint(s.dir); err != nil || len(f.last) < 17 || f.last[0] != 'W' {
+			return err
+		}
+		cut, err := sift.Open(s.dir, nil)
+		if err != nil {
+			return err
+		}
+		var b, undo sift.Batch
+		if err := b.Load(f.last[17:]); err != nil {
+			return err
+		}
+		for op := range b.Ops() {
+			undo.Delete(op.Key)
+		}
+		return errors.Join(cut.Write(&undo, nil), cut.Close())
+`},
+	},
+	"TestJoinBySnapshot", "cluster/siftd",
 }}
 
 // symptom is how tests report what they look for.

@@ -62,7 +62,8 @@ type Config struct {
 	// Logger receives what goes wrong. Default: silent.
 	Logger *slog.Logger
 
-	opens func(shard int) // of tests: a replica is about to be opened
+	opens        func(shard int) // of tests: a replica is about to be opened
+	segmentBytes int             // of tests: the size of the files of the groups' logs
 }
 
 // Raft returns cluster.Defaults with timeouts of half a second.

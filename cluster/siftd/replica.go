@@ -60,7 +60,9 @@ func (n *Node) openReplica(shard int, first bool) (*replica, error) {
 	}
 	o := n.options(n.groupDir(shard), transport)
 	o.Apply = apply
-	o.SegmentBytes = max(minSegment, maxSegment/max(1, n.groups()))
+	if o.SegmentBytes = n.cfg.segmentBytes; o.SegmentBytes == 0 {
+		o.SegmentBytes = max(minSegment, maxSegment/max(1, n.groups()))
+	}
 	if first {
 		o.Bootstrap = n.alone(cluster.ReplicaAddr(n.mux.Addr(), id))
 	}
