@@ -239,3 +239,29 @@ func TestSmallIndexesStay(t *testing.T) {
 		t.Errorf("%d bytes are held after all", n)
 	}
 }
+
+// TestIndexPoolLimit: indexes may take the limit to the byte, and without a limit all stay.
+func TestIndexPoolLimit(t *testing.T) {
+	data, _ := buildTable(t, unshortened(3000), &WriterOptions{BlockBytes: 300})
+	pool := new(IndexPool)
+	var readers []*Reader
+	for range 3 {
+		readers = append(readers, openTable(t, data, &ReaderOptions{IndexPool: pool}))
+	}
+	held := pool.HeldBytes()
+	for _, tt := range []struct {
+		limit int64
+		held  int
+	}{{0, 3}, {held, 3}, {held - 1, 2}, {0, 2}, {1, 0}} {
+		pool.SetLimit(tt.limit)
+		n := 0
+		for _, r := range readers {
+			if r.index.Load() != nil {
+				n++
+			}
+		}
+		if n != tt.held {
+			t.Errorf("with a limit of %d bytes for %d, %d indexes are held, want %d", tt.limit, held, n, tt.held)
+		}
+	}
+}
