@@ -44,7 +44,7 @@ func TestIndexFind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		targets := [][]byte{nil, {0xff}, []byte("c"), []byte("d"), []byte("e"), []byte(common + "\xff\xff\xff\xff\xff\xff\xff\xff\xff")}
+		targets := [][]byte{nil, {0xff}, bytes.Repeat([]byte{0xff}, 8), []byte("c"), []byte("d"), []byte("e"), []byte(common + "\xff\xff\xff\xff\xff\xff\xff\xff\xff")}
 		for range 50 {
 			targets = append(targets, word())
 		}

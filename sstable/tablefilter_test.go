@@ -363,6 +363,9 @@ func TestFilterStepsBounds(t *testing.T) {
 	if err := r.LoadFilterSteps(5); !errors.Is(err, base.ErrCorruption) || r.HeldFilterSteps() != 0 || pool.HeldBytes() != 0 {
 		t.Errorf("a damaged unit: %v; %d steps, %d bytes are held", err, r.HeldFilterSteps(), pool.HeldBytes())
 	}
+	if left := len(r.FilterSteps()); left != 4 {
+		t.Errorf("a damaged unit: %d steps can be loaded, want the 4 of the unit before", left)
+	}
 }
 
 // TestUnitChecksums: the properties name each unit's checksum, or none at all.

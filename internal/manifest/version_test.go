@@ -327,3 +327,29 @@ func BenchmarkFindTable(b *testing.B) {
 		})
 	}
 }
+
+// TestLarge: a version is large if a level below level 0 is, and is not all that there is.
+func TestLarge(t *testing.T) {
+	table := func(num, size uint64, user string) *TableMeta {
+		m := meta(num, key(user, 1), key(user, 1))
+		m.Size = size
+		return m
+	}
+	for _, tt := range []struct {
+		desc  string
+		edits []*Edit
+		large bool
+	}{
+		{"one level", []*Edit{add(2, table(1, largeLevel, "a"))}, false},
+		{"and level 0", []*Edit{add(2, table(1, largeLevel, "a")), add(0, table(2, 1, "a"))}, true},
+		{"and another level", []*Edit{add(2, table(1, largeLevel, "a")), add(3, table(2, 1, "a"))}, true},
+		{"a byte less", []*Edit{add(2, table(1, largeLevel-1, "a")), add(3, table(2, 1, "a"))}, false},
+		{"two tables", []*Edit{add(2, table(1, largeLevel-1, "a"), table(3, 1, "b")), add(3, table(2, 1, "a"))}, true},
+		{"level 0 alone", []*Edit{add(0, table(1, largeLevel, "a"), table(2, largeLevel, "a"))}, false},
+		{"level 0 beside a small level", []*Edit{add(0, table(1, largeLevel, "a")), add(1, table(2, 1, "a"))}, false},
+	} {
+		if v := mustApply(t, nil, tt.edits...); v.Large != tt.large {
+			t.Errorf("%s: large %t", tt.desc, v.Large)
+		}
+	}
+}
