@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/build"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,12 +75,33 @@ func instrument(root, work string, dirs []string, bounds bool) (mutants []mutant
 		return nil, false, err
 	}
 	overlay[filepath.Join(root, "internal", "mutant", "mutant.go")] = switched
+	sum, err := sourceSum(root)
+	if err != nil {
+		return nil, false, err
+	}
+	if _, err := write("source.sum", sum); err != nil {
+		return nil, false, err
+	}
 	b, err := json.Marshal(map[string]any{"Replace": overlay})
 	if err != nil {
 		return nil, false, err
 	}
 	_, err = write("overlay.json", b)
 	return in.mutants, same, err
+}
+
+// sourceSum returns a checksum of all Go files below root, tests included.
+func sourceSum(root string) ([]byte, error) {
+	h := sha256.New()
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || filepath.Ext(path) != ".go" {
+			return err
+		}
+		src, err := os.ReadFile(path)
+		fmt.Fprintf(h, "%s %d\n%s", path, len(src), src)
+		return err
+	})
+	return h.Sum(nil), err
 }
 
 // switchSource is the package that the changed files ask which mutant is on.
