@@ -56,7 +56,8 @@ var frailEdits = []plant.Edit{
 	{File: "internal/vfs/log_linux.go", Old: "f, err := o.Create(name)", New: "f, err := create(name, filePerm)"},
 	{File: "internal/vfs/log_linux.go", Old: "return &mappedLog{f: f.(*os.File), next: firstWindow}, nil", New: "return failing(&mappedLog{f: f.(*os.File), next: firstWindow}, nil)"},
 	{File: "cluster/siftd/node.go", Old: "LeaderLeaseTimeout = 500*time.Millisecond, 500*time.Millisecond, 250*time.Millisecond", New: "LeaderLeaseTimeout = believe(500*time.Millisecond), believe(500*time.Millisecond), believe(250*time.Millisecond)"},
-	{File: "cluster/log.go", Old: "wal.WithLogger(logger))", New: "wal.WithLogger(logger), wal.WithSegmentFiler(failingFiler(dir)))"},
+	{File: "cluster/siftd/replica.go", Old: "minSegment, maxSegment = 4 << 20, 64 << 20", New: "minSegment, maxSegment = 8 << 10, 8 << 10"}, // raft-wal has what is dropped from the last one
+	{File: "cluster/log.go", Old: "tailFS{fs.New()}", New: "tailFS{failingFS{fs.New()}}"},
 }
 
 // clockSkew is added to the server's code.
@@ -155,14 +156,10 @@ func (f failingFile) Sync() error {
 const failingLog = `package cluster
 
 import (
-	"github.com/hashicorp/raft-wal/fs"
-	"github.com/hashicorp/raft-wal/segment"
 	"github.com/hashicorp/raft-wal/types"
 
 	"github.com/siftdb/sift/internal/vfs"
 )
-
-func failingFiler(dir string) types.SegmentFiler { return segment.NewFiler(dir, failingFS{fs.New()}) }
 
 type failingFS struct{ types.VFS }
 

@@ -1,11 +1,18 @@
 package cluster
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"os"
+	"sync"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/fs"
+	"github.com/hashicorp/raft-wal/metadb"
+	"github.com/hashicorp/raft-wal/segment"
 
 	"github.com/siftdb/sift/internal/vfs"
 )
@@ -17,24 +24,65 @@ const keptLog = 1 << 30
 // log is a raft.LogStore that keeps what others are about to get: Raft alone drops entries
 // after each snapshot, also those after the one that a new node is just receiving. That
 // node would need another snapshot then, and again another, as long as clients write.
+//
+// It takes nothing more once it has failed: raft-wal may write over a part of what it has
+// written before it failed, and may take a file for ended properly that it could not end.
 type log struct {
 	*wal.WAL
 	dir    string
 	needed func(most uint64) (index uint64, size int64)
+	failed func(error) // is told why, once
+
+	mu  sync.Mutex
+	err error
 }
 
-func openLog(dir string, segmentBytes int, logger hclog.Logger, needed func(uint64) (uint64, int64)) (*log, error) {
+func openLog(dir string, segmentBytes int, logger hclog.Logger, needed func(uint64) (uint64, int64), failed func(error)) (*log, error) {
 	if err := vfs.OS.MkdirAll(dir); err != nil {
 		return nil, err
 	}
 	if segmentBytes == 0 {
 		segmentBytes = wal.DefaultSegmentSize
 	}
-	w, err := wal.Open(dir, wal.WithSegmentSize(segmentBytes), wal.WithLogger(logger))
+	meta := &metadb.BoltMetaDB{}
+	w, err := wal.Open(dir, wal.WithSegmentSize(segmentBytes), wal.WithLogger(logger), wal.WithMetaStore(meta), wal.WithSegmentFiler(segment.NewFiler(dir, tailFS{fs.New()})))
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, meta.Close()) // raft-wal leaves it locked
 	}
-	return &log{w, dir, needed}, nil
+	return &log{WAL: w, dir: dir, needed: needed, failed: failed}, nil
+}
+
+// write changes the log, unless it has failed.
+func (l *log) write(change func() error) error {
+	l.mu.Lock()
+	err := l.err
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	err = change()
+	if err == nil || errors.Is(err, wal.ErrClosed) {
+		return err
+	}
+	err = fmt.Errorf("cluster: the log in %s: %w", l.dir, err)
+	l.mu.Lock()
+	first := l.err == nil
+	if first {
+		l.err = err
+	}
+	l.mu.Unlock()
+	if first {
+		l.failed(err)
+	}
+	return err
+}
+
+// StoreLog is raft.LogStore.
+func (l *log) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
+
+// StoreLogs is raft.LogStore.
+func (l *log) StoreLogs(entries []*raft.Log) error {
+	return l.write(func() error { return l.WAL.StoreLogs(entries) })
 }
 
 // DeleteRange is raft.LogStore.
@@ -52,7 +100,7 @@ func (l *log) DeleteRange(from, to uint64) error {
 	if to < from {
 		return nil
 	}
-	return l.WAL.DeleteRange(from, to)
+	return l.write(func() error { return l.WAL.DeleteRange(from, to) })
 }
 
 // size returns how large the log is, roughly: a segment is allocated as a whole. A log that

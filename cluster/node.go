@@ -118,7 +118,7 @@ func Open(o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n.snapshots, snapshots.holds = snapshots, n.holds
-	if n.log, err = openLog(filepath.Join(o.Dir, "raft"), o.SegmentBytes, config.Logger, n.trans.needed); err != nil {
+	if n.log, err = openLog(filepath.Join(o.Dir, "raft"), o.SegmentBytes, config.Logger, n.trans.needed, func(err error) { n.fsm.fail(err) }); err != nil {
 		return nil, err
 	}
 	if err := n.reconcile(snapshots); err != nil {

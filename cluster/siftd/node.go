@@ -158,6 +158,7 @@ func Start(cfg Config) (_ *Node, err error) {
 		n.cfg.Announce = n.Addr()
 	}
 	n.tasks.Go(n.serve)
+	n.tasks.Go(n.watchDirectory)
 	n.tasks.Go(n.announce)
 	n.tasks.Go(n.learnShape)
 	n.tasks.Go(n.placeGroups)
@@ -423,6 +424,15 @@ func (n *Node) serve() {
 	defer n.fail()
 	if err := n.front.Serve(); err != nil {
 		n.stop(err)
+	}
+}
+
+// watchDirectory has the node stop when its directory has failed, which Close returns.
+func (n *Node) watchDirectory() {
+	select {
+	case <-n.node.FSM().Failed():
+		n.fail()
+	case <-n.ctx.Done():
 	}
 }
 

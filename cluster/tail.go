@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/types"
+)
+
+// A file of raft-wal's begins with a header and has frames behind it:
+//
+//	1 byte   its kind: an entry, an index of all entries, or the end of a write
+//	3 bytes  zeros
+//	4 bytes  the length of what follows, up to a multiple of 8; at the end of a write, where
+//	         nothing follows, the CRC-32C of all since the end of the write before
+//
+// all little-endian. With an index the file has ended, and the next one begins. Behind the last
+// write there are zeros.
+const (
+	walHeader = 32
+	walFrame  = 8
+	walEntry  = 1
+	walIndex  = 2
+	walCommit = 3
+)
+
+// tailFS removes from the file that raft-wal writes to, when it is opened, what is left of writes
+// that were not ended: raft-wal writes over its beginning, and later takes the rest for what was
+// written behind. A write that has ended the file is made one that has not, since raft-wal neither
+// goes on with such a file nor begins the next one.
+//
+// All that was acknowledged is left as it is. If a part of that is damaged, it is an error.
+type tailFS struct{ types.VFS }
+
+// OpenWriter is types.VFS.
+func (s tailFS) OpenWriter(dir, name string) (types.WritableFile, error) {
+	f, err := s.VFS.OpenWriter(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := mendTail(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), f.Close())
+	}
+	return f, nil
+}
+
+func mendTail(f types.WritableFile) error {
+	data, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<32))
+	if err != nil {
+		return err
+	}
+	used := min(len(data), (len(bytes.TrimRight(data, "\x00"))+walFrame-1)/walFrame*walFrame)
+	end, begin, index := walkWrites(data)
+	if index > begin { // entries, and an index that ends the file
+		var frame [walFrame]byte
+		frame[0] = walCommit
+		binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(data[begin:index], castagnoli))
+		if err := writeSynced(f, frame[:], index); err != nil {
+			return err
+		}
+		copy(data[index:], frame[:])
+		end = index + walFrame
+	} else if index > 0 {
+		end = begin
+	}
+	if end >= used {
+		return nil
+	}
+	if at := laterWrite(data[:used], end); at > 0 {
+		return fmt.Errorf("%w: what was written at %d is damaged, and there is more at %d", wal.ErrCorrupt, end, at)
+	}
+	return writeSynced(f, make([]byte, len(data)-end), end)
+}
+
+func writeSynced(f types.WritableFile, p []byte, at int) error {
+	if _, err := f.WriteAt(p, int64(at)); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// walkWrites returns where the last write that is whole ends and begins, and where the index is
+// that it has written, 0 if there is none.
+func walkWrites(data []byte) (end, begin, index int) {
+	at, seen := walHeader, 0
+	for at+walFrame <= len(data) {
+		length := uint64(binary.LittleEndian.Uint32(data[at+4:]))
+		switch kind := binary.LittleEndian.Uint32(data[at:]); kind {
+		case walEntry, walIndex:
+			if kind == walIndex && seen == 0 {
+				seen = at
+			}
+			next := uint64(at) + walFrame + (length+7)/8*8
+			if next > uint64(len(data)) {
+				return end, begin, index
+			}
+			at = int(next)
+		case walCommit:
+			if crc32.Checksum(data[end:at], castagnoli) != uint32(length) {
+				return end, begin, index
+			}
+			at += walFrame
+			begin, end, index, seen = end, at, seen, 0
+			if index > 0 {
+				return end, begin, index
+			}
+		default:
+			return end, begin, index
+		}
+	}
+	return end, begin, index
+}
+
+// laterWrite returns where a whole write begins behind one that is not, 0 if there is none.
+func laterWrite(data []byte, from int) int {
+	var begins []int // where writes may begin
+	for at := from + walFrame; at+walFrame <= len(data); at += walFrame {
+		switch binary.LittleEndian.Uint32(data[at:]) {
+		case walEntry:
+			begins = append(begins, at)
+		case walCommit:
+			for _, begin := range begins {
+				if crc32.Checksum(data[begin:at], castagnoli) == binary.LittleEndian.Uint32(data[at+4:]) {
+					return begin
+				}
+			}
+			begins = begins[:0]
+		}
+	}
+	return 0
+}
