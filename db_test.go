@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -381,6 +382,28 @@ func TestCompactionDropsWhatNobodySees(t *testing.T) {
 	mustClose(t, db)
 	if files, _ := filepath.Glob(filepath.Join(dir, "*.ldb")); len(files) != 0 {
 		t.Errorf("tables left: %v", files)
+	}
+}
+
+// TestCompactLeavesCompacted: tables that hold one version of each key, with the filter of their
+// level, are not written again.
+func TestCompactLeavesCompacted(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
+	defer mustClose(t, db)
+	fill(t, db, 1000, "key%04d")
+	compacted := func() (nums []uint64) {
+		t.Helper()
+		if err := db.Compact(context.Background(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range db.Tables() {
+			nums = append(nums, m.Num)
+		}
+		return nums
+	}
+	first := compacted()
+	if again := compacted(); len(first) == 0 || !slices.Equal(first, again) {
+		t.Errorf("tables %d are %d after another compaction", first, again)
 	}
 }
 
