@@ -79,8 +79,9 @@ type runner struct {
 	outputs []Output
 	stats   Stats
 
-	deletions int // in a row, up to the present entry
-	tableKeys int // in the table being written
+	deletions int    // in a row, up to the present entry
+	tableKeys int    // in the table being written
+	shared    []byte // what the keys of the table being written begin with
 
 	num    uint64
 	file   vfs.File // the table being written, or nil
@@ -127,6 +128,7 @@ func (r *runner) run(ctx context.Context) error {
 		}
 		if !sameKey {
 			split = r.runEnds(kind) || split
+			split = r.prefixEnds(key) || split
 		}
 		if r.writer != nil && !sameKey && (split || r.job.TableBytes > 0 && r.writer.EstimatedBytes() >= r.job.TableBytes) {
 			if err := r.finish(); err != nil {
@@ -138,6 +140,9 @@ func (r *runner) run(ctx context.Context) error {
 			if err := r.begin(); err != nil {
 				return err
 			}
+		}
+		if r.tableKeys == 0 && !sameKey {
+			r.shared = append(r.shared[:0], key...)
 		}
 		value := in.Value()
 		if len(value) >= LargeValue {
@@ -175,6 +180,26 @@ func (r *runner) runEnds(kind base.Kind) bool {
 	long := r.deletions >= n
 	r.deletions = 0
 	return long
+}
+
+const (
+	// prefixBytes is how much of their prefix the keys of a table must lose to end it. An index tells
+	// blocks apart by eight bytes after the prefix, which then would be the same for most.
+	prefixBytes = 8
+	// prefixShare is what part of its target size a table must have to be ended for that.
+	prefixShare = 8
+)
+
+// prefixEnds takes in the next key, and reports whether a table should end before it, because the
+// table's keys share a prefix of which the key has much less.
+func (r *runner) prefixEnds(key []byte) bool {
+	if r.writer == nil {
+		return false
+	}
+	n := base.CommonPrefix(r.shared, key)
+	lost := len(r.shared) - n
+	r.shared = r.shared[:n]
+	return lost >= prefixBytes && r.job.TableBytes > 0 && r.writer.EstimatedBytes() >= r.job.TableBytes/prefixShare
 }
 
 func (r *runner) begin() error {

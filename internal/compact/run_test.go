@@ -164,6 +164,55 @@ func TestRunsOfTombstones(t *testing.T) {
 	}
 }
 
+// A table ends where its keys lose the prefix that they share, if it is not too small for that.
+func TestPrefixEndsTable(t *testing.T) {
+	keys := func(format string, n int) (out []string) {
+		for i := range n {
+			out = append(out, fmt.Sprintf(format, i))
+		}
+		return out
+	}
+	pages, names := keys("filter:page:%06d", 300), keys("key:name:%06d", 300)
+	for _, c := range []struct {
+		desc       string
+		keys       []string
+		tableBytes int64
+		first      []string // of each table
+	}{
+		{"two prefixes", slices.Concat(pages, names), 100_000, []string{pages[0], names[0]}},
+		{"the first is of few keys", slices.Concat(pages[:20], names), 100_000, []string{pages[0]}},
+		{"one prefix, whose numbers grow", keys("key:name:%06d", 600), 100_000, []string{names[0]}},
+		{"no prefix", slices.Concat(keys("a%05d", 200), keys("b%05d", 200), keys("c%05d", 200)), 100_000, []string{"a00000"}},
+		{"one table is asked for", slices.Concat(pages, names), 0, []string{pages[0]}},
+	} {
+		mem := memtable.New(1 << 20)
+		mem.Reserve(1 << 19)
+		value := make([]byte, 100)
+		rng := rand.New(rand.NewPCG(1, 2))
+		for i, k := range c.keys {
+			for j := range value {
+				value[j] = byte(rng.Uint32())
+			}
+			if err := mem.Add(uint64(i), uint64(i+1), base.KindSet, []byte(k), value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		job := jobTo(vfstest.NewMem(), mem.NewIter())
+		job.TableBytes = c.tableBytes
+		outputs, _, err := Run(context.Background(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first []string
+		for _, o := range outputs {
+			first = append(first, string(base.UserKey(o.Info.Smallest)))
+		}
+		if !slices.Equal(first, c.first) {
+			t.Errorf("%s: tables begin at %q, want %q", c.desc, first, c.first)
+		}
+	}
+}
+
 // TestRunKeeps: which versions of a key a job keeps, by who can see them.
 func TestRunKeeps(t *testing.T) {
 	for _, tt := range []struct {
