@@ -284,7 +284,16 @@ func (n *Node) FSM() *FSM { return n.fsm }
 // Holds returns up to which index a node has the log, as the leader of the present term
 // knows it; it is not ok if it does not know.
 func (n *Node) Holds(id raft.ServerID) (index uint64, ok bool) {
-	return n.trans.holding(id, n.raft.CurrentTerm())
+	future := n.raft.GetConfiguration()
+	if future.Error() != nil {
+		return 0, false
+	}
+	for _, server := range future.Configuration().Servers {
+		if server.ID == id {
+			return n.trans.holding(replica{id, server.Address}, n.raft.CurrentTerm())
+		}
+	}
+	return 0, false
 }
 
 // Leader returns who leads as far as this node knows; empty if it does not.

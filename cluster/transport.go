@@ -49,8 +49,16 @@ type transport struct {
 	mu    sync.Mutex
 	clock uint64
 	acks  map[raft.ServerID]ack
-	held  map[raft.ServerID]held
-	reach map[raft.ServerID]reach
+	held  map[replica]held
+	reach map[replica]reach
+	sends map[*raft.InstallSnapshotRequest]bool // on their way
+}
+
+// replica is what a node has of a group. Another one, which has another address, knows nothing of
+// what this one had.
+type replica struct {
+	id   raft.ServerID
+	addr raft.ServerAddress
 }
 
 // ack says that a node has recognized the leader of a term at some moment after one.
@@ -59,7 +67,7 @@ type ack struct{ term, after uint64 }
 func newTransport(t raft.Transport) *transport {
 	return &transport{
 		Transport: t, in: make(chan raft.RPC), closed: make(chan struct{}),
-		acks: map[raft.ServerID]ack{}, held: map[raft.ServerID]held{}, reach: map[raft.ServerID]reach{},
+		acks: map[raft.ServerID]ack{}, held: map[replica]held{}, reach: map[replica]reach{}, sends: map[*raft.InstallSnapshotRequest]bool{},
 	}
 }
 
@@ -127,9 +135,9 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 	sent := t.now()
 	err := t.Transport.AppendEntries(id, target, args, resp)
 	if err == nil {
-		t.holds(id, args, resp)
+		t.holds(replica{id, target}, args, resp)
 	} else {
-		t.lost(id)
+		t.lost(replica{id, target})
 	}
 	if err == nil && resp.Success && resp.Term == args.Term {
 		t.mu.Lock()
@@ -180,7 +188,7 @@ func (t *transport) Close() error {
 type held struct{ term, index uint64 }
 
 // holds notes what a node has of the log. A heartbeat says nothing about it.
-func (t *transport) holds(id raft.ServerID, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
+func (t *transport) holds(id replica, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
 	index := args.PrevLogEntry
 	if n := len(args.Entries); n > 0 {
 		index = args.Entries[n-1].Index
@@ -200,19 +208,16 @@ func (t *transport) holds(id raft.ServerID, args *raft.AppendEntriesRequest, res
 
 // reach is how far a node that gets the log has come.
 type reach struct {
-	index   uint64
-	at      time.Time // when it got there
-	sending bool      // a snapshot, which ends at index, is on its way
-	size    int64     // of the snapshot
+	index uint64
+	at    time.Time // when it got there
+	size  int64     // of the snapshot that it has got
 }
 
 // lost notes that a node does not answer.
-func (t *transport) lost(id raft.ServerID) {
+func (t *transport) lost(id replica) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r := t.reach[id]; !r.sending {
-		delete(t.reach, id)
-	}
+	delete(t.reach, id)
 }
 
 // reachTime is how long a node that does not get any further counts as one that gets the log.
@@ -220,18 +225,15 @@ const reachTime = 30 * time.Second
 
 // InstallSnapshot is raft.Transport.
 func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	r := reach{index: args.LastLogIndex, at: time.Now(), sending: true, size: args.Size}
 	t.mu.Lock()
-	t.reach[id] = r
+	t.sends[args] = true
 	t.mu.Unlock()
 	err := t.Transport.InstallSnapshot(id, target, args, resp, data)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	delete(t.sends, args)
 	if err == nil && resp.Success {
-		r.at, r.sending = time.Now(), false
-		t.reach[id] = r
-	} else {
-		delete(t.reach, id)
+		t.reach[replica{id, target}] = reach{index: args.LastLogIndex, at: time.Now(), size: args.Size}
 	}
 	return err
 }
@@ -243,15 +245,20 @@ func (t *transport) needed(most uint64) (index uint64, size int64) {
 	defer t.mu.Unlock()
 	index = most
 	for _, r := range t.reach {
-		if r.index < most && (r.sending || time.Since(r.at) < reachTime) {
+		if r.index < most && time.Since(r.at) < reachTime {
 			index, size = min(index, r.index), max(size, r.size)
+		}
+	}
+	for s := range t.sends {
+		if s.LastLogIndex < most {
+			index, size = min(index, s.LastLogIndex), max(size, s.Size)
 		}
 	}
 	return index, size
 }
 
 // holding returns up to which index a node has the log, as was seen in a term.
-func (t *transport) holding(id raft.ServerID, term uint64) (index uint64, ok bool) {
+func (t *transport) holding(id replica, term uint64) (index uint64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := t.held[id]
@@ -265,7 +272,7 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 		return nil, err
 	}
 	p := &pipeline{AppendPipeline: inner, out: make(chan raft.AppendFuture), closed: make(chan struct{})}
-	go p.run(t, id)
+	go p.run(t, replica{id, target})
 	return p, nil
 }
 
@@ -277,7 +284,7 @@ type pipeline struct {
 	closed chan struct{}
 }
 
-func (p *pipeline) run(t *transport, id raft.ServerID) {
+func (p *pipeline) run(t *transport, id replica) {
 	for {
 		select {
 		case f := <-p.AppendPipeline.Consumer():
