@@ -108,6 +108,9 @@ func TestForgetBeforeVote(t *testing.T) {
 	if _, err := (directory{n}).Join(serve.GroupMember{ID: id, Addr: "127.0.0.1:1", RaftAddr: "127.0.0.1:1"}, false); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := (directory{n}).Join(serve.GroupMember{ID: n.ID(), Addr: "127.0.0.1:1", RaftAddr: "127.0.0.1:1"}, false); err == nil {
+		t.Error("a node joins by the address of another one's replica")
+	}
 	if err := (directory{n}).Forget(id); err != nil {
 		t.Fatal(err)
 	}
@@ -191,13 +194,19 @@ func TestReplicaForgets(t *testing.T) {
 	if err := other.host(0, false); err != nil {
 		t.Fatal(err)
 	}
+	onlyOneAnswers(t, n, 1, before, at())
+}
+
+// onlyOneAnswers asks a group's replica that is not there any more, and the one that is, to vote.
+func onlyOneAnswers(t *testing.T, n *Node, group uint32, gone, there raft.ServerAddress) {
+	t.Helper()
 	mux, err := cluster.ListenMux("127.0.0.1:0", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer mux.Close()
 	mux.SetCluster(n.mux.Cluster())
-	from, err := mux.Transport(1, 1, nil)
+	from, err := mux.Transport(group, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,11 +214,46 @@ func TestReplicaForgets(t *testing.T) {
 	for _, c := range []struct {
 		to   raft.ServerAddress
 		want bool
-	}{{before, false}, {at(), true}} {
+	}{{gone, false}, {there, true}} {
 		var resp raft.RequestVoteResponse
 		err := from.RequestVote("", c.to, &raft.RequestVoteRequest{RPCHeader: header, Term: 1000, LastLogIndex: 1, LastLogTerm: 1, LeadershipTransfer: true}, &resp)
 		if (err == nil) != c.want {
 			t.Errorf("the replica at %s answers: %+v, %v", c.to, resp, err)
 		}
 	}
+}
+
+// addressOf returns the address of a node's replica of the directory, as another one knows it.
+func addressOf(n *Node, id string) (addr raft.ServerAddress) {
+	for _, s := range servers(n.node) {
+		if string(s.ID) == id {
+			addr = s.Address
+		}
+	}
+	return addr
+}
+
+// TestDirectoryForgets: a node that begins with an empty directory at the address of another one,
+// which is dead, neither votes nor acknowledges in its place in the group of all nodes. It can
+// join while the dead one has not been forgotten.
+func TestDirectoryForgets(t *testing.T) {
+	redis.SetLogger(silent{})
+	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})
+	third := startAt(t, Config{Dir: t.TempDir(), Join: []string{n.Addr()}})
+	dead, err := Start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0", Password: "secret", Join: []string{n.Addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, "all have joined", func() bool { return votes(n, dead.ID()) && votes(n, third.ID()) })
+	before, at := addressOf(n, dead.ID()), string(dead.mux.Addr())
+	if err := dead.Close(); err != nil {
+		t.Fatal(err)
+	}
+	follows, err := Start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0", RaftAddr: at, Password: "secret", Join: []string{n.Addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer follows.Close()
+	waitUntil(t, "the new one has joined", func() bool { return votes(n, follows.ID()) })
+	onlyOneAnswers(t, n, 0, before, addressOf(n, follows.ID()))
 }

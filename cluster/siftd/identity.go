@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/siftdb/sift/cluster"
 	"github.com/siftdb/sift/cluster/internal/durable"
@@ -24,6 +27,18 @@ const (
 	idName      = "id"
 	clusterName = "cluster"
 )
+
+// directoryReplica is the number of a node's replica of the directory: see cluster.Mux.Transport.
+// A node that begins with an empty directory has another id, and so another number.
+func directoryReplica(id string) uint64 {
+	number, _ := strconv.ParseUint(id[:16], 16, 64)
+	return number
+}
+
+// directoryAddr is the address of this node's replica of the directory.
+func (n *Node) directoryAddr() raft.ServerAddress {
+	return cluster.ReplicaAddr(n.mux.Addr(), directoryReplica(n.id))
+}
 
 func newID() (id cluster.ClusterID) {
 	rand.Read(id[:])

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/siftdb/sift/cluster"
 	"github.com/siftdb/sift/internal/serve"
 )
 
@@ -25,7 +26,11 @@ func checkMember(m serve.GroupMember) error {
 	if !isID(m.ID) {
 		return errors.New("a node's id has 40 hex digits")
 	}
-	for _, addr := range []string{m.Addr, m.RaftAddr} {
+	at, replica, err := cluster.CutReplica(raft.ServerAddress(m.RaftAddr))
+	if err != nil || replica != directoryReplica(m.ID) {
+		return fmt.Errorf("%.100q is not the address of node %s", m.RaftAddr, m.ID)
+	}
+	for _, addr := range []string{m.Addr, string(at)} {
 		if _, _, err := net.SplitHostPort(addr); err != nil || len(addr) > 300 || strings.ContainsAny(addr, "\x00 \r\n") {
 			return fmt.Errorf("%.100q is not an address", addr)
 		}
@@ -48,7 +53,7 @@ func (n *Node) announce() {
 	var said error
 	join := n.joins()
 	for ; n.ctx.Err() == nil; pause(n.ctx, 200*time.Millisecond) {
-		self := serve.GroupMember{ID: n.id, Addr: n.cfg.Announce, RaftAddr: n.cfg.RaftAnnounce}
+		self := serve.GroupMember{ID: n.id, Addr: n.cfg.Announce, RaftAddr: string(n.directoryAddr())}
 		known, voter := false, false
 		for _, server := range servers(n.node) {
 			if string(server.ID) == n.id {

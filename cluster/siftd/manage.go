@@ -200,7 +200,11 @@ func (n *Node) look(heard map[string]time.Time) (*view, error) {
 		if server.Suffrage != raft.Voter && !leaving {
 			continue // it has not got the directory yet
 		}
-		v.nodes = append(v.nodes, nodeView{id: string(server.ID), addr: string(server.Address), leaving: leaving, hosts: map[int]string{}})
+		addr, _, err := cluster.CutReplica(server.Address)
+		if err != nil {
+			return nil, err
+		}
+		v.nodes = append(v.nodes, nodeView{id: string(server.ID), addr: string(addr), leaving: leaving, hosts: map[int]string{}})
 	}
 	answers := make([][]hosted, len(v.nodes))
 	var wg sync.WaitGroup

@@ -187,14 +187,14 @@ func (n *Node) openGroups() (err error) {
 			}
 		}
 	}
-	transport, err := n.mux.Transport(0, 0, nil)
+	transport, err := n.mux.Transport(0, directoryReplica(n.id), nil)
 	if err != nil {
 		return err
 	}
 	o := n.options(filepath.Join(n.cfg.Dir, "directory"), transport)
 	o.Apply, o.SegmentBytes = applyToAll, minSegment
 	if begins != nil {
-		o.Bootstrap = n.alone(n.mux.Addr())
+		o.Bootstrap = n.alone(n.directoryAddr())
 	}
 	if n.node, err = cluster.Open(o); err != nil {
 		return err
