@@ -257,3 +257,26 @@ func TestDirectoryForgets(t *testing.T) {
 	waitUntil(t, "the new one has joined", func() bool { return votes(n, follows.ID()) })
 	onlyOneAnswers(t, n, 0, before, addressOf(n, follows.ID()))
 }
+
+// TestDirectoryFails: a node whose database of the group of all nodes fails ends with an error.
+func TestDirectoryFails(t *testing.T) {
+	n, err := Start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0", Init: true, Shape: Shape{1, 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, "it leads", n.leadsAll)
+	if err := n.node.FSM().Close(); err != nil {
+		t.Error(err)
+	}
+	if err := n.note([]byte("Nx\x00y")); err == nil {
+		t.Error("a closed database takes a command")
+	}
+	select {
+	case <-n.Done():
+	case <-time.After(30 * time.Second):
+		t.Error("it goes on")
+	}
+	if err := n.Close(); err == nil {
+		t.Error("it ends without an error")
+	}
+}
