@@ -92,10 +92,12 @@ func (l *log) DeleteRange(from, to uint64) error {
 		return err
 	}
 	if to < last { // the beginning
-		index, size := l.needed(to + 1)
-		if index <= to && l.size() < keptLog+size {
-			to = index - 1 // the entry itself shows that the next one fits
+		// The last entry stays. It may be that of a snapshot that will be sent, and shows
+		// that the next one fits, for which Raft wants it when there is a newer snapshot.
+		if index, size := l.needed(to); l.size() < keptLog+size {
+			to = index
 		}
+		to--
 	}
 	if to < from {
 		return nil

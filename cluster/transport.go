@@ -48,7 +48,7 @@ type transport struct {
 
 	mu    sync.Mutex
 	clock uint64
-	acks  map[raft.ServerID]ack
+	acks  map[replica]ack
 	held  map[replica]held
 	reach map[replica]reach
 	sends map[*raft.InstallSnapshotRequest]bool // on their way
@@ -67,7 +67,7 @@ type ack struct{ term, after uint64 }
 func newTransport(t raft.Transport) *transport {
 	return &transport{
 		Transport: t, in: make(chan raft.RPC), closed: make(chan struct{}),
-		acks: map[raft.ServerID]ack{}, held: map[replica]held{}, reach: map[replica]reach{}, sends: map[*raft.InstallSnapshotRequest]bool{},
+		acks: map[replica]ack{}, held: map[replica]held{}, reach: map[replica]reach{}, sends: map[*raft.InstallSnapshotRequest]bool{},
 	}
 }
 
@@ -141,8 +141,9 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 	}
 	if err == nil && resp.Success && resp.Term == args.Term {
 		t.mu.Lock()
-		if a := t.acks[id]; a.term < args.Term || a.term == args.Term && a.after < sent {
-			t.acks[id] = ack{args.Term, sent}
+		to := replica{id, target}
+		if a := t.acks[to]; a.term < args.Term || a.term == args.Term && a.after < sent {
+			t.acks[to] = ack{args.Term, sent}
 		}
 		t.mu.Unlock()
 	}
@@ -160,7 +161,7 @@ func (t *transport) majority(c raft.Configuration, self raft.ServerID, term, aft
 			continue
 		}
 		voters++
-		if a := t.acks[server.ID]; server.ID == self || a.term == term && a.after > after {
+		if a := t.acks[replica{server.ID, server.Address}]; server.ID == self || a.term == term && a.after > after {
 			votes++
 		}
 	}

@@ -1,0 +1,76 @@
+package cluster
+
+import (
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// answers is a raft.Transport that answers all requests.
+type answers struct{ raft.Transport }
+
+func (answers) AppendEntries(_ raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	resp.Term, resp.Success = args.Term, true
+	return nil
+}
+
+// TestAckOfAnother: that a replica has recognized a leader says nothing of one that was created again.
+func TestAckOfAnother(t *testing.T) {
+	tr := newTransport(answers{})
+	before := tr.now()
+	was, is := ReplicaAddr("127.0.0.1:1", 1), ReplicaAddr("127.0.0.1:1", 2)
+	args := &raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 7, Entries: []*raft.Log{{Index: 8}}}
+	if err := tr.AppendEntries("a", was, args, new(raft.AppendEntriesResponse)); err != nil {
+		t.Fatal(err)
+	}
+	members := func(addr raft.ServerAddress) raft.Configuration {
+		return raft.Configuration{Servers: []raft.Server{{ID: "self"}, {ID: "a", Address: addr}}}
+	}
+	if !tr.majority(members(was), "self", 3, before) || tr.majority(members(is), "self", 3, before) {
+		t.Error("the new one has recognized the leader, or the old one has not")
+	}
+}
+
+// TestEntryOfSnapshotStays: the entry that a snapshot ends with stays in the log, since who gets
+// the snapshot is sent what comes behind that entry, also when there is a newer snapshot.
+func TestEntryOfSnapshotStays(t *testing.T) {
+	needed := uint64(1 << 62)
+	l, err := openLog(t.TempDir(), 1<<10, hclog.NewNullLogger(), func(most uint64) (uint64, int64) { return min(needed, most), 0 }, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for i := range uint64(100) {
+		if err := l.StoreLog(&raft.Log{Index: i + 1, Term: 1, Data: []byte("some")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := func(want uint64) {
+		t.Helper()
+		if got, err := l.FirstIndex(); got != want || err != nil {
+			t.Errorf("the log begins with %d, %v, want %d", got, err, want)
+		}
+	}
+	cut := func(to uint64) {
+		t.Helper()
+		if err := l.DeleteRange(1, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cut(40) // a snapshot that ends with 40
+	first(40)
+	needed = 40 // it is sent
+	cut(60)     // there is another
+	first(40)
+	needed = 50
+	cut(60)
+	first(50)
+	needed = 1 << 62
+	cut(60)
+	first(60)
+	if err := l.DeleteRange(60, 100); err != nil { // all of it, as when a snapshot was installed
+		t.Fatal(err)
+	}
+	first(0)
+}
