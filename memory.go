@@ -73,11 +73,11 @@ func (d *DB) divideMemory() (filters int64) {
 	rest := d.opts.heapRest()
 	maxIndexes := rest / 2
 	d.indexes.SetLimit(maxIndexes)
-	indexes := maxIndexes
-	if d.loader.ended() {
-		indexes = min(indexes, d.indexes.HeldBytes())
+	indexes := d.indexes.HeldBytes() // more than maxIndexes if there are many small ones, which stay
+	if !d.loader.ended() {
+		indexes = max(indexes, maxIndexes)
 	}
-	rest -= indexes
+	rest = max(rest-indexes, 1) // a limit of 0 would be none
 	filters = cmp.Or(d.opts.FilterMemory, rest)
 	d.filters.SetLimit(filters)
 	if d.opts.cacheGrows {
