@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	"github.com/hashicorp/raft-wal/segment"
 
 	"github.com/siftdb/sift"
 )
@@ -24,7 +25,13 @@ var (
 	ErrUnknown = errors.New("cluster: whether the command is applied is not known")
 	// ErrClosed: the node has been closed.
 	ErrClosed = raft.ErrRaftShutdown
+	// ErrTooLarge: the command has more than MaxCommandBytes, and is not applied.
+	ErrTooLarge = errors.New("cluster: the command is too large")
 )
+
+// MaxCommandBytes is the size of the largest command. raft-wal would write larger entries than
+// 64 MiB, and refuse to read them.
+const MaxCommandBytes = segment.MaxEntrySize - 64<<10
 
 // Options configure a node. ID, Dir, Apply and Transport are needed.
 type Options struct {
@@ -307,6 +314,9 @@ func (n *Node) Leader() (raft.ServerAddress, raft.ServerID) { return n.raft.Lead
 func (n *Node) Propose(ctx context.Context, command []byte) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if len(command) > MaxCommandBytes {
+		return nil, fmt.Errorf("%w: %d bytes of at most %d", ErrTooLarge, len(command), MaxCommandBytes)
 	}
 	var timeout time.Duration
 	if deadline, ok := ctx.Deadline(); ok {

@@ -417,3 +417,32 @@ func TestInstallFails(t *testing.T) {
 		t.Error("no snapshot was sent")
 	}
 }
+
+// TestLargeCommand: the largest command can be read from the log again, and a larger one is
+// refused. raft-wal writes what it cannot read.
+func TestLargeCommand(t *testing.T) {
+	g := newGroup(t, 1)
+	g.config = calm
+	if err := g.start(0); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { g.stop(0) }()
+	g.propose(t, "a v")
+	large := append(make([]byte, MaxCommandBytes-2), " v"...) // no key has so many bytes: it is in the log, and fails
+	if _, err := g.node(0).Propose(t.Context(), append(large, 0)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a command that is too large: %v", err)
+	}
+	if _, err := g.node(0).Propose(t.Context(), large); errors.Is(err, ErrTooLarge) {
+		t.Error("the largest is refused")
+	}
+	g.propose(t, "a w")
+	if err := g.restart(0, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if last, err := g.node(0).log.LastIndex(); err != nil || g.node(0).fsm.Applied() == 0 || last < g.node(0).fsm.Applied() {
+		t.Errorf("the log ends with entry %d (%v)", last, err)
+	}
+	if got, want := g.propose(t, "a x"), "v,w,x,"; got != want {
+		t.Errorf("a is %q, want %q", got, want)
+	}
+}
