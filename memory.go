@@ -77,7 +77,7 @@ func (d *DB) divideMemory() (filters int64) {
 	if !d.loader.ended() {
 		indexes = max(indexes, maxIndexes)
 	}
-	rest = max(rest-indexes, 1) // a limit of 0 would be none
+	rest = max(rest-indexes, rest/4) // without filters, lookups would cost more than the memory is worth
 	filters = cmp.Or(d.opts.FilterMemory, rest)
 	d.filters.SetLimit(filters)
 	if d.opts.cacheGrows {

@@ -110,3 +110,29 @@ func TestFlushedMemtableIsFreed(t *testing.T) {
 	}
 	t.Error("it is still there")
 }
+
+// TestMemoryOfSmallIndexes: small indexes stay, whatever their limit is, and filters get what they
+// leave, but at least a quarter.
+func TestMemoryOfSmallIndexes(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), &Options{Memory: 1 << 20, MemtableBytes: 64 << 10, TableBytes: 64 << 10, BlockBytes: 128})
+	for i := range 100_000 {
+		if err := db.Put(fmt.Appendf(nil, "key%012x", uint64(i)*0x9e3779b97f4a7c15>>16), make([]byte, 20), NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Compact(t.Context(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100_000 { // loads the indexes
+		if _, err := db.Get(fmt.Appendf(nil, "key%012x", uint64(i)*0x9e3779b97f4a7c15>>16)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	filters, indexes, rest := db.divideMemory(), db.indexes.HeldBytes(), db.opts.heapRest()
+	if indexes <= rest/2 {
+		t.Fatalf("indexes take %d bytes of %d, and were to take more", indexes, rest/2)
+	}
+	if filters > max(rest-indexes, rest/4) {
+		t.Errorf("filters may take %d bytes beside indexes of %d, of %d in all", filters, indexes, rest)
+	}
+}
