@@ -282,8 +282,9 @@ type network struct {
 	mu    sync.Mutex
 	links map[raft.ServerAddress]*link
 	cut   map[[2]raft.ServerAddress]bool
-	// snapshot is called before a snapshot is sent; may be nil
+	// snapshot is called before a snapshot is sent, and data may change how it comes; may be nil
 	snapshot func()
+	data     func(io.Reader) io.Reader
 }
 
 func newNetwork() *network {
@@ -375,10 +376,13 @@ func (l *link) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raft
 
 func (l *link) InstallSnapshot(id raft.ServerID, to raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	l.net.mu.Lock()
-	hook := l.net.snapshot
+	hook, change := l.net.snapshot, l.net.data
 	l.net.mu.Unlock()
 	if hook != nil {
 		hook()
+	}
+	if change != nil {
+		data = change(data)
 	}
 	return l.InmemTransport.InstallSnapshot(id, to, args, resp, data)
 }

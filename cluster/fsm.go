@@ -292,18 +292,28 @@ func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 type checkpoint struct {
 	dir, parent string
 	applied     uint64
+	store       *SnapshotStore // into which it was moved, until Release
 }
 
 // Persist moves the checkpoint into a SnapshotStore of this package, and sends its
 // files to any other.
 func (c *checkpoint) Persist(sink raft.SnapshotSink) error {
 	if own, ok := sink.(*snapshotSink); ok {
+		c.store = own.store
+		c.store.own.Lock()
 		return own.adopt(c.dir, c.applied)
 	}
 	return writeStream(sink, streamHeader{applied: c.applied, held: c.applied}, c.dir)
 }
 
-func (c *checkpoint) Release() { os.RemoveAll(c.parent) }
+// Release is raft.FSMSnapshot. Raft calls it when it has noted where the snapshot ends.
+func (c *checkpoint) Release() {
+	if c.store != nil {
+		c.store.own.Unlock()
+		c.store = nil
+	}
+	os.RemoveAll(c.parent)
+}
 
 // Restore is raft.FSM. It makes a database of the snapshot beside the present one,
 // and switches to it by replacing a file that names it. Readers of the old one go

@@ -43,6 +43,10 @@ type SnapshotStore struct {
 	// that end there; may be nil
 	holds func(index, term uint64) bool
 
+	// own is held from when a snapshot of the node itself is put into the store until Raft goes on
+	// from it, and by received ones when they become known: Raft would go on from the older one.
+	own sync.Mutex
+
 	mu      sync.Mutex
 	counter uint64
 	last    string         // the ID of what was stored last; Raft restores from it
@@ -267,6 +271,9 @@ func (s *SnapshotStore) Create(version raft.SnapshotVersion, index, term uint64,
 	return sink, nil
 }
 
+// errOvertaken refuses a snapshot of the node itself: it has received a newer one meanwhile.
+var errOvertaken = errors.New("cluster: the node has a newer snapshot")
+
 // errCovered refuses a snapshot. Sent again, it is acknowledged.
 var errCovered = errors.New("cluster: the node has all that is in the snapshot")
 
@@ -288,9 +295,19 @@ func (s *snapshotSink) ID() string { return s.meta.ID }
 
 func (s *snapshotSink) db() string { return filepath.Join(s.dir, snapshotDB) }
 
-// adopt takes a database that ends with the given command.
+// adopt takes a database that ends with the given command. Whoever calls it holds store.own, and
+// does so until the snapshot has been closed.
 func (s *snapshotSink) adopt(db string, applied uint64) error {
 	s.adopted = true
+	s.store.mu.Lock()
+	id, _, err := s.store.newest()
+	s.store.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if newest, _, _, _ := parseID(id); newest > s.meta.Index {
+		return errOvertaken
+	}
 	s.header = streamHeader{index: s.meta.Index, applied: applied, held: applied}
 	if err := vfs.OS.Remove(s.db()); err != nil {
 		return err
@@ -364,6 +381,10 @@ func (s *snapshotSink) finish() error {
 	}
 	if err := vfs.OS.SyncDir(s.dir); err != nil {
 		return err
+	}
+	if !s.adopted {
+		s.store.own.Lock()
+		defer s.store.own.Unlock()
 	}
 	final := strings.TrimSuffix(s.dir, tempSuffix)
 	if err := vfs.OS.Rename(s.dir, final); err != nil {

@@ -1,0 +1,81 @@
+package cluster
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// readerFunc is an io.Reader.
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// TestOvertakenSnapshot: a node that begins a snapshot of its own while it gets a newer one keeps
+// the newer one, and goes on from there. Raft would go on from its own, without a log.
+func TestOvertakenSnapshot(t *testing.T) {
+	g := newGroup(t, 3)
+	g.config = func(i int) *raft.Config {
+		c := calm(i)
+		c.SnapshotInterval = time.Hour
+		return c
+	}
+	taken := make(chan struct{})
+	var checkpoint func() // of the node that is away
+	g.test.checkpointed = func(dir string) error {
+		if checkpoint != nil && strings.Contains(dir, string(g.servers[0].ID)+string(filepath.Separator)) {
+			checkpoint()
+		}
+		return nil
+	}
+	g.startAll(t)
+	for i := range 20 {
+		g.propose(t, fmt.Sprintf("k%d v", i))
+	}
+	g.settle(t)
+	if g.leader(t) == 0 {
+		if err := g.node(0).raft.LeadershipTransfer().Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.isolate(0)
+	for i := range 200 {
+		g.propose(t, fmt.Sprintf("k%d v", i))
+	}
+	checkpoint = sync.OnceFunc(func() { close(taken) })
+	for i := 1; i < 3; i++ {
+		if err := g.node(i).raft.Snapshot().Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
+	g.net.mu.Lock()
+	g.net.data = func(r io.Reader) io.Reader {
+		return readerFunc(func(p []byte) (int, error) {
+			begin()
+			select {
+			case <-taken:
+			case <-time.After(5 * time.Second):
+			}
+			return r.Read(p)
+		})
+	}
+	g.net.mu.Unlock()
+	g.net.heal()
+	<-begun
+	own := g.node(0).raft.Snapshot()
+	if err := own.Error(); err == nil {
+		t.Error("a snapshot is taken that is older than the one that the node has")
+	}
+	g.settle(t)
+	if last, has := g.node(0).raft.LastIndex(), g.node(g.leader(t)).raft.LastIndex(); last < has {
+		t.Errorf("the node has entry %d, of %d", last, has)
+	}
+}
