@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -54,6 +55,7 @@ type testHooks struct {
 	ignoreApplied bool                   // commands are applied again
 	checkpointed  func(dir string) error // may change a snapshot
 	step          func(name string)      // called before each step of Restore
+	stall         time.Duration          // stallTime
 }
 
 // OpenFSM opens the database of a node in dir, which it creates if need be. o may be

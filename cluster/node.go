@@ -120,6 +120,9 @@ func Open(o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n.fsm.test = o.test
+	if o.test.stall > 0 {
+		n.trans.stall = o.test.stall
+	}
 	snapshots, err := NewSnapshotStore(filepath.Join(o.Dir, "snapshots"))
 	if err != nil {
 		return nil, err
@@ -253,7 +256,7 @@ func (n *Node) watch() {
 	defer close(n.watched)
 	select {
 	case <-n.fsm.Failed():
-		_ = n.raft.Shutdown().Error() // waits until it is; it has no error
+		_ = n.shutdown()
 	case <-n.closing:
 	}
 }
@@ -264,9 +267,16 @@ func (n *Node) Close() error {
 	n.closeOnce.Do(func() {
 		close(n.closing)
 		<-n.watched
-		n.closeErr = errors.Join(n.raft.Shutdown().Error(), n.closeStores())
+		n.closeErr = errors.Join(n.shutdown(), n.closeStores())
 	})
 	return n.closeErr
+}
+
+// shutdown returns when Raft does nothing any more.
+func (n *Node) shutdown() error {
+	future := n.raft.Shutdown()
+	n.trans.stop()
+	return future.Error()
 }
 
 func (n *Node) closeStores() error {

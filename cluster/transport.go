@@ -45,6 +45,7 @@ type transport struct {
 	in     chan raft.RPC // what Raft gets of the requests that came
 	once   sync.Once
 	closed chan struct{}
+	stall  time.Duration // stallTime, but in tests
 
 	mu    sync.Mutex
 	clock uint64
@@ -66,7 +67,7 @@ type ack struct{ term, after uint64 }
 
 func newTransport(t raft.Transport) *transport {
 	return &transport{
-		Transport: t, in: make(chan raft.RPC), closed: make(chan struct{}),
+		Transport: t, in: make(chan raft.RPC), closed: make(chan struct{}), stall: stallTime,
 		acks: map[replica]ack{}, held: map[replica]held{}, reach: map[replica]reach{}, sends: map[*raft.InstallSnapshotRequest]bool{},
 	}
 }
@@ -87,6 +88,7 @@ func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit 
 		}
 		respond := rpc.RespChan
 		var installed chan raft.RPCResponse
+		var comes *arrival
 		switch req := rpc.Command.(type) {
 		case *raft.AppendEntriesRequest:
 			rpc.Command = fit(req)
@@ -96,7 +98,8 @@ func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit 
 				continue
 			}
 			installed = make(chan raft.RPCResponse, 1)
-			rpc.RespChan = installed
+			comes = t.arrive(rpc.Reader)
+			rpc.RespChan, rpc.Reader = installed, comes
 		}
 		select {
 		case t.in <- rpc:
@@ -108,7 +111,10 @@ func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit 
 		}
 		select {
 		case r := <-installed:
-			respond <- r
+			go func() { // the connection is read until then
+				<-comes.ended
+				respond <- r
+			}()
 		case <-t.closed:
 			return
 		}
@@ -176,9 +182,12 @@ func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, 
 	return errors.New("cluster: the transport has no pre-votes")
 }
 
+// stop ends what Raft would wait for when it is shut down.
+func (t *transport) stop() { t.once.Do(func() { close(t.closed) }) }
+
 // Close is raft.WithClose.
 func (t *transport) Close() error {
-	t.once.Do(func() { close(t.closed) })
+	t.stop()
 	if c, ok := t.Transport.(io.Closer); ok {
 		return c.Close()
 	}
@@ -229,7 +238,7 @@ func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
 	t.mu.Lock()
 	t.sends[args] = true
 	t.mu.Unlock()
-	err := t.Transport.InstallSnapshot(id, target, args, resp, data)
+	err := t.send(id, target, args, resp, data)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.sends, args)

@@ -1,0 +1,96 @@
+package cluster
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// stallTime is how long nothing of a snapshot may come. Raft has a node do nothing else while it
+// gets one, not even vote, and hashicorp/raft's transport would wait for as long as the sender is
+// stopped, or the network does not say that it is gone.
+const stallTime = requestTimeout
+
+// arrivalBytes is how much of a snapshot is read at once.
+const arrivalBytes = 256 << 10
+
+var errStalled = errors.New("cluster: nothing comes of a snapshot any more")
+
+// arrival is a snapshot that comes from another node. Reading it fails if nothing comes for a
+// while, or if the transport is stopped. What comes later is read by nobody.
+type arrival struct {
+	*io.PipeReader
+	ended chan struct{} // closed when the connection is not read any more
+}
+
+func (t *transport) arrive(from io.Reader) *arrival {
+	r, w := io.Pipe()
+	a := &arrival{r, make(chan struct{})}
+	go func() {
+		select {
+		case <-t.closed:
+			w.CloseWithError(raft.ErrTransportShutdown)
+		case <-a.ended:
+		}
+	}()
+	go func() {
+		defer close(a.ended)
+		buf := make([]byte, arrivalBytes)
+		for {
+			late := time.AfterFunc(t.stall, func() { w.CloseWithError(errStalled) })
+			n, err := from.Read(buf)
+			late.Stop()
+			if n > 0 {
+				w.Write(buf[:n]) // it fails when Raft has been told why
+			}
+			if err != nil {
+				w.CloseWithError(err)
+				return
+			}
+		}
+	}()
+	return a
+}
+
+// send sends a snapshot, until the transport is stopped: a node that does not take it would not
+// let this one end.
+func (t *transport) send(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	from := &departure{r: data}
+	done := make(chan error, 1)
+	var theirs raft.InstallSnapshotResponse
+	go func() { done <- t.Transport.InstallSnapshot(id, target, args, &theirs, from) }()
+	select {
+	case err := <-done:
+		*resp = theirs
+		return err
+	case <-t.closed:
+		from.end()
+		return raft.ErrTransportShutdown
+	}
+}
+
+// departure is a snapshot that is sent to another node.
+type departure struct {
+	mu    sync.Mutex
+	r     io.Reader
+	ended bool
+}
+
+func (d *departure) Read(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		return 0, raft.ErrTransportShutdown
+	}
+	return d.r.Read(p)
+}
+
+// end returns when the snapshot is not read any more.
+func (d *departure) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended = true
+}

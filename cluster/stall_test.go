@@ -1,0 +1,126 @@
+package cluster
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// stopped is the beginning of a snapshot whose sender has stopped: the rest never comes.
+func stopped() io.Reader {
+	begun := false
+	return readerFunc(func(p []byte) (int, error) {
+		if begun {
+			select {}
+		}
+		begun = true
+		return len(p), nil
+	})
+}
+
+// stalledNode is a node to which a leader sends a snapshot of which nothing more comes.
+func stalledNode(t *testing.T, stall time.Duration) (n *Node, leader *raft.NetworkTransport) {
+	t.Helper()
+	leader, err := raft.NewTCPTransport("127.0.0.1:0", nil, 3, time.Minute, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { leader.Close() })
+	trans, err := ListenTCP("127.0.0.1:0", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers := []raft.Server{{ID: "a", Address: trans.LocalAddr()}, {ID: "b", Address: leader.LocalAddr()}}
+	n, err = Open(Options{ID: "a", Dir: t.TempDir(), Apply: appendApply, Transport: trans, Bootstrap: servers, test: testHooks{stall: stall}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	req := &raft.InstallSnapshotRequest{
+		RPCHeader: header(leader), SnapshotVersion: raft.SnapshotVersionMax, Term: 5, LastLogIndex: 100, LastLogTerm: 5,
+		Configuration: raft.EncodeConfiguration(raft.Configuration{Servers: servers}), ConfigurationIndex: 1, Size: 1 << 30,
+	}
+	go leader.InstallSnapshot("a", trans.LocalAddr(), req, new(raft.InstallSnapshotResponse), stopped())
+	for end := time.Now().Add(time.Minute); n.raft.CurrentTerm() < 5; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody gets the snapshot")
+		}
+	}
+	return n, leader
+}
+
+func header(leader *raft.NetworkTransport) raft.RPCHeader {
+	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("b"), Addr: []byte(leader.LocalAddr())}
+}
+
+// TestStalledSnapshot: a node of whose snapshot nothing more comes votes for another leader.
+func TestStalledSnapshot(t *testing.T) {
+	n, leader := stalledNode(t, 100*time.Millisecond)
+	endsSoon(t, func() error {
+		var vote raft.RequestVoteResponse
+		err := leader.RequestVote("a", n.trans.LocalAddr(), &raft.RequestVoteRequest{
+			RPCHeader: header(leader), Term: 6, LastLogIndex: 100, LastLogTerm: 5, LeadershipTransfer: true,
+		}, &vote)
+		if err == nil && !vote.Granted {
+			t.Error("it does not vote")
+		}
+		return err
+	})
+}
+
+// TestCloseWhileStalled: a node that gets a snapshot ends at once, whoever sends.
+func TestCloseWhileStalled(t *testing.T) {
+	n, _ := stalledNode(t, time.Hour)
+	endsSoon(t, func() error { return n.Close() })
+}
+
+// TestCloseWhileSending: a node that sends a snapshot ends at once, whoever gets it.
+func TestCloseWhileSending(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // and never reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	inner, err := ListenTCP("127.0.0.1:0", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trans := newTransport(inner)
+	reads := make(chan struct{}, 1)
+	data := readerFunc(func(p []byte) (int, error) {
+		select {
+		case reads <- struct{}{}:
+		default:
+		}
+		return len(p), nil
+	})
+	done := make(chan error, 1)
+	go func() {
+		done <- trans.InstallSnapshot("n", raft.ServerAddress(ln.Addr().String()), &raft.InstallSnapshotRequest{Size: 1 << 40}, new(raft.InstallSnapshotResponse), data)
+	}()
+	<-reads
+	endsSoon(t, func() error {
+		trans.stop()
+		if <-done == nil {
+			t.Error("a snapshot that nobody took was taken")
+		}
+		return trans.Close()
+	})
+}
+
+func endsSoon(t *testing.T, fn func() error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- fn() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not end")
+	}
+}
