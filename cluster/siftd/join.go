@@ -93,10 +93,16 @@ func (n *Node) tell(m serve.GroupMember, vote bool) (uint64, error) {
 	if vote {
 		args = append(args, "VOTER")
 	}
+	_, leader := n.node.Leader()
 	addrs := n.cfg.Join
-	if _, id := n.node.Leader(); id != "" {
-		if addr, err := n.address(string(id)); err == nil && addr != "" {
+	for _, server := range servers(n.node) {
+		addr, err := n.address(string(server.ID))
+		switch {
+		case err != nil || addr == "" || string(server.ID) == n.id:
+		case server.ID == leader:
 			addrs = append([]string{addr}, addrs...)
+		default: // nobody may reach this node where it was
+			addrs = append(addrs[:len(addrs):len(addrs)], addr)
 		}
 	}
 	err := errors.New("siftd: no node of the group is known")

@@ -33,7 +33,8 @@ type hosted struct {
 //
 //	HOSTED                              what the node has, JSON
 //	HOST shard                          make an empty replica, if there is none; its number
-//	ADD|VOTE|REMOVE shard id addr index change the members of a group that this node leads
+//	ADD|VOTE|ADDRESS|REMOVE shard id addr index
+//	                                    change the members of a group that this node leads
 //	LEAD shard id                       hand it over
 //	DROP shard index                    remove the replica, unless the node has been added since
 func (n *Node) Manage(args []string) (reply string, err error) {
@@ -112,7 +113,8 @@ func (n *Node) hosted() (out []hosted) {
 		if now := r.get(); now != nil && now.group.leads && now.group.term == h.Term {
 			h.Leads = true
 			for _, m := range n.stateOf(r.node).Members {
-				h.Members = append(h.Members, memberView{m.ID, replicaOf(m.RaftAddr), m.Voter, m.Lag})
+				addr, _, _ := strings.Cut(m.RaftAddr, "/")
+				h.Members = append(h.Members, memberView{m.ID, replicaOf(m.RaftAddr), m.Voter, m.Lag, addr})
 			}
 		}
 		out = append(out, h)
@@ -310,7 +312,7 @@ func (n *Node) carryOut(v *view, a action) error {
 		_, err = n.command(a.node, 2*manageTimeout, "DROP", shard, index)
 	case "LEAD":
 		_, err = n.command(v.groups[a.shard].leader, 2*manageTimeout, "LEAD", shard, a.node)
-	case "ADD", "VOTE", "REMOVE":
+	case "ADD", "VOTE", "ADDRESS", "REMOVE":
 		addr := "-"
 		if to := v.node(a.node); to != nil {
 			addr = to.addr

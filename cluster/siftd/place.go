@@ -36,11 +36,12 @@ type memberView struct {
 	ID      string
 	Replica string
 	Voter   bool
-	Lag     int64 // entries; -1: not known
+	Lag     int64  // entries; -1: not known
+	Addr    string // of the node, as the group knows it
 }
 
 // action is something to do: DROP is the node's; ADD, which has the node make a replica first,
-// VOTE, REMOVE and LEAD the leader's of the group; FORGET is the directory's. "" is nothing.
+// VOTE, ADDRESS, REMOVE and LEAD the leader's of the group; FORGET is the directory's. "" is nothing.
 type action struct {
 	what  string
 	shard int
@@ -120,11 +121,22 @@ func (v *view) plan() action {
 	return v.spreadLeaders()
 }
 
-// learn looks after members without a vote. With wait another change has to wait.
+// moved reports whether a member can be reached at another address than the group knows.
+func (n *nodeView) moved(m memberView, shard int) bool {
+	return n != nil && n.reachable && n.has(m, shard) && m.Addr != "" && m.Addr != n.addr
+}
+
+// learn looks after members whose node has another address now, and after those without a vote.
+// With wait another change has to wait.
 func (v *view) learn(shard int) (a action, wait bool) {
 	g := &v.groups[shard]
 	if g.leader == "" || !g.settled {
 		return a, g.leader != ""
+	}
+	for _, m := range g.members {
+		if v.node(m.ID).moved(m, shard) {
+			return action{"ADDRESS", shard, m.ID, g.index}, true
+		}
 	}
 	for _, m := range g.members {
 		if m.Voter {

@@ -18,7 +18,7 @@ func newSimulated(t *testing.T, groups, replicas int) *simulated {
 	s := &simulated{t: t, v: view{replicas: replicas, groups: make([]groupView, groups)}}
 	s.add("n0")
 	for i := range s.v.groups {
-		s.v.groups[i] = groupView{"n0", 1, true, []memberView{{"n0", "", true, 0}}}
+		s.v.groups[i] = groupView{"n0", 1, true, []memberView{{"n0", "", true, 0, ""}}}
 		s.v.nodes[0].hosts[i] = ""
 	}
 	return s
@@ -43,7 +43,7 @@ func (s *simulated) do() bool {
 			n.hosts[a.shard] = fmt.Sprint(s.made)
 		}
 		g.members = slices.DeleteFunc(g.members, func(m memberView) bool { return m.ID == a.node })
-		g.members = append(g.members, memberView{a.node, n.hosts[a.shard], false, -1})
+		g.members = append(g.members, memberView{a.node, n.hosts[a.shard], false, -1, n.addr})
 		g.index++
 	case "VOTE":
 		for i := range g.members {
@@ -52,6 +52,13 @@ func (s *simulated) do() bool {
 					s.t.Errorf("%v, which is %d behind", a, m.Lag)
 				}
 				m.Voter = true
+			}
+		}
+		g.index++
+	case "ADDRESS":
+		for i := range g.members {
+			if m := &g.members[i]; m.ID == a.node {
+				m.Addr = n.addr
 			}
 		}
 		g.index++

@@ -285,8 +285,8 @@ func configIndex(n *cluster.Node) uint64 {
 	return index
 }
 
-// change adds a member that has no vote, gives it one, or removes it, unless the members
-// were changed since index.
+// change adds a member that has no vote, gives it one, notes where its node is now, or removes it,
+// unless the members were changed since index.
 func (r *replica) change(how, id, addr string, index uint64) error {
 	if !r.leads() {
 		return serve.ErrNotWritten
@@ -295,15 +295,27 @@ func (r *replica) change(how, id, addr string, index uint64) error {
 	switch how {
 	case "ADD":
 		return in.AddNonvoter(raft.ServerID(id), raft.ServerAddress(addr), index, manageTimeout).Error()
-	case "VOTE":
-		for _, server := range servers(r.node) {
-			if string(server.ID) == id {
-				return in.AddVoter(server.ID, server.Address, index, manageTimeout).Error()
-			}
-		}
-		return fmt.Errorf("unknown node %.50s", id)
 	case "REMOVE":
 		return in.RemoveServer(raft.ServerID(id), index, manageTimeout).Error()
+	case "VOTE", "ADDRESS":
+	default:
+		return errCommand
 	}
-	return errCommand
+	for _, server := range servers(r.node) {
+		if string(server.ID) != id {
+			continue
+		}
+		if how == "ADDRESS" {
+			_, replica, err := cluster.CutReplica(server.Address)
+			if err != nil {
+				return err
+			}
+			server.Address = cluster.ReplicaAddr(raft.ServerAddress(addr), replica)
+		}
+		if how == "ADDRESS" && server.Suffrage != raft.Voter {
+			return in.AddNonvoter(server.ID, server.Address, index, manageTimeout).Error()
+		}
+		return in.AddVoter(server.ID, server.Address, index, manageTimeout).Error()
+	}
+	return fmt.Errorf("unknown node %.50s", id)
 }
