@@ -67,7 +67,8 @@ func (g *group) Confirm() error {
 	if done {
 		return nil
 	}
-	if err := g.r.node.Confirm(g.r.ctx, g.term); err != nil {
+	// Also when the node is about to stop: it waits for this, and Raft goes on until then.
+	if err := g.r.node.Confirm(context.Background(), g.term); err != nil {
 		g.lose()
 		return err
 	}
