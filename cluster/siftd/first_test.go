@@ -280,3 +280,27 @@ func TestDirectoryFails(t *testing.T) {
 		t.Error("it ends without an error")
 	}
 }
+
+// TestOpensOnce: a node that has opened its groups is not stopped by one that is just being opened or
+// removed, as the leader of all nodes may have told it by then.
+func TestOpensOnce(t *testing.T) {
+	dir := t.TempDir()
+	startAndStop(t, Config{Dir: dir, Init: true, Shape: Shape{4, 3}})
+	n := startAt(t, Config{Dir: dir})
+	waitUntil(t, "it has opened its groups", n.hasOpened)
+	r := n.replica(2)
+	n.mu.Lock()
+	n.opening[2] = true
+	delete(n.replicas, 2)
+	n.mu.Unlock()
+	n.learnShape()
+	n.mu.Lock()
+	delete(n.opening, 2)
+	n.replicas[2] = r
+	n.mu.Unlock()
+	select {
+	case <-n.Done():
+		t.Error("it stops")
+	default:
+	}
+}

@@ -49,10 +49,7 @@ func (n *Node) Manage(args []string) (reply string, err error) {
 	}
 	args = args[1:]
 	if len(args) == 1 && args[0] == "HOSTED" {
-		n.mu.Lock()
-		opened := n.opened
-		n.mu.Unlock()
-		if !opened {
+		if !n.hasOpened() {
 			return "", errors.New("the node has not opened its groups yet")
 		}
 		text, err := json.Marshal(n.hosted())

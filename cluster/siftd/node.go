@@ -235,6 +235,12 @@ func (n *Node) setOpened() {
 	n.opened = true
 }
 
+func (n *Node) hasOpened() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.opened
+}
+
 // options are those that all groups of a node have.
 func (n *Node) options(dir string, transport raft.Transport) cluster.Options {
 	db := *n.cfg.DB
@@ -336,9 +342,10 @@ func (n *Node) learnShape() {
 		case err == nil && s.Groups > 0 && begins != nil:
 			err = n.endFirst()
 		case err == nil && s.Groups > 0:
-			n.setShape(s)
-			if err := n.openHosted(); err != nil && n.ctx.Err() == nil {
-				n.stop(err)
+			if n.setShape(s); !n.hasOpened() { // else they come and go by now
+				if err := n.openHosted(); err != nil && n.ctx.Err() == nil {
+					n.stop(err)
+				}
 			}
 			return
 		case err == nil && begins != nil && n.leadsAll():
