@@ -1,0 +1,79 @@
+package siftd
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// TestWait: WAIT says on how many other nodes is, on disk, what was written before, in all groups
+// that the node leads; it waits for as long as it may, and no longer.
+func TestWait(t *testing.T) {
+	redis.SetLogger(silent{})
+	g := newNodes(t, 3, Shape{4, 3})
+	for i := range 3 {
+		g.start(i)
+	}
+	c := clusterClient(t, g.addrs)
+	g.settle(c, 3)
+	g.even(c, 3)
+	ctx := t.Context()
+	one := redis.NewClient(&redis.Options{Addr: g.addrs[0], Password: "secret", MaxRetries: -1, ReadTimeout: time.Minute})
+	defer one.Close()
+	// wait returns what WAIT says after writes to all groups, and how long that took. Nodes that
+	// were counted have all of the log in the groups that the node leads.
+	wait := func(want int, most time.Duration) (int64, time.Duration) {
+		t.Helper()
+		for i := range 50 {
+			if err := c.Set(ctx, fmt.Sprint("key", i), i, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wrote := map[int]uint64{}
+		for _, r := range g.running[0].replicaList() {
+			if r.leads() {
+				wrote[r.shard] = r.node.Raft().LastIndex()
+			}
+		}
+		start := time.Now()
+		n, err := one.Wait(ctx, want, most).Result()
+		took := time.Since(start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for shard, index := range wrote {
+			have := int64(0)
+			for _, other := range g.running[1:] {
+				if other != nil && other.replica(shard).node.Raft().LastIndex() >= index {
+					have++
+				}
+			}
+			if have < n {
+				t.Errorf("WAIT says %d, and group %d is on %d", n, shard, have)
+			}
+		}
+		if len(wrote) == 0 {
+			t.Error("the node leads nothing")
+		}
+		return n, took
+	}
+	if n, took := wait(2, 30*time.Second); n != 2 || took > 25*time.Second {
+		t.Errorf("%d nodes have all after %v", n, took)
+	}
+	g.stop(2)
+	for g.settled(c, 3) != nil { // those that it led
+		time.Sleep(20 * time.Millisecond)
+	}
+	if n, took := wait(2, 300*time.Millisecond); n != 1 || took < 300*time.Millisecond {
+		t.Errorf("with one node away, %d have all after %v", n, took)
+	}
+	if n, took := wait(1, 30*time.Second); n != 1 || took > 25*time.Second {
+		t.Errorf("with one node away, %d have all after %v, and one was enough", n, took)
+	}
+	g.start(2)
+	if n, _ := wait(2, 30*time.Second); n != 2 {
+		t.Errorf("%d nodes have all after the third has come back", n)
+	}
+}
