@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"runtime"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
@@ -33,8 +34,9 @@ type log struct {
 	needed func(most uint64) (index uint64, size int64)
 	failed func(error) // is told why, once
 
-	mu  sync.Mutex
-	err error
+	mu       sync.Mutex
+	err      error
+	unstable error // of tests: why Set and SetUint64 fail
 }
 
 func openLog(dir string, segmentBytes int, logger hclog.Logger, needed func(uint64) (uint64, int64), failed func(error)) (*log, error) {
@@ -103,6 +105,32 @@ func (l *log) DeleteRange(from, to uint64) error {
 		return nil
 	}
 	return l.write(func() error { return l.WAL.DeleteRange(from, to) })
+}
+
+// Set is raft.StableStore.
+func (l *log) Set(key, value []byte) error {
+	return l.set(func() error { return l.WAL.Set(key, value) })
+}
+
+// SetUint64 is raft.StableStore. Raft panics if a term cannot be written. Its goroutine ends instead,
+// and the node stops as with any other failure of the log.
+func (l *log) SetUint64(key []byte, value uint64) error {
+	if l.set(func() error { return l.WAL.SetUint64(key, value) }) != nil {
+		runtime.Goexit()
+	}
+	return nil
+}
+
+func (l *log) set(change func() error) error {
+	return l.write(func() error {
+		l.mu.Lock()
+		err := l.unstable
+		l.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		return change()
+	})
 }
 
 // size returns how large the log is, roughly: a segment is allocated as a whole. A log that
