@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/siftdb/sift/cluster"
@@ -35,6 +36,7 @@ type nodes struct {
 	raft      []string
 	running   []*Node
 	shape     Shape
+	config    *raft.Config // nil: the default
 }
 
 func newNodes(t *testing.T, n int, shape Shape) *nodes {
@@ -62,7 +64,7 @@ func (g *nodes) start(i int) {
 	g.t.Helper()
 	cfg := Config{
 		Dir: filepath.Join(g.dir, g.addrs[i]), Addr: g.addrs[i], RaftAddr: g.raft[i], Init: i == 0, Shape: g.shape, Password: "secret", Join: g.addrs[:1],
-		Peers: &cluster.TLS{Certificate: g.authority.Sign(g.t, "127.0.0.1"), Authority: g.authority.Pool}, HTTPAddr: "127.0.0.1:0",
+		Raft: g.config, Peers: &cluster.TLS{Certificate: g.authority.Sign(g.t, "127.0.0.1"), Authority: g.authority.Pool}, HTTPAddr: "127.0.0.1:0",
 	}
 	if cfg.Init {
 		cfg.Join = nil
@@ -143,12 +145,21 @@ func (g *nodes) forget(c *redis.ClusterClient, i, left int) {
 	g.settle(c, left)
 }
 
+// patientRaft keeps leaders on a machine with much to do: who is deposed tells clients that it does not
+// know the outcome.
+func patientRaft() *raft.Config {
+	c := Raft()
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 2*time.Second, 2*time.Second, 2*time.Second
+	return c
+}
+
 // TestMembership: nodes join, are restarted, lead, and are removed, while clients write.
 // No write fails for a client that tries again when it is told that it may, and nothing
 // is lost or doubled: a restart hands the leadership over before.
 func TestMembership(t *testing.T) {
 	redis.SetLogger(silent{})
 	g := newNodes(t, 4, Shape{1, 4})
+	g.config = patientRaft()
 	for i := range 3 {
 		g.start(i)
 	}
