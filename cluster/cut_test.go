@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
@@ -171,6 +173,58 @@ func TestCutBeforeLog(t *testing.T) {
 	}
 	if got := g.settle(t); got["k199"] != "v," || got["k"] != "v," {
 		t.Errorf("k199 is %q, k %q", got["k199"], got["k"])
+	}
+}
+
+// TestCutBeforeOtherLog: as TestCutBeforeLog, but the log goes on behind the snapshot, with entries of
+// a leader that was deposed before anybody else had them.
+func TestCutBeforeOtherLog(t *testing.T) {
+	g := newGroup(t, 3)
+	g.config = func(i int) *raft.Config {
+		c := calm(i)
+		c.SnapshotInterval = time.Hour
+		return c
+	}
+	g.startAll(t)
+	g.propose(t, "k v")
+	g.settle(t)
+	lead := g.leader(t)
+	term := g.node(lead).raft.CurrentTerm()
+	if err := g.stop(lead); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		g.propose(t, fmt.Sprintf("k%d v", i))
+	}
+	from := g.node(g.leader(t))
+	if err := from.raft.Snapshot().Error(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := openLog(filepath.Join(g.dir, string(g.servers[lead].ID), "raft"), 4<<10, hclog.NewNullLogger(), func(most uint64) (uint64, int64) { return most, 0 }, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := l.LastIndex()
+	for i := range uint64(1000) {
+		err = errors.Join(err, l.StoreLog(&raft.Log{Index: last + 1 + i, Term: term, Data: []byte("lost v")}))
+	}
+	if err := errors.Join(err, l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	store, err := NewSnapshotStore(filepath.Join(g.dir, string(from.id), "snapshots"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := store.List()
+	if err != nil || len(list) == 0 {
+		t.Fatal(list, err)
+	}
+	send(t, store, list[0].ID, newStore(t, filepath.Join(g.dir, string(g.servers[lead].ID), "snapshots")))
+	if err := g.start(lead); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.settle(t); got["k199"] != "v," || got["k"] != "v," || got["lost"] != "" {
+		t.Errorf("k199 is %q, k %q, lost %q", got["k199"], got["k"], got["lost"])
 	}
 }
 

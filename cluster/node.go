@@ -221,7 +221,9 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 //
 // Raft removes the log after it has installed a snapshot. If it does not get there,
 // the log may end before the snapshot; it would take no further entry, since there
-// must be no gaps. All that is in it is in the snapshot.
+// must be no gaps. All that is in it is in the snapshot. Or it may hold another entry
+// where the snapshot ends: then that and what comes behind it were never committed, and
+// Raft would not take what comes behind the snapshot.
 //
 // A database that is ahead of both belongs to another log.
 func (n *Node) reconcile(snapshots *SnapshotStore) error {
@@ -237,9 +239,15 @@ func (n *Node) reconcile(snapshots *SnapshotStore) error {
 	if err != nil {
 		return err
 	}
-	if len(list) > 0 && last > 0 && last < list[0].Index {
-		if err := n.log.DeleteRange(first, last); err != nil {
+	if len(list) > 0 && last > 0 {
+		other, err := n.leadsElsewhere(list[0], first, last)
+		if err != nil {
 			return err
+		}
+		if other {
+			if err := n.log.DeleteRange(first, last); err != nil {
+				return err
+			}
 		}
 	}
 	if len(list) > 0 {
@@ -249,6 +257,17 @@ func (n *Node) reconcile(snapshots *SnapshotStore) error {
 		return fmt.Errorf("cluster: the database holds command %d, and the log ends with entry %d", applied, last)
 	}
 	return nil
+}
+
+// leadsElsewhere reports whether the log, from first to last, ends before a snapshot or does not lead
+// to it.
+func (n *Node) leadsElsewhere(s *raft.SnapshotMeta, first, last uint64) (bool, error) {
+	if last < s.Index || first > s.Index {
+		return last < s.Index, nil
+	}
+	var entry raft.Log
+	err := n.log.GetLog(s.Index, &entry)
+	return entry.Term != s.Term, err
 }
 
 // watch shuts Raft down when the database has failed.
