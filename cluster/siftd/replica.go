@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/cluster"
 	"github.com/siftdb/sift/cluster/internal/durable"
 	"github.com/siftdb/sift/internal/serve"
@@ -172,7 +173,8 @@ func (r *replica) serveOnce() (stop bool, err error) {
 	defer release()
 	s, err := serve.New(db, serve.Config{Front: r.n.front, Group: g, Leads: g.leads, Shard: r.shard})
 	if err != nil {
-		return false, err
+		// What cannot be read now cannot be read later, and another node may lead.
+		return errors.Is(err, sift.ErrCorruption), err
 	}
 	r.n.cfg.Logger.Info("serving", "group", r.shard, "leads", g.leads, "term", g.term)
 	r.set(&running{s, g})
