@@ -174,6 +174,7 @@ func TestMoved(t *testing.T) {
 	}
 	c := clusterClient(t, g.addrs)
 	g.settle(c, 3)
+	g.even(c, 3) // nobody leads another group meanwhile
 	ctx := t.Context()
 	//lint:ignore SA1019 clients use it
 	slots, err := c.ClusterSlots(ctx).Result()
