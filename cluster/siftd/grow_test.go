@@ -174,8 +174,27 @@ func TestMoved(t *testing.T) {
 	}
 	c := clusterClient(t, g.addrs)
 	g.settle(c, 3)
-	g.even(c, 3) // nobody leads another group meanwhile
 	ctx := t.Context()
+	g.even(c, 3) // nobody leads another group meanwhile
+	waitUntil(t, "all nodes say alike who leads", func() bool {
+		var first string
+		for _, addr := range g.addrs {
+			one := redis.NewClient(&redis.Options{Addr: addr, Password: "secret", MaxRetries: -1})
+			shards, err := one.ClusterShards(ctx).Result()
+			one.Close()
+			leaders := ""
+			for _, s := range shards {
+				leaders += s.Nodes[0].ID
+			}
+			if first == "" {
+				first = leaders
+			}
+			if err != nil || leaders == "" || leaders != first {
+				return false
+			}
+		}
+		return true
+	})
 	//lint:ignore SA1019 clients use it
 	slots, err := c.ClusterSlots(ctx).Result()
 	if err != nil {
