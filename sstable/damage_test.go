@@ -397,6 +397,9 @@ func TestSkipDamaged(t *testing.T) {
 			if ok := it.SeekLT(sep); ok != (i > 0) || it.Err() != nil {
 				t.Fatalf("block %d: SeekLT: %v, %v", i, ok, it.Err())
 			}
+			if len(skipped) != 4 {
+				t.Fatalf("block %d: the seeks report it %d times", i, len(skipped)-2)
+			}
 		}
 	}
 }
@@ -483,6 +486,14 @@ func TestMalformedRestarts(t *testing.T) {
 	if it.SeekLT(key("b")) || !errors.Is(it.Err(), base.ErrCorruption) {
 		t.Errorf("SeekLT: %v", it.Err())
 	}
+	skipped := 0
+	it = r.NewIter(&IterOptions{SkipDamaged: func(error) { skipped++ }})
+	if it.SeekGE(key("b")) || it.Valid() || it.Err() != nil || skipped != 1 {
+		t.Errorf("SeekGE, skipping: %d, %v", skipped, it.Err())
+	}
+	if it.SeekLT(key("b")) || it.Valid() || it.Err() != nil || skipped != 2 {
+		t.Errorf("SeekLT, skipping: %d, %v", skipped, it.Err())
+	}
 
 	// A restart in the middle of an entry, which a scan forward does not see.
 	w = blockWriter{interval: 16}
@@ -497,6 +508,11 @@ func TestMalformedRestarts(t *testing.T) {
 	}
 	if it.Prev() || !errors.Is(it.Err(), base.ErrCorruption) {
 		t.Errorf("Prev: %v", it.Err())
+	}
+	skipped = 0
+	it = r.NewIter(&IterOptions{SkipDamaged: func(error) { skipped++ }})
+	if !it.First() || !it.Next() || !it.Next() || it.Prev() || it.Valid() || it.Err() != nil || skipped != 1 {
+		t.Errorf("Prev, skipping: %d, %v", skipped, it.Err())
 	}
 }
 
@@ -692,18 +708,20 @@ func TestReadaheadFails(t *testing.T) {
 	}
 }
 
-// longestRead is the most that is read at once.
+// longestRead is the most that is read at once, and all that is read.
 type longestRead struct {
 	io.ReaderAt
-	n int
+	n, sum int
 }
 
 func (r *longestRead) ReadAt(p []byte, off int64) (int, error) {
 	r.n = max(r.n, len(p))
+	r.sum += len(p)
 	return r.ReaderAt.ReadAt(p, off)
 }
 
-// TestReadahead: how much an iterator reads at once grows with the table.
+// TestReadahead: how much an iterator reads at once grows with the table, and it reads nothing
+// twice.
 func TestReadahead(t *testing.T) {
 	for _, tt := range []struct {
 		entries     int // of 1 KiB
@@ -727,6 +745,9 @@ func TestReadahead(t *testing.T) {
 			}
 			if it.Err() != nil || reads.n < tt.least || reads.n > tt.most {
 				t.Errorf("%d entries, %+v: %d bytes at once, %v", tt.entries, o, reads.n, it.Err())
+			}
+			if reads.sum != int(r.dataEnd) {
+				t.Errorf("%d entries, %+v: read %d bytes of %d", tt.entries, o, reads.sum, r.dataEnd)
 			}
 		}
 	}

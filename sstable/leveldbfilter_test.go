@@ -52,11 +52,54 @@ func TestLevelDBFilterExample(t *testing.T) {
 	if maybe < 50 || maybe > 200 {
 		t.Errorf("maybe to %d of 6400 keys", maybe)
 	}
-	if f.MayContain(filter.NewKey([]byte("z"))) {
-		t.Error("maybe to a key after the table")
+	for i := range 640 {
+		if key := fmt.Appendf(nil, "z%d", i); f.MayContain(filter.NewKey(key)) {
+			t.Errorf("maybe to %q, which is after the table", key)
+		}
 	}
 	if got := f.FPR(); got != 1./64 {
 		t.Errorf("FPR %g", got)
+	}
+}
+
+// TestLevelDBHash: the hashes that LevelDB's own test expects, of keys with and without bytes
+// after the last whole word.
+func TestLevelDBHash(t *testing.T) {
+	for key, want := range map[string]uint32{
+		"":                 levelDBSeed,
+		"\x62":             0xef1345c4,
+		"\xc3\x97":         0x5b663814,
+		"\xe2\x99\xa5":     0x323c078f,
+		"\xe1\x80\xb9\x32": 0xed21633a,
+	} {
+		if got := levelDBHash([]byte(key), false); got != want {
+			t.Errorf("%x: %08x, want %08x", key, got, want)
+		}
+	}
+}
+
+// TestLevelDBFilterBits probes filters of the smallest size and of the most probes.
+func TestLevelDBFilterBits(t *testing.T) {
+	for _, c := range []struct {
+		filter []byte
+		want   bool
+	}{
+		{nil, false},
+		{[]byte{1}, false},
+		{[]byte{0xff, 1}, true},
+		{[]byte{0, 1}, false},
+		{[]byte{0, maxLevelDBProbes}, false},
+		{[]byte{0, maxLevelDBProbes + 1}, true},
+	} {
+		if got := levelDBMayContain(c.filter, 12345); got != c.want {
+			t.Errorf("%x: %t", c.filter, got)
+		}
+	}
+	// Two filters, of which one is empty: the rate is that of the other.
+	block, _ := hex.DecodeString("0f01" + "00000000" + "02000000" + "02000000" + "0b")
+	f, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily2, block)
+	if !ok || f.FPR() != 0.5 {
+		t.Errorf("%t, rate %g", ok, f.FPR())
 	}
 }
 
@@ -73,7 +116,8 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 		{"offsets out of the block", "8000000000000000" + "01" + "00000000" + "09000000" + "09000000" + "ff000000" + "0b"},
 		{"an offset after the filters", "8000000000000000" + "01" + "00000000" + "0a000000" + "09000000" + "09000000" + "0b"},
 		{"descending offsets", "8000000000000000" + "01" + "05000000" + "04000000" + "09000000" + "09000000" + "0b"},
-		{"shift of 32 bits", good[:len(good)-2] + "20"},
+		{"offsets behind the block", good[:len(good)-10] + "80000000" + "0b"},
+		{"offsets that end within one", "80000000000000" + "01" + "00000000" + "08000000" + "08000000" + "09000000" + "0b"},
 	} {
 		block, err := hex.DecodeString(c.block)
 		if err != nil {
@@ -82,6 +126,17 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 		if _, ok := newLevelDBFilter(x, levelDBFamily2, block); ok != (c.desc == "") {
 			t.Errorf("%s: %t", c.desc, ok)
 		}
+	}
+	for shift, want := range map[byte]bool{31: true, 32: false} {
+		block, _ := hex.DecodeString(good)
+		block[len(block)-1] = shift
+		if _, ok := newLevelDBFilter(x, levelDBFamily2, block); ok != want {
+			t.Errorf("shift of %d bits: %t", shift, ok)
+		}
+	}
+	// A table without data blocks needs no filter.
+	if _, ok := newLevelDBFilter(new(packedIndex), levelDBFamily2, []byte{0, 0, 0, 0, 11}); !ok {
+		t.Error("no data blocks: refused")
 	}
 }
 
@@ -100,6 +155,15 @@ func TestLevelDBFilterSigned(t *testing.T) {
 	f, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily, block)
 	if !ok || !f.MayContain(filter.NewKey(key)) {
 		t.Error("excluded")
+	}
+	maybe := 0
+	for i := range 6400 {
+		if f.MayContain(filter.NewKey(fmt.Appendf(nil, "a%d\xff", i))) {
+			maybe++
+		}
+	}
+	if maybe < 100 || maybe > 400 { // two hashes, each of them in 64
+		t.Errorf("maybe to %d of 6400 keys", maybe)
 	}
 }
 

@@ -83,3 +83,66 @@ func TestPrefetch(t *testing.T) {
 		t.Errorf("SeekGE after First: at %q, %v", it.Key(), it.Err())
 	}
 }
+
+// TestPrefetchNothing: nothing is prefetched where nothing would be read, and a prefetch that
+// is not possible does no harm.
+func TestPrefetchNothing(t *testing.T) {
+	cache := NewBlockCache(1 << 20)
+	r, f, list := openReadAhead(t, 1000, &ReaderOptions{Cache: cache})
+	it := r.NewIter(nil)
+	defer it.Close()
+	it.PrefetchGE(kv{"z", 1, KindSet, ""}.ikey())
+	if it.SeekGE(kv{"z", 1, KindSet, ""}.ikey()) || len(f.prefetched) != 0 {
+		t.Errorf("after the last key: prefetched %v", f.prefetched)
+	}
+	if !r.Prefetch([]byte("z"), base.MaxSequence) || len(f.prefetched) != 0 {
+		t.Errorf("Get after the last key: prefetched %v", f.prefetched)
+	}
+	scan := r.NewIter(&IterOptions{DontFillCache: true})
+	defer scan.Close()
+	scan.PrefetchFirst()
+	if len(f.prefetched) != 1 {
+		t.Errorf("PrefetchFirst: %v", f.prefetched)
+	}
+	scan.First()
+	scan.PrefetchFirst()
+	scan.PrefetchGE(list[1].ikey())
+	if len(f.prefetched) != 1 {
+		t.Errorf("at the block: prefetched %v", f.prefetched)
+	}
+	it.First() // puts the block into the cache
+	for range 2 {
+		it = r.NewIter(nil)
+		defer it.Close()
+		it.First()
+	}
+	f.prefetched = nil
+	it = r.NewIter(nil)
+	defer it.Close()
+	it.PrefetchFirst()
+	if len(f.prefetched) != 0 {
+		t.Errorf("in the cache: prefetched %v", f.prefetched)
+	}
+
+	// A file that cannot.
+	data, _ := buildTable(t, list, nil)
+	plain := openTable(t, data, nil)
+	it = plain.NewIter(nil)
+	defer it.Close()
+	it.PrefetchFirst()
+	it.PrefetchGE(list[500].ikey())
+	if plain.Prefetch([]byte(list[500].key), base.MaxSequence) || !it.SeekGE(list[500].ikey()) || !bytes.Equal(it.Key(), list[500].ikey()) {
+		t.Errorf("without Prefetch: at %q, %v", it.Key(), it.Err())
+	}
+
+	// An index that cannot be read.
+	r.index.Store(nil)
+	f.ReaderAt = bytes.NewReader(nil)
+	it = r.NewIter(nil)
+	defer it.Close()
+	it.PrefetchFirst()
+	it.PrefetchGE(list[500].ikey())
+	if r.Prefetch([]byte(list[500].key), base.MaxSequence) || it.Valid() || len(f.prefetched) != 0 {
+		t.Errorf("without an index: prefetched %v", f.prefetched)
+	}
+}

@@ -1,0 +1,152 @@
+package sstable
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+)
+
+// TestPrefixLen: which part of a key is its prefix.
+func TestPrefixLen(t *testing.T) {
+	for _, c := range []struct {
+		p    Prefixer
+		key  string
+		want string // "-": none
+	}{
+		{FixedPrefix(3), "ab", "-"},
+		{FixedPrefix(3), "abc", "abc"},
+		{FixedPrefix(3), "abcd", "abc"},
+		{FixedPrefix(0), "abc", "a"},
+		{PrefixUpTo('/', 1), "ab", "-"},
+		{PrefixUpTo('/', 1), "/ab", "/"},
+		{PrefixUpTo('/', 1), "a/b/c", "a/"},
+		{PrefixUpTo('/', 2), "a/b", "-"},
+		{PrefixUpTo('/', 2), "//", "//"},
+		{PrefixUpTo('/', 2), "a/b/c/d", "a/b/"},
+		{PrefixUpTo('/', 0), "a/b/c", "a/"},
+		{EachPrefix('/'), "ab", "-"},
+		{EachPrefix('/'), "/ab", "/"},
+		{EachPrefix('/'), "a/b/c", "a/b/"},
+	} {
+		got := "-"
+		if n := c.p.PrefixLen([]byte(c.key)); n >= 0 {
+			got = c.key[:n]
+		}
+		if got != c.want {
+			t.Errorf("%s: the prefix of %q is %q", c.p.Name(), c.key, got)
+		}
+	}
+}
+
+// TestRangePrefixLen: the prefix that a range may be excluded by holds all of the range, whose
+// upper end is not in it, and is the longest.
+func TestRangePrefixLen(t *testing.T) {
+	for _, c := range []struct {
+		p            Prefixer
+		lower, upper string
+		want         string // "-": none
+	}{
+		{FixedPrefix(2), "a", "ab", "-"},
+		{FixedPrefix(2), "ab", "ab", "ab"},
+		{FixedPrefix(2), "abc", "abd", "ab"},
+		{FixedPrefix(2), "abc", "ac", "ab"},
+		{FixedPrefix(2), "abc", "ac\x00", "-"},
+		{FixedPrefix(2), "a\xff", "b", "a\xff"},
+		{FixedPrefix(2), "\xff\xff", "\xff\xff\x01", "\xff\xff"},
+		{PrefixUpTo('/', 1), "/a", "/b", "/"},
+		{PrefixUpTo('/', 1), "a/b", "a0", "a/"},
+		{PrefixUpTo('/', 1), "a/b", "a1", "-"},
+		{EachPrefix('/'), "a/b/c", "a/b/d", "a/b/"},
+		{EachPrefix('/'), "a/b/c", "a/b0", "a/b/"},
+		{EachPrefix('/'), "a/b/c", "a/c", "a/"},
+		{EachPrefix('/'), "a/b/c/", "a/b/d", "a/b/"},
+		{EachPrefix('/'), "/a/", "/b", "/"},
+		{EachPrefix('/'), "a/b", "b", "-"},
+		{EachPrefix('/'), "a", "b", "-"},
+		{overlong{}, "a", "a", "-"},
+	} {
+		got := "-"
+		if n := RangePrefixLen(c.p, []byte(c.lower), []byte(c.upper)); n >= 0 {
+			got = c.lower[:n]
+		}
+		if got != c.want {
+			t.Errorf("%s: [%q, %q) has the prefix %q, want %q", c.p.Name(), c.lower, c.upper, got, c.want)
+		}
+	}
+}
+
+// overlong is a Prefixer that breaks its rule.
+type overlong struct{}
+
+func (overlong) Name() string             { return "overlong" }
+func (overlong) PrefixLen(key []byte) int { return len(key) + 1 }
+
+// TestPrefixerNamed: the Prefixers of this package are found by their names, and by no others.
+func TestPrefixerNamed(t *testing.T) {
+	for _, p := range []Prefixer{FixedPrefix(1), FixedPrefix(12), PrefixUpTo('/', 3), PrefixUpTo(0xff, 1), EachPrefix(0)} {
+		if prefixerNamed(p.Name()) != p {
+			t.Errorf("%s is not found", p.Name())
+		}
+	}
+	for _, name := range []string{"", "fixed", "fixed()", "fixed(0)", "fixed(01)", "fixed(1", "upto(0x2f)", "upto(0x2f,0)", "each(0x100)", "every(0x2f)"} {
+		if p := prefixerNamed(name); p != nil {
+			t.Errorf("%q is %s", name, p.Name())
+		}
+	}
+}
+
+// TestPrefixesInFilter: a filter holds each prefix of the keys once for adjacent keys, those
+// of EachPrefix at any depth, and none of a Prefixer that breaks its rule.
+func TestPrefixesInFilter(t *testing.T) {
+	keys := []string{"", "/", "a/b/1", "a/b/2", "a/c/1", "a0", "b/b/", "b/b/1"}
+	for _, c := range []struct {
+		p    Prefixer
+		want []string
+	}{
+		{FixedPrefix(2), []string{"a/", "a0", "b/"}},
+		{PrefixUpTo('/', 1), []string{"/", "a/", "b/"}},
+		{PrefixUpTo('/', 2), []string{"a/b/", "a/c/", "b/b/"}},
+		{EachPrefix('/'), []string{"/", "a/", "a/b/", "a/c/", "b/", "b/b/"}},
+		{overlong{}, nil},
+	} {
+		var list []kv
+		for _, key := range keys {
+			list = append(list, kv{key, 1, KindSet, ""})
+		}
+		var added []string
+		buildTable(t, list, &WriterOptions{Filter: recordingPolicy{added: &added}, Prefix: c.p})
+		var got []string
+		next := 0
+		for _, k := range added {
+			if next < len(keys) && k == keys[next] {
+				next++
+			} else {
+				got = append(got, k)
+			}
+		}
+		if !slices.Equal(got, c.want) || next != len(keys) {
+			t.Errorf("%s: %d keys and the prefixes %q, want %q", c.p.Name(), next, got, c.want)
+		}
+	}
+}
+
+// recordingPolicy records what is added to its filters.
+type recordingPolicy struct {
+	hashList
+	added *[]string
+}
+
+func (p recordingPolicy) NewWriter() filter.Writer {
+	return recordingWriter{p.hashList.NewWriter(), p.added}
+}
+
+type recordingWriter struct {
+	filter.Writer
+	added *[]string
+}
+
+func (w recordingWriter) Add(k filter.Key) {
+	*w.added = append(*w.added, string(k.Bytes))
+	w.Writer.Add(k)
+}
