@@ -42,12 +42,14 @@ var short = []string{
 }
 
 type options struct {
-	list   bool
-	bounds bool
-	dirs   []string // of the packages to change
-	only   string
-	work   string
-	time   time.Duration
+	list     bool
+	bounds   bool
+	dirs     []string // of the packages to change
+	only     string
+	work     string
+	time     time.Duration
+	parallel int
+	quick    time.Duration
 }
 
 func main() {
@@ -58,6 +60,8 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "the numbers of the mutants to run, with commas; default: all")
 	flag.StringVar(&o.work, "work", "", "a directory that keeps the binaries and the results, so that what was run is not run again")
 	flag.DurationVar(&o.time, "for", 0, "begin no mutant after this time; 0: no end")
+	flag.IntVar(&o.parallel, "parallel", 2, "how many mutants run at a time")
+	flag.DurationVar(&o.quick, "quick", 0, "leave out tests that take longer; 0: none")
 	flag.Parse()
 	switch {
 	case *some != "":
@@ -113,7 +117,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRunner(root, work, same, o.dirs, o.bounds)
+	r, err := newRunner(root, work, same, o)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,9 @@ type runner struct {
 	dirs       []string // of the packages that are changed
 	short      []string // of the regime; nil: the tests of the packages have to do
 	suites     []*suite
-	until      time.Time // begin none after it; zero: no end
+	until      time.Time     // begin none after it; zero: no end
+	parallel   int           // how many run at a time
+	quick      time.Duration // leave out tests that take longer; 0: none
 
 	mu      sync.Mutex
 	results map[int]result
@@ -55,9 +57,9 @@ type result struct {
 
 // newRunner builds the test binaries and runs each suite once without a mutant,
 // or, if same, takes over what an earlier run has left of that and of results.
-func newRunner(root, work string, same bool, dirs []string, bounds bool) (*runner, error) {
-	r := &runner{root: root, work: work, dirs: dirs, short: short, results: map[int]result{}, earlier: map[string]string{}}
-	if bounds {
+func newRunner(root, work string, same bool, o options) (*runner, error) {
+	r := &runner{root: root, work: work, dirs: o.dirs, short: short, parallel: max(o.parallel, 1), quick: o.quick, results: map[int]result{}, earlier: map[string]string{}}
+	if o.bounds {
 		r.short = nil
 	}
 	state := filepath.Join(work, "suites.json")
@@ -167,7 +169,7 @@ func (r *runner) prepare(state string) error {
 	errs := make([]error, len(r.suites))
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range 2 {
+	for range r.parallel {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(errs)); i = next.Add(1) - 1 {
 				errs[i] = r.findReached(r.suites[i])
@@ -230,6 +232,9 @@ func (r *runner) findReached(s *suite) error {
 	return os.RemoveAll(mark)
 }
 
+// spareCPU, in seconds, is what a suite may take in any case. A mutant that loops takes all of it.
+const spareCPU = 5
+
 // test runs a suite with a mutant switched on, 0 for none and -1 to note those
 // whose place is reached.
 func (r *runner) test(s *suite, id int, mark string) ([]byte, error) {
@@ -240,7 +245,7 @@ func (r *runner) test(s *suite, id int, mark string) ([]byte, error) {
 	// A mutant may loop for ever, or allocate without bound.
 	limits := `ulimit -v 8000000; exec "$@"`
 	if s.Took > 0 {
-		limits = fmt.Sprintf("ulimit -t %d; ", int(10*s.Took/time.Second)+30) + limits
+		limits = fmt.Sprintf("ulimit -t %d; ", int(10*s.Took/time.Second)+spareCPU) + limits
 	}
 	cmd := exec.Command("bash", "-c", limits, "bash", r.bin(s.Pkg), "-test.failfast", "-test.timeout", timeout.String(), "-test.run", s.Test)
 	cmd.Dir = filepath.Join(r.root, s.Pkg)
@@ -248,12 +253,12 @@ func (r *runner) test(s *suite, id int, mark string) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
-// all runs two mutants at a time and reports.
+// all runs the mutants, r.parallel at a time, and reports.
 func (r *runner) all(mutants []mutant) error {
 	defer r.out.Close()
 	var wg sync.WaitGroup
 	next := make(chan mutant)
-	for range 2 {
+	for range r.parallel {
 		wg.Go(func() {
 			for m := range next {
 				x := r.try(m)
@@ -354,6 +359,9 @@ func (r *runner) try(m mutant) result {
 	slices.SortStableFunc(order, func(a, b *suite) int { return cmp.Compare(took(a), took(b)) })
 	for _, s := range order {
 		quick := s.Pkg == "." && s.Took < 3*time.Second
+		if r.quick > 0 && s.Took > r.quick {
+			continue
+		}
 		if !s.Reached[m.id] || s.Own && s.Pkg != m.dir && !quick {
 			continue
 		}
