@@ -13,7 +13,7 @@
 //	go run ./internal/torture/mutate -bounds                changes conditions and bounds instead: < to <=, && to ||,
 //	                                                        i+1 to i, in boundDirs; the tests of these packages
 //	                                                        alone have to notice
-//	go run ./internal/torture/mutate -bounds -dirs sstable  only these packages, with commas
+//	go run ./internal/torture/mutate -bounds -dirs sstable  only these packages, with commas, or files
 //
 // When the store or its tests have changed since, the results in DIR are only
 // used to run first what caught a mutant last time.
