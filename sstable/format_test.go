@@ -308,6 +308,7 @@ func TestDecodeProperties(t *testing.T) {
 		{"unknown name", []Property{{"who.knows", []byte("x")}}, nil},
 		{"number", []Property{{propEntries, []byte{0x80, 0x01}}}, nil},
 		{"number with a byte too many", []Property{{propEntries, []byte{1, 0}}}, errProperty},
+		{"number of no bytes", []Property{{propEntries, nil}}, errProperty},
 		{"number without end", []Property{{propEntries, []byte{0x80}}}, errProperty},
 		{"number of eleven bytes", []Property{{propEntries, bytes.Repeat([]byte{0xff}, 11)}}, errProperty},
 		{"FPR of seven bytes", []Property{{propFPR, make([]byte, 7)}}, errProperty},
@@ -407,6 +408,19 @@ func TestLongNames(t *testing.T) {
 	}
 	if _, err := decodeMetaindex(w.finish(), 100); !errors.Is(err, errNamesTooLong) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestMetaindexOrder: a name that comes twice, or before the last, is damage.
+func TestMetaindexOrder(t *testing.T) {
+	for names, want := range map[string]error{"ab": nil, "aa": errKeyOrder, "ba": errKeyOrder} {
+		w := blockWriter{interval: 1}
+		for _, n := range []byte(names) {
+			w.add([]byte{n}, 0, []byte{0, 0})
+		}
+		if _, err := decodeMetaindex(w.finish(), 100); err != want {
+			t.Errorf("%q: %v", names, err)
+		}
 	}
 }
 

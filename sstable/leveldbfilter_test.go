@@ -117,7 +117,6 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 		{"an offset after the filters", "8000000000000000" + "01" + "00000000" + "0a000000" + "09000000" + "09000000" + "0b"},
 		{"descending offsets", "8000000000000000" + "01" + "05000000" + "04000000" + "09000000" + "09000000" + "0b"},
 		{"offsets behind the block", good[:len(good)-10] + "80000000" + "0b"},
-		{"offsets that end within one", "80000000000000" + "01" + "00000000" + "08000000" + "08000000" + "09000000" + "0b"},
 	} {
 		block, err := hex.DecodeString(c.block)
 		if err != nil {
@@ -134,9 +133,29 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 			t.Errorf("shift of %d bits: %t", shift, ok)
 		}
 	}
+	// Offsets that end within one, where all else would be right.
+	block := make([]byte, 26)
+	block[21] = 10
+	if _, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily2, block); ok {
+		t.Error("offsets that end within one: accepted")
+	}
 	// A table without data blocks needs no filter.
 	if _, ok := newLevelDBFilter(new(packedIndex), levelDBFamily2, []byte{0, 0, 0, 0, 11}); !ok {
 		t.Error("no data blocks: refused")
+	}
+}
+
+// TestLevelDBFilterNotChecked: a filter is not taken for checked against a data block that
+// makes no sense.
+func TestLevelDBFilterNotChecked(t *testing.T) {
+	ikey := base.AppendInternalKey(nil, []byte("m"), 1, base.KindSet)
+	r := openTable(t, handmadeTable((&blockWriter{interval: 1}).finish(), ikey), nil)
+	f, ok := newLevelDBFilter(&r.index.Load().packedIndex, levelDBFamily2, []byte{0xff, 1, 0, 0, 0, 0, 2, 0, 0, 0, 11})
+	if !ok {
+		t.Fatal("refused")
+	}
+	if err := r.checkLevelDBFilter(f); err != errNotChecked {
+		t.Error(err)
 	}
 }
 

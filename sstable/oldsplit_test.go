@@ -59,4 +59,13 @@ func TestSplitWithoutSymbols(t *testing.T) {
 	if denied < 1000 {
 		t.Errorf("%d ranges are denied", denied)
 	}
+	// The end of a range has eight bytes or more after the prefix.
+	exact := exactRanges{}
+	exact.Add(splitKey([]byte("12345678a"), 0))
+	h = &heldRange{reader: exact}
+	for to, want := range map[string]bool{"12345678": false, "12345679": true, "12345678b": true} {
+		if may := h.mayContain([]byte("12345670"), []byte(to)); may != want {
+			t.Errorf("up to %q: %t", to, may)
+		}
+	}
 }

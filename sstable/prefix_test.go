@@ -64,7 +64,9 @@ func TestRangePrefixLen(t *testing.T) {
 		{EachPrefix('/'), "/a/", "/b", "/"},
 		{EachPrefix('/'), "a/b", "b", "-"},
 		{EachPrefix('/'), "a", "b", "-"},
+		{EachPrefix('/'), "a/b/c/d", "a/b0", "a/b/"},
 		{overlong{}, "a", "a", "-"},
+		{emptyPrefix{}, "a", "b", ""},
 	} {
 		got := "-"
 		if n := RangePrefixLen(c.p, []byte(c.lower), []byte(c.upper)); n >= 0 {
@@ -81,6 +83,12 @@ type overlong struct{}
 
 func (overlong) Name() string             { return "overlong" }
 func (overlong) PrefixLen(key []byte) int { return len(key) + 1 }
+
+// emptyPrefix says that all keys have the empty prefix.
+type emptyPrefix struct{}
+
+func (emptyPrefix) Name() string         { return "empty" }
+func (emptyPrefix) PrefixLen([]byte) int { return 0 }
 
 // TestPrefixerNamed: the Prefixers of this package are found by their names, and by no others.
 func TestPrefixerNamed(t *testing.T) {
@@ -109,6 +117,7 @@ func TestPrefixesInFilter(t *testing.T) {
 		{PrefixUpTo('/', 2), []string{"a/b/", "a/c/", "b/b/"}},
 		{EachPrefix('/'), []string{"/", "a/", "a/b/", "a/c/", "b/", "b/b/"}},
 		{overlong{}, nil},
+		{emptyPrefix{}, []string{""}},
 	} {
 		var list []kv
 		for _, key := range keys {

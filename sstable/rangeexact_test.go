@@ -57,7 +57,7 @@ func TestRangesOfFewKeys(t *testing.T) {
 			}
 		}
 		bounds := words(alphabet, 3)
-		for _, prefixer := range []Prefixer{nil, FixedPrefix(1), PrefixUpTo('/', 1)} {
+		for _, prefixer := range []Prefixer{nil, FixedPrefix(1), PrefixUpTo('/', 1), emptyPrefix{}} {
 			for at := range 3 {
 				if prefixer != nil && at > 0 {
 					break

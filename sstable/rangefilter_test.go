@@ -3,6 +3,7 @@ package sstable
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -29,6 +30,12 @@ func TestSplitAt(t *testing.T) {
 		}, 1},
 		{"a counter after a long name", func(i int) string { return fmt.Sprintf("the/same/long/name/for/all/%08d", i) }, 27},
 		{"paths with line numbers", func(i int) string { return fmt.Sprintf("src/p%02d/file%02d.go:%d", i/200, i/20%10, i%20) }, 12},
+		{"names in a family at the end, most without", func(i int) string {
+			if i < 100 {
+				return fmt.Sprintf("\xffa long name%04d", i)
+			}
+			return string(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, rng.Uint64()>>1), rng.Uint64()))
+		}, 1},
 		{"shorter than a number", func(i int) string { return fmt.Sprintf("%04x", i) }, 0},
 	} {
 		var keys []string
@@ -119,6 +126,10 @@ func TestRangeBits(t *testing.T) {
 	if n := excluded(); n != 0 || r.RangeFilterBytes() != 0 {
 		t.Errorf("before it is loaded, it takes %d bytes and excludes %d ranges", r.RangeFilterBytes(), n)
 	}
+	whole := openTable(t, data.Bytes(), nil)
+	if state, err := whole.RangeFilterStatus(); state != FilterOK || err != nil || whole.MayContainRange(key(1400), key(1416)) && whole.MayContainRange(key(2400), key(2416)) {
+		t.Errorf("by default, its state is %v, %v, and it excludes nothing", state, err)
+	}
 	steps := r.RangeSteps(16)
 	if len(steps) != 8 || steps[0].BitsPerKey != 7 || steps[7].BitsPerKey != 14 {
 		t.Fatalf("the steps are %v", steps)
@@ -145,6 +156,107 @@ func TestRangeBits(t *testing.T) {
 	if state, err := r.RangeFilterStatus(); state != FilterOK || err != nil || r.HasRangeFilter() {
 		t.Errorf("its state is %v, %v", state, err)
 	}
+}
+
+// TestRangeWithPrefixer: a range filter that splits keys at the prefix of a Prefixer holds all
+// keys with prefixes, and a key of which the Prefixer says too much is left out.
+func TestRangeWithPrefixer(t *testing.T) {
+	var list []kv
+	for i := range 500 {
+		list = append(list, kv{fmt.Sprintf("%c/%03d0", 'a'+i/100, i%100), 1, KindSet, ""})
+	}
+	for _, p := range []Prefixer{FixedPrefix(2), PrefixUpTo('/', 1), overlong{}} {
+		data, info := buildTable(t, list, &WriterOptions{Range: filter.Range(14, 0), Prefix: p})
+		r := openTable(t, data, &ReaderOptions{Prefix: p})
+		if err := r.Verify(t.Context(), func(err error) { t.Errorf("%s: %v", p.Name(), err) }); err != nil {
+			t.Fatal(err)
+		}
+		excluded := 0
+		for i := range 100 {
+			from := fmt.Appendf(nil, "c/%03d", i)
+			if !r.MayContainRange(append(from, '1'), append(from, '9')) {
+				excluded++
+			}
+		}
+		if p == (overlong{}) != (excluded == 0) || p == (overlong{}) != (info.RangeKeys == 0) {
+			t.Errorf("%s: %d keys, %d of 100 empty ranges are excluded", p.Name(), info.RangeKeys, excluded)
+		}
+	}
+}
+
+// TestRangeOfUnknownPrefixer: without the Prefixer that split its keys, a range filter is not
+// asked.
+func TestRangeOfUnknownPrefixer(t *testing.T) {
+	data, _ := buildTable(t, numbered(100), &WriterOptions{Range: filter.Range(14, 0), Prefix: emptyPrefix{}})
+	for _, c := range []struct {
+		prefix Prefixer
+		want   FilterState
+	}{{nil, FilterUnknown}, {FixedPrefix(2), FilterUnknown}, {emptyPrefix{}, FilterOK}} {
+		r := openTable(t, data, &ReaderOptions{Prefix: c.prefix})
+		if state, err := r.RangeFilterStatus(); state != c.want || (err == nil) != (state == FilterOK) {
+			t.Errorf("with %v: %v, %v", c.prefix, state, err)
+		}
+		if may := r.MayContainRange([]byte("a"), []byte("b")); may != (c.want != FilterOK) {
+			t.Errorf("with %v: an empty range: %t", c.prefix, may)
+		}
+	}
+}
+
+// TestLoadRangeBitsAgain: what is loaded, or not to be loaded, or damaged, is not read again.
+func TestLoadRangeBitsAgain(t *testing.T) {
+	data, _ := buildTable(t, numbered(100), &WriterOptions{Range: filter.Range(14, 0)})
+	r := openTable(t, data, &ReaderOptions{MaxFilterUnits: -1})
+	file := &countingReaderAt{r: r.r}
+	r.r = file
+	for _, c := range []struct{ bits, reads int }{{0, 0}, {10, 1}, {10, 1}, {0, 1}, {0, 1}} {
+		if err := r.LoadRangeBits(c.bits); err != nil || file.reads != c.reads {
+			t.Errorf("%d bits: %d reads, %v", c.bits, file.reads, err)
+		}
+	}
+	data[r.meta[len(r.meta)-1].Offset] ^= 1 // the range filter's name is the last
+	if err := r.LoadRangeBits(10); !errors.Is(err, base.ErrCorruption) || file.reads != 2 {
+		t.Errorf("damaged: %d reads, %v", file.reads, err)
+	}
+	for _, bits := range []int{10, 12, 0} {
+		if err := r.LoadRangeBits(bits); err != nil || file.reads != 2 || r.HasRangeFilter() {
+			t.Errorf("after damage, %d bits: %d reads, %v", bits, file.reads, err)
+		}
+	}
+	if steps := r.RangeSteps(1); steps != nil {
+		t.Errorf("after damage: %v", steps)
+	}
+	without, _ := buildTable(t, numbered(100), nil)
+	r = openTable(t, without, nil)
+	for range 2 {
+		if state, err := r.RangeFilterStatus(); state != FilterNone || err != nil || r.RangeSteps(1) != nil {
+			t.Errorf("without a range filter: %v, %v, %v", state, err, r.RangeSteps(1))
+		}
+		r.props = nil
+	}
+}
+
+// TestFixedSplitName: names of splits at a fixed length are read back, and others are not.
+func TestFixedSplitName(t *testing.T) {
+	for _, at := range []int{0, 1, 12} {
+		if got, ok := fixedSplit(fixedSplitName(at)); !ok || got != at {
+			t.Errorf("%s: %d, %t", fixedSplitName(at), got, ok)
+		}
+	}
+	for _, name := range []string{"", "0", "(0)", "at(", "at()", "at(0", "at(00)", "at(-1)", "at(x)", "at(99999999999999999999)"} {
+		if at, ok := fixedSplit(name); ok {
+			t.Errorf("%q: %d", name, at)
+		}
+	}
+}
+
+// TestEmptyRange: a range that ends where it begins, or before, does no harm.
+func TestEmptyRange(t *testing.T) {
+	h := &heldRange{reader: exactRanges{}}
+	h.mayContain(nil, nil)
+	h.mayContain([]byte("b"), nil)
+	h.mayContain([]byte("b"), []byte("a"))
+	h.at = 1
+	h.mayContain([]byte("b"), []byte("b"))
 }
 
 type countingReaderAt struct {

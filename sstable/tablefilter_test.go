@@ -176,6 +176,10 @@ func TestDamagedUnit(t *testing.T) {
 	if s, _ := r.FilterStatus(); s != FilterDamaged || r.Filter() != nil || r.NumFilterUnits() != 0 {
 		t.Errorf("%v, %v, %d units", s, r.Filter(), r.NumFilterUnits())
 	}
+	faults := 0
+	if err := r.Verify(t.Context(), func(error) { faults++ }); err != nil || faults != 1 {
+		t.Errorf("Verify finds %d faults, %v", faults, err)
+	}
 }
 
 // refusing is a policy whose filters cannot be opened or made.
@@ -184,6 +188,22 @@ type refusing struct{ hashList }
 var errRefused = errors.New("refused")
 
 func (refusing) Open([][]byte) (filter.Reader, error) { return nil, errRefused }
+
+// unfinished is a policy whose filters consist of the given units, beside an error.
+type unfinished struct {
+	hashList
+	units [][]byte
+	err   error
+}
+
+func (p unfinished) NewWriter() filter.Writer { return unfinishedWriter{p.hashList.NewWriter(), p} }
+
+type unfinishedWriter struct {
+	filter.Writer
+	p unfinished
+}
+
+func (w unfinishedWriter) Finish() ([][]byte, error) { return w.p.units, w.p.err }
 
 // TestFilterStates: each reason for having no filter.
 func TestFilterStates(t *testing.T) {
@@ -218,6 +238,16 @@ func TestFilterStates(t *testing.T) {
 	}
 	if s, err := openTable(t, data, nil).FilterStatus(); s != FilterNone || err != nil {
 		t.Errorf("%v, %v", s, err)
+	}
+	openTable(t, data, nil).PrefetchFilter(1) // does nothing
+	for _, p := range []unfinished{{units: [][]byte{{1}}, err: errRefused}, {}} {
+		data, info := buildTable(t, list, &WriterOptions{Filter: p})
+		if !errors.Is(info.FilterErr, p.err) || info.FilterUnits != 0 {
+			t.Errorf("%v: FilterErr is %v, %d units", p, info.FilterErr, info.FilterUnits)
+		}
+		if s, err := openTable(t, data, nil).FilterStatus(); s != FilterNone || err != nil {
+			t.Errorf("%v: %v, %v", p, s, err)
+		}
 	}
 	for s := FilterNone; s <= FilterIgnored+1; s++ {
 		if w := s.String(); w == "" || strings.HasPrefix(w, "FilterState") != (s > FilterIgnored) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 )
 
@@ -38,6 +39,12 @@ func TestAddErrors(t *testing.T) {
 		}
 		if _, err2 := w.Finish(); err2 != err {
 			t.Errorf("%s: Finish returns %v", c.desc, err2)
+		}
+	}
+	long := make([]byte, maxEntryLen+1) // whose pages are never touched
+	for _, e := range []struct{ key, value []byte }{{long, nil}, {nil, long}, {[]byte("c"), long[:maxEntryLen]}} {
+		if err := NewWriter(&bytes.Buffer{}, nil).Add(e.key, 1, KindSet, e.value); err == nil {
+			t.Errorf("a key of %d bytes and a value of %d were added", len(e.key), len(e.value))
 		}
 	}
 	w := NewWriter(&bytes.Buffer{}, nil)
@@ -102,6 +109,9 @@ func TestWriteErrors(t *testing.T) {
 
 // TestEmptyTable: a table without entries is a table.
 func TestEmptyTable(t *testing.T) {
+	if _, info := buildTable(t, nil, &WriterOptions{Range: filter.Range(14, 0)}); info.FilterErr != nil || info.RangePolicy != "" {
+		t.Errorf("an empty table's range filter: %v, %q", info.FilterErr, info.RangePolicy)
+	}
 	data, info := buildTable(t, nil, &WriterOptions{Filter: hashList{}})
 	if info.NumEntries != 0 || info.Smallest != nil || info.Largest != nil || info.NumDataBlocks != 0 {
 		t.Errorf("%+v", info)
@@ -229,6 +239,23 @@ func TestGetAcrossBlocks(t *testing.T) {
 					t.Fatalf("blocks of %d: %v", blockBytes, err)
 				}
 			}
+		}
+	}
+}
+
+// TestAbsentKeysReadOneBlock: a lookup of an absent key reads the block where it would be, and
+// no other.
+func TestAbsentKeysReadOneBlock(t *testing.T) {
+	list := numbered(500)
+	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 200})
+	r := openTable(t, data, nil)
+	for _, e := range list {
+		before := r.io.Load().Reads
+		if err := checkGet(r, list, e.key+"x", base.MaxSequence); err != nil {
+			t.Fatal(err)
+		}
+		if reads := r.io.Load().Reads - before; reads > 1 {
+			t.Fatalf("%q is absent: %d blocks were read", e.key+"x", reads)
 		}
 	}
 }
