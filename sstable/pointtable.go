@@ -113,7 +113,7 @@ func (b *block) pointed(before, last []byte) *block {
 		shared = base.CommonPrefix(base.UserKey(before), base.UserKey(last))
 	}
 	size, entries, ok := b.measure(shared, before, last)
-	slots := entries + entries/2 + 1
+	slots := entries + entries/2
 	if !ok || size > min(maxPointData, len(b.data)+len(b.data)/maxPrefixShare) || 4*slots > len(b.data)/maxSlotShare {
 		return nil
 	}
@@ -135,8 +135,6 @@ func (b *block) measure(shared int, before, last []byte) (size, entries int, ok 
 	size = len(b.data) - b.entries
 	for w.next() {
 		switch {
-		case len(w.key) < shared+base.TrailerLen || !bytes.Equal(w.key[:shared], last[:shared]):
-			return 0, 0, false
 		case entries > 0 && base.CompareInternal(w.prev, w.key) >= 0:
 			return 0, 0, false
 		case entries == 0 && before != nil && base.CompareInternal(before, w.key) >= 0:
@@ -149,7 +147,8 @@ func (b *block) measure(shared int, before, last []byte) (size, entries int, ok 
 			return 0, 0, false
 		}
 	}
-	ok = !w.bad && w.restart == b.restarts && entries > 0 && base.CompareInternal(w.key, last) <= 0
+	// All keys are between before and last, so they have the prefix that these two share.
+	ok = !w.bad && w.restart == b.restarts && base.CompareInternal(w.key, last) <= 0
 	return size, entries, ok
 }
 

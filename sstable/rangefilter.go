@@ -75,7 +75,7 @@ func (k *rangeKeys) splitAt() int {
 		last = key
 	})
 	most := len(lengths) - 1
-	for longer := lengths[most]; most > 0 && longer <= len(k.ends)/20; longer += lengths[most] {
+	for longer := lengths[most]; longer <= len(k.ends)/20; longer += lengths[most] {
 		most--
 	}
 	at := 0
@@ -166,9 +166,8 @@ func fixedSplitName(at int) string { return "at(" + strconv.Itoa(at) + ")" }
 
 // fixedSplit is the inverse of fixedSplitName.
 func fixedSplit(name string) (at int, ok bool) {
-	digits, ok := strings.CutPrefix(strings.TrimSuffix(name, ")"), "at(")
-	at, err := strconv.Atoi(digits)
-	return at, ok && err == nil && at >= 0 && fixedSplitName(at) == name
+	at, _ = strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(name, "at("), ")"))
+	return at, at >= 0 && fixedSplitName(at) == name // false for all that is not a number
 }
 
 // heldRange is a table's range filter in memory. reader is nil if there is no usable one.

@@ -323,7 +323,7 @@ func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, k
 // lookup is get that refuses entries of unknown kinds.
 func (b *block) lookup(userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
 	f, ranOff, err = b.get(userKey, trailer)
-	if err == nil && f.ok && Kind(f.trailer) > base.KindSet {
+	if Kind(f.trailer) > base.KindSet { // without an entry it is 0
 		err = unknownKind(f.trailer)
 	}
 	return f, ranOff, err

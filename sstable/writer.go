@@ -300,9 +300,7 @@ func (w *Writer) finish() (*TableInfo, error) {
 	}
 	p := &w.props
 	p.FileNumber = w.opts.FileNumber
-	if p.NumEntries > 0 {
-		p.Largest = bytes.Clone(w.last)
-	}
+	p.Largest = bytes.Clone(w.last) // nil without entries
 	index := w.index.finish()
 	p.IndexBytes = uint64(len(index))
 	p.compressed = !w.opts.DisableCompression
