@@ -134,9 +134,7 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 		}
 	}
 	// Offsets that end within one, where all else would be right.
-	block := make([]byte, 26)
-	block[21] = 10
-	if _, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily2, block); ok {
+	if _, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily2, make([]byte, 12)); ok {
 		t.Error("offsets that end within one: accepted")
 	}
 	// A table without data blocks needs no filter.

@@ -159,3 +159,39 @@ func (w recordingWriter) Add(k filter.Key) {
 	*w.added = append(*w.added, string(k.Bytes))
 	w.Writer.Add(k)
 }
+
+// TestVerifyPrefixes: Verify finds a filter that lacks the prefixes of keys, whether or not it
+// is told the Prefixer, and is not misled by another one.
+func TestVerifyPrefixes(t *testing.T) {
+	for _, lacks := range []int{0, 2} {
+		data, _ := buildTable(t, numbered(50), &WriterOptions{Filter: lackingPolicy{length: lacks}, Prefix: FixedPrefix(2)})
+		for _, p := range []Prefixer{nil, FixedPrefix(2), FixedPrefix(5)} {
+			faults := 0
+			r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}, Prefix: p})
+			if err := r.Verify(t.Context(), func(error) { faults++ }); err != nil || (faults > 0) != (lacks > 0) {
+				t.Errorf("prefixes left out: %t, told %v: %d faults, %v", lacks > 0, p, faults, err)
+			}
+		}
+	}
+}
+
+// lackingPolicy leaves out what has the given length.
+type lackingPolicy struct {
+	hashList
+	length int
+}
+
+func (p lackingPolicy) NewWriter() filter.Writer {
+	return lackingWriter{p.hashList.NewWriter(), p.length}
+}
+
+type lackingWriter struct {
+	filter.Writer
+	length int
+}
+
+func (w lackingWriter) Add(k filter.Key) {
+	if len(k.Bytes) != w.length {
+		w.Writer.Add(k)
+	}
+}

@@ -75,6 +75,7 @@ func TestSplitBehindDelimiter(t *testing.T) {
 		{"a field more in some", func(i int) string {
 			return fmt.Sprintf("a/%s/%04d%s", strings.Repeat("u", i/30%19), i%30, []string{"", "/x"}[i%2])
 		}, "upto(0x2f,2)"},
+		{"short, with a delimiter", func(i int) string { return fmt.Sprintf("%02d:%02d", i/60, i%60) }, "at(0)"},
 		{"one length", func(i int) string { return fmt.Sprintf("device/%05d/%08d", i/100, i%100*50) }, "at(13)"},
 	} {
 		var keys []string
@@ -163,6 +164,9 @@ func TestRangeBits(t *testing.T) {
 func TestRangeWithPrefixer(t *testing.T) {
 	var list []kv
 	for i := range 500 {
+		if i%100 == 0 {
+			list = append(list, kv{fmt.Sprintf("%c/", 'a'+i/100), 1, KindSet, ""})
+		}
 		list = append(list, kv{fmt.Sprintf("%c/%03d0", 'a'+i/100, i%100), 1, KindSet, ""})
 	}
 	for _, p := range []Prefixer{FixedPrefix(2), PrefixUpTo('/', 1), overlong{}} {

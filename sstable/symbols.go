@@ -204,8 +204,8 @@ func parseSymbols(text string) (*symbols, bool) {
 		return y, true
 	}
 	for part := range strings.SplitSeq(text, ",") {
-		b, err := hex.DecodeString(part)
-		if err != nil || len(b) == 0 || len(b) > 2*maxRuns || len(b)%2 != 0 || len(y.positions) == maxPositions {
+		b, _ := hex.DecodeString(part) // if part is not hexadecimal, the text will differ
+		if len(b) > 2*maxRuns || len(b)%2 != 0 || len(y.positions) == maxPositions {
 			return nil, false
 		}
 		var runs []byteRun

@@ -90,9 +90,41 @@ func TestSymbolsOfDigits(t *testing.T) {
 	if _, ok := y.from([]byte("a")); ok {
 		t.Error("there is something after the last number")
 	}
-	for _, text := range []string{"30", "3", "3930", "30393039", "3039,", ",", "30393a3b40414243444546", "zz"} {
+	for _, text := range []string{"30303232343436363838", "30393941", "3039,,3039", "3A3B", "30", "3", "3930", "30393039", "3039,", ",", "30393a3b40414243444546", "zz"} {
 		if _, ok := parseSymbols(text); ok {
 			t.Errorf("%q is read", text)
 		}
+	}
+}
+
+// TestSymbolsAsText: the bytes of a position are up to four runs, or else one, and positions
+// that are the same in all keys do not count at the end, where the keys are.
+func TestSymbolsAsText(t *testing.T) {
+	for _, c := range []struct {
+		keys []string
+		want string
+	}{
+		{[]string{"00", "7a", "9c", "1f", "8b", "2d", "3e", "41", "52", "63", "74", "85", "96", "07", "18", "29"}, "3039,30396166"},
+		{[]string{"a", "c", "e", "g"}, "6161636365656767"},
+		{[]string{"a", "c", "e", "g", "i"}, "6169"},
+		{[]string{"ax", "bx"}, "6162,7878"},
+		{[]string{"a", "ax"}, "6161,00007878"},
+		{[]string{""}, ""},
+	} {
+		var sets byteSets
+		for _, k := range c.keys {
+			sets.add([]byte(k))
+		}
+		if got := sets.symbols().text(); got != c.want {
+			t.Errorf("%q: %s, want %s", c.keys, got, c.want)
+		}
+	}
+	// The least number behind a bound is the largest one.
+	y, _ := parseSymbols("6162,7878")
+	if x, ok := y.from([]byte("ay")); x != 1 || !ok {
+		t.Errorf("from ay on: %d, %t", x, ok)
+	}
+	if _, ok := y.from([]byte("by")); ok {
+		t.Error("there is something after the last number")
 	}
 }

@@ -189,9 +189,11 @@ var errRefused = errors.New("refused")
 
 func (refusing) Open([][]byte) (filter.Reader, error) { return nil, errRefused }
 
+var errUnfinished = errors.New("unfinished")
+
 // unfinished is a policy whose filters consist of the given units, beside an error.
 type unfinished struct {
-	hashList
+	refusing
 	units [][]byte
 	err   error
 }
@@ -240,7 +242,7 @@ func TestFilterStates(t *testing.T) {
 		t.Errorf("%v, %v", s, err)
 	}
 	openTable(t, data, nil).PrefetchFilter(1) // does nothing
-	for _, p := range []unfinished{{units: [][]byte{{1}}, err: errRefused}, {}} {
+	for _, p := range []unfinished{{units: [][]byte{{1}}, err: errUnfinished}, {}} {
 		data, info := buildTable(t, list, &WriterOptions{Filter: p})
 		if !errors.Is(info.FilterErr, p.err) || info.FilterUnits != 0 {
 			t.Errorf("%v: FilterErr is %v, %d units", p, info.FilterErr, info.FilterUnits)
