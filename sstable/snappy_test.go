@@ -53,6 +53,29 @@ func TestSnappyMalformed(t *testing.T) {
 	}
 }
 
+// TestSnappyMalformedInside: the same far from both ends, after 60 bytes of output.
+func TestSnappyMalformedInside(t *testing.T) {
+	literal := append([]byte{59 << 2}, bytes.Repeat([]byte("x"), 60)...)
+	for _, c := range []struct {
+		copy string
+		ok   bool
+	}{
+		{"\x01\x00", false}, {"\x01\x01", true}, {"\x01\x3c", true}, {"\x01\x3d", false},
+		{"\x0e\x00\x00", false}, {"\x0e\x01\x00", true}, {"\x0e\x3c\x00", true}, {"\x0e\x3d\x00", false},
+		{"\x0f\x00\x00\x00\x00", false}, {"\x0f\x3c\x00\x00\x00", true}, {"\x0f\x3d\x00\x00\x00", false},
+	} {
+		block := append([]byte{0xb0, 0x02}, literal...) // 304 bytes, of which the copy gives 4
+		block = append(block, c.copy...)
+		block = append(block, bytes.Repeat(literal, 4)...)
+		if out, err := appendSnappy(nil, block); (err == nil) != c.ok {
+			t.Errorf("%x: %q, %v", c.copy, out, err)
+		}
+		if err := againstSnappy(block, nil); err != nil {
+			t.Errorf("%x: %v", c.copy, err)
+		}
+	}
+}
+
 // againstSnappy compares with the other decoder. place, if not nil, returns memory
 // of a length that must not be left.
 func againstSnappy(block []byte, place func(n int) []byte) error {
