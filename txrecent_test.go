@@ -26,8 +26,57 @@ func memDB(t *testing.T) (*DB, *vfstest.Faulty) {
 	return db, faulty
 }
 
+// TestWritesAfter: a write counts if it is after a number, and not if it has the number.
+func TestWritesAfter(t *testing.T) {
+	var w recentWrites
+	var b Batch
+	b.Put([]byte("a"), nil)
+	b.Put([]byte("b"), nil)
+	w.begin(5)
+	w.add(&b, nil)
+	for key, last := range map[string]uint64{"a": 5, "b": 6} {
+		var s readSet
+		s.addKey(lookupKey(nil, []byte(key)).Hash, []byte(key))
+		for since := uint64(4); since < 9; since++ {
+			if got := w.touch(&s, since); got != (since < last) {
+				t.Errorf("%s, written as %d, counts after %d: %t", key, last, since, got)
+			}
+		}
+	}
+}
+
+// TestFirstNewTable: where logs are created ahead, the first table that is written after a
+// transaction has begun has the first file number of that time.
+func TestFirstNewTable(t *testing.T) {
+	db, _ := memDB(t)
+	tx, err := db.Begin(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx.Get([]byte("a"))
+	if err := errors.Join(tx.Put([]byte("z"), nil), db.Put([]byte("a"), nil, NoSync), db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	tx.firstFile = db.Tables()[0].Num
+	if err := tx.Commit(); !errors.Is(err, ErrConflict) {
+		t.Error(err)
+	}
+}
+
 // A read set against the list of what was added to it.
 func TestReadSet(t *testing.T) {
+	for _, others := range []int{0, 2 * fewKeys} { // keys with one hash are kept apart
+		var s readSet
+		for i := range others {
+			s.addKey(uint64(i), []byte{byte(i)})
+		}
+		for _, k := range []string{"a", "b", "a"} {
+			s.addKey(1000, []byte(k))
+		}
+		if n := len(s.keys) - others; n != 2 {
+			t.Errorf("beside %d others, there are %d of 2 keys", others, n)
+		}
+	}
 	rng := rand.New(rand.NewPCG(18, 1))
 	key := func() []byte { return fmt.Appendf(nil, "%02d", rng.IntN(100))[:rng.IntN(3)] }
 	for range 500 {

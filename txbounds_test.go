@@ -1,0 +1,108 @@
+package sift_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/siftdb/sift"
+)
+
+// TestTxReadsTheNewest: what a transaction has read is no conflict, even if it was the last
+// write before it, and others write meanwhile.
+func TestTxReadsTheNewest(t *testing.T) {
+	for _, flush := range []bool{false, true} {
+		x := newTxs(t, &sift.Options{DisableAutoCompaction: true})
+		x.set("a", "1")
+		tx := x.begin()
+		x.get(tx, "a")
+		x.scan(tx, "a", "b")
+		x.put(tx, "result", "")
+		x.set("other", "1")
+		if flush {
+			if err := x.db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x.ends(tx, false)
+	}
+}
+
+// TestTxRangesInTables: a newer entry of a range is found in a table whose last key is where
+// the range begins, and in one within a range that has no end; a table beside the range is no
+// conflict.
+func TestTxRangesInTables(t *testing.T) {
+	for _, c := range []struct {
+		key      string
+		conflict bool
+	}{{"l", false}, {"m", true}, {"z", true}} {
+		x := newTxs(t, &sift.Options{DisableAutoCompaction: true})
+		tx := x.begin()
+		it, err := tx.NewIter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if it.SeekGE([]byte("m")) {
+			t.Fatalf("at %q", it.Key())
+		}
+		mustClose(t, it)
+		x.put(tx, "result", "")
+		x.set(c.key, "1")
+		if err := x.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.db.Compact(context.Background(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		x.ends(tx, c.conflict)
+	}
+}
+
+// TestTxWalks: what an iterator has passed over is read, from the key that it was sought to, to
+// and fro, and what lies beyond is not.
+func TestTxWalks(t *testing.T) {
+	walks := map[string]func(it *sift.Iter){
+		"seek b":       func(it *sift.Iter) { it.SeekGE([]byte("b")) },
+		"seek b, 2 on": func(it *sift.Iter) { it.SeekGE([]byte("b")); it.Next(); it.Next() },
+		"seek b, 2 on, back, 1 on": func(it *sift.Iter) {
+			it.SeekGE([]byte("b"))
+			it.Next()
+			it.Next()
+			it.Prev()
+			it.Prev()
+			it.Next()
+		},
+		"seek before d, 1 back":      func(it *sift.Iter) { it.SeekLT([]byte("d")); it.Prev() },
+		"seek before d, back and on": func(it *sift.Iter) { it.SeekLT([]byte("d")); it.Prev(); it.Next() },
+	}
+	reads := map[string]string{
+		"seek b":                     "b",
+		"seek b, 2 on":               "bcd",
+		"seek b, 2 on, back, 1 on":   "bcd",
+		"seek before d, 1 back":      "bc",
+		"seek before d, back and on": "bc",
+	}
+	for name, walk := range walks {
+		for _, key := range "abcdef" {
+			x := newTxs(t, nil)
+			for _, k := range "abcdef" {
+				x.set(string(k), "1")
+			}
+			tx := x.begin()
+			it, err := tx.NewIter(&sift.IterOptions{UpperBound: []byte("f")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			walk(it)
+			mustClose(t, it)
+			x.put(tx, "result", "")
+			x.set(string(key), "2")
+			want := false
+			for _, k := range reads[name] {
+				want = want || k == key
+			}
+			if err := tx.Commit(); (err != nil) != want {
+				t.Errorf("%s: %c was written, %v", name, key, err)
+			}
+		}
+	}
+}
