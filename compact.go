@@ -254,7 +254,7 @@ func (d *DB) planInput(plan *compact.Plan) (base.Iterator, uint64, error) {
 			return nil, 0, err
 		}
 		children = its
-	} else if len(plan.Inputs[0]) > 0 {
+	} else {
 		children = append(children, levelIterator(plan.Inputs[0], o))
 	}
 	if len(plan.Inputs[1]) > 0 {
