@@ -290,6 +290,40 @@ func cutDeleteRange(t *testing.T, mem *vfstest.Mem, db *sift.DB, options func(si
 	}
 }
 
+// TestDeleteRangeAtTables: a table whose first key is where the range begins is dropped, and one
+// whose last key is where it ends is not.
+func TestDeleteRangeAtTables(t *testing.T) {
+	for _, c := range []struct {
+		from, to string // "": no bound
+		left     int
+		dropped  bool
+	}{
+		{"a", "c", 1, false},
+		{"a", "c\x00", 0, true},
+		{"a", "", 0, true},
+		{"", "d", 0, true},
+		{"a\x00", "", 1, false},
+	} {
+		db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
+		for _, k := range []string{"a", "b", "c"} {
+			if err := db.Put([]byte(k), nil, sift.NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var to []byte
+		if c.to != "" {
+			to = []byte(c.to)
+		}
+		if err := db.DeleteRange(context.Background(), []byte(c.from), to); err != nil {
+			t.Fatal(err)
+		}
+		if got, seq := contents(t, db), db.Metrics().LastSequence; len(got) != c.left || (seq == 3) != c.dropped {
+			t.Errorf("[%q, %q): %d keys are left, at sequence number %d", c.from, c.to, len(got), seq)
+		}
+		mustClose(t, db)
+	}
+}
+
 func TestDeleteRangeDropsTables(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{TableBytes: 64 << 10, MemtableBytes: 128 << 10})
 	defer mustClose(t, db)
