@@ -598,3 +598,21 @@ func TestManifestBehindLog(t *testing.T) {
 	}
 	mustClose(t, db)
 }
+
+// TestDeleteRangeKeepsNewer: a table with an entry from after a call of DeleteRange began is not
+// dropped.
+func TestDeleteRangeKeepsNewer(t *testing.T) {
+	db, _ := memDB(t)
+	if err := errors.Join(db.Put([]byte("a"), nil, NoSync), db.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	meta := db.state.Load().version.Levels[0][0]
+	db.snapshots.mu.Lock()
+	defer db.snapshots.mu.Unlock()
+	for began, want := range []bool{false, true} { // the entry has the number 1
+		r := rangeDeletion{db: db, began: uint64(began)}
+		if got := r.unseen(meta); got != want {
+			t.Errorf("begun at %d: %t", began, got)
+		}
+	}
+}
