@@ -291,7 +291,7 @@ func cutDeleteRange(t *testing.T, mem *vfstest.Mem, db *sift.DB, options func(si
 }
 
 // TestDeleteRangeAtTables: a table whose first key is where the range begins is dropped, and one
-// whose last key is where it ends is not.
+// whose last key is where it ends is not; a last key where the range begins is found.
 func TestDeleteRangeAtTables(t *testing.T) {
 	for _, c := range []struct {
 		from, to string // "": no bound
@@ -303,6 +303,7 @@ func TestDeleteRangeAtTables(t *testing.T) {
 		{"a", "", 0, true},
 		{"", "d", 0, true},
 		{"a\x00", "", 1, false},
+		{"c", "", 2, false},
 	} {
 		db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
 		for _, k := range []string{"a", "b", "c"} {

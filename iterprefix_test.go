@@ -494,3 +494,37 @@ func TestPrefixRanges(t *testing.T) {
 		t.Errorf("%d tables were left out, %d keys were found, %d scans were of nothing", m.PrefixUseful, found, empty)
 	}
 }
+
+// TestRangesAtTableEnds: a range that begins with the last key of a table finds it, with and
+// without a prefix, in level 0 and below, and one that ends with the first key does not.
+func TestRangesAtTableEnds(t *testing.T) {
+	for _, p := range []sift.Prefixer{nil, sift.FixedPrefix(1)} {
+		for _, compact := range []bool{false, true} {
+			db := mustOpen(t, t.TempDir(), &sift.Options{Prefix: p, DisableAutoCompaction: true})
+			for _, k := range []string{"a5", "b1", "b5"} {
+				if err := db.Put([]byte(k), nil, sift.NoSync); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			if compact {
+				if err := db.Compact(context.Background(), nil, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for bounds, want := range map[[2]string]string{{"b5", "b6"}: "b5", {"b2", "b6"}: "b5", {"b6", "b7"}: "", {"a1", "a5"}: "", {"a1", "a6"}: "a5"} {
+				it, err := db.NewIter(&sift.IterOptions{LowerBound: []byte(bounds[0]), UpperBound: []byte(bounds[1])})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if it.First(); string(it.Key()) != want || it.Err() != nil {
+					t.Errorf("prefixes %v, compacted %t, %q: at %q, %v", p, compact, bounds, it.Key(), it.Err())
+				}
+				mustClose(t, it)
+			}
+			mustClose(t, db)
+		}
+	}
+}

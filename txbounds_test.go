@@ -33,11 +33,12 @@ func TestTxReadsTheNewest(t *testing.T) {
 func TestTxRangesInTables(t *testing.T) {
 	for _, c := range []struct {
 		key      string
+		upper    []byte
 		conflict bool
-	}{{"l", false}, {"m", true}, {"z", true}} {
+	}{{"l", nil, false}, {"m", nil, true}, {"z", nil, true}, {"l", []byte("q"), false}, {"m", []byte("q"), true}, {"q", []byte("q"), false}} {
 		x := newTxs(t, &sift.Options{DisableAutoCompaction: true})
 		tx := x.begin()
-		it, err := tx.NewIter(nil)
+		it, err := tx.NewIter(&sift.IterOptions{UpperBound: c.upper})
 		if err != nil {
 			t.Fatal(err)
 		}
