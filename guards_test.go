@@ -616,3 +616,38 @@ func TestDeleteRangeKeepsNewer(t *testing.T) {
 		}
 	}
 }
+
+// TestVersionsInManyTables: of tables that begin and end with one key, the newest that holds a
+// version that can be seen answers, or its error.
+func TestVersionsInManyTables(t *testing.T) {
+	faulty := vfstest.Inject(vfstest.NewMem())
+	db := mustOpen(t, "db", uncached(faulty))
+	defer mustClose(t, db)
+	for i := range 3 {
+		if err := errors.Join(db.Put([]byte("k"), []byte{'1' + byte(i)}, NoSync), db.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tables := db.state.Load().version.Levels[0]
+	if len(tables) != 3 {
+		t.Fatalf("%d tables", len(tables))
+	}
+	find := func(seq uint64) (string, error) {
+		l := lookup{key: lookupKey(nil, []byte("k")), seq: seq, counts: db.reads.stripe()}
+		value, _, _, err := l.neighbors(tables, 1)
+		return string(value), err
+	}
+	for seq, want := range []string{"", "1", "2", "3", "3"} {
+		if got, err := find(uint64(seq)); got != want || err != nil {
+			t.Errorf("at %d: %q, %v", seq, got, err)
+		}
+	}
+	newest := filepath.Base(tables[0].Handle.(*table).path)
+	faulty.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
+		return op.Kind == vfstest.OpReadAt && filepath.Base(op.Name) == newest
+	}})
+	if got, err := find(3); !errors.Is(err, syscall.EIO) {
+		t.Errorf("the newest cannot be read: %q, %v", got, err)
+	}
+	faulty.SetFaults()
+}
