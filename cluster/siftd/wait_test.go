@@ -2,6 +2,8 @@ package siftd
 
 import (
 	"fmt"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,5 +77,29 @@ func TestWait(t *testing.T) {
 	g.start(2)
 	if n, _ := wait(2, 30*time.Second); n != 2 {
 		t.Errorf("%d nodes have all after the third has come back", n)
+	}
+}
+
+// TestWaitHungUp: a WAIT without an end ends when its client does.
+func TestWaitHungUp(t *testing.T) {
+	redis.SetLogger(silent{})
+	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})
+	waitUntil(t, "it leads", func() bool { return n.replica(0).leads() })
+	c := redis.NewClient(&redis.Options{Addr: n.Addr(), Password: "secret"})
+	defer c.Close()
+	waiting := func() int {
+		return strings.Count(c.ClientList(t.Context()).Val(), "cmd=wait ")
+	}
+	for range 5 {
+		conn, err := net.Dial("tcp", n.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte("AUTH secret\r\nWAIT 1 0\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		waitUntil(t, "it waits", func() bool { return waiting() == 1 })
+		conn.Close()
+		waitUntil(t, "nobody waits", func() bool { return waiting() == 0 })
 	}
 }

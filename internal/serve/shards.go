@@ -513,6 +513,7 @@ func (c *client) waitAll(args [][]byte) {
 	}
 	ctx, cancel := context.WithTimeout(c.srv.serving, time.Duration(min(ms, 1<<40))*time.Millisecond)
 	defer cancel()
+	go c.watchConn(ctx, cancel)
 	least := -1
 	for _, s := range c.srv.shards.all(true) {
 		left := time.Hour
@@ -524,6 +525,26 @@ func (c *client) waitAll(args [][]byte) {
 		}
 	}
 	c.w.Int(int64(max(0, least)))
+}
+
+// hangUpEvery is how often a client that waits is looked at.
+const hangUpEvery = 100 * time.Millisecond
+
+// watchConn calls gone when the client has hung up, unless ctx ends before.
+func (c *client) watchConn(ctx context.Context, gone func()) {
+	tick := time.NewTicker(hangUpEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if hungUp(c.conn) {
+			gone()
+			return
+		}
+	}
 }
 
 // manage is CLUSTER NODE.
