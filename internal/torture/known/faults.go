@@ -14,7 +14,7 @@ var faults = []fault{
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "current-renamed", origin: "google/leveldb#195",
-		was:   "nothing synced the directory after CURRENT was renamed, and what it stopped naming was removed",
+		was:   "nothing synced the directory after CURRENT was renamed, and the files that it no longer named were removed",
 		edits: []edit{{"internal/manifest/current.go", "return true, fsys.SyncDir(dir)", "return true, nil"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
@@ -34,32 +34,32 @@ var faults = []fault{
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "log-order", origin: "google/leveldb#193",
-		was:   "after a power cut a later write was there and an earlier one was not, since the log before had not been synced",
+		was:   "after a power cut a later write was present and an earlier one was not, because the previous log had not been synced",
 		edits: []edit{{"internal/wal/replay.go", "case !bySift || !r.prevBySift || r.nextSeq == 0 || first <= r.nextSeq:", "case true:"}, {"internal/wal/replay.go", "case r.nextSeq != 0 && (first > r.nextSeq || first < r.nextSeq && count > 0):", "case false:"}},
 		tests: []suite{{".", "TestGapBetweenLogs|TestPowerCutBetweenLogs"}},
 	}, {
 		name: "log-name", origin: "cockroachdb/pebble#125",
-		was:   "the directory was not synced after a log was made",
+		was:   "the directory was not synced after a log was created",
 		edits: []edit{{"internal/wal/log.go", "err = c.FS.SyncDir(c.Dir)", "err = nil"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "table-name", origin: "dgraph-io/badger#104",
-		was:   "the directory was not synced after tables were made",
+		was:   "the directory was not synced after tables were created",
 		edits: []edit{{"tablewrite.go", "err = d.fs.SyncDir(d.dir) // (I2)", "err = nil"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "flush-sync-failed", origin: "facebook/rocksdb#2495",
-		was:   "a flush did not look at what the fsync of its table returned",
+		was:   "a flush ignored what the fsync of its table returned",
 		edits: []edit{{"internal/compact/run.go", "if err := r.file.Sync(); err != nil {\n\t\treturn err\n\t}", "_ = r.file.Sync()"}},
 		tests: []suite{{torture, "TestPoison"}},
 	}, {
 		name: "write-after-failure", origin: "facebook/rocksdb#12448",
-		was:   "after a failed write to the log further ones were appended to it and acknowledged",
+		was:   "after a failed write to the log, further writes were appended to it and acknowledged",
 		edits: []edit{{"write.go", "\tif c.poison == nil {\n", "\tif false {\n"}, {"write.go", "\treturn c.poison\n}\n\n// makeRoom", "\treturn err\n}\n\n// makeRoom"}},
 		tests: []suite{{torture, "TestPoison"}},
 	}, {
 		name: "removed-after-failure", origin: "facebook/rocksdb#5379",
-		was:   "after a failed sync of the MANIFEST, whose edit may be found all the same, files were removed that it names",
+		was:   "after a failed sync of the MANIFEST, files were removed that its edit named; the edit may be on disk nevertheless",
 		edits: []edit{{"version.go", "\t\t\tmeta.Handle.(*table).close()\n\t\t}\n\t}()", "\t\t\tmeta.Handle.(*table).close()\n\t\t\td.removeObsolete(meta.Handle.(*table).path)\n\t\t}\n\t}()"}},
 		tests: []suite{{torture, "TestErrors"}},
 	},
@@ -67,7 +67,7 @@ var faults = []fault{
 	// What a crash leaves.
 	{
 		name: "stale-log", origin: "cockroachdb/pebble#567",
-		was:   "records that were in tables already were replayed once more, from a log that had been used before",
+		was:   "records that were already in tables were replayed again, from a recycled log",
 		edits: []edit{{"internal/wal/replay.go", "(num >= state.LogNumber || num == state.PrevLogNum && num != 0)", "true"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
@@ -77,17 +77,17 @@ var faults = []fault{
 		tests: []suite{{"internal/record", "TestEveryFlip"}},
 	}, {
 		name: "short-read", origin: "google/leveldb#1285",
-		was:   "a read of the log that came back short was taken for its end",
+		was:   "a short read of the log was taken for its end",
 		edits: []edit{{"internal/record/reader.go", "if got < n {\n", "if got < n && err != nil && err != io.EOF {\n"}},
 		tests: []suite{{"internal/record", "TestReadErrors"}},
 	}, {
 		name: "file-number-reused", origin: "cockroachdb/pebble#788",
-		was:   "the number of a file that a crash had left unnamed was given out again",
+		was:   "the number of a file that a crash had left unnamed was reused",
 		edits: []edit{{"recover.go", "d.nextFile.Store(num + 1)", "_ = num"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
 		name: "manifest-overwritten", origin: "facebook/rocksdb#6426",
-		was:   "a new MANIFEST was made under the number of the one in use",
+		was:   "a new MANIFEST was created under the number of the one in use",
 		edits: []edit{{"version.go", "num := d.nextFile.Add(1) - 1", "num := d.nextFile.Load()\n\tif d.manifest != nil {\n\t\tnum = d.manifest.Num()\n\t}"}},
 		tests: []suite{{torture, "TestCut"}},
 	}, {
@@ -97,7 +97,7 @@ var faults = []fault{
 		tests: []suite{{".", "TestManifestBehindLog"}},
 	}, {
 		name: "scan-before-flush", origin: "cockroachdb/pebble#5420",
-		was:   "Open looked for obsolete files when flushes and compactions had already begun, and took their tables for such",
+		was:   "Open looked for obsolete files after flushes and compactions had begun, and took their tables for obsolete ones",
 		edits: []edit{{"recover.go", "\td.removeOrphans(next)\n\td.startFilterManager()\n\td.startLoader()\n\td.startBackground()\n\treturn nil", "\td.startFilterManager()\n\td.startLoader()\n\td.startBackground()\n\ttime.Sleep(50 * time.Millisecond)\n\td.removeOrphans(next)\n\treturn nil"}, {"recover.go", "\t\"slices\"\n", "\t\"slices\"\n\t\"time\"\n"}},
 		tests: []suite{{torture, "TestStress"}},
 	},
@@ -115,27 +115,27 @@ var faults = []fault{
 		tests: []suite{{"internal/compact", "TestPlansKeepOrder|TestScript|TestManualEnds"}},
 	}, {
 		name: "overlap-of-upper", origin: "dgraph-io/badger#1422",
-		was:   "whether a deletion still hides something further down was asked for the range of the upper tables only",
+		was:   "whether a tombstone still hides something on a deeper level was checked only for the range of the upper tables",
 		edits: []edit{{"internal/compact/keys.go", "from, to := userRange(plan.Inputs[0], plan.Inputs[1])", "from, to := userRange(plan.Inputs[0])"}},
 		tests: []suite{{"internal/compact", "TestNothingBelow"}},
 	}, {
 		name: "levels-skipped", origin: "dgraph-io/badger#2278",
-		was:   "a deletion was taken past a level that still held the value, and dropped at the bottom",
+		was:   "a tombstone was moved past a level that still held the value, and dropped at the bottom",
 		edits: []edit{{"internal/compact/keys.go", "for level := plan.Level; level < manifest.NumLevels; level++ {", "for level := plan.OutputLevel + 2; level < manifest.NumLevels; level++ {"}},
 		tests: []suite{{"internal/compact", "TestNothingBelow"}},
 	}, {
 		name: "neighbors-of-inputs", origin: "dgraph-io/badger#464",
-		was:   "a deletion was dropped although a neighbor in its level held an older version of its key",
+		was:   "a tombstone was dropped although a neighboring table of its level held an older version of its key",
 		edits: []edit{{"internal/compact/keys.go", "for level := plan.Level; level < manifest.NumLevels; level++ {", "for level := plan.OutputLevel + 1; level < manifest.NumLevels; level++ {"}},
 		tests: []suite{{"internal/compact", "TestNothingBelow"}},
 	}, {
 		name: "first-key-dropped", origin: "facebook/rocksdb#13155",
-		was:   "a compaction dropped its first entry as an older version of a key before it, which there was not",
+		was:   "a compaction dropped its first entry as an older version of a preceding key, although none precedes it",
 		edits: []edit{{"internal/compact/run.go", "sameKey := have && bytes.Equal(userKey, key)", "sameKey := (have || !have) && bytes.Equal(userKey, key)"}},
 		tests: []suite{{".", "TestModel"}},
 	}, {
 		name: "snapshot-raced", origin: "cockroachdb/pebble#6087",
-		was:   "the snapshots that a compaction looks at lacked one, and it dropped what only that one could see",
+		was:   "a compaction missed a snapshot, and dropped what only that snapshot could see",
 		edits: []edit{{"snapshot.go", "append(slices.Clone(l.seqs), visible.Load())", "append(slices.Clone(l.seqs[:max(1, len(l.seqs))-1]), visible.Load())"}},
 		tests: []suite{{".", "TestCompactionDropsWhatNobodySees|TestModel"}},
 	},
@@ -143,12 +143,12 @@ var faults = []fault{
 	// Files that are still needed.
 	{
 		name: "checkpoint-loses-table", origin: "yugabyte/yugabyte-db#1491",
-		was:   "a checkpoint was of two moments: its MANIFEST named tables that it had not linked",
+		was:   "a checkpoint mixed two moments: its MANIFEST named tables that it had not linked",
 		edits: []edit{{"checkpoint.go", "err = copied.newManifest(version)", "err = copied.newManifest(d.state.Load().version)"}},
 		tests: []suite{{torture, "TestStress"}},
 	}, {
 		name: "reader-not-awaited", origin: "dgraph-io/badger#203",
-		was:   "a file was removed from under those that were still reading it",
+		was:   "a file was removed while readers were still using it",
 		edits: []edit{{"version.go", "d.epoch.Synchronize()", "_ = &d.epoch"}},
 		tests: []suite{{torture, "TestLinear|TestStress"}},
 	},
@@ -156,17 +156,17 @@ var faults = []fault{
 	// Iterators.
 	{
 		name: "merge-turned", origin: "facebook/rocksdb#648",
-		was:   "a merging iterator that was turned round went on from where its children stood",
+		was:   "a merging iterator that changed direction continued from where its children stood",
 		edits: []edit{{"internal/merge/merge.go", "\t\tcase m.reverse:\n\t\t\tok = it.SeekLT(key)", "\t\tcase m.reverse && it.Valid():\n\t\t\tok = true\n\t\tcase m.reverse:\n\t\t\tok = it.SeekLT(key)"}},
 		tests: []suite{{"internal/merge", "TestMergeAgainstModel"}, {".", "TestModel"}},
 	}, {
 		name: "end-of-table", origin: "cockroachdb/pebble#413",
-		was:   "a seek to behind the last key of a table, but within its bounds, did not go on to the next table",
+		was:   "a seek past the last key of a table, but within its bounds, did not continue in the next table",
 		edits: []edit{{"internal/merge/level.go", "for !ok && l.atEnd() && i+1 < l.n {", "for !ok && l.atEnd() && i+1 < l.n && i != 0 {"}},
 		tests: []suite{{"internal/merge", "TestLevelAgainstModel"}},
 	}, {
 		name: "beginning-of-table", origin: "cockroachdb/pebble#461",
-		was:   "Prev at the first key of a table did not come to the table before",
+		was:   "Prev at the first key of a table did not move to the previous table",
 		edits: []edit{{"internal/merge/level.go", "\t\tok = l.load(i) && l.it.Last()", "\t\tok = l.load(i) && l.it.First()"}},
 		tests: []suite{{"internal/merge", "TestLevelAgainstModel"}},
 	},
@@ -174,17 +174,17 @@ var faults = []fault{
 	// Filters, blocks, caches.
 	{
 		name: "signed-hash", origin: "google/leveldb#243",
-		was:   "the hash of a Bloom filter depended on whether the machine's char is signed: keys were denied",
+		was:   "the hash of a Bloom filter depended on whether the machine's char is signed: false negatives",
 		edits: []edit{{"sstable/leveldbfilter.go", "h := levelDBHash(key.Bytes, false)", "h := levelDBHash(key.Bytes, true)"}},
 		tests: []suite{{"sstable", "TestLevelDBFilter"}},
 	}, {
 		name: "filter-index-seek", origin: "facebook/rocksdb#923",
-		was:   "the block to ask the filter of was sought with sequence number 0, behind the blocks of the key",
+		was:   "the block whose filter is probed was sought with sequence number 0, behind the blocks of the key",
 		edits: []edit{{"sstable/leveldbfilter.go", "f.index.find(key.Bytes, base.Trailer(base.MaxSequence, base.KindSeek))", "f.index.find(key.Bytes, base.Trailer(0, base.KindDelete))"}},
 		tests: []suite{{"sstable", "TestLevelDBFilter"}},
 	}, {
 		name: "filter-separator", origin: "facebook/rocksdb#5835",
-		was:   "the separator of two blocks was the key itself, and the filter of the first block alone was asked",
+		was:   "the separator of two blocks was the key itself, and only the filter of the first block was probed",
 		edits: []edit{{"sstable/leveldbfilter.go", "if !f.index.endsAt(i, key.Bytes) {", "if true {"}},
 		tests: []suite{{"sstable", "TestLevelDBFilter"}},
 	}, {
@@ -197,12 +197,12 @@ var faults = []fault{
 		tests: []suite{{"sstable", "TestCache"}},
 	}, {
 		name: "restart-narrowed", origin: "cockroachdb/pebble#4243",
-		was:   "offsets within a block were kept in too few bits for large blocks (here 16 of them, there 32)",
+		was:   "offsets within a block had too few bits for large blocks (16 here, 32 there)",
 		edits: []edit{{"sstable/blockwriter.go", "w.restarts = append(w.restarts, uint32(len(w.buf)))", "w.restarts = append(w.restarts, uint32(uint16(len(w.buf))))"}},
 		tests: []suite{{"sstable", "TestLargeBlocks"}},
 	}, {
 		name: "block-boundary", origin: "dain/leveldb#20",
-		was:   "a log writer that came to the end of a block exactly began the next chunk one byte off",
+		was:   "a log writer that ended exactly at the end of a block began the next chunk one byte off",
 		edits: []edit{{"internal/record/writer.go", "if room < HeaderLen {", "if room <= HeaderLen {"}},
 		tests: []suite{{"internal/record", "TestExactSevenLeft|TestBlockBoundaries"}},
 	},
@@ -215,12 +215,12 @@ var faults = []fault{
 		tests: []suite{{".", "TestTxModel"}},
 	}, {
 		name: "absent-not-noted", origin: "dgraph-io/badger#1328",
-		was:   "an iterator's seek that found nothing was not among what the transaction had read",
+		was:   "an iterator's seek that found nothing was missing from the transaction's read set",
 		edits: []edit{{"txreads.go", "case !ok && t.it.upper == nil:\n\t\tr.open = true", "case !ok && t.it.upper == nil:"}},
 		tests: []suite{{".", "TestTx"}},
 	}, {
 		name: "write-skew", origin: "dgraph-io/badger#409",
-		was:   "keys that came into a range which a transaction had read were no conflict",
+		was:   "new keys in a range that a transaction had read were not a conflict",
 		edits: []edit{{"txreads.go", "i >= 0 && (s.ranges[i].open || bytes.Compare(key, s.ranges[i].upper) < 0)", "false && i > 0"}},
 		tests: []suite{{".", "TestTx|TestLeaderFindsConflicts"}, {torture, "TestTxn$"}},
 	},
