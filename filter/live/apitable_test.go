@@ -41,19 +41,19 @@ var tableHoles = []struct {
 	methods []string
 	kinds   []string
 }{
-	{"it is written once; `Newer` puts a filter before it that is added to, and `Load` makes a `Bloom` of it",
+	{"it is written once; `Newer` puts a filter in front of it that takes additions, and `Load` makes it a `Bloom`",
 		[]string{"Add", "AddMany", "Delete", "Merge", "Compatible", "Clone", "Equal", "Reset"}, []string{"Cold"}},
-	{"that would read the whole file: `Load` does, and the `Bloom` tells",
+	{"that would read the whole file: `Load` does, and its `Bloom` has the method",
 		[]string{"ApproxCount", "FillRatio", "FPR"}, []string{"Cold"}},
-	{"a layer may be the caller's own, which answers and does no more; `Layers` has those in memory",
+	{"a layer may be the caller's own, which only answers lookups; `Layers` returns those in memory",
 		[]string{"Add", "AddMany", "Delete", "Merge", "Compatible", "Clone", "Equal", "Reset", "ApproxCount", "FillRatio", "FPR"}, []string{"Layered"}},
-	{"its bits belong to several elements, so that none can be taken back; `Counting` and `Cuckoo` delete",
+	{"several elements share its bits, so none can be cleared; `Counting` and `Cuckoo` can delete",
 		[]string{"Delete"}, []string{"Bloom", "Scalable", "Rotating", "Generations", "Dedup"}},
-	{"`Of(v)` returns the shard, which has `Delete` or has not when the program is compiled",
+	{"`Of(v)` returns the shard; whether it has `Delete` is known when the program is compiled",
 		[]string{"Delete"}, []string{"Sharded"}},
-	{"its parts are full when they are full: two that are half full do not make one",
+	{"it has parts of fixed capacity: two that are half full cannot be merged into one",
 		[]string{"Merge", "Compatible"}, []string{"Scalable", "Generations"}},
-	{"it is what its source is: the next rebuild would undo it",
+	{"it mirrors its source: the next rebuild would undo the change",
 		[]string{"Merge", "Compatible", "Reset"}, []string{"Rotating"}},
 }
 

@@ -38,7 +38,7 @@ func TestClaims(t *testing.T) {
 		{"a billion log lines in 1.2 GB without loss: 0.17 % are dropped while it fills", 0.0017, FillLoss(OptimalBits(billion, 0.01), 7, billion), 0.03},
 		{"more hashes are better: three at ten bits 1.74 %", 0.0174, ExpectedFPR(10*million, 3, million), 0.01},
 		{"more hashes are better: ten at ten bits 1.02 %", 0.0102, ExpectedFPR(10*million, 10, million), 0.01},
-		{"6,000 elements at 10^-9 want 31 hashes: 30", 30, float64(best(258797, 6000)), 0},
+		{"6,000 elements at 10^-9 need 31 hashes: 30", 30, float64(best(258797, 6000)), 0},
 		{"0.001 % is out of reach: 24 bits and 17 hashes", 24, float64(OptimalBits(million, 0.00001)) / million, 0.01},
 		{"a filter takes 3 % of a set of 40-byte keys, at 0.1 %: 4.5 %", 0.045, 14.38 / 8 / 40, 0.01},
 	} {

@@ -59,7 +59,7 @@ var faults = []fault{
 		tests: []suite{{torture, "TestPoison"}},
 	}, {
 		name: "removed-after-failure", origin: "facebook/rocksdb#5379",
-		was:   "after a failed sync of the MANIFEST, files were removed that its edit named; the edit may be on disk nevertheless",
+		was:   "after a failed sync of the MANIFEST, files that its edit names were removed, although the edit may be on disk",
 		edits: []edit{{"version.go", "\t\t\tmeta.Handle.(*table).close()\n\t\t}\n\t}()", "\t\t\tmeta.Handle.(*table).close()\n\t\t\td.removeObsolete(meta.Handle.(*table).path)\n\t\t}\n\t}()"}},
 		tests: []suite{{torture, "TestErrors"}},
 	},
