@@ -1,9 +1,7 @@
 package sift_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,17 +13,8 @@ import (
 	"testing"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/fixtures"
 )
-
-// fixtures is where the databases of other engines are, next to a checkout.
-const fixtures = "../shared/fixtures"
-
-func needFixtures(t *testing.T) {
-	t.Helper()
-	if _, err := os.Stat(fixtures); err != nil {
-		t.Skipf("the databases of other engines are not at %s", fixtures)
-	}
-}
 
 // copyDir copies a directory of plain files into a new temporary one.
 func copyDir(t testing.TB, from string) string {
@@ -50,32 +39,6 @@ func copyDir(t testing.TB, from string) string {
 		t.Fatal(err)
 	}
 	return to
-}
-
-// readListing reads lines of hex(key) TAB hex(value).
-func readListing(t *testing.T, name string) map[string]string {
-	t.Helper()
-	f, err := os.Open(filepath.Join(fixtures, "expected", name+".tsv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	want := map[string]string{}
-	in := bufio.NewScanner(f)
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
-		k, v, _ := strings.Cut(in.Text(), "\t")
-		key, err1 := hex.DecodeString(k)
-		value, err2 := hex.DecodeString(v)
-		if err := errors.Join(err1, err2); err != nil {
-			t.Fatal(err)
-		}
-		want[string(key)] = string(value)
-	}
-	if len(want) == 0 || in.Err() != nil {
-		t.Fatalf("empty listing: %v", in.Err())
-	}
-	return want
 }
 
 // compareDB checks that the database holds exactly what is wanted.
@@ -120,12 +83,12 @@ var fixtureDirs = []struct{ dir, listing string }{
 // TestFixtures opens databases that other engines have written, read-only,
 // as they are, after a compaction of ours, and after reopening.
 func TestFixtures(t *testing.T) {
-	needFixtures(t)
+	from := fixtures.Dir(t)
 	for _, f := range fixtureDirs {
 		t.Run(f.dir, func(t *testing.T) {
 			t.Parallel()
-			want := readListing(t, f.listing)
-			dir := copyDir(t, filepath.Join(fixtures, f.dir))
+			want := maps.Collect(fixtures.Listing(t, f.listing))
+			dir := copyDir(t, filepath.Join(from, f.dir))
 			ro, err := sift.Open(dir, &sift.Options{ReadOnly: true})
 			if err != nil {
 				t.Fatal(err)
@@ -169,8 +132,8 @@ func checkDir(t *testing.T, dir string) {
 // TestLyingFilter shows that a table's RocksDB Bloom filter is used: the
 // fixture's is built over one key that is not there, so Get finds nothing.
 func TestLyingFilter(t *testing.T) {
-	needFixtures(t)
-	dir := copyDir(t, filepath.Join(fixtures, "superset/cpp-full-lying"))
+	from := fixtures.Dir(t)
+	dir := copyDir(t, filepath.Join(from, "superset/cpp-full-lying"))
 	faults := 0
 	if _, err := sift.Check(context.Background(), dir, nil, func(error) { faults++ }); err != nil || faults == 0 {
 		t.Errorf("check found %d faults in filters that deny their keys, %v", faults, err)
@@ -182,7 +145,7 @@ func TestLyingFilter(t *testing.T) {
 	}
 	defer db.Close()
 	misses := 0
-	for k := range readListing(t, "medium") {
+	for k := range fixtures.Listing(t, "medium") {
 		if _, err := db.Get([]byte(k)); errors.Is(err, sift.ErrNotFound) {
 			misses++
 		}
@@ -241,7 +204,7 @@ var corruptDirs = []struct {
 // error that names a file, never fewer keys in silence; and Repair brings back
 // what can be read.
 func TestCorruptFixtures(t *testing.T) {
-	needFixtures(t)
+	from := fixtures.Dir(t)
 	for _, c := range corruptDirs {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -249,8 +212,8 @@ func TestCorruptFixtures(t *testing.T) {
 			if strings.HasPrefix(c.name, "cpp-log-") {
 				listing = "wal"
 			}
-			want := readListing(t, listing)
-			dir := copyDir(t, filepath.Join(fixtures, "corrupt", c.name))
+			want := maps.Collect(fixtures.Listing(t, listing))
+			dir := copyDir(t, filepath.Join(from, "corrupt", c.name))
 			db, err := sift.Open(dir, &sift.Options{ReadOnly: true})
 			if c.want == openError {
 				needCorruption(t, err)
@@ -391,12 +354,12 @@ func readAll(t *testing.T, dir string) map[string]string {
 
 // TestForeignTables reads tables of formats that are not LevelDB's.
 func TestForeignTables(t *testing.T) {
-	needFixtures(t)
+	from := fixtures.Dir(t)
 	for _, name := range []string{"rocksdb-7.8.3_fv5_crc_bloom.sst", "pebble-2.1.7_f2_bloom.sst"} {
 		t.Run(name, func(t *testing.T) {
 			// A database whose one table is replaced by the foreign one.
 			dir := t.TempDir()
-			data, err := os.ReadFile(filepath.Join(fixtures, "tables", name))
+			data, err := os.ReadFile(filepath.Join(from, "tables", name))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,9 +1,7 @@
 package sstable_test
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -13,46 +11,11 @@ import (
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/fixtures"
 	"github.com/siftdb/sift/sstable"
 )
 
-// fixtures is where the files of other engines are, next to a checkout.
-const fixtures = "../../shared/fixtures"
-
-func needFixtures(t *testing.T) {
-	t.Helper()
-	if _, err := os.Stat(fixtures); err != nil {
-		t.Skipf("the files of other engines are not at %s", fixtures)
-	}
-}
-
 type pair struct{ key, value string }
-
-// readListing reads lines of hex(key) TAB hex(value).
-func readListing(t *testing.T, name string) []pair {
-	t.Helper()
-	f, err := os.Open(filepath.Join(fixtures, "expected", name+".tsv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var list []pair
-	in := bufio.NewScanner(f)
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
-		k, v, ok := strings.Cut(in.Text(), "\t")
-		key, kerr := hex.DecodeString(k)
-		value, verr := hex.DecodeString(v)
-		if !ok || kerr != nil || verr != nil {
-			t.Fatalf("line %d of %s", len(list)+1, name)
-		}
-		list = append(list, pair{string(key), string(value)})
-	}
-	if err := in.Err(); err != nil || len(list) == 0 {
-		t.Fatalf("%s: %d lines, %v", name, len(list), err)
-	}
-	return list
-}
 
 func openFile(path string, o *sstable.ReaderOptions) (*sstable.Reader, error) {
 	data, err := os.ReadFile(path)
@@ -69,7 +32,7 @@ func openFile(path string, o *sstable.ReaderOptions) (*sstable.Reader, error) {
 // TestTablesOfOtherEngines reads single tables made by LevelDB, goleveldb,
 // RocksDB and pebble.
 func TestTablesOfOtherEngines(t *testing.T) {
-	needFixtures(t)
+	from := fixtures.Dir(t)
 	for _, c := range []struct {
 		file, expected string
 		unsupported    string
@@ -86,7 +49,7 @@ func TestTablesOfOtherEngines(t *testing.T) {
 		{"pebble-2.1.7_f2_bloom.sst", "", "RocksDB table, format_version 2", 0},
 	} {
 		t.Run(c.file, func(t *testing.T) {
-			r, err := openFile(filepath.Join(fixtures, "tables", c.file), nil)
+			r, err := openFile(filepath.Join(from, "tables", c.file), nil)
 			if c.unsupported != "" {
 				if !errors.Is(err, base.ErrUnsupported) || !strings.Contains(err.Error(), c.unsupported) {
 					t.Fatalf("%v, want %q", err, c.unsupported)
@@ -99,7 +62,10 @@ func TestTablesOfOtherEngines(t *testing.T) {
 			if s, err := r.FilterStatus(); s != c.filter || (err != nil) != (s == sstable.FilterDamaged) {
 				t.Errorf("filter is %v, %v; want %v", s, err, c.filter)
 			}
-			want := readListing(t, c.expected)
+			var want []pair
+			for key, value := range fixtures.Listing(t, c.expected) {
+				want = append(want, pair{key, value})
+			}
 			it := r.NewIter(nil)
 			defer it.Close()
 			n := 0
@@ -146,8 +112,8 @@ func TestTablesOfOtherEngines(t *testing.T) {
 // TestTablesInDatabases reads every table of the databases of LevelDB and
 // goleveldb, with and without further meta blocks.
 func TestTablesInDatabases(t *testing.T) {
-	needFixtures(t)
-	tables, err := filepath.Glob(filepath.Join(fixtures, "*", "*", "*.ldb"))
+	from := fixtures.Dir(t)
+	tables, err := filepath.Glob(filepath.Join(from, "*", "*", "*.ldb"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +177,7 @@ func TestTablesInDatabases(t *testing.T) {
 
 // TestDamagedTables opens tables of LevelDB that were damaged in known ways.
 func TestDamagedTables(t *testing.T) {
-	needFixtures(t)
+	from := fixtures.Dir(t)
 	for _, c := range []struct {
 		variant string
 		opens   bool // the keys can be read, but for those of a damaged block
@@ -231,7 +197,7 @@ func TestDamagedTables(t *testing.T) {
 		{"cpp-table-empty", false, 0, "table"},
 		{"cpp-table-truncated", false, 0, ""},
 	} {
-		path := filepath.Join(fixtures, "corrupt", c.variant, "000005.ldb")
+		path := filepath.Join(from, "corrupt", c.variant, "000005.ldb")
 		if _, err := os.Stat(path); err != nil {
 			t.Fatal(err)
 		}

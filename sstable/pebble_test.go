@@ -16,6 +16,7 @@ import (
 	pebblev2 "github.com/cockroachdb/pebble/v2/sstable"
 
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/fixtures"
 	"github.com/siftdb/sift/sstable"
 )
 
@@ -221,8 +222,8 @@ func TestPebbleReadsEveryFamily(t *testing.T) {
 // TestReadsPebbleFilters: the filters of the other engines answer here as they
 // do there. The other way round is TestPebbleV1Reads and V2Reads.
 func TestReadsPebbleFilters(t *testing.T) {
-	needFixtures(t)
-	r, err := openFile(filepath.Join(fixtures, "tables", "pebble-2.1.7_f1_bloom.sst"), nil)
+	from := fixtures.Dir(t)
+	r, err := openFile(filepath.Join(from, "tables", "pebble-2.1.7_f1_bloom.sst"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

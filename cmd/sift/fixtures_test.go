@@ -5,15 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-)
 
-// fixtures is where the databases of other engines are, next to a checkout.
-const fixtures = "../../../shared/fixtures"
+	"github.com/siftdb/sift/internal/fixtures"
+)
 
 // expected returns what a database of the fixtures holds.
 func expected(t *testing.T, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(fixtures, "expected", name+".tsv"))
+	b, err := os.ReadFile(filepath.Join(fixtures.Dir(t), "expected", name+".tsv"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,11 +23,8 @@ func expected(t *testing.T, name string) string {
 // they are not.
 func copied(t *testing.T, name string) string {
 	t.Helper()
-	if _, err := os.Stat(fixtures); err != nil {
-		t.Skipf("the databases of other engines are not at %s", fixtures)
-	}
 	dir := filepath.Join(t.TempDir(), "db")
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join(fixtures, filepath.FromSlash(name)))); err != nil {
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(fixtures.Dir(t), filepath.FromSlash(name)))); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -21,6 +21,7 @@ var allowed = []struct {
 	{"internal/epoch", nil},
 	{"internal/memlimit", nil},
 	{"internal/fence", []string{"internal/base"}},
+	{"internal/fixtures", nil},
 	{"internal/gap", nil},
 	{"internal/vfs", []string{"internal/epoch"}},
 	{"internal/plan", nil},

@@ -1,11 +1,8 @@
 package interop
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -17,6 +14,7 @@ import (
 
 	"github.com/siftdb/sift"
 	sfilter "github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/fixtures"
 	"github.com/syndtr/goleveldb/leveldb"
 	"github.com/syndtr/goleveldb/leveldb/filter"
 	"github.com/syndtr/goleveldb/leveldb/opt"
@@ -130,36 +128,10 @@ func copyDir(t *testing.T, from string) string {
 	return to
 }
 
-const fixtures = "../../../shared/fixtures"
-
-func readListing(t *testing.T, name string) map[string]string {
-	t.Helper()
-	f, err := os.Open(filepath.Join(fixtures, "expected", name+".tsv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	want := map[string]string{}
-	in := bufio.NewScanner(f)
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
-		k, v, _ := strings.Cut(in.Text(), "\t")
-		key, err1 := hex.DecodeString(k)
-		value, err2 := hex.DecodeString(v)
-		if err := errors.Join(err1, err2); err != nil {
-			t.Fatal(err)
-		}
-		want[string(key)] = string(value)
-	}
-	return want
-}
-
 // TestFixtures has the other engines read their own databases after sift has
 // recovered them, and again after it has compacted them.
 func TestFixtures(t *testing.T) {
-	if _, err := os.Stat(fixtures); err != nil {
-		t.Skipf("the databases of other engines are not at %s", fixtures)
-	}
+	from := fixtures.Dir(t)
 	for _, f := range []struct{ dir, listing string }{
 		{"leveldb-cpp-1.23/walonly", "walonly"}, {"leveldb-cpp-1.23/small", "small"},
 		{"leveldb-cpp-1.23/medium", "medium"}, {"leveldb-cpp-1.23/race", "race"},
@@ -168,8 +140,8 @@ func TestFixtures(t *testing.T) {
 		{"superset/cpp-full", "medium"}, {"superset/gol-fullonly", "medium"},
 	} {
 		t.Run(f.dir, func(t *testing.T) {
-			want := readListing(t, f.listing)
-			dir := copyDir(t, filepath.Join(fixtures, f.dir))
+			want := maps.Collect(fixtures.Listing(t, f.listing))
+			dir := copyDir(t, filepath.Join(from, f.dir))
 			db, err := sift.Open(dir, nil)
 			if err != nil {
 				t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/siftdb/sift/internal/base"
+	"github.com/siftdb/sift/internal/fixtures"
 	"github.com/siftdb/sift/internal/record"
 	"github.com/siftdb/sift/internal/vfs"
 	"github.com/siftdb/sift/internal/vfs/vfstest"
@@ -130,12 +131,8 @@ func TestEditGolden(t *testing.T) {
 
 // TestFixtures loads every database of the fixtures.
 func TestFixtures(t *testing.T) {
-	root := filepath.FromSlash("../../../shared/fixtures")
-	if _, err := os.Stat(root); err != nil {
-		t.Skip("the fixtures are not beside the repository")
-	}
 	n := 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(fixtures.Dir(t), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}

@@ -5,20 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/siftdb/sift/internal/fixtures"
 )
 
-// fixtures returns the directory of the databases that other engines made.
-func fixtures(t *testing.T) string {
-	t.Helper()
-	dir := filepath.Join("..", "..", "..", "shared", "fixtures")
-	if _, err := os.Stat(dir); err != nil {
-		t.Skip("the fixtures are not beside the repository: ", err)
-	}
-	return dir
-}
-
 func TestFixturesRewriteByteEqual(t *testing.T) {
-	dir := fixtures(t)
+	dir := fixtures.Dir(t)
 	n := 0
 	for _, pattern := range []string{"*.log", "MANIFEST-*"} {
 		paths, err := filepath.Glob(filepath.Join(dir, "*-*", "*", pattern))
@@ -56,7 +48,7 @@ func TestFixturesRewriteByteEqual(t *testing.T) {
 }
 
 func TestFixturesCorrupt(t *testing.T) {
-	dir := fixtures(t)
+	dir := fixtures.Dir(t)
 	// The undamaged log: 1000 records of 73 bytes or so.
 	whole, err := os.ReadFile(filepath.Join(dir, "leveldb-cpp-1.23", "wal", "000003.log"))
 	if err != nil {
