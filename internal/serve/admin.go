@@ -26,10 +26,10 @@ func quit(c *client, args [][]byte) {
 	c.quit = true
 }
 
-// password is what AUTH asks for; empty: nothing.
+// password is what AUTH requires; empty: none.
 func (s *Server) password() string { return *s.requirePass.Load() }
 
-// setPassword is CONFIG SET requirepass. Clients that are connected need not give the new one.
+// setPassword is CONFIG SET requirepass. Connected clients need not authenticate again.
 func (s *Server) setPassword(password string) string {
 	for _, addr := range []string{s.cfg.Addr, s.cfg.HTTPAddr} {
 		if local, err := isLoopback(addr); password == "" && addr != "" && (err != nil || !local) {
@@ -40,7 +40,7 @@ func (s *Server) setPassword(password string) string {
 	return ""
 }
 
-// checkPassword takes as long whether it is right or wrong.
+// checkPassword takes the same time whether the password is right or wrong.
 func (s *Server) checkPassword(password []byte) bool {
 	want, got := sha256.Sum256([]byte(s.password())), sha256.Sum256(password)
 	return subtle.ConstantTimeCompare(want[:], got[:]) == 1
@@ -148,8 +148,8 @@ func hello(c *client, args [][]byte) {
 	c.w.Array(0)
 }
 
-// redisVersion is the version of Redis whose commands these are: clients ask
-// for it to learn what a server can do.
+// redisVersion is the version of Redis whose commands these are: clients use it to find out what a
+// server supports.
 const redisVersion = "7.4.1"
 
 func cleanName(b []byte) bool {

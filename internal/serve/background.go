@@ -20,7 +20,7 @@ const (
 	removeBatch = 256
 )
 
-// sweeper removes keys that have expired. A read does not see them even before.
+// sweeper removes expired keys. Reads do not see them even before that.
 func (s *Server) sweeper() {
 	c := &client{srv: s, writes: s.newWrites(keptBytes)}
 	tick := time.NewTicker(sweepEvery)
@@ -38,9 +38,8 @@ func (s *Server) sweeper() {
 	}
 }
 
-// sweepDue removes the keys that have expired, and finds out when the next one is due. Before
-// that it does not look at the index, which would have the store keep its newest entries in
-// order.
+// sweepDue removes the keys that have expired, and finds out when the next one is due. Before that
+// time it does not read the index, because reading would make the store sort its newest entries.
 func (s *Server) sweepDue(c *client) (err error) {
 	if s.expiring.next.Load() > s.nowMs() {
 		return nil
@@ -77,7 +76,8 @@ func (s *Server) nextDue(gen uint32) (int64, error) {
 	return never, nil
 }
 
-// forgetExpiring empties the set of keys that may have an entry in the index, if none has.
+// forgetExpiring empties the set of keys that may have an entry in the index, if the index is
+// empty.
 func (s *Server) forgetExpiring() error {
 	s.world.Lock()
 	defer s.world.Unlock()
@@ -90,8 +90,7 @@ func (s *Server) forgetExpiring() error {
 	return nil
 }
 
-// sweepDatabase removes the keys of a database that have expired. Those that cannot be read
-// stay.
+// sweepDatabase removes the expired keys of a database. Those that cannot be read stay.
 func (s *Server) sweepDatabase(c *client) error {
 	var damage error
 	var last []byte
@@ -105,7 +104,7 @@ func (s *Server) sweepDatabase(c *client) error {
 			return errors.Join(err, damage)
 		}
 		last = due[len(due)-1]
-		// Clients have at least two thirds of the time, however many keys have expired.
+		// Clients get at least two thirds of the time, however many keys have expired.
 		select {
 		case <-s.ctx.Done():
 		case <-time.After(min(2*time.Since(begin), sweepEvery)):
@@ -136,8 +135,8 @@ func (s *Server) findExpired(gen uint32, last []byte) (due [][]byte, err error) 
 	return due, nil
 }
 
-// sweep removes entries of the expiry index, and their keys if they have expired. What
-// cannot be read is left, and the first such error is kept in damage.
+// sweep removes entries of the expiry index, and their keys if they have expired. It leaves what
+// cannot be read, and stores the first such error in damage.
 func (s *Server) sweep(c *client, due [][]byte, damage *error) error {
 	s.world.RLock()
 	defer s.world.RUnlock()
@@ -148,7 +147,7 @@ func (s *Server) sweep(c *client, due [][]byte, damage *error) error {
 	return c.locked(func() error {
 		for i, index := range due {
 			if [genLen]byte(index) != [genLen]byte(appendSpace(nil, spaceExpiry, c.gen())) {
-				return nil // FLUSHDB or SWAPDB came in between
+				return nil // FLUSHDB or SWAPDB ran in between
 			}
 			if err := s.sweepKey(c, index, keys[i]); err != nil && *damage == nil {
 				*damage = fmt.Errorf("key %q: %w", keys[i], err)
@@ -158,7 +157,7 @@ func (s *Server) sweep(c *client, due [][]byte, damage *error) error {
 	}, keys...)
 }
 
-// sweepKey adds to the batch what removes a key that has expired, or else its old entry in
+// sweepKey adds to the batch the removal of a key that has expired, or else of its old entry in
 // the index. The key's stripe is locked.
 func (s *Server) sweepKey(c *client, index, key []byte) error {
 	gone, early := false, false
@@ -181,8 +180,8 @@ func (s *Server) sweepKey(c *client, index, key []byte) error {
 	return nil
 }
 
-// collector removes from the store what belongs to no key any more: first
-// whatever an earlier run left, then filters as they are deleted.
+// collector removes from the store what no longer belongs to any key: first whatever an earlier
+// run left, then filters as they are deleted.
 func (s *Server) collector() {
 	if err := s.collectOld(); err != nil {
 		s.cfg.Logger.Warn("removing old entries failed", "err", err)
@@ -206,7 +205,7 @@ func (s *Server) collector() {
 	}
 }
 
-// collectOld removes what generations of the past left, and filters without a name.
+// collectOld removes what old generations left, and filters without a name.
 func (s *Server) collectOld() error {
 	s.world.RLock()
 	var gens []uint32
@@ -217,7 +216,7 @@ func (s *Server) collectOld() error {
 	slices.Sort(gens)
 	for _, space := range []byte{spaceHead, spaceExpiry, spaceName} {
 		from := []byte{space}
-		for _, gen := range gens { // a newer generation than the last has nothing old
+		for _, gen := range gens { // only generations before the last have old entries
 			if err := s.removeOld(from, appendSpace(nil, space, gen)); err != nil {
 				return err
 			}
@@ -236,8 +235,8 @@ func (s *Server) collectOld() error {
 		if err := it.Close(); err != nil || !found {
 			return err
 		}
-		// A filter is named in the batch that makes it, so one without a name is
-		// dead, and its id does not come back.
+		// A filter is named in the batch that creates it, so one without a name is dead, and its
+		// id is not reused.
 		named, err := s.isNamed(id)
 		if err != nil {
 			return err
@@ -264,10 +263,10 @@ func (s *Server) isNamed(id uint64) (named bool, err error) {
 	return named, err
 }
 
-// minDrop is from how many bytes on disk on old entries go with their tables.
+// minDrop is the size on disk from which old entries are dropped together with their tables.
 const minDrop = 4 << 20
 
-// removeOld is removeRange for entries of which there may be many.
+// removeOld is removeRange for possibly many entries.
 func (s *Server) removeOld(from, to []byte) error {
 	size, err := s.db.ApproximateSize(from, to)
 	if err != nil || size < minDrop || s.cfg.Group != nil {
@@ -285,7 +284,7 @@ func (s *Server) removeOld(from, to []byte) error {
 	return nil
 }
 
-// removeRange deletes the store's keys from..to, to not included.
+// removeRange deletes the store's keys from from up to, but not including, to.
 func (s *Server) removeRange(from, to []byte) error {
 	for s.ctx.Err() == nil {
 		var b sift.Batch

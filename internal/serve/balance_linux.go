@@ -2,46 +2,45 @@ package serve
 
 import "time"
 
-// One event loop is best as long as it keeps up: it finds more clients ready at a
-// time, so that each costs less. When those in use are busy all the time, one more
-// may help, or the processors may have other work, such as clients on the same
-// machine. So it is tried for a moment, and kept if more commands are carried out
-// with it; and now and then one less is tried the same way. Clients move to another
-// loop when they have been answered.
+// One event loop is best as long as it keeps up: it finds more clients ready at a time, so that
+// each costs less. When the loops in use are always busy, one more may help, or the processors may
+// have other work, such as clients on the same machine. So one more is tried for a moment, and
+// kept if more commands are executed with it. Now and then one less is tried the same way. Clients
+// move to another loop when they have been answered.
 
 const (
 	balanceEvery = 25 * time.Millisecond
-	// restEvery is how often who has nothing to do is looked at.
+	// restEvery is how often idle loops are checked.
 	restEvery = 10 * balanceEvery
-	// busyShare is the share of its time that a busy loop is not asleep.
+	// busyShare is the share of its time during which a busy loop is not asleep.
 	busyShare = 0.9
 	// fitShare is how busy loops may become when there is one less.
 	fitShare = 0.6
-	// helpsFrom is how many times as many commands one loop more has to bring.
+	// helpsFrom is the factor by which one loop more has to raise the number of commands.
 	helpsFrom = 1.1
-	// enough is how many steps in sequence have to agree.
+	// enough is how many consecutive steps have to agree.
 	enough = 3
 	// trialSteps is how long a trial takes. The first half is for clients to move.
 	trialSteps = 4
-	// How long the next trial waits after one that was of no use.
+	// How long the next trial waits after one that did not help.
 	trialWait, trialWaitMost = 2 * time.Second, 20 * time.Second
 )
 
 // balancer decides how many loops are in use.
 type balancer struct {
 	inUse, most int
-	busy, idle  int    // steps in sequence in which one more or one less is called for
+	busy, idle  int    // consecutive steps that call for one more or one less
 	last        uint64 // commands of the step before
 
 	steps          int // of a trial; 0: none
 	before, during uint64
-	less           bool // it is of one less; what was of use is tried again next
+	less           bool // of one loop less; what has helped is tried again next
 	wait           time.Duration
 	notBefore      time.Duration
 }
 
-// step is told how many commands were carried out since the last step, and how busy
-// each loop was, and returns how many loops are to be in use.
+// step gets the number of commands that were executed since the last step, and how busy each loop
+// was, and returns how many loops are to be used.
 func (b *balancer) step(now time.Duration, commands uint64, busy []float64) int {
 	if b.steps > 0 {
 		if b.steps++; b.steps > 1+trialSteps/2 {
@@ -88,7 +87,7 @@ func (b *balancer) judge(now time.Duration) {
 	if b.less {
 		helps = float64(b.during)*helpsFrom >= float64(b.before)
 	}
-	over := b.during < b.before/2 // there was no more to do: it says nothing
+	over := b.during < b.before/2 // there was less to do: the trial is inconclusive
 	if helps || over {
 		b.wait = 0
 	} else {
@@ -128,7 +127,7 @@ func (s *Server) balance() {
 		case now := <-tick.C:
 			total := uint64(0)
 			for i, l := range s.loops {
-				// One that sleeps through a step says so at its end alone.
+				// A loop that sleeps through a step reports it only at the end.
 				slept := l.idle.Load()
 				if asleep := l.asleepSince.Load(); asleep != 0 {
 					slept += now.UnixNano() - asleep

@@ -76,7 +76,7 @@ func getBit(c *client, args [][]byte) {
 	}
 }
 
-// bitRange is what BITCOUNT and BITPOS are asked about.
+// bitRange is the range that BITCOUNT and BITPOS examine.
 type bitRange struct {
 	from, to     int64
 	hasTo, inBit bool
@@ -107,7 +107,7 @@ func parseBitRange(args [][]byte) (r bitRange, err error) {
 	return r, nil
 }
 
-// of returns the bits of a string that are meant, the last one excluded.
+// of returns the bits of a string that are in the range, the last one excluded.
 func (r bitRange) of(v []byte) (from, to int64) {
 	if r.from < 0 && r.to < 0 && r.from > r.to {
 		return 0, 0
@@ -123,8 +123,8 @@ func (r bitRange) of(v []byte) (from, to int64) {
 	return 8 * int64(i), 8 * int64(j)
 }
 
-// bitCount is BITCOUNT. What is asked of a key that is absent is not looked at, here and in
-// BITPOS.
+// bitCount is BITCOUNT. Here and in BITPOS, the arguments are not checked if the key does not
+// exist.
 func bitCount(c *client, args [][]byte) {
 	n := int64(0)
 	_, err := c.look(args[1], func(h head) error {
@@ -189,7 +189,7 @@ func bitPos(c *client, args [][]byte) {
 				return nil
 			}
 		}
-		// Zeros go on behind the end of a string, if the range has no end.
+		// Zeros follow the end of a string, if the range has no end.
 		if want == 0 && !r.hasTo && from < to {
 			pos = to
 		}

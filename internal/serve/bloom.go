@@ -13,7 +13,7 @@ import (
 const (
 	maxCapacity  = 1 << 30
 	maxExpansion = 32768
-	maxErrorRate = 0.25 // a higher one is taken for this
+	maxErrorRate = 0.25 // higher rates are lowered to this
 )
 
 var errNonScalingFull = errors.New("ERR non scaling filter is full")
@@ -27,14 +27,14 @@ func (s *Server) makeBloom(o redisbloom.BloomOptions) func(*filter, uint64) erro
 	}
 }
 
-// parseRate parses a number the way strtod does, but no part of one.
+// parseRate parses a number as strtod does, but only a complete one.
 func parseRate(b []byte) (float64, bool) {
 	s := string(b)
 	if len(s) == 0 || len(s) > 64 || strings.ContainsAny(s, "_ ") {
 		return 0, false
 	}
 	v, err := strconv.ParseFloat(s, 64)
-	// What is out of range came back as 0 or infinite, which no rate is.
+	// Values out of range are parsed as 0 or infinity, which are not valid rates.
 	return v, (err == nil || errors.Is(err, strconv.ErrRange)) && v == v
 }
 
@@ -121,8 +121,7 @@ func bfAdd(c *client, args [][]byte) {
 
 func bfMAdd(c *client, args [][]byte) { c.bloomInsert(args[1], c.srv.defaults.bloom(), true, args[2:]) }
 
-// bloomInsert adds items. After the first that does not fit the array of replies
-// ends with the error.
+// bloomInsert adds items. If an item does not fit, the array of replies ends with the error.
 func (c *client) bloomInsert(key []byte, o redisbloom.BloomOptions, create bool, items [][]byte) {
 	maker := c.srv.makeBloom(o)
 	if !create {
@@ -218,8 +217,8 @@ func (c *client) arity(name string) {
 	c.w.Error(wrongArgs(name))
 }
 
-// bloomAsk replies whether a filter has items; there is no filter where there is
-// something else.
+// bloomAsk replies whether a filter contains items; a key that holds something else counts as
+// having no filter.
 func (c *client) bloomAsk(key []byte, items [][]byte, array bool) {
 	f := c.find(key)
 	if f != nil && f.damage != nil {
@@ -271,7 +270,7 @@ func bfCard(c *client, args [][]byte) {
 	f.mu.RUnlock()
 }
 
-// bloomSize is what BF.INFO calls the size: as much as Redis takes.
+// bloomSize is what BF.INFO reports as the size: as much memory as Redis takes.
 func bloomSize(b *redisbloom.Bloom) int64 { return int64(32 + 64*uint64(b.Links()) + b.Bytes()) }
 
 func bfInfo(c *client, args [][]byte) {

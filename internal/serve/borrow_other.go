@@ -4,7 +4,7 @@ package serve
 
 import "net"
 
-// borrowing is for systems whose sockets say when they can be read.
+// borrowing is for systems that report when a socket can be read.
 type borrowing struct{}
 
 func (*client) borrow(net.Conn) *borrowing { return nil }

@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// readBytes is what is read from a client at once, if memory is not short.
+// readBytes is how much is read from a client at once, unless memory is short.
 const readBytes = 64 << 10
 
 var readBuffers = sync.Pool{New: func() any { return new([readBytes]byte) }}
 
-// borrowing reads from a client into a large buffer that it has only while there is
-// something to read and to carry out: a pipeline comes with one read, and a client that
-// is silent keeps none.
+// borrowing reads from a client into a large buffer that the client holds only while there is
+// something to read and to execute: a pipeline takes one read, and a silent client holds no
+// buffer.
 type borrowing struct {
 	c    *client
 	raw  syscall.RawConn
@@ -26,7 +26,7 @@ type borrowing struct {
 	once func(fd uintptr) bool // ready, made once
 }
 
-// borrow returns nil where a connection cannot be read that way, such as one of TLS.
+// borrow returns nil if a connection cannot be read that way, as with TLS.
 func (c *client) borrow(conn net.Conn) *borrowing {
 	sc, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -41,8 +41,7 @@ func (c *client) borrow(conn net.Conn) *borrowing {
 	return b
 }
 
-// fill waits for something to read and reads it. What was returned of the Reader before
-// is not valid any more.
+// fill waits for something to read and reads it. What the Reader returned before is then invalid.
 func (b *borrowing) fill() error {
 	if err := b.giveBack(); err != nil {
 		return err

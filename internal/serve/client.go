@@ -23,13 +23,13 @@ const (
 	pendBytes = 256 << 10
 	// keptBytes bounds the memory that an idle client keeps of each kind.
 	keptBytes = 16 << 10
-	// strangerShare is what part of the memory for requests clients without the
-	// password may take together.
+	// strangerShare is the share of the memory for requests that all clients that have not
+	// authenticated may take together.
 	strangerShare = 32
 )
 
-// client is one connection. All but the marked fields belong to the goroutine that
-// serves it: its own, or an event loop and at times one that the loop handed it to.
+// client is one connection. All but the marked fields belong to the goroutine that serves it: its
+// own, or an event loop, or at times one that the loop handed it to.
 type client struct {
 	srv       *Server
 	conn      net.Conn             // nil for a client of an event loop
@@ -43,11 +43,11 @@ type client struct {
 	borrowing *borrowing // how r reads; nil: from conn
 
 	trusted    bool      // has given the password
-	strange    time.Time // since when it has not
+	strange    time.Time // since when it has not authenticated
 	quit       bool      // to be closed after the replies
-	handOver   bool      // an event loop leaves the command, which did nothing, to another goroutine
+	handOver   bool      // the command, which has had no effect yet, is left to another goroutine
 	wrote      bool      // replies may acknowledge a write, or show one that is not yet in the store
-	readsOld   bool      // READONLY: takes old values from a node that follows
+	readsOld   bool      // READONLY: accepts stale values from a follower
 	name       atomic.Pointer[string]
 	shown      shown
 	silence    int      // of CLIENT REPLY
@@ -55,10 +55,10 @@ type client struct {
 	before     *command // the last one
 	since      time.Time
 	last       atomic.Int64 // ms of the last command
-	moved      atomic.Int64 // ms when it last sent, or took, some of what is large
+	moved      atomic.Int64 // ms when it last sent or read a part of something large
 	killed     atomic.Bool  // set by other clients
 	taken      atomic.Int64 // bytes of memory for requests and replies
-	safe       int          // bytes of the replies that may go out
+	safe       int          // bytes of the replies that may be sent
 	refresh    int64        // ms, when the deadline for writes is due to be moved
 
 	// MULTI
@@ -71,12 +71,12 @@ type client struct {
 	watchAt  *Server     // whose keys they are
 	dirty    atomic.Bool // something that it watches has changed
 
-	*writes         // where what it changes is collected
-	pendedIn uint64 // the group of its last plain SET, one more than none
+	*writes         // collects its changes
+	pendedIn uint64 // the group of its last plain SET plus one; 0: none
 
 	unconfirmed bool // holds Server.unconfirmed
 
-	aside    []turn // what waits for the replies to go out, with other servers than srv
+	aside    []turn // uses of servers other than srv that wait for the replies to be sent
 	asideErr error  // why that has failed
 }
 
@@ -138,12 +138,12 @@ func (c *client) leave() {
 	c.srv.conns.Done()
 }
 
-// reserve takes memory for requests and replies from what all clients share, or
-// gives it back. Clients without the password share a small part of it, so that they
-// cannot take it from the others.
+// reserve takes memory for requests and replies from what all clients share, or releases it.
+// Clients that have not authenticated share a small part of it, so that they cannot take it from
+// the others.
 func (c *client) reserve(n int) bool {
 	s := c.srv
-	// Strangers' share first: what they are refused does not count for the others.
+	// Strangers' share first: what they are refused does not count as taken from the others.
 	if !c.trusted && !take(&s.strangerBytes, int64(n), s.cfg.RequestBytes/strangerShare) {
 		return false
 	}
@@ -151,7 +151,7 @@ func (c *client) reserve(n int) bool {
 		if !c.trusted {
 			s.strangerBytes.Add(-int64(n))
 		}
-		if c.taken.Load()+int64(n) <= s.cfg.RequestBytes/2 { // else others' share would not do
+		if c.taken.Load()+int64(n) <= s.cfg.RequestBytes/2 { // otherwise others' share would not suffice
 			s.short.Store(true)
 		}
 		return false
@@ -160,9 +160,8 @@ func (c *client) reserve(n int) bool {
 	return true
 }
 
-// take adds n to taken unless that would exceed most. What is refused is never
-// counted, not even for a moment: others would be refused for it. A negative n
-// always succeeds.
+// take adds n to taken unless that would exceed most. What is refused is never counted, not even
+// for a moment, because others would be refused because of it. A negative n always succeeds.
 func take(taken *atomic.Int64, n, most int64) bool {
 	for {
 		old := taken.Load()
@@ -175,7 +174,7 @@ func take(taken *atomic.Int64, n, most int64) bool {
 	}
 }
 
-// trust sets whether the client has given the password.
+// trust sets whether the client has authenticated.
 func (c *client) trust(trusted bool) {
 	if trusted != c.trusted {
 		if trusted {
@@ -218,8 +217,8 @@ func (c *client) kill(by *client) {
 	}
 }
 
-// isHTTP reports whether what came is a line of an HTTP request: a web page can have
-// a browser send one here, with commands in its body.
+// isHTTP reports whether the input is a line of an HTTP request: a web page can make a browser
+// send one here, with commands in its body.
 func isHTTP(cmd *command, args [][]byte) bool {
 	if cmd == nil {
 		return is(args[0], "POST") || is(args[0], "HOST:") || len(args) == 3 && bytes.HasPrefix(args[2], []byte("HTTP/"))
@@ -227,7 +226,7 @@ func isHTTP(cmd *command, args [][]byte) bool {
 	return cmd.name == "get" && len(args) == 3 && bytes.HasPrefix(args[2], []byte("HTTP/"))
 }
 
-// do carries out one command, of which cmd is what lookup knows.
+// do executes one command; cmd is what lookup returned for it.
 func (c *client) do(cmd *command, args [][]byte) {
 	if isHTTP(cmd, args) {
 		c.srv.cfg.Logger.Warn("an HTTP request came instead of commands, perhaps an attack from a web page; the connection is closed", "from", c.addr)
@@ -267,7 +266,7 @@ func (c *client) do(cmd *command, args [][]byte) {
 	}
 }
 
-// admit refuses a command that is not known, malformed, or not allowed now.
+// admit refuses a command that is unknown, malformed, or not allowed now.
 func (c *client) admit(cmd *command, args [][]byte) bool {
 	if cmd == nil {
 		c.unknown(args)
@@ -305,7 +304,7 @@ func (c *client) carryOut(cmd *command, args [][]byte) {
 		c.wrote = true
 	}
 	if cmd.flags&exclusive != 0 || cmd.flags&unlocked != 0 && c.srv.cfg.Group != nil {
-		// What this client has collected comes first.
+		// What this client has collected is written first.
 		if err := c.settle(); err != nil {
 			c.abort(err)
 			return
@@ -381,15 +380,15 @@ func (c *client) execute(cmd *command, args [][]byte) {
 	}
 }
 
-// refuse replaces a reply for which there was no memory.
+// refuse replaces a reply for which there was not enough memory.
 func (c *client) refuse(mark int) {
 	c.w.Refused = false
 	c.w.Buf = c.w.Buf[:mark]
 	c.w.Error(errReplyOOM.Error())
 }
 
-// abort replaces all replies that may not go out by an error and ends the
-// connection: some would acknowledge what is not safe.
+// abort replaces all replies that may not be sent by an error and ends the connection: some of
+// them would acknowledge what is not safe.
 func (c *client) abort(err error) {
 	c.w.Buf, c.w.Refused = c.w.Buf[:c.safe], false
 	c.w.Error(c.told(err).Error())
@@ -425,7 +424,7 @@ func (c *client) unknown(args [][]byte) {
 	c.fault("ERR unknown command '" + string(clip(cString(args[0]), 128)) + "', with args beginning with: " + string(shown))
 }
 
-// cString returns what Redis shows of an argument, up to the first zero byte.
+// cString returns what Redis shows of an argument: the part before the first zero byte.
 func cString(b []byte) []byte {
 	b, _, _ = bytes.Cut(b, []byte{0})
 	return b

@@ -11,7 +11,7 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// shown is what CLIENT LIST of another client tells of one.
+// shown is what CLIENT LIST of another client shows of a client.
 type shown struct {
 	db, proto, queued atomic.Int64
 	cmd               atomic.Pointer[string]
@@ -38,7 +38,7 @@ func (c *client) line(me *client) string {
 		c.shown.db.Load(), c.shown.queued.Load()-1, qbuf, c.taken.Load(), cmd, max(2, c.shown.proto.Load()))
 }
 
-// show notes what CLIENT LIST tells.
+// show records what CLIENT LIST shows.
 func (c *client) show(cmd *command, args [][]byte) {
 	if len(args) > 1 && cmd.flags&hasSub != 0 {
 		name := cmd.name + "|" + lower(clip(args[1], 32))
@@ -49,7 +49,7 @@ func (c *client) show(cmd *command, args [][]byte) {
 	c.showState()
 }
 
-// showState notes what a command may change of what CLIENT LIST tells.
+// showState records those parts of it that a command may change.
 func (c *client) showState() {
 	if int64(c.db) != c.shown.db.Load() {
 		c.shown.db.Store(int64(c.db))
@@ -76,7 +76,7 @@ func (f *clientFilter) matches(c, me *client) bool {
 		(f.maxAge == 0 || int64(time.Since(c.since).Seconds()) >= f.maxAge)
 }
 
-// setKind sets the kind of clients that are meant; here all are normal.
+// setKind sets the kind of clients that are selected; here all are normal.
 func (f *clientFilter) setKind(c *client, arg []byte) bool {
 	f.kind = lower(arg)
 	switch f.kind {
@@ -131,7 +131,7 @@ func clientCommand(c *client, args [][]byte) {
 			c.reply(errSyntax)
 			return
 		}
-		c.w.OK() // nothing is evicted, nor is it known when a key was read
+		c.w.OK() // nothing is evicted, and access times are not recorded
 	case sub == "INFO" && n == 2:
 		c.w.BulkString(c.line(c))
 	case sub == "LIST":
@@ -260,7 +260,7 @@ func clientKill(c *client, args [][]byte) {
 	}
 }
 
-// What of its replies a client wants, see CLIENT REPLY.
+// Which of its replies a client wants, see CLIENT REPLY.
 const (
 	replyAll  = iota
 	replySkip // none to the next command
@@ -315,8 +315,8 @@ func (c *client) paused(cmd *command) bool {
 	return p.until.Load() != 0 && c.trusted && !(p.writes.Load() && (cmd == nil || cmd.flags&(isWrite|exclusive) == 0))
 }
 
-// wait waits while commands are paused, after sending what replies there are. A client of
-// an event loop has none here.
+// wait waits while commands are paused, after sending the replies so far. A client of an event
+// loop has none here.
 func (c *client) wait() error {
 	const step = 5 * time.Millisecond
 	p := &c.srv.pause

@@ -8,21 +8,21 @@ import (
 type flag uint16
 
 const (
-	isWrite   flag = 1 << iota // refused after the store failed
+	isWrite   flag = 1 << iota // refused after the store has failed
 	noAuth                     // allowed without a password
 	exclusive                  // world is held for writing
-	notQueued                  // carried out within MULTI
+	notQueued                  // executed at once within MULTI
 	unlocked                   // world is not held: it may take long
 	noMulti                    // refused within MULTI
 	hasSub                     // the first argument is a subcommand
 	collects                   // a SET without options or an MSET: may wait for the end of the pipeline
 	long                       // may take long
-	free                       // takes no lock but world: nothing that another client does holds it up
+	free                       // takes no lock but world, so other clients cannot delay it
 )
 
-// command is an entry of the table. A positive arity is the number of arguments,
-// the name included, a negative one the smallest; max, if not 0, the largest, which a command
-// within MULTI meets only when it is carried out.
+// command is an entry of the table. A positive arity is the number of arguments, the name
+// included, a negative one the minimum; max, if not 0, is the maximum, which within MULTI is
+// checked only when the command is executed.
 type command struct {
 	name  string
 	upper string // the name in capitals
@@ -40,17 +40,17 @@ const (
 	// A command of more arguments or bytes is a long one.
 	shortArgs  = 128
 	shortBytes = 64 << 10
-	// A command of so many bytes or arguments is one write that others wait for.
+	// A command with this many bytes or arguments is one write that others wait for.
 	heavyBytes, heavyArgs = 1 << 20, 10 * shortArgs
 )
 
-// isLong reports whether a command may keep others waiting: it is one that goes
-// over much, waits for all others, or has many or large arguments.
+// isLong reports whether a command may keep others waiting: it processes much data, waits for all
+// others, or has many or large arguments.
 func (cmd *command) isLong(args, bytes int) bool {
 	return cmd.flags&(exclusive|unlocked|long) != 0 || args > shortArgs || bytes > shortBytes
 }
 
-// isCollected reports whether the command only adds to what is written at the end.
+// isCollected reports whether the command only adds to what is written at the end of the pipeline.
 func (cmd *command) isCollected(args [][]byte) bool {
 	return cmd.flags&collects != 0 && (len(args) == 3 || cmd.name == "mset")
 }

@@ -4,8 +4,8 @@ import (
 	"sort"
 )
 
-// subcommands are those of commands that have them, with their arity, which counts both
-// names.
+// subcommands lists the subcommands of commands that have them, with their arity, which counts
+// both names.
 var subcommands = map[string]map[string]int{
 	"client": {"getname": 2, "getredir": 2, "help": 2, "id": 2, "info": 2, "kill": -3, "list": -2, "no-evict": 3, "no-touch": 3, "pause": -3,
 		"reply": 3, "setinfo": 4, "setname": 3, "unblock": -3, "unpause": 2},
@@ -17,11 +17,10 @@ var subcommands = map[string]map[string]int{
 	"slowlog": {"get": -2, "help": 2, "len": 2, "reset": 2},
 }
 
-// fits reports whether a command with so many arguments has a certain arity.
+// fits reports whether a command with so many arguments matches an arity.
 func fits(arity, args int) bool { return args == arity || arity < 0 && args >= -arity }
 
-// misfit returns why a command with these arguments is refused even within MULTI, empty if it
-// is not.
+// misfit returns why a command with these arguments is refused even within MULTI, "" if it is not.
 func (cmd *command) misfit(args [][]byte) string {
 	if !fits(cmd.arity, len(args)) {
 		return wrongArgs(cmd.name)

@@ -1,14 +1,13 @@
 // Package serve speaks the Redis protocol on a sift database: strings kept in
 // the store, and RedisBloom's BF and CF commands on filters that persist in it.
 //
-// On Linux, clients without TLS are served by event loops, see loop; elsewhere each
-// has a goroutine. The loops are written here, on the standard library's system
-// calls. The library that is kept best for it, github.com/panjf2000/gnet/v2, was
-// weighed and not taken: it keeps what a client does not take of its replies in a
-// buffer without a bound, it knows no time limits, and it has no moment after all
-// clients that were ready and before any of their replies, which is when one write to
-// the store serves them all. Nor do the commands' bounds and order leave much to
-// it beside the calls of the kernel themselves, which are four.
+// On Linux, clients without TLS are served by event loops, see loop; elsewhere each has a
+// goroutine. The loops are written here, on the standard library's system calls. The best
+// maintained library for this, github.com/panjf2000/gnet/v2, was considered and rejected: it keeps
+// unsent replies of a client in a buffer without a bound, it has no timeouts, and it has no point
+// after all ready clients were read and before any of their replies is sent, which is when one
+// write to the store serves them all. The bounds and the order of commands would leave it little
+// to do but four system calls.
 package serve
 
 import (
@@ -33,7 +32,7 @@ const (
 	FsyncAlways Fsync = iota
 	// FsyncEverySec syncs once a second.
 	FsyncEverySec
-	// FsyncNo leaves it to the operating system.
+	// FsyncNo leaves syncing to the operating system.
 	FsyncNo
 )
 
@@ -53,15 +52,15 @@ func ParseFsync(s string) (Fsync, error) {
 
 // Config configures a Server. Zero fields mean the defaults.
 type Config struct {
-	// Addr is where to listen. Default: 127.0.0.1:6380. Any but a loopback
-	// address requires Password.
+	// Addr is the address to listen on. Default: 127.0.0.1:6380. Any but a loopback address
+	// requires Password.
 	Addr string
 	// HTTPAddr is where /metrics and the status page are served; empty: nowhere.
 	// Any but a loopback address requires Password, which the browser asks for.
 	HTTPAddr string
-	// Pprof serves /debug/pprof there too.
+	// Pprof also serves /debug/pprof there.
 	Pprof bool
-	// Password is what AUTH asks for; empty: nothing.
+	// Password is what AUTH requires; empty: none.
 	Password string
 	// TLS, if not nil, is used for Addr and HTTPAddr.
 	TLS *tls.Config
@@ -75,9 +74,9 @@ type Config struct {
 	// replies that are being sent, of all clients together, beyond 1 KiB and 32 KiB
 	// each. With garbage the process takes up to twice that. Default: 256 MiB.
 	RequestBytes int64
-	// LimitMemory has the server set the garbage collector's memory limit, which is one of the
-	// whole process, to what filters, the store, clients and their requests and replies take. One server of a
-	// process may do so: closing it brings the limit from before back.
+	// LimitMemory has the server set the garbage collector's memory limit, which applies to the
+	// whole process, to what filters, the store, clients and their requests and replies take. Only
+	// one server of a process may do so: closing it restores the limit from before.
 	LimitMemory bool
 	// MaxClients bounds the connections. Default: 10000.
 	MaxClients int
@@ -85,32 +84,31 @@ type Config struct {
 	MaxBulkBytes int
 	// IdleTimeout closes connections that send nothing; 0: never.
 	IdleTimeout time.Duration
-	// AuthTimeout closes connections that have not given the password. Default: 30
-	// seconds.
+	// AuthTimeout closes connections that have not authenticated. Default: 30 seconds.
 	AuthTimeout time.Duration
-	// WriteTimeout closes connections that take less than 1 MiB of their replies in
-	// this time. Default: 30 seconds.
+	// WriteTimeout closes connections that read less than 1 MiB of their replies in this time.
+	// Default: 30 seconds.
 	WriteTimeout time.Duration
-	// NoLoops serves each client with a goroutine also where there are event loops.
+	// NoLoops serves each client with a goroutine even where there are event loops.
 	NoLoops bool
-	// Group, if not nil, replicates the store; the server then writes through it alone.
-	// Fsync, NoLoops and HTTPAddr's default are the group's.
+	// Group, if not nil, replicates the store; the server then writes only through it. Fsync,
+	// NoLoops and HTTPAddr's default follow from the group.
 	Group Group
-	// Leads says that the node leads the group as long as the server runs; others
-	// refer clients to the leader.
+	// Leads says that the node leads the group as long as the server runs; other nodes redirect
+	// clients to the leader.
 	Leads bool
-	// Pages are more pages beside the status page, by their patterns.
+	// Pages are further pages beside the status page, by their patterns.
 	Pages map[string]http.HandlerFunc
-	// Shards, if not nil, makes the server a front, which has no database: those of the
-	// groups that the node is in, with it as their Front, are added by Attach. Group is
-	// then the one that knows all nodes, and Leads is true.
+	// Shards, if not nil, makes the server a front end without a database. Attach adds the servers
+	// of the groups that the node is in, each with the front end as its Front. Group is then the
+	// directory group, and Leads is true.
 	Shards Shards
-	// Front is the server whose clients the server carries out commands for. Of its own
-	// Config, Group, Leads and Shard count; it is started by Attach.
+	// Front is the server whose clients' commands this server executes. Of its own Config only
+	// Group, Leads and Shard are used; Attach starts it.
 	Front *Server
-	// Shard is the server's part of the slots.
+	// Shard is the server's index among the Shards.
 	Shard int
-	// Logger receives what goes wrong. Default: silent.
+	// Logger receives errors and warnings. Default: silent.
 	Logger *slog.Logger
 }
 

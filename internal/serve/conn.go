@@ -65,8 +65,8 @@ func (c *client) fill() error {
 	return c.r.Fill()
 }
 
-// finish makes what the client's commands wrote as durable as is asked, and then
-// sends the replies.
+// finish makes what the client's commands wrote as durable as required, and then sends the
+// replies.
 func (c *client) finish() error {
 	if err := c.settle(); err != nil {
 		c.abort(err)
@@ -87,8 +87,8 @@ func (c *client) settle() error {
 	return err
 }
 
-// settle writes what was collected with a server, and has it as durable as is asked if
-// there are replies.
+// settle writes what was collected for a server, and makes it as durable as required if there are
+// replies.
 func (t *turn) settle(replies bool) (err error) {
 	w, s := t.writes, t.srv
 	written := false // after all that was read
@@ -105,8 +105,8 @@ func (t *turn) settle(replies bool) (err error) {
 	case s.cfg.Group != nil && w.needSync:
 		err = s.sync()
 	case s.cfg.Group == nil:
-		// Replies may show what other clients wrote, so readers wait for the sync, too. When
-		// it fails, they may still be told what was there.
+		// Replies may show what other clients wrote, so readers wait for the sync, too. If it
+		// fails, they may still get what was there.
 		if err = s.sync(); !w.needSync {
 			err = nil
 		}
@@ -122,7 +122,7 @@ func (c *client) send() error {
 	if len(c.w.Buf) == 0 {
 		return nil
 	}
-	// Deadlines cost more than most commands, so one serves for a while.
+	// Setting a deadline costs more than most commands, so one serves for a while.
 	if now := c.last.Load(); now >= c.refresh {
 		c.refresh = now + c.srv.cfg.WriteTimeout.Milliseconds()/4
 		c.moreTime()
@@ -137,7 +137,7 @@ func (c *client) send() error {
 	}
 }
 
-// refused tells a client of an error in its input, if err is one.
+// refused reports an error in the client's input to it, if err is one.
 func (c *client) refused(err error) bool {
 	if p := resp.ProtocolError(""); !errors.As(err, &p) && !errors.Is(err, resp.ErrMemory) {
 		return false
@@ -148,14 +148,14 @@ func (c *client) refused(err error) bool {
 	return true
 }
 
-// move notes that the client has sent or taken something.
+// move records that the client has sent or read something.
 func (c *client) move() {
 	if c.taken.Load() > 0 {
 		c.moved.Store(time.Now().UnixMilli())
 	}
 }
 
-// moreTime moves the deadline for writes.
+// moreTime extends the deadline for writes.
 func (c *client) moreTime() {
 	c.move()
 	if c.srv.serving.Err() != nil {

@@ -2,5 +2,5 @@
 
 package serve
 
-// cpuSeconds is how long the process has run; it is not known here.
+// cpuSeconds is the process's CPU time; here it is unknown.
 func cpuSeconds() (user, system float64) { return 0, 0 }

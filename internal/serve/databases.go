@@ -20,7 +20,7 @@ func dbsize(c *client, args [][]byte) {
 	}
 }
 
-// flushAll is FLUSHALL and FLUSHDB: it begins new generations. World is held alone.
+// flushAll is FLUSHALL and FLUSHDB: it starts new generations. World is held exclusively.
 func flushAll(c *client, args [][]byte) {
 	if len(args) > 2 || len(args) == 2 && !is(args[1], "SYNC") && !is(args[1], "ASYNC") {
 		c.reply(errSyntax)
@@ -50,8 +50,8 @@ func flushAll(c *client, args [][]byte) {
 	}
 }
 
-// setGens gives databases other generations, and forgets the filters of those that
-// no database has any more. World is held alone.
+// setGens gives databases other generations, and forgets the filters of those that no database has
+// any more. World is held exclusively.
 func (c *client) setGens(gens [numDatabases]uint32) error {
 	s := c.srv
 	c.begin()
@@ -93,7 +93,7 @@ func (c *client) setGens(gens [numDatabases]uint32) error {
 }
 
 // databaseOf returns the database of a key, given the store's key of its head, -1 if its
-// generation is of the past.
+// generation is an old one.
 func (s *Server) databaseOf(name string) int {
 	gen := binary.BigEndian.Uint32([]byte(name[1:genLen]))
 	for i := range s.gens {
