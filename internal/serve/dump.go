@@ -29,7 +29,7 @@ import (
 //	00 02 6869 0a00 e7c4f25f8a0bb0f7
 const (
 	dumpVersion = 10
-	// maxDumpVersion is Redis 7.4's, whose strings and filters are the same.
+	// maxDumpVersion is that of Redis 7.4, whose strings and filters are the same.
 	maxDumpVersion = 12
 	dumpString     = 0
 	dumpTail       = 2 + 8
@@ -67,7 +67,7 @@ func appendDumpTail(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint64(dst, dumpSum(dst))
 }
 
-// dumpLen reads a length; special is true for what is none but an encoding.
+// dumpLen reads a length; special is true if it is not a length but an encoding.
 func dumpLen(b []byte) (n uint64, special bool, rest []byte, err error) {
 	if len(b) == 0 {
 		return 0, false, nil, errFormat
@@ -127,8 +127,8 @@ func dumpedString(b []byte, most int) (value, rest []byte, err error) {
 	return value, b[packed:], err
 }
 
-// unpackLZF unpacks what LZF packed: runs of literals, a byte below 32 and one byte more
-// than that, and copies of 3 and more bytes from up to 8 KiB before.
+// unpackLZF decompresses LZF: runs of literals, preceded by a byte below 32 that is their number
+// minus one, and copies of 3 and more bytes from up to 8 KiB before.
 func unpackLZF(b []byte, size int) ([]byte, error) {
 	if size > 1<<12 && size/264 > len(b) { // no copy is longer
 		return nil, errFormat
@@ -267,7 +267,7 @@ func restore(c *client, args [][]byte) {
 	}
 }
 
-// free returns an error if a key is there that may not be replaced.
+// free returns an error if a key exists that may not be replaced.
 func (c *client) free(key []byte, replace bool) error {
 	k, _, err := c.kindOf(key)
 	if err == nil && k != kindNone && !replace {
@@ -276,7 +276,7 @@ func (c *client) free(key []byte, replace bool) error {
 	return err
 }
 
-// restoredExpiry parses the time that RESTORE is given.
+// restoredExpiry parses the time that RESTORE gets.
 func (s *Server) restoredExpiry(arg []byte, absolute bool) (int64, error) {
 	expiry, ok := resp.ParseInt(arg)
 	if !ok {
@@ -329,7 +329,7 @@ func (c *client) restoreFilter(args [][]byte, absolute, replace bool) error {
 	return err
 }
 
-// checkDump returns what is before a dump's version, if that and the checksum are right.
+// checkDump returns what precedes a dump's version, if version and checksum are valid.
 func checkDump(b []byte) ([]byte, error) {
 	if len(b) < 1+dumpTail {
 		return nil, errDump

@@ -8,7 +8,7 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// A filter is dumped as a value of RedisBloom's modules, so that it moves between both:
+// A filter is dumped as a value of RedisBloom's modules, so it can be moved in both directions:
 //
 //	type     1 byte: 7
 //	module   the name, 9 characters of 6 bits, and version 4, 10 bits, as a length
@@ -29,14 +29,14 @@ const (
 
 	moduleVersion = 4
 	moduleLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-	// The parts of the headers that come before the links.
+	// The parts of the headers that precede the links.
 	bloomHead, bloomLink = 20, 53
 	maxDumpLinks         = 1024
 )
 
 var errTightDump = errors.New("ERR DUMP of a filter with the tight layout is not supported, since RedisBloom would misread it; BF.SCANDUMP is")
 
-// moduleID is what stands for a kind of filter.
+// moduleID identifies a kind of filter.
 func moduleID(k kind) (id uint64) {
 	for _, ch := range []byte(k.String()) {
 		for i := range len(moduleLetters) {
@@ -107,14 +107,14 @@ func appendCuckoo(dst []byte, f *redisbloom.Cuckoo) []byte {
 	return dst
 }
 
-// filterDump is a filter out of a dump: the header of its SCANDUMP, and the links' bytes.
+// filterDump is a filter from a dump: the header of its SCANDUMP, and the links' bytes.
 type filterDump struct {
 	kind   kind
 	header []byte
 	links  [][]byte
 }
 
-// moduleReader reads values until one is not as it should be.
+// moduleReader reads values until one is invalid.
 type moduleReader struct {
 	b    []byte
 	most int
@@ -238,7 +238,7 @@ func (r *moduleReader) cuckoo(d *filterDump) {
 	d.header = h
 }
 
-// fillFrom makes the filter of a dump.
+// fillFrom creates the filter of a dump.
 func (s *Server) fillFrom(d *filterDump, f *filter, room uint64) (err error) {
 	var load func(iter int64, part []byte) error
 	if d.kind == kindBloom {

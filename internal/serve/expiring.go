@@ -9,9 +9,9 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// expiring is what the server keeps of the expiry index in memory: when the next key is due,
-// and a set of keys that may have an entry, as one bit for each hash. Only a key in it has to
-// be read before it is overwritten, to remove its entry in the same batch.
+// expiring is what the server keeps of the expiry index in memory: when the next key is due, and a
+// set of keys that may have an entry, as one bit per hash. Only a key in the set has to be read
+// before it is overwritten, to remove its entry in the same batch.
 type expiring struct {
 	// next is a time in ms since 1970 before which no entry is due; never: there is none.
 	next atomic.Int64
@@ -22,9 +22,9 @@ type expiring struct {
 const (
 	never        = math.MaxInt64
 	expiringBits = 1 << 20
-	// With more entries than that at the start, all keys may have one.
+	// If there are more entries than that at the start, every key may have one.
 	maxExpiring = expiringBits
-	// fewBits may stay set when no entry is left: a plain write in 64 looks its key up.
+	// fewBits may stay set when no entry is left: one plain write in 64 looks its key up.
 	fewBits = expiringBits / 64
 )
 
@@ -39,8 +39,9 @@ func (e *expiring) add(hash uint64) {
 	}
 }
 
-// due says that an entry of the index is due then. It is called after the entry was written, so
-// that a sweeper which has set next and does not find the entry finds next changed.
+// due records that an entry of the index is due at a time. It is called after the entry was
+// written, so that a sweeper that has set next and does not find the entry sees that next has
+// changed.
 func (e *expiring) due(at int64) {
 	for next := e.next.Load(); at < next; next = e.next.Load() {
 		if e.next.CompareAndSwap(next, at) {
@@ -49,7 +50,7 @@ func (e *expiring) due(at int64) {
 	}
 }
 
-// clear empties the set. World is held alone, and the index is empty.
+// clear empties the set. World is held exclusively, and the index is empty.
 func (e *expiring) clear() {
 	for i := range e.bits {
 		e.bits[i].Store(0)
@@ -88,8 +89,8 @@ func (s *Server) findExpiring() error {
 	return nil
 }
 
-// dropExpiry adds to a batch what removes the index entry of a key, if it has one,
-// before its head changes. The key's stripe is locked.
+// dropExpiry adds to a batch the removal of a key's index entry, if it has one, before its head
+// changes. The key's stripe is locked.
 func (w *writes) dropExpiry(b *sift.Batch, key []byte) error {
 	if !w.srv.expiring.has(maphash.Bytes(w.srv.seed, key)) {
 		return nil

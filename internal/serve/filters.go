@@ -11,25 +11,24 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// A filter lives in memory. What a group of commands changed is written to the
-// store as one redo entry before the replies go out; when the entries of a
-// filter have grown to its size, a checkpoint in the background writes
-// the pages that changed and removes the entries.
+// A filter lives in memory. What a group of commands changed is written to the store as one redo
+// entry before the replies are sent. When the redo entries of a filter are as large as the filter,
+// a checkpoint in the background writes the pages that changed and removes the entries.
 
 const (
-	// A checkpoint is due when the redo entries take as much as the filter, within
-	// these bounds. Adds fall on pages at random, so a checkpoint writes all of
-	// them: with less redo before it, adding would cost mostly that; with more, a
-	// restart would replay for long, which goes at some 30 MiB a second.
+	// A checkpoint is due when the redo entries are as large as the filter, within these bounds.
+	// Adds hit pages at random, so a checkpoint writes all of them: if it came earlier, adding
+	// would mostly cost that; if it came later, a restart would take long, since it replays some
+	// 30 MiB a second.
 	minRedoBytes = 1 << 20
 	maxRedoBytes = 128 << 20
-	// filterOverhead and linkOverhead are about what a filter and each of its links
-	// take beside their bits and the key.
+	// filterOverhead and linkOverhead are roughly what a filter and each of its links take in
+	// addition to their bits and the key.
 	filterOverhead = 768
 	linkOverhead   = 256
 	// redoDeletes is how many redo entries are removed in one write.
 	redoDeletes = 1024
-	// largeFilter is from how many bytes on it may take long to get the memory.
+	// largeFilter is the size from which getting the memory may take long.
 	largeFilter = 1 << 20
 	// checkpointPages is how many pages are copied while the filter is locked.
 	checkpointPages = 64
@@ -48,12 +47,12 @@ type filter struct {
 	bloom  *redisbloom.Bloom
 	cuckoo *redisbloom.Cuckoo
 	damage error  // why it could not be loaded; bloom and cuckoo are nil then
-	dead   bool   // deleted: look the key up again
+	dead   bool   // deleted: the key must be looked up again
 	lsn    uint64 // of the next redo entry
 	logged int    // bytes of redo entries since the header
 	oldest uint64 // lsn of the first redo entry in the store; the checkpointer's
 
-	// Who changed it last, and one more than that one's flushes before.
+	// The collector that changed it last, and one more than its number of flushes before that.
 	toucher   *writes
 	touchedIn uint64
 	seen      observation
@@ -69,7 +68,7 @@ type observation struct {
 	at    time.Time
 }
 
-// parts is what both kinds have for storage.
+// parts is what both kinds provide for storage.
 type parts interface {
 	Header() []byte
 	Bytes() uint64
@@ -129,14 +128,14 @@ func (w *writes) find(key []byte) *filter {
 	return f
 }
 
-// Errors whose text is what the client is told.
+// Errors whose text is sent to the client.
 var (
 	errWrongType = errors.New("WRONGTYPE Operation against a key holding the wrong kind of value")
 	errNotFound  = errors.New("ERR not found")
 	errExists    = errors.New("ERR item exists")
 	errOOM       = errors.New("OOM command not allowed when used memory > 'maxmemory'.")
 	errReplyOOM  = errors.New("OOM no memory for the reply: other clients' requests and replies take it, or it is too large")
-	errBusy      = errors.New("ERR the filter is busy") // nobody is told: the command is carried out again
+	errBusy      = errors.New("ERR the filter is busy") // never sent: the command is executed again
 	errReadOnly  = errors.New("MISCONF the store failed and takes no more writes; the server's log says why")
 )
 
@@ -171,14 +170,14 @@ func (s *Server) read(c *client, key []byte, k kind) (*filter, error) {
 	}
 }
 
-// leaves reports whether an event loop leaves the command to another goroutine, since
-// somebody may have the filter for long.
+// leaves reports whether an event loop leaves the command to another goroutine, because the filter
+// may be locked for long.
 func (c *client) leaves(f *filter) bool {
 	c.handOver = c.handOver || f.slow.Load() && c.onLoop()
 	return c.handOver
 }
 
-// willGrow reports whether an event loop leaves the command to another goroutine, since the
+// willGrow reports whether an event loop leaves the command to another goroutine, because the
 // filter, which is locked, may soon take much more memory.
 func (c *client) willGrow(f *filter) bool {
 	if f.kind != kindBloom || f.bloom.Capacity()-f.bloom.Size() > shortArgs || f.growth() < largeFilter || !c.onLoop() {
@@ -188,7 +187,7 @@ func (c *client) willGrow(f *filter) bool {
 	return true
 }
 
-// growth is about how much memory a filter, which is locked, takes when it grows.
+// growth is roughly how much memory a filter, which is locked, takes when it grows.
 func (f *filter) growth() uint64 {
 	if f.kind == kindCuckoo {
 		return f.cuckoo.Bytes() * max(1, f.cuckoo.Expansion())
@@ -197,7 +196,7 @@ func (f *filter) growth() uint64 {
 	return f.bloom.Bytes() * uint64(n)
 }
 
-// sees is called when replies will show what is in a filter, which is locked. With --fsync
+// sees is called when replies will show the contents of a filter, which is locked. With --fsync
 // always, what others have changed in it is written first.
 func (c *client) sees(f *filter) {
 	if Fsync(c.srv.fsync.Load()) != FsyncAlways || f.parts().RedoBytes() == 0 || c.srv.failed.Load() {
@@ -250,13 +249,13 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 	}
 }
 
-// create makes a filter at a key that holds nothing; errExists if it does.
+// create creates a filter at a key that holds nothing; errExists if it does.
 func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room uint64) error) error {
 	return s.createAs(c, key, k, 0, false, make)
 }
 
-// createAs makes a filter with an expiry, 0 for none, and if it is said to replaces what
-// the key holds.
+// createAs creates a filter with an expiry, 0 for none. With replace it replaces what the key
+// holds.
 func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace bool, make func(f *filter, room uint64) error) error {
 	st := s.stripe(key)
 	st.lock()
@@ -271,7 +270,7 @@ func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace b
 	}
 	st.lock()
 	defer st.unlock()
-	if err := s.vacant(c, st, key, k); err != nil && !replace { // somebody was faster
+	if err := s.vacant(c, st, key, k); err != nil && !replace { // another client was faster
 		s.filterBytes.Add(-int64(f.memory()))
 		return err
 	}
@@ -283,7 +282,7 @@ func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace b
 	c.batch.Put(nameKey(c.gen(), f.id), key)
 	c.batch.Put(filterKey(f.id, partHeader), f.header())
 	f.expiry.Store(expiry)
-	f.mu.Lock() // a checkpoint comes after the filter is there
+	f.mu.Lock() // a checkpoint must wait until the filter is stored
 	defer f.mu.Unlock()
 	c.valBuf = s.takeRedo(f, &c.batch, c.valBuf)
 	if err := c.apply(); err != nil {
@@ -310,9 +309,9 @@ func (s *Server) vacant(c *client, st *stripe, key []byte, k kind) error {
 	return nil
 }
 
-// makeFilter calls make, and takes what the filter needs from the memory for filters.
-// If that is much, the time that it takes to get it is nobody else's: no lock is held that
-// others need, but in a transaction, and an event loop leaves it to another goroutine.
+// makeFilter calls make, and takes what the filter needs from the memory for filters. If that is
+// much, nobody else waits while it is allocated: except in a transaction, no lock is held that
+// others need, and an event loop leaves it to another goroutine.
 func (s *Server) makeFilter(c *client, f *filter, make func(f *filter, room uint64) error) error {
 	large := false
 	err := s.account(int64(len(f.name)+filterOverhead+linkOverhead), func(room uint64) (uint64, error) {
@@ -339,7 +338,7 @@ func (s *Server) makeFilter(c *client, f *filter, make func(f *filter, room uint
 	return err
 }
 
-// makeLarge makes one filter at a time, so that several do not take the same memory.
+// makeLarge creates one filter at a time, so that several do not take the same memory.
 func (s *Server) makeLarge(f *filter, make func(f *filter, room uint64) error) error {
 	s.makeMu.Lock()
 	defer s.makeMu.Unlock()
@@ -358,8 +357,8 @@ func (s *Server) makeLarge(f *filter, make func(f *filter, room uint64) error) e
 	return nil
 }
 
-// account calls fn with the memory that is left for filters, less what it is known
-// to take beside bits, and takes what fn returns from it.
+// account calls fn with the memory that is left for filters, minus what the filter is known to
+// take in addition to bits, and subtracts what fn returns.
 func (s *Server) account(beside int64, fn func(room uint64) (uint64, error)) error {
 	s.growMu.Lock()
 	defer s.growMu.Unlock()
@@ -375,13 +374,13 @@ func (s *Server) account(beside int64, fn func(room uint64) (uint64, error)) err
 	return err
 }
 
-// grow calls add, which may grow a filter that is locked, first without room.
+// grow calls add, which may grow a filter that is locked; first with no memory to grow into.
 func (c *client) grow(f *filter, add func(room uint64) error) error {
 	err := add(0)
 	if !errors.Is(err, redisbloom.ErrTooLarge) {
 		return err
 	}
-	if c.onLoop() && f.growth() >= largeFilter { // a cuckoo filter: nobody knows before
+	if c.onLoop() && f.growth() >= largeFilter { // a cuckoo filter: it cannot be known before
 		c.handOver = true
 		return errBusy
 	}
@@ -394,13 +393,13 @@ func (c *client) grow(f *filter, add func(room uint64) error) error {
 	})
 }
 
-// shrunk accounts for a filter that may have given memory back.
+// shrunk accounts for a filter that may have released memory.
 func (s *Server) shrunk(f *filter, before uint64) {
 	s.filterBytes.Add(int64(f.memory()) - int64(before))
 }
 
-// forget takes the filter at a key, if there is one, out of memory, and adds to
-// a batch what makes the store forget it. st is locked.
+// forget removes the filter at a key, if there is one, from memory, and adds its removal from the
+// store to a batch. st is locked.
 func (w *writes) forget(b *sift.Batch, st *stripe, key []byte) {
 	f := w.filterAt(st, key)
 	if f == nil {
@@ -416,9 +415,9 @@ func (w *writes) forget(b *sift.Batch, st *stripe, key []byte) {
 	w.garbage = append(w.garbage, f.id)
 }
 
-// flushFilter writes what has changed in a filter as one redo entry. Its lock is
-// held, so entries go to the store in the order of the changes. After a failed write
-// there is an error also for those whose changes another one took along.
+// flushFilter writes what has changed in a filter as one redo entry. Its lock is held, so entries
+// go to the store in the order of the changes. After a failed write there is also an error for
+// clients whose changes another one has written along with its own.
 func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, error) {
 	b.Reset()
 	buf = s.takeRedo(f, b, buf)
@@ -451,8 +450,8 @@ func (s *Server) takeRedo(f *filter, b *sift.Batch, buf []byte) []byte {
 	return buf
 }
 
-// lockFilter locks a filter for the checkpointer, at no time in a transaction, whose
-// changes must not be in the store before it ends.
+// lockFilter locks a filter for the checkpointer, but never during a transaction, whose changes
+// must not be in the store before it ends.
 func (s *Server) lockFilter(f *filter) {
 	s.world.RLock()
 	f.mu.Lock()
@@ -463,10 +462,10 @@ func (s *Server) unlockFilter(f *filter) {
 	s.world.RUnlock()
 }
 
-// checkpoint writes the pages of a filter that have changed, then a header, and
-// removes the redo entries that both make up for. It goes over the pages once,
-// while the filter goes on changing: the header is of the beginning, and what is
-// newer in a page is what the redo entries from then on lead to as well.
+// checkpoint writes the pages of a filter that have changed, then a header, and removes the redo
+// entries that these replace. It goes over the pages once, while the filter goes on changing: the
+// header describes the state at the beginning, and replaying the redo entries since then is right
+// even if a page is newer than the header.
 func (s *Server) checkpoint(f *filter) error {
 	defer f.due.Store(false)
 	var b sift.Batch
@@ -484,7 +483,7 @@ func (s *Server) checkpoint(f *filter) error {
 			s.unlockFilter(f)
 			return nil
 		}
-		// The entry that explains a page must be there before the page is.
+		// The redo entry for a page's changes must be stored before the page is.
 		if buf, err = s.flushFilter(f, &b, buf); err != nil {
 			s.unlockFilter(f)
 			return err

@@ -12,40 +12,38 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// A server of a group carries out commands as any other does: on its own database,
-// under its own locks. What differs is where writes go. The leader proposes each batch
-// to the group, which applies it on all nodes, the leader's own database included; so
-// what a command reads, the time and random choices are the leader's, and what the
-// others receive is the outcome. Locks are held until the batch is applied, so the next
-// command sees it.
+// A server of a group executes commands as any other does: on its own database, under its own
+// locks. Only the way of writes differs. The leader proposes each batch to the group, which
+// applies it on all nodes, the leader's own database included. So what a command reads, the time
+// and random choices are the leader's, and the others receive the outcome. Locks are held until
+// the batch is applied, so the next command sees it.
 //
-// A server is for one term of one leader, or for a node that follows; when that
-// changes, another one takes its place. So what is in memory, such as filters, belongs
-// to one leader, and a write that a leader began before it was replaced is refused by
-// all nodes.
+// A server is for one term of one leader, or for a follower; when that changes, another server
+// replaces it. So what is in memory, such as filters, belongs to one leader, and all nodes refuse
+// a write that a leader began before it was replaced.
 //
-// Before replies go out the leader makes sure that no other was elected before what
-// they show was read: see settle.
+// Before replies are sent, the leader makes sure that no other leader was elected before the data
+// that they show was read: see settle.
 
 // Group replicates the store of a server. Its methods are called by many goroutines.
 type Group interface {
-	// Write applies a batch on the nodes of the group, and returns when it is in the
-	// server's own database. Then no other leader had begun before it was called, which is
-	// as much as Confirm tells. An error that matches ErrNotWritten says that it is not and
-	// will not be applied; after others it may be.
+	// Write applies a batch on the nodes of the group, and returns when it is in the server's own
+	// database. No other leader had begun before it was called then, so it implies what Confirm
+	// does. An error that matches ErrNotWritten means that the batch is not and will not be
+	// applied; after other errors it may be.
 	Write(b *sift.Batch) error
 	// Confirm returns nil if no other leader was elected before it was called.
 	Confirm() error
-	// Leader returns the address at which clients reach the leader. It waits for a
-	// while if none is known, and returns "" if that does not help.
+	// Leader returns the address at which clients reach the leader. It waits for a while if none
+	// is known, and returns "" if there is still none.
 	Leader(ctx context.Context) string
-	// Replicas returns how many other nodes hold all that was written. It waits until
-	// there are n, at most for so long.
+	// Replicas returns how many other nodes hold everything that was written. It waits until there
+	// are n, for a limited time.
 	Replicas(ctx context.Context, n int, most time.Duration) int
-	// State returns what is known of the group.
+	// State returns the state of the group.
 	State() GroupState
-	// Join adds a node, or gives an address of one that is there. With vote it
-	// counts in elections from then on. It returns how far the log is committed.
+	// Join adds a node, or changes the address of a member. With vote it counts in elections from
+	// then on. Join returns the commit index.
 	Join(node GroupMember, vote bool) (committed uint64, err error)
 	// Forget removes a node.
 	Forget(id string) error
@@ -73,20 +71,20 @@ type GroupMember struct {
 	Lag      int64 // entries that it does not have, as the leader knows; -1: not known
 }
 
-// groupClock is what keeps time from going back for clients when the clock is set back, or
-// another node leads, whose clock is behind: before a reply says that a key has expired, the time at which
-// it was seen to be is written to the group, and whoever leads later begins there.
+// groupClock keeps the time that clients see from going back when the clock is set back, or when
+// another node leads whose clock is behind. Before a reply reports a key as expired, the time at
+// which that was seen is written to the group, and later leaders start from it.
 type groupClock struct {
-	floor   atomic.Int64 // ms: nowMs does not go before it
+	floor   atomic.Int64 // ms: nowMs never returns less
 	seen    atomic.Int64 // ms: a key was seen to be expired then
 	decided atomic.Int64 // ms: written
-	mu      sync.Mutex   // held by who writes
+	mu      sync.Mutex   // held by the writer
 }
 
 var metaTime = []byte{spaceMeta, 't', 'i', 'm', 'e'}
 
-// What clients are told when a write to the group failed. They may send a command again
-// after CLUSTERDOWN, and many libraries do by themselves.
+// What clients are told when a write to the group has failed. They may send a command again after
+// CLUSTERDOWN, and many libraries do so by themselves.
 var (
 	errNotWritten = errors.New("CLUSTERDOWN the leader has changed, and this was not carried out")
 	errOutcome    = errors.New("UNKNOWN the leader has changed: whether this was carried out is not known")
@@ -103,8 +101,8 @@ func (s *Server) mode() string {
 	return "standalone"
 }
 
-// role is what HELLO and INFO call the server's role. A node of shards that leads none of
-// them is a slave, as in CLUSTER NODES.
+// role is what HELLO and INFO call the server's role. A node that leads no shard is a slave, as in
+// CLUSTER NODES.
 func (s *Server) role() string {
 	if s.follows() || s.shards != nil && len(s.shards.all(false)) > 0 && len(s.shards.all(true)) == 0 {
 		return "slave"
@@ -112,7 +110,7 @@ func (s *Server) role() string {
 	return "master"
 }
 
-// begin is the first write of a store, by whoever leads first.
+// begin is the first write to a store, by its first leader.
 func (s *Server) begin(b *sift.Batch) error {
 	if s.follows() {
 		return nil
@@ -120,7 +118,7 @@ func (s *Server) begin(b *sift.Batch) error {
 	return s.cfg.Group.Write(b)
 }
 
-// readTime has the clock begin where another leader's was.
+// readTime starts the clock from the time that another leader has written.
 func (s *Server) readTime() error {
 	v, err := s.db.Get(metaTime)
 	switch {
@@ -150,8 +148,8 @@ func (s *Server) store(b *sift.Batch) error {
 	return s.db.Write(b, sift.NoSync)
 }
 
-// failure is what clients are told when a write has failed. In a group confirm fails
-// then as well, and the reply is what told says.
+// failure is what clients are told when a write has failed. In a group, confirm then fails as
+// well, and told returns the reply.
 func (s *Server) failure() error {
 	if s.cfg.Group == nil {
 		return errReadOnly
@@ -159,8 +157,8 @@ func (s *Server) failure() error {
 	return errOutcome
 }
 
-// told is what a client is told whose replies may not go out. If it has written, some of
-// it may be there.
+// told is what a client gets instead of replies that may not be sent. If it has written, its
+// writes may or may not be applied.
 func (c *client) told(err error) error {
 	switch {
 	case c.srv.cfg.Group == nil:
@@ -171,7 +169,7 @@ func (c *client) told(err error) error {
 	return errNotWritten
 }
 
-// sawExpired notes that a key whose time is over was found.
+// sawExpired records that an expired key was found.
 func (s *Server) sawExpired(expiry int64) {
 	if s.cfg.Group != nil && expiry > s.clock.decided.Load() {
 		now := s.nowMs()
@@ -180,7 +178,7 @@ func (s *Server) sawExpired(expiry int64) {
 	}
 }
 
-// confirm is sync for a group: it returns nil if what commands have read was not old.
+// confirm is sync for a group: it returns nil if what commands have read was not stale.
 func (s *Server) confirm() error {
 	if s.failed.Load() {
 		return errNotWritten
@@ -191,8 +189,8 @@ func (s *Server) confirm() error {
 	return s.cfg.Group.Confirm()
 }
 
-// decideTime writes the time at which keys were seen to be expired. One client writes at a
-// time, so that what is written does not go back.
+// decideTime writes the time at which keys were seen to be expired. One client writes at a time,
+// so that the written time does not go back.
 func (s *Server) decideTime() error {
 	c := &s.clock
 	if c.seen.Load() <= c.decided.Load() {
@@ -213,8 +211,8 @@ func (s *Server) decideTime() error {
 	return nil
 }
 
-// Retire has a leader carry out no further command, and returns when the replies of those
-// under way are confirmed. Another node may lead then, or the server ends.
+// Retire stops a leader from executing further commands, and returns when the replies of those in
+// progress are confirmed. Another node may lead then, or the server may end.
 func (s *Server) Retire() {
 	s.world.Lock()
 	s.retired.Store(true)
@@ -223,7 +221,7 @@ func (s *Server) Retire() {
 	defer s.unconfirmed.Unlock()
 }
 
-// needsLeader reports whether only the leader of a group carries out a command.
+// needsLeader reports whether only the leader of a group executes a command.
 func (cmd *command) needsLeader() bool {
 	switch cmd.name {
 	case "scan", "keys", "randomkey", "dbsize", "flushall", "flushdb", "exec", "wait":
@@ -232,8 +230,7 @@ func (cmd *command) needsLeader() bool {
 	return !cmd.noKeys()
 }
 
-// canBeStale reports whether a node that follows carries out a command for a client that
-// has sent READONLY.
+// canBeStale reports whether a follower executes a command for a client that has sent READONLY.
 func (cmd *command) canBeStale() bool {
 	switch cmd.name {
 	case "get", "mget", "strlen", "getrange", "substr", "getbit", "bitcount", "bitpos", "lcs", "exists", "touch", "type", "object",
@@ -243,8 +240,8 @@ func (cmd *command) canBeStale() bool {
 	return false
 }
 
-// route reports whether this node of a group carries out a command. If not, the client
-// is told where to go, or what is wrong.
+// route reports whether this node of a group executes a command. If not, the client is told which
+// node to ask, or what is wrong.
 func (c *client) route(cmd *command, args [][]byte) bool {
 	if text := notInGroup(cmd, args); text != "" {
 		c.reject(cmd, text)
@@ -264,7 +261,7 @@ func (c *client) route(cmd *command, args [][]byte) bool {
 	s := c.srv
 	switch {
 	case s.follows() && cmd.name == "exec" && (c.broken || !c.queueing):
-		return true // EXEC says so
+		return true // EXEC reports it
 	case s.follows() && c.readsOld && cmd.canBeStale():
 		if err := s.readGens(); err != nil && !errors.Is(err, sift.ErrNotFound) {
 			return !c.reply(err)
@@ -280,7 +277,7 @@ func (c *client) route(cmd *command, args [][]byte) bool {
 	return false
 }
 
-// crossSlot refuses a command whose keys are in different slots. An EXEC ends its
+// crossSlot refuses a command whose keys are in different slots. If it is an EXEC, that ends its
 // transaction.
 func (c *client) crossSlot(cmd *command) {
 	if cmd.name == "exec" {
@@ -291,7 +288,7 @@ func (c *client) crossSlot(cmd *command) {
 	c.fault("CROSSSLOT Keys in request don't hash to the same slot")
 }
 
-// notInGroup returns why a group does not carry out a command, or "".
+// notInGroup returns why a group does not execute a command, or "".
 func notInGroup(cmd *command, args [][]byte) string {
 	switch cmd.name {
 	case "select":

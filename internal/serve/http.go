@@ -59,7 +59,7 @@ func (s *Server) listenHTTP() error {
 	return nil
 }
 
-// guard asks for the password, if there is one.
+// guard requires the password, if there is one.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.password() != "" {
@@ -75,7 +75,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// collector hands figures to Prometheus.
+// collector exports figures to Prometheus.
 type collector struct{ s *Server }
 
 var (
@@ -112,7 +112,7 @@ func (l *latency) metric() prometheus.Metric {
 	return prometheus.MustNewConstHistogram(commandLatency, total, float64(nanos)/1e9, buckets)
 }
 
-// maxFilterSeries bounds the filters that are shown and that make series.
+// maxFilterSeries bounds the filters that are shown and that have series.
 const maxFilterSeries = 200
 
 // Describe sends nothing, which makes the collector an unchecked one: what it
@@ -187,7 +187,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collectShards hands on the figures of a node's groups, but for the one that knows all nodes.
+// collectShards exports the figures of a node's groups, except for the directory group.
 func collectShards(ch chan<- prometheus.Metric, shards []shardState) {
 	for _, g := range shards {
 		of := g.Slots()

@@ -77,7 +77,7 @@ var sections = []section{
 	}},
 	{"Keyspace", false, func(c *client, v *figures, b *strings.Builder) {
 		if c.srv.follows() {
-			return // who follows does not count what changes
+			return // a follower does not count changes
 		}
 		var total [numDatabases]keyCount
 		for _, p := range c.counted() {
@@ -99,8 +99,8 @@ var sections = []section{
 	{"Filters", false, func(c *client, v *figures, b *strings.Builder) { fmt.Fprintf(b, "filters:%d\r\n", v.Filters) }},
 }
 
-// counted returns the servers whose keys INFO counts. A transaction, which holds up the
-// other clients of one, does not wait for others.
+// counted returns the servers whose keys INFO counts. A transaction, which delays the other
+// clients of one server, does not wait for other servers.
 func (c *client) counted() (out []*Server) {
 	if c.inExec {
 		return []*Server{c.srv}

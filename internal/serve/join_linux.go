@@ -9,7 +9,7 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// startLoops starts the event loops, one a processor. Clients of TLS have none.
+// startLoops starts the event loops, one per processor. Clients of TLS have none.
 func (s *Server) startLoops() error {
 	if s.cfg.TLS != nil || s.cfg.NoLoops {
 		return nil
@@ -55,7 +55,7 @@ func (s *Server) newLoop() (*loop, error) {
 	return l, nil
 }
 
-// free closes the descriptors, whose numbers others may get from then on.
+// free closes the descriptors. The system may reuse their numbers from then on.
 func (l *loop) free() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *Server) stopLoops(grace time.Duration) {
 	}
 }
 
-// toLoop hands a connection to a loop, if it is one of a kind that a loop serves. It
-// is the loop's then.
+// toLoop hands a connection to a loop, if it is of a kind that loops serve. From then on it
+// belongs to the loop.
 func (s *Server) toLoop(c *client, limits resp.Limits) bool {
 	sc, ok := c.conn.(syscall.Conn)
 	if !ok || len(s.loops) == 0 {
@@ -101,7 +101,7 @@ func (s *Server) toLoop(c *client, limits resp.Limits) bool {
 // home returns the loop that a client should be at.
 func (c *client) home() *loop { return c.srv.loops[c.id%uint64(c.srv.inUse.Load())] }
 
-// take makes a client, which is in no hand, the loop's.
+// take makes the loop the owner of a client that has none.
 func (l *loop) take(c *client) {
 	c.writes = l.writes
 	c.loop.Store(l)
@@ -138,7 +138,7 @@ func detach(conn syscall.Conn) (fd int, err error) {
 	return fd, syscall.SetNonblock(fd, true)
 }
 
-// close ends a connection. The client is not away.
+// close ends a connection. The client must not be away.
 func (l *loop) close(c *client) {
 	e := &c.event
 	if l.clients[e.fd] != c {
@@ -193,8 +193,8 @@ func (l *loop) readMail() {
 	}
 }
 
-// kill ends a connection, whatever has not been sent. What another goroutine does for the
-// client comes to its end.
+// kill ends a connection, even if replies have not been sent. What another goroutine does for the
+// client still completes.
 func (l *loop) kill(c *client) {
 	fd := c.event.fd
 	switch {
@@ -232,7 +232,7 @@ func (l *loop) resume(c *client, ms int64) {
 	}
 }
 
-// tick closes connections whose time is over.
+// tick closes connections whose time limit has passed.
 func (l *loop) tick(now time.Time) {
 	cfg := &l.srv.cfg
 	every := min(time.Second, cfg.WriteTimeout/4, cfg.AuthTimeout/4)

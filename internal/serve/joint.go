@@ -2,9 +2,9 @@ package serve
 
 import "sync"
 
-// joint writes the plain SETs that several clients of a group have collected, in one batch: a
-// write to a group takes long, and locks its keys meanwhile, which others would wait for one
-// after the other. Who comes while nobody writes does so at once. Those who come meanwhile
+// joint writes the plain SETs that several clients of a group have collected in one batch: a write
+// to a group takes long and locks its keys meanwhile, and clients would wait for one after the
+// other. A client that arrives while nobody writes, writes at once. Those that arrive meanwhile
 // wait, and then the first of them writes for all.
 type joint struct {
 	mu      sync.Mutex
