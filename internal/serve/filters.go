@@ -52,7 +52,8 @@ type filter struct {
 	logged int    // bytes of redo entries since the header
 	oldest uint64 // lsn of the first redo entry in the store; the checkpointer's
 
-	// The collector that changed it last, and one more than its number of flushes before that.
+	// The writes that it was last touched in, and one more than their number of flushes before
+	// that.
 	toucher   *writes
 	touchedIn uint64
 	seen      observation

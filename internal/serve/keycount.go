@@ -14,26 +14,27 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// A plain SET does not look whether its key exists. With a lookup in the store for each SET, SETs
+// A plain SET does not check whether its key exists. With a lookup in the store for each SET, SETs
 // in a pipeline of 16 took 1.55 times the CPU time, in one of 100 1.7 times, with all keys in
-// memory; else a lookup reads from disk. So no write counts keys.
+// memory; otherwise a lookup reads from disk. So no write counts keys.
 //
-// Instead the server keeps the numbers of keys in a snapshot, and the names of the keys
-// that writes may have changed since. Whoever asks looks these keys up in that snapshot and
-// in a new one, which takes its place. When so many keys have changed that a
-// scan is faster, names and snapshot are dropped, and the next count is a scan.
+// Instead the server keeps the numbers of keys in a snapshot, and the names of the keys that
+// writes may have changed since. A count looks these keys up in that snapshot and in a new one,
+// which replaces it. When so many keys have changed that a scan is faster, names and snapshot are
+// dropped, and the next count is a scan.
 
 const (
-	// changedShare bounds the changed keys: one of so many keys. Looking one up twice takes
-	// about as long as reading so many in a scan.
+	// changedShare bounds the changed keys: one in this many. Looking one key up twice takes about
+	// as long as reading this many in a scan.
 	changedShare = 16
-	// changedKeys and changedBytes bound them too: from below, and from above by the
+	// changedKeys and changedBytes are further bounds: a lower one, and an upper one for the
 	// memory of their names.
 	changedKeys  = 1024
 	changedBytes = 8 << 20
-	// baseLifetime is how long a base keeps old entries from being dropped if nobody asks.
+	// baseLifetime is how long a base keeps old entries from being dropped if no count is
+	// requested.
 	baseLifetime = 10 * time.Minute
-	// staleFactor is how many times as long as the last scan took INFO shows what that found.
+	// staleFactor is for how many times the duration of the last scan INFO shows its result.
 	staleFactor = 100
 )
 
@@ -46,8 +47,8 @@ type keyCounts struct {
 	mu   sync.Mutex // held by whoever counts; taken before world
 	base atomic.Pointer[countBase]
 
-	// What was found last, without keys that had expired, and how long the last scan
-	// took and when it ended. Under mu.
+	// The last result, without keys that had expired, how long the last scan took and when it
+	// ended. Under mu.
 	found   map[uint32]keyCount
 	took    time.Duration
 	scanned time.Time
@@ -68,8 +69,8 @@ type countBase struct {
 	dropped bool
 }
 
-// noteChange is called before a write that may change the head of a key. World is held from
-// here until the write has ended, or is held alone.
+// noteChange is called before a write that may change the head of a key. World is held from here
+// until the write has ended, or is held exclusively.
 func (k *keyCounts) noteChange(head []byte) {
 	if b := k.base.Load(); b != nil {
 		b.mu.Lock()
@@ -123,8 +124,7 @@ func (k *keyCounts) drop(b *countBase) {
 	}
 }
 
-// dropOld drops a base that nobody has asked for in baseLifetime, unless nothing was
-// written since.
+// dropOld drops a base that has not been used in baseLifetime, unless nothing was written since.
 func (k *keyCounts) dropOld(s *Server) {
 	if b := k.base.Load(); b != nil && time.Since(b.made) > baseLifetime {
 		b.mu.Lock()
@@ -136,9 +136,8 @@ func (k *keyCounts) dropOld(s *Server) {
 	}
 }
 
-// count returns the numbers of keys that have not expired, by generation. alone says
-// that the caller holds world alone. With stale the numbers may be old if finding out takes
-// a scan.
+// count returns the numbers of keys that have not expired, by generation. alone says that the
+// caller holds world exclusively. With stale the numbers may be old if a new count takes a scan.
 func (k *keyCounts) count(s *Server, alone, stale bool) (map[uint32]keyCount, error) {
 	if alone && !k.mu.TryLock() { // whoever holds mu may be waiting for world
 		now := s.db.Snapshot()
@@ -202,8 +201,8 @@ func (k *keyCounts) unchanged() map[uint32]keyCount {
 	return b.dbs
 }
 
-// isStaleEnough reports whether INFO shows what was found before: a count would be a scan,
-// and the last one took long for the time that has passed. Mu is held.
+// isStaleEnough reports whether INFO shows the last result: a count would be a scan, and little
+// time has passed compared with what the last scan took. Mu is held.
 func (k *keyCounts) isStaleEnough(s *Server) bool {
 	if k.found == nil || k.base.Load() != nil || time.Since(k.scanned) >= staleFactor*k.took {
 		return false
@@ -216,7 +215,7 @@ func (k *keyCounts) isStaleEnough(s *Server) bool {
 	return true
 }
 
-// cut takes a snapshot at a moment at which nobody writes, and begins a new base there.
+// cut takes a snapshot at a moment without writes, and begins a new base there.
 func (k *keyCounts) cut(s *Server, alone bool) (old, base *countBase, now *sift.Snapshot, gens []uint32) {
 	if !alone {
 		s.world.Lock()
@@ -234,7 +233,7 @@ func (s *Server) generations() (gens []uint32) {
 	return gens
 }
 
-// counted gives a base the numbers of its keys.
+// counted stores the numbers of keys in a base.
 func (b *countBase) counted(dbs map[uint32]keyCount) {
 	total := int64(0)
 	for _, n := range dbs {
@@ -247,26 +246,26 @@ func (b *countBase) counted(dbs map[uint32]keyCount) {
 	}
 	b.dbs = dbs
 	b.limit = int(max(changedKeys, total/changedShare))
-	if total == 0 { // what was deleted need not be kept
+	if total == 0 { // deleted entries need not be kept
 		b.snap.Close()
 		b.snap = nil
 	}
 }
 
-// resolve returns the numbers of keys in a snapshot, which is later than the base, or nil if
-// that takes a scan.
+// resolve returns the numbers of keys in a snapshot, which is later than the base, or nil if that
+// takes a scan.
 func (b *countBase) resolve(now *sift.Snapshot, gens []uint32) (map[uint32]keyCount, error) {
 	if b == nil {
 		return nil, nil
 	}
-	b.mu.Lock() // a base that ends is not changed by writes; drop may still come
+	b.mu.Lock() // writes do not change a base that has ended, but drop may
 	defer b.mu.Unlock()
 	if b.dbs == nil {
 		return nil, nil
 	}
 	dbs := map[uint32]keyCount{}
 	for _, gen := range gens {
-		dbs[gen] = b.dbs[gen] // a generation that is not there was empty
+		dbs[gen] = b.dbs[gen] // a missing generation was empty
 	}
 	heads, err := b.changedHeads()
 	if err != nil {
@@ -306,7 +305,7 @@ func (b *countBase) changedHeads() ([][]byte, error) {
 	return slices.CompactFunc(heads, bytes.Equal), nil
 }
 
-// countHead counts the key of a head: one or none. No snapshot has no keys.
+// countHead counts the key of a head: one or none. A nil snapshot has no keys.
 func countHead(snap *sift.Snapshot, key []byte) (n keyCount, err error) {
 	if snap == nil {
 		return keyCount{}, nil
@@ -369,8 +368,8 @@ func (s *Server) withoutExpired(snap *sift.Snapshot, raw map[uint32]keyCount) (m
 	return dbs, nil
 }
 
-// countExpired counts the keys that have expired, by the index, and if it has more than most
-// entries that are due by all keys.
+// countExpired counts the keys that have expired: by the index, or by all keys if more than most
+// entries of the index are due.
 func (s *Server) countExpired(snap *sift.Snapshot, gen uint32, most int64) (gone int64, err error) {
 	prefix := appendSpace(nil, spaceExpiry, gen)
 	now := s.nowMs()
@@ -401,10 +400,9 @@ func (s *Server) countExpired(snap *sift.Snapshot, gen uint32, most int64) (gone
 	return gone, nil
 }
 
-// The numbers of keys are kept from one run to the next as a value under "m" "keys": the
-// sequence number of the write that wrote it, and of each database in turn how many keys
-// it had and how many of them had an expiry, 8 bytes each. They hold if that was the store's last
-// write.
+// The numbers of keys are kept from one run to the next as a value under "m" "keys": the sequence
+// number of the write that wrote it, and for each database in turn how many keys it had and how
+// many of them had an expiry, 8 bytes each. They are valid if that was the store's last write.
 
 // saveCounts is the server's last write, with the numbers of keys if they are known.
 func (s *Server) saveCounts() error {
@@ -429,7 +427,7 @@ func (s *Server) saveCounts() error {
 	return s.db.Put(metaKeys, v, sift.Sync)
 }
 
-// readCounts begins with the numbers of keys that the last run has left, if it has.
+// readCounts starts from the numbers of keys that the last run has left, if there are any.
 func (s *Server) readCounts() error {
 	if s.cfg.Group != nil {
 		return nil
@@ -454,9 +452,9 @@ func (s *Server) readCounts() error {
 	return nil
 }
 
-// Repaired is to be called after a repair of a database, which may have lost keys or brought
-// old ones back: what a server has saved about them is removed. It does nothing to a database
-// that no server wrote.
+// Repaired must be called after a repair of a database, which may have lost keys or brought old
+// ones back: it removes what a server has saved about them. If no server wrote the database, it
+// does nothing.
 func Repaired(db *sift.DB) error {
 	format, err := db.Get(metaFormat)
 	if errors.Is(err, sift.ErrNotFound) || err == nil && string(format) != formatVersion {

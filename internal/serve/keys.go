@@ -8,12 +8,11 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// partArgs is how many arguments of a long command are carried out before others may go
-// first.
+// partArgs is how many arguments of a long command are processed before others may go first.
 const partArgs = 1000
 
-// parts calls fn with some arguments at a time. In between others may go first, but in a
-// transaction: the command is not atomic where it has more than partArgs.
+// parts calls fn with some arguments at a time. Except in a transaction, others may go first in
+// between: a command with more than partArgs is not atomic.
 func (c *client) parts(args [][]byte, fn func(part [][]byte) error) error {
 	for {
 		part := args[:min(len(args), partArgs)]
@@ -38,7 +37,7 @@ func del(c *client, args [][]byte) {
 	}
 }
 
-// removeAll removes keys, whose stripes are locked, and counts those that were there.
+// removeAll removes keys, whose stripes are locked, and counts those that existed.
 func (c *client) removeAll(keys [][]byte, n *int64) error {
 	seen := map[string]bool{}
 	for _, key := range keys {
@@ -173,7 +172,7 @@ func expire(c *client, args [][]byte) {
 	}
 }
 
-// setExpiry changes the expiry of a key that is there. Its stripe is locked.
+// setExpiry changes the expiry of an existing key. Its stripe is locked.
 func (c *client) setExpiry(key []byte, expiry int64) error {
 	var h head
 	if _, err := c.look(key, func(was head) error {
@@ -203,8 +202,8 @@ func persist(c *client, args [][]byte) {
 	}
 }
 
-// rename gives what a key holds to another key, perhaps of another database, and
-// reports whether there was something. Stripes are locked.
+// rename moves what a key holds to another key, perhaps of another database, and reports whether
+// there was something. Stripes are locked.
 func (c *client) rename(from []byte, db int, to []byte) (bool, error) {
 	var h head
 	found, err := c.look(from, func(was head) error {

@@ -33,8 +33,8 @@ func keys(c *client, args [][]byte) {
 	}
 }
 
-// eachKey calls fn with the keys of the database from one on, in order, until it says no,
-// and in a transaction at last with those that it has changed.
+// eachKey calls fn with the keys of the database from one on, in order, until fn returns false,
+// and in a transaction finally with those that it has changed.
 func (c *client) eachKey(from []byte, fn func(key []byte, h head) (bool, error)) error {
 	prefix := appendSpace(nil, spaceHead, c.gen())
 	o := &sift.IterOptions{Prefix: prefix, DontFillCache: true}

@@ -8,10 +8,10 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// What the store holds. Numbers in keys are big-endian. gen is the generation of a
-// database, 4 bytes: each has one of its own, and FLUSHDB gives it the next that was
-// never used, so that it takes no longer for many keys than for one; what other
-// generations left is removed in the background.
+// What the store holds. Numbers in keys are big-endian. gen is the generation of a database, 4
+// bytes. Each database has its own, and FLUSHDB gives it the next one that was never used, so
+// FLUSHDB takes no longer for many keys than for one. What old generations left is removed in the
+// background.
 //
 //	"k" gen key              the head of a key: what it is, and a string's value
 //	"x" gen expiry key       a key's expiry in ms since 1970, 8 bytes, in order
@@ -34,8 +34,7 @@ import (
 //
 //	81 00000000000003e8 6869
 //
-// An entry under "x" that does not agree with the head of its key is old and means
-// nothing.
+// An entry under "x" that does not agree with the head of its key is old and has no effect.
 const (
 	spaceHead   = 'k'
 	spaceExpiry = 'x'
@@ -110,14 +109,13 @@ func appendHead(dst []byte, h head) []byte {
 	return append(dst, h.payload...)
 }
 
-// nowMs is the time in ms since 1970, but no time before what the server's group has seen.
+// nowMs is the time in ms since 1970, but never less than what the server's group has seen.
 func (s *Server) nowMs() int64 { return max(time.Now().UnixMilli(), s.clock.floor.Load()) }
 
-// over reports whether what has an expiry, or none if it is 0, has expired. It reads the clock only
-// if it has to.
+// over reports whether an expiry, 0 for none, has passed. It reads the clock only if necessary.
 func (s *Server) over(expiry int64) bool { return expiry != 0 && expiry <= s.nowMs() }
 
-// genLen is how long a space and a generation are.
+// genLen is the length of a space and a generation.
 const genLen = 5
 
 func appendSpace(dst []byte, space byte, gen uint32) []byte {
@@ -155,8 +153,8 @@ func redoKey(id, lsn uint64) []byte {
 	return binary.BigEndian.AppendUint64(filterKey(id, partRedo), lsn)
 }
 
-// look calls fn with a key's head, which lives as long as the call. It reports
-// whether there is one that has not expired.
+// look calls fn with a key's head, which is valid during the call. It reports whether there is one
+// that has not expired.
 func (w *writes) look(key []byte, fn func(head) error) (found bool, err error) {
 	err = w.view(key, func(v []byte) error {
 		h, err := decodeHead(v)
@@ -176,8 +174,8 @@ func (w *writes) look(key []byte, fn func(head) error) (found bool, err error) {
 	return found, err
 }
 
-// view calls fn with what is stored of a key's head, if it is there: with what a
-// transaction has changed, where one is being carried out.
+// view calls fn with what is stored as a key's head, if it exists, including the changes of the
+// transaction that is being executed.
 func (w *writes) view(key []byte, fn func(v []byte) error) error {
 	w.keyBuf = w.headKey(w.keyBuf[:0], key)
 	if w.overlay != nil {

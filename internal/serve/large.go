@@ -9,11 +9,11 @@ import (
 )
 
 // Commands on large values take a multiple of the value's memory while they run: the block that it
-// is read from, copies of it, and the batch that it is written with. So they wait until those
-// before them leave enough, and an event loop leaves them to other goroutines before it has read the
-// value. How large a value is the server knows once it has seen it.
+// is read from, copies of it, and the batch that it is written with. So they wait until the
+// commands before them leave enough memory, and an event loop leaves them to other goroutines
+// before it has read the value. The server knows how large a value is once it has seen it.
 
-// largeCommands are the commands on large values under way. Nobody holds a lock while waiting for
+// largeCommands are the commands on large values in progress. No lock is held while waiting for
 // them.
 type largeCommands struct {
 	turn sync.Mutex // held by the next one
@@ -57,7 +57,7 @@ func (v *largeValues) at(seed maphash.Seed, key []byte) *atomic.Uint32 {
 	return &v.sizes[maphash.Bytes(seed, key)>>40%uint64(len(v.sizes))]
 }
 
-// saw notes the size of a value that was read or is to be written.
+// saw records the size of a value that was read or is to be written.
 func (s *Server) saw(key []byte, size int) {
 	v := &s.large
 	if size > shortBytes {
@@ -89,14 +89,14 @@ func (s *Server) largest(cmd *command, args [][]byte) (size int64) {
 }
 
 const (
-	// readCopies and writeCopies are how many times a large value is in memory, for which no memory
-	// is reserved, while a command reads it, or has come with it.
+	// readCopies and writeCopies are how many copies of a large value, for which no memory is
+	// reserved, a command holds while it reads the value, or has received it.
 	readCopies  = 2
 	writeCopies = 3
 )
 
-// needs returns how much memory a command takes that is one on large values, else 0. Those that run
-// with nothing between them wait for nobody.
+// needs returns how much memory a command on large values takes, 0 for others. Commands that run
+// with nothing in between wait for no others.
 func (c *client) needs(cmd *command, args [][]byte) (n int64) {
 	if c.r == nil || c.onLoop() {
 		return 0
@@ -111,14 +111,14 @@ func (c *client) needs(cmd *command, args [][]byte) (n int64) {
 // carryOutLarge carries out a command when there are n bytes for it.
 func (c *client) carryOutLarge(cmd *command, args [][]byte, n int64) {
 	held := c.held
-	if held { // what was collected belongs to the generations that there are now
+	if held { // what was collected belongs to the present generations
 		if err := c.commit(); err != nil {
 			c.abort(err)
 			return
 		}
 	}
-	c.release()          // not to have others wait as well
-	c.moved.Store(never) // it is not the client that does nothing
+	c.release()          // so that others do not wait as well
+	c.moved.Store(never) // the client is not to blame for the wait
 	c.srv.larges.enter(n)
 	defer func() {
 		c.srv.larges.leave(n)

@@ -14,8 +14,8 @@ type limitedListener struct {
 	room chan struct{}
 }
 
-// Accept waits for a connection. One for which there is no room is closed, so that
-// silent ones keep nobody waiting for longer than their own time limit.
+// Accept waits for a connection. If there is no room for it, it is closed, so that silent
+// connections delay others no longer than their own time limit.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()

@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// loadFilters reads the filters of all databases. One that cannot be read is known as
-// damaged, and reported: commands on it fail, those on others do not.
+// loadFilters reads the filters of all databases. One that cannot be read is marked as damaged and
+// reported: commands on it fail, those on others do not.
 func (s *Server) loadFilters() error {
 	for db := range numDatabases {
 		gen := s.gens[db].Load()
@@ -74,7 +74,7 @@ func (s *Server) loadFilter(f *filter) error {
 	if len(value) < 8 {
 		return errHead
 	}
-	// What is stored was within the limit when it was made.
+	// What is stored was within the limit when it was created.
 	const noLimit = 1 << 50
 	f.lsn = binary.BigEndian.Uint64(value)
 	f.oldest = f.lsn

@@ -9,60 +9,59 @@ import (
 	"time"
 )
 
-// An event loop serves many clients on one goroutine. Each of its rounds asks the
-// kernel which clients have sent something, reads what each has sent, carries it out,
-// then makes one write to the store of what all of them changed, and only then sends
-// the replies. Next to a goroutine a client that saves, a command, a read that
-// finds nothing, a switch of goroutines and often the waking of a thread.
+// An event loop serves many clients on one goroutine. Each of its rounds asks the kernel which
+// clients have sent something, reads what each has sent, executes it, then makes one write to the
+// store of what all of them changed, and only then sends the replies. Compared with a goroutine
+// per client, that saves, per command, a read that finds nothing, a switch of goroutines and often
+// the waking of a thread.
 //
-// Nothing in a loop waits for a client: sockets do not block, and one that takes no
-// more is left until the kernel says that it does. What may take long is handed to
-// a goroutine, with the client, which comes back when it is done: commands that
-// isLong tells, those that EXEC or CLIENT PAUSE holds up, syncs before a reply, and all
-// commands for a while when they were slow of late, as when the store reads from a disk
-// or holds writes up.
+// Nothing in a loop waits for a client: sockets do not block, and a client that accepts no more is
+// left alone until the kernel reports that it does. What may take long is handed to a goroutine,
+// together with the client, which comes back when it is done: commands for which isLong is true,
+// those that EXEC or CLIENT PAUSE delays, syncs before a reply, and for a while all commands if
+// they have been slow lately, as when the store reads from a disk or delays writes.
 //
-// A client that sends a long pipeline and reads its replies only afterwards is served as
-// well: up to a share of the memory for requests and replies, they wait for it.
+// A client that sends a long pipeline and reads its replies only afterwards is served as well: up
+// to a share of the memory for requests and replies, they wait for it.
 //
-// A client is in at most one hand: its loop's or, while event.away, another's.
+// A client belongs to one goroutine at a time: its loop's or, while event.away, another one.
 //
 // There is a loop for each processor, but not all are in use: see balance.
 
 const (
 	maxLoops = 16
-	// fewBytes is what is read from a client at once if memory is short: a Reader keeps
-	// so much without asking.
+	// fewBytes is what is read from a client at once if memory is short: a Reader holds this much
+	// without reserving it.
 	fewBytes = 1 << 10
-	// oweShare is what part of the memory for requests and replies may wait for one client.
+	// oweShare is the share of the memory for requests and replies that may wait for one client.
 	oweShare = 4
-	// turnCommands is how many commands of a client are carried out in a round.
+	// turnCommands is how many commands of a client are executed in a round.
 	turnCommands = 1024
-	// roundCommands is how many are before their replies go out: an EXEC waits for a
-	// round to end.
+	// roundCommands is how many commands are executed before their replies are sent: an EXEC waits
+	// for a round to end.
 	roundCommands = 4096
 	// loopKept is what a loop keeps of each kind of memory.
 	loopKept = 1 << 20
-	// maxEvents is how many clients one call of the kernel names.
+	// maxEvents is how many clients one system call reports.
 	maxEvents = 256
 	// shareEvery is how often a busy loop lets other goroutines run.
 	shareEvery = 200 * time.Microsecond
-	// Commands are slow from slowCommand on, on the average of some rounds, and
-	// then goroutines carry them out for slowTime.
+	// Commands are slow from slowCommand on, on average over some rounds, and goroutines then
+	// execute them for slowTime.
 	slowCommand = 50 * time.Microsecond
 	slowTime    = 100 * time.Millisecond
 )
 
 const allEvents = syscall.EPOLLIN | syscall.EPOLLOUT | syscall.EPOLLRDHUP | 1<<31 // edge-triggered
 
-// event is what a loop knows of its client.
+// event is the loop's state of a client.
 type event struct {
 	fd       int
 	away     bool // in another goroutine's hands
-	readable bool // a read may bring something
-	hungUp   bool // a read brings the end, at last
+	readable bool // a read may return something
+	hungUp   bool // a read returns the end, eventually
 	db       int  // the database that is selected
-	more     bool // the Reader may hold a whole command
+	more     bool // the Reader may hold a complete command
 	inRound  bool // replies wait for the end of the round
 	again    bool // in loop.again
 	blocked  bool // the kernel takes no more
@@ -143,7 +142,7 @@ func (l *loop) run() {
 		n := poll(l.epoll, l.events[:])
 		if n <= 0 && len(l.again) == 0 {
 			if l.srv.oneProc {
-				runtime.Gosched() // what was handed on waits for this processor
+				runtime.Gosched() // what was handed over waits for this processor
 			}
 			n = l.sleep()
 		}
@@ -215,7 +214,7 @@ func (l *loop) carryOut(n int, now time.Time) {
 		}
 	}
 	for _, c := range again {
-		if l.clients[c.event.fd] == c { // it has not been closed, nor does it move from here
+		if l.clients[c.event.fd] == c { // it has not been closed and has not moved
 			c.event.again = false
 			if commands += l.turn(c, ms, spread); commands-finished >= roundCommands {
 				finished = commands
@@ -227,7 +226,7 @@ func (l *loop) carryOut(n int, now time.Time) {
 	l.spare = again
 	l.finish(ms)
 	l.commands.Add(uint64(commands))
-	// With few commands, nobody waits much for another's.
+	// With few commands, no client waits long for another's.
 	if commands >= 4 && !spread {
 		slow := l.srv.slowCommand
 		l.pace += (time.Since(now)/time.Duration(commands) - l.pace) / 4
@@ -238,7 +237,7 @@ func (l *loop) carryOut(n int, now time.Time) {
 	}
 }
 
-// later has the client's next turn come without an event.
+// later gives the client its next turn without an event.
 func (l *loop) later(c *client) {
 	if !c.event.again {
 		c.event.again = true
@@ -283,7 +282,7 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 			case c.refused(err):
 				l.send(c, ms)
 			case err == io.EOF && len(c.w.Buf) > 0:
-				c.quit = true // when it has taken its replies
+				c.quit = true // when it has read its replies
 			default:
 				l.close(c)
 			}
@@ -303,7 +302,7 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 		if n == 0 {
 			break
 		}
-		if n > shortArgs { // to have them takes long, too
+		if n > shortArgs { // collecting them takes long, too
 			c.r.Unread()
 			handOn = true
 			break
@@ -346,8 +345,8 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	return commands
 }
 
-// hold holds world until the end of the round, and reports false instead of waiting for
-// who holds it alone, or waits to: others may hold it for long before that one.
+// hold holds world until the end of the round. It reports false instead of waiting for a goroutine
+// that holds world exclusively, or waits to: other readers may delay that one for long.
 func (l *loop) hold() bool {
 	if !l.writes.held {
 		l.writes.held = l.srv.world.TryRLock()
@@ -355,20 +354,20 @@ func (l *loop) hold() bool {
 	return l.writes.held
 }
 
-// leaves reports whether a command is left to another goroutine: because it may take long,
-// or has to wait, perhaps for what a heavy command holds. With --fsync always nobody gets a
-// reply during a sync anyway, so there it is better to find more writes after it.
+// leaves reports whether a command is left to another goroutine: because it may take long, or has
+// to wait, perhaps for what a heavy command holds. With --fsync always no client gets a reply
+// during a sync anyway, so there it is better to find more writes after it.
 func (l *loop) leaves(c *client, cmd *command, args [][]byte) bool {
 	return cmd != nil && (cmd.isLong(len(args), c.r.Size()) || l.srv.largest(cmd, args) > 0) || c.paused(cmd) ||
 		l.srv.heavy.Load() > 0 && (cmd == nil || cmd.flags&free == 0) ||
 		cmd != nil && cmd.flags&isWrite != 0 && l.srv.syncing.Load() && Fsync(l.srv.fsync.Load()) != FsyncAlways
 }
 
-// onLoop reports whether an event loop carries out the client's commands, and nobody that
+// onLoop reports whether an event loop executes the client's commands, and not a goroutine that
 // may wait.
 func (c *client) onLoop() bool { return c.loop.Load() != nil && !c.event.away }
 
-// handOn has another goroutine carry out what the client has sent.
+// handOn has another goroutine execute what the client has sent.
 func (l *loop) handOn(c *client) {
 	if c.wrote {
 		if err := l.writes.commit(); err != nil {
@@ -400,7 +399,7 @@ func (l *loop) help(c *client) {
 			break
 		}
 		cmd := c.lookup(args[0])
-		if len(c.w.Buf) > c.safe && c.paused(cmd) { // the replies go out first
+		if len(c.w.Buf) > c.safe && c.paused(cmd) { // the replies are sent first
 			c.r.Unread()
 			c.event.more = true
 			break
@@ -467,7 +466,7 @@ func (l *loop) finish(ms int64) {
 	l.sync()
 }
 
-// sync has another goroutine make durable what clients wait for, all in one.
+// sync has another goroutine make durable what clients wait for, all at once.
 func (l *loop) sync() {
 	if l.syncing || len(l.waiting) == 0 {
 		return
@@ -487,8 +486,8 @@ func (c *client) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// mayOwe reports whether commands are carried out although the client does not yet take
-// the replies to those before.
+// mayOwe reports whether commands are executed although the client does not yet read the replies
+// to earlier ones.
 func (l *loop) mayOwe(c *client) bool {
 	e := &c.event
 	if c.quit || l.closing || !e.more && !e.readable {
@@ -503,7 +502,7 @@ func (l *loop) mayOwe(c *client) bool {
 	return int64(len(c.w.Buf)) < most/oweShare && l.srv.requestBytes.Load() < most/2 && c.w.Grow(replyBytes)
 }
 
-// send sends replies, as much as the kernel takes and others have the time for.
+// send sends replies, as much as the kernel accepts and as others can wait for.
 func (l *loop) send(c *client, ms int64) {
 	e := &c.event
 	c.safe = len(c.w.Buf)

@@ -6,25 +6,26 @@ import (
 )
 
 const (
-	// limitEvery is how often the memory limit follows what is in memory.
+	// limitEvery is how often the memory limit is adjusted to what is in memory.
 	limitEvery = time.Second
-	// clientMemory is about what a connection takes: its buffers and a stack.
+	// clientMemory is roughly what a connection takes: its buffers and a stack.
 	clientMemory = 48 << 10
-	// otherMemory is for flushes, compactions, and what has grown since the last look.
+	// otherMemory is for flushes, compactions, and what has grown since the last adjustment.
 	otherMemory = 128 << 20
-	// garbageFactor is what requests and replies take with garbage, relative to RequestBytes.
+	// garbageFactor is how much requests and replies take with garbage, relative to RequestBytes.
 	garbageFactor = 2
 )
 
-// When memory for requests and replies is short, clients that hold a share of it and have neither sent
-// nor taken anything for shortTime are closed: others would be refused until WriteTimeout, or for
-// ever where a client has sent half of a request. Redis does so with maxmemory-clients.
+// When memory for requests and replies is short, clients that hold a share of it and have neither
+// sent nor read anything for shortTime are disconnected: otherwise others would be refused until
+// WriteTimeout, or forever if a client has sent half of a request. Redis does so with
+// maxmemory-clients.
 const (
 	shortTime  = 2 * time.Second
 	shortShare = 64
 )
 
-// evict closes clients of which others have been refused memory.
+// evict disconnects clients because of which others have been refused memory.
 func (s *Server) evict() {
 	tick := time.NewTicker(s.shortTime / 4)
 	defer tick.Stop()
@@ -50,9 +51,9 @@ func (s *Server) evict() {
 	}
 }
 
-// limitMemory sets the garbage collector's memory limit to what there is in memory. Without a limit
-// so close to it the heap would grow to twice what is live, filters included. The limit that was set
-// before is back when the server is closed.
+// limitMemory sets the garbage collector's memory limit according to what is in memory. With a
+// looser limit the heap would grow to twice what is live, filters included. The earlier limit is
+// restored when the server is closed.
 func (s *Server) limitMemory() {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	tick := time.NewTicker(limitEvery)

@@ -59,7 +59,7 @@ func execCommand(c *client, args [][]byte) {
 	}
 }
 
-// enqueue keeps a command for EXEC. Its memory counts as a request's.
+// enqueue keeps a command for EXEC. Its memory counts as part of a request.
 func (c *client) enqueue(args [][]byte) {
 	size := 64
 	for _, a := range args {

@@ -15,7 +15,7 @@ var (
 	errDBIndex = errors.New("ERR DB index is out of range")
 )
 
-// sharedInts is how many numbers, from 0 on, Redis has but one of each, for all keys.
+// sharedInts is how many numbers, from 0 on, Redis stores only once for all keys.
 const sharedInts = 10000
 
 // object is OBJECT.
@@ -52,14 +52,13 @@ func object(c *client, args [][]byte) {
 	}
 }
 
-// badSubcommand refuses a subcommand of which misfit does not know that there are too many
-// arguments.
+// badSubcommand refuses a subcommand that misfit has let pass.
 func (c *client) badSubcommand(args [][]byte) {
 	c.w.Error("ERR unknown subcommand or wrong number of arguments for '" + string(clip(cString(args[1]), 128)) + "'. Try " +
 		strings.ToUpper(string(args[0])) + " HELP.")
 }
 
-// help replies with what HELP says.
+// help replies with the text of HELP.
 func (c *client) help(name string, lines ...string) {
 	c.w.Array(len(lines) + 3)
 	c.w.Simple(name + " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")
@@ -70,7 +69,7 @@ func (c *client) help(name string, lines ...string) {
 	c.w.Simple("    Print this help.")
 }
 
-// memoryCommand is MEMORY, of which there is USAGE alone.
+// memoryCommand is MEMORY, of which only USAGE exists.
 func memoryCommand(c *client, args [][]byte) {
 	switch {
 	case is(args[1], "HELP") && len(args) == 2:

@@ -1,9 +1,9 @@
 package serve
 
-// largePending is from how many bytes on collected SETs are a large MSET, whose stripes are locked
-// for no longer than the write takes. A key's old entry in the expiry index means nothing once the
-// key has changed, so it is found before and removed afterwards, some at a time. What others do
-// to the key meanwhile, or a crash, may leave an entry that the sweeper removes when it is due.
+// largePending is the size from which collected SETs are a large MSET, whose stripes are locked no
+// longer than the write takes. A key's old entry in the expiry index means nothing once the key
+// has changed, so it is found before the write and removed afterwards, some at a time. What others
+// do to the key meanwhile, or a crash, may leave an entry; the sweeper removes it when it is due.
 const largePending = 2 * pendBytes
 
 // oldExpiry is the expiry of a key before it is overwritten.
@@ -63,8 +63,8 @@ func (w *writes) removeOld(old []oldExpiry) error {
 	return nil
 }
 
-// dropOld adds to the batch what removes an old entry. One whose key cannot be read is left to the
-// sweeper. The key's stripe is locked.
+// dropOld adds the removal of an old entry to the batch. One whose key cannot be read is left to
+// the sweeper. The key's stripe is locked.
 func (w *writes) dropOld(o oldExpiry) {
 	again := false
 	err := w.view(o.key, func(v []byte) error {

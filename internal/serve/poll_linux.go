@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// System calls that do not block are made without telling the scheduler, which costs
-// a good part of what they cost themselves; long copies tell it.
+// System calls that do not block are made without telling the scheduler, which costs a good part
+// of what they cost themselves; for long copies it is told.
 const shortCopy = 64 << 10
 
 // poll returns how many events there are, without waiting.
@@ -19,7 +19,7 @@ func poll(epoll int, events []syscall.EpollEvent) int {
 	return int(n)
 }
 
-// sleepPoll waits for events, for up to so many ms, -1: for ever.
+// sleepPoll waits for events for at most the given ms, -1: forever.
 func sleepPoll(epoll int, events []syscall.EpollEvent, timeout int) int {
 	n, _, errno := syscall.Syscall6(syscall.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(timeout), 0, 0)
 	if errno != 0 {

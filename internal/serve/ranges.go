@@ -124,7 +124,7 @@ func msetNX(c *client, args [][]byte) {
 	}
 }
 
-// getEX is GETEX. The time is looked at only if the key is there.
+// getEX is GETEX. The time is checked only if the key exists.
 func getEX(c *client, args [][]byte) {
 	o, err := parseStringOptions(args[2:], "getex")
 	if c.reply(err) {
@@ -153,7 +153,7 @@ func getEX(c *client, args [][]byte) {
 	c.bulk(was, err)
 }
 
-// longestFloat is how long numbers are that Redis reads.
+// longestFloat is the length of the longest number that Redis reads.
 const longestFloat = 5<<10 - 1
 
 // longFloat is a number as Redis' long double has it, with 64 bits of mantissa.
