@@ -49,16 +49,6 @@ var Workloads = []Workload{
 	{"group", 120, runGroup},
 }
 
-// WorkloadNamed returns a workload.
-func WorkloadNamed(name string) Workload {
-	for _, w := range Workloads {
-		if w.Name == name {
-			return w
-		}
-	}
-	panic("no workload " + name)
-}
-
 // runFill writes ascending keys, with occasional syncs.
 func runFill(e *Env, n int) {
 	e.Open()

@@ -58,10 +58,10 @@ func (b *band) placeBucket(classes [numClasses][]uint64, starts, first uint64) i
 // a duplicate's, needs no row.
 //
 // As long as an equation's first row is taken, the equation of that row is added to it, which
-// cancels that row. This is a chain of some 20 dependent steps, so three equations are
-// processed in an interleaved way. They may take each other's rows: no order is better than
-// another. The code for the three is written out, since the compiler keeps only variables,
-// not array elements, in registers.
+// cancels that row. This is a chain of some 20 dependent steps, so the chains of three
+// equations are interleaved. They may take each other's rows: no order is better than another.
+// The three parts of the loop are the same but for their variables, which stay in registers;
+// with helper functions, or with one part and the three rotated, a build takes 3 to 15 % longer.
 func (b *band) place(hashes []uint64, starts, first uint64) bool {
 	if cap(b.queue) < len(hashes) {
 		b.queue = make([]equation, 2*len(hashes))
