@@ -7,7 +7,7 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// save writes all that is in memory to the store's tables.
+// save writes everything in memory to the store's tables.
 func (s *Server) save() error {
 	if err := s.sync(); err != nil {
 		return err
@@ -73,8 +73,8 @@ func waitCommand(c *client, args [][]byte) {
 	}
 }
 
-// shutdown is SHUTDOWN: Serve returns, and whoever called it closes the server. All that
-// was acknowledged is kept, whatever is asked for.
+// shutdown is SHUTDOWN: Serve returns, and its caller closes the server. Everything acknowledged
+// is kept, whatever the arguments.
 func shutdown(c *client, args [][]byte) {
 	for _, a := range args[1:] {
 		if is(a, "ABORT") {

@@ -8,8 +8,8 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// cursors remember where scans are. A key can be longer than a cursor, so a
-// cursor is a number that the server gives out; it forgets the oldest.
+// cursors stores the positions of scans. A key can be longer than a cursor, so a cursor is a
+// number that the server assigns; it forgets the oldest.
 type cursors struct {
 	mu     sync.Mutex
 	oldest uint64 // of those that are kept
@@ -19,7 +19,7 @@ type cursors struct {
 }
 
 const (
-	// maxCursors is how many scans may be under way.
+	// maxCursors is how many scans may be in progress.
 	maxCursors = 4096
 	// cursorBytes bounds the keys that they keep; the newest is always kept.
 	cursorBytes = 16 << 20
@@ -42,7 +42,7 @@ func (k *cursors) add(next []byte) uint64 {
 	return k.last
 }
 
-// get returns a cursor's place. It stays, so that a client may ask again.
+// get returns a cursor's position. It is kept, so that a client may ask again.
 func (k *cursors) get(id uint64) ([]byte, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -52,7 +52,7 @@ func (k *cursors) get(id uint64) ([]byte, bool) {
 
 func scan(c *client, args [][]byte) {
 	id, ok := int64(0), true
-	if len(cString(args[1])) > 0 { // else it is 0, in Redis
+	if len(cString(args[1])) > 0 { // otherwise it is 0 in Redis
 		id, ok = resp.ParseInt(args[1])
 	}
 	if !ok {
@@ -88,7 +88,7 @@ func scan(c *client, args [][]byte) {
 	var from []byte
 	if id != 0 {
 		if from, ok = c.srv.cursors.get(uint64(id)); !ok {
-			// Forgotten: a scan that begins again misses nothing.
+			// Forgotten: a scan that starts again misses nothing.
 			from = nil
 		}
 	}

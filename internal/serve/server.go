@@ -19,12 +19,11 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// Locks are taken in this order: makeMu or world, stripes by number, one filter, growMu
-// or watches.mu.
-// Commands hold world for reading; those that must see nothing else move, such as
-// EXEC and FLUSHALL, for writing. A stripe is held by whoever changes what a key is,
-// and a filter's own lock by whoever changes its bits. A stripe has a second lock for its map of
-// filters, so that commands on filters do not wait for a long write of strings.
+// Locks are taken in this order: makeMu or world, stripes by number, one filter, growMu or
+// watches.mu. Commands hold world for reading; those that must be alone, such as EXEC and
+// FLUSHALL, for writing. A stripe is held while what a key is changes, and a filter's own lock
+// while its bits change. A stripe has a second lock for its map of filters, so that commands on
+// filters do not wait for a long write of strings.
 
 const (
 	numStripes   = 64
@@ -59,27 +58,27 @@ type Server struct {
 	stripes [numStripes]stripe
 	seed    maphash.Seed
 
-	nextID  atomic.Uint64 // the last filter id given out
-	minRedo uint64        // minRedoBytes, but in tests
+	nextID  atomic.Uint64 // the last filter id assigned
+	minRedo uint64        // minRedoBytes, except in tests
 	growMu  sync.Mutex
 	makeMu  sync.Mutex // one large filter is made at a time
 
 	// Writes to the store: how many began, have ended and are durable.
 	begun, puts, synced atomic.Uint64
 	syncMu              sync.Mutex
-	syncing             atomic.Bool  // writes to the store wait for the disk
-	heavy               atomic.Int32 // commands under way for which others' writes may wait
+	syncing             atomic.Bool  // a sync of the store is in progress
+	heavy               atomic.Int32 // commands in progress for which others' writes may wait
 	failed              atomic.Bool  // a write to the store failed: read-only from now on
 
 	joint    joint
 	large    largeValues
 	expiring expiring
-	sweeps   atomic.Int64 // how often the sweeper has looked at the index
+	sweeps   atomic.Int64 // how often the sweeper has read the index
 	watches  watches
 	watching atomic.Int64 // how many keys are watched
 
 	checkpoints chan *filter
-	garbage     chan uint64 // ids of filters to remove; 0: look for what is left of older generations
+	garbage     chan uint64 // ids of filters to remove; 0: remove what older generations have left
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -93,27 +92,26 @@ type Server struct {
 	// their replies are confirmed. It is taken after world.
 	unconfirmed sync.RWMutex
 
-	// For a server behind a front: gate is held for reading by the clients that use it, and
-	// is taken before world.
+	// For a server behind a front end: clients that use the server hold gate for reading; it is
+	// taken before world.
 	gate sync.RWMutex
 	shut bool // changes under gate
 }
 
-// front is what belongs to clients and not to a store: the servers of several groups
-// have one together.
+// front is what belongs to clients and not to a store: the servers of several groups share one.
 type front struct {
-	root   *Server // where clients are that use no other
+	root   *Server // used by clients that use no other
 	shards *shards // nil: root serves all keys
 
 	collectors sync.Pool // of *writes, of clients that use several servers at once
 
-	secret      [16]byte // begins the items that observe asks for
+	secret      [16]byte // begins the items that observe looks up
 	filterBytes atomic.Int64
 
 	requestBytes  atomic.Int64
-	strangerBytes atomic.Int64  // what clients without the password have of it
+	strangerBytes atomic.Int64  // the part of clients that have not authenticated
 	short         atomic.Bool   // a client was refused some of it
-	shortTime     time.Duration // shortTime, but in tests
+	shortTime     time.Duration // shortTime, except in tests
 	larges        largeCommands
 	fsync         atomic.Int32
 	requirePass   atomic.Pointer[string]
@@ -142,7 +140,7 @@ type front struct {
 	defaults defaults
 	opsRate  opsRate
 	saving   atomic.Bool
-	leaving  atomic.Bool // SHUTDOWN was asked for
+	leaving  atomic.Bool // SHUTDOWN was requested
 	stats    stats
 	started  time.Time
 }
@@ -160,8 +158,8 @@ func newFront(cfg Config, root *Server) *front {
 	return f
 }
 
-// New makes a server on a database, which is the caller's to close after the
-// server, and which must be empty or have been written by a server.
+// New creates a server on a database, which must be empty or have been written by a server. The
+// caller closes the database after the server.
 func New(db *sift.DB, cfg Config) (*Server, error) {
 	cfg, err := cfg.resolve()
 	if err != nil {
@@ -187,7 +185,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 	if err := s.openKeyspace(); err != nil {
 		return nil, err
 	}
-	if s.follows() { // what is in memory of the store is for writes
+	if s.follows() { // only writes need the state in memory
 		return s, nil
 	}
 	if err := s.load(); err != nil {
@@ -197,7 +195,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// load reads from the store what is in memory.
+// load reads the state that is kept in memory from the store.
 func (s *Server) load() error {
 	if err := s.readCounts(); err != nil {
 		return err
@@ -214,7 +212,7 @@ func (s *Server) load() error {
 	return nil
 }
 
-// unloadFilters gives back the memory of filters, which the servers of a front share.
+// unloadFilters releases the memory of filters, which the servers of a front end share.
 func (s *Server) unloadFilters() {
 	for i := range s.stripes {
 		for _, f := range s.stripes[i].filters {
@@ -259,7 +257,7 @@ func (s *Server) readGens() error {
 	return errHead
 }
 
-// openKeyspace checks whose database it is, and reads the generations and the
+// openKeyspace checks that a server has written the database, and reads the generations and the
 // last filter id.
 func (s *Server) openKeyspace() error {
 	format, err := s.db.Get(metaFormat)
@@ -374,9 +372,8 @@ func (s *Server) Serve() error {
 	}
 }
 
-// Close stops accepting, lets the commands that are being carried out end, and
-// returns when all is written. It waits for up to grace for clients to take
-// their replies.
+// Close stops accepting, lets the commands in progress end, and returns when everything is
+// written. It waits for up to grace for clients to read their replies.
 func (s *Server) Close(grace time.Duration) error {
 	if s.cancel == nil {
 		return nil
@@ -396,7 +393,7 @@ func (s *Server) Close(grace time.Duration) error {
 		if c.loop.Load() != nil {
 			continue
 		}
-		// A read returns at once; a command under way finds out afterwards.
+		// A read returns at once; a command in progress notices afterwards.
 		c.conn.SetReadDeadline(time.Unix(1, 0))
 		c.conn.SetWriteDeadline(time.Now().Add(grace))
 	}
@@ -434,7 +431,7 @@ func (s *Server) stripesOf(set uint64) iter.Seq[*stripe] {
 	}
 }
 
-// put writes a batch that the operating system then has.
+// put writes a batch; the operating system has it then.
 func (s *Server) put(b *sift.Batch) error {
 	if s.failed.Load() {
 		return s.failure()
@@ -447,9 +444,9 @@ func (s *Server) put(b *sift.Batch) error {
 	return nil
 }
 
-// sync makes durable what anybody can have seen of what was written. A write that
-// others see may not have been counted in puts yet, so as long as there is one that
-// has not ended there is something to sync.
+// sync makes durable what any client can have seen of what was written. A write that others see
+// may not have been counted in puts yet, so as long as a write is in progress there is something
+// to sync.
 func (s *Server) sync() error {
 	if s.cfg.Group != nil {
 		return s.confirm()
@@ -461,7 +458,7 @@ func (s *Server) sync() error {
 	if s.synced.Load() >= begun {
 		return nil
 	}
-	s.syncMu.Lock() // those who come meanwhile share the next one
+	s.syncMu.Lock() // callers that arrive meanwhile share the next one
 	defer s.syncMu.Unlock()
 	if s.synced.Load() >= begun {
 		return nil
@@ -481,7 +478,7 @@ func (s *Server) sync() error {
 // unsynced reports whether sync has something to do.
 func (s *Server) unsynced() bool { return s.synced.Load() < s.begun.Load() || s.failed.Load() }
 
-// fail notes that the store takes no more writes.
+// fail records that the store accepts no more writes.
 func (s *Server) fail(err error) error {
 	if s.failed.CompareAndSwap(false, true) {
 		s.cfg.Logger.Error("a write to the store failed, writes are refused from now on", "err", err)

@@ -13,23 +13,22 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// A node of several groups has a front, whose clients they are, and for each group that
-// it is in a server with a database. A command goes to the server of its key's slot. What a
-// client's commands collect with the servers waits until the replies go out, and is then
-// settled with all of them at once. Commands without a key are the front's, and those about
-// all keys of the node are carried out by one after the other of the servers that lead; all
-// is settled before them.
+// A node of several groups has a front end, which owns the clients, and a server with a database
+// for each group that it is in. A command goes to the server of its key's slot. What a client's
+// commands collect with the servers waits until the replies are due, and is then settled with all
+// of them at once. Commands without a key belong to the front end. Those about all keys of the
+// node are executed by the servers that lead, one after the other, after everything is settled.
 
-// Shards are the groups that have the slots between them, in the order of the slots. Its
-// methods are called by many goroutines.
+// Shards are the groups that share the slots, in the order of the slots. Its methods are called by
+// many goroutines.
 type Shards interface {
-	// Leader returns the address at which clients reach the leader of a group, and whether
-	// it is this node, with its server attached. It waits for a while if none is known, and
-	// returns "" if that does not help.
+	// Leader returns the address at which clients reach the leader of a group, and whether it is
+	// this node, with its server attached. It waits for a while if none is known, and returns ""
+	// if there is still none.
 	Leader(ctx context.Context, shard int) (addr string, self bool)
-	// States returns what is known of the groups; of those that the node is not in, less.
+	// States returns the states of the groups; of those that the node is not in, less is known.
 	States() []GroupState
-	// Manage carries out CLUSTER NODE, by which nodes talk to each other.
+	// Manage executes CLUSTER NODE, by which nodes talk to each other.
 	Manage(args []string) (reply string, err error)
 }
 
@@ -39,21 +38,21 @@ type shards struct {
 	servers atomic.Pointer[[]atomic.Pointer[Server]]
 }
 
-// SetShards tells a front how many shards there are, once it is known.
+// SetShards sets the number of shards of a front end, once it is known.
 func (s *Server) SetShards(n int) {
 	servers := make([]atomic.Pointer[Server], n)
 	s.shards.servers.Store(&servers)
 }
 
-// Attach starts a server whose Front is another one's, and gives it its part of the slots.
+// Attach starts a server whose Front is this server, and assigns it its part of the slots.
 func (s *Server) Attach() {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.work()
 	(*s.shards.servers.Load())[s.cfg.Shard].Store(s)
 }
 
-// Detach ends what Attach began: it returns when no client uses the server, and nothing
-// it does in the background goes on.
+// Detach undoes Attach: it returns when no client uses the server, and its background work has
+// ended.
 func (s *Server) Detach() {
 	(*s.shards.servers.Load())[s.cfg.Shard].CompareAndSwap(s, nil)
 	s.cancel()
@@ -100,8 +99,7 @@ func shardOf(slot, n int) int { return slot * n / numSlots }
 // firstSlot returns the first slot of a shard.
 func firstSlot(shard, n int) int { return (shard*numSlots + n - 1) / n }
 
-// turn is what a client does with one server, from a command that goes to it until it is
-// settled.
+// turn is a client's use of one server, from a command that goes to it until it is settled.
 type turn struct {
 	srv         *Server
 	writes      *writes
@@ -109,21 +107,21 @@ type turn struct {
 	unconfirmed bool
 }
 
-// mostAside is how many servers a client uses beside the present one.
+// mostAside is how many servers a client uses in addition to the present one.
 const mostAside = 63
 
-// turn returns what the client does with its present server.
+// turn returns the client's use of its present server.
 func (c *client) turn() turn { return turn{c.srv, c.writes, c.pendedIn, c.unconfirmed} }
 
-// take has the client go on with t.
+// take has the client continue with t.
 func (c *client) take(t turn) {
 	t.writes.clock = c.clock
 	c.srv, c.writes, c.pendedIn, c.unconfirmed = t.srv, t.writes, t.pendedIn, t.unconfirmed
 }
 
-// turnTo has the client use a server, and what it has done with the present one wait. It
-// reports false, and does nothing, if the client would have to wait, or to give way, while
-// it holds what others wait for.
+// turnTo has the client use a server; what it has done with the present one waits. It returns
+// false, and does nothing, if the client would have to wait, or to let others go first, while it
+// holds what others wait for.
 func (c *client) turnTo(s *Server, cmd *command) bool {
 	if c.srv == c.srv.root || c.asideErr != nil || cmd.flags&(exclusive|unlocked) != 0 {
 		return false
@@ -153,7 +151,7 @@ func (c *client) turnTo(s *Server, cmd *command) bool {
 	return true
 }
 
-// settleAside settles what waits. An error is settle's.
+// settleAside settles what waits. It returns the error of settle.
 func (c *client) settleAside() {
 	if len(c.aside) == 0 {
 		return
@@ -187,8 +185,8 @@ func (c *client) settleAll() error {
 	return err
 }
 
-// release releases world, so that others can go first. They may wait for what the client
-// holds of other servers.
+// release releases world, so that others can go first. They may wait for what the client holds
+// with other servers.
 func (c *client) release() {
 	c.settleAside()
 	c.writes.release()
@@ -208,7 +206,7 @@ func (c *client) enter(s *Server) bool {
 	return true
 }
 
-// goHome has the client use its front's root, after settle.
+// goHome has the client use the root of its front end again, after settle.
 func (c *client) goHome() {
 	if s := c.srv; s != c.srv.root {
 		c.srv, c.writes.srv = s.root, s.root
@@ -228,7 +226,7 @@ func (c *client) turnFrom() bool {
 	return true
 }
 
-// ofNode reports whether a command is about all keys that a node holds.
+// ofNode reports whether a command covers all keys that a node holds.
 func (cmd *command) ofNode() bool {
 	switch cmd.name {
 	case "scan", "keys", "randomkey", "dbsize", "flushall", "flushdb", "wait":
@@ -237,8 +235,8 @@ func (cmd *command) ofNode() bool {
 	return false
 }
 
-// shardWait is how long a client waits for a leader of a shard that is this node's and not
-// yet attached.
+// shardWait is how long a client waits if this node leads a shard but has not attached its server
+// yet.
 const shardWait = 5 * time.Second
 
 // routeShard is route for a node of several groups.
@@ -297,20 +295,19 @@ func (c *client) routeShard(cmd *command, args [][]byte) bool {
 	}
 }
 
-// takes reports whether the client's server carries out a command, or says why not.
+// takes reports whether the client's server executes a command, and otherwise replies why not.
 func (c *client) takes(cmd *command) bool {
 	s := c.srv
 	switch {
 	case s.follows() && cmd.name == "exec" && (c.broken || !c.queueing):
 		return true // EXEC says so
 	case s.follows() && c.readsOld && cmd.canBeStale():
-		return s.readGens() == nil // without one, nothing has been written
+		return s.readGens() == nil // without generations, nothing has been written
 	}
 	return s.cfg.Leads && !s.retired.Load() && !s.failed.Load()
 }
 
-// moveWatch has a transaction fail if another server has taken the place of the one whose
-// keys it watches.
+// moveWatch makes a transaction fail if the server whose keys it watches has been replaced.
 func (c *client) moveWatch(cmd *command) {
 	if c.watchAt != nil && c.watchAt != c.srv && (cmd.name == "watch" || cmd.name == "exec") {
 		c.unwatch()
@@ -349,8 +346,8 @@ func (c *client) onAll(cmd *command, args [][]byte) {
 	}
 }
 
-// on carries out a command on one server, and returns its reply, which is settled. It is
-// not ok if the client has been told what is wrong.
+// on executes a command on one server, and returns its reply, which is settled. ok is false if the
+// client has been told what is wrong.
 func (c *client) on(s *Server, cmd *command, args [][]byte) (reply []byte, ok bool) {
 	mark := len(c.w.Buf)
 	if !c.enter(s) {
@@ -363,7 +360,7 @@ func (c *client) on(s *Server, cmd *command, args [][]byte) (reply []byte, ok bo
 	} else {
 		c.hold()
 	}
-	if !c.stays(cmd) { // it says why
+	if !c.stays(cmd) { // it replies why
 		c.unlockWorld(cmd)
 		c.turnFrom()
 		return nil, false
@@ -388,7 +385,7 @@ func (c *client) on(s *Server, cmd *command, args [][]byte) (reply []byte, ok bo
 	return reply, true
 }
 
-// unlockWorld releases world if a command holds it alone.
+// unlockWorld releases world if a command holds it exclusively.
 func (c *client) unlockWorld(cmd *command) {
 	if cmd.flags&exclusive != 0 {
 		c.srv.world.Unlock()
@@ -440,8 +437,8 @@ func (c *client) randomOfAll(cmd *command, args [][]byte) {
 	c.w.Nil()
 }
 
-// scanAll is SCAN: the shards come one after the other. A cursor's place begins with the
-// shard, two bytes.
+// scanAll is SCAN: one shard after the other. A cursor's position begins with the shard, two
+// bytes.
 func (c *client) scanAll(cmd *command, args [][]byte) {
 	f := c.srv.shards
 	shard, inner := 0, []byte("0")
@@ -450,7 +447,7 @@ func (c *client) scanAll(cmd *command, args [][]byte) {
 			shard, inner = int(place[0])<<8|int(place[1]), place[2:]
 		}
 	} else if !ok && len(cString(args[1])) > 0 {
-		inner = args[1] // scan says what is wrong
+		inner = args[1] // scan replies what is wrong
 	}
 	next := func() (*Server, int) {
 		for ; shard < f.n(); shard, inner = shard+1, []byte("0") {
@@ -493,7 +490,7 @@ func cutCursor(reply []byte) (cursor string, keys []byte) {
 	return string(parts[2]), parts[3]
 }
 
-// waitAll is WAIT: what the node leads is on so many others.
+// waitAll is WAIT: on how many others everything is that the node leads.
 func (c *client) waitAll(args [][]byte) {
 	n, ok := resp.ParseInt(args[1])
 	ms, okTime := resp.ParseInt(args[2])
@@ -562,8 +559,7 @@ func (c *client) manage(args [][]byte) {
 	}
 }
 
-// shardStates returns what is known of the groups of a node, each with the slots that it
-// has.
+// shardStates returns the states of a node's groups, each with its slots.
 func (s *Server) shardStates() (out []shardState) {
 	if s.shards == nil {
 		return []shardState{{0, numSlots - 1, s.cfg.Group.State()}}
@@ -592,9 +588,9 @@ func (s *Server) parts() []*Server {
 	return []*Server{s}
 }
 
-// using calls fn unless the server ends or has ended, which it does not meanwhile.
+// using calls fn unless the server ends or has ended; it does not end meanwhile.
 func (s *Server) using(fn func() error) error {
-	if !s.gate.TryRLock() { // who calls may hold it for a client
+	if !s.gate.TryRLock() { // the caller may hold it for a client
 		return nil
 	}
 	defer s.gate.RUnlock()

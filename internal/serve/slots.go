@@ -44,8 +44,8 @@ func keySlot(key []byte) int {
 	return int(crc) % numSlots
 }
 
-// slotOf returns the slot of a command's keys, or of those that EXEC is about to carry
-// out; -1 if there are none. It is not ok if there is more than one.
+// slotOf returns the slot of a command's keys, or of those that EXEC is about to execute; -1 if
+// there are none. ok is false if there is more than one.
 func (c *client) slotOf(cmd *command, args [][]byte) (slot int, ok bool) {
 	if cmd.name != "exec" {
 		return cmd.slot(args, -1)
@@ -141,7 +141,7 @@ func clusterCommand(c *client, args [][]byte) {
 	}
 }
 
-// managed replies with why the group could not be changed, if err says so.
+// managed replies with the reason why the group could not be changed, if there is one.
 func (c *client) managed(err error) bool {
 	if err == nil {
 		return false
@@ -155,8 +155,8 @@ func (c *client) managed(err error) bool {
 	return true
 }
 
-// ordered returns the nodes that clients can use, the leader first. While there is no
-// leader, some node stands for it.
+// ordered returns the nodes that clients can use, the leader first. While there is no leader,
+// another node takes its place.
 func (g *GroupState) ordered() (nodes []GroupMember) {
 	for _, m := range g.Members {
 		if m.Addr == "" || !m.Voter {
@@ -247,9 +247,8 @@ func (c *client) clusterShards(shards []shardState) {
 	}
 }
 
-// clusterNodes writes a line for each node. One that leads no group is shown as the replica
-// of the leader of the first group that it is in, one that is in none as a master without
-// slots.
+// clusterNodes writes a line for each node. One that leads no group is shown as the replica of the
+// leader of the first group that it is in; one that is in no group as a master without slots.
 func (c *client) clusterNodes(shards []shardState) {
 	type line struct {
 		GroupMember

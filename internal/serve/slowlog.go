@@ -28,13 +28,13 @@ type slowEntry struct {
 }
 
 const (
-	// As much of a command is kept.
+	// The part of a command that is kept.
 	slowArgs, slowArgBytes = 32, 128
 	// maxSlowlog bounds slowlog-max-len.
 	maxSlowlog = 1 << 16
 )
 
-// took notes how long a command took and whether it failed.
+// took records how long a command took and whether it failed.
 func (s *Server) took(c *client, cmd *command, args [][]byte, start, d time.Duration) {
 	cmd.nanos.Add(int64(d))
 	s.stats.latency.observe(d)

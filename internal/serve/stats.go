@@ -81,8 +81,8 @@ func (s *Server) ownFilterStates(n int) ([]filterState, int) {
 }
 
 const (
-	// fprProbes is how many absent items a filter is asked for to observe its rate:
-	// enough to tell 0.1 % from 0.2 %, in about a millisecond.
+	// fprProbes is how many absent items are looked up in a filter to observe its rate: enough to
+	// tell 0.1 % from 0.2 %, in about a millisecond.
 	fprProbes = 10_000
 	// fprStep is how many while its lock is held.
 	fprStep = 500
@@ -90,8 +90,8 @@ const (
 	observeEvery = 30 * time.Second
 )
 
-// observed returns the share of absent items that a filter may contain: what was
-// observed before, unless the filter has changed since and that is a while ago.
+// observed returns the share of absent items that are false positives: the last observation,
+// unless the filter has changed since and that is a while ago.
 func (s *Server) observed(f *filter, items uint64) float64 {
 	f.seen.Lock()
 	defer f.seen.Unlock()
@@ -105,9 +105,8 @@ func (s *Server) observed(f *filter, items uint64) float64 {
 	return f.seen.rate
 }
 
-// observe asks a filter for items that nobody can have added, since they begin
-// with what only this process knows: the same items each time, so that a filter
-// that did not change has one rate.
+// observe looks up items that no client can have added, since they begin with a secret of this
+// process: the same items each time, so that a filter that did not change has one rate.
 func (s *Server) observe(f *filter) float64 {
 	item := binary.LittleEndian.AppendUint64(s.secret[:len(s.secret):len(s.secret)], 0)
 	hits := 0
@@ -124,8 +123,8 @@ func (s *Server) observe(f *filter) float64 {
 	return float64(hits) / fprProbes
 }
 
-// shortKey is a key for people and for labels: in ASCII or with escapes, and of
-// bounded length, still unique.
+// shortKey is a key for people and for labels: in ASCII or with escapes, and of bounded length,
+// but still unique.
 func shortKey(key string) string {
 	const most = 80
 	short := key[:min(len(key), most)]
@@ -161,7 +160,7 @@ func (f *filter) state(key string) filterState {
 	return v
 }
 
-// figures are what INFO, /metrics and the status page have in common.
+// figures are what INFO, /metrics and the status page share.
 type figures struct {
 	Uptime                         time.Duration
 	Clients                        int

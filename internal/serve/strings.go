@@ -59,7 +59,7 @@ func (o *stringOptions) expiry(s *Server) (int64, error) {
 	return s.parseExpiry(o.time, o.command, o.relative, o.ms)
 }
 
-// parseStringOptions leaves the time to be parsed. A word may be there twice.
+// parseStringOptions does not parse the time. A word may occur twice.
 func parseStringOptions(args [][]byte, command string) (o stringOptions, err error) {
 	o.command = command
 	set := command == "set"
@@ -259,7 +259,7 @@ func mget(c *client, args [][]byte) {
 				return err
 			}
 			if c.w.Refused {
-				return errReplyOOM // whoever resets Refused says so
+				return errReplyOOM // whoever resets Refused replies
 			}
 		}
 		return nil
@@ -293,7 +293,7 @@ func mset(c *client, args [][]byte) {
 	for i := 1; i < len(args); i += 2 {
 		if c.overlay == nil {
 			c.pend(args[i], args[i+1])
-		} else { // nobody else moves
+		} else { // the transaction is alone
 			c.setString(args[i], args[i+1], 0)
 		}
 	}

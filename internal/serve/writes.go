@@ -8,15 +8,15 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// writes is what commands changed and the store has not received, of one client
-// or of all that an event loop found ready at once, and the memory for telling it.
-// It is used by one goroutine.
+// writes collects what commands have changed and the store has not received, of one client or of
+// all that an event loop found ready at once, and the memory for passing it on. It is used by one
+// goroutine.
 type writes struct {
 	srv  *Server
 	kept int  // bytes of each kind that are kept from one use to the next
 	db   int  // the database that is selected
 	held bool // world is held for reading
-	// clock is when the last command ended, if the next one was there by then, else 0.
+	// clock is when the last command ended, if the next one had arrived by then, else 0.
 	clock time.Duration
 	err   error // a write failed, and with it what some replies acknowledge
 
@@ -39,8 +39,8 @@ type writes struct {
 	keyBuf   []byte
 	valBuf   []byte
 
-	// overlay holds the heads that a transaction has changed, nil for one that it
-	// removed. While it is not nil all changes stay in the batch.
+	// overlay holds the heads that a transaction has changed, nil for one that it has removed.
+	// While it is not nil, all changes stay in the batch.
 	overlay map[string][]byte
 }
 
@@ -51,11 +51,11 @@ type pended struct {
 	hash uint64 // of the key
 }
 
-// newWrites returns an empty collector, which keeps up to so many bytes of memory.
+// newWrites returns an empty collector, which keeps up to this many bytes of memory.
 func (s *Server) newWrites(kept int) *writes { return &writes{srv: s, kept: kept, due: never} }
 
-// hold holds world for reading: for all commands that have come in a pipeline at once,
-// since taking it for each costs as much as a small command.
+// hold holds world for reading: for all commands that have arrived in a pipeline at once, since
+// taking it for each costs as much as a small command.
 func (w *writes) hold() {
 	if !w.held {
 		w.srv.world.RLock()
@@ -70,8 +70,7 @@ func (w *writes) release() {
 	}
 }
 
-// commit writes what was collected. World is held. After an error nothing is
-// written any more.
+// commit writes what was collected. World is held. After an error it writes nothing more.
 func (w *writes) commit() error {
 	if w.err == nil {
 		w.commitPending()
@@ -176,7 +175,7 @@ func (w *writes) forgetPending() {
 	w.group++
 }
 
-// touch notes that a filter, which is locked, has changed.
+// touch records that a filter, which is locked, has changed.
 func (w *writes) touch(f *filter) {
 	if f.toucher != w || f.touchedIn != w.flushes+1 {
 		f.toucher, f.touchedIn = w, w.flushes+1
@@ -196,8 +195,8 @@ func (w *writes) flushTouched() error {
 	w.flushes++
 	for _, f := range w.touched {
 		f.mu.Lock()
-		// Another client may have written this one's changes along with its own,
-		// so it takes a sync even if nothing is left.
+		// Another client may have written this one's changes along with its own, so a sync is
+		// needed even if nothing is left.
 		w.needSync = true
 		var err error
 		if w.overlay != nil {
@@ -219,8 +218,8 @@ func (w *writes) flushTouched() error {
 	return nil
 }
 
-// locked calls fn with the stripes of keys locked and the batch empty, but within a
-// transaction, and applies the batch if fn returns nil.
+// locked calls fn with the stripes of keys locked and the batch empty (except in a transaction),
+// and applies the batch if fn returns nil.
 func (w *writes) locked(fn func() error, keys ...[]byte) error {
 	var set uint64
 	for _, key := range keys {
@@ -243,7 +242,7 @@ func (w *writes) unlock(set uint64) {
 	}
 }
 
-// begin empties the batch, but within a transaction.
+// begin empties the batch, except in a transaction.
 func (w *writes) begin() {
 	w.batchErr = nil
 	if w.overlay == nil {
@@ -253,7 +252,7 @@ func (w *writes) begin() {
 	}
 }
 
-// apply writes the batch, but within a transaction.
+// apply writes the batch, except in a transaction.
 func (w *writes) apply() error {
 	if w.batchErr != nil {
 		return w.batchErr
@@ -284,13 +283,13 @@ func (w *writes) dropLarge() {
 	}
 }
 
-// transact begins to keep all changes in one batch.
+// transact starts keeping all changes in one batch.
 func (w *writes) transact() {
 	w.begin()
 	w.overlay = map[string][]byte{}
 }
 
-// applyAll ends what transact began: all changes are one write of the store.
+// applyAll ends what transact began: all changes are one write to the store.
 func (w *writes) applyAll() error {
 	err := w.flushTouched()
 	for head := range w.overlay {
@@ -307,8 +306,8 @@ func (w *writes) applyAll() error {
 	return err
 }
 
-// collectGarbage hands on the filters whose deletion has been written. What does
-// not fit is found at the next start.
+// collectGarbage passes on the filters whose deletion has been written. What does not fit is found
+// at the next start.
 func (w *writes) collectGarbage() {
 	for _, id := range w.garbage {
 		select {
@@ -319,7 +318,7 @@ func (w *writes) collectGarbage() {
 	w.garbage = w.garbage[:0]
 }
 
-// setHead adds to the batch what sets a key. The key's stripe is locked.
+// setHead adds the setting of a key to the batch. The key's stripe is locked.
 func (w *writes) setHead(key []byte, h head) {
 	if len(h.payload) > shortBytes {
 		w.srv.saw(key, len(h.payload))
@@ -336,14 +335,14 @@ func (w *writes) setHead(key []byte, h head) {
 	}
 }
 
-// unindex adds to the batch what removes a key's entry in the expiry index.
+// unindex adds the removal of a key's entry in the expiry index to the batch.
 func (w *writes) unindex(key []byte) {
 	if err := w.dropExpiry(&w.batch, key); err != nil && w.batchErr == nil {
 		w.batchErr = err
 	}
 }
 
-// note keeps in mind that the batch changes the head whose key is in keyBuf.
+// note records that the batch changes the head whose key is in keyBuf.
 func (w *writes) note(v []byte) {
 	if w.overlay != nil {
 		w.overlay[string(w.keyBuf)] = bytes.Clone(v)
@@ -367,7 +366,7 @@ func (w *writes) remove(key []byte) {
 	w.removeHead(key)
 }
 
-// removeHead adds to the batch what removes a key's head.
+// removeHead adds the removal of a key's head to the batch.
 func (w *writes) removeHead(key []byte) {
 	w.unindex(key)
 	w.keyBuf = w.headKey(w.keyBuf[:0], key)

@@ -1,8 +1,8 @@
 // Package resp speaks Redis' serialization protocol, versions 2 and 3, from the
 // server's side, with a bound on everything that a client can ask for.
 //
-// The parser is written here, a few hundred lines and fuzzed, since no library
-// bounds what a client may ask for and can be fed by an event loop:
+// The parser is written here, a few hundred lines and fuzzed, because no library both bounds what
+// a client may request and can be fed by an event loop:
 //
 //   - github.com/tidwall/redcon v1.6.2, the best known: no bound on arguments or
 //     buffers, and a bulk length near 2⁶³ makes its parser index out of range in a
@@ -32,24 +32,24 @@ type Limits struct {
 	Reserve func(bytes int) bool
 }
 
-// What a client may send before it has given the password.
+// What a client may send before it has authenticated.
 const (
 	strangerArgs      = 10
 	strangerBulkBytes = 16 << 10
-	// largestBulk is the length from which on Redis takes it for no length at all.
+	// largestBulk is the length from which Redis considers it invalid.
 	largestBulk = 512 << 20
 )
 
 const (
 	firstBuffer = 1 << 10
 	maxLine     = 64 << 10
-	argOverhead = 40 // memory for an argument beside its bytes
+	argOverhead = 40 // memory for an argument in addition to its bytes
 	keptSpans   = 64
 	inlineArgs  = 1024 // of a line that somebody typed
 )
 
-// ProtocolError is what a client did wrong. The connection has no use any more
-// once the client was told.
+// ProtocolError is an error in a client's input. Once the client was told, the connection is of no
+// further use.
 type ProtocolError string
 
 func (e ProtocolError) Error() string { return "Protocol error: " + string(e) }
@@ -67,34 +67,33 @@ type Reader struct {
 	stranger bool
 	buf      []byte
 	start    int // of the command that is being read
-	pos      int // how far it is understood
+	pos      int // how far it has been parsed
 	end      int // of the bytes that were read
 	scanned  int // no line end between pos and here
 	want     int // arguments still missing; 0: the command has not begun
 	bulk     int // length of the argument that comes next, -1 if not yet known
 	spans    []span
 	args     [][]byte
-	typed    bool // args have memory of their own
+	typed    bool // args have their own memory
 	whole    bool // Scan found a command that Next has not returned
 	reserved int
 	own      []byte // buf, but while buf is borrowed
 	borrowed bool
 }
 
-// NewReader returns a Reader. A stranger may send little until Trust is called.
+// NewReader returns a Reader. Until Trust is called, a client may send only little.
 func NewReader(src io.Reader, limits Limits, stranger bool) *Reader {
 	return &Reader{src: src, limits: limits, stranger: stranger, bulk: -1}
 }
 
-// Trust sets whether the client has given the password.
+// Trust sets whether the client has authenticated.
 func (r *Reader) Trust(trusted bool) { r.stranger = !trusted }
 
-// Close gives reserved memory back. Nothing is borrowed.
+// Close releases reserved memory. Nothing may be borrowed.
 func (r *Reader) Close() { r.release() }
 
-// Borrow has the next Fill read into buf, as long as a command that is not yet
-// whole leaves at least half of it free. Between Borrow and the Return that must follow
-// the buffer is the Reader's.
+// Borrow has the next Fill read into buf, as long as an incomplete command leaves at least half of
+// it free. Between Borrow and the Return that must follow, the buffer belongs to the Reader.
 func (r *Reader) Borrow(buf []byte) {
 	if r.want == 0 {
 		r.start = r.pos
@@ -118,9 +117,8 @@ func (r *Reader) shift() {
 	r.start = 0
 }
 
-// Return gives a borrowed buffer back, if there is one, and memory that is not needed
-// any more. What is not yet understood is kept; the arguments of the last command are
-// not.
+// Return returns a borrowed buffer, if there is one, and releases memory that is no longer needed.
+// Input that has not been parsed is kept; the arguments of the last command are not.
 func (r *Reader) Return() error {
 	if r.want == 0 {
 		r.start = r.pos
@@ -156,14 +154,14 @@ func (r *Reader) Return() error {
 // Size returns the bytes of the command that Next returned last.
 func (r *Reader) Size() int { return r.pos - r.start }
 
-// Unread makes Next return the command again that it returned last.
+// Unread makes Next return the command again that it has returned last.
 func (r *Reader) Unread() {
 	r.pos, r.scanned = r.start, r.start
 	r.want, r.bulk, r.whole = 0, -1, false
 }
 
-// Next returns the arguments of the next command that is wholly in the buffer,
-// nil if there is none. They are valid until the next call of Next, Fill or Return.
+// Next returns the arguments of the next command that is complete in the buffer, nil if there is
+// none. They are valid until the next call of Next, Fill or Return.
 func (r *Reader) Next() ([][]byte, error) {
 	if n, err := r.Scan(); n == 0 || err != nil {
 		return nil, err
@@ -179,9 +177,9 @@ func (r *Reader) Next() ([][]byte, error) {
 	return r.args, nil
 }
 
-// Scan returns how many arguments the next command has, which Next then returns, or 0 if it is
-// not wholly in the buffer. It takes less time than Next for a command of many. Before Fill and
-// Return comes Next or Unread.
+// Scan returns how many arguments the next command has, which Next then returns, or 0 if it is not
+// complete in the buffer. For a command of many arguments it takes less time than Next. Next or
+// Unread must be called before Fill and Return.
 func (r *Reader) Scan() (args int, err error) {
 	for !r.whole {
 		if args, err = r.parse(); args <= 0 {
@@ -223,7 +221,7 @@ func (r *Reader) Fill() error {
 		}
 		size := max(firstBuffer, 2*len(r.buf))
 		if need := r.pos + r.bulk + len("\r\n"); r.want > 0 && r.bulk >= len(r.buf)/2 && need > len(r.buf) {
-			size = min(size, max(need, firstBuffer)) // no more than a large argument takes
+			size = min(size, max(need, firstBuffer)) // no more than a large argument needs
 		}
 		if len(r.buf) > 0 && !r.reserve(size-len(r.buf)) {
 			return ErrMemory
@@ -262,8 +260,8 @@ func (r *Reader) release() {
 	}
 }
 
-// parse goes on with the command. It returns the number of its arguments, 0 when more bytes
-// are needed, and -1 for an empty command.
+// parse continues with the command. It returns the number of its arguments, 0 when more bytes are
+// needed, and -1 for an empty command.
 func (r *Reader) parse() (args int, err error) {
 	if r.want == 0 {
 		if r.pos == r.end {

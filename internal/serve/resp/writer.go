@@ -19,8 +19,8 @@ type Writer struct {
 	// Reserve is asked before a string takes memory beyond FreeReply, and told
 	// with a negative number when it is given back. It may be nil.
 	Reserve func(bytes int) bool
-	// Refused is set when Reserve said no to a string, which is then missing from
-	// Buf: what belongs to the same reply is of no use. The owner resets it.
+	// Refused is set when Reserve has refused a string, which is then missing from Buf: the rest
+	// of the same reply is useless. The owner resets it.
 	Refused bool
 	// Errors counts the errors that were written, LastError is the last one.
 	Errors    uint64
@@ -28,7 +28,7 @@ type Writer struct {
 	reserved  int
 }
 
-// Reset empties the Writer, and gives back what it reserved.
+// Reset empties the Writer, and releases what it has reserved.
 func (w *Writer) Reset() {
 	if w.reserved > 0 {
 		w.Reserve(-w.reserved)
@@ -41,7 +41,7 @@ func (w *Writer) Reset() {
 	}
 }
 
-// Grow makes room for n more bytes, and reports whether there was memory for them.
+// Grow makes room for n more bytes, and reports whether there was enough memory.
 func (w *Writer) Grow(n int) bool {
 	refused := w.Refused
 	ok := w.room(n)
@@ -133,7 +133,7 @@ func (w *Writer) BulkString(s string) {
 	w.Buf = append(w.Buf, '\r', '\n')
 }
 
-// Nil writes that there is nothing.
+// Nil writes a null.
 func (w *Writer) Nil() {
 	if w.Proto == 2 {
 		w.Buf = append(w.Buf, "$-1\r\n"...)
@@ -142,7 +142,7 @@ func (w *Writer) Nil() {
 	}
 }
 
-// NilArray writes that there is nothing where an array would be.
+// NilArray writes a null in place of an array.
 func (w *Writer) NilArray() {
 	if w.Proto == 2 {
 		w.Buf = append(w.Buf, "*-1\r\n"...)

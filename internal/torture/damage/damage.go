@@ -233,7 +233,6 @@ func ByKind(name string, _ int) string {
 type Tally struct {
 	Engine   string
 	Counts   map[[2]string]*[Hang + 1]int
-	Unnamed  int // errors that do not name a file
 	Oversize int // cases that took more memory than the files and 64 MiB
 	Bad      []string
 	Limit    int // how many bad cases are noted; default 10
