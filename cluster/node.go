@@ -143,7 +143,7 @@ func Open(o Options) (_ *Node, err error) {
 	if n.raft, err = raft.NewRaft(&config, n.fsm, n.log, n.log, snapshots, n.trans); err != nil {
 		return nil, err
 	}
-	go n.trans.receive(n.covers, n.fit)
+	go n.trans.receive(n.covers, n.fit, n.candidate)
 	go n.watch()
 	return n, nil
 }
@@ -184,6 +184,30 @@ func (n *Node) installed() uint64 {
 		return 0
 	}
 	return m.Index
+}
+
+// candidate returns an ID for which Raft considers a request for a vote: the given one, or a
+// voter's. Raft refuses candidates that are no voters in the newest configuration that it knows. A
+// node that is behind may not know the one that counts, and would refuse the only node that can
+// lead; its vote is needed all the same. Whether the candidate's log is new enough decides, as in
+// Ongaro's thesis on Raft, 4.1; a node that was removed, and asks while there is a leader, is
+// refused for that. Raft uses the ID for nothing else: it notes votes by address.
+func (n *Node) candidate(id []byte) []byte {
+	f := n.raft.GetConfiguration()
+	if f.Error() != nil {
+		return id
+	}
+	instead := id
+	for _, s := range f.Configuration().Servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		if string(s.ID) == string(id) {
+			return id
+		}
+		instead = []byte(s.ID)
+	}
+	return instead
 }
 
 // fit returns a request as Raft understands it whose entries begin before this node's log does.

@@ -446,3 +446,52 @@ func TestLargeCommand(t *testing.T) {
 		t.Errorf("a is %q, want %q", got, want)
 	}
 }
+
+// TestVoteForUnknown: a node that has missed changes of the configuration votes for one that it
+// has not heard of. Without its vote nobody could lead.
+func TestVoteForUnknown(t *testing.T) {
+	g := newGroup(t, 4)
+	g.startAll(t)
+	change := func(what func(*raft.Raft) raft.IndexFuture) {
+		t.Helper()
+		var err error
+		for range 100 {
+			if err = what(g.node(g.leader(t)).raft).Error(); err == nil {
+				return
+			}
+		}
+		t.Fatal("the configuration cannot be changed: ", err)
+	}
+	remove := func(i int) {
+		t.Helper()
+		change(func(r *raft.Raft) raft.IndexFuture { return r.RemoveServer(g.servers[i].ID, 0, 0) })
+	}
+	g.propose(t, "a four")
+	first := g.leader(t)
+	unknown, behind := (first+1)%4, (first+2)%4
+	remove(unknown)
+	for len(g.node(behind).raft.GetConfiguration().Configuration().Servers) > 3 {
+		time.Sleep(time.Millisecond) // it has not heard of it
+	}
+	g.isolate(behind)
+	change(func(r *raft.Raft) raft.IndexFuture {
+		return r.AddVoter(g.servers[unknown].ID, g.servers[unknown].Address, 0, 0)
+	})
+	removed := (first + 3) % 4
+	if g.leader(t) == removed {
+		removed = first
+	}
+	remove(removed)
+	g.propose(t, "a three")
+	for i := range 4 {
+		if i != unknown && i != behind {
+			if err := g.stop(i); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	g.net.heal()
+	if got, want := g.propose(t, "a two"), "four,three,two,"; got != want {
+		t.Errorf("a is %q, want %q", got, want)
+	}
+}

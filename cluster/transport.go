@@ -75,10 +75,10 @@ func newTransport(t raft.Transport) *transport {
 // Consumer is raft.Transport.
 func (t *transport) Consumer() <-chan raft.RPC { return t.in }
 
-// receive passes requests on to Raft until Close, as fit returns them. A snapshot that has
-// nothing new is acknowledged instead: see Node.covers. What comes behind one is looked at when
-// it is installed.
-func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest) {
+// receive passes requests on to Raft until Close, as fit and candidate return them. A snapshot
+// that has nothing new is acknowledged instead: see Node.covers. What comes behind one is looked
+// at when it is installed.
+func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest, candidate func(id []byte) []byte) {
 	for {
 		var rpc raft.RPC
 		select {
@@ -92,6 +92,14 @@ func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit 
 		switch req := rpc.Command.(type) {
 		case *raft.AppendEntriesRequest:
 			rpc.Command = fit(req)
+		case *raft.RequestVoteRequest:
+			c := *req // it may be the sender's
+			c.ID = candidate(req.ID)
+			rpc.Command = &c
+		case *raft.RequestPreVoteRequest:
+			c := *req
+			c.ID = candidate(req.ID)
+			rpc.Command = &c
 		case *raft.InstallSnapshotRequest:
 			if covers(req) {
 				go skip(rpc, req)
