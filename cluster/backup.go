@@ -9,10 +9,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Backup writes the database as it is at one moment, with every command that was
-// acknowledged before Backup was called, and returns how many bytes it has written. Only the
-// leader can; others return ErrNotLeader. Commands go on meanwhile. It also is a snapshot of
-// the node's own, of which the backup is a copy. What an error has left is no backup.
+// Backup writes the database as of one moment, with every command that was acknowledged before
+// Backup was called, and returns how many bytes it has written. Only the leader can do this;
+// others return ErrNotLeader. Commands continue meanwhile. Backup also takes a snapshot of the
+// node's own, which it copies. If it returns an error, what it has written is not a backup.
 func (n *Node) Backup(ctx context.Context, w io.Writer) (size int64, err error) {
 	if err := n.linearize(ctx); err != nil {
 		return 0, err
@@ -45,10 +45,10 @@ func (r readerUntil) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// RestoreBackup puts what Backup has written in the place of the database, on all nodes of
-// the group. Only the leader can. The group keeps its members. It is for a group that nobody
-// writes to: commands under way fail. size is what Backup returned. If the backup is damaged,
-// nothing changes.
+// RestoreBackup replaces the database with what Backup has written, on all nodes of the group.
+// Only the leader can do this. The group keeps its members. It must be a group that nobody writes
+// to: commands in progress fail. size is what Backup returned. If the backup is damaged, nothing
+// changes.
 func (n *Node) RestoreBackup(r io.Reader, size int64) error {
 	var head [streamHeaderLen]byte
 	if err := readFull(r, head[:]); err != nil {
@@ -58,11 +58,11 @@ func (n *Node) RestoreBackup(r io.Reader, size int64) error {
 	if err != nil {
 		return err
 	}
-	// Raft refuses while changes of the members are on their way.
+	// Raft refuses while a change of the members is in progress.
 	if err := n.raft.Barrier(0).Error(); err != nil {
 		return err
 	}
-	// It takes its place behind this index, and behind all that is in the log.
+	// The backup comes after this index, and after everything in the log.
 	meta := raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: h.index, Size: size}
 	return n.raft.Restore(&meta, io.MultiReader(bytes.NewReader(head[:]), r), 0)
 }

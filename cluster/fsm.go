@@ -15,24 +15,22 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// Apply carries out a command. Every node calls it for every command, in the same
-// order, and each must come to the same: it may depend on the command and on tx
-// alone, not on clocks, random numbers, or the iteration order of maps. What it
-// writes is applied as one batch. If it returns an error, nothing is written. The
-// node that the command was proposed to hands reply and error to the caller of
-// Propose. command is valid until Apply returns.
+// Apply executes a command. Every node calls it for every command, in the same order, and each
+// must get the same result: it may depend only on the command and on tx, not on clocks, random
+// numbers, or the iteration order of maps. What it writes is applied as one batch. If it returns
+// an error, nothing is written. The node that the command was proposed to returns reply and error
+// to the caller of Propose. command is valid until Apply returns.
 type Apply func(tx *Tx, command []byte) (reply any, err error)
 
 // FSM is a sift database as the state machine of a Raft group. It implements
 // raft.FSM and raft.ConfigurationStore.
 //
-// Every command is a batch together with its index in the log, so a command is there
-// once, whatever is killed when. Batches are not synced: what a power failure takes
-// is applied again from the log, which keeps it at least until a snapshot has made
-// it durable.
+// Every command is a batch together with its index in the log, so each command is applied exactly
+// once, whatever is killed when. Batches are not synced: what a power failure takes is applied
+// again from the log, which keeps it at least until a snapshot has made it durable.
 //
-// When the database fails, as on a full disk, the FSM stops: it applies nothing
-// more, makes no snapshots, and Failed tells. Nodes that went on would differ.
+// When the database fails, as on a full disk, the FSM stops: it applies nothing more and takes no
+// snapshots, and Failed reports it. A node that went on would diverge.
 type FSM struct {
 	apply  Apply
 	states stateDir
@@ -45,7 +43,7 @@ type FSM struct {
 	err     error         // why the FSM has stopped
 	closed  bool
 	failed  chan struct{} // closed when err is set
-	swapped chan struct{} // closed when another database takes the place of state
+	swapped chan struct{} // closed when another database replaces state
 
 	test testHooks
 }
@@ -58,9 +56,9 @@ type testHooks struct {
 	stall         time.Duration          // stallTime
 }
 
-// OpenFSM opens the database of a node in dir, which it creates if need be. o may be
-// nil; its FS, ReadOnly and the limits of transactions are not used. Snapshots that
-// are taken into a SnapshotStore on the same file system are hard links.
+// OpenFSM opens the database of a node in dir, which it creates if necessary. o may be nil; its
+// FS, ReadOnly and the limits of transactions are not used. Snapshots that are taken into a
+// SnapshotStore on the same file system are hard links.
 func OpenFSM(dir string, apply Apply, o *sift.Options) (*FSM, error) {
 	if apply == nil {
 		return nil, errors.New("cluster: there is no Apply function")
@@ -102,8 +100,8 @@ func (f *FSM) Metrics() (m sift.Metrics, err error) {
 	return m, err
 }
 
-// View calls fn with the database as it is on this node, which may be behind others.
-// Node.Read waits until it is not.
+// View calls fn with the database as it is on this node, which may lag behind others. Node.Read
+// waits until it does not.
 func (f *FSM) View(fn func(*View) error) error {
 	return f.use(func(db *sift.DB) error {
 		s := db.Snapshot()
@@ -116,9 +114,9 @@ func (f *FSM) View(fn func(*View) error) error {
 	})
 }
 
-// Hold returns the database for reading, and keeps it open until release is called, also
-// when a snapshot takes its place, which closes replaced. Writing to it would make the
-// nodes differ.
+// Hold returns the database for reading, and keeps it open until release is called, even if a
+// snapshot replaces it; replaced is closed then. Writing to the database would make the nodes
+// diverge.
 func (f *FSM) Hold() (db *sift.DB, replaced <-chan struct{}, release func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -212,11 +210,11 @@ func (f *FSM) carryOut(db *sift.DB, log *raft.Log) (reply any, cmdErr, err error
 	return reply, nil, tx.Commit()
 }
 
-// StoreConfiguration is raft.ConfigurationStore: an entry that is not a command is
-// applied, too.
+// StoreConfiguration is raft.ConfigurationStore: entries other than commands count as applied,
+// too.
 func (f *FSM) StoreConfiguration(index uint64, _ raft.Configuration) { f.advance(index, 0) }
 
-// advance notes that the log is applied up to seen, and the last command.
+// advance records that the log is applied up to seen, and the last command.
 func (f *FSM) advance(seen, applied uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -239,7 +237,7 @@ func (f *FSM) fail(err error) error {
 	return f.err
 }
 
-// wake lets those look again who wait. REQUIRES: mu.
+// wake wakes those who wait, so that they check again. REQUIRES: mu.
 func (f *FSM) wake() {
 	close(f.moved)
 	f.moved = make(chan struct{})
@@ -317,9 +315,9 @@ func (c *checkpoint) Release() {
 	os.RemoveAll(c.parent)
 }
 
-// Restore is raft.FSM. It makes a database of the snapshot beside the present one,
-// and switches to it by replacing a file that names it. Readers of the old one go
-// on. A snapshot that the database is not behind is left alone.
+// Restore is raft.FSM. It creates a database from the snapshot beside the present one, and
+// switches to it by replacing a file that names it. Readers of the old one continue. A snapshot is
+// ignored if the database is not behind it.
 func (f *FSM) Restore(rc io.ReadCloser) error {
 	if err := f.Err(); err != nil {
 		return err

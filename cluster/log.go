@@ -18,21 +18,21 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// keptLog is how large a log may become for nodes that are catching up, besides the size of
-// the snapshot that they have got: by then another snapshot is no more than the log.
+// keptLog is how large a log may become for nodes that are catching up, in addition to the size of
+// their snapshot: beyond that, another snapshot costs no more than the log.
 const keptLog = 1 << 30
 
-// log is a raft.LogStore that keeps what others are about to get: Raft alone drops entries
-// after each snapshot, also those after the one that a new node is just receiving. That
-// node would need another snapshot then, and again another, as long as clients write.
+// log is a raft.LogStore that keeps what other nodes are about to need. Raft alone drops entries
+// after each snapshot, including those after the snapshot that a new node is receiving. That node
+// would then need another snapshot, and another after that, as long as clients write.
 //
-// It takes nothing more once it has failed: raft-wal may write over a part of what it has
-// written before it failed, and may take a file for ended properly that it could not end.
+// After a failure it refuses all writes: raft-wal may overwrite a part of what it had written
+// before the failure, and may treat a file as sealed that it could not seal.
 type log struct {
 	*wal.WAL
 	dir    string
 	needed func(most uint64) (index uint64, size int64)
-	failed func(error) // is told why, once
+	failed func(error) // is called once, with the reason
 
 	mu       sync.Mutex
 	err      error
@@ -94,8 +94,8 @@ func (l *log) DeleteRange(from, to uint64) error {
 		return err
 	}
 	if to < last { // the beginning
-		// The last entry stays. It may be that of a snapshot that will be sent, and shows
-		// that the next one fits, for which Raft wants it when there is a newer snapshot.
+		// The last entry stays. It may be that of a snapshot that will be sent, and shows that the
+		// next one fits, which Raft checks when there is a newer snapshot.
 		if index, size := l.needed(to); l.size() < keptLog+size {
 			to = index
 		}

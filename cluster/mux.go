@@ -17,14 +17,14 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A Mux is a port that several groups have together. A connection begins with
+// A Mux is a port that several groups share. A connection begins with
 //
 //	20 bytes  the cluster
 //	 4 bytes  the group, little-endian
 //	 8 bytes  the replica, little-endian
 //
-// and is a transport's of hashicorp/raft from there on. Connections for another cluster, or
-// for a replica that the node had before, are closed.
+// and then belongs to a transport of hashicorp/raft. Connections for another cluster, or for a
+// replica that the node had before, are closed.
 type Mux struct {
 	ln      net.Listener
 	known   net.Addr
@@ -38,7 +38,7 @@ type Mux struct {
 	closed bool
 }
 
-// ClusterID is a random number that the nodes of a cluster have in common.
+// ClusterID is a random number that identifies a cluster; all its nodes have the same.
 type ClusterID [20]byte
 
 const muxHeader = len(ClusterID{}) + 4 + 8
@@ -49,9 +49,9 @@ const muxHeaderTime = 10 * time.Second
 // muxPool is how many idle connections a group keeps to each node.
 const muxPool = 2
 
-// ListenMux listens at an address, and is known to other nodes by it, or by advertise if
-// that is not "". With t it encrypts and authenticates as ListenTLS does, without as little
-// as ListenTCP.
+// ListenMux listens at an address. Other nodes know it by that address, or by advertise if that is
+// not "". With t it encrypts and authenticates as ListenTLS does; without t it does neither, like
+// ListenTCP.
 func ListenMux(address, advertise string, t *TLS) (*Mux, error) {
 	m := &Mux{done: make(chan struct{}), groups: map[uint32]*muxLayer{}}
 	m.SetCluster(ClusterID{})
@@ -84,13 +84,13 @@ func ListenMux(address, advertise string, t *TLS) (*Mux, error) {
 	return m, nil
 }
 
-// Addr returns how other nodes know the port.
+// Addr returns the address by which other nodes know the port.
 func (m *Mux) Addr() raft.ServerAddress { return raft.ServerAddress(m.known.String()) }
 
-// SetCluster says to which cluster the node belongs from now on. It is zeros before.
+// SetCluster sets the cluster that the node belongs to. It is zero before.
 func (m *Mux) SetCluster(id ClusterID) { m.cluster.Store(&id) }
 
-// Cluster returns to which cluster the node belongs.
+// Cluster returns the cluster that the node belongs to.
 func (m *Mux) Cluster() ClusterID { return *m.cluster.Load() }
 
 // ReplicaAddr returns the address of a node's replica of a group, as Transport's LocalAddr
@@ -111,13 +111,12 @@ func CutReplica(addr raft.ServerAddress) (node raft.ServerAddress, replica uint6
 	return raft.ServerAddress(host), replica, err
 }
 
-// Transport returns the transport of a group, of which there is one at a time: another can be
-// made when it has been closed.
+// Transport returns the transport of a group. There is one at a time: another can be created when
+// it has been closed.
 //
-// A replica that begins without what the node's replica of the group had before has to have
-// another number, by which the others know it: see ReplicaAddr. It must not vote, or
-// acknowledge anything, in the place of the one before, which nodes that were away may take
-// for a member.
+// A replica that starts without the state of the node's earlier replica of the group needs another
+// number, by which the others know it: see ReplicaAddr. It must not vote or acknowledge anything
+// in place of the earlier one, which nodes that were away may still consider a member.
 func (m *Mux) Transport(group uint32, replica uint64, logger hclog.Logger) (raft.Transport, error) {
 	if logger == nil {
 		logger = hclog.NewNullLogger()

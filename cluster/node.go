@@ -20,8 +20,8 @@ var (
 	// ErrNotLeader: the node does not lead, and the command is not and will not be
 	// applied. Node.Leader may know who leads.
 	ErrNotLeader = raft.ErrNotLeader
-	// ErrUnknown: whether the command is or will be applied is not known. The failure
-	// is wrapped.
+	// ErrUnknown: it is not known whether the command is or will be applied. The failure is
+	// wrapped.
 	ErrUnknown = errors.New("cluster: whether the command is applied is not known")
 	// ErrClosed: the node has been closed.
 	ErrClosed = raft.ErrRaftShutdown
@@ -29,17 +29,17 @@ var (
 	ErrTooLarge = errors.New("cluster: the command is too large")
 )
 
-// MaxCommandBytes is the size of the largest command. raft-wal would write larger entries than
-// 64 MiB, and refuse to read them.
+// MaxCommandBytes is the size of the largest command. raft-wal would write entries larger than 64
+// MiB but refuse to read them.
 const MaxCommandBytes = segment.MaxEntrySize - 64<<10
 
 // Options configure a node. ID, Dir, Apply and Transport are needed.
 type Options struct {
-	// ID names the node in the group. A node keeps it and its directory together.
+	// ID names the node in the group. A node's ID and its directory belong together.
 	ID string
 	// Dir holds the log, the snapshots and the database.
 	Dir string
-	// Apply carries out a command.
+	// Apply executes a command.
 	Apply Apply
 	// Transport connects the nodes. ListenTCP makes one; the node closes it.
 	Transport raft.Transport
@@ -59,11 +59,10 @@ type Options struct {
 	test testHooks
 }
 
-// Defaults returns Raft's defaults, without its metrics that exist twice. Heartbeats
-// are expected once a second, and a snapshot is made when at least 8,192 entries have
-// come since the last one, which is looked at every two to four minutes; 10,240
-// entries before it are kept, so that a node that was away for a short time needs no
-// snapshot.
+// Defaults returns Raft's defaults, without the metrics that exist twice. Heartbeats are expected
+// once a second. Every two to four minutes, a snapshot is taken if at least 8,192 entries have
+// come since the last one. The 10,240 entries before it are kept, so that a node that was away for
+// a short time needs no snapshot.
 func Defaults() *raft.Config {
 	c := raft.DefaultConfig()
 	c.NoLegacyTelemetry = true
@@ -79,12 +78,12 @@ type Node struct {
 	trans     *transport
 	id        raft.ServerID
 
-	barrier   chan struct{} // holds an element while a barrier is on its way
+	barrier   chan struct{} // holds an element while a barrier is in progress
 	ledTerm   uint64        // in this term, all entries of earlier ones are applied; guarded by barrier
 	closeOnce sync.Once
 	closeErr  error
 	closing   chan struct{} // closed by Close
-	watched   chan struct{} // closed when nobody watches the FSM any more
+	watched   chan struct{} // closed when the FSM is no longer watched
 }
 
 // Open starts a node.
@@ -106,8 +105,8 @@ func Open(o Options) (_ *Node, err error) {
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
 	}
-	// A snapshot that was received and not installed must be installed at the start;
-	// one that the database is not behind is not.
+	// A snapshot that was received but not installed must be installed at the start; one that the
+	// database is not behind must not.
 	config.NoSnapshotRestoreOnStart = false
 
 	n := &Node{id: config.LocalID, trans: newTransport(o.Transport), closing: make(chan struct{}), watched: make(chan struct{}), barrier: make(chan struct{}, 1)}
@@ -148,9 +147,9 @@ func Open(o Options) (_ *Node, err error) {
 	return n, nil
 }
 
-// covers reports whether a snapshot has nothing that this node has not got. A leader may send
-// one twice, or late. Raft installs it all the same: it drops the log, also the entries behind
-// the snapshot that the node has acknowledged, on which a majority may rest.
+// covers reports whether a snapshot contains nothing new for this node. A leader may send a
+// snapshot twice, or late. Raft would still install it: it would drop the log, including the
+// entries after the snapshot that the node has acknowledged and that a majority may depend on.
 func (n *Node) covers(req *raft.InstallSnapshotRequest) bool {
 	if req.Term < n.raft.CurrentTerm() {
 		return false // Raft refuses it
@@ -159,7 +158,7 @@ func (n *Node) covers(req *raft.InstallSnapshotRequest) bool {
 }
 
 // holds reports whether the log up to an entry is in this node's log or newest snapshot. Both
-// count the entry's term: equal entries have equal logs before them.
+// checks include the entry's term: equal entries have equal logs before them.
 func (n *Node) holds(index, term uint64) bool {
 	first, err := n.log.FirstIndex()
 	if err != nil {
@@ -176,8 +175,8 @@ func (n *Node) holds(index, term uint64) bool {
 	return n.installed() >= index
 }
 
-// installed returns where the newest snapshot ends, 0 if there is none. One that was received,
-// and is not in the database since that failed, is none.
+// installed returns where the newest snapshot ends, 0 if there is none. A snapshot that was
+// received but could not be installed in the database does not count.
 func (n *Node) installed() uint64 {
 	m, err := n.snapshots.latest()
 	if err != nil || m == nil || m.Applied > n.fsm.Applied() {
@@ -230,18 +229,18 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	}
 	b := *a // it may be the sender's
 	last := a.PrevLogEntry
-	b.PrevLogEntry, b.PrevLogTerm = 0, 0 // nothing is to be compared
+	b.PrevLogEntry, b.PrevLogTerm = 0, 0 // nothing is left to compare
 	for len(b.Entries) > 0 && b.Entries[0].Index < first {
 		last, b.Entries = b.Entries[0].Index, b.Entries[1:]
 	}
 	if n := len(b.Entries); n > 0 {
 		last = b.Entries[n-1].Index
 	}
-	b.LeaderCommitIndex = min(b.LeaderCommitIndex, last) // no more is known to be the leader's
+	b.LeaderCommitIndex = min(b.LeaderCommitIndex, last) // later entries may differ from the leader's
 	return &b
 }
 
-// reconcile brings log, snapshot and database together after a crash.
+// reconcile makes log, snapshot and database consistent after a crash.
 //
 // Raft removes the log after it has installed a snapshot. If it does not get there,
 // the log may end before the snapshot; it would take no further entry, since there
@@ -304,8 +303,8 @@ func (n *Node) watch() {
 	}
 }
 
-// Close leaves the others without this node, and closes log and database. Calls that
-// are under way end with an error.
+// Close stops the node and closes its log and database; the other nodes go on without it. Calls in
+// progress end with an error.
 func (n *Node) Close() error {
 	n.closeOnce.Do(func() {
 		close(n.closing)
@@ -334,15 +333,14 @@ func (n *Node) closeStores() error {
 	return errors.Join(errs...)
 }
 
-// Raft returns the node's Raft, for changes of the membership, transfers of the
-// leadership, and statistics.
+// Raft returns the node's Raft, for membership changes, leadership transfers, and statistics.
 func (n *Node) Raft() *raft.Raft { return n.raft }
 
 // FSM returns the node's database.
 func (n *Node) FSM() *FSM { return n.fsm }
 
-// Holds returns up to which index a node has the log, as the leader of the present term
-// knows it; it is not ok if it does not know.
+// Holds returns the index up to which a node has the log, as far as the leader of the present term
+// knows. ok is false if it does not know.
 func (n *Node) Holds(id raft.ServerID) (index uint64, ok bool) {
 	future := n.raft.GetConfiguration()
 	if future.Error() != nil {
@@ -356,14 +354,13 @@ func (n *Node) Holds(id raft.ServerID) (index uint64, ok bool) {
 	return 0, false
 }
 
-// Leader returns who leads as far as this node knows; empty if it does not.
+// Leader returns which node leads as far as this node knows; empty if it does not.
 func (n *Node) Leader() (raft.ServerAddress, raft.ServerID) { return n.raft.LeaderWithID() }
 
-// Propose has a command applied on all nodes, and returns what Apply returned on this
-// one, which must be the leader: other nodes return ErrNotLeader at once. When it
-// returns without an error of this package or of ctx, the command is in the logs of a
-// majority, on disk, and applied here. An error that matches ErrUnknown says that it
-// may or may not be applied, also later.
+// Propose has a command applied on all nodes, and returns what Apply returned on this one, which
+// must be the leader: other nodes return ErrNotLeader at once. When it returns without an error of
+// this package or of ctx, the command is in the logs of a majority, on disk, and applied here. An
+// error that matches ErrUnknown means that the command may or may not be applied, possibly later.
 func (n *Node) Propose(ctx context.Context, command []byte) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -399,7 +396,7 @@ func (n *Node) refused(err error) bool {
 		errors.Is(err, raft.ErrLeadershipTransferInProgress)
 }
 
-// await waits for what start returns, or for ctx. It ends by itself.
+// await waits for what start returns, or for ctx. The wait for start then ends by itself.
 func await[F raft.Future](ctx context.Context, start func() F) (future F, err error) {
 	if ctx.Done() == nil {
 		future = start()
@@ -408,7 +405,7 @@ func await[F raft.Future](ctx context.Context, start func() F) (future F, err er
 	done := make(chan F, 1)
 	go func() {
 		f := start()
-		_ = f.Error() // waits, and is asked again below
+		_ = f.Error() // waits; the error is read again below
 		done <- f
 	}()
 	select {

@@ -7,19 +7,17 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// ReadStale calls fn with the database as it is on this node. It may be behind, and on
-// a node that is cut off it stays behind; it never goes back, and what it shows was
-// acknowledged or will be.
+// ReadStale calls fn with the database as it is on this node. It may be behind, and on a node that
+// is cut off it stays behind. It never goes back, and what it shows was acknowledged or will be.
 func (n *Node) ReadStale(fn func(*View) error) error { return n.fsm.View(fn) }
 
-// Read calls fn with a view that holds every command that was acknowledged before
-// Read was called, by any node. Only the leader can; others return ErrNotLeader.
+// Read calls fn with a view that holds every command that was acknowledged, by any node, before
+// Read was called. Only the leader can do this; others return ErrNotLeader.
 //
-// It writes nothing. The leader notes how far the log is committed, waits until a
-// majority has answered a heartbeat that it sent after that, so that there was no
-// other leader when Read was called, and until that much of the log is applied.
-// Clocks play no part. A leader of a new term first commits an entry of its own, since
-// it does not know before what is committed.
+// It writes nothing. The leader notes the commit index. It waits until a majority has answered a
+// heartbeat that was sent after that, which shows that there was no other leader when Read was
+// called, and until the log is applied up to that index. Clocks play no part. A leader of a new
+// term first commits an entry of its own, because until then it does not know what is committed.
 func (n *Node) Read(ctx context.Context, fn func(*View) error) error {
 	if err := n.linearize(ctx); err != nil {
 		return err
@@ -39,15 +37,15 @@ func (n *Node) linearize(ctx context.Context) error {
 	return n.applied(ctx, index)
 }
 
-// Confirm returns nil if the node leads in a term, and if no other node was elected in a
-// later one before Confirm was called: a majority has answered a heartbeat that was sent
-// since. What the node had applied when it was called, if it had applied an entry of the
-// term, was then the newest that anybody had been told of.
+// Confirm returns nil if the node leads in a term, and no other node was elected in a later one
+// before Confirm was called: a majority has answered a heartbeat that was sent since. If the node
+// had applied an entry of the term, what it had applied when Confirm was called was then the
+// newest state that anyone had seen.
 func (n *Node) Confirm(ctx context.Context, term uint64) error {
 	after := n.trans.now()
 	for {
-		// It has heartbeats sent at once, and returns when a majority has answered: maybe
-		// one that was sent before.
+		// It has heartbeats sent at once, and returns when a majority has answered: possibly
+		// heartbeats that were sent before.
 		if _, err := await(ctx, n.raft.VerifyLeader); err != nil {
 			return err
 		}
@@ -65,8 +63,7 @@ func (n *Node) Confirm(ctx context.Context, term uint64) error {
 	}
 }
 
-// lead makes sure that the leader has committed an entry in its term, and has applied
-// all before it.
+// lead ensures that the leader has committed an entry in its term, and has applied all before it.
 func (n *Node) lead(ctx context.Context, term uint64) error {
 	select {
 	case n.barrier <- struct{}{}:
@@ -80,7 +77,7 @@ func (n *Node) lead(ctx context.Context, term uint64) error {
 	if _, err := await(ctx, func() raft.Future { return n.raft.Barrier(0) }); err != nil {
 		return err
 	}
-	// If another term has begun meanwhile, this one is never asked about again.
+	// If another term has begun meanwhile, nobody asks about this one again.
 	n.ledTerm = term
 	return nil
 }
@@ -95,8 +92,8 @@ func (n *Node) confirmed(term, after uint64) bool {
 	return n.trans.majority(future.Configuration(), n.id, term, after)
 }
 
-// applied waits until the log is applied up to index. The FSM does not see barriers,
-// so that it may be further than it knows: then another barrier tells.
+// applied waits until the log is applied up to index. The FSM does not see barriers, so the log
+// may be applied further than the FSM knows; another barrier then settles it.
 func (n *Node) applied(ctx context.Context, index uint64) error {
 	soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	err := n.fsm.wait(soon, index)

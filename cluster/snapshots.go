@@ -23,7 +23,7 @@ import (
 //	INDEX-TERM-N/meta   a line of JSON, and its CRC-32C in hex on the next
 //	INDEX-TERM-N/db/    a database
 //
-// It is made in a directory with the suffix .tmp, synced, and renamed. What has the
+// It is created in a directory with the suffix .tmp, synced, and renamed. A directory that has the
 // suffix when a store is opened is left from a crash, and is removed.
 //
 // On disk; do not change.
@@ -32,11 +32,10 @@ const (
 	snapshotDB   = "db"
 )
 
-// SnapshotStore is a raft.SnapshotStore that holds databases. What an FSM of this
-// package puts into it is not copied, if both are on one file system: tables are hard
-// links. Snapshots are sent to other nodes as the files that they are, and received
-// without holding more than a buffer in memory. It keeps the newest one, and those
-// that are being sent.
+// SnapshotStore is a raft.SnapshotStore that holds databases. What an FSM of this package puts
+// into it is not copied if both are on one file system: tables are hard links. Snapshots are sent
+// to other nodes as files, and received without holding more than a buffer in memory. The store
+// keeps the newest snapshot, and those that are being sent.
 type SnapshotStore struct {
 	dir string
 	// holds reports whether the node has the log up to an entry, so that it refuses snapshots
@@ -53,7 +52,7 @@ type SnapshotStore struct {
 	inUse   map[string]int // by ID: readers
 }
 
-// meta is what is known of a snapshot.
+// meta describes a snapshot.
 type meta struct {
 	raft.SnapshotMeta
 	Applied uint64 // commands up to here are in it
@@ -64,7 +63,7 @@ func (m *meta) header() streamHeader {
 	return streamHeader{index: m.Index, applied: m.Applied, held: m.Held}
 }
 
-// NewSnapshotStore opens the snapshots in dir, which it creates if need be.
+// NewSnapshotStore opens the snapshots in dir, which it creates if necessary.
 func NewSnapshotStore(dir string) (*SnapshotStore, error) {
 	if err := vfs.OS.MkdirAll(dir); err != nil {
 		return nil, err
@@ -145,7 +144,7 @@ func (s *SnapshotStore) List() ([]*raft.SnapshotMeta, error) {
 	return []*raft.SnapshotMeta{&m.SnapshotMeta}, nil
 }
 
-// latest returns what is known of the newest snapshot, nil if there is none.
+// latest returns the description of the newest snapshot, nil if there is none.
 func (s *SnapshotStore) latest() (*meta, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +202,7 @@ func (s *SnapshotStore) reap() {
 		if s.inUse[id] > 0 || id == s.last {
 			continue
 		}
-		// Renamed first, so that what is left of it is never taken for a snapshot.
+		// Renamed first, so that its remains are never taken for a snapshot.
 		path := filepath.Join(s.dir, id)
 		if os.Rename(path, path+tempSuffix) == nil {
 			os.RemoveAll(path + tempSuffix)
@@ -277,15 +276,15 @@ var errOvertaken = errors.New("cluster: the node has a newer snapshot")
 // errCovered refuses a snapshot. Sent again, it is acknowledged.
 var errCovered = errors.New("cluster: the node has all that is in the snapshot")
 
-// snapshotSink is a raft.SnapshotSink. It either adopts a directory or takes a stream
-// apart as it comes.
+// snapshotSink is a raft.SnapshotSink. It either adopts a directory or unpacks a stream as it
+// arrives.
 type snapshotSink struct {
 	store   *SnapshotStore
 	dir     string
 	meta    meta
 	pipe    *io.PipeWriter
 	header  streamHeader
-	err     error // of taking the stream apart
+	err     error // of unpacking the stream
 	done    chan struct{}
 	adopted bool
 	closed  bool
@@ -324,7 +323,7 @@ func (s *snapshotSink) adopt(db string, applied uint64) error {
 
 func (s *snapshotSink) Write(p []byte) (int, error) {
 	if s.pipe == nil {
-		// Between Node.covers and here, Raft may have handled a request that came before.
+		// Between Node.covers and here, Raft may have handled a request that arrived before.
 		if holds := s.store.holds; holds != nil && holds(s.meta.Index, s.meta.Term) {
 			return 0, errCovered
 		}
@@ -340,7 +339,7 @@ func (s *snapshotSink) Write(p []byte) (int, error) {
 	return s.pipe.Write(p)
 }
 
-// Close makes the snapshot durable, and then known.
+// Close makes the snapshot durable, and then visible.
 func (s *snapshotSink) Close() error {
 	if s.closed {
 		return nil
@@ -369,7 +368,7 @@ func (s *snapshotSink) finish() error {
 	}
 	s.meta.Applied, s.meta.Held = s.header.applied, s.header.held
 	if s.header.index != s.meta.Index {
-		// A backup: it takes its place in the log where it is restored.
+		// A backup: where it is restored decides its place in the log.
 		s.meta.Applied = s.meta.Index
 	}
 	line, err := json.Marshal(&s.meta)
@@ -393,7 +392,7 @@ func (s *snapshotSink) finish() error {
 	return vfs.OS.SyncDir(s.store.dir)
 }
 
-// Cancel removes what there is of the snapshot.
+// Cancel removes what has been written of the snapshot.
 func (s *snapshotSink) Cancel() error {
 	if s.closed {
 		return nil

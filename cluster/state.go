@@ -22,9 +22,9 @@ import (
 //	state-N/        a sift database
 //	checkpoint-*/   a snapshot that is being taken
 //
-// A snapshot is installed into a directory with the next number, synced, and then
-// named by a CURRENT that replaces the other. Whatever else is there is left from a
-// crash, and is removed when the node is opened.
+// A snapshot is installed into a directory with the next number, synced, and then named by a
+// CURRENT that replaces the old one. Everything else in the directory is left from a crash, and is
+// removed when the node is opened.
 //
 // On disk; do not change.
 const (
@@ -46,13 +46,12 @@ func newStateDir(dir string, o *sift.Options) stateDir {
 		opts = *o
 	}
 	opts.FS, opts.ReadOnly, opts.ErrorIfExists, opts.ErrorIfMissing, opts.Lock = nil, false, false, false, nil
-	// A command is applied everywhere or nowhere, so no limit may depend on how fast
-	// a node is.
+	// A command is applied on all nodes or on none, so no limit may depend on how fast a node is.
 	opts.TxLifetime, opts.TxBytes = -1, 1<<30
 	return stateDir{dir: dir, opts: opts}
 }
 
-// state is an open database. It is closed when the FSM and all readers have let go.
+// state is an open database. It is closed when the FSM and all readers have released it.
 type state struct {
 	db       *sift.DB
 	dir      string
@@ -90,7 +89,7 @@ func (s *state) wait() error {
 	return s.err
 }
 
-// open opens the database in use, and removes what a crash has left.
+// open opens the current database, and removes what a crash has left.
 func (d *stateDir) open() (*state, error) {
 	if err := vfs.OS.MkdirAll(d.dir); err != nil {
 		return nil, err
@@ -137,7 +136,8 @@ func (d *stateDir) openDB(dir string) (*state, error) {
 	return newState(db, dir), nil
 }
 
-// create makes the next database in use. fill puts its files into a directory.
+// create creates the next database and makes it the current one. fill puts its files into a
+// directory.
 func (d *stateDir) create(fill func(dir string) (streamHeader, error), step func(string)) (*state, error) {
 	name := statePrefix + strconv.FormatUint(d.next, 10)
 	d.next++
@@ -149,13 +149,13 @@ func (d *stateDir) create(fill func(dir string) (streamHeader, error), step func
 	}
 	step("opened")
 	if err := d.setCurrent(name); err != nil {
-		// CURRENT may name it or not. The next open knows, and either is right.
+		// CURRENT may or may not name it. The next open will see; either is right.
 		return nil, errors.Join(err, s.db.Close())
 	}
 	return s, nil
 }
 
-// build makes a database that is durable, and opens it.
+// build creates a database that is durable, and opens it.
 func (d *stateDir) build(dir string, fill func(dir string) (streamHeader, error), step func(string)) (*state, error) {
 	if err := vfs.OS.MkdirAll(dir); err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (d *stateDir) build(dir string, fill func(dir string) (streamHeader, error)
 	case held != header.held:
 		err = fmt.Errorf("the database ends with command %d, and the snapshot with %d", held, header.held)
 	case held != header.applied:
-		// A backup that was restored counts from where the log is now.
+		// A restored backup continues from the present index of the log.
 		err = s.db.Put([]byte(appliedKey), appliedValue(header.applied), sift.Sync)
 	}
 	if err == nil {
@@ -188,7 +188,7 @@ func (d *stateDir) build(dir string, fill func(dir string) (streamHeader, error)
 	return s, nil
 }
 
-// setCurrent names the database in use.
+// setCurrent names the current database.
 func (d *stateDir) setCurrent(name string) error {
 	return durable.Replace(filepath.Join(d.dir, currentName), []byte(name+"\n"))
 }

@@ -31,9 +31,8 @@ import (
 //	m     the file
 //	4     CRC-32C of name and file
 //
-// A length of 0 in the place of a name ends the stream. A reader refuses another
-// beginning, a sum that is wrong, a name that is not that of a file of a database,
-// and bytes that are missing or left over.
+// A length of 0 in place of a name ends the stream. A reader refuses any other magic number, a
+// wrong checksum, a name that a database's file cannot have, and missing or extra bytes.
 //
 // On the wire and in backups; do not change.
 const (
@@ -43,10 +42,10 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errStream matches every report of a stream that is not whole.
+// errStream matches every error about an invalid stream.
 var errStream = errors.New("the snapshot is damaged")
 
-// streamHeader says which part of the log a snapshot stands for.
+// streamHeader tells which part of the log a snapshot represents.
 type streamHeader struct {
 	index   uint64 // the snapshot's own
 	applied uint64 // commands up to here are in it
@@ -236,8 +235,7 @@ func dbFiles(dir string) ([]string, error) {
 	return slices.DeleteFunc(names, func(name string) bool { return !isDBFile(name) }), err
 }
 
-// createDBFile creates a file of a database; the secret of keyed filters is for its
-// owner alone.
+// createDBFile creates a file of a database; only the owner may read the secret of keyed filters.
 func createDBFile(path string) (vfs.File, error) {
 	f, err := vfs.OS.Create(path)
 	if err != nil {
@@ -251,8 +249,8 @@ func createDBFile(path string) (vfs.File, error) {
 	return f, nil
 }
 
-// linkDB makes a copy of a database that nobody has open: tables, which never
-// change, are hard links where the file system has them.
+// linkDB copies a database that nobody has open: tables, which never change, are hard links where
+// the file system supports them.
 func linkDB(from, to string) error {
 	names, err := dbFiles(from)
 	if err != nil {

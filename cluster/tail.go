@@ -12,15 +12,15 @@ import (
 	"github.com/hashicorp/raft-wal/types"
 )
 
-// A file of raft-wal's begins with a header and has frames behind it:
+// A file of raft-wal begins with a header, which frames follow:
 //
 //	1 byte   its kind: an entry, an index of all entries, or the end of a write
 //	3 bytes  zeros
 //	4 bytes  the length of what follows, up to a multiple of 8; at the end of a write, where
 //	         nothing follows, the CRC-32C of all since the end of the write before
 //
-// all little-endian. With an index the file has ended, and the next one begins. Behind the last
-// write there are zeros.
+// all little-endian. A file with an index is sealed, and the next one begins. The last write is
+// followed by zeros.
 const (
 	walHeader = 32
 	walFrame  = 8
@@ -29,12 +29,12 @@ const (
 	walCommit = 3
 )
 
-// tailFS removes from the file that raft-wal writes to, when it is opened, what is left of writes
-// that were not ended: raft-wal writes over its beginning, and later takes the rest for what was
-// written behind. A write that has ended the file is made one that has not, since raft-wal neither
-// goes on with such a file nor begins the next one.
+// tailFS removes the remains of incomplete writes from the file that raft-wal appends to, when it
+// is opened: raft-wal overwrites their beginning, and would later read the rest as if it had been
+// written after that. A write that has sealed the file is replaced by one that has not, because
+// raft-wal neither continues such a file nor begins the next one.
 //
-// All that was acknowledged is left as it is. If a part of that is damaged, it is an error.
+// All that was acknowledged stays as it is. If a part of that is damaged, that is an error.
 type tailFS struct{ types.VFS }
 
 // OpenWriter is types.VFS.
@@ -56,7 +56,7 @@ func mendTail(f types.WritableFile) error {
 	}
 	used := min(len(data), (len(bytes.TrimRight(data, "\x00"))+walFrame-1)/walFrame*walFrame)
 	end, begin, index := walkWrites(data)
-	if index > begin { // entries, and an index that ends the file
+	if index > begin { // entries, and an index that seals the file
 		var frame [walFrame]byte
 		frame[0] = walCommit
 		binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(data[begin:index], castagnoli))
@@ -84,8 +84,8 @@ func writeSynced(f types.WritableFile, p []byte, at int) error {
 	return f.Sync()
 }
 
-// walkWrites returns where the last write that is whole ends and begins, and where the index is
-// that it has written, 0 if there is none.
+// walkWrites returns where the last complete write ends and begins, and where the index is that it
+// has written, 0 if there is none.
 func walkWrites(data []byte) (end, begin, index int) {
 	at, seen := walHeader, 0
 	for at+walFrame <= len(data) {
@@ -116,7 +116,7 @@ func walkWrites(data []byte) (end, begin, index int) {
 	return end, begin, index
 }
 
-// laterWrite returns where a whole write begins behind one that is not, 0 if there is none.
+// laterWrite returns where a complete write begins after an incomplete one, 0 if there is none.
 func laterWrite(data []byte, from int) int {
 	var begins []int // where writes may begin
 	for at := from + walFrame; at+walFrame <= len(data); at += walFrame {

@@ -13,7 +13,7 @@ import (
 
 // TLS is what ListenTLS needs.
 type TLS struct {
-	// Certificate is the node's, for it as a server and as a client.
+	// Certificate is the node's, as a server and as a client.
 	Certificate tls.Certificate
 	// Authority signs the nodes' certificates. It should sign no others: whoever has
 	// one is a member.

@@ -13,10 +13,10 @@ import (
 
 const requestTimeout = 10 * time.Second
 
-// ListenTCP returns a transport that listens at an address such as "10.0.0.1:7000",
-// and is known to the others by it, or by advertise if that is not "". It neither
-// encrypts nor authenticates: whoever reaches the port is a member. A request that
-// is not answered within ten seconds fails; for a snapshot, longer by its size.
+// ListenTCP returns a transport that listens at an address such as "10.0.0.1:7000". Other nodes
+// know it by that address, or by advertise if that is not "". It neither encrypts nor
+// authenticates: anyone who reaches the port is a member. A request that is not answered within
+// ten seconds fails; snapshots get more time, depending on their size.
 func ListenTCP(address, advertise string, logger hclog.Logger) (raft.Transport, error) {
 	var known net.Addr
 	if advertise != "" {
@@ -32,17 +32,15 @@ func ListenTCP(address, advertise string, logger hclog.Logger) (raft.Transport, 
 	return raft.NewTCPTransportWithLogger(address, known, 3, requestTimeout, logger)
 }
 
-// transport notes who has recognized this node as the leader, and when the question
-// was asked. Moments are counted, not timed: a heartbeat that is sent takes the next
-// number.
+// transport records who has recognized this node as the leader, and when the request was sent.
+// Times are counted, not measured: each heartbeat that is sent takes the next number.
 //
-// VerifyLeader does not suffice for reads: it also counts the answer to a heartbeat
-// that was sent before it was called, and that answer may be older than another
-// leader.
+// VerifyLeader is not enough for reads: it also counts the answer to a heartbeat that was sent
+// before it was called, and another leader may have been elected after that answer.
 type transport struct {
 	raft.Transport
 
-	in     chan raft.RPC // what Raft gets of the requests that came
+	in     chan raft.RPC // the received requests that Raft gets
 	once   sync.Once
 	closed chan struct{}
 	stall  time.Duration // stallTime, but in tests
@@ -52,17 +50,17 @@ type transport struct {
 	acks  map[replica]ack
 	held  map[replica]held
 	reach map[replica]reach
-	sends map[*raft.InstallSnapshotRequest]bool // on their way
+	sends map[*raft.InstallSnapshotRequest]bool // in progress
 }
 
-// replica is what a node has of a group. Another one, which has another address, knows nothing of
-// what this one had.
+// replica identifies a node's replica of a group. Another one, which has another address, has none
+// of this one's state.
 type replica struct {
 	id   raft.ServerID
 	addr raft.ServerAddress
 }
 
-// ack says that a node has recognized the leader of a term at some moment after one.
+// ack records that a node has recognized the leader of a term at some time after the given one.
 type ack struct{ term, after uint64 }
 
 func newTransport(t raft.Transport) *transport {
@@ -129,14 +127,14 @@ func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit 
 	}
 }
 
-// skip reads a snapshot to its end, which the sender waits for, and says that it is there. It
-// ends with the connection.
+// skip reads a snapshot to its end, which the sender waits for, and acknowledges it. It ends with
+// the connection.
 func skip(rpc raft.RPC, req *raft.InstallSnapshotRequest) {
 	_, err := io.Copy(io.Discard, rpc.Reader)
 	rpc.Respond(&raft.InstallSnapshotResponse{RPCHeader: req.RPCHeader, Term: req.Term, Success: err == nil}, err)
 }
 
-// now returns a moment that comes before all heartbeats that are sent later.
+// now returns a time before that of all heartbeats that are sent later.
 func (t *transport) now() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,8 +162,8 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 	return err
 }
 
-// majority reports whether most voters have recognized the leader of a term after a
-// moment, the leader itself included.
+// majority reports whether most voters have recognized the leader of a term after a time, the
+// leader itself included.
 func (t *transport) majority(c raft.Configuration, self raft.ServerID, term, after uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -202,10 +200,10 @@ func (t *transport) Close() error {
 	return nil
 }
 
-// held says that a node has the leader's log of a term up to an index.
+// held records that a node has the leader's log of a term up to an index.
 type held struct{ term, index uint64 }
 
-// holds notes what a node has of the log. A heartbeat says nothing about it.
+// holds records what a node has of the log. A heartbeat says nothing about it.
 func (t *transport) holds(id replica, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
 	index := args.PrevLogEntry
 	if n := len(args.Entries); n > 0 {
@@ -224,21 +222,21 @@ func (t *transport) holds(id replica, args *raft.AppendEntriesRequest, resp *raf
 	t.mu.Unlock()
 }
 
-// reach is how far a node that gets the log has come.
+// reach is how far a node that is catching up has come.
 type reach struct {
 	index uint64
 	at    time.Time // when it got there
 	size  int64     // of the snapshot that it has got
 }
 
-// lost notes that a node does not answer.
+// lost records that a node does not answer.
 func (t *transport) lost(id replica) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.reach, id)
 }
 
-// reachTime is how long a node that does not get any further counts as one that gets the log.
+// reachTime is how long a node without progress counts as one that is catching up.
 const reachTime = 30 * time.Second
 
 // InstallSnapshot is raft.Transport.
@@ -256,8 +254,8 @@ func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
 	return err
 }
 
-// needed returns from where on nodes that get the log need it, at most, and the size of the
-// largest snapshot that one has got or is getting.
+// needed returns the index from which on nodes that are catching up need the log, at most, and the
+// size of the largest snapshot that one of them has received or is receiving.
 func (t *transport) needed(most uint64) (index uint64, size int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -275,7 +273,7 @@ func (t *transport) needed(most uint64) (index uint64, size int64) {
 	return index, size
 }
 
-// holding returns up to which index a node has the log, as was seen in a term.
+// holding returns the index up to which a node has the log, as was seen in a term.
 func (t *transport) holding(id replica, term uint64) (index uint64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -294,7 +292,7 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 	return p, nil
 }
 
-// pipeline is a raft.AppendPipeline whose answers are looked at.
+// pipeline is a raft.AppendPipeline whose answers are recorded.
 type pipeline struct {
 	raft.AppendPipeline
 	out    chan raft.AppendFuture

@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// Reserved begins the keys that belong to this package. Commands cannot write them,
-// and reads do not see them.
+// Reserved is the prefix of the keys that belong to this package. Commands cannot write them, and
+// reads do not see them.
 const Reserved = "\xff\xff"
 
 // ErrReserved: a command writes a key that begins with Reserved.
@@ -46,8 +46,8 @@ type reader interface {
 	NewIter(o *sift.IterOptions) (*sift.Iter, error)
 }
 
-// View is the database at one moment. It ends with the function that it was passed
-// to, and is used by one goroutine at a time.
+// View is the database as of one moment. It ends with the function that it was passed to, and is
+// used by one goroutine at a time.
 type View struct {
 	r   reader
 	err error // the first failure of a read
@@ -71,8 +71,8 @@ func (v *View) Has(key []byte) (bool, error) {
 	return has, v.note(err)
 }
 
-// Scan is sift.DB.Scan on the view: an error comes as the second value of the last
-// pair. An entry is valid until the next.
+// Scan is sift.DB.Scan on the view: an error comes as the second value of the last pair. An entry
+// is valid until the next.
 func (v *View) Scan(o *sift.IterOptions) iter.Seq2[sift.Entry, error] {
 	var bounded sift.IterOptions
 	if o != nil {
@@ -99,7 +99,7 @@ func (v *View) Scan(o *sift.IterOptions) iter.Seq2[sift.Entry, error] {
 	}
 }
 
-// note remembers a failure: what the caller makes of it must not hide it.
+// note remembers a failure, so that the caller cannot hide it.
 func (v *View) note(err error) error {
 	if v.err == nil && err != nil && !errors.Is(err, sift.ErrNotFound) {
 		v.err = err
@@ -122,7 +122,7 @@ func (t *Tx) Put(key, value []byte) error {
 	return t.note(t.tx.Put(key, value))
 }
 
-// Delete removes key; it is no error if there is none.
+// Delete removes key; it is not an error if it does not exist.
 func (t *Tx) Delete(key []byte) error {
 	if isReserved(key) {
 		return fmt.Errorf("%w: %q", ErrReserved, key)

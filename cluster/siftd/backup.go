@@ -38,7 +38,7 @@ type Manifest struct {
 
 const manifestFormat = 1
 
-// backupPages are what Backup asks for:
+// backupPages serve what Backup requests:
 //
 //	GET /backup     how many groups there are
 //	GET /backup/N   a backup of group N, from its leader
@@ -64,7 +64,7 @@ func (n *Node) serveBackup(w http.ResponseWriter, r *http.Request) {
 	if _, err := node.Backup(r.Context(), &out); err != nil {
 		n.cfg.Logger.Warn("a backup ended early", "group", group, "err", err)
 		if out.begun {
-			panic(http.ErrAbortHandler) // the client sees that it is not whole
+			panic(http.ErrAbortHandler) // the client sees that it is incomplete
 		}
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	}
@@ -85,21 +85,21 @@ func (p *patient) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// BackupSource is where Backup finds a cluster.
+// BackupSource tells Backup where to find a cluster.
 type BackupSource struct {
 	// Pages are the status pages of its nodes, as URLs.
 	Pages []string
 	// Password is the cluster's.
 	Password string
-	// Client asks them; nil: http.DefaultClient.
+	// Client sends the requests; nil: http.DefaultClient.
 	Client *http.Client
 }
 
-// leaderTime is how long Backup waits for somebody to lead a group.
+// leaderTime is how long Backup waits for a group to have a leader.
 const leaderTime = 30 * time.Second
 
-// Backup makes a backup of a cluster in dir, which must not exist. Each group is as it was at
-// one moment after the call, and holds all that was acknowledged before.
+// Backup backs up a cluster into dir, which must not exist. Each group is backed up as of one
+// moment after the call, with everything that was acknowledged before.
 func Backup(ctx context.Context, from BackupSource, dir string) error {
 	if from.Client == nil {
 		from.Client = http.DefaultClient
@@ -180,7 +180,7 @@ func (s BackupSource) get(ctx context.Context, url string) (io.ReadCloser, error
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 200)) // says why, if it can
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 200)) // the reason, if there is one
 		resp.Body.Close()
 		return nil, fmt.Errorf("%s: %s: %s", url, resp.Status, text)
 	}
@@ -220,11 +220,11 @@ func readManifest(dir string) (m Manifest, err error) {
 	return m, nil
 }
 
-// restoringName is a file that is there while a node begins with a backup. A node that was
-// stopped meanwhile does not go on with a part of it.
+// restoringName is a file that exists while a node starts from a backup. A node that was stopped
+// meanwhile must not continue with an incomplete database.
 const restoringName = "restoring"
 
-// beginRestore is called before the node has anything.
+// beginRestore is called before the node has any data.
 func (n *Node) beginRestore(fresh bool) error {
 	path := filepath.Join(n.cfg.Dir, restoringName)
 	switch _, err := os.Stat(path); {
@@ -240,7 +240,7 @@ func (n *Node) beginRestore(fresh bool) error {
 	return durable.Replace(path, nil)
 }
 
-// restore puts the backup in place. Nobody is served yet.
+// restore installs the backup. No client is served yet.
 func (n *Node) restore(m Manifest) error {
 	for group, size := range m.Sizes {
 		if err := restoreGroup(n.member(group), filepath.Join(n.cfg.Restore, groupPrefix+strconv.Itoa(group)), size); err != nil {

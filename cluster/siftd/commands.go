@@ -9,17 +9,17 @@ import (
 	"github.com/siftdb/sift/cluster"
 )
 
-// The log of a shard's group holds two kinds of commands. The first byte says which:
+// The log of a shard's group holds two kinds of commands, told apart by their first byte:
 //
 //	E epoch            the leader of a new term begins to write; 16 bytes
 //	W epoch batch      a leader's writes, as sift.Batch's Dump; refused if another
 //	                   leader has begun since
 //
-// Its database holds, beside what a server writes:
+// Its database holds, in addition to what a server writes:
 //
 //	cepoch             the last E's
 //
-// The log of the group of all nodes holds:
+// The log of the directory group holds:
 //
 //	S shape            how the cluster is divided, JSON; the first counts
 //	N id 0 address     where clients reach a node
@@ -79,7 +79,7 @@ func apply(tx *cluster.Tx, command []byte) (any, error) {
 	return nil, errCommand
 }
 
-// applyToAll is the state machine of the group of all nodes.
+// applyToAll is the state machine of the directory group.
 func applyToAll(tx *cluster.Tx, command []byte) (any, error) {
 	if len(command) == 0 {
 		return nil, errCommand

@@ -15,31 +15,31 @@ import (
 	"github.com/siftdb/sift/internal/serve"
 )
 
-// All nodes are in one group that has no slots. It knows where the nodes are, which shall
-// leave, how many groups there are, and who leads them, for nodes that are not in a group.
+// All nodes are in the directory group, which has no slots. It records where the nodes are, which
+// are to leave, how many groups there are, and who leads them, for nodes that are not in a group.
 // Its leader places the groups.
 
 // Shape says how a cluster is divided.
 type Shape struct {
-	// Groups is how many groups have the slots between them.
+	// Groups is the number of groups that share the slots.
 	Groups int
-	// Replicas is how many nodes are in each, or all if there are fewer.
+	// Replicas is the number of nodes in each group, or all if there are fewer.
 	Replicas int
 }
 
-// place is what is known of a shard's group to nodes that are not in it.
+// place is what nodes outside a shard's group know of it.
 type place struct {
 	Leader  string
 	Members []string
 }
 
-// directory is a serve.Group: the group of all nodes.
+// directory is a serve.Group: the directory group.
 type directory struct{ n *Node }
 
 // Write is serve.Group. Clients write to shards.
 func (d directory) Write(*sift.Batch) error { return serve.ErrNotWritten }
 
-// Confirm is serve.Group. What clients are told of the cluster may be old.
+// Confirm is serve.Group. What clients are told about the cluster may be stale.
 func (d directory) Confirm() error { return nil }
 
 // Replicas is serve.Group.
@@ -58,7 +58,7 @@ func (d directory) Leader(ctx context.Context) string {
 	defer cancel()
 	for {
 		if d.n.leadsAll() {
-			return d.n.cfg.Announce // since it was asked to do something that only the leader can
+			return d.n.cfg.Announce // the caller was asked for something that only the leader can do
 		}
 		if _, id := d.n.node.Leader(); id != "" && string(id) != d.n.id {
 			if addr, err := d.n.address(string(id)); err == nil && addr != "" {
@@ -110,8 +110,8 @@ func (d directory) Forget(id string) error {
 	if !n.leadsAll() {
 		return serve.ErrNotWritten
 	}
-	// Who was deposed may not know a node that has joined, and who asks removes its data
-	// when it is told that the node is not there.
+	// A deposed leader may not know a node that has joined, and the caller removes its data when
+	// it is told that the node does not exist.
 	ctx, cancel := context.WithTimeout(n.ctx, manageTimeout)
 	defer cancel()
 	if err := n.node.Read(ctx, func(*cluster.View) error { return nil }); err != nil {
@@ -136,7 +136,7 @@ func (d directory) Forget(id string) error {
 	return n.note(append([]byte{leaveCommand}, id...))
 }
 
-// Failover is serve.Group: it hands over what this node leads.
+// Failover is serve.Group: it transfers the leadership of what this node leads.
 func (d directory) Failover(id string) error {
 	var errs []error
 	led := 0
@@ -231,7 +231,7 @@ func (n *Node) Leader(ctx context.Context, shard int) (addr string, self bool) {
 				return n.cfg.Announce, true
 			}
 		}
-		// A replica that hears from nobody may have been removed.
+		// A replica that hears from no other may have been removed.
 		if r := n.replica(shard); id == "" && (r == nil || time.Since(r.node.Raft().LastContact()) > time.Second) {
 			p, _ := n.place(shard)
 			id = p.Leader

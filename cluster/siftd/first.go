@@ -11,14 +11,15 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// firstName is a file that is there until the node's first start has ended: the directory
-// has the shape of the cluster that it begins, or the node that joins has a vote there. Starts
-// in between go on with it. It holds the shape, JSON; zeros: the node joins.
+// firstName is a file that exists until the node's first start has ended: until the directory
+// group has the shape of the cluster that the node creates, or until the node that joins has a
+// vote there. A start before that continues the first one. The file holds the shape, JSON; zeros:
+// the node joins.
 //
 // On disk; do not change.
 const firstName = "first"
 
-// readFirst notes whether the node's first start has not ended.
+// readFirst records whether the node's first start has not ended.
 func (n *Node) readFirst() error {
 	path := filepath.Join(n.cfg.Dir, firstName)
 	text, err := os.ReadFile(path)
@@ -48,7 +49,7 @@ func (n *Node) beginFirst() error {
 		}
 		s = Shape{}
 	}
-	// They would be opened as those of the cluster.
+	// They would be opened as if they were the cluster's.
 	if _, err := os.Stat(filepath.Join(n.cfg.Dir, "groups")); !errors.Is(err, os.ErrNotExist) {
 		return errors.Join(err, fmt.Errorf("siftd: %s has groups of another cluster: empty it", n.cfg.Dir))
 	}
@@ -63,7 +64,7 @@ func (n *Node) beginFirst() error {
 	return durable.Replace(filepath.Join(n.cfg.Dir, firstName), text)
 }
 
-// begins returns the shape of the cluster that the node begins, nil if it does not.
+// begins returns the shape of the cluster that the node creates, nil if it does not.
 func (n *Node) begins() *Shape {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -73,7 +74,7 @@ func (n *Node) begins() *Shape {
 	return n.first
 }
 
-// joins reports whether the node has yet to become a voter of the group of all nodes.
+// joins reports whether the node has yet to become a voter of the directory group.
 func (n *Node) joins() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/siftdb/sift/internal/serve"
 )
 
-// maxEntry bounds what is written at once. The log takes entries of 64 MiB.
+// maxEntry bounds what is written at once. The log accepts entries of 64 MiB.
 const maxEntry = 48 << 20
 
 // group is a serve.Group: a replica as the server of one term sees it.
@@ -39,7 +39,7 @@ func (g *group) lose() { g.once.Do(func() { close(g.lost) }) }
 func (g *group) Write(b *sift.Batch) error {
 	entry := writeEntry(g.epoch, b)
 	if len(entry) > maxEntry {
-		g.lose() // the server may hold in memory what is not written
+		g.lose() // the server may hold changes in memory that are not written
 		return fmt.Errorf("%w: %d bytes at once, of which at most %d can be written", serve.ErrNotWritten, len(entry), maxEntry)
 	}
 	_, err := g.r.propose(entry)
@@ -53,7 +53,7 @@ func (g *group) Write(b *sift.Batch) error {
 	return fmt.Errorf("%w: %w", serve.ErrNotWritten, err)
 }
 
-// Confirm is serve.Group. Those who come while others ask share the next question.
+// Confirm is serve.Group. Callers that arrive during a confirmation share the next one.
 func (g *group) Confirm() error {
 	g.mu.Lock()
 	g.asked++
@@ -78,7 +78,7 @@ func (g *group) Confirm() error {
 	return nil
 }
 
-// Leader is serve.Group. The front asks Node.Leader.
+// Leader is serve.Group. The front end uses Node.Leader.
 func (g *group) Leader(ctx context.Context) string {
 	addr, _ := g.r.n.Leader(ctx, g.r.shard)
 	return addr
@@ -116,7 +116,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // State is serve.Group.
 func (g *group) State() serve.GroupState { return g.r.n.stateOf(g.r.node) }
 
-// The members of a shard's group are changed by the node that places the groups.
+// The node that places the groups changes the members of a shard's group.
 var errPlaced = errors.New("the groups are placed by the leader of all nodes")
 
 // Join is serve.Group.
@@ -128,7 +128,7 @@ func (g *group) Forget(string) error { return errPlaced }
 // Failover is serve.Group.
 func (g *group) Failover(id string) error { return g.r.handOver(id) }
 
-// stateOf returns what is known of a group that this node is in.
+// stateOf returns the state of a group that this node is in.
 func (n *Node) stateOf(node *cluster.Node) serve.GroupState {
 	r := node.Raft()
 	_, leader := node.Leader()
@@ -137,7 +137,7 @@ func (n *Node) stateOf(node *cluster.Node) serve.GroupState {
 	last := r.LastIndex()
 	for _, server := range servers(node) {
 		m := serve.GroupMember{ID: string(server.ID), RaftAddr: string(server.Address), Voter: server.Suffrage == raft.Voter, Lag: -1}
-		m.Addr, _ = n.address(m.ID) // without one it is not shown to clients
+		m.Addr, _ = n.address(m.ID) // without an address it is not shown to clients
 		if at, ok := node.Holds(server.ID); ok && leads {
 			m.Lag = int64(last - min(last, at))
 		}

@@ -18,9 +18,10 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// The node's name and its cluster's, each 40 hex digits and a newline. The first is random, and
-// new when the rest of the directory is: the node has forgotten what it has promised. The second
-// is random for who begins the cluster; who joins it asks for it.
+// The id of the node and that of its cluster, each 40 hex digits and a newline. The first is
+// random. It is new if the rest of the directory is, because the node has then forgotten what it
+// has promised. The second is chosen at random by the node that creates the cluster; nodes that
+// join ask for it.
 //
 // On disk; do not change.
 const (
@@ -28,14 +29,15 @@ const (
 	clusterName = "cluster"
 )
 
-// directoryReplica is the number of a node's replica of the directory: see cluster.Mux.Transport.
-// A node that begins with an empty directory has another id, and so another number.
+// directoryReplica is the number of a node's replica of the directory group: see
+// cluster.Mux.Transport. A node that starts with an empty directory has another id, and so another
+// number.
 func directoryReplica(id string) uint64 {
 	number, _ := strconv.ParseUint(id[:16], 16, 64)
 	return number
 }
 
-// directoryAddr is the address of this node's replica of the directory.
+// directoryAddr is the address of this node's replica of the directory group.
 func (n *Node) directoryAddr() raft.ServerAddress {
 	return cluster.ReplicaAddr(n.mux.Addr(), directoryReplica(n.id))
 }
@@ -72,8 +74,7 @@ func parseID(text string) (id cluster.ClusterID, err error) {
 	return id, err
 }
 
-// identify reads who the node is. empty says that it has no log, and has not begun its first
-// start.
+// identify reads the ids. empty says that the node has no log, and has not begun its first start.
 func (n *Node) identify() (empty bool, err error) {
 	if err := os.MkdirAll(n.cfg.Dir, 0o755); err != nil {
 		return false, err
@@ -104,7 +105,7 @@ func (n *Node) identify() (empty bool, err error) {
 	return empty, nil
 }
 
-// beginCluster gives the node a new cluster, or none if it joins one.
+// beginCluster gives the node a new cluster id, or none if it joins a cluster.
 func (n *Node) beginCluster() error {
 	path := filepath.Join(n.cfg.Dir, clusterName)
 	if n.cfg.Init {
@@ -116,8 +117,8 @@ func (n *Node) beginCluster() error {
 	return nil
 }
 
-// readCluster has the node belong to the cluster of its directory, which is not another one
-// than that of the nodes that it is to join, as far as they answer.
+// readCluster sets the cluster of the node to that of its directory. That must be the cluster of
+// the nodes that it is to join, as far as they answer.
 func (n *Node) readCluster() error {
 	id, err := readID(filepath.Join(n.cfg.Dir, clusterName))
 	switch {
@@ -140,11 +141,11 @@ func (n *Node) readCluster() error {
 // errCluster: two nodes belong to different clusters.
 var errCluster = errors.New("siftd: not the same cluster")
 
-// clusterTime is how long a node has to say to which cluster it belongs.
+// clusterTime is how long a node may take to tell which cluster it belongs to.
 const clusterTime = time.Second
 
-// sameCluster returns nil if a node belongs to the same cluster as this one. If this one has
-// none yet, it belongs to the other's from then on.
+// sameCluster returns nil if a node belongs to the same cluster as this one. If this one belongs
+// to none yet, it joins the other's.
 func (n *Node) sameCluster(addr string) error {
 	reply, err := n.ask(addr, []string{"CLUSTER", "NODE", "CLUSTER"}, clusterTime)
 	if err != nil {

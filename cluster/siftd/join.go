@@ -47,8 +47,8 @@ func isLoopback(addr string) bool {
 // nearEnough is how many entries behind a node may be when it gets a vote.
 const nearEnough = 1000
 
-// announce tells the group where the node is, until it knows. A node that joins becomes a
-// member: first one without a vote, which it gets when it has nearly all of the log.
+// announce tells the directory group where the node is, until it knows. A node that joins becomes
+// a member: first a nonvoter, then a voter when it has nearly all of the log.
 func (n *Node) announce() {
 	var said error
 	join := n.joins()
@@ -71,7 +71,7 @@ func (n *Node) announce() {
 			continue
 		}
 		if !join && !n.knows(n.id) {
-			return // it was removed, or does not know yet
+			return // it was removed, or does not know that it was added
 		}
 		at, err := n.tell(self, false)
 		if err == nil && join && n.node.FSM().Applied()+nearEnough >= at && n.knows(n.id) {
@@ -84,7 +84,7 @@ func (n *Node) announce() {
 	}
 }
 
-// tell has the leader note a node.
+// tell has the leader record a node.
 func (n *Node) tell(m serve.GroupMember, vote bool) (uint64, error) {
 	if n.leadsAll() {
 		return directory{n}.Join(m, vote)
@@ -129,10 +129,10 @@ func (n *Node) tell(m serve.GroupMember, vote bool) (uint64, error) {
 	return 0, err
 }
 
-// maxAnswer bounds what a node says of its groups.
+// maxAnswer bounds a node's answer about its groups.
 const maxAnswer = 4 << 20
 
-// ask sends a command to a node, as a client of it, and returns the line that it answers.
+// ask sends a command to a node, as its client, and returns the line that it answers.
 func (n *Node) ask(addr string, args []string, most time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(n.ctx, most)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/siftdb/sift/internal/serve"
 )
 
-// hosted is what a node tells of a group that it is in.
+// hosted is what a node reports about a group that it is in.
 type hosted struct {
 	Shard   int
 	Replica string
@@ -28,8 +28,8 @@ type hosted struct {
 }
 
 // Manage is serve.Shards. CLUSTER returns the cluster's id. Otherwise the first argument is the id
-// of the node that is meant: another one may have its address, if its directory was lost. The rest
-// is one of
+// of the node that is meant, since another one may have its address if its directory was lost. The
+// rest is one of
 //
 //	HOSTED                              what the node has, JSON
 //	HOST shard                          make an empty replica, if there is none; its number
@@ -92,10 +92,10 @@ func (n *Node) Manage(args []string) (reply string, err error) {
 	return "", errCommand
 }
 
-// name is how others know the replica.
+// name is the number by which others know the replica.
 func (r *replica) name() string { return replicaOf(string(cluster.ReplicaAddr("", r.id))) }
 
-// replicaOf returns the name of a replica whose address it is.
+// replicaOf returns the name of the replica with an address.
 func replicaOf(addr string) string {
 	_, name, _ := strings.Cut(addr, "/")
 	return name
@@ -148,17 +148,17 @@ func (n *Node) drop(r *replica, index uint64) error {
 	return err
 }
 
-// How often the groups are looked at, and how soon again after something was done.
+// How often the groups are checked, and how soon again after a change.
 const (
 	placeEvery = 500 * time.Millisecond
 	placeNext  = 50 * time.Millisecond
-	// lostAfter is when a node that cannot be reached gets no new groups to learn.
+	// lostAfter is how long a node may be unreachable and still get new groups.
 	lostAfter = 10 * time.Second
-	// pollTime is how long a node has to say what it has.
+	// pollTime is how long a node may take to report what it has.
 	pollTime = 2 * time.Second
 )
 
-// placeGroups places the groups while this node leads the directory.
+// placeGroups places the groups while this node leads the directory group.
 func (n *Node) placeGroups() {
 	heard := map[string]time.Time{}
 	said := ""
@@ -197,7 +197,7 @@ func (n *Node) look(heard map[string]time.Time) (*view, error) {
 			return nil, err
 		}
 		if server.Suffrage != raft.Voter && !leaving {
-			continue // it has not got the directory yet
+			continue // it does not have the directory yet
 		}
 		addr, _, err := cluster.CutReplica(server.Address)
 		if err != nil {
@@ -270,7 +270,7 @@ func (n *Node) command(id string, most time.Duration, args ...string) (string, e
 	return text, nil
 }
 
-// noteLeaders writes to the directory who leads groups and is in them, for nodes that are not.
+// noteLeaders writes the leaders and members of groups to the directory, for nodes outside them.
 func (n *Node) noteLeaders(v *view) error {
 	for shard, g := range v.groups {
 		if g.leader == "" {
@@ -300,7 +300,7 @@ func (n *Node) noteLeaders(v *view) error {
 	return nil
 }
 
-// carryOut does what a plan says.
+// carryOut executes an action of a plan.
 func (n *Node) carryOut(v *view, a action) error {
 	shard, index := strconv.Itoa(a.shard), strconv.FormatUint(a.index, 10)
 	var err error
@@ -333,7 +333,7 @@ func (n *Node) carryOut(v *view, a action) error {
 
 // remove has a node leave the directory.
 func (n *Node) remove(id string) error {
-	if id == n.id { // the next leader does
+	if id == n.id { // the next leader removes it
 		return n.node.Raft().LeadershipTransfer().Error()
 	}
 	if err := n.node.Raft().RemoveServer(raft.ServerID(id), 0, manageTimeout).Error(); err != nil {

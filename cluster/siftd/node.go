@@ -1,6 +1,6 @@
-// Package siftd is a node of a replicated sift serve: a cluster of them looks like a Redis
-// Cluster. The slots are divided over groups of nodes, whose number does not change; when
-// nodes join or leave, whole groups move.
+// Package siftd is a node of a replicated sift serve. Clients see a cluster of such nodes as a
+// Redis Cluster. The slots are divided among a fixed number of groups of nodes; when nodes join or
+// leave, whole groups move.
 package siftd
 
 import (
@@ -22,9 +22,9 @@ import (
 	"github.com/siftdb/sift/internal/serve"
 )
 
-// Config configures a node. Dir, Addr and RaftAddr are needed.
+// Config configures a node. Dir, Addr and RaftAddr are required.
 type Config struct {
-	// Dir holds all that the node keeps.
+	// Dir holds everything that the node stores.
 	Dir string
 	// Addr is where it listens for clients. Announce is where they reach it; default:
 	// Addr.
@@ -32,23 +32,23 @@ type Config struct {
 	// RaftAddr is where it listens for other nodes. Without Peers it must be a loopback
 	// address. RaftAnnounce is where they reach it; default: RaftAddr.
 	RaftAddr, RaftAnnounce string
-	// Init begins a cluster of one node, if Dir is empty; Shape says how it is divided.
-	// Zero fields of Shape are 16 groups and 3 replicas.
+	// Init creates a cluster of one node, if Dir is empty; Shape says how it is divided. Zero
+	// fields of Shape mean 16 groups and 3 replicas.
 	Init  bool
 	Shape Shape
-	// Restore is a directory that Backup has made; with Init the node begins with it, and with
-	// as many groups.
+	// Restore is a directory that Backup has created. With Init the node starts from it, with the
+	// same number of groups.
 	Restore string
-	// Join are addresses for clients of nodes whose cluster the node joins, if Dir is empty.
+	// Join are client addresses of nodes whose cluster the node joins, if Dir is empty.
 	Join []string
-	// Password is what clients are asked for; all nodes have the same.
+	// Password is required of clients; all nodes have the same.
 	Password string
 	// ClientTLS is for clients; nil: none. JoinTLS is for this node as a client of those
 	// in Join.
 	ClientTLS, JoinTLS *tls.Config
-	// Peers encrypts between nodes; nil: nothing does.
+	// Peers encrypts connections between nodes; nil: they are not encrypted.
 	Peers *cluster.TLS
-	// HTTPAddr is where the status page and /metrics are; empty: nowhere.
+	// HTTPAddr is the address of the status page and /metrics; empty: none.
 	HTTPAddr string
 	// FilterBytes, RequestBytes, MaxClients and MaxBulkBytes are as in serve.Config;
 	// MaxBulkBytes is at most 8 MiB, which is the default.
@@ -59,7 +59,7 @@ type Config struct {
 	DB *sift.Options
 	// Raft configures Raft. Default: Raft().
 	Raft *raft.Config
-	// Logger receives what goes wrong. Default: silent.
+	// Logger receives errors and warnings. Default: silent.
 	Logger *slog.Logger
 
 	opens        func(shard int) // of tests: a replica is about to be opened
@@ -73,8 +73,7 @@ func Raft() *raft.Config {
 	return c
 }
 
-// maxBulk bounds a value: a command may write several at once, and a log entry holds
-// them.
+// maxBulk bounds a value: a command may write several at once, and they must fit in a log entry.
 const maxBulk = 8 << 20
 
 // maxGroups bounds the groups. Each takes files, connections and goroutines.
@@ -165,7 +164,7 @@ func Start(cfg Config) (_ *Node, err error) {
 	return n, nil
 }
 
-// makeFront makes what clients talk to.
+// makeFront creates the front end, which clients connect to.
 func (n *Node) makeFront() (err error) {
 	n.front, err = serve.New(nil, serve.Config{
 		Addr: n.cfg.Addr, HTTPAddr: n.cfg.HTTPAddr, Password: n.cfg.Password, TLS: n.cfg.ClientTLS,
@@ -175,8 +174,8 @@ func (n *Node) makeFront() (err error) {
 	return err
 }
 
-// openGroups opens what the node has. If it begins a cluster, the directory comes last, so
-// that a start that is interrupted is repeated.
+// openGroups opens the node's groups. If the node creates a cluster, the directory group comes
+// last, so that an interrupted start is repeated.
 func (n *Node) openGroups() (err error) {
 	begins := n.begins()
 	if begins != nil {
@@ -211,8 +210,8 @@ func (n *Node) openGroups() (err error) {
 	return n.openHosted()
 }
 
-// openHosted opens the replicas that the node has on disk. What is left of those that were
-// being removed goes.
+// openHosted opens the replicas that the node has on disk. It removes what is left of replicas
+// whose removal was interrupted.
 func (n *Node) openHosted() error {
 	for shard := range n.groups() {
 		dir := n.groupDir(shard)
@@ -250,7 +249,7 @@ func (n *Node) options(dir string, transport raft.Transport) cluster.Options {
 	return cluster.Options{ID: n.id, Dir: dir, Transport: transport, DB: &db, Raft: n.cfg.Raft}
 }
 
-// allMemtables is what the memtables of a node's groups have together before they are
+// allMemtables is the total size that the memtables of a node's groups reach before they are
 // flushed, unless they are small or few.
 const allMemtables = 64 << 20
 
@@ -274,7 +273,7 @@ func (n *Node) host(shard int, first bool) error {
 		return fmt.Errorf("there is no group %d here", shard)
 	}
 	n.opening[shard] = true
-	n.mu.Unlock() // clients need it, and a large log takes a while
+	n.mu.Unlock() // clients need the lock, and opening a large log takes a while
 	if n.cfg.opens != nil {
 		n.cfg.opens(shard)
 	}
@@ -294,7 +293,7 @@ func (n *Node) replica(shard int) *replica {
 	return n.replicas[shard]
 }
 
-// member returns this node as a member of a group, nil if it is none.
+// member returns this node as a member of a group, nil if it is not one.
 func (n *Node) member(shard int) *cluster.Node {
 	if r := n.replica(shard); r != nil {
 		return r.node
@@ -321,7 +320,7 @@ func (n *Node) groups() int {
 	return n.shape.Groups
 }
 
-// setShape notes how the cluster is divided, once.
+// setShape records how the cluster is divided, once.
 func (n *Node) setShape(s Shape) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -331,9 +330,9 @@ func (n *Node) setShape(s Shape) {
 	}
 }
 
-// learnShape reads from the directory how the cluster is divided, and writes it there if
-// the node begins one. A node whose database does not have it yet at the start opens its
-// replicas now.
+// learnShape reads from the directory how the cluster is divided, and writes it there if the node
+// creates the cluster. If the node's database does not have it yet at the start, the node opens
+// its replicas now.
 func (n *Node) learnShape() {
 	for ; n.ctx.Err() == nil; pause(n.ctx, 50*time.Millisecond) {
 		begins := n.begins()
@@ -405,13 +404,13 @@ func (c Config) resolve() (Config, error) {
 	return c, nil
 }
 
-// ID returns the node's name: 40 hex digits.
+// ID returns the node's id: 40 hex digits.
 func (n *Node) ID() string { return n.id }
 
-// Addr returns where it listens for clients.
+// Addr returns the address where it listens for clients.
 func (n *Node) Addr() string { return n.front.Addr().String() }
 
-// HTTPAddr returns where the status page is, "" if there is none.
+// HTTPAddr returns the address of the status page, "" if there is none.
 func (n *Node) HTTPAddr() string {
 	if n.cfg.HTTPAddr == "" {
 		return ""
@@ -451,17 +450,17 @@ func (n *Node) stop(err error) {
 	n.fail()
 }
 
-// lastReplies is how long clients have to take the replies of commands that were carried
-// out when the node stops.
+// lastReplies is how long clients may take to read the replies of commands that were executed when
+// the node stops.
 const lastReplies = 200 * time.Millisecond
 
-// Close hands over to other nodes what this one leads, and stops.
+// Close transfers the leadership of what this node leads to other nodes, and stops.
 func (n *Node) Close() error {
 	if n.ctx.Err() == nil {
 		var wg sync.WaitGroup
 		for _, r := range n.replicaList() {
-			// Without another node that is up to date it fails; then there is nothing
-			// to hand over to.
+			// Without another node that is up to date it fails; then there is no node to transfer
+			// leadership to.
 			wg.Go(func() { _ = r.handOver("") })
 		}
 		wg.Wait()

@@ -4,11 +4,11 @@ import (
 	"slices"
 )
 
-// A plan places the groups: it says what to do next, one thing at a time. It only adds a
-// node to a group without a vote, which takes time while the node gets the data; and it
-// removes one only if the others that are up to date are a majority without it.
+// A plan places the groups: it determines the next change, one at a time. It adds a node to a
+// group only as a nonvoter, since getting the data takes time. It removes a node only if the other
+// members that are up to date are a majority without it.
 
-// view is what the node that places the groups sees of the cluster.
+// view is the cluster as the node that places the groups sees it.
 type view struct {
 	replicas int
 	nodes    []nodeView
@@ -58,7 +58,7 @@ func (v *view) node(id string) *nodeView {
 	return nil
 }
 
-// stays reports whether a node is there and is not to leave.
+// stays reports whether a node exists and is not to leave.
 func (v *view) stays(id string) bool {
 	n := v.node(id)
 	return n != nil && !n.leaving
@@ -78,8 +78,8 @@ func (g *groupView) has(id string) bool {
 	return slices.ContainsFunc(g.members, func(m memberView) bool { return m.ID == id })
 }
 
-// has reports whether a member has its replica. Another one of the group, as after a failed
-// change, is not it.
+// has reports whether a member has its replica. Another replica of the group, as after a failed
+// change, does not count.
 func (n *nodeView) has(m memberView, shard int) bool {
 	name, ok := n.hosts[shard]
 	return ok && name == m.Replica
@@ -92,7 +92,7 @@ func (v *view) ready(m memberView, shard int) bool {
 	return m.Voter && n != nil && n.reachable && n.has(m, shard) && m.Lag >= 0 && m.Lag <= nearEnough
 }
 
-// plan returns what to do next.
+// plan returns the next change.
 func (v *view) plan() action {
 	waiting := false
 	for i := range v.groups {
@@ -155,7 +155,7 @@ func (v *view) learn(shard int) (a action, wait bool) {
 	return a, wait
 }
 
-// drop has a node remove the replica of a group that it is no member of any more.
+// drop has a node remove its replica of a group that it is no longer a member of.
 func (v *view) drop() action {
 	for _, n := range v.nodes {
 		for shard := range n.hosts {
@@ -168,7 +168,7 @@ func (v *view) drop() action {
 	return action{}
 }
 
-// fit brings a group to the number of members that it should have, on nodes that stay.
+// fit gives a group the right number of members, on nodes that stay.
 func (v *view) fit(shard int) action {
 	g := &v.groups[shard]
 	if g.leader == "" {
@@ -190,7 +190,7 @@ func (v *view) fit(shard int) action {
 	}
 	want = min(want, v.replicas)
 	for _, m := range g.members {
-		if n := v.node(m.ID); n != nil && n.reachable && !n.has(m, shard) { // it was lost
+		if n := v.node(m.ID); n != nil && n.reachable && !n.has(m, shard) { // the replica was lost
 			if a := v.leave(shard, m.ID); a.what != "" {
 				return a
 			}
@@ -241,7 +241,7 @@ func (v *view) leave(shard int, id string) action {
 	return action{"REMOVE", shard, id, g.index}
 }
 
-// handOver has another member lead: the one that leads the fewest groups.
+// handOver transfers the leadership to another member: the one that leads the fewest groups.
 func (v *view) handOver(shard int) action {
 	g := &v.groups[shard]
 	to := ""
@@ -291,7 +291,7 @@ func (v *view) spread() action {
 	return action{}
 }
 
-// forget has a node leave the directory when it has left all groups.
+// forget removes a node from the directory when it has left all groups.
 func (v *view) forget() action {
 	for _, n := range v.nodes {
 		if n.leaving && v.load(n.id) == 0 && !slices.ContainsFunc(v.groups, func(g groupView) bool { return g.leader == "" }) {
@@ -301,9 +301,10 @@ func (v *view) forget() action {
 	return action{}
 }
 
-// spreadLeaders has a node that leads two groups more than another hand one over: to the
-// other, or to the next on the shortest way to it over groups that are led by one node of the
-// way and have the next in them. What is left of the way is shorter then.
+// spreadLeaders has a node that leads two groups more than another transfer the leadership of one:
+// to the other node, or to the next one on the shortest path to it. A path goes from node to node
+// by groups that the one leads and the other is a member of. Each transfer makes the rest of the
+// path shorter.
 func (v *view) spreadLeaders() action {
 	var best *way
 	for _, n := range v.nodes {
@@ -317,15 +318,15 @@ func (v *view) spreadLeaders() action {
 	return best.first
 }
 
-// way is one by which the lead of groups can be handed on.
+// way is a path along which leadership of groups can be transferred.
 type way struct {
 	to     string
 	length int
 	first  action
 }
 
-// wayFrom returns the shortest way from a node to one that leads two groups less, nil if
-// there is none.
+// wayFrom returns the shortest path from a node to one that leads two groups less, nil if there is
+// none.
 func (v *view) wayFrom(from string) *way {
 	seen := map[string]bool{from: true}
 	for queue := []way{{to: from}}; len(queue) > 0; queue = queue[1:] {

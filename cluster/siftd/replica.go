@@ -22,16 +22,16 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// replica is this node's part of a group of shards: a log and a database of its own, and a
-// server behind the node's front.
+// replica is this node's part of a shard's group: a log and a database of its own, and a server
+// behind the node's front end.
 type replica struct {
 	n      *Node
 	shard  int
-	id     uint64 // of this replica, which differs from that of others that the node had of the group
+	id     uint64 // differs from those of earlier replicas of the group on this node
 	node   *cluster.Node
 	ctx    context.Context
 	cancel context.CancelFunc
-	done   chan struct{} // closed when it serves nobody any more
+	done   chan struct{} // closed when it has stopped serving
 	err    error         // why, after done
 
 	mu      sync.Mutex
@@ -48,8 +48,8 @@ func (n *Node) groupDir(shard int) string {
 	return filepath.Join(n.cfg.Dir, "groups", strconv.Itoa(shard))
 }
 
-// openReplica opens the node's replica of a shard's group, and makes an empty one if there
-// is none. With first the node is the group's first member.
+// openReplica opens the node's replica of a shard's group, and creates an empty one if there is
+// none. With first the node is the group's first member.
 func (n *Node) openReplica(shard int, first bool) (*replica, error) {
 	id, err := readReplicaID(n.groupDir(shard))
 	if err != nil {
@@ -77,13 +77,14 @@ func (n *Node) openReplica(shard int, first bool) (*replica, error) {
 }
 
 // replicaName is a file with the number of a replica, 16 hex digits and a newline. A node that
-// left a group and joins it again has another one: it has forgotten for whom it voted and what
-// it has acknowledged, so that it is not who it was to those who have not heard of the change.
+// leaves a group and joins it again gets another number: it no longer knows its vote and what it
+// acknowledged, so it must not pass for the member that it was with nodes that have not heard of
+// the change.
 //
 // On disk; do not change.
 const replicaName = "replica"
 
-// readReplicaID reads the number of a replica, which it gets before it has a log.
+// readReplicaID reads the number of a replica, which is written before its log is created.
 func readReplicaID(dir string) (id uint64, err error) {
 	path := filepath.Join(dir, replicaName)
 	text, err := os.ReadFile(path)
@@ -108,17 +109,17 @@ func readReplicaID(dir string) (id uint64, err error) {
 	return id, nil
 }
 
-// A segment of a log is allocated as a whole, so with many groups they are smaller.
+// A segment of a log is allocated as a whole, so segments are smaller if there are many groups.
 const minSegment, maxSegment = 4 << 20, 64 << 20
 
-// close ends what the replica does, and closes its log and database.
+// close stops the replica, and closes its log and database.
 func (r *replica) close() error {
 	r.cancel()
 	<-r.done
 	return errors.Join(r.err, r.node.Close())
 }
 
-// droppedSuffix ends the name of a replica's directory that is being removed: a part of a
+// droppedSuffix ends the name of the directory of a replica that is being removed: an incomplete
 // replica is never opened.
 const droppedSuffix = ".dropped"
 
@@ -135,8 +136,8 @@ func (r *replica) drop() error {
 	return errors.Join(err, vfs.OS.SyncDir(filepath.Dir(dir)), os.RemoveAll(dir+droppedSuffix))
 }
 
-// run has one server after another answer clients: one for each term in which the node
-// leads, and one for each time between.
+// run has one server after another answer clients: one for each term in which the node leads, and
+// one for each time in between.
 func (r *replica) run() {
 	defer close(r.done)
 	for r.ctx.Err() == nil {
@@ -184,8 +185,7 @@ func (r *replica) serveOnce() (stop bool, err error) {
 	return r.watch(g, replaced), nil
 }
 
-// takeOver begins a term: what leaders before have proposed is applied by then, or
-// refused.
+// takeOver begins a term: what earlier leaders have proposed is applied by then, or refused.
 func (r *replica) takeOver(g *group) error {
 	g.term = r.node.Raft().CurrentTerm()
 	rand.Read(g.epoch[:])
@@ -195,7 +195,7 @@ func (r *replica) takeOver(g *group) error {
 
 // watch returns when a server has to be replaced, or the replica is to stop.
 func (r *replica) watch(g *group, replaced <-chan struct{}) (stop bool) {
-	tick := time.NewTicker(20 * time.Millisecond) // LeaderCh tells only of some changes
+	tick := time.NewTicker(20 * time.Millisecond) // LeaderCh reports only some changes
 	defer tick.Stop()
 	for {
 		select {
@@ -232,8 +232,8 @@ func (r *replica) get() *running {
 // leads reports whether the node leads the group.
 func (r *replica) leads() bool { return r.node.Raft().State() == raft.Leader }
 
-// handOver makes another node the leader, if this one is: id, or any. Commands under way
-// end before.
+// handOver transfers the leadership, if this node leads: to id, or to any node. Commands in
+// progress end first.
 func (r *replica) handOver(id string) error {
 	now := r.get()
 	if now == nil || !now.group.leads || id == r.n.id {
@@ -263,7 +263,7 @@ func (r *replica) handOver(id string) error {
 	}
 	err := f.Error()
 	if err != nil {
-		now.group.lose() // another server goes on
+		now.group.lose() // another server takes over
 	}
 	return err
 }
@@ -281,7 +281,7 @@ func servers(n *cluster.Node) []raft.Server {
 	return f.Configuration().Servers
 }
 
-// configIndex returns where in the log the group's members were last changed.
+// configIndex returns the index at which the group's members were last changed.
 func configIndex(n *cluster.Node) uint64 {
 	index, _ := strconv.ParseUint(n.Raft().Stats()["latest_configuration_index"], 10, 64)
 	return index

@@ -13,7 +13,7 @@ import (
 	"github.com/siftdb/sift/cluster/siftd"
 )
 
-// backup makes a backup of a cluster that runs.
+// backup backs up a running cluster.
 func backup(ctx context.Context, args []string) (err error) {
 	f := flag.NewFlagSet("siftd backup", flag.ContinueOnError)
 	pages := f.String("http", "", "the nodes' --http, by commas; with https:// if they have --tls-cert")

@@ -40,8 +40,8 @@ func demo(ctx context.Context) error {
 		}
 	}
 	redis.SetLogger(silent{})
-	// When the leader is gone the client asks the others who leads at its next interval,
-	// by default after a minute.
+	// When the leader is gone the client asks the others who leads at its next interval, by
+	// default after a minute.
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: d.addrs, MaxRedirects: 30, MaxRetryBackoff: 100 * time.Millisecond,
 		DialerRetries: 1, ClusterStateReloadInterval: 200 * time.Millisecond})
 	defer c.Close()
@@ -118,8 +118,8 @@ func (d *demoGroup) load(ctx context.Context, c *redis.ClusterClient) (map[strin
 	return acked, err
 }
 
-// spread waits until so many nodes lead all groups, as evenly as can be, all groups are on
-// all three, and each takes a write. It returns how many groups each node leads.
+// spread waits until so many nodes lead all groups, as evenly as possible, all groups are on all
+// three, and each group takes a write. It returns how many groups each node leads.
 func (d *demoGroup) spread(ctx context.Context, c *redis.ClusterClient, nodes int) (map[string]int, error) {
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {

@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// minSnapshotInterval bounds how often each group looks whether to take a snapshot.
+// minSnapshotInterval is the least interval at which a group checks whether to take a snapshot.
 const minSnapshotInterval = 10 * time.Millisecond
 
 // options are the flags.
@@ -87,7 +87,7 @@ func (o *options) flags() *flag.FlagSet {
 	return f
 }
 
-// run is a node, until a signal.
+// run runs a node until it gets a signal.
 func run(ctx context.Context, args []string) error {
 	var o options
 	f := o.flags()
@@ -113,7 +113,7 @@ func run(ctx context.Context, args []string) error {
 	return n.Close()
 }
 
-// resolve makes a configuration of the flags.
+// resolve returns the configuration that the flags describe.
 func (o *options) resolve() (err error) {
 	if min(o.filterMB, o.clientMB, o.cacheMB, o.MaxClients, o.snapshots, o.Shape.Groups, o.Shape.Replicas) < 1 {
 		return errors.New("a limit is not positive")
@@ -174,7 +174,7 @@ func readPassword(path string) (string, error) {
 	return password, nil
 }
 
-// authority reads certificates of authorities.
+// authority reads the certificates of CAs.
 func authority(path string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

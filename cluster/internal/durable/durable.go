@@ -11,8 +11,8 @@ import (
 // tempSuffix ends the name of a file that is to replace another.
 const tempSuffix = ".tmp"
 
-// Replace gives the file at path this content, atomically: after a crash it is whole, or as
-// it was before. When Replace returns nil, the content is durable.
+// Replace sets the content of the file at path, atomically: after a crash it is either complete or
+// as it was before. When Replace returns nil, the content is durable.
 func Replace(path string, data []byte) error {
 	if err := WriteFile(path+tempSuffix, data); err != nil {
 		return err
@@ -23,7 +23,8 @@ func Replace(path string, data []byte) error {
 	return vfs.OS.SyncDir(filepath.Dir(path))
 }
 
-// WriteFile creates a file and syncs it, but not its directory. A crash may leave a part.
+// WriteFile creates a file and syncs it, but not its directory. A crash may leave an incomplete
+// file.
 func WriteFile(path string, data []byte) error {
 	f, err := vfs.OS.Create(path)
 	if err != nil {
