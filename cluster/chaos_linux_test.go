@@ -498,8 +498,11 @@ func (c *chaos) filters(rng *rand.Rand, name string) (asked int, err error) {
 		for p := patient(5 * time.Minute); err != nil && p.more(); time.Sleep(10 * time.Millisecond) {
 			missing, err = exists(item)
 		}
-		if missing || err != nil {
-			return asked, fmt.Errorf("in the end filter %s has lost %s, which was acknowledged, %w", filter(item), item, err)
+		switch {
+		case err != nil:
+			return asked, fmt.Errorf("in the end nobody answers for filter %s: %w", filter(item), err)
+		case missing:
+			return asked, fmt.Errorf("in the end filter %s has lost %s, which was acknowledged", filter(item), item)
 		}
 		asked++
 	}
