@@ -17,7 +17,7 @@ func (n *Node) Backup(ctx context.Context, w io.Writer) (size int64, err error) 
 	if err := n.linearize(ctx); err != nil {
 		return 0, err
 	}
-	future, err := await(ctx, n.raft.Snapshot)
+	future, err := await(ctx, n, (*raft.Raft).Snapshot)
 	if err != nil {
 		return 0, fmt.Errorf("cluster: taking a snapshot for a backup: %w", err)
 	}
@@ -59,7 +59,7 @@ func (n *Node) RestoreBackup(r io.Reader, size int64) error {
 		return err
 	}
 	// Raft refuses while a change of the members is in progress.
-	if err := n.raft.Barrier(0).Error(); err != nil {
+	if err := n.Do(context.Background(), func(r *raft.Raft) raft.Future { return r.Barrier(0) }); err != nil {
 		return err
 	}
 	// The backup comes after this index, and after everything in the log.

@@ -84,6 +84,8 @@ type Node struct {
 	closeErr  error
 	closing   chan struct{} // closed by Close
 	watched   chan struct{} // closed when the FSM is no longer watched
+	endOnce   sync.Once
+	ended     chan struct{} // closed when Raft has ended
 }
 
 // Open starts a node.
@@ -109,7 +111,7 @@ func Open(o Options) (_ *Node, err error) {
 	// database is not behind must not.
 	config.NoSnapshotRestoreOnStart = false
 
-	n := &Node{id: config.LocalID, trans: newTransport(o.Transport), closing: make(chan struct{}), watched: make(chan struct{}), barrier: make(chan struct{}, 1)}
+	n := &Node{id: config.LocalID, trans: newTransport(o.Transport), closing: make(chan struct{}), watched: make(chan struct{}), ended: make(chan struct{}), barrier: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.closeStores())
@@ -318,7 +320,9 @@ func (n *Node) Close() error {
 func (n *Node) shutdown() error {
 	future := n.raft.Shutdown()
 	n.trans.stop()
-	return future.Error()
+	err := future.Error()
+	n.endOnce.Do(func() { close(n.ended) })
+	return err
 }
 
 func (n *Node) closeStores() error {
@@ -372,7 +376,7 @@ func (n *Node) Propose(ctx context.Context, command []byte) (any, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = max(time.Until(deadline), time.Nanosecond)
 	}
-	future, err := await(ctx, func() raft.ApplyFuture { return n.raft.Apply(command, timeout) })
+	future, err := await(ctx, n, func(r *raft.Raft) raft.ApplyFuture { return r.Apply(command, timeout) })
 	if err != nil {
 		if n.refused(err) {
 			return nil, err
@@ -396,15 +400,20 @@ func (n *Node) refused(err error) bool {
 		errors.Is(err, raft.ErrLeadershipTransferInProgress)
 }
 
-// await waits for what start returns, or for ctx. The wait for start then ends by itself.
-func await[F raft.Future](ctx context.Context, start func() F) (future F, err error) {
-	if ctx.Done() == nil {
-		future = start()
-		return future, future.Error()
-	}
+// Do starts an operation of Raft and waits until it is done, ctx ends, or Raft does, which answers
+// with ErrClosed: unlike the operation's future, which Raft may never answer then. If it returns
+// early, the operation may still be carried out.
+func (n *Node) Do(ctx context.Context, start func(*raft.Raft) raft.Future) error {
+	_, err := await(ctx, n, start)
+	return err
+}
+
+// await is Do, and returns the future when it is done. Raft answers no future that it accepts while
+// it ends, and its goroutines can end before it knows (see log.SetUint64).
+func await[F raft.Future](ctx context.Context, n *Node, start func(*raft.Raft) F) (future F, err error) {
 	done := make(chan F, 1)
 	go func() {
-		f := start()
+		f := start(n.raft)
 		_ = f.Error() // waits; the error is read again below
 		done <- f
 	}()
@@ -413,5 +422,7 @@ func await[F raft.Future](ctx context.Context, start func() F) (future F, err er
 		return future, future.Error()
 	case <-ctx.Done():
 		return future, ctx.Err()
+	case <-n.ended:
+		return future, ErrClosed
 	}
 }

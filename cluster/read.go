@@ -46,7 +46,7 @@ func (n *Node) Confirm(ctx context.Context, term uint64) error {
 	for {
 		// It has heartbeats sent at once, and returns when a majority has answered: possibly
 		// heartbeats that were sent before.
-		if _, err := await(ctx, n.raft.VerifyLeader); err != nil {
+		if err := n.Do(ctx, (*raft.Raft).VerifyLeader); err != nil {
 			return err
 		}
 		if n.raft.CurrentTerm() != term {
@@ -74,7 +74,7 @@ func (n *Node) lead(ctx context.Context, term uint64) error {
 	if n.ledTerm == term {
 		return nil
 	}
-	if _, err := await(ctx, func() raft.Future { return n.raft.Barrier(0) }); err != nil {
+	if err := n.Do(ctx, func(r *raft.Raft) raft.Future { return r.Barrier(0) }); err != nil {
 		return err
 	}
 	// If another term has begun meanwhile, nobody asks about this one again.
@@ -101,7 +101,7 @@ func (n *Node) applied(ctx context.Context, index uint64) error {
 	if err == nil || ctx.Err() != nil || n.fsm.Err() != nil {
 		return err
 	}
-	if _, err := await(ctx, func() raft.Future { return n.raft.Barrier(0) }); err != nil {
+	if err := n.Do(ctx, func(r *raft.Raft) raft.Future { return r.Barrier(0) }); err != nil {
 		return err
 	}
 	n.fsm.advance(index, 0)

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,5 +43,67 @@ func TestTermNotWritten(t *testing.T) {
 	g.propose(t, "k w")
 	if got := g.settle(t); got["k"] != "v,w," {
 		t.Errorf("k is %q", got["k"])
+	}
+}
+
+// TestCallsEnd: calls end when Raft does, by Close or because a term cannot be written, also those
+// that come later and have no deadline.
+func TestCallsEnd(t *testing.T) {
+	for name, end := range map[string]func(g *group, lead int) error{
+		"closed": func(g *group, lead int) error { return g.stop(lead) },
+		"failed": func(g *group, lead int) error {
+			n := g.node(lead)
+			n.log.mu.Lock()
+			n.log.unstable = errors.New("no space")
+			n.log.mu.Unlock()
+			to := g.servers[(lead+1)%3]
+			// It may end before it knows that it has handed over.
+			go n.raft.LeadershipTransferToServer(to.ID, to.Address)
+			<-n.fsm.Failed()
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGroup(t, 3)
+			g.startAll(t)
+			g.propose(t, "k v")
+			lead := g.leader(t)
+			n := g.node(lead)
+			term := n.raft.CurrentTerm()
+			var calls sync.WaitGroup
+			for range 20 {
+				calls.Go(func() {
+					for n.Confirm(context.Background(), term) == nil {
+					}
+					for range 3 { // nobody leads any more
+						if n.Confirm(context.Background(), term) == nil {
+							t.Error("confirmed")
+						}
+					}
+				})
+			}
+			calls.Go(func() {
+				for n.Read(context.Background(), func(*View) error { return nil }) == nil {
+				}
+			})
+			calls.Go(func() {
+				for {
+					if _, err := n.Propose(context.Background(), []byte("k w")); err != nil {
+						return
+					}
+				}
+			})
+			time.Sleep(20 * time.Millisecond)
+			endsSoon(t, func() error { return end(g, lead) })
+			endsSoon(t, func() error {
+				for range 20 {
+					if n.Do(context.Background(), (*raft.Raft).LeadershipTransfer) == nil {
+						t.Error("transferred")
+					}
+				}
+				calls.Wait()
+				return nil
+			})
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package siftd
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -334,7 +335,7 @@ func (n *Node) carryOut(v *view, a action) error {
 // remove has a node leave the directory.
 func (n *Node) remove(id string) error {
 	if id == n.id { // the next leader removes it
-		return n.node.Raft().LeadershipTransfer().Error()
+		return n.node.Do(context.Background(), (*raft.Raft).LeadershipTransfer)
 	}
 	if err := n.node.Raft().RemoveServer(raft.ServerID(id), 0, manageTimeout).Error(); err != nil {
 		return err

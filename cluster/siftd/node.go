@@ -465,7 +465,7 @@ func (n *Node) Close() error {
 		}
 		wg.Wait()
 		if n.node != nil && n.leadsAll() {
-			_ = n.node.Raft().LeadershipTransfer().Error() // as above
+			_ = n.node.Do(context.Background(), (*raft.Raft).LeadershipTransfer) // as above
 		}
 	}
 	n.cancel()

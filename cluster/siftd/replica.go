@@ -255,13 +255,12 @@ func (r *replica) handOver(id string) error {
 		return fmt.Errorf("unknown node %.50s", id)
 	}
 	now.server.Retire()
-	var f raft.Future
-	if id == "" {
-		f = r.node.Raft().LeadershipTransfer()
-	} else {
-		f = r.node.Raft().LeadershipTransferToServer(raft.ServerID(id), addr)
-	}
-	err := f.Error()
+	err := r.node.Do(context.Background(), func(in *raft.Raft) raft.Future {
+		if id == "" {
+			return in.LeadershipTransfer()
+		}
+		return in.LeadershipTransferToServer(raft.ServerID(id), addr)
+	})
 	if err != nil {
 		now.group.lose() // another server takes over
 	}
