@@ -61,7 +61,8 @@ func TestRollingRestart(t *testing.T) {
 		t.Skip("no SIGTERM")
 	}
 	redis.SetLogger(silent{})
-	p, addrs, members := startWire(t)
+	// Leaders that are slow on a busy machine stay leaders: deposed, they answer UNKNOWN.
+	p, addrs, members := startWire(t, "--election-timeout", "3s")
 	whole(t, members[0].(wire).client, len(addrs))
 	c := retrying(t, addrs)
 	ctx := t.Context()
@@ -72,15 +73,7 @@ func TestRollingRestart(t *testing.T) {
 		wg.Go(func() {
 			for i := 0; !stop.Load(); i++ {
 				key := fmt.Sprintf("r%d.%d", client, i)
-				write := func() error {
-					return errors.Join(c.Set(ctx, key, i, 0).Err(), c.BFAdd(ctx, fmt.Sprintf("rf%d", i%8), key).Err())
-				}
-				err := write()
-				for err != nil && strings.Contains(err.Error(), "UNKNOWN ") { // a leader that is too slow loses its office
-					t.Log(err)
-					err = write()
-				}
-				if err != nil {
+				if err := errors.Join(c.Set(ctx, key, i, 0).Err(), c.BFAdd(ctx, fmt.Sprintf("rf%d", i%8), key).Err()); err != nil {
 					t.Errorf("write %s: %v", key, err)
 					return
 				}

@@ -48,6 +48,9 @@ func main() {
 // minSnapshotInterval is the least interval at which a group checks whether to take a snapshot.
 const minSnapshotInterval = 10 * time.Millisecond
 
+// minElectionTimeout is the shortest time after which a leader that is not heard from is replaced.
+const minElectionTimeout = 100 * time.Millisecond
+
 // options are the flags.
 type options struct {
 	siftd.Config
@@ -55,7 +58,7 @@ type options struct {
 	clientCert, clientKey, clientCA        string
 	peerCert, peerKey, peerCA              string
 	filterMB, clientMB, cacheMB, snapshots int
-	snapshotInterval                       time.Duration
+	snapshotInterval, electionTimeout      time.Duration
 }
 
 func (o *options) flags() *flag.FlagSet {
@@ -84,6 +87,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.MaxClients, "max-clients", 10000, "connections at a time")
 	f.IntVar(&o.snapshots, "snapshot-entries", 8192, "entries of the log between two snapshots, at least")
 	f.DurationVar(&o.snapshotInterval, "snapshot-interval", 2*time.Minute, "time between two snapshots, at least")
+	f.DurationVar(&o.electionTimeout, "election-timeout", siftd.Raft().ElectionTimeout, "elect another leader if there was none for this long; the same on all nodes")
 	return f
 }
 
@@ -121,11 +125,15 @@ func (o *options) resolve() (err error) {
 	if o.snapshotInterval < minSnapshotInterval {
 		return fmt.Errorf("--snapshot-interval is below %v", minSnapshotInterval)
 	}
+	if o.electionTimeout < minElectionTimeout {
+		return fmt.Errorf("--election-timeout is below %v", minElectionTimeout)
+	}
 	o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	o.FilterBytes, o.RequestBytes = int64(o.filterMB)<<20, int64(o.clientMB)<<20/2
 	o.DB = &sift.Options{CacheBytes: int64(o.cacheMB) << 20, Logger: o.Logger}
 	o.Raft = siftd.Raft()
 	o.Raft.SnapshotInterval, o.Raft.SnapshotThreshold = o.snapshotInterval, uint64(o.snapshots)
+	o.Raft.HeartbeatTimeout, o.Raft.ElectionTimeout, o.Raft.LeaderLeaseTimeout = o.electionTimeout, o.electionTimeout, o.electionTimeout/2
 	o.Raft.TrailingLogs = min(o.Raft.TrailingLogs, uint64(o.snapshots))
 	if o.join != "" {
 		o.Join = strings.Split(o.join, ",")
