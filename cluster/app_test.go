@@ -77,6 +77,13 @@ func calm(int) *raft.Config {
 	return c
 }
 
+// noSnapshots is calm, and takes snapshots only when it is asked to.
+func noSnapshots(i int) *raft.Config {
+	c := calm(i)
+	c.SnapshotInterval, c.SnapshotThreshold = time.Hour, 1<<40
+	return c
+}
+
 // group is a group of nodes in this process, with a network that can be cut.
 type group struct {
 	dir     string

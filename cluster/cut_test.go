@@ -141,6 +141,21 @@ func TestInstallCut(t *testing.T) {
 	t.Logf("%d of %d cuts came after the snapshot was stored", installed, len(cuts))
 }
 
+// sendSnapshot copies a node's newest snapshot into the directory of one that does not run.
+func (g *group) sendSnapshot(t *testing.T, from *Node, to int) {
+	t.Helper()
+	dir := func(id raft.ServerID) string { return filepath.Join(g.dir, string(id), "snapshots") }
+	store, err := NewSnapshotStore(dir(from.id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := store.List()
+	if err != nil || len(list) == 0 {
+		t.Fatal(list, err)
+	}
+	send(t, store, list[0].ID, newStore(t, dir(g.servers[to].ID)))
+}
+
 // TestCutBeforeLog: Raft removes the log after it has installed a snapshot. If the
 // process is killed in between, the log ends before the snapshot and takes no further
 // entry, unless the node sees to it.
@@ -159,15 +174,7 @@ func TestCutBeforeLog(t *testing.T) {
 	if err := from.raft.Snapshot().Error(); err != nil {
 		t.Fatal(err)
 	}
-	store, err := NewSnapshotStore(filepath.Join(g.dir, string(from.id), "snapshots"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := store.List()
-	if err != nil || len(list) == 0 {
-		t.Fatal(list, err)
-	}
-	send(t, store, list[0].ID, newStore(t, filepath.Join(g.dir, fmt.Sprint("n", away), "snapshots")))
+	g.sendSnapshot(t, from, away)
 	if err := g.start(away); err != nil {
 		t.Fatal(err)
 	}
@@ -180,11 +187,7 @@ func TestCutBeforeLog(t *testing.T) {
 // a leader that was deposed before anybody else had them.
 func TestCutBeforeOtherLog(t *testing.T) {
 	g := newGroup(t, 3)
-	g.config = func(i int) *raft.Config {
-		c := calm(i)
-		c.SnapshotInterval = time.Hour
-		return c
-	}
+	g.config = noSnapshots
 	g.startAll(t)
 	g.propose(t, "k v")
 	g.settle(t)
@@ -211,15 +214,7 @@ func TestCutBeforeOtherLog(t *testing.T) {
 	if err := errors.Join(err, l.Close()); err != nil {
 		t.Fatal(err)
 	}
-	store, err := NewSnapshotStore(filepath.Join(g.dir, string(from.id), "snapshots"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := store.List()
-	if err != nil || len(list) == 0 {
-		t.Fatal(list, err)
-	}
-	send(t, store, list[0].ID, newStore(t, filepath.Join(g.dir, string(g.servers[lead].ID), "snapshots")))
+	g.sendSnapshot(t, from, lead)
 	if err := g.start(lead); err != nil {
 		t.Fatal(err)
 	}

@@ -244,11 +244,7 @@ func TestBackup(t *testing.T) {
 // twice, takes nothing away. Raft itself would drop all of the log.
 func TestLateSnapshot(t *testing.T) {
 	g := newGroup(t, 3)
-	g.config = func(i int) *raft.Config {
-		c := calm(i)
-		c.SnapshotInterval, c.SnapshotThreshold = time.Hour, 1<<40
-		return c
-	}
+	g.config = noSnapshots
 	g.startAll(t)
 	for i := range 20 {
 		g.propose(t, fmt.Sprintf("a v%d", i))
@@ -318,11 +314,7 @@ func TestLateSnapshot(t *testing.T) {
 // takes the entries that come next. Those that are in its own snapshot are left out.
 func TestBehindSnapshot(t *testing.T) {
 	g := newGroup(t, 3)
-	g.config = func(i int) *raft.Config {
-		c := calm(i)
-		c.SnapshotInterval, c.SnapshotThreshold = time.Hour, 1<<40
-		return c
-	}
+	g.config = noSnapshots
 	g.startAll(t)
 	for range 20 {
 		g.propose(t, "k v")
@@ -372,11 +364,7 @@ func TestBehindSnapshot(t *testing.T) {
 // one that the node has.
 func TestInstallFails(t *testing.T) {
 	g := newGroup(t, 3)
-	g.config = func(i int) *raft.Config {
-		c := calm(i)
-		c.SnapshotInterval = time.Hour
-		return c
-	}
+	g.config = noSnapshots
 	g.startAll(t)
 	lead := g.leader(t)
 	away := (lead + 1) % 3
@@ -470,9 +458,12 @@ func TestVoteForUnknown(t *testing.T) {
 	first := g.leader(t)
 	unknown, behind := (first+1)%4, (first+2)%4
 	remove(unknown)
-	for len(g.node(behind).raft.GetConfiguration().Configuration().Servers) > 3 {
-		time.Sleep(time.Millisecond) // it has not heard of it
-	}
+	eventually(t, func() error {
+		if servers := g.node(behind).raft.GetConfiguration().Configuration().Servers; len(servers) > 3 {
+			return fmt.Errorf("it has not heard of the removal: %v", servers)
+		}
+		return nil
+	})
 	g.isolate(behind)
 	change(func(r *raft.Raft) raft.IndexFuture {
 		return r.AddVoter(g.servers[unknown].ID, g.servers[unknown].Address, 0, 0)

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/hashicorp/raft"
 )
 
 // readerFunc is an io.Reader.
@@ -21,11 +19,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 // the newer one, and goes on from there. Raft would go on from its own, without a log.
 func TestOvertakenSnapshot(t *testing.T) {
 	g := newGroup(t, 3)
-	g.config = func(i int) *raft.Config {
-		c := calm(i)
-		c.SnapshotInterval = time.Hour
-		return c
-	}
+	g.config = noSnapshots
 	taken := make(chan struct{})
 	var checkpoint func() // of the node that is away
 	g.test.checkpointed = func(dir string) error {
