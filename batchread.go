@@ -11,7 +11,7 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// Op is an operation of a Batch.
+// Op is an operation of a Batch or of DB.Ingest.
 type Op struct {
 	Delete     bool // otherwise Key is set to Value
 	Key, Value []byte

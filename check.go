@@ -18,12 +18,12 @@ import (
 
 // CheckReport summarizes what Check read.
 type CheckReport struct {
-	Tables, Logs    int
+	Tables, Logs    int    // files
 	Entries, Keys   uint64 // entries in tables and logs, and keys that a reader sees
 	Bytes           int64  // of the tables
 	Filters         int    // tables with a filter that can be used
-	Faults          int
-	FilterlessBytes int64 // of tables that are read without a filter
+	Faults          int    // calls of fault
+	FilterlessBytes int64  // of tables that are read without a filter
 	// Notes lists what is not a fault but worth knowing, such as the torn end of a log
 	// after a crash.
 	Notes []string
@@ -33,8 +33,9 @@ type CheckReport struct {
 // it. It verifies every checksum, the order of the entries in each table, the key ranges
 // in the MANIFEST, the levels, that each table's filter has no false negatives, and that
 // a lookup of each key finds what a scan finds. It changes nothing, and takes the lock
-// like a read-only Open. The error says what kept it from reading on, such as a cancelled
-// ctx; faults are not errors.
+// like a read-only Open. fault is called on the caller's goroutine. The error says what
+// kept Check from reading on, such as a canceled ctx, ErrLocked or ErrNotExist; faults
+// are not errors.
 func Check(ctx context.Context, dir string, o *Options, fault func(error)) (CheckReport, error) {
 	opts, err := o.resolve()
 	if err != nil {

@@ -58,10 +58,11 @@ func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
 	return true, nil
 }
 
-// BuildFilters rewrites, in place, every table whose filter is missing, corrupt, of an
-// unknown family, or built by another policy than the options choose for its level. It
-// returns the number of tables rewritten. When ctx ends it returns ctx.Err(), and keeps
-// what it has completed.
+// BuildFilters rewrites every table whose filter is missing, corrupt, of an unknown
+// family, or built by another policy than the options choose for its level: in place,
+// and from level 0 into level 1. It returns the number of tables rewritten. When ctx
+// ends it returns ctx.Err(). Other errors are those of Compact. After an error,
+// completed tables remain.
 func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	if d.opts.KeyedFilters && errors.Is(d.filterKeyErr, fs.ErrPermission) {
 		return 0, d.filterKeyErr // there is no secret to key them with

@@ -191,12 +191,12 @@ func (d *DB) find(key []byte, seq uint64) (value []byte, buf sstable.Buffer, fou
 	return s.get(d.secret, key, d.readSeq(seq), d.reads.stripe(), g.Turn())
 }
 
-// GetMany returns the values of many keys as of one moment. values[i] is the value of
-// keys[i]. It is nil if there is no such key, and non-nil, possibly empty, if there is
-// one. The values belong to the caller. GetMany costs less than many calls of Get: it
-// probes the filter of a table for all keys at once, and several goroutines read blocks. On
-// Linux the system is asked for all blocks of a level before the first is waited for.
-// On error it returns no values; the errors are those of Get, without ErrNotFound.
+// GetMany returns the values of many keys, in any order, as of one moment. values[i] is the
+// value of keys[i]. It is nil if there is no such key, and non-nil, possibly empty, if
+// there is one. The values belong to the caller. GetMany costs less than many calls of Get:
+// it probes the filter of a table for all keys at once, and several goroutines read blocks.
+// On Linux the system is asked for all blocks of a level before the first is waited for. On
+// error it returns no values; the errors are those of Get, without ErrNotFound.
 func (d *DB) GetMany(keys [][]byte) (values [][]byte, err error) { return d.getMany(keys, latest) }
 
 func (d *DB) getMany(keys [][]byte, seq uint64) ([][]byte, error) {
@@ -290,11 +290,12 @@ func (d *DB) writeOwn(b *Batch, o *WriteOptions) error {
 }
 
 // Write applies the operations of a batch atomically. Reads that begin after it returns
-// see them. A nil o means Sync. The batch is not modified and may be written again.
-// Write returns ErrBatchTooLarge, with nothing written, if the batch is too large;
-// ErrTryAgain, with nothing written, if there is no room for it at the moment; ErrReopen
-// if the log failed, in which case the next Open shows whether the batch is there;
-// ErrReadOnly if the database was opened read-only; and ErrClosed after Close.
+// see them. A nil o means Sync. The batch is not modified and may be written again. An
+// empty batch is not written, and syncs nothing. Write returns ErrBatchTooLarge, with
+// nothing written, if the batch is too large; ErrTryAgain, with nothing written, if
+// there is no room for it at the moment; ErrReopen if the log failed, in which case the
+// next Open shows whether the batch is there; ErrReadOnly if the database was opened
+// read-only; and ErrClosed after Close.
 func (d *DB) Write(b *Batch, o *WriteOptions) error {
 	switch {
 	case d.opts.ReadOnly:

@@ -59,5 +59,10 @@ var (
 	ErrUnsupported = base.ErrUnsupported
 )
 
-// CorruptionError says where damaged bytes were found. It matches ErrCorruption.
+// CorruptionError says where damaged bytes were found. It matches ErrCorruption. Its fields:
+//
+//	Path   string  the file
+//	Offset int64   offset of the damaged part in the file; -1 for the whole file
+//	What   string  the part that is damaged, "data block" for example
+//	Err    error   what is wrong with it
 type CorruptionError = base.CorruptionError

@@ -30,8 +30,8 @@ type FlushEvent struct {
 
 // CompactionEvent describes a compaction.
 type CompactionEvent struct {
-	From, To int  // levels; the same if tables were rewritten in their place
-	Moved    bool // a table was handed down as it is
+	From, To int  // levels; the same if tables were rewritten in place
+	Moved    bool // a table was moved to the next level unchanged
 	Inputs   int  // tables
 	Outputs  int
 	Read     uint64 // bytes

@@ -34,8 +34,10 @@ type FS = vfs.FS
 // which makes later calls fail.
 type File = vfs.File
 
-// LockedError is what FS.Lock returns for a lock that is held, with the process that
-// holds it if that is known.
+// LockedError is what FS.Lock returns for a lock that is held. Its fields:
+//
+//	Name string  the lock file
+//	PID  int     the process that holds it; 0 if unknown
 type LockedError = vfs.LockedError
 
 // NewMemFS returns an empty file system in memory, for Options.FS. Databases in it

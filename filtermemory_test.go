@@ -112,8 +112,8 @@ func TestFilterMemoryFollowsHeat(t *testing.T) {
 				}
 			}
 			followed := here >= 2 && here >= others+1
-			if m := db.Metrics(); followed && (m.WastedReads <= 0 || m.NextMiBSaves <= 0 || m.NextMiBSaves > m.WastedReads) {
-				t.Errorf("%v reads a second are wasted, and another MiB saves %v", m.WastedReads, m.NextMiBSaves)
+			if m := db.Metrics(); followed && (m.WastedReadsPerSecond <= 0 || m.NextMiBSavesPerSecond <= 0 || m.NextMiBSavesPerSecond > m.WastedReadsPerSecond) {
+				t.Errorf("%v reads a second are wasted, and another MiB saves %v", m.WastedReadsPerSecond, m.NextMiBSavesPerSecond)
 			}
 			if followed {
 				t.Logf("%g units of the hot table are held, up to %g of the others", here, others)

@@ -27,12 +27,12 @@ type Metrics struct {
 	// block cache, BlockReadBytes their size on disk. CacheHits counts those that hit it.
 	BlockReads, BlockReadBytes, CacheHits uint64
 
-	// WastedReads is the expected number of block reads per second that lookups of absent
+	// WastedReadsPerSecond is the expected number of block reads per second that lookups of absent
 	// keys cost, given the filters in memory and the lookups of the last seconds.
-	// NextMiBSaves is how many of them, and of those in ranges without keys, another MiB
+	// NextMiBSavesPerSecond is how many of them, and of those in ranges without keys, another MiB
 	// for filters would save. Without Options.FilterMemory both are 0 as long as all
 	// filters fit into Options.Memory.
-	WastedReads, NextMiBSaves float64
+	WastedReadsPerSecond, NextMiBSavesPerSecond float64
 
 	// Memory is what the database holds in memory.
 	Memory MemoryMetrics
@@ -197,7 +197,7 @@ func (d *DB) Metrics() Metrics {
 	m.Memory.Garbage = garbageOf(m.Memory.Total())
 	m.LastSequence = d.visible.Load()
 	m.Recovery = d.recovery
-	m.WastedReads, m.NextMiBSaves = d.filterManager.Expected(func() []filtermem.Table { return filterTables(s.version) })
+	m.WastedReadsPerSecond, m.NextMiBSavesPerSecond = d.filterManager.Expected(func() []filtermem.Table { return filterTables(s.version) })
 	return m
 }
 

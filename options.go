@@ -18,7 +18,8 @@ import (
 )
 
 // Options configure Open. A nil *Options and zero fields mean the defaults, which are
-// safe. Open copies the Options.
+// safe. Open copies the Options. They are not stored: a database may be opened with
+// others the next time.
 type Options struct {
 	// Behavior.
 
@@ -41,8 +42,8 @@ type Options struct {
 	// LevelFilters overrides Filter by level: entry i is for tables written to level i.
 	// Nil entries, and levels past the end, use Filter. At most 7 entries.
 	LevelFilters []filter.Policy
-	// FilterReaders opens filters of families that are neither sift's own nor listed
-	// above, such as filters in tables written with another policy.
+	// FilterReaders opens filters of families that are neither sift's own nor those of
+	// Filter and LevelFilters, such as filters in tables written with another policy.
 	FilterReaders []filter.Policy
 	// KeyedFilters keys the filters with a secret that the database keeps in the file
 	// FILTERKEY, so that someone who chooses keys cannot construct false positives. Use
@@ -75,10 +76,10 @@ type Options struct {
 	// excludes the range, without reading a block. A range filter takes a key as a
 	// prefix and a number, and answers for ranges within one prefix. The prefix is that of
 	// Options.Prefix; without one, or with an EachPrefix, each table chooses what suits its
-	// keys. The number is that of the next 8 bytes or, where fewer bytes occur than 256, of
-	// as many as fit: 19 decimal digits, 16 hexadecimal ones. A range filter is loaded on first use and then
-	// kept; with FilterMemory, it counts against that. Older tables get one when they are
-	// compacted. Default: none.
+	// keys. The number is that of the next 8 bytes or, where fewer than 256 different bytes occur,
+	// of as many as fit: 19 decimal digits, 16 hexadecimal ones. A range filter is loaded on first
+	// use and then kept; with FilterMemory, it counts against that. Older tables get one when they
+	// are compacted. Default: none.
 	RangeFilter filter.RangePolicy
 
 	// Performance. Sizes are in bytes.
@@ -88,11 +89,10 @@ type Options struct {
 	// it between memtables, indexes, filters and, if Memory is set and CacheBytes is not, the
 	// block cache; where filters do not fit, it keeps the parts that save the most reads.
 	// What the options below fix comes out of it. Indexes that are loaded may exceed it until
-	// the memory is divided again, which happens in the background. It does not bound range filters,
-	// transactions (see TxBytes), batches larger than a memtable, and open iterators.
-	// Default: half of the memory that the process may use, according to its container, its
-	// machine and GOMEMLIMIT. That much is only taken if filters and indexes need it.
-	// At least 1 MiB.
+	// the memory is divided again, which happens in the background. It does not bound range
+	// filters, transactions (see TxBytes), batches larger than a memtable, and open iterators.
+	// Default: half of the memory that the process may use, according to its container, its machine
+	// and GOMEMLIMIT. That much is only taken if filters and indexes need it. At least 1 MiB.
 	Memory int64
 	// BlockCache holds uncompressed data blocks. Databases may share it. Default: a cache
 	// of CacheBytes for this database alone.
@@ -112,9 +112,9 @@ type Options struct {
 	// that it may use (ulimit -v). Negative: tables are not mapped, as on other systems.
 	MapBytes int64
 	// MaxOpenFiles is how many tables' files are open at once; others are opened when
-	// they are read. That leaves filters and indexes in memory. More reads than this at once
-	// open as many files. Default: no bound but that of all databases in the process,
-	// which is half of the descriptors that it may have.
+	// they are read. Filters and indexes stay in memory when a file is closed. More
+	// concurrent reads than this open more files. Default: no bound but that of all
+	// databases in the process, which is half of the descriptors that it may have.
 	MaxOpenFiles int
 	// FilterMemory is the most memory that filters may take, in bytes, range filters
 	// included. Where they do not fit, the store chooses which parts of which filters to
@@ -147,7 +147,7 @@ type Options struct {
 	// on, each write is delayed, by at most a tenth of a second. At three times that number
 	// writes wait for compactions; only large batches, memtables of a few KiB and frequent
 	// calls of Flush get there. Independently, a write may wait for a memtable that is being
-	// flushed: up to 3 x MemtableBytes / Y seconds on a disk that takes Y bytes per second.
+	// flushed: up to 3 × MemtableBytes / Y seconds on a disk that takes Y bytes per second.
 	// Default: 8.
 	L0Tables int
 	// TxBytes is the most that a transaction may hold, in bytes: what it writes, plus the
@@ -185,13 +185,17 @@ func init() {
 	}
 }
 
-// BlockCache is a cache of data blocks, bounded by bytes, that databases can share.
+// BlockCache is a cache of uncompressed data blocks, bounded by bytes, that databases
+// can share. It is safe for concurrent use and need not be closed.
 type BlockCache = sstable.BlockCache
 
-// NewBlockCache returns a cache that holds up to the given number of bytes.
+// NewBlockCache returns a cache that holds up to the given number of bytes; with 0 or
+// less it holds nothing.
 func NewBlockCache(bytes int64) *BlockCache { return sstable.NewBlockCache(bytes) }
 
-// Prefixer is a prefix extractor: it says which part of a key is its prefix.
+// Prefixer is a prefix extractor: it says which part of a key is its prefix. Its
+// methods, and the rule that an implementation must satisfy, are those of
+// sstable.Prefixer.
 type Prefixer = sstable.Prefixer
 
 // FixedPrefix returns a Prefixer that takes the first n bytes of keys that have at least
@@ -213,11 +217,12 @@ func EachPrefix(delimiter byte) Prefixer { return sstable.EachPrefix(delimiter) 
 type WriteOptions struct {
 	// NoSync returns once the write has been handed to the operating system. It survives
 	// a crash of the program, but loss of power may lose the last writes. Writes are lost
-	// only from the end: if a write is there after a crash, so are all before it.
+	// only from the end: if a write is there after a crash, so are all before it. A later
+	// write with Sync, Flush and Close make it durable.
 	NoSync bool
 }
 
-// The two choices for a write.
+// The two choices for a write. They must not be modified.
 var (
 	Sync   = &WriteOptions{}
 	NoSync = &WriteOptions{NoSync: true}

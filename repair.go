@@ -35,9 +35,10 @@ type RepairReport struct {
 // tables and a new MANIFEST, and moves the files that it read to the directory "lost"
 // below dir, so nothing is destroyed. dir needs space for both, and for the old files
 // once more if the file system has no hard links. A crash at any moment leaves a database
-// that is repaired or can be, with each old file in dir or in lost. o is as for Open.
-// After an error there is no repaired database, or the disk failed while it was put in
-// place; all old files are where they were, and Repair can be called again.
+// that is repaired or can be, with each old file in dir or in lost. o is as for Open, and
+// so are ErrLocked and ErrNotExist; ReadOnly gives ErrReadOnly. After any other error
+// there is no repaired database, or the disk failed while it was put in place; all old
+// files are where they were, and Repair can be called again.
 func Repair(dir string, o *Options) (report RepairReport, err error) {
 	opts, err := o.resolve()
 	if err != nil {

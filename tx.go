@@ -74,8 +74,9 @@ const (
 	defaultTxLifetime = time.Minute
 )
 
-// Begin begins a transaction; o may be nil. It returns ErrClosed after Close. Transact also
-// commits the transaction, and retries it after a conflict.
+// Begin begins a transaction; o may be nil. On a database that was opened read-only it is
+// read-only. Begin returns ErrClosed after Close. Transact also commits the transaction,
+// and retries it after a conflict.
 func (d *DB) Begin(o *TxOptions) (*Tx, error) {
 	if d.closed.Load() {
 		return nil, ErrClosed

@@ -62,6 +62,17 @@ func ExampleCompareSizes() {
 	// rocksdb-bloom(8)      8.00 bits/key  0.93 GiB  FPR 22.7472 %  3.74 × limit
 }
 
+// What a billion keys take in filters of 12 bits per key, before one is built.
+func ExampleExpect() {
+	for _, p := range []filter.Policy{filter.Bloom(12), filter.Ribbon(12)} {
+		s, _ := filter.Expect(p, 1e9)
+		fmt.Printf("%-10s %.2f GiB, FPR %.4f %%\n", s.Name, s.Bytes/(1<<30), 100*s.FPR)
+	}
+	// Output:
+	// bloom(12)  1.40 GiB, FPR 0.4144 %
+	// ribbon(12) 1.40 GiB, FPR 0.0252 %
+}
+
 // Asking for many keys at once overlaps their cache misses.
 func ExampleReader_mayContainMany() {
 	w := filter.Fuse(8).NewWriter()

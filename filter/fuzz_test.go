@@ -157,7 +157,7 @@ func FuzzKeys(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := Verify(r, keys); err != nil {
+			if err := verify(r, keys); err != nil {
 				t.Fatalf("%s: %v", p.Name(), err)
 			}
 		}

@@ -110,33 +110,3 @@ func TestNone(t *testing.T) {
 		t.Error("none opens")
 	}
 }
-
-func TestVerify(t *testing.T) {
-	keys := make([]Key, 1000)
-	w := Bloom(10).NewWriter()
-	for i := range keys {
-		keys[i] = NewKey([]byte{byte(i), byte(i >> 8)})
-		if i != 700 {
-			w.Add(keys[i])
-		}
-	}
-	units, err := w.Finish()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Bloom(10).Open(units)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range 700 {
-		if err := Verify(r, keys[:n]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if r.MayContain(keys[700]) {
-		t.Fatal("key 700 is a false positive: take another one")
-	}
-	if err := Verify(r, keys); err == nil || !strings.Contains(err.Error(), "key 700 of 1000") {
-		t.Errorf("error %v", err)
-	}
-}

@@ -264,7 +264,7 @@ func TestRibbonUnits(t *testing.T) {
 	}
 	for k := 1; k <= len(units); k++ {
 		r := open(t, p, units[:k])
-		if err := Verify(r, keys); err != nil {
+		if err := verify(r, keys); err != nil {
 			t.Fatalf("%d units: %v", k, err)
 		}
 		want := math.Exp2(-4 * float64(k))
@@ -328,14 +328,14 @@ func TestRibbonResize(t *testing.T) {
 			t.Fatal(err)
 		}
 		r = next.(Resizer)
-		if err := Verify(r, keys); err != nil {
+		if err := verify(r, keys); err != nil {
 			t.Fatalf("%d units: %v", n, err)
 		}
 		if want := open(t, p, units[:n]); r.FPR() != want.FPR() || r.SizeBytes() != want.SizeBytes() {
 			t.Errorf("%d units: FPR %v, size %d, want %v, %d", n, r.FPR(), r.SizeBytes(), want.FPR(), want.SizeBytes())
 		}
 	}
-	if err := Verify(all, keys); err != nil {
+	if err := verify(all, keys); err != nil {
 		t.Error(err)
 	}
 	first, err := all.Resize(units[:1])
@@ -355,7 +355,7 @@ func TestRibbonResize(t *testing.T) {
 	// All of another filter is no mistake.
 	if next, err := all.Resize(other); err != nil {
 		t.Error(err)
-	} else if err := Verify(next, others); err != nil {
+	} else if err := verify(next, others); err != nil {
 		t.Error(err)
 	}
 	// Dropping a unit does not read the others.
@@ -624,7 +624,7 @@ func FuzzRibbonKeys(f *testing.F) {
 			}
 		}
 		p := RibbonFPR(fpr)
-		if err := Verify(open(t, p, finish(t, p, keys)), keys); err != nil {
+		if err := verify(open(t, p, finish(t, p, keys)), keys); err != nil {
 			t.Fatal(err)
 		}
 	})

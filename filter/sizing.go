@@ -39,20 +39,6 @@ func ClassicNumBits(n, p float64) float64 {
 	return math.Ceil(n * ClassicBits(p))
 }
 
-// ClassicNumKeys is the number of keys n that m bits hold before a classic Bloom filter
-// with the optimal number of probes exceeds p: the inverse of ClassicNumBits.
-func ClassicNumKeys(m, p float64) float64 {
-	switch {
-	case m < 0 || math.IsNaN(m):
-		return math.NaN()
-	case p >= 1:
-		return math.Inf(1)
-	case m == 0:
-		return 0
-	}
-	return math.Floor(m / ClassicBits(p))
-}
-
 // ClassicProbes is the whole number k of probes, at least one, that gives a
 // classic Bloom filter of so many bits per key its lowest false positive rate.
 // It is one of the two neighbors of bitsPerKey × ln 2, and not always the
@@ -108,40 +94,6 @@ func classicEdge(n, m, k float64) (p float64, ok bool) {
 		return 0, true
 	}
 	return 0, false
-}
-
-// CountingOverflow is the chance that a counter of so many bits overflows in a
-// counting Bloom filter of the best size: that 2^bits probes or more fall on it
-// when ln 2 do on average. Four bits take 4 times the space of a Bloom filter.
-func CountingOverflow(counterBits int) float64 {
-	if counterBits < 0 {
-		return math.NaN()
-	}
-	if counterBits > 10 {
-		return 0
-	}
-	from := float64(uint(1) << counterBits)
-	logGamma, _ := math.Lgamma(from + 1)
-	term := math.Exp(from*math.Log(math.Ln2) - math.Ln2 - logGamma)
-	sum := 0.0
-	for i := from; term > sum*1e-17; i++ {
-		sum += term
-		term *= math.Ln2 / (i + 1)
-	}
-	return sum
-}
-
-// CuckooFPR is the false positive rate of a cuckoo filter: a lookup compares a
-// fingerprint, which is not zero, with the share load of two buckets' slots.
-func CuckooFPR(fingerprintBits, bucketSlots int, load float64) float64 {
-	if fingerprintBits < 1 || bucketSlots < 1 || !(load >= 0 && load <= 1) {
-		return math.NaN()
-	}
-	values := math.Exp2(float64(fingerprintBits)) - 1
-	if values == 1 {
-		return 1 - math.Pow(0, 2*float64(bucketSlots)*load)
-	}
-	return -math.Expm1(2 * float64(bucketSlots) * load * math.Log1p(-1/values))
 }
 
 // Size is what a filter takes and gives.

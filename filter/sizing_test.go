@@ -30,7 +30,6 @@ func TestTutorialClaims(t *testing.T) {
 	near(t, "a billion keys in 120 MB", ClassicFPR(billion, 8*120e6, 1), 0.65, 0.01)
 	near(t, "GiB of a billion keys at 0.001 %", ClassicNumBits(billion, 0.00001)/8/(1<<30), 2.79, 0.001)
 	near(t, "bits a key for 0.001 %", ClassicBits(0.00001), 23.96, 0.001)
-	near(t, "keys in 1.2 GB at 1 %", ClassicNumKeys(8*1.2e9, 0.01), billion, 0.002)
 	near(t, "8 bits a key", ClassicFPRLimit(8, float64(ClassicProbes(8))), 0.0216, 0.002)
 	near(t, "FPR per bit a key", math.Pow(ClassicFPRLimit(1000, 1000*math.Ln2), 1.0/1000), 0.6185, 0.0001)
 
@@ -55,20 +54,6 @@ func TestTutorialClaims(t *testing.T) {
 		sum += ClassicFPR((float64(i)+0.5)/steps*million, 9.6*million, 7)
 	}
 	near(t, "mean FPR while filling up", sum/steps, 0.0017, 0.03)
-
-	near(t, "overflow of counters of 4 bits", CountingOverflow(4), 7.07e-17, 0.001)
-	near(t, "overflow of counters of no bits", CountingOverflow(0), 0.5, 1e-12)
-	// Cuckoo filters against classic Bloom filters of equal bits.
-	for _, c := range []struct {
-		bits  int
-		times float64
-	}{{8, 1.70}, {12, 0.80}, {16, 0.38}} {
-		const load = 0.95
-		bloom := ClassicFPRLimit(float64(c.bits)/load, float64(c.bits)/load*math.Ln2)
-		near(t, "cuckoo filter", CuckooFPR(c.bits, 4, load)/bloom, c.times, 0.02)
-	}
-	near(t, "cuckoo filter of 8 bits, buckets of 2", CuckooFPR(8, 2, 0.95), 0.0149, 0.01)
-	near(t, "cuckoo filter of 8 bits, buckets of 4", CuckooFPR(8, 4, 0.95), 0.0294, 0.01)
 }
 
 func TestSizingEdges(t *testing.T) {
@@ -92,12 +77,6 @@ func TestSizingEdges(t *testing.T) {
 		{"at 1", ClassicNumBits(1e9, 1), 0},
 		{"infinite keys", ClassicNumBits(inf, 0.5), inf},
 		{"infinite keys at 1", ClassicNumBits(inf, 1), 0},
-		{"keys in no bits", ClassicNumKeys(0, 0.01), 0},
-		{"keys at 0", ClassicNumKeys(1e9, 0), 0},
-		{"keys at 1", ClassicNumKeys(0, 1), inf},
-		{"keys in NaN bits", ClassicNumKeys(nan, 0.1), nan},
-		{"keys in NaN bits at 1", ClassicNumKeys(nan, 1), nan},
-		{"keys in negative bits", ClassicNumKeys(-1, 1), nan},
 		{"FPR of infinite keys in infinite bits with NaN probes", ClassicFPR(inf, inf, nan), nan},
 		{"FPR of no keys", ClassicFPR(0, 100, 7), 0},
 		{"FPR of no keys in no bits", ClassicFPR(0, 0, 7), 0},
@@ -115,17 +94,6 @@ func TestSizingEdges(t *testing.T) {
 		{"FPR in two bits", ClassicFPR(1, 2, 1), 0.5},
 		{"FPR at no bits", ClassicFPRLimit(0, 7), 1},
 		{"FPR at infinite bits", ClassicFPRLimit(inf, 7), 0},
-		{"overflow of many bits", CountingOverflow(64), 0},
-		{"overflow of negative bits", CountingOverflow(-1), nan},
-		{"overflow too small for a number", CountingOverflow(9), 0},
-		{"cuckoo, empty", CuckooFPR(8, 4, 0), 0},
-		{"cuckoo, one bit", CuckooFPR(1, 4, 1), 1},
-		{"cuckoo, no bits", CuckooFPR(0, 4, 1), nan},
-		{"cuckoo, NaN", CuckooFPR(8, 4, nan), nan},
-		{"cuckoo, no slots", CuckooFPR(8, 0, 1), nan},
-		{"cuckoo, one slot of two bits", math.Round(1e12*CuckooFPR(2, 1, 0.5)) / 1e12, 0.333333333333},
-		{"cuckoo, more than full", CuckooFPR(8, 4, 1.5), nan},
-		{"cuckoo, less than empty", CuckooFPR(8, 4, -0.5), nan},
 	} {
 		if c.got != c.want && !(math.IsNaN(c.got) && math.IsNaN(c.want)) {
 			t.Errorf("%s: %v, want %v", c.desc, c.got, c.want)

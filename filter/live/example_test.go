@@ -81,3 +81,31 @@ func ExampleGuard() {
 	// asking the database for carol
 	// carol@example.com
 }
+
+// A filter that deletes follows keys that are removed from the database. Its Add can fail, because
+// it can be full.
+func ExampleLocalFallible() {
+	ctx := context.Background()
+	database := map[string]string{"alice": "alice@example.com", "bob": "bob@example.com"}
+	keys, _ := live.NewCuckoo(live.CuckooOptions[string]{Items: 1000, FPR: 0.001})
+	guard, _ := live.NewGuard(live.GuardOptions[string, string]{Keys: live.LocalFallible(keys)})
+	for k := range database {
+		if err := guard.Learn(ctx, k); err != nil {
+			fmt.Println(err) // the filter is full
+		}
+	}
+	delete(database, "bob") // first the database,
+	keys.Delete("bob")      // then the filter
+
+	for _, k := range []string{"alice", "bob"} {
+		v, err := guard.Get(ctx, k, func(_ context.Context, k string) (string, error) {
+			fmt.Println("asking the database for", k)
+			return database[k], nil
+		})
+		fmt.Println(v, errors.Is(err, live.ErrAbsent))
+	}
+	// Output:
+	// asking the database for alice
+	// alice@example.com false
+	//  true
+}

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"bytes"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -92,6 +93,22 @@ func TestGenerationsOptions(t *testing.T) {
 	} {
 		if _, err := NewGenerations(tc.o); err == nil {
 			t.Errorf("%s: no error", tc.desc)
+		}
+	}
+}
+
+func TestReadGenerations(t *testing.T) {
+	g := must(NewGenerations(GenerationsOptions[string]{Items: 100, FPR: 1e-6}))
+	for i := range 80 {
+		g.Add(member(i))
+	}
+	r, err := ReadGenerations(bytes.NewReader(must(g.MarshalBinary())), ReadOptions[string]{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 160 {
+		if r.MayContain(member(i)) != (i < 80) {
+			t.Fatalf("element %d: MayContain is %t", i, i >= 80)
 		}
 	}
 }
