@@ -4,7 +4,7 @@ import "github.com/siftdb/sift"
 
 type checkpointCmd struct {
 	Dir    string `arg:"" help:"The database."`
-	Target string `arg:"" help:"The directory of the second one; it must be missing or empty, on the same file system."`
+	Target string `arg:"" help:"The directory of the copy. It must be missing or empty, and on the same file system."`
 }
 
 func (checkpointCmd) Help() string {

@@ -10,7 +10,7 @@ type compactCmd struct {
 	form
 	writing
 	From *string `placeholder:"KEY" help:"Compact from this key on."`
-	To   *string `placeholder:"KEY" help:"Compact up to this key, and it too."`
+	To   *string `placeholder:"KEY" help:"Compact up to and including this key."`
 	Dir  string  `arg:"" help:"The database."`
 }
 

@@ -16,8 +16,8 @@ type demoCmd struct {
 	writing
 	Dir       string `placeholder:"DIR" help:"Keep the database in this directory, which must be missing or empty. Default: a temporary one, removed at the end."`
 	Tree      string `placeholder:"DIR" help:"Store the text files below this directory. Default: Go's own source."`
-	KeysLimit int64  `placeholder:"N" help:"Store at most so many lines. Default: all."`
-	Lookups   int    `default:"200000" help:"Ask for so many keys in each measurement (${default})."`
+	KeysLimit int64  `placeholder:"N" help:"Store at most N lines. Default: all."`
+	Lookups   int    `default:"200000" help:"Look up this many keys in each measurement (${default})."`
 }
 
 func (demoCmd) Help() string {
@@ -190,7 +190,7 @@ func (d *demo) report(rows []lookups) error {
 	}
 	return d.say("\nWith a cold cache the filters spared %.1f %% of the block reads; they hid none of\n"+
 		"%s keys that are there. FPR is the share of absent keys that a filter lets\n"+
-		"pass. The block cache is of 8 MiB. %s",
+		"pass. The block cache holds 8 MiB. %s",
 		100*(1-float64(on.reads)/float64(max(off.reads, 1))), count(on.present), files)
 }
 

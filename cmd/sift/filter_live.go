@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/siftdb/sift/filter/live"
+	"github.com/siftdb/sift/internal/bytesize"
 )
 
 // filterLiveCmd groups the verbs for files with filters of package live.
@@ -160,7 +161,7 @@ func (el elements) open(path string, o liveLimit) (lineSet, error) {
 
 // liveLimit bounds the memory of a filter that is read.
 type liveLimit struct {
-	MaxMemory byteCount `default:"0" placeholder:"BYTES" help:"Refuse a file whose filter takes more: 64MiB, 500KB or a number of bytes. Default: no limit but the file's own size."`
+	MaxMemory bytesize.Size `default:"0" placeholder:"BYTES" help:"Refuse a file whose filter takes more: 64MiB, 500KB or a number of bytes. Default: no limit but the file's own size."`
 }
 
 const liveMagic = "siftlive"

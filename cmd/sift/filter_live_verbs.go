@@ -7,18 +7,19 @@ import (
 	"math"
 
 	"github.com/siftdb/sift/filter/live"
+	"github.com/siftdb/sift/internal/bytesize"
 )
 
 type liveBuildCmd struct {
 	elements
 	liveOutput
-	MaxMemory byteCount `default:"16GiB" placeholder:"BYTES" help:"Refuse a filter that takes more: 64MiB, 500KB or a number of bytes. Default: ${default}."`
-	Filter    string    `arg:"" help:"The filter, such as 'bloom(items=1e6,fpr=0.001)'."`
+	MaxMemory bytesize.Size `default:"16GiB" placeholder:"BYTES" help:"Refuse a filter that takes more: 64MiB, 500KB or a number of bytes. Default: ${default}."`
+	Filter    string        `arg:"" help:"The filter, such as 'bloom(items=1e6,fpr=0.001)'."`
 }
 
 func (liveBuildCmd) Help() string {
-	return `Adds each line of standard input and writes the filter when the input ends. At a line
-that cannot be read, or that finds no room, it stops, names the line, and writes nothing.
+	return `Adds each line of standard input and writes the filter when the input ends. If a
+line is malformed, or the filter is full, it stops, names the line, and writes nothing.
 
 Filters: bloom, counting, cuckoo, scalable, generations, dedup, pair, sharded, with the fields of
 package live's Config.
@@ -126,7 +127,7 @@ type liveQueryCmd struct {
 
 func (liveQueryCmd) Help() string {
 	return `Prints the lines of standard input that may be in the filter, or with --absent those
-that are not in it for certain. How many there were is said on standard error.
+that are not in it for certain. A summary goes to standard error.
 
 Examples:
 

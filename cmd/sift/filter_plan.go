@@ -4,16 +4,15 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
-	"github.com/alecthomas/kong"
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/bytesize"
 )
 
 type filterPlanCmd struct {
 	asJSON
-	Memory byteCount `required:"" placeholder:"BYTES" help:"The budget: 64MiB, 500KB or a number of bytes."`
-	Dir    string    `arg:"" help:"The database."`
+	Memory bytesize.Size `required:"" placeholder:"BYTES" help:"The budget: 64MiB, 500KB or a number of bytes."`
+	Dir    string        `arg:"" help:"The database."`
 }
 
 func (filterPlanCmd) Help() string {
@@ -90,42 +89,4 @@ func reads(n float64) string {
 	}
 	decimals := max(0, 2-int(math.Floor(math.Log10(n))))
 	return strconv.FormatFloat(n, 'f', min(decimals, 4), 64)
-}
-
-// byteCount is a number of bytes on the command line.
-type byteCount int64
-
-// Decode reads a number with a unit.
-func (b *byteCount) Decode(ctx *kong.DecodeContext) error {
-	var text string
-	if err := ctx.Scan.PopValueInto("bytes", &text); err != nil {
-		return err
-	}
-	n, err := parseBytes(text)
-	*b = byteCount(n)
-	return err
-}
-
-// byteUnits are the units of sizes, the longer names first.
-var byteUnits = []struct {
-	name  string
-	bytes float64
-}{
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}, {"", 1},
-}
-
-// parseBytes reads a size such as 64MiB, 1.5GB or 4096.
-func parseBytes(text string) (int64, error) {
-	for _, u := range byteUnits {
-		number, ok := strings.CutSuffix(text, u.name)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if n *= u.bytes; err != nil || !(n >= 0 && n < 1<<62) {
-			break
-		}
-		return int64(n), nil
-	}
-	return 0, fmt.Errorf("%q is no size; try 64MiB, 500KB or a number of bytes", text)
 }

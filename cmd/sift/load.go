@@ -16,7 +16,7 @@ type loadCmd struct {
 	form
 	writing
 	Dir    string `arg:"" help:"The database. It is created if it is missing."`
-	Sorted bool   `help:"The keys ascend, each is there once: write them straight into tables, all or none."`
+	Sorted bool   `help:"The keys are in ascending order, each once: write them straight into tables, all or none."`
 }
 
 func (loadCmd) Help() string {

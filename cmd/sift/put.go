@@ -16,8 +16,8 @@ type putCmd struct {
 }
 
 func (putCmd) Help() string {
-	return `Sets a key to a value, in place of one that it has. The write is durable when the
-verb returns.
+	return `Sets a key to a value. A value that the key has is replaced. The write is durable when
+the verb returns.
 
 Examples:
 

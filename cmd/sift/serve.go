@@ -13,38 +13,39 @@ import (
 	"time"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/bytesize"
 	"github.com/siftdb/sift/internal/redisbloom"
 	"github.com/siftdb/sift/internal/serve"
 )
 
 type serveCmd struct {
 	writing
-	Addr         string        `default:"127.0.0.1:6380" placeholder:"HOST:PORT" help:"Listen here (${default}). What others can reach requires a password."`
+	Addr         string        `default:"127.0.0.1:6380" placeholder:"HOST:PORT" help:"Listen here (${default}). Non-loopback addresses require a password."`
 	HTTP         string        `name:"http" placeholder:"HOST:PORT" help:"Serve the status page and /metrics here. Default: nowhere."`
 	Pprof        bool          `help:"Serve /debug/pprof there too."`
 	PasswordFile string        `placeholder:"FILE" help:"Ask clients for the password on the first line of this file. Default: the environment's SIFT_PASSWORD."`
-	TLSCert      string        `name:"tls-cert" placeholder:"FILE" help:"The certificate for TLS, with its chain."`
+	TLSCert      string        `name:"tls-cert" placeholder:"FILE" help:"The TLS certificate, followed by its chain."`
 	TLSKey       string        `name:"tls-key" placeholder:"FILE" help:"The certificate's key."`
 	Fsync        string        `default:"always" enum:"always,everysec,no" help:"When a write is synced: always, everysec or no (${default})."`
 	Bloom        string        `default:"redis" enum:"redis,tight" help:"Layout of new Bloom filters: redis, as RedisBloom has it, or tight, which keeps the promised rate in less memory (${default})."`
-	FilterMemory int64         `default:"1024" placeholder:"MIB" help:"Memory for all filters in MiB (${default})."`
-	CacheMemory  int64         `default:"64" placeholder:"MIB" help:"Memory for the store's block cache in MiB (${default})."`
-	ClientMemory int64         `default:"256" placeholder:"MIB" help:"Memory for requests and replies under way in MiB, for all clients together, with what the garbage collector takes (${default})."`
+	FilterMemory bytesize.Size `default:"1GiB" placeholder:"BYTES" help:"Memory for all filters (${default})."`
+	CacheMemory  bytesize.Size `default:"64MiB" placeholder:"BYTES" help:"Memory for the store's block cache (${default})."`
+	ClientMemory bytesize.Size `default:"256MiB" placeholder:"BYTES" help:"Memory for requests and replies in flight, for all clients together, including what the garbage collector takes (${default})."`
 	MaxClients   int           `default:"10000" placeholder:"N" help:"Connections at a time (${default})."`
-	MaxValue     int           `default:"64" placeholder:"MIB" help:"Size of a key or value in MiB, up to 512 (${default})."`
-	NoLoops      bool          `help:"Serve each client with a goroutine also on Linux, where event loops do it."`
-	Timeout      time.Duration `default:"0s" help:"Close connections that are idle so long. 0s: never (${default})."`
+	MaxValue     bytesize.Size `default:"64MiB" placeholder:"BYTES" help:"Size of a key or value, up to 512MiB (${default})."`
+	NoLoops      bool          `help:"Serve each client with a goroutine, also on Linux, where event loops are the default."`
+	Timeout      time.Duration `default:"0s" help:"Close connections that are idle for so long. 0s: never (${default})."`
 	Dir          string        `arg:"" help:"The database. It is created if it is missing."`
-	Grace        time.Duration `default:"5s" help:"How long clients may take their last replies at the end (${default})."`
+	Grace        time.Duration `default:"5s" help:"How long clients have, at the end, to receive their last replies (${default})."`
 }
 
 func (serveCmd) Help() string {
 	return `Serves the Redis protocol, RESP2 and RESP3: strings and their expiry kept in the database,
 and the BF and CF commands of RedisBloom on filters that persist in it. BF.SCANDUMP and BF.LOADCHUNK
 move a filter between the two. A crash of the server loses nothing that it acknowledged; after a power
-cut --fsync says what is there. The database must be empty or a server's.
+failure, --fsync decides what is there. The database must be empty or a server's.
 
-It stops at an interrupt or SIGTERM, after the commands under way.
+It stops on an interrupt or SIGTERM, when the commands in progress are done.
 
 Examples:
 
@@ -60,7 +61,7 @@ func (c *serveCmd) Run(e *env) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(e.err, nil))
-	o.Logger, o.CacheBytes = log, c.CacheMemory<<20
+	o.Logger, o.CacheBytes = log, int64(c.CacheMemory)
 	cfg, err := c.config(log)
 	if err != nil {
 		return err
@@ -110,18 +111,23 @@ func (c *serveCmd) limitMemory() {
 		aClient = 48 << 10  // its buffers and its stack
 		rest    = 256 << 20 // memtables, table filters, compactions and the program
 	)
-	debug.SetMemoryLimit((c.FilterMemory+c.ClientMemory+c.CacheMemory)<<20 + int64(c.MaxClients)*aClient + rest)
+	debug.SetMemoryLimit(int64(c.FilterMemory+c.ClientMemory+c.CacheMemory) + int64(c.MaxClients)*aClient + rest)
 }
 
 // config turns the flags into the server's configuration.
 func (c *serveCmd) config(log *slog.Logger) (serve.Config, error) {
-	if min(c.FilterMemory, c.CacheMemory, c.ClientMemory, int64(c.MaxValue)) < 1 || max(c.FilterMemory, c.CacheMemory, c.ClientMemory) > 1<<30 ||
-		c.MaxClients < 1 || c.MaxClients > 1<<30 {
-		return serve.Config{}, usage(errors.New("--filter-memory, --cache-memory, --client-memory, --max-value and --max-clients must be positive, and not beyond all memory"))
+	if min(c.FilterMemory, c.CacheMemory, c.ClientMemory, c.MaxValue) < 1<<20 || max(c.FilterMemory, c.CacheMemory, c.ClientMemory) > 1<<50 {
+		return serve.Config{}, usage(errors.New("--filter-memory, --cache-memory, --client-memory and --max-value must be at least 1MiB, and at most 1048576GiB"))
+	}
+	if c.MaxValue > 512<<20 {
+		return serve.Config{}, usage(errors.New("--max-value must be at most 512MiB"))
+	}
+	if c.MaxClients < 1 || c.MaxClients > 1<<30 {
+		return serve.Config{}, usage(errors.New("--max-clients must be positive, and at most 2^30"))
 	}
 	cfg := serve.Config{
-		Addr: c.Addr, HTTPAddr: c.HTTP, Pprof: c.Pprof, FilterBytes: c.FilterMemory << 20, RequestBytes: c.ClientMemory << 20 / collected,
-		MaxClients: c.MaxClients, MaxBulkBytes: c.MaxValue << 20, IdleTimeout: c.Timeout, Logger: log,
+		Addr: c.Addr, HTTPAddr: c.HTTP, Pprof: c.Pprof, FilterBytes: int64(c.FilterMemory), RequestBytes: int64(c.ClientMemory) / collected,
+		MaxClients: c.MaxClients, MaxBulkBytes: int(c.MaxValue), IdleTimeout: c.Timeout, Logger: log,
 		Password: os.Getenv("SIFT_PASSWORD"), NoLoops: c.NoLoops, LimitMemory: os.Getenv("GOMEMLIMIT") == "",
 	}
 	if c.Bloom == "tight" {

@@ -20,14 +20,14 @@ type shellCmd struct {
 }
 
 func (shellCmd) Help() string {
-	return `Reads verbs and carries them out, one a line, without "sift" and without the database:
+	return `Reads verbs, one per line, and executes them, without "sift" and without the database:
 
     sift> put user:17 'Ada Lovelace'
     sift> scan --prefix user: --limit 10
     sift> filter stats
 
 Words with blanks stand in single or double quotes. On a terminal the arrow keys edit the line and
-go back in the history of this session, and Tab completes verbs, flags and keys. Ctrl-C interrupts a
+recall earlier ones of this session, and Tab completes verbs, flags and keys. Ctrl-C interrupts a
 verb; "exit" or Ctrl-D ends the shell. Each verb opens the database and closes it again, so that other
 processes can use it in between. Verbs cannot read standard input: put needs its value as an argument.
 

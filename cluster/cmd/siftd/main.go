@@ -25,6 +25,7 @@ import (
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/cluster"
 	"github.com/siftdb/sift/cluster/siftd"
+	"github.com/siftdb/sift/internal/bytesize"
 )
 
 func main() {
@@ -54,19 +55,20 @@ const minElectionTimeout = 100 * time.Millisecond
 // options are the flags.
 type options struct {
 	siftd.Config
-	join, passwordFile                     string
-	clientCert, clientKey, clientCA        string
-	peerCert, peerKey, peerCA              string
-	filterMB, clientMB, cacheMB, snapshots int
-	snapshotInterval, electionTimeout      time.Duration
+	join, passwordFile                      string
+	clientCert, clientKey, clientCA         string
+	peerCert, peerKey, peerCA               string
+	filterMemory, clientMemory, cacheMemory bytesize.Size
+	snapshots                               int
+	snapshotInterval, electionTimeout       time.Duration
 }
 
 func (o *options) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("siftd", flag.ContinueOnError)
 	f.StringVar(&o.Dir, "data", "", "keep everything in this directory")
-	f.StringVar(&o.Addr, "listen", "127.0.0.1:6380", "listen for clients here; what others can reach requires a password")
+	f.StringVar(&o.Addr, "listen", "127.0.0.1:6380", "listen for clients here; non-loopback addresses require a password")
 	f.StringVar(&o.Announce, "announce", "", "where clients reach the node; default: --listen")
-	f.StringVar(&o.RaftAddr, "raft", "127.0.0.1:7380", "listen for other nodes here; what others can reach requires --peer-cert")
+	f.StringVar(&o.RaftAddr, "raft", "127.0.0.1:7380", "listen for other nodes here; non-loopback addresses require --peer-cert")
 	f.StringVar(&o.RaftAnnounce, "raft-announce", "", "where other nodes reach it; default: --raft")
 	f.BoolVar(&o.Init, "init", false, "begin a cluster, if the directory is empty")
 	f.StringVar(&o.Restore, "restore", "", "with --init: begin with what siftd backup has written to this directory, and with as many groups")
@@ -81,9 +83,9 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.peerCert, "peer-cert", "", "the certificate for other nodes")
 	f.StringVar(&o.peerKey, "peer-key", "", "its key")
 	f.StringVar(&o.peerCA, "peer-ca", "", "the authority that signs the certificates of nodes, and no others")
-	f.IntVar(&o.filterMB, "filter-memory", 1024, "memory for all filters in MiB")
-	f.IntVar(&o.clientMB, "client-memory", 256, "memory for requests and replies in MiB, with what the garbage collector takes")
-	f.IntVar(&o.cacheMB, "cache-memory", 64, "memory for the block cache in MiB")
+	f.TextVar(&o.filterMemory, "filter-memory", bytesize.Size(1<<30), "`memory` for all filters, such as 512MiB")
+	f.TextVar(&o.clientMemory, "client-memory", bytesize.Size(256<<20), "`memory` for requests and replies, including what the garbage collector takes")
+	f.TextVar(&o.cacheMemory, "cache-memory", bytesize.Size(64<<20), "`memory` for the block cache")
 	f.IntVar(&o.MaxClients, "max-clients", 10000, "connections at a time")
 	f.IntVar(&o.snapshots, "snapshot-entries", 8192, "entries of the log between two snapshots, at least")
 	f.DurationVar(&o.snapshotInterval, "snapshot-interval", 2*time.Minute, "time between two snapshots, at least")
@@ -119,8 +121,11 @@ func run(ctx context.Context, args []string) error {
 
 // resolve returns the configuration that the flags describe.
 func (o *options) resolve() (err error) {
-	if min(o.filterMB, o.clientMB, o.cacheMB, o.MaxClients, o.snapshots, o.Shape.Groups, o.Shape.Replicas) < 1 {
+	if min(o.MaxClients, o.snapshots, o.Shape.Groups, o.Shape.Replicas) < 1 {
 		return errors.New("a limit is not positive")
+	}
+	if min(o.filterMemory, o.clientMemory, o.cacheMemory) < 1<<20 {
+		return errors.New("--filter-memory, --client-memory and --cache-memory must be at least 1MiB")
 	}
 	if o.snapshotInterval < minSnapshotInterval {
 		return fmt.Errorf("--snapshot-interval is below %v", minSnapshotInterval)
@@ -129,8 +134,8 @@ func (o *options) resolve() (err error) {
 		return fmt.Errorf("--election-timeout is below %v", minElectionTimeout)
 	}
 	o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	o.FilterBytes, o.RequestBytes = int64(o.filterMB)<<20, int64(o.clientMB)<<20/2
-	o.DB = &sift.Options{CacheBytes: int64(o.cacheMB) << 20, Logger: o.Logger}
+	o.FilterBytes, o.RequestBytes = int64(o.filterMemory), int64(o.clientMemory)/2
+	o.DB = &sift.Options{CacheBytes: int64(o.cacheMemory), Logger: o.Logger}
 	o.Raft = siftd.Raft()
 	o.Raft.SnapshotInterval, o.Raft.SnapshotThreshold = o.snapshotInterval, uint64(o.snapshots)
 	o.Raft.HeartbeatTimeout, o.Raft.ElectionTimeout, o.Raft.LeaderLeaseTimeout = o.electionTimeout, o.electionTimeout, o.electionTimeout/2
