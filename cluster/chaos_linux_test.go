@@ -25,8 +25,8 @@ import (
 	"github.com/siftdb/sift/cluster/internal/durable"
 )
 
-// chaos is a cluster of three processes of siftd, and a fourth that joins and leaves, to which
-// everything happens at once. The keys are divided over several groups.
+// chaos is a cluster of three processes of siftd, and a fourth that joins and leaves, which
+// suffers all faults at once. The keys are divided among several groups.
 type chaos struct {
 	t       *testing.T
 	exe     string
@@ -83,7 +83,7 @@ func newChaos(t *testing.T) *chaos {
 			t.Fatal(err)
 		}
 	}
-	// A full disk takes a file system that can be filled.
+	// A full disk needs a file system that can be filled.
 	if err := syscall.Mount("tmpfs", c.data(frail), "tmpfs", 0, "size=400m"); err == nil {
 		c.small = true
 		t.Cleanup(func() { syscall.Unmount(c.data(frail), syscall.MNT_DETACH) })
@@ -107,7 +107,7 @@ func newChaos(t *testing.T) *chaos {
 	return c
 }
 
-// tell reports what the nodes have said, and what they do now.
+// tell reports what the nodes have logged, and what they are doing now.
 func (c *chaos) tell() {
 	for i := range c.running {
 		text, _ := os.ReadFile(c.said(i)) // some never ran
@@ -188,8 +188,8 @@ func (c *chaos) startAll() {
 	})
 }
 
-// hosts returns in how many groups each node is, and which node leads each group, -1 if none
-// does, as one of them says.
+// hosts returns, according to one of the nodes, how many groups each node is in, and which
+// node leads each group, -1 if none does.
 func (c *chaos) hosts(client *redis.Client) (in [spare + 1]int, leaders []int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
@@ -230,7 +230,7 @@ func (c *chaos) count(what string, n int) {
 	sum.(*atomic.Int64).Add(int64(n))
 }
 
-// pause waits from least to most, and reports whether the chaos goes on.
+// pause waits between least and most, and reports whether the chaos continues.
 func (c *chaos) pause(rng *rand.Rand, least, most time.Duration) bool {
 	select {
 	case <-time.After(least + time.Duration(rng.Int64N(int64(most-least)))):
@@ -240,7 +240,8 @@ func (c *chaos) pause(rng *rand.Rand, least, most time.Duration) bool {
 	}
 }
 
-// leader returns a node that leads some group, as one of them says, -1 if none does.
+// leader returns a node that leads some group, according to one of them, -1 if none
+// does.
 func (c *chaos) leader(rng *rand.Rand) int {
 	for _, client := range c.clients {
 		if _, leaders := c.hosts(client); len(leaders) > 0 {
@@ -250,7 +251,7 @@ func (c *chaos) leader(rng *rand.Rand) int {
 	return -1
 }
 
-// partitions cuts the network in one way after another.
+// partitions partitions the network in one way after another.
 func (c *chaos) partitions(rng *rand.Rand) error {
 	for c.pause(rng, 200*time.Millisecond, 1500*time.Millisecond) {
 		i := rng.IntN(len(c.addrs))
@@ -327,8 +328,8 @@ func (c *chaos) processes(rng *rand.Rand) error {
 	return nil
 }
 
-// membership has a node join with an empty directory, which takes over parts of groups, and
-// removes it, whereupon the others do.
+// membership lets a node join with an empty directory, so that it gets replicas, and
+// removes it, so that the others get them back.
 func (c *chaos) membership(rng *rand.Rand) error {
 	for c.pause(rng, 500*time.Millisecond, 2*time.Second) {
 		if err := c.start(spare); err != nil {
@@ -368,7 +369,7 @@ func (c *chaos) membership(rng *rand.Rand) error {
 	return nil
 }
 
-// moved returns in how many groups the spare node is, as another one says.
+// moved returns how many groups the spare node is in, according to another node.
 func (c *chaos) moved() (most int) {
 	for _, client := range c.clients[:spare] {
 		in, _ := c.hosts(client)
@@ -377,7 +378,8 @@ func (c *chaos) moved() (most int) {
 	return most
 }
 
-// forget has a node leave, and reports whether it has left, as whoever decides says.
+// forget makes a node leave, and reports whether it has left, according to the leader
+// of the directory group.
 func (c *chaos) forget(id string) bool {
 	for _, client := range c.clients[:spare] {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
@@ -412,8 +414,8 @@ func (c *chaos) fullDisk(rng *rand.Rand) error {
 	return nil
 }
 
-// diskErrors has writes or syncs of the frail node fail for a while: those of its log and
-// those of its database.
+// diskErrors makes writes or syncs of the frail node fail for a while, those of its log
+// and those of its database.
 func (c *chaos) diskErrors(rng *rand.Rand) error {
 	path := c.disk(frail)
 	for c.pause(rng, time.Second, 5*time.Second) {
@@ -456,7 +458,7 @@ func (c *chaos) ask(args ...any) (any, error) {
 	return nil, err
 }
 
-// once carries out a command on the node that takes it, if that is known.
+// once executes a command on the node that accepts it, if that is known.
 func (c *chaos) once(args ...any) error {
 	err := errors.New("nobody was asked")
 	for _, client := range c.clients {
@@ -470,7 +472,7 @@ func (c *chaos) once(args ...any) error {
 	return err
 }
 
-// filters adds items, and asks for those that were acknowledged: they are there, always.
+// filters adds items, and checks that those that were acknowledged are always there.
 func (c *chaos) filters(rng *rand.Rand, name string) (asked int, err error) {
 	filter := func(item string) string { return "f" + name + item[len(item)-1:] } // in different groups
 	var acked []string
@@ -509,7 +511,7 @@ func (c *chaos) filters(rng *rand.Rand, name string) (asked int, err error) {
 	return asked, nil
 }
 
-// expiring sets keys that expire. One that was seen to be gone stays so.
+// expiring sets keys that expire, and checks that an expired key does not come back.
 func (c *chaos) expiring(rng *rand.Rand, name string) (keys int, err error) {
 	for i := 0; c.pause(rng, 0, 2*time.Millisecond); i++ {
 		key := fmt.Sprintf("e%s.%d", name, i)
@@ -535,8 +537,9 @@ func (c *chaos) expiring(rng *rand.Rand, name string) (keys int, err error) {
 	return keys, nil
 }
 
-// TestChaos: partitions, kill -9, pauses, changes of the membership, disks that are full or
-// fail, and clocks that jump, all at once. What clients see is linearizable, what was acknowledged stays.
+// TestChaos: partitions, kill -9, pauses, changes of the membership, disks that are full or fail,
+// and clocks that jump, all at once. What clients see is linearizable, and no acknowledged write is
+// lost.
 func TestChaos(t *testing.T) {
 	if *chaotic == 0 {
 		t.Skip("-cluster.chaos sets how long it takes")
@@ -634,8 +637,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// TestDeposedReads: a leader that is cut off, and believes to lead for longer than the others
-// wait, does not show what was there before.
+// TestDeposedReads: an isolated leader that believes it leads for longer than the others wait
+// serves no stale reads.
 func TestDeposedReads(t *testing.T) {
 	redis.SetLogger(silent{})
 	c := newChaos(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestCatchUpEntryOfSnapshot: the entry at which a snapshot ends that a node is getting stays, since
-// the next one is compared with it.
+// TestCatchUpEntryOfSnapshot: while a node receives a snapshot, the log keeps the entry at which it
+// ends, since the next entry is compared with that.
 func TestCatchUpEntryOfSnapshot(t *testing.T) {
 	trans := newTransport(nil)
 	trans.sends[&raft.InstallSnapshotRequest{LastLogIndex: 50}] = true

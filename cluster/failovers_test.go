@@ -78,8 +78,8 @@ func (r *rival) set(ctx context.Context, c *redis.ClusterClient, key string) boo
 	return err == nil && set.Err() == nil && n >= 1
 }
 
-// freePorts returns addresses that nobody listens on, and neither 10,000 ports above, as Redis
-// Cluster does. Connections are not made from these ports.
+// freePorts returns addresses that nobody listens on, nor 10,000 ports above, where Redis
+// Cluster does. The ports are outside the range of ephemeral ports.
 func freePorts(t *testing.T, n int) (addrs []string) {
 	t.Helper()
 	for port := 15000 + os.Getpid()*97%6000; len(addrs) < n && port < 22000; port++ {
@@ -98,7 +98,8 @@ func freePorts(t *testing.T, n int) (addrs []string) {
 	return addrs
 }
 
-// siftdRival is a cluster of nodes of siftd, of which the first begins it with more flags.
+// siftdRival is a cluster of siftd nodes. The first one, which creates it, gets additional
+// flags.
 func siftdRival(t *testing.T, nodes int, first ...string) *rival {
 	exe := filepath.Join(t.TempDir(), "siftd")
 	if out, err := exec.Command("go", "build", "-o", exe, "./cmd/siftd").CombinedOutput(); err != nil {
@@ -165,7 +166,7 @@ func redisRival(t *testing.T, wait bool) *rival {
 	return r
 }
 
-// startAll starts the nodes, and has those of Redis be a cluster.
+// startAll starts the nodes, and makes those of Redis a cluster.
 func (r *rival) startAll() {
 	r.t.Helper()
 	for i := range r.running {
@@ -200,8 +201,8 @@ func (r *rival) settle(c *redis.ClusterClient) {
 	r.t.Fatalf("%s is not whole within a minute: %v", r.name, err)
 }
 
-// round kills the node that leads a key while clients write, and returns how long no such
-// write was possible, and what was acknowledged.
+// round kills the node that leads a key while clients write, and returns for how long
+// writes of such keys failed, and which writes were acknowledged.
 func (r *rival) round(c *redis.ClusterClient, round int) (down time.Duration, acked []string) {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -246,7 +247,7 @@ func (r *rival) round(c *redis.ClusterClient, round int) (down time.Duration, ac
 	return down, acked
 }
 
-// missing counts keys that are not there.
+// missing counts the keys that are missing.
 func (r *rival) missing(c *redis.ClusterClient, keys []string) (lost int) {
 	r.t.Helper()
 	for part := range slices.Chunk(keys, 500) {

@@ -11,8 +11,8 @@ import (
 )
 
 // buildFrail makes a siftd whose clock is set by the file that the environment's CLOCK names,
-// whose writes and syncs fail while the one that DISK names says so, and that believes to lead
-// for as long as BELIEVE says, without hearing from others.
+// whose writes and syncs fail while the file that DISK names says so, and that believes it
+// leads for as long as BELIEVE says without hearing from others.
 func buildFrail(t *testing.T, exe string) {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -113,7 +113,7 @@ import (
 	"syscall"
 )
 
-// Fails returns EIO while "write" or "sync" is to fail, and notes that it has.
+// Fails returns EIO while "write" or "sync" is to fail, and records that it has.
 func Fails(what string) error {
 	path := os.Getenv("DISK")
 	text, err := os.ReadFile(path)

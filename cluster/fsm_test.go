@@ -34,7 +34,7 @@ func applyTo(t testing.TB, f *FSM, from, to uint64) {
 	}
 }
 
-// tokens returns what applyTo leaves.
+// tokens returns the contents that applyTo writes.
 func tokens(from, to uint64) string {
 	var b bytes.Buffer
 	for i := from; i <= to; i++ {
@@ -125,7 +125,7 @@ func TestReopen(t *testing.T) {
 		if got := f.Applied(); got != i-1 {
 			t.Fatalf("applied is %d, want %d", got, i-1)
 		}
-		// Raft replays from the last snapshot on.
+		// Raft replays the log from the last snapshot on.
 		for j := uint64(1); j < i; j++ {
 			if r := f.Apply(&raft.Log{Index: j, Type: raft.LogCommand, Data: []byte("k again")}).(result); !r.fatal {
 				t.Fatalf("command %d is applied again", j)
@@ -182,7 +182,7 @@ func TestInstall(t *testing.T) {
 	wantList(t, c, tokens(1, 50))
 }
 
-// TestSnapshotIsLinks: a snapshot takes no copy of the tables.
+// TestSnapshotIsLinks: a snapshot links the tables instead of copying them.
 func TestSnapshotIsLinks(t *testing.T) {
 	dir := t.TempDir()
 	f, store := openFSM(t, filepath.Join(dir, "state")), newStore(t, filepath.Join(dir, "snapshots"))
@@ -203,7 +203,7 @@ func TestSnapshotIsLinks(t *testing.T) {
 	}
 }
 
-// TestReadersGoOn: a view goes on with the database that an installed snapshot has
+// TestReadersGoOn: a view keeps reading the database that an installed snapshot has
 // replaced.
 func TestReadersGoOn(t *testing.T) {
 	a, store := openFSM(t, t.TempDir()), newStore(t, t.TempDir())
@@ -231,8 +231,8 @@ func TestReadersGoOn(t *testing.T) {
 	}
 }
 
-// TestStreamDamage flips each byte of a snapshot on its way, and cuts it at each: it is
-// refused, or what arrives is the same.
+// TestStreamDamage flips each byte of a snapshot in transit, and truncates it at each:
+// it is refused, or arrives intact.
 func TestStreamDamage(t *testing.T) {
 	f, store := openFSM(t, t.TempDir()), newStore(t, t.TempDir())
 	applyTo(t, f, 1, 3)
@@ -272,7 +272,7 @@ func TestStreamDamage(t *testing.T) {
 	}
 }
 
-// TestStreamNames: a stream cannot write elsewhere.
+// TestStreamNames: a stream cannot write outside its directory.
 func TestStreamNames(t *testing.T) {
 	for _, name := range []string{"../000001.ldb", "/tmp/000001.ldb", "x", "LOCK", "..", "000001.ldb/x"} {
 		if isDBFile(name) {
@@ -383,7 +383,7 @@ func TestReservedIsHidden(t *testing.T) {
 	}
 }
 
-// TestLostCurrent: a directory without CURRENT is not taken for a new one.
+// TestLostCurrent: a directory without CURRENT is not treated as a new one.
 func TestLostCurrent(t *testing.T) {
 	dir := t.TempDir()
 	f := openFSM(t, dir)

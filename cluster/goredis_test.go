@@ -18,11 +18,11 @@ import (
 
 var goRedis = flag.Bool("cluster.goredis", false, "run go-redis' own tests of clusters; its module and those that it is tested with are downloaded")
 
-// apart are groups of tests whose client is told to take three servers that are no cluster for
-// one, or has servers that it cannot reach.
+// apart are the groups of tests whose client treats three independent servers as a cluster, or
+// has servers that it cannot reach.
 const apart = `ClusterSlots|without nodes|without valid nodes|FailingTimeoutSeconds|ParseURL`
 
-// TestGoRedisSuite: go-redis' own tests of its cluster client pass against siftd, but for
+// TestGoRedisSuite: go-redis' own tests of its cluster client pass against siftd, except
 // those in testdata/go-redis.txt. There are six nodes and three groups of two, as there.
 func TestGoRedisSuite(t *testing.T) {
 	if !*goRedis {

@@ -54,7 +54,7 @@ type member interface {
 	read(ctx context.Context, key string) (string, error)
 }
 
-// recorder has clients use a group, and collects what they see.
+// recorder lets clients use a group, and records what they see.
 type recorder struct {
 	seed    uint64
 	begin   time.Time
@@ -69,8 +69,8 @@ type recorder struct {
 
 const opsPerKey = 60
 
-// patience is an amount of time that passes only while the process runs: when it is stopped
-// for long, that counts as a second.
+// patience is an amount of time that passes only while the process runs: however long it is
+// stopped, that counts as one second.
 type patience struct {
 	left time.Duration
 	last time.Time
@@ -89,10 +89,10 @@ func (p *patience) more() bool {
 	return p.left > 0
 }
 
-// maxTry is longer than what is tried between two questions for more.
+// maxTry is longer than anything that is tried between two calls of more.
 const maxTry = 15 * time.Second
 
-// run has clients work until stop is closed.
+// run lets clients work until stop is closed.
 func (r *recorder) run(clients int, stop <-chan struct{}) {
 	r.begin, r.acked = time.Now(), map[string][]string{}
 	var wg sync.WaitGroup
@@ -131,7 +131,7 @@ func (r *recorder) work(rng *rand.Rand, c int, stop <-chan struct{}) {
 	}
 }
 
-// do carries out an operation, and reports whether its outcome is known.
+// do executes an operation, and reports whether its outcome is known.
 func (r *recorder) do(m member, op listOp, c int) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
@@ -154,7 +154,7 @@ func (r *recorder) do(m member, op listOp, c int) bool {
 	defer r.mu.Unlock()
 	id := c
 	if out.unknown {
-		// The client goes on under another name.
+		// The client continues under another name.
 		r.client++
 		id = 1000 + r.client
 	} else if op.token != "" {
@@ -173,7 +173,7 @@ func (r *recorder) keys() map[string]bool {
 	return keys
 }
 
-// check reports what is wrong with the history and with what is there at the end.
+// check reports what is wrong with the history and with the final state.
 func (r *recorder) check(final map[string]string) error {
 	for key, tokens := range r.acked {
 		list := "," + final[key]
@@ -183,8 +183,8 @@ func (r *recorder) check(final map[string]string) error {
 			}
 		}
 	}
-	// Lists only grow, so that the end tells of writes whose outcome was unknown
-	// whether they have taken effect, and what they came after.
+	// Lists only grow, so the final list shows whether a write of unknown outcome took
+	// effect, and after which others.
 	ops := slices.Clone(r.ops)
 	ops = slices.DeleteFunc(ops, func(op porcupine.Operation) bool {
 		return op.Output.(listOut).unknown && upTo(final, op.Input.(listOp)) == ""
@@ -205,7 +205,8 @@ func (r *recorder) check(final map[string]string) error {
 	return nil
 }
 
-// told lists operations by the time of their begin, in ms; of a list, the end.
+// told lists operations by their start times, in ms; of a list it shows the last
+// tokens.
 func told(ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	var b strings.Builder
@@ -239,7 +240,7 @@ func (r *recorder) String() string {
 	return fmt.Sprintf("%d operations, %d of them reads, %d with unknown outcome", len(r.ops), reads, unknown)
 }
 
-// TestModel: the checker itself finds what it is there for.
+// TestModel: the checker finds each kind of violation.
 func TestModel(t *testing.T) {
 	op := func(client int, token, list string, call, end int64) porcupine.Operation {
 		return porcupine.Operation{ClientId: client, Input: listOp{"k", token}, Output: listOut{list: list}, Call: call, Return: end}

@@ -7,7 +7,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestHoldsOfAnother: what a replica had says nothing of another one of the same node.
+// TestHoldsOfAnother: what a replica had says nothing about another replica of the same
+// node.
 func TestHoldsOfAnother(t *testing.T) {
 	g := newGroup(t, 3)
 	g.config = calm
@@ -31,7 +32,7 @@ func TestHoldsOfAnother(t *testing.T) {
 	g.settle(t)
 }
 
-// slowTransport sends a snapshot when it is told how that ends.
+// slowTransport finishes sending a snapshot only when the test says how that ends.
 type slowTransport struct {
 	raft.Transport
 	begun chan struct{}
@@ -43,7 +44,7 @@ func (s *slowTransport) InstallSnapshot(_ raft.ServerID, _ raft.ServerAddress, a
 	return <-s.ends[args]
 }
 
-// TestNeededTwoTransfers: the log is kept for each of two snapshots that are on their way to a node.
+// TestNeededTwoTransfers: the log is kept for each of two snapshots that are being sent to a node.
 func TestNeededTwoTransfers(t *testing.T) {
 	first, second := &raft.InstallSnapshotRequest{LastLogIndex: 5}, &raft.InstallSnapshotRequest{LastLogIndex: 9}
 	slow := &slowTransport{begun: make(chan struct{}), ends: map[*raft.InstallSnapshotRequest]chan error{first: make(chan error), second: make(chan error)}}

@@ -112,7 +112,7 @@ func (tr trial) run(t *testing.T) error {
 	return errors.Join(r.check(final), replicas)
 }
 
-// disturb cuts the network and stops nodes, one trouble after another.
+// disturb partitions the network and stops nodes, one fault after another.
 func (tr trial) disturb(t *testing.T, g *group) error {
 	rng := rand.New(rand.NewPCG(tr.seed, 99))
 	pause := func() { time.Sleep(time.Duration(100+rng.IntN(400)) * time.Millisecond) }
@@ -188,7 +188,7 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// TestIsolatedLeaders: leaders that are cut off, and believe to lead for long.
+// TestIsolatedLeaders: isolated leaders that believe for long that they lead.
 func TestIsolatedLeaders(t *testing.T) {
 	tr := trial{seed: *seed, lasts: lasting(4 * time.Second), believe: 2 * time.Second, onlyPartitions: true}
 	if err := tr.run(t); err != nil {
@@ -196,7 +196,7 @@ func TestIsolatedLeaders(t *testing.T) {
 	}
 }
 
-// TestPlanted: each fault that a replicated database may have is found.
+// TestPlanted: each planted fault is found.
 func TestPlanted(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -38,7 +38,8 @@ func valueOf(key string, version uint64) []byte {
 	return value
 }
 
-// A crowd is clients that write, one value at a time, and know what was acknowledged.
+// A crowd is a set of clients that write, one value at a time, and remember what was
+// acknowledged.
 type crowd struct {
 	r       *rival
 	writers []*writer
@@ -68,7 +69,7 @@ func newCrowd(r *rival) *crowd {
 	return c
 }
 
-// load writes so many keys.
+// load writes the given number of keys.
 func (c *crowd) load(client *redis.ClusterClient, keys int) {
 	c.r.t.Helper()
 	const each = 32
@@ -102,7 +103,7 @@ func (c *crowd) load(client *redis.ClusterClient, keys int) {
 	}
 }
 
-// again tries a thousand times, however long the machine is busy with other things.
+// again tries a thousand times, however busy the machine is.
 func (c *crowd) again(try func(context.Context) error) (err error) {
 	for range 1000 {
 		if err = try(c.r.t.Context()); err == nil {
@@ -127,7 +128,8 @@ func (c *crowd) wait(try func() error) {
 	c.r.t.Fatal(err)
 }
 
-// begin has the clients write until end is called: half of the values are of new keys.
+// begin lets the clients write until end is called; half of the values are for new
+// keys.
 func (c *crowd) begin(client *redis.ClusterClient) {
 	for _, w := range c.writers {
 		c.wg.Go(func() {
@@ -224,7 +226,7 @@ func (c *crowd) check(client *redis.ClusterClient) {
 	c.r.t.Logf("%d keys, %d of them without the value that was acknowledged", len(want), wrong)
 }
 
-// diskBytes returns what the files of a node take; hard links count once.
+// diskBytes returns the size of a node's files; hard links count once.
 func (r *rival) diskBytes(i int) (total int64) {
 	seen := map[uint64]bool{}
 	filepath.WalkDir(r.data(i), func(_ string, e fs.DirEntry, err error) error {
@@ -241,7 +243,7 @@ func (r *rival) diskBytes(i int) (total int64) {
 	return total
 }
 
-// peaks watches memory and disk of nodes until stop is called, which says what it saw.
+// peaks watches memory and disk of nodes until stop is called, which returns the peaks.
 func (r *rival) peaks(nodes ...int) (stop func()) {
 	memory, disk := map[int]int64{}, map[int]int64{}
 	done, ended := make(chan struct{}), make(chan struct{})
@@ -267,7 +269,7 @@ func (r *rival) peaks(nodes ...int) (stop func()) {
 	}
 }
 
-// resident returns the memory of a node, 0 if that is not known.
+// resident returns the resident memory of a node, 0 if unknown.
 func (r *rival) resident(i int) int64 {
 	if r.running[i] == nil {
 		return 0
@@ -331,7 +333,7 @@ func (r *rival) id(i int) string {
 	return id
 }
 
-// forget has a node leave; one node takes the command, and the others say which.
+// forget makes a node leave; one node accepts the command, and the others say which.
 func (r *rival) forget(id string) (err error) {
 	for _, addr := range r.addrs {
 		one := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
@@ -344,7 +346,7 @@ func (r *rival) forget(id string) (err error) {
 	return err
 }
 
-// lists reports whether a node knows of so many nodes.
+// lists reports whether a node knows of this many nodes.
 func (r *rival) lists(i, want int) error {
 	one := redis.NewClient(&redis.Options{Addr: r.addrs[i], MaxRetries: -1})
 	defer one.Close()
@@ -355,7 +357,7 @@ func (r *rival) lists(i, want int) error {
 	return err
 }
 
-// TestAway: a node is away while clients write, and catches up while they go on.
+// TestAway: a node is down while clients write, and catches up while they continue.
 func TestAway(t *testing.T) {
 	redis.SetLogger(silent{})
 	first := []string{"--groups", "4"}

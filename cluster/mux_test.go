@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestMux: groups on one port reach those of the same number, and nobody else does.
+// TestMux: on a shared port, each group reaches only the group of the same number.
 func TestMux(t *testing.T) {
 	ports := make([]*Mux, 2)
 	for i := range ports {

@@ -14,7 +14,7 @@ import (
 	"github.com/siftdb/sift/internal/torture/plant"
 )
 
-// editEnv holds plant.Edits, for what a test builds itself.
+// editEnv holds plant.Edits, for programs that a test builds itself.
 const editEnv = "SIFT_CLUSTER_EDIT"
 
 func plantedEdits(t *testing.T) []plant.Edit {
@@ -91,7 +91,7 @@ var siftdFaults = []struct {
 	"TestJoinBySnapshot", "cluster/siftd",
 }}
 
-// symptom is how tests report what they look for.
+// symptom is how tests report a violation.
 var symptom = regexp.MustCompile(`(?m)_test.go:\d+: .*(linearizable|acknowledged, and is|want|early|another node may lead|not found|is there again).*`)
 
 // TestPlantedInSiftd: each fault fits the code, and with -cluster.planted, is found.

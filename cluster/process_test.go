@@ -20,7 +20,7 @@ import (
 	"github.com/siftdb/sift/internal/torture/plant"
 )
 
-// process is a node in a process of its own: the program of examples/processes.
+// process is a node in its own process: the program of examples/processes.
 type process struct {
 	client *http.Client
 	addr   string
@@ -41,7 +41,7 @@ func (p process) ask(ctx context.Context, method, key, token string) (string, er
 	}
 	resp, err := p.client.Do(req)
 	if err != nil {
-		// A connection that is refused has carried nothing.
+		// A refused connection has transmitted nothing.
 		if opErr := (*net.OpError)(nil); errors.As(err, &opErr) && opErr.Op == "dial" {
 			return "", err
 		}
@@ -81,7 +81,7 @@ func startProcesses(t *testing.T) *processes {
 	return p
 }
 
-// newProcesses builds a program, of which command is to make processes.
+// newProcesses builds a program that command starts as processes.
 func newProcesses(t *testing.T, program string) *processes {
 	t.Helper()
 	p := &processes{exe: filepath.Join(t.TempDir(), "node"), dir: t.TempDir(), running: make([]*exec.Cmd, 3)}
@@ -136,8 +136,8 @@ func (p *processes) kill(i int) {
 	}
 }
 
-// TestProcesses: kill -9 and pauses. A leader that was paused believes to lead when it
-// goes on, while others have elected another.
+// TestProcesses: kill -9 and pauses. A paused leader still believes that it leads when
+// it resumes, although others have elected another.
 func TestProcesses(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGSTOP")

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// proxies stand between the processes of a group. What one sends to another can be held up,
-// each direction by itself, on connections that either has made.
+// proxies stand between the processes of a group. What one sends to another can be delayed,
+// each direction separately, on connections that either has made.
 type proxies struct {
 	addrs []string // where others reach node i, by way of its proxy
 	pid   func(node int) int
@@ -69,7 +69,7 @@ func newProxies(t *testing.T, to []string, pid func(node int) int) *proxies {
 	return p
 }
 
-// serve passes on what comes from one node's connection to another.
+// serve forwards a connection from one node to another.
 func (p *proxies) serve(conn net.Conn, to int, addr string) {
 	defer conn.Close()
 	from := p.source(conn.RemoteAddr().(*net.TCPAddr))
@@ -103,8 +103,8 @@ func (p *proxies) track(conns ...net.Conn) bool {
 	return !p.closed
 }
 
-// pass copies in one direction. When that is cut, it holds up what comes, and passes it on
-// afterwards, late.
+// pass copies in one direction. While that is cut, it delays what arrives, and forwards it
+// afterwards.
 func (p *proxies) pass(dst, src net.Conn, from, to int) {
 	defer dst.Close()
 	defer src.Close()
@@ -190,7 +190,7 @@ func (p *proxies) look() map[int]int {
 	return owners
 }
 
-// TestProxies: a direction that is cut passes nothing until it is healed.
+// TestProxies: a cut direction forwards nothing until it is healed.
 func TestProxies(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -4,5 +4,5 @@ package cluster
 
 import "syscall"
 
-// What pauses a process, and has it go on.
+// These pause a process, and resume it.
 var stopSignal, contSignal = syscall.SIGSTOP, syscall.SIGCONT

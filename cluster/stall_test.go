@@ -9,7 +9,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// stopped is the beginning of a snapshot whose sender has stopped: the rest never comes.
+// stopped is the first part of a snapshot whose sender has stopped: the rest never
+// arrives.
 func stopped() io.Reader {
 	begun := false
 	return readerFunc(func(p []byte) (int, error) {
@@ -21,7 +22,7 @@ func stopped() io.Reader {
 	})
 }
 
-// stalledNode is a node to which a leader sends a snapshot of which nothing more comes.
+// stalledNode is a node to which a leader has sent only a part of a snapshot.
 func stalledNode(t *testing.T, stall time.Duration) (n *Node, leader *raft.NetworkTransport) {
 	t.Helper()
 	leader, err := raft.NewTCPTransport("127.0.0.1:0", nil, 3, time.Minute, io.Discard)
@@ -56,7 +57,7 @@ func header(leader *raft.NetworkTransport) raft.RPCHeader {
 	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("b"), Addr: []byte(leader.LocalAddr())}
 }
 
-// TestStalledSnapshot: a node of whose snapshot nothing more comes votes for another leader.
+// TestStalledSnapshot: a node whose incoming snapshot stalls votes for another leader.
 func TestStalledSnapshot(t *testing.T) {
 	n, leader := stalledNode(t, 100*time.Millisecond)
 	endsSoon(t, func() error {
@@ -71,13 +72,13 @@ func TestStalledSnapshot(t *testing.T) {
 	})
 }
 
-// TestCloseWhileStalled: a node that gets a snapshot ends at once, whoever sends.
+// TestCloseWhileStalled: a node that is receiving a snapshot stops at once.
 func TestCloseWhileStalled(t *testing.T) {
 	n, _ := stalledNode(t, time.Hour)
 	endsSoon(t, func() error { return n.Close() })
 }
 
-// TestCloseWhileSending: a node that sends a snapshot ends at once, whoever gets it.
+// TestCloseWhileSending: a node that is sending a snapshot stops at once.
 func TestCloseWhileSending(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0") // and never reads
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	wal "github.com/hashicorp/raft-wal"
 )
 
-// tailOf makes a log of five writes of one entry, and returns its directory, its file, what
-// the file holds, and where each write ends.
+// tailOf makes a log of five writes of one entry, and returns its directory, its file, the
+// file's contents, and where each write ends.
 func tailOf(t *testing.T) (dir, path string, data []byte, ends []int) {
 	t.Helper()
 	dir = t.TempDir()
@@ -63,8 +63,8 @@ func tryTail(t *testing.T, dir string) (*log, error) {
 	return openLog(dir, 4<<10, hclog.NewNullLogger(), func(most uint64) (uint64, int64) { return most, 0 }, func(err error) { t.Error(err) })
 }
 
-// TestTail: what is left of a write that was not ended does no harm, and neither does a file that
-// was ended without a next one.
+// TestTail: the remains of an incomplete write do no harm, nor does a complete file without a
+// successor.
 func TestTail(t *testing.T) {
 	frames := func(kind byte) []byte { return bytes.Repeat([]byte{kind, 0, 0, 0, 0, 0, 0, 0}, 100) }
 	for name, change := range map[string]func(data []byte, ends []int) (last uint64){
@@ -130,8 +130,8 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// TestTailDamage: a byte that changes in a write which another one follows is an error. In the
-// last write it cannot be told from a write that was not ended.
+// TestTailDamage: a changed byte is an error in any write but the last, where it cannot be
+// told from an incomplete write.
 func TestTailDamage(t *testing.T) {
 	dir, path, data, ends := tailOf(t)
 	for at := range ends[3] {

@@ -31,7 +31,7 @@ const (
 	throughputValue   = 100 // bytes
 )
 
-// load is what clients do: one command, in pipelines of some depth.
+// load is what clients do: one command, in pipelines of a given depth.
 type load struct {
 	command string
 	depth   int
@@ -52,7 +52,7 @@ type figure struct {
 	p50, p99  time.Duration // of a pipeline
 }
 
-// TestThroughput measures siftd and Redis Cluster in turns.
+// TestThroughput measures siftd and Redis Cluster alternately.
 func TestThroughput(t *testing.T) {
 	if *throughput == 0 {
 		t.Skip("-cluster.throughput says how many rounds")
@@ -151,7 +151,7 @@ func (r *rival) measureAll(loads []load) (out []figure) {
 	return out
 }
 
-// owned returns the keys of each node, when leaders no longer move.
+// owned returns the keys of each node, once leaders no longer move.
 func (r *rival) owned(client *redis.ClusterClient) (keys [][]string) {
 	var before string
 	calm := 0
@@ -203,7 +203,7 @@ func TestSlotOf(t *testing.T) {
 	}
 }
 
-// measure has clients put a load on the nodes that own keys.
+// measure makes clients put a load on the nodes that own keys.
 func (r *rival) measure(owned [][]string, l load) (f figure, err error) {
 	var nodes []int
 	for i := range owned {
@@ -233,7 +233,7 @@ func (r *rival) measure(owned [][]string, l load) (f figure, err error) {
 	return figure{float64(len(took)*l.depth) / elapsed.Seconds(), took[len(took)/2], took[len(took)*99/100]}, nil
 }
 
-// put is a client with a connection of its own. It returns how long each pipeline took.
+// put is a client with its own connection. It returns how long each pipeline took.
 func (l load) put(addr string, keys []string, until time.Time) (took []time.Duration, err error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -272,7 +272,7 @@ func (l load) put(addr string, keys []string, until time.Time) (took []time.Dura
 	return took, nil
 }
 
-// skipReply reads a reply, which is neither an error nor a value that is missing.
+// skipReply reads a reply, which must be neither an error nor nil.
 func skipReply(in *bufio.Reader) error {
 	line, err := in.ReadSlice('\n')
 	if err != nil {

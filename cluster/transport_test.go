@@ -15,7 +15,8 @@ func (answers) AppendEntries(_ raft.ServerID, _ raft.ServerAddress, args *raft.A
 	return nil
 }
 
-// TestAckOfAnother: that a replica has recognized a leader says nothing of one that was created again.
+// TestAckOfAnother: the acknowledgment of a replica does not count for one that was created again
+// in its place.
 func TestAckOfAnother(t *testing.T) {
 	tr := newTransport(answers{})
 	before := tr.now()
@@ -32,8 +33,8 @@ func TestAckOfAnother(t *testing.T) {
 	}
 }
 
-// TestEntryOfSnapshotStays: the entry that a snapshot ends with stays in the log, since who gets
-// the snapshot is sent what comes behind that entry, also when there is a newer snapshot.
+// TestEntryOfSnapshotStays: the entry at which a snapshot ends stays in the log, since its
+// receiver is then sent what follows that entry, even if there is a newer snapshot.
 func TestEntryOfSnapshotStays(t *testing.T) {
 	needed := uint64(1 << 62)
 	l, err := openLog(t.TempDir(), 1<<10, hclog.NewNullLogger(), func(most uint64) (uint64, int64) { return min(needed, most), 0 }, func(err error) { t.Error(err) })

@@ -56,10 +56,10 @@ func known(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// wireGroups is how many groups have the keys of the tests between them.
+// wireGroups is the number of groups that the keys of the tests are divided among.
 const wireGroups = 3
 
-// newWire makes three nodes of siftd, which do not run yet.
+// newWire makes three siftd nodes that are not running yet.
 func newWire(t *testing.T, flags ...string) (p *processes, addrs []string) {
 	t.Helper()
 	p = newProcesses(t, "./cmd/siftd")
@@ -98,12 +98,12 @@ func startWire(t *testing.T, flags ...string) (p *processes, addrs []string, mem
 	}
 }
 
-// allIn reports whether so many nodes are in each group.
+// allIn reports whether each group has this many nodes.
 func allIn(shards []redis.ClusterShard, nodes int) bool {
 	return len(shards) == wireGroups && !slices.ContainsFunc(shards, func(s redis.ClusterShard) bool { return len(s.Nodes) != nodes })
 }
 
-// TestWire: kill -9 and pauses of nodes of siftd, by what its clients see.
+// TestWire: kill -9 and pauses of siftd nodes, judged by what its clients see.
 func TestWire(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGSTOP")
@@ -155,7 +155,7 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// TestRedisCLI: redis-cli -c follows to the leader.
+// TestRedisCLI: redis-cli -c follows redirections to the leader.
 func TestRedisCLI(t *testing.T) {
 	cli, err := exec.LookPath("redis-cli")
 	if err != nil {
@@ -196,8 +196,8 @@ func keysOfAllSlots() []string {
 	return keys
 }
 
-// testCLIScript has one connection of redis-cli set and read keys. It is sent from leader to
-// leader.
+// testCLIScript sets and reads keys over one connection of redis-cli, which is redirected
+// from leader to leader.
 func testCLIScript(t *testing.T, cli, addr string, keys []string) {
 	_, port, _ := net.SplitHostPort(addr)
 	cmd := exec.Command(cli, "-c", "-p", port)
@@ -223,7 +223,7 @@ func testCLIScript(t *testing.T, cli, addr string, keys []string) {
 	}
 }
 
-// testLibrary runs a script, which is told where the nodes are and which keys to use.
+// testLibrary runs a script, and passes it the nodes' addresses and the keys to use.
 func testLibrary(t *testing.T, program, script string, addrs, keys []string) {
 	t.Helper()
 	out, err := exec.Command(program, slices.Concat([]string{script}, addrs, []string{"--"}, keys)...).CombinedOutput()

@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/cluster"
 )
 
-// TestAnotherAddress: a node that starts with other addresses than before, and is not told whom to
-// join, is found again: by the group of all nodes and by its own groups.
+// TestAnotherAddress: a node that restarts with other addresses, and without --join, is found
+// again by the directory group and by its own groups.
 func TestAnotherAddress(t *testing.T) {
 	redis.SetLogger(silent{})
 	first := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{4, 3}})

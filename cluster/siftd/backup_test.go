@@ -43,8 +43,8 @@ func clientOf(t *testing.T, nodes ...*Node) *redis.ClusterClient {
 }
 
 // TestBackup: a cluster of three is backed up while clients write, and restored into one of
-// two. All is there that was acknowledged before, and of what came later no later write
-// without the one before.
+// two. It holds all that was acknowledged before the backup, and a prefix of the later
+// writes.
 func TestBackup(t *testing.T) {
 	redis.SetLogger(silent{})
 	ctx := t.Context()
@@ -128,8 +128,8 @@ func number(values []any, i int) (n int) {
 	return n
 }
 
-// TestDamagedBackup: a backup that is not whole starts no cluster, and neither does what an
-// interrupted restore has left.
+// TestDamagedBackup: neither an incomplete backup nor the remains of an interrupted restore
+// start a cluster.
 func TestDamagedBackup(t *testing.T) {
 	redis.SetLogger(silent{})
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true})

@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/cluster"
 )
 
-// TestDeposedWrites: what a leader has proposed before another began, and what comes after it
-// in the log, is written nowhere.
+// TestDeposedWrites: what a deposed leader proposed after its successor's term began, and
+// what follows it in the log, has no effect.
 func TestDeposedWrites(t *testing.T) {
 	f, err := cluster.OpenFSM(t.TempDir(), apply, nil)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/siftdb/sift/internal/serve"
 )
 
-// startAndStop starts a node that is stopped before it gets anywhere.
+// startAndStop starts a node, and stops it at once.
 func startAndStop(t *testing.T, cfg Config) {
 	t.Helper()
 	cfg.Addr, cfg.RaftAddr = "127.0.0.1:0", "127.0.0.1:0"
@@ -51,7 +51,7 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 }
 
 // TestFirstStartInterrupted: a node that was stopped at once, or killed before it was a
-// member of the group of all nodes, goes on with its cluster; its groups are the same.
+// member of the directory group, continues with its cluster and the same groups.
 func TestFirstStartInterrupted(t *testing.T) {
 	redis.SetLogger(silent{})
 	dir := t.TempDir()
@@ -117,8 +117,8 @@ func TestForgetBeforeVote(t *testing.T) {
 	waitUntil(t, "it is forgotten", func() bool { return !n.knows(id) })
 }
 
-// TestJoinWithGroups: a directory that has groups and no first start is not empty: these
-// groups would be others than those of the cluster.
+// TestJoinWithGroups: a directory that has groups, but has not completed a first start,
+// is not empty: its groups are not those of the cluster.
 func TestJoinWithGroups(t *testing.T) {
 	dir := t.TempDir()
 	startAndStop(t, Config{Dir: dir, Init: true, Shape: Shape{4, 3}})
@@ -133,7 +133,7 @@ func TestJoinWithGroups(t *testing.T) {
 	}
 }
 
-// TestDropInterrupted: what is left of a replica that was being removed is not opened.
+// TestDropInterrupted: the remains of a replica that was being removed are not opened.
 func TestDropInterrupted(t *testing.T) {
 	redis.SetLogger(silent{})
 	dir := t.TempDir()
@@ -176,8 +176,8 @@ func TestAnotherNode(t *testing.T) {
 	}
 }
 
-// TestReplicaForgets: a replica that was created again does not vote in the place of the one that
-// the node had before, which nodes that were away may take for a member.
+// TestReplicaForgets: a replica that was created again does not vote in place of its predecessor,
+// which nodes that were down may still count as a member.
 func TestReplicaForgets(t *testing.T) {
 	redis.SetLogger(silent{})
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})
@@ -197,7 +197,7 @@ func TestReplicaForgets(t *testing.T) {
 	onlyOneAnswers(t, n, 1, before, at())
 }
 
-// onlyOneAnswers asks a group's replica that is not there any more, and the one that is, to vote.
+// onlyOneAnswers asks a group's removed replica, and its current one, to vote.
 func onlyOneAnswers(t *testing.T, n *Node, group uint32, gone, there raft.ServerAddress) {
 	t.Helper()
 	mux, err := cluster.ListenMux("127.0.0.1:0", "", nil)
@@ -234,8 +234,8 @@ func addressOf(n *Node, id string) (addr raft.ServerAddress) {
 }
 
 // TestDirectoryForgets: a node that begins with an empty directory at the address of another one,
-// which is dead, neither votes nor acknowledges in its place in the group of all nodes. It can
-// join while the dead one has not been forgotten.
+// which is dead, neither votes nor acknowledges in its place in the directory group. It can join
+// while the dead one has not been forgotten.
 func TestDirectoryForgets(t *testing.T) {
 	redis.SetLogger(silent{})
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})
@@ -258,7 +258,7 @@ func TestDirectoryForgets(t *testing.T) {
 	onlyOneAnswers(t, n, 0, before, addressOf(n, follows.ID()))
 }
 
-// TestDirectoryFails: a node whose database of the group of all nodes fails ends with an error.
+// TestDirectoryFails: a node whose database of the directory group fails stops with an error.
 func TestDirectoryFails(t *testing.T) {
 	n, err := Start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0", Init: true, Shape: Shape{1, 3}})
 	if err != nil {
@@ -282,7 +282,7 @@ func TestDirectoryFails(t *testing.T) {
 }
 
 // TestOpensOnce: a node that has opened its groups is not stopped by one that is just being opened or
-// removed, as the leader of all nodes may have told it by then.
+// removed, as the leader of the directory group may tell it to by then.
 func TestOpensOnce(t *testing.T) {
 	dir := t.TempDir()
 	startAndStop(t, Config{Dir: dir, Init: true, Shape: Shape{4, 3}})

@@ -59,7 +59,7 @@ func startLoad(t *testing.T, c *redis.ClusterClient) *load {
 func loadKey(client int, n int64) string    { return fmt.Sprintf("key:%d:%d", client, n) }
 func loadFilter(client int, n int64) string { return fmt.Sprintf("seen:%d:%d", client, n%16) }
 
-// end stops the clients and looks for what they were told is written.
+// end stops the clients and checks that all acknowledged writes are there.
 func (l *load) end() {
 	l.t.Helper()
 	close(l.stop)
@@ -90,8 +90,8 @@ func clusterClient(t *testing.T, addrs []string) *redis.ClusterClient {
 }
 
 // TestGrow: a cluster of five groups grows from one node to three and to five, and shrinks
-// to three and to one, while clients write. No write is refused for a client that tries again
-// when it is told that it may, and nothing is lost. Then all groups are spread evenly.
+// to three and to one, while clients write. No write fails for a client that retries what may
+// be repeated, and nothing is lost. Then all groups are spread evenly.
 func TestGrow(t *testing.T) {
 	redis.SetLogger(silent{})
 	g := newNodes(t, 5, Shape{5, 3})
@@ -165,7 +165,7 @@ func spreadOf(n map[string]int) int {
 	return high - low
 }
 
-// TestMoved: what several nodes answer that a client asks directly.
+// TestMoved: what each node answers a client that asks it directly.
 func TestMoved(t *testing.T) {
 	redis.SetLogger(silent{})
 	g := newNodes(t, 3, Shape{4, 2})

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// simulated is a cluster that does what a plan says at once, and looks after the promises.
+// simulated is a cluster that executes a plan at once, and checks the invariants.
 type simulated struct {
 	t    *testing.T
 	v    view
@@ -28,7 +28,7 @@ func (s *simulated) add(id string) {
 	s.v.nodes = append(s.v.nodes, nodeView{id: id, reachable: true, hosts: map[int]string{}})
 }
 
-// do does one thing, and reports whether there was one.
+// do executes one step, and reports whether there was one.
 func (s *simulated) do() bool {
 	s.t.Helper()
 	a := s.v.plan()
@@ -126,7 +126,7 @@ func (s *simulated) check() {
 	}
 }
 
-// settle does all that is to do; members learn in a while.
+// settle executes all steps; members catch up after a while.
 func (s *simulated) settle() (steps int) {
 	s.t.Helper()
 	for idle := 0; idle < 2; steps++ {
@@ -150,8 +150,8 @@ func (s *simulated) settle() (steps int) {
 	return steps
 }
 
-// even fails unless each group has as many members as it should, which are all there, and
-// nodes are in and lead about as many.
+// even fails unless each group has as many members as it should, all of them present, and
+// nodes are in, and lead, about equally many groups.
 func (s *simulated) even() {
 	s.t.Helper()
 	in, leads, want := map[string]int{}, map[string]int{}, 0
@@ -211,8 +211,8 @@ func (s *simulated) staying() (n int) {
 	return n
 }
 
-// TestPlanLost: a node that is gone counts, so that a group of three does not lose another
-// one, until it is told to leave.
+// TestPlanLost: a lost node counts until it is told to leave, so that a group of three
+// does not lose another one.
 func TestPlanLost(t *testing.T) {
 	s := newSimulated(t, 4, 3)
 	for _, id := range []string{"n1", "n2"} {
@@ -244,7 +244,8 @@ func TestPlanLost(t *testing.T) {
 }
 
 // TestPlanReplicaLost: a voter whose node has no replica does not count as up to date,
-// whatever the leader knows of it from before, and joins again if most others are there.
+// whatever the leader knows about it from before, and joins again if most others are
+// present.
 func TestPlanReplicaLost(t *testing.T) {
 	s := newSimulated(t, 1, 3)
 	for _, id := range []string{"n1", "n2"} {

@@ -85,8 +85,8 @@ func (g *nodes) stop(i int) {
 	}
 }
 
-// settle waits until there are so many nodes, each group has as many as it should, and a
-// write is possible.
+// settle waits until there are want nodes, each group has as many as it should, and a write
+// is possible.
 func (g *nodes) settle(c *redis.ClusterClient, want int) {
 	g.t.Helper()
 	var err error
@@ -145,8 +145,8 @@ func (g *nodes) forget(c *redis.ClusterClient, i, left int) {
 	g.settle(c, left)
 }
 
-// patientRaft keeps leaders on a machine with much to do: who is deposed tells clients that it does not
-// know the outcome.
+// patientRaft keeps leaders on a busy machine: one that is deposed answers clients that the outcome
+// is unknown.
 func patientRaft() *raft.Config {
 	c := Raft()
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 2*time.Second, 2*time.Second, 2*time.Second
@@ -154,8 +154,8 @@ func patientRaft() *raft.Config {
 }
 
 // TestMembership: nodes join, are restarted, lead, and are removed, while clients write.
-// No write fails for a client that tries again when it is told that it may, and nothing
-// is lost or doubled: a restart hands the leadership over before.
+// No write fails for a client that retries what may be repeated, and nothing is lost or
+// doubled: a restart hands the leadership over first.
 func TestMembership(t *testing.T) {
 	redis.SetLogger(silent{})
 	g := newNodes(t, 4, Shape{1, 4})
@@ -250,9 +250,9 @@ func TestMembership(t *testing.T) {
 	g.pages(leads)
 }
 
-// transact sets a key and reads it in one transaction, again as long as connections end or
-// it is told that nothing was done. That the outcome is unknown it is told by nobody who
-// retires.
+// transact sets a key and reads it in one transaction, and retries while connections end
+// or the reply says that nothing was done. No node that stops in an orderly way replies
+// that the outcome is unknown.
 func (g *nodes) transact(c *redis.ClusterClient, key string, v int64) error {
 	for {
 		var got *redis.StringCmd
@@ -270,7 +270,7 @@ func (g *nodes) transact(c *redis.ClusterClient, key string, v int64) error {
 	}
 }
 
-// again reports whether a client sends what can be repeated once more.
+// again reports whether a client retries a command that may be repeated.
 func again(err error) bool {
 	for _, prefix := range []string{"MOVED ", "CLUSTERDOWN ", "EXECABORT "} {
 		if strings.HasPrefix(err.Error(), prefix) {
@@ -306,7 +306,7 @@ func (g *nodes) pages(addr string) {
 	}
 }
 
-// TestStrangers: a node whose certificate another authority has signed is none.
+// TestStrangers: a node whose certificate is signed by another authority is refused.
 func TestStrangers(t *testing.T) {
 	g := newNodes(t, 2, Shape{1, 2})
 	g.start(0)

@@ -11,7 +11,7 @@ import (
 )
 
 // TestJoinBySnapshot: a node gets a snapshot of a group whose log does not go back to its
-// beginning, and has then what the leader has.
+// beginning, and then has what the leader has.
 func TestJoinBySnapshot(t *testing.T) {
 	redis.SetLogger(silent{})
 	often := Raft()
