@@ -20,6 +20,7 @@ var allowed = []struct {
 	{"internal/base", nil},
 	{"internal/epoch", nil},
 	{"internal/memlimit", nil},
+	{"internal/bytesize", nil},
 	{"internal/fence", []string{"internal/base"}},
 	{"internal/fixtures", nil},
 	{"internal/gap", nil},
