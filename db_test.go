@@ -137,7 +137,15 @@ func TestClosed(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	fill(t, db, 10, "k%d")
 	snap := db.Snapshot()
+	it, err := db.NewIter(nil)
+	if err != nil || !it.First() {
+		t.Fatal(err)
+	}
 	mustClose(t, db)
+	if err := it.Err(); err != nil {
+		t.Errorf("an iterator that had no error: %v", err)
+	}
+	it.Close()
 	_, getErr := db.Get([]byte("k1"))
 	_, hasErr := db.Has([]byte("k1"))
 	_, manyErr := db.GetMany([][]byte{[]byte("k1")})

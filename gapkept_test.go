@@ -2,6 +2,7 @@ package sift
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 )
@@ -112,5 +113,233 @@ func TestSeekLTNilBounds(t *testing.T) {
 	defer it.Close()
 	if it.SeekLT(nil) {
 		t.Errorf("nil, below c: %q", it.Key())
+	}
+}
+
+// TestGapsAtTheirEnds compares all ranges and seeks that begin or end in, at or beside a gap with
+// a list of the keys: as gaps are learned within bounds, and when all are known.
+func TestGapsAtTheirEnds(t *testing.T) {
+	const all = 251
+	key := func(i int) []byte { return []byte{byte(i)} }
+	only := func(keys ...int) (live []bool) {
+		live = make([]bool, all)
+		for _, i := range keys {
+			live[i] = true
+		}
+		return live
+	}
+	for _, flush := range []bool{false, true} {
+		d := mustOpen(t, t.TempDir(), &Options{DisableAutoCompaction: true})
+		var b Batch
+		everything := make([]bool, all)
+		for i := range all {
+			everything[i] = true
+			b.Put(key(i), nil)
+		}
+		if err := d.Write(&b, NoSync); err != nil {
+			t.Fatal(err)
+		}
+		before := d.Snapshot()
+		b.Reset()
+		now := only(80, 161, 165, 167)
+		for i, live := range now {
+			if !live {
+				b.Delete(key(i))
+			}
+		}
+		if err := d.Write(&b, NoSync); err != nil {
+			t.Fatal(err)
+		}
+		if flush {
+			if err := d.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tx, err := d.Begin(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(tx.Put(key(3), nil), tx.Put(key(120), nil), tx.Delete(key(165))); err != nil {
+			t.Fatal(err)
+		}
+		views := []struct {
+			name string
+			open func(*IterOptions) (*Iter, error)
+			live []bool
+		}{
+			{"the database", d.NewIter, now},
+			{"a snapshot from before the deletions", before.NewIter, everything},
+			{"a transaction with writes", tx.NewIter, only(3, 80, 120, 161, 167)},
+		}
+		at := []int{0, 1, 40, 79, 80, 81, 120, 160, 161, 162, 164, 165, 166, 167, 168, 169, 200, 250}
+		// check seeks to each position within a range; below 0 there is no bound.
+		check := func(name string, open func(*IterOptions) (*Iter, error), live []bool, lower, upper int) {
+			o := new(IterOptions)
+			first, end := max(lower, 0), all
+			if lower >= 0 {
+				o.LowerBound = key(lower)
+			}
+			if upper >= 0 {
+				o.UpperBound, end = key(upper), upper
+			}
+			next := func(i int) int { // the first key from i on, or end
+				for i = max(i, first); i < end && !live[i]; i++ {
+				}
+				return min(i, end)
+			}
+			prev := func(i int) int { // the last key up to i, or below first
+				for i = min(i, end-1); i >= first && !live[i]; i-- {
+				}
+				return max(i, first-1)
+			}
+			it, err := open(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer it.Close()
+			see := func(move string, ok bool, want int) {
+				in := want >= first && want < end
+				if ok != in || ok && it.Key()[0] != byte(want) || it.Err() != nil {
+					t.Fatalf("%s, from %d to %d, flushed %v: %s: %v, at %v, %v; want %d", name, lower, upper, flush, move, ok, it.Key(), it.Err(), want)
+				}
+			}
+			walk := func(move string, ok bool, want int) {
+				see(move, ok, want)
+				if want < end {
+					see(move+", Next", it.Next(), next(want+1))
+					see(move+", Next, Prev", it.Prev(), prev(next(want+1)-1))
+					see(move+", Next, Prev, Prev", it.Prev(), prev(prev(next(want+1)-1)-1))
+				}
+			}
+			walk("First", it.First(), next(first))
+			walk("Last", it.Last(), prev(end-1))
+			for _, i := range at {
+				walk(fmt.Sprint("SeekGE ", i), it.SeekGE(key(i)), next(i))
+				walk(fmt.Sprint("SeekLT ", i), it.SeekLT(key(i)), prev(i-1))
+			}
+		}
+		for _, known := range []bool{false, true} {
+			for _, v := range views {
+				for _, lower := range append(at, -1) {
+					for _, upper := range append(at, -1) {
+						if upper >= 0 && upper <= lower {
+							continue
+						}
+						if !known {
+							d.gaps.Clear()
+						}
+						check(v.name, v.open, v.live, lower, upper)
+						check("the database afterwards", d.NewIter, now, -1, -1)
+					}
+				}
+			}
+		}
+		tx.Discard()
+		before.Close()
+		mustClose(t, d)
+	}
+}
+
+// TestGapGrows: an iterator from a gap on extends it over the few tombstones behind it, unless a
+// key may have been put there that it does not see.
+func TestGapGrows(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		before func(d *DB) error // the iterator is made
+		after  func(d *DB) error
+		want   string // where the gap ends then
+	}{
+		{"nothing else is written", nil, nil, "p"},
+		{"a key is put", nil, func(d *DB) error { return d.Put([]byte("n"), nil, nil) }, "last"},
+		{"a key is put into another memtable", nil, func(d *DB) error {
+			return errors.Join(d.Flush(), d.Put([]byte("n"), nil, nil))
+		}, "last"},
+		{"a key is put into a memtable that was empty", (*DB).Flush, func(d *DB) error { return d.Put([]byte("n"), nil, nil) }, "last"},
+	} {
+		d, all := deletedKeys(t, "last", "m", "n", "p", "q")
+		for range 2 { // the second time the range is watched
+			all.SeekGE([]byte("key"))
+		}
+		all.Close()
+		for _, key := range []string{"last", "m", "n"} {
+			if err := d.Delete([]byte(key), NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.before != nil {
+			if err := c.before(d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		it, err := d.NewIter(&IterOptions{LowerBound: []byte("key00100")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer it.Close()
+		if c.after != nil {
+			if err := c.after(d); err != nil {
+				t.Fatal(err)
+			}
+			it.near.cuts = d.gaps.Cuts() // as if it had been put right before they were counted
+		}
+		if !it.First() || string(it.Key()) != "p" || !it.Next() || string(it.Key()) != "q" {
+			t.Errorf("%s: at %q, %v", c.name, it.Key(), it.Err())
+		}
+		if gaps := d.gaps.Gaps(); len(gaps) != 1 || string(gaps[0].To) != c.want {
+			t.Errorf("%s: the gap ends at %q; want %q", c.name, gaps[0].To, c.want)
+		}
+	}
+}
+
+// TestOldIteratorsAddNoGap: a walk over deleted keys hides none that has been put among them since
+// its iterator was made.
+func TestOldIteratorsAddNoGap(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		for _, after := range []bool{false, true} {
+			for _, move := range []func(*Iter) bool{(*Iter).First, (*Iter).Last} {
+				d, _ := deletedKeys(t)
+				var put, del Batch
+				for i := range 100 {
+					put.Put(fmt.Appendf(nil, "key%05d", 450+i), nil)
+					del.Delete(fmt.Appendf(nil, "key%05d", 450+i))
+				}
+				if err := d.Write(&put, NoSync); err != nil {
+					t.Fatal(err)
+				}
+				defer d.Snapshot().Close() // so that flushes keep the deletions
+				if err := d.Write(&del, NoSync); err != nil {
+					t.Fatal(err)
+				}
+				flush := func(really bool) {
+					if !really {
+						return
+					}
+					if err := d.Flush(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				flush(before)
+				it, err := d.NewIter(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer it.Close()
+				flush(after)
+				if err := d.Put([]byte("key00500"), nil, NoSync); err != nil {
+					t.Fatal(err)
+				}
+				if move(it) {
+					t.Errorf("an old iterator is at %q", it.Key())
+				}
+				now, err := d.NewIter(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer now.Close()
+				if !now.First() || !now.Last() || string(now.Key()) != "key00500" {
+					t.Errorf("flushed before the iterator was made: %v, and after: %v; a new one is at %q, %v", before, after, now.Key(), now.Err())
+				}
+			}
+		}
 	}
 }

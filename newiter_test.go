@@ -115,7 +115,6 @@ func TestFailedIterStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	db = mustOpen(t, dir, nil)
-	defer mustClose(t, db)
 	it, err := db.NewIter(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -136,5 +135,9 @@ func TestFailedIterStays(t *testing.T) {
 		if it.Next() || it.Prev() || it.Next() || !errors.As(it.Err(), new(*sift.CorruptionError)) {
 			t.Errorf("%s: after the failure it is at %q, %v", name, it.Key(), it.Err())
 		}
+	}
+	mustClose(t, db)
+	if !errors.As(it.Err(), new(*sift.CorruptionError)) {
+		t.Errorf("after Close of the database: %v", it.Err())
 	}
 }
