@@ -651,3 +651,41 @@ func TestVersionsInManyTables(t *testing.T) {
 	}
 	faulty.SetFaults()
 }
+
+// TestReserveFileNumbers: the next file number is above those of all files, except where that would
+// leave none.
+func TestReserveFileNumbers(t *testing.T) {
+	for name, want := range map[string]uint64{
+		"CURRENT": 7, "000006.ldb": 7, "000007.ldb": 8, "000008.log": 9, "MANIFEST-000009": 10,
+		fmt.Sprintf("%d.ldb", uint64(1)<<62): 7, fmt.Sprintf("%d.ldb", uint64(1)<<62-1): 1 << 62,
+	} {
+		var d DB
+		d.nextFile.Store(7)
+		d.reserveFileNumbers([]string{name})
+		if next := d.nextFile.Load(); next != want {
+			t.Errorf("beside %s, the next number is %d; want %d", name, next, want)
+		}
+	}
+}
+
+// TestRepairSequence: the last sequence number that Repair takes from batches is that of their last
+// operation; one without operations has none.
+func TestRepairSequence(t *testing.T) {
+	d := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, d)
+	r := repairer{db: d, report: &RepairReport{}}
+	put := []byte{byte(base.KindSet), 1, 'k', 1, 'v'}
+	for _, c := range []struct {
+		first uint64
+		count uint32
+		want  uint64
+	}{{0, 0, 0}, {1, 1, 1}, {10, 3, 12}, {5, 2, 12}, {100, 0, 12}} {
+		batch := wal.AppendBatchHeader(nil, c.first, c.count)
+		for range c.count {
+			batch = append(batch, put...)
+		}
+		if r.takeBatch("000001.log", batch, 0); r.lastSeq != c.want || len(r.report.Dropped) > 0 {
+			t.Errorf("after %d operations from %d on: %d, %v; want %d", c.count, c.first, r.lastSeq, r.report.Dropped, c.want)
+		}
+	}
+}

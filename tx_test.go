@@ -488,6 +488,7 @@ func TestTxWritesWhileIterating(t *testing.T) {
 	x := newTxs(t, nil)
 	fill(t, x.db, 100, "key%03d")
 	tx := x.begin()
+	x.put(tx, "key", "of the transaction")
 	n := 0
 	for e, err := range tx.Scan(nil) {
 		if err != nil {
@@ -495,14 +496,17 @@ func TestTxWritesWhileIterating(t *testing.T) {
 		}
 		n++
 		x.put(tx, string(e.Key)+"+", "new")
+		if v, err := tx.Get([]byte(string(e.Key) + "+")); string(v) != "new" { // a read indexes what was written
+			t.Fatalf("%q, %v", v, err)
+		}
 		if err := tx.Delete(e.Key); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n != 100 {
+	if n != 101 {
 		t.Errorf("the loop met %d keys", n)
 	}
-	if keys := x.scan(tx, "", "z"); len(keys) != 100 || keys[0] != "key000+" {
+	if keys := x.scan(tx, "", "z"); len(keys) != 101 || keys[0] != "key+" {
 		t.Errorf("%d keys: %q", len(keys), keys)
 	}
 	x.ends(tx, false)
