@@ -689,3 +689,46 @@ func TestRepairSequence(t *testing.T) {
 		}
 	}
 }
+
+// TestLastSequences: the last sequence number of the format can be used, and no other after it; a
+// transaction needs those from ownSeq on for its own writes.
+func TestLastSequences(t *testing.T) {
+	d := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	for seq, want := range map[uint64]bool{ownSeq - 1: true, ownSeq: false} {
+		d.visible.Store(seq)
+		tx, err := d.Begin(nil)
+		if (err == nil) != want || err != nil && !errors.Is(err, ErrReadOnly) {
+			t.Errorf("Begin at %d: %v", seq, err)
+		}
+		if err == nil {
+			tx.Discard()
+		}
+	}
+	one := func(yield func(Op, error) bool) { yield(Op{Key: []byte("ingested")}, nil) }
+	d.visible.Store(base.MaxSequence - 3)
+	d.commit.lastSeq = base.MaxSequence - 3
+	var b Batch
+	b.Put([]byte("a"), nil)
+	b.Put([]byte("b"), nil)
+	if err := d.Write(&b, nil); err != nil {
+		t.Error(err)
+	}
+	if err := d.Write(&b, nil); err != errNoSequence {
+		t.Errorf("two operations, and one number is left: %v", err)
+	}
+	if err := d.Ingest(context.Background(), one); err != nil {
+		t.Errorf("Ingest with the last number: %v", err)
+	}
+	if err := d.Ingest(context.Background(), one); err != errNoSequence {
+		t.Errorf("Ingest, and no number is left: %v", err)
+	}
+	if err := d.Put([]byte("c"), nil, nil); err != errNoSequence {
+		t.Errorf("Put, and no number is left: %v", err)
+	}
+	for _, key := range []string{"a", "b", "ingested"} {
+		if _, err := d.Get([]byte(key)); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	mustClose(t, d)
+}

@@ -215,7 +215,7 @@ func closeTables(version *manifest.Version) {
 // that will be assigned again.
 func (d *DB) reserveFileNumbers(names []string) {
 	for _, name := range names {
-		if _, num, ok := manifest.ParseName(name); ok && num >= d.nextFile.Load() && num < 1<<62 {
+		if _, num, ok := manifest.ParseName(name); ok && num >= d.nextFile.Load() {
 			d.nextFile.Store(num + 1)
 		}
 	}
