@@ -48,6 +48,9 @@ func TestApproximateSize(t *testing.T) {
 	if all := size("", ""); all != tables || size("a", "z") != tables {
 		t.Errorf("all keys: %d, %d, and the tables have %d bytes", all, size("a", "z"), tables)
 	}
+	if n := size("", "key09999"); n >= tables {
+		t.Errorf("all keys but the last: %d of %d", n, tables)
+	}
 	if half := size("key02500", "key07500"); half < tables*45/100 || half > tables*55/100 {
 		t.Errorf("half of the keys: %d of %d", half, tables)
 	}

@@ -100,8 +100,14 @@ func TestDamageIsNear(t *testing.T) {
 		t.Fatal(err)
 	}
 	db = mustOpen(t, "db", uncached(mem))
-	if _, err := db.Get(damaged.Smallest); !errors.Is(err, ErrCorruption) {
-		t.Errorf("Get of a key in the damaged table: %v", err)
+	var err1, err2 *CorruptionError
+	for _, as := range []**CorruptionError{&err1, &err2} {
+		if _, err := db.Get(damaged.Smallest); !errors.As(err, as) {
+			t.Errorf("Get of a key in the damaged table: %v", err)
+		}
+	}
+	if err1 != err2 {
+		t.Error("the damaged table is opened again")
 	}
 	if _, err := db.Get(gap); !errors.Is(err, ErrNotFound) {
 		t.Errorf("Get of a key before the damaged table: %v", err)
@@ -130,6 +136,36 @@ func TestDamageIsNear(t *testing.T) {
 		t.Error(err)
 	}
 	mustClose(t, db)
+}
+
+// TestSettled: a table is settled if it has one version of each key and no deletion.
+func TestSettled(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	put := func(key string) error { return db.Put([]byte(key), nil, nil) }
+	for _, c := range []struct {
+		write func() error
+		want  bool
+	}{
+		{func() error { return errors.Join(put("a"), put("b")) }, true},
+		{func() error { return db.Delete([]byte("a"), nil) }, false},
+		{func() error {
+			err := put("a")
+			defer db.Snapshot().Close()
+			return errors.Join(err, put("a"), db.Flush())
+		}, false},
+	} {
+		if err := errors.Join(c.write(), db.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		newest := db.state.Load().version.Levels[0][0].Handle.(*table)
+		if _, err := newest.load(); err != nil {
+			t.Fatal(err)
+		}
+		if got := newest.settled(); got != c.want {
+			t.Errorf("table %d is settled: %v", newest.meta.Num, got)
+		}
+	}
 }
 
 // TestManifestTailIsReported: who opens or checks a database is told that the end of its
