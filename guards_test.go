@@ -693,42 +693,45 @@ func TestRepairSequence(t *testing.T) {
 // TestLastSequences: the last sequence number of the format can be used, and no other after it; a
 // transaction needs those from ownSeq on for its own writes.
 func TestLastSequences(t *testing.T) {
-	d := mustOpen(t, "db", uncached(vfstest.NewMem()))
-	for seq, want := range map[uint64]bool{ownSeq - 1: true, ownSeq: false} {
-		d.visible.Store(seq)
-		tx, err := d.Begin(nil)
-		if (err == nil) != want || err != nil && !errors.Is(err, ErrReadOnly) {
-			t.Errorf("Begin at %d: %v", seq, err)
+	one := func(yield func(Op, error) bool) { yield(Op{Key: []byte("c")}, nil) }
+	ingest := func(d *DB) error { return d.Ingest(context.Background(), one) }
+	put := func(d *DB) error { return d.Put([]byte("c"), nil, nil) }
+	for _, last := range []func(*DB) error{put, ingest} {
+		d := mustOpen(t, "db", uncached(vfstest.NewMem()))
+		for _, seq := range []uint64{ownSeq - 1, ownSeq} {
+			d.visible.Store(seq)
+			tx, err := d.Begin(nil)
+			if seq == ownSeq && !errors.Is(err, ErrReadOnly) || seq < ownSeq && err != nil {
+				t.Errorf("Begin at %d: %v", seq, err)
+			}
+			if err == nil {
+				tx.Discard()
+			}
 		}
-		if err == nil {
-			tx.Discard()
+		d.visible.Store(base.MaxSequence - 3)
+		d.commit.lastSeq = base.MaxSequence - 3
+		var b Batch
+		b.Put([]byte("a"), nil)
+		b.Put([]byte("b"), nil)
+		if err := d.Write(&b, nil); err != nil {
+			t.Error(err)
 		}
-	}
-	one := func(yield func(Op, error) bool) { yield(Op{Key: []byte("ingested")}, nil) }
-	d.visible.Store(base.MaxSequence - 3)
-	d.commit.lastSeq = base.MaxSequence - 3
-	var b Batch
-	b.Put([]byte("a"), nil)
-	b.Put([]byte("b"), nil)
-	if err := d.Write(&b, nil); err != nil {
-		t.Error(err)
-	}
-	if err := d.Write(&b, nil); err != errNoSequence {
-		t.Errorf("two operations, and one number is left: %v", err)
-	}
-	if err := d.Ingest(context.Background(), one); err != nil {
-		t.Errorf("Ingest with the last number: %v", err)
-	}
-	if err := d.Ingest(context.Background(), one); err != errNoSequence {
-		t.Errorf("Ingest, and no number is left: %v", err)
-	}
-	if err := d.Put([]byte("c"), nil, nil); err != errNoSequence {
-		t.Errorf("Put, and no number is left: %v", err)
-	}
-	for _, key := range []string{"a", "b", "ingested"} {
-		if _, err := d.Get([]byte(key)); err != nil {
-			t.Errorf("%s: %v", key, err)
+		if err := d.Write(&b, nil); err != errNoSequence {
+			t.Errorf("two operations, and one number is left: %v", err)
 		}
+		if err := last(d); err != nil {
+			t.Errorf("one operation, and one number is left: %v", err)
+		}
+		for _, none := range []func(*DB) error{put, ingest} {
+			if err := none(d); err != errNoSequence {
+				t.Errorf("no number is left: %v", err)
+			}
+		}
+		for _, key := range []string{"a", "b", "c"} {
+			if _, err := d.Get([]byte(key)); err != nil {
+				t.Errorf("%s: %v", key, err)
+			}
+		}
+		mustClose(t, d)
 	}
-	mustClose(t, d)
 }

@@ -1,0 +1,64 @@
+package sift
+
+import (
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/manifest"
+)
+
+// TestOptionBounds: the least and the greatest value of each option are valid, and those beyond
+// them are not.
+func TestOptionBounds(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		set      func(o *Options, n int)
+		min, max int // max 0: none
+	}{
+		{"MemtableBytes", func(o *Options, n int) { o.MemtableBytes = n }, 1 << 10, 1 << 30},
+		{"TableBytes", func(o *Options, n int) { o.TableBytes = n }, 1 << 10, 1 << 30},
+		{"BlockBytes", func(o *Options, n int) { o.BlockBytes = n }, 64, 4 << 20},
+		{"LevelMultiplier", func(o *Options, n int) { o.LevelMultiplier = n }, 2, 1000},
+		{"L0Tables", func(o *Options, n int) { o.L0Tables = n }, 1, 1000},
+		{"TxBytes", func(o *Options, n int) { o.TxBytes = n }, 1 << 10, 1 << 30},
+		{"Memory", func(o *Options, n int) { o.Memory = int64(n) }, 1 << 20, 0},
+		{"LevelBaseBytes", func(o *Options, n int) { o.LevelBaseBytes = int64(n) }, 1 << 10, 0},
+		{"LevelFilters", func(o *Options, n int) { o.LevelFilters = make([]filter.Policy, n) }, 0, manifest.NumLevels},
+	} {
+		valid := func(n int) bool {
+			var o Options
+			c.set(&o, n)
+			_, err := o.resolve()
+			return err == nil
+		}
+		if !valid(c.min) || c.max > 0 && !valid(c.max) {
+			t.Errorf("%s: %d or %d is not valid", c.name, c.min, c.max)
+		}
+		// The zero value is the default.
+		if c.min > 1 && valid(c.min-1) || c.max > 0 && valid(c.max+1) {
+			t.Errorf("%s: %d or %d is valid", c.name, c.min-1, c.max+1)
+		}
+	}
+}
+
+// TestFlushFilter: without a filter of its own, level 0 has the one for flushes, and the other levels
+// the default; with one, all levels have it.
+func TestFlushFilter(t *testing.T) {
+	for _, o := range []Options{{}, {Filter: filter.Bloom(7)}} {
+		r, err := o.resolve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for level, p := range r.LevelFilters {
+			want := filter.Default()
+			if o.Filter != nil {
+				want = o.Filter
+			} else if level == 0 {
+				want = filter.DefaultForFlush()
+			}
+			if p.Name() != want.Name() {
+				t.Errorf("level %d has %s; want %s", level, p.Name(), want.Name())
+			}
+		}
+	}
+}
