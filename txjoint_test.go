@@ -314,3 +314,46 @@ func TestJointStress(t *testing.T) {
 	}
 	nothingLeft(t, db)
 }
+
+// TestJointSync: a joint transaction is durable if one of its members is to be.
+func TestJointSync(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	q := &db.joints
+	no, yes := &TxOptions{NoSync: true}, &TxOptions{}
+	for _, members := range [][]*TxOptions{{no, no}, {no, yes}, {yes, no}, {yes, yes}, {no, nil}} {
+		j := &joint{turn: time.Now()}
+		want := false
+		for i, o := range members {
+			tx, first, err := q.begin(db, j, o)
+			if err != nil || first != (i == 0) {
+				t.Fatalf("member %d: first %v, %v", i, first, err)
+			}
+			if tx.noSync != (o == no) {
+				t.Errorf("member %d of %v has noSync %v", i, members, tx.noSync)
+			}
+			want = want || o != no
+			if err := add(tx, "n", 1); err != nil {
+				t.Fatal(err)
+			}
+			if !q.add(j, &rider{done: make(chan error, 1)}, tx, true) {
+				t.Fatal("not added")
+			}
+			tx.Discard()
+		}
+		if j.sync != want {
+			t.Errorf("of %v the joint transaction is durable: %v", members, j.sync)
+		}
+		j.closed = true
+		q.commit(j)
+		for _, r := range j.riders {
+			if err := <-r.done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if n := counter(t, db, "n"); n != 10 {
+		t.Errorf("the counter is %d", n)
+	}
+	nothingLeft(t, db)
+}
