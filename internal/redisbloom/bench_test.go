@@ -2,6 +2,7 @@ package redisbloom
 
 import (
 	"encoding/binary"
+	"fmt"
 	"testing"
 )
 
@@ -26,6 +27,51 @@ func BenchmarkAdd(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Ten items at a time, in a filter larger than a core's own caches and in one that fits.
+func BenchmarkAddTen(b *testing.B) {
+	for _, capacity := range []uint64{100_000, 20_000_000} {
+		for _, many := range []bool{false, true} {
+			name := map[bool]string{false: "Add", true: "AddMany"}[many]
+			b.Run(fmt.Sprintf("%d/%s", capacity, name), func(b *testing.B) {
+				f, err := NewBloom(BloomOptions{Capacity: capacity, Error: 0.01, Expansion: 2})
+				if err != nil {
+					b.Fatal(err)
+				}
+				clear(f.links[0].data) // has the memory
+				var items [10][]byte
+				for i := range items {
+					items[i] = make([]byte, 12)
+				}
+				var redo []byte
+				var added []bool
+				b.ResetTimer()
+				for n := range b.N {
+					for i, item := range items {
+						binary.LittleEndian.PutUint64(item, uint64(10*n+i))
+					}
+					added = added[:0]
+					if many {
+						added, err = f.AddMany(items[:], 0, added)
+					} else {
+						for _, item := range items {
+							var isNew bool
+							isNew, err = f.Add(item, 0)
+							added = append(added, isNew)
+						}
+					}
+					if err != nil {
+						b.Fatal(err)
+					}
+					f.links[0].count = 0 // never full
+					if n%100 == 0 {
+						redo = f.TakeRedo(redo[:0])
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package redisbloom
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -435,4 +437,61 @@ func FuzzParse(f *testing.F) {
 			dump(f)
 		}
 	})
+}
+
+// AddMany is Add, item by item: also where the filter grows, may not grow, or is full.
+func TestAddMany(t *testing.T) {
+	for _, o := range []BloomOptions{
+		{Capacity: 50, Error: 0.01, Expansion: 2},
+		{Capacity: 50, Error: 0.01},
+		{Capacity: 50, Error: 0.01, Expansion: 2, Layout: Tight},
+		{Capacity: 1_000_000, Error: 0.01, Expansion: 2},
+		{Capacity: 1_000_000, Error: 0.01, Expansion: 2, Layout: Tight},
+	} {
+		one, err := NewBloom(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		many, err := NewBloom(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if large := len(one.links[0].data) >= largeLink; large != (o.Capacity > 50) {
+			t.Fatalf("a filter of %d bytes: large is %v", len(one.links[0].data), large)
+		}
+		r := rand.New(rand.NewPCG(1, 2))
+		for n, failed := 0, 0; n < 1000 && failed < 10; n++ {
+			var items [][]byte
+			for range r.IntN(3 * addBatch) {
+				items = append(items, binary.AppendUvarint(nil, r.Uint64N(1000)))
+			}
+			room := uint64(r.IntN(2)) << 20
+			want, got := []bool{true}, []bool{true}
+			var wantErr, gotErr error
+			for _, item := range items {
+				var isNew bool
+				if isNew, wantErr = one.Add(item, room); wantErr != nil {
+					break
+				}
+				want = append(want, isNew)
+			}
+			if got, gotErr = many.AddMany(items, room, got); gotErr != wantErr || !slices.Equal(got, want) {
+				t.Fatalf("%+v: AddMany: %v, %v; Add: %v, %v", o, got, gotErr, want, wantErr)
+			}
+			if a, b := one.TakeRedo(nil), many.TakeRedo(nil); !bytes.Equal(a, b) {
+				t.Fatalf("%+v: the redo logs differ", o)
+			}
+			if gotErr != nil {
+				failed++
+			}
+		}
+		if !bytes.Equal(one.Header(), many.Header()) || one.size < 40 {
+			t.Errorf("%+v: headers differ after %d items", o, one.size)
+		}
+		for i := range one.links {
+			if !bytes.Equal(one.links[i].data, many.links[i].data) {
+				t.Errorf("%+v: link %d differs", o, i)
+			}
+		}
+	}
 }

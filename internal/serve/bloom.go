@@ -135,14 +135,19 @@ func (c *client) bloomInsert(key []byte, o redisbloom.BloomOptions, create bool,
 		}
 		defer f.mu.Unlock()
 		found = true
-		for _, item := range items {
-			ok, err := c.bloomAdd(f, item)
+		for {
+			n := len(added)
+			if added, err = f.bloom.AddMany(items, 0, added); err == nil {
+				return nil
+			}
+			// The next item does not fit, unless the filter grows.
+			items = items[len(added)-n:]
+			ok, err := c.bloomAdd(f, items[0])
 			if err != nil {
 				return err
 			}
-			added = append(added, ok)
+			added, items = append(added, ok), items[1:]
 		}
-		return nil
 	})
 	n := len(added)
 	if !found {
