@@ -113,7 +113,7 @@ func bfAdd(c *client, args [][]byte) {
 		return
 	}
 	added, err := c.bloomAdd(f, args[2])
-	f.mu.Unlock()
+	c.endWrite(f)
 	if !c.reply(err) {
 		c.w.Bool(added)
 	}
@@ -133,7 +133,7 @@ func (c *client) bloomInsert(key []byte, o redisbloom.BloomOptions, create bool,
 		if err != nil {
 			return err
 		}
-		defer f.mu.Unlock()
+		defer c.endWrite(f)
 		found = true
 		for {
 			n := len(added)

@@ -126,7 +126,7 @@ func cfAdd(c *client, args [][]byte) {
 	if err = c.srv.mayExpand(f); err == nil {
 		added, err = c.cuckooAdd(f, args[2], onlyNew(args))
 	}
-	f.mu.Unlock()
+	c.endWrite(f)
 	if !c.reply(err) {
 		c.w.Bool(added)
 	}
@@ -183,7 +183,7 @@ func cfInsert(c *client, args [][]byte) {
 		if err != nil {
 			return err
 		}
-		defer f.mu.Unlock()
+		defer c.endWrite(f)
 		if done == 0 {
 			if err := c.srv.mayExpand(f); err != nil {
 				return err

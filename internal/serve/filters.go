@@ -12,8 +12,9 @@ import (
 )
 
 // A filter lives in memory. What a group of commands changed is written to the store as one redo
-// entry before the replies are sent. When the redo entries of a filter are as large as the filter,
-// a checkpoint in the background writes the pages that changed and removes the entries.
+// entry, or several if it is much, before the replies are sent. When the redo entries of a filter
+// are as large as the filter, a checkpoint in the background writes the pages that changed and
+// removes the entries.
 
 const (
 	// A checkpoint is due when the redo entries are as large as the filter, within these bounds.
@@ -22,6 +23,8 @@ const (
 	// 30 MiB a second.
 	minRedoBytes = 1 << 20
 	maxRedoBytes = 128 << 20
+	// muchRedo is the size from which a redo entry does not wait for other commands' changes.
+	muchRedo = 32 << 10
 	// filterOverhead and linkOverhead are roughly what a filter and each of its links take in
 	// addition to their bits and the key.
 	filterOverhead = 768
@@ -248,6 +251,17 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 		}
 		f.mu.Unlock()
 	}
+}
+
+// endWrite unlocks a filter that was changed. If much has changed, it is written now, while the
+// caches have it and before it takes much memory; but not in a transaction, which is one write, and
+// not to a group, where a write takes long.
+func (c *client) endWrite(f *filter) {
+	if c.overlay == nil && c.srv.cfg.Group == nil && c.err == nil && f.parts().RedoBytes() >= muchRedo {
+		c.batch.Reset()
+		c.valBuf, c.err = c.srv.flushFilter(f, &c.batch, c.valBuf)
+	}
+	f.mu.Unlock()
 }
 
 // create creates a filter at a key that holds nothing; errExists if it does.
