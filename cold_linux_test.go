@@ -90,8 +90,10 @@ func BenchmarkCold(b *testing.B) {
 }
 
 // eachCold drops the pages of the files in dir and times fn, which gets 64 random keys that are
-// there.
+// there. It reports processor time and what came from the disk, too.
 func eachCold(b *testing.B, dir string, fn func(keys [][]byte)) {
+	b.Helper()
+	var cpu, read int64
 	rng := rand.New(rand.NewPCG(rand.Uint64(), 9)) // other keys each time: blocks stay in the cache
 	keys := make([][]byte, 64)
 	for range b.N {
@@ -100,9 +102,39 @@ func eachCold(b *testing.B, dir string, fn func(keys [][]byte)) {
 			keys[i] = benchKey(keys[i], uint64(2*rng.IntN(coldKeys)))
 		}
 		eachFile(b, dir, func(f *os.File) error { return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) })
+		cpu, read = cpu-cpuTime(b), read-bytesRead(b)
 		b.StartTimer()
 		fn(keys)
+		b.StopTimer()
+		cpu, read = cpu+cpuTime(b), read+bytesRead(b)
+		b.StartTimer()
 	}
+	b.ReportMetric(float64(cpu)/1e6/float64(b.N), "cpu-ms/op")
+	b.ReportMetric(float64(read)/(1<<20)/float64(b.N), "device-MiB/op")
+}
+
+// cpuTime returns the processor time of the process in nanoseconds.
+func cpuTime(b *testing.B) int64 {
+	var used unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return used.Utime.Nano() + used.Stime.Nano()
+}
+
+// bytesRead returns what the process has had read from disks.
+func bytesRead(b *testing.B) int64 {
+	info, err := os.ReadFile("/proc/self/io")
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(info), "\nread_bytes: ")
+	line, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.ParseInt(line, 10, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
 }
 
 func eachFile(b *testing.B, dir string, fn func(f *os.File) error) {
