@@ -225,6 +225,10 @@ func skipReply(r *bufio.Reader) error {
 
 // redisServer is redis-server with its files in dir.
 func redisServer(cpus, dir string) *server {
-	return &server{name: "redis", cpus: cpus, args: []string{"redis-server", "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "yes", "--appendfsync", "everysec", "--dir", dir}}
+	args := []string{"redis-server", "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "yes", "--appendfsync", "everysec", "--dir", dir}
+	if *bloom != "" {
+		args = append(args, "--loadmodule", *bloom)
+	}
+	return &server{name: "redis", cpus: cpus, args: args}
 }

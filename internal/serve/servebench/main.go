@@ -6,6 +6,8 @@
 //	go build -o sift ./cmd/sift
 //	go run ./internal/serve/servebench -sift ./sift
 //
+// Filters are compared with commands for bits, or, with -redisbloom, with those of RedisBloom.
+//
 // With -goroutines it compares sift's two ways to serve clients instead: a goroutine each,
 // and event loops.
 //
@@ -40,6 +42,7 @@ var (
 	depths   = flag.String("pipeline", "1,16,100", "commands a client sends before it waits")
 	only     = flag.String("only", "", "measure commands with this in their name alone")
 	threads  = flag.Bool("goroutines", false, "measure sift serve --no-loops in the place of redis-server")
+	bloom    = flag.String("redisbloom", "", "the module for redis-server whose filters are compared, instead of SETBIT, GETBIT and BITFIELD")
 	restart  = flag.Bool("restart", false, "measure starts with -keys keys and -filters filters")
 	filters  = flag.Int("filters", 100, "filters of 100,000 items for -restart")
 	hold     = flag.Bool("hold", false, "measure how long a command of -items keys or items keeps others waiting")
@@ -113,15 +116,24 @@ func works() []work {
 	}
 	get, set := []string{"GET", key}, []string{"SET", key, value}
 	const fresh = 1 << 30 // next to none comes twice
-	return []work{
+	add, exists := []string{"BF.ADD", "one", item}, []string{"BF.EXISTS", "one", item}
+	filters := []work{
+		{name: "BF.ADD, SETBIT", redis: []string{"SETBIT", bits, "7", "1"}, sift: add, span: fresh},
+		{name: "BF.EXISTS, GETBIT", redis: []string{"GETBIT", bits, "7"}, sift: exists, span: fresh},
+		{name: "BF.MADD of 10, BITFIELD of 10", redis: bitfield, sift: madd, span: fresh},
+	}
+	for i := range filters {
+		if w := &filters[i]; *bloom != "" {
+			w.name, _, _ = strings.Cut(w.name, ",")
+			w.redis = w.sift
+		}
+	}
+	return append([]work{
 		{name: "GET", redis: get, sift: get, span: *keys},
 		{name: "GET after MSET", redis: get, sift: get, span: *keys, before: mset},
 		{name: "SET", redis: set, sift: set, span: *keys},
 		{name: "MSET of 10", redis: mset, sift: mset, span: *keys},
-		{name: "BF.ADD, SETBIT", redis: []string{"SETBIT", bits, "7", "1"}, sift: []string{"BF.ADD", "one", item}, span: fresh},
-		{name: "BF.EXISTS, GETBIT", redis: []string{"GETBIT", bits, "7"}, sift: []string{"BF.EXISTS", "one", item}, span: fresh},
-		{name: "BF.MADD of 10, BITFIELD of 10", redis: bitfield, sift: madd, span: fresh},
-	}
+	}, filters...)
 }
 
 // runCores starts both servers, on one CPU or on both, and measures.
@@ -149,13 +161,14 @@ func runCores(dir, n string) error {
 		}
 	}
 	for _, s := range both {
-		if s.name == "redis" {
+		if s.name != "redis" {
+			// Started again, sift has the keys in tables, and reads them into its cache.
+			s.stop()
+			if err := s.start(); err != nil {
+				return err
+			}
+		} else if *bloom == "" {
 			continue
-		}
-		// Started again, sift has the keys in tables, and reads them into its cache.
-		s.stop()
-		if err := s.start(); err != nil {
-			return err
 		}
 		for _, name := range []string{"one", "many"} {
 			if err := call(s.port, "BF.RESERVE", name, "0.01", "20000000"); err != nil {
