@@ -423,6 +423,11 @@ func await[F raft.Future](ctx context.Context, n *Node, start func(*raft.Raft) F
 	case <-ctx.Done():
 		return future, ctx.Err()
 	case <-n.ended:
+	}
+	select {
+	case future = <-done: // it was answered before
+		return future, future.Error()
+	default:
 		return future, ErrClosed
 	}
 }
