@@ -20,30 +20,61 @@ func startRedis(t *testing.T, args ...string) (addr string) {
 	if err != nil {
 		t.Skip("no redis-server here")
 	}
+	for range 10 { // others may have taken its port, or the one of its cluster bus
+		if addr, err = tryRedis(t, path, args); err == nil {
+			return addr
+		}
+		t.Log(err)
+	}
+	t.Fatal("redis-server does not answer")
+	return ""
+}
+
+// tryRedis starts a redis-server at a free port and waits until it answers or ends.
+func tryRedis(t *testing.T, path string, args []string) (addr string, err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	addr = ln.Addr().String()
 	ln.Close()
 	cmd := exec.Command(path, append([]string{"--port", portOf(addr), "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir()}, args...)...)
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		return "", err
 	}
+	ended := make(chan struct{})
+	go func() {
+		cmd.Wait()
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		cmd.Process.Kill()
-		cmd.Wait()
+		<-ended
 	})
-	for range 200 {
-		conn, err := net.Dial("tcp", addr)
-		if err == nil {
-			conn.Close()
-			return addr
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		if isRedis(addr, cmd.Process.Pid) {
+			return addr, nil
 		}
-		time.Sleep(25 * time.Millisecond)
+		select {
+		case <-ended:
+			return "", fmt.Errorf("redis-server at %s: %v", addr, cmd.ProcessState)
+		case <-time.After(25 * time.Millisecond):
+		}
 	}
-	t.Fatal("redis-server does not answer")
-	return ""
+	return "", fmt.Errorf("redis-server at %s does not answer", addr)
+}
+
+// isRedis reports whether the Redis process pid answers at addr.
+func isRedis(addr string, pid int) bool {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(time.Second))
+	io.WriteString(conn, "INFO server\r\nQUIT\r\n")
+	info, _ := io.ReadAll(conn)
+	return strings.Contains(string(info), fmt.Sprintf("\nprocess_id:%d\r", pid))
 }
 
 // The replies that TestStrings expects are those of Redis.
