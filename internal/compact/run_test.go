@@ -183,6 +183,9 @@ func TestPrefixEndsTable(t *testing.T) {
 		{"the first is of few keys", slices.Concat(pages[:20], names), 100_000, []string{pages[0]}},
 		{"one prefix, whose numbers grow", keys("key:name:%06d", 600), 100_000, []string{names[0]}},
 		{"no prefix", slices.Concat(keys("a%05d", 200), keys("b%05d", 200), keys("c%05d", 200)), 100_000, []string{"a00000"}},
+		{"a prefix that loses eight bytes", slices.Concat(keys("x/abcdefg/%03d", 300), keys("x/n%03d", 300)), 100_000, []string{"x/abcdefg/000", "x/n000"}},
+		{"a prefix that loses seven bytes", slices.Concat(keys("x/abcdef/%03d", 300), keys("x/n%03d", 300)), 100_000, []string{"x/abcdef/000"}},
+		{"a short prefix, and long ends", keys("key:%03[1]d:%09[1]d", 600), 100_000, []string{"key:000:000000000"}},
 		{"one table is asked for", slices.Concat(pages, names), 0, []string{pages[0]}},
 	} {
 		mem := memtable.New(1 << 20)
