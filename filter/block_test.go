@@ -115,6 +115,11 @@ func TestSplitUnitsRefuses(t *testing.T) {
 			return b
 		}()},
 		{"unit 0 behind the end", func() []byte { b := joined(1); trailer(b)[0] = 2; return b }()},
+		{"unit 0 later than it has to", func() []byte {
+			b := slices.Insert(joined(2), 1, make([]byte, 32)...)
+			trailer(b)[0] += 32
+			return b
+		}()},
 		{"unit 0 within the ends", func() []byte { b := joined(2); trailer(b)[0] = 7; return b }()},
 	} {
 		if units, err := SplitUnits(c.block); !errors.Is(err, ErrDamaged) {

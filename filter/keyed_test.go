@@ -194,6 +194,13 @@ func TestKeyedReader(t *testing.T) {
 				t.Fatalf("%s: %q is excluded by the first unit", k.Name(), b)
 			}
 		}
+		flipped := bytes.Clone(units[1])
+		flipped[100] ^= 4
+		for _, bad := range [][][]byte{nil, {units[0], flipped}} {
+			if _, err := r.Resize(bad); !errors.Is(err, ErrDamaged) {
+				t.Errorf("%s: resized to %d damaged units: %v", k.Name(), len(bad), err)
+			}
+		}
 		if other := unitsOf(t, k, keys); len(other) > 0 {
 			if _, err := r.Resize(other); err == nil {
 				t.Errorf("%s: resized to another filter's units", k.Name())

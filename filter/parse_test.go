@@ -40,6 +40,7 @@ func TestParse(t *testing.T) {
 		"", "()", "(10)", "bloom", "bloom()", "bloom(0.9)", "bloom(30.1)", "bloom(NaN)", "bloom(Inf)", "bloom(x)", "bloom(10,10)",
 		"bloom(10))", "bloom(10", "bloom(10)x", "Bloom(10)", "fuse(3)", "fuse(17)", "fuse(8.5)", "rocksdb-bloom(0)", "rocksdb-bloom(101)",
 		"rocksdb-bloom(9.5)", "none(1)", "cuckoo(8)",
+		"fuse()", "fuse(8,8)", "rocksdb-bloom()", "rocksdb-bloom(10,10)",
 		"ribbon(0.9)", "ribbon(20.1)", "ribbon(fpr=0.51)", "ribbon(fpr=9.5e-07)", "ribbon(fpr=NaN)", "ribbon(fpr=)", "ribbon(fpr=0.1x)", "ribbon(fpr=0.1,1)",
 	} {
 		if p, err := Parse(name); err == nil {

@@ -201,6 +201,14 @@ func TestRangeTrailer(t *testing.T) {
 			t.Errorf("%s: of all numbers it holds %v", c.desc, c.n == 0)
 		}
 	}
+	// A word more, or less, than the trailer asks for.
+	good := appendRange([]uint64{1, 40}, &rangeHash{universe: 64}, rangePolicy{bits: 4})
+	for _, b := range [][]byte{slices.Insert(slices.Clone(good), 0, make([]byte, 8)...), slices.Clone(good)[8:]} {
+		le.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli))
+		if _, err := Range(10, 0).Open(b); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%d bytes instead of %d: %v", len(b), len(good), err)
+		}
+	}
 	for n := range rangeTrailer {
 		if _, err := Range(10, 0).Open(make([]byte, n)); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%d bytes: %v", n, err)

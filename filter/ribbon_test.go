@@ -370,7 +370,7 @@ func TestRibbonResize(t *testing.T) {
 
 // resealRibbon puts the right checksum on unit i of a filter whose unit 0 is first.
 func resealRibbon(unit, first []byte, i int) []byte {
-	if len(unit) < ribbonTrailerSize || len(first) < ribbonTrailerSize {
+	if len(unit) < ribbonTrailerSize || i > 0 && len(first) < ribbonTrailerSize {
 		return unit
 	}
 	unit = bytes.Clone(unit)
