@@ -20,9 +20,14 @@ import (
 
 // instrument writes changed copies of the store's files and the overlay that
 // names them. same reports that an earlier run left identical ones.
-func instrument(root, work string, dirs []string, bounds bool) (mutants []mutant, same bool, err error) {
+func instrument(root, work string, o options) (mutants []mutant, same bool, err error) {
 	overlay := map[string]string{}
-	in := &instrumenter{fset: token.NewFileSet(), named: map[string]int{}, bounds: bounds}
+	in := &instrumenter{fset: token.NewFileSet(), named: map[string]int{}, bounds: o.bounds}
+	if o.constants {
+		if err := in.loadConstants(root, o.dirs); err != nil {
+			return nil, false, err
+		}
+	}
 	same = true
 	write := func(name string, b []byte) (path string, err error) {
 		path = filepath.Join(work, name)
@@ -32,7 +37,7 @@ func instrument(root, work string, dirs []string, bounds bool) (mutants []mutant
 		same = false
 		return path, os.WriteFile(path, b, 0o644)
 	}
-	for _, dir := range dirs {
+	for _, dir := range o.dirs {
 		pattern := filepath.Join(root, dir)
 		if in.dir = dir; strings.HasSuffix(dir, ".go") {
 			in.dir = filepath.Dir(dir)
@@ -58,7 +63,7 @@ func instrument(root, work string, dirs []string, bounds bool) (mutants []mutant
 			if err != nil {
 				return nil, false, err
 			}
-			changed, err := in.file(rel, src)
+			changed, err := in.file(path, rel, src)
 			if err != nil {
 				return nil, false, err
 			}
@@ -121,10 +126,16 @@ var (
 
 // On reports whether a mutant is on.
 func On(id int) bool {
-	if on == -1 && !seen[id].Swap(true) {
-		os.WriteFile(filepath.Join(os.Getenv("SIFT_MUTANT_REACHED"), strconv.Itoa(id)), nil, 0o644)
+	if on == -1 {
+		note(id)
 	}
 	return id == on
+}
+
+func note(id int) {
+	if !seen[id].Swap(true) {
+		os.WriteFile(filepath.Join(os.Getenv("SIFT_MUTANT_REACHED"), strconv.Itoa(id)), nil, 0o644)
+	}
 }
 
 // Skip calls fn unless the mutant is on.
@@ -161,6 +172,14 @@ func MinusOne[T number](id int, a T) T {
 	}
 	return a - 1
 }
+
+// Const returns changed when the mutant is on.
+func Const[T number](id int, changed, a T) T {
+	if On(id) {
+		return changed
+	}
+	return a
+}
 `
 
 type instrumenter struct {
@@ -169,6 +188,8 @@ type instrumenter struct {
 	dir     string // of the files at work
 	bounds  bool   // conditions and bounds are what is changed
 	named   map[string]int
+
+	constants *constants // if they are what is changed
 
 	src   []byte
 	rel   string
@@ -187,10 +208,15 @@ type edit struct {
 
 // file returns the changed source of a file, or nil if there is nothing to
 // change.
-func (in *instrumenter) file(rel string, src []byte) ([]byte, error) {
-	f, err := parser.ParseFile(in.fset, rel, src, parser.ParseComments)
-	if err != nil {
-		return nil, err
+func (in *instrumenter) file(path, rel string, src []byte) ([]byte, error) {
+	var f *ast.File
+	if in.constants != nil {
+		f = in.constants.files[path]
+	} else {
+		var err error
+		if f, err = parser.ParseFile(in.fset, rel, src, parser.ParseComments); err != nil {
+			return nil, err
+		}
 	}
 	in.src, in.rel, in.edits = src, rel, nil
 	ast.Inspect(f, in.visit)
@@ -224,14 +250,22 @@ func (in *instrumenter) add(kind string, n ast.Node, before, after string) {
 		name += " " + strconv.Itoa(in.named[name])
 	}
 	in.mutants = append(in.mutants, mutant{id, name, in.dir, kind, fmt.Sprintf("%s:%d", in.rel, p.Line), text})
+	in.wrap(id, n, before, after)
+}
+
+// wrap puts text before and after a node; %d is the number of its mutant.
+func (in *instrumenter) wrap(id int, n ast.Node, before, after string) {
 	number := func(s string) string { return strings.ReplaceAll(s, "%d", strconv.Itoa(id)) }
 	in.insert(n.Pos(), id, number(before))
 	in.insert(n.End(), -id, number(after))
 }
 
 func (in *instrumenter) visit(n ast.Node) bool {
-	if in.bounds {
+	switch {
+	case in.bounds:
 		return in.visitBounds(n)
+	case in.constants != nil:
+		return in.visitConstants(n)
 	}
 	switch n := n.(type) {
 	case *ast.FuncDecl:

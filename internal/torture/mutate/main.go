@@ -14,6 +14,13 @@
 //	                                                        i+1 to i, in boundDirs; the tests of these packages
 //	                                                        alone have to notice
 //	go run ./internal/torture/mutate -bounds -dirs sstable  only these packages, with commas, or files
+//	go run ./internal/torture/mutate -constants             changes integer constants instead, by 1 and by -1, in
+//	                                                        constantDirs; their tests have to notice
+//
+// With -constants, what changes is each constant that is declared, in all places that
+// depend on it and in all packages of -dirs, so that what is written and what is read stay
+// consistent; and each literal from 2 on in an expression. Durations and the elements of
+// array and slice literals (tables) stay, and so do the lengths of array types.
 //
 // When the store or its tests have changed since, the results in DIR are only
 // used to run first what caught a mutant last time.
@@ -42,20 +49,22 @@ var short = []string{
 }
 
 type options struct {
-	list     bool
-	bounds   bool
-	dirs     []string // of the packages to change
-	only     string
-	work     string
-	time     time.Duration
-	parallel int
-	quick    time.Duration
+	list      bool
+	bounds    bool
+	constants bool
+	dirs      []string // of the packages to change
+	only      string
+	work      string
+	time      time.Duration
+	parallel  int
+	quick     time.Duration
 }
 
 func main() {
 	var o options
 	flag.BoolVar(&o.list, "list", false, "list the mutants and stop")
 	flag.BoolVar(&o.bounds, "bounds", false, "change conditions and bounds instead: < to <=, && to ||, i+1 to i")
+	flag.BoolVar(&o.constants, "constants", false, "change integer constants instead, by 1 and by -1")
 	some := flag.String("dirs", "", "the packages to change, with commas; default: all that the mutants are meant for")
 	flag.StringVar(&o.only, "only", "", "the numbers of the mutants to run, with commas; default: all")
 	flag.StringVar(&o.work, "work", "", "a directory that keeps the binaries and the results, so that what was run is not run again")
@@ -68,6 +77,8 @@ func main() {
 		o.dirs = strings.Split(*some, ",")
 	case o.bounds:
 		o.dirs = boundDirs
+	case o.constants:
+		o.dirs = constantDirs
 	default:
 		o.dirs = dirs
 	}
@@ -82,12 +93,12 @@ type mutant struct {
 	id   int
 	name string // file, function and text, the same when lines have moved
 	dir  string // of its package, as in dirs
-	kind string // "sync", "check", "wake", "bound" or "logic"
+	kind string // "sync", "check", "wake", "bound", "logic", "plus1" or "minus1"
 	at   string // file and line
 	text string
 }
 
-func (m mutant) String() string { return fmt.Sprintf("%4d %-5s %-28s %s", m.id, m.kind, m.at, m.text) }
+func (m mutant) String() string { return fmt.Sprintf("%4d %-6s %-28s %s", m.id, m.kind, m.at, m.text) }
 
 func run(o options) error {
 	root, err := moduleRoot()
@@ -103,7 +114,7 @@ func run(o options) error {
 	} else if err := os.MkdirAll(work, 0o755); err != nil {
 		return err
 	}
-	mutants, same, err := instrument(root, work, o.dirs, o.bounds)
+	mutants, same, err := instrument(root, work, o)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ type result struct {
 // or, if same, takes over what an earlier run has left of that and of results.
 func newRunner(root, work string, same bool, o options) (*runner, error) {
 	r := &runner{root: root, work: work, dirs: o.dirs, short: short, parallel: max(o.parallel, 1), quick: o.quick, results: map[int]result{}, earlier: map[string]string{}}
-	if o.bounds {
+	if o.bounds || o.constants {
 		r.short = nil
 	}
 	state := filepath.Join(work, "suites.json")
@@ -313,8 +313,8 @@ func (r *runner) report(mutants []mutant) error {
 			caught[x.suite()]++
 		}
 	}
-	fmt.Printf("%d mutants: %d syncs, %d checks, %d wakeups, %d bounds and %d conditions caught, %d survived, %d of those never reached; %d left to run\n",
-		len(mutants), caught["sync"], caught["check"], caught["wake"], caught["bound"], caught["logic"], len(survivors), unreached, left)
+	fmt.Printf("%d mutants: %d syncs, %d checks, %d wakeups, %d bounds, %d conditions and %d constants caught, %d survived, %d of those never reached; %d left to run\n",
+		len(mutants), caught["sync"], caught["check"], caught["wake"], caught["bound"], caught["logic"], caught["plus1"]+caught["minus1"], len(survivors), unreached, left)
 	for _, s := range r.suites {
 		if caught[s.Name] > 0 {
 			fmt.Printf("  %-40s %4d\n", s.Name, caught[s.Name])
