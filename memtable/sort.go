@@ -147,7 +147,8 @@ func (m *Memtable) insertRun(newest uint64) {
 	run := l.appendRun(*buf, uint32(newest))
 	l.sortRun(run, (*buf)[len(run):2*len(run)])
 	s := atHead()
-	var turn base.Turn
+	turn := base.BeginTurns()
+	defer turn.End()
 	for i, e := range run {
 		if i%yieldEvery == 0 && m.pending.waiting.Load() == 0 {
 			turn.Yield()

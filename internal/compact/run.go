@@ -96,8 +96,9 @@ func (r *runner) run(ctx context.Context) error {
 		have  bool
 		band  int  // the previous entry's stripe
 		split bool // start a new table at the next entry that is kept
-		turn  base.Turn
 	)
+	turn := base.BeginTurns()
+	defer turn.End()
 	for ok := in.First(); ok; ok = in.Next() {
 		if r.stats.EntriesIn%yieldEvery == 0 {
 			if ctx.Err() != nil {
