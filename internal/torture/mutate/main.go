@@ -16,6 +16,9 @@
 //	go run ./internal/torture/mutate -bounds -dirs sstable  only these packages, with commas, or files
 //	go run ./internal/torture/mutate -constants             changes integer constants instead, by 1 and by -1, in
 //	                                                        constantDirs; their tests have to notice
+//	go run ./internal/torture/mutate -quick 2s -limit 10s   no slow tests, and little patience
+//
+// Tests that are quick share a process. If that fails, each is run by itself.
 //
 // With -constants, what changes is each constant that is declared, in all places that
 // depend on it and in all packages of -dirs, so that what is written and what is read stay
@@ -58,6 +61,7 @@ type options struct {
 	time      time.Duration
 	parallel  int
 	quick     time.Duration
+	limit     time.Duration
 }
 
 func main() {
@@ -71,6 +75,7 @@ func main() {
 	flag.DurationVar(&o.time, "for", 0, "begin no mutant after this time; 0: no end")
 	flag.IntVar(&o.parallel, "parallel", 2, "how many mutants run at a time")
 	flag.DurationVar(&o.quick, "quick", 0, "leave out tests that take longer; 0: none")
+	flag.DurationVar(&o.limit, "limit", time.Minute, "what tests with a mutant may take, and eight times what they take without")
 	flag.Parse()
 	switch {
 	case *some != "":

@@ -40,6 +40,7 @@ type runner struct {
 	until      time.Time     // begin none after it; zero: no end
 	parallel   int           // how many run at a time
 	quick      time.Duration // leave out tests that take longer; 0: none
+	limit      time.Duration // what a run may take beyond eight times what it takes without a mutant
 
 	mu      sync.Mutex
 	results map[int]result
@@ -58,7 +59,7 @@ type result struct {
 // newRunner builds the test binaries and runs each suite once without a mutant,
 // or, if same, takes over what an earlier run has left of that and of results.
 func newRunner(root, work string, same bool, o options) (*runner, error) {
-	r := &runner{root: root, work: work, dirs: o.dirs, short: short, parallel: max(o.parallel, 1), quick: o.quick, results: map[int]result{}, earlier: map[string]string{}}
+	r := &runner{root: root, work: work, dirs: o.dirs, short: short, parallel: max(o.parallel, 1), quick: o.quick, limit: o.limit, results: map[int]result{}, earlier: map[string]string{}}
 	if o.bounds || o.constants {
 		r.short = nil
 	}
@@ -206,8 +207,12 @@ func (r *runner) findReached(s *suite) error {
 	if err := os.Chmod(mark, 0o777); err != nil { // tests may do things as another user
 		return err
 	}
-	start := time.Now()
-	if out, err := r.test(s, -1, mark); err != nil {
+	out, took, err := r.test(s, -1, mark)
+	if err == errLimit && r.quick > 0 {
+		fmt.Printf("%s is not quick and is left out\n", s.Name)
+		return os.RemoveAll(mark)
+	}
+	if err != nil {
 		if r.short != nil {
 			return fmt.Errorf("%s fails without any mutant: %w\n%s", s.Name, err, out)
 		}
@@ -215,7 +220,7 @@ func (r *runner) findReached(s *suite) error {
 		fmt.Printf("%s fails without any mutant and is left out: %v\n", s.Name, err)
 		return os.RemoveAll(mark)
 	}
-	s.Took = time.Since(start)
+	s.Took = took
 	marks, err := os.ReadDir(mark)
 	if err != nil {
 		return err
@@ -236,22 +241,48 @@ func (r *runner) findReached(s *suite) error {
 const spareCPU = 5
 
 // test runs a suite with a mutant switched on, 0 for none and -1 to note those
-// whose place is reached.
-func (r *runner) test(s *suite, id int, mark string) ([]byte, error) {
-	timeout := time.Hour
-	if s.Took > 0 {
-		timeout = 5*time.Minute + 8*s.Took
-	}
+// whose place is reached. It returns what the tests print and how long they take.
+func (r *runner) test(s *suite, id int, mark string) ([]byte, time.Duration, error) {
 	// A mutant may loop for ever, or allocate without bound.
 	limits := `ulimit -v 8000000; exec "$@"`
 	if s.Took > 0 {
 		limits = fmt.Sprintf("ulimit -t %d; ", int(10*s.Took/time.Second)+spareCPU) + limits
 	}
-	cmd := exec.Command("bash", "-c", limits, "bash", r.bin(s.Pkg), "-test.failfast", "-test.timeout", timeout.String(), "-test.run", s.Test)
+	cmd := exec.Command("bash", "-c", limits, "bash", r.bin(s.Pkg), "-test.failfast", "-test.timeout=1h", "-test.run", s.Test)
 	cmd.Dir = filepath.Join(r.root, s.Pkg)
 	cmd.Env = append(os.Environ(), "SIFT_MUTANT="+strconv.Itoa(id), "SIFT_MUTANT_REACHED="+mark, "GOMAXPROCS=1", "GOTRACEBACK=single")
-	return cmd.CombinedOutput()
+	cmd.WaitDelay = time.Second // a process that a test has left behind may hold on to the output
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	start := time.Now()
+	if err := cmd.Start(); err != nil {
+		return nil, 0, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	limit := r.limit + 8*s.Took
+	switch {
+	case s.Took == 0 && r.quick > 0:
+		limit = 4 * r.quick
+	case s.Took == 0:
+		limit = time.Hour
+	}
+	// Ticks are counted, so that the time for which all of this is stopped does not count.
+	for ticks := range limit / tick {
+		select {
+		case err := <-done:
+			return out.Bytes(), min(time.Since(start), (ticks+1)*tick), err
+		case <-time.After(tick):
+		}
+	}
+	cmd.Process.Kill()
+	<-done
+	return out.Bytes(), limit, errLimit
 }
+
+const tick = 50 * time.Millisecond
+
+var errLimit = errors.New("the time limit")
 
 // all runs the mutants, r.parallel at a time, and reports.
 func (r *runner) all(mutants []mutant) error {
@@ -355,23 +386,57 @@ func (r *runner) try(m mutant) result {
 		}
 		return s.Took
 	}
-	order := slices.Clone(r.suites)
-	slices.SortStableFunc(order, func(a, b *suite) int { return cmp.Compare(took(a), took(b)) })
-	for _, s := range order {
+	var order []*suite
+	for _, s := range r.suites {
 		quick := s.Pkg == "." && s.Took < 3*time.Second
-		if r.quick > 0 && s.Took > r.quick {
-			continue
-		}
-		if !s.Reached[m.id] || s.Own && s.Pkg != m.dir && !quick {
-			continue
-		}
-		x.Reached = true
-		if out, err := r.test(s, m.id, ""); err != nil {
-			x.By = catcher(s.Name, out, err)
-			return x
+		if s.Reached[m.id] && (r.quick == 0 || s.Took <= r.quick) && (!s.Own || s.Pkg == m.dir || quick) {
+			order = append(order, s)
 		}
 	}
+	x.Reached = len(order) > 0
+	slices.SortStableFunc(order, func(a, b *suite) int { return cmp.Compare(took(a), took(b)) })
+	for len(order) > 0 {
+		var n int
+		for n = batch(order); n > 1 && r.passes(order[:n], m.id); n = batch(order) {
+			if order = order[n:]; len(order) == 0 {
+				return x
+			}
+		}
+		// One of them fails, or disturbs another: each by itself.
+		for _, s := range order[:n] {
+			if out, _, err := r.test(s, m.id, ""); err != nil {
+				x.By = catcher(s.Name, out, err)
+				return x
+			}
+		}
+		order = order[n:]
+	}
 	return x
+}
+
+// batch returns how many of the first suites are quick enough to share a process.
+func batch(order []*suite) int {
+	took, n := time.Duration(0), 0
+	for _, s := range order {
+		if took += s.Took; n > 0 && (took > 3*time.Second || s.Pkg != order[0].Pkg) {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// passes reports whether suites of one package succeed in one process, with a mutant.
+func (r *runner) passes(some []*suite, id int) bool {
+	all := &suite{Pkg: some[0].Pkg}
+	var tests []string
+	for _, s := range some {
+		all.Took += s.Took
+		tests = append(tests, s.Test)
+	}
+	all.Test = strings.Join(tests, "|")
+	_, _, err := r.test(all, id, "")
+	return err == nil
 }
 
 // catcher says in a few words how a test failed.
