@@ -108,9 +108,10 @@ func TestDecodeEditRefuses(t *testing.T) {
 			t.Errorf("%s: %v", tc.desc, err)
 		}
 	}
-	// The largest number is in range.
+	// The largest number is in range, and so is the deepest level.
 	for _, text := range []string{
 		"03 ff ff ff ff ff ff ff ff 3f",
+		"06 ff ff 03 01",
 		"07 00 ff ff ff ff ff ff ff ff 3f 01 09 61 01 00 00 00 00 00 00 00 09 61 01 00 00 00 00 00 00 00",
 	} {
 		if _, err := DecodeEdit(unhex(t, text)); err != nil {
