@@ -359,16 +359,24 @@ func (r *Reader) LoadRangeBits(bitsPerKey int) error {
 	return next.err
 }
 
+// rangeMeta returns the metaindex entry of the range filter.
+func (r *Reader) rangeMeta() (m MetaBlock, ok bool) {
+	i := slices.IndexFunc(r.meta, func(m MetaBlock) bool { return strings.HasPrefix(m.Name, rangePrefix) })
+	if i < 0 {
+		return MetaBlock{}, false
+	}
+	return r.meta[i], true
+}
+
 // loadRange reads the range filter.
 func (r *Reader) loadRange(h *heldRange) error {
 	if r.props == nil || r.props.RangeSplit == "" {
 		return nil
 	}
-	i := slices.IndexFunc(r.meta, func(m MetaBlock) bool { return strings.HasPrefix(m.Name, rangePrefix) })
-	if i < 0 {
+	m, ok := r.rangeMeta()
+	if !ok {
 		return nil
 	}
-	m := r.meta[i]
 	policy := slices.IndexFunc(r.rangePolicies, func(p filter.RangePolicy) bool { return rangePrefix+p.Family() == m.Name })
 	if policy < 0 {
 		return r.unknownFilter(strings.TrimPrefix(m.Name, rangePrefix), filter.ErrUnknownFamily)

@@ -55,7 +55,8 @@ type verifier struct {
 	ranges   heldRange
 	after    []byte // scratch: the end of the probed range
 	excluded uint64
-	first    []byte // the first key or prefix that the filter excludes
+	first    []byte // the first key or prefix that a filter excludes
+	firstAt  Handle // that filter's location
 }
 
 // meta checks the blocks other than data and filter.
@@ -230,20 +231,22 @@ func (v *verifier) ask(key []byte) {
 	if v.filter == nil || v.filter.MayContain(filter.NewKey(key)) {
 		return
 	}
-	v.exclude(key)
+	v.exclude(key, v.filterAt)
 }
 
 // askRange probes the range filter for the range that holds only the key.
 func (v *verifier) askRange(key []byte) {
 	v.after = append(append(v.after[:0], key...), 0)
 	if !v.ranges.mayContain(key, v.after) {
-		v.exclude(key)
+		m, _ := v.r.rangeMeta()
+		v.exclude(key, m.Handle)
 	}
 }
 
-func (v *verifier) exclude(key []byte) {
+// exclude notes a key that the filter at a place excludes.
+func (v *verifier) exclude(key []byte, at Handle) {
 	if v.excluded++; v.excluded == 1 {
-		v.first = bytes.Clone(key)
+		v.first, v.firstAt = bytes.Clone(key), at
 	}
 }
 
@@ -252,7 +255,7 @@ func (v *verifier) filterVerdict() {
 	if v.excluded == 0 {
 		return
 	}
-	v.report(v.r.corrupt(v.filterAt, "filter block", fmt.Errorf("it excludes %d of %d keys, the first is %q", v.excluded, v.seen.NumKeys, v.first)))
+	v.report(v.r.corrupt(v.firstAt, "filter block", fmt.Errorf("it excludes %d of %d keys, the first is %q", v.excluded, v.seen.NumKeys, v.first)))
 }
 
 // properties compares the counts with the properties. Engines do not all count alike, so of

@@ -1,0 +1,115 @@
+package sstable
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/base"
+)
+
+// lyingRange makes range filters over keys that were not added.
+type lyingRange struct{ filter.RangePolicy }
+
+func (p lyingRange) NewWriter() filter.RangeWriter {
+	return lyingRangeWriter{p.RangePolicy.NewWriter()}
+}
+
+type lyingRangeWriter struct{ filter.RangeWriter }
+
+func (w lyingRangeWriter) Add(prefix []byte, x uint64) { w.RangeWriter.Add(prefix, ^x) }
+
+// TestVerifyFindsDamagedRanges: Verify says where a range filter is that is damaged, another
+// table's, or over other keys.
+func TestVerifyFindsDamagedRanges(t *testing.T) {
+	for _, c := range []struct {
+		desc   string
+		lie    bool
+		change func(data []byte, r *Reader, at Handle)
+		ok     bool
+	}{
+		{desc: "whole", ok: true},
+		{desc: "over other keys", lie: true},
+		{desc: "a wrong checksum", change: func(data []byte, _ *Reader, at Handle) { data[at.Offset] ^= 1 }},
+		{desc: "another table's", change: func(data []byte, _ *Reader, at Handle) {
+			alter(data, at, func(b []byte) { b[0] ^= 1 })
+		}},
+		{desc: "one that makes no sense", change: func(data []byte, r *Reader, at Handle) {
+			alter(data, at, func(b []byte) {
+				b[0] ^= 1
+				r.props.rangeCRC = base.Checksum(b, []byte{typePlain})
+			})
+		}},
+		{desc: "of an unknown family", ok: true, change: func(_ []byte, r *Reader, _ Handle) { r.rangePolicies = nil }},
+	} {
+		policy := filter.Range(14, 0)
+		if c.lie {
+			policy = lyingRange{policy}
+		}
+		data, _ := buildTable(t, numbered(100), &WriterOptions{Range: policy, DisableCompression: true})
+		r := openTable(t, data, &ReaderOptions{MaxFilterUnits: -1})
+		m, ok := r.rangeMeta()
+		if !ok {
+			t.Fatal("no range filter")
+		}
+		if c.change != nil {
+			c.change(data, r, m.Handle)
+		}
+		var found error
+		if err := r.Verify(t.Context(), func(err error) { found = errors.Join(found, err) }); err != nil {
+			t.Fatal(err)
+		}
+		var ce *base.CorruptionError
+		if c.ok != (found == nil) || found != nil && (!errors.As(found, &ce) || ce.Offset != int64(m.Handle.Offset)) {
+			t.Errorf("%s, at %d: %v", c.desc, m.Handle.Offset, found)
+		}
+	}
+}
+
+// TestShortKeys: a key without a trailer, in a block with the right checksum, is damage to
+// every walk that comes to it, and no lookup gives a wrong answer.
+func TestShortKeys(t *testing.T) {
+	for short := range 6 {
+		for interval := 1; interval <= 3; interval++ {
+			w := blockWriter{interval: interval}
+			for i := range 6 {
+				k := base.AppendInternalKey(nil, fmt.Appendf(nil, "k%d", i), 1, KindSet)
+				if i == short {
+					k = k[:5]
+				}
+				w.add(k, w.shared(k), fmt.Appendf(nil, "v%d", i))
+			}
+			end := base.AppendInternalKey(nil, []byte("l"), 1, KindSet)
+			data := handmadeTable(bytes.Clone(w.finish()), end)
+			damaged := func(what string, err error) {
+				t.Helper()
+				if ce := (*base.CorruptionError)(nil); !errors.As(err, &ce) || ce.Offset != 0 {
+					t.Errorf("key %d short, interval %d: %s: %v", short, interval, what, err)
+				}
+			}
+			var found error
+			if err := openTable(t, data, nil).Verify(t.Context(), func(err error) { found = err }); err != nil {
+				t.Fatal(err)
+			}
+			damaged("Verify", found)
+			it := openTable(t, data, nil).NewIter(nil)
+			for ok := it.First(); ok; ok = it.Next() {
+			}
+			damaged("forwards", it.Err())
+			for ok := it.Last(); ok; ok = it.Prev() {
+			}
+			damaged("backwards", it.Err())
+			if err := it.Close(); err != nil && !errors.Is(err, base.ErrCorruption) {
+				t.Error(err)
+			}
+			for i := range 6 {
+				v, _, _, ok, err := openTable(t, data, nil).Get(fmt.Appendf(nil, "k%d", i), 1)
+				if err == nil && (!ok || string(v) != fmt.Sprintf("v%d", i)) {
+					t.Errorf("key %d short, interval %d: Get of key %d: %q, %t", short, interval, i, v, ok)
+				}
+			}
+		}
+	}
+}
