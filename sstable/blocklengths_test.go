@@ -1,0 +1,50 @@
+package sstable
+
+import (
+	"encoding/binary"
+	"testing"
+)
+
+// TestEntryLengths decodes entries with lengths of one, two and three bytes, in all
+// combinations, which end with their block or lack its last byte.
+func TestEntryLengths(t *testing.T) {
+	lengths := []int{0, 1, 127, 128, 129, 255, 256, 16383, 16384, 16385}
+	for _, shared := range lengths {
+		for _, key := range lengths {
+			for _, value := range lengths {
+				var head []byte
+				for _, n := range []int{shared, key, value} {
+					head = binary.AppendUvarint(head, uint64(n))
+				}
+				data := append(head, make([]byte, key+value)...)
+				b := block{data: data, entries: len(data)}
+				want := entry{shared: shared, key: len(head), value: len(head) + key, end: len(data)}
+				if e, ok := b.decode(0); !ok || e != want {
+					t.Errorf("%d, %d, %d: %+v, %v, want %+v", shared, key, value, e, ok, want)
+				}
+				if key+value == 0 {
+					continue
+				}
+				b = block{data: data[:len(data)-1], entries: len(data) - 1}
+				if e, ok := b.decode(0); ok {
+					t.Errorf("%d, %d, %d, a byte short: %+v", shared, key, value, e)
+				}
+			}
+		}
+	}
+}
+
+// TestMoreRestartsThanBytes: a block of only restart offsets has as many as fit, and no more.
+func TestMoreRestartsThanBytes(t *testing.T) {
+	for words := 2; words < 6; words++ {
+		for n := range 8 {
+			data := make([]byte, 4*words)
+			binary.LittleEndian.PutUint32(data[len(data)-4:], uint32(n))
+			// All offsets are 0: only one is in order.
+			var b block
+			if err := b.init(data); (err == nil) != (n == 1) {
+				t.Errorf("%d restarts in %d bytes: %v", n, len(data), err)
+			}
+		}
+	}
+}
