@@ -137,7 +137,7 @@ func TestBrowsePages(t *testing.T) {
 		want   []string
 		absent string
 	}{
-		{page: "", want: []string{"<h1>Overview</h1>", "1,209", "tombstones"}},
+		{page: "", want: []string{"<h1>Overview</h1>", "1,209", "tombstones", " in 1 log."}},
 		{page: "keys?prefix=key&from=key000100", want: []string{"<code>key000100</code>", "<code>value 149</code>", `rel="next"`, `rel="prev"`, `value="key000100"`}, absent: "key000150</code>"},
 		{page: "keys?prefix=key&before=key000100", want: []string{"<code>key000099</code>", "<code>key000050</code>"}, absent: "<code>key000100</code>"},
 		{page: "keys?prefix=key&from=key001180", want: []string{"<code>key001199</code>"}, absent: `rel="next"`},

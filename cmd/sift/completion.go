@@ -44,7 +44,11 @@ complete -o default -F _sift sift
 }
 compdef _sift sift
 `,
-	"fish": `complete -c sift -a '(sift complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
+	"fish": `function __sift_next
+	sift complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null
+end
+complete -c sift -f -a '(__sift_next)'
+complete -c sift -F -n 'test -z "$(__sift_next)"'
 `,
 }
 
@@ -71,7 +75,7 @@ func (c *completeCmd) Run(e *env, k *kong.Kong) error {
 }
 
 // completions returns the words that the last word may become: verbs, flags, or values of
-// flags.
+// flags and arguments.
 func completions(node *kong.Node, words []string) (next []string) {
 	last := ""
 	if len(words) > 0 {
@@ -79,6 +83,7 @@ func completions(node *kong.Node, words []string) (next []string) {
 		words = words[:len(words)-1]
 	}
 	var value *kong.Flag // the flag whose value comes next
+	args := 0            // how many arguments there are
 	for _, word := range words {
 		switch {
 		case value != nil:
@@ -92,6 +97,8 @@ func completions(node *kong.Node, words []string) (next []string) {
 		default:
 			if child := childNamed(node, word); child != nil {
 				node = child
+			} else {
+				args++
 			}
 		}
 	}
@@ -115,6 +122,11 @@ func completions(node *kong.Node, words []string) (next []string) {
 		for _, child := range node.Children {
 			if !child.Hidden {
 				add(child.Name)
+			}
+		}
+		if len(node.Positional) > args {
+			for _, v := range node.Positional[args].EnumSlice() {
+				add(v)
 			}
 		}
 	}

@@ -64,8 +64,13 @@ func TestFilterLive(t *testing.T) {
 					t.Errorf("inspect does not tell the %s: %s", want, out)
 				}
 			}
-			if kind, _, _ := strings.Cut(tc.filter, "("); !strings.Contains(out, kind) {
+			kind, _, _ := strings.Cut(tc.filter, "(")
+			if !strings.Contains(out, kind) {
 				t.Errorf("inspect: %s", out)
+			}
+			object := decode(t, mustSift(t, "", "filter", "live", "inspect", "--json", file("c")))
+			if name := object["kind"].(string); !strings.HasPrefix(name, kind) || object["bytes"].(float64) < 1 || object["fpr"] == nil || object["count"] == nil {
+				t.Errorf("inspect --json: %v", object)
 			}
 		})
 	}

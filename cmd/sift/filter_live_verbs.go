@@ -168,6 +168,7 @@ func (c *liveQueryCmd) Run(e *env) error {
 }
 
 type liveInspectCmd struct {
+	asJSON
 	liveLimit
 	File string `arg:"" help:"The filter."`
 }
@@ -186,17 +187,33 @@ func (c *liveInspectCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	if c.JSON {
+		return e.writeJSON(inspected(f, elements))
+	}
 	t := columns{left: map[int]bool{1: true}}
 	t.add("kind", kindOfFilter(f))
 	t.add("elements", elements)
 	for _, row := range details(f) {
-		t.add(row[0], row[1])
+		t.add(row.label, row.text)
 	}
 	t.add("memory", size(f.MemoryBytes()))
 	t.add("fill", fmt.Sprintf("%.1f %%", 100*f.FillRatio()))
 	t.add("count", approxCount(f))
 	t.add("FPR now", rate(f.FPR()))
 	return t.write(e.out)
+}
+
+// inspected describes a filter as JSON.
+func inspected(f lineFilter, elements string) map[string]any {
+	n := f.ApproxCount()
+	object := map[string]any{
+		"kind": kindOfFilter(f), "elements": elements, "bytes": f.MemoryBytes(), "fill": f.FillRatio(),
+		"count": ifKnown(n, n != math.MaxUint64), "fpr": ifNumber(f.FPR()),
+	}
+	for _, row := range details(f) {
+		object[row.key] = row.value
+	}
+	return object
 }
 
 // approxCount writes a filter's estimate; a full filter has none.
@@ -227,34 +244,44 @@ func openAny(path string, o liveLimit) (f lineFilter, what string, err error) {
 	return nil, "", err
 }
 
-// details returns the parameters that are specific to a filter's kind.
-func details(f any) (rows [][2]string) {
+// detail is a parameter or a counter that only some kinds of filters have.
+type detail struct {
+	label, key string // in text, and in JSON
+	value      any
+	text       string
+}
+
+// details returns what is specific to a filter's kind.
+func details(f any) (rows []detail) {
+	add := func(label, key string, value any, text string) {
+		rows = append(rows, detail{label, key, value, text})
+	}
 	if f, ok := f.(interface{ Scheme() live.Scheme }); ok {
-		rows = append(rows, [2]string{"scheme", f.Scheme().String()})
+		add("scheme", "scheme", f.Scheme().String(), f.Scheme().String())
 	}
 	if f, ok := f.(interface{ Bits() uint64 }); ok {
-		rows = append(rows, [2]string{"bits", count(f.Bits())})
+		add("bits", "bits", f.Bits(), count(f.Bits()))
 	}
 	if f, ok := f.(interface{ Hashes() int }); ok {
-		rows = append(rows, [2]string{"hashes", count(f.Hashes())})
+		add("hashes", "hashes", f.Hashes(), count(f.Hashes()))
 	}
 	if f, ok := f.(interface{ FingerprintBits() int }); ok {
-		rows = append(rows, [2]string{"fingerprint", amount(f.FingerprintBits(), "bit")})
+		add("fingerprint", "fingerprintBits", f.FingerprintBits(), amount(f.FingerprintBits(), "bit"))
 	}
 	if f, ok := f.(interface{ Capacity() uint64 }); ok {
-		rows = append(rows, [2]string{"slots", count(f.Capacity())})
+		add("slots", "slots", f.Capacity(), count(f.Capacity()))
 	}
 	if f, ok := f.(interface{ Links() int }); ok {
-		rows = append(rows, [2]string{"links", count(f.Links())})
+		add("links", "links", f.Links(), count(f.Links()))
 	}
 	if f, ok := f.(interface{ Len() int }); ok {
-		rows = append(rows, [2]string{"shards", count(f.Len())})
+		add("shards", "shards", f.Len(), count(f.Len()))
 	}
 	if f, ok := f.(interface{ Seen() uint64 }); ok {
-		rows = append(rows, [2]string{"seen", count(f.Seen())})
+		add("seen", "seen", f.Seen(), count(f.Seen()))
 	}
 	if f, ok := f.(interface{ Dropped() uint64 }); ok {
-		rows = append(rows, [2]string{"dropped", count(f.Dropped())})
+		add("dropped", "dropped", f.Dropped(), count(f.Dropped()))
 	}
 	return rows
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -91,11 +92,11 @@ func writeSizesJSON(e *env, sizes []filter.Size) error {
 	for _, s := range sizes {
 		err := e.writeJSON(struct {
 			Filter     string  `json:"filter"`
-			Bytes      float64 `json:"bytes"`
+			Bytes      uint64  `json:"bytes"`
 			BitsPerKey float64 `json:"bitsPerKey"`
 			FPR        float64 `json:"fpr"`
 			Reached    bool    `json:"reached"`
-		}{s.Name, s.Bytes, s.BitsPerKey, s.FPR, s.Reached})
+		}{s.Name, uint64(math.Ceil(s.Bytes)), s.BitsPerKey, s.FPR, s.Reached})
 		if err != nil {
 			return err
 		}

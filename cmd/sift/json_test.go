@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,7 +59,7 @@ func TestJSON(t *testing.T) {
 		t.Errorf("filter plan %v", p)
 	}
 	for line := range strings.Lines(mustSift(t, "", "filter", "size", "--json", "--keys", "1e6")) {
-		if s := decode(t, line); s["bitsPerKey"].(float64) < 6.6 {
+		if s := decode(t, line); s["bitsPerKey"].(float64) < 6.6 || s["bytes"].(float64) != math.Trunc(s["bytes"].(float64)) {
 			t.Errorf("size %v", s)
 		}
 	}
@@ -183,7 +184,9 @@ func TestCompletion(t *testing.T) {
 		"scan --prefix x --rev":     "--reverse\n",
 		"dump --as t":               "table\n",
 		"dump --as log --en":        "--entries\n",
-		"completion ":               "",
+		"completion ":               "bash\nzsh\nfish\n",
+		"completion f":              "fish\n",
+		"completion fish ":          "",
 		"sh":                        "shell\n",
 		"br":                        "browse\n",
 		"browse --ad":               "--addr\n",

@@ -133,7 +133,9 @@ func usageError(err error) error {
 			name = node.FullPath()
 		}
 	}
-	return fmt.Errorf("%w\nRun \"%s --help\" for what it takes", err, name)
+	// The parser's name for a missing value.
+	text := strings.ReplaceAll(err.Error(), ` but got "EOL" (<EOL>)`, ", got none")
+	return fmt.Errorf("%s\nRun \"%s --help\" for what it takes", text, name)
 }
 
 // usage marks an error as a mistake on the command line.

@@ -28,11 +28,12 @@ func (shellCmd) Help() string {
 
 Words with blanks stand in single or double quotes. On a terminal the arrow keys edit the line and
 recall earlier ones of this session, and Tab completes verbs, flags and keys. Ctrl-C interrupts a
-verb; "exit" or Ctrl-D ends the shell. Each verb opens the database and closes it again, so that other
-processes can use it in between. Verbs cannot read standard input: put needs its value as an argument.
+verb; at the prompt it ends the shell, as "exit" and Ctrl-D do. Each verb opens the database and
+closes it again, so that other processes can use it in between. Verbs cannot read standard input:
+put needs its value as an argument.
 
-If standard input is not a terminal, its lines are a script. It ends at the first line that fails,
-or is wrong; a key that is not there does not end it. The exit status is the highest of the lines'.
+If standard input is not a terminal, its lines are a script. It ends at the first line that fails
+or is wrong; a missing key does not end it. The exit status is the highest of all lines.
 
 Examples:
 
@@ -186,7 +187,7 @@ func (s *shell) verb(words []string) (node *kong.Node, n int) {
 type noInput struct{}
 
 func (noInput) Read([]byte) (int, error) {
-	return 0, errors.New("the shell gives its verbs no standard input")
+	return 0, usage(errors.New("verbs of the shell have no standard input"))
 }
 
 // exitError ends a verb with an exit status; what is wrong has been reported.
