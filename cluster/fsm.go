@@ -210,8 +210,8 @@ func (f *FSM) carryOut(db *sift.DB, log *raft.Log) (reply any, cmdErr, err error
 	return reply, nil, tx.Commit()
 }
 
-// StoreConfiguration is raft.ConfigurationStore: entries other than commands count as applied,
-// too.
+// StoreConfiguration implements raft.ConfigurationStore. Raft calls it for entries that change the
+// configuration: they count as applied, too.
 func (f *FSM) StoreConfiguration(index uint64, _ raft.Configuration) { f.advance(index, 0) }
 
 // advance records that the log is applied up to seen, and the last command.

@@ -50,8 +50,7 @@ const muxHeaderTime = 10 * time.Second
 const muxPool = 2
 
 // ListenMux listens at an address. Other nodes know it by that address, or by advertise if that is
-// not "". With t it encrypts and authenticates as ListenTLS does; without t it does neither, like
-// ListenTCP.
+// not "". Without t, connections are neither encrypted nor authenticated.
 func ListenMux(address, advertise string, t *TLS) (*Mux, error) {
 	m := &Mux{done: make(chan struct{}), groups: map[uint32]*muxLayer{}}
 	m.SetCluster(ClusterID{})
