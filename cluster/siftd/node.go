@@ -362,11 +362,11 @@ func (c Config) resolve() (Config, error) {
 		return c, errors.New("siftd: Dir, Addr and RaftAddr are needed")
 	}
 	if c.Peers == nil && !isLoopback(c.RaftAddr) {
-		return c, fmt.Errorf("siftd: others can reach %s, which requires TLS between nodes", c.RaftAddr)
+		return c, fmt.Errorf("siftd: %s is not a loopback address and requires TLS between nodes", c.RaftAddr)
 	}
 	for _, addr := range []string{c.Addr, c.HTTPAddr} {
 		if addr != "" && c.Password == "" && !isLoopback(addr) {
-			return c, fmt.Errorf("siftd: others can reach %s, which requires a password", addr)
+			return c, fmt.Errorf("siftd: %s is not a loopback address and requires a password", addr)
 		}
 	}
 	if c.Shape.Groups == 0 {

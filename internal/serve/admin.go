@@ -33,7 +33,7 @@ func (s *Server) password() string { return *s.requirePass.Load() }
 func (s *Server) setPassword(password string) string {
 	for _, addr := range []string{s.cfg.Addr, s.cfg.HTTPAddr} {
 		if local, err := isLoopback(addr); password == "" && addr != "" && (err != nil || !local) {
-			return "others can reach the server, which requires a password"
+			return "a server on an address that is not loopback requires a password"
 		}
 	}
 	s.requirePass.Store(&password)

@@ -161,7 +161,7 @@ func (c Config) resolve() (Config, error) {
 		if local, err := isLoopback(addr); err != nil {
 			return c, fmt.Errorf("serve: %w", err)
 		} else if !local {
-			return c, fmt.Errorf("serve: listening on %s, which others can reach, requires a password", addr)
+			return c, fmt.Errorf("serve: %s is not a loopback address and requires a password", addr)
 		}
 	}
 	return c, nil

@@ -32,6 +32,6 @@ func testConfigPassword(t *testing.T) {
 		t.Errorf("without a password: %v", got)
 	}
 	if wrong := (&Server{cfg: Config{Addr: "0.0.0.0:1"}}).setPassword(""); wrong == "" {
-		t.Error("others can reach a server without a password")
+		t.Error("a server on an address that is not loopback has no password")
 	}
 }
