@@ -12,11 +12,12 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// RunRange reports to t all that p does against the contract of filter.RangePolicy. It
-// builds filters over numbers of several shapes and asks for ranges with keys, which must
-// not be excluded, and for ranges without, many of them right beside a key, whose rate of
-// false positives must be what the reader says; it uses writers again after Finish, counts
-// allocations, and damages filters at every byte.
+// RunRange reports to t everything in which p breaks the contract of filter.RangePolicy. Call it in
+// a test of a policy of your own, for sift.Options.RangeFilter. It builds filters over numbers of
+// several distributions and probes ranges that hold keys, which must not be excluded, and ranges
+// that hold none, many of them right beside a key: their false positive rate must be what the
+// reader says. It also uses writers again after Finish, counts allocations, and damages filters at
+// every byte.
 func RunRange(t TB, p filter.RangePolicy) { RunRangeWith(t, p, Options{}) }
 
 // RunRangeWith is RunRange with options.

@@ -285,8 +285,8 @@ func (f *Bloom[T]) ApproxUnion(o *Bloom[T]) (uint64, error) {
 }
 
 // ApproxIntersection estimates how many elements were added to both f and o, which must be
-// Compatible: the sum of their counts less that of their union. The estimate is off by about
-// as much as those counts, so that a small intersection of large filters is noise.
+// Compatible: the sum of their counts less that of their union. Its error is about as large as
+// theirs, so a small intersection of large filters is lost in noise.
 func (f *Bloom[T]) ApproxIntersection(o *Bloom[T]) (uint64, error) {
 	union, err := f.ApproxUnion(o)
 	if err != nil {

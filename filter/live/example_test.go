@@ -34,6 +34,28 @@ func ExampleReadGuava() {
 	// Output: true false <nil>
 }
 
+// A Java service that hashes strings by Funnels.unencodedCharsFunnel() shares its filter.
+func ExampleGuavaUTF16() {
+	f, _ := live.NewBloom(live.BloomOptions[string]{Items: 1000, FPR: 0.01, Scheme: live.Guava, Funnel: live.GuavaUTF16})
+	f.Add("café")
+	fmt.Printf("%x %v\n", live.GuavaUTF16(nil, "é"), f.MayContain("café"))
+	// Output: e900 true
+}
+
+// How many users came on both days, from two filters that do not hold their names.
+func ExampleBloom_ApproxIntersection() {
+	o := live.BloomOptions[int64]{Items: 10_000, FPR: 0.01}
+	monday, _ := live.NewBloom(o)
+	tuesday, _ := live.NewBloom(o)
+	for user := range int64(6000) {
+		monday.Add(user)
+		tuesday.Add(user + 2000)
+	}
+	n, err := monday.ApproxIntersection(tuesday)
+	fmt.Println(n > 3800 && n < 4200, err)
+	// Output: true <nil>
+}
+
 func ExampleDedup() {
 	d, _ := live.NewDedup(live.DedupOptions[string]{Items: 1_000_000, FPR: 0.001})
 	for v := range d.Unique(slices.Values([]string{"a", "b", "a", "c", "b"})) {

@@ -51,13 +51,13 @@ type Layered[T any] struct {
 	stats  []layerCount
 }
 
-type layerCount struct{ asked, denied, failed atomic.Uint64 }
+type layerCount struct{ asked, excluded, failed atomic.Uint64 }
 
 // LayerStats counts what one layer has done.
 type LayerStats struct {
-	// Asked is the number of lookups that reached the layer, Denied how many it excluded, Failed
+	// Asked is the number of lookups that reached the layer, Excluded how many it excluded, Failed
 	// how many gave an error.
-	Asked, Denied, Failed uint64
+	Asked, Excluded, Failed uint64
 }
 
 // NewLayered returns the layers as one filter, to be asked in this order.
@@ -81,7 +81,7 @@ func (l *Layered[T]) MayContain(v T) (bool, error) {
 			continue
 		}
 		if !maybe {
-			s.denied.Add(1)
+			s.excluded.Add(1)
 			return false, nil
 		}
 	}
@@ -127,7 +127,7 @@ func (l *Layered[T]) Stats() []LayerStats {
 	out := make([]LayerStats, len(l.stats))
 	for i := range l.stats {
 		s := &l.stats[i]
-		out[i] = LayerStats{s.asked.Load(), s.denied.Load(), s.failed.Load()}
+		out[i] = LayerStats{s.asked.Load(), s.excluded.Load(), s.failed.Load()}
 	}
 	return out
 }
