@@ -3,6 +3,8 @@ package sstable
 import (
 	"encoding/binary"
 	"testing"
+
+	"github.com/siftdb/sift/internal/base"
 )
 
 // TestEntryLengths decodes entries with lengths of one, two and three bytes, in all
@@ -44,6 +46,25 @@ func TestMoreRestartsThanBytes(t *testing.T) {
 			var b block
 			if err := b.init(data); (err == nil) != (n == 1) {
 				t.Errorf("%d restarts in %d bytes: %v", n, len(data), err)
+			}
+		}
+	}
+}
+
+// TestSearchRestarts finds the last restart before each key, among one to twenty.
+func TestSearchRestarts(t *testing.T) {
+	for n := 1; n <= 20; n++ {
+		w := blockWriter{interval: 1}
+		for i := range n {
+			w.add(base.AppendInternalKey(nil, []byte{'a', byte(i)}, 1, KindSet), 0, []byte("v"))
+		}
+		var b block
+		if err := b.init(w.finish()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			if at, err := b.searchRestarts([]byte{'a', byte(i), 0}, 1<<8|1); err != nil || at != b.restart(i) {
+				t.Errorf("behind key %d of %d: offset %d, %v, want %d", i, n, at, err, b.restart(i))
 			}
 		}
 	}

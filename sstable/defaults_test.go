@@ -1,0 +1,37 @@
+package sstable
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestDefaultLayout: without options, tables have blocks of 4 KiB with a restart every 16
+// entries, and so has the index.
+func TestDefaultLayout(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 9))
+	var list []kv
+	for _, e := range numbered(3000) {
+		e.value = string(make([]byte, rng.IntN(60)))
+		list = append(list, e)
+	}
+	want, _ := buildTable(t, list, &WriterOptions{BlockBytes: 4096, RestartInterval: 16})
+	got, _ := buildTable(t, list, nil)
+	if !bytes.Equal(got, want) {
+		t.Error("the defaults are others")
+	}
+	r := openTable(t, got, nil)
+	_, h := r.Footer()
+	data, err := r.readBlock(h, "index block")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b block
+	if err := b.init(data); err != nil || b.restarts != (r.NumDataBlocks()+15)/16 || b.restarts < 2 {
+		t.Errorf("%d restarts in the index of %d blocks, %v", b.restarts, r.NumDataBlocks(), err)
+	}
+	first, err := r.DataBlock(0)
+	if err != nil || first.NumRestarts != (first.NumEntries+15)/16 {
+		t.Errorf("%d restarts for %d entries, %v", first.NumRestarts, first.NumEntries, err)
+	}
+}
