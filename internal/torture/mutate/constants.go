@@ -16,7 +16,7 @@ import (
 )
 
 // constantDirs are the packages whose constants are changed.
-var constantDirs = []string{"internal/manifest", "internal/record", "internal/merge", "internal/compact", "sstable", ".", "memtable", "filter"}
+var constantDirs = []string{"internal/base", "internal/manifest", "internal/record", "internal/merge", "internal/compact", "sstable", ".", "memtable", "filter"}
 
 // constants knows the types and the declared constants of the packages at work.
 type constants struct {

@@ -40,6 +40,7 @@ type runner struct {
 	until      time.Time     // begin none after it; zero: no end
 	parallel   int           // how many run at a time
 	quick      time.Duration // leave out tests that take longer; 0: none
+	anywhere   bool          // tests of other packages than the mutant's may catch it, too
 	limit      time.Duration // what a run may take beyond eight times what it takes without a mutant
 
 	mu      sync.Mutex
@@ -59,7 +60,7 @@ type result struct {
 // newRunner builds the test binaries and runs each suite once without a mutant,
 // or, if same, takes over what an earlier run has left of that and of results.
 func newRunner(root, work string, same bool, o options) (*runner, error) {
-	r := &runner{root: root, work: work, dirs: o.dirs, short: short, parallel: max(o.parallel, 1), quick: o.quick, limit: o.limit, results: map[int]result{}, earlier: map[string]string{}}
+	r := &runner{root: root, work: work, dirs: o.dirs, short: short, parallel: max(o.parallel, 1), quick: o.quick, anywhere: o.constants, limit: o.limit, results: map[int]result{}, earlier: map[string]string{}}
 	if o.bounds || o.constants {
 		r.short = nil
 	}
@@ -389,7 +390,7 @@ func (r *runner) try(m mutant) result {
 	var order []*suite
 	for _, s := range r.suites {
 		quick := s.Pkg == "." && s.Took < 3*time.Second
-		if s.Reached[m.id] && (r.quick == 0 || s.Took <= r.quick) && (!s.Own || s.Pkg == m.dir || quick) {
+		if s.Reached[m.id] && (r.quick == 0 || s.Took <= r.quick) && (!s.Own || s.Pkg == m.dir || quick || r.anywhere) {
 			order = append(order, s)
 		}
 	}
