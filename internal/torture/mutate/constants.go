@@ -11,8 +11,10 @@ import (
 	"go/token"
 	"go/types"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // constantDirs are the packages whose constants are changed.
@@ -45,6 +47,13 @@ type change struct {
 // changes in all of them.
 func (in *instrumenter) loadConstants(root string, dirs []string) error {
 	build.Default.CgoEnabled = false
+	if build.Default.GOROOT == "" { // built with -trimpath
+		out, err := exec.Command("go", "env", "GOROOT").Output()
+		if err != nil {
+			return err
+		}
+		build.Default.GOROOT = strings.TrimSpace(string(out))
+	}
 	c := &constants{
 		info:     &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}},
 		declared: map[token.Position]declared{},
