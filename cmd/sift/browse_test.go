@@ -124,7 +124,7 @@ func TestBrowseCrawl(t *testing.T) {
 	}
 }
 
-// TestBrowsePages looks at what the pages say.
+// TestBrowsePages checks the contents of the pages.
 func TestBrowsePages(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, lines(1200)+oddKeys, "load", db)
@@ -202,7 +202,7 @@ func TestBrowseBlocks(t *testing.T) {
 	}
 }
 
-// TestBrowseDamage: a damaged block is reported on its page, and hides no other one.
+// TestBrowseDamage: a damaged block is reported on its page; the other blocks are still shown.
 func TestBrowseDamage(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, lines(1200), "load", db)
@@ -230,8 +230,8 @@ func TestBrowseDamage(t *testing.T) {
 	}
 }
 
-// TestBrowseRefuses: whoever does not know the address, or comes by another name, reads nothing,
-// and nobody writes.
+// TestBrowseRefuses: requests without the secret path or with another host name are refused,
+// and so is anything that writes.
 func TestBrowseRefuses(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, "secret\tvalue\n", "load", db)

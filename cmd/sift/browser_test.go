@@ -44,7 +44,7 @@ func newChromium(t *testing.T) *chromium {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nothing here may hang: the end of the browser ends every read.
+	// Nothing here may hang: when the browser ends, so does every read.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	cmd := exec.CommandContext(ctx, path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--disable-component-update", "--disable-background-networking", "--disable-sync", "--no-first-run",
@@ -114,7 +114,7 @@ func (c *chromium) send(method string, params map[string]any) devToolsMessage {
 	}
 }
 
-// read returns the next message, and notes what the page complains of.
+// read returns the next message, and records what the browser logs about the page.
 func (c *chromium) read() (m devToolsMessage) {
 	c.t.Helper()
 	text, err := c.out.ReadBytes(0)
@@ -130,7 +130,7 @@ func (c *chromium) read() (m devToolsMessage) {
 	return m
 }
 
-// open shows a page on a screen of a width.
+// open shows a page on a screen of the given width.
 func (c *chromium) open(address string, width int) {
 	c.t.Helper()
 	c.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false})
@@ -142,7 +142,7 @@ func (c *chromium) open(address string, width int) {
 func (c *chromium) until(condition string) {
 	c.t.Helper()
 	for {
-		// While a page goes and another one comes there may be nothing to ask.
+		// While one page replaces another, there may be none to query.
 		m := c.send("Runtime.evaluate", map[string]any{"expression": "document.readyState === 'complete' && " + condition, "returnByValue": true})
 		if result, ok := m.Result["result"].(map[string]any); ok && result["value"] == true {
 			return
@@ -151,14 +151,14 @@ func (c *chromium) until(condition string) {
 	}
 }
 
-// do runs a script that leads to another page.
+// do runs a script that navigates to another page.
 func (c *chromium) do(script string) {
 	c.t.Helper()
 	c.call("Runtime.evaluate", map[string]any{"expression": "window.before = true; " + script})
 	c.until("window.before === undefined")
 }
 
-// value returns what a script comes to.
+// value returns the value of a script.
 func (c *chromium) value(script string) any {
 	c.t.Helper()
 	result := c.call("Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true})["result"].(map[string]any)
@@ -166,7 +166,7 @@ func (c *chromium) value(script string) any {
 }
 
 // TestBrowseInBrowser opens every kind of page in a real browser, wide and narrow: it fits the
-// screen, has its style, shows what it should, and the browser complains of nothing.
+// screen, its style applies, it shows what it should, and the browser logs no errors.
 func TestBrowseInBrowser(t *testing.T) {
 	c := newChromium(t)
 	db := filepath.Join(t.TempDir(), "db")
@@ -196,7 +196,7 @@ func TestBrowseInBrowser(t *testing.T) {
 				c.logged = nil // that it is not there is an entry in the log
 			}
 		}
-		// As someone who looks for keys.
+		// Look for keys, as a user would.
 		c.open(root, width)
 		c.do("document.querySelector('[name=prefix]').value = 'key'; document.querySelectorAll('button')[1].click()")
 		c.do("document.querySelector('a[rel=next]').click()")
@@ -219,7 +219,7 @@ func TestBrowseInBrowser(t *testing.T) {
 	}
 }
 
-// picture keeps a picture of the page, for whoever wants to look.
+// picture saves a screenshot of the page if SIFT_TEST_PICTURES names a directory.
 func (c *chromium) picture(name string) {
 	dir := os.Getenv("SIFT_TEST_PICTURES")
 	if dir == "" {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCompletionInShells sources the scripts in the shells, as far as they are installed, and asks
-// what may come next.
+// TestCompletionInShells sources the scripts in each shell that is installed, and compares
+// what they offer.
 func TestCompletionInShells(t *testing.T) {
 	dir := t.TempDir()
 	program, err := os.Executable()

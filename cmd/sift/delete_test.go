@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestDeleteRange: the bounds of --range and the prefix of --prefix say what goes.
+// TestDeleteRange: the bounds of --range and the prefix of --prefix determine what is deleted.
 func TestDeleteRange(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	for i := range 9 {

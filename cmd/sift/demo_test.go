@@ -58,7 +58,7 @@ func TestDemo(t *testing.T) {
 	if off, on := reads(0), reads(2); off < 20 || on > off/2 {
 		t.Errorf("cold: %v block reads without filters, %v with", off, on)
 	}
-	// All fits the block cache.
+	// Everything fits into the block cache.
 	if reads(1) != 0 || reads(3) != 0 {
 		t.Errorf("block reads from a warm cache in\n%s", out)
 	}
@@ -66,7 +66,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("filter bytes and rates in\n%s", out)
 	}
 
-	// What it stored is there under its name and line.
+	// Each line is stored under its file name and line number.
 	if got := mustSift(t, "", "get", db, "dir/b.txt:0003001"); got != "no line end\n" {
 		t.Errorf("last line: %q", got)
 	}
@@ -115,7 +115,7 @@ func TestDemoWithoutTree(t *testing.T) {
 	}
 }
 
-// TestSample: every key offered has the same chance to be kept.
+// TestSample: every key has the same chance of being sampled.
 func TestSample(t *testing.T) {
 	const offered, kept = 10000, 1000
 	s := sample{size: kept}

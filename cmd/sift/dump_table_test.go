@@ -45,7 +45,7 @@ func TestDumpTable(t *testing.T) {
 	golden(t, "table.txt", strings.ReplaceAll(mustSift(t, "", "dump", path), path, "000005.ldb"))
 	golden(t, "table-entries.txt", strings.ReplaceAll(mustSift(t, "", "dump", "--entries", "--hex", path), path, "000005.ldb"))
 
-	// A name that says nothing: the magic tells.
+	// The name says nothing, so the magic number decides.
 	renamed := filepath.Join(t.TempDir(), "table")
 	if err := os.Rename(tableFile(t, filter.None()), renamed); err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestDumpTable(t *testing.T) {
 }
 
 // TestDumpTableDamaged: whatever byte is damaged, the explanation ends in an
-// error or in what it would say of the whole table, but for bytes between what
+// error or in what it would print for the intact table, but for bytes between what
 // is checked.
 func TestDumpTableDamaged(t *testing.T) {
 	path := tableFile(t, filter.Bloom(10))

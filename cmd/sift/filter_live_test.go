@@ -76,7 +76,7 @@ func TestFilterLive(t *testing.T) {
 	}
 }
 
-// The program reads what Guava wrote, and what a program with the package did.
+// The verbs read files written by Guava, and by programs that use the package.
 func TestFilterLiveOthersFiles(t *testing.T) {
 	java, err := filepath.Glob("../../filter/live/testdata/guava/*.bin")
 	if err != nil || len(java) == 0 {
@@ -111,8 +111,8 @@ func TestFilterLiveOthersFiles(t *testing.T) {
 	}
 }
 
-// A filter whose bits are all set has no estimate of its elements, which is said, and not
-// printed as a number.
+// A filter whose bits are all set has no estimate of its elements: the output says so instead of
+// printing a number.
 func TestFilterLiveFull(t *testing.T) {
 	for _, filter := range []string{
 		"bloom(items=10,fpr=0.1)", "bloom(items=10,fpr=0.1,scheme=blocked)", "counting(items=10,fpr=0.1)", "dedup(items=10,fpr=0.1)",
@@ -129,7 +129,7 @@ func TestFilterLiveFull(t *testing.T) {
 	}
 }
 
-// What cannot be done is said, with the line, and leaves no file.
+// A failure is reported with its line, and leaves no file.
 func TestFilterLiveRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	missing := noSuchFile

@@ -20,7 +20,7 @@ func expected(t *testing.T, name string) string {
 }
 
 // copied returns a copy of a directory of the fixtures. It skips the test where
-// they are not.
+// there are none.
 func copied(t *testing.T, name string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "db")
@@ -52,7 +52,7 @@ func TestScanFixtures(t *testing.T) {
 			if got := mustSift(t, "", "scan", "--hex", db); got != want {
 				t.Error("scan differs from the listing")
 			}
-			// The text form carries the same through load.
+			// load reads back what scan prints.
 			text := filepath.Join(t.TempDir(), "text")
 			mustSift(t, mustSift(t, "", "scan", db), "load", text)
 			if got := mustSift(t, "", "scan", "--hex", text); got != want {

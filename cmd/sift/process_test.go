@@ -38,7 +38,7 @@ func exitCode(t *testing.T, err error) int {
 	return exit.ExitCode()
 }
 
-// TestReaderLeaves: scan ends in silence when nobody reads on.
+// TestReaderLeaves: scan ends without an error when its reader has gone.
 func TestReaderLeaves(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, lines(20000), "load", db)
@@ -62,8 +62,8 @@ func TestReaderLeaves(t *testing.T) {
 	}
 }
 
-// TestInterruptLoad: an interrupted load ends at once, though its input does
-// not, and keeps what it has read.
+// TestInterruptLoad: an interrupted load ends at once, although its input goes
+// on, and keeps what it has read.
 func TestInterruptLoad(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a process cannot interrupt another one here")
@@ -79,7 +79,7 @@ func TestInterruptLoad(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// More than a pipe holds: when all is written, most of it has been read.
+	// More than a pipe holds: once all is written, most of it has been read.
 	if _, err := io.WriteString(in, lines(100000)); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestInterruptLoad(t *testing.T) {
 	}
 }
 
-// failingWriter takes some bytes and then no more.
+// failingWriter accepts some bytes and then fails.
 type failingWriter struct {
 	room int
 	err  error

@@ -50,7 +50,7 @@ func startServe(t *testing.T, args ...string) (cmd *exec.Cmd, addr, status strin
 	return cmd, addr, status
 }
 
-// TestServe: what was written is there after an interrupt and a new start.
+// TestServe: what was written is there after an interrupt and a restart.
 func TestServe(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a process cannot interrupt another one here")
@@ -98,7 +98,7 @@ func TestServe(t *testing.T) {
 		if r := runSift(t, "", "serve", "--addr", "127.0.0.1:0", db); r.status != statusFailed || !strings.Contains(r.err, "lock") {
 			t.Errorf("a second server: status %d, %q", r.status, r.err)
 		}
-		// A client that is connected, and silent, does not hold up the end.
+		// An idle client does not delay the shutdown.
 		began := time.Now()
 		if err := cmd.Process.Signal(os.Interrupt); err != nil {
 			t.Fatal(err)
@@ -116,7 +116,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeRefuses: what would be unsafe or makes no sense is said before
+// TestServeRefuses: unsafe or contradictory settings are reported before
 // anything is served.
 func TestServeRefuses(t *testing.T) {
 	t.Setenv("SIFT_PASSWORD", "")

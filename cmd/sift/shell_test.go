@@ -35,8 +35,8 @@ func TestSplitWords(t *testing.T) {
 	}
 }
 
-// TestShellScript: the verbs of a script work on the shell's database, and the status is that
-// of the worst line.
+// TestShellScript: the verbs of a script work on the shell's database, and the status is the
+// highest of its lines.
 func TestShellScript(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	for _, c := range []struct {
@@ -93,7 +93,7 @@ func typeInto(t *testing.T, s *shell, keys string) (line, screen string) {
 	}
 }
 
-// TestShellTyping types into a terminal: completion and history.
+// TestShellTyping tests completion and history in a terminal.
 func TestShellTyping(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, "user:17\t1\nuser:18\t2\nother key\t3\n\\x00\\xff\t4\nmany\t1\n", "load", db)

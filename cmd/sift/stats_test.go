@@ -13,7 +13,7 @@ func TestStats(t *testing.T) {
 	mustSift(t, lines(1000), "load", db)
 	mustSift(t, "", "delete", db, "key000007")
 	out := mustSift(t, "", "stats", "--tables", db)
-	// Sizes of compressed tables and memory are not for comparison.
+	// Sizes of compressed tables and of memory vary, so they are not compared.
 	out = regexp.MustCompile(`[\d.]+ (B|KiB|MiB)`).ReplaceAllString(out, "SIZE")
 	out = regexp.MustCompile(` +SIZE`).ReplaceAllString(out, "  SIZE")
 	golden(t, "stats.txt", out)
@@ -55,7 +55,7 @@ func TestFilterStats(t *testing.T) {
 			}
 			expected, err1 := strconv.ParseFloat(row[1], 64)
 			observed, err2 := strconv.ParseFloat(row[2], 64)
-			// Keys of one byte leave few others to ask for.
+			// Keys of one byte leave few absent ones to probe.
 			if err1 != nil || err2 != nil || name != "one byte" && (observed < expected/2 || observed > expected*2) {
 				t.Errorf("%v: expected %s %%, observed %s %%", name, row[1], row[2])
 			}
@@ -78,7 +78,7 @@ func TestFilterSize(t *testing.T) {
 			t.Errorf("no %s in\n%s", family, out)
 		}
 	}
-	// What a billion keys take at 0.001 %: not the 120 MB that tutorials tell.
+	// What a billion keys take at 0.001 %: not the 120 MB that some tutorials claim.
 	const classic = `(?m)^classic bloom +2\.79 GiB +23\.96 `
 	if out := mustSift(t, "", "filter", "size", "--keys", "1e9", "--fpr", "0.001%"); !regexp.MustCompile(classic).MatchString(out) {
 		t.Errorf("no %s in\n%s", classic, out)
@@ -101,7 +101,7 @@ func TestFilterSize(t *testing.T) {
 	}
 }
 
-// TestHelp: every verb has a help with an example, within 80 columns.
+// TestHelp: the help of every verb has an example and fits into 80 columns.
 func TestHelp(t *testing.T) {
 	top := mustSift(t, "", "--help")
 	if top != mustSift(t, "") {
