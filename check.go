@@ -158,7 +158,7 @@ func (c *checker) lookups(ctx context.Context) error {
 			return ctx.Err()
 		}
 		c.report.Entries++
-		if have && base.CompareInternal(last, it.Key()) >= 0 && !bytes.Equal(last, it.Key()) {
+		if have && base.CompareInternal(last, it.Key()) > 0 {
 			c.fault(fmt.Errorf("%w: %s: entries out of order at %q (I6)", ErrCorruption, c.d.dir, base.UserKey(it.Key())))
 		}
 		last = append(last[:0], it.Key()...)

@@ -86,6 +86,38 @@ func TestFailsOnce(t *testing.T) {
 	}
 }
 
+// TestNothingRemovedAfterFailure: when the last iterator over an older version is closed, the tables
+// that only this version has are removed, but not after the MANIFEST has failed.
+func TestNothingRemovedAfterFailure(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		mem := vfstest.NewMem()
+		db := mustOpen(t, "db", uncached(mem))
+		loadKeys(t, db, 100)
+		path := db.state.Load().version.Levels[0][0].Handle.(*table).path
+		it, err := db.NewIter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		it.First() // now it holds the version
+		if err := db.Compact(context.Background(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := mem.Size(path); err != nil {
+			t.Fatalf("removed before the iterator is closed: %v", err)
+		}
+		if fails {
+			db.fail(errors.New("the MANIFEST cannot be written"))
+		}
+		if err := it.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := mem.Size(path); (err == nil) != fails {
+			t.Errorf("the MANIFEST has failed: %t, and the table: %v", fails, err)
+		}
+		db.Close()
+	}
+}
+
 // An edit that does not fit the version is not recorded, and the last.
 func TestEditThatDoesNotFit(t *testing.T) {
 	mem := vfstest.NewMem()
@@ -686,6 +718,17 @@ func TestRepairSequence(t *testing.T) {
 		}
 		if r.takeBatch("000001.log", batch, 0); r.lastSeq != c.want || len(r.report.Dropped) > 0 {
 			t.Errorf("after %d operations from %d on: %d, %v; want %d", c.count, c.first, r.lastSeq, r.report.Dropped, c.want)
+		}
+	}
+}
+
+// TestRepairLevel: Repair puts everything into the first level whose target size it does not exceed,
+// or into the last.
+func TestRepairLevel(t *testing.T) {
+	d := &DB{opts: Options{LevelBaseBytes: 10, LevelMultiplier: 10}}
+	for bytes, want := range map[int64]int{0: 1, 10: 1, 11: 2, 100: 2, 101: 3, 1e6: 6, 1e6 + 1: 6, 1e12: 6} {
+		if got := (&repairer{db: d, bytes: bytes}).level(); got != want {
+			t.Errorf("%d bytes go to level %d, want %d", bytes, got, want)
 		}
 	}
 }
