@@ -403,3 +403,41 @@ func TestForeignTables(t *testing.T) {
 		})
 	}
 }
+
+// TestDeleteRangeOtherTables deletes ranges of databases that other engines have written, whose
+// tables have no properties, also below a snapshot.
+func TestDeleteRangeOtherTables(t *testing.T) {
+	from := fixtures.Dir(t)
+	for _, f := range fixtureDirs {
+		t.Run(f.dir, func(t *testing.T) {
+			t.Parallel()
+			all := maps.Collect(fixtures.Listing(t, f.listing))
+			keys := slices.Sorted(maps.Keys(all))
+			third, last := keys[len(keys)/3], keys[len(keys)-1]
+			for _, r := range [][2]string{{"", ""}, {"", third}, {third, ""}, {third, last}} {
+				db, err := sift.Open(copyDir(t, filepath.Join(from, f.dir)), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				left := maps.Clone(all)
+				maps.DeleteFunc(left, func(k, _ string) bool { return k >= r[0] && (r[1] == "" || k < r[1]) })
+				snap := db.Snapshot()
+				deleteRange(t, db, r[0], r[1])
+				compareDB(t, db, left)
+				if got := contents(t, snap); !maps.Equal(got, all) {
+					t.Errorf("a snapshot has %d keys, and had %d", len(got), len(all))
+				}
+				snap.Close()
+				deleteRange(t, db, r[0], r[1])
+				compareDB(t, db, left)
+				if err := db.Compact(context.Background(), nil, nil); err != nil {
+					t.Fatal(err)
+				}
+				compareDB(t, db, left)
+				if err := db.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
