@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -354,6 +355,187 @@ func TestJointSync(t *testing.T) {
 	}
 	if n := counter(t, db, "n"); n != 10 {
 		t.Errorf("the counter is %d", n)
+	}
+	nothingLeft(t, db)
+}
+
+// TestJointHeat: each conflict of a first try outside the queue heats it, each success cools it,
+// down to nothing; while it is hot, all first tries but one in probeEvery join it.
+func TestJointHeat(t *testing.T) {
+	var q jointQueue
+	q.tried(false)
+	for n := range int32(maxHeat/conflictHeat + 2) {
+		if got, want := q.heat.Load(), min(n*conflictHeat, maxHeat); got != want {
+			t.Fatalf("after %d conflicts: %d, want %d", n, got, want)
+		}
+		joined := 0
+		for range 10 * probeEvery {
+			if q.joins() {
+				joined++
+			}
+		}
+		want := 0
+		if q.heat.Load() >= hot {
+			want = 10 * (probeEvery - 1)
+		}
+		if joined != want {
+			t.Errorf("at %d, %d of %d join; want %d", q.heat.Load(), joined, 10*probeEvery, want)
+		}
+		q.tried(true)
+	}
+	for heat := q.heat.Load(); heat > 0; heat-- {
+		if got := q.heat.Load(); got != heat {
+			t.Fatalf("%d, want %d", got, heat)
+		}
+		q.tried(false)
+	}
+}
+
+// TestJointGivesUp: a call that stops waiting for its turn is in the queue no longer.
+func TestJointGivesUp(t *testing.T) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	for before := range 3 {
+		q := jointQueue{joint: &joint{turn: time.Now()}, took: time.Hour}
+		for range before {
+			q.waiting = append(q.waiting, new(rider))
+		}
+		others := slices.Clone(q.waiting)
+		gaveUp := inBackground(func() error {
+			if j := q.wait(over, &rider{turn: make(chan *joint, 1)}); j != nil {
+				return errors.New("it gets a turn")
+			}
+			return nil
+		})
+		if err := ended(t, "a call that gives up", gaveUp); err != nil || !slices.Equal(q.waiting, others) {
+			t.Errorf("behind %d others: %v, and then %d wait", before, err, len(q.waiting))
+		}
+	}
+}
+
+// TestJointLeaveOut: a joint transaction is committed without the call whose turn it is when that
+// takes too long, and only then, and once.
+func TestJointLeaveOut(t *testing.T) {
+	long := time.Now().Add(-time.Hour)
+	for _, c := range []struct {
+		name   string
+		j      *joint
+		commit bool
+	}{
+		{"there is none", nil, false},
+		{"its turn has just begun", &joint{turn: time.Now().Add(time.Hour)}, false},
+		{"it is being committed", &joint{turn: long, closed: true}, false},
+		{"it takes too long", &joint{turn: long}, true},
+	} {
+		r := &rider{done: make(chan error, 2)}
+		q := jointQueue{joint: c.j}
+		if c.j != nil {
+			c.j.riders = []*rider{r}
+		}
+		q.leaveOut()
+		if got := len(r.done) > 0; got != c.commit {
+			t.Errorf("%s: committed %t", c.name, got)
+		}
+	}
+}
+
+// TestJointCounts: the commit of a joint transaction counts once for each of its members, in which
+// those that only wait for it are not included. If there are no others, it cools the queue.
+func TestJointCounts(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	q := &db.joints
+	for _, c := range []struct{ members, riders, cools int }{{1, 1, 1}, {1, 2, 0}, {2, 2, 0}, {3, 4, 0}} {
+		j := &joint{turn: time.Now()}
+		for i := range c.riders {
+			tx, _, err := q.begin(db, j, &TxOptions{NoSync: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := add(tx, "n", 1); err != nil {
+				t.Fatal(err)
+			}
+			q.add(j, &rider{done: make(chan error, 1)}, tx, i < c.members)
+			tx.Discard()
+		}
+		q.heat.Store(10)
+		before := db.Metrics().TxCommits
+		j.closed = true
+		q.commit(j)
+		if got := db.Metrics().TxCommits - before; got != uint64(c.members) {
+			t.Errorf("%d commits of %d members", got, c.members)
+		}
+		if got := 10 - int(q.heat.Load()); got != c.cools {
+			t.Errorf("%d riders cool the queue by %d, want %d", c.riders, got, c.cools)
+		}
+	}
+	nothingLeft(t, db)
+}
+
+// TestJointFull: a joint transaction takes at most maxRiders calls, and begins no further one when
+// it has maxJointBytes; the next in the queue then begins another.
+func TestJointFull(t *testing.T) {
+	for _, c := range []struct {
+		riders, bytes int
+		full          bool
+	}{
+		{1, 0, false}, {maxRiders - 1, 0, false}, {maxRiders, 0, true},
+		{1, maxJointBytes - 1, false}, {1, maxJointBytes, true},
+	} {
+		db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+		j := &joint{turn: time.Now()}
+		for range c.riders {
+			j.riders = append(j.riders, &rider{done: make(chan error, 1)})
+		}
+		if c.bytes > 0 {
+			tx, _, err := db.joints.begin(db, j, &TxOptions{NoSync: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			j.tx, j.writers = tx, 1
+			db.stats.txBytes.Add(int64(c.bytes) - int64(tx.charged))
+			tx.charged = c.bytes
+		}
+		next := &rider{turn: make(chan *joint, 1)}
+		q := &db.joints
+		q.joint, q.waiting = j, []*rider{next}
+		q.advance(j)
+		if got := <-next.turn; (got != j) != c.full {
+			t.Errorf("%d riders and %d bytes: full %t", c.riders, c.bytes, got != j)
+		}
+		if j.tx != nil {
+			j.tx.Discard()
+		}
+		mustClose(t, db)
+	}
+}
+
+// TestJointExpires: when a joint transaction is too old, the first member fails, and one that was
+// running runs once more, alone.
+func TestJointExpires(t *testing.T) {
+	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
+	defer mustClose(t, db)
+	var runs [2]int
+	run := func(i int, expires bool) func(tx *Tx) error {
+		return func(tx *Tx) error {
+			err := add(tx, fmt.Sprint(i), 1)
+			if runs[i]++; expires && runs[i] == 1 {
+				db.snapshots.mu.Lock()
+				db.snapshots.expire(time.Now().Add(db.opts.TxLifetime + time.Second))
+				db.snapshots.mu.Unlock()
+			}
+			return err
+		}
+	}
+	for first := range 2 { // the one during which it expires
+		runs = [2]int{}
+		errs := jointScript(t, db, func() {}, run(0, first == 0), run(1, first == 1))
+		if !errors.Is(errs[0], ErrTxLimit) || errs[1] != nil || runs != [2]int{1, 1 + first} {
+			t.Errorf("it expires in call %d: %v, they run %v times", first, errs, runs)
+		}
+	}
+	if a, b := counter(t, db, "0"), counter(t, db, "1"); a != 0 || b != 2 {
+		t.Errorf("the counters are %d and %d", a, b)
 	}
 	nothingLeft(t, db)
 }
