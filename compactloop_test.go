@@ -45,6 +45,11 @@ func TestJobsTakeTurns(t *testing.T) {
 			return false, nil
 		})
 	})
+	for begin := time.Now(); turns.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 30*time.Second {
+			t.Fatal("the job does not begin")
+		}
+	}
 	for i := range 3 {
 		before := db.stats.compactions.Load() + db.stats.moves.Load()
 		if err := db.Put(fmt.Appendf(nil, "key%d", i), nil, NoSync); err != nil {
@@ -58,12 +63,21 @@ func TestJobsTakeTurns(t *testing.T) {
 				t.Fatalf("round %d: nothing is compacted beside a job, after %d turns of it", i, turns.Load())
 			}
 		}
-		seen := turns.Load()
 		if err := ended(t, "Compact", inBackground(func() error { return db.Compact(context.Background(), nil, nil) })); err != nil {
 			t.Fatal(err)
 		}
-		if turns.Load() == seen {
-			t.Error("a job had all the turns")
+		steps, seen := 0, int64(0)
+		err := ended(t, "a job of two steps", inBackground(func() error {
+			return db.do(context.Background(), func(context.Context) (last bool, err error) {
+				if steps++; steps == 2 && turns.Load() == seen {
+					t.Error("a job had all the turns")
+				}
+				seen = turns.Load()
+				return steps == 2, nil
+			})
+		}))
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 	if err := ended(t, "Close", inBackground(db.Close)); err != nil {
