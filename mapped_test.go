@@ -37,12 +37,12 @@ func TestMappedTableTruncated(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tables, err := filepath.Glob(filepath.Join(dir, "*.ldb"))
-			if err != nil || len(tables) < 4 {
-				t.Fatalf("%d tables, %v", len(tables), err)
+			tables := db.Tables() // the directory may still have others, which are about to be removed
+			if len(tables) < 4 {
+				t.Fatalf("%d tables", len(tables))
 			}
-			for _, name := range tables {
-				if err := os.Truncate(name, 10_000); err != nil {
+			for _, table := range tables {
+				if err := os.Truncate(table.Path, 10_000); err != nil {
 					t.Fatal(err)
 				}
 			}
