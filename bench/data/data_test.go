@@ -33,7 +33,7 @@ func check(t *testing.T, s Set, extra int) {
 }
 
 func TestMadeUp(t *testing.T) {
-	for _, kind := range []string{Decimal, Random, Text} {
+	for _, kind := range []string{Decimal, Random, Ascending, Text} {
 		s, err := MadeUp(kind, 5000, 100, 0.5)
 		if err != nil {
 			t.Fatal(err)
@@ -42,6 +42,24 @@ func TestMadeUp(t *testing.T) {
 		for i := range 20_000 {
 			if v := s.Value(i); len(v) != 100 || !bytes.Equal(v[:50], v[50:]) {
 				t.Fatalf("value %d is %q: want 100 bytes, the second half like the first", i, v)
+			}
+		}
+	}
+	for _, n := range []int{1, 2, 3, 1000, 1 << 20, 1_000_000_000} {
+		s, err := MadeUp(Ascending, n, 8, 0.5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last []byte
+		for i := range min(n, 1000) {
+			for _, at := range []int{i, n - min(n, 1000) + i} {
+				if key, absent := s.Key(nil, at), s.Absent(nil, at); bytes.Compare(key, absent) >= 0 ||
+					bytes.Compare(absent, s.Key(nil, at+1)) >= 0 {
+					t.Fatalf("of %d: key %d is %x, absent key %x, next %x", n, at, key, absent, s.Key(nil, at+1))
+				}
+			}
+			if last = s.Key(last[:0], n+s.Spare()-1); bytes.Compare(last, s.Absent(nil, n-1)) <= 0 && n > 1 {
+				t.Fatalf("of %d: the last spare key is %x", n, last)
 			}
 		}
 	}

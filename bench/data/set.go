@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"math/bits"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,9 +37,10 @@ type Set interface {
 
 // Kinds of made-up keys.
 const (
-	Decimal = "decimal" // 16 digits, as db_bench's; neighbors share most of them
-	Random  = "random"  // 16 random bytes
-	Text    = "text"    // paths of some 50 letters that begin alike, like a web site's
+	Decimal   = "decimal"   // 16 digits, as db_bench's; neighbors share most of them
+	Random    = "random"    // 16 random bytes
+	Ascending = "ascending" // 16 bytes, random distances apart, in ascending order of their numbers
+	Text      = "text"      // paths of some 50 letters that begin alike, like a web site's
 )
 
 // words make up text keys.
@@ -59,10 +61,10 @@ type madeUp struct {
 // given share is random and the rest repeats it, as db_bench's
 // --compression_ratio does.
 func MadeUp(kind string, n, valueSize int, ratio float64) (Set, error) {
-	if kind != Decimal && kind != Random && kind != Text {
-		return nil, fmt.Errorf("keys are %s, %s or %s, not %q", Decimal, Random, Text, kind)
+	if kind != Decimal && kind != Random && kind != Ascending && kind != Text {
+		return nil, fmt.Errorf("keys are %s, %s, %s or %s, not %q", Decimal, Random, Ascending, Text, kind)
 	}
-	if n < 1 || n > math.MaxUint32/4 {
+	if n < 1 || kind != Ascending && n > math.MaxUint32/4 || int64(n) > 1<<40 {
 		return nil, fmt.Errorf("%d keys", n)
 	}
 	r := Rand(301)
@@ -92,7 +94,12 @@ func (s *madeUp) Name() string {
 
 func (s *madeUp) Len() int { return s.n }
 
-func (s *madeUp) Spare() int { return math.MaxUint32/4 - s.n }
+func (s *madeUp) Spare() int {
+	if s.kind == Ascending {
+		return s.n
+	}
+	return math.MaxUint32/4 - s.n
+}
 
 // Stored keys have even numbers, so every odd number lies between two of them.
 func (s *madeUp) Key(dst []byte, i int) []byte { return s.append(dst, 2*uint64(i)) }
@@ -108,8 +115,12 @@ func (s *madeUp) append(dst []byte, x uint64) []byte {
 		dst = append(append(dst, words[h>>8%8]...), '-')
 		dst = append(append(dst, words[h>>16%8]...), '/')
 		return strconv.AppendUint(dst, x, 10)
-	case Random:
+	case Random, Ascending:
 		hi, lo := Mix(x), Mix(x^1<<63)
+		if s.kind == Ascending {
+			width := bits.Len64(4 * uint64(s.n)) // of all numbers, those of absent and spare keys included
+			hi = x<<(64-width) | hi>>width
+		}
 		for shift := 56; shift >= 0; shift -= 8 {
 			dst = append(dst, byte(hi>>shift))
 		}

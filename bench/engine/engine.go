@@ -6,6 +6,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -118,6 +119,12 @@ type DB interface {
 	// FilterBytes returns the bytes of all filters, -1 if unknown.
 	FilterBytes() int64
 	Close() error
+}
+
+// Loader is a DB that can load many keys in bulk.
+type Loader interface {
+	// Load stores entries that come in ascending order of their keys.
+	Load(entries iter.Seq2[[]byte, []byte]) error
 }
 
 // Reader looks up keys.

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,6 +110,16 @@ func (d *siftDB) NewIter() (Iter, error) {
 		return nil, err
 	}
 	return it, nil
+}
+
+func (d *siftDB) Load(entries iter.Seq2[[]byte, []byte]) error {
+	return d.db.Ingest(background, func(yield func(sift.Op, error) bool) {
+		for key, value := range entries {
+			if !yield(sift.Op{Key: key, Value: value}, nil) {
+				return
+			}
+		}
+	})
 }
 
 func (d *siftDB) Settle() error {

@@ -1,12 +1,9 @@
 package memory
 
 import (
-	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +39,11 @@ func (t *task) run() (r Result, err error) {
 	if err != nil {
 		return r, err
 	}
-	set, err := data.MadeUp(data.Random, c.Keys, c.Value, 0.5)
+	kind := data.Random
+	if c.Sorted {
+		kind = data.Ascending
+	}
+	set, err := data.MadeUp(kind, c.Keys, c.Value, 0.5)
 	if err != nil {
 		return r, err
 	}
@@ -54,6 +55,9 @@ func (t *task) run() (r Result, err error) {
 	r.OpenMS = time.Since(begin).Seconds() * 1e3
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if c.Workload == Fill {
+		if c.Sorted {
+			c.Threads = 1
+		}
 		err = t.measure(&r, set, db, func(w *worker) error { return w.fill() })
 		if err == nil {
 			err = db.Settle()
@@ -131,6 +135,8 @@ func (w *worker) work() error {
 		return w.scans()
 	case Mixed:
 		return w.mixed(20)
+	case Overwrite:
+		return w.mixed(1)
 	case All:
 		return w.all()
 	}
@@ -249,24 +255,18 @@ func (w *worker) mixed(each int64) error {
 	return errors.Join(err, r.Close(), p.Close())
 }
 
-// fill writes the keys of the set; each worker takes its share. Random keys are in random
-// order by themselves.
+// fill writes the keys of the set; each worker takes its share.
 func (w *worker) fill() error {
+	if loader, ok := w.db.(engine.Loader); ok && w.task.Case.Sorted {
+		return loader.Load(w.entries)
+	}
 	p, err := w.db.NewWriter()
 	if err != nil {
 		return err
 	}
-	var order []uint32
-	if w.task.Case.Sorted {
-		order = ascending(w.set)
-	}
 	keys, threads := w.set.Len(), w.task.Case.Threads
 	var key []byte
-	for n := w.at; err == nil && n < keys; n += threads {
-		i := n
-		if order != nil {
-			i = int(order[n])
-		}
+	for i := w.at; err == nil && i < keys; i += threads {
 		key = w.set.Key(key[:0], i)
 		err = w.time(func() error { return p.Put(key, w.set.Value(i)) })
 		w.ops++
@@ -274,22 +274,13 @@ func (w *worker) fill() error {
 	return errors.Join(err, p.Close())
 }
 
-// ascending returns the numbers of a set's keys in ascending order of their first eight bytes.
-func ascending(set data.Set) []uint32 {
-	type prefixed struct {
-		prefix uint64
-		i      uint32
-	}
-	all := make([]prefixed, set.Len())
+// entries yields the whole set.
+func (w *worker) entries(yield func(key, value []byte) bool) {
 	var key []byte
-	for i := range all {
-		key = set.Key(key[:0], i)
-		all[i] = prefixed{binary.BigEndian.Uint64(key), uint32(i)}
+	for i := range w.set.Len() {
+		key = w.set.Key(key[:0], i)
+		if w.ops++; !yield(key, w.set.Value(i)) {
+			return
+		}
 	}
-	slices.SortFunc(all, func(a, b prefixed) int { return cmp.Compare(a.prefix, b.prefix) })
-	order := make([]uint32, len(all))
-	for n, p := range all {
-		order[n] = p.i
-	}
-	return order
 }

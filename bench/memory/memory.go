@@ -20,16 +20,17 @@ import (
 
 // Workloads, in the order in which they run.
 const (
-	Fill    = "fill"    // puts of new keys, in random order, into a database of their own
-	Absent  = "absent"  // lookups of keys that are not there
-	Present = "present" // lookups of keys that are
-	Scan    = "scan"    // entries in order, from random keys on, 100,000 at a time
-	Mixed   = "mixed"   // 95 lookups of keys that are there for 5 overwrites
-	All     = "all"     // at once: overwrites, scans, lookups, and one full compaction after the other
+	Fill      = "fill"      // puts of new keys, in random order, into a database of their own
+	Absent    = "absent"    // lookups of keys that are not there
+	Present   = "present"   // lookups of keys that are
+	Scan      = "scan"      // entries in order, from random keys on, 100,000 at a time
+	Mixed     = "mixed"     // 95 lookups of keys that are there for 5 overwrites
+	Overwrite = "overwrite" // puts of keys that are there
+	All       = "all"       // at once: overwrites, scans, lookups, and one full compaction after the other
 )
 
 // Workloads lists them all.
-var Workloads = []string{Fill, Absent, Present, Scan, Mixed, All}
+var Workloads = []string{Fill, Absent, Present, Scan, Mixed, Overwrite, All}
 
 // errNoGroups reports that there are no control groups to run in.
 var errNoGroups = errors.New("memory cannot be bounded here: that takes Linux, its control groups, and root")
@@ -45,7 +46,7 @@ type Case struct {
 	Time     time.Duration `json:"time"`    // how long it runs; Fill ends with its keys
 	Warm     time.Duration `json:"warm"`    // before that
 	Preread  bool          `json:"preread"` // the files are read once before that
-	Sorted   bool          `json:"sorted"`  // Fill writes its keys in ascending order
+	Sorted   bool          `json:"sorted"`  // keys are those that Fill writes in ascending order, in bulk where the engine can
 	Dir      string        `json:"dir"`
 }
 
