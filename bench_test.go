@@ -33,13 +33,16 @@ func benchValue(rng *rand.Rand, buf []byte) []byte {
 }
 
 func benchDB(b *testing.B, keys int, compact bool) *sift.DB {
-	return benchDBIn(b, b.TempDir(), keys, compact)
+	b.Helper()
+	db := benchDBIn(b, b.TempDir(), keys, compact)
+	b.Cleanup(func() { mustClose(b, db) })
+	return db
 }
 
+// benchDBIn is benchDB in a directory, and the caller closes the database.
 func benchDBIn(b *testing.B, dir string, keys int, compact bool) *sift.DB {
 	b.Helper()
 	db := mustOpen(b, dir, nil)
-	b.Cleanup(func() { mustClose(b, db) })
 	rng := rand.New(rand.NewPCG(1, 2))
 	value := make([]byte, 100)
 	var key []byte
