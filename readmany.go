@@ -22,26 +22,35 @@ const (
 	// readersPerCPU bounds the goroutines of one call where the system cannot be asked to read
 	// ahead: some wait for the disk.
 	readersPerCPU = 4
+	// maxAhead bounds the blocks that are read ahead, so that none is evicted before it is used.
+	maxAhead = 256
 	// maxPooledMany bounds the number of keys whose memory is kept for the next call.
 	maxPooledMany = 4096
 )
 
-// many looks up several keys together: level by level, first the filters, with all keys of a
-// table at once, then the blocks, on several goroutines.
+// many looks up several keys together, in rounds. In each round the filters say for every key
+// which is the next table that may hold it, whatever its level, and then the blocks of all keys
+// are read, on several goroutines. So the disk serves the reads side by side, and a table behind
+// the one that holds a key is not read.
 type many struct {
 	keys    []manyKey
 	pending []int // keys not yet answered, as indices into keys
 	values  [][]byte
 
-	byTable []uint64 // the pending keys of a level: table<<32 | key
+	asking  []int    // the pending keys for which this round has not found a table
+	byTable []uint64 // those of them that a level may hold: table<<32 | key
 	ask     []filter.Key
 	maybe   []bool
 	jobs    []manyJob
+	stopped int   // keys to drop from asking
+	shared  []int // keys that end a table: the next table of the level may hold them, too
 }
 
 type manyKey struct {
 	lookup
-	done bool
+	from    int  // the first source that has not been asked; see source
+	stopped bool // this round has found a table
+	done    bool
 }
 
 // manyJob is a key to search for in a table's blocks.
@@ -49,6 +58,7 @@ type manyJob struct {
 	key    int
 	table  *table
 	filter filter.Reader // it was positive; nil: none
+	level  int
 }
 
 var manyPool = sync.Pool{New: func() any { return new(many) }}
@@ -100,26 +110,70 @@ func (m *many) search(s *readState) error {
 	for _, mem := range s.imms {
 		m.memtable(mem)
 	}
-	for _, meta := range s.version.Levels[0] {
+	for len(m.pending) > 0 {
+		if err := m.round(s.version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round finds for each pending key the next table that may hold it, and searches those tables.
+// After it the keys are pending that the tables did not hold, and that others may.
+func (m *many) round(v *manifest.Version) error {
+	m.asking, m.shared, m.stopped = append(m.asking[:0], m.pending...), m.shared[:0], 0
+	for i, meta := range v.Levels[0] {
 		m.byTable = m.byTable[:0]
-		for _, i := range m.pending {
-			if withinTable(meta, m.keys[i].key.Bytes) {
-				m.byTable = append(m.byTable, uint64(i))
+		for _, k := range m.asking {
+			if m.keys[k].from <= i && withinTable(meta, m.keys[k].key.Bytes) {
+				m.byTable = append(m.byTable, uint64(k))
 			}
 		}
 		if err := m.askTable(meta, 0, m.byTable); err != nil {
 			return err
 		}
-		if err := m.read(0); err != nil {
+		m.dropStopped(i)
+	}
+	for level := 1; level <= v.Deepest && len(m.asking) > 0; level++ {
+		if err := m.level(v, level); err != nil {
 			return err
 		}
 	}
-	for level := 1; level < manifest.NumLevels && len(m.pending) > 0; level++ {
-		if err := m.level(s.version, level); err != nil {
-			return err
-		}
+	if len(m.asking) == len(m.pending) {
+		m.pending = m.pending[:0] // the common case for absent keys
+		return nil
 	}
+	if err := m.read(); err != nil {
+		return err
+	}
+	if err := m.neighbors(v); err != nil {
+		return err
+	}
+	m.pending = slices.DeleteFunc(m.pending, func(i int) bool {
+		k := &m.keys[i]
+		again := k.stopped && !k.done
+		k.stopped = false
+		return !again
+	})
 	return nil
+}
+
+// source numbers what can hold a key: the tables of level 0, newest first, and then each level.
+func source(v *manifest.Version, level int) int { return len(v.Levels[0]) + level - 1 }
+
+// dropStopped removes the keys from asking whose next table is in a source.
+func (m *many) dropStopped(source int) {
+	if m.stopped == 0 {
+		return
+	}
+	m.stopped = 0
+	m.asking = slices.DeleteFunc(m.asking, func(i int) bool {
+		k := &m.keys[i]
+		if k.stopped {
+			k.from = source + 1
+		}
+		return k.stopped
+	})
 }
 
 // answer records the result for a key. It may be called concurrently for different keys.
@@ -128,11 +182,6 @@ func (m *many) answer(key int, value []byte, kind base.Kind) {
 	if kind == base.KindSet {
 		m.values[key] = copyOf(value)
 	}
-}
-
-// dropAnswered removes the keys that have an answer from the pending ones.
-func (m *many) dropAnswered() {
-	m.pending = slices.DeleteFunc(m.pending, func(i int) bool { return m.keys[i].done })
 }
 
 func (m *many) memtable(mem *memtable.Memtable) {
@@ -144,23 +193,34 @@ func (m *many) memtable(mem *memtable.Memtable) {
 			m.answer(i, value, kind)
 		}
 	}
-	m.dropAnswered()
+	m.pending = slices.DeleteFunc(m.pending, func(i int) bool { return m.keys[i].done })
 }
 
-// level looks for the keys in a level >= 1.
+// stop keeps a key from being asked for in the rest of the round.
+func (m *many) stop(k *manyKey) {
+	k.stopped = true
+	m.stopped++
+}
+
+// level asks the filters of a level >= 1.
 func (m *many) level(v *manifest.Version, level int) error {
 	tables := v.Levels[level]
 	if len(tables) == 0 {
 		return nil
 	}
 	m.byTable = m.byTable[:0]
-	shared := false // a key is its table's largest: the next table may hold it, too
-	for _, i := range m.pending {
-		key := m.keys[i].key.Bytes
-		t, last := v.FindTable(level, key)
-		if t < len(tables) && bytes.Compare(key, base.UserKey(tables[t].Smallest)) >= 0 {
+	for _, i := range m.asking {
+		k := &m.keys[i]
+		if k.from > source(v, level) {
+			continue
+		}
+		t, last := v.FindTable(level, k.key.Bytes)
+		if t < len(tables) && !before(k.key.Bytes, tables[t]) {
 			m.byTable = append(m.byTable, uint64(t)<<32|uint64(i))
-			shared = shared || last
+			if last {
+				m.shared = append(m.shared, i)
+				m.stop(k)
+			}
 		}
 	}
 	slices.Sort(m.byTable)
@@ -174,16 +234,20 @@ func (m *many) level(v *manifest.Version, level int) error {
 		}
 		group = group[n:]
 	}
-	if err := m.read(level); err != nil || !shared {
-		return err
-	}
-	for _, i := range m.pending {
+	m.dropStopped(source(v, level))
+	return nil
+}
+
+// neighbors searches the tables after those that end with a key.
+func (m *many) neighbors(v *manifest.Version) error {
+	for _, i := range m.shared {
 		k := &m.keys[i]
-		t, last := v.FindTable(level, k.key.Bytes)
-		if !last {
+		if k.done {
 			continue
 		}
-		value, kind, ok, err := k.neighbors(tables[t+1:], level)
+		level := k.from - source(v, 0) - 1
+		t, _ := v.FindTable(level, k.key.Bytes)
+		value, kind, ok, err := k.neighbors(v.Levels[level][t+1:], level)
 		if err != nil {
 			return err
 		}
@@ -192,7 +256,6 @@ func (m *many) level(v *manifest.Version, level int) error {
 		}
 		k.buf.Release()
 	}
-	m.dropAnswered()
 	return nil
 }
 
@@ -212,7 +275,7 @@ func (m *many) askTable(meta *manifest.TableMeta, level int, group []uint64) err
 	switch {
 	case f == nil:
 		for _, g := range group {
-			m.jobs = append(m.jobs, manyJob{int(uint32(g)), t, nil})
+			m.searchBlocks(int(uint32(g)), t, nil, level)
 		}
 	case len(group) < minAsk || m.keys[0].keyed: // one at a time, a keyed filter uses the hash that the key already has
 		for _, g := range group {
@@ -241,31 +304,41 @@ func (m *many) filtered(key int, t *table, f filter.Reader, level int, maybe boo
 	k := &m.keys[key]
 	k.asks(level)
 	if maybe {
-		m.jobs = append(m.jobs, manyJob{key, t, f})
+		m.searchBlocks(key, t, f, level)
 	} else {
 		k.missed(t)
 	}
 }
 
+// searchBlocks creates a job. The tables after this one wait for its result.
+func (m *many) searchBlocks(key int, t *table, f filter.Reader, level int) {
+	m.stop(&m.keys[key])
+	m.jobs = append(m.jobs, manyJob{key, t, f, level})
+}
+
 // read searches the blocks for the jobs, on several goroutines if there are many.
-func (m *many) read(level int) error {
-	jobs := m.jobs
-	m.jobs = m.jobs[:0]
-	if len(jobs) == 0 {
-		return nil
+func (m *many) read() error {
+	for jobs := m.jobs; len(jobs) > 0; {
+		n := min(len(jobs), maxAhead)
+		if err := m.readAhead(jobs[:n]); err != nil {
+			return err
+		}
+		jobs = jobs[n:]
 	}
+	m.jobs = m.jobs[:0]
+	return nil
+}
+
+// readAhead searches blocks after it has asked the system for all of them.
+func (m *many) readAhead(jobs []manyJob) error {
 	workers := runtime.GOMAXPROCS(0)
 	if len(jobs) > 1 && !m.prefetch(jobs) {
 		workers *= readersPerCPU
 	}
-	var err error
 	if workers = min(len(jobs)/minShare, workers); workers > 1 {
-		err = m.readTogether(jobs, level, workers)
-	} else {
-		err = m.readSome(jobs, level)
+		return m.readTogether(jobs, workers)
 	}
-	m.dropAnswered()
-	return err
+	return m.readSome(jobs)
 }
 
 // prefetch begins to read the blocks for the jobs that are not in memory, so that the disk serves
@@ -279,7 +352,7 @@ func (m *many) prefetch(jobs []manyJob) bool {
 	return does
 }
 
-func (m *many) readTogether(jobs []manyJob, level, workers int) error {
+func (m *many) readTogether(jobs []manyJob, workers int) error {
 	var wg sync.WaitGroup
 	var next atomic.Int64
 	errs := make([]error, workers)
@@ -290,7 +363,7 @@ func (m *many) readTogether(jobs []manyJob, level, workers int) error {
 				if from >= len(jobs) {
 					return
 				}
-				errs[w] = m.readSome(jobs[from:min(from+minShare, len(jobs))], level)
+				errs[w] = m.readSome(jobs[from:min(from+minShare, len(jobs))])
 			}
 		})
 	}
@@ -303,11 +376,11 @@ func (m *many) readTogether(jobs []manyJob, level, workers int) error {
 	return nil
 }
 
-func (m *many) readSome(jobs []manyJob, level int) error {
+func (m *many) readSome(jobs []manyJob) error {
 	var buf sstable.Buffer
 	defer buf.Release()
 	for _, j := range jobs {
-		value, kind, ok, err := m.keys[j.key].blocks(j.table, j.table.reader.Load(), j.filter, level, &buf)
+		value, kind, ok, err := m.keys[j.key].blocks(j.table, j.table.reader.Load(), j.filter, j.level, &buf)
 		if err != nil {
 			return err
 		}

@@ -2,11 +2,14 @@ package sift
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"testing"
 
+	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
 	"github.com/siftdb/sift/sstable"
 )
@@ -14,25 +17,51 @@ import (
 // orderedFile records whether it is asked to prefetch before it is read.
 type orderedFile struct {
 	io.ReaderAt
-	mu         sync.Mutex
+	*readOrder
+}
+
+// readOrder records what happens to files.
+type readOrder struct {
+	mu sync.Mutex
+	readCounts
+	inARow int // ranges asked for since the last read
+}
+
+type readCounts struct {
 	prefetched int // ranges asked for before the first read
+	later      int // and after it
+	mostInARow int // the most asked for without a read in between
 	reads      int
 }
 
-func (f *orderedFile) Prefetch(_, _ int64) bool {
+func (f orderedFile) Prefetch(_, _ int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.reads == 0 {
 		f.prefetched++
+	} else {
+		f.later++
 	}
+	f.inARow++
+	f.mostInARow = max(f.mostInARow, f.inARow)
 	return true
 }
 
-func (f *orderedFile) ReadAt(p []byte, off int64) (int, error) {
+func (f orderedFile) ReadAt(p []byte, off int64) (int, error) {
 	f.mu.Lock()
 	f.reads++
+	f.inARow = 0
 	f.mu.Unlock()
 	return f.ReaderAt.ReadAt(p, off)
+}
+
+// take returns what happened since the last time.
+func (o *readOrder) take() readCounts {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	was := o.readCounts
+	o.readCounts, o.inARow = readCounts{}, 0
+	return was
 }
 
 // TestManyPrefetch: GetMany asks for all blocks of a level before it reads the first.
@@ -50,7 +79,7 @@ func TestManyPrefetch(t *testing.T) {
 	if _, err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	f := &orderedFile{ReaderAt: bytes.NewReader(data.Bytes())}
+	f := orderedFile{bytes.NewReader(data.Bytes()), new(readOrder)}
 	r, err := sstable.NewReader(f, int64(data.Len()), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -61,9 +90,9 @@ func TestManyPrefetch(t *testing.T) {
 	m := &many{values: make([][]byte, n)}
 	m.add(nil, keys, base.MaxSequence, new(readStripe), 0)
 	for i := range keys {
-		m.jobs = append(m.jobs, manyJob{i, tbl, nil})
+		m.jobs = append(m.jobs, manyJob{i, tbl, nil, 1})
 	}
-	if err := m.read(1); err != nil {
+	if err := m.read(); err != nil {
 		t.Fatal(err)
 	}
 	for i, v := range m.values {
@@ -73,5 +102,102 @@ func TestManyPrefetch(t *testing.T) {
 	}
 	if f.prefetched != n || f.reads != n {
 		t.Errorf("%d blocks asked for before the first read, %d read, want %d", f.prefetched, f.reads, n)
+	}
+}
+
+// orderReads makes the tables of db record how they are read. They have no cache.
+func orderReads(t *testing.T, db *DB) *readOrder {
+	t.Helper()
+	order := new(readOrder)
+	for _, tables := range db.state.Load().version.Levels {
+		for _, meta := range tables {
+			tbl := meta.Handle.(*table)
+			data, err := os.ReadFile(tbl.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			old, err := tbl.load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := sstable.NewReader(orderedFile{bytes.NewReader(data), order}, int64(len(data)), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tbl.reader.Store(r)
+			old.Release()
+		}
+	}
+	order.take()
+	return order
+}
+
+// TestManyLevels: GetMany asks for the blocks of all levels before it reads the first, and reads
+// none that lookups one by one would not read.
+func TestManyLevels(t *testing.T) {
+	db, want := severalLevels(t, Options{Filter: filter.Ribbon(20), LevelFilters: []filter.Policy{filter.Ribbon(20)}})
+	defer mustClose(t, db)
+	order := orderReads(t, db)
+	var keys [][]byte
+	for i := 0; i < 3000; i += 50 {
+		key := fmt.Appendf(nil, "%05d", i)
+		if value, err := db.Get(key); err != nil && !errors.Is(err, ErrNotFound) || string(value) != want[string(key)] {
+			t.Fatalf("Get(%s): %q, %v", key, value, err)
+		}
+		keys = append(keys, key)
+	}
+	levels := 0 // that hold some of the keys
+	for _, l := range db.Metrics().Levels {
+		levels += int(min(l.Filter.TruePositive, 1))
+	}
+	if levels < 3 {
+		t.Fatalf("the keys are in %d levels", levels)
+	}
+	oneByOne := order.take()
+	values, err := db.GetMany(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range values {
+		if value, there := want[string(keys[i])]; there != (v != nil) || value != string(v) {
+			t.Errorf("%s = %q, want %q, %t", keys[i], v, value, there)
+		}
+	}
+	if got := order.take(); got.prefetched == 0 || got.later > 0 || got.reads > oneByOne.reads {
+		t.Errorf("%d blocks asked for before the first read and %d after it, %d read, and %d one by one",
+			got.prefetched, got.later, got.reads, oneByOne.reads)
+	}
+}
+
+// TestManyRounds: where filters exclude nothing, GetMany searches level after level, and it never
+// reads far ahead.
+func TestManyRounds(t *testing.T) {
+	for name, p := range map[string]filter.Policy{"no filters": filter.None(), "weak filters": filter.Ribbon(1)} {
+		t.Run(name, func(t *testing.T) {
+			db, want := severalLevels(t, Options{Filter: p, LevelFilters: []filter.Policy{p}})
+			defer mustClose(t, db)
+			order := orderReads(t, db)
+			var keys [][]byte
+			for i := range 3000 {
+				keys = append(keys, fmt.Appendf(nil, "%05d", i), fmt.Appendf(nil, "%05dx", i))
+			}
+			for _, n := range []int{1, 2, 40, len(keys)} {
+				for from := 0; from < len(keys); from += n {
+					keys := keys[from:min(from+n, len(keys))]
+					values, err := db.GetMany(keys)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for i, v := range values {
+						if value, there := want[string(keys[i])]; there != (v != nil) || value != string(v) {
+							t.Fatalf("%s of %d = %q, want %q, %t", keys[i], n, v, value, there)
+						}
+					}
+				}
+			}
+			if got := order.take(); got.mostInARow != maxAhead {
+				t.Errorf("%d blocks asked for in a row, want %d", got.mostInARow, maxAhead)
+			}
+		})
 	}
 }
