@@ -17,6 +17,10 @@ const (
 	// maxCopy bounds what is written through the mapping. Longer writes use a system call, which
 	// takes no page fault per page.
 	maxCopy = 64 << 10
+	// ahead is how many bytes of a window are made writable at a time, if as many have been written
+	// since the last sync. A page fault for each page takes 2.3 times as long (BenchmarkLog, on a
+	// virtual machine). Logs that are synced more often would write these pages twice.
+	ahead = 64 << 10
 )
 
 // mappedLog writes a log through a shared mapping of a preallocated window. A write
@@ -35,9 +39,12 @@ type mappedLog struct {
 	window []byte // mapped; nil: none
 	size   int64  // the length of the file, if more than off
 	next   int64  // the size of the next window
+	ready  int64  // the offset up to which the window's pages have been made writable ahead
+	fresh  int64  // the bytes that were written since the last sync
 	synced bool
 	again  bool // synced more than once
 	plain  bool // no more windows
+	faults bool // the system does not make pages writable ahead
 }
 
 // CreateLog implements vfs.CreateLog.
@@ -60,10 +67,12 @@ func (l *mappedLog) Write(p []byte) (n int, err error) {
 			l.size = max(l.size, l.off+int64(k))
 		default:
 			k = min(room, len(p))
+			l.prepare(int64(k))
 			err = l.copy(p[:k])
 		}
 		n += k
 		l.off += int64(k)
+		l.fresh += int64(k)
 		p = p[k:]
 	}
 	return n, err
@@ -136,6 +145,22 @@ func (l *mappedLog) unmap() error {
 	return unix.Munmap(w)
 }
 
+// prepare makes the pages that the next n bytes go to writable, and some after them. It guarantees
+// nothing: where it fails, copy takes the page faults, and says what is wrong with the file.
+func (l *mappedLog) prepare(n int64) {
+	if l.faults || l.fresh < ahead || l.off+n <= l.ready {
+		return
+	}
+	begin := max(l.ready, l.off) - l.from
+	begin -= begin % int64(os.Getpagesize())
+	end := min(begin+ahead, int64(len(l.window)))
+	if err := unix.Madvise(l.window[begin:end], unix.MADV_POPULATE_WRITE); err != nil { // before Linux 5.14
+		l.faults = true
+		return
+	}
+	l.ready = l.from + end
+}
+
 // copy copies p into the window, which has room for it. A page that is not available,
 // because another process has truncated the file or the disk fails, is an error; it does
 // not end the process.
@@ -161,7 +186,7 @@ func (l *mappedLog) Sync() error {
 	if err != nil {
 		return &os.PathError{Op: "fdatasync", Path: l.f.Name(), Err: err}
 	}
-	l.synced, l.again = true, l.synced
+	l.synced, l.again, l.fresh = true, l.synced, 0
 	return nil
 }
 

@@ -142,3 +142,65 @@ func TestLogFails(t *testing.T) {
 		t.Errorf("%q, %v", b, err)
 	}
 }
+
+// TestLogAhead: pages are made writable ahead in a log that is synced seldom, and in no other; what
+// is written is the same.
+func TestLogAhead(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		faults bool // as on an old system
+		each   int  // writes between syncs
+		ahead  bool
+	}{{"seldom", false, 1 << 20, true}, {"often", false, 10, false}, {"old", true, 1 << 20, false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			name := filepath.Join(t.TempDir(), "log")
+			l := newLog(t, name)
+			l.faults = tc.faults
+			want := []byte("markrecord")
+			var most int64 // bytes that were ready ahead of the end
+			for i := range 3000 {
+				p := bytes.Repeat([]byte{byte(i)}, 1+i%2000)
+				_, err := l.Write(p)
+				must(t, err)
+				want = append(want, p...)
+				most = max(most, l.ready-l.off)
+				if i%tc.each == tc.each-1 {
+					must(t, l.Sync())
+				}
+			}
+			if l.faults && !tc.faults {
+				t.Skip("this system makes no pages writable ahead")
+			}
+			if most > ahead || (most > 0) != tc.ahead {
+				t.Errorf("%d bytes were ready ahead of the end", most)
+			}
+			must(t, l.Close())
+			if b := readFile(t, OS, name); !bytes.Equal(b, want) {
+				t.Errorf("%d bytes, want %d", len(b), len(want))
+			}
+		})
+	}
+}
+
+// BenchmarkLog writes records of 360 bytes, with pages that are made writable ahead and without.
+func BenchmarkLog(b *testing.B) {
+	for _, faults := range []bool{true, false} {
+		b.Run(map[bool]string{true: "faults", false: "ahead"}[faults], func(b *testing.B) {
+			f, err := OS.CreateLog(filepath.Join(b.TempDir(), "log"))
+			must(b, err)
+			l := f.(*mappedLog)
+			defer l.Close()
+			record := bytes.Repeat([]byte{7}, 360)
+			_, err = l.Write(record)
+			must(b, err)
+			must(b, l.Sync())
+			l.faults = faults
+			b.SetBytes(int64(len(record)))
+			for b.Loop() {
+				if _, err := l.Write(record); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
