@@ -21,6 +21,8 @@ const (
 	// since the last sync. A page fault for each page takes 2.3 times as long (BenchmarkLog, on a
 	// virtual machine). Logs that are synced more often would write these pages twice.
 	ahead = 64 << 10
+	// populateWrite is MADV_POPULATE_WRITE, a name that old versions of x/sys lack.
+	populateWrite = 23
 )
 
 // mappedLog writes a log through a shared mapping of a preallocated window. A write
@@ -154,7 +156,7 @@ func (l *mappedLog) prepare(n int64) {
 	begin := max(l.ready, l.off) - l.from
 	begin -= begin % int64(os.Getpagesize())
 	end := min(begin+ahead, int64(len(l.window)))
-	if err := unix.Madvise(l.window[begin:end], unix.MADV_POPULATE_WRITE); err != nil { // before Linux 5.14
+	if err := unix.Madvise(l.window[begin:end], populateWrite); err != nil { // before Linux 5.14
 		l.faults = true
 		return
 	}
