@@ -161,8 +161,8 @@ func (m *many) round(v *manifest.Version) error {
 // source numbers what can hold a key: the tables of level 0, newest first, and then each level.
 func source(v *manifest.Version, level int) int { return len(v.Levels[0]) + level - 1 }
 
-// dropStopped removes the keys from asking whose next table is in a source.
-func (m *many) dropStopped(source int) {
+// dropStopped removes the keys from asking whose next table is in the source with this number.
+func (m *many) dropStopped(at int) {
 	if m.stopped == 0 {
 		return
 	}
@@ -170,7 +170,7 @@ func (m *many) dropStopped(source int) {
 	m.asking = slices.DeleteFunc(m.asking, func(i int) bool {
 		k := &m.keys[i]
 		if k.stopped {
-			k.from = source + 1
+			k.from = at + 1
 		}
 		return k.stopped
 	})
@@ -209,9 +209,10 @@ func (m *many) level(v *manifest.Version, level int) error {
 		return nil
 	}
 	m.byTable = m.byTable[:0]
+	at := source(v, level)
 	for _, i := range m.asking {
 		k := &m.keys[i]
-		if k.from > source(v, level) {
+		if k.from > at {
 			continue
 		}
 		t, last := v.FindTable(level, k.key.Bytes)
@@ -234,7 +235,7 @@ func (m *many) level(v *manifest.Version, level int) error {
 		}
 		group = group[n:]
 	}
-	m.dropStopped(source(v, level))
+	m.dropStopped(at)
 	return nil
 }
 

@@ -64,7 +64,7 @@ func (o *readOrder) take() readCounts {
 	return was
 }
 
-// TestManyPrefetch: GetMany asks for all blocks of a level before it reads the first.
+// TestManyPrefetch: GetMany asks for all blocks before it reads the first.
 func TestManyPrefetch(t *testing.T) {
 	const n = 64
 	var data bytes.Buffer

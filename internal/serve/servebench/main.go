@@ -117,13 +117,13 @@ func works() []work {
 	get, set := []string{"GET", key}, []string{"SET", key, value}
 	const fresh = 1 << 30 // next to none comes twice
 	add, exists := []string{"BF.ADD", "one", item}, []string{"BF.EXISTS", "one", item}
-	filters := []work{
+	rows := []work{
 		{name: "BF.ADD, SETBIT", redis: []string{"SETBIT", bits, "7", "1"}, sift: add, span: fresh},
 		{name: "BF.EXISTS, GETBIT", redis: []string{"GETBIT", bits, "7"}, sift: exists, span: fresh},
 		{name: "BF.MADD of 10, BITFIELD of 10", redis: bitfield, sift: madd, span: fresh},
 	}
-	for i := range filters {
-		if w := &filters[i]; *bloom != "" {
+	for i := range rows {
+		if w := &rows[i]; *bloom != "" {
 			w.name, _, _ = strings.Cut(w.name, ",")
 			w.redis = w.sift
 		}
@@ -133,7 +133,7 @@ func works() []work {
 		{name: "GET after MSET", redis: get, sift: get, span: *keys, before: mset},
 		{name: "SET", redis: set, sift: set, span: *keys},
 		{name: "MSET of 10", redis: mset, sift: mset, span: *keys},
-	}, filters...)
+	}, rows...)
 }
 
 // runCores starts both servers, on one CPU or on both, and measures.
