@@ -595,6 +595,7 @@ func TestChaos(t *testing.T) {
 	close(c.stop)
 	troubles.Wait()
 	c.net.set()
+	c.kill(frail) // a fault of its disk may be about to end it
 	for i := range spare {
 		if err := c.start(i); err != nil {
 			t.Fatal(err)
