@@ -2,11 +2,10 @@ package sift
 
 import "time"
 
-// Events are functions that are called when something happens in the background. nil
-// functions are not called. They are called on the goroutine that did the work, or is
-// about to write, possibly by several goroutines at once. They must not block, and must
-// not call methods of the DB that wait for the background: Flush, Compact, BuildFilters,
-// Checkpoint, Close and writes.
+// Events are callbacks for background work. nil functions are not called. Each runs on
+// the goroutine that did the work, or is about to write, and several may run
+// concurrently. They must not block, and must not call methods of the DB that wait for
+// the background: Flush, Compact, BuildFilters, Checkpoint, Close and writes.
 type Events struct {
 	// Flushed: a memtable was written to a table of level 0.
 	Flushed func(FlushEvent)
@@ -41,7 +40,7 @@ type CompactionEvent struct {
 
 // StallEvent describes a write that was held back.
 type StallEvent struct {
-	Stopped bool // it had to wait for the background; otherwise it was slowed down
+	Stopped bool // it had to wait for a flush or compaction; otherwise it was slowed down
 	Took    time.Duration
 }
 
