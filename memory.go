@@ -88,7 +88,8 @@ func (d *DB) divideMemory() (filters int64) {
 	return filters
 }
 
-// garbageOf returns the share of held bytes in the memory that Go takes beyond what is live.
+// garbageOf returns the proportional share of held, bytes in the heap, in the memory that Go
+// takes beyond its live heap.
 func garbageOf(held uint64) uint64 {
 	sample := []metrics.Sample{
 		{Name: "/gc/heap/live:bytes"},

@@ -250,8 +250,8 @@ type TableMetrics struct {
 	// FilterPolicy is the policy that built the filter in use: "none" if there is no filter,
 	// "unknown" if the table does not record it.
 	FilterPolicy string
-	FilterBytes  int     // in memory
-	WrittenBytes int64   // of all units, on disk
+	FilterBytes  int     // size of the filter in memory
+	WrittenBytes int64   // size of all its units on disk
 	FilterUnits  int     // units that can be loaded
 	HeldUnits    float64 // units in memory; 1.25 is one unit and a quarter of the next
 	ExpectedFPR  float64 // of the units in memory; 1 without any

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// minAsk is the number of keys from which on a filter is probed for all of them at once.
+	// minAsk is the minimum number of keys for which a filter is probed with one call.
 	minAsk = 4
 	// minShare is the minimum number of keys per goroutine that searches blocks.
 	minShare = 4
-	// readersPerCPU bounds the goroutines of one call where the system cannot be asked to read
-	// ahead: some wait for the disk.
+	// readersPerCPU bounds the goroutines of one call where the system has no read-ahead: some of
+	// them wait for the disk.
 	readersPerCPU = 4
 	// maxAhead bounds the blocks that are read ahead, so that none is evicted before it is used.
 	maxAhead = 256
@@ -28,28 +28,28 @@ const (
 	maxPooledMany = 4096
 )
 
-// many looks up several keys together, in rounds. In each round the filters say for every key
-// which is the next table that may hold it, whatever its level, and then the blocks of all keys
-// are read, on several goroutines. So the disk serves the reads side by side, and a table behind
-// the one that holds a key is not read.
+// many looks up several keys together, in rounds. Each round first finds, for every key, the next
+// table whose filter does not exclude it, whatever its level, and then reads the blocks of all
+// keys on several goroutines. So the disk serves the reads in parallel, and no table after the
+// one that holds a key is read.
 type many struct {
 	keys    []manyKey
 	pending []int // keys not yet answered, as indices into keys
 	values  [][]byte
 
 	asking  []int    // the pending keys for which this round has not found a table
-	byTable []uint64 // those of them that a level may hold: table<<32 | key
+	byTable []uint64 // those of them that may be in a table of the level: table<<32 | key
 	ask     []filter.Key
 	maybe   []bool
 	jobs    []manyJob
 	stopped int   // keys to drop from asking
-	shared  []int // keys that end a table: the next table of the level may hold them, too
+	shared  []int // keys that are the largest of a table: the next one in the level may hold them, too
 }
 
 type manyKey struct {
 	lookup
-	from    int  // the first source that has not been asked; see source
-	stopped bool // this round has found a table
+	from    int  // the first source that has not been probed; see source
+	stopped bool // this round has found a table for it
 	done    bool
 }
 
@@ -118,8 +118,8 @@ func (m *many) search(s *readState) error {
 	return nil
 }
 
-// round finds for each pending key the next table that may hold it, and searches those tables.
-// After it the keys are pending that the tables did not hold, and that others may.
+// round finds the next table that may hold each pending key, and searches these tables. The keys
+// that they do not hold, but others may, stay pending.
 func (m *many) round(v *manifest.Version) error {
 	m.asking, m.shared, m.stopped = append(m.asking[:0], m.pending...), m.shared[:0], 0
 	for i, meta := range v.Levels[0] {
@@ -158,7 +158,8 @@ func (m *many) round(v *manifest.Version) error {
 	return nil
 }
 
-// source numbers what can hold a key: the tables of level 0, newest first, and then each level.
+// source returns the number of a level >= 1 among the sources: the tables of level 0, newest
+// first, and then each level.
 func source(v *manifest.Version, level int) int { return len(v.Levels[0]) + level - 1 }
 
 // dropStopped removes the keys from asking whose next table is in the source with this number.
@@ -196,13 +197,13 @@ func (m *many) memtable(mem *memtable.Memtable) {
 	m.pending = slices.DeleteFunc(m.pending, func(i int) bool { return m.keys[i].done })
 }
 
-// stop keeps a key from being asked for in the rest of the round.
+// stop excludes a key from the rest of the round.
 func (m *many) stop(k *manyKey) {
 	k.stopped = true
 	m.stopped++
 }
 
-// level asks the filters of a level >= 1.
+// level probes the filters of a level >= 1.
 func (m *many) level(v *manifest.Version, level int) error {
 	tables := v.Levels[level]
 	if len(tables) == 0 {
@@ -278,7 +279,7 @@ func (m *many) askTable(meta *manifest.TableMeta, level int, group []uint64) err
 		for _, g := range group {
 			m.searchBlocks(int(uint32(g)), t, nil, level)
 		}
-	case len(group) < minAsk || m.keys[0].keyed: // one at a time, a keyed filter uses the hash that the key already has
+	case len(group) < minAsk || m.keys[0].keyed: // one by one: a keyed filter can use the hash that the key already has
 		for _, g := range group {
 			m.filtered(int(uint32(g)), t, f, level, m.keys[uint32(g)].mayContain(f))
 		}
@@ -293,7 +294,7 @@ func (m *many) askTable(meta *manifest.TableMeta, level int, group []uint64) err
 			m.filtered(int(uint32(g)), t, f, level, m.maybe[j])
 		}
 	}
-	// Keys of the same block next to each other.
+	// Put keys of the same block next to each other.
 	slices.SortFunc(m.jobs[before:], func(a, b manyJob) int {
 		return bytes.Compare(m.keys[a.key].key.Bytes, m.keys[b.key].key.Bytes)
 	})
@@ -311,7 +312,7 @@ func (m *many) filtered(key int, t *table, f filter.Reader, level int, maybe boo
 	}
 }
 
-// searchBlocks creates a job. The tables after this one wait for its result.
+// searchBlocks creates a job. Later tables are not probed before its result is known.
 func (m *many) searchBlocks(key int, t *table, f filter.Reader, level int) {
 	m.stop(&m.keys[key])
 	m.jobs = append(m.jobs, manyJob{key, t, f, level})
@@ -330,7 +331,7 @@ func (m *many) read() error {
 	return nil
 }
 
-// readAhead searches blocks after it has asked the system for all of them.
+// readAhead searches blocks after it has requested all of them from the system.
 func (m *many) readAhead(jobs []manyJob) error {
 	workers := runtime.GOMAXPROCS(0)
 	if len(jobs) > 1 && !m.prefetch(jobs) {
@@ -342,8 +343,8 @@ func (m *many) readAhead(jobs []manyJob) error {
 	return m.readSome(jobs)
 }
 
-// prefetch begins to read the blocks for the jobs that are not in memory, so that the disk serves
-// them side by side. It reports whether the system does that.
+// prefetch requests the blocks for the jobs that are not in memory, so that the disk serves them
+// in parallel. It reports whether the system supports that.
 func (m *many) prefetch(jobs []manyJob) bool {
 	does := true
 	for _, j := range jobs {

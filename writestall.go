@@ -10,11 +10,11 @@ import (
 // throttle delays writes while level 0 grows faster than it is compacted, and stops them when
 // it has grown too large. It belongs to the leader of the commit queue.
 //
-// The delay is spread over all writes, so that none waits long: writes are admitted at a rate
-// that falls to nearly nothing before the stop. At that rate it takes minutes to fill a
-// memtable of the usual size, and a compaction finishes sooner. Three things can still reach
-// the stop: batches that would each have to wait longer than maxSleep, memtables of a few
-// KiB, and Flush, which adds tables however small.
+// The delay is spread over all writes, so that none waits long: writes are admitted at a rate that
+// falls to nearly zero before the stop. At that rate it takes minutes to fill a memtable of the
+// default size, and a compaction finishes sooner. Three things can still lead to the stop: batches
+// that would each have to wait longer than maxSleep, memtables of a few KiB, and Flush, which adds
+// tables however small.
 //
 // A single write waits
 //   - here: at most maxSleep; at the stop until level 0 has been compacted: for the running
@@ -27,7 +27,7 @@ import (
 // Short of the stop, if the disk is the bottleneck and has a bandwidth of Y bytes per second
 // left, that is at most the larger of maxSleep and 3 x MemtableBytes / Y.
 type throttle struct {
-	owed time.Duration // delay not yet slept
+	owed time.Duration // delay that has not been slept yet
 }
 
 const (
@@ -70,9 +70,10 @@ func (t *throttle) wait(d *DB, bytes int) error {
 	return nil
 }
 
-// level0Runs is the number that counts against the limits: of the sources in level 0 for an
-// iterator. A flush may write several tables, of which no two overlap (see Job.DeletionRun). Tables
-// that ascend, and so make one run, are bounded as well, since a lookup compares its key with each.
+// level0Runs returns the number that is compared with the limits: how many sources level 0 has for
+// an iterator. A flush may write several tables, of which no two overlap (see Job.DeletionRun).
+// Ascending tables, which form one run, are bounded as well, since a lookup compares its key with
+// each.
 func level0Runs(v *manifest.Version) int {
 	const tablesPerRun = 4
 	return max(len(v.Runs), len(v.Levels[0])/tablesPerRun)
