@@ -29,8 +29,8 @@ func TestCompactRewritesOnce(t *testing.T) {
 	}
 }
 
-// TestRewriteKeepsTables: a table whose filter is rebuilt stays one table, however large tables
-// are by now.
+// TestRewriteKeepsTables: a table whose filter is rebuilt stays one table, whatever TableBytes
+// is now.
 func TestRewriteKeepsTables(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, &sift.Options{Filter: filter.None(), TableBytes: 1 << 20})

@@ -304,7 +304,7 @@ func TestFilterKeyUnreadable(t *testing.T) {
 	mustCheck(t, "db", keyedOptions(mem))
 }
 
-// TestFilterKeyForbidden guards that a secret which may not be read, after a run by
+// TestFilterKeyForbidden checks that a secret which may not be read, after a run by
 // another user say, keeps nobody from the data: only speed depends on it. It stays as
 // it is, and KeyedFilters never means filters without it.
 func TestFilterKeyForbidden(t *testing.T) {
@@ -367,7 +367,7 @@ func TestFilterKeyForbidden(t *testing.T) {
 	}
 }
 
-// TestParentThatCannotBeRead guards that a database can be made, and a checkpoint,
+// TestParentThatCannotBeRead checks that a database can be made, and a checkpoint,
 // below a directory that may be searched but not read, as one of mode 0711: it cannot
 // be opened for the sync that would make the new entry last.
 func TestParentThatCannotBeRead(t *testing.T) {

@@ -605,7 +605,7 @@ func TestKeyRangeUnreadable(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestManifestBehindLog guards that an edit for a compaction does not take the MANIFEST's
+// TestManifestBehindLog checks that an edit for a compaction does not take the MANIFEST's
 // last sequence number past what the log holds (I9): goleveldb would drop that.
 func TestManifestBehindLog(t *testing.T) {
 	dir := t.TempDir()

@@ -159,7 +159,7 @@ func TestIngest(t *testing.T) {
 	}
 }
 
-// TestIngestLevels guards that keys behind all others go to the deepest level there is,
+// TestIngestLevels checks that keys behind all others go to the deepest level there is,
 // and not through level 0.
 func TestIngestLevels(t *testing.T) {
 	o := &sift.Options{MemtableBytes: 64 << 10, TableBytes: 16 << 10, DisableAutoCompaction: true}
@@ -182,7 +182,7 @@ func TestIngestLevels(t *testing.T) {
 	}
 }
 
-// TestIngestConflicts guards that transactions see what was ingested since they began,
+// TestIngestConflicts checks that transactions see what was ingested since they began,
 // wherever it lies then, and also those that began while it was written to tables.
 func TestIngestConflicts(t *testing.T) {
 	for _, compact := range []bool{false, true} {
@@ -251,7 +251,7 @@ func TestIngestConflicts(t *testing.T) {
 	}
 }
 
-// TestIngestGaps guards that iterators do not pass over what was ingested into ranges in
+// TestIngestGaps checks that iterators do not pass over what was ingested into ranges in
 // which there was nothing, whether they were known before or are walked over by an older
 // iterator afterwards.
 func TestIngestGaps(t *testing.T) {
@@ -311,7 +311,7 @@ func TestIngestGaps(t *testing.T) {
 	}
 }
 
-// TestIngestFails guards that an Ingest that fails has done nothing and harms nothing.
+// TestIngestFails checks that an Ingest that fails has done nothing and harms nothing.
 func TestIngestFails(t *testing.T) {
 	errStop := errors.New("stop")
 	pair := func(key string, err error) func(yield func(sift.Op, error) bool) bool {

@@ -86,7 +86,7 @@ func editFile(t *testing.T, fs vfs.FS, kind manifest.FileKind, edit func(b []byt
 	}
 }
 
-// TestNilLoggerWarns guards that a database without a logger is not silent about
+// TestNilLoggerWarns checks that a database without a logger is not silent about
 // damage: slog.Default() gets the warnings and errors, and nothing else. A discard
 // logger silences them.
 func TestNilLoggerWarns(t *testing.T) {

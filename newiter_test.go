@@ -10,7 +10,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// TestNewIterMoves guards that a new iterator is before the first key, as in goleveldb,
+// TestNewIterMoves checks that a new iterator is before the first key, as in goleveldb,
 // and that Next and Prev come back from past an end.
 func TestNewIterMoves(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
@@ -88,7 +88,7 @@ func TestNewIterMoves(t *testing.T) {
 	}
 }
 
-// TestFailedIterStays guards that an iterator that has failed is at neither end: Next and
+// TestFailedIterStays checks that an iterator that has failed is at neither end: Next and
 // Prev do not pass over what is damaged.
 func TestFailedIterStays(t *testing.T) {
 	dir := t.TempDir()

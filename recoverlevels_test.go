@@ -102,7 +102,7 @@ func wantContents(t *testing.T, what string, db *DB, want map[string]string) {
 	}
 }
 
-// TestDeepLevels guards that a database with tables below the levels that LevelDB has,
+// TestDeepLevels checks that a database with tables below the levels that LevelDB has,
 // as goleveldb makes them, is read, and that after an Open for writing there are none
 // any more, whenever the power goes meanwhile. It was refused.
 func TestDeepLevels(t *testing.T) {

@@ -61,7 +61,7 @@ func missingFiles(t *testing.T, fs vfs.FS, want map[string]string) (missing []st
 	return missing
 }
 
-// TestRepairCuts guards that Repair destroys nothing, whenever the power goes: each old
+// TestRepairCuts checks that Repair destroys nothing, whenever the power goes: each old
 // file is in the directory or in lost, still so after the Open or the second Repair that
 // follows, and what can be read is there. CURRENT was switched before the old files were
 // moved: an Open after a crash in between removed them.
@@ -127,7 +127,7 @@ func TestRepairCuts(t *testing.T) {
 	}
 }
 
-// TestRepairClosesFirst guards that Repair neither renames nor removes a file that it
+// TestRepairClosesFirst checks that Repair neither renames nor removes a file that it
 // holds open, which Windows refuses.
 func TestRepairClosesFirst(t *testing.T) {
 	mem := crashedDisk(t, vfstest.NewMem())

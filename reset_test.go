@@ -215,7 +215,7 @@ func TestResetOfViews(t *testing.T) {
 	open.Close()
 }
 
-// TestResetAllocates guards that a loop of Reset over absent prefixes allocates nothing.
+// TestResetAllocates checks that a loop of Reset over absent prefixes allocates nothing.
 func TestResetAllocates(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{Prefix: sift.FixedPrefix(4)})
 	defer mustClose(t, db)
