@@ -6,7 +6,7 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// FilterPlan says how a filter memory budget would be spent.
+// FilterPlan describes how a filter memory budget would be spent.
 type FilterPlan struct {
 	Budget int64 // bytes
 	Bytes  int64 // used of the budget

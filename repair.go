@@ -253,7 +253,7 @@ func (r *repairer) takeBatch(path string, payload []byte, offset int64) {
 	}
 }
 
-// room returns the growing memtable with n bytes reserved.
+// room returns the newest memtable with n bytes reserved.
 func (r *repairer) room(n int) (*memtable.Memtable, error) {
 	if r.growing != nil && r.growing.Reserve(n) {
 		return r.growing, nil
