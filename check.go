@@ -142,7 +142,7 @@ func (c *checker) orphans() {
 }
 
 // lookups scans the whole database and looks up each key: Get must find the newest entry,
-// which is the first that the scan meets, in whatever level it is.
+// which is the first that the scan meets, whatever its level.
 func (c *checker) lookups(ctx context.Context) error {
 	sources := c.state.sources(nil, nil, &prefixAsk{})
 	children, err := sources.iterators(&sstable.IterOptions{DontFillCache: true, Readahead: true})

@@ -16,8 +16,8 @@ type readCounters struct {
 
 type readStripe struct {
 	// asked counts lookups by the set of levels whose filters they probed: bit i stands for
-	// level i. Only level 0 can be probed more than once per lookup; askedMore counts the
-	// additional probes.
+	// level i. askedMore counts further probes of a level by the same lookup, all for level 0:
+	// elsewhere they occur only where adjacent tables share a key.
 	asked         [1 << manifest.NumLevels]atomic.Uint64
 	askedMore     atomic.Uint64
 	truePositive  [manifest.NumLevels]atomic.Uint64

@@ -53,9 +53,9 @@ import (
 // it is no longer needed.
 //
 // Lookups wait neither for writes nor for flushes or compactions. Writes that arrive
-// together share one record of the log and one fsync; everything but Ingest goes through
-// the log. One goroutine flushes in the background, and another one compacts, one compaction
-// at a time.
+// together share one log record and one fsync; all writes but those of Ingest go through the
+// log. One goroutine flushes in the background, and another one compacts, one compaction at
+// a time.
 type DB struct {
 	dir    string
 	opts   Options // resolved
@@ -216,9 +216,9 @@ func (d *DB) HasPrefix(prefix []byte) (bool, error) {
 	return d.hasAny(&IterOptions{Prefix: prefix}, latest)
 }
 
-// HasRange reports whether there is a key in from..to, from included and to excluded; nil
-// means no bound. No block is read where range filters exclude the range; see
-// Options.RangeFilter. Errors are those of Get, without ErrNotFound.
+// HasRange reports whether there is a key in [from, to); nil means no bound. No block is
+// read where range filters exclude the range; see Options.RangeFilter. Errors are those of
+// Get, without ErrNotFound.
 func (d *DB) HasRange(from, to []byte) (bool, error) {
 	return d.hasAny(&IterOptions{LowerBound: from, UpperBound: to}, latest)
 }
@@ -324,10 +324,10 @@ func (d *DB) Flush() error {
 	return d.bg.waitFlushed()
 }
 
-// Compact flushes, and then compacts the tables that hold keys in from..to, both
-// included, into the deepest level that holds any; nil means no bound. Afterwards,
-// entries that were deleted or overwritten before the call, and that no snapshot sees,
-// are gone, and every table in the range has the filter of its level.
+// Compact flushes, and then compacts the tables that hold keys in [from, to], both
+// included, into the deepest level that holds any; nil means no bound. Afterwards, entries
+// that were deleted or overwritten before the call, and that no snapshot sees, are gone,
+// and every table in the range has the filter of its level.
 //
 // Compact ends even under a constant stream of writes: it does not chase what is written
 // after it began. It works in steps, interleaved with automatic compactions. When ctx

@@ -12,17 +12,17 @@ import (
 )
 
 // DeleteRange deletes the keys in [from, to); nil means no bound. Tables that lie wholly
-// within the range are dropped by one edit of the MANIFEST, without being read, and their
-// files are removed once no older iterator uses them. The other keys are deleted one by one,
-// in batches; so are all keys of a table from which an open snapshot or transaction can
-// still see something.
+// within the range are dropped by one edit of the MANIFEST, without reading their entries,
+// and their files are removed once no older iterator uses them. The other keys are deleted
+// one by one, in batches; so are all keys of a table from which an open snapshot or
+// transaction can still see something.
 //
 // The call as a whole is not atomic: concurrent reads may find some of the keys deleted and
 // others not. An existing Iter, Snapshot or Tx sees what it saw before. An older value of a
 // key never reappears, not even after a crash. A key that is written during the call may or
 // may not be deleted. When DeleteRange returns nil, the deletion is durable. When ctx is
-// done, DeleteRange returns its error; after any error some of the keys are deleted, and the
-// call can be repeated. Other errors are those of Write and Flush, and ErrReadOnly.
+// done, DeleteRange returns its error; after any error some of the keys may be deleted, and
+// the call can be repeated. Other errors are those of Write and Flush, and ErrReadOnly.
 //
 // Batch has no such operation: LevelDB's format has no entry for it.
 func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {

@@ -42,8 +42,8 @@ func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 // write while it runs, so it knows the number in advance. What was written before is in
 // tables already, so the tables of the ingestion are the newest, at whichever level.
 //
-// One edit of the MANIFEST adds the tables, the sequence number, and a new log that begins
-// after it. An earlier crash leaves unreferenced tables and an unused log.
+// One edit of the MANIFEST adds the tables, the sequence number, and a new log that begins after
+// it. A crash before that leaves unreferenced tables and an unused log.
 
 // ingest performs Ingest on the leader's goroutine.
 func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) (err error) {
@@ -111,7 +111,7 @@ func (d *DB) writeSorted(ctx context.Context, ops iter.Seq2[Op, error], seq uint
 	input := newSortedOps(ops, seq)
 	metas, stats, err := d.runJob(ctx, &compact.Job{
 		Input:        input,
-		Boundaries:   []uint64{seq}, // there is one version of each key
+		Boundaries:   []uint64{seq}, // there is one entry per key
 		Writer:       d.tableOptions(level),
 		TableBytes:   int64(d.compactConfig().LevelTableBytes(level)),
 		NothingBelow: compact.NothingBelow(version, &compact.Plan{}, d.mayContain),

@@ -47,7 +47,7 @@ type iterRoom struct {
 	tx        *Tx                // that it was created from, else nil
 	own       uint64             // sequence number of the last of the transaction's own writes that it sees; else seq
 	track     *rangeTrack        // of the transaction; else nil
-	mem       *memtable.Memtable // the mutable memtable at creation; nil: it reads an older state
+	mem       *memtable.Memtable // the mutable memtable when it was opened; nil: it reads an older state
 	readsMem  bool               // in reads mem
 	drops     uint64             // of the read state
 	most      int                // a forward walk ends after this many tombstones; 0: no bound

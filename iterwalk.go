@@ -47,7 +47,7 @@ type walk struct {
 // nearGaps are the gaps that a range has been shortened by.
 type nearGaps struct {
 	below *gap.Gap // the range begins at its end; nil: none
-	above *gap.Gap // the range ends where it begins; nil: none
+	above *gap.Gap // the range ends at its start; nil: none
 	cuts  uint64   // Set.Cuts from before anything was read
 }
 

@@ -103,8 +103,9 @@ type place struct {
 }
 
 // large searches the tables of a version that has a large level. It prefetches from the filters of
-// all levels before it probes the first, so that their cache misses overlap. Where filters fit into
-// the CPU's caches this takes longer than it saves.
+// all levels before it probes the first, so that their cache misses overlap: with 100 million keys
+// in four levels, a lookup of an absent key takes 0.43 µs instead of 0.57 (docs/speed.md). With 30
+// million keys it gains nothing.
 func (l *lookup) large(v *manifest.Version) (value []byte, found bool, err error) {
 	var places [manifest.NumLevels]place
 	for level := 1; level <= v.Deepest; level++ {
@@ -172,8 +173,8 @@ func (l *lookup) level(tables []*manifest.TableMeta, f filter.Reader, no bool, l
 	return l.neighbors(tables[1:], level)
 }
 
-// neighbors searches the tables of a level >= 1 after one that ends with the key: LevelDB
-// can split the versions of one key over adjacent tables.
+// neighbors searches the tables of a level >= 1 after one that ends with the key: LevelDB can
+// split the entries of one key over adjacent tables.
 func (l *lookup) neighbors(tables []*manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	for _, meta := range tables {
 		if before(l.key.Bytes, meta) {

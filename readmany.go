@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// minAsk is the minimum number of keys for which a filter is probed with one call.
-	minAsk = 4
+	// minProbes is the minimum number of keys for which a filter is probed with one call.
+	minProbes = 4
 	// minShare is the minimum number of keys per goroutine that searches blocks.
 	minShare = 4
 	// readersPerCPU bounds the goroutines of one call where the system has no read-ahead: some of
@@ -37,12 +37,12 @@ type many struct {
 	pending []int // keys not yet answered, as indices into keys
 	values  [][]byte
 
-	asking  []int    // the pending keys for which this round has not found a table
+	seeking []int    // the pending keys for which this round has not found a table
 	byTable []uint64 // those of them that may be in a table of the level: table<<32 | key
-	ask     []filter.Key
+	probes  []filter.Key
 	maybe   []bool
 	jobs    []manyJob
-	stopped int   // keys to drop from asking
+	stopped int   // keys to drop from seeking
 	shared  []int // keys that are the largest of a table: the next one in the level may hold them, too
 }
 
@@ -100,9 +100,9 @@ func (m *many) add(secret *filter.Secret, keys [][]byte, seq uint64, counts *rea
 // clear drops references to memory that many does not own.
 func (m *many) clear() {
 	clear(m.keys)
-	clear(m.ask[:cap(m.ask)])
+	clear(m.probes[:cap(m.probes)])
 	clear(m.jobs[:cap(m.jobs)])
-	m.values, m.keys, m.ask, m.jobs = nil, m.keys[:0], m.ask[:0], m.jobs[:0]
+	m.values, m.keys, m.probes, m.jobs = nil, m.keys[:0], m.probes[:0], m.jobs[:0]
 }
 
 func (m *many) search(s *readState) error {
@@ -121,25 +121,25 @@ func (m *many) search(s *readState) error {
 // round finds the next table that may hold each pending key, and searches these tables. The keys
 // that they do not hold, but others may, stay pending.
 func (m *many) round(v *manifest.Version) error {
-	m.asking, m.shared, m.stopped = append(m.asking[:0], m.pending...), m.shared[:0], 0
+	m.seeking, m.shared, m.stopped = append(m.seeking[:0], m.pending...), m.shared[:0], 0
 	for i, meta := range v.Levels[0] {
 		m.byTable = m.byTable[:0]
-		for _, k := range m.asking {
+		for _, k := range m.seeking {
 			if m.keys[k].from <= i && withinTable(meta, m.keys[k].key.Bytes) {
 				m.byTable = append(m.byTable, uint64(k))
 			}
 		}
-		if err := m.askTable(meta, 0, m.byTable); err != nil {
+		if err := m.probeTable(meta, 0, m.byTable); err != nil {
 			return err
 		}
 		m.dropStopped(i)
 	}
-	for level := 1; level <= v.Deepest && len(m.asking) > 0; level++ {
+	for level := 1; level <= v.Deepest && len(m.seeking) > 0; level++ {
 		if err := m.level(v, level); err != nil {
 			return err
 		}
 	}
-	if len(m.asking) == len(m.pending) {
+	if len(m.seeking) == len(m.pending) {
 		m.pending = m.pending[:0] // the common case for absent keys
 		return nil
 	}
@@ -162,13 +162,13 @@ func (m *many) round(v *manifest.Version) error {
 // first, and then each level.
 func source(v *manifest.Version, level int) int { return len(v.Levels[0]) + level - 1 }
 
-// dropStopped removes the keys from asking whose next table is in the source with this number.
+// dropStopped removes the keys from seeking whose next table is in the source with this number.
 func (m *many) dropStopped(at int) {
 	if m.stopped == 0 {
 		return
 	}
 	m.stopped = 0
-	m.asking = slices.DeleteFunc(m.asking, func(i int) bool {
+	m.seeking = slices.DeleteFunc(m.seeking, func(i int) bool {
 		k := &m.keys[i]
 		if k.stopped {
 			k.from = at + 1
@@ -211,7 +211,7 @@ func (m *many) level(v *manifest.Version, level int) error {
 	}
 	m.byTable = m.byTable[:0]
 	at := source(v, level)
-	for _, i := range m.asking {
+	for _, i := range m.seeking {
 		k := &m.keys[i]
 		if k.from > at {
 			continue
@@ -231,7 +231,7 @@ func (m *many) level(v *manifest.Version, level int) error {
 		for n < len(group) && group[n]>>32 == t {
 			n++
 		}
-		if err := m.askTable(tables[t], level, group[:n]); err != nil {
+		if err := m.probeTable(tables[t], level, group[:n]); err != nil {
 			return err
 		}
 		group = group[n:]
@@ -261,9 +261,9 @@ func (m *many) neighbors(v *manifest.Version) error {
 	return nil
 }
 
-// askTable probes a table's filter for its keys, the low halves of group, and creates jobs
+// probeTable probes a table's filter for its keys, the low halves of group, and creates jobs
 // for the positives.
-func (m *many) askTable(meta *manifest.TableMeta, level int, group []uint64) error {
+func (m *many) probeTable(meta *manifest.TableMeta, level int, group []uint64) error {
 	if len(group) == 0 {
 		return nil
 	}
@@ -279,17 +279,17 @@ func (m *many) askTable(meta *manifest.TableMeta, level int, group []uint64) err
 		for _, g := range group {
 			m.searchBlocks(int(uint32(g)), t, nil, level)
 		}
-	case len(group) < minAsk || m.keys[0].keyed: // one by one: a keyed filter can use the hash that the key already has
+	case len(group) < minProbes || m.keys[0].keyed: // one by one: a keyed filter can use the hash that the key already has
 		for _, g := range group {
 			m.filtered(int(uint32(g)), t, f, level, m.keys[uint32(g)].mayContain(f))
 		}
 	default:
-		m.ask = m.ask[:0]
+		m.probes = m.probes[:0]
 		for _, g := range group {
-			m.ask = append(m.ask, m.keys[uint32(g)].key)
+			m.probes = append(m.probes, m.keys[uint32(g)].key)
 		}
 		m.maybe = slices.Grow(m.maybe[:0], len(group))[:len(group)]
-		f.MayContainMany(m.ask, m.maybe)
+		f.MayContainMany(m.probes, m.maybe)
 		for j, g := range group {
 			m.filtered(int(uint32(g)), t, f, level, m.maybe[j])
 		}

@@ -55,8 +55,8 @@ func (r *recovery) fitLevels(deep []manifest.DeepLevel) (*manifest.Version, erro
 	return (*manifest.Version)(nil).Apply(edit)
 }
 
-// smallestPair returns the first of the two adjacent levels with the fewest bytes in total
-// and no unreadable table.
+// smallestPair returns the index of the upper of the two adjacent levels that have the fewest
+// bytes in total and no unreadable table.
 func smallestPair(levels []manifest.DeepLevel) (int, error) {
 	best, size := -1, uint64(0)
 	var errs error

@@ -97,7 +97,7 @@ func (l *snapshotList) add(visible *atomic.Uint64) uint64 {
 
 func (l *snapshotList) append(visible *atomic.Uint64) uint64 {
 	seq := visible.Load()
-	l.seqs = append(l.seqs, seq) // visible never falls
+	l.seqs = append(l.seqs, seq) // visible never decreases
 	return seq
 }
 

@@ -11,8 +11,8 @@ import (
 
 const (
 	defaultTries = 100
-	// After firstRetries conflicts, there is a random pause before each try, whose bound
-	// grows to maxBackoff.
+	// After firstRetries conflicts, each try follows a random pause, whose bound grows to
+	// maxBackoff.
 	firstRetries = 4
 	minBackoff   = 50 * time.Microsecond
 	maxBackoff   = 10 * time.Millisecond

@@ -202,7 +202,8 @@ func (t *rangeTrack) ready() error {
 	return t.tx.err
 }
 
-// from begins a range at key, to which the iterator seeks, or at the end of all keys.
+// from begins a range at key, to which the iterator seeks, or with end at the end of all
+// keys.
 func (t *rangeTrack) from(key []byte, end bool) {
 	if t.tx.reads.off {
 		return
