@@ -83,7 +83,7 @@ func TestFlushDropsUselessTombstones(t *testing.T) {
 }
 
 // TestTombstonesAreCompacted: tombstones are compacted away although nobody calls Compact
-// and no level is too large, those that a snapshot needs when it ends.
+// and no level is too large; those that a snapshot or transaction needs go when it ends.
 func TestTombstonesAreCompacted(t *testing.T) {
 	t.Run("snapshot", func(t *testing.T) {
 		deletionsGo(t, func(db *sift.DB) (func(key []byte) (bool, error), func() error) {

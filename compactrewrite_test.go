@@ -10,7 +10,7 @@ import (
 )
 
 // TestCompactRewritesOnce: Compact does not rewrite what it has written, not even where a
-// snapshot keeps several versions of a key.
+// snapshot keeps several entries of a key.
 func TestCompactRewritesOnce(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
 	defer mustClose(t, db)

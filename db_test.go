@@ -290,8 +290,8 @@ func TestBatchLimits(t *testing.T) {
 	}
 }
 
-// TestConcurrentBatches checks that batches are seen whole while they are
-// written, and that acknowledged writes are seen at once.
+// TestConcurrentBatches checks that readers see batches whole or not at all while they are
+// written, and acknowledged writes at once.
 func TestConcurrentBatches(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 64 << 10, TableBytes: 32 << 10, LevelBaseBytes: 128 << 10})
 	defer mustClose(t, db)
@@ -393,7 +393,7 @@ func TestCompactionDropsWhatNobodySees(t *testing.T) {
 	}
 }
 
-// TestCompactLeavesCompacted: tables that hold one version of each key, with the filter of their
+// TestCompactLeavesCompacted: tables that hold one entry per key, with the filter of their
 // level, are not written again.
 func TestCompactLeavesCompacted(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})

@@ -14,9 +14,9 @@ type Events struct {
 	// Stalled: a write was delayed because flushes or compactions were behind.
 	Stalled func(StallEvent)
 	// Failed: a flush or compaction failed and will be retried; the log or the MANIFEST
-	// failed and the database takes no more writes; or a table or filter was found damaged
-	// when it was loaded after Open. Damage matches ErrCorruption. Damage that a read finds
-	// is returned by the read.
+	// failed and the database takes no more writes; a table could not be read, or a filter
+	// not be used, when it was loaded after Open; or Open found a torn end of the MANIFEST.
+	// Damage matches ErrCorruption. Errors of reads are returned by them instead.
 	Failed func(error)
 }
 

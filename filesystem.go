@@ -64,9 +64,9 @@ type DirLock struct {
 }
 
 // LockDirectory locks a directory of the host's file system, before it is opened or after
-// it has been closed; see Options.Lock. It creates the directory if it does not exist. A
-// non-exclusive lock suffices for ReadOnly. LockDirectory does not wait: if the directory
-// is locked, the error matches ErrLocked.
+// it has been closed; see Options.Lock. For an exclusive lock, it creates the directory
+// if it does not exist. A non-exclusive lock suffices for ReadOnly. LockDirectory does
+// not wait: if the directory is locked, the error matches ErrLocked.
 func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 	if exclusive {
 		if err := vfs.OS.MkdirAll(dir); err != nil {

@@ -404,7 +404,7 @@ func TestForeignTables(t *testing.T) {
 }
 
 // TestDeleteRangeOtherTables deletes ranges of databases that other engines have written, whose
-// tables have no properties, also below a snapshot.
+// tables have no properties, also while a snapshot is open.
 func TestDeleteRangeOtherTables(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, f := range fixtureDirs {

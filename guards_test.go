@@ -605,8 +605,8 @@ func TestKeyRangeUnreadable(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestManifestBehindLog checks that an edit for a compaction does not take the MANIFEST's
-// last sequence number past what the log holds (I9): goleveldb would drop that.
+// TestManifestBehindLog checks that the edit of a compaction does not raise the MANIFEST's last
+// sequence number to those in the log (I9): goleveldb would drop these records.
 func TestManifestBehindLog(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, &Options{Filter: filter.None()})

@@ -122,7 +122,7 @@ func TestPrefixFilters(t *testing.T) {
 }
 
 // TestEachPrefix scans random ranges of paths of any depth, with and without a range filter: the
-// results are those of a sorted list, and ranges below absent directories cost hardly a read.
+// results are those of a sorted list, and ranges below absent directories cost hardly any reads.
 func TestEachPrefix(t *testing.T) {
 	for _, delimiter := range []byte{'/', 0xff} {
 		for _, ranges := range []filter.RangePolicy{nil, filter.Range(12, 0)} {

@@ -49,9 +49,10 @@ type Options struct {
 	// so that someone who chooses keys cannot construct false positives. Use it where keys come
 	// from untrusted sources. It works with Bloom, Fuse, Ribbon and None. Once a database has a
 	// secret, all its new filters are keyed, whether the option is set or not; older tables get
-	// keyed filters when they are compacted, or from BuildFilters. If the file cannot be read,
-	// keyed filters are ignored, and with this option tables are written without filters. Other
-	// programs and LevelDB can use the database as before.
+	// keyed filters when they are compacted, or from BuildFilters. Without permission to read the
+	// file, keyed filters are ignored, and with this option tables are written without filters. If
+	// the file is missing or damaged, this option creates a new secret. Other programs and LevelDB
+	// can use the database as before.
 	KeyedFilters bool
 
 	// Prefix makes the filters hold key prefixes as well. An Iter that is bounded to one prefix,

@@ -112,8 +112,8 @@ func TestRangeFilterHidesNoKey(t *testing.T) {
 	}
 }
 
-// TestRangeFilterReadsNoBlock: HasRange and iterators answer for an absent range of one
-// entity from memory.
+// TestRangeFilterReadsNoBlock: HasRange and iterators find out that a range of one
+// entity is absent without reading a block.
 func TestRangeFilterReadsNoBlock(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{RangeFilter: filter.Range(20, 0), CacheBytes: -1})
 	defer mustClose(t, db)

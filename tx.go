@@ -66,7 +66,8 @@ type TxOptions struct {
 	ReadOnly bool
 	// NoSync is WriteOptions.NoSync for the commit.
 	NoSync bool
-	// Tries is the maximum number of times TransactWith runs its function. Default: 100.
+	// Tries is the maximum number of attempts of TransactWith. An attempt runs its function
+	// once, rarely twice. Default: 100.
 	Tries int
 }
 

@@ -571,7 +571,7 @@ func TestTxLimits(t *testing.T) {
 	}
 }
 
-// A transaction that has lived too long fails, and does not keep what it saw.
+// A transaction that has lived too long fails, and no longer keeps what it saw.
 func TestTxLifetime(t *testing.T) {
 	x := newTxs(t, &sift.Options{TxLifetime: time.Nanosecond, DisableAutoCompaction: true}) // only the flush below ends it
 	x.set("a", "1")
