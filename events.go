@@ -7,9 +7,10 @@ import "time"
 // concurrently. They must not block, and must not call methods of the DB that wait for
 // the background: Flush, Compact, BuildFilters, Checkpoint, Close and writes.
 type Events struct {
-	// Flushed: a memtable was written to a table of level 0.
+	// Flushed: memtables were written to tables of level 0.
 	Flushed func(FlushEvent)
-	// Compacted: tables of one level were merged into the next.
+	// Compacted: tables were merged into the next level, moved there, or rewritten in
+	// place.
 	Compacted func(CompactionEvent)
 	// Stalled: a write was delayed because flushes or compactions were behind.
 	Stalled func(StallEvent)
