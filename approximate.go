@@ -7,10 +7,10 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// ApproximateSize returns about how many bytes on disk the keys from..to take, from
-// included and to not; nil is no bound. It is exact to about a block at either end of
-// the range in each table, reads no more than the indexes of tables that have not been
-// loaded since Open, and leaves out what is still in memory. Errors are those of Get,
+// ApproximateSize returns about how many bytes on disk the keys in [from, to) take; nil
+// means no bound. The error is up to about a block at either end of the range in each
+// table, and entries that are still in memtables are not counted. It reads only the
+// indexes of tables that have not been loaded since Open. Errors are those of Get,
 // without ErrNotFound.
 func (d *DB) ApproximateSize(from, to []byte) (uint64, error) {
 	g := d.epoch.Enter()
@@ -31,7 +31,8 @@ func (d *DB) ApproximateSize(from, to []byte) (uint64, error) {
 	return size, nil
 }
 
-// approximateSize is that of the part of a table that a range covers.
+// approximateSize returns the approximate size of the part of a table that a range
+// covers.
 func approximateSize(meta *manifest.TableMeta, from, to []byte) uint64 {
 	t := meta.Handle.(*table)
 	fromStart := from == nil || bytes.Compare(from, base.UserKey(meta.Smallest)) <= 0

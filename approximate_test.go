@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestApproximateSize guards that ranges add up to the whole, and follow the keys.
+// TestApproximateSize checks that the sizes of ranges add up, and are proportional to
+// the keys in them.
 func TestApproximateSize(t *testing.T) {
 	db, err := OpenMemory(&Options{DisableCompression: true, MemtableBytes: 256 << 10, TableBytes: 64 << 10})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // background is the state that the flushing and the compacting goroutine share with those who
-// wait for them: what there is to do, and how it went.
+// wait for them: pending work, and errors.
 //
 // These fields, and the read state, are only modified inside change, which wakes all waiters on
 // changed. A waiter checks its condition under mu before it sleeps, so it cannot miss a change.
@@ -27,7 +27,7 @@ type background struct {
 	ending     bool        // Close has flushed all it can
 
 	closed context.Context    // ends when Close begins
-	cancel context.CancelFunc // ends it, and so stops the running compaction
+	cancel context.CancelFunc // ends closed, and with it the running compaction
 	wg     sync.WaitGroup
 }
 
@@ -39,7 +39,7 @@ func (b *background) change(f func()) {
 	b.changed.Broadcast()
 }
 
-// ask makes a failed operation be retried soon. REQUIRES: mu.
+// ask requests an early retry of a failed operation. REQUIRES: mu.
 func (b *background) ask(r *retries) {
 	r.asked = true
 	b.changed.Broadcast()

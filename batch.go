@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// maxBatchBytes bounds what a batch takes in the log. A batch of small operations is bounded by what
-// it takes in a memtable, memtable.MaxCapacity, before that.
+// maxBatchBytes bounds what a batch takes in the log. A batch of small operations first reaches
+// memtable.MaxCapacity, the bound on what it takes in a memtable.
 const maxBatchBytes = 1 << 30
 
 // Batch is a list of writes that DB.Write applies atomically: after a crash either all of
@@ -26,7 +26,7 @@ const maxBatchBytes = 1 << 30
 type Batch struct {
 	data  []byte // header and operations; empty until the first operation
 	count uint32
-	err   error // the first operation that was refused
+	err   error // why an operation was rejected
 	room  int   // upper bound of what the operations take in a memtable; at most memtable.MaxCapacity
 }
 
@@ -71,9 +71,9 @@ func (b *Batch) add(kind base.Kind, key, value []byte) {
 	b.room += room
 }
 
-// addBatch adds the operations of a log record to memtables. room reserves n bytes, as
-// counted by memtable.EntrySize, and returns the memtable to use. So a batch may be split
-// over several memtables, which must then become visible together.
+// addBatch adds the operations of a log record to memtables. room reserves n bytes, as counted
+// by memtable.EntrySize, and returns the memtable to use. A batch may thus be split over
+// several memtables, which must then become visible together.
 func addBatch(data []byte, secret *filter.Secret, room func(n int) (*memtable.Memtable, error)) error {
 	_, _, err := wal.DecodeBatch(data, func(seq uint64, kind base.Kind, key, value []byte) error {
 		mem, err := room(memtable.EntrySize(len(key), len(value)))
@@ -95,8 +95,7 @@ func (d *DB) fits(n int) error {
 }
 
 // newMemtable returns an empty memtable with n bytes reserved, larger than
-// Options.MemtableBytes
-// if necessary.
+// Options.MemtableBytes if necessary.
 func (d *DB) newMemtable(n int) (*memtable.Memtable, error) {
 	if err := d.fits(n); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 
 // Op is an operation of a Batch or of DB.Ingest.
 type Op struct {
-	Delete     bool // otherwise Key is set to Value
+	Delete     bool // delete Key; otherwise set it to Value
 	Key, Value []byte
 }
 

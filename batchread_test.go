@@ -20,7 +20,7 @@ func batchString(b *Batch) string {
 	return s.String()
 }
 
-// TestBatchDump guards the form of a dumped batch, and that Load reads it back.
+// TestBatchDump checks the format of Dump, and that Load reads it back.
 func TestBatchDump(t *testing.T) {
 	var b Batch
 	if got := hex.EncodeToString(b.Dump()); got != strings.Repeat("00", 12) {
@@ -63,8 +63,8 @@ func TestBatchDump(t *testing.T) {
 	}
 }
 
-// TestBatchLoadDamaged guards that no cut and no wrong byte of a dump is taken for
-// another batch with as many operations and the same length.
+// TestBatchLoadDamaged checks that Load rejects truncated dumps, and wrong counts,
+// kinds and lengths.
 func TestBatchLoadDamaged(t *testing.T) {
 	var b Batch
 	b.Put([]byte("key"), []byte("value"))
@@ -96,7 +96,8 @@ func TestBatchLoadDamaged(t *testing.T) {
 	}
 }
 
-// FuzzBatchLoad guards that Load takes what Dump gives, and nothing else.
+// FuzzBatchLoad checks that a batch that Load accepts equals one made of its
+// operations.
 func FuzzBatchLoad(f *testing.F) {
 	var b Batch
 	b.Put([]byte("key"), []byte("value"))

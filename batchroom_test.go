@@ -14,8 +14,8 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// manySmall is a batch of n operations that take much more in a memtable than in
-// the log.
+// manySmall returns a batch of n operations that take much more space in a memtable
+// than in the log.
 func manySmall(n int) *Batch {
 	b := new(Batch)
 	for i := range n {
@@ -30,7 +30,7 @@ func smallArena(fs vfs.FS) *Options {
 
 const smallArenaFits = 32 << 10 / (6 + 31) // operations of manySmall
 
-// countKeys returns the number of keys, having looked each up.
+// countKeys returns the number of keys, and checks that a lookup finds each.
 func countKeys(t *testing.T, db *DB) int {
 	t.Helper()
 	n := 0
@@ -46,15 +46,15 @@ func countKeys(t *testing.T, db *DB) int {
 	return n
 }
 
-// TestBatchTooLarge guards that a batch that fits into no memtable is refused
-// before it is logged: it was logged, and no Open succeeded from then on.
+// TestBatchTooLarge checks that a batch that fits into no memtable is rejected before
+// it is logged: once it is in the log, no Open succeeds.
 func TestBatchTooLarge(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", smallArena(mem))
 	if err := db.Write(manySmall(smallArenaFits), nil); err != nil {
 		t.Fatal(err)
 	}
-	// What the first batch has set off in the background ends before operations count.
+	// Wait until the first batch causes no more work in the background.
 	ops := -1
 	for ops != mem.NumOps() {
 		ops = mem.NumOps()
@@ -64,7 +64,7 @@ func TestBatchTooLarge(t *testing.T) {
 		t.Errorf("a batch beyond the arena: %v", err)
 	}
 	if mem.NumOps() != ops {
-		t.Error("something was written of a batch that is too large")
+		t.Error("part of a batch that is too large was written")
 	}
 	if err := db.Put([]byte("after"), nil, nil); err != nil {
 		t.Errorf("after it: %v", err)
@@ -92,8 +92,8 @@ func TestBatchTooLarge(t *testing.T) {
 	}
 }
 
-// TestGroupFitsMemtable guards that batches which fit one by one, but not together,
-// are not made one group.
+// TestGroupFitsMemtable checks that batches that each fit into a memtable, but not
+// together, are not committed as one group.
 func TestGroupFitsMemtable(t *testing.T) {
 	mem := vfstest.NewMem()
 	faulty := vfstest.Inject(mem)
@@ -124,7 +124,7 @@ func TestGroupFitsMemtable(t *testing.T) {
 	for range 3 {
 		write()
 	}
-	for queued := 0; queued < 4; { // the leader's own stays in the queue no longer
+	for queued := 0; queued < 4; { // the leader's write is no longer in the queue
 		db.commit.mu.Lock()
 		queued = len(db.commit.queue) + 1
 		db.commit.mu.Unlock()
@@ -136,9 +136,9 @@ func TestGroupFitsMemtable(t *testing.T) {
 	}
 }
 
-// TestReplaySplitsBatch guards that Open and Repair bring back a batch that fits
-// into no memtable, as an older version accepted it, and that no power cut during
-// the Open that splits it leaves a part.
+// TestReplaySplitsBatch checks that Open and Repair recover a batch that fits into no
+// memtable, which older versions accepted, and that no power cut during the Open that
+// splits it leaves only a part of it.
 func TestReplaySplitsBatch(t *testing.T) {
 	const n = 3 * smallArenaFits
 	mem := vfstest.NewMem()
@@ -194,7 +194,7 @@ func TestReplaySplitsBatch(t *testing.T) {
 	}
 	check("Repair", img, false)
 
-	// An entry that fits into no memtable of its own is said to be one.
+	// An entry that fits into no memtable by itself is reported.
 	if err := db.Put([]byte("large"), []byte(strings.Repeat("x", 64<<10)), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestReplaySplitsBatch(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestLoadTooLarge guards that Load bounds a batch as Put and Delete do.
+// TestLoadTooLarge checks that Load bounds a batch as Put and Delete do.
 func TestLoadTooLarge(t *testing.T) {
 	var b Batch
 	if err := b.Load(make([]byte, maxBatchBytes+1)); !errors.Is(err, ErrBatchTooLarge) || b.Len() != 0 {

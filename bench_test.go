@@ -15,8 +15,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// benchKey is the i-th of a set of 16-byte keys in random order; odd numbers
-// are for keys that are not there.
+// benchKey returns the i-th of a set of 16-byte keys in random order; odd numbers are for
+// absent keys.
 func benchKey(buf []byte, i uint64) []byte {
 	x := i * 0x9e3779b97f4a7c15
 	x ^= x >> 32
@@ -24,7 +24,7 @@ func benchKey(buf []byte, i uint64) []byte {
 	return binary.BigEndian.AppendUint64(buf, i)
 }
 
-// benchValue is half compressible.
+// benchValue fills the first half of buf with random bytes, so that buf compresses to half.
 func benchValue(rng *rand.Rand, buf []byte) []byte {
 	for i := 0; i < len(buf)/2; i += 8 {
 		binary.LittleEndian.PutUint64(buf[i:], rng.Uint64())
@@ -39,7 +39,7 @@ func benchDB(b *testing.B, keys int, compact bool) *sift.DB {
 	return db
 }
 
-// benchDBIn is benchDB in a directory, and the caller closes the database.
+// benchDBIn is benchDB in a given directory; the caller closes the database.
 func benchDBIn(b *testing.B, dir string, keys int, compact bool) *sift.DB {
 	b.Helper()
 	db := mustOpen(b, dir, nil)
@@ -189,8 +189,8 @@ func BenchmarkGetMany(b *testing.B) {
 	})
 }
 
-// BenchmarkFirst takes the first key of the database, again and again, while two goroutines put
-// random ones as fast as they can, and reports how long that takes.
+// BenchmarkFirst reads the first key of the database, again and again, while two goroutines put
+// random keys as fast as they can, and reports latencies.
 func BenchmarkFirst(b *testing.B) {
 	for _, pause := range []time.Duration{0, 100 * time.Microsecond, 5 * time.Millisecond} {
 		b.Run(fmt.Sprintf("pause=%v", pause), func(b *testing.B) {

@@ -33,9 +33,9 @@ type CheckReport struct {
 // it. It verifies every checksum, the order of the entries in each table, the key ranges
 // in the MANIFEST, the levels, that each table's filter has no false negatives, and that
 // a lookup of each key finds what a scan finds. It changes nothing, and takes the lock
-// like a read-only Open. fault is called on the caller's goroutine. The error says what
-// kept Check from reading on, such as a canceled ctx, ErrLocked or ErrNotExist; faults
-// are not errors.
+// like a read-only Open. fault is called on the caller's goroutine. The error is why
+// Check could not go on, such as a canceled ctx, ErrLocked or ErrNotExist; faults are not
+// errors.
 func Check(ctx context.Context, dir string, o *Options, fault func(error)) (CheckReport, error) {
 	opts, err := o.resolve()
 	if err != nil {
@@ -44,7 +44,7 @@ func Check(ctx context.Context, dir string, o *Options, fault func(error)) (Chec
 	opts.ReadOnly, opts.ErrorIfExists = true, false
 	opts.loadLate = true // load tables on demand, so that no error is lost in the background
 	if o == nil || o.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler) // fault and the report say it all
+		opts.Logger = slog.New(slog.DiscardHandler) // everything is in the report or passed to fault
 	}
 	var report CheckReport
 	count := func(err error) {
@@ -112,7 +112,7 @@ func (c *checker) table(ctx context.Context, level int, meta *manifest.TableMeta
 	} else {
 		c.report.FilterlessBytes += int64(meta.Size)
 		if _, err := r.FilterStatus(); err != nil && filter.IsKeyedFamily(r.FilterFamily()) && errors.Is(err, filter.ErrUnknownFamily) {
-			c.report.Notes = append(c.report.Notes, fmt.Sprintf("%v; BuildFilters makes one that can be asked", err))
+			c.report.Notes = append(c.report.Notes, fmt.Sprintf("%v; BuildFilters builds a usable one", err))
 		}
 	}
 	before := c.report.Faults
@@ -142,7 +142,7 @@ func (c *checker) orphans() {
 }
 
 // lookups scans the whole database and looks up each key: Get must find the newest entry,
-// which is the first that the scan meets, in whatever level it is.
+// which is the first that the scan meets, whatever its level.
 func (c *checker) lookups(ctx context.Context) error {
 	sources := c.state.sources(nil, nil, &prefixAsk{})
 	children, err := sources.iterators(&sstable.IterOptions{DontFillCache: true, Readahead: true})

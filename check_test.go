@@ -25,7 +25,8 @@ func faultsOf(t *testing.T, o *Options) (CheckReport, []error) {
 	return report, faults
 }
 
-// TestCheckCounts: Check counts each entry and each key that a reader sees, also the empty key.
+// TestCheckCounts: Check counts each entry and each key that a reader sees, including the empty
+// key.
 func TestCheckCounts(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -46,14 +47,14 @@ func TestCheckCounts(t *testing.T) {
 	}
 	mustClose(t, db)
 	report, faults := faultsOf(t, o)
-	// In neither of the two tables is anything left of the deleted key.
+	// Neither of the two tables has an entry of the deleted key.
 	if len(faults) != 0 || report.Entries != 2998 || report.Keys != 1499 || report.Tables != 2 || report.Filters != 2 || report.FilterlessBytes != 0 {
 		t.Errorf("%+v, %v", report, faults)
 	}
 }
 
 // TestCheckLevels: where an older value hides a newer one, a lookup does not find what a scan
-// finds, and Check says so for each key.
+// finds, and Check reports each such key.
 func TestCheckLevels(t *testing.T) {
 	mem := vfstest.NewMem()
 	deepDatabase(t, mem, []int{1, 2})
@@ -83,12 +84,12 @@ func TestCheckLevels(t *testing.T) {
 	}
 	mustClose(t, db)
 	if _, faults := faultsOf(t, uncached(mem)); len(faults) != 1 || !errors.Is(faults[0], ErrCorruption) {
-		t.Errorf("an older value is above a newer: %v", faults)
+		t.Errorf("an older value above a newer one: %v", faults)
 	}
 }
 
-// TestCheckSaysItOnce: a damaged block is one fault, and lookups do not report it again.
-func TestCheckSaysItOnce(t *testing.T) {
+// TestCheckReportsOnce: a damaged block is one fault, and lookups do not report it again.
+func TestCheckReportsOnce(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
 	o.DisableCompression = true
@@ -111,8 +112,8 @@ func TestCheckSaysItOnce(t *testing.T) {
 	}
 }
 
-// TestCheckWithoutManifest: if the MANIFEST is damaged, or is of a database with another order of
-// keys, that is one fault, and each table is checked by itself.
+// TestCheckWithoutManifest: if the MANIFEST is damaged, or names another comparator, that is one
+// fault, and each table is checked by itself.
 func TestCheckWithoutManifest(t *testing.T) {
 	for _, want := range []error{ErrCorruption, ErrUnsupported} {
 		mem := vfstest.NewMem()
@@ -168,8 +169,8 @@ func TestCheckOrphans(t *testing.T) {
 	}
 }
 
-// TestCheckKeyedNotes: Check notes filters that are keyed with a secret that it does not have; other
-// filters that it cannot read, it does not.
+// TestCheckKeyedNotes: Check notes filters that are keyed with a missing secret, but no other
+// filters that it cannot read.
 func TestCheckKeyedNotes(t *testing.T) {
 	for _, keyed := range []bool{false, true} {
 		mem := vfstest.NewMem()

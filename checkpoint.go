@@ -8,12 +8,12 @@ import (
 	"github.com/siftdb/sift/internal/wal"
 )
 
-// Checkpoint makes a second database in dir, which must not exist or be empty, with the
-// contents of this one at some moment during the call, what had not been flushed or synced
-// included. It is durable when Checkpoint returns nil. Tables are hard links, so Checkpoint
-// is fast and takes no space until the two diverge; dir must be on the same file system. On
-// failure dir holds no database, but may hold files. Errors are those of Flush and of the
-// file system, and ErrExists if dir is not empty.
+// Checkpoint creates a second database in dir, which must be missing or empty, with the
+// contents of this one at some moment during the call, including writes that had not been
+// flushed or synced. It is durable when Checkpoint returns nil. Tables are hard links, so
+// Checkpoint is fast and takes no space until the two diverge; dir must be on the same file
+// system. After an error dir may hold files, and must not be used. Errors are those of
+// Flush and of the file system, and ErrExists if dir is not empty.
 func (d *DB) Checkpoint(dir string) (err error) {
 	if d.opts.ReadOnly {
 		return ErrReadOnly

@@ -14,8 +14,8 @@ type cleaner struct {
 	closed  bool
 }
 
-// do schedules a task. Once the cleaner is closed it drops tasks: what they would have
-// removed is left to the next Open.
+// do schedules a task. Once the cleaner is closed it drops tasks: the next Open removes what they
+// would have removed.
 func (c *cleaner) do(task func()) {
 	if c.now {
 		task()

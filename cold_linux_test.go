@@ -94,7 +94,7 @@ func BenchmarkCold(b *testing.B) {
 }
 
 // eachCold drops the pages of the files in dir and times fn, which gets 64 random keys that are
-// there. It reports processor time and what came from the disk, too.
+// present. It also reports CPU time and how much was read from the disk.
 func eachCold(b *testing.B, dir string, fn func(keys [][]byte)) {
 	b.Helper()
 	var cpu, read int64
@@ -117,7 +117,7 @@ func eachCold(b *testing.B, dir string, fn func(keys [][]byte)) {
 	b.ReportMetric(float64(read)/(1<<20)/float64(b.N), "device-MiB/op")
 }
 
-// cpuTime returns the processor time of the process in nanoseconds.
+// cpuTime returns the CPU time of the process in nanoseconds.
 func cpuTime(b *testing.B) int64 {
 	var used unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
@@ -126,7 +126,7 @@ func cpuTime(b *testing.B) int64 {
 	return used.Utime.Nano() + used.Stime.Nano()
 }
 
-// bytesRead returns what the process has had read from disks.
+// bytesRead returns how many bytes the process has read from disks.
 func bytesRead(b *testing.B) int64 {
 	info, err := os.ReadFile("/proc/self/io")
 	if err != nil {
@@ -172,7 +172,7 @@ func dirBytes(b *testing.B, dir string) (sum int64) {
 }
 
 // BenchmarkSyncedPut puts keys as fast as it can while another goroutine puts synced ones, and
-// reports the longest of those and the most that waited to be written to the machine's disks.
+// reports the longest of those and the most dirty pages of the machine.
 func BenchmarkSyncedPut(b *testing.B) {
 	for range b.N {
 		db := mustOpen(b, b.TempDir(), nil)
@@ -208,7 +208,7 @@ func BenchmarkSyncedPut(b *testing.B) {
 	}
 }
 
-// dirtyKB returns the size of the pages that are to be written to disks.
+// dirtyKB returns the size of the machine's dirty pages in KiB.
 func dirtyKB(b *testing.B) int {
 	b.Helper()
 	info, err := os.ReadFile("/proc/meminfo")

@@ -34,7 +34,7 @@ type rangeCompaction struct {
 	db       *DB
 	from, to []byte
 	firstNew uint64          // tables with lower numbers existed at the start
-	down     *compact.Manual // moves everything to the deepest level, whose remaining tables are then rewritten
+	down     *compact.Manual // moves everything to the deepest level, whose other tables are then rewritten
 }
 
 func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
@@ -58,11 +58,11 @@ func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
 	return true, nil
 }
 
-// BuildFilters rewrites every table whose filter is missing, corrupt, of an unknown
-// family, or built by another policy than the options choose for its level: in place,
-// and from level 0 into level 1. It returns the number of tables rewritten. When ctx
-// ends it returns ctx.Err(). Other errors are those of Compact. After an error,
-// completed tables remain.
+// BuildFilters rewrites every table whose filter is missing, corrupt, of an unknown family, or
+// not built by the policy that the options choose for its level. Tables of level 0 move to
+// level 1; others are rewritten in place. It returns the number of tables rewritten. When ctx
+// ends it returns ctx.Err(). Other errors are those of Compact. After an error, completed
+// tables remain.
 func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	if d.opts.KeyedFilters && errors.Is(d.filterKeyErr, fs.ErrPermission) {
 		return 0, d.filterKeyErr // there is no secret to key them with
@@ -207,7 +207,7 @@ func (d *DB) planJob(plan *compact.Plan, input base.Iterator) *compact.Job {
 	return job
 }
 
-// planEdit returns the edit that puts the outputs of a plan in the place of its inputs.
+// planEdit returns the edit that replaces the inputs of a plan by its outputs.
 func planEdit(plan *compact.Plan, outputs []*manifest.TableMeta) *manifest.Edit {
 	edit := &manifest.Edit{}
 	if plan.Pointer != nil {

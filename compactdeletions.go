@@ -6,20 +6,20 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// minDeletions is the number of tombstones from which on a table is compacted, if they are
-// also at least half of its entries.
+// minDeletions is the minimum number of tombstones in a table that is compacted because of
+// them; they must also be at least half of its entries.
 const minDeletions = 256
 
 // pickDeletions returns a compaction of a table that holds mostly tombstones. It frees the
-// space that they and what they delete take, and spares iterators from skipping them, long
-// before the level is too large. Each such compaction moves them one level down; the deepest
-// level drops them. Level 0 comes last: more such tables may follow there, and are then
-// compacted together. REQUIRES: bg.mu.
+// space of the tombstones and of what they delete, and saves iterators from skipping them,
+// long before the level is too large. Each such compaction moves them one level down; the
+// deepest level drops them. Level 0 comes last: more such tables may follow there, and are
+// then compacted together. REQUIRES: bg.mu.
 func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 	if d.opts.DisableAutoCompaction || d.noDeletions == version {
 		return compact.Plan{}, false
 	}
-	d.deletionsWait.Store(true) // before reading the snapshots, so that the end of one is not missed
+	d.deletionsWait.Store(true) // before reading the snapshots, so that no end of one is missed
 	oldest := d.snapshots.boundaries(&d.visible)[0]
 	waiting := false
 	for level := 1; level <= version.Deepest+1; level++ {
@@ -64,7 +64,7 @@ func (d *DB) mayContain(meta *manifest.TableMeta, userKey []byte) bool {
 	if err != nil {
 		return true
 	}
-	g := d.epoch.Enter() // a filter's memory is freed when all readers that may see it have left
+	g := d.epoch.Enter()
 	defer g.Exit()
 	if p := r.Properties(); p == nil || p.FilterPolicy == "" {
 		return true

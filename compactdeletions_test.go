@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// deletions waits until tables hold no more deletions than that, and returns their
-// number and the bytes of all tables.
+// deletions waits until the tables hold at most atMost tombstones, but no longer than a
+// minute, and returns their number and the bytes of all tables.
 func deletions(t *testing.T, db *sift.DB, atMost uint64) (n, bytes uint64) {
 	t.Helper()
 	for end := time.Now().Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -25,8 +25,8 @@ func deletions(t *testing.T, db *sift.DB, atMost uint64) (n, bytes uint64) {
 	}
 }
 
-// TestFlushDropsDeletionsOfNothing: what no table holds needs no deletion in one.
-func TestFlushDropsDeletionsOfNothing(t *testing.T) {
+// TestFlushDropsUselessTombstones: a flush drops the tombstones of keys that no table holds.
+func TestFlushDropsUselessTombstones(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
 	defer mustClose(t, db)
 	put := func(i int) {
@@ -69,7 +69,7 @@ func TestFlushDropsDeletionsOfNothing(t *testing.T) {
 			t.Fatalf("key %d: %v, %v", i, has, err)
 		}
 	}
-	// A snapshot looks past deletions that come after it.
+	// A snapshot does not see later deletions.
 	put(5001)
 	between := db.Snapshot()
 	del(5001)
@@ -82,9 +82,9 @@ func TestFlushDropsDeletionsOfNothing(t *testing.T) {
 	flush()
 }
 
-// TestDeletionsGoByThemselves: nobody calls Compact, and no level is too large. Those that a
-// snapshot holds up go when it ends.
-func TestDeletionsGoByThemselves(t *testing.T) {
+// TestTombstonesAreCompacted: tombstones are compacted away although nobody calls Compact
+// and no level is too large; those that a snapshot or transaction needs go when it ends.
+func TestTombstonesAreCompacted(t *testing.T) {
 	t.Run("snapshot", func(t *testing.T) {
 		deletionsGo(t, func(db *sift.DB) (func(key []byte) (bool, error), func() error) {
 			s := db.Snapshot()

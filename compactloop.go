@@ -23,7 +23,7 @@ import (
 // of the other. Several jobs take turns.
 
 // job is work that a caller waits for and that takes more than one compaction. Its steps are
-// bounded, and each sees the tree as the previous step and anything in between have left it.
+// bounded, and each sees the tree that the previous step and anything in between have left.
 type job struct {
 	ctx context.Context // of the caller
 	// step performs the next step and reports whether that was the last. It runs on the

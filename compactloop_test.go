@@ -13,7 +13,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// ended returns a call's result, and fails the test if it does not come. It is for
+// ended returns a call's result, and fails the test if the call does not return. It is for
 // calls that might hang, not for slow ones.
 func ended(t *testing.T, what string, result <-chan error) error {
 	t.Helper()
@@ -33,7 +33,8 @@ func inBackground(fn func() error) <-chan error {
 	return result
 }
 
-// A job that never ends leaves the tree its turns, other jobs theirs, and Close ends it.
+// A job that never ends takes turns with compactions that the tree needs and with other
+// jobs, and Close ends it.
 func TestJobsTakeTurns(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.L0Tables, o.DisableAutoCompaction = 1, false
@@ -88,7 +89,7 @@ func TestJobsTakeTurns(t *testing.T) {
 	}
 }
 
-// A context counts while a job is queued, while it runs and between its steps.
+// A job's context is checked while it is queued, while it runs and between its steps.
 func TestJobContext(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -134,7 +135,7 @@ func TestJobContext(t *testing.T) {
 	}
 }
 
-// A context counts while Compact flushes, however long the disk takes.
+// Compact returns when its context ends, even if the disk hangs while it flushes.
 func TestCompactContextWhileFlushing(t *testing.T) {
 	fs := vfstest.Inject(vfstest.NewMem())
 	o := uncached(fs)
@@ -204,8 +205,8 @@ func TestCloseEndsStall(t *testing.T) {
 	}
 }
 
-// A read that hangs, or takes long, holds up no write: the read state that it uses is
-// released behind the writers' backs, and its files go when it has ended.
+// A read that hangs or is slow delays no write: the read state that it uses is released in
+// the background, and its files are removed when it has ended.
 func TestHungReadBlocksNoWrite(t *testing.T) {
 	keys := make([][]byte, 1000)
 	for i := range keys {
@@ -274,8 +275,8 @@ func TestHungReadBlocksNoWrite(t *testing.T) {
 	}
 }
 
-// A filter memory manager whose read hangs blocks neither compactions nor writes, also while
-// somebody asks for Metrics, which needs what is read.
+// A hung read of the filter memory manager blocks neither compactions nor writes, even while
+// Metrics waits for the manager.
 func TestHungFilterReadBlocksNoWrite(t *testing.T) {
 	fs := vfstest.Inject(vfs.OS)
 	dir := t.TempDir()
@@ -285,7 +286,7 @@ func TestHungFilterReadBlocksNoWrite(t *testing.T) {
 	if err := db.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	// The manager holds the filter now, or will soon; once it is dropped it is read again.
+	// The manager has loaded the filter, or will soon; once it is dropped it is read again.
 	entered, release := make(chan struct{}), make(chan struct{})
 	tab := db.state.Load().version.Levels[0][0].Handle.(*table)
 	var hung atomic.Bool

@@ -10,7 +10,7 @@ import (
 )
 
 // TestCompactRewritesOnce: Compact does not rewrite what it has written, not even where a
-// snapshot keeps several versions of a key.
+// snapshot keeps several entries of a key.
 func TestCompactRewritesOnce(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
 	defer mustClose(t, db)
@@ -29,8 +29,8 @@ func TestCompactRewritesOnce(t *testing.T) {
 	}
 }
 
-// TestRewriteKeepsTables: a table whose filter is rebuilt stays one table, however large tables
-// are by now.
+// TestRewriteKeepsTables: a table whose filter is rebuilt stays one table, whatever TableBytes
+// is now.
 func TestRewriteKeepsTables(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, &sift.Options{Filter: filter.None(), TableBytes: 1 << 20})

@@ -7,17 +7,17 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// readCounters count what lookups do. They are striped, so that a Get writes to no cache line
-// that another core writes to. A Get of an absent key that every filter excludes costs one
-// addition.
+// readCounters count lookups and their filter probes. They are striped, so that a Get writes
+// to no cache line that another core writes to. A Get of an absent key that every filter
+// excludes costs one addition.
 type readCounters struct {
 	stripes [epoch.NumStripes]readStripe
 }
 
 type readStripe struct {
 	// asked counts lookups by the set of levels whose filters they probed: bit i stands for
-	// level i. Only level 0 can be probed more than once per lookup; askedMore counts the
-	// additional times.
+	// level i. askedMore counts further probes of a level by the same lookup, all for level 0:
+	// elsewhere they occur only where adjacent tables share a key.
 	asked         [1 << manifest.NumLevels]atomic.Uint64
 	askedMore     atomic.Uint64
 	truePositive  [manifest.NumLevels]atomic.Uint64

@@ -14,8 +14,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestDamagedTable uses a database of which one table cannot be read: what needs
-// it fails, Compact too, and the rest goes on, the building of filters too.
+// TestDamagedTable uses a database with one unreadable table: reads that need it fail,
+// as does Compact, and everything else works, including BuildFilters.
 func TestDamagedTable(t *testing.T) {
 	const n = 12000
 	fs := vfstest.NewMem()
@@ -79,8 +79,8 @@ func TestDamagedTable(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestRepairMissing takes a file away that the MANIFEST names. Repair goes by
-// what is there then.
+// TestRepairMissing removes a file that the MANIFEST names. Repair then uses the files
+// that are there.
 func TestRepairMissing(t *testing.T) {
 	const n = 4000
 	for _, ext := range []string{".ldb", ".log"} {
@@ -117,7 +117,7 @@ func TestRepairMissing(t *testing.T) {
 	}
 }
 
-// Check and Repair say what is wrong with the options, as Open does.
+// Check and Repair reject invalid options, as Open does.
 func TestOptionsOfTools(t *testing.T) {
 	o := &Options{BlockBytes: -1, FS: vfstest.NewMem()}
 	_, cerr := Check(context.Background(), "db", o, func(err error) { t.Error(err) })
@@ -129,9 +129,9 @@ func TestOptionsOfTools(t *testing.T) {
 	}
 }
 
-// TestRepairDisk repairs a database whose log holds what no table does, and lets
-// each operation fail in turn: Repair says so, or has lost nothing; and what it
-// has failed to repair it can repair afterwards.
+// TestRepairDisk repairs a database whose log has entries that are in no table, and
+// lets each operation fail in turn: Repair returns an error, or has lost nothing; after
+// an error, it succeeds when called again.
 func TestRepairDisk(t *testing.T) {
 	const n = 60
 	mem := vfstest.NewMem()

@@ -53,9 +53,9 @@ import (
 // it is no longer needed.
 //
 // Lookups wait neither for writes nor for flushes or compactions. Writes that arrive
-// together share one record of the log and one fsync; everything but Ingest goes through
-// the log. One goroutine flushes in the background, and another one compacts, one compaction
-// at a time.
+// together share one log record and one fsync; all writes but those of Ingest go through the
+// log. One goroutine flushes in the background, and another one compacts, one compaction at
+// a time.
 type DB struct {
 	dir    string
 	opts   Options // resolved
@@ -64,23 +64,23 @@ type DB struct {
 	opener tableOpener
 	closed atomic.Bool
 
-	// What reads use: the state, and how far into the sequence they look. The
-	// state is replaced in bg.change, and nil once the database is closed.
+	// Used by reads: the read state, and the newest visible sequence number. The state is
+	// replaced in bg.change; it is nil once the database is closed.
 	epoch   epoch.Domain
 	state   atomic.Pointer[readState]
 	visible atomic.Uint64
 	reads   readCounters
-	blockIO sstable.BlockIO // of reads; those of compactions are counted apart
+	blockIO sstable.BlockIO // of reads; compactions have their own
 
 	snapshots     snapshotList
-	gaps          *gap.Set // nil: none are remembered
+	gaps          *gap.Set // nil: gaps are not recorded
 	ahead         aheadWork
 	commit        committer
 	logs          wal.Config
 	joints        jointQueue
 	bg            background
-	cleaner       cleaner // of files
-	retired       cleaner // of versions
+	cleaner       cleaner // removes files
+	retired       cleaner // releases versions
 	collector     collector
 	loader        tableLoader
 	filters       sstable.FilterPool
@@ -89,30 +89,30 @@ type DB struct {
 	stats         stats
 	recovery      Recovery
 
-	secret       *filter.Secret // of keyed filters; nil: they are not
+	secret       *filter.Secret // of keyed filters; nil: filters are not keyed
 	filterKeyErr error          // why it cannot be read
 
 	nextFile    atomic.Uint64
 	removeFiles atomic.Bool // obsolete tables may be removed
 
-	manifestMu       sync.Mutex // guards what follows, and serialises changes of the version
+	manifestMu       sync.Mutex // guards the fields below, and serializes changes of the version
 	manifest         *manifest.Writer
-	manifestPointers [manifest.NumLevels][]byte // where compactions go on, as recorded
-	logNumber        uint64                     // logs before it have been flushed
-	flushedSeq       uint64                     // the last sequence number that is in tables
+	manifestPointers [manifest.NumLevels][]byte // where the next compaction of each level begins, as recorded
+	logNumber        uint64                     // older logs have been flushed
+	flushedSeq       uint64                     // the last sequence number in tables
 
-	noDeletions   *manifest.Version // no table in it is mostly deletions; guarded by bg.mu
-	deletionsWait atomic.Bool       // there may be one that waits for a snapshot
+	noDeletions   *manifest.Version // a version without tables of mostly tombstones; guarded by bg.mu
+	deletionsWait atomic.Bool       // such a table may be waiting for the end of a snapshot
 
-	pointers [manifest.NumLevels][]byte // where compactions go on; the compacting goroutine's
+	pointers [manifest.NumLevels][]byte // the current ones; used only by the compacting goroutine
 }
 
-// latest stands for the newest sequence number that is visible.
+// latest stands for the newest visible sequence number.
 const latest = ^uint64(0)
 
-// readSeq turns latest into a number. REQUIRES: the read state has been loaded
-// before: a compaction that is part of it may have dropped what a number loaded
-// earlier still needs.
+// readSeq turns latest into a number. REQUIRES: the caller has loaded the read state. A
+// number loaded before the state could be too old for it: a compaction may have dropped
+// entries that only an older reader sees.
 func (d *DB) readSeq(seq uint64) uint64 {
 	if seq == latest {
 		return d.visible.Load()
@@ -139,8 +139,8 @@ func (d *DB) getCopy(key []byte, seq uint64) ([]byte, error) {
 	return value, err
 }
 
-// Lookup is Get for programs that mostly ask for keys that are not there: found says
-// whether there is a value, and ErrNotFound is not among the errors.
+// Lookup is Get for programs that look up mostly absent keys: it returns found instead of
+// ErrNotFound.
 func (d *DB) Lookup(key []byte) (value []byte, found bool, err error) {
 	value, buf, found, err := d.find(key, latest)
 	if found = found && err == nil; found {
@@ -191,12 +191,12 @@ func (d *DB) find(key []byte, seq uint64) (value []byte, buf sstable.Buffer, fou
 	return s.get(d.secret, key, d.readSeq(seq), d.reads.stripe(), g.Turn())
 }
 
-// GetMany returns the values of many keys, in any order, as of one moment. values[i] is the
-// value of keys[i]. It is nil if there is no such key, and non-nil, possibly empty, if
-// there is one. The values belong to the caller. GetMany costs less than many calls of Get:
-// it probes the filter of a table for all keys at once, and several goroutines read blocks.
-// On Linux the system is asked for all blocks of a level before the first is waited for. On
-// error it returns no values; the errors are those of Get, without ErrNotFound.
+// GetMany returns the values of many keys, in any order, all from the same state. values[i]
+// is the value of keys[i]. It is nil if there is no such key, and non-nil, possibly empty,
+// if there is one. The values belong to the caller. GetMany costs less than many calls of
+// Get: it probes the filter of a table for all keys at once, and several goroutines read
+// blocks. On Linux it requests the blocks of up to 256 keys before it waits for the first.
+// On error it returns no values; the errors are those of Get, without ErrNotFound.
 func (d *DB) GetMany(keys [][]byte) (values [][]byte, err error) { return d.getMany(keys, latest) }
 
 func (d *DB) getMany(keys [][]byte, seq uint64) ([][]byte, error) {
@@ -216,15 +216,15 @@ func (d *DB) HasPrefix(prefix []byte) (bool, error) {
 	return d.hasAny(&IterOptions{Prefix: prefix}, latest)
 }
 
-// HasRange reports whether there is a key in from..to, from included and to excluded; nil
-// means no bound. No block is read where range filters exclude the range; see
-// Options.RangeFilter. Errors are those of Get, without ErrNotFound.
+// HasRange reports whether there is a key in [from, to); nil means no bound. No block is
+// read where range filters exclude the range; see Options.RangeFilter. Errors are those of
+// Get, without ErrNotFound.
 func (d *DB) HasRange(from, to []byte) (bool, error) {
 	return d.hasAny(&IterOptions{LowerBound: from, UpperBound: to}, latest)
 }
 
-// HasRanges is HasRange for many ranges, as of one moment. has[i] is the answer for
-// ranges[i]. On error it returns no answers.
+// HasRanges is HasRange for many ranges, all in the same state. has[i] is the result for
+// ranges[i]. On error it returns no results.
 func (d *DB) HasRanges(ranges []KeyRange) (has []bool, err error) { return d.hasRanges(ranges, latest) }
 
 // NewIter returns an iterator over the current state. o may be nil. It returns ErrClosed
@@ -237,9 +237,8 @@ func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
 	return it, err
 }
 
-// Scan returns the entries within the bounds of o for use with range. An error
-// comes as the second value of the last pair, with a zero Entry, so a loop that
-// looks at it cannot miss one:
+// Scan returns the entries within the bounds of o, for use with range. An error comes as
+// the second value of the last pair, with a zero Entry:
 //
 //	for e, err := range db.Scan(&sift.IterOptions{Prefix: prefix}) {
 //		if err != nil {
@@ -248,8 +247,8 @@ func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
 //		use(e.Key, e.Value)
 //	}
 //
-// The slices of an Entry are valid until the next turn of the loop. Each range
-// over the result makes an iterator of its own and closes it.
+// The slices of an Entry are valid until the next iteration of the loop. Each range over
+// the result opens an iterator and closes it.
 func (d *DB) Scan(o *IterOptions) iter.Seq2[Entry, error] {
 	return scan(func() (*Iter, error) { return d.NewIter(o) })
 }
@@ -277,7 +276,8 @@ func (d *DB) Delete(key []byte, o *WriteOptions) error {
 
 var batchPool = sync.Pool{New: func() any { return new(Batch) }}
 
-// maxPooledBatch keeps the memory of single large writes from staying around.
+// maxPooledBatch is the capacity above which a batch is not pooled, so that one large write
+// does not hold its memory.
 const maxPooledBatch = 64 << 10
 
 func (d *DB) writeOwn(b *Batch, o *WriteOptions) error {
@@ -324,10 +324,10 @@ func (d *DB) Flush() error {
 	return d.bg.waitFlushed()
 }
 
-// Compact flushes, and then compacts the tables that hold keys in from..to, both
-// included, into the deepest level that holds any; nil means no bound. Afterwards,
-// entries that were deleted or overwritten before the call, and that no snapshot sees,
-// are gone, and every table in the range has the filter of its level.
+// Compact flushes, and then compacts the tables that hold keys in [from, to], both
+// included, into the deepest level that holds any; nil means no bound. Afterwards, entries
+// that were deleted or overwritten before the call, and that no snapshot sees, are gone,
+// and every table in the range has the filter of its level.
 //
 // Compact ends even under a constant stream of writes: it does not chase what is written
 // after it began. It works in steps, interleaved with automatic compactions. When ctx
@@ -363,9 +363,9 @@ func (d *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
 
 // Close cancels compactions, flushes, and releases the database. Callers that wait for a
 // compaction get ErrClosed, as do writes that wait for one. When Close returns nil, all
-// writes are durable, also those that were not synced. Close iterators first; moves of an
-// iterator fail with ErrClosed afterwards if they need a file. Reads of a Snapshot or Tx
-// that is still open return ErrClosed. A second Close returns ErrClosed.
+// writes are durable, including those with NoSync. Close iterators first: afterwards, moves
+// of an iterator that need a file fail with ErrClosed. Reads of a Snapshot or Tx that is
+// still open return ErrClosed. A second Close returns ErrClosed.
 func (d *DB) Close() error {
 	if !d.closed.CompareAndSwap(false, true) {
 		return ErrClosed
@@ -399,7 +399,7 @@ func (d *DB) closeWriting() error {
 	}
 	logErr := d.commit.log.Close()
 	d.stopBackground()
-	d.retired.close() // it has tables closed and removed
+	d.retired.close() // its tasks close and remove tables
 	d.cleaner.close()
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()

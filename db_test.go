@@ -52,7 +52,7 @@ func TestOpenOptions(t *testing.T) {
 		t.Errorf("ReadOnly of nothing: %v", err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Error("a failed Open made the directory")
+		t.Error("a failed Open created the directory")
 	}
 	mustClose(t, mustOpen(t, dir, nil))
 	if _, err := sift.Open(dir, &sift.Options{ErrorIfExists: true}); !errors.Is(err, sift.ErrExists) {
@@ -201,7 +201,7 @@ func TestValuesAreCopies(t *testing.T) {
 	}
 }
 
-// TestLookup guards that Lookup is Get with found in the place of ErrNotFound.
+// TestLookup checks that Lookup is Get with found instead of ErrNotFound.
 func TestLookup(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	for _, k := range []string{"a", "b"} {
@@ -290,8 +290,8 @@ func TestBatchLimits(t *testing.T) {
 	}
 }
 
-// TestConcurrentBatches checks that batches are seen whole while they are
-// written, and that acknowledged writes are seen at once.
+// TestConcurrentBatches checks that readers see batches whole or not at all while they are
+// written, and acknowledged writes at once.
 func TestConcurrentBatches(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 64 << 10, TableBytes: 32 << 10, LevelBaseBytes: 128 << 10})
 	defer mustClose(t, db)
@@ -377,7 +377,7 @@ func TestCompactionDropsWhatNobodySees(t *testing.T) {
 		}
 		return entries
 	}
-	if n := compact(); n != 2000 { // the snapshot's values, and the deletions over them
+	if n := compact(); n != 2000 { // the snapshot's values, and the tombstones over them
 		t.Errorf("%d entries with the snapshot open; want 2000", n)
 	}
 	if v, err := snap.Get([]byte("key0500")); err != nil || string(v) != "value 500" {
@@ -393,7 +393,7 @@ func TestCompactionDropsWhatNobodySees(t *testing.T) {
 	}
 }
 
-// TestCompactLeavesCompacted: tables that hold one version of each key, with the filter of their
+// TestCompactLeavesCompacted: tables that hold one entry per key, with the filter of their
 // level, are not written again.
 func TestCompactLeavesCompacted(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{DisableAutoCompaction: true})
@@ -453,7 +453,7 @@ func TestObsoleteTablesGoWithTheLastReader(t *testing.T) {
 	}
 	mustClose(t, it)
 	for deadline := time.Now().Add(10 * time.Second); tables() > 1 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond) // they go soon
+		time.Sleep(time.Millisecond) // they are removed soon
 	}
 	if n := tables(); n != 1 {
 		t.Errorf("%d tables after the iterator was closed; want 1: %+v", n, db.Tables())
@@ -469,7 +469,7 @@ func TestCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := db.Checkpoint(to); !errors.Is(err, sift.ErrExists) {
-		t.Errorf("second checkpoint in one place: %v", err)
+		t.Errorf("a second checkpoint in the same place: %v", err)
 	}
 	for i := range 3000 {
 		if err := db.Delete(fmt.Appendf(nil, "key%05d", i), sift.NoSync); err != nil {
@@ -555,8 +555,7 @@ func oneTable(t *testing.T, dir string) string {
 	return tables[0]
 }
 
-// TestFilterMetrics checks that the counts add up and that every level's
-// filters are asked.
+// TestFilterMetrics checks that the counts add up and that every level's filters are probed.
 func TestFilterMetrics(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 64 << 10, TableBytes: 32 << 10, LevelBaseBytes: 128 << 10, LevelMultiplier: 4})
 	defer mustClose(t, db)
@@ -584,7 +583,7 @@ func TestFilterMetrics(t *testing.T) {
 	levels, falsePositives := 0, uint64(0)
 	for i, l := range m.Levels {
 		f := l.Filter
-		falsePositives += f.FalsePositive // also of a level that a compaction has just emptied
+		falsePositives += f.FalsePositive // including those of a level that a compaction has just emptied
 		if l.Tables == 0 {
 			continue
 		}
@@ -594,7 +593,7 @@ func TestFilterMetrics(t *testing.T) {
 		}
 		// Some keys lie between the tables of a level.
 		if i > 0 && f.Asked < lookups/2 {
-			t.Errorf("level %d: filters asked %d times in %d lookups", i, f.Asked, lookups)
+			t.Errorf("level %d: filters probed %d times in %d lookups", i, f.Asked, lookups)
 		}
 		if f.ExpectedFPR > 0.02 || f.ObservedFPR() > 0.03 {
 			t.Errorf("level %d: FPR expected %v, observed %v", i, f.ExpectedFPR, f.ObservedFPR())
@@ -604,14 +603,14 @@ func TestFilterMetrics(t *testing.T) {
 		t.Errorf("%d levels; want several", levels)
 	}
 	if reads := m.BlockReads + m.CacheHits - before.BlockReads - before.CacheHits; reads != falsePositives {
-		t.Errorf("%d blocks looked at for %d false positives", reads, falsePositives)
+		t.Errorf("%d blocks read for %d false positives", reads, falsePositives)
 	}
 	if m.Memory.Filters == 0 || m.Memory.Indexes == 0 || m.Memory.Memtables == 0 {
 		t.Errorf("memory: %+v", m.Memory)
 	}
 }
 
-// waitQuiet returns when nothing has gone on in the background for a while.
+// waitQuiet returns when there has been no background work for a while.
 func waitQuiet(db *sift.DB) {
 	for last := db.Metrics(); ; {
 		time.Sleep(200 * time.Millisecond)
@@ -642,7 +641,7 @@ func TestGetAllocations(t *testing.T) {
 	}
 }
 
-// TestIdle: when nothing is written level 0 goes down, however little is in it.
+// TestIdle: when nothing is written, level 0 is compacted, however small it is.
 func TestIdle(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
@@ -654,7 +653,7 @@ func TestIdle(t *testing.T) {
 	}
 	limit := time.Now().Add(20 * time.Second)
 	m := db.Metrics()
-	for ; m.Levels[0].Tables > 0 || m.Compactions == 0; m = db.Metrics() { // which counts it last
+	for ; m.Levels[0].Tables > 0 || m.Compactions == 0; m = db.Metrics() { // Compactions is counted last
 		if time.Now().After(limit) {
 			t.Fatalf("%d tables in level 0, %d compactions", m.Levels[0].Tables, m.Compactions)
 		}
@@ -695,7 +694,7 @@ func TestCompactCancel(t *testing.T) {
 		t.Errorf("Compact: %v; want context.Canceled", err)
 	}
 	if n := db.Metrics().Flushes; n != 0 {
-		t.Errorf("Compact was cancelled before it began, and there are %d flushes", n)
+		t.Errorf("Compact was canceled before it began, and there are %d flushes", n)
 	}
 	if err := db.Compact(context.Background(), nil, nil); err != nil {
 		t.Error(err)

@@ -11,18 +11,18 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// DeleteRange deletes the keys in [from, to); a nil bound is no bound. Tables that lie
-// wholly within the range are dropped by one edit of the MANIFEST, without being read, and
-// their files are removed once no older iterator uses them. The other keys are deleted one
-// by one, in batches; so are all keys of a table from which an open snapshot or transaction
-// can still see something.
+// DeleteRange deletes the keys in [from, to); nil means no bound. Tables that lie wholly
+// within the range are dropped by one edit of the MANIFEST, without reading their entries,
+// and their files are removed once no older iterator uses them. The other keys are deleted
+// one by one, in batches; so are all keys of a table from which an open snapshot or
+// transaction can still see something.
 //
 // The call as a whole is not atomic: concurrent reads may find some of the keys deleted and
 // others not. An existing Iter, Snapshot or Tx sees what it saw before. An older value of a
-// key never reappears, not after a crash either. A key that is written during the call may
-// or may not be deleted. When DeleteRange returns nil, the deletion is durable. When ctx is
-// done, DeleteRange returns its error; after any error some of the keys are deleted, and the
-// call can be repeated. Other errors are those of Write and Flush, and ErrReadOnly.
+// key never reappears, not even after a crash. A key that is written during the call may or
+// may not be deleted. When DeleteRange returns nil, the deletion is durable. When ctx is
+// done, DeleteRange returns its error; after any error some of the keys may be deleted, and
+// the call can be repeated. Other errors are those of Write and Flush, and ErrReadOnly.
 //
 // Batch has no such operation: LevelDB's format has no entry for it.
 func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
@@ -34,7 +34,7 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 	}
 	r := rangeDeletion{db: d, from: from, to: to, at: from, began: d.visible.Load()}
 	for {
-		// What is visible now is then in tables, and durable.
+		// After the flush, everything visible now is in tables, and durable.
 		r.seq = d.visible.Load()
 		if err := d.flushBefore(ctx); err != nil {
 			return err
@@ -43,7 +43,7 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 			return err
 		}
 		if r.done {
-			// So that the gap is remembered.
+			// This iterator records the range as a gap.
 			d.hasAny(&IterOptions{LowerBound: from, UpperBound: to, DontFillCache: true}, latest)
 			return nil
 		}
@@ -53,19 +53,20 @@ func (d *DB) DeleteRange(ctx context.Context, from, to []byte) error {
 	}
 }
 
-// rangeDeletion is a call of DeleteRange. Some tables are to be dropped. The others, the
-// rest, are read without them, as of a sequence number up to which everything is durable and
-// in tables, and each key of the range that has a value there is deleted. When no key has,
-// the tables can be dropped: nothing can reappear in their place, whichever later writes a
-// crash loses. The last search and the drop are one step on the compaction goroutine, so no
-// compaction can move an entry from the tables to the rest in between; what flushes add has
-// higher sequence numbers.
+// rangeDeletion is a call of DeleteRange. It searches the tables that it will not drop, the
+// rest, at a sequence number up to which everything is durable and in tables, and deletes
+// each key of the range that has a value there. Once it finds none, it can drop the other
+// tables: nothing can reappear in their place, whichever later writes a crash loses. The
+// last search and the drop are one step on the compacting goroutine, so no compaction can
+// move an entry from these tables to the rest in between; what flushes add has higher
+// sequence numbers.
 type rangeDeletion struct {
 	db       *DB
 	from, to []byte
 	began    uint64 // tables with newer entries, such as the call's own tombstones, are not dropped
-	seq      uint64 // everything up to it is durable and in tables
-	// keepDeletions: nor are tables that hold tombstones only, which hide keys of the rest.
+	seq      uint64 // all entries up to it are durable and in tables
+	// keepDeletions: tables that hold only tombstones are not dropped either, as they may hide
+	// keys of the rest.
 	keepDeletions bool
 
 	at   []byte // where the search for keys continues
@@ -95,7 +96,7 @@ func (r *rangeDeletion) step(ctx context.Context) (last bool, err error) {
 		return true, err
 	}
 	if !bytes.Equal(r.at, r.from) {
-		r.at = r.from // search all of it again, in one step: that is the proof
+		r.at = r.from // search the whole range again, in one step: only that is proof
 		return false, nil
 	}
 	if len(dropped) == 0 {
@@ -134,7 +135,7 @@ func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.Table
 			if bytes.Compare(base.UserKey(meta.Smallest), r.from) >= 0 &&
 				(r.to == nil || bytes.Compare(base.UserKey(meta.Largest), r.to) < 0) {
 				within = append(within, meta)
-				meta.Handle.(*table).load() // here, not under the lock; the table keeps the error
+				meta.Handle.(*table).load() // not under the lock below; the table keeps the error
 			}
 		}
 	}
@@ -150,7 +151,7 @@ func (r *rangeDeletion) droppable(version *manifest.Version) map[*manifest.Table
 	return tables
 }
 
-// unseen reports whether a table holds no entry from after the call began and none that a
+// unseen reports whether a table holds no entry from after the call began, and none that a
 // snapshot can see. Tables without properties were written before the database was opened.
 // REQUIRES: snapshots.mu.
 func (r *rangeDeletion) unseen(meta *manifest.TableMeta) bool {
@@ -229,7 +230,7 @@ func (r *rangeDeletion) find(ctx context.Context, version *manifest.Version, dro
 	return false, nil
 }
 
-// deleteKeys deletes the keys found. The flush that follows makes that durable.
+// deleteKeys deletes the keys found. The flush that follows makes the deletes durable.
 func (r *rangeDeletion) deleteKeys(ctx context.Context) error {
 	var batch Batch
 	for op := range r.keys.Ops() {

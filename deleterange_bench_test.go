@@ -9,7 +9,8 @@ import (
 )
 
 // BenchmarkDeleteRange deletes a million keys in some ten tables: all of them, and all but
-// a thousandth at either end, so that the first and the last table stay in part.
+// a thousandth at either end, so that the first and the last table are deleted only in
+// part.
 func BenchmarkDeleteRange(b *testing.B) {
 	b.Run("all", func(b *testing.B) { benchDeleteRange(b, 0) })
 	b.Run("edges", func(b *testing.B) { benchDeleteRange(b, 1000) })

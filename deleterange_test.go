@@ -45,9 +45,9 @@ func contents(t testing.TB, db interface {
 	return got
 }
 
-// TestDeleteRangeModel plays writes, range deletions and compactions against a map, with
-// snapshots and iterators open over them: no older value of a key comes back, also after
-// the database is opened again.
+// TestDeleteRangeModel compares writes, range deletions and compactions with a map, with
+// snapshots and iterators open meanwhile: no older value of a key comes back, even after
+// reopening.
 func TestDeleteRangeModel(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -158,9 +158,9 @@ func TestDeleteRangeModel(t *testing.T) {
 	}
 }
 
-// TestDeleteRangePowerCuts cuts the power at each operation on the disk during a
-// DeleteRange over keys that have older values further down: after each of them every key
-// in the range has its newest value or none, and the others are as they were.
+// TestDeleteRangePowerCuts cuts the power at each operation on the disk during a DeleteRange
+// over keys that have older values in deeper levels: after each cut, every key in the range has
+// its newest value or none, and the others are as they were.
 func TestDeleteRangePowerCuts(t *testing.T) {
 	options := func(fs sift.FS) *sift.Options {
 		o := &sift.Options{MemtableBytes: 64 << 10, TableBytes: 4 << 10, BlockBytes: 512, DisableAutoCompaction: true}
@@ -250,9 +250,8 @@ func TestDeleteRangeNewerTable(t *testing.T) {
 	cutDeleteRange(t, mem, db, options, want, string(key(100)), string(key(200)))
 }
 
-// cutDeleteRange deletes a range of a database that holds want, and cuts the power after
-// each operation: what is there then is what was there before or, within the range,
-// nothing.
+// cutDeleteRange deletes a range of a database that holds want, and cuts the power after each
+// operation: each key then has its old value or, within the range, none.
 func cutDeleteRange(t *testing.T, mem *vfstest.Mem, db *sift.DB, options func(sift.FS) *sift.Options, want map[string]string, from, to string) {
 	t.Helper()
 	before := mem.NumOps()
@@ -286,7 +285,7 @@ func cutDeleteRange(t *testing.T, mem *vfstest.Mem, db *sift.DB, options func(si
 		}
 	}
 	if states < 10 {
-		t.Errorf("only %d states after a power cut were seen", states)
+		t.Errorf("only %d states after a power cut were checked", states)
 	}
 }
 
@@ -365,7 +364,7 @@ func TestDeleteRangeErrors(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := db.DeleteRange(ctx, nil, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("canceled: %v", err)
 	}
 	deleteRange(t, db, "z", "a")
 	if has, err := db.Has([]byte("k")); !has || err != nil {

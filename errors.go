@@ -26,7 +26,7 @@ var (
 	// ErrBatchTooLarge: a batch exceeds the bounds that Batch documents. Nothing was
 	// written.
 	ErrBatchTooLarge = errors.New("sift: batch is too large")
-	// ErrConflict: a transaction was not committed because others have written what it
+	// ErrConflict: a transaction was not committed because others had written what it
 	// read. Run it again.
 	ErrConflict = errors.New("sift: transaction conflict")
 	// ErrTxLimit: a transaction exceeded Options.TxBytes or Options.TxLifetime, and was
@@ -39,8 +39,8 @@ var (
 
 // Returned by Open.
 var (
-	// ErrLocked: another process, or this one, has the database open. The message names
-	// it if it is known.
+	// ErrLocked: another process, or this one, has the database open. The message names the
+	// process if it is known.
 	ErrLocked = errors.New("sift: database is in use")
 	// ErrExists: Options.ErrorIfExists is set and the database exists.
 	ErrExists = errors.New("sift: database exists")
@@ -59,7 +59,7 @@ var (
 	ErrUnsupported = base.ErrUnsupported
 )
 
-// CorruptionError says where damaged bytes were found. It matches ErrCorruption. Its fields:
+// CorruptionError reports where damaged bytes were found. It matches ErrCorruption. Fields:
 //
 //	Path   string  the file
 //	Offset int64   offset of the damaged part in the file; -1 for the whole file

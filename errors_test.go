@@ -11,23 +11,23 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// named checks that an error is one of those that say whether to try again or to
-// reopen, and no other, and wraps its cause.
+// named checks that an error matches want, and no other error that tells callers what
+// to do, and wraps its cause.
 func named(t *testing.T, what string, err, want, cause error) {
 	t.Helper()
 	for _, e := range []error{ErrReadOnly, ErrTryAgain, ErrReopen} {
 		if errors.Is(err, e) != (e == want) {
-			t.Errorf("%s: %v, which is to be %v alone", what, err, want)
+			t.Errorf("%s: %v; want %v alone", what, err, want)
 		}
 	}
 	if cause != nil && !errors.Is(err, cause) {
-		t.Errorf("%s: %v does not tell its cause", what, err)
+		t.Errorf("%s: %v does not wrap its cause", what, err)
 	}
 }
 
-// A caller can tell an error after which it can try again from one after which it
-// has to reopen the database, and both from a database that was opened read-only.
-func TestErrorsSayWhatToDo(t *testing.T) {
+// Callers can distinguish errors after which they can try again, errors after which
+// they have to reopen the database, and writes to a read-only database.
+func TestErrorKinds(t *testing.T) {
 	isTable := func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && strings.HasSuffix(op.Name, ".ldb") }
 	isLog := func(op vfstest.Op) bool { return op.Kind == vfstest.OpCreate && strings.HasSuffix(op.Name, ".log") }
 	logSync := func(op vfstest.Op) bool { return op.Kind == vfstest.OpSync && strings.HasSuffix(op.Name, ".log") }
@@ -40,7 +40,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}{
 		{"a flush", isTable, (*DB).Flush, ErrTryAgain},
 		{"the flush of Compact", isTable, func(db *DB) error { return db.Compact(context.Background(), nil, nil) }, ErrTryAgain},
-		{"the making of a log", isLog, (*DB).Flush, ErrTryAgain},
+		{"the creation of a log", isLog, (*DB).Flush, ErrTryAgain},
 		{"the sync of the log", logSync, func(db *DB) error { return db.Put([]byte("a"), nil, Sync) }, ErrReopen},
 		{"the MANIFEST", manifestSync, (*DB).Flush, ErrReopen},
 	} {

@@ -2,22 +2,22 @@ package sift
 
 import "time"
 
-// Events are functions that are called when something happens in the background. nil
-// functions are not called. They are called on the goroutine that did the work, or is
-// about to write, possibly by several goroutines at once. They must not block, and must
-// not call methods of the DB that wait for the background: Flush, Compact, BuildFilters,
-// Checkpoint, Close and writes.
+// Events are callbacks for background work. nil functions are not called. Each runs on
+// the goroutine that did the work, or is about to write, and several may run
+// concurrently. They must not block, and must not call methods of the DB that wait for
+// the background: Flush, Compact, BuildFilters, Checkpoint, Close and writes.
 type Events struct {
-	// Flushed: a memtable was written to a table of level 0.
+	// Flushed: memtables were written to tables of level 0.
 	Flushed func(FlushEvent)
-	// Compacted: tables of one level were merged into the next.
+	// Compacted: tables were merged into the next level, moved there, or rewritten in
+	// place.
 	Compacted func(CompactionEvent)
 	// Stalled: a write was delayed because flushes or compactions were behind.
 	Stalled func(StallEvent)
 	// Failed: a flush or compaction failed and will be retried; the log or the MANIFEST
-	// failed and the database takes no more writes; or a table or filter was found damaged
-	// when it was loaded after Open. Damage matches ErrCorruption. Damage that a read finds
-	// is returned by the read.
+	// failed and the database takes no more writes; a table could not be read, or a filter
+	// not be used, when it was loaded after Open; or Open found a torn end of the MANIFEST.
+	// Damage matches ErrCorruption. Errors of reads are returned by them instead.
 	Failed func(error)
 }
 
@@ -41,7 +41,7 @@ type CompactionEvent struct {
 
 // StallEvent describes a write that was held back.
 type StallEvent struct {
-	Stopped bool // it had to wait for the background; otherwise it was slowed down
+	Stopped bool // it had to wait for a flush or compaction; otherwise it was slowed down
 	Took    time.Duration
 }
 

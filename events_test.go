@@ -31,7 +31,7 @@ func (r *recorder) events() Events {
 	}
 }
 
-// TestEvents guards that each flush and compaction is told, with what it wrote.
+// TestEvents checks that each flush and compaction is reported, with what it wrote.
 func TestEvents(t *testing.T) {
 	var r recorder
 	db, err := OpenMemory(&Options{Events: r.events(), DisableAutoCompaction: true})
@@ -67,7 +67,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsDamage guards that a table that Open finds damaged is told.
+// TestEventsDamage checks that a table found damaged after Open is reported.
 func TestEventsDamage(t *testing.T) {
 	dir := t.TempDir()
 	db, err := Open(dir, nil)

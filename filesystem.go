@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// FS is a file system as the store uses it; see Options.FS. Names are paths in the form
-// of the host. All methods are safe for concurrent use.
+// FS is a file system as the store uses it; see Options.FS. Names are paths in the host's
+// syntax. All methods are safe for concurrent use.
 //
 //	Create(name string) (File, error)      a new empty file, replacing an existing one
 //	Open(name string) (File, error)        a file for reading
@@ -25,8 +25,8 @@ import (
 //	Lock(name string, exclusive bool) (io.Closer, error)
 //
 // Lock does not wait: if the lock is held, the error is a *LockedError. Other errors
-// match fs.ErrNotExist and fs.ErrExist where they apply. The store's durability depends
-// on Sync and SyncDir doing what they say.
+// match fs.ErrNotExist and fs.ErrExist where they apply. Durability is only as good as
+// Sync and SyncDir.
 type FS = vfs.FS
 
 // File is an open file of an FS: an io.Writer that appends, an io.ReaderAt and an
@@ -44,10 +44,9 @@ type LockedError = vfs.LockedError
 // last as long as it does.
 func NewMemFS() FS { return vfs.NewRAM() }
 
-// OpenMemory opens an empty database in memory, for tests and caches. Otherwise it
-// behaves as with Open. The contents are gone after Close. o may be nil; o.FS is ignored.
-// For a database in memory that can be reopened, set Options.FS to a NewMemFS and call
-// Open.
+// OpenMemory opens an empty database in memory, for tests and caches. It behaves like one
+// from Open. The contents are gone after Close. o may be nil; o.FS is ignored. For a
+// database in memory that can be reopened, set Options.FS to a NewMemFS and call Open.
 func OpenMemory(o *Options) (*DB, error) {
 	var own Options
 	if o != nil {
@@ -57,17 +56,17 @@ func OpenMemory(o *Options) (*DB, error) {
 	return Open("db", &own)
 }
 
-// DirLock is the lock on a database directory. It excludes other processes and other
-// users in this one, including those of LevelDB and goleveldb.
+// DirLock is the lock on a database directory. It excludes all other users of the
+// directory, in this process or another, including LevelDB and goleveldb.
 type DirLock struct {
 	dir    string
 	closer io.Closer
 }
 
 // LockDirectory locks a directory of the host's file system, before it is opened or after
-// it has been closed; see Options.Lock. It creates the directory if it does not exist. A
-// non-exclusive lock suffices for ReadOnly. LockDirectory does not wait: if the directory
-// is locked, the error matches ErrLocked.
+// it has been closed; see Options.Lock. For an exclusive lock, it creates the directory
+// if it does not exist. A non-exclusive lock suffices for ReadOnly. LockDirectory does
+// not wait: if the directory is locked, the error matches ErrLocked.
 func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 	if exclusive {
 		if err := vfs.OS.MkdirAll(dir); err != nil {
@@ -92,7 +91,7 @@ func lockDir(fsys vfs.FS, dir string, exclusive bool) (io.Closer, error) {
 	return lock, err
 }
 
-// lockDir locks a directory, unless the caller of Open has.
+// lockDir locks a directory, unless Options.Lock is the lock on it.
 func (o *Options) lockDir(dir string, exclusive bool) (io.Closer, error) {
 	if o.Lock == nil {
 		return lockDir(o.FS, dir, exclusive)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestOpenMemory guards that a database in memory touches no disk and that one in a
-// file system in memory is there after it was closed.
+// TestOpenMemory checks that a database in memory touches no disk, and that one in a
+// file system in memory can be reopened.
 func TestOpenMemory(t *testing.T) {
 	t.Chdir(t.TempDir())
 	o := &Options{FS: NewMemFS(), MemtableBytes: 64 << 10}
@@ -62,7 +62,7 @@ func TestOpenMemory(t *testing.T) {
 	}
 }
 
-// TestDirLock guards that the caller's lock keeps others out before Open and after
+// TestDirLock checks that the caller's lock keeps others out before Open and after
 // Close, and lets its own database in.
 func TestDirLock(t *testing.T) {
 	dir := t.TempDir()

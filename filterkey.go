@@ -21,7 +21,7 @@ import (
 //	offset  size  field
 //	0       8     "siftkey1"
 //	8       16    the secret
-//	24      4     masked CRC-32C of what is before it, little-endian
+//	24      4     masked CRC-32C of the bytes before it, little-endian
 //
 // The secret 00 01 .. 0f is stored as
 //
@@ -57,8 +57,7 @@ func decodeFilterKey(b []byte) (s filter.Secret, err error) {
 }
 
 // openFilterKey reads the database's secret, and creates one if the options ask for keyed
-// filters and none can be read. With a secret, all filters are keyed whose policy supports
-// it.
+// filters and none can be read. With a secret, all filters whose policy supports it are keyed.
 func (d *DB) openFilterKey() error {
 	path := filepath.Join(d.dir, manifest.MakeName(manifest.KindFilterKey, 0))
 	secret, err := readFilterKey(d.fs, path)
@@ -66,7 +65,7 @@ func (d *DB) openFilterKey() error {
 	case err == nil:
 	case errors.Is(err, fs.ErrPermission):
 		d.filterKeyErr = err
-		d.opts.Logger.Warn("the secret of keyed filters cannot be read: filters that it keys are not asked", "err", err)
+		d.opts.Logger.Warn("the secret of keyed filters cannot be read: filters keyed with it are ignored", "err", err)
 		if d.opts.KeyedFilters {
 			// Better no filters than ones that an adversary can predict.
 			for i := range d.opts.LevelFilters {

@@ -37,23 +37,23 @@ func TestFilterKeyFormat(t *testing.T) {
 	}
 	for n := range b {
 		if _, err := decodeFilterKey(b[:n]); err == nil {
-			t.Errorf("the first %d bytes are taken", n)
+			t.Errorf("the first %d bytes are accepted", n)
 		}
 		c := bytes.Clone(b)
 		c[n] ^= 0x10
 		if _, err := decodeFilterKey(c); err == nil {
-			t.Errorf("byte %d changed, and it is taken", n)
+			t.Errorf("accepted with byte %d changed", n)
 		}
 	}
 	if _, err := decodeFilterKey(append(b, 0)); err == nil {
-		t.Error("a byte more is taken")
+		t.Error("accepted with an additional byte")
 	}
 }
 
 func keyedOptions(fs vfs.FS) *Options {
 	return &Options{
 		KeyedFilters: true, FS: fs, MemtableBytes: 64 << 10, TableBytes: 32 << 10, LevelBaseBytes: 64 << 10, DisableAutoCompaction: true,
-		cleanNow: true, // so that the same files are there each time
+		cleanNow: true, // for the same files each time
 	}
 }
 
@@ -75,7 +75,7 @@ func loadKeys(t *testing.T, db *DB, n int) {
 	}
 }
 
-// wantPolicies compares the policies of a database's tables, each once.
+// wantPolicies compares the set of policies of a database's tables.
 func wantPolicies(t *testing.T, db *DB, want ...string) {
 	t.Helper()
 	var got []string
@@ -91,7 +91,7 @@ func wantPolicies(t *testing.T, db *DB, want ...string) {
 	}
 }
 
-// wantKeys looks up n keys, and as many that are not there.
+// wantKeys looks up n keys that are present and n that are absent.
 func wantKeys(t *testing.T, db *DB, n int) {
 	t.Helper()
 	for i := range n {
@@ -121,7 +121,7 @@ func mustClose(t *testing.T, db *DB) {
 	}
 }
 
-// mustCheck checks a database in which there is no fault.
+// mustCheck checks a database and fails the test on any fault.
 func mustCheck(t *testing.T, dir string, o *Options) CheckReport {
 	t.Helper()
 	report, err := Check(context.Background(), dir, o, func(err error) { t.Error(err) })
@@ -131,7 +131,7 @@ func mustCheck(t *testing.T, dir string, o *Options) CheckReport {
 	return report
 }
 
-// The life of a secret: made, kept, used without being asked for, lost, made again.
+// The life of a secret: created, kept, used even without the option, lost, created again.
 func TestFilterKey(t *testing.T) {
 	const n = 3000
 	fs := vfstest.NewMem()
@@ -152,10 +152,10 @@ func TestFilterKey(t *testing.T) {
 	wantKeys(t, db, n)
 	mustClose(t, db)
 	if _, err := fs.Size(path); err == nil {
-		t.Fatal("there is a secret that nobody asked for")
+		t.Fatal("there is a secret without KeyedFilters")
 	}
 
-	// Old tables are asked as before, new ones with the secret.
+	// Old tables' filters are probed as before, new ones with the secret.
 	db = mustOpen(t, "db", keyedOptions(fs))
 	wantPolicies(t, db, flushed, below)
 	wantKeys(t, db, n)
@@ -178,7 +178,7 @@ func TestFilterKey(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Without the option tables stay keyed, and a checkpoint can ask them.
+	// Without the option filters stay keyed, and a checkpoint can use them.
 	db = mustOpen(t, "db", plain)
 	loadKeys(t, db, n)
 	wantPolicies(t, db, keyedFlushed, keyedBelow)
@@ -194,7 +194,7 @@ func TestFilterKey(t *testing.T) {
 		t.Errorf("checking the checkpoint: %+v", report)
 	}
 
-	// Lost: filters are not asked, and a compaction makes others.
+	// Lost: filters are ignored, and a compaction builds new ones.
 	if err := fs.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestFilterKey(t *testing.T) {
 	wantKeys(t, db, n)
 	mustClose(t, db)
 	db = mustOpen(t, "db", keyedOptions(fs))
-	wantPolicies(t, db, "none") // what another secret has keyed
+	wantPolicies(t, db, "none") // filters keyed with another secret
 	wantKeys(t, db, n)
 	mustClose(t, db)
 	report = mustCheck(t, "db", plain)
@@ -229,8 +229,8 @@ func TestFilterKey(t *testing.T) {
 	}
 }
 
-// A damaged secret is a fault that Check names, and no more: with the option a
-// new one takes its place.
+// A damaged secret is a fault for Check, but not for Open: with the option, a new secret
+// replaces it.
 func TestFilterKeyDamaged(t *testing.T) {
 	const n = 500
 	for _, damage := range [][]byte{{}, []byte("siftkey1"), make([]byte, filterKeyLen), bytes.Repeat([]byte{1}, 1<<16)} {
@@ -271,8 +271,8 @@ func TestFilterKeyDamaged(t *testing.T) {
 	}
 }
 
-// A disk that cannot read the secret does not lose it, and neither Open nor Repair
-// goes on without it.
+// If reading the secret fails with an I/O error, the secret is kept, and Open and Repair
+// return the error.
 func TestFilterKeyUnreadable(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", keyedOptions(mem))
@@ -304,9 +304,9 @@ func TestFilterKeyUnreadable(t *testing.T) {
 	mustCheck(t, "db", keyedOptions(mem))
 }
 
-// TestFilterKeyForbidden guards that a secret which may not be read, after a run by
-// another user say, keeps nobody from the data: only speed depends on it. It stays as
-// it is, and KeyedFilters never means filters without it.
+// TestFilterKeyForbidden checks that the data can be read without permission to read the
+// secret, for example after a run by another user: only speed depends on it. The secret is
+// not replaced, and with KeyedFilters no filter is built without it.
 func TestFilterKeyForbidden(t *testing.T) {
 	const n = 2000
 	path := filepath.Join("db", "FILTERKEY")
@@ -331,7 +331,7 @@ func TestFilterKeyForbidden(t *testing.T) {
 			db := mustOpen(t, "db", o)
 			wantKeys(t, db, n)
 			if !strings.Contains(out.String(), "level=WARN") {
-				t.Errorf("keyed %v, read-only %v: nobody is told: %s", keyed, readOnly, out.String())
+				t.Errorf("keyed %v, read-only %v: no warning is logged: %s", keyed, readOnly, out.String())
 			}
 			if !readOnly {
 				if err := errors.Join(db.Put([]byte("new"), nil, nil), db.Flush()); err != nil {
@@ -367,9 +367,9 @@ func TestFilterKeyForbidden(t *testing.T) {
 	}
 }
 
-// TestParentThatCannotBeRead guards that a database can be made, and a checkpoint,
-// below a directory that may be searched but not read, as one of mode 0711: it cannot
-// be opened for the sync that would make the new entry last.
+// TestParentThatCannotBeRead checks that a database and a checkpoint can be created in a
+// directory that can be searched but not read, such as one of mode 0711: it cannot be
+// opened for the sync that would make the new entry durable.
 func TestParentThatCannotBeRead(t *testing.T) {
 	mem := vfstest.NewMem()
 	parent := filepath.FromSlash("/home/other/parent")
@@ -401,7 +401,7 @@ func TestParentThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A secret that was written stays, whatever comes next.
+// A secret that was written survives a power cut.
 func TestFilterKeyDurable(t *testing.T) {
 	mem := vfstest.NewMem()
 	if err := errors.Join(mem.MkdirAll("db"), mem.SyncDir(".")); err != nil {
@@ -441,9 +441,9 @@ func TestFilterKeyMode(t *testing.T) {
 	}
 }
 
-// TestChosenKeys attacks a store: the attacker knows its keys and options,
-// builds it again, and asks for absent keys that are false positives of the copy's filters
-// to. Each costs a block read where filters are not keyed.
+// TestChosenKeys attacks a store: the attacker knows its keys and options, builds a copy,
+// and looks up absent keys that are false positives of the copy's filters. Each costs a
+// block read if filters are not keyed.
 func TestChosenKeys(t *testing.T) {
 	const n, chosen = 20000, 200
 	load := func(keyed bool) *DB {

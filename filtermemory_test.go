@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestFilterMemoryIsACap fills a database under budgets of several sizes and
-// checks at every turn that filters take no more, and that all keys are found.
+// TestFilterMemoryIsACap fills a database under several budgets and checks throughout that
+// filters take no more, and finally that all keys are found.
 func TestFilterMemoryIsACap(t *testing.T) {
 	for _, budget := range []int64{1, 20 << 10, 60 << 10, 1 << 30} {
 		t.Run(fmt.Sprint(budget), func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestFilterMemoryIsACap(t *testing.T) {
 					t.Fatalf("key %d: %v, %v", i, ok, err)
 				}
 			}
-			// The manager looks at a new version in its own time.
+			// The manager takes its time to plan for a new version.
 			for begin := time.Now(); ; time.Sleep(time.Millisecond) {
 				units, held := 0, 0.0
 				for _, l := range db.Metrics().Levels {
@@ -68,7 +68,7 @@ func TestFilterMemoryIsACap(t *testing.T) {
 					t.Fatalf("%g of %d units held within %d bytes", held, units, budget)
 				}
 			}
-			// A table whose filter is not held has one all the same.
+			// A table whose filter is not loaded still has one.
 			if n, err := db.BuildFilters(context.Background()); n != 0 || err != nil {
 				t.Errorf("BuildFilters rewrote %d tables, %v", n, err)
 			}
@@ -76,8 +76,8 @@ func TestFilterMemoryIsACap(t *testing.T) {
 	}
 }
 
-// TestFilterMemoryFollowsHeat asks for absent keys in one part of the key space
-// and expects the units there within seconds; then in another.
+// TestFilterMemoryFollowsHeat looks up absent keys in one part of the key space and
+// expects its units to be loaded within seconds; then in another part.
 func TestFilterMemoryFollowsHeat(t *testing.T) {
 	const keys = 200000
 	db := mustOpen(t, t.TempDir(), &sift.Options{
@@ -113,7 +113,7 @@ func TestFilterMemoryFollowsHeat(t *testing.T) {
 			}
 			followed := here >= 2 && here >= others+1
 			if m := db.Metrics(); followed && (m.WastedReadsPerSecond <= 0 || m.NextMiBSavesPerSecond <= 0 || m.NextMiBSavesPerSecond > m.WastedReadsPerSecond) {
-				t.Errorf("%v reads a second are wasted, and another MiB saves %v", m.WastedReadsPerSecond, m.NextMiBSavesPerSecond)
+				t.Errorf("%v reads per second are wasted, and another MiB saves %v", m.WastedReadsPerSecond, m.NextMiBSavesPerSecond)
 			}
 			if followed {
 				t.Logf("%g units of the hot table are held, up to %g of the others", here, others)
@@ -153,7 +153,8 @@ func TestPlanFilters(t *testing.T) {
 }
 
 // TestFilterMemoryCapsRanges: range filters count against the budget too; however small it
-// is, no key is hidden, and with enough of it ranges without keys are excluded.
+// is, there are no false negatives, and if it is large enough, ranges without keys are
+// excluded.
 func TestFilterMemoryCapsRanges(t *testing.T) {
 	const keys = 40000
 	for _, tt := range []struct {

@@ -6,7 +6,7 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// FilterPlan says how a filter memory budget would be spent.
+// FilterPlan describes how a filter memory budget would be spent.
 type FilterPlan struct {
 	Budget int64 // bytes
 	Bytes  int64 // used of the budget
@@ -14,15 +14,15 @@ type FilterPlan struct {
 	// WastedReads is the expected number of block reads per lookup of an absent key under
 	// uniform traffic. Without filters, every level costs one.
 	WastedReads float64
-	// NextMiBSaves is how much another MiB would lower WastedReads and, with as many scans
-	// of ranges without keys, the reads of those.
+	// NextMiBSaves is how much another MiB would lower WastedReads plus, with as many scans of
+	// ranges without keys, their reads.
 	NextMiBSaves float64
 }
 
 // PlannedTable is a table in a FilterPlan.
 type PlannedTable struct {
 	TableMetrics
-	Units       float64 // to be kept in memory, of FilterUnits; the last one may be fractional
+	Units       float64 // to be loaded, of FilterUnits; the last one may be fractional
 	Bytes       int64   // their memory
 	RangeBytes  int64   // memory of the range filter
 	WastedReads float64 // expected per lookup of an absent key

@@ -12,8 +12,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestFilterSlabs: filters that come and go with the traffic, while no table does, leave no memory
-// behind.
+// TestFilterSlabs: filters that are loaded and dropped with the traffic, while the tables stay,
+// leave no memory behind.
 func TestFilterSlabs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes filters of more than 8 MiB")

@@ -80,8 +80,8 @@ var fixtureDirs = []struct{ dir, listing string }{
 	{"superset/gol-fullonly", "medium"},
 }
 
-// TestFixtures opens databases that other engines have written, read-only,
-// as they are, after a compaction of ours, and after reopening.
+// TestFixtures reads databases written by other engines: read-only, as they are, after a
+// compaction, and after reopening.
 func TestFixtures(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, f := range fixtureDirs {
@@ -129,14 +129,14 @@ func checkDir(t *testing.T, dir string) {
 	}
 }
 
-// TestLyingFilter shows that a table's RocksDB Bloom filter is used: the
-// fixture's is built over one key that is not there, so Get finds nothing.
+// TestLyingFilter shows that a table's RocksDB Bloom filter is used: the fixture's is built
+// over one key that is absent, so Get finds nothing.
 func TestLyingFilter(t *testing.T) {
 	from := fixtures.Dir(t)
 	dir := copyDir(t, filepath.Join(from, "superset/cpp-full-lying"))
 	faults := 0
 	if _, err := sift.Check(context.Background(), dir, nil, func(error) { faults++ }); err != nil || faults == 0 {
-		t.Errorf("check found %d faults in filters that deny their keys, %v", faults, err)
+		t.Errorf("check found %d faults in filters with false negatives, %v", faults, err)
 	}
 	// Read-only, as a compaction would build the filters again.
 	db, err := sift.Open(dir, &sift.Options{ReadOnly: true})
@@ -151,11 +151,11 @@ func TestLyingFilter(t *testing.T) {
 		}
 	}
 	if misses < 1000 {
-		t.Errorf("%d keys denied by a lying filter; want most of 1878: the filter is not asked", misses)
+		t.Errorf("%d keys excluded by a lying filter; want most of 1878: the filter is not probed", misses)
 	}
 }
 
-// outcome says what opening and reading a damaged database must come to.
+// outcome is the expected result of opening and reading a damaged database.
 type outcome int
 
 const (
@@ -163,7 +163,7 @@ const (
 	cutOff                   // all keys but the last, and the cut is reported
 	openError                // Open names a file
 	readError                // Open succeeds, reads of the damaged part name a file; the rest is right
-	emptyLog                 // no keys: the state of a database that was just made
+	emptyLog                 // no keys: the state of a new database
 )
 
 var corruptDirs = []struct {
@@ -200,9 +200,8 @@ var corruptDirs = []struct {
 	{"cpp-table-truncated", readError},
 }
 
-// TestCorruptFixtures opens damaged databases. Each gives the right data or an
-// error that names a file, never fewer keys in silence; and Repair brings back
-// what can be read.
+// TestCorruptFixtures opens damaged databases. Each gives the right data or an error that names
+// a file, and never silently fewer keys; Repair recovers what can be read.
 func TestCorruptFixtures(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, c := range corruptDirs {
@@ -280,7 +279,7 @@ func readDamaged(t *testing.T, db *sift.DB, o outcome, want map[string]string) {
 		}
 	case readError:
 		if missing != 0 || failed == 0 {
-			t.Errorf("%d keys missing in silence, %d gave an error", missing, failed)
+			t.Errorf("%d keys silently missing, %d gave an error", missing, failed)
 		}
 		needCorruption(t, scanErr)
 	case emptyLog:
@@ -290,8 +289,8 @@ func readDamaged(t *testing.T, db *sift.DB, o outcome, want map[string]string) {
 	}
 }
 
-// repairDamaged repairs a database and checks that what it then holds is right,
-// and that its input is still there.
+// repairDamaged repairs a database and checks that its contents are right, and that the old
+// files are still there.
 func repairDamaged(t *testing.T, dir string, want map[string]string) {
 	before := readAll(t, dir)
 	report, err := sift.Repair(dir, nil)
@@ -405,7 +404,7 @@ func TestForeignTables(t *testing.T) {
 }
 
 // TestDeleteRangeOtherTables deletes ranges of databases that other engines have written, whose
-// tables have no properties, also below a snapshot.
+// tables have no properties, also while a snapshot is open.
 func TestDeleteRangeOtherTables(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, f := range fixtureDirs {

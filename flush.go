@@ -24,12 +24,12 @@ type flushJob struct {
 }
 
 // maxFull is the number of full memtables that may wait to be flushed while another is being
-// filled. With more than one, writers and the flushing goroutine do not wait for each other in
-// turn.
+// filled. With more than one, writers and the flushing goroutine do not take turns waiting for
+// each other.
 const maxFull = 2
 
-// maxJoined bounds the memtables, in bytes of capacity, that are flushed into one table
-// because they wait together: below that, syncs take a large part of a flush.
+// maxJoined bounds the total capacity, in bytes, of the waiting memtables that are flushed
+// into one table: syncs take a large part of smaller flushes.
 const maxJoined = 8 << 20
 
 // installMemtable makes mem the mutable memtable and hands the previous one to the flushing
@@ -54,7 +54,7 @@ func (d *DB) flushLoop() {
 		b.change(func() {
 			b.flushErr = err
 			if err == nil {
-				b.flushes = slices.Delete(b.flushes, 0, len(jobs)) // clears the last places, which would keep memtables
+				b.flushes = slices.Delete(b.flushes, 0, len(jobs)) // also clears the vacated places, so that no memtable is kept alive
 			}
 		})
 		if err == nil {
@@ -65,8 +65,8 @@ func (d *DB) flushLoop() {
 	}
 }
 
-// nextFlushes waits for a full memtable and returns what is to be flushed now, oldest first:
-// nothing if there is nothing left to flush, or no point in trying.
+// nextFlushes waits for a full memtable and returns what to flush now, oldest first. It
+// returns nothing once nothing is left to flush, or trying is futile.
 func (b *background) nextFlushes() []*flushJob {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,7 +82,7 @@ func (b *background) nextFlushes() []*flushJob {
 	return b.flushes[:n:n]
 }
 
-// flushParts bounds the runs of tombstones that get tables of their own in a flush.
+// flushParts bounds the number of runs of tombstones that get their own tables in a flush.
 const flushParts = 16
 
 // flushMemtables writes memtables to level 0: to one table, unless they have long runs of
@@ -149,8 +149,8 @@ func (b *background) waitFlushed() error {
 	return err
 }
 
-// waitFullRoom returns when there is room for another full memtable. While flushes fail it
-// returns their error, like waitFlushed.
+// waitFullRoom returns when another full memtable may be queued. While flushes fail it returns
+// their error, like waitFlushed.
 func (b *background) waitFullRoom() (waited bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

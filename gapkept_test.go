@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDeleteRangeLeavesGap: the first iterator after a DeleteRange walks over nothing,
-// though keys of the range were deleted one by one.
+// TestDeleteRangeLeavesGap: DeleteRange leaves a gap, so that the next iterator does not walk over
+// the keys that were deleted one by one.
 func TestDeleteRangeLeavesGap(t *testing.T) {
 	d, err := Open(t.TempDir(), nil)
 	if err != nil {
@@ -30,8 +30,8 @@ func TestDeleteRangeLeavesGap(t *testing.T) {
 	}
 }
 
-// deletedKeys returns a database with a thousand deletions, of key00000 and so on, beside the keys
-// that it holds, and an iterator over it.
+// deletedKeys returns a database with the given keys and a thousand tombstones, of key00000 and so
+// on, and an iterator over it.
 func deletedKeys(t *testing.T, held ...string) (*DB, *Iter) {
 	t.Helper()
 	d := mustOpen(t, t.TempDir(), nil)
@@ -54,8 +54,8 @@ func deletedKeys(t *testing.T, held ...string) (*DB, *Iter) {
 	return d, it
 }
 
-// TestGapsAsLookedAt: a walk goes on with the gaps that it was begun for, though they have been
-// cut since. With others it would begin where the iterator happens to stand.
+// TestGapsAsLookedAt: a walk uses the gaps that it was started for, even if they have been cut
+// since. With others it would begin at the iterator's arbitrary position.
 func TestGapsAsLookedAt(t *testing.T) {
 	d, it := deletedKeys(t, "first", "last")
 	mid := []byte("key00500")
@@ -79,7 +79,7 @@ func TestGapsAsLookedAt(t *testing.T) {
 	}
 }
 
-// TestSeekLTNil: nil is the empty key, also where a gap reaches to the end of all keys.
+// TestSeekLTNil: nil is the empty key, even if a gap extends to the end of all keys.
 func TestSeekLTNil(t *testing.T) {
 	_, it := deletedKeys(t, "first")
 	if it.SeekLT(nil) {
@@ -104,7 +104,7 @@ func TestSeekLTNil(t *testing.T) {
 func TestSeekLTNilBounds(t *testing.T) {
 	d, all := deletedKeys(t, "a", "j")
 	for range 2 {
-		all.SeekGE([]byte("key")) // the gap is remembered
+		all.SeekGE([]byte("key")) // records the gap
 	}
 	it, err := d.NewIter(&IterOptions{UpperBound: []byte("c")})
 	if err != nil {
@@ -117,7 +117,7 @@ func TestSeekLTNilBounds(t *testing.T) {
 }
 
 // TestGapsAtTheirEnds compares all ranges and seeks that begin or end in, at or beside a gap with
-// a list of the keys: as gaps are learned within bounds, and when all are known.
+// a list of the keys: while gaps are being recorded within bounds, and when all are known.
 func TestGapsAtTheirEnds(t *testing.T) {
 	const all = 251
 	key := func(i int) []byte { return []byte{byte(i)} }
@@ -182,12 +182,12 @@ func TestGapsAtTheirEnds(t *testing.T) {
 			if upper >= 0 {
 				o.UpperBound, end = key(upper), upper
 			}
-			next := func(i int) int { // the first key from i on, or end
+			next := func(i int) int { // the first key at or after i, or end
 				for i = max(i, first); i < end && !live[i]; i++ {
 				}
 				return min(i, end)
 			}
-			prev := func(i int) int { // the last key up to i, or below first
+			prev := func(i int) int { // the last key at or before i, or first-1
 				for i = min(i, end-1); i >= first && !live[i]; i-- {
 				}
 				return max(i, first-1)
@@ -240,12 +240,12 @@ func TestGapsAtTheirEnds(t *testing.T) {
 	}
 }
 
-// TestGapGrows: an iterator from a gap on extends it over the few tombstones behind it, unless a
-// key may have been put there that it does not see.
+// TestGapGrows: an iterator that begins at a gap extends it over the few tombstones after it,
+// unless a key may have been put there that the iterator does not see.
 func TestGapGrows(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		before func(d *DB) error // the iterator is made
+		before func(d *DB) error // the iterator is created
 		after  func(d *DB) error
 		want   string // where the gap ends then
 	}{
@@ -291,8 +291,8 @@ func TestGapGrows(t *testing.T) {
 	}
 }
 
-// TestOldIteratorsAddNoGap: a walk over deleted keys hides none that has been put among them since
-// its iterator was made.
+// TestOldIteratorsAddNoGap: a walk over deleted keys does not hide a key that was put among them
+// after its iterator was created.
 func TestOldIteratorsAddNoGap(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		for _, after := range []bool{false, true} {
@@ -337,7 +337,7 @@ func TestOldIteratorsAddNoGap(t *testing.T) {
 				}
 				defer now.Close()
 				if !now.First() || !now.Last() || string(now.Key()) != "key00500" {
-					t.Errorf("flushed before the iterator was made: %v, and after: %v; a new one is at %q, %v", before, after, now.Key(), now.Err())
+					t.Errorf("flushed before the iterator was created: %v, and after: %v; a new one is at %q, %v", before, after, now.Key(), now.Err())
 				}
 			}
 		}

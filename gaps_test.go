@@ -14,9 +14,9 @@ import (
 	"github.com/siftdb/sift/internal/testhook"
 )
 
-// TestGapsGiveTheSameAnswers plays many deletions, of runs of keys above all, to
-// databases that remember gaps, few gaps, and none: scans in both directions, with
-// bounds and prefixes, on snapshots and old iterators, must answer alike.
+// TestGapsGiveTheSameAnswers applies many deletions, mostly of runs of keys, to databases
+// that record gaps, few gaps, and none: scans in both directions, with bounds and
+// prefixes, on snapshots and old iterators, must give the same results.
 func TestGapsGiveTheSameAnswers(t *testing.T) {
 	const keys = 2000
 	name := func(i int) []byte { return fmt.Appendf(nil, "k%d/%04d", i/500, i) }
@@ -49,7 +49,7 @@ func TestGapsGiveTheSameAnswers(t *testing.T) {
 				}
 				see := func(it *sift.Iter, ok bool) {
 					if ok != it.Valid() || it.Err() != nil {
-						t.Fatalf("move says %v, Valid %v, Err %v", ok, it.Valid(), it.Err())
+						t.Fatalf("move returns %v, Valid %v, Err %v", ok, it.Valid(), it.Err())
 					}
 					p.trace = append(p.trace, fmt.Sprintf("%s=%s", it.Key(), it.Value()))
 				}
@@ -156,8 +156,8 @@ func TestGapsGiveTheSameAnswers(t *testing.T) {
 	}
 }
 
-// TestGapsAndWriters: a key that was put is found by the next iterator, whoever walks
-// over deleted keys around it meanwhile.
+// TestGapsAndWriters: the next iterator finds a key that was put, even if others walk over
+// deleted keys around it meanwhile.
 func TestGapsAndWriters(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 256 << 10})
 	defer mustClose(t, db)
@@ -195,7 +195,7 @@ func TestGapsAndWriters(t *testing.T) {
 		writers.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(w), 1))
 			for range 4000 {
-				i := 2*rng.IntN(keys/2) + w // each writer has keys of its own
+				i := 2*rng.IntN(keys/2) + w // each writer has its own keys
 				k := name(i)
 				if err := db.Put(k, k, sift.NoSync); err != nil {
 					t.Error(err)
@@ -223,8 +223,8 @@ func TestGapsAndWriters(t *testing.T) {
 	walkers.Wait()
 }
 
-// TestGapsGrowBesideWriters: while the first key is taken again and again, so that the gap
-// before it grows, a key that was put is found.
+// TestGapsGrowBesideWriters: a key that was put is found while the first key is deleted
+// again and again, so that the gap before it grows.
 func TestGapsGrowBesideWriters(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 256 << 10})
 	defer mustClose(t, db)
@@ -249,7 +249,7 @@ func TestGapsGrowBesideWriters(t *testing.T) {
 			if err := db.Put(name(2*(100+i)), nil, sift.NoSync); err != nil {
 				t.Error(err)
 			}
-			for { // the even keys are its own
+			for { // the popper has the even keys
 				key, ok := first()
 				if !ok || key%2 != 0 {
 					break

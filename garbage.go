@@ -18,14 +18,14 @@ const (
 	// largeCopies is how often a flush or compaction copies a large value: the memtable or the
 	// block it is read from, the block it is written to, and the two compressed.
 	largeCopies = 4
-	// minDropped is the number of dropped bytes from which on the heap is collected. In a large
-	// heap it takes liveShare of what is live, so that collections cost little beside Go's own.
+	// minDropped is the number of dropped bytes at which the heap is collected. In a large heap, the
+	// threshold is one liveShare-th of what is live, so that collections cost little beside Go's own.
 	minDropped = 32 << 20
 	liveShare  = 4
 )
 
-// drop counts the garbage that a flush or compaction of large values, of that many bytes in total,
-// has left. It reports whether to collect the heap.
+// drop counts the garbage that a flush or compaction has left, given the total bytes of its large
+// values. It reports whether to collect the heap.
 func (c *collector) drop(bytes int64) bool {
 	return c.dropped.Add(largeCopies*bytes) >= max(minDropped, liveHeap()/liveShare)
 }

@@ -16,7 +16,7 @@ import (
 
 var updateGolden = flag.String("golden.write", "", "write the databases of a release, such as 1.0, to testdata/releases")
 
-// goldenOptions are the kinds of databases that each release leaves behind.
+// goldenOptions are the kinds of databases kept of each release.
 var goldenOptions = map[string]sift.Options{
 	"default": {},
 	"bloom":   {Filter: filter.Bloom(10), DisableCompression: true},
@@ -78,8 +78,9 @@ func TestReleases(t *testing.T) {
 
 const goldenKeys = 600
 
-// goldenKey and goldenValue are what the databases hold: of every four keys the first has
-// one value, the second was overwritten, the third was deleted, the fourth is in the log.
+// goldenKey and goldenValue return what the databases hold: of every four keys, the first
+// has one value, the second was overwritten, the third was deleted, the fourth is in the
+// log.
 func goldenKey(i int) []byte { return fmt.Appendf(nil, "device-%d/%08d", i%7, i) }
 
 func goldenValue(i, version int) []byte {
@@ -127,7 +128,7 @@ func writeGolden(t *testing.T, release string) {
 	}
 }
 
-// trimRoom shortens the room that logs have allocated in advance.
+// trimRoom shortens the space that logs have allocated in advance.
 func trimRoom(t *testing.T, dir string) {
 	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	if err != nil || len(logs) == 0 {

@@ -21,8 +21,8 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// Checks of errors that a failing disk comes to seldom, or only together with a
-// mistake of the store itself. Each is brought about by hand.
+// Tests of errors that a failing disk seldom causes, or only together with a bug of the store. Each
+// is caused directly.
 
 func onTable(op vfstest.Op) bool { return filepath.Ext(op.Name) == ".ldb" }
 
@@ -33,8 +33,8 @@ func uncached(fs vfs.FS) *Options {
 	return o
 }
 
-// Of several failures of the MANIFEST or of the log the first is told, and
-// nothing is done after it.
+// Of several failures of the MANIFEST or the log the first is returned, and nothing is done after
+// it.
 func TestFailsOnce(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -103,7 +103,7 @@ func TestNothingRemovedAfterFailure(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := mem.Size(path); err != nil {
-			t.Fatalf("removed before the iterator is closed: %v", err)
+			t.Fatalf("removed before the iterator was closed: %v", err)
 		}
 		if fails {
 			db.fail(errors.New("the MANIFEST cannot be written"))
@@ -118,7 +118,7 @@ func TestNothingRemovedAfterFailure(t *testing.T) {
 	}
 }
 
-// An edit that does not fit the version is not recorded, and the last.
+// An edit that does not fit the version is not recorded, nor is any edit after it.
 func TestEditThatDoesNotFit(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
@@ -126,7 +126,7 @@ func TestEditThatDoesNotFit(t *testing.T) {
 	ops := mem.NumOps()
 	err := db.applyEdit(&manifest.Edit{Deleted: []manifest.DeletedTable{{Level: 3, Num: 999}}}, nil, 0)
 	if !errors.Is(err, ErrReopen) || mem.NumOps() != ops {
-		t.Errorf("an edit removes a table that is not there: %v, %d operations", err, mem.NumOps()-ops)
+		t.Errorf("an edit removes a table that does not exist: %v, %d operations", err, mem.NumOps()-ops)
 	}
 	if again := db.Put([]byte("k"), nil, nil); again != err {
 		t.Errorf("a write after that: %v", again)
@@ -138,7 +138,7 @@ func TestEditThatDoesNotFit(t *testing.T) {
 	mustClose(t, db)
 }
 
-// A batch that could not take an operation takes none and cannot be written.
+// A batch that has rejected an operation rejects later ones and cannot be written.
 func TestBatchKeepsItsError(t *testing.T) {
 	cause := errors.New("too large")
 	b := Batch{err: cause}
@@ -163,11 +163,11 @@ func TestBatchKeepsItsError(t *testing.T) {
 	}
 	whole.Put([]byte("c"), make([]byte, 1<<20))
 	if err := whole.insert(memtable.New(0), nil, 1); err == nil {
-		t.Error("a memtable without room takes a batch")
+		t.Error("a memtable without space takes a batch")
 	}
 }
 
-// Compact says so when a table that it should rewrite cannot be written.
+// Compact returns an error when a table that it should rewrite cannot be written.
 func TestRewriteFails(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -194,7 +194,7 @@ func TestRewriteFails(t *testing.T) {
 	mustClose(t, db)
 }
 
-// Where there is a secret, a level whose policy cannot be keyed has it as it is.
+// In a database with a secret, a level whose policy cannot be keyed has unkeyed filters.
 func TestPartlyKeyed(t *testing.T) {
 	o := keyedOptions(vfstest.NewMem())
 	mustClose(t, mustOpen(t, "db", o))
@@ -207,8 +207,8 @@ func TestPartlyKeyed(t *testing.T) {
 	mustClose(t, db)
 }
 
-// GetMany returns the error of each of its reads, and of a table that cannot be
-// opened, whatever level it is in.
+// GetMany returns the error of any of its reads, and of a table that cannot be opened, at each kind
+// of level.
 func TestGetManyErrors(t *testing.T) {
 	const n = 400
 	keys := make([][]byte, n)
@@ -334,8 +334,8 @@ func writeFile(t *testing.T, fs vfs.FS, path string, b []byte) {
 	}
 }
 
-// One key's versions may lie in two neighbors, where LevelDB has split them: the
-// second is read too, and its error is one.
+// LevelDB may have split a key's entries over two adjacent tables: the second is read too, and its
+// error is returned.
 func TestNeighborFails(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -353,7 +353,7 @@ func TestNeighborFails(t *testing.T) {
 	if level == 0 {
 		t.Fatal("no level has two tables")
 	}
-	// As if an older version of the second table's first key were in both.
+	// As if entries of the second table's first key were in both.
 	key := slices.Clone(base.UserKey(tables[1].Smallest))
 	first := &manifest.TableMeta{Num: tables[0].Num, Size: tables[0].Size, Smallest: tables[0].Smallest, Handle: tables[0].Handle,
 		Largest: base.AppendInternalKey(nil, key, base.MaxSequence, base.KindSet)}
@@ -367,7 +367,7 @@ func TestNeighborFails(t *testing.T) {
 	}
 	version.Ref()
 	if at, _ := version.FindTable(level, key); at != 0 {
-		t.Fatalf("%q is looked for in table %d first", key, at)
+		t.Fatalf("%q is looked up in table %d first", key, at)
 	}
 	db.state.Store(&readState{mem: s.mem, imms: s.imms, version: version})
 	name := filepath.Base(tables[1].Handle.(*table).path)
@@ -391,8 +391,8 @@ func TestNeighborFails(t *testing.T) {
 	mustClose(t, db)
 }
 
-// Check that is cancelled in the middle says so, whatever it has found before.
-func TestCheckCancelled(t *testing.T) {
+// A canceled Check returns ctx.Err(), whatever faults it has found before.
+func TestCheckCanceled(t *testing.T) {
 	mem := vfstest.NewMem()
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, 4000)
@@ -416,8 +416,8 @@ func TestCheckCancelled(t *testing.T) {
 	}
 }
 
-// Recovery that does not find room in memory for a log writes tables; if it
-// cannot, the database does not open, and later it does.
+// If a log does not fit into memory, recovery writes tables; if that fails, Open fails, and
+// succeeds later.
 func TestRecoveryCannotFlush(t *testing.T) {
 	const n = 2000
 	mem := vfstest.NewMem()
@@ -467,7 +467,7 @@ func TestRecoveryCannotFlush(t *testing.T) {
 	}
 }
 
-// A damaged log that cannot be read to its end has not proved to be torn.
+// A damaged log that cannot be read to its end is not taken for a torn one.
 func TestUnreadableBehindDamage(t *testing.T) {
 	mem := vfstest.NewMem()
 	o := uncached(mem)
@@ -534,8 +534,8 @@ func oneFile(t *testing.T, fs vfs.FS, ext string) string {
 	return filepath.Join("db", names[0])
 }
 
-// A log that lost its end, before one that was never used, which proves nothing:
-// the end is cut off, and reported, since the beginning of the other says so.
+// A log that lost its end, before one that was never used and so proves nothing: the torn end is
+// cut off and reported.
 func TestCutBeforeUnusedLog(t *testing.T) {
 	mem := vfstest.NewMem()
 	faulty := vfstest.Inject(mem)
@@ -560,7 +560,7 @@ func TestCutBeforeUnusedLog(t *testing.T) {
 	b := bytes.TrimRight(readFile(t, img, log), "\x00")
 	for desc, cut := range map[string]func(b []byte) []byte{
 		"torn": func(b []byte) []byte { return b[:len(b)-3] },
-		// Zeros in place of the last record could be room.
+		// Zeros in place of the last record could be space allocated in advance.
 		"zeros": func(b []byte) []byte {
 			clear(b[len(b)-record.HeaderLen-wal.BatchHeaderLen-len("\x01\x04key9\x05value"):])
 			return b
@@ -581,8 +581,8 @@ func TestCutBeforeUnusedLog(t *testing.T) {
 	}
 }
 
-// The range of a table that does not say it is read from its blocks; if they
-// cannot be read, that is no damage.
+// The key range of a table without properties is read from its blocks; failing to read them is not
+// damage.
 func TestKeyRangeUnreadable(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -605,8 +605,8 @@ func TestKeyRangeUnreadable(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestManifestBehindLog guards that an edit for a compaction does not take the MANIFEST's
-// last sequence number past what the log holds (I9): goleveldb would drop that.
+// TestManifestBehindLog checks that the edit of a compaction does not raise the MANIFEST's last
+// sequence number to those in the log (I9): goleveldb would drop these records.
 func TestManifestBehindLog(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, &Options{Filter: filter.None()})
@@ -641,7 +641,7 @@ func TestDeleteRangeKeepsNewer(t *testing.T) {
 	meta := db.state.Load().version.Levels[0][0]
 	db.snapshots.mu.Lock()
 	defer db.snapshots.mu.Unlock()
-	for began, want := range []bool{false, true} { // the entry has the number 1
+	for began, want := range []bool{false, true} { // the entry has sequence number 1
 		r := rangeDeletion{db: db, began: uint64(began)}
 		if got := r.unseen(meta); got != want {
 			t.Errorf("begun at %d: %t", began, got)
@@ -649,8 +649,8 @@ func TestDeleteRangeKeepsNewer(t *testing.T) {
 	}
 }
 
-// TestVersionsInManyTables: of tables that begin and end with one key, the newest that holds a
-// version that can be seen answers, or its error.
+// TestVersionsInManyTables: of tables that begin and end with the same key, the newest with a
+// visible entry determines the result, or its error does.
 func TestVersionsInManyTables(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	db := mustOpen(t, "db", uncached(faulty))
@@ -684,8 +684,8 @@ func TestVersionsInManyTables(t *testing.T) {
 	faulty.SetFaults()
 }
 
-// TestReserveFileNumbers: the next file number is above those of all files, except where that would
-// leave none.
+// TestReserveFileNumbers: the next file number is above those of all files, unless that would leave
+// none.
 func TestReserveFileNumbers(t *testing.T) {
 	for name, want := range map[string]uint64{
 		"CURRENT": 7, "000006.ldb": 7, "000007.ldb": 8, "000008.log": 9, "MANIFEST-000009": 10,
@@ -701,7 +701,7 @@ func TestReserveFileNumbers(t *testing.T) {
 }
 
 // TestRepairSequence: the last sequence number that Repair takes from batches is that of their last
-// operation; one without operations has none.
+// operation; empty batches do not count.
 func TestRepairSequence(t *testing.T) {
 	d := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, d)
@@ -733,8 +733,8 @@ func TestRepairLevel(t *testing.T) {
 	}
 }
 
-// TestLastSequences: the last sequence number of the format can be used, and no other after it; a
-// transaction needs those from ownSeq on for its own writes.
+// TestLastSequences: the last sequence number of the format can be used, but none after it;
+// transactions need those from ownSeq on for their own writes.
 func TestLastSequences(t *testing.T) {
 	one := func(yield func(Op, error) bool) { yield(Op{Key: []byte("c")}, nil) }
 	ingest := func(d *DB) error { return d.Ingest(context.Background(), one) }

@@ -1,6 +1,6 @@
 package sift
 
-// KeyRange is the keys from From, included, to To, excluded. nil means no bound.
+// KeyRange is the range of keys [From, To). nil means no bound.
 type KeyRange struct{ From, To []byte }
 
 // HasRange is DB.HasRange on the snapshot.
@@ -37,7 +37,7 @@ func (d *DB) hasAny(o *IterOptions, seq uint64) (bool, error) {
 	return has, it.Close()
 }
 
-// hasRanges answers many ranges as of one sequence number, with one iterator.
+// hasRanges checks many ranges at one sequence number, with one iterator.
 func (d *DB) hasRanges(ranges []KeyRange, seq uint64) (has []bool, err error) {
 	it := d.noIter()
 	defer func() {
@@ -51,7 +51,7 @@ func (d *DB) hasRanges(ranges []KeyRange, seq uint64) (has []bool, err error) {
 	}
 	it.seq = seq
 	has = make([]bool, len(ranges))
-	var near nearGaps // not used: one of many ranges grows no gap
+	var near nearGaps // not used: these lookups do not extend gaps
 	for i := range ranges {
 		r := &ranges[i]
 		ask := d.prefixOf(r.From, r.To)
@@ -70,7 +70,7 @@ func (d *DB) hasRanges(ranges []KeyRange, seq uint64) (has []bool, err error) {
 	return has, nil
 }
 
-// finds reports whether there is a key in a range of a state that the iterator holds.
+// finds reports whether a range of the state that the iterator holds has a key.
 func (it *Iter) finds(s *readState, src *sources, lower, upper []byte, present bool) (bool, error) {
 	if err := it.leave(); err != nil {
 		return false, err

@@ -14,14 +14,14 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// Ingest applies operations atomically, also across a crash, by writing them into tables. They
-// must come in ascending order of their keys, each key once. They are written neither to the log
-// nor to a memtable, so Ingest is the fast way to load many keys, and there is no bound on their
-// number. The slices of an Op must stay valid until the next one is requested. What was applied is
-// durable when Ingest returns nil.
+// Ingest applies operations atomically, even across a crash, by writing them directly to tables.
+// They must come in ascending order of their keys, each key once. They go neither through the log
+// nor through a memtable, so Ingest is the fast way to load many keys, and there is no bound on
+// their number. The slices of an Op must stay valid until the next one is requested. The operations
+// are durable when Ingest returns nil.
 //
 // Ingest flushes first. Other writes wait until it returns, however long ops takes; reads do not
-// wait, and see either nothing of it or all. ops must not write to the database.
+// wait, and see either none of the operations or all. ops must not write to the database.
 //
 // Ingest returns an error that ops yields, an error if the keys do not ascend, and ctx.Err() when
 // ctx ends. After these, ErrTryAgain and ErrClosed nothing has been applied. Other errors are those
@@ -42,10 +42,10 @@ func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 // write while it runs, so it knows the number in advance. What was written before is in
 // tables already, so the tables of the ingestion are the newest, at whichever level.
 //
-// One edit of the MANIFEST adds the tables, the sequence number, and a new log that begins
-// after it. An earlier crash leaves unreferenced tables and an unused log.
+// One edit of the MANIFEST adds the tables, the sequence number, and a new log that begins after
+// it. A crash before that leaves unreferenced tables and an unused log.
 
-// ingest is Ingest, on the goroutine that leads.
+// ingest performs Ingest on the leader's goroutine.
 func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) (err error) {
 	d, callers := c.db, ctx
 	ctx, cancel := context.WithCancel(ctx)
@@ -70,7 +70,7 @@ func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) (err e
 	log, err := wal.Create(&d.logs, seq)
 	if err != nil {
 		d.discardTables(metas)
-		return fmt.Errorf("%w: a log could not be made: %w", ErrTryAgain, err)
+		return fmt.Errorf("%w: a log could not be created: %w", ErrTryAgain, err)
 	}
 	installed, err := d.installSorted(ctx, metas, level, seq, log)
 	if err != nil {
@@ -84,12 +84,12 @@ func (c *committer) ingest(ctx context.Context, ops iter.Seq2[Op, error]) (err e
 	}
 	c.log.Replace(log)
 	c.lastSeq = seq
-	c.recent.stop() // transactions look at the tables
+	c.recent.stop() // transactions check the tables instead
 	d.removeLogsBefore(log.Num())
 	return nil
 }
 
-// flushAll brings all that was written into tables, and the log to the disk.
+// flushAll flushes all earlier writes to tables, and syncs the log.
 func (c *committer) flushAll() error {
 	if err := c.rotate(); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (d *DB) writeSorted(ctx context.Context, ops iter.Seq2[Op, error], seq uint
 	input := newSortedOps(ops, seq)
 	metas, stats, err := d.runJob(ctx, &compact.Job{
 		Input:        input,
-		Boundaries:   []uint64{seq}, // there is one version of each key
+		Boundaries:   []uint64{seq}, // there is one entry per key
 		Writer:       d.tableOptions(level),
 		TableBytes:   int64(d.compactConfig().LevelTableBytes(level)),
 		NothingBelow: compact.NothingBelow(version, &compact.Plan{}, d.mayContain),
@@ -125,10 +125,9 @@ func (d *DB) writeSorted(ctx context.Context, ops iter.Seq2[Op, error], seq uint
 	return level, metas, err
 }
 
-// installSorted brings the tables into the tree, and makes their entries visible. It
-// does so on the compacting goroutine, so that no compaction puts anything meanwhile into
-// the level that a table goes to. installed is true if the MANIFEST may say so, even
-// where there is an error.
+// installSorted adds the tables to the version, and makes their entries visible. It does so on the
+// compacting goroutine, so that no compaction meanwhile adds anything to the level that a table
+// goes to. installed is true if the MANIFEST may name the tables, even on an error.
 func (d *DB) installSorted(ctx context.Context, metas []*manifest.TableMeta, deepest int, seq uint64, log *wal.Log) (installed bool, err error) {
 	err = d.do(ctx, func(context.Context) (last bool, err error) {
 		installed = true
@@ -151,8 +150,8 @@ func (d *DB) installSorted(ctx context.Context, metas []*manifest.TableMeta, dee
 	return installed, err
 }
 
-// freeLevel returns the deepest level, down to the given one, where a table lies above
-// all that is in its range.
+// freeLevel returns the deepest level, down to the given one, at which the table is above
+// everything in its range.
 func freeLevel(v *manifest.Version, meta *manifest.TableMeta, deepest int) int {
 	from, to := base.UserKey(meta.Smallest), base.UserKey(meta.Largest)
 	free := 0
@@ -174,9 +173,10 @@ func (d *DB) discardTables(metas []*manifest.TableMeta) {
 	d.discard(metas, paths)
 }
 
-// sortedOps makes entries with one sequence number of operations. It only moves forward.
+// sortedOps iterates over operations as entries that share one sequence number. It only moves
+// forward.
 type sortedOps struct {
-	base.Iterator // nil: there is no other move
+	base.Iterator // nil: its other methods are not called
 	seq           uint64
 	next          func() (Op, error, bool)
 	stop          func()

@@ -58,8 +58,8 @@ func numbered(from, to, step int, value string) map[string]string {
 	return m
 }
 
-// TestIngest ingests over, between and behind keys that lie in memory, in level 0 and
-// further down, and looks at all that could see too much or too little.
+// TestIngest ingests over, between and after keys in memory, in level 0 and in deeper
+// levels, and checks everything that could see too much or too little.
 func TestIngest(t *testing.T) {
 	prepare := map[string]func(t *testing.T, db *sift.DB){
 		"empty":     func(t *testing.T, db *sift.DB) {},
@@ -96,7 +96,7 @@ func TestIngest(t *testing.T) {
 				numbered(0, 3000, 7, "every 7th"),    // between and over
 				numbered(5000, 9000, 1, "behind"),    // many tables
 				numbered(4000, 4001, 1, "one"),       // one key
-				numbered(20000, 20010, 1, ""),        // nothing that is there
+				numbered(20000, 20010, 1, ""),        // deletions of absent keys
 				numbered(100, 200, 1, "once more"),   // over deletions
 				{},                                   // nothing
 				numbered(0, 30000, 1000, "all over"), // wide
@@ -159,7 +159,7 @@ func TestIngest(t *testing.T) {
 	}
 }
 
-// TestIngestLevels guards that keys behind all others go to the deepest level there is,
+// TestIngestLevels checks that keys after all others go directly to the deepest level,
 // and not through level 0.
 func TestIngestLevels(t *testing.T) {
 	o := &sift.Options{MemtableBytes: 64 << 10, TableBytes: 16 << 10, DisableAutoCompaction: true}
@@ -182,8 +182,9 @@ func TestIngestLevels(t *testing.T) {
 	}
 }
 
-// TestIngestConflicts guards that transactions see what was ingested since they began,
-// wherever it lies then, and also those that began while it was written to tables.
+// TestIngestConflicts checks that transactions conflict with what was ingested since
+// they began, wherever it is by then, including transactions that began while it was
+// being written to tables.
 func TestIngestConflicts(t *testing.T) {
 	for _, compact := range []bool{false, true} {
 		x := newTxs(t, &sift.Options{DisableAutoCompaction: true})
@@ -251,16 +252,16 @@ func TestIngestConflicts(t *testing.T) {
 	}
 }
 
-// TestIngestGaps guards that iterators do not pass over what was ingested into ranges in
-// which there was nothing, whether they were known before or are walked over by an older
-// iterator afterwards.
+// TestIngestGaps checks that iterators do not skip keys ingested into empty ranges,
+// whether these were recorded as gaps before or an older iterator walks over them
+// afterwards.
 func TestIngestGaps(t *testing.T) {
 	for _, walk := range []string{"before", "after", "both", "after, flushed"} {
 		o := &sift.Options{DisableAutoCompaction: true}
 		testhook.Apply(o, testhook.Settings{FS: vfstest.NewMem()})
 		db := mustOpen(t, "/db", o)
 		fill(t, db, 1000, "key%05d")
-		if err := db.Flush(); err != nil { // what is deleted in memory is not there at all
+		if err := db.Flush(); err != nil { // so that flushes keep the tombstones
 			t.Fatal(err)
 		}
 		for i := range 990 {
@@ -311,7 +312,7 @@ func TestIngestGaps(t *testing.T) {
 	}
 }
 
-// TestIngestFails guards that an Ingest that fails has done nothing and harms nothing.
+// TestIngestFails checks that a failed Ingest has no effect.
 func TestIngestFails(t *testing.T) {
 	errStop := errors.New("stop")
 	pair := func(key string, err error) func(yield func(sift.Op, error) bool) bool {
@@ -422,8 +423,8 @@ func countAll(t *testing.T, db *sift.DB) int {
 	return len(allOf(t, it, err))
 }
 
-// TestIngestBesideOthers ingests whole generations of keys while others write, read and
-// run transactions: nobody sees two generations at once, and no update is lost.
+// TestIngestBesideOthers ingests generations of keys while others write, read and run
+// transactions: no reader sees two generations at once, and no update is lost.
 func TestIngestBesideOthers(t *testing.T) {
 	o := &sift.Options{MemtableBytes: 16 << 10, TableBytes: 8 << 10, LevelBaseBytes: 32 << 10}
 	testhook.Apply(o, testhook.Settings{FS: vfstest.NewMem()})

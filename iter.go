@@ -11,30 +11,29 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Iter iterates over the keys of the database in bytewise order, as of the moment it was
-// made, or of its last Reset. Every move reports whether the iterator is at a key
-// afterwards. If it is not, Err tells the end of the range from a failure. A new Iter is
-// before the first key, so a loop over Next needs no First. Next and Prev come back from
-// past an end: before the first key Next moves to it, and after the last key Prev does.
-// After a failure both return false until the next First, Last, SeekGE or SeekLT. Within
-// bounds, or a prefix, all moves treat the other keys as absent: SeekGE of a key before the
-// range moves to the first key of the range.
+// Iter iterates in bytewise order over the keys that the database had when the Iter was created
+// or last Reset. Every move reports whether the iterator is at a key afterwards. If it is not,
+// Err returns nil at the end of the range, and an error after a failure. A new Iter is before
+// the first key, so a loop over Next needs no First. From before the first key, Next moves to
+// it; from after the last key, Prev moves to that. After a failure both return false until the
+// next First, Last, SeekGE or SeekLT. Within bounds, or a prefix, all moves treat the other
+// keys as absent: SeekGE of a key before the range moves to the first key of the range.
 //
 // Key and Value return slices that must not be modified and that are valid until the next
 // move or Close. An Iter must not be used by several goroutines at once. Close it: an open
 // Iter keeps the tables that it reads on disk.
 type Iter struct {
 	db        *DB
-	state     *readState // what it reads; its version is referenced. nil: it has had nothing to read
-	snapshot  *Snapshot  // that it was made from, else nil
+	state     *readState // with a reference on its version; nil: the iterator has had nothing to read
+	snapshot  *Snapshot  // that it was created from, else nil
 	in        base.Iterator
 	seq       uint64
 	*iterRoom // nil while it has had nothing to read
 
-	nothing  bool // there is nothing in the range: in is empty
+	nothing  bool // the range is empty, and so is in
 	closed   bool
 	valid    bool
-	backward bool   // the last move was, or there was none; in stands before the current entry, which is in key and value
+	backward bool   // the last move was, or there was none; in is before the current entry, which key and value hold
 	key      []byte // the current key
 	value    []byte // the current value
 	err      error
@@ -43,18 +42,18 @@ type Iter struct {
 // iterRoom is the part of an iterator that is needed only if its range is not empty.
 type iterRoom struct {
 	lower     []byte             // the first key of the range; nil: no bound
-	upper     []byte             // the first key outside of it; nil: no bound
-	near      nearGaps           // that end where the range begins, and begin where it ends
-	tx        *Tx                // that it was made from, else nil
-	own       uint64             // the last of the transaction's own writes that it sees; else seq
+	upper     []byte             // the first key after it; nil: no bound
+	near      nearGaps           // the gaps that end where the range begins, and begin where it ends
+	tx        *Tx                // that it was created from, else nil
+	own       uint64             // sequence number of the last of the transaction's own writes that it sees; else seq
 	track     *rangeTrack        // of the transaction; else nil
-	mem       *memtable.Memtable // the growing memtable then; nil: it looks at an older state
-	readsMem  bool               // mem is among what it reads
+	mem       *memtable.Memtable // the mutable memtable when it was opened; nil: it reads an older state
+	readsMem  bool               // in reads mem
 	drops     uint64             // of the read state
-	most      int                // a walk forward ends after so many tombstones; 0: no bound
-	unbounded bool               // the walk under way starts from the end of all keys
-	start     []byte             // or from here
-	keyBuf    []byte             // backs key where in has moved on; never nil
+	most      int                // a forward walk ends after this many tombstones; 0: no bound
+	unbounded bool               // the current walk starts from the end of all keys
+	start     []byte             // otherwise its start
+	keyBuf    []byte             // backs key when in has moved on; never nil
 	valueBuf  []byte
 	seek      []byte
 	bufs      [96]byte // backs keyBuf and seek while keys are short
@@ -89,7 +88,7 @@ func own(free *[]byte, bound []byte) []byte {
 	return b
 }
 
-// boundsRoom is memory for the end of a prefix, unless that is long.
+// boundsRoom is memory for the end of a short prefix.
 type boundsRoom [64]byte
 
 // limits returns the bounds of o, which may be nil. They alias it and room.
@@ -207,7 +206,7 @@ func (it *Iter) Next() bool {
 	r := it.iterRoom
 	r.keyBuf = append(r.keyBuf[:0], it.key...)
 	if it.in.Next() {
-		// Mostly the next entry is that of the next key.
+		// Usually the next entry is that of the next key.
 		ikey := it.in.Key()
 		userKey, t := base.UserKey(ikey), base.KeyTrailer(ikey)
 		if base.Kind(t) == base.KindSet && t>>8 <= it.seq && !bytes.Equal(userKey, r.keyBuf) &&
@@ -241,8 +240,8 @@ func (it *Iter) isPast(first bool) bool {
 	return it.err == nil && it.backward == first
 }
 
-// settleForward moves on from where in stands to the first entry that can be
-// seen and whose key is not skip. If there is none to skip, in stands where seek says.
+// settleForward moves from the position of in to the next visible key other than skip. If skip
+// is nil, in is at seek.
 func (it *Iter) settleForward(skip []byte) bool {
 	it.backward, it.valid = false, false
 	sought, tombstones, hidden := skip == nil, 0, false
@@ -281,8 +280,8 @@ func (it *Iter) settleForward(skip []byte) bool {
 	return false
 }
 
-// forward tells the iterator's transaction, if any, where a forward move has ended: at a key or
-// not.
+// forward records the end of a forward move, at a key or not, in the read set of the iterator's
+// transaction, if there is one.
 func (it *Iter) forward(ok bool) bool {
 	if it.track != nil {
 		it.track.forward(ok)
@@ -298,13 +297,12 @@ func (it *Iter) back(ok bool) bool {
 	return ok
 }
 
-// hidden reports whether an entry with the sequence number is newer than what the
-// iterator sees.
+// hidden reports whether an entry with the sequence number is too new for the iterator.
 func (it *Iter) hidden(seq uint64) bool { return seq > it.seq && (seq < ownSeq || seq > it.own) }
 
-// settleBackward moves back from where in stands to the last key that can be
-// seen, and past its entries, which come oldest first. With sought in stands where
-// seek says, or at the end of all keys if unbounded.
+// settleBackward moves back from the position of in to the next visible key, and past its
+// entries, which come oldest first. If sought is true, in is at seek, or at the end of all keys
+// if unbounded.
 func (it *Iter) settleBackward(sought bool) bool {
 	it.backward, it.valid = true, false
 	tombstones := 0
@@ -407,7 +405,7 @@ func (it *Iter) Close() error {
 	}
 	if it.state != nil {
 		it.db.releaseVersion(it.state.version)
-		it.state = nil // which it would keep in memory
+		it.state = nil // so that it is not kept in memory
 	}
 	return err
 }
@@ -429,7 +427,7 @@ func scan(open func() (*Iter, error)) iter.Seq2[Entry, error] {
 		}
 		for ok := it.First(); ok; ok = it.Next() {
 			if !yield(Entry{it.key, it.value}, nil) {
-				// The loop was left early. It has seen no error, since there was none.
+				// The loop ended early. There was no error to pass to it.
 				it.Close()
 				return
 			}

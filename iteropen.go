@@ -10,13 +10,13 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// noIter returns an iterator over nothing.
+// noIter returns an empty iterator.
 func (d *DB) noIter() *Iter { return &Iter{db: d, in: merge.Empty{}, nothing: true, backward: true} }
 
 // openIter returns an iterator over what is visible at seq and, unless tx is nil, over the writes
 // of tx. Without tx the iterator is nil if the range is empty.
 func (d *DB) openIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
-	// Until it is known that there are keys in the range, it is as the caller gave it.
+	// The bounds are not copied until it is known that the range may have keys.
 	var room boundsRoom
 	lower, upper := o.limits(&room)
 	ask := d.prefixOf(lower, upper)
@@ -51,7 +51,7 @@ func (d *DB) openIter(o *IterOptions, seq uint64, tx *Tx) (*Iter, error) {
 	return it, nil
 }
 
-// read makes the iterator iterate over the sources of a state.
+// read points the iterator at the sources of a state.
 func (it *Iter) read(s *readState, src *sources, o *IterOptions, present bool) error {
 	it.options.DontFillCache = o != nil && o.DontFillCache
 	it.drops, it.own = s.drops, it.seq
@@ -78,16 +78,15 @@ func (it *Iter) read(s *readState, src *sources, o *IterOptions, present bool) e
 	return nil
 }
 
-// Reset makes the iterator what a new one with the options would be, from the same DB,
-// Snapshot or Tx, at less cost: in a loop over ranges that have no keys it allocates
-// nothing. o may be nil, and may hold the current key. What the iterator sees is as new,
-// too: of a DB the current state, with all that was written since. For one view
-// throughout, make the iterator from a Snapshot. Reset ends the lifetime of Key and Value,
-// and forgets Err.
+// Reset turns the iterator into what NewIter with the options would return, from the same DB,
+// Snapshot or Tx, at less cost: in a loop over ranges without keys it allocates nothing. o may be
+// nil, and its bounds may be the current key. An iterator of a DB then sees the current state,
+// including everything written since; for a constant view, create the iterator from a Snapshot.
+// Reset invalidates the slices returned by Key and Value, and clears Err.
 //
-// It returns ErrClosed if the iterator, or what it was made from, is closed, and the
-// errors of NewIter. The iterator is then over nothing, with that error as its Err, and
-// can be reset again. Close it in any case.
+// Reset returns ErrClosed if the iterator, or what it was created from, is closed, and the errors
+// of NewIter. After an error the iterator is empty, with that error as its Err, and can be reset
+// again. Close it in any case.
 func (it *Iter) Reset(o *IterOptions) error {
 	if it.closed {
 		return ErrClosed
@@ -95,7 +94,7 @@ func (it *Iter) Reset(o *IterOptions) error {
 	var room boundsRoom
 	lower, upper := o.limits(&room)
 	if it.iterRoom != nil {
-		it.setBounds(lower, upper) // before the key goes, which may be one of them
+		it.setBounds(lower, upper) // before leave, which invalidates the current key: it may be one of them
 		lower, upper = it.lower, it.upper
 	}
 	err := it.leave()
@@ -118,7 +117,7 @@ func (it *Iter) leave() error {
 	return in.Close()
 }
 
-// enter makes an iterator over nothing iterate over a range of the current state.
+// enter makes an empty iterator iterate over a range of the state that it should see now.
 func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
 	var tx *Tx
 	if it.iterRoom != nil {
@@ -178,8 +177,8 @@ func (it *Iter) enter(o *IterOptions, lower, upper []byte) error {
 	return nil
 }
 
-// hold is iterState, with a reference on the state. If the iterator already has that state, no
-// epoch is needed to keep its tables.
+// hold is iterState, and makes the iterator hold a reference on the state. If it already does,
+// there is no need to enter the epoch.
 func (it *Iter) hold(want uint64) (s *readState, seq uint64, present bool) {
 	d := it.db
 	if s, seq, present = d.iterState(want); s == it.state {
@@ -199,10 +198,10 @@ func (it *Iter) hold(want uint64) (s *readState, seq uint64, present bool) {
 	return s, seq, present
 }
 
-// iterState returns the present read state, nil if the database is closed, and the
-// sequence number that an iterator over it looks at, which present says is the newest
-// one. None up to it is missing in the state: a gap that is true for readers at the
-// number is true for the iterator.
+// iterState returns the current read state, nil if the database is closed, and the sequence
+// number at which an iterator reads it; present reports whether that is the newest one. The state
+// has all entries up to that number, so a gap that holds for readers at the number holds for the
+// iterator.
 func (d *DB) iterState(want uint64) (s *readState, seq uint64, present bool) {
 	for {
 		s = d.state.Load()
@@ -228,8 +227,8 @@ type sources struct {
 // sources returns the sources of an iterator over a range.
 func (s *readState) sources(lower, upper []byte, ask *prefixAsk) sources {
 	src := sources{imms: s.imms}
-	// What is added to an empty memtable from now on has higher sequence numbers
-	// than the iterator looks at.
+	// Entries added to an empty memtable from now on have higher sequence numbers than the iterator
+	// reads at.
 	if !s.mem.Empty() {
 		src.mem = s.mem
 	}

@@ -78,7 +78,8 @@ func runsOf(v *manifest.Version, lower, upper []byte, ask *prefixAsk) [][]*manif
 	return kept
 }
 
-// mayHoldAny returns the tables, of those that overlap a range, that may hold a key of it.
+// mayHoldAny returns those of the tables, all of which overlap a range, that may hold a key in
+// it.
 func (a *prefixAsk) mayHoldAny(metas []*manifest.TableMeta, lower, upper []byte) []*manifest.TableMeta {
 	if !a.on && !a.ranges {
 		return metas
@@ -116,8 +117,8 @@ func tablesOf(v *manifest.Version, level int, lower, upper []byte, ask *prefixAs
 		}
 		return metas
 	}
-	// The keys of a prefix mostly lie in one table, whose filter is probed before its first key is
-	// compared.
+	// The keys of a prefix are usually in one table, whose filter is probed before its first key
+	// is compared.
 	var kept []*manifest.TableMeta
 	for _, m := range metas {
 		if ask.mayHold(m) && overlaps(m, lower, upper) && ask.mayHoldRange(lower, upper, m) {
@@ -127,7 +128,7 @@ func tablesOf(v *manifest.Version, level int, lower, upper []byte, ask *prefixAs
 	return kept
 }
 
-// overlaps reports whether a table reaches into a range.
+// overlaps reports whether a table overlaps a range.
 func overlaps(m *manifest.TableMeta, lower, upper []byte) bool {
 	return (lower == nil || bytes.Compare(base.UserKey(m.Largest), lower) >= 0) &&
 		(upper == nil || bytes.Compare(base.UserKey(m.Smallest), upper) < 0)
@@ -155,7 +156,7 @@ func (a *prefixAsk) mayHold(m *manifest.TableMeta) bool {
 }
 
 // mayHoldRange probes a table's range filter if the range lies within the table: a table that
-// begins or ends within the range has a key there. An empty range has none.
+// begins or ends within the range has a key there. An empty range has no keys.
 func (a *prefixAsk) mayHoldRange(lower, upper []byte, m *manifest.TableMeta) bool {
 	if !a.ranges || bytes.Compare(base.UserKey(m.Smallest), lower) >= 0 ||
 		bytes.Compare(base.UserKey(m.Largest), upper) < 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// prefixDB holds keys user/N/field for even N, in several levels.
+// prefixDB returns a database with keys user/N/field for even N, in several levels, and the keys.
 func prefixDB(tb testing.TB, dir string, users int, o *sift.Options) (*sift.DB, []string) {
 	tb.Helper()
 	db := mustOpen(tb, dir, o)
@@ -71,7 +71,7 @@ func TestPrefixFilters(t *testing.T) {
 				t.Errorf("prefix %q: %d keys, want %d", prefix, len(got), len(want))
 			}
 		}
-		// Bounds across a prefix's end see what lies behind it.
+		// Bounds that extend beyond a prefix include the keys after it.
 		if got := scanKeys(t, db, &sift.IterOptions{LowerBound: []byte("user/000001/"), UpperBound: []byte("user/000002/1")}); !slices.Equal(got, []string{"user/000002/0"}) {
 			t.Errorf("bounds: %q", got)
 		}
@@ -86,27 +86,27 @@ func TestPrefixFilters(t *testing.T) {
 	after := db.Metrics()
 	asked, useful := after.PrefixAsked-before.PrefixAsked, after.PrefixUseful-before.PrefixUseful
 	if asked < users/2 || useful < asked*97/100 {
-		t.Errorf("of %d tables asked for absent prefixes %d were left out", asked, useful)
+		t.Errorf("of %d tables probed for absent prefixes %d were skipped", asked, useful)
 	}
 	if n := after.BlockReads + after.CacheHits - before.BlockReads - before.CacheHits; n > 2*(asked-useful) {
-		t.Errorf("%d blocks were read for %d maybes", n, asked-useful)
+		t.Errorf("%d blocks were read for %d filter positives", n, asked-useful)
 	}
 	mustClose(t, db)
 	checkClean(t, dir, nil)
 	checkClean(t, dir, small(byUser))
 
-	// Tables that another Prefixer, or none, has written are read normally.
+	// Tables written with another Prefixer, or none, are read normally.
 	for _, p := range []sift.Prefixer{nil, sift.FixedPrefix(3), sift.PrefixUpTo('/', 1)} {
 		db := mustOpen(t, dir, small(p))
 		compare(db)
 		if m := db.Metrics(); m.PrefixUseful != 0 {
-			t.Errorf("%v: %d tables left out", p, m.PrefixUseful)
+			t.Errorf("%v: %d tables skipped", p, m.PrefixUseful)
 		}
 		mustClose(t, db)
 	}
 	// A compaction gives the tables the prefixes of the options.
 	db = mustOpen(t, dir, small(sift.FixedPrefix(11)))
-	for _, key := range keys { // so that there is something to compact in all of them
+	for _, key := range keys { // so that all tables have something to compact
 		if err := db.Put([]byte(key), nil, sift.NoSync); err != nil {
 			t.Fatal(err)
 		}
@@ -116,13 +116,13 @@ func TestPrefixFilters(t *testing.T) {
 	}
 	compare(db)
 	if m := db.Metrics(); m.PrefixUseful == 0 {
-		t.Error("no table was left out after a compaction with another Prefixer")
+		t.Error("no table was skipped after a compaction with another Prefixer")
 	}
 	mustClose(t, db)
 }
 
 // TestEachPrefix scans random ranges of paths of any depth, with and without a range filter: the
-// answers are those of a sorted list, and what is below absent directories reads next to nothing.
+// results are those of a sorted list, and ranges below absent directories cost hardly any reads.
 func TestEachPrefix(t *testing.T) {
 	for _, delimiter := range []byte{'/', 0xff} {
 		for _, ranges := range []filter.RangePolicy{nil, filter.Range(12, 0)} {
@@ -178,7 +178,7 @@ func TestEachPrefix(t *testing.T) {
 				}
 			}
 			if useful := db.Metrics().PrefixUseful - before.PrefixUseful; int(useful) < absent {
-				t.Errorf("%d ranges of absent directories, %d tables left out", absent, useful)
+				t.Errorf("%d ranges of absent directories, %d tables skipped", absent, useful)
 			}
 			if delimiter == '/' && absent < 2000 {
 				t.Errorf("only %d directories were absent", absent)
@@ -190,7 +190,7 @@ func TestEachPrefix(t *testing.T) {
 	}
 }
 
-// everyOther breaks the promise of a Prefixer: its filter excludes what is there.
+// everyOther violates the contract of Prefixer: filters exclude prefixes that are present.
 type everyOther struct{ sift.Prefixer }
 
 func (p everyOther) PrefixLen(key []byte) int { return p.Prefixer.PrefixLen(key) - 1 }
@@ -206,7 +206,7 @@ func TestAbsentPrefixAllocs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if it.First() || it.Close() != nil {
-			t.Error("the prefix is there, or", it.Err())
+			t.Error("the prefix is present, or", it.Err())
 		}
 	})
 	if n > 1 {
@@ -214,8 +214,8 @@ func TestAbsentPrefixAllocs(t *testing.T) {
 	}
 }
 
-// TestPrefixFiltersChecked wants Check to notice filters without the prefixes that
-// their tables claim.
+// TestPrefixFiltersChecked checks that Check notices filters without the prefixes that their
+// tables claim.
 func TestPrefixFiltersChecked(t *testing.T) {
 	dir := t.TempDir()
 	db, _ := prefixDB(t, dir, 500, &sift.Options{Prefix: everyOther{sift.PrefixUpTo('/', 2)}, Filter: filter.Bloom(20)})
@@ -251,10 +251,9 @@ func TestPrefixers(t *testing.T) {
 	}
 }
 
-// BenchmarkAbsentPrefix scans prefixes that no key has, a new iterator for each: 2
-// million random keys of 16 bytes with values of 100, prefixes of 8, a block cache of
-// 8 MiB. The same database is opened with and without filters of prefixes. The same with
-// one iterator and Reset, and by HasPrefix.
+// BenchmarkAbsentPrefix scans prefixes that no key has, with a new iterator for each, with Reset
+// of one iterator, and with HasPrefix: 2 million random keys of 16 bytes with values of 100,
+// prefixes of 8, a block cache of 8 MiB. The same database is opened with and without a Prefixer.
 func BenchmarkAbsentPrefix(b *testing.B) {
 	keys := 2_000_000
 	if testing.Short() {
@@ -310,7 +309,7 @@ func BenchmarkAbsentPrefix(b *testing.B) {
 					b.ResetTimer()
 					for i := range b.N {
 						if has(prefixes[i%len(prefixes)]) {
-							b.Fatalf("%x is there", prefixes[i%len(prefixes)])
+							b.Fatalf("%x is present", prefixes[i%len(prefixes)])
 						}
 					}
 					b.StopTimer()
@@ -322,8 +321,8 @@ func BenchmarkAbsentPrefix(b *testing.B) {
 	}
 }
 
-// hasPrefixBy returns a function that looks for a prefix by a new iterator, by the Reset
-// of one, or by HasPrefix.
+// hasPrefixBy returns a function that looks for a prefix with a new iterator, with Reset of one,
+// or with HasPrefix.
 func hasPrefixBy(b *testing.B, db *sift.DB, way string) func(prefix []byte) bool {
 	open := func(prefix []byte) *sift.Iter {
 		it, err := db.NewIter(&sift.IterOptions{Prefix: prefix})
@@ -361,8 +360,8 @@ func hasPrefixBy(b *testing.B, db *sift.DB, way string) func(prefix []byte) bool
 	}
 }
 
-// TestIterBounds: bounds that fit into an iterator and bounds that do not are
-// copies, and those of a prefix are right at the ends of what a byte can hold.
+// TestIterBounds: bounds are copied, whether they fit into the iterator or not, and those of a
+// prefix are right even for bytes of 0xff.
 func TestIterBounds(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
@@ -415,14 +414,14 @@ func TestIterBounds(t *testing.T) {
 	}
 }
 
-// TestPrefixRanges compares scans within any bounds, where prefixes run over several
-// tables, in order and reversed, with the list of keys.
+// TestPrefixRanges compares scans within random bounds, in both directions, with the list of
+// keys; prefixes extend over several tables.
 func TestPrefixRanges(t *testing.T) {
 	o := &sift.Options{Prefix: sift.FixedPrefix(9), MemtableBytes: 64 << 10, TableBytes: 16 << 10, LevelBaseBytes: 64 << 10, LevelMultiplier: 4}
-	db, keys := prefixDB(t, t.TempDir(), 1500, o) // 150 keys a prefix, in tables of 140
+	db, keys := prefixDB(t, t.TempDir(), 1500, o) // 150 keys per prefix, in tables of 140
 	defer mustClose(t, db)
-	// Compactions may have left one level only, whose tables hold every prefix they
-	// span. This table spans all prefixes and holds two.
+	// Compactions may have left only one level, whose tables hold every prefix that they span. This
+	// table spans all prefixes and holds two.
 	for _, key := range []string{"user/000000/9", "user/002998/9"} {
 		if err := db.Put([]byte(key), nil, sift.NoSync); err != nil {
 			t.Fatal(err)
@@ -491,7 +490,7 @@ func TestPrefixRanges(t *testing.T) {
 		}
 	}
 	if m := db.Metrics(); m.PrefixUseful == 0 || found == 0 || empty == 0 {
-		t.Errorf("%d tables were left out, %d keys were found, %d scans were of nothing", m.PrefixUseful, found, empty)
+		t.Errorf("%d tables were skipped, %d keys were found, %d scans were empty", m.PrefixUseful, found, empty)
 	}
 }
 

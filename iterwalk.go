@@ -8,7 +8,7 @@ import (
 )
 
 // After a few tombstones in a row, an iterator continues as a walk: it jumps over the gaps that the
-// database remembers, and adds to them the ranges that it has walked over. A gap that holds for a
+// database has recorded, and records the ranges that it has walked over. A gap that holds for a
 // reader holds for as long as it reads, so a walk may use gaps that have since been cut.
 //
 // A gap that a walk adds must hold for all later readers. So the walk first watches the range and
@@ -19,27 +19,26 @@ import (
 //
 // An iterator whose range begins or ends in a gap begins or ends beside it instead, and does not
 // open the tables that lie in the gap. If it then finds its first key after a few tombstones, the
-// gap grows without a watch, unless anything was cut meanwhile.
+// gap is extended without a watch, unless anything was cut meanwhile.
 const (
-	growAfter = 3  // tombstones right behind a gap from which on it is grown
+	growAfter = 3  // tombstones right after a gap that make it worth extending
 	walkAfter = 4  // tombstones in a row after which an iterator walks
-	newGap    = 64 // tombstones from which on a range that was walked over is remembered
-	growGap   = 8  // or, if it is next to a gap
+	newGap    = 64 // tombstones in a walked range that make it worth recording
+	growGap   = 8  // the same, if the range is next to a gap
 )
 
 // gapBytes bounds the memory of a database's gaps.
 const gapBytes = 128 << 10
 
-// walk is a move over tombstones, in one direction. What it starts from is in the
-// iterator's start.
+// walk is a move over tombstones, in one direction. Its start is in the iterator.
 type walk struct {
 	it       *Iter
 	gaps     []*gap.Gap
 	jump     *gap.Gap // the gap that it is in
 	near     *gap.Gap // the next one in its direction
 	watch    *gap.Watch
-	tried    bool // to watch
-	passed   int  // tombstones since it started, or the last jump
+	tried    bool // it has tried to watch
+	passed   int  // tombstones since the start or the last jump
 	known    int  // tombstones in the gaps that it has jumped over
 	backward bool
 	edge     bool // the range of the iterator ends in the gap that it has jumped over
@@ -48,12 +47,12 @@ type walk struct {
 // nearGaps are the gaps that a range has been shortened by.
 type nearGaps struct {
 	below *gap.Gap // the range begins at its end; nil: none
-	above *gap.Gap // the range ends at its beginning; nil: none
+	above *gap.Gap // the range ends at its start; nil: none
 	cuts  uint64   // Set.Cuts from before anything was read
 }
 
-// skipGaps shortens a range by the gaps at its two ends, for a reader of a state, so that it does
-// not read tables with nothing but deleted keys there. some is false if nothing is left.
+// skipGaps shortens a range by the gaps at its two ends, for a reader of a state, so that the
+// reader skips tables with only deleted keys there. some is false if nothing is left.
 func (d *DB) skipGaps(s *readState, seq uint64, lower, upper []byte, near *nearGaps) (lo, hi []byte, some bool) {
 	gaps := d.gaps.Gaps()
 	if len(gaps) == 0 {
@@ -76,7 +75,7 @@ func (d *DB) skipGaps(s *readState, seq uint64, lower, upper []byte, near *nearG
 }
 
 // growNear extends the gap before the range up to the range's first key, unless there may be a
-// newer key before that one which the iterator does not see.
+// newer key before it that the iterator does not see.
 func (it *Iter) growNear(first []byte, tombstones int) {
 	g := it.near.below
 	if g == nil || it.mem == nil || !bytes.Equal(base.UserKey(it.seek), g.To) {
@@ -173,7 +172,7 @@ func (w *walk) enters(key []byte) bool {
 		return false
 	}
 	if w.watch != nil {
-		w.gaps = w.it.db.gaps.Gaps() // what is added must be true now
+		w.gaps = w.it.db.gaps.Gaps() // a recorded gap must hold now
 	}
 	if g := gap.Next(w.gaps, key, w.it.view()); g != nil && g.Holds(key) {
 		w.jump = g
@@ -222,7 +221,7 @@ func (w *walk) leap() bool {
 	return true
 }
 
-// pass counts a tombstone. Once there are enough to be remembered, it starts the walk again, now
+// pass counts a tombstone. Once there are enough to record a gap, it starts the walk again, now
 // with a watch, and returns true.
 func (w *walk) pass() (again bool) {
 	w.passed++
@@ -294,7 +293,7 @@ func (w *walk) end(at []byte) {
 	w.watch = nil
 }
 
-// walkForward is settleForward by a walk.
+// walkForward is settleForward as a walk.
 func (it *Iter) walkForward(w walk) bool {
 	it.backward, it.valid = false, false
 	var skip []byte
@@ -350,7 +349,7 @@ func (it *Iter) walkForward(w walk) bool {
 	return false
 }
 
-// walkBackward is settleBackward by a walk.
+// walkBackward is settleBackward as a walk.
 func (it *Iter) walkBackward(w walk) bool {
 	it.backward, it.valid = true, false
 	have, deleted := false, false

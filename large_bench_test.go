@@ -12,11 +12,12 @@ import (
 
 var (
 	largeKeys = flag.Int("large.keys", 0, "keys of the store of BenchmarkLarge; 0: none")
-	largeDir  = flag.String("large.dir", "", "where the store of BenchmarkLarge is, and stays; it is made if it is not there")
+	largeDir  = flag.String("large.dir", "", "where the store of BenchmarkLarge is kept; it is created if it does not exist")
 )
 
-// BenchmarkLarge looks up absent keys, each once, in a store of many small values on several levels:
-// nine tenths of the keys are in the deepest one, nine tenths of the others above it, and so on.
+// BenchmarkLarge looks up absent keys, each once, in a store of many small values on several
+// levels: nine tenths of the keys are in the deepest one, nine tenths of the rest in the one above
+// it, and so on.
 func BenchmarkLarge(b *testing.B) {
 	if *largeKeys == 0 {
 		b.Skip("-large.keys is not given")
@@ -54,7 +55,7 @@ func BenchmarkLarge(b *testing.B) {
 	})
 }
 
-// largeKey is the i-th of a set of 16-byte keys in random order.
+// largeKey returns the i-th of a set of 16-byte keys in random order.
 func largeKey(buf []byte, i int) []byte {
 	x := uint64(i) * 0x9e3779b97f4a7c15
 	x = (x ^ x>>32) * 0xbf58476d1ce4e5b9
@@ -62,7 +63,7 @@ func largeKey(buf []byte, i int) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(buf[:0], x), ^x)
 }
 
-// largeIngest adds n keys from the given one on.
+// largeIngest ingests n keys, beginning with number from.
 func largeIngest(b *testing.B, db *sift.DB, from, n int) {
 	b.Helper()
 	var key []byte

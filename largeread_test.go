@@ -12,7 +12,7 @@ import (
 )
 
 // severalLevels opens a database with tables in at least three levels, which do not change, and
-// returns what it holds of the keys 00000 to 02999.
+// returns which of the keys 00000 to 02999 it holds, with their values.
 func severalLevels(t *testing.T, o Options) (*DB, map[string]string) {
 	t.Helper()
 	o.MemtableBytes, o.TableBytes, o.LevelBaseBytes, o.LevelMultiplier = 8<<10, 4<<10, 16<<10, 3
@@ -50,7 +50,7 @@ func severalLevels(t *testing.T, o Options) (*DB, map[string]string) {
 	return db, want
 }
 
-// TestLarge: the lookups of a large store give the same answers.
+// TestLarge: lookups in a large store give the right results.
 func TestLarge(t *testing.T) {
 	for name, o := range map[string]Options{
 		"ribbon": {},
@@ -80,13 +80,13 @@ func TestLarge(t *testing.T) {
 				}
 			}
 			if !db.state.Load().version.Large {
-				t.Fatal("another version")
+				t.Fatal("the version has changed")
 			}
 		})
 	}
 }
 
-// orderPolicy is Ribbon(10), of which the readers record what they are asked.
+// orderPolicy is a policy whose readers record the order of prefetches and probes.
 type orderPolicy struct {
 	filter.Policy
 	calls *callList
@@ -103,7 +103,7 @@ func (c *callList) add(call string) {
 	c.list = append(c.list, call)
 }
 
-// take returns the calls since the last time.
+// take returns the calls since the last take.
 func (c *callList) take() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,13 +17,13 @@ import (
 
 var (
 	littleKeys = flag.Int("little.keys", 0, "keys of the store of BenchmarkLittleMemory; 0: none")
-	littleDir  = flag.String("little.dir", "", "where the store of BenchmarkLittleMemory is, and stays; it is made if it is not there")
+	littleDir  = flag.String("little.dir", "", "where the store of BenchmarkLittleMemory is kept; it is created if it does not exist")
 )
 
 // BenchmarkLittleMemory looks up random keys in a store whose filters and indexes do not fit into
-// Options.Memory, and in the last case do. Besides processor time it reports how often and how much
-// a lookup reads from files, and what filters and indexes hold. With 25 million keys the store takes
-// 2 GB.
+// Options.Memory, except in the last case. Besides CPU time it reports how often and how much a
+// lookup reads from files, and how much memory filters and indexes take. With 25 million keys the
+// store takes 2 GB.
 func BenchmarkLittleMemory(b *testing.B) {
 	if *littleKeys == 0 {
 		b.Skip("-little.keys is not given")
@@ -75,7 +75,7 @@ func BenchmarkLittleMemory(b *testing.B) {
 	}
 }
 
-// littleKey is the i-th key, in ascending order.
+// littleKey returns the i-th key, in ascending order.
 func littleKey(buf []byte, i int) []byte {
 	x := uint64(i) * 0x9e3779b97f4a7c15
 	x ^= x >> 32
@@ -101,7 +101,7 @@ func littleIngest(b *testing.B, db *sift.DB) {
 	}
 }
 
-// littleCPU returns the processor time of the process in microseconds.
+// littleCPU returns the CPU time of the process in microseconds.
 func littleCPU(b *testing.B) float64 {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -113,7 +113,7 @@ func littleCPU(b *testing.B) float64 {
 func readCalls(b *testing.B) float64 { return ofIO(b, "syscr: ") }
 func readBytes(b *testing.B) float64 { return ofIO(b, "rchar: ") }
 
-// ofIO returns a figure of what the process has read, from the page cache or from the disk.
+// ofIO returns a count of the process's reads, from the page cache or from the disk.
 func ofIO(b *testing.B, name string) (n float64) {
 	content, err := os.ReadFile("/proc/self/io")
 	if err != nil {

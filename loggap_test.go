@@ -19,8 +19,8 @@ import (
 	"github.com/siftdb/sift/internal/wal"
 )
 
-// logOf returns a log. A positive number stands for a batch that sets one key at
-// that sequence number, a negative one for an empty batch.
+// logOf returns a log. A positive number is a batch that sets one key at that sequence
+// number, a negative one an empty batch.
 func logOf(t *testing.T, seqs ...int) []byte {
 	t.Helper()
 	var out strings.Builder
@@ -40,13 +40,13 @@ func logOf(t *testing.T, seqs ...int) []byte {
 	return []byte(out.String())
 }
 
-// Where a log does not go on where the one before ends, what is recovered ends
-// there, unless something proves that what is missing was on disk.
+// If a log does not continue where the previous one ends, recovery ends there, unless
+// something proves that the missing part was on disk.
 func TestGapBetweenLogs(t *testing.T) {
 	torn := func(log []byte) []byte { return log[:len(log)-3] }
 	room := func(log []byte) []byte { return append(log, make([]byte, 5000)...) }
 	garbled := func(log []byte) []byte {
-		log[len(log)-30]++ // in the last record but one, a batch
+		log[len(log)-30]++ // in the second-to-last record, a batch
 		return log
 	}
 	for _, tc := range []struct {
@@ -57,40 +57,40 @@ func TestGapBetweenLogs(t *testing.T) {
 		damage bool
 	}{
 		{"no gap", [][]byte{logOf(t, -1, 1, 2, 3), logOf(t, -4, 4, 5)}, 5, 0, false},
-		{"no gap, made ahead", [][]byte{logOf(t, -1, 1, 2, 3), logOf(t, -2, 4, 5), logOf(t, -4)}, 5, 0, false},
-		{"no gap, room behind both", [][]byte{room(logOf(t, -1, 1, 2)), room(logOf(t, -2, 3))}, 3, 0, false},
+		{"no gap, created ahead", [][]byte{logOf(t, -1, 1, 2, 3), logOf(t, -2, 4, 5), logOf(t, -4)}, 5, 0, false},
+		{"no gap, zeros after both", [][]byte{room(logOf(t, -1, 1, 2)), room(logOf(t, -2, 3))}, 3, 0, false},
 		{"the end is missing", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4, 5)}, 2, 1, false},
-		{"the end is missing, made ahead", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, 5)}, 2, 1, false},
-		{"the end is room", [][]byte{room(logOf(t, -1, 1, 2)), room(logOf(t, -2, 4, 5))}, 2, 1, false},
+		{"the end is missing, created ahead", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, 5)}, 2, 1, false},
+		{"the end is zeros", [][]byte{room(logOf(t, -1, 1, 2)), room(logOf(t, -2, 4, 5))}, 2, 1, false},
 		{"the end is torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -2, 4, 5)}, 2, 1, false},
 		{"all but the beginning is missing", [][]byte{logOf(t, -1), logOf(t, -2, 4, 5)}, 0, 1, false},
 		{"both are torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), torn(logOf(t, -2, 4, 5))}, 2, 1, false},
 		{"the second holds nothing", [][]byte{torn(logOf(t, -1, 1, 2, 3)), room(logOf(t, -2))}, 2, 1, false},
 		{"the second is unused", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -2)}, 2, 1, false},
 		{"the second is unused and knows more", [][]byte{logOf(t, -1, 1, 2), logOf(t, -3)}, 2, 0, false},
-		{"the second is unused and begins behind", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4)}, 2, 1, false},
+		{"the second is unused and begins after a gap", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4)}, 2, 1, false},
 		{"no gap, and a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), logOf(t, -2, 4, 5, -3, 6)}, 6, 0, false},
 		{"torn before a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), torn(logOf(t, -2, 4, 5, -3))}, 5, 1, false},
 		{"damaged before a mark for the log before", [][]byte{logOf(t, -1, 1, 2, 3), garbled(logOf(t, -2, 4, -3))}, 3, 1, false},
 		{"an unused one between", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2), logOf(t, -2, 4, 5)}, 2, 1, false},
 		{"two logs after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -5, 5)}, 2, 1, false},
-		{"two logs after it, made ahead", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4), logOf(t, -4, 5), logOf(t, -5)}, 2, 1, false},
+		{"two logs after it, created ahead", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4), logOf(t, -4, 5), logOf(t, -5)}, 2, 1, false},
 		{"all three torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), torn(logOf(t, -2, 4, 5)), torn(logOf(t, -4, 6, 7))}, 2, 1, false},
 		{"the second is unused, and one after it", [][]byte{torn(logOf(t, -1, 1, 2)), logOf(t, -2), logOf(t, -4, 5)}, 1, 1, false},
 		{"the first whole, the second not", [][]byte{logOf(t, -1, 1, 2), room(logOf(t, -2, 3)), logOf(t, -4, 5), logOf(t, -6, 6)}, 3, 1, false},
-		{"and one made ahead behind", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, 5), logOf(t, -5)}, 2, 1, false},
+		{"and one created ahead after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, 5), logOf(t, -5)}, 2, 1, false},
 
 		{"a mark after it", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, -5, 5)}, 0, 0, true},
 		{"a mark at once", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, -4, 4, 5)}, 0, 0, true},
 		{"a mark after it, the end torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -4, 4, -5, 5)}, 0, 0, true},
 		{"a mark for the log before", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 4, -3, 5)}, 0, 0, true},
 		{"a mark for the log before, the end torn", [][]byte{torn(logOf(t, -1, 1, 2, 3)), logOf(t, -2, 4, -3, 5)}, 0, 0, true},
-		{"a mark for the log before behind damage", [][]byte{logOf(t, -1, 1, 2), garbled(logOf(t, -2, 4, 5, -3))}, 0, 0, true},
-		{"a mark behind damage", [][]byte{logOf(t, -1, 1, 2), garbled(logOf(t, -4, 4, 5, -6))}, 0, 0, true},
+		{"a mark for the log before, after damage", [][]byte{logOf(t, -1, 1, 2), garbled(logOf(t, -2, 4, 5, -3))}, 0, 0, true},
+		{"a mark after damage", [][]byte{logOf(t, -1, 1, 2), garbled(logOf(t, -4, 4, 5, -6))}, 0, 0, true},
 		{"two logs after it, a mark in the second", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -5, 5, -6)}, 0, 0, true},
 		{"two logs after it, a mark for both before", [][]byte{logOf(t, -1, 1, 2), logOf(t, -4, 4), logOf(t, -4, 5, -4, 6)}, 0, 0, true},
 		{"the first whole, a gap, and a mark", [][]byte{logOf(t, -1, 1, 2), logOf(t, -3, 3), logOf(t, -5, 5, -6)}, 0, 0, true},
-		{"torn, and the next goes on", [][]byte{append(logOf(t, -1, 1, 2), 1), logOf(t, -3, 3)}, 0, 0, true},
+		{"torn, and the next continues", [][]byte{append(logOf(t, -1, 1, 2), 1), logOf(t, -3, 3)}, 0, 0, true},
 		{"torn, and the next goes back", [][]byte{torn(logOf(t, -1, 1, 2)), logOf(t, -1, 1)}, 0, 0, true},
 		{"the next goes back", [][]byte{logOf(t, -1, 1, 2), logOf(t, -2, 2)}, 0, 0, true},
 		{"the first begins late", [][]byte{logOf(t, -1, 2)}, 0, 0, true},
@@ -139,7 +139,7 @@ func TestGapBetweenLogs(t *testing.T) {
 	}
 }
 
-// checkKeys looks that the keys 1 to n are there and no others.
+// checkKeys checks that the keys 1 to n are there and no others.
 func checkKeys(t *testing.T, db *DB, n int) {
 	t.Helper()
 	it, err := db.NewIter(nil)
@@ -160,9 +160,9 @@ func checkKeys(t *testing.T, db *DB, n int) {
 	}
 }
 
-// slowLogs is a file system on which, once begin has been called, the present
-// log's sync and all tables take until release is closed. begin asks for a sync first, so
-// that the log is synced when it is full.
+// slowLogs returns a file system on which, once begin has been called, the sync of the
+// current log and the creation of tables block until release is closed. begin syncs first,
+// so that the log is synced when it is full.
 func slowLogs(t *testing.T) (mem *vfstest.Mem, o *Options, begin func(db *DB, err error), began, release chan struct{}) {
 	mem = vfstest.NewMem()
 	faulty := vfstest.Inject(mem)
@@ -221,8 +221,8 @@ func fillLog(t *testing.T, db *DB, began chan struct{}) (n int) {
 	return n
 }
 
-// Writers go on while the full log is on its way to the disk. A power cut then
-// may lose its end and keep what was written after it.
+// Writers continue while the full log is being synced. A power cut then may lose its end
+// and keep later writes.
 func TestPowerCutBetweenLogs(t *testing.T) {
 	mem, o, begin, began, release := slowLogs(t)
 	db := mustOpen(t, "db", o)
@@ -267,8 +267,8 @@ func TestPowerCutBetweenLogs(t *testing.T) {
 	mustClose(t, db)
 }
 
-// Once the old log is on disk the next write says so, also where nothing is synced:
-// what is missing in the old log from then on is damage.
+// Once the old log is on disk the next write adds a mark, even if nothing is synced: from
+// then on, a missing end of the old log is damage.
 func TestMarkForOldLog(t *testing.T) {
 	mem, o, begin, began, release := slowLogs(t)
 	db := mustOpen(t, "db", o)
@@ -332,8 +332,8 @@ func TestSyncWaitsForOldLog(t *testing.T) {
 	mustClose(t, db)
 }
 
-// Where the sync of the old log fails, no write is accepted after it (I5), and
-// neither is one with Sync that was waiting for it.
+// If the sync of the old log fails, no write is accepted after it (I5), including one with
+// Sync that was waiting for it.
 func TestOldLogFails(t *testing.T) {
 	_, o, begin, began, release := slowLogs(t)
 	db := mustOpen(t, "db", o)
@@ -343,7 +343,7 @@ func TestOldLogFails(t *testing.T) {
 	go func() { done <- db.Put([]byte("waits"), nil, Sync) }()
 	close(release)
 	if err := <-done; !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReopen) {
-		t.Errorf("a synced write behind it: %v", err)
+		t.Errorf("a synced write after it: %v", err)
 	}
 	for _, err := range []error{db.Put([]byte("later"), nil, NoSync), db.Put([]byte("later"), nil, Sync), db.Flush()} {
 		if !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrReopen) {
@@ -356,7 +356,7 @@ func TestOldLogFails(t *testing.T) {
 	}
 }
 
-// blockTables makes the creation of tables take until release is called, which may make it
+// blockTables blocks the creation of tables until release is called, which may make it
 // fail, and counts the syncs of each log.
 func blockTables(t *testing.T) (mem *vfstest.Mem, o *Options, blocked chan struct{}, release func(error), syncs func() map[string]int) {
 	mem = vfstest.NewMem()
@@ -404,9 +404,9 @@ func fillMemtables(t *testing.T, db *DB, n int) (keys int) {
 	return keys
 }
 
-// Where no write asks for a sync no log is synced after its header: its memtable is in a
-// table soon.
-func TestLogsNobodySyncs(t *testing.T) {
+// If no write asks for a sync, no log is synced after its header: its memtable is soon in a
+// table.
+func TestUnsyncedLogs(t *testing.T) {
 	_, o, blocked, release, syncs := blockTables(t)
 	db := mustOpen(t, "db", o)
 	n := fillMemtables(t, db, 1)
@@ -425,7 +425,7 @@ func TestLogsNobodySyncs(t *testing.T) {
 	mustClose(t, db)
 }
 
-// A write with Sync makes all earlier ones durable, in however many logs they are.
+// A write with Sync makes all earlier ones durable, however many logs they are in.
 func TestSyncReachesAllLogs(t *testing.T) {
 	mem, o, blocked, release, _ := blockTables(t)
 	db := mustOpen(t, "db", o)
@@ -504,7 +504,7 @@ func TestMemtablesFlushedTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := fillMemtables(t, db, 1)
-	release(syscall.EIO) // it is tried again, with both
+	release(syscall.EIO) // it is retried, with both
 	for db.bg.waitFlushed() != nil {
 	}
 	if m := db.Metrics(); m.Flushes != 1 || m.Levels[0].Tables != 1 || m.Memory.Memtables > 3*uint64(o.MemtableBytes) {

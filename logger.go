@@ -6,10 +6,10 @@ import (
 )
 
 // defaultLogger is used if Options.Logger is nil: slog.Default(), limited to warnings and
-// errors, since a program has not asked to see flushes and compactions.
+// errors: messages about flushes and compactions have to be asked for.
 func defaultLogger() *slog.Logger { return slog.New(warnings{slog.Default().Handler()}) }
 
-// warnings passes on records from slog.LevelWarn on.
+// warnings drops records below slog.LevelWarn.
 type warnings struct{ slog.Handler }
 
 func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {

@@ -17,14 +17,14 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestMain keeps what databases that are damaged on purpose warn of out of the
-// tests' output.
+// TestMain keeps warnings about intentionally damaged databases out of the tests'
+// output.
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	os.Exit(m.Run())
 }
 
-// logged is what a logger was told, for several goroutines.
+// logged collects the output of a logger, for several goroutines.
 type logged struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -86,13 +86,13 @@ func editFile(t *testing.T, fs vfs.FS, kind manifest.FileKind, edit func(b []byt
 	}
 }
 
-// TestNilLoggerWarns guards that a database without a logger is not silent about
+// TestNilLoggerWarns checks that a database without a logger is not silent about
 // damage: slog.Default() gets the warnings and errors, and nothing else. A discard
 // logger silences them.
 func TestNilLoggerWarns(t *testing.T) {
 	cut := func(b []byte) []byte { return b[:len(b)-1] }
-	torn := func(b []byte) []byte { return cut(bytes.TrimRight(b, "\x00")) } // behind the last record is room
-	begun := func(b []byte) []byte { return append(b, 1, 2, 3) }             // of a record
+	torn := func(b []byte) []byte { return cut(bytes.TrimRight(b, "\x00")) } // the zeros after the last record are allocated space
+	begun := func(b []byte) []byte { return append(b, 1, 2, 3) }             // the beginning of a record
 	flip := func(b []byte) []byte { b[len(b)/2] ^= 1; return b }
 	for _, c := range []struct {
 		name  string
@@ -100,11 +100,11 @@ func TestNilLoggerWarns(t *testing.T) {
 		edit  func(b []byte) []byte
 		fault vfstest.Fault
 		level string
-		want  string // "" if there is nothing to say
+		want  string // "" if nothing is logged
 	}{
 		{name: "nothing wrong"},
 		{name: "a log without its end", kind: manifest.KindLog, edit: torn, level: "WARN", want: "the end of a log was cut off"},
-		{name: "an edit that was begun", kind: manifest.KindManifest, edit: begun, level: "WARN", want: "the end of the MANIFEST was cut off"},
+		{name: "an incomplete edit", kind: manifest.KindManifest, edit: begun, level: "WARN", want: "the end of the MANIFEST was cut off"},
 		{name: "a shorter table", kind: manifest.KindTable, edit: cut, level: "ERROR", want: "a table cannot be read"},
 		{name: "a damaged secret", kind: manifest.KindFilterKey, edit: flip, level: "WARN", want: "the secret of keyed filters"},
 		{name: "a flush that fails", fault: vfstest.Fault{Index: -1, Err: syscall.EIO, Match: func(op vfstest.Op) bool {
@@ -143,7 +143,7 @@ func TestNilLoggerWarns(t *testing.T) {
 				if c.fault.Match != nil {
 					faulty.SetFaults(c.fault)
 				}
-				// What comes of it is not the matter here.
+				// The results do not matter here.
 				_ = db.Put([]byte("k"), []byte("w"), nil)
 				_ = db.Flush()
 				_ = db.Compact(context.Background(), nil, nil)

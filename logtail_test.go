@@ -37,8 +37,8 @@ func crashedLog(t *testing.T) (dir, log string) {
 	return dir, logs[0]
 }
 
-// TestLogTail: zeros behind the records of a log are room that was not used.
-// Zeros in between are damage if a sync mark follows.
+// TestLogTail: zeros after the records of a log are unused space. Zeros between records
+// are damage if a sync mark follows.
 func TestLogTail(t *testing.T) {
 	for _, tc := range []struct {
 		desc   string
@@ -59,7 +59,7 @@ func TestLogTail(t *testing.T) {
 			clear(log[len(log)-10*recordLen:])
 			return log
 		}, 90, 0, false},
-		{"with zeros behind the last mark and records behind them", func(log []byte) []byte {
+		{"with zeros after the last mark and records after them", func(log []byte) []byte {
 			clear(log[len(log)-10*recordLen : len(log)-5*recordLen])
 			return log
 		}, 90, 1, false},
@@ -67,7 +67,7 @@ func TestLogTail(t *testing.T) {
 			clear(log[10*recordLen : 12*recordLen])
 			return append(log, make([]byte, 5000)...)
 		}, 0, 0, true},
-		{"with zeros from the beginning on", func(log []byte) []byte {
+		{"with zeros only", func(log []byte) []byte {
 			clear(log)
 			return log
 		}, 0, 1, false},
@@ -101,7 +101,7 @@ func TestLogTail(t *testing.T) {
 				case err != nil:
 					t.Error(err)
 				case ok && found < i:
-					t.Errorf("key %d is there and one before is not", i)
+					t.Errorf("key %d is there and an earlier one is not", i)
 				case ok:
 					found++
 				}
@@ -116,5 +116,5 @@ func TestLogTail(t *testing.T) {
 	}
 }
 
-// recordLen is the length of a record of crashedLog's.
+// recordLen is the length of a record in crashedLog's log.
 const recordLen = 7 + 12 + 1 + 1 + 6 + 1 + 5

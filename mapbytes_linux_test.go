@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// mappedTables returns how many of a directory's tables the process has mapped. Those that were
-// removed count, too.
+// mappedTables returns how many of a directory's tables the process has mapped. It includes
+// removed ones.
 func mappedTables(t *testing.T, dir string) int {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/maps")
@@ -35,7 +35,7 @@ func openTables(t *testing.T, dir string) (n int) {
 		t.Fatal(err)
 	}
 	for _, link := range links {
-		// Some descriptors are closed by now.
+		// Some descriptors may have been closed.
 		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir) && strings.Contains(target, ".ldb") {
 			n++
 		}
@@ -43,8 +43,8 @@ func openTables(t *testing.T, dir string) (n int) {
 	return n
 }
 
-// TestMapBytes: tables are mapped while all of them have room under MapBytes, and none is
-// once they have not; tables that go give back what they took.
+// TestMapBytes: tables are mapped while all of them together fit into MapBytes, and none is
+// once they do not; removed tables no longer count.
 func TestMapBytes(t *testing.T) {
 	const limit = 1 << 20
 	dir := t.TempDir()

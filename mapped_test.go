@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// TestMappedTableTruncated: tables that are cut off while they are open, mapped or
-// not, give errors to lookups, scans and compactions, and the process goes on.
+// TestMappedTableTruncated: lookups, scans and compactions of tables that are truncated
+// while open, mapped or not, return errors, and the process does not crash.
 func TestMappedTableTruncated(t *testing.T) {
 	for _, mapBytes := range []int64{0, -1, 100_000} {
 		t.Run(fmt.Sprint(mapBytes), func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestMappedTableTruncated(t *testing.T) {
 				t.Fatal(err)
 			}
 			check("Compact", db.Compact(context.Background(), nil, nil))
-			_ = db.Close() // what it says of the compaction is not looked at here
+			_ = db.Close() // it may fail because of the compaction
 		})
 	}
 }

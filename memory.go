@@ -9,10 +9,11 @@ import (
 // Options.Memory is divided in this order:
 //
 //   - the memtables, of which three may be in use, get what they need;
-//   - the block cache gets its default size, or what CacheBytes says;
-//   - indexes take up to half of what is left: an index that is not in memory costs each
-//     lookup that reads a block a larger read than the block's own;
-//   - filters take the rest, and the filter memory manager chooses which parts save most;
+//   - the block cache gets CacheBytes, or its default size;
+//   - indexes take up to half of what is left: without the index in memory, each lookup that
+//     reads a block first reads the index, which is larger;
+//   - filters take the rest, and the filter memory manager chooses the parts that save the most
+//     reads;
 //   - if Memory is set and CacheBytes is not, the block cache grows into what filters and
 //     indexes leave.
 //
@@ -34,24 +35,24 @@ const (
 	// CacheBytes, and the size of tables, in proportion to Memory: writing a table takes some
 	// 33 bytes per key, and up to four are written at once by flushes and compactions.
 	memtableShare = 32
-	leastShare    = 16 // a memtable is not made smaller than 1 MiB unless that is more than this share
+	leastShare    = 16 // a memtable has at least 1 MiB, unless that is more than this share
 	cacheShare    = 32
 	tableShare    = 16
 )
 
-// resolveMemory sets the options that depend on how much memory the process may use; 0 if that
-// is not known. space is how many addresses it may use, 0 for all.
+// resolveMemory sets the options that depend on limit, the memory that the process may use, 0
+// if unknown, and on space, its address space, 0 if unlimited.
 func (o *Options) resolveMemory(limit, space int64) {
 	o.cacheGrows = o.Memory != 0 && o.CacheBytes == 0 && o.BlockCache == nil
 	o.Memory = cmp.Or(o.Memory, max(cmp.Or(limit/2, unknownMemory), minMemory))
 	o.MemtableBytes = cmp.Or(o.MemtableBytes, int(max(min(16<<20, o.Memory/memtableShare), min(1<<20, o.Memory/leastShare))))
 	o.CacheBytes = cmp.Or(o.CacheBytes, min(8<<20, o.Memory/cacheShare))
-	mapBytes := limit + limit/4 // mapped, tables of that size are still read faster
+	mapBytes := limit + limit/4 // tables of that total size are still read faster if mapped
 	if space != 0 {
 		mapBytes = min(mapBytes, space/4) // Go's heap needs the rest
 	}
 	if math.MaxInt == math.MaxInt32 {
-		mapBytes = 0 // there are not addresses enough
+		mapBytes = 0 // the address space is too small
 	}
 	o.MapBytes = cmp.Or(o.MapBytes, mapBytes)
 }
@@ -66,9 +67,9 @@ func (o *Options) heapRest() int64 {
 // memtableMemory returns the memory of a memtable, with links and index.
 func memtableMemory(capacity int64) int64 { return capacity + capacity/8 }
 
-// divideMemory sets the limits of indexes, filters and a growing block cache, given what there
-// is of them, and returns that of filters. While tables are being loaded, indexes are taken to
-// need all they may.
+// divideMemory sets the limits of indexes, filters and a growing block cache, given what they
+// take now, and returns the limit of filters. While tables are being loaded, indexes are
+// assumed to need all that they may have.
 func (d *DB) divideMemory() (filters int64) {
 	rest := d.opts.heapRest()
 	maxIndexes := rest / 2
@@ -87,8 +88,8 @@ func (d *DB) divideMemory() (filters int64) {
 	return filters
 }
 
-// garbageOf returns the share of what Go takes beyond live memory that belongs to held bytes in
-// the heap.
+// garbageOf returns the proportional share of held, bytes in the heap, in the memory that Go
+// takes beyond its live heap.
 func garbageOf(held uint64) uint64 {
 	sample := []metrics.Sample{
 		{Name: "/gc/heap/live:bytes"},
@@ -102,7 +103,7 @@ func garbageOf(held uint64) uint64 {
 			v[i] = s.Value.Uint64()
 		}
 	}
-	live, taken := max(v[0], held), v[1]-v[2] // what came after the last collection counts as live
+	live, taken := max(v[0], held), v[1]-v[2] // held may have grown since the last collection
 	if live == 0 || taken < live {
 		return 0
 	}

@@ -7,7 +7,8 @@ import (
 	"weak"
 )
 
-// TestResolveMemory: in little memory the defaults are small, and in much they are not large.
+// TestResolveMemory: the defaults are small if there is little memory, and bounded if there is
+// much.
 func TestResolveMemory(t *testing.T) {
 	for _, c := range []struct {
 		limit, memory, cacheBytes int64
@@ -29,7 +30,7 @@ func TestResolveMemory(t *testing.T) {
 			t.Errorf("%d bytes of memory: %d of %d are left", c.limit, rest, o.Memory)
 		}
 		if all := gcFactor * (fullMemtables*memtableMemory(int64(o.MemtableBytes)) + o.CacheBytes + o.heapRest()); all > o.Memory {
-			t.Errorf("%d bytes of memory: %d of %d are given away", c.limit, all, o.Memory)
+			t.Errorf("%d bytes of memory: %d of %d are assigned", c.limit, all, o.Memory)
 		}
 		given := Options{Memory: 64 << 20, MemtableBytes: 1 << 20, CacheBytes: -1, MapBytes: -1}
 		want := given
@@ -37,26 +38,26 @@ func TestResolveMemory(t *testing.T) {
 			t.Errorf("%d bytes of memory: what was given became %+v", c.limit, given)
 		}
 	}
-	// Few addresses: mappings leave most of them to the heap.
+	// A small address space: mappings leave most of it to the heap.
 	var o Options
 	if o.resolveMemory(1<<30, 1<<30); o.MapBytes > 1<<28 {
-		t.Errorf("of 2^30 addresses, tables may take %d", o.MapBytes)
+		t.Errorf("tables may take %d of 2^30 addresses", o.MapBytes)
 	}
 }
 
-// TestMemoryIsACap writes more than has room for its indexes and filters, reads it, and checks
-// all along that what is held keeps Options.Memory, and that everything is found.
+// TestMemoryIsACap writes and reads a database whose indexes and filters do not fit into
+// Options.Memory, and checks throughout that the memory held stays within it, and that everything
+// is found.
 func TestMemoryIsACap(t *testing.T) {
 	o := &Options{Memory: 3 << 20, MemtableBytes: 128 << 10, TableBytes: 256 << 10, BlockBytes: 128}
 	db := mustOpen(t, t.TempDir(), o)
 	const keys = 100_000
-	key := func(i int) []byte { // its separators are so long that no index stays
+	key := func(i int) []byte { // separators are so long that indexes are evicted
 		return fmt.Appendf(nil, "%c-the-same-for-long-%012x", 'a'+i/20%2, uint64(i)*0x9e3779b97f4a7c15>>16)
 	}
 	check := func(when string, i int) {
 		m := db.Metrics().Memory
-		// Indexes on their way in, what is known of tables, and indexes that have come since the
-		// memory was last divided.
+		// Indexes being loaded, table metadata, and indexes loaded since the memory was last divided.
 		slack := uint64(64<<10) + uint64(o.Memory)/gcFactor/10
 		for _, l := range db.Metrics().Levels {
 			slack += 2 << 10 * uint64(l.Tables)
@@ -108,11 +109,11 @@ func TestFlushedMemtableIsFreed(t *testing.T) {
 			return
 		}
 	}
-	t.Error("it is still there")
+	t.Error("the memtable is still reachable")
 }
 
-// TestMemoryOfSmallIndexes: small indexes stay, whatever their limit is, and filters get what they
-// leave, but at least a quarter.
+// TestMemoryOfSmallIndexes: small indexes stay in memory whatever their limit is, and filters get
+// what they leave, but at least a quarter.
 func TestMemoryOfSmallIndexes(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &Options{Memory: 1 << 20, MemtableBytes: 64 << 10, TableBytes: 64 << 10, BlockBytes: 128})
 	for i := range 100_000 {
@@ -130,7 +131,7 @@ func TestMemoryOfSmallIndexes(t *testing.T) {
 	}
 	filters, indexes, rest := db.divideMemory(), db.indexes.HeldBytes(), db.opts.heapRest()
 	if indexes <= rest/2 {
-		t.Fatalf("indexes take %d bytes of %d, and were to take more", indexes, rest/2)
+		t.Fatalf("indexes take %d bytes; want more than %d", indexes, rest/2)
 	}
 	if filters > max(rest-indexes, rest/4) {
 		t.Errorf("filters may take %d bytes beside indexes of %d, of %d in all", filters, indexes, rest)

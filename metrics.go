@@ -15,7 +15,7 @@ import (
 type Metrics struct {
 	Levels [manifest.NumLevels]LevelMetrics
 
-	// Gets counts lookups by Get, Has, View and GetMany, each key once.
+	// Gets counts lookups by Get, Lookup, Has, View and GetMany, each key once.
 	Gets uint64
 	// PrefixAsked counts the tables whose filter an iterator probed for its prefix,
 	// PrefixUseful those that were excluded; see Options.Prefix.
@@ -29,9 +29,9 @@ type Metrics struct {
 
 	// WastedReadsPerSecond is the expected number of block reads per second that lookups of absent
 	// keys cost, given the filters in memory and the lookups of the last seconds.
-	// NextMiBSavesPerSecond is how many of them, and of those in ranges without keys, another MiB
-	// for filters would save. Without Options.FilterMemory both are 0 as long as all
-	// filters fit into Options.Memory.
+	// NextMiBSavesPerSecond is how many of them, and of the reads in ranges without keys, another
+	// MiB for filters would save. Without Options.FilterMemory both are 0 as long as all filters
+	// fit into Options.Memory.
 	WastedReadsPerSecond, NextMiBSavesPerSecond float64
 
 	// Memory is what the database holds in memory.
@@ -42,22 +42,22 @@ type Metrics struct {
 	LogBytes, FlushBytes, CompactWriteBytes uint64
 	// CompactReadBytes counts bytes read by compactions.
 	CompactReadBytes uint64
-	// Flushes, Compactions and Moves count background work. A move hands a table to the
-	// next level unchanged.
+	// Flushes, Compactions and Moves count background work. A move puts a table into the next
+	// level unchanged.
 	Flushes, Compactions, Moves uint64
-	// Slowdowns counts the writes that were delayed because compactions were behind,
-	// Stalls those that had to wait. SlowdownTime and StallTime are the sums.
+	// Slowdowns counts the writes that were delayed because compactions were behind, Stalls
+	// those that had to wait. SlowdownTime and StallTime are their total times.
 	Slowdowns, Stalls       uint64
 	SlowdownTime, StallTime time.Duration
 	// Snapshots is the number of open snapshots, Transactions that of open
 	// transactions that have not outlived Options.TxLifetime.
 	Snapshots, Transactions int
-	// TxCommits counts the transactions that were committed with something written,
-	// TxConflicts those that were refused with ErrConflict.
+	// TxCommits counts the committed transactions that wrote something, TxConflicts those that
+	// failed with ErrConflict.
 	TxCommits, TxConflicts uint64
 	// LastSequence is the sequence number of the last write.
 	LastSequence uint64
-	// Recovery says what Open found in the logs and dropped.
+	// Recovery is what Open found in the logs and dropped.
 	Recovery Recovery
 }
 
@@ -75,8 +75,8 @@ type FilterMetrics struct {
 	Tables, Damaged int
 	// Bytes is the memory that the filters take.
 	Bytes uint64
-	// Units is the number of units that the filters consist of, HeldUnits the number in
-	// memory: all, unless Options.FilterMemory is set.
+	// Units is the number of units that the filters consist of, HeldUnits the number in memory:
+	// all, if they fit into Options.FilterMemory or Options.Memory.
 	Units     int
 	HeldUnits float64
 	// Asked counts filter probes by lookups: Useful of them excluded the key,
@@ -99,22 +99,22 @@ type MemoryMetrics struct {
 	Memtables    uint64 // arenas, full size, and their indexes
 	Filters      uint64
 	RangeFilters uint64 // those in memory; Options.FilterMemory bounds the two together
-	Indexes      uint64 // decoded table indexes that are in memory, and what is known of tables
+	Indexes      uint64 // decoded table indexes that are in memory, and table metadata
 	BlockCache   uint64 // blocks in the cache, those of other databases included if it is shared
 	// Transactions is what open transactions hold, plus the keys of recent writes that
 	// their commits are checked against.
 	Transactions uint64
-	// Garbage is the database's share of what Go takes beyond what is live in its heap:
-	// garbage, free space and bookkeeping, in proportion to what the database holds there.
+	// Garbage is the database's share of the memory that Go takes beyond its live heap, for
+	// garbage, free space and bookkeeping, in proportion to what the database holds in the heap.
 	Garbage uint64
 }
 
-// Total is the sum.
+// Total returns the sum.
 func (m MemoryMetrics) Total() uint64 {
 	return m.Memtables + m.Filters + m.RangeFilters + m.Indexes + m.BlockCache + m.Transactions + m.Garbage
 }
 
-// Recovery says what Open found in the logs.
+// Recovery describes what Open found in the logs.
 type Recovery struct {
 	// Logs is the number of logs, Batches that of the batches in them.
 	Logs, Batches int
@@ -124,13 +124,13 @@ type Recovery struct {
 	Torn []error
 }
 
-// stats counts the writing half and the background work.
+// stats counts writes and background work.
 type stats struct {
 	logBytes, flushBytes, compactReadBytes, compactWriteBytes atomic.Uint64
 	flushes, compactions, moves                               atomic.Uint64
 	slowdowns, stalls                                         atomic.Uint64
 	slowdownTime, stallTime                                   atomic.Int64
-	drainRate                                                 atomic.Int64 // bytes of level 0 compacted per second, lately
+	drainRate                                                 atomic.Int64 // recent rate of level 0 compactions, in bytes per second
 	txCommits, txConflicts                                    atomic.Uint64
 	txBytes                                                   atomic.Int64 // held by open transactions
 }
@@ -244,17 +244,17 @@ type TableMetrics struct {
 	// Smallest and Largest are the first and the last user key. They must not be
 	// modified.
 	Smallest, Largest []byte
-	// Entries, Keys and Deletions count all entries, distinct keys, and tombstones. They
-	// are 0 if the table does not say, as in LevelDB's tables.
+	// Entries, Keys and Deletions count all entries, distinct keys, and tombstones. They are 0
+	// if the table does not record them, as LevelDB's tables do not.
 	Entries, Keys, Deletions uint64
-	// FilterPolicy is the policy that built the filter in use: "none" if there is no
-	// filter, "unknown" if the table does not say.
+	// FilterPolicy is the policy that built the filter in use: "none" if there is no filter,
+	// "unknown" if the table does not record it.
 	FilterPolicy string
-	FilterBytes  int     // the memory that the filter takes
-	WrittenBytes int64   // what all units of the filter take on disk
-	FilterUnits  int     // units that can be held
-	HeldUnits    float64 // units that are held; 1.25 of them are one and a quarter of the next
-	ExpectedFPR  float64 // of the units that are held; 1 without one
+	FilterBytes  int     // size of the filter in memory
+	WrittenBytes int64   // size of all its units on disk
+	FilterUnits  int     // units that can be loaded
+	HeldUnits    float64 // units in memory; 1.25 is one unit and a quarter of the next
+	ExpectedFPR  float64 // of the units in memory; 1 without any
 	// AbsentLookups estimates the number of lookups since Open that came to the table for
 	// a key that it does not hold. One lookup in 16 is counted.
 	AbsentLookups uint64

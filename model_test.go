@@ -20,8 +20,8 @@ var (
 	modelSeed = flag.Uint64("model.seed", 1, "seed of the model test")
 )
 
-// optionSets are the configurations that every operation list must give the
-// same answers under.
+// optionSets returns the configurations under which every operation list must give the
+// same results.
 func optionSets() map[string]*sift.Options {
 	return map[string]*sift.Options{
 		"default":        {},
@@ -131,8 +131,8 @@ func (m *model) no(err error) {
 	}
 }
 
-// key comes from a set small enough for overwrites and hits, and with shared
-// prefixes, empty and long keys among it.
+// key returns a key from a set small enough for overwrites and hits, which includes
+// shared prefixes and empty and long keys.
 func (m *model) key() []byte {
 	switch n := m.rng.IntN(1000); {
 	case n < 5:
@@ -326,7 +326,7 @@ func (m *model) openIter() {
 	m.iters = append(m.iters, mi)
 }
 
-// iterRange returns a range, and what an iterator over it has to find.
+// iterRange returns a range, and what an iterator over it should find.
 func (m *model) iterRange() (*sift.IterOptions, modelIter) {
 	var o sift.IterOptions
 	switch m.rng.IntN(4) {
@@ -402,7 +402,7 @@ func (m *model) moveIter() {
 	}
 }
 
-// alwaysYes is a filter that knows nothing: results must not depend on filters.
+// alwaysYes is a filter that excludes nothing: results must not depend on filters.
 type alwaysYes struct{}
 
 func (alwaysYes) Name() string                         { return "always-yes" }

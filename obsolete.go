@@ -39,8 +39,8 @@ func (d *DB) removeObsolete(path string) {
 }
 
 // removeOrphans removes what a crash has left: tables that no version refers to, flushed
-// logs, old MANIFESTs and unfinished files. Everything that the MANIFEST names exists, so
-// nothing else is needed.
+// logs, old MANIFESTs and unfinished files. REQUIRES: everything that the MANIFEST names
+// has been found.
 func (d *DB) removeOrphans(version *manifest.Version) {
 	named := map[uint64]bool{}
 	for _, metas := range version.Levels {

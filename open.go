@@ -15,14 +15,14 @@ import (
 // Open opens the database in a directory, and creates it if it does not exist. o may be
 // nil.
 //
-// All writes that were acknowledged with Sync are there after a crash; the others are
-// recovered as a prefix; Metrics.Recovery says what was dropped. Databases of LevelDB,
+// After a crash, all writes that were acknowledged with Sync are there, and the others are
+// recovered as a prefix; Metrics.Recovery reports what was dropped. Databases of LevelDB,
 // goleveldb and earlier releases of sift are opened as they are, without conversion.
 //
-// Errors match ErrLocked, ErrExists, ErrNotExist, ErrUnsupported if the database has another
-// comparator than LevelDB's default, or ErrCorruption if the MANIFEST or a log is damaged, or
-// a table is missing; Repair may help then. A damaged table does not make Open fail: reads
-// that need it do.
+// Errors match ErrLocked, ErrExists, ErrNotExist, ErrUnsupported if the database uses a
+// comparator other than LevelDB's default, or ErrCorruption if the MANIFEST or a log is
+// damaged, or a table is missing; Repair may help then. A damaged table does not make Open
+// fail: reads that need it do.
 //
 // Open reads no tables. Each is loaded, with its index and filter, when it is first needed,
 // or in the background, level 0 first.
@@ -38,7 +38,7 @@ func Open(dir string, o *Options) (*DB, error) {
 	return d, nil
 }
 
-// newDB returns a database from which nothing has been read yet.
+// newDB returns a DB and reads nothing from disk.
 func newDB(dir string, opts Options) *DB {
 	d := &DB{dir: dir, opts: opts, fs: opts.FS, gaps: gap.NewSet(opts.gapBytes)}
 	d.opener = tableOpener{fs: d.fs, dir: dir, opts: &d.opts, io: &d.blockIO, filters: &d.filters, indexes: &d.indexes}
@@ -93,7 +93,7 @@ func (d *DB) open() (err error) {
 		return fmt.Errorf("%w: %s", ErrExists, d.dir)
 	}
 	if state.Dropped != nil {
-		d.opts.Logger.Warn("the end of the MANIFEST is left out", "err", state.Dropped)
+		d.opts.Logger.Warn("the torn end of the MANIFEST is ignored", "err", state.Dropped)
 		d.opts.Events.failed(state.Dropped)
 		d.recovery.Torn = append(d.recovery.Torn, state.Dropped)
 	}
@@ -112,9 +112,8 @@ func (d *DB) mustExist() error {
 	return err
 }
 
-// create creates an empty database: a MANIFEST without tables, and CURRENT. Nothing is written
-// before that, so that the remains of a crashed database are never taken for the beginnings of
-// a new one.
+// create creates an empty database: a MANIFEST without tables, and CURRENT. It writes nothing
+// before them, so that the remains of a crashed database are never mistaken for a new one.
 func (d *DB) create() (*manifest.State, error) {
 	if err := d.syncParents(d.dir); err != nil {
 		return nil, err
@@ -138,15 +137,15 @@ func (d *DB) create() (*manifest.State, error) {
 	return manifest.Load(d.fs, d.dir)
 }
 
-// syncParents makes the directory dir, which may be new, durable, and with it its parents,
-// which may be new, too. A directory that may be searched but not read cannot be synced: then
-// it and those above it are not ours, but the one below may be.
+// syncParents makes the directory dir and its parents durable, as any of them may be new. A
+// directory that can be searched but not read cannot be synced: Open has not created it or
+// those above it, but perhaps the one below.
 func (d *DB) syncParents(dir string) error {
 	for at := filepath.Dir(dir); ; at = filepath.Dir(at) {
 		err := d.fs.SyncDir(at)
 		if errors.Is(err, fs.ErrPermission) {
 			if at == filepath.Dir(dir) {
-				d.opts.Logger.Warn("a directory cannot be read, so nor synced: if the database's is new in it, a power cut may take that away", "dir", at, "err", err)
+				d.opts.Logger.Warn("a parent directory is not readable, so it cannot be synced: a power cut may remove the database's directory if that is new", "dir", at, "err", err)
 			}
 			return nil
 		} else if err != nil {

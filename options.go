@@ -17,9 +17,9 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Options configure Open. A nil *Options and zero fields mean the defaults, which are
-// safe. Open copies the Options. They are not stored: a database may be opened with
-// others the next time.
+// Options configure Open. A nil *Options and zero fields mean the defaults, which are safe.
+// Open copies the Options. They are not stored: a database may be opened with different ones
+// the next time.
 type Options struct {
 	// Behavior.
 
@@ -31,10 +31,10 @@ type Options struct {
 	// ErrorIfMissing makes Open fail with ErrNotExist if there is no database. Otherwise
 	// Open creates one.
 	ErrorIfMissing bool
-	// Logger receives messages about recovery, flushes, compactions, stalls and damage.
-	// By default warnings and errors go to slog.Default(), as of Open: damage, logs or
-	// MANIFESTs with a torn end, and failed background work.
-	// slog.New(slog.DiscardHandler) silences them.
+	// Logger receives messages about recovery, flushes, compactions, stalls and damage. By
+	// default, warnings and errors go to what slog.Default() returns during Open: damage, logs
+	// or MANIFESTs with a torn end, and failed background work. slog.New(slog.DiscardHandler)
+	// silences them.
 	Logger *slog.Logger
 	// Filter builds the filter of every table; filter.None() writes none.
 	// Default: filter.DefaultForFlush() in level 0, filter.Default() below.
@@ -45,25 +45,25 @@ type Options struct {
 	// FilterReaders opens filters of families that are neither sift's own nor those of
 	// Filter and LevelFilters, such as filters in tables written with another policy.
 	FilterReaders []filter.Policy
-	// KeyedFilters keys the filters with a secret that the database keeps in the file
-	// FILTERKEY, so that someone who chooses keys cannot construct false positives. Use
-	// it where keys come from untrusted sources. It works with Bloom, Fuse, Ribbon and no
-	// filters. Once a database has a secret, all its new filters are keyed, whether the
-	// option is set or not; older tables get keyed filters when they are compacted, and
-	// from BuildFilters. If the file cannot be read, keyed filters are ignored, and with
-	// this option tables are written without filters. Other programs and LevelDB can use
-	// the database as before.
+	// KeyedFilters keys the filters with a secret that the database keeps in the file FILTERKEY,
+	// so that someone who chooses keys cannot construct false positives. Use it where keys come
+	// from untrusted sources. It works with Bloom, Fuse, Ribbon and None. Once a database has a
+	// secret, all its new filters are keyed, whether the option is set or not; older tables get
+	// keyed filters when they are compacted, or from BuildFilters. Without permission to read the
+	// file, keyed filters are ignored, and with this option tables are written without filters. If
+	// the file is missing or damaged, this option creates a new secret. Other programs and LevelDB
+	// can use the database as before.
 	KeyedFilters bool
 
-	// Prefix makes the filters hold key prefixes as well. An Iter that is bounded to one
-	// prefix, as by IterOptions.Prefix, then skips the tables that have no key with it.
-	// Tables written without this option, or with another one, are scanned normally.
-	// Prefixes take filter memory as keys do. Default: none. FixedPrefix, PrefixUpTo and
-	// EachPrefix make the usual ones.
+	// Prefix makes the filters hold key prefixes as well. An Iter that is bounded to one prefix,
+	// as by IterOptions.Prefix, then skips the tables that have no key with it. Tables written
+	// without this option, or with another one, are scanned normally. Prefixes take filter
+	// memory as keys do. FixedPrefix, PrefixUpTo and EachPrefix return the usual extractors.
+	// Default: none.
 	Prefix Prefixer
 
-	// FS is the file system that holds the database. Default: the host's. NewMemFS makes
-	// one in memory; see OpenMemory.
+	// FS is the file system that holds the database. Default: the host's. NewMemFS returns one
+	// in memory; see OpenMemory.
 	FS FS
 	// Lock is the lock on the directory, from LockDirectory, if the caller already holds
 	// it: Open then takes none, and Close releases none. Default: Open takes the lock.
@@ -71,28 +71,27 @@ type Options struct {
 	// Events are called on flushes, compactions, write stalls and failures.
 	Events Events
 
-	// RangeFilter builds a range filter for every table, such as filter.Range(12, 0). An
-	// Iter with bounds, HasRange and HasRanges then skip the tables whose range filter
-	// excludes the range, without reading a block. A range filter takes a key as a
-	// prefix and a number, and answers for ranges within one prefix. The prefix is that of
-	// Options.Prefix; without one, or with an EachPrefix, each table chooses what suits its
-	// keys. The number is that of the next 8 bytes or, where fewer than 256 different bytes occur,
-	// of as many as fit: 19 decimal digits, 16 hexadecimal ones. A range filter is loaded on first
-	// use and then kept; with FilterMemory, it counts against that. Older tables get one when they
-	// are compacted. Default: none.
+	// RangeFilter builds a range filter for every table, such as filter.Range(12, 0). An Iter with
+	// bounds, HasRange and HasRanges then skip the tables whose range filter excludes the range,
+	// without reading a block. A range filter splits a key into a prefix and a number, and can
+	// exclude ranges within one prefix. The prefix is that of Options.Prefix; without one, or with
+	// an EachPrefix, each table chooses what suits its keys. The number is that of the next 8
+	// bytes or, where fewer than 256 different bytes occur, of as many as fit: 19 decimal digits,
+	// 16 hexadecimal ones. A range filter is loaded on first use and then kept; with FilterMemory,
+	// it counts against that. Older tables get one when they are compacted. Default: none.
 	RangeFilter filter.RangePolicy
 
 	// Performance. Sizes are in bytes.
 
-	// Memory bounds what the database holds in memory, as far as the process sees it: it
-	// includes what Go's garbage collector adds, with GOGC at its default. The store divides
-	// it between memtables, indexes, filters and, if Memory is set and CacheBytes is not, the
-	// block cache; where filters do not fit, it keeps the parts that save the most reads.
-	// What the options below fix comes out of it. Indexes that are loaded may exceed it until
-	// the memory is divided again, which happens in the background. It does not bound range
-	// filters, transactions (see TxBytes), batches larger than a memtable, and open iterators.
-	// Default: half of the memory that the process may use, according to its container, its machine
-	// and GOMEMLIMIT. That much is only taken if filters and indexes need it. At least 1 MiB.
+	// Memory bounds what the database adds to the memory of the process, including the overhead of
+	// Go's garbage collector with GOGC at its default. The store divides it between memtables,
+	// indexes, filters and, if Memory is set and CacheBytes is not, the block cache; where filters
+	// do not fit, it keeps the parts that save the most reads. Sizes that the options below set are
+	// part of it. Indexes that are loaded may exceed it until the memory is divided again, which
+	// happens in the background. It does not bound range filters, transactions (see TxBytes),
+	// batches larger than a memtable, and open iterators. Default: half of the memory that the
+	// process may use, according to its container, its machine and GOMEMLIMIT. That much is only
+	// taken if filters and indexes need it. At least 1 MiB.
 	Memory int64
 	// BlockCache holds uncompressed data blocks. Databases may share it. Default: a cache
 	// of CacheBytes for this database alone.
@@ -101,29 +100,28 @@ type Options struct {
 	// leaves if that is set, otherwise 8 MiB, or less if Memory is less than 256 MiB.
 	// Negative: no cache.
 	CacheBytes int64
-	// MapBytes is the total size of tables up to which they are memory-mapped. A block of
-	// a mapped table that is in the page cache is read without a system call. If the
-	// tables are larger in total, none is mapped, since mapped pages that do not stay in
-	// memory cost more than they save. Mapped pages that were read count as resident
-	// memory of the process (RssFile), and as page cache: the system reclaims them when it
-	// needs them. A truncated or unreadable file is an error, mapped or not. Default: 1.25
-	// times the memory that the process may use, according to its container, its machine
-	// and GOMEMLIMIT, on 64-bit Linux and macOS, but at most a quarter of the addresses
-	// that it may use (ulimit -v). Negative: tables are not mapped, as on other systems.
+	// MapBytes is the largest total size of the tables at which they are memory-mapped. A block of
+	// a mapped table that is in the page cache is read without a system call. If the tables are
+	// larger in total, none is mapped, since mapped pages that do not stay in memory cost more
+	// than they save. Mapped pages that were read count as resident memory of the process
+	// (RssFile), and as page cache: the system reclaims them when it needs them. A truncated or
+	// unreadable file is an error, mapped or not. Default: 1.25 times the memory that the process
+	// may use, according to its container, its machine and GOMEMLIMIT, on 64-bit Linux and macOS,
+	// but at most a quarter of its address space, if that is limited (ulimit -v). Negative: tables
+	// are not mapped, as on other systems.
 	MapBytes int64
-	// MaxOpenFiles is how many tables' files are open at once; others are opened when
-	// they are read. Filters and indexes stay in memory when a file is closed. More
-	// concurrent reads than this open more files. Default: no bound but that of all
-	// databases in the process, which is half of the descriptors that it may have.
+	// MaxOpenFiles is the maximum number of table files open at once; others are opened when they
+	// are read. Filters and indexes stay in memory when a file is closed. More concurrent reads
+	// than this open more files. Default: only the bound on all databases of the process together,
+	// half of its limit on file descriptors.
 	MaxOpenFiles int
-	// FilterMemory is the most memory that filters may take, in bytes, range filters
-	// included. Where they do not fit, the store chooses which parts of which filters to
-	// load, following the lookups of absent keys: ribbon and range filters are loaded with
-	// more or fewer bits per key, others as a whole. Range filters follow the ranges in
-	// which a table held no key. The slabs that large filters are allocated from may take
-	// a quarter more and up to 8 MiB, from 128 MiB on up to 20 MiB; see
-	// sstable.FilterPool. Default: what Memory leaves, for filters other than range
-	// filters.
+	// FilterMemory is the most memory that filters may take, in bytes, range filters included.
+	// Where they do not fit, the store chooses which parts of which filters to load, by the
+	// lookups of absent keys that each table receives, and for range filters by the ranges in
+	// which it held no key: ribbon and range filters are loaded with more or fewer bits per key,
+	// others as a whole. The slabs that large filters are allocated from may add a quarter, and up
+	// to 8 MiB, or 20 MiB if FilterMemory is 128 MiB or more; see sstable.FilterPool. Default:
+	// what Memory leaves, for filters other than range filters.
 	FilterMemory int64
 	// MemtableBytes is the size at which a memtable is flushed to a table. Up to two full
 	// ones are flushed while a third fills, so three times as much memory may be in use.
@@ -136,19 +134,18 @@ type Options struct {
 	TableBytes int
 	// BlockBytes is the size of a data block before compression. Default: 4 KiB.
 	BlockBytes int
-	// LevelBaseBytes is the size of level 1; each level below may be
-	// LevelMultiplier times as large as the one above. Defaults: 64 MiB, 10.
-	// In a database of less than eight times that, level 1 is an eighth, but at
-	// least four memtables.
+	// LevelBaseBytes is the target size of level 1; each further level may be LevelMultiplier
+	// times as large as the one above. Defaults: 64 MiB, 10. In a database smaller than eight
+	// times LevelBaseBytes, the target of level 1 is an eighth of the database, but at least four
+	// memtables.
 	LevelBaseBytes  int64
 	LevelMultiplier int
-	// L0Tables is the number of tables in level 0 at which a compaction begins; while
-	// nothing is written, fewer suffice. From twice that number of overlapping tables
-	// on, each write is delayed, by at most a tenth of a second. At three times that number
-	// writes wait for compactions; only large batches, memtables of a few KiB and frequent
-	// calls of Flush get there. Independently, a write may wait for a memtable that is being
-	// flushed: up to 3 × MemtableBytes / Y seconds on a disk that takes Y bytes per second.
-	// Default: 8.
+	// L0Tables is the number of tables in level 0 at which a compaction begins; while nothing is
+	// written, fewer suffice. At twice that number of overlapping tables, each write is delayed,
+	// by at most a tenth of a second. At three times that number, writes wait for compactions;
+	// only large batches, memtables of a few KiB and frequent calls of Flush lead to that.
+	// Independently, a write may wait for a memtable that is being flushed: up to 3 ×
+	// MemtableBytes / Y seconds on a disk that writes Y bytes per second. Default: 8.
 	L0Tables int
 	// TxBytes is the most that a transaction may hold, in bytes: what it writes, plus the
 	// keys and ranges that it has read. Default: 64 MiB.
@@ -168,12 +165,12 @@ type Options struct {
 	cacheGrows   bool                 // the block cache takes what Memory leaves
 
 	// Tests replace these.
-	manifestBytes int64         // the size at which a new MANIFEST begins
+	manifestBytes int64         // the size at which a new MANIFEST is started
 	retryDelay    time.Duration // the pause after a failed flush or compaction
-	cleanNow      bool          // what the cleaner and the loader do is done at once
-	loadLate      bool          // tables are loaded only when they are needed
+	cleanNow      bool          // the cleaner and the loader run synchronously
+	loadLate      bool          // tables are loaded only on demand
 	arenaBytes    int           // the largest memtable
-	gapBytes      int           // the memory for gaps; negative: none are remembered
+	gapBytes      int           // the memory for gaps; negative: gaps are not recorded
 }
 
 func init() {
@@ -193,9 +190,8 @@ type BlockCache = sstable.BlockCache
 // less it holds nothing.
 func NewBlockCache(bytes int64) *BlockCache { return sstable.NewBlockCache(bytes) }
 
-// Prefixer is a prefix extractor: it says which part of a key is its prefix. Its
-// methods, and the rule that an implementation must satisfy, are those of
-// sstable.Prefixer.
+// Prefixer is a prefix extractor: it determines which parts of a key are prefixes. See
+// sstable.Prefixer for its methods and the rule that an implementation must satisfy.
 type Prefixer = sstable.Prefixer
 
 // FixedPrefix returns a Prefixer that takes the first n bytes of keys that have at least
@@ -207,9 +203,9 @@ func FixedPrefix(n int) Prefixer { return sstable.FixedPrefix(n) }
 // "user/17/".
 func PrefixUpTo(delimiter byte, n int) Prefixer { return sstable.PrefixUpTo(delimiter, n) }
 
-// EachPrefix returns the Prefixer for paths and URLs: filters hold each part of a key that
-// ends with the delimiter, with '/' "user/" and "user/17/" for "user/17/name". A scan of what
-// is below any of them, at any depth, then skips the tables that have nothing there.
+// EachPrefix returns the Prefixer for paths and URLs: filters hold each part of a key that ends
+// with the delimiter, with '/' "user/" and "user/17/" for "user/17/name". A scan of everything
+// below any of them, at any depth, then skips the tables that have nothing there.
 func EachPrefix(delimiter byte) Prefixer { return sstable.EachPrefix(delimiter) }
 
 // WriteOptions choose how durable a write is when it returns. A nil *WriteOptions means
@@ -230,10 +226,9 @@ var (
 
 // IterOptions bound an iterator. A nil *IterOptions means all keys.
 type IterOptions struct {
-	// LowerBound is the smallest key that the iterator returns; nil means no bound.
+	// LowerBound is the inclusive lower bound of the keys; nil means no bound.
 	LowerBound []byte
-	// UpperBound is the first key that the iterator no longer returns; nil means no
-	// bound.
+	// UpperBound is the exclusive upper bound of the keys; nil means no bound.
 	UpperBound []byte
 	// Prefix restricts the iterator to keys that begin with it. It may be combined with
 	// bounds.
@@ -242,9 +237,9 @@ type IterOptions struct {
 	DontFillCache bool
 }
 
-// tableBytes is the default of TableBytes. Tables much larger than what comes
-// down from level 0 at once leave little choice of what to compact next, which
-// shows in the bytes written.
+// tableBytes is the default of TableBytes. If tables are much larger than what one compaction
+// of level 0 writes, there is little choice of what to compact next, and write amplification
+// grows.
 func tableBytes(memtableBytes int) int { return min(max(memtableBytes/2, 1<<20), 8<<20) }
 
 // resolve returns a copy in which every field is set, or an error that names the invalid
@@ -286,8 +281,8 @@ func (o *Options) resolve() (Options, error) {
 	return r, nil
 }
 
-// resolveFilters sets the fields that choose filters, and checks that they can be keyed if
-// they must be.
+// resolveFilters sets the fields that choose filters, and checks that the filters can be keyed
+// if they must be.
 func (r *Options) resolveFilters() error {
 	if len(r.LevelFilters) > manifest.NumLevels {
 		return fmt.Errorf("sift: Options.LevelFilters has %d entries, and there are %d levels", len(r.LevelFilters), manifest.NumLevels)
@@ -328,7 +323,7 @@ func (r *Options) resolveFilters() error {
 	return nil
 }
 
-// resolveSizes sets the fields that are numbers, and checks their bounds.
+// resolveSizes sets the numeric fields, and checks their bounds.
 func (r *Options) resolveSizes() error {
 	r.resolveMemory(memlimit.Bytes(), memlimit.AddressSpace())
 	if r.Memory < minMemory {

@@ -41,8 +41,8 @@ func TestOptionBounds(t *testing.T) {
 	}
 }
 
-// TestFlushFilter: without a filter of its own, level 0 has the one for flushes, and the other levels
-// the default; with one, all levels have it.
+// TestFlushFilter: if Filter is not set, level 0 has the filter for flushes and the other levels
+// the default; if it is, all levels have it.
 func TestFlushFilter(t *testing.T) {
 	for _, o := range []Options{{}, {Filter: filter.Bloom(7)}} {
 		r, err := o.resolve()

@@ -14,7 +14,7 @@ import (
 )
 
 // TestRangeFilterHidesNoKey compares scans of ranges with a sorted list, over keys of
-// several shapes, of which some are only deletions in upper levels.
+// several shapes, some of which have tombstones in upper levels.
 func TestRangeFilterHidesNoKey(t *testing.T) {
 	shapes := map[string]func(rng *rand.Rand) []byte{
 		"binary":      func(rng *rand.Rand) []byte { return binary.BigEndian.AppendUint64(nil, rng.Uint64N(1<<20)<<8) },
@@ -96,13 +96,13 @@ func TestRangeFilterHidesNoKey(t *testing.T) {
 						}
 					}
 					if got, err := db.HasRanges(ranges); err != nil || !slices.Equal(got, want) {
-						t.Errorf("HasRanges: %v, and other answers than HasRange", err)
+						t.Errorf("HasRanges: %v, or other results than HasRange", err)
 					}
 					if got, err := db.HasPrefix([]byte(keys[7])); err != nil || !got {
 						t.Errorf("HasPrefix of a key = %v, %v", got, err)
 					}
 					if m := db.Metrics(); m.RangesAsked == 0 || m.Memory.RangeFilters == 0 {
-						t.Errorf("range filters were asked %d times, and take %d bytes", m.RangesAsked, m.Memory.RangeFilters)
+						t.Errorf("range filters were probed %d times, and take %d bytes", m.RangesAsked, m.Memory.RangeFilters)
 					}
 					mustClose(t, db)
 					checkClean(t, dir, o)
@@ -112,8 +112,8 @@ func TestRangeFilterHidesNoKey(t *testing.T) {
 	}
 }
 
-// TestRangeFilterReadsNoBlock: an absent range of one entity is answered from memory, by
-// an iterator, too.
+// TestRangeFilterReadsNoBlock: HasRange and iterators find out that a range of one
+// entity is absent without reading a block.
 func TestRangeFilterReadsNoBlock(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{RangeFilter: filter.Range(20, 0), CacheBytes: -1})
 	defer mustClose(t, db)
@@ -147,6 +147,6 @@ func TestRangeFilterReadsNoBlock(t *testing.T) {
 		t.Errorf("%d absent ranges took %d block reads", asked, reads)
 	}
 	if useful := m.RangesUseful - before.RangesUseful; useful < 2*asked*99/100 {
-		t.Errorf("of %d questions %d were answered no", 2*asked, useful)
+		t.Errorf("of %d probes %d excluded the range", 2*asked, useful)
 	}
 }

@@ -29,11 +29,11 @@ type lookup struct {
 	seq     uint64 // entries with higher sequence numbers are ignored
 	counts  *readStripe
 	asked   uint           // bit i: a filter of level i was probed
-	sampled bool           // tables count this lookup if they do not hold the key
-	buf     sstable.Buffer // holds a block that is not cached
+	sampled bool           // tables that do not hold the key count this lookup
+	buf     sstable.Buffer // holds an uncached block
 }
 
-// sampleEvery: one lookup in this many is counted by the tables themselves.
+// sampleEvery: tables count one lookup in this many.
 const sampleEvery = 16
 
 // get returns the newest value of a key. The value points into memory that does not change
@@ -51,7 +51,7 @@ func (s *readState) get(secret *filter.Secret, key []byte, seq uint64, counts *r
 	return value, l.buf, found, err
 }
 
-// count counts the lookup at its end.
+// count adds the finished lookup to the counters.
 func (l *lookup) count() { l.counts.asked[l.asked%(1<<manifest.NumLevels)].Add(1) }
 
 // search is get without counting.
@@ -103,8 +103,9 @@ type place struct {
 }
 
 // large searches the tables of a version that has a large level. It prefetches from the filters of
-// all levels before it probes the first, so that their cache misses overlap. Where filters fit into
-// the CPU's caches this takes longer than it saves.
+// all levels before it probes the first, so that their cache misses overlap: with 100 million keys
+// in four levels, a lookup of an absent key takes 0.43 µs instead of 0.57 (docs/speed.md). With 30
+// million keys it gains nothing.
 func (l *lookup) large(v *manifest.Version) (value []byte, found bool, err error) {
 	var places [manifest.NumLevels]place
 	for level := 1; level <= v.Deepest; level++ {
@@ -164,7 +165,7 @@ func (l *lookup) level0(tables []*manifest.TableMeta) (value []byte, kind base.K
 // with the key, the adjacent ones.
 func (l *lookup) level(tables []*manifest.TableMeta, f filter.Reader, no bool, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	if !no {
-		value, kind, ok, err = l.maybe(tables[0], f, level)
+		value, kind, ok, err = l.positive(tables[0], f, level)
 	}
 	if err != nil || ok || !endsWith(tables[0], l.key.Bytes) {
 		return value, kind, ok, err
@@ -172,8 +173,8 @@ func (l *lookup) level(tables []*manifest.TableMeta, f filter.Reader, no bool, l
 	return l.neighbors(tables[1:], level)
 }
 
-// neighbors searches the tables of a level >= 1 after one that ends with the key: LevelDB
-// can split the versions of one key over adjacent tables.
+// neighbors searches the tables of a level >= 1 after one that ends with the key: LevelDB can
+// split the entries of one key over adjacent tables.
 func (l *lookup) neighbors(tables []*manifest.TableMeta, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	for _, meta := range tables {
 		if before(l.key.Bytes, meta) {
@@ -217,13 +218,13 @@ func (l *lookup) table(meta *manifest.TableMeta, level int) (value []byte, kind 
 	if no {
 		return nil, 0, false, nil
 	}
-	return l.maybe(meta, f, level)
+	return l.positive(meta, f, level)
 }
 
 // filter probes a table's filter and returns it, or nil if there is none; no reports that the
-// filter excludes the key. The key must not be after the table's range. That it may be before
-// it is checked last: probing the filter is faster than reading the first key, and few keys
-// lie between two tables.
+// filter excludes the key. The key must not be after the table's range. Whether it is before the
+// range is checked last: probing the filter is faster than reading the first key, and few keys lie
+// between two tables.
 func (l *lookup) filter(meta *manifest.TableMeta, level int) (f filter.Reader, no bool) {
 	t := meta.Handle.(*table)
 	r := t.reader.Load()
@@ -243,8 +244,8 @@ func (l *lookup) filter(meta *manifest.TableMeta, level int) (f filter.Reader, n
 	return f, true
 }
 
-// maybe searches a table whose filter f has not excluded the key.
-func (l *lookup) maybe(meta *manifest.TableMeta, f filter.Reader, level int) (value []byte, kind base.Kind, ok bool, err error) {
+// positive searches a table whose filter f has not excluded the key.
+func (l *lookup) positive(meta *manifest.TableMeta, f filter.Reader, level int) (value []byte, kind base.Kind, ok bool, err error) {
 	if before(l.key.Bytes, meta) {
 		return nil, 0, false, nil
 	}

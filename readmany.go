@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// minAsk is the number of keys from which on a filter is probed for all of them at once.
-	minAsk = 4
+	// minProbes is the minimum number of keys for which a filter is probed with one call.
+	minProbes = 4
 	// minShare is the minimum number of keys per goroutine that searches blocks.
 	minShare = 4
-	// readersPerCPU bounds the goroutines of one call where the system cannot be asked to read
-	// ahead: some wait for the disk.
+	// readersPerCPU bounds the goroutines of one call where the system has no read-ahead: some of
+	// them wait for the disk.
 	readersPerCPU = 4
 	// maxAhead bounds the blocks that are read ahead, so that none is evicted before it is used.
 	maxAhead = 256
@@ -28,28 +28,28 @@ const (
 	maxPooledMany = 4096
 )
 
-// many looks up several keys together, in rounds. In each round the filters say for every key
-// which is the next table that may hold it, whatever its level, and then the blocks of all keys
-// are read, on several goroutines. So the disk serves the reads side by side, and a table behind
-// the one that holds a key is not read.
+// many looks up several keys together, in rounds. Each round first finds, for every key, the next
+// table whose filter does not exclude it, whatever its level, and then reads the blocks of all
+// keys on several goroutines. So the disk serves the reads in parallel, and no table after the
+// one that holds a key is read.
 type many struct {
 	keys    []manyKey
 	pending []int // keys not yet answered, as indices into keys
 	values  [][]byte
 
-	asking  []int    // the pending keys for which this round has not found a table
-	byTable []uint64 // those of them that a level may hold: table<<32 | key
-	ask     []filter.Key
+	seeking []int    // the pending keys for which this round has not found a table
+	byTable []uint64 // those of them that may be in a table of the level: table<<32 | key
+	probes  []filter.Key
 	maybe   []bool
 	jobs    []manyJob
-	stopped int   // keys to drop from asking
-	shared  []int // keys that end a table: the next table of the level may hold them, too
+	stopped int   // keys to drop from seeking
+	shared  []int // keys that are the largest of a table: the next one in the level may hold them, too
 }
 
 type manyKey struct {
 	lookup
-	from    int  // the first source that has not been asked; see source
-	stopped bool // this round has found a table
+	from    int  // the first source that has not been probed; see source
+	stopped bool // this round has found a table for it
 	done    bool
 }
 
@@ -100,9 +100,9 @@ func (m *many) add(secret *filter.Secret, keys [][]byte, seq uint64, counts *rea
 // clear drops references to memory that many does not own.
 func (m *many) clear() {
 	clear(m.keys)
-	clear(m.ask[:cap(m.ask)])
+	clear(m.probes[:cap(m.probes)])
 	clear(m.jobs[:cap(m.jobs)])
-	m.values, m.keys, m.ask, m.jobs = nil, m.keys[:0], m.ask[:0], m.jobs[:0]
+	m.values, m.keys, m.probes, m.jobs = nil, m.keys[:0], m.probes[:0], m.jobs[:0]
 }
 
 func (m *many) search(s *readState) error {
@@ -118,28 +118,28 @@ func (m *many) search(s *readState) error {
 	return nil
 }
 
-// round finds for each pending key the next table that may hold it, and searches those tables.
-// After it the keys are pending that the tables did not hold, and that others may.
+// round finds the next table that may hold each pending key, and searches these tables. The keys
+// that they do not hold, but others may, stay pending.
 func (m *many) round(v *manifest.Version) error {
-	m.asking, m.shared, m.stopped = append(m.asking[:0], m.pending...), m.shared[:0], 0
+	m.seeking, m.shared, m.stopped = append(m.seeking[:0], m.pending...), m.shared[:0], 0
 	for i, meta := range v.Levels[0] {
 		m.byTable = m.byTable[:0]
-		for _, k := range m.asking {
+		for _, k := range m.seeking {
 			if m.keys[k].from <= i && withinTable(meta, m.keys[k].key.Bytes) {
 				m.byTable = append(m.byTable, uint64(k))
 			}
 		}
-		if err := m.askTable(meta, 0, m.byTable); err != nil {
+		if err := m.probeTable(meta, 0, m.byTable); err != nil {
 			return err
 		}
 		m.dropStopped(i)
 	}
-	for level := 1; level <= v.Deepest && len(m.asking) > 0; level++ {
+	for level := 1; level <= v.Deepest && len(m.seeking) > 0; level++ {
 		if err := m.level(v, level); err != nil {
 			return err
 		}
 	}
-	if len(m.asking) == len(m.pending) {
+	if len(m.seeking) == len(m.pending) {
 		m.pending = m.pending[:0] // the common case for absent keys
 		return nil
 	}
@@ -158,16 +158,17 @@ func (m *many) round(v *manifest.Version) error {
 	return nil
 }
 
-// source numbers what can hold a key: the tables of level 0, newest first, and then each level.
+// source returns the number of a level >= 1 among the sources: the tables of level 0, newest
+// first, and then each level.
 func source(v *manifest.Version, level int) int { return len(v.Levels[0]) + level - 1 }
 
-// dropStopped removes the keys from asking whose next table is in the source with this number.
+// dropStopped removes the keys from seeking whose next table is in the source with this number.
 func (m *many) dropStopped(at int) {
 	if m.stopped == 0 {
 		return
 	}
 	m.stopped = 0
-	m.asking = slices.DeleteFunc(m.asking, func(i int) bool {
+	m.seeking = slices.DeleteFunc(m.seeking, func(i int) bool {
 		k := &m.keys[i]
 		if k.stopped {
 			k.from = at + 1
@@ -196,13 +197,13 @@ func (m *many) memtable(mem *memtable.Memtable) {
 	m.pending = slices.DeleteFunc(m.pending, func(i int) bool { return m.keys[i].done })
 }
 
-// stop keeps a key from being asked for in the rest of the round.
+// stop excludes a key from the rest of the round.
 func (m *many) stop(k *manyKey) {
 	k.stopped = true
 	m.stopped++
 }
 
-// level asks the filters of a level >= 1.
+// level probes the filters of a level >= 1.
 func (m *many) level(v *manifest.Version, level int) error {
 	tables := v.Levels[level]
 	if len(tables) == 0 {
@@ -210,7 +211,7 @@ func (m *many) level(v *manifest.Version, level int) error {
 	}
 	m.byTable = m.byTable[:0]
 	at := source(v, level)
-	for _, i := range m.asking {
+	for _, i := range m.seeking {
 		k := &m.keys[i]
 		if k.from > at {
 			continue
@@ -230,7 +231,7 @@ func (m *many) level(v *manifest.Version, level int) error {
 		for n < len(group) && group[n]>>32 == t {
 			n++
 		}
-		if err := m.askTable(tables[t], level, group[:n]); err != nil {
+		if err := m.probeTable(tables[t], level, group[:n]); err != nil {
 			return err
 		}
 		group = group[n:]
@@ -260,9 +261,9 @@ func (m *many) neighbors(v *manifest.Version) error {
 	return nil
 }
 
-// askTable probes a table's filter for its keys, the low halves of group, and creates jobs
+// probeTable probes a table's filter for its keys, the low halves of group, and creates jobs
 // for the positives.
-func (m *many) askTable(meta *manifest.TableMeta, level int, group []uint64) error {
+func (m *many) probeTable(meta *manifest.TableMeta, level int, group []uint64) error {
 	if len(group) == 0 {
 		return nil
 	}
@@ -278,22 +279,22 @@ func (m *many) askTable(meta *manifest.TableMeta, level int, group []uint64) err
 		for _, g := range group {
 			m.searchBlocks(int(uint32(g)), t, nil, level)
 		}
-	case len(group) < minAsk || m.keys[0].keyed: // one at a time, a keyed filter uses the hash that the key already has
+	case len(group) < minProbes || m.keys[0].keyed: // one by one: a keyed filter can use the hash that the key already has
 		for _, g := range group {
 			m.filtered(int(uint32(g)), t, f, level, m.keys[uint32(g)].mayContain(f))
 		}
 	default:
-		m.ask = m.ask[:0]
+		m.probes = m.probes[:0]
 		for _, g := range group {
-			m.ask = append(m.ask, m.keys[uint32(g)].key)
+			m.probes = append(m.probes, m.keys[uint32(g)].key)
 		}
 		m.maybe = slices.Grow(m.maybe[:0], len(group))[:len(group)]
-		f.MayContainMany(m.ask, m.maybe)
+		f.MayContainMany(m.probes, m.maybe)
 		for j, g := range group {
 			m.filtered(int(uint32(g)), t, f, level, m.maybe[j])
 		}
 	}
-	// Keys of the same block next to each other.
+	// Put keys of the same block next to each other.
 	slices.SortFunc(m.jobs[before:], func(a, b manyJob) int {
 		return bytes.Compare(m.keys[a.key].key.Bytes, m.keys[b.key].key.Bytes)
 	})
@@ -311,7 +312,7 @@ func (m *many) filtered(key int, t *table, f filter.Reader, level int, maybe boo
 	}
 }
 
-// searchBlocks creates a job. The tables after this one wait for its result.
+// searchBlocks creates a job. Later tables are not probed before its result is known.
 func (m *many) searchBlocks(key int, t *table, f filter.Reader, level int) {
 	m.stop(&m.keys[key])
 	m.jobs = append(m.jobs, manyJob{key, t, f, level})
@@ -330,7 +331,7 @@ func (m *many) read() error {
 	return nil
 }
 
-// readAhead searches blocks after it has asked the system for all of them.
+// readAhead searches blocks after it has requested all of them from the system.
 func (m *many) readAhead(jobs []manyJob) error {
 	workers := runtime.GOMAXPROCS(0)
 	if len(jobs) > 1 && !m.prefetch(jobs) {
@@ -342,8 +343,8 @@ func (m *many) readAhead(jobs []manyJob) error {
 	return m.readSome(jobs)
 }
 
-// prefetch begins to read the blocks for the jobs that are not in memory, so that the disk serves
-// them side by side. It reports whether the system does that.
+// prefetch requests the blocks for the jobs that are not in memory, so that the disk serves them
+// in parallel. It reports whether the system supports that.
 func (m *many) prefetch(jobs []manyJob) bool {
 	does := true
 	for _, j := range jobs {

@@ -14,7 +14,7 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// orderedFile records whether it is asked to prefetch before it is read.
+// orderedFile records prefetches and reads.
 type orderedFile struct {
 	io.ReaderAt
 	*readOrder
@@ -24,13 +24,13 @@ type orderedFile struct {
 type readOrder struct {
 	mu sync.Mutex
 	readCounts
-	inARow int // ranges asked for since the last read
+	inARow int // ranges prefetched since the last read
 }
 
 type readCounts struct {
-	prefetched int // ranges asked for before the first read
+	prefetched int // ranges prefetched before the first read
 	later      int // and after it
-	mostInARow int // the most asked for without a read in between
+	mostInARow int // the most prefetched without a read in between
 	reads      int
 }
 
@@ -55,7 +55,7 @@ func (f orderedFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, off)
 }
 
-// take returns what happened since the last time.
+// take returns what happened since the last take.
 func (o *readOrder) take() readCounts {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,7 +64,7 @@ func (o *readOrder) take() readCounts {
 	return was
 }
 
-// TestManyPrefetch: GetMany asks for all blocks before it reads the first.
+// TestManyPrefetch: GetMany prefetches all blocks before it reads the first.
 func TestManyPrefetch(t *testing.T) {
 	const n = 64
 	var data bytes.Buffer
@@ -101,7 +101,7 @@ func TestManyPrefetch(t *testing.T) {
 		}
 	}
 	if f.prefetched != n || f.reads != n {
-		t.Errorf("%d blocks asked for before the first read, %d read, want %d", f.prefetched, f.reads, n)
+		t.Errorf("%d blocks prefetched before the first read, %d read, want %d", f.prefetched, f.reads, n)
 	}
 }
 
@@ -132,8 +132,8 @@ func orderReads(t *testing.T, db *DB) *readOrder {
 	return order
 }
 
-// TestManyLevels: GetMany asks for the blocks of all levels before it reads the first, and reads
-// none that lookups one by one would not read.
+// TestManyLevels: GetMany prefetches the blocks of all levels before it reads the first, and
+// reads none that single lookups would not read.
 func TestManyLevels(t *testing.T) {
 	db, want := severalLevels(t, Options{Filter: filter.Ribbon(20), LevelFilters: []filter.Policy{filter.Ribbon(20)}})
 	defer mustClose(t, db)
@@ -164,13 +164,13 @@ func TestManyLevels(t *testing.T) {
 		}
 	}
 	if got := order.take(); got.prefetched == 0 || got.later > 0 || got.reads > oneByOne.reads {
-		t.Errorf("%d blocks asked for before the first read and %d after it, %d read, and %d one by one",
+		t.Errorf("%d blocks prefetched before the first read and %d after it, %d read, and %d one by one",
 			got.prefetched, got.later, got.reads, oneByOne.reads)
 	}
 }
 
-// TestManyRounds: where filters exclude nothing, GetMany searches level after level, and it never
-// reads far ahead.
+// TestManyRounds: if filters exclude little or nothing, GetMany searches level after level, and
+// never prefetches more than maxAhead blocks.
 func TestManyRounds(t *testing.T) {
 	for name, p := range map[string]filter.Policy{"no filters": filter.None(), "weak filters": filter.Ribbon(1)} {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestManyRounds(t *testing.T) {
 				}
 			}
 			if got := order.take(); got.mostInARow != maxAhead {
-				t.Errorf("%d blocks asked for in a row, want %d", got.mostInARow, maxAhead)
+				t.Errorf("%d blocks prefetched in a row, want %d", got.mostInARow, maxAhead)
 			}
 		})
 	}

@@ -20,7 +20,7 @@ type recovery struct {
 	lastSeq uint64               // the largest sequence number seen
 	mems    []*memtable.Memtable // oldest first
 	flushed []*manifest.TableMeta
-	deep    []manifest.DeepLevel  // the levels of a tree with too many
+	deep    []manifest.DeepLevel  // the levels, if there are too many
 	merged  []*manifest.TableMeta // tables written to reduce them
 	log     *wal.Log
 }
@@ -73,9 +73,9 @@ func (d *DB) recover(state *manifest.State) (err error) {
 	return r.publish()
 }
 
-// insert adds a batch to the newest memtable, and to new ones when it is full. A batch may thus end
-// up in several tables. This is never visible, even after a crash, because one edit adds all tables
-// of a recovery.
+// insert adds a batch to the newest memtable, and to new ones as they fill. A batch may thus end up
+// in several tables. This is never visible, even after a crash, because one edit adds all tables of
+// a recovery.
 func (r *recovery) insert(payload []byte) error { return addBatch(payload, r.db.secret, r.room) }
 
 // room returns the newest memtable with n bytes reserved.

@@ -13,10 +13,10 @@ import (
 )
 
 // goleveldb's trees have as many levels as its options and the data require. Open fits such a
-// tree into the levels of sift and LevelDB. A table's level only says what is newer, so
-// levels can simply be renumbered. Only if more levels have tables than there are numbers are
-// the two adjacent ones with the fewest bytes, usually the uppermost, merged into one. The
-// one MANIFEST that Open writes puts all of this into effect. A read-only database writes
+// tree into the seven levels of sift and LevelDB. Levels only order entries by age, so they
+// can be renumbered. Only if more than six levels below level 0 have tables, the two adjacent
+// ones with the fewest bytes, usually the uppermost, are merged into one. The new MANIFEST
+// that Open writes makes all of this take effect at once. A read-only database writes
 // nothing, and searches the tables of excess levels like those of level 0; see
 // manifest.State.
 
@@ -55,8 +55,8 @@ func (r *recovery) fitLevels(deep []manifest.DeepLevel) (*manifest.Version, erro
 	return (*manifest.Version)(nil).Apply(edit)
 }
 
-// smallestPair returns the first of the two adjacent levels with the fewest bytes in total
-// and no unreadable table.
+// smallestPair returns the index of the upper of the two adjacent levels that have the fewest
+// bytes in total and no unreadable table.
 func smallestPair(levels []manifest.DeepLevel) (int, error) {
 	best, size := -1, uint64(0)
 	var errs error

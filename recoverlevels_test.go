@@ -16,9 +16,9 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// deepDatabase makes a database with a table in each of the levels, which fall: the
-// first is the oldest table. Each table sets or deletes half of the keys, so that what
-// is there depends on all of them. It returns that.
+// deepDatabase creates a database with a table in each of the levels, oldest table
+// first; levels must not ascend. Each table sets or deletes half of the keys, so the
+// contents, which it returns, depend on all of them.
 func deepDatabase(t *testing.T, fs vfs.FS, levels []int) map[string]string {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(uint64(len(levels)), 3))
@@ -68,8 +68,7 @@ func deepDatabase(t *testing.T, fs vfs.FS, levels []int) map[string]string {
 	return want
 }
 
-// wantContents compares a database with what it should hold, by scans both ways and by
-// lookups.
+// wantContents compares a database with what it should hold, by a scan and by lookups.
 func wantContents(t *testing.T, what string, db *DB, want map[string]string) {
 	t.Helper()
 	got := map[string]string{}
@@ -102,9 +101,9 @@ func wantContents(t *testing.T, what string, db *DB, want map[string]string) {
 	}
 }
 
-// TestDeepLevels guards that a database with tables below the levels that LevelDB has,
-// as goleveldb makes them, is read, and that after an Open for writing there are none
-// any more, whenever the power goes meanwhile. It was refused.
+// TestDeepLevels checks that a database with tables in levels deeper than LevelDB's, as
+// goleveldb creates them, can be read, and that an Open for writing reduces the levels,
+// whenever the power is cut meanwhile.
 func TestDeepLevels(t *testing.T) {
 	for _, levels := range [][]int{
 		{7}, {9, 3, 0}, {8, 6, 5, 4, 3, 2, 0, 0}, {7, 6, 5, 4, 3, 2, 1, 0}, {13, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0},
@@ -184,8 +183,8 @@ func TestDeepLevels(t *testing.T) {
 	}
 }
 
-// TestDeepDamaged opens deep levels of which two cannot be read: others are merged, and
-// if there are none, the error says why.
+// TestDeepDamaged opens a deep tree with unreadable tables: other levels are merged,
+// and if there are none, the error says why.
 func TestDeepDamaged(t *testing.T) {
 	for _, c := range []struct {
 		damaged []int // indices of tables, oldest first

@@ -17,13 +17,13 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// RepairReport says what Repair found.
+// RepairReport summarizes what Repair found.
 type RepairReport struct {
 	// Tables and Logs count the files that were read, fully or in part.
 	Tables, Logs int
-	// FromManifest is true if the MANIFEST was intact and said what to read. Otherwise
-	// all tables and logs were read, including obsolete ones that had not been removed,
-	// so keys whose tombstones had been compacted away may reappear.
+	// FromManifest is true if the MANIFEST was intact and determined which files to read.
+	// Otherwise all tables and logs were read, including obsolete ones that had not been
+	// removed, so keys whose tombstones had been compacted away may reappear.
 	FromManifest bool
 	// Entries is the number of keys that the repaired database holds.
 	Entries uint64
@@ -35,10 +35,10 @@ type RepairReport struct {
 // tables and a new MANIFEST, and moves the files that it read to the directory "lost"
 // below dir, so nothing is destroyed. dir needs space for both, and for the old files
 // once more if the file system has no hard links. A crash at any moment leaves a database
-// that is repaired or can be, with each old file in dir or in lost. o is as for Open, and
-// so are ErrLocked and ErrNotExist; ReadOnly gives ErrReadOnly. After any other error
-// there is no repaired database, or the disk failed while it was put in place; all old
-// files are where they were, and Repair can be called again.
+// that is repaired or can be, with each old file in dir or in lost. o is as for Open.
+// Repair returns ErrReadOnly if o.ReadOnly is set, and ErrLocked and ErrNotExist like
+// Open. After any other error there is no repaired database, or the disk failed while it
+// was put in place; all old files are still in dir, and Repair can be called again.
 func Repair(dir string, o *Options) (report RepairReport, err error) {
 	opts, err := o.resolve()
 	if err != nil {
@@ -72,7 +72,7 @@ func Repair(dir string, o *Options) (report RepairReport, err error) {
 type repairer struct {
 	db      *DB
 	report  *RepairReport
-	old     []string // base names of the files that a repaired database replaces
+	old     []string // base names of the files that the repaired database replaces
 	tables  []string // base names of the tables to read
 	logs    []string
 	inputs  []base.Iterator
@@ -213,7 +213,7 @@ type closerFunc func() error
 
 func (f closerFunc) Close() error { return f() }
 
-// level returns the level whose target size fits the data: everything goes there.
+// level returns the level for all of the data: the first whose target size it fits.
 func (r *repairer) level() int {
 	level, capacity := 1, r.db.opts.LevelBaseBytes
 	for level < manifest.NumLevels-1 && r.bytes > capacity {
@@ -253,7 +253,7 @@ func (r *repairer) takeBatch(path string, payload []byte, offset int64) {
 	}
 }
 
-// room returns the growing memtable with n bytes reserved.
+// room returns the newest memtable with n bytes reserved.
 func (r *repairer) room(n int) (*memtable.Memtable, error) {
 	if r.growing != nil && r.growing.Reserve(n) {
 		return r.growing, nil

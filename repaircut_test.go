@@ -21,7 +21,8 @@ func noLinks(fs vfs.FS) vfs.FS {
 	return faulty
 }
 
-// oldFiles returns what Repair must not destroy: by name, all but CURRENT and LOCK.
+// oldFiles returns the files that Repair must not destroy, by name: all but CURRENT and
+// LOCK.
 func oldFiles(t *testing.T, fs vfs.FS) map[string]string {
 	t.Helper()
 	names, err := fs.List("db")
@@ -39,8 +40,8 @@ func oldFiles(t *testing.T, fs vfs.FS) map[string]string {
 	return files
 }
 
-// missingFiles returns the names of files that are neither in the database's directory
-// nor in lost, with the bytes that they had.
+// missingFiles returns the names of files that are not, with the contents they had, in
+// the database's directory or in lost.
 func missingFiles(t *testing.T, fs vfs.FS, want map[string]string) (missing []string) {
 	t.Helper()
 	var places []string
@@ -61,10 +62,10 @@ func missingFiles(t *testing.T, fs vfs.FS, want map[string]string) (missing []st
 	return missing
 }
 
-// TestRepairCuts guards that Repair destroys nothing, whenever the power goes: each old
-// file is in the directory or in lost, still so after the Open or the second Repair that
-// follows, and what can be read is there. CURRENT was switched before the old files were
-// moved: an Open after a crash in between removed them.
+// TestRepairCuts checks that Repair destroys nothing, whenever the power is cut: each
+// old file is in the directory or in lost, even after the Open or second Repair that
+// follows, and everything readable is recovered. If CURRENT were switched before the old
+// files are linked, an Open after a crash in between would remove them.
 func TestRepairCuts(t *testing.T) {
 	const n = 150
 	for _, links := range []bool{true, false} {
@@ -72,8 +73,7 @@ func TestRepairCuts(t *testing.T) {
 		db := mustOpen(t, "db", uncached(mem))
 		loadKeys(t, db, n)
 		mustClose(t, db)
-		// A block that no reader can make anything of, which only lost has from now
-		// on, and a MANIFEST that names nothing.
+		// An unreadable block, which will be only in lost, and an unreadable MANIFEST.
 		editFile(t, mem, manifest.KindTable, func(b []byte) []byte { b[5] ^= 1; return b })
 		editFile(t, mem, manifest.KindManifest, func(b []byte) []byte { b[9] ^= 1; return b })
 		old := oldFiles(t, mem)
@@ -127,7 +127,7 @@ func TestRepairCuts(t *testing.T) {
 	}
 }
 
-// TestRepairClosesFirst guards that Repair neither renames nor removes a file that it
+// TestRepairClosesFirst checks that Repair neither renames nor removes a file that it
 // holds open, which Windows refuses.
 func TestRepairClosesFirst(t *testing.T) {
 	mem := crashedDisk(t, vfstest.NewMem())
@@ -144,13 +144,13 @@ func TestRepairClosesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(faulty.Failed()) > 0 {
-		t.Errorf("while they are open: %v", faulty.Failed())
+		t.Errorf("on open files: %v", faulty.Failed())
 	}
 	names, err := mem.List("db")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(names) > 7 { // CURRENT, LOCK, lost, a MANIFEST, a log and the tables
+	if len(names) > 7 { // more than CURRENT, LOCK, lost, a MANIFEST, a log and the tables
 		t.Errorf("old files stay: %v", names)
 	}
 }

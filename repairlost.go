@@ -11,9 +11,10 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// lostDir is where Repair moves the files that it has read. They durably get a second name
-// there before CURRENT names the repaired database, and lose the first one afterwards: until
-// then the old database needs it, and from then on the next Open removes it as an orphan.
+// lostDir is where Repair moves the files that it has read. It links them there, durably,
+// before CURRENT names the repaired database, and removes the old names afterwards: until
+// then the old database needs them, and from then on the next Open would remove them as
+// orphans.
 const lostDir = "lost"
 
 // keepOld links the files that the repaired database replaces into lost.
@@ -41,7 +42,7 @@ func (r *repairer) keepOld() error {
 	return errors.Join(d.fs.SyncDir(lost), d.fs.SyncDir(d.dir))
 }
 
-// removeOld removes their first names. If that fails, the next Open does it.
+// removeOld removes the old names. If that fails, the next Open does it.
 func (r *repairer) removeOld() {
 	for _, name := range r.old {
 		r.db.removeObsolete(filepath.Join(r.db.dir, name))

@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// keysOf returns the keys that an iterator comes to, one after another.
+// keysOf returns the keys that Next moves to, one after another.
 func keysOf(t *testing.T, it *sift.Iter) (keys string) {
 	t.Helper()
 	for it.Next() {
@@ -38,8 +38,8 @@ func putKeys(t *testing.T, db *sift.DB, keys ...string) {
 	}
 }
 
-// TestReset: an iterator that was reset is as a new one, over nothing or not before and
-// afterwards, whatever has become of tables and memtables meanwhile.
+// TestReset: an iterator that was reset is like a new one, whether its ranges were empty
+// before or afterwards, and whatever happened to tables and memtables meanwhile.
 func TestReset(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{Prefix: sift.FixedPrefix(1)})
 	defer mustClose(t, db)
@@ -84,7 +84,7 @@ func TestReset(t *testing.T) {
 	putKeys(t, db, string(long))
 	check(&sift.IterOptions{LowerBound: []byte("d"), UpperBound: append(long, 0)}, string(long)+" ")
 
-	// From the current key on, in either direction, and out of a table and a memtable.
+	// From the current key, in either direction, in a table and in a memtable.
 	for range 2 {
 		check(nil, "a1 a2 b1 c1 "+string(long)+" ")
 		it.SeekGE([]byte("b"))
@@ -92,7 +92,7 @@ func TestReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := keysOf(t, it); got != "b1 c1 "+string(long)+" " {
-			t.Errorf("from b1 on: %q", got)
+			t.Errorf("from b1: %q", got)
 		}
 		it.Last()
 		it.Prev()
@@ -112,8 +112,8 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestResetHoldsNoTables: an iterator that was reset after a compaction no longer keeps
-// the tables from before it.
+// TestResetHoldsNoTables: an iterator that is reset after a compaction no longer keeps
+// older tables.
 func TestResetHoldsNoTables(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	defer mustClose(t, db)
@@ -135,7 +135,7 @@ func TestResetHoldsNoTables(t *testing.T) {
 		t.Errorf("before Reset: %q", got)
 	}
 	if !exists(first) {
-		t.Error("a table is gone that an iterator reads")
+		t.Error("a table that an iterator reads was removed")
 	}
 	if err := it.Reset(nil); err != nil {
 		t.Fatal(err)
@@ -151,8 +151,8 @@ func TestResetHoldsNoTables(t *testing.T) {
 	}
 }
 
-// TestResetOfViews: Reset stays with the snapshot or the transaction that the iterator is
-// from, and fails when that has ended.
+// TestResetOfViews: Reset uses the snapshot or transaction that the iterator is from, and
+// fails when that has ended.
 func TestResetOfViews(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), nil)
 	putKeys(t, db, "a")
@@ -196,14 +196,14 @@ func TestResetOfViews(t *testing.T) {
 	if err := in.Reset(&sift.IterOptions{Prefix: []byte("b")}); err != nil || in.First() {
 		t.Errorf("of a transaction: at %q, %v", in.Key(), err)
 	}
-	// Of what it has passed over before Reset is one key that has been deleted since.
+	// Before Reset, the iterator passed over a key that has been deleted since.
 	if err := tx.Commit(); !errors.Is(err, sift.ErrConflict) {
 		t.Errorf("Commit: %v", err)
 	}
 	s.Close()
 	for i, it := range []*sift.Iter{of, none, in} {
 		if err := it.Reset(nil); !errors.Is(err, sift.ErrClosed) || it.First() || !errors.Is(it.Err(), sift.ErrClosed) {
-			t.Errorf("iterator %d, of something closed: %v, at %q, %v", i, err, it.Key(), it.Err())
+			t.Errorf("iterator %d, of a closed view: %v, at %q, %v", i, err, it.Key(), it.Err())
 		}
 		it.Close()
 	}
@@ -215,7 +215,7 @@ func TestResetOfViews(t *testing.T) {
 	open.Close()
 }
 
-// TestResetAllocates guards that a loop of Reset over absent prefixes allocates nothing.
+// TestResetAllocates checks that a loop of Reset over absent prefixes allocates nothing.
 func TestResetAllocates(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{Prefix: sift.FixedPrefix(4)})
 	defer mustClose(t, db)

@@ -40,9 +40,9 @@ func TestWorthLogging(t *testing.T) {
 	}
 }
 
-// A flush, or a compaction, that fails and fails again is logged now and then. When the
-// fault is gone the next Flush, or write, has it tried.
-func TestFailuresAreLoggedNowAndThen(t *testing.T) {
+// A flush or compaction that keeps failing is logged from time to time. When the fault
+// is gone, the next Flush or write makes it retry.
+func TestRepeatedFailures(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		auto bool // compactions
@@ -114,9 +114,9 @@ func TestFailuresAreLoggedNowAndThen(t *testing.T) {
 	}
 }
 
-// However long the pause after a failure has become, who meets the failure, a job and
-// Close end it.
-func TestRetryIsAskedFor(t *testing.T) {
+// However long the pause after a failure has become, a caller that gets its error, a
+// job and Close end it.
+func TestRetryPauseEnds(t *testing.T) {
 	for what, end := range map[string]func(db *DB){
 		"a write": func(db *DB) {
 			db.bg.mu.Lock()

@@ -16,8 +16,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// inChild reports whether this is a process that runs only the test. Otherwise it runs the test
-// in one.
+// inChild reports whether this process runs only the test. If not, it runs the test in such a
+// process.
 func inChild(t *testing.T) bool {
 	const env = "SIFT_TEST_MEMORY"
 	if os.Getenv(env) != "" {
@@ -53,12 +53,11 @@ func anonymous(t *testing.T) uint64 {
 	return 0
 }
 
-// TestMemoryMetrics: what Metrics says that a database holds is what the process has, within
-// a tenth, in a process that does nothing else, has filled its cache and a memtable, and has
-// compacted before.
+// TestMemoryMetrics: Metrics.Memory is within a tenth of the process's memory, in a process
+// that does nothing else, has filled its cache and a memtable, and has compacted before.
 func TestMemoryMetrics(t *testing.T) {
 	if testing.Short() {
-		t.Skip("the race detector, which the short tests run under, takes memory of its own")
+		t.Skip("the race detector, which the short tests run under, needs memory, too")
 	}
 	if !inChild(t) {
 		return
@@ -68,14 +67,14 @@ func TestMemoryMetrics(t *testing.T) {
 	before := anonymous(t)
 	check := func(when string, db *sift.DB) {
 		t.Helper()
-		for range 3 { // pools give up their memory in the second
+		for range 3 { // pools release their memory in the second
 			debug.FreeOSMemory()
 		}
 		has := anonymous(t) - before
 		m := db.Metrics().Memory
-		t.Logf("%s: the process has %.1f MiB more than at first, Metrics says %.1f: %+v", when, float64(has)/(1<<20), float64(m.Total())/(1<<20), m)
+		t.Logf("%s: the process has %.1f MiB more than at first, by Metrics %.1f: %+v", when, float64(has)/(1<<20), float64(m.Total())/(1<<20), m)
 		if total := m.Total(); total < has-has/10 || total > has+has/10 {
-			t.Errorf("%s: %d bytes, and Metrics says %d", when, has, total)
+			t.Errorf("%s: %d bytes, by Metrics %d", when, has, total)
 		}
 	}
 	o := &sift.Options{CacheBytes: 48 << 20, MemtableBytes: 8 << 20}
@@ -110,11 +109,11 @@ func TestMemoryMetrics(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestLargeValuesMemory: what large values take on their way to the disk goes back to the
-// system soon after they are there.
+// TestLargeValuesMemory: memory for large values is returned to the system soon after they
+// are flushed.
 func TestLargeValuesMemory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("the race detector, which the short tests run under, takes memory of its own")
+		t.Skip("the race detector, which the short tests run under, needs memory, too")
 	}
 	if !inChild(t) {
 		return
@@ -144,7 +143,7 @@ func TestLargeValuesMemory(t *testing.T) {
 	}
 	const most = 160 << 20
 	has := uint64(math.MaxUint64)
-	for range 600 { // compactions may be going on, and leave garbage of their own
+	for range 600 { // running compactions may leave garbage, too
 		if has = max(anonymous(t), before) - before; has <= most {
 			break
 		}

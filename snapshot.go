@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// Snapshot is a view of the database as of the moment it was made. Making one copies
-// nothing; while it is open, compactions keep what it sees. It is not stored: it ends with
-// Close, or with the DB. It is safe for concurrent use. Close it when it is no longer
-// needed.
+// Snapshot is a read-only view of the database at the moment of its creation. Creating one copies
+// nothing; while it is open, compactions keep what it sees. It is not stored: it ends with Close,
+// or with the DB. It is safe for concurrent use. Close it when it is no longer needed.
 type Snapshot struct {
 	db     *DB
 	seq    uint64
@@ -80,11 +79,11 @@ func (s *Snapshot) Close() error {
 	return nil
 }
 
-// snapshotList holds the sequence numbers of the open snapshots, those of the open
-// transactions among them.
+// snapshotList holds the sequence numbers of the open snapshots, including those of open
+// transactions.
 type snapshotList struct {
 	mu             sync.Mutex // held while DeleteRange drops tables
-	seqs           []uint64   // ascending; one entry a snapshot
+	seqs           []uint64   // ascending; one entry per snapshot
 	oldest, newest *Tx        // the transactions that have not expired
 	txs            int
 }
@@ -98,7 +97,7 @@ func (l *snapshotList) add(visible *atomic.Uint64) uint64 {
 
 func (l *snapshotList) append(visible *atomic.Uint64) uint64 {
 	seq := visible.Load()
-	l.seqs = append(l.seqs, seq) // visible never falls
+	l.seqs = append(l.seqs, seq) // visible never decreases
 	return seq
 }
 
@@ -117,7 +116,7 @@ func (l *snapshotList) drop(seq uint64) bool {
 	return ok && i == 0 && (len(l.seqs) == 0 || l.seqs[0] != seq)
 }
 
-// begin registers a transaction, which reads what is visible now.
+// begin registers a transaction, which reads at the sequence number visible now.
 func (l *snapshotList) begin(t *Tx, visible *atomic.Uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,9 +173,8 @@ func (l *snapshotList) unlink(t *Tx) bool {
 	return l.drop(t.seq)
 }
 
-// expire ends the transactions that have lived too long. What they read is no longer
-// kept by boundaries that are taken afterwards; they see that they have expired after
-// each read. REQUIRES: mu.
+// expire ends the transactions that have lived too long. Boundaries taken afterwards no longer
+// protect what they read; they check after each read whether they have expired. REQUIRES: mu.
 func (l *snapshotList) expire(now time.Time) {
 	for t := l.oldest; t != nil && t.tooOld(now); t = l.oldest {
 		t.expired.Store(true)
@@ -184,9 +182,8 @@ func (l *snapshotList) expire(now time.Time) {
 	}
 }
 
-// boundaries returns the sequence numbers, ascending and each once, at which a
-// reader may be looking: those of the snapshots, and the one visible now. A
-// snapshot that is made later looks at the latter or higher.
+// boundaries returns the sequence numbers at which a reader may read, ascending and each once:
+// those of the snapshots, and the one visible now. Later snapshots read at that one or higher.
 func (l *snapshotList) boundaries(visible *atomic.Uint64) []uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

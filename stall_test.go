@@ -32,7 +32,7 @@ func within(t *testing.T, limit time.Duration, what string, fn func()) {
 }
 
 // TestCompactUnderLoad guards against a lost wakeup: writers that wait for level 0 to
-// shrink must hear of every version, a manual compaction's too.
+// shrink must be woken for every version, including that of a manual compaction.
 func TestCompactUnderLoad(t *testing.T) {
 	db, err := sift.Open(t.TempDir(), &sift.Options{L0Tables: 1, MemtableBytes: 64 << 10})
 	if err != nil {

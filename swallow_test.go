@@ -14,13 +14,12 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// A disk that fails once, at one operation after another of a call that one
-// goroutine makes: the call says so, whichever it is, but for the operations that
-// are named here.
+// The disk fails at one operation of a call, for each operation in turn: the call
+// returns the error, except for the operations listed here.
 func TestNoErrorIsSwallowed(t *testing.T) {
-	// Lookups tell of a table that cannot be opened, and Open goes on without it.
+	// Open ignores tables that cannot be opened; lookups report them.
 	tables := map[string]int{"size .ldb": anyNumber, "open .ldb": anyNumber, "read .ldb": anyNumber}
-	// Files that nothing names are removed by the next Open if not by this one.
+	// Orphans that cannot be removed are removed by the next Open.
 	old := func(names ...string) map[string]int {
 		m := map[string]int{"list db": 1}
 		for _, name := range names {
@@ -28,7 +27,7 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 		}
 		return m
 	}
-	// What was only read, or written and synced, may be closed anyhow.
+	// Errors of closing do not matter for files that were only read, or synced before.
 	rewritten := map[string]int{"close .ldb": anyNumber, "remove .ldb": anyNumber}
 	read := map[string]int{"close .ldb": anyNumber, "unlock LOCK": 1}
 	unopened := map[string]int{"close .ldb": anyNumber}
@@ -44,7 +43,7 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 		o      func(o *Options)
 		call   func(db *DB, o *Options) error
 		least  int            // operations that the call makes
-		silent map[string]int // how many operations of a kind and name may fail unheard
+		silent map[string]int // how many operations of a kind and name may fail without an error
 	}{
 		{name: "Open of nothing", before: emptyDisk, call: openAndLeave, least: 40, silent: old("MANIFEST-")},
 		{name: "Open", before: closedDisk, call: openAndLeave, least: 40, silent: more(tables, old("MANIFEST-", ".log"))},
@@ -55,12 +54,12 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 		{name: "Flush", before: closedDisk, open: true, call: putAndFlush, least: 20, silent: more(old(".log"), map[string]int{"close .log": 1})},
 		{name: "Close", before: closedDisk, open: true, call: putAndClose, least: 20, silent: more(old(".log"), map[string]int{"close .log": 1})},
 		{name: "Compact", before: closedDisk, open: true, o: otherFilter, call: compactAll, least: 10, silent: rewritten},
-		{name: "Compact of what is compacted", before: compactedDisk, open: true, o: otherFilter, call: compactAll, least: 10, silent: rewritten},
+		{name: "Compact when compacted", before: compactedDisk, open: true, o: otherFilter, call: compactAll, least: 10, silent: rewritten},
 		{name: "BuildFilters", before: closedDisk, open: true, o: otherFilter, call: buildFilters, least: 10, silent: rewritten},
 		{name: "Checkpoint", before: closedDisk, open: true, o: keyed, call: checkpoint, least: 20},
 		{name: "Check", before: closedDisk, call: checkAll, least: 200, silent: read},
 		{name: "Check after a crash", before: crashedDisk, call: checkAll, least: 200, silent: read},
-		{name: "Check of what does not open", before: damagedDisk, call: checkDamaged, least: 10, silent: unopened},
+		{name: "Check of a damaged database", before: damagedDisk, call: checkDamaged, least: 10, silent: unopened},
 		{name: "Repair", before: closedDisk, call: repairAll, least: 50, silent: repaired},
 		{name: "Repair after a crash", before: crashedDisk, o: keyed, call: repairAll, least: 50, silent: repaired},
 		{name: "a scan", before: closedDisk, open: true, call: scanAll, least: 2},
@@ -121,7 +120,7 @@ func TestNoErrorIsSwallowed(t *testing.T) {
 				}
 			}
 			if !maps.Equal(silent, c.silent) {
-				t.Errorf("unheard are %v, want %v", silent, c.silent)
+				t.Errorf("failed without an error: %v, want %v", silent, c.silent)
 			}
 		})
 	}
@@ -160,7 +159,7 @@ func checkAll(_ *DB, o *Options) error {
 	return errors.Join(err, errors.Join(faults...))
 }
 
-// checkDamaged tells only of the disk.
+// checkDamaged returns only the disk's errors.
 func checkDamaged(_ *DB, o *Options) error {
 	var eio []error
 	_, err := Check(context.Background(), "db", o, func(fault error) {
@@ -206,7 +205,7 @@ func closedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	return mem
 }
 
-// keyedDisk has one with keyed filters.
+// keyedDisk has a database with keyed filters.
 func keyedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	db := mustOpen(t, "db", keyedOptions(mem))
 	loadKeys(t, db, swallowKeys)
@@ -214,7 +213,7 @@ func keyedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	return mem
 }
 
-// compactedDisk has one whose tables are all in one level.
+// compactedDisk has a database whose tables are all in one level.
 func compactedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, swallowKeys)
@@ -225,7 +224,7 @@ func compactedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	return mem
 }
 
-// damagedDisk has one whose MANIFEST is damaged at its beginning.
+// damagedDisk has a database whose MANIFEST is damaged at its beginning.
 func damagedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	closedDisk(t, mem)
 	names, err := mem.List("db")
@@ -242,7 +241,7 @@ func damagedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	return mem
 }
 
-// crashedDisk has one whose log holds what no table does.
+// crashedDisk has a database whose log has entries that are in no table.
 func crashedDisk(t *testing.T, mem *vfstest.Mem) *vfstest.Mem {
 	db := mustOpen(t, "db", uncached(mem))
 	loadKeys(t, db, swallowKeys)

@@ -20,7 +20,7 @@ import (
 )
 
 // table is an SSTable: the Handle of a manifest.TableMeta. It is opened when it is first
-// needed, or earlier by the loader. A table that cannot be read stays in its place: reads
+// needed, or earlier by the loader. A table that cannot be read stays in the version: reads
 // that need it fail, and the rest of the database remains usable. Damage is final; after any
 // other error, such as too many open files, the next read that needs the table retries.
 type table struct {
@@ -36,9 +36,9 @@ type table struct {
 
 	prefixes bool // its filter holds the prefixes of the database's Prefixer; set before reader
 
-	// ingested is the sequence number of what Ingest has put into the table, which
-	// may be newer than the file's number says; 0 for other tables. Set before the table
-	// is in a version.
+	// ingested is the sequence number of the entries of a table written by Ingest, which may be
+	// newer than the file number suggests; 0 for other tables. Set before the table is in a
+	// version.
 	ingested uint64
 
 	traffic filtermem.Traffic
@@ -58,7 +58,7 @@ type tableOpener struct {
 	loaded func() // called when a table has been loaded
 }
 
-// place returns the table in a file, without opening it.
+// place returns the table in the file at path, without opening it.
 func (o *tableOpener) place(meta *manifest.TableMeta, path string) *table {
 	return &table{opener: o, meta: meta, path: path, file: o.files.Add(path, int64(meta.Size))}
 }
@@ -125,7 +125,7 @@ func (t *table) openReader() (*sstable.Reader, error) {
 
 		FilterPool: o.filters,
 		IndexPool:  o.indexes,
-		// Under a budget the filter memory manager decides what to load.
+		// With Options.FilterMemory, the filter memory manager decides what to load.
 		MaxFilterUnits: o.maxFilterUnits(),
 	})
 	if err != nil {
@@ -145,8 +145,8 @@ func (t *table) lastErr() error {
 	return t.err
 }
 
-// maxFilterUnits is for sstable.ReaderOptions: all units that there is room for, or none
-// initially.
+// maxFilterUnits is sstable.ReaderOptions.MaxFilterUnits: as many units as fit, or none if the
+// filter memory manager loads them.
 func (o *tableOpener) maxFilterUnits() int {
 	if o.opts.FilterMemory != 0 {
 		return -1
@@ -193,8 +193,8 @@ func setOf(names []string) map[string]bool {
 	return set
 }
 
-// checkRange compares the table's first and last key with those in the MANIFEST: a table under
-// another's name must not be read in its place.
+// checkRange compares the table's first and last key with those in the MANIFEST, so that no
+// table is read in place of another whose name it has.
 func (t *table) checkRange(r *sstable.Reader) error {
 	meta := t.meta
 	if p := r.Properties(); p != nil && p.FileNumber != 0 && p.FileNumber != meta.Num {
@@ -311,8 +311,8 @@ func (t *table) filterPolicy() string {
 	return "unknown"
 }
 
-// settled reports whether the table is known to hold one version of each key
-// and no deletion. REQUIRES: it is open.
+// settled reports whether the table is known to hold one entry per key and no tombstones.
+// REQUIRES: it is open.
 func (t *table) settled() bool {
 	p := t.reader.Load().Properties()
 	return p != nil && len(p.Smallest) > 0 && p.NumDeletions == 0 && p.NumKeys == p.NumEntries

@@ -16,7 +16,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// manyTables makes a database in dir whose keys, key00000 and so on, lie in many tables of
+// manyTables creates a database in dir whose keys, key00000 and so on, are in many tables of
 // one level >= 1.
 func manyTables(t *testing.T, dir string, fsys vfs.FS, keys int) {
 	t.Helper()
@@ -32,8 +32,8 @@ func manyTables(t *testing.T, dir string, fsys vfs.FS, keys int) {
 	mustClose(t, db)
 }
 
-// TestTransientOpenError: a table that could not be opened for want of descriptors or for an
-// error of the disk is opened again when it is needed, by lookups, scans and compactions.
+// TestTransientOpenError: lookups, scans and compactions retry opening a table after a lack of
+// descriptors or an I/O error.
 func TestTransientOpenError(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.EIO} {
 		for _, kind := range []vfstest.OpKind{vfstest.OpOpen, vfstest.OpReadAt} {
@@ -50,7 +50,7 @@ func TestTransientOpenError(t *testing.T) {
 					t.Errorf("Compact: %v", err)
 				}
 				if err := db.Tables()[0].Err; !errors.Is(err, errno) {
-					t.Errorf("Tables tells of %v", err)
+					t.Errorf("Tables reports %v", err)
 				}
 				faulty.SetFaults()
 				for i := range 500 {
@@ -63,7 +63,7 @@ func TestTransientOpenError(t *testing.T) {
 				}
 				for _, m := range db.Tables() {
 					if m.Err != nil {
-						t.Errorf("Tables tells of %v after the error", m.Err)
+						t.Errorf("Tables reports %v after the error", m.Err)
 					}
 				}
 				mustClose(t, db)
@@ -75,9 +75,9 @@ func TestTransientOpenError(t *testing.T) {
 	}
 }
 
-// TestDamageIsNear: a damaged table is an error for keys and ranges that it holds, and for no
-// others: not for keys between it and its neighbors.
-func TestDamageIsNear(t *testing.T) {
+// TestDamageIsLocal: a damaged table causes errors only for keys and ranges within it, not for
+// keys between it and its neighbors.
+func TestDamageIsLocal(t *testing.T) {
 	mem := vfstest.NewMem()
 	manyTables(t, "db", mem, 500)
 	db := mustOpen(t, "db", uncached(mem))
@@ -138,7 +138,7 @@ func TestDamageIsNear(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestSettled: a table is settled if it has one version of each key and no deletion.
+// TestSettled: a table is settled if it has one entry per key and no tombstones.
 func TestSettled(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -168,8 +168,8 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// TestManifestTailIsReported: who opens or checks a database is told that the end of its
-// MANIFEST was left out.
+// TestManifestTailIsReported: Open and Check report that the torn end of the MANIFEST was
+// ignored.
 func TestManifestTailIsReported(t *testing.T) {
 	dir := t.TempDir()
 	manyTables(t, dir, nil, 10)
@@ -200,7 +200,7 @@ func TestManifestTailIsReported(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestWriteKeepsNoBatch: what a caller wrote is not kept in memory by the log's writer.
+// TestWriteKeepsNoBatch: the write path does not keep a caller's batch in memory.
 func TestWriteKeepsNoBatch(t *testing.T) {
 	db := mustOpen(t, "db", &Options{FS: vfstest.NewMem()})
 	var b Batch
@@ -216,9 +216,9 @@ func TestWriteKeepsNoBatch(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestPlanBesideKeeper: the race detector finds that what PlanFilters, Tables and Metrics look
-// at is guarded from the filter memory manager.
-func TestPlanBesideKeeper(t *testing.T) {
+// TestPlanBesideFilterManager lets the race detector check PlanFilters, Tables and Metrics
+// beside the filter memory manager.
+func TestPlanBesideFilterManager(t *testing.T) {
 	mem := vfstest.NewMem()
 	manyTables(t, "db", mem, 500)
 	db := mustOpen(t, "db", &Options{FS: mem, FilterMemory: 1 << 10})

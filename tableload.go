@@ -9,7 +9,7 @@ import (
 )
 
 // tableLoader loads the tables that Open found, in the background. A read that needs a table
-// earlier loads it without waiting for the others.
+// earlier loads it itself.
 type tableLoader struct {
 	stop, done chan struct{}
 }
@@ -35,11 +35,11 @@ func (d *DB) startLoader() {
 	d.filterManager.Rebalance(math.MaxInt64)
 }
 
-// end records that loading has ended. Compactions that depend on the tables' properties are
-// then chosen again.
+// end records that loading has ended, and wakes the compacting goroutine, whose choice
+// depends on the tables' properties.
 func (l *tableLoader) end(d *DB) { d.bg.change(func() { close(l.done) }) }
 
-// ended reports whether everything that can be loaded has been.
+// ended reports whether loading has ended.
 func (l *tableLoader) ended() bool {
 	select {
 	case <-l.done:

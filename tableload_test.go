@@ -16,7 +16,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// reads counts what is read of tables.
+// reads counts the operations on tables.
 func reads(ops *atomic.Int64) vfstest.Fault {
 	return vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool {
 		if onTable(op) {
@@ -26,7 +26,7 @@ func reads(ops *atomic.Int64) vfstest.Fault {
 	}}
 }
 
-// TestOpenReadsNoTable: what Open does is the same for few tables and for many.
+// TestOpenReadsNoTable: Open does no operation on tables, however many there are.
 func TestOpenReadsNoTable(t *testing.T) {
 	for _, o := range []Options{{}, {ReadOnly: true}, {FilterMemory: 1 << 10}} {
 		faulty := vfstest.Inject(vfstest.NewMem())
@@ -48,8 +48,8 @@ func TestOpenReadsNoTable(t *testing.T) {
 	}
 }
 
-// TestLoadLate: everything that reads finds what is there with tables that nobody has
-// loaded before, each call on a database of its own, with and without errors of the disk.
+// TestLoadLate: everything that reads works with tables that have not been loaded, each
+// call on its own database, with and without I/O errors.
 func TestLoadLate(t *testing.T) {
 	const n = 300
 	key := func(i int) []byte { return fmt.Appendf(nil, "key%05d", i) }
@@ -95,7 +95,7 @@ func TestLoadLate(t *testing.T) {
 			}
 			return err
 		},
-		"ApproximateSize": func(db *DB) error { // an unknown table counts as a whole
+		"ApproximateSize": func(db *DB) error { // a table that cannot be loaded counts as a whole
 			size, err := db.ApproximateSize(key(n/2), key(n-1))
 			if err == nil && (size < 8<<10 || size > 60<<10) {
 				err = fmt.Errorf("%d bytes", size)
@@ -145,7 +145,7 @@ func TestLoadLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := setOf(names) // tables that are written later are loaded at once
+	there := setOf(names) // tables written later are loaded at once
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
 			for at := 0; ; at++ {
@@ -169,7 +169,7 @@ func TestLoadLate(t *testing.T) {
 				faulty.SetFaults()
 				if err != nil {
 					if err := call(db); err != nil {
-						t.Fatalf("once more after operation %d has failed: %v", at, err)
+						t.Fatalf("again, after operation %d has failed: %v", at, err)
 					}
 				}
 				mustClose(t, db)
@@ -213,9 +213,8 @@ func TestLoadOnce(t *testing.T) {
 	}
 }
 
-// TestHungLoad: while one table cannot be read, for as long as the disk likes, lookups in
-// others go on, and so do writes. Close waits for the loader, which loads no further
-// tables.
+// TestHungLoad: while the read of one table hangs, lookups in others and writes go on.
+// Close waits for the loader, which loads no further tables.
 func TestHungLoad(t *testing.T) {
 	faulty := vfstest.Inject(vfstest.NewMem())
 	manyTables(t, "db", faulty, 500)

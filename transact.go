@@ -11,8 +11,8 @@ import (
 
 const (
 	defaultTries = 100
-	// After firstRetries conflicts the next try comes after a random pause
-	// that grows to maxBackoff.
+	// After firstRetries conflicts, each try follows a random pause, whose bound grows to
+	// maxBackoff.
 	firstRetries = 4
 	minBackoff   = 50 * time.Microsecond
 	maxBackoff   = 10 * time.Millisecond

@@ -13,23 +13,24 @@ import (
 // Transactions are optimistic, after Kung and Robinson, On Optimistic Methods for
 // Concurrency Control (TODS 1981), with backward validation: a Tx reads a snapshot,
 // buffers its writes, and records the keys and ranges that it reads. Commit looks for
-// entries of these that are newer than the snapshot (txcheck.go), and the leader of the
-// commit group for those that were written after Commit looked (txrecent.go). If there are
-// none, the transaction is as if it had run at the moment of its commit. So transactions
-// are serializable, in the order of their sequence numbers.
+// entries in these that are newer than the snapshot (txcheck.go), and the leader of the
+// commit group for those written since (txrecent.go). If there are none, the transaction
+// could as well have run at the moment of its commit. So transactions are serializable, in
+// the order of their sequence numbers.
 //
 // The snapshot also preserves what the check needs: among the entries of a key that are
 // newer than it, compactions keep at least the newest, tombstones included.
 
-// Tx is a transaction. It reads the database as of the moment it began, with its own
-// writes on top, and Commit writes atomically. Transactions are serializable: those that
-// commit behave as if they had run one after another. Begin and Transact make them.
+// Tx is a transaction. It reads the database as it was when the transaction began, with
+// its own writes on top, and Commit applies the writes atomically. Transactions are
+// serializable: those that commit behave as if they had run one after another. Begin and
+// Transact create them.
 //
 // Commit fails with ErrConflict if another write has touched what the transaction has
-// read: keys, whether they were present or not, and ranges that its iterators have passed
-// over, including keys inserted into them. It may fail without such a write, rarely; it
-// never succeeds with one. Keys that were only written do not conflict, and a transaction
-// that writes nothing never does.
+// read: keys, present or absent, and ranges that its iterators have passed over, including
+// keys inserted into them. Rarely, it fails without such a write; it never succeeds with
+// one. Keys that were only written do not conflict, and a transaction that writes nothing
+// never does.
 //
 // A transaction that reads and writes more than Options.TxBytes, or lives longer than
 // Options.TxLifetime, fails with ErrTxLimit. After Commit or Discard every method returns
@@ -39,7 +40,7 @@ import (
 // until then compactions keep what it sees.
 type Tx struct {
 	db        *DB
-	seq       uint64 // what it reads
+	seq       uint64 // the sequence number at which it reads
 	firstFile uint64 // tables with entries after seq have at least this number
 	begun     time.Time
 	readOnly  bool
@@ -52,7 +53,7 @@ type Tx struct {
 	batch   Batch
 	own     ownWrites
 	reads   readSet
-	charged int // its part of Metrics' transaction memory, in bytes
+	charged int // its part of MemoryMetrics.Transactions, in bytes
 
 	older, newer *Tx // in snapshotList
 }
@@ -65,7 +66,8 @@ type TxOptions struct {
 	ReadOnly bool
 	// NoSync is WriteOptions.NoSync for the commit.
 	NoSync bool
-	// Tries is how often TransactWith runs its function at most. Default: 100.
+	// Tries is the maximum number of attempts of TransactWith. An attempt runs its function
+	// once, rarely twice. Default: 100.
 	Tries int
 }
 
@@ -75,8 +77,8 @@ const (
 )
 
 // Begin begins a transaction; o may be nil. On a database that was opened read-only it is
-// read-only. Begin returns ErrClosed after Close. Transact also commits the transaction,
-// and retries it after a conflict.
+// read-only. Begin returns ErrClosed after Close. Transact, in contrast, also commits the
+// transaction, and retries it after a conflict.
 func (d *DB) Begin(o *TxOptions) (*Tx, error) {
 	if d.closed.Load() {
 		return nil, ErrClosed
@@ -99,7 +101,7 @@ func (d *DB) Begin(o *TxOptions) (*Tx, error) {
 	return t, nil
 }
 
-// usable returns why no method may be used, or nil.
+// usable returns why methods fail now, or nil.
 func (t *Tx) usable() error {
 	switch {
 	case t.closed:
@@ -117,7 +119,7 @@ func (t *Tx) expiredErr() error {
 }
 
 // read is called after a read of the database, with its error: an expired transaction may
-// have read what others have written since it began.
+// have missed entries that compactions have dropped.
 func (t *Tx) read(err error) error {
 	if t.expired.Load() {
 		return t.expiredErr()
@@ -215,7 +217,7 @@ func (t *Tx) NewIter(o *IterOptions) (*Iter, error) {
 	return it, err
 }
 
-// Scan is DB.Scan on the transaction, as NewIter.
+// Scan is DB.Scan on the transaction, with an iterator from NewIter.
 func (t *Tx) Scan(o *IterOptions) iter.Seq2[Entry, error] {
 	return scan(func() (*Iter, error) { return t.NewIter(o) })
 }
@@ -256,7 +258,7 @@ func (t *Tx) noteKey(key []byte) error {
 }
 
 // charge accounts for the transaction's memory, and fails the transaction if it takes too
-// much. A transaction that has written nothing only drops its read set: it can still read,
+// much. A transaction that has written nothing only loses its read set: it can still read,
 // but no longer write.
 func (t *Tx) charge() error {
 	used := t.reads.bytes + cap(t.batch.data) + t.own.bytes
@@ -282,11 +284,10 @@ func (t *Tx) tooLarge() error {
 	return fmt.Errorf("%w: it takes more than Options.TxBytes, %d", ErrTxLimit, t.db.opts.TxBytes)
 }
 
-// Commit writes what the transaction has written, atomically, and ends the transaction,
-// whatever it returns. It returns ErrConflict, with nothing written, if others have
-// written what was read. Unless TxOptions.NoSync is set, the writes are durable when it
-// returns nil. After an error of the log, the next Open shows whether the writes are
-// there.
+// Commit applies the transaction's writes atomically, and ends the transaction in any
+// case. It returns ErrConflict, with nothing written, if others have written what was
+// read. Unless TxOptions.NoSync is set, the writes are durable when it returns nil. If the
+// log failed, the next Open shows whether the writes are there.
 func (t *Tx) Commit() error {
 	if t.closed {
 		return ErrClosed

@@ -81,17 +81,17 @@ func (x *txs) scan(tx *sift.Tx, lower, upper string) (keys []string) {
 	return keys
 }
 
-// ends wants a commit to succeed, or to fail with ErrConflict.
+// ends commits, and checks that this succeeds, or fails with ErrConflict.
 func (x *txs) ends(tx *sift.Tx, conflict bool) {
 	x.t.Helper()
 	err := tx.Commit()
 	if conflict && !errors.Is(err, sift.ErrConflict) || !conflict && err != nil {
-		x.t.Errorf("commit: %v; a conflict is wanted: %v", err, conflict)
+		x.t.Errorf("commit: %v; want a conflict: %v", err, conflict)
 	}
 }
 
-// The anomalies that snapshot isolation lets through, or would if it did not look at
-// what is written: each needs the check of what was read.
+// The anomalies of snapshot isolation, and those that it prevents only by checking
+// writes: each needs the check of reads.
 
 func TestTxLostUpdate(t *testing.T) {
 	x := newTxs(t, nil)
@@ -121,7 +121,7 @@ func TestTxWriteSkew(t *testing.T) {
 	x.ends(b, true)
 }
 
-// A write skew over a range, in which each inserts a key.
+// A write skew over a range, into which each transaction inserts a key.
 func TestTxPhantom(t *testing.T) {
 	x := newTxs(t, nil)
 	x.set("booking/09", "")
@@ -136,7 +136,7 @@ func TestTxPhantom(t *testing.T) {
 	x.ends(b, true)
 }
 
-// The same with a key that is not there.
+// The same with an absent key.
 func TestTxAbsentKey(t *testing.T) {
 	x := newTxs(t, nil)
 	a, b := x.begin(), x.begin()
@@ -226,7 +226,7 @@ func TestTxRanges(t *testing.T) {
 		{"forth and back", sift.IterOptions{}, func(it *sift.Iter) { it.SeekLT([]byte("c")); it.Next(); it.Prev() }, "c", true},
 		{"two places, the first", sift.IterOptions{}, func(it *sift.Iter) { it.First(); it.Last() }, "b", true},
 		{"two places, between", sift.IterOptions{}, func(it *sift.Iter) { it.First(); it.Last() }, "e", false},
-		{"made and never moved", sift.IterOptions{}, func(it *sift.Iter) {}, "b", false},
+		{"created and never moved", sift.IterOptions{}, func(it *sift.Iter) {}, "b", false},
 	} {
 		for _, open := range []bool{false, true} {
 			for _, where := range []string{"memtable", "tables", "both"} {
@@ -268,8 +268,8 @@ func TestTxRanges(t *testing.T) {
 	}
 }
 
-// A newer entry is found wherever it has got to since: full memtables, tables of any
-// level, also where it deletes and all else of the key is gone.
+// A newer entry is found wherever it is by then: full memtables, tables of any level,
+// even if it is a tombstone and the key has no other entry.
 func TestTxFindsNewerEntriesInTables(t *testing.T) {
 	for _, wait := range []string{"memtable", "flush", "compact"} {
 		for _, del := range []bool{false, true} {
@@ -306,7 +306,7 @@ func TestTxFindsNewerEntriesInTables(t *testing.T) {
 					}
 					switch wait {
 					case "flush":
-						for i := range 3 { // memtables come and go
+						for i := range 3 { // memtables are filled and flushed
 							x.set(fmt.Sprintf("other%d", i), strings.Repeat("x", 3000))
 						}
 						if err := x.db.Flush(); err != nil {
@@ -328,8 +328,8 @@ func TestTxFindsNewerEntriesInTables(t *testing.T) {
 }
 
 // Transactions against a map: reads of all kinds see the snapshot and their own writes,
-// iterators what was written before they were made, and nothing is written by those
-// that fail.
+// iterators see what was written before their creation, and discarded transactions
+// write nothing.
 func TestTxModel(t *testing.T) {
 	for name, o := range optionSets() {
 		t.Run(name, func(t *testing.T) {
@@ -444,7 +444,7 @@ func (x *txs) model(rng *rand.Rand, want map[string]string) {
 	}
 }
 
-// walk takes an iterator some steps from a random place.
+// walk moves an iterator some steps from a random position.
 func (x *txs) walk(rng *rand.Rand, it *sift.Iter, want map[string]string, from []byte) {
 	x.t.Helper()
 	keys := slices.Sorted(maps.Keys(want))
@@ -483,7 +483,7 @@ func (x *txs) walk(rng *rand.Rand, it *sift.Iter, want map[string]string, from [
 	}
 }
 
-// A loop may write what it moves over: it does not meet its own writes.
+// A loop may write to the range that it iterates over: it does not see its own writes.
 func TestTxWritesWhileIterating(t *testing.T) {
 	x := newTxs(t, nil)
 	fill(t, x.db, 100, "key%03d")
@@ -504,7 +504,7 @@ func TestTxWritesWhileIterating(t *testing.T) {
 		}
 	}
 	if n != 101 {
-		t.Errorf("the loop met %d keys", n)
+		t.Errorf("the loop saw %d keys", n)
 	}
 	if keys := x.scan(tx, "", "z"); len(keys) != 101 || keys[0] != "key+" {
 		t.Errorf("%d keys: %q", len(keys), keys)
@@ -532,7 +532,7 @@ func TestTxLimits(t *testing.T) {
 		t.Error("it was written")
 	}
 
-	// What only reads may go on, in bounded memory.
+	// A transaction that only reads may go on, in bounded memory.
 	tx = x.begin()
 	for i := range 5000 {
 		x.get(tx, fmt.Sprintf("key%d", i))
@@ -571,7 +571,7 @@ func TestTxLimits(t *testing.T) {
 	}
 }
 
-// A transaction that has lived too long fails, and does not keep what it saw.
+// A transaction that has lived too long fails, and no longer keeps what it saw.
 func TestTxLifetime(t *testing.T) {
 	x := newTxs(t, &sift.Options{TxLifetime: time.Nanosecond, DisableAutoCompaction: true}) // only the flush below ends it
 	x.set("a", "1")
@@ -602,7 +602,7 @@ func TestTxLifetime(t *testing.T) {
 	if err := tx.Put([]byte("a"), nil); !errors.Is(err, sift.ErrTxLimit) {
 		t.Errorf("Put: %v", err)
 	}
-	if !it.First() || string(it.Value()) != "1" { // it holds what it sees
+	if !it.First() || string(it.Value()) != "1" { // it holds the version that it reads
 		t.Errorf("iterator: %v, %q", it.Err(), it.Value())
 	}
 	mustClose(t, it)
@@ -661,7 +661,7 @@ func TestTxEnds(t *testing.T) {
 	}
 	x.set("a", "3")
 	if x.get(ro, "a") != "1" || len(x.scan(ro, "", "z")) != 1 || !errors.Is(ro.Put(nil, nil), sift.ErrReadOnly) || !errors.Is(ro.Delete(nil), sift.ErrReadOnly) {
-		t.Error("a read-only transaction is none")
+		t.Error("a read-only transaction is not read-only")
 	}
 	x.ends(ro, false)
 
@@ -699,7 +699,7 @@ func TestTransact(t *testing.T) {
 		t.Errorf("%d commits, %d conflicts", m.TxCommits, m.TxConflicts)
 	}
 
-	// Not for ever.
+	// Not forever.
 	tries = 0
 	always := func(tx *sift.Tx) error {
 		tries++
@@ -712,7 +712,7 @@ func TestTransact(t *testing.T) {
 		t.Errorf("%v after %d tries", err, tries)
 	}
 
-	// Not after a cancellation, and not longer than it takes.
+	// Not after ctx is canceled.
 	cancelled, cancel := context.WithCancel(ctx)
 	tries = 0
 	err = x.db.Transact(cancelled, func(tx *sift.Tx) error {
@@ -759,16 +759,15 @@ func TestTransact(t *testing.T) {
 		t.Error(err)
 	}
 	if ok, err := x.db.Has([]byte("c")); ok || err != nil {
-		t.Error("what failed was written")
+		t.Error("a failed transaction was written")
 	}
 	if m := x.db.Metrics(); m.Transactions != 0 || m.Snapshots != 0 || m.Memory.Transactions > 16<<10 {
 		t.Errorf("left: %d transactions, %d snapshots, %d bytes", m.Transactions, m.Snapshots, m.Memory.Transactions)
 	}
 }
 
-// Counters that many goroutines add to, with transactions and plain writes of other
-// keys in one queue, large batches among them: nothing is lost, and each comes to its
-// end.
+// Many goroutines add to counters in transactions, beside plain writes of other keys,
+// some in large batches: no update is lost, and all transactions commit.
 func TestTxCounters(t *testing.T) {
 	x := newTxs(t, &sift.Options{MemtableBytes: 64 << 10})
 	const workers, each = 8, 60
@@ -777,7 +776,7 @@ func TestTxCounters(t *testing.T) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(w), 1))
 			for i := range each {
-				if w == 0 { // writes that are no transactions
+				if w == 0 { // plain writes
 					var b sift.Batch
 					n := 1 + rng.IntN(3)
 					if i%20 == 19 {

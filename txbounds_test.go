@@ -7,8 +7,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// TestTxReadsTheNewest: what a transaction has read is no conflict, even if it was the last
-// write before it, and others write meanwhile.
+// TestTxReadsTheNewest: reading the last write before a transaction is no conflict, even if
+// others write meanwhile.
 func TestTxReadsTheNewest(t *testing.T) {
 	for _, flush := range []bool{false, true} {
 		x := newTxs(t, &sift.Options{DisableAutoCompaction: true})
@@ -27,9 +27,8 @@ func TestTxReadsTheNewest(t *testing.T) {
 	}
 }
 
-// TestTxRangesInTables: a newer entry of a range is found in a table whose last key is where
-// the range begins, and in one within a range that has no end; a table beside the range is no
-// conflict.
+// TestTxRangesInTables: a newer entry is found in a table whose last key is where the range
+// begins, and in one within an unbounded range; a table beside the range is no conflict.
 func TestTxRangesInTables(t *testing.T) {
 	for _, c := range []struct {
 		key      string
@@ -58,8 +57,8 @@ func TestTxRangesInTables(t *testing.T) {
 	}
 }
 
-// TestTxWalks: what an iterator has passed over is read, from the key that it was sought to, to
-// and fro, and what lies beyond is not.
+// TestTxWalks: the keys that an iterator has passed over since its seek, forward and backward,
+// are read, and no others.
 func TestTxWalks(t *testing.T) {
 	walks := map[string]func(it *sift.Iter){
 		"seek b":       func(it *sift.Iter) { it.SeekGE([]byte("b")) },

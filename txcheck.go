@@ -22,7 +22,7 @@ func (t *Tx) commit() error {
 	if t.reads.empty() {
 		return c.write(&t.batch, !t.noSync)
 	}
-	since := t.seq // nothing that was read has changed up to here
+	since := t.seq // up to here, nothing that was read has changed
 	for round := 0; ; round++ {
 		if now := t.db.visible.Load(); now > since {
 			if changed, err := t.changed(since); err != nil {
@@ -52,7 +52,7 @@ func (t *Tx) changed(since uint64) (bool, error) {
 		g.Exit()
 		return false, ErrClosed
 	}
-	// A reference, so that flushes and compactions do not wait for this.
+	// A reference keeps the tables, so that the epoch is not held during a long check.
 	s.version.Ref()
 	g.Exit()
 	defer d.releaseVersion(s.version)

@@ -20,11 +20,11 @@ import (
 // Each member runs on its caller's goroutine in a Tx of its own, a copy of the joint
 // transaction so far. One that fails, panics or takes long therefore leaves no trace, and
 // the others are committed without it: no call waits for another's function longer than
-// maxBackoff, or three times as long as the last commit took.
+// maxBackoff or, if that is longer, three times the last commit.
 
 // jointQueue queues calls of Transact whose transactions conflict.
 type jointQueue struct {
-	heat  atomic.Int32  // rises with conflicts of first tries, falls with their successes
+	heat  atomic.Int32  // rises with conflicts of first tries, falls with their success
 	calls atomic.Uint32 // first tries while it is hot
 
 	mu      sync.Mutex
@@ -36,9 +36,9 @@ type jointQueue struct {
 
 const (
 	maxHeat      = 64
-	hot          = 32 // from here on first tries join the queue
+	hot          = 32 // from this heat on, first tries join the queue
 	conflictHeat = 8
-	probeEvery   = 16 // except one in so many, to see whether there still are conflicts
+	probeEvery   = 16 // except one in this many, to see whether there still are conflicts
 
 	maxRiders     = 64
 	maxJointBytes = 64 << 10 // of a joint transaction's reads and writes, which each member copies
@@ -49,9 +49,9 @@ const (
 // does not change.
 type joint struct {
 	tx      *Tx       // what its members have read and written
-	sync    bool      // a member wants to be durable
+	sync    bool      // a member asked for a sync
 	riders  []*rider  // the calls that wait for the commit
-	writers int       // how many of them are members
+	writers int       // how many of them are members; the others only wait
 	turn    time.Time // when a call last got its turn
 	closed  bool      // it is being committed: no members are added
 }
@@ -77,8 +77,7 @@ func (q *jointQueue) tried(conflict bool) {
 	}
 }
 
-// transact runs fn in a joint transaction, or in one of its own if its turn does not come
-// soon.
+// transact runs fn in a joint transaction, or in its own if its turn does not come soon.
 func (q *jointQueue) transact(ctx context.Context, d *DB, o *TxOptions, fn func(tx *Tx) error) (again bool, err error) {
 	r := &rider{turn: make(chan *joint, 1), done: make(chan error, 1)}
 	j := q.wait(ctx, r)
@@ -161,8 +160,8 @@ func (q *jointQueue) wait(ctx context.Context, r *rider) *joint {
 	return nil
 }
 
-// leaveOut commits the joint transaction without the call whose turn it is, if that takes
-// too long.
+// leaveOut commits the joint transaction without the call whose turn it is, if that call
+// takes too long.
 func (q *jointQueue) leaveOut() {
 	q.mu.Lock()
 	j := q.joint
@@ -222,11 +221,11 @@ func (q *jointQueue) add(j *joint, r *rider, tx *Tx, written bool) bool {
 	return true
 }
 
-// advance gives the turn to the next in the queue, or commits j.
+// advance gives the turn to the next call in the queue, or commits j.
 func (q *jointQueue) advance(j *joint) {
 	q.mu.Lock()
 	for range gatherYields {
-		// The calls of the last joint transaction have just been woken, and may come again.
+		// The calls of the last joint transaction have just been woken, and may return.
 		if !j.sync || len(q.waiting) > 0 || len(j.riders) >= q.riders {
 			break
 		}
@@ -249,7 +248,7 @@ func (q *jointQueue) advance(j *joint) {
 	q.commit(j)
 }
 
-// next gives the turn to the next in the queue. REQUIRES: mu, and that there is one.
+// next gives the turn to the next call in the queue. REQUIRES: mu, and that there is one.
 func (q *jointQueue) next(j *joint) {
 	r := q.waiting[0]
 	q.waiting = slices.Delete(q.waiting, 0, 1)
@@ -269,7 +268,7 @@ func (q *jointQueue) result(j *joint, r *rider) error {
 	defer t.Stop()
 	for {
 		select {
-		case err := <-r.done: // whoever closes a joint transaction commits it and sends to all
+		case err := <-r.done: // whoever closes a joint transaction commits it, and sends the result to all
 			return err
 		case <-t.C:
 			q.leaveOut()

@@ -16,7 +16,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// add is a transaction that adds to a counter.
+// add adds to a counter.
 func add(tx *Tx, key string, n int) error {
 	v, err := tx.Get([]byte(key))
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -39,7 +39,7 @@ func counter(t *testing.T, db *DB, key string) int {
 	return n
 }
 
-// nothingLeft wants all transactions to be gone.
+// nothingLeft checks that no transactions are left.
 func nothingLeft(t *testing.T, db *DB) {
 	t.Helper()
 	q := &db.joints
@@ -51,8 +51,8 @@ func nothingLeft(t *testing.T, db *DB) {
 	}
 }
 
-// jointScript runs transactions in one joint transaction: while the first one runs, the
-// others are queued, and do what their functions say in turn.
+// jointScript runs fns in one joint transaction: the others are queued while the first one runs,
+// and then run in turn.
 func jointScript(t *testing.T, db *DB, during func(), fns ...func(tx *Tx) error) []error {
 	t.Helper()
 	q := &db.joints
@@ -106,7 +106,7 @@ func TestJoint(t *testing.T) {
 				t.Errorf("the second sees %s, %v", v, err)
 			}
 			if err := kept.Put([]byte("n"), []byte("100")); !errors.Is(err, ErrClosed) {
-				t.Errorf("a transaction that is over: %v", err)
+				t.Errorf("a transaction that has ended: %v", err)
 			}
 			return add(tx, "n", 2)
 		},
@@ -142,8 +142,7 @@ func TestJoint(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// One that has read more than is remembered, and so cannot write, does not keep others
-// from it.
+// A member that has read too much and so cannot write does not prevent others from writing.
 func TestJointReadsTooMuch(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxBytes = 16 << 10
@@ -167,8 +166,8 @@ func TestJointReadsTooMuch(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// What one of them has read is written by others: none commits. Who failed after having
-// seen what was not committed does not fail with that.
+// If others write what one member has read, none commits. A member whose function returned an
+// error after seeing uncommitted writes returns ErrConflict instead.
 func TestJointConflict(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -234,8 +233,8 @@ func TestJointLeavesOut(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// All kinds of ends, beside each other, with plain writes between: each that returned nil
-// counts once, and the others not at all.
+// Concurrent transactions that end in all possible ways, with plain writes between: each that
+// returned nil counts once, and the others not at all.
 func TestJointStress(t *testing.T) {
 	o := uncached(vfstest.NewMem())
 	o.TxBytes = 256 << 10
@@ -299,7 +298,7 @@ func TestJointStress(t *testing.T) {
 				default:
 					t.Errorf("end %d: %v", end, err)
 				}
-				if rng.IntN(30) == 0 { // the scans read it
+				if rng.IntN(30) == 0 { // a plain write between
 					if err := db.Put([]byte("plain"), nil, NoSync); err != nil {
 						t.Error(err)
 					}
@@ -316,7 +315,7 @@ func TestJointStress(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointSync: a joint transaction is durable if one of its members is to be.
+// TestJointSync: a joint transaction is synced if one of its members asked for it.
 func TestJointSync(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -343,7 +342,7 @@ func TestJointSync(t *testing.T) {
 			tx.Discard()
 		}
 		if j.sync != want {
-			t.Errorf("of %v the joint transaction is durable: %v", members, j.sync)
+			t.Errorf("of %v the joint transaction is synced: %v", members, j.sync)
 		}
 		j.closed = true
 		q.commit(j)
@@ -360,7 +359,7 @@ func TestJointSync(t *testing.T) {
 }
 
 // TestJointHeat: each conflict of a first try outside the queue heats it, each success cools it,
-// down to nothing; while it is hot, all first tries but one in probeEvery join it.
+// down to zero; while it is hot, all first tries but one in probeEvery join it.
 func TestJointHeat(t *testing.T) {
 	var q jointQueue
 	q.tried(false)
@@ -391,7 +390,7 @@ func TestJointHeat(t *testing.T) {
 	}
 }
 
-// TestJointGivesUp: a call that stops waiting for its turn is in the queue no longer.
+// TestJointGivesUp: a call that stops waiting for its turn leaves the queue.
 func TestJointGivesUp(t *testing.T) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -408,7 +407,7 @@ func TestJointGivesUp(t *testing.T) {
 			return nil
 		})
 		if err := ended(t, "a call that gives up", gaveUp); err != nil || !slices.Equal(q.waiting, others) {
-			t.Errorf("behind %d others: %v, and then %d wait", before, err, len(q.waiting))
+			t.Errorf("after %d others: %v, and then %d wait", before, err, len(q.waiting))
 		}
 	}
 }
@@ -439,8 +438,8 @@ func TestJointLeaveOut(t *testing.T) {
 	}
 }
 
-// TestJointCounts: the commit of a joint transaction counts once for each of its members, in which
-// those that only wait for it are not included. If there are no others, it cools the queue.
+// TestJointCounts: the commit of a joint transaction counts once for each of its members, not for
+// calls that only wait for it. If there was a single call, it cools the queue.
 func TestJointCounts(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)
@@ -472,8 +471,8 @@ func TestJointCounts(t *testing.T) {
 	nothingLeft(t, db)
 }
 
-// TestJointFull: a joint transaction takes at most maxRiders calls, and begins no further one when
-// it has maxJointBytes; the next in the queue then begins another.
+// TestJointFull: a joint transaction takes at most maxRiders calls, and no further ones once it
+// has maxJointBytes; the next call in the queue then begins another.
 func TestJointFull(t *testing.T) {
 	for _, c := range []struct {
 		riders, bytes int
@@ -511,7 +510,7 @@ func TestJointFull(t *testing.T) {
 }
 
 // TestJointExpires: when a joint transaction is too old, the first member fails, and one that was
-// running runs once more, alone.
+// running runs again, alone.
 func TestJointExpires(t *testing.T) {
 	db := mustOpen(t, "db", uncached(vfstest.NewMem()))
 	defer mustClose(t, db)

@@ -8,8 +8,8 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// ownSeq is the sequence number that a transaction's first own write has for its iterators.
-// It is greater than that of any entry in the database.
+// ownSeq is the sequence number of a transaction's first own write, as its iterators see
+// it. It is greater than that of any entry in the database.
 const ownSeq = 1 << 55
 
 // ownWrites is an index over a transaction's batch, built when the transaction first reads
@@ -28,7 +28,7 @@ const (
 	ownValueLen = 8 // offset and length of the value, little-endian
 )
 
-// update indexes what has been added to the batch.
+// update indexes the operations added to the batch since the last update.
 func (w *ownWrites) update(t *Tx) {
 	data := t.batch.data
 	if len(data) == 0 || w.indexed == len(data) {
@@ -108,5 +108,5 @@ type ownIter struct {
 	batch *Batch
 }
 
-// Value returns the value.
+// Value returns the value in the batch.
 func (it *ownIter) Value() []byte { return it.batch.valueAt(it.Iter.Value()) }

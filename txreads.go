@@ -14,11 +14,11 @@ type readSet struct {
 
 	keys   []readKey
 	buf    []byte            // the bytes of the keys
-	byHash map[uint64]uint32 // from hashes to indices into keys, once there are several
+	byHash map[uint64]uint32 // from hashes to indices into keys; nil up to fewKeys
 	ranges []keyRange        // complete ones; sorted and disjoint after finish
 	tracks []*rangeTrack     // of open iterators
-	merge  int               // the number of ranges at which they are merged
-	bytes  int               // the memory of all of it, approximately
+	merge  int               // the number of ranges at which they are merged next
+	bytes  int               // the memory of the set, approximately
 }
 
 // readKey is a key that was read, present or absent.
@@ -34,7 +34,7 @@ type keyRange struct {
 }
 
 const (
-	fewKeys       = 8  // up to here a linear search, without byHash
+	fewKeys       = 8  // up to this many, a linear search instead of byHash
 	readKeyBytes  = 48 // including its entry in byHash
 	keyRangeBytes = 64
 	firstMerge    = 64
@@ -163,17 +163,17 @@ type rangeTrack struct {
 	tx      *Tx
 	it      *Iter
 	on      bool // there was a seek
-	fromEnd bool // it was to the end, and now has no lower bound yet
+	fromEnd bool // the seek was to the end: now.lower is not known yet
 	now     keyRange
 }
 
-// track makes the transaction record what an iterator passes over.
+// track makes the transaction record the ranges that an iterator passes over.
 func (t *Tx) track(it *Iter) {
 	it.track = &rangeTrack{tx: t, it: it}
 	t.reads.tracks = append(t.reads.tracks, it.track)
 }
 
-// leave adds the range to the read set and begins none.
+// leave adds the range to the read set.
 func (t *rangeTrack) leave() {
 	if t.on {
 		t.tx.reads.addRange(t.now)
@@ -202,8 +202,8 @@ func (t *rangeTrack) ready() error {
 	return t.tx.err
 }
 
-// from begins a range at key, to which the iterator seeks; with end it seeks to the end
-// instead.
+// from begins a range at key, to which the iterator seeks, or with end at the end of all
+// keys.
 func (t *rangeTrack) from(key []byte, end bool) {
 	if t.tx.reads.off {
 		return

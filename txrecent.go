@@ -10,8 +10,8 @@ import (
 
 // recentWrites holds the keys of the latest writes, with consecutive sequence numbers. The
 // leader of the commit group maintains it while there are transactions that may write, and
-// finds there the conflicting writes that came after a transaction's own check. So how long
-// a transaction delays other writers depends on what was written since then, not on how much
+// finds in it the conflicting writes since a transaction's own check. So how long a
+// transaction delays other writers depends on what was written since then, not on how much
 // the transaction has read.
 type recentWrites struct {
 	valid    bool // it holds all writes up to the latest
@@ -33,10 +33,10 @@ const (
 	// keys.
 	keyRunBytes = 1 << 20
 	keyRunKeys  = 1 << 16
-	// maxCheckedBytes bounds the batches before a transaction in one group, and so what it is
-	// checked against.
+	// maxCheckedBytes bounds the bytes before a transaction in its group, and so what the
+	// transaction is checked against.
 	maxCheckedBytes = 1 << 20
-	// keptRunBytes is the memory that is kept while there is no transaction.
+	// keptRunBytes is the most memory that is kept while there is no transaction.
 	keptRunBytes = 64 << 10
 )
 
@@ -116,8 +116,8 @@ func (r *keyRun) reset(first uint64) {
 func (r *keyRun) size() int { return 8*cap(r.hashes) + 4*cap(r.ends) + cap(r.keys) }
 
 // writeChecked queues a transaction whose reads have not changed up to since, and returns
-// when it has been written or refused. again reports that the transaction must check again;
-// with force the leader does it instead.
+// when it has been written or rejected. again reports that the transaction must check
+// again; with force the leader does so instead.
 func (c *committer) writeChecked(t *Tx, since uint64, force bool) (again bool, err error) {
 	r := commitPool.Get().(*commit)
 	r.tx, r.since, r.force, r.refused = t, since, force, nil
@@ -128,7 +128,7 @@ func (c *committer) writeChecked(t *Tx, since uint64, force bool) (again bool, e
 }
 
 // admit returns the commits of a group that may be written: all but transactions that
-// conflict with earlier writes, including those before them in the group.
+// conflict with earlier writes, also in the same group.
 func (c *committer) admit(group []*commit) []*commit {
 	if c.watchers.Load() == 0 {
 		c.recent.stop()

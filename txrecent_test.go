@@ -14,7 +14,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// memDB opens a database in memory, behind faults.
+// memDB opens a database in memory, with fault injection.
 func memDB(t *testing.T) (*DB, *vfstest.Faulty) {
 	t.Helper()
 	faulty := vfstest.Inject(vfstest.NewMem())
@@ -26,7 +26,8 @@ func memDB(t *testing.T) (*DB, *vfstest.Faulty) {
 	return db, faulty
 }
 
-// TestWritesAfter: a write counts if it is after a number, and not if it has the number.
+// TestWritesAfter: a write counts if its sequence number is above the given one, not if it
+// is equal.
 func TestWritesAfter(t *testing.T) {
 	var w recentWrites
 	var b Batch
@@ -45,8 +46,9 @@ func TestWritesAfter(t *testing.T) {
 	}
 }
 
-// TestFirstNewTable: where logs are created ahead, the first table that is written after a
-// transaction has begun has the first file number of that time.
+// TestFirstNewTable: a table whose number is a transaction's firstFile is checked: if a
+// log was created ahead, the first table written after the transaction began has that
+// number.
 func TestFirstNewTable(t *testing.T) {
 	db, _ := memDB(t)
 	tx, err := db.Begin(nil)
@@ -63,9 +65,9 @@ func TestFirstNewTable(t *testing.T) {
 	}
 }
 
-// A read set against the list of what was added to it.
+// Compares a read set with the list of what was added to it.
 func TestReadSet(t *testing.T) {
-	for _, others := range []int{0, 2 * fewKeys} { // keys with one hash are kept apart
+	for _, others := range []int{0, 2 * fewKeys} { // keys with the same hash are distinct
 		var s readSet
 		for i := range others {
 			s.addKey(uint64(i), []byte{byte(i)})
@@ -110,8 +112,8 @@ func TestReadSet(t *testing.T) {
 	}
 }
 
-// The writes of which the last ones are kept: no write after what is covered is missed,
-// across runs as well, and they stay bounded.
+// Recent writes: no write after a covered sequence number is missed, even across runs, and
+// their memory stays bounded.
 func TestRecentWrites(t *testing.T) {
 	rng := rand.New(rand.NewPCG(18, 2))
 	var w recentWrites
@@ -122,12 +124,12 @@ func TestRecentWrites(t *testing.T) {
 		if rng.IntN(1000) == 0 {
 			w.stop()
 			if w.covers(next - 1) {
-				t.Fatal("it covers what it has forgotten")
+				t.Fatal("it covers writes that it has dropped")
 			}
 		}
 		w.begin(next)
 		if !w.covers(next - 1) {
-			t.Fatal("it does not cover nothing")
+			t.Fatal("it does not cover an empty suffix")
 		}
 		var b Batch
 		for range rng.IntN(200) {
@@ -164,8 +166,8 @@ func TestRecentWrites(t *testing.T) {
 	}
 }
 
-// What is written after a transaction has looked itself is for the leader to find:
-// writes of earlier groups, and of the same group before it.
+// The leader finds conflicting writes after a transaction's own check: in earlier groups,
+// and before it in the same group.
 func TestLeaderFindsConflicts(t *testing.T) {
 	for _, c := range []struct {
 		desc  string
@@ -223,7 +225,7 @@ func TestLeaderFindsConflicts(t *testing.T) {
 	}
 }
 
-// holdLog has a synced write wait in the sync of the log until release is called.
+// holdLog makes a synced write wait in the sync of the log until release is called.
 func holdLog(t *testing.T, db *DB, faulty *vfstest.Faulty, wg *sync.WaitGroup) (release func()) {
 	t.Helper()
 	entered, hold := make(chan struct{}), make(chan struct{})
@@ -264,8 +266,8 @@ func awaitQueue(t *testing.T, db *DB, n int) {
 	}
 }
 
-// A transaction that the leader cannot decide about is not written, and looks again.
-func TestLeaderSendsBackWhatItCannotTell(t *testing.T) {
+// A transaction that the leader cannot decide on is not written, and checks again.
+func TestLeaderSendsBack(t *testing.T) {
 	db, _ := memDB(t)
 	tx, err := db.Begin(nil)
 	if err != nil {
@@ -294,7 +296,7 @@ func TestLeaderSendsBackWhatItCannotTell(t *testing.T) {
 	}
 }
 
-// Where there is no transaction that may write, the leader keeps nothing.
+// Without transactions that may write, the leader keeps no recent writes.
 func TestNothingIsKeptWithoutTransactions(t *testing.T) {
 	db, _ := memDB(t)
 	ro, err := db.Begin(&TxOptions{ReadOnly: true})
@@ -333,8 +335,8 @@ func TestNothingIsKeptWithoutTransactions(t *testing.T) {
 	}
 }
 
-// A table that cannot be read when a commit has to look into it is an error of the
-// commit, and nothing is written; so is one that has been closed.
+// If a table that a commit has to check cannot be read, the commit returns the error and
+// writes nothing.
 func TestCheckReportsReadErrors(t *testing.T) {
 	for _, ranged := range []bool{false, true} {
 		db, faulty := memDB(t)

@@ -8,19 +8,18 @@ import (
 	"github.com/siftdb/sift/memtable"
 )
 
-// applyEdit records an edit in the MANIFEST and installs its version; nothing else changes the
-// version. added are the tables that the edit adds; flushed is the number of memtables, the
-// oldest ones, whose contents they now hold. Files that the edit drops are removed when their
-// last reader has left (I3); applyEdit does not wait for that.
+// applyEdit records an edit in the MANIFEST and installs the resulting version; nothing else
+// changes the version. added are the tables that the edit adds; flushed is the number of the
+// oldest memtables, whose contents they now hold. Files that the edit drops are removed when
+// their last reader has left (I3); applyEdit does not wait for that.
 func (d *DB) applyEdit(edit *manifest.Edit, added []*manifest.TableMeta, flushed int) error {
 	return d.applyEditTo(edit, added, func(s *readState) {
 		left := len(s.imms) - flushed
-		s.imms = append([]*memtable.Memtable(nil), s.imms[:left]...) // a copy does not keep what was flushed
+		s.imms = append([]*memtable.Memtable(nil), s.imms[:left]...) // a copy, which does not keep flushed memtables alive
 	})
 }
 
-// applyEditTo is applyEdit with another change of the memtables, in the read state that has the
-// new version.
+// applyEditTo is applyEdit, but change modifies the memtables of the new read state.
 func (d *DB) applyEditTo(edit *manifest.Edit, added []*manifest.TableMeta, change func(s *readState)) (err error) {
 	d.manifestMu.Lock()
 	defer d.manifestMu.Unlock()
@@ -67,7 +66,7 @@ func (d *DB) applyEditTo(edit *manifest.Edit, added []*manifest.TableMeta, chang
 }
 
 // fail records that the MANIFEST is in an unknown state. From then on no file is removed, since
-// either the version before or the one after may be found.
+// the next Open may find either the old or the new version.
 func (d *DB) fail(err error) error {
 	first := false
 	d.bg.change(func() {
@@ -83,8 +82,8 @@ func (d *DB) fail(err error) error {
 	return err
 }
 
-// retire releases a version once no reader without a reference can be using it. Nobody waits
-// for that: a reader may take as long as the disk does.
+// retire releases a version once no reader without a reference can be using it. It does not
+// wait for that: a reader may be waiting for the disk.
 func (d *DB) retire(old *manifest.Version) {
 	d.retired.do(func() {
 		d.epoch.Synchronize()
@@ -120,8 +119,7 @@ func (d *DB) releaseVersion(v *manifest.Version) {
 	})
 }
 
-// recordEdit makes an edit durable. next is the version after it. REQUIRES:
-// manifestMu.
+// recordEdit makes an edit durable. next is the version after it. REQUIRES: manifestMu.
 func (d *DB) recordEdit(edit *manifest.Edit, next *manifest.Version) error {
 	if edit.LogNumber != nil {
 		d.logNumber = *edit.LogNumber

@@ -9,9 +9,9 @@ import (
 
 // Deleting the keys after a gap one after the other extends the gap, so that the next iterator does
 // not meet all the tombstones: after every aheadEvery deletions in ascending order, the goroutine
-// that committed the last one walks over them. This takes about a third of the time of the
-// deletions themselves, and stops when no iterator has used a gap for aheadUnused deletions.
-// Without gaps it does nothing.
+// that committed the last one walks over them. This takes about a third as long as the deletions
+// themselves, and stops when no iterator has used a gap for aheadUnused deletions. Without gaps it
+// does nothing.
 const (
 	aheadEvery  = 128
 	aheadUnused = 1 << 16
@@ -19,8 +19,8 @@ const (
 	aheadMost = 4 * aheadEvery
 )
 
-// deletedRun is a run of deletions of ascending keys, committed one after the other, whatever was
-// set in between.
+// deletedRun is a run of deletions of ascending keys. There may be other writes between them, but
+// no other deletions.
 type deletedRun struct {
 	from, to []byte // the first and the last
 	n        int
@@ -52,7 +52,7 @@ func (w *aheadWork) used() {
 	}
 }
 
-// walkAhead makes the gap before a run longer by it, unless a key lives in between.
+// walkAhead extends the gap before a run to its end, unless there is a live key in between.
 func (d *DB) walkAhead(run deletedRun) {
 	if run.n == 0 {
 		return
@@ -71,10 +71,10 @@ func (d *DB) walkAhead(run deletedRun) {
 	}
 	it, err := d.openIter(&IterOptions{LowerBound: g.From, UpperBound: append(run.to, 0), DontFillCache: true}, latest, nil)
 	if it == nil || err != nil {
-		return // a gap is advice
+		return // gaps only save time
 	}
 	it.most = aheadMost
 	it.First()
 	it.Close()
-	d.ahead.n.Store(unused) // this iterator does not count
+	d.ahead.n.Store(unused) // undo the reset by this iterator
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestWalkAhead deletes keys behind a gap one by one. The gap follows, as long as somebody
-// iterates now and then and up to the first key that lives.
+// TestWalkAhead deletes keys after a gap one by one. The gap follows, as long as there is an
+// iterator now and then, up to the first live key.
 func TestWalkAhead(t *testing.T) {
 	d, err := Open(t.TempDir(), nil)
 	if err != nil {
@@ -72,18 +72,18 @@ func TestWalkAhead(t *testing.T) {
 	if n := end(); n != head {
 		t.Errorf("an iterator found %d, and the gap ends at %d", head, n)
 	}
-	head++ // this one stays
+	head++ // this key stays
 	at = end()
 	remove(1000)
 	if n := end(); n != at {
-		t.Errorf("the gap ends at %d, behind the key %d that lives", n, at)
+		t.Errorf("the gap ends at %d, after the live key %d", n, at)
 	}
 	head = at
 	first()
 }
 
-// TestWalkAheadEnds has many tombstones between a gap and a run of deletions: no write walks over
-// all of them.
+// TestWalkAheadEnds: if many tombstones lie between a gap and a run of deletions, no write walks
+// over all of them.
 func TestWalkAheadEnds(t *testing.T) {
 	d, err := Open(t.TempDir(), nil)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 // number and wakes the others. The first of the writes that have queued up meanwhile becomes
 // the next leader. The log itself is in internal/wal.
 
-// maxGroupBytes bounds what one leader takes, so that no writer waits long for other writers'
-// bytes.
+// maxGroupBytes bounds what one leader takes, so that no writer waits long for the others in
+// its group.
 const maxGroupBytes = 4 << 20
 
 // errNoSequence reports that the sequence numbers of LevelDB's format are used up.
@@ -39,14 +39,14 @@ type commit struct {
 
 	// Of a transaction that has read something; see txrecent.go.
 	tx      *Tx
-	since   uint64 // what it has read has no newer entries up to here
-	force   bool   // the leader looks for newer ones, if it has to
+	since   uint64 // up to here, nothing that it has read has changed
+	force   bool   // the leader checks the rest itself, if it has to
 	refused error  // why it was not written
 }
 
 var commitPool = sync.Pool{New: func() any { return &commit{wake: make(chan bool, 1)} }}
 
-// committer is the write path: the queue, the log and the growing memtable.
+// committer is the write path: the queue, the log and the mutable memtable.
 type committer struct {
 	db *DB
 
@@ -110,9 +110,9 @@ func (c *committer) enqueue(r *commit, batch *Batch, sync bool) error {
 // gatherYields bounds how often a leader yields to other goroutines before it syncs.
 const gatherYields = 16
 
-// gather waits for the writers of the last group to return, if that was synced: they have just
-// been woken, and one sync can serve them all. It yields instead of sleeping, so it costs
-// little if they do not return.
+// gather waits for the writers of the last group to queue again, if that group was synced: they
+// have just been woken, and one sync can serve them all. It yields instead of sleeping, so it
+// costs little if they do not return.
 func (c *committer) gather() {
 	for range gatherYields {
 		c.mu.Lock()
@@ -171,16 +171,16 @@ func (c *committer) lead(own *commit) {
 	c.db.walkAhead(deleted)
 }
 
-// leadAlone runs what a caller wants to do alone. It runs the caller's code, which may
-// panic or end its goroutine: others can lead then, too.
+// leadAlone runs own.alone while nobody else writes. That is the caller's code, which may panic
+// or end its goroutine: leadership is handed on even then.
 func (c *committer) leadAlone(own *commit) {
 	var err error
 	defer func() { c.handOn(own, err) }()
 	err = own.alone()
 }
 
-// handOn ends the group that was taken: it makes the first of those that came later the
-// leader, and wakes the others.
+// handOn ends the group: it makes the first of the later writes the leader, and wakes the
+// writers of the group.
 func (c *committer) handOn(own *commit, err error) {
 	c.mu.Lock()
 	if len(c.queue) > 0 {
@@ -256,7 +256,7 @@ func (c *committer) commitGroup(group []*commit) error {
 	return nil
 }
 
-// insert adds the operations to a memtable that has room for them.
+// insert adds the operations to a memtable that has reserved space for them.
 func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64) error {
 	if b.count == 0 {
 		return nil
@@ -277,7 +277,7 @@ func (b *Batch) insert(mem *memtable.Memtable, secret *filter.Secret, seq uint64
 	return c.Err()
 }
 
-// cutGaps removes the keys that the batch sets from the gaps, and adds those that it deletes to
+// cutGaps cuts the keys that the batch sets out of the gaps, and adds those that it deletes to
 // a run. It is called after insert and before the entries become visible.
 func (b *Batch) cutGaps(gaps *gap.Set, deleted *deletedRun) {
 	if b.count == 0 {
@@ -295,8 +295,8 @@ func (b *Batch) cutGaps(gaps *gap.Set, deleted *deletedRun) {
 	}
 }
 
-// poisoned records that the log must not be written to any more: what a failed write or sync
-// has left on disk is unknown until it is read again (I5).
+// poisoned records the background error: the log must not be written to any more, since what a
+// failed write or sync has left on disk is unknown until it is read again (I5).
 func (c *committer) poisoned(err error) error {
 	if c.poison == nil {
 		c.poison = fmt.Errorf("%w: the log: %w", ErrReopen, err)
@@ -306,7 +306,7 @@ func (c *committer) poisoned(err error) error {
 	return c.poison
 }
 
-// makeRoom ensures that the memtable has room for a group, rotating it if necessary, and delays
+// makeRoom reserves space for a group in the memtable, rotating it if necessary, and delays
 // writes while compactions are behind.
 func (c *committer) makeRoom(room, bytes int) error {
 	if c.poison != nil {
@@ -327,7 +327,7 @@ func (c *committer) makeRoom(room, bytes int) error {
 	return c.rotateFor(room, true)
 }
 
-// rotate starts a new memtable and log, unless the present ones are empty. When it returns, all
+// rotate starts a new memtable and log, unless the current ones are empty. When it returns, all
 // earlier writes are on disk.
 func (c *committer) rotate() error {
 	if c.poison != nil {
@@ -342,10 +342,10 @@ func (c *committer) rotate() error {
 	return c.rotateFor(0, false)
 }
 
-// rotateFor makes the memtable immutable, and starts a new memtable with at least the given
-// room, and a new log. It waits while maxFull memtables are being flushed. ahead says that
-// another memtable will soon be full, so that logs should be created ahead; without it, all
-// earlier logs are on disk when it returns, if the old one is.
+// rotateFor makes the memtable immutable, and starts a new log and a new memtable with room
+// bytes reserved. It waits while maxFull memtables are being flushed. With ahead, another
+// memtable will soon be full, so the next log is created ahead; without it, all earlier logs
+// are on disk when it returns, if the old one is.
 func (c *committer) rotateFor(room int, ahead bool) error {
 	d := c.db
 	start := time.Now()

@@ -10,29 +10,29 @@ import (
 // throttle delays writes while level 0 grows faster than it is compacted, and stops them when
 // it has grown too large. It belongs to the leader of the commit queue.
 //
-// The delay is spread over all writes, so that none waits long: writes are admitted at a rate
-// that falls to nearly nothing before the stop. At that rate it takes minutes to fill a
-// memtable of the usual size, and a compaction finishes sooner. Three things can still reach
-// the stop: batches that would each have to wait longer than maxSleep, memtables of a few
-// KiB, and Flush, which adds tables however small.
+// The delay is spread over all writes, so that none waits long: writes are admitted at a rate that
+// falls to nearly zero before the stop. At that rate it takes minutes to fill a memtable of the
+// default size, and a compaction finishes sooner. Three things can still lead to the stop: batches
+// that would each have to wait longer than maxSleep, memtables of a few KiB, and Flush, which adds
+// tables however small.
 //
 // A single write waits
-//   - here: at most maxSleep; at the stop until level 0 has been compacted: for the running
-//     step, one step of a job (see compactloop.go), and the compactions of level 0 that are then
-//     due, each of which takes all overlapping tables of level 0 and what they overlap in
+//   - here, at most maxSleep. At the stop it waits until level 0 has been compacted: for the
+//     running step, one step of a job (see compactloop.go), and the compactions of level 0 that
+//     are then due, each of which takes all overlapping tables of level 0 and what they overlap in
 //     level 1;
-//   - for a new memtable: if maxFull memtables are waiting to be flushed, until the first of
-//     them has been flushed.
+//   - for a new memtable. If maxFull memtables are waiting to be flushed, it waits until the first
+//     of them has been flushed.
 //
-// Short of the stop, if the disk is the bottleneck and has a bandwidth of Y bytes per second
-// left, that is at most the larger of maxSleep and 3 x MemtableBytes / Y.
+// Short of the stop, if the disk is the bottleneck and has Y bytes per second to spare, that is at
+// most the larger of maxSleep and 3 x MemtableBytes / Y.
 type throttle struct {
-	owed time.Duration // delay not yet slept
+	owed time.Duration // delay that has not been slept yet
 }
 
 const (
-	slowFactor = 2 // writes are delayed from slowFactor x L0Tables runs on
-	stopFactor = 3 // and stop at stopFactor x L0Tables
+	slowFactor = 2 // writes are delayed at slowFactor x L0Tables runs
+	stopFactor = 3 // and stopped at stopFactor x L0Tables
 	// minDrainRate, in bytes per second, is assumed until a compaction of level 0 has been
 	// measured.
 	minDrainRate = 4 << 20
@@ -42,7 +42,7 @@ const (
 )
 
 // wait delays a group of the given size. Between the two limits, writes are admitted at a rate
-// that starts at twice the rate at which level 0 was last compacted, and falls with the square
+// that starts at twice the rate at which level 0 was recently compacted, and falls with the square
 // of the distance to the second limit.
 func (t *throttle) wait(d *DB, bytes int) error {
 	if d.opts.DisableAutoCompaction {
@@ -70,16 +70,17 @@ func (t *throttle) wait(d *DB, bytes int) error {
 	return nil
 }
 
-// level0Runs is the number that counts against the limits: of the sources in level 0 for an
-// iterator. A flush may write several tables, of which no two overlap (see Job.DeletionRun). Tables
-// that ascend, and so make one run, are bounded as well, since a lookup compares its key with each.
+// level0Runs returns the number that is compared with the limits: how many sources level 0 has for
+// an iterator. A flush may write several tables, of which no two overlap (see Job.DeletionRun).
+// Ascending tables, which form one run, are bounded as well, since a lookup compares its key with
+// each.
 func level0Runs(v *manifest.Version) int {
 	const tablesPerRun = 4
 	return max(len(v.Runs), len(v.Levels[0])/tablesPerRun)
 }
 
-// stop waits until level 0 has fewer than limit runs. While it has more, it has more tables as
-// well, so a compaction is running or due, or has failed, or the database is closing.
+// stop waits until level 0 has fewer than limit runs. Until then it has enough tables that a
+// compaction is running or due, or has failed, or the database is closing.
 func (t *throttle) stop(d *DB, limit int) error {
 	start := time.Now()
 	defer func() { d.stalled(time.Since(start)) }()

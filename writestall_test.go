@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestLevel0Runs flushes memtables that become many tables each, of which no two overlap: they must
-// not stop writers as so many tables that overlap would.
+// TestLevel0Runs flushes memtables that each become many tables, of which no two overlap: they must
+// not stop writers as that many overlapping tables would.
 func TestLevel0Runs(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &Options{DisableAutoCompaction: true})
 	defer mustClose(t, db)
