@@ -33,7 +33,7 @@ func Trim(dst []byte, family string, units [][]byte, steps int) ([]byte, error) 
 	}
 	at := len(units[0]) - keyedTrailerSize
 	if at < 0 {
-		return nil, damaged("a keyed filter without its trailer")
+		return nil, damaged("keyed filter without a trailer")
 	}
 	inner := append([][]byte{units[0][:at:at]}, units[1:]...)
 	dst, err := trimRibbon(dst, inner, steps)
@@ -53,8 +53,8 @@ func TrimmedSize(family string, i, n, size, steps int) int {
 	if steps >= all {
 		return size
 	}
-	// These do not shrink: the trailers, the layers, and in unit 0 the thresholds, 2 bits
-	// for the keys of some 128 rows.
+	// The trailers, the layers and, in unit 0, the thresholds (2 bits per 128 rows) do not
+	// shrink.
 	fixed := ribbonTrailerSize + ribbon.MaxLayers*ribbon.LayerSize + keyedTrailerSize + ribbon.MaxLayers
 	switch {
 	case i == 0 && n > 1:
