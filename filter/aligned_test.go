@@ -29,8 +29,8 @@ func TestAlignedBytes(t *testing.T) {
 	}
 }
 
-// TestReaderSize checks that the most used readers fit in the size classes of 64 and 128 bytes, which
-// are aligned to cache lines, so that all that a probe needs of one is in its first line.
+// TestReaderSize checks that the most used readers fit in the size classes of 64 and 128 bytes,
+// which are aligned to cache lines, so that all that a probe needs of one is in its first line.
 func TestReaderSize(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		t.Skip("words are shorter")

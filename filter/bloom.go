@@ -177,7 +177,8 @@ func openBloom(units [][]byte) (Reader, error) {
 	return &bloomReader{filter: f, size: len(block)}, nil
 }
 
-// fastBloomReader is a bloomReader for filters that bloom.Filter.Probe supports.
+// fastBloomReader is a bloomReader for filters that bloom.Filter.Probe supports. As for nosplit,
+// see NewKey.
 type fastBloomReader struct{ bloomReader }
 
 //go:nosplit

@@ -33,7 +33,7 @@ var ErrSecret = fmt.Errorf("%w: keyed with another secret", ErrUnknownFamily)
 //
 //	offset from the end  size  field
 //	16                   8     salt, drawn for each filter
-//	8                    8     check: tells whether a secret is the right one
+//	8                    8     check: identifies the secret
 //
 // both little-endian. The further units are unchanged. A key's hash h under the
 // secret is mixed with the salt before the inner filter gets it:
@@ -73,7 +73,7 @@ func salted(h, salt uint64) uint64 {
 var errNotKeyed = errors.New("filter: only Bloom, Fuse and Ribbon can be keyed")
 
 // Keyed returns p with its filters keyed by a secret and by a salt that each filter
-// draws. p must be Bloom, Fuse or Ribbon; None is returned unchanged. Other policies give
+// draws. p must be Bloom, Fuse or Ribbon; None is returned unchanged. Other policies are
 // an error, since their bytes are shared with programs that do not know the secret.
 // Someone who chooses keys but does not know the secret cannot predict false positives,
 // and so cannot raise the false positive rate. Sizes and rates are those of p, plus 16

@@ -66,12 +66,11 @@ const (
 
 // Range returns the policy for range filters with bitsPerKey bits per key, 4 to 32. For
 // ranges of up to L numbers their false positive rate is at most L/2^(bitsPerKey-2),
-// whatever the keys are and wherever the ranges begin, even right next to a key. The
-// lowest dropBits bits of each number, 0 to 56, are ignored. L is then in units of
-// 2^dropBits, counting the units at both ends, and a range that shares a unit with a key
-// counts as one that holds it. With timestamps in nanoseconds and dropBits 30, a range of
-// a minute has a length of 57. Values outside of these bounds are moved to the nearest
-// one.
+// for any keys and any ranges, even right next to a key. The lowest dropBits bits of
+// each number, 0 to 56, are ignored. L is then in units of 2^dropBits, counting the units
+// at both ends, and a range that shares a unit with a key counts as one that holds it.
+// With timestamps in nanoseconds and dropBits 30, a range of a minute has a length of 57.
+// Values outside of these bounds are moved to the nearest one.
 //
 // The filter is Grafite (Costa, Ferragina, Vinciguerra: Grafite: Taming Adversarial
 // Queries with Optimal Range Filters, SIGMOD 2024): a hash that keeps the numbers of a

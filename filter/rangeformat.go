@@ -181,8 +181,8 @@ func (f *rangeReader) low(i uint64) uint64 {
 	return v & (1<<f.l - 1)
 }
 
-// afterZeros returns the position in the upper part right behind the first zeros zeros.
-// REQUIRES: there are that many.
+// afterZeros returns the position right behind the n-th zero of the upper part, for n = zeros,
+// and 0 for none. REQUIRES: there are that many.
 func (f *rangeReader) afterZeros(zeros uint64) uint64 {
 	if zeros == 0 {
 		return 0

@@ -71,8 +71,8 @@ func TestRangeExhaustive(t *testing.T) {
 	}
 }
 
-// TestRangeAnswersAreExact: a range is excluded if and only if the filter holds the place of none of
-// its numbers, also across the ends of blocks.
+// TestRangeAnswersAreExact: a range is excluded if and only if the filter holds the place of none
+// of its numbers, also across the ends of blocks.
 func TestRangeAnswersAreExact(t *testing.T) {
 	for _, drop := range []int{0, 3} {
 		p := rangePolicy{bits: 6, drop: drop}

@@ -26,7 +26,7 @@ type RangeTrimmer interface {
 type RangeStep struct {
 	BitsPerKey int
 	Bytes      int64   // its memory, at most
-	FPR        float64 // for ranges of the length asked for
+	FPR        float64 // for ranges of the given length
 }
 
 // RangeSteps returns the useful sizes, ascending, of a filter over a number of keys. policy is

@@ -21,13 +21,14 @@ const (
 	minRibbonFPR      = 1.0 / (1 << maxRibbonColumns)
 
 	// ribbonColumnShare is the least share of the bits per key that are columns:
-	// below a few thousand keys a filter rather takes more bits per key.
+	// below a few thousand keys a filter takes more bits per key instead.
 	ribbonColumnShare = 0.95
 	// ribbonSplit is the number of bytes of columns from which on a filter has several units.
 	ribbonSplit = 16 << 10
 )
 
-// ribbonPolicy is the policy of Ribbon and of RibbonFPR. The other field is 0.
+// ribbonPolicy is the policy of Ribbon, which sets bitsPerKey, and of RibbonFPR, which sets
+// fpr. The other field is 0.
 type ribbonPolicy struct{ bitsPerKey, fpr float64 }
 
 // Ribbon returns the policy for bumped ribbon filters, the smallest there are: 0.3 %
@@ -175,7 +176,7 @@ type ribbonReader struct {
 	sum   uint32 // checksum of unit 0
 }
 
-// MayContain probes the first plane, where most probes end, without another call in between.
+// MayContain probes the first plane directly, since most probes end there.
 //
 //go:nosplit
 func (r *ribbonReader) MayContain(key Key) bool {

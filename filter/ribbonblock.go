@@ -95,7 +95,7 @@ func ribbonBlockMay(block []byte, hash uint64, passed bool) bool {
 		data := block[begin:end]
 		p := ribbon.Columns{First: int(i) * ribbon.PlaneColumns, Count: ribbon.PlaneColumns}
 		if words := uint64(len(data)) / 8; words != segments*ribbon.PlaneColumns {
-			// Only the last unit may be of another size, which tells its columns.
+			// Only the last unit may have another size, from which its columns follow.
 			if words > math.MaxUint32 || segments-1 >= math.MaxUint32 {
 				return true
 			}

@@ -103,7 +103,7 @@ type Size struct {
 	Bytes      float64
 	FPR        float64
 	OverLimit  float64 // BitsPerKey ÷ LimitBits(FPR): 1 is optimal; infinite if FPR is 1
-	Reached    bool    // whether FPR is at most the one asked for, within 0.5 %
+	Reached    bool    // whether FPR is at most the requested one, within 0.5 %
 }
 
 // sizer is a policy that knows its sizes.

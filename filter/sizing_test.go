@@ -170,7 +170,7 @@ func TestCompareSizes(t *testing.T) {
 			}
 			for _, s := range sizes {
 				if s.Reached != (s.FPR <= p*1.005) {
-					t.Errorf("%v keys, %v: %s gives %v", n, p, s.Name, s.FPR)
+					t.Errorf("%v keys, FPR %v: %s has an FPR of %v, Reached is %v", n, p, s.Name, s.FPR, s.Reached)
 				}
 				if !(s.OverLimit >= 0.998) || math.IsInf(s.OverLimit, 0) != (s.FPR == 1) {
 					t.Errorf("%v keys, %v: %s is %v times the limit", n, p, s.Name, s.OverLimit)
@@ -200,8 +200,8 @@ func TestCompareSizes(t *testing.T) {
 	}
 }
 
-// TestChoosersExactly asks for exactly the rate of a policy: that policy is chosen. Where no rate of
-// a family is low enough, a policy near its lowest rate is chosen.
+// TestChoosersExactly asks for exactly the rate of a policy: that policy is chosen. Where no rate
+// of a family is low enough, a policy near its lowest rate is chosen.
 func TestChoosersExactly(t *testing.T) {
 	const n = 1_000_000
 	for _, c := range []struct {

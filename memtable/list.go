@@ -38,8 +38,8 @@ type list struct {
 
 	// alloc is the number of entries << 32 | the next free offset / 4.
 	alloc atomic.Uint64
-	// towers is the space left for links above level 0. Only bad luck uses it up; then new
-	// nodes have no such links, searches take longer, and no entry is refused.
+	// towers is the space left for links above level 0. It runs out only by bad luck; new nodes
+	// then have no such links and searches take longer, but entries are still accepted.
 	towers atomic.Int64
 	// tails are the last nodes of each level, possibly slightly out of date: ascending
 	// inserts start there and need no search.

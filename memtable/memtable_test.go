@@ -416,8 +416,8 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// TestSortRun sorts runs of lengths around the one from which the radix sort is used, with keys that
-// share a prefix, or all bytes but one.
+// TestSortRun sorts runs of lengths around the one from which the radix sort is used, with keys
+// that share a prefix, or all bytes but one.
 func TestSortRun(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	key := map[string]func() []byte{
@@ -516,8 +516,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestBacklog: without sorting in the background, the writer sorts before it adds a batch if too many
-// entries are pending, and not within a batch.
+// TestBacklog: without sorting in the background, the writer sorts before it adds a batch if too
+// many entries are pending, and not within a batch.
 func TestBacklog(t *testing.T) {
 	const limit = 100
 	m := New(1 << 20)

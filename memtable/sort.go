@@ -58,8 +58,8 @@ type pendingNode struct {
 // runs are reused between sorts. Each has capacity for twice its nodes, as sorting needs a copy.
 var runs = sync.Pool{New: func() any { return new([]pendingNode) }}
 
-// Follow makes m, which is empty, the successor of old. If old or one of the last memtables before it
-// was iterated over, m probably will be, too: its entries are then inserted in order as they are
+// Follow makes m, which is empty, the successor of old. If old or one of the last memtables before
+// it was iterated over, m probably will be, too: its entries are then inserted in order as they are
 // added, so that iterators need not wait, and Add takes longer.
 func (m *Memtable) Follow(old *Memtable) {
 	m.pending.eager = max(0, old.pending.eager-1)
@@ -93,8 +93,8 @@ func (m *Memtable) postpone(n uint32, height int) bool {
 	return true
 }
 
-// KeepUp sorts if too many entries are pending, so that the first iterator does not wait for long. A
-// writer calls it before it adds a batch: within one, others would wait for both.
+// KeepUp sorts if too many entries are pending, so that the first iterator does not wait for long.
+// A writer calls it before it adds a batch: within one, others would wait for both.
 func (m *Memtable) KeepUp() {
 	if n := m.pending.newest.Load(); n != inserted && n>>32 >= backlog*m.pending.limit {
 		m.sort()

@@ -105,8 +105,8 @@ func BenchmarkFindBlock(b *testing.B) {
 	}
 }
 
-// BenchmarkFindAmong is a search of an index where nearly all separators have the same number, since
-// the last keys of the table share no prefix with the others.
+// BenchmarkFindAmong is a search of an index where nearly all separators have the same number,
+// since the last keys of the table share no prefix with the others.
 func BenchmarkFindAmong(b *testing.B) {
 	list := benchEntries(benchKeys)
 	for i := range 100 {

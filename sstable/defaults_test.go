@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDefaultLayout: by default, tables have blocks of 4 KiB, and a restart every 16 entries in data
-// blocks and in the index.
+// TestDefaultLayout: by default, tables have blocks of 4 KiB, and a restart every 16 entries in
+// data blocks and in the index.
 func TestDefaultLayout(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 9))
 	var list []kv

@@ -157,8 +157,8 @@ func TestMoveFilter(t *testing.T) {
 	}
 }
 
-// TestMoveChangedFilter: a filter whose memory has been corrupted is dropped when it is moved, so that
-// MayContain returns true.
+// TestMoveChangedFilter: a filter whose memory has been corrupted is dropped when it is moved, so
+// that MayContain returns true.
 func TestMoveChangedFilter(t *testing.T) {
 	var pool FilterPool
 	list := numbered(30_000)
@@ -221,8 +221,8 @@ func TestFilterPoolLimit(t *testing.T) {
 	}
 }
 
-// TestFilterSlabs checks which allocations come from slabs, the size of slabs, and that they are used
-// completely.
+// TestFilterSlabs checks which allocations come from slabs, the size of slabs, and that they are
+// used completely.
 func TestFilterSlabs(t *testing.T) {
 	var p FilterPool
 	p.get(smallPool - filterLine)

@@ -18,7 +18,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Kind tells a value from a tombstone.
+// Kind is the kind of an entry: a value or a tombstone.
 type Kind = base.Kind
 
 // The kinds of entries.

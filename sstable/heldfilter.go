@@ -179,7 +179,7 @@ func (r *Reader) lostFilter(cause error) error {
 	return err
 }
 
-// lostUnit makes the units from i on unloadable if err says that they are damaged.
+// lostUnit makes the units from i on unloadable if err is damage.
 func (r *Reader) lostUnit(i int, err error) error {
 	if errors.Is(err, base.ErrCorruption) {
 		r.giveUpUnits(i, err)

@@ -56,9 +56,9 @@ type packedIndex struct {
 	last    []byte // the last separator
 }
 
-// indexGroup describes consecutive data blocks. Its part of packedIndex.columns begins with 32 steps
-// of four or eight bytes; if it has fewer separators, the last step is repeated. Then come its
-// columns, the number that is subtracted from trailers, unless that column is empty, and the
+// indexGroup describes consecutive data blocks. Its part of packedIndex.columns begins with 32
+// steps of four or eight bytes; if it has fewer separators, the last step is repeated. Then come
+// its columns, the number that is subtracted from trailers, unless that column is empty, and the
 // remainders of the separators.
 type indexGroup struct {
 	offset uint64 // of the first block
@@ -289,15 +289,16 @@ func (r *rawIndex) packSteps(x *packedIndex, g *indexGroup, first, separators in
 	}
 }
 
-// trailers sets v to the trailers of the separators from first on, minus the number that it returns,
-// and to 0 for firstTrailer.
+// trailers sets v to the trailers of the separators from first on, minus the number that it
+// returns, and to 0 for firstTrailer.
 func (r *rawIndex) trailers(v []uint64, first int) (subtracted uint64) {
 	subtracted = math.MaxUint64
 	for at := range v {
 		v[at] = base.KeyTrailer(r.separator(first + at))
 		subtracted = min(subtracted, v[at])
 	}
-	// 0 must not stand for any other trailer. Numbers wrap around, and not all of them are trailers.
+	// 0 must not stand for any other trailer. Numbers wrap around, and not all of them are
+	// trailers.
 	for subtracted--; slices.Contains(v, subtracted); {
 		subtracted--
 	}
@@ -550,7 +551,7 @@ func countWide(steps *[8 * indexGroupLen]byte, step uint64) int {
 	return int(8*eights + upTo(s, 0) + upTo(s, 1) + upTo(s, 2) + upTo(s, 3) + upTo(s, 4) + upTo(s, 5) + upTo(s, 6) + upTo(s, 7))
 }
 
-// ties returns how many separators from i on have the number p. REQUIRES: separator i has.
+// ties returns how many separators from i on have the number p. REQUIRES: separator i has it.
 func (x *packedIndex) ties(i int, p uint64) int {
 	switch {
 	case i+1 == x.n-1 || x.number(i+1) != p:
@@ -562,8 +563,8 @@ func (x *packedIndex) ties(i int, p uint64) int {
 	return end - i
 }
 
-// findAmong is find among the n separators from i on, whose numbers equal the key's. It searches the
-// first separators of groups, then within a group.
+// findAmong is find among the n separators from i on, whose numbers equal the key's. It searches
+// the first separators of groups, then within a group.
 func (x *packedIndex) findAmong(i, n int, userKey []byte, trailer uint64) int {
 	var t tiedGroup
 	end := i + n

@@ -175,8 +175,8 @@ func TestIndexHolds(t *testing.T) {
 	}
 }
 
-// TestIndexBytes checks the memory per block, including the cache's pointers, and that lookups do not
-// allocate.
+// TestIndexBytes checks the memory per block, including the cache's pointers, and that lookups do
+// not allocate.
 func TestIndexBytes(t *testing.T) {
 	for _, c := range []struct {
 		name  string

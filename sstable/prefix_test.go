@@ -39,8 +39,8 @@ func TestPrefixLen(t *testing.T) {
 	}
 }
 
-// TestRangePrefixLen: the prefix is the longest that all keys of the range have, whose upper bound is
-// exclusive.
+// TestRangePrefixLen: the prefix is the longest that all keys of the range have, whose upper bound
+// is exclusive.
 func TestRangePrefixLen(t *testing.T) {
 	for _, c := range []struct {
 		p            Prefixer
@@ -104,8 +104,8 @@ func TestPrefixerNamed(t *testing.T) {
 	}
 }
 
-// TestPrefixesInFilter: each prefix is added once for adjacent keys, those of EachPrefix at any depth,
-// and none of a Prefixer that violates the rule.
+// TestPrefixesInFilter: each prefix is added once for adjacent keys, those of EachPrefix at any
+// depth, and none of a Prefixer that violates the rule.
 func TestPrefixesInFilter(t *testing.T) {
 	keys := []string{"", "/", "a/b/1", "a/b/2", "a/c/1", "a0", "b/b/", "b/b/1"}
 	for _, c := range []struct {

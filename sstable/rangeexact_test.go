@@ -110,8 +110,8 @@ func filterOfKeys(k *rangeKeys, prefixer Prefixer, at int, withSymbols bool) *he
 	return h
 }
 
-// isWithin reports whether the keys of a range have one prefix, and numbers represent where it begins
-// and ends exactly.
+// isWithin reports whether the keys of a range have one prefix, and numbers represent where it
+// begins and ends exactly.
 func isWithin(h *heldRange, from, to string) bool {
 	n := h.at
 	if h.prefixer != nil {

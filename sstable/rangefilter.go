@@ -18,7 +18,7 @@ import (
 // their numbers. The split is one of
 //
 //	the Prefixer of the options; the filter leaves out keys without a prefix
-//	a PrefixUpTo that the table has chosen, whose prefix all of its keys have
+//	a PrefixUpTo that the table has chosen; all of its keys have such a prefix
 //	a fixed length, "at(11)"; a shorter key is all prefix, with the number 0
 //
 // Without symbols the number is the 8 bytes after the prefix, zero-padded, big-endian. On disk;

@@ -195,7 +195,7 @@ func (x *index) cachedBlock(i int, io *BlockIO) *block {
 }
 
 // initDataBlock parses the contents of data block i and checks that its first key is within
-// the bounds that the index gives: an intact block in the wrong place would hide keys.
+// the bounds in the index: an intact block in the wrong place would hide keys.
 func (r *Reader) initDataBlock(x *packedIndex, b *block, data []byte, i int) error {
 	err := b.init(data)
 	if err == nil {

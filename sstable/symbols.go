@@ -125,7 +125,8 @@ func (p *position) rank(b byte) (rank uint64, occurs bool) {
 	return rank, false
 }
 
-// number returns the number of what follows a key's prefix, whose bytes all occur.
+// number returns the number for the rest of a key, after its prefix. REQUIRES: its bytes occur at
+// their positions.
 func (y *symbols) number(rest []byte) (x uint64) {
 	for i := range y.positions {
 		b := byte(0)

@@ -361,8 +361,8 @@ func TestFilterSteps(t *testing.T) {
 	}
 }
 
-// TestFilterStepsBounds: no more steps than FilterSteps returns can be loaded, a filter without a pool
-// is not moved, and a partial unit that cannot be read is not counted.
+// TestFilterStepsBounds: no more steps than FilterSteps returns can be loaded, a filter without a
+// pool is not moved, and a partial unit that cannot be read is not counted.
 func TestFilterStepsBounds(t *testing.T) {
 	data, _ := buildTable(t, numbered(40_000), &WriterOptions{Filter: filter.Ribbon(10)})
 	r := openTable(t, data, &ReaderOptions{MaxFilterUnits: -1})

@@ -170,8 +170,8 @@ func TestBlockSizes(t *testing.T) {
 	}
 }
 
-// TestBlockGrowth: a block grows by what growth returns, at restarts and where a length takes another
-// byte.
+// TestBlockGrowth: a block grows by what growth returns, at restarts and where a length takes
+// another byte.
 func TestBlockGrowth(t *testing.T) {
 	w := blockWriter{interval: 3}
 	w.add([]byte("a"), 0, nil)

@@ -12,11 +12,11 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// RunRange reports each violation of the contract of filter.RangePolicy by p to t. It builds filters
-// over numbers of several distributions and probes ranges that hold keys, which must not be
+// RunRange reports each violation of the contract of filter.RangePolicy by p to t. It builds
+// filters over numbers of several distributions and probes ranges that hold keys, which must not be
 // excluded, and ranges that hold none, many of them right next to a key: their false positive rate
-// must not exceed the reader's FPR. It also uses writers again after Finish, counts allocations, and
-// damages filters at every byte.
+// must not exceed the reader's FPR. It also uses writers again after Finish, counts allocations,
+// and damages filters at every byte.
 func RunRange(t TB, p filter.RangePolicy) { RunRangeWith(t, p, Options{}) }
 
 // RunRangeWith is RunRange with options.
@@ -159,7 +159,7 @@ func (s *rangeSuite) trims(r filter.RangeTrimmer, keys []rangeKey, rated bool) {
 			s.errorf("Trim(%d) is nil", step.BitsPerKey)
 			return
 		case int64(t.SizeBytes()) > step.Bytes:
-			s.errorf("a filter of %d bits per key over %d keys takes %d bytes, RangeSteps says at most %d", step.BitsPerKey, len(keys), t.SizeBytes(), step.Bytes)
+			s.errorf("a filter of %d bits per key over %d keys takes %d bytes, want at most the %d of RangeSteps", step.BitsPerKey, len(keys), t.SizeBytes(), step.Bytes)
 		case i > 0 && (t.SizeBytes() > last.SizeBytes() || rated && len(keys) >= 1000 && t.SizeBytes() == last.SizeBytes() || t.FPR(1) > 2*last.FPR(1)):
 			s.errorf("%d bits per key take %d bytes with an FPR of %.4g, one bit more %d with %.4g", step.BitsPerKey, t.SizeBytes(), t.FPR(1), last.SizeBytes(), last.FPR(1))
 		}

@@ -38,7 +38,7 @@ type wasted struct {
 	bytes     uint64 // size of all filters
 }
 
-// place says in which levels a database's tables are.
+// place is the level or levels that a database's tables are in.
 type place int
 
 const (
