@@ -11,16 +11,16 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// pending holds the entries that are not in the list yet. Lookups find entries through the index; an
-// entry must be in the list only when an iterator or a flush needs the order of keys. The first of
-// these sorts the pending entries and inserts them in one pass, which costs a third of searching the
-// list for each (BenchmarkFill). From then on, in this memtable and in some that follow it, entries
-// are inserted when they are added, so that iterators do not wait again.
+// pending holds the entries that are not in the list yet. Lookups find entries through the index;
+// an entry must be in the list only when an iterator or a flush needs the order of keys. The first
+// of these sorts the pending entries and inserts them in one pass, which costs a third of searching
+// the list for each (BenchmarkFill). From then on, in this memtable and in some that follow it,
+// entries are inserted when they are added, so that iterators do not wait again.
 //
-// Before that, a goroutine sorts whenever there are maxPending entries, which bounds the wait of the
-// first iterator. It uses only the memtable and ends by itself. If it falls behind, a writer sorts
-// before it adds more (KeepUp). An entry greater than all in the list needs no search, so it is
-// always inserted at once.
+// Before that, a goroutine sorts whenever there are maxPending entries, which bounds the wait of
+// the first iterator. It uses only the memtable and ends by itself. If it falls behind, a writer
+// sorts before it adds more (KeepUp). An entry greater than all in the list needs no search, so it
+// is always inserted at once.
 type pending struct {
 	// newest is the number of pending entries << 32 | the newest of them; or inserted. A pending
 	// node refers to the next older one in its field offPrev, and has its height where its lowest
