@@ -2,12 +2,13 @@ package filter
 
 import "unsafe"
 
-// lineAlign is the alignment that spares a probe its second cache line.
+// lineAlign is the size of a cache line. A Bloom filter aligned to it is probed with one cache
+// miss instead of two.
 const lineAlign = 64
 
-// AlignedBytes returns n zero bytes that begin on a cache line, memory for units. The
-// kernel is asked to back as much of it as it can with huge pages: a probe that
-// misses the cache then misses no page table too, and takes a quarter less time.
+// AlignedBytes returns n zero bytes for units, aligned to a cache line. On Linux it asks the
+// kernel to back as many of them as possible with huge pages: a probe that misses the cache then
+// does not miss the TLB as well, and takes a quarter less time.
 func AlignedBytes(n int) []byte {
 	b := make([]byte, n+lineAlign-1)
 	off := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) % lineAlign)
@@ -26,5 +27,5 @@ func aligned(data []byte) []byte {
 	return c
 }
 
-// hashBatch is how many keys MayContainMany takes at a time.
+// hashBatch is the number of keys that MayContainMany processes at a time.
 const hashBatch = 32

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// TestAlignedBytes writes to the memory and takes it again: it begins on a cache line
-// and is zero, however large it is and whatever the heap has used it for before.
+// TestAlignedBytes dirties memory and allocates again: the bytes are aligned to a cache line and
+// zero at any size, even if the heap reuses memory.
 func TestAlignedBytes(t *testing.T) {
 	const most = 16 << 20
 	zeros := make([]byte, most)
@@ -29,8 +29,8 @@ func TestAlignedBytes(t *testing.T) {
 	}
 }
 
-// TestReaderSize holds the readers that most probes go through to whole cache lines, so
-// that what a probe needs of one lies in the first.
+// TestReaderSize checks that the most used readers fit in the size classes of 64 and 128 bytes,
+// which are aligned to cache lines, so that all that a probe needs of one is in its first line.
 func TestReaderSize(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		t.Skip("words are shorter")

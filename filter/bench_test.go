@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// The policies that the benchmarks put side by side. The comparison with
-// pebble's own filters is in pebblefilter.
+// The policies that the benchmarks compare. The comparison with pebble's own
+// filters is in pebblefilter.
 var benchPolicies = []filter.Policy{
 	filter.Bloom(10),
 	filter.Bloom(20),
@@ -50,7 +50,7 @@ func buildReader(b *testing.B, p filter.Policy, keys [][]byte) filter.Reader {
 	return r
 }
 
-// BenchmarkBuild is the time to hash, add and finish, for one key.
+// BenchmarkBuild is the time per key to hash, add and finish.
 func BenchmarkBuild(b *testing.B) {
 	for _, n := range []int{100_000, 1_000_000} {
 		keys := benchKeys(1, n)
@@ -70,8 +70,8 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// BenchmarkAbsent is the time to hash and ask for one absent key: of one filter
-// that fits in the cache, and of one that does not.
+// BenchmarkAbsent is the time to hash one absent key and probe for it, in a filter
+// that fits in the cache and in one that does not.
 func BenchmarkAbsent(b *testing.B) { benchAsk(b, 2) }
 
 // BenchmarkPresent is BenchmarkAbsent for keys that were added.

@@ -4,24 +4,24 @@ import "encoding/binary"
 
 // BlockPolicy is a Policy whose filters can be probed in their serialized form, for an
 // engine that keeps one filter block per table and passes its raw bytes to every lookup,
-// as pebble does. The block is JoinUnits of what a writer has made or, for a family that
-// always writes one unit, that unit.
+// as pebble does. The block is a writer's units, joined by JoinUnits, or the unit itself for a
+// family that always writes one.
 type BlockPolicy interface {
 	Policy
-	// BlockFamily identifies the format of the block: Family for a family that always
-	// writes one unit, else another name. On disk; do not change.
+	// BlockFamily identifies the format of the block: Family if the family always writes one
+	// unit, otherwise another name. On disk; do not change.
 	BlockFamily() string
-	// MayContainBlock reports false only if the block can be trusted and the key was not
+	// MayContainBlock reports false only if the block is well-formed and the key was not
 	// added. It costs a few comparisons more than Reader.MayContain, allocates nothing
-	// and retains nothing. It checks all lengths but not the checksum: whoever read the
-	// block has verified it, and bits that have flipped since may cause a false negative.
+	// and retains nothing. It checks all lengths but not the checksum, which the caller must
+	// have verified: flipped bits may cause a false negative.
 	MayContainBlock(block []byte, key Key) bool
 }
 
 // BlockDecoder returns a function that probes blocks of a BlockFamily for an unhashed
 // key, for callers that know the name of a block's family but have no policy, and for
 // engines that look up each key in one block: it is faster than MayContainBlock of a new
-// Key. It returns nil for a family that is not of this package.
+// Key. It returns nil for families of other packages.
 func BlockDecoder(family string) func(block, key []byte) bool {
 	switch family {
 	case bloomFamily:
@@ -39,16 +39,15 @@ func BlockDecoder(family string) func(block, key []byte) bool {
 // Joined units, integers little-endian:
 //
 //	+------------------+----------------------+--------+--------------------+---------+-----------+--------+---------+
-//	| further units,   | ends of the further  | unit 0 | beginning of       | count 1 | version 1 | zero 2 | magic 4 |
+//	| further units,   | ends of the further  | unit 0 | offset of          | count 1 | version 1 | zero 2 | magic 4 |
 //	| the last first   | units 8 each         |        | unit 0         8   |         |           |        |         |
 //	+------------------+----------------------+--------+--------------------+---------+-----------+--------+---------+
 //
-// The last unit begins at 0 and each other one at a multiple of 32, the first one
-// that leaves room for what lies before it, with zeros between, so that they are
-// aligned as far as the block is. The ends are those of unit 1, 2, … and lie right
-// before unit 0, which lies right before the 16 bytes of the trailer: what a unit
-// says at its end is found without a look at anything else. count is 1 to 64,
-// version 0. There is no checksum besides those that the units have.
+// The last unit begins at 0 and each other one at the first multiple of 32 behind
+// what precedes it, padded with zeros, so that units are aligned if the block is.
+// The ends, of units 1, 2, …, lie right before unit 0, and unit 0 right before the
+// 16 bytes of the trailer: the trailer of unit 0 is found without reading anything
+// else. count is 1 to 64, version 0. The only checksums are those of the units.
 //
 // The units "ab" and "c" are joined to
 //
@@ -65,13 +64,13 @@ const (
 	maxJoined     = 64
 )
 
-// afterJoined is where a unit begins that follows so many bytes.
+// afterJoined returns where a unit begins whose predecessor ends at end.
 func afterJoined(end uint64) uint64 { return (end + joinedAlign - 1) / joinedAlign * joinedAlign }
 
-// JoinUnits makes one block of units, 1 to 64 of them.
+// JoinUnits joins 1 to 64 units into one block. Any other number of units is an error.
 func JoinUnits(units [][]byte) ([]byte, error) {
 	if len(units) < 1 || len(units) > maxJoined {
-		return nil, damaged("%d units cannot be joined", len(units))
+		return nil, damaged("cannot join %d units", len(units))
 	}
 	var ends [maxJoined]uint64
 	end := uint64(0)
@@ -119,13 +118,13 @@ func openJoined(block []byte) (j joined, ok bool) {
 	return j, ok
 }
 
-// end returns the end of unit i, at least 1. It may be any number.
+// end returns the end of unit i, i >= 1, as the block states it, unchecked.
 func (j *joined) end(i int) uint64 {
 	return binary.LittleEndian.Uint64(j.block[j.begin-8*uint64(j.n-i):])
 }
 
-// unit returns unit i in constant time, and false if it does not lie in the
-// block, or does not begin where it should.
+// unit returns unit i, in constant time. It returns false if the unit exceeds the
+// block or does not begin where it should.
 func (j *joined) unit(i int) (unit []byte, ok bool) {
 	table := j.begin - 8*uint64(j.n-1)
 	begin, before, end := uint64(0), uint64(0), uint64(len(j.block))
@@ -152,7 +151,7 @@ func (j *joined) unit(i int) (unit []byte, ok bool) {
 	return j.block[begin:end:end], true
 }
 
-// zeros reports whether there are only zeros between the units.
+// zeros reports whether the padding before unit i is zero.
 func (j *joined) zeros(i int) bool {
 	if i == j.n-1 {
 		return true
@@ -169,21 +168,22 @@ func (j *joined) zeros(i int) bool {
 	return true
 }
 
-// SplitUnits undoes JoinUnits. The units alias the block.
+// SplitUnits is the inverse of JoinUnits. The units alias the block. An error matches
+// ErrDamaged.
 func SplitUnits(block []byte) ([][]byte, error) {
 	j, ok := openJoined(block)
 	if !ok {
-		return nil, damaged("%d bytes are no joined units", len(block))
+		return nil, damaged("invalid trailer of joined units in a block of %d bytes", len(block))
 	}
 	units := make([][]byte, j.n)
 	for i := range units {
 		if units[i], ok = j.unit(i); !ok {
-			return nil, damaged("unit %d of %d lies outside of its block", i, j.n)
+			return nil, damaged("unit %d of %d joined units is out of bounds", i, j.n)
 		}
 	}
 	for i := range units {
 		if !j.zeros(i) {
-			return nil, damaged("bytes between the units %d and %d of %d", i, i+1, j.n)
+			return nil, damaged("nonzero bytes between units %d and %d of %d", i, i+1, j.n)
 		}
 	}
 	return units, nil

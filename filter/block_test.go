@@ -40,20 +40,20 @@ func TestJoinUnits(t *testing.T) {
 			}
 			again, err := JoinUnits(units)
 			if err != nil || !bytes.Equal(again, b) {
-				t.Errorf("byte %d flipped: %q, which do not join to that", i, units)
+				t.Errorf("byte %d flipped: split into %q, which join to other bytes", i, units)
 			}
 		}
 	}
 	if _, err := JoinUnits(nil); err == nil {
-		t.Error("no units are joined")
+		t.Error("JoinUnits joins no units")
 	}
 	if _, err := JoinUnits(make([][]byte, 65)); err == nil {
-		t.Error("65 units are joined")
+		t.Error("JoinUnits joins 65 units")
 	}
 }
 
-// TestJoinUnitsBounds joins units whose lengths are around what fits before the next one. It knows
-// where unit 0 and the end are, as both are on disk.
+// TestJoinUnitsBounds joins units whose lengths are just below and above what fits before the next
+// one, and checks where unit 0 and the block end, which are part of the format.
 func TestJoinUnitsBounds(t *testing.T) {
 	for _, c := range []struct {
 		lengths    []int
@@ -90,7 +90,7 @@ func TestJoinUnitsBounds(t *testing.T) {
 	}
 }
 
-func TestSplitUnitsRefuses(t *testing.T) {
+func TestSplitUnitsRejects(t *testing.T) {
 	joined := func(n int) []byte {
 		units := make([][]byte, n)
 		units[n-1] = []byte("c")
@@ -115,7 +115,7 @@ func TestSplitUnitsRefuses(t *testing.T) {
 			return b
 		}()},
 		{"unit 0 behind the end", func() []byte { b := joined(1); trailer(b)[0] = 2; return b }()},
-		{"unit 0 later than it has to", func() []byte {
+		{"unit 0 later than necessary", func() []byte {
 			b := slices.Insert(joined(2), 1, make([]byte, 32)...)
 			trailer(b)[0] += 32
 			return b
@@ -126,16 +126,16 @@ func TestSplitUnitsRefuses(t *testing.T) {
 			t.Errorf("%s: %d units, %v", c.desc, len(units), err)
 		}
 	}
-	// The error says where.
+	// The error says which units.
 	b := joined(2)
 	b[20] = 1
-	if _, err := SplitUnits(b); err == nil || !strings.Contains(err.Error(), "between the units 0 and 1 of 2") {
+	if _, err := SplitUnits(b); err == nil || !strings.Contains(err.Error(), "between units 0 and 1 of 2") {
 		t.Errorf("bytes between units: %v", err)
 	}
 }
 
-// TestBytes asks readers and blocks for keys of all lengths, with the hash and without:
-// the answers are the same, of blocks that are cut or flipped too.
+// TestBytes probes readers and blocks for keys of all lengths, hashed and not: the
+// answers are the same, even from truncated and corrupt blocks.
 func TestBytes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	var keys [][]byte
@@ -174,14 +174,14 @@ func TestBytes(t *testing.T) {
 			want := r.MayContain(NewKey(k))
 			a, b, c := r.(BytesReader).MayContainBytes(k), bp.MayContainBlock(block, NewKey(k)), ask(block, k)
 			if a != want || b != want || c != want || !want && (i%2 == 0 || len(k) == 0) {
-				t.Fatalf("%s, key %d of %d bytes: the reader says %v, of bytes %v, the block %v, of bytes %v", p.Name(), i, len(k), want, a, b, c)
+				t.Fatalf("%s, key %d of %d bytes: the reader returns %v, %v for bytes, the block %v, %v for bytes", p.Name(), i, len(k), want, a, b, c)
 			}
 			if want {
 				found++
 			}
 		}
 		if found > len(keys)*3/4 {
-			t.Errorf("%s: %d of %d keys are found", p.Name(), found, len(keys))
+			t.Errorf("%s: %d of %d keys may be contained", p.Name(), found, len(keys))
 		}
 		for n := range 100 {
 			for _, k := range keys[n*50 : n*50+50] {
@@ -196,10 +196,10 @@ func TestBytes(t *testing.T) {
 			}
 		}
 		if ask(nil, nil) != true || ask(nil, keys[200]) != true {
-			t.Errorf("%s: nothing excludes a key", p.Name())
+			t.Errorf("%s: an empty block excludes a key", p.Name())
 		}
 	}
 	if BlockDecoder("sift.Other") != nil {
-		t.Error("an unknown family is asked")
+		t.Error("BlockDecoder knows an unknown family")
 	}
 }

@@ -23,8 +23,8 @@ import (
 //
 // The line of a key and its bits in the line are those of internal/bloom, for
 // the key's Hash. The lines come first so that a block in aligned memory has
-// its lines aligned too. Anything else than the above is refused; there is
-// nothing to skip. A block over no keys is one line of zeros.
+// its lines aligned too. Anything else is rejected. A block over no keys is one
+// line of zeros.
 //
 // The block over the one key "a", whose hash is e6c632b61e964e1f, with 6 probes:
 //
@@ -42,7 +42,7 @@ const (
 	checksumSize     = 8
 )
 
-// The bits per key that Bloom takes.
+// Bounds and default of Bloom's bits per key.
 const (
 	minBloomBits     = 1
 	maxBloomBits     = 30
@@ -51,8 +51,8 @@ const (
 
 type bloomPolicy struct{ bitsPerKey float64 }
 
-// Bloom returns the policy for Bloom filters with one cache line a probe, the
-// cheapest filter to build. bitsPerKey, 1 to 30 and not necessarily whole,
+// Bloom returns the policy for Bloom filters that probe one cache line, the
+// cheapest filters to build. bitsPerKey, 1 to 30 and not necessarily whole,
 // gives these false positive rates or slightly lower ones at any number of keys:
 //
 //	bits per key    4      6      8      10      12      14      16      20       24        30
@@ -87,7 +87,7 @@ func bloomMayContainBlock(block []byte, key Key) bool {
 	return probes == 0 || bloom.MayContainIn(block[:len(block)-bloomTrailerSize], probes, key.Hash)
 }
 
-// bloomAsk is bloomMayContainBlock in as few calls as it can be: see NewKey.
+// bloomAsk is bloomMayContainBlock with as few calls as possible: see NewKey.
 //
 //go:nosplit
 func bloomAsk(block, key []byte) bool {
@@ -141,14 +141,14 @@ func (w *bloomWriter) Finish() ([][]byte, error) {
 	return [][]byte{block}, nil
 }
 
-// bloomProbes returns the number of probes of a block, of which it checks all but the
-// checksum: enough for a probe not to leave the lines. It is 0 for bytes that are no block.
+// bloomProbes returns the number of probes of a block, or 0 if the block is malformed. It checks
+// everything but the checksum, so a probe stays within the lines.
 func bloomProbes(block []byte) int {
 	size := len(block) - bloomTrailerSize
 	if size < bloom.LineSize || size%bloom.LineSize != 0 {
 		return 0
 	}
-	// The version and the zeros make a number that is too large of the probes.
+	// A version or zero bytes that are not 0 make this number too large.
 	probes := binary.LittleEndian.Uint32(block[size+4:])
 	if uint64(binary.LittleEndian.Uint32(block[size:])) != uint64(size/bloom.LineSize) || probes > bloom.MaxProbes {
 		return 0
@@ -158,17 +158,17 @@ func bloomProbes(block []byte) int {
 
 func openBloom(units [][]byte) (Reader, error) {
 	if len(units) != 1 {
-		return nil, damaged("%d units in a Bloom filter", len(units))
+		return nil, damaged("Bloom filter with %d units", len(units))
 	}
 	block := units[0]
 	probes := bloomProbes(block)
 	if probes == 0 {
-		return nil, damaged("trailer of a Bloom block of %d bytes", len(block))
+		return nil, damaged("invalid trailer of a Bloom block of %d bytes", len(block))
 	}
 	data := block[:len(block)-bloomTrailerSize]
 	sum := len(block) - checksumSize
 	if binary.LittleEndian.Uint64(block[sum:]) != xxhash.Sum64(block[:sum]) {
-		return nil, damaged("checksum of a Bloom block")
+		return nil, damaged("checksum mismatch in a Bloom block")
 	}
 	f := bloom.Over(aligned(data), probes)
 	if f.HasProbe() {
@@ -177,7 +177,8 @@ func openBloom(units [][]byte) (Reader, error) {
 	return &bloomReader{filter: f, size: len(block)}, nil
 }
 
-// fastBloomReader is a bloomReader that this processor has instructions for.
+// fastBloomReader is a bloomReader for filters that bloom.Filter.Probe supports. As for nosplit,
+// see NewKey.
 type fastBloomReader struct{ bloomReader }
 
 //go:nosplit
@@ -191,12 +192,12 @@ func (r *fastBloomReader) MayContainBytes(key []byte) bool {
 	return r.filter.Probe(Hash(key))
 }
 
-// bloomReader is the Reader of Bloom. It holds all that a probe needs but the
-// line, so that a probe is one cache miss.
+// bloomReader is the Reader of Bloom. It holds all that a probe needs except the
+// line, so that a probe costs one cache miss.
 type bloomReader struct {
 	filter bloom.Filter
 	size   int
-	fpr    atomic.Uint64 // bits of the FPR plus one, or 0 before it was asked for
+	fpr    atomic.Uint64 // bits of the FPR plus one, or 0 until it is computed
 }
 
 func (r *bloomReader) MayContain(key Key) bool { return r.filter.MayContain(key.Hash) }

@@ -36,15 +36,15 @@ func TestBloomExample(t *testing.T) {
 	}
 }
 
-var long = flag.Bool("long", false, "measure with 10 million and 100 million keys too")
+var long = flag.Bool("long", false, "also measure with 10 million and 100 million keys")
 
-// TestBloomFPR wants at most 0.97 % at 10 bits per key for any number of keys: by
-// the model up to 100 million, and measured.
+// TestBloomFPR wants an FPR of at most 0.97 % at 10 bits per key for any number of
+// keys: by the model up to 100 million, and measured.
 func TestBloomFPR(t *testing.T) {
 	const most = 0.0097
 	for n := 1.0; n <= 1e8; n = math.Ceil(n * 1.6) {
 		if s, ok := Expect(Bloom(10), n); !ok || s.FPR > most {
-			t.Errorf("%v keys: FPR %.5f by the model", n, s.FPR)
+			t.Errorf("%v keys: modeled FPR %.5f", n, s.FPR)
 		}
 	}
 	sizes := []int{1_000_000}
@@ -76,11 +76,11 @@ func TestBloomFPR(t *testing.T) {
 				found++
 			}
 		}
-		// The keys are always the same, and so is the figure.
+		// The keys are always the same, so the rate is, too.
 		if got := float64(found) / float64(asked); got > most {
-			t.Errorf("%d keys: FPR %.5f measured", n, got)
+			t.Errorf("%d keys: measured FPR %.5f", n, got)
 		}
-		t.Logf("%d keys: %d of %d absent ones pass; FPR() is %.6f", n, found, asked, r.FPR())
+		t.Logf("%d keys: %d false positives among %d absent ones; FPR() is %.6f", n, found, asked, r.FPR())
 	}
 }
 
@@ -120,8 +120,8 @@ func TestBloom(t *testing.T) {
 	}
 }
 
-// TestBloomLengths opens blocks of all lengths whose trailer claims as many lines as begin in them:
-// whole lines alone are a block.
+// TestBloomLengths opens blocks of all lengths whose trailer claims as many lines as fit: only
+// whole lines are accepted.
 func TestBloomLengths(t *testing.T) {
 	key := NewKey([]byte("a"))
 	for size := range 3*64 + 1 {
@@ -136,18 +136,18 @@ func TestBloomLengths(t *testing.T) {
 			}
 			// All bits are zero: a block excludes every key.
 			if maybe := Bloom(10).(BlockPolicy).MayContainBlock(b, key); maybe == want {
-				t.Errorf("%d bytes of lines, %d probes: the block says %v", size, probes, maybe)
+				t.Errorf("%d bytes of lines, %d probes: the block returns %v", size, probes, maybe)
 			}
 		}
 	}
 	for n := range bloomTrailerSize {
 		if _, err := Bloom(10).Open([][]byte{make([]byte, n)}); err == nil || !bloomAsk(make([]byte, n), key.Bytes) {
-			t.Errorf("%d bytes are a block", n)
+			t.Errorf("a block of %d bytes is accepted", n)
 		}
 	}
 }
 
-// TestFPRTwice: the rate is worked out once, and is the same bits then.
+// TestFPRTwice: the rate is computed once, and later calls return the same bits.
 func TestFPRTwice(t *testing.T) {
 	for _, p := range []Policy{Bloom(10), Bloom(1), RocksDBBloom(10)} {
 		for _, keys := range [][]string{nil, {"a"}, {"a", "b", "c"}} {
@@ -162,7 +162,7 @@ func TestFPRTwice(t *testing.T) {
 	}
 }
 
-// TestHashZero: a key whose hash is that of no key before it is a key.
+// TestHashZero: a first key whose hash is 0 is not mistaken for a repetition.
 func TestHashZero(t *testing.T) {
 	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {
 		w := p.NewWriter()

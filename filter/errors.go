@@ -7,10 +7,9 @@ import (
 
 var (
 	// ErrUnknownFamily is returned by Open for a family that this package does
-	// not know. The caller behaves as if there were no filter.
+	// not know. The caller proceeds as if there were no filter.
 	ErrUnknownFamily = errors.New("filter: unknown family")
-	// ErrDamaged is matched by every error that Open returns for bytes that
-	// cannot be trusted.
+	// ErrDamaged is matched by every error that Open returns for corrupt bytes.
 	ErrDamaged = errors.New("filter: damaged block")
 
 	errTooManyKeys = errors.New("filter: too many keys for one filter")

@@ -7,7 +7,7 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// A filter is built from keys, kept as bytes, and asked for any key.
+// A filter is built from keys, stored as bytes, and probed for any key.
 func Example() {
 	policy := filter.Bloom(10)
 	w := policy.NewWriter()
@@ -19,10 +19,10 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	// Later, from the bytes and the family that was stored with them.
+	// Later, from the bytes and the family stored with them.
 	r, err := filter.Open(policy.Family(), units)
 	if err != nil {
-		log.Fatal(err) // or go on as if there were no filter
+		log.Fatal(err) // or proceed as if there were no filter
 	}
 	for _, k := range []string{"banana", "lemon"} {
 		fmt.Println(k, r.MayContain(filter.NewKey([]byte(k))))
@@ -43,7 +43,7 @@ func ExampleParse() {
 	// filter: policy "bloom(99)": bits per key 99 is outside [1, 30]
 }
 
-// What a billion keys take at an FPR of 0.1 %.
+// The size of each kind of filter over a billion keys at an FPR of 0.1 %.
 func ExampleCompareSizes() {
 	sizes, err := filter.CompareSizes(1e9, 0.001)
 	if err != nil {
@@ -62,7 +62,7 @@ func ExampleCompareSizes() {
 	// rocksdb-bloom(8)      8.00 bits/key  0.93 GiB  FPR 22.7472 %  3.74 × limit
 }
 
-// What a billion keys take in filters of 12 bits per key, before one is built.
+// The size of filters of 12 bits per key over a billion keys, without building them.
 func ExampleExpect() {
 	for _, p := range []filter.Policy{filter.Bloom(12), filter.Ribbon(12)} {
 		s, _ := filter.Expect(p, 1e9)
@@ -73,7 +73,7 @@ func ExampleExpect() {
 	// ribbon(12) 1.40 GiB, FPR 0.0252 %
 }
 
-// Asking for many keys at once overlaps their cache misses.
+// Probing for many keys at once overlaps their cache misses.
 func ExampleReader_mayContainMany() {
 	w := filter.Fuse(8).NewWriter()
 	w.Add(filter.NewKey([]byte("apple")))

@@ -1,5 +1,5 @@
-// Package filter has filters: sets of keys in a few bits per key. A filter never excludes a key
-// that it holds. It fails to exclude other keys at a known rate, the false positive rate (FPR).
+// Package filter implements filters: sets of keys in a few bits per key. A filter never excludes a
+// key that it holds. It fails to exclude other keys at a known rate, the false positive rate (FPR).
 package filter
 
 import "github.com/siftdb/sift/filter/internal/xxh3"
@@ -9,7 +9,7 @@ import "github.com/siftdb/sift/filter/internal/xxh3"
 // is immutable and safe for concurrent use.
 type Policy interface {
 	// Name is the configuration, "bloom(10)" for example. Parse(Name()) returns an equal
-	// policy, for every policy of this package.
+	// policy, for every policy of this package that is not keyed.
 	Name() string
 	// Family identifies the format of the bytes. It is stored with them, and any policy
 	// of the same family can open them. A new format gets a new name. On disk; do not
@@ -27,13 +27,14 @@ type Policy interface {
 // Writer collects keys and turns them into a filter. It is used by one
 // goroutine at a time and may be used again after Finish.
 type Writer interface {
-	// Add adds a key. Adding a key again is allowed; in a row it is free.
+	// Add adds a key. A key may be added again; if it was the last one added, that is
+	// free.
 	Add(key Key)
 	// NumKeys returns the number of keys added since the last Finish.
 	NumKeys() int
 	// Finish returns the filter over the keys that were added since the last
-	// Finish, as one or more units, and empties the writer. The units are the
-	// caller's to keep. No keys give a filter that may say no to everything.
+	// Finish, as one or more units, and empties the writer. The caller owns the
+	// units. A filter over no keys may exclude every key.
 	Finish() ([][]byte, error)
 }
 
@@ -61,7 +62,7 @@ type BytesReader interface {
 }
 
 // Key is a key together with its hash, so that a lookup hashes once, however many filters
-// it probes. Make it with NewKey. It aliases the key's bytes.
+// it probes. NewKey makes one. It aliases the key's bytes.
 type Key struct {
 	Bytes []byte
 	Hash  uint64
@@ -72,7 +73,7 @@ type Key struct {
 type Prefetcher interface {
 	Reader
 	// Prefetch begins to load the memory that a probe for the hash reads first, and does not wait
-	// for it. The hash is Key.Hash, and for a KeyedReader that of its secret.
+	// for it. The hash is Key.Hash; for a KeyedReader it is Secret.Hash of the key.
 	Prefetch(hash uint64)
 }
 
@@ -81,8 +82,8 @@ type Prefetcher interface {
 //go:nosplit
 func NewKey(b []byte) Key {
 	// Short keys are hashed here, without a call: the fewer instructions between the cache
-	// misses of successive probes, the more of the misses overlap. nosplit drops the
-	// check of the stack for the same reason.
+	// misses of successive probes, the more of the misses overlap. nosplit omits the stack
+	// check for the same reason.
 	if n := len(b); n > 8 && n <= 16 {
 		return Key{Bytes: b, Hash: xxh3.Sum9to16(b)}
 	}

@@ -2,7 +2,7 @@ package filter
 
 import "testing"
 
-// TestNewKey holds NewKey, which hashes short keys itself, to Hash.
+// TestNewKey compares NewKey, which hashes short keys itself, with Hash.
 func TestNewKey(t *testing.T) {
 	b := make([]byte, 300)
 	for i := range b {

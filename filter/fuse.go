@@ -18,17 +18,17 @@ import (
 //	| fingerprints | segments 4 | segmentLog 1 | width 1 | seed 1 | version 1 | checksum 8 |
 //	+--------------+------------+--------------+---------+--------+-----------+------------+
 //
-//	segments    segments in which a key may have its first slot; 0 over no keys
-//	segmentLog  log2 of the slots of a segment, 0 to 18; 0 over no keys
-//	width       bits of a fingerprint, 4 to 16
-//	seed        0 to 199, for which the keys came apart
+//	segments    number of segments in which a key can have its first slot; 0 without keys
+//	segmentLog  log2 of the number of slots per segment, 0 to 18; 0 without keys
+//	width       bits per fingerprint, 4 to 16
+//	seed        0 to 199, the seed with which construction succeeded
 //	version     0
 //	checksum    XXH64, seed 0, of all bytes before it
 //
 // There are (segments + 2) × 2^segmentLog fingerprints, none if segments is 0.
 // Fingerprint i is the width bits from bit i × width on, the lowest first; the
-// last byte is filled up with zero bits. The slots of a key and its fingerprint
-// are those of internal/fuse, for the key's Hash. Anything else is refused.
+// last byte is padded with zero bits. The slots of a key and its fingerprint
+// are those of internal/fuse, for the key's Hash. Anything else is rejected.
 //
 // The block over the one key "a" with 8 bits is
 //
@@ -45,9 +45,10 @@ const (
 type fusePolicy struct{ width int }
 
 // Fuse returns the policy for 3-wise binary fuse filters with fingerprints of 4
-// to 16 bits: an FPR of 2^-bits from 1.125 fingerprints a key at 1 million keys
-// on (1.19 at 100,000), three cache misses a probe that overlap. It takes some 30
-// bytes per key while it is built. Values outside are moved to the nearest bound.
+// to 16 bits: an FPR of 2^-bits, 1.125 fingerprints per key from a million keys
+// on (1.19 at 100,000), and three cache misses per probe, which overlap. Building
+// takes some 30 bytes of memory per key. Values outside are moved to the nearest
+// bound.
 func Fuse(fingerprintBits int) Policy {
 	return fusePolicy{min(max(fingerprintBits, fuse.MinWidth), fuse.MaxWidth)}
 }
@@ -75,14 +76,14 @@ func fuseAsk(block, key []byte) bool { return fuseMayContainBlock(block, NewKey(
 
 func parseFuse(args []string) (Policy, error) {
 	if len(args) != 1 {
-		return nil, errors.New("want one argument, the bits of a fingerprint")
+		return nil, errors.New("want one argument, the bits per fingerprint")
 	}
 	b, err := strconv.Atoi(args[0])
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a whole number", args[0])
 	}
 	if b < fuse.MinWidth || b > fuse.MaxWidth {
-		return nil, fmt.Errorf("%d bits of a fingerprint are outside [%d, %d]", b, fuse.MinWidth, fuse.MaxWidth)
+		return nil, fmt.Errorf("bits per fingerprint %d is outside [%d, %d]", b, fuse.MinWidth, fuse.MaxWidth)
 	}
 	return Fuse(b), nil
 }
@@ -118,8 +119,8 @@ func (w *fuseWriter) Finish() ([][]byte, error) {
 	return [][]byte{block}, nil
 }
 
-// fuseShape reads the trailer of a block and checks all but the checksum:
-// enough for a probe not to leave the block.
+// fuseShape reads the trailer of a block and checks everything but the checksum,
+// so that a probe stays within the block.
 func fuseShape(block []byte) (shape fuse.Shape, seed uint8, ok bool) {
 	size := len(block) - fuseTrailerSize
 	if size < 0 {
@@ -137,16 +138,16 @@ func fuseShape(block []byte) (shape fuse.Shape, seed uint8, ok bool) {
 
 func openFuse(units [][]byte) (Reader, error) {
 	if len(units) != 1 {
-		return nil, damaged("%d units in a fuse filter", len(units))
+		return nil, damaged("fuse filter with %d units", len(units))
 	}
 	block := units[0]
 	shape, seed, ok := fuseShape(block)
 	if !ok {
-		return nil, damaged("trailer of a fuse block of %d bytes", len(block))
+		return nil, damaged("invalid trailer of a fuse block of %d bytes", len(block))
 	}
 	sum := len(block) - checksumSize
 	if binary.LittleEndian.Uint64(block[sum:]) != xxhash.Sum64(block[:sum]) {
-		return nil, damaged("checksum of a fuse block")
+		return nil, damaged("checksum mismatch in a fuse block")
 	}
 	return &fuseReader{
 		filter: fuse.Over(block, shape, seed),
@@ -155,7 +156,7 @@ func openFuse(units [][]byte) (Reader, error) {
 	}, nil
 }
 
-// fuseFPR is 0 for the filter over no keys, which says no.
+// fuseFPR is 0 for a filter over no keys, which excludes every key.
 func fuseFPR(shape fuse.Shape) float64 {
 	if shape.Segments == 0 {
 		return 0

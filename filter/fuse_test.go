@@ -26,8 +26,8 @@ func TestFuseExample(t *testing.T) {
 	}
 }
 
-// TestFuseTrailer opens blocks whose trailers are at a bound or beyond it, all with the length
-// that they ask for and the right checksum.
+// TestFuseTrailer opens blocks whose trailers are at a bound or beyond it, with matching lengths
+// and checksums unless stated otherwise.
 func TestFuseTrailer(t *testing.T) {
 	for _, c := range []struct {
 		desc          string

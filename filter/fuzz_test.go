@@ -9,15 +9,15 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// fuzzOpen opens bytes as one unit, asks the reader and the block, and bounds
-// what opening allocates. A panic anywhere fails.
+// fuzzOpen opens bytes as one unit, probes the reader and the block, and bounds
+// what opening allocates.
 func fuzzOpen(t *testing.T, p Policy, unit []byte) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	r, err := p.Open([][]byte{unit})
 	runtime.ReadMemStats(&after)
 	if got := after.TotalAlloc - before.TotalAlloc; got > 4*uint64(len(unit))+64<<10 {
-		t.Fatalf("%d bytes allocated for %d", got, len(unit))
+		t.Fatalf("%d bytes allocated for a unit of %d", got, len(unit))
 	}
 	keys := make([]Key, 70)
 	for i := range keys {
@@ -37,15 +37,15 @@ func fuzzOpen(t *testing.T, p Policy, unit []byte) {
 		for steps := 1; steps < StepsPerUnit(p.Family()); steps++ {
 			short, err := Trim(nil, p.Family(), [][]byte{unit}, steps)
 			if err != nil {
-				t.Fatalf("%d steps of a unit that opens: %v", steps, err)
+				t.Fatalf("Trim to %d steps of a unit that opens: %v", steps, err)
 			}
 			less, err := p.Open([][]byte{short})
 			if err != nil {
-				t.Fatalf("%d steps of a unit: %v", steps, err)
+				t.Fatalf("Open of a unit trimmed to %d steps: %v", steps, err)
 			}
 			for _, k := range keys {
 				if r.MayContain(k) && !less.MayContain(k) {
-					t.Fatalf("%d steps of a unit exclude what it does not", steps)
+					t.Fatalf("a unit trimmed to %d steps excludes a key that the whole unit does not", steps)
 				}
 			}
 		}
@@ -60,7 +60,7 @@ func fuzzOpen(t *testing.T, p Policy, unit []byte) {
 	}
 }
 
-// seeds adds blocks of a few sizes and their damaged forms.
+// seeds adds blocks of a few sizes, whole, cut and extended.
 func seeds(f *testing.F, policies ...Policy) {
 	for _, p := range policies {
 		for _, n := range []int{0, 1, 3, 100} {
@@ -82,7 +82,7 @@ func seeds(f *testing.F, policies ...Policy) {
 	}
 }
 
-// reseal puts a right checksum of 8 bytes at the end, so that the fuzzer gets
+// reseal replaces the last 8 bytes by a valid checksum, so that the fuzzer gets
 // past it.
 func reseal(b []byte) []byte {
 	if len(b) < checksumSize {
@@ -130,12 +130,12 @@ func FuzzSplitUnits(f *testing.F) {
 		}
 		again, err := JoinUnits(units)
 		if err != nil || !bytes.Equal(again, b) {
-			t.Fatalf("%d units join to other bytes: %v", len(units), err)
+			t.Fatalf("joining the %d units again gives other bytes: %v", len(units), err)
 		}
 	})
 }
 
-// FuzzKeys builds filters over keys cut out of the input and excludes none.
+// FuzzKeys builds filters over keys cut out of the input, and wants none excluded.
 func FuzzKeys(f *testing.F) {
 	f.Add([]byte("some keys, some keys, and more of them"), byte(4))
 	f.Add(make([]byte, 500), byte(0))
@@ -175,10 +175,10 @@ func FuzzParse(f *testing.F) {
 		}
 		again, err := Parse(p.Name())
 		if err != nil || again != p {
-			t.Fatalf("Parse(%q) is %q, which parses as %v, %v", s, p.Name(), again, err)
+			t.Fatalf("Parse(%q) = %q, which parses as %v, %v", s, p.Name(), again, err)
 		}
 		if p.Family() == "" {
-			t.Fatalf("Parse(%q) has no family", s)
+			t.Fatalf("Parse(%q) returns a policy without a family", s)
 		}
 	})
 }

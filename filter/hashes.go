@@ -3,7 +3,7 @@ package filter
 import "sync"
 
 // hashList collects the hashes of a writer in chunks from a pool, so that
-// growing copies nothing and writers that follow one another allocate little.
+// growing copies nothing and consecutive writers allocate little.
 type hashList struct {
 	chunks []*hashChunk
 	n      int // hashes held
@@ -30,8 +30,7 @@ func (l *hashList) add(hash uint64) {
 	l.n++
 }
 
-// each calls f with the hashes in the order in which they came, some thousands
-// at a time.
+// each calls f with the hashes in the order they were added, one chunk at a time.
 func (l *hashList) each(f func(hashes []uint64)) {
 	left := l.n
 	for _, c := range l.chunks {
@@ -41,7 +40,7 @@ func (l *hashList) each(f func(hashes []uint64)) {
 	}
 }
 
-// hashSlices are for builders that need all hashes side by side.
+// hashSlices are for builders that need all hashes in one slice.
 var hashSlices = sync.Pool{New: func() any { return new([]uint64) }}
 
 // appendTo appends all hashes to dst.
@@ -50,7 +49,7 @@ func (l *hashList) appendTo(dst []uint64) []uint64 {
 	return dst
 }
 
-// reset empties the list and gives the chunks back.
+// reset empties the list and returns the chunks to the pool.
 func (l *hashList) reset() {
 	for i, c := range l.chunks {
 		hashChunks.Put(c)

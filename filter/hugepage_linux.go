@@ -10,10 +10,9 @@ const (
 	madvCollapse = 25      // MADV_COLLAPSE, which package syscall does not name
 )
 
-// collapse asks the kernel to back zero bytes with huge pages now, where it has them.
-// It is a request about the pages that are there (MADV_COLLAPSE, from Linux 6.1 on), and
-// not a property of the addresses: it does not outlive the bytes when the heap puts them
-// to another use. A kernel that refuses it is right too.
+// collapse asks the kernel to back b, which is zero, with huge pages now (MADV_COLLAPSE,
+// from Linux 6.1 on). Unlike MADV_HUGEPAGE it does not mark the addresses, so nothing is
+// left when the heap reuses them. Errors are ignored: huge pages only save time.
 func collapse(b []byte) {
 	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) % hugePage)
 	if len(b) < skip+hugePage {
@@ -22,7 +21,7 @@ func collapse(b []byte) {
 	b = b[skip:]
 	b = b[:len(b)/hugePage*hugePage]
 	for i := 0; i < len(b); i += hugePage {
-		b[i] = 0 // where nothing has been touched there is nothing to collapse
+		b[i] = 0 // collapsing needs a page that has been touched
 	}
 	_ = syscall.Madvise(b, madvCollapse)
 }

@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// TestHugePageFlag: the heap's addresses do not stay marked for huge pages when the memory
-// of a filter is put to another use.
+// TestHugePageFlag: the heap's addresses are not marked for huge pages, since the mark would
+// remain when the heap reuses a filter's memory.
 func TestHugePageFlag(t *testing.T) {
 	b := AlignedBytes(16 << 20)
 	at := uintptr(unsafe.Pointer(&b[len(b)/2]))
@@ -39,5 +39,5 @@ func TestHugePageFlag(t *testing.T) {
 	if !found {
 		t.Skip("the kernel does not list the flags of mappings")
 	}
-	b[0] = 1 // alive until here
+	b[0] = 1 // keeps b alive until here
 }

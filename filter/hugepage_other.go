@@ -2,5 +2,5 @@
 
 package filter
 
-// collapse does nothing where memory takes no such advice.
+// collapse does nothing on other systems.
 func collapse([]byte) {}

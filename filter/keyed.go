@@ -11,37 +11,38 @@ import (
 	"github.com/siftdb/sift/filter/internal/siphash"
 )
 
-// Secret is what keyed filters hash with. Whoever knows it, or reads it off a
-// disk, can choose keys against them again.
+// Secret is the secret that keyed filters hash keys with. Someone who learns it,
+// or reads it from a disk, can predict false positives.
 type Secret [16]byte
 
 // Hash is the 64-bit hash that keyed filters start from: SipHash-1-3 under the
-// secret. Under the secret 00 01 .. 0f the hash of nothing is abac0158050fc4dc.
+// secret. Under the secret 00 01 .. 0f the empty key's hash is abac0158050fc4dc.
 // On disk; do not change.
 func (s *Secret) Hash(b []byte) uint64 {
 	return siphash.Sum13(binary.LittleEndian.Uint64(s[:]), binary.LittleEndian.Uint64(s[8:]), b)
 }
 
 // ErrSecret is matched by the error that a keyed policy's Open returns for a
-// filter that was written with another secret. It matches ErrUnknownFamily too:
-// the filter is whole, but there is nothing to ask it with.
+// filter that was written with another secret. It also matches ErrUnknownFamily:
+// the filter is intact but cannot be probed.
 var ErrSecret = fmt.Errorf("%w: keyed with another secret", ErrUnknownFamily)
 
 // A keyed filter is a filter of another family over hashes that depend on a
-// secret. Its family's name has keyedPrefix before it; its unit 0 is followed by
+// secret. Its family is that family's name after keyedPrefix; its unit 0 is
+// followed by
 //
 //	offset from the end  size  field
-//	16                   8     salt: another for each filter
-//	8                    8     check: what says that the secret is the right one
+//	16                   8     salt, drawn for each filter
+//	8                    8     check: identifies the secret
 //
-// both little-endian. The further units are as they were. A key's hash h under
-// the secret is mixed with the salt before the inner filter gets it:
+// both little-endian. The further units are unchanged. A key's hash h under the
+// secret is mixed with the salt before the inner filter gets it:
 //
 //	x = h ^ salt;  x *= ff51afd7ed558ccd;  x ^= x >> 32;  x *= c4ceb9fe1a85ec53;  x ^= x >> 29
 //
-// check is the hash under the secret of the 12 bytes "salt" and the salt. So a
-// filter is never asked with a secret that is not its own, which would exclude keys,
-// and keys that one filter was wrong about are as good as any for the next.
+// check is the hash, under the secret, of the 4 bytes "salt" and the salt, so that
+// a filter is never probed with another secret, which would exclude keys it holds.
+// The salts make the false positives of different filters independent.
 //
 // Under the secret 00 01 .. 0f a filter of salt 1 ends in
 //
@@ -72,7 +73,7 @@ func salted(h, salt uint64) uint64 {
 var errNotKeyed = errors.New("filter: only Bloom, Fuse and Ribbon can be keyed")
 
 // Keyed returns p with its filters keyed by a secret and by a salt that each filter
-// draws. p must be Bloom, Fuse or Ribbon; None is returned unchanged. Other policies give
+// draws. p must be Bloom, Fuse or Ribbon; None is returned unchanged. Other policies are
 // an error, since their bytes are shared with programs that do not know the secret.
 // Someone who chooses keys but does not know the secret cannot predict false positives,
 // and so cannot raise the false positive rate. Sizes and rates are those of p, plus 16
@@ -88,7 +89,7 @@ func Keyed(p Policy, s Secret) (Policy, error) {
 	case bloomPolicy, fusePolicy, ribbonPolicy:
 		return &keyedPolicy{inner: p, secret: s}, nil
 	}
-	return nil, fmt.Errorf("%w, and %s is neither", errNotKeyed, p.Name())
+	return nil, fmt.Errorf("%w, not %s", errNotKeyed, p.Name())
 }
 
 // KeyedReaders returns policies that together open every keyed filter that was
@@ -101,7 +102,7 @@ func KeyedReaders(s Secret) []Policy {
 	return list
 }
 
-// IsKeyedFamily reports whether family is one of keyed filters.
+// IsKeyedFamily reports whether family is a family of keyed filters.
 func IsKeyedFamily(family string) bool { return strings.HasPrefix(family, keyedPrefix) }
 
 type keyedPolicy struct {
@@ -129,11 +130,10 @@ func (p *keyedPolicy) Open(units [][]byte) (Reader, error) {
 	return &KeyedReader{inner: inner, secret: &p.secret, salt: salt}, nil
 }
 
-// unkey takes the trailer off unit 0. It leaves the slice that it is given as
-// it is.
+// unkey removes the trailer from unit 0. It does not modify units.
 func unkey(units [][]byte, s *Secret) (inner [][]byte, salt uint64, err error) {
 	if len(units) == 0 || len(units[0]) < keyedTrailerSize {
-		return nil, 0, damaged("a keyed filter without its trailer")
+		return nil, 0, damaged("keyed filter without a trailer")
 	}
 	n := len(units[0]) - keyedTrailerSize
 	t := units[0][n:]
@@ -195,14 +195,14 @@ func (r *KeyedReader) MayContainHash(hash uint64) bool {
 	return r.inner.MayContain(Key{Hash: salted(hash, r.salt)})
 }
 
-// Prefetch implements Prefetcher, to no effect where the underlying filter does not.
+// Prefetch implements Prefetcher. It does nothing if the underlying reader is no Prefetcher.
 func (r *KeyedReader) Prefetch(hash uint64) {
 	if p, ok := r.inner.(Prefetcher); ok {
 		p.Prefetch(salted(hash, r.salt))
 	}
 }
 
-// keyBatch is how many keys are handed on at a time.
+// keyBatch is the number of keys that are passed on at a time.
 const keyBatch = 64
 
 var keyBatches = sync.Pool{New: func() any { return new([keyBatch]Key) }}
@@ -227,18 +227,18 @@ func (r *KeyedReader) FPR() float64 { return r.inner.FPR() }
 // SizeBytes is the memory that the units take.
 func (r *KeyedReader) SizeBytes() int { return r.inner.SizeBytes() + keyedTrailerSize }
 
-// Resize implements Resizer where the underlying filter does.
+// Resize implements Resizer. It returns an error if the underlying reader is no Resizer.
 func (r *KeyedReader) Resize(units [][]byte) (Reader, error) {
 	inner, ok := r.inner.(Resizer)
 	if !ok {
-		return nil, damaged("a filter of one unit cannot be resized")
+		return nil, damaged("filters of this family cannot be resized")
 	}
 	units, salt, err := unkey(units, r.secret)
 	if err != nil {
 		return nil, err
 	}
 	if salt != r.salt {
-		return nil, damaged("the units of another filter")
+		return nil, damaged("units of another filter")
 	}
 	resized, err := inner.Resize(units)
 	if err != nil {

@@ -48,7 +48,7 @@ func numbered(prefix string, n int) [][]byte {
 	return keys
 }
 
-// The example in the format's comment.
+// TestKeyedFormat has the example of the format's comment.
 func TestKeyedFormat(t *testing.T) {
 	p := mustKey(t, Bloom(10), countedSecret())
 	w := p.NewWriter().(*keyedWriter)
@@ -66,7 +66,7 @@ func TestKeyedFormat(t *testing.T) {
 	if p.Family() != "sift.keyed.sift.Bloom" || p.Name() != "keyed(bloom(10))" {
 		t.Errorf("family %q, name %q", p.Family(), p.Name())
 	}
-	// What comes before it is the filter of the salted hash.
+	// The bytes before the trailer are the filter over the salted hash.
 	s := countedSecret()
 	inner, err := openBloom([][]byte{units[0][:len(units[0])-keyedTrailerSize]})
 	if err != nil {
@@ -77,16 +77,16 @@ func TestKeyedFormat(t *testing.T) {
 	}
 }
 
-// Another secret never opens a filter: it would exclude keys.
+// TestKeyedSecret: another secret never opens a filter, since it would exclude keys.
 func TestKeyedSecret(t *testing.T) {
 	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {
 		mine := mustKey(t, p, Secret{1})
 		units := unitsOf(t, mine, numbered("key", 300))
 		if _, err := mustKey(t, p, Secret{2}).Open(units); !errors.Is(err, ErrSecret) || !errors.Is(err, ErrUnknownFamily) {
-			t.Errorf("%s: another secret gives %v", mine.Name(), err)
+			t.Errorf("%s: Open with another secret: %v", mine.Name(), err)
 		}
 		if _, err := p.Open(units); err == nil {
-			t.Errorf("%s: opens without a secret", mine.Name())
+			t.Errorf("%s: opened without a secret", mine.Name())
 		}
 		opened := false
 		for _, r := range KeyedReaders(Secret{1}) {
@@ -101,13 +101,13 @@ func TestKeyedSecret(t *testing.T) {
 		}
 		again := unitsOf(t, mine, numbered("key", 300))
 		if bytes.Equal(again[0], units[0]) {
-			t.Errorf("%s: two filters over the same keys are the same", mine.Name())
+			t.Errorf("%s: two filters over the same keys are equal", mine.Name())
 		}
 	}
 }
 
-// TestKeyedTrailerAlone: what has no room for the trailer is damaged, and a trailer with nothing
-// before it still says whose it is.
+// TestKeyedTrailerAlone: a unit too short for the trailer is damaged, and a trailer alone still
+// identifies the secret.
 func TestKeyedTrailerAlone(t *testing.T) {
 	p := mustKey(t, Bloom(10), Secret{1})
 	unit := unitsOf(t, p, numbered("key", 10))[0]
@@ -118,11 +118,11 @@ func TestKeyedTrailerAlone(t *testing.T) {
 		}
 	}
 	if _, err := mustKey(t, Bloom(10), Secret{2}).Open([][]byte{trailer}); !errors.Is(err, ErrSecret) {
-		t.Errorf("another secret gives %v", err)
+		t.Errorf("Open with another secret: %v", err)
 	}
 }
 
-// brokenWriter has nothing to give.
+// brokenWriter finishes without units.
 type brokenWriter struct {
 	Writer
 	err error
@@ -141,21 +141,21 @@ func TestKeyedWriterWithoutUnits(t *testing.T) {
 
 func TestKeyedPolicies(t *testing.T) {
 	if p := mustKey(t, None(), Secret{}); !IsNone(p) {
-		t.Errorf("None becomes %s", p.Name())
+		t.Errorf("Keyed turns None into %s", p.Name())
 	}
 	if _, err := Keyed(RocksDBBloom(10), Secret{}); err == nil {
-		t.Error("RocksDB's Bloom can be keyed")
+		t.Error("Keyed accepts RocksDBBloom")
 	}
 	if p, err := Parse("keyed(ribbon(10))"); err == nil {
-		t.Errorf("Parse makes up a secret for %s", p.Name())
+		t.Errorf("Parse returns %s without a secret", p.Name())
 	}
 	if !IsKeyedFamily(mustKey(t, Ribbon(10), Secret{}).Family()) || IsKeyedFamily(ribbonFamily) {
 		t.Error("IsKeyedFamily is wrong")
 	}
 }
 
-// A reader says the same for a key, for its hash under the secret, for many keys
-// at once, and, where units can be dropped, never no for a key.
+// TestKeyedReader: MayContain, MayContainHash and MayContainMany agree, and dropping units excludes
+// no key.
 func TestKeyedReader(t *testing.T) {
 	s := countedSecret()
 	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(16)} {
@@ -176,12 +176,12 @@ func TestKeyedReader(t *testing.T) {
 		r.MayContainMany(list, maybe)
 		for i, b := range ask {
 			if one, hashed := r.MayContain(list[i]), r.MayContainHash(s.Hash(b)); one != maybe[i] || hashed != one || i >= 200 && !one {
-				t.Errorf("%s: %q: alone %v, hashed %v, among many %v", k.Name(), b, one, hashed, maybe[i])
+				t.Errorf("%s: %q: MayContain %v, MayContainHash %v, MayContainMany %v", k.Name(), b, one, hashed, maybe[i])
 			}
 		}
 		if len(units) == 1 {
 			if _, err := r.Resize(units); err == nil && p.Family() != ribbonFamily {
-				t.Errorf("%s: one unit was resized", k.Name())
+				t.Errorf("%s: Resize accepts a filter of one unit", k.Name())
 			}
 			continue
 		}
@@ -191,27 +191,27 @@ func TestKeyedReader(t *testing.T) {
 		}
 		for _, b := range keys {
 			if !fewer.MayContain(NewKey(b)) {
-				t.Fatalf("%s: %q is excluded by the first unit", k.Name(), b)
+				t.Fatalf("%s: the first unit excludes %q", k.Name(), b)
 			}
 		}
 		flipped := bytes.Clone(units[1])
 		flipped[100] ^= 4
 		for _, bad := range [][][]byte{nil, {units[0], flipped}} {
 			if _, err := r.Resize(bad); !errors.Is(err, ErrDamaged) {
-				t.Errorf("%s: resized to %d damaged units: %v", k.Name(), len(bad), err)
+				t.Errorf("%s: Resize to %d damaged units: %v", k.Name(), len(bad), err)
 			}
 		}
 		if other := unitsOf(t, k, keys); len(other) > 0 {
 			if _, err := r.Resize(other); err == nil {
-				t.Errorf("%s: resized to another filter's units", k.Name())
+				t.Errorf("%s: Resize accepts units of another filter", k.Name())
 			}
 		}
 	}
 }
 
-// Chosen keys: an attacker who knows the keys and the policy builds the filter
-// again and looks for false positives. Without a secret every
-// one of them is a false positive; with one they are as good as any.
+// TestChosenKeys: an attacker who knows the keys and the policy builds a replica of the filter and
+// searches it for false positives. Without a secret all of them are false positives of the filter;
+// with one they are so at the usual rate.
 func TestChosenKeys(t *testing.T) {
 	keys := numbered("key", 20000)
 	for _, p := range []Policy{Bloom(10), Fuse(8), Ribbon(10)} {
@@ -239,10 +239,10 @@ func TestChosenKeys(t *testing.T) {
 			return float64(hits) / float64(len(chosen))
 		}
 		open, keyed := rate(p), rate(mustKey(t, p, Secret{7}))
-		t.Logf("%s: chosen keys pass at %.4f, with a secret at %.4f; designed %.4f", p.Name(), open, keyed, replica.FPR())
-		// 1,000 draws at about 1 % or less: 40 would be six deviations too many.
+		t.Logf("%s: FPR of chosen keys %.4f, with a secret %.4f; designed %.4f", p.Name(), open, keyed, replica.FPR())
+		// 40 of 1,000 keys at 1 % or less would be nine standard deviations above the mean.
 		if open != 1 || keyed > 0.04 {
-			t.Errorf("%s: chosen keys pass at %.4f, with a secret at %.4f", p.Name(), open, keyed)
+			t.Errorf("%s: FPR of chosen keys %.4f, with a secret %.4f", p.Name(), open, keyed)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func IsNone(p Policy) bool {
 	return ok
 }
 
-var errNone = errors.New("filter: the policy none has no blocks")
+var errNone = errors.New("filter: the none policy has no filters to open")
 
 func (nonePolicy) Name() string                  { return "none" }
 func (nonePolicy) Family() string                { return noneFamily }

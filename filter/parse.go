@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// family is what a name on disk means.
+// family is a filter format: its name on disk, and what opens it.
 type family struct {
 	name string
 	open func(units [][]byte) (Reader, error)
 }
 
-// families are the families that this package can open. One line each; a line
-// is never taken away while blocks of its family may lie on a disk.
+// families are the families that this package can open. A line is never removed
+// while filters of its family may be on a disk.
 var families = [...]family{
 	{bloomFamily, openBloom},
 	{rocksdbFamily, openRocksDB},
@@ -28,7 +28,7 @@ type parser struct {
 	parse func(args []string) (Policy, error)
 }
 
-// parsers are the policies that Parse knows. One line each.
+// parsers are the policies that Parse knows.
 var parsers = [...]parser{
 	{"bloom", parseBloom},
 	{"rocksdb-bloom", parseRocksDB},
@@ -57,12 +57,12 @@ func Families() []string {
 	return names
 }
 
-// Parse reads the name of a policy: a word, and its arguments in parentheses.
-// Parse(p.Name()) equals p for every policy of this package. These are known:
+// Parse returns the policy of a name: a word, and its arguments in parentheses.
+// Parse(p.Name()) equals p for every policy of this package that is not keyed:
 //
 //	bloom(10)            Bloom, bits per key
 //	rocksdb-bloom(10)    RocksDBBloom, bits per key
-//	fuse(8)              Fuse, bits of a fingerprint
+//	fuse(8)              Fuse, bits per fingerprint
 //	ribbon(10)           Ribbon, bits per key
 //	ribbon(fpr=0.001)    RibbonFPR, false positive rate
 //	none                 None
@@ -83,7 +83,7 @@ func Parse(name string) (Policy, error) {
 	return nil, fmt.Errorf("filter: policy %q is unknown", name)
 }
 
-// splitName splits "word(a,b)" into its word and arguments, spaces trimmed.
+// splitName splits "word(a,b)" into its word and arguments and trims spaces.
 func splitName(name string) (word string, args []string, err error) {
 	word, rest, found := strings.Cut(strings.TrimSpace(name), "(")
 	word = strings.TrimSpace(word)
@@ -126,5 +126,5 @@ func parseBits(args []string, lo, hi float64) (float64, error) {
 	return b, nil
 }
 
-// formatFloat is the shortest text that reads back as x.
+// formatFloat returns the shortest text that parses as x.
 func formatFloat(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }

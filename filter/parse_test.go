@@ -51,8 +51,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestNames checks that names parse back, also those of parameters outside of
-// their bounds.
+// TestNames checks that names parse to equal policies, even if the parameters were
+// out of bounds.
 func TestNames(t *testing.T) {
 	policies := []Policy{None(), Default()}
 	for _, b := range []float64{-1, 0, 1, 2.5, 1.0 / 3, 10, 9.999999999999998, 30, 31, math.NaN(), math.Inf(1), math.Inf(-1)} {
@@ -72,7 +72,7 @@ func TestOpen(t *testing.T) {
 	keys := []string{"a", "b", "c"}
 	for _, p := range []Policy{Bloom(10), Fuse(8), RocksDBBloom(10)} {
 		if !slices.Contains(Families(), p.Family()) {
-			t.Errorf("%q is not among the families", p.Family())
+			t.Errorf("Families does not have %q", p.Family())
 		}
 		r, err := Open(p.Family(), build(t, p, keys...))
 		if err != nil {
@@ -108,6 +108,6 @@ func TestNone(t *testing.T) {
 		t.Errorf("%v, %v, %d keys", units, err, w.NumKeys())
 	}
 	if _, err := None().Open([][]byte{{}}); err == nil {
-		t.Error("none opens")
+		t.Error("None opens a filter")
 	}
 }

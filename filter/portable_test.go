@@ -7,8 +7,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// TestPortable pins the bytes of larger filters, which must be the same on every
-// machine: run it on one with another word size or byte order.
+// TestPortable pins the bytes of larger filters, which must be the same on
+// machines of any word size and byte order.
 func TestPortable(t *testing.T) {
 	for _, c := range []struct {
 		p    Policy
@@ -39,9 +39,9 @@ func TestPortable(t *testing.T) {
 	}
 }
 
-// TestPortableAnswers pins the answers to absent keys, of readers one by one and in
-// batches and of blocks: where a probe is written in assembly its portable form says
-// the same. Run it with -tags purego, too.
+// TestPortableAnswers pins the answers to absent keys, of readers, one by one and in
+// batches, and of blocks: probes in assembly and in Go give the same answers. Run it with
+// -tags purego, too.
 func TestPortableAnswers(t *testing.T) {
 	for _, c := range []struct {
 		p    Policy
@@ -86,7 +86,7 @@ func TestPortableAnswers(t *testing.T) {
 		answers := make([]byte, len(absent))
 		for i, k := range absent {
 			if a, b := r.MayContain(k), bp.MayContainBlock(block, k); a != maybe[i] || b != a {
-				t.Fatalf("%s, key %d: the reader says %v, %v in a batch, the block %v", c.p.Name(), i, a, maybe[i], b)
+				t.Fatalf("%s, key %d: the reader returns %v, %v in a batch, the block %v", c.p.Name(), i, a, maybe[i], b)
 			}
 			if maybe[i] {
 				answers[i] = 1

@@ -34,8 +34,8 @@ type RangePolicy interface {
 // RangeWriter collects keys and builds a range filter. It must not be used by several
 // goroutines at once. It may be used again after Finish.
 type RangeWriter interface {
-	// Add adds a key. Adding a key again is allowed; in a row it is free. The prefix
-	// is not kept.
+	// Add adds a key. A key may be added again; if it was the last one added, that is
+	// free. The prefix is not retained.
 	Add(prefix []byte, x uint64)
 	// NumKeys returns the number of keys added since the last Finish.
 	NumKeys() int
@@ -57,7 +57,7 @@ type RangeReader interface {
 	SizeBytes() int
 }
 
-// The bits a key that Range takes, and those that it can drop of a number.
+// Bounds of Range's bits per key, and of the bits that it drops from a number.
 const (
 	minRangeBits  = 4
 	maxRangeBits  = 32
@@ -66,12 +66,11 @@ const (
 
 // Range returns the policy for range filters with bitsPerKey bits per key, 4 to 32. For
 // ranges of up to L numbers their false positive rate is at most L/2^(bitsPerKey-2),
-// whatever the keys are and wherever the ranges begin, even right next to a key. The
-// lowest dropBits bits of each number, 0 to 56, are ignored. L is then in units of
-// 2^dropBits, counting the units at both ends, and a range that shares a unit with a key
-// counts as one that holds it. With timestamps in nanoseconds and dropBits 30, a range of
-// a minute has a length of 57. Values outside of these bounds are moved to the nearest
-// one.
+// for any keys and any ranges, even right next to a key. The lowest dropBits bits of
+// each number, 0 to 56, are ignored. L is then in units of 2^dropBits, counting the units
+// at both ends, and a range that shares a unit with a key counts as one that holds it.
+// With timestamps in nanoseconds and dropBits 30, a range of a minute has a length of 57.
+// Values outside of these bounds are moved to the nearest one.
 //
 // The filter is Grafite (Costa, Ferragina, Vinciguerra: Grafite: Taming Adversarial
 // Queries with Optimal Range Filters, SIGMOD 2024): a hash that keeps the numbers of a
@@ -103,7 +102,7 @@ func ParseRange(name string) (RangePolicy, error) {
 	args, ok := strings.CutPrefix(strings.TrimSpace(name), "range(")
 	args, closed := strings.CutSuffix(args, ")")
 	if !ok || !closed {
-		return nil, fmt.Errorf("filter: %q is no range filter, such as range(12)", name)
+		return nil, fmt.Errorf("filter: %q is not a range filter policy, such as range(12)", name)
 	}
 	b, d, both := strings.Cut(args, ",")
 	bitsPerKey, err := strconv.Atoi(strings.TrimSpace(b))
@@ -114,12 +113,12 @@ func ParseRange(name string) (RangePolicy, error) {
 	if p := (rangePolicy{bitsPerKey, dropBits}); err == nil && p == Range(bitsPerKey, dropBits) {
 		return p, nil
 	}
-	return nil, fmt.Errorf("filter: %q: bits a key are from %d to %d, and bits to drop from 0 to %d", name, minRangeBits, maxRangeBits, maxRangeShift)
+	return nil, fmt.Errorf("filter: range filter policy %q: want %d to %d bits per key and 0 to %d dropped bits", name, minRangeBits, maxRangeBits, maxRangeShift)
 }
 
-// KeyedRange returns p with its filters keyed by a secret and a salt that each of them
-// draws: someone who chooses keys but does not know the secret cannot choose ranges that
-// the filters are wrong about. p is Range.
+// KeyedRange returns p with its filters keyed by a secret and by a salt that each filter
+// draws: someone who chooses keys but does not know the secret cannot predict which ranges
+// are false positives. p must be a policy of Range.
 func KeyedRange(p RangePolicy, s Secret) (RangePolicy, error) {
 	if p, ok := p.(rangePolicy); ok {
 		return keyedRangePolicy{p, &s}, nil
@@ -160,8 +159,9 @@ func (p keyedRangePolicy) NewWriter() RangeWriter {
 
 func (p keyedRangePolicy) Open(block []byte) (RangeReader, error) { return openRange(block, p.secret) }
 
-// rangeHash places the numbers of a prefix in a universe: those of a block of universe
-// numbers one after another, from a place that depends on the prefix and the block.
+// rangeHash maps the numbers of a prefix to places in a universe. Numbers are divided into
+// blocks as large as the universe. The numbers of a block have consecutive places, which
+// wrap around, from a place on that depends on the prefix and the block.
 type rangeHash struct {
 	universe uint64
 	salt     uint64
@@ -176,7 +176,7 @@ func (h *rangeHash) prefix(p []byte) uint64 {
 	return Hash(p)
 }
 
-// start is where in the universe a block of a prefix begins.
+// start returns the place where a block of a prefix begins.
 func (h *rangeHash) start(prefix, block uint64) uint64 {
 	var v uint64
 	if h.secret != nil {
@@ -191,13 +191,13 @@ func (h *rangeHash) start(prefix, block uint64) uint64 {
 	return hi
 }
 
-// code is the number's place.
+// code returns the place of a number.
 func (h *rangeHash) code(prefix, x uint64) uint64 {
 	block := x / h.universe
 	return h.add(h.start(prefix, block), x-block*h.universe)
 }
 
-// add adds two places, the second below universe.
+// add returns (a + b) mod universe. REQUIRES: a, b < universe.
 func (h *rangeHash) add(a, b uint64) uint64 {
 	if a >= h.universe-b {
 		return a - (h.universe - b)

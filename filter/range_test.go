@@ -37,15 +37,15 @@ func TestParseRange(t *testing.T) {
 	}
 }
 
-// rangeExample is the filter over 1, 2 and 100 at 4 bits a key: places 3, 8 and 9 of 12,
-// with 2 bits as they are.
+// rangeExample is the filter over 1, 2 and 100 at 4 bits per key: places 3, 8 and 9 of 12,
+// with 2 low bits each.
 const rangeExample = "1900000000000000" + // upper
 	"1300000000000000" + // lower
 	"0300000000000000" + "0c00000000000000" + // n, r
 	"0000000000000000" + "0000000000000000" + // not keyed
 	"02000100" + "cd3d115c"
 
-// TestRangeFormat is the worked example beside the format's constants.
+// TestRangeFormat has the example of the format's comment.
 func TestRangeFormat(t *testing.T) {
 	w := filter.Range(4, 0).NewWriter()
 	for _, x := range []uint64{1, 2, 100} {
@@ -60,7 +60,7 @@ func TestRangeFormat(t *testing.T) {
 	}
 }
 
-// TestRangeKeyedSecret: a filter that is keyed with another secret is not asked.
+// TestRangeKeyedSecret: another secret does not open a filter.
 func TestRangeKeyedSecret(t *testing.T) {
 	a, _ := filter.KeyedRange(filter.Range(10, 0), filter.Secret{1})
 	b, _ := filter.KeyedRange(filter.Range(10, 0), filter.Secret{2})
@@ -78,7 +78,7 @@ func TestRangeKeyedSecret(t *testing.T) {
 	}
 }
 
-// TestRangeBits has the fewest bits for rates at, below and above a bound.
+// TestRangeBits wants the fewest bits for rates at and just below those of a number of bits.
 func TestRangeBits(t *testing.T) {
 	for _, c := range []struct {
 		fpr    float64
@@ -109,8 +109,8 @@ func rangeNumbers(n int, next func(i uint64) uint64) []uint64 {
 	return xs
 }
 
-// TestRangeRate prints the rate of false positives beside the bound L/2^(bits-2), and the
-// size beside the bits that were asked for, and fails where they are exceeded.
+// TestRangeRate checks that the false positive rate stays within the bound L/2^(bits-2) and the
+// size within the bits per key, and logs both.
 func TestRangeRate(t *testing.T) {
 	const n = 50_000
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -140,9 +140,9 @@ func TestRangeRate(t *testing.T) {
 			}
 			size := 8 * float64(r.SizeBytes()) / n
 			if size > 1.02*float64(bits) {
-				t.Errorf("%s: %.2f bits a key, want %d", set.name, size, bits)
+				t.Errorf("%s: %.2f bits per key, want %d", set.name, size, bits)
 			}
-			line := fmt.Sprintf("%-10s %2d bits, %5.2f held:", set.name, bits, size)
+			line := fmt.Sprintf("%-10s %2d bits per key, %5.2f in memory:", set.name, bits, size)
 			for _, length := range []uint64{1, 10, 100, 1000} {
 				asked, wrong := 0, 0
 				for asked < 20_000 {
@@ -161,7 +161,7 @@ func TestRangeRate(t *testing.T) {
 				got, bound := float64(wrong)/float64(asked), filter.RangeFPR(bits, length)
 				line += fmt.Sprintf("  L=%d %.5f (bound %.5f)", length, got, bound)
 				if got > 1.3*bound+0.0005 {
-					t.Errorf("%s, %d bits, ranges of %d: rate %.5f, bound %.5f", set.name, bits, length, got, bound)
+					t.Errorf("%s, %d bits, ranges of %d: FPR %.5f, bound %.5f", set.name, bits, length, got, bound)
 				}
 			}
 			t.Log(line)

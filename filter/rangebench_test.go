@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// BenchmarkRange builds range filters, and asks them for absent ranges, beside a point
-// probe of a Ribbon filter: one filter that stays in cache, and several that do not.
+// BenchmarkRange builds range filters, and probes them for absent ranges, next to Ribbon filters
+// probed for absent keys: one filter that stays in cache, and several that do not.
 func BenchmarkRange(b *testing.B) {
 	b.Run("build", func(b *testing.B) {
 		const n = 1 << 20

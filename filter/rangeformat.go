@@ -8,40 +8,40 @@ import (
 	"sort"
 )
 
-// A range filter holds n places of a universe of r, ascending and each once, as an
-// Elias-Fano code: of each the lowest l bits as they are, and the rest as the zeros before
-// its one in a string of bits.
+// A range filter holds n distinct places of a universe of r, ascending, in Elias-Fano coding:
+// the lowest l bits of each as they are, and the rest as the number of zeros before its one in
+// a bit string.
 //
 //	offset from the start  size   field
-//	0                      8u     upper: for each place in turn as many zeros as its rest is
-//	                              more than that of the place before, and a one; then
-//	                              zeros, until there is one for each rest that there can be
-//	8u                     8v     lower: l bits a place
+//	0                      8u     upper: for each place as many zeros as its rest exceeds
+//	                              that of the place before, and a one; then zeros, so that
+//	                              there is one for each possible rest
+//	8u                     8v     lower: l bits per place
 //
 //	offset from the end    size   field
 //	40                     8      n
 //	32                     8      r
-//	24                     8      salt; 0 without a key
-//	16                     8      check: what says that the secret is the right one; 0 without
+//	24                     8      salt, as in keyed filters; 0 if not keyed
+//	16                     8      check, as in keyed filters; 0 if not keyed
 //	8                      1      l
-//	7                      1      how many of the lowest bits of a number do not count
+//	7                      1      number of low bits that are dropped from a number
 //	6                      1      version, 1
 //	5                      1      0
-//	4                      4      CRC-32C of all before
+//	4                      4      CRC-32C of all bytes before it
 //
-// Numbers are little-endian; strings of bits are in words of 64, the lowest bit first,
-// and end with zeros. u is the words that n + (r-1>>l) + 1 bits take, v those of n*l; both
-// are 0 if n is.
+// Integers are little-endian; bit strings are in words of 64 bits, the lowest bit first, and
+// padded with zeros. u is the number of words for n + (r-1>>l) + 1 bits, v that for n*l bits;
+// both are 0 if n is.
 //
-// The place of the number x, its lowest bits shifted out, after the prefix P is
+// The place of a number x, without its dropped bits, behind the prefix P is
 //
 //	(start(P, x/r) + x%r) mod r,  start(P, j) = the high 64 bits of r * salted(v)
 //
-// where v is Hash(P) + j*9e3779b97f4a7c15, or, keyed, the hash under the secret of the
-// 16 bytes of that of P and of j; salted is that of keyed filters.
+// where v is Hash(P) + j*9e3779b97f4a7c15. In a keyed filter v is the hash, under the secret,
+// of 16 bytes: the hash of P under the secret, and j. salted is that of keyed filters.
 //
-// The keys 1, 2 and 100 of no prefix at 4 bits a key, which have a universe of 12, are
-// in TestRangeFormat. All of this is on disk; do not change.
+// TestRangeFormat has the bytes for the keys 1, 2 and 100 with an empty prefix at 4 bits per
+// key, where r is 12. All of this is on disk; do not change.
 const (
 	rangeTrailer  = 40
 	rangeVersion  = 1
@@ -50,7 +50,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// rangeShape is the sizes of the parts of a range filter.
+// rangeShape holds the parameters of a range filter and the sizes of its parts.
 type rangeShape struct {
 	n, r  uint64
 	l     uint
@@ -69,12 +69,12 @@ func newRangeShape(n, r uint64, l uint) rangeShape {
 
 func (s *rangeShape) upperBits() uint64 { return s.n + (s.r-1)>>s.l + 1 }
 
-// sampleBytes is what the samples of the ones take in memory.
+// sampleBytes returns the memory of the samples.
 func (s *rangeShape) sampleBytes() int { return 4 * ((s.upper + rankEvery/64 - 1) / (rankEvery / 64)) }
 
 func (s *rangeShape) size() int { return 8*(s.upper+s.lower) + rangeTrailer }
 
-// appendRange encodes places in ascending order, of which some may be equal.
+// appendRange encodes ascending places. Duplicates are dropped.
 func appendRange(codes []uint64, h *rangeHash, p rangePolicy) []byte {
 	codes = slices.Compact(codes)
 	s := newRangeShape(uint64(len(codes)), h.universe, uint(p.bits-2))
@@ -92,7 +92,7 @@ func appendRange(codes []uint64, h *rangeHash, p rangePolicy) []byte {
 	return b
 }
 
-// encode writes the upper and the lower part of places, which ascend and differ.
+// encode writes the upper and the lower part of strictly ascending places.
 func (s *rangeShape) encode(b []byte, codes []uint64) {
 	set := func(words []byte, bit uint64) { words[bit/8] |= 1 << (bit % 8) }
 	lower := b[8*s.upper:]
@@ -107,7 +107,7 @@ func (s *rangeShape) encode(b []byte, codes []uint64) {
 	}
 }
 
-// rankEvery is how many bits of the upper part there are to each sample of its ones.
+// rankEvery is the number of bits of the upper part per sample.
 const rankEvery = 512
 
 // rangeReader is the RangeReader of Range.
@@ -115,48 +115,47 @@ type rangeReader struct {
 	rangeShape
 	hash  rangeHash
 	drop  uint
-	bytes []byte // all of it
+	bytes []byte // the whole block
 	lows  []byte
-	ranks []uint32 // the ones before each rankEvery bits
+	ranks []uint32 // samples: the number of ones before each rankEvery bits
 }
 
 // openRange opens a range filter; secret is nil if it is not keyed.
 func openRange(b []byte, secret *Secret) (RangeReader, error) {
 	if len(b) < rangeTrailer {
-		return nil, damaged("%d bytes are no range filter", len(b))
+		return nil, damaged("range filter of %d bytes, shorter than its trailer", len(b))
 	}
 	t := b[len(b)-rangeTrailer:]
 	if t[34] != rangeVersion || t[35] != 0 {
-		return nil, damaged("a range filter of version %d", t[34])
+		return nil, damaged("range filter of unknown version %d", t[34])
 	}
 	if binary.LittleEndian.Uint32(t[36:]) != crc32.Checksum(b[:len(b)-4], castagnoli) {
-		return nil, damaged("checksum of a range filter")
+		return nil, damaged("checksum mismatch in a range filter")
 	}
 	n, r := binary.LittleEndian.Uint64(t), binary.LittleEndian.Uint64(t[8:])
 	l := uint(t[32])
 	if n > maxRangeCodes || n > r || l < minRangeBits-2 || l > maxRangeBits-2 || r>>l > maxRangeCodes || t[33] > maxRangeShift {
-		return nil, damaged("a range filter with %d places of %d in %d bits", n, r, l)
+		return nil, damaged("range filter with %d places in a universe of %d and %d low bits", n, r, l)
 	}
 	f := &rangeReader{rangeShape: newRangeShape(n, r, l), drop: uint(t[33]), bytes: b}
 	if len(b) != f.size() {
-		return nil, damaged("a range filter has %d bytes, and needs %d", len(b), f.size())
+		return nil, damaged("range filter of %d bytes, want %d", len(b), f.size())
 	}
 	f.hash = rangeHash{universe: r, salt: binary.LittleEndian.Uint64(t[16:]), secret: secret}
 	switch check := binary.LittleEndian.Uint64(t[24:]); {
 	case secret != nil && check != saltCheck(secret, f.hash.salt):
 		return nil, ErrSecret
 	case secret == nil && (check != 0 || f.hash.salt != 0):
-		return nil, damaged("a range filter that is keyed")
+		return nil, damaged("range filter is keyed")
 	}
 	ones := f.sample()
 	if end := f.upperBits() % 64; f.upper > 0 && end != 0 && f.word(f.upper-1)>>end != 0 || ones != n {
-		return nil, damaged("a range filter with %d ones for %d places", ones, n)
+		return nil, damaged("range filter with %d ones for %d places", ones, n)
 	}
 	return f, nil
 }
 
-// sample notes where the lower part is, and samples the ones of the upper part, whose number
-// it returns.
+// sample sets lows and ranks, and returns the number of ones in the upper part.
 func (f *rangeReader) sample() (ones uint64) {
 	f.lows = f.bytes[8*f.upper:]
 	f.ranks = make([]uint32, 0, f.sampleBytes()/4)
@@ -182,15 +181,15 @@ func (f *rangeReader) low(i uint64) uint64 {
 	return v & (1<<f.l - 1)
 }
 
-// afterZeros returns the position in the upper part after the first so many zeros.
-// REQUIRES: there are as many.
+// afterZeros returns the position right behind the n-th zero of the upper part, for n = zeros,
+// and 0 for none. REQUIRES: there are that many.
 func (f *rangeReader) afterZeros(zeros uint64) uint64 {
 	if zeros == 0 {
 		return 0
 	}
-	k := zeros - 1 // zeros before the one that is looked for
+	k := zeros - 1 // zeros before the last of them
 	before := func(i int) uint64 { return uint64(i)*rankEvery - uint64(f.ranks[i]) }
-	// Zeros are spread evenly, but for crowds of keys: look around where it should be.
+	// Zeros are spread evenly except in clusters of keys: gallop from where it should be.
 	lo, hi := 0, len(f.ranks)
 	for at, step := int(float64(k)/float64(f.upperBits()-f.n)*float64(len(f.ranks))), 1; ; step *= 2 {
 		if at = min(max(at, lo), hi-1); before(at) <= k {
@@ -236,8 +235,8 @@ func selectBit(w uint64, k int) int {
 	return at + bits.TrailingZeros64(w)
 }
 
-// ones returns the number of ones from a position of the upper part to its next zero,
-// and zeros that of zeros to the next one.
+// run returns the number of zeros from a position of the upper part to the next one, or, with
+// invert all ones, the number of ones to the next zero.
 func (f *rangeReader) run(pos uint64, invert uint64) uint64 {
 	start := pos
 	for i := int(pos / 64); i < f.upper; i++ {
@@ -256,7 +255,7 @@ func (f *rangeReader) zeros(pos uint64) uint64 { return f.run(pos, 0) }
 func (f *rangeReader) any(lo, hi uint64) bool {
 	rest := lo >> f.l
 	pos := f.afterZeros(rest)
-	i := pos - rest // the places before
+	i := pos - rest // the number of places before
 	if n := f.ones(pos); n > 0 {
 		low := lo & (1<<f.l - 1)
 		at := uint64(0)
@@ -279,8 +278,8 @@ func (f *rangeReader) any(lo, hi uint64) bool {
 	return rest<<f.l|f.low(i) <= hi
 }
 
-// from reports whether there is a place among the length+1 that begin at one, going on
-// from the start of the universe at its end.
+// from reports whether the filter holds one of the length+1 places from place on, which wrap
+// around at the end of the universe.
 func (f *rangeReader) from(place, length uint64) bool {
 	if f.r != f.hash.universe {
 		place %= f.r
@@ -319,7 +318,7 @@ func (f *rangeReader) FPR(length uint64) float64 {
 	}
 	units := (length-1)>>f.drop + 1
 	if f.drop > 0 {
-		units++ // a range need not begin where a unit does
+		units++ // a range may begin within a unit
 	}
 	return min(1, float64(units)*float64(f.n)/float64(f.r))
 }

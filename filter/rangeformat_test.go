@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// rangeOver returns a filter with places of a universe.
+// rangeOver returns a filter over places in a universe of r.
 func rangeOver(t *testing.T, r uint64, p rangePolicy, places ...uint64) *rangeReader {
 	t.Helper()
 	f, err := p.Open(appendRange(places, &rangeHash{universe: r}, p))
@@ -21,8 +21,7 @@ func rangeOver(t *testing.T, r uint64, p rangePolicy, places ...uint64) *rangeRe
 }
 
 // TestRangeExhaustive compares small filters with the list of their places, for all ranges: places
-// far apart and crowds of them, at the ends of the universe and of words, which r does and does not
-// fill.
+// far apart and in clusters, at the ends of the universe and of words.
 func TestRangeExhaustive(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for _, c := range []struct {
@@ -58,22 +57,22 @@ func TestRangeExhaustive(t *testing.T) {
 		for lo := range c.r {
 			for hi := lo; hi < c.r; hi++ {
 				if got, want := f.any(lo, hi), within(lo, hi); got != want {
-					t.Fatalf("%v of %d: a place from %d to %d: %v", c.places, c.r, lo, hi, got)
+					t.Fatalf("%v of %d: any(%d, %d) = %v", c.places, c.r, lo, hi, got)
 				}
 			}
-			for length := range c.r { // often over the end of the universe
+			for length := range c.r { // often beyond the end of the universe
 				end := lo + length
 				want := within(lo, min(end, c.r-1)) || end >= c.r && within(0, end-c.r)
 				if got := f.from(lo, length); got != want {
-					t.Fatalf("%v of %d: a place among %d from %d: %v", c.places, c.r, length+1, lo, got)
+					t.Fatalf("%v of %d: from(%d, %d) = %v", c.places, c.r, lo, length, got)
 				}
 			}
 		}
 	}
 }
 
-// TestRangeAnswersAreExact: a range holds a key if and only if one of its numbers has a place that
-// is taken, over the ends of blocks too.
+// TestRangeAnswersAreExact: a range is excluded if and only if the filter holds the place of none
+// of its numbers, also across the ends of blocks.
 func TestRangeAnswersAreExact(t *testing.T) {
 	for _, drop := range []int{0, 3} {
 		p := rangePolicy{bits: 6, drop: drop}
@@ -95,7 +94,7 @@ func TestRangeAnswersAreExact(t *testing.T) {
 			taken[place] = true
 		}
 		if f.r != 5<<4 {
-			t.Fatalf("a universe of %d", f.r)
+			t.Fatalf("the universe is %d", f.r)
 		}
 		prefix := f.hash.prefix([]byte("p"))
 		for lo := range uint64(400) {
@@ -103,12 +102,12 @@ func TestRangeAnswersAreExact(t *testing.T) {
 			for hi := lo; hi <= lo+100; hi++ {
 				want = want || taken[f.hash.code(prefix, hi)]
 				if got := f.MayContainRange([]byte("p"), lo<<drop, (hi+1)<<drop-1); got != want {
-					t.Fatalf("from %d to %d, %d bits dropped: %v", lo, hi, drop, got)
+					t.Fatalf("MayContainRange from %d to %d, %d bits dropped: %v", lo, hi, drop, got)
 				}
 			}
 		}
 		if f.MayContainRange([]byte("p"), 1<<drop, 0) {
-			t.Error("a range that ends before it begins holds a key")
+			t.Error("a range that ends before it begins is not excluded")
 		}
 	}
 }
@@ -118,13 +117,13 @@ func TestRangeHashAdd(t *testing.T) {
 	for a := range uint64(10) {
 		for b := range uint64(10) {
 			if got := h.add(a, b); got != (a+b)%10 {
-				t.Errorf("%d after %d is %d", b, a, got)
+				t.Errorf("%d + %d is %d", a, b, got)
 			}
 		}
 	}
 }
 
-// TestRangeShape has sizes at the ends of words.
+// TestRangeShape checks sizes around the ends of words.
 func TestRangeShape(t *testing.T) {
 	for _, c := range []struct {
 		n, r         uint64
@@ -134,12 +133,12 @@ func TestRangeShape(t *testing.T) {
 	}{
 		{0, 0, 2, 0, 0, 0},
 		{0, 100, 2, 0, 0, 0},
-		{32, 32 << 2, 2, 1, 1, 4},    // 64 bits of both
-		{32, 32<<2 + 1, 2, 2, 1, 4},  // 65 of upper
-		{33, 32 << 2, 2, 2, 2, 4},    // 65 and 66
-		{256, 256 << 2, 2, 8, 8, 4},  // as many as a sample is for
-		{257, 256 << 2, 2, 9, 9, 8},  // a bit more
-		{64, 64 << 30, 30, 2, 30, 4}, //
+		{32, 32 << 2, 2, 1, 1, 4},   // 64 bits each
+		{32, 32<<2 + 1, 2, 2, 1, 4}, // 65 of upper
+		{33, 32 << 2, 2, 2, 2, 4},   // 65 and 66
+		{256, 256 << 2, 2, 8, 8, 4}, // one sample's bits
+		{257, 256 << 2, 2, 9, 9, 8}, // one bit more
+		{64, 64 << 30, 30, 2, 30, 4},
 	} {
 		s := newRangeShape(c.n, c.r, c.l)
 		if s.upper != c.upper || s.lower != c.lower || s.sampleBytes() != c.samples {
@@ -148,8 +147,8 @@ func TestRangeShape(t *testing.T) {
 	}
 }
 
-// TestRangeTrailer opens filters whose trailers are at a bound or beyond it, with the length that
-// they ask for and the right checksum.
+// TestRangeTrailer opens filters whose trailers are at a bound or beyond it, with matching lengths
+// and checksums unless stated otherwise.
 func TestRangeTrailer(t *testing.T) {
 	le := binary.LittleEndian
 	for _, c := range []struct {
@@ -160,10 +159,10 @@ func TestRangeTrailer(t *testing.T) {
 		ok   bool
 	}{
 		{desc: "no places", r: 0, l: 2, ok: true},
-		{desc: "no places of some", r: 100, l: 2, ok: true},
+		{desc: "no places in a universe of 100", r: 100, l: 2, ok: true},
 		{desc: "one place", n: 1, r: 64, l: 2, ok: true},
-		{desc: "as many places as there are", n: 8, r: 8, l: 2, ok: true},
-		{desc: "a place more than there are", n: 9, r: 8, l: 2},
+		{desc: "every place of the universe", n: 8, r: 8, l: 2, ok: true},
+		{desc: "more places than the universe", n: 9, r: 8, l: 2},
 		{desc: "the fewest bits", n: 4, r: 64, l: 2, ok: true},
 		{desc: "one bit", n: 4, r: 64, l: 1},
 		{desc: "the most bits", n: 4, r: 64, l: 30, ok: true},
@@ -171,11 +170,11 @@ func TestRangeTrailer(t *testing.T) {
 		{desc: "56 bits dropped", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[33] = 56 }, ok: true},
 		{desc: "57 bits dropped", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[33] = 57 }},
 		{desc: "version 2", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[34] = 2 }},
-		{desc: "a byte that is 0", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[35] = 1 }},
+		{desc: "the zero byte is 1", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[35] = 1 }},
 		{desc: "a salt", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[16] = 1 }},
 		{desc: "a check", n: 4, r: 64, l: 2, edit: func(_, t []byte) { t[24] = 1 }},
-		{desc: "a one less", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { b[0] = 0b111 }},
-		{desc: "a one more", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { b[0] = 0b11111 }},
+		{desc: "a one too few", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { b[0] = 0b111 }},
+		{desc: "a one too many", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { b[0] = 0b11111 }},
 		{desc: "the last rest", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { le.PutUint64(b, 0b111|1<<19) }, ok: true},
 		{desc: "a one behind it", n: 4, r: 64, l: 2, edit: func(b, _ []byte) { le.PutUint64(b, 0b111|1<<20) }},
 		{desc: "a word filled to its end", n: 32, r: 128, l: 2, ok: true},
@@ -198,10 +197,10 @@ func TestRangeTrailer(t *testing.T) {
 			t.Errorf("%s: %v", c.desc, err)
 		}
 		if err == nil && r.MayContainRange(nil, 0, ^uint64(0)) != (c.n > 0) {
-			t.Errorf("%s: of all numbers it holds %v", c.desc, c.n == 0)
+			t.Errorf("%s: MayContainRange of all numbers is %v", c.desc, c.n == 0)
 		}
 	}
-	// A word more, or less, than the trailer asks for.
+	// A word more, or less, than the trailer requires.
 	good := appendRange([]uint64{1, 40}, &rangeHash{universe: 64}, rangePolicy{bits: 4})
 	for _, b := range [][]byte{slices.Insert(slices.Clone(good), 0, make([]byte, 8)...), slices.Clone(good)[8:]} {
 		le.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli))
@@ -216,8 +215,8 @@ func TestRangeTrailer(t *testing.T) {
 	}
 }
 
-// TestRangeTrimBounds trims to the same size, to the fewest bits, to fewer, and a universe that
-// cannot be halved.
+// TestRangeTrimBounds trims to the same size, to the fewest bits and to fewer, also a filter whose
+// universe cannot be halved.
 func TestRangeTrimBounds(t *testing.T) {
 	even := rangeOver(t, 64, rangePolicy{bits: 6}, 1, 2, 20, 63)
 	odd := rangeOver(t, 63, rangePolicy{bits: 6}, 1, 2, 20, 62)
@@ -266,7 +265,7 @@ func TestRangeStepsBounds(t *testing.T) {
 	}
 }
 
-// TestRangeRateOfLength: the rate is that of the units at both ends and between them.
+// TestRangeRateOfLength: the FPR counts the units at both ends of a range and those between.
 func TestRangeRateOfLength(t *testing.T) {
 	for _, c := range []struct {
 		drop   int
@@ -279,6 +278,6 @@ func TestRangeRateOfLength(t *testing.T) {
 		}
 	}
 	if got := rangeOver(t, 64, rangePolicy{bits: 6}).FPR(1000); got != 0 {
-		t.Errorf("FPR of nothing: %v", got)
+		t.Errorf("FPR of a filter over no keys: %v", got)
 	}
 }

@@ -8,16 +8,17 @@ import (
 )
 
 // A Grafite filter is trimmed by halving its universe: a place in the smaller one is the
-// place in the larger one modulo its size, so the numbers of a block stay in order, up to
-// where they wrap. Each halving saves a bit a key and doubles the rate. Trimmed filters are
-// only in memory.
+// place in the larger one modulo the smaller size, so the numbers of a block stay in order,
+// apart from wrapping around. Each halving saves a bit per key and doubles the FPR. Trimmed
+// filters exist only in memory.
 
-// RangeTrimmer is a RangeReader that can also do with less memory, as those of Range can.
+// RangeTrimmer is a RangeReader that can be trimmed to less memory. The readers of Range are
+// RangeTrimmers.
 type RangeTrimmer interface {
 	RangeReader
-	// Trim returns a filter over the same keys that takes so many bits per key; its
-	// FPR doubles with each bit less. It returns nil for fewer bits than there can be, and
-	// itself if it takes no more. The new filter does not alias the bytes of this one.
+	// Trim returns a filter over the same keys with so many bits per key; each bit less
+	// doubles the FPR. It returns nil if bitsPerKey is too small, and the receiver itself if
+	// that has no more bits. A new filter does not alias the receiver's bytes.
 	Trim(bitsPerKey int) RangeReader
 }
 
@@ -25,12 +26,12 @@ type RangeTrimmer interface {
 type RangeStep struct {
 	BitsPerKey int
 	Bytes      int64   // its memory, at most
-	FPR        float64 // for ranges of the length asked for
+	FPR        float64 // for ranges of the given length
 }
 
-// RangeSteps returns the sizes, ascending, that are of use to a filter of a policy, by its
-// name, over a number of keys: those whose false positive rate for ranges of the given length
-// is at most one half, and the whole filter. It returns nil for unknown policies.
+// RangeSteps returns the useful sizes, ascending, of a filter over a number of keys. policy is
+// the policy's name. Sizes are useful if their false positive rate for ranges of the given
+// length is at most one half, and so is the whole filter. It returns nil for unknown policies.
 func RangeSteps(policy string, keys int, length uint64) []RangeStep {
 	if inner, keyed := strings.CutPrefix(policy, "keyed("); keyed {
 		policy = strings.TrimSuffix(inner, ")")

@@ -11,7 +11,7 @@ import (
 	"github.com/siftdb/sift/filter/internal/xxh3"
 )
 
-// The bits per key and the columns that Ribbon takes.
+// Bounds of Ribbon's bits per key, columns and FPR.
 const (
 	minRibbonBits     = 1
 	maxRibbonBits     = 20
@@ -20,14 +20,15 @@ const (
 	maxRibbonFPR      = 0.5
 	minRibbonFPR      = 1.0 / (1 << maxRibbonColumns)
 
-	// ribbonColumnShare is the share of the bits per key that are columns in any
-	// case: below some thousand keys a filter takes more bits instead.
+	// ribbonColumnShare is the least share of the bits per key that are columns:
+	// below a few thousand keys a filter takes more bits per key instead.
 	ribbonColumnShare = 0.95
-	// ribbonSplit is the number of bytes from which on a filter has several units.
+	// ribbonSplit is the number of bytes of columns from which on a filter has several units.
 	ribbonSplit = 16 << 10
 )
 
-// ribbonPolicy is what Ribbon and RibbonFPR make: one of its numbers is 0.
+// ribbonPolicy is the policy of Ribbon, which sets bitsPerKey, and of RibbonFPR, which sets
+// fpr. The other field is 0.
 type ribbonPolicy struct{ bitsPerKey, fpr float64 }
 
 // Ribbon returns the policy for bumped ribbon filters, the smallest there are: 0.3 %
@@ -41,14 +42,14 @@ type ribbonPolicy struct{ bitsPerKey, fpr float64 }
 //
 // Below some 2,000 keys a filter takes more bits per key rather than a much higher FPR.
 //
-// From 16 KiB on a filter is written in several units, each with 4 bits per key or a
-// few more in the last, and unit by unit it can be dropped and loaded again: the first
-// k units are a filter with an FPR of 16^-k. Trim holds a unit in part, bit by bit per
-// key. Its readers are Resizers.
+// From 16 KiB on, a filter is written in units of 4 bits per key, the last of 2 to 5 (one
+// unit if 5 suffice). The last units can be dropped and loaded again: the first k units are
+// a filter with an FPR of 16^-k. Trim trims a unit in steps of one bit per key. Its readers
+// are Resizers.
 //
-// Building takes 8 bytes for each key, and for the chunks under way, of some 130,000
-// keys each, another 25 for each of their keys. Chunks are built side by side where
-// processors are free. The bytes follow from the set of keys and their number.
+// Building takes 8 bytes of memory per key, and another 25 per key of the chunks that are
+// being built, of some 130,000 keys each. Chunks are built in parallel where processors are
+// idle. The filter's bytes depend only on the set of keys and how many were added.
 //
 // Values outside are moved to the nearest bound, and NaN to 10.
 func Ribbon(bitsPerKey float64) Policy {
@@ -175,7 +176,7 @@ type ribbonReader struct {
 	sum   uint32 // checksum of unit 0
 }
 
-// MayContain is Table.Contains in one function, as most probes end in the first plane.
+// MayContain probes the first plane directly, since most probes end there.
 //
 //go:nosplit
 func (r *ribbonReader) MayContain(key Key) bool {
@@ -186,7 +187,7 @@ func (r *ribbonReader) MayContain(key Key) bool {
 	return r.table.After(key.Hash, v)
 }
 
-// MayContainBytes is MayContain of a new key in one function.
+// MayContainBytes hashes the key and probes the first plane in one function: see NewKey.
 //
 //go:nosplit
 func (r *ribbonReader) MayContainBytes(key []byte) bool {
@@ -231,13 +232,13 @@ func (r *ribbonReader) SizeBytes() int {
 	return n
 }
 
-// Resizer is a Reader whose units can be taken away and given back.
+// Resizer is a Reader whose units can be dropped and added again.
 type Resizer interface {
 	Reader
-	// Resize returns a reader over other units of the same filter, a non-empty
-	// prefix of them. Units that the receiver has, in the same memory, are not
-	// checked again, so that dropping units takes no time and adding one takes a
-	// pass over that one. The receiver stays as it is.
+	// Resize returns a reader over more or fewer units of the same filter, a non-empty
+	// prefix of them. Units that the receiver has, in the same memory, are not verified
+	// again, so that dropping units takes no time, and adding one takes one pass over it.
+	// The receiver is unchanged.
 	Resize(units [][]byte) (Reader, error)
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/siftdb/sift/filter/internal/ribbon"
 )
 
-// ribbonKeys returns keys whose hashes are drawn from a seed.
+// ribbonKeys returns n keys with random hashes.
 func ribbonKeys(seed uint64, n int) []Key {
 	rng := rand.New(rand.NewPCG(seed, uint64(n)))
 	keys := make([]Key, n)
@@ -47,7 +47,7 @@ func open(t testing.TB, p Policy, units [][]byte) Reader {
 	return r
 }
 
-// absentFPR is the share of n absent keys that a reader may contain.
+// absentFPR returns the share of false positives among n absent keys.
 func absentFPR(r Reader, n int) float64 {
 	var maybe [1024]bool
 	hits := 0
@@ -93,8 +93,8 @@ func TestRibbonPortable(t *testing.T) {
 	}
 }
 
-// TestRibbonSplit: filters have several units from the number of keys on for which the columns take
-// ribbonSplit bytes, and then each has 4 columns, but for the last, which has up to 5.
+// TestRibbonSplit: filters have several units once the columns take ribbonSplit bytes, each of 4
+// columns except the last, which has 2 to 5.
 func TestRibbonSplit(t *testing.T) {
 	segments := func(n int) int {
 		s, _, _ := ribbon.Estimate(n).Sizes()
@@ -126,16 +126,16 @@ func TestRibbonSplit(t *testing.T) {
 			t.Errorf("%s, %d keys: units of %v columns, want %v", c.p.Name(), c.n, got, c.units)
 		}
 	}
-	// From these bytes on room is left for the ends of several units.
+	// From this size on, space is reserved for the trailers of several units.
 	const n = 8 * ribbonSplit / 8
 	before, at := Ribbon(8).(ribbonPolicy).columns(n-1), Ribbon(8).(ribbonPolicy).columns(n)
 	if more := at[len(at)-1].Cut - before[len(before)-1].Cut; more < 3 {
-		t.Errorf("at %d keys %d segments more have a column less, want those of two ends", n, more)
+		t.Errorf("at %d keys %d more segments have one column fewer, want 3 or more", n, more)
 	}
 }
 
-// TestRibbonBlockCounts wants yes for joined units of which there are none or too many, or whose
-// parts contradict each other, and no from those over no keys.
+// TestRibbonBlockCounts wants true from joined units whose count is wrong or whose parts contradict
+// each other, and false from a filter over no keys.
 func TestRibbonBlockCounts(t *testing.T) {
 	empty := finish(t, Ribbon(10), nil)[0]
 	unit := func(layers []byte, segments uint32, body int) []byte {
@@ -150,9 +150,9 @@ func TestRibbonBlockCounts(t *testing.T) {
 	}{
 		{"no keys", empty, 1, false},
 		{"no keys, no units", empty, 0, true},
-		{"no keys, two units of which one is not there", empty, 2, true},
-		{"no keys, the most units", empty, maxRibbonUnits, true},
-		{"no keys, a unit more", empty, maxRibbonUnits + 1, true},
+		{"no keys, two units of which one is missing", empty, 2, true},
+		{"no keys, the maximum number of units", empty, maxRibbonUnits, true},
+		{"no keys, one unit too many", empty, maxRibbonUnits + 1, true},
 		{"no keys, but columns", unit(nil, 0, 8), 1, true},
 		{"no keys, but segments", unit(nil, 1, 0), 1, true},
 		{"nine layers", unit(make([]byte, 36), 0, 64), 1, true},
@@ -171,13 +171,13 @@ func TestRibbonBlockCounts(t *testing.T) {
 			}
 		}
 		if ok := c.count >= 1 && c.count <= maxRibbonUnits; hasRibbonTail(block) != ok {
-			t.Errorf("%s: the end of a block: %v", c.desc, !ok)
+			t.Errorf("%s: hasRibbonTail is %v", c.desc, !ok)
 		}
 	}
 }
 
-// TestRibbonBlockOfShortUnits joins a unit after one that is not whole: planes after it are not
-// asked, since their columns are not known.
+// TestRibbonBlockOfShortUnits joins a unit behind a trimmed one: it is not probed, since it is not
+// known which columns it has.
 func TestRibbonBlockOfShortUnits(t *testing.T) {
 	p := Ribbon(8)
 	keys := ribbonKeys(21, 30_000)
@@ -200,17 +200,17 @@ func TestRibbonBlockOfShortUnits(t *testing.T) {
 		}
 	}
 	if maybe < asked+asked/5 {
-		t.Errorf("%d absent keys of %d may be contained: a plane is asked whose columns are not known", maybe-asked, asked)
+		t.Errorf("%d of %d absent keys may be contained: a plane with unknown columns was probed", maybe-asked, asked)
 	}
 }
 
-// TestRibbonSize holds filters to the information limit, and to the bits per key or
-// the FPR that they were asked for.
+// TestRibbonSize compares sizes with the information-theoretic limit, and with the bits per
+// key or the FPR of the policy.
 func TestRibbonSize(t *testing.T) {
 	for _, c := range []struct {
 		keys        int
-		whole, over float64 // over the limit: whole columns, and others
-		bits        float64 // over the bits per key
+		whole, over float64 // times the limit: FPR a power of two, and others
+		bits        float64 // times the bits per key
 	}{
 		{2000, 1.036, 1.049, 1.001},
 		{10_000, 1.018, 1.03, 1.007},
@@ -272,12 +272,12 @@ func TestRibbonUnits(t *testing.T) {
 			want = 0.0003
 		}
 		if got := r.FPR(); math.Abs(got-want) > 0.002*want {
-			t.Errorf("%d units claim an FPR of %.6f, want %.6f", k, got, want)
+			t.Errorf("%d units: FPR() is %.6f, want %.6f", k, got, want)
 		}
 		const asked = 1 << 20
 		got := absentFPR(r, asked)
 		if dev := (got - want) / math.Sqrt(want/asked); math.Abs(dev) > 5 {
-			t.Errorf("%d units: FPR %.6f, want %.6f: %.1f deviations", k, got, want, dev)
+			t.Errorf("%d units: measured FPR %.6f, want %.6f: %.1f standard deviations", k, got, want, dev)
 		}
 		size := 0
 		for _, u := range units[:k] {
@@ -301,7 +301,7 @@ func TestRibbonUnits(t *testing.T) {
 		{"unit 0 twice", [][]byte{units[0], units[0]}},
 		{"a unit of other keys", [][]byte{units[0], other[1]}},
 		{"another unit 0", [][]byte{other[0], units[1], units[2]}},
-		{"a last unit, then another", [][]byte{coarse[0], coarse[1], units[2]}},
+		{"a unit behind a last one", [][]byte{coarse[0], coarse[1], units[2]}},
 		{"one too many", append(slices.Clone(units), units[2])},
 		{"far too many", slices.Repeat(units, 10)},
 	} {
@@ -309,7 +309,7 @@ func TestRibbonUnits(t *testing.T) {
 			t.Errorf("%s: %v", c.desc, err)
 		}
 	}
-	// The same keys have the same first unit, whatever the number of columns.
+	// The first unit depends on the keys, not on the number of columns.
 	if !bytes.Equal(units[0], coarse[0]) {
 		t.Error("unit 0 depends on the columns of later units")
 	}
@@ -348,11 +348,11 @@ func TestRibbonResize(t *testing.T) {
 	for _, bad := range [][][]byte{nil, {units[0], flipped}, {units[0], other[1]}, {other[0], units[1]}, {flipped}} {
 		for _, r := range []Reader{all, first} {
 			if _, err := r.(Resizer).Resize(bad); !errors.Is(err, ErrDamaged) {
-				t.Errorf("resized to %d bad units: %v", len(bad), err)
+				t.Errorf("Resize to %d bad units: %v", len(bad), err)
 			}
 		}
 	}
-	// All of another filter is no mistake.
+	// All units of another filter are accepted.
 	if next, err := all.Resize(other); err != nil {
 		t.Error(err)
 	} else if err := verify(next, others); err != nil {
@@ -368,7 +368,7 @@ func TestRibbonResize(t *testing.T) {
 	}
 }
 
-// resealRibbon puts the right checksum on unit i of a filter whose unit 0 is first.
+// resealRibbon gives unit i a valid checksum, in a filter whose unit 0 is first.
 func resealRibbon(unit, first []byte, i int) []byte {
 	if len(unit) < ribbonTrailerSize || i > 0 && len(first) < ribbonTrailerSize {
 		return unit
@@ -383,7 +383,7 @@ func resealRibbon(unit, first []byte, i int) []byte {
 	return unit
 }
 
-// TestRibbonContradictions damages filters and puts the checksums right again.
+// TestRibbonContradictions damages filters and gives them valid checksums.
 func TestRibbonContradictions(t *testing.T) {
 	p := Ribbon(6)
 	good := finish(t, p, ribbonKeys(8, 40_000))
@@ -397,11 +397,11 @@ func TestRibbonContradictions(t *testing.T) {
 		unit   int
 		damage func(u []byte) []byte
 	}{
-		{"a segment more", 0, func(u []byte) []byte { le.PutUint32(trailer(u), le.Uint32(trailer(u))+1); return u }},
-		{"a segment less", 1, func(u []byte) []byte { le.PutUint32(trailer(u), le.Uint32(trailer(u))-1); return u }},
+		{"one segment more", 0, func(u []byte) []byte { le.PutUint32(trailer(u), le.Uint32(trailer(u))+1); return u }},
+		{"one segment fewer", 1, func(u []byte) []byte { le.PutUint32(trailer(u), le.Uint32(trailer(u))-1); return u }},
 		{"cut in unit 0", 0, func(u []byte) []byte { trailer(u)[4] = 1; return u[8:] }},
 		{"cut above the segments", 1, func(u []byte) []byte { le.PutUint32(trailer(u)[4:], 1e9); return u }},
-		{"cut of all bits", 1, func(u []byte) []byte { le.PutUint32(trailer(u)[4:], math.MaxUint32); return u }},
+		{"cut with all bits set", 1, func(u []byte) []byte { le.PutUint32(trailer(u)[4:], math.MaxUint32); return u }},
 		{"no columns", 0, func(u []byte) []byte { trailer(u)[8] = 0; return u }},
 		{"three columns, and a unit after them", 0, func(u []byte) []byte {
 			s := int(le.Uint32(trailer(u)))
@@ -417,9 +417,9 @@ func TestRibbonContradictions(t *testing.T) {
 		{"no layers", 0, func(u []byte) []byte { trailer(u)[9] = 0; return u }},
 		{"nine layers", 0, func(u []byte) []byte { trailer(u)[9] = 9; return u }},
 		{"255 layers", 1, func(u []byte) []byte { trailer(u)[9] = 255; return u }},
-		{"another unit's number", 1, func(u []byte) []byte { trailer(u)[10] = 2; return u }},
+		{"the number of another unit", 1, func(u []byte) []byte { trailer(u)[10] = 2; return u }},
 		{"unknown flags", 1, func(u []byte) []byte { trailer(u)[11] = 2; return u }},
-		{"a flag that does not fit", 0, func(u []byte) []byte { trailer(u)[11] ^= 1; return u }},
+		{"the wrong flag", 0, func(u []byte) []byte { trailer(u)[11] ^= 1; return u }},
 		{"another flag than unit 0", 1, func(u []byte) []byte { trailer(u)[11] ^= 1; return u }},
 		{"a huge first layer", 0, func(u []byte) []byte {
 			le.PutUint32(u[len(u)-ribbonTrailerSize-int(trailer(u)[9])*4:], math.MaxUint32)
@@ -429,11 +429,11 @@ func TestRibbonContradictions(t *testing.T) {
 			le.PutUint32(u[len(u)-ribbonTrailerSize-int(trailer(u)[9])*4:], 0)
 			return u
 		}},
-		{"a last layer with a segment more", 0, func(u []byte) []byte { u[len(u)-ribbonTrailerSize-4]++; return u }},
+		{"a last layer with one segment more", 0, func(u []byte) []byte { u[len(u)-ribbonTrailerSize-4]++; return u }},
 		{"other layers", 1, func(u []byte) []byte { u[len(u)-ribbonTrailerSize-4]++; return u }},
 		{"columns cut short", 0, func(u []byte) []byte { return u[32:] }},
 		{"columns cut short", 1, func(u []byte) []byte { return u[1:] }},
-		{"a byte of the thresholds", 0, func(u []byte) []byte { return u[len(u)-ribbonTrailerSize-int(trailer(u)[9])*4-1:] }},
+		{"one byte of thresholds", 0, func(u []byte) []byte { return u[len(u)-ribbonTrailerSize-int(trailer(u)[9])*4-1:] }},
 		{"only a trailer", 1, func(u []byte) []byte { return trailer(u) }},
 		{"half a trailer", 1, func(u []byte) []byte { return u[len(u)-8:] }},
 	} {
@@ -449,8 +449,7 @@ func TestRibbonContradictions(t *testing.T) {
 				t.Errorf("unit 0 alone with %s: %v", c.desc, err)
 			}
 		}
-		// A block in which unit 1 is as it was tells nothing else than before of
-		// what unit 1 says of unit 0.
+		// A probe of the block must not panic; it does not compare unit 1 with unit 0.
 		block, err := JoinUnits(units)
 		if err != nil {
 			t.Fatal(err)
@@ -461,7 +460,7 @@ func TestRibbonContradictions(t *testing.T) {
 	}
 }
 
-// TestRibbonBlock wants a block to answer as its reader does.
+// TestRibbonBlock compares the answers of a block with those of its reader.
 func TestRibbonBlock(t *testing.T) {
 	for _, p := range []Policy{Ribbon(1), RibbonFPR(1.0 / 16), Ribbon(6), RibbonFPR(0.001), Ribbon(20)} {
 		bp := p.(BlockPolicy)
@@ -495,7 +494,7 @@ func TestRibbonBlock(t *testing.T) {
 	}
 }
 
-// TestRibbonBlockDamage wants yes for blocks that are cut, and no panic for any.
+// TestRibbonBlockDamage wants true from truncated blocks, and no panic from corrupt ones.
 func TestRibbonBlockDamage(t *testing.T) {
 	for _, n := range []int{0, 1, 2100, 40_000} {
 		p := Ribbon(6).(BlockPolicy)
@@ -552,7 +551,7 @@ func TestRibbonNames(t *testing.T) {
 	}
 }
 
-// FuzzRibbon takes bytes as joined units: as they are, and with the checksums right.
+// FuzzRibbon takes bytes as joined units, as they are and with valid checksums.
 func FuzzRibbon(f *testing.F) {
 	p := Ribbon(10)
 	for _, n := range []int{0, 1, 100, 2100, 20_000} {
@@ -611,7 +610,7 @@ func fuzzRibbonOpen(t *testing.T, units [][]byte, keys []Key) {
 	}
 }
 
-// FuzzRibbonKeys builds filters over hashes cut out of the input and excludes none.
+// FuzzRibbonKeys builds filters over hashes cut out of the input, and wants none excluded.
 func FuzzRibbonKeys(f *testing.F) {
 	f.Add([]byte("hashes, hashes, and more of them."), 0.01, uint8(1))
 	f.Add(make([]byte, 200), 0.4, uint8(100))

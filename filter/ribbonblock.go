@@ -13,17 +13,17 @@ const ribbonBlockFamily = "sift.Ribbon.joined"
 
 func (p ribbonPolicy) BlockFamily() string { return ribbonBlockFamily }
 
-// ribbonTail is the end of joined units: the trailer of unit 0, and theirs.
+// ribbonTail is the size of the end of joined units: the trailer of unit 0 and that of the block.
 const ribbonTail = ribbonTrailerSize + joinedTrailer
 
-var _ = [1]struct{}{}[ribbonTail-ribbon.TailSize] // AskTail knows both
+var _ = [1]struct{}{}[ribbonTail-ribbon.TailSize] // AskTail reads both
 
 func (p ribbonPolicy) MayContainBlock(block []byte, key Key) bool {
 	return ribbonMayContainBlock(block, key)
 }
 
-// ribbonMayContainBlock takes what it needs from the end of the block, so that an
-// absent key mostly costs the memory there and that of its first plane.
+// ribbonMayContainBlock reads the end of the block, which describes the units, and then the
+// first plane, where most probes of absent keys end.
 //
 //go:nosplit
 func ribbonMayContainBlock(block []byte, key Key) bool {
@@ -37,8 +37,8 @@ func ribbonMayContainBlock(block []byte, key Key) bool {
 	return ribbonBlockMay(block, key.Hash, v == ribbon.Passed)
 }
 
-// ribbonAsk is ribbonMayContainBlock in as few calls as it can be, and asks for the end
-// of the block before it hashes the key: see NewKey.
+// ribbonAsk is ribbonMayContainBlock with as few calls as possible. It reads the end of the
+// block before it hashes the key: see NewKey.
 //
 //go:nosplit
 func ribbonAsk(block, key []byte) bool {
@@ -64,9 +64,9 @@ func hasRibbonTail(block []byte) bool {
 	return len(block) >= ribbonTail && binary.LittleEndian.Uint64(block[len(block)-8:])-one < maxRibbonUnits
 }
 
-// ribbonBlockMay asks all planes of joined units, whose count is known to be right,
-// or all but the first if that has passed the hash. It returns true if lengths do not
-// fit.
+// ribbonBlockMay probes all planes of joined units, or all but the first if that has already
+// passed the hash. It returns true if the lengths contradict each other.
+// REQUIRES: hasRibbonTail(block).
 func ribbonBlockMay(block []byte, hash uint64, passed bool) bool {
 	t := (*[ribbonTail]byte)(block[len(block)-ribbonTail:])
 	numLayers, end := uint64(t[9])*ribbon.LayerSize, uint64(len(block)-ribbonTail)
@@ -95,7 +95,7 @@ func ribbonBlockMay(block []byte, hash uint64, passed bool) bool {
 		data := block[begin:end]
 		p := ribbon.Columns{First: int(i) * ribbon.PlaneColumns, Count: ribbon.PlaneColumns}
 		if words := uint64(len(data)) / 8; words != segments*ribbon.PlaneColumns {
-			// Not the last unit, or as many columns as make so many bytes.
+			// Only the last unit may have another size, from which its columns follow.
 			if words > math.MaxUint32 || segments-1 >= math.MaxUint32 {
 				return true
 			}

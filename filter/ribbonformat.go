@@ -19,26 +19,24 @@ import (
 //	                 +---------+------------+------------+
 //
 //	trailer  0  4  segments  number of segments, s
-//	         4  4  cut       of these the first ones, which have one column fewer
+//	         4  4  cut       how many of these, the first ones, have one column fewer
 //	         8  1  count     columns of the unit, at least 1
 //	         9  1  l         number of layers, 0 to 8
 //	        10  1  unit      0, 1, …
-//	        11  1  flags     1: the first layer bumps all of some bucket; else 0
+//	        11  1  flags     1 if the first layer bumps a whole bucket, else 0
 //	        12  4  checksum  lower half of XXH64 of all bytes of the unit before it; the
-//	                         seed is 0 for unit 0, and its checksum for the others
+//	                         seed is 0 for unit 0, and unit 0's checksum for the others
 //
-// The first unit may be read alone, and so may any number of first units. All but the
-// last one written have count 4 and cut 0, and none has more than 24 columns together
-// with those before it. Columns take 8 × (s × count - cut) bytes.
+// Any non-empty prefix of the units is a filter. All units but the last one have count 4
+// and cut 0; all together have at most 24 columns. Columns take 8 × (s × count - cut) bytes.
 //
-// Internal/ribbon tells how rows are divided into layers, chunks, segments and buckets,
-// how the columns of a plane, the thresholds and the layers are laid out, and which
-// rows and fingerprint a key's Hash has. The layers are those of unit 0 in each unit;
-// they determine s and the length of the thresholds. No layers: there are no keys.
+// Package internal/ribbon defines how rows are divided into layers, chunks, segments and
+// buckets, how the columns of a plane, the thresholds and the layers are laid out, and which
+// rows and fingerprint a key's Hash has. Each unit repeats the layers of unit 0; they
+// determine s and the length of the thresholds. A filter over no keys has no layers.
 //
-// Anything else than the above is refused; there is nothing to skip. The columns come
-// first so that in aligned memory they are aligned too. Each unit repeats the layers, so
-// that the end of joined units tells all.
+// Anything else is rejected. The columns come first so that they are aligned in aligned
+// memory.
 //
 // The only unit over the keys "one", "two" and "three" for an FPR of 0.25, two columns:
 //
@@ -55,7 +53,7 @@ const (
 	maxRibbonUnits    = ribbon.MaxColumns/ribbon.PlaneColumns + 1
 )
 
-// ribbonSpare is the room that Build is to leave after the columns for the rest of a unit.
+// ribbonSpare returns how much capacity Build leaves behind the columns, for the rest of a unit.
 func ribbonSpare(n int) int {
 	layers := ribbon.Estimate(n)
 	_, thresholds, _ := layers.Sizes()
@@ -85,7 +83,7 @@ func encodeRibbon(f ribbon.Filter) [][]byte {
 	return f.Planes
 }
 
-// appendRibbonTrailer appends the layers and the trailer but for its checksum.
+// appendRibbonTrailer appends the layers and the trailer without its checksum.
 func appendRibbonTrailer(u []byte, layers ribbon.Layers, segments uint32, c ribbon.Columns, unit int, flags uint8) []byte {
 	u = append(u, layers...)
 	u = binary.LittleEndian.AppendUint32(u, segments)
@@ -93,7 +91,7 @@ func appendRibbonTrailer(u []byte, layers ribbon.Layers, segments uint32, c ribb
 	return append(u, byte(c.Count), byte(layers.Len()), byte(unit), flags)
 }
 
-// ribbonUnit is what a unit says of itself.
+// ribbonUnit is a unit split into its fields.
 type ribbonUnit struct {
 	body     []byte // columns, and thresholds in unit 0
 	layers   ribbon.Layers
@@ -105,7 +103,7 @@ type ribbonUnit struct {
 	sum      uint32
 }
 
-// plane is that of a unit without thresholds in its body.
+// plane returns the unit's plane. REQUIRES: body has no thresholds.
 func (u *ribbonUnit) plane(first int) ribbon.Plane {
 	return ribbon.Plane{
 		Columns: ribbon.Columns{First: first, Count: int(u.count), Cut: int(u.cut)},
@@ -113,7 +111,7 @@ func (u *ribbonUnit) plane(first int) ribbon.Plane {
 	}
 }
 
-// splitRibbon splits a unit, and checks no more than that it can be split.
+// splitRibbon splits a unit. It checks only that the unit is long enough.
 func splitRibbon(unit []byte) (u ribbonUnit, ok bool) {
 	end := len(unit) - ribbonTrailerSize
 	if end < 0 {
@@ -131,7 +129,7 @@ func splitRibbon(unit []byte) (u ribbonUnit, ok bool) {
 	return u, true
 }
 
-// ribbonSum is the checksum over all of a unit but the checksum.
+// ribbonSum returns the checksum of b, a unit up to its checksum.
 func ribbonSum(b []byte, seed uint32) uint32 {
 	var d xxhash.Digest
 	d.ResetWithSeed(uint64(seed))
@@ -141,10 +139,10 @@ func ribbonSum(b []byte, seed uint32) uint32 {
 
 func openRibbon(units [][]byte) (Reader, error) { return openRibbonAfter(nil, units) }
 
-// openRibbonAfter opens units, of which those that old has are known to be good.
+// openRibbonAfter opens units. Those that old has are not verified again; old may be nil.
 func openRibbonAfter(old *ribbonReader, units [][]byte) (Reader, error) {
 	if len(units) < 1 || len(units) > maxRibbonUnits {
-		return nil, damaged("%d units in a Ribbon filter", len(units))
+		return nil, damaged("Ribbon filter with %d units", len(units))
 	}
 	r := &ribbonReader{units: slices.Clone(units)}
 	var (
@@ -159,32 +157,32 @@ func openRibbonAfter(old *ribbonReader, units [][]byte) (Reader, error) {
 		u, ok := splitRibbon(unit)
 		switch {
 		case !ok:
-			return nil, damaged("%d bytes are no Ribbon unit", len(unit))
+			return nil, damaged("invalid trailer of a Ribbon unit of %d bytes", len(unit))
 		case int(u.index) != i:
-			return nil, damaged("Ribbon unit %d in place of unit %d", u.index, i)
+			return nil, damaged("Ribbon unit %d where unit %d is expected", u.index, i)
 		case u.flags&^ribbonBumpsBucket != 0:
-			return nil, damaged("flags %#x of Ribbon unit %d are unknown", u.flags, i)
+			return nil, damaged("unknown flags %#x in Ribbon unit %d", u.flags, i)
 		}
 		seed := r.sum
 		if i == 0 {
 			s, n, err := u.layers.Sizes()
 			if err != nil || n > uint64(len(u.body)) || s != uint64(u.segments) {
-				return nil, damaged("layers of a Ribbon unit")
+				return nil, damaged("invalid layers in a Ribbon unit")
 			}
 			at := len(u.body) - int(n)
 			u.body, thresholds = u.body[:at], u.body[at:]
 			layers, segments, flags, r.sum = u.layers, u.segments, u.flags, u.sum
-			// Most probes of a few bytes in each filter: they are kept together.
+			// Most probes read a few of these bytes: a copy keeps them apart from the columns.
 			thresholds = slices.Clone(thresholds)
 		} else if string(u.layers) != string(layers) || u.segments != segments || u.flags != flags {
-			return nil, damaged("Ribbon unit %d is of another filter", i)
+			return nil, damaged("Ribbon unit %d belongs to another filter", i)
 		}
 		if !old.has(i, unit, r.sum) {
 			if ribbonSum(unit[:len(unit)-ribbonSumSize], seed) != u.sum {
-				return nil, damaged("checksum of Ribbon unit %d", i)
+				return nil, damaged("checksum mismatch in Ribbon unit %d", i)
 			}
 			if i == 0 && layers.BumpsBucket(thresholds) != (flags == ribbonBumpsBucket) {
-				return nil, damaged("thresholds of a Ribbon filter")
+				return nil, damaged("thresholds of a Ribbon filter contradict its flags")
 			}
 		}
 		planes[i] = u.plane(next)
@@ -198,8 +196,8 @@ func openRibbonAfter(old *ribbonReader, units [][]byte) (Reader, error) {
 	return r, nil
 }
 
-// has reports whether the reader has checked a unit of a filter whose unit 0 has
-// the given sum.
+// has reports whether r, which may be nil, has verified unit i, in the same memory, of a
+// filter whose unit 0 has the given checksum.
 func (r *ribbonReader) has(i int, unit []byte, sum uint32) bool {
 	return r != nil && i < len(r.units) && r.sum == sum &&
 		len(r.units[i]) == len(unit) && unsafe.SliceData(r.units[i]) == unsafe.SliceData(unit)

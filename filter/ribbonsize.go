@@ -6,11 +6,11 @@ import (
 	"github.com/siftdb/sift/filter/internal/ribbon"
 )
 
-// maxRibbonEstimate is the number of keys up to which a filter's layers are worked
-// out; beyond it everything grows in proportion.
+// maxRibbonEstimate is the number of keys up to which a filter's layers are estimated;
+// beyond it sizes are extrapolated in proportion.
 const maxRibbonEstimate = 1 << 24
 
-// expect is what the estimate of the layers gives, within 0.5 % for the bytes from
+// expect returns what the estimate of the layers gives. The bytes are within 0.5 % from
 // 1,000 keys on.
 func (p ribbonPolicy) expect(n float64) (bytes, fpr float64) {
 	at := min(n, maxRibbonEstimate)
@@ -21,12 +21,12 @@ func (p ribbonPolicy) expect(n float64) (bytes, fpr float64) {
 	for _, last = range p.columns(int(at)) {
 		bytes += float64(last.Size(int(segments)) + len(layers) + ribbonTrailerSize)
 	}
-	share := 0.0 // of the keys that have a column less
+	share := 0.0 // of the keys that have one column fewer
 	if last.Cut > 0 {
 		share = layers.ShareBelow(last.Cut, ribbon.ExpectBumped)
 	}
 	return bytes * n / at, math.Ldexp(1+share, -(last.First + last.Count))
 }
 
-// chooseRibbon gives the policy for p, which is the nearest that there is.
+// chooseRibbon returns the policy whose rate is p, or the nearest bound.
 func chooseRibbon(_, p float64) Policy { return RibbonFPR(p) }

@@ -22,10 +22,10 @@ import (
 // bytes; it is opened as a filter that returns true for every key.
 //
 // There is no checksum: the table that holds the block has one, and a reader of
-// this family trusts the lines. It refuses blocks whose length contradicts
-// numLines, and numbers of probes outside 1 to 30; with that RocksDB's newer
-// filters, which share the name and put 255 there, are treated as absent.
-// RocksDB and pebble answer no for every key when a block is too short.
+// this family trusts the lines. It rejects blocks whose length contradicts
+// numLines, and numbers of probes outside 1 to 30; so RocksDB's newer filters,
+// which share the name and have 255 there, are ignored. RocksDB and pebble
+// exclude every key if a block is too short.
 //
 // The block over the one key "a" at 10 bits per key is 69 bytes, zero but for
 //
@@ -38,7 +38,7 @@ const (
 	rocksdbTrailerSize = 5
 )
 
-// The bits per key that RocksDBBloom takes.
+// Bounds of RocksDBBloom's bits per key.
 const (
 	minRocksDBBits = 1
 	maxRocksDBBits = 100
@@ -51,8 +51,8 @@ type rocksdbPolicy struct{ bitsPerKey int }
 // has 32 bits and its probes repeat: at 10 bits per key its FPR is 1.14 % for
 // small tables and 1.36 % for 10 million keys, and beyond some 12 bits per key
 // more bits gain little; keys that differ in a few decimal digits can have ten
-// times as high a rate. bitsPerKey is 1 to 100; values outside are moved to
-// the nearest bound. It asks for Key.Bytes, not only for Key.Hash.
+// times the FPR. bitsPerKey is 1 to 100; values outside are moved to the
+// nearest bound. It uses Key.Bytes, not Key.Hash.
 func RocksDBBloom(bitsPerKey int) Policy {
 	return rocksdbPolicy{min(max(bitsPerKey, minRocksDBBits), maxRocksDBBits)}
 }
@@ -95,7 +95,7 @@ func parseRocksDB(args []string) (Policy, error) {
 // rocksdbWriter is the Writer of RocksDBBloom.
 type rocksdbWriter struct {
 	bitsPerKey int
-	hashes     hashList // 32-bit ones
+	hashes     hashList // of 32 bits
 }
 
 func (w *rocksdbWriter) Add(key Key) { w.hashes.add(uint64(bloom.LegacyHash(key.Bytes))) }
@@ -124,7 +124,7 @@ func (w *rocksdbWriter) Finish() ([][]byte, error) {
 func rocksdbLines(block []byte) (data []byte, probes int, err error) {
 	size := len(block) - rocksdbTrailerSize
 	if size < 0 || size%bloom.LineSize != 0 {
-		return nil, 0, damaged("%d bytes are no RocksDB Bloom block", len(block))
+		return nil, 0, damaged("invalid length of a RocksDB Bloom block: %d bytes", len(block))
 	}
 	probes = int(block[size])
 	numLines := binary.LittleEndian.Uint32(block[size+1:])
@@ -142,7 +142,7 @@ func rocksdbLines(block []byte) (data []byte, probes int, err error) {
 
 func openRocksDB(units [][]byte) (Reader, error) {
 	if len(units) != 1 {
-		return nil, damaged("%d units in a RocksDB Bloom filter", len(units))
+		return nil, damaged("RocksDB Bloom filter with %d units", len(units))
 	}
 	data, probes, err := rocksdbLines(units[0])
 	if err != nil {
@@ -155,7 +155,7 @@ func openRocksDB(units [][]byte) (Reader, error) {
 type rocksdbReader struct {
 	filter bloom.Legacy
 	size   int
-	fpr    atomic.Uint64 // bits of the FPR plus one, or 0 before it was asked for
+	fpr    atomic.Uint64 // bits of the FPR plus one, or 0 until it is computed
 }
 
 func (r *rocksdbReader) MayContain(key Key) bool {

@@ -30,7 +30,7 @@ func TestRocksDBExample(t *testing.T) {
 	}
 }
 
-func TestRocksDBRefuses(t *testing.T) {
+func TestRocksDBRejects(t *testing.T) {
 	good := build(t, RocksDBBloom(10), "a", "b")[0]
 	edit := func(f func(b []byte) []byte) []byte { return f(bytes.Clone(good)) }
 	for _, c := range []struct {
@@ -40,15 +40,15 @@ func TestRocksDBRefuses(t *testing.T) {
 		{"nothing", nil},
 		{"shorter than the trailer", good[:4]},
 		{"only a trailer that claims a line", good[64:]},
-		{"a byte short", good[1:]},
-		{"a byte long", append([]byte{0}, good...)},
-		{"a line long", append(make([]byte, 64), good...)},
+		{"one byte short", good[1:]},
+		{"one byte long", append([]byte{0}, good...)},
+		{"one line long", append(make([]byte, 64), good...)},
 		{"no probes", edit(func(b []byte) []byte { b[64] = 0; return b })},
 		{"31 probes", edit(func(b []byte) []byte { b[64] = 31; return b })},
 		{"the marker of newer filters", edit(func(b []byte) []byte { b[64] = 255; return b })},
 		{"no lines", edit(func(b []byte) []byte { b[65] = 0; return b })},
 		{"2^24 lines more", edit(func(b []byte) []byte { b[68] = 1; return b })},
-		{"no lines but probes", []byte{6, 0, 0, 0, 0}},
+		{"no lines, but probes", []byte{6, 0, 0, 0, 0}},
 	} {
 		if _, err := RocksDBBloom(10).Open([][]byte{c.block}); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: error %v", c.desc, err)
@@ -67,12 +67,12 @@ func TestRocksDBRefuses(t *testing.T) {
 	}
 }
 
-// TestDecimalKeys compares the hash of LevelDB, which pebble's and RocksDB's legacy
-// filters start from, with ours on keys that differ in a few digits.
+// TestDecimalKeys compares LevelDB's hash, which the legacy filters of pebble and RocksDB
+// start from, with Hash, on keys that differ in a few digits.
 func TestDecimalKeys(t *testing.T) {
 	for _, c := range []struct {
 		p         Policy
-		low, high float64 // the rate's bounds
+		low, high float64 // bounds of the FPR
 	}{
 		{RocksDBBloom(10), 0.05, 0.2},
 		{Bloom(10), 0, 0.011},
@@ -101,7 +101,7 @@ func TestDecimalKeys(t *testing.T) {
 		rate := float64(maybe) / n
 		t.Logf("%s: %.2f %%", c.p.Name(), 100*rate)
 		if rate < c.low || rate > c.high {
-			t.Errorf("%s: a rate of %.4f, want %.4f to %.4f", c.p.Name(), rate, c.low, c.high)
+			t.Errorf("%s: FPR %.4f, want %.4f to %.4f", c.p.Name(), rate, c.low, c.high)
 		}
 	}
 }

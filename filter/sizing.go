@@ -8,12 +8,12 @@ import (
 	"github.com/siftdb/sift/filter/internal/fuse"
 )
 
-// The letters of the textbooks: n keys, m bits, k probes, p the false positive
-// rate. All functions here take them as real numbers, give NaN for what has no
-// meaning (a negative number, NaN), and the limit for 0 and infinity.
+// Parameters are named as in textbooks: n keys, m bits, k probes, p the false
+// positive rate. They are real numbers. Unless stated otherwise, functions return
+// NaN for negative numbers and NaN, and the limit for 0 and infinity.
 
-// LimitBits is the least number of bits per key that any filter of false
-// positive rate p needs, however it works: log2(1/p). It is 0 for p >= 1 and
+// LimitBits is the information-theoretic limit: the least number of bits per key
+// of any filter with false positive rate p, log2(1/p). It is 0 for p >= 1 and
 // infinite for 0.
 func LimitBits(p float64) float64 {
 	if p >= 1 {
@@ -22,8 +22,8 @@ func LimitBits(p float64) float64 {
 	return -math.Log2(p) // NaN for a negative number and for NaN
 }
 
-// ClassicBits is the number of bits per key that a classic Bloom filter, one
-// field of bits for all probes, needs for p with the best number of probes:
+// ClassicBits is the number of bits per key that a classic Bloom filter, with one
+// bit array for all probes, needs for p with the best number of probes:
 // log2(1/p) / ln 2, which is 1.44 times the limit.
 func ClassicBits(p float64) float64 { return LimitBits(p) / math.Ln2 }
 
@@ -42,7 +42,7 @@ func ClassicNumBits(n, p float64) float64 {
 // ClassicProbes is the whole number k of probes, at least one, that gives a
 // classic Bloom filter of so many bits per key its lowest false positive rate.
 // It is one of the two neighbors of bitsPerKey × ln 2, and not always the
-// nearer one. It is 0 if there is none, for NaN and beyond 2^31.
+// nearer one. It is 0 for negative numbers, for NaN, and where k would exceed 2^31.
 func ClassicProbes(bitsPerKey float64) int {
 	best := bitsPerKey * math.Ln2
 	if math.IsNaN(best) || best < 0 || best > math.MaxInt32 {
@@ -77,13 +77,13 @@ func ClassicFPRLimit(bitsPerKey, k float64) float64 {
 	return math.Pow(-math.Expm1(-k/bitsPerKey), k)
 }
 
-// classicEdge is the false positive rate where the formulas have none.
+// classicEdge returns the false positive rate for arguments that the formulas do not cover.
 func classicEdge(n, m, k float64) (p float64, ok bool) {
 	switch {
 	case math.IsNaN(n + m + k), n < 0, m < 0, k < 0:
 		return math.NaN(), true
 	case k == 0:
-		return 1, true // nothing is asked
+		return 1, true // nothing is probed
 	case n == 0:
 		return 0, true
 	case math.IsInf(n, 1) && math.IsInf(m, 1), math.IsInf(k, 1):
@@ -96,24 +96,25 @@ func classicEdge(n, m, k float64) (p float64, ok bool) {
 	return 0, false
 }
 
-// Size is what a filter takes and gives.
+// Size is the size and the false positive rate of a filter.
 type Size struct {
 	Name       string  // the policy's name, "limit" or "classic bloom"
-	BitsPerKey float64 // all bytes, headers and padding too
+	BitsPerKey float64 // including headers and padding
 	Bytes      float64
 	FPR        float64
-	OverLimit  float64 // BitsPerKey ÷ LimitBits(FPR); 1 is the least there is, and FPR 1 gives infinity
-	Reached    bool    // whether FPR is what was asked for, or below
+	OverLimit  float64 // BitsPerKey ÷ LimitBits(FPR): 1 is optimal; infinite if FPR is 1
+	Reached    bool    // whether FPR is at most the requested one, within 0.5 %
 }
 
 // sizer is a policy that knows its sizes.
 type sizer interface {
-	// expect gives the bytes and the FPR that n keys take, n >= 1.
+	// expect returns the bytes and the FPR for n keys, n >= 1.
 	expect(n float64) (bytes, fpr float64)
 }
 
-// Expect gives the size and the false positive rate that a policy of this
-// package has with n keys, 1 to 2^48. ok is false for other policies and other n.
+// Expect returns the expected size and false positive rate of a filter of p over
+// n keys, 1 to 2^48. ok is false for other n, for None, keyed policies and those
+// of other packages.
 func Expect(p Policy, n float64) (s Size, ok bool) {
 	z, ok := p.(sizer)
 	if !ok || !(n >= 1 && n <= maxSizeKeys) {
@@ -134,15 +135,15 @@ func size(name string, n, bytes, fpr, asked float64) Size {
 		Bytes:      bytes,
 		FPR:        fpr,
 		OverLimit:  bytes * 8 / n / LimitBits(fpr),
-		// A whole number of probes, keys or lines may miss by a hair.
+		// Rounding to whole probes, keys or lines may miss it slightly.
 		Reached: fpr <= asked*1.005,
 	}
 }
 
-// CompareSizes gives what each family takes for n keys, 1 to 2^48, and a false
-// positive rate p, in (0, 1), beginning with the information limit and a
-// classic Bloom filter. Each family has its smallest configuration that reaches
-// p, or one that comes near the lowest rate it has, with Reached false.
+// CompareSizes returns the size of each family for n keys, 1 to 2^48, and a false
+// positive rate p, in (0, 1), after those of the information-theoretic limit and of
+// a classic Bloom filter. Each family has its smallest configuration that reaches
+// p, or one near its lowest rate, with Reached false. Other arguments are an error.
 func CompareSizes(n, p float64) ([]Size, error) {
 	if !(n >= 1 && n <= maxSizeKeys) {
 		return nil, fmt.Errorf("filter: number of keys %v is outside [1, 2^48]", n)
@@ -165,8 +166,8 @@ func CompareSizes(n, p float64) ([]Size, error) {
 	return sizes, nil
 }
 
-// choosers give the smallest policy of each family that has a false positive
-// rate of at most p with n keys, or else the one of the lowest. One line each.
+// choosers return the smallest policy of each family that has a false positive
+// rate of at most p with n keys, or one near the lowest rate if there is none.
 var choosers = [...]func(n, p float64) Policy{
 	chooseBloom,
 	chooseFuse,
@@ -174,16 +175,16 @@ var choosers = [...]func(n, p float64) Policy{
 	chooseRocksDB,
 }
 
-// expect is the model of internal/bloom with the lines that are written.
+// expect returns the model of internal/bloom for the number of lines that is written.
 func (p bloomPolicy) expect(n float64) (bytes, fpr float64) {
 	lines := float64(bloom.NumLines(n, p.bitsPerKey))
 	return lines*bloom.LineSize + bloomTrailerSize, bloom.LinesFPR(n, lines, bloom.Probes(p.bitsPerKey))
 }
 
-// chooseBloom looks for the bits per key to a hundredth.
+// chooseBloom searches for the bits per key in steps of 0.01.
 func chooseBloom(n, p float64) Policy {
 	const step = 100
-	lo, hi := minBloomBits*step, maxBloomBits*step // hi is taken in any case
+	lo, hi := minBloomBits*step, maxBloomBits*step // hi is taken even if it does not reach p
 	for lo < hi {
 		mid := (lo + hi) / 2
 		if _, fpr := (bloomPolicy{float64(mid) / step}).expect(n); fpr <= p {
@@ -195,7 +196,7 @@ func chooseBloom(n, p float64) Policy {
 	return Bloom(float64(lo) / step)
 }
 
-// expect takes the first seed to do, as it does but for a few small sets.
+// expect assumes that the first seed works, as it does except for a few small sets.
 func (p fusePolicy) expect(n float64) (bytes, fpr float64) {
 	shape := fuse.ShapeFor(uint64(n), p.width, 0)
 	return float64(shape.Bytes()) + fuseTrailerSize, fuseFPR(shape)
@@ -206,8 +207,7 @@ func chooseFuse(_, p float64) Policy {
 }
 
 // rocksdbFPR is the false positive rate in percent of RocksDBBloom for few
-// keys, by bits per key, as internal/bloom/simulate -legacy
-// prints it.
+// keys, by bits per key, as printed by internal/bloom/simulate -legacy.
 var rocksdbFPR = [...]struct{ bits, fpr float64 }{
 	{1, 62.91}, {2, 39.33}, {3, 23.68}, {4, 15.49}, {5, 9.342}, {6, 5.863}, {7, 3.823}, {8, 2.494},
 	{9, 1.692}, {10, 1.158}, {11, 0.8712}, {12, 0.6685}, {13, 0.5013}, {14, 0.4286}, {15, 0.3841}, {16, 0.3552},
@@ -215,8 +215,8 @@ var rocksdbFPR = [...]struct{ bits, fpr float64 }{
 	{44, 0.2976}, {50, 0.2281}, {60, 0.1783}, {70, 0.1469}, {80, 0.1269}, {90, 0.1066}, {100, 0.09305},
 }
 
-// expect adds to the table the chance that two keys have the same hash of 32
-// bits: at 10 million keys that is 0.23 %.
+// expect adds to the table the probability of collisions of the 32-bit hash: at
+// 10 million keys that is 0.23 %.
 func (p rocksdbPolicy) expect(n float64) (bytes, fpr float64) {
 	bits := float64(p.bitsPerKey)
 	lines := math.Ceil(n * bits / bloom.LineBits)
@@ -234,8 +234,8 @@ func (p rocksdbPolicy) expect(n float64) (bytes, fpr float64) {
 	return lines*bloom.LineSize + rocksdbTrailerSize, few + same - few*same
 }
 
-// chooseRocksDB gives, where p is out of reach, the fewest bits that come within
-// a tenth of the lowest rate: all further ones are wasted.
+// chooseRocksDB returns, where p is out of reach, the fewest bits whose rate is
+// within a tenth of the lowest: more would be wasted.
 func chooseRocksDB(n, p float64) Policy {
 	var fprs [maxRocksDBBits + 1]float64
 	lowest := 1.0

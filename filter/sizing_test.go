@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// near checks a figure to a relative error.
+// near checks that got is within a relative error of want.
 func near(t *testing.T, what string, got, want, within float64) {
 	t.Helper()
 	if math.IsNaN(got) || math.Abs(got-want) > within*math.Abs(want) {
@@ -14,24 +14,24 @@ func near(t *testing.T, what string, got, want, within float64) {
 	}
 }
 
-// TestTutorialClaims has the figures that tutorials often give wrong.
+// TestTutorialClaims checks figures that tutorials often get wrong.
 func TestTutorialClaims(t *testing.T) {
 	const million, billion = 1e6, 1e9
-	near(t, "10 bits a key, 7 probes", ClassicFPR(million, 10*million, 7), 0.00819, 0.002)
-	near(t, "10 bits a key, 3 probes", ClassicFPR(million, 10*million, 3), 0.0174, 0.002)
-	near(t, "10 bits a key, 10 probes", ClassicFPR(million, 10*million, 10), 0.0102, 0.004)
-	near(t, "bits a key for 10 %", ClassicBits(0.1), 4.79, 0.001)
-	near(t, "bits a key for 1 %", ClassicBits(0.01), 9.585, 0.001)
-	near(t, "bits a key for 0.1 %", ClassicBits(0.001), 14.38, 0.001)
+	near(t, "10 bits per key, 7 probes", ClassicFPR(million, 10*million, 7), 0.00819, 0.002)
+	near(t, "10 bits per key, 3 probes", ClassicFPR(million, 10*million, 3), 0.0174, 0.002)
+	near(t, "10 bits per key, 10 probes", ClassicFPR(million, 10*million, 10), 0.0102, 0.004)
+	near(t, "bits per key for 10 %", ClassicBits(0.1), 4.79, 0.001)
+	near(t, "bits per key for 1 %", ClassicBits(0.01), 9.585, 0.001)
+	near(t, "bits per key for 0.1 %", ClassicBits(0.001), 14.38, 0.001)
 	near(t, "bytes of a million keys at 0.1 %", ClassicNumBits(million, 0.001)/8, 1.80e6, 0.002)
 	near(t, "a million keys in 1.2 MB", ClassicFPR(million, 8*1.2e6, 7), 0.01, 0.01)
 	near(t, "100 million keys in 12 MB", ClassicFPR(100*million, 8*12e6, 1), 0.65, 0.01)
 	near(t, "bytes of 100 million keys at 0.01 %", ClassicNumBits(100*million, 0.0001)/8, 240e6, 0.003)
 	near(t, "a billion keys in 120 MB", ClassicFPR(billion, 8*120e6, 1), 0.65, 0.01)
 	near(t, "GiB of a billion keys at 0.001 %", ClassicNumBits(billion, 0.00001)/8/(1<<30), 2.79, 0.001)
-	near(t, "bits a key for 0.001 %", ClassicBits(0.00001), 23.96, 0.001)
-	near(t, "8 bits a key", ClassicFPRLimit(8, float64(ClassicProbes(8))), 0.0216, 0.002)
-	near(t, "FPR per bit a key", math.Pow(ClassicFPRLimit(1000, 1000*math.Ln2), 1.0/1000), 0.6185, 0.0001)
+	near(t, "bits per key for 0.001 %", ClassicBits(0.00001), 23.96, 0.001)
+	near(t, "8 bits per key", ClassicFPRLimit(8, float64(ClassicProbes(8))), 0.0216, 0.002)
+	near(t, "factor in FPR per bit per key", math.Pow(ClassicFPRLimit(1000, 1000*math.Ln2), 1.0/1000), 0.6185, 0.0001)
 
 	if m := ClassicNumBits(6000, 1e-9); m != 258797 {
 		t.Errorf("6000 keys at 1e-9 take %v bits", m)
@@ -43,11 +43,11 @@ func TestTutorialClaims(t *testing.T) {
 		k    int
 	}{{258797.0 / 6000, 30}, {9.585, 7}, {10, 7}, {14.38, 10}, {24, 17}, {8, 6}, {1, 1}, {0.1, 1}, {0, 1}} {
 		if k := ClassicProbes(c.bits); k != c.k {
-			t.Errorf("%v bits a key: %d probes, want %d", c.bits, k, c.k)
+			t.Errorf("%v bits per key: %d probes, want %d", c.bits, k, c.k)
 		}
 	}
 
-	// Of unique lines, the share that is dropped while a filter for 1 % fills up.
+	// The share of unique lines that a filter for 1 % drops while it fills up.
 	const steps = 10_000
 	sum := 0.0
 	for i := range steps {
@@ -101,20 +101,20 @@ func TestSizingEdges(t *testing.T) {
 	}
 	for _, bits := range []float64{-1, nan, inf, 1e300} {
 		if k := ClassicProbes(bits); k != 0 {
-			t.Errorf("%v bits a key: %d probes", bits, k)
+			t.Errorf("%v bits per key: %d probes", bits, k)
 		}
 	}
-	// Many keys: the formula and its limit agree, and do not lose digits.
+	// For many keys the formula agrees with its limit and does not lose precision.
 	near(t, "a million billion keys", ClassicFPR(1e15, 43e15, 30), ClassicFPRLimit(43, 30), 1e-6)
 }
 
-// TestExpect builds filters and compares them with what was expected.
+// TestExpect builds filters and compares them with Expect.
 func TestExpect(t *testing.T) {
 	for _, p := range []Policy{Bloom(1), Bloom(4.5), Bloom(10), Bloom(20), Fuse(4), Fuse(11), Ribbon(7), RibbonFPR(0.01), RocksDBBloom(3), RocksDBBloom(10), RocksDBBloom(17)} {
 		for _, n := range []int{1, 2, 40, 700, 30_000, 300_000} {
 			want, ok := Expect(p, float64(n))
 			if !ok {
-				t.Fatalf("%s: nothing expected", p.Name())
+				t.Fatalf("%s: Expect is not ok", p.Name())
 			}
 			w := p.NewWriter()
 			for i := range n {
@@ -136,20 +136,20 @@ func TestExpect(t *testing.T) {
 			for _, u := range units {
 				size += len(u)
 			}
-			// A ribbon's layers are known when it is built.
+			// The exact layers of a ribbon filter are known only after building.
 			within := 0.0
 			if p.Family() == ribbonFamily && n > 2 {
 				within = 0.05
 			}
 			near(t, fmt.Sprintf("bytes of %s, %d keys", p.Name(), n), float64(size), want.Bytes, within)
-			// Few lines have unequal loads, and few hits say little.
+			// With few lines loads are uneven, and few hits prove little.
 			if n >= 30_000 && want.FPR > 5e-3 {
 				near(t, p.Name(), r.FPR(), want.FPR, 0.08)
 			}
 		}
 	}
 	if _, ok := Expect(None(), 10); ok {
-		t.Error("none has a size")
+		t.Error("Expect has a size for None")
 	}
 	if _, ok := Expect(Bloom(10), maxSizeKeys); !ok {
 		t.Error("Bloom(10) has no size for 2^48 keys")
@@ -170,7 +170,7 @@ func TestCompareSizes(t *testing.T) {
 			}
 			for _, s := range sizes {
 				if s.Reached != (s.FPR <= p*1.005) {
-					t.Errorf("%v keys, %v: %s gives %v", n, p, s.Name, s.FPR)
+					t.Errorf("%v keys, FPR %v: %s has an FPR of %v, Reached is %v", n, p, s.Name, s.FPR, s.Reached)
 				}
 				if !(s.OverLimit >= 0.998) || math.IsInf(s.OverLimit, 0) != (s.FPR == 1) {
 					t.Errorf("%v keys, %v: %s is %v times the limit", n, p, s.Name, s.OverLimit)
@@ -200,13 +200,13 @@ func TestCompareSizes(t *testing.T) {
 	}
 }
 
-// TestChoosersExactly asks for the very rate that a policy has: it is the one that is chosen. Where
-// no rate of a family is low enough, one near its lowest is.
+// TestChoosersExactly asks for exactly the rate of a policy: that policy is chosen. Where no rate
+// of a family is low enough, a policy near its lowest rate is chosen.
 func TestChoosersExactly(t *testing.T) {
 	const n = 1_000_000
 	for _, c := range []struct {
 		choose func(n, p float64) Policy
-		bound  Policy // for what is out of reach
+		bound  Policy // for rates out of reach
 		at     []Policy
 	}{
 		{chooseBloom, Bloom(30), []Policy{Bloom(1), Bloom(15.55), Bloom(30)}},

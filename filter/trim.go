@@ -23,7 +23,7 @@ func StepsPerUnit(family string) int {
 // Trim trims the last of units, which are the first units of a filter, to its first steps, 1
 // to StepsPerUnit(family)-1. It appends the shorter unit, which Open accepts in place of the
 // whole one, to dst. Each step left out costs its share of the bits per key. The units are
-// not modified. Damaged units give an error, as with Open.
+// not modified. Damaged units are an error, as with Open.
 func Trim(dst []byte, family string, units [][]byte, steps int) ([]byte, error) {
 	if steps < 1 || steps >= StepsPerUnit(family) {
 		return nil, fmt.Errorf("filter: cannot trim a unit of %q, which has %d steps, to %d", family, StepsPerUnit(family), steps)
@@ -33,7 +33,7 @@ func Trim(dst []byte, family string, units [][]byte, steps int) ([]byte, error) 
 	}
 	at := len(units[0]) - keyedTrailerSize
 	if at < 0 {
-		return nil, damaged("a keyed filter without its trailer")
+		return nil, damaged("keyed filter without a trailer")
 	}
 	inner := append([][]byte{units[0][:at:at]}, units[1:]...)
 	dst, err := trimRibbon(dst, inner, steps)
@@ -53,8 +53,8 @@ func TrimmedSize(family string, i, n, size, steps int) int {
 	if steps >= all {
 		return size
 	}
-	// These do not shrink: the trailers, the layers, and in unit 0 the thresholds, 2 bits
-	// for the keys of some 128 rows.
+	// The trailers, the layers and, in unit 0, the thresholds (2 bits per 128 rows) do not
+	// shrink.
 	fixed := ribbonTrailerSize + ribbon.MaxLayers*ribbon.LayerSize + keyedTrailerSize + ribbon.MaxLayers
 	switch {
 	case i == 0 && n > 1:

@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/filter/internal/ribbon"
 )
 
-// TestTrim holds filters part by part: no key is excluded, the rate is that of the
-// bits held, and the size is bounded by what is said before.
+// TestTrim opens filters with any number of units and steps: no key is excluded, the FPR is
+// that of the bits per key, and TrimmedSize bounds the size.
 func TestTrim(t *testing.T) {
 	for _, p := range []Policy{Ribbon(10), Ribbon(9.5), Ribbon(3), Ribbon(5), RibbonFPR(0.01), mustKey(t, Ribbon(10), countedSecret())} {
 		for _, n := range []int{1, 40, 3000, 50_000} {
@@ -29,15 +29,15 @@ func TestTrim(t *testing.T) {
 							t.Fatalf("%s, %d keys: %v", p.Name(), n, err)
 						}
 						if !bytes.Equal(whole, units[i]) || string(short[:5]) != "front" {
-							t.Fatalf("%s: Trim has changed what it was given", p.Name())
+							t.Fatalf("%s: Trim has changed its arguments", p.Name())
 						}
 						short = short[5:]
 						if len(short) > bound || n >= 3000 && float64(len(short)) < 0.97*float64(bound)-150 {
-							t.Errorf("%s, %d keys, unit %d: %d steps take %d bytes, %d were said", p.Name(), n, i, steps, len(short), bound)
+							t.Errorf("%s, %d keys, unit %d: %d steps take %d bytes, TrimmedSize is %d", p.Name(), n, i, steps, len(short), bound)
 						}
 						held = append(held[:i:i], short)
 					} else if bound != len(units[i]) {
-						t.Errorf("the whole unit takes %d bytes, %d were said", len(units[i]), bound)
+						t.Errorf("the whole unit takes %d bytes, TrimmedSize is %d", len(units[i]), bound)
 					}
 					r, err := p.Open(held)
 					if err != nil {
@@ -55,7 +55,7 @@ func TestTrim(t *testing.T) {
 					if n < 50_000 {
 						continue
 					}
-					// The bits that are held are worth what they are in a whole filter.
+					// The bits in memory are as effective as those of a whole filter.
 					maybe := 0
 					const asked = 40_000
 					for _, k := range numbered("absent", asked) {
@@ -65,11 +65,11 @@ func TestTrim(t *testing.T) {
 					}
 					want := last * asked
 					if d := math.Abs(float64(maybe) - want); d > 5*math.Sqrt(want)+1 {
-						t.Errorf("%s, unit %d, %d steps: %d of %d absent keys are maybe, expected %.0f", p.Name(), i, steps, maybe, asked, want)
+						t.Errorf("%s, unit %d, %d steps: %d of %d absent keys are false positives, want %.0f", p.Name(), i, steps, maybe, asked, want)
 					}
 					bits := float64(8*lastSize) / float64(n)
 					if bits > 1.03*math.Log2(1/last)+0.1 {
-						t.Errorf("%s, unit %d, %d steps: FPR %v with %.2f bits a key", p.Name(), i, steps, last, bits)
+						t.Errorf("%s, unit %d, %d steps: FPR %v with %.2f bits per key", p.Name(), i, steps, last, bits)
 					}
 				}
 			}
@@ -77,17 +77,17 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-func TestTrimRefuses(t *testing.T) {
+func TestTrimRejects(t *testing.T) {
 	p := Ribbon(10)
 	units := unitsOf(t, p, numbered("key", 50_000))
 	for _, steps := range []int{-1, 0, 4, 5} {
 		if _, err := Trim(nil, p.Family(), units, steps); err == nil {
-			t.Errorf("%d steps were given", steps)
+			t.Errorf("Trim accepts %d steps", steps)
 		}
 	}
 	bloom := Bloom(10)
 	if _, err := Trim(nil, bloom.Family(), unitsOf(t, bloom, numbered("key", 1000)), 1); err == nil || StepsPerUnit(bloom.Family()) != 1 {
-		t.Error("a Bloom filter was trimmed")
+		t.Error("Trim accepts a Bloom filter")
 	}
 	flipped := bytes.Clone(units[1])
 	flipped[1000] ^= 1
@@ -96,7 +96,7 @@ func TestTrimRefuses(t *testing.T) {
 			t.Errorf("bad units %d: %v", i, err)
 		}
 		if _, err := Trim(nil, keyedPrefix+p.Family(), bad, 2); err == nil {
-			t.Errorf("bad units %d, keyed, were trimmed", i)
+			t.Errorf("bad units %d, keyed: no error", i)
 		}
 	}
 }
@@ -123,8 +123,8 @@ func TestTrimmedSize(t *testing.T) {
 	}
 }
 
-// TestTrimHuge: a unit that claims billions of rows and has no column for any of them
-// is trimmed at once, to the same.
+// TestTrimHuge: trimming a unit that claims billions of rows but has no columns takes no time
+// and changes nothing.
 func TestTrimHuge(t *testing.T) {
 	layers := ribbon.Layers(binary.LittleEndian.AppendUint32(nil, 1<<24-1))
 	segments, thresholds, err := layers.Sizes()

@@ -2,8 +2,7 @@ package filter
 
 import "fmt"
 
-// verify returns an error that names the first of the keys, all of which were added, that r
-// excludes.
+// verify returns an error that names the first of the keys that r excludes. All were added.
 func verify(r Reader, keys []Key) error {
 	var maybe [4 * hashBatch]bool
 	for at := 0; at < len(keys); at += len(maybe) {

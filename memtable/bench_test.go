@@ -14,8 +14,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// keyShapes are 16-byte keys of two kinds: with the first eight bytes all
-// different, and all the same.
+// keyShapes are 16-byte keys of two kinds: binary ones, whose first eight bytes differ,
+// and text, where many keys have the same first eight bytes.
 var keyShapes = []struct {
 	name string
 	key  func(dst []byte, i uint64) []byte
@@ -108,7 +108,7 @@ func BenchmarkAdd(b *testing.B) {
 							})
 						}
 						wg.Wait()
-						m.NewIter().First() // what is pending is part of the cost
+						m.NewIter().First() // sorting pending entries is part of the cost
 					}
 				})
 			}
@@ -116,7 +116,7 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// BenchmarkFill fills a memtable of 4 MiB with random keys and sorts so many at a time.
+// BenchmarkFill fills a memtable of 4 MiB with random keys and sorts a given number at a time.
 func BenchmarkFill(b *testing.B) {
 	const n = 30_000
 	value := make([]byte, 100)

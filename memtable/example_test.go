@@ -13,7 +13,7 @@ func Example() {
 	for i, e := range [][2]string{{"apple", "green"}, {"pear", "yellow"}, {"apple", "red"}} {
 		key, value := []byte(e[0]), []byte(e[1])
 		if !m.Reserve(memtable.EntrySize(len(key), len(value))) {
-			fmt.Println("full: time for another memtable")
+			fmt.Println("full: flush it and use another memtable")
 			return
 		}
 		if err := m.Add(filter.Hash(key), uint64(i+1), base.KindSet, key, value); err != nil {

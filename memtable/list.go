@@ -38,8 +38,8 @@ type list struct {
 
 	// alloc is the number of entries << 32 | the next free offset / 4.
 	alloc atomic.Uint64
-	// towers is the space left for links above level 0. Only bad luck uses it up; then new
-	// nodes have no such links, searches take longer, and no entry is refused.
+	// towers is the space left for links above level 0. It runs out only by bad luck; new nodes
+	// then have no such links and searches take longer, but entries are still accepted.
 	towers atomic.Int64
 	// tails are the last nodes of each level, possibly slightly out of date: ascending
 	// inserts start there and need no search.
@@ -94,7 +94,7 @@ func (l *list) link(n uint32, level int) *atomic.Uint32 { return l.word(n - 4 - 
 
 func (l *list) next(n uint32, level int) uint32 { return l.link(n, level).Load() }
 
-// older is where a node names the next older one of its bucket.
+// older returns the field of a node that refers to the next older one in its bucket.
 func (l *list) older(n uint32) *uint32 { return (*uint32)(unsafe.Add(l.arena, uintptr(n+offOlder))) }
 
 // length reads one of the two lengths of a node.
@@ -105,7 +105,7 @@ func (l *list) length(n, field uint32) uint32 {
 // set writes a word of a node that nobody else reads yet.
 func (l *list) set(off, v uint32) { *(*uint32)(unsafe.Add(l.arena, uintptr(off))) = v }
 
-// setHeight keeps the height of a node that is not in the list yet where it has a link later.
+// setHeight stores the height of a pending node where its lowest link will be.
 func (l *list) setHeight(n uint32, height int) { l.set(n-4, uint32(height)) }
 
 func (l *list) pendingHeight(n uint32) int { return int(l.next(n, 0)) }
@@ -243,7 +243,7 @@ func atHead() (s splice) {
 	return s
 }
 
-// insert links a node at the splice of its key, which is the one after the node then.
+// insert links a node at the splice of its key, and moves the splice behind the node.
 func (l *list) insert(n uint32, height int, t *target, s *splice) {
 	for level := range height {
 		p, q := s.prev[level], s.next[level]
@@ -261,8 +261,8 @@ func (l *list) insert(n uint32, height int, t *target, s *splice) {
 		if q == tail {
 			l.tails[level].Store(n)
 		} else if level == 0 {
-			// Any node before q will do, and n is close. If two writers meet at the same
-			// place the later store wins, which costs readers a step.
+			// Any node before q is correct, and n is close. If two writers meet at the same
+			// place, the later store wins, which costs readers a step.
 			l.word(q + offPrev).Store(n)
 		}
 		s.prev[level], s.next[level] = n, q
@@ -281,14 +281,14 @@ func (l *list) search(t *target, height int, s *splice) {
 	}
 }
 
-// searchFrom is search from a splice before the target on, in few steps if that is near. It finds
-// all levels on which the target is behind next; on the others, what insert finds changed it
-// searches itself.
+// searchFrom is search from a splice before the target on, in few steps if that is near. It updates
+// the levels up to the first on which the next node is not before the target. On higher levels the
+// splice is still correct, unless nodes were inserted there, which insert detects.
 func (l *list) searchFrom(t *target, s *splice) {
 	level := 0
 	for top := int(l.height.Load()) - 1; level < top; level++ {
 		if next := l.next(s.prev[level], level); next == tail || !l.before(next, t) {
-			break // above it there are only later ones
+			break // higher levels have later nodes only
 		}
 	}
 	p, q, moved := uint32(head), uint32(tail), false
@@ -318,8 +318,8 @@ func (l *list) searchEnd(t *target, height int, s *splice) bool {
 	return true
 }
 
-// heightOf returns the height of a node by a random number: each further level with a chance of a
-// quarter.
+// heightOf returns the height of a node for a random number: each further level has a probability
+// of 1/4.
 func heightOf(random uint64) int {
 	return 1 + bits.TrailingZeros64(random|1<<(2*(maxHeight-1)))/2
 }

@@ -13,12 +13,12 @@ func TestHeightOf(t *testing.T) {
 		want   int
 	}{{1, 1}, {2, 1}, {3, 1}, {4, 2}, {8, 2}, {16, 3}, {1 << 25, maxHeight - 1}, {1 << 26, maxHeight}, {1 << 27, maxHeight}, {1 << 63, maxHeight}, {0, maxHeight}} {
 		if h := heightOf(c.random); h != c.want {
-			t.Errorf("a node has height %d by %#x, want %d", h, c.random, c.want)
+			t.Errorf("a node has height %d for %#x, want %d", h, c.random, c.want)
 		}
 	}
 }
 
-// TestListHeight draws heights: the list is as high as the highest node, and never gets lower.
+// TestListHeight: the list is as high as the highest node, and never gets lower.
 func TestListHeight(t *testing.T) {
 	m := New(1 << 20)
 	most := 1
@@ -29,11 +29,11 @@ func TestListHeight(t *testing.T) {
 		}
 	}
 	if most < 3 {
-		t.Fatal("this tests nothing")
+		t.Fatal("all nodes are low: this tests nothing")
 	}
 }
 
-// TestLastTower has room for one link above level 0: it is used, and given to nobody else.
+// TestLastTower: space for one link above level 0 is used, and only once.
 func TestLastTower(t *testing.T) {
 	m := New(1 << 20)
 	m.list.towers.Store(4)
@@ -42,13 +42,13 @@ func TestLastTower(t *testing.T) {
 		links += m.list.newHeight() - 1
 	}
 	if left := m.list.towers.Load(); links != 1 || left != 0 || m.list.height.Load() != 2 {
-		t.Errorf("%d links are made, %d bytes are left, height %d", links, left, m.list.height.Load())
+		t.Errorf("%d links, %d bytes left, height %d", links, left, m.list.height.Load())
 	}
 }
 
 // TestStalePlaces sets back what concurrent writers may leave out of date: the tails of some
-// levels and the nodes before others. Inserts and backward steps then take more steps, and
-// find the same.
+// levels, and the references to previous nodes. Inserts and backward iteration then take more
+// steps, and find the same nodes.
 func TestStalePlaces(t *testing.T) {
 	const n = 200
 	for stale := range 3 {
@@ -80,7 +80,7 @@ func TestStalePlaces(t *testing.T) {
 			node = l.prevOf(node)
 		}
 		if node != tail {
-			t.Errorf("stale %d: a node before the first", stale)
+			t.Errorf("stale %d: there is a node before the first", stale)
 		}
 	}
 }
@@ -115,8 +115,8 @@ func TestHighNodes(t *testing.T) {
 	}
 }
 
-// TestLastWord allocates nodes of all paddings at the end of the arena: what fits to the word is
-// accepted, and what is a word larger is not.
+// TestLastWord allocates nodes of all paddings at the end of the arena: a node that fits exactly is
+// allocated, and one that is a word larger is not.
 func TestLastWord(t *testing.T) {
 	for length := range 9 {
 		m := New(1 << 16)
@@ -124,16 +124,16 @@ func TestLastWord(t *testing.T) {
 		tgt := newTarget(make([]byte, length), base.Trailer(1, base.KindSet))
 		before := l.alloc.Load()
 		if l.newNode(1, &tgt, nil) == 0 {
-			t.Fatal("an empty arena is full")
+			t.Fatal("an empty arena has no space for a node")
 		}
 		size := l.alloc.Load() - before - 1<<32
 		l.alloc.Store(l.limit/4 - size + 1)
 		if l.newNode(1, &tgt, nil) != 0 {
-			t.Errorf("%d words are given, one fewer is there", size)
+			t.Errorf("%d words are allocated where one fewer is left", size)
 		}
 		l.alloc.Store(l.limit/4 - size)
 		if l.newNode(1, &tgt, nil) == 0 {
-			t.Errorf("%d words are there and are not given", size)
+			t.Errorf("%d words are left and cannot be allocated", size)
 		}
 	}
 }

@@ -28,15 +28,15 @@ type Memtable struct {
 	list      list        // ends with what writers change
 
 	pending  pending
-	sorted   atomic.Bool   // the order of keys was asked for, so all entries are in the list
+	sorted   atomic.Bool   // the order of keys was needed, so all entries are in the list
 	reserved atomic.Uint64 // bytes reserved
 	lastSeq  atomic.Uint64 // the sequence number of the last Add
 }
 
 // New returns an empty memtable for entries of capacityBytes in total, as counted by EntrySize.
-// For a batch larger than the usual memtable the caller makes one of that size. A memtable
-// takes about an eighth more memory than its capacity; pages that are never written to cost
-// nothing.
+// For a batch larger than the usual memtable the caller makes one of the batch's size. A
+// memtable takes about an eighth more memory than its capacity; pages that are never written to
+// cost nothing.
 func New(capacityBytes int) *Memtable {
 	capacity := uint64(max(0, min(capacityBytes, MaxCapacity)))
 	m := &Memtable{capacity: capacity, index: newIndex(capacity)}
@@ -89,7 +89,7 @@ func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) erro
 	} else {
 		m.lastSeq.Store(seq)
 	}
-	// The index learns the key before the list does, so it never excludes one that is there.
+	// The index gets the key before the list does, so it never excludes a key of the list.
 	m.index.add(hash, n, l.older(n))
 	var s splice
 	if !l.searchEnd(&t, height, &s) {
@@ -106,8 +106,8 @@ func (m *Memtable) Add(hash, seq uint64, kind base.Kind, key, value []byte) erro
 // access.
 func (m *Memtable) MayContain(hash uint64) bool { return m.index.mayContain(hash) }
 
-// Find is Get by the hash that the key was added with. It usually costs one cache miss for an
-// absent key and two for one that is there, where Get searches the list.
+// Find is Get through the index, given the hash that the key was added with. It usually costs one
+// cache miss for an absent key and two for a present one, where Get searches the list.
 func (m *Memtable) Find(hash uint64, userKey []byte, seq uint64) (value []byte, kind base.Kind, entrySeq uint64, found bool) {
 	n := m.index.first(hash)
 	if n != 0 && m.unordered.Load() {

@@ -25,9 +25,9 @@ func add(t testing.TB, m *Memtable, seq uint64, kind base.Kind, key, value []byt
 	}
 }
 
-// randomKey draws from few enough keys that they repeat, of all lengths around
-// the eight bytes that are compared first, with bytes that a wrong padding of
-// short keys would confuse.
+// randomKey draws from few keys, so that they repeat, of all lengths around the eight
+// bytes that are compared first, with bytes that would reveal a wrong padding of short
+// keys.
 func randomKey(r *rand.Rand) []byte {
 	alphabet := []byte{0, 1, 'a', 0xff}
 	k := make([]byte, r.IntN(12))
@@ -160,8 +160,8 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// TestFind looks up keys that were added in order, of which few share a bucket, many do, and
-// one has more versions than a lookup passes.
+// TestFind looks up keys that were added in order of sequence numbers: with few keys per bucket,
+// with many, and one with more versions than a lookup passes.
 func TestFind(t *testing.T) {
 	for _, hashes := range []uint64{1 << 63, 50, 1} {
 		m := New(1 << 20)
@@ -177,7 +177,7 @@ func TestFind(t *testing.T) {
 			versions[string(key)] = append(versions[string(key)], seq)
 		}
 		if m.unordered.Load() || len(versions["key0"]) < 10*maxChain {
-			t.Fatal("this tests nothing")
+			t.Fatal("too few versions, or out of order: this tests nothing")
 		}
 		for i := range 20_000 {
 			key, seq := fmt.Appendf(nil, "key%d", i%700), uint64(r.IntN(n+100))
@@ -198,8 +198,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindNeedsNoOrder looks up what does not make entries be sorted: keys that are absent, and
-// others among as many of their bucket as a lookup passes, whose sequence numbers may be equal.
+// TestFindNeedsNoOrder: lookups do not cause entries to be sorted if the key is absent, or among as
+// many nodes of its bucket as a lookup passes; sequence numbers may be equal.
 func TestFindNeedsNoOrder(t *testing.T) {
 	const hash = 1 << 40
 	key := func(i int) []byte { return fmt.Appendf(nil, "key%d", i) }
@@ -216,8 +216,8 @@ func TestFindNeedsNoOrder(t *testing.T) {
 		{"descending sequence numbers", 10, 3, hash, func(i int) uint64 { return uint64(50 - i) }, true},
 		{"an absent key", 10, 3, ^uint64(0), func(i int) uint64 { return uint64(50 - i) }, false},
 		{"after maxChain", maxChain + 1, 0, hash, func(i int) uint64 { return uint64(i) }, false},
-		{"the last that is looked at", maxUnsortedChain, 0, hash, func(i int) uint64 { return uint64(i) }, false},
-		{"one beyond", maxUnsortedChain + 1, 0, hash, func(i int) uint64 { return uint64(i) }, true},
+		{"the last node that a lookup passes", maxUnsortedChain, 0, hash, func(i int) uint64 { return uint64(i) }, false},
+		{"the node after it", maxUnsortedChain + 1, 0, hash, func(i int) uint64 { return uint64(i) }, true},
 	} {
 		m := New(1 << 20)
 		for i := range c.nodes {
@@ -263,8 +263,8 @@ func TestAddDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestAscendingInsertsUseTheTails counts what the fast path is for: after any
-// ascending insert the tails are the last nodes of their levels.
+// TestAscendingInsertsUseTheTails: ascending inserts never search, as the tails are
+// the last nodes of their levels after each.
 func TestAscendingInsertsUseTheTails(t *testing.T) {
 	m := New(1 << 20)
 	m.inOrder()
@@ -276,7 +276,7 @@ func TestAscendingInsertsUseTheTails(t *testing.T) {
 			t.Fatalf("insert %d would search", i)
 		}
 		add(t, m, 1, base.KindSet, key, nil)
-		// One in the middle must not disturb them.
+		// An insert in the middle must not disturb them.
 		if i%10 == 0 {
 			add(t, m, 2, base.KindSet, key, nil)
 		}
@@ -331,7 +331,7 @@ func TestFull(t *testing.T) {
 		t.Fatalf("%d entries fit, Len %d", n, m.Len())
 	}
 	if err := m.Add(0, 5000, base.KindSet, nil, make([]byte, 1<<20)); err != ErrFull {
-		t.Fatalf("an entry larger than all: %v", err)
+		t.Fatalf("an entry larger than the memtable: %v", err)
 	}
 	if m.Reserve(-1) || m.Reserve(EntrySize(MaxCapacity, MaxCapacity)) || !m.Reserve(10000) || m.Reserve(1) || !m.Reserve(0) {
 		t.Fatal("Reserve")
@@ -341,8 +341,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestTowersRunOut sets the reserve for links to nothing, which luck alone
-// would hardly do.
+// TestTowersRunOut leaves almost no space for links above level 0.
 func TestTowersRunOut(t *testing.T) {
 	m := New(1 << 16)
 	m.list.towers.Store(6)
@@ -367,7 +366,7 @@ func TestPending(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(4, seed))
 		m := New(1 << 20)
-		m.pending.limit = 1 << 16 // nobody else sorts
+		m.pending.limit = 1 << 16 // no sorting in the background
 		var model []entry
 		last := uint64(0)
 		for seq := uint64(1); seq <= 1500; seq++ {
@@ -417,8 +416,8 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// TestSortRun sorts runs of all lengths around the one from which bytes are counted, with keys of
-// which many share a prefix, or all bytes but one.
+// TestSortRun sorts runs of lengths around the one from which the radix sort is used, with keys
+// that share a prefix, or all bytes but one.
 func TestSortRun(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	key := map[string]func() []byte{
@@ -456,7 +455,7 @@ func TestSortRun(t *testing.T) {
 	}
 }
 
-// waiting returns the number of entries that are pending.
+// waiting returns the number of pending entries.
 func waiting(m *Memtable) uint64 {
 	if newest := m.pending.newest.Load(); newest != inserted {
 		return newest >> 32
@@ -464,8 +463,8 @@ func waiting(m *Memtable) uint64 {
 	return 0
 }
 
-// TestWhatIsPending counts: keys after all others never are, and none once somebody has asked for
-// the order.
+// TestWhatIsPending: keys after all others are never pending, and none are once the order has been
+// needed.
 func TestWhatIsPending(t *testing.T) {
 	m := New(1 << 20)
 	for i := range 1000 {
@@ -473,14 +472,14 @@ func TestWhatIsPending(t *testing.T) {
 		before := waiting(m)
 		add(t, m, 1, base.KindSet, key, nil)
 		if waiting(m) != before {
-			t.Fatalf("key %d waits", i)
+			t.Fatalf("key %d is pending", i)
 		}
 		if i%10 == 0 {
 			add(t, m, 2, base.KindSet, key, nil) // before the first
 		}
 	}
 	if waiting(m) != 100 {
-		t.Fatalf("%d wait, want those that are not last", waiting(m))
+		t.Fatalf("%d entries are pending, want the 100 that were not last", waiting(m))
 	}
 	it, n := m.NewIter(), 0
 	for ok := it.First(); ok; ok = it.Next() {
@@ -488,17 +487,17 @@ func TestWhatIsPending(t *testing.T) {
 	}
 	add(t, m, 3, base.KindSet, []byte("a"), nil)
 	if n != 1100 || waiting(m) != 0 || !it.First() || string(base.UserKey(it.Key())) != "a" {
-		t.Fatalf("%d entries, %d wait", n, waiting(m))
+		t.Fatalf("%d entries, %d pending", n, waiting(m))
 	}
 }
 
-// TestFollow has memtables follow one another. Some are iterated over, when they have few entries
-// or many.
+// TestFollow has memtables follow one another. Two of them are iterated over, one with few entries
+// and one with many.
 func TestFollow(t *testing.T) {
 	m := New(1 << 20)
 	for i := range 20 {
 		if i == 3 {
-			m.NewIter().First() // nobody would wait
+			m.NewIter().First() // with few entries
 		}
 		for k := range many {
 			add(t, m, 1, base.KindSet, binary.BigEndian.AppendUint32(nil, uint32(many-k)), nil)
@@ -512,13 +511,13 @@ func TestFollow(t *testing.T) {
 		}
 		next := New(1 << 20)
 		next.Follow(m)
-		m.NewIter().First() // a flush, after that
+		m.NewIter().First() // as a flush does, later
 		m = next
 	}
 }
 
-// TestBacklog has nobody sort in the background: the writer does before it adds a batch when too many
-// entries wait, and not within one.
+// TestBacklog: without sorting in the background, the writer sorts before it adds a batch if too
+// many entries are pending, and not within a batch.
 func TestBacklog(t *testing.T) {
 	const limit = 100
 	m := New(1 << 20)
@@ -543,13 +542,13 @@ func TestBacklog(t *testing.T) {
 		runtime.Gosched()
 	}
 	for range 1000 {
-		runtime.Gosched() // a writer that did not wait would go on
+		runtime.Gosched() // a writer that did not wait would continue
 	}
 	m.pending.mu.Unlock()
 	<-done
-	// The first entry of all is inserted at once, as it is the greatest.
+	// The very first entry is inserted at once, as it is the greatest.
 	if most != batch-1 && most != batch {
-		t.Errorf("%d entries wait", most)
+		t.Errorf("up to %d entries are pending, want about %d", most, batch)
 	}
 	if m.Len() != 2*batch {
 		t.Errorf("%d entries", m.Len())
@@ -558,7 +557,7 @@ func TestBacklog(t *testing.T) {
 
 func TestMayContain(t *testing.T) {
 	const n = 20000
-	m := New(n * EntrySize(16, 24)) // 71 bytes an entry
+	m := New(n * EntrySize(16, 24)) // 71 bytes per entry
 	key := func(i uint64) []byte { return fmt.Appendf(nil, "%016x", i*0x9e3779b97f4a7c15) }
 	for i := range uint64(n) {
 		add(t, m, i, base.KindSet, key(i), make([]byte, 24))
@@ -572,15 +571,14 @@ func TestMayContain(t *testing.T) {
 			wrong++
 		}
 	}
-	// Fewer than two keys a bucket: about 0.8 %.
+	// With fewer than two keys per bucket: about 0.8 %.
 	if rate := float64(wrong) / n; rate > 0.015 {
-		t.Fatalf("%.2f %% of absent keys are maybe", 100*rate)
+		t.Fatalf("%.2f %% of absent keys are false positives", 100*rate)
 	}
 }
 
-// TestConcurrent has writers insert random and ascending keys while readers check that what was
-// acknowledged is there, to lookups and to iterators, that order holds in both directions, and
-// that entries are whole.
+// TestConcurrent has writers insert random and ascending keys while readers check that lookups and
+// iterators find all acknowledged entries, in order in both directions and whole.
 func TestConcurrent(t *testing.T) {
 	for _, limit := range []uint64{1, 50, maxPending} {
 		t.Run(fmt.Sprintf("pending=%d", limit), func(t *testing.T) { testConcurrent(t, limit, 500) })
@@ -588,7 +586,7 @@ func TestConcurrent(t *testing.T) {
 	t.Run("inserted", func(t *testing.T) { testConcurrent(t, 1, 0) })
 }
 
-// testConcurrent has nobody ask for the order of keys before there are so many of a writer.
+// testConcurrent needs no order of keys before a writer has added unordered entries.
 func testConcurrent(t *testing.T, limit uint64, unordered int) {
 	const writers, readers, perWriter = 4, 3, 1500
 	m := New(writers * perWriter * EntrySize(20, 8))
@@ -607,7 +605,7 @@ func testConcurrent(t *testing.T, limit uint64, unordered int) {
 			for i := range perWriter {
 				key := keyOf(w, i)
 				if !m.Reserve(EntrySize(len(key), 8)) {
-					t.Error("no room")
+					t.Error("Reserve fails")
 					return
 				}
 				value := binary.BigEndian.AppendUint64(nil, xxhash.Sum64(key))
@@ -632,7 +630,7 @@ func testConcurrent(t *testing.T, limit uint64, unordered int) {
 					key := keyOf(w, n-1-r.IntN(n)*r.IntN(2))
 					_, _, _, indexed := m.Find(xxhash.Sum64(key), key, base.MaxSequence)
 					if !indexed || !m.MayContain(xxhash.Sum64(key)) {
-						t.Errorf("%q was added and is not found by its hash", key)
+						t.Errorf("%q was added, and Find or MayContain does not find it", key)
 					}
 					if n <= unordered {
 						continue
@@ -694,7 +692,7 @@ func testConcurrent(t *testing.T, limit uint64, unordered int) {
 	}
 }
 
-// On one processor, others run while pending entries are sorted.
+// TestSortYields: on one processor, other goroutines run while pending entries are sorted.
 func TestSortYields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const n = 100_000
@@ -717,6 +715,6 @@ func TestSortYields(t *testing.T) {
 		runtime.Gosched()
 	}
 	if turns < 10 { // the scheduler alone gives one every 10 ms
-		t.Errorf("others ran %d times", turns)
+		t.Errorf("other goroutines ran %d times", turns)
 	}
 }

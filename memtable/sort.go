@@ -11,37 +11,37 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// pending holds the entries that are not in the list yet. Lookups find entries through the index; an
-// entry must be in the list only when an iterator or a flush needs the order of keys. The first of
-// these sorts the pending entries and inserts them in one pass, which costs a third of searching the
-// list for each (BenchmarkFill). From then on, in this memtable and in some that follow it, entries
-// are inserted when they are added, so that iterators do not wait again.
+// pending holds the entries that are not in the list yet. Lookups find entries through the index;
+// an entry must be in the list only when an iterator or a flush needs the order of keys. The first
+// of these sorts the pending entries and inserts them in one pass, which costs a third of searching
+// the list for each (BenchmarkFill). From then on, in this memtable and in some that follow it,
+// entries are inserted when they are added, so that iterators do not wait again.
 //
-// Before that, a goroutine sorts whenever there are maxPending entries, which bounds the wait of the
-// first iterator. It needs nothing but the memtable and ends by itself. If it falls behind, a writer
-// sorts before it adds more (KeepUp). An entry greater than all in the list needs no search, so it is
-// always inserted at once.
+// Before that, a goroutine sorts whenever there are maxPending entries, which bounds the wait of
+// the first iterator. It uses only the memtable and ends by itself. If it falls behind, a writer
+// sorts before it adds more (KeepUp). An entry greater than all in the list needs no search, so it
+// is always inserted at once.
 type pending struct {
 	// newest is the number of pending entries << 32 | the newest of them; or inserted. A pending
-	// node refers to the one before it by what will be its offPrev, and keeps its height in what
-	// will be its lowest link.
+	// node refers to the next older one in its field offPrev, and has its height where its lowest
+	// link will be.
 	newest  atomic.Uint64
 	limit   uint64       // maxPending, except in tests
-	eager   int          // this many memtables, including this one, insert at once although there is no iterator
+	eager   int          // this many memtables, including this one, insert at once even without an iterator
 	mu      sync.Mutex   // held while sorting, until all is inserted; see lock
 	waiting atomic.Int32 // number of goroutines that wait for mu
 	late    atomic.Bool  // the order was needed when there were already many entries
 }
 
 const (
-	// inserted in place of newest says that entries are inserted when they are added.
+	// inserted is the value of newest once entries are inserted when they are added.
 	inserted = math.MaxUint64
-	// maxPending entries take 10 to 40 ms to sort and insert. With fewer at a time, inserting
-	// costs more: it meets the nodes of earlier runs, which are seldom in a cache.
+	// maxPending entries take 10 to 40 ms to sort and insert. Inserting fewer at a time costs
+	// more per entry: it passes nodes of earlier runs, which are seldom in a cache.
 	maxPending = 131072
-	// backlog times the limit, KeepUp sorts.
+	// backlog times the limit is the number of pending entries from which on KeepUp sorts.
 	backlog = 2
-	// eagerly is how many memtables insert at once after one whose order was asked for when it
+	// eagerly is how many memtables insert at once after one whose order was needed when it
 	// had many entries.
 	eagerly = 4
 	many    = 1024
@@ -49,18 +49,18 @@ const (
 	yieldEvery = 128
 )
 
-// pendingNode is a node of a run, which is what is sorted and inserted at a time.
+// pendingNode is a node of a run. A run is sorted and inserted in one go.
 type pendingNode struct {
 	prefix uint64 // eight bytes of the key, after what all keys of the run share
 	node   uint32
 }
 
-// runs are kept between sorts. Each has room for as many nodes again.
+// runs are reused between sorts. Each has capacity for twice its nodes, as sorting needs a copy.
 var runs = sync.Pool{New: func() any { return new([]pendingNode) }}
 
-// Follow tells an empty memtable which one it takes the place of. If there were iterators over that
-// one, or not long before, there will be over this one, and entries are put in order as they are
-// added: iterators then need not wait for it, and Add takes longer.
+// Follow makes m, which is empty, the successor of old. If old or one of the last memtables before
+// it was iterated over, m probably will be, too: its entries are then inserted in order as they are
+// added, so that iterators need not wait, and Add takes longer.
 func (m *Memtable) Follow(old *Memtable) {
 	m.pending.eager = max(0, old.pending.eager-1)
 	if old.pending.late.Load() {
@@ -93,9 +93,8 @@ func (m *Memtable) postpone(n uint32, height int) bool {
 	return true
 }
 
-// KeepUp sorts if too many entries wait to be put in order, so that the first iterator does not wait
-// for long. A writer calls it before it adds a batch: in the middle of one, others would wait for
-// both.
+// KeepUp sorts if too many entries are pending, so that the first iterator does not wait for long.
+// A writer calls it before it adds a batch: within one, others would wait for both.
 func (m *Memtable) KeepUp() {
 	if n := m.pending.newest.Load(); n != inserted && n>>32 >= backlog*m.pending.limit {
 		m.sort()
@@ -117,7 +116,7 @@ func (m *Memtable) inOrder() *list {
 	return &m.list
 }
 
-// lock takes mu. Who holds it does not yield while others wait.
+// lock acquires mu. Its holder does not yield while others wait.
 func (p *pending) lock() {
 	if p.mu.TryLock() {
 		return
@@ -136,7 +135,7 @@ func (m *Memtable) sort() {
 	m.pending.mu.Unlock()
 }
 
-// insertRun sorts and inserts the nodes that newest has led to. REQUIRES: mu.
+// insertRun sorts and inserts the pending nodes that newest referred to. REQUIRES: mu.
 func (m *Memtable) insertRun(newest uint64) {
 	if newest == 0 || newest == inserted {
 		return
@@ -174,8 +173,8 @@ func (l *list) appendRun(run []pendingNode, newest uint32) []pendingNode {
 	return run
 }
 
-// sortRun sorts a run by prefix, byte by byte from the last one on, and then what has the same
-// prefix. tmp is as long as the run.
+// sortRun sorts a run: by a radix sort of the prefixes, and then nodes of equal prefixes by their
+// keys. tmp is as long as the run.
 func (l *list) sortRun(run, tmp []pendingNode) {
 	const few = 256
 	if len(run) < few {
@@ -192,7 +191,7 @@ func (l *list) sortRun(run, tmp []pendingNode) {
 	for i := range counts {
 		shift, count := 8*i, &counts[i]
 		if count[byte(run[0].prefix>>shift)] == uint32(len(run)) {
-			continue // all have the same byte
+			continue // all have the same byte here
 		}
 		at := uint32(0)
 		for b, n := range count {

@@ -11,7 +11,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// benchEntries are n entries with keys of 16 bytes and values of 100 bytes that
+// benchEntries returns n entries with keys of 16 bytes and values of 100 bytes that
 // compress to about half.
 func benchEntries(n int) []kv {
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -40,7 +40,7 @@ func benchTable(b *testing.B, cacheBytes int64, p filter.Policy) *Reader {
 	return r
 }
 
-// benchLookups are keys in random order: even ones are there, odd ones lie between.
+// benchLookups returns keys in random order: present ones for offset 0, absent ones for 1.
 func benchLookups(b *testing.B, offset int) (next func() []byte) {
 	b.Helper()
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -56,8 +56,8 @@ func benchLookups(b *testing.B, offset int) (next func() []byte) {
 	}
 }
 
-// BenchmarkGet is a lookup in one table: of keys that are there and of keys
-// between them, through the filter and past it, with all blocks in the cache.
+// BenchmarkGet is a lookup in one table, of a present and of an absent key, with and
+// without a filter, with all blocks in the cache and without a cache.
 func BenchmarkGet(b *testing.B) {
 	run := func(name string, cacheBytes int64, p filter.Policy, offset int) {
 		b.Run(name, func(b *testing.B) {
@@ -96,7 +96,7 @@ func BenchmarkGetParallel(b *testing.B) {
 	})
 }
 
-// BenchmarkFindBlock is the search of the index alone.
+// BenchmarkFindBlock is a search of the index alone.
 func BenchmarkFindBlock(b *testing.B) {
 	r := benchTable(b, 0, nil)
 	next := benchLookups(b, 0)
@@ -105,8 +105,8 @@ func BenchmarkFindBlock(b *testing.B) {
 	}
 }
 
-// BenchmarkFindAmong is the search of an index whose separators have the same number, but for one:
-// the last keys of the table share no prefix with the others.
+// BenchmarkFindAmong is a search of an index where nearly all separators have the same number,
+// since the last keys of the table share no prefix with the others.
 func BenchmarkFindAmong(b *testing.B) {
 	list := benchEntries(benchKeys)
 	for i := range 100 {
@@ -123,7 +123,7 @@ func BenchmarkFindAmong(b *testing.B) {
 	}
 }
 
-// BenchmarkWrite writes a table; the time is of an entry.
+// BenchmarkWrite writes a table. The time is per entry.
 func BenchmarkWrite(b *testing.B) {
 	list := benchEntries(benchKeys)
 	for _, c := range []struct {
@@ -157,8 +157,8 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// BenchmarkScan moves an iterator over a whole table, forward and backward; the
-// time is of an entry.
+// BenchmarkScan moves an iterator over a whole table, forward and backward. The time is
+// per entry.
 func BenchmarkScan(b *testing.B) {
 	for _, c := range []struct {
 		name       string

@@ -42,7 +42,7 @@ var (
 	errEntry        = errors.New("malformed entry")
 	errEntryKey     = errors.New("entry key shorter than a trailer")
 	errKeyOrder     = errors.New("keys out of order")
-	errBlockMissing = errors.New("block does not hold the keys that the index promises")
+	errBlockMissing = errors.New("keys of the block contradict the index")
 )
 
 // block is a decoded block with validated restart offsets. It is immutable except for the
@@ -50,7 +50,7 @@ var (
 type block struct {
 	// The fields that a lookup in a cached block reads share one cache line.
 	data    []byte      // entries, then restart offsets and count
-	slots   []uint32    // the point table; nil: none
+	slots   []uint32    // the point table, see pointtable.go; nil: none
 	entries int         // length of the entries
 	shared  uint32      // with a point table: bytes that each non-restart entry shares
 	touched atomic.Bool // read since the clock hand last passed
@@ -65,7 +65,7 @@ func (b *block) memory() int64 {
 	return int64(unsafe.Sizeof(*b)) + int64(cap(b.data)) + 4*int64(cap(b.slots))
 }
 
-// init parses data, which the block keeps.
+// init parses data, which the block retains.
 func (b *block) init(data []byte) error {
 	if len(data) < 8 {
 		return errBlockShort
@@ -249,7 +249,7 @@ func (b *block) getSlow(at int, userKey []byte, trailer uint64) (f found, ranOff
 // searchRestarts returns the offset of the last restart whose key is below the
 // internal key, or 0.
 func (b *block) searchRestarts(userKey []byte, trailer uint64) (at int, err error) {
-	lo, hi := 0, b.restarts // restart lo is below the target, or 0; restart hi is not, or is the end
+	lo, hi := 0, b.restarts // restart lo is below the target or 0; hi is not, or is the end
 	for hi-lo > 1 {
 		mid := int(uint(lo+hi) / 2)
 		key, ok := b.restartKey(mid)

@@ -7,8 +7,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// TestEntryLengths decodes entries with lengths of one, two and three bytes, in all
-// combinations, which end with their block or lack its last byte.
+// TestEntryLengths decodes entries whose lengths take one, two and three bytes, in all
+// combinations, at the end of a block, whole or without the last byte.
 func TestEntryLengths(t *testing.T) {
 	lengths := []int{0, 1, 127, 128, 129, 255, 256, 16383, 16384, 16385}
 	for _, shared := range lengths {
@@ -29,14 +29,14 @@ func TestEntryLengths(t *testing.T) {
 				}
 				b = block{data: data[:len(data)-1], entries: len(data) - 1}
 				if e, ok := b.decode(0); ok {
-					t.Errorf("%d, %d, %d, a byte short: %+v", shared, key, value, e)
+					t.Errorf("%d, %d, %d, one byte short: %+v", shared, key, value, e)
 				}
 			}
 		}
 	}
 }
 
-// TestMoreRestartsThanBytes: a block of only restart offsets has as many as fit, and no more.
+// TestMoreRestartsThanBytes: a block cannot have more restart offsets than fit.
 func TestMoreRestartsThanBytes(t *testing.T) {
 	for words := 2; words < 6; words++ {
 		for n := range 8 {

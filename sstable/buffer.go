@@ -26,8 +26,8 @@ var bufferPool = sync.Pool{New: func() any { return new(bufferMem) }}
 // maxPooledBuffer is the size in bytes up to which memory returns to the pool.
 const maxPooledBuffer = 1 << 20
 
-// Release returns the memory to the pool, which invalidates values that were found in it.
-// It may be called at any time; the Buffer can be used again.
+// Release returns the memory to the pool, which invalidates the values found in it. It may be
+// called at any time; the Buffer can be used again.
 func (b *Buffer) Release() {
 	m := b.m
 	if m == nil {
@@ -41,7 +41,7 @@ func (b *Buffer) Release() {
 	}
 }
 
-// mem returns the memory, which it takes from the pool the first time.
+// mem returns the memory. The first call takes it from the pool.
 func (b *Buffer) mem() *bufferMem {
 	if b.m == nil {
 		b.m = bufferPool.Get().(*bufferMem)

@@ -11,9 +11,9 @@ import (
 // shared by the readers of several databases.
 //
 // A block in the cache has a slot, an atomic pointer, so a hit is a few loads without a lock. The
-// slots of 32 consecutive blocks of a table exist as long as one of them is filled. The blocks of
-// a shard form a ring; as in the clock algorithm, a hand goes round, clears the mark of blocks
-// that were read since it last passed, and evicts the first that was not.
+// slots of 32 consecutive blocks of a table exist as long as one of them is filled. Eviction is by
+// the clock algorithm: the blocks of a shard form a ring, and a hand clears the mark of blocks that
+// were read since it last passed, and evicts the first one that was not.
 //
 // Once a shard is nearly full, a block is admitted only on its second miss, if that comes
 // within as many misses as the shard has blocks. A block that is read only once, as by a
@@ -26,10 +26,10 @@ type BlockCache struct {
 	shards   []cacheShard
 }
 
-// slots are those of a group of blocks, all of one shard.
+// slots holds the cached blocks of a group. All are in the same shard.
 type slots struct {
 	blocks [indexGroupLen]atomic.Pointer[block]
-	filled int      // of them; guarded by the shard's mu
+	filled int      // number of filled slots; guarded by the shard's mu
 	_      [24]byte // pads to 288 bytes, a size class
 }
 
@@ -66,8 +66,8 @@ func NewBlockCache(bytes int64) *BlockCache {
 	return c
 }
 
-// SetCapacity changes the capacity in bytes, and evicts what exceeds it. A cache that is to
-// grow should be made with its largest capacity.
+// SetCapacity changes the capacity in bytes, and evicts what exceeds it. The number of shards
+// does not change, so a cache that will grow should be created with its largest capacity.
 func (c *BlockCache) SetCapacity(bytes int64) {
 	c.capacity.Store(max(bytes, 0))
 	for i := range c.shards {
@@ -82,8 +82,8 @@ func (c *BlockCache) SetCapacity(bytes int64) {
 	}
 }
 
-// resizeGhosts makes the ghost entries as many as the capacity asks for, up to twice as many, and
-// forgets them if it changes their number. REQUIRES: mu is held.
+// resizeGhosts keeps the number of ghost entries between what the capacity requires and twice
+// that. If it changes the number it forgets them. REQUIRES: mu is held.
 func (s *cacheShard) resizeGhosts() {
 	n := max(int(s.capacity.Load()/ghostShare), 4*minGhosts)
 	if old := s.ghosts.Load(); old != nil && n <= len(*old) && len(*old) <= 2*n {
@@ -120,8 +120,8 @@ func (c *BlockCache) shard(x *index, i int) *cacheShard {
 const (
 	// minGhosts is the least number of misses for which a miss is remembered.
 	minGhosts = 16
-	// ghostShare is the number of bytes of the cache for which there is a ghost entry: some four
-	// for each block, so that few overwrite another that is still of use.
+	// ghostShare is the number of bytes of capacity per ghost entry: some four entries per
+	// block, so that few overwrite one that is still useful.
 	ghostShare = 1 << 10
 )
 
@@ -139,7 +139,7 @@ func (c *BlockCache) admit(x *index, i int) bool {
 	tag := hash << 32 // the other bits
 	now := s.misses.Add(1)
 	last := ghosts[at].Swap(tag | uint64(now))
-	// When a few large blocks fill the shard, small ones still get a chance.
+	// If a few large blocks fill the shard, small ones still get a chance.
 	return last>>32 == tag>>32 && now-uint32(last) <= max(uint32(s.blocks.Load()), minGhosts)
 }
 

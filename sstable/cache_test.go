@@ -15,7 +15,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// ringBytes walks over the cache and sums up what it holds.
+// ringBytes walks over the cache, checks its structure and sums up its contents.
 func ringBytes(t *testing.T, c *BlockCache) (sum int64, blocks int) {
 	t.Helper()
 	for i := range c.shards {
@@ -36,7 +36,7 @@ func ringBytes(t *testing.T, c *BlockCache) (sum int64, blocks int) {
 		}
 		n += slotsBytes * int64(len(groups))
 		if n != s.bytes.Load() || n > s.capacity.Load() {
-			t.Errorf("shard %d holds %d bytes, says %d, may hold %d", i, n, s.bytes.Load(), s.capacity.Load())
+			t.Errorf("shard %d holds %d bytes, counts %d, has a capacity of %d", i, n, s.bytes.Load(), s.capacity.Load())
 		}
 		sum += n
 		s.mu.Unlock()
@@ -44,8 +44,8 @@ func ringBytes(t *testing.T, c *BlockCache) (sum int64, blocks int) {
 	return sum, blocks
 }
 
-// TestCache: hits cost no read, the bytes stay within the capacity, and a
-// released table leaves nothing.
+// TestCache: hits cost no read, the bytes stay within the capacity, and a released
+// table leaves no blocks.
 func TestCache(t *testing.T) {
 	list := numbered(3000)
 	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 1000})
@@ -76,7 +76,7 @@ func TestCache(t *testing.T) {
 		}
 		r.Release()
 		if _, left := ringBytes(t, c); capacity >= 1<<20 && left != int(info.NumDataBlocks) {
-			t.Errorf("capacity %d: %d blocks are left of the other table", capacity, left)
+			t.Errorf("capacity %d: %d blocks of the other table are left", capacity, left)
 		}
 		r2.Release()
 		r2.Release()
@@ -89,8 +89,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestCacheKeepsWhatIsRead: blocks that are read again and again survive a scan
-// of a table that is larger than the cache.
+// TestCacheKeepsWhatIsRead: blocks that are read repeatedly survive a scan of a table
+// larger than the cache.
 func TestCacheKeepsWhatIsRead(t *testing.T) {
 	list := numbered(20000)
 	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 1000})
@@ -110,15 +110,15 @@ func TestCacheKeepsWhatIsRead(t *testing.T) {
 		hotReads += io.Load().Reads - before
 	}
 	if hotReads > 40 {
-		t.Errorf("%d reads of what is read again and again", hotReads)
+		t.Errorf("%d reads of the blocks that are read repeatedly", hotReads)
 	}
-	// A full cache takes a block at its second read.
+	// A full cache admits a block on its second miss.
 	if n := io.Load(); n.Reads > 2*info.NumDataBlocks+20 {
 		t.Errorf("%d reads for %d blocks", n.Reads, info.NumDataBlocks)
 	}
 }
 
-// firstKey returns the first user key of data block i, past the cache.
+// firstKey returns the first user key of data block i, bypassing the cache.
 func firstKey(t *testing.T, r *Reader, i int) []byte {
 	t.Helper()
 	var b block
@@ -133,8 +133,8 @@ func firstKey(t *testing.T, r *Reader, i int) []byte {
 	return base.UserKey(key)
 }
 
-// TestCacheAdmits: a cache with room takes every block; a full one takes those
-// that it misses twice within as many misses as it has blocks, and only those.
+// TestCacheAdmits: a cache that is not full admits every block; a full one only those
+// that it misses twice within as many misses as it has blocks.
 func TestCacheAdmits(t *testing.T) {
 	list := numbered(20000)
 	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 1000})
@@ -154,7 +154,7 @@ func TestCacheAdmits(t *testing.T) {
 	}
 	_, held := ringBytes(t, c)
 	if held < 50 || held >= blocks/2 || int32(held) != c.shards[0].blocks.Load() || !cached(5) {
-		t.Fatalf("%d of %d blocks are held, by its own count %d", held, blocks, c.shards[0].blocks.Load())
+		t.Fatalf("%d of %d blocks are cached, its own count is %d", held, blocks, c.shards[0].blocks.Load())
 	}
 	seldom := blocks - 1
 	for !cached(seldom) {
@@ -164,30 +164,30 @@ func TestCacheAdmits(t *testing.T) {
 		}
 	}
 	if seldom > held {
-		t.Errorf("block %d is in the cache, which had room for %d", seldom, held)
+		t.Errorf("block %d was admitted, though the cache was full after %d", seldom, held)
 	}
 	get(blocks - 1)
 	if !cached(blocks - 1) {
-		t.Error("a block that was missed just before was not taken")
+		t.Error("a block that was missed just before was not admitted")
 	}
 	for i := held + 2; i <= 2*held+4; i++ {
 		get(i)
 	}
 	if get(held + 2); cached(held + 2) {
-		t.Error("a block was taken that had been missed longer ago than the cache has blocks")
+		t.Error("a block was admitted whose last miss was more misses ago than the cache has blocks")
 	}
 	if get(held + 2); !cached(held + 2) {
-		t.Error("a block was not taken at its second miss in a row")
+		t.Error("a block was not admitted on its second miss in a row")
 	}
 	r.Release()
 	r = openTable(t, data, &ReaderOptions{Cache: c, IO: &io})
 	if get(7); !cached(7) {
-		t.Error("an empty cache did not take a block at once")
+		t.Error("an empty cache did not admit a block on its first miss")
 	}
 }
 
-// TestCacheLargeBlocks: a block that does not fit, or that fills the cache alone,
-// does not keep small ones out.
+// TestCacheLargeBlocks: a block that does not fit, or that alone fills the cache, does
+// not keep small ones out.
 func TestCacheLargeBlocks(t *testing.T) {
 	for _, large := range []int{200 << 10, 95 << 10} {
 		value := make([]byte, large)
@@ -206,7 +206,7 @@ func TestCacheLargeBlocks(t *testing.T) {
 		}
 		get(0)
 		if held := r.index.Load().isCached(0); held != (large < 100<<10) {
-			t.Fatalf("a block of %d bytes is held: %v", large, held)
+			t.Fatalf("a block of %d bytes is cached: %v", large, held)
 		}
 		for range 3 {
 			for i := 1; i <= 10; i++ {
@@ -215,14 +215,14 @@ func TestCacheLargeBlocks(t *testing.T) {
 		}
 		for i := 1; i <= 10; i++ {
 			if !r.index.Load().isCached(i) {
-				t.Errorf("after a block of %d bytes, block %d of %d, which was read three times, is not held", large, i, info.NumDataBlocks)
+				t.Errorf("after a block of %d bytes, block %d of %d, which was read three times, is not cached", large, i, info.NumDataBlocks)
 			}
 		}
 	}
 }
 
-// TestBuffer: values in a buffer are right, keys of one block read it once, and
-// damage does not leave the buffer with a block that it does not hold.
+// TestBuffer: values in a buffer are correct, lookups in one block read it once, and a
+// damaged block does not leave the buffer with a block that it does not hold.
 func TestBuffer(t *testing.T) {
 	list := numbered(2000)
 	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 1000})
@@ -260,8 +260,8 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
-// TestCacheConcurrent: readers, scans and releases at once, on a cache that is
-// too small.
+// TestCacheConcurrent: concurrent lookups, scans and releases, with a cache that is too
+// small.
 func TestCacheConcurrent(t *testing.T) {
 	list := numbered(2000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 500, Filter: filter.Bloom(10)})
@@ -304,8 +304,8 @@ func TestCacheConcurrent(t *testing.T) {
 	}
 }
 
-// TestDontFillCache: a scan that asks for it leaves the cache as it is, and makes
-// no garbage; it uses what is cached.
+// TestDontFillCache: a scan with DontFillCache uses cached blocks, adds none, and makes
+// no garbage.
 func TestDontFillCache(t *testing.T) {
 	list := numbered(3000)
 	data, info := buildTable(t, list, nil)
@@ -329,7 +329,7 @@ func TestDontFillCache(t *testing.T) {
 		t.Errorf("%+v reading ahead over %d blocks, %d bytes", n, info.NumDataBlocks, info.DataBytes)
 	}
 	if n := testing.AllocsPerRun(5, scan); n > 0 {
-		t.Errorf("%v allocations a scan", n)
+		t.Errorf("%v allocations per scan", n)
 	}
 	if err := checkScan(r, list, nil); err != nil {
 		t.Fatal(err)
@@ -341,14 +341,14 @@ func TestDontFillCache(t *testing.T) {
 	}
 }
 
-// TestNoAllocations: neither the filter nor a Get of a cached block allocates,
-// whether keys are long or come in versions.
+// TestNoAllocations: neither a filter probe nor a Get in a cached block allocates, also
+// if keys are long or have versions.
 func TestNoAllocations(t *testing.T) {
 	var list []kv
 	for i := range 200 {
 		list = append(list, kv{fmt.Sprintf("%s%06d", bytes.Repeat([]byte("x"), 300), i), 9, KindSet, "value"})
 	}
-	for i := range 100 { // versions: the way that puts keys together
+	for i := range 100 { // versions: lookups reconstruct keys
 		list = append(list, kv{list[0].key[:200], uint64(1000 + i), KindSet, "value"})
 	}
 	list = sortEntries(list)
@@ -378,7 +378,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestCacheSlots: slots take memory only where blocks are cached, and count as the cache's.
+// TestCacheSlots: slots take memory only where blocks are cached, and count as part of the cache.
 func TestCacheSlots(t *testing.T) {
 	list := numbered(9000)
 	data, info := buildTable(t, list, &WriterOptions{BlockBytes: 250})
@@ -406,7 +406,7 @@ func TestCacheSlots(t *testing.T) {
 	c.SetCapacity(0)
 	for group := range x.cached {
 		if x.cached[group].Load() != nil {
-			t.Errorf("group %d has slots without blocks", group)
+			t.Errorf("group %d has slots but no blocks", group)
 		}
 	}
 	if c.Bytes() != 0 {
@@ -414,10 +414,10 @@ func TestCacheSlots(t *testing.T) {
 	}
 }
 
-// TestSlotsBytes: slots count with as many bytes as are allocated for them.
+// TestSlotsBytes: slotsBytes is what the heap allocates for slots.
 func TestSlotsBytes(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
-		t.Skip("pointers are not of 8 bytes")
+		t.Skip("pointers do not have 8 bytes")
 	}
 	const n = 10_000
 	made := make([]*slots, n)
@@ -438,8 +438,8 @@ func emptyIndex(n int) *index {
 	return &index{packedIndex: packedIndex{n: n}, id: 1, cached: make([]atomic.Pointer[slots], (n+indexGroupLen-1)/indexGroupLen)}
 }
 
-// TestCacheBounds: blocks that fill the cache to the byte are held, and those that exceed it by
-// one are not.
+// TestCacheBounds: blocks that fill the cache exactly are cached, and those that exceed it by one
+// byte are not.
 func TestCacheBounds(t *testing.T) {
 	for _, tt := range []struct {
 		bytes  int64
@@ -465,7 +465,7 @@ func TestCacheBounds(t *testing.T) {
 		}
 		for i, want := range tt.held {
 			if got := x.inCache(i) != nil; got != want {
-				t.Errorf("%d bytes: block %d is held: %t", tt.capacity, i, got)
+				t.Errorf("%d bytes: block %d is cached: %t", tt.capacity, i, got)
 			}
 		}
 	}
@@ -475,18 +475,18 @@ func TestCacheBounds(t *testing.T) {
 	}
 	c.SetCapacity(c.Bytes())
 	if x.inCache(indexGroupLen-1) == nil || x.inCache(indexGroupLen) == nil {
-		t.Error("a capacity of what is held evicts blocks")
+		t.Error("lowering the capacity to the bytes in use evicts blocks")
 	}
 	c.SetCapacity(c.Bytes() - 1)
 	if x.inCache(indexGroupLen-1) != nil || x.inCache(indexGroupLen) == nil {
-		t.Error("a capacity of a byte less does not evict the first block alone")
+		t.Error("a capacity of one byte less does not evict just the first block")
 	}
 	if c.release(x); c.Bytes() != 0 {
-		t.Errorf("%d bytes are left of a released index", c.Bytes())
+		t.Errorf("%d bytes of a released index are left", c.Bytes())
 	}
 }
 
-// TestAdmitBounds: from which byte on a cache is nearly full, and for how many misses it
+// TestAdmitBounds checks from which byte on a cache is nearly full, and for how many misses it
 // remembers one.
 func TestAdmitBounds(t *testing.T) {
 	const capacity = 8000
@@ -517,7 +517,7 @@ func TestAdmitBounds(t *testing.T) {
 	}
 }
 
-// TestGhosts: the table of misses is made again only if its length is far off.
+// TestGhosts: the ghost entries are reallocated only if their number is far off.
 func TestGhosts(t *testing.T) {
 	const n = 1000
 	c := NewBlockCache(n * ghostShare)
@@ -529,21 +529,21 @@ func TestGhosts(t *testing.T) {
 		before := s.ghosts.Load()
 		c.SetCapacity(tt.entries * ghostShare)
 		if kept := s.ghosts.Load() == before; kept != tt.kept {
-			t.Errorf("room for %d entries beside %d: kept %t", tt.entries, len(*before), kept)
+			t.Errorf("%d ghosts required, %d present: kept %t", tt.entries, len(*before), kept)
 		}
 	}
 	c = NewBlockCache(2 * n * ghostShare)
 	s = &c.shards[0]
 	before := s.ghosts.Load()
 	if c.SetCapacity(int64(len(*before)) / 2 * ghostShare); s.ghosts.Load() != before {
-		t.Error("a table twice as long as it must be is made again")
+		t.Error("twice as many ghosts as required are reallocated")
 	}
 	if c.SetCapacity((int64(len(*before))/2 - 1) * ghostShare); s.ghosts.Load() == before {
-		t.Error("a table more than twice as long as it must be is kept")
+		t.Error("more than twice as many ghosts as required are kept")
 	}
 }
 
-// TestEvictionIsBounded: the hand passes at most maxPasses blocks that were read.
+// TestEvictionIsBounded: the hand passes at most maxPasses recently read blocks.
 func TestEvictionIsBounded(t *testing.T) {
 	const n = maxPasses + 50
 	c, x := NewBlockCache(minShardBytes), emptyIndex(n)

@@ -17,8 +17,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// damageTable is a small table with everything in it: several blocks, compressed
-// and not, tombstones, versions, a filter of several units, properties.
+// damageTable returns a small table with all features: several blocks, compressed and
+// not, tombstones, versions, a filter of several units, properties.
 func damageTable(t testing.TB) ([]byte, []kv) {
 	t.Helper()
 	list := numbered(25)
@@ -33,9 +33,8 @@ func damageTable(t testing.TB) ([]byte, []kv) {
 	return data, list
 }
 
-// probe asks a table everything, and returns how many answers were errors. A
-// wrong answer, an error that is not corruption, or one that names no place,
-// fails the test.
+// probe reads a table in every way and returns the number of errors. A wrong answer, an
+// error that is not corruption, or one without the file's path, fails the test.
 func probe(t *testing.T, desc string, data []byte, list []kv) (errs int) {
 	t.Helper()
 	check := func(err error) {
@@ -50,7 +49,7 @@ func probe(t *testing.T, desc string, data []byte, list []kv) (errs int) {
 			t.Fatalf("%s: %v", desc, err)
 		case errors.Is(err, base.ErrUnsupported):
 		case !errors.As(err, &c) || c.Path != "test.ldb":
-			t.Fatalf("%s: %v does not say where", desc, err)
+			t.Fatalf("%s: %v is not a CorruptionError with the path", desc, err)
 		}
 	}
 	r, err := NewReader(bytes.NewReader(data), int64(len(data)), &ReaderOptions{
@@ -75,7 +74,7 @@ func probe(t *testing.T, desc string, data []byte, list []kv) (errs int) {
 	return errs
 }
 
-// verifies reports whether Verify finds anything.
+// verifies reports whether Verify finds no fault.
 func verifies(t *testing.T, data []byte) bool {
 	t.Helper()
 	r, err := NewReader(bytes.NewReader(data), int64(len(data)), &ReaderOptions{Path: "test.ldb", Policies: []filter.Policy{hashList{}}})
@@ -89,11 +88,11 @@ func verifies(t *testing.T, data []byte) bool {
 	return ok
 }
 
-// TestFlips changes every byte in four ways: all answers are right or errors.
+// TestFlips changes every byte in four ways: all answers are correct or errors.
 func TestFlips(t *testing.T) {
 	data, list := damageTable(t)
 	if errs := probe(t, "whole", data, list); errs != 0 || !verifies(t, data) {
-		t.Fatalf("%d errors from a whole table", errs)
+		t.Fatalf("%d errors from an undamaged table", errs)
 	}
 	masks := []struct {
 		name string
@@ -113,23 +112,23 @@ func TestFlips(t *testing.T) {
 				errs := probe(t, desc, data, list)
 				if verifies(t, data) && errs == 0 {
 					silent++
-					// Only the padding of the footer means nothing.
+					// Only the padding of the footer has no meaning.
 					if i < len(data)-footerLen || i >= len(data)-8 {
-						t.Errorf("%s: not noticed", desc)
+						t.Errorf("%s: not detected", desc)
 					}
 				} else if errs > 0 && verifies(t, data) {
-					t.Errorf("%s: Verify did not notice", desc)
+					t.Errorf("%s: not detected by Verify", desc)
 				}
 			}
 			data[i] = old
 		}
 	}
 	if silent == 0 {
-		t.Error("a change of the footer's padding was noticed")
+		t.Error("changes of the footer's padding are detected")
 	}
 }
 
-// TestTruncation cuts the table off at every length, and adds bytes.
+// TestTruncation truncates the table to every length, and appends bytes.
 func TestTruncation(t *testing.T) {
 	data, list := damageTable(t)
 	for n := range data {
@@ -142,7 +141,7 @@ func TestTruncation(t *testing.T) {
 			t.Fatalf("%d bytes more: no error", n)
 		}
 	}
-	// A file that is shorter than its size says: cut after it was opened.
+	// A file that is truncated after it was opened.
 	r := openTable(t, data, nil)
 	r.r = bytes.NewReader(data[:300])
 	for _, e := range list {
@@ -153,8 +152,8 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// TestSwappedBlocks swaps each pair of data blocks of the same stored length: each
-// passes its checksum, in the wrong place.
+// TestSwappedBlocks swaps pairs of data blocks of the same stored length, whose checksums
+// are valid in the wrong place, too.
 func TestSwappedBlocks(t *testing.T) {
 	list := make([]kv, 200)
 	for i := range list {
@@ -182,7 +181,7 @@ func swapBlocks(t *testing.T, list []kv, blockBytes int) {
 			if errs := probe(t, fmt.Sprintf("blocks %d and %d swapped", i, j), d, list); errs == 0 || verifies(t, d) {
 				t.Fatalf("blocks %d and %d swapped: no error", i, j)
 			}
-			// One block twice.
+			// The same block twice.
 			copy(d[a.Offset:a.end()], data[a.Offset:a.end()])
 			if errs := probe(t, fmt.Sprintf("block %d in the place of %d", i, j), d, list); errs == 0 || verifies(t, d) {
 				t.Fatalf("block %d in the place of %d: no error", i, j)
@@ -194,8 +193,8 @@ func swapBlocks(t *testing.T, list []kv, blockBytes int) {
 	}
 }
 
-// TestSwappedFilters puts filter blocks that are whole in the wrong place: within
-// the table, and from another table of the same shape. Neither may exclude a key.
+// TestSwappedFilters puts intact filter blocks in the wrong place, within the table and
+// from another table of the same shape. Neither may exclude a key.
 func TestSwappedFilters(t *testing.T) {
 	data, list := damageTable(t)
 	other := slices.Clone(list)
@@ -219,7 +218,7 @@ func TestSwappedFilters(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsLies: what no checksum can tell.
+// TestVerifyFindsLies: Verify finds faults that no checksum detects.
 func TestVerifyFindsLies(t *testing.T) {
 	list := numbered(50)
 	lie := func(desc string, data []byte) {
@@ -257,11 +256,11 @@ func TestVerifyFindsLies(t *testing.T) {
 		r := openTable(t, data, nil)
 		r.props = &Properties{NumEntries: count}
 		if err := r.Verify(t.Context(), func(error) { faults-- }); err != nil || faults != 0 {
-			t.Errorf("%d entries, by another engine's properties: %d faults too few, %v", count, faults, err)
+			t.Errorf("%d entries in another engine's properties: %d faults too few, %v", count, faults, err)
 		}
 	}
 	// A restart offset in the middle of an entry, keys out of order, a key past
-	// its separator, an unknown kind: blocks made by hand with right checksums.
+	// its separator, an unknown kind: handmade blocks with valid checksums.
 	key := func(s string, kind Kind) []byte { return base.AppendInternalKey(nil, []byte(s), 1, kind) }
 	for _, c := range []struct {
 		desc    string
@@ -292,11 +291,11 @@ func TestVerifyFindsLies(t *testing.T) {
 			t.Errorf("%s: %v", c.desc, found)
 		}
 	}
-	// What looks like a lie and is none: the empty key, and a filter without properties.
+	// These are no faults: the empty key, and a filter without properties.
 	data, _ = buildTable(t, []kv{{"", 1, KindSet, ""}, {"a", 2, KindSet, ""}}, &WriterOptions{Filter: hashList{}})
 	r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}})
 	for range 2 {
-		if err := r.Verify(t.Context(), func(err error) { t.Errorf("a whole table: %v", err) }); err != nil {
+		if err := r.Verify(t.Context(), func(err error) { t.Errorf("an undamaged table: %v", err) }); err != nil {
 			t.Error(err)
 		}
 		r.props = nil
@@ -304,11 +303,11 @@ func TestVerifyFindsLies(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := openTable(t, data, nil).Verify(ctx, func(error) {}); !errors.Is(err, context.Canceled) {
-		t.Errorf("Verify under a cancelled context: %v", err)
+		t.Errorf("Verify with a canceled context: %v", err)
 	}
 }
 
-// handmadeTable is a table of one data block, without metaindex entries.
+// handmadeTable returns a table of one data block, without metaindex entries.
 func handmadeTable(data, separator []byte) []byte {
 	var buf bytes.Buffer
 	w := NewWriter(&buf, &WriterOptions{DisableCompression: true})
@@ -321,7 +320,7 @@ func handmadeTable(data, separator []byte) []byte {
 	return buf.Bytes()
 }
 
-// lyingPolicy makes filters over keys that were not added.
+// lyingPolicy builds filters over keys that were not added.
 type lyingPolicy struct{ hashList }
 
 func (p lyingPolicy) NewWriter() filter.Writer { return lyingWriter{p.hashList.NewWriter()} }
@@ -332,8 +331,8 @@ func (w lyingWriter) Add(k filter.Key) {
 	w.Writer.Add(filter.NewKey(append([]byte("not "), k.Bytes...)))
 }
 
-// TestMalformedEntriesInIterators: an iterator that meets an entry that makes no
-// sense stops with an error, in both directions, or goes on behind the block.
+// TestMalformedEntriesInIterators: at a malformed entry an iterator stops with an error,
+// in both directions, or, with SkipDamaged, continues after the block.
 func TestMalformedEntriesInIterators(t *testing.T) {
 	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, KindSet) }
 	w := blockWriter{interval: 16}
@@ -341,7 +340,7 @@ func TestMalformedEntriesInIterators(t *testing.T) {
 		w.add(key(s), w.shared(key(s)), nil)
 	}
 	third := len(w.buf) - 12
-	w.buf[third] = 100 // shares more than there is
+	w.buf[third] = 100 // shares more than the previous key has
 	data := handmadeTable(w.finish(), key("d"))
 	r := openTable(t, data, nil)
 	it := r.NewIter(nil)
@@ -376,7 +375,7 @@ func TestMalformedEntriesInIterators(t *testing.T) {
 	}
 }
 
-// TestSkipDamaged damages one block of many: the entries of all others are found.
+// TestSkipDamaged damages one block: the entries of all others are found.
 func TestSkipDamaged(t *testing.T) {
 	data, list := damageTable(t)
 	r := openTable(t, data, nil)
@@ -412,7 +411,7 @@ func TestSkipDamaged(t *testing.T) {
 					t.Fatalf("block %d: %q is missing", i, e.key)
 				}
 			}
-			// Seeks into the damage land behind it, or before it.
+			// Seeks into the damaged block end after it, or before it.
 			sep := r.index.Load().separator(new(separatorBuf), i)
 			if ok := it.SeekGE(sep); ok && base.CompareInternal(it.Key(), sep) < 0 || it.Err() != nil {
 				t.Fatalf("block %d: SeekGE is at %q, %v", i, it.Key(), it.Err())
@@ -442,8 +441,8 @@ func (f *failingReader) ReadAt(p []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, off)
 }
 
-// TestReadErrors: errors of the file come through, are not called corruption and
-// are not skipped, and hide no filter.
+// TestReadErrors: read errors are returned, do not count as corruption, are not skipped,
+// and do not cost the filter.
 func TestReadErrors(t *testing.T) {
 	data, list := damageTable(t)
 	o := &ReaderOptions{Path: "test.ldb", Policies: []filter.Policy{hashList{}}}
@@ -473,7 +472,7 @@ func TestReadErrors(t *testing.T) {
 		}); err != nil || faults == 0 {
 			t.Fatalf("Verify: %d faults, %v", faults, err)
 		}
-		// What is held of the filter stays; reading more fails.
+		// Loaded steps of the filter stay; loading more fails.
 		units := r.NumFilterUnits()
 		if err := r.LoadFilterSteps(1); err != nil {
 			t.Fatal(err)
@@ -487,8 +486,8 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestMalformedRestarts: a block whose restarts are not what they say gives an
-// error to whoever looks for a key in it.
+// TestMalformedRestarts: lookups and seeks in a block with wrong restarts return an
+// error.
 func TestMalformedRestarts(t *testing.T) {
 	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, KindSet) }
 	// Each of three keys is a restart; the second claims to share a byte.
@@ -518,7 +517,7 @@ func TestMalformedRestarts(t *testing.T) {
 		t.Errorf("SeekLT, skipping: %d, %v", skipped, it.Err())
 	}
 
-	// A restart in the middle of an entry, which a scan forward does not see.
+	// A restart in the middle of an entry, which a forward scan does not read.
 	w = blockWriter{interval: 16}
 	for _, s := range []string{"a", "b", "c"} {
 		w.add(key(s), 0, nil)
@@ -527,7 +526,7 @@ func TestMalformedRestarts(t *testing.T) {
 	r = openTable(t, handmadeTable(w.finish(), key("d")), nil)
 	it = r.NewIter(nil)
 	if !it.First() || !it.Next() || !it.Next() {
-		t.Fatalf("a scan forward: %v", it.Err())
+		t.Fatalf("a forward scan: %v", it.Err())
 	}
 	if it.Prev() || !errors.Is(it.Err(), base.ErrCorruption) {
 		t.Errorf("Prev: %v", it.Err())
@@ -539,8 +538,8 @@ func TestMalformedRestarts(t *testing.T) {
 	}
 }
 
-// TestUncompressable: a data block that says that it is compressed and is not
-// gives an error, whether there is a cache or not.
+// TestUncompressable: a data block that cannot be decompressed is an error, with and
+// without a cache.
 func TestUncompressable(t *testing.T) {
 	var buf bytes.Buffer
 	w := NewWriter(&buf, nil)
@@ -573,20 +572,19 @@ func TestUncompressable(t *testing.T) {
 	}
 }
 
-// alter replaces the first bytes of a stored block and makes its checksum right.
+// alter changes a stored block and makes its checksum valid.
 func alter(data []byte, h Handle, change func(b []byte)) {
 	end := h.Offset + h.Length
 	change(data[h.Offset:end])
 	binary.LittleEndian.PutUint32(data[end+1:], base.Checksum(data[h.Offset:end+1]))
 }
 
-// noRestarts makes a block without restarts, badEntry one whose first entry makes
-// no sense.
+// noRestarts removes the restarts of a block, badEntry makes its first entry malformed.
 func noRestarts(b []byte) { clear(b[len(b)-4:]) }
 func badEntry(b []byte)   { b[1] = 0xff }
 
-// TestBlocksThatMakeNoSense: a block with a right checksum and contents that are
-// none is damage, to Verify and to who looks at it.
+// TestBlocksThatMakeNoSense: a malformed block with a valid checksum is damage, to Verify
+// and to methods that read it.
 func TestBlocksThatMakeNoSense(t *testing.T) {
 	wants := func(desc string, err error) {
 		t.Helper()
@@ -623,7 +621,7 @@ func TestBlocksThatMakeNoSense(t *testing.T) {
 		wants("data block with "+desc, err)
 		verify("data block with "+desc, r)
 
-		// What is read when the table is opened may have changed since.
+		// Blocks that were read at open may have changed since.
 		_, index := whole.Footer()
 		for what, h := range map[string]Handle{"index": index, "properties": props} {
 			data := bytes.Clone(good)
@@ -649,13 +647,13 @@ func TestBlocksThatMakeNoSense(t *testing.T) {
 	wants("data block with a wrong checksum", err)
 	r = open(data)
 	if state, err := r.FilterStatus(); state != FilterDamaged {
-		t.Errorf("a filter beside damaged properties: %v, %v", state, err)
+		t.Errorf("a filter with damaged properties: %v, %v", state, err)
 	} else {
-		wants("a filter beside damaged properties", err)
+		wants("a filter with damaged properties", err)
 	}
 	data = bytes.Clone(good)
 	if data[len(data)-footerLen+1] >= 0x80 {
-		t.Fatal("the metaindex lies further behind than this test can say")
+		t.Fatal("the metaindex handle is not one that this test can change")
 	}
 	data[len(data)-footerLen+1] = 0x7f // of its offset
 	r = open(data)
@@ -669,7 +667,7 @@ func TestBlocksThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// onceFailing fails at one Write.
+// onceFailing fails at the n-th Write.
 type onceFailing struct{ n int }
 
 func (w *onceFailing) Write(b []byte) (int, error) {
@@ -679,8 +677,8 @@ func (w *onceFailing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestWriteFailsOnce lets each write of a table fail: Add or Finish says so, though
-// all later ones succeed.
+// TestWriteFailsOnce lets each write of a table fail: Add or Finish returns the error,
+// though later writes would succeed.
 func TestWriteFailsOnce(t *testing.T) {
 	for n := 0; ; n++ {
 		out := &onceFailing{n}
@@ -708,7 +706,7 @@ func TestWriteFailsOnce(t *testing.T) {
 	}
 }
 
-// shortReads fails where more than a few bytes are asked for at once.
+// shortReads fails reads of more than 1,000 bytes.
 type shortReads struct{ io.ReaderAt }
 
 func (r shortReads) ReadAt(p []byte, off int64) (int, error) {
@@ -718,7 +716,7 @@ func (r shortReads) ReadAt(p []byte, off int64) (int, error) {
 	return r.ReaderAt.ReadAt(p, off)
 }
 
-// TestReadaheadFails: where blocks cannot be read together, they are read one by one.
+// TestReadaheadFails: blocks that cannot be read together are read one by one.
 func TestReadaheadFails(t *testing.T) {
 	list := numbered(300)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 200})
@@ -731,7 +729,7 @@ func TestReadaheadFails(t *testing.T) {
 	}
 }
 
-// longestRead is the most that is read at once, and all that is read.
+// longestRead records the longest read and the sum of all reads.
 type longestRead struct {
 	io.ReaderAt
 	n, sum int
@@ -743,8 +741,7 @@ func (r *longestRead) ReadAt(p []byte, off int64) (int, error) {
 	return r.ReaderAt.ReadAt(p, off)
 }
 
-// TestReadahead: how much an iterator reads at once grows with the table, and it reads nothing
-// twice.
+// TestReadahead: the size of an iterator's reads grows with the table, and it reads nothing twice.
 func TestReadahead(t *testing.T) {
 	for _, tt := range []struct {
 		entries     int // of 1 KiB
@@ -776,7 +773,7 @@ func TestReadahead(t *testing.T) {
 	}
 }
 
-// TestDecompress: what is not snappy is an error of decompress itself.
+// TestDecompress: malformed snappy is an error of decompress itself.
 func TestDecompress(t *testing.T) {
 	whole := snappy.Encode(nil, bytes.Repeat([]byte("a"), 500))
 	for _, b := range [][]byte{nil, bytes.Repeat([]byte{0xff}, 10), whole[:len(whole)-1]} {

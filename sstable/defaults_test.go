@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDefaultLayout: without options, tables have blocks of 4 KiB with a restart every 16
-// entries, and so has the index.
+// TestDefaultLayout: by default, tables have blocks of 4 KiB, and a restart every 16 entries in
+// data blocks and in the index.
 func TestDefaultLayout(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 9))
 	var list []kv
@@ -18,7 +18,7 @@ func TestDefaultLayout(t *testing.T) {
 	want, _ := buildTable(t, list, &WriterOptions{BlockBytes: 4096, RestartInterval: 16})
 	got, _ := buildTable(t, list, nil)
 	if !bytes.Equal(got, want) {
-		t.Error("the defaults are others")
+		t.Error("a table without options differs from one with blocks of 4096 bytes and restarts every 16 entries")
 	}
 	r := openTable(t, got, nil)
 	_, h := r.Footer()

@@ -32,7 +32,7 @@ func Example() {
 	const newest = math.MaxUint64
 	for _, fruit := range []string{"banana", "durian"} {
 		if !r.MayContain(filter.NewKey([]byte(fruit))) {
-			fmt.Println(fruit, "is not there")
+			fmt.Println(fruit, "is absent")
 			continue
 		}
 		value, _, seq, found, err := r.Get([]byte(fruit), newest)
@@ -49,7 +49,7 @@ func Example() {
 	}
 	// Output:
 	// banana: true, "fruit 1" at sequence 2
-	// durian is not there
+	// durian is absent
 	// "fruit 2"
 	// "fruit 1"
 	// "fruit 0"

@@ -17,7 +17,7 @@ type FilterPool struct {
 	mu      sync.Mutex
 	limit   int64 // of held; 0: none
 	claimed int64 // bytes that are about to be allocated
-	refused bool  // a filter was not loaded for lack of room; see Refused
+	refused bool  // a filter was not loaded because of the limit; see Refused
 	cur     *filterSlab
 	held    int64 // bytes allocated and not freed
 	slab    int64 // bytes ever allocated from the slabs that are not garbage
@@ -27,7 +27,7 @@ type FilterPool struct {
 // The pool's sizes in bytes.
 const (
 	filterLine   = 64       // alignment of an allocation: a cache line
-	smallPool    = 4 << 20  // up to this size normal pages will do: the TLB covers them
+	smallPool    = 4 << 20  // up to this size normal pages suffice: the TLB covers them
 	smallSlab    = 4 << 20  // a slab while the pool is smaller than largeSlab
 	largeSlab    = 16 << 20 // a slab from then on, if it is a small part of the limit
 	largeShare   = 8
@@ -48,8 +48,8 @@ type filterMem struct {
 	slab  *filterSlab // nil: from the heap
 }
 
-// SetLimit sets the most bytes that filters may take, apart from what slabs waste. A filter
-// that does not fit is not loaded; none is dropped. 0 is no limit, less than 0 no room at all.
+// SetLimit bounds the bytes that filters may take, not counting what slabs waste. A filter that
+// does not fit is not loaded; none is dropped. 0: no limit; negative: no filter fits.
 func (p *FilterPool) SetLimit(bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +63,7 @@ func (p *FilterPool) Limit() int64 {
 	return p.limit
 }
 
-// Refused reports whether a filter was not loaded for lack of room since the last call.
+// Refused reports whether, since the last call, a filter was not loaded because of the limit.
 func (p *FilterPool) Refused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,8 +72,8 @@ func (p *FilterPool) Refused() bool {
 	return r
 }
 
-// claim reports whether n more bytes are within the limit, and keeps room for them until
-// unclaim, which is called when they have been allocated. A nil receiver is allowed.
+// claim reports whether n more bytes are within the limit, and reserves them until unclaim,
+// which is called when they have been allocated. A nil receiver is allowed.
 func (p *FilterPool) claim(n int64) bool {
 	if p == nil || n <= 0 {
 		return true
@@ -132,7 +132,7 @@ func (p *FilterPool) get(n int) filterMem {
 	return filterMem{bytes: b, size: n, slab: s}
 }
 
-// put frees an allocation. Concurrent readers may go on reading it.
+// put frees an allocation. Concurrent readers may still read it.
 func (p *FilterPool) put(m filterMem) {
 	n := int64(m.size)
 	p.mu.Lock()
@@ -163,8 +163,7 @@ func (p *FilterPool) HeldBytes() int64 {
 }
 
 // Sparse reports whether more than a fifth of the slabs' memory is wasted: freed, but kept
-// alive by other filters in the same slab. Calling Reader.MoveFilter for all readers
-// releases it.
+// alive by other filters in the same slab. Reader.MoveFilter of all readers releases it.
 func (p *FilterPool) Sparse() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestFilterPool hands out and takes back pieces of many sizes: none may overlap
-// another, all are aligned and empty, and the counts are those of the pieces.
+// TestFilterPool allocates and frees memory of many sizes: allocations do not overlap,
+// are aligned and zero, and the counts are correct.
 func TestFilterPool(t *testing.T) {
 	var p FilterPool
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -42,7 +42,7 @@ func TestFilterPool(t *testing.T) {
 			}
 			h := held{p.get(n), byte(i)}
 			if len(h.bytes) != n || uintptr(unsafe.Pointer(&h.bytes[0]))%filterLine != 0 {
-				t.Fatalf("%d bytes of %d at %p", len(h.bytes), n, &h.bytes[0])
+				t.Fatalf("an allocation of %d bytes has %d, at %p", n, len(h.bytes), &h.bytes[0])
 			}
 			if n := bytes.Count(h.bytes, []byte{0}); n != h.size {
 				t.Fatalf("%d of %d bytes are zero", n, h.size)
@@ -57,14 +57,14 @@ func TestFilterPool(t *testing.T) {
 			list = append(list, h)
 		}
 		if p.HeldBytes() != want {
-			t.Fatalf("%d bytes are held, not %d", p.HeldBytes(), want)
+			t.Fatalf("HeldBytes is %d, want %d", p.HeldBytes(), want)
 		}
 	}
 	for _, h := range list {
 		p.put(h.filterMem)
 	}
 	if len(slabs) < 3 {
-		t.Errorf("%d slabs", len(slabs))
+		t.Errorf("only %d slabs", len(slabs))
 	}
 	if p.held != 0 || p.live != 0 {
 		t.Errorf("in the end %d bytes are held, %d live", p.held, p.live)
@@ -74,8 +74,8 @@ func TestFilterPool(t *testing.T) {
 	}
 }
 
-// TestMoveFilter drops most tables of a pool, so that it is sparse, and moves the
-// filters of the others: they answer as before, and the pool is sparse no more.
+// TestMoveFilter drops most tables of a pool, so that it is sparse, and moves the filters
+// of the others: their answers do not change, and the pool is no longer sparse.
 func TestMoveFilter(t *testing.T) {
 	var pool FilterPool
 	const keys = 30_000
@@ -115,10 +115,10 @@ func TestMoveFilter(t *testing.T) {
 		r.Release() // does nothing
 	}
 	if got := pool.HeldBytes(); got*8 != held {
-		t.Errorf("%d bytes are held of %d", got, held)
+		t.Errorf("%d bytes are held, of %d before", got, held)
 	}
 	if !pool.Sparse() {
-		t.Fatal("an eighth of the filters, and the pool is not sparse")
+		t.Fatal("a pool with an eighth of its filters is not sparse")
 	}
 	moved := 0
 	for _, r := range kept {
@@ -130,16 +130,16 @@ func TestMoveFilter(t *testing.T) {
 			moved++
 		}
 		if got := ask(r); got != want || r.HeldFilterSteps() != len(r.FilterSteps()) {
-			t.Fatalf("moved, %d of %d absent keys are maybe, %d units held", got, want, r.HeldFilterSteps())
+			t.Fatalf("after moving: %d false positives, want %d, %d steps held", got, want, r.HeldFilterSteps())
 		}
 	}
 	if pool.Sparse() || moved < len(kept)/2 {
 		t.Errorf("%d of %d filters were moved, sparse: %v", moved, len(kept), pool.Sparse())
 	}
 	if got := pool.HeldBytes(); got*8 != held {
-		t.Errorf("moved, %d bytes are held of %d", got, held)
+		t.Errorf("after moving: %d bytes are held, of %d before", got, held)
 	}
-	// Steps come and go, the count stays right.
+	// Steps are loaded and dropped; the count stays correct.
 	r := kept[0]
 	for _, n := range []int{1, 2, 5, 4, 7, 6, 0, 3, 2, len(r.FilterSteps())} {
 		if err := r.LoadFilterSteps(n); err != nil {
@@ -147,7 +147,7 @@ func TestMoveFilter(t *testing.T) {
 		}
 	}
 	if got := pool.HeldBytes(); got*8 != held {
-		t.Errorf("dropped and loaded, %d bytes are held of %d", got, held)
+		t.Errorf("after dropping and loading: %d bytes are held, of %d before", got, held)
 	}
 	for _, r := range kept {
 		r.Release()
@@ -157,7 +157,8 @@ func TestMoveFilter(t *testing.T) {
 	}
 }
 
-// A filter whose memory has changed is given up when it is moved: it returns true.
+// TestMoveChangedFilter: a filter whose memory has been corrupted is dropped when it is moved, so
+// that MayContain returns true.
 func TestMoveChangedFilter(t *testing.T) {
 	var pool FilterPool
 	list := numbered(30_000)
@@ -176,11 +177,11 @@ func TestMoveChangedFilter(t *testing.T) {
 		r := readers[i]
 		r.filter.Load().units[0].bytes[1000] ^= 0x10
 		if err := r.MoveFilter(); err == nil {
-			continue // it lay where there is no need to move it
+			continue // its slab is not sparse
 		}
 		given++
 		if state, err := r.FilterStatus(); state != FilterDamaged || err == nil || r.Filter() != nil {
-			t.Fatalf("after the error its state is %v, %v", state, err)
+			t.Fatalf("after the error: state %v, %v", state, err)
 		}
 		for _, e := range list {
 			if !r.MayContain(filter.NewKey([]byte(e.key))) {
@@ -193,8 +194,7 @@ func TestMoveChangedFilter(t *testing.T) {
 	}
 }
 
-// TestFilterPoolLimit: filters may take the limit to the byte, and what takes no room is never
-// refused.
+// TestFilterPoolLimit: filters may take exactly the limit, and a claim of no bytes always succeeds.
 func TestFilterPoolLimit(t *testing.T) {
 	var p FilterPool
 	p.SetLimit(1000)
@@ -204,7 +204,7 @@ func TestFilterPoolLimit(t *testing.T) {
 		ok bool
 	}{{601, false}, {600, true}, {1, false}, {0, true}, {-100, true}, {1, false}} {
 		if ok := p.claim(tt.n); ok != tt.ok {
-			t.Errorf("%d bytes are granted: %t", tt.n, ok)
+			t.Errorf("claim(%d) = %t", tt.n, ok)
 		}
 	}
 	if p.unclaim(-100); p.claimed != 600 {
@@ -213,16 +213,16 @@ func TestFilterPoolLimit(t *testing.T) {
 	p.unclaim(600)
 	p.SetLimit(-1)
 	if p.claim(1) || !p.claim(0) {
-		t.Error("without room a byte is granted, or nothing is refused")
+		t.Error("with a negative limit, claim(1) succeeds or claim(0) fails")
 	}
 	p.SetLimit(0)
 	if !p.claim(1 << 40) {
-		t.Error("a pool without a limit refuses")
+		t.Error("claim fails without a limit")
 	}
 }
 
-// TestFilterSlabs: which allocations come from slabs, of which size the slabs are, and that they
-// are used up to their last byte.
+// TestFilterSlabs checks which allocations come from slabs, the size of slabs, and that they are
+// used completely.
 func TestFilterSlabs(t *testing.T) {
 	var p FilterPool
 	p.get(smallPool - filterLine)
@@ -230,7 +230,7 @@ func TestFilterSlabs(t *testing.T) {
 		t.Error("a pool of smallPool bytes has a slab")
 	}
 	if m := p.get(1); m.slab == nil {
-		t.Error("a larger pool has none")
+		t.Error("a larger pool has no slab")
 	}
 	if m := p.get(maxSlabAlloc + 1); m.slab != nil {
 		t.Error("an allocation of more than maxSlabAlloc is in a slab")
@@ -262,7 +262,7 @@ func TestFilterSlabs(t *testing.T) {
 	}
 }
 
-// TestSparse: a pool is sparse when it wastes more than a small slab and more than a fifth.
+// TestSparse: a pool is sparse if it wastes more than a small slab and more than a fifth.
 func TestSparse(t *testing.T) {
 	for _, tt := range []struct {
 		slab, live int64

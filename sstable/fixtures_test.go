@@ -29,8 +29,8 @@ func openFile(path string, o *sstable.ReaderOptions) (*sstable.Reader, error) {
 	return sstable.NewReader(bytes.NewReader(data), int64(len(data)), o)
 }
 
-// TestTablesOfOtherEngines reads single tables made by LevelDB, goleveldb,
-// RocksDB and pebble.
+// TestTablesOfOtherEngines reads single tables written by LevelDB, goleveldb, RocksDB and
+// pebble.
 func TestTablesOfOtherEngines(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, c := range []struct {
@@ -39,7 +39,7 @@ func TestTablesOfOtherEngines(t *testing.T) {
 		filter         sstable.FilterState
 	}{
 		{"leveldb-1.23_nofilter.ldb", "medium", "", sstable.FilterNone},
-		// Its filters are of internal keys: goleveldb's package table alone has written it.
+		// Its filters hold internal keys, as goleveldb's package table on its own writes them.
 		{"goleveldb-1.0.0_bloom.ldb", "medium", "", sstable.FilterDamaged},
 		{"rocksdb-7.8.3_fv0_crc_bloom.sst", "medium", "", sstable.FilterOK},
 		{"rocksdb-7.8.3_edge_fv0_crc_bloom.sst", "small", "", sstable.FilterOK},
@@ -109,8 +109,8 @@ func TestTablesOfOtherEngines(t *testing.T) {
 	}
 }
 
-// TestTablesInDatabases reads every table of the databases of LevelDB and
-// goleveldb, with and without further meta blocks.
+// TestTablesInDatabases reads every table of databases of LevelDB and goleveldb, with and
+// without additional meta blocks.
 func TestTablesInDatabases(t *testing.T) {
 	from := fixtures.Dir(t)
 	tables, err := filepath.Glob(filepath.Join(from, "*", "*", "*.ldb"))
@@ -175,12 +175,12 @@ func TestTablesInDatabases(t *testing.T) {
 	}
 }
 
-// TestDamagedTables opens tables of LevelDB that were damaged in known ways.
+// TestDamagedTables opens tables of LevelDB with known damage.
 func TestDamagedTables(t *testing.T) {
 	from := fixtures.Dir(t)
 	for _, c := range []struct {
 		variant string
-		opens   bool // the keys can be read, but for those of a damaged block
+		opens   bool // keys can be read, except those of a damaged block
 		faults  int
 		what    string
 	}{

@@ -18,7 +18,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Kind tells a value from a tombstone.
+// Kind is the kind of an entry: a value or a tombstone.
 type Kind = base.Kind
 
 // The kinds of entries.
@@ -40,12 +40,12 @@ const (
 //	+---------------------+
 //	| metaindex           |  uncompressed, names ascending; name -> handle
 //	+---------------------+
-//	| index               |  separator -> handle, one entry a data block
+//	| index               |  separator -> handle, one entry per data block
 //	+---------------------+
 //	| footer         48 B |
 //	+---------------------+
 //
-// Each block is followed by a trailer, which its handle's length leaves out:
+// Each block is followed by a trailer, which its handle's length does not include:
 //
 //	+--------+--------------------------------------------+
 //	| type 1 | masked CRC-32C of the block and the type 4 |
@@ -60,21 +60,22 @@ const (
 //	..      ..    zeros, up to offset 40
 //	40      8     magic: 57 fb 80 8b 24 75 47 db
 //
-// Readers find blocks by their handles, so their order is free. A handle is invalid if its
-// block does not end before the footer, or if its varints are malformed; bytes after the
-// handles are ignored. The footer has no checksum: a wrong handle shows in the checksum of
-// the block that it leads to.
+// Readers find blocks by their handles, so blocks may be in any order. A handle is invalid if
+// its block does not end before the footer, or if its varints are malformed; bytes after the
+// handles are ignored. The footer has no checksum: the checksum of the block that a handle
+// refers to detects a wrong handle.
 //
 // This is LevelDB's format (doc/table_format.md of google/leveldb). The magic, the trailer
-// and the two handles may never change. What sift adds lies in meta blocks, which other
-// readers skip unless they know the name:
+// and the two handles may never change. sift's additions are meta blocks, which other readers
+// skip unless they know the name:
 //
 //	fullfilter.FAMILY      unit 0 of the table's filter
 //	fullfilter.FAMILY.N    unit N, from 1 on
 //	rocksdb.properties     see Properties
+//	sift.range.FAMILY      the range filter
 //
-// A table with the one entry "a" = "b" at sequence 1, uncompressed, no filter:
-// the data block, its type, ..., and a footer with the metaindex at 473, 32
+// A table with one entry, "a" = "b" at sequence 1, uncompressed, no filter: the
+// data block, its type, ..., and a footer with the metaindex at 473, 32
 // bytes long, and the index at 510, 22 bytes long:
 //
 //	00 09 01 61 01 01 00 00 00 00 00 00 62  00 00 00 00 01 00 00 00  00 ...
@@ -160,7 +161,7 @@ func decodeFooter(src []byte, size int64) (f footer, metaErr, err error) {
 	c := base.NewCursor(src[:footerMagicStart])
 	f.metaindex, metaErr = readHandle(&c, limit)
 	if c.Err() != nil {
-		return footer{}, nil, c.Err() // where the index handle begins is unknown
+		return footer{}, nil, c.Err() // the index handle cannot be located
 	}
 	f.index, err = readHandle(&c, limit)
 	return f, metaErr, err

@@ -25,7 +25,7 @@ func unhex(t *testing.T, s string) []byte {
 	return b
 }
 
-// TestFormatExamples asserts the bytes that the format comments give.
+// TestFormatExamples checks the examples in the format comments.
 func TestFormatExamples(t *testing.T) {
 	t.Run("block", func(t *testing.T) {
 		w := blockWriter{interval: 16}
@@ -61,8 +61,8 @@ func TestFormatExamples(t *testing.T) {
 
 const tableExampleFooter = "d9 03 20 fe 03 16"
 
-// TestGolden compares a whole table with the bytes in testdata: the format must
-// not change by accident.
+// TestGolden compares tables with the files in testdata: the format must not change by
+// accident.
 func TestGolden(t *testing.T) {
 	for _, c := range []struct {
 		file string
@@ -86,12 +86,12 @@ func TestGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := base.CommonPrefix(got, want); n != len(got) || n != len(want) {
-			t.Errorf("%s: %d bytes, want %d; the first that differs is at %d", c.file, len(got), len(want), n)
+			t.Errorf("%s: %d bytes, want %d; the first difference is at %d", c.file, len(got), len(want), n)
 		}
 	}
 }
 
-// TestDecodeFooter gives the footer decoder bytes that are wrong in one way.
+// TestDecodeFooter decodes footers that are wrong in one way.
 func TestDecodeFooter(t *testing.T) {
 	good := appendFooter(nil, footer{Handle{10, 20}, Handle{35, 60}})
 	with := func(at int, b ...byte) []byte {
@@ -126,7 +126,7 @@ func TestDecodeFooter(t *testing.T) {
 	}
 }
 
-// TestBlockInit gives the block decoder bytes that are wrong in one way.
+// TestBlockInit parses blocks that are wrong in one way.
 func TestBlockInit(t *testing.T) {
 	for _, c := range []struct {
 		desc string
@@ -152,8 +152,7 @@ func TestBlockInit(t *testing.T) {
 	}
 }
 
-// TestBlockGetMalformed looks keys up in blocks whose checksum would be right and
-// whose entries are not.
+// TestBlockGetMalformed looks up keys in blocks with malformed entries.
 func TestBlockGetMalformed(t *testing.T) {
 	const tr = "01 05 00 00 00 00 00 00" // a trailer: sequence 5
 	const restarts = " 00 00 00 00  01 00 00 00"
@@ -171,9 +170,9 @@ func TestBlockGetMalformed(t *testing.T) {
 		{"lengths that overflow together", "00 ff ff ff ff 07 ff ff ff ff 07 00" + restarts, "a", errEntry},
 		{"first key shares bytes", "01 09 00 61 " + tr + restarts, "a", errEntry},
 		{"key shorter than a trailer", "00 07 00 05 00 00 00 00 00 00" + restarts, "a", errEntryKey},
-		{"shares more than there is", "00 09 00 61 " + tr + " 7f 01 00 62" + restarts, "b", errEntry},
-		{"key is a part of the one before", "00 0a 00 62 62 " + tr + " 02 07 00 05 00 00 00 00 00 00" + restarts, "bc", errKeyOrder},
-		{"key ends where the one before differs", "00 0b 00 62 62 62 " + tr + " 02 06 00 00 00 00 00 00 00" + restarts, "c", errKeyOrder},
+		{"shares more than the previous key has", "00 09 00 61 " + tr + " 7f 01 00 62" + restarts, "b", errEntry},
+		{"key is a prefix of the previous one", "00 0a 00 62 62 " + tr + " 02 07 00 05 00 00 00 00 00 00" + restarts, "bc", errKeyOrder},
+		{"key ends where the previous one differs", "00 0b 00 62 62 62 " + tr + " 02 06 00 00 00 00 00 00 00" + restarts, "c", errKeyOrder},
 	} {
 		var b block
 		if err := b.init(unhex(t, c.hex)); err != nil {
@@ -185,7 +184,7 @@ func TestBlockGetMalformed(t *testing.T) {
 	}
 }
 
-// TestSharedTrailer: a key may begin with the whole internal key before it, trailer included.
+// TestSharedTrailer: a key may begin with the whole previous internal key, trailer included.
 func TestSharedTrailer(t *testing.T) {
 	first := kv{"a", 5, KindSet, "1"}
 	second := kv{string(first.ikey()) + "x", 5, KindSet, "2"}
@@ -198,7 +197,7 @@ func TestSharedTrailer(t *testing.T) {
 	}
 }
 
-// TestDecodeIndex gives the index decoder blocks that are wrong in one way.
+// TestDecodeIndex decodes index blocks that are wrong in one way.
 func TestDecodeIndex(t *testing.T) {
 	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, KindSet) }
 	type entry struct {
@@ -245,26 +244,26 @@ func TestDecodeIndex(t *testing.T) {
 	}
 }
 
-// TestSnappyBomb: a block that claims far more than snappy can make of it is
-// refused before memory is taken.
+// TestSnappyBomb: a block that claims far more bytes than it can decode to is rejected
+// before memory is allocated.
 func TestSnappyBomb(t *testing.T) {
 	bomb := []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0x00} // 4 GiB
 	if n := testing.AllocsPerRun(1, func() {
 		if _, err := decompress(nil, bomb, typeSnappy); err == nil {
-			t.Error("taken")
+			t.Error("no error")
 		}
 	}); n > 20 {
 		t.Errorf("%v allocations", n)
 	}
 	if _, err := decompress(nil, []byte{0x80, 0x80, 0x04, 0x00}, typeSnappy); !errors.Is(err, errSnappyLen) { // 64 KiB
-		t.Errorf("64 KiB of four bytes: %v", err)
+		t.Errorf("four bytes that claim 64 KiB: %v", err)
 	}
 	for typ := byte(2); typ < 9; typ++ {
 		if _, err := decompress(nil, nil, typ); !errors.Is(err, base.ErrUnsupported) {
 			t.Errorf("type %d: %v", typ, err)
 		}
 	}
-	// The densest snappy there is: runs of 64 equal bytes.
+	// The densest possible snappy: runs of 64 equal bytes.
 	zeros := make([]byte, 1<<20)
 	data, _ := buildTable(t, []kv{{"k", 1, KindSet, string(zeros)}}, nil)
 	if len(data) > 60<<10 {
@@ -296,7 +295,7 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// TestDecodeProperties gives the decoder values of the wrong shape.
+// TestDecodeProperties decodes malformed values.
 func TestDecodeProperties(t *testing.T) {
 	ikey := string(base.AppendInternalKey(nil, []byte("k"), 1, KindSet))
 	for _, c := range []struct {
@@ -330,7 +329,7 @@ func TestDecodeProperties(t *testing.T) {
 	}
 }
 
-// TestWrongMagic names what is not read.
+// TestWrongMagic: errors name the kinds of tables that are not supported.
 func TestWrongMagic(t *testing.T) {
 	for magic, want := range map[uint64]string{
 		0x88e241b785f4cff7: "RocksDB table, format_version 5",
@@ -348,7 +347,7 @@ func TestWrongMagic(t *testing.T) {
 	}
 }
 
-// TestUnsupportedTables: tables that are whole and mean what sift does not know.
+// TestUnsupportedTables: intact tables with features that sift does not support.
 func TestUnsupportedTables(t *testing.T) {
 	table := func(kind Kind, props []Property, names ...string) []byte {
 		var buf bytes.Buffer
@@ -379,7 +378,7 @@ func TestUnsupportedTables(t *testing.T) {
 	}{
 		{"nothing unusual", table(KindSet, nil, propertiesName), true},
 		{"range deletions", table(KindSet, nil, rangeDelName), false},
-		{"range deletions beside properties", table(KindSet, nil, propertiesName, rangeDelName2), false},
+		{"range deletions and properties", table(KindSet, nil, propertiesName, rangeDelName2), false},
 		{"another comparator", table(KindSet, []Property{{propComparator, []byte("mine")}}, propertiesName), false},
 	} {
 		_, err := NewReader(bytes.NewReader(c.data), int64(len(c.data)), nil)
@@ -387,7 +386,7 @@ func TestUnsupportedTables(t *testing.T) {
 			t.Errorf("%s: %v", c.desc, err)
 		}
 	}
-	// An entry of a kind that other engines know: neither a value nor absent.
+	// An entry of a kind that only other engines know: neither a value nor absent.
 	r := openTable(t, table(7, nil), nil)
 	if _, _, _, _, err := r.Get([]byte("k"), 5); !errors.Is(err, base.ErrUnsupported) {
 		t.Errorf("Get of an entry of kind 7: %v", err)
@@ -398,7 +397,7 @@ func TestUnsupportedTables(t *testing.T) {
 	}
 }
 
-// TestLongNames: prefix compression cannot make a small metaindex take much memory.
+// TestLongNames: a small, prefix-compressed metaindex cannot take much memory.
 func TestLongNames(t *testing.T) {
 	w := blockWriter{interval: 1 << 20}
 	name := bytes.Repeat([]byte("x"), 40000)
@@ -411,7 +410,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// TestMetaindexOrder: a name that comes twice, or before the last, is damage.
+// TestMetaindexOrder: equal or descending names are damage.
 func TestMetaindexOrder(t *testing.T) {
 	for names, want := range map[string]error{"ab": nil, "aa": errKeyOrder, "ba": errKeyOrder} {
 		w := blockWriter{interval: 1}
@@ -424,7 +423,7 @@ func TestMetaindexOrder(t *testing.T) {
 	}
 }
 
-// TestReadHandle: a block may end where the file does, trailer included, and no later.
+// TestReadHandle: a block, trailer included, may end exactly at the limit, and no later.
 func TestReadHandle(t *testing.T) {
 	for _, tt := range []struct {
 		h     Handle

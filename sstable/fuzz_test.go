@@ -11,9 +11,9 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// FuzzReader gives the reader any bytes. So that the inputs get past the
-// checksums, those of the blocks that the footer and the index name are set right.
-// What it covers differs a little from run to run, so it wants -fuzzminimizetime 1x.
+// FuzzReader opens any bytes as a table. So that inputs get past the checksums, those of the
+// blocks that the footer and the index refer to are made valid. Its coverage varies slightly
+// from run to run, so use -fuzzminimizetime 1x.
 func FuzzReader(f *testing.F) {
 	data, _ := damageTable(f)
 	f.Add(data, "key00000004", true)
@@ -31,15 +31,14 @@ func FuzzReader(f *testing.F) {
 		useTable(data, key, nil)
 		useTable(data, key, NewBlockCache(1<<20))
 		runtime.ReadMemStats(&after)
-		// A block may decompress to 22 times its length, and here each is read some
-		// times.
+		// A block may decompress to 22 times its length, and each is read several times.
 		if n := after.TotalAlloc - before.TotalAlloc; n > uint64(len(data))*1000+64<<20 {
 			t.Errorf("%d bytes allocated for a table of %d", n, len(data))
 		}
 	})
 }
 
-// useTable does all that there is to do with a table.
+// useTable reads a table in every way.
 func useTable(data []byte, key string, cache *BlockCache) {
 	r, err := NewReader(bytes.NewReader(data), int64(len(data)), &ReaderOptions{Policies: []filter.Policy{hashList{}}, Cache: cache})
 	if err != nil {
@@ -74,11 +73,11 @@ func useTable(data []byte, key string, cache *BlockCache) {
 	}
 }
 
-// FuzzPointTable gives a block's memory in the cache any block and any bounds.
+// FuzzPointTable copies any block for the cache, with any bounds.
 func FuzzPointTable(f *testing.F) {
 	entries := numbered(12)
 	for i := range entries {
-		entries[i].value = "a value of some length, so that there is room for a table"
+		entries[i].value = "a value of some length, so that there is space for a table"
 	}
 	good := blockOf(f, 4, entries...)
 	f.Add(good.data, []byte("key00000001"), []byte("key0000003"), []byte("key00000004"))
@@ -95,7 +94,7 @@ func FuzzPointTable(f *testing.F) {
 		k := b.keep(before, last)
 		if k.slots == nil {
 			if !bytes.Equal(k.data, b.data) {
-				t.Error("changed without a table")
+				t.Error("a block without a table was changed")
 			}
 			return
 		}
@@ -113,7 +112,7 @@ func FuzzPointTable(f *testing.F) {
 	})
 }
 
-// fixChecksums sets the checksums of the blocks that can be found.
+// fixChecksums makes the checksums of the blocks valid that can be found.
 func fixChecksums(data []byte) {
 	size := int64(len(data))
 	if size < footerLen {
@@ -152,7 +151,7 @@ func fixChecksums(data []byte) {
 	named(fix(f.index))
 	if metaErr == nil {
 		named(fix(f.metaindex))
-		fix(f.metaindex) // a block that it names may overlap it
+		fix(f.metaindex) // a block that it refers to may overlap it
 	}
 	fix(f.index)
 }

@@ -27,7 +27,7 @@ func newHeldFilter(f filter.Reader, units []filterMem, steps int) *heldFilter {
 // filter.StepsPerUnit steps.
 
 // FilterSteps returns, for each step, the most bytes of memory it adds to those before it.
-// There are fewer steps once a unit is found to be damaged.
+// There are fewer steps once a unit has been found damaged.
 func (r *Reader) FilterSteps() []int64 {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
@@ -48,14 +48,14 @@ func (r *Reader) HeldFilterSteps() int {
 	return r.held().steps
 }
 
-// ErrNoRoom reports that a filter is not loaded because it does not fit into the FilterPool.
-var ErrNoRoom = errors.New("sstable: no room for the filter")
+// ErrNoRoom reports that a filter was not loaded because of the FilterPool's limit.
+var ErrNoRoom = errors.New("sstable: the filter exceeds the filter memory limit")
 
-// LoadFilterSteps makes the first n steps of the filter those in memory, where n is at most
-// len(FilterSteps()): it reads what is missing and drops the rest. If there is no room in the
-// pool it returns ErrNoRoom and changes nothing. A partly loaded unit is
-// read again as a whole. Concurrent lookups go on. On an error the filter holds at most
-// what it held before, and a damaged unit and those after it are no longer loadable.
+// LoadFilterSteps brings the filter to n steps in memory, the first n; n is at most
+// len(FilterSteps()). It reads missing steps and drops others, while concurrent lookups continue.
+// A partly loaded unit is read again as a whole. If the steps exceed the pool's limit, it returns
+// ErrNoRoom and changes nothing. After another error the filter has at most the steps that it had
+// before, and a damaged unit and those after it can no longer be loaded.
 func (r *Reader) LoadFilterSteps(n int) error {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
@@ -113,7 +113,7 @@ func (r *Reader) loadFilterSteps(n int) error {
 	return nil
 }
 
-// room returns how many bytes n steps take in addition to what is held.
+// room returns how many more bytes n steps take than held does.
 func (r *Reader) room(n int, held *heldFilter) int64 {
 	var bytes int64
 	perUnit := filter.StepsPerUnit(r.filterFamily)
@@ -179,7 +179,7 @@ func (r *Reader) lostFilter(cause error) error {
 	return err
 }
 
-// lostUnit makes the units from i on unloadable if err says that they are damaged.
+// lostUnit makes the units from i on unloadable if err is damage.
 func (r *Reader) lostUnit(i int, err error) error {
 	if errors.Is(err, base.ErrCorruption) {
 		r.giveUpUnits(i, err)
@@ -187,7 +187,7 @@ func (r *Reader) lostUnit(i int, err error) error {
 	return err
 }
 
-// resized opens the filter with other units; those that it already holds need no checking.
+// resized opens the filter with other units. Those that held has are not verified again.
 func (r *Reader) resized(held *heldFilter, units []filterMem) (filter.Reader, error) {
 	if f, ok := held.reader.(filter.Resizer); ok {
 		return f.Resize(unitBytes(units))
@@ -203,7 +203,7 @@ func unitBytes(units []filterMem) [][]byte {
 	return bytes
 }
 
-// openUnits opens a filter that consists of its first units.
+// openUnits opens the filter over its first units.
 func (r *Reader) openUnits(units []filterMem) (filter.Reader, error) {
 	return r.filterOpen(unitBytes(units))
 }
@@ -227,8 +227,8 @@ func (r *Reader) giveBack(units []filterMem) {
 }
 
 // MoveFilter moves the filter, if it lies in a sparse slab, to other memory of the pool.
-// Concurrent lookups go on. If the filter in memory has been corrupted, MoveFilter returns
-// an error and drops it, since it could exclude keys.
+// Concurrent lookups continue. If the filter has been corrupted in memory, MoveFilter drops it,
+// since it could exclude keys, and returns an error.
 func (r *Reader) MoveFilter() error {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
@@ -284,7 +284,7 @@ func (r *Reader) readFilterUnit(i int, buf []byte) ([]byte, error) {
 	if p := r.props; p != nil && len(p.unitCRCs) > 0 {
 		crc := binary.LittleEndian.Uint32(buf[len(buf)-4:])
 		if i >= len(p.unitCRCs) || crc != p.unitCRCs[i] {
-			return nil, r.corrupt(h, "filter block", errors.New("not the filter named in the properties"))
+			return nil, r.corrupt(h, "filter block", errors.New("not this table's filter: the properties have another checksum"))
 		}
 	}
 	return payload, nil

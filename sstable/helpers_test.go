@@ -26,7 +26,7 @@ type kv struct {
 
 func (e kv) ikey() []byte { return base.AppendInternalKey(nil, []byte(e.key), e.seq, e.kind) }
 
-// sortEntries puts entries into table order and drops those that are doubled.
+// sortEntries sorts entries into table order and drops duplicates.
 func sortEntries(list []kv) []kv {
 	slices.SortFunc(list, func(a, b kv) int { return base.CompareInternal(a.ikey(), b.ikey()) })
 	return slices.CompactFunc(list, func(a, b kv) bool { return bytes.Equal(a.ikey(), b.ikey()) })
@@ -46,7 +46,7 @@ func buildTable(t testing.TB, list []kv, o *WriterOptions) ([]byte, *TableInfo) 
 		t.Fatalf("Finish: %v", err)
 	}
 	if info.Size != int64(buf.Len()) {
-		t.Fatalf("Size is %d, and %d bytes were written", info.Size, buf.Len())
+		t.Fatalf("Size is %d, but %d bytes were written", info.Size, buf.Len())
 	}
 	return buf.Bytes(), info
 }
@@ -97,7 +97,7 @@ func randomEntries(rng *rand.Rand, n int) []kv {
 		}
 	}
 	list = sortEntries(list)
-	// A sequence number is used once.
+	// A sequence number is used once per key.
 	return slices.CompactFunc(list, func(a, b kv) bool { return a.key == b.key && a.seq == b.seq })
 }
 
@@ -124,12 +124,12 @@ func checkGet(r *Reader, list []kv, key string, seq uint64) error {
 	return nil
 }
 
-// wrongAnswer is an answer that differs from the model.
+// wrongAnswer is an error for an answer that differs from the model.
 type wrongAnswer struct{ what string }
 
 func (w *wrongAnswer) Error() string { return w.what }
 
-// checkScan walks forward and backward over everything.
+// checkScan compares forward and backward scans with the model.
 func checkScan(r *Reader, list []kv, o *IterOptions) error {
 	it := r.NewIter(o)
 	defer it.Close()
@@ -161,13 +161,13 @@ func checkScan(r *Reader, list []kv, o *IterOptions) error {
 	return nil
 }
 
-// hashList is a filter that is a list of the hashes of its keys, eight bytes
-// each, and a last unit that says that the list is whole.
+// hashList is a policy whose filters are lists of key hashes, eight bytes each, and a last unit
+// that marks the list as complete.
 type hashList struct {
-	unitKeys int // keys of a unit; 0: all of them
+	unitKeys int // keys per unit; 0: all
 
-	asked *atomic.Int64 // how many times readers were asked; may be nil
-	said  *atomic.Int64 // how many times they said no
+	asked *atomic.Int64 // number of probes; may be nil
+	said  *atomic.Int64 // number of keys excluded; may be nil
 }
 
 var errHashList = errors.New("hash list: bad length")
@@ -193,7 +193,7 @@ func (p hashList) Open(units [][]byte) (filter.Reader, error) {
 	return r, nil
 }
 
-// testHash does not depend on what package filter hashes with.
+// testHash is independent of package filter's hash.
 func testHash(k filter.Key) uint64 {
 	h := fnv.New64a()
 	h.Write(k.Bytes)
@@ -224,7 +224,7 @@ func (w *hashListWriter) Finish() ([][]byte, error) {
 	return append(units, []byte{0xee}), nil
 }
 
-// hashListReader says no only if it has all units.
+// hashListReader excludes keys only if it has all units.
 type hashListReader struct {
 	p       hashList
 	partial bool

@@ -23,30 +23,30 @@ type index struct {
 	used atomic.Bool // since the pool's hand last passed
 
 	cached   []atomic.Pointer[slots] // of each group of blocks, see BlockCache; nil without a cache
-	id       uint64                  // differs from those of other indexes
+	id       uint64                  // unique
 	released atomic.Bool             // no more blocks may be cached
 
 	held indexNode
 }
 
-// lastIndexID is the id that an index was given last.
+// lastIndexID is the most recent id of an index.
 var lastIndexID atomic.Uint64
 
-// packedIndex is a table's index block, checked and laid out for searching: some 7 bytes per data
+// packedIndex is a table's index block, verified and laid out for searching: some 7 bytes per data
 // block for random binary keys, 10 for decimal text. It is immutable.
 //
-// A separator counts as the number in the eight bytes after the prefix that all separators share.
-// Data blocks are in groups of 32. Of each group a search tree has the first separator's number; a
-// block has its step, which is the distance of its separator's number from that of the group, and a
-// search counts the smaller steps of one group. It compares whole separators only where their
-// numbers are that of the key.
+// A separator's number is the eight bytes after the prefix that all separators share. Data blocks
+// are in groups of 32. A search tree has the number of each group's first separator, and each block
+// has a step: the distance of its separator's number from that of its group. A search finds the
+// group in the tree and counts the smaller steps in it. It compares whole separators only if their
+// numbers equal the key's.
 //
-// What else a group has of its blocks is in columns of integers, as narrow as the group allows. Most
-// separators are no longer than eight bytes and have the first trailer of their user key, so that
-// several columns take no bytes.
+// Everything else about the blocks of a group is in columns of integers, as narrow as the group
+// allows. Most separators have no more than these eight bytes, and the first trailer of their user
+// key, so several columns take no bytes.
 //
-// The last separator is kept apart: it is short, far behind the others, and shares no prefix with
-// them.
+// The last separator is stored separately: it is short, far behind the others, and shares no prefix
+// with them.
 type packedIndex struct {
 	n       int // data blocks
 	shared  []byte
@@ -56,26 +56,27 @@ type packedIndex struct {
 	last    []byte // the last separator
 }
 
-// indexGroup describes consecutive data blocks. It has 32 steps, of four or eight bytes; where it has
-// fewer separators, the last step is repeated. Then come its columns, then the number that is
-// subtracted from trailers, unless that column is empty, and the remainders of the separators.
+// indexGroup describes consecutive data blocks. Its part of packedIndex.columns begins with 32
+// steps of four or eight bytes; if it has fewer separators, the last step is repeated. Then come
+// its columns, the number that is subtracted from trailers, unless that column is empty, and the
+// remainders of the separators.
 type indexGroup struct {
 	offset uint64 // of the first block
 	steps  uint32 // where its steps begin in columns
 	length uint32 // of the shortest block, as in its handle
 	wide   bool   // its steps have eight bytes
-	shift  uint8  // lower bits that steps lack
-	key    uint8  // the least of columnKey
+	shift  uint8  // number of low bits that steps omit
+	key    uint8  // the least value of columnKey
 	widths [numColumns]uint8
 }
 
 // The columns. columnRest holds where the separator's remainder, its bytes after the first eight,
 // ends. In columnTrailer 0 stands for firstTrailer.
 const (
-	columnLength  = iota // of the block, less that of the shortest
+	columnLength  = iota // of the block, minus that of the shortest
 	columnKey            // length of the separator's user key after the shared prefix, at most eight
 	columnRest           // end of the separator's remainder
-	columnTrailer        // of the separator, less what follows the columns
+	columnTrailer        // of the separator, minus the number behind the columns
 	columnGap            // bytes between the block and the next one
 	numColumns
 )
@@ -95,18 +96,18 @@ type column struct {
 
 func (c column) at(i int) uint64 { return binary.LittleEndian.Uint64(c.data[i*c.width:]) & c.mask }
 
-// firstTrailer comes before all other trailers.
+// firstTrailer orders before all other trailers.
 var firstTrailer = base.Trailer(base.MaxSequence, base.KindSeek)
 
 // rawBlock is a data block of a rawIndex.
 type rawBlock struct {
 	Handle
-	sepEnd uint32 // where its separator ends; it begins where the one before ends
+	sepEnd uint32 // where its separator ends, and the next one begins
 }
 
 var (
 	errHandleOrder = errors.New("block handles overlap or do not ascend")
-	errSeparator   = errors.New("separator longer than any key of its block can be")
+	errSeparator   = errors.New("separator longer than its block allows")
 	errIndexKey    = errors.New("separator shorter than a trailer")
 	errIndexKeys   = errors.New("separators do not ascend")
 	errIndexTooBig = fmt.Errorf("%w: index of 4 GiB or more", base.ErrUnsupported)
@@ -159,8 +160,8 @@ func (r *rawIndex) decode(data []byte, limit uint64) error {
 		if h.Offset < lastEnd {
 			return errHandleOrder
 		}
-		// No key of a block is longer than the block. Without this bound a small
-		// index could be made that takes the square of its size in memory.
+		// No key of a block is longer than the block. Without this bound a small index
+		// could be crafted to take quadratic memory.
 		if uint64(len(key)) > maxDecodedLen(h.Length)+base.TrailerLen {
 			return errSeparator
 		}
@@ -188,7 +189,7 @@ func (r *rawIndex) separator(i int) []byte {
 	return r.separators[start:end:end]
 }
 
-// pack lays out what was decoded.
+// pack lays out the decoded index.
 func (r *rawIndex) pack() (*packedIndex, error) {
 	x := &packedIndex{n: len(r.blocks)}
 	if x.n == 0 {
@@ -288,15 +289,16 @@ func (r *rawIndex) packSteps(x *packedIndex, g *indexGroup, first, separators in
 	}
 }
 
-// trailers sets v to the trailers of the separators from first on, less the number that it returns,
-// and to 0 for firstTrailer.
+// trailers sets v to the trailers of the separators from first on, minus the number that it
+// returns, and to 0 for firstTrailer.
 func (r *rawIndex) trailers(v []uint64, first int) (subtracted uint64) {
 	subtracted = math.MaxUint64
 	for at := range v {
 		v[at] = base.KeyTrailer(r.separator(first + at))
 		subtracted = min(subtracted, v[at])
 	}
-	// 0 must stand for no other trailer. Numbers wrap around; one of these is not a trailer.
+	// 0 must not stand for any other trailer. Numbers wrap around, and not all of them are
+	// trailers.
 	for subtracted--; slices.Contains(v, subtracted); {
 		subtracted--
 	}
@@ -367,11 +369,11 @@ func (x *packedIndex) handle(i int) Handle {
 	return h
 }
 
-// separatorBuf is room on the stack for a separator of the usual length.
+// separatorBuf is a buffer on the stack for separators of the usual length.
 type separatorBuf [64]byte
 
-// separator returns an encoded internal key that is not before any key of block i, and
-// before every key of the blocks after it. It is in buf, or must not be modified.
+// separator returns an encoded internal key that is at or after every key of block i, and before
+// every key of the blocks after it. It is in buf, or must not be modified.
 func (x *packedIndex) separator(buf *separatorBuf, i int) []byte {
 	if i == x.n-1 {
 		return x.last
@@ -407,7 +409,7 @@ func (g *indexGroup) stepBytes() int {
 	return 4
 }
 
-// keyLen returns how many bytes of a separator its number has.
+// keyLen returns the length of a separator's user key after the shared prefix, at most eight.
 func (x *packedIndex) keyLen(g *indexGroup, blocks, at int) int {
 	return int(g.key) + int(x.column(g, columnKey, blocks).at(at))
 }
@@ -440,7 +442,7 @@ func (x *packedIndex) rests(g *indexGroup, blocks int) []byte {
 }
 
 // endsAt reports whether the separator of block i has the user key. It allocates only if the
-// separator is longer than a separatorBuf and has the length that the key needs.
+// separator is longer than a separatorBuf and as long as the key requires.
 func (x *packedIndex) endsAt(i int, userKey []byte) bool {
 	if i < x.n-1 && (!x.shares(userKey) || fence.Number(userKey, len(x.shared)) != x.number(i)) {
 		return false // the common case
@@ -499,15 +501,15 @@ func (x *packedIndex) within(userKey []byte, i int) bool {
 	return p < x.number(i) && (i == 0 || p > x.number(i-1))
 }
 
-// rank returns how many separators but the last have a number below p. tie reports that the one
-// after those, which is not the last, has the number p.
+// rank returns how many separators, not counting the last, have a number below p. tie reports that
+// the separator after those has the number p and is not the last.
 func (x *packedIndex) rank(p uint64) (i int, tie bool) {
 	group := x.bases.Rank(p) - 1
 	if group < 0 {
 		return 0, x.n > 1 && x.bases.At(0) == p
 	}
 	g, base := &x.groups[group], x.bases.At(group)
-	// The steps up to this one are of numbers below p.
+	// Steps up to this one belong to numbers below p.
 	step := (p - 1 - base) >> g.shift
 	next := uint64(0)
 	if steps := x.columns[g.steps:]; g.wide {
@@ -523,7 +525,7 @@ func (x *packedIndex) rank(p uint64) (i int, tie bool) {
 		i += group * indexGroupLen
 		return min(i, x.n-1), i < x.n-1 && x.bases.At(group+1) == p
 	}
-	// Step i is of a separator: those that are repeated are not below p either.
+	// Step i belongs to a separator: a repeated step equals that of the last separator.
 	return i + group*indexGroupLen, base+next<<g.shift == p
 }
 
@@ -549,7 +551,7 @@ func countWide(steps *[8 * indexGroupLen]byte, step uint64) int {
 	return int(8*eights + upTo(s, 0) + upTo(s, 1) + upTo(s, 2) + upTo(s, 3) + upTo(s, 4) + upTo(s, 5) + upTo(s, 6) + upTo(s, 7))
 }
 
-// ties returns how many separators from i on have the number p, which that of i is.
+// ties returns how many separators from i on have the number p. REQUIRES: separator i has it.
 func (x *packedIndex) ties(i int, p uint64) int {
 	switch {
 	case i+1 == x.n-1 || x.number(i+1) != p:
@@ -561,8 +563,8 @@ func (x *packedIndex) ties(i int, p uint64) int {
 	return end - i
 }
 
-// findAmong is find among the n separators from i on, whose numbers are that of the key: by the
-// first separators of groups, then within one.
+// findAmong is find among the n separators from i on, whose numbers equal the key's. It searches
+// the first separators of groups, then within a group.
 func (x *packedIndex) findAmong(i, n int, userKey []byte, trailer uint64) int {
 	var t tiedGroup
 	end := i + n
@@ -593,7 +595,7 @@ func (x *packedIndex) findAmong(i, n int, userKey []byte, trailer uint64) int {
 	return i
 }
 
-// tiedGroup is a group whose separators are compared with keys that have their numbers.
+// tiedGroup compares a group's separators with keys that have the same number.
 type tiedGroup struct {
 	x          *packedIndex
 	g          *indexGroup
@@ -615,7 +617,7 @@ func (t *tiedGroup) set(x *packedIndex, group int) {
 	}
 }
 
-// at returns value i of the column of that width at an offset.
+// at returns value i of a column, given its offset and width.
 func (t *tiedGroup) at(column int, width uint8, i int) int {
 	n := binary.LittleEndian.Uint64(t.x.columns[column+i*int(width):])
 	return int(n & (1<<(8*width) - 1))
@@ -625,7 +627,7 @@ func (t *tiedGroup) at(column int, width uint8, i int) int {
 func (t *tiedGroup) compare(i int, userKey []byte, trailer uint64) int {
 	key, g := userKey[len(t.x.shared):], t.g
 	if len(key) < numberBytes || int(g.key)+t.at(t.keys, g.widths[columnKey], i) < numberBytes {
-		// Numbers do not tell zeros at the end of a key from none.
+		// Numbers do not distinguish a key from one with zeros appended.
 		var buf separatorBuf
 		return compareTo(t.x.separator(&buf, t.group*indexGroupLen+i), userKey, trailer)
 	}
@@ -668,7 +670,7 @@ func (x *packedIndex) bytesHeld() int64 {
 		int64(cap(x.shared)+cap(x.columns)+cap(x.last))
 }
 
-// bytesHeld returns the index's size in memory, without slots, which count as the cache's.
+// bytesHeld returns the index's size in memory, without slots, which the cache counts.
 func (x *index) bytesHeld() int64 {
 	return int64(unsafe.Sizeof(*x)-unsafe.Sizeof(x.packedIndex)) + 8*int64(cap(x.cached)) + x.packedIndex.bytesHeld()
 }

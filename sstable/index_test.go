@@ -14,7 +14,7 @@ import (
 	"github.com/siftdb/sift/internal/fence"
 )
 
-// TestIndexFind compares find with a walk over all separators.
+// TestIndexFind compares find with a linear search of the separators.
 func TestIndexFind(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 9))
 	for round := range 400 {
@@ -38,7 +38,7 @@ func TestIndexFind(t *testing.T) {
 		seps = slices.CompactFunc(seps, slices.Equal[[]byte])
 		w := blockWriter{interval: 1 + rng.IntN(3)}
 		for i, s := range seps {
-			w.add(s, w.shared(s), appendHandle(nil, Handle{uint64(i) * 100, 95 - uint64(round/2%2)})) // without gaps, or with
+			w.add(s, w.shared(s), appendHandle(nil, Handle{uint64(i) * 100, 95 - uint64(round/2%2)})) // without gaps, or with them
 		}
 		x, err := decodeIndex(w.finish(), 1<<20)
 		if err != nil {
@@ -61,7 +61,7 @@ func TestIndexFind(t *testing.T) {
 				want := shares && i < len(seps)-1 && fence.Number(target, len(x.shared)) < number(i) &&
 					(i == 0 || fence.Number(target, len(x.shared)) > number(i-1))
 				if got := x.within(target, i); got != want {
-					t.Fatalf("round %d: %q is within block %d of %q: %t", round, target, i, seps, got)
+					t.Fatalf("round %d: within(%q, %d) among %q: %t", round, target, i, seps, got)
 				}
 			}
 			for _, trailer := range []uint64{0, base.Trailer(1, base.KindSeek), base.Trailer(base.MaxSequence, base.KindSeek)} {
@@ -98,8 +98,8 @@ func checkRank(t *testing.T, x *packedIndex, seps [][]byte, p uint64) {
 	}
 }
 
-// TestIndexCommon: the separator behind the last block has nothing in common with the
-// others, and does not spoil what they have.
+// TestIndexCommon: the last separator, which shares no prefix with the others, does not affect the
+// prefix that those share.
 func TestIndexCommon(t *testing.T) {
 	data, _ := buildTable(t, numbered(1000), &WriterOptions{BlockBytes: 200})
 	x := openTable(t, data, nil).index.Load()
@@ -107,7 +107,7 @@ func TestIndexCommon(t *testing.T) {
 		key := base.UserKey(x.separator(new(separatorBuf), i))
 		p := fence.Number(key, len(x.shared))
 		if at, tie := x.rank(p); at != i || !tie || x.ties(i, p) != 1 {
-			t.Errorf("separator %d is found at %d, %t, and the %d from there on", i, at, tie, x.ties(i, p))
+			t.Errorf("separator %d has rank %d, tie %t, %d ties", i, at, tie, x.ties(i, p))
 		}
 	}
 	if last := string(base.UserKey(x.separator(new(separatorBuf), x.numBlocks()-1))); last != "l" {
@@ -115,7 +115,7 @@ func TestIndexCommon(t *testing.T) {
 	}
 }
 
-// TestIndexHolds: whatever separators and blocks an index has, it gives them back.
+// TestIndexHolds: an index returns the separators and handles that it was made of.
 func TestIndexHolds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for round := range 2000 {
@@ -125,13 +125,13 @@ func TestIndexHolds(t *testing.T) {
 		for range 1 + rng.IntN(100) {
 			key := bytes.Clone(common)
 			for range rng.IntN(longest + 1) {
-				key = append(key, byte(rng.IntN(3))*127) // zeros, as those that the fence pads with
+				key = append(key, byte(rng.IntN(3))*127) // with zeros, which fence numbers are padded with
 			}
 			seq, kind := base.MaxSequence, base.KindSeek
 			switch rng.IntN(3 + round%3) {
 			case 0:
 				seq, kind = uint64(rng.IntN(3)), base.KindSet
-			case 3: // a kind there is not, of the last trailer; and the first
+			case 3: // an unknown kind, as in the largest trailer; and the smallest
 				seq, kind = base.MaxSequence*uint64(rng.IntN(2)), base.Kind(255*rng.IntN(2))
 			case 4:
 				seq, kind = 1<<40+uint64(rng.IntN(1000)), base.KindSet
@@ -165,7 +165,7 @@ func TestIndexHolds(t *testing.T) {
 			}
 			for _, key := range [][]byte{base.UserKey(want), base.UserKey(seps[rng.IntN(len(seps))]), common, append(bytes.Clone(base.UserKey(want)), 0)} {
 				if got := x.endsAt(i, key); got != bytes.Equal(base.UserKey(want), key) {
-					t.Fatalf("round %d: separator %d of %d is %q, and ends at %q: %t", round, i, len(seps), want, key, got)
+					t.Fatalf("round %d: separator %d of %d is %q, endsAt(%q) is %t", round, i, len(seps), want, key, got)
 				}
 			}
 			if got := x.handle(i); got != handles[i] {
@@ -175,8 +175,8 @@ func TestIndexHolds(t *testing.T) {
 	}
 }
 
-// TestIndexBytes: what a block costs in memory with what the cache adds, and that looking it
-// up allocates nothing.
+// TestIndexBytes checks the memory per block, including the cache's pointers, and that lookups do
+// not allocate.
 func TestIndexBytes(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -187,7 +187,7 @@ func TestIndexBytes(t *testing.T) {
 			return binary.BigEndian.AppendUint64(nil, uint64(i)<<44|uint64(i)*0x9e3779b97f4a7c15>>20)
 		}, 9},
 		{"every other", func(i int) []byte { return fmt.Appendf(nil, "%016d", 2*i) }, 12},
-		{"one after another", func(i int) []byte { return fmt.Appendf(nil, "%016d", i) }, 12}, // which have no short separators
+		{"one after another", func(i int) []byte { return fmt.Appendf(nil, "%016d", i) }, 12}, // no short separators exist
 	} {
 		var entries []kv
 		for i := range 40_000 {

@@ -6,10 +6,10 @@ import (
 )
 
 // IndexPool bounds the memory of the indexes of many readers. An index is read when it is
-// needed; when there are too many, those that were not used recently go, by the clock
-// algorithm, and with them their tables' blocks in the cache. Small indexes stay: they hold little,
-// and without one each lookup would read it. The zero IndexPool has no limit and is ready for
-// use. It is safe for concurrent use and must not be copied.
+// needed. Beyond the limit the clock algorithm evicts indexes, together with their tables' blocks
+// in the cache. Small indexes are not evicted: they take little memory, and each lookup would
+// read them again. The zero IndexPool has no limit and is ready for use. It is safe for
+// concurrent use and must not be copied.
 type IndexPool struct {
 	limit atomic.Int64 // bytes; 0: none
 	held  atomic.Int64 // bytes; written under mu
@@ -23,7 +23,7 @@ type IndexPool struct {
 // indexNode is the pool's bookkeeping for an index.
 type indexNode struct {
 	reader *Reader // nil: not in the pool; guarded by the pool's mu
-	at     int     // its place in the ring, -1: it stays; guarded by the pool's mu
+	at     int     // its position in the ring; -1: never evicted; guarded by the pool's mu
 	bytes  int64
 }
 
@@ -40,8 +40,8 @@ func (x *index) touch() {
 	}
 }
 
-// SetLimit sets the most bytes that indexes may take together; a single index may take more, and
-// so may all small ones. 0 is no limit.
+// SetLimit bounds the bytes that all indexes together may take; a single index may exceed that,
+// and so may the small ones. 0: no limit.
 func (p *IndexPool) SetLimit(bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,12 +52,11 @@ func (p *IndexPool) SetLimit(bytes int64) {
 // HeldBytes returns the memory of the indexes in bytes.
 func (p *IndexPool) HeldBytes() int64 { return p.held.Load() }
 
-// Loads returns how many indexes were read because they were not in memory when they were
-// needed.
+// Loads returns how often an index was needed and had to be read because it was not in memory.
 func (p *IndexPool) Loads() uint64 { return p.loads.Load() }
 
-// offer takes an index if it is small or there is room, and reports whether it did. REQUIRES: the
-// reader is not shared yet.
+// offer takes an index if it is small or fits within the limit, and reports whether it did.
+// REQUIRES: the reader is not shared yet.
 func (p *IndexPool) offer(r *Reader, x *index) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +67,7 @@ func (p *IndexPool) offer(r *Reader, x *index) bool {
 	return true
 }
 
-// hold makes x the index of the reader, and evicts others if need be. A released reader gets
+// hold makes x the index of the reader, and evicts others if necessary. A released reader gets
 // none. REQUIRES: the reader's indexMu is held.
 func (p *IndexPool) hold(r *Reader, x *index) {
 	p.loads.Add(1)

@@ -28,7 +28,7 @@ func (f *switchReader) ReadAt(p []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, off)
 }
 
-// unshortened returns entries whose separators are long, so that none of their index stays.
+// unshortened returns entries with long separators, so that their index is not small.
 func unshortened(n int) []kv {
 	list := make([]kv, n)
 	for i := range list {
@@ -37,8 +37,8 @@ func unshortened(n int) []kv {
 	return list
 }
 
-// TestIndexPool: lookups, scans and releases at once, with room for a third of the indexes.
-// Everything is found, the pool keeps its limit, and in the end holds nothing.
+// TestIndexPool: concurrent lookups and scans, with a limit of a third of the indexes. All keys are
+// found, the pool stays within its limit, and in the end it is empty.
 func TestIndexPool(t *testing.T) {
 	list := unshortened(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
@@ -59,7 +59,7 @@ func TestIndexPool(t *testing.T) {
 		return n
 	}
 	if n := whole(); n != 3*one {
-		t.Fatalf("%d bytes are held at first, of %d", n, 3*one)
+		t.Fatalf("%d bytes are held at first, want %d", n, 3*one)
 	}
 	var wg sync.WaitGroup
 	for g := range 4 {
@@ -72,8 +72,8 @@ func TestIndexPool(t *testing.T) {
 					t.Errorf("Get(%q): %q, %v, %v", e.key, v, found, err)
 					return
 				}
-				if n := whole(); n > 4*one { // one may be on its way in
-					t.Errorf("%d bytes are held, of %d", n, 3*one)
+				if n := whole(); n > 4*one { // one may be in transit
+					t.Errorf("%d bytes are held, want %d", n, 3*one)
 					return
 				}
 				if i%1000 == 0 {
@@ -109,7 +109,7 @@ func TestIndexPool(t *testing.T) {
 	}
 }
 
-// TestIndexPoolClock: the index that was not used goes.
+// TestIndexPoolClock: the index that was not used is evicted.
 func TestIndexPoolClock(t *testing.T) {
 	list := unshortened(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
@@ -127,7 +127,7 @@ func TestIndexPoolClock(t *testing.T) {
 		}
 	}
 	if len(gone) != 1 {
-		t.Fatalf("%v are gone", gone)
+		t.Fatalf("indexes %v were evicted, want one", gone)
 	}
 	cold := (gone[0] + 1) % 4
 	for i, r := range readers {
@@ -145,8 +145,8 @@ func TestIndexPoolClock(t *testing.T) {
 	}
 }
 
-// TestIndexPoolErrors: an index that cannot be read again is an error of each read that
-// needs it, until it can; one that is damaged by then as well.
+// TestIndexPoolErrors: while an index cannot be read again, or is damaged, each read that needs it
+// returns an error.
 func TestIndexPoolErrors(t *testing.T) {
 	list := unshortened(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300, DisableCompression: true})
@@ -159,7 +159,7 @@ func TestIndexPoolErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.index.Load() != nil || pool.HeldBytes() != 0 {
-		t.Fatal("an index is held, without room")
+		t.Fatal("an index that exceeds the limit is held")
 	}
 	calls := map[string]func() error{
 		"Get": func() error { _, _, _, _, err := r.Get([]byte(list[7].key), base.MaxSequence); return err },
@@ -185,7 +185,7 @@ func TestIndexPoolErrors(t *testing.T) {
 	for name, call := range calls {
 		file.fail.Store(true)
 		if err := call(); !errors.Is(err, errSwitched) {
-			t.Errorf("%s without the file: %v", name, err)
+			t.Errorf("%s while reads fail: %v", name, err)
 		}
 		file.fail.Store(false)
 		if err := call(); err != nil {
@@ -208,8 +208,8 @@ func TestIndexPoolErrors(t *testing.T) {
 	}
 }
 
-// TestSmallIndexesStay: without room for it a small index stays in memory all the same, until its
-// table is released.
+// TestSmallIndexesStay: a small index stays in memory even if it exceeds the limit, until its table
+// is released.
 func TestSmallIndexesStay(t *testing.T) {
 	list := numbered(3000)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 300})
@@ -226,21 +226,21 @@ func TestSmallIndexesStay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if round == 2 {
-			other.index.Load().used.Store(false) // it goes at once, and nothing is left that could
+			other.index.Load().used.Store(false) // it is evicted at once, and no other can be
 		}
 		pool.SetLimit(1)
 	}
 	if x := r.index.Load(); x == nil || pool.HeldBytes() != x.bytesHeld() || other.index.Load() != nil || pool.Loads() != 3 {
-		t.Errorf("%d bytes are held, %d indexes were loaded again", pool.HeldBytes(), pool.Loads())
+		t.Errorf("%d bytes are held, %d loads", pool.HeldBytes(), pool.Loads())
 	}
 	r.Release()
 	other.Release()
 	if n := pool.HeldBytes(); n != 0 {
-		t.Errorf("%d bytes are held after all", n)
+		t.Errorf("%d bytes are held in the end", n)
 	}
 }
 
-// TestIndexPoolLimit: indexes may take the limit to the byte, and without a limit all stay.
+// TestIndexPoolLimit: indexes may take exactly the limit, and without a limit all stay.
 func TestIndexPoolLimit(t *testing.T) {
 	data, _ := buildTable(t, unshortened(3000), &WriterOptions{BlockBytes: 300})
 	pool := new(IndexPool)
@@ -261,7 +261,7 @@ func TestIndexPoolLimit(t *testing.T) {
 			}
 		}
 		if n != tt.held {
-			t.Errorf("with a limit of %d bytes for %d, %d indexes are held, want %d", tt.limit, held, n, tt.held)
+			t.Errorf("with a limit of %d bytes and %d in all, %d indexes are held, want %d", tt.limit, held, n, tt.held)
 		}
 	}
 }

@@ -70,8 +70,8 @@ type backEntry struct {
 
 var _ base.Iterator = (*Iter)(nil)
 
-// An iterator that goes forward reads several data blocks at once: first minReadahead bytes, then
-// twice as much each time, up to a share of the table. So a compaction of many small tables needs
+// An iterator that moves forward reads several data blocks at once: first minReadahead bytes, then
+// twice as much each time, up to a share of the table. A compaction of many small tables thus needs
 // little memory, and large tables are read in large requests.
 const (
 	minReadahead   = 16 << 10
@@ -80,7 +80,7 @@ const (
 	readaheadShare = 32
 )
 
-// readahead returns how many bytes of the table an iterator reads at once at most.
+// readahead returns the most bytes that an iterator reads at once.
 func (r *Reader) readahead() int {
 	return int(min(max(r.dataEnd/readaheadShare, mostOfSmall), maxReadahead))
 }
@@ -321,7 +321,7 @@ func (it *Iter) decode(at int) error {
 const maxBackBytes = 1 << 20
 
 // collect keeps the entries from a restart on for backward iteration, until stop reports
-// that the current one is past the range. Of very long ones it keeps only the last.
+// that the current one is past the range. Beyond maxBackBytes it keeps only the last ones.
 func (it *Iter) collect(at int, stop func() bool) error {
 	it.back, it.backKeys, it.key = it.back[:0], it.backKeys[:0], it.key[:0]
 	for at < it.blk.entries {
@@ -448,7 +448,7 @@ func (it *Iter) fetch(i int) (payload []byte, blockType byte, err error) {
 	}
 	err = it.fill(size)
 	if err != nil && size > n {
-		// What cannot be read may be the bytes after the block.
+		// Perhaps only the bytes after the block are unreadable.
 		it.ahead = 0
 		err = it.fill(n)
 	}

@@ -39,12 +39,12 @@ const (
 	maxLevelDBProbes = 30
 )
 
-var errNotUnderBudget = errors.New("no room for LevelDB's own filters, which are loaded whole")
+var errNotUnderBudget = errors.New("not loaded under a memory limit: LevelDB's own filters cannot be loaded in part")
 
-var errLevelDBFilter = errors.New("malformed filters of LevelDB")
+var errLevelDBFilter = errors.New("malformed LevelDB filter block")
 
-// levelDBFilter probes the filters of such a block. It needs the table's index: a key is
-// looked up in the filters of the data blocks that can hold it.
+// levelDBFilter probes the filters of such a block. It needs the table's index, to find the
+// filters of the data blocks that can hold a key.
 type levelDBFilter struct {
 	index  *packedIndex
 	data   []byte   // the filters
@@ -192,8 +192,8 @@ func levelDBHash(b []byte, signed bool) uint32 {
 	return h ^ h>>24
 }
 
-// openLevelDBFilter loads LevelDB's own filters, where the table has no usable filter of
-// sift's. They are always held whole. If they are damaged, the table has no filter.
+// openLevelDBFilter loads LevelDB's own filters, for a table without a usable filter of sift. They
+// cannot be loaded in part. If they are damaged, the table has no filter.
 func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) error {
 	if o.MaxFilterUnits != 0 {
 		r.filterFamily, r.filterState = family, FilterUnknown
@@ -239,7 +239,7 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 // maxCheckedBlocks is the number of data blocks to try for checking LevelDB's filters.
 const maxCheckedBlocks = 4
 
-var errNotChecked = errors.New("no data block is readable to check it against")
+var errNotChecked = errors.New("cannot be checked: no data block is readable")
 
 // checkLevelDBFilter checks that the filters contain the keys of the first readable data
 // block. Programs that write tables by themselves may have added other keys, such as
@@ -254,7 +254,7 @@ func (r *Reader) checkLevelDBFilter(f *levelDBFilter) error {
 		return b.walk(func(_ entry, key []byte) error {
 			userKey, _, _, ok := base.SplitInternalKey(key)
 			if ok && !f.MayContain(filter.NewKey(userKey)) {
-				return fmt.Errorf("it excludes %q", userKey)
+				return fmt.Errorf("excludes key %q", userKey)
 			}
 			return nil
 		})

@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// testIndex makes an index of data blocks at the given offsets, whose separators are the
-// given user keys.
+// testIndex returns an index of data blocks at the given offsets, with the given user keys as
+// separators.
 func testIndex(t *testing.T, keys []string, offsets []uint64) *packedIndex {
 	t.Helper()
 	w := blockWriter{interval: 1}
@@ -29,7 +29,7 @@ func testIndex(t *testing.T, keys []string, offsets []uint64) *packedIndex {
 	return x
 }
 
-// TestLevelDBFilterExample guards the example in the format's comment.
+// TestLevelDBFilterExample checks the example in the format's comment.
 func TestLevelDBFilterExample(t *testing.T) {
 	block, err := hex.DecodeString("8000000000000000" + "01" + "00000000" + "09000000" + "0b")
 	if err != nil {
@@ -37,7 +37,7 @@ func TestLevelDBFilterExample(t *testing.T) {
 	}
 	f, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily2, block)
 	if !ok {
-		t.Fatal("refused")
+		t.Fatal("the block is rejected")
 	}
 	maybe := 0
 	for i := range 6400 {
@@ -50,11 +50,11 @@ func TestLevelDBFilterExample(t *testing.T) {
 		}
 	}
 	if maybe < 50 || maybe > 200 {
-		t.Errorf("maybe to %d of 6400 keys", maybe)
+		t.Errorf("MayContain is true for %d of 6400 keys", maybe)
 	}
 	for i := range 640 {
 		if key := fmt.Appendf(nil, "z%d", i); f.MayContain(filter.NewKey(key)) {
-			t.Errorf("maybe to %q, which is after the table", key)
+			t.Errorf("MayContain is true for %q, which is after the table", key)
 		}
 	}
 	if got := f.FPR(); got != 1./64 {
@@ -62,8 +62,8 @@ func TestLevelDBFilterExample(t *testing.T) {
 	}
 }
 
-// TestLevelDBHash: the hashes that LevelDB's own test expects, of keys with and without bytes
-// after the last whole word.
+// TestLevelDBHash checks the hashes that LevelDB's own test expects, for keys with and without
+// bytes after the last whole word.
 func TestLevelDBHash(t *testing.T) {
 	for key, want := range map[string]uint32{
 		"":                 levelDBSeed,
@@ -78,7 +78,7 @@ func TestLevelDBHash(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterBits probes filters of the smallest size and of the most probes.
+// TestLevelDBFilterBits probes filters of the smallest sizes and with the most probes.
 func TestLevelDBFilterBits(t *testing.T) {
 	for _, c := range []struct {
 		filter []byte
@@ -95,7 +95,7 @@ func TestLevelDBFilterBits(t *testing.T) {
 			t.Errorf("%x: %t", c.filter, got)
 		}
 	}
-	// Two filters, of which one is empty: the rate is that of the other.
+	// Two filters, one of them empty: the FPR is that of the other.
 	block, _ := hex.DecodeString("0f01" + "00000000" + "02000000" + "02000000" + "0b")
 	f, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily2, block)
 	if !ok || f.FPR() != 0.5 {
@@ -103,8 +103,8 @@ func TestLevelDBFilterBits(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterMalformed guards that a block that does not cover all data blocks, or
-// whose offsets lie, is refused: it would exclude keys.
+// TestLevelDBFilterMalformed: a block that does not cover all data blocks, or has wrong offsets, is
+// rejected, since it would exclude keys.
 func TestLevelDBFilterMalformed(t *testing.T) {
 	x := testIndex(t, []string{"g", "p"}, []uint64{0, 5000})
 	good := "8000000000000000" + "01" + "00000000" + "09000000" + "09000000" + "09000000" + "0b"
@@ -133,32 +133,31 @@ func TestLevelDBFilterMalformed(t *testing.T) {
 			t.Errorf("shift of %d bits: %t", shift, ok)
 		}
 	}
-	// Offsets that end within one, where all else would be right.
+	// A fraction of an offset at the end, where everything else is correct.
 	if _, ok := newLevelDBFilter(testIndex(t, []string{"m"}, []uint64{0}), levelDBFamily2, make([]byte, 12)); ok {
-		t.Error("offsets that end within one: accepted")
+		t.Error("a fraction of an offset is accepted")
 	}
 	// A table without data blocks needs no filter.
 	if _, ok := newLevelDBFilter(new(packedIndex), levelDBFamily2, []byte{0, 0, 0, 0, 11}); !ok {
-		t.Error("no data blocks: refused")
+		t.Error("no data blocks: rejected")
 	}
 }
 
-// TestLevelDBFilterNotChecked: a filter is not taken for checked against a data block that
-// makes no sense.
+// TestLevelDBFilterNotChecked: a malformed data block does not count as a check of the filter.
 func TestLevelDBFilterNotChecked(t *testing.T) {
 	ikey := base.AppendInternalKey(nil, []byte("m"), 1, base.KindSet)
 	r := openTable(t, handmadeTable((&blockWriter{interval: 1}).finish(), ikey), nil)
 	f, ok := newLevelDBFilter(&r.index.Load().packedIndex, levelDBFamily2, []byte{0xff, 1, 0, 0, 0, 0, 2, 0, 0, 0, 11})
 	if !ok {
-		t.Fatal("refused")
+		t.Fatal("the block is rejected")
 	}
 	if err := r.checkLevelDBFilter(f); err != errNotChecked {
 		t.Error(err)
 	}
 }
 
-// TestLevelDBFilterSigned guards that a filter of a LevelDB that hashed bytes as signed
-// numbers excludes none of its keys.
+// TestLevelDBFilterSigned: a filter of a LevelDB that hashed bytes as signed numbers excludes none
+// of its keys.
 func TestLevelDBFilterSigned(t *testing.T) {
 	key := []byte("key\xff\x80")
 	h := levelDBHash(key, true)
@@ -179,15 +178,14 @@ func TestLevelDBFilterSigned(t *testing.T) {
 			maybe++
 		}
 	}
-	if maybe < 100 || maybe > 400 { // two hashes, each of them in 64
-		t.Errorf("maybe to %d of 6400 keys", maybe)
+	if maybe < 100 || maybe > 400 { // either of two hashes may match, each with 1/64
+		t.Errorf("MayContain is true for %d of 6400 keys", maybe)
 	}
 }
 
-// TestLevelDBFilterAsksAllBlocks guards that a key is looked for in the filter of each
-// block that can hold it: of the first whose separator is not before it, also where the
-// separator is the key, and then of the next one. Bytes from 0x80 on are hashed as LevelDB
-// does now.
+// TestLevelDBFilterAsksAllBlocks: the filters of all blocks that can hold a key are probed: of the
+// first whose separator is not before it, and of the next one if the separator has the key. Bytes
+// from 0x80 on are hashed as LevelDB does now.
 func TestLevelDBFilterAsksAllBlocks(t *testing.T) {
 	filterOf := func(keys ...string) []byte {
 		b := make([]byte, 9)
@@ -205,7 +203,7 @@ func TestLevelDBFilterAsksAllBlocks(t *testing.T) {
 		{"f", "m\xff\x80", "m\xff\x80"},
 	} {
 		block := append(filterOf(c.first), filterOf(c.second)...)
-		for _, start := range []byte{0, 9, 9, 18} { // of the filters, the second of which is empty, and of this
+		for _, start := range []byte{0, 9, 9, 18} { // three filters, the second one empty, and these offsets
 			block = append(block, start, 0, 0, 0)
 		}
 		f, ok := newLevelDBFilter(testIndex(t, []string{"g", "p"}, []uint64{0, 5000}), levelDBFamily2, append(block, 11))

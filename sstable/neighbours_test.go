@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// TestNeighbours looks up and seeks every key of tables with many blocks, and keys close to it,
-// against a search in the sorted entries.
+// TestNeighbours compares Get and seeks of every key of tables with many blocks, and of keys close
+// to it, with a search of the sorted entries.
 func TestNeighbours(t *testing.T) {
 	shapes := []struct {
 		name string

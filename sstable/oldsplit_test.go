@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestSplitWithoutSymbols: filters of tables whose split has no symbols are asked for the
-// 8 bytes after the prefix, and hide no key.
+// TestSplitWithoutSymbols: range filters of tables whose split has no symbols are probed for the 8
+// bytes after the prefix, and exclude no key.
 func TestSplitWithoutSymbols(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var keys [][]byte
@@ -35,7 +35,7 @@ func TestSplitWithoutSymbols(t *testing.T) {
 		t.Fatalf("at(3) is %q with symbols %v", name, y)
 	}
 	h := &heldRange{reader: r, at: 3}
-	denied := 0
+	excluded := 0
 	for range 20_000 {
 		from := bytes.Clone(keys[rng.IntN(len(keys))])
 		if rng.IntN(2) == 0 {
@@ -50,16 +50,16 @@ func TestSplitWithoutSymbols(t *testing.T) {
 		has := i < len(keys) && bytes.Compare(keys[i], to) < 0
 		may := h.mayContain(from, to)
 		if has && !may {
-			t.Fatalf("%q to %q is denied, and has %q", from, to, keys[i])
+			t.Fatalf("%q to %q is excluded, but has %q", from, to, keys[i])
 		}
 		if !may {
-			denied++
+			excluded++
 		}
 	}
-	if denied < 1000 {
-		t.Errorf("%d ranges are denied", denied)
+	if excluded < 1000 {
+		t.Errorf("only %d ranges are excluded", excluded)
 	}
-	// The end of a range has eight bytes or more after the prefix.
+	// Ranges whose end has eight or more bytes after the prefix.
 	exact := exactRanges{}
 	exact.Add(splitKey([]byte("12345678a"), 0))
 	h = &heldRange{reader: exact}

@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// TestOtherTablesAreNamed: the error names the engine and the kind of table that a footer is
-// of, and the compression of a block.
+// TestOtherTablesAreNamed: errors name the engine and the kind of an unsupported table, and the
+// compression of an unsupported block.
 func TestOtherTablesAreNamed(t *testing.T) {
 	named := func(err error, want string) {
 		t.Helper()

@@ -20,7 +20,7 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// pebbleKeys is how many keys the tables for pebble have.
+// pebbleKeys is the number of keys in the tables for pebble.
 const pebbleKeys = 5000
 
 func pebbleTable(t *testing.T) []byte {
@@ -43,7 +43,7 @@ func pebbleTable(t *testing.T) []byte {
 	return buf.Bytes()
 }
 
-// found checks what a walk over a table has met.
+// checkEntry checks entry i of a scan.
 func checkEntry(t *testing.T, i int, userKey []byte, trailer uint64, value []byte) {
 	t.Helper()
 	want, kind := fmt.Sprintf("value %d", i), uint64(1)
@@ -55,8 +55,8 @@ func checkEntry(t *testing.T, i int, userKey []byte, trailer uint64, value []byt
 	}
 }
 
-// checkFilterUse asks pebble for each key, and for as many that are absent, and
-// looks at how often it says that the filter has spared it a search.
+// checkFilterUse looks up each key in pebble, and as many absent ones, and checks how often
+// pebble counts that the filter excluded one.
 func checkFilterUse(t *testing.T, seek func(key []byte) bool, hits func() int64) {
 	t.Helper()
 	for i := range pebbleKeys {
@@ -65,14 +65,14 @@ func checkFilterUse(t *testing.T, seek func(key []byte) bool, hits func() int64)
 		}
 	}
 	if n := hits(); n != 0 {
-		t.Fatalf("pebble counts %d filter hits on keys that are there", n)
+		t.Fatalf("pebble counts %d filter hits for present keys", n)
 	}
 	for i := range pebbleKeys {
 		seek(fmt.Appendf(nil, "key%06d?", i))
 	}
-	// 10 bits a key: about 1 % false positives.
+	// 10 bits per key: about 1 % false positives.
 	if n := hits(); n < pebbleKeys*97/100 {
-		t.Errorf("pebble used the filter %d times for %d absent keys", n, pebbleKeys)
+		t.Errorf("in pebble the filter excludes %d of %d absent keys", n, pebbleKeys)
 	}
 }
 
@@ -93,7 +93,7 @@ func (memInfo) Sys() any           { return nil }
 
 var _ io.ReaderAt = memFile{}
 
-// TestPebbleV2Reads: pebble v2 reads our tables and asks their filters.
+// TestPebbleV2Reads: pebble v2 reads sift's tables and uses their filters.
 func TestPebbleV2Reads(t *testing.T) {
 	policy := pebblev2bloom.FilterPolicy(10)
 	var metrics pebblev2.FilterMetricsTracker
@@ -138,7 +138,7 @@ func TestPebbleV2Reads(t *testing.T) {
 	}, func() int64 { return metrics.Load().Hits })
 }
 
-// TestPebbleV1Reads: so does pebble v1.
+// TestPebbleV1Reads: pebble v1 reads sift's tables and uses their filters.
 func TestPebbleV1Reads(t *testing.T) {
 	policy := pebblev1bloom.FilterPolicy(10)
 	var metrics pebblev1.FilterMetricsTracker
@@ -182,8 +182,8 @@ func TestPebbleV1Reads(t *testing.T) {
 	}, func() int64 { return metrics.Load().Hits })
 }
 
-// TestPebbleReadsEveryFamily: a filter that pebble does not know does not keep it
-// from reading the table.
+// TestPebbleReadsEveryFamily: pebble reads tables with filters of families that it does not
+// know.
 func TestPebbleReadsEveryFamily(t *testing.T) {
 	for _, policy := range []filter.Policy{nil, filter.Bloom(10), filter.Default()} {
 		var buf bytes.Buffer
@@ -219,8 +219,8 @@ func TestPebbleReadsEveryFamily(t *testing.T) {
 	}
 }
 
-// TestReadsPebbleFilters: the filters of the other engines answer here as they
-// do there. The other way round is TestPebbleV1Reads and V2Reads.
+// TestReadsPebbleFilters: a filter in a table of pebble is recognized. TestPebbleV1Reads and
+// TestPebbleV2Reads are the reverse.
 func TestReadsPebbleFilters(t *testing.T) {
 	from := fixtures.Dir(t)
 	r, err := openFile(filepath.Join(from, "tables", "pebble-2.1.7_f1_bloom.sst"), nil)

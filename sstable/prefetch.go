@@ -2,14 +2,14 @@ package sstable
 
 import "github.com/siftdb/sift/internal/base"
 
-// prefetcher is a file that reads ahead on demand: Prefetch begins to read n bytes, if they are not
-// in memory, and does not wait for them. It reports false if it cannot.
+// prefetcher is a file with asynchronous reads: Prefetch begins to read n bytes, unless they are in
+// memory, and does not wait for them. It returns false if it cannot.
 type prefetcher interface {
 	Prefetch(off, n int64) bool
 }
 
 // Prefetch begins to read the block that Get would read for the key, unless it is in the cache, and
-// does not wait for it. It reports false if it cannot: the file must have a method
+// does not wait for it. It returns false if it cannot: the file must have a method
 // Prefetch(off, n int64) bool, and the index must be in memory.
 func (r *Reader) Prefetch(userKey []byte, seq uint64) bool {
 	if r.ahead == nil {

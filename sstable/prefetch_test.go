@@ -10,7 +10,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// readAheadFile records what it is asked to prefetch and to read.
+// readAheadFile records what is prefetched and read.
 type readAheadFile struct {
 	io.ReaderAt
 	prefetched, read []extent
@@ -28,7 +28,7 @@ func (f *readAheadFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, off)
 }
 
-// openReadAhead returns a table of n entries of 110 bytes and its file.
+// openReadAhead returns a table of n entries of 110 bytes, its file and its entries.
 func openReadAhead(t *testing.T, n int, o *ReaderOptions) (*Reader, *readAheadFile, []kv) {
 	t.Helper()
 	var list []kv
@@ -45,8 +45,8 @@ func openReadAhead(t *testing.T, n int, o *ReaderOptions) (*Reader, *readAheadFi
 	return r, f, list
 }
 
-// TestPrefetch: what is prefetched for a key is what Get and SeekGE then read, and nothing if the
-// block is in the cache.
+// TestPrefetch: Get and SeekGE read exactly what was prefetched for the key, and nothing is
+// prefetched if the block is in the cache.
 func TestPrefetch(t *testing.T) {
 	cache := NewBlockCache(1 << 20)
 	r, f, list := openReadAhead(t, 1000, &ReaderOptions{Cache: cache})
@@ -65,7 +65,7 @@ func TestPrefetch(t *testing.T) {
 		for cached := range 2 {
 			f.prefetched, f.read = nil, nil
 			if !r.Prefetch([]byte(key.key), base.MaxSequence) {
-				t.Errorf("Prefetch(%q): false", key.key)
+				t.Errorf("Prefetch(%q) = false", key.key)
 			}
 			if _, _, _, found, err := r.Get([]byte(key.key), base.MaxSequence); !found || err != nil {
 				t.Fatalf("Get(%q): %v", key.key, err)
@@ -75,7 +75,7 @@ func TestPrefetch(t *testing.T) {
 			}
 		}
 	}
-	// A prepared seek does not outlast another move.
+	// Another move discards the prefetched position.
 	it := r.NewIter(nil)
 	defer it.Close()
 	it.PrefetchGE(list[900].ikey())
@@ -84,8 +84,8 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// TestPrefetchNothing: nothing is prefetched where nothing would be read, and a prefetch that
-// is not possible does no harm.
+// TestPrefetchNothing: nothing is prefetched if nothing would be read, and a prefetch that is not
+// possible has no effect.
 func TestPrefetchNothing(t *testing.T) {
 	cache := NewBlockCache(1 << 20)
 	r, f, list := openReadAhead(t, 1000, &ReaderOptions{Cache: cache})
@@ -124,7 +124,7 @@ func TestPrefetchNothing(t *testing.T) {
 		t.Errorf("in the cache: prefetched %v", f.prefetched)
 	}
 
-	// A file that cannot.
+	// A file that cannot prefetch.
 	data, _ := buildTable(t, list, nil)
 	plain := openTable(t, data, nil)
 	it = plain.NewIter(nil)

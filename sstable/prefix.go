@@ -10,13 +10,13 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Prefixer is a prefix extractor: it says which part of a key is its prefix. A filter that
-// also holds prefixes can tell that a table has no key with some prefix, so that a scan over
-// that prefix skips the table.
+// Prefixer is a prefix extractor: it determines which part of a key is its prefix. A filter
+// that also holds prefixes can exclude that a table has a key with some prefix, so that a scan
+// over that prefix skips the table.
 //
 // A Prefixer must be safe for concurrent use and must satisfy this rule, or scans miss keys:
 // if PrefixLen(k) is n >= 0, then PrefixLen is n for every key that begins with k[:n].
-// EachPrefix alone is held to another one.
+// EachPrefix is the only exception.
 type Prefixer interface {
 	// Name is stored in the tables. It must change when PrefixLen does.
 	Name() string
@@ -63,11 +63,11 @@ func (p prefixUpTo) PrefixLen(key []byte) int {
 	return end
 }
 
-// EachPrefix returns the Prefixer for paths and URLs: filters hold each part of a key that ends
-// with the delimiter. With '/' these are "user/" and "user/17/" for "user/17/name". So a scan of
-// what is below any of them can be excluded, at any depth. PrefixLen is that of the longest; the
-// rule of Prefixer does not hold for it, and only this package's tables can use it. Keys mostly
-// share these parts with their neighbors: URLs have about one part for two keys.
+// EachPrefix returns the Prefixer for paths and URLs: filters hold each prefix of a key that ends
+// with the delimiter. With '/' these are "user/" and "user/17/" for "user/17/name". Scans below
+// any of them can then be excluded, at any depth. PrefixLen is that of the longest; it violates
+// the rule of Prefixer, and only this package's tables can use it. Keys mostly share these
+// prefixes with their neighbors: URLs have about one for two keys.
 func EachPrefix(delimiter byte) Prefixer { return eachPrefix{delimiter} }
 
 type eachPrefix struct{ delimiter byte }
@@ -93,9 +93,8 @@ func (p eachPrefix) from(n int, key []byte, f func(prefix []byte)) {
 	}
 }
 
-// RangePrefixLen returns the length of the longest prefix that all keys from lower to upper
-// have and that a filter with p's prefixes holds if there is one of these keys, -1 if there is
-// no such prefix.
+// RangePrefixLen returns the length of the longest prefix that all keys in [lower, upper) have
+// and that a filter with p's prefixes holds if there is such a key, or -1 if there is none.
 func RangePrefixLen(p Prefixer, lower, upper []byte) int {
 	n := p.PrefixLen(lower)
 	switch {
@@ -117,8 +116,8 @@ func RangePrefixLen(p Prefixer, lower, upper []byte) int {
 	return -1
 }
 
-// rangeWithin reports whether a range that begins with a key with a prefix, and ends before
-// upper, has no other keys.
+// rangeWithin reports whether all keys have the prefix in a range that begins at a key with it and
+// ends before upper.
 func rangeWithin(prefix, upper []byte) bool {
 	if bytes.HasPrefix(upper, prefix) {
 		return true
@@ -153,8 +152,8 @@ func prefixerNamed(name string) Prefixer {
 	return p
 }
 
-// prefixesFrom calls f for the prefixes of a key, of those that are nested only for the ones
-// longer than n.
+// prefixesFrom calls f for the prefixes of a key. Of nested prefixes it skips those of up to n
+// bytes.
 func prefixesFrom(n int, p Prefixer, key []byte, f func(prefix []byte)) {
 	if each, ok := p.(eachPrefix); ok {
 		each.from(n, key, f)
@@ -183,9 +182,8 @@ func (w *Writer) addPrefixes(userKey []byte) {
 	})
 }
 
-// PrefixFilter returns the name of the Prefixer whose prefixes the table's filter holds:
-// MayContain then answers for these prefixes as it does for keys. "" means that the filter
-// holds no prefixes.
+// PrefixFilter returns the name of the Prefixer whose prefixes the table's filter holds, so that
+// MayContain works for these prefixes as for keys, or "" if it holds none.
 func (r *Reader) PrefixFilter() string {
 	if r.props == nil {
 		return ""

@@ -7,7 +7,7 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestPrefixLen: which part of a key is its prefix.
+// TestPrefixLen checks the prefixes of keys.
 func TestPrefixLen(t *testing.T) {
 	for _, c := range []struct {
 		p    Prefixer
@@ -34,13 +34,13 @@ func TestPrefixLen(t *testing.T) {
 			got = c.key[:n]
 		}
 		if got != c.want {
-			t.Errorf("%s: the prefix of %q is %q", c.p.Name(), c.key, got)
+			t.Errorf("%s: the prefix of %q is %q, want %q", c.p.Name(), c.key, got, c.want)
 		}
 	}
 }
 
-// TestRangePrefixLen: the prefix that a range may be excluded by holds all of the range, whose
-// upper end is not in it, and is the longest.
+// TestRangePrefixLen: the prefix is the longest that all keys of the range have, whose upper bound
+// is exclusive.
 func TestRangePrefixLen(t *testing.T) {
 	for _, c := range []struct {
 		p            Prefixer
@@ -78,19 +78,19 @@ func TestRangePrefixLen(t *testing.T) {
 	}
 }
 
-// overlong is a Prefixer that breaks its rule.
+// overlong is a Prefixer that violates the rule.
 type overlong struct{}
 
 func (overlong) Name() string             { return "overlong" }
 func (overlong) PrefixLen(key []byte) int { return len(key) + 1 }
 
-// emptyPrefix says that all keys have the empty prefix.
+// emptyPrefix is a Prefixer for which all keys have the empty prefix.
 type emptyPrefix struct{}
 
 func (emptyPrefix) Name() string         { return "empty" }
 func (emptyPrefix) PrefixLen([]byte) int { return 0 }
 
-// TestPrefixerNamed: the Prefixers of this package are found by their names, and by no others.
+// TestPrefixerNamed: the Prefixers of this package are found by their names, and only by these.
 func TestPrefixerNamed(t *testing.T) {
 	for _, p := range []Prefixer{FixedPrefix(1), FixedPrefix(12), PrefixUpTo('/', 3), PrefixUpTo(0xff, 1), EachPrefix(0)} {
 		if prefixerNamed(p.Name()) != p {
@@ -104,8 +104,8 @@ func TestPrefixerNamed(t *testing.T) {
 	}
 }
 
-// TestPrefixesInFilter: a filter holds each prefix of the keys once for adjacent keys, those
-// of EachPrefix at any depth, and none of a Prefixer that breaks its rule.
+// TestPrefixesInFilter: each prefix is added once for adjacent keys, those of EachPrefix at any
+// depth, and none of a Prefixer that violates the rule.
 func TestPrefixesInFilter(t *testing.T) {
 	keys := []string{"", "/", "a/b/1", "a/b/2", "a/c/1", "a0", "b/b/", "b/b/1"}
 	for _, c := range []struct {
@@ -160,8 +160,8 @@ func (w recordingWriter) Add(k filter.Key) {
 	w.Writer.Add(k)
 }
 
-// TestVerifyPrefixes: Verify finds a filter that lacks the prefixes of keys, whether or not it
-// is told the Prefixer, and is not misled by another one.
+// TestVerifyPrefixes: Verify finds a filter that lacks prefixes of keys, whether or not it is given
+// the Prefixer, or another one.
 func TestVerifyPrefixes(t *testing.T) {
 	for _, lacks := range []int{0, 2} {
 		data, _ := buildTable(t, numbered(50), &WriterOptions{Filter: lackingPolicy{length: lacks}, Prefix: FixedPrefix(2)})
@@ -169,13 +169,13 @@ func TestVerifyPrefixes(t *testing.T) {
 			faults := 0
 			r := openTable(t, data, &ReaderOptions{Policies: []filter.Policy{hashList{}}, Prefix: p})
 			if err := r.Verify(t.Context(), func(error) { faults++ }); err != nil || (faults > 0) != (lacks > 0) {
-				t.Errorf("prefixes left out: %t, told %v: %d faults, %v", lacks > 0, p, faults, err)
+				t.Errorf("prefixes left out: %t, given %v: %d faults, %v", lacks > 0, p, faults, err)
 			}
 		}
 	}
 }
 
-// lackingPolicy leaves out what has the given length.
+// lackingPolicy leaves out keys and prefixes of the given length.
 type lackingPolicy struct {
 	hashList
 	length int

@@ -45,12 +45,12 @@ import (
 //	sift.seq.min             varint   MinSeq
 //
 // Integers are little-endian. RocksDB and pebble define the names with rocksdb. and require
-// the block. Unknown names are ignored. The block is invalid if a known name has a value of
-// the wrong shape, if the comparator is another one, or if RocksDB's property for a single
-// sequence number of all entries is set. The checksums tie the filter to the table: an
-// intact filter block of another table would exclude keys.
+// the block. Unknown names are ignored. The block is invalid if the value of a known name is
+// malformed, if the comparator is another one, or if RocksDB's property for a global sequence
+// number is not 0. The checksums tie the filters to the table: an intact filter block of
+// another table would exclude keys.
 //
-// The entry sift.seq.max = 300 of a block with restart interval 1 is
+// The entry sift.seq.max = 300 is
 //
 //	00 0c 02 73 69 66 74 2e 73 65 71 2e 6d 61 78 ac 02
 //
@@ -80,7 +80,7 @@ type Properties struct {
 	FilterPrefix string  // the name of the Prefixer whose prefixes it also holds; "": none
 
 	RangePolicy string // the name of the policy that built the range filter; "": none
-	RangeSplit  string // how it splits keys: the name of a Prefixer, or at(n), and after a semicolon symbols
+	RangeSplit  string // how it splits keys: the name of a Prefixer or at(n), a semicolon, and symbols
 	RangeKeys   uint64 // number of keys in it
 	RangeBytes  uint64 // its size
 
@@ -97,7 +97,7 @@ func (p *Properties) FilterBitsPerKey() float64 {
 	return 8 * float64(p.FilterBytes) / float64(p.FilterKeys)
 }
 
-// note counts an entry. It copies what it keeps of ikey.
+// note counts an entry. It does not retain ikey.
 func (p *Properties) note(ikey []byte, seq uint64, kind Kind, valueLen int) {
 	if p.NumEntries == 0 {
 		p.Smallest = bytes.Clone(ikey)
@@ -231,7 +231,7 @@ func decodeProperties(data []byte) (*Properties, error) {
 		return p.decode(string(key), value)
 	})
 	if err == nil && (p.Smallest == nil) != (p.Largest == nil) {
-		err = fmt.Errorf("%w: one end of the key range", errProperty)
+		err = fmt.Errorf("%w: the smallest and the largest key must be set together", errProperty)
 	}
 	if err != nil {
 		return nil, err
@@ -239,7 +239,7 @@ func decodeProperties(data []byte) (*Properties, error) {
 	return p, nil
 }
 
-// decode takes over a property. It ignores unknown names.
+// decode sets the field of a property. It ignores unknown names.
 func (p *Properties) decode(name string, value []byte) error {
 	ok := true
 	if n := p.number(name); n != nil {
@@ -315,8 +315,8 @@ func (p *Properties) text(name string) *string {
 	return nil
 }
 
-// other takes over a property that is neither a number nor a text. ok is false if its value
-// is malformed, err not nil if sift cannot read a table with it.
+// other sets the field of a property that is neither a number nor a text. ok is false if the
+// value is malformed; err is not nil if sift cannot read a table with that value.
 func (p *Properties) other(name string, value []byte) (ok bool, err error) {
 	ok = true
 	switch name {
@@ -326,7 +326,7 @@ func (p *Properties) other(name string, value []byte) (ok bool, err error) {
 		}
 	case propGlobalSeq:
 		if ok = len(value) == 8; ok && binary.LittleEndian.Uint64(value) != 0 {
-			return false, fmt.Errorf("%w: one sequence number for all entries", base.ErrUnsupported)
+			return false, fmt.Errorf("%w: global sequence number", base.ErrUnsupported)
 		}
 	case propCompression:
 		p.compressed = string(value) == "Snappy"

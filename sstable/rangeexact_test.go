@@ -39,9 +39,9 @@ func words(alphabet string, n int) (list []string) {
 	return list
 }
 
-// TestRangesOfFewKeys asks for all ranges of short keys, beside a list of the keys: none is
-// hidden and, in an alphabet without zeros, each range within a prefix that is empty is
-// excluded.
+// TestRangesOfFewKeys compares a filter's answers for all ranges of short keys with a list of the
+// keys: no range with a key is excluded and, in an alphabet without zeros, each empty range within
+// a prefix is.
 func TestRangesOfFewKeys(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 5))
@@ -110,8 +110,8 @@ func filterOfKeys(k *rangeKeys, prefixer Prefixer, at int, withSymbols bool) *he
 	return h
 }
 
-// isWithin reports whether the keys of a range have one prefix and the filter can tell from
-// numbers where the range begins and ends.
+// isWithin reports whether the keys of a range have one prefix, and numbers represent where it
+// begins and ends exactly.
 func isWithin(h *heldRange, from, to string) bool {
 	n := h.at
 	if h.prefixer != nil {

@@ -13,17 +13,21 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// A range filter sees a key as a prefix and a number: the prefix's length is the table's
-// split, and symbols say what number follows it. So the keys of a prefix are in the order of
-// their numbers. The split is either a Prefixer, and the filter leaves out keys without a
-// prefix, or a PrefixUpTo that the table has chosen and all of its keys have, or a fixed
-// length, "at(11)"; a shorter key is all prefix, with the number 0. Without symbols the
-// number is the 8 bytes after the prefix, zero-padded, big-endian. On disk; do not change.
+// A range filter takes a key as a prefix and a number. The table's split determines the prefix,
+// and its symbols map what follows to a number, so that the keys of a prefix are in the order of
+// their numbers. The split is one of
+//
+//	the Prefixer of the options; the filter leaves out keys without a prefix
+//	a PrefixUpTo that the table has chosen; all of its keys have such a prefix
+//	a fixed length, "at(11)"; a shorter key is all prefix, with the number 0
+//
+// Without symbols the number is the 8 bytes after the prefix, zero-padded, big-endian. On disk;
+// do not change.
 //
 // The filter is the meta block sift.range.<family>, uncompressed, between the filter units
 // and the properties.
 
-// rangePrefix starts the name of the meta block. On disk; do not change.
+// rangePrefix is how the name of the meta block begins. On disk; do not change.
 const rangePrefix = "sift.range."
 
 // rangeKeys collects the keys of a table until its split can be chosen.
@@ -46,15 +50,15 @@ func (k *rangeKeys) each(f func(key []byte)) {
 	}
 }
 
-// numberLen is the number of key bytes that make the number.
+// numberLen is the number of key bytes in a number without symbols.
 const numberLen = 8
 
-// splitAt chooses the length of prefixes. It leaves the last 8 bytes of the longer keys to
-// the number, which then tells all keys apart, but makes prefixes short enough that there
-// are two keys per prefix on average, since a range is only useful within one prefix, and
-// no shorter than the common prefix of all keys.
+// splitAt chooses a fixed length of prefixes. It leaves the last 8 bytes of the longer keys to
+// the number, which then distinguishes all keys. But it makes prefixes short enough for two
+// keys per prefix on average, since a range must lie within one prefix, and no shorter than the
+// common prefix of all keys.
 func (k *rangeKeys) splitAt() int {
-	var lengths, differ []int // keys by length; keys by the first byte at which they differ from the previous key
+	var lengths, differ []int // number of keys by length; by where they first differ from the previous key
 	count := func(counts *[]int, n int) {
 		for len(*counts) <= n {
 			*counts = append(*counts, 0)
@@ -90,7 +94,7 @@ func (k *rangeKeys) splitAt() int {
 	return max(at, min(common, max(0, most-numberLen)))
 }
 
-// splitKey splits a key after at bytes into prefix and number.
+// splitKey splits a key after at bytes into prefix and number, without symbols.
 func splitKey(key []byte, at int) (prefix []byte, x uint64) {
 	if len(key) <= at {
 		return key, 0
@@ -152,7 +156,7 @@ func (k *rangeKeys) addTo(fw filter.RangeWriter, prefixer Prefixer) (split strin
 	return s.name + ";" + s.symbols.text()
 }
 
-// cutSymbols cuts the name of a split in two; y is nil if it has no symbols.
+// cutSymbols cuts the symbols off the name of a split; y is nil if it has none.
 func cutSymbols(split string) (name string, y *symbols) {
 	if i := strings.LastIndexByte(split, ';'); i >= 0 {
 		if y, ok := parseSymbols(split[i+1:]); ok {
@@ -167,21 +171,21 @@ func fixedSplitName(at int) string { return "at(" + strconv.Itoa(at) + ")" }
 // fixedSplit is the inverse of fixedSplitName.
 func fixedSplit(name string) (at int, ok bool) {
 	at, _ = strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(name, "at("), ")"))
-	return at, at >= 0 && fixedSplitName(at) == name // false for all that is not a number
+	return at, at >= 0 && fixedSplitName(at) == name // false unless name is a number in at()
 }
 
 // heldRange is a table's range filter in memory. reader is nil if there is no usable one.
 type heldRange struct {
 	reader     filter.RangeReader
-	bitsPerKey int      // see LoadRangeBits; 0: it was loaded as a whole
-	at         int      // the prefixes' length
-	prefixer   Prefixer // determines it instead, if not nil
+	bitsPerKey int      // see LoadRangeBits; 0: loaded as a whole
+	at         int      // the length of prefixes
+	prefixer   Prefixer // if not nil, determines it instead
 	symbols    *symbols // nil: the next 8 bytes are the number
 	err        error
 }
 
 // RangeFilterStatus returns the state of the table's range filter and, for FilterDamaged
-// and FilterUnknown, the reason. It loads the filter if that is not up to LoadRangeBits.
+// and FilterUnknown, the reason. It reads the filter if it is not in memory.
 func (r *Reader) RangeFilterStatus() (FilterState, error) {
 	h := r.rangeFilter()
 	if h.reader == nil && h.err == nil && r.rangeSteps {
@@ -209,7 +213,8 @@ func (r *Reader) RangeFilterBytes() int {
 
 // MayContainRange reports false only if the table holds no entry with a key in [from, to).
 // It returns true without a range filter, and for a range that spans several prefixes. The
-// first call reads the filter from the file, if that is not up to LoadRangeBits.
+// first call reads the filter from the file, unless only LoadRangeBits loads it (see
+// ReaderOptions.MaxFilterUnits).
 func (r *Reader) MayContainRange(from, to []byte) bool { return r.rangeFilter().mayContain(from, to) }
 
 func (h *heldRange) mayContain(from, to []byte) bool {
@@ -240,12 +245,12 @@ func (h *heldRange) mayContain(from, to []byte) bool {
 	prefix, lo := splitKey(from, at)
 	_, hi := splitKey(to, at)
 	if n := len(to) - at; n > 0 && n <= numberLen && to[len(to)-1] != 0 {
-		hi-- // a key with the number of to is not before to
+		hi-- // keys with the number of to are not before to
 	}
 	return lo > hi || h.reader.MayContainRange(prefix, lo, hi)
 }
 
-// endsPrefix reports whether key is the first one after those with the prefix.
+// endsPrefix reports whether key is the first one after all keys with the prefix.
 func endsPrefix(prefix, key []byte) bool {
 	n := len(key) - 1
 	if n < 0 || n >= len(prefix) || !bytes.Equal(key[:n], prefix[:n]) || prefix[n] == 0xff || key[n] != prefix[n]+1 {
@@ -259,8 +264,8 @@ func endsPrefix(prefix, key []byte) bool {
 	return true
 }
 
-// rangeFilter returns the table's range filter. It loads it the first time, unless that is
-// up to LoadRangeBits.
+// rangeFilter returns the table's range filter. The first call loads it, unless only
+// LoadRangeBits does.
 func (r *Reader) rangeFilter() *heldRange {
 	if h := r.ranges.Load(); h != nil {
 		return h
@@ -280,7 +285,7 @@ func (r *Reader) rangeFilter() *heldRange {
 	return h
 }
 
-// noRange is a range filter that is not loaded.
+// noRange stands for a range filter that is not loaded.
 var noRange heldRange
 
 // readRange reads the range filter from the file.
@@ -290,14 +295,14 @@ func (r *Reader) readRange() *heldRange {
 	return h
 }
 
-// lasting reports whether another attempt to read the filter would end in the same way.
+// lasting reports whether another attempt to read the filter would have the same result.
 func (h *heldRange) lasting() bool {
 	return h.err == nil || errors.Is(h.err, base.ErrCorruption) || errors.Is(h.err, filter.ErrUnknownFamily)
 }
 
-// RangeSteps returns the sizes in which the range filter can be in memory, with their rates for
-// ranges of the given length; none if there is no range filter, or it is known to be
-// unusable.
+// RangeSteps returns the sizes in which the range filter can be in memory, with their false
+// positive rates for ranges of the given length; none if there is no range filter, or it is
+// known to be unusable.
 func (r *Reader) RangeSteps(length uint64) []filter.RangeStep {
 	if r.props == nil || r.props.RangeSplit == "" {
 		return nil
@@ -308,11 +313,11 @@ func (r *Reader) RangeSteps(length uint64) []filter.RangeStep {
 	if steps := filter.RangeSteps(r.props.RangePolicy, int(r.props.RangeKeys), length); steps != nil {
 		return steps
 	}
-	// Another package's is loaded as a whole.
+	// A filter of another package is loaded as a whole.
 	return []filter.RangeStep{{BitsPerKey: 1, Bytes: int64(r.props.RangeBytes), FPR: foreignRangeFPR}}
 }
 
-// foreignRangeFPR is the assumed rate of range filters of other packages.
+// foreignRangeFPR is the assumed FPR of range filters of other packages.
 const foreignRangeFPR = 0.01
 
 // HasRangeFilter reports whether a range filter is in memory.
@@ -321,7 +326,7 @@ func (r *Reader) HasRangeFilter() bool {
 	return h != nil && h.reader != nil
 }
 
-// HeldRangeBits returns the bits per key of the range filter in memory; 0: there is none.
+// HeldRangeBits returns the bits per key of the range filter in memory, 0 if there is none.
 func (r *Reader) HeldRangeBits() int {
 	if h := r.ranges.Load(); h != nil && h.reader != nil {
 		return h.bitsPerKey
@@ -329,10 +334,9 @@ func (r *Reader) HeldRangeBits() int {
 	return 0
 }
 
-// LoadRangeBits makes the range filter in memory one of so many bits per key, of those of
-// RangeSteps; 0 drops it. It reads the filter from the file if it has to grow. Iterators go on
-// meanwhile. On an error there is no range filter in memory, and after damage there will
-// be none.
+// LoadRangeBits brings the range filter to so many bits per key in memory, one of those of
+// RangeSteps; 0 drops it. It reads the filter from the file if it has to grow. Concurrent probes
+// continue. After an error no range filter is in memory, and after damage none can be loaded.
 func (r *Reader) LoadRangeBits(bitsPerKey int) error {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
@@ -389,7 +393,7 @@ func (r *Reader) loadRange(h *heldRange) error {
 			prefixer = r.prefix
 		}
 		if prefixer == nil || prefixer.Name() != split {
-			return fmt.Errorf("%s: %w: the range filter splits keys with the unknown %s", r.path, filter.ErrUnknownFamily, r.props.RangeSplit)
+			return fmt.Errorf("%s: %w: range filter with the unknown key split %s", r.path, filter.ErrUnknownFamily, r.props.RangeSplit)
 		}
 	}
 	block, err := r.readBlock(m.Handle, "filter block")
@@ -397,7 +401,7 @@ func (r *Reader) loadRange(h *heldRange) error {
 		return err
 	}
 	if sum := base.Checksum(block, []byte{typePlain}); sum != r.props.rangeCRC {
-		return r.corrupt(m.Handle, "filter block", errors.New("another table's range filter"))
+		return r.corrupt(m.Handle, "filter block", errors.New("not this table's range filter: the properties have another checksum"))
 	}
 	reader, err := r.rangePolicies[policy].Open(block)
 	if errors.Is(err, filter.ErrUnknownFamily) {

@@ -15,7 +15,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// TestSplitAt is where keys of usual shapes are split into a prefix and a number.
+// TestSplitAt checks where keys of common shapes are split into a prefix and a number.
 func TestSplitAt(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, tt := range []struct {
@@ -30,7 +30,7 @@ func TestSplitAt(t *testing.T) {
 		}, 1},
 		{"a counter after a long name", func(i int) string { return fmt.Sprintf("the/same/long/name/for/all/%08d", i) }, 27},
 		{"paths with line numbers", func(i int) string { return fmt.Sprintf("src/p%02d/file%02d.go:%d", i/200, i/20%10, i%20) }, 12},
-		{"names in a family at the end, most without", func(i int) string {
+		{"long names at the end, most keys shorter", func(i int) string {
 			if i < 100 {
 				return fmt.Sprintf("\xffa long name%04d", i)
 			}
@@ -63,8 +63,8 @@ func TestSplitAt(t *testing.T) {
 	}
 }
 
-// TestSplitBehindDelimiter: keys of many lengths that end with a number are split before
-// it, and others as before.
+// TestSplitBehindDelimiter: keys of many lengths that end with a number are split behind a
+// delimiter, and others at a fixed length.
 func TestSplitBehindDelimiter(t *testing.T) {
 	for _, tt := range []struct {
 		desc string
@@ -72,7 +72,7 @@ func TestSplitBehindDelimiter(t *testing.T) {
 		want string
 	}{
 		{"paths with line numbers", func(i int) string { return fmt.Sprintf("%s.go:%06d", strings.Repeat("p", i/40%23), i%40*7) }, "upto(0x3a,1)"},
-		{"a field more in some", func(i int) string {
+		{"one more field in some", func(i int) string {
 			return fmt.Sprintf("a/%s/%04d%s", strings.Repeat("u", i/30%19), i%30, []string{"", "/x"}[i%2])
 		}, "upto(0x2f,2)"},
 		{"short, with a delimiter", func(i int) string { return fmt.Sprintf("%02d:%02d", i/60, i%60) }, "at(0)"},
@@ -88,13 +88,13 @@ func TestSplitBehindDelimiter(t *testing.T) {
 			k.add([]byte(key))
 		}
 		if s := k.split(nil); s.name != tt.want {
-			t.Errorf("%s: %q and the like are split %s, want %s", tt.desc, keys[1], s.name, tt.want)
+			t.Errorf("%s: %q and the like have the split %s, want %s", tt.desc, keys[1], s.name, tt.want)
 		}
 	}
 }
 
-// TestRangeBits: the range filter of a reader that leaves it to LoadRangeBits takes the memory
-// that RangeSteps says, and hides no key at any size; a smaller one is made without the file.
+// TestRangeBits: a range filter that only LoadRangeBits loads takes the memory that RangeSteps
+// returns, and excludes no key at any size; shrinking does not read the file.
 func TestRangeBits(t *testing.T) {
 	var data bytes.Buffer
 	w := NewWriter(&data, &WriterOptions{Range: filter.Range(14, 0)})
@@ -116,7 +116,7 @@ func TestRangeBits(t *testing.T) {
 	excluded := func() (n int) {
 		for i := 1; i < keys; i++ {
 			if !r.MayContainRange(key(i*1000-1), key(i*1000+2)) {
-				t.Fatalf("with %d bits per key, key %d is hidden", r.HeldRangeBits(), i)
+				t.Fatalf("with %d bits per key, key %d is excluded", r.HeldRangeBits(), i)
 			}
 			if !r.MayContainRange(key(i*1000+400), key(i*1000+416)) {
 				n++
@@ -125,11 +125,11 @@ func TestRangeBits(t *testing.T) {
 		return n
 	}
 	if n := excluded(); n != 0 || r.RangeFilterBytes() != 0 {
-		t.Errorf("before it is loaded, it takes %d bytes and excludes %d ranges", r.RangeFilterBytes(), n)
+		t.Errorf("before loading, the filter takes %d bytes and excludes %d ranges", r.RangeFilterBytes(), n)
 	}
 	whole := openTable(t, data.Bytes(), nil)
 	if state, err := whole.RangeFilterStatus(); state != FilterOK || err != nil || whole.MayContainRange(key(1400), key(1416)) && whole.MayContainRange(key(2400), key(2416)) {
-		t.Errorf("by default, its state is %v, %v, and it excludes nothing", state, err)
+		t.Errorf("by default: state %v, %v, or it excludes nothing", state, err)
 	}
 	steps := r.RangeSteps(16)
 	if len(steps) != 8 || steps[0].BitsPerKey != 7 || steps[7].BitsPerKey != 14 {
@@ -152,15 +152,15 @@ func TestRangeBits(t *testing.T) {
 		}
 	}
 	if err := r.LoadRangeBits(0); err != nil || r.RangeFilterBytes() != 0 || r.HasRangeFilter() {
-		t.Errorf("dropped, it takes %d bytes, %v", r.RangeFilterBytes(), err)
+		t.Errorf("after dropping, the filter takes %d bytes, %v", r.RangeFilterBytes(), err)
 	}
 	if state, err := r.RangeFilterStatus(); state != FilterOK || err != nil || r.HasRangeFilter() {
-		t.Errorf("its state is %v, %v", state, err)
+		t.Errorf("after dropping: state %v, %v", state, err)
 	}
 }
 
-// TestRangeWithPrefixer: a range filter that splits keys at the prefix of a Prefixer holds all
-// keys with prefixes, and a key of which the Prefixer says too much is left out.
+// TestRangeWithPrefixer: a range filter that splits keys at the prefix of a Prefixer holds all keys
+// with prefixes, except those whose PrefixLen exceeds their length.
 func TestRangeWithPrefixer(t *testing.T) {
 	var list []kv
 	for i := range 500 {
@@ -188,8 +188,7 @@ func TestRangeWithPrefixer(t *testing.T) {
 	}
 }
 
-// TestRangeOfUnknownPrefixer: without the Prefixer that split its keys, a range filter is not
-// asked.
+// TestRangeOfUnknownPrefixer: without the Prefixer that split its keys, a range filter is not used.
 func TestRangeOfUnknownPrefixer(t *testing.T) {
 	data, _ := buildTable(t, numbered(100), &WriterOptions{Range: filter.Range(14, 0), Prefix: emptyPrefix{}})
 	for _, c := range []struct {
@@ -201,12 +200,12 @@ func TestRangeOfUnknownPrefixer(t *testing.T) {
 			t.Errorf("with %v: %v, %v", c.prefix, state, err)
 		}
 		if may := r.MayContainRange([]byte("a"), []byte("b")); may != (c.want != FilterOK) {
-			t.Errorf("with %v: an empty range: %t", c.prefix, may)
+			t.Errorf("with %v: MayContainRange of an empty range is %t", c.prefix, may)
 		}
 	}
 }
 
-// TestLoadRangeBitsAgain: what is loaded, or not to be loaded, or damaged, is not read again.
+// TestLoadRangeBitsAgain: a filter that is loaded, not wanted or damaged is not read again.
 func TestLoadRangeBitsAgain(t *testing.T) {
 	data, _ := buildTable(t, numbered(100), &WriterOptions{Range: filter.Range(14, 0)})
 	r := openTable(t, data, &ReaderOptions{MaxFilterUnits: -1})
@@ -217,7 +216,7 @@ func TestLoadRangeBitsAgain(t *testing.T) {
 			t.Errorf("%d bits: %d reads, %v", c.bits, file.reads, err)
 		}
 	}
-	data[r.meta[len(r.meta)-1].Offset] ^= 1 // the range filter's name is the last
+	data[r.meta[len(r.meta)-1].Offset] ^= 1 // the range filter has the last name
 	if err := r.LoadRangeBits(10); !errors.Is(err, base.ErrCorruption) || file.reads != 2 {
 		t.Errorf("damaged: %d reads, %v", file.reads, err)
 	}
@@ -239,7 +238,7 @@ func TestLoadRangeBitsAgain(t *testing.T) {
 	}
 }
 
-// TestFixedSplitName: names of splits at a fixed length are read back, and others are not.
+// TestFixedSplitName: names of splits at a fixed length can be parsed, and others cannot.
 func TestFixedSplitName(t *testing.T) {
 	for _, at := range []int{0, 1, 12} {
 		if got, ok := fixedSplit(fixedSplitName(at)); !ok || got != at {
@@ -253,7 +252,7 @@ func TestFixedSplitName(t *testing.T) {
 	}
 }
 
-// TestEmptyRange: a range that ends where it begins, or before, does no harm.
+// TestEmptyRange: a range that ends where it begins, or before, causes no panic.
 func TestEmptyRange(t *testing.T) {
 	h := &heldRange{reader: exactRanges{}}
 	h.mayContain(nil, nil)

@@ -12,14 +12,14 @@ import (
 )
 
 var (
-	errTruncated = errors.New("file ends too early")
+	errTruncated = errors.New("file too short")
 	errChecksum  = errors.New("checksum mismatch")
-	errSnappyLen = errors.New("snappy block claims a length that its size rules out")
+	errSnappyLen = errors.New("snappy block claims more bytes than it can hold")
 )
 
 // BlockIO counts block reads. The zero BlockIO is ready for use. Several readers may share
-// one; it must not be copied. It is safe for concurrent use, and its counters are sharded
-// so that counting does not contend.
+// one; it must not be copied. It is safe for concurrent use, and its counters are sharded to
+// avoid contention.
 type BlockIO struct {
 	stripes [epoch.NumStripes]ioStripe
 }
@@ -119,7 +119,7 @@ func (r *Reader) readBlock(h Handle, what string) ([]byte, error) {
 }
 
 // dataBlock returns data block i, from the cache if possible. A block that the cache does not
-// admit is in buf, and valid until buf is used again.
+// admit is in buf, and is valid until buf is used again or released.
 func (r *Reader) dataBlock(x *index, i int, buf *Buffer) (*block, error) {
 	if b := x.cachedBlock(i, r.io); b != nil {
 		return b, nil
@@ -195,7 +195,7 @@ func (x *index) cachedBlock(i int, io *BlockIO) *block {
 }
 
 // initDataBlock parses the contents of data block i and checks that its first key is within
-// the bounds that the index gives: an intact block in the wrong place would hide keys.
+// the bounds in the index: an intact block in the wrong place would hide keys.
 func (r *Reader) initDataBlock(x *packedIndex, b *block, data []byte, i int) error {
 	err := b.init(data)
 	if err == nil {

@@ -20,8 +20,8 @@ type ReaderOptions struct {
 	Path string
 	// Cache holds decoded data blocks. Default: none.
 	Cache *BlockCache
-	// Policies open filters of families that package filter does not know. Where they
-	// know the same family, Policies take precedence.
+	// Policies open filters of families that package filter does not know. For families
+	// that it knows, Policies take precedence.
 	Policies []filter.Policy
 	// RangePolicies open range filters. Default: filter.Range.
 	RangePolicies []filter.RangePolicy
@@ -37,15 +37,15 @@ type ReaderOptions struct {
 	FilterPool *FilterPool
 	// IndexPool bounds the memory of indexes. Default: indexes stay in memory.
 	IndexPool *IndexPool
-	// IO counts the block reads. Default: a counter of the reader's own.
+	// IO counts the block reads. Default: the reader's own counter.
 	IO *BlockIO
 }
 
 // Reader reads a table. It is safe for concurrent use.
 //
-// NewReader reads and verifies the index and the filter, which stay in memory if there is
-// room. Data blocks, and an index that had to go, are read on demand and their checksums
-// always verified. Damage is reported as a *CorruptionError with path and offset.
+// NewReader reads and verifies the index and the filter, which stay in memory if they fit.
+// Data blocks, and an index that was evicted, are read on demand. Checksums are always
+// verified. Damage is reported as a *CorruptionError with path and offset.
 type Reader struct {
 	r     io.ReaderAt
 	ahead prefetcher // r, if it is one
@@ -57,7 +57,7 @@ type Reader struct {
 	cache     *BlockCache
 	indexes   *IndexPool
 	indexMu   sync.Mutex // held while the index is loaded
-	pinned    bool       // the index stays; set before the reader is shared
+	pinned    bool       // the index is never evicted; set before the reader is shared
 	released  atomic.Bool
 	numBlocks int
 	dataEnd   int64 // offset after the last data block
@@ -164,8 +164,7 @@ func (r *Reader) readFooter() (metaErr, err error) {
 	return metaErr, nil
 }
 
-// loadIndex returns the index, which it reads if it is not in memory. The caller may use it
-// for as long as it likes.
+// loadIndex returns the index, and reads it if it is not in memory. The caller may keep it.
 func (r *Reader) loadIndex() (*index, error) {
 	if x := r.index.Load(); x != nil {
 		x.touch()
@@ -276,7 +275,7 @@ func boundedNames(blockLen int, fn func(key, value []byte) error) func(key, valu
 }
 
 // Get returns the newest entry of the user key with a sequence number of at most seq. It does
-// not probe the filter. The value remains valid and must not be modified; for a deletion it
+// not probe the filter. The value remains valid and must not be modified; for a tombstone it
 // is empty. A lookup in a cached block does not allocate.
 func (r *Reader) Get(userKey []byte, seq uint64) (value []byte, kind Kind, entrySeq uint64, found bool, err error) {
 	var buf Buffer
@@ -320,7 +319,7 @@ func (r *Reader) GetIn(buf *Buffer, userKey []byte, seq uint64) (value []byte, k
 	return nil, 0, 0, false, nil
 }
 
-// lookup is get that refuses entries of unknown kinds.
+// lookup is get, but returns an error for entries of unknown kinds.
 func (b *block) lookup(userKey []byte, trailer uint64) (f found, ranOff bool, err error) {
 	f, ranOff, err = b.get(userKey, trailer)
 	if Kind(f.trailer) > base.KindSet { // without an entry it is 0
@@ -334,7 +333,7 @@ func unknownKind(trailer uint64) error {
 }
 
 // Properties returns the table's properties, or nil if it has none or they are
-// damaged. They must not be changed.
+// damaged. They must not be modified.
 func (r *Reader) Properties() *Properties { return r.props }
 
 // MetaErr returns the damage found in the footer's metaindex handle, the metaindex or the
@@ -345,7 +344,7 @@ func (r *Reader) MetaErr() error { return r.metaErr }
 func (r *Reader) Size() int64 { return r.size }
 
 // ApproximateOffset returns the approximate offset in the file of the key, or of where it
-// would be; -1 if the index is not in memory and cannot be read.
+// would be, or -1 if the index is not in memory and cannot be read.
 func (r *Reader) ApproximateOffset(userKey []byte) int64 {
 	x, err := r.loadIndex()
 	if err != nil {
@@ -371,8 +370,9 @@ func (r *Reader) IndexBytes() int64 {
 	return n
 }
 
-// Release evicts the table's blocks from the cache and keeps new ones out. The reader can
-// still be used. Call it when the table is dropped.
+// Release evicts the table's blocks from the cache and keeps new ones out, and takes its filter and
+// its index off the accounts of their pools. The reader can still be used. Call it when the table
+// is dropped.
 func (r *Reader) Release() {
 	r.filterMu.Lock()
 	if held := r.filter.Load(); held != nil {

@@ -6,15 +6,14 @@ import (
 	"testing"
 )
 
-// TestSnappyStaysInside decodes between pages that cannot be touched, at their
-// very edges.
+// TestSnappyStaysInside decodes right next to inaccessible pages.
 func TestSnappyStaysInside(t *testing.T) {
 	page := os.Getpagesize()
 	const room = 32 // pages
 	guarded := func() []byte {
 		m, err := syscall.Mmap(-1, 0, (room+2)*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 		if err != nil {
-			t.Skipf("no memory can be mapped: %v", err)
+			t.Skipf("cannot map memory: %v", err)
 		}
 		t.Cleanup(func() { _ = syscall.Munmap(m) })
 		for _, edge := range [][]byte{m[:page], m[(room+1)*page:]} {
@@ -48,7 +47,7 @@ func TestSnappyStaysInside(t *testing.T) {
 			}
 		})
 		if cases < 5000 {
-			t.Errorf("%d cases", cases)
+			t.Errorf("only %d cases", cases)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/golang/snappy"
 )
 
-// TestSnappyExample is the example of the format's comment.
+// TestSnappyExample has the example of the format's comment.
 func TestSnappyExample(t *testing.T) {
 	block := []byte{0x0a, 0x04, 0x61, 0x62, 0x09, 0x02, 0x04, 0x21, 0x21}
 	if out, err := appendSnappy([]byte("<"), block); err != nil || string(out) != "<abababab!!" {
@@ -18,7 +18,7 @@ func TestSnappyExample(t *testing.T) {
 	}
 }
 
-// TestSnappyMalformed: what is wrong is refused, each by hand.
+// TestSnappyMalformed: handmade malformed blocks are rejected.
 func TestSnappyMalformed(t *testing.T) {
 	for _, c := range []struct {
 		desc  string
@@ -29,20 +29,20 @@ func TestSnappyMalformed(t *testing.T) {
 		{"no elements", "\x01"},
 		{"a literal without bytes", "\x01\x00"},
 		{"a literal that ends early", "\x03\x08ab"},
-		{"a literal that is longer than the block says", "\x01\x04ab"},
+		{"a literal longer than the decoded length", "\x01\x04ab"},
 		{"a literal whose length is missing", "\x01\xf0"},
 		{"a literal whose length ends early", "\x01\xf4\x00"},
 		{"a literal of 4 GiB", "\x01\xfc\xff\xff\xff\xffa"},
-		{"a copy from nothing", "\x04\x01\x01"},
-		{"a copy from 0 bytes back", "\x05\x00a\x01\x00"},
+		{"a copy without output before it", "\x04\x01\x01"},
+		{"a copy with offset 0", "\x05\x00a\x01\x00"},
 		{"a copy from before the start", "\x05\x00a\x01\x02"},
 		{"a copy without its offset", "\x05\x00a\x01"},
 		{"a copy with half of its offset", "\x05\x00a\x0e\x01"},
 		{"a copy with most of its offset", "\x05\x00a\x0f\x01\x00\x00"},
-		{"a copy from 2 GiB back", "\x05\x00a\x0f\x01\x00\x00\x80"},
-		{"a copy that is longer than the block says", "\x04\x00a\x01\x01"},
-		{"more elements than the block says", "\x01\x00a\x00b"},
-		{"less than the block says", "\x03\x04ab"},
+		{"a copy with an offset of 2 GiB", "\x05\x00a\x0f\x01\x00\x00\x80"},
+		{"a copy longer than the decoded length", "\x04\x00a\x01\x01"},
+		{"more elements than the decoded length", "\x01\x00a\x00b"},
+		{"less than the decoded length", "\x03\x04ab"},
 	} {
 		if out, err := appendSnappy(nil, []byte(c.block)); err == nil {
 			t.Errorf("%s: decoded to %q", c.desc, out)
@@ -53,7 +53,7 @@ func TestSnappyMalformed(t *testing.T) {
 	}
 }
 
-// TestSnappyMalformedInside: the same far from both ends, after 60 bytes of output.
+// TestSnappyMalformedInside: malformed copies far from both ends, after 60 bytes of output.
 func TestSnappyMalformedInside(t *testing.T) {
 	literal := append([]byte{59 << 2}, bytes.Repeat([]byte("x"), 60)...)
 	for _, c := range []struct {
@@ -76,13 +76,13 @@ func TestSnappyMalformedInside(t *testing.T) {
 	}
 }
 
-// againstSnappy compares with the other decoder. place, if not nil, returns memory
-// of a length that must not be left.
+// againstSnappy compares the decoder with golang/snappy. place, if not nil, returns
+// memory of a length, beyond which nothing may be accessed.
 func againstSnappy(block []byte, place func(n int) []byte) error {
 	n, err := snappy.DecodedLen(block)
 	if err != nil || uint64(n) > maxDecodedLen(uint64(len(block))) {
 		if _, err := appendSnappy(nil, block); err == nil {
-			return errors.New("a decoded length was taken that is not one")
+			return errors.New("an invalid decoded length was accepted")
 		}
 		return nil
 	}
@@ -101,7 +101,7 @@ func againstSnappy(block []byte, place func(n int) []byte) error {
 		err = decodeSnappy(got, src[k+1:])
 	}
 	if (err == nil) != (wantErr == nil) {
-		return fmt.Errorf("error is %v, and the other's %v", err, wantErr)
+		return fmt.Errorf("error is %v, golang/snappy's is %v", err, wantErr)
 	}
 	if err == nil && !bytes.Equal(got, want) {
 		return errors.New("decoded to other bytes")
@@ -109,8 +109,8 @@ func againstSnappy(block []byte, place func(n int) []byte) error {
 	return nil
 }
 
-// snappyCases calls fn with blocks, whole and damaged: those of tables, of text,
-// of long literals and of elements at random.
+// snappyCases calls fn with blocks, whole and damaged: compressed digits, random bytes,
+// runs and repetitions, and sequences of random elements.
 func snappyCases(fn func(block []byte)) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var blocks [][]byte
@@ -135,7 +135,7 @@ func snappyCases(fn func(block []byte)) {
 		}
 		blocks = append(blocks, snappy.Encode(nil, b))
 	}
-	for range 600 { // elements that are valid, of every kind
+	for range 600 { // valid elements of every kind
 		var b []byte
 		n := 0
 		for range rng.IntN(60) {
@@ -182,7 +182,7 @@ func snappyCases(fn func(block []byte)) {
 	}
 }
 
-// TestSnappy compares the decoder with another.
+// TestSnappy compares the decoder with golang/snappy.
 func TestSnappy(t *testing.T) {
 	valid, invalid := 0, 0
 	snappyCases(func(block []byte) {
@@ -200,7 +200,7 @@ func TestSnappy(t *testing.T) {
 	}
 }
 
-// FuzzSnappy compares the decoder with another.
+// FuzzSnappy compares the decoder with golang/snappy.
 func FuzzSnappy(f *testing.F) {
 	f.Add(snappy.Encode(nil, bytes.Repeat([]byte("0123456789 and so on "), 20)))
 	f.Add(snappy.Encode(nil, []byte("short")))
@@ -214,7 +214,7 @@ func FuzzSnappy(f *testing.F) {
 	})
 }
 
-// BenchmarkSnappy decodes the blocks of a table, beside the other decoder.
+// BenchmarkSnappy decodes the blocks of a table, with this decoder and golang/snappy.
 func BenchmarkSnappy(b *testing.B) {
 	data, _ := buildTable(b, benchEntries(30000), nil)
 	r := openTable(b, data, nil)

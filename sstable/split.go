@@ -2,19 +2,19 @@ package sstable
 
 import "bytes"
 
-// keySplit is how the range filter of a table takes keys apart.
+// keySplit is how the range filter of a table splits keys.
 type keySplit struct {
 	name    string
 	length  func(key []byte) int // of the prefix
 	symbols *symbols
-	whole   int // how many neighbors share a prefix and are all in their numbers
+	whole   int // how many keys share the previous key's prefix, where numbers hold all the rest of both
 }
 
 // delimiters are the bytes after which prefixes may end.
 const delimiters = "/:|#,;=._-\x00\t @~"
 
-// enoughWhole is the share of neighbors, in percent, from which on a fixed length is
-// taken without looking at delimiters.
+// enoughWhole is the percentage of keys counted by keySplit.whole from which on delimiters
+// are not tried.
 const enoughWhole = 90
 
 // split returns the split of a prefixer or, if that is nil, the best one for the keys:
@@ -66,7 +66,7 @@ func (k *rangeKeys) splitBy(name string, length func(key []byte) int) keySplit {
 		}
 	})
 	s.symbols = sets.symbols()
-	var last []byte // the prefix of the key before, if that is whole
+	var last []byte // the prefix of the previous key, if its number holds all the rest
 	k.each(func(key []byte) {
 		n := length(key)
 		if n < 0 || n > len(key) || len(key)-n > len(s.symbols.positions) {

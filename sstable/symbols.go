@@ -7,37 +7,37 @@ import (
 	"strings"
 )
 
-// symbols turns what follows the prefix of a key into a number that keeps the order. At
-// each position only so many bytes occur in a table, decimal digits for example, and a
-// byte counts as its place among them: so a thousand seconds are a thousand numbers,
-// whether they are written in binary or as digits. Shorter keys go on with zeros. What is
-// behind the last position does not count.
+// symbols maps what follows the prefix of a key to a number, preserving order. At each
+// position only some bytes occur in a table, decimal digits for example, and a byte counts
+// as its rank among them: a thousand seconds are a thousand numbers, in binary as in
+// digits. Shorter keys are padded with zeros. Bytes behind the last position are ignored.
 //
-// As text, in the name of a table's split behind a semicolon, it is the positions,
-// separated by commas, each the hexadecimal first and last bytes of its runs:
-// "3039,30396166" is a digit and then a hexadecimal one. On disk; do not change.
+// As text, which follows a semicolon in the name of a table's split, it is a list of
+// positions, separated by commas. Each is the first and last bytes of its runs in
+// hexadecimal: "3039,30396166" is a decimal digit and then a hexadecimal one. On disk; do
+// not change.
 type symbols struct {
 	positions []position
 	max       uint64 // the largest number
 }
 
-// position is what the byte at a position counts.
+// position has the bytes that occur at a position.
 type position struct {
 	runs   []byteRun // ascending
 	size   uint64    // how many bytes occur
-	weight uint64    // what one counts
+	weight uint64    // by which ranks are multiplied
 }
 
 type byteRun struct{ first, last byte }
 
 const (
 	maxPositions = 32
-	// maxRuns bounds the runs of a position; with more, all between the first and the
-	// last byte count as if they occurred.
+	// maxRuns bounds the runs of a position; if there are more, all bytes between the
+	// first and the last one count as if they occurred.
 	maxRuns = 4
 )
 
-// byteSets collects which bytes occur at which position.
+// byteSets collects which bytes occur at each position.
 type byteSets [maxPositions][4]uint64
 
 func (s *byteSets) add(rest []byte) {
@@ -98,8 +98,8 @@ func (y *symbols) append(runs []byteRun) bool {
 	return true
 }
 
-// weigh sets what positions count, once all are there. Last ones with a single byte count
-// nothing, and go.
+// weigh sets the weights, once all positions are there. Trailing positions where only the
+// byte 0 occurs are removed.
 func (y *symbols) weigh() {
 	for n := len(y.positions); n > 0 && y.positions[n-1].size == 1 && y.positions[n-1].runs[0].first == 0; n-- {
 		y.positions = y.positions[:n-1]
@@ -125,7 +125,8 @@ func (p *position) rank(b byte) (rank uint64, occurs bool) {
 	return rank, false
 }
 
-// number returns the number of what follows a key's prefix, whose bytes all occur.
+// number returns the number for the rest of a key, after its prefix. REQUIRES: its bytes occur at
+// their positions.
 func (y *symbols) number(rest []byte) (x uint64) {
 	for i := range y.positions {
 		b := byte(0)
@@ -138,8 +139,8 @@ func (y *symbols) number(rest []byte) (x uint64) {
 	return x
 }
 
-// from returns the least number that a key may have which is not before a bound; !ok if
-// there is none.
+// from returns the least number that a key at or after a bound can have. ok is false if there
+// is none.
 func (y *symbols) from(rest []byte) (x uint64, ok bool) {
 	for i := range y.positions {
 		p := &y.positions[i]
@@ -148,7 +149,7 @@ func (y *symbols) from(rest []byte) (x uint64, ok bool) {
 			b = rest[i]
 		}
 		rank, occurs := p.rank(b)
-		if rank == p.size { // the next one at the position before
+		if rank == p.size { // carry to the previous position
 			if i == 0 {
 				return 0, false
 			}
@@ -163,8 +164,8 @@ func (y *symbols) from(rest []byte) (x uint64, ok bool) {
 	return x, true
 }
 
-// to returns the largest number that a key may have which is before a bound; !ok if
-// there is none.
+// to returns the largest number that a key before a bound can have. ok is false if there is
+// none.
 func (y *symbols) to(rest []byte) (x uint64, ok bool) {
 	for i := range min(len(rest), len(y.positions)) {
 		p := &y.positions[i]
@@ -172,12 +173,12 @@ func (y *symbols) to(rest []byte) (x uint64, ok bool) {
 		if !occurs && x == 0 && rank == 0 {
 			return 0, false
 		}
-		x += rank * p.weight // it may wrap to 0 here, and back
+		x += rank * p.weight // may wrap around to 0, which x - 1 undoes
 		if !occurs {
 			return x - 1, true
 		}
 	}
-	// A key with the bytes of the bound is not before it, but for zeros at its end.
+	// A key with the number of the bound is not before it, unless the bound ends in zeros.
 	if n := len(rest); n > 0 && n <= len(y.positions) && rest[n-1] != 0 {
 		return x - 1, x > 0
 	}

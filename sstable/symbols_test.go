@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestSymbols compares with all keys of random sets: those in a range have numbers in
-// the interval of the range, numbers keep the order, and the text is read back.
+// TestSymbols checks random sets of keys: keys in a range have numbers in the range's interval,
+// numbers preserve order, and the text can be parsed.
 func TestSymbols(t *testing.T) {
 	for seed := range uint64(400) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -38,7 +38,7 @@ func TestSymbols(t *testing.T) {
 		slices.SortFunc(keys, bytes.Compare)
 		y := sets.symbols()
 		if back, ok := parseSymbols(y.text()); !ok || back.text() != y.text() || back.max != y.max {
-			t.Fatalf("seed %d: %q is read as %v, %v", seed, y.text(), back, ok)
+			t.Fatalf("seed %d: %q is parsed as %v, %v", seed, y.text(), back, ok)
 		}
 		for i := range keys[1:] {
 			if a, b := y.number(keys[i]), y.number(keys[i+1]); a > b || b > y.max {
@@ -68,7 +68,7 @@ func TestSymbols(t *testing.T) {
 	}
 }
 
-// TestSymbolsOfDigits: decimal digits count what they say.
+// TestSymbolsOfDigits: decimal digits count as their values.
 func TestSymbolsOfDigits(t *testing.T) {
 	var sets byteSets
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -85,20 +85,20 @@ func TestSymbolsOfDigits(t *testing.T) {
 		t.Errorf("a thousand numbers are those from %d to %d", lo, hi)
 	}
 	if _, ok := y.to([]byte("00")); ok {
-		t.Error("there is something before the first number")
+		t.Error("to finds a number before the first")
 	}
 	if _, ok := y.from([]byte("a")); ok {
 		t.Error("there is something after the last number")
 	}
 	for _, text := range []string{"30303232343436363838", "30393941", "3039,,3039", "3A3B", "30", "3", "3930", "30393039", "3039,", ",", "30393a3b40414243444546", "zz"} {
 		if _, ok := parseSymbols(text); ok {
-			t.Errorf("%q is read", text)
+			t.Errorf("%q is parsed", text)
 		}
 	}
 }
 
-// TestSymbolsAsText: the bytes of a position are up to four runs, or else one, and positions
-// that are the same in all keys do not count at the end, where the keys are.
+// TestSymbolsAsText: the bytes of a position are up to four runs, or one if there are more, and
+// trailing positions where all keys have ended are left out.
 func TestSymbolsAsText(t *testing.T) {
 	for _, c := range []struct {
 		keys []string
@@ -119,7 +119,7 @@ func TestSymbolsAsText(t *testing.T) {
 			t.Errorf("%q: %s, want %s", c.keys, got, c.want)
 		}
 	}
-	// The least number behind a bound is the largest one.
+	// The least number at or after a bound is the largest one.
 	y, _ := parseSymbols("6162,7878")
 	if x, ok := y.from([]byte("ay")); x != 1 || !ok {
 		t.Errorf("from ay on: %d, %t", x, ok)

@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// TestModel compares tables of many shapes with a sorted slice, by Get at every
-// key and around it, by scans, and by random iterator moves.
+// TestModel compares tables of many shapes with a sorted slice, by Get of every key and
+// of keys close to it, by scans, and by random iterator moves.
 func TestModel(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -57,7 +57,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// checkMoves makes random moves on an iterator and on a position in the slice.
+// checkMoves makes random moves with an iterator and with a position in the slice.
 func checkMoves(t *testing.T, name string, rng *rand.Rand, r *Reader, list []kv) {
 	t.Helper()
 	it := r.NewIter(&IterOptions{DontFillCache: rng.IntN(2) == 0})

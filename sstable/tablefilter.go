@@ -65,7 +65,7 @@ func (w *Writer) finishFilter(metaindex *blockWriter, info *TableInfo) error {
 	return nil
 }
 
-// FilterState says whether a table has a usable filter.
+// FilterState is the state of a table's filter.
 type FilterState uint8
 
 const (
@@ -76,7 +76,7 @@ const (
 	FilterIgnored                    // ReaderOptions.IgnoreFilter is set
 )
 
-// String returns the state in a word.
+// String returns the state as a word.
 func (s FilterState) String() string {
 	switch s {
 	case FilterNone:
@@ -186,7 +186,7 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 			return nil
 		}
 		if errors.Is(err, filter.ErrUnknownFamily) {
-			continue // keyed with a secret that no policy knows
+			continue // keyed with a secret that no policy has
 		}
 		if err != nil && !errors.Is(err, base.ErrCorruption) {
 			return err
@@ -215,8 +215,8 @@ func (r *Reader) openFilter(meta []MetaBlock, o *ReaderOptions) error {
 }
 
 // filterHandles returns the handles of a filter's units, up to the first that is missing or
-// overlaps the previous one: a block that serves as several units would take its memory
-// several times.
+// overlaps the previous one: otherwise one block could be loaded as many units, with the memory
+// of as many.
 func filterHandles(meta []MetaBlock, family string) []Handle {
 	var units []Handle
 	for {
@@ -237,8 +237,8 @@ func findMeta(meta []MetaBlock, name string) (MetaBlock, bool) {
 	return meta[i], true
 }
 
-// isFurtherUnit reports whether a name, stripped of the common prefix, is that of a unit
-// above 0 of another family that is present.
+// isFurtherUnit reports whether a name, without filterPrefix, is that of a unit above 0 of
+// another family that is present.
 func isFurtherUnit(meta []MetaBlock, name string) bool {
 	dot := strings.LastIndexByte(name, '.')
 	if dot < 0 {

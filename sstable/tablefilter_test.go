@@ -13,14 +13,14 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// alwaysMaybe is a policy whose filters never say no.
+// alwaysMaybe is a policy whose filters exclude nothing.
 type alwaysMaybe struct{ hashList }
 
 func (p alwaysMaybe) Open(units [][]byte) (filter.Reader, error) {
 	return &hashListReader{p: p.hashList, partial: true}, nil
 }
 
-// lookup is what the store does: the filter first, then the blocks.
+// lookup does what the store does: it probes the filter first, then reads blocks.
 func lookup(r *Reader, key string) (string, bool, error) {
 	if !r.MayContain(filter.NewKey([]byte(key))) {
 		return "", false, nil
@@ -29,8 +29,8 @@ func lookup(r *Reader, key string) (string, bool, error) {
 	return string(v), found, err
 }
 
-// TestFilterNeverMatters: answers are the same with the filter, without it, and
-// with one that always returns true; with it, absent keys cost no read.
+// TestFilterNeverMatters: results are the same with the filter, without it, and with one
+// that always returns true; with it, absent keys cost no read.
 func TestFilterNeverMatters(t *testing.T) {
 	list := numbered(500)
 	var asked, said atomic.Int64
@@ -65,12 +65,12 @@ func TestFilterNeverMatters(t *testing.T) {
 		}
 	}
 	if asked.Load() != 1000 || said.Load() != 500 {
-		t.Errorf("asked %d times, said no %d times", asked.Load(), said.Load())
+		t.Errorf("%d probes, %d keys excluded", asked.Load(), said.Load())
 	}
 }
 
-// askMeanwhile asks the reader's filter for the list's keys on two goroutines, none
-// of which it may exclude, until stop is called.
+// askMeanwhile probes the reader's filter for the list's keys, none of which it may
+// exclude, on two goroutines until stop is called.
 func askMeanwhile(t *testing.T, r *Reader, list []kv) (stop func()) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -96,7 +96,7 @@ func askMeanwhile(t *testing.T, r *Reader, list []kv) (stop func()) {
 	}
 }
 
-// TestFilterUnits loads and drops units while lookups go on.
+// TestFilterUnits loads and drops units during concurrent lookups.
 func TestFilterUnits(t *testing.T) {
 	list := numbered(30)
 	data, info := buildTable(t, list, &WriterOptions{Filter: hashList{unitKeys: 1}})
@@ -132,7 +132,7 @@ func TestFilterUnits(t *testing.T) {
 	stop()
 	for _, n := range []int{-1, 32} {
 		if err := r.LoadFilterSteps(n); err == nil {
-			t.Errorf("%d units were loaded", n)
+			t.Errorf("LoadFilterSteps(%d) succeeds", n)
 		}
 	}
 	if s, err := r.FilterStatus(); s != FilterOK || err != nil {
@@ -140,8 +140,8 @@ func TestFilterUnits(t *testing.T) {
 	}
 }
 
-// TestDamagedUnit: the units before a damaged one still serve, and the damage is
-// told, whether it is there at the opening or comes later.
+// TestDamagedUnit: the units before a damaged one can still be used, and the damage is
+// reported, whether it exists at open or occurs later.
 func TestDamagedUnit(t *testing.T) {
 	data, _ := buildTable(t, numbered(30), &WriterOptions{Filter: hashList{unitKeys: 1}})
 	o := &ReaderOptions{Policies: []filter.Policy{hashList{}}, Path: "test.ldb"}
@@ -169,7 +169,7 @@ func TestDamagedUnit(t *testing.T) {
 	if s, _ := r.FilterStatus(); s != FilterDamaged || r.HeldFilterSteps() != 2 || r.NumFilterUnits() != 4 {
 		t.Errorf("%v, %d of %d units", s, r.HeldFilterSteps(), r.NumFilterUnits())
 	}
-	// The first one: nothing is left.
+	// If the first unit is damaged, nothing is left.
 	damaged = bytes.Clone(data)
 	damaged[r.filterUnits[0].Offset] ^= 1
 	r = openTable(t, damaged, o)
@@ -182,7 +182,7 @@ func TestDamagedUnit(t *testing.T) {
 	}
 }
 
-// refusing is a policy whose filters cannot be opened or made.
+// refusing is a policy whose filters cannot be opened.
 type refusing struct{ hashList }
 
 var errRefused = errors.New("refused")
@@ -191,7 +191,7 @@ func (refusing) Open([][]byte) (filter.Reader, error) { return nil, errRefused }
 
 var errUnfinished = errors.New("unfinished")
 
-// unfinished is a policy whose filters consist of the given units, beside an error.
+// unfinished is a policy whose writers finish with the given units and error.
 type unfinished struct {
 	refusing
 	units [][]byte
@@ -207,7 +207,7 @@ type unfinishedWriter struct {
 
 func (w unfinishedWriter) Finish() ([][]byte, error) { return w.p.units, w.p.err }
 
-// TestFilterStates: each reason for having no filter.
+// TestFilterStates has each reason for having no filter.
 func TestFilterStates(t *testing.T) {
 	list := numbered(20)
 	data, _ := buildTable(t, list, &WriterOptions{Filter: hashList{}})
@@ -219,7 +219,7 @@ func TestFilterStates(t *testing.T) {
 	}{
 		{"no policy for the family", nil, FilterUnknown, filter.ErrUnknownFamily},
 		{"policies of other families", []filter.Policy{nil, filter.None(), filter.Bloom(10)}, FilterUnknown, filter.ErrUnknownFamily},
-		{"a policy that refuses the bytes", []filter.Policy{refusing{}}, FilterDamaged, errRefused},
+		{"a policy that rejects the bytes", []filter.Policy{refusing{}}, FilterDamaged, errRefused},
 		{"the policy", []filter.Policy{hashList{}}, FilterOK, nil},
 	} {
 		r := openTable(t, data, &ReaderOptions{Policies: c.policies})
@@ -233,7 +233,7 @@ func TestFilterStates(t *testing.T) {
 			}
 		}
 	}
-	// A filter that cannot be made costs the filter, not the table.
+	// If a filter cannot be built, the table is written without it.
 	data, info := buildTable(t, list, &WriterOptions{Filter: refusing{}})
 	if !errors.Is(info.FilterErr, errRefused) || info.FilterUnits != 0 {
 		t.Errorf("FilterErr is %v", info.FilterErr)
@@ -258,7 +258,7 @@ func TestFilterStates(t *testing.T) {
 	}
 }
 
-// TestFilterNames: names of units and families do not get mixed up.
+// TestFilterNames: names of units and families are not confused.
 func TestFilterNames(t *testing.T) {
 	meta := func(names ...string) (list []MetaBlock) {
 		for i, n := range names {
@@ -295,9 +295,9 @@ func TestEachUserKeyOnce(t *testing.T) {
 	}
 }
 
-// TestFilterSteps holds a Ribbon filter column by column, up and down, while lookups
-// go on: no key is excluded, fewer columns have more false positives, and what is held of
-// the pool is what the steps were said to take, or less, at every moment.
+// TestFilterSteps loads and drops columns of a Ribbon filter during concurrent lookups: no key is
+// excluded, fewer columns have more false positives, and the memory is at most what FilterSteps
+// returned.
 func TestFilterSteps(t *testing.T) {
 	list := numbered(40_000)
 	data, info := buildTable(t, list, &WriterOptions{Filter: filter.Ribbon(10)})
@@ -339,16 +339,16 @@ func TestFilterSteps(t *testing.T) {
 		if maybe[n] == 0 {
 			maybe[n] = got
 		} else if maybe[n] != got {
-			t.Errorf("%d steps: %d of 20,000 absent keys are maybe, and %d before", n, got, maybe[n])
+			t.Errorf("%d steps: %d false positives among 20,000 absent keys, %d before", n, got, maybe[n])
 		}
 	}
 	for n := range 12 {
 		if maybe[n+1]*10 > maybe[n]*9 {
-			t.Errorf("%d absent keys are maybe with %d steps, %d with one more", maybe[n], n, maybe[n+1])
+			t.Errorf("%d false positives with %d steps, %d with one more", maybe[n], n, maybe[n+1])
 		}
 	}
 	stop()
-	// A unit that is damaged on the disk is not trimmed: what was held before stays.
+	// A unit that is damaged on disk is not trimmed: the steps held before remain.
 	if err := r.LoadFilterSteps(4); err != nil {
 		t.Fatal(err)
 	}
@@ -361,8 +361,8 @@ func TestFilterSteps(t *testing.T) {
 	}
 }
 
-// TestFilterStepsBounds: a filter has as many steps as it says, one without a pool stays where it
-// is, and a partial unit that cannot be read leaves no trace.
+// TestFilterStepsBounds: no more steps than FilterSteps returns can be loaded, a filter without a
+// pool is not moved, and a partial unit that cannot be read is not counted.
 func TestFilterStepsBounds(t *testing.T) {
 	data, _ := buildTable(t, numbered(40_000), &WriterOptions{Filter: filter.Ribbon(10)})
 	r := openTable(t, data, &ReaderOptions{MaxFilterUnits: -1})
@@ -400,7 +400,7 @@ func TestFilterStepsBounds(t *testing.T) {
 	}
 }
 
-// TestUnitChecksums: the properties name each unit's checksum, or none at all.
+// TestUnitChecksums: the properties must have the checksum of each unit, or none.
 func TestUnitChecksums(t *testing.T) {
 	data, _ := buildTable(t, numbered(40_000), &WriterOptions{Filter: filter.Ribbon(10)})
 	for _, tt := range []struct {

@@ -39,7 +39,7 @@ func (r *Reader) Verify(ctx context.Context, report func(error)) error {
 	return nil
 }
 
-// verifier collects what Verify finds in a table.
+// verifier is the state of a Verify.
 type verifier struct {
 	r      *Reader
 	x      *packedIndex
@@ -53,7 +53,7 @@ type verifier struct {
 	filterAt Handle   // its location
 	prefix   Prefixer // nil: the filter holds no prefixes, or their Prefixer is unknown
 	ranges   heldRange
-	after    []byte // scratch: the end of the probed range
+	after    []byte // scratch: the end of a probed range
 	excluded uint64
 	first    []byte // the first key or prefix that a filter excludes
 	firstAt  Handle // that filter's location
@@ -243,7 +243,7 @@ func (v *verifier) askRange(key []byte) {
 	}
 }
 
-// exclude notes a key that the filter at a place excludes.
+// exclude counts a key that the filter at a location excludes.
 func (v *verifier) exclude(key []byte, at Handle) {
 	if v.excluded++; v.excluded == 1 {
 		v.first, v.firstAt = bytes.Clone(key), at
@@ -255,17 +255,17 @@ func (v *verifier) filterVerdict() {
 	if v.excluded == 0 {
 		return
 	}
-	v.report(v.r.corrupt(v.firstAt, "filter block", fmt.Errorf("it excludes %d of %d keys, the first is %q", v.excluded, v.seen.NumKeys, v.first)))
+	v.report(v.r.corrupt(v.firstAt, "filter block", fmt.Errorf("excludes %d of %d keys, the first is %q", v.excluded, v.seen.NumKeys, v.first)))
 }
 
-// properties compares the counts with the properties. Engines do not all count alike, so of
+// properties compares the counts with the properties. Engines count in different ways, so of
 // another engine's properties only the number of entries is compared.
 func (v *verifier) properties() {
 	p, s := v.r.props, &v.seen
 	var what string
 	differ := func(name string, stored, counted uint64) {
 		if stored != counted && what == "" {
-			what = fmt.Sprintf("%s is %d, and the table has %d", name, stored, counted)
+			what = fmt.Sprintf("%s is %d, but the table has %d", name, stored, counted)
 		}
 	}
 	if p.Smallest != nil || p.NumEntries != 0 {
@@ -280,7 +280,7 @@ func (v *verifier) properties() {
 		differ(propMinSeq, p.MinSeq, s.MinSeq)
 		differ(propMaxSeq, p.MaxSeq, s.MaxSeq)
 		if what == "" && (!bytes.Equal(p.Smallest, s.Smallest) || !bytes.Equal(p.Largest, v.last)) {
-			what = fmt.Sprintf("they say %q to %q, and the keys are %q to %q",
+			what = fmt.Sprintf("the key range is %q to %q, but the keys are %q to %q",
 				base.UserKey(p.Smallest), base.UserKey(p.Largest), userKeyOf(s.Smallest), userKeyOf(v.last))
 		}
 	}

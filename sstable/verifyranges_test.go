@@ -10,7 +10,7 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// lyingRange makes range filters over keys that were not added.
+// lyingRange builds range filters over keys that were not added.
 type lyingRange struct{ filter.RangePolicy }
 
 func (p lyingRange) NewWriter() filter.RangeWriter {
@@ -21,8 +21,8 @@ type lyingRangeWriter struct{ filter.RangeWriter }
 
 func (w lyingRangeWriter) Add(prefix []byte, x uint64) { w.RangeWriter.Add(prefix, ^x) }
 
-// TestVerifyFindsDamagedRanges: Verify says where a range filter is that is damaged, another
-// table's, or over other keys.
+// TestVerifyFindsDamagedRanges: Verify reports the offset of a range filter that is damaged, of
+// another table, or over other keys.
 func TestVerifyFindsDamagedRanges(t *testing.T) {
 	for _, c := range []struct {
 		desc   string
@@ -36,7 +36,7 @@ func TestVerifyFindsDamagedRanges(t *testing.T) {
 		{desc: "another table's", change: func(data []byte, _ *Reader, at Handle) {
 			alter(data, at, func(b []byte) { b[0] ^= 1 })
 		}},
-		{desc: "one that makes no sense", change: func(data []byte, r *Reader, at Handle) {
+		{desc: "malformed", change: func(data []byte, r *Reader, at Handle) {
 			alter(data, at, func(b []byte) {
 				b[0] ^= 1
 				r.props.rangeCRC = base.Checksum(b, []byte{typePlain})
@@ -68,8 +68,8 @@ func TestVerifyFindsDamagedRanges(t *testing.T) {
 	}
 }
 
-// TestShortKeys: a key without a trailer, in a block with the right checksum, is damage to
-// every walk that comes to it, and no lookup gives a wrong answer.
+// TestShortKeys: a key without a trailer, in a block with a valid checksum, is damage to Verify and
+// to scans, and no lookup returns a wrong answer.
 func TestShortKeys(t *testing.T) {
 	for short := range 6 {
 		for interval := 1; interval <= 3; interval++ {

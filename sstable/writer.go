@@ -19,8 +19,8 @@ type WriterOptions struct {
 	// BlockBytes is the maximum size of a data block before compression; only a single
 	// entry that is larger exceeds it. Default: 4096.
 	BlockBytes int
-	// RestartInterval is the number of entries per restart point, the entries that store
-	// their whole key. Default: 16.
+	// RestartInterval is the number of entries per restart point, an entry that stores its
+	// whole key. Default: 16.
 	RestartInterval int
 	// DisableCompression stores all blocks uncompressed. Otherwise data and index blocks
 	// are compressed with snappy if that saves at least an eighth.
@@ -29,9 +29,9 @@ type WriterOptions struct {
 	Filter filter.Policy
 	// Prefix adds the keys' prefixes to the filter. Nil: keys only.
 	Prefix Prefixer
-	// Range builds the table's range filter over its user keys. It splits keys at the prefix
-	// of Prefix, if set and no EachPrefix, otherwise at a length chosen to suit the keys. Nil:
-	// no range filter.
+	// Range builds the table's range filter over its user keys. It splits keys behind the
+	// prefix of Prefix, if set and not an EachPrefix; otherwise at a length, or behind a
+	// delimiter, chosen to suit the keys. Nil: no range filter.
 	Range filter.RangePolicy
 	// FileNumber is stored in the properties, so that a table under another table's name is
 	// detected. 0: unknown.
@@ -55,8 +55,8 @@ type TableInfo struct {
 	Properties
 	// Size is the length of the file in bytes.
 	Size int64
-	// FilterErr says why a requested filter could not be built. The table is complete
-	// without it.
+	// FilterErr is the reason why a requested filter could not be built, or nil. The table
+	// is complete without it.
 	FilterErr error
 }
 
@@ -81,7 +81,7 @@ type Writer struct {
 	prefix   []byte // the last prefix added to the filter; the last key, if prefixes are nested
 	prefixed bool   // the filter holds prefixes
 	pending  bool   // the last data block has no index entry yet
-	handle   Handle // handle of that block
+	handle   Handle // of that block
 	buf      []byte // scratch: a separator or a compressed block
 	trailer  [blockTrailerLen]byte
 }
@@ -180,7 +180,7 @@ func (w *Writer) add(userKey []byte, seq uint64, kind Kind, value []byte) error 
 	return nil
 }
 
-// finishData writes the data block, which then lacks its index entry.
+// finishData writes the data block. Its index entry is then pending.
 func (w *Writer) finishData() error {
 	b := w.data.finish()
 	if len(b) > maxBlockLen {

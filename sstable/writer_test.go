@@ -41,7 +41,7 @@ func TestAddErrors(t *testing.T) {
 			t.Errorf("%s: Finish returns %v", c.desc, err2)
 		}
 	}
-	long := make([]byte, maxEntryLen+1) // whose pages are never touched
+	long := make([]byte, maxEntryLen+1) // its pages are never touched
 	for _, e := range []struct{ key, value []byte }{{long, nil}, {nil, long}, {[]byte("c"), long[:maxEntryLen]}} {
 		if err := NewWriter(&bytes.Buffer{}, nil).Add(e.key, 1, KindSet, e.value); err == nil {
 			t.Errorf("a key of %d bytes and a value of %d were added", len(e.key), len(e.value))
@@ -64,7 +64,7 @@ func TestAddErrors(t *testing.T) {
 	}
 }
 
-// failingWriter fails, or writes short, from the n-th write on.
+// failingWriter fails, or writes too little, from the n-th write on.
 type failingWriter struct {
 	n     int
 	short bool
@@ -80,7 +80,7 @@ func (f *failingWriter) Write(p []byte) (int, error) {
 	return 0, errDisk
 }
 
-// TestWriteErrors fails each write in turn: Add or Finish tells.
+// TestWriteErrors fails each write in turn: Add or Finish returns an error.
 func TestWriteErrors(t *testing.T) {
 	for _, short := range []bool{false, true} {
 		for n := 0; ; n++ {
@@ -126,7 +126,7 @@ func TestEmptyTable(t *testing.T) {
 	it := r.NewIter(nil)
 	key := base.AppendInternalKey(nil, nil, 1, KindSet)
 	if it.SeekGE(key) || it.SeekLT(key) || it.Next() || it.Prev() || it.Err() != nil {
-		t.Error("an entry of an empty table")
+		t.Error("an empty table has an entry")
 	}
 	if err := r.Verify(t.Context(), func(err error) { t.Error(err) }); err != nil {
 		t.Error(err)
@@ -136,8 +136,8 @@ func TestEmptyTable(t *testing.T) {
 	}
 }
 
-// TestBlockSizes: blocks keep to their size, so that they fill the memory that
-// they are allocated; large entries have blocks of their own.
+// TestBlockSizes: blocks do not exceed their maximum size and nearly fill it; large
+// entries have their own blocks.
 func TestBlockSizes(t *testing.T) {
 	list := numbered(2000)
 	list = append(list, kv{"large", 1, KindSet, strings.Repeat("0123456789", 10000)})
@@ -170,7 +170,7 @@ func TestBlockSizes(t *testing.T) {
 	}
 }
 
-// TestBlockGrowth: a block grows by what growth says, at restarts and wherever a length takes
+// TestBlockGrowth: a block grows by what growth returns, at restarts and where a length takes
 // another byte.
 func TestBlockGrowth(t *testing.T) {
 	w := blockWriter{interval: 3}
@@ -190,7 +190,7 @@ func TestBlockGrowth(t *testing.T) {
 	}
 }
 
-// TestSeparators: the index holds short keys that part the blocks.
+// TestSeparators: separators are short keys between those of adjacent blocks.
 func TestSeparators(t *testing.T) {
 	for _, c := range []struct{ last, next, want string }{
 		{"the quick brown fox", "the who", "the r"},
@@ -214,7 +214,7 @@ func TestSeparators(t *testing.T) {
 	}
 }
 
-// TestGetAcrossBlocks: versions of one key that fill many blocks, and keys that
+// TestGetAcrossBlocks looks up versions of one key that fill many blocks, and keys that
 // equal shortened separators.
 func TestGetAcrossBlocks(t *testing.T) {
 	var list []kv
@@ -243,8 +243,7 @@ func TestGetAcrossBlocks(t *testing.T) {
 	}
 }
 
-// TestAbsentKeysReadOneBlock: a lookup of an absent key reads the block where it would be, and
-// no other.
+// TestAbsentKeysReadOneBlock: a lookup of an absent key reads only the block where it would be.
 func TestAbsentKeysReadOneBlock(t *testing.T) {
 	list := numbered(500)
 	data, _ := buildTable(t, list, &WriterOptions{BlockBytes: 200})
@@ -260,8 +259,8 @@ func TestAbsentKeysReadOneBlock(t *testing.T) {
 	}
 }
 
-// TestSeparatorThatIsAKey: a separator need not be a key of its block; one that
-// is a key of the next block leads a Get on to there.
+// TestSeparatorThatIsAKey: if a separator has a user key that is only in the next
+// block, Get continues there.
 func TestSeparatorThatIsAKey(t *testing.T) {
 	var buf bytes.Buffer
 	w := NewWriter(&buf, nil)
@@ -308,7 +307,7 @@ func TestApproximateOffset(t *testing.T) {
 	}
 }
 
-// TestIntrospection: what a dump shows.
+// TestIntrospection checks what a dump shows.
 func TestIntrospection(t *testing.T) {
 	data, info := buildTable(t, numbered(500), &WriterOptions{Filter: hashList{}})
 	r := openTable(t, data, nil)
@@ -333,7 +332,7 @@ func TestIntrospection(t *testing.T) {
 	}
 }
 
-// TestEstimatedBytes: the estimate follows what is written.
+// TestEstimatedBytes: the estimate grows with what is written.
 func TestEstimatedBytes(t *testing.T) {
 	w := NewWriter(&bytes.Buffer{}, &WriterOptions{DisableCompression: true})
 	if w.EstimatedBytes() != 0 {
@@ -356,7 +355,7 @@ func TestEstimatedBytes(t *testing.T) {
 	}
 }
 
-// TestLargeBlocks guards offsets within blocks of more than 64 KiB.
+// TestLargeBlocks checks offsets within blocks of more than 64 KiB.
 func TestLargeBlocks(t *testing.T) {
 	var list []kv
 	for i := range 200 {

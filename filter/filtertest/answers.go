@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// answers builds a filter over n keys and checks all its answers, with each
-// number of its units.
+// answers builds a filter over n keys and checks its answers with each number of
+// units.
 func (s *suite) answers(n int, k kind) {
 	s.t.Helper()
 	keys := s.keys(n, k)
@@ -19,7 +19,7 @@ func (s *suite) answers(n int, k kind) {
 		return
 	}
 	if again := s.build(s.p.NewWriter(), keys); again != nil && !s.o.Salted && !equalUnits(units, again) {
-		s.errorf("the same keys give other bytes the second time")
+		s.errorf("building from the same keys again gives other bytes")
 	}
 	before := cloneUnits(units)
 	size, fpr := 0, math.Inf(1)
@@ -31,10 +31,10 @@ func (s *suite) answers(n int, k kind) {
 		s.holds(r, keys)
 		s.measure(r, n)
 		if got := r.SizeBytes(); got <= size && len(units[have-1]) > 0 {
-			s.errorf("%d units take %d bytes, one less %d", have, got, size)
+			s.errorf("SizeBytes is %d with %d units, %d with one fewer", got, have, size)
 		}
 		if got := r.FPR(); !(got >= 0 && got <= 1) || got > fpr {
-			s.errorf("FPR is %v with %d units, %v with one less", got, have, fpr)
+			s.errorf("FPR is %v with %d units, %v with one fewer", got, have, fpr)
 		}
 		size, fpr = r.SizeBytes(), r.FPR()
 		if have == len(units) {
@@ -42,18 +42,18 @@ func (s *suite) answers(n int, k kind) {
 		}
 	}
 	if !equalUnits(units, before) {
-		s.errorf("reading changed the units")
+		s.errorf("the reader changed the units")
 	}
 }
 
-// holds checks that no key is excluded, and that MayContainMany says the same in
-// batches of all sizes.
+// holds checks that no key is excluded, and that MayContainMany agrees in batches
+// of all sizes.
 func (s *suite) holds(r filter.Reader, keys []filter.Key) {
 	s.t.Helper()
 	excluded := 0
 	ahead, _ := r.(filter.Prefetcher)
 	for i, k := range keys {
-		if ahead != nil { // any hash will do, and nothing follows from it
+		if ahead != nil { // any hash is allowed, and has no effect on answers
 			ahead.Prefetch(k.Hash)
 			ahead.Prefetch(^k.Hash)
 		}
@@ -69,13 +69,13 @@ func (s *suite) holds(r filter.Reader, keys []filter.Key) {
 	s.many(r, keys)
 }
 
-// many checks MayContainMany against MayContain, and MayContainBytes if there is one.
+// many compares MayContainMany, and MayContainBytes if there is one, with MayContain.
 func (s *suite) many(r filter.Reader, keys []filter.Key) {
 	s.t.Helper()
 	if b, ok := r.(filter.BytesReader); ok {
 		for _, k := range keys {
 			if got, want := b.MayContainBytes(k.Bytes), r.MayContain(k); got != want {
-				s.errorf("MayContainBytes of %q says %v, MayContain says %v", k.Bytes, got, want)
+				s.errorf("MayContainBytes of %q is %v, MayContain is %v", k.Bytes, got, want)
 				break
 			}
 		}
@@ -86,18 +86,18 @@ func (s *suite) many(r filter.Reader, keys []filter.Key) {
 		batch := keys[at:min(at+size, len(keys))]
 		out := maybe[at : at+len(batch)+spare]
 		for i := range out {
-			out[i] = (at+i)%2 == 0 // what was there must not matter
+			out[i] = (at+i)%2 == 0 // the old contents must not matter
 		}
 		r.MayContainMany(batch, out)
 		for i, k := range batch {
 			if want := r.MayContain(k); out[i] != want {
-				s.errorf("MayContainMany of %d keys says %v for number %d, MayContain says %v", len(batch), out[i], i, want)
+				s.errorf("MayContainMany of %d keys returns %v for key %d, MayContain %v", len(batch), out[i], i, want)
 				return
 			}
 		}
 		for i := len(batch); i < len(out); i++ {
 			if out[i] != ((at+i)%2 == 0) {
-				s.errorf("MayContainMany of %d keys wrote answer %d", len(batch), i)
+				s.errorf("MayContainMany of %d keys wrote to maybe[%d]", len(batch), i)
 				return
 			}
 		}
@@ -105,8 +105,7 @@ func (s *suite) many(r filter.Reader, keys []filter.Key) {
 	}
 }
 
-// measure compares the share of absent keys that r lets pass with what it
-// claims.
+// measure compares the share of absent keys that r does not exclude with its FPR.
 func (s *suite) measure(r filter.Reader, n int) {
 	s.t.Helper()
 	asked := min(max(50_000, n), 1_000_000)
@@ -130,15 +129,15 @@ func (s *suite) measure(r filter.Reader, n int) {
 				found++
 			}
 		}
-		// The keys alias buf, which grows in the first round only.
+		// The keys alias buf, which grows only in the first round.
 	}
-	// The bound is five standard deviations of the count, the error that an
-	// estimate may have, and a few for small expectations.
+	// The bound is five standard deviations of the count, 15 % for the error of an
+	// estimated FPR, and a few more for small expectations.
 	claimed := r.FPR()
 	want := claimed * float64(asked)
 	slack := 0.15*want + 5*math.Sqrt(want*(1-claimed)) + 8
 	if got := float64(found); math.IsNaN(claimed) || math.Abs(got-want) > slack {
-		s.errorf("of %d absent keys %d pass, a share of %.4g; FPR claims %.4g", asked, found, got/float64(asked), claimed)
+		s.errorf("%d of %d absent keys are not excluded, a rate of %.4g; FPR is %.4g", found, asked, got/float64(asked), claimed)
 	}
 }
 
@@ -155,7 +154,7 @@ func (s *suite) again() {
 			return
 		}
 		if fresh := s.build(s.p.NewWriter(), keys); fresh != nil && !s.o.Salted && !equalUnits(units, fresh) {
-			s.errorf("filter %d of a writer that is used again has other bytes than that of a new writer", round)
+			s.errorf("filter %d of a writer that is used again has other bytes than a new writer's", round)
 		}
 		kept, copies = append(kept, units), append(copies, cloneUnits(units))
 	}
@@ -169,7 +168,7 @@ func (s *suite) again() {
 	}
 }
 
-// goroutines asks one reader from several sides: the race detector's part.
+// goroutines probes one reader from several goroutines, for the race detector.
 func (s *suite) goroutines() {
 	s.t.Helper()
 	keys := s.keys(2000, distinct)
@@ -202,12 +201,12 @@ func (s *suite) goroutines() {
 	wg.Wait()
 	for _, d := range excluded {
 		if d > 0 {
-			s.errorf("%d keys are excluded when several goroutines ask", d)
+			s.errorf("%d keys are excluded when several goroutines probe", d)
 		}
 	}
 }
 
-// allocations checks that asking does not allocate.
+// allocations checks that probes do not allocate.
 func (s *suite) allocations() {
 	s.t.Helper()
 	keys := s.keys(500, distinct)
@@ -233,8 +232,8 @@ func (s *suite) allocations() {
 	}
 }
 
-// joined returns the policy as a BlockPolicy, nil if it is none, and the block
-// of the units, nil after a failure.
+// joined returns the policy as a BlockPolicy, or nil if it is not one, and the block
+// of the units, or nil after a failure.
 func (s *suite) joined(units [][]byte) (filter.BlockPolicy, []byte) {
 	s.t.Helper()
 	bp, ok := s.p.(filter.BlockPolicy)
@@ -243,7 +242,7 @@ func (s *suite) joined(units [][]byte) (filter.BlockPolicy, []byte) {
 	}
 	if bp.BlockFamily() == bp.Family() {
 		if len(units) != 1 {
-			s.errorf("%d units under the family name %q, which is also that of its blocks", len(units), bp.Family())
+			s.errorf("%d units, but the family %q is also the BlockFamily", len(units), bp.Family())
 			return bp, nil
 		}
 		return bp, units[0]
@@ -255,7 +254,7 @@ func (s *suite) joined(units [][]byte) (filter.BlockPolicy, []byte) {
 	return bp, block
 }
 
-// block checks the answers from a raw block against those of the reader.
+// block compares the answers of MayContainBlock with those of the reader.
 func (s *suite) block(r filter.Reader, units [][]byte, keys []filter.Key) {
 	s.t.Helper()
 	bp, block := s.joined(units)
@@ -270,7 +269,7 @@ func (s *suite) block(r filter.Reader, units [][]byte, keys []filter.Key) {
 	}
 	for _, k := range s.keysOf(1, 2000, distinct) {
 		if got, want := bp.MayContainBlock(block, k), r.MayContain(k); got != want {
-			s.errorf("MayContainBlock says %v for the absent key %q, MayContain %v", got, k.Bytes, want)
+			s.errorf("MayContainBlock is %v for the absent key %q, MayContain is %v", got, k.Bytes, want)
 			return
 		}
 	}

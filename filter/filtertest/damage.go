@@ -8,12 +8,12 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// maxAllocation bounds what Open may allocate for n bytes: a small multiple,
-// and something for its own structures.
+// maxAllocation bounds what Open may allocate for n bytes: a small multiple, and a
+// constant for its own structures.
 func maxAllocation(n int) uint64 { return 16*uint64(n) + 64<<10 }
 
-// damage damages the units of a filter over n keys in every way that it knows.
-// Each time Open must refuse, or give a reader that excludes no key.
+// damage damages the units of a filter over n keys in many ways. Each time Open must
+// fail, or return a reader that excludes no key.
 func (s *suite) damage(n int) {
 	s.t.Helper()
 	keys := s.keys(n, distinct)
@@ -47,14 +47,14 @@ func (s *suite) damage(n int) {
 	s.damageBlock(units, keys)
 }
 
-// damageUnit cuts, extends and flips unit u.
+// damageUnit truncates and extends unit u, and flips its bits.
 func (s *suite) damageUnit(units [][]byte, u int, keys []filter.Key) {
 	s.t.Helper()
 	c := cloneUnits(units)
 	good := units[u]
 	step := 1 + len(good)/1500
 	for n := 0; n < len(good); n++ {
-		// Near the ends every length is tried, where headers and trailers are.
+		// Every length is tried near the ends, where headers and trailers are.
 		if n > 100 && n < len(good)-100 && n%step != 0 {
 			continue
 		}
@@ -65,9 +65,9 @@ func (s *suite) damageUnit(units [][]byte, u int, keys []filter.Key) {
 	}
 	for _, more := range []int{1, 4, 8, 64, 1000} {
 		c[u] = append(append([]byte(nil), good...), make([]byte, more)...)
-		s.refused(fmt.Sprintf("unit %d with %d zeros more", u, more), c, keys)
+		s.refused(fmt.Sprintf("unit %d with %d zeros appended", u, more), c, keys)
 		c[u] = append(make([]byte, more), good...)
-		s.refused(fmt.Sprintf("unit %d after %d zeros", u, more), c, keys)
+		s.refused(fmt.Sprintf("unit %d with %d zeros prepended", u, more), c, keys)
 	}
 	c[u] = append([]byte(nil), good...)
 	flipKeys := keys
@@ -90,8 +90,8 @@ func (s *suite) damageUnit(units [][]byte, u int, keys []filter.Key) {
 	}
 }
 
-// refused checks that Open refuses the units, or gives a reader that excludes
-// none of the keys. Either way nothing panics and little is allocated.
+// refused checks that Open fails, or returns a reader that excludes none of the keys.
+// Either way nothing may panic, and Open may allocate little.
 func (s *suite) refused(what string, units [][]byte, keys []filter.Key) {
 	s.t.Helper()
 	defer func() {
@@ -105,8 +105,8 @@ func (s *suite) refused(what string, units [][]byte, keys []filter.Key) {
 		size += len(u)
 	}
 	var before, after runtime.MemStats
-	// Reading the statistics stops the world, and some readers sample for their
-	// FPR: only for small units, and now and then.
+	// Reading the statistics stops the world, and FPR samples in some readers: do
+	// both only now and then.
 	s.seen++
 	watch := s.seen%16 == 0 || size < 200 && s.seen%4 == 0
 	if watch {
@@ -121,33 +121,33 @@ func (s *suite) refused(what string, units [][]byte, keys []filter.Key) {
 	}
 	if err != nil {
 		if r != nil {
-			s.errorf("%s: Open gives a reader and the error %v", what, err)
+			s.errorf("%s: Open returns a reader and the error %v", what, err)
 		}
 		return
 	}
 	if r == nil {
-		s.errorf("%s: Open gives no reader and no error", what)
+		s.errorf("%s: Open returns no reader and no error", what)
 		return
 	}
 	maybe := make([]bool, len(keys))
 	r.MayContainMany(keys, maybe)
 	for i, k := range keys {
 		if !r.MayContain(k) || !maybe[i] {
-			s.errorf("%s: opened, and key %d of %d is excluded", what, i, len(keys))
+			s.errorf("%s: Open succeeds, and key %d of %d is excluded", what, i, len(keys))
 			return
 		}
 	}
-	for i := range uint64(20) { // whatever the answers, no panic
+	for i := range uint64(20) { // any answer, but no panic
 		r.MayContain(filter.NewKey(s.randomKey(1, i, nil)))
 	}
 	if watch {
 		if p := r.FPR(); math.IsNaN(p) || p < 0 || p > 1 {
-			s.errorf("%s: opened, and the FPR is %v", what, p)
+			s.errorf("%s: Open succeeds, and FPR is %v", what, p)
 		}
 	}
 }
 
-// damageBlock asks blocks of wrong lengths, which must not exclude a key, and
+// damageBlock probes blocks of wrong lengths, which must not exclude a key, and
 // blocks with flipped bits, which must not panic.
 func (s *suite) damageBlock(units [][]byte, keys []filter.Key) {
 	s.t.Helper()

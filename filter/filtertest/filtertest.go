@@ -1,13 +1,11 @@
-// Package filtertest is the contract of filter.Policy as a test that any policy
-// can run:
+// Package filtertest tests any policy against the contract of filter.Policy:
 //
 //	func TestMyPolicy(t *testing.T) { filtertest.Run(t, mine.Policy()) }
 //
-// It builds filters over nothing, one key, and on up to a million; asks for
-// every key; measures the false positive rate against what the reader claims;
-// uses writers again after Finish; asks from several goroutines; counts
-// allocations; and damages blocks at every byte. Everything is drawn from a
-// seed, which is printed with each failure.
+// It builds filters over no keys to a million; probes for every key; compares the
+// false positive rate with the reader's FPR; uses writers again after Finish;
+// probes from several goroutines; counts allocations; and damages filters at
+// every byte. Keys are drawn from a seed, which is printed with each failure.
 package filtertest
 
 import (
@@ -87,10 +85,10 @@ type suite struct {
 	o      Options
 	where  string
 	errors int // in this step
-	seen   int // damaged filters so far
+	seen   int // damaged filters opened so far
 }
 
-// maxErrors is how many failures of one step are reported.
+// maxErrors is the number of failures of one step that are reported.
 const maxErrors = 5
 
 // step runs f, and reports a panic as a failure.
@@ -114,7 +112,7 @@ func (s *suite) errorf(format string, args ...any) {
 	s.t.Errorf("%s, %s, seed %d: %s", s.name, s.where, s.o.Seed, fmt.Sprintf(format, args...))
 }
 
-// names checks what can be said of the names, and that they do not change.
+// names checks that the names are not empty and do not change.
 func (s *suite) names() {
 	s.t.Helper()
 	if s.p.Name() == "" || s.p.Family() == "" {
@@ -142,7 +140,7 @@ func (s *suite) build(w filter.Writer, keys []filter.Key) [][]byte {
 		return nil
 	}
 	if len(units) == 0 {
-		s.errorf("Finish over %d keys gives no units", len(keys))
+		s.errorf("Finish over %d keys returns no units", len(keys))
 		return nil
 	}
 	if n := w.NumKeys(); n != 0 {
@@ -151,7 +149,7 @@ func (s *suite) build(w filter.Writer, keys []filter.Key) [][]byte {
 	return units
 }
 
-// open opens units that must be good. It returns nil after a failure.
+// open opens valid units. It returns nil after a failure.
 func (s *suite) open(units [][]byte) filter.Reader {
 	s.t.Helper()
 	r, err := s.p.Open(units)
@@ -160,7 +158,7 @@ func (s *suite) open(units [][]byte) filter.Reader {
 		return nil
 	}
 	if r == nil {
-		s.errorf("Open of %d fresh units gives no reader and no error", len(units))
+		s.errorf("Open of %d fresh units returns no reader and no error", len(units))
 	}
 	return r
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift/filter/filtertest"
 )
 
-// recorder is a TB that keeps what is reported.
+// recorder is a TB that records failures.
 type recorder struct{ failures []string }
 
 func (r *recorder) Helper()             {}
@@ -21,7 +21,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-// bad is Bloom(10) with one thing wrong.
+// bad is a policy with one violation of the contract.
 type bad struct {
 	filter.Policy
 	writer func(filter.Writer) filter.Writer
@@ -43,7 +43,7 @@ func (b bad) Open(units [][]byte) (filter.Reader, error) {
 	return b.Policy.Open(units)
 }
 
-// writerFunc changes what Finish gives; it is told the number of keys.
+// writerFunc changes the result of Finish, given the number of keys.
 type writerFunc struct {
 	filter.Writer
 	finish func(numKeys int, units [][]byte) ([][]byte, error)
@@ -97,7 +97,7 @@ func (r readerFunc) FPR() float64 {
 	return r.Reader.FPR()
 }
 
-// bytesFunc says no to a key that it is given without a hash.
+// bytesFunc excludes every unhashed key.
 type bytesFunc struct{ filter.Reader }
 
 func (bytesFunc) MayContainBytes([]byte) bool { return false }
@@ -136,7 +136,7 @@ func (w *hoarder) Finish() ([][]byte, error) {
 	return units, err
 }
 
-// shared gives the same buffer at each Finish.
+// shared returns the same buffer from each Finish.
 type shared struct {
 	filter.Writer
 	buf []byte
@@ -151,7 +151,7 @@ func (w *shared) Finish() ([][]byte, error) {
 	return [][]byte{w.buf}, nil
 }
 
-// reseal puts the right checksum under a changed Bloom block.
+// reseal gives a changed Bloom block a valid checksum.
 func reseal(block []byte) {
 	binary.LittleEndian.PutUint64(block[len(block)-8:], xxhash.Sum64(block[:len(block)-8]))
 }
@@ -176,7 +176,7 @@ func TestRunCatches(t *testing.T) {
 		desc string
 		p    filter.Policy
 		o    filtertest.Options
-		want string // in some failure
+		want string // part of some failure
 	}{
 		{"one bit wrong among a million keys", bad{Policy: good, writer: finish(func(n int, units [][]byte) ([][]byte, error) {
 			if n == 1_000_000 {
@@ -200,7 +200,7 @@ func TestRunCatches(t *testing.T) {
 			}
 			return good.Open(units)
 		}}, filtertest.Options{}, "panic"},
-		{"bytes are asked otherwise", bad{Policy: good, open: func(good filter.Policy, units [][]byte) (filter.Reader, error) {
+		{"MayContainBytes excludes keys", bad{Policy: good, open: func(good filter.Policy, units [][]byte) (filter.Reader, error) {
 			r, err := good.Open(units)
 			return bytesFunc{r}, err
 		}}, filtertest.Options{}, "MayContainBytes"},
@@ -208,18 +208,18 @@ func TestRunCatches(t *testing.T) {
 			_ = block[len(block)-16]
 			return good.MayContainBlock(block, k)
 		}}, filtertest.Options{}, "panic"},
-		{"a block that is not asked", blockFunc{good.(filter.BlockPolicy), func(filter.BlockPolicy, []byte, filter.Key) bool { return true }},
-			filtertest.Options{}, "MayContainBlock says true for the absent key"},
+		{"MayContainBlock is always true", blockFunc{good.(filter.BlockPolicy), func(filter.BlockPolicy, []byte, filter.Key) bool { return true }},
+			filtertest.Options{}, "MayContainBlock is true for the absent key"},
 		{"a short block excludes", blockFunc{good.(filter.BlockPolicy), func(good filter.BlockPolicy, block []byte, k filter.Key) bool {
 			return len(block) >= 16 && good.MayContainBlock(block, k)
 		}}, filtertest.Options{}, "block cut to"},
-		{"FPR worse than claimed", bad{Policy: filter.Bloom(8), open: reader(readerFunc{fpr: func(filter.Reader) float64 { return 0.0097 }})},
-			filtertest.Options{}, "FPR claims 0.0097"},
-		{"FPR a half worse", bad{Policy: good, open: reader(readerFunc{fpr: func(r filter.Reader) float64 { return r.FPR() / 1.5 }})},
-			filtertest.Options{}, "FPR claims"},
+		{"FPR higher than reported", bad{Policy: filter.Bloom(8), open: reader(readerFunc{fpr: func(filter.Reader) float64 { return 0.0097 }})},
+			filtertest.Options{}, "FPR is 0.0097"},
+		{"FPR half as high again as reported", bad{Policy: good, open: reader(readerFunc{fpr: func(r filter.Reader) float64 { return r.FPR() / 1.5 }})},
+			filtertest.Options{}, "are not excluded"},
 		{"returns true for every key", bad{Policy: good, open: reader(readerFunc{mayContain: func(filter.Reader, filter.Key) bool { return true }})},
-			filtertest.Options{}, "FPR claims"},
-		{"FPR is no number", bad{Policy: good, open: reader(readerFunc{fpr: func(filter.Reader) float64 { return float64(len(sink)) / float64(len(sink)) }})},
+			filtertest.Options{}, "are not excluded"},
+		{"FPR is NaN", bad{Policy: good, open: reader(readerFunc{fpr: func(filter.Reader) float64 { return float64(len(sink)) / float64(len(sink)) }})},
 			filtertest.Options{}, "FPR"},
 		{"allocates", bad{Policy: good, open: reader(readerFunc{mayContain: func(r filter.Reader, k filter.Key) bool {
 			once.Lock()
@@ -236,8 +236,8 @@ func TestRunCatches(t *testing.T) {
 		{"many writes too far", bad{Policy: good, open: reader(readerFunc{many: func(r filter.Reader, keys []filter.Key, maybe []bool) {
 			r.MayContainMany(keys, maybe)
 			clear(maybe[len(keys):])
-		}})}, filtertest.Options{}, "wrote answer"},
-		{"a truncated block says no", bad{Policy: rocks, open: func(good filter.Policy, units [][]byte) (filter.Reader, error) {
+		}})}, filtertest.Options{}, "wrote to maybe"},
+		{"a truncated block excludes", bad{Policy: rocks, open: func(good filter.Policy, units [][]byte) (filter.Reader, error) {
 			r, err := good.Open(units)
 			if err != nil && len(units) > 0 {
 				return good.Open([][]byte{make([]byte, 5)})
@@ -285,13 +285,12 @@ func TestRunCatches(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("no failure says %q; there are %d:\n%s", c.want, len(r.failures), strings.Join(r.failures, "\n"))
+			t.Errorf("no failure contains %q; there are %d:\n%s", c.want, len(r.failures), strings.Join(r.failures, "\n"))
 		})
 	}
 }
 
-// TestRunAccepts checks that Run finds nothing in a good policy, whatever the
-// keys.
+// TestRunAccepts checks that Run reports nothing for a valid policy, for several seeds.
 func TestRunAccepts(t *testing.T) {
 	for seed := uint64(2); seed < 6; seed++ {
 		filtertest.RunWith(t, filter.Bloom(10), filtertest.Options{MaxKeys: 10_000, Seed: seed})

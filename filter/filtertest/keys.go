@@ -18,11 +18,11 @@ const (
 )
 
 func (k kind) String() string {
-	return [...]string{"random keys", "sequential keys", "repeated keys", "keys of odd shapes"}[k]
+	return [...]string{"random keys", "sequential keys", "repeated keys", "odd keys"}[k]
 }
 
-// mix is the finalizer of splitmix64: a bijection, so that different inputs
-// give different keys.
+// mix is a step of splitmix64: a bijection, so that different inputs give different
+// keys.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -36,7 +36,7 @@ func (s *suite) randomKey(set, i uint64, buf []byte) []byte {
 	return binary.LittleEndian.AppendUint64(buf, mix(s.o.Seed<<8+set))
 }
 
-// keys returns the keys of a set to be added.
+// keys returns n keys of set 0, from which filters are built.
 func (s *suite) keys(n int, k kind) []filter.Key { return s.keysOf(0, n, k) }
 
 func (s *suite) keysOf(set uint64, n int, k kind) []filter.Key {

@@ -12,12 +12,11 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// RunRange reports to t everything in which p breaks the contract of filter.RangePolicy. Call it in
-// a test of a policy of your own, for sift.Options.RangeFilter. It builds filters over numbers of
-// several distributions and probes ranges that hold keys, which must not be excluded, and ranges
-// that hold none, many of them right beside a key: their false positive rate must be what the
-// reader says. It also uses writers again after Finish, counts allocations, and damages filters at
-// every byte.
+// RunRange reports each violation of the contract of filter.RangePolicy by p to t. It builds
+// filters over numbers of several distributions and probes ranges that hold keys, which must not be
+// excluded, and ranges that hold none, many of them right next to a key: their false positive rate
+// must not exceed the reader's FPR. It also uses writers again after Finish, counts allocations,
+// and damages filters at every byte.
 func RunRange(t TB, p filter.RangePolicy) { RunRangeWith(t, p, Options{}) }
 
 // RunRangeWith is RunRange with options.
@@ -47,7 +46,7 @@ func RunRangeWith(t TB, p filter.RangePolicy, o Options) {
 	}
 }
 
-// rangeSuite is one run over one policy of ranges.
+// rangeSuite is one run over one range policy.
 type rangeSuite struct {
 	suite
 	p    filter.RangePolicy
@@ -73,8 +72,8 @@ func (k rangeKey) compare(o rangeKey) int {
 // rangeKind is a shape of key sets.
 type rangeKind struct {
 	name string
-	// rated says that the rate of false positives of one filter is near its mean: where
-	// keys come in dense runs, whole runs collide or do not.
+	// rated reports whether the false positive rate of a single filter is near the mean.
+	// It is not if keys are in dense runs, since whole runs collide.
 	rated bool
 	key   func(seed, i uint64) rangeKey // the i-th key
 }
@@ -91,7 +90,7 @@ var rangeKinds = []rangeKind{
 	}},
 }
 
-// keys returns n keys, sorted, each once.
+// keys returns n keys, sorted and without duplicates.
 func (s *rangeSuite) keys(n int, kind rangeKind) []rangeKey {
 	keys := make([]rangeKey, n)
 	for i := range keys {
@@ -107,7 +106,7 @@ func (s *rangeSuite) build(w filter.RangeWriter, keys []rangeKey) filter.RangeRe
 	for _, k := range keys {
 		prefix := []byte(k.prefix)
 		w.Add(prefix, k.x)
-		clear(prefix) // it is not the writer's to keep
+		clear(prefix) // the writer must not retain it
 	}
 	if n := w.NumKeys(); n > len(keys) || (n == 0) != (len(keys) == 0) {
 		s.errorf("NumKeys is %d after %d keys", n, len(keys))
@@ -128,13 +127,13 @@ func (s *rangeSuite) build(w filter.RangeWriter, keys []rangeKey) filter.RangeRe
 	return r
 }
 
-// holds reports whether there is a key in a range.
+// holds reports whether a range has a key.
 func holds(keys []rangeKey, prefix string, lo, hi uint64) bool {
 	i, _ := slices.BinarySearchFunc(keys, rangeKey{prefix, lo}, rangeKey.compare)
 	return i < len(keys) && keys[i].prefix == prefix && keys[i].x <= hi
 }
 
-// answers builds a filter and asks it, whole and trimmed.
+// answers builds a filter and probes it, whole and trimmed.
 func (s *rangeSuite) answers(keys []rangeKey, rated bool) {
 	s.t.Helper()
 	r := s.build(s.p.NewWriter(), keys)
@@ -147,7 +146,7 @@ func (s *rangeSuite) answers(keys []rangeKey, rated bool) {
 	}
 }
 
-// trims makes a filter smaller, bit by bit, and asks each.
+// trims trims a filter bit by bit, and checks each size.
 func (s *rangeSuite) trims(r filter.RangeTrimmer, keys []rangeKey, rated bool) {
 	s.t.Helper()
 	last := filter.RangeReader(r)
@@ -157,12 +156,12 @@ func (s *rangeSuite) trims(r filter.RangeTrimmer, keys []rangeKey, rated bool) {
 		t := r.Trim(step.BitsPerKey)
 		switch {
 		case t == nil:
-			s.errorf("no filter of %d bits per key", step.BitsPerKey)
+			s.errorf("Trim(%d) is nil", step.BitsPerKey)
 			return
 		case int64(t.SizeBytes()) > step.Bytes:
-			s.errorf("%d bits per key of %d keys take %d bytes, and should take %d at most", step.BitsPerKey, len(keys), t.SizeBytes(), step.Bytes)
+			s.errorf("a filter of %d bits per key over %d keys takes %d bytes, want at most the %d of RangeSteps", step.BitsPerKey, len(keys), t.SizeBytes(), step.Bytes)
 		case i > 0 && (t.SizeBytes() > last.SizeBytes() || rated && len(keys) >= 1000 && t.SizeBytes() == last.SizeBytes() || t.FPR(1) > 2*last.FPR(1)):
-			s.errorf("%d bits per key take %d bytes with an FPR of %.4g, and one more %d with %.4g", step.BitsPerKey, t.SizeBytes(), t.FPR(1), last.SizeBytes(), last.FPR(1))
+			s.errorf("%d bits per key take %d bytes with an FPR of %.4g, one bit more %d with %.4g", step.BitsPerKey, t.SizeBytes(), t.FPR(1), last.SizeBytes(), last.FPR(1))
 		}
 		if i == len(steps)/2 || i == len(steps)-1 {
 			s.asks(t, keys, rated)
@@ -170,11 +169,11 @@ func (s *rangeSuite) trims(r filter.RangeTrimmer, keys []rangeKey, rated bool) {
 		last = t
 	}
 	if t := r.Trim(0); t != nil {
-		s.errorf("there is a filter of no bits per key")
+		s.errorf("Trim(0) is not nil")
 	}
 }
 
-// asks asks a filter for ranges with and without keys.
+// asks probes a filter for ranges with and without keys.
 func (s *rangeSuite) asks(r filter.RangeReader, keys []rangeKey, rated bool) {
 	s.t.Helper()
 	if r.SizeBytes() <= 0 {
@@ -190,21 +189,21 @@ func (s *rangeSuite) asks(r filter.RangeReader, keys []rangeKey, rated bool) {
 			}
 			lo, hi := k.x-min(below, k.x), k.x+min(size-below, math.MaxUint64-k.x)
 			if !r.MayContainRange([]byte(k.prefix), lo, hi) {
-				s.errorf("key %q %d was added, and the range %d..%d is excluded", k.prefix, k.x, lo, hi)
+				s.errorf("key %q %d was added, and the range from %d to %d is excluded", k.prefix, k.x, lo, hi)
 			}
 		}
 	}
 	if len(keys) == 0 {
 		if fpr := r.FPR(10); fpr != 0 && r.MayContainRange(nil, 0, 10) {
-			s.errorf("no keys, and an FPR of %v", fpr)
+			s.errorf("a filter over no keys has an FPR of %v", fpr)
 		}
 		return
 	}
 	for _, length := range []uint64{1, 10, 100, 1000} {
 		asked, wrong := 0, 0
-		for range min(20_000, 2*len(keys)) { // of few keys more would be the same ranges again
+		for range min(20_000, 2*len(keys)) { // with few keys, more ranges would repeat
 			k := keys[next()%uint64(len(keys))]
-			lo := k.x + 1 // right beside a key
+			lo := k.x + 1 // right next to a key
 			switch next() % 4 {
 			case 0:
 				lo = next()
@@ -219,10 +218,10 @@ func (s *rangeSuite) asks(r filter.RangeReader, keys []rangeKey, rated bool) {
 				wrong++
 			}
 		}
-		// The hash is drawn once a filter, so ranges of few keys are not independent.
+		// A filter has one hash function, so ranges next to few keys are not independent.
 		want := r.FPR(length)
 		if limit := want*float64(asked)*1.2 + 6*math.Sqrt(want*float64(asked)) + 10; rated && len(keys) >= 1000 && float64(wrong) > limit {
-			s.errorf("%d of %d ranges of %d without a key are not excluded; the FPR is said to be %.4g", wrong, asked, length, want)
+			s.errorf("%d of %d ranges of %d without a key are not excluded; FPR is %.4g", wrong, asked, length, want)
 		}
 	}
 }
@@ -249,11 +248,11 @@ func (s *rangeSuite) allocations() {
 	r := s.build(s.p.NewWriter(), keys)
 	prefix := []byte(keys[0].prefix)
 	if n := testing.AllocsPerRun(100, func() { r.MayContainRange(prefix, 10, 1000) }); n != 0 {
-		s.errorf("a question allocates %v times", n)
+		s.errorf("MayContainRange allocates %v times", n)
 	}
 }
 
-// damage changes each byte of a filter, and cuts it short: Open must refuse it.
+// damage changes each byte of a filter, and truncates it: Open must fail.
 func (s *rangeSuite) damage(n int) {
 	w := s.p.NewWriter()
 	for _, k := range s.keys(n, rangeKinds[0]) {
@@ -269,9 +268,9 @@ func (s *rangeSuite) damage(n int) {
 		if err == nil && s.o.Unsealed {
 			r.MayContainRange(nil, 0, binary.LittleEndian.Uint64(append(b, make([]byte, 8)...)))
 		} else if err == nil {
-			s.errorf("a filter %s %d of %d is opened", what, at, len(block))
+			s.errorf("Open of a filter %s %d of %d succeeds", what, at, len(block))
 		} else if !errors.Is(err, filter.ErrDamaged) && !errors.Is(err, filter.ErrUnknownFamily) {
-			s.errorf("a filter %s %d: the error is %v", what, at, err)
+			s.errorf("Open of a filter %s %d: %v does not match ErrDamaged", what, at, err)
 		}
 	}
 	for i := range block {
@@ -282,5 +281,5 @@ func (s *rangeSuite) damage(n int) {
 		}
 		refused(bytes.Clone(block[:i]), "cut off at", i)
 	}
-	refused(append(bytes.Clone(block), 0), "with a byte more than", len(block))
+	refused(append(bytes.Clone(block), 0), "with one byte more than", len(block))
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// side is one of several that BenchmarkBeside measures in turns.
+// side is one of several contenders that BenchmarkBeside measures in turns.
 type side struct {
 	name string
-	// run does the work of a turn, n operations. No two turns of all sides ask
-	// for the same memory, so that none finds in the cache what another has read.
+	// run does the work of a turn, n operations. Each turn of any side probes other
+	// memory, so that none finds in the cache what another has read.
 	run func(turn, n int)
 }
 
-// inTurns runs the sides in short turns, the noise of a machine hits all of
-// them, and reports for each the best time of an operation, "name-ns", and for
-// all but the first the median over the rounds of its time divided by that of the
-// first, "name/first".
+// inTurns runs the sides in short turns, so that the machine's noise hits all of
+// them. It reports the best time per operation of each, "name-ns", and for all but
+// the first the median over the rounds of its time divided by that of the first,
+// "name/first".
 func inTurns(b *testing.B, n int, sides ...side) {
 	best := make([]float64, len(sides))
 	took := make([][]float64, len(sides))
@@ -61,17 +61,17 @@ func inTurns(b *testing.B, n int, sides ...side) {
 // besideTurn is the number of probes in a turn.
 const besideTurn = 1 << 15
 
-// besideBytes is the memory of the filters of each side that are asked out of
-// the cache: several times what processors have.
+// besideBytes is the memory of the filters of each side where they should not fit
+// in the cache: several times as large as caches are.
 const besideBytes = 128 << 20
 
-// BenchmarkBeside measures our filters beside pebble's bloom(10) in one run,
-// hashing included: building them, and asking for absent and present keys, the
-// reader that a store keeps and, with "block" before the name, the bytes of the
-// block through pebble's interface; one filter that is in the cache, and filters
-// of 100,000 and of 2 million keys, one at random for each key, that are not. Of
-// batches, "one" asks a filter at random for each key, "loop" one filter for 64
-// keys one by one, and "many" the same with MayContainMany.
+// BenchmarkBeside compares filters of package filter with pebble's bloom(10), hashing
+// included. It builds them, and probes for absent and present keys: readers, as a
+// store keeps them, and, with "block" before the name, blocks through pebble's
+// interface. "hot" is one filter that fits in the cache, "small" and "large" are
+// filters of 100,000 and of 2 million keys that do not fit, a random one for each
+// key. Of batches, "one" probes a random filter for each key, "loop" one filter for
+// 64 keys one by one, and "many" the same with MayContainMany.
 //
 //	go test -run '^$' -bench Beside ./filter/pebblefilter
 func BenchmarkBeside(b *testing.B) {
@@ -88,7 +88,7 @@ func BenchmarkBeside(b *testing.B) {
 		name  string
 		keys  int
 		bytes int
-		asked int // few of them where filters are many, to leave the cache to the filters
+		asked int // few if there are many filters, to leave the cache to them
 	}{{"hot", 100_000, 0, 1 << 17}, {"small", 100_000, besideBytes, 1 << 13}, {"large", 2_000_000, besideBytes, 1 << 13}} {
 		if where.bytes > 0 && testing.Short() {
 			continue
@@ -133,9 +133,9 @@ func blockOf(p pebble.FilterPolicy, keys [][]byte) []byte {
 	return w.Finish(nil)
 }
 
-// copies returns copies of some bytes, at least one and so many that they take
-// the given memory. Each begins on a cache line. The readers' are in memory as the
-// store has it for filters, the others' in plain memory.
+// copies returns copies of some bytes, at least one and as many as fit in the given
+// memory. Each begins on a cache line. They are in memory of filter.AlignedBytes if
+// store is set, otherwise in plain memory.
 func copies(of []byte, bytes int, store bool) [][]byte {
 	const line = 64
 	size := (len(of) + line - 1) / line * line
@@ -156,14 +156,14 @@ func copies(of []byte, bytes int, store bool) [][]byte {
 	return list
 }
 
-// pick is a number below n, another one for each i.
+// pick returns a pseudorandom number below n for each i.
 func pick(i, n int) int {
 	x := uint64(i+1) * 0x9e3779b97f4a7c15
 	x = (x ^ x>>32) * 0xd6e8feb86659fd93
 	return int((x >> 32 * uint64(n)) >> 32)
 }
 
-// askBlocks asks blocks through pebble's interface.
+// askBlocks probes blocks through pebble's interface.
 type askBlocks struct {
 	policy pebble.FilterPolicy
 	blocks [][]byte
@@ -183,7 +183,7 @@ func (a *askBlocks) run(turn, n int) {
 	}
 }
 
-// askReaders asks readers.
+// askReaders probes readers.
 type askReaders struct {
 	readers []filter.Reader
 	keys    *[][]byte

@@ -11,9 +11,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestRocksDBBloomBytes builds the same filters with pebble and with
-// RocksDBBloom and wants the same bytes, and the same answers to keys that were
-// not added.
+// TestRocksDBBloomBytes builds the same filters with pebble and with RocksDBBloom
+// and wants the same bytes, and the same answers for absent keys.
 func TestRocksDBBloomBytes(t *testing.T) {
 	const seed = 3
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -54,7 +53,7 @@ func TestRocksDBBloomBytes(t *testing.T) {
 				k := fmt.Appendf(nil, "absent %d", i)
 				got, want := r.MayContain(filter.NewKey(k)), bloom.FilterPolicy(bits).MayContain(pebble.TableFilter, block, k)
 				if got != want {
-					t.Fatalf("%d bits, %d keys: %q is %v, pebble says %v (seed %d)", bits, n, k, got, want, seed)
+					t.Fatalf("%d bits, %d keys: %q is %v, %v in pebble (seed %d)", bits, n, k, got, want, seed)
 				}
 			}
 		}

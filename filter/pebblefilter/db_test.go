@@ -16,7 +16,7 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// options are for a small tree of many tables.
+// options returns options for a small tree of many tables.
 func options(fs vfs.FS, p pebble.FilterPolicy, known ...pebble.FilterPolicy) *pebble.Options {
 	o := &pebble.Options{
 		FS:                    fs,
@@ -42,7 +42,7 @@ func (quiet) Infof(string, ...any)      {}
 func (quiet) Errorf(string, ...any)     {}
 func (quiet) Fatalf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }
 
-// model is a database and what it should hold.
+// model is a database and its expected contents.
 type model struct {
 	t    *testing.T
 	fs   vfs.FS
@@ -50,7 +50,7 @@ type model struct {
 	want map[string]string
 	rng  *rand.Rand
 
-	policy pebble.FilterPolicy // of the tables that are ingested
+	policy pebble.FilterPolicy // of ingested tables
 	n      int                 // files and directories so far
 }
 
@@ -77,7 +77,7 @@ func (m *model) do(err error) {
 
 func (m *model) key() []byte { return key(m.rng.IntN(4000)) }
 
-// step does something at random.
+// step does a random operation.
 func (m *model) step() {
 	m.t.Helper()
 	switch r := m.rng.IntN(1000); {
@@ -137,7 +137,7 @@ func (m *model) get(k []byte) {
 	m.do(it.Close())
 }
 
-// ingest adds a table that another writer has made, with the same policy.
+// ingest adds a table from a separate writer with the same policy.
 func (m *model) ingest() {
 	m.t.Helper()
 	m.n++
@@ -157,7 +157,7 @@ func (m *model) ingest() {
 	m.do(m.db.Ingest(m.t.Context(), []string{name}))
 }
 
-// checkpoint opens a checkpoint and compares it.
+// checkpoint makes a checkpoint, opens it and checks it.
 func (m *model) checkpoint() {
 	m.t.Helper()
 	m.n++
@@ -172,7 +172,7 @@ func (m *model) checkpoint() {
 	c.close()
 }
 
-// check compares all keys, by iterator and one by one.
+// check compares all keys by an iterator, and some by lookups.
 func (m *model) check() {
 	m.t.Helper()
 	it, err := m.db.NewIter(nil)
@@ -197,7 +197,7 @@ func (m *model) check() {
 	}
 }
 
-// TestDB does random operations with each policy and compares with a map.
+// TestDB does random operations with each policy and compares the database with a map.
 func TestDB(t *testing.T) {
 	for _, fp := range policies() {
 		t.Run(fmt.Sprintf("%T/%s", fp, fp.Name()), func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestDB(t *testing.T) {
 				}
 				m.check()
 				if hits := m.db.Metrics().Filter.Hits; hits == 0 {
-					t.Errorf("round %d: the filters never said no", round)
+					t.Errorf("round %d: the filters excluded nothing", round)
 				}
 				m.close()
 			}
@@ -219,8 +219,8 @@ func TestDB(t *testing.T) {
 	}
 }
 
-// TestMigrate writes a database with one policy after the other. Each reads the
-// tables of those before it.
+// TestMigrate writes a database with one policy after another. Each reads the tables
+// of the previous ones.
 func TestMigrate(t *testing.T) {
 	const seed = 12
 	m := &model{t: t, fs: vfs.NewMem(), want: map[string]string{}, rng: rand.New(rand.NewPCG(seed, 0))}
@@ -236,10 +236,10 @@ func TestMigrate(t *testing.T) {
 	for i, p := range order {
 		m.policy = p
 		m.open(options(m.fs, p, all...))
-		// Nothing is written yet: all tables are those of the policy before.
+		// Nothing is written yet: all tables are those of the previous policy.
 		m.check()
 		if hits := m.db.Metrics().Filter.Hits; i > 0 && hits == 0 {
-			t.Errorf("step %d, %s: the filters of %s never said no", i, p.Name(), order[i-1].Name())
+			t.Errorf("step %d, %s: the filters of %s excluded nothing", i, p.Name(), order[i-1].Name())
 		}
 		for range 1500 {
 			m.step()
@@ -248,7 +248,7 @@ func TestMigrate(t *testing.T) {
 		m.do(m.db.Compact(t.Context(), key(0), key(9999), false))
 		m.check()
 		m.close()
-		// Without the names of the others tables are read without filters.
+		// Without the other policies in Options.Filters, tables are read without filters.
 		m.open(options(m.fs, New(filter.Bloom(7))))
 		m.check()
 		m.close()

@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/filter/pebblefilter"
 )
 
-// A database whose tables carry our filters. Older tables, written with pebble's
-// own policy, are asked too until they are compacted.
+// A database whose tables get Bloom filters of package filter. The filters of older
+// tables, written with pebble's own policy, are used until these are compacted.
 func ExampleNew() {
 	ours := pebblefilter.New(filter.Bloom(10))
 	opts := &pebble.Options{FS: vfs.NewMem(), Logger: quiet{}}
@@ -37,11 +37,11 @@ func ExampleNew() {
 			log.Fatal(err)
 		}
 	}
-	fmt.Println("spared most block reads:", db.Metrics().Filter.Hits > 900)
-	// Output: spared most block reads: true
+	fmt.Println("saved most block reads:", db.Metrics().Filter.Hits > 900)
+	// Output: saved most block reads: true
 }
 
-// A policy of pebble as one of ours.
+// A policy of pebble as a policy of package filter.
 func ExampleFrom() {
 	p := pebblefilter.From(bloom.FilterPolicy(10))
 	w := p.NewWriter()
@@ -58,7 +58,7 @@ func ExampleFrom() {
 	// Output: rocksdb.BuiltinBloomFilter true false
 }
 
-// quiet drops what pebble logs.
+// quiet discards pebble's log.
 type quiet struct{}
 
 func (quiet) Infof(string, ...any)      {}

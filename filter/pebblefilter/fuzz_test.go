@@ -9,7 +9,7 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// FuzzBlock hands bytes to every policy as pebble would.
+// FuzzBlock passes bytes to every policy as pebble would.
 func FuzzBlock(f *testing.F) {
 	var all []pebble.FilterPolicy
 	for _, fp := range policies() {
@@ -30,8 +30,8 @@ func FuzzBlock(f *testing.F) {
 	})
 }
 
-// FuzzSealed opens bytes as sealed blocks. What opens excludes no key that a raw
-// policy finds.
+// FuzzSealed opens bytes as sealed blocks. Those with a valid checksum must open and
+// give the raw policy's answers.
 func FuzzSealed(f *testing.F) {
 	f.Add([]byte("some keys"), []byte("key"))
 	f.Add([]byte{}, []byte{})

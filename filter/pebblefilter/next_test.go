@@ -7,7 +7,7 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// The interface that pebble's master has for filters, by its methods.
+// The filter interfaces of pebble's master branch.
 type (
 	nextFamily string
 	nextWriter interface {
@@ -24,7 +24,7 @@ type (
 	}
 )
 
-// What it takes to be a policy of that interface: the three types below.
+// The three types below implement them.
 
 type ourNextPolicy struct{ filter.BlockPolicy }
 
@@ -51,15 +51,15 @@ func (w *ourNextWriter) Finish() (block []byte, family nextFamily, ok bool) {
 	return block, family, err == nil
 }
 
-type ourNextDecoder struct{ any filter.BlockPolicy } // whichever of its family
+type ourNextDecoder struct{ any filter.BlockPolicy } // any policy of the family
 
 func (d ourNextDecoder) Family() nextFamily { return nextFamily(d.any.BlockFamily()) }
 func (d ourNextDecoder) MayContain(block, key []byte) bool {
 	return d.any.MayContainBlock(block, filter.NewKey(key))
 }
 
-// TestNextInterface writes with several configurations of each family and reads
-// with one decoder a family, found by name.
+// TestNextInterface writes with several configurations of each family and reads with
+// one decoder per family, found by name.
 func TestNextInterface(t *testing.T) {
 	decoders := map[nextFamily]nextDecoder{}
 	for _, p := range []filter.Policy{filter.Bloom(10), filter.Fuse(8), filter.Ribbon(10), filter.RocksDBBloom(10)} {
@@ -95,7 +95,7 @@ func TestNextInterface(t *testing.T) {
 				}
 			}
 			if n >= 300 && found > n/4 {
-				t.Errorf("%s: %d of %d absent keys pass", name, found, n)
+				t.Errorf("%s: %d of %d absent keys are not excluded", name, found, n)
 			}
 		}
 	}

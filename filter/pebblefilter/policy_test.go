@@ -15,7 +15,7 @@ import (
 // plain hides that a policy is a filter.BlockPolicy.
 type plain struct{ filter.Policy }
 
-// policies are those that the tests go through.
+// policies returns the policies that are tested.
 func policies() []filter.Policy {
 	return []filter.Policy{
 		filter.Bloom(10),
@@ -42,7 +42,7 @@ func TestNew(t *testing.T) {
 			prefix := []byte("before")
 			block := w.Finish(bytes.Clone(prefix))
 			if !bytes.HasPrefix(block, prefix) {
-				t.Fatalf("%s: Finish drops what was in the buffer", fp.Name())
+				t.Fatalf("%s: Finish drops the contents of the buffer", fp.Name())
 			}
 			block = block[len(prefix):]
 			again := p.NewWriter(pebble.TableFilter)
@@ -66,11 +66,11 @@ func TestNew(t *testing.T) {
 				}
 			}
 			if n >= 1000 && found > asked/3 {
-				t.Errorf("%s, %d keys: %d of %d absent ones pass", fp.Name(), n, found, asked)
+				t.Errorf("%s, %d keys: %d of %d absent ones are not excluded", fp.Name(), n, found, asked)
 			}
 			for cut := 0; cut < len(block); cut += 1 + len(block)/100 {
 				if !p.MayContain(pebble.TableFilter, block[:cut], key(0)) {
-					t.Errorf("%s, %d keys: excluded after %d of %d bytes", fp.Name(), n, cut, len(block))
+					t.Errorf("%s, %d keys: a block cut to %d of %d bytes excludes a key", fp.Name(), n, cut, len(block))
 				}
 			}
 			if _, ok := fp.(filter.BlockPolicy); !ok {
@@ -84,7 +84,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestNames checks that a policy reads the blocks of all others of its family.
+// TestNames checks that a policy reads the blocks of any policy of its family.
 func TestNames(t *testing.T) {
 	for _, c := range []struct {
 		a, b filter.Policy
@@ -115,7 +115,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// named is a policy of pebble's interface with another name.
+// named is pebble's Bloom policy under another name.
 type named struct {
 	bloom.FilterPolicy
 	name string
@@ -153,7 +153,7 @@ func TestFrom(t *testing.T) {
 	}
 }
 
-// raw writes the keys themselves.
+// raw is a policy whose blocks are the keys themselves.
 type raw struct{}
 
 func (raw) Name() string                                           { return "test.Raw" }
@@ -165,7 +165,7 @@ type rawWriter struct{ b []byte }
 func (w *rawWriter) AddKey(key []byte)        { w.b = append(w.b, key...) }
 func (w *rawWriter) Finish(buf []byte) []byte { return append(buf, w.b...) }
 
-// TestSealedExample is the example of the format.
+// TestSealedExample has the example of the format's comment.
 func TestSealedExample(t *testing.T) {
 	w := From(raw{}).NewWriter()
 	w.Add(filter.NewKey([]byte("a")))

@@ -17,8 +17,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// never is a policy that says no to everything, which is right where only absent
-// keys are asked for: what it costs is what no filter can save.
+// never is a policy that excludes every key, which is correct where only absent keys
+// are looked up: the block reads that remain cannot be saved by any filter.
 type never struct{}
 
 func (never) Name() string                                      { return "test.Never" }
@@ -30,15 +30,15 @@ type neverWriter struct{}
 func (neverWriter) AddKey([]byte)            {}
 func (neverWriter) Finish(buf []byte) []byte { return append(buf, 0) }
 
-// wasted is what absent keys cost with some policy, by pebble's own counters.
+// wasted is the cost of lookups of absent keys with some policy, by pebble's own counters.
 type wasted struct {
-	questions int64  // that filters were asked
-	maybes    int64  // that they did not answer no
-	blocks    int64  // that were looked up in the block cache
-	bytes     uint64 // of all filters
+	questions int64  // filter probes
+	maybes    int64  // filter probes that excluded nothing
+	blocks    int64  // lookups in the block cache
+	bytes     uint64 // size of all filters
 }
 
-// place is where a database's tables are.
+// place is the level or levels that a database's tables are in.
 type place int
 
 const (
@@ -47,7 +47,7 @@ const (
 	inLevels2to6 // one in each
 )
 
-// wasteDB is a database of absent keys' neighbors, 16 bytes each, and lookups.
+// wasteDB describes a database of keys of 16 bytes, and lookups of absent keys.
 type wasteDB struct {
 	keys, tables int
 	place        place
@@ -55,7 +55,7 @@ type wasteDB struct {
 	ask          func(db *pebble.DB, key func(i int) []byte, lookups int) error
 }
 
-// spread is the i-th of keys that are spread evenly; odd numbers are absent.
+// spread returns the i-th of evenly spread keys. Those of odd numbers are absent.
 func spread(i int) []byte {
 	var k [16]byte
 	binary.BigEndian.PutUint64(k[:], uint64(i)*0x9e3779b97f4a7c15)
@@ -63,7 +63,7 @@ func spread(i int) []byte {
 	return k[:]
 }
 
-// ingest adds a part of the keys as a table.
+// ingest ingests one part of the keys as a table.
 func ingest(db *pebble.DB, o *pebble.Options, w *wasteDB, part int) error {
 	var keys [][]byte
 	for i := part; i < w.keys; i += w.tables {
@@ -97,7 +97,7 @@ func (w *wasteDB) measure(t *testing.T, p pebble.FilterPolicy) wasted {
 	}
 	o.Levels[0].FilterPolicy = p
 	if w.place == inLevels2to6 {
-		o.LBaseMaxBytes = 1 << 10 // or levels above 6 are not used
+		o.LBaseMaxBytes = 1 << 10 // otherwise levels above 6 are not used
 	}
 	db, err := pebble.Open("db", o)
 	if err != nil {
@@ -116,7 +116,7 @@ func (w *wasteDB) measure(t *testing.T, p pebble.FilterPolicy) wasted {
 	}
 	for table := range w.tables {
 		if w.place == inLevels2to6 {
-			// pebble puts each below what it overlaps, in the lowest level free.
+			// pebble puts each table above those it overlaps, in the lowest level that is free.
 			do(ingest(db, o, w, table))
 			continue
 		}
@@ -152,7 +152,7 @@ func (w *wasteDB) measure(t *testing.T, p pebble.FilterPolicy) wasted {
 	return result
 }
 
-// getAbsent looks absent keys up through Get, which does not ask filters of level 6.
+// getAbsent looks up absent keys through Get, which does not probe the filters of level 6.
 func getAbsent(db *pebble.DB, key func(i int) []byte, lookups int) error {
 	for i := range lookups {
 		if _, _, err := db.Get(key(i)); !errors.Is(err, pebble.ErrNotFound) {
@@ -162,9 +162,9 @@ func getAbsent(db *pebble.DB, key func(i int) []byte, lookups int) error {
 	return nil
 }
 
-// TestWasted compares the block reads that lookups of absent keys waste with
-// pebble's bloom(10) and with ours in as many bytes: through SeekPrefixGE in level 6
-// and through Get above it.
+// TestWasted compares the block reads that lookups of absent keys waste with pebble's
+// bloom(10) and with filters of this module of the same size: through SeekPrefixGE in
+// level 6 and through Get above it.
 func TestWasted(t *testing.T) {
 	keys, lookups, least := 400_000, 240_000, 10.0
 	if testing.Short() {
@@ -189,24 +189,24 @@ func TestWasted(t *testing.T) {
 			}}},
 		{"Get, four tables in level 0", wasteDB{keys: keys, tables: 4, lookups: lookups / 4,
 			ask: getAbsent}},
-		{"Get, a table in each of the levels 2 to 6, without what level 6 wastes", wasteDB{keys: keys, tables: 5, place: inLevels2to6,
+		{"Get, a table in each of levels 2 to 6, without the reads in level 6", wasteDB{keys: keys, tables: 5, place: inLevels2to6,
 			lookups: lookups / 4, ask: getAbsent}},
 	} {
 		none := w.measure(t, never{})
 		theirs := w.measure(t, bloom.FilterPolicy(10))
 		if theirs.questions < int64(lookups)*9/10 || none.maybes != 0 {
-			t.Fatalf("%s: %d lookups ask %d questions", w.name, w.lookups, theirs.questions)
+			t.Fatalf("%s: %d lookups probe %d filters", w.name, w.lookups, theirs.questions)
 		}
 		per := func(n int64) float64 { return 1000 * float64(n) / float64(w.lookups) }
-		t.Logf("%s: %d keys, %d lookups, %d questions", w.name, w.keys, w.lookups, theirs.questions)
-		t.Logf("%22s: %8d bytes of filters, %7.3f wasted block reads per 1,000 lookups, %7.3f filters said maybe",
+		t.Logf("%s: %d keys, %d lookups, %d filter probes", w.name, w.keys, w.lookups, theirs.questions)
+		t.Logf("%22s: %8d bytes of filters, %7.3f wasted block reads per 1,000 lookups, %7.3f filter positives",
 			"pebble's bloom(10)", theirs.bytes, per(theirs.blocks-none.blocks), per(theirs.maybes))
 		for _, p := range []filter.Policy{filter.Ribbon(10), filter.Bloom(10)} {
 			ours := w.measure(t, New(p))
-			t.Logf("%22s: %8d bytes of filters, %7.3f wasted block reads per 1,000 lookups, %7.3f filters said maybe: %.1f times fewer",
+			t.Logf("%22s: %8d bytes of filters, %7.3f wasted block reads per 1,000 lookups, %7.3f filter positives: %.1f times fewer",
 				p.Name(), ours.bytes, per(ours.blocks-none.blocks), per(ours.maybes),
 				float64(theirs.blocks-none.blocks)/float64(ours.blocks-none.blocks))
-			// Each table's Bloom filter is whole lines of 64 bytes.
+			// A Bloom filter is whole lines of 64 bytes, in each table.
 			if float64(ours.bytes) > 1.01*float64(theirs.bytes)+float64(64*w.tables) {
 				t.Errorf("%s: %s takes %d bytes, pebble's %d", w.name, p.Name(), ours.bytes, theirs.bytes)
 			}

@@ -1,7 +1,6 @@
-// Package pebblefilterv1 is package pebblefilter for version 1 of pebble. See
-// there for what users of pebble must know. Options.Levels is a slice in this
-// version, whose last entry stands for all levels after it, and the type of
-// filter has to be given:
+// Package pebblefilterv1 is package pebblefilter, which see, for version 1 of pebble.
+// In this version Options.Levels is a slice, whose last entry applies to all further
+// levels, and the filter type must be set:
 //
 //	opts.Levels = []pebble.LevelOptions{{
 //		FilterPolicy: pebblefilterv1.New(filter.Bloom(10)),
@@ -15,14 +14,14 @@ import (
 	"github.com/siftdb/sift/filter/internal/adapt"
 )
 
-// New returns p as a policy of pebble. Its name, on disk, is p's family, with
-// another ending for families of several units, which share one block. The
-// policy allocates nothing when it is asked, keeps no state, and returns true for
-// bytes that are no block of its family; pebble's block checksum guards the rest.
+// New returns p as a policy of pebble. Its name, on disk, is p's BlockFamily. Its probes
+// do not allocate and keep no state. They return true for a malformed block; pebble's
+// block checksum guards against flipped bits.
 //
-// All policies of package filter implement filter.BlockPolicy, which this takes.
-// Any other policy works too but is opened for each question, which is slow.
-// New(filter.None()) and New(nil) are nil, with which pebble writes no filters.
+// This holds for policies that implement filter.BlockPolicy, as those of package filter
+// do unless they are keyed. Any other policy is opened for each probe, which is slow, and
+// its name is its family after "joined.". New(filter.None()) and New(nil) are nil, with
+// which pebble writes no filters.
 func New(p filter.Policy) pebble.FilterPolicy {
 	if filter.IsNone(p) {
 		return nil
@@ -40,11 +39,11 @@ func (p *policy) MayContain(_ pebble.FilterType, block, key []byte) bool {
 
 func (p *policy) NewWriter(pebble.FilterType) pebble.FilterWriter { return p.block.NewWriter() }
 
-// From returns pebble's policy p as a policy for the store. Its readers ask for
-// Key.Bytes. What bloom.FilterPolicy writes is kept as it is, in the family of
-// filter.RocksDBBloom. The blocks of other policies are sealed with a checksum,
-// since they may exclude keys or panic when a block is damaged; their family is
-// "sealed." and p's name. From(New(p)) is p, and From(nil) is filter.None().
+// From returns pebble's policy p as a policy for the store. Its readers use
+// Key.Bytes. The blocks of bloom.FilterPolicy are kept unchanged, in the family of
+// filter.RocksDBBloom. The blocks of other policies get a checksum, since these may
+// exclude keys or panic if a block is corrupt; their family is p's name after
+// "sealed.". From(New(p)) is p, and From(nil) is filter.None().
 func From(p pebble.FilterPolicy) filter.Policy {
 	if p == nil {
 		return filter.None()
@@ -56,8 +55,8 @@ func From(p pebble.FilterPolicy) filter.Policy {
 }
 
 // Filters returns policies by name, as Options.Filters takes them: those that
-// the database's tables may have been written with. Of several with one name the
-// first is taken.
+// the database's tables may have been written with. Of several with the same name
+// the first is used.
 func Filters(policies ...pebble.FilterPolicy) map[string]pebble.FilterPolicy {
 	byName := make(map[string]pebble.FilterPolicy, len(policies))
 	for _, p := range policies {

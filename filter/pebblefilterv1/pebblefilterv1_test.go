@@ -32,11 +32,11 @@ func TestFrom(t *testing.T) {
 		}
 	}
 	if New(nil) != nil || New(filter.None()) != nil || !filter.IsNone(From(nil)) {
-		t.Error("no filter is not nil")
+		t.Error("New or From of no filter is not nil")
 	}
 }
 
-// TestRocksDBBloomBytes wants the bytes of pebble's own policy.
+// TestRocksDBBloomBytes compares RocksDBBloom with pebble's own policy, byte for byte.
 func TestRocksDBBloomBytes(t *testing.T) {
 	for _, n := range []int{1, 64, 1000, 20_000} {
 		theirs := bloom.FilterPolicy(10).NewWriter(pebble.TableFilter)
@@ -77,8 +77,8 @@ func open(t *testing.T, fs vfs.FS, p pebble.FilterPolicy, known ...pebble.Filter
 	return db
 }
 
-// TestDB writes one database with one policy after the other, pebble's own
-// first, and compares with a map.
+// TestDB writes one database with one policy after another, pebble's own first, and
+// compares it with a map.
 func TestDB(t *testing.T) {
 	const seed = 21
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -123,7 +123,7 @@ func TestDB(t *testing.T) {
 			t.Fatal(err)
 		}
 		if hits := db.Metrics().Filter.Hits; i > 0 && hits == 0 {
-			t.Errorf("step %d: the filters of %s never said no", i, order[i-1].Name())
+			t.Errorf("step %d: the filters of %s excluded nothing", i, order[i-1].Name())
 		}
 		for range 5000 {
 			k := key(rng.IntN(4000))
