@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// loadFilters reads the filters of all databases. One that cannot be read is marked as damaged and
-// reported: commands on it fail, those on others do not.
+// loadFilters reads the filters of all databases. One that cannot be read is logged and marked as
+// damaged: commands on it fail, those on others do not.
 func (s *Server) loadFilters() error {
 	for db := range numDatabases {
 		gen := s.gens[db].Load()
