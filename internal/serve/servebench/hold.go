@@ -27,7 +27,7 @@ func longWorks() []longWork {
 	set := []string{"SET", "KEY", value}
 	return []longWork{
 		{name: "MSET, new keys", args: []string{"MSET"}, value: value},
-		{name: "MSET, keys that are there", args: []string{"MSET"}, value: value, old: true, prepare: set},
+		{name: "MSET, existing keys", args: []string{"MSET"}, value: value, old: true, prepare: set},
 		{name: "MSET, keys with an expiry", args: []string{"MSET"}, value: value, old: true, prepare: append(set, "EX", "1000")},
 		{name: "DEL", args: []string{"DEL"}, old: true, prepare: set},
 		{name: "UNLINK", args: []string{"UNLINK"}, old: true, prepare: set},
