@@ -283,7 +283,7 @@ func clientReply(c *client, mode []byte) {
 	}
 }
 
-// pause is what CLIENT PAUSE sets.
+// pause is the state of CLIENT PAUSE.
 type pause struct {
 	until  atomic.Int64 // ms; 0: no pause
 	writes atomic.Bool  // only writes wait

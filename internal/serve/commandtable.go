@@ -169,8 +169,8 @@ func commandGetKeys(c *client, args [][]byte) {
 	}
 }
 
-// describe writes name, arity, flags, the first and last key and their step, and what
-// newer versions of Redis add: categories, tips, key specifications and subcommands.
+// describe writes name, arity, flags, the first and last key and their step, and empty arrays for
+// categories, tips, key specifications and subcommands, which newer versions of Redis add.
 func (c *client) describe(cmd *command) {
 	first, last, step := cmd.keyPlaces()
 	arity := int64(cmd.arity)

@@ -22,8 +22,8 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// Fsync selects when a write is synced, by Redis' names: until then a power cut may lose it. A crash
-// of the server alone loses no acknowledged write with any of them.
+// Fsync selects when a write is synced, by Redis' names: until then a power cut may lose it. A
+// crash of the server alone loses no acknowledged write with any of them.
 type Fsync int32
 
 const (
@@ -92,8 +92,8 @@ type Config struct {
 	WriteTimeout time.Duration
 	// NoLoops serves each client with a goroutine even where there are event loops.
 	NoLoops bool
-	// Group, if not nil, replicates the store; the server then writes only through it. Fsync is then
-	// FsyncAlways, and NoLoops is set.
+	// Group, if not nil, replicates the store; the server then writes only through it. Fsync is
+	// then FsyncAlways, and NoLoops is set.
 	Group Group
 	// Leads means that the node leads the group as long as the server runs; other nodes redirect
 	// clients to the leader.

@@ -65,8 +65,7 @@ func (c *client) fill() error {
 	return c.r.Fill()
 }
 
-// finish makes what the client's commands wrote as durable as required, and then sends the
-// replies.
+// finish makes the client's writes as durable as required, and then sends the replies.
 func (c *client) finish() error {
 	if err := c.settle(); err != nil {
 		c.abort(err)
@@ -87,8 +86,8 @@ func (c *client) settle() error {
 	return err
 }
 
-// settle writes what was collected for a server, and makes it as durable as required if there are
-// replies.
+// settle writes the changes that were collected for a server, and if there are replies, makes them
+// as durable as required.
 func (t *turn) settle(replies bool) (err error) {
 	w, s := t.writes, t.srv
 	written := false // in a group, a write after all reads confirms them

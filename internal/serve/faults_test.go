@@ -428,8 +428,8 @@ func testKillOfOneThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// A long SCAN does not make an EXEC wait, for which all others would wait: SCAN and commands like it
-// do not hold world.
+// A long SCAN does not make an EXEC wait, for which all others would wait: SCAN and commands like
+// it do not hold world.
 func TestScanDoesNotHoldWorld(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := lone(s)

@@ -32,8 +32,8 @@ func page(t *testing.T, s *Server, path string) string {
 	return string(b)
 }
 
-// INFO, /metrics and the status page agree, for a server that has tables, filters of both kinds, and
-// something to count for every counter.
+// INFO, /metrics and the status page agree, for a server that has tables, filters of both kinds,
+// and something to count for every counter.
 func TestFiguresAgree(t *testing.T) { everyWay(t, testFiguresAgree) }
 
 func testFiguresAgree(t *testing.T) {

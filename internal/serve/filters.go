@@ -25,8 +25,8 @@ const (
 	maxRedoBytes = 128 << 20
 	// muchRedo is the size from which a redo entry does not wait for other commands' changes.
 	muchRedo = 32 << 10
-	// filterOverhead and linkOverhead are roughly the bytes that a filter and each of its links take
-	// in addition to their bits and the key.
+	// filterOverhead and linkOverhead are roughly the bytes that a filter and each of its links
+	// take in addition to their bits and the key.
 	filterOverhead = 768
 	linkOverhead   = 256
 	// redoDeletes is how many redo entries are removed in one write.
@@ -199,8 +199,8 @@ func (f *filter) growth() uint64 {
 	return f.bloom.Bytes() * uint64(n)
 }
 
-// sees is called when replies will show the contents of a filter, which is locked. With FsyncAlways,
-// what other clients have changed in it is written before the replies are sent.
+// sees is called when replies will show the contents of a filter, which is locked. With
+// FsyncAlways, what other clients have changed in it is written before the replies are sent.
 func (c *client) sees(f *filter) {
 	if Fsync(c.srv.fsync.Load()) != FsyncAlways || f.parts().RedoBytes() == 0 || c.srv.failed.Load() {
 		return
@@ -263,13 +263,13 @@ func (c *client) endWrite(f *filter) {
 	f.mu.Unlock()
 }
 
-// create creates a filter at a key. It returns errExists or errWrongType if the key holds something.
+// create creates a filter at a key. It returns errExists or errWrongType if the key holds
+// something.
 func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room uint64) error) error {
 	return s.createAs(c, key, k, 0, false, make)
 }
 
-// createAs creates a filter with an expiry, 0 for none. With replace it replaces what the key
-// holds.
+// createAs is create with an expiry, 0 for none. With replace it replaces whatever the key holds.
 func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace bool, make func(f *filter, room uint64) error) error {
 	st := s.stripe(key)
 	st.lock()
@@ -307,8 +307,8 @@ func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace b
 	return nil
 }
 
-// vacant returns errExists if a key holds a filter of kind k, and errWrongType if it holds something
-// else. st is locked.
+// vacant returns errExists if a key holds a filter of kind k, and errWrongType if it holds
+// something else. st is locked.
 func (s *Server) vacant(c *client, st *stripe, key []byte, k kind) error {
 	if f := c.filterAt(st, key); f != nil && !s.over(f.expiry.Load()) {
 		if f.kind != k {
@@ -372,8 +372,8 @@ func (s *Server) makeLarge(f *filter, make func(f *filter, room uint64) error) e
 	return nil
 }
 
-// account calls fn with the memory that is left for filters, minus beside, which is what the filter
-// takes in addition to its bits. The bytes that fn returns count as taken.
+// account calls fn with the memory that is left for filters, minus beside, the bytes that the
+// filter takes in addition to its bits. The bytes that fn returns count as taken.
 func (s *Server) account(beside int64, fn func(room uint64) (uint64, error)) error {
 	s.growMu.Lock()
 	defer s.growMu.Unlock()
@@ -389,8 +389,8 @@ func (s *Server) account(beside int64, fn func(room uint64) (uint64, error)) err
 	return err
 }
 
-// grow calls add, which may make a filter grow that is locked: first with no memory for that, and if
-// it needs some, with what is left.
+// grow calls add, which may make a filter grow that is locked: first with no memory for that, and
+// if it needs some, with what is left.
 func (c *client) grow(f *filter, add func(room uint64) error) error {
 	err := add(0)
 	if !errors.Is(err, redisbloom.ErrTooLarge) {
@@ -431,9 +431,9 @@ func (w *writes) forget(b *sift.Batch, st *stripe, key []byte) {
 	w.garbage = append(w.garbage, f.id)
 }
 
-// flushFilter writes what has changed in a filter as one redo entry. Its lock is held, so entries
-// go to the store in the order of the changes. After a failed write it returns an error even if
-// nothing is left to write: another client may have taken this one's changes along with its own.
+// flushFilter writes a filter's changes as one redo entry. Its lock is held, so entries go to the
+// store in the order of the changes. After a failed write it returns an error even if nothing is
+// left to write: another client may have taken this one's changes along with its own.
 func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, error) {
 	b.Reset()
 	buf = s.takeRedo(f, b, buf)
@@ -446,7 +446,7 @@ func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, erro
 	return buf, nil
 }
 
-// takeRedo adds what has changed in a filter to a batch, as one redo entry.
+// takeRedo adds a filter's changes to a batch, as one redo entry.
 func (s *Server) takeRedo(f *filter, b *sift.Batch, buf []byte) []byte {
 	p := f.parts()
 	if f.dead || p.RedoBytes() == 0 {
@@ -460,7 +460,7 @@ func (s *Server) takeRedo(f *filter, b *sift.Batch, buf []byte) []byte {
 		select {
 		case s.checkpoints <- f:
 		default:
-			f.due.Store(false) // the next flush asks again
+			f.due.Store(false) // the next flush tries again
 		}
 	}
 	return buf

@@ -29,8 +29,8 @@ import (
 type Group interface {
 	// Write applies a batch on the nodes of the group, and returns when it is in the server's own
 	// database. Like Confirm, it succeeds only if no other leader was elected before it was called.
-	// An error that matches ErrNotWritten means that the batch is not and will not be applied; after
-	// other errors it may be.
+	// An error that matches ErrNotWritten means that the batch is not and will not be applied;
+	// after other errors it may be.
 	Write(b *sift.Batch) error
 	// Confirm returns nil if no other leader was elected before it was called.
 	Confirm() error
@@ -42,8 +42,8 @@ type Group interface {
 	Replicas(ctx context.Context, n int, most time.Duration) int
 	// State returns the state of the group.
 	State() GroupState
-	// Join adds a node, or changes the address of a member. With vote the node becomes a voter. Join
-	// returns the commit index.
+	// Join adds a node, or changes the address of a member. With vote the node becomes a voter.
+	// Join returns the commit index.
 	Join(node GroupMember, vote bool) (committed uint64, err error)
 	// Forget removes a node.
 	Forget(id string) error
@@ -178,7 +178,7 @@ func (s *Server) sawExpired(expiry int64) {
 	}
 }
 
-// confirm is sync for a group: it returns nil if what commands have read was not stale.
+// confirm is sync for a group: it returns nil if no command has read stale data.
 func (s *Server) confirm() error {
 	if s.failed.Load() {
 		return errNotWritten

@@ -173,7 +173,7 @@ func (s *Server) opsPerSec(commands uint64) uint64 {
 	return r.perSec
 }
 
-// opsRate is what opsPerSec remembers.
+// opsRate is the state of opsPerSec.
 type opsRate struct {
 	mu               sync.Mutex
 	at               time.Time

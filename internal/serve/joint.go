@@ -4,8 +4,8 @@ import "sync"
 
 // joint combines the plain SETs that several clients of a group have collected into one batch: a
 // write to a group takes long and keeps its keys locked, so clients would wait for one another. A
-// client that arrives while nobody writes becomes the writer. Those that arrive meanwhile wait; then
-// the first of them becomes the writer, for all.
+// client that arrives while nobody writes becomes the writer. Those that arrive meanwhile wait;
+// then the first of them becomes the writer, for all.
 type joint struct {
 	mu      sync.Mutex
 	busy    bool // there is a writer
@@ -28,8 +28,8 @@ func (j *joint) commit(w *writes) {
 	}
 }
 
-// write writes for the first of those who wait, which is the caller, and for as many others as fit in
-// pendBytes.
+// write writes for the first of those who wait, which is the caller, and for as many others as fit
+// in pendBytes.
 func (j *joint) write() {
 	j.mu.Lock()
 	n, size := 0, 0

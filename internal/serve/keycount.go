@@ -199,8 +199,8 @@ func (k *keyCounts) unchanged() map[uint32]keyCount {
 	return b.dbs
 }
 
-// isStaleEnough reports whether INFO shows the last result: a count would be a scan, and little
-// time has passed compared with what the last scan took. Mu is held.
+// isStaleEnough reports whether INFO repeats the last result: a count would be a scan, and little
+// time has passed compared with the duration of the last scan. mu is held.
 func (k *keyCounts) isStaleEnough(s *Server) bool {
 	if k.found == nil || k.base.Load() != nil || time.Since(k.scanned) >= staleFactor*k.took {
 		return false
@@ -451,8 +451,8 @@ func (s *Server) readCounts() error {
 }
 
 // Repaired must be called after a repair of a database, which may have lost keys or brought old
-// ones back: it removes what a server has saved about them. If no server wrote the database, it
-// does nothing.
+// ones back: it removes the numbers of keys that a server has saved. If no server wrote the
+// database, it does nothing.
 func Repaired(db *sift.DB) error {
 	format, err := db.Get(metaFormat)
 	if errors.Is(err, sift.ErrNotFound) || err == nil && string(format) != formatVersion {

@@ -140,8 +140,8 @@ func testKeyCounts(t *testing.T) {
 	}
 }
 
-// A count while clients write includes all keys that were acknowledged before it, and none that were
-// sent after it.
+// A count while clients write includes all keys that were acknowledged before it, and none that
+// were sent after it.
 func TestKeyCountsUnderWrites(t *testing.T) { everyWay(t, testKeyCountsUnderWrites) }
 
 func testKeyCountsUnderWrites(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 // partArgs is how many arguments of a long command are processed before other clients may run.
 const partArgs = 1000
 
-// parts calls fn with up to partArgs arguments at a time. Except in a transaction, other clients may
-// run in between: a command with more arguments is not atomic.
+// parts calls fn with up to partArgs arguments at a time. Except in a transaction, other clients
+// may run in between: a command with more arguments is not atomic.
 func (c *client) parts(args [][]byte, fn func(part [][]byte) error) error {
 	for {
 		part := args[:min(len(args), partArgs)]

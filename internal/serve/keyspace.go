@@ -13,12 +13,12 @@ import (
 // FLUSHDB takes no longer for many keys than for one. Entries of old generations are removed in
 // the background.
 //
-//	"k" gen key              the head of a key: what it is, and a string's value
+//	"k" gen key              the head of a key: its kind, and a string's value
 //	"x" gen expiry key       a key's expiry in ms since 1970, 8 bytes, in order
 //	"n" gen id               the key of filter id, 8 bytes
 //	"f" id "h"               a filter's header: lsn, 8 bytes, and a dump's header
 //	"f" id "p" link page     a page of a filter, 2 and 4 bytes; absent: zeros
-//	"f" id "d" lsn           what has changed since the header, in order of lsn
+//	"f" id "d" lsn           a redo entry: changes since the header, in order of lsn
 //	"m" "format"             formatVersion
 //	"m" "gen"                gen of each database in turn; older versions wrote that
 //	                         of the first alone
@@ -109,7 +109,7 @@ func appendHead(dst []byte, h head) []byte {
 	return append(dst, h.payload...)
 }
 
-// nowMs is the time in ms since 1970, but never less than what the server's group has seen.
+// nowMs returns the time in ms since 1970, but never less than the floor of the group's clock.
 func (s *Server) nowMs() int64 { return max(time.Now().UnixMilli(), s.clock.floor.Load()) }
 
 // over reports whether an expiry, 0 for none, has passed. It reads the clock only if necessary.

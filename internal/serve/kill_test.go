@@ -84,8 +84,9 @@ func spawn(t *testing.T, dir string, fsync Fsync, env ...string) (*exec.Cmd, str
 	return cmd, addr
 }
 
-// writer adds items, from next on, to the string keys, the growing Bloom filter and the cuckoo filter
-// with its number, until its connection ends. It returns the first item that was not acknowledged.
+// writer adds items, from next on, to the string keys, the growing Bloom filter and the cuckoo
+// filter with its number, until its connection ends. It returns the first item that was not
+// acknowledged.
 func writer(addr string, number, next, pipeline int) (int, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -112,7 +112,7 @@ func (c *client) needs(cmd *command, args [][]byte) (n int64) {
 // carryOutLarge carries out a command when n bytes are free for it.
 func (c *client) carryOutLarge(cmd *command, args [][]byte, n int64) {
 	held := c.held
-	if held { // what was collected belongs to the current generations
+	if held { // the collected SETs belong to the current generations
 		if err := c.commit(); err != nil {
 			c.abort(err)
 			return

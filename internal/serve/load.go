@@ -48,7 +48,7 @@ func (s *Server) loadNamed(gen uint32, id uint64, key []byte) error {
 		return fmt.Errorf("serve: the head of key %q: %w", key, err)
 	}
 	if f.kind == kindNone {
-		// Older versions wrote what replaced a filter before they removed its name.
+		// Older versions wrote the value that replaced a filter before they removed its name.
 		s.cfg.Logger.Warn("the name of a filter whose key holds something else is removed", "key", string(key), "filter", id)
 		var b sift.Batch
 		b.Delete(nameKey(gen, id))

@@ -142,7 +142,7 @@ func (l *loop) run() {
 		n := poll(l.epoll, l.events[:])
 		if n <= 0 && len(l.again) == 0 {
 			if l.srv.oneProc {
-				runtime.Gosched() // what was handed over waits for this processor
+				runtime.Gosched() // commands that were handed over wait for this processor
 			}
 			n = l.sleep()
 		}

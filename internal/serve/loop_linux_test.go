@@ -16,8 +16,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// loopsWork fails the test unless each event loop in use makes progress: it closes the connections of
-// clients that have closed their end, which needs no lock.
+// loopsWork fails the test unless each event loop in use makes progress: it closes the connections
+// of clients that have closed their end, which needs no lock.
 func loopsWork(t *testing.T, s *Server, what string) {
 	t.Helper()
 	for range 2 * len(s.loops) {

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// limitEvery is how often the memory limit is adjusted to what is in memory.
+	// limitEvery is how often the memory limit is adjusted.
 	limitEvery = time.Second
 	// clientMemory is roughly what a connection takes: its buffers and a stack.
 	clientMemory = 48 << 10

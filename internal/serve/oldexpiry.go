@@ -1,10 +1,10 @@
 package serve
 
-// largePending is the size from which collected SETs count as a large MSET, whose stripes are locked
-// no longer than the write takes. A key's old entry in the expiry index has no effect once the key
-// has changed, so such entries are looked up before the write and removed after it, some at a time.
-// If others change the key in between, or after a crash, an entry may stay; the sweeper removes it
-// when it is due.
+// largePending is the size from which collected SETs count as a large MSET, whose stripes are
+// locked no longer than the write takes. A key's old entry in the expiry index has no effect once
+// the key has changed, so such entries are looked up before the write and removed after it, some at
+// a time. If others change the key in between, or after a crash, an entry may stay; the sweeper
+// removes it when it is due.
 const largePending = 2 * pendBytes
 
 // oldExpiry is the expiry of a key before it is overwritten.

@@ -36,8 +36,8 @@ func number(name string, low, high int64, at func(s *Server) interface {
 	}}
 }
 
-// filterNumber returns a setting of filters, with RedisBloom's error messages. Its bounds may follow
-// from other settings.
+// filterNumber returns a setting of filters, with RedisBloom's error messages. Its bounds may
+// follow from other settings.
 func filterNumber(name string, bounds func(d *defaults) (low, high int64), at func(s *Server) variable) setting {
 	return setting{name, func(s *Server) string { return formatInt(at(s).Load()) }, func(s *Server, value string) string {
 		n, ok := resp.ParseInt([]byte(value))

@@ -23,8 +23,8 @@ import (
 // many goroutines.
 type Shards interface {
 	// Leader returns the address at which clients reach the leader of a group, and whether it is
-	// this node, whose server is attached or about to be. It waits for a while if none is known, and
-	// returns "" if there is still none.
+	// this node, whose server is attached or about to be. It waits for a while if none is known,
+	// and returns "" if there is still none.
 	Leader(ctx context.Context, shard int) (addr string, self bool)
 	// States returns the states of the groups; of those that the node is not in, less is known.
 	States() []GroupState

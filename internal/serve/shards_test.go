@@ -87,8 +87,8 @@ func startHalves(t *testing.T) *halves {
 	return h
 }
 
-// Of the slots of these keys, 3300 (b) and 7365 (c) are in the lower half, and 15495 (a) in the upper
-// one.
+// Of the slots of these keys, 3300 (b) and 7365 (c) are in the lower half, and 15495 (a) in the
+// upper one.
 var halvesSteps = []struct{ send, want string }{
 	{"SET a 1", "+OK"}, {"SET b 2", "+OK"}, {"GET a", "1"}, {"GET b", "2"}, {"PING", "+PONG"}, {"MGET a b", "-CROSSSLOT Keys"}, {"MGET b c", "-CROSSSLOT Keys"},
 	{"MSET {b}1 x {b}2 y", "+OK"}, {"MGET {b}1 {b}2", "[x y]"}, {"DEL a b", "-CROSSSLOT"}, {"RENAME a b", "-CROSSSLOT"}, {"COPY a b", "-CROSSSLOT"}, {"BITOP AND a b", "-CROSSSLOT"},

@@ -44,8 +44,8 @@ func keySlot(key []byte) int {
 	return int(crc) % numSlots
 }
 
-// slotOf returns the slot of a command's keys, for EXEC of those of the queued commands; -1 if there
-// are none. ok is false if there is more than one slot.
+// slotOf returns the slot of a command's keys, for EXEC of those of the queued commands; -1 if
+// there are none. ok is false if there is more than one slot.
 func (c *client) slotOf(cmd *command, args [][]byte) (slot int, ok bool) {
 	if cmd.name != "exec" {
 		return cmd.slot(args, -1)

@@ -19,7 +19,8 @@ var tclDir = cmdline.String("tcl", "", "the source of Redis, whose own tests Tes
 // tclOwnUnits start their own servers, with tclServer in place of redis-server.
 var tclOwnUnits = []string{"auth", "limits"}
 
-// tclServer starts this program as a server with the settings that Redis' tests write to redis.conf.
+// tclServer starts this program as a server with the settings that Redis' tests write to
+// redis.conf.
 const tclServer = `#!/bin/sh
 echo " PID: $$"
 echo "Ready to accept connections"

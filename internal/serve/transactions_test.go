@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// EXEC is one write to the store, and its reads see its own writes. It does nothing if a watched key
-// has changed, has expired or was flushed.
+// EXEC is one write to the store, and its reads see its own writes. It does nothing if a watched
+// key has changed, has expired or was flushed.
 func TestTransactions(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c, other := dial(t, s), dial(t, s)

@@ -70,7 +70,7 @@ func (w *writes) release() {
 	}
 }
 
-// commit writes what was collected. World is held. After an error it writes nothing more.
+// commit writes the collected changes. World is held. After an error it writes nothing more.
 func (w *writes) commit() error {
 	if w.err == nil {
 		w.commitPending()
@@ -96,8 +96,8 @@ func (c *client) pend(key, value []byte) {
 	c.pendedIn = c.group + 1
 }
 
-// commitPending writes the collected SETs, and removes what belongs to the values that they
-// overwrite, in one batch. World is held.
+// commitPending writes the collected SETs in one batch, with the removals of filters and index
+// entries that they replace. World is held.
 func (w *writes) commitPending() error {
 	switch {
 	case len(w.pended) == 0:
@@ -164,7 +164,7 @@ func (w *writes) writePending() {
 	w.forgetPending()
 }
 
-// forgetPending empties what pend has collected.
+// forgetPending drops the SETs that pend has collected.
 func (w *writes) forgetPending() {
 	if w.pending.Size() > w.kept {
 		w.pending, w.pendKeys, w.pended = sift.Batch{}, nil, nil

@@ -30,8 +30,8 @@ func readAll(src io.Reader, l Limits, stranger bool) (out string) {
 	}
 }
 
-// readBorrowing is readAll, except that it reads as an event loop does: into a borrowed buffer, which
-// is cleared after each turn. In every second turn it reads each command twice.
+// readBorrowing is readAll, except that it reads as an event loop does: into a borrowed buffer,
+// which is cleared after each turn. In every second turn it reads each command twice.
 func readBorrowing(src io.Reader, l Limits, size int) (out string) {
 	r := NewReader(src, l, false)
 	defer r.Close()
@@ -115,8 +115,8 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// Scan of a command with many arguments allocates no memory for them: an event loop would do so while
-// all its clients wait.
+// Scan of a command with many arguments allocates no memory for them: an event loop would do so
+// while all its clients wait.
 func TestScanTakesNoMemory(t *testing.T) {
 	const args = 100_000
 	in := fmt.Sprintf("*%d\r\n", args) + strings.Repeat("$1\r\nx\r\n", args)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// longWork is a command with many keys or items. Before each run of it, prepare is sent for each key,
-// unless it is nil.
+// longWork is a command with many keys or items. Before each run of it, prepare is sent for each
+// key, unless it is nil.
 type longWork struct {
 	name    string
 	args    []string // before the keys
@@ -176,8 +176,8 @@ func (w *longWork) prepareRun(port, run int) error {
 	return nil
 }
 
-// probe sends a small command again and again until stop is closed, and returns the longest time that
-// one took.
+// probe sends a small command again and again until stop is closed, and returns the longest time
+// that one took.
 func probe(port int, args []string, stop <-chan bool) (longest time.Duration, err error) {
 	conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
 	if err != nil {
