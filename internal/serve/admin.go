@@ -57,7 +57,7 @@ func (c *client) login(user, password []byte) bool {
 	if !c.trusted {
 		c.trust(true)
 		if c.conn != nil {
-			c.conn.SetReadDeadline(time.Time{}) // it was the one for authentication
+			c.conn.SetReadDeadline(time.Time{}) // removes the one for authentication
 		}
 	}
 	return true

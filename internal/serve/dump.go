@@ -87,7 +87,7 @@ func dumpLen(b []byte) (n uint64, special bool, rest []byte, err error) {
 	return 0, false, nil, errFormat
 }
 
-// dumpedString reads a string of at most most bytes.
+// dumpedString reads a string, whose length must not exceed most.
 func dumpedString(b []byte, most int) (value, rest []byte, err error) {
 	n, special, b, err := dumpLen(b)
 	if err != nil {

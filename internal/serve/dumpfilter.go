@@ -138,7 +138,7 @@ func (r *moduleReader) opcode(want uint64) bool {
 	return true
 }
 
-// uint reads a number that is at most most.
+// uint reads a number, which must not exceed most.
 func (r *moduleReader) uint(most uint64) uint64 {
 	if !r.opcode(moduleUint) {
 		return 0

@@ -11,10 +11,10 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// Filters are kept in memory. What commands that are executed together change in one is written to
-// the store as one redo entry, or as several if it is much, before the replies are sent. When a
-// filter's redo entries are as large as the filter, a checkpoint in the background writes the pages
-// that have changed and removes the entries.
+// Filters are kept in memory. Before replies are sent, the changes of all commands that were
+// executed together are written to the store, as one redo entry per filter, or as several if they
+// are large. When a filter's redo entries are as large as the filter, a checkpoint in the background
+// writes the pages that have changed and removes the entries.
 
 const (
 	// A checkpoint is due when the redo entries are as large as the filter, within these bounds.
@@ -37,7 +37,7 @@ const (
 	checkpointPages = 64
 )
 
-// filter is one Bloom or cuckoo filter; exactly one of bloom and cuckoo is set.
+// filter is one Bloom or cuckoo filter; exactly one of bloom and cuckoo is set, unless it is damaged.
 type filter struct {
 	id     uint64
 	kind   kind
@@ -389,8 +389,8 @@ func (s *Server) account(beside int64, fn func(room uint64) (uint64, error)) err
 	return err
 }
 
-// grow calls add, which may make a filter grow that is locked: first with no memory for that, and
-// if it needs some, with what is left.
+// grow calls add, which may make a locked filter grow: first without memory to grow, and if add
+// needs some, with what is left.
 func (c *client) grow(f *filter, add func(room uint64) error) error {
 	err := add(0)
 	if !errors.Is(err, redisbloom.ErrTooLarge) {

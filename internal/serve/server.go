@@ -485,7 +485,7 @@ func (s *Server) fail(err error) error {
 	return s.failure()
 }
 
-// syncEverySec syncs once a second, while that is the setting.
+// syncEverySec syncs once a second while FsyncEverySec is set.
 func (s *Server) syncEverySec() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

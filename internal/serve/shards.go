@@ -113,7 +113,7 @@ const mostAside = 63
 // turn returns the client's use of its current server.
 func (c *client) turn() turn { return turn{c.srv, c.writes, c.pendedIn, c.unconfirmed} }
 
-// take has the client continue with t.
+// take makes the client continue with t.
 func (c *client) take(t turn) {
 	t.writes.clock = c.clock
 	c.srv, c.writes, c.pendedIn, c.unconfirmed = t.srv, t.writes, t.pendedIn, t.unconfirmed
