@@ -20,7 +20,7 @@ const sharedInts = 10000
 
 func object(c *client, args [][]byte) {
 	if is(args[1], "HELP") && len(args) == 2 {
-		c.help("OBJECT", "ENCODING <key>", "    The encoding that Redis would have for a string.", "REFCOUNT <key>", "    The count that Redis would have.")
+		c.help("OBJECT", "ENCODING <key>", "    The encoding that Redis would use for a string.", "REFCOUNT <key>", "    The count that Redis would have.")
 		return
 	}
 	encoding, refs := "", int64(1)

@@ -160,7 +160,7 @@ func newFront(cfg Config, root *Server) *front {
 }
 
 // New creates a server on a database, which must be empty or have been written by a server. With
-// Config.Shards it is nil. The caller closes the database after the server.
+// Config.Shards db is nil. The caller closes the database after the server.
 func New(db *sift.DB, cfg Config) (*Server, error) {
 	cfg, err := cfg.resolve()
 	if err != nil {

@@ -132,8 +132,8 @@ func clusterCommand(c *client, args [][]byte) {
 			c.w.OK()
 		}
 	case sub == "help" && n == 2:
-		c.help("CLUSTER", "FAILOVER [<node-id>]", "    Make a node the leader: this one, or from the leader another.",
-			"FORGET <node-id>", "    Remove a node.", "INFO", "JOIN <node-id> <address> <raft-address> [VOTER]", "    Add a node, as a node does that is started with --join.",
+		c.help("CLUSTER", "FAILOVER [<node-id>]", "    Make a node the leader: by default this one, or another one if this one leads.",
+			"FORGET <node-id>", "    Remove a node.", "INFO", "JOIN <node-id> <address> <raft-address> [VOTER]", "    Add a node. A node that is started with --join sends this.",
 			"KEYSLOT <key>", "MYID", "NODES", "SHARDS", "SLOTS")
 	default:
 		c.badSubcommand(args)
