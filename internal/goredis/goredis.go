@@ -1,5 +1,5 @@
-// Package goredis builds and runs the tests that come with go-redis, against servers that
-// take the place of Redis. They are not part of this repository: the module cache has them.
+// Package goredis builds go-redis' own tests and runs them against a server that stands in for
+// Redis. The tests come from the module cache; they are not part of this repository.
 package goredis
 
 import (
@@ -15,17 +15,17 @@ import (
 	"strings"
 )
 
-// ErrModules: the modules that the tests need cannot be downloaded.
-var ErrModules = errors.New("the modules of go-redis' tests cannot be had")
+// ErrModules is returned by Build if the modules that the tests need cannot be downloaded.
+var ErrModules = errors.New("cannot download the modules of go-redis' tests")
 
-// Edit replaces a text in a file of go-redis that has it Count times.
+// Edit replaces From with To in a file of go-redis, in which From must occur Count times.
 type Edit struct {
 	File, From, To string
 	Count          int
 }
 
-// Build copies the go-redis that the module in the working directory uses to dir, edits it,
-// and returns the program of its tests.
+// Build copies the version of go-redis that the module in the working directory requires to dir,
+// applies the edits, and returns the path of the compiled test binary.
 func Build(dir string, edits []Edit) (program string, err error) {
 	module, err := command(".", "list", "-m", "-f", "{{.Dir}}", "github.com/redis/go-redis/v9")
 	if err != nil {
@@ -65,7 +65,8 @@ func command(dir string, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// Skipped returns the names before the bars of a list, as patterns.
+// Skipped reads a list of tests, each line of the form "name | reason", and returns a pattern for
+// each name. Lines that begin with # are comments.
 func Skipped(file string) (patterns []string, err error) {
 	list, err := os.ReadFile(file)
 	if err != nil {
@@ -79,8 +80,9 @@ func Skipped(file string) (patterns []string, err error) {
 	return patterns, nil
 }
 
-// Run runs the tests of a program that match a pattern and none of others, and returns the
-// names of those that passed. env is added to the environment.
+// Run runs the tests of a binary that Build has returned: those that match focus and no pattern in
+// skip. It returns the names of those that passed, also if others failed. env is added to the
+// environment.
 func Run(ctx context.Context, program string, env []string, focus string, skip []string) (passed []string, err error) {
 	report := program + ".json"
 	cmd := exec.CommandContext(ctx, program, "-test.run", "TestGinkgoSuite", "-ginkgo.no-color", "-ginkgo.focus", focus,

@@ -26,14 +26,14 @@ func quit(c *client, args [][]byte) {
 	c.quit = true
 }
 
-// password is what AUTH requires; empty: none.
+// password returns the password that AUTH requires, "" if none is required.
 func (s *Server) password() string { return *s.requirePass.Load() }
 
 // setPassword is CONFIG SET requirepass. Connected clients need not authenticate again.
 func (s *Server) setPassword(password string) string {
 	for _, addr := range []string{s.cfg.Addr, s.cfg.HTTPAddr} {
 		if local, err := isLoopback(addr); password == "" && addr != "" && (err != nil || !local) {
-			return "a server on an address that is not loopback requires a password"
+			return "a server on a non-loopback address requires a password"
 		}
 	}
 	s.requirePass.Store(&password)
@@ -46,7 +46,7 @@ func (s *Server) checkPassword(password []byte) bool {
 	return subtle.ConstantTimeCompare(want[:], got[:]) == 1
 }
 
-// login checks a user and password, and tells the client if they are wrong.
+// login checks a user and password, and replies with an error if they are wrong.
 func (c *client) login(user, password []byte) bool {
 	ok := c.srv.password() == "" || c.srv.checkPassword(password)
 	if !ok || string(user) != "default" {
@@ -57,7 +57,7 @@ func (c *client) login(user, password []byte) bool {
 	if !c.trusted {
 		c.trust(true)
 		if c.conn != nil {
-			c.conn.SetReadDeadline(time.Time{}) // a stranger's
+			c.conn.SetReadDeadline(time.Time{}) // removes the one for authentication
 		}
 	}
 	return true
@@ -148,8 +148,8 @@ func hello(c *client, args [][]byte) {
 	c.w.Array(0)
 }
 
-// redisVersion is the version of Redis whose commands these are: clients use it to find out what a
-// server supports.
+// redisVersion is the version of Redis that the server claims to be. Clients infer from it which
+// commands a server supports.
 const redisVersion = "7.4.1"
 
 func cleanName(b []byte) bool {

@@ -20,7 +20,7 @@ const (
 	removeBatch = 256
 )
 
-// sweeper removes expired keys. Reads do not see them even before that.
+// sweeper removes expired keys. Reads ignore them even before that.
 func (s *Server) sweeper() {
 	c := &client{srv: s, writes: s.newWrites(keptBytes)}
 	tick := time.NewTicker(sweepEvery)
@@ -38,7 +38,7 @@ func (s *Server) sweeper() {
 	}
 }
 
-// sweepDue removes the keys that have expired, and finds out when the next one is due. Before that
+// sweepDue removes the keys that have expired, and determines when the next one is due. Before that
 // time it does not read the index, because reading would make the store sort its newest entries.
 func (s *Server) sweepDue(c *client) (err error) {
 	if s.expiring.next.Load() > s.nowMs() {
@@ -90,7 +90,7 @@ func (s *Server) forgetExpiring() error {
 	return nil
 }
 
-// sweepDatabase removes the expired keys of a database. Those that cannot be read stay.
+// sweepDatabase removes the expired keys of a database. It skips those that cannot be read.
 func (s *Server) sweepDatabase(c *client) error {
 	var damage error
 	var last []byte
@@ -104,7 +104,8 @@ func (s *Server) sweepDatabase(c *client) error {
 			return errors.Join(err, damage)
 		}
 		last = due[len(due)-1]
-		// Clients get at least two thirds of the time, however many keys have expired.
+		// Clients get two thirds of the time, however many keys have expired, unless a batch takes
+		// more than half of sweepEvery.
 		select {
 		case <-s.ctx.Done():
 		case <-time.After(min(2*time.Since(begin), sweepEvery)):
@@ -113,8 +114,8 @@ func (s *Server) sweepDatabase(c *client) error {
 	return damage
 }
 
-// findExpired returns up to sweepBatch entries of a database's expiry index that are due,
-// in order, those after last.
+// findExpired returns the first sweepBatch entries after last of a database's expiry index that are
+// due, in order.
 func (s *Server) findExpired(gen uint32, last []byte) (due [][]byte, err error) {
 	lower := appendSpace(nil, spaceExpiry, gen)
 	upper := binary.BigEndian.AppendUint64(slices.Clone(lower), uint64(s.nowMs()+1))
@@ -135,8 +136,8 @@ func (s *Server) findExpired(gen uint32, last []byte) (due [][]byte, err error) 
 	return due, nil
 }
 
-// sweep removes entries of the expiry index, and their keys if they have expired. It leaves what
-// cannot be read, and stores the first such error in damage.
+// sweep removes entries of the expiry index, and their keys if they have expired. It skips keys
+// that cannot be read, and stores the first such error in damage.
 func (s *Server) sweep(c *client, due [][]byte, damage *error) error {
 	s.world.RLock()
 	defer s.world.RUnlock()
@@ -157,8 +158,8 @@ func (s *Server) sweep(c *client, due [][]byte, damage *error) error {
 	}, keys...)
 }
 
-// sweepKey adds to the batch the removal of a key that has expired, or else of its old entry in
-// the index. The key's stripe is locked.
+// sweepKey adds to the batch the removal of an index entry that is due, and of its key if that has
+// expired. The key's stripe is locked.
 func (s *Server) sweepKey(c *client, index, key []byte) error {
 	gone, early := false, false
 	if err := c.view(key, func(v []byte) error {
@@ -180,8 +181,8 @@ func (s *Server) sweepKey(c *client, index, key []byte) error {
 	return nil
 }
 
-// collector removes from the store what no longer belongs to any key: first whatever an earlier
-// run left, then filters as they are deleted.
+// collector removes entries from the store that no longer belong to a key: first those that an
+// earlier run left, then those of filters as they are deleted.
 func (s *Server) collector() {
 	if err := s.collectOld(); err != nil {
 		s.cfg.Logger.Warn("removing old entries failed", "err", err)
@@ -205,7 +206,7 @@ func (s *Server) collector() {
 	}
 }
 
-// collectOld removes what old generations left, and filters without a name.
+// collectOld removes the entries of old generations, and filters without a name.
 func (s *Server) collectOld() error {
 	s.world.RLock()
 	var gens []uint32
@@ -266,7 +267,7 @@ func (s *Server) isNamed(id uint64) (named bool, err error) {
 // minDrop is the size on disk from which old entries are dropped together with their tables.
 const minDrop = 4 << 20
 
-// removeOld is removeRange for possibly many entries.
+// removeOld is removeRange, except that it drops whole tables if the range is large.
 func (s *Server) removeOld(from, to []byte) error {
 	size, err := s.db.ApproximateSize(from, to)
 	if err != nil || size < minDrop || s.cfg.Group != nil {
@@ -284,7 +285,7 @@ func (s *Server) removeOld(from, to []byte) error {
 	return nil
 }
 
-// removeRange deletes the store's keys from from up to, but not including, to.
+// removeRange deletes the store's keys in [from, to).
 func (s *Server) removeRange(from, to []byte) error {
 	for s.ctx.Err() == nil {
 		var b sift.Batch

@@ -9,7 +9,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// Keys that have expired are removed also where others before them cannot be read.
+// Expired keys are removed even if others before them cannot be read.
 func TestSweeperPassesDamage(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
@@ -43,17 +43,17 @@ func TestSweeperPassesDamage(t *testing.T) {
 	}
 	for i := range healthy {
 		if has, err := s.db.Has(append(appendSpace(nil, spaceHead, 0), fmt.Sprint("healthy", i)...)); has || err != nil {
-			t.Error("a key that has expired is still there", err)
+			t.Error("an expired key is still there", err)
 		}
 	}
 }
 
-// waitFor waits until something is so.
+// waitFor waits until is returns true. what says the same in words.
 func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("a minute later it is not so that " + what)
+			t.Fatal("not so within a minute: " + what)
 		}
 	}
 }

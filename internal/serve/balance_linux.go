@@ -3,10 +3,10 @@ package serve
 import "time"
 
 // One event loop is best as long as it keeps up: it finds more clients ready at a time, so that
-// each costs less. When the loops in use are always busy, one more may help, or the processors may
-// have other work, such as clients on the same machine. So one more is tried for a moment, and
-// kept if more commands are executed with it. Now and then one less is tried the same way. Clients
-// move to another loop when they have been answered.
+// each costs less. When the loops in use are always busy, another one helps unless the CPUs have
+// other work, such as clients on the same machine. So one more is tried for a moment, and kept if
+// more commands are executed with it. Now and then one fewer is tried the same way. Clients move
+// to another loop when their replies have been sent.
 
 const (
 	balanceEvery = 25 * time.Millisecond
@@ -14,33 +14,33 @@ const (
 	restEvery = 10 * balanceEvery
 	// busyShare is the share of its time during which a busy loop is not asleep.
 	busyShare = 0.9
-	// fitShare is how busy loops may become when there is one less.
+	// fitShare is how busy the loops may become if there is one fewer.
 	fitShare = 0.6
-	// helpsFrom is the factor by which one loop more has to raise the number of commands.
+	// helpsFrom is the factor by which another loop has to raise the number of commands.
 	helpsFrom = 1.1
 	// enough is how many consecutive steps have to agree.
 	enough = 3
 	// trialSteps is how long a trial takes. The first half is for clients to move.
 	trialSteps = 4
-	// How long the next trial waits after one that did not help.
+	// The pause after a trial that did not help: it doubles each time, up to trialWaitMost.
 	trialWait, trialWaitMost = 2 * time.Second, 20 * time.Second
 )
 
 // balancer decides how many loops are in use.
 type balancer struct {
 	inUse, most int
-	busy, idle  int    // consecutive steps that call for one more or one less
-	last        uint64 // commands of the step before
+	busy, idle  int    // consecutive steps that call for one loop more or one fewer
+	last        uint64 // commands in the previous step
 
-	steps          int // of a trial; 0: none
+	steps          int // of the current trial; 0: no trial
 	before, during uint64
-	less           bool // of one loop less; what has helped is tried again next
+	less           bool // try one loop fewer, not one more; repeated as long as it helps
 	wait           time.Duration
 	notBefore      time.Duration
 }
 
-// step gets the number of commands that were executed since the last step, and how busy each loop
-// was, and returns how many loops are to be used.
+// step takes the number of commands that were executed since the last step, and the share of the
+// time that each loop was busy, and returns how many loops to use.
 func (b *balancer) step(now time.Duration, commands uint64, busy []float64) int {
 	if b.steps > 0 {
 		if b.steps++; b.steps > 1+trialSteps/2 {

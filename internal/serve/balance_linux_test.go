@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// machine is what the loops of a balancer run on: what n loops carry out in a
-// step if there is enough to do.
+// machine simulates steps of a balancer, in each of which the loops can execute rate commands and
+// are sent load. It returns the number of loops that were used most often.
 func machine(b *balancer, steps int, rate func(loops int) uint64, load uint64) (longest int) {
 	used := map[int]int{}
 	now := b.notBefore
@@ -41,7 +41,7 @@ func TestBalance(t *testing.T) {
 		{"one is enough", 1, alone, 500, 1},
 		{"processors are free", 1, alone, 10_000, 4},
 		{"processors have other work", 1, crowded, 10_000, 1},
-		{"they got other work", 4, crowded, 10_000, 1},
+		{"processors get other work", 4, crowded, 10_000, 1},
 		{"less to do", 4, alone, 1500, 3},
 		{"nothing to do", 4, alone, 0, 1},
 		{"as much as four can do", 4, alone, 10_000, 4},
@@ -54,8 +54,8 @@ func TestBalance(t *testing.T) {
 			t.Errorf("%s: %d loops", c.desc, b.inUse)
 		}
 	}
-	// A trial in which the work ends says nothing: the next comes as soon as there
-	// is work again.
+	// A trial during which the work ends is inconclusive: the next one starts as soon as there is
+	// work again.
 	b := &balancer{inUse: 1, most: 2}
 	for round := range 5 {
 		at := time.Duration(round) * time.Second
@@ -69,10 +69,10 @@ func TestBalance(t *testing.T) {
 			b.step(at+time.Duration(enough+i)*balanceEvery, 0, []float64{0, 0})
 		}
 		if b.inUse != 1 {
-			t.Fatalf("round %d: the trial has no end", round)
+			t.Fatalf("round %d: the trial does not end", round)
 		}
 	}
-	// A trial that is of no use is over soon, and the next comes later.
+	// A trial that does not help ends soon, and the next one starts later.
 	b = &balancer{inUse: 1, most: 2}
 	trials := 0
 	for i := range 1000 {

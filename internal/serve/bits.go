@@ -13,7 +13,7 @@ var (
 	errBit       = errors.New("ERR bit is not an integer or out of range")
 )
 
-// bitOffset parses the position of a bit in one of the bytes up to last.
+// bitOffset parses the offset of a bit, which must be in one of the bytes 0 to last.
 func bitOffset(arg []byte, last int64) (int64, error) {
 	n, ok := resp.ParseInt(arg)
 	if !ok || n < 0 || n>>3 > last {
@@ -107,7 +107,7 @@ func parseBitRange(args [][]byte) (r bitRange, err error) {
 	return r, nil
 }
 
-// of returns the bits of a string that are in the range, the last one excluded.
+// of returns the bits of v that are in the range, as [from, to).
 func (r bitRange) of(v []byte) (from, to int64) {
 	if r.from < 0 && r.to < 0 && r.from > r.to {
 		return 0, 0
@@ -123,8 +123,7 @@ func (r bitRange) of(v []byte) (from, to int64) {
 	return 8 * int64(i), 8 * int64(j)
 }
 
-// bitCount is BITCOUNT. Here and in BITPOS, the arguments are not checked if the key does not
-// exist.
+// bitCount is BITCOUNT. As in BITPOS, the range is not checked if the key does not exist.
 func bitCount(c *client, args [][]byte) {
 	n := int64(0)
 	_, err := c.look(args[1], func(h head) error {
@@ -189,7 +188,7 @@ func bitPos(c *client, args [][]byte) {
 				return nil
 			}
 		}
-		// Zeros follow the end of a string, if the range has no end.
+		// If the range has no end, the string counts as followed by zeros.
 		if want == 0 && !r.hasTo && from < to {
 			pos = to
 		}

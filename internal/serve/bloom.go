@@ -18,7 +18,7 @@ const (
 
 var errNonScalingFull = errors.New("ERR non scaling filter is full")
 
-// makeBloom returns a maker for Server.write and Server.create.
+// makeBloom returns a make function for Server.write and Server.create.
 func (s *Server) makeBloom(o redisbloom.BloomOptions) func(*filter, uint64) error {
 	return func(f *filter, room uint64) (err error) {
 		o.Layout, o.MaxBytes = s.cfg.Layout, room
@@ -27,14 +27,14 @@ func (s *Server) makeBloom(o redisbloom.BloomOptions) func(*filter, uint64) erro
 	}
 }
 
-// parseRate parses a number as strtod does, but only a complete one.
+// parseRate parses a number like strtod, except that nothing may follow the number.
 func parseRate(b []byte) (float64, bool) {
 	s := string(b)
 	if len(s) == 0 || len(s) > 64 || strings.ContainsAny(s, "_ ") {
 		return 0, false
 	}
 	v, err := strconv.ParseFloat(s, 64)
-	// Values out of range are parsed as 0 or infinity, which are not valid rates.
+	// Out of range, v is 0 or infinite, which are not valid rates.
 	return v, (err == nil || errors.Is(err, strconv.ErrRange)) && v == v
 }
 
@@ -222,8 +222,8 @@ func (c *client) arity(name string) {
 	c.w.Error(wrongArgs(name))
 }
 
-// bloomAsk replies whether a filter contains items; a key that holds something else counts as
-// having no filter.
+// bloomAsk replies whether a filter may contain items. A key that holds no Bloom filter contains
+// none.
 func (c *client) bloomAsk(key []byte, items [][]byte, array bool) {
 	f := c.find(key)
 	if f != nil && f.damage != nil {
@@ -275,7 +275,7 @@ func bfCard(c *client, args [][]byte) {
 	f.mu.RUnlock()
 }
 
-// bloomSize is what BF.INFO reports as the size: as much memory as Redis takes.
+// bloomSize is the size that BF.INFO reports: the memory that RedisBloom would take for the filter.
 func bloomSize(b *redisbloom.Bloom) int64 { return int64(32 + 64*uint64(b.Links()) + b.Bytes()) }
 
 func bfInfo(c *client, args [][]byte) {

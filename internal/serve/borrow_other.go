@@ -4,7 +4,7 @@ package serve
 
 import "net"
 
-// borrowing is for systems that report when a socket can be read.
+// borrowing exists on Unix only; elsewhere borrow returns nil.
 type borrowing struct{}
 
 func (*client) borrow(net.Conn) *borrowing { return nil }

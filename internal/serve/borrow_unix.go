@@ -23,10 +23,10 @@ type borrowing struct {
 	fd   uintptr
 	buf  *[readBytes]byte
 	err  error
-	once func(fd uintptr) bool // ready, made once
+	once func(fd uintptr) bool // the method value ready, allocated once
 }
 
-// borrow returns nil if a connection cannot be read that way, as with TLS.
+// borrow returns a borrowing for a connection, nil if it cannot be read that way, as with TLS.
 func (c *client) borrow(conn net.Conn) *borrowing {
 	sc, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -41,7 +41,7 @@ func (c *client) borrow(conn net.Conn) *borrowing {
 	return b
 }
 
-// fill waits for something to read and reads it. What the Reader returned before is then invalid.
+// fill waits for input and reads it. Arguments that the Reader returned before become invalid.
 func (b *borrowing) fill() error {
 	if err := b.giveBack(); err != nil {
 		return err
@@ -52,7 +52,8 @@ func (b *borrowing) fill() error {
 	return b.err
 }
 
-// ready is called when there may be something to read, and reports whether there was.
+// ready reads if there is something to read, and reports whether fill is done: there was input, or
+// an error.
 func (b *borrowing) ready(fd uintptr) bool {
 	b.fd, b.buf = fd, readBuffers.Get().(*[readBytes]byte)
 	b.c.r.Borrow(b.buf[:])
@@ -63,7 +64,7 @@ func (b *borrowing) ready(fd uintptr) bool {
 	return b.err != nil
 }
 
-// giveBack gives the buffer back, if there is one.
+// giveBack returns the borrowed buffer, if there is one.
 func (b *borrowing) giveBack() error {
 	if b.buf == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Checkpoints come to an end while filters change, and what a server finds that
-// starts from any moment's files is the filters of that moment, bit by bit.
+// Checkpoints complete while filters change, and a server that starts from the files of any moment
+// has the filters of that moment, bit for bit.
 func TestCheckpointUnderLoad(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo}, func(s *Server) { s.minRedo = 4 << 10 })
 	c := dial(t, s)
@@ -68,7 +68,7 @@ func TestCheckpointUnderLoad(t *testing.T) {
 				kind = "CF"
 			}
 			if a, b := c.do(kind+".DEBUG", key), other.do(kind+".DEBUG", key); fmt.Sprint(a) != fmt.Sprint(b) {
-				t.Errorf("%s: %v, after the start %v", key, a, b)
+				t.Errorf("%s: %v, in the copy %v", key, a, b)
 			}
 			for iter := int64(0); ; {
 				at := fmt.Sprint(iter)

@@ -13,27 +13,28 @@ import (
 )
 
 const (
-	// maxArgs bounds the arguments of a command, as Redis does.
+	// maxArgs bounds the arguments of a command, as Redis did before 7.0.
 	maxArgs = 1 << 20
-	// replyBytes is how much is collected before it is sent.
+	// replyBytes is how many bytes of replies are collected before they are sent.
 	replyBytes = resp.FreeReply
-	// sendBytes is how much is sent with one deadline.
+	// sendBytes is how many bytes are sent before the deadline is extended, and how many an event
+	// loop sends before it serves other clients.
 	sendBytes = 1 << 20
-	// pendBytes is how much of plain SETs is collected before it is written.
+	// pendBytes is how many bytes of plain SETs are collected before they are written.
 	pendBytes = 256 << 10
-	// keptBytes bounds the memory that an idle client keeps of each kind.
+	// keptBytes bounds each buffer that an idle client keeps.
 	keptBytes = 16 << 10
-	// strangerShare is the share of the memory for requests that all clients that have not
-	// authenticated may take together.
+	// Clients that have not authenticated share 1/strangerShare of the memory for requests and
+	// replies.
 	strangerShare = 32
 )
 
-// client is one connection. All but the marked fields belong to the goroutine that serves it: its
-// own, or an event loop, or at times one that the loop handed it to.
+// client is one connection. Its fields, except for watched and the atomic ones, belong to the
+// goroutine that serves it: its own, an event loop, or one that the loop has handed it to.
 type client struct {
 	srv       *Server
 	conn      net.Conn             // nil for a client of an event loop
-	loop      atomic.Pointer[loop] // nil for one with a goroutine of its own
+	loop      atomic.Pointer[loop] // nil for a client with its own goroutine
 	event     event
 	id        uint64
 	addr      string
@@ -43,7 +44,7 @@ type client struct {
 	borrowing *borrowing // how r reads; nil: from conn
 
 	trusted    bool      // has given the password
-	strange    time.Time // since when it has not authenticated
+	strange    time.Time // when the time to authenticate began
 	quit       bool      // to be closed after the replies
 	handOver   bool      // the command, which has had no effect yet, is left to another goroutine
 	wrote      bool      // replies may acknowledge a write, or show one that is not yet in the store
@@ -52,35 +53,35 @@ type client struct {
 	shown      shown
 	silence    int      // of CLIENT REPLY
 	errorsSeen uint64   // of w.Errors
-	before     *command // the last one
+	before     *command // the previous one
 	since      time.Time
 	last       atomic.Int64 // ms of the last command
 	moved      atomic.Int64 // ms when it last sent or read a part of something large
 	killed     atomic.Bool  // set by other clients
 	taken      atomic.Int64 // bytes of memory for requests and replies
 	safe       int          // bytes of the replies that may be sent
-	refresh    int64        // ms, when the deadline for writes is due to be moved
+	refresh    int64        // ms when the deadline for writes is to be extended
 
 	// MULTI
 	queueing bool
-	broken   bool // EXEC will refuse
+	broken   bool // EXEC will fail
 	queue    [][][]byte
 	queued   int // bytes
 	inExec   bool
-	watched  map[string]watched
-	watchAt  *Server     // whose keys they are
-	dirty    atomic.Bool // something that it watches has changed
+	watched  map[string]watched // changes under watches.mu
+	watchAt  *Server            // whose keys they are
+	dirty    atomic.Bool        // a watched key has changed
 
 	*writes         // collects its changes
 	pendedIn uint64 // the group of its last plain SET plus one; 0: none
 
 	unconfirmed bool // holds Server.unconfirmed
 
-	aside    []turn // uses of servers other than srv that wait for the replies to be sent
-	asideErr error  // why that has failed
+	aside    []turn // uses of servers other than srv, to be settled before the replies are sent
+	asideErr error  // why settling one of them has failed
 }
 
-// accept begins to serve a connection, or turns it away.
+// accept starts to serve a connection, or rejects it.
 func (s *Server) accept(conn net.Conn) {
 	s.clientsMu.Lock()
 	if s.closing || len(s.clients) >= s.cfg.MaxClients {
@@ -114,7 +115,7 @@ func (s *Server) accept(conn net.Conn) {
 	s.clientsMu.Unlock()
 }
 
-// ownGoroutine gives a client a goroutine.
+// ownGoroutine starts a goroutine that serves the client.
 func (c *client) ownGoroutine(limits resp.Limits) {
 	c.writes = c.srv.newWrites(keptBytes)
 	if c.borrowing = c.borrow(c.conn); c.borrowing != nil {
@@ -125,7 +126,7 @@ func (c *client) ownGoroutine(limits resp.Limits) {
 	go c.run()
 }
 
-// leave forgets a client whose connection is closed.
+// leave releases what a client holds, after its connection has been closed.
 func (c *client) leave() {
 	c.r.Close()
 	c.w.Reset()
@@ -138,12 +139,13 @@ func (c *client) leave() {
 	c.srv.conns.Done()
 }
 
-// reserve takes memory for requests and replies from what all clients share, or releases it.
-// Clients that have not authenticated share a small part of it, so that they cannot take it from
-// the others.
+// reserve takes n bytes for requests and replies from the memory that all clients share, or
+// releases them if n is negative. Clients that have not authenticated share a small part of it, so
+// that they cannot take it from the others.
 func (c *client) reserve(n int) bool {
 	s := c.srv
-	// Strangers' share first: what they are refused does not count as taken from the others.
+	// The small share first: what is refused there must not count, not even for a moment, as taken
+	// from the others.
 	if !c.trusted && !take(&s.strangerBytes, int64(n), s.cfg.RequestBytes/strangerShare) {
 		return false
 	}
@@ -151,7 +153,7 @@ func (c *client) reserve(n int) bool {
 		if !c.trusted {
 			s.strangerBytes.Add(-int64(n))
 		}
-		if c.taken.Load()+int64(n) <= s.cfg.RequestBytes/2 { // otherwise others' share would not suffice
+		if c.taken.Load()+int64(n) <= s.cfg.RequestBytes/2 { // for more, evicting others may not suffice
 			s.short.Store(true)
 		}
 		return false
@@ -161,7 +163,7 @@ func (c *client) reserve(n int) bool {
 }
 
 // take adds n to taken unless that would exceed most. What is refused is never counted, not even
-// for a moment, because others would be refused because of it. A negative n always succeeds.
+// for a moment: others would be refused because of it. A negative n always succeeds.
 func take(taken *atomic.Int64, n, most int64) bool {
 	for {
 		old := taken.Load()
@@ -187,8 +189,7 @@ func (c *client) trust(trusted bool) {
 	c.r.Trust(trusted)
 }
 
-// reply writes an error for the client, if err is one, and reports whether it
-// was.
+// reply replies with err unless it is nil, and reports whether it did.
 func (c *client) reply(err error) bool {
 	if err == nil {
 		return false
@@ -205,7 +206,7 @@ func (c *client) reply(err error) bool {
 	return true
 }
 
-// kill ends another client's connection at once, or its own after its replies.
+// kill closes the client's connection: after its replies if by is the client itself, else at once.
 func (c *client) kill(by *client) {
 	c.killed.Store(true)
 	if c == by {
@@ -266,7 +267,8 @@ func (c *client) do(cmd *command, args [][]byte) {
 	}
 }
 
-// admit refuses a command that is unknown, malformed, or not allowed now.
+// admit reports whether a command may run. It replies with an error to one that is unknown,
+// malformed, or not allowed now.
 func (c *client) admit(cmd *command, args [][]byte) bool {
 	if cmd == nil {
 		c.unknown(args)
@@ -289,7 +291,7 @@ func (c *client) admit(cmd *command, args [][]byte) bool {
 	return c.srv.cfg.Group == nil || c.route(cmd, args)
 }
 
-// carryOut runs a command that was admitted, or keeps it for EXEC.
+// carryOut runs a command that was admitted, or queues it for EXEC.
 func (c *client) carryOut(cmd *command, args [][]byte) {
 	if c.queueing && cmd.flags&noMulti != 0 {
 		c.fault("ERR Command not allowed inside a transaction")
@@ -337,7 +339,7 @@ func (c *client) carryOut(cmd *command, args [][]byte) {
 	c.carryOutHeld(cmd, args)
 }
 
-// carryOutHeld runs a command with world held for reading, or not if the command takes long.
+// carryOutHeld runs a command with world held for reading, unless it has the flag unlocked.
 func (c *client) carryOutHeld(cmd *command, args [][]byte) {
 	c.hold()
 	if !c.stays(cmd) {
@@ -387,8 +389,8 @@ func (c *client) refuse(mark int) {
 	c.w.Error(errReplyOOM.Error())
 }
 
-// abort replaces all replies that may not be sent by an error and ends the connection: some of
-// them would acknowledge what is not safe.
+// abort replaces all replies that may not be sent with an error and ends the connection: some of
+// them would acknowledge writes that may be lost.
 func (c *client) abort(err error) {
 	c.w.Buf, c.w.Refused = c.w.Buf[:c.safe], false
 	c.w.Error(c.told(err).Error())
@@ -405,7 +407,7 @@ func (c *client) reject(cmd *command, text string) {
 	c.fault(text)
 }
 
-// fault replies with an error that makes a transaction fail.
+// fault replies with an error, which makes a transaction fail.
 func (c *client) fault(text string) {
 	if c.queueing {
 		c.broken = true
@@ -424,7 +426,7 @@ func (c *client) unknown(args [][]byte) {
 	c.fault("ERR unknown command '" + string(clip(cString(args[0]), 128)) + "', with args beginning with: " + string(shown))
 }
 
-// cString returns what Redis shows of an argument: the part before the first zero byte.
+// cString returns the part of an argument that Redis shows: up to the first zero byte.
 func cString(b []byte) []byte {
 	b, _, _ = bytes.Cut(b, []byte{0})
 	return b

@@ -21,7 +21,7 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// go-redis, with its own commands for the filters, over both protocols.
+// go-redis works over both protocols, with its own commands for filters.
 func TestGoRedis(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	for _, proto := range []int{2, 3} {
@@ -43,7 +43,7 @@ func TestGoRedis(t *testing.T) {
 		v3, err := r.TTL(ctx, "k").Result()
 		check("TTL", v3, time.Minute, err)
 		if err := r.Get(ctx, "none").Err(); err != redis.Nil {
-			t.Errorf("Get of nothing: %v", err)
+			t.Errorf("Get of an absent key: %v", err)
 		}
 		check("BFReserve", r.BFReserve(ctx, "b", 0.001, 1000).Val(), "OK", nil)
 		v4, err := r.BFAdd(ctx, "b", "x").Result()
@@ -159,7 +159,7 @@ func testPassword(t *testing.T) {
 	}
 }
 
-// raw sends bytes and returns all that comes back until the server hangs up.
+// raw sends bytes, and returns everything that the server sends until it closes the connection.
 func raw(t testing.TB, s *Server, text string) string {
 	t.Helper()
 	c := dial(t, s)
@@ -246,7 +246,7 @@ func testLimits(t *testing.T) {
 	if got := c.do("BF.RESERVE", "big", "1e-300", "1073741824", "EXPANSION", "32768"); got != oom {
 		t.Errorf("a filter beyond the limit: %v", got)
 	}
-	// A filter that grows into the limit says so, and holds what it held.
+	// Adds to a filter fail when it would grow beyond the limit, and it keeps its items.
 	full := false
 	for i := 0; i < 200 && !full; i++ {
 		args := []string{"BF.MADD", "grows"}
@@ -264,9 +264,9 @@ func testLimits(t *testing.T) {
 	}
 	c.do("DEL", "grows")
 	if got := s.filterBytes.Load(); got != 0 {
-		t.Errorf("%d bytes of no filter", got)
+		t.Errorf("%d bytes without a filter", got)
 	}
-	// Requests of all clients share their memory.
+	// A client beyond MaxClients is rejected, also while a request is incomplete.
 	a, b := dial(t, s), dial(t, s)
 	half := append([]byte("*2\r\n$4\r\nECHO\r\n$1048576\r\n"), make([]byte, 1000000)...)
 	for i, who := range []*caller{a, b} {
@@ -280,7 +280,7 @@ func testLimits(t *testing.T) {
 	}
 }
 
-// The tight layout by configuration; its dump moves between servers of ours.
+// With Config.Layout filters have the tight layout. They can be dumped and loaded.
 func TestTightLayout(t *testing.T) { everyWay(t, testTightLayout) }
 
 func testTightLayout(t *testing.T) {
@@ -305,9 +305,8 @@ func testTightLayout(t *testing.T) {
 	}
 }
 
-// FuzzInput sends anything, at once to a server and in two parts to the next: one with
-// event loops, one whose loops hand everything on, and one with goroutines. They say the
-// same.
+// FuzzInput sends any input to three servers, to the second in two parts: one with event loops, one
+// whose loops hand everything on, and one with goroutines. Their replies must be the same.
 func FuzzInput(f *testing.F) {
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\na\r\n"))
 	f.Add([]byte("*3\r\n$6\r\nBF.ADD\r\n$1\r\na\r\n$1\r\nb\r\nBF.SCANDUMP a 0\r\nBF.INFO a\r\n"))
@@ -356,7 +355,7 @@ func FuzzInput(f *testing.F) {
 // varies matches what differs from one connection to the next.
 var varies = regexp.MustCompile(`:\d+\r\n|(id|age|idle)=\d+|l?addr=\S+`)
 
-// asksForVaried reports whether a command's reply tells more that varies.
+// asksForVaried reports whether a reply may have more that varies.
 func asksForVaried(input []byte) bool {
 	lower := bytes.ToLower(input)
 	for _, word := range []string{"info", "time", "command", "client", "scan", "px", "ex", "at", "hello"} {

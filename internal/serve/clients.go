@@ -11,7 +11,7 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// shown is what CLIENT LIST of another client shows of a client.
+// shown is the state of a client that others see in CLIENT LIST.
 type shown struct {
 	db, proto, queued atomic.Int64
 	cmd               atomic.Pointer[string]
@@ -38,7 +38,7 @@ func (c *client) line(me *client) string {
 		c.shown.db.Load(), c.shown.queued.Load()-1, qbuf, c.taken.Load(), cmd, max(2, c.shown.proto.Load()))
 }
 
-// show records what CLIENT LIST shows.
+// show records what CLIENT LIST shows of the client.
 func (c *client) show(cmd *command, args [][]byte) {
 	if len(args) > 1 && cmd.flags&hasSub != 0 {
 		name := cmd.name + "|" + lower(clip(args[1], 32))
@@ -49,7 +49,7 @@ func (c *client) show(cmd *command, args [][]byte) {
 	c.showState()
 }
 
-// showState records those parts of it that a command may change.
+// showState records the parts of it that a command may change.
 func (c *client) showState() {
 	if int64(c.db) != c.shown.db.Load() {
 		c.shown.db.Store(int64(c.db))
@@ -76,7 +76,7 @@ func (f *clientFilter) matches(c, me *client) bool {
 		(f.maxAge == 0 || int64(time.Since(c.since).Seconds()) >= f.maxAge)
 }
 
-// setKind sets the kind of clients that are selected; here all are normal.
+// setKind restricts the filter to a kind of clients. All clients here are normal.
 func (f *clientFilter) setKind(c *client, arg []byte) bool {
 	f.kind = lower(arg)
 	switch f.kind {
@@ -157,7 +157,7 @@ func clientCommand(c *client, args [][]byte) {
 	}
 }
 
-// clientUnblock is CLIENT UNBLOCK: no command here blocks.
+// clientUnblock is CLIENT UNBLOCK, which finds nothing to unblock: no command here blocks.
 func clientUnblock(c *client, args [][]byte) {
 	if len(args) == 2 && !is(args[1], "TIMEOUT") && !is(args[1], "ERROR") {
 		c.w.Error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
@@ -260,10 +260,10 @@ func clientKill(c *client, args [][]byte) {
 	}
 }
 
-// Which of its replies a client wants, see CLIENT REPLY.
+// The modes of CLIENT REPLY.
 const (
 	replyAll  = iota
-	replySkip // none to the next command
+	replySkip // no reply to the next command
 	replyNone
 )
 
@@ -283,9 +283,9 @@ func clientReply(c *client, mode []byte) {
 	}
 }
 
-// pause is what CLIENT PAUSE sets.
+// pause is the state of CLIENT PAUSE.
 type pause struct {
-	until  atomic.Int64 // ms; 0: nobody waits
+	until  atomic.Int64 // ms; 0: no pause
 	writes atomic.Bool  // only writes wait
 }
 
@@ -309,14 +309,14 @@ func clientPause(c *client, args [][]byte) {
 	c.w.OK()
 }
 
-// paused reports whether the client has to wait before such a command.
+// paused reports whether the client has to wait before it executes cmd.
 func (c *client) paused(cmd *command) bool {
 	p := &c.srv.pause
 	return p.until.Load() != 0 && c.trusted && !(p.writes.Load() && (cmd == nil || cmd.flags&(isWrite|exclusive) == 0))
 }
 
-// wait waits while commands are paused, after sending the replies so far. A client of an event
-// loop has none here.
+// wait waits while commands are paused, after sending the replies so far. A client of an event loop
+// has none at this point.
 func (c *client) wait() error {
 	const step = 5 * time.Millisecond
 	p := &c.srv.pause

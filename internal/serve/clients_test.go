@@ -13,7 +13,7 @@ var (
 	python  = cmdline.String("python", "", "a Python that has the package redis")
 )
 
-// Libraries of other languages work as their users know them.
+// Typical uses of libraries for other languages work.
 func TestClients(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	port := portOf(s.Addr().String())

@@ -20,8 +20,8 @@ const (
 	free                       // takes no lock but world, so other clients cannot delay it
 )
 
-// command is an entry of the table. A positive arity is the number of arguments, the name
-// included, a negative one the minimum; max, if not 0, is the maximum, which within MULTI is
+// command is an entry of the table. A positive arity is the number of arguments, including the
+// name; a negative one is the minimum, negated. max, if not 0, is the maximum; within MULTI it is
 // checked only when the command is executed.
 type command struct {
 	name  string
@@ -37,10 +37,10 @@ type command struct {
 
 const (
 	longestName = 32
-	// A command of more arguments or bytes is a long one.
+	// A command with more arguments or bytes is long.
 	shortArgs  = 128
 	shortBytes = 64 << 10
-	// A command with this many bytes or arguments is one write that others wait for.
+	// A command with this many bytes or arguments is heavy: others may wait for its write.
 	heavyBytes, heavyArgs = 1 << 20, 10 * shortArgs
 )
 
@@ -50,13 +50,14 @@ func (cmd *command) isLong(args, bytes int) bool {
 	return cmd.flags&(exclusive|unlocked|long) != 0 || args > shortArgs || bytes > shortBytes
 }
 
-// isCollected reports whether the command only adds to what is written at the end of the pipeline.
+// isCollected reports whether the command only adds to the batch that is written at the end of the
+// pipeline.
 func (cmd *command) isCollected(args [][]byte) bool {
 	return cmd.flags&collects != 0 && (len(args) == 3 || cmd.name == "mset")
 }
 
-// lookup finds a command by its name in any case. In a pipeline it is mostly the same as
-// the one before.
+// lookup is the function lookup, except that it tries the previous command first: in a pipeline it
+// is mostly the same.
 func (c *client) lookup(name []byte) *command {
 	if cmd := c.before; cmd != nil && (string(name) == cmd.upper || string(name) == cmd.name) {
 		return cmd

@@ -4,8 +4,8 @@ import (
 	"sort"
 )
 
-// subcommands lists the subcommands of commands that have them, with their arity, which counts
-// both names.
+// subcommands has the subcommands of each command that has any, with their arity, which counts both
+// names.
 var subcommands = map[string]map[string]int{
 	"client": {"getname": 2, "getredir": 2, "help": 2, "id": 2, "info": 2, "kill": -3, "list": -2, "no-evict": 3, "no-touch": 3, "pause": -3,
 		"reply": 3, "setinfo": 4, "setname": 3, "unblock": -3, "unpause": 2},
@@ -17,10 +17,10 @@ var subcommands = map[string]map[string]int{
 	"slowlog": {"get": -2, "help": 2, "len": 2, "reset": 2},
 }
 
-// fits reports whether a command with so many arguments matches an arity.
+// fits reports whether a number of arguments, including the name, matches an arity.
 func fits(arity, args int) bool { return args == arity || arity < 0 && args >= -arity }
 
-// misfit returns why a command with these arguments is refused even within MULTI, "" if it is not.
+// misfit returns the error for arguments that are refused even within MULTI, "" for others.
 func (cmd *command) misfit(args [][]byte) string {
 	if !fits(cmd.arity, len(args)) {
 		return wrongArgs(cmd.name)
@@ -42,7 +42,7 @@ func wrongArgs(name string) string {
 	return "ERR wrong number of arguments for '" + name + "' command"
 }
 
-// commandNames are the names of all commands, sorted.
+// commandNames returns the names of all commands, sorted.
 func commandNames() []string {
 	names := make([]string, 0, len(commands))
 	for name := range commands {
@@ -52,7 +52,6 @@ func commandNames() []string {
 	return names
 }
 
-// commandCommand is COMMAND.
 func commandCommand(c *client, args [][]byte) {
 	sub := func(name string) bool { return len(args) > 1 && is(args[1], name) }
 	switch {
@@ -114,8 +113,8 @@ func commandList(c *client, args [][]byte) {
 	}
 }
 
-// keyPlaces returns the first and the last argument that is a key, negative: from the
-// end, and their step; zeros if there are none.
+// keyPlaces returns the positions of the first and the last key among the arguments and the step
+// between keys. A negative position counts from the end. If there are no keys, all are 0.
 func (cmd *command) keyPlaces() (first, last, step int) {
 	switch cmd.name {
 	case "del", "unlink", "exists", "mget", "touch", "watch":
@@ -135,7 +134,7 @@ func (cmd *command) keyPlaces() (first, last, step int) {
 	return 1, 1, 1
 }
 
-// noKeys reports whether a command has no key.
+// noKeys reports whether a command has no key arguments.
 func (cmd *command) noKeys() bool {
 	switch cmd.name {
 	case "ping", "echo", "select", "quit", "auth", "hello", "reset", "client", "config", "command", "info", "time", "multi", "exec", "discard", "unwatch",
@@ -170,8 +169,8 @@ func commandGetKeys(c *client, args [][]byte) {
 	}
 }
 
-// describe writes name, arity, flags, the first and last key and their step, and what
-// newer versions of Redis add: categories, tips, key specifications and subcommands.
+// describe writes name, arity, flags, the first and last key and their step, and empty arrays for
+// categories, tips, key specifications and subcommands, which newer versions of Redis add.
 func (c *client) describe(cmd *command) {
 	first, last, step := cmd.keyPlaces()
 	arity := int64(cmd.arity)

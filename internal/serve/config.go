@@ -1,13 +1,13 @@
-// Package serve speaks the Redis protocol on a sift database: strings kept in
-// the store, and RedisBloom's BF and CF commands on filters that persist in it.
+// Package serve serves a sift database to Redis clients: strings, which are stored in it, and
+// RedisBloom's BF and CF commands on filters, which are persisted in it.
 //
 // On Linux, clients without TLS are served by event loops, see loop; elsewhere each has a
-// goroutine. The loops are written here, on the standard library's system calls. The best
-// maintained library for this, github.com/panjf2000/gnet/v2, was considered and rejected: it keeps
-// unsent replies of a client in a buffer without a bound, it has no timeouts, and it has no point
-// after all ready clients were read and before any of their replies is sent, which is when one
-// write to the store serves them all. The bounds and the order of commands would leave it little
-// to do but four system calls.
+// goroutine. The loops use the standard library's system calls directly. The best maintained
+// library for this, github.com/panjf2000/gnet/v2, was considered and rejected: it buffers a
+// client's unsent replies without a bound, it has no timeouts, and it has no hook between reading
+// from all ready clients and sending the first reply, where one write to the store serves them
+// all. With bounds and the order of commands implemented here, it would be left with little more
+// than four system calls.
 package serve
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// Fsync says when an acknowledged write is safe from a power cut, by Redis'
-// names. A crash of the server alone loses nothing with any of them.
+// Fsync selects when a write is synced, by Redis' names: until then a power cut may lose it. A
+// crash of the server alone loses no acknowledged write with any of them.
 type Fsync int32
 
 const (
@@ -40,7 +40,7 @@ var fsyncNames = [...]string{"always", "everysec", "no"}
 
 func (f Fsync) String() string { return fsyncNames[f] }
 
-// ParseFsync is the inverse of String.
+// ParseFsync is the inverse of Fsync.String.
 func ParseFsync(s string) (Fsync, error) {
 	for i, name := range fsyncNames {
 		if s == name {
@@ -52,11 +52,11 @@ func ParseFsync(s string) (Fsync, error) {
 
 // Config configures a Server. Zero fields mean the defaults.
 type Config struct {
-	// Addr is the address to listen on. Default: 127.0.0.1:6380. Any but a loopback address
-	// requires Password.
+	// Addr is the address to listen on. Default: 127.0.0.1:6380. A non-loopback address requires
+	// Password.
 	Addr string
-	// HTTPAddr is where /metrics and the status page are served; empty: nowhere.
-	// Any but a loopback address requires Password, which the browser asks for.
+	// HTTPAddr is the address of /metrics and the status page; empty: they are not served. A
+	// non-loopback address requires Password, for HTTP basic authentication with any user name.
 	HTTPAddr string
 	// Pprof also serves /debug/pprof there.
 	Pprof bool
@@ -64,40 +64,41 @@ type Config struct {
 	Password string
 	// TLS, if not nil, is used for Addr and HTTPAddr.
 	TLS *tls.Config
-	// Fsync says when writes are synced.
+	// Fsync selects when writes are synced. Default: FsyncAlways.
 	Fsync Fsync
 	// Layout is the layout of new Bloom filters.
 	Layout redisbloom.Layout
 	// FilterBytes bounds the memory of all filters. Default: 1 GiB.
 	FilterBytes int64
-	// RequestBytes bounds the memory of requests that are being received and of
-	// replies that are being sent, of all clients together, beyond 1 KiB and 32 KiB
-	// each. With garbage the process takes up to twice that. Default: 256 MiB.
+	// RequestBytes bounds the memory of requests that are being received and replies that are being
+	// sent, of all clients together. The first 1 KiB of each client's requests and the first 32 KiB
+	// of its replies do not count. With garbage the process takes up to twice that. Default: 256
+	// MiB.
 	RequestBytes int64
-	// LimitMemory has the server set the garbage collector's memory limit, which applies to the
+	// LimitMemory makes the server set the garbage collector's memory limit, which applies to the
 	// whole process, to what filters, the store, clients and their requests and replies take. Only
-	// one server of a process may do so: closing it restores the limit from before.
+	// one server of a process may do so: closing it restores the previous limit.
 	LimitMemory bool
 	// MaxClients bounds the connections. Default: 10000.
 	MaxClients int
-	// MaxBulkBytes bounds an argument and so a value. Default: 64 MiB.
+	// MaxBulkBytes bounds an argument, and thus a value. Default: 64 MiB. Maximum: 512 MiB.
 	MaxBulkBytes int
-	// IdleTimeout closes connections that send nothing; 0: never.
+	// IdleTimeout is after how long without input a connection is closed; 0: never.
 	IdleTimeout time.Duration
-	// AuthTimeout closes connections that have not authenticated. Default: 30 seconds.
+	// AuthTimeout is the time that a connection has to authenticate. Default: 30 seconds.
 	AuthTimeout time.Duration
 	// WriteTimeout closes connections that read less than 1 MiB of their replies in this time.
 	// Default: 30 seconds.
 	WriteTimeout time.Duration
 	// NoLoops serves each client with a goroutine even where there are event loops.
 	NoLoops bool
-	// Group, if not nil, replicates the store; the server then writes only through it. Fsync,
-	// NoLoops and HTTPAddr's default follow from the group.
+	// Group, if not nil, replicates the store; the server then writes only through it. Fsync is
+	// then FsyncAlways, and NoLoops is set.
 	Group Group
-	// Leads says that the node leads the group as long as the server runs; other nodes redirect
+	// Leads means that the node leads the group as long as the server runs; other nodes redirect
 	// clients to the leader.
 	Leads bool
-	// Pages are further pages beside the status page, by their patterns.
+	// Pages are handlers to serve at HTTPAddr in addition to the status page, by their patterns.
 	Pages map[string]http.HandlerFunc
 	// Shards, if not nil, makes the server a front end without a database. Attach adds the servers
 	// of the groups that the node is in, each with the front end as its Front. Group is then the
@@ -108,11 +109,11 @@ type Config struct {
 	Front *Server
 	// Shard is the server's index among the Shards.
 	Shard int
-	// Logger receives errors and warnings. Default: silent.
+	// Logger receives errors and warnings. Default: they are discarded.
 	Logger *slog.Logger
 }
 
-// resolve fills in defaults and checks.
+// resolve validates the configuration and fills in defaults.
 func (c Config) resolve() (Config, error) {
 	if c.Front != nil {
 		own := c

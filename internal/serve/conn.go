@@ -7,7 +7,7 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// run serves a client that has a goroutine of its own.
+// run serves a client that has its own goroutine.
 func (c *client) run() {
 	defer func() {
 		c.conn.Close()
@@ -43,7 +43,7 @@ func (c *client) run() {
 				c.conn.SetReadDeadline(time.Now().Add(c.srv.cfg.IdleTimeout))
 			}
 			if c.killed.Load() || c.srv.serving.Err() != nil {
-				return // their deadline may have come before
+				return // Close may have set its deadline before
 			}
 			if err = c.fill(); err == nil {
 				continue
@@ -56,7 +56,7 @@ func (c *client) run() {
 	}
 }
 
-// fill waits for what the client sends next.
+// fill waits for input from the client and reads it.
 func (c *client) fill() error {
 	defer c.move()
 	if c.borrowing != nil {
@@ -65,8 +65,7 @@ func (c *client) fill() error {
 	return c.r.Fill()
 }
 
-// finish makes what the client's commands wrote as durable as required, and then sends the
-// replies.
+// finish makes the client's writes as durable as required, and then sends the replies.
 func (c *client) finish() error {
 	if err := c.settle(); err != nil {
 		c.abort(err)
@@ -87,11 +86,11 @@ func (c *client) settle() error {
 	return err
 }
 
-// settle writes what was collected for a server, and makes it as durable as required if there are
-// replies.
+// settle writes the changes that were collected for a server, and if there are replies, makes them
+// as durable as required.
 func (t *turn) settle(replies bool) (err error) {
 	w, s := t.writes, t.srv
-	written := false // after all that was read
+	written := false // in a group, a write after all reads confirms them
 	if len(w.pended) > 0 || len(w.touched) > 0 {
 		w.hold()
 		written = len(w.pended) > 0
@@ -106,7 +105,7 @@ func (t *turn) settle(replies bool) (err error) {
 		err = s.sync()
 	case s.cfg.Group == nil:
 		// Replies may show what other clients wrote, so readers wait for the sync, too. If it
-		// fails, they may still get what was there.
+		// fails, clients that have written nothing still get their replies.
 		if err = s.sync(); !w.needSync {
 			err = nil
 		}
@@ -122,7 +121,7 @@ func (c *client) send() error {
 	if len(c.w.Buf) == 0 {
 		return nil
 	}
-	// Setting a deadline costs more than most commands, so one serves for a while.
+	// Setting a deadline costs more than most commands, so one is used for a while.
 	if now := c.last.Load(); now >= c.refresh {
 		c.refresh = now + c.srv.cfg.WriteTimeout.Milliseconds()/4
 		c.moreTime()
@@ -137,7 +136,7 @@ func (c *client) send() error {
 	}
 }
 
-// refused reports an error in the client's input to it, if err is one.
+// refused replies with err, and reports true, if it is an error in the client's input.
 func (c *client) refused(err error) bool {
 	if p := resp.ProtocolError(""); !errors.As(err, &p) && !errors.Is(err, resp.ErrMemory) {
 		return false

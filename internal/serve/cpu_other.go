@@ -2,5 +2,5 @@
 
 package serve
 
-// cpuSeconds is the process's CPU time; here it is unknown.
+// cpuSeconds returns 0: on this system the process's CPU time is not known.
 func cpuSeconds() (user, system float64) { return 0, 0 }

@@ -4,7 +4,7 @@ package serve
 
 import "syscall"
 
-// cpuSeconds is the process's CPU time.
+// cpuSeconds returns the process's CPU time.
 func cpuSeconds() (user, system float64) {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

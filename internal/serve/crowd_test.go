@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Replies count as memory until the client has taken them: what does not fit is
-// refused, to that client alone, and given back when it leaves.
+// Replies count as memory until the client has read them. One that does not fit is refused, and to
+// that client alone. The memory is released when a client disconnects.
 func TestReplyMemory(t *testing.T) { everyWay(t, testReplyMemory) }
 
 func testReplyMemory(t *testing.T) {
@@ -54,7 +54,7 @@ func testReplyMemory(t *testing.T) {
 	if got := s.requestBytes.Load(); got != 0 {
 		t.Errorf("%d bytes are taken", got)
 	}
-	// Clients that ask for more than they take.
+	// Clients that request more than they read.
 	var slow []net.Conn
 	for range 40 {
 		conn, err := net.Dial("tcp", s.Addr().String())
@@ -84,7 +84,7 @@ func testReplyMemory(t *testing.T) {
 	}
 	for deadline := time.Now().Add(20 * time.Second); s.requestBytes.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes are taken when all have left", s.requestBytes.Load())
+			t.Fatalf("%d bytes are taken after all have left", s.requestBytes.Load())
 		}
 	}
 }
@@ -118,7 +118,7 @@ func TestTakeBesideRefused(t *testing.T) {
 	}
 }
 
-// What a client without the password is refused is no reason to refuse another client.
+// When a client without the password is refused memory, that is no reason to refuse another client.
 func TestStrangersRefused(t *testing.T) {
 	s := &Server{front: &front{}}
 	s.cfg.RequestBytes = 1 << 20
@@ -144,8 +144,8 @@ func TestStrangersRefused(t *testing.T) {
 	wg.Wait()
 }
 
-// A filter counts with its name, its links and itself, so that many small ones
-// come to an end, too.
+// A filter counts with its name, its links and its overhead, so that many small ones reach the
+// limit, too.
 func TestFiltersBeside(t *testing.T) {
 	s := start(t, t.TempDir(), Config{FilterBytes: 1 << 20, Fsync: FsyncNo})
 	c := dial(t, s)
@@ -173,12 +173,12 @@ func TestFiltersBeside(t *testing.T) {
 		t.Errorf("%d bytes after the rename", got)
 	}
 	if c.do("DEL", "short"); s.filterBytes.Load() != 0 {
-		t.Errorf("%d bytes of no filter", s.filterBytes.Load())
+		t.Errorf("%d bytes without a filter", s.filterBytes.Load())
 	}
 }
 
-// Cursors are bounded in number and in the keys they keep; a step of a scan ends
-// early when its keys are long.
+// Cursors are bounded in number and in the bytes of their keys. A step of a scan ends early if its
+// keys are long.
 func TestCursors(t *testing.T) {
 	var k cursors
 	for i := range 2 * maxCursors {
@@ -195,7 +195,7 @@ func TestCursors(t *testing.T) {
 		t.Errorf("%d cursors, %d bytes", len(k.next), k.bytes)
 	}
 	if _, ok := k.get(last); !ok {
-		t.Error("the newest is forgotten")
+		t.Error("the newest cursor was dropped")
 	}
 	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
 	for i := range 30 {
@@ -212,7 +212,7 @@ func TestCursors(t *testing.T) {
 	}
 }
 
-// Who does not give the password in time is sent away; who did may be silent.
+// A client that does not authenticate in time is disconnected; one that has may be silent.
 func TestStrangersLeave(t *testing.T) { everyWay(t, testStrangersLeave) }
 
 func testStrangersLeave(t *testing.T) {
@@ -233,7 +233,7 @@ func testStrangersLeave(t *testing.T) {
 	}
 	c.do("RESET")
 	if _, err := c.r.ReadByte(); err != io.EOF {
-		t.Errorf("a stranger again: %v", err)
+		t.Errorf("after RESET: %v", err)
 	}
 }
 
@@ -245,9 +245,9 @@ func crowd() (idle, slow int) {
 	return 300, 50
 }
 
-// Idle and slow clients leave the others alone. SIFT_SERVE_CROWD makes them
-// 10,000 and 1,000, in a process of their own since each takes a file descriptor
-// on both sides, and prints what the others wait.
+// Idle and slow clients do not slow down the others. With SIFT_SERVE_CROWD there are 10,000 and
+// 1,000 of them. The server is another process, because each connection takes a file descriptor on
+// both sides. The log has the latencies of the others.
 func TestCrowd(t *testing.T) {
 	idle, slow := crowd()
 	dir := t.TempDir()
@@ -268,7 +268,7 @@ func TestCrowd(t *testing.T) {
 	for round := range 3 {
 		alone := waits(t, addr)
 		leave := gather(t, addr, idle, slow)
-		time.Sleep(time.Second) // what came with their connecting is over
+		time.Sleep(time.Second) // the work of connecting is over
 		crowded := waits(t, addr)
 		rss := residentBytes(cmd.Process.Pid)
 		requests := infoNumber(t, addr, "request_memory")
@@ -300,13 +300,13 @@ func connect(t *testing.T, addr string) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-// gather connects clients that are silent, and clients that send a byte at a time
-// or take no replies.
+// gather connects clients that are silent, and clients that send a byte at a time or read no
+// replies.
 func gather(t *testing.T, addr string, idle, slow int) (leave func()) {
 	t.Helper()
 	var conns []net.Conn
 	for i := range idle + slow {
-		// Each address of this machine has ports of its own.
+		// Each local address has its own ports.
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+i%8))}}
 		if runtime.GOOS != "linux" {
 			d.LocalAddr = nil
@@ -358,7 +358,7 @@ func gather(t *testing.T, addr string, idle, slow int) (leave func()) {
 	}
 }
 
-// waits returns how long one in a hundred GETs of eight clients takes at least.
+// waits returns the 99th percentile of the latency of GETs, with eight clients.
 func waits(t *testing.T, addr string) time.Duration {
 	t.Helper()
 	const clients, each = 8, 2000
@@ -386,7 +386,7 @@ func waits(t *testing.T, addr string) time.Duration {
 	}
 	sort.Slice(sorted, func(a, b int) bool { return sorted[a] < sorted[b] })
 	if len(sorted) < clients*each {
-		t.Fatal("not all were answered")
+		t.Fatal("not all GETs got a reply")
 	}
 	return sorted[len(sorted)*99/100]
 }
@@ -409,7 +409,7 @@ func infoNumber(t *testing.T, addr, name string) int64 {
 	return n
 }
 
-// residentBytes is what a process takes of memory, 0 where that is unknown.
+// residentBytes returns the resident memory of a process, 0 where that is unknown.
 func residentBytes(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	fields := strings.Fields(string(text))
@@ -420,8 +420,8 @@ func residentBytes(pid int) int64 {
 	return n * int64(os.Getpagesize())
 }
 
-// Clients that hold the memory for requests and replies, and go on with nothing, are closed when
-// others need it.
+// Clients that hold memory for requests and replies without making progress are closed when others
+// need it.
 func TestOthersNeedMemory(t *testing.T) { everyWay(t, testOthersNeedMemory) }
 
 func testOthersNeedMemory(t *testing.T) {
@@ -441,9 +441,9 @@ func testOthersNeedMemory(t *testing.T) {
 		}
 	}
 	for what, call := range map[string][]byte{
-		"takes no replies": []byte(strings.Repeat("MGET big big\r\n", 8)),
-		"has sent a half":  appendCall(nil, "SET", "half", big)[:900_000],
-		"has queued a SET": append([]byte("MULTI\r\n"), appendCall(nil, "SET", "half", big[:900_000])...),
+		"reads no replies":           []byte(strings.Repeat("MGET big big\r\n", 8)),
+		"has sent half of a request": appendCall(nil, "SET", "half", big)[:900_000],
+		"has queued a SET":           append([]byte("MULTI\r\n"), appendCall(nil, "SET", "half", big[:900_000])...),
 	} {
 		hold(call)
 		waitFor(t, "some memory is held", func() bool { return s.requestBytes.Load() > s.cfg.RequestBytes/4 })
@@ -457,8 +457,8 @@ func testOthersNeedMemory(t *testing.T) {
 			return c.do("MGET", "big", "big") != any(failure(errReplyOOM.Error()))
 		})
 	}
-	waitFor(t, "somebody is closed for others", func() bool {
-		c := dial(t, s) // stays, with a half
+	waitFor(t, "a client is closed for others", func() bool {
+		c := dial(t, s) // stays, with half of a request
 		c.conn.Write(appendCall(nil, "SET", "half", big)[:900_000])
 		return s.stats.evicted.Load() > 0
 	})

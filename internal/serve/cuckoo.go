@@ -93,8 +93,8 @@ func (c *client) cuckooAdd(f *filter, item []byte, onlyNew bool) (added bool, er
 	return added, err
 }
 
-// mayExpand returns an error if a locked filter already has the maximum number of links before a
-// command. A command that adds many items may exceed that number, as in RedisBloom.
+// mayExpand returns an error if a locked filter has the maximum number of links before a command.
+// As in RedisBloom, a command that adds many items may exceed that number.
 func (s *Server) mayExpand(f *filter) error {
 	if int64(f.cuckoo.Links()) >= s.defaults.cuckooLinks.Load() {
 		return errCuckooMax
@@ -102,7 +102,7 @@ func (s *Server) mayExpand(f *filter) error {
 	return nil
 }
 
-// parseCuckoo makes a filter from a header that a client sent.
+// parseCuckoo creates a filter from a header that a client sent.
 func (s *Server) parseCuckoo(header []byte, room uint64) (*redisbloom.Cuckoo, error) {
 	k, err := redisbloom.ParseCuckoo(header, room)
 	if err == nil && int64(k.Links()) > s.defaults.cuckooLinks.Load() {
@@ -201,7 +201,7 @@ func cfInsert(c *client, args [][]byte) {
 		c.reply(err)
 		return
 	}
-	for ; done < len(items); done++ { // something else is at the key meanwhile
+	for ; done < len(items); done++ { // by now the key holds something else
 		c.reply(err)
 	}
 }
@@ -302,7 +302,8 @@ func cfCompact(c *client, args [][]byte) {
 	c.w.OK()
 }
 
-// cuckooSize is what CF.INFO reports as the size: as much memory as Redis takes.
+// cuckooSize is the size that CF.INFO reports: the memory that RedisBloom would take for the
+// filter.
 func cuckooSize(f *redisbloom.Cuckoo) int64 { return int64(40 + 16*uint64(f.Links()) + f.Bytes()) }
 
 func cfInfo(c *client, args [][]byte) {

@@ -5,7 +5,6 @@ import (
 	"math"
 )
 
-// selectDB is SELECT.
 func selectDB(c *client, args [][]byte) {
 	if n, err := parseDB(args[1]); !c.reply(err) {
 		c.db = n
@@ -50,8 +49,8 @@ func flushAll(c *client, args [][]byte) {
 	}
 }
 
-// setGens gives databases other generations, and forgets the filters of those that no database has
-// any more. World is held exclusively.
+// setGens sets the generations of all databases, and drops the filters of generations that no
+// database has any longer. World is held exclusively.
 func (c *client) setGens(gens [numDatabases]uint32) error {
 	s := c.srv
 	c.begin()
@@ -92,8 +91,8 @@ func (c *client) setGens(gens [numDatabases]uint32) error {
 	return nil
 }
 
-// databaseOf returns the database of a key, given the store's key of its head, -1 if its
-// generation is an old one.
+// databaseOf returns the database of a key, given the store's key of its head; -1 if its generation
+// is old.
 func (s *Server) databaseOf(name string) int {
 	gen := binary.BigEndian.Uint32([]byte(name[1:genLen]))
 	for i := range s.gens {
@@ -104,7 +103,7 @@ func (s *Server) databaseOf(name string) int {
 	return -1
 }
 
-// overlaid is by how much the changes of a transaction change the numbers of keys of the
+// overlaid returns by how much the current transaction changes the numbers of keys of the selected
 // database.
 func (c *client) overlaid() (n keyCount) {
 	prefix := string(appendSpace(nil, spaceHead, c.gen()))

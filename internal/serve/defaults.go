@@ -7,7 +7,7 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// defaults are the parameters of filters that are made without them, by RedisBloom's
+// defaults are the parameters of filters that are created without any. They are RedisBloom's
 // settings.
 type defaults struct {
 	bloomRate                                                       atomic.Uint64 // bits of a float64

@@ -13,7 +13,8 @@ var update = cmdline.Bool("update", false, "write the tables of commands and lib
 
 const docsPage = "../../docs/serve.md"
 
-// generated returns what docs/serve.md has between a comment and the next end.
+// generated returns the text of docs/serve.md between a comment and the next end comment, and the
+// texts before and after it.
 func generated(t *testing.T, begin string) (before, text, after string) {
 	t.Helper()
 	b, err := os.ReadFile(docsPage)
@@ -28,8 +29,8 @@ func generated(t *testing.T, begin string) (before, text, after string) {
 	return before + begin, text, "<!-- end -->" + after
 }
 
-// rowInDocs checks the row of a library, or of a suite of tests, in the table of docs/serve.md,
-// against what has just run.
+// rowInDocs checks that the table of docs/serve.md has this row for a library, or a suite of tests,
+// that has just run.
 func rowInDocs(t *testing.T, row string) {
 	t.Helper()
 	before, table, after := generated(t, "<!-- libraries: each row written by the test that ran it -->\n")
@@ -37,7 +38,7 @@ func rowInDocs(t *testing.T, row string) {
 		return
 	}
 	if !*update {
-		t.Errorf("docs/serve.md does not have what ran; run the test with -update:\n%s", row)
+		t.Errorf("docs/serve.md does not have the row of what ran; run the test with -update:\n%s", row)
 		return
 	}
 	name, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " |")
@@ -53,7 +54,7 @@ func rowInDocs(t *testing.T, row string) {
 	}
 }
 
-// The table of commands in docs/serve.md is that of the code.
+// The table of commands in docs/serve.md is up to date.
 func TestCommandsInDocs(t *testing.T) {
 	before, got, after := generated(t, "<!-- commands: written by TestCommandsInDocs -->\n")
 	groups := []struct {
@@ -78,7 +79,7 @@ func TestCommandsInDocs(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatal("docs/serve.md does not have the commands that there are; run the test with -update")
+		t.Fatal("docs/serve.md does not list the commands of the code; run the test with -update")
 	}
 	if err := os.WriteFile(docsPage, []byte(before+want.String()+after), 0o644); err != nil {
 		t.Fatal(err)

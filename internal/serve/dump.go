@@ -20,11 +20,11 @@ import (
 //	version      2 bytes, little-endian
 //	CRC-64       8 bytes, little-endian, of all before: Jones' polynomial, reflected, no inversions
 //
-// A length is 1 byte below 64, 2 bytes whose first begins with the bits 01, or the byte
-// 0x80 and 4 bytes, or 0x81 and 8 bytes, big-endian. A string is its length and its
-// bytes; in place of the length, 0xc0, 0xc1 and 0xc2 begin integers of 1, 2 and 4 bytes,
-// little-endian, and 0xc3 a string that LZF compressed: the compressed length, the
-// length, the compressed bytes. The string "hi" is
+// A length is 1 byte below 64; 2 bytes, the first of which begins with the bits 01; or the
+// byte 0x80 and 4 bytes; or 0x81 and 8 bytes; all big-endian. A string is its length and its
+// bytes. In place of the length, 0xc0, 0xc1 and 0xc2 begin integers of 1, 2 and 4 bytes,
+// little-endian, and 0xc3 a string compressed with LZF: the compressed length, the length,
+// the compressed bytes. The string "hi" is
 //
 //	00 02 6869 0a00 e7c4f25f8a0bb0f7
 const (
@@ -42,7 +42,7 @@ var (
 	jones      = crc64.MakeTable(0x95ac9329ac4bc9b5)
 )
 
-// dumpSum is the CRC without the inversions that Go's has before and after.
+// dumpSum is the CRC without the inversions that hash/crc64 makes before and after.
 func dumpSum(b []byte) uint64 { return ^crc64.Update(math.MaxUint64, jones, b) }
 
 func appendDumpLen(dst []byte, n uint64) []byte {
@@ -67,7 +67,7 @@ func appendDumpTail(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint64(dst, dumpSum(dst))
 }
 
-// dumpLen reads a length; special is true if it is not a length but an encoding.
+// dumpLen reads a length, or if special is true the number of a string's encoding in its place.
 func dumpLen(b []byte) (n uint64, special bool, rest []byte, err error) {
 	if len(b) == 0 {
 		return 0, false, nil, errFormat
@@ -87,7 +87,7 @@ func dumpLen(b []byte) (n uint64, special bool, rest []byte, err error) {
 	return 0, false, nil, errFormat
 }
 
-// dumpedString reads a string of up to most bytes.
+// dumpedString reads a string, whose length must not exceed most.
 func dumpedString(b []byte, most int) (value, rest []byte, err error) {
 	n, special, b, err := dumpLen(b)
 	if err != nil {
@@ -130,7 +130,7 @@ func dumpedString(b []byte, most int) (value, rest []byte, err error) {
 // unpackLZF decompresses LZF: runs of literals, preceded by a byte below 32 that is their number
 // minus one, and copies of 3 and more bytes from up to 8 KiB before.
 func unpackLZF(b []byte, size int) ([]byte, error) {
-	if size > 1<<12 && size/264 > len(b) { // no copy is longer
+	if size > 1<<12 && size/264 > len(b) { // a copy is of at most 264 bytes
 		return nil, errFormat
 	}
 	out := make([]byte, 0, size)
@@ -189,7 +189,7 @@ func dump(c *client, args [][]byte) {
 	}
 }
 
-// dumpFilter replies with the dump of a filter.
+// dumpFilter replies with a filter's dump.
 func (c *client) dumpFilter(key []byte, k kind) error {
 	f, err := c.srv.read(c, key, k)
 	if err != nil {
@@ -267,7 +267,7 @@ func restore(c *client, args [][]byte) {
 	}
 }
 
-// free returns an error if a key exists that may not be replaced.
+// free returns an error if a key exists and may not be replaced.
 func (c *client) free(key []byte, replace bool) error {
 	k, _, err := c.kindOf(key)
 	if err == nil && k != kindNone && !replace {
@@ -276,7 +276,7 @@ func (c *client) free(key []byte, replace bool) error {
 	return err
 }
 
-// restoredExpiry parses the time that RESTORE gets.
+// restoredExpiry parses the ttl argument of RESTORE. The result is in ms since 1970, 0 for none.
 func (s *Server) restoredExpiry(arg []byte, absolute bool) (int64, error) {
 	expiry, ok := resp.ParseInt(arg)
 	if !ok {
@@ -329,7 +329,7 @@ func (c *client) restoreFilter(args [][]byte, absolute, replace bool) error {
 	return err
 }
 
-// checkDump returns what precedes a dump's version, if version and checksum are valid.
+// checkDump returns the part of a dump before its version, if version and checksum are valid.
 func checkDump(b []byte) ([]byte, error) {
 	if len(b) < 1+dumpTail {
 		return nil, errDump

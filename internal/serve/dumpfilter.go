@@ -8,18 +8,19 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// A filter is dumped as a value of RedisBloom's modules, so it can be moved in both directions:
+// A filter is dumped as RedisBloom dumps it, so it can be moved in both directions:
 //
 //	type     1 byte: 7
-//	module   the name, 9 characters of 6 bits, and version 4, 10 bits, as a length
-//	values   each a length that says what it is, and the value: 2, a length; 4, a
+//	module   the module type's name, 9 characters of 6 bits, and its version 4, 10 bits,
+//	         as a length
+//	values   each an opcode, encoded as a length, and the value: 2, a length; 4, a
 //	         float64, little-endian; 5, a string
 //	end      1 byte: 0
 //
 // The values of a Bloom filter are its items, links, options and expansion, and of each
-// link entries, error rate, hashes, bits an entry, bits, their log2 or 0, the bytes, and
-// its items. Those of a cuckoo filter are its links, buckets, items, deletions, slots a
-// bucket, iterations and expansion, and of each link buckets and slots.
+// link: entries, error rate, hashes, bits per entry, bits, their log2 or 0, the bytes, and
+// items. Those of a cuckoo filter are its links, buckets, items, deletions, slots per
+// bucket, iterations and expansion, and of each link: buckets and slots.
 const (
 	dumpModule   = 7
 	moduleEnd    = 0
@@ -29,14 +30,14 @@ const (
 
 	moduleVersion = 4
 	moduleLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-	// The parts of the headers that precede the links.
+	// The sizes of a Bloom filter's header without its links, and of a link in it.
 	bloomHead, bloomLink = 20, 53
 	maxDumpLinks         = 1024
 )
 
 var errTightDump = errors.New("ERR DUMP of a filter with the tight layout is not supported, since RedisBloom would misread it; BF.SCANDUMP is")
 
-// moduleID identifies a kind of filter.
+// moduleID returns the name and version of a kind of filter, in 64 bits.
 func moduleID(k kind) (id uint64) {
 	for _, ch := range []byte(k.String()) {
 		for i := range len(moduleLetters) {
@@ -60,7 +61,7 @@ func appendModuleFloat(dst []byte, bits uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(dst, moduleDouble), bits)
 }
 
-// appendFilterDump appends a filter, which is locked.
+// appendFilterDump appends the dump of a filter, which is locked.
 func appendFilterDump(dst []byte, f *filter) ([]byte, error) {
 	dst = appendDumpLen(append(dst, dumpModule), moduleID(f.kind))
 	if f.kind == kindBloom {
@@ -107,14 +108,14 @@ func appendCuckoo(dst []byte, f *redisbloom.Cuckoo) []byte {
 	return dst
 }
 
-// filterDump is a filter from a dump: the header of its SCANDUMP, and the links' bytes.
+// filterDump is a filter from a dump: the header as in SCANDUMP, and the links' bytes.
 type filterDump struct {
 	kind   kind
 	header []byte
 	links  [][]byte
 }
 
-// moduleReader reads values until one is invalid.
+// moduleReader reads the values of a dump. After one that is invalid, err is set.
 type moduleReader struct {
 	b    []byte
 	most int
@@ -137,7 +138,7 @@ func (r *moduleReader) opcode(want uint64) bool {
 	return true
 }
 
-// uint reads a number of up to most.
+// uint reads a number, which must not exceed most.
 func (r *moduleReader) uint(most uint64) uint64 {
 	if !r.opcode(moduleUint) {
 		return 0
@@ -174,7 +175,7 @@ func (r *moduleReader) string() []byte {
 	return v
 }
 
-// parseFilterDump reads what follows the type, up to the version.
+// parseFilterDump parses the part of a dump between its type and its version.
 func parseFilterDump(b []byte, most int) (d filterDump, err error) {
 	id, special, b, err := dumpLen(b)
 	if err != nil || special {
@@ -232,7 +233,7 @@ func (r *moduleReader) cuckoo(d *filterDump) {
 		h = le.AppendUint16(h, uint16(r.uint(math.MaxUint16)))
 	}
 	for i := uint64(0); i < links && r.err == nil; i++ {
-		r.uint(math.MaxUint64) // follows from the header
+		r.uint(math.MaxUint64) // the link's buckets follow from the header
 		d.links = append(d.links, r.string())
 	}
 	d.header = h

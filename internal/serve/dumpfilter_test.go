@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// Filters are dumped and restored whole, with their items, their expiry and what they do
-// later, also after a restart and in a transaction; a dump that was tampered with is refused.
+// A filter that is dumped and restored, perhaps in a transaction, has the same items and settings.
+// A dump with a changed byte restores to some filter or is refused.
 func TestFilterDump(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
@@ -84,7 +84,7 @@ func TestFilterDump(t *testing.T) {
 	}
 }
 
-// What RESTORE makes of a filter is there after a kill of the server, with its items.
+// RESTORE of a filter is one write to the store, from which the filter can be loaded.
 func TestFilterDumpIsOneWrite(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// BenchmarkExpire sets a million keys that expire within some seconds, and asks for keys
-// while they go. It reports how many go in a second, how long a GET takes meanwhile, and
-// what is left on disk some seconds later.
+// BenchmarkExpire sets a million keys that expire within some seconds, and gets keys while they are
+// removed. It reports how many are removed per second, how long a GET takes meanwhile, and how much
+// is left on disk some seconds later.
 func BenchmarkExpire(b *testing.B) {
 	keys := 1_000_000
 	if testing.Short() {

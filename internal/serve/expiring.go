@@ -9,9 +9,9 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// expiring is what the server keeps of the expiry index in memory: when the next key is due, and a
-// set of keys that may have an entry, as one bit per hash. Only a key in the set has to be read
-// before it is overwritten, to remove its entry in the same batch.
+// expiring summarizes the expiry index in memory: when the next key is due, and the set of keys
+// that may have an entry, as one bit per hash. Only a key in the set has to be read before it is
+// overwritten, to remove its entry in the same batch.
 type expiring struct {
 	// next is a time in ms since 1970 before which no entry is due; never: there is none.
 	next atomic.Int64
@@ -22,9 +22,9 @@ type expiring struct {
 const (
 	never        = math.MaxInt64
 	expiringBits = 1 << 20
-	// If there are more entries than that at the start, every key may have one.
+	// With more entries than maxExpiring at the start, every key counts as having one.
 	maxExpiring = expiringBits
-	// fewBits may stay set when no entry is left: one plain write in 64 looks its key up.
+	// fewBits bits may stay set when no entry is left: one plain write in 64 then looks up its key.
 	fewBits = expiringBits / 64
 )
 
@@ -39,9 +39,8 @@ func (e *expiring) add(hash uint64) {
 	}
 }
 
-// due records that an entry of the index is due at a time. It is called after the entry was
-// written, so that a sweeper that has set next and does not find the entry sees that next has
-// changed.
+// due records that an entry of the index is due at a time. It is called after the entry has been
+// written: a sweeper that resets next first and then does not find the entry still sees this time.
 func (e *expiring) due(at int64) {
 	for next := e.next.Load(); at < next; next = e.next.Load() {
 		if e.next.CompareAndSwap(next, at) {
@@ -63,7 +62,7 @@ func (e *expiring) has(hash uint64) bool {
 	return word.Load()&bit != 0
 }
 
-// findExpiring fills the set with the keys of the index.
+// findExpiring reads next and the set from the index.
 func (s *Server) findExpiring() error {
 	const beforeKey = genLen + 8
 	s.expiring.next.Store(never)

@@ -15,8 +15,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// A web page that has a browser send commands in a POST, or any other HTTP request,
-// ends the connection before its body is read as commands.
+// An HTTP request, such as a POST that a web page makes a browser send, ends the connection before
+// its body is read as commands.
 func TestHTTPIsRefused(t *testing.T) { everyWay(t, testHTTPIsRefused) }
 
 func testHTTPIsRefused(t *testing.T) {
@@ -39,7 +39,7 @@ func testHTTPIsRefused(t *testing.T) {
 		b, _ := io.ReadAll(conn)
 		conn.Close()
 		if strings.Contains(string(b), "OK") {
-			t.Errorf("%q is told %q", request, b)
+			t.Errorf("%q gets %q", request, b)
 		}
 		if got := c.do("GET", "k"); got != "v" {
 			t.Fatalf("after %q: %v", request, got)
@@ -47,7 +47,7 @@ func testHTTPIsRefused(t *testing.T) {
 	}
 }
 
-// A SET over a filter is one write: with either half alone, the server did not start.
+// A SET over a filter is one write to the store, so that a crash cannot leave half of it.
 func TestSetOverFilter(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncNo})
@@ -70,8 +70,8 @@ func TestSetOverFilter(t *testing.T) {
 	}
 }
 
-// faultyStore returns a database in memory, and its file system, in which a test can inject
-// errors and delays. It is closed at the end of the test, failed or not.
+// faultyStore returns a database in memory, and its file system, in which a test can inject errors
+// and delays. The database is closed at the end of the test.
 func faultyStore(t *testing.T) (*sift.DB, *vfstest.Faulty) {
 	t.Helper()
 	fsys := vfstest.Inject(vfstest.NewMem())
@@ -85,7 +85,7 @@ func faultyStore(t *testing.T) (*sift.DB, *vfstest.Faulty) {
 	return db, fsys
 }
 
-// lone returns a client without a connection, whose commands a test carries out.
+// lone returns a client without a connection, whose commands a test executes.
 func lone(s *Server) *client {
 	c := &client{srv: s, writes: s.newWrites(keptBytes), trusted: true}
 	c.w.Proto = 2
@@ -125,7 +125,7 @@ func filterOf(s *Server, key string) *filter {
 	st.names.RLock()
 	defer st.names.RUnlock()
 	f := st.filters["k\x00\x00\x00\x00"+key]
-	f.mu.Lock() // what was done to it has been done
+	f.mu.Lock() // waits for a change in progress
 	defer f.mu.Unlock()
 	return f
 }
@@ -137,8 +137,8 @@ func fields(call string) (args [][]byte) {
 	return args
 }
 
-// A filter that cannot be loaded does not keep the server from starting, nor does one
-// whose key holds a string; commands on the first fail, and never deny an item.
+// A filter that cannot be loaded does not keep the server from starting, nor does one whose key
+// holds a string. Commands on the former fail, so that there is no false negative.
 func TestDamagedFilter(t *testing.T) {
 	dir := t.TempDir()
 	db, err := sift.Open(dir, nil)
@@ -175,7 +175,7 @@ func TestDamagedFilter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// As a crash between two writes of an older version left it.
+	// What a crash between two writes of an older version left.
 	if err := db.Put([]byte("k\x00\x00\x00\x00string"), []byte("\x01v"), sift.Sync); err != nil {
 		t.Fatal(err)
 	}
@@ -230,13 +230,13 @@ func testStrangersBudget(t *testing.T) {
 	large := strings.Repeat("v", 1<<20)
 	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); {
 		if got := c.do("SET", "k", large); got != simple("OK") {
-			t.Fatalf("who has the password is told %v", got)
+			t.Fatalf("a client with the password gets %v", got)
 		}
 		if got := s.strangerBytes.Load(); got > budget/strangerShare {
-			t.Fatalf("%d bytes are strangers'", got)
+			t.Fatalf("clients without the password hold %d bytes", got)
 		}
 	}
-	// What a client holds is counted where it belongs when it logs in and out.
+	// The bytes that a client holds move between the two counts when it logs in and out.
 	d := dial(t, s)
 	d.conn.Write([]byte(strings.Repeat("PING\r\n", 1000) + "AUTH p\r\nRESET\r\nAUTH p\r\nSET x " + strings.Repeat("y", 60000) + "\r\nRESET\r\n"))
 	for range 1005 {
@@ -246,7 +246,7 @@ func testStrangersBudget(t *testing.T) {
 	c.conn.Close()
 }
 
-// The expiry index holds one entry of a key at most.
+// The expiry index has at most one entry per key.
 func TestExpiryIndexIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	entries := func(s *Server) (n int) {
@@ -284,7 +284,7 @@ func TestExpiryIndexIsBounded(t *testing.T) {
 			c.do("SET", "s", "v", "EX", at)
 			c.do("SETEX", "s", at, "v")
 		}
-		if got := entries(s); got != 3+round { // t is left of the first round
+		if got := entries(s); got != 3+round { // t is left from the first round
 			t.Errorf("round %d: %d entries of %d keys", round, got, 3+round)
 		}
 		c.do("MULTI")
@@ -301,7 +301,7 @@ func TestExpiryIndexIsBounded(t *testing.T) {
 			c.do("PERSIST", "f")
 			c.do("DEL", "k")
 			if got := entries(s); got != 0 {
-				t.Errorf("%d entries of no keys", got)
+				t.Errorf("%d entries without keys", got)
 			}
 		}
 		if err := s.Close(time.Second); err != nil {
@@ -310,8 +310,8 @@ func TestExpiryIndexIsBounded(t *testing.T) {
 	}
 }
 
-// After a failed write nobody's change of the same filter is acknowledged, also when
-// another client's flush had taken it along.
+// After a failed write no client's change of the same filter is acknowledged, even if another
+// client's flush had taken it along.
 func TestLostWriteIsNotAcknowledged(t *testing.T) {
 	for _, fsync := range []Fsync{FsyncAlways, FsyncNo} {
 		t.Run(fsync.String(), func(t *testing.T) { testLostWriteIsNotAcknowledged(t, fsync) })
@@ -340,7 +340,7 @@ func testLostWriteIsNotAcknowledged(t *testing.T, fsync Fsync) {
 	fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return strings.Contains(op.Name, ".log") }})
 	for i, c := range clients {
 		if err := c.settle(); err == nil {
-			t.Errorf("client %d is told that its item is safe", i)
+			t.Errorf("client %d gets an acknowledgment for its item", i)
 		}
 	}
 }
@@ -369,7 +369,7 @@ func TestReadersWaitForSync(t *testing.T) {
 	}
 }
 
-// Nor does one show what another client has changed in a filter and not yet written.
+// Nor does a reply show another client's change of a filter that is not yet durable.
 func TestReadersOfFiltersWaitForSync(t *testing.T) {
 	db, _ := faultyStore(t)
 	s, err := New(db, Config{Addr: "127.0.0.1:0", Fsync: FsyncAlways})
@@ -381,7 +381,7 @@ func TestReadersOfFiltersWaitForSync(t *testing.T) {
 		{"CF.ADD c x", "CF.EXISTS c x"}, {"CF.ADD c y", "CF.COUNT c y"}, {"CF.DEL c y", "CF.EXISTS c y"},
 	} {
 		writer, reader := lone(s), lone(s)
-		if i == 0 || i == 3 { // the filter is there
+		if i == 0 || i == 3 { // the filter exists before
 			args := fields(strings.Replace(calls[0], "x", "first", 1))
 			writer.do(lookup(args[0]), args)
 			if err := writer.settle(); err != nil {
@@ -403,7 +403,7 @@ func TestReadersOfFiltersWaitForSync(t *testing.T) {
 	}
 }
 
-// CLIENT KILL ends a client that does not take its replies at once.
+// CLIENT KILL closes at once a client that does not read its replies.
 func TestKillOfOneThatDoesNotRead(t *testing.T) { everyWay(t, testKillOfOneThatDoesNotRead) }
 
 func testKillOfOneThatDoesNotRead(t *testing.T) {
@@ -428,8 +428,8 @@ func testKillOfOneThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// A long SCAN and an EXEC that waits do not hold up the others: SCAN does not hold what
-// EXEC waits for.
+// A long SCAN does not make an EXEC wait, for which all others would wait: SCAN and commands like
+// it do not hold world.
 func TestScanDoesNotHoldWorld(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := lone(s)
@@ -458,7 +458,7 @@ func TestScanDoesNotHoldWorld(t *testing.T) {
 	}
 }
 
-// Scrapes do not ask filters thousands of times each: the rate is kept.
+// Scrapes do not probe each filter thousands of times: the observed rate is kept.
 func TestObservedRateIsKept(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
@@ -470,17 +470,17 @@ func TestObservedRateIsKept(t *testing.T) {
 	f.seen.Unlock()
 	c.do("BF.ADD", "f", "y")
 	if s.filterStates(10); f.seen.at != at || at.IsZero() {
-		t.Error("the filter is asked again at the next scrape")
+		t.Error("the filter is probed again at the next scrape")
 	}
 	f.seen.Lock()
 	f.seen.at = at.Add(-observeEvery)
 	f.seen.Unlock()
 	if s.filterStates(10); !f.seen.at.After(at) {
-		t.Error("the filter has changed and is not asked after a while")
+		t.Error("the filter has changed, and is not probed again after a while")
 	}
 }
 
-// What CLIENT REPLY silences, nobody waits for.
+// CLIENT REPLY suppresses replies.
 func TestClientReply(t *testing.T) { everyWay(t, testClientReply) }
 
 func testClientReply(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// page returns what a server's status pages have at a path.
+// page returns a server's page at a path.
 func page(t *testing.T, s *Server, path string) string {
 	t.Helper()
 	tr := &http.Transport{DisableKeepAlives: true}
@@ -32,8 +32,8 @@ func page(t *testing.T, s *Server, path string) string {
 	return string(b)
 }
 
-// INFO, /metrics and the status page say the same, of a server that has tables,
-// filters of both kinds, and something to count of everything.
+// INFO, /metrics and the status page agree, for a server that has tables, filters of both kinds,
+// and something to count for every counter.
 func TestFiguresAgree(t *testing.T) { everyWay(t, testFiguresAgree) }
 
 func testFiguresAgree(t *testing.T) {
@@ -82,12 +82,12 @@ func testFiguresAgree(t *testing.T) {
 		}
 		return v
 	}
-	c.do("INFO") // counts the keys, which is not done again
+	c.do("INFO") // counts the keys, which the next INFO does not
 	info, metrics, status := c.do("INFO").(string), page(t, s, "/metrics"), page(t, s, "/")
 
 	for _, n := range []struct {
 		info, metrics string
-		least         float64 // below which the test would show nothing
+		least         float64 // with less the test would show nothing
 	}{
 		{"connected_clients", "clients", 1},
 		{"filter_memory", "filter_memory_bytes", 5000},
@@ -149,8 +149,8 @@ func testFiguresAgree(t *testing.T) {
 	if got, want := find(status, `table reads saved <span class="dim">\((.*?)\)`), formatRate(float64(saved)/float64(asked)); got != want {
 		t.Errorf("share saved: %s, want %s", got, want)
 	}
-	// The store's memory changes by itself, so what the pages say is to be what INFO says before
-	// and after.
+	// The store's memory changes by itself, so the pages are compared when INFO returns the same
+	// before and after them.
 	var before, after, shown, counted string
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		before = find(c.do("INFO").(string), `(?m)^store_memory:(\d+)\r$`)
@@ -165,7 +165,8 @@ func testFiguresAgree(t *testing.T) {
 	if before != after || shown != formatBytes(held) || number(counted) != number(after) {
 		t.Errorf("memory of the store: INFO %s and %s, the page %s, metrics %s", before, after, shown, counted)
 	}
-	// It is all that the store says but garbage: memtables, the table's filter and index, blocks.
+	// It is all memory of the store except for garbage: memtables, the table's filter and index,
+	// blocks.
 	m := s.db.Metrics().Memory
 	if live := m.Total() - m.Garbage; max(held, live)-min(held, live) > 1<<20 || m.Memtables == 0 || m.BlockCache < 1000 || m.Filters < 1000 {
 		t.Errorf("memory of the store: %d, %+v", held, m)
@@ -200,8 +201,7 @@ func testFiguresAgree(t *testing.T) {
 	}
 }
 
-// Keys that would spoil a page or a series are shown short, escaped and still
-// apart.
+// Keys that would break a page or a series are shortened and escaped, but stay distinct.
 func TestShortKey(t *testing.T) {
 	for key, want := range map[string]string{
 		"plain":     "plain",
@@ -219,8 +219,8 @@ func TestShortKey(t *testing.T) {
 	}
 }
 
-// The status page takes a bounded number of connections, and more again when
-// some have gone.
+// The number of connections to the status page is bounded. New ones are accepted again after some
+// have been closed.
 func TestHTTPLimit(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, HTTPAddr: "127.0.0.1:0"})
 	var conns []net.Conn
@@ -257,7 +257,7 @@ func TestHTTPLimit(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("still no room: %.100q", b)
+			t.Fatalf("still refused: %.100q", b)
 		}
 	}
 }

@@ -11,33 +11,33 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// A filter lives in memory. What a group of commands changed is written to the store as one redo
-// entry, or several if it is much, before the replies are sent. When the redo entries of a filter
-// are as large as the filter, a checkpoint in the background writes the pages that changed and
-// removes the entries.
+// Filters are kept in memory. Before replies are sent, the changes of all commands that were
+// executed together are written to the store, as one redo entry per filter, or as several if they
+// are large. When a filter's redo entries are as large as the filter, a checkpoint in the background
+// writes the pages that have changed and removes the entries.
 
 const (
 	// A checkpoint is due when the redo entries are as large as the filter, within these bounds.
-	// Adds hit pages at random, so a checkpoint writes all of them: if it came earlier, adding
-	// would mostly cost that; if it came later, a restart would take long, since it replays some
-	// 30 MiB a second.
+	// Adds change pages at random, so a checkpoint writes nearly all of them: if it were due
+	// earlier, most of the cost of adding would be that; if later, a restart would take long, since
+	// it replays some 30 MiB per second.
 	minRedoBytes = 1 << 20
 	maxRedoBytes = 128 << 20
 	// muchRedo is the size from which a redo entry does not wait for other commands' changes.
 	muchRedo = 32 << 10
-	// filterOverhead and linkOverhead are roughly what a filter and each of its links take in
-	// addition to their bits and the key.
+	// filterOverhead and linkOverhead are roughly the bytes that a filter and each of its links
+	// take in addition to their bits and the key.
 	filterOverhead = 768
 	linkOverhead   = 256
 	// redoDeletes is how many redo entries are removed in one write.
 	redoDeletes = 1024
-	// largeFilter is the size from which getting the memory may take long.
+	// largeFilter is the size from which allocating the memory may take long.
 	largeFilter = 1 << 20
 	// checkpointPages is how many pages are copied while the filter is locked.
 	checkpointPages = 64
 )
 
-// filter is one Bloom or cuckoo filter; exactly one of bloom and cuckoo is set.
+// filter is one Bloom or cuckoo filter; exactly one of bloom and cuckoo is set, unless it is damaged.
 type filter struct {
 	id     uint64
 	kind   kind
@@ -55,8 +55,7 @@ type filter struct {
 	logged int    // bytes of redo entries since the header
 	oldest uint64 // lsn of the first redo entry in the store; the checkpointer's
 
-	// The writes that it was last touched in, and one more than their number of flushes before
-	// that.
+	// The writes that touched it last, and one more than their number of flushes by then.
 	toucher   *writes
 	touchedIn uint64
 	seen      observation
@@ -64,7 +63,7 @@ type filter struct {
 	asked, maybe atomic.Uint64
 }
 
-// observation is what was seen of a filter's false positive rate.
+// observation is the last observation of a filter's false positive rate, and of how many items.
 type observation struct {
 	sync.Mutex
 	rate  float64
@@ -72,7 +71,7 @@ type observation struct {
 	at    time.Time
 }
 
-// parts is what both kinds provide for storage.
+// parts is implemented by both kinds of filters.
 type parts interface {
 	Header() []byte
 	Bytes() uint64
@@ -93,7 +92,7 @@ func (f *filter) parts() parts {
 	return f.cuckoo
 }
 
-// memory is what the filter counts as in Config.FilterBytes. Its lock is held.
+// memory returns how much the filter takes of Config.FilterBytes. Its lock is held.
 func (f *filter) memory() uint64 {
 	n := uint64(len(f.name)) + filterOverhead
 	if f.damage == nil {
@@ -102,7 +101,7 @@ func (f *filter) memory() uint64 {
 	return n
 }
 
-// header is what the store keeps under "h".
+// header returns the value that the store keeps under "h".
 func (f *filter) header() []byte {
 	return append(binary.BigEndian.AppendUint64(nil, f.lsn), f.parts().Header()...)
 }
@@ -143,8 +142,8 @@ var (
 	errReadOnly  = errors.New("MISCONF the store failed and takes no more writes; the server's log says why")
 )
 
-// read returns the filter at a key with its lock held for reading; errNotFound
-// if there is none, errWrongType if the key holds something else.
+// read returns the filter at a key with its lock held for reading. It returns errNotFound if there
+// is none, and errWrongType if the key holds something else.
 func (s *Server) read(c *client, key []byte, k kind) (*filter, error) {
 	for {
 		f := c.find(key)
@@ -200,8 +199,8 @@ func (f *filter) growth() uint64 {
 	return f.bloom.Bytes() * uint64(n)
 }
 
-// sees is called when replies will show the contents of a filter, which is locked. With --fsync
-// always, what others have changed in it is written first.
+// sees is called when replies will show the contents of a filter, which is locked. With
+// FsyncAlways, what other clients have changed in it is written before the replies are sent.
 func (c *client) sees(f *filter) {
 	if Fsync(c.srv.fsync.Load()) != FsyncAlways || f.parts().RedoBytes() == 0 || c.srv.failed.Load() {
 		return
@@ -212,8 +211,8 @@ func (c *client) sees(f *filter) {
 	}
 }
 
-// write returns the filter at a key with its lock held for writing. If there is
-// none, make makes it; a nil make means errNotFound.
+// write returns the filter at a key with its lock held for writing. If there is none, make creates
+// it; with a nil make, write returns errNotFound.
 func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room uint64) error) (*filter, error) {
 	for {
 		f := c.find(key)
@@ -253,9 +252,9 @@ func (s *Server) write(c *client, key []byte, k kind, make func(f *filter, room 
 	}
 }
 
-// endWrite unlocks a filter that was changed. If much has changed, it is written now, while the
-// caches have it and before it takes much memory; but not in a transaction, which is one write, and
-// not to a group, where a write takes long.
+// endWrite unlocks a filter that was changed. If much has changed, it is written right away, while
+// it is in the CPU's caches and before it takes much memory, except in a transaction, which is one
+// write, and in a group, where a write takes long.
 func (c *client) endWrite(f *filter) {
 	if c.overlay == nil && c.srv.cfg.Group == nil && c.err == nil && f.parts().RedoBytes() >= muchRedo {
 		c.batch.Reset()
@@ -264,13 +263,13 @@ func (c *client) endWrite(f *filter) {
 	f.mu.Unlock()
 }
 
-// create creates a filter at a key that holds nothing; errExists if it does.
+// create creates a filter at a key. It returns errExists or errWrongType if the key holds
+// something.
 func (s *Server) create(c *client, key []byte, k kind, make func(f *filter, room uint64) error) error {
 	return s.createAs(c, key, k, 0, false, make)
 }
 
-// createAs creates a filter with an expiry, 0 for none. With replace it replaces what the key
-// holds.
+// createAs is create with an expiry, 0 for none. With replace it replaces whatever the key holds.
 func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace bool, make func(f *filter, room uint64) error) error {
 	st := s.stripe(key)
 	st.lock()
@@ -308,7 +307,8 @@ func (s *Server) createAs(c *client, key []byte, k kind, expiry int64, replace b
 	return nil
 }
 
-// vacant returns an error if a key holds something. st is locked.
+// vacant returns errExists if a key holds a filter of kind k, and errWrongType if it holds
+// something else. st is locked.
 func (s *Server) vacant(c *client, st *stripe, key []byte, k kind) error {
 	if f := c.filterAt(st, key); f != nil && !s.over(f.expiry.Load()) {
 		if f.kind != k {
@@ -326,7 +326,7 @@ func (s *Server) vacant(c *client, st *stripe, key []byte, k kind) error {
 
 // makeFilter calls make, and takes what the filter needs from the memory for filters. If that is
 // much, nobody else waits while it is allocated: except in a transaction, no lock is held that
-// others need, and an event loop leaves it to another goroutine.
+// others need, and an event loop leaves the command to another goroutine.
 func (s *Server) makeFilter(c *client, f *filter, make func(f *filter, room uint64) error) error {
 	large := false
 	err := s.account(int64(len(f.name)+filterOverhead+linkOverhead), func(room uint64) (uint64, error) {
@@ -353,7 +353,7 @@ func (s *Server) makeFilter(c *client, f *filter, make func(f *filter, room uint
 	return err
 }
 
-// makeLarge creates one filter at a time, so that several do not take the same memory.
+// makeLarge creates one large filter at a time, so that several do not count on the same memory.
 func (s *Server) makeLarge(f *filter, make func(f *filter, room uint64) error) error {
 	s.makeMu.Lock()
 	defer s.makeMu.Unlock()
@@ -372,8 +372,8 @@ func (s *Server) makeLarge(f *filter, make func(f *filter, room uint64) error) e
 	return nil
 }
 
-// account calls fn with the memory that is left for filters, minus what the filter is known to
-// take in addition to bits, and subtracts what fn returns.
+// account calls fn with the memory that is left for filters, minus beside, the bytes that the
+// filter takes in addition to its bits. The bytes that fn returns count as taken.
 func (s *Server) account(beside int64, fn func(room uint64) (uint64, error)) error {
 	s.growMu.Lock()
 	defer s.growMu.Unlock()
@@ -389,13 +389,14 @@ func (s *Server) account(beside int64, fn func(room uint64) (uint64, error)) err
 	return err
 }
 
-// grow calls add, which may grow a filter that is locked; first with no memory to grow into.
+// grow calls add, which may make a locked filter grow: first without memory to grow, and if add
+// needs some, with what is left.
 func (c *client) grow(f *filter, add func(room uint64) error) error {
 	err := add(0)
 	if !errors.Is(err, redisbloom.ErrTooLarge) {
 		return err
 	}
-	if c.onLoop() && f.growth() >= largeFilter { // a cuckoo filter: it cannot be known before
+	if c.onLoop() && f.growth() >= largeFilter { // a cuckoo filter, whose growth cannot be foreseen
 		c.handOver = true
 		return errBusy
 	}
@@ -430,9 +431,9 @@ func (w *writes) forget(b *sift.Batch, st *stripe, key []byte) {
 	w.garbage = append(w.garbage, f.id)
 }
 
-// flushFilter writes what has changed in a filter as one redo entry. Its lock is held, so entries
-// go to the store in the order of the changes. After a failed write there is also an error for
-// clients whose changes another one has written along with its own.
+// flushFilter writes a filter's changes as one redo entry. Its lock is held, so entries go to the
+// store in the order of the changes. After a failed write it returns an error even if nothing is
+// left to write: another client may have taken this one's changes along with its own.
 func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, error) {
 	b.Reset()
 	buf = s.takeRedo(f, b, buf)
@@ -445,7 +446,7 @@ func (s *Server) flushFilter(f *filter, b *sift.Batch, buf []byte) ([]byte, erro
 	return buf, nil
 }
 
-// takeRedo adds what has changed in a filter to a batch, as one redo entry.
+// takeRedo adds a filter's changes to a batch, as one redo entry.
 func (s *Server) takeRedo(f *filter, b *sift.Batch, buf []byte) []byte {
 	p := f.parts()
 	if f.dead || p.RedoBytes() == 0 {
@@ -459,7 +460,7 @@ func (s *Server) takeRedo(f *filter, b *sift.Batch, buf []byte) []byte {
 		select {
 		case s.checkpoints <- f:
 		default:
-			f.due.Store(false) // the next flush asks again
+			f.due.Store(false) // the next flush tries again
 		}
 	}
 	return buf
@@ -478,9 +479,9 @@ func (s *Server) unlockFilter(f *filter) {
 }
 
 // checkpoint writes the pages of a filter that have changed, then a header, and removes the redo
-// entries that these replace. It goes over the pages once, while the filter goes on changing: the
-// header describes the state at the beginning, and replaying the redo entries since then is right
-// even if a page is newer than the header.
+// entries that these replace. It goes over the pages once, while the filter keeps changing: the
+// header describes the state at the start of the checkpoint, and replaying the redo entries since
+// then gives the right state even if a page is newer than the header.
 func (s *Server) checkpoint(f *filter) error {
 	defer f.due.Store(false)
 	var b sift.Batch

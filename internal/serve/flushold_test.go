@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// TestFlushDropsTables: what FLUSHDB leaves behind goes with its tables, and not key by
-// key, and nothing of what was there in other databases or came later.
+// TestFlushDropsTables: the keys that FLUSHDB leaves behind are removed with their tables, not one
+// by one, and keys in other databases and later ones stay.
 func TestFlushDropsTables(t *testing.T) {
 	s := start(t, t.TempDir(), Config{})
 	c := dial(t, s)
 	const keys = 120_000
 	rng := rand.New(rand.NewPCG(1, 1))
-	value := func() string { // which does not compress
+	value := func() string { // incompressible
 		b := make([]byte, 256)
 		for i := range b {
 			b[i] = byte('!' + rng.IntN(90))
@@ -42,7 +42,7 @@ func TestFlushDropsTables(t *testing.T) {
 	if err != nil || size < 2*minDrop {
 		t.Fatalf("%d bytes on disk, %v", size, err)
 	}
-	if got := c.do("DBSIZE"); got != int64(keys) { // and a snapshot is kept of what was counted
+	if got := c.do("DBSIZE"); got != int64(keys) { // this keeps a snapshot
 		t.Fatal("DBSIZE", got)
 	}
 	before := s.db.Metrics().LastSequence

@@ -4,5 +4,5 @@ package serve
 
 import "net"
 
-// hungUp does not know.
+// hungUp cannot tell on this system.
 func hungUp(net.Conn) bool { return false }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// hungUp reports whether the other end of a connection has closed it and everything that it sent has
-// been read. Of TLS it sees less: what ends a connection there has yet to be read.
+// hungUp reports whether the peer has closed a connection and all its input has been read. With TLS
+// it detects less, because the message with which the peer closes counts as input.
 func hungUp(conn net.Conn) (gone bool) {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()

@@ -12,12 +12,12 @@ import (
 
 var goRedis = cmdline.Bool("goredis", false, "run go-redis' own tests; its module and those that it is tested with are downloaded")
 
-// The groups of go-redis' tests that need one server and nothing but what is in scope, but
-// for the tests in testdata/go-redis.txt.
+// The groups of go-redis' tests that need one server and, except for the tests in
+// testdata/go-redis.txt, only what is in scope.
 const goRedisTests = `^go-redis (Tx |pipelining |AutoPipeline|Commands (server|keys|scanning|strings|marshaling|json marshaling|SlowLog) |ScanIterator|` +
 	`Probabilistic commands with protocol version . (bloom|cuckoo)|BitCount|Client |Cmd |RawCmd |RawWriteToCmd |NoRetry )`
 
-// singleServer makes go-redis' tests ask one server, at the environment's SERVER_PORT.
+// singleServer makes go-redis' tests use one server, at the environment's SERVER_PORT.
 var singleServer = []goredis.Edit{
 	{File: "main_test.go", From: "\tredisPort = redisStackPort\n", To: "\tredisStackPort = os.Getenv(\"SERVER_PORT\")\n\tredisStackAddr = \":\" + redisStackPort\n\tredisPort = redisStackPort\n", Count: 1},
 	{File: "main_test.go", From: "\tif !RECluster {\n", To: "\tif false {\n", Count: 2}, // rings, sentinels and clusters

@@ -13,14 +13,14 @@ import (
 )
 
 // A server of a group executes commands as any other does: on its own database, under its own
-// locks. Only the way of writes differs. The leader proposes each batch to the group, which
-// applies it on all nodes, the leader's own database included. So what a command reads, the time
-// and random choices are the leader's, and the others receive the outcome. Locks are held until
-// the batch is applied, so the next command sees it.
+// locks. Only writes differ: the leader proposes each batch to the group, which applies it on all
+// nodes, including the leader. So reads, the time and random choices are the leader's, and the
+// other nodes receive the outcome. Locks are held until the batch is applied, so the next command
+// sees it.
 //
-// A server is for one term of one leader, or for a follower; when that changes, another server
-// replaces it. So what is in memory, such as filters, belongs to one leader, and all nodes refuse
-// a write that a leader began before it was replaced.
+// A server lives for one term of a leader, or as long as the node is a follower; after a change
+// another server replaces it. So state in memory, such as filters, belongs to one leader, and all
+// nodes refuse a write that a leader began before it was replaced.
 //
 // Before replies are sent, the leader makes sure that no other leader was elected before the data
 // that they show was read: see settle.
@@ -28,22 +28,22 @@ import (
 // Group replicates the store of a server. Its methods are called by many goroutines.
 type Group interface {
 	// Write applies a batch on the nodes of the group, and returns when it is in the server's own
-	// database. No other leader had begun before it was called then, so it implies what Confirm
-	// does. An error that matches ErrNotWritten means that the batch is not and will not be
-	// applied; after other errors it may be.
+	// database. Like Confirm, it succeeds only if no other leader was elected before it was called.
+	// An error that matches ErrNotWritten means that the batch is not and will not be applied;
+	// after other errors it may be.
 	Write(b *sift.Batch) error
 	// Confirm returns nil if no other leader was elected before it was called.
 	Confirm() error
 	// Leader returns the address at which clients reach the leader. It waits for a while if none
 	// is known, and returns "" if there is still none.
 	Leader(ctx context.Context) string
-	// Replicas returns how many other nodes hold everything that was written. It waits until there
-	// are n, for a limited time.
+	// Replicas returns how many other nodes hold everything that was written. It waits for up to
+	// most until there are n.
 	Replicas(ctx context.Context, n int, most time.Duration) int
 	// State returns the state of the group.
 	State() GroupState
-	// Join adds a node, or changes the address of a member. With vote it counts in elections from
-	// then on. Join returns the commit index.
+	// Join adds a node, or changes the address of a member. With vote the node becomes a voter.
+	// Join returns the commit index.
 	Join(node GroupMember, vote bool) (committed uint64, err error)
 	// Forget removes a node.
 	Forget(id string) error
@@ -51,10 +51,10 @@ type Group interface {
 	Failover(id string) error
 }
 
-// ErrNotWritten: a batch is not and will not be applied.
+// ErrNotWritten means that a batch is not and will not be applied.
 var ErrNotWritten = errors.New("serve: the write was not carried out")
 
-// GroupState is what a node knows of its group.
+// GroupState is what a node knows about its group.
 type GroupState struct {
 	Self, Leader string // ids; Leader is "" if there is none
 	// Term counts elections. Committed and Applied are positions in the log.
@@ -68,7 +68,7 @@ type GroupMember struct {
 	Addr     string // for clients
 	RaftAddr string
 	Voter    bool
-	Lag      int64 // entries that it does not have, as the leader knows; -1: not known
+	Lag      int64 // log entries that it lacks, as far as the leader knows; -1: not known
 }
 
 // groupClock keeps the time that clients see from going back when the clock is set back, or when
@@ -83,8 +83,8 @@ type groupClock struct {
 
 var metaTime = []byte{spaceMeta, 't', 'i', 'm', 'e'}
 
-// What clients are told when a write to the group has failed. They may send a command again after
-// CLUSTERDOWN, and many libraries do so by themselves.
+// The replies after a failed write to the group. Clients may retry after CLUSTERDOWN, and many
+// libraries do so by themselves.
 var (
 	errNotWritten = errors.New("CLUSTERDOWN the leader has changed, and this was not carried out")
 	errOutcome    = errors.New("UNKNOWN the leader has changed: whether this was carried out is not known")
@@ -93,7 +93,7 @@ var (
 // follows reports whether another node leads the server's group.
 func (s *Server) follows() bool { return s.cfg.Group != nil && !s.cfg.Leads }
 
-// mode is what HELLO and INFO call the server's mode.
+// mode returns the server's mode in HELLO and INFO.
 func (s *Server) mode() string {
 	if s.cfg.Group != nil {
 		return "cluster"
@@ -101,7 +101,7 @@ func (s *Server) mode() string {
 	return "standalone"
 }
 
-// role is what HELLO and INFO call the server's role. A node that leads no shard is a slave, as in
+// role returns the server's role in HELLO and INFO. A node that leads no shard is a slave, as in
 // CLUSTER NODES.
 func (s *Server) role() string {
 	if s.follows() || s.shards != nil && len(s.shards.all(false)) > 0 && len(s.shards.all(true)) == 0 {
@@ -110,7 +110,7 @@ func (s *Server) role() string {
 	return "master"
 }
 
-// begin is the first write to a store, by its first leader.
+// begin makes the first write to a store. On followers it does nothing.
 func (s *Server) begin(b *sift.Batch) error {
 	if s.follows() {
 		return nil
@@ -118,7 +118,7 @@ func (s *Server) begin(b *sift.Batch) error {
 	return s.cfg.Group.Write(b)
 }
 
-// readTime starts the clock from the time that another leader has written.
+// readTime starts the clock from the time that earlier leaders have written.
 func (s *Server) readTime() error {
 	v, err := s.db.Get(metaTime)
 	switch {
@@ -148,7 +148,7 @@ func (s *Server) store(b *sift.Batch) error {
 	return s.db.Write(b, sift.NoSync)
 }
 
-// failure is what clients are told when a write has failed. In a group, confirm then fails as
+// failure returns the error for clients when a write has failed. In a group, confirm then fails as
 // well, and told returns the reply.
 func (s *Server) failure() error {
 	if s.cfg.Group == nil {
@@ -157,7 +157,7 @@ func (s *Server) failure() error {
 	return errOutcome
 }
 
-// told is what a client gets instead of replies that may not be sent. If it has written, its
+// told returns the reply that replaces those that may not be sent. If the client has written, its
 // writes may or may not be applied.
 func (c *client) told(err error) error {
 	switch {
@@ -178,7 +178,7 @@ func (s *Server) sawExpired(expiry int64) {
 	}
 }
 
-// confirm is sync for a group: it returns nil if what commands have read was not stale.
+// confirm is sync for a group: it returns nil if no command has read stale data.
 func (s *Server) confirm() error {
 	if s.failed.Load() {
 		return errNotWritten
@@ -212,7 +212,7 @@ func (s *Server) decideTime() error {
 }
 
 // Retire stops a leader from executing further commands, and returns when the replies of those in
-// progress are confirmed. Another node may lead then, or the server may end.
+// progress are confirmed. After that another node may lead, or the server may be closed.
 func (s *Server) Retire() {
 	s.world.Lock()
 	s.retired.Store(true)
@@ -240,8 +240,8 @@ func (cmd *command) canBeStale() bool {
 	return false
 }
 
-// route reports whether this node of a group executes a command. If not, the client is told which
-// node to ask, or what is wrong.
+// route reports whether this node of a group executes a command. If not, it replies with the node
+// that does, or with an error.
 func (c *client) route(cmd *command, args [][]byte) bool {
 	if text := notInGroup(cmd, args); text != "" {
 		c.reject(cmd, text)
@@ -313,8 +313,8 @@ func notInGroup(cmd *command, args [][]byte) string {
 	return ""
 }
 
-// stays reports whether the node still leads, if it did when the command was admitted;
-// world is held. From here on the replies wait for confirm.
+// stays reports whether the node still leads, if it did when the command was admitted, and
+// otherwise replies with an error. World is held. From here on the replies wait for confirm.
 func (c *client) stays(cmd *command) bool {
 	s := c.srv
 	if !s.cfg.Leads || !cmd.needsLeader() {

@@ -14,7 +14,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// lonely is a group of one node, whose log is its database, and that fails when told to.
+// lonely is a group of one node, whose log is its database, and which fails when told to.
 type lonely struct {
 	db                     *sift.DB
 	leader                 string
@@ -159,7 +159,7 @@ func TestGroupFollower(t *testing.T) {
 	if n := g.writes.Load(); n != 0 {
 		t.Errorf("a follower writes %d times", n)
 	}
-	// The databases that the leader has emptied are empty here.
+	// The databases that the leader has flushed are empty here.
 	l.do("FLUSHALL")
 	c.do("READONLY")
 	wantReply(t, c.do("GET", "foo"), "nil")
@@ -184,24 +184,24 @@ func TestGroupLeader(t *testing.T) {
 	c.do("PING")
 	c.do("CLUSTER", "SLOTS")
 	if n := g.confirms.Load(); n != before {
-		t.Error("what reads nothing waits for the others")
+		t.Error("commands that read nothing are confirmed")
 	}
 	c.do("GET", "a")
 	if n := g.confirms.Load(); n == before {
-		t.Error("a read does not")
+		t.Error("a read is not confirmed")
 	}
 	before = g.confirms.Load()
 	c.do("SET", "a", "1")
 	if n := g.confirms.Load(); n != before {
-		t.Error("a write has been confirmed by being there")
+		t.Error("a write is confirmed once more after it was applied")
 	}
-	s.Retire() // what is sent to the deposed leader from now on is for another
+	s.Retire() // from now on another node executes the commands
 	wantReply(t, c.do("SET", "a", "1"), "-MOVED 15495 127.0.0.1:2")
 	wantReply(t, c.do("GET", "a"), "-MOVED 15495 127.0.0.1:2")
 }
 
-// What a client is told when the leader is deposed: that it may try again only if
-// nothing it sent can be there.
+// When the leader is deposed, a client gets CLUSTERDOWN, after which it may retry, only if nothing
+// that it sent can have been executed.
 func TestGroupDeposed(t *testing.T) {
 	unknown := errors.New("gone")
 	refused := error(ErrNotWritten)
@@ -249,8 +249,8 @@ func TestGroupDeposed(t *testing.T) {
 	}
 }
 
-// A leader retires when the replies of commands that it has carried out are confirmed:
-// otherwise their clients would be told that the outcome is unknown.
+// A leader retires when the replies of the commands that it has executed are confirmed: otherwise
+// their clients would get UNKNOWN.
 func TestGroupRetires(t *testing.T) {
 	for _, commands := range []string{"SET a 1,GET a", "GET a", "INCR n", "BF.ADD f x", "MULTI,SET a 1,EXEC", "MULTI,GET a,EXEC", "FLUSHALL", "DBSIZE", "SCAN 0", "SET a 1,WAIT 1 1"} {
 		t.Run(commands, func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestGroupRetires(t *testing.T) {
 	}
 }
 
-// A client that hands the leadership over does not wait for itself, and WAIT holds nobody.
+// A client that transfers the leadership does not wait for itself, and WAIT makes nobody wait.
 func TestGroupRetiresMidPipeline(t *testing.T) {
 	s, g := startGroup(t, groupDB(t), true)
 	g.failover = s.Retire
@@ -310,7 +310,8 @@ func TestGroupRetiresMidPipeline(t *testing.T) {
 	wantReply(t, waiter.reply(), ":0")
 }
 
-// Before a client hears that a key has expired, whoever leads next will think so too.
+// Before a reply shows that a key has expired, the time is stored, so that the key has also expired
+// for the next leader.
 func TestGroupExpired(t *testing.T) {
 	db := groupDB(t)
 	s, _ := startGroup(t, db, true)

@@ -20,7 +20,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// listenHTTP starts the status page.
+// listenHTTP starts to serve the status page and /metrics.
 func (s *Server) listenHTTP() error {
 	ln, err := net.Listen("tcp", s.cfg.HTTPAddr)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Server) listenHTTP() error {
 	}
 	s.tasks.Go(func() {
 		if err := s.http.Serve(ln); err != http.ErrServerClosed {
-			s.cfg.Logger.Error("the status page ended", "err", err)
+			s.cfg.Logger.Error("serving the status page failed", "err", err)
 		}
 	})
 	return nil
@@ -65,7 +65,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		if s.password() != "" {
 			if _, password, ok := r.BasicAuth(); !ok || !s.checkPassword([]byte(password)) {
 				w.Header().Set("WWW-Authenticate", `Basic realm="sift"`)
-				http.Error(w, "the password is the server's", http.StatusUnauthorized)
+				http.Error(w, "the server's password is required", http.StatusUnauthorized)
 				return
 			}
 		}
@@ -79,23 +79,23 @@ func (s *Server) guard(next http.Handler) http.Handler {
 type collector struct{ s *Server }
 
 var (
-	perCommand     = prometheus.NewDesc("sift_commands_total", "Commands carried out.", []string{"command"}, nil)
-	commandTime    = prometheus.NewDesc("sift_command_seconds_total", "Time in commands.", []string{"command"}, nil)
-	commandLatency = prometheus.NewDesc("sift_command_duration_seconds", "Commands by how long they took.", nil, nil)
-	buildInfo      = prometheus.NewDesc("sift_build_info", "What the server is.", []string{"redis_version", "go_version"}, nil)
+	perCommand     = prometheus.NewDesc("sift_commands_total", "Commands executed.", []string{"command"}, nil)
+	commandTime    = prometheus.NewDesc("sift_command_seconds_total", "Time spent executing commands.", []string{"command"}, nil)
+	commandLatency = prometheus.NewDesc("sift_command_duration_seconds", "Duration of commands.", nil, nil)
+	buildInfo      = prometheus.NewDesc("sift_build_info", "Versions of the server.", []string{"redis_version", "go_version"}, nil)
 	perFilter      = []string{"db", "key", "kind"}
 	filterSize     = prometheus.NewDesc("sift_filter_bytes", "Memory of a filter.", perFilter, nil)
 	filterN        = prometheus.NewDesc("sift_filter_items", "Items in a filter.", perFilter, nil)
-	filterFPR      = prometheus.NewDesc("sift_filter_expected_fpr", "False positive rate to expect of a filter.", perFilter, nil)
-	filterSeen     = prometheus.NewDesc("sift_filter_observed_fpr", "Share of absent items that a filter may contain.", perFilter, nil)
-	groupLag       = prometheus.NewDesc("sift_group_lag_entries", "Entries of the log that a node of the group does not have, as its leader knows.", []string{"node"}, nil)
+	filterFPR      = prometheus.NewDesc("sift_filter_expected_fpr", "Expected false positive rate of a filter.", perFilter, nil)
+	filterSeen     = prometheus.NewDesc("sift_filter_observed_fpr", "Observed false positive rate of a filter.", perFilter, nil)
+	groupLag       = prometheus.NewDesc("sift_group_lag_entries", "Log entries that a node of the group lacks, as its leader knows.", []string{"node"}, nil)
 	shardLeads     = prometheus.NewDesc("sift_shard_leads", "Whether the node leads the group of these slots.", []string{"slots"}, nil)
 	shardNodes     = prometheus.NewDesc("sift_shard_nodes", "Nodes of the group of these slots.", []string{"slots"}, nil)
-	shardLag       = prometheus.NewDesc("sift_shard_lag_entries", "Entries of the log that a node of the group of these slots does not have, as its leader knows.", []string{"slots", "node"}, nil)
+	shardLag       = prometheus.NewDesc("sift_shard_lag_entries", "Log entries that a node of the group of these slots lacks, as its leader knows.", []string{"slots", "node"}, nil)
 	levelBytes     = prometheus.NewDesc("sift_level_bytes", "Size of a level of the store.", []string{"level"}, nil)
 )
 
-// metric is the histogram of all commands.
+// metric returns the histogram of all commands.
 func (l *latency) metric() prometheus.Metric {
 	buckets := map[float64]uint64{}
 	total := uint64(0)
@@ -112,14 +112,14 @@ func (l *latency) metric() prometheus.Metric {
 	return prometheus.MustNewConstHistogram(commandLatency, total, float64(nanos)/1e9, buckets)
 }
 
-// maxFilterSeries bounds the filters that are shown and that have series.
+// maxFilterSeries bounds the filters that the status page shows and that have time series.
 const maxFilterSeries = 200
 
 // Describe sends nothing, which makes the collector an unchecked one: what it
-// collects depends on the filters there are.
+// collects depends on which filters exist.
 func (c collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect sends the present figures.
+// Collect sends the current figures.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	v := c.s.figures()
 	one := func(name, help string, kind prometheus.ValueType, value float64) {
@@ -129,25 +129,25 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	one("uptime_seconds", "Time since the start.", gauge, v.Uptime.Seconds())
 	one("clients", "Open connections.", gauge, float64(v.Clients))
 	one("connections_total", "Connections accepted.", counter, float64(v.Connections))
-	one("rejected_connections_total", "Connections turned away.", counter, float64(v.Rejected))
-	one("evicted_connections_total", "Connections closed that held memory others needed.", counter, float64(v.Evicted))
+	one("rejected_connections_total", "Connections rejected.", counter, float64(v.Rejected))
+	one("evicted_connections_total", "Connections closed because they held memory that others needed.", counter, float64(v.Evicted))
 	one("error_replies_total", "Error replies.", counter, float64(v.Errors))
 	one("auth_failures_total", "Wrong passwords and user names.", counter, float64(v.AuthFailures))
-	one("protocol_errors_total", "Connections ended for what they sent.", counter, float64(v.ProtocolErrors))
-	one("keyspace_hits_total", "GETs of keys that were there.", counter, float64(v.Hits))
-	one("keyspace_misses_total", "GETs of keys that were not.", counter, float64(v.Misses))
-	one("expired_keys_total", "Keys removed after their time.", counter, float64(v.Expired))
+	one("protocol_errors_total", "Connections closed because of their input.", counter, float64(v.ProtocolErrors))
+	one("keyspace_hits_total", "GETs of existing keys.", counter, float64(v.Hits))
+	one("keyspace_misses_total", "GETs of absent keys.", counter, float64(v.Misses))
+	one("expired_keys_total", "Expired keys removed.", counter, float64(v.Expired))
 	one("filters", "Bloom and cuckoo filters.", gauge, float64(v.Filters))
 	one("filter_memory_bytes", "Memory of all filters.", gauge, float64(v.FilterBytes))
-	one("request_memory_bytes", "Memory of requests being received.", gauge, float64(v.RequestBytes))
-	one("syncs_total", "Syncs that commands waited for.", counter, float64(v.Syncs))
+	one("request_memory_bytes", "Memory of requests and replies.", gauge, float64(v.RequestBytes))
+	one("syncs_total", "Syncs of the store.", counter, float64(v.Syncs))
 	one("checkpoints_total", "Checkpoints of filters.", counter, float64(v.Checkpoints))
 	one("store_gets_total", "Lookups in the store.", counter, float64(v.StoreGets))
 	one("store_block_reads_total", "Blocks that lookups read from disk.", counter, float64(v.StoreBlockReads))
-	one("store_cache_hits_total", "Blocks that the cache had.", counter, float64(v.StoreCacheHits))
-	one("store_filter_asked_total", "Times a table's filter was asked.", counter, float64(v.FilterAsked))
-	one("store_filter_saved_total", "Times it saved a look into the table.", counter, float64(v.FilterSaved))
-	one("store_filter_false_total", "Times it did not, though the key was not there.", counter, float64(v.FilterFalse))
+	one("store_cache_hits_total", "Blocks found in the block cache.", counter, float64(v.StoreCacheHits))
+	one("store_filter_asked_total", "Probes of table filters.", counter, float64(v.FilterAsked))
+	one("store_filter_saved_total", "Table reads saved by a filter.", counter, float64(v.FilterSaved))
+	one("store_filter_false_total", "False positives of table filters.", counter, float64(v.FilterFalse))
 	one("store_memory_bytes", "Memory of the store.", gauge, float64(v.StoreMemory))
 	if c.s.cfg.Group != nil {
 		if c.s.shards != nil {
@@ -158,8 +158,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		one("group_leads", "Whether the node leads its group.", gauge, float64(count(leads)))
 		one("group_nodes", "Nodes of the group.", gauge, float64(len(g.Members)))
 		one("group_term", "The number of the group's last election.", counter, float64(g.Term))
-		one("group_committed_index", "How far the log is known to be committed.", counter, float64(g.Committed))
-		one("group_applied_index", "How far the log is applied on this node.", counter, float64(g.Applied))
+		one("group_committed_index", "Index up to which the log is known to be committed.", counter, float64(g.Committed))
+		one("group_applied_index", "Index up to which the log is applied on this node.", counter, float64(g.Applied))
 		for _, m := range g.Members {
 			if m.Lag >= 0 {
 				ch <- prometheus.MustNewConstMetric(groupLag, gauge, float64(m.Lag), m.ID)
@@ -256,7 +256,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	data.SavedShare = share(data.F.FilterSaved, data.F.FilterAsked)
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if err := statusPage.Execute(w, data); err != nil {
-		s.cfg.Logger.Debug("the status page was not taken", "err", err)
+		s.cfg.Logger.Debug("sending the status page failed", "err", err)
 	}
 }
 

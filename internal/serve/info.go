@@ -14,7 +14,7 @@ import (
 // section is a part of INFO.
 type section struct {
 	name  string
-	extra bool // not among the default ones
+	extra bool // not one of the default sections
 	text  func(c *client, v *figures, b *strings.Builder)
 }
 
@@ -113,7 +113,7 @@ func (c *client) counted() (out []*Server) {
 	return out
 }
 
-// addKeys adds how many keys a server has.
+// addKeys adds the numbers of a server's keys to total.
 func (c *client) addKeys(total *[numDatabases]keyCount, p *Server) error {
 	if p.db == nil {
 		return nil
@@ -158,7 +158,8 @@ func info(c *client, args [][]byte) {
 	c.w.BulkString(b.String())
 }
 
-// opsPerSec is the rate of commands since INFO was last asked for, a second ago or more.
+// opsPerSec returns the rate of commands between the last two calls that were at least a second
+// apart.
 func (s *Server) opsPerSec(commands uint64) uint64 {
 	r := &s.opsRate
 	r.mu.Lock()
@@ -172,7 +173,7 @@ func (s *Server) opsPerSec(commands uint64) uint64 {
 	return r.perSec
 }
 
-// opsRate is what opsPerSec remembers.
+// opsRate is the state of opsPerSec.
 type opsRate struct {
 	mu               sync.Mutex
 	at               time.Time

@@ -9,7 +9,7 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// startLoops starts the event loops, one per processor. Clients of TLS have none.
+// startLoops starts the event loops, one per processor. Loops do not serve TLS clients.
 func (s *Server) startLoops() error {
 	if s.cfg.TLS != nil || s.cfg.NoLoops {
 		return nil
@@ -55,7 +55,7 @@ func (s *Server) newLoop() (*loop, error) {
 	return l, nil
 }
 
-// free closes the descriptors. The system may reuse their numbers from then on.
+// free closes the descriptors. From then on the system may reuse their numbers.
 func (l *loop) free() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *loop) watch(fd int, events uint32) error {
 	return syscall.EpollCtl(l.epoll, syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
-// stopLoops has the loops end when their clients have left.
+// stopLoops makes the loops end when their clients have left. After grace they disconnect the rest.
 func (s *Server) stopLoops(grace time.Duration) {
 	for _, l := range s.loops {
 		l.mu.Lock()
@@ -78,8 +78,7 @@ func (s *Server) stopLoops(grace time.Duration) {
 	}
 }
 
-// toLoop hands a connection to a loop, if it is of a kind that loops serve. From then on it
-// belongs to the loop.
+// toLoop hands a connection over to a loop and reports true, if it is of a kind that loops serve.
 func (s *Server) toLoop(c *client, limits resp.Limits) bool {
 	sc, ok := c.conn.(syscall.Conn)
 	if !ok || len(s.loops) == 0 {
@@ -98,7 +97,7 @@ func (s *Server) toLoop(c *client, limits resp.Limits) bool {
 	return true
 }
 
-// home returns the loop that a client should be at.
+// home returns the loop that should serve a client.
 func (c *client) home() *loop { return c.srv.loops[c.id%uint64(c.srv.inUse.Load())] }
 
 // take makes the loop the owner of a client that has none.
@@ -108,7 +107,7 @@ func (l *loop) take(c *client) {
 	l.post(message{what: joined, c: c})
 }
 
-// move hands a client that is idle to the loop where it should be.
+// move hands an idle client over to the loop that should serve it.
 func (l *loop) move(c *client) {
 	to := c.home()
 	if to == l || l.closing || c.event.again || syscall.EpollCtl(l.epoll, syscall.EPOLL_CTL_DEL, c.event.fd, nil) != nil {
@@ -118,7 +117,7 @@ func (l *loop) move(c *client) {
 	to.take(c)
 }
 
-// detach returns a descriptor of a connection that the runtime does not watch.
+// detach duplicates a connection's descriptor: the runtime's poller does not watch the new one.
 func detach(conn syscall.Conn) (fd int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -138,7 +137,7 @@ func detach(conn syscall.Conn) (fd int, err error) {
 	return fd, syscall.SetNonblock(fd, true)
 }
 
-// close ends a connection. The client must not be away.
+// close closes a connection. The client must not be away.
 func (l *loop) close(c *client) {
 	e := &c.event
 	if l.clients[e.fd] != c {
@@ -174,7 +173,7 @@ func (l *loop) readMail() {
 		case synced:
 			l.syncing = false
 			for _, c := range m.batch {
-				if m.err != nil && c.wrote { // others may be told what was there
+				if m.err != nil && c.wrote { // clients that have only read get their replies
 					c.abort(m.err)
 				}
 				c.wrote = false
@@ -193,8 +192,8 @@ func (l *loop) readMail() {
 	}
 }
 
-// kill ends a connection, even if replies have not been sent. What another goroutine does for the
-// client still completes.
+// kill closes a connection, even if replies have not been sent. If the client is away, its command
+// in progress still completes.
 func (l *loop) kill(c *client) {
 	fd := c.event.fd
 	switch {
@@ -217,7 +216,7 @@ func (l *loop) join(c *client) {
 	}
 }
 
-// resume takes a client back.
+// resume takes back a client that was away.
 func (l *loop) resume(c *client, ms int64) {
 	c.event.away = false
 	switch {
@@ -232,7 +231,7 @@ func (l *loop) resume(c *client, ms int64) {
 	}
 }
 
-// tick closes connections whose time limit has passed.
+// tick closes connections that have exceeded a time limit.
 func (l *loop) tick(now time.Time) {
 	cfg := &l.srv.cfg
 	every := min(time.Second, cfg.WriteTimeout/4, cfg.AuthTimeout/4)

@@ -2,18 +2,18 @@ package serve
 
 import "sync"
 
-// joint writes the plain SETs that several clients of a group have collected in one batch: a write
-// to a group takes long and locks its keys meanwhile, and clients would wait for one after the
-// other. A client that arrives while nobody writes, writes at once. Those that arrive meanwhile
-// wait, and then the first of them writes for all.
+// joint combines the plain SETs that several clients of a group have collected into one batch: a
+// write to a group takes long and keeps its keys locked, so clients would wait for one another. A
+// client that arrives while nobody writes becomes the writer. Those that arrive meanwhile wait;
+// then the first of them becomes the writer, for all.
 type joint struct {
 	mu      sync.Mutex
-	busy    bool // somebody writes
+	busy    bool // there is a writer
 	waiting []*writes
-	all     *writes // of who writes
+	all     *writes // the writer's
 }
 
-// commit is commitPending. Those who wait hold world, as the one who writes does.
+// commit is commitPending. Clients hold world while they wait, as the writer does.
 func (j *joint) commit(w *writes) {
 	if w.wake == nil {
 		w.wake = make(chan bool, 1)
@@ -28,7 +28,8 @@ func (j *joint) commit(w *writes) {
 	}
 }
 
-// write writes for the first of those who wait, who calls it, and for others.
+// write writes for the first of those who wait, which is the caller, and for as many others as fit
+// in pendBytes.
 func (j *joint) write() {
 	j.mu.Lock()
 	n, size := 0, 0
@@ -57,7 +58,7 @@ func (j *joint) write() {
 	}
 }
 
-// writeAll writes what several have collected.
+// writeAll writes the SETs of several clients as one batch.
 func (j *joint) writeAll(group []*writes) {
 	s := group[0].srv
 	if j.all == nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestJoint: what clients want to write while another one does is one write for all, and they
-// are told alike.
+// TestJoint: the SETs that clients send while another one writes become one write for all, and all
+// get the same reply.
 func TestJoint(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		s, g := startGroup(t, groupDB(t), true)
@@ -29,7 +29,7 @@ func TestJoint(t *testing.T) {
 			s.joint.mu.Lock()
 			n := len(s.joint.waiting)
 			s.joint.mu.Unlock()
-			if n == len(clients) { // with the one who writes
+			if n == len(clients) { // including the writer
 				break
 			}
 			if time.Now().After(end) {

@@ -18,7 +18,7 @@ import (
 // in a pipeline of 16 took 1.55 times the CPU time, in one of 100 1.7 times, with all keys in
 // memory; otherwise a lookup reads from disk. So no write counts keys.
 //
-// Instead the server keeps the numbers of keys in a snapshot, and the names of the keys that
+// Instead the server keeps a snapshot with the numbers of its keys, and the names of the keys that
 // writes may have changed since. A count looks these keys up in that snapshot and in a new one,
 // which replaces it. When so many keys have changed that a scan is faster, names and snapshot are
 // dropped, and the next count is a scan.
@@ -27,19 +27,17 @@ const (
 	// changedShare bounds the changed keys: one in this many. Looking one key up twice takes about
 	// as long as reading this many in a scan.
 	changedShare = 16
-	// changedKeys and changedBytes are further bounds: a lower one, and an upper one for the
-	// memory of their names.
+	// changedKeys may change in any case, and changedBytes bounds the memory for their names.
 	changedKeys  = 1024
 	changedBytes = 8 << 20
-	// baseLifetime is how long a base keeps old entries from being dropped if no count is
+	// baseLifetime is how long a base may keep old entries from being dropped if no count is
 	// requested.
 	baseLifetime = 10 * time.Minute
-	// staleFactor is for how many times the duration of the last scan INFO shows its result.
+	// INFO repeats the result of a scan for up to staleFactor times as long as the scan took.
 	staleFactor = 100
 )
 
-// keyCount is the number of a database's keys, and of those that have an expiry. Keys
-// that have expired count until they are removed.
+// keyCount is the number of a database's keys, and of those that have an expiry.
 type keyCount struct{ keys, expires int64 }
 
 // keyCounts counts the keys of all databases.
@@ -55,17 +53,17 @@ type keyCounts struct {
 	scans   atomic.Int64
 }
 
-// countBase is a state of the store whose keys are counted, or are being counted, and what
+// countBase is a state of the store whose keys are counted, or are being counted, and the keys that
 // may have changed since.
 type countBase struct {
 	made time.Time
 
 	mu      sync.Mutex
 	snap    *sift.Snapshot      // nil if there were no keys
-	dbs     map[uint32]keyCount // by generation; nil while they are being counted
-	limit   int                 // of changed
-	changed []byte              // the store's key of each head, after its length
-	n       int                 // how many
+	dbs     map[uint32]keyCount // by generation, with expired keys; nil while they are being counted
+	limit   int                 // of n
+	changed []byte              // the store's key of each head, preceded by its length
+	n       int                 // keys in changed
 	dropped bool
 }
 
@@ -136,8 +134,8 @@ func (k *keyCounts) dropOld(s *Server) {
 	}
 }
 
-// count returns the numbers of keys that have not expired, by generation. alone says that the
-// caller holds world exclusively. With stale the numbers may be old if a new count takes a scan.
+// count returns the numbers of keys that have not expired, by generation. alone means that the
+// caller holds world exclusively. With stale the numbers may be old if a new count would be a scan.
 func (k *keyCounts) count(s *Server, alone, stale bool) (map[uint32]keyCount, error) {
 	if alone && !k.mu.TryLock() { // whoever holds mu may be waiting for world
 		now := s.db.Snapshot()
@@ -201,8 +199,8 @@ func (k *keyCounts) unchanged() map[uint32]keyCount {
 	return b.dbs
 }
 
-// isStaleEnough reports whether INFO shows the last result: a count would be a scan, and little
-// time has passed compared with what the last scan took. Mu is held.
+// isStaleEnough reports whether INFO repeats the last result: a count would be a scan, and little
+// time has passed compared with the duration of the last scan. mu is held.
 func (k *keyCounts) isStaleEnough(s *Server) bool {
 	if k.found == nil || k.base.Load() != nil || time.Since(k.scanned) >= staleFactor*k.took {
 		return false
@@ -215,7 +213,7 @@ func (k *keyCounts) isStaleEnough(s *Server) bool {
 	return true
 }
 
-// cut takes a snapshot at a moment without writes, and begins a new base there.
+// cut takes a snapshot at a moment without writes, and starts a new base there.
 func (k *keyCounts) cut(s *Server, alone bool) (old, base *countBase, now *sift.Snapshot, gens []uint32) {
 	if !alone {
 		s.world.Lock()
@@ -252,8 +250,8 @@ func (b *countBase) counted(dbs map[uint32]keyCount) {
 	}
 }
 
-// resolve returns the numbers of keys in a snapshot, which is later than the base, or nil if that
-// takes a scan.
+// resolve returns the numbers of keys in a snapshot later than the base, or nil if that takes a
+// scan.
 func (b *countBase) resolve(now *sift.Snapshot, gens []uint32) (map[uint32]keyCount, error) {
 	if b == nil {
 		return nil, nil
@@ -321,7 +319,7 @@ func countHead(snap *sift.Snapshot, key []byte) (n keyCount, err error) {
 	return n, err
 }
 
-// scanHeads goes over all keys of generations.
+// scanHeads counts the keys of generations by a scan.
 func scanHeads(snap *sift.Snapshot, gens []uint32) (map[uint32]keyCount, error) {
 	dbs := map[uint32]keyCount{}
 	for _, gen := range gens {
@@ -352,7 +350,7 @@ func eachHead(snap *sift.Snapshot, gen uint32, fn func(h head)) error {
 	return nil
 }
 
-// withoutExpired subtracts the keys that have expired and have not been removed.
+// withoutExpired subtracts the keys that have expired but have not been removed.
 func (s *Server) withoutExpired(snap *sift.Snapshot, raw map[uint32]keyCount) (map[uint32]keyCount, error) {
 	dbs := maps.Clone(raw)
 	for gen, n := range raw {
@@ -368,8 +366,8 @@ func (s *Server) withoutExpired(snap *sift.Snapshot, raw map[uint32]keyCount) (m
 	return dbs, nil
 }
 
-// countExpired counts the keys that have expired: by the index, or by all keys if more than most
-// entries of the index are due.
+// countExpired counts the keys that have expired: by the expiry index, or by a scan of all keys if
+// more than most entries of the index are due.
 func (s *Server) countExpired(snap *sift.Snapshot, gen uint32, most int64) (gone int64, err error) {
 	prefix := appendSpace(nil, spaceExpiry, gen)
 	now := s.nowMs()
@@ -400,11 +398,11 @@ func (s *Server) countExpired(snap *sift.Snapshot, gen uint32, most int64) (gone
 	return gone, nil
 }
 
-// The numbers of keys are kept from one run to the next as a value under "m" "keys": the sequence
-// number of the write that wrote it, and for each database in turn how many keys it had and how
-// many of them had an expiry, 8 bytes each. They are valid if that was the store's last write.
+// The numbers of keys are kept from one run to the next as a value under "m" "keys": its sequence
+// number, and for each database in turn how many keys it had and how many of them had an expiry, 8
+// bytes each. They are valid if that was the store's last write.
 
-// saveCounts is the server's last write, with the numbers of keys if they are known.
+// saveCounts makes the server's last write: the numbers of keys, if they are known.
 func (s *Server) saveCounts() error {
 	k := &s.keyCounts
 	k.mu.Lock()
@@ -427,7 +425,7 @@ func (s *Server) saveCounts() error {
 	return s.db.Put(metaKeys, v, sift.Sync)
 }
 
-// readCounts starts from the numbers of keys that the last run has left, if there are any.
+// readCounts starts from the numbers of keys that the last run saved, if they are valid.
 func (s *Server) readCounts() error {
 	if s.cfg.Group != nil {
 		return nil
@@ -453,8 +451,8 @@ func (s *Server) readCounts() error {
 }
 
 // Repaired must be called after a repair of a database, which may have lost keys or brought old
-// ones back: it removes what a server has saved about them. If no server wrote the database, it
-// does nothing.
+// ones back: it removes the numbers of keys that a server has saved. If no server wrote the
+// database, it does nothing.
 func Repaired(db *sift.DB) error {
 	format, err := db.Get(metaFormat)
 	if errors.Is(err, sift.ErrNotFound) || err == nil && string(format) != formatVersion {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// BenchmarkKeyCount measures DBSIZE with a million keys: by a scan, after some keys have
-// changed and after none has; and what a write does for it.
+// BenchmarkKeyCount measures DBSIZE with a million keys: by a scan, after some keys have changed
+// and after none has; and what it adds to a write.
 func BenchmarkKeyCount(b *testing.B) {
 	keys := 1_000_000
 	if testing.Short() {

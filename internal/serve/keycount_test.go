@@ -15,7 +15,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// keyspaceOf is what INFO says of a database's keys.
+// keyspaceOf returns the numbers of a database's keys in INFO.
 func keyspaceOf(c *caller, db int) (n keyCount) {
 	text := c.do("INFO", "keyspace").(string)
 	for line := range strings.Lines(text) {
@@ -28,7 +28,7 @@ func keyspaceOf(c *caller, db int) (n keyCount) {
 	return n
 }
 
-// counted goes over the keys of the selected database one by one.
+// counted counts the keys of the selected database one by one.
 func counted(c *caller) (n keyCount) {
 	names := c.do("KEYS", "*").([]any)
 	for _, name := range names {
@@ -43,7 +43,7 @@ func counted(c *caller) (n keyCount) {
 	return n
 }
 
-// DBSIZE and INFO know how many keys there are, whatever happened to them.
+// DBSIZE and INFO count the keys right, whatever changes them.
 func TestKeyCounts(t *testing.T) { everyWay(t, testKeyCounts) }
 
 func testKeyCounts(t *testing.T) {
@@ -121,7 +121,7 @@ func testKeyCounts(t *testing.T) {
 		}
 		number := rng.IntN(numDatabases)
 		c.do("SELECT", strconv.Itoa(number))
-		// A key may expire between two questions.
+		// A key may expire between two commands.
 		var size int64
 		var want, told keyCount
 		for range 100 {
@@ -132,7 +132,7 @@ func testKeyCounts(t *testing.T) {
 			}
 		}
 		if size != want.keys || told != want {
-			t.Fatalf("step %d: DBSIZE is %d and INFO says %v, of %v", i, size, told, want)
+			t.Fatalf("step %d: DBSIZE is %d, INFO has %v, want %v", i, size, told, want)
 		}
 	}
 	if n := s.keyCounts.scans.Load(); n > 3 {
@@ -140,8 +140,8 @@ func testKeyCounts(t *testing.T) {
 	}
 }
 
-// A count that is asked for while clients write has all that was acknowledged before, and
-// nothing that was sent after it.
+// A count while clients write includes all keys that were acknowledged before it, and none that
+// were sent after it.
 func TestKeyCountsUnderWrites(t *testing.T) { everyWay(t, testKeyCountsUnderWrites) }
 
 func testKeyCountsUnderWrites(t *testing.T) {
@@ -196,8 +196,8 @@ func testKeyCountsUnderWrites(t *testing.T) {
 	}
 }
 
-// Where more keys change than may be remembered the next count is a scan, and no snapshot
-// is held meanwhile.
+// If more keys change than are remembered, the next count is a scan, and no snapshot is kept until
+// then.
 func TestKeyCountsAreDropped(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
@@ -232,7 +232,7 @@ func TestKeyCountsAreDropped(t *testing.T) {
 			t.Errorf("step %d: %d scans, not %d", i, n, step.scans)
 		}
 	}
-	// Nobody has asked for long.
+	// No count for a long time.
 	s.keyCounts.base.Load().made = time.Now().Add(-2 * baseLifetime)
 	s.keyCounts.dropOld(s)
 	if s.keyCounts.base.Load() == nil {
@@ -248,8 +248,7 @@ func TestKeyCountsAreDropped(t *testing.T) {
 	}
 }
 
-// The numbers of keys are there after a restart, and are not believed if anything was written
-// that they do not know of.
+// The numbers of keys survive a restart. They are ignored if anything was written after them.
 func TestKeyCountsAfterRestart(t *testing.T) {
 	dir := t.TempDir()
 	run := func(scans int64, calls [][]string, then func(db *sift.DB)) {
@@ -306,7 +305,7 @@ func TestKeyCountsAfterRestart(t *testing.T) {
 	run(0, [][]string{{"3", "DBSIZE"}}, nil)
 }
 
-// A server that was killed counts what it finds.
+// The count is right after a kill.
 func TestKeyCountsAfterKill(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 3 {
@@ -329,7 +328,7 @@ func TestKeyCountsAfterKill(t *testing.T) {
 	}
 }
 
-// The sweeper tells how many keys it has removed.
+// The count is right without a scan after the sweeper has removed keys.
 func TestKeyCountsAfterSweep(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)

@@ -8,11 +8,11 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// partArgs is how many arguments of a long command are processed before others may go first.
+// partArgs is how many arguments of a long command are processed before other clients may run.
 const partArgs = 1000
 
-// parts calls fn with some arguments at a time. Except in a transaction, others may go first in
-// between: a command with more than partArgs is not atomic.
+// parts calls fn with up to partArgs arguments at a time. Except in a transaction, other clients
+// may run in between: a command with more arguments is not atomic.
 func (c *client) parts(args [][]byte, fn func(part [][]byte) error) error {
 	for {
 		part := args[:min(len(args), partArgs)]
@@ -107,7 +107,7 @@ func ttl(c *client, args [][]byte) {
 	c.w.Int(expiry)
 }
 
-// expireOptions say when EXPIRE and its kind change nothing.
+// expireOptions are the conditions under which EXPIRE and its variants change an expiry.
 type expireOptions struct{ nx, xx, gt, lt bool }
 
 func parseExpireOptions(args [][]byte) (o expireOptions, err error) {
@@ -203,7 +203,7 @@ func persist(c *client, args [][]byte) {
 }
 
 // rename moves what a key holds to another key, perhaps of another database, and reports whether
-// there was something. Stripes are locked.
+// the key existed. The stripes of both are locked.
 func (c *client) rename(from []byte, db int, to []byte) (bool, error) {
 	var h head
 	found, err := c.look(from, func(was head) error {

@@ -7,7 +7,6 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// keys is KEYS.
 func keys(c *client, args [][]byte) {
 	var found [][]byte
 	reserved := 0
@@ -33,8 +32,8 @@ func keys(c *client, args [][]byte) {
 	}
 }
 
-// eachKey calls fn with the keys of the database from one on, in order, until fn returns false,
-// and in a transaction finally with those that it has changed.
+// eachKey calls fn with the keys of the selected database, in order, starting at from, until fn
+// returns false. In a transaction, the keys that it has changed come last.
 func (c *client) eachKey(from []byte, fn func(key []byte, h head) (bool, error)) error {
 	prefix := appendSpace(nil, spaceHead, c.gen())
 	o := &sift.IterOptions{Prefix: prefix, DontFillCache: true}
@@ -70,8 +69,8 @@ func (c *client) eachKey(from []byte, fn func(key []byte, h head) (bool, error))
 	return nil
 }
 
-// randomKey is RANDOMKEY: one of some keys that follow a random place between the first
-// and the last, so keys that are far from others come more often.
+// randomKey is RANDOMKEY: it picks one of the keys that follow a random position between the first
+// and the last key, so keys that are far from others are more likely.
 func randomKey(c *client, args [][]byte) {
 	const choice = 100
 	prefix := appendSpace(nil, spaceHead, c.gen())
@@ -106,7 +105,7 @@ func randomKey(c *client, args [][]byte) {
 	c.bulk(chosen, err)
 }
 
-// between returns a random string between two.
+// between returns a random string between first and last.
 func between(first, last []byte) []byte {
 	n := 0
 	for n < len(first) && n < len(last) && first[n] == last[n] {

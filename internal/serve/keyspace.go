@@ -8,25 +8,25 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// What the store holds. Numbers in keys are big-endian. gen is the generation of a database, 4
-// bytes. Each database has its own, and FLUSHDB gives it the next one that was never used, so
-// FLUSHDB takes no longer for many keys than for one. What old generations left is removed in the
-// background.
+// The keys and values of the store. Numbers in keys are big-endian. gen is the generation of a
+// database, 4 bytes. Each database has its own, and FLUSHDB gives it one that was never used, so
+// FLUSHDB takes no longer for many keys than for one. Entries of old generations are removed in
+// the background.
 //
-//	"k" gen key              the head of a key: what it is, and a string's value
+//	"k" gen key              the head of a key: its kind, and a string's value
 //	"x" gen expiry key       a key's expiry in ms since 1970, 8 bytes, in order
 //	"n" gen id               the key of filter id, 8 bytes
 //	"f" id "h"               a filter's header: lsn, 8 bytes, and a dump's header
 //	"f" id "p" link page     a page of a filter, 2 and 4 bytes; absent: zeros
-//	"f" id "d" lsn           what has changed since the header, in order of lsn
+//	"f" id "d" lsn           a redo entry: changes since the header, in order of lsn
 //	"m" "format"             formatVersion
-//	"m" "gen"                gen of each database in turn; of the first alone in
-//	                         what older versions wrote
-//	"m" "sync"               nothing: written to make all before it durable
+//	"m" "gen"                gen of each database in turn; older versions wrote that
+//	                         of the first alone
+//	"m" "sync"               empty: written to make all earlier writes durable
 //	"m" "keys"               the numbers of keys, see saveCounts
-//	"m" "time"               of a group: keys up to here have been seen to be expired,
+//	"m" "time"               in a group: keys up to here have been seen to be expired,
 //	                         ms since 1970, 8 bytes
-//	"c" ...                  a group's own
+//	"c" ...                  used by the group itself
 //
 // A head is a type byte, plus 0x80 if 8 bytes of expiry follow, in ms since
 // 1970, and then a string's bytes or a filter's id, 8 bytes. The string "hi" that
@@ -109,20 +109,20 @@ func appendHead(dst []byte, h head) []byte {
 	return append(dst, h.payload...)
 }
 
-// nowMs is the time in ms since 1970, but never less than what the server's group has seen.
+// nowMs returns the time in ms since 1970, but never less than the floor of the group's clock.
 func (s *Server) nowMs() int64 { return max(time.Now().UnixMilli(), s.clock.floor.Load()) }
 
 // over reports whether an expiry, 0 for none, has passed. It reads the clock only if necessary.
 func (s *Server) over(expiry int64) bool { return expiry != 0 && expiry <= s.nowMs() }
 
-// genLen is the length of a space and a generation.
+// genLen is the length of a space and a generation in a key.
 const genLen = 5
 
 func appendSpace(dst []byte, space byte, gen uint32) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, space), gen)
 }
 
-// gen is the generation of the database that is selected.
+// gen returns the generation of the selected database.
 func (w *writes) gen() uint32 { return w.srv.gens[w.db].Load() }
 
 // headKey appends the store's key for a key's head.
@@ -153,8 +153,8 @@ func redoKey(id, lsn uint64) []byte {
 	return binary.BigEndian.AppendUint64(filterKey(id, partRedo), lsn)
 }
 
-// look calls fn with a key's head, which is valid during the call. It reports whether there is one
-// that has not expired.
+// look calls fn with a key's head, which is valid during the call, if the key exists and has not
+// expired, and reports whether that is so.
 func (w *writes) look(key []byte, fn func(head) error) (found bool, err error) {
 	err = w.view(key, func(v []byte) error {
 		h, err := decodeHead(v)
@@ -174,7 +174,7 @@ func (w *writes) look(key []byte, fn func(head) error) (found bool, err error) {
 	return found, err
 }
 
-// view calls fn with what is stored as a key's head, if it exists, including the changes of the
+// view calls fn with the encoded head of a key, if the key exists. It sees the changes of the
 // transaction that is being executed.
 func (w *writes) view(key []byte, fn func(v []byte) error) error {
 	w.keyBuf = w.headKey(w.keyBuf[:0], key)
@@ -193,7 +193,7 @@ func (w *writes) view(key []byte, fn func(v []byte) error) error {
 	return err
 }
 
-// kindOf returns what a key holds.
+// kindOf returns what a key holds and its expiry.
 func (w *writes) kindOf(key []byte) (k kind, expiry int64, err error) {
 	_, err = w.look(key, func(h head) error {
 		k, expiry = h.kind, h.expiry

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain is the server when a test starts it as another process.
+// TestMain runs the tests, or a server if a test has started this process as one.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("SIFT_SERVE_CHILD"); dir != "" {
 		fmt.Println(child(dir))
@@ -53,7 +53,7 @@ func child(dir string) error {
 		return err
 	}
 	way.slow(s)
-	s.minRedo = 4 << 10 // checkpoints without end
+	s.minRedo = 4 << 10 // checkpoints all the time
 	if err := s.Listen(); err != nil {
 		return err
 	}
@@ -79,14 +79,14 @@ func spawn(t *testing.T, dir string, fsync Fsync, env ...string) (*exec.Cmd, str
 	addr, ok := strings.CutPrefix(strings.TrimSpace(line), "ready ")
 	if !ok {
 		cmd.Process.Kill()
-		t.Fatalf("the server said %q, %v", line, err)
+		t.Fatalf("the server printed %q, %v", line, err)
 	}
 	return cmd, addr
 }
 
-// writer adds items to the string keys, a growing Bloom filter and a cuckoo filter of
-// its number, from next on, until its connection ends. It returns the first item
-// that was not acknowledged.
+// writer adds items, from next on, to the string keys, the growing Bloom filter and the cuckoo
+// filter with its number, until its connection ends. It returns the first item that was not
+// acknowledged.
 func writer(addr string, number, next, pipeline int) (int, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -94,7 +94,7 @@ func writer(addr string, number, next, pipeline int) (int, error) {
 	}
 	defer conn.Close()
 	r := bufio.NewReader(conn)
-	// It grows, but not too often for what a test adds.
+	// It grows, but seldom enough for the number of items that a test adds.
 	conn.Write(appendCall(nil, "CF.RESERVE", fmt.Sprintf("c%d", number), "2000", "EXPANSION", "2"))
 	if _, err := readReply(r); err != nil {
 		return next, nil
@@ -126,7 +126,7 @@ func writer(addr string, number, next, pipeline int) (int, error) {
 	}
 }
 
-// checkWritten asks for all items of a writer up to next.
+// checkWritten checks that all items of a writer below next are there.
 func checkWritten(addr string, number, next int) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -168,9 +168,9 @@ func checkWritten(addr string, number, next int) error {
 	return nil
 }
 
-// No acknowledged write is lost to a killed server, whatever is synced.
-// SIFT_SERVE_KILLS sets how often it is killed, and SIFT_SERVE_FSYNC one setting
-// of fsync for all rounds.
+// No acknowledged write is lost when the server is killed, with any setting of fsync.
+// SIFT_SERVE_KILLS sets how often it is killed, and SIFT_SERVE_FSYNC one setting of fsync for all
+// rounds.
 func TestKill(t *testing.T) {
 	kills, _ := strconv.Atoi(os.Getenv("SIFT_SERVE_KILLS"))
 	if kills == 0 {
@@ -223,7 +223,7 @@ func TestKill(t *testing.T) {
 	t.Logf("%d kills, %d items in each of four places, all there", kills, total)
 }
 
-// A clean end and a new start keep everything, deletions and expiries included.
+// Everything survives a clean shutdown and a restart, including deletions and expiries.
 func TestRestart(t *testing.T) { everyWay(t, testRestart) }
 
 func testRestart(t *testing.T) {

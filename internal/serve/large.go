@@ -10,15 +10,16 @@ import (
 
 // Commands on large values take a multiple of the value's memory while they run: the block that it
 // is read from, copies of it, and the batch that it is written with. So they wait until the
-// commands before them leave enough memory, and an event loop leaves them to other goroutines
-// before it has read the value. The server knows how large a value is once it has seen it.
+// commands before them leave enough memory, and an event loop hands them to other goroutines
+// before it has read the value. The server knows how large a value is once it has read or written
+// it.
 
 // largeCommands are the commands on large values in progress. No lock is held while waiting for
 // them.
 type largeCommands struct {
 	turn sync.Mutex // held by the next one
 	mu   sync.Mutex
-	left sync.Cond // on mu: used has become less
+	left sync.Cond // on mu: used has decreased
 	used int64
 	most int64
 }
@@ -28,7 +29,7 @@ func (l *largeCommands) init(most int64) {
 	l.most = most
 }
 
-// enter waits until there are n bytes, or all if n is more.
+// enter waits until n of most bytes are free, or all of them if n is more.
 func (l *largeCommands) enter(n int64) {
 	l.turn.Lock()
 	defer l.turn.Unlock()
@@ -70,8 +71,8 @@ func (s *Server) saw(key []byte, size int) {
 	}
 }
 
-// largest returns a bound of the largest value that is known of a command's keys, 0 if all are
-// short or not known.
+// largest returns a bound on the largest known value of a command's keys, 0 if all are short or not
+// known.
 func (s *Server) largest(cmd *command, args [][]byte) (size int64) {
 	if !s.large.any.Load() {
 		return 0
@@ -89,14 +90,14 @@ func (s *Server) largest(cmd *command, args [][]byte) (size int64) {
 }
 
 const (
-	// readCopies and writeCopies are how many copies of a large value, for which no memory is
-	// reserved, a command holds while it reads the value, or has received it.
+	// readCopies and writeCopies are how many copies of a large value a command holds, in addition
+	// to those for which memory is reserved, if it reads the value or if it was sent the value.
 	readCopies  = 2
 	writeCopies = 3
 )
 
-// needs returns how much memory a command on large values takes, 0 for others. Commands that run
-// with nothing in between wait for no others.
+// needs returns how much memory a command on large values has to wait for. It is 0 for other
+// commands and on an event loop, which does not wait.
 func (c *client) needs(cmd *command, args [][]byte) (n int64) {
 	if c.r == nil || c.onLoop() {
 		return 0
@@ -108,10 +109,10 @@ func (c *client) needs(cmd *command, args [][]byte) (n int64) {
 	return n
 }
 
-// carryOutLarge carries out a command when there are n bytes for it.
+// carryOutLarge carries out a command when n bytes are free for it.
 func (c *client) carryOutLarge(cmd *command, args [][]byte, n int64) {
 	held := c.held
-	if held { // what was collected belongs to the present generations
+	if held { // the collected SETs belong to the current generations
 		if err := c.commit(); err != nil {
 			c.abort(err)
 			return

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// waiting has a client wait for other large commands with a pipeline, until the caller lets it go on.
+// waiting sends a pipeline, and returns when its large command waits for others, until goOn is
+// called.
 func waiting(t *testing.T, s *Server, c *caller, pipeline ...[]string) (goOn func()) {
 	t.Helper()
 	s.larges.enter(s.larges.most)
@@ -28,7 +29,8 @@ func waiting(t *testing.T, s *Server, c *caller, pipeline ...[]string) (goOn fun
 	return func() { s.larges.leave(s.larges.most) }
 }
 
-// What a client wrote before it waits for memory is written: the keys may be other ones afterwards.
+// The SETs that a client has collected are written before it waits for memory: FLUSHALL may come in
+// between.
 func TestLargeAfterSET(t *testing.T) { everyWay(t, testLargeAfterSET) }
 
 func testLargeAfterSET(t *testing.T) {
@@ -45,7 +47,7 @@ func testLargeAfterSET(t *testing.T) {
 		}
 	}
 	if got := b.do("BF.EXISTS", "f", "item"); got != any(int64(1)) {
-		t.Errorf("the filter that was made after FLUSHALL: %v", got)
+		t.Errorf("the filter that was created after FLUSHALL: %v", got)
 	}
 }
 
@@ -57,7 +59,7 @@ func testLargeNotEvicted(t *testing.T) {
 	c := dial(t, s)
 	goOn := waiting(t, s, c, []string{"SET", "large", strings.Repeat("v", heavyBytes)})
 	for range 3 {
-		time.Sleep(2 * s.shortTime) // and longer than the client may do nothing
+		time.Sleep(2 * s.shortTime) // longer than a client may hold memory without progress
 		s.short.Store(true)
 		waitFor(t, "the server looks for clients to close", func() bool { return !s.short.Load() })
 	}

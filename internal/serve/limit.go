@@ -8,14 +8,14 @@ import (
 // maxHTTPClients bounds the connections of the status page.
 const maxHTTPClients = 64
 
-// limitedListener accepts no more connections than it has room for at a time.
+// limitedListener bounds the number of connections that are open at a time.
 type limitedListener struct {
 	net.Listener
 	room chan struct{}
 }
 
-// Accept waits for a connection. If there is no room for it, it is closed, so that silent
-// connections delay others no longer than their own time limit.
+// Accept waits for a connection, and closes those beyond the bound. Silent connections therefore
+// delay others no longer than their own time limit.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -36,7 +36,7 @@ type limitedConn struct {
 	leave func()
 }
 
-// Close closes the connection and makes room for another.
+// Close closes the connection, so that another one may be accepted.
 func (c *limitedConn) Close() error {
 	c.leave()
 	return c.Conn.Close()

@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/internal/redisbloom"
 )
 
-// loadFilters reads the filters of all databases. One that cannot be read is marked as damaged and
-// reported: commands on it fail, those on others do not.
+// loadFilters reads the filters of all databases. One that cannot be read is logged and marked as
+// damaged: commands on it fail, those on others do not.
 func (s *Server) loadFilters() error {
 	for db := range numDatabases {
 		gen := s.gens[db].Load()
@@ -48,7 +48,7 @@ func (s *Server) loadNamed(gen uint32, id uint64, key []byte) error {
 		return fmt.Errorf("serve: the head of key %q: %w", key, err)
 	}
 	if f.kind == kindNone {
-		// Older versions wrote what replaced a filter before they removed its name.
+		// Older versions wrote the value that replaced a filter before they removed its name.
 		s.cfg.Logger.Warn("the name of a filter whose key holds something else is removed", "key", string(key), "filter", id)
 		var b sift.Batch
 		b.Delete(nameKey(gen, id))

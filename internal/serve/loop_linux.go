@@ -9,44 +9,44 @@ import (
 	"time"
 )
 
-// An event loop serves many clients on one goroutine. Each of its rounds asks the kernel which
-// clients have sent something, reads what each has sent, executes it, then makes one write to the
-// store of what all of them changed, and only then sends the replies. Compared with a goroutine
-// per client, that saves, per command, a read that finds nothing, a switch of goroutines and often
-// the waking of a thread.
+// An event loop serves many clients on one goroutine. In each round it asks the kernel which
+// clients have sent something, reads and executes that, makes one write to the store for all of
+// them, and only then sends the replies. Compared with a goroutine per client, that saves, per
+// command, a read that finds nothing, a goroutine switch and often a thread's wake-up.
 //
-// Nothing in a loop waits for a client: sockets do not block, and a client that accepts no more is
-// left alone until the kernel reports that it does. What may take long is handed to a goroutine,
-// together with the client, which comes back when it is done: commands for which isLong is true,
-// those that EXEC or CLIENT PAUSE delays, syncs before a reply, and for a while all commands if
-// they have been slow lately, as when the store reads from a disk or delays writes.
+// Nothing in a loop waits for a client: sockets do not block, and a client whose socket is full is
+// left alone until the kernel reports that it can be written. What may take long is handed over to
+// another goroutine, together with the client, which comes back afterwards: commands for which
+// isLong is true, those that EXEC or CLIENT PAUSE delays, syncs before a reply, and for a while all
+// commands if they have been slow lately, as when the store reads from a disk or delays writes.
 //
-// A client that sends a long pipeline and reads its replies only afterwards is served as well: up
-// to a share of the memory for requests and replies, they wait for it.
+// A client may send a long pipeline and read the replies only afterwards: they may take a share of
+// the memory for requests and replies.
 //
-// A client belongs to one goroutine at a time: its loop's or, while event.away, another one.
+// A client belongs to one goroutine at a time: its loop's or, while event.away is set, another one.
 //
 // There is a loop for each processor, but not all are in use: see balance.
 
 const (
 	maxLoops = 16
-	// fewBytes is what is read from a client at once if memory is short: a Reader holds this much
-	// without reserving it.
+	// fewBytes is how much is read from a client at once if memory is short: a Reader holds this
+	// much without reserving it.
 	fewBytes = 1 << 10
-	// oweShare is the share of the memory for requests and replies that may wait for one client.
+	// The replies that one client has not read may take 1/oweShare of the memory for requests and
+	// replies.
 	oweShare = 4
 	// turnCommands is how many commands of a client are executed in a round.
 	turnCommands = 1024
 	// roundCommands is how many commands are executed before their replies are sent: an EXEC waits
 	// for a round to end.
 	roundCommands = 4096
-	// loopKept is what a loop keeps of each kind of memory.
+	// loopKept bounds each buffer that a loop keeps.
 	loopKept = 1 << 20
 	// maxEvents is how many clients one system call reports.
 	maxEvents = 256
 	// shareEvery is how often a busy loop lets other goroutines run.
 	shareEvery = 200 * time.Microsecond
-	// Commands are slow from slowCommand on, on average over some rounds, and goroutines then
+	// If commands take longer than slowCommand, on average over some rounds, other goroutines
 	// execute them for slowTime.
 	slowCommand = 50 * time.Microsecond
 	slowTime    = 100 * time.Millisecond
@@ -57,17 +57,17 @@ const allEvents = syscall.EPOLLIN | syscall.EPOLLOUT | syscall.EPOLLRDHUP | 1<<3
 // event is the loop's state of a client.
 type event struct {
 	fd       int
-	away     bool // in another goroutine's hands
-	readable bool // a read may return something
-	hungUp   bool // a read returns the end, eventually
-	db       int  // the database that is selected
-	more     bool // the Reader may hold a complete command
-	inRound  bool // replies wait for the end of the round
-	again    bool // in loop.again
-	blocked  bool // the kernel takes no more
-	sent     int  // bytes of the replies
-	stuck    int64
-	stuckAt  int // bytes that were sent at stuck, ms, when the kernel took no more
+	away     bool  // handed over to another goroutine
+	readable bool  // a read may return something
+	hungUp   bool  // a read returns the end, eventually
+	db       int   // the database that is selected
+	more     bool  // the Reader may hold a complete command
+	inRound  bool  // replies wait for the end of the round
+	again    bool  // in loop.again
+	blocked  bool  // the kernel takes no more
+	sent     int   // bytes of the replies that have been sent
+	stuck    int64 // ms when the kernel took no more; 0: it takes replies
+	stuckAt  int   // sent at that time
 }
 
 type message struct {
@@ -78,11 +78,11 @@ type message struct {
 }
 
 const (
-	joined = iota // c is new
+	joined = iota // c is new here
 	back          // c is back from another goroutine
 	kicked        // c was killed
-	synced        // batch may be answered, or not if err is not nil
-	shut          // the server closes
+	synced        // a sync for the clients in batch has ended, with err
+	shut          // the server is closing
 )
 
 type loop struct {
@@ -92,7 +92,7 @@ type loop struct {
 	clients     []*client // by file descriptor
 	buf         []byte
 	events      [maxEvents]syscall.EpollEvent
-	round       []*client // replies wait for the store
+	round       []*client // replies wait for the end of the round
 	again       []*client // there is more to do without an event
 	spare       []*client
 	waiting     []*client // for the next sync
@@ -110,7 +110,7 @@ type loop struct {
 	mail   atomic.Bool // there is something in inbox
 	asleep atomic.Bool
 	freed  bool         // epoll and bell are closed
-	handed atomic.Int32 // clients in other goroutines' hands
+	handed atomic.Int32 // clients that other goroutines have
 
 	// For balance.
 	commands    atomic.Uint64
@@ -142,7 +142,7 @@ func (l *loop) run() {
 		n := poll(l.epoll, l.events[:])
 		if n <= 0 && len(l.again) == 0 {
 			if l.srv.oneProc {
-				runtime.Gosched() // what was handed over waits for this processor
+				runtime.Gosched() // commands that were handed over wait for this processor
 			}
 			n = l.sleep()
 		}
@@ -180,7 +180,7 @@ func (l *loop) sleep() int {
 	return sleepPoll(l.epoll, l.events[:], timeout)
 }
 
-// carryOut is a round: n events, and who had more to do.
+// carryOut executes a round: n events, and the clients with more to do.
 func (l *loop) carryOut(n int, now time.Time) {
 	if n <= 0 && len(l.again) == 0 {
 		return
@@ -226,7 +226,7 @@ func (l *loop) carryOut(n int, now time.Time) {
 	l.spare = again
 	l.finish(ms)
 	l.commands.Add(uint64(commands))
-	// With few commands, no client waits long for another's.
+	// With few commands, no client waits long for another.
 	if commands >= 4 && !spread {
 		slow := l.srv.slowCommand
 		l.pace += (time.Since(now)/time.Duration(commands) - l.pace) / 4
@@ -245,8 +245,8 @@ func (l *loop) later(c *client) {
 	}
 }
 
-// turn reads and carries out what a client has sent, and returns the number of
-// commands. With spread another goroutine carries it out.
+// turn reads and carries out what a client has sent, and returns the number of commands. With
+// spread another goroutine carries it out.
 func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 	e := &c.event
 	switch {
@@ -282,7 +282,7 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 			case c.refused(err):
 				l.send(c, ms)
 			case err == io.EOF && len(c.w.Buf) > 0:
-				c.quit = true // when it has read its replies
+				c.quit = true // after the replies
 			default:
 				l.close(c)
 			}
@@ -302,7 +302,7 @@ func (l *loop) turn(c *client, ms int64, spread bool) (commands int) {
 		if n == 0 {
 			break
 		}
-		if n > shortArgs { // collecting them takes long, too
+		if n > shortArgs { // even collecting them takes long
 			c.r.Unread()
 			handOn = true
 			break
@@ -355,19 +355,19 @@ func (l *loop) hold() bool {
 }
 
 // leaves reports whether a command is left to another goroutine: because it may take long, or has
-// to wait, perhaps for what a heavy command holds. With --fsync always no client gets a reply
-// during a sync anyway, so there it is better to find more writes after it.
+// to wait, perhaps for a lock of a heavy command. With FsyncAlways no client gets a reply during a
+// sync anyway, so there it is better to collect more writes for the next one.
 func (l *loop) leaves(c *client, cmd *command, args [][]byte) bool {
 	return cmd != nil && (cmd.isLong(len(args), c.r.Size()) || l.srv.largest(cmd, args) > 0) || c.paused(cmd) ||
 		l.srv.heavy.Load() > 0 && (cmd == nil || cmd.flags&free == 0) ||
 		cmd != nil && cmd.flags&isWrite != 0 && l.srv.syncing.Load() && Fsync(l.srv.fsync.Load()) != FsyncAlways
 }
 
-// onLoop reports whether an event loop executes the client's commands, and not a goroutine that
-// may wait.
+// onLoop reports whether an event loop executes the client's commands, rather than a goroutine
+// that may wait.
 func (c *client) onLoop() bool { return c.loop.Load() != nil && !c.event.away }
 
-// handOn has another goroutine execute what the client has sent.
+// handOn hands a client over to another goroutine, which executes what it has sent.
 func (l *loop) handOn(c *client) {
 	if c.wrote {
 		if err := l.writes.commit(); err != nil {
@@ -382,7 +382,7 @@ func (l *loop) handOn(c *client) {
 	go l.help(c)
 }
 
-// help is that other goroutine.
+// help is the goroutine that handOn starts.
 func (l *loop) help(c *client) {
 	w := l.helpers.Get().(*writes)
 	c.writes = w
@@ -417,7 +417,7 @@ func (l *loop) help(c *client) {
 	if err := c.r.Return(); err != nil && !c.quit {
 		c.refused(err)
 	}
-	w.needSync = w.needSync || c.wrote // by the loop
+	w.needSync = w.needSync || c.wrote // perhaps on the loop
 	err := c.settle()
 	if err != nil {
 		c.abort(err)
@@ -433,7 +433,7 @@ func (l *loop) help(c *client) {
 	l.post(message{what: back, c: c})
 }
 
-// finish ends a round: one write to the store for all, then the replies.
+// finish ends a round: it makes one write to the store for all clients, then sends the replies.
 func (l *loop) finish(ms int64) {
 	w := l.writes
 	var err error
@@ -466,7 +466,7 @@ func (l *loop) finish(ms int64) {
 	l.sync()
 }
 
-// sync has another goroutine make durable what clients wait for, all at once.
+// sync starts a goroutine that syncs the store for all clients that wait for that.
 func (l *loop) sync() {
 	if l.syncing || len(l.waiting) == 0 {
 		return
@@ -477,7 +477,7 @@ func (l *loop) sync() {
 	go func() { l.post(message{what: synced, batch: batch, err: l.srv.sync()}) }()
 }
 
-// Read reads from the client, and does not wait for it.
+// Read reads from the client's socket without blocking.
 func (c *client) Read(p []byte) (int, error) {
 	n, err := read(c.event.fd, p)
 	if err == nil && n < len(p) && !c.event.hungUp || err == syscall.EAGAIN {
@@ -486,8 +486,8 @@ func (c *client) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// mayOwe reports whether commands are executed although the client does not yet read the replies
-// to earlier ones.
+// mayOwe reports whether commands are executed although the client has not read the replies to
+// earlier ones.
 func (l *loop) mayOwe(c *client) bool {
 	e := &c.event
 	if c.quit || l.closing || !e.more && !e.readable {
@@ -502,7 +502,7 @@ func (l *loop) mayOwe(c *client) bool {
 	return int64(len(c.w.Buf)) < most/oweShare && l.srv.requestBytes.Load() < most/2 && c.w.Grow(replyBytes)
 }
 
-// send sends replies, as much as the kernel accepts and as others can wait for.
+// send sends replies until the kernel takes no more or, so that others need not wait, sendBytes.
 func (l *loop) send(c *client, ms int64) {
 	e := &c.event
 	c.safe = len(c.w.Buf)

@@ -16,8 +16,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// loopsWork fails the test unless each event loop that is in use does something: it closes
-// the connection of a client that has nothing more to say, which waits for nothing.
+// loopsWork fails the test unless each event loop in use makes progress: it closes the connections
+// of clients that have closed their end, which needs no lock.
 func loopsWork(t *testing.T, s *Server, what string) {
 	t.Helper()
 	for range 2 * len(s.loops) {
@@ -34,8 +34,8 @@ func loopsWork(t *testing.T, s *Server, what string) {
 	}
 }
 
-// A command that holds world for long, and an EXEC that waits for it, do not stop the
-// event loops: clients whose commands have to wait do so elsewhere.
+// A command that holds world for long, and an EXEC that waits for it, do not stop the event loops:
+// commands that have to wait do so on other goroutines.
 func TestLoopsDoNotWaitForWorld(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	s.world.RLock()
@@ -66,7 +66,7 @@ func TestLoopsDoNotWaitForWorld(t *testing.T) {
 	}
 }
 
-// canLock reports whether a lock is free before long.
+// canLock reports whether a lock is free within some seconds.
 func canLock(mu interface {
 	TryLock() bool
 	Unlock()
@@ -80,8 +80,8 @@ func canLock(mu interface {
 	return false
 }
 
-// The memory of a large filter is not taken by an event loop, nor while something is held
-// that others wait for.
+// The memory of a large filter is not allocated by an event loop, nor while a lock is held that
+// others wait for.
 func TestLargeFilterHoldsNothing(t *testing.T) {
 	var made, bad atomic.Int32
 	var s *Server
@@ -103,7 +103,7 @@ func TestLargeFilterHoldsNothing(t *testing.T) {
 		}
 	}
 	add := commands["bf.add"].run
-	t.Cleanup(func() { commands["bf.add"].run = add }) // after the server's end
+	t.Cleanup(func() { commands["bf.add"].run = add }) // after the server is closed
 	commands["bf.add"].run = func(c *client, args [][]byte) {
 		f, err := s.write(c, args[1], kindBloom, maker(c))
 		if c.reply(err) {
@@ -123,21 +123,21 @@ func TestLargeFilterHoldsNothing(t *testing.T) {
 		}
 	}
 	if made.Load() != 3 || bad.Load() > 0 {
-		t.Errorf("%d filters made, %d while something was held", made.Load(), bad.Load())
+		t.Errorf("%d filters created, %d while a lock was held", made.Load(), bad.Load())
 	}
 	if !lookup([]byte("bf.reserve")).isLong(4, 40) || !lookup([]byte("bf.insert")).isLong(4, 40) {
 		t.Error("an event loop carries out BF.RESERVE or BF.INSERT")
 	}
 }
 
-// An event loop that has ended rings no descriptor: its number may be another file's.
+// An event loop that has ended does not write to its eventfd, whose number may be another file's.
 func TestEndedLoopRingsNothing(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	l, err := s.newLoop()
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.asleep.Store(true) // as it is when a message comes at the wrong time
+	l.asleep.Store(true) // as when a message comes at the wrong time
 	l.free()
 	var pipe [2]int
 	if err := syscall.Pipe2(pipe[:], syscall.O_NONBLOCK); err != nil {
@@ -152,9 +152,9 @@ func TestEndedLoopRingsNothing(t *testing.T) {
 	}
 }
 
-// What waits for the disk does not stop the event loops: WAIT, and with --fsync always
-// replies, which do not go out before what they acknowledge, or show of other
-// clients' writes, is synced.
+// A slow sync does not stop the event loops: neither WAIT nor, with --fsync always, replies, which
+// are not sent before the writes that they acknowledge, and those of other clients that they show,
+// are synced.
 func TestLoopsDoNotWaitForSync(t *testing.T) {
 	for _, fsync := range []Fsync{FsyncNo, FsyncAlways} {
 		s, fsys := startFaulty(t, Config{Fsync: fsync})
@@ -190,7 +190,7 @@ func TestLoopsDoNotWaitForSync(t *testing.T) {
 		for i, c := range calls {
 			c.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 			if b, err := c.r.Peek(1); err == nil && fsync == FsyncAlways {
-				t.Errorf("client %d is told %q before the sync", i, b)
+				t.Errorf("client %d gets %q before the sync", i, b)
 			}
 			c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 		}
@@ -214,7 +214,7 @@ func TestLoopsDoNotWaitForSync(t *testing.T) {
 	}
 }
 
-// The SETs of a round are of clients that may have selected different databases.
+// The SETs of a round may be from clients that have selected different databases.
 func TestPendingOfTwoDatabases(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	first, second := lone(s), lone(s)
@@ -254,7 +254,7 @@ func TestPendingOfTwoDatabases(t *testing.T) {
 	}
 }
 
-// CLIENT PAUSE holds up clients, not event loops, and who waits can be killed.
+// CLIENT PAUSE delays clients, not event loops, and a client that waits can be killed.
 func TestLoopsDoNotPause(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
@@ -292,13 +292,13 @@ func TestLoopsDoNotPause(t *testing.T) {
 	c.conn.Write(appendCall(nil, "PING"))
 }
 
-// Nor does an event loop get the memory of a filter that grows much.
+// Nor does an event loop allocate the memory for a filter that grows much.
 func TestLargeGrowthLeavesTheLoop(t *testing.T) {
 	var grown, onLoop atomic.Int32
 	for _, name := range []string{"bf.madd", "cf.add"} {
 		cmd := commands[name]
 		run := cmd.run
-		t.Cleanup(func() { cmd.run = run }) // after the server's end
+		t.Cleanup(func() { cmd.run = run }) // after the server is closed
 		cmd.run = func(c *client, args [][]byte) {
 			before := c.find(args[1])
 			links := before.parts().Links()
@@ -315,7 +315,7 @@ func TestLargeGrowthLeavesTheLoop(t *testing.T) {
 	c.do("CF.RESERVE", "c", "64", "EXPANSION", "32768")
 	for i := range 1100 {
 		item := fmt.Sprint(i)
-		// Growth in the midst of a command, which another goroutine carries out, whole.
+		// If the filter grows in the middle of a command, another goroutine executes all of it.
 		if got := c.do("BF.MADD", "b", item, item+"+", item+"-"); fmt.Sprint(got) != "[1 1 1]" {
 			t.Fatalf("BF.MADD %d: %v", i, got)
 		}
@@ -328,13 +328,13 @@ func TestLargeGrowthLeavesTheLoop(t *testing.T) {
 	}
 }
 
-// While a command holds what others wait for, reads of strings are carried out by the event loop,
-// and nobody waits for a goroutine's turn; what needs a lock waits elsewhere.
+// While a heavy command holds locks, the event loop still executes reads of strings, which need no
+// other goroutine to be scheduled. Commands that need a lock wait on other goroutines.
 func TestReadsStayOnLoopWhileHeavy(t *testing.T) {
 	var onLoop atomic.Bool
 	cmd := commands["strlen"]
 	run := cmd.run
-	t.Cleanup(func() { cmd.run = run }) // when the server has ended
+	t.Cleanup(func() { cmd.run = run }) // after the server is closed
 	cmd.run = func(c *client, args [][]byte) {
 		onLoop.Store(c.onLoop())
 		run(c, args)
@@ -351,7 +351,7 @@ func TestReadsStayOnLoopWhileHeavy(t *testing.T) {
 	if _, err := asker.conn.Write(appendCall(nil, "BF.EXISTS", "filter", "item")); err != nil {
 		t.Fatal(err)
 	}
-	loopsWork(t, s, "a filter is asked")
+	loopsWork(t, s, "a lookup in a filter waits")
 	if got := reader.do("STRLEN", "k"); got != int64(5) || !onLoop.Load() {
 		t.Errorf("STRLEN: %v, on an event loop %v", got, onLoop.Load())
 	}

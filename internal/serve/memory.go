@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	// limitEvery is how often the memory limit is adjusted to what is in memory.
+	// limitEvery is how often the memory limit is adjusted.
 	limitEvery = time.Second
 	// clientMemory is roughly what a connection takes: its buffers and a stack.
 	clientMemory = 48 << 10
-	// otherMemory is for flushes, compactions, and what has grown since the last adjustment.
+	// otherMemory is for flushes, compactions, and growth since the last adjustment.
 	otherMemory = 128 << 20
 	// garbageFactor is how much requests and replies take with garbage, relative to RequestBytes.
 	garbageFactor = 2
@@ -25,7 +25,7 @@ const (
 	shortShare = 64
 )
 
-// evict disconnects clients because of which others have been refused memory.
+// evict disconnects clients that hold memory without using it, when others have been refused some.
 func (s *Server) evict() {
 	tick := time.NewTicker(s.shortTime / 4)
 	defer tick.Stop()
@@ -42,7 +42,7 @@ func (s *Server) evict() {
 		s.clientsMu.Lock()
 		for _, c := range s.clients {
 			if c.taken.Load() > s.cfg.RequestBytes/shortShare && c.last.Load() < before && c.moved.Load() < before {
-				s.cfg.Logger.Warn("a client is closed that held memory others needed", "from", c.addr, "bytes", c.taken.Load())
+				s.cfg.Logger.Warn("closing a client that holds memory which others need", "from", c.addr, "bytes", c.taken.Load())
 				s.stats.evicted.Add(1)
 				c.kill(nil)
 			}
@@ -52,8 +52,8 @@ func (s *Server) evict() {
 }
 
 // limitMemory sets the garbage collector's memory limit according to what is in memory. With a
-// looser limit the heap would grow to twice what is live, filters included. The earlier limit is
-// restored when the server is closed.
+// looser limit the heap would grow to twice what is live, including filters. When the server is
+// closed, the previous limit is restored.
 func (s *Server) limitMemory() {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	tick := time.NewTicker(limitEvery)

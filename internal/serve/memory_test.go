@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// most returns the most resident memory that a process has had.
+// most returns the peak resident memory of a process.
 func most(t *testing.T, pid int) int64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -31,9 +31,8 @@ func most(t *testing.T, pid int) int64 {
 	return kb << 10
 }
 
-// Whatever clients do, requests and replies make the process take up to twice what
-// RequestBytes is, and what docs/serve.md says beside: garbage is counted, but not what the race
-// detector takes.
+// Whatever clients do, requests and replies take at most twice RequestBytes, with garbage, and the
+// process takes at most the sum in docs/serve.md. Under the race detector it takes more.
 func TestResidentMemory(t *testing.T) { everyWay(t, testResidentMemory) }
 
 func testResidentMemory(t *testing.T) {
@@ -62,7 +61,7 @@ func testResidentMemory(t *testing.T) {
 	var wg sync.WaitGroup
 	for range clients {
 		slow, half := connect(), connect()
-		wg.Go(func() { // takes no replies
+		wg.Go(func() { // reads no replies
 			for i := range 8 {
 				slow.Write(appendCall(nil, "GET", fmt.Sprint("large", i%values)))
 			}
@@ -72,7 +71,7 @@ func testResidentMemory(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// Others are served meanwhile, and each of these needs some memory.
+	// Others are served meanwhile. Each of these commands needs some memory.
 	for i := range 100 {
 		c.Write(appendCall(nil, "SET", fmt.Sprint("small", i), large[:1000]))
 		c.Write(appendCall(nil, "GET", fmt.Sprint("small", i)))

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// While a server limits memory, the limit is the server's, and afterwards what it was before.
+// With Config.LimitMemory a server sets the memory limit, and restores it when it is closed.
 func TestMemoryLimitIsRestored(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Run("server", func(t *testing.T) {

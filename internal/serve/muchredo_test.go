@@ -7,7 +7,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// manyItems are items of a BF.MADD, whose redo entry would be of almost three times muchRedo.
+// manyItems returns a BF.MADD whose single redo entry would take almost three times muchRedo.
 func manyItems(from int) []string {
 	args := []string{"BF.MADD", "b"}
 	for i := range 5000 {
@@ -16,8 +16,8 @@ func manyItems(from int) []string {
 	return args
 }
 
-// What changes much in a filter is written in several redo entries, of which none is much larger
-// than muchRedo; a transaction is one write all the same.
+// A command that changes much of a filter is written as several redo entries, none of which is much
+// larger than muchRedo. A transaction is still one write.
 func TestMuchRedo(t *testing.T) {
 	everyWay(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -47,7 +47,7 @@ func TestMuchRedo(t *testing.T) {
 			c.do(manyItems(5000)...)
 			c.do("EXEC")
 			if n := s.puts.Load() - before; n != 1 {
-				t.Errorf("%d writes of a transaction", n)
+				t.Errorf("%d writes for a transaction", n)
 			}
 		})
 		c := dial(t, start(t, dir, Config{}))
@@ -56,7 +56,7 @@ func TestMuchRedo(t *testing.T) {
 			args[0] = "BF.MEXISTS"
 			for i, has := range c.do(args...).([]any) {
 				if has != any(int64(1)) {
-					t.Fatalf("item %d is not there after a start", 5000*from+i)
+					t.Fatalf("item %d is missing after a restart", 5000*from+i)
 				}
 			}
 		}

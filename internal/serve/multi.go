@@ -24,9 +24,8 @@ func discard(c *client, args [][]byte) {
 	c.w.OK()
 }
 
-// execCommand runs the queued commands with nothing between them, and makes their changes
-// one write of the store, so that a crash leaves all of them or none. World is held
-// alone.
+// execCommand runs the queued commands with nothing between them, and makes one write to the store
+// of their changes, so that a crash leaves all of them or none. World is held exclusively.
 func execCommand(c *client, args [][]byte) {
 	if !c.queueing {
 		c.w.Error("ERR EXEC without MULTI")
@@ -59,7 +58,7 @@ func execCommand(c *client, args [][]byte) {
 	}
 }
 
-// enqueue keeps a command for EXEC. Its memory counts as part of a request.
+// enqueue queues a command for EXEC. Its memory counts as that of a request.
 func (c *client) enqueue(args [][]byte) {
 	size := 64
 	for _, a := range args {

@@ -18,10 +18,9 @@ var (
 // sharedInts is how many numbers, from 0 on, Redis stores only once for all keys.
 const sharedInts = 10000
 
-// object is OBJECT.
 func object(c *client, args [][]byte) {
 	if is(args[1], "HELP") && len(args) == 2 {
-		c.help("OBJECT", "ENCODING <key>", "    The encoding that Redis would have for a string.", "REFCOUNT <key>", "    The count that Redis would have.")
+		c.help("OBJECT", "ENCODING <key>", "    The encoding that Redis would use for a string.", "REFCOUNT <key>", "    The count that Redis would have.")
 		return
 	}
 	encoding, refs := "", int64(1)
@@ -52,7 +51,7 @@ func object(c *client, args [][]byte) {
 	}
 }
 
-// badSubcommand refuses a subcommand that misfit has let pass.
+// badSubcommand refuses a subcommand that misfit has not refused.
 func (c *client) badSubcommand(args [][]byte) {
 	c.w.Error("ERR unknown subcommand or wrong number of arguments for '" + string(clip(cString(args[1]), 128)) + "'. Try " +
 		strings.ToUpper(string(args[0])) + " HELP.")
@@ -69,7 +68,7 @@ func (c *client) help(name string, lines ...string) {
 	c.w.Simple("    Print this help.")
 }
 
-// memoryCommand is MEMORY, of which only USAGE exists.
+// memoryCommand is MEMORY, of which only USAGE and HELP exist.
 func memoryCommand(c *client, args [][]byte) {
 	switch {
 	case is(args[1], "HELP") && len(args) == 2:
@@ -185,7 +184,6 @@ func copyCommand(c *client, args [][]byte) {
 	}
 }
 
-// move is MOVE.
 func move(c *client, args [][]byte) {
 	to, err := parseDB(args[2])
 	if c.reply(err) {
@@ -212,7 +210,7 @@ func move(c *client, args [][]byte) {
 	}
 }
 
-// swapDB is SWAPDB. World is held alone.
+// swapDB is SWAPDB. World is held exclusively.
 func swapDB(c *client, args [][]byte) {
 	a, ok := resp.ParseInt(args[1])
 	if !ok || int64(int32(a)) != a {

@@ -1,9 +1,10 @@
 package serve
 
-// largePending is the size from which collected SETs are a large MSET, whose stripes are locked no
-// longer than the write takes. A key's old entry in the expiry index means nothing once the key
-// has changed, so it is found before the write and removed afterwards, some at a time. What others
-// do to the key meanwhile, or a crash, may leave an entry; the sweeper removes it when it is due.
+// largePending is the size from which collected SETs count as a large MSET, whose stripes are
+// locked no longer than the write takes. A key's old entry in the expiry index has no effect once
+// the key has changed, so such entries are looked up before the write and removed after it, some at
+// a time. If others change the key in between, or after a crash, an entry may stay; the sweeper
+// removes it when it is due.
 const largePending = 2 * pendBytes
 
 // oldExpiry is the expiry of a key before it is overwritten.
@@ -13,7 +14,7 @@ type oldExpiry struct {
 	expiry int64
 }
 
-// findOld returns the collected keys that have an expiry.
+// findOld returns the expiries of the collected keys that have one.
 func (w *writes) findOld() (old []oldExpiry, err error) {
 	selected, from := w.db, 0
 	defer func() { w.db = selected }()
@@ -38,7 +39,8 @@ func (w *writes) findOld() (old []oldExpiry, err error) {
 	return old, nil
 }
 
-// removeOld removes the entries of keys in the expiry index, unless they have the same expiry again.
+// removeOld removes the old entries of keys in the expiry index, unless a key has the same expiry
+// again.
 func (w *writes) removeOld(old []oldExpiry) error {
 	selected := w.db
 	defer func() { w.db = selected }()
@@ -63,8 +65,8 @@ func (w *writes) removeOld(old []oldExpiry) error {
 	return nil
 }
 
-// dropOld adds the removal of an old entry to the batch. One whose key cannot be read is left to
-// the sweeper. The key's stripe is locked.
+// dropOld adds the removal of an old entry to the batch. If its key cannot be read, the entry is
+// left to the sweeper. The key's stripe is locked.
 func (w *writes) dropOld(o oldExpiry) {
 	again := false
 	err := w.view(o.key, func(v []byte) error {

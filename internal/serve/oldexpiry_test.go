@@ -8,7 +8,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// indexed returns how many entries the expiry index has.
+// indexed returns the number of entries in the expiry index.
 func indexed(t *testing.T, s *Server) (n int) {
 	t.Helper()
 	for _, err := range s.db.Scan(&sift.IterOptions{Prefix: []byte{spaceExpiry}}) {
@@ -20,7 +20,7 @@ func indexed(t *testing.T, s *Server) (n int) {
 	return n
 }
 
-// A large MSET over keys that expire leaves no entry of the index behind, and its keys stay.
+// A large MSET over keys with an expiry leaves no entries in the index, and its keys do not expire.
 func TestLargeMSETOverExpiring(t *testing.T) { everyWay(t, testLargeMSETOverExpiring) }
 
 func testLargeMSETOverExpiring(t *testing.T) {
@@ -53,8 +53,8 @@ func testLargeMSETOverExpiring(t *testing.T) {
 	}
 }
 
-// What others do to a key after a large MSET has looked for its old expiry: one that it has again
-// keeps its entry in the index, and one that it got in between has an entry that does no harm.
+// Others change keys after a large MSET has looked up their old expiries: a key that has the same
+// expiry again keeps its entry in the index, and an entry made in between has no effect.
 func TestOldExpiryMeanwhile(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
@@ -73,7 +73,7 @@ func TestOldExpiryMeanwhile(t *testing.T) {
 			t.Errorf("the entry of %q is gone: %v", key, err)
 		}
 	}
-	// An entry without its key, as one that was made between findOld and the write leaves it.
+	// An entry that no key has, like one that was made between findOld and the write.
 	if err := s.db.Put(w.expiryKey(nil, s.nowMs()-1, []byte("kept")), nil, sift.NoSync); err != nil {
 		t.Fatal(err)
 	}

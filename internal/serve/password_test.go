@@ -12,7 +12,7 @@ func testConfigPassword(t *testing.T) {
 		t.Fatal(got)
 	}
 	if got := c.do("PING"); got != simple("PONG") {
-		t.Errorf("a client that was there: %v", got)
+		t.Errorf("a client that was connected before: %v", got)
 	}
 	stranger := dial(t, s)
 	for _, step := range []struct {
@@ -32,6 +32,6 @@ func testConfigPassword(t *testing.T) {
 		t.Errorf("without a password: %v", got)
 	}
 	if wrong := (&Server{cfg: Config{Addr: "0.0.0.0:1"}}).setPassword(""); wrong == "" {
-		t.Error("a server on an address that is not loopback has no password")
+		t.Error("a server on a non-loopback address accepts an empty password")
 	}
 }

@@ -6,11 +6,11 @@ import (
 	"unsafe"
 )
 
-// System calls that do not block are made without telling the scheduler, which costs a good part
-// of what they cost themselves; for long copies it is told.
+// System calls that do not block are made as raw ones, because notifying the scheduler costs a good
+// part of what they cost themselves. Writes of more than shortCopy do notify it.
 const shortCopy = 64 << 10
 
-// poll returns how many events there are, without waiting.
+// poll fills events with those that there are, without waiting, and returns their number.
 func poll(epoll int, events []syscall.EpollEvent) int {
 	n, _, errno := syscall.RawSyscall6(syscall.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
 	if errno != 0 {
@@ -19,7 +19,7 @@ func poll(epoll int, events []syscall.EpollEvent) int {
 	return int(n)
 }
 
-// sleepPoll waits for events for at most the given ms, -1: forever.
+// sleepPoll is poll, except that it waits for an event for up to timeout ms; -1: forever.
 func sleepPoll(epoll int, events []syscall.EpollEvent, timeout int) int {
 	n, _, errno := syscall.Syscall6(syscall.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(timeout), 0, 0)
 	if errno != 0 {
@@ -28,7 +28,7 @@ func sleepPoll(epoll int, events []syscall.EpollEvent, timeout int) int {
 	return int(n)
 }
 
-// read reads from a socket that does not block. At the end it returns io.EOF.
+// read reads from a non-blocking socket. At the end it returns io.EOF.
 func read(fd int, p []byte) (int, error) {
 	for {
 		n, _, errno := syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
@@ -44,7 +44,7 @@ func read(fd int, p []byte) (int, error) {
 	}
 }
 
-// write writes to a socket that does not block.
+// write writes to a non-blocking socket.
 func write(fd int, p []byte) (int, error) {
 	for {
 		var n uintptr
@@ -64,9 +64,9 @@ func write(fd int, p []byte) (int, error) {
 	}
 }
 
-// ring and quiet add to an eventfd and empty it.
+// ring adds to an eventfd, which makes it readable; quiet resets it.
 func ring(fd int) {
-	one := [8]byte{1, 1, 1, 1, 1, 1, 1, 1} // whatever the byte order
+	one := [8]byte{1, 1, 1, 1, 1, 1, 1, 1} // not 0 in either byte order
 	write(fd, one[:])
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // randomForms are commands, with a letter for each argument that is chosen: k a key, v a value,
-// n a number, b the place of a bit, t a time, d a database. Behind the bar are options.
+// n a number, b the offset of a bit, t a time, d a database. After the bar are options.
 var randomForms = strings.Split(`GET k
 SET k v|NX XX GET KEEPTTL EX:t PX:t EXAT:t PXAT:t
 SET k n
@@ -115,12 +115,12 @@ var randomArgs = map[string][]string{
 	"b": {"0", "1", "2", "7", "100", "-1", "4294967296", "x", "", "1\x00"},
 	"t": {"1000000", "100000000", "0", "-1", "4102444800", "9223372036854775", "9223372036854775807", "-9223372036854775808", "x", "", "1.5", "1000000\x00", "01"},
 	"d": {"0", "0", "1", "2", "15", "16", "-1", "x", "", "4294967296", "9223372036854775808"},
-	// What is put in the place of an argument, or behind the last. The key "absent" is never there:
-	// replies would differ if it were.
+	// What replaces an argument or is added after the last. The key "absent" is never set, because
+	// replies would differ then.
 	"any": {"k1", "none", "WHAT", "", "0", "x", "-1", "NX", "ID", "GET", "a\r\nb"},
 }
 
-// randomCall returns a command, which may be wrong.
+// randomCall returns a command, which may be invalid.
 func randomCall(rng *rand.Rand) []string {
 	pick := func(class string) string { return randomArgs[class][rng.IntN(len(randomArgs[class]))] }
 	form, options, _ := strings.Cut(randomForms[rng.IntN(len(randomForms))], "|")
@@ -151,8 +151,8 @@ func randomCall(rng *rand.Rand) []string {
 	return args
 }
 
-// sameReply reports whether replies are the same, but for the time between two calls and what
-// tells of the server itself.
+// sameReply reports whether replies are the same, except for the time between two calls and for
+// properties of the server itself.
 func sameReply(command string, got, want any) bool {
 	switch command {
 	case "CLIENT":
@@ -182,8 +182,8 @@ func sameReply(command string, got, want any) bool {
 	return reflect.DeepEqual(got, want)
 }
 
-// Random commands, most of them right, are answered as redis-server answers them, to the
-// letter. The last reply to a transaction is not compared where it tells of times.
+// Random commands, most of them valid, get the replies of redis-server, byte for byte. The reply to
+// EXEC is not compared if it has times.
 func TestRandomAsRedis(t *testing.T) {
 	conn, err := net.Dial("tcp", startRedis(t))
 	if err != nil {
@@ -222,7 +222,7 @@ func TestRandomAsRedis(t *testing.T) {
 		before = args
 	}
 	if errors < count/10 || errors > count*9/10 {
-		t.Errorf("%d of %d are errors", errors, count)
+		t.Errorf("%d of %d replies are errors", errors, count)
 	}
 	t.Logf("%d commands, %d of them refused, %d differences", count, errors, differ)
 }

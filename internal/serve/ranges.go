@@ -15,8 +15,8 @@ var (
 	errLCS    = errors.New("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len")
 )
 
-// clipRange turns a first and a last position, which count from the end if they are
-// negative, into the bounds of a slice.
+// clipRange turns a first and a last position, which count from the end if they are negative, into
+// the bounds of a slice of n elements.
 func clipRange(from, to int64, n int) (int, int) {
 	size := int64(n)
 	if from < 0 {
@@ -86,7 +86,7 @@ func setRange(c *client, args [][]byte) {
 	}
 }
 
-// extend adds zeros up to a size, if that is not too large.
+// extend appends zeros to v up to a size, or returns errTooLong.
 func (c *client) extend(v []byte, size int64) ([]byte, error) {
 	if size > int64(c.srv.cfg.MaxBulkBytes) || size < 0 {
 		return nil, errTooLong
@@ -153,12 +153,12 @@ func getEX(c *client, args [][]byte) {
 	c.bulk(was, err)
 }
 
-// longestFloat is the length of the longest number that Redis reads.
+// longestFloat is the length of the longest number that Redis parses.
 const longestFloat = 5<<10 - 1
 
-// longFloat is a number as Redis' long double has it, with 64 bits of mantissa.
+// longFloat parses a number with the precision of Redis' long double, a mantissa of 64 bits.
 func longFloat(b []byte) (*big.Float, error) {
-	const digits = 5000 // before and behind the point
+	const digits = 5000 // before and after the point
 	if len(b) > longestFloat || bytes.ContainsAny(b, "_ ") {
 		return nil, errNotFloat
 	}
@@ -188,7 +188,7 @@ func longFloat(b []byte) (*big.Float, error) {
 	return v, nil
 }
 
-// incrFloat is INCRBYFLOAT. Its results have up to 17 digits behind the point.
+// incrFloat is INCRBYFLOAT. Its results have up to 17 digits after the point.
 func incrFloat(c *client, args [][]byte) {
 	by, err := longFloat(args[2])
 	if c.reply(err) {
@@ -220,10 +220,10 @@ func incrFloat(c *client, args [][]byte) {
 	c.bulk(v, err)
 }
 
-// match is a common part of two strings, from and to included.
+// match is a common substring of two strings, including both ends.
 type match struct{ aFrom, aTo, bFrom, bTo int }
 
-// lcs finds a longest common subsequence, in time and memory len(a)·len(b).
+// lcs finds a longest common subsequence, in time and memory O(len(a)·len(b)).
 func lcs(a, b []byte) (common []byte, matches []match) {
 	width := len(b) + 1
 	table := make([]uint32, (len(a)+1)*width)

@@ -64,8 +64,8 @@ func tryRedis(t *testing.T, path string, args []string) (addr string, err error)
 	return "", fmt.Errorf("redis-server at %s does not answer", addr)
 }
 
-// isRedis reports whether the Redis process pid answers at addr. One that wants a password does not
-// say which process it is.
+// isRedis reports whether the Redis process pid answers at addr. One that requires a password does
+// not reveal which process it is.
 func isRedis(addr string, pid int) bool {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -90,7 +90,7 @@ func TestStringsAreRedis(t *testing.T) {
 	compared := 0
 	for _, step := range stringSteps() {
 		if strings.Contains(step.call, "filter") || strings.HasPrefix(step.call, "SELECT 16") {
-			continue // Redis itself has no filters, more databases
+			continue // redis-server has no filters, and perhaps more databases
 		}
 		want := c.do(strings.Fields(step.call)...)
 		compared++
@@ -101,7 +101,7 @@ func TestStringsAreRedis(t *testing.T) {
 	t.Logf("%d commands compared", compared)
 }
 
-// Strings, bits, keys, databases and transactions are answered as Redis answers them.
+// Commands on strings, bits, keys and databases, and transactions, get the replies of Redis.
 func TestCommandsAsRedis(t *testing.T) {
 	redis, err := net.Dial("tcp", startRedis(t))
 	if err != nil {
@@ -127,7 +127,7 @@ func TestCommandsAsRedis(t *testing.T) {
 			t.Errorf("%s: %#v, Redis %#v", strings.TrimSpace(call), g, w)
 		}
 	}
-	// What Redis dumps, also packed, is restored, and the other way round.
+	// What Redis dumps, compressed or not, can be restored here, and vice versa.
 	for _, value := range []string{"", "hi", "12", "-70000", "2000000000", "99999999999", strings.Repeat("ab", 1000), strings.Repeat("x", 100_000)} {
 		for _, way := range [][2]*caller{{want, got}, {got, want}} {
 			way[0].do("SET", "d", value)
@@ -349,7 +349,7 @@ BGSAVE SCHEDULE what
 NOSUCH a b
 `
 
-// What is malformed, truncated or huge is answered as Redis answers it.
+// Malformed, truncated and huge input gets the replies of Redis.
 func TestMalformedAsRedis(t *testing.T) {
 	const secret = "p"
 	open := start(t, t.TempDir(), Config{Fsync: FsyncNo, MaxBulkBytes: 512 << 20, RequestBytes: 2 << 30})
@@ -376,7 +376,7 @@ func TestMalformedAsRedis(t *testing.T) {
 	for i, kind := range []string{"open", "with a password"} {
 		for _, in := range inputs {
 			if i == 1 && strings.HasPrefix(in, "NOSUCH abc") {
-				continue // strangers may send ten words, in a line, too
+				continue // without a password a client may send only ten words, even in a line
 			}
 			got, want := exchange(t, sift[i], in), exchange(t, redis[i], in)
 			if in == "*1000000000\r\n" && i == 0 {
@@ -391,7 +391,7 @@ func TestMalformedAsRedis(t *testing.T) {
 	t.Logf("%d inputs, each in two ways", len(inputs))
 }
 
-// exchange sends bytes and then no more, and returns all that comes back.
+// exchange sends bytes, closes its end, and returns everything that the server sends.
 func exchange(t *testing.T, addr, in string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)

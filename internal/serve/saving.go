@@ -52,7 +52,7 @@ func bgSave(c *client, args [][]byte) {
 
 func lastSave(c *client, args [][]byte) { c.w.Int(c.srv.stats.lastSave.Load()) }
 
-// wait is WAIT: without a group there are no replicas, and nothing to wait for but the sync.
+// waitCommand is WAIT. Without a group there are no replicas: it only syncs.
 func waitCommand(c *client, args [][]byte) {
 	if _, ok := resp.ParseInt(args[1]); !ok {
 		c.reply(errNotInt)
@@ -73,8 +73,8 @@ func waitCommand(c *client, args [][]byte) {
 	}
 }
 
-// shutdown is SHUTDOWN: Serve returns, and its caller closes the server. Everything acknowledged
-// is kept, whatever the arguments.
+// shutdown is SHUTDOWN: it makes Serve return, whose caller closes the server. Whatever the
+// arguments, no acknowledged write is lost.
 func shutdown(c *client, args [][]byte) {
 	for _, a := range args[1:] {
 		if is(a, "ABORT") {
@@ -86,7 +86,7 @@ func shutdown(c *client, args [][]byte) {
 			return
 		}
 	}
-	c.srv.cfg.Logger.Info("a client asked for the end", "from", c.addr)
+	c.srv.cfg.Logger.Info("a client sent SHUTDOWN", "from", c.addr)
 	c.quit = true
 	c.srv.leaving.Store(true)
 	c.srv.listener.Close()

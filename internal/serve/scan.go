@@ -8,22 +8,22 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// cursors stores the positions of scans. A key can be longer than a cursor, so a cursor is a
-// number that the server assigns; it forgets the oldest.
+// cursors stores the positions of scans. A key can be longer than a cursor, so a cursor is a number
+// that the server assigns. The oldest are dropped.
 type cursors struct {
 	mu     sync.Mutex
-	oldest uint64 // of those that are kept
+	oldest uint64 // cursors below have been dropped
 	last   uint64
 	bytes  int
 	next   map[uint64][]byte
 }
 
 const (
-	// maxCursors is how many scans may be in progress.
+	// maxCursors bounds the cursors that are kept.
 	maxCursors = 4096
-	// cursorBytes bounds the keys that they keep; the newest is always kept.
+	// cursorBytes bounds their keys; the newest is always kept.
 	cursorBytes = 16 << 20
-	// scanBytes ends a step of a scan early.
+	// A step of a scan ends early if its keys take more than scanBytes.
 	scanBytes = 1 << 20
 )
 
@@ -42,7 +42,7 @@ func (k *cursors) add(next []byte) uint64 {
 	return k.last
 }
 
-// get returns a cursor's position. It is kept, so that a client may ask again.
+// get returns a cursor's position. The cursor stays valid, so that a client may retry.
 func (k *cursors) get(id uint64) ([]byte, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -88,7 +88,7 @@ func scan(c *client, args [][]byte) {
 	var from []byte
 	if id != 0 {
 		if from, ok = c.srv.cursors.get(uint64(id)); !ok {
-			// Forgotten: a scan that starts again misses nothing.
+			// It was dropped: a scan that starts again misses nothing.
 			from = nil
 		}
 	}
@@ -122,9 +122,9 @@ func scan(c *client, args [][]byte) {
 	}
 }
 
-// glob matches Redis' patterns: * ? [abc] [^a] [a-c] and \ before a byte. Each
-// star is tried at its shortest first, and only the last star is ever moved, so
-// the time is at most len(p)·len(s).
+// glob matches Redis' patterns: * ? [abc] [^a] [a-c] and \ before a byte. Each star matches as
+// little as possible at first, and only the last one is ever extended, so the time is at most
+// len(p)·len(s).
 func glob(p, s []byte) bool {
 	star, mark := -1, 0
 	i, j := 0, 0
@@ -151,7 +151,7 @@ func glob(p, s []byte) bool {
 	return i == len(p)
 }
 
-// globOne matches one byte and returns the length of the pattern that did.
+// globOne matches one byte, and returns the length of the part of the pattern for it.
 func globOne(p []byte, b byte) (int, bool) {
 	if len(p) == 0 {
 		return 0, false

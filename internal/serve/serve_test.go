@@ -85,7 +85,7 @@ func everyWay(t *testing.T, fn func(t *testing.T)) {
 	}
 }
 
-// caller is a client that shows replies as they are on the wire.
+// caller is a client that returns replies as they are on the wire.
 type caller struct {
 	t    testing.TB
 	conn net.Conn
@@ -201,7 +201,7 @@ func readReply(r *bufio.Reader) (any, error) {
 	return nil, fmt.Errorf("reply kind %q", kind)
 }
 
-// decodeReply turns a reply of the transcript into the form of caller.do.
+// decodeReply turns a reply of the transcript into what caller.do returns.
 func decodeReply(t *testing.T, v any) any {
 	switch v := v.(type) {
 	case json.Number:

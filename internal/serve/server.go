@@ -20,8 +20,8 @@ import (
 )
 
 // Locks are taken in this order: makeMu or world, stripes by number, one filter, growMu or
-// watches.mu. Commands hold world for reading; those that must be alone, such as EXEC and
-// FLUSHALL, for writing. A stripe is held while what a key is changes, and a filter's own lock
+// watches.mu. Commands hold world for reading; those that must run alone, such as EXEC and
+// FLUSHALL, for writing. A key's stripe is held while its head changes, and a filter's own lock
 // while its bits change. A stripe has a second lock for its map of filters, so that commands on
 // filters do not wait for a long write of strings.
 
@@ -33,7 +33,7 @@ const (
 type stripe struct {
 	mu      sync.Mutex
 	names   sync.RWMutex       // after mu
-	filters map[string]*filter // by the store's key of their head; changes under both locks
+	filters map[string]*filter // by the store's key of their heads; changes under both locks
 }
 
 // lock holds the stripe for a change that may be one of its filters.
@@ -47,7 +47,7 @@ func (st *stripe) unlock() {
 	st.mu.Unlock()
 }
 
-// Server answers clients. Make one with New.
+// Server serves clients. New creates one.
 type Server struct {
 	*front
 	cfg Config
@@ -63,11 +63,11 @@ type Server struct {
 	growMu  sync.Mutex
 	makeMu  sync.Mutex // one large filter is made at a time
 
-	// Writes to the store: how many began, have ended and are durable.
+	// How many writes to the store have begun, have ended, and are durable.
 	begun, puts, synced atomic.Uint64
 	syncMu              sync.Mutex
 	syncing             atomic.Bool  // a sync of the store is in progress
-	heavy               atomic.Int32 // commands in progress for which others' writes may wait
+	heavy               atomic.Int32 // heavy commands in progress, for which others may wait
 	failed              atomic.Bool  // a write to the store failed: read-only from now on
 
 	joint    joint
@@ -78,17 +78,17 @@ type Server struct {
 	watching atomic.Int64 // how many keys are watched
 
 	checkpoints chan *filter
-	garbage     chan uint64 // ids of filters to remove; 0: remove what older generations have left
+	garbage     chan uint64 // ids of filters to remove; 0: remove the entries of old generations
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	tasks  sync.WaitGroup // background
+	tasks  sync.WaitGroup // in the background
 
 	clock     groupClock
-	retired   atomic.Bool // another node is to lead; changes under world
+	retired   atomic.Bool // see Retire; changes under world
 	keyCounts keyCounts
 
-	// unconfirmed is held for reading by clients of a leader from their first command until
+	// unconfirmed is held for reading by clients of a leader from a pipeline's first command until
 	// their replies are confirmed. It is taken after world.
 	unconfirmed sync.RWMutex
 
@@ -98,19 +98,20 @@ type Server struct {
 	shut bool // changes under gate
 }
 
-// front is what belongs to clients and not to a store: the servers of several groups share one.
+// front is the part of a Server that belongs to clients and not to a store. The servers of several
+// groups share one.
 type front struct {
-	root   *Server // used by clients that use no other
+	root   *Server // the server of clients that use no other
 	shards *shards // nil: root serves all keys
 
 	collectors sync.Pool // of *writes, of clients that use several servers at once
 
-	secret      [16]byte // begins the items that observe looks up
+	secret      [16]byte // the prefix of the items that observe looks up
 	filterBytes atomic.Int64
 
 	requestBytes  atomic.Int64
 	strangerBytes atomic.Int64  // the part of clients that have not authenticated
-	short         atomic.Bool   // a client was refused some of it
+	short         atomic.Bool   // a client was refused memory
 	shortTime     time.Duration // shortTime, except in tests
 	larges        largeCommands
 	fsync         atomic.Int32
@@ -124,9 +125,9 @@ type front struct {
 
 	loops       []*loop
 	oneProc     bool          // GOMAXPROCS is 1
-	inUse       atomic.Int32  // how many of them
-	looped      atomic.Int64  // their clients
-	slowCommand time.Duration // slowCommand; in tests also below 0: all are slow
+	inUse       atomic.Int32  // how many loops are used
+	looped      atomic.Int64  // clients of loops
+	slowCommand time.Duration // slowCommand; below 0, in tests: all commands are slow
 
 	clientsMu sync.Mutex
 	clients   map[uint64]*client
@@ -158,8 +159,8 @@ func newFront(cfg Config, root *Server) *front {
 	return f
 }
 
-// New creates a server on a database, which must be empty or have been written by a server. The
-// caller closes the database after the server.
+// New creates a server on a database, which must be empty or have been written by a server. With
+// Config.Shards db is nil. The caller closes the database after the server.
 func New(db *sift.DB, cfg Config) (*Server, error) {
 	cfg, err := cfg.resolve()
 	if err != nil {
@@ -185,7 +186,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 	if err := s.openKeyspace(); err != nil {
 		return nil, err
 	}
-	if s.follows() { // only writes need the state in memory
+	if s.follows() { // only a leader needs the state in memory
 		return s, nil
 	}
 	if err := s.load(); err != nil {
@@ -195,7 +196,7 @@ func New(db *sift.DB, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// load reads the state that is kept in memory from the store.
+// load reads from the store the state that is kept in memory.
 func (s *Server) load() error {
 	if err := s.readCounts(); err != nil {
 		return err
@@ -212,7 +213,7 @@ func (s *Server) load() error {
 	return nil
 }
 
-// unloadFilters releases the memory of filters, which the servers of a front end share.
+// unloadFilters gives back the filters' share of the memory that the servers of a front end share.
 func (s *Server) unloadFilters() {
 	for i := range s.stripes {
 		for _, f := range s.stripes[i].filters {
@@ -247,7 +248,7 @@ func (s *Server) readGens() error {
 			s.gens[i].Store(binary.BigEndian.Uint32(v[4*i:]))
 		}
 		return nil
-	case 4: // when there was one database
+	case 4: // written when there was one database
 		first := binary.BigEndian.Uint32(v)
 		for i := range s.gens {
 			s.gens[i].Store(first + uint32(i))
@@ -257,8 +258,8 @@ func (s *Server) readGens() error {
 	return errHead
 }
 
-// openKeyspace checks that a server has written the database, and reads the generations and the
-// last filter id.
+// openKeyspace initializes an empty database. Otherwise it checks that a server has written the
+// database, and reads the generations and the last filter id.
 func (s *Server) openKeyspace() error {
 	format, err := s.db.Get(metaFormat)
 	switch {
@@ -299,8 +300,7 @@ func (s *Server) openKeyspace() error {
 	return it.Close()
 }
 
-// Listen starts listening and the work in the background. Run Serve next, or
-// Close.
+// Listen starts to listen and to work in the background. Call Serve next, or Close.
 func (s *Server) Listen() error {
 	ln, err := net.Listen("tcp", s.cfg.Addr)
 	if err != nil {
@@ -329,7 +329,7 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// work starts what a server does in the background.
+// work starts the background tasks of a server with a database. A follower has none.
 func (s *Server) work() {
 	if s.follows() || s.db == nil {
 		return
@@ -345,8 +345,8 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 // HTTPAddr returns the address of the status page, nil if there is none.
 func (s *Server) HTTPAddr() net.Addr { return s.httpAddr }
 
-// Serve accepts clients until Close, or until a client asks for SHUTDOWN; then it returns
-// nil, and the server is to be closed.
+// Serve accepts clients. It returns nil after Close, and after a client has sent SHUTDOWN; the
+// caller then closes the server.
 func (s *Server) Serve() error {
 	var pause time.Duration
 	for {
@@ -358,7 +358,7 @@ func (s *Server) Serve() error {
 			if errors.Is(err, net.ErrClosed) {
 				return fmt.Errorf("serve: %w", err)
 			}
-			// Out of file descriptors, most likely: others will be closed.
+			// Most likely there are no file descriptors left, until others are closed.
 			s.cfg.Logger.Warn("accepting a connection failed", "err", err)
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			select {
@@ -372,8 +372,8 @@ func (s *Server) Serve() error {
 	}
 }
 
-// Close stops accepting, lets the commands in progress end, and returns when everything is
-// written. It waits for up to grace for clients to read their replies.
+// Close stops accepting, lets the commands in progress end, and returns when everything has been
+// written. It waits up to grace for clients to read their replies.
 func (s *Server) Close(grace time.Duration) error {
 	if s.cancel == nil {
 		return nil
@@ -431,7 +431,7 @@ func (s *Server) stripesOf(set uint64) iter.Seq[*stripe] {
 	}
 }
 
-// put writes a batch; the operating system has it then.
+// put writes a batch. A crash of the process does not lose it afterwards, a power cut may.
 func (s *Server) put(b *sift.Batch) error {
 	if s.failed.Load() {
 		return s.failure()
@@ -444,9 +444,8 @@ func (s *Server) put(b *sift.Batch) error {
 	return nil
 }
 
-// sync makes durable what any client can have seen of what was written. A write that others see
-// may not have been counted in puts yet, so as long as a write is in progress there is something
-// to sync.
+// sync makes durable all writes that a client can have seen. A write can be seen before it is
+// counted in puts, so as long as one is in progress there is something to sync.
 func (s *Server) sync() error {
 	if s.cfg.Group != nil {
 		return s.confirm()
@@ -458,7 +457,7 @@ func (s *Server) sync() error {
 	if s.synced.Load() >= begun {
 		return nil
 	}
-	s.syncMu.Lock() // callers that arrive meanwhile share the next one
+	s.syncMu.Lock() // callers that arrive during a sync share the next one
 	defer s.syncMu.Unlock()
 	if s.synced.Load() >= begun {
 		return nil
@@ -486,7 +485,7 @@ func (s *Server) fail(err error) error {
 	return s.failure()
 }
 
-// syncEverySec is the everysec of Fsync.
+// syncEverySec syncs once a second while FsyncEverySec is set.
 func (s *Server) syncEverySec() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -9,16 +9,16 @@ import (
 	"github.com/siftdb/sift/internal/serve/resp"
 )
 
-// setting is what CONFIG GET shows, and CONFIG SET changes if it can be changed.
+// setting is a parameter of CONFIG GET and CONFIG SET.
 type setting struct {
 	name string
 	get  func(s *Server) string
-	set  func(s *Server, value string) string // what is wrong with the value, or ""
+	set  func(s *Server, value string) string // returns what is wrong, or ""; nil: it is fixed
 }
 
 func fixed(name string, get func(s *Server) string) setting { return setting{name: name, get: get} }
 
-// number is a setting between two bounds.
+// number returns a setting with a number between two bounds.
 func number(name string, low, high int64, at func(s *Server) interface {
 	Load() int64
 	Store(int64)
@@ -36,8 +36,8 @@ func number(name string, low, high int64, at func(s *Server) interface {
 	}}
 }
 
-// filterNumber is a setting of filters, refused with RedisBloom's words. Its bounds may follow
-// from other settings.
+// filterNumber returns a setting of filters, with RedisBloom's error messages. Its bounds may
+// follow from other settings.
 func filterNumber(name string, bounds func(d *defaults) (low, high int64), at func(s *Server) variable) setting {
 	return setting{name, func(s *Server) string { return formatInt(at(s).Load()) }, func(s *Server, value string) string {
 		n, ok := resp.ParseInt([]byte(value))
@@ -52,7 +52,7 @@ func filterNumber(name string, bounds func(d *defaults) (low, high int64), at fu
 	}}
 }
 
-// from returns bounds that do not change.
+// from returns constant bounds.
 func from(low, high int64) func(*defaults) (int64, int64) {
 	return func(*defaults) (int64, int64) { return low, high }
 }
@@ -169,7 +169,7 @@ func config(c *client, args [][]byte) {
 	}
 }
 
-// configSet sets all or nothing.
+// configSet sets all parameters or none.
 func configSet(c *client, args [][]byte) {
 	if len(args)%2 != 0 {
 		c.reply(errSyntax)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What RedisBloom refuses is refused in its words.
+// Errors are worded as RedisBloom words them.
 func TestFilterWording(t *testing.T) {
 	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo, FilterBytes: 1 << 20}))
 	c.do("CF.ADD", "c", "x")
@@ -29,7 +29,7 @@ func TestFilterWording(t *testing.T) {
 		{[]string{"CONFIG", "SET", "cf-max-expansions", "65537"}, "must be in the range [1, 65536]"},
 		{[]string{"CONFIG", "SET", "cf-initial-size", "3"}, "must be in the range [4, 1073741824]"},
 		{[]string{"CONFIG", "SET", "cf-initial-size", "20", "cf-bucket-size", "11"}, "must be in the range [1, 10]"},
-		// A header whose slots no memory has: 2⁴⁸ buckets.
+		// A header of a filter too large for any memory: 2⁴⁸ buckets.
 		{[]string{"CF.LOADCHUNK", "k", "1", header[:8] + "\x00\x00\x00\x00\x00\x00\x01\x00" + header[16:]}, "Couldn't create filter!"},
 		{[]string{"BF.LOADCHUNK", "b", "1", "short"}, "ERR received bad data"},
 		{[]string{"BF.LOADCHUNK", "b", "0", "x"}, "ERR received bad data"},
@@ -43,7 +43,7 @@ func TestFilterWording(t *testing.T) {
 	}
 }
 
-// RedisBloom's settings are those that new filters have.
+// RedisBloom's settings have its defaults, and CONFIG SET changes them.
 func TestFilterSettings(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
@@ -70,8 +70,8 @@ func TestFilterSettings(t *testing.T) {
 	}
 }
 
-// A cuckoo filter has as many links as cf-max-expansions when it takes no more, but a command
-// that adds many items is not stopped on its way, as in RedisBloom.
+// A cuckoo filter with cf-max-expansions links takes no more items, but a command that adds many
+// may exceed that number on its way, as in RedisBloom.
 func TestMaxExpansions(t *testing.T) {
 	dir := t.TempDir()
 	var header string

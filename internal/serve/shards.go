@@ -15,20 +15,20 @@ import (
 
 // A node of several groups has a front end, which owns the clients, and a server with a database
 // for each group that it is in. A command goes to the server of its key's slot. What a client's
-// commands collect with the servers waits until the replies are due, and is then settled with all
-// of them at once. Commands without a key belong to the front end. Those about all keys of the
-// node are executed by the servers that lead, one after the other, after everything is settled.
+// commands collect with these servers is settled with all of them at once, before the replies are
+// sent. Commands without a key are executed by the front end; those about all keys of the node by
+// the servers that lead, one after the other, after everything has been settled.
 
 // Shards are the groups that share the slots, in the order of the slots. Its methods are called by
 // many goroutines.
 type Shards interface {
 	// Leader returns the address at which clients reach the leader of a group, and whether it is
-	// this node, with its server attached. It waits for a while if none is known, and returns ""
-	// if there is still none.
+	// this node, whose server is attached or about to be. It waits for a while if none is known,
+	// and returns "" if there is still none.
 	Leader(ctx context.Context, shard int) (addr string, self bool)
 	// States returns the states of the groups; of those that the node is not in, less is known.
 	States() []GroupState
-	// Manage executes CLUSTER NODE, by which nodes talk to each other.
+	// Manage executes CLUSTER NODE, with which nodes talk to each other.
 	Manage(args []string) (reply string, err error)
 }
 
@@ -44,7 +44,7 @@ func (s *Server) SetShards(n int) {
 	s.shards.servers.Store(&servers)
 }
 
-// Attach starts a server whose Front is this server, and assigns it its part of the slots.
+// Attach starts a server that has a Front, and assigns it the slots of its shard.
 func (s *Server) Attach() {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.work()
@@ -93,7 +93,7 @@ func (f *shards) all(leading bool) (out []*Server) {
 	return out
 }
 
-// shardOf returns to which of n shards a slot belongs: the first slots to the first.
+// shardOf returns which of n shards a slot belongs to: the first slots to the first shard.
 func shardOf(slot, n int) int { return slot * n / numSlots }
 
 // firstSlot returns the first slot of a shard.
@@ -107,21 +107,21 @@ type turn struct {
 	unconfirmed bool
 }
 
-// mostAside is how many servers a client uses in addition to the present one.
+// mostAside is how many servers a client may use in addition to the current one.
 const mostAside = 63
 
-// turn returns the client's use of its present server.
+// turn returns the client's use of its current server.
 func (c *client) turn() turn { return turn{c.srv, c.writes, c.pendedIn, c.unconfirmed} }
 
-// take has the client continue with t.
+// take makes the client continue with t.
 func (c *client) take(t turn) {
 	t.writes.clock = c.clock
 	c.srv, c.writes, c.pendedIn, c.unconfirmed = t.srv, t.writes, t.pendedIn, t.unconfirmed
 }
 
-// turnTo has the client use a server; what it has done with the present one waits. It returns
-// false, and does nothing, if the client would have to wait, or to let others go first, while it
-// holds what others wait for.
+// turnTo makes the client use a server; its use of the current one is set aside. It returns false,
+// and does nothing, if the client would have to wait, or to let others run, while it holds locks
+// that others wait for.
 func (c *client) turnTo(s *Server, cmd *command) bool {
 	if c.srv == c.srv.root || c.asideErr != nil || cmd.flags&(exclusive|unlocked) != 0 {
 		return false
@@ -151,7 +151,7 @@ func (c *client) turnTo(s *Server, cmd *command) bool {
 	return true
 }
 
-// settleAside settles what waits. It returns the error of settle.
+// settleAside settles the uses of servers that were set aside. Errors are joined in asideErr.
 func (c *client) settleAside() {
 	if len(c.aside) == 0 {
 		return
@@ -174,7 +174,7 @@ func (c *client) settleAside() {
 	c.asideErr = errors.Join(append(errs, c.asideErr)...)
 }
 
-// settleAll is settle if something waits.
+// settleAll is settle if uses of servers were set aside.
 func (c *client) settleAll() error {
 	now := make(chan error, 1)
 	t, replies := c.turn(), len(c.w.Buf) > 0
@@ -185,14 +185,14 @@ func (c *client) settleAll() error {
 	return err
 }
 
-// release releases world, so that others can go first. They may wait for what the client holds
-// with other servers.
+// release releases world, so that others can run. It also settles what was set aside, because they
+// may wait for locks that the client holds there.
 func (c *client) release() {
 	c.settleAside()
 	c.writes.release()
 }
 
-// enter has the client use a server, until goHome.
+// enter makes the client use a server, until goHome. It returns false if the server is detached.
 func (c *client) enter(s *Server) bool {
 	if c.srv == s {
 		return true
@@ -206,7 +206,7 @@ func (c *client) enter(s *Server) bool {
 	return true
 }
 
-// goHome has the client use the root of its front end again, after settle.
+// goHome makes the client use the root of its front end again, after settle.
 func (c *client) goHome() {
 	if s := c.srv; s != c.srv.root {
 		c.srv, c.writes.srv = s.root, s.root
@@ -214,7 +214,8 @@ func (c *client) goHome() {
 	}
 }
 
-// turnFrom settles what the client has done with its server, so that it can use another.
+// turnFrom settles what the client has done, so that it can use another server. It reports whether
+// that succeeded.
 func (c *client) turnFrom() bool {
 	if err := c.settle(); err != nil {
 		c.abort(err)
@@ -295,12 +296,12 @@ func (c *client) routeShard(cmd *command, args [][]byte) bool {
 	}
 }
 
-// takes reports whether the client's server executes a command, and otherwise replies why not.
+// takes reports whether the client's server executes a command.
 func (c *client) takes(cmd *command) bool {
 	s := c.srv
 	switch {
 	case s.follows() && cmd.name == "exec" && (c.broken || !c.queueing):
-		return true // EXEC says so
+		return true // EXEC reports it
 	case s.follows() && c.readsOld && cmd.canBeStale():
 		return s.readGens() == nil // without generations, nothing has been written
 	}
@@ -315,7 +316,7 @@ func (c *client) moveWatch(cmd *command) {
 	}
 }
 
-// sendTo tells the client to ask the leader at an address, "" if there is none.
+// sendTo redirects the client to the leader at an address, "" if there is none.
 func (c *client) sendTo(cmd *command, slot int, addr string) {
 	if cmd.name == "exec" {
 		c.dropQueue()
@@ -346,8 +347,8 @@ func (c *client) onAll(cmd *command, args [][]byte) {
 	}
 }
 
-// on executes a command on one server, and returns its reply, which is settled. ok is false if the
-// client has been told what is wrong.
+// on executes a command on one server, and returns its reply, which is settled. If ok is false, the
+// reply is an error, which has been written.
 func (c *client) on(s *Server, cmd *command, args [][]byte) (reply []byte, ok bool) {
 	mark := len(c.w.Buf)
 	if !c.enter(s) {
@@ -360,7 +361,7 @@ func (c *client) on(s *Server, cmd *command, args [][]byte) (reply []byte, ok bo
 	} else {
 		c.hold()
 	}
-	if !c.stays(cmd) { // it replies why
+	if !c.stays(cmd) { // it has replied with an error
 		c.unlockWorld(cmd)
 		c.turnFrom()
 		return nil, false
@@ -447,7 +448,7 @@ func (c *client) scanAll(cmd *command, args [][]byte) {
 			shard, inner = int(place[0])<<8|int(place[1]), place[2:]
 		}
 	} else if !ok && len(cString(args[1])) > 0 {
-		inner = args[1] // scan replies what is wrong
+		inner = args[1] // scan replies with an error
 	}
 	next := func() (*Server, int) {
 		for ; shard < f.n(); shard, inner = shard+1, []byte("0") {
@@ -484,13 +485,13 @@ func (c *client) scanAll(cmd *command, args [][]byte) {
 	c.w.Buf = append(c.w.Buf, keys...)
 }
 
-// cutCursor divides SCAN's reply into its cursor and the array of keys.
+// cutCursor splits SCAN's reply into the cursor and the array of keys.
 func cutCursor(reply []byte) (cursor string, keys []byte) {
-	parts := bytes.SplitN(reply, []byte("\r\n"), 4) // *2, the cursor's length, it, and the rest
+	parts := bytes.SplitN(reply, []byte("\r\n"), 4) // *2, the cursor's length, the cursor, the rest
 	return string(parts[2]), parts[3]
 }
 
-// waitAll is WAIT: on how many others everything is that the node leads.
+// waitAll is WAIT: how many other nodes have everything of each group that the node leads.
 func (c *client) waitAll(args [][]byte) {
 	n, ok := resp.ParseInt(args[1])
 	ms, okTime := resp.ParseInt(args[2])
@@ -524,7 +525,7 @@ func (c *client) waitAll(args [][]byte) {
 	c.w.Int(int64(max(0, least)))
 }
 
-// hangUpEvery is how often a client that waits is looked at.
+// hangUpEvery is how often the connection of a waiting client is checked.
 const hangUpEvery = 100 * time.Millisecond
 
 // watchConn calls gone when the client has hung up, unless ctx ends before.
@@ -544,7 +545,6 @@ func (c *client) watchConn(ctx context.Context, gone func()) {
 	}
 }
 
-// manage is CLUSTER NODE.
 func (c *client) manage(args [][]byte) {
 	var words []string
 	for _, a := range args[2:] {
@@ -577,10 +577,10 @@ type shardState struct {
 	GroupState
 }
 
-// Slots names them: first-last.
+// Slots returns them as "first-last".
 func (s shardState) Slots() string { return strconv.Itoa(s.first) + "-" + strconv.Itoa(s.last) }
 
-// parts returns the servers that have a database: of a front, all that are attached.
+// parts returns the servers that have a database: all that are attached to a front end, or else s.
 func (s *Server) parts() []*Server {
 	if s.shards != nil {
 		return s.shards.all(false)
@@ -588,9 +588,10 @@ func (s *Server) parts() []*Server {
 	return []*Server{s}
 }
 
-// using calls fn unless the server ends or has ended; it does not end meanwhile.
+// using calls fn, during which the server cannot be detached. If it is being detached or has been,
+// using does nothing.
 func (s *Server) using(fn func() error) error {
-	if !s.gate.TryRLock() { // the caller may hold it for a client
+	if !s.gate.TryRLock() { // RLock could deadlock: the caller may hold it for a client
 		return nil
 	}
 	defer s.gate.RUnlock()

@@ -19,7 +19,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// halves are two groups of a front, of which this node leads those that have a server.
+// halves are the two groups of a front end. The node leads those that have a server which leads.
 type halves struct {
 	addr  string
 	front *Server
@@ -42,7 +42,7 @@ func (h *halves) Manage(args []string) (string, error) {
 	return strings.Join(args, "+"), nil
 }
 
-// attach gives a shard a server, in the place of what it had.
+// attach replaces the server of a shard, if it has one.
 func (h *halves) attach(t *testing.T, shard int, leads bool) *lonely {
 	t.Helper()
 	h.detach(shard)
@@ -87,8 +87,8 @@ func startHalves(t *testing.T) *halves {
 	return h
 }
 
-// Of these, b (3300) is in the lower half of the slots, a (15495) and c (7365) are in the
-// upper and the lower one.
+// Of the slots of these keys, 3300 (b) and 7365 (c) are in the lower half, and 15495 (a) in the
+// upper one.
 var halvesSteps = []struct{ send, want string }{
 	{"SET a 1", "+OK"}, {"SET b 2", "+OK"}, {"GET a", "1"}, {"GET b", "2"}, {"PING", "+PONG"}, {"MGET a b", "-CROSSSLOT Keys"}, {"MGET b c", "-CROSSSLOT Keys"},
 	{"MSET {b}1 x {b}2 y", "+OK"}, {"MGET {b}1 {b}2", "[x y]"}, {"DEL a b", "-CROSSSLOT"}, {"RENAME a b", "-CROSSSLOT"}, {"COPY a b", "-CROSSSLOT"}, {"BITOP AND a b", "-CROSSSLOT"},
@@ -111,13 +111,13 @@ func (c *caller) table(t *testing.T) {
 	}
 }
 
-// TestShards: commands go to the server of their slot, in whatever order they come.
+// TestShards: commands go to the server of their slot, in any order.
 func TestShards(t *testing.T) {
 	h := startHalves(t)
 	dial(t, h.front).table(t)
 }
 
-// What TestShards expects is what a node of Redis Cluster answers that has all slots.
+// The replies that TestShards expects are those of a node of Redis Cluster that has all slots.
 func TestShardsAreRedis(t *testing.T) {
 	conn, err := net.Dial("tcp", startRedis(t, "--cluster-enabled", "yes"))
 	if err != nil {
@@ -139,7 +139,7 @@ func TestShardsAreRedis(t *testing.T) {
 	c.table(t)
 }
 
-// TestShardsOfNode: what is about all keys is about those of the groups that the node leads.
+// TestShardsOfNode: commands about all keys cover the groups that the node leads.
 func TestShardsOfNode(t *testing.T) {
 	h := startHalves(t)
 	c := dial(t, h.front)
@@ -188,8 +188,8 @@ func TestShardsOfNode(t *testing.T) {
 	wantReply(t, c.do("EXEC"), "-EXECABORT")
 }
 
-// TestShardsMove: a connection outlives servers. What another one leads is there, what it
-// watches is not safe any more, and replies that may be old do not go out.
+// TestShardsMove: a connection outlives servers. After one was replaced, its keys are there, those
+// that were watched count as changed, and replies that may be stale are not sent.
 func TestShardsMove(t *testing.T) {
 	h := startHalves(t)
 	c := dial(t, h.front)
@@ -231,8 +231,8 @@ func (c *caller) send(commands ...string) {
 	}
 }
 
-// TestShardsTogether: a pipeline over several groups waits for all of them at once, and for
-// each once. If one fails, no reply goes out.
+// TestShardsTogether: a pipeline over several groups waits for all of them at once, and once for
+// each. If one fails, no reply is sent.
 func TestShardsTogether(t *testing.T) {
 	h := startHalves(t)
 	groups := [2]*lonely{h.attach(t, 0, true), h.attach(t, 1, true)}
@@ -264,7 +264,7 @@ func TestShardsTogether(t *testing.T) {
 				wantReply(t, cl.reply(), want)
 			}
 			if n := calls.Load(); n != 2 {
-				t.Errorf("the groups were asked %d times", n)
+				t.Errorf("the groups were called %d times", n)
 			}
 		})
 	}
@@ -289,8 +289,8 @@ func TestShardsTogether(t *testing.T) {
 	}
 }
 
-// TestShardsCross: clients go from group to group, while transactions and changes of the
-// leader have each group to themselves. None waits for ever, and each reads what it wrote.
+// TestShardsCross: clients switch between groups, while transactions and changes of the leader need
+// each group for themselves. There is no deadlock, and each client reads its own writes.
 func TestShardsCross(t *testing.T) {
 	h := startHalves(t)
 	var clients sync.WaitGroup
@@ -370,11 +370,11 @@ func TestShardsCross(t *testing.T) {
 	stop.Store(true)
 	clients.Wait()
 	if done.Load() < 1000 || moved.Load() == 0 {
-		t.Errorf("%d commands, %d of them elsewhere", done.Load(), moved.Load())
+		t.Errorf("%d commands executed, %d redirected", done.Load(), moved.Load())
 	}
 }
 
-// TestShardsRole: a node is a slave if it leads nothing of what it has.
+// TestShardsRole: a node is a slave if it leads none of its groups.
 func TestShardsRole(t *testing.T) {
 	h := startHalves(t)
 	c := dial(t, h.front)
@@ -391,7 +391,7 @@ func TestShardsRole(t *testing.T) {
 	}
 }
 
-// TestShardRanges: the parts of the slots are about equal, and each slot is in one.
+// TestShardRanges: shards have equally many slots, to within one, and each slot is in one shard.
 func TestShardRanges(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 7, 16, 1000, numSlots} {
 		var sizes []int

@@ -13,7 +13,7 @@ import (
 
 const numSlots = 16384
 
-// crc16 is the table of CRC-16/XMODEM, by which Redis Cluster divides keys.
+// crc16 is the table of CRC-16/XMODEM, with which Redis Cluster assigns keys to slots.
 var crc16 = func() (table [256]uint16) {
 	for i := range table {
 		crc := uint16(i) << 8
@@ -29,8 +29,8 @@ var crc16 = func() (table [256]uint16) {
 	return table
 }()
 
-// keySlot is the slot of a key: of what is between its first { and the next }, if there
-// is something.
+// keySlot returns the slot of a key. If there is something between its first { and the next }, only
+// that counts.
 func keySlot(key []byte) int {
 	if i := bytes.IndexByte(key, '{'); i >= 0 {
 		if n := bytes.IndexByte(key[i+1:], '}'); n > 0 {
@@ -44,8 +44,8 @@ func keySlot(key []byte) int {
 	return int(crc) % numSlots
 }
 
-// slotOf returns the slot of a command's keys, or of those that EXEC is about to execute; -1 if
-// there are none. ok is false if there is more than one.
+// slotOf returns the slot of a command's keys, for EXEC of those of the queued commands; -1 if
+// there are none. ok is false if there is more than one slot.
 func (c *client) slotOf(cmd *command, args [][]byte) (slot int, ok bool) {
 	if cmd.name != "exec" {
 		return cmd.slot(args, -1)
@@ -59,7 +59,7 @@ func (c *client) slotOf(cmd *command, args [][]byte) (slot int, ok bool) {
 	return slot, true
 }
 
-// slot returns the slot of a command's keys, which must be slot if that is not -1.
+// slot returns the slot of a command's keys, which must be slot unless that is -1.
 func (cmd *command) slot(args [][]byte, slot int) (int, bool) {
 	first, last, step := cmd.keyPlaces()
 	if last < 0 {
@@ -90,7 +90,6 @@ func readOnly(c *client, args [][]byte) {
 
 var errNoGroup = errors.New("ERR This instance has cluster support disabled")
 
-// clusterCommand is CLUSTER.
 func clusterCommand(c *client, args [][]byte) {
 	g := c.srv.cfg.Group
 	if g == nil {
@@ -133,15 +132,16 @@ func clusterCommand(c *client, args [][]byte) {
 			c.w.OK()
 		}
 	case sub == "help" && n == 2:
-		c.help("CLUSTER", "FAILOVER [<node-id>]", "    Make a node the leader: this one, or from the leader another.",
-			"FORGET <node-id>", "    Remove a node.", "INFO", "JOIN <node-id> <address> <raft-address> [VOTER]", "    Add a node, as a node does that is started with --join.",
+		c.help("CLUSTER", "FAILOVER [<node-id>]", "    Make a node the leader: by default this one, or another one if this one leads.",
+			"FORGET <node-id>", "    Remove a node.", "INFO", "JOIN <node-id> <address> <raft-address> [VOTER]", "    Add a node. A node that is started with --join sends this.",
 			"KEYSLOT <key>", "MYID", "NODES", "SHARDS", "SLOTS")
 	default:
 		c.badSubcommand(args)
 	}
 }
 
-// managed replies with the reason why the group could not be changed, if there is one.
+// managed replies with err unless it is nil, and reports whether it did. If another node has to
+// decide, it redirects the client there.
 func (c *client) managed(err error) bool {
 	if err == nil {
 		return false

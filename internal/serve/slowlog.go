@@ -13,8 +13,8 @@ import (
 
 // slowlog keeps the last commands that took long.
 type slowlog struct {
-	slower atomic.Int64 // µs, from which on a command is kept; negative: none
-	most   atomic.Int64 // entries
+	slower atomic.Int64 // µs from which on a command is kept; negative: none is
+	most   atomic.Int64 // maximum number of entries
 
 	mu      sync.Mutex
 	next    int64
@@ -28,7 +28,7 @@ type slowEntry struct {
 }
 
 const (
-	// The part of a command that is kept.
+	// How many arguments of a command are kept, and how many bytes of each.
 	slowArgs, slowArgBytes = 32, 128
 	// maxSlowlog bounds slowlog-max-len.
 	maxSlowlog = 1 << 16
@@ -123,7 +123,7 @@ func slowlogCommand(c *client, args [][]byte) {
 
 // latency counts commands by how long they took, in powers of two.
 type latency struct {
-	counts [latencyBuckets]atomic.Uint64 // below 1 µs, 2 µs, 4 µs and so on; the last: all longer
+	counts [latencyBuckets]atomic.Uint64 // below 1 µs, 2 µs, 4 µs and so on; the last: all others
 }
 
 const latencyBuckets = 24
@@ -136,7 +136,7 @@ func (l *latency) observe(d time.Duration) {
 	l.counts[i].Add(1)
 }
 
-// countErrors adds the errors that the client was told to the server's.
+// countErrors adds the client's new error replies to the server's counters.
 func (c *client) countErrors() {
 	n := c.w.Errors - c.errorsSeen
 	c.errorsSeen = c.w.Errors
@@ -154,7 +154,7 @@ type errorCounts struct {
 	byWord map[string]uint64
 }
 
-// maxErrorWords bounds them; words are the server's own.
+// maxErrorWords bounds the words that are counted.
 const maxErrorWords = 128
 
 func (e *errorCounts) countError(word string, n uint64) {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// stats count what the server does.
+// stats are the server's counters.
 type stats struct {
 	connections, rejected, evicted, protocolErrors, authFailures atomic.Uint64
 	errors, hits, misses, expired, checkpoints, syncs            atomic.Uint64
@@ -34,15 +34,14 @@ type filterState struct {
 	Bytes       uint64
 	Promised    float64 // NaN for a cuckoo filter, which promises none
 	Expected    float64
-	Observed    float64 // share of absent items that the filter may contain
+	Observed    float64 // share of false positives among absent items
 	Asked       uint64
-	MaybeShare  float64 // of what was asked; NaN if nothing was
+	MaybeShare  float64 // share of positives among Asked; NaN if that is 0
 	RedoBytes   int
 	BytesAnItem float64
 }
 
-// filterStates describes the first n filters by key, and returns how many there
-// are.
+// filterStates describes the first n filters by key, and returns how many there are.
 func (s *Server) filterStates(n int) (out []filterState, all int) {
 	s.eachPart(func(p *Server) error {
 		states, more := p.ownFilterStates(n - len(out))
@@ -84,21 +83,21 @@ const (
 	// fprProbes is how many absent items are looked up in a filter to observe its rate: enough to
 	// tell 0.1 % from 0.2 %, in about a millisecond.
 	fprProbes = 10_000
-	// fprStep is how many while its lock is held.
+	// fprStep is how many are looked up while the filter's lock is held.
 	fprStep = 500
 	// observeEvery is how often the rate of a filter that changes is observed.
 	observeEvery = 30 * time.Second
 )
 
-// observed returns the share of absent items that are false positives: the last observation,
-// unless the filter has changed since and that is a while ago.
+// observed returns the share of absent items that are false positives: the last observation, or a
+// new one if the filter has changed since and that was a while ago.
 func (s *Server) observed(f *filter, items uint64) float64 {
 	f.seen.Lock()
 	defer f.seen.Unlock()
 	switch since := time.Since(f.seen.at); {
 	case f.seen.at.IsZero(),
 		items != f.seen.items && since > observeEvery,
-		items > 2*f.seen.items && since > observeEvery/30: // a filter that is filled
+		items > 2*f.seen.items && since > observeEvery/30: // the filter fills quickly
 		f.seen.rate = s.observe(f)
 		f.seen.items, f.seen.at = items, time.Now()
 	}
@@ -106,7 +105,7 @@ func (s *Server) observed(f *filter, items uint64) float64 {
 }
 
 // observe looks up items that no client can have added, since they begin with a secret of this
-// process: the same items each time, so that a filter that did not change has one rate.
+// process. They are the same each time, so that the rate of an unchanged filter does not vary.
 func (s *Server) observe(f *filter) float64 {
 	item := binary.LittleEndian.AppendUint64(s.secret[:len(s.secret):len(s.secret)], 0)
 	hits := 0
@@ -123,8 +122,8 @@ func (s *Server) observe(f *filter) float64 {
 	return float64(hits) / fprProbes
 }
 
-// shortKey is a key for people and for labels: in ASCII or with escapes, and of bounded length,
-// but still unique.
+// shortKey returns a key for the status page and for labels: in ASCII, with escapes, and of bounded
+// length, but still unique.
 func shortKey(key string) string {
 	const most = 80
 	short := key[:min(len(key), most)]
@@ -160,7 +159,7 @@ func (f *filter) state(key string) filterState {
 	return v
 }
 
-// figures are what INFO, /metrics and the status page share.
+// figures are shared by INFO, /metrics and the status page.
 type figures struct {
 	Uptime                         time.Duration
 	Clients                        int
@@ -240,7 +239,7 @@ func (s *Server) addTo(v *figures) {
 
 func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
 
-// resetStats sets to zero what CONFIG RESETSTAT does.
+// resetStats resets the counters, for CONFIG RESETSTAT.
 func (s *Server) resetStats() {
 	t := &s.stats
 	for _, n := range []*atomic.Uint64{&t.connections, &t.rejected, &t.evicted, &t.protocolErrors, &t.authFailures, &t.errors, &t.hits, &t.misses, &t.expired, &t.checkpoints, &t.syncs} {

@@ -42,7 +42,7 @@ func get(c *client, args [][]byte) {
 	}
 }
 
-// stringOptions are the words after SET key value and GETEX key.
+// stringOptions are the options of SET and GETEX.
 type stringOptions struct {
 	command                       string
 	nx, xx, get, keepTTL, persist bool
@@ -51,7 +51,7 @@ type stringOptions struct {
 	relative, ms bool
 }
 
-// expiry is the time in ms since 1970, 0 if none was given.
+// expiry returns the time in ms since 1970, 0 if none was given.
 func (o *stringOptions) expiry(s *Server) (int64, error) {
 	if o.time == nil {
 		return 0, nil
@@ -59,7 +59,7 @@ func (o *stringOptions) expiry(s *Server) (int64, error) {
 	return s.parseExpiry(o.time, o.command, o.relative, o.ms)
 }
 
-// parseStringOptions does not parse the time. A word may occur twice.
+// parseStringOptions parses options except for the time. An option may be repeated.
 func parseStringOptions(args [][]byte, command string) (o stringOptions, err error) {
 	o.command = command
 	set := command == "set"
@@ -101,7 +101,7 @@ func (s *Server) parseExpiry(arg []byte, command string, relative, ms bool) (int
 	return t, nil
 }
 
-// toExpiry reports false on overflow.
+// toExpiry converts a time to ms since 1970. It returns false on overflow.
 func (s *Server) toExpiry(n int64, relative, ms bool) (int64, bool) {
 	if !ms {
 		if n > math.MaxInt64/1000 || n < math.MinInt64/1000 {
@@ -259,7 +259,7 @@ func mget(c *client, args [][]byte) {
 				return err
 			}
 			if c.w.Refused {
-				return errReplyOOM // whoever resets Refused replies
+				return errReplyOOM // the caller that resets Refused replies
 			}
 		}
 		return nil
@@ -270,7 +270,7 @@ func mget(c *client, args [][]byte) {
 	}
 }
 
-// writeString replies with the string at a key, nil if there is none.
+// writeString replies with the string at a key, or with a null if the key holds none.
 func (c *client) writeString(key []byte) error {
 	got := false
 	_, err := c.look(key, func(h head) error {
@@ -293,7 +293,7 @@ func mset(c *client, args [][]byte) {
 	for i := 1; i < len(args); i += 2 {
 		if c.overlay == nil {
 			c.pend(args[i], args[i+1])
-		} else { // the transaction is alone
+		} else { // a transaction holds world exclusively: no stripe need be locked
 			c.setString(args[i], args[i+1], 0)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// stringSteps are commands on one database after the other, and their replies.
+// stringSteps are commands on a database, one after the other, and their replies.
 func stringSteps() []struct {
 	call string
 	want any
@@ -159,7 +159,7 @@ func TestExpiry(t *testing.T) {
 	}
 	for deadline := time.Now().Add(20 * time.Second); s.stats.expired.Load() == 0; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("nothing was swept")
+			t.Fatal("the sweeper removes nothing")
 		}
 	}
 	if got := c.do("BF.CARD", "b"); got != any(int64(1)) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Keys that expire, however they came to it, are removed although the sweeper looks at the index
-// only when the next one is due.
+// Expired keys are removed, whichever command set the expiry, although the sweeper reads the index
+// only when the next key is due.
 func TestSweeperKnowsWhenNextIsDue(t *testing.T) {
 	dir := t.TempDir()
 	far := func(s *Server) bool {
@@ -17,7 +17,7 @@ func TestSweeperKnowsWhenNextIsDue(t *testing.T) {
 		t.Helper()
 		sweeps := s.sweeps.Load()
 		if err := s.sweepDue(nil); err != nil || s.sweeps.Load() != sweeps {
-			t.Error("the sweeper looks at the index though nothing is due", err)
+			t.Error("the sweeper reads the index though nothing is due", err)
 		}
 	}
 	t.Run("a first run", func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestSweeperKnowsWhenNextIsDue(t *testing.T) {
 	})
 }
 
-// When the last key with an expiry has gone, plain writes look nothing up any more.
+// When the last key with an expiry is gone, plain writes no longer look up their keys.
 func TestExpiringForgets(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c := dial(t, s)
@@ -88,7 +88,7 @@ func TestExpiringForgets(t *testing.T) {
 	if s.expiring.ones.Load() <= fewBits {
 		t.Fatalf("only %d bits", s.expiring.ones.Load())
 	}
-	waitFor(t, "no key counts as one that may expire", func() bool { return s.expiring.ones.Load() == 0 })
+	waitFor(t, "no key counts as one with an expiry", func() bool { return s.expiring.ones.Load() == 0 })
 	for i := range s.expiring.bits {
 		if s.expiring.bits[i].Load() != 0 {
 			t.Fatal("a bit is still set")

@@ -14,12 +14,13 @@ import (
 	"time"
 )
 
-var tclDir = cmdline.String("tcl", "", "the source of Redis, whose own tests TestRedisTcl runs; they are changed")
+var tclDir = cmdline.String("tcl", "", "the source of Redis, whose own tests TestRedisTcl runs; files there are changed")
 
-// tclOwnUnits start servers of their own, with tclServer in the place of redis-server.
+// tclOwnUnits start their own servers, with tclServer in place of redis-server.
 var tclOwnUnits = []string{"auth", "limits"}
 
-// tclServer starts this program as a server with what Redis' tests set in redis.conf.
+// tclServer starts this program as a server with the settings that Redis' tests write to
+// redis.conf.
 const tclServer = `#!/bin/sh
 echo " PID: $$"
 echo "Ready to accept connections"
@@ -31,7 +32,7 @@ export SIFT_SERVE_CHILD SIFT_SERVE_ADDR SIFT_SERVE_FSYNC SIFT_SERVE_PASSWORD SIF
 exec "PROGRAM"
 `
 
-// tclUnits need only what is in scope, but for the tests in testdata/redis-tcl.txt.
+// tclUnits need only what is in scope, except for the tests in testdata/redis-tcl.txt.
 var tclUnits = []string{"type/string", "type/incr", "expire", "keyspace", "scan", "protocol", "multi", "bitops", "dump", "introspection",
 	"quit", "slowlog", "querybuf", "info-command", "other"}
 
@@ -44,7 +45,7 @@ func TestRedisTcl(t *testing.T) {
 	if err != nil {
 		t.Skip("no tclsh here")
 	}
-	// One line of the harness calls what is out of scope before each file.
+	// Before each file, one line of the harness calls a command that is out of scope.
 	harness := filepath.Join(*tclDir, "tests/support/server.tcl")
 	text, err := os.ReadFile(harness)
 	if err != nil {
@@ -97,7 +98,7 @@ func TestRedisTcl(t *testing.T) {
 	rowInDocs(t, fmt.Sprintf("| Redis' own tests, in Tcl | %s |", strings.Join(units, ", ")))
 }
 
-// skippedTests returns the names before the bars of a list.
+// skippedTests returns the names in a list of "name | reason".
 func skippedTests(t *testing.T, file string) (names []string) {
 	t.Helper()
 	list, err := os.ReadFile(file)

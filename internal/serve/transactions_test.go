@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// EXEC is one write to the store, whose reads see its own writes; WATCH stops it when a
-// watched key has changed, expired or was flushed.
+// EXEC is one write to the store, and its reads see its own writes. It does nothing if a watched
+// key has changed, has expired or was flushed.
 func TestTransactions(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	c, other := dial(t, s), dial(t, s)
@@ -58,7 +58,7 @@ func TestTransactions(t *testing.T) {
 			t.Errorf("WATCH %s, %s: %v", step.watch, step.other, got)
 		}
 	}
-	// A key that is not there is watched on through a FLUSHALL.
+	// An absent key is still watched after a FLUSHALL.
 	c.do("WATCH", "new")
 	other.do("FLUSHALL")
 	other.do("SET", "new", "v")
@@ -71,8 +71,7 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
-// Counters that only go up if the read is not before the write: with WATCH no increment
-// is lost.
+// With WATCH no increment is lost between a GET and a SET.
 func TestWatchedIncrements(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	const clients, each = 4, 50
@@ -108,7 +107,7 @@ func TestWatchedIncrements(t *testing.T) {
 	}
 }
 
-// A transaction is there whole or not at all after a kill.
+// After a kill, all of a transaction is there or none.
 func TestTransactionsAreWholeAfterKill(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 3 {

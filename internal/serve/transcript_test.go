@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// step is a command of the transcript and what RedisBloom replied.
+// step is a command of the transcript and RedisBloom's replies to it.
 type step struct {
 	n    int
 	args []string
@@ -65,7 +65,7 @@ func transcript(t *testing.T) (out []step) {
 	return out
 }
 
-// replay runs the transcript and counts what is not as RedisBloom had it.
+// replay runs the transcript, and counts replies that differ from RedisBloom's.
 func replay(t *testing.T, proto int, do func(args []string) any, view func(any) any) {
 	t.Helper()
 	differ := 0
@@ -80,7 +80,7 @@ func replay(t *testing.T, proto int, do func(args []string) any, view func(any) 
 	t.Logf("%d commands, %d differences", len(steps), differ)
 }
 
-// Every reply to the letter, as it is on the wire.
+// On the wire, every reply is that of RedisBloom.
 func TestTranscript(t *testing.T) { everyWay(t, testTranscript) }
 
 func testTranscript(t *testing.T) {
@@ -93,7 +93,7 @@ func testTranscript(t *testing.T) {
 	}
 }
 
-// The same as go-redis understands it.
+// So is every reply as parsed by go-redis.
 func TestTranscriptGoRedis(t *testing.T) {
 	for _, proto := range []int{2, 3} {
 		t.Run(fmt.Sprint("RESP", proto), func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestTranscriptGoRedis(t *testing.T) {
 	}
 }
 
-// seen is what is left of a reply in a client that makes Go values of it.
+// seen returns a reply in the form in which go-redis returns it.
 func seen(v any) any {
 	switch v := v.(type) {
 	case simple:

@@ -35,7 +35,7 @@ func redisCommands(t *testing.T) (names, subs []string) {
 	return names, subs
 }
 
-// A command of Redis is there, or it is answered as one that nobody knows, with these words.
+// A command of Redis either exists or gets the error for an unknown command.
 func TestUnknownCommands(t *testing.T) {
 	names, subs := redisCommands(t)
 	c := dial(t, start(t, t.TempDir(), Config{Fsync: FsyncNo}))
@@ -80,14 +80,14 @@ func TestUnknownCommands(t *testing.T) {
 	t.Logf("%d commands and subcommands refused", refused)
 }
 
-// Redis answers a command that it does not have as the server does: asked of one from which
-// those are taken out that the server has not.
+// The error for an unknown command is that of Redis: it is compared with a redis-server without the
+// commands that do not exist here.
 func TestUnknownCommandsAsRedis(t *testing.T) {
 	names, _ := redisCommands(t)
 	absent := []string{"hexpire", "hexpireat", "hexpiretime", "hpersist", "hpexpire", "hpexpireat", "hpexpiretime", "hpttl", "httl", "waitaof", "sentinel"}
 	var without []string
 	for _, name := range names {
-		// Redis does not start if it is to rename what it has not.
+		// Redis does not start if it is told to rename a command that it does not have.
 		if commands[name] == nil && !slices.Contains(absent, name) {
 			without = append(without, "--rename-command", name, "")
 		}

@@ -5,21 +5,21 @@ import (
 	"sync"
 )
 
-// watches are the keys that clients watch, by the store's key of their head. A change is signaled
-// after it has become visible, so that a client that watches, reads and sees the old state is
+// watches are the keys that clients watch, by the store's key of their heads. A change is signaled
+// after it has become visible, so that a client that watches a key and then reads the old state is
 // always notified.
 type watches struct {
 	mu    sync.Mutex
 	byKey map[string]map[*client]struct{}
 }
 
-// watched is what a client remembers of a key that it watches.
+// watched is the state of a key when a client began to watch it.
 type watched struct {
 	exists bool
 	expiry int64 // 0 also for a key that had expired before
 }
 
-// signal notifies all who watch a key that it has changed.
+// signal notifies the clients that watch a key that it has changed.
 func (s *Server) signal(head []byte) {
 	if s.watching.Load() == 0 {
 		return
@@ -31,8 +31,8 @@ func (s *Server) signal(head []byte) {
 	s.watches.mu.Unlock()
 }
 
-// signalFlush notifies those who watch keys of a database that exist in its old or in its new
-// generation, and has the others watch the new one. World is held exclusively.
+// signalFlush notifies the clients that watch keys of a database that exist in its old or its new
+// generation, and makes all of them watch the new one. World is held exclusively.
 func (s *Server) signalFlush(was, now uint32) {
 	prefix := string(appendSpace(nil, spaceHead, was))
 	s.watches.mu.Lock()
@@ -95,7 +95,7 @@ func watch(c *client, args [][]byte) {
 	c.w.OK()
 }
 
-// unwatch forgets all that the client watches.
+// unwatch ends the client's watch of all keys.
 func (c *client) unwatch() {
 	if s := c.watchAt; s != nil {
 		s.watches.mu.Lock()

@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// A client's commands are carried out in their order, whichever of them are handed
-// on, whatever other clients do, and however the bytes come.
+// A client's commands are executed in order, whichever of them are handed over to other goroutines,
+// whatever other clients do, and however the input is split.
 func TestOrder(t *testing.T) { everyWay(t, testOrder) }
 
 func testOrder(t *testing.T) {
@@ -68,7 +68,7 @@ func orderly(c *caller, number, rounds int) {
 			b = appendCall(b, step.args...)
 		}
 		go func() {
-			// In pieces that end anywhere.
+			// In pieces of any length.
 			for size := 1 + (round*977+number)%5000; len(b) > 0; {
 				n := min(size, len(b))
 				if _, err := c.conn.Write(b[:n]); err != nil {
@@ -93,11 +93,11 @@ func orderly(c *caller, number, rounds int) {
 	}
 }
 
-// Clients that are silent, or take no replies, are closed in time; others are not.
+// Clients that are silent or read no replies are closed in time; others are not.
 func TestTimeouts(t *testing.T) { everyWay(t, testTimeouts) }
 
 func testTimeouts(t *testing.T) {
-	const limit = 2 * time.Second // a client that is at work is not silent for so long, on a busy machine either
+	const limit = 2 * time.Second // even on a busy machine, a client at work is not silent for so long
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo, IdleTimeout: limit, WriteTimeout: limit})
 	c, silent, slow := dial(t, s), dial(t, s), dial(t, s)
 	c.do("SET", "large", strings.Repeat("v", 8<<20))
@@ -118,7 +118,7 @@ func testTimeouts(t *testing.T) {
 			t.Fatal(got)
 		}
 		if time.Since(begin) > time.Minute {
-			t.Fatalf("%v are there; silent is %v, slow %v", others(), silent.conn.LocalAddr(), slow.conn.LocalAddr())
+			t.Fatalf("%v are still connected; silent is %v, slow %v", others(), silent.conn.LocalAddr(), slow.conn.LocalAddr())
 		}
 	}
 	if got := c.do("PING"); got != simple("PONG") {
@@ -134,7 +134,7 @@ func testTimeouts(t *testing.T) {
 	}
 }
 
-// A client that takes its replies slowly, but takes them, gets all.
+// A client that reads its replies slowly but steadily gets them all.
 func TestSlowButSteady(t *testing.T) { everyWay(t, testSlowButSteady) }
 
 func testSlowButSteady(t *testing.T) {
@@ -187,8 +187,8 @@ func testClientKill(t *testing.T) {
 	}
 }
 
-// When the store fails, nobody is told that a write succeeded, also where one
-// write to the store was for many clients.
+// When the store fails, no write is acknowledged, even if one write to the store was for many
+// clients.
 func TestStoreFails(t *testing.T) { everyWay(t, testStoreFails) }
 
 func testStoreFails(t *testing.T) {
@@ -234,8 +234,7 @@ func testStoreFails(t *testing.T) {
 	}
 }
 
-// A client that reads its replies only after it has sent all of a long pipeline gets them
-// all.
+// A client that reads its replies only after it has sent all of a long pipeline gets them all.
 func TestLongPipeline(t *testing.T) {
 	for _, way = range []serving{loops, handedOn} {
 		s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
@@ -262,7 +261,7 @@ func TestLongPipeline(t *testing.T) {
 	}
 }
 
-// An EXEC that waits comes before the end of a long command.
+// An EXEC that waits runs before a long command ends.
 func TestLongCommandsLetOthersGoFirst(t *testing.T) {
 	s := start(t, t.TempDir(), Config{Fsync: FsyncNo})
 	const n = 2*partArgs + 1

@@ -8,17 +8,17 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// writes collects what commands have changed and the store has not received, of one client or of
-// all that an event loop found ready at once, and the memory for passing it on. It is used by one
-// goroutine.
+// writes collects the changes of commands that have not been written to the store, for one client
+// or for all clients of an event loop's round. It also keeps the buffers for writing them. It is
+// used by one goroutine.
 type writes struct {
 	srv  *Server
-	kept int  // bytes of each kind that are kept from one use to the next
+	kept int  // bounds each buffer that is kept from one use to the next
 	db   int  // the database that is selected
 	held bool // world is held for reading
 	// clock is when the last command ended, if the next one had arrived by then, else 0.
 	clock time.Duration
-	err   error // a write failed, and with it what some replies acknowledge
+	err   error // a failed write's, which some replies acknowledge
 
 	// Plain SETs that wait to be written, and their keys.
 	pending     sift.Batch
@@ -33,7 +33,7 @@ type writes struct {
 	needSync bool // something was put since the last sync
 	batch    sift.Batch
 	batchErr error    // something that the batch needs could not be read
-	changed  [][]byte // the heads that the batch changes, for those who watch them
+	changed  [][]byte // the heads that the batch changes, for clients that watch them
 	due      int64    // when the first key of the batch expires; never: none does
 	garbage  []uint64
 	keyBuf   []byte
@@ -51,11 +51,11 @@ type pended struct {
 	hash uint64 // of the key
 }
 
-// newWrites returns an empty collector, which keeps up to this many bytes of memory.
+// newWrites returns an empty collector, which keeps buffers of up to kept bytes each.
 func (s *Server) newWrites(kept int) *writes { return &writes{srv: s, kept: kept, due: never} }
 
-// hold holds world for reading: for all commands that have arrived in a pipeline at once, since
-// taking it for each costs as much as a small command.
+// hold takes world for reading, once for all commands of a pipeline that have arrived: taking it
+// for each costs as much as a small command.
 func (w *writes) hold() {
 	if !w.held {
 		w.srv.world.RLock()
@@ -70,7 +70,7 @@ func (w *writes) release() {
 	}
 }
 
-// commit writes what was collected. World is held. After an error it writes nothing more.
+// commit writes the collected changes. World is held. After an error it writes nothing more.
 func (w *writes) commit() error {
 	if w.err == nil {
 		w.commitPending()
@@ -96,8 +96,8 @@ func (c *client) pend(key, value []byte) {
 	c.pendedIn = c.group + 1
 }
 
-// commitPending writes the collected SETs, with what they overwrite, in one batch.
-// World is held.
+// commitPending writes the collected SETs in one batch, with the removals of filters and index
+// entries that they replace. World is held.
 func (w *writes) commitPending() error {
 	switch {
 	case len(w.pended) == 0:
@@ -111,7 +111,7 @@ func (w *writes) commitPending() error {
 	return w.err
 }
 
-// writePending is commitPending, when there is something.
+// writePending writes the collected SETs, of which there is at least one.
 func (w *writes) writePending() {
 	large := w.pending.Size() > largePending
 	var old []oldExpiry
@@ -164,7 +164,7 @@ func (w *writes) writePending() {
 	w.forgetPending()
 }
 
-// forgetPending empties what pend has collected.
+// forgetPending drops the SETs that pend has collected.
 func (w *writes) forgetPending() {
 	if w.pending.Size() > w.kept {
 		w.pending, w.pendKeys, w.pended = sift.Batch{}, nil, nil
@@ -186,8 +186,7 @@ func (w *writes) touch(f *filter) {
 	}
 }
 
-// flushTouched writes what was changed in filters, or adds it to a transaction's
-// batch.
+// flushTouched writes what was changed in filters, or adds it to a transaction's batch.
 func (w *writes) flushTouched() error {
 	if len(w.touched) == 0 {
 		return nil
@@ -283,13 +282,13 @@ func (w *writes) dropLarge() {
 	}
 }
 
-// transact starts keeping all changes in one batch.
+// transact starts a transaction, which keeps all changes in one batch.
 func (w *writes) transact() {
 	w.begin()
 	w.overlay = map[string][]byte{}
 }
 
-// applyAll ends what transact began: all changes are one write to the store.
+// applyAll ends a transaction: all changes are one write to the store.
 func (w *writes) applyAll() error {
 	err := w.flushTouched()
 	for head := range w.overlay {
@@ -306,8 +305,8 @@ func (w *writes) applyAll() error {
 	return err
 }
 
-// collectGarbage passes on the filters whose deletion has been written. What does not fit is found
-// at the next start.
+// collectGarbage passes the filters whose deletion has been written to the collector. Those that do
+// not fit in its channel are found at the next start.
 func (w *writes) collectGarbage() {
 	for _, id := range w.garbage {
 		select {
@@ -318,7 +317,7 @@ func (w *writes) collectGarbage() {
 	w.garbage = w.garbage[:0]
 }
 
-// setHead adds the setting of a key to the batch. The key's stripe is locked.
+// setHead adds a key's new head to the batch. The key's stripe is locked.
 func (w *writes) setHead(key []byte, h head) {
 	if len(h.payload) > shortBytes {
 		w.srv.saw(key, len(h.payload))

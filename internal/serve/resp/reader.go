@@ -1,17 +1,17 @@
-// Package resp speaks Redis' serialization protocol, versions 2 and 3, from the
-// server's side, with a bound on everything that a client can ask for.
+// Package resp implements the server side of the Redis serialization protocol, versions 2 and 3,
+// with a bound on everything that a client can request.
 //
-// The parser is written here, a few hundred lines and fuzzed, because no library both bounds what
-// a client may request and can be fed by an event loop:
+// The parser has a few hundred lines and is fuzzed. It is written here because no library both
+// bounds what a client may request and can be fed by an event loop:
 //
 //   - github.com/tidwall/redcon v1.6.2, the best known: no bound on arguments or
 //     buffers, and a bulk length near 2⁶³ makes its parser index out of range in a
-//     goroutine of its own, which ends the process.
-//   - github.com/secmask/go-redisproto: without releases, waits in its reads for a
-//     command's end, has one bound on an argument for all of a process, and a line
-//     that is nothing but its end makes it slice from 0 to -1.
-//   - github.com/mediocregopher/radix/v4 and github.com/redis/go-redis/v9: parsers of
-//     replies, a client's side; go-redis' is internal.
+//     goroutine that it starts, which ends the process.
+//   - github.com/secmask/go-redisproto: no releases, its reads block until a command
+//     is complete, one bound on arguments for the whole process, and an empty line
+//     makes it slice from 0 to -1.
+//   - github.com/mediocregopher/radix/v4 and github.com/redis/go-redis/v9: they parse
+//     replies, not requests; go-redis' parser is internal.
 package resp
 
 import (
@@ -27,8 +27,8 @@ type Limits struct {
 	MaxArgs      int // arguments of a command
 	MaxBulkBytes int // of one argument
 	MaxBytes     int // of one command, with its lengths
-	// Reserve is asked for memory beyond the first buffer before it is taken, and
-	// told with a negative number when it is given back. It may be nil.
+	// Reserve is called before memory beyond the first buffer is allocated, and returns whether it
+	// may be; a negative number gives memory back. It may be nil.
 	Reserve func(bytes int) bool
 }
 
@@ -36,7 +36,7 @@ type Limits struct {
 const (
 	strangerArgs      = 10
 	strangerBulkBytes = 16 << 10
-	// largestBulk is the length from which Redis considers it invalid.
+	// largestBulk is the longest argument that Redis accepts by default.
 	largestBulk = 512 << 20
 )
 
@@ -48,8 +48,7 @@ const (
 	inlineArgs  = 1024 // of a line that somebody typed
 )
 
-// ProtocolError is an error in a client's input. Once the client was told, the connection is of no
-// further use.
+// ProtocolError is an error in a client's input. After it the connection is to be closed.
 type ProtocolError string
 
 func (e ProtocolError) Error() string { return "Protocol error: " + string(e) }
@@ -57,7 +56,7 @@ func (e ProtocolError) Error() string { return "Protocol error: " + string(e) }
 // ErrMemory is returned when Limits.Reserve refuses.
 var ErrMemory = errors.New("too much memory for requests in use")
 
-// span is an argument, relative to the start of its command.
+// span is the position of an argument, relative to the start of its command.
 type span struct{ from, to int }
 
 // Reader reads commands. It is used by one goroutine.
@@ -77,11 +76,12 @@ type Reader struct {
 	typed    bool // args have their own memory
 	whole    bool // Scan found a command that Next has not returned
 	reserved int
-	own      []byte // buf, but while buf is borrowed
+	own      []byte // the Reader's own buffer while buf is borrowed
 	borrowed bool
 }
 
-// NewReader returns a Reader. Until Trust is called, a client may send only little.
+// NewReader returns a Reader. With stranger the client has not authenticated: until Trust is
+// called, it may send only short commands.
 func NewReader(src io.Reader, limits Limits, stranger bool) *Reader {
 	return &Reader{src: src, limits: limits, stranger: stranger, bulk: -1}
 }
@@ -92,8 +92,8 @@ func (r *Reader) Trust(trusted bool) { r.stranger = !trusted }
 // Close releases reserved memory. Nothing may be borrowed.
 func (r *Reader) Close() { r.release() }
 
-// Borrow has the next Fill read into buf, as long as an incomplete command leaves at least half of
-// it free. Between Borrow and the Return that must follow, the buffer belongs to the Reader.
+// Borrow makes the next Fill read into buf, unless an incomplete command would take more than half
+// of it. Between Borrow and the Return that must follow, the buffer belongs to the Reader.
 func (r *Reader) Borrow(buf []byte) {
 	if r.want == 0 {
 		r.start = r.pos
@@ -111,14 +111,15 @@ func (r *Reader) Borrow(buf []byte) {
 	r.shift()
 }
 
-// shift accounts for the bytes from start on having moved to the beginning.
+// shift adjusts the offsets when the bytes from start on have been moved to the beginning of buf.
 func (r *Reader) shift() {
 	r.pos, r.end, r.scanned = r.pos-r.start, r.end-r.start, max(0, r.scanned-r.start)
 	r.start = 0
 }
 
-// Return returns a borrowed buffer, if there is one, and releases memory that is no longer needed.
-// Input that has not been parsed is kept; the arguments of the last command are not.
+// Return ends the use of a borrowed buffer, if there is one, and releases memory that is no longer
+// needed. Input that has not been parsed is kept; the arguments of the last command are not. The
+// error is ErrMemory if there is no memory for that input.
 func (r *Reader) Return() error {
 	if r.want == 0 {
 		r.start = r.pos
@@ -154,7 +155,7 @@ func (r *Reader) Return() error {
 // Size returns the bytes of the command that Next returned last.
 func (r *Reader) Size() int { return r.pos - r.start }
 
-// Unread makes Next return the command again that it has returned last.
+// Unread makes Next return the last command again.
 func (r *Reader) Unread() {
 	r.pos, r.scanned = r.start, r.start
 	r.want, r.bulk, r.whole = 0, -1, false
@@ -197,7 +198,8 @@ func (r *Reader) Scan() (args int, err error) {
 	return len(r.spans), nil
 }
 
-// Fill reads more. An error of the source is returned as it is.
+// Fill reads more input. It returns an error of the source as it is, ErrMemory, or a ProtocolError
+// if the command is too large.
 func (r *Reader) Fill() error {
 	if r.want == 0 {
 		r.start = r.pos
@@ -246,7 +248,7 @@ func (r *Reader) reserve(n int) bool {
 	return true
 }
 
-// release goes back to a first buffer.
+// release gives reserved memory back, and drops a buffer that is larger than the first one.
 func (r *Reader) release() {
 	if r.reserved > 0 && r.limits.Reserve != nil {
 		r.limits.Reserve(-r.reserved)
@@ -260,8 +262,8 @@ func (r *Reader) release() {
 	}
 }
 
-// parse continues with the command. It returns the number of its arguments, 0 when more bytes are
-// needed, and -1 for an empty command.
+// parse continues with the current command. It returns the number of its arguments, 0 if more bytes
+// are needed, and -1 for an empty command.
 func (r *Reader) parse() (args int, err error) {
 	if r.want == 0 {
 		if r.pos == r.end {
@@ -335,8 +337,7 @@ func printable(c byte) byte {
 	return c
 }
 
-// line returns the bytes up to the next line end and moves behind it; nil if
-// there is none yet.
+// line returns the bytes up to the next line end and moves past it; nil if there is none yet.
 func (r *Reader) line(tooLong string) ([]byte, error) {
 	r.scanned = max(r.scanned, r.pos)
 	i := bytes.IndexByte(r.buf[r.scanned:r.end], '\r')
@@ -384,9 +385,9 @@ func (r *Reader) inline() (int, error) {
 	return len(args), nil
 }
 
-// splitLine splits a line at spaces. Within "double quotes" \n \r \t \b \a \xHH
-// and a backslash before another byte stand for one byte; within 'single quotes'
-// only \' does.
+// splitLine splits a line at spaces. It returns false if quotes are unbalanced. Within "double
+// quotes" \n \r \t \b \a \xHH and a backslash before another byte stand for one byte; within
+// 'single quotes' only \' does.
 func splitLine(args [][]byte, line []byte) ([][]byte, bool) {
 	for {
 		line = bytes.TrimLeft(line, " \t\v\f\r\n\x00")
@@ -466,8 +467,8 @@ func unhex(c byte) byte {
 	return c - 'a' + 10
 }
 
-// ParseInt parses a decimal number the way Redis does: no plus sign, no leading
-// zeros, nothing around it.
+// ParseInt parses a decimal number the way Redis does: without a plus sign, leading zeros, or
+// anything around it.
 func ParseInt(b []byte) (int64, bool) {
 	neg := len(b) > 0 && b[0] == '-'
 	if neg {

@@ -12,8 +12,7 @@ import (
 
 var limits = Limits{MaxArgs: 100, MaxBulkBytes: 1 << 12, MaxBytes: 1 << 16}
 
-// readAll returns what a Reader makes of a stream, commands and the error that
-// ends it.
+// readAll returns the commands that a Reader reads from a stream, and the error that ends it.
 func readAll(src io.Reader, l Limits, stranger bool) (out string) {
 	r := NewReader(src, l, stranger)
 	defer r.Close()
@@ -31,9 +30,8 @@ func readAll(src io.Reader, l Limits, stranger bool) (out string) {
 	}
 }
 
-// readBorrowing is readAll the way that an event loop reads: into a buffer that it
-// has for one turn, after which bytes are lost that are not its reader's own.
-// Every second command is read twice.
+// readBorrowing is readAll, except that it reads as an event loop does: into a borrowed buffer,
+// which is cleared after each turn. In every second turn it reads each command twice.
 func readBorrowing(src io.Reader, l Limits, size int) (out string) {
 	r := NewReader(src, l, false)
 	defer r.Close()
@@ -117,7 +115,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// Scan of a command with many arguments takes no memory for them, which an event loop would do
+// Scan of a command with many arguments allocates no memory for them: an event loop would do so
 // while all its clients wait.
 func TestScanTakesNoMemory(t *testing.T) {
 	const args = 100_000
@@ -138,14 +136,14 @@ func TestScanTakesNoMemory(t *testing.T) {
 		}
 	})
 	if allocs > 0 || cap(r.args) > keptSpans {
-		t.Errorf("%v allocations, room for %d arguments", allocs, cap(r.args))
+		t.Errorf("%v allocations, capacity for %d arguments", allocs, cap(r.args))
 	}
 	if got, err := r.Next(); len(got) != args || err != nil {
 		t.Error(len(got), err)
 	}
 }
 
-// Memory is asked for before it is taken, and given back when a request is done.
+// Memory is reserved before it is allocated, and given back when a request is done.
 func TestReserve(t *testing.T) {
 	var now, peak int
 	l := limits
@@ -179,21 +177,21 @@ func TestReserve(t *testing.T) {
 			t.Errorf("%d bytes reserved at the end, borrowing", now)
 		}
 	}
-	// What is left in a borrowed buffer needs memory of its own.
+	// An incomplete command in a borrowed buffer is copied, which needs memory.
 	reserve := l.Reserve
 	l.Reserve = func(n int) bool { return n < 0 }
 	if got := readBorrowing(strings.NewReader("PING\r\n"+big[:5000]), l, 1<<16); got != `["PING"] `+ErrMemory.Error() {
 		t.Errorf("without memory: %q", got)
 	}
 	l.Reserve = reserve
-	// A claim alone takes nothing.
+	// The length of an argument alone reserves nothing.
 	peak = 0
 	if got := readAll(strings.NewReader("*1\r\n$1000000\r\nabc"), l, false); got != "EOF" || peak != 0 {
 		t.Errorf("%q, %d bytes", got, peak)
 	}
 }
 
-// How a stream is cut into reads changes nothing.
+// It makes no difference how a stream is split into reads.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("*2\r\n$3\r\nGET\r\n$1\r\na\r\nPING \"x\"\r\n"), false)
 	f.Add([]byte("*11\r\n"), true)
@@ -230,6 +228,6 @@ func TestWriter(t *testing.T) {
 		}
 	}
 	if err := error(ProtocolError("x")); !errors.As(err, new(ProtocolError)) {
-		t.Error("a ProtocolError is none")
+		t.Error("errors.As does not find a ProtocolError")
 	}
 }

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// FreeReply is how much a Writer collects without asking Reserve.
+	// FreeReply is how many bytes a Writer collects without calling Reserve.
 	FreeReply = 32 << 10
 	// keptReply bounds the memory that is kept from one use to the next.
 	keptReply = 16 << 10
@@ -16,8 +16,8 @@ const (
 type Writer struct {
 	Buf   []byte
 	Proto int
-	// Reserve is asked before a string takes memory beyond FreeReply, and told
-	// with a negative number when it is given back. It may be nil.
+	// Reserve is called before memory beyond FreeReply is allocated for a string, and returns
+	// whether it may be; a negative number gives memory back. It may be nil.
 	Reserve func(bytes int) bool
 	// Refused is set when Reserve has refused a string, which is then missing from Buf: the rest
 	// of the same reply is useless. The owner resets it.
@@ -41,7 +41,7 @@ func (w *Writer) Reset() {
 	}
 }
 
-// Grow makes room for n more bytes, and reports whether there was enough memory.
+// Grow allocates space for n more bytes, and reports whether there was enough memory.
 func (w *Writer) Grow(n int) bool {
 	refused := w.Refused
 	ok := w.room(n)
@@ -49,7 +49,7 @@ func (w *Writer) Grow(n int) bool {
 	return ok
 }
 
-// room makes room for a string, and reports whether it may be written.
+// room allocates space for a string of n bytes, and reports whether it may be written.
 func (w *Writer) room(n int) bool {
 	const around = 32 // the string's length and line ends
 	need := len(w.Buf) + n + around
@@ -113,7 +113,7 @@ func (w *Writer) Bool(v bool) {
 	}
 }
 
-// Bulk writes a string of bytes.
+// Bulk writes a bulk string.
 func (w *Writer) Bulk(b []byte) {
 	if !w.room(len(b)) {
 		return
@@ -123,7 +123,7 @@ func (w *Writer) Bulk(b []byte) {
 	w.Buf = append(w.Buf, '\r', '\n')
 }
 
-// BulkString writes a string of bytes.
+// BulkString writes a bulk string.
 func (w *Writer) BulkString(s string) {
 	if !w.room(len(s)) {
 		return
@@ -151,10 +151,10 @@ func (w *Writer) NilArray() {
 	}
 }
 
-// Array begins an array of n replies.
+// Array starts an array of n replies.
 func (w *Writer) Array(n int) { w.header('*', int64(n)) }
 
-// Map begins a map of n pairs of replies, in RESP2 an array.
+// Map starts a map of n pairs of replies, in RESP2 an array.
 func (w *Writer) Map(n int) {
 	if w.Proto == 2 {
 		w.header('*', int64(2*n))

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// longWork is a command of many keys or items. Before each run of it, prepare is sent: one command
-// for each key, or nothing.
+// longWork is a command with many keys or items. Before each run of it, prepare is sent for each
+// key, unless it is nil.
 type longWork struct {
 	name    string
-	args    []string // in front of the keys
+	args    []string // before the keys
 	value   string   // after each key, if not ""
-	old     bool     // the same keys each time, else others
-	prepare []string // with KEY in the place of the key
+	old     bool     // the same keys in each run, else others
+	prepare []string // with KEY in place of the key
 	filters bool     // redis-server has no such command
 }
 
@@ -27,7 +27,7 @@ func longWorks() []longWork {
 	set := []string{"SET", "KEY", value}
 	return []longWork{
 		{name: "MSET, new keys", args: []string{"MSET"}, value: value},
-		{name: "MSET, keys that are there", args: []string{"MSET"}, value: value, old: true, prepare: set},
+		{name: "MSET, existing keys", args: []string{"MSET"}, value: value, old: true, prepare: set},
 		{name: "MSET, keys with an expiry", args: []string{"MSET"}, value: value, old: true, prepare: append(set, "EX", "1000")},
 		{name: "DEL", args: []string{"DEL"}, old: true, prepare: set},
 		{name: "UNLINK", args: []string{"UNLINK"}, old: true, prepare: set},
@@ -41,8 +41,8 @@ func longWorks() []longWork {
 	}
 }
 
-// runHold measures how long a command of -items keys or items keeps other clients waiting, who send
-// one small command after the other.
+// runHold measures how long a command with -items keys or items makes other clients wait, each of
+// which sends one small command after the other.
 func runHold(dir string) error {
 	redis := redisServer("0,1", dir)
 	sift := siftServer("sift", "0,1", dir)
@@ -57,7 +57,7 @@ func runHold(dir string) error {
 			return err
 		}
 	}
-	fmt.Printf("ms of the command, and of the longest wait meanwhile: the median of %d runs, and the longest of all\n\n", *rounds)
+	fmt.Printf("ms: the median time of the command over %d runs, and the longest wait in a run, as the median and the maximum\n\n", *rounds)
 	fmt.Printf("| %d | redis: took | SET waits | sift: took | SET waits | GET waits | BF.EXISTS waits |\n", *items)
 	fmt.Println("|---|---|---|---|---|---|---|")
 	for _, w := range longWorks() {
@@ -102,8 +102,8 @@ func (w *longWork) key(run, i int) string {
 	return fmt.Sprintf("%s:%d:%d", w.args[0], run, i*7919%1_000_003)
 }
 
-// hold runs the command and returns how long it took, run by run, and the longest wait of each probe
-// meanwhile.
+// hold runs the command, and returns how long it took in each run, and for each probe the longest
+// wait in each run.
 func (w *longWork) hold(port int, probes ...string) (took []time.Duration, waits [][]time.Duration, err error) {
 	conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
 	if err != nil {
@@ -176,7 +176,8 @@ func (w *longWork) prepareRun(port, run int) error {
 	return nil
 }
 
-// probe sends a small command again and again, and returns the longest time that one took.
+// probe sends a small command again and again until stop is closed, and returns the longest time
+// that one took.
 func probe(port int, args []string, stop <-chan bool) (longest time.Duration, err error) {
 	conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
 	if err != nil {
@@ -203,7 +204,7 @@ func probe(port int, args []string, stop <-chan bool) (longest time.Duration, er
 	}
 }
 
-// skipReply reads a reply that is no error.
+// skipReply reads a reply, which must not be an error.
 func skipReply(r *bufio.Reader) error {
 	line, err := r.ReadSlice('\n')
 	if err != nil {
@@ -223,7 +224,7 @@ func skipReply(r *bufio.Reader) error {
 	return err
 }
 
-// redisServer is redis-server with its files in dir.
+// redisServer returns a redis-server with its files in dir.
 func redisServer(cpus, dir string) *server {
 	args := []string{"redis-server", "--bind", "127.0.0.1",
 		"--save", "", "--appendonly", "yes", "--appendfsync", "everysec", "--dir", dir}

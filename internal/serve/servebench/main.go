@@ -1,23 +1,23 @@
-// Command servebench measures sift serve next to redis-server, command by
-// command and turn by turn, with redis-benchmark as the client of both: requests a
-// second and CPU time of the server a request. Before each row both servers settle, but for the
-// rows of GET right after MSET.
+// Command servebench compares sift serve with redis-server, command by command and in turns, with
+// redis-benchmark as the client of both: requests per second, and the server's CPU time per
+// request. Before each row both servers finish their background work. GET after MSET is measured
+// right after the MSETs.
 //
 //	go build -o sift ./cmd/sift
 //	go run ./internal/serve/servebench -sift ./sift
 //
-// Filters are compared with commands for bits, or, with -redisbloom, with those of RedisBloom.
+// Filters are compared with bit commands or, with -redisbloom, with those of RedisBloom.
 //
-// With -goroutines it compares sift's two ways to serve clients instead: a goroutine each,
+// With -goroutines it compares sift's two ways to serve clients instead: a goroutine per client,
 // and event loops.
 //
-// With -restart it measures instead how long sift takes to start with many keys
-// and filters, after it was killed and after a clean end.
+// With -restart it measures instead how long sift takes to start with many keys and filters, after
+// a kill and after a clean shutdown.
 //
-// With -hold it measures how long commands of -items keys keep other clients waiting.
+// With -hold it measures instead how long commands with -items keys make other clients wait.
 //
-// Both keep what is written and sync it once a second. It needs Linux,
-// redis-server, redis-benchmark and taskset.
+// Both servers persist writes and sync them once a second. It needs Linux, redis-server,
+// redis-benchmark and taskset.
 package main
 
 import (
@@ -36,26 +36,26 @@ import (
 
 var (
 	siftPath = flag.String("sift", "./sift", "the sift program")
-	requests = flag.Int("n", 100_000, "unpipelined requests a measurement; pipelined ones are four times as many")
-	rounds   = flag.Int("rounds", 3, "measurements of each, of which the median counts")
-	keys     = flag.Int("keys", 100_000, "keys that are there")
-	depths   = flag.String("pipeline", "1,16,100", "commands a client sends before it waits")
-	only     = flag.String("only", "", "measure commands with this in their name alone")
-	threads  = flag.Bool("goroutines", false, "measure sift serve --no-loops in the place of redis-server")
-	bloom    = flag.String("redisbloom", "", "the module for redis-server whose filters are compared, instead of SETBIT, GETBIT and BITFIELD")
+	requests = flag.Int("n", 100_000, "requests per measurement; four times as many in pipelines")
+	rounds   = flag.Int("rounds", 3, "measurements of each row, of which the median is printed")
+	keys     = flag.Int("keys", 100_000, "existing keys")
+	depths   = flag.String("pipeline", "1,16,100", "commands that a client sends before it waits")
+	only     = flag.String("only", "", "measure only commands whose names contain this")
+	threads  = flag.Bool("goroutines", false, "measure sift serve --no-loops in place of redis-server")
+	bloom    = flag.String("redisbloom", "", "a module for redis-server: compare filters with its filters instead of SETBIT, GETBIT and BITFIELD")
 	restart  = flag.Bool("restart", false, "measure starts with -keys keys and -filters filters")
 	filters  = flag.Int("filters", 100, "filters of 100,000 items for -restart")
-	hold     = flag.Bool("hold", false, "measure how long a command of -items keys or items keeps others waiting")
+	hold     = flag.Bool("hold", false, "measure how long a command with -items keys or items makes other clients wait")
 	items    = flag.Int("items", 300_000, "keys or items of a command for -hold")
-	cores    = flag.String("cores", "1,2", "CPUs of the server: 1 leaves the second to the client, 2 shares both")
+	cores    = flag.String("cores", "1,2", "CPUs of the server: with 1 the client has the other, with 2 they share both")
 )
 
-// work is one row: what redis-server and sift are asked.
+// work is one row: the commands for redis-server and for sift.
 type work struct {
 	name        string
 	redis, sift []string
 	span        int      // of __rand_int__
-	before      []string // what is written right before each measurement
+	before      []string // a write that precedes each measurement
 }
 
 func main() {
@@ -97,7 +97,7 @@ const (
 	key   = "key:__rand_int__"
 	value = "0123456789abcdef"
 	item  = "__rand_int__"
-	// redis-benchmark's numbers have leading zeros, which no offset may have.
+	// redis-benchmark's numbers have leading zeros, which an offset must not have.
 	bits = "bits:__rand_int__"
 )
 
@@ -115,7 +115,7 @@ func works() []work {
 		bitfield = append(bitfield, "SET", "u1", strconv.Itoa(i), "1")
 	}
 	get, set := []string{"GET", key}, []string{"SET", key, value}
-	const fresh = 1 << 30 // next to none comes twice
+	const fresh = 1 << 30 // hardly any number occurs twice
 	add, exists := []string{"BF.ADD", "one", item}, []string{"BF.EXISTS", "one", item}
 	rows := []work{
 		{name: "BF.ADD, SETBIT", redis: []string{"SETBIT", bits, "7", "1"}, sift: add, span: fresh},
@@ -162,7 +162,7 @@ func runCores(dir, n string) error {
 	}
 	for _, s := range both {
 		if s.name != "redis" {
-			// Started again, sift has the keys in tables, and reads them into its cache.
+			// After a restart sift has the keys in tables, and reads them into its cache.
 			s.stop()
 			if err := s.start(); err != nil {
 				return err
@@ -210,7 +210,7 @@ func runCores(dir, n string) error {
 			rate := [2]float64{middle(rates[0]), middle(rates[1])}
 			cpu := [2]float64{middle(cpus[0]), middle(cpus[1])}
 			name := w.name
-			if *threads { // what redis-server is asked instead is of no interest
+			if *threads { // without the commands for redis-server
 				name, _, _ = strings.Cut(name, ",")
 			}
 			fmt.Printf("| %s | %d | %s | %.0f | %.2f | %.0f | %.2f | %.2f | %.2f |\n",
@@ -220,8 +220,8 @@ func runCores(dir, n string) error {
 	return nil
 }
 
-// row measures one row of the table on the server. If something is written before, it measures the
-// fifth of the requests that come right after that.
+// row measures one row of the table on the server. If before is not nil, that is sent count times
+// first, and only the first fifth of the requests after it are sent and measured.
 func (s *server) row(w *work, clientCPUs string, count, depth int, before []string) (rate, cpu float64, err error) {
 	args, span := w.redis, w.span
 	if s.name != "redis" {
@@ -243,7 +243,7 @@ func middle(of []float64) float64 {
 	return of[len(of)/2]
 }
 
-// settle waits until the server has nothing to do in the background.
+// settle waits until the server has finished its background work.
 func (s *server) settle() error {
 	last := int64(-1)
 	for range 100 {
@@ -269,13 +269,13 @@ type server struct {
 	cmd  *exec.Cmd
 }
 
-// siftServer is sift serve with a database below dir.
+// siftServer returns a sift serve with its database in a directory in dir.
 func siftServer(name, cpus, dir string, flags ...string) *server {
 	args := append([]string{*siftPath, "serve", "--fsync", "everysec"}, flags...)
 	return &server{name: name, cpus: cpus, args: append(args, filepath.Join(dir, name))}
 }
 
-// start starts the server at a port of its own.
+// start starts the server at a free port, and waits until it answers.
 func (s *server) start() (err error) {
 	if s.port, err = freePort(); err != nil {
 		return err
@@ -307,7 +307,7 @@ func (s *server) stop() {
 	s.cmd = nil
 }
 
-// measure returns requests a second and the server's CPU time of one in µs.
+// measure returns the requests per second, and the server's CPU time per request in µs.
 func (s *server) measure(clientCPUs string, count, depth, span int, args []string) (rate, cpu float64, err error) {
 	bench := append([]string{"-c", clientCPUs, "redis-benchmark", "-p", strconv.Itoa(s.port), "-c", "50", "-n", strconv.Itoa(count),
 		"-r", strconv.Itoa(span), "-P", strconv.Itoa(depth), "--csv"}, args...)
@@ -326,7 +326,7 @@ func (s *server) measure(clientCPUs string, count, depth, span int, args []strin
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	fields := strings.Split(lines[len(lines)-1], `","`)
 	if len(fields) < 2 {
-		return 0, 0, fmt.Errorf("redis-benchmark said %q", out)
+		return 0, 0, fmt.Errorf("redis-benchmark printed %q", out)
 	}
 	rate, err = strconv.ParseFloat(fields[1], 64)
 	return rate, float64(after-before) / float64(count) / 1e3, err

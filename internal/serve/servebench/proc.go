@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// cpuTime returns how long the threads of a process have run, in ns.
+// cpuTime returns how long the running threads of a process have run, in ns.
 func cpuTime(pid int) (int64, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(files) == 0 {
@@ -46,7 +46,7 @@ func cpuModel() string {
 	return "unknown CPU"
 }
 
-// freePort returns a port that nobody listens at.
+// freePort returns a port on which nobody listens.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -64,7 +64,7 @@ func appendCall(b []byte, args ...string) []byte {
 	return b
 }
 
-// call sends one command and expects a reply of one line that is no error.
+// call sends one command, whose reply must be one line and not an error.
 func call(port int, args ...string) error {
 	return pipeline(port, appendCall(nil, args...), 1)
 }
@@ -94,7 +94,7 @@ func pipeline(port int, b []byte, replies int) error {
 	return <-done
 }
 
-// load sets all keys that redis-benchmark may ask for.
+// load sets all keys that redis-benchmark may request.
 func load(port, keys int) error {
 	const step = 10_000
 	for from := 0; from < keys; from += step {

@@ -42,7 +42,7 @@ func runRestart(dir string) error {
 		}
 	}
 	fmt.Printf("%d filters of %d items in %v\n", *filters, itemsEach, time.Since(began).Round(time.Millisecond))
-	for _, end := range []string{"kill -9", "a clean end", "kill -9"} {
+	for _, end := range []string{"kill -9", "a clean shutdown", "kill -9"} {
 		if end == "kill -9" {
 			sift.cmd.Process.Kill()
 			sift.cmd.Wait()

@@ -1,4 +1,4 @@
-// What users of JavaScript's libraries do, against the server at the port given.
+// Typical uses of JavaScript libraries, against the server at the given port.
 import assert from 'node:assert/strict'
 import Redis from 'ioredis'
 import { createClient } from 'redis'

@@ -1,4 +1,4 @@
-"""What users of Python's redis do, against the server at the port given."""
+"""Typical uses of redis-py, against the server at the given port."""
 import sys
 
 import redis
@@ -30,7 +30,7 @@ assert r.slowlog_len() >= 0 and r.lastsave() and r.save() and r.memory_usage("k"
 assert r.bf().add("bloom", "x") == 1 and r.bf().exists("bloom", "y") == 0 and r.cf().add("cuckoo", "x") == 1
 try:
     r.lpush("l", "x")
-    raise AssertionError("LPUSH is carried out")
+    raise AssertionError("LPUSH was executed")
 except redis.ResponseError as err:
     assert "unknown command" in str(err)
 r.flushdb()
