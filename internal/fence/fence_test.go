@@ -69,7 +69,7 @@ func TestFind(t *testing.T) {
 					check(t, &x, keys, keys[rng.IntN(n)])
 				}
 			}
-			// What differs within the first eight bytes is told apart.
+			// Keys that differ within eight bytes after the common prefix are no ties.
 			if shape.name == "random" && n > 0 {
 				if i, ties := x.Find(keys[n/2]); i != n/2 || ties != 1 {
 					t.Errorf("%d keys: %d and %d more", n, i, ties)
