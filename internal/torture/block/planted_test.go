@@ -15,10 +15,10 @@ import (
 	"github.com/siftdb/sift/internal/torture/plant"
 )
 
-// planted are places at which the store waits for the disk, each with the wait taken out.
+// planted are bugs: at each, the store no longer waits for the disk or checks what it must.
 var planted = []struct {
 	name  string
-	hides string // why no power cut can show that it is missing; "" if one must
+	hides string // why no power cut can reveal the bug; "" if one must
 	edits []plant.Edit
 }{
 	{"a synced write does not sync the log", "",
@@ -59,11 +59,11 @@ var planted = []struct {
 }
 
 // nameGoesAlong is why missing directory syncs are not found here, although POSIX requires them.
-const nameGoesAlong = "on each of these file systems an fsync of a new file writes its name down, too"
+const nameGoesAlong = "on each of these file systems an fsync of a new file makes its name durable, too"
 
 var (
-	plantedRun  = flag.Bool("planted", false, "plant what must be found")
-	plantedOnly = flag.String("planted-only", "", "only those whose names hold this")
+	plantedRun  = flag.Bool("planted", false, "plant the bugs and run the tests")
+	plantedOnly = flag.String("planted-only", "", "only plant bugs whose names contain this")
 )
 
 // TestPlanted builds this test with one bug after another, and runs TestBlock with it.
