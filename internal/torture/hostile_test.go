@@ -346,7 +346,7 @@ func hostileDatabases() []struct {
 	manifest("pointer of 2^63 bytes", false, good, binary.AppendUvarint(rawEdit(nil).num(tagPointer, 1), 1<<63))
 	manifest("number of eleven bytes", false, append([]byte(good), append([]byte{tagLogNumber}, elevenBytes...)...))
 	manifest("comparator of 2^63 bytes", false, binary.AppendUvarint([]byte{tagComparator}, 1<<63))
-	manifest("deletes what is not there", false, good, binary.AppendUvarint(rawEdit(nil).num(tagDeleted, 1), 9))
+	manifest("deletes a missing table", false, good, binary.AppendUvarint(rawEdit(nil).num(tagDeleted, 1), 9))
 	many := make([][]byte, 100000)
 	for i := range many {
 		many[i] = rawEdit(nil).table(0, uint64(i+10), 100, small, large)
@@ -387,7 +387,7 @@ func hostileDatabases() []struct {
 	// A mark proves that the log before it was whole and synced.
 	half := rawLog(mark, rawBatch(1, 1, op...), rawBatch(2, 1, bytes.Repeat([]byte{7}, 300)...))
 	half = half[:len(half)-200]
-	two("the first is torn, the second goes on", half, rawLog(rawBatch(3, 0), rawBatch(3, 1, op...), rawBatch(4, 0)))
+	two("the first is torn, the second continues", half, rawLog(rawBatch(3, 0), rawBatch(3, 1, op...), rawBatch(4, 0)))
 	two("the first is torn, the second is another engine's", half, rawLog(rawBatch(3, 1, op...)))
 	two("the first is torn and the second leaves a gap", half, rawLog(rawBatch(30, 0), rawBatch(30, 0), rawBatch(30, 1, op...)))
 	two("the first is missing", nil, rawLog(rawBatch(5, 0), rawBatch(5, 1, op...)))
