@@ -122,8 +122,8 @@ func TestRunsOfTombstones(t *testing.T) {
 		{"none", "ssssssssss", "10"},
 		{"one at the start", "ddddssss", "4 4"},
 		{"one in the middle", "ssssssdddddsss", "8 3 3"},
-		{"one behind few others", "ssdddddsss", "7 3"},
-		{"one behind just enough others", "ssssddddss", "6 2 2"},
+		{"one after few others", "ssdddddsss", "7 3"},
+		{"one after just enough others", "ssssddddss", "6 2 2"},
 		{"one at the end", "ssssssddddd", "8 3"},
 		{"only short ones", "ssddssddssdd", "12"},
 		{"an older version of a key, which a snapshot sees", "dddd2sss", "5 3"},
@@ -235,7 +235,7 @@ func TestRunKeeps(t *testing.T) {
 		{"a tombstone that a snapshot does not see", "a9d a4", []uint64{5, 20}, "", "", "a9d a4"},
 		{"a value is no tombstone", "a9 b4", []uint64{5, 20}, "", "", "a9 b4"},
 		{"a table ends before a key", "a9 b8 b3 c7", []uint64{5, 20}, "", "b", "a9 | b8 b3 c7"},
-		{"a table ends before a key of which nothing stays", "a9 b8d c7", []uint64{20}, "", "b", "a9 | c7"},
+		{"a table ends before a key that is dropped", "a9 b8d c7", []uint64{20}, "", "b", "a9 | c7"},
 	} {
 		var input backwards
 		for _, e := range strings.Fields(tt.in) {

@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// sim is a tree without contents: a table is a sorted list of key numbers, each
-// of which counts one byte. It measures how much compactions write.
+// sim is a tree without contents: a table is a sorted list of entries, each of which
+// counts as one byte. It measures how much compactions write.
 type sim struct {
 	t        testing.TB
 	r        *rand.Rand

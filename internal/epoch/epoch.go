@@ -32,7 +32,7 @@ type Domain struct {
 }
 
 // stripe counts entries and exits, by the parity of the epoch at entry. It has a pair of cache
-// lines to itself.
+// lines to itself, since processors may prefetch lines in pairs.
 type stripe struct {
 	entered [2]atomic.Uint64
 	left    [2]atomic.Uint64

@@ -98,7 +98,7 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	for {
 		f.mu.RLock()
 		if f.file != nil {
-			if !f.used.Load() {
+			if !f.used.Load() { // concurrent readers share the cache line until one writes to it
 				f.used.Store(true)
 			}
 			n, err = f.file.ReadAt(p, off)

@@ -552,10 +552,10 @@ func TestHugeRecordWriteError(t *testing.T) {
 	for _, room := range []int{0, flushBytes + BlockSize, 2*flushBytes + 2*BlockSize} {
 		w := NewWriter(&failingWriter{room, cause})
 		if err := w.AddParts(make([]byte, 4*flushBytes)); !errors.Is(err, cause) {
-			t.Errorf("room for %d bytes: %v", room, err)
+			t.Errorf("space for %d bytes: %v", room, err)
 		}
 		if err := w.Flush(); !errors.Is(err, cause) {
-			t.Errorf("room for %d bytes: then %v", room, err)
+			t.Errorf("space for %d bytes: then %v", room, err)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// Config says where logs are, and how they use the database.
+// Config says where logs are, and provides what they need from the database.
 type Config struct {
 	FS     vfs.FS
 	Dir    string
