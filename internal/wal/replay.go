@@ -35,7 +35,7 @@ func (c *Config) Find(state *manifest.State, names []string) (logs []uint64, mis
 	return logs, missing, nil
 }
 
-// Recovery replays logs, oldest first. The caller sets the fields up to Apply.
+// Recovery replays logs, oldest first. The caller sets the fields up to Apply, and may set Torn.
 type Recovery struct {
 	Config
 	ManifestSeq uint64 // the MANIFEST's last sequence number
