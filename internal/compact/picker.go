@@ -144,9 +144,9 @@ func PickIdle(v *manifest.Version, cfg Config) (plan Plan, ok bool) {
 	return plan, plan.TrivialMove || len(upper) > 1 && totalSize(lower) <= idleShare*totalSize(upper)
 }
 
-// PickDeletions returns the compaction of a table of mostly tombstones. A table of a level >= 1 that
-// no deeper level overlaps is rewritten in place, without the tombstones. Any other is merged into
-// the next level, closer to what the tombstones delete.
+// PickDeletions returns the compaction of a table of mostly tombstones. A table of a level >= 1
+// that no deeper level overlaps is rewritten in place, without the tombstones. Any other is merged
+// into the next level, closer to what the tombstones delete.
 func PickDeletions(v *manifest.Version, cfg Config, level int, t *manifest.TableMeta) Plan {
 	from, to := userRange([]*manifest.TableMeta{t})
 	bottom := level > 0
