@@ -10,17 +10,17 @@ import (
 	"testing"
 )
 
-// maxReadmeLines keeps the README a page that someone reads.
+// maxReadmeLines keeps the README short enough to be read.
 const maxReadmeLines = 150
 
 // maxProseColumns is the width of a line of prose in Markdown.
 const maxProseColumns = 100
 
-// link matches the target of a Markdown link or picture.
+// link matches the target of a Markdown link or image.
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// TestDocs looks for links that lead nowhere in all Markdown files, and for a README
-// that has grown too long.
+// TestDocs looks for broken relative links in all Markdown files, and for a README that has grown
+// too long or too wide.
 func TestDocs(t *testing.T) {
 	root := filepath.Join("..", "..")
 	pages := 0
@@ -64,7 +64,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// checkLinks reports relative links of a page that lead to no file.
+// checkLinks reports the broken relative links of a page.
 func checkLinks(t *testing.T, page, content string) {
 	t.Helper()
 	for _, m := range link.FindAllStringSubmatch(content, -1) {
@@ -83,7 +83,7 @@ func checkLinks(t *testing.T, page, content string) {
 }
 
 // retired are phrases that docs/glossary.md replaced by standard terms, in comments, error texts
-// and documentation alike, and British spellings of words that the code spells the American way.
+// and documentation alike, and British spellings where the project uses American ones.
 var retired = regexp.MustCompile(`(?i)\b(` + strings.Join([]string{
 	"says? maybe", "says? yes", "a maybe", "denies", "filter keeper", "holds? up a processor",
 	"neighbours?", "behaviour", "in its midst", "as ever", "tells? orders", "comes? to rest", "is told of", "drift apart", "anew",
@@ -91,7 +91,7 @@ var retired = regexp.MustCompile(`(?i)\b(` + strings.Join([]string{
 	"is taken for no filter", "a beginning", "plan of the house", "others can reach",
 }, "|") + `)\b`)
 
-// TestWords looks for retired phrases in code and documentation, also across the ends of lines.
+// TestWords looks for retired phrases in code and documentation, including phrases that span lines.
 func TestWords(t *testing.T) {
 	root := filepath.Join("..", "..")
 	files := 0

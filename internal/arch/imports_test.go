@@ -10,9 +10,9 @@ import (
 
 const module = "github.com/siftdb/sift"
 
-// allowed says which of our packages each package may import. A name that ends
-// in /... stands for the packages below it. What is not listed may import
-// nothing of ours but the public packages and its own internals.
+// allowed lists which of our packages each package may import besides those in its own internal
+// directory. A name that ends in /... stands for a package and all packages below it; the first
+// rule that matches applies. Every package needs a rule.
 var allowed = []struct {
 	pkg     string
 	imports []string
@@ -56,8 +56,8 @@ var allowed = []struct {
 	{"internal/torture/...", []string{"", "filter", "sstable", "memtable", "internal/..."}},
 }
 
-// onlyIn names modules that only the given packages may import: an embedder's
-// binary must not grow by what it does not use.
+// onlyIn names modules that only the given packages may import, so that a program that embeds sift
+// does not link what it does not use.
 var onlyIn = map[string][]string{
 	"github.com/cockroachdb/pebble":               {"filter/pebblefilter", "filter/pebblefilterv1"},
 	"github.com/alecthomas/kong":                  {"cmd/..."},
@@ -100,8 +100,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestEmbedderLinksNoPebble follows all imports of the store, and of the filters
-// for applications.
+// TestEmbedderLinksNoPebble checks that neither the store nor the filters for applications import
+// pebble or a Redis client, directly or indirectly.
 func TestEmbedderLinksNoPebble(t *testing.T) {
 	for _, pkg := range []string{module, module + "/filter/live"} {
 		out, err := exec.Command("go", "list", "-deps", pkg).Output()

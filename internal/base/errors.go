@@ -13,8 +13,7 @@ var ErrCorruption = errors.New("corruption")
 // kind that sift does not support.
 var ErrUnsupported = errors.New("unsupported")
 
-// CorruptionError says where damaged bytes were found. It matches ErrCorruption
-// through errors.Is.
+// CorruptionError locates damaged bytes in a file. It matches ErrCorruption through errors.Is.
 type CorruptionError struct {
 	Path   string // the file
 	Offset int64  // offset of the damaged part in the file; -1 for the whole file

@@ -1,9 +1,9 @@
 package base
 
 // Iterator iterates over entries in internal-key order. A new iterator is unpositioned. Each
-// move reports whether the iterator is then at an entry; if not, Err tells the end of the
-// entries from an error. After an error all moves return false until the next absolute one
-// (First, Last, SeekGE, SeekLT).
+// move reports whether the iterator is then at an entry; if not, Err returns nil at the end of the
+// entries. After an error all moves return false until the next absolute one (First, Last, SeekGE,
+// SeekLT).
 //
 // Key and Value are valid only at an entry, until the next move or Close. An Iterator must
 // not be used concurrently.

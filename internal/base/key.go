@@ -18,14 +18,14 @@ import (
 //
 // Example: the key "a", set at sequence 3, is 61 01 03 00 00 00 00 00 00.
 
-// Kind tells a value from a tombstone. On disk; do not change.
+// Kind distinguishes values from tombstones. On disk; do not change.
 type Kind uint8
 
 const (
 	KindDelete Kind = 0
 	KindSet    Kind = 1
-	// KindSeek is the kind of a seek target: the largest kind, so that the target is before
-	// every entry with the same sequence number.
+	// KindSeek is the kind of a seek target: the largest kind, so that no entry with the same key
+	// and sequence number sorts before the target.
 	KindSeek = KindSet
 )
 
@@ -81,8 +81,8 @@ func CompareInternal(a, b []byte) int {
 	return 0
 }
 
-// AppendSeparator appends a short key s with a <= s < b to dst, for a < b. If there is no
-// shorter one, s is a.
+// AppendSeparator appends a key s with a <= s < b to dst, for a < b. s is never longer than a, and
+// usually shorter.
 func AppendSeparator(dst, a, b []byte) []byte {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -94,7 +94,7 @@ func AppendSeparator(dst, a, b []byte) []byte {
 		return dst
 	}
 	if n < len(a) && n < len(b) && a[n] < b[n] {
-		// What begins with a[:n+1] is before b.
+		// Every key with the prefix a[:n+1] sorts before b.
 		for i := n + 1; i < len(a)-1; i++ {
 			if a[i] != 0xff {
 				dst = append(dst, a[:i+1]...)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Turn has a goroutine that computes for long in the background yield to others, which would
-// otherwise wait for up to 10 ms until the scheduler preempts it. It matters where there are more
-// such goroutines than processors.
+// Turn lets a long computation in the background yield to other goroutines, which would otherwise
+// wait up to 10 ms until the scheduler preempts it. That matters when such computations occupy all
+// processors.
 type Turn struct {
 	began  time.Time
 	length time.Duration
@@ -22,19 +22,18 @@ const (
 // turns is the number of goroutines between BeginTurns and End.
 var turns atomic.Int32
 
-// BeginTurns returns a turn that is over at once. End must be called when there is no more to
-// compute.
+// BeginTurns returns a turn that is already over. End must be called when the computation is done.
 func BeginTurns() Turn {
 	turns.Add(1)
 	return Turn{}
 }
 
-// End says that the goroutine takes no more turns.
+// End must be called once, after the last Yield.
 func (t *Turn) End() { turns.Add(-1) }
 
-// Yield lets other goroutines run, if the turn is over. All that take turns get a third of the time
-// together, however long the others' turns are: with k of them the next one takes 1/(3k-1) of the
-// wait, which includes the turns of the k-1 others. Yield is to be called every 10 to 100 µs.
+// Yield lets other goroutines run if the turn is over. All goroutines that take turns get a third
+// of the time together, however much the rest have to do: with k of them, the next turn lasts
+// 1/(3k-1) of the wait, which includes the turns of the k-1 others. Call Yield every 10 to 100 µs.
 func (t *Turn) Yield() {
 	now := time.Now()
 	if now.Sub(t.began) < t.length {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Others run at the end of a turn. The next turns of all that compute take half as long as they
-// did, together.
+// TestTurn: other goroutines run at the end of a turn. The next turns of all that compute take,
+// together, half as long as the others ran.
 func TestTurn(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var beside []Turn
@@ -44,7 +44,7 @@ func testTurn(t *testing.T, share time.Duration) {
 		}
 	}
 	if !ran.Load() || longest < busy/share/2 || longest > max(waited/share, minTurn) {
-		t.Errorf("the others ran: %v, in %v; the next turn takes %v, want one in %d of that", ran.Load(), waited, longest, share)
+		t.Errorf("others ran: %v, waited %v; the next turn takes %v, want 1/%d of the wait", ran.Load(), waited, longest, share)
 	}
 	turn.length = time.Hour
 	began := turn.began

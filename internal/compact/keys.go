@@ -37,7 +37,7 @@ func NothingBelow(v *manifest.Version, plan *Plan, mayContain func(t *manifest.T
 				tables = tables[1:]
 			}
 			levels[i] = tables
-			// More than one if LevelDB has split the versions of a key over adjacent tables.
+			// More than one if LevelDB has split the versions of a key between adjacent tables.
 			for _, t := range tables {
 				if bytes.Compare(base.UserKey(t.Smallest), userKey) > 0 {
 					break

@@ -9,11 +9,11 @@ import (
 
 // Manual is a manual compaction of the user keys from..to, both inclusive, nil for unbounded.
 // It moves what the range held at the start into the deepest level that holds any of it. It
-// works in steps: level by level, and within a level in order of the keys.
+// works in steps: level by level, and within a level in key order.
 //
-// Between steps the tree may change in any way. Data only moves down, so whatever appears
-// behind a pass over a level is new, and no step goes back. The steps of a pass are
-// determined when the pass begins, so it ends however much is added meanwhile.
+// Between steps the tree may change in any way. Data only moves down, so anything that appears
+// behind a pass over a level is new, and no step goes back for it. The steps of a pass are fixed
+// when it begins, so it ends however much is added meanwhile.
 type Manual struct {
 	from, to []byte
 	before   uint64 // level 0 tables with lower numbers existed at the start
@@ -24,8 +24,8 @@ type Manual struct {
 	start []byte   // the first user key of the next step; nil: unbounded
 }
 
-// NewManual returns a manual compaction that has not begun. Of level 0 it moves tables with
-// numbers below before.
+// NewManual returns a manual compaction that has not begun. From level 0 it moves only tables with
+// file numbers below before.
 func NewManual(from, to []byte, before uint64) *Manual {
 	return &Manual{from: bytes.Clone(from), to: bytes.Clone(to), before: before}
 }
@@ -34,8 +34,8 @@ func NewManual(from, to []byte, before uint64) *Manual {
 // level.
 func (m *Manual) Level() int { return m.level }
 
-// Next returns the next step, which counts as done from then on. ok is false when everything
-// has reached the deepest level.
+// Next returns the next step and assumes that it will be done. ok is false when everything has
+// reached the deepest level.
 func (m *Manual) Next(v *manifest.Version, cfg Config) (plan Plan, ok bool) {
 	for !m.done {
 		if m.level == 0 {
@@ -93,7 +93,7 @@ func (m *Manual) deepest(v *manifest.Version) int {
 }
 
 // PickOld returns the compaction of the level 0 tables that overlap from..to, both inclusive,
-// nil for unbounded, and have numbers below before, and of those that must move with them.
+// nil for unbounded, and have file numbers below before, with all tables that must move with them.
 // ok is false if there are none.
 func PickOld(v *manifest.Version, cfg Config, from, to []byte, before uint64) (plan Plan, ok bool) {
 	var old []*manifest.TableMeta

@@ -8,10 +8,10 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// TestManualEnds guards against a manual compaction that a steady writer keeps going for
-// ever: with flushes and automatic compactions between its steps it must end, after no
-// more steps than what was there at first explains, and have brought all of that,
-// one version of each key, into one level or below.
+// TestManualEnds guards against a manual compaction that a steady writer keeps going forever.
+// With flushes and automatic compactions between its steps it must end after a number of steps
+// that the initial tables bound, and have moved one version of each of their keys to its level
+// or below.
 func TestManualEnds(t *testing.T) {
 	for seed := range uint64(4) {
 		s := newSim(t, seed, leastOverlap)
@@ -35,7 +35,7 @@ func TestManualEnds(t *testing.T) {
 			from, to = simKey(15_000), simKey(45_000)
 		}
 		if seed%4 >= 2 {
-			s.keys = ascending // it must not run after them
+			s.keys = ascending // it must not chase them
 		}
 		tables := s.v.NumTables()
 		m := NewManual(from, to, s.nextNum+1)
@@ -50,7 +50,7 @@ func TestManualEnds(t *testing.T) {
 			if steps++; steps > manifest.NumLevels*tables {
 				t.Fatalf("seed %d: %d steps for %d tables", seed, steps, tables)
 			}
-			// All that fits between two steps: level 0 grows without end.
+			// Level 0 grows without bound.
 			for range 2 {
 				s.flush(early + steps)
 			}
@@ -81,7 +81,7 @@ func TestManualEnds(t *testing.T) {
 	}
 }
 
-// TestManualLooksAgain: a step whose tables have moved meanwhile is left out, and a level that
+// TestManualLooksAgain: a step whose tables have moved meanwhile is skipped, and a level that
 // holds nothing of the range is not the deepest.
 func TestManualLooksAgain(t *testing.T) {
 	v := parseVersion(t, "L1: 1:a-b*20 2:c-d*20 / L2: 3:a-a 4:c-c / L3: 5:x-z")

@@ -18,7 +18,7 @@ type Config struct {
 	LevelBaseMin    uint64 // minimum target size of level 1; 0: LevelBaseBytes
 	LevelMultiplier uint64 // factor between the target sizes of adjacent levels
 	TableBytes      uint64 // the size of a table down to level 2; see LevelTableBytes
-	MaxTableBytes   uint64 // bounds the size of a table below; 0: 1 GiB
+	MaxTableBytes   uint64 // bounds the size of tables below level 2; 0: 1 GiB
 }
 
 // maxTableBytes bounds LevelTableBytes.
@@ -36,17 +36,17 @@ const (
 	// maxGrandparents bounds the overlap of a table with the level two below its own, all of
 	// which takes part when the table is itself compacted.
 	maxGrandparents = 10
-	// maxExpanded bounds a compaction that includes more of its upper level because that
-	// adds nothing from the lower one.
+	// maxExpanded bounds a compaction that is expanded by tables of its upper level that add
+	// nothing from the lower one.
 	maxExpanded = 25
 	// maxManual bounds what one step of a manual compaction takes from a level >= 1, so that
-	// other compactions get their turn and little free space is needed.
+	// other compactions get their turn and a step needs little free space.
 	maxManual = 10
 )
 
 // baseShare is the size of the tree in multiples of level 1 while level 1 is smaller than
-// LevelBaseBytes. All of level 1 is rewritten for every few tables of level 0, so it should be
-// no larger than needed to avoid another level: at an eighth, level 2 has room for the rest.
+// LevelBaseBytes. All of level 1 is rewritten for every few tables of level 0, so it should be no
+// larger than needed to avoid another level: with an eighth in level 1, the rest fits in level 2.
 const baseShare = 8
 
 // base returns the target size of level 1.
@@ -74,7 +74,7 @@ func (c *Config) maxBytes(base uint64, level int) uint64 {
 	return n
 }
 
-// score returns how much a level needs a compaction; from 1 on it does.
+// score returns how urgently a level needs a compaction; at 1 or more it does.
 func (c *Config) score(v *manifest.Version, base uint64, level int) float64 {
 	if level == 0 {
 		return float64(len(v.Levels[0])) / float64(max(1, c.L0Trigger))
@@ -82,8 +82,7 @@ func (c *Config) score(v *manifest.Version, base uint64, level int) float64 {
 	return float64(v.Size(level)) / float64(c.maxBytes(base, level))
 }
 
-// Plan is a compaction: the tables of Inputs are replaced by tables with the same contents in
-// OutputLevel.
+// Plan is a compaction: the tables of Inputs are merged into new tables in OutputLevel.
 type Plan struct {
 	Level       int // of Inputs[0]
 	OutputLevel int // of Inputs[1] and of the output
@@ -91,12 +90,12 @@ type Plan struct {
 	Inputs [2][]*manifest.TableMeta
 	// Grandparents are the tables of the level below OutputLevel that overlap the inputs.
 	Grandparents []*manifest.TableMeta
-	// TrivialMove says that Inputs[0] is a single table that can move to OutputLevel unchanged.
+	// TrivialMove is set if Inputs[0] is a single table that can move to OutputLevel unchanged.
 	TrivialMove bool
-	// Score is the score of the level; at least 1, or 0 in a manual plan.
+	// Score is the level's score; at least 1, or 0 unless Pick made the plan.
 	Score float64
-	// Pointer is the largest internal key of Inputs[0]; the next compaction of the level
-	// prefers to begin after it.
+	// Pointer is the largest internal key of Inputs[0]; the next compaction of the level prefers
+	// tables after it. It is nil for a compaction in place.
 	Pointer []byte
 }
 
@@ -133,10 +132,9 @@ func Pick(v *manifest.Version, cfg Config, pointers [manifest.NumLevels][]byte) 
 // from level 1.
 const idleShare = 8
 
-// PickIdle returns a compaction of level 0 tables that is not yet due, for idle times, so that
-// reads have fewer tables to probe. ok is false if it is not worth it. It compacts fewer level
-// 0 tables than Pick with as much of level 1, so it would increase write amplification if it
-// were done during writes.
+// PickIdle returns a compaction of level 0 tables that is not due yet, for idle times, so that
+// reads have fewer tables to probe. ok is false if it is not worthwhile. It compacts fewer level 0
+// tables than Pick with as much of level 1, so during writes it would increase write amplification.
 func PickIdle(v *manifest.Version, cfg Config) (plan Plan, ok bool) {
 	if len(v.Levels[0]) < 2 {
 		return Plan{}, false
@@ -146,9 +144,9 @@ func PickIdle(v *manifest.Version, cfg Config) (plan Plan, ok bool) {
 	return plan, plan.TrivialMove || len(upper) > 1 && totalSize(lower) <= idleShare*totalSize(upper)
 }
 
-// PickDeletions returns the compaction of one table of mostly tombstones. It drops them in
-// place if no deeper level overlaps the table, and otherwise moves them to the next level,
-// towards what they delete.
+// PickDeletions returns the compaction of a table of mostly tombstones. A table of a level >= 1
+// that no deeper level overlaps is rewritten in place, without the tombstones. Any other is merged
+// into the next level, closer to what the tombstones delete.
 func PickDeletions(v *manifest.Version, cfg Config, level int, t *manifest.TableMeta) Plan {
 	from, to := userRange([]*manifest.TableMeta{t})
 	bottom := level > 0
@@ -204,7 +202,7 @@ func leastOverlap(v *manifest.Version, level int, pointer []byte) *manifest.Tabl
 	return tables[best]
 }
 
-// newPlan completes a compaction of the level that must include the seed tables.
+// newPlan returns a compaction of the level that includes the seed tables.
 func newPlan(v *manifest.Version, cfg Config, level int, seed []*manifest.TableMeta) Plan {
 	p := Plan{Level: level, OutputLevel: level + 1}
 	upper := complete(v, level, seed)
@@ -241,8 +239,8 @@ func newPlan(v *manifest.Version, cfg Config, level int, seed []*manifest.TableM
 // range, in the level's order.
 //
 // In level 0 these are all tables that overlap, transitively. In another level they are the
-// following tables as long as they hold older versions of the last user key, which happens in
-// databases written by LevelDB.
+// following tables as long as they hold older versions of the last user key: LevelDB may have split
+// the versions of a key between tables.
 func complete(v *manifest.Version, level int, tables []*manifest.TableMeta) []*manifest.TableMeta {
 	if len(tables) == 0 {
 		return nil

@@ -78,7 +78,7 @@ func describe(p Plan, ok bool) string {
 	if p.TrivialMove {
 		s += " move"
 	}
-	if p.Pointer == nil { // it rewrites tables in place
+	if p.Pointer == nil { // a compaction in place
 		return s
 	}
 	return s + " until " + string(base.UserKey(p.Pointer))
@@ -87,9 +87,9 @@ func describe(p Plan, ok bool) string {
 // testConfig lets level 1 hold 10 units, level 2 hold 100.
 var testConfig = Config{L0Trigger: 4, LevelBaseBytes: 1000, LevelMultiplier: 10, TableBytes: 200}
 
-// TestScript runs testdata/picker.txt. A line "version TEXT" sets the version,
-// "pointer LEVEL KEY" a pointer; "pick" and "range LEVEL FROM TO" (with "." for
-// no bound), which is the first step that Manual makes there, must give the plan on the line after. "idle" is PickIdle.
+// TestScript runs testdata/picker.txt. A line "version TEXT" sets the version, "pointer LEVEL KEY"
+// a pointer. "pick" is Pick, "idle" is PickIdle, and "range LEVEL FROM TO", with "." for no bound,
+// is the first step of a Manual in that level; each must return the plan on the line after it.
 func TestScript(t *testing.T) {
 	f, err := os.Open("testdata/picker.txt")
 	if err != nil {
@@ -165,7 +165,7 @@ func TestPickIsPure(t *testing.T) {
 	}
 }
 
-// TestPointer: a plan's own pointer leads on to the next table.
+// TestPointer: a plan's pointer makes the next plan take the next table.
 func TestPointer(t *testing.T) {
 	v := parseVersion(t, "L1: 1:a-b*6 2:c-d*6 3:e-f*6")
 	var pointers [manifest.NumLevels][]byte
@@ -188,8 +188,8 @@ func TestPickOld(t *testing.T) {
 	}
 }
 
-// TestPickDeletions: tombstones are dropped where they are if nothing lies below them, and
-// otherwise move down with what they overlap, even where a table could be moved unchanged.
+// TestPickDeletions: tombstones are dropped in place if nothing lies below them, and otherwise
+// merged with what they overlap in the next level, even where a table could be moved unchanged.
 func TestPickDeletions(t *testing.T) {
 	for _, tt := range []struct {
 		version string
@@ -258,7 +258,7 @@ func TestSplitBefore(t *testing.T) {
 	}
 	f = SplitBefore(&Plan{Grandparents: v.Levels[3]}, 180) // as much as 2 and 3 are
 	if f([]byte("aa")) || f([]byte("ca")) {
-		t.Error("splits at what is allowed")
+		t.Error("splits at the allowed overlap")
 	}
 	f = SplitBefore(&Plan{}, 1)
 	if f([]byte("a")) || f([]byte("b")) {
@@ -266,10 +266,9 @@ func TestSplitBefore(t *testing.T) {
 	}
 }
 
-// TestPlansKeepOrder checks on random versions, some with user keys split over
-// tables, what every plan must fulfil: what stays in the upper level has no
-// older version of a key that moves, and the inputs of the lower level are all
-// that the output could overlap.
+// TestPlansKeepOrder checks two properties of every plan on random versions, some with user keys
+// split between tables: what stays in the upper level has no older version of a key that moves, and
+// the inputs of the lower level are all tables that the output could overlap.
 func TestPlansKeepOrder(t *testing.T) {
 	s := newSim(t, 1, leastOverlap)
 	s.split = true

@@ -26,8 +26,8 @@ type Job struct {
 	// SplitBefore reports whether a new table should start at the key, for reasons other
 	// than size. It is called once for each ascending key. Nil: never.
 	SplitBefore func(userKey []byte) bool
-	// DeletionRun is the number of tombstones in a row, for different keys, that get a table
-	// of their own, which a compaction can then drop with little else; 0: none do.
+	// DeletionRun is the number of consecutive tombstones, of different keys, that get a table of
+	// their own, so that a compaction can drop them without rewriting much else; 0: none do.
 	DeletionRun int
 	// TableBytes is the target size of a table; 0: a single table.
 	TableBytes int64
@@ -44,7 +44,7 @@ type Output struct {
 	Info sstable.TableInfo
 }
 
-// LargeValue is the size in bytes from which on Stats.LargeBytes counts values.
+// LargeValue is the least size in bytes of a value that Stats.LargeBytes counts.
 const LargeValue = 256 << 10
 
 // Stats counts what a job did.
@@ -70,8 +70,8 @@ func Run(ctx context.Context, job *Job) (outputs []Output, stats Stats, err erro
 	return r.outputs, r.stats, err
 }
 
-// yieldEvery is how many entries are merged, in 10 to 100 µs if they are small, before others may
-// run.
+// yieldEvery is how many entries are merged between calls of Turn.Yield. Small ones take 10 to
+// 100 µs.
 const yieldEvery = 256
 
 type runner struct {
@@ -79,9 +79,9 @@ type runner struct {
 	outputs []Output
 	stats   Stats
 
-	deletions int    // in a row, up to the present entry
-	tableKeys int    // in the table being written
-	shared    []byte // what the keys of the table being written begin with
+	deletions int    // consecutive tombstones up to the current entry
+	tableKeys int    // keys in the table being written
+	shared    []byte // common prefix of the keys in the table being written
 
 	num    uint64
 	file   vfs.File // the table being written, or nil
@@ -166,9 +166,9 @@ func (r *runner) run(ctx context.Context) error {
 	return nil
 }
 
-// runEnds takes in the kind of the next key's newest entry, and reports whether a run of
-// tombstones ends before it, or has become long enough for a table of its own. What has been
-// written of it by then stays where it is.
+// runEnds is called with the kind of each next key's newest entry. It reports whether a long run of
+// tombstones ends before that entry, or becomes long enough with it for a table of its own.
+// Tombstones of the run that were written before then stay in their table.
 func (r *runner) runEnds(kind base.Kind) bool {
 	n := r.job.DeletionRun
 	if n == 0 {
@@ -184,15 +184,16 @@ func (r *runner) runEnds(kind base.Kind) bool {
 }
 
 const (
-	// prefixBytes is how much of their prefix the keys of a table must lose to end it. An index tells
-	// blocks apart by eight bytes after the prefix, which then would be the same for most.
+	// prefixBytes is by how much a key must shorten the common prefix of a table's keys to end the
+	// table. The index distinguishes blocks by the eight bytes after the common prefix; with a
+	// prefix that much shorter, most blocks would have the same eight bytes.
 	prefixBytes = 8
-	// prefixShare is what part of its target size a table must have to be ended for that.
+	// prefixShare: only a table of at least 1/prefixShare of its target size is ended for that.
 	prefixShare = 8
 )
 
-// prefixEnds takes in the next key, and reports whether a table should end before it, because the
-// table's keys share a prefix of which the key has much less.
+// prefixEnds is called with each next key. It reports whether the table should end before the key
+// because the key would shorten the common prefix of the table's keys too much.
 func (r *runner) prefixEnds(key []byte) bool {
 	if r.writer == nil {
 		return false

@@ -18,7 +18,7 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// backwards gives entries in an order that no table can have.
+// backwards iterates over entries in any order, also one that no table can have.
 type backwards struct {
 	base.Iterator
 	keys [][]byte
@@ -42,7 +42,7 @@ func jobTo(fs vfs.FS, input base.Iterator) *Job {
 		}}
 }
 
-// Entries in a wrong order make no table.
+// Entries out of order make no table.
 func TestRunRefusesDisorder(t *testing.T) {
 	key := func(s string, seq uint64) []byte { return base.AppendInternalKey(nil, []byte(s), seq, base.KindSet) }
 	for _, keys := range [][][]byte{
@@ -56,8 +56,8 @@ func TestRunRefusesDisorder(t *testing.T) {
 	}
 }
 
-// Run tells of each operation that fails, whenever it is: tables are larger than
-// what is gathered before it is written.
+// Run returns the error of each operation that fails. The tables are larger than the write buffer,
+// so that writes fail at any point.
 func TestRunFails(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	mem := memtable.New(4 << 20)
@@ -99,7 +99,7 @@ func TestRunFails(t *testing.T) {
 	}
 }
 
-// A job that is cancelled before a key gives up.
+// TestRunCancelled: a job that is cancelled before its first key writes nothing.
 func TestRunCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var keys [][]byte
@@ -115,15 +115,15 @@ func TestRunCancelled(t *testing.T) {
 	}
 }
 
-// TestRunsOfTombstones: a table ends where a long run of tombstones does, and where one is
-// long enough behind enough other keys; never between the versions of a key.
+// TestRunsOfTombstones: a table ends where a long run of tombstones ends, and where a run becomes
+// long enough after enough other keys; never between the versions of a key.
 func TestRunsOfTombstones(t *testing.T) {
 	for _, tt := range []struct{ desc, kinds, want string }{
 		{"none", "ssssssssss", "10"},
 		{"one at the start", "ddddssss", "4 4"},
 		{"one in the middle", "ssssssdddddsss", "8 3 3"},
-		{"one behind few others", "ssdddddsss", "7 3"},
-		{"one behind just enough others", "ssssddddss", "6 2 2"},
+		{"one after few others", "ssdddddsss", "7 3"},
+		{"one after just enough others", "ssssddddss", "6 2 2"},
 		{"one at the end", "ssssssddddd", "8 3"},
 		{"only short ones", "ssddssddssdd", "12"},
 		{"an older version of a key, which a snapshot sees", "dddd2sss", "5 3"},
@@ -164,7 +164,7 @@ func TestRunsOfTombstones(t *testing.T) {
 	}
 }
 
-// A table ends where its keys lose the prefix that they share, if it is not too small for that.
+// A table ends before a key that shortens its common prefix too much, if it is not too small.
 func TestPrefixEndsTable(t *testing.T) {
 	keys := func(format string, n int) (out []string) {
 		for i := range n {
@@ -216,7 +216,7 @@ func TestPrefixEndsTable(t *testing.T) {
 	}
 }
 
-// TestRunKeeps: which versions of a key a job keeps, by who can see them.
+// TestRunKeeps: a job keeps the versions of a key that someone can see.
 func TestRunKeeps(t *testing.T) {
 	for _, tt := range []struct {
 		desc       string
@@ -235,7 +235,7 @@ func TestRunKeeps(t *testing.T) {
 		{"a tombstone that a snapshot does not see", "a9d a4", []uint64{5, 20}, "", "", "a9d a4"},
 		{"a value is no tombstone", "a9 b4", []uint64{5, 20}, "", "", "a9 b4"},
 		{"a table ends before a key", "a9 b8 b3 c7", []uint64{5, 20}, "", "b", "a9 | b8 b3 c7"},
-		{"a table ends before a key of which nothing stays", "a9 b8d c7", []uint64{20}, "", "b", "a9 | c7"},
+		{"a table ends before a key that is dropped", "a9 b8d c7", []uint64{20}, "", "b", "a9 | c7"},
 	} {
 		var input backwards
 		for _, e := range strings.Fields(tt.in) {
@@ -298,7 +298,7 @@ func tableEntries(t *testing.T, fs vfs.FS, name string) string {
 	return strings.Join(entries, " ")
 }
 
-// TestRunLargeBytes: what is counted of large values.
+// TestRunLargeBytes: only values of at least LargeValue bytes count.
 func TestRunLargeBytes(t *testing.T) {
 	mem := memtable.New(4 << 20)
 	mem.Reserve(3 << 20)

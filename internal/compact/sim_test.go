@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/internal/manifest"
 )
 
-// sim is a tree without contents: a table is a sorted list of key numbers, each
-// of which counts one byte. It measures how much compactions write.
+// sim is a tree without contents: a table is a sorted list of entries, each of which
+// counts as one byte. It measures how much compactions write.
 type sim struct {
 	t        testing.TB
 	r        *rand.Rand
@@ -38,7 +38,7 @@ func simKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 func (s *sim) table(entries []uint64) *manifest.TableMeta {
 	s.nextNum++
 	ikey := func(e uint64) []byte {
-		// The high bytes of an entry are its key, the low ones its age.
+		// The high bits of an entry are its key, the low 20 its age.
 		return base.AppendInternalKey(nil, simKey(e>>20), 1<<20-e&(1<<20-1), base.KindSet)
 	}
 	return &manifest.TableMeta{Num: s.nextNum, Size: uint64(len(entries)), Handle: entries,
@@ -74,8 +74,7 @@ func (s *sim) pick() (Plan, bool) {
 	return plan, ok
 }
 
-// run carries a plan out. Of each key the newest version stays, and where split
-// is set all versions do.
+// run executes a plan. It keeps the newest version of each key, or all versions if split is set.
 func (s *sim) run(p *Plan) {
 	edit := new(manifest.Edit)
 	var entries []uint64
@@ -138,7 +137,7 @@ func roundRobin(v *manifest.Version, level int, pointer []byte) *manifest.TableM
 	return v.Levels[level][0]
 }
 
-// TestPickWritesLess compares the choice of a table with LevelDB's.
+// TestPickWritesLess: choosing the table with the least overlap writes less than LevelDB's choice.
 func TestPickWritesLess(t *testing.T) {
 	for _, tc := range []struct {
 		name string

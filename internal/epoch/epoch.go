@@ -1,6 +1,6 @@
 // Package epoch lets readers use shared state without locks, while a writer that has replaced
-// the state waits until no reader can still be using the old one. A reader only writes to a
-// counter of its stripe, so readers on different cores do not share cache lines.
+// the state waits until no reader can still be using the old one. A reader only writes to the
+// counters of its stripe, so readers on different cores do not share cache lines.
 package epoch
 
 import (
@@ -32,7 +32,7 @@ type Domain struct {
 }
 
 // stripe counts entries and exits, by the parity of the epoch at entry. It has a pair of cache
-// lines to itself.
+// lines to itself, since processors may prefetch lines in pairs.
 type stripe struct {
 	entered [2]atomic.Uint64
 	left    [2]atomic.Uint64
@@ -60,8 +60,8 @@ func (d *Domain) Enter() Guard {
 	}
 }
 
-// Turn is a counter that usually grows by one from one guard of a goroutine to its next. It
-// serves to pick samples.
+// Turn returns a number that usually grows by one from one guard of a goroutine to its next. It is
+// used for sampling.
 func (g Guard) Turn() uint64 { return g.turn }
 
 // Exit unregisters the reader.

@@ -28,7 +28,7 @@ func TestReclaim(t *testing.T) {
 				o := state.Load()
 				for range 10 {
 					if o.dead.Load() {
-						t.Error("a reader met an object that was reclaimed")
+						t.Error("a reader met a reclaimed object")
 					}
 				}
 				g.Exit()

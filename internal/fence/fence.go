@@ -1,5 +1,5 @@
-// Package fence finds the first key of a sorted list that is not below a given one, reading
-// only a few cache lines: which table of a level may hold a key, or which block of a table.
+// Package fence finds the first key of a sorted list that is at or after a given key, reading only
+// a few cache lines: the table of a level, or the block of a table, that may hold the key.
 package fence
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// Index is a search tree over a sorted list of keys. It stores the keys' common prefix once,
-// and of each key the eight bytes after that prefix as a number, big-endian and zero-padded,
-// which decides most comparisons.
+// Index is a search tree over a sorted list of keys. It stores the keys' common prefix once, and
+// the eight bytes of each key after that prefix as a number, big-endian and zero-padded, which
+// decides most comparisons.
 //
 // The zero Index has no keys.
 type Index struct {
@@ -32,13 +32,13 @@ func New(n int, key func(i int) []byte) Index {
 	return Index{shared: bytes.Clone(first[:shared]), numbers: numbers}
 }
 
-// prefix returns the eight bytes of a key from an offset on, as a number of the same order.
+// prefix returns the eight bytes of a key from an offset on, as a number that sorts as they do.
 func prefix(key []byte, from int) uint64 {
 	n := len(key) - from
 	switch {
 	case n >= 8:
 		return binary.BigEndian.Uint64(key[from:])
-	case len(key) >= 8: // the end of the key, without what comes before
+	case len(key) >= 8: // the last eight bytes, less those before the offset
 		return binary.BigEndian.Uint64(key[len(key)-8:]) << (8 * uint(8-n))
 	}
 	var p uint64
@@ -49,8 +49,8 @@ func prefix(key []byte, from int) uint64 {
 }
 
 // Find returns i, the number of keys that are certainly below key, and ties, the number of keys
-// after those for which the index cannot tell: the first key that is not below key is among
-// these or right after them.
+// after them that the index cannot tell from key. The first key at or after key is one of the ties
+// or follows them.
 func (x *Index) Find(key []byte) (i, ties int) {
 	shared := len(x.shared)
 	if len(key) < shared || string(key[:shared]) != string(x.shared) {

@@ -27,7 +27,7 @@ func TestFind(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 7, 8, 9, 63, 64, 65, 511, 512, 513, 5000} {
 		for _, shape := range []struct {
 			name          string
-			shared, bytes int // of a key: what all have, what is random
+			shared, bytes int // lengths of a key's common and random parts
 			alphabet      int
 		}{
 			{"random", 0, 16, 256}, {"decimal", 9, 7, 10}, {"short", 0, 3, 256}, {"ties", 3, 20, 2},
@@ -69,7 +69,7 @@ func TestFind(t *testing.T) {
 					check(t, &x, keys, keys[rng.IntN(n)])
 				}
 			}
-			// What differs within the first eight bytes is told apart.
+			// Keys that differ within eight bytes after the common prefix are no ties.
 			if shape.name == "random" && n > 0 {
 				if i, ties := x.Find(keys[n/2]); i != n/2 || ties != 1 {
 					t.Errorf("%d keys: %d and %d more", n, i, ties)

@@ -7,8 +7,9 @@ import (
 )
 
 // Numbers is a search tree over a sorted list of numbers. They are in groups of eight, one cache
-// line each; the last numbers of the groups form the next list, up to a list of one group. A search
-// counts the smaller numbers in one group of each list, without data-dependent branches.
+// line each; the last numbers of the groups form the next list, and so on up to a list of a single
+// group. A search counts the smaller numbers in one group of each list, without data-dependent
+// branches.
 //
 // The zero Numbers is empty.
 type Numbers struct {
@@ -74,7 +75,7 @@ func (x *Numbers) Rank(p uint64) int {
 // At returns number i.
 func (x *Numbers) At(i int) uint64 { return x.lists[len(x.lists)-1][i/groupLen][i%groupLen] }
 
-// Bytes returns the memory of the tree.
+// Bytes returns the memory of the tree's numbers in bytes.
 func (x *Numbers) Bytes() int64 {
 	n := int64(0)
 	for _, list := range x.lists {

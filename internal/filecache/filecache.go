@@ -1,7 +1,7 @@
 // Package filecache is the table cache: it keeps a bounded number of a database's files open.
 // A file is opened when it is read; when too many are open, files that were not read recently
-// are closed, by the clock algorithm. Files are never closed while they are read, so more than
-// the bound are open if more are read at once.
+// are closed, by the clock algorithm. A file is never closed while it is read, so if more files
+// than the bound are read at once, all of them are open.
 package filecache
 
 import (
@@ -46,8 +46,8 @@ type File struct {
 // processFiles is the number of files that are open in all caches of the process.
 var processFiles atomic.Int64
 
-// maxMapped bounds the mappings: a quarter of what Linux allows a process by default. Go's heap
-// needs some, too.
+// maxMapped bounds the number of mappings: a quarter of what Linux allows a process by default.
+// Go's heap needs some, too.
 const maxMapped = 16 << 10
 
 // maxProcessFiles is the maximum of processFiles: half of the process's descriptors.
@@ -98,7 +98,7 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	for {
 		f.mu.RLock()
 		if f.file != nil {
-			if !f.used.Load() {
+			if !f.used.Load() { // concurrent readers share the cache line until one writes to it
 				f.used.Store(true)
 			}
 			n, err = f.file.ReadAt(p, off)
@@ -112,8 +112,8 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	}
 }
 
-// Prefetch asks the system to read n bytes of the file ahead, and does not wait for them. It reports
-// false if the system cannot, or the file is not open.
+// Prefetch asks the system to read n bytes of the file ahead, and does not wait for them. It
+// returns false if the system cannot do that or the file is not open.
 func (f *File) Prefetch(off, n int64) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -203,7 +203,7 @@ func (c *Cache) openFile(path string, mapped bool) (file vfs.File, err error) {
 }
 
 // closeOne closes a file that nobody is reading, preferably one not read since the hand last
-// passed. It reports false if all are being read. REQUIRES: mu.
+// passed. It returns false if all are being read. REQUIRES: mu.
 func (c *Cache) closeOne() bool {
 	for range 2 * c.open {
 		f := c.hand
@@ -232,8 +232,8 @@ func (c *Cache) closeOne() bool {
 	return false
 }
 
-// Close removes the file from the cache and closes it. Concurrent reads may fail, and later
-// ones do. Further calls do nothing.
+// Close removes the file from the cache and closes it. Concurrent reads may fail; later ones do.
+// Further calls do nothing.
 func (f *File) Close() error {
 	if f.closed.Swap(true) {
 		return nil

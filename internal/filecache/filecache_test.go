@@ -13,7 +13,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// newFiles makes a cache over n files in memory, of which each says its number.
+// newFiles returns a cache over n files in memory, each of which contains its number.
 func newFiles(t *testing.T, n, most int) (*Cache, []*File, *vfstest.Faulty) {
 	t.Helper()
 	faulty := vfstest.Inject(vfstest.NewMem())
@@ -51,7 +51,7 @@ func numOpen(c *Cache) int {
 	return c.open
 }
 
-// checkClosed closes all files and looks for what is left.
+// checkClosed closes all files and checks that nothing is left open.
 func checkClosed(t *testing.T, c *Cache, files []*File, faulty *vfstest.Faulty) {
 	t.Helper()
 	before := processFiles.Load() - int64(numOpen(c))
@@ -68,7 +68,7 @@ func checkClosed(t *testing.T, c *Cache, files []*File, faulty *vfstest.Faulty) 
 	}
 }
 
-// TestBound: no more files are open than may be, and each is opened again when it is read.
+// TestBound: no more files are open than allowed, and a closed one is opened again when it is read.
 func TestBound(t *testing.T) {
 	const most = 8
 	c, files, faulty := newFiles(t, 50, most)
@@ -98,7 +98,7 @@ func TestBound(t *testing.T) {
 	checkClosed(t, c, files, faulty)
 }
 
-// TestManyReaders: readers and Close at once; whoever reads a file that is not closed gets
+// TestManyReaders: with concurrent calls of Close, every read of a file that is not closed returns
 // its bytes.
 func TestManyReaders(t *testing.T) {
 	const most, readers = 4, 8
@@ -126,7 +126,7 @@ func TestManyReaders(t *testing.T) {
 	checkClosed(t, c, files, faulty)
 }
 
-// TestNoDescriptor: where the process has no descriptor left, others are closed.
+// TestNoDescriptor: when the process is out of descriptors, other files are closed.
 func TestNoDescriptor(t *testing.T) {
 	c, files, faulty := newFiles(t, 20, 0)
 	faulty.SetHook(func(op vfstest.Op) error {
@@ -138,7 +138,7 @@ func TestNoDescriptor(t *testing.T) {
 	for i := range 200 {
 		mustRead(t, files, i%len(files))
 	}
-	// All are being read: the error is the reader's, and goes away.
+	// While all open files are being read, opening another fails; afterwards it succeeds.
 	for i := range 3 {
 		mustRead(t, files, i)
 		files[i].mu.RLock()
@@ -154,8 +154,7 @@ func TestNoDescriptor(t *testing.T) {
 	checkClosed(t, c, files, faulty)
 }
 
-// TestHungRead: a read that does not end keeps nobody from reading the same file or others, or
-// from closing it.
+// TestHungRead: a read that hangs blocks neither reads of the same file and others, nor Close.
 func TestHungRead(t *testing.T) {
 	c, files, faulty := newFiles(t, 5, 1)
 	hung, release := make(chan struct{}), make(chan struct{})
@@ -187,7 +186,7 @@ func TestHungRead(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(time.Minute):
-		t.Fatal("others wait for a read that hangs")
+		t.Fatal("a hung read blocks others")
 	}
 	close(release)
 	wg.Wait()

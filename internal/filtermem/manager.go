@@ -1,5 +1,5 @@
-// Package filtermem is the filter memory manager: it keeps the filters of tables within a share of
-// the memory, and chooses which parts of which filters save the most reads.
+// Package filtermem is the filter memory manager: it keeps the filters of tables within a memory
+// budget, and chooses which parts of which filters save the most reads.
 package filtermem
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// movedTogether is how many filters are loaded or dropped before what they leave of their slabs is
-// given up.
+// movedTogether is how many filters are loaded or dropped before sparsely used slabs are emptied
+// and freed.
 const movedTogether = 32
 
-// Config says what a Manager manages.
+// Config configures a Manager.
 type Config struct {
 	Pool   *sstable.FilterPool
 	Logger *slog.Logger
@@ -27,19 +27,19 @@ type Config struct {
 	Tables func() (tables []Table, done func())
 	// Budget divides the memory again, and returns how many bytes filters may take.
 	Budget func() int64
-	// Capped says that filters are always loaded in steps, range filters included. Otherwise a
-	// table that is opened loads its filter if there is room, and only when one did not fit are
-	// filters loaded in steps.
+	// Capped is set if filters are always loaded in steps, range filters included. Otherwise a
+	// table loads its whole filter when it is opened, and filters are loaded in steps only once one
+	// did not fit.
 	Capped bool
 	// Loaded is closed when the tables have been loaded after Open. Before that a plan would miss
 	// tables.
 	Loaded <-chan struct{}
 }
 
-// Manager loads and drops filters in steps: one bit per key each, for Ribbon and for Range. Once
-// per plan.Tick, and after each change of the version, it chooses the steps to keep by how often
-// each table is asked for keys that it does not hold. As long as all filters fit, and unless
-// Config.Capped is set, it has nothing to do. On a nil Manager, Changed, Inherit and Move do nothing.
+// Manager loads and drops filters in steps of one bit per key, for Ribbon and for Range. Once per
+// plan.Tick, and after each change of the version, it chooses the steps to keep by the tables'
+// access rates. It has nothing to do while all filters fit, unless Config.Capped is set. On a nil
+// Manager, Changed, Inherit and Move do nothing.
 type Manager struct {
 	config  Config
 	stop    chan struct{}
@@ -92,7 +92,7 @@ func (m *Manager) Close() {
 }
 
 // Changed makes the manager load the filters of new tables and drop those of removed ones;
-// iterators that still read these do without. It does not wait for the disk.
+// iterators that still read removed tables go without. It does not wait for the disk.
 func (m *Manager) Changed() {
 	if m == nil {
 		return
@@ -125,7 +125,7 @@ func (m *Manager) Rebalance(limit int64) (short bool) {
 	defer m.moving.Unlock()
 	budget := m.config.Budget()
 	if !m.config.Pool.Refused() && !m.short && !m.config.Capped {
-		m.replace(nil, nil) // nothing is to be planned: do not keep tables that go
+		m.replace(nil, nil) // nothing to plan; keep no reference to tables that may be removed
 		return false
 	}
 	tables, done := m.config.Tables()
@@ -203,9 +203,9 @@ func (m *Manager) move(tables []Table) {
 	}
 }
 
-// Expected returns the block reads per second that lookups of absent keys cost at recent
-// traffic, and how many of them, and of those for ranges without keys, another MiB would
-// save. tables is called unless both are 0.
+// Expected returns the block reads per second that lookups of absent keys cost at recent traffic,
+// and how many of them, and of those for empty ranges, another MiB would save. tables is called
+// only if there was traffic.
 func (m *Manager) Expected(tables func() []Table) (wasted, nextMiBSaves float64) {
 	var traffic float64
 	m.mu.Lock()

@@ -48,8 +48,8 @@ func newManager(pool *sstable.FilterPool, budget int64, tables ...Table) *Manage
 	}}
 }
 
-// TestHeat: of two filters that do not both fit, more is loaded of the one whose table is asked, and
-// that changes when the other table is asked instead.
+// TestHeat: of two filters that do not both fit, more steps are loaded of the one whose table gets
+// the lookups, and that changes when the other table gets them.
 func TestHeat(t *testing.T) {
 	var pool sstable.FilterPool
 	a, b := newTable(t, &pool), newTable(t, &pool)
@@ -67,7 +67,7 @@ func TestHeat(t *testing.T) {
 			m.Rebalance(math.MaxInt64)
 		}
 		if asked, other := tc.asked.Reader.HeldFilterSteps(), tc.other.Reader.HeldFilterSteps(); asked < 3 || other > 1 {
-			t.Errorf("the table that is asked has %d steps of its filter, the other one %d", asked, other)
+			t.Errorf("the table that gets the lookups has %d steps of its filter, the other one %d", asked, other)
 		}
 		if held := pool.HeldBytes(); held > all*5/4 {
 			t.Errorf("%d bytes are held of %d", held, all*5/4)
@@ -75,7 +75,7 @@ func TestHeat(t *testing.T) {
 	}
 	wasted, saves := m.Expected(func() []Table { return []Table{a, b} })
 	if wasted <= 0 || wasted > 200 || saves <= 0 {
-		t.Errorf("of 1,000 lookups a second %v are wasted; another MiB saves %v", wasted, saves)
+		t.Errorf("1,000 lookups per second waste %v reads; another MiB saves %v", wasted, saves)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestForgets(t *testing.T) {
 	m.config.Tables = func() ([]Table, func()) { return []Table{b}, func() {} }
 	m.Rebalance(math.MaxInt64)
 	if n := a.Reader.HeldFilterSteps(); n != 0 || len(m.held) != 1 {
-		t.Errorf("a table that is gone has %d steps; %d filters are managed", n, len(m.held))
+		t.Errorf("a removed table has %d steps; %d filters are managed", n, len(m.held))
 	}
 	m.config.Capped = false
 	if m.Rebalance(math.MaxInt64) || len(m.held) > 0 {
@@ -100,7 +100,7 @@ func TestForgets(t *testing.T) {
 	}
 }
 
-// TestInherit: the outputs of a compaction share what the busier of the two levels was asked.
+// TestInherit: the outputs of a compaction share the access rate of the busier of the two levels.
 func TestInherit(t *testing.T) {
 	var in [3]Traffic
 	in[0].keyHeat.Rate, in[1].keyHeat.Rate, in[2].keyHeat.Rate = 10, 20, 40
@@ -130,8 +130,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestBesideReaders: the race detector finds that what readers count and what Expected reads is
-// guarded from the manager.
+// TestBesideReaders lets the race detector check that lookups, Inherit, Expected and NewPlan may
+// run concurrently with the manager.
 func TestBesideReaders(t *testing.T) {
 	var pool sstable.FilterPool
 	a := newTable(t, &pool)

@@ -2,16 +2,16 @@ package filtermem
 
 import "github.com/siftdb/sift/internal/plan"
 
-// Plan says how a budget would be spent.
+// Plan describes how a budget would be spent.
 type Plan struct {
-	Bytes        int64   // used of the budget
+	Bytes        int64   // how much of the budget is used
 	NextMiBSaves float64 // reads that another MiB would save, per lookup and per scan of a range
 	Tables       []PlannedTable
 }
 
-// PlannedTable is what a plan keeps of a table's filters.
+// PlannedTable describes how much of a table's filters a plan keeps in memory.
 type PlannedTable struct {
-	Steps             int     // of the filter
+	Steps             int     // number of steps of the filter
 	Bytes, RangeBytes int64   // memory of the filter and of the range filter
 	WastedReads       float64 // expected block reads per lookup of an absent key
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Traffic is what a table is asked for in vain. It identifies the table.
+// Traffic counts the lookups and scans that found nothing in a table. Its address identifies the
+// table.
 type Traffic struct {
 	AbsentKeys   atomic.Uint64 // sampled number of lookups of keys that it does not hold
 	AbsentRanges atomic.Uint64 // sampled number of ranges in which it holds no key
@@ -25,7 +26,8 @@ type Table struct {
 	Share float64
 }
 
-// part is a filter that is loaded in steps: that of a table's keys, or its range filter.
+// part is one of a table's filters that are loaded in steps: the filter of its keys, or its range
+// filter.
 type part struct {
 	Table
 	ranges bool
@@ -38,7 +40,7 @@ type partKey struct {
 
 func (p part) key() partKey { return partKey{p.Traffic, p.ranges} }
 
-// rangeLength is the length of ranges for which the plan takes the rate of range filters.
+// rangeLength is the range length for which a plan takes the false positive rate of range filters.
 const rangeLength = 16
 
 // unknownFPR is the assumed rate of a filter that does not state its own.
@@ -75,8 +77,8 @@ func follow(parts []part, inputs []plan.Table) {
 }
 
 // planInputs returns the filters of tables, with or without range filters, and the plan's input
-// for each. It assumes as many scans of ranges without keys as lookups. It blocks while a filter
-// is being read.
+// for each. It assumes as many scans of empty ranges as lookups. It blocks while a filter is being
+// read.
 func planInputs(tables []Table, ranges bool) ([]part, []plan.Table) {
 	var parts []part
 	var inputs []plan.Table

@@ -1,16 +1,15 @@
-// Package gap remembers ranges of keys in which nothing lives, so that iterators
-// need not walk over the same tombstones again.
+// Package gap remembers key ranges that hold no live key, so that iterators need not walk over the
+// same tombstones again.
 //
-// A gap is advice: forgetting one costs time. But an iterator believes one, so none
-// may be invented. A gap [From, To) since a View says that every reader that
-// sees as much, or more, up to the present, finds no key in it, whatever
-// memtables and tables it reads: it is about what is visible, not about where that is
-// stored, so flushes and compactions change nothing. Only a key that is set ends it.
+// A gap is advice, and forgetting one only costs time. But iterators trust gaps, so a wrong one
+// would hide keys. A gap [From, To) since a View means that no reader with that View or a later one
+// finds a key in it, whatever memtables and tables it reads. A gap is about what is visible, not
+// where it is stored, so flushes and compactions leave it valid. Only setting a key in it ends it.
 //
-// Two things make that true. A writer calls Cut for each key that it sets, after the
-// entry is in the memtable and before its sequence number becomes visible. And an
-// iterator, whose walk takes time, watches what it walks over: from Watch to Done
-// every Cut is noted, and what was set before Watch the walk sees itself.
+// Two things make that true. A writer calls Cut for each key that it sets, after the entry is in
+// the memtable and before its sequence number becomes visible. And an iterator, whose walk takes
+// time, watches the range: from Watch to Done every Cut shortens it, and the walk itself sees the
+// keys that were set before Watch.
 package gap
 
 import (
@@ -21,35 +20,35 @@ import (
 	"sync/atomic"
 )
 
-// View is how much a reader sees: the sequence number that it looks at, and how many times
-// tables had been dropped from what it reads, which takes keys away without a number.
+// View is what a reader sees: its sequence number, and how many times tables had been dropped from
+// what it reads, since dropping tables removes keys without a sequence number.
 type View struct{ Seq, Drops uint64 }
 
-// includes reports whether the view is that of another, or a later one.
+// includes reports whether v is the view o or a later one.
 func (v View) includes(o View) bool { return v.Seq >= o.Seq && v.Drops >= o.Drops }
 
-// Gap is a range of user keys in which nothing lives. It is immutable.
+// Gap is a range of user keys that holds no live key. It is immutable.
 type Gap struct {
-	From   []byte // the first key; empty: the first there is
-	To     []byte // the first key after it; nil: there is none
-	Since  View   // readers that see less must not use it
-	Weight int    // about how many tombstones it spares
+	From   []byte // inclusive; empty: from the first key
+	To     []byte // exclusive; nil: to the end of all keys
+	Since  View   // readers with an earlier view must not use the gap
+	Weight int    // about how many tombstones iterators skip
 }
 
 // before reports whether all of the gap lies before the key.
 func (g *Gap) before(key []byte) bool { return g.To != nil && bytes.Compare(g.To, key) <= 0 }
 
-// size is what the gap counts for against the Set's bytes.
+// size is how much of the Set's bytes the gap takes.
 func (g *Gap) size() int { return gapOverhead + len(g.From) + len(g.To) }
 
-// gapOverhead is the memory of a Gap beside its keys.
+// gapOverhead is the memory of a Gap besides its keys.
 const gapOverhead = 96
 
-// minWeight is the least that a part of a gap that was cut must spare to be kept: a
-// seek costs about as much.
+// minWeight is the least weight at which the parts of a cut gap are kept: a seek costs about as
+// much as walking over so many tombstones.
 const minWeight = 16
 
-// maxShare is the share of a Set's bytes that one gap may take, one in so many.
+// maxShare bounds a single gap: it takes at most 1/maxShare of a Set's bytes.
 const maxShare = 4
 
 // Set is a bounded set of gaps that do not overlap. The nil Set is always empty.
@@ -61,15 +60,15 @@ type Set struct {
 	active atomic.Int64
 	list   atomic.Pointer[[]*Gap] // by From; replaced as a whole; nil: none
 
-	cuts atomic.Uint64 // calls of Cut that had something to do, and of Clear
+	cuts atomic.Uint64 // calls of Cut and Clear while active was not 0
 
 	mu      sync.Mutex
 	bytes   int
 	watches []*Watch
 }
 
-// NewSet returns a set that takes about maxBytes of memory at most, nil if that is
-// too little for any gap.
+// NewSet returns a set that takes at most about maxBytes of memory, or nil if that is too little
+// for any gap.
 func NewSet(maxBytes int) *Set {
 	if maxBytes < gapOverhead {
 		return nil
@@ -77,7 +76,7 @@ func NewSet(maxBytes int) *Set {
 	return &Set{maxBytes: maxBytes}
 }
 
-// Gaps returns the present gaps, ascending. It is not to be changed.
+// Gaps returns the current gaps, ascending. The result must not be modified.
 func (s *Set) Gaps() []*Gap {
 	if s == nil {
 		return nil
@@ -88,13 +87,13 @@ func (s *Set) Gaps() []*Gap {
 	return nil
 }
 
-// Cuts returns a number that changes with each Cut and Clear while there are gaps.
+// Cuts returns a number that changes with each Cut and Clear while there are gaps or watches.
 func (s *Set) Cuts() uint64 { return s.cuts.Load() }
 
-// Grow makes a gap end at a key further on, if it is still in the set and nothing has been
-// cut since Cuts returned cuts. weight is how many tombstones there are in between.
-// REQUIRES: no key lives from the end of the gap to the key, for a reader with view v, and
-// none was set there whose Cut was before that call of Cuts.
+// Grow extends a gap to a later key, if it is still in the set and nothing has been cut since Cuts
+// returned cuts. weight is how many tombstones there are in between. REQUIRES: a reader with view v
+// finds no live key from the end of the gap to that key, and no key that was set there after v had
+// been Cut when Cuts was called.
 func (s *Set) Grow(g *Gap, to []byte, v View, weight int, cuts uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +108,8 @@ func find(gaps []*Gap, key []byte) int {
 	return sort.Search(len(gaps), func(i int) bool { return !gaps[i].before(key) })
 }
 
-// Next returns, of the gaps that a reader with a view may use, the first that
-// ends after the key: it holds the key or lies after it. nil if there is none.
+// Next returns the first gap that ends after the key, and so holds the key or lies after it, of
+// those that a reader with view v may use; nil if there is none.
 func Next(gaps []*Gap, key []byte, v View) *Gap {
 	for i := find(gaps, key); i < len(gaps); i++ {
 		if v.includes(gaps[i].Since) {
@@ -120,9 +119,9 @@ func Next(gaps []*Gap, key []byte, v View) *Gap {
 	return nil
 }
 
-// Prev returns, of the gaps that a reader with a view may use, the last that
-// begins before the key, which is nil for the end of all keys: it reaches up to the key
-// or lies further before it. nil if there is none.
+// Prev returns the last gap that begins before the key, and so reaches the key or lies before it,
+// of those that a reader with view v may use; nil if there is none. A nil key is the end of all
+// keys.
 func Prev(gaps []*Gap, key []byte, v View) *Gap {
 	i := len(gaps)
 	if key != nil {
@@ -139,8 +138,8 @@ func Prev(gaps []*Gap, key []byte, v View) *Gap {
 // Holds reports whether the key lies in the gap.
 func (g *Gap) Holds(key []byte) bool { return bytes.Compare(g.From, key) <= 0 && !g.before(key) }
 
-// ReachesTo reports whether there is no key between the end of the gap and the key,
-// which is nil for the end of all keys. The gap begins before the key.
+// ReachesTo reports whether the gap extends at least to the key; a nil key is the end of all keys.
+// REQUIRES: the gap begins before the key.
 func (g *Gap) ReachesTo(key []byte) bool {
 	return g.To == nil || key != nil && bytes.Compare(key, g.To) <= 0
 }
@@ -148,7 +147,7 @@ func (g *Gap) ReachesTo(key []byte) bool {
 // Active reports whether there is anything for Cut to do.
 func (s *Set) Active() bool { return s != nil && s.active.Load() != 0 }
 
-// Cut takes a key that was set out of the gaps and the watched ranges.
+// Cut removes a key that was set from the gaps and the watched ranges.
 func (s *Set) Cut(key []byte) {
 	if !s.Active() {
 		return
@@ -184,8 +183,8 @@ func (s *Set) Cut(key []byte) {
 	s.evict()
 }
 
-// Worth reports whether a new gap of a weight is worth being remembered: it is while
-// there is room, and if not for one that spares much more than the least that is there.
+// Worth reports whether a new gap of that weight is worth recording: always until the set is three
+// quarters full, and then if it weighs more than twice as much as the lightest gap.
 func (s *Set) Worth(weight int) bool {
 	if s == nil {
 		return false
@@ -200,7 +199,7 @@ func (s *Set) Worth(weight int) bool {
 	return weight > 2*gaps[lightest(gaps)].Weight
 }
 
-// lightest returns the index of the gap that spares the least.
+// lightest returns the index of the gap with the least weight.
 func lightest(gaps []*Gap) int {
 	least := 0
 	for i, g := range gaps {
@@ -211,7 +210,7 @@ func lightest(gaps []*Gap) int {
 	return least
 }
 
-// Watch is a range that an iterator is walking over, less what was set in it since.
+// Watch is a range that an iterator is walking over, shortened by what has been set in it since.
 type Watch struct {
 	set      *Set
 	view     View
@@ -219,10 +218,10 @@ type Watch struct {
 	backward bool
 }
 
-// Watch begins to watch [from, to), to nil for no end: the range that a reader with a
-// view is about to walk over, backward from to or forward from from. The
-// keys are copied. Done or Abandon end it. REQUIRES: the walk begins afterwards, and
-// comes by every entry that was inserted before it begins.
+// Watch starts to watch [from, to), which a reader with view v is about to walk over, forward from
+// from or backward from to; a nil to is the end of all keys. The keys are copied. Done or Abandon
+// ends the watch. REQUIRES: the walk begins afterwards, and meets every entry that was inserted
+// before it begins.
 func (s *Set) Watch(from, to []byte, v View, backward bool) *Watch {
 	w := &Watch{set: s, view: v, from: bytes.Clone(from), backward: backward}
 	if to != nil {
@@ -235,9 +234,8 @@ func (s *Set) Watch(from, to []byte, v View, backward bool) *Watch {
 	return w
 }
 
-// Cut shortens the range to the part before a key, in the direction of the walk. The
-// walk calls it for what it sees of keys that were set after its sequence number.
-// REQUIRES: the Set's lock, or that no other goroutine can know the watch.
+// Cut shortens the range to the part before a key, in the direction of the walk. REQUIRES: the
+// Set's lock, or that no other goroutine knows the watch.
 func (w *Watch) Cut(key []byte) {
 	if bytes.Compare(key, w.from) < 0 || w.to != nil && bytes.Compare(key, w.to) >= 0 {
 		return
@@ -249,7 +247,8 @@ func (w *Watch) Cut(key []byte) {
 	}
 }
 
-// Seen is Cut for the walk itself.
+// Seen is Cut for the walk itself, which calls it for keys that it meets and that were set after
+// its sequence number.
 func (w *Watch) Seen(key []byte) {
 	w.set.mu.Lock()
 	defer w.set.mu.Unlock()
@@ -263,7 +262,7 @@ func (w *Watch) Abandon() {
 	w.end()
 }
 
-// end takes the watch off the set. REQUIRES: the set's lock.
+// end removes the watch from the set. REQUIRES: the set's lock.
 func (w *Watch) end() {
 	s := w.set
 	i := slices.Index(s.watches, w)
@@ -271,14 +270,14 @@ func (w *Watch) end() {
 	s.active.Add(-1)
 }
 
-// Done ends the watch: the walk has come as far as the key at, which is nil for the end
-// of the range, and has found nothing before. A walk forward stopped at the key; one
-// backward right behind it. weight is how many tombstones it passed or knew to be there.
+// Done ends the watch and records a gap: the walk found no live key on its way to the key at, or to
+// the end of the range if at is nil. A forward walk stopped at the key, a backward one right after
+// it. weight is how many tombstones it passed or knew to be there.
 func (w *Watch) Done(at []byte, weight int) {
 	s := w.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer w.end() // not before: a writer that sees nothing active cuts nothing
+	defer w.end() // after the gap is added: a writer that sees nothing active cuts nothing
 	if at != nil {
 		if w.backward && bytes.Compare(at, w.from) >= 0 {
 			w.from = append(append(w.from[:0:0], at...), 0)
@@ -292,10 +291,10 @@ func (w *Watch) Done(at []byte, weight int) {
 	s.add(&Gap{From: w.from, To: w.to, Since: w.view, Weight: weight})
 }
 
-// add takes in a gap, joined with those that it overlaps or touches. REQUIRES: mu.
+// add adds a gap, merged with those that it overlaps or touches. REQUIRES: mu.
 func (s *Set) add(g *Gap) {
 	gaps := s.Gaps()
-	// The first that does not end before g begins, and the first that begins after g ends.
+	// i is the first gap that does not end before g begins, j the first that begins after g ends.
 	i := sort.Search(len(gaps), func(i int) bool { return gaps[i].To == nil || bytes.Compare(gaps[i].To, g.From) >= 0 })
 	j := i
 	for j < len(gaps) && (g.To == nil || bytes.Compare(gaps[j].From, g.To) <= 0) {
@@ -318,8 +317,8 @@ func (s *Set) add(g *Gap) {
 	s.evict()
 }
 
-// Clear forgets all gaps, and what is watched comes to nothing. It is for a writer that
-// makes many keys visible at once, which would have to Cut each.
+// Clear removes all gaps and empties all watched ranges. A writer that makes many keys visible at
+// once calls it instead of Cut for each.
 func (s *Set) Clear() {
 	if !s.Active() {
 		return
@@ -328,13 +327,13 @@ func (s *Set) Clear() {
 	defer s.mu.Unlock()
 	s.cuts.Add(1)
 	for _, w := range s.watches {
-		w.to = append([]byte{}, w.from...) // nothing is left of the range
+		w.to = append([]byte{}, w.from...) // an empty range
 	}
 	gaps := s.Gaps()
 	s.replace(gaps, 0, len(gaps))
 }
 
-// replace puts others in the place of gaps[i:j]. REQUIRES: mu.
+// replace replaces gaps[i:j] by others. REQUIRES: mu.
 func (s *Set) replace(gaps []*Gap, i, j int, others ...*Gap) {
 	for _, g := range gaps[i:j] {
 		s.bytes -= g.size()
@@ -352,7 +351,7 @@ func (s *Set) replace(gaps []*Gap, i, j int, others ...*Gap) {
 	s.list.Store(&next)
 }
 
-// evict forgets those gaps that spare the least until there is room. REQUIRES: mu.
+// evict removes the lightest gaps until the rest fit. REQUIRES: mu.
 func (s *Set) evict() {
 	for s.bytes > s.maxBytes {
 		gaps := s.Gaps()

@@ -28,7 +28,7 @@ func key(s string) []byte {
 	return []byte(s)
 }
 
-// TestSet is what walks add and writes cut, step by step.
+// TestSet: the gaps that walks add and writes cut, step by step.
 func TestSet(t *testing.T) {
 	for _, tt := range []struct{ desc, steps, want string }{
 		{"a walk forward", "walk a z 7 100 m", `["a","m")@7*100`},
@@ -36,17 +36,17 @@ func TestSet(t *testing.T) {
 		{"a walk backward", "back a z 7 100 m", `["m\x00","z")@7*100`},
 		{"from the end of all keys", "back - - 7 100 -", `["",end)@7*100`},
 		{"a walk that touches the gap before", "walk a m 7 100 -, walk m z 9 110 -", `["a","z")@9*110`},
-		{"and one that overlaps two", "walk a c 1 20 -, walk f k 2 30 -, walk b g 3 90 -", `["a","k")@3*90`},
+		{"a walk that overlaps two gaps", "walk a c 1 20 -, walk f k 2 30 -, walk b g 3 90 -", `["a","k")@3*90`},
 		{"neighbors apart", "walk a c 1 20 -, walk d k 2 30 -", `["a","c")@1*20 ["d","k")@2*30`},
 		{"a write in the middle", "walk a z 7 100 -, cut m", `["a","m")@7*50 ["m\x00","z")@7*50`},
 		{"a write at the first key", "walk a z 7 100 -, cut a", `["a\x00","z")@7*100`},
-		{"a write behind the last key", "walk a z 7 100 -, cut z", `["a","z")@7*100`},
-		{"a write into a gap that is worth little", "walk a z 7 20 -, cut m", ``},
-		{"a write while it is walked over", "walk a z 7 100 - cut=m", `["a","m")@7*100`},
-		{"or behind where it stops", "walk a z 7 100 m cut=n", `["a","m")@7*100`},
-		{"or at its start", "walk a z 7 100 - cut=a", ``},
+		{"a write after the last key", "walk a z 7 100 -, cut z", `["a","z")@7*100`},
+		{"a write into a gap of little weight", "walk a z 7 20 -, cut m", ``},
+		{"a write during a walk", "walk a z 7 100 - cut=m", `["a","m")@7*100`},
+		{"a write after the end of a walk", "walk a z 7 100 m cut=n", `["a","m")@7*100`},
+		{"a write at the start of a walk", "walk a z 7 100 - cut=a", ``},
 		{"a write during a walk backward", "back a z 7 100 - cut=m", `["m\x00","z")@7*100`},
-		{"or before where that stops", "back a z 7 100 m cut=c", `["m\x00","z")@7*100`},
+		{"a write before the end of a walk backward", "back a z 7 100 m cut=c", `["m\x00","z")@7*100`},
 	} {
 		s := NewSet(1 << 20)
 		for step := range strings.SplitSeq(tt.steps, ", ") {
@@ -76,8 +76,8 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestSetAgainstModel compares sets of several sizes with arrays: for each of a few
-// keys and sequence numbers whether the key was set, and which gaps may be known.
+// TestSetAgainstModel compares sets of several sizes with a model: an array of the sequence number
+// at which each of a few keys was last set.
 func TestSetAgainstModel(t *testing.T) {
 	const keys = 60
 	var names [keys + 1][]byte
@@ -134,8 +134,8 @@ func TestSetAgainstModel(t *testing.T) {
 	}
 }
 
-// TestGrow: a gap grows to the key that a reader has come to unless something was cut
-// meanwhile, or it is not there any more.
+// TestGrow: a gap grows to the key that a reader has reached, unless something was cut meanwhile or
+// the gap is gone.
 func TestGrow(t *testing.T) {
 	for _, tt := range []struct {
 		desc      string
@@ -144,9 +144,9 @@ func TestGrow(t *testing.T) {
 	}{
 		{"nothing else happens", func(*Set) {}, `["a","q")@9*53`},
 		{"a key between the two is set", func(s *Set) { s.Cut(key("n")) }, `["a","m")@7*50`},
-		{"so is one elsewhere", func(s *Set) { s.Cut(key("z")) }, `["a","m")@7*50`},
-		{"one in the gap", func(s *Set) { s.Cut(key("c")) }, `["a","c")@7*25 ["c\x00","m")@7*25`},
-		{"all is forgotten", (*Set).Clear, ``},
+		{"a key elsewhere is set", func(s *Set) { s.Cut(key("z")) }, `["a","m")@7*50`},
+		{"a key in the gap is set", func(s *Set) { s.Cut(key("c")) }, `["a","c")@7*25 ["c\x00","m")@7*25`},
+		{"the set is cleared", (*Set).Clear, ``},
 		{"the gap has grown", func(s *Set) { s.Grow(s.Gaps()[0], key("p"), View{Seq: 8}, 1, s.Cuts()) }, `["a","p")@8*51`},
 	} {
 		s := NewSet(1 << 20)
@@ -160,7 +160,7 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-// TestNextAndPrev: a reader gets only gaps that are true at its sequence number.
+// TestNextAndPrev: a reader gets only gaps that are valid for its view.
 func TestNextAndPrev(t *testing.T) {
 	gaps := []*Gap{{From: key("a"), To: key("c"), Since: View{Seq: 5}}, {From: key("c\x00"), To: key("f"), Since: View{Seq: 9}}, {From: key("m"), Since: View{Seq: 2}}}
 	for _, tt := range []struct {
@@ -186,9 +186,9 @@ func TestNextAndPrev(t *testing.T) {
 			t.Errorf("Prev(%s, %d) = %d, want %d", tt.key, tt.seq, got, tt.prev)
 		}
 	}
-	// Tables were dropped at the sequence number that an older reader looks at.
+	// Tables were dropped at the sequence number of an older reader.
 	late := []*Gap{{From: key("a"), To: key("c"), Since: View{Seq: 5, Drops: 1}}}
 	if Next(late, key("a"), View{Seq: 5}) != nil || Prev(late, key("c"), View{Seq: 7}) != nil || Next(late, key("a"), View{5, 1}) == nil {
-		t.Error("a gap from after tables were dropped is for readers from after that")
+		t.Error("a gap from after a drop must be used by readers from after it, and by no others")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// store is what both engines do.
+// store is what the benchmark needs of an engine.
 type store interface {
 	put(key, value []byte) error
 	has(key []byte) (bool, error)
@@ -63,9 +63,8 @@ func openStores(b *testing.B) map[string]store {
 	return map[string]store{"sift": siftStore{s}, "goleveldb": goStore{g}}
 }
 
-// BenchmarkBeside runs the same work on sift and goleveldb, in turns: the same
+// BenchmarkBeside runs the same work on sift and goleveldb in turn: the same
 // keys of 16 bytes and values of 100, the same cache, memtable and filter bits.
-
 func BenchmarkBeside(b *testing.B) {
 	const keys = 500_000
 	value := make([]byte, 100)

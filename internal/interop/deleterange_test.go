@@ -13,9 +13,9 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestDeleteRange cuts the power at moments of a DeleteRange, and has another engine open
-// and compact what is left: no older value of a key comes back. sift goes on with the
-// directory after it and deletes the range once more.
+// TestDeleteRange cuts the power at several points of a DeleteRange, and has another engine
+// open and compact what is left: no older value of a key comes back. Then sift opens the
+// directory and deletes the range again.
 func TestDeleteRange(t *testing.T) {
 	mem := vfstest.NewMem()
 	options := func(fs sift.FS) *sift.Options {
@@ -34,7 +34,7 @@ func TestDeleteRange(t *testing.T) {
 		}
 	}
 	want := map[string]string{}
-	for round := range 4 { // of each key several versions, in tables and levels of their own
+	for round := range 4 { // several versions of most keys, in different tables and levels
 		for i := 0; i < keys; i += round + 1 {
 			if round == 2 {
 				delete(want, string(key(i)))
@@ -90,7 +90,7 @@ func TestDeleteRange(t *testing.T) {
 	}
 }
 
-// dump writes what is on a disk in memory to a directory.
+// dump writes the database on an in-memory disk to a directory.
 func dump(t *testing.T, disk *vfstest.Mem) string {
 	t.Helper()
 	dir := t.TempDir()

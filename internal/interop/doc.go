@@ -1,3 +1,3 @@
-// Package interop has databases that sift wrote read by other engines. It is a
-// module of its own, so that no user of sift inherits them.
+// Package interop has other engines read databases that sift wrote. It is a
+// module of its own, so that users of sift do not depend on those engines.
 package interop

@@ -21,16 +21,17 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// scanner opens a database, compacts it all if asked to, and calls fn for each
-// entry in order, having looked its key up as well.
+// scanner opens a database, compacts all of it if compact is set, and calls fn
+// for each entry in order, after looking up its key.
 type scanner func(dir string, compact bool, fn func(key, value []byte)) error
 
-// engines are those that read what sift wrote. LevelDB itself joins with the
-// build tag leveldb.
+// engines are the engines that read what sift wrote. The build tag leveldb adds
+// LevelDB itself.
 var engines = map[string]scanner{"goleveldb": scanGoLevelDB}
 
-// scanGoLevelDB is as strict as it can be, but for a log that was not closed and
-// has room left: with StrictJournal goleveldb takes the zeros for damage.
+// scanGoLevelDB is as strict as possible, except with a log that was not closed
+// and ends in preallocated space: with StrictJournal goleveldb reports the zeros
+// as damage.
 func scanGoLevelDB(dir string, compact bool, fn func(key, value []byte)) error {
 	strict := opt.StrictAll
 	logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))
@@ -81,7 +82,7 @@ func compare(t *testing.T, dir string, want map[string]string) {
 			}
 		}
 	}
-	// And back: what another engine has rewritten opens here.
+	// And back: sift opens what another engine has rewritten.
 	for name, scan := range engines {
 		back := copyDir(t, dir)
 		if err := scan(back, true, func(_, _ []byte) {}); err != nil {
@@ -90,7 +91,7 @@ func compare(t *testing.T, dir string, want map[string]string) {
 		}
 		if _, err := os.Stat(filepath.Join(dir, "FILTERKEY")); err == nil {
 			if _, err := os.Stat(filepath.Join(back, "FILTERKEY")); err != nil {
-				t.Errorf("%s takes the secret of keyed filters away: %v", name, err)
+				t.Errorf("%s removes the secret of keyed filters: %v", name, err)
 			}
 		}
 		db, err := sift.Open(back, nil)
@@ -164,8 +165,8 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// TestOwn has the other engines read databases of sift's with several levels,
-// with a log that was not flushed, sync marks in it, and filters of each kind.
+// TestOwn has the other engines read databases that sift wrote: with several
+// levels, with an unflushed log and sync marks in it, and with several filters.
 func TestOwn(t *testing.T) {
 	for name, opts := range map[string]*sift.Options{
 		"default":       {},
@@ -199,7 +200,7 @@ func TestOwn(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// As a crash would leave it: with whatever is in the log.
+			// As a crash would leave it, with entries in the log.
 			waitQuiet(db)
 			compare(t, dir, want)
 			if err := db.Close(); err != nil {
@@ -210,9 +211,9 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// TestDeepLevels opens a tree of goleveldb's with more levels than sift and LevelDB
-// have, as small options or much data make it: all of it is there, and when sift has
-// closed it, the other engines read it and no table is below the last level.
+// TestDeepLevels opens a database of goleveldb with more levels than sift and LevelDB
+// have, which small tables or much data cause. sift finds all of it, and leaves a
+// database that the other engines can read, without tables below the last level.
 func TestDeepLevels(t *testing.T) {
 	dir := t.TempDir()
 	small := &opt.Options{WriteBuffer: 16 << 10, CompactionTableSize: 8 << 10, CompactionTotalSize: 16 << 10, CompactionTotalSizeMultiplier: 1.1, Filter: filter.NewBloomFilter(10)}
@@ -224,7 +225,7 @@ func TestDeepLevels(t *testing.T) {
 	deepest := 0
 	for i := 0; deepest < 8; i++ {
 		if i == 200_000 {
-			t.Fatalf("after %d writes the deepest level of goleveldb's is %d", i, deepest)
+			t.Fatalf("after %d writes goleveldb's deepest level is %d", i, deepest)
 		}
 		k, v := fmt.Sprintf("key%05d", i*7919%20011), fmt.Sprintf("value %d", i)
 		if i%5 == 4 {
@@ -281,7 +282,7 @@ func TestDeepLevels(t *testing.T) {
 	compare(t, dir, want)
 }
 
-// waitQuiet returns when nothing is going on in the background: a copy of the
+// waitQuiet returns when no flush or compaction is running: a copy of the
 // directory is then what a crash would leave.
 func waitQuiet(db *sift.DB) {
 	for last := (sift.Metrics{}); ; {

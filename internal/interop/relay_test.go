@@ -26,12 +26,12 @@ import (
 )
 
 var (
-	relayFor  = flag.Duration("relay.for", 0, "how long TestRelay hands directories on; 0: a short form")
-	relaySeed = flag.Uint64("relay.seed", 1, "what the random numbers of TestRelay begin with")
+	relayFor  = flag.Duration("relay.for", 0, "how long TestRelay runs; 0: the short form")
+	relaySeed = flag.Uint64("relay.seed", 1, "the first random seed of TestRelay")
 	relayOld  = flag.String("relay.old", "", "an older commit of sift that takes part in TestRelay, or the path of its driver")
 )
 
-// relayEngines open a directory. LevelDB itself joins with the build tag leveldb.
+// relayEngines open a directory. The build tag leveldb adds LevelDB itself.
 var relayEngines = map[string]func(dir string) (relay.Store, error){
 	"sift":      relay.OpenSift,
 	"goleveldb": openGoLevelDB,
@@ -39,7 +39,7 @@ var relayEngines = map[string]func(dir string) (relay.Store, error){
 
 const relayEnv = "SIFT_RELAY_ENGINE"
 
-// TestMain is an engine's process of TestRelay, or the tests.
+// TestMain runs the tests, or an engine's process of TestRelay.
 func TestMain(m *testing.M) {
 	open, ok := relayEngines[os.Getenv(relayEnv)]
 	if !ok {
@@ -136,18 +136,18 @@ func (r *runner) ask(q relay.Request) (relay.Reply, error) {
 	return r.receive()
 }
 
-// kill ends the process as it stands.
+// kill kills the process and waits for its end.
 func (r *runner) kill() {
 	_ = r.cmd.Process.Kill() // it may have ended
 	_ = r.cmd.Wait()
 }
 
-// race is one directory that is handed on.
+// race is one directory that is passed on.
 type race struct {
 	dir     string
 	rng     *rand.Rand
 	model   map[string]string
-	pending []relay.Op // a batch that was under way when its engine was killed
+	pending []relay.Op // a batch that was in progress when its engine was killed
 	counts  struct{ legs, kills, inFlight, writes, reads int }
 }
 
@@ -168,9 +168,9 @@ func sameEntries(entries []relay.Op, model map[string]string) error {
 	for i := range max(len(keys), len(entries)) {
 		switch {
 		case i >= len(keys) || i < len(entries) && string(entries[i].Key) < keys[i]:
-			return fmt.Errorf("%q is there and should not be", entries[i].Key)
+			return fmt.Errorf("%q should not be there", entries[i].Key)
 		case i >= len(entries) || string(entries[i].Key) != keys[i]:
-			return fmt.Errorf("%q is not there", keys[i])
+			return fmt.Errorf("%q is missing", keys[i])
 		case string(entries[i].Value) != model[keys[i]]:
 			return fmt.Errorf("%q is %.40q and should be %.40q", keys[i], entries[i].Value, model[keys[i]])
 		}
@@ -178,8 +178,8 @@ func sameEntries(entries []relay.Op, model map[string]string) error {
 	return nil
 }
 
-// leg has one engine open what the one before has left, compares all of it, works on it
-// and closes it or is killed.
+// leg has an engine open what the previous one left. It compares all of it, has the engine read
+// and write, and closes or kills it.
 func (c *race) leg(engine string) error {
 	r, err := startRunner(engine, c.dir)
 	if err != nil {
@@ -187,7 +187,7 @@ func (c *race) leg(engine string) error {
 	}
 	defer r.kill()
 	if err := c.work(r); err != nil {
-		r.kill() // and what it wrote to stderr is whole
+		r.kill() // so that stderr is complete
 		return fmt.Errorf("%w\n%s", err, r.stderr.String())
 	}
 	c.counts.legs++
@@ -235,7 +235,7 @@ func (c *race) work(r *runner) error {
 	return c.end(r)
 }
 
-// end closes the engine, or kills it: at rest, or with a batch under way.
+// end closes the engine, or kills it: idle, or with a batch in progress.
 func (c *race) end(r *runner) error {
 	switch c.rng.IntN(3) {
 	case 0:
@@ -248,7 +248,7 @@ func (c *race) end(r *runner) error {
 		if err := r.send(relay.Request{Write: c.pending}); err != nil {
 			return err
 		}
-		time.Sleep(time.Duration(c.rng.IntN(300)) * time.Microsecond) // anywhere within it
+		time.Sleep(time.Duration(c.rng.IntN(300)) * time.Microsecond) // killed anywhere within it
 		c.counts.inFlight++
 	}
 	r.kill()
@@ -269,10 +269,10 @@ func (c *race) batch() []relay.Op {
 	return ops
 }
 
-// TestRelay hands a directory from one engine to the next: this version, goleveldb,
-// LevelDB and, with -relay.old, an older version. Each is closed or killed, and what it had
-// acknowledged is what the next one finds. A write that is under way when its engine is
-// killed is there as a whole or not at all.
+// TestRelay passes a directory from one engine to the next: this version, goleveldb,
+// LevelDB and, with -relay.old, an older version. Each is closed or killed, and the next one
+// finds what it had acknowledged. A write in progress when its engine is killed is found as
+// a whole or not at all.
 func TestRelay(t *testing.T) {
 	engines := slices.Sorted(maps.Keys(relayEngines))
 	if *relayOld != "" {
@@ -303,7 +303,7 @@ func TestRelay(t *testing.T) {
 		}
 	}
 	n := total.counts
-	t.Logf("%s: %d turns, %d ended by kill, %d of these with a write under way; %d batches, %d lookups", strings.Join(names, ", "), n.legs, n.kills, n.inFlight, n.writes, n.reads)
+	t.Logf("%s: %d turns, %d ended by kill, %d of these with a write in progress; %d batches, %d lookups", strings.Join(names, ", "), n.legs, n.kills, n.inFlight, n.writes, n.reads)
 }
 
 func (c *race) add(o *race) {
@@ -314,8 +314,8 @@ func (c *race) add(o *race) {
 	c.counts.reads += o.counts.reads
 }
 
-// checkWhole opens the directory with this version, which is to find no fault in it once
-// it has recovered the logs.
+// checkWhole opens the directory with this version, which recovers the logs, and has
+// sift.Check look for faults.
 func (c *race) checkWhole() error {
 	db, err := sift.Open(c.dir, nil)
 	if err != nil {

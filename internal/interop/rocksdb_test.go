@@ -17,7 +17,7 @@ import (
 	sfilter "github.com/siftdb/sift/filter"
 )
 
-// TestRocksDB has RocksDB's own tool read tables of sift's: sst_dump verifies
+// TestRocksDB has RocksDB's sst_dump read tables that sift wrote: it verifies
 // every checksum and lists the entries.
 func TestRocksDB(t *testing.T) {
 	sstDump, err := exec.LookPath("sst_dump")
@@ -47,7 +47,7 @@ func TestRocksDB(t *testing.T) {
 			if err != nil || len(tables) != 1 {
 				t.Fatal(tables, err)
 			}
-			sst := strings.TrimSuffix(tables[0], ".ldb") + ".sst" // sst_dump goes by the name
+			sst := strings.TrimSuffix(tables[0], ".ldb") + ".sst" // sst_dump requires this extension
 			if err := os.Link(tables[0], sst); err != nil {
 				t.Fatal(err)
 			}

@@ -67,9 +67,8 @@ func ReadCurrent(fsys vfs.FS, dir string) (num uint64, err error) {
 	return num, nil
 }
 
-// findData returns the name of a file in dir that holds data, or "". A MANIFEST without
-// tables and an empty log are what an interrupted creation leaves; they do not prevent
-// another.
+// findData returns the name of a file in dir that holds data, or "". An interrupted creation of
+// a database leaves a MANIFEST without tables and an empty log; these do not prevent another one.
 func findData(fsys vfs.FS, dir string) (string, error) {
 	names, err := fsys.List(dir)
 	if errors.Is(err, fs.ErrNotExist) {

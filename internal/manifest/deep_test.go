@@ -8,8 +8,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// TestLoadDeep guards that a MANIFEST of goleveldb's with tables in levels that
-// LevelDB does not have is read, with newer tables before older ones.
+// TestLoadDeep: a MANIFEST of goleveldb with tables in levels that LevelDB does not have can be
+// read, and newer tables are searched before older ones.
 func TestLoadDeep(t *testing.T) {
 	for _, c := range []struct {
 		levels  string // of the tables 1, 2, ...; a newer table has a lower level
@@ -28,7 +28,7 @@ func TestLoadDeep(t *testing.T) {
 		for i, level := range strings.Fields(c.levels) {
 			var l int
 			fmt.Sscan(level, &l)
-			// A table goes through a level on its way.
+			// Each table is first in another level.
 			edits = append(edits, add(l+1, meta(uint64(i+1), key("a", uint64(i+1)), key("z", uint64(i+1)))),
 				&Edit{Deleted: []DeletedTable{{l + 1, uint64(i + 1)}}, Pointers: []Pointer{{l, key("m", 1)}}},
 				add(l, meta(uint64(i+1), key("a", uint64(i+1)), key("z", uint64(i+1)))))

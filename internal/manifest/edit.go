@@ -19,10 +19,10 @@ import (
 //	  5  compaction pointer level, internal key string
 //	  6  deleted table      level, file number
 //	  7  new table          level, file number, size, smallest and largest internal key strings
-//	  9  previous log       number; 0 but in very old databases
+//	  9  previous log       number; 0 except in very old databases
 //
-// Tag 8 was LevelDB's and is not reused. Of a single field (1-4, 9) that occurs twice the
-// last value counts. Invalid are: another tag, a level of 65,536 or more, an internal key of
+// LevelDB once used tag 8; it is not reused. If a single-valued field (1-4, 9) occurs twice,
+// the last value counts. Invalid are other tags, a level of 65,536 or more, an internal key of
 // fewer than eight bytes or of an unknown kind, a table whose smallest key is above its
 // largest, and bytes after the last whole field. The record's checksum covers everything. A
 // reader rejects unknown fields, since one of them might name a table. sift and LevelDB write
@@ -118,7 +118,7 @@ func appendString(dst, s []byte) []byte {
 }
 
 // DecodeEdit decodes a whole edit, which does not refer to src. An error that matches
-// base.ErrUnsupported means well-formed bytes that need more than sift has.
+// base.ErrUnsupported means that the bytes are well-formed, but use what sift does not support.
 func DecodeEdit(src []byte) (*Edit, error) {
 	e := new(Edit)
 	// One copy for all keys: the record's memory belongs to the reader.

@@ -61,7 +61,7 @@ func TestEditRoundTrip(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, e) {
 			t.Errorf("%+v came back as %+v, %v", e, got, err)
 		}
-		// The edit must not hold on to the record.
+		// The edit must not refer to the record.
 		for i := range b {
 			b[i] = 0xee
 		}
@@ -78,15 +78,15 @@ func TestDecodeEditRefuses(t *testing.T) {
 	}{
 		{"tag 0", "00", true},
 		{"LevelDB's former tag 8", "08 00 01", true},
-		{"a tag of pebble's", "64 00", true},
+		{"a tag of pebble", "64 00", true},
 		{"a tag of 64 bits", "81 80 80 80 80 80 80 80 80 01", false},
 		{"comparator without length", "01", false},
 		{"comparator longer than the edit", "01 05 61", false},
 		{"comparator of 2^63 bytes", "01 80 80 80 80 80 80 80 80 80 01 61", false},
 		{"varint of eleven bytes", "02 80 80 80 80 80 80 80 80 80 80 01", false},
 		{"log number cut off", "02 80", false},
-		{"log number that cannot be counted on", "02 ff ff ff ff ff ff ff ff ff 01", false},
-		{"next file that cannot be counted on", "03 ff ff ff ff ff ff ff ff 7f", false},
+		{"log number out of range", "02 ff ff ff ff ff ff ff ff ff 01", false},
+		{"next file number out of range", "03 ff ff ff ff ff ff ff ff 7f", false},
 		{"last sequence of 57 bits", "04 80 80 80 80 80 80 80 80 01", false},
 		{"pointer of level 65536", "05 80 80 04 08 01 01 00 00 00 00 00 00", true},
 		{"pointer with a key of 7 bytes", "05 01 07 01 00 00 00 00 00 00", false},
@@ -96,7 +96,7 @@ func TestDecodeEditRefuses(t *testing.T) {
 		{"new table of level 2^31", "07 80 80 80 80 08 05 01 08 01 00 00 00 00 00 00 00 08 01 00 00 00 00 00 00 00", true},
 		{"new table with a short key", "07 00 05 01 07 01 00 00 00 00 00 00 08 01 00 00 00 00 00 00 00", false},
 		{"new table with an empty key", "07 00 05 01 00 00", false},
-		{"new table with its keys the wrong way round", "07 00 05 01 09 62 01 00 00 00 00 00 00 00 09 61 01 00 00 00 00 00 00 00", false},
+		{"new table whose smallest key is above its largest", "07 00 05 01 09 62 01 00 00 00 00 00 00 00 09 61 01 00 00 00 00 00 00 00", false},
 		{"new table without its largest key", "07 00 05 01 09 61 01 00 00 00 00 00 00 00", false},
 		{"new table with a number out of range", "07 00 ff ff ff ff ff ff ff ff 7f 01 09 61 01 00 00 00 00 00 00 00 09 61 01 00 00 00 00 00 00 00", false},
 		{"rubbish after a field", "02 04 ff", false},
@@ -108,7 +108,7 @@ func TestDecodeEditRefuses(t *testing.T) {
 			t.Errorf("%s: %v", tc.desc, err)
 		}
 	}
-	// The largest number is in range, and so is the deepest level.
+	// The largest file number and the deepest level are in range.
 	for _, text := range []string{
 		"03 ff ff ff ff ff ff ff ff 3f",
 		"06 ff ff 03 01",
@@ -118,7 +118,7 @@ func TestDecodeEditRefuses(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	// Every cut of a whole edit ends between two fields, or is refused.
+	// Every prefix of an edit either ends between two fields or is refused.
 	b := fullEdit().appendTo(nil)
 	for n := range b {
 		if e, err := DecodeEdit(b[:n]); err == nil && !bytes.Equal(e.appendTo(nil), b[:n]) {
@@ -143,7 +143,7 @@ func FuzzDecodeEdit(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What decodes says the same when it is encoded again.
+		// A decoded edit survives a round trip.
 		again, err := DecodeEdit(e.appendTo(nil))
 		if err != nil || !reflect.DeepEqual(e, again) {
 			t.Fatalf("% x decodes as %+v, then as %+v, %v", b, e, again, err)

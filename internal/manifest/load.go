@@ -16,8 +16,8 @@ import (
 //
 // It omits what may be the remains of one unfinished edit at the end, and reports that in
 // State.Dropped. Errors match ErrNoDatabase (see ReadCurrent); base.ErrUnsupported for an
-// unknown comparator or field; base.ErrCorruption for damage before a whole edit, for
-// inconsistent edits, and for a missing or incomplete MANIFEST.
+// unknown comparator or field, or a level out of range; base.ErrCorruption for damage before a
+// whole edit, for inconsistent edits, and for a missing or incomplete MANIFEST.
 func Load(fsys vfs.FS, dir string) (*State, error) {
 	num, err := ReadCurrent(fsys, dir)
 	if err != nil {
@@ -29,7 +29,7 @@ func Load(fsys vfs.FS, dir string) (*State, error) {
 		return true, l.add(e, offset)
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		// Not wrapped: the database is not missing.
+		// Not wrapped: fs.ErrNotExist would suggest that the database is missing.
 		return nil, &base.CorruptionError{Path: filepath.Join(dir, MakeName(KindCurrent, 0)), Offset: 0, What: "CURRENT",
 			Err: fmt.Errorf("it names %s, which does not exist; Repair can bring the database back", filepath.Base(path))}
 	}
@@ -157,8 +157,8 @@ func readEdits(fsys vfs.FS, path string, fn func(e *Edit, offset int64) (more bo
 	tail := r.Tail()
 	if tail.Kind == record.Damaged {
 		// Each edit is synced before the next is written. So a whole record after the damage proves
-		// that the damaged one was not the last, while more chunks may belong to the unfinished
-		// edit itself.
+		// that the damaged one was not the last; mere chunks may belong to the unfinished edit
+		// itself.
 		whole := false
 		err := r.Salvage(func([]byte, int64) bool {
 			whole = true

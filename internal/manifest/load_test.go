@@ -111,8 +111,8 @@ L0 000003 34882 ["key00000000".."key00001336"]
 	}
 }
 
-// TestEditGolden checks that LevelDB's edits come out of the encoder as LevelDB
-// wrote them, and so does the log around them.
+// TestEditGolden: encoding LevelDB's edits again gives the bytes that LevelDB wrote, including the
+// framing of the log.
 func TestEditGolden(t *testing.T) {
 	for _, file := range []string{"leveldb-medium-MANIFEST-000010", "leveldb-race-MANIFEST-000002"} {
 		var edits []*Edit
@@ -178,7 +178,7 @@ func wantCorruption(t *testing.T, desc string, err error, path, text string) {
 	t.Helper()
 	var c *base.CorruptionError
 	if !errors.As(err, &c) || !errors.Is(err, base.ErrCorruption) || c.Path != path || !strings.Contains(err.Error(), text) {
-		t.Errorf("%s: got %v, want corruption of %s that says %q", desc, err, path, text)
+		t.Errorf("%s: got %v, want corruption of %s that contains %q", desc, err, path, text)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNoDatabase) {
 		t.Errorf("%s: %v passes for a missing database", desc, err)
@@ -204,7 +204,7 @@ func TestLoadAddsUp(t *testing.T) {
 	if got := describe(s); got != want || s.Num != 8 {
 		t.Errorf("MANIFEST %d:\n%s\nwant\n%s", s.Num, got, want)
 	}
-	// Whatever the MANIFEST says, the next file is none that it names.
+	// The next file number is above all that the MANIFEST names, whatever the MANIFEST gives.
 	third := add(1, meta(40, key("c", 1), key("d", 1)))
 	dir = writeFiles(t, map[string]string{"CURRENT": "MANIFEST-000008\n", "MANIFEST-000008": manifestOf(t, first, second, third)})
 	if s, err = Load(vfs.OS, dir); err != nil || s.NextFile != 41 {
@@ -244,9 +244,9 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// TestDamage cuts a MANIFEST at each length and changes each byte in several
-// ways: what loads is the state after some of the edits, the lack of the others
-// is reported, and nothing but the last edit is ever missing.
+// TestDamage cuts a MANIFEST at each length and changes each byte in several ways. A cut one loads
+// as the state after its whole edits, and a partial edit is reported. A changed byte is an error,
+// unless it is in the last edit: then that edit is omitted and reported.
 func TestDamage(t *testing.T) {
 	edits := []*Edit{counters(), add(0, meta(4, key("a", 1), key("b", 1))), add(1, meta(5, key("c", 1), key("d", 1)))}
 	content := manifestOf(t, edits...)
@@ -265,7 +265,7 @@ func TestDamage(t *testing.T) {
 		}
 		n, ok := states[describe(s)]
 		if !ok && len(states) == 3 {
-			t.Errorf("a state that never was:\n%s", describe(s))
+			t.Errorf("a state that never existed:\n%s", describe(s))
 		}
 		if !ok {
 			n = len(states) + 1
@@ -338,8 +338,7 @@ func TestDamageOfLongEdit(t *testing.T) {
 	}
 }
 
-// TestDamagedCurrent: a CURRENT that names nothing is what is damaged, and not the
-// MANIFEST.
+// TestDamagedCurrent: if CURRENT names no MANIFEST, the error names CURRENT as damaged.
 func TestDamagedCurrent(t *testing.T) {
 	for _, content := range []string{"", "\n", "MANIFEST-000001", "MANIFEST-x\n", "000001.ldb\n", "MANIFEST-000001\n\n"} {
 		dir := writeFiles(t, map[string]string{"CURRENT": content, "MANIFEST-000001": manifestOf(t, counters())})
@@ -354,12 +353,12 @@ func TestManifestMissing(t *testing.T) {
 	_, err := Load(vfs.OS, dir)
 	wantCorruption(t, "no MANIFEST", err, filepath.Join(dir, "CURRENT"), "MANIFEST-000001, which does not exist; Repair")
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNoDatabase) {
-		t.Errorf("the database itself would be missing: %v", err)
+		t.Errorf("reported as a missing database: %v", err)
 	}
 }
 
-// TestUnreadableBehindDamage lets each read of a damaged MANIFEST fail: what was
-// not read has not proved that nothing followed the damage.
+// TestUnreadableBehindDamage fails each read of a damaged MANIFEST: Load must return the error,
+// since what it could not read may be a whole edit after the damage.
 func TestUnreadableBehindDamage(t *testing.T) {
 	long := new(Edit)
 	for i := range uint64(1500) {
@@ -419,7 +418,7 @@ func TestParseName(t *testing.T) {
 			t.Errorf("MakeName(%d, %d) = %q, want %q", tc.kind, tc.num, got, tc.name)
 		}
 	}
-	// LevelDB takes any number of digits.
+	// LevelDB accepts any number of digits.
 	if kind, num, ok := ParseName("7.ldb"); kind != KindTable || num != 7 || !ok {
 		t.Error("7.ldb")
 	}
@@ -437,7 +436,7 @@ func TestParseName(t *testing.T) {
 func TestMakeNameRefuses(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("a kind that does not exist has a name")
+			t.Error("an unknown kind has a name")
 		}
 	}()
 	MakeName(KindFilterKey+1, 1)
@@ -463,7 +462,7 @@ func TestCurrentMissing(t *testing.T) {
 	tables := manifestOf(t, counters(), add(0, meta(4, key("a", 1), key("b", 1))))
 	for _, tc := range []struct {
 		files map[string]string
-		found string // "" for a directory in which a database may be made
+		found string // "" if a database may be created in the directory
 	}{
 		{nil, ""},
 		{map[string]string{"LOCK": "", "LOG": "hello", "notes.txt": "mine", "000001.dbtmp": "x"}, ""},
@@ -490,9 +489,8 @@ func TestCurrentMissing(t *testing.T) {
 	}
 }
 
-// TestCurrentMissingDisk lets each operation fail while what a directory without
-// CURRENT holds is looked at: a database must not be made over another because
-// the disk failed.
+// TestCurrentMissingDisk fails each operation while a directory without CURRENT is examined: a disk
+// failure must not lead to a new database over an old one.
 func TestCurrentMissingDisk(t *testing.T) {
 	tables := manifestOf(t, counters(), add(0, meta(4, key("a", 1), key("b", 1))))
 	for _, files := range []map[string]string{
@@ -512,7 +510,7 @@ func TestCurrentMissingDisk(t *testing.T) {
 			f.SetFaults(vfstest.Fault{Index: n})
 			_, err := Load(f, "db")
 			if errors.Is(err, ErrNoDatabase) {
-				t.Fatalf("%v: operation %d fails, and there is no database", files, n)
+				t.Fatalf("%v: operation %d fails, and the error is ErrNoDatabase", files, n)
 			}
 			if len(f.Failed()) == 0 {
 				if n < 3 {

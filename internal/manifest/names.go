@@ -50,7 +50,7 @@ func MakeName(kind FileKind, num uint64) string {
 	panic(fmt.Sprintf("manifest: no file kind %d", kind))
 }
 
-// ParseName splits the base name of a file. ok is false if it is not one of a database's.
+// ParseName splits the base name of a file. ok is false if it does not name a database file.
 func ParseName(name string) (kind FileKind, num uint64, ok bool) {
 	switch name {
 	case "CURRENT":

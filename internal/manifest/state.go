@@ -12,7 +12,7 @@ type State struct {
 	PrevLogNum uint64 // an older log that is needed nevertheless; 0: none
 	NextFile   uint64 // above every file number that the MANIFEST mentions
 	// LastSeq is a sequence number that was in use when the MANIFEST was written. LevelDB may
-	// have written one that the live log also holds, so the replay of logs ignores it.
+	// have written one that the live log also holds, so replay skips no entries because of it.
 	LastSeq  uint64
 	Pointers [NumLevels][]byte // where the next compaction of a level begins; nil: at its start
 

@@ -23,8 +23,8 @@ type Version struct {
 	// Large reports that a level below level 0 has at least largeLevel bytes, so that its filters
 	// do not fit into the CPU's caches, and that another level has tables.
 	Large bool
-	// Runs are the tables of level 0 once more, for iterators: the tables of a run are
-	// ascending and share no user key, and there are as few runs as that allows.
+	// Runs are the tables of level 0 grouped for iterators: the tables of a run are ascending and
+	// share no user key, and there are as few runs as possible.
 	Runs [][]*TableMeta
 
 	sizes  [NumLevels]uint64
@@ -32,8 +32,8 @@ type Version struct {
 	refs   atomic.Int64
 }
 
-// largeLevel is the size in bytes from which on a level is large. With keys of 16 bytes its filters
-// take 16 MiB if values have 100 bytes, and 50 MiB if they have 8.
+// largeLevel is the least size in bytes of a large level. With keys of 16 bytes, its filters take
+// 16 MiB if values have 100 bytes, and 50 MiB if they have 8.
 const largeLevel = 1 << 30
 
 // Size returns the total size in bytes of a level's tables.
@@ -153,7 +153,7 @@ func (b *builder) apply(e *Edit) error {
 	return nil
 }
 
-// finish builds the version, whose tables must all be in levels that a Version has.
+// finish builds the version. It fails if a table is in a level beyond those of a Version.
 func (b *builder) finish() (*Version, error) {
 	v, deep, err := b.finishDeep()
 	if deep != nil {
@@ -186,7 +186,7 @@ func (b *builder) finishDeep() (*Version, []DeepLevel, error) {
 	if len(deep) == 0 || deep[len(deep)-1].Level < NumLevels {
 		return newVersion(top, deep), nil, nil
 	}
-	// The upper levels in excess count as more tables of level 0; the others are renumbered.
+	// The tables of the upper levels in excess join level 0; the other levels are renumbered.
 	rest := deep
 	for len(rest) >= NumLevels {
 		top = append(top, rest[0].Tables...)
@@ -226,8 +226,8 @@ func newVersion(top []*TableMeta, levels []DeepLevel) *Version {
 	return v
 }
 
-// runs returns tables as Version.Runs. To put each table, by its smallest key, into any run
-// that has ended before it makes the fewest runs.
+// runs groups tables for Version.Runs. Adding each table, in the order of smallest keys, to any run
+// that ends before it gives the fewest runs.
 func runs(tables []*TableMeta) (runs [][]*TableMeta) {
 	tables = slices.Clone(tables)
 	slices.SortFunc(tables, func(a, b *TableMeta) int { return base.CompareInternal(a.Smallest, b.Smallest) })

@@ -58,7 +58,7 @@ func TestApply(t *testing.T) {
 		t.Error("a table that stays got another TableMeta")
 	}
 	if nums(v.Levels[1]) != "3 4" {
-		t.Error("the version before changed")
+		t.Error("Apply changed the old version")
 	}
 	// Deleting and adding in one edit leaves the table there, as in LevelDB.
 	again := add(0, meta(5, key("a", 1), key("c", 1)))
@@ -66,7 +66,7 @@ func TestApply(t *testing.T) {
 	if next := mustApply(t, v, again); nums(next.Levels[0]) != "9 7 5" {
 		t.Errorf("level 0: %s", nums(next.Levels[0]))
 	}
-	// goleveldb's repetition.
+	// goleveldb may add a table twice in one edit.
 	if next := mustApply(t, v, add(0, meta(5, key("a", 1), key("c", 1)), meta(11, key("x", 1), key("x", 1)), meta(11, key("x", 1), key("x", 1)))); nums(next.Levels[0]) != "11 9 7 5" || next.Levels[0][3] != a {
 		t.Errorf("level 0: %s", nums(next.Levels[0]))
 	}
@@ -92,12 +92,12 @@ func TestApplyRefuses(t *testing.T) {
 			t.Errorf("%s: %v", tc.desc, next.Levels[:3])
 		}
 	}
-	// LevelDB splits the versions of a key over neighbors: no overlap.
+	// LevelDB splits the versions of a key between adjacent tables: no overlap.
 	mustApply(t, v, add(1, meta(7, key("f", 3), key("g", 1))))
 }
 
-// TestFindTable compares with a plain search, over keys that share long and
-// short beginnings, or none.
+// TestFindTable compares FindTable with a linear search, over keys that share long prefixes, short
+// ones, or none.
 func TestFindTable(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	shapes := []func() []byte{
@@ -116,7 +116,7 @@ func TestFindTable(t *testing.T) {
 			keys = slices.CompactFunc(keys, bytes.Equal)
 			e := new(Edit)
 			for j := 0; j+1 < len(keys); j += 2 {
-				// Some tables begin where the one before ends.
+				// Some tables begin with the last key of the table before.
 				from := keys[j]
 				if j > 0 && r.IntN(3) == 0 {
 					from = keys[j-1]
@@ -204,7 +204,7 @@ func TestRuns(t *testing.T) {
 		for _, run := range v.Runs {
 			for i, m := range run {
 				if seen[m] {
-					t.Errorf("table %d is there twice", m.Num)
+					t.Errorf("table %d occurs twice", m.Num)
 				}
 				seen[m] = true
 				if i > 0 && bytes.Compare(base.UserKey(run[i-1].Largest), base.UserKey(m.Smallest)) >= 0 {
@@ -230,27 +230,27 @@ func TestRefs(t *testing.T) {
 	var gone []*TableMeta
 	obsolete := func(t *TableMeta) { gone = append(gone, t) }
 	if v1.Unref(obsolete); len(gone) != 0 || v1.refs.Load() != 1 {
-		t.Fatalf("%s gone while a reader has them", nums(gone))
+		t.Fatalf("%s obsolete while a reader uses them", nums(gone))
 	}
 	if v1.Unref(obsolete); nums(gone) != "1" {
-		t.Fatalf("%q gone with the first version, want 1: 2 has moved", nums(gone))
+		t.Fatalf("%q obsolete after the first version, want 1: 2 has moved", nums(gone))
 	}
 	gone = nil
 	if v2.Unref(obsolete); nums(gone) != "2 3" {
-		t.Fatalf("%q gone with the last version", nums(gone))
+		t.Fatalf("%q obsolete after the last version", nums(gone))
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a reference too many was dropped")
+			t.Error("Unref without a reference did not panic")
 		}
 	}()
 	v2.Unref(obsolete)
 }
 
-// TestRefsConcurrently has readers take and drop references while versions
-// replace each other: every table goes once, and only when it is out of use.
+// TestRefsConcurrently has readers take and drop references while versions replace each other:
+// every table becomes obsolete once, and only when it is no longer in use.
 func TestRefsConcurrently(t *testing.T) {
-	var mu sync.Mutex // stands for the owner's way to hand out the current version
+	var mu sync.Mutex // guards current and gone
 	current := mustApply(t, nil, add(0, meta(1, key("a", 1), key("a", 1))))
 	current.Ref()
 	gone := make(map[uint64]int)
@@ -268,7 +268,7 @@ func TestRefsConcurrently(t *testing.T) {
 				v.Ref()
 				for _, table := range v.Levels[0] {
 					if gone[table.Num] != 0 {
-						t.Errorf("table %d is gone and in use", table.Num)
+						t.Errorf("table %d is obsolete but in use", table.Num)
 					}
 				}
 				mu.Unlock()
@@ -290,11 +290,11 @@ func TestRefsConcurrently(t *testing.T) {
 	wg.Wait()
 	for n := uint64(1); n < last; n++ {
 		if gone[n] != 1 {
-			t.Fatalf("table %d went %d times", n, gone[n])
+			t.Fatalf("table %d became obsolete %d times", n, gone[n])
 		}
 	}
 	if gone[last] != 0 {
-		t.Fatal("the current table went")
+		t.Fatal("the current table became obsolete")
 	}
 }
 
@@ -328,7 +328,7 @@ func BenchmarkFindTable(b *testing.B) {
 	}
 }
 
-// TestLarge: a version is large if a level below level 0 is, and is not all that there is.
+// TestLarge: a version is large if a level below level 0 is, and another level has tables.
 func TestLarge(t *testing.T) {
 	table := func(num, size uint64, user string) *TableMeta {
 		m := meta(num, key(user, 1), key(user, 1))
@@ -341,12 +341,12 @@ func TestLarge(t *testing.T) {
 		large bool
 	}{
 		{"one level", []*Edit{add(2, table(1, largeLevel, "a"))}, false},
-		{"and level 0", []*Edit{add(2, table(1, largeLevel, "a")), add(0, table(2, 1, "a"))}, true},
-		{"and another level", []*Edit{add(2, table(1, largeLevel, "a")), add(3, table(2, 1, "a"))}, true},
+		{"one level and level 0", []*Edit{add(2, table(1, largeLevel, "a")), add(0, table(2, 1, "a"))}, true},
+		{"two levels", []*Edit{add(2, table(1, largeLevel, "a")), add(3, table(2, 1, "a"))}, true},
 		{"a byte less", []*Edit{add(2, table(1, largeLevel-1, "a")), add(3, table(2, 1, "a"))}, false},
 		{"two tables", []*Edit{add(2, table(1, largeLevel-1, "a"), table(3, 1, "b")), add(3, table(2, 1, "a"))}, true},
 		{"level 0 alone", []*Edit{add(0, table(1, largeLevel, "a"), table(2, largeLevel, "a"))}, false},
-		{"level 0 beside a small level", []*Edit{add(0, table(1, largeLevel, "a")), add(1, table(2, 1, "a"))}, false},
+		{"level 0 and a small level", []*Edit{add(0, table(1, largeLevel, "a")), add(1, table(2, 1, "a"))}, false},
 	} {
 		if v := mustApply(t, nil, tt.edits...); v.Large != tt.large {
 			t.Errorf("%s: large %t", tt.desc, v.Large)

@@ -75,5 +75,5 @@ func (w *Writer) Num() uint64 { return w.num }
 // Size returns the MANIFEST's length in bytes.
 func (w *Writer) Size() int64 { return w.log.Offset() }
 
-// Close closes the file. Everything has been written.
+// Close closes the file. All edits are durable already.
 func (w *Writer) Close() error { return w.file.Close() }

@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// opFS notes the operations that change something, and fails one of them.
+// opFS records the operations that change something, and fails one of them.
 type opFS struct {
 	vfs.FS
 	ops    []string
@@ -108,7 +108,7 @@ func TestCreateAppendLoad(t *testing.T) {
 	if err != nil || !switched || w.Num() != 11 {
 		t.Fatalf("%v, %v", switched, err)
 	}
-	// Everything that CURRENT will speak of is durable before it does.
+	// Everything that CURRENT refers to is durable before CURRENT names it.
 	order := []string{
 		"create MANIFEST-000011", "write MANIFEST-000011", "sync MANIFEST-000011", "syncdir",
 		"create 000011.dbtmp", "write 000011.dbtmp", "sync 000011.dbtmp", "close 000011.dbtmp",
@@ -146,8 +146,8 @@ func TestCreateAppendLoad(t *testing.T) {
 	}
 }
 
-// TestCreateFails fails each operation: until the rename the old MANIFEST stays
-// in use and nothing is left over, from then on both are there.
+// TestCreateFails fails each operation: before the rename the old MANIFEST stays in use and nothing
+// is left over; from the rename on both exist.
 func TestCreateFails(t *testing.T) {
 	for failAt := range 10 {
 		for _, sticky := range []bool{false, true} {
@@ -220,7 +220,7 @@ func TestAppendFailureSticks(t *testing.T) {
 			if err := w.Append(&Edit{LastSeq: ptr(uint64(100))}); err != first || len(fsys.ops) != 0 {
 				t.Errorf("%s: after the failure %v, %v", failing, err, fsys.ops)
 			}
-			// Another MANIFEST settles what counts.
+			// A new MANIFEST makes the state certain again.
 			state.NextFile = 14
 			next, switched, err := Create(vfs.OS, dir, 13, state)
 			if err != nil || !switched {

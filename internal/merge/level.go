@@ -14,7 +14,7 @@ type Level struct {
 	largest  func(i int) []byte
 	open     func(i int) (base.Iterator, error)
 
-	at  int           // the table that it is the iterator of
+	at  int           // the index of the open table
 	it  base.Iterator // iterator over table at; nil: none open
 	err error
 }
@@ -28,21 +28,22 @@ func NewLevel(n int, largest, smallest func(i int) []byte, open func(i int) (bas
 	return &Level{n: n, smallest: smallest, largest: largest, open: open}
 }
 
-// PrefetchFirst prepares First, if the tables can do that.
+// PrefetchFirst prepares First, if the tables' iterators are Prefetchers.
 func (l *Level) PrefetchFirst() {
 	if p := l.prefetcher(0); p != nil {
 		p.PrefetchFirst()
 	}
 }
 
-// PrefetchGE prepares SeekGE, if the tables can do that.
+// PrefetchGE prepares SeekGE, if the tables' iterators are Prefetchers.
 func (l *Level) PrefetchGE(ikey []byte) {
 	if p := l.prefetcher(l.findGE(ikey)); p != nil {
 		p.PrefetchGE(ikey)
 	}
 }
 
-// prefetcher opens table i. If that fails, the move that is prepared tries again.
+// prefetcher opens table i and returns its iterator, or nil if that cannot prefetch. If opening
+// fails, the move that is prepared tries again.
 func (l *Level) prefetcher(i int) Prefetcher {
 	l.err = nil
 	if !l.load(i) {
@@ -117,7 +118,8 @@ func (l *Level) backward(i int, ok bool) bool {
 	return ok
 }
 
-// atEnd tells the end of a table from an error, which it keeps.
+// atEnd reports whether the iterator stopped at the end of a table. If it stopped because of an
+// error, atEnd records that.
 func (l *Level) atEnd() bool {
 	if l.err == nil && l.it != nil {
 		l.err = l.it.Err()

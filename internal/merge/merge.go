@@ -26,8 +26,8 @@ type Iter struct {
 
 var _ base.Iterator = (*Iter)(nil)
 
-// Prefetcher is an iterator that can begin to read what a move needs, without waiting for it, so
-// that the reads of several children overlap. The next move must be the one that is named.
+// Prefetcher is an iterator that can start the reads of a move without waiting for them, so that
+// the reads of several children overlap. The next move must be the one that was prepared.
 type Prefetcher interface {
 	PrefetchFirst()
 	PrefetchGE(ikey []byte)
@@ -49,8 +49,8 @@ func New(children ...base.Iterator) *Iter {
 	return m
 }
 
-// overlapping returns the children whose reads can overlap. One alone gains nothing by reading
-// ahead.
+// overlapping returns the children whose reads can overlap. A single child gains nothing from
+// prefetching.
 func (m *Iter) overlapping() []child {
 	if len(m.children) == 1 {
 		return nil

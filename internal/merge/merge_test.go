@@ -85,8 +85,7 @@ func randomKey(r *rand.Rand) []byte {
 	return base.AppendInternalKey(nil, k, uint64(r.IntN(5)), base.Kind(r.IntN(2)))
 }
 
-// build deals n entries out to children. Equal internal keys in two children are
-// meant to happen.
+// build distributes n entries over children. Two children may have equal internal keys.
 func build(r *rand.Rand, n, children int) (merged []entry, parts [][]entry) {
 	parts = make([][]entry, children)
 	for i := range n {
@@ -176,8 +175,7 @@ func TestMergeAgainstModel(t *testing.T) {
 	}
 }
 
-// TestMergeOfRuns has children that follow one another for long, the case of the
-// known runner-up.
+// TestMergeOfRuns has long runs of entries from one child, during which the runner-up is known.
 func TestMergeOfRuns(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	var model []entry
@@ -193,9 +191,9 @@ func TestMergeOfRuns(t *testing.T) {
 	walk(t, r, New(newSliceIter(parts[0]), newSliceIter(parts[1]), newSliceIter(parts[2])), model)
 }
 
-// TestErrors puts a failure at every entry of every child and at each kind of
-// move: what comes before it is right, the move reports it, it sticks until an
-// absolute move, and no entry is skipped for it.
+// TestErrors makes every entry of every child fail, for each kind of move: the entries before it
+// are right, the move reports the error, the error sticks until an absolute move, and no entry is
+// skipped.
 func TestErrors(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	merged, parts := build(r, 40, 3)
@@ -230,7 +228,7 @@ func TestErrors(t *testing.T) {
 					if m.Next() || m.Prev() || !errors.Is(m.Err(), errDisk) {
 						t.Fatal("the error does not stick")
 					}
-					// In the other direction it is as far away as it gets.
+					// First does not meet an entry that is not its child's first.
 					if !back && bad > 0 && (!m.First() || m.Err() != nil) {
 						t.Fatalf("after an error: %v", m.Err())
 					}
@@ -358,8 +356,8 @@ func TestLevelOpensWhatItNeeds(t *testing.T) {
 	model, _ := build(r, 100, 1)
 	ts := cut(r, model)
 	for i, p := range ts.parts {
-		// A new iterator opens the one table that a seek ends in, and stays in
-		// it for another seek there.
+		// A new iterator opens only the table that a seek ends in, and keeps it open for another
+		// seek there.
 		l := ts.level()
 		ts.opened = 0
 		if !l.SeekGE(p[0].ikey) || !l.SeekGE(p[len(p)-1].ikey) || ts.opened != 1 {
@@ -403,7 +401,7 @@ func TestLevelOpenFails(t *testing.T) {
 			t.Fatalf("backward: at %d with %v, want %d", i, l.Err(), after)
 		}
 		if bad > 0 && (!l.First() || l.Err() != nil) {
-			t.Fatal("no way back")
+			t.Fatal("First fails after an error")
 		}
 		if l.Close(); ts.open != 0 {
 			t.Fatal("left open")
@@ -441,7 +439,7 @@ func BenchmarkNext(b *testing.B) {
 	}
 }
 
-// prefetchIter records its moves and what prepares them.
+// prefetchIter records its moves and the calls that prepare them.
 type prefetchIter struct {
 	*sliceIter
 	moves *[]string
@@ -460,8 +458,8 @@ func (p prefetchIter) SeekGE(key []byte) bool {
 	return p.sliceIter.SeekGE(key)
 }
 
-// TestPrefetch: all children begin to read before the first one waits for it, also those in levels;
-// not one alone.
+// TestPrefetch: all children, including those in levels, start their reads before the first one
+// moves. A single child does not prefetch.
 func TestPrefetch(t *testing.T) {
 	var moves []string
 	key := func(s string) []byte { return base.AppendInternalKey(nil, []byte(s), 1, base.KindSet) }

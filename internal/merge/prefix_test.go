@@ -7,9 +7,9 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// TestKeysOfAboutEightBytes merges keys of up to ten bytes, each from an iterator of its own,
-// that differ in their last bytes or in length alone: the first eight bytes of an internal key,
-// which are compared first, may have a part of its trailer in them.
+// TestKeysOfAboutEightBytes merges keys of up to ten bytes, each from its own iterator, that differ
+// only in their last bytes or in length: the first eight bytes of an internal key, which are
+// compared first, may include part of its trailer.
 func TestKeysOfAboutEightBytes(t *testing.T) {
 	var keys []string
 	for n := range 9 {

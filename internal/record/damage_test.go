@@ -80,13 +80,13 @@ func places(data []byte, list []span) (offs []int) {
 	return offs
 }
 
-// TestEveryFlip changes bytes of a log in four ways. Whatever was changed, the
-// reader must return the records before it and say exactly what follows.
+// TestEveryFlip changes bytes of a log in four ways. Whatever was changed, the reader must return
+// the records before it and report exactly what follows.
 func TestEveryFlip(t *testing.T) {
 	data, items := threeBlockLog(t)
 	list := spans(data)
 	offs := places(data, list)
-	offs = offs[:len(offs)-1] // the end is no byte
+	offs = offs[:len(offs)-1] // there is no byte at the end
 	const workers = 4
 	for worker := range workers {
 		t.Run(fmt.Sprint(worker), func(t *testing.T) {
@@ -153,7 +153,7 @@ func checkFlip(t *testing.T, bad []byte, items []item, list []span, at, i int) {
 	}
 }
 
-// TestEveryTruncation cuts a log short.
+// TestEveryTruncation truncates a log at many offsets.
 func TestEveryTruncation(t *testing.T) {
 	data, items := threeBlockLog(t)
 	for _, n := range places(data, spans(data)) {
@@ -189,9 +189,8 @@ func TestEveryTruncation(t *testing.T) {
 	}
 }
 
-// TestSearchShapes compares the search with an obvious one where the data make
-// it hard: bytes that look like headers everywhere, and a valid chunk of each
-// length among them.
+// TestSearchShapes compares the search with a naive one on difficult data: a valid chunk of each
+// length among bytes that all look like headers.
 func TestSearchShapes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for _, n := range []int{0, 1, 100, shortChunk - 1, shortChunk, shortChunk + 1, 1000, 20_000, BlockSize - HeaderLen} {
@@ -241,7 +240,7 @@ func FuzzReader(f *testing.F) {
 		whole = append(whole, data...)
 		items, tail, salvaged := readAll(t, whole)
 
-		// The records make the readable part again, up to what fills up blocks.
+		// Written again, the records give a clean log.
 		var payloads [][]byte
 		end := int64(0)
 		for _, it := range items {
@@ -278,8 +277,8 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// BenchmarkSearch is the search over a log in which every byte begins what
-// looks like a long chunk.
+// BenchmarkSearch measures the search over zeros, over random bytes, and over a log in which every
+// byte looks like the start of a long chunk.
 func BenchmarkSearch(b *testing.B) {
 	data := make([]byte, 1<<20)
 	for i := range data {

@@ -97,9 +97,9 @@ func TestFixturesCorrupt(t *testing.T) {
 		})
 	}
 	t.Run("cpp-log-mid-block-lost", func(t *testing.T) {
-		// The lost block cut one record's end off and another's beginning. The
-		// beginning of the one and the end of the other make a record: framing
-		// cannot tell, and the caller finds a batch that does not add up.
+		// The lost block held the end of one record and the start of another. The start of the one
+		// and the end of the other form a record: the framing cannot detect that, but the caller
+		// finds an inconsistent batch.
 		data, err := os.ReadFile(filepath.Join(dir, "corrupt", "cpp-log-mid-block-lost", "000003.log"))
 		if err != nil {
 			t.Fatal(err)

@@ -24,9 +24,9 @@ package record
 //
 // The checksum does not cover the length, but a wrong length changes the bytes that are
 // checksummed. Nothing marks the end of a log: it may end after any chunk, and after a power
-// cut at any byte. Type 0 is never written; zeros are space that was allocated and not
-// written. Readers treat zeros that are followed by anything else, and unknown types, as
-// damage; see Reader. On disk; none of this may ever change.
+// cut at any byte. Type 0 is never written; zeros are allocated space that was never written.
+// Readers treat zeros that are followed by anything else, and unknown types, as damage; see
+// Reader. On disk; none of this may ever change.
 const (
 	// BlockSize is the size of a block in bytes.
 	BlockSize = 32 << 10

@@ -197,12 +197,12 @@ func TestRoundTripRandom(t *testing.T) {
 	}
 }
 
-// scriptWriter takes as many bytes per call as its script says.
+// scriptWriter fails one call of Write.
 type scriptWriter struct {
 	bytes.Buffer
 	calls int
-	most  int // bytes in a call
-	limit int // bytes that the failing call takes
+	most  int // largest number of bytes in a call
+	limit int // bytes that the failing call accepts
 	fail  int // the call that fails; 0 is the first
 	err   error
 }
@@ -290,7 +290,7 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 		}
 	})
 	if n > 0 {
-		t.Fatalf("%v allocations a record", n)
+		t.Fatalf("%v allocations per record", n)
 	}
 }
 
@@ -345,10 +345,10 @@ func TestStrict(t *testing.T) {
 		{desc: "all but an empty first chunk of a block is bad", data: "X" + full(strings.Repeat("f", BlockSize-2*HeaderLen))[1:] + rawChunk(typeFirst, "") + rawChunk(typeLast, "s"), kind: Damaged, next: BlockSize - HeaderLen, cause: ErrChecksum, salvaged: "s"},
 		{desc: "type 0 with a length", data: a + zeros[:4] + "\x01\x00\x00x", records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: errType},
 		{desc: "two bad places", data: a + "X" + b[1:] + a + "X" + b[1:] + b, records: "a", kind: Damaged, offset: 8, bad: 8, next: 16, cause: ErrChecksum, salvaged: "ab"},
-		{desc: "what fills up a block is not looked at", data: full(strings.Repeat("f", BlockSize-HeaderLen-6)) + "filler" + b, records: "fb", offset: BlockSize + 8},
-		{desc: "the file ends in what fills up a block", data: full(strings.Repeat("f", BlockSize-HeaderLen-6)) + "fil", records: "f", offset: BlockSize - 3},
+		{desc: "the padding of a block is not checked", data: full(strings.Repeat("f", BlockSize-HeaderLen-6)) + "filler" + b, records: "fb", offset: BlockSize + 8},
+		{desc: "the file ends in the padding of a block", data: full(strings.Repeat("f", BlockSize-HeaderLen-6)) + "fil", records: "f", offset: BlockSize - 3},
 		{desc: "the file ends with a block", data: a + fill, records: "af", offset: BlockSize},
-		{desc: "a chunk that would span blocks is none", data: a + "X" + fill[1:len(fill)-12] + full(strings.Repeat("s", 20)), records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: ErrChecksum},
+		{desc: "a chunk that would span blocks is invalid", data: a + "X" + fill[1:len(fill)-12] + full(strings.Repeat("s", 20)), records: "a", kind: Torn, offset: 8, bad: 8, next: -1, cause: ErrChecksum},
 	} {
 		t.Run(tc.desc, func(t *testing.T) {
 			letters := func(items []item) (s string) {
@@ -439,7 +439,7 @@ func TestReadErrors(t *testing.T) {
 			t.Fatalf("%d reads: %v, tail %+v", n, err, r.Tail())
 		}
 	}
-	// The file is shorter than it was when its size was asked.
+	// The file has shrunk since its size was read.
 	r := NewReader(bytes.NewReader(data), int64(len(data))+10, "000003.log")
 	var err error
 	for err == nil {
@@ -450,17 +450,17 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestSalvageReadErrors lets each read fail while records are looked for past
-// damage: what was not read is not what was not there.
+// TestSalvageReadErrors fails each read while Salvage looks for records after damage: an unread
+// record must not pass for a missing one.
 func TestSalvageReadErrors(t *testing.T) {
 	gaps, _ := writeAll(t, []byte("a"), make([]byte, 2*BlockSize), []byte("b"))
 	clear(gaps[100 : BlockSize+300])
 	gaps = append(gaps, rawChunk(typeFull, "z")...)
-	// Another damaged stretch, and a record behind it.
+	// Another damaged stretch, and a record after it.
 	gaps = append(gaps, make([]byte, 4*BlockSize-len(gaps)%BlockSize)...)
 	gaps = append(gaps, rawChunk(typeFull, "y")...)
 	gaps = append(gaps, make([]byte, 2*BlockSize)...)
-	// Behind the damage all is whole, over several blocks.
+	// After the damage everything is intact, over several blocks.
 	whole, _ := writeAll(t, []byte("a"), make([]byte, 2*BlockSize), []byte("y"))
 	for _, data := range [][]byte{gaps, whole} {
 		data[7] ^= 1
@@ -468,7 +468,7 @@ func TestSalvageReadErrors(t *testing.T) {
 	}
 }
 
-// salvageReadErrors wants record "y" to be found, or a read error to be told.
+// salvageReadErrors checks that Salvage either finds the record "y" or returns the read error.
 func salvageReadErrors(t *testing.T, data []byte) {
 	t.Helper()
 	cause := errors.New("bad sector")
@@ -507,7 +507,7 @@ func salvageReadErrors(t *testing.T, data []byte) {
 	}
 }
 
-// TestZerosReadErrors lets each read of a log with zeros behind its records fail.
+// TestZerosReadErrors fails each read of a log with zeros after its records.
 func TestZerosReadErrors(t *testing.T) {
 	cause := errors.New("bad sector")
 	data, _ := writeAll(t, []byte("a"))
@@ -533,7 +533,7 @@ func TestZerosReadErrors(t *testing.T) {
 	}
 }
 
-// failingWriter fails from a number of bytes on.
+// failingWriter fails after a number of bytes.
 type failingWriter struct {
 	left  int
 	cause error
@@ -546,17 +546,16 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestHugeRecordWriteError lets the disk fail in the middle of a record that is
-// written in several pieces.
+// TestHugeRecordWriteError: the disk fails in the middle of a record that takes several writes.
 func TestHugeRecordWriteError(t *testing.T) {
 	cause := errors.New("disk full")
 	for _, room := range []int{0, flushBytes + BlockSize, 2*flushBytes + 2*BlockSize} {
 		w := NewWriter(&failingWriter{room, cause})
 		if err := w.AddParts(make([]byte, 4*flushBytes)); !errors.Is(err, cause) {
-			t.Errorf("room for %d bytes: %v", room, err)
+			t.Errorf("space for %d bytes: %v", room, err)
 		}
 		if err := w.Flush(); !errors.Is(err, cause) {
-			t.Errorf("room for %d bytes: then %v", room, err)
+			t.Errorf("space for %d bytes: then %v", room, err)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/internal/base"
 )
 
-// flushBytes bounds the framed bytes that are buffered, so that a huge record does not take its
-// size again in memory.
+// flushBytes bounds the framed bytes that are buffered, so that a huge record is not held in memory
+// twice.
 const flushBytes = 1 << 20
 
 // Writer frames records and writes them to a new log. After a failed or short write, which

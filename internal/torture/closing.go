@@ -11,15 +11,15 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// closer closes a database in a goroutine of its own when an operation on the file
+// closer closes a database in goroutines of its own when an operation on the file
 // system begins. A nil closer does nothing.
 type closer struct {
 	due func(vfstest.Op) bool // reports whether this is the operation
 
 	mu  sync.Mutex
-	db  *sift.DB // open, as far as the workload has gone
+	db  *sift.DB // the last one that was opened; nil: none yet
 	wg  sync.WaitGroup
-	err error // of the calls that should not fail
+	err error // the errors of Close, except ErrClosed
 }
 
 // opened sets the database to close.
@@ -39,7 +39,7 @@ func (c *closer) wait() {
 }
 
 // hook is called before each operation. Two goroutines close the database at once; the
-// operation waits a moment so that they get ahead.
+// operation waits a moment to give them a head start.
 func (c *closer) hook(op vfstest.Op) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

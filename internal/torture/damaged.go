@@ -279,7 +279,7 @@ func (s *Sample) proven(c damage.Case) int {
 
 // Unnamed collects errors that do not name the damaged file, and damage that Check misses.
 type Unnamed struct {
-	// CheckEvery: Check runs on one case in so many.
+	// CheckEvery: Check runs on every so many cases.
 	CheckEvery int
 
 	mu                     sync.Mutex

@@ -23,7 +23,7 @@ func runDamage(p *plan) {
 		cases = append(cases, damage.Stale(s.Files, s.Old, region)...)
 		cases = append(cases, s.SwappedBlocks()...)
 		if !p.full() {
-			// A part of the cases that are many; the full form has all.
+			// A quarter of the most numerous cases; the full form has all.
 			rng := rand.New(rand.NewPCG(p.seed, 9))
 			cases = slices.DeleteFunc(cases, func(c damage.Case) bool {
 				many := c.Kind == "truncate" || c.Kind == "flip" && strings.HasPrefix(c.Region, "table")

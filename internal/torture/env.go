@@ -37,8 +37,8 @@ type Env struct {
 	DB       *sift.DB
 	Rng      *rand.Rand
 	Err      error  // the first guarantee that was violated
-	Oracle   Oracle // in place of H, where several goroutines write
-	Repairs  bool   // the disk begins damaged: it need not open, but can be repaired
+	Oracle   Oracle // replaces H where several goroutines write
+	Repairs  bool   // the database starts out damaged: it need not open, but can be repaired
 
 	lost     damage.Files // the files before the repair
 	repaired int          // the operation at which it returned; 0: it has not
@@ -52,7 +52,7 @@ type Env struct {
 	// returned.
 	Failures int
 	LastErr  error
-	// ReadsWork: reads of an open database must not fail all the same.
+	// ReadsWork: reads of an open database must not fail even then.
 	ReadsWork bool
 	// closeAt closes the database from another goroutine; see TryClose.
 	closeAt *closer
@@ -110,7 +110,7 @@ func (e *Env) broken(format string, args ...any) {
 	}
 }
 
-// failed records whether a call failed, and returns it. Errors must come from the faults,
+// failed reports whether a call failed, and records that. Errors must come from the faults,
 // and must not report damage: the bytes on the disk are intact.
 func (e *Env) failed(what string, err error) bool {
 	if err == nil {
@@ -315,7 +315,7 @@ func (e *Env) Flush() {
 	}
 }
 
-// Compact compacts a range of keys; empty strings are no bounds.
+// Compact compacts a range of keys; an empty string is no bound.
 func (e *Env) Compact(from, to string) {
 	if e.dead() {
 		return
@@ -331,7 +331,7 @@ func (e *Env) Compact(from, to string) {
 	}
 }
 
-// BuildFilters rebuilds the filters that are not those of the options.
+// BuildFilters rebuilds the filters that differ from those of the options.
 func (e *Env) BuildFilters() {
 	if e.dead() {
 		return
@@ -432,7 +432,7 @@ func (e *Env) CheckFiles() {
 	switch {
 	case errors.Is(err, sift.ErrLocked) && e.DB != nil:
 	case isMissing(err) && !e.opened:
-	case e.DB != nil && err == nil && e.closeAt != nil: // it was closed from elsewhere
+	case e.DB != nil && err == nil && e.closeAt != nil: // another goroutine has closed it
 	case e.DB != nil && err == nil:
 		e.broken("Check of an open database gives no error")
 	case err == nil && faults == 0 && failed:

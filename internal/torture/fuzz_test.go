@@ -11,12 +11,12 @@ import (
 )
 
 // The fuzz targets below compute correct checksums, so that the fuzzer's bytes reach the
-// decoders. Nothing may panic or hang; an answer may be an error; memory stays within the
-// files' size and 64 MiB. The decoders' own packages fuzz raw bytes.
+// decoders. Nothing may panic or hang; a result may be an error; memory stays within the
+// files' size plus 64 MiB. The decoders' own packages fuzz raw bytes.
 
-// FuzzTable reads a table with the fuzzer's blocks. where says which of the
-// blocks are its own (bit 0: data, 1: properties, 2: filter, 3: metaindex, 4:
-// index) and which are compressed (bits 5 to 9).
+// FuzzTable reads a table with blocks of the fuzzer. where says which of the
+// blocks are the fuzzer's (bit 0: data, 1: properties, 2: filter, 3: metaindex,
+// 4: index) and which are compressed (bits 5 to 9).
 func FuzzTable(f *testing.F) {
 	key := internalKey("key000001", 1)
 	f.Add([]byte{}, []byte{}, []byte{}, []byte{}, []byte{}, uint16(0))
@@ -61,7 +61,7 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// FuzzLog recovers a log of two records, after a sync mark or not.
+// FuzzLog recovers a log of two records, with or without sift's header before them.
 func FuzzLog(f *testing.F) {
 	op := []byte{1, 1, 'k', 1, 'v'}
 	f.Add(rawBatch(1, 1, op...), rawBatch(2, 2, append(op, op...)...), true)
@@ -82,8 +82,8 @@ func FuzzLog(f *testing.F) {
 	})
 }
 
-// FuzzManifest loads a MANIFEST of two edits, after a good one or not, of a
-// database that has tables and a log.
+// FuzzManifest loads a MANIFEST of two edits, with or without a good one before
+// them, in a database that has tables and a log.
 func FuzzManifest(f *testing.F) {
 	s, err := CleanSample("clean", filter.Bloom(10))
 	if err != nil {

@@ -13,13 +13,14 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// GroupHistory is the oracle of several concurrent writers. Each write has keys of its
-// own. A write that returned before another began precedes it.
+// GroupHistory is the oracle of several concurrent writers. No two writes have a key in
+// common. A write that returned before another began precedes it.
 type GroupHistory struct {
 	mu     sync.Mutex
 	writes []write
 }
 
+// Begin records that a write is about to start, and returns its number.
 func (g *GroupHistory) Begin(edits []Edit, sync bool, ops int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -27,6 +28,7 @@ func (g *GroupHistory) Begin(edits []Edit, sync bool, ops int) int {
 	return len(g.writes) - 1
 }
 
+// End records that write i was acknowledged.
 func (g *GroupHistory) End(i, ops int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,7 +77,7 @@ func (g *GroupHistory) Found(contents map[string]string, ops int) (writes int, e
 			writes++
 			began = max(began, w.started)
 			if w.started >= ops {
-				return 0, fmt.Errorf("a write of the future is there: %q", w.edits[0].Key)
+				return 0, fmt.Errorf("a write that had not begun is there: %q", w.edits[0].Key)
 			}
 		}
 	}

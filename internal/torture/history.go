@@ -170,14 +170,14 @@ func (h *History) Found(contents map[string]string, ops int) (p int, err error) 
 		return p, fmt.Errorf("durable writes are lost: %d of %d are there, and %d were durable", p, len(h.writes), must)
 	}
 	if p, ok := h.match(sum, may+1, len(h.writes), -1); ok {
-		return p, fmt.Errorf("writes of the future: %d are there, and %d had begun", p, may)
+		return p, fmt.Errorf("writes that had not begun: %d are there, and %d had begun", p, may)
 	}
-	return 0, fmt.Errorf("the contents are those after no number of writes from %d to %d; against %d: %s",
+	return 0, fmt.Errorf("the contents match no number of writes from %d to %d; compared with %d: %s",
 		must, may, may, difference(contents, h.after(may)))
 }
 
-// partly reports whether contents are those of before with some of the edits, all deletes,
-// applied, and returns these.
+// partly reports whether some of the edits, all of which are deletes, turn before into
+// contents, and returns these edits.
 func (w *write) partly(before, contents map[string]string) (done []Edit, ok bool) {
 	left := maps.Clone(before)
 	for _, e := range w.edits {
@@ -240,8 +240,8 @@ func (h *History) after(p int) map[string]string {
 	return state
 }
 
-// Settle takes the contents after an open without a power cut: all acknowledged writes
-// must be there, and at most one of the session's failed writes, in full.
+// Settle checks and adopts the contents after an open without a power cut: all acknowledged
+// writes must be there, and at most one of the session's failed writes, in full.
 func (h *History) Settle(contents map[string]string) error {
 	sum := sumOf(contents)
 	extra := -1
@@ -261,7 +261,7 @@ func (h *History) Settle(contents map[string]string) error {
 			}
 		}
 		if extra < 0 {
-			return fmt.Errorf("an open shows other contents than were acknowledged: %s", difference(contents, h.now))
+			return fmt.Errorf("the contents differ from what was acknowledged: %s", difference(contents, h.now))
 		}
 	}
 	for i := h.session; i < len(h.writes); i++ {
@@ -311,7 +311,7 @@ func difference(got, want map[string]string) string {
 	var lines []string
 	for _, k := range slices.Sorted(maps.Keys(got)) {
 		if w, ok := want[k]; !ok {
-			lines = append(lines, fmt.Sprintf("%.40q is there and should not be", k))
+			lines = append(lines, fmt.Sprintf("%.40q should not be there", k))
 		} else if w != got[k] {
 			lines = append(lines, fmt.Sprintf("%.40q is %.20q, want %.20q", k, got[k], w))
 		}

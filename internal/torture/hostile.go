@@ -89,7 +89,7 @@ func rawLog(records ...[]byte) []byte {
 	w := record.NewWriter(&b)
 	for _, r := range records {
 		if err := w.Append(r); err != nil {
-			panic(err) // a slice takes all
+			panic(err) // writing to a slice does not fail
 		}
 	}
 	return b

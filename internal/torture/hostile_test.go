@@ -31,9 +31,10 @@ func cost(fn func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// uvarint is the largest varint, and elevenBytes one that is too long.
+// uvarint encodes a varint.
 func uvarint(n uint64) []byte { return binary.AppendUvarint(nil, n) }
 
+// elevenBytes is a varint that is too long.
 var elevenBytes = bytes.Repeat([]byte{0xff}, 11)
 
 // hostileTables are tables with correct checksums and malicious contents. Each must be
@@ -78,7 +79,7 @@ func hostileTables() []struct {
 			return t.finish()
 		})
 	}
-	add("snappy that unpacks to more than it says", func(t *rawTable) []byte {
+	add("snappy block that is longer than it claims", func(t *rawTable) []byte {
 		b := snappy.Encode(nil, make([]byte, 100000))
 		t.data = []rawEntry{{key(1), t.block(append(uvarint(10), b[3:]...), 1)}}
 		return t.finish()
@@ -170,9 +171,9 @@ func hostileTables() []struct {
 			})
 		}
 	}
-	// Prefix compression: the keys take the square of the block's size.
+	// With prefix compression, the size of all keys is quadratic in that of the block.
 	add("keys that grow", func(t *rawTable) []byte { return growingKeys(t, false) })
-	out[len(out)-1].harmless = true // it is a table like others, if an odd one
+	out[len(out)-1].harmless = true // a valid table, if an odd one
 	add("separators that grow", func(t *rawTable) []byte { return growingKeys(t, true) })
 	for _, family := range filter.Families() {
 		for _, n := range []int{1, 5, 16, 64, 4096} {
@@ -198,8 +199,8 @@ func hostileTables() []struct {
 	return out
 }
 
-// growingKeys makes 20,000 entries of a few bytes each, whose keys together take the
-// square of their number.
+// growingKeys makes 20,000 entries of a few bytes each, the size of whose keys is quadratic
+// in their number.
 func growingKeys(t *rawTable, index bool) []byte {
 	var b []byte
 	shared := 0
@@ -223,7 +224,7 @@ func growingKeys(t *rawTable, index bool) []byte {
 	return t.finish()
 }
 
-// readTable uses a table in every way that the store does, and returns the errors.
+// readTable reads a table in every way that the store does, and returns the errors.
 func readTable(table []byte) error {
 	r, err := sstable.NewReader(bytes.NewReader(table), int64(len(table)), &sstable.ReaderOptions{Path: "hostile"})
 	if err != nil {
@@ -243,7 +244,7 @@ func readTable(table []byte) error {
 }
 
 // TestHostile reads malicious files. Each must give an error, and take no more memory than
-// its size and 64 MiB.
+// its size plus 64 MiB.
 func TestHostile(t *testing.T) {
 	t.Run("table", func(t *testing.T) {
 		for _, h := range hostileTables() {
@@ -259,7 +260,7 @@ func TestHostile(t *testing.T) {
 	t.Run("repair", func(t *testing.T) {
 		for _, h := range hostileTables() {
 			if h.desc == "keys that grow" {
-				continue // written again, each key begins a block and is stored whole
+				continue // when rewritten, each key begins a block and is stored whole
 			}
 			e := &Env{Options: hostileOptions()}
 			mem, err := diskOf(damage.Files{"000005.ldb": h.table, "000007.log": rawLog(rawBatch(100, 1, 1, 1, 'k', 1, 'v'))})
@@ -345,12 +346,12 @@ func hostileDatabases() []struct {
 	manifest("pointer of 2^63 bytes", false, good, binary.AppendUvarint(rawEdit(nil).num(tagPointer, 1), 1<<63))
 	manifest("number of eleven bytes", false, append([]byte(good), append([]byte{tagLogNumber}, elevenBytes...)...))
 	manifest("comparator of 2^63 bytes", false, binary.AppendUvarint([]byte{tagComparator}, 1<<63))
-	manifest("deletes what is not there", false, good, binary.AppendUvarint(rawEdit(nil).num(tagDeleted, 1), 9))
+	manifest("deletes a missing table", false, good, binary.AppendUvarint(rawEdit(nil).num(tagDeleted, 1), 9))
 	many := make([][]byte, 100000)
 	for i := range many {
 		many[i] = rawEdit(nil).table(0, uint64(i+10), 100, small, large)
 	}
-	manifest("100,000 tables that are not there", false, append([][]byte{good}, many...)...)
+	manifest("100,000 missing tables", false, append([][]byte{good}, many...)...)
 	one := rawEdit(nil)
 	for i := range 100000 {
 		one = one.table(1, 9, uint64(i), small, large)
@@ -360,7 +361,7 @@ func hostileDatabases() []struct {
 	for i := range churn {
 		churn[i] = rawEdit(nil).num(tagNextFile, 7)
 	}
-	manifest("100,000 edits that say nothing", true, append([][]byte{good}, churn...)...)
+	manifest("100,000 edits that change nothing", true, append([][]byte{good}, churn...)...)
 
 	logs := func(desc string, harmless bool, log []byte) {
 		add("log: "+desc, harmless, damage.Files{"CURRENT": []byte("MANIFEST-000001\n"), "MANIFEST-000001": rawLog(good), "000002.log": log})
@@ -383,10 +384,10 @@ func hostileDatabases() []struct {
 		}
 		add("two logs: "+desc, false, files)
 	}
-	// Where there is a mark, the log before had been whole and synced.
+	// A mark proves that the log before it was whole and synced.
 	half := rawLog(mark, rawBatch(1, 1, op...), rawBatch(2, 1, bytes.Repeat([]byte{7}, 300)...))
 	half = half[:len(half)-200]
-	two("the first is torn, the second goes on", half, rawLog(rawBatch(3, 0), rawBatch(3, 1, op...), rawBatch(4, 0)))
+	two("the first is torn, the second continues", half, rawLog(rawBatch(3, 0), rawBatch(3, 1, op...), rawBatch(4, 0)))
 	two("the first is torn, the second is another engine's", half, rawLog(rawBatch(3, 1, op...)))
 	two("the first is torn and the second leaves a gap", half, rawLog(rawBatch(30, 0), rawBatch(30, 0), rawBatch(30, 1, op...)))
 	two("the first is missing", nil, rawLog(rawBatch(5, 0), rawBatch(5, 1, op...)))
@@ -406,8 +407,8 @@ func hostileDatabases() []struct {
 	}
 	logs("zeros", true, make([]byte, 4<<20))
 	logs("headers everywhere", true, bytes.Repeat([]byte{1, 2, 3, 4, 0xf8, 0x7f, 1}, 300000))
-	// A million operations of three bytes each: what an operation takes in a
-	// memtable must be in proportion to what it takes in the log.
+	// 100,000 operations of three bytes each: the memory that an operation takes in
+	// a memtable must be in proportion to its size in the log.
 	dense := make([]byte, 0, 300000)
 	for range 100000 {
 		dense = append(dense, 0, 1, 'k')

@@ -26,8 +26,8 @@ import (
 const (
 	killDirEnv  = "SIFT_TORTURE_KILL_DIR"
 	killWriters = 4
-	// killsPerDatabase is how often one database is killed before the next one begins, so
-	// that reading it stays quick.
+	// killsPerDatabase is how many kills use one database before the next one begins, so that
+	// reading it stays quick.
 	killsPerDatabase = 20
 )
 
@@ -165,7 +165,7 @@ func (k *killer) kill() error {
 	// Most are killed at work, some while they open the database.
 	delay := time.Duration(10+k.rng.IntN(150)) * time.Millisecond
 	if runtime.GOOS == "windows" {
-		delay *= 10 // a process takes longer to start, under Wine above all
+		delay *= 10 // a process takes longer to start, especially under Wine
 	}
 	timer := time.AfterFunc(delay, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
@@ -215,7 +215,7 @@ func readAcks(out io.Reader, acked *[killWriters]int) error {
 		writer, err1 := strconv.Atoi(w)
 		count, err2 := strconv.Atoi(n)
 		if !ok || err1 != nil || err2 != nil || writer >= killWriters {
-			return fmt.Errorf("child said %q", line)
+			return fmt.Errorf("the child printed %q", line)
 		}
 		acked[writer] = max(acked[writer], count)
 	}

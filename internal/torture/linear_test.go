@@ -49,7 +49,7 @@ func runLinear(p *plan) {
 	p.t.Logf("%d histories, %d operations", histories, operations)
 }
 
-// Keys come in pairs, so that batches can be told from two writes.
+// pairOp is an operation on a pair of keys. Pairs distinguish a batch from two writes.
 type pairOp struct {
 	pair  int
 	write bool

@@ -22,8 +22,8 @@ import (
 )
 
 var (
-	long    = flag.Duration("long", 0, "how long TestLong runs; without it, it does not")
-	longOut = flag.String("longout", "", "where TestLong puts its samples and its plot, NAME.csv and NAME.svg")
+	long    = flag.Duration("long", 0, "how long TestLong runs; 0: it is skipped")
+	longOut = flag.String("longout", "", "the files for TestLong's samples and plot, without .csv and .svg")
 )
 
 const (
@@ -42,7 +42,7 @@ var sampleFields = []string{
 // TestLong has a database under mixed load in a process that is killed now and then, in a
 // control group with little memory, on a disk that is slow, full or failing at times. What was
 // acknowledged as synced must be there after each kill and each reopening, every call must end,
-// memory and descriptors must stay flat, and obsolete files must go.
+// memory and descriptors must not grow, and obsolete files must be removed.
 func TestLong(t *testing.T) {
 	if *long == 0 {
 		t.Skip("the long run needs -long")
@@ -53,7 +53,7 @@ func TestLong(t *testing.T) {
 	}
 	run := &longRun{self: self, dir: filepath.Join(t.TempDir(), "db"), begin: time.Now(), events: map[string]int{}}
 	if run.group, err = newMemoryGroup(longMemory); err != nil {
-		t.Logf("without a limit of memory: %v", err)
+		t.Logf("without a memory limit: %v", err)
 	} else {
 		defer run.group.remove()
 	}
@@ -84,9 +84,9 @@ func TestLong(t *testing.T) {
 	}
 	t.Log(report)
 	for _, s := range samples {
-		// Beside the tables: CURRENT, LOCK, the MANIFEST, logs, and tables that are being
-		// written or that an iterator still reads. The more is written while iterators are
-		// open, the more there are of these.
+		// Besides the tables there are CURRENT, LOCK, the MANIFEST, logs, and tables that are
+		// being written or that an iterator still reads. The more is written while iterators
+		// are open, the more of these there are.
 		if extra := s[6] - s[5]; extra > 40+s[9]/2000 {
 			t.Errorf("after %.0f s there are %.0f files and %.0f tables", s[0], s[6], s[5])
 			break
@@ -94,8 +94,8 @@ func TestLong(t *testing.T) {
 	}
 }
 
-// quarters returns the median of a field over the first quarter of the samples,
-// without the very first while the database fills up, and over the last.
+// quarters returns the median of a field over an early quarter of the samples, which
+// leaves out the first eighth while the database fills up, and over the last quarter.
 func quarters(samples [][]float64, field int) (first, last float64) {
 	median := func(list [][]float64) float64 {
 		var v []float64
@@ -116,7 +116,7 @@ type longRun struct {
 	begin     time.Time
 	acked     int // entries of the ledger whose Put has returned
 	samples   [][]float64
-	events    map[string]int // how often the child has met what
+	events    map[string]int // the number of the child's events of each kind
 }
 
 // life runs a child for a while and kills it.
@@ -192,7 +192,7 @@ func (r *longRun) life(life time.Duration, trouble bool) error {
 	}
 }
 
-// take takes a line of the child's.
+// take processes a line from the child.
 func (r *longRun) take(line string) (sampled bool, err error) {
 	word, rest, _ := strings.Cut(line, " ")
 	switch word {
@@ -223,7 +223,7 @@ func (r *longRun) take(line string) (sampled bool, err error) {
 		r.samples = append(r.samples, s)
 		return true, nil
 	}
-	return false, fmt.Errorf("the child says %q", line)
+	return false, fmt.Errorf("the child printed %q", line)
 }
 
 func writeSamples(t *testing.T, samples [][]float64, kills int) {
@@ -310,7 +310,7 @@ func (c counts) quantile(q float64) float64 {
 	return 0
 }
 
-// TestHistogram checks the histogram that the long run's figures come from.
+// TestHistogram checks the histogram from which the long run's figures come.
 func TestHistogram(t *testing.T) {
 	var h histogram
 	for i := range 1000 {

@@ -30,12 +30,12 @@ const (
 	longInterval = 5 * time.Second
 )
 
-// longOptions make compactions frequent, and the database small for its hours.
+// longOptions make compactions frequent, and keep the database small over hours.
 var longOptions = sift.Options{MemtableBytes: 2 << 20, TableBytes: 1 << 20, LevelBaseBytes: 8 << 20, CacheBytes: 4 << 20}
 
-// longChild is the process under load. On standard output it prints what it has measured
-// ("sample"), which entry of the ledger is acknowledged ("acked"), what the disk does ("event")
-// and what is wrong ("error").
+// longChild is the process under load. On standard output it prints measurements ("sample"),
+// acknowledged entries of the ledger ("acked"), disk troubles and reopenings ("event"), and
+// failures ("error").
 func longChild(dir string) {
 	fail := func(err error) {
 		fmt.Printf("error %v\n", err)
@@ -70,7 +70,7 @@ func longChild(dir string) {
 // longLoad is the load on a database.
 type longLoad struct {
 	dir          string
-	disk         *longDisk // nil: that of the host
+	disk         *longDisk // nil: the host's file system
 	acked        int       // entries of the ledger whose Put has returned
 	gets, writes histogram
 
@@ -78,8 +78,8 @@ type longLoad struct {
 	db *sift.DB // nil while it is closed
 }
 
-// session opens the database, looks through the ledger and loads the database until an error
-// of the disk asks for another session.
+// session opens the database, checks the ledger and puts load on the database until an error of
+// the disk requires another session.
 func (l *longLoad) session() error {
 	db, err := l.open()
 	if err != nil {
@@ -123,7 +123,8 @@ func (l *longLoad) set(db *sift.DB) {
 	l.db = db
 }
 
-// open opens the database as soon as the disk lets it, with all that was acknowledged in it.
+// open opens the database as soon as the disk permits, and checks that it holds everything
+// acknowledged.
 func (l *longLoad) open() (*sift.DB, error) {
 	for {
 		o := longOptions
@@ -148,7 +149,7 @@ func (l *longLoad) open() (*sift.DB, error) {
 func ledgerKey(n int) []byte   { return fmt.Appendf(nil, "ledger%010d", n) }
 func ledgerValue(n int) []byte { return bytes.Repeat(fmt.Appendf(nil, "%d;", n), 1+n%20) }
 
-// look reads the ledger: it must hold all that was acknowledged, and nothing behind a gap.
+// look reads the ledger: it must hold all that was acknowledged, and nothing after a gap.
 func (l *longLoad) look(db *sift.DB) error {
 	n := 0
 	for e, err := range db.Scan(&sift.IterOptions{Prefix: []byte("ledger")}) {
@@ -163,13 +164,13 @@ func (l *longLoad) look(db *sift.DB) error {
 	if n < l.acked {
 		return fmt.Errorf("the ledger has %d entries, and %d were acknowledged", n, l.acked)
 	}
-	for ; l.acked < n; l.acked++ { // the last Put may have failed, or its reply been lost
+	for ; l.acked < n; l.acked++ { // the last Put may have failed, or its line been lost
 		fmt.Println("acked", l.acked+1)
 	}
 	return nil
 }
 
-// ledger writes entries one after the other, each synced.
+// ledger writes synced entries, one after the other.
 func (l *longLoad) ledger(ctx context.Context, db *sift.DB) error {
 	for ctx.Err() == nil {
 		if err := db.Put(ledgerKey(l.acked), ledgerValue(l.acked), nil); err != nil {
@@ -284,7 +285,7 @@ func (l *longLoad) housekeeping(ctx context.Context, db *sift.DB) error {
 	}
 }
 
-// sample returns the fields but the first, with commas.
+// sample returns all fields but the first, separated by commas.
 func (l *longLoad) sample() (string, error) {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)

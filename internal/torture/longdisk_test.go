@@ -11,7 +11,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// errLongDisk is what a longDisk's failures wrap.
+// errLongDisk is wrapped by all errors of a longDisk.
 var errLongDisk error = longDiskError{}
 
 type longDiskError struct{}
@@ -41,7 +41,7 @@ func newLongDisk(fsys vfs.FS) *longDisk {
 	return d
 }
 
-// weather changes, again and again, how the disk fails.
+// weather changes the disk's mood repeatedly.
 func (d *longDisk) weather(rng *rand.Rand) {
 	for {
 		time.Sleep(time.Duration(5+rng.IntN(20)) * time.Second)
@@ -78,7 +78,7 @@ func (d *longDisk) hook(op vfstest.Op) error {
 	return nil
 }
 
-// fullDiskError is errLongDisk and ENOSPC.
+// fullDiskError wraps errLongDisk and ENOSPC.
 type fullDiskError struct{}
 
 func (fullDiskError) Error() string   { return "the disk of the long run is full" }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// memoryGroup is a control group with a limit of memory, by version 1 or 2 of the interface.
+// memoryGroup is a control group, of version 1 or 2, with a memory limit.
 type memoryGroup struct{ dir string }
 
 func newMemoryGroup(limit int64) (*memoryGroup, error) {
@@ -35,7 +35,7 @@ func (g *memoryGroup) join(pid int) error {
 
 // remove removes the group, whose processes have ended.
 func (g *memoryGroup) remove() {
-	for range 100 { // the kernel may take a moment to see that they have
+	for range 100 { // the kernel may notice their end late
 		if os.Remove(g.dir) == nil {
 			return
 		}

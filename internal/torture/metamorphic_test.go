@@ -18,7 +18,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestMetamorphic gives the same operations to databases with different options, which must
+// TestMetamorphic runs the same operations on databases with different options, which must
 // give the same answers. The first has no filters, remembers no gaps and keeps everything in
 // one memtable.
 func TestMetamorphic(t *testing.T) { runMetamorphic(short(t)) }
@@ -42,7 +42,7 @@ func runMetamorphic(p *plan) {
 			return nil
 		})
 		if traces[0] == nil {
-			continue // the time is over
+			continue // the time is up
 		}
 		for i, t := range traces[1:] {
 			if t == nil {
@@ -113,7 +113,7 @@ func optionSets(rng *rand.Rand) []optionSet {
 	return sets
 }
 
-// trace is what a database answered: a checksum of each operation's answer.
+// trace is what a database has answered: a checksum of each operation's answer.
 type trace struct{ sums []uint64 }
 
 func (t *trace) add(format string, args ...any) {
@@ -144,7 +144,7 @@ type player struct {
 	db    *sift.DB
 	snaps []*sift.Snapshot
 	iters []openIter
-	renew bool // it makes a new iterator instead of a Reset
+	renew bool // create a new iterator instead of a Reset
 }
 
 // openIter is an iterator and what it was made from.
@@ -189,7 +189,7 @@ func (p *player) close() error {
 	return errors.Join(err, p.db.Close())
 }
 
-// key is often one of few, and sometimes empty, long, or all ones.
+// key returns a key that is often one of a few, and sometimes empty, long, or all 0xff.
 func (p *player) key() []byte {
 	switch n := p.rng.IntN(100); {
 	case n == 0:
@@ -305,7 +305,7 @@ func (p *player) step() error {
 	return nil
 }
 
-// sorted returns the operations of a batch by their keys, the last of each.
+// sorted returns the last operation of each key in a batch, sorted by key.
 func sorted(b *sift.Batch) iter.Seq2[sift.Op, error] {
 	last := map[string]sift.Op{}
 	for op := range b.Ops() {
@@ -339,7 +339,7 @@ func (p *player) scan(r reader, o *sift.IterOptions) {
 	p.add("end %v", it.Close())
 }
 
-// ranges asks whether ranges have keys, together and one by one.
+// ranges checks whether ranges hold keys, together and one by one.
 func (p *player) ranges() {
 	ranges := make([]sift.KeyRange, p.rng.IntN(40))
 	for i := range ranges {
@@ -370,7 +370,7 @@ func (p *player) openIter() error {
 	if len(p.iters) >= 4 && p.rng.IntN(2) == 0 {
 		i := p.rng.IntN(4)
 		if p.resetIter(&p.iters[i]) != nil { // its snapshot is closed
-			p.iters[i].Close() // with that error
+			p.iters[i].Close() // which returns that error
 			p.iters = slices.Delete(p.iters, i, i+1)
 		}
 		return nil

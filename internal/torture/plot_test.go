@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// panel is one diagram of a plot: fields over time, on one axis.
+// panel is one diagram of a plot: fields over time, on a common axis.
 type panel struct {
 	title  string
 	fields []string

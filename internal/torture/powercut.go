@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// Oracle tells whether contents are correct after a power cut at an operation.
+// Oracle judges the contents after a power cut at an operation.
 type Oracle interface {
 	// Found returns how many writes the contents hold.
 	Found(contents map[string]string, ops int) (writes int, err error)
@@ -121,9 +121,9 @@ func (c *Cuts) checkOpen(db *sift.DB, ops int) (map[string]string, error) {
 	for _, k := range c.keys {
 		v, err := db.Get([]byte(k))
 		if w, there := contents[k]; there && (err != nil || string(v) != w) {
-			return nil, fmt.Errorf("a scan finds %q and Get gives %.20q, %w", k, v, err)
+			return nil, fmt.Errorf("a scan finds %q, but Get returns %.20q, %w", k, v, err)
 		} else if !there && !errors.Is(err, sift.ErrNotFound) {
-			return nil, fmt.Errorf("a scan does not find %q and Get gives %.20q, %w", k, v, err)
+			return nil, fmt.Errorf("a scan does not find %q, but Get returns %.20q, %w", k, v, err)
 		}
 	}
 	return contents, nil
@@ -184,7 +184,7 @@ func checkClean(e *Env, fs vfs.FS, dir string) error {
 	for _, name := range names {
 		kind, _, ok := manifest.ParseName(name)
 		if !ok && !(e.Repairs && name == "lost") {
-			return fmt.Errorf("a file that is no database's: %s in %v", name, names)
+			return fmt.Errorf("not a database file: %s in %v", name, names)
 		}
 		count[kind]++
 	}

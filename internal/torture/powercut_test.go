@@ -8,9 +8,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// cutsPerWorkload is the least number of power cuts per workload and round: after every
-// operation one that loses all unsynced data and one that keeps all, and random ones in
-// between.
+// cutsPerWorkload is the minimum number of power cuts per workload and round: after every
+// operation one that loses all unsynced data, one that keeps it, and random ones in between.
 const cutsPerWorkload = 1060
 
 // TestCut cuts the power after every operation of every workload.
@@ -24,7 +23,7 @@ func runCut(p *plan) {
 		p.each(len(Workloads), func(i int) error {
 			w := Workloads[i]
 			e := NewEnv(seed)
-			// Later rounds work longer, so that trees get deeper.
+			// Later rounds write more, so that trees get deeper.
 			w.Run(e, w.Writes*(1+int(seed-p.seed)%4))
 			if e.Err != nil {
 				return fmt.Errorf("%s, seed %d: %w", w.Name, seed, e.Err)

@@ -25,10 +25,10 @@ func TestRegress(t *testing.T) {
 	}{
 		{"directories above a new database are durable", regressParents},
 		{"failed background work is tried again", regressPause},
-		{"a log that was given up is passed over", regressUnusedLog},
+		{"an abandoned log is skipped", regressUnusedLog},
 		{"power is lost while a torn log is recovered", regressTornTwice},
 		{"a directory that cannot be read is not missing", regressUnreadable},
-		{"file numbers are not given out blindly", regressFileNumbers},
+		{"numbers of existing files are not reused", regressFileNumbers},
 		{"a full disk does not fill up with logs", regressLogLitter},
 		{"a compaction that is not recorded has failed", regressCompactFails},
 		{"writes do not wait for compactions that fail", regressThrottle},
@@ -92,8 +92,8 @@ func isLog(kind vfstest.OpKind) func(vfstest.Op) bool {
 	return func(op vfstest.Op) bool { return op.Kind == kind && strings.HasSuffix(op.Name, ".log") }
 }
 
-// regressUnusedLog makes the creation of a new log fail after its sync mark is written, and
-// its removal, too. The previous log stays in use, and is torn.
+// regressUnusedLog makes the creation of a new log fail after its header is written, and its
+// removal, too. The previous log stays in use, and is torn.
 func regressUnusedLog() error {
 	e, f := small()
 	e.Open()
@@ -206,7 +206,7 @@ func regressFileNumbers() error {
 		for _, op := range img.Ops(0, img.NumOps()) {
 			for _, name := range before {
 				if op.Kind == vfstest.OpCreate && filepath.Base(op.Name) == name {
-					return fmt.Errorf("listing %d fails, and %s is made again", n, name)
+					return fmt.Errorf("listing %d fails, and %s is created again", n, name)
 				}
 			}
 		}
@@ -220,8 +220,8 @@ func regressFileNumbers() error {
 	return nil
 }
 
-// regressLogLitter writes to a full disk over and over: each write that needs a
-// new log must not leave one.
+// regressLogLitter writes to a full disk over and over: no write that needs a new log
+// may leave one behind.
 func regressLogLitter() error {
 	e, f := small()
 	e.Open()
@@ -255,7 +255,7 @@ func regressCompactFails() error {
 		e, f := small()
 		moved := n%2 == 0
 		e.Options.DisableAutoCompaction = true
-		e.Options.Filter = filter.None() // a table need not be written again for its filter
+		e.Options.Filter = filter.None() // so that no table is rewritten for its filter
 		e.Open()
 		e.Put("a", 10, true)
 		e.Flush()
@@ -315,7 +315,7 @@ func regressThrottle() error {
 		}
 	}
 	if !errors.Is(refused, sift.ErrTryAgain) || errors.Is(refused, sift.ErrReopen) || !errors.Is(refused, syscall.EIO) {
-		return fmt.Errorf("level 0 is full, and a write gives %w", refused)
+		return fmt.Errorf("level 0 is full, and a write returns %w", refused)
 	}
 	f.SetFaults()
 	for end := time.Now().Add(20 * time.Second); refused != nil && time.Now().Before(end); time.Sleep(e.Retry) {
@@ -357,7 +357,7 @@ func regressCheckBroken() error {
 		}
 		missed := report.Tables < whole.Tables || report.Faults == whole.Faults && failed[0].Kind == vfstest.OpReadAt
 		if err == nil && missed {
-			return fmt.Errorf("operation %v fails, and Check says %+v", failed[0], report)
+			return fmt.Errorf("operation %v fails, and Check reports %+v", failed[0], report)
 		}
 	}
 }

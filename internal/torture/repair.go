@@ -12,8 +12,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// runRepair creates a database, removes its CURRENT or MANIFEST or a part of it, and
-// repairs it. The disk that is recorded begins with the damage.
+// runRepair creates a database, removes or damages its CURRENT or MANIFEST, and repairs
+// it. The recorded disk starts out damaged.
 func runRepair(e *Env, n int) {
 	faults := e.Faults
 	e.FS, e.Faults = e.Mem, false
@@ -38,7 +38,7 @@ func runRepair(e *Env, n int) {
 		return
 	}
 	if int(report.Entries) != len(e.H.now) {
-		e.broken("Repair says %d entries, and there were %d", report.Entries, len(e.H.now))
+		e.broken("Repair reports %d entries; there were %d", report.Entries, len(e.H.now))
 	}
 	e.H.Durable(e.ops())
 	e.repaired = e.ops()
@@ -133,8 +133,8 @@ func (c *Cuts) openRepaired(img *vfstest.Mem) (*sift.DB, error) {
 	return sift.Open(c.Env.Dir, o)
 }
 
-// checkLost looks for the files that a repair has read: once it has returned, they are
-// unchanged in the directory lost, and before that there or in their old place.
+// checkLost checks that the files that a repair reads are kept unchanged: in the directory
+// lost once it has returned, and before that there or in their old place.
 func (e *Env) checkLost(img *vfstest.Mem, ops int) error {
 	if !e.Repairs {
 		return nil
@@ -150,10 +150,10 @@ func (e *Env) checkLost(img *vfstest.Mem, ops int) error {
 			got, err = readFile(img, filepath.Join(e.Dir, name))
 		}
 		if err != nil {
-			return fmt.Errorf("what was repaired is not kept: %w", err)
+			return fmt.Errorf("a file that Repair has read is not kept: %w", err)
 		}
 		if !bytes.Equal(got, b) {
-			return fmt.Errorf("what was repaired is not kept: %s has changed", name)
+			return fmt.Errorf("a file that Repair has read is not kept: %s has changed", name)
 		}
 	}
 	return nil

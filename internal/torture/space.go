@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TrySpace repeats the run on a disk with room for the given number of bytes. Reads must
-// continue to work, and everything must work once there is room again.
+// TrySpace repeats the run on a disk with space for the given number of bytes. Reads must
+// continue to work, and everything must work once there is space again.
 func (r *Recording) TrySpace(bytes int64) (failures int, err error) {
 	e, faulty := r.start()
 	wrap := e.Wrap
@@ -25,12 +25,12 @@ func (r *Recording) TrySpace(bytes int64) (failures int, err error) {
 	r.Workload.Run(e, r.Writes)
 	e.finish(faulty)
 	if e.Err != nil {
-		e.Err = fmt.Errorf("%s, room for %d of %d bytes: %w", r.Workload.Name, bytes, r.Bytes, e.Err)
+		e.Err = fmt.Errorf("%s, space for %d of %d bytes: %w", r.Workload.Name, bytes, r.Bytes, e.Err)
 	}
 	return e.Failures, e.Err
 }
 
-// Resumption is how a database behaves when the disk has room again.
+// Resumption is how a database behaves when the disk has space again.
 type Resumption uint8
 
 // The possible behaviors.
@@ -40,9 +40,9 @@ const (
 	Refuses                    // it is read-only until it is reopened, and says so
 )
 
-// FillUp writes to a database whose disk has room for the given number of bytes, and then
-// again with enough room. If it stops at the first failure, it also flushes occasionally, so
-// that a flush may be what fails first; otherwise it keeps writing to the full disk.
+// FillUp writes to a database whose disk has space for the given number of bytes, and then
+// again with enough space. If stops is set, it stops at the first failure and flushes
+// occasionally, so that a flush may fail first; otherwise it keeps writing to the full disk.
 func FillUp(seed uint64, writes int, bytes int64, stops bool) (Resumption, error) {
 	r := &Recording{Seed: seed}
 	e, faulty := r.start()
@@ -84,9 +84,9 @@ func (e *Env) resume() Resumption {
 		case errors.Is(e.LastErr, sift.ErrReopen):
 			return Refuses
 		case !errors.Is(e.LastErr, sift.ErrTryAgain):
-			e.broken("there is room again, and a write fails: %w", e.LastErr)
+			e.broken("there is space again, and a write fails: %w", e.LastErr)
 		}
 	}
-	e.broken("there is room again, and writes neither resume nor say that they will not: %w", e.LastErr)
+	e.broken("there is space again, and writes neither resume nor fail with ErrReopen: %w", e.LastErr)
 	return Refuses
 }

@@ -164,7 +164,7 @@ func (c *client) written(err error, edits map[string]string) error {
 	return err
 }
 
-// deleteRange deletes some of its keys, or all. If it fails, some of them are deleted.
+// deleteRange deletes some of its keys, or all. If it fails, any of them may be deleted.
 func (c *client) deleteRange() error {
 	from, to := c.rng.IntN(stressKeys), c.rng.IntN(stressKeys+1)
 	lower, upper := stressKey(c.id, min(from, to)), stressKey(c.id, max(from, to))
@@ -258,7 +258,7 @@ func (c *client) walk(what string, v *view, it *sift.Iter) error {
 			}
 		}
 		if seen != want {
-			c.s.fail("%s gives %d of %d keys", what, seen, want)
+			c.s.fail("%s returns %d of %d keys", what, seen, want)
 		}
 		return nil
 	})

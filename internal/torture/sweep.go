@@ -33,8 +33,8 @@ var (
 	changing = append([]vfstest.OpKind{vfstest.OpRemove}, growing...)
 )
 
-// Troubles are what the error sweep tries at each operation. With lasting ones every later
-// operation of their kinds fails too.
+// Troubles are what the error sweep tries at each operation. With sticky ones every later
+// operation of their kinds fails, too.
 var Troubles = []Trouble{
 	{"EIO once", vfstest.Fault{Err: syscall.EIO}, nil},
 	{"EIO from then on", vfstest.Fault{Err: syscall.EIO, Sticky: true}, nil},
@@ -233,7 +233,7 @@ func (e *Env) cutsAfterFault(last int) error {
 func (e *Env) heal() {
 	if e.Repairs && !e.opens(e.FS) {
 		_, err := sift.Repair(e.Dir, e.options(e.FS))
-		if e.failed("Repair, with the disk well again", err) {
+		if e.failed("Repair, once the disk works again", err) {
 			return
 		}
 	}
@@ -244,7 +244,7 @@ func (e *Env) heal() {
 	e.Close()
 	if e.Err == nil {
 		if err := checkClean(e, e.FS, e.Dir); err != nil {
-			e.broken("with the disk well again: %w", err)
+			e.broken("once the disk works again: %w", err)
 		}
 	}
 }

@@ -15,9 +15,9 @@ type trial struct {
 	nth     int
 }
 
-// trials lists the runs to make. In the short form they are, over all workloads
-// together, the first and the last time that each way through the store is
-// taken; in the full form all times.
+// trials lists the runs to make: in the short form, a fault at the first and the last
+// occurrence of each site in the first workload that reaches it; in the full form, at
+// each occurrence in each workload.
 func (p *plan) trials(seed uint64, scale int, skip []string, troubles []Trouble) (list []trial) {
 	covered := map[uint64]bool{}
 	for _, w := range Workloads {
@@ -85,7 +85,7 @@ func (p *plan) try(what string, list func(seed uint64) []trial, run func(trial) 
 	}
 }
 
-// TestErrors makes operations fail, one after another, in several ways.
+// TestErrors makes each operation fail in turn, in several ways.
 func TestErrors(t *testing.T) { runErrors(short(t)) }
 
 func runErrors(p *plan) {
@@ -101,17 +101,17 @@ func runPoison(p *plan) {
 		func(t trial) (int, error) { return t.r.Try(t.trouble, t.site, t.nth) })
 }
 
-// TestClosing closes the database in the middle of all operations.
+// TestClosing closes the database during each operation.
 func TestClosing(t *testing.T) { runClosing(short(t)) }
 
 func runClosing(p *plan) {
-	p.try("a Close from elsewhere", func(seed uint64) []trial {
+	p.try("a Close from another goroutine", func(seed uint64) []trial {
 		return p.trials(seed, choose(p, 3, 1), []string{"group", "repair"}, []Trouble{{Name: "close"}})
 	}, func(t trial) (int, error) { return t.r.TryClose(t.site, t.nth) })
 }
 
-// TestSpace fills the disk up at every number of bytes, or at some in the short
-// form.
+// TestSpace limits the space on the disk to many different numbers of bytes, fewer in
+// the short form.
 func TestSpace(t *testing.T) { runSpace(short(t)) }
 
 func runSpace(p *plan) {
@@ -146,10 +146,10 @@ func runSpace(p *plan) {
 			})
 		}
 	})
-	p.t.Logf("%d runs on a disk that fills up, %d calls failed; with room again, of %d databases %d accepted writes, %d refused until they were reopened, %d had noticed nothing",
+	p.t.Logf("%d runs on a disk that fills up, %d calls failed; with space again, of %d databases %d accepted writes, %d refused until they were reopened, %d had noticed nothing",
 		runs, failures, after[0]+after[1]+after[2], after[Resumes], after[Refuses], after[Unharmed])
-	// A budget that is over too soon proves nothing.
+	// A short budget need not reach every outcome.
 	if enough := !p.full() || after[0]+after[1]+after[2] > 200; enough && (after[Resumes] == 0 || after[Refuses] == 0) {
-		p.t.Errorf("what comes after a full disk was not all seen: %v", after)
+		p.t.Errorf("not every outcome of a full disk occurred: %v", after)
 	}
 }

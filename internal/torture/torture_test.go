@@ -19,14 +19,14 @@ import (
 )
 
 var (
-	budget = flag.Duration("budget", 0, "how long TestFull may take in all; without it, it does not run")
+	budget = flag.Duration("budget", 0, "how long TestFull may take in all; 0: it is skipped")
 	rounds = flag.Uint64("rounds", 0, "how many rounds a part of TestFull makes at most; 0: as many as there is time for")
-	seed   = flag.Uint64("seed", 1, "what the random numbers begin with")
-	keep   = flag.String("keep", "", "directory for the disk that a broken promise left")
+	seed   = flag.Uint64("seed", 1, "the first random seed")
+	keep   = flag.String("keep", "", "the directory for disk images that violate a guarantee")
 )
 
-// TestMain runs a child of TestKill, TestTxnKill or TestLong, or the tests. No goroutine may be left
-// after them.
+// TestMain runs a child of TestKill, TestTxnKill or TestLong, or the tests, which must leave no
+// goroutine behind.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(killDirEnv); dir != "" {
 		writeUntilKilled(dir)
@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// plan says how much a part of the regime does: one round, or as many as there
-// is time for.
+// plan says how much a part of the tests does: one round, or as many as there is
+// time for.
 type plan struct {
 	t     *testing.T
 	seed  uint64
@@ -61,7 +61,7 @@ func short(t *testing.T) *plan {
 // full reports whether this is the full form.
 func (p *plan) full() bool { return !p.until.IsZero() }
 
-// over reports whether the time is.
+// over reports whether the time is up.
 func (p *plan) over() bool { return p.full() && time.Now().After(p.until) }
 
 // choose returns one of two values, for the short and the full form.
@@ -83,8 +83,8 @@ func (p *plan) rounds(f func(seed uint64)) {
 }
 
 // each calls f for every i below n, several at a time, and reports the errors.
-// It returns how many calls there were: fewer if the time was over, or after
-// some errors, with -failfast after one.
+// It returns how many calls there were: fewer if the time was up, or after a few
+// errors, with -failfast after one.
 func (p *plan) each(n int, f func(i int) error) (calls int) {
 	p.t.Helper()
 	enough := int64(5)
@@ -116,7 +116,7 @@ func (p *plan) each(n int, f func(i int) error) (calls int) {
 	return int(done.Load())
 }
 
-// parts is the regime. Each has a share of the budget of TestFull.
+// parts are the parts of TestFull. Each has a share of its budget.
 var parts = []struct {
 	name  string
 	share int
@@ -136,8 +136,8 @@ var parts = []struct {
 	{"stress", 4, runStress},
 }
 
-// TestFull runs the regime for as long as -budget says. With -run Full/PART one
-// part has it all.
+// TestFull runs all parts within the time that -budget gives. With -run Full/PART
+// one part has all of it.
 func TestFull(t *testing.T) {
 	if *budget == 0 {
 		t.Skip("the full form needs -budget")

@@ -20,10 +20,9 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-// TestTxn has many goroutines run transactions on a few keys, and asks whether what
-// they read fits an order of the transactions that is also that of time: while
-// memtables are flushed and tables compacted, after power cuts, and, in TestTxnKill,
-// after kills.
+// TestTxn has many goroutines run transactions on a few keys, and checks that their
+// history is strictly serializable: while memtables are flushed and tables compacted,
+// after power cuts, and, in TestTxnKill, after kills.
 func TestTxn(t *testing.T) { runTxn(short(t)) }
 
 func runTxn(p *plan) {
@@ -59,8 +58,8 @@ func check(registers bool, h []serial.Txn) error {
 	return serial.Lists(h)
 }
 
-// run has clients make transactions, and returns their history, and which of them were
-// acknowledged as durable.
+// run has clients run transactions, and returns their history, and which of them were to be
+// durable once acknowledged.
 func (w *txnLoad) run(seed uint64, clients, each int) (h []serial.Txn, durable []bool, err error) {
 	histories := make([][]serial.Txn, clients)
 	synced := make([][]bool, clients)
@@ -96,7 +95,7 @@ func count(h []serial.Txn, txns, commits *atomic.Int64) {
 	}
 }
 
-// slowLog makes syncs of the log take their time, so that groups form.
+// slowLog slows down syncs of the log, so that groups form.
 func slowLog(mem *vfstest.Mem, seed uint64) *vfstest.Faulty {
 	faulty := vfstest.Inject(mem)
 	var mu sync.Mutex
@@ -113,7 +112,7 @@ func slowLog(mem *vfstest.Mem, seed uint64) *vfstest.Faulty {
 	return faulty
 }
 
-// txnHistory checks a history while the tree changes under it.
+// txnHistory checks a history that is made while the tree changes.
 func txnHistory(seed uint64, registers bool, txns, commits *atomic.Int64) error {
 	rng := rand.New(rand.NewPCG(seed, 22))
 	o := tiny()
@@ -139,8 +138,8 @@ func txnHistory(seed uint64, registers bool, txns, commits *atomic.Int64) error 
 	return check(registers, append(h, last))
 }
 
-// txnCuts makes a history, and cuts the power at some moments: what is there must be
-// what a reader could have seen at some moment, not before what was durable.
+// txnCuts makes a history, and cuts the power at some moments: what is left must be a
+// state that a reader could have seen, with everything that was durable.
 func txnCuts(seed uint64, registers bool, txns, commits, images *atomic.Int64) error {
 	rng := rand.New(rand.NewPCG(seed, 23))
 	mem := vfstest.NewMem()
@@ -190,8 +189,8 @@ func (w *txnLoad) cut(img *vfstest.Mem, h []serial.Txn, durable []bool, ops int)
 	if err = errors.Join(err, db.Close()); err != nil {
 		return err
 	}
-	// It is some moment, which is not ordered by time: a commit that was on its way is
-	// there sooner than others could have read it.
+	// The reader sees a state that is not ordered in time: a commit in progress may be on
+	// disk before others could have read it.
 	reader.Name, reader.NoStart, reader.NoEnd = "after the cut", true, true
 	if err := check(w.registers, append(h[:len(h):len(h)], reader)); err != nil {
 		return err
@@ -204,7 +203,7 @@ func (w *txnLoad) cut(img *vfstest.Mem, h []serial.Txn, durable []bool, ops int)
 		}
 	}
 	for i, t := range h {
-		// That the value of a register is not there may mean that it was overwritten.
+		// A value of a register may be missing because it was overwritten.
 		must := durable[i] && t.Outcome == serial.Committed && t.End <= int64(ops) && !w.registers
 		for _, op := range t.Ops {
 			if op.Kind == serial.Read {
@@ -212,7 +211,7 @@ func (w *txnLoad) cut(img *vfstest.Mem, h []serial.Txn, durable []bool, ops int)
 			}
 			switch found := there[keyValue{op.Key, op.Value}]; {
 			case found && t.Start >= int64(ops):
-				return fmt.Errorf("a transaction of the future is there: %s", t.String())
+				return fmt.Errorf("a transaction that had not begun is there: %s", t.String())
 			case !found && must:
 				return fmt.Errorf("a durable transaction is lost: %s", t.String())
 			}
@@ -280,7 +279,7 @@ func txnLinear(seed uint64, operations *atomic.Int64) error {
 	return nil
 }
 
-// appendOp reads what is there and appends a value, if there is one.
+// appendOp reads a key and, unless value is empty, appends value to it.
 type appendOp struct{ key, value string }
 
 var appends = porcupine.Model{

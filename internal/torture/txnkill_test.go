@@ -28,13 +28,13 @@ const (
 	lifeTime = int64(time.Hour)
 )
 
-// txnLine is what the child says: of a transaction before it commits, and after.
+// txnLine is what the child prints of a transaction, before it commits and after.
 type txnLine struct {
 	Txn  serial.Txn
 	Done bool
 }
 
-// transactUntilKilled is the child: it makes transactions and says which.
+// transactUntilKilled is the child: it runs transactions and prints them.
 func transactUntilKilled(env string) {
 	fail := func(err error) {
 		fmt.Printf("error %v\n", err)
@@ -58,7 +58,7 @@ func transactUntilKilled(env string) {
 		if err != nil {
 			fail(err)
 		}
-		// One write call a line, so that lines are whole.
+		// One write call per line, so that lines are whole.
 		if _, err := os.Stdout.Write(append(line, '\n')); err != nil {
 			os.Exit(3)
 		}
@@ -85,9 +85,8 @@ func transactUntilKilled(env string) {
 	wg.Wait()
 }
 
-// TestTxnKill kills processes that make transactions, and checks the history of them
-// all: a kill loses nothing of what was acknowledged, and leaves no part of a
-// transaction.
+// TestTxnKill kills processes that run transactions, and checks their common history: a
+// kill loses nothing that was acknowledged, and leaves no part of a transaction.
 func TestTxnKill(t *testing.T) { runTxnKill(short(t)) }
 
 func runTxnKill(p *plan) {
@@ -157,7 +156,7 @@ func killTxns(self, dir string, life int, delay time.Duration, history map[strin
 		}
 		var l txnLine
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
-			return fmt.Errorf("child said %q: %w", line, err)
+			return fmt.Errorf("the child printed %q: %w", line, err)
 		}
 		if !l.Done {
 			l.Txn.NoEnd = true // it may have ended at any time before the kill
@@ -166,7 +165,7 @@ func killTxns(self, dir string, life int, delay time.Duration, history map[strin
 	}
 }
 
-// checkKilled checks the transactions of some lives, with what is there after them.
+// checkKilled checks the transactions of some lives together with the contents after them.
 func checkKilled(dir string, set int, history map[string]serial.Txn, txns, commits *atomic.Int64) error {
 	db, err := sift.Open(dir, killOptions)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 	"github.com/siftdb/sift/internal/torture/serial"
 )
 
-// txnLoad makes transactions whose history package serial can check.
+// txnLoad runs transactions whose history package serial can check.
 type txnLoad struct {
 	db        *sift.DB
 	registers bool         // the objects are registers; else lists
 	keys      []string     // sorted
-	clock     func() int64 // of starts and ends
-	value     atomic.Int64 // the last that was written
+	clock     func() int64 // the time for starts and ends
+	value     atomic.Int64 // the last value that was written
 	// began receives a transaction before it commits, unless it is nil.
 	began func(*serial.Txn)
 }
@@ -44,7 +44,7 @@ func (w *txnLoad) key(rng *rand.Rand) string {
 	return w.keys[rng.IntN(len(w.keys))]
 }
 
-// readOp returns the operation that read a value; nil: there was none.
+// readOp returns the operation that read a value; a nil value is an absent key.
 func (w *txnLoad) readOp(key string, value []byte) (o serial.Op, err error) {
 	o.Key = key
 	for s := range strings.FieldsSeq(string(value)) {
@@ -61,7 +61,7 @@ func (w *txnLoad) readOp(key string, value []byte) (o serial.Op, err error) {
 	return o, nil
 }
 
-// register is the contents of one, padded so that flushes are many.
+// register returns the contents of a register, padded to cause many flushes.
 func register(value int) []byte {
 	return fmt.Appendf(nil, "%d %s", value, strings.Repeat("0", value%200))
 }
@@ -83,7 +83,7 @@ func (w *txnLoad) all() (t serial.Txn, err error) {
 	return t, err
 }
 
-// one runs a transaction and returns what it did. An error is no conflict.
+// one runs a transaction and returns what it did. A conflict is not an error.
 func (w *txnLoad) one(rng *rand.Rand, name string) (t serial.Txn, sync bool, err error) {
 	t.Name, t.Start = name, w.clock()
 	if w.registers && rng.IntN(8) == 0 {
@@ -121,7 +121,7 @@ func (w *txnLoad) one(rng *rand.Rand, name string) (t serial.Txn, sync bool, err
 
 var errGivenUp = errors.New("given up")
 
-// transact has Transact run it; what the last try did counts.
+// transact runs a transaction with Transact. Only the last try counts.
 func (w *txnLoad) transact(rng *rand.Rand, t serial.Txn, o *sift.TxOptions) (serial.Txn, bool, error) {
 	err := w.db.TransactWith(context.Background(), o, func(tx *sift.Tx) (err error) {
 		if t.Ops, err = w.ops(rng, tx, o.ReadOnly); err != nil {
@@ -147,7 +147,7 @@ func (w *txnLoad) transact(rng *rand.Rand, t serial.Txn, o *sift.TxOptions) (ser
 	return t, !o.NoSync, nil
 }
 
-// ops makes a transaction's operations.
+// ops performs a transaction's operations and returns them.
 func (w *txnLoad) ops(rng *rand.Rand, tx *sift.Tx, readOnly bool) (all []serial.Op, err error) {
 	for range 1 + rng.IntN(5) {
 		var ops []serial.Op
@@ -232,8 +232,7 @@ func (w *txnLoad) read(rng *rand.Rand, tx *sift.Tx) (ops []serial.Op, err error)
 	return ops, err
 }
 
-// scan reads a range in either direction, or its beginning. Keys that are not there
-// are read, too.
+// scan reads a range or a part of it, in either direction. Absent keys count as read, too.
 func (w *txnLoad) scan(rng *rand.Rand, tx *sift.Tx) (ops []serial.Op, err error) {
 	from, to := rng.IntN(len(w.keys)), rng.IntN(len(w.keys))
 	if from > to {
@@ -257,7 +256,7 @@ func (w *txnLoad) scan(rng *rand.Rand, tx *sift.Tx) (ops []serial.Op, err error)
 		last = string(it.Key())
 		found[last] = slices.Clone(it.Value())
 	}
-	stopped := ok // the key that it stands at was reached, and its value not looked at
+	stopped := ok // it stands at a key, which has been read, too
 	if stopped {
 		last = string(it.Key())
 		found[last] = slices.Clone(it.Value())

@@ -12,7 +12,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// put creates a file that holds s, and syncs it if asked to.
+// put creates a file that holds s, and syncs it if sync is set.
 func put(t testing.TB, fsys FS, name, s string, sync bool) {
 	t.Helper()
 	f, err := fsys.Create(name)

@@ -16,8 +16,8 @@ import (
 )
 
 // TestMain makes the test binary a second process for the tests of locks: with
-// VFS_LOCK set to "HOW NAME" it locks the file, says what came of it, and keeps
-// the lock until its input ends.
+// VFS_LOCK set to "HOW NAME" it locks the file, prints the result, and holds the
+// lock until its standard input ends.
 func TestMain(m *testing.M) {
 	how, name, ok := strings.Cut(os.Getenv("VFS_LOCK"), " ")
 	if !ok {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// lockAs locks the way that another engine does.
+// lockAs takes a lock in the way of some engine.
 func lockAs(how, name string) error {
 	switch how {
 	case "exclusive", "shared":
@@ -61,8 +61,8 @@ func lockAs(how, name string) error {
 	return err
 }
 
-// otherProcess locks in another process, which it ends with the test or with
-// stop, and returns its process number and what it said.
+// otherProcess takes a lock in another process, which ends with the test or with
+// stop, and returns its process ID and what it printed.
 func otherProcess(t *testing.T, how, name string) (pid int, said string, stop func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -114,7 +114,7 @@ func TestLockBetweenProcesses(t *testing.T) {
 			t.Errorf("exclusive %v, other process %s: %q, want %q", tc.exclusive, tc.how, said, tc.want)
 		}
 		if !tc.exclusive {
-			// Of two users of a shared lock, one leaves.
+			// One of two users of a shared lock releases it.
 			again, err := OS.Lock(name, false)
 			must(t, err)
 			must(t, again.Close())
@@ -129,7 +129,7 @@ func TestLockBetweenProcesses(t *testing.T) {
 		how       string
 		exclusive bool
 		refused   bool
-		known     bool // the holder's number
+		known     bool // whether the holder's process ID is known
 	}{
 		{"exclusive", true, true, true},
 		{"exclusive", false, true, true},
@@ -164,8 +164,8 @@ func TestLockBetweenProcesses(t *testing.T) {
 	}
 }
 
-// TestUnlockWhileForking gives a lock up while another descriptor of it is open,
-// as a child has it between fork and exec.
+// TestUnlockWhileForking releases a lock while another descriptor of the file is
+// open, as in a child between fork and exec.
 func TestUnlockWhileForking(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "LOCK")
 	for _, exclusive := range []bool{true, false} {
@@ -182,7 +182,7 @@ func TestUnlockWhileForking(t *testing.T) {
 		}
 		again, err := OS.Lock(name, true)
 		if err != nil {
-			t.Errorf("exclusive %v: given up, and then: %v", exclusive, err)
+			t.Errorf("exclusive %v: locking after the release: %v", exclusive, err)
 		} else if err := again.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -192,8 +192,8 @@ func TestUnlockWhileForking(t *testing.T) {
 	}
 }
 
-// TestLockFails has descriptors that cannot be locked: closed, and open for
-// reading alone where an exclusive lock is asked for.
+// TestLockFails has descriptors that cannot be locked: closed, or open only for
+// reading and to be locked exclusively.
 func TestLockFails(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "LOCK")
 	put(t, OS, name, "", false)

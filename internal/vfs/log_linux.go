@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Window sizes of a log: the first is small, because many logs are; each further one is four times
-// as large, up to the last.
+// Window sizes of a log: the first is small, because many logs are small; each further one is four
+// times as large, up to lastWindow.
 const (
 	firstWindow = 64 << 10
 	lastWindow  = 1 << 20
@@ -18,8 +18,9 @@ const (
 	// takes no page fault per page.
 	maxCopy = 64 << 10
 	// ahead is how many bytes of a window are made writable at a time, if as many have been written
-	// since the last sync. A page fault for each page takes 2.3 times as long (BenchmarkLog, on a
-	// virtual machine). Logs that are synced more often would write these pages twice.
+	// since the last sync. Writes with a page fault for each page take 2.3 times as long
+	// (BenchmarkLog, on a virtual machine). Logs that are synced more often would write these pages
+	// twice.
 	ahead = 64 << 10
 	// populateWrite is MADV_POPULATE_WRITE, a name that old versions of x/sys lack.
 	populateWrite = 23
@@ -42,7 +43,7 @@ type mappedLog struct {
 	size   int64  // the length of the file, if more than off
 	next   int64  // the size of the next window
 	ready  int64  // the offset up to which the window's pages have been made writable ahead
-	fresh  int64  // the bytes that were written since the last sync
+	fresh  int64  // the number of bytes written since the last sync
 	synced bool
 	again  bool // synced more than once
 	plain  bool // no more windows
@@ -124,10 +125,10 @@ func (l *mappedLog) mapNext() error {
 }
 
 // startWriting makes the system start writing a full window to the disk, so that the
-// sync at the end of the log has less to wait for. It does not do so for a log that is not
-// synced after its header: such a log may be removed before it must be written. It
-// guarantees nothing, so it may fail. It runs in the background, because it may wait for
-// the disk. The next sync reports errors of the disk. Close may come first.
+// sync at the end of the log has less to wait for. It does nothing for a log that is not
+// synced after its header: such a log may be removed before it must be on disk. It
+// runs in the background, because it may wait for the disk, and may fail, because it
+// guarantees nothing: the next sync reports errors of the disk. Close may come first.
 func (l *mappedLog) startWriting() {
 	if l.window == nil || !l.again {
 		return
@@ -147,8 +148,8 @@ func (l *mappedLog) unmap() error {
 	return unix.Munmap(w)
 }
 
-// prepare makes the pages that the next n bytes go to writable, and some after them. It guarantees
-// nothing: where it fails, copy takes the page faults, and says what is wrong with the file.
+// prepare makes the pages of the next n bytes writable, and some after them. If it fails, copy
+// takes the page faults, and reports what is wrong with the file.
 func (l *mappedLog) prepare(n int64) {
 	if l.faults || l.fresh < ahead || l.off+n <= l.ready {
 		return
@@ -163,9 +164,9 @@ func (l *mappedLog) prepare(n int64) {
 	l.ready = l.from + end
 }
 
-// copy copies p into the window, which has room for it. A page that is not available,
-// because another process has truncated the file or the disk fails, is an error; it does
-// not end the process.
+// copy copies p into the window. REQUIRES: p fits. If a page is not available, because
+// another process has truncated the file or the disk fails, copy returns an error; the
+// process does not crash.
 func (l *mappedLog) copy(p []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -181,8 +182,8 @@ func (l *mappedLog) copy(p []byte) (err error) {
 	return nil
 }
 
-// Sync waits for the data, and for the length where it matters to the data.
-// Linux counts what was written through a mapping among a file's dirty pages.
+// Sync waits for the data, and for the file's length if reading the data needs it.
+// Linux counts pages that were written through a mapping among the file's dirty pages.
 func (l *mappedLog) Sync() error {
 	err := control(l.f, func(fd uintptr) error { return unix.Fdatasync(int(fd)) })
 	if err != nil {
@@ -192,7 +193,7 @@ func (l *mappedLog) Sync() error {
 	return nil
 }
 
-// Close frees the space that was allocated and not written to.
+// Close frees the allocated space that was not written to, and closes the file.
 func (l *mappedLog) Close() error {
 	err := l.unmap()
 	if l.size > l.off {

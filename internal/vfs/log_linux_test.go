@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newLog returns a log that has a window, if there are any to be had here.
+// newLog returns a log that has a window. It skips the test where there can be none.
 func newLog(t *testing.T, name string) *mappedLog {
 	t.Helper()
 	f, err := OS.CreateLog(name)
@@ -25,13 +25,12 @@ func newLog(t *testing.T, name string) *mappedLog {
 	must(t, err)
 	if l.window == nil {
 		l.Close()
-		t.Skip("no window to be had on this file system")
+		t.Skip("a log can have no window on this file system")
 	}
 	return l
 }
 
-// TestLogTruncatedByOthers: a file that is taken away under the mapping makes
-// errors and does not end the process.
+// TestLogTruncatedByOthers: truncating the file under the mapping causes an error, not a crash.
 func TestLogTruncatedByOthers(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
 	l := newLog(t, name)
@@ -43,7 +42,7 @@ func TestLogTruncatedByOthers(t *testing.T) {
 	must(t, l.Close())
 }
 
-// TestLogWindows: windows grow, and the room that they made is given back.
+// TestLogWindows: windows grow, and Close frees the space that was not used.
 func TestLogWindows(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
 	l := newLog(t, name)
@@ -73,8 +72,8 @@ func TestLogWindows(t *testing.T) {
 	}
 }
 
-// TestLogWithoutRoom: where no window can be had a log is written as any file,
-// and that says when the disk is full.
+// TestLogWithoutRoom: without a window, a log is written like any file, and a full disk is an
+// error.
 func TestLogWithoutRoom(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
 	f, err := OS.CreateLog(name)
@@ -105,15 +104,15 @@ func TestLogWithoutRoom(t *testing.T) {
 	full.Close()
 }
 
-// TestLogFails: what the system refuses is an error where it counts, and where no
-// window can be had the log goes on without.
+// TestLogFails: system errors are returned where they matter, and a log that cannot have a window
+// continues without.
 func TestLogFails(t *testing.T) {
 	dir := t.TempDir()
 	if f, err := OS.CreateLog(filepath.Join(dir, "none", "log")); err == nil || f != nil {
-		t.Errorf("in a directory that is not there: %v, %v", f, err)
+		t.Errorf("in a missing directory: %v, %v", f, err)
 	}
 
-	// More room than a file can have.
+	// A window that is larger than a file can be.
 	name := filepath.Join(dir, "log")
 	l := newLog(t, name)
 	must(t, l.unmap())
@@ -133,7 +132,7 @@ func TestLogFails(t *testing.T) {
 	must(t, err)
 	l = &mappedLog{f: f, next: firstWindow, synced: true}
 	if err := l.mapNext(); err == nil || l.window != nil {
-		t.Errorf("mapping a file that is open for writing alone: %v", err)
+		t.Errorf("mapping a file that is open only for writing: %v", err)
 	}
 	_, err = l.Write([]byte("record"))
 	must(t, err)
@@ -143,8 +142,8 @@ func TestLogFails(t *testing.T) {
 	}
 }
 
-// TestLogAhead: pages are made writable ahead in a log that is synced seldom, and in no other; what
-// is written is the same.
+// TestLogAhead: pages are made writable ahead only in a log that is rarely synced; the contents are
+// the same either way.
 func TestLogAhead(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

@@ -88,7 +88,7 @@ func (m *mappedFile) wasRead(off int64, n int) bool {
 	return true
 }
 
-// prefetch is Prefetch: of pages that have been read before it takes no system call.
+// prefetch implements Prefetch. It makes no system call if all the pages have been read before.
 func (m *mappedFile) prefetch(off, n int64) bool {
 	if n = min(n, int64(len(m.data))-off); off < 0 || n <= 0 || m.wasRead(off, int(n)) {
 		return true

@@ -32,7 +32,7 @@ func newMapped(t *testing.T, n int) (f File, name string, content []byte) {
 	return f, name, content
 }
 
-// TestMappedReads: a mapped file reads as any other, at its end, too.
+// TestMappedReads: a mapped file reads like any other, also at its end.
 func TestMappedReads(t *testing.T) {
 	f, name, content := newMapped(t, 300_000)
 	plain, err := OS.Open(name)
@@ -54,12 +54,12 @@ func TestMappedReads(t *testing.T) {
 		t.Errorf("after Close: %d, %v", n, err)
 	}
 	if err := f.Close(); err == nil {
-		t.Error("a second Close was no error")
+		t.Error("a second Close returns no error")
 	}
 }
 
-// TestMappedTruncated: bytes that others take away are missing, as they are for a
-// read by a system call; the process goes on.
+// TestMappedTruncated: after another process has truncated the file, a read ends
+// where one by system call would; the process does not crash.
 func TestMappedTruncated(t *testing.T) {
 	f, name, content := newMapped(t, 300_000)
 	half := int64(len(content)/2) &^ int64(os.Getpagesize()-1)
@@ -74,13 +74,13 @@ func TestMappedTruncated(t *testing.T) {
 		t.Errorf("across the cut: %d, %v", n, err)
 	}
 	if n, err := f.ReadAt(p, half+100_000); n != 0 || !errors.Is(err, io.EOF) {
-		t.Errorf("behind the cut: %d, %v", n, err)
+		t.Errorf("past the cut: %d, %v", n, err)
 	}
 	must(t, f.Close())
 }
 
-// TestMappedClose: reads that are under way when the file is closed are right or
-// fail.
+// TestMappedClose: reads in progress when the file is closed return the right
+// bytes or fail.
 func TestMappedClose(t *testing.T) {
 	for range 20 {
 		f, _, content := newMapped(t, 100_000)
@@ -103,7 +103,7 @@ func TestMappedClose(t *testing.T) {
 						return
 					}
 					if !bytes.Equal(p, content[off:off+len(p)]) {
-						t.Error("read other bytes")
+						t.Error("read wrong bytes")
 						return
 					}
 				}
@@ -117,8 +117,8 @@ func TestMappedClose(t *testing.T) {
 	}
 }
 
-// TestMappedFirstRead: the mapping serves what has been read before, and nothing else:
-// whatever is not in memory is read by a system call.
+// TestMappedFirstRead: the mapping serves only pages that have been read before; the first
+// read of a page is a system call.
 func TestMappedFirstRead(t *testing.T) {
 	f, _, content := newMapped(t, 300_000)
 	m := f.(*mappedFile)
@@ -131,18 +131,18 @@ func TestMappedFirstRead(t *testing.T) {
 			n, err := f.ReadAt(p, off)
 			must(t, err)
 			if n != len(p) || !bytes.Equal(p, content[off:off+3000]) {
-				t.Errorf("%d: other bytes", off)
+				t.Errorf("%d: wrong bytes", off)
 			}
 		}
 		if !m.wasRead(off, len(p)) {
-			t.Errorf("%d is not taken for read", off)
+			t.Errorf("%d does not count as read", off)
 		}
 		clear(m.read[:])
 	}
 	must(t, f.Close())
 }
 
-// TestUnmap: a file can be unmapped while it is read, and serves on.
+// TestUnmap: a file can be unmapped while it is read, and can be read afterwards.
 func TestUnmap(t *testing.T) {
 	f, _, content := newMapped(t, 100_000)
 	var readers sync.WaitGroup
@@ -153,7 +153,7 @@ func TestUnmap(t *testing.T) {
 			for range 2000 {
 				off := rng.IntN(len(content) - len(p))
 				if _, err := f.ReadAt(p, int64(off)); err != nil || !bytes.Equal(p, content[off:off+len(p)]) {
-					t.Errorf("at %d: %v, or other bytes", off, err)
+					t.Errorf("at %d: %v, or wrong bytes", off, err)
 					return
 				}
 			}

@@ -24,7 +24,7 @@ import (
 // on it.
 //
 // Files are *os.File. Its Sync is a full one: F_FULLFSYNC on macOS, fsync on
-// Linux. Logs are mapped there, see mappedLog.
+// Linux. On Linux logs are mapped; see mappedLog.
 var OS osFS
 
 type osFS struct{}
@@ -43,7 +43,7 @@ func create(name string, perm fs.FileMode) (File, error) {
 	f, err := os.OpenFile(name, flag, perm)
 	if os.IsExist(err) {
 		if fi, serr := os.Lstat(name); serr == nil && fi.IsDir() {
-			return nil, err // Remove would take an empty directory away
+			return nil, err // os.Remove would remove an empty directory
 		}
 		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
 			return nil, err

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unprivileged runs fn with an ordinary user's rights to files. The thread is
-// not used again.
+// unprivileged runs fn with the file permissions of an ordinary user. The thread
+// is not used again.
 func unprivileged(t *testing.T, fn func() error) error {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -64,19 +64,19 @@ func TestSharedLockWhereNothingCanBeWritten(t *testing.T) {
 	must(t, os.Chmod(dir, 0o555))
 	check("a lock file that cannot be written")
 
-	// Such a lock is a lock.
+	// Such a lock conflicts with others.
 	_, said, stop := otherProcess(t, "exclusive", name)
 	if os.Getuid() == 0 && said == "got" {
 		var locked *LockedError
 		if err := unprivileged(t, func() error { return lock(false) }); !errors.As(err, &locked) {
-			t.Errorf("shared, while another process has it: %v", err)
+			t.Errorf("shared, while another process holds it: %v", err)
 		}
 	}
 	stop()
 	must(t, os.Chmod(dir, 0o755))
 }
 
-// TestCreateWhereNothingCanBeRemoved says why a file cannot be replaced.
+// TestCreateWhereNothingCanBeRemoved: Create returns the reason why it cannot replace a file.
 func TestCreateWhereNothingCanBeRemoved(t *testing.T) {
 	dir := t.TempDir()
 	for d := dir; d != filepath.Dir(os.TempDir()) && d != "/"; d = filepath.Dir(d) {

@@ -31,5 +31,5 @@ func lockFile(_ *os.File, name string, _ bool) error {
 	return lockError(name, errors.ErrUnsupported)
 }
 
-// unlockFile does nothing: closing the file is enough.
+// unlockFile does nothing: closing the file releases its locks.
 func unlockFile(*os.File) error { return nil }

@@ -38,8 +38,8 @@ func readOnly(err error) bool {
 func lockedByOpen(error) bool { return false }
 
 // lockFile takes a POSIX lock over the whole file, as LevelDB and RocksDB do,
-// and then whatever the system needs to keep out those who use flock, as
-// goleveldb does. Closing the file releases both.
+// and then, where the system needs it, a flock to exclude programs that use
+// flock, as goleveldb does. Closing the file releases both.
 func lockFile(f *os.File, name string, exclusive bool) error {
 	kind := int16(syscall.F_RDLCK)
 	if exclusive {

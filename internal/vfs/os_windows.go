@@ -45,5 +45,5 @@ func lockFile(f *os.File, name string, exclusive bool) error {
 	return nil
 }
 
-// unlockFile does nothing: closing the file is enough.
+// unlockFile does nothing: closing the file releases its locks.
 func unlockFile(*os.File) error { return nil }

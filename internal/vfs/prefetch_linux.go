@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prefetch is Prefetch for a file of the host.
+// prefetch implements Prefetch for a file of the host.
 func prefetch(f *os.File, off, n int64) bool {
 	return control(f, func(fd uintptr) error { return unix.Fadvise(int(fd), off, n, unix.FADV_WILLNEED) }) == nil
 }

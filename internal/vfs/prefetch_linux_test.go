@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// TestPrefetch: pages that were not cached are soon after.
+// TestPrefetch: uncached pages are in the page cache soon after.
 func TestPrefetch(t *testing.T) {
 	const size, at, n = 1 << 20, 512 << 10, 64 << 10
 	path := filepath.Join(t.TempDir(), "f")
@@ -53,7 +53,7 @@ func TestPrefetch(t *testing.T) {
 				t.Fatalf("%T: not in the cache after 30 s", f)
 			}
 		}
-		// Past the end and after Close it does nothing.
+		// Past the end of the file it does nothing.
 		vfs.Prefetch(f, size, 4096)
 	}
 	if vfs.Prefetch(otherFile{}, 0, size) {

@@ -4,5 +4,5 @@ package vfs
 
 import "os"
 
-// prefetch is Prefetch for a file of the host.
+// prefetch implements Prefetch for a file of the host.
 func prefetch(*os.File, int64, int64) bool { return false }

@@ -14,8 +14,8 @@ import (
 // is freed when it is no longer open.
 //
 // Relative names are relative to the root, which always exists. Create replaces an existing
-// file; other names of the old file and those who have it open are not affected. Sync of a
-// file that was opened for reading is an error, as on Windows.
+// file; other names of the old file and open handles to it are not affected. Sync of a file
+// that was opened for reading is an error, as on Windows.
 type RAM struct {
 	mu   sync.RWMutex // guards the tree and the locks
 	root *ramNode
@@ -141,7 +141,7 @@ func (r *RAM) Rename(oldname, newname string) error {
 		return pathError("rename", newname, err)
 	}
 	if old == node {
-		return nil // two names of one file: both stay, as POSIX has it
+		return nil // two names of one file: both stay, as POSIX requires
 	}
 	delete(from.entries, oldElem)
 	to.entries[newElem] = node

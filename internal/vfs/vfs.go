@@ -30,10 +30,10 @@ type FS interface {
 	Size(name string) (int64, error)
 	// SyncDir makes creations, renames and removals in dir durable.
 	SyncDir(dir string) error
-	// Lock takes a lock on the named file, which it creates if need be, until
-	// the closer is closed. An exclusive lock keeps all others out; shared
-	// locks keep out exclusive ones. It does not wait: if the lock is taken,
-	// the error is a *LockedError.
+	// Lock takes a lock on the named file, which it creates if necessary, until
+	// the closer is closed. An exclusive lock excludes all others; shared locks
+	// exclude exclusive ones. It does not wait: if the lock is held, the error
+	// is a *LockedError.
 	Lock(name string, exclusive bool) (io.Closer, error)
 }
 
@@ -83,7 +83,7 @@ func Unmap(f File) error {
 }
 
 // Prefetch asks the system to read n bytes of a file into the page cache, unless they are known to
-// be there, and does not wait for them. It reports false where that is not possible.
+// be there, and does not wait for them. It returns false where that is not possible.
 func Prefetch(f File, off, n int64) bool {
 	switch f := f.(type) {
 	case interface{ prefetch(off, n int64) bool }:
@@ -100,7 +100,7 @@ type File interface {
 	io.Writer
 	io.ReaderAt
 	io.Closer
-	// Sync makes all that was written to the file durable.
+	// Sync makes everything that was written to the file durable.
 	Sync() error
 }
 

@@ -15,9 +15,9 @@ import (
 //	12      ...   operations
 //
 // An operation is a kind (1 set, 0 delete), the key's length as a varint and
-// the key; a set goes on with the value's length and the value. Operations take
-// consecutive sequence numbers. A reader refuses an unknown kind, bytes that
-// end early, and a count that is not the number of operations.
+// the key; a set also has the value's length and the value. Operations take
+// consecutive sequence numbers. A reader rejects an unknown kind, a batch that
+// ends early, and a count that is not the number of operations.
 //
 // Example: set "a" to "xy" and delete "b", from sequence 7 on, is
 // 07 00 00 00 00 00 00 00 02 00 00 00 01 01 61 02 78 79 00 01 62.
@@ -26,7 +26,7 @@ import (
 const (
 	// BatchHeaderLen is the number of bytes before the first operation.
 	BatchHeaderLen = 12
-	// BatchCountOffset is where the number of operations is.
+	// BatchCountOffset is the offset of the number of operations.
 	BatchCountOffset = 8
 )
 

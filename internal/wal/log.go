@@ -11,7 +11,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// Config says where logs are, and what they need of the database.
+// Config says where logs are, and provides what they need from the database.
 type Config struct {
 	FS     vfs.FS
 	Dir    string
@@ -19,14 +19,14 @@ type Config struct {
 
 	NextNum func() uint64     // assigns a file number
 	NextSeq func() uint64     // returns a sequence number above all that are visible
-	Later   func(task func()) // runs tasks that nobody waits for, in order
+	Later   func(task func()) // runs a task in the background; tasks run in order
 }
 
 func (c *Config) path(num uint64) string {
 	return filepath.Join(c.Dir, manifest.MakeName(manifest.KindLog, num))
 }
 
-// Log is a log that is written to.
+// Log is a log that is open for writing.
 type Log struct {
 	config   *Config
 	num      uint64

@@ -35,12 +35,12 @@ func (c *Config) Find(state *manifest.State, names []string) (logs []uint64, mis
 	return logs, missing, nil
 }
 
-// Recovery replays logs, oldest first. The caller sets all but the counts.
+// Recovery replays logs, oldest first. The caller sets the fields up to Apply, and may set Torn.
 type Recovery struct {
 	Config
 	ManifestSeq uint64 // the MANIFEST's last sequence number
 	LastSeq     uint64 // the largest sequence number seen, first in tables, then in logs
-	Missing     error  // the log that the MANIFEST names is not there
+	Missing     error  // set if the log that the MANIFEST names is missing
 
 	// Apply is called for each batch that has operations; see DecodeBatch.
 	Apply func(payload []byte) error
@@ -54,7 +54,7 @@ type Recovery struct {
 	nextSeq    uint64 // the next sequence number according to the previous log; 0: unknown
 }
 
-// Replay replays a log. It returns an error if the log is damaged, which a torn end is not.
+// Replay replays a log. It returns an error if the log is damaged; a torn end is not damage.
 func (r *Recovery) Replay(num uint64) (err error) {
 	path := r.path(num)
 	size, err := r.FS.Size(path)
@@ -133,7 +133,7 @@ func (l *logReplay) next(payload []byte, offset int64) (done bool, err error) {
 	return false, nil
 }
 
-// end judges how the log ends, once all its records have been replayed.
+// end handles the end of the log, once all its records have been replayed.
 func (l *logReplay) end() error {
 	if l.bySift && l.nextSeq == 0 {
 		l.nextSeq = l.LastSeq + 1
@@ -142,8 +142,9 @@ func (l *logReplay) end() error {
 	return l.judgeTail(l.in, l.bySift)
 }
 
-// gapBefore returns an error that describes what is missing between the previous log and this
-// one, which begins at a sequence number, or nil if nothing is. Both must be sift's own logs.
+// gapBefore returns an error that describes what is missing between the previous log and this one,
+// which begins at sequence number first. It returns nil if nothing is missing, or if sift did not
+// write both logs.
 func (r *Recovery) gapBefore(path string, offset int64, bySift bool, first uint64) error {
 	switch {
 	case !bySift || !r.prevBySift || r.nextSeq == 0 || first <= r.nextSeq:
@@ -154,9 +155,9 @@ func (r *Recovery) gapBefore(path string, offset int64, bySift bool, first uint6
 	return &base.CorruptionError{Path: path, Offset: offset, What: "log record", Err: fmt.Errorf("batch begins at sequence %d, and %d is next", first, r.nextSeq)}
 }
 
-// passLost skips a log whose writes are lost because earlier ones are: a crash may keep a log
-// and lose the end of one before. A sync mark in the log proves that the missing part was on
-// disk: then the gap is damage. proven says that a mark was seen already.
+// passLost skips a log whose writes are lost because earlier ones are: a crash may keep a log and
+// lose the end of an earlier one. A sync mark in the log proves that the missing part was on disk;
+// then the gap is damage. proven is set if a mark has been seen already.
 func (r *Recovery) passLost(in *record.Reader, proven bool, gap error) error {
 	for !proven {
 		payload, _, err := in.Next()
@@ -180,7 +181,7 @@ func (r *Recovery) passLost(in *record.Reader, proven bool, gap error) error {
 	return nil
 }
 
-// cutOff records that the last writes are lost, and that nothing may follow.
+// cutOff records that the last writes are lost, so that no later ones are replayed.
 func (r *Recovery) cutOff(err error) {
 	if r.torn == nil {
 		r.torn = err
@@ -189,12 +190,12 @@ func (r *Recovery) cutOff(err error) {
 	}
 }
 
-// unusedLogBytes is the length of a log that only holds its header. No write fits in.
+// unusedLogBytes is the length of a log that holds only its header. A write needs more.
 const unusedLogBytes = record.HeaderLen + BatchHeaderLen
 
 // passUnused handles a log that is too short to hold a write. It may never have been used:
 // when a new log could not be completed, or power was lost between its creation and its first
-// use, the previous log stayed in use. So it says nothing about how that one ends, except
+// use, the previous log stayed in use. So it proves nothing about the end of that one, except
 // that all sequence numbers before its own had been assigned, on disk or not.
 func (r *Recovery) passUnused(in *record.Reader, path string) error {
 	payload, offset, err := in.Next()
@@ -243,9 +244,9 @@ func hasMark(in *record.Reader, minSeq uint64) (found bool, err error) {
 	return found, err
 }
 
-// checkOrder compares a batch's first sequence number with the expected one. It applies to
-// logs that sift wrote; LevelDB's logs say nothing about each other or the MANIFEST, unless
-// one is missing. Empty batches may have a lower number.
+// checkOrder compares a batch's first sequence number with the expected one. It applies only to
+// logs that sift wrote, since those of LevelDB need not continue each other or the MANIFEST; if a
+// log is missing, it checks the start of any log. Empty batches may have a lower number.
 func (r *Recovery) checkOrder(bySift bool, first uint64, count uint32, firstOfLog bool) error {
 	switch {
 	case r.Missing != nil && firstOfLog && first > r.ManifestSeq+1:

@@ -7,15 +7,15 @@ package wal
 // durability marker. It carries a sequence number: all entries before that number, in this log or
 // older ones, were on disk when the mark was written. That lets recovery tell a torn tail, which
 // may be cut off, from damage, which may not (I8). After each sync, the next record is preceded by
-// a mark with the next sequence number. LevelDB and goleveldb skip all of these. The header proves
-// nothing, for this reason:
+// a mark with the next sequence number. LevelDB and goleveldb skip all of these. The header is no
+// mark, because logs are created ahead:
 //
-// When a memtable is full, writes go on in the next log, which was created ahead. The old log
-// is synced in the background if a write to it has asked for a sync. Otherwise it is synced
-// when a later write does; usually its memtable is in a table before that, and its end is never
+// When a memtable is full, writes continue in the next log, which was created ahead. The old log
+// is synced in the background if a write to it has asked for a sync. Otherwise it is synced when
+// a later write asks for one; usually its memtable is in a table before that, and its end is never
 // written to the disk at all. A crash may keep a new log and lose the end of an old one.
 // Recovery detects the gap in the sequence numbers and ends there, so what survives is still a
-// prefix (I4). A log is settled when it is on disk or no longer needed. Therefore
+// prefix of the writes (I4). A log is settled when it is on disk or no longer needed. Therefore
 //   - no mark is written to a log, and no sync of it is acknowledged, before all older logs are
 //     settled, and
 //   - the next write then adds a mark with the number of the previous log's last entry, unless

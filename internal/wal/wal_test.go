@@ -55,7 +55,7 @@ func (f *fixture) write(n int, sync bool) {
 	}
 }
 
-// rotate goes on in another log, which was created in turn: nothing is created ahead.
+// rotate continues in another log. No log is created ahead.
 func (f *fixture) rotate() *Sealed {
 	f.t.Helper()
 	s, err := f.w.Rotate(f.seq, true)
@@ -66,7 +66,7 @@ func (f *fixture) rotate() *Sealed {
 	return s
 }
 
-// cut shortens a log to all but its last n bytes; flip changes the byte before these instead.
+// cut removes the last n bytes of a log; with flip, it changes the byte before them instead.
 func (f *fixture) cut(num uint64, n int64, flip bool) {
 	f.t.Helper()
 	path := f.config.path(num)
@@ -151,7 +151,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestTornEnd: an end that was not synced is cut off; one that a sync mark proves is damage.
+// TestTornEnd: a torn end is cut off, unless a sync mark proves that it had been synced: then it is
+// damage.
 func TestTornEnd(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -217,7 +218,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestDecodeBatch has the example of the format, and refuses what is not one.
+// TestDecodeBatch decodes the example of the format, and rejects prefixes and changes of it.
 func TestDecodeBatch(t *testing.T) {
 	example := []byte{7, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 1, 'a', 2, 'x', 'y', 0, 1, 'b'}
 	var got []string

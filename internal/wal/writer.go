@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// Writer writes one log after another. Its methods are called by one goroutine at a time. After an
-// error of Write, Sync, Settle or Check, nothing may be written any more: what is on disk is
-// unknown until it is read again (I5).
+// Writer writes one log after another. It must not be used concurrently. After an error of Write,
+// Sync, Settle or Check, nothing more may be written: what is on disk is unknown until it is read
+// again (I5).
 type Writer struct {
 	live   *Log
 	sealed []*Sealed // earlier logs that are not known to be settled, oldest first
@@ -32,7 +32,7 @@ type spare struct {
 // NewWriter returns a writer for a new log and those that come after it. Close closes them.
 func NewWriter(live *Log) *Writer { return &Writer{live: live} }
 
-// Num returns the file number of the log that is written to.
+// Num returns the file number of the current log.
 func (w *Writer) Num() uint64 { return w.live.num }
 
 // Write writes a record that consists of parts, a batch whose entries come after lastSeq. If sync
@@ -62,7 +62,7 @@ func (w *Writer) Write(lastSeq uint64, parts [][]byte, sync bool) (n int64, err 
 	return l.writer.Offset() - start, nil
 }
 
-// Sync makes the records of the present log durable. Settle does the same for earlier ones.
+// Sync makes the records of the current log durable. Settle does the same for earlier ones.
 func (w *Writer) Sync() error { return w.live.sync() }
 
 // Check forgets the earlier logs that are settled, and returns an error if the sync of one failed.
@@ -77,7 +77,7 @@ func (w *Writer) Check() error {
 	return nil
 }
 
-// Settle syncs the earlier logs, as far as they are not settled.
+// Settle syncs the earlier logs that are not settled.
 func (w *Writer) Settle() error {
 	for _, s := range w.sealed {
 		s.sync()
@@ -85,10 +85,10 @@ func (w *Writer) Settle() error {
 	return w.Check()
 }
 
-// Rotate seals the present log, whose last entry is lastSeq, and goes on in another one. ahead
-// says that this one will soon be full as well, so that the next should be created ahead; without
-// it, all earlier logs and the present one must be on disk. After an error the present log is
-// unchanged.
+// Rotate seals the current log, whose last entry is lastSeq, and continues in a new one. ahead
+// means that the new log will soon be full as well, so that its successor should be created ahead.
+// Without ahead, the current log and all earlier ones must be on disk. After an error the current
+// log is unchanged.
 func (w *Writer) Rotate(lastSeq uint64, ahead bool) (*Sealed, error) {
 	if !ahead {
 		// The new log needs a higher number than the spare one.
@@ -113,23 +113,23 @@ func (w *Writer) Rotate(lastSeq uint64, ahead bool) (*Sealed, error) {
 	return s, nil
 }
 
-// Replace goes on in the log next and gives up the present one, whose entries are in tables, as
-// are those of all earlier ones.
+// Replace continues in the log next and closes the current one. REQUIRES: the entries of the
+// current log and all earlier ones are in tables.
 func (w *Writer) Replace(next *Log) {
 	w.dropSpare() // its number is lower
 	w.live.closeLater()
 	w.live = next
 }
 
-// Close settles the earlier logs and closes all of them. The error is that of the present log.
+// Close settles the earlier logs and closes all logs. It returns the error of the current log.
 func (w *Writer) Close() error {
 	w.Settle() // it closes the logs; its error ends only further writes
 	w.dropSpare()
 	return w.live.Close()
 }
 
-// createAhead creates the log after the present one in the background. Before that it syncs the
-// one that was sealed, if a write to it has asked for a sync.
+// createAhead creates the next log in the background. Before that it syncs the sealed one, if a
+// write to it has asked for a sync.
 func (w *Writer) createAhead(sealed *Sealed) {
 	w.spare = &spare{done: make(chan struct{})}
 	go func(spare *spare) {
@@ -167,7 +167,7 @@ func (w *Writer) dropSpare() {
 	}
 }
 
-// sync settles the log by a sync, unless it is settled, and returns the error of that.
+// sync settles the log by a sync, unless it is settled already, and returns the error of the sync.
 func (s *Sealed) sync() error {
 	s.settle(s.log.sync)
 	return s.err

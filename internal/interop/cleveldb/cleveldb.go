@@ -1,6 +1,6 @@
 //go:build leveldb
 
-// Package cleveldb reads databases with Google's LevelDB, through its C
+// Package cleveldb reads and writes databases with Google's LevelDB, through its C
 // interface. It needs libleveldb-dev.
 package cleveldb
 

@@ -14,21 +14,21 @@ import (
 	"github.com/siftdb/sift/internal/interop/relay"
 )
 
-// Store is an open database of LevelDB's.
+// Store is a database that LevelDB has open.
 type Store struct {
 	db    *C.leveldb_t
 	read  *C.leveldb_readoptions_t
-	write [2]*C.leveldb_writeoptions_t // without a sync and with one
+	write [2]*C.leveldb_writeoptions_t // without sync and with it
 }
 
-// Open opens a database, made if it is missing, with small write buffers and tables, and
-// checks all that it reads. What it needs besides the database stays allocated.
+// Open opens a database with small write buffers and tables, and verifies the checksums of all that
+// it reads. It creates the database if it is missing. Options and filter policy are never freed.
 func Open(dir string) (*Store, error) {
 	opts := C.leveldb_options_create()
 	C.leveldb_options_set_create_if_missing(opts, 1)
 	C.leveldb_options_set_paranoid_checks(opts, 1)
 	C.leveldb_options_set_write_buffer_size(opts, 32<<10)
-	C.leveldb_options_set_max_file_size(opts, 1<<20) // the least that it takes
+	C.leveldb_options_set_max_file_size(opts, 1<<20) // the minimum
 	C.leveldb_options_set_filter_policy(opts, C.leveldb_filterpolicy_create_bloom(10))
 	name := C.CString(dir)
 	defer C.free(unsafe.Pointer(name))
@@ -42,7 +42,7 @@ func Open(dir string) (*Store, error) {
 	return s, take(errText)
 }
 
-// chars returns bytes for a call; C does not keep them.
+// chars returns bytes as arguments of a call, which does not keep them.
 func chars(b []byte) (*C.char, C.size_t) {
 	return (*C.char)(unsafe.Pointer(unsafe.SliceData(b))), C.size_t(len(b))
 }

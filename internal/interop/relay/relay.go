@@ -1,6 +1,5 @@
-// Package relay has one directory worked on by one engine after another, each in a process
-// of its own that may be killed. This is the engine's side: Serve carries out commands that
-// come as lines of JSON.
+// Package relay passes a directory from one engine to the next, each in a process of its own that
+// may be killed. This is the engine's side: Serve executes commands that arrive as lines of JSON.
 package relay
 
 import (
@@ -17,14 +16,14 @@ type Op struct {
 	Delete bool
 }
 
-// Request is a command. One of the fields says which.
+// Request is a command: Write, Get, Scan, Compact or Close, whichever is set.
 type Request struct {
 	Write   []Op   // one batch
 	Sync    bool   // of Write
 	Get     []byte // the value of a key
 	Scan    bool   // all entries
 	Compact bool
-	Close   bool // the last
+	Close   bool // the last request
 }
 
 // Reply is the answer to a Request.
@@ -35,16 +34,16 @@ type Reply struct {
 	Err     string
 }
 
-// Store is an engine at work.
+// Store is a database that an engine has open.
 type Store interface {
 	Write(batch []Op, sync bool) error
 	Get(key []byte) (value []byte, found bool, err error)
-	Scan(fn func(key, value []byte)) error // upward, and again downward; an error if they differ
+	Scan(fn func(key, value []byte)) error // as Walk does
 	Compact() error
 	Close() error
 }
 
-// Serve answers requests until it is told to close the store or in ends.
+// Serve answers requests until one closes the store or in ends.
 func Serve(in io.Reader, out io.Writer, s Store) error {
 	requests, replies := json.NewDecoder(bufio.NewReader(in)), json.NewEncoder(out)
 	for {
@@ -92,7 +91,7 @@ type Cursor interface {
 	Value() []byte
 }
 
-// Walk calls fn with all entries, and then goes back over them: there must be as many.
+// Walk calls fn for all entries, forward, and then iterates backward: there must be as many.
 func Walk(it Cursor, fn func(key, value []byte)) error {
 	up, down := 0, 0
 	for ok := it.First(); ok; ok = it.Next() {
@@ -103,7 +102,7 @@ func Walk(it Cursor, fn func(key, value []byte)) error {
 		down++
 	}
 	if up != down {
-		return fmt.Errorf("%d entries upward and %d downward", up, down)
+		return fmt.Errorf("%d entries forward and %d backward", up, down)
 	}
 	return nil
 }

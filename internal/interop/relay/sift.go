@@ -7,8 +7,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// OpenSift opens a directory with sift, whichever version of it this is built with, with
-// small memtables and tables.
+// OpenSift opens a directory with the version of sift that it is built with, with small memtables
+// and tables.
 func OpenSift(dir string) (Store, error) {
 	db, err := sift.Open(dir, &sift.Options{MemtableBytes: 32 << 10, TableBytes: 16 << 10, LevelBaseBytes: 64 << 10, LevelMultiplier: 4})
 	return siftStore{db}, err

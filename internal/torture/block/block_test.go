@@ -16,9 +16,9 @@ import (
 )
 
 var (
-	budget = flag.Duration("budget", time.Minute, "for all file systems together")
-	seed   = flag.Uint64("seed", 0, "repeats a run: what the programs do, though not when; 0: chosen")
-	keep   = flag.String("keep", "", "a directory for images that break a promise")
+	budget = flag.Duration("budget", time.Minute, "the time for all file systems together")
+	seed   = flag.Uint64("seed", 0, "the seed of a run to repeat, except for its timing; 0: a random one")
+	keep   = flag.String("keep", "", "a directory for images that violate a guarantee")
 )
 
 // TestMain serves a disk if a test started this process for that.
@@ -73,8 +73,7 @@ func TestBlock(t *testing.T) {
 
 var engines = flag.Bool("engines", false, "run the other engines, too")
 
-// TestEngines does to other engines what TestBlock does to sift. It reports violations and does not
-// fail.
+// TestEngines tests other engines as TestBlock tests sift. It reports violations and does not fail.
 func TestEngines(t *testing.T) {
 	if !*engines {
 		t.Skip("only with -engines")
@@ -100,7 +99,7 @@ func TestEngines(t *testing.T) {
 var fastCommit = flag.Bool("fast-commit", false, "run ext4's fast commits, too")
 
 // TestFastCommit runs sift and the control on ext4 with fast_commit, which is off by default. It
-// reports what is lost: where the control loses something, the file system does.
+// reports what is lost: if the control loses something, the file system does.
 func TestFastCommit(t *testing.T) {
 	f := &fileSystems[len(fileSystems)-1]
 	if !*fastCommit {
@@ -116,7 +115,7 @@ func TestFastCommit(t *testing.T) {
 	}
 }
 
-// many makes runs until the time is over, violations or not.
+// many makes runs until the time is over, even after violations.
 func many(t *testing.T, f *fileSystem, e engine, budget time.Duration) (all stats, first error) {
 	t.Helper()
 	for until := time.Now().Add(budget); time.Now().Before(until); {
@@ -132,7 +131,7 @@ func many(t *testing.T, f *fileSystem, e engine, budget time.Duration) (all stat
 	return all, first
 }
 
-// runs makes runs of an engine on a file system until the time is over, or a promise is broken.
+// runs makes runs of an engine on a file system until the time is over or a guarantee is violated.
 func runs(t *testing.T, f *fileSystem, e engine, budget time.Duration) (s stats, err error) {
 	t.Helper()
 	first := *seed
@@ -160,7 +159,7 @@ func runs(t *testing.T, f *fileSystem, e engine, budget time.Duration) (s stats,
 	return s, nil
 }
 
-// TestCutter compares images with a disk that is computed one event after another.
+// TestCutter compares images with a disk that is computed event by event.
 func TestCutter(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const sectors = 64

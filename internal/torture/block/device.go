@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A fileSystem is one that databases are put on.
+// A fileSystem is one that databases are tested on.
 type fileSystem struct {
 	name  string
-	kind  string   // as the kernel calls it
+	kind  string   // the kernel's name for it
 	mkfs  []string // the command, without the device
 	bytes int64    // of the disk: about the smallest
 	mount string   // options
@@ -34,7 +34,7 @@ var fileSystems = []fileSystem{
 	{"xfs", "xfs", []string{"mkfs.xfs", "-q", "-f"}, 304 << 20, ""},
 	{"btrfs", "btrfs", []string{"mkfs.btrfs", "-q", "-f"}, 128 << 20, "commit=1"},
 	{"f2fs", "f2fs", []string{"mkfs.f2fs", "-q", "-f"}, 64 << 20, ""},
-	// Asked for by name only: see TestFastCommit.
+	// Only for TestFastCommit.
 	{"ext4-fast-commit", "ext4", []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4", "-O", "fast_commit"}, 40 << 20, "data=ordered,commit=1"},
 }
 
@@ -76,11 +76,11 @@ func (f *fileSystem) make(name string) error {
 	return nil
 }
 
-// mounted is a file system that is mounted from a file through a loop device, which goes away with
-// the mount.
+// mounted is a file system that is mounted from a file through a loop device, which unmounting
+// detaches.
 type mounted struct{ dir string }
 
-// mountFile mounts a file at a directory, which is made.
+// mountFile mounts a file at a directory, which it creates.
 func (f *fileSystem) mountFile(file, dir string) (*mounted, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -96,15 +96,15 @@ func (f *fileSystem) mountFile(file, dir string) (*mounted, error) {
 	return &mounted{dir}, nil
 }
 
-// errMount says that a file system refuses to be mounted. A superblock that was torn is such a
-// case: that of ext4 takes two sectors, that of btrfs eight.
+// errMount reports that a file system cannot be mounted. A torn superblock is such a case: that of
+// ext4 takes two sectors, that of btrfs eight.
 var errMount = errors.New("mount")
 
-// attach makes a file a loop device, which is detached when nobody has it open any more.
+// attach attaches a file to a loop device, which is detached when nobody has it open any more.
 func attach(name string) (*os.File, error) {
 	mode, flags := os.O_RDWR, uint32(unix.LO_FLAGS_AUTOCLEAR)
 	if filepath.Base(name) == diskName {
-		mode |= syscall.O_DIRECT // a recorded disk has several requests at a time
+		mode |= syscall.O_DIRECT // so that a recorded disk gets several requests at a time
 		flags |= unix.LO_FLAGS_DIRECT_IO
 	}
 	file, err := os.OpenFile(name, mode, 0)
@@ -136,10 +136,10 @@ func attach(name string) (*os.File, error) {
 			return nil, fmt.Errorf("loop device for %s: %w", name, err)
 		}
 	}
-	return nil, fmt.Errorf("loop device for %s: others take each", name)
+	return nil, fmt.Errorf("loop device for %s: other processes took each one", name)
 }
 
-// unmount unmounts; the loop device is gone, too.
+// unmount unmounts the file system, which also detaches the loop device.
 func (m *mounted) unmount() error {
 	for range 200 {
 		err := unix.Unmount(m.dir, 0)
@@ -189,17 +189,18 @@ func startDisk(dir string, seed uint64) (*disk, error) {
 	return d, nil
 }
 
-// file is what to mount.
+// file returns the path of the file to mount.
 func (d *disk) file() string { return filepath.Join(d.dir, mountName, diskName) }
 
-// now is the time: the number of events so far, and a number that orders what happens between two
-// events. If one call returned at a time before that at which another began, it had returned before
+// now returns the time: the number of events so far, and a number that orders what happens between
+// two events. If one call returned at an earlier time than another began, it had returned before
 // the other began.
 func (d *disk) now() int { return int(d.clock.Load())<<tickBits | int(d.ticks.Add(1)) }
 
 const tickBits = 24
 
-// atCut is the time of a power cut after a number of events: after all that came before the next.
+// atCut returns the time of a power cut after a number of events: after everything before the next
+// event.
 func atCut(events int) int { return (events+1)<<tickBits - 1 }
 
 // stop ends the server and returns what reached the disk.

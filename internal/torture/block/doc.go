@@ -1,15 +1,15 @@
-// Package block cuts the power below a real file system. The disk of a loop device is a file
-// that a FUSE server in a process of its own serves, and every write and flush that reaches it is
-// recorded. A database works on a file system on that device; then images are built of what a
-// power cut may leave: all that was written before the last flush, and of the rest any subset,
-// torn at sectors of 512 bytes. Each image is mounted, so that the file system recovers as it
-// does after a crash, and opened by the unmodified store.
+// Package block cuts the power below a real file system. The file behind a loop device is served by
+// a FUSE server in a process of its own, which records every write and flush that reaches it. A
+// database works on a file system on that device; then images are built of what a power cut may
+// leave: everything that was written before the last flush, and any subset of the rest, torn at
+// sectors of 512 bytes. Each image is mounted, so that the file system recovers as it does after a
+// crash, and opened by the unmodified store.
 //
 //	go test .                                              a minute, all file systems that the kernel has
 //	go test . -run Block/xfs -budget 30m                   one of them, longer
 //	go test . -run Engines -v -engines -budget 5m          the other engines, the same way
-//	go test . -run Planted -v -planted                     what is taken out of the store and must be found
-//	go test . -run Block -seed 7 -keep DIR                 repeats a run; keeps images that break a promise
+//	go test . -run Planted -v -planted                     plants bugs in the store, which must be found
+//	go test . -run Block -seed 7 -keep DIR                 repeats a run; keeps images that violate a guarantee
 //
 // The tests need root, /dev/fuse, loop devices and mkfs of the file system; they are skipped where
 // one is missing. The device is a model, too: its cache loses or keeps whole sectors, and never

@@ -25,10 +25,10 @@ type engine struct {
 // store is an open database.
 type store interface {
 	Write(edits []torture.Edit, sync bool) error
-	// Contents reads everything, in every way that the engine has.
+	// Contents reads everything by a scan, and compares lookups of keys with it.
 	Contents(keys []string) (map[string]string, error)
-	// Tidy does what else the engine can do, chosen by n: a compaction, say. It reports whether
-	// all that was written before is durable now.
+	// Tidy performs one of the engine's other operations, such as a compaction, chosen by n. It
+	// reports whether everything that was written before is durable now.
 	Tidy(n int) (durable bool, err error)
 	Close() error
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/siftdb/sift/internal/torture"
 )
 
-// others are the engines beside sift, with default settings except for sizes. bbolt and badger sync
-// each write here: without that, they promise no order.
+// others are the engines besides sift, with default settings except for sizes. bbolt and badger
+// sync each write here: without that, they guarantee no order.
 var others = []engine{
 	plain,
 	{"pebble", openPebble, true},
@@ -33,7 +33,7 @@ var others = []engine{
 
 type pebbleStore struct{ db *pebble.DB }
 
-// quiet is pebble's logger. What would end the process is a failure of the run.
+// quiet is pebble's logger. It panics where pebble would end the process.
 type quiet struct{}
 
 func (quiet) Infof(string, ...any)              {}
@@ -278,7 +278,7 @@ func agree(scan map[string]string, keys []string, get func(key []byte) (value []
 			return fmt.Errorf("getting %q: %w", k, err)
 		}
 		if w, there := scan[k]; there != found || w != string(v) {
-			return fmt.Errorf("a scan finds %.20q at %q (there: %v), and Get %.20q", w, k, there, v)
+			return fmt.Errorf("a scan finds %.20q at %q (there: %v), but Get %.20q", w, k, there, v)
 		}
 	}
 	return nil

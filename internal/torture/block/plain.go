@@ -17,9 +17,9 @@ import (
 	"github.com/siftdb/sift/internal/torture"
 )
 
-// plain is no database but a control: records in one file after another, each file allocated
-// before it is written to, and nothing but open, pwrite, fdatasync and fsync of the directory.
-// What it loses, the file system or this package has lost.
+// plain is not a database but a control: records in one file after another, each file allocated
+// before it is written to, with nothing but open, pwrite, fdatasync and fsync of the directory. If
+// it loses something, the fault is in the file system or in this package.
 var plain = engine{"plain", openPlain, true}
 
 type plainStore struct {

@@ -15,10 +15,10 @@ import (
 	"github.com/siftdb/sift/internal/torture/plant"
 )
 
-// planted are places at which the store waits for the disk, each with the wait taken out.
+// planted are bugs: at each, the store no longer waits for the disk or checks what it must.
 var planted = []struct {
 	name  string
-	hides string // why no power cut can show that it is missing; "" if one must
+	hides string // why no power cut can reveal the bug; "" if one must
 	edits []plant.Edit
 }{
 	{"a synced write does not sync the log", "",
@@ -34,11 +34,11 @@ var planted = []struct {
 			{File: "internal/wal/replay.go", Old: "case r.nextSeq != 0 && (first > r.nextSeq || first < r.nextSeq && count > 0):", New: "case false:"}}},
 	{"a new log is not synced", "",
 		[]plant.Edit{{File: "internal/wal/log.go", Old: "\tif err == nil {\n\t\terr = f.Sync()\n\t}\n\tif err == nil {\n\t\terr = c.FS.SyncDir(c.Dir)", New: "\tif err == nil {\n\t\terr = c.FS.SyncDir(c.Dir)"}}},
-	{"the directory is not synced after a log was made", nameGoesAlong,
+	{"the directory is not synced after a log was created", nameGoesAlong,
 		[]plant.Edit{{File: "internal/wal/log.go", Old: "err = c.FS.SyncDir(c.Dir)", New: "err = nil"}}},
 	{"a table is not synced", "",
 		[]plant.Edit{{File: "internal/compact/run.go", Old: "if err := r.file.Sync(); err != nil {\n\t\treturn err\n\t}", New: ""}}},
-	{"the directory is not synced after tables were made", nameGoesAlong,
+	{"the directory is not synced after tables were created", nameGoesAlong,
 		[]plant.Edit{{File: "tablewrite.go", Old: "err = d.fs.SyncDir(d.dir) // (I2)", New: "err = nil"}}},
 	{"an edit of the MANIFEST is not synced", "",
 		[]plant.Edit{{File: "internal/manifest/writer.go", Old: "err = w.file.Sync()", New: "err = nil"}}},
@@ -59,11 +59,11 @@ var planted = []struct {
 }
 
 // nameGoesAlong is why missing directory syncs are not found here, although POSIX requires them.
-const nameGoesAlong = "on each of these file systems an fsync of a new file writes its name down, too"
+const nameGoesAlong = "on each of these file systems an fsync of a new file makes its name durable, too"
 
 var (
-	plantedRun  = flag.Bool("planted", false, "plant what must be found")
-	plantedOnly = flag.String("planted-only", "", "only those whose names hold this")
+	plantedRun  = flag.Bool("planted", false, "plant the bugs and run the tests")
+	plantedOnly = flag.String("planted-only", "", "only plant bugs whose names contain this")
 )
 
 // TestPlanted builds this test with one bug after another, and runs TestBlock with it.

@@ -23,11 +23,11 @@ import (
 // stats adds up the results of runs.
 type stats struct {
 	runs, writes, events, flushes int
-	overtook                      int // flushes that began while a write was on its way
+	overtook                      int // flushes that began while a write was in flight
 	images                        int // checked
-	losses                        int // of them, those on which writes that had begun were gone
-	broken                        int
-	unopened                      int // of them, those that did not open
+	losses                        int // images that lack writes that had begun
+	broken                        int // images that violate a guarantee
+	unopened                      int // databases that did not open
 	refused                       int // images that the file system itself does not mount
 }
 
@@ -45,7 +45,7 @@ func (s *stats) add(o stats) {
 }
 
 func (s stats) String() string {
-	return fmt.Sprintf("%d runs, %d writes; %d events on the disk, %d of them flushes, %d of these beside a write; %d images, on %d writes were lost that were not durable: %d violations, of them %d that do not open; %d images that the file system does not mount",
+	return fmt.Sprintf("%d runs, %d writes; %d events on the disk, %d of them flushes, %d of these during a write; %d images, %d of which lack writes that had begun: %d violations, %d databases that do not open; %d images that the file system does not mount",
 		s.runs, s.writes, s.events, s.flushes, s.overtook, s.images, s.losses, s.broken, s.unopened, s.refused)
 }
 
@@ -57,7 +57,7 @@ type run struct {
 	rng    *rand.Rand
 	writes int
 	images int
-	keep   string    // where images go that break a promise
+	keep   string    // the directory for images that violate a guarantee
 	until  time.Time // no image is begun after it
 
 	disk        *disk
@@ -66,7 +66,7 @@ type run struct {
 	stats       stats
 }
 
-// checkpoint is a copy of the database that a power cut after a moment must not touch.
+// checkpoint is a copy of the database that a power cut after made must leave intact.
 type checkpoint struct {
 	name     string
 	contents map[string]string
@@ -127,8 +127,8 @@ func (r *run) record(contents map[string]string) (t *tape, err error) {
 	return t, err
 }
 
-// writeBack lets the kernel write single pages of a directory's files, in any order, as it does
-// when memory is short. It goes on until stop is called.
+// writeBack makes the kernel write back single pages of a directory's files, in any order, as it
+// does when memory is short. It continues until stop is called.
 func writeBack(dir string, seed uint64) (stop func()) {
 	end := make(chan struct{})
 	var wg sync.WaitGroup
@@ -153,7 +153,7 @@ func writeBack(dir string, seed uint64) (stop func()) {
 			}
 			if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
 				for range 1 + rng.IntN(3) {
-					// Logs have room beyond what is written; pages far into it are not dirty.
+					// Logs have preallocated space at the end; pages far into it are not dirty.
 					page := rng.Int64N(min(info.Size(), 64<<10)/pageBytes + 1)
 					unix.SyncFileRange(int(f.Fd()), page*pageBytes, pageBytes, unix.SYNC_FILE_RANGE_WRITE)
 				}
@@ -164,11 +164,11 @@ func writeBack(dir string, seed uint64) (stop func()) {
 	return func() { close(end); wg.Wait() }
 }
 
-// single is one writer, whose writes must be found as the first so many.
+// single runs one writer. After a power cut, a prefix of its writes must be found.
 func (r *run) single(dir string, contents map[string]string) error {
 	h := torture.NewHistory(contents)
 	r.oracle = h
-	syncs := []int{2, 4, 20}[r.rng.IntN(3)] // of so many writes, one is synced
+	syncs := []int{2, 4, 20}[r.rng.IntN(3)] // one in so many writes is synced
 	now := maps.Clone(contents)
 	if now == nil {
 		now = map[string]string{}
@@ -249,7 +249,7 @@ func (r *run) edits(i int) []torture.Edit {
 	return edits
 }
 
-// checkpoint makes a checkpoint beside the database, if the engine has them.
+// checkpoint makes a checkpoint next to the database, if the engine has them.
 func (r *run) checkpoint(s store, now map[string]string) error {
 	db, ok := s.(*siftStore)
 	if !ok {
@@ -264,7 +264,7 @@ func (r *run) checkpoint(s store, now map[string]string) error {
 	return nil
 }
 
-// group is several writers at once, some of whose writes are synced.
+// group runs several writers at once, some of whose writes are synced.
 func (r *run) group(dir string) error {
 	const writers = 4
 	s, err := r.engine.open(dir)
@@ -297,7 +297,8 @@ func (r *run) group(dir string) error {
 	return errors.Join(append(errs, s.Close())...)
 }
 
-// cuts checks images of what the run left. It goes on after a broken promise, and returns the first.
+// cuts checks images of what the run left. It continues after a violation, and returns the first
+// one.
 func (r *run) cuts(t *tape) (first error) {
 	c := newCutter(t)
 	for _, clock := range r.clocks(t) {
@@ -324,7 +325,7 @@ func (r *run) cuts(t *tape) (first error) {
 	return first
 }
 
-// cut checks one image, and sometimes goes on with it.
+// cut checks one image, and sometimes continues from it.
 func (r *run) cut(c *cutter, s survival) error {
 	image := filepath.Join(r.dir, "image")
 	if err := c.writeImage(image); err != nil {
@@ -345,7 +346,7 @@ func (r *run) cut(c *cutter, s survival) error {
 	return err
 }
 
-// clocks returns when to cut: half of them at any time, half beside a flush.
+// clocks returns when to cut: half of the time anywhere, half of the time next to a flush.
 func (r *run) clocks(t *tape) []int {
 	var flushes []int
 	for i, e := range t.events {
@@ -365,7 +366,7 @@ func (r *run) clocks(t *tape) []int {
 	return clocks
 }
 
-// violation is a broken promise.
+// violation is a violated guarantee.
 type violation struct{ err error }
 
 func (v *violation) Error() string { return v.err.Error() }
@@ -400,7 +401,7 @@ func (r *run) check(image string, clock int) (contents map[string]string, err er
 		return nil, err
 	}
 	if !maps.Equal(contents, again) {
-		return nil, broken("a second open shows %d keys, the first %d", len(again), len(contents))
+		return nil, broken("a second open finds %d keys, the first %d", len(again), len(contents))
 	}
 	if r.engine.name == siftEngine.name {
 		if err := checkSift(dir); err != nil {
@@ -411,8 +412,8 @@ func (r *run) check(image string, clock int) (contents map[string]string, err er
 	return contents, err
 }
 
-// open reads a database, and compares it with the oracle if clock is not negative; every other
-// time it then also writes, which must be there at the next open, and is taken back.
+// open reads a database. If clock is not negative, it compares the contents with the oracle, and
+// then, half of the time, writes a key that the next open must find.
 func (r *run) open(dir string, clock int) (contents map[string]string, found int, err error) {
 	s, err := r.engine.open(dir)
 	if err != nil {
@@ -443,7 +444,7 @@ func (r *run) open(dir string, clock int) (contents map[string]string, found int
 	return contents, found, nil
 }
 
-// checkCheckpoints checks those that were made before a clock.
+// checkCheckpoints checks the checkpoints that were made before a clock.
 func (r *run) checkCheckpoints(dir string, clock int) error {
 	for _, c := range r.checkpoints {
 		if c.made > clock {
@@ -466,7 +467,8 @@ func (r *run) checkCheckpoints(dir string, clock int) error {
 	return nil
 }
 
-// again goes on with the image of a power cut: its recovery is recorded and cut, too.
+// again continues from the image of a power cut: it records the recovery, and cuts the power during
+// that, too.
 func (r *run) again(c *cutter, contents map[string]string) error {
 	delete(contents, "probe")
 	next := &run{fs: r.fs, engine: r.engine, dir: filepath.Join(r.dir, "again"), rng: r.rng,
@@ -486,7 +488,7 @@ func (r *run) again(c *cutter, contents map[string]string) error {
 	return nil
 }
 
-// copyFile copies a file whose zeros are holes.
+// copyFile copies a sparse file.
 func copyFile(to, from string) error {
 	out, err := os.Create(to)
 	if err != nil {
@@ -499,7 +501,7 @@ func copyFile(to, from string) error {
 	return errors.Join(err, out.Truncate(size), out.Close())
 }
 
-// readSparse reads a file whose zeros are holes, which take no memory.
+// readSparse reads a sparse file, whose holes take no memory.
 func readSparse(name string) (b []byte, err error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -513,7 +515,7 @@ func readSparse(name string) (b []byte, err error) {
 	return b, err
 }
 
-// extents passes what is not a hole in a file, and returns the file's size.
+// extents calls fn for the parts of a file that are not holes, and returns the file's size.
 func extents(name string, fn func(b []byte, off int64) error) (size int64, err error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -74,7 +74,7 @@ func (r *recorder) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int
 	return fuse.ReadResultData(dest[:copy(dest, r.disk[off:])]), 0
 }
 
-// Write implements fs.NodeWriter. Some writes are answered late, so that flushes begin before.
+// Write implements fs.NodeWriter. Some writes are answered late, so that flushes begin before that.
 func (r *recorder) Write(_ context.Context, _ fs.FileHandle, data []byte, off int64) (uint32, syscall.Errno) {
 	if off%sectorBytes != 0 || len(data)%sectorBytes != 0 || off+int64(len(data)) > int64(len(r.disk)) {
 		return 0, syscall.EINVAL
@@ -118,8 +118,8 @@ func (r *recorder) pause(once int, most time.Duration) {
 	r.mu.Lock()
 }
 
-// add appends an event to the tape. The clock moves before the event is answered: what the program
-// reads from it afterwards is never too early.
+// add appends an event to the tape. The clock advances before the event is answered, so the program
+// never reads too early a time afterwards.
 func (r *recorder) add(e *event) error {
 	r.buf = e.appendTo(r.buf[:0])
 	if _, err := r.out.Write(r.buf); err != nil {
@@ -130,7 +130,7 @@ func (r *recorder) add(e *event) error {
 	return nil
 }
 
-// mapClock maps the file that the disk's process and the program's share.
+// mapClock maps the clock, a file that the disk's process and the program share.
 func mapClock(name string) (*atomic.Uint64, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -149,7 +149,7 @@ func mapClock(name string) (*atomic.Uint64, error) {
 
 // Names of the files in a server's directory.
 const (
-	baseName  = "base"  // the disk at the beginning
+	baseName  = "base"  // the initial contents of the disk
 	tapeName  = "tape"  // what reached it
 	clockName = "clock" // how many events that are
 	mountName = "mnt"   // where the server's file system is
@@ -160,8 +160,8 @@ const (
 // before it sends the next, or a flush.
 const asyncDIO = 1 << 15
 
-// serve serves a disk until it is told to end by a signal or the end of its standard input, which
-// comes when the test has died.
+// serve serves a disk until a signal or the end of its standard input, which comes when the test
+// has died.
 func serve(dir string, seed uint64) error {
 	base, err := os.Open(filepath.Join(dir, baseName))
 	if err != nil {
@@ -203,7 +203,7 @@ func serve(dir string, seed uint64) error {
 	select {
 	case <-end:
 		err = server.Unmount()
-	case <-gone: // whatever still uses it
+	case <-gone: // even if it is still in use
 		err = unix.Unmount(mnt, unix.MNT_DETACH)
 	}
 	return errors.Join(err, r.out.Close())

@@ -13,7 +13,7 @@ import (
 	"slices"
 )
 
-// sectorBytes is what a disk writes as a whole or not at all.
+// sectorBytes is the unit that a disk writes as a whole or not at all.
 const sectorBytes = 512
 
 // A tape is what reached a disk, in order. The clock of a run is its length: a power cut at
@@ -28,8 +28,8 @@ type event struct {
 	flush bool
 	off   int64  // of a write
 	data  []byte // of a write
-	// A flush makes durable the writes among the first upTo events but those in except, which
-	// were not answered when it began.
+	// A flush makes durable the writes among the first upTo events, except those in except, which
+	// had not been answered when it began.
 	upTo   uint64
 	except []uint64
 }
@@ -40,8 +40,9 @@ const (
 	headBytes = 24
 )
 
-// appendTo appends the form that an event has in a tape's file: its kind and the length of what
-// follows, the offset of a write or upTo of a flush, then the data or the exceptions.
+// appendTo appends an event as it is encoded in a tape's file: its kind, the length of the data or
+// the exceptions in bytes, the offset of a write or upTo of a flush, then the data or the
+// exceptions.
 func (e *event) appendTo(b []byte) []byte {
 	if !e.flush {
 		b = binary.LittleEndian.AppendUint64(b, kindWrite)
@@ -58,7 +59,7 @@ func (e *event) appendTo(b []byte) []byte {
 	return b
 }
 
-// readTape reads the file that a disk has written.
+// readTape reads the tape that a disk has written, and the disk's initial contents.
 func readTape(base, name string) (*tape, error) {
 	t := &tape{}
 	var err error
@@ -96,19 +97,19 @@ func readTape(base, name string) (*tape, error) {
 // cutter builds the images that power cuts leave, at ascending clocks.
 type cutter struct {
 	tape    *tape
-	durable []byte // what no power cut takes any more
-	latest  []int  // for each sector, one more than the event that made it durable
+	durable []byte // the disk with only what is durable
+	latest  []int  // for each sector, one more than the last durable event that wrote it
 	done    []bool // the events that are durable
 	first   int    // the first event that may be neither durable nor a flush
 	clock   int    // of the last image
 	image   []byte
-	pages   []int // those of the disk that are not all zeros at any time, ascending
+	pages   []int // pages of the disk that are not all zeros all the time, ascending
 }
 
 // pageBytes is the unit in which images are copied.
 const pageBytes = 4096
 
-// newCutter takes over a tape.
+// newCutter returns the cutter of a tape, whose base it modifies.
 func newCutter(t *tape) *cutter {
 	c := &cutter{tape: t, durable: t.base, latest: make([]int, len(t.base)/sectorBytes),
 		done: make([]bool, len(t.events)), image: make([]byte, len(t.base))}
@@ -130,7 +131,7 @@ func newCutter(t *tape) *cutter {
 	return c
 }
 
-// advance makes durable what the flushes before a clock have.
+// advance applies the flushes before a clock.
 func (c *cutter) advance(clock int) {
 	for ; c.clock < clock; c.clock++ {
 		f := &c.tape.events[c.clock]
@@ -154,7 +155,8 @@ func (c *cutter) advance(clock int) {
 	}
 }
 
-// write copies those sectors of an event to a disk that no later event has made durable.
+// write copies the sectors of an event that keep selects to a disk, except those for which a later
+// event is durable.
 func (c *cutter) write(disk []byte, i int, keep func(sector int) bool) {
 	e := &c.tape.events[i]
 	for n := range len(e.data) / sectorBytes {
@@ -195,7 +197,7 @@ func (c *cutter) cut(clock int, s survival, rng *rand.Rand) (open int) {
 		keep := func(int) bool { return true }
 		if s == keepTorn {
 			switch n := len(c.tape.events[i].data) / sectorBytes; rng.IntN(4) {
-			case 0: // its beginning
+			case 0: // a prefix
 				end := rng.IntN(n + 1)
 				keep = func(sector int) bool { return sector < end }
 			case 1: // any of its sectors

@@ -1,6 +1,6 @@
-// Package damage changes the bytes of a database in every way that it can think
-// of and looks at what an engine then answers. It knows nothing about any
-// engine, so that several can be measured alike.
+// Package damage changes the files of a database in many ways and judges what
+// an engine then returns. It knows nothing about any engine, so that several
+// can be compared.
 package damage
 
 import (
@@ -42,35 +42,35 @@ func (f Files) with(name string, b []byte) Files {
 // Case is one way to damage a database.
 type Case struct {
 	Kind   string // what is done, "flip" for example
-	Region string // the kind of file, and of bytes in it, that are damaged
-	What   string // in full
+	Region string // the kind of the damaged file, and of its damaged bytes
+	What   string // the full description
 	Files  func() Files
 }
 
-// Answers is what an engine says about a database.
+// Answers is what an engine returns for a database.
 type Answers struct {
 	OpenErr error
 	Scan    map[string]string
 	ScanErr error
-	Gets    []Get // one for each key that was asked for
-	Err     error // of anything else
+	Gets    []Get // one for each key that was looked up
+	Err     error // any other error
 }
 
-// Get is the answer to one lookup.
+// Get is the result of one lookup.
 type Get struct {
 	Value string
 	Found bool
 	Err   error
 }
 
-// Engine opens a database from files and asks it for all it holds, by a scan
-// and by a lookup of each key. It must not change the bytes.
+// Engine opens a database from files and reads all of it, by a scan and by a
+// lookup of each key. It must not change the bytes.
 type Engine interface {
 	Name() string
 	Read(files Files, keys []string) Answers
 }
 
-// Outcome is how it went.
+// Outcome is the result of a case.
 type Outcome uint8
 
 // The outcomes, from good to bad.
@@ -87,7 +87,7 @@ func (o Outcome) String() string {
 	return [...]string{"right", "error", "silent", "panic", "hang"}[o]
 }
 
-// Judge compares answers with what should be there. The second result says what
+// Judge compares answers with the expected contents. The second result says what
 // is wrong.
 func Judge(a Answers, want map[string]string, keys []string) (Outcome, string) {
 	if a.OpenErr != nil {
@@ -108,19 +108,19 @@ func Judge(a Answers, want map[string]string, keys []string) (Outcome, string) {
 			return Silent, fmt.Sprintf("Get(%q) = %.30q, %v; want %.30q, %v", k, g.Value, g.Found, w, there)
 		}
 	}
-	// A scan that fails may have shown a part, but nothing that is not there.
+	// A scan that fails may have returned some entries, but no wrong ones.
 	for k, v := range a.Scan {
 		if w, there := want[k]; !there || w != v {
-			return Silent, fmt.Sprintf("the scan shows %q = %.30q; want %.30q, %v", k, v, w, there)
+			return Silent, fmt.Sprintf("the scan returns %q = %.30q; want %.30q, %v", k, v, w, there)
 		}
 	}
 	if a.ScanErr == nil && len(a.Scan) != len(want) {
-		return Silent, fmt.Sprintf("the scan shows %d keys of %d", len(a.Scan), len(want))
+		return Silent, fmt.Sprintf("the scan returns %d keys of %d", len(a.Scan), len(want))
 	}
 	return outcome, ""
 }
 
-// Masks are what is done to each byte.
+// Masks are the changes of a byte.
 var Masks = []struct {
 	Name  string
 	Apply func(byte) byte
@@ -134,8 +134,8 @@ var Masks = []struct {
 // Region names the part of a file that a byte belongs to.
 type Region func(name string, offset int) string
 
-// Flips returns a case for each byte of each file and each of the first masks
-// masks that changes it.
+// Flips returns a case for each byte of each file and each of the first masks of
+// Masks that changes it.
 func Flips(files Files, region Region, masks int) []Case {
 	var cases []Case
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -169,8 +169,8 @@ func Truncations(files Files, region Region) []Case {
 	return cases
 }
 
-// Swaps returns a case for each two files of one kind, exchanged, for each file
-// missing, and for each file with something behind its end.
+// Swaps returns cases with each pair of files of one kind exchanged, each file
+// missing, and each file with bytes appended.
 func Swaps(files Files, region Region) []Case {
 	var cases []Case
 	names := slices.Sorted(maps.Keys(files))
@@ -197,8 +197,8 @@ func Swaps(files Files, region Region) []Case {
 	return cases
 }
 
-// Stale returns a case for each file that has another content in old, which is
-// an earlier state of the database, or another database.
+// Stale returns a case for each file whose contents differ in old, an earlier
+// state of the database or another database: the file with its contents there.
 func Stale(files, old Files, region Region) []Case {
 	var cases []Case
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -210,7 +210,7 @@ func Stale(files, old Files, region Region) []Case {
 	return cases
 }
 
-// ByKind is a Region that knows no more than the file.
+// ByKind is a Region that only distinguishes kinds of files.
 func ByKind(name string, _ int) string {
 	switch {
 	case name == "CURRENT", name == "LOCK", name == "FILTERKEY":
@@ -233,9 +233,9 @@ func ByKind(name string, _ int) string {
 type Tally struct {
 	Engine   string
 	Counts   map[[2]string]*[Hang + 1]int
-	Oversize int // cases that took more memory than the files and 64 MiB
+	Oversize int // cases that took more memory than the size of the files plus 64 MiB
 	Bad      []string
-	Limit    int // how many bad cases are noted; default 10
+	Limit    int // how many bad cases are recorded; Run sets 10
 }
 
 // Total returns the number of cases with an outcome.
@@ -268,7 +268,7 @@ func (t *Tally) String() string {
 	return b.String()
 }
 
-// Verdict looks closer at answers than Judge can; it may change the outcome.
+// Verdict examines answers more closely than Judge can; it may change the outcome.
 type Verdict func(c Case, a Answers, o Outcome, what string) (Outcome, string)
 
 // timeout is how long an engine may take for one case.
@@ -283,7 +283,7 @@ func Run(e Engine, cases []Case, want map[string]string, keys []string, verdict 
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	next := make(chan Case)
-	var large []Case // seemed to take much memory, with others running beside them
+	var large []Case // seemed to take much memory while others were running
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for c := range next {
@@ -328,8 +328,7 @@ func (t *Tally) note(format string, args ...any) {
 	}
 }
 
-// allocated is the number of bytes that were ever allocated, by everything that
-// runs.
+// allocated returns the number of bytes that the process has allocated so far.
 func allocated() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)

@@ -12,12 +12,12 @@ import (
 
 var (
 	masks     = flag.Int("masks", 1, "how many of the masks ^01 ^80 ^FF =00 are applied to each byte")
-	truncated = flag.Bool("truncate", true, "cut each file at each length too")
-	only      = flag.String("only", "", "the one engine to run")
+	truncated = flag.Bool("truncate", true, "also cut each file at each length")
+	only      = flag.String("only", "", "the only engine to run")
 )
 
-// TestDamage prints what each engine answers from damaged files. It fails for
-// sift alone: the others' figures are for comparison.
+// TestDamage prints what each engine returns from damaged files. It fails only for
+// sift: the others' figures are for comparison.
 func TestDamage(t *testing.T) {
 	tmp := t.TempDir()
 	if _, err := os.Stat("/dev/shm"); err == nil {
@@ -41,7 +41,7 @@ func TestDamage(t *testing.T) {
 			t.Fatalf("%s: %v", e.Name(), err)
 		}
 		if o, what := damage.Judge(e.Read(files, w.keys), w.want, w.keys); o != damage.Right {
-			t.Fatalf("%s: whole files give %v: %s", e.Name(), o, what)
+			t.Fatalf("%s: undamaged files give %v: %s", e.Name(), o, what)
 		}
 		cases := damage.Flips(files, damage.ByKind, *masks)
 		if *truncated {

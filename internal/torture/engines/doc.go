@@ -1,6 +1,7 @@
-// Package engines damages databases of other engines in the ways in which
-// package torture damages sift's, and prints what they answer beside what sift
-// does. It is a module of its own, so that no user of sift inherits them.
+// Package engines damages databases of other engines in the same ways as
+// package torture damages sift's, and prints what they return next to what sift
+// returns. It is a module of its own, so that users of sift do not depend on
+// those engines.
 //
 //	cd internal/torture/engines && go test -v -run Damage          # one mask
 //	cd internal/torture/engines && go test -v -run Damage -masks 4

@@ -15,11 +15,11 @@ import (
 	"github.com/siftdb/sift/internal/torture/damage"
 )
 
-// goLevelDB is goleveldb; strict is what it does about damage.
+// goLevelDB is goleveldb; strict selects how it handles damage.
 type goLevelDB struct {
 	name   string
 	strict opt.Strict
-	tmp    string // for one database at a time and goroutine
+	tmp    string // the parent of temporary directories
 }
 
 func (g *goLevelDB) Name() string { return g.name }
@@ -67,7 +67,7 @@ func (g *goLevelDB) Make(w *script) (damage.Files, error) {
 	}
 	for _, n := range names {
 		if n.Name() == "LOG" || n.Name() == "LOG.old" {
-			continue // for people
+			continue // messages for people
 		}
 		if files[n.Name()], err = os.ReadFile(filepath.Join(dir, n.Name())); err != nil {
 			return nil, err

@@ -17,7 +17,7 @@ type pebbleDB struct{}
 
 func (pebbleDB) Name() string { return "pebble v2" }
 
-// failure is what pebble logs before it would end the process.
+// failure is a fatal message of pebble, which would end the process.
 type failure struct{ err error }
 
 type quiet struct{}

@@ -9,7 +9,7 @@ import (
 // engine makes databases and reads them after they were damaged.
 type engine interface {
 	damage.Engine
-	// Make carries out a script, closes the database and returns its files.
+	// Make executes a script, closes the database and returns its files.
 	Make(*script) (damage.Files, error)
 }
 
@@ -18,7 +18,7 @@ type engine interface {
 type script struct {
 	steps []step
 	want  map[string]string
-	keys  []string // to look up: all, and some that are not there
+	keys  []string // to look up: all, and some absent ones
 }
 
 // step sets a key, deletes it if value is empty, or flushes.

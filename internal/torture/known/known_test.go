@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// TestFaultsApply guards the list against the code that it is about: every snippet must
-// still be there once, and what is put in its place must compile. Bugs that change
-// different text are compiled together.
+// TestFaultsApply checks the list against the code: every snippet must occur exactly once,
+// and its replacement must compile. Bugs that change different text are compiled together.
 func TestFaultsApply(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("there is no go command")
@@ -22,7 +21,7 @@ func TestFaultsApply(t *testing.T) {
 	names := map[string]bool{}
 	for _, f := range faults {
 		if names[f.name] || f.origin == "" || f.was == "" || len(f.edits) == 0 || len(f.tests) == 0 {
-			t.Errorf("%q is not whole, or twice there", f.name)
+			t.Errorf("%q is incomplete or a duplicate", f.name)
 		}
 		names[f.name] = true
 		if _, err := overlay(root, t.TempDir(), f.edits); err != nil {

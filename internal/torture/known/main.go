@@ -1,9 +1,8 @@
-// Command known plants bugs that other stores have had into this one, one at a time, and
-// runs the tests that have to find them. It changes no file: each bug is compiled in
-// through an overlay.
+// Command known plants bugs of other stores in this one, one at a time, and runs the tests
+// that must find them. It changes no file: each bug is compiled in through an overlay.
 //
 //	go run ./internal/torture/known                  all of them; exits with 1 if one survives
-//	go run ./internal/torture/known -list            what there is
+//	go run ./internal/torture/known -list            lists them
 //	go run ./internal/torture/known -only NAME,NAME  some of them
 package main
 
@@ -18,7 +17,7 @@ import (
 
 func main() {
 	list := flag.Bool("list", false, "list the bugs and stop")
-	only := flag.String("only", "", "the names of the bugs to plant, with commas; default: all")
+	only := flag.String("only", "", "the names of the bugs to plant, separated by commas; default: all")
 	flag.Parse()
 	if err := run(*list, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "known:", err)

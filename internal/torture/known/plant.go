@@ -12,13 +12,13 @@ import (
 	"github.com/siftdb/sift/internal/torture/plant"
 )
 
-// fault is a bug of another store as it would look here.
+// fault is a bug of another store, transferred to this one.
 type fault struct {
 	name   string
 	origin string // where it is described: repository and number of an issue or a pull request
 	was    string // what was wrong there
 	edits  []edit
-	tests  []suite // that have to find it, the first to try first
+	tests  []suite // one of these must find it; they are tried in order
 }
 
 // edit is a plant.Edit.
@@ -39,7 +39,7 @@ type suite struct {
 	run string // as for go test -run
 }
 
-// caught is what found a bug; the zero value is a survivor.
+// caught says what found a bug; the zero value is a survivor.
 type caught struct {
 	test string
 	took time.Duration
@@ -55,8 +55,8 @@ func (c caught) String() string {
 // maxTest bounds one run of tests: a bug may make them hang.
 const maxTest = 4 * time.Minute
 
-// plant builds the tests with the bug in and runs them until one finds it. The time
-// leaves out the build.
+// plant builds the tests with the bug and runs them until one finds it. The time does not
+// include the build.
 func (f *fault) plant(root, work string) (caught, error) {
 	path, err := overlay(root, work, f.edits)
 	if err != nil {

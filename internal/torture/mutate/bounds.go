@@ -8,7 +8,7 @@ import (
 // boundDirs are the packages whose conditions and bounds are changed.
 var boundDirs = []string{"internal/manifest", "internal/record", "internal/compact", "internal/merge", "sstable", "memtable", "filter"}
 
-// visitBounds changes < to <=, > to >=, && to ||, each also the other way, and leaves out
+// visitBounds changes < to <=, > to >=, && to ||, and each of them back, and leaves out
 // a 1 that is added or subtracted. Constant expressions stay.
 func (in *instrumenter) visitBounds(n ast.Node) bool {
 	switch n := n.(type) {
@@ -24,8 +24,8 @@ func (in *instrumenter) visitBounds(n ast.Node) bool {
 	return true
 }
 
-// operator adds the mutant of an operator, if it has one. The operands are written a
-// second time, as they were, so that the compiler finds their types.
+// operator adds the mutant of an operator, if it has one. It repeats the source of the
+// operands, so that the compiler infers their types.
 func (in *instrumenter) operator(b *ast.BinaryExpr) {
 	x, y := in.textOf(b.X), in.textOf(b.Y)
 	switch b.Op {
@@ -50,12 +50,12 @@ func (in *instrumenter) operator(b *ast.BinaryExpr) {
 	}
 }
 
-// textOf returns the source of a node, on one line.
+// textOf returns the source of a node.
 func (in *instrumenter) textOf(n ast.Node) string {
 	return string(in.src[in.fset.Position(n.Pos()).Offset:in.fset.Position(n.End()).Offset])
 }
 
-// cut takes out what lies between two positions.
+// cut removes the source between two positions.
 func (in *instrumenter) cut(from, to token.Pos) {
 	at := in.fset.Position(from).Offset
 	in.edits = append(in.edits, edit{at: at, cut: in.fset.Position(to).Offset - at})
@@ -66,7 +66,8 @@ func isOne(x ast.Expr) bool {
 	return ok && lit.Kind == token.INT && lit.Value == "1"
 }
 
-// isShift reports whether an expression is 1 << n, whose type comes from around it.
+// isShift reports whether an expression is a shifted literal such as 1 << n, whose type depends on
+// its context.
 func isShift(x ast.Expr) bool {
 	b, ok := x.(*ast.BinaryExpr)
 	if !ok || b.Op != token.SHL {

@@ -20,7 +20,7 @@ import (
 // constantDirs are the packages whose constants are changed.
 var constantDirs = []string{"internal/base", "internal/manifest", "internal/record", "internal/merge", "internal/compact", "sstable", ".", "memtable", "filter"}
 
-// constants knows the types and the declared constants of the packages at work.
+// constants holds the types and the declared constants of the packages that are changed.
 type constants struct {
 	info     *types.Info
 	declared map[token.Position]declared
@@ -37,14 +37,14 @@ type declared struct {
 	dir   string
 }
 
-// change adds by to a literal, or to a constant that is declared there.
+// change adds by to the literal, or to the constant declared, at a position.
 type change struct {
 	at token.Position
 	by int64
 }
 
-// loadConstants checks the packages of dirs, all together: a constant that is changed
-// changes in all of them.
+// loadConstants type-checks the packages of dirs together: a changed constant changes in
+// all of them.
 func (in *instrumenter) loadConstants(root string, dirs []string) error {
 	build.Default.CgoEnabled = false
 	if build.Default.GOROOT == "" { // built with -trimpath
@@ -96,7 +96,7 @@ func (in *instrumenter) loadConstants(root string, dirs []string) error {
 	return nil
 }
 
-// declare notes the constants of a declaration. One without an expression repeats that
+// declare records the constants of a declaration. One without an expression repeats that
 // of the constant before it.
 func (in *instrumenter) declare(g *ast.GenDecl, rel, dir string) {
 	var values []ast.Expr
@@ -211,7 +211,8 @@ func fits(value constant.Value, t *types.Basic) bool {
 	return constant.BitLen(value) < bits
 }
 
-// addConstant adds a place to the mutant of a change, which is made at its first place.
+// addConstant adds a place to the mutant of a change, and creates the mutant at its first
+// place.
 func (in *instrumenter) addConstant(c change, x ast.Expr, before, after string) {
 	if id := in.constants.ids[c]; id > 0 {
 		in.wrap(id, x, before, after)
@@ -231,16 +232,16 @@ func (in *instrumenter) addConstant(c change, x ast.Expr, before, after string) 
 	}
 }
 
-// evaluation computes constant expressions with one change, and notes what could be
+// evaluation computes constant expressions with one change, and records what could be
 // changed in them.
 type evaluation struct {
 	in       *instrumenter
 	change   change
 	used     map[token.Position]bool
-	declared bool // at work on a declaration: its literals stay, the constant itself changes
+	declared bool // within a declaration: its literals stay, the constant itself changes
 }
 
-// of returns the value of x, nil if it has none with the change.
+// of returns the value of x, or nil if it has none with the change.
 func (v evaluation) of(x ast.Expr, iota int64) constant.Value {
 	c := v.in.constants
 	switch x := x.(type) {
@@ -292,7 +293,8 @@ func (v evaluation) of(x ast.Expr, iota int64) constant.Value {
 	return c.info.Types[x].Value
 }
 
-// named returns the value of a constant by its declaration, if that is at work.
+// named returns the value of a constant, evaluated from its declaration if that is in a package
+// that is changed.
 func (v evaluation) named(x *ast.Ident, iota int64) constant.Value {
 	obj, ok := v.in.constants.info.Uses[x].(*types.Const)
 	if !ok {
@@ -314,7 +316,7 @@ func (v evaluation) named(x *ast.Ident, iota int64) constant.Value {
 	return v.changed(value, at)
 }
 
-// changed notes a place, and changes the value if it is the one to change.
+// changed records a place, and changes the value if the place is the one to change.
 func (v evaluation) changed(value constant.Value, at token.Position) constant.Value {
 	v.used[at] = true
 	if at != v.change.at {

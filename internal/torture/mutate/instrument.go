@@ -19,7 +19,7 @@ import (
 )
 
 // instrument writes changed copies of the store's files and the overlay that
-// names them. same reports that an earlier run left identical ones.
+// names them. same reports whether an earlier run left identical ones.
 func instrument(root, work string, o options) (mutants []mutant, same bool, err error) {
 	overlay := map[string]string{}
 	in := &instrumenter{fset: token.NewFileSet(), named: map[string]int{}, bounds: o.bounds}
@@ -109,7 +109,7 @@ func sourceSum(root string) ([]byte, error) {
 	return h.Sum(nil), err
 }
 
-// switchSource is the package that the changed files ask which mutant is on.
+// switchSource is the package that tells the changed files which mutant is on.
 const switchSource = `package mutant
 
 import (
@@ -185,25 +185,25 @@ func Const[T number](id int, changed, a T) T {
 type instrumenter struct {
 	fset    *token.FileSet
 	mutants []mutant
-	dir     string // of the files at work
-	bounds  bool   // conditions and bounds are what is changed
+	dir     string // of the current file
+	bounds  bool   // change conditions and bounds
 	named   map[string]int
 
-	constants *constants // if they are what is changed
+	constants *constants // not nil: change constants
 
 	src   []byte
 	rel   string
-	fn    string // the function at work
+	fn    string // the current function
 	edits []edit
 }
 
-// edit inserts text at an offset. Of several at one offset, order decides: what
+// edit inserts text at an offset. Several at one offset are sorted by order: what
 // was opened last is closed first.
 type edit struct {
 	at    int
 	order int
 	text  string
-	cut   int // bytes that the text takes the place of
+	cut   int // number of bytes that the text replaces
 }
 
 // file returns the changed source of a file, or nil if there is nothing to
@@ -271,7 +271,7 @@ func (in *instrumenter) visit(n ast.Node) bool {
 	case *ast.FuncDecl:
 		in.fn = n.Name.Name
 	case *ast.CommClause:
-		// What a select sends or receives is part of the choice, and stays.
+		// The communications of a select decide which case is chosen, and stay.
 		for _, s := range n.Body {
 			ast.Inspect(s, in.visit)
 		}
@@ -298,7 +298,7 @@ func (in *instrumenter) visit(n ast.Node) bool {
 	return true
 }
 
-// wakes reports whether a statement's call wakes a goroutine that waits.
+// wakes reports whether a statement's call wakes a waiting goroutine.
 func wakes(x ast.Expr) bool {
 	c, ok := x.(*ast.CallExpr)
 	if !ok {
@@ -336,7 +336,7 @@ func (in *instrumenter) call(c *ast.CallExpr) {
 	}
 }
 
-// condition removes the check of an error, unless all that the check does is log.
+// condition removes the check of an error, unless the check only logs it.
 func (in *instrumenter) condition(cond ast.Expr, body []ast.Stmt) {
 	b, ok := cond.(*ast.BinaryExpr)
 	if !ok {

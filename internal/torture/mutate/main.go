@@ -1,32 +1,31 @@
-// Command mutate removes, one at a time, each Sync, each SyncDir, each check of an
-// error, and whatever wakes a goroutine that waits (a Broadcast, a Signal, a send to or
-// the closing of a channel), from the store, and runs the short form of the regime to see
-// whether it notices. What that misses goes on to the tests of the mutant's own package. It
-// changes no file: all mutants are compiled into the test binaries, and each run switches
-// one on.
+// Command mutate removes each Sync, each SyncDir, each check of an error, and each wakeup of
+// a waiting goroutine (a Broadcast, a Signal, a send on a channel or the closing of one) from
+// the store, one at a time, and runs tests until one notices: those of the short form of
+// package torture, of the mutant's own package, and quick ones of the root package. It changes
+// no file: all mutants are compiled into the test binaries, and each run switches one on.
 //
 //	go run ./internal/torture/mutate                        all of them; exits with 1 if one survives
-//	go run ./internal/torture/mutate -list                  what there is
+//	go run ./internal/torture/mutate -list                  lists them
 //	go run ./internal/torture/mutate -only 7,9              some of them, in this order
-//	go run ./internal/torture/mutate -work DIR -for 10m     a part of them, and with the same
-//	                                                        directory the next part
+//	go run ./internal/torture/mutate -work DIR -for 10m     some of them, and the next ones when run with
+//	                                                        the same directory again
 //	go run ./internal/torture/mutate -bounds                changes conditions and bounds instead: < to <=, && to ||,
-//	                                                        i+1 to i, in boundDirs; the tests of these packages
-//	                                                        alone have to notice
-//	go run ./internal/torture/mutate -bounds -dirs sstable  only these packages, with commas, or files
+//	                                                        i+1 to i, in boundDirs; only the tests of these
+//	                                                        packages are run
+//	go run ./internal/torture/mutate -bounds -dirs sstable  only these packages or files, separated by commas
 //	go run ./internal/torture/mutate -constants             changes integer constants instead, by 1 and by -1, in
-//	                                                        constantDirs; their tests have to notice
-//	go run ./internal/torture/mutate -quick 2s -limit 10s   no slow tests, and little patience
+//	                                                        constantDirs; only their tests are run
+//	go run ./internal/torture/mutate -quick 2s -limit 10s   skips slow tests, and allows little time
 //
-// Tests that are quick share a process. If that fails, each is run by itself.
+// Quick tests share a process. If that fails, each is run by itself.
 //
-// With -constants, what changes is each constant that is declared, in all places that
-// depend on it and in all packages of -dirs, so that what is written and what is read stay
-// consistent; and each literal from 2 on in an expression. Durations and the elements of
-// array and slice literals (tables) stay, and so do the lengths of array types.
+// -constants changes each declared constant, in all places that depend on it and in all
+// packages of -dirs, so that writing and reading stay consistent, and each literal of at least
+// 2 in an expression. Durations, the elements of array and slice literals (tables) and the
+// lengths of array types stay.
 //
-// When the store or its tests have changed since, the results in DIR are only
-// used to run first what caught a mutant last time.
+// If the store or its tests have changed, the results in DIR are only used to run first the
+// test that caught a mutant last time.
 package main
 
 import (
@@ -69,13 +68,13 @@ func main() {
 	flag.BoolVar(&o.list, "list", false, "list the mutants and stop")
 	flag.BoolVar(&o.bounds, "bounds", false, "change conditions and bounds instead: < to <=, && to ||, i+1 to i")
 	flag.BoolVar(&o.constants, "constants", false, "change integer constants instead, by 1 and by -1")
-	some := flag.String("dirs", "", "the packages to change, with commas; default: all that the mutants are meant for")
-	flag.StringVar(&o.only, "only", "", "the numbers of the mutants to run, with commas; default: all")
-	flag.StringVar(&o.work, "work", "", "a directory that keeps the binaries and the results, so that what was run is not run again")
-	flag.DurationVar(&o.time, "for", 0, "begin no mutant after this time; 0: no end")
+	some := flag.String("dirs", "", "the packages to change, separated by commas; default: all that the mutants are meant for")
+	flag.StringVar(&o.only, "only", "", "the numbers of the mutants to run, separated by commas; default: all")
+	flag.StringVar(&o.work, "work", "", "a directory for binaries and results; mutants with a result in it are not run again")
+	flag.DurationVar(&o.time, "for", 0, "begin no mutant after this time; 0: no limit")
 	flag.IntVar(&o.parallel, "parallel", 2, "how many mutants run at a time")
-	flag.DurationVar(&o.quick, "quick", 0, "leave out tests that take longer; 0: none")
-	flag.DurationVar(&o.limit, "limit", time.Minute, "what tests with a mutant may take, and eight times what they take without")
+	flag.DurationVar(&o.quick, "quick", 0, "skip tests that take longer; 0: none")
+	flag.DurationVar(&o.limit, "limit", time.Minute, "how long tests with a mutant may take beyond eight times their usual time")
 	flag.Parse()
 	switch {
 	case *some != "":
@@ -93,10 +92,10 @@ func main() {
 	}
 }
 
-// mutant is one removal.
+// mutant is one change of the store.
 type mutant struct {
 	id   int
-	name string // file, function and text, the same when lines have moved
+	name string // file, function and text: it stays the same when lines move
 	dir  string // of its package, as in dirs
 	kind string // "sync", "check", "wake", "bound", "logic", "plus1" or "minus1"
 	at   string // file and line

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// suite is what can catch mutants: one test, of the short form or of a package.
+// suite is a test that can catch mutants, of the short form or of a package.
 type suite struct {
 	Name string
 	Pkg  string // directory below the root
@@ -27,7 +27,7 @@ type suite struct {
 	Own  bool   // of a package, and not of the short form
 
 	// Set by a run without any mutant.
-	Reached map[int]bool  // the mutants whose place it comes to
+	Reached map[int]bool  // the mutants whose code it executes
 	Took    time.Duration // a mutant that takes much longer hangs
 }
 
@@ -35,11 +35,11 @@ type suite struct {
 type runner struct {
 	root, work string
 	dirs       []string // of the packages that are changed
-	short      []string // of the regime; nil: the tests of the packages have to do
+	short      []string // tests of the short form; nil: only run the tests of the packages
 	suites     []*suite
-	until      time.Time     // begin none after it; zero: no end
+	until      time.Time     // begin none after it; zero: no limit
 	parallel   int           // how many run at a time
-	quick      time.Duration // leave out tests that take longer; 0: none
+	quick      time.Duration // skip tests that take longer; 0: none
 	anywhere   bool          // tests of other packages than the mutant's may catch it, too
 	limit      time.Duration // what a run may take beyond eight times what it takes without a mutant
 
@@ -49,16 +49,16 @@ type runner struct {
 	earlier map[string]string // by the mutants' names: what caught them last time
 }
 
-// result is what became of a mutant.
+// result is the outcome of a mutant.
 type result struct {
 	ID      int
 	Name    string
 	By      string // what caught it
-	Reached bool   // any test came to its place
+	Reached bool   // a test executes its code
 }
 
-// newRunner builds the test binaries and runs each suite once without a mutant,
-// or, if same, takes over what an earlier run has left of that and of results.
+// newRunner builds the test binaries and runs each suite once without a mutant. If same is
+// set, it reuses what an earlier run left of that, and its results.
 func newRunner(root, work string, same bool, o options) (*runner, error) {
 	r := &runner{root: root, work: work, dirs: o.dirs, short: short, parallel: max(o.parallel, 1), quick: o.quick, anywhere: o.constants, limit: o.limit, results: map[int]result{}, earlier: map[string]string{}}
 	if o.bounds || o.constants {
@@ -92,7 +92,7 @@ func newRunner(root, work string, same bool, o options) (*runner, error) {
 func (r *runner) resultsFile() string { return filepath.Join(r.work, "results.json") }
 func (r *runner) earlierFile() string { return filepath.Join(r.work, "earlier.json") }
 
-// outdate makes results earlier ones.
+// outdate turns the results into earlier ones.
 func (r *runner) outdate(state string) error {
 	if err := os.Remove(state); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -115,7 +115,7 @@ func (r *runner) outdate(state string) error {
 	return errors.Join(f.Close(), os.Remove(r.resultsFile()))
 }
 
-// readLines calls fn for each result in a file, if it is there.
+// readLines calls fn for each result in a file, if the file exists.
 func readLines(name string, fn func(result)) error {
 	b, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -134,7 +134,7 @@ func readLines(name string, fn func(result)) error {
 	return nil
 }
 
-// bin is the test binary of a package.
+// bin returns the path of a package's test binary.
 func (r *runner) bin(pkg string) string {
 	return filepath.Join(r.work, strings.ReplaceAll(filepath.ToSlash(filepath.Join("test", pkg)), "/", "_"))
 }
@@ -217,7 +217,7 @@ func (r *runner) findReached(s *suite) error {
 		if r.short != nil {
 			return fmt.Errorf("%s fails without any mutant: %w\n%s", s.Name, err, out)
 		}
-		// It inspects compiled code, which is different here.
+		// Some tests inspect compiled code, which is different here.
 		fmt.Printf("%s fails without any mutant and is left out: %v\n", s.Name, err)
 		return os.RemoveAll(mark)
 	}
@@ -238,13 +238,14 @@ func (r *runner) findReached(s *suite) error {
 	return os.RemoveAll(mark)
 }
 
-// spareCPU, in seconds, is what a suite may take in any case. A mutant that loops takes all of it.
+// spareCPU is the CPU time, in seconds, that a suite may take beyond ten times what it takes
+// without a mutant. A mutant that loops takes all of it.
 const spareCPU = 5
 
-// test runs a suite with a mutant switched on, 0 for none and -1 to note those
-// whose place is reached. It returns what the tests print and how long they take.
+// test runs a suite with a mutant switched on: 0 for none, -1 to record which ones are
+// reached. It returns what the tests print and how long they take.
 func (r *runner) test(s *suite, id int, mark string) ([]byte, time.Duration, error) {
-	// A mutant may loop for ever, or allocate without bound.
+	// A mutant may loop forever, or allocate without bound.
 	limits := `ulimit -v 8000000; exec "$@"`
 	if s.Took > 0 {
 		limits = fmt.Sprintf("ulimit -t %d; ", int(10*s.Took/time.Second)+spareCPU) + limits
@@ -252,7 +253,7 @@ func (r *runner) test(s *suite, id int, mark string) ([]byte, time.Duration, err
 	cmd := exec.Command("bash", "-c", limits, "bash", r.bin(s.Pkg), "-test.failfast", "-test.timeout=1h", "-test.run", s.Test)
 	cmd.Dir = filepath.Join(r.root, s.Pkg)
 	cmd.Env = append(os.Environ(), "SIFT_MUTANT="+strconv.Itoa(id), "SIFT_MUTANT_REACHED="+mark, "GOMAXPROCS=1", "GOTRACEBACK=single")
-	cmd.WaitDelay = time.Second // a process that a test has left behind may hold on to the output
+	cmd.WaitDelay = time.Second // a process that a test has left behind may keep the output open
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	start := time.Now()
@@ -268,7 +269,7 @@ func (r *runner) test(s *suite, id int, mark string) ([]byte, time.Duration, err
 	case s.Took == 0:
 		limit = time.Hour
 	}
-	// Ticks are counted, so that the time for which all of this is stopped does not count.
+	// Counting ticks leaves out the time during which this process is suspended.
 	for ticks := range limit / tick {
 		select {
 		case err := <-done:
@@ -302,7 +303,7 @@ func (r *runner) all(mutants []mutant) error {
 					_, err = r.out.Write(append(b, '\n'))
 				}
 				if err != nil {
-					fmt.Fprintln(os.Stderr, "mutate: a result is not kept:", err)
+					fmt.Fprintln(os.Stderr, "mutate: a result was not stored:", err)
 				}
 				r.mu.Unlock()
 			}
@@ -325,7 +326,7 @@ func (r *runner) all(mutants []mutant) error {
 	return r.report(mutants)
 }
 
-// report counts, and names the survivors.
+// report prints counts, and returns an error that lists the survivors.
 func (r *runner) report(mutants []mutant) error {
 	caught := map[string]int{}
 	left, unreached := 0, 0
@@ -358,7 +359,7 @@ func (r *runner) report(mutants []mutant) error {
 	return nil
 }
 
-// String says what became of the mutant.
+// String describes the outcome of the mutant.
 func (x result) String() string {
 	switch {
 	case x.By != "":
@@ -403,7 +404,7 @@ func (r *runner) try(m mutant) result {
 				return x
 			}
 		}
-		// One of them fails, or disturbs another: each by itself.
+		// One of them fails, or disturbs another: run each by itself.
 		for _, s := range order[:n] {
 			if out, _, err := r.test(s, m.id, ""); err != nil {
 				x.By = catcher(s.Name, out, err)
@@ -440,7 +441,7 @@ func (r *runner) passes(some []*suite, id int) bool {
 	return err == nil
 }
 
-// catcher says in a few words how a test failed.
+// catcher describes briefly how a test failed.
 func catcher(test string, out []byte, err error) string {
 	for line := range strings.Lines(string(out)) {
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {

@@ -1,5 +1,5 @@
-// Package plant puts bugs into the store that tests have to find. It changes no file: a bug is
-// compiled in by an overlay.
+// Package plant plants bugs in the store for tests to find. It changes no file: a bug is compiled
+// in through an overlay.
 package plant
 
 import (
@@ -17,7 +17,7 @@ type Edit struct {
 }
 
 // Overlay writes changed copies of files into dir and returns the path of the overlay
-// that puts them in place.
+// that substitutes them.
 func Overlay(root, dir string, edits []Edit) (string, error) {
 	changed := map[string]string{}
 	for _, e := range edits {

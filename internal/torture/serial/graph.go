@@ -36,8 +36,8 @@ func (g *graph) cycle() (nodes []int, why []dependency) {
 	return nodes, why
 }
 
-// onCycles takes away nodes that nothing comes before, and those that nothing comes
-// after, until there are none: what is left lies on cycles or between them.
+// onCycles removes nodes without predecessors or without successors until there are
+// none: what is left lies on cycles or between them.
 func (g *graph) onCycles() []bool {
 	left := make([]bool, len(g.out))
 	in := make([]int, len(g.out))
@@ -77,7 +77,7 @@ func (g *graph) onCycles() []bool {
 	return left
 }
 
-// back returns a shortest way from a node back to it.
+// back returns a shortest path from a node back to itself.
 func (g *graph) back(start int, within []bool) (nodes []int, why []dependency) {
 	type step struct {
 		before int

@@ -1,10 +1,10 @@
 // Package serial decides whether a history of transactions is strictly serializable,
 // in the manner of Elle (Kingsbury and Alvaro, Elle: Inferring Isolation Anomalies
-// from Experimental Observations, VLDB 2020): it infers from what was read in which
-// order transactions must have run, and looks for a cycle.
+// from Experimental Observations, VLDB 2020): from what transactions have read it infers
+// the order in which they must have run, and looks for a cycle.
 //
-// Values are unique for each key, so that a read tells which transaction it saw. There
-// are two kinds of objects:
+// Values are unique for each key, so a read shows which transaction it saw. There are
+// two kinds of objects:
 //   - lists, to which values are appended: a read shows the order of all appends before
 //     it, so nothing remains unknown,
 //   - registers, which are overwritten: the order of two values is known if a
@@ -17,7 +17,7 @@
 //   - rw: b's write follows the one that a has read, so a did not see it,
 //   - rt: a ended before b began.
 //
-// A read of a range is one of every key in it: of those that are not there, too.
+// A read of a range is a read of every key in it, including absent ones.
 package serial
 
 import (
@@ -67,8 +67,8 @@ func (o Op) String() string {
 	return fmt.Sprintf("read(%s) = %d", o.Key, o.Value)
 }
 
-// Txn is a transaction: what it did in order, and when. It began after Start and
-// ended before End, on a clock that all share.
+// Txn is a transaction: what it did, in order, and when. It began after Start and
+// ended before End, on a clock that all transactions share.
 type Txn struct {
 	Name       string
 	Ops        []Op
@@ -105,7 +105,7 @@ type version struct {
 	value int
 }
 
-// checker collects what orders the transactions.
+// checker collects the dependencies that order the transactions.
 type checker struct {
 	txns    []Txn
 	writers map[version]int // which transaction has written it
@@ -114,7 +114,7 @@ type checker struct {
 }
 
 // Lists returns nil if a history of reads and appends is strictly serializable, and
-// else an error that tells the anomaly.
+// otherwise an error that describes the anomaly.
 func Lists(txns []Txn) error {
 	c, err := newChecker(txns)
 	if err != nil {
@@ -138,8 +138,8 @@ func Registers(txns []Txn) error {
 	return c.cycle()
 }
 
-// newChecker finds the writers, and drops what has no effect: transactions that did
-// not commit as far as anybody has seen.
+// newChecker finds the writers, and drops transactions without effect: those that were
+// aborted, and those of unknown outcome that nobody has seen.
 func newChecker(txns []Txn) (*checker, error) {
 	c := &checker{writers: map[version]int{}, seen: map[version]bool{}}
 	txns = slices.Clone(txns)
@@ -186,7 +186,7 @@ func newChecker(txns []Txn) (*checker, error) {
 	return c, nil
 }
 
-// see notes what a transaction has read.
+// see records what a transaction has read.
 func (c *checker) see(t *Txn) {
 	for _, o := range t.Ops {
 		if o.Kind != Read {
@@ -199,8 +199,8 @@ func (c *checker) see(t *Txn) {
 	}
 }
 
-// time adds the order in time. Between the transactions stands a chain of moments, one
-// for each end, so that there are not as many edges as pairs.
+// time adds the order in time. A chain of moments, one for each end of a transaction,
+// avoids an edge for each pair of transactions.
 func (c *checker) time() {
 	var ends []int
 	for i := range c.txns {
@@ -217,7 +217,7 @@ func (c *checker) time() {
 		}
 	}
 	for i := range c.txns {
-		// The last moment that is before the start.
+		// The last moment before the start.
 		n, _ := slices.BinarySearchFunc(ends, c.txns[i].Start, func(e int, start int64) int {
 			if c.txns[e].End < start {
 				return -1

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// parse reads a history: transactions, one a line, as "name start end op...". An
-// operation is a+5:k (append 5 to k), w5:k, r5:k (0: nothing) or r[1,2]:k. A name with
-// ! has aborted, with ? has an unknown outcome.
+// parse reads a history: transactions, one per line, as "name start end op...". An
+// operation is a+5:k (append 5 to k), w5:k, r5:k (0: nothing) or r[1,2]:k. A transaction
+// whose name ends in ! was aborted, one in ? has an unknown outcome.
 func parse(t *testing.T, text string) (txns []Txn) {
 	number := func(s string) int {
 		n, err := strconv.Atoi(s)
@@ -170,8 +170,8 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// Histories of a store that runs one transaction after another have no anomaly; with a
-// transaction that reads an older state, and writes, most have.
+// TestRandom: histories of a store that runs one transaction after another have no anomaly;
+// with a transaction that reads an older state and writes, most have one.
 func TestRandom(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 18))
 	found := 0

@@ -58,8 +58,8 @@ func (c *checker) lists() error {
 				}
 				c.edge(c.writers[last], i, wr)
 			}
-			// What comes next was not seen. Where it is the reader's own it is the
-			// one after that, which the ww edges give.
+			// The next value was not seen. If the reader appended it itself, the one
+			// after it was not seen, which the ww edges give.
 			if n := len(o.List); n < len(list) {
 				c.edge(i, c.writers[version{o.Key, list[n]}], rw)
 			} else {
@@ -72,7 +72,8 @@ func (c *checker) lists() error {
 	return nil
 }
 
-// unseen returns who has appended what nobody has read: it comes after all that was.
+// unseen returns, by key, the transactions that appended values that nobody has read:
+// these come after all that were read.
 func (c *checker) unseen(longest map[string][]int) map[string][]int {
 	in := map[version]bool{}
 	for key, list := range longest {
@@ -109,7 +110,8 @@ func ownAppends(t *Txn) error {
 	return nil
 }
 
-// intermediate returns an error if a transaction has read what another wrote over.
+// intermediate returns an error if a transaction has read a value that its writer, another
+// transaction, has overwritten itself.
 func (c *checker) intermediate(reader int, v version) error {
 	w := c.writers[v]
 	if w == reader {
@@ -128,7 +130,7 @@ func (c *checker) intermediate(reader int, v version) error {
 	return nil
 }
 
-// registers adds the order of values that is known.
+// registers adds the known order of values.
 func (c *checker) registers() error {
 	type pair struct{ before, after version }
 	order := map[pair]bool{}
@@ -153,7 +155,7 @@ func (c *checker) registers() error {
 				now[o.Key] = o.Value
 				v := version{o.Key, o.Value}
 				if o.Value == 0 {
-					// It was there before all that was written.
+					// The initial value comes before all that were written.
 					for _, later := range byKey[o.Key] {
 						order[pair{v, later}] = true
 					}

@@ -8,20 +8,20 @@ import (
 )
 
 // What a power cut leaves. Sync makes the file's data durable, under whichever
-// of its names survives. SyncDir makes durable what happened to the names in
-// that directory. For the rest, anything may have reached the disk:
+// of its names survives. SyncDir makes the changes to the names in that
+// directory durable. Of all else, anything may have reached the disk:
 //
-//   - Of data that was not synced, each 512-byte sector is as written, zeros, or
-//     garbage, whatever became of the sectors before; and the file may end
-//     anywhere from the synced length on. Synced bytes do not change.
-//   - Each create, link, rename, remove and making of a directory happened or
-//     did not, whatever became of the others, except that what happened to one
-//     name happened in order. A rename is one change to both names. It is
-//     durable after SyncDir of the directory of the new name.
+//   - Each 512-byte sector of unsynced data is as written, zeros, or garbage,
+//     independently of the sectors before it, and the file may end anywhere
+//     from the synced length on. Synced bytes do not change.
+//   - Each create, link, rename, remove and mkdir happened or did not,
+//     independently of the others, except that changes of one name happened in
+//     order. A rename is one change to both names. It is durable after SyncDir
+//     of the directory of the new name.
 //   - A file or directory without a name is gone, so a new directory needs a
-//     SyncDir of the one that it is in.
-//   - A log (CreateLog) that was written to after its first Sync may have been
-//     made longer, by zeros, than what was written to it.
+//     SyncDir of its parent.
+//   - A log (CreateLog) that was written to after its first Sync may be followed
+//     by zeros that were not written to it.
 //   - Garbage is random. It is never what another file held before: LevelDB's
 //     log format cannot tell such bytes from its own.
 
@@ -76,7 +76,7 @@ func (c change) apply(dirs map[int]map[string]int) {
 // crashLog tracks what is durable after the first operations of a Mem. Moving forward costs only
 // what has changed; moving back starts from the beginning.
 type crashLog struct {
-	firstSizes []int64 // of the files that were there at the beginning
+	firstSizes []int64 // of the initial files
 	firstDirs  map[int]map[string]int
 
 	started bool
@@ -90,7 +90,7 @@ type crashLog struct {
 type fileState struct {
 	size    int64
 	synced  int64
-	lostEnd int64 // of the bytes that a failed Sync lost, if above synced
+	lostEnd int64 // end of the bytes that a failed Sync lost, if above synced
 	holes   []hole
 	grown   bool // written to after the first Sync
 }
@@ -173,7 +173,7 @@ func (l *crashLog) choose(pick func(change) bool) []bool {
 	names := map[place]bool{}
 	for i := len(l.pending) - 1; i >= 0; i-- {
 		c := l.pending[i]
-		kept[i] = pick(c) // asked always: it may draw a random number
+		kept[i] = pick(c) // always called: it may draw a random number
 		for _, e := range c.cells {
 			kept[i] = kept[i] || names[e.place]
 		}
@@ -254,10 +254,10 @@ func (m *Mem) CrashImage(numOps int, s Survival) *Mem {
 	return img
 }
 
-// logWindow is the size to a multiple of which a log is extended with zeros.
+// logWindow is the size of preallocated space: zeros extend a log to a multiple of it.
 const logWindow = 64 << 10
 
-// zeroTail returns a log's bytes and the zeros that stand for preallocated space.
+// zeroTail returns a log's bytes, followed by zeros that stand for preallocated space.
 func zeroTail(data []byte, s Survival, t *tear) []byte {
 	n := len(data) + logWindow - len(data)%logWindow
 	switch {
@@ -316,7 +316,7 @@ func newTear(seed, numOps uint64) *tear {
 
 func (t *tear) keepsEntry() bool { return t.rng.Float64() < t.entryChance }
 
-// file returns a file's bytes, of which some are not durable.
+// file returns what is left of a file, some of whose bytes are not durable.
 func (t *tear) file(f fileState, data []byte) []byte {
 	from := max(f.synced, f.lostEnd)
 	switch t.rng.IntN(8) {

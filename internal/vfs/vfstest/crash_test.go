@@ -25,7 +25,7 @@ func outcomes(t *testing.T, m *Mem, n int, names ...string) map[string]int {
 	return seen
 }
 
-// oneOf demands that the outcomes are these, all of them, and no others.
+// oneOf checks that the outcomes are exactly these.
 func oneOf(t *testing.T, desc string, seen map[string]int, want ...string) {
 	t.Helper()
 	var got []string
@@ -39,8 +39,7 @@ func oneOf(t *testing.T, desc string, seen map[string]int, want ...string) {
 	}
 }
 
-// TestCrashNames goes through the traps of directory entries. "-" is a file that
-// is not there.
+// TestCrashNames tests the pitfalls of directory entries. "-" stands for a missing file.
 func TestCrashNames(t *testing.T) {
 	for _, tc := range []struct {
 		desc  string
@@ -48,7 +47,7 @@ func TestCrashNames(t *testing.T) {
 		names string
 		want  []string
 	}{
-		{"a file that was made and synced may have no name",
+		{"a new file that was synced may have no name",
 			func(t *testing.T, m *Mem) { put(t, m, "n", "N", true) }, "n", []string{"-", "N"}},
 		{"after SyncDir it has",
 			func(t *testing.T, m *Mem) { put(t, m, "n", "N", true); must(t, m.SyncDir("/")) }, "n", []string{"N"}},
@@ -62,7 +61,7 @@ func TestCrashNames(t *testing.T) {
 			func(t *testing.T, m *Mem) { must(t, m.Rename("a", "b")) }, "a b", []string{"A B", "- A"}},
 		{"after SyncDir it is done",
 			func(t *testing.T, m *Mem) { must(t, m.Rename("a", "b")); must(t, m.SyncDir(".")) }, "a b", []string{"- A"}},
-		{"a link may vanish, with the file there",
+		{"a link may vanish, though the file remains",
 			func(t *testing.T, m *Mem) { must(t, m.Link("a", "n")) }, "a n", []string{"A -", "A A"}},
 		{"changes of different names persist in any order",
 			func(t *testing.T, m *Mem) { must(t, m.Remove("a")); must(t, m.Remove("b")) },
@@ -73,21 +72,21 @@ func TestCrashNames(t *testing.T) {
 				must(t, m.Remove("n"))
 				put(t, m, "n", "2", true)
 			}, "n", []string{"-", "1", "2"}},
-		{"a name that is used again tells that the rename away from it happened",
+		{"a name that is used again implies that the rename away from it happened",
 			func(t *testing.T, m *Mem) {
 				must(t, m.Rename("a", "n"))
 				put(t, m, "a", "2", true)
 			}, "a n", []string{"A -", "- A", "2 A"}},
-		{"a file made in place of another may leave the old one, or none",
+		{"replacing a file may leave the old one, or none",
 			func(t *testing.T, m *Mem) { put(t, m, "a", "2", true) }, "a", []string{"A", "-", "2"}},
-		{"a synced file survives under whichever name does",
+		{"a synced file survives under whichever name survives",
 			func(t *testing.T, m *Mem) {
 				put(t, m, "n", "N", true)
 				must(t, m.SyncDir("/"))
 				must(t, m.Link("n", "n2"))
 				must(t, m.Remove("n"))
 			}, "n n2", []string{"N -", "N N", "- N", "- -"}},
-		{"data written through a name that is gone is the file's",
+		{"data written after a rename is in the renamed file",
 			func(t *testing.T, m *Mem) {
 				f, err := m.Create("n")
 				must(t, err)
@@ -124,7 +123,7 @@ func TestCrashNames(t *testing.T) {
 				must(t, m.Rename("a", "d/n"))
 				must(t, m.SyncDir("/"))
 			}, "a d/n", []string{"A -", "- A"}},
-		{"and then both its names are",
+		{"with that, the removal of the old name is durable, too",
 			func(t *testing.T, m *Mem) {
 				must(t, m.MkdirAll("d"))
 				must(t, m.SyncDir("/"))
@@ -177,7 +176,7 @@ func TestCrashEveryOperation(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Fatalf("operations %q, want %q", got, want)
 	}
-	// Backwards too: the list can be replayed from the start.
+	// Also backwards, which replays the operations from the start.
 	for _, n := range []int{0, 1, 2, 3, 4, 5, 6, 3, 0, 6} {
 		lost, kept := get(t, m.CrashImage(n, LoseUnsynced), "f"), get(t, m.CrashImage(n, KeepUnsynced), "f")
 		wantLost := []string{"-", "-", "-", "-", "one", "one", "one"}[n]
@@ -188,8 +187,8 @@ func TestCrashEveryOperation(t *testing.T) {
 	}
 }
 
-// TestCrashData looks at what becomes of data of which a part is synced: the
-// synced part stays, and over the seeds everything happens to the rest.
+// TestCrashData: of data that is partly synced, the synced part stays, and the
+// seeds cover everything that can happen to the rest.
 func TestCrashData(t *testing.T) {
 	const synced, size = 700, 5000
 	data := bytes.Repeat([]byte{0xaa}, size)
@@ -257,8 +256,8 @@ func TestCrashData(t *testing.T) {
 	oneOf(t, "synced", outcomes(t, m, m.NumOps(), "f"), string(data))
 }
 
-// TestCrashIsReproducible makes the same image twice, in another order, and
-// shows that an image and its origin leave each other alone.
+// TestCrashIsReproducible makes the same images twice, in different orders, and
+// checks that an image and its origin do not affect each other.
 func TestCrashIsReproducible(t *testing.T) {
 	build := func() *Mem {
 		m := NewMem()
@@ -326,10 +325,10 @@ func TestCrashIsReproducible(t *testing.T) {
 		t.Error("the origin changed with its image")
 	}
 
-	// What an image starts with is durable, and its own operations count from 0.
+	// The initial contents of an image are durable, and its own operations count from 0.
 	again := a.CrashImage(n, KeepUnsynced)
 	if again.NumOps() != 0 || contents(again.CrashImage(0, LoseUnsynced)) != same {
-		t.Error("what an image starts with is not durable")
+		t.Error("the initial contents of an image are not durable")
 	}
 	put(t, again, "new", "x", true)
 	must(t, again.Remove("f0"))
@@ -338,7 +337,7 @@ func TestCrashIsReproducible(t *testing.T) {
 	}
 }
 
-// TestDropUnsynced is the failed Sync that loses the data.
+// TestDropUnsynced tests the failed Sync that loses data.
 func TestDropUnsynced(t *testing.T) {
 	m := NewMem()
 	file, err := m.Create("f")
@@ -390,7 +389,7 @@ func TestDropUnsynced(t *testing.T) {
 	check("lost twice", want, want)
 }
 
-// BenchmarkCrashImages makes the images of a small workload: 60 operations on 8
+// BenchmarkCrashImages makes the images of a small workload: 56 operations on 8
 // files, 100 KB in all.
 func BenchmarkCrashImages(b *testing.B) {
 	m := NewMem()

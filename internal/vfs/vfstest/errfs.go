@@ -24,17 +24,17 @@ type Fault struct {
 	Err error
 	// Short writes half of the bytes of a Write before it fails.
 	Short bool
-	// After carries out the operation and then fails, as can happen over a network.
+	// After executes the operation and then fails, as can happen over a network.
 	After bool
-	// DropPages makes a Sync of a file of a Mem lose what was written since the
-	// last one, for good: later Syncs succeed and do not bring it back.
+	// DropPages makes a Sync of a Mem's file lose what was written since the
+	// last Sync. Later Syncs succeed, but do not restore it.
 	DropPages bool
 }
 
 // Faulty is a file system that counts the operations on another one and makes
 // some of them fail. It knows which files and locks are open. An operation is a
 // call of a method of FS or File, or the release of a lock. Close and the
-// release of a lock are always carried out, even if they fail.
+// release of a lock are always executed, even if they fail.
 type Faulty struct {
 	fs vfs.FS
 
@@ -66,8 +66,8 @@ func (f *Faulty) SetFaults(faults ...Fault) {
 	}
 }
 
-// SetHook makes fn be called before each operation, in the caller's goroutine. fn may delay the
-// operation; if it returns an error, the operation fails with it. nil removes the hook.
+// SetHook sets a function that is called before each operation, on the caller's goroutine. fn may
+// delay the operation; if it returns an error, the operation fails with it. nil removes the hook.
 func (f *Faulty) SetHook(fn func(Op) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,7 +146,7 @@ func (f *Faulty) note(failed Op) {
 	f.failed = append(f.failed, failed)
 }
 
-// do carries out an operation unless it is to fail first.
+// do executes an operation, unless it must fail before that.
 func (f *Faulty) do(op Op, call func() error) error {
 	x := f.begin(op)
 	if x == nil {
@@ -217,7 +217,7 @@ func (f *Faulty) Open(name string) (vfs.File, error) {
 	return f.openFile(Op{Kind: OpOpen, Name: name}, f.fs.Open)
 }
 
-// CreateLog is Create as far as faults are concerned.
+// CreateLog creates a log. Faults and hooks see an OpCreate.
 func (f *Faulty) CreateLog(name string) (vfs.File, error) {
 	return f.openFile(Op{Kind: OpCreate, Name: name}, func(name string) (vfs.File, error) { return vfs.CreateLog(f.fs, name) })
 }
@@ -261,7 +261,7 @@ func (f *Faulty) opened(c io.Closer, name string) {
 	f.open[c] = name
 }
 
-// close closes what self stands for.
+// close closes inner, which self wraps.
 func (f *Faulty) close(op Op, self, inner io.Closer) error {
 	x := f.begin(op)
 	err := inner.Close()
@@ -326,7 +326,7 @@ func (w *faultyFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// take uses up space for n bytes, or for as many as there is space for.
+// take uses up space for n bytes, or for as many as fit, and returns their number.
 func (f *Faulty) take(n int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

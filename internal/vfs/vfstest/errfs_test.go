@@ -12,7 +12,7 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// session does one of everything and returns the errors it met, by operation.
+// session performs at least one operation of each kind and returns the errors.
 func session(fsys vfs.FS) (errs []error) {
 	note := func(err error) {
 		if err != nil && err != io.EOF {
@@ -104,7 +104,7 @@ func TestFaultMatch(t *testing.T) {
 		t.Fatalf("errors %v, failed %v", errs, f.Failed())
 	}
 	if errs := session(f); len(errs) != 0 {
-		t.Fatalf("once only, and yet %v", errs)
+		t.Fatalf("the fault struck again: %v", errs)
 	}
 	f.SetFaults(Fault{Index: -1, Sticky: true, Match: func(o Op) bool { return o.Kind == OpSize }})
 	if n := len(session(f)) + len(session(f)); n != 2 {
@@ -237,13 +237,13 @@ func TestOpenFiles(t *testing.T) {
 	}
 	f.SetFaults()
 	if l, err := f.Lock("L", true); err != nil {
-		t.Fatalf("a lock whose release failed is held: %v", err)
+		t.Fatalf("a lock whose release failed is still held: %v", err)
 	} else {
 		must(t, l.Close())
 	}
 }
 
-// TestHookDelays holds an operation back while others go on.
+// TestHookDelays delays an operation while others continue.
 func TestHookDelays(t *testing.T) {
 	f := Inject(NewMem())
 	put(t, f, "a", "A", true)

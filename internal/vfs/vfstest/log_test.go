@@ -12,8 +12,8 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// TestLog writes pieces of all lengths to a log. At any moment another reader
-// finds them, with nothing but zeros behind; closed, the log ends with them.
+// TestLog makes writes of all lengths to a log. At any moment another reader finds
+// them, followed only by zeros; after Close the log ends with them.
 func TestLog(t *testing.T) {
 	eachFS(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		r := rand.New(rand.NewPCG(1, 2))
@@ -44,7 +44,7 @@ func TestLog(t *testing.T) {
 				}
 				if b := []byte(get(t, fsys, name)); len(b) < len(want) || !bytes.Equal(b[:len(want)], want) ||
 					len(bytes.TrimLeft(b[len(want):], "\x00")) > 0 {
-					t.Fatalf("round %d, after %d bytes: the file holds %d, others", round, len(want), len(b))
+					t.Fatalf("round %d, after %d bytes: the file holds %d, or wrong ones", round, len(want), len(b))
 				}
 			}
 			tail := make([]byte, 10)
@@ -53,7 +53,7 @@ func TestLog(t *testing.T) {
 			}
 			must(t, f.Close())
 			if b := []byte(get(t, fsys, name)); !bytes.Equal(b, want) {
-				t.Fatalf("closed, the file holds %d bytes and not %d", len(b), len(want))
+				t.Fatalf("after Close the file holds %d bytes, not %d, or wrong ones", len(b), len(want))
 			}
 			if _, err := f.Write([]byte("x")); !errors.Is(err, fs.ErrClosed) {
 				t.Fatalf("write after Close: %v", err)
@@ -65,7 +65,7 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// TestLogBeforeSync: before its first sync a log is as long as what it holds.
+// TestLogBeforeSync: before its first sync a log is no longer than its contents.
 func TestLogBeforeSync(t *testing.T) {
 	eachFS(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		name := filepath.Join(dir, "log")
@@ -83,8 +83,8 @@ func TestLogBeforeSync(t *testing.T) {
 	})
 }
 
-// TestLogZeroTail: a power cut may leave zeros behind a log, and behind nothing
-// that was not made for one or was not written to since its first sync.
+// TestLogZeroTail: a power cut may leave zeros after the contents of a log, but only
+// if the log was written to after its first sync.
 func TestLogZeroTail(t *testing.T) {
 	m := NewMem()
 	f, err := vfs.CreateLog(m, "log")

@@ -209,7 +209,7 @@ func (m *Mem) Rename(oldname, newname string) error {
 		return pathError(OpRename, newname, err)
 	}
 	if old == node {
-		return nil // two names of one file: both stay, as POSIX has it
+		return nil // two names of one file: both stay, as POSIX requires
 	}
 	changed := setEntry(dir, elem, node)
 	changed.cells = append(changed.cells, cell{place{fromDir, fromElem}, 0})
@@ -236,8 +236,8 @@ func (m *Mem) Link(oldname, newname string) error {
 	return nil
 }
 
-// MkdirAll implements FS. Each directory that it makes is one operation, and is
-// durable after SyncDir of the directory that it is in.
+// MkdirAll implements FS. Each directory that it creates is one operation, and is
+// durable after SyncDir of its parent.
 func (m *Mem) MkdirAll(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -291,7 +291,7 @@ func (m *Mem) SyncDir(dir string) error {
 	return nil
 }
 
-// Lock implements FS. An image of a crash has no locks.
+// Lock implements FS. A crash image has no locks.
 func (m *Mem) Lock(name string, exclusive bool) (io.Closer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -389,10 +389,10 @@ func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
 
 func (f *memFile) Sync() error { return f.sync(OpSync) }
 
-// dropUnsynced is a Sync that fails the way it does on Linux: the data written
-// since the last one is not on disk and never will be, while the next Sync
-// succeeds. As there, the data can be read until the file system is (a crash
-// image) mounted again.
+// dropUnsynced is a Sync that fails as it does on Linux: the data written since
+// the last Sync is not on disk and never will be, but the next Sync succeeds.
+// As with a page cache, the data can be read until the power cut: only crash
+// images lack it.
 func (f *memFile) dropUnsynced() error { return f.sync(OpSyncLost) }
 
 func (f *memFile) sync(kind OpKind) error {
@@ -419,7 +419,7 @@ func (m *Mem) NumOps() int {
 	return len(m.ops)
 }
 
-// Ops lists the operations from one index to another, the second excluded.
+// Ops lists the operations whose index is at least from and below to.
 func (m *Mem) Ops(from, to int) []Op {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -37,7 +37,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// put makes a file that holds s and syncs it if asked to.
+// put creates a file that holds s, and syncs it if sync is set.
 func put(t testing.TB, fsys vfs.FS, name, s string, sync bool) {
 	t.Helper()
 	f, err := fsys.Create(name)
@@ -50,7 +50,7 @@ func put(t testing.TB, fsys vfs.FS, name, s string, sync bool) {
 	must(t, f.Close())
 }
 
-// get reads a file; "-" stands for one that is not there.
+// get returns the contents of a file, or "-" if it is missing.
 func get(t testing.TB, fsys vfs.FS, name string) string {
 	t.Helper()
 	f, err := fsys.Open(name)
@@ -208,8 +208,8 @@ func TestNames(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestCreateLeavesOthersAlone makes a file in place of one that has another
-// name, as a checkpoint makes it, and that is open.
+// TestCreateLeavesOthersAlone replaces a file that is open and has another name,
+// such as one in a checkpoint.
 func TestCreateLeavesOthersAlone(t *testing.T) {
 	eachFS(t, func(t *testing.T, fsys vfs.FS, dir string) {
 		a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")

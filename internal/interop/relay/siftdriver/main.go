@@ -1,5 +1,5 @@
-// Command siftdriver works on a directory with sift. Built in the tree of an older commit
-// it is that version.
+// Command siftdriver has sift open a directory and executes the requests on standard input.
+// Built in the tree of an older commit, it is that version of sift.
 package main
 
 import (
