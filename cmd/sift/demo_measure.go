@@ -25,8 +25,8 @@ type lookups struct {
 // perThousand scales a count to 1,000 lookups.
 func (l lookups) perThousand(n uint64) float64 { return float64(n) * 1000 / float64(l.gets) }
 
-// measure reopens the database, with an empty block cache and, where that can be had, its
-// tables out of the page cache, and looks up the absent keys twice.
+// measure reopens the database with an empty block cache and, if the system allows it, with
+// no table in the page cache, and looks up the absent keys twice.
 func (d *demo) measure(name string, absent [][]byte, policy filter.Policy) (rows []lookups, err error) {
 	if d.cold, err = dropTables(d.dir); err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func (d *demo) measure(name string, absent [][]byte, policy filter.Policy) (rows
 	return rows, err
 }
 
-// dropTables drops the tables of a database that is closed from the page cache. gone is false if
-// the system keeps one in memory.
+// dropTables drops the tables of a closed database from the page cache. gone is false if the
+// system keeps any of them in memory.
 func dropTables(dir string) (gone bool, err error) {
 	tables, err := filepath.Glob(filepath.Join(dir, "*.ldb"))
 	gone = len(tables) > 0
@@ -64,9 +64,9 @@ func dropTables(dir string) (gone bool, err error) {
 	return gone, err
 }
 
-// ask looks up each key once.
+// ask looks up each absent key once.
 func (d *demo) ask(db *sift.DB, absent [][]byte) (l lookups, err error) {
-	p := d.counting("asking", len(absent))
+	p := d.counting("looking up", len(absent))
 	defer p.done()
 	before, start := db.Metrics(), time.Now()
 	for i, key := range absent {
@@ -77,7 +77,7 @@ func (d *demo) ask(db *sift.DB, absent [][]byte) (l lookups, err error) {
 			}
 		}
 		if _, err := db.Get(key); err == nil {
-			return l, fmt.Errorf("%q is there", key)
+			return l, fmt.Errorf("%q was not stored, but is found", key)
 		} else if !errors.Is(err, sift.ErrNotFound) {
 			return l, err
 		}
@@ -106,13 +106,14 @@ func (d *demo) ask(db *sift.DB, absent [][]byte) (l lookups, err error) {
 	return l, nil
 }
 
-// askPresent looks up some existing keys and returns how many there are.
+// askPresent looks up some existing keys and returns how many it has found. A missing one is an
+// error.
 func (d *demo) askPresent(db *sift.DB) (n int, err error) {
 	for _, key := range d.keys.keys[:min(len(d.keys.keys), 10_000)] {
 		if found, err := db.Has(key); err != nil {
 			return n, err
 		} else if !found {
-			return n, fmt.Errorf("%q was stored and is not found", key)
+			return n, fmt.Errorf("%q was stored, but is not found", key)
 		}
 		n++
 	}
