@@ -102,7 +102,7 @@ func TestGuavaJava(t *testing.T) {
 	}
 }
 
-// guavaFile returns a filter of n elements in Guava's form, and what one that was
+// guavaFile returns a filter of n elements in Guava's format, and what one that was
 // read back from it answers.
 func guavaFile[T any](t *testing.T, o BloomOptions[T], n int, element func(i int) T) ([]byte, func(i int) bool) {
 	f := must(NewBloom(o))
