@@ -388,8 +388,8 @@ func (c *cuckoo) makeRoom(a, b uint64) bool {
 }
 
 // follow makes the moves that lead to a step, the last one first: each moves a fingerprint into the
-// slot that the one before has emptied. It always returns true: if a move has become impossible, the
-// caller searches again.
+// slot that the one before has emptied. It always returns true: if a move has become impossible,
+// the caller searches again.
 func (c *cuckoo) follow(steps []step, at int) bool {
 	for steps[at].from >= 0 {
 		s := steps[at]

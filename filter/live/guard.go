@@ -176,8 +176,8 @@ func (g *Guard[K, V]) cached(ctx context.Context, key K) (v V, ok bool) {
 	return v, ok
 }
 
-// load runs once for all concurrent callers with a key. Another load may have ended since the caller
-// looked into the cache, so it looks again.
+// load runs once for all concurrent callers with a key. Another load may have ended since the
+// caller looked into the cache, so it looks again.
 func (g *Guard[K, V]) load(ctx context.Context, key K, unknown bool, load func(context.Context, K) (V, error)) (V, error) {
 	if g.absent.has(key) {
 		var none V

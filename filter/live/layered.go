@@ -43,8 +43,8 @@ func (n newer[T]) MayContain(v T) (bool, error) {
 // excludes most absent elements; only its false positives cost a read. Every layer must hold every
 // element.
 //
-// The FPR is the product of the layers' FPRs if they have different seeds. Layers with the same seed
-// have the same false positives, and the FPR is hardly below that of the best one.
+// The FPR is the product of the layers' FPRs if they have different seeds. Layers with the same
+// seed have the same false positives, and the FPR is hardly below that of the best one.
 type Layered[T any] struct {
 	key    funnel.Key[T] // for reading
 	layers []Layer[T]
