@@ -33,14 +33,14 @@ func (d *demo) measure(name string, absent [][]byte, policy filter.Policy) (rows
 	}
 	err = d.withDB(d.dir, sift.Options{ReadOnly: true, Filter: policy}, func(db *sift.DB) error {
 		for _, cache := range []string{"cold", "warm"} {
-			row, err := d.ask(db, absent)
+			row, err := d.lookUpAbsent(db, absent)
 			if err != nil {
 				return err
 			}
 			row.name = name + ", " + cache
 			rows = append(rows, row)
 		}
-		found, err := d.askPresent(db)
+		found, err := d.lookUpPresent(db)
 		for i := range rows {
 			rows[i].present = found
 		}
@@ -64,8 +64,8 @@ func dropTables(dir string) (gone bool, err error) {
 	return gone, err
 }
 
-// ask looks up each absent key once.
-func (d *demo) ask(db *sift.DB, absent [][]byte) (l lookups, err error) {
+// lookUpAbsent looks up each absent key once.
+func (d *demo) lookUpAbsent(db *sift.DB, absent [][]byte) (l lookups, err error) {
 	p := d.counting("looking up", len(absent))
 	defer p.done()
 	before, start := db.Metrics(), time.Now()
@@ -88,27 +88,27 @@ func (d *demo) ask(db *sift.DB, absent [][]byte) (l lookups, err error) {
 	l.reads = after.BlockReads - before.BlockReads
 	l.bytes = after.BlockReadBytes - before.BlockReadBytes
 	l.filterBytes = after.Memory.Filters
-	var asked, wrong, expected float64
+	var probes, positives, expected float64
 	for i := range after.Levels {
 		a, b := after.Levels[i].Filter, before.Levels[i].Filter
 		absent := float64(a.Useful - b.Useful + a.FalsePositive - b.FalsePositive)
 		if absent == 0 {
 			continue
 		}
-		asked += absent
-		wrong += float64(a.FalsePositive - b.FalsePositive)
+		probes += absent
+		positives += float64(a.FalsePositive - b.FalsePositive)
 		expected += absent * a.ExpectedFPR
 	}
 	l.observed, l.expected = math.NaN(), math.NaN()
-	if asked > 0 {
-		l.observed, l.expected = wrong/asked, expected/asked
+	if probes > 0 {
+		l.observed, l.expected = positives/probes, expected/probes
 	}
 	return l, nil
 }
 
-// askPresent looks up some existing keys and returns how many it has found. A missing one is an
+// lookUpPresent looks up some existing keys and returns how many it has found. A missing one is an
 // error.
-func (d *demo) askPresent(db *sift.DB) (n int, err error) {
+func (d *demo) lookUpPresent(db *sift.DB) (n int, err error) {
 	for _, key := range d.keys.keys[:min(len(d.keys.keys), 10_000)] {
 		if found, err := db.Has(key); err != nil {
 			return n, err

@@ -27,7 +27,7 @@ type Filter[T any] interface {
 	FPR() float64
 	// FillRatio is the share of bits, counters or slots in use, 0 to 1.
 	FillRatio() float64
-	// MemoryBytes is the memory that these take, in bytes.
+	// MemoryBytes is the memory of the bits, counters or slots, in bytes.
 	MemoryBytes() int
 
 	// WriteTo writes the saved form. It includes all elements whose Add has returned;

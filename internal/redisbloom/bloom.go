@@ -32,7 +32,7 @@ const (
 
 // BloomOptions are the parameters of a new Bloom filter.
 type BloomOptions struct {
-	Capacity uint64  // items before the first growth; at least 1
+	Capacity uint64  // items before the filter first grows; at least 1
 	Error    float64 // the false positive rate, above 0, below 1
 	// Expansion is the factor by which the capacity of each new link grows.
 	// 0 makes a filter that is full when it holds Capacity items.

@@ -8,7 +8,7 @@ import (
 
 // CuckooOptions are the parameters of a new cuckoo filter.
 type CuckooOptions struct {
-	Capacity      uint64 // items before the first growth; at least 2*BucketSize
+	Capacity      uint64 // items before the filter first grows; at least 2*BucketSize
 	BucketSize    uint8  // items per bucket; at least 1
 	MaxIterations uint16 // moves before the filter counts as full; at least 1
 	// Expansion is the factor by which each new link grows, rounded up to a
