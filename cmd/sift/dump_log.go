@@ -57,8 +57,8 @@ func (d *dumper) totals(t *logTotals) error {
 	return d.show(j, "\n%s\n", line)
 }
 
-// logTail prints how a log or a MANIFEST ends. t is nil for a MANIFEST. Behind damage in a
-// log it prints the batches that can still be read.
+// logTail prints how a log or a MANIFEST ends. t is nil for a MANIFEST. After damage in a
+// log it also prints the batches that can still be read.
 func (d *dumper) logTail(in *record.Reader, t *logTotals) error {
 	tail := in.Tail()
 	switch tail.Kind {

@@ -43,7 +43,7 @@ func (serveCmd) Help() string {
 	return `Serves the Redis protocol, RESP2 and RESP3: strings with expiry, and RedisBloom's BF and CF
 commands on filters, all stored in the database. BF.SCANDUMP and BF.LOADCHUNK copy filters from and to
 RedisBloom. A crash of the server loses no acknowledged write; --fsync determines what a power failure
-may lose. The database must be empty, or written by a server before.
+may lose. The database must be empty or have been written by a server.
 
 It stops on an interrupt or SIGTERM, once the commands in progress are done.
 

@@ -62,12 +62,12 @@ type Cuckoo[T any] struct {
 // depend on all of this; do not change.
 //
 // Concurrency. Fingerprints are put into empty slots and taken out of slots with a
-// compare-and-swap, without a lock. They are moved only under a lock, of which there are
-// several, by fingerprint: the fingerprint is first put into its other bucket and then
-// taken out of this one, so that it is always in one of them. A reader that examines
-// one bucket before a move and the other one after it could still miss it. So the lock
-// has a version, odd while it is held, and a negative result counts only if the version
-// was even and has not changed. See removeFrom for concurrent deletes.
+// compare-and-swap, without a lock. They are moved only under one of 512 locks, chosen by
+// the fingerprint: it is first put into its other bucket and then taken out of this one,
+// so that it is always in one of them. A reader that examines one bucket before a move
+// and the other one after it could still miss it. So the lock has a version, odd while it
+// is held, and a negative result counts only if the version was even and has not changed.
+// See removeFrom for concurrent deletes.
 type cuckoo struct {
 	n     uint64   // buckets
 	words []uint64 // of n buckets, or
@@ -75,7 +75,7 @@ type cuckoo struct {
 	lanes
 	seed  uint64
 	locks *[512]atomic.Uint32 // versions, by fingerprint
-	moves *sync.RWMutex       // read: fingerprints may be moved; write: none are
+	moves *sync.RWMutex       // read-locked to move fingerprints, write-locked to prevent moves
 }
 
 // lanes is the arithmetic on the slots of a word.

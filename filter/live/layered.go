@@ -6,8 +6,8 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// Layer is one of the filters of a Layered: a Cold, or any other filter through Hot. With an error
-// the answer must be true.
+// Layer is one of the filters of a Layered: a Cold, or any other filter through Hot. MayContain
+// returns true with an error.
 type Layer[T any] interface {
 	MayContain(v T) (bool, error)
 }
