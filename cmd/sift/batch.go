@@ -16,20 +16,20 @@ type batchCmd struct {
 }
 
 func (batchCmd) Help() string {
-	return `Reads a script from standard input and executes it as one write: after a crash
-at any time, all of it is there or none of it. Its lines are
+	return `Reads a script from standard input and applies it as one atomic write: after a
+crash, either all of it is there or nothing. Its lines are
 
     put KEY VALUE
     delete KEY
     delete-range FROM TO
 
-separated by tabs. delete-range deletes the keys from FROM up to but not including TO; an empty TO is
-no bound. A later line for a key overrides an earlier one. Deleting a key that does not exist is not
-an error. If a line is malformed, the verb reports it and writes nothing. The write is durable when
-the verb returns.
+with tabs between the words. delete-range deletes the keys from FROM up to but not including TO; an
+empty TO means no upper bound. A later line for a key overrides an earlier one. Deleting a key that
+does not exist is not an error. If a line is malformed, the verb reports it and writes nothing. The
+write is durable when the verb returns.
 
-The keys of a range are looked up and deleted one by one. A script with ranges may use 1 GiB of
-memory; "sift delete --range" deletes more, and faster, but not atomically.
+The keys of a range are looked up and deleted one by one, and a script with ranges may take up to
+1 GiB of memory. "sift delete --range" is faster and has no such limit, but is not atomic.
 
 Examples:
 
@@ -136,7 +136,7 @@ func (c *batchCmd) add(s *script, line []byte) error {
 	case want == 0:
 		return fmt.Errorf("%q is none of put, delete and delete-range", verb)
 	case len(args) != want:
-		return fmt.Errorf("%s takes %s, each after a tab, and there are %d", verb, amount(int64(want), "argument"), len(args))
+		return fmt.Errorf("%s takes %s, separated by tabs, got %d", verb, amount(int64(want), "argument"), len(args))
 	}
 	key, err := c.parse(string(args[0]))
 	if err != nil {

@@ -22,13 +22,13 @@ type browseCmd struct {
 }
 
 func (browseCmd) Help() string {
-	return `Shows a database in a web browser: its keys and values, its levels and tables, the blocks of a
-table, their entries, and the filters; and for a key, what the filter of each table answers and which
-table holds it. It prints the address of the page and ends with Ctrl-C.
+	return `Shows a database in a web browser: keys and values, levels and tables, the blocks of a table
+and their entries, and filters. For a key it shows whether each table's filter excludes it, and which
+table holds it. It prints the address of the page and runs until Ctrl-C.
 
 The database is open read-only: nothing can be changed, and no other process can write to it
-meanwhile. The page is served to this machine only. Its address contains a random secret, so that
-other users of the machine, and pages of other sites, cannot read it.
+meanwhile. The page is served to this machine only. Its address contains a random secret, so other
+users of the machine and other web sites cannot read it.
 
 Examples:
 
@@ -103,22 +103,23 @@ func (b *browser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secret, path, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	switch {
 	case !b.isHost(r.Host):
-		// A name of another site that resolves to this machine (DNS rebinding).
+		// The name of another site that resolves to this machine (DNS rebinding).
 		http.Error(w, "This page is served under its own address only.", http.StatusMisdirectedRequest)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		h.Set("Allow", "GET, HEAD")
-		http.Error(w, "Nothing can be changed here.", http.StatusMethodNotAllowed)
+		http.Error(w, "This page is read-only.", http.StatusMethodNotAllowed)
 	case !ok || subtle.ConstantTimeCompare([]byte(secret), []byte(b.secret)) != 1:
 		http.NotFound(w, r)
 	case path == "style.css":
 		h.Set("Content-Type", "text/css; charset=utf-8")
-		_, _ = w.Write(browseStyle) // whoever asked has gone
+		_, _ = w.Write(browseStyle) // on an error the client has gone
 	default:
 		b.page(w, r, path)
 	}
 }
 
-// isHost reports whether a request is for this server by a name that is this machine's alone.
+// isHost reports whether a Host header is the server's address or localhost: names that no
+// other site can have.
 func (b *browser) isHost(host string) bool {
 	port := fmt.Sprint(b.addr.Port)
 	return host == b.addr.String() || host == net.JoinHostPort("localhost", port)

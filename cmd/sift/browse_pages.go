@@ -46,11 +46,11 @@ const (
 // pageData is what a template shows.
 type pageData struct {
 	Dir, Title string
-	Error      string // in place of what could not be read
+	Error      string // on the error page
 	Data       any
 }
 
-// errNoPage reports a path that leads nowhere.
+// errNoPage is the error of a path that is not a page.
 var errNoPage = errors.New("there is no such page")
 
 // page serves a page. An error is shown on the page.
@@ -79,10 +79,10 @@ func (b *browser) page(w http.ResponseWriter, r *http.Request, path string) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(page.Bytes()) // whoever asked has gone
+	_, _ = w.Write(page.Bytes()) // on an error the client has gone
 }
 
-// read reads what a page shows.
+// read reads the title and the data of a page.
 func (b *browser) read(p *pageData, path string, q url.Values) (err error) {
 	switch path {
 	case "":
@@ -135,10 +135,10 @@ func (b *browser) overview() any {
 
 // shown is a key or a value on a page.
 type shown struct {
-	Text  string // in the form of the verbs; not all of it if Cut
+	Text  string // as the verbs print it; truncated if Cut
 	Bytes int
 	Cut   bool
-	Link  string // all of a key; "" for a long one
+	Link  string // the whole key; "" if it is too long
 }
 
 // show returns at most limit bytes of a key or a value.
@@ -163,14 +163,14 @@ func (b *browser) showKey(key []byte) shown {
 // entryRow is a key and its value.
 type entryRow struct{ Key, Value shown }
 
-// keysPage is a part of the keys.
+// keysPage lists some of the keys.
 type keysPage struct {
 	From, Prefix string
 	Entries      []entryRow
 	Next, Prev   *string // where the pages after and before this one begin and end
 }
 
-// keys lists keys from one on, or the ones before one.
+// keys lists a page of keys: those from a key on, or those before a key.
 func (b *browser) keys(q url.Values) (any, error) {
 	p := keysPage{From: q.Get("from"), Prefix: q.Get("prefix")}
 	from, err := b.arg("from", p.From)
@@ -213,7 +213,7 @@ func (b *browser) keys(q url.Values) (any, error) {
 	return p, it.Err()
 }
 
-// link returns a key as it stands in an address.
+// link returns a key in the form that addresses use.
 func (b *browser) link(key []byte) *string { return new(string(b.append(nil, key))) }
 
 // startBefore returns the first key of the page that ends before a key.
@@ -227,7 +227,7 @@ func startBefore(it *sift.Iter, before []byte) ([]byte, error) {
 	return first, it.Err()
 }
 
-// keyPage is a key, its value, and what each table that it could be in says of it.
+// keyPage is a key, its value, and its lookup in each table that could hold it.
 type keyPage struct {
 	Key     shown
 	Found   bool
@@ -265,7 +265,7 @@ func (b *browser) key(q url.Values) (any, error) {
 	return p, nil
 }
 
-// tablesPage is a part of the tables.
+// tablesPage lists some of the tables.
 type tablesPage struct {
 	Tables     []tableRow
 	Total      int
@@ -322,7 +322,7 @@ func (b *browser) tableRows(q url.Values, plan *sift.FilterPlan) (*tablesPage, e
 	return p, nil
 }
 
-// around returns where the pages after and before one begin, nil where there is none.
+// around returns where the next and the previous page begin, nil where there is none.
 func around(first, perPage, total int) (next, prev *int) {
 	if first+perPage < total {
 		next = new(first + perPage)
@@ -333,7 +333,7 @@ func around(first, perPage, total int) (next, prev *int) {
 	return next, prev
 }
 
-// number returns a parameter from 0 to below limit, 0 if it was not given.
+// number returns a parameter that must be below limit, 0 if it was not given.
 func number(q url.Values, name string, limit int) (int, error) {
 	if !q.Has(name) || q.Get(name) == "0" {
 		return 0, nil

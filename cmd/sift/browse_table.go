@@ -11,17 +11,17 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// tableLookup is what a table says of a key.
+// tableLookup is the lookup of a key in one table.
 type tableLookup struct {
 	Level  int
 	Num    uint64
 	Name   string
-	Filter string // what the filter says
-	Entry  string // what the table holds
-	Wasted bool   // the filter did not exclude the key, and it is not there
+	Filter string // the filter's answer
+	Entry  string // what was found in the table
+	Wasted bool   // the key is absent, but the filter did not exclude it
 }
 
-// lookUp asks a table for a key.
+// lookUp looks up a key in a table.
 func lookUp(m *sift.TableMetrics, key []byte) tableLookup {
 	l := tableLookup{Level: m.Level, Num: m.Num, Name: fmt.Sprintf("%06d", m.Num)}
 	err := withTable(m.Path, func(r *sstable.Reader) error {
@@ -42,9 +42,9 @@ func lookUp(m *sift.TableMetrics, key []byte) tableLookup {
 		case found:
 			l.Entry = fmt.Sprintf("%s #%d", kindName(kind), seq)
 		case l.Filter == "excluded":
-			l.Entry = "not looked for"
+			l.Entry = "not searched"
 		default:
-			l.Entry, l.Wasted = "not there", true
+			l.Entry, l.Wasted = "absent", true
 		}
 		return nil
 	})
@@ -58,7 +58,7 @@ func lookUp(m *sift.TableMetrics, key []byte) tableLookup {
 type tablePage struct {
 	tableRow
 	FilterText    string
-	Parts         []tablePart // the blocks that hold no data
+	Parts         []tablePart // all but the data blocks
 	Properties    [][2]string
 	PropertiesErr string
 	Blocks        []blockRow
@@ -77,7 +77,7 @@ type blockRow struct {
 	Error          string
 }
 
-// find returns the table of a number.
+// find returns the table that a query names by its number.
 func (b *browser) find(q url.Values) (*sift.TableMetrics, error) {
 	tables := b.db.Tables()
 	for i := range tables {
@@ -130,7 +130,7 @@ func (b *browser) properties(p *tablePage, d *tableDump) {
 	}
 }
 
-// blockRow describes a data block. One that is damaged says so.
+// blockRow describes a data block. If it is damaged, the row has an error.
 func (b *browser) blockRow(r *sstable.Reader, i int) (blockRow, error) {
 	info, err := r.DataBlock(i)
 	row := blockRow{
@@ -143,8 +143,7 @@ func (b *browser) blockRow(r *sstable.Reader, i int) (blockRow, error) {
 	return row, err
 }
 
-// separatorKey returns the user key that no key of the block is greater than. It need not be
-// in the table.
+// separatorKey returns an upper bound of the block's user keys. It need not be in the table.
 func separatorKey(b *sstable.DataBlockInfo) []byte {
 	return b.Separator[:max(0, len(b.Separator)-base.TrailerLen)]
 }
@@ -191,7 +190,7 @@ func (b *browser) block(q url.Values) (any, error) {
 
 // entries adds the entries of data block i.
 func (b *browser) entries(p *blockPage, r *sstable.Reader, i int) error {
-	// A damaged block before this one does not hide it.
+	// Damage in the block before must not hide this one.
 	it := r.NewIter(&sstable.IterOptions{DontFillCache: true, SkipDamaged: func(error) {}})
 	defer it.Close()
 	ok := false

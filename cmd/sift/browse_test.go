@@ -32,7 +32,7 @@ func startBrowse(t *testing.T, args ...string) string {
 	t.Cleanup(func() {
 		cancel()
 		if status := <-done; status != statusOK || stderr.Len() > 0 {
-			t.Errorf("browse ends with status %d: %s", status, &stderr)
+			t.Errorf("browse: status %d: %s", status, &stderr)
 		}
 	})
 	address, err := bufio.NewReader(out).ReadString('\n')
@@ -83,7 +83,7 @@ func linksOf(t *testing.T, page, body string) []string {
 const oddKeys = "<script>alert(1)</script>\t\"><img src=x>\n\\x00\\xff&amp;\t\\xc3\n../../x?y=z#w\t1\n a b+c%20\t2\n{{.}}\t3\né\t4\n\t5\n"
 
 // TestBrowseCrawl follows every link: all pages can be read, all keys are reached, and no
-// page has markup that comes from the database.
+// page contains markup from the database.
 func TestBrowseCrawl(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, lines(1200)+oddKeys, "load", db)
@@ -102,7 +102,7 @@ func TestBrowseCrawl(t *testing.T) {
 			t.Errorf("%s has markup from the database:\n%s", page, body)
 		}
 		for _, link := range linksOf(t, page, body) {
-			// One key in a hundred, and all odd ones, have their pages read.
+			// Read the pages of one key in a hundred, and of all odd keys.
 			if strings.Contains(link, "key?key=key") && !strings.HasSuffix(link, "00") {
 				seen[link] = true
 				continue
@@ -145,7 +145,7 @@ func TestBrowsePages(t *testing.T) {
 		{page: "keys?from=%5Cq", status: http.StatusBadRequest, want: []string{"unknown escape"}},
 		{page: "key?key=key000008", want: []string{"<pre>value 8</pre>", "put #", "positive"}},
 		{page: "key?key=key000007", want: []string{"There is no such key", "delete #"}},
-		{page: "key?key=key0000081", want: []string{"There is no such key", "excluded", "not looked for"}},
+		{page: "key?key=key0000081", want: []string{"There is no such key", "excluded", "not searched"}},
 		{page: "key?key=%5Cx00%5Cxff%26amp%3B", want: []string{`<code>\x00\xff&amp;amp;</code>`, `<pre>\xc3</pre>`}},
 		{page: "key?key=a;b", status: http.StatusBadRequest},
 		{page: "key?key=", want: []string{"<pre>5</pre>"}},
@@ -168,11 +168,11 @@ func TestBrowsePages(t *testing.T) {
 		}
 		for _, want := range c.want {
 			if !strings.Contains(body, want) {
-				t.Errorf("%s does not say %q:\n%s", c.page, want, body)
+				t.Errorf("%s: no %q in\n%s", c.page, want, body)
 			}
 		}
 		if c.absent != "" && strings.Contains(body, c.absent) {
-			t.Errorf("%s says %q", c.page, c.absent)
+			t.Errorf("%s contains %q", c.page, c.absent)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestBrowseDamage(t *testing.T) {
 		"key?key=key001199":      "value 1199",
 	} {
 		if _, body := fetch(t, root+page); !strings.Contains(body, want) {
-			t.Errorf("%s does not say %q:\n%s", page, want, body)
+			t.Errorf("%s: no %q in\n%s", page, want, body)
 		}
 	}
 }
@@ -274,7 +274,7 @@ func TestBrowseRefuses(t *testing.T) {
 			t.Errorf("%s %s at %q: %d, %v; want %d", c.method, c.path, c.host, response.StatusCode, err, c.status)
 		}
 		if c.status != http.StatusOK && strings.Contains(string(body), "secret") {
-			t.Errorf("%s %s at %q says %s", c.method, c.path, c.host, body)
+			t.Errorf("%s %s at %q shows data: %s", c.method, c.path, c.host, body)
 		}
 		for name, want := range map[string]string{"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"} {
 			if got := response.Header.Get(name); got != want {

@@ -21,10 +21,10 @@ type chromium struct {
 	out     *bufio.Reader
 	session string
 	id      int
-	logged  []string // what the page complained of
+	logged  []string // what the browser logged about the page
 }
 
-// newChromium starts a browser, and skips the test where there is none.
+// newChromium starts a browser. It skips the test if none is installed.
 func newChromium(t *testing.T) *chromium {
 	t.Helper()
 	var path string
@@ -44,7 +44,7 @@ func newChromium(t *testing.T) *chromium {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Nothing here may hang: when the browser ends, so does every read.
+	// Every read ends when the browser does, so nothing hangs.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	cmd := exec.CommandContext(ctx, path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--disable-component-update", "--disable-background-networking", "--disable-sync", "--no-first-run",
@@ -59,7 +59,7 @@ func newChromium(t *testing.T) *chromium {
 	c := &chromium{t: t, in: in, out: bufio.NewReader(out)}
 	t.Cleanup(func() {
 		c.call("Browser.close", nil)
-		_ = cmd.Wait() // it is told to end, however it does
+		_ = cmd.Wait() // its exit status does not matter
 		cancel()
 		in.Close()
 		out.Close()
@@ -142,7 +142,7 @@ func (c *chromium) open(address string, width int) {
 func (c *chromium) until(condition string) {
 	c.t.Helper()
 	for {
-		// While one page replaces another, there may be none to query.
+		// The command fails while one page replaces another.
 		m := c.send("Runtime.evaluate", map[string]any{"expression": "document.readyState === 'complete' && " + condition, "returnByValue": true})
 		if result, ok := m.Result["result"].(map[string]any); ok && result["value"] == true {
 			return
@@ -193,7 +193,7 @@ func TestBrowseInBrowser(t *testing.T) {
 				return r
 			}, page[:min(len(page), 20)])))
 			if page == "nowhere" {
-				c.logged = nil // that it is not there is an entry in the log
+				c.logged = nil // the browser logs the 404
 			}
 		}
 		// Look for keys, as a user would.

@@ -15,7 +15,7 @@ func (checkCmd) Help() string {
 	return `Reads the whole database and verifies every checksum, the order of the keys, the key
 ranges of tables and levels, that no filter has a false negative, and that a lookup of each key
 finds it. It changes nothing. It prints a line for each fault, with file and offset, and exits
-with status 3 if there is one.
+with status 3 if there are any.
 
 Example:
 
@@ -31,7 +31,7 @@ func (c *checkCmd) Run(e *env) error {
 			faults = append(faults, fault.Error())
 			return
 		}
-		p.done() // clears the line for the fault
+		p.done() // clears the progress line
 		fmt.Fprintln(e.out, fault)
 		e.out.Flush()
 	})
@@ -51,7 +51,7 @@ func (c *checkCmd) Run(e *env) error {
 	if report.Faults > 0 {
 		return fmt.Errorf("%s: %s", c.Dir, amount(report.Faults, "fault"))
 	}
-	_, err = fmt.Fprintln(e.out, "no fault")
+	_, err = fmt.Fprintln(e.out, "no faults")
 	return err
 }
 

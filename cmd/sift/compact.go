@@ -15,8 +15,8 @@ type compactCmd struct {
 }
 
 func (compactCmd) Help() string {
-	return `Compacts the tables of a key range, or all tables, into the deepest level that has
-any. This frees the space of deleted and overwritten values, and gives every table it writes the
+	return `Compacts the tables of a key range, or all tables, into the deepest level that holds any
+of them. This frees the space of deleted and overwritten values. Every table that it writes has the
 filter that --filter names.
 
 Examples:
@@ -48,7 +48,7 @@ func (c *compactCmd) Run(e *env) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(e.out, "%s of tables before, %s after\n", size(before), size(levelBytes(db)))
+		_, err = fmt.Fprintf(e.out, "tables: %s before, %s after\n", size(before), size(levelBytes(db)))
 		return err
 	})
 }

@@ -12,9 +12,9 @@ type completionCmd struct {
 }
 
 func (completionCmd) Help() string {
-	return `Prints a script for a shell, which then completes verbs, flags and files.
+	return `Prints a script that makes a shell complete verbs, flags and file names.
 
-For bash and zsh put the line into ~/.bashrc, or into ~/.zshrc after compinit.
+Put the example's line for bash into ~/.bashrc, and the one for zsh into ~/.zshrc, after compinit.
 
 Examples:
 
@@ -23,8 +23,8 @@ Examples:
     sift completion fish > ~/.config/fish/completions/sift.fish`
 }
 
-// completionScripts ask "sift complete" for the words that may come next, and fall back
-// to files where there are none.
+// completionScripts get the words that may come next from "sift complete", and complete file
+// names if there are none.
 var completionScripts = map[string]string{
 	"bash": `_sift() {
 	local IFS=$'\n'
@@ -74,8 +74,8 @@ func (c *completeCmd) Run(e *env, k *kong.Kong) error {
 	return nil
 }
 
-// completions returns the words that the last word may become: verbs, flags, or values of
-// flags and arguments.
+// completions returns the completions of the last word: verbs, flags, or values of flags and
+// arguments.
 func completions(node *kong.Node, words []string) (next []string) {
 	last := ""
 	if len(words) > 0 {

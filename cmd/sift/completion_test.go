@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCompletionInShells sources the scripts in each shell that is installed, and compares
-// what they offer.
+// TestCompletionInShells sources the script of each shell that is installed, and checks the
+// completions that the shell offers.
 func TestCompletionInShells(t *testing.T) {
 	dir := t.TempDir()
 	program, err := os.Executable()

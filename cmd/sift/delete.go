@@ -20,8 +20,8 @@ type deleteCmd struct {
 func (deleteCmd) Help() string {
 	return `Deletes keys, atomically. It is not an error if a key does not exist. The deletion is
 durable when the verb returns. With --range or --prefix, tables that lie wholly within the range
-are dropped without being read; this is not atomic: if it is interrupted, some of the keys are
-deleted, and the verb can be repeated.
+are dropped without being read. This is not atomic: if it is interrupted, only some of the keys
+may be deleted, and the verb can be run again.
 
 Examples:
 
@@ -59,9 +59,9 @@ func (c *deleteCmd) deleteRange(e *env) error {
 	}
 	switch {
 	case c.Range && c.Prefix:
-		return usage(errors.New("--range and --prefix exclude each other"))
+		return usage(errors.New("--range and --prefix can't be used together"))
 	case len(c.Keys) != want && c.Range:
-		return usage(errors.New("--range takes two keys, the first to remove and the first to keep"))
+		return usage(errors.New("--range takes two keys: the first one to delete, and the first one after it to keep"))
 	case len(c.Keys) != want:
 		return usage(errors.New("--prefix takes one prefix"))
 	}

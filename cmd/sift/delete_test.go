@@ -20,6 +20,6 @@ func TestDeleteRange(t *testing.T) {
 		keys = append(keys, strings.Fields(line)[0])
 	}
 	if got := strings.Join(keys, " "); got != "key0 key1 key5 key6 key7" {
-		t.Errorf("left are %s", got)
+		t.Errorf("%s remain", got)
 	}
 }

@@ -21,10 +21,10 @@ type demoCmd struct {
 }
 
 func (demoCmd) Help() string {
-	return `Stores Go's own source tree, a key for each line of each file, and then looks up lines
-that do not exist but sort between lines that do: without filters and with them, each time with an
-empty block cache and then again. It prints a table of the costs. It takes less than a minute and
-about 300 MB of disk space.
+	return `Stores Go's own source tree, with a key for each line of each file, and then looks up
+lines that do not exist but sort between lines that do: without filters and with them, each time
+with an empty block cache and then again. It prints what the lookups cost. It takes less than a
+minute and about 300 MB of disk space.
 
 Examples:
 
@@ -67,8 +67,7 @@ func (c *demoCmd) Run(e *env) (err error) {
 	return nil
 }
 
-// demoDir returns the directory to use, and a function that removes it if it is
-// a temporary one.
+// demoDir returns the directory to use, and a function that removes it if it is temporary.
 func demoDir(named string) (dir string, remove func() error, err error) {
 	if named == "" {
 		dir, err = os.MkdirTemp("", "sift-demo-")
@@ -104,7 +103,7 @@ func (d *demo) run(root string, limit int64) error {
 		return err
 	}
 	absent := d.keys.between()
-	err := d.say("Asking for %s lines that do not exist, such as %s,\nwithout filters and with %s.",
+	err := d.say("Looking up %s lines that do not exist, such as %s,\nwithout filters and with %s.",
 		count(len(absent)), form{}.append(nil, absent[0]), d.policy.Name())
 	if err != nil {
 		return err
@@ -168,7 +167,7 @@ func (d *demo) buildFilters() error {
 	})
 }
 
-// report prints the table.
+// report prints the figures.
 func (d *demo) report(rows []lookups) error {
 	t := columns{}
 	t.add("filters", "", "block", "bytes")
@@ -182,15 +181,15 @@ func (d *demo) report(rows []lookups) error {
 		return err
 	}
 	off, on := rows[0], rows[len(rows)/2]
-	files := "The system has the files in memory, so a block read\n" +
-		"costs little more here than decompression."
+	files := "The files are in the page cache, so a block\n" +
+		"read costs little more here than decompression."
 	if d.cold {
-		files = "The cold rows begin with no table in memory, so\n" +
-			"block reads wait for the disk; in the warm ones the system has most of them."
+		files = "In the cold rows the page cache starts empty,\n" +
+			"so block reads wait for the disk; in the warm ones it holds most of the files."
 	}
-	return d.say("\nWith a cold cache the filters spared %.1f %% of the block reads; they hid none of\n"+
-		"%s keys that are there. FPR is the share of absent keys that a filter lets\n"+
-		"pass. The block cache holds 8 MiB. %s",
+	return d.say("\nWith a cold cache, filters saved %.1f %% of the block reads. They excluded none\n"+
+		"of the %s existing keys that were looked up. FPR is the share of absent keys\n"+
+		"that a filter does not exclude. The block cache holds 8 MiB. %s",
 		100*(1-float64(on.reads)/float64(max(off.reads, 1))), count(on.present), files)
 }
 

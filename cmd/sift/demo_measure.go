@@ -25,22 +25,22 @@ type lookups struct {
 // perThousand scales a count to 1,000 lookups.
 func (l lookups) perThousand(n uint64) float64 { return float64(n) * 1000 / float64(l.gets) }
 
-// measure reopens the database, with an empty block cache and, where that can be had, its
-// tables out of the page cache, and looks up the absent keys twice.
+// measure reopens the database with an empty block cache and, if the system allows it, with
+// no table in the page cache, and looks up the absent keys twice.
 func (d *demo) measure(name string, absent [][]byte, policy filter.Policy) (rows []lookups, err error) {
 	if d.cold, err = dropTables(d.dir); err != nil {
 		return nil, err
 	}
 	err = d.withDB(d.dir, sift.Options{ReadOnly: true, Filter: policy}, func(db *sift.DB) error {
 		for _, cache := range []string{"cold", "warm"} {
-			row, err := d.ask(db, absent)
+			row, err := d.lookUpAbsent(db, absent)
 			if err != nil {
 				return err
 			}
 			row.name = name + ", " + cache
 			rows = append(rows, row)
 		}
-		found, err := d.askPresent(db)
+		found, err := d.lookUpPresent(db)
 		for i := range rows {
 			rows[i].present = found
 		}
@@ -49,8 +49,8 @@ func (d *demo) measure(name string, absent [][]byte, policy filter.Policy) (rows
 	return rows, err
 }
 
-// dropTables drops the tables of a database that is closed from the page cache. gone is false if
-// the system keeps one in memory.
+// dropTables drops the tables of a closed database from the page cache. gone is false if the
+// system keeps any of them in memory.
 func dropTables(dir string) (gone bool, err error) {
 	tables, err := filepath.Glob(filepath.Join(dir, "*.ldb"))
 	gone = len(tables) > 0
@@ -64,9 +64,9 @@ func dropTables(dir string) (gone bool, err error) {
 	return gone, err
 }
 
-// ask looks up each key once.
-func (d *demo) ask(db *sift.DB, absent [][]byte) (l lookups, err error) {
-	p := d.counting("asking", len(absent))
+// lookUpAbsent looks up each absent key once.
+func (d *demo) lookUpAbsent(db *sift.DB, absent [][]byte) (l lookups, err error) {
+	p := d.counting("looking up", len(absent))
 	defer p.done()
 	before, start := db.Metrics(), time.Now()
 	for i, key := range absent {
@@ -77,7 +77,7 @@ func (d *demo) ask(db *sift.DB, absent [][]byte) (l lookups, err error) {
 			}
 		}
 		if _, err := db.Get(key); err == nil {
-			return l, fmt.Errorf("%q is there", key)
+			return l, fmt.Errorf("%q was not stored, but is found", key)
 		} else if !errors.Is(err, sift.ErrNotFound) {
 			return l, err
 		}
@@ -88,31 +88,32 @@ func (d *demo) ask(db *sift.DB, absent [][]byte) (l lookups, err error) {
 	l.reads = after.BlockReads - before.BlockReads
 	l.bytes = after.BlockReadBytes - before.BlockReadBytes
 	l.filterBytes = after.Memory.Filters
-	var asked, wrong, expected float64
+	var probes, positives, expected float64
 	for i := range after.Levels {
 		a, b := after.Levels[i].Filter, before.Levels[i].Filter
 		absent := float64(a.Useful - b.Useful + a.FalsePositive - b.FalsePositive)
 		if absent == 0 {
 			continue
 		}
-		asked += absent
-		wrong += float64(a.FalsePositive - b.FalsePositive)
+		probes += absent
+		positives += float64(a.FalsePositive - b.FalsePositive)
 		expected += absent * a.ExpectedFPR
 	}
 	l.observed, l.expected = math.NaN(), math.NaN()
-	if asked > 0 {
-		l.observed, l.expected = wrong/asked, expected/asked
+	if probes > 0 {
+		l.observed, l.expected = positives/probes, expected/probes
 	}
 	return l, nil
 }
 
-// askPresent looks up some existing keys and returns how many there are.
-func (d *demo) askPresent(db *sift.DB) (n int, err error) {
+// lookUpPresent looks up some existing keys and returns how many it has found. A missing one is an
+// error.
+func (d *demo) lookUpPresent(db *sift.DB) (n int, err error) {
 	for _, key := range d.keys.keys[:min(len(d.keys.keys), 10_000)] {
 		if found, err := db.Has(key); err != nil {
 			return n, err
 		} else if !found {
-			return n, fmt.Errorf("%q was stored and is not found", key)
+			return n, fmt.Errorf("%q was stored, but is not found", key)
 		}
 		n++
 	}

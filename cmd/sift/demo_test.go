@@ -39,7 +39,7 @@ func sourceTree(t *testing.T) string {
 func TestDemo(t *testing.T) {
 	root, db := sourceTree(t), filepath.Join(t.TempDir(), "db")
 	out := mustSift(t, "", "demo", "--tree", root, "--dir", db, "--lookups", "2000")
-	for _, want := range []string{"5 files", "6,003 lines", "2,000 lines that do not exist", "ribbon(10)", "hid none of\n2,000 keys"} {
+	for _, want := range []string{"5 files", "6,003 lines", "2,000 lines that do not exist", "ribbon(10)", "excluded none\nof the 2,000 existing keys"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -102,7 +102,7 @@ func TestDemoWithoutTree(t *testing.T) {
 		t.Errorf("without Go: status %d, %q", r.status, r.err)
 	}
 	r = runSift(t, "", "demo", "--tree", t.TempDir())
-	if r.status != statusFailed || !strings.Contains(r.err, "no files there") {
+	if r.status != statusFailed || !strings.Contains(r.err, ": no files") {
 		t.Errorf("an empty tree: status %d, %q", r.status, r.err)
 	}
 	binary := t.TempDir()
@@ -110,7 +110,7 @@ func TestDemoWithoutTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = runSift(t, "", "demo", "--tree", binary)
-	if r.status != statusFailed || !strings.Contains(r.err, "no text there") {
+	if r.status != statusFailed || !strings.Contains(r.err, ": no text files") {
 		t.Errorf("a tree without text: status %d, %q", r.status, r.err)
 	}
 }
@@ -136,9 +136,9 @@ func TestSample(t *testing.T) {
 			half++
 		}
 	}
-	// 1,000 coins: six standard deviations are 95. The seed is fixed.
+	// Six standard deviations of 1,000 coin tosses are 95. The seed is fixed.
 	if half < 405 || half > 595 {
-		t.Errorf("%d of %d keys are of the first half", half, kept)
+		t.Errorf("%d of %d keys are from the first half", half, kept)
 	}
 	between := s.between()
 	for _, k := range between {

@@ -15,7 +15,7 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// goroot asks the go command where Go is installed.
+// goroot returns the directory of the Go installation, as the go command reports it.
 func goroot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
@@ -38,7 +38,7 @@ type textTree struct {
 // findText lists the files below root. It does not follow links.
 func findText(ctx context.Context, root string) (textTree, error) {
 	t := textTree{root: root}
-	// With the slash a root that is itself a link is followed.
+	// With the slash, a root that is itself a link is followed.
 	err := filepath.WalkDir(root+string(filepath.Separator), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -62,14 +62,13 @@ func findText(ctx context.Context, root string) (textTree, error) {
 		return nil
 	})
 	if err == nil && len(t.files) == 0 {
-		err = fmt.Errorf("%s: no files there", root)
+		err = fmt.Errorf("%s: no files", root)
 	}
 	return t, err
 }
 
 // load stores a key for each line of each text file, up to limit keys if limit is
-// not 0, and returns their number. Files with a NUL byte near the beginning are not
-// text.
+// not 0, and returns their number. Files with a NUL byte near the start are not text.
 func (d *demo) load(db *sift.DB, tree textTree, limit int64) (n int64, err error) {
 	p := d.progress("storing", tree.bytes)
 	defer p.done()
@@ -111,7 +110,7 @@ func (d *demo) load(db *sift.DB, tree textTree, limit int64) (n int64, err error
 		p.set(done)
 	}
 	if n == 0 {
-		return 0, fmt.Errorf("%s: no text there", tree.root)
+		return 0, fmt.Errorf("%s: no text files", tree.root)
 	}
 	return n, db.Write(&batch, sift.NoSync)
 }
@@ -138,8 +137,8 @@ func (s *sample) offer(key []byte) {
 	}
 }
 
-// between returns, in random order, for each key of the sample a key that sorts
-// between it and the next line's, as if it were line 123.5.
+// between returns absent keys, in random order: for each key of the sample, one that
+// sorts between it and the key of the next line, like a line 123.5.
 func (s *sample) between() [][]byte {
 	keys := make([][]byte, len(s.keys))
 	for i, j := range s.rng.Perm(len(s.keys)) {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropPages drops a file of the host from the page cache. gone is false if the system keeps it in
-// memory, as a file system in memory does, or while it is mapped.
+// dropPages drops a file from the page cache. gone is false if it stays in memory: while it is
+// mapped, or if the file system is in memory.
 func dropPages(path string) (gone bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -16,7 +16,7 @@ func dropPages(path string) (gone bool, err error) {
 	}
 	defer f.Close()
 	fd := int(f.Fd())
-	// Only pages that are on the disk can be dropped.
+	// Only clean pages can be dropped.
 	if err := errors.Join(f.Sync(), unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)); err != nil {
 		return false, err
 	}

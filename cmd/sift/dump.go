@@ -14,18 +14,18 @@ type dumpCmd struct {
 	form
 	asJSON
 	Entries bool   `help:"Print every key and value as well."`
-	As      string `enum:"table,log,manifest,auto" default:"auto" placeholder:"KIND" help:"What the file is: table, log or manifest. Default: what its name or its last bytes say."`
+	As      string `enum:"table,log,manifest,auto" default:"auto" placeholder:"KIND" help:"The kind of file: table, log or manifest. Default: determined by its name or its last bytes."`
 	File    string `arg:"" help:"A table (.ldb, .sst), a log (.log) or a MANIFEST."`
 }
 
 func (dumpCmd) Help() string {
-	return `Explains one file of a database, whether the database can be opened or not. Of a
-table it prints the footer, the meta blocks, the properties, the filter and the data blocks; of a
-log the records, each a batch of writes or a sync mark, and how it ends; of a MANIFEST the edits
-and the tables that they come to. Damage is reported where it is, and the exit status is 3 then.
+	return `Prints what one file of a database contains, even if the database cannot be opened. For
+a table it prints the blocks, the properties and the filter; for a log, the records, each a batch
+of writes or a sync mark, and how the log ends; for a MANIFEST, the edits and the tables that they
+result in. Damage is reported where it is found, and the exit status is then 3.
 
-With --json each line is an object whose field "type" says what it describes: file, block, entry,
-property, filter; batch, sync mark, bad record, end, totals; edit, bad edit, table.
+With --json each line is an object. Its field "type" is one of file, block, entry, property,
+filter; batch, sync mark, bad record, end, totals; edit, bad edit, table.
 
 Examples:
 
@@ -46,7 +46,7 @@ func (c *dumpCmd) Run(e *env) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a file; dump explains one file of a database", c.File)
+		return fmt.Errorf("%s is not a regular file; dump reads one file of a database", c.File)
 	}
 	d := dumper{env: e, form: c.form, json: c.JSON, entries: c.Entries, path: c.File, file: f, size: info.Size()}
 	kind := c.As
@@ -61,10 +61,10 @@ func (c *dumpCmd) Run(e *env) error {
 	case "manifest":
 		return d.manifest()
 	}
-	return usage(fmt.Errorf("%s: neither its name nor its last bytes say what it is; use --as", c.File))
+	return usage(fmt.Errorf("%s: the kind of file is not clear from its name or its last bytes; use --as", c.File))
 }
 
-// dumper explains a file.
+// dumper prints the contents of a file.
 type dumper struct {
 	*env
 	form
@@ -73,10 +73,10 @@ type dumper struct {
 	path    string
 	file    io.ReaderAt
 	size    int64
-	damaged bool // something was damaged, and reported
+	damaged bool // damage was found and reported
 }
 
-// guess says what kind of file it is, "" if nothing tells.
+// guess returns the kind of the file by its name or its last bytes, "" if it is unknown.
 func (d *dumper) guess() string {
 	switch name := filepath.Base(d.path); {
 	case filepath.Ext(name) == ".ldb", filepath.Ext(name) == ".sst":
@@ -96,7 +96,7 @@ func (d *dumper) guess() string {
 // tableMagic ends every table of LevelDB's format.
 const tableMagic = 0xdb4775248b80fb57
 
-// printf prints, and stops early on an interrupt.
+// printf prints, or fails if the verb has been interrupted.
 func (d *dumper) printf(format string, args ...any) error {
 	if d.ctx.Err() != nil {
 		return d.ctx.Err()
@@ -105,8 +105,7 @@ func (d *dumper) printf(format string, args ...any) error {
 	return err
 }
 
-// key writes a key or value as it stands in an explanation: quoted, unless it
-// is hexadecimal.
+// key formats a key or value for the text output: quoted, unless it is hexadecimal.
 func (d *dumper) key(b []byte) string {
 	if d.Hex {
 		return string(d.append([]byte("0x"), b))
@@ -114,7 +113,7 @@ func (d *dumper) key(b []byte) string {
 	return string(append(d.append([]byte{'"'}, b), '"'))
 }
 
-// result is what the verb returns after the explanation is complete.
+// result returns an error if the file was damaged.
 func (d *dumper) result() error {
 	if d.damaged {
 		return fmt.Errorf("%s: %w", d.path, errDamaged)
@@ -124,7 +123,7 @@ func (d *dumper) result() error {
 
 var errDamaged = errors.New("damaged, see above")
 
-// rangeText writes a range of numbers.
+// rangeText formats a range of numbers.
 func rangeText(first, last uint64) string {
 	if first == last {
 		return fmt.Sprint(first)

@@ -8,11 +8,10 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// What dump --json prints: one object a line, in the order of the text, and the first field
-// says what it describes. Sequence numbers and offsets are numbers; an error stands with
-// what is damaged.
+// What dump --json prints: one object per line, in the order of the text output. The first
+// field is the object's type. Damage is an error in the object that it concerns.
 
-// fileJSON is the file; it comes first.
+// fileJSON is the file. It comes first.
 type fileJSON struct {
 	Type  string `json:"type"` // file
 	Kind  string `json:"kind"` // table, log, manifest
@@ -82,11 +81,11 @@ type endJSON struct {
 	Kind    string `json:"kind"`   // clean, zeros, torn, damaged
 	Offset  int64  `json:"offset"` // after the last valid record
 	Dropped int64  `json:"dropped,omitempty"`
-	Next    int64  `json:"next,omitempty"` // where a record can be read again
+	Next    int64  `json:"next,omitempty"` // the next valid fragment after damage
 	Error   string `json:"error,omitempty"`
 }
 
-// totalsJSON adds up a log.
+// totalsJSON holds the totals of a log.
 type totalsJSON struct {
 	Type      string  `json:"type"` // totals
 	Records   uint64  `json:"records"`
@@ -113,9 +112,9 @@ type editJSON struct {
 	Error       string         `json:"error,omitempty"`
 }
 
-// metaJSON is what a MANIFEST says of a table.
+// metaJSON is a table as a MANIFEST records it.
 type metaJSON struct {
-	Type     string           `json:"type,omitempty"` // table, where it stands on its own
+	Type     string           `json:"type,omitempty"` // table; not set within an edit
 	Level    int              `json:"level"`
 	Number   uint64           `json:"number"`
 	Bytes    *uint64          `json:"bytes,omitempty"`
@@ -123,7 +122,7 @@ type metaJSON struct {
 	Largest  *internalKeyJSON `json:"largest,omitempty"`
 }
 
-// levelKeyJSON is a key of a level.
+// levelKeyJSON is the key after which a level compacts next.
 type levelKeyJSON struct {
 	Level int              `json:"level"`
 	Key   *internalKeyJSON `json:"key"`
@@ -137,7 +136,7 @@ type internalKeyJSON struct {
 	Malformed bool   `json:"malformed,omitempty"`
 }
 
-// show prints what describes a part of the file: v with --json, otherwise the text.
+// show prints v with --json, otherwise the text.
 func (d *dumper) show(v any, format string, args ...any) error {
 	if !d.json {
 		return d.printf(format, args...)
@@ -148,12 +147,12 @@ func (d *dumper) show(v any, format string, args ...any) error {
 	return d.writeJSON(v)
 }
 
-// heading begins the explanation.
+// heading prints the object or the line that describes the file.
 func (d *dumper) heading(kind, text string) error {
 	return d.show(fileJSON{"file", kind, d.path, d.size}, "%s", text)
 }
 
-// text writes a key or value as JSON has it: not quoted.
+// text formats a key or value for JSON: without quotes of its own.
 func (d *dumper) text(b []byte) string { return string(d.append(nil, b)) }
 
 func kindName(kind base.Kind) string {

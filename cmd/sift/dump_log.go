@@ -16,7 +16,7 @@ type logTotals struct {
 	first, last             uint64 // sequence numbers, if there are batches
 }
 
-// log explains a log.
+// log prints the records of a log.
 func (d *dumper) log() error {
 	heading := fmt.Sprintf("log %s: %s bytes\n\n%10s %9s  %-21s  %s\n", d.path, count(d.size), "offset", "bytes", "sequence", "what")
 	if err := d.heading("log", heading); err != nil {
@@ -42,7 +42,7 @@ func (d *dumper) log() error {
 	return errors.Join(d.totals(&t), d.result())
 }
 
-// totals prints the sums.
+// totals prints the totals of a log.
 func (d *dumper) totals(t *logTotals) error {
 	j := totalsJSON{Type: "totals", Records: t.records, SyncMarks: t.marks, Batches: t.batches, Puts: t.puts, Deletes: t.deletes}
 	line := fmt.Sprintf("%s: %s, %s with %s and %s", amount(t.records, "record"), amount(t.marks, "sync mark"),
@@ -57,7 +57,8 @@ func (d *dumper) totals(t *logTotals) error {
 	return d.show(j, "\n%s\n", line)
 }
 
-// logTail says how a log, or a MANIFEST, ends; t is nil for a MANIFEST.
+// logTail prints how a log or a MANIFEST ends. t is nil for a MANIFEST. After damage in a
+// log it also prints the batches that can still be read.
 func (d *dumper) logTail(in *record.Reader, t *logTotals) error {
 	tail := in.Tail()
 	switch tail.Kind {
@@ -66,13 +67,13 @@ func (d *dumper) logTail(in *record.Reader, t *logTotals) error {
 	case record.Zeros:
 		j := endJSON{Type: "end", Kind: "zeros", Offset: tail.Offset, Dropped: tail.Dropped}
 		if t != nil && t.records > 0 {
-			return d.show(j, "%10d  clean: %s bytes up to the end of the file are zeros, room that was not used\n", tail.Offset, count(tail.Dropped))
+			return d.show(j, "%10d  clean: the last %s bytes of the file are zeros, unused space of the log\n", tail.Offset, count(tail.Dropped))
 		}
-		return d.show(j, "%10d  torn: %s bytes up to the end of the file are zeros\n", tail.Offset, count(tail.Dropped))
+		return d.show(j, "%10d  torn: the last %s bytes of the file are zeros\n", tail.Offset, count(tail.Dropped))
 	case record.Torn:
 		reason := cause(tail.Err, tail.Offset)
 		return d.show(endJSON{Type: "end", Kind: "torn", Offset: tail.Offset, Dropped: tail.Dropped, Error: reason.Error()},
-			"%10d  torn: %s bytes up to the end of the file are no record, and none follows: %v\n", tail.Offset, count(tail.Dropped), reason)
+			"%10d  torn: no valid record in the last %s bytes of the file: %v\n", tail.Offset, count(tail.Dropped), reason)
 	}
 	d.damaged = true
 	reason := cause(tail.Err, tail.Offset)
@@ -89,8 +90,8 @@ func (d *dumper) logTail(in *record.Reader, t *logTotals) error {
 	return errors.Join(err, printErr)
 }
 
-// cause leaves out of an error what the line that it is printed on says: the
-// path, and the offset if it is the line's.
+// cause strips from an error what its line already shows: the path, and the offset if it
+// is the line's.
 func cause(err error, offset int64) error {
 	if c := (*base.CorruptionError)(nil); errors.As(err, &c) {
 		if c.Offset == offset {
@@ -101,7 +102,7 @@ func cause(err error, offset int64) error {
 	return err
 }
 
-// batch explains one record of a log: a batch of writes.
+// batch prints one record of a log: a batch of writes or a sync mark.
 func (d *dumper) batch(payload []byte, offset int64, t *logTotals) error {
 	t.records++
 	c := base.NewCursor(payload)
@@ -113,7 +114,7 @@ func (d *dumper) batch(payload []byte, offset int64, t *logTotals) error {
 	}
 	ops, err := decodeOperations(&c)
 	if err == nil && uint32(len(ops)) != n {
-		err = fmt.Errorf("it holds %d operations and says %d", len(ops), n)
+		err = fmt.Errorf("its header counts %d operations, but it holds %d", n, len(ops))
 	}
 	if err != nil {
 		d.damaged = true
@@ -165,13 +166,13 @@ func (d *dumper) entry(key []byte, seq uint64, kind base.Kind, value []byte) err
 	return d.printf("    %s #%d put %s\n", d.key(key), seq, d.key(value))
 }
 
-// operation is one write of a batch; the slices are part of the batch.
+// operation is one write of a batch. Its slices alias the batch.
 type operation struct {
 	kind       base.Kind
 	key, value []byte
 }
 
-// decodeOperations reads the operations of a batch, whose header c is behind.
+// decodeOperations decodes the operations of a batch. c has already read the header.
 func decodeOperations(c *base.Cursor) ([]operation, error) {
 	if c.Err() != nil {
 		return nil, fmt.Errorf("header %w", c.Err())
@@ -184,7 +185,7 @@ func decodeOperations(c *base.Cursor) ([]operation, error) {
 			op.value = c.LengthPrefixed()
 		case base.KindDelete:
 		default:
-			return nil, fmt.Errorf("operation %d is of the unknown kind %d", len(ops), op.kind)
+			return nil, fmt.Errorf("operation %d has unknown kind %d", len(ops), op.kind)
 		}
 		ops = append(ops, op)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/siftdb/sift/internal/record"
 )
 
-// manifest explains a MANIFEST: its edits, and the tables that they come to.
+// manifest prints the edits of a MANIFEST and the tables that they result in.
 func (d *dumper) manifest() error {
 	if err := d.heading("manifest", fmt.Sprintf("MANIFEST %s: %s bytes\n\n", d.path, count(d.size))); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (d *dumper) manifest() error {
 	return errors.Join(d.version(version), d.result())
 }
 
-// edit prints one edit: counters on the first line, then a line a table.
+// edit prints one edit: the counters on the first line, then one line per table.
 func (d *dumper) edit(e *manifest.Edit, offset int64) error {
 	if d.json {
 		return d.show(d.editJSON(e, offset), "")
@@ -110,8 +110,8 @@ func (d *dumper) tableText(t *manifest.TableMeta) string {
 	return fmt.Sprintf("table %06d %s bytes %s .. %s", t.Num, count(t.Size), d.internalKey(t.Smallest), d.internalKey(t.Largest))
 }
 
-// internalKey writes an internal key: the user key, the sequence number, and
-// whether the entry is a deletion.
+// internalKey formats an internal key: the user key, the sequence number, and whether the
+// entry is a tombstone.
 func (d *dumper) internalKey(ikey []byte) string {
 	key, seq, kind, ok := base.SplitInternalKey(ikey)
 	switch {

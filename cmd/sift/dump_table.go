@@ -14,8 +14,8 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// table explains a table: its blocks in the order of the file, the properties
-// and the filter.
+// table prints what a table contains: its blocks in file order, its properties and its
+// filter.
 func (d *dumper) table() error {
 	if err := d.heading("table", fmt.Sprintf("table %s: %s bytes\n\n", d.path, count(d.size))); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (d *dumper) table() error {
 	return errors.Join(t.properties(), t.filter(), d.result())
 }
 
-// tableDump explains one table.
+// tableDump prints one table.
 type tableDump struct {
 	*dumper
 	r  *sstable.Reader
@@ -47,7 +47,7 @@ type tablePart struct {
 	Blocks *int   // that the index or the metaindex lists
 }
 
-// Text describes a part on its line.
+// Text describes the part.
 func (p tablePart) Text() string {
 	switch p.Kind {
 	case "metaindex":
@@ -60,11 +60,10 @@ func (p tablePart) Text() string {
 	return p.Kind
 }
 
-// blocks prints a line for each block, with its entries below it if they are
-// asked for.
+// blocks prints a line for each block, followed by its entries with --entries.
 func (t *tableDump) blocks() error {
 	if t.entries {
-		// What is damaged is reported with its block.
+		// Damage is reported with its block.
 		t.it = t.r.NewIter(&sstable.IterOptions{DontFillCache: true, SkipDamaged: func(error) {}})
 		defer t.it.Close()
 		t.it.First()
@@ -185,8 +184,8 @@ func (t *tableDump) properties() error {
 	return columns.write(t.out)
 }
 
-// property writes the value of a property in the form that its name asks for. Values of
-// unknown names are numbers if they are a single varint, otherwise text.
+// property formats the value of a property according to its name. The value of an unknown
+// property is a number if it is a single varint, otherwise text.
 func (t *tableDump) property(p sstable.Property) (value string, text bool) {
 	switch p.Name {
 	case "sift.key.smallest", "sift.key.largest":
@@ -209,7 +208,7 @@ func (t *tableDump) property(p sstable.Property) (value string, text bool) {
 	return string(appendText(nil, p.Value)), true
 }
 
-// filter prints what is known about the filter.
+// filter prints the state and the size of the filter.
 func (t *tableDump) filter() error {
 	state, err := t.r.FilterStatus()
 	if state == sstable.FilterDamaged {

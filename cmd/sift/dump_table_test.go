@@ -45,7 +45,7 @@ func TestDumpTable(t *testing.T) {
 	golden(t, "table.txt", strings.ReplaceAll(mustSift(t, "", "dump", path), path, "000005.ldb"))
 	golden(t, "table-entries.txt", strings.ReplaceAll(mustSift(t, "", "dump", "--entries", "--hex", path), path, "000005.ldb"))
 
-	// The name says nothing, so the magic number decides.
+	// With an unknown name, the magic number decides.
 	renamed := filepath.Join(t.TempDir(), "table")
 	if err := os.Rename(tableFile(t, filter.None()), renamed); err != nil {
 		t.Fatal(err)
@@ -53,16 +53,15 @@ func TestDumpTable(t *testing.T) {
 	golden(t, "table-nofilter.txt", strings.ReplaceAll(mustSift(t, "", "dump", renamed), renamed, "table"))
 }
 
-// TestDumpTableDamaged: whatever byte is damaged, the explanation ends in an
-// error or in what it would print for the intact table, but for bytes between what
-// is checked.
+// TestDumpTableDamaged: whatever byte is damaged, dump fails, or prints the same as for the
+// intact table, as it does for unused padding.
 func TestDumpTableDamaged(t *testing.T) {
 	path := tableFile(t, filter.Bloom(10))
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	explain := func(table []byte) (string, error) {
+	dump := func(table []byte) (string, error) {
 		var out bytes.Buffer
 		e := &env{ctx: context.Background(), out: bufio.NewWriter(&out)}
 		d := dumper{env: e, entries: true, path: path, file: bytes.NewReader(table), size: int64(len(table))}
@@ -70,7 +69,7 @@ func TestDumpTableDamaged(t *testing.T) {
 		e.out.Flush()
 		return out.String(), err
 	}
-	want, err := explain(whole)
+	want, err := dump(whole)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +77,7 @@ func TestDumpTableDamaged(t *testing.T) {
 	for i := range whole {
 		bad := bytes.Clone(whole)
 		bad[i] ^= 0x04
-		got, err := explain(bad)
+		got, err := dump(bad)
 		switch {
 		case err != nil && strings.Contains(err.Error(), path):
 			reported++
@@ -102,7 +101,7 @@ func TestDumpTableDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := runSift(t, "", "dump", path); r.status != statusFailed || !strings.Contains(r.err, path) {
-		t.Errorf("cut off: status %d, says %q", r.status, r.err)
+		t.Errorf("truncated: status %d, stderr %q", r.status, r.err)
 	}
 }
 
@@ -111,6 +110,6 @@ func TestDumpUnsupportedTable(t *testing.T) {
 	dir := copied(t, "tables")
 	r := runSift(t, "", "dump", filepath.Join(dir, name))
 	if r.status != statusFailed || !strings.Contains(r.err, "unsupported") || !strings.Contains(r.err, name) {
-		t.Errorf("status %d, says %q", r.status, r.err)
+		t.Errorf("status %d, stderr %q", r.status, r.err)
 	}
 }

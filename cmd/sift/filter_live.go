@@ -17,23 +17,23 @@ import (
 	"github.com/siftdb/sift/internal/bytesize"
 )
 
-// filterLiveCmd groups the verbs for files with filters of package live.
+// filterLiveCmd groups the verbs for filter files of package live.
 type filterLiveCmd struct {
-	Build   liveBuildCmd   `cmd:"" help:"Make a filter of the elements on standard input."`
-	Merge   liveMergeCmd   `cmd:"" help:"Make one filter of several."`
+	Build   liveBuildCmd   `cmd:"" help:"Build a filter from the elements on standard input."`
+	Merge   liveMergeCmd   `cmd:"" help:"Merge several filters into one."`
 	Query   liveQueryCmd   `cmd:"" help:"Look up the elements on standard input."`
 	Inspect liveInspectCmd `cmd:"" help:"Print what a filter file holds."`
 }
 
 func (filterLiveCmd) Help() string {
-	return `Filters of package filter/live, in files of their own: what a program saves with
-live.WriteFile, and what Guava's BloomFilter.writeTo writes, which is recognized. Elements are
-lines, in the text form that sift uses for keys.`
+	return `Filter files: those that a program writes with live.WriteFile of package filter/live, and
+those of Guava's BloomFilter.writeTo, which are recognized. Each line is an element, with the escapes
+that sift uses in keys.`
 }
 
-// elements is the flag for the type of the lines of standard input.
+// elements is the flag for the type of the elements on standard input.
 type elements struct {
-	Elements string `default:"text" enum:"text,hex,int32,int64" help:"What a line is: text, hex (bytes), int32 or int64 (numbers, hashed as Guava's integerFunnel and longFunnel do). Default: ${default}."`
+	Elements string `default:"text" enum:"text,hex,int32,int64" help:"What a line is: text, hex (bytes), int32 or int64 (numbers, hashed as with Guava's integerFunnel and longFunnel). Default: ${default}."`
 }
 
 // parse returns the bytes of an element, as the filters hash them.
@@ -51,7 +51,7 @@ func (el elements) parse(line string) ([]byte, error) {
 
 func numberError(line string, err error) error {
 	if err != nil {
-		return fmt.Errorf("%q is not such a number", line)
+		return fmt.Errorf("%q is not a number of this type", line)
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ type lineSet interface {
 	has(lines []string, maybe []bool) error
 	merge(o lineSet) error
 	filter() lineFilter
-	guava() bool // whether it was read from Guava's form
+	guava() bool // whether it was read from Guava's format
 }
 
 // lineFilter has the methods that filters of all types of elements share.
@@ -78,7 +78,7 @@ type lineFilter interface {
 type typed[T any] struct {
 	f     live.Filter[T]
 	parse func(line string) (T, error)
-	java  bool // read from Guava's form
+	java  bool // read from Guava's format
 }
 
 func (t typed[T]) merge(o lineSet) error { return live.Merge(t.f, o.(typed[T]).f) }
@@ -99,7 +99,7 @@ func (t typed[T]) parseAll(lines []string) ([]T, error) {
 	return vs, nil
 }
 
-// add adds lines until one is refused or cannot be read.
+// add adds lines until one is rejected or malformed.
 func (t typed[T]) add(lines []string, isNew []bool) (int, error) {
 	vs, perr := t.parseAll(lines)
 	n, err := live.TryAddMany[T](t.f, vs, isNew)
@@ -115,7 +115,7 @@ func (t typed[T]) has(lines []string, maybe []bool) error {
 	return err
 }
 
-// parsers of elements.
+// The parsers of the types of elements.
 func (el elements) bytes(line string) ([]byte, error) { return el.parse(line) }
 
 func (el elements) int32(line string) (int32, error) {
@@ -152,7 +152,7 @@ func (el elements) open(path string, o liveLimit) (lineSet, error) {
 		return readLines(path, o, el.int32)
 	case "int64":
 		return readLines(path, o, el.int64)
-	case "custom": // for inspect: the elements' bytes are the caller's secret
+	case "custom": // for inspect: only the program that wrote the file knows the type
 		type custom struct{}
 		return readLines(path, o, func(string) (custom, error) { return custom{}, errors.New("elements with a funnel") })
 	}
@@ -161,12 +161,12 @@ func (el elements) open(path string, o liveLimit) (lineSet, error) {
 
 // liveLimit bounds the memory of a filter that is read.
 type liveLimit struct {
-	MaxMemory bytesize.Size `default:"0" placeholder:"BYTES" help:"Refuse a file whose filter takes more: 64MiB, 500KB or a number of bytes. Default: no limit but the file's own size."`
+	MaxMemory bytesize.Size `default:"0" placeholder:"BYTES" help:"Reject a file whose filter takes more memory: 64MiB, 500KB or a number of bytes. Default: limited only by the size of the file."`
 }
 
 const liveMagic = "siftlive"
 
-// buildLines returns an empty filter of the elements that parse returns for lines.
+// buildLines returns an empty filter whose elements parse decodes from lines.
 func buildLines[T any](c live.Config, parse func(line string) (T, error)) (lineSet, error) {
 	f, err := live.Build(c, live.BuildOptions[T]{})
 	if err != nil {
@@ -223,22 +223,22 @@ func readLines[T any](path string, o liveLimit, parse func(line string) (T, erro
 		case errors.Is(err, live.ErrIncompatible):
 			err = fmt.Errorf("%w (see --elements)", err)
 		case l.java && errors.Is(err, live.ErrFormat):
-			err = fmt.Errorf("it does not begin as a file of sift's does, and as one of Guava's it is damaged: %w, in the first %d bytes", err, at)
+			err = fmt.Errorf("not a filter file of sift, and not an intact one of Guava: %w, in the first %d bytes", err, at)
 		case errors.Is(err, live.ErrFormat):
 			err = fmt.Errorf("%w, in the first %d bytes", err, at)
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if n, err := file.Read(start[:1]); n != 0 || err != io.EOF {
-		return nil, fmt.Errorf("%s: bytes after the filter", path)
+		return nil, fmt.Errorf("%s: trailing bytes after the filter", path)
 	}
 	return l, nil
 }
 
 // liveOutput is where a filter is written.
 type liveOutput struct {
-	Out   string `required:"" short:"o" placeholder:"FILE" help:"The file to write. One that is there is replaced when the new one is whole."`
-	Guava bool   `help:"Write Guava's form, for BloomFilter.readFrom. For a bloom with scheme=guava."`
+	Out   string `required:"" short:"o" placeholder:"FILE" help:"The file to write. An existing file is replaced once the new one is complete."`
+	Guava bool   `help:"Write Guava's format, for BloomFilter.readFrom. Only for bloom filters with scheme=guava."`
 }
 
 func (o liveOutput) write(f lineFilter) error {
@@ -249,12 +249,12 @@ func (o liveOutput) write(f lineFilter) error {
 		WriteGuava(w io.Writer) (int64, error)
 	})
 	if !ok {
-		return fmt.Errorf("--guava: a %s has no such form", kindOfFilter(f))
+		return fmt.Errorf("--guava: Guava's format has no %s filter", kindOfFilter(f))
 	}
 	return live.WriteFile(o.Out, writerTo(g.WriteGuava))
 }
 
-// check fails early if the file cannot be written, before hours of input are read.
+// check fails before the input is read, which can take hours, if the file cannot be written.
 func (o liveOutput) check() error {
 	dir, err := os.Stat(filepath.Dir(o.Out))
 	if err == nil && !dir.IsDir() {

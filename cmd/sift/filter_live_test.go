@@ -19,8 +19,8 @@ func numbers(from, to int) string {
 	return b.String()
 }
 
-// Filters are built, merged, queried and inspected, of each type of element, in our
-// form and in Guava's.
+// Filters with each type of element are built, merged, queried and inspected, in sift's format
+// and in Guava's.
 func TestFilterLive(t *testing.T) {
 	for _, tc := range []struct{ filter, elements, guava string }{
 		{"bloom(items=1e5,fpr=1e-6)", "text", ""},
@@ -61,7 +61,7 @@ func TestFilterLive(t *testing.T) {
 			out = mustSift(t, "", "filter", "live", "inspect", file("c"))
 			for _, want := range []string{"kind", "fill", "FPR now"} {
 				if !strings.Contains(out, want) {
-					t.Errorf("inspect does not tell the %s: %s", want, out)
+					t.Errorf("inspect does not print the %s: %s", want, out)
 				}
 			}
 			kind, _, _ := strings.Cut(tc.filter, "(")
@@ -80,7 +80,7 @@ func TestFilterLive(t *testing.T) {
 func TestFilterLiveOthersFiles(t *testing.T) {
 	java, err := filepath.Glob("../../filter/live/testdata/guava/*.bin")
 	if err != nil || len(java) == 0 {
-		t.Fatalf("no files of Guava's: %v", err)
+		t.Fatalf("no Guava files: %v", err)
 	}
 	for _, path := range java {
 		if out := mustSift(t, "", "filter", "live", "inspect", path); !strings.Contains(out, "Guava") {
@@ -111,8 +111,8 @@ func TestFilterLiveOthersFiles(t *testing.T) {
 	}
 }
 
-// A filter whose bits are all set has no estimate of its elements: the output says so instead of
-// printing a number.
+// A filter whose bits are all set has no estimate of its number of elements. The output says so
+// instead of printing a number.
 func TestFilterLiveFull(t *testing.T) {
 	for _, filter := range []string{
 		"bloom(items=10,fpr=0.1)", "bloom(items=10,fpr=0.1,scheme=blocked)", "counting(items=10,fpr=0.1)", "dedup(items=10,fpr=0.1)",
@@ -134,7 +134,7 @@ func TestFilterLiveRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	missing := noSuchFile
 	if runtime.GOOS == "windows" {
-		missing = "sift: open " // and then in many ways
+		missing = "sift: open " // the rest of the message varies
 	}
 	for _, tc := range []struct {
 		stdin, want string
@@ -144,7 +144,7 @@ func TestFilterLiveRefuses(t *testing.T) {
 		{numbers(0, 5000), "filter is full", []string{"build", "cuckoo(items=10,fpr=0.1)", "-o", file}},
 		{"", "growth is not a field", []string{"build", "bloom(items=10,growth=2)", "-o", file}},
 		{"", "FPR 7 is not", []string{"build", "bloom(items=10,fpr=7)", "-o", file}},
-		{"", "has no such form", []string{"build", "cuckoo(items=10,fpr=0.1)", "-o", file, "--guava"}},
+		{"", "Guava's format has no cuckoo filter", []string{"build", "cuckoo(items=10,fpr=0.1)", "-o", file, "--guava"}},
 		{"", missing, []string{"query", file}},
 		{"", "1.00 TiB or more, above --max-memory 16.0 GiB", []string{"build", "bloom(bits=8796093022208,hashes=3)", "-o", file}},
 		{"", "or more, above --max-memory", []string{"build", "sharded(shards=100000,of=counting(items=1e8,fpr=0.01))", "-o", file}},
@@ -178,7 +178,7 @@ func TestFilterLiveRefuses(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r := runSift(t, "", "filter", "live", "inspect", file); r.status != statusFailed || !strings.Contains(r.err, file+": it does not begin as") {
+		if r := runSift(t, "", "filter", "live", "inspect", file); r.status != statusFailed || !strings.Contains(r.err, file+": not a filter file of sift") {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -13,16 +13,16 @@ import (
 type liveBuildCmd struct {
 	elements
 	liveOutput
-	MaxMemory bytesize.Size `default:"16GiB" placeholder:"BYTES" help:"Refuse a filter that takes more: 64MiB, 500KB or a number of bytes. Default: ${default}."`
+	MaxMemory bytesize.Size `default:"16GiB" placeholder:"BYTES" help:"Reject a filter that takes more memory: 64MiB, 500KB or a number of bytes. Default: ${default}."`
 	Filter    string        `arg:"" help:"The filter, such as 'bloom(items=1e6,fpr=0.001)'."`
 }
 
 func (liveBuildCmd) Help() string {
 	return `Adds each line of standard input and writes the filter when the input ends. If a
-line is malformed, or the filter is full, it stops, names the line, and writes nothing.
+line is malformed, or the filter is full, it reports the line and writes nothing.
 
-Filters: bloom, counting, cuckoo, scalable, generations, dedup, pair, sharded, with the fields of
-package live's Config.
+The kinds of filter are bloom, counting, cuckoo, scalable, generations, dedup, pair and sharded. Their
+parameters are the fields of live.Config in package filter/live.
 
 Examples:
 
@@ -37,7 +37,7 @@ func (c *liveBuildCmd) Run(e *env) error {
 		return usage(err)
 	}
 	if config.Kind == "rotating" {
-		return usage(errors.New("a rotating filter is filled by a program, from a source of its own"))
+		return usage(errors.New("a rotating filter can only be filled by a program"))
 	}
 	if least := leastMemory(config); least > float64(c.MaxMemory) {
 		return usage(fmt.Errorf("%s takes %s or more, above --max-memory %s", &config, size(int64(min(least, 1<<62))), size(int64(c.MaxMemory))))
@@ -78,13 +78,13 @@ type liveMergeCmd struct {
 	elements
 	liveOutput
 	liveLimit
-	Files []string `arg:"" help:"The filters, of one kind and the same parameters."`
+	Files []string `arg:"" help:"The filters, of the same kind and with the same parameters."`
 }
 
 func (liveMergeCmd) Help() string {
-	return `Writes a filter with the elements of all files. They must be blooms, countings, cuckoos,
-pairs, dedups without a window, or sharded ones of these, made with the same parameters; Guava's
-files are blooms.
+	return `Writes a filter with the elements of all files. The filters must be of the same kind and
+have the same parameters. The kinds that can be merged are bloom (which Guava's files are), counting,
+cuckoo, pair, dedup without a window, and sharded filters of these.
 
 Example:
 
@@ -120,14 +120,14 @@ func (c *liveMergeCmd) Run(e *env) error {
 type liveQueryCmd struct {
 	elements
 	liveLimit
-	Absent bool   `help:"Print the lines that are not in the filter, and not those that may be."`
+	Absent bool   `help:"Print the lines that are not in the filter instead of those that may be."`
 	Quiet  bool   `short:"q" help:"Print nothing but the summary."`
 	File   string `arg:"" help:"The filter."`
 }
 
 func (liveQueryCmd) Help() string {
 	return `Prints the lines of standard input that may be in the filter, or with --absent those
-that are not in it for certain. A summary goes to standard error.
+that are certainly not in it. A summary goes to standard error.
 
 Examples:
 
@@ -174,8 +174,8 @@ type liveInspectCmd struct {
 }
 
 func (liveInspectCmd) Help() string {
-	return `Reads a whole filter file, checks its checksums, and prints what it is and how full.
-For a file of Guava's, which has no checksum, it prints what the header says.
+	return `Reads a whole filter file, verifies its checksums, and prints the filter's kind, its
+parameters and how full it is. Guava's files have no checksums.
 
 Example:
 
@@ -234,7 +234,7 @@ func openAny(path string, o liveLimit) (f lineFilter, what string, err error) {
 		l, err = elements{kind.name}.open(path, o)
 		switch {
 		case err == nil && l.guava():
-			return l.filter(), "(Guava's form does not say)", nil
+			return l.filter(), "(not recorded in Guava's format)", nil
 		case err == nil:
 			return l.filter(), kind.what, nil
 		case !errors.Is(err, live.ErrIncompatible):
@@ -251,7 +251,7 @@ type detail struct {
 	text       string
 }
 
-// details returns what is specific to a filter's kind.
+// details returns the parameters and counters that are specific to a filter's kind.
 func details(f any) (rows []detail) {
 	add := func(label, key string, value any, text string) {
 		rows = append(rows, detail{label, key, value, text})

@@ -17,10 +17,10 @@ type filterPlanCmd struct {
 
 func (filterPlanCmd) Help() string {
 	return `Prints how a filter memory budget (Options.FilterMemory in a program) would be spent: for
-each table the units of its filter that were written, how many of them would be in memory, the last
-one perhaps in part, and how many blocks a lookup of an absent key reads from it on average. A lookup
-may read from several tables, so the sum can exceed 1. The plan assumes that lookups are spread
-evenly; a running program adapts to its lookups.
+each table, how many units its filter has, how many of them would be in memory (the last one perhaps
+in part), and how many blocks a lookup of an absent key would read from it on average. A lookup may
+read from several tables, so the sum can exceed 1. The plan assumes that lookups are spread evenly; a
+running program adapts to its lookups.
 
 Example:
 
@@ -73,13 +73,13 @@ func writePlanJSON(e *env, p *sift.FilterPlan, without float64) error {
 		m := &p.Tables[i]
 		t := newTableJSON(&m.TableMetrics)
 		t.HeldUnits, t.FilterBytes, t.WastedReads = m.Units, uint64(m.Bytes), ifNumber(m.WastedReads)
-		t.FPR = nil // it is that of the units held now, not of the plan
+		t.FPR = nil // it is that of the units in memory now, not of the plan
 		plan.Tables = append(plan.Tables, t)
 	}
 	return e.writeJSON(plan)
 }
 
-// reads writes an average number of block reads with three digits.
+// reads formats an average number of block reads with three digits.
 func reads(n float64) string {
 	switch {
 	case n == 0:

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Figures are averages per lookup: above 1 where several tables are read, never
-// "2,000 of 1,000 lookups".
+// The figures are averages per lookup, and exceed 1 where a lookup reads several tables.
 func TestFilterPlanReadsPerLookup(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "db")
 	for part := range 2 {

@@ -17,7 +17,7 @@ type filterSizeCmd struct {
 }
 
 func (filterSizeCmd) Help() string {
-	return `Prints the size of each family of filters for a number of keys and a false positive rate, in
+	return `Prints the size of a filter of each family for a number of keys and a false positive rate, in
 the smallest configuration that reaches the rate, next to the information-theoretic limit
 (log2(1/rate) bits per key) and a classic Bloom filter with one large bit array. The names in the
 first column, except those two, can be given to --filter. A database has one filter per table; the
@@ -54,7 +54,7 @@ func (c *filterSizeCmd) Run(e *env) error {
 	for _, s := range sizes {
 		note := ""
 		if !s.Reached {
-			note = "the rate is out of its reach"
+			note = "cannot reach the rate"
 		}
 		t.add(s.Name, size(int64(s.Bytes)), fmt.Sprintf("%.2f", s.BitsPerKey),
 			fmt.Sprintf("%.1f %%", max(0, (s.OverLimit-1)*100)), rate(s.FPR), note)
@@ -62,7 +62,7 @@ func (c *filterSizeCmd) Run(e *env) error {
 	return t.write(e.out)
 }
 
-// ranges prints the sizes of range filters with the rate.
+// ranges prints the size of the smallest range filter that reaches the rate.
 func (c *filterSizeCmd) ranges(e *env, keys, fpr float64) error {
 	length, err := strconv.ParseFloat(c.Range, 64)
 	if err != nil || length < 1 || length >= 1<<62 {
@@ -87,7 +87,7 @@ func (c *filterSizeCmd) ranges(e *env, keys, fpr float64) error {
 	return t.write(e.out)
 }
 
-// writeSizesJSON prints sizes as JSON, a line for each.
+// writeSizesJSON prints sizes as JSON, one per line.
 func writeSizesJSON(e *env, sizes []filter.Size) error {
 	for _, s := range sizes {
 		err := e.writeJSON(struct {

@@ -10,14 +10,14 @@ import (
 
 type filterStatsCmd struct {
 	asJSON
-	Probes int    `default:"20000" help:"Probe each filter for this many keys that its table does not hold (${default})."`
-	Seed   uint64 `default:"1" help:"Seed for choosing these keys."`
+	Probes int    `default:"20000" help:"Probe each filter with this many keys that its table does not hold (${default})."`
+	Seed   uint64 `default:"1" help:"Seed of the random choice of these keys."`
 	Dir    string `arg:"" help:"The database."`
 }
 
 func (filterStatsCmd) Help() string {
 	return `Prints a line for each table: its filter, the filter's size and bits per key, and the
-expected and the observed false positive rate (FPR). To observe it, the verb probes the filter for
+expected and the observed false positive rate (FPR). To observe it, the verb probes the filter with
 absent keys that look like those of the table: near the end of a key, digits become other digits and
 letters other letters, or the key is made longer. The last column is how many blocks a lookup of an
 absent key reads from the table on average if lookups are spread evenly; without a filter it is 1 for
@@ -78,8 +78,8 @@ func (c *filterStatsCmd) Run(e *env) error {
 	})
 }
 
-// probe probes the filter of each table. It returns a row for each, the same for --json, and what was
-// observed in all.
+// probe probes the filter of each table. It returns a row for each table, as text and for --json, and
+// the total of all probes.
 func (c *filterStatsCmd) probe(e *env, tables []sift.TableMetrics, bytes int64, plan sift.FilterPlan) (rows *columns, described []*tableJSON, all tally, err error) {
 	progress := e.progress("probing filters", bytes)
 	defer progress.done()
@@ -102,7 +102,7 @@ func (c *filterStatsCmd) probe(e *env, tables []sift.TableMetrics, bytes int64, 
 		if err != nil {
 			return nil, nil, tally{}, err
 		}
-		if m.FilterPolicy == "unknown" { // another engine's
+		if m.FilterPolicy == "unknown" { // written by another engine
 			row[2], j.Filter = family, family
 		}
 		all.add(observed)

@@ -9,7 +9,7 @@ import (
 	"github.com/siftdb/sift/internal/fixtures"
 )
 
-// expected returns what a database of the fixtures holds.
+// expected returns the contents of a database of the fixtures.
 func expected(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(fixtures.Dir(t), "expected", name+".tsv"))
@@ -19,8 +19,8 @@ func expected(t *testing.T, name string) string {
 	return string(b)
 }
 
-// copied returns a copy of a directory of the fixtures. It skips the test where
-// there are none.
+// copied returns a copy of a directory of the fixtures. It skips the test if there are no
+// fixtures.
 func copied(t *testing.T, name string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "db")
@@ -62,23 +62,23 @@ func TestScanFixtures(t *testing.T) {
 			if got := mustSift(t, "", "scan", "--hex", db); got != want {
 				t.Error("scan after a compaction differs from the listing")
 			}
-			if out := mustSift(t, "", "check", db); !strings.Contains(out, "no fault") {
-				t.Errorf("check says\n%s", out)
+			if out := mustSift(t, "", "check", db); !strings.Contains(out, "no faults") {
+				t.Errorf("check prints\n%s", out)
 			}
-			// Every file can be explained.
+			// Every file can be dumped.
 			files, err := os.ReadDir(db)
 			if err != nil {
 				t.Fatal(err)
 			}
-			explained := 0
+			dumped := 0
 			for _, f := range files {
 				if strings.HasPrefix(f.Name(), "MANIFEST") || strings.HasSuffix(f.Name(), ".ldb") || strings.HasSuffix(f.Name(), ".log") {
 					mustSift(t, "", "dump", "--entries", filepath.Join(db, f.Name()))
-					explained++
+					dumped++
 				}
 			}
-			if explained < 3 {
-				t.Errorf("only %d files to explain", explained)
+			if dumped < 3 {
+				t.Errorf("only %d files to dump", dumped)
 			}
 		})
 	}
@@ -101,21 +101,20 @@ func TestCheckAndRepairFixtures(t *testing.T) {
 			db := copied(t, "corrupt/"+c.name)
 			r := runSift(t, "", "check", db)
 			if r.status != statusFailed || !strings.Contains(r.out, c.fault) || !strings.Contains(r.out, db) || !strings.Contains(r.err, "fault") {
-				t.Errorf("check: status %d, prints\n%s\nsays %s", r.status, r.out, r.err)
+				t.Errorf("check: status %d, prints\n%s\nstderr %s", r.status, r.out, r.err)
 			}
 			r = runSift(t, "", "repair", db)
 			if r.status != 0 || !strings.Contains(r.out, "dropped: ") {
-				t.Errorf("repair: status %d, prints\n%s\nsays %s", r.status, r.out, r.err)
+				t.Errorf("repair: status %d, prints\n%s\nstderr %s", r.status, r.out, r.err)
 			}
-			if out := mustSift(t, "", "check", db); !strings.Contains(out, "no fault") {
+			if out := mustSift(t, "", "check", db); !strings.Contains(out, "no faults") {
 				t.Errorf("check after repair prints\n%s", out)
 			}
 		})
 	}
 }
 
-// TestFilterStatsOfOthers: filters of LevelDB and of RocksDB are in use until sift builds
-// its own.
+// TestFilterStatsOfOthers: sift uses the filters of LevelDB and RocksDB until it builds its own.
 func TestFilterStatsOfOthers(t *testing.T) {
 	out := mustSift(t, "", "filter", "stats", copied(t, "superset/cpp-full"))
 	if n := strings.Count(out, "rocksdb.BuiltinBloomFilter "); n != 4 {

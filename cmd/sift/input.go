@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// input returns standard input. An interrupt of the verb ends a blocked read.
+// input returns standard input. An interrupt ends a blocked read.
 func (e *env) input() io.Reader {
 	return &interruptible{ctx: e.ctx, in: e.in, done: make(chan readResult, 1)}
 }
@@ -15,12 +15,12 @@ type readResult struct {
 	err error
 }
 
-// interruptible is a reader that fails when ctx is canceled. What it was reading
-// then is lost.
+// interruptible is a reader that fails when ctx is canceled. The result of the read under way is
+// lost.
 type interruptible struct {
 	ctx  context.Context
 	in   io.Reader
-	buf  []byte // what the read under way fills
+	buf  []byte // filled by the read under way
 	done chan readResult
 	err  error
 }

@@ -9,7 +9,7 @@ import (
 
 // asJSON is the flag of verbs that print JSON instead of text. Sizes are in bytes, rates
 // are fractions, and unknown values are null. Keys and values are strings in the form
-// that the verbs read and write: escaped text, or hexadecimal with --hex.
+// that the verbs read and print: escaped text, or hexadecimal with --hex.
 type asJSON struct {
 	JSON bool `name:"json" help:"Print JSON." xor:"json"`
 }
@@ -21,7 +21,7 @@ func (e *env) writeJSON(v any) error {
 	return encoder.Encode(v)
 }
 
-// entryJSON is a key and its value; the value is left out where only keys are printed.
+// entryJSON is a key and its value. The value is omitted if only keys are printed.
 type entryJSON struct {
 	Key   string  `json:"key"`
 	Value *string `json:"value,omitempty"`
@@ -87,7 +87,7 @@ func ifKnown(n uint64, known bool) *uint64 {
 	return &n
 }
 
-// ifNumber returns nil for what is not a number.
+// ifNumber returns nil for NaN and the infinities, which JSON does not have.
 func ifNumber(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil

@@ -65,7 +65,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// typesOf returns what the lines of dump --json describe, and how often.
+// typesOf counts the types of the lines of dump --json.
 func typesOf(t *testing.T, out string) map[string]int {
 	t.Helper()
 	types := make(map[string]int)
@@ -75,7 +75,7 @@ func typesOf(t *testing.T, out string) map[string]int {
 	return types
 }
 
-// TestDumpJSON: dump describes the same things as JSON as in text.
+// TestDumpJSON: dump prints the same parts of a file as JSON and as text.
 func TestDumpJSON(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, lines(1000), "load", db)
@@ -83,7 +83,7 @@ func TestDumpJSON(t *testing.T) {
 	blocks := strings.Count(mustSift(t, "", "dump", filepath.Join(db, "000005.ldb")), "  data ")
 	types := typesOf(t, out)
 	if types["file"] != 1 || types["entry"] != 1000 || types["block"] != blocks+5 || types["filter"] != 1 || types["property"] < 10 || len(types) != 5 {
-		t.Errorf("%d data blocks, and of a table: %v", blocks, types)
+		t.Errorf("a table with %d data blocks: %v", blocks, types)
 	}
 	for _, want := range []string{
 		`{"type":"entry","key":"key000999","sequence":1000,"kind":"put","value":"value 999"}`,
@@ -107,15 +107,15 @@ func TestDumpJSON(t *testing.T) {
 {"type":"totals","records":3,"syncMarks":1,"batches":1,"puts":1,"deletes":1,"first":1,"last":2}
 `
 	if r.status != statusFailed || r.out != want {
-		t.Errorf("status %d, a log is\n%s\nwant\n%s", r.status, r.out, want)
+		t.Errorf("status %d, a log:\n%s\nwant\n%s", r.status, r.out, want)
 	}
 
 	types = typesOf(t, mustSift(t, "", "dump", "--json", filepath.Join("testdata", "MANIFEST-000009")))
 	if types["file"] != 1 || types["edit"] == 0 || types["table"] == 0 || types["end"] != 1 || len(types) != 4 {
-		t.Errorf("of a MANIFEST: %v", types)
+		t.Errorf("a MANIFEST: %v", types)
 	}
 	if r := runSift(t, "", "dump", "--json", db); r.status != statusFailed || r.out != "" {
-		t.Errorf("of a directory: %+v", r)
+		t.Errorf("a directory: %+v", r)
 	}
 }
 
@@ -128,7 +128,7 @@ func quoted(s string) string {
 	return string(text)
 }
 
-// TestJSONOfDamage: the faults are in the output, and the status says that there are some.
+// TestJSONOfDamage: damage is in the output, and the exit status is 3.
 func TestJSONOfDamage(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, lines(1000), "load", db)
@@ -196,7 +196,7 @@ func TestCompletion(t *testing.T) {
 	} {
 		args := append([]string{"complete", "--"}, strings.Split(words, " ")...)
 		if out := mustSift(t, "", args...); out != want {
-			t.Errorf("after %q may come %q, want %q", words, out, want)
+			t.Errorf("completions of %q: %q, want %q", words, out, want)
 		}
 	}
 	if out := mustSift(t, "", "complete", "--", ""); !strings.Contains(out, "get\nput\n") || strings.Contains(out, "complete\n") {

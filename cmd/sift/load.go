@@ -16,17 +16,17 @@ type loadCmd struct {
 	form
 	writing
 	Dir    string `arg:"" help:"The database. It is created if it is missing."`
-	Sorted bool   `help:"The keys are in ascending order, each once: write them straight into tables, all or none."`
+	Sorted bool   `help:"The keys are unique and in ascending order: write them directly into tables, all or none."`
 }
 
 func (loadCmd) Help() string {
-	return `Reads lines from standard input, each a key, a tab and a value, as "sift scan"
-prints them, and stores them. A later line for a key overrides an earlier one. If a line is
-malformed, the verb reports it and stops; the lines before it are stored. What is stored is
-durable when the verb returns.
+	return `Stores the lines of standard input, each a key, a tab and a value, as "sift scan" prints
+them. A later line for a key overrides an earlier one. If a line is malformed, the verb reports it
+and stops; the lines before it are stored. What is stored is durable when the verb returns.
 
 With --sorted the lines must be in ascending order of their keys, as "sift scan" prints them.
-They are written once, directly to tables, which is faster, and either all of them are stored or none.
+They are written once, directly into tables, which is faster, and either all of them are stored or
+none.
 
 Examples:
 
@@ -36,10 +36,10 @@ Examples:
 }
 
 const (
-	// loadBatchBytes is the size of a batch: large enough that its overhead does not
-	// matter, small enough to react to an interrupt at once.
+	// loadBatchBytes is the size of a batch: large enough for its overhead not to matter,
+	// small enough for an interrupt to take effect at once.
 	loadBatchBytes = 1 << 20
-	// maxLineBytes bounds the memory that a file without line ends takes.
+	// maxLineBytes bounds the memory for a file without line ends.
 	maxLineBytes = 512 << 20
 )
 
@@ -96,7 +96,7 @@ type loader struct {
 	b    sift.Batch
 }
 
-// ops returns the lines one by one, and reports progress.
+// ops yields the lines and reports progress.
 func (l *loader) ops(progress func()) iter.Seq2[sift.Op, error] {
 	return func(yield func(sift.Op, error) bool) {
 		for {
@@ -139,7 +139,7 @@ func (l *loader) batch() (more bool, err error) {
 			}
 		}
 	}
-	// Closing the database makes it durable.
+	// NoSync, since closing the database syncs.
 	return more, errors.Join(l.db.Write(&l.b, sift.NoSync), err)
 }
 
@@ -156,7 +156,7 @@ func (l *loader) add(line []byte) error {
 func (l *loader) parse(line []byte) (k, v []byte, err error) {
 	key, value, ok := bytes.Cut(line, []byte{'\t'})
 	if !ok {
-		return nil, nil, errors.New("no tab between a key and a value")
+		return nil, nil, errors.New("no tab between key and value")
 	}
 	if bytes.IndexByte(value, '\t') >= 0 {
 		return nil, nil, errors.New(`more than one tab (inside a key or value a tab is written \t)`)

@@ -30,28 +30,28 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// The grammar: each verb is a struct in a file of its own.
+// The grammar: each verb is a struct in its own file.
 type commands struct {
 	Get        getCmd        `cmd:"" help:"Print the value of a key."`
 	Put        putCmd        `cmd:"" help:"Set a key to a value."`
 	Delete     deleteCmd     `cmd:"" help:"Delete keys."`
-	Scan       scanCmd       `cmd:"" help:"Print keys and values in order."`
+	Scan       scanCmd       `cmd:"" help:"Print keys and values in key order."`
 	Load       loadCmd       `cmd:"" help:"Store the keys and values on standard input."`
-	Batch      batchCmd      `cmd:"" help:"Execute the puts and deletes on standard input as one write."`
-	Dump       dumpCmd       `cmd:"" help:"Explain a table, a log or a MANIFEST."`
-	Check      checkCmd      `cmd:"" help:"Read everything and report what is damaged."`
+	Batch      batchCmd      `cmd:"" help:"Apply the puts and deletes on standard input as one atomic write."`
+	Dump       dumpCmd       `cmd:"" help:"Print what a table, a log or a MANIFEST contains."`
+	Check      checkCmd      `cmd:"" help:"Read everything and report damage."`
 	Repair     repairCmd     `cmd:"" help:"Rebuild a database from its tables and logs."`
 	Compact    compactCmd    `cmd:"" help:"Compact tables into the deepest level."`
-	Checkpoint checkpointCmd `cmd:"" help:"Copy a database by hard links."`
-	Stats      statsCmd      `cmd:"" help:"Print figures of a database, level by level."`
+	Checkpoint checkpointCmd `cmd:"" help:"Copy a database with hard links."`
+	Stats      statsCmd      `cmd:"" help:"Print statistics of a database, level by level."`
 	Filter     filterCmd     `cmd:"" help:"Inspect, build and size filters."`
-	Shell      shellCmd      `cmd:"" help:"Read and execute verbs interactively, or a script."`
+	Shell      shellCmd      `cmd:"" help:"Run verbs interactively, or from a script."`
 	Browse     browseCmd     `cmd:"" help:"Show keys, tables, blocks and filters in a web browser."`
-	Serve      serveCmd      `cmd:"" help:"Serve strings and RedisBloom's filters over the Redis protocol."`
-	Demo       demoCmd       `cmd:"" help:"Show what a filter saves, on Go's own source."`
+	Serve      serveCmd      `cmd:"" help:"Serve strings and RedisBloom filters over the Redis protocol."`
+	Demo       demoCmd       `cmd:"" help:"Show what filters save, on Go's own source code."`
 
 	VersionVerb versionCmd    `cmd:"" name:"version" help:"Print the version."`
-	Completion  completionCmd `cmd:"" help:"Print a script that completes commands in a shell."`
+	Completion  completionCmd `cmd:"" help:"Print a completion script for a shell."`
 	Complete    completeCmd   `cmd:"" hidden:"" help:"Print the possible next words of a command line."`
 
 	Version versionFlag `help:"Print the version and exit."`
@@ -61,11 +61,11 @@ const description = `sift works on LevelDB-compatible databases with one filter 
 answers lookups for missing keys without touching the disk.
 
 Keys and values are text: \t \n \r and \\ stand for a tab, a line feed, a carriage
-return and a backslash, and \xHH for any unprintable byte. What one verb prints
-another reads. With --hex they are hexadecimal instead. A key that begins with a
-dash comes after --, as in: sift get db -- -key.
+return and a backslash, and \xHH for any unprintable byte. Verbs print and read this
+form, or hexadecimal with --hex. Put -- before a key that begins with a dash, as in:
+sift get db -- -key.
 
-Verbs that only read open the database read-only, and several may run at once.
+Verbs that only read open the database read-only, so several can run at once.
 
 The exit status is 0 on success, 1 if a key does not exist, 2 if the command line is wrong,
 and 3 if a verb fails or finds damage.`
@@ -86,7 +86,8 @@ type env struct {
 	err io.Writer
 }
 
-// exitStatus is what kong panics with instead of ending the process.
+// exitStatus is a panic value: kong panics with it instead of ending the process, and run
+// recovers it.
 type exitStatus int
 
 // run executes one command and returns the exit status.
@@ -125,7 +126,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return e.fail(err)
 }
 
-// usageError adds to a mistake on the command line how to get help.
+// usageError adds a pointer to --help to a parse error.
 func usageError(err error) error {
 	name := "sift"
 	if p := (*kong.ParseError)(nil); errors.As(err, &p) && p.Context != nil {
@@ -133,9 +134,9 @@ func usageError(err error) error {
 			name = node.FullPath()
 		}
 	}
-	// The parser's name for a missing value.
+	// EOL is how the parser reports a missing value.
 	text := strings.ReplaceAll(err.Error(), ` but got "EOL" (<EOL>)`, ", got none")
-	return fmt.Errorf("%s\nRun \"%s --help\" for what it takes", text, name)
+	return fmt.Errorf("%s\nRun \"%s --help\" for usage", text, name)
 }
 
 // usage marks an error as a mistake on the command line.
@@ -175,7 +176,7 @@ func (e *env) fail(err error) int {
 	return statusFailed
 }
 
-// errReported ends a verb that has already said what is wrong.
+// errReported ends a verb that has already reported its failure.
 var errReported = errors.New("reported")
 
 // isBrokenPipe reports whether a write failed because the reader has gone.
@@ -184,7 +185,7 @@ func isBrokenPipe(err error) bool {
 		runtime.GOOS == "windows" && (errors.Is(err, errBrokenPipe) || errors.Is(err, errNoData))
 }
 
-// Windows' errors for a broken pipe: ERROR_BROKEN_PIPE and ERROR_NO_DATA.
+// The errors of Windows for a broken pipe: ERROR_BROKEN_PIPE and ERROR_NO_DATA.
 const (
 	errBrokenPipe = syscall.Errno(109)
 	errNoData     = syscall.Errno(232)
@@ -208,7 +209,7 @@ func (e *env) withDB(dir string, o sift.Options, fn func(db *sift.DB) error) (er
 	return hint(fn(db), dir)
 }
 
-// hint adds to a report of damage what to do.
+// hint adds advice to an error that reports damage.
 func hint(err error, dir string) error {
 	if err == nil || !errors.Is(err, sift.ErrCorruption) {
 		return err

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestMain lets the test binary stand for the program, for the tests that need
-// a process of its own.
+// TestMain runs the program itself if the environment asks for it, for tests that run it as a
+// process.
 func TestMain(m *testing.M) {
 	if os.Getenv("SIFT_TEST_AS_PROGRAM") != "" {
 		main()
@@ -21,13 +21,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// result is what a command left behind.
+// result is the output and the exit status of a command.
 type result struct {
 	out, err string
 	status   int
 }
 
-// sift runs a command in this process.
+// runSift runs a command in this process.
 func runSift(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -45,7 +45,7 @@ func mustSift(t *testing.T, stdin string, args ...string) string {
 	return r.out
 }
 
-// noSuchFile is what Unix says of a file that is missing.
+// noSuchFile is part of the error of Unix for a missing file.
 const noSuchFile = "no such file"
 
 // step is one command of a story. DB in its arguments and expectations stands
@@ -53,10 +53,10 @@ const noSuchFile = "no such file"
 type step struct {
 	args  string // separated by blanks; a pair of single quotes is an empty one
 	stdin string
-	out   string // what it prints, all of it
-	err   string // part of what it says on standard error; "" if nothing
-	// Where err is set, the status is 3, or 1 if a key is missing, unless usage says that
-	// it is 2, or warns that err is a warning.
+	out   string // all of standard output
+	err   string // part of standard error; "" if nothing is printed there
+	// If err is set, the status is 1 for a missing key and 3 otherwise. usage makes it 2;
+	// with warns, err is a warning and the status is 0.
 	usage, warns bool
 }
 
@@ -68,7 +68,7 @@ func (s step) run(t *testing.T, db string) {
 	}
 	r := runSift(t, s.stdin, args...)
 	if s.err == noSuchFile && runtime.GOOS == "windows" {
-		s.err = "sift: " // it says so in many ways
+		s.err = "sift: " // the message varies
 	}
 	want := statusFailed
 	switch {
@@ -86,7 +86,7 @@ func (s step) run(t *testing.T, db string) {
 		t.Errorf("sift %s prints\n%s\nwant\n%s", s.args, out, s.out)
 	}
 	if !strings.Contains(r.err, s.err) || s.err == "" && r.err != "" {
-		t.Errorf("sift %s says %q, want %q", s.args, r.err, s.err)
+		t.Errorf("sift %s: stderr %q, want %q", s.args, r.err, s.err)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestStories(t *testing.T) {
 			{args: "load DB", stdin: "a\tx\\q\n", err: `sift: line 1: value: unknown escape \q`},
 			{args: "load --hex DB", stdin: "00\t00\n0\t00\n", err: "sift: line 2: key: not hexadecimal: odd length"},
 			{args: "load --hex DB", stdin: "zz\t00\n", err: "sift: line 1: key: not hexadecimal: invalid byte"},
-			{args: "scan --prefix good DB", out: "good\t1\n"}, // what came before the bad line is kept
+			{args: "scan --prefix good DB", out: "good\t1\n"}, // lines before the bad one are stored
 			{args: "scan --prefix unread DB"},
 		}},
 		{"load sorted", []step{
@@ -162,7 +162,7 @@ func TestStories(t *testing.T) {
 			{args: "load --sorted DB", stdin: "d\t1\ne\t2\nd\t3\n", err: `sift: Ingest: key "d" does not come after "e"`},
 			{args: "load --sorted DB", stdin: "d\t1\nno tab\n", err: "sift: line 2: no tab"},
 			{args: "load --sorted DB"},
-			{args: "scan --keys-only DB", out: "a\nb\nc\nz\n"}, // of a load that failed nothing is stored
+			{args: "scan --keys-only DB", out: "a\nb\nc\nz\n"}, // a failed load stores nothing
 		}},
 		{"batch", []step{
 			{args: "batch DB", stdin: "put\ta\t1\nput\tb\t2\r\ndelete\ta\nput\tc\t\ndelete\tabsent"},
@@ -171,14 +171,14 @@ func TestStories(t *testing.T) {
 			{args: "batch --hex DB", stdin: "put\t00ff\t0A\ndelete\t62\n"},
 			{args: "scan --hex DB", out: "00ff\t0a\n63\t\n"},
 			{args: "batch DB", stdin: "put\tx\t1\nset\ty\t1\n", err: `sift: line 2: "set" is none of put, delete and delete-range`},
-			{args: "batch DB", stdin: "put\tx\t1\ndelete-range\ta\n", err: "sift: line 2: delete-range takes 2 arguments, each after a tab, and there are 1"},
+			{args: "batch DB", stdin: "put\tx\t1\ndelete-range\ta\n", err: "sift: line 2: delete-range takes 2 arguments, separated by tabs, got 1"},
 			{args: "batch DB", stdin: "delete-range\ta\t\\q\n", err: `sift: line 1: bound: unknown escape \q`},
-			{args: "batch DB", stdin: "put\tx\t1\nput\ty\n", err: "sift: line 2: put takes 2 arguments, each after a tab, and there are 1"},
-			{args: "batch DB", stdin: "put\tx\t1\ndelete\ty\tz\n", err: "sift: line 2: delete takes 1 argument, each after a tab, and there are 2"},
+			{args: "batch DB", stdin: "put\tx\t1\nput\ty\n", err: "sift: line 2: put takes 2 arguments, separated by tabs, got 1"},
+			{args: "batch DB", stdin: "put\tx\t1\ndelete\ty\tz\n", err: "sift: line 2: delete takes 1 argument, separated by tabs, got 2"},
 			{args: "batch DB", stdin: "put\tx\t1\n\n", err: `sift: line 2: "" is none`},
 			{args: "batch DB", stdin: "put\tx\t1\ndelete\t\\q\n", err: `sift: line 2: key: unknown escape \q`},
 			{args: "batch --hex DB", stdin: "put\t00\t0\n", err: "sift: line 1: value: not hexadecimal: odd length"},
-			{args: "get DB x", err: "no such key"}, // of a script with a bad line nothing is written
+			{args: "get DB x", err: "no such key"}, // a script with a bad line writes nothing
 		}},
 		{"batch with ranges", []step{
 			{args: "batch DB", stdin: "put\tm1\ta\nput\tm2\ta\nput\tm9\ta\nput\tz\ta\nput\tb\ta\n"},
@@ -228,7 +228,7 @@ func TestStories(t *testing.T) {
 			{args: "demo --tree DB", err: noSuchFile},
 			{args: "demo --filter none", err: "--filter none", usage: true},
 			{args: "demo --lookups 0", err: "must be positive", usage: true},
-			{args: "get DB k", err: "does not exist"}, // nothing of the above made one
+			{args: "get DB k", err: "does not exist"}, // none of the above created it
 		}},
 	}
 	for _, story := range stories {

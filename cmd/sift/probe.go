@@ -10,7 +10,7 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// tally counts the probes of a filter for keys that its table does not hold.
+// tally counts the probes of filters with keys that their tables do not hold.
 type tally struct{ probes, positives int }
 
 func (t *tally) add(u tally) {
@@ -21,9 +21,9 @@ func (t *tally) add(u tally) {
 // fpr returns the false positive rate, NaN without a probe.
 func (t tally) fpr() float64 { return float64(t.positives) / float64(t.probes) }
 
-// probeTable probes the filter of a table for up to probes keys that look like the
-// table's and are not in it, and returns the filter's family. The tally of a table
-// without a usable filter is empty.
+// probeTable probes the filter of a table with up to probes keys that look like the
+// table's but are not in it. It also returns the filter's family. Without a usable
+// filter the tally is empty.
 func probeTable(ctx context.Context, path string, probes int, seed uint64) (family string, t tally, err error) {
 	err = withTable(path, func(r *sstable.Reader) error {
 		if r.Filter() == nil {
@@ -44,7 +44,7 @@ func probeFilter(ctx context.Context, r *sstable.Reader, probes int, seed uint64
 		return t, err
 	}
 	var key []byte
-	// There are more tries than probes, because keys that are in the table do not count.
+	// Keys that are in the table do not count, so there are more tries than probes.
 	for tries := 0; tries < 2*probes && t.probes < probes; tries++ {
 		if tries%1024 == 0 && ctx.Err() != nil {
 			return t, ctx.Err()
@@ -66,8 +66,8 @@ func probeFilter(ctx context.Context, r *sstable.Reader, probes int, seed uint64
 	return t, nil
 }
 
-// sampleKeys returns some user keys of a table. It seeks from lookalike to lookalike
-// of keys that it has found, so it need not read all of a large table.
+// sampleKeys returns some user keys of a table. It seeks to lookalikes of the keys that it
+// has found so far, so it need not read all of a large table.
 func sampleKeys(r *sstable.Reader, rng *rand.Rand) ([][]byte, error) {
 	const steps = 200
 	it := r.NewIter(&sstable.IterOptions{DontFillCache: true})
@@ -97,7 +97,7 @@ func sampleKeys(r *sstable.Reader, rng *rand.Rand) ([][]byte, error) {
 func appendLookalike(dst, model []byte, longer bool, rng *rand.Rand) []byte {
 	dst = append(dst, model...)
 	if longer || len(model) == 0 {
-		// They are of the kind of the last character, if that kind has several.
+		// Add characters like the last one, if others are of its kind.
 		kind := byte('a')
 		if len(model) > 0 && (sameKind(model[len(model)-1], rng) != model[len(model)-1]) {
 			kind = model[len(model)-1]

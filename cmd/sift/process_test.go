@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// program returns a command that runs in a process of its own.
+// program returns a command that runs in its own process.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -25,7 +25,7 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// exitCode returns the status that a command ended with.
+// exitCode returns the exit status of a command.
 func exitCode(t *testing.T, err error) int {
 	t.Helper()
 	if err == nil {
@@ -79,7 +79,7 @@ func TestInterruptLoad(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// More than a pipe holds: once all is written, most of it has been read.
+	// More than a pipe buffers: once all is written, most of it has been read.
 	if _, err := io.WriteString(in, lines(100000)); err != nil {
 		t.Fatal(err)
 	}
@@ -133,8 +133,8 @@ func TestOutputFails(t *testing.T) {
 	}
 }
 
-// TestCancelled: verbs that can take long end with an error when interrupted.
-func TestCancelled(t *testing.T) {
+// TestCanceled: verbs that can take long end with an error when interrupted.
+func TestCanceled(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, lines(5000), "load", "--filter", "none", db)
 	tmp := t.TempDir()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows the progress of long work on a terminal. It shows nothing if
-// standard error is not a terminal. It is safe for concurrent use.
+// progress shows the progress of a long operation on standard error, if that is a
+// terminal. It is safe for concurrent use.
 type progress struct {
 	bar *progressbar.ProgressBar // nil: nothing is shown
 }
@@ -20,7 +20,7 @@ func (e *env) progress(what string, total int64) *progress {
 	return e.show(what, total, progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))
 }
 
-// counting is progress for work that is counted in items.
+// counting is progress for operations that count items.
 func (e *env) counting(what string, total int) *progress { return e.show(what, int64(total)) }
 
 func (e *env) show(what string, total int64, options ...progressbar.Option) *progress {
@@ -44,7 +44,7 @@ func (e *env) show(what string, total int64, options ...progressbar.Option) *pro
 // set updates the display.
 func (p *progress) set(n int64) {
 	if p.bar != nil {
-		_ = p.bar.Set64(n) // a failure to show progress is no failure of the work
+		_ = p.bar.Set64(n) // failing to show progress does not fail the operation
 	}
 }
 
@@ -55,7 +55,7 @@ func (p *progress) done() {
 	}
 }
 
-// watch shows what now returns, twice a second, until stop is called.
+// watch shows the result of now, twice a second, until stop is called.
 func (p *progress) watch(now func() int64) (stop func()) {
 	if p.bar == nil {
 		return func() {}

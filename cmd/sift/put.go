@@ -12,12 +12,12 @@ type putCmd struct {
 	writing
 	Dir   string  `arg:"" help:"The database. It is created if it is missing."`
 	Key   string  `arg:"" help:"The key."`
-	Value *string `arg:"" optional:"" help:"The value. Without it, standard input is the value, byte for byte."`
+	Value *string `arg:"" optional:"" help:"The value. If omitted, it is read from standard input, byte for byte."`
 }
 
 func (putCmd) Help() string {
-	return `Sets a key to a value. A value that the key has is replaced. The write is durable when
-the verb returns.
+	return `Sets a key to a value, replacing any value that it has. The write is durable when the
+verb returns.
 
 Examples:
 

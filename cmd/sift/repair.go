@@ -16,9 +16,9 @@ type repairCmd struct {
 }
 
 func (repairCmd) Help() string {
-	return `Rebuilds a database from what its tables and logs still hold, for when it cannot be
-opened or "sift check" finds faults. The old files are moved to its subdirectory "lost", so nothing
-is destroyed. The verb prints a line for everything that it could not read. If the MANIFEST is lost
+	return `Rebuilds a database that cannot be opened, or in which "sift check" finds faults, from what
+its tables and logs still hold. The old files are moved to its subdirectory "lost", so nothing is
+destroyed. The verb prints a line for everything that it could not read. If the MANIFEST is lost
 too, deleted keys may reappear.
 
 Example:
@@ -31,7 +31,7 @@ func (c *repairCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	o.Logger = slog.New(slog.DiscardHandler) // the report says it all
+	o.Logger = slog.New(slog.DiscardHandler) // the report has it all
 	stop := e.counting("repairing", -1).watch(func() int64 { return 0 })
 	report, err := sift.Repair(c.Dir, &o)
 	stop()
@@ -52,7 +52,7 @@ func (c *repairCmd) Run(e *env) error {
 	return err
 }
 
-// forget removes what "sift serve" has saved about a database's keys.
+// forget removes what "sift serve" has stored about a database's keys, which may no longer hold.
 func (c *repairCmd) forget(o *sift.Options) error {
 	db, err := sift.Open(c.Dir, o)
 	if err != nil {

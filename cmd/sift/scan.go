@@ -17,7 +17,7 @@ type scanCmd struct {
 	Limit   *uint64 `placeholder:"N" help:"Print at most N keys."`
 	Keys    bool    `aliases:"keys-only" help:"Leave out the tab and the value."`
 	Reverse bool    `help:"Print in descending order."`
-	Count   bool    `help:"Print only how many keys there are."`
+	Count   bool    `help:"Print only the number of keys."`
 	Dir     string  `arg:"" help:"The database."`
 }
 
@@ -90,7 +90,7 @@ func (c *scanCmd) scan(e *env, db *sift.DB, bounds *sift.IterOptions) (n uint64,
 	return n, nil
 }
 
-// write prints the entry that an iterator is at. It uses line as a buffer, and returns it.
+// write prints the iterator's current entry. It uses line as a buffer, and returns it.
 func (c *scanCmd) write(e *env, line []byte, it *sift.Iter) ([]byte, error) {
 	if c.Count {
 		return line, nil

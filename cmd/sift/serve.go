@@ -21,31 +21,31 @@ import (
 type serveCmd struct {
 	writing
 	Addr         string        `default:"127.0.0.1:6380" placeholder:"HOST:PORT" help:"Listen here (${default}). Non-loopback addresses require a password."`
-	HTTP         string        `name:"http" placeholder:"HOST:PORT" help:"Serve the status page and /metrics here. Default: nowhere."`
+	HTTP         string        `name:"http" placeholder:"HOST:PORT" help:"Serve the status page and /metrics here. Default: do not serve them."`
 	Pprof        bool          `help:"Serve /debug/pprof there too."`
-	PasswordFile string        `placeholder:"FILE" help:"Ask clients for the password on the first line of this file. Default: the environment's SIFT_PASSWORD."`
+	PasswordFile string        `placeholder:"FILE" help:"Require the password on the first line of this file. Default: the environment variable SIFT_PASSWORD."`
 	TLSCert      string        `name:"tls-cert" placeholder:"FILE" help:"The TLS certificate, followed by its chain."`
 	TLSKey       string        `name:"tls-key" placeholder:"FILE" help:"The certificate's key."`
-	Fsync        string        `default:"always" enum:"always,everysec,no" help:"When a write is synced: always, everysec or no (${default})."`
-	Bloom        string        `default:"redis" enum:"redis,tight" help:"Layout of new Bloom filters: redis, as RedisBloom has it, or tight, which keeps the promised rate in less memory (${default})."`
+	Fsync        string        `default:"always" enum:"always,everysec,no" help:"When writes are synced: always, everysec or no (${default})."`
+	Bloom        string        `default:"redis" enum:"redis,tight" help:"Layout of new Bloom filters: redis, as in RedisBloom, or tight, which reaches the requested rate in less memory (${default})."`
 	FilterMemory bytesize.Size `default:"1GiB" placeholder:"BYTES" help:"Memory for all filters (${default})."`
 	CacheMemory  bytesize.Size `default:"64MiB" placeholder:"BYTES" help:"Memory for the store's block cache (${default})."`
 	ClientMemory bytesize.Size `default:"256MiB" placeholder:"BYTES" help:"Memory for requests and replies in flight, for all clients together, including what the garbage collector takes (${default})."`
-	MaxClients   int           `default:"10000" placeholder:"N" help:"Connections at a time (${default})."`
-	MaxValue     bytesize.Size `default:"64MiB" placeholder:"BYTES" help:"Size of a key or value, up to 512MiB (${default})."`
-	NoLoops      bool          `help:"Serve each client with a goroutine, also on Linux, where event loops are the default."`
-	Timeout      time.Duration `default:"0s" help:"Close connections that are idle for so long. 0s: never (${default})."`
+	MaxClients   int           `default:"10000" placeholder:"N" help:"Maximum number of connections (${default})."`
+	MaxValue     bytesize.Size `default:"64MiB" placeholder:"BYTES" help:"Maximum size of a key or value, up to 512MiB (${default})."`
+	NoLoops      bool          `help:"Serve each client with a goroutine, even on Linux, where event loops are the default."`
+	Timeout      time.Duration `default:"0s" help:"Close connections that have been idle for this long. 0s: never (${default})."`
 	Dir          string        `arg:"" help:"The database. It is created if it is missing."`
-	Grace        time.Duration `default:"5s" help:"How long clients have, at the end, to receive their last replies (${default})."`
+	Grace        time.Duration `default:"5s" help:"At shutdown, how long clients have to receive their last replies (${default})."`
 }
 
 func (serveCmd) Help() string {
-	return `Serves the Redis protocol, RESP2 and RESP3: strings and their expiry kept in the database,
-and the BF and CF commands of RedisBloom on filters that persist in it. BF.SCANDUMP and BF.LOADCHUNK
-move a filter between the two. A crash of the server loses nothing that it acknowledged; after a power
-failure, --fsync decides what is there. The database must be empty or a server's.
+	return `Serves the Redis protocol, RESP2 and RESP3: strings with expiry, and RedisBloom's BF and CF
+commands on filters, all stored in the database. BF.SCANDUMP and BF.LOADCHUNK copy filters from and to
+RedisBloom. A crash of the server loses no acknowledged write; --fsync determines what a power failure
+may lose. The database must be empty or have been written by a server.
 
-It stops on an interrupt or SIGTERM, when the commands in progress are done.
+It stops on an interrupt or SIGTERM, once the commands in progress are done.
 
 Examples:
 
@@ -96,19 +96,19 @@ func (c *serveCmd) Run(e *env) error {
 	})
 }
 
-// collected is the ratio of the heap to what is in use, at most: with GOGC=100 the garbage
+// collected is the maximum ratio of the heap to what is live in it: with GOGC=100 the garbage
 // collector runs when the heap has doubled.
 const collected = 2
 
-// limitMemory sets the garbage collector's memory limit to what the parts of the process
-// may take together, unless the user has set one. By that the store divides its memory; the server
-// lowers it to what they do take.
+// limitMemory sets Go's memory limit, unless the user has set one, to the sum of what the parts of
+// the process may take. The store sizes its memory by that limit; the server then lowers it to what
+// they actually take.
 func (c *serveCmd) limitMemory() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
 	const (
-		aClient = 48 << 10  // its buffers and its stack
+		aClient = 48 << 10  // a client's buffers and stack
 		rest    = 256 << 20 // memtables, table filters, compactions and the program
 	)
 	debug.SetMemoryLimit(int64(c.FilterMemory+c.ClientMemory+c.CacheMemory) + int64(c.MaxClients)*aClient + rest)

@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// startServe runs sift serve in a process of its own and returns where it listens
-// and where its status page is.
+// startServe runs sift serve in its own process and returns the addresses of the server and
+// of its status page.
 func startServe(t *testing.T, args ...string) (cmd *exec.Cmd, addr, status string) {
 	t.Helper()
 	cmd = program(t, append([]string{"serve", "--addr", "127.0.0.1:0", "--http", "127.0.0.1:0"}, args...)...)
@@ -31,11 +31,11 @@ func startServe(t *testing.T, args ...string) (cmd *exec.Cmd, addr, status strin
 	}
 	r := bufio.NewReader(stderr)
 	at := regexp.MustCompile(`addr=(\S+)`)
-	var said string
+	var printed string
 	for status == "" {
 		line, err := r.ReadString('\n')
-		if said += line; err != nil {
-			t.Fatalf("sift serve said %q", said)
+		if printed += line; err != nil {
+			t.Fatalf("sift serve printed %q", printed)
 		}
 		m := at.FindStringSubmatch(line)
 		switch {
@@ -83,7 +83,7 @@ func TestServe(t *testing.T) {
 		}
 		other := redis.NewClient(&redis.Options{Addr: addr, Password: "not this", MaxRetries: -1})
 		if err := other.Get(ctx, "k").Err(); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
-			t.Errorf("another password: %v", err)
+			t.Errorf("a wrong password: %v", err)
 		}
 		other.Close()
 		resp, err := http.Get("http://" + status + "/metrics")
@@ -107,7 +107,7 @@ func TestServe(t *testing.T) {
 			t.Errorf("round %d: status %d", round, status)
 		}
 		if took := time.Since(began); took > 20*time.Second {
-			t.Errorf("the end took %v", took)
+			t.Errorf("the shutdown took %v", took)
 		}
 		r.Close()
 	}
@@ -157,6 +157,6 @@ func TestServeRefuses(t *testing.T) {
 		}
 	}
 	if r := runSift(t, "", "serve", "--addr", "127.0.0.1:0", foreign); r.status == 0 || !strings.Contains(r.err, "directory of its own") {
-		t.Errorf("a database of others: status %d, %q", r.status, r.err)
+		t.Errorf("a database that no server wrote: status %d, %q", r.status, r.err)
 	}
 }

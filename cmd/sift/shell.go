@@ -20,20 +20,21 @@ type shellCmd struct {
 }
 
 func (shellCmd) Help() string {
-	return `Reads verbs, one per line, and executes them, without "sift" and without the database:
+	return `Reads lines and executes them. Each is a verb with its arguments, without "sift" and
+without the database:
 
     sift> put user:17 'Ada Lovelace'
     sift> scan --prefix user: --limit 10
     sift> filter stats
 
-Words with blanks stand in single or double quotes. On a terminal the arrow keys edit the line and
-recall earlier ones of this session, and Tab completes verbs, flags and keys. Ctrl-C interrupts a
-verb; at the prompt it ends the shell, as "exit" and Ctrl-D do. Each verb opens the database and
-closes it again, so that other processes can use it in between. Verbs cannot read standard input:
-put needs its value as an argument.
+Words that contain blanks must be in single or double quotes. On a terminal, the arrow keys edit the
+line and recall earlier lines of this session, and Tab completes verbs, flags and keys. Ctrl-C
+interrupts a verb; at the prompt it ends the shell, as "exit" and Ctrl-D do. Each verb opens the
+database and closes it again, so other processes can use it in between. Verbs cannot read standard
+input: put needs its value as an argument.
 
-If standard input is not a terminal, its lines are a script. It ends at the first line that fails
-or is wrong; a missing key does not end it. The exit status is the highest of all lines.
+If standard input is not a terminal, its lines are a script. It ends at the first line that is wrong
+or fails; a missing key does not end it. The exit status is the highest of all lines.
 
 Examples:
 
@@ -44,7 +45,7 @@ Examples:
 func (c *shellCmd) Run(e *env, k *kong.Kong) error {
 	s := &shell{env: e, dir: c.Dir, grammar: k.Model.Node}
 	if strings.HasPrefix(s.dir, "-") {
-		s.dir = "./" + s.dir // it is no flag
+		s.dir = "./" + s.dir // or it would be parsed as a flag
 	}
 	if in, ok := e.in.(*os.File); ok && term.IsTerminal(int(in.Fd())) && isTerminal(os.Stdout) {
 		return s.interact(in)
@@ -52,18 +53,18 @@ func (c *shellCmd) Run(e *env, k *kong.Kong) error {
 	return s.script()
 }
 
-// shell carries out lines of verbs.
+// shell executes lines, each of which is a verb with its arguments.
 type shell struct {
 	*env
 	dir     string
 	grammar *kong.Node
 }
 
-// notInShell are verbs that read standard input, that do not end, or that have nothing to do
-// with the database.
+// notInShell are the verbs that need standard input, that run until they are interrupted, or
+// that do not use the database.
 var notInShell = []string{"load", "batch", "shell", "browse", "serve", "demo", "completion"}
 
-// script carries out the lines of standard input.
+// script executes the lines of standard input.
 func (s *shell) script() error {
 	lines := newLineReader(s.input())
 	worst := statusOK
@@ -90,7 +91,7 @@ func (s *shell) script() error {
 	return nil
 }
 
-// interact reads lines from a terminal.
+// interact executes lines from a terminal.
 func (s *shell) interact(in *os.File) error {
 	t := term.NewTerminal(struct {
 		io.Reader
@@ -122,7 +123,7 @@ func (s *shell) interact(in *os.File) error {
 	}
 }
 
-// readLine reads a line. The terminal is raw only meanwhile.
+// readLine reads a line. The terminal is in raw mode until it returns.
 func readLine(t *term.Terminal, in *os.File) (line string, err error) {
 	fd := int(in.Fd())
 	state, err := term.MakeRaw(fd)
@@ -131,7 +132,7 @@ func readLine(t *term.Terminal, in *os.File) (line string, err error) {
 	}
 	defer func() { err = cmp.Or(err, term.Restore(fd, state)) }()
 	if width, height, err := term.GetSize(fd); err == nil && width > 0 && height > 0 {
-		_ = t.SetSize(width, height) // it is drawn for another width otherwise
+		_ = t.SetSize(width, height) // on an error the line is drawn for another width
 	}
 	line, err = t.ReadLine()
 	if errors.Is(err, term.ErrPasteIndicator) {
@@ -140,8 +141,8 @@ func readLine(t *term.Terminal, in *os.File) (line string, err error) {
 	return line, err
 }
 
-// line carries out one line and returns the exit status of its verb. exit is true if the
-// line ends the shell.
+// line executes one line and returns the exit status of its verb. exit is true if the line
+// ends the shell.
 func (s *shell) line(ctx context.Context, line string) (status int, exit bool) {
 	words, err := splitWords(line)
 	if err != nil {
@@ -187,18 +188,18 @@ func (s *shell) verb(words []string) (node *kong.Node, n int) {
 type noInput struct{}
 
 func (noInput) Read([]byte) (int, error) {
-	return 0, usage(errors.New("verbs of the shell have no standard input"))
+	return 0, usage(errors.New("verbs in the shell have no standard input"))
 }
 
-// exitError ends a verb with an exit status; what is wrong has been reported.
+// exitError ends a verb with an exit status. The failure has been reported.
 type exitError int
 
 func (exitError) Error() string { return errReported.Error() }
 
 func (exitError) Unwrap() error { return errReported }
 
-// splitWords splits a line at blanks that are not in quotes. A backslash stands for itself:
-// it begins the escapes of keys and values.
+// splitWords splits a line at blanks that are not in quotes. It keeps backslashes: they begin
+// the escapes in keys and values.
 func splitWords(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -224,7 +225,7 @@ func splitWords(line string) ([]string, error) {
 		}
 	}
 	if quote != 0 {
-		return nil, fmt.Errorf("a quote %c without its end", quote)
+		return nil, fmt.Errorf("unterminated quote %c", quote)
 	}
 	if inWord {
 		words = append(words, word.String())

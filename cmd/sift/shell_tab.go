@@ -11,11 +11,11 @@ import (
 	"golang.org/x/term"
 )
 
-// maxListed is how many words Tab lists when the one to complete is ambiguous.
+// maxListed is the maximum number of completions that Tab lists.
 const maxListed = 20
 
-// tab completes the word at the end of the line when key is Tab. If the word is ambiguous, it is
-// completed as far as all agree; if that is no further, the words are listed.
+// tab completes the last word of the line when key is Tab. If there are several completions, it
+// adds what they have in common, and lists them if that is nothing.
 func (s *shell) tab(t *term.Terminal, line string, pos int, key rune) (newLine string, newPos int, ok bool) {
 	if key != '\t' {
 		return "", 0, false
@@ -24,11 +24,11 @@ func (s *shell) tab(t *term.Terminal, line string, pos int, key rune) (newLine s
 	words, err := splitWords(line[:begin])
 	last := line[begin:]
 	if err != nil || pos != len(line) || strings.ContainsAny(last, `'"`) {
-		return line, pos, true // within a line or a quotation there is no completion
+		return line, pos, true // no completion in the middle of a line or in quotes
 	}
 	c := s.complete(words, last)
 	if c.common == last && len(c.words) > 1 {
-		_, _ = t.Write([]byte(strings.Join(c.words, "  ") + "\n")) // the next read fails, too
+		_, _ = t.Write([]byte(strings.Join(c.words, "  ") + "\n")) // on an error the next read fails, too
 	}
 	if len(c.common) < len(last) {
 		return line, pos, true
@@ -40,13 +40,13 @@ func (s *shell) tab(t *term.Terminal, line string, pos int, key rune) (newLine s
 	return line, len(line), true
 }
 
-// completion is what a word can become.
+// completion holds the possible completions of a word.
 type completion struct {
-	words  []string // some of the words
-	common string   // what all of them begin with
+	words  []string // some of them
+	common string   // the common prefix of all
 }
 
-// complete returns what the last word of a line can become.
+// complete returns the completions of the last word of a line.
 func (s *shell) complete(words []string, last string) completion {
 	var c completion
 	c.words = completions(s.grammar, append(slices.Clone(words), last))
@@ -84,13 +84,13 @@ func (s *shell) keyComesNext(words []string) bool {
 	return len(node.Positional) > 1 && node.Positional[1].Name == "key"
 }
 
-// completeKey returns the keys of the database that begin with a word.
+// completeKey completes a word to keys of the database.
 func (s *shell) completeKey(f form, last string) (c completion) {
 	prefix, err := f.parse(last)
 	if err != nil {
 		return c
 	}
-	// What goes wrong here will be reported by the verb.
+	// Errors are not reported here: the verb will report them.
 	db, err := sift.Open(s.dir, &sift.Options{ReadOnly: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return c
@@ -118,7 +118,7 @@ func (s *shell) completeKey(f form, last string) (c completion) {
 	return c
 }
 
-// wordOf writes a key as one word of a line: what separates or quotes words is escaped.
+// wordOf formats a key as one word of a line, with blanks and quotes escaped.
 func wordOf(f form, key []byte) string {
 	return strings.NewReplacer(" ", `\x20`, `"`, `\x22`, "'", `\x27`).Replace(string(f.append(nil, key)))
 }

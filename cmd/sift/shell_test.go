@@ -35,8 +35,8 @@ func TestSplitWords(t *testing.T) {
 	}
 }
 
-// TestShellScript: the verbs of a script work on the shell's database, and the status is the
-// highest of its lines.
+// TestShellScript: the verbs of a script use the shell's database, and the exit status is the
+// highest of all lines.
 func TestShellScript(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	for _, c := range []struct {
@@ -49,7 +49,7 @@ func TestShellScript(t *testing.T) {
 		{script: "filter stats --json --probes 0\n", out: `{"tables":[`},
 		{script: "scan --limit\nput never 1\n", err: "--limit: expected uint value, got none", status: statusUsage},
 		{script: "stats --nonsense\nput never 1\n", err: "unknown flag --nonsense", status: statusUsage},
-		{script: "get 'never\nput never 1\n", err: "a quote ' without its end", status: statusUsage},
+		{script: "get 'never\nput never 1\n", err: "unterminated quote '", status: statusUsage},
 		{script: "load\nput never 1\n", err: "load cannot be used in the shell", status: statusUsage},
 		{script: "put never\nput never 1\n", err: "no standard input", status: statusUsage},
 		{script: "filter live build bloom(items=9,fpr=0.1) -o never\nput never 1\n", err: "no standard input", status: statusUsage},
@@ -60,7 +60,7 @@ func TestShellScript(t *testing.T) {
 	} {
 		r := runSift(t, c.script, "shell", db)
 		if r.status != c.status || !strings.HasPrefix(r.out, c.out) || c.out == "" && r.out != "" || !strings.Contains(r.err, c.err) || c.err == "" && r.err != "" {
-			t.Errorf("%q: status %d, prints %q, says %q; want %d, %q, %q", c.script, r.status, r.out, r.err, c.status, c.out, c.err)
+			t.Errorf("%q: status %d, prints %q, stderr %q; want %d, %q, %q", c.script, r.status, r.out, r.err, c.status, c.out, c.err)
 		}
 	}
 	if r := runSift(t, "get k\n", "shell"); r.status != statusUsage {
@@ -73,7 +73,8 @@ func TestShellScript(t *testing.T) {
 	}
 }
 
-// typeInto returns the line that is read when keys are typed, and what the terminal shows.
+// typeInto returns the last line that the terminal reads when keys are typed, and what it
+// displays.
 func typeInto(t *testing.T, s *shell, keys string) (line, screen string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -116,7 +117,7 @@ func TestShellTyping(t *testing.T) {
 		{keys: "filter st\t--pr\t\r", line: "filter stats --probes "},
 		{keys: "get nothing\t\r", line: "get nothing"},
 		{keys: "get 'us\t\r", line: "get 'us"},
-		{keys: "lo\t\r", line: "lo"}, // load is no verb of the shell
+		{keys: "lo\t\r", line: "lo"}, // load cannot be used in the shell
 		{keys: "h\te\t\r", line: "help e"},
 		{keys: "get a\rget b\r" + up + up + "\r", line: "get a"},
 	} {
@@ -127,7 +128,7 @@ func TestShellTyping(t *testing.T) {
 	}
 }
 
-// TestShellListsSome: Tab opens and lists a bounded number of keys.
+// TestShellListsSome: Tab lists a bounded number of keys.
 func TestShellListsSome(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "db")
 	mustSift(t, lines(1000), "load", db)

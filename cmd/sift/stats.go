@@ -38,7 +38,7 @@ func (c *statsCmd) Run(e *env) error {
 			return c.json(e, &m, tables, levels, &total)
 		}
 		t := columns{}
-		t.add("level", "tables", "size", "keys", "deletions", "filters", "filter size", "bits/key", "FPR")
+		t.add("level", "tables", "size", "keys", "tombstones", "filters", "filter size", "bits/key", "FPR")
 		for level := range levels {
 			if levels[level].tables > 0 {
 				t.add(levels[level].cells(strconv.Itoa(level))...)
@@ -63,7 +63,7 @@ func (c *statsCmd) Run(e *env) error {
 	})
 }
 
-// json prints the figures as JSON.
+// json prints the statistics as JSON.
 func (c *statsCmd) json(e *env, m *sift.Metrics, tables []sift.TableMetrics, levels []tableSum, total *tableSum) error {
 	type memory struct {
 		Total     uint64 `json:"total"`
@@ -102,7 +102,7 @@ func (c *statsCmd) json(e *env, m *sift.Metrics, tables []sift.TableMetrics, lev
 // writeTables prints a line for each table.
 func writeTables(e *env, tables []sift.TableMetrics) error {
 	t := columns{left: map[int]bool{5: true}}
-	t.add("level", "table", "size", "keys", "deletions", "filter")
+	t.add("level", "table", "size", "keys", "tombstones", "filter")
 	for i := range tables {
 		m := &tables[i]
 		t.add(strconv.Itoa(m.Level), fmt.Sprintf("%06d", m.Num), size(m.Size),
@@ -111,7 +111,7 @@ func writeTables(e *env, tables []sift.TableMetrics) error {
 	return t.write(e.out)
 }
 
-// known writes a number, or a question mark if it is unknown.
+// known formats a number, or a question mark if it is unknown.
 func known(n uint64, ok bool) string {
 	if !ok {
 		return "?"
@@ -135,8 +135,8 @@ type tableSum struct {
 	tables, filters, unusable     int
 	bytes, filterBytes            uint64
 	keys, deletions, filteredKeys uint64
-	unknownKeys, unknownDeletions bool    // some table does not record how many it has
-	unknownFiltered               bool    // nor does some table with a filter
+	unknownKeys, unknownDeletions bool    // a table does not record its number
+	unknownFiltered               bool    // a table with a filter does not record its keys
 	weightedFPR, weight           float64 // weighted by size
 }
 
@@ -171,7 +171,7 @@ func (s *tableSum) cells(name string) []string {
 		count(s.filters), size(s.filterBytes), bitsPerKey(s.filterBytes, s.filteredKeys, s.unknownFiltered), rate(fpr)}
 }
 
-// bitsPerKey writes the filter bits per key, or a dash if there are none.
+// bitsPerKey formats the filter bits per key, or a dash if they are unknown.
 func bitsPerKey(bytes, keys uint64, unknown bool) string {
 	if bytes == 0 || keys == 0 || unknown {
 		return "-"

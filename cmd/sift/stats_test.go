@@ -24,15 +24,15 @@ func TestStats(t *testing.T) {
 		t.Errorf("stats prints\n%s", out)
 	}
 	if mustSift(t, "", "checkpoint", db, db+"-2") != "" {
-		t.Error("checkpoint prints something")
+		t.Error("checkpoint has output")
 	}
 	if a, b := mustSift(t, "", "scan", db), mustSift(t, "", "scan", db+"-2"); a != b || strings.Count(a, "\n") != 1000 {
 		t.Errorf("the checkpoint has %d lines, the database %d", strings.Count(b, "\n"), strings.Count(a, "\n"))
 	}
 }
 
-// TestFilterStats: the observed rate is near the one that filters are built for,
-// whatever the keys look like, and the same each time.
+// TestFilterStats: whatever the keys look like, the observed rate is near the expected one,
+// and the same each time.
 func TestFilterStats(t *testing.T) {
 	for name, key := range map[string]func(i int) string{
 		"digits":   func(i int) string { return "user:" + strconv.Itoa(i*7919%100000) },
@@ -55,7 +55,7 @@ func TestFilterStats(t *testing.T) {
 			}
 			expected, err1 := strconv.ParseFloat(row[1], 64)
 			observed, err2 := strconv.ParseFloat(row[2], 64)
-			// Keys of one byte leave few absent ones to probe.
+			// With keys of one byte there are few absent ones to probe.
 			if err1 != nil || err2 != nil || name != "one byte" && (observed < expected/2 || observed > expected*2) {
 				t.Errorf("%v: expected %s %%, observed %s %%", name, row[1], row[2])
 			}
@@ -96,16 +96,16 @@ func TestFilterSize(t *testing.T) {
 		{},
 	} {
 		if r := runSift(t, "", append([]string{"filter", "size"}, args...)...); r.status != statusUsage || r.err == "" || r.out != "" {
-			t.Errorf("%q: status %d, prints %q, says %q", args, r.status, r.out, r.err)
+			t.Errorf("%q: status %d, prints %q, stderr %q", args, r.status, r.out, r.err)
 		}
 	}
 }
 
-// TestHelp: the help of every verb has an example and fits into 80 columns.
+// TestHelp: the help of every verb has an example and fits in 80 columns.
 func TestHelp(t *testing.T) {
 	top := mustSift(t, "", "--help")
 	if top != mustSift(t, "") {
-		t.Error("no arguments are not the same as --help")
+		t.Error("without arguments, it prints something other than the help")
 	}
 	verbs := regexp.MustCompile(`(?m)^  ([a-z]+(?: [a-z]+)?)   `).FindAllStringSubmatch(top, -1)
 	if len(verbs) < 15 {

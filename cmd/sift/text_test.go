@@ -14,10 +14,10 @@ func TestTextForm(t *testing.T) {
 		{"plain words, \"quoted\"", "plain words, \"quoted\""},
 		{"a\t\\é\xff", `a\t\\é\xff`}, // the example above appendText
 		{"\n\r\x00\x7f", `\n\r\x00\x7f`},
-		{"\u00a0", `\xc2\xa0`},           // a blank that looks like another
-		{"\u202e", `\xe2\x80\xae`},       // turns the line around
-		{"\ufffd", "\ufffd"},             // a character, not a failure
-		{"\xef\xbf", `\xef\xbf`},         // the beginning of one
+		{"\u00a0", `\xc2\xa0`},           // looks like a blank
+		{"\u202e", `\xe2\x80\xae`},       // reverses the line
+		{"\ufffd", "\ufffd"},             // the character itself, not a decoding error
+		{"\xef\xbf", `\xef\xbf`},         // its first two bytes
 		{"\xc3\xa9\xc3", `é\xc3`},        // cut within a character
 		{"\xed\xa0\x80", `\xed\xa0\x80`}, // half of a surrogate pair
 		{"日本", "日本"},
@@ -32,7 +32,7 @@ func TestTextForm(t *testing.T) {
 }
 
 func TestTextFormLenient(t *testing.T) {
-	// What is not an escape is taken as it is, also where it would be written otherwise.
+	// Anything but an escape is read literally, even where it would be printed as an escape.
 	for _, c := range []struct{ text, raw string }{
 		{"a\tb\nc\x00\xff", "a\tb\nc\x00\xff"},
 		{`\x41\xfF`, "A\xff"},
@@ -61,7 +61,7 @@ func TestTextFormRefused(t *testing.T) {
 	}
 }
 
-// TestFormsRoundTrip: any bytes take one line without a tab, and are read back.
+// TestFormsRoundTrip: any bytes fit on one line without a tab, and are read back.
 func TestFormsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw := rapid.OneOf(

@@ -35,7 +35,7 @@ func (versionFlag) BeforeReset(k *kong.Kong) error {
 	return nil
 }
 
-// IgnoreDefault makes only the user set the flag.
+// IgnoreDefault makes kong apply the flag before any default command, as it does --help.
 func (versionFlag) IgnoreDefault() {}
 
 // versionText identifies the build: the module's version, the commit if it is known,

@@ -11,7 +11,7 @@ import (
 
 // warnings prints the database's warnings, one line each.
 type warnings struct {
-	mu sync.Mutex // background work warns too
+	mu sync.Mutex // background work logs too
 	w  io.Writer
 }
 

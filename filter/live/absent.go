@@ -7,7 +7,7 @@ import (
 )
 
 // absentees remembers for a short time which keys do not exist. It holds a bounded
-// number of keys, and drops the oldest first.
+// number of keys and drops the oldest first.
 type absentees[K comparable] struct {
 	seed   maphash.Seed
 	ttl    time.Duration
@@ -20,13 +20,13 @@ type absentShard[K comparable] struct {
 	until map[K]absence
 	order []K // a ring, the oldest at next once it is full
 	next  int
-	// learned counts the keys that were learned. An answer must not be remembered if its key was
+	// learned counts calls of forget. The result of a load must not be remembered if a key was
 	// learned while the load was running.
 	learned uint64
 }
 
-// absence is one entry. slot is the position of its key in the ring; a key that was dropped and
-// came back has a new one.
+// absence is one entry. slot is the position of its key in the ring: a key that was forgotten and
+// added again is in the ring twice, and only the newer position counts.
 type absence struct {
 	until time.Time
 	slot  int
@@ -55,7 +55,7 @@ func (a *absentees[K]) has(k K) bool {
 	return ok && a.now().Before(e.until)
 }
 
-// mark returns the argument for a later add: the number of keys learned so far.
+// mark returns the number of keys learned so far, for a later add.
 func (a *absentees[K]) mark(k K) uint64 {
 	s := a.of(k)
 	s.mu.Lock()
@@ -63,7 +63,7 @@ func (a *absentees[K]) mark(k K) uint64 {
 	return s.learned
 }
 
-// add remembers k, unless something was learned since mark.
+// add remembers k, unless a key of its shard has been learned since mark.
 func (a *absentees[K]) add(k K, mark uint64) {
 	s := a.of(k)
 	s.mu.Lock()
@@ -98,7 +98,7 @@ func (a *absentees[K]) forget(k K) {
 	s.learned++
 }
 
-// size returns the number of keys that are held, expired ones included.
+// size returns the number of keys held, including expired ones.
 func (a *absentees[K]) size() int {
 	n := 0
 	for i := range a.shards {

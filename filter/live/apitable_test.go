@@ -34,8 +34,7 @@ var tableOrder = []string{
 	"WriteTo", "ReadFrom", "MarshalBinary", "UnmarshalBinary",
 }
 
-// tableHoles says why kinds lack methods: for each reason the methods, and their kinds. A
-// method in several lines has several reasons.
+// tableHoles has the reasons why kinds lack methods: for each reason the methods and the kinds.
 var tableHoles = []struct {
 	reason  string
 	methods []string
@@ -57,7 +56,7 @@ var tableHoles = []struct {
 		[]string{"Merge", "Compatible", "Reset"}, []string{"Rotating"}},
 }
 
-// holeOf returns the number of the reason why a kind lacks a method, from 1 on, or 0.
+// holeOf returns the number of the reason why a kind lacks a method, from 1 on; 0 if there is none.
 func holeOf(kind, method string) int {
 	for i, h := range tableHoles {
 		if slices.Contains(h.kinds, kind) && slices.Contains(h.methods, method) {
@@ -92,7 +91,7 @@ func results(m reflect.Method) string {
 	return strings.Join(out, ", ")
 }
 
-// methodTable writes the table of kinds and methods.
+// methodTable formats the table of kinds and methods.
 func methodTable() string {
 	kindsOf := map[string]map[string]string{} // method, kind, results
 	for _, t := range tableKinds {
@@ -144,7 +143,7 @@ func methodTable() string {
 	return b.String()
 }
 
-// Each hole of the table has a reason, and each reason is for a hole.
+// Each missing method has exactly one reason, and each reason is for a missing method.
 func TestMethodTableHoles(t *testing.T) {
 	for _, kind := range tableKinds {
 		for _, method := range tableOrder {
@@ -165,7 +164,7 @@ func TestMethodTableHoles(t *testing.T) {
 	}
 }
 
-// The table of methods in docs/applications.md is that of the code.
+// The table of methods in docs/applications.md is up to date.
 func TestMethodTable(t *testing.T) {
 	const path, begin, end = "../../docs/applications.md", "<!-- methods, by TestMethodTable -->\n", "<!-- end of methods -->\n"
 	page := string(must(os.ReadFile(path)))
@@ -181,6 +180,6 @@ func TestMethodTable(t *testing.T) {
 			}
 			return
 		}
-		t.Errorf("the table of methods is not that of the code; -live.update writes it:\n%s", want)
+		t.Errorf("the table of methods is out of date; -live.update writes it:\n%s", want)
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// BenchmarkKinds gives the cost of an operation on each filter with a million
-// elements at 1 %, by one goroutine: Add of an element that is there, so that
-// nothing fills up, lookups of elements that are there, and of others.
+// BenchmarkKinds measures operations on each filter with a million elements at 1 %, in one
+// goroutine: Add of elements that were added before, so that no filter fills up, and lookups
+// of present and absent elements.
 func BenchmarkKinds(b *testing.B) {
 	const n, fpr = 1_000_000, 0.01
 	ms, ss := make([]string, n), make([]string, n)
@@ -87,7 +87,7 @@ func BenchmarkKinds(b *testing.B) {
 	}
 }
 
-// constCache has everything.
+// constCache has every key.
 type constCache struct{}
 
 func (constCache) Get(context.Context, string) (string, bool, error) { return "v", true, nil }
@@ -95,7 +95,7 @@ func (constCache) Set(context.Context, string, string) error         { return ni
 
 func noRow(context.Context, string) (string, error) { return "", ErrAbsent }
 
-// BenchmarkSave writes and reads a million elements' filter.
+// BenchmarkSave writes and reads a filter for a million elements.
 func BenchmarkSave(b *testing.B) {
 	f := must(NewBloom(BloomOptions[string]{Items: 1_000_000, FPR: 0.01}))
 	var buf bytes.Buffer

@@ -10,28 +10,28 @@ import (
 // BloomOptions are the parameters of a Bloom. Give either Items and FPR, or Bits
 // and Hashes.
 type BloomOptions[T any] struct {
-	// Items is the number of elements up to which FPR holds. More may be added; the FPR then rises.
+	// Items is the number of elements up to which FPR holds. More can be added, but raise the FPR.
 	Items uint64
 	// FPR is the false positive rate with Items elements, above 0 and below 1.
 	FPR float64
 	// Bits is the size, rounded up to 64 (512 for Blocked).
 	Bits uint64
-	// Hashes is the number of bits an element sets, 1 to 255.
+	// Hashes is the number of bits that an element sets, 1 to 255.
 	Hashes int
-	// Scheme is how elements are spread over the bits; Scattered if zero.
+	// Scheme determines which bits an element sets; Scattered if zero.
 	Scheme Scheme
 	// Seed, if not zero, makes the false positives of this filter independent of those of filters
 	// with other seeds. A secret seed also keeps others from choosing elements that are false
 	// positives. Guava's schemes have no seed.
 	Seed uint64
-	// Unshared makes additions take up to a third less time, by plain stores instead of
+	// Unshared makes additions take up to a third less time, with plain stores instead of
 	// atomic ones. It is for a filter that one goroutine fills: until Share is called, no
-	// other call may run at the same time as an Add. It is not saved, and a Clone is
-	// shared.
+	// other call may run at the same time as an Add. It is not saved, and a Clone is not
+	// Unshared.
 	Unshared bool
 	// Funnel appends the bytes of an element to dst and returns the result. It
 	// may be nil for strings, byte slices and integers. It must be safe for
-	// concurrent use, and give the same bytes in each program that reads the
+	// concurrent use, and append the same bytes in every program that reads the
 	// filter.
 	Funnel func(dst []byte, v T) []byte
 }
@@ -43,20 +43,20 @@ type Bloom[T any] struct {
 	table
 }
 
-// maxBits keeps sizes in the range where all arithmetic is exact.
+// maxBits is the maximum size, for which all arithmetic is exact.
 const maxBits = 1 << 43
 
 // maxHashes fits into one byte of the saved form.
 const maxHashes = 255
 
-// Element is a type that needs no funnel: a string, a byte slice, an integer, or a type defined as
-// one.
+// Element is any type that needs no Funnel: a string, a byte slice, an integer, or a type defined
+// as one.
 type Element interface {
 	~string | ~[]byte | ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uintptr
 }
 
-// New returns an empty Bloom filter for items elements with a false positive rate of
-// fpr, or an *OptionError. NewBloom has more parameters, and takes any type.
+// New returns an empty Bloom filter for items elements with a false positive rate of fpr, or an
+// *OptionError. NewBloom has more parameters and supports any type.
 func New[T Element](items uint64, fpr float64) (*Bloom[T], error) {
 	return NewBloom(BloomOptions[T]{Items: items, FPR: fpr})
 }
@@ -84,7 +84,7 @@ func newKey[T any](f func(dst []byte, v T) []byte) (funnel.Key[T], error) {
 	return key, nil
 }
 
-// size returns the number of words and hashes that the options ask for.
+// size returns the number of words and of hashes for the options.
 func (o *BloomOptions[T]) size() (numWords uint64, hashes int, err error) {
 	bits, hashes := o.Bits, o.Hashes
 	switch {
@@ -110,17 +110,17 @@ func (o *BloomOptions[T]) size() (numWords uint64, hashes int, err error) {
 	}
 	numWords = (bits + align - 1) / align * (align / wordBits)
 	if o.Scheme.guava() && numWords > math.MaxInt32 {
-		return 0, 0, optionError("Items or Bits", "need %d words; Guava's form has at most 2^31-1", numWords)
+		return 0, 0, optionError("Items or Bits", "need %d words; Guava's format has at most 2^31-1", numWords)
 	}
 	return numWords, hashes, nil
 }
 
-// checkItems checks a size given as elements and error rate.
+// checkItems checks a size given as a number of elements and an FPR.
 func checkItems(items uint64, fpr float64) error {
 	if !(fpr > 0 && fpr < 1) {
 		return optionError("FPR", "%v is not between 0 and 1", fpr)
 	}
-	if items == 0 { // a filter for none is full of its first elements
+	if items == 0 { // its first elements would fill it
 		return optionError("Items", "is zero")
 	}
 	if float64(items)*-math.Log2(fpr)*1.5 >= maxBits {
@@ -135,8 +135,8 @@ func (o *BloomOptions[T]) optimal() (bits uint64, hashes int) {
 		n, hashes := blocks.Optimal(o.Items, o.FPR, blockBits)
 		return n * blockBits, hashes
 	case Guava, GuavaMitz32:
-		// Guava 31.1 truncates, and takes the hashes from the bits before they
-		// are rounded up to words. Newer ones round(-log2 p) instead; readers
+		// Guava 31.1 truncates, and computes the hashes from the bits before they
+		// are rounded up to words. Later versions use round(-log2 p) hashes; readers
 		// take the number from the file.
 		bits := uint64(-float64(o.Items) * math.Log(o.FPR) / (math.Ln2 * math.Ln2))
 		return max(1, bits), min(maxHashes, OptimalHashes(bits, o.Items))
@@ -155,7 +155,7 @@ func (f *Bloom[T]) digest(v T) digest {
 
 // Add adds an element and reports whether one of its bits was clear. If so, the
 // element was not in the filter before. Of several concurrent calls with the
-// same new element at least one returns true.
+// same new element, at least one returns true.
 func (f *Bloom[T]) Add(v T) bool {
 	if f.scheme.guava() {
 		return f.add(f.digest(v))
@@ -231,7 +231,7 @@ func (f *Bloom[T]) MayContainMany(vs []T, maybe []bool) {
 }
 
 // ApproxCount estimates how many different elements were added, from the bits
-// that are set; MaxUint64 when all are. It reads the whole filter.
+// that are set; MaxUint64 if all are. It reads the whole filter.
 func (f *Bloom[T]) ApproxCount() uint64 { return f.approxCount() }
 
 // FPR is the share of absent elements for which MayContain is true now, from
@@ -250,7 +250,7 @@ func (f *Bloom[T]) Bits() uint64 { return f.bits }
 // Hashes is the number of bits that an element sets.
 func (f *Bloom[T]) Hashes() int { return f.hashes }
 
-// Scheme is how elements are spread over the bits.
+// Scheme determines which bits an element sets.
 func (f *Bloom[T]) Scheme() Scheme { return f.scheme }
 
 // MemoryBytes is the memory that the bits take.
@@ -274,7 +274,7 @@ func (f *Bloom[T]) Merge(o *Bloom[T]) error {
 }
 
 // ApproxUnion estimates how many different elements were added to f or to o, which
-// must be Compatible. It takes the memory of a third filter for a moment.
+// must be Compatible. It needs the memory of a third filter while it runs.
 func (f *Bloom[T]) ApproxUnion(o *Bloom[T]) (uint64, error) {
 	if err := f.Compatible(o); err != nil {
 		return 0, err
@@ -285,7 +285,7 @@ func (f *Bloom[T]) ApproxUnion(o *Bloom[T]) (uint64, error) {
 }
 
 // ApproxIntersection estimates how many elements were added to both f and o, which must be
-// Compatible: the sum of their counts less that of their union. Its error is about as large as
+// Compatible: the sum of their counts minus that of their union. Its error is about as large as
 // theirs, so a small intersection of large filters is lost in noise.
 func (f *Bloom[T]) ApproxIntersection(o *Bloom[T]) (uint64, error) {
 	union, err := f.ApproxUnion(o)
@@ -311,8 +311,8 @@ func (f *Bloom[T]) Equal(o *Bloom[T]) bool {
 // lost.
 func (f *Bloom[T]) Reset() { f.reset() }
 
-// The operations of filters that consist of Blooms and hash an element once. Only for schemes that
-// begin with a 64-bit hash.
+// The operations on a hash, for filters that consist of several Blooms and hash an element once.
+// Guava's schemes do not support them.
 func (f *Bloom[T]) touchSum(sum uint64) uint64 { return f.touch(digest{a: sum}) }
 func (f *Bloom[T]) hasSum(sum uint64) bool     { return f.has(digest{a: sum}) }
 func (f *Bloom[T]) addSum(sum uint64) bool     { return f.add(digest{a: sum}) }

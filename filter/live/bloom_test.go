@@ -69,15 +69,14 @@ func TestBloomHoldsWhatWasAdded(t *testing.T) {
 				}
 			}
 			if n == 0 && f.MayContain("") {
-				t.Error("an empty filter holds something")
+				t.Error("an empty filter contains an element")
 			}
 		})
 	}
 }
 
-// The rate at a million elements is the one asked for, and the filter's own
-// figures agree with it. Smaller filters, down to one block, reach it as well,
-// and so do very low rates.
+// The FPR with a million elements is as requested, and agrees with FPR(). Smaller filters, down
+// to one block, and very low rates reach it as well.
 func TestBloomFPR(t *testing.T) {
 	t.Parallel()
 	probes := 1_000_000
@@ -95,9 +94,9 @@ func TestBloomFPR(t *testing.T) {
 			}
 			what := fmt.Sprintf("n %d", size.n)
 			got := measureFPR(probes, f.MayContain)
-			t.Logf("%s: FPR %.3g for %.3g, %.2f bits an element", what, got, size.fpr, float64(f.Bits())/float64(size.n))
-			// Guava's double hashing has a floor at small sizes; FPR() cannot
-			// see it, since it is not in the fill.
+			t.Logf("%s: FPR %.3g for %.3g, %.2f bits per element", what, got, size.fpr, float64(f.Bits())/float64(size.n))
+			// With Guava's double hashing, small filters have a minimum FPR, which
+			// FPR() does not include, since it does not depend on the fill.
 			if !f.Scheme().guava() || size.n > 10_000 {
 				checkFPR(t, what+", FPR()", got, f.FPR(), probes, 0.05)
 				checkFPRBelow(t, what, got, size.fpr*(1+1/math.Sqrt(float64(size.n))), probes)
@@ -112,8 +111,8 @@ func TestBloomFPR(t *testing.T) {
 	}
 }
 
-// A hundred small filters for a rate that double hashing does not reach at this
-// size (3.5e-4 for 1e-4).
+// A hundred small filters reach a rate that double hashing would not reach at this size
+// (3.5e-4 instead of 1e-4).
 func TestBloomSmallHasNoFloor(t *testing.T) {
 	for _, s := range []Scheme{Scattered, Blocked} {
 		const n, filters, fpr = 100, 100, 1e-4
@@ -165,7 +164,7 @@ func TestBloomAll(t *testing.T) {
 			}
 		}
 		if got != changed {
-			t.Errorf("AddMany changed %d, Add %d", got, changed)
+			t.Errorf("%d are new to AddMany, %d to Add", got, changed)
 		}
 		for i := range 900 {
 			vs = append(vs, stranger(i))
@@ -188,7 +187,7 @@ func TestBloomMergeCloneReset(t *testing.T) {
 			g.Add(member(i + 500))
 		}
 		if f.MayContain(member(777)) && f.MayContain(member(778)) && f.MayContain(member(779)) {
-			t.Error("a clone shares bits")
+			t.Error("a clone shares its bits")
 		}
 		if err := f.Merge(g); err != nil {
 			t.Fatal(err)
@@ -269,8 +268,8 @@ func TestBloomElements(t *testing.T) {
 	}
 }
 
-// Sixteen goroutines add overlapping elements; no bit is lost, and every new
-// element is new to at least one of them.
+// Sixteen goroutines add overlapping elements: no bit is lost, and Add returns true for each
+// new element to at least one of them.
 func TestBloomConcurrent(t *testing.T) {
 	const workers = 16
 	n := sized(20_000)
@@ -303,11 +302,11 @@ func TestBloomConcurrent(t *testing.T) {
 			}
 		}
 		if never > n/100 {
-			t.Errorf("%d of %d elements were new to nobody", never, n)
+			t.Errorf("Add never returned true for %d of %d elements", never, n)
 		}
 		for i := range f.words {
 			if f.words[i] != want.words[i] {
-				t.Fatalf("word %d is %x, one goroutine makes %x", i, f.words[i], want.words[i])
+				t.Fatalf("word %d is %x, with one goroutine %x", i, f.words[i], want.words[i])
 			}
 		}
 	})
@@ -329,8 +328,8 @@ func TestBloomAllocatesNothing(t *testing.T) {
 	}
 }
 
-// An Unshared filter has the same bits and gives the same answers, and is one that is
-// shared from Share on.
+// An Unshared filter has the same bits and gives the same answers, and can be shared after
+// Share.
 func TestUnshared(t *testing.T) {
 	for _, scheme := range []Scheme{Scattered, Blocked, Guava, GuavaMitz32} {
 		o := BloomOptions[string]{Items: 1000, FPR: 0.01, Scheme: scheme}
@@ -349,7 +348,7 @@ func TestUnshared(t *testing.T) {
 			}
 		}
 		if !alone.Equal(shared) || !many.Equal(shared) {
-			t.Errorf("%v: other bits", scheme)
+			t.Errorf("%v: bits differ", scheme)
 		}
 		alone.Share()
 		for _, f := range []*Bloom[string]{alone, many.Clone()} { // the race detector watches
@@ -366,6 +365,6 @@ func TestUnshared(t *testing.T) {
 	}
 	o := BloomOptions[string]{Items: 10, FPR: 0.01, Unshared: true}
 	if _, err := NewPair(o, o); err == nil {
-		t.Error("a Pair took what it cannot share")
+		t.Error("a Pair accepted Unshared options")
 	}
 }

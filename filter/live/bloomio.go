@@ -7,8 +7,8 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// WriteTo writes the filter in the form that ReadBloom and ReadFrom read. Elements
-// whose Add has returned are in it; one that is added meanwhile may or may not be.
+// WriteTo writes the filter in the format that ReadBloom and ReadFrom read. It includes
+// all elements whose Add has returned; one that is added meanwhile may be missing.
 func (f *Bloom[T]) WriteTo(w io.Writer) (int64, error) {
 	return f.write(w, f.key.Kind(), 0)
 }
@@ -23,12 +23,12 @@ func (f *Bloom[T]) MarshalBinary() ([]byte, error) { return marshal(f) }
 func (f *Bloom[T]) UnmarshalBinary(data []byte) error { return unmarshal(f, data) }
 
 // ReadBloom reads a filter that WriteTo wrote. Damage gives an error that matches
-// ErrFormat. What follows the filter in r is not read.
+// ErrFormat. It reads nothing after the filter.
 func ReadBloom[T any](r io.Reader, o ReadOptions[T]) (*Bloom[T], error) {
 	return readNew(r, o, func(key funnel.Key[T]) *Bloom[T] { return &Bloom[T]{key: key} })
 }
 
-// readNew reads a filter into a new one from empty.
+// readNew reads a filter into the one that empty returns.
 func readNew[T any, F saved](r io.Reader, o ReadOptions[T], empty func(key funnel.Key[T]) F) (f F, err error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {

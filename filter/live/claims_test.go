@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// What tutorials say about Bloom filters, next to what is true. docs/applications.md
-// quotes these by name.
+// Claims of tutorials about Bloom filters, and what is true. docs/applications.md lists them.
 func TestClaims(t *testing.T) {
 	const million, billion = 1_000_000, 1_000_000_000
 	mb := func(n uint64, p float64) float64 { return float64(OptimalBits(n, p)) / 8e6 }
@@ -31,7 +30,7 @@ func TestClaims(t *testing.T) {
 		{"0.1 % takes ten bits: 14.38", 14.38, float64(OptimalBits(million, 0.001)) / million, 0.001},
 		{"0.1 % takes seven hashes: 10", 10, float64(OptimalHashes(OptimalBits(million, 0.001), million)), 0},
 		{"a million at 0.1 % in 1.2 MB: 1.80 MB", 1.80, mb(million, 0.001), 0.01},
-		{"a million at 1 % in 1.2 MB: so it is", 1.20, mb(million, 0.01), 0.01},
+		{"a million at 1 % in 1.2 MB: true", 1.20, mb(million, 0.01), 0.01},
 		{"100 million at 0.01 % in 12 MB: 240 MB", 240, mb(100*million, 0.0001), 0.01},
 		{"100 million in 12 MB, with the best hashes: 65 %", 0.65, ExpectedFPR(96*million, best(96*million, 100*million), 100*million), 0.01},
 		{"a billion at 0.001 % in 120 MB: 3.0 GB", 3.0, mb(billion, 0.00001) / 1000, 0.01},
@@ -44,7 +43,7 @@ func TestClaims(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if math.Abs(tc.got-tc.right) > tc.slack*tc.right {
-				t.Errorf("%v, not %v", tc.got, tc.right)
+				t.Errorf("%v, want %v", tc.got, tc.right)
 			}
 		})
 	}
@@ -83,14 +82,14 @@ func TestClaims(t *testing.T) {
 			bits := float64(c.MemoryBytes()*8) / million
 			ratio := c.fpr(million/float64(c.Capacity())) / math.Pow(0.6185, bits)
 			if math.Abs(ratio-want) > 0.1*want {
-				t.Errorf("%d-bit fingerprints, %.2f bits an element: %.2f times the FPR of a Bloom filter of that size, want %.2f", c.FingerprintBits(), bits, ratio, want)
+				t.Errorf("%d-bit fingerprints, %.2f bits per element: %.2f times the FPR of a Bloom filter of that size, want %.2f", c.FingerprintBits(), bits, ratio, want)
 			}
 		}
 	})
 }
 
-// Memory of each filter for a million elements, in bits an element, as
-// docs/applications.md has it.
+// Memory of each filter for a million elements, in bits per element, as in
+// docs/applications.md.
 func TestPageMemory(t *testing.T) {
 	t.Parallel()
 	const n = 1_000_000

@@ -13,8 +13,8 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// The form of a Cold: a Blocked Bloom whose blocks are read one at a time, each
-// with a checksum of its own. Little-endian.
+// The format of a Cold: a Blocked Bloom whose blocks are read one at a time, each
+// with its own checksum. Little-endian.
 //
 //	offset    size  field
 //	     0       8  "siftcold"
@@ -27,18 +27,17 @@ import (
 //	    32      24  0
 //	    56       8  XXH64, seed 0, of bytes 0 to 55
 //	    64    68×n  blocks: 64 bytes as in a Blocked Bloom (see table), then the
-//	                CRC-32C of these and of the block's number, 8 bytes
+//	                CRC-32C of these and of the block's number as 8 bytes
 //
-// The checksum includes the number so that swapped blocks are detected, too. What follows the last
-// block is not part of the filter.
+// The checksum includes the number so that swapped blocks are detected. Bytes after the last block
+// are not part of the filter.
 //
 // A filter of strings with one block, one hash and no seed that holds "a" begins
 //
 //	73 69 66 74 63 6f 6c 64  01 01 00 00 01 00 00 00  01 00 00 00 00 00 00 00
 //
-// and its block has bit 510 set, byte 63 is 40, since the hash of "a" is
-// d24ec4f1a98c6e5b, and the upper 9 bits of that times the chain's factor are 510
-// (TestColdExample).
+// and its block has bit 510 set, so byte 63 is 40: the hash of "a" is d24ec4f1a98c6e5b,
+// and the upper 9 bits of its product with the chain's factor are 510 (TestColdExample).
 //
 // On disk; do not change.
 const (
@@ -56,8 +55,8 @@ func coldSum(block []byte, number uint64) uint32 {
 	return crc32.Update(crc32.Checksum(block, castagnoli), castagnoli, b[:])
 }
 
-// WriteCold writes a Blocked filter in the form that OpenCold reads. Elements
-// that are added meanwhile may or may not be in it.
+// WriteCold writes a Blocked filter in the format that OpenCold reads. It includes all
+// elements whose Add has returned; one that is added meanwhile may be missing.
 func (f *Bloom[T]) WriteCold(w io.Writer) (int64, error) {
 	if f.scheme != Blocked {
 		return 0, incompatible("scheme, and what OpenCold reads", f.scheme, Blocked)
@@ -89,22 +88,21 @@ func (f *Bloom[T]) WriteCold(w io.Writer) (int64, error) {
 	return written, err
 }
 
-// Cold is a Bloom filter that stays where it was written: in a file, or wherever
-// an io.ReaderAt reads. A lookup reads 68 bytes, one block, and nothing is held
-// in memory. It is safe for concurrent use if the ReaderAt is.
+// Cold is a Bloom filter that stays in a file, or wherever an io.ReaderAt reads. A lookup
+// reads one block of 68 bytes, and nothing is held in memory. It is safe for concurrent use
+// if the ReaderAt is.
 type Cold[T any] struct {
 	key    funnel.Key[T]
 	r      io.ReaderAt
 	blocks uint64
 	hashes int
 	seed   uint64
-	held   int // bytes of it in memory
+	held   int // bytes in memory
 	reads  atomic.Uint64
 }
 
-// OpenCold opens a filter that Bloom.WriteCold wrote. size is how many bytes r
-// has. MaxBytes of the options is not used: nothing is held. Blocks are checked when
-// they are read.
+// OpenCold opens a filter that Bloom.WriteCold wrote. size is the size of r in bytes. It
+// ignores o.MaxBytes, since nothing is held in memory. Blocks are verified when they are read.
 func OpenCold[T any](r io.ReaderAt, size int64, o ReadOptions[T]) (*Cold[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {
@@ -191,7 +189,7 @@ func manyInTurn[T any](l Layer[T], vs []T, maybe []bool) (first error) {
 	return first
 }
 
-// WriteTo copies the filter, after a check of each block.
+// WriteTo copies the filter and verifies each block.
 func (c *Cold[T]) WriteTo(w io.Writer) (int64, error) {
 	h := make([]byte, coldHeader)
 	if err := readFull(io.NewSectionReader(c.r, 0, coldHeader), h); err != nil {
@@ -226,7 +224,7 @@ func checkBlock(b []byte, number uint64) error {
 }
 
 // ReadFrom reads a filter that WriteTo or WriteCold wrote into memory, for readers that are
-// no ReaderAt; use OpenCold for files. See Filter.
+// not an io.ReaderAt. Use OpenCold for files. See Filter.
 func (c *Cold[T]) ReadFrom(r io.Reader) (int64, error) {
 	kind, err := elementKind(&c.key)
 	if err != nil {
@@ -245,7 +243,7 @@ func (c *Cold[T]) ReadFrom(r io.Reader) (int64, error) {
 // MarshalBinary returns what WriteTo writes.
 func (c *Cold[T]) MarshalBinary() ([]byte, error) { return marshal(c) }
 
-// UnmarshalBinary replaces the filter by one that is in data, which is copied.
+// UnmarshalBinary replaces the filter by the one in data, which it copies.
 func (c *Cold[T]) UnmarshalBinary(data []byte) error {
 	r := bytes.NewReader(data)
 	n, err := c.ReadFrom(r)
@@ -255,13 +253,13 @@ func (c *Cold[T]) UnmarshalBinary(data []byte) error {
 	return err
 }
 
-// readCold reads a filter into memory, and checks its blocks.
+// readCold reads a filter into memory and verifies its blocks.
 func readCold[T any](s *source, key funnel.Key[T]) (*Cold[T], error) {
 	file := make([]byte, coldHeader)
 	if err := readFull(s, file); err != nil {
 		return nil, err
 	}
-	// The size is unknown, so this is the largest that a header can claim.
+	// The size is unknown. What the header claims is checked as the blocks are read.
 	c, err := openCold(bytes.NewReader(file), math.MaxInt64, key)
 	if err != nil {
 		return nil, err
@@ -283,8 +281,8 @@ func readCold[T any](s *source, key funnel.Key[T]) (*Cold[T], error) {
 	return c, nil
 }
 
-// Load reads the whole filter into memory, and checks each block: a Bloom to count, to
-// merge, or to add to and write again.
+// Load reads the whole filter into memory and verifies each block. The Bloom can count and
+// merge, and be added to and written again.
 func (c *Cold[T]) Load() (*Bloom[T], error) {
 	in := io.NewSectionReader(c.r, coldHeader, int64(c.blocks)*coldBlock)
 	words := alignedWords(c.blocks * blockWords)

@@ -11,7 +11,7 @@ import (
 	"github.com/siftdb/sift/filter/live"
 )
 
-// inStore reads what is kept in a store in pieces of 4 KiB.
+// inStore reads a file that is kept in a store in pieces of 4 KiB.
 type inStore struct{ db *sift.DB }
 
 const piece = 4096
@@ -32,8 +32,8 @@ func (s inStore) ReadAt(b []byte, at int64) (n int, err error) {
 	return n, err
 }
 
-// A small filter in memory, and a more exact one in a store: most absent keys end
-// in the first, and the rest cost one read.
+// A small filter in memory, and a more exact one in a store: the first excludes most absent
+// keys, and the others cost one read.
 func ExampleLayered() {
 	dir, _ := os.MkdirTemp("", "cold")
 	defer os.RemoveAll(dir)
@@ -49,11 +49,11 @@ func ExampleLayered() {
 		coarse.Add(i)
 		exact.Add(i)
 	}
-	var form bytes.Buffer
-	exact.WriteCold(&form)
-	size := int64(form.Len())
-	for i := int64(0); form.Len() > 0; i++ {
-		db.Put(pieceKey(i), form.Next(piece), sift.NoSync)
+	var file bytes.Buffer
+	exact.WriteCold(&file)
+	size := int64(file.Len())
+	for i := int64(0); file.Len() > 0; i++ {
+		db.Put(pieceKey(i), file.Next(piece), sift.NoSync)
 	}
 
 	cold, err := live.OpenCold(inStore{db}, size, live.ReadOptions[int]{})
@@ -61,16 +61,16 @@ func ExampleLayered() {
 		panic(err)
 	}
 	both := live.NewLayered(live.Hot[int](coarse), cold)
-	there, wrong := 0, 0
+	present, wrong := 0, 0
 	for i := range 20_000 {
 		if maybe, err := both.MayContain(i); err != nil {
 			panic(err)
 		} else if maybe && i < 10_000 {
-			there++
+			present++
 		} else if maybe {
 			wrong++
 		}
 	}
-	fmt.Println(there, "there,", wrong < 5, cold.Reads()-10_000 < 1200)
-	// Output: 10000 there, true true
+	fmt.Println(present, "present,", wrong < 5, cold.Reads()-10_000 < 1200)
+	// Output: 10000 present, true true
 }

@@ -43,7 +43,7 @@ func TestColdExample(t *testing.T) {
 	}
 }
 
-// A Cold in a file answers as the filter that wrote it.
+// A Cold in a file gives the same answers as the filter that wrote it.
 func TestCold(t *testing.T) {
 	const n = 20_000
 	o := BloomOptions[string]{Items: n, FPR: 0.01, Scheme: Blocked, Seed: 3}
@@ -80,8 +80,8 @@ func TestCold(t *testing.T) {
 	}
 }
 
-// Each cut and each flipped bit gives an error or the right answer; a lookup that
-// fails returns true.
+// With each truncation and each flipped bit, a lookup gives an error or the right answer; one
+// that fails returns true.
 func TestColdDamage(t *testing.T) {
 	t.Parallel()
 	file := coldFile(t, 100, BloomOptions[string]{Items: 100, FPR: 0.01, Scheme: Blocked})
@@ -104,7 +104,7 @@ func TestColdDamage(t *testing.T) {
 			}
 		}
 		if !failed {
-			t.Fatalf("%s: no lookup noticed", what)
+			t.Fatalf("%s: no lookup reports it", what)
 		}
 	}
 	for n := range file {
@@ -142,7 +142,7 @@ func FuzzOpenCold(f *testing.F) {
 			return
 		}
 		if maybe, err := c.MayContain("a"); err != nil && !maybe {
-			t.Error("an error with a no")
+			t.Error("false with an error")
 		}
 	})
 }
@@ -157,7 +157,7 @@ func TestLayered(t *testing.T) {
 	cold := must(OpenCold(bytes.NewReader(file), int64(len(file)), ReadOptions[string]{}))
 	recent := must(NewBloom(BloomOptions[string]{Items: 1000, FPR: 0.0001, Seed: 3}))
 	l := NewLayered(Hot[string](coarse), Newer[string](recent, cold))
-	for i := range 1000 { // later ones: into what can be written
+	for i := range 1000 { // later ones, which cannot be added to cold
 		coarse.Add(member(n + i))
 		recent.Add(member(n + i))
 	}
@@ -171,7 +171,7 @@ func TestLayered(t *testing.T) {
 	got := measureFPR(probes, func(v string) bool { return must(l.MayContain(v)) })
 	checkFPRBelow(t, "both layers", got, coarse.FPR()*0.0011, probes)
 	reads := float64(cold.Reads()-before) / float64(probes)
-	checkFPR(t, "reads of the cold layer a lookup", reads, coarse.FPR(), probes, 0.05)
+	checkFPR(t, "reads of the cold layer per lookup", reads, coarse.FPR(), probes, 0.05)
 	s := l.Stats()
 	if s[0].Asked != uint64(n+1000+probes) || s[0].Asked-s[0].Excluded != s[1].Asked || s[1].Failed != 0 {
 		t.Errorf("stats %+v", s)
@@ -198,7 +198,7 @@ func TestDedup(t *testing.T) {
 	passed := 0
 	stream := func(yield func(string) bool) {
 		for i := range n {
-			for range 1 + i%3 { // two of three come again
+			for range 1 + i%3 { // two of three elements have duplicates
 				if !yield(member(i)) {
 					return
 				}
@@ -221,7 +221,7 @@ func TestDedup(t *testing.T) {
 	}
 }
 
-// Of several that come with the same element at once, one is the first.
+// If several goroutines add the same element, Add returns true to one of them.
 func TestDedupOnce(t *testing.T) {
 	const workers = 16
 	n := sized(20_000)
@@ -243,7 +243,7 @@ func TestDedupOnce(t *testing.T) {
 	wg.Wait()
 	for i, c := range first {
 		if c != 1 {
-			t.Fatalf("%d was the first %d times", i, c)
+			t.Fatalf("%d was new %d times", i, c)
 		}
 	}
 }
@@ -263,7 +263,7 @@ func TestDedupWindow(t *testing.T) {
 	checkFPRBelow(t, "lost", float64(lost)/float64(20*items), d.Loss(), 20*items)
 }
 
-// Load brings a Cold back into memory as the Bloom that was written.
+// Load reads a Cold into memory as the Bloom that was written.
 func TestColdLoad(t *testing.T) {
 	for _, items := range []uint64{1, 500, 200_000} {
 		b := must(NewBloom(BloomOptions[string]{Items: items, FPR: 0.01, Scheme: Blocked, Seed: 7}))

@@ -54,7 +54,7 @@ type Config struct {
 // Duration is a time.Duration that is text in JSON, "1h30m0s".
 type Duration time.Duration
 
-// String is time.Duration's.
+// String returns what time.Duration's String does.
 func (d Duration) String() string { return time.Duration(d).String() }
 
 // MarshalText returns what String does.
@@ -107,7 +107,7 @@ func field[V comparable](name string, at func(c *Config) *V, format func(V) stri
 // configFields are all fields but Kind, in the order of String.
 var configFields []configField
 
-func init() { // the fields parse nested configurations, which have these fields
+func init() { // not in the declaration: the fields refer to Parse, which uses them
 	formatUint := func(v uint64) string { return strconv.FormatUint(v, 10) }
 	formatFloat := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	parseFloat := func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
@@ -137,7 +137,7 @@ func init() { // the fields parse nested configurations, which have these fields
 	}
 }
 
-// parseCount reads a whole number, also one such as 1e6.
+// parseCount reads a whole number such as 1000000 or 1e6.
 func parseCount(s string) (uint64, error) {
 	if n, err := strconv.ParseUint(s, 10, 64); err == nil {
 		return n, nil
@@ -194,7 +194,7 @@ func Parse(s string) (Config, error) {
 	c := Config{Kind: strings.TrimSpace(word)}
 	inside, ok := strings.CutSuffix(rest, ")")
 	if found && !ok {
-		return Config{}, optionError("configuration", "%q has no parenthesis at its end", s)
+		return Config{}, optionError("configuration", "%q has no closing parenthesis", s)
 	}
 	seen := map[string]bool{}
 	for _, arg := range splitArgs(inside) {
@@ -203,9 +203,9 @@ func Parse(s string) (Config, error) {
 		i := slices.IndexFunc(configFields, func(f configField) bool { return f.name == name })
 		switch {
 		case !ok:
-			return Config{}, optionError("configuration", "%q has %q in the place of name=value", s, strings.TrimSpace(arg))
+			return Config{}, optionError("configuration", "%q has %q instead of name=value", s, strings.TrimSpace(arg))
 		case i < 0 || !slices.Contains(configKinds[c.Kind], name):
-			if err := c.check(); err != nil { // the kind, first
+			if err := c.check(); err != nil { // an unknown kind is reported first
 				return Config{}, err
 			}
 			return Config{}, optionError(name, "is not a field of %s; it has %s", c.Kind, strings.Join(configKinds[c.Kind], ", "))
@@ -214,7 +214,7 @@ func Parse(s string) (Config, error) {
 		}
 		seen[name] = true
 		if err := configFields[i].set(&c, strings.TrimSpace(value)); err != nil {
-			if oe := (*OptionError)(nil); errors.As(err, &oe) { // of a nested one
+			if oe := (*OptionError)(nil); errors.As(err, &oe) { // of a nested configuration
 				return Config{}, err
 			}
 			return Config{}, optionError(name, "%q: %v", strings.TrimSpace(value), numError(err))
@@ -223,7 +223,7 @@ func Parse(s string) (Config, error) {
 	return c, c.check()
 }
 
-// maxConfig bounds the text that Parse reads, and thus how deep configurations nest.
+// maxConfig bounds the length of a configuration, and so how deep configurations nest.
 const maxConfig = 4096
 
 // numError removes the function's name from strconv's errors.
@@ -281,7 +281,7 @@ func Kinds() []string {
 	return names
 }
 
-// String returns the text that Parse reads, fields that are zero left out.
+// String returns the text that Parse reads. Fields that are zero are omitted.
 func (c *Config) String() string {
 	var args []string
 	for _, f := range configFields {
@@ -292,8 +292,8 @@ func (c *Config) String() string {
 	return c.Kind + "(" + strings.Join(args, ",") + ")"
 }
 
-// UnmarshalJSON reads an object, whose unknown fields are errors, or the text in a
-// string.
+// UnmarshalJSON reads an object, in which unknown fields are errors, or a string that Parse
+// reads.
 func (c *Config) UnmarshalJSON(data []byte) error {
 	var text string
 	if json.Unmarshal(data, &text) == nil {
@@ -318,7 +318,7 @@ func (c *Config) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// BuildOptions are what a filter may need besides data.
+// BuildOptions are what a filter may need in addition to a Config.
 type BuildOptions[T any] struct {
 	// Funnel appends the bytes of an element; see BloomOptions.
 	Funnel func(dst []byte, v T) []byte
@@ -329,7 +329,7 @@ type BuildOptions[T any] struct {
 	Count  func(ctx context.Context) (uint64, error)
 }
 
-// Build returns an empty filter: a *Bloom[T], *Counting[T] and so on, as the kind says, and for
+// Build returns an empty filter, depending on the kind a *Bloom[T], *Counting[T] and so on, and for
 // sharded a *Sharded[T, Filter[T]]. All of them are Adders or FallibleAdders; see TryAdd. An
 // invalid configuration gives an *OptionError.
 func Build[T any](c Config, o BuildOptions[T]) (Filter[T], error) {
@@ -381,7 +381,7 @@ func Build[T any](c Config, o BuildOptions[T]) (Filter[T], error) {
 	}))
 }
 
-// built turns a constructor's result into an interface, which is nil if there is an error.
+// built converts a constructor's result to an interface, which is nil if there is an error.
 func built[T any, F Filter[T]](f F, err error) (Filter[T], error) {
 	if err != nil {
 		return nil, err

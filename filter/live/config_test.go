@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Each kind's text parses, prints as itself, passes through JSON both ways, and builds
-// the filter of its name.
+// The text of each kind is parsed, printed as it was, converted to JSON and back, and builds the
+// filter that it names.
 func TestConfig(t *testing.T) {
 	for text, want := range map[string]any{
 		"bloom(items=1000000,fpr=0.001)":                                                          new(Bloom[string]),
@@ -66,7 +66,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// What makes no filter is refused, with the field's name.
+// Invalid configurations are rejected, and the error names the field.
 func TestConfigRefuses(t *testing.T) {
 	for text, field := range map[string]string{
 		"":                                   "kind",
@@ -115,7 +115,7 @@ func TestConfigRefuses(t *testing.T) {
 	}
 }
 
-// What Parse takes it prints, and takes again.
+// A configuration that Parse accepts is printed as text that Parse accepts.
 func FuzzParse(f *testing.F) {
 	f.Add("bloom(items=1e6,fpr=0.001)")
 	f.Add("sharded(shards=2,of=pair(added=bloom(items=9,fpr=0.01),removed=bloom(items=1,fpr=0.1)))")

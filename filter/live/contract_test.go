@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Guards: a filter for no elements returns true for every key after a few.
+// Guards against filters made for no elements, which return true for every key after a few
+// additions.
 func TestItemsAreRequired(t *testing.T) {
 	source := func(context.Context) iter.Seq2[string, error] { return nil }
 	for name, make := range map[string]func() error{
@@ -33,12 +34,12 @@ func TestItemsAreRequired(t *testing.T) {
 		},
 	} {
 		if make() == nil {
-			t.Errorf("%s: made without Items", name)
+			t.Errorf("%s: no error without Items", name)
 		}
 	}
 }
 
-// Guards: a Get after Learn joins a load that began before the key existed.
+// Guards against a Get after Learn that joins a load from before the key existed.
 func TestGuardLearnDetachesLoads(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -49,7 +50,7 @@ func TestGuardLearnDetachesLoads(t *testing.T) {
 		_, err := g.Get(ctx, "k", func(context.Context, string) (string, error) {
 			close(loading)
 			<-finish
-			return "", ErrAbsent // what the database said before the key was written
+			return "", ErrAbsent // the key was not in the database yet
 		})
 		early <- err
 	}()
@@ -63,14 +64,14 @@ func TestGuardLearnDetachesLoads(t *testing.T) {
 	}
 	close(finish)
 	if err := <-early; !errors.Is(err, ErrAbsent) {
-		t.Errorf("the load that began before: %v", err)
+		t.Errorf("the early load: %v", err)
 	}
 	if v, err := g.Get(ctx, "k", found); v != "v" || err != nil {
 		t.Errorf("after the early load ended: %q, %v", v, err)
 	}
 }
 
-// Guards: an element is lost that is added while the source is counted.
+// Guards against the loss of an element that is added while the source is counted.
 func TestRotatingAddDuringCount(t *testing.T) {
 	var r *Rotating[string]
 	fail := errors.New("no source")
@@ -102,18 +103,18 @@ func TestRotatingAddDuringCount(t *testing.T) {
 			}
 		}
 		if r.MayContain("before") != failing {
-			t.Error("what the source does not have was not forgotten, or was by a rebuild that failed")
+			t.Error("an element that is not in the source was kept, or was forgotten by a failed rebuild")
 		}
 	}
 }
 
-// Guards: an element goes into a filter that a turn has just made old.
+// Guards against an element that is only added to a filter that a turn has just made old.
 func TestGenerationsAddDuringTurns(t *testing.T) {
 	turn := func() {}
 	g := must(NewGenerations(GenerationsOptions[string]{
 		Items: 100, FPR: 1e-9, Generations: 3,
 		Funnel: func(dst []byte, v string) []byte {
-			turn() // Add has looked at the ring, and has not added yet
+			turn() // Add has loaded the ring, but not added yet
 			return append(dst, v...)
 		},
 	}))

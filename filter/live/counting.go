@@ -24,24 +24,22 @@ type CountingOptions[T any] struct {
 	Funnel func(dst []byte, v T) []byte
 }
 
-// Counting is a Bloom filter that deletes: 4-bit counters in place of bits, and
-// so four times the memory. An element that was added several times must be
-// deleted as many times.
+// Counting is a Bloom filter that deletes. It has 4-bit counters instead of bits, and so takes
+// four times the memory. An element that was added several times must be deleted as many times.
 //
-// A counter that reaches 15 stays there, since it is unknown how many elements it counts:
-// elements that use it can then no longer be deleted completely. With the number of
-// elements that the filter was made for, all different, this happens to one counter in
-// 10¹⁵. An element that is added 15 times does this to all of its counters.
+// A counter that reaches 15 stays there, since it is then unknown how many elements it counts:
+// elements that use it can no longer be deleted completely. With the number of elements that the
+// filter was made for, all different, this happens to one counter in 10¹⁵. An element that is
+// added 15 times does this to all of its counters.
 //
-// Delete only what was added. Deleting an absent element usually does nothing, since the
-// filter excludes it. But if it is a false positive, its counters are those of other
-// elements, and up to Hashes of these are lost: false negatives, which a Bloom filter never
-// has. A full filter of 2,000 elements with an
-// FPR of 5 % lost 1,223 of them to the deletion of 20,000 absent ones
-// (TestCountingDeleteAbsent).
+// Delete only what was added. Deleting an absent element usually does nothing, since the filter
+// excludes it. But if it is a false positive, its counters are those of other elements, and up to
+// Hashes of these are lost: they become false negatives, which a Bloom filter never has. A full
+// filter of 2,000 elements with an FPR of 5 % lost 1,223 of them when 20,000 absent ones were
+// deleted (TestCountingDeleteAbsent).
 //
-// Counting is safe for concurrent use: MayContain takes no locks, Add and Delete
-// take one of 64, by element, so that a saved form has each wholly or not at all.
+// Counting is safe for concurrent use. MayContain takes no locks; Add and Delete take one of 64,
+// by element, so that the saved form contains each addition completely or not at all.
 type Counting[T any] struct {
 	key funnel.Key[T]
 	counters
@@ -122,8 +120,8 @@ func (c *counters) add(h uint64) bool {
 	return changed
 }
 
-// remove counts an element down. Counters of 15 stay, and so do those of 0, which only an element
-// that was not added can have.
+// remove decrements the counters of an element. Counters of 15 stay, and so do those of 0, which
+// only an element that was not added can have.
 func (c *counters) remove(h uint64) {
 	for range c.hashes {
 		w, shift := c.at(h)
@@ -142,14 +140,14 @@ func (c *counters) remove(h uint64) {
 
 func (f *Counting[T]) hash(v T) uint64 { return seedHash(f.key.Sum64(v), f.seed) }
 
-// Add adds an element, once more if it is there already, and reports whether one
+// Add adds an element, once more if it was added before, and reports whether one
 // of its counters was 0. If so, it was not in the filter before.
 func (f *Counting[T]) Add(v T) bool { return f.addSum(f.key.Sum64(v)) }
 
 // AddMany adds elements, faster than one by one; see Adder.
 func (f *Counting[T]) AddMany(vs []T, isNew []bool) { addMany(f.key.Sum64, f, vs, isNew) }
 
-// MayContain reports false only if the element was not added, or deleted as often
+// MayContain reports false only if the element was not added, or was deleted as often
 // as it was added.
 func (f *Counting[T]) MayContain(v T) bool { return f.has(f.hash(v)) }
 
@@ -174,7 +172,7 @@ func (f *Counting[T]) addSum(sum uint64) bool {
 	return f.add(h)
 }
 
-// lockOf is held to change the counters of an element.
+// lockOf returns the lock to hold while changing the counters of an element.
 func (f *Counting[T]) lockOf(h uint64) *paddedMutex { return &f.locks[mix(h)%uint64(len(f.locks))] }
 
 // still calls fn while no elements are added or deleted.
@@ -186,7 +184,7 @@ func (f *Counting[T]) still(fn func()) {
 	fn()
 }
 
-// cut returns a copy that holds each element as often as at one moment.
+// cut returns a consistent copy: no addition or deletion is in it in part.
 func (f *Counting[T]) cut() counters {
 	c := f.counters
 	f.still(func() { c.words = copyWords(f.words) })
@@ -198,7 +196,7 @@ func (f *Counting[T]) cut() counters {
 // an absent element may do.
 func (f *Counting[T]) Delete(v T) bool {
 	h := f.hash(v)
-	// Of two deletes of the same element, the second must see what the first left.
+	// Of two concurrent deletes of an element, the second must see the result of the first.
 	mu := f.lockOf(h)
 	mu.Lock()
 	defer mu.Unlock()
@@ -222,7 +220,7 @@ func (c *counters) tally() (used, stuck uint64) {
 }
 
 // ApproxCount estimates how many different elements are in the filter;
-// MaxUint64 when no counter is 0. It reads the whole filter.
+// MaxUint64 if no counter is 0. It reads the whole filter.
 func (f *Counting[T]) ApproxCount() uint64 {
 	used, _ := f.tally()
 	m := float64(f.n)
@@ -272,7 +270,7 @@ func (f *Counting[T]) Compatible(o *Counting[T]) error {
 }
 
 // Merge adds all elements of o to f, each as often as it is in o; see Merger. It
-// takes the memory of a third filter for a moment.
+// needs the memory of a third filter while it runs.
 func (f *Counting[T]) Merge(o *Counting[T]) error {
 	if err := f.Compatible(o); err != nil {
 		return err
@@ -297,7 +295,7 @@ func addCounters(a, b uint64) uint64 {
 	return sum
 }
 
-// Clone returns a copy of what the filter holds at one time.
+// Clone returns a consistent copy.
 func (f *Counting[T]) Clone() *Counting[T] { return &Counting[T]{key: f.key, counters: f.cut()} }
 
 // Equal reports whether the filters have the same parameters and counters.
@@ -314,9 +312,9 @@ func (f *Counting[T]) Reset() {
 	})
 }
 
-// WriteTo writes the filter in the form that ReadCounting and ReadFrom read: what it
-// holds at one time, each element wholly, while others add and delete. They wait as
-// long as a copy in memory takes, and the copy takes the memory of a second filter.
+// WriteTo writes the filter in the format that ReadCounting and ReadFrom read. What it
+// writes is consistent even while others add and delete: it first copies the filter in
+// memory, which takes the memory of a second filter, and they wait for that.
 func (f *Counting[T]) WriteTo(w io.Writer) (int64, error) {
 	c := f.cut()
 	return writeRecord(w, record{

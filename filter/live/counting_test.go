@@ -15,7 +15,7 @@ func TestCountingModel(t *testing.T) {
 		v := member(r.IntN(500))
 		switch r.IntN(3) {
 		case 0:
-			if model[v] < 3 { // well below 15, shared counters included
+			if model[v] < 3 { // so that even shared counters stay well below 15
 				f.Add(v)
 				model[v]++
 			}
@@ -40,7 +40,7 @@ func TestCountingModel(t *testing.T) {
 	}
 	used, _ := f.tally()
 	if f.Stuck() != stuck || used != stuck {
-		t.Errorf("all deleted: %d counters in use, %d were stuck", used, stuck)
+		t.Errorf("after all deletes %d counters are in use, %d were stuck", used, stuck)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestCountingFPR(t *testing.T) {
 			f.Add(member(i))
 		}
 		got := measureFPR(probes, f.MayContain)
-		t.Logf("FPR %.3g for %v, %.2f bits an element", got, fpr, float64(f.MemoryBytes()*8)/float64(n))
+		t.Logf("FPR %.3g for %v, %.2f bits per element", got, fpr, float64(f.MemoryBytes()*8)/float64(n))
 		checkFPR(t, "FPR()", got, f.FPR(), probes, 0.02)
 		checkFPRBelow(t, "target", got, fpr*1.02, probes)
 		if c := float64(f.ApproxCount()); math.Abs(c-float64(n)) > 5*math.Sqrt(float64(n)) {
@@ -70,11 +70,11 @@ func TestCountingFPR(t *testing.T) {
 		}
 		for i := n / 2; i < n; i++ {
 			if !f.MayContain(member(i)) {
-				t.Fatalf("%d: lost by the deletion of others", i)
+				t.Fatalf("%d: lost when others were deleted", i)
 			}
 		}
 		if gone := f.FPR(); gone > fpr/10 {
-			t.Errorf("half deleted, and the FPR is %v", gone)
+			t.Errorf("FPR %v with half of the elements deleted", gone)
 		}
 	}
 }
@@ -88,15 +88,15 @@ func TestCountingSaturates(t *testing.T) {
 		f.Delete("often")
 	}
 	if !f.MayContain("often") {
-		t.Error("a counter of 15 went down: another element on it would be lost")
+		t.Error("a counter of 15 was decremented: another element could be lost")
 	}
 	if f.Stuck() == 0 || f.Stuck() > uint64(f.Hashes()) {
 		t.Errorf("%d stuck", f.Stuck())
 	}
 }
 
-// What the type's comment says of deleting absent elements: mostly refused; the
-// false positives among them cost other elements.
+// As the comment of Counting describes: deleting absent elements mostly does nothing, but
+// deleting those that are false positives removes other elements.
 func TestCountingDeleteAbsent(t *testing.T) {
 	const n, absent = 2000, 20_000
 	f := must(NewCounting(CountingOptions[string]{Items: n, FPR: 0.05}))
@@ -111,12 +111,12 @@ func TestCountingDeleteAbsent(t *testing.T) {
 				f.WriteTo(&before)
 			}
 			if f.Delete(stranger(i)) {
-				t.Fatal("deleted what is not there")
+				t.Fatal("deleted an element that MayContain excludes")
 			}
 			if i < 10 {
 				f.WriteTo(&after)
 				if !bytes.Equal(before.Bytes(), after.Bytes()) {
-					t.Fatal("a refused Delete changed something")
+					t.Fatal("a Delete that returned false changed the filter")
 				}
 			}
 			continue
@@ -132,7 +132,7 @@ func TestCountingDeleteAbsent(t *testing.T) {
 	}
 	t.Logf("%d of %d absent deleted at FPR %.3f, %d of %d members lost", accepted, absent, fpr, lost, n)
 	if accepted == 0 || lost == 0 {
-		t.Error("the comment warns of false negatives that do not happen")
+		t.Error("no false negatives, but the comment of Counting describes them")
 	}
 }
 
@@ -170,8 +170,8 @@ func TestCountingConcurrent(t *testing.T) {
 	}
 }
 
-// Many deletes of one element that was added once: exactly one succeeds, and
-// what shares its counters stays.
+// Of many deletes of an element that was added once, exactly one succeeds, and elements that
+// share its counters stay.
 func TestCountingConcurrentDelete(t *testing.T) {
 	f := must(NewCounting(CountingOptions[string]{Items: 10, FPR: 0.1}))
 	for i := range 10 {
@@ -220,7 +220,7 @@ func FuzzReadCounting(f *testing.F) {
 		}
 		g.Add("c")
 		if !g.MayContain("c") || g.FPR() < 0 || g.FPR() > 1 {
-			t.Error("a filter that was read does not work")
+			t.Error("the filter does not work after it was read")
 		}
 		g.Delete("c")
 		g.ApproxCount()

@@ -12,10 +12,10 @@ import (
 
 // CuckooOptions are the parameters of a Cuckoo.
 type CuckooOptions[T any] struct {
-	// Items is the number of elements that the filter has room for.
+	// Items is the number of elements that the filter has space for.
 	Items uint64
-	// FPR is the highest false positive rate, down to 10⁻⁹. The filter takes the
-	// next size of fingerprint that reaches it; see Cuckoo.
+	// FPR is the maximum false positive rate, down to 10⁻⁹. The filter uses the
+	// smallest fingerprint that reaches it; see Cuckoo.
 	FPR float64
 	// Seed, if not zero, makes false positives independent of those of filters
 	// with other seeds.
@@ -27,22 +27,22 @@ type CuckooOptions[T any] struct {
 // Cuckoo is a cuckoo filter: it keeps a fingerprint of each element in one of two
 // buckets, and so can delete and count (Fan, Andersen, Kaminsky, Mitzenmacher,
 // "Cuckoo Filter: Practically Better Than Bloom", CoNEXT 2014). A bucket is one
-// word of 64 bits, or of 32 for fingerprints of 8:
+// word of 64 bits, or of 32 for 8-bit fingerprints:
 //
-//	fingerprint, bits    8     9      10     12      16        21       32
-//	slots a bucket       4     7      6      5       4         3        2
-//	FPR when full, %     2.9   2.7    1.13   0.24    0.0116    0.00026  0.00000008
-//	bits an element      8.5   9.4    11.0   13.3    16.8      23.2     38.1
+//	fingerprint bits      8     9      10     12      16        21       32
+//	slots per bucket      4     7      6      5       4         3        2
+//	FPR when full, %      2.9   2.7    1.13   0.24    0.0116    0.00026  0.00000008
+//	bits per element      8.5   9.4    11.0   13.3    16.8      23.2     38.1
 //
-// An element may be added several times, up to all the slots of its two buckets,
-// and must be deleted as often. An Add that finds no room returns ErrFull, and
-// the filter holds all that it held. Up to Items elements fit.
+// An element may be added several times, up to the number of slots in its two buckets,
+// and must be deleted as often. If there is no space, Add returns ErrFull and changes
+// nothing. Up to Items elements fit.
 //
 // Delete only what was added: an absent element that is a false positive has the
 // fingerprint of another one, which would be lost.
 //
-// Cuckoo is safe for concurrent use. MayContain and Delete take no locks, Add takes
-// one only when it must move others; a call that meets a move waits for it to end.
+// Cuckoo is safe for concurrent use. MayContain and Delete take no locks. Add takes one
+// only if it has to move fingerprints; a call that finds one being moved waits for that.
 type Cuckoo[T any] struct {
 	key funnel.Key[T]
 	cuckoo
@@ -51,23 +51,23 @@ type Cuckoo[T any] struct {
 
 // cuckoo is a table of buckets. With h the hash of an element:
 //
-//	fingerprint  the low bits of h, or 1 if they are 0: that is an empty slot
+//	fingerprint  the low bits of h, or 1 if they are 0, which marks an empty slot
 //	first bucket  hi64(h × buckets)
 //	other bucket  (hi64((fingerprint × chain mod 2⁶⁴) × buckets) - this bucket) mod buckets
 //
-// so that the sum of the two buckets depends on the fingerprint only, and each
-// leads to the other for any number of buckets. Slot i is bits i×width to
-// (i+1)×width-1; bits above the last slot are 0. Where buckets are half words,
-// bucket i of the saved form is the lower half of word i/2 if i is even, else the
-// upper half. Saved filters depend on it.
+// The sum of the two buckets depends only on the fingerprint, so each can be computed
+// from the other, for any number of buckets. Slot i is bits i×width to (i+1)×width-1;
+// bits above the last slot are 0. Where buckets are half words, bucket i of the saved
+// form is the lower half of word i/2 if i is even, else the upper half. Saved filters
+// depend on all of this; do not change.
 //
-// Concurrency. A fingerprint may be put into an empty slot, and taken out of one, by
-// anyone, with a compare-and-swap. It is moved only under its lock, one of many, by
-// fingerprint: it is first put into its other bucket and then taken out of
-// this one, so that it is always in one of them. A reader that examines one bucket
-// before a move and the other one after it could still miss it. So the lock has a
-// version, odd while it is held, and a negative result counts only if the version was
-// even and has not changed. See removeFrom for concurrent deletes.
+// Concurrency. Fingerprints are put into empty slots and taken out of slots with a
+// compare-and-swap, without a lock. They are moved only under one of 512 locks, chosen by
+// the fingerprint: it is first put into its other bucket and then taken out of this one,
+// so that it is always in one of them. A reader that examines one bucket before a move
+// and the other one after it could still miss it. So the lock has a version, odd while it
+// is held, and a negative result counts only if the version was even and has not changed.
+// See removeFrom for concurrent deletes.
 type cuckoo struct {
 	n     uint64   // buckets
 	words []uint64 // of n buckets, or
@@ -75,7 +75,7 @@ type cuckoo struct {
 	lanes
 	seed  uint64
 	locks *[512]atomic.Uint32 // versions, by fingerprint
-	moves *sync.RWMutex       // read: moving; write: no one may move
+	moves *sync.RWMutex       // read-locked to move fingerprints, write-locked to prevent moves
 }
 
 // lanes is the arithmetic on the slots of a word.
@@ -101,8 +101,8 @@ func lanesOf(width uint) lanes {
 	return l
 }
 
-// half reports whether a bucket is half a word. 8-bit fingerprints have an FPR of 3 %;
-// eight of them in a bucket would make it 6 %.
+// half reports whether a bucket is half a word: with 8-bit fingerprints the FPR is 3 %, and
+// with eight of them per bucket it would be 6 %.
 func (l *lanes) half() bool { return l.width == 8 }
 
 // find returns a word with the highest bit set of each slot of w that is fp.
@@ -110,8 +110,8 @@ func (l *lanes) find(w uint64, fp uint32) uint64 { return l.zeros(w ^ uint64(fp)
 
 func (l *lanes) zeros(x uint64) uint64 { return l.high &^ l.marks(x) }
 
-// marks returns a word in which the highest bit of a slot is clear where the
-// slot of x is 0. The other bits mean nothing.
+// marks returns a word in which the highest bit of a slot is clear if the slot of x is 0.
+// Its other bits are undefined.
 func (l *lanes) marks(x uint64) uint64 { return ((x & l.low) + l.low) | x }
 
 // lowest returns the shift of the first slot that find has marked.
@@ -119,13 +119,13 @@ func (l *lanes) lowest(found uint64) uint { return uint(bits.TrailingZeros64(fou
 
 func (l *lanes) get(w uint64, shift uint) uint32 { return uint32(w>>shift) & l.mask }
 
-// cuckooSizes are the widths of fingerprints, and how full a table of each gets.
+// cuckooSizes are the widths of fingerprints, and the load that a table of each reaches.
 var cuckooSizes = [...]struct {
 	width uint
 	load  float64
 }{{8, 0.94}, {9, 0.97}, {10, 0.97}, {12, 0.965}, {16, 0.95}, {21, 0.92}, {32, 0.84}}
 
-// cuckooFPR is the FPR of a table whose slots are filled to load.
+// fpr returns the FPR of a table in which the share load of the slots is used.
 func (l *lanes) fpr(load float64) float64 {
 	return -math.Expm1(2 * float64(l.slots) * load * math.Log1p(-1/float64(l.mask)))
 }
@@ -148,12 +148,12 @@ func NewCuckoo[T any](o CuckooOptions[T]) (*Cuckoo[T], error) {
 			continue
 		}
 		buckets := uint64(float64(o.Items) / (float64(l.slots) * s.load))
-		// In a small table, more elements may by chance share a few buckets than these have slots.
-		// With this many more buckets that did not happen in 20,000 tables of any size and width.
+		// In a small table, a few buckets may by chance get more elements than they have slots.
+		// With these additional buckets that did not happen in 20,000 tables of any size and width.
 		buckets += 2 + 160/uint64(l.slots*l.slots)
 		return &Cuckoo[T]{key: key, cuckoo: newCuckoo(buckets, s.width, o.Seed)}, nil
 	}
-	return nil, optionError("FPR", "%v is below what 32-bit fingerprints reach", o.FPR)
+	return nil, optionError("FPR", "%v cannot be reached with 32-bit fingerprints", o.FPR)
 }
 
 // newCuckoo makes an empty table of at least the given number of buckets.
@@ -188,7 +188,7 @@ func (c *cuckoo) first(h uint64) uint64 { return scale(h, c.n) }
 
 func (c *cuckoo) other(bucket uint64, fp uint32) uint64 {
 	b, below := bits.Sub64(scale(uint64(fp)*chain, c.n), bucket, 0)
-	return b + c.n&-below // no branch: it would be taken half of the time
+	return b + c.n&-below // no branch: it would be unpredictable
 }
 
 func (c *cuckoo) load(bucket uint64) uint64 {
@@ -220,7 +220,7 @@ func acquire(l *atomic.Uint32) {
 func release(l *atomic.Uint32) { l.Add(1) }
 
 func (c *cuckoo) has(h uint64) bool {
-	// The code of place and load, in one function: a lookup takes only a few nanoseconds.
+	// place and load, inlined by hand: a lookup takes only a few nanoseconds.
 	h = seedHash(h, c.seed)
 	fp := uint32(h) & c.mask
 	if fp == 0 {
@@ -237,7 +237,7 @@ func (c *cuckoo) has(h uint64) bool {
 	} else {
 		wa, wb = uint64(atomic.LoadUint32(&c.halfs[a])), uint64(atomic.LoadUint32(&c.halfs[b]))
 	}
-	// Both buckets at once: their cache misses overlap, and there is no branch to guess.
+	// Both buckets at once: their cache misses overlap, and no branch can be mispredicted.
 	all := uint64(fp) * c.ones
 	if c.high&^(c.marks(wa^all)&c.marks(wb^all)) != 0 {
 		return true
@@ -254,7 +254,7 @@ func (c *cuckoo) pairHas(wa, wb uint64, fp uint32) bool {
 	return c.high&^(c.marks(wa^all)&c.marks(wb^all)) != 0
 }
 
-// hasLocked is has for a reader that a move has disturbed.
+// hasLocked is has for a reader that may have missed a fingerprint being moved.
 func (c *cuckoo) hasLocked(fp uint32, a, b uint64) bool {
 	l := c.lock(fp)
 	acquire(l)
@@ -306,8 +306,8 @@ func (c *cuckoo) clear(from uint64, shift uint, fp uint32, to uint64) {
 	}
 }
 
-// add adds a fingerprint, and reports whether it was not there before, and whether
-// there was room.
+// add adds a fingerprint. isNew reports whether it was absent before, ok whether there
+// was space.
 func (c *cuckoo) add(h uint64) (isNew, ok bool) {
 	h = seedHash(h, c.seed)
 	fp := c.fingerprint(h)
@@ -336,7 +336,7 @@ func (c *cuckoo) insert(fp uint32, a, b uint64) bool {
 func (c *cuckoo) addMoving(fp uint32, a, b uint64) bool {
 	c.moves.RLock()
 	defer c.moves.RUnlock()
-	// Others may take the slot that a move has freed; then there is another search.
+	// Others may take the slot that was freed; then search again.
 	for range 1000 {
 		if !c.makeRoom(a, b) {
 			return false
@@ -348,17 +348,16 @@ func (c *cuckoo) addMoving(fp uint32, a, b uint64) bool {
 	return false
 }
 
-// step is a bucket on the search for an empty slot: to reach it, the fingerprint
-// at shift in the bucket of the step from moves here.
+// step is a bucket in the search for an empty slot. It is reached by moving here the
+// fingerprint at shift in the bucket of the step from.
 type step struct {
 	bucket uint64
 	from   int16
 	shift  uint8
 }
 
-// makeRoom moves fingerprints so that a or b has an empty slot, along the
-// shortest path. It returns false, and has changed nothing, if there is none
-// within the reach of some 250 buckets.
+// makeRoom moves fingerprints along the shortest path, so that a or b gets an empty slot.
+// It returns false, and changes nothing, if there is no path within some 250 buckets.
 func (c *cuckoo) makeRoom(a, b uint64) bool {
 	var steps [256]step
 	steps[0], steps[1] = step{bucket: a, from: -1}, step{bucket: b, from: -1}
@@ -380,7 +379,7 @@ func (c *cuckoo) makeRoom(a, b uint64) bool {
 			if c.zeros(c.load(next)) != 0 {
 				return c.follow(steps[:], n)
 			}
-			if n < len(steps)-1 { // else it can still end the path, not go on from there
+			if n < len(steps)-1 { // otherwise the next bucket overwrites it: it can only end the path
 				n++
 			}
 		}
@@ -389,8 +388,8 @@ func (c *cuckoo) makeRoom(a, b uint64) bool {
 }
 
 // follow makes the moves that lead to a step, the last one first: each moves a fingerprint into the
-// slot that the previous one emptied. It always reports true: if a move has become impossible, the
-// caller searches again.
+// slot that the one before has emptied. It always returns true: if a move has become impossible,
+// the caller searches again.
 func (c *cuckoo) follow(steps []step, at int) bool {
 	for steps[at].from >= 0 {
 		s := steps[at]
@@ -402,8 +401,8 @@ func (c *cuckoo) follow(steps []step, at int) bool {
 	return true
 }
 
-// move moves the fingerprint in a slot to its other bucket, to, if it still
-// belongs there and there is room.
+// move moves the fingerprint in a slot to its other bucket, if that is still to and has
+// an empty slot.
 func (c *cuckoo) move(from uint64, shift uint, to uint64) bool {
 	fp := c.get(c.load(from), shift)
 	if fp == 0 || c.other(from, fp) != to {
@@ -423,7 +422,7 @@ func (c *cuckoo) remove(h uint64) bool {
 	h = seedHash(h, c.seed)
 	fp := c.fingerprint(h)
 	a := c.first(h)
-	// Most are in their first bucket. This is removeFrom for those, in one function.
+	// Most are in their first bucket. For those this is removeFrom, inlined by hand.
 	l := c.lock(fp)
 	if version := l.Load(); version&1 == 0 {
 		w := c.load(a)
@@ -438,10 +437,10 @@ func (c *cuckoo) remove(h uint64) bool {
 	return c.removeFrom(fp, a, c.other(a, fp))
 }
 
-// removeFrom removes one fingerprint from its buckets. During a move there may be one more of them
-// than there are elements, so a delete that may have seen this waits for the end of the move. A
-// delete too many that returns true therefore returns only after the move has corrected the number,
-// and no fingerprint that is added later is removed in its place.
+// removeFrom removes one fingerprint from its buckets. While a fingerprint is moved, there is one
+// more of it than there are elements, so a delete that may have seen the extra one waits for the
+// end of the move, which then removes one more (see clear). Otherwise the move could remove a
+// fingerprint that is added after the delete has returned.
 func (c *cuckoo) removeFrom(fp uint32, a, b uint64) bool {
 	l := c.lock(fp)
 	if version := l.Load(); version&1 == 0 {
@@ -455,7 +454,7 @@ func (c *cuckoo) removeFrom(fp uint32, a, b uint64) bool {
 			return true
 		}
 	}
-	acquire(l) // nothing moves: what is there is found
+	acquire(l) // so nothing is being moved
 	defer release(l)
 	return c.take(a, fp) || c.take(b, fp)
 }

@@ -24,7 +24,7 @@ func TestLanes(t *testing.T) {
 			var w uint64
 			var slots [8]uint32
 			for i := range l.slots {
-				// Many zeros, ones, and values that differ in the highest bit only.
+				// Many zeros, ones, and values that differ only in the highest bit.
 				v := [...]uint64{0, 1, 1 << (s.width - 1), 1<<(s.width-1) | 1, 1<<s.width - 1, r.Uint64N(1 << s.width)}[r.IntN(6)]
 				slots[i] = uint32(v)
 				w |= v << (uint(i) * s.width)
@@ -62,8 +62,8 @@ func TestCuckooOtherBucket(t *testing.T) {
 	}
 }
 
-// Full tables of every width are as full as NewCuckoo counts on, hold all that
-// Add took, and go on to hold it after ErrFull.
+// Full tables of every width reach the load that NewCuckoo assumes, and have all elements that
+// were added, even after ErrFull.
 func TestCuckooFull(t *testing.T) {
 	t.Parallel()
 	sizes := []int{300, sized(100_000)}
@@ -80,14 +80,14 @@ func TestCuckooFull(t *testing.T) {
 			load := float64(n) / float64(f.Capacity())
 			t.Logf("width %d, %d slots: full at %.3f", s.width, slots, load)
 			if load < s.load-0.15 || (slots > 1000 && load < s.load) {
-				t.Errorf("width %d, %d slots: full at %.3f already, want %v", s.width, slots, load, s.load)
+				t.Errorf("width %d, %d slots: full at %.3f, want %v", s.width, slots, load, s.load)
 			}
 			if uint64(n) != f.ApproxCount() {
 				t.Errorf("width %d: %d added, ApproxCount %d", s.width, n, f.ApproxCount())
 			}
 			words, halfs := slices.Clone(f.words), slices.Clone(f.halfs)
 			if err := addErr(f, n); !errors.Is(err, ErrFull) || !slices.Equal(words, f.words) || !slices.Equal(halfs, f.halfs) {
-				t.Errorf("width %d: an Add that fails (%v) changes the table", s.width, err)
+				t.Errorf("width %d: an Add that fails (%v) has changed the table", s.width, err)
 			}
 			for i := range n {
 				if !f.MayContain(i) {
@@ -106,7 +106,7 @@ func TestCuckooFull(t *testing.T) {
 	}
 }
 
-// As many elements as were asked for fit, at every size.
+// At every size, Items elements fit.
 func TestCuckooItemsFit(t *testing.T) {
 	for _, fpr := range []float64{0.5, 0.03, 0.02, 0.01, 0.001, 1e-5, 1e-9} {
 		for _, items := range []int{1, 2, 3, 5, 8, 13, 30, 100, 300, 1000, 10_000} {
@@ -136,7 +136,7 @@ func TestCuckooFPR(t *testing.T) {
 			}
 		}
 		got := measureFPR(probes, f.MayContain)
-		t.Logf("FPR %.3g for %v, %d bits, %.2f an element", got, fpr, f.FingerprintBits(), float64(f.MemoryBytes()*8)/float64(n))
+		t.Logf("FPR %.3g for %v, %d bits, %.2f per element", got, fpr, f.FingerprintBits(), float64(f.MemoryBytes()*8)/float64(n))
 		checkFPR(t, fmt.Sprint("FPR() for ", fpr), got, f.FPR(), probes, 0.01)
 		checkFPRBelow(t, fmt.Sprint(fpr), got, fpr, probes)
 		if f.ApproxCount() != uint64(n) {
@@ -194,7 +194,7 @@ func TestCuckooModel(t *testing.T) {
 	}
 }
 
-// One element fills its two buckets and no more; the rest of the filter stays.
+// One element can fill only its two buckets; the other elements stay.
 func TestCuckooSameElement(t *testing.T) {
 	f := newCuckooWidth(100, 16, 0)
 	for i := 1; i < 200; i++ {
@@ -216,8 +216,8 @@ func TestCuckooSameElement(t *testing.T) {
 	}
 }
 
-// Sixteen goroutines add, move, ask and delete in a table that is nearly full:
-// what is there is found at every moment.
+// Sixteen goroutines add, move, look up and delete in a table that is nearly full: elements
+// that were added are found at any time.
 func TestCuckooConcurrent(t *testing.T) {
 	const workers, perWorker = 16, 600
 	for _, s := range cuckooSizes {
@@ -290,14 +290,14 @@ func TestCuckooAddNew(t *testing.T) {
 	}
 	wg.Wait()
 	if added.Load() != n || f.ApproxCount() != n {
-		t.Errorf("%d added, %d there, want %d", added.Load(), f.ApproxCount(), n)
+		t.Errorf("%d added, ApproxCount %d, want %d", added.Load(), f.ApproxCount(), n)
 	}
 	if ok, err := must(NewCuckoo(CuckooOptions[int]{Items: 1, FPR: 0.01})).AddNew(1); !ok || err != nil {
-		t.Errorf("into an empty one: %v %v", ok, err)
+		t.Errorf("into an empty filter: %v %v", ok, err)
 	}
 }
 
-// A form that is written while elements are moved holds them all.
+// A filter that is saved while fingerprints are moved has all of them.
 func TestCuckooWriteWhileMoving(t *testing.T) {
 	const n = 5000
 	f := newCuckooWidth(n*2/4+100, 16, 0)
@@ -377,7 +377,7 @@ func FuzzReadCuckoo(f *testing.F) {
 		}
 		for i := range 20 {
 			if addErr(g, i) == nil && (!g.MayContain(i) || !g.Delete(i)) {
-				t.Error("a filter that was read does not work")
+				t.Error("the filter does not work after it was read")
 			}
 		}
 		if g.FPR() < 0 || g.FPR() > 1 {
@@ -386,8 +386,8 @@ func FuzzReadCuckoo(f *testing.F) {
 	})
 }
 
-// Goroutines delete and add again elements of few fingerprints while others make room:
-// no element that is there at rest is lost, and none is left.
+// Goroutines add and delete elements with few different fingerprints while others are moved: no
+// element that stays is lost, and no deleted one remains.
 func TestCuckooDeleteWhileMoving(t *testing.T) {
 	const workers, each = 4, 40
 	f := newCuckooWidth(48, 8, 0)
@@ -408,13 +408,13 @@ func TestCuckooDeleteWhileMoving(t *testing.T) {
 						mine = append(mine, v)
 					}
 					if !f.MayContain(1_000_000 + i%20) {
-						t.Errorf("%d is hidden while others come and go", i%20)
+						t.Errorf("%d is lost while others are added and deleted", i%20)
 						return
 					}
 				}
 				for _, v := range mine {
 					if !f.MayContain(v) || !f.Delete(v) {
-						t.Errorf("%d was added and is not there", v)
+						t.Errorf("%d was added and is lost", v)
 						return
 					}
 				}
@@ -423,11 +423,11 @@ func TestCuckooDeleteWhileMoving(t *testing.T) {
 	}
 	wg.Wait()
 	if n := f.ApproxCount(); n != uint64(kept) {
-		t.Errorf("%d elements are left, not %d", n, kept)
+		t.Errorf("%d elements are left, want %d", n, kept)
 	}
 }
 
-// A move whose fingerprint was deleted after it was copied takes the copy back.
+// If a fingerprint is deleted after a move has copied it, the move removes the copy.
 func TestCuckooDeleteDuringMove(t *testing.T) {
 	for _, width := range []uint{8, 16} {
 		f := newCuckooWidth(50, width, 0)
@@ -444,13 +444,13 @@ func TestCuckooDeleteDuringMove(t *testing.T) {
 		}
 		f.clear(a, 0, fp, b) // and last
 		if n := f.CountOf(v); n != 0 {
-			t.Errorf("width %d: there %d times after it was deleted", width, n)
+			t.Errorf("width %d: counted %d times after it was deleted", width, n)
 		}
 		f.Add(v)
 		f.put(b, fp)
 		f.clear(a, 0, fp, b)
 		if n := f.CountOf(v); n != 1 || f.take(a, fp) {
-			t.Errorf("width %d: there %d times after a move", width, n)
+			t.Errorf("width %d: counted %d times after a move", width, n)
 		}
 	}
 }

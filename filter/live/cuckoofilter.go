@@ -8,9 +8,9 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// Add adds an element, once more if it is there already, and reports whether the
-// filter did not contain it before. It returns ErrFull, and has changed nothing, if
-// there is no room for it.
+// Add adds an element, once more if it was added before, and reports whether it was new:
+// if so, it was not in the filter before. If there is no space for it, Add returns ErrFull
+// and changes nothing.
 func (f *Cuckoo[T]) Add(v T) (isNew bool, err error) { return f.addSum(f.key.Sum64(v)) }
 
 func (c *cuckoo) addSum(sum uint64) (isNew bool, err error) {
@@ -21,7 +21,7 @@ func (c *cuckoo) addSum(sum uint64) (isNew bool, err error) {
 	return isNew, nil
 }
 
-// AddMany adds elements until one finds no room; see FallibleAdder.
+// AddMany adds elements until there is no space for one; see FallibleAdder.
 func (f *Cuckoo[T]) AddMany(vs []T, isNew []bool) (n int, err error) {
 	var sums [batch]uint64
 	var touched uint64
@@ -62,7 +62,7 @@ func (f *Cuckoo[T]) AddNew(v T) (bool, error) {
 	return true, nil
 }
 
-// MayContain reports false only if the element was not added, or deleted as often
+// MayContain reports false only if the element was not added, or was deleted as often
 // as it was added.
 func (f *Cuckoo[T]) MayContain(v T) bool { return f.has(f.key.Sum64(v)) }
 
@@ -83,19 +83,19 @@ func (c *cuckoo) touchSum(sum uint64) uint64 {
 // if the element is not in the filter.
 func (f *Cuckoo[T]) Delete(v T) bool { return f.remove(f.key.Sum64(v)) }
 
-// CountOf returns how often an element was added and not deleted, or more: equal
-// fingerprints are counted too.
+// CountOf returns how often an element was added and not deleted. The result may be too
+// high, since other elements with the same fingerprint count too.
 func (f *Cuckoo[T]) CountOf(v T) int { return f.count(f.key.Sum64(v)) }
 
 // ApproxCount is the number of elements in the filter, each as often as it was
-// added; exact while nothing is added or deleted. It reads the whole filter.
+// added. It is exact while nothing is added or deleted. It reads the whole filter.
 func (f *Cuckoo[T]) ApproxCount() uint64 { return f.used() }
 
-// Capacity is the number of slots. Some 2 % (9-bit fingerprints) to 16 % (32 bits)
-// of them stay empty when the filter is full.
+// Capacity is the number of slots. With Items elements, some 3 % (9-bit fingerprints) to
+// 16 % (32-bit fingerprints) of them are empty.
 func (f *Cuckoo[T]) Capacity() uint64 { return f.n * uint64(f.slots) }
 
-// FillRatio is the share of slots that are taken, 0 to 1. It reads the whole filter.
+// FillRatio is the share of slots that are used, 0 to 1. It reads the whole filter.
 func (f *Cuckoo[T]) FillRatio() float64 { return float64(f.used()) / float64(f.Capacity()) }
 
 // FPR is the share of absent elements for which MayContain is true now. It reads
@@ -123,9 +123,9 @@ func (f *Cuckoo[T]) Compatible(o *Cuckoo[T]) error {
 	return nil
 }
 
-// Merge adds all elements of o to f, each as often as it is in o; see Merger. If
-// they do not fit it returns ErrFull, and takes back those that it has added. It takes
-// the memory of a third filter for a moment.
+// Merge adds all elements of o to f, each as often as it is in o; see Merger. If they do
+// not fit, it removes those that it has added and returns ErrFull. It needs the memory of
+// a third filter while it runs.
 func (f *Cuckoo[T]) Merge(o *Cuckoo[T]) error {
 	if err := f.Compatible(o); err != nil {
 		return err
@@ -134,8 +134,8 @@ func (f *Cuckoo[T]) Merge(o *Cuckoo[T]) error {
 	return f.merge(&other)
 }
 
-// merge inserts the fingerprints of o. If one does not fit it removes those that it
-// has inserted.
+// merge inserts the fingerprints of o. If one does not fit, it removes those that it has
+// inserted.
 func (c *cuckoo) merge(o *cuckoo) error {
 	n := 0
 	full := o.each(func(bucket uint64, fp uint32) bool {
@@ -155,7 +155,7 @@ func (c *cuckoo) merge(o *cuckoo) error {
 }
 
 // each calls fn with the fingerprints and their buckets, always in the same order,
-// until it returns true. It reports whether it did.
+// until fn returns true. It reports whether fn did.
 func (c *cuckoo) each(fn func(bucket uint64, fp uint32) bool) bool {
 	for bucket := range c.n {
 		w := c.load(bucket)
@@ -171,8 +171,8 @@ func (c *cuckoo) each(fn func(bucket uint64, fp uint32) bool) bool {
 // Clone returns a copy with at least the elements whose Add has returned.
 func (f *Cuckoo[T]) Clone() *Cuckoo[T] { return &Cuckoo[T]{key: f.key, cuckoo: f.cut()} }
 
-// cut returns a copy while no fingerprints are moved: one that is neither added nor
-// deleted meanwhile is in it.
+// cut returns a copy. Fingerprints are not moved meanwhile, so it has all those that are
+// neither added nor deleted meanwhile.
 func (c *cuckoo) cut() cuckoo {
 	k := newCuckoo(0, c.width, c.seed)
 	k.n = c.n
@@ -189,8 +189,8 @@ func (c *cuckoo) cut() cuckoo {
 	return k
 }
 
-// Equal reports whether the filters have the same parameters and buckets. Filters with
-// the same elements, added in another order, may differ.
+// Equal reports whether the filters have the same parameters and buckets. Filters to which
+// the same elements were added in another order may differ.
 func (f *Cuckoo[T]) Equal(o *Cuckoo[T]) bool {
 	if f.Compatible(o) != nil {
 		return false
@@ -208,7 +208,7 @@ func (f *Cuckoo[T]) Equal(o *Cuckoo[T]) bool {
 func (f *Cuckoo[T]) Reset() {
 	f.moves.Lock()
 	defer f.moves.Unlock()
-	// Fingerprints are only moved under a lock.
+	// With all locks held, no fingerprint is moved.
 	for i := range f.locks {
 		acquire(&f.locks[i])
 		defer release(&f.locks[i])
@@ -221,10 +221,10 @@ func (f *Cuckoo[T]) Reset() {
 	}
 }
 
-// WriteTo writes the filter in the form that ReadCuckoo and ReadFrom read. An element
-// that is added or deleted meanwhile is in it wholly or not at all. An Add that must
-// move others waits as long as a copy in memory takes, and the copy takes the memory
-// of a second filter.
+// WriteTo writes the filter in the format that ReadCuckoo and ReadFrom read. An element
+// that is added or deleted meanwhile is in it completely or not at all. WriteTo first
+// copies the filter in memory, which takes the memory of a second filter; an Add that has
+// to move fingerprints waits for that.
 func (f *Cuckoo[T]) WriteTo(w io.Writer) (int64, error) {
 	c := f.cut()
 	words := c.words

@@ -13,14 +13,14 @@ import (
 
 // DedupOptions are the parameters of a Dedup.
 type DedupOptions[T any] struct {
-	// Items is the number of different elements in the stream or, with Window, the number among
-	// which duplicates are found.
+	// Items is the number of different elements in the stream or, with Window, the number of
+	// latest elements of which duplicates are found.
 	Items uint64
-	// FPR is the share of new elements that are taken for duplicates, and lost,
-	// once Items were seen. It is less before; see Dedup.Loss.
+	// FPR is the share of new elements that are wrongly dropped as duplicates, and so lost,
+	// once Items have been seen. It is lower before; see Dedup.Loss.
 	FPR float64
-	// Window is for streams without end: duplicates are found if they come within
-	// Items elements or, if Span is set, within that time.
+	// Window is for endless streams: duplicates are found if they come within Items
+	// elements or, if Span is set, within that time.
 	Window bool
 	Span   time.Duration
 	// Seed and Funnel are those of the filter; see BloomOptions.
@@ -30,13 +30,12 @@ type DedupOptions[T any] struct {
 	Now func() time.Time
 }
 
-// Dedup drops the duplicates of a stream. What it passes on is certainly new, each element
-// once. What it drops is a duplicate or, in a small fraction of cases, Loss, a new element,
-// which is lost. A stream that must not lose any element has to look up what was dropped:
-// package livestore does that, in a store.
+// Dedup drops the duplicates of a stream. What it passes on is certainly new. What it drops is
+// a duplicate or, in a small share of cases (Loss), a new element, which is lost. For streams
+// that must not lose any element there is package livestore, which keeps them in a store.
 //
-// Dedup is safe for concurrent use: if several callers add the same element, exactly one
-// learns that it is the first.
+// Dedup is safe for concurrent use: if several callers add the same element, Add returns true
+// to at most one.
 type Dedup[T any] struct {
 	key     funnel.Key[T]
 	filter  dedupFilter[T]
@@ -46,7 +45,7 @@ type Dedup[T any] struct {
 	dropped atomic.Uint64
 }
 
-// dedupFilter is a Bloom, or with a window Generations.
+// dedupFilter is a Bloom or, with a window, Generations.
 type dedupFilter[T any] interface {
 	Filter[T]
 	Adder[T]
@@ -68,7 +67,7 @@ func NewDedup[T any](o DedupOptions[T]) (*Dedup[T], error) {
 		if err != nil {
 			return nil, err
 		}
-		d.filter, d.loss = g, o.FPR // it is always about full
+		d.filter, d.loss = g, o.FPR // it is nearly always full
 		return d, nil
 	}
 	b, err := NewBloom(BloomOptions[T]{Items: o.Items, FPR: o.FPR, Seed: o.Seed, Funnel: o.Funnel})
@@ -80,7 +79,7 @@ func NewDedup[T any](o DedupOptions[T]) (*Dedup[T], error) {
 }
 
 // Add adds an element and reports whether it is seen for the first time. Of several
-// concurrent calls with the same element one returns true.
+// concurrent calls with the same element, at most one returns true.
 func (d *Dedup[T]) Add(v T) bool {
 	mu := &d.locks[mix(d.key.Sum64(v))%uint64(len(d.locks))]
 	mu.Lock()
@@ -102,14 +101,14 @@ func (d *Dedup[T]) AddMany(vs []T, isNew []bool) {
 	}
 }
 
-// MayContain reports whether Add would take an element for a duplicate.
+// MayContain reports whether Add would drop an element as a duplicate.
 func (d *Dedup[T]) MayContain(v T) bool { return d.filter.MayContain(v) }
 
 // MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
 // one. len(maybe) >= len(vs).
 func (d *Dedup[T]) MayContainMany(vs []T, maybe []bool) { d.filter.MayContainMany(vs, maybe) }
 
-// Unique goes over the elements of a stream that are seen for the first time.
+// Unique returns the elements of a stream that are seen for the first time.
 func (d *Dedup[T]) Unique(stream iter.Seq[T]) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for v := range stream {
@@ -120,13 +119,12 @@ func (d *Dedup[T]) Unique(stream iter.Seq[T]) iter.Seq[T] {
 	}
 }
 
-// Loss is the share of the different elements of a whole stream that will be
-// taken for duplicates, with the options' number of them: 0.17 % for an FPR of
-// 1 %, since the filter errs less while it is filling. With a window it is the FPR at
-// most.
+// Loss is the expected share of a stream's different elements that are wrongly dropped as
+// duplicates, if there are Items of them: 0.17 % for an FPR of 1 %, since the filter has a
+// lower FPR while it fills. With a window it is at most the FPR.
 func (d *Dedup[T]) Loss() float64 { return d.loss }
 
-// FPR is the share of new elements that are taken for duplicates now. It reads
+// FPR is the share of new elements that would be dropped as duplicates now. It reads
 // the whole filter.
 func (d *Dedup[T]) FPR() float64 { return d.filter.FPR() }
 
@@ -137,14 +135,14 @@ func (d *Dedup[T]) ApproxCount() uint64 { return d.filter.ApproxCount() }
 // FillRatio is the share of bits that are set, 0 to 1. It reads the whole filter.
 func (d *Dedup[T]) FillRatio() float64 { return d.filter.FillRatio() }
 
-// Seen is the number of elements that were added.
+// Seen is the number of elements added, including duplicates.
 func (d *Dedup[T]) Seen() uint64 { return d.seen.Load() }
 
-// Dropped is how many of them were taken for duplicates.
+// Dropped is how many of them were dropped as duplicates.
 func (d *Dedup[T]) Dropped() uint64 { return d.dropped.Load() }
 
-// counts returns Seen and Dropped as of about one moment. Dropped does not exceed Seen, although
-// Add and Reset change them one after the other.
+// counts returns Seen and Dropped. Dropped never exceeds Seen, although Add and Reset change them
+// one after the other.
 func (d *Dedup[T]) counts() (seen, dropped uint64) {
 	dropped = d.dropped.Load()
 	seen = d.seen.Load()
@@ -163,10 +161,10 @@ func (d *Dedup[T]) Reset() {
 }
 
 // Compatible returns nil if o can be merged into d; see Merger. A Dedup with a window
-// does not merge.
+// cannot be merged.
 func (d *Dedup[T]) Compatible(o *Dedup[T]) error { return compatibleAs(d.filter, o.filter) }
 
-// Merge makes d drop what o has seen, too, and adds o's Seen and Dropped to its own; see
+// Merge makes d also drop what o has seen, and adds o's Seen and Dropped to its own; see
 // Merger.
 func (d *Dedup[T]) Merge(o *Dedup[T]) error {
 	if err := d.Compatible(o); err != nil {
@@ -191,14 +189,14 @@ func (d *Dedup[T]) Clone() *Dedup[T] {
 	return c
 }
 
-// Equal reports whether the filters have the same parameters and bits. It does not look
-// at Seen and Dropped.
+// Equal reports whether the filters have the same parameters and bits. It ignores Seen and
+// Dropped.
 func (d *Dedup[T]) Equal(o *Dedup[T]) bool { return equalAs(d.filter, o.filter) }
 
-// WriteTo writes the Dedup in the form that ReadDedup and ReadFrom read, so that a
-// stream goes on after a restart. Elements whose Add has returned are in it; one that is
-// added at the same time may or may not be. To let each element pass exactly once across
-// restarts, write the form between two elements of the stream, with the position in it.
+// WriteTo writes the Dedup in the format that ReadDedup and ReadFrom read, so that a
+// stream can continue after a restart. It includes all elements whose Add has returned;
+// one that is added meanwhile may be missing. To pass on each element exactly once across
+// restarts, save the Dedup between two elements, together with the position in the stream.
 func (d *Dedup[T]) WriteTo(w io.Writer) (int64, error) {
 	seen, dropped := d.counts()
 	return writeParts(w, record{kind: kindDedup, elements: d.key.Kind(), hashes: 1, words: 3},

@@ -6,16 +6,17 @@ import (
 )
 
 var (
-	// ErrFormat matches every error about a saved filter that is truncated, damaged or something
-	// else.
+	// ErrFormat matches every error about input that is truncated, damaged, or not a saved
+	// filter.
 	ErrFormat = errors.New("live: not a saved filter, or a damaged one")
-	// ErrTooLarge matches the error of a reader whose input claims to need more
-	// memory than the caller allowed.
+	// ErrTooLarge matches the error of a reader whose input needs more memory than the
+	// caller allows.
 	ErrTooLarge = errors.New("live: saved filter is larger than allowed")
-	// ErrIncompatible matches the error of Merge, and of readers, for filters
-	// that differ in a parameter that both must share.
+	// ErrIncompatible matches the error of Merge and of readers for filters that differ
+	// in a parameter that must be the same.
 	ErrIncompatible = errors.New("live: filters differ")
-	// ErrFull is returned by an Add that has no room. The filter is unchanged.
+	// ErrFull is returned by Add if the filter has no space for the element. The filter
+	// is unchanged.
 	ErrFull = errors.New("live: filter is full")
 )
 
@@ -30,9 +31,9 @@ func incompatible(what string, a, b any) error {
 // OptionError reports invalid options of a constructor, or an invalid configuration given to Parse
 // or Build.
 type OptionError struct {
-	// Field is the option, or options: "FPR", "Items".
+	// Field is the option or options, such as "FPR".
 	Field string
-	// Problem says what is wrong with it.
+	// Problem describes what is wrong with it.
 	Problem string
 }
 

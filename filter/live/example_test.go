@@ -22,7 +22,7 @@ func ExampleBloom() {
 	// true false
 }
 
-// A Java service writes a filter with BloomFilter.writeTo, or reads what Go wrote.
+// A Java service writes a filter with BloomFilter.writeTo, or reads one that Go wrote.
 func ExampleReadGuava() {
 	f, _ := live.NewBloom(live.BloomOptions[int64]{Items: 1000, FPR: 0.01, Scheme: live.Guava})
 	f.Add(42)
@@ -34,7 +34,7 @@ func ExampleReadGuava() {
 	// Output: true false <nil>
 }
 
-// A Java service that hashes strings by Funnels.unencodedCharsFunnel() shares its filter.
+// A filter that is shared with a Java service that uses Funnels.unencodedCharsFunnel().
 func ExampleGuavaUTF16() {
 	f, _ := live.NewBloom(live.BloomOptions[string]{Items: 1000, FPR: 0.01, Scheme: live.Guava, Funnel: live.GuavaUTF16})
 	f.Add("café")
@@ -42,7 +42,7 @@ func ExampleGuavaUTF16() {
 	// Output: e900 true
 }
 
-// How many users came on both days, from two filters that do not hold their names.
+// How many users came on both days, from two filters that do not store their IDs.
 func ExampleBloom_ApproxIntersection() {
 	o := live.BloomOptions[int64]{Items: 10_000, FPR: 0.01}
 	monday, _ := live.NewBloom(o)
@@ -104,8 +104,8 @@ func ExampleGuard() {
 	// carol@example.com
 }
 
-// A filter that deletes follows keys that are removed from the database. Its Add can fail, because
-// it can be full.
+// With a filter that deletes, keys that are removed from the database can be removed from the
+// filter. Its Add can fail, because it can be full.
 func ExampleLocalFallible() {
 	ctx := context.Background()
 	database := map[string]string{"alice": "alice@example.com", "bob": "bob@example.com"}

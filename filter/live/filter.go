@@ -14,8 +14,8 @@ type Asker[T any] interface {
 	MayContain(v T) bool
 }
 
-// Filter is what all filters in memory have in common: lookups, statistics and a saved
-// form.
+// Filter is what all filters in memory have in common: lookups, statistics, and how they
+// are saved.
 type Filter[T any] interface {
 	Asker[T]
 	// MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
@@ -27,48 +27,49 @@ type Filter[T any] interface {
 	FPR() float64
 	// FillRatio is the share of bits, counters or slots in use, 0 to 1.
 	FillRatio() float64
-	// MemoryBytes is the memory that these take, in bytes.
+	// MemoryBytes is the memory of the bits, counters or slots, in bytes.
 	MemoryBytes() int
 
-	// WriteTo writes the saved form. An element whose Add has returned is in it;
-	// one that is added meanwhile is in it or not.
+	// WriteTo writes the saved form. It includes all elements whose Add has returned;
+	// one that is added meanwhile may be missing.
 	io.WriterTo
 	// ReadFrom and UnmarshalBinary replace the filter by one that WriteTo or
-	// MarshalBinary wrote, of the same kind and kind of elements. No other call may
-	// run at the same time. ReadFrom reads no further than the filter goes. After
-	// an error the filter is as before; damage matches ErrFormat.
+	// MarshalBinary wrote, of the same kind and with the same kind of elements. No
+	// other call may run at the same time. ReadFrom reads nothing after the filter.
+	// After an error the filter is unchanged; the error of damage matches ErrFormat.
 	io.ReaderFrom
 	encoding.BinaryMarshaler
 	encoding.BinaryUnmarshaler
 }
 
-// Adder is a filter that has room for any number of elements.
+// Adder is a filter that accepts any number of elements.
 type Adder[T any] interface {
 	Asker[T]
-	// Add adds an element and reports whether it was new: if it did, the element
-	// was not in the filter before.
+	// Add adds an element and reports whether it was new. If so, the element was not
+	// in the filter before.
 	Add(v T) bool
 	// AddMany adds elements, and sets isNew[i] to what Add would have returned for
-	// vs[i]. isNew may be nil, or else len(isNew) >= len(vs).
+	// vs[i]. isNew may be nil; otherwise len(isNew) >= len(vs).
 	AddMany(vs []T, isNew []bool)
 }
 
-// FallibleAdder is a filter that may refuse an element, because the filter is full
+// FallibleAdder is a filter that may reject an element, because the filter is full
 // (ErrFull) or because the element was deleted (ErrRemoved).
 type FallibleAdder[T any] interface {
 	Asker[T]
-	// Add adds an element and reports whether it was new. With an error nothing was
+	// Add adds an element and reports whether it was new. On an error nothing is
 	// added.
 	Add(v T) (isNew bool, err error)
-	// AddMany adds elements as Add would, one after the other, until one is refused:
-	// it returns how many were added. isNew may be nil.
+	// AddMany adds elements in order, as Add does, until one is rejected. It returns
+	// how many it has added. isNew may be nil.
 	AddMany(vs []T, isNew []bool) (n int, err error)
 }
 
 // Deleter is a filter that deletes.
 type Deleter[T any] interface {
 	Asker[T]
-	// Delete takes back an Add. It reports whether the element may have been there.
+	// Delete undoes one Add of an element. It reports whether the filter may have
+	// contained the element.
 	Delete(v T) bool
 }
 
@@ -79,14 +80,14 @@ type Resetter interface {
 	Reset()
 }
 
-// Merger is a filter F that takes over the elements of another F.
+// Merger is a filter F to which the elements of another F can be added.
 type Merger[F any] interface {
-	// Compatible returns nil if the other can be merged into this one, and else an
+	// Compatible returns nil if the other can be merged into this one, otherwise an
 	// error that matches ErrIncompatible and names the parameter in which they differ.
-	// It cannot know whether two custom funnels are the same.
+	// It cannot compare custom funnels.
 	Compatible(F) error
 	// Merge adds all elements of the other, if it is Compatible. Elements that are
-	// added to the other meanwhile may or may not be among them.
+	// added to the other meanwhile may be missing.
 	Merge(F) error
 }
 
@@ -95,7 +96,7 @@ type Cloner[F any] interface {
 	// Clone returns a copy with at least the elements whose Add has returned.
 	Clone() F
 	// Equal reports whether the filters have the same parameters and the same bits, and
-	// so give the same answers. It is meaningful only while neither is changed.
+	// so give the same answers. The result is meaningful only while neither is changed.
 	Equal(F) bool
 }
 
@@ -117,11 +118,11 @@ func TryAddMany[T any](f Asker[T], vs []T, isNew []bool) (n int, err error) {
 	return f.(FallibleAdder[T]).AddMany(vs, isNew)
 }
 
-// batch is the number of elements whose cache misses overlap.
+// batch is the number of elements that are prefetched together, so that their cache misses overlap.
 const batch = 16
 
-// Merge calls f's own Merge with o, for filters whose kind is known only at run time. If
-// they are of different kinds, or of a kind that does not merge, the error matches
+// Merge calls f's Merge with o, for filters whose kind is known only at run time. If they
+// are of different kinds, or of a kind that cannot be merged, the error matches
 // ErrIncompatible.
 func Merge[T any](f, o Filter[T]) error {
 	if err := compatibleAs(f, o); err != nil {
@@ -135,18 +136,18 @@ func Merge[T any](f, o Filter[T]) error {
 func compatibleAs(f, o any) error {
 	m, ok := f.(anyMerger)
 	if !ok {
-		return fmt.Errorf("%w: a %s does not merge", ErrIncompatible, filterName(reflect.TypeOf(f)))
+		return fmt.Errorf("%w: a %s cannot be merged", ErrIncompatible, filterName(reflect.TypeOf(f)))
 	}
 	return m.compatibleAny(o)
 }
 
-// anyMerger is a Merger of its own kind, which is checked at run time.
+// anyMerger is a Merger whose kind is checked at run time.
 type anyMerger interface {
 	compatibleAny(o any) error
 	mergeAny(o any) error // o is compatible
 }
 
-// anyCloner is a Cloner of its own kind, which is checked at run time.
+// anyCloner is a Cloner whose kind is checked at run time.
 type anyCloner interface {
 	cloneAny() any
 	equalAny(o any) bool
@@ -181,7 +182,7 @@ func equalAs(f, o any) bool {
 	return ok && e.equalAny(o)
 }
 
-// cloneAs is Clone for filters whose kind is known only at run time. It panics if they have none.
+// cloneAs is Clone for filters whose kind is known only at run time. It panics if f has no Clone.
 func cloneAs[F any](f F) F {
 	switch c := any(f).(type) {
 	case interface{ Clone() F }:
@@ -228,9 +229,9 @@ func (g *Generations[T]) cloneAny() any { return g.Clone() }
 func (d *Dedup[T]) cloneAny() any       { return d.Clone() }
 func (s *Sharded[T, F]) cloneAny() any  { return s.Clone() }
 
-// hasher is a filter whose operations begin with a 64-bit hash.
+// hasher is a filter whose operations start from a 64-bit hash.
 type hasher interface {
-	touchSum(sum uint64) uint64 // reads what the operation will need
+	touchSum(sum uint64) uint64 // prefetches what an operation reads
 	hasSum(sum uint64) bool
 }
 
@@ -260,8 +261,8 @@ func addMany[T any](sumOf func(T) uint64, f hashAdder, vs []T, isNew []bool) {
 	})
 }
 
-// eachBatch calls do with the hashes of a few elements at a time, those from vs[at] on, after it
-// has prefetched what their operations read.
+// eachBatch calls do with the hashes of a batch of elements at a time, those from vs[at] on, after
+// prefetching what their operations read.
 func eachBatch[T any](sumOf func(T) uint64, f hasher, vs []T, do func(at int, sums []uint64)) {
 	var sums [batch]uint64
 	var touched uint64
@@ -290,7 +291,7 @@ func addEach[T any](f interface{ Add(T) (bool, error) }, vs []T, isNew []bool) (
 	return len(vs), nil
 }
 
-// keep keeps the compiler from dropping v.
+// keep makes its argument used, so that the compiler does not remove the reads that prefetch.
 //
 //go:noinline
 func keep(uint64) {}

@@ -23,7 +23,7 @@ type flightShard[K comparable, V any] struct {
 type flight[V any] struct {
 	done   chan struct{}
 	cancel context.CancelFunc
-	users  int // callers who wait; under the lock of the shard
+	users  int // callers who wait; guarded by the lock of the shard
 
 	// Written before done is closed.
 	v        V
@@ -43,7 +43,7 @@ func (fs *flights[K, V]) shard(k K) *flightShard[K, V] {
 	return &fs.shards[maphash.Comparable(fs.seed, k)%uint64(len(fs.shards))]
 }
 
-// do returns what fn returns, called by this caller or by another with the same
+// do returns the result of fn, called for this caller or for another one with the same
 // key. fn runs with the values of the first caller's context, and is canceled when no
 // caller waits for it any longer. A panic of fn propagates to all callers.
 func (fs *flights[K, V]) do(ctx context.Context, k K, fn func(context.Context) (V, error)) (v V, err error, shared bool) {
@@ -78,7 +78,7 @@ func (fs *flights[K, V]) do(ctx context.Context, k K, fn func(context.Context) (
 		s.mu.Lock()
 		if f.users--; f.users == 0 {
 			f.cancel()
-			if s.m[k] == f { // who comes now starts again
+			if s.m[k] == f { // later callers start a new call
 				delete(s.m, k)
 			}
 		}
@@ -103,7 +103,7 @@ func (f *flight[V]) run(ctx context.Context, fn func(context.Context) (V, error)
 			return
 		}
 		if p := recover(); p != nil {
-			f.panicked = fmt.Sprintf("%v\n\nwhere it came from:\n%s", p, debug.Stack())
+			f.panicked = fmt.Sprintf("%v\n\nstack of the load:\n%s", p, debug.Stack())
 		} else { // runtime.Goexit
 			f.err = fmt.Errorf("live: the load ended its goroutine")
 		}

@@ -8,19 +8,19 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// GenerationsOptions are the parameters of Generations. At least one of Items and
-// Span says when the oldest elements are forgotten; Items is needed for the size.
+// GenerationsOptions are the parameters of Generations. Items is required. Elements are
+// forgotten by number and, with Span, also by time.
 type GenerationsOptions[T any] struct {
-	// Items is the number of the newest elements that are remembered. If Span is
-	// set, it is how many come in one span at most: when more do, they are
-	// forgotten earlier, and the FPR holds.
+	// Items is how many of the newest elements are remembered. With Span, it is the
+	// expected maximum number of elements in one span: if there are more, the oldest are
+	// forgotten earlier, and the FPR still holds.
 	Items uint64
 	// Span, if not zero, is how long elements are remembered.
 	Span time.Duration
 	// FPR is the false positive rate that the filter stays below.
 	FPR float64
-	// Generations is the number of filters, 2 to 64; 4 if zero. More filters forget more exactly on
-	// time, and make lookups slower.
+	// Generations is the number of filters, 2 to 64; 4 if zero. With more filters, elements are
+	// forgotten closer to the right time, and lookups are slower.
 	Generations int
 	// Scheme, Seed and Funnel are those of the filters; see BloomOptions.
 	Scheme Scheme
@@ -30,18 +30,18 @@ type GenerationsOptions[T any] struct {
 	Now func() time.Time
 }
 
-// Generations is a Bloom filter that forgets. It is a ring of filters: elements go
-// into the newest, lookups ask all, and to forget is to drop the oldest as a
-// whole. With g filters it remembers an element for Span at least, and for
-// Span × g/(g-1) at most; the same with Items.
+// Generations is a Bloom filter that forgets. It is a ring of filters: elements are added
+// to the newest, lookups probe all, and the oldest is dropped as a whole. With g filters an
+// element is remembered for at least Span and at most Span × g/(g-1). The same holds for
+// Items.
 //
-// An element that is added again is remembered again. Generations is safe for
-// concurrent use; only the Add or MayContain that drops a filter takes a lock.
+// Adding an element again renews it. Generations is safe for concurrent use; only the Add
+// or MayContain that drops a filter takes a lock.
 type Generations[T any] struct {
 	key   funnel.Key[T]
 	o     BloomOptions[T] // of one filter
 	count int
-	each  time.Duration // a filter takes elements for so long; 0: no limit
+	each  time.Duration // how long elements are added to one filter; 0: no limit
 	now   func() time.Time
 
 	ring atomic.Pointer[ring[T]] // replaced, never changed
@@ -50,9 +50,9 @@ type Generations[T any] struct {
 
 // ring is the state at one moment.
 type ring[T any] struct {
-	filters []*Bloom[T] // the newest first
-	until   int64       // when the newest is to be closed, in Unix nanoseconds
-	used    *atomic.Uint64
+	filters []*Bloom[T]    // the newest first
+	until   int64          // when the next one replaces the newest, in Unix nanoseconds
+	used    *atomic.Uint64 // elements in the newest
 }
 
 const (
@@ -111,7 +111,7 @@ func (g *Generations[T]) current() *ring[T] {
 	for r = g.ring.Load(); now.UnixNano() >= r.until; r = g.ring.Load() {
 		until := r.until + int64(g.each)
 		if late := now.UnixNano() - r.until; late >= int64(g.each)*int64(g.count) {
-			until = g.deadline(now) // nothing is young enough
+			until = g.deadline(now) // all filters are too old
 			r = &ring[T]{}
 		}
 		g.turn(r, until)
@@ -131,15 +131,15 @@ func (g *Generations[T]) turn(r *ring[T], until int64) {
 	})
 }
 
-// Turn drops the oldest filter and begins a new one, now: for a caller who
-// decides when to forget.
+// Turn drops the oldest filter and begins a new one now, for callers that decide when to
+// forget.
 func (g *Generations[T]) Turn() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.turn(g.ring.Load(), g.deadline(g.now()))
 }
 
-// Add adds an element and reports whether none of the filters may have contained
+// Add adds an element and reports whether it was new: if so, none of the filters contained
 // it.
 func (g *Generations[T]) Add(v T) bool {
 	r := g.current()
@@ -154,8 +154,8 @@ func (g *Generations[T]) add(r *ring[T], d digest) bool {
 		if added && r.used.Add(1) == g.o.Items && g.turnFull(r) {
 			return isNew
 		}
-		// If the ring has turned meanwhile, the element is in a filter that is dropped too early,
-		// or already gone.
+		// If the ring has turned meanwhile, the element is in a filter that will be dropped too
+		// early, or has been dropped already: add it again.
 		now := g.ring.Load()
 		if now == r {
 			return isNew
@@ -226,9 +226,8 @@ func (g *Generations[T]) MayContainMany(vs []T, maybe []bool) {
 	keep(touched)
 }
 
-// ApproxCount estimates how many different elements are remembered, one that was
-// added again once. It reads all filters, and takes the memory of one more for a
-// moment.
+// ApproxCount estimates how many different elements are remembered. It reads all
+// filters and needs the memory of one more while it runs.
 func (g *Generations[T]) ApproxCount() uint64 {
 	r := g.current()
 	all := r.filters[0].clone()
@@ -238,8 +237,8 @@ func (g *Generations[T]) ApproxCount() uint64 {
 	return all.approxCount()
 }
 
-// FPR is the share of elements, not added or forgotten, for which MayContain is
-// true now. It reads all filters.
+// FPR is the share of elements that were not added, or are forgotten, for which
+// MayContain is true now. It reads all filters.
 func (g *Generations[T]) FPR() float64 {
 	no := 1.0
 	for _, f := range g.current().filters {
@@ -248,8 +247,8 @@ func (g *Generations[T]) FPR() float64 {
 	return 1 - no
 }
 
-// FillRatio is the share of bits that are set in the filters that there are now, 0 to
-// 1. It reads all filters.
+// FillRatio is the share of bits that are set in the present filters, 0 to 1. It reads
+// all filters.
 func (g *Generations[T]) FillRatio() float64 {
 	sum := 0.0
 	filters := g.current().filters

@@ -36,7 +36,7 @@ func TestGenerationsByTime(t *testing.T) {
 			}
 		}
 	}
-	// What is added again is remembered again.
+	// Adding an element again renews it.
 	g.Add("again")
 	clock.advance(50 * time.Minute)
 	if g.Add("again") {
@@ -44,7 +44,7 @@ func TestGenerationsByTime(t *testing.T) {
 	}
 	clock.advance(50 * time.Minute)
 	if !g.MayContain("again") {
-		t.Error("not remembered again")
+		t.Error("not renewed")
 	}
 	clock.advance(1000 * time.Hour)
 	if g.MayContain("again") || g.FPR() != 0 {
@@ -70,13 +70,13 @@ func TestGenerationsByItems(t *testing.T) {
 			forgotten += 1.0 / items
 		}
 	}
-	checkFPRBelow(t, "what was forgotten", forgotten, fpr, items)
+	checkFPRBelow(t, "forgotten elements", forgotten, fpr, items)
 	g.Turn()
 	g.Turn()
 	g.Turn()
 	g.Turn()
 	if g.MayContain(member(10*items - 1)) {
-		t.Error("there after four turns")
+		t.Error("remembered after four turns")
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// WriteTo writes the filter in the form that ReadGenerations and ReadFrom read, with
-// the time when its parts are to be forgotten: what was added is remembered for as
-// long as without the restart. Elements whose Add has returned are in the form; one
-// that is added meanwhile may or may not be.
+// WriteTo writes the filter in the format that ReadGenerations and ReadFrom read. It
+// includes the times, so elements are forgotten when they would have been without a
+// restart. It includes all elements whose Add has returned; one that is added meanwhile
+// may be missing.
 func (g *Generations[T]) WriteTo(w io.Writer) (int64, error) {
 	r := g.current()
 	return writeParts(w, record{
@@ -29,8 +29,8 @@ func (g *Generations[T]) WriteTo(w io.Writer) (int64, error) {
 	}, []uint64{uint64(g.each), uint64(r.until), r.used.Load()}, r.filters...)
 }
 
-// ReadFrom replaces the filter by one that WriteTo wrote, whatever its parameters;
-// see Filter. It keeps the clock, GenerationsOptions.Now, that it was made with.
+// ReadFrom replaces the filter by one that WriteTo wrote, which may have other parameters;
+// see Filter. It keeps its clock, GenerationsOptions.Now.
 func (g *Generations[T]) ReadFrom(r io.Reader) (int64, error) { return readFrom(g, r) }
 
 // MarshalBinary returns what WriteTo writes.
@@ -92,8 +92,8 @@ func (g *Generations[T]) readRing(s *source) error {
 		g.now = time.Now
 	}
 	g.o, g.count, g.each = o, int(rec.growth), each
-	// No filter stays open longer than the filters do: a clock that was ahead when
-	// the form was written does not keep elements for ever.
+	// If the clock was ahead when the filter was written, until may be far in the future.
+	// The newest filter is not used longer than any other.
 	if each != 0 {
 		n.until = min(n.until, g.deadline(g.now()))
 	}

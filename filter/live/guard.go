@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// ErrAbsent is what a load returns, alone or wrapped, for a key that does not
-// exist, and what Guard.Get returns for one.
+// ErrAbsent is the error, possibly wrapped, that a load must return for a key that does not
+// exist. Guard.Get returns it for such keys.
 var ErrAbsent = errors.New("live: key does not exist")
 
-// Cache is what a Guard asks before the database. Errors of a cache are counted,
-// and the database is asked.
+// Cache is the cache in front of the database. If it returns an error, the Guard counts it and
+// reads the database.
 type Cache[K comparable, V any] interface {
 	// Get returns the value of a key, and whether it is in the cache.
 	Get(ctx context.Context, key K) (v V, ok bool, err error)
@@ -21,9 +21,9 @@ type Cache[K comparable, V any] interface {
 	Set(ctx context.Context, key K, v V) error
 }
 
-// KeySet is the filter of a Guard: all keys that exist. The filters of package redisfilter are
-// KeySets, and those of this package through Local. MayContain may return true for an absent key,
-// never false for a present one; an error counts as true.
+// KeySet is the filter of a Guard, with all keys that exist. The filters of package redisfilter are
+// KeySets; Local makes one of a filter of this package. MayContain may return true for an absent
+// key, but never false for an existing one. An error counts as true.
 type KeySet[K any] interface {
 	MayContain(ctx context.Context, key K) (bool, error)
 	Add(ctx context.Context, key K) (bool, error)
@@ -32,7 +32,7 @@ type KeySet[K any] interface {
 // Local makes a KeySet of a filter in memory, for one process.
 func Local[K any](f Adder[K]) KeySet[K] { return local[K]{f} }
 
-// LocalFallible is Local for a filter whose Add may fail, a Cuckoo or Sharded.
+// LocalFallible is Local for a filter whose Add may fail, such as a Cuckoo or a Sharded.
 func LocalFallible[K any](f FallibleAdder[K]) KeySet[K] { return local[K]{f} }
 
 type local[K any] struct{ f Asker[K] }
@@ -42,31 +42,30 @@ func (l local[K]) Add(_ context.Context, key K) (bool, error)        { return Tr
 
 // GuardOptions are the parts of a Guard.
 type GuardOptions[K comparable, V any] struct {
-	// Keys is the filter of all keys that exist. If it is nil, absent keys are only remembered for
-	// a short time.
+	// Keys is the filter with all keys that exist. If it is nil, the Guard only remembers absent
+	// keys for a short time.
 	Keys KeySet[K]
-	// Incomplete says that Keys does not hold all keys yet. Until Trust or LearnAll
-	// is done a negative answer of the filter is ignored, and keys that are loaded
-	// are added to it.
+	// Incomplete means that Keys does not hold all keys yet. Until Trust is called or LearnAll
+	// has returned without error, negative answers of the filter are ignored, and keys that are
+	// loaded are added to it.
 	Incomplete bool
 	// Cache may be nil.
 	Cache Cache[K, V]
-	// AbsentFor is how long a key that the database did not have is known to be
-	// absent; 5 seconds if zero, not at all if negative.
+	// AbsentFor is how long a key that the database did not have is remembered as absent;
+	// 5 seconds if zero, not at all if negative.
 	AbsentFor time.Duration
-	// AbsentMax is how many of them are remembered; 10,000 if zero.
+	// AbsentMax is the maximum number of these keys; 10,000 if zero.
 	AbsentMax int
 	// Now returns the time; time.Now if nil.
 	Now func() time.Time
 }
 
-// Guard stands in front of a cache and a database and keeps lookups of keys that
-// do not exist away from both. It asks the filter first; what passes, a memory of
-// keys that were found absent just now; then the cache; then the database, once
-// for all callers who want the key at that time.
+// Guard keeps lookups of keys that do not exist away from a cache and a database. It probes
+// the filter first, then looks up the key among those that were recently found absent, then in
+// the cache, and then in the database, once for all concurrent callers with the same key.
 //
-// Call Learn for each new key, after it was written to the database: a key that
-// the filter does not hold is never looked for. It is safe for concurrent use.
+// Call Learn for each new key after it was written to the database: the Guard never looks for a
+// key that the filter excludes. It is safe for concurrent use.
 type Guard[K comparable, V any] struct {
 	keys    KeySet[K]
 	cache   Cache[K, V]
@@ -78,20 +77,20 @@ type Guard[K comparable, V any] struct {
 	}
 }
 
-// GuardStats counts what a Guard did. Filtered, Remembered, Hits and Shared are
-// lookups that the database was saved.
+// GuardStats counts what a Guard has done. Filtered, Remembered, Hits and Shared are lookups
+// that did not read the database.
 type GuardStats struct {
 	Lookups    uint64 // calls of Get
-	Filtered   uint64 // ended by the filter: absent
-	Remembered uint64 // ended by the memory of absent keys
-	Hits       uint64 // found in the cache
-	Shared     uint64 // had the result of another caller's load
-	Loads      uint64 // reached the database
+	Filtered   uint64 // lookups of keys that the filter excluded
+	Remembered uint64 // lookups of keys remembered as absent
+	Hits       uint64 // lookups of keys in the cache
+	Shared     uint64 // lookups that got the result of another caller's load
+	Loads      uint64 // reads of the database
 
-	LoadedAbsent uint64 // loads that found nothing: false positives of the filter, most of them
+	LoadedAbsent uint64 // loads that found nothing, mostly false positives of the filter
 	LoadErrors   uint64 // loads that failed otherwise
-	FilterErrors uint64 // of Keys; the lookups went on
-	CacheErrors  uint64 // of Cache; the lookups went on
+	FilterErrors uint64 // errors of Keys; the lookups continued
+	CacheErrors  uint64 // errors of Cache; the lookups continued
 }
 
 const (
@@ -99,7 +98,7 @@ const (
 	defaultAbsentMax = 10_000
 )
 
-// NewGuard returns a Guard.
+// NewGuard returns a Guard, or an *OptionError.
 func NewGuard[K comparable, V any](o GuardOptions[K, V]) (*Guard[K, V], error) {
 	if o.AbsentFor == 0 {
 		o.AbsentFor = defaultAbsentFor
@@ -125,13 +124,12 @@ func NewGuard[K comparable, V any](o GuardOptions[K, V]) (*Guard[K, V], error) {
 	return g, nil
 }
 
-// Get returns the value of a key: from the cache, or from load, whose result is
-// put into the cache. It returns ErrAbsent if the key does not exist; load has to
-// return that, or an error that matches it, too. Callers who get the result of one
-// load share one V.
+// Get returns the value of a key: from the cache, or from load, whose result it puts into the
+// cache. If the key does not exist, load must return ErrAbsent or an error that matches it, and
+// so does Get. Callers that share a load share its V.
 //
-// load runs with the values of the context of one of the callers who wait for it,
-// and is cancelled when all of them are gone.
+// load runs with the values of one of the waiting callers' contexts, and is canceled when none
+// of them waits any longer.
 func (g *Guard[K, V]) Get(ctx context.Context, key K, load func(ctx context.Context, key K) (V, error)) (V, error) {
 	var none V
 	g.n.lookups.Add(1)
@@ -178,8 +176,8 @@ func (g *Guard[K, V]) cached(ctx context.Context, key K) (v V, ok bool) {
 	return v, ok
 }
 
-// load runs once for all callers of a key. Another load may have ended after the caller looked into
-// the cache, so this looks again.
+// load runs once for all concurrent callers with a key. Another load may have ended since the
+// caller looked into the cache, so it looks again.
 func (g *Guard[K, V]) load(ctx context.Context, key K, unknown bool, load func(context.Context, K) (V, error)) (V, error) {
 	if g.absent.has(key) {
 		var none V
@@ -216,12 +214,12 @@ func (g *Guard[K, V]) load(ctx context.Context, key K, unknown bool, load func(c
 }
 
 // Learn adds a key that now exists to the filter. Call it after the key was written to the database
-// and before anyone learns of it. A Get that begins when Learn has returned finds the key: it does
-// not wait for a load that began before. After an error Get may return ErrAbsent for the key: call
-// Learn again.
+// and before anyone is told about it. A Get that begins after Learn has returned finds the key: it
+// does not join a load that began earlier. After an error Get may return ErrAbsent for the key;
+// call Learn again.
 func (g *Guard[K, V]) Learn(ctx context.Context, key K) error {
-	// The absence is forgotten first: a load that begins in between must not find the key absent
-	// and be joined later.
+	// forget runs before detach: a load that begins in between must not find the key remembered
+	// as absent and be joined later.
 	defer g.flights.detach(key)
 	defer g.absent.forget(key)
 	if g.keys == nil {
@@ -234,7 +232,7 @@ func (g *Guard[K, V]) Learn(ctx context.Context, key K) error {
 // Trust declares that the filter holds all keys from now on.
 func (g *Guard[K, V]) Trust() { g.trusted.Store(true) }
 
-// LearnAll adds all keys to the filter and then trusts it.
+// LearnAll adds all keys to the filter and then calls Trust. On an error it stops without that.
 func (g *Guard[K, V]) LearnAll(ctx context.Context, keys iter.Seq2[K, error]) error {
 	for key, err := range keys {
 		if err != nil {

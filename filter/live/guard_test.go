@@ -40,7 +40,7 @@ func (c *mapCache) Set(_ context.Context, k, v string) error {
 	return nil
 }
 
-// rows is a database that counts.
+// rows is a database that counts queries.
 type rows struct {
 	mu      sync.Mutex
 	m       map[string]string
@@ -99,7 +99,7 @@ func TestGuard(t *testing.T) {
 	}
 	checkFPRBelow(t, "lookups of absent keys that reach the database", float64(db.queries.Load())/(10*n), 0.0102, 10*n)
 
-	// A false positive is asked for once, while it is remembered.
+	// A false positive is loaded once while it is remembered.
 	fp := ""
 	for i := 0; fp == ""; i++ {
 		if keys.MayContain(fmt.Sprint("again", i)) {
@@ -116,10 +116,9 @@ func TestGuard(t *testing.T) {
 	clock.advance(defaultAbsentFor)
 	g.Get(ctx, fp, db.load)
 	if db.queries.Load() != 2 {
-		t.Errorf("%d queries after its time was up", db.queries.Load())
+		t.Errorf("%d queries after AbsentFor", db.queries.Load())
 	}
-	// A key that comes into being is found as soon as Learn has returned,
-	// although it was known to be absent.
+	// A new key is found as soon as Learn has returned, although it was remembered as absent.
 	for _, k := range []string{fp, "brand new"} {
 		db.m[k] = "here"
 		if err := g.Learn(ctx, k); err != nil {
@@ -129,7 +128,7 @@ func TestGuard(t *testing.T) {
 			t.Errorf("learned: %q, %v", v, err)
 		}
 	}
-	// Without the cache it goes on.
+	// Lookups work without the cache.
 	cache.fail = true
 	if v, err := g.Get(ctx, member(1), db.load); err != nil || v != "row "+member(1) || g.Stats().CacheErrors != 3 {
 		t.Errorf("cache down: %q, %v, %d errors", v, err, g.Stats().CacheErrors)
@@ -151,7 +150,7 @@ func TestGuardStampede(t *testing.T) {
 	const callers = 1000
 	start, arrived := make(chan struct{}), make(chan struct{}, callers)
 	slow := func(ctx context.Context, k string) (string, error) {
-		for range callers { // until all are on their way
+		for range callers { // until all have started
 			<-arrived
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -213,10 +212,10 @@ func TestGuardFailsOpen(t *testing.T) {
 	before := db.queries.Load()
 	g.Get(ctx, "nobody", db.load)
 	if v, err := g.Get(ctx, "b", db.load); v != "2" || err != nil || db.queries.Load() != before+1 {
-		t.Errorf("filled filter: %q, %v, %d queries", v, err, db.queries.Load()-before)
+		t.Errorf("complete filter: %q, %v, %d queries", v, err, db.queries.Load()-before)
 	}
 	if err := g.LearnAll(ctx, func(yield func(string, error) bool) { yield("", errCache) }); err != errCache {
-		t.Errorf("Fill: %v", err)
+		t.Errorf("LearnAll: %v", err)
 	}
 }
 
@@ -256,7 +255,7 @@ func TestGuardContext(t *testing.T) {
 	}
 	select {
 	case <-ended:
-		t.Fatal("cancelled although someone waits")
+		t.Fatal("canceled although a caller waits")
 	case <-time.After(10 * time.Millisecond):
 	}
 	leaveSecond()
@@ -264,7 +263,7 @@ func TestGuardContext(t *testing.T) {
 		t.Errorf("second: %v", err)
 	}
 	<-ended
-	// Nobody inherits what was cancelled.
+	// A later call does not join the canceled one.
 	if v, err := g.Get(context.Background(), "k", func(context.Context, string) (string, error) { return "v", nil }); v != "v" || err != nil {
 		t.Errorf("after: %q, %v", v, err)
 	}
@@ -291,7 +290,7 @@ func TestAbsenteesAreBounded(t *testing.T) {
 	for i := range 100_000 {
 		a.add(i, a.mark(i))
 		if !a.has(i) {
-			t.Fatalf("%d is forgotten at once", i)
+			t.Fatalf("%d is not remembered", i)
 		}
 	}
 	if n := a.size(); n > 1008 || n < 900 {
@@ -300,7 +299,7 @@ func TestAbsenteesAreBounded(t *testing.T) {
 	mark := a.mark(7)
 	a.forget(7)
 	if a.add(7, mark); a.has(7) {
-		t.Error("an answer from before the key was learned is remembered")
+		t.Error("the result of a load from before the key was learned is remembered")
 	}
 	a.add(7, a.mark(7))
 	clock.advance(time.Second)
@@ -314,8 +313,7 @@ func TestAbsenteesAreBounded(t *testing.T) {
 	}
 }
 
-// Readers, writers and learners at the same time: a key is found from the moment
-// that Learn has returned.
+// With concurrent readers and writers, a key is found once Learn has returned.
 func TestGuardLearnsUnderLoad(t *testing.T) {
 	ctx := context.Background()
 	keys := must(NewBloom(BloomOptions[string]{Items: 20_000, FPR: 0.3})) // many false positives

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// Guava's form, what com.google.common.hash.BloomFilter.writeTo writes and
+// Guava's format, which com.google.common.hash.BloomFilter's writeTo writes and
 // readFrom reads. Big-endian.
 //
 //	+------------+----------+-----------+-----------------------+
@@ -19,16 +19,16 @@ import (
 //	longs     1 to 2³¹-1
 //
 // Bit i is bit i mod 64, counted from the least significant, of long i / 64.
-// There is no magic number, no name of the funnel, no checksum, and no end:
-// bytes that follow are not part of it.
+// There is no magic number, no name of the funnel, no checksum and no end marker.
+// Bytes after the last long are not part of the filter.
 //
 // A filter of 64 bits and one hash that holds the string "user:0", whose bit is
 // 37, is 01 01 00000001 0000002000000000.
 const guavaHeaderSize = 6
 
 // GuavaUTF16 is the Funnel for Guava's unencodedCharsFunnel: two bytes,
-// little-endian, for each UTF-16 unit. Guava's stringFunnel(UTF_8) needs none,
-// nor do integerFunnel (a Bloom of int32), longFunnel (int64) and
+// little-endian, for each UTF-16 code unit. No Funnel is needed for Guava's
+// stringFunnel(UTF_8), integerFunnel (a Bloom of int32), longFunnel (int64) and
 // byteArrayFunnel ([]byte).
 func GuavaUTF16(dst []byte, s string) []byte {
 	for _, r := range s {
@@ -43,8 +43,8 @@ func GuavaUTF16(dst []byte, s string) []byte {
 	return dst
 }
 
-// WriteGuava writes a filter of one of Guava's schemes in Guava's form, for
-// BloomFilter.readFrom with the funnel that gives the same bytes.
+// WriteGuava writes a filter of one of Guava's schemes in Guava's format, for
+// BloomFilter.readFrom with a funnel that gives the same bytes.
 func (f *Bloom[T]) WriteGuava(w io.Writer) (int64, error) {
 	var h [guavaHeaderSize]byte
 	switch f.scheme {
@@ -65,9 +65,9 @@ func (f *Bloom[T]) WriteGuava(w io.Writer) (int64, error) {
 	return int64(n) + m, err
 }
 
-// ReadGuava reads a filter that Guava wrote. The funnel may be nil for strings,
-// byte slices and integers; Guava does not store which one it was. What follows the
-// filter in r is not read.
+// ReadGuava reads a filter that Guava wrote. o.Funnel may be nil for strings, byte slices
+// and integers; Guava does not store which funnel it used. ReadGuava reads nothing after
+// the filter.
 func ReadGuava[T any](r io.Reader, o ReadOptions[T]) (*Bloom[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {

@@ -10,12 +10,11 @@ import (
 	"testing"
 )
 
-// guavaJars are where Debian's libguava-java and a build by hand put it.
+// guavaJars are the paths of Guava: of Debian's libguava-java, and of one of the user's.
 var guavaJars = []string{"/usr/share/java/guava.jar", os.Getenv("GUAVA_JAR")}
 
-// A program in Java, with Guava, writes the same bytes as Go, and answers from
-// Go's files as Go does: for each kind of element and both strategies, for elements
-// that were added and others.
+// A Java program with Guava writes the same bytes as Go, and gives the same answers from Go's
+// files: for each kind of element and both strategies, for present and absent elements.
 func TestGuavaJava(t *testing.T) {
 	jar := ""
 	for _, j := range guavaJars {
@@ -69,7 +68,7 @@ func TestGuavaJava(t *testing.T) {
 		t.Fatalf("%v: %v\n%s", cmd, err, out)
 	}
 	if got := strings.Count(string(out), "expectedFpp"); got != len(checks) {
-		t.Errorf("Java went through %d filters of %d:\n%s", got, len(checks), out)
+		t.Errorf("Java processed %d filters of %d:\n%s", got, len(checks), out)
 	}
 	for _, c := range checks {
 		java, err := os.ReadFile(filepath.Join(dir, "java-"+c.name))
@@ -89,7 +88,7 @@ func TestGuavaJava(t *testing.T) {
 		positive := 0
 		for i, a := range answers {
 			if (a == 1) != c.answer(i) {
-				t.Fatalf("%s: element %d: Java says %d, Go %v", c.name, i, a, c.answer(i))
+				t.Fatalf("%s: element %d: Java returns %d, Go %v", c.name, i, a, c.answer(i))
 			}
 			if i < n && a != 1 {
 				t.Fatalf("%s: element %d is lost", c.name, i)
@@ -102,8 +101,8 @@ func TestGuavaJava(t *testing.T) {
 	}
 }
 
-// guavaFile returns a filter of n elements in Guava's form, and what one that was
-// read back from it answers.
+// guavaFile returns a filter of n elements in Guava's format, and the lookups of the filter that
+// is read back from it.
 func guavaFile[T any](t *testing.T, o BloomOptions[T], n int, element func(i int) T) ([]byte, func(i int) bool) {
 	f := must(NewBloom(o))
 	for i := range n {

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// guavaVector is a filter that Guava 31.1 wrote, with what it says about it.
+// guavaVector is a filter that Guava 31.1 wrote, with Guava's figures for it.
 type guavaVector struct {
 	Name                    string
 	Funnel                  string
@@ -80,7 +80,7 @@ func guavaProbes(t testing.TB, name string) []guavaProbe {
 }
 
 // positions returns the bits that an element sets in an empty filter like f, in
-// ascending order and without repetitions.
+// ascending order without duplicates.
 func positions[T any](f *Bloom[T], v T) []uint64 {
 	e := f.Clone()
 	e.Reset()
@@ -110,17 +110,17 @@ func TestGuavaVectors(t *testing.T) {
 				t.Errorf("scheme %v, bits %d, hashes %d", f.Scheme(), f.Bits(), f.Hashes())
 			}
 			if got := f.ones(); got != v.BitCount {
-				t.Errorf("bit count %d, Guava says %d", got, v.BitCount)
+				t.Errorf("bit count %d, in Guava %d", got, v.BitCount)
 			}
 			if got := f.FPR(); math.Abs(got-v.ExpectedFpp) > 1e-12*v.ExpectedFpp {
-				t.Errorf("FPR %v, Guava says %v", got, v.ExpectedFpp)
+				t.Errorf("FPR %v, in Guava %v", got, v.ExpectedFpp)
 			}
 			want := uint64(math.MaxUint64) // where Guava throws
 			if n, ok := v.ApproximateElementCount.(float64); ok {
 				want = uint64(n)
 			}
 			if got := f.ApproxCount(); got != want {
-				t.Errorf("approximate count %d, Guava says %d", got, want)
+				t.Errorf("approximate count %d, in Guava %d", got, want)
 			}
 			for _, p := range guavaProbes(t, v.Name) {
 				probes++
@@ -133,12 +133,12 @@ func TestGuavaVectors(t *testing.T) {
 			}
 			empty, err := NewBloom(BloomOptions[[]byte]{Items: max(1, v.N), FPR: v.P, Scheme: v.scheme()})
 			if err != nil || empty.Bits() != v.BitSize || empty.Hashes() != v.K {
-				t.Errorf("NewBloom: %d bits, %d hashes (%v), Guava makes %d and %d", empty.Bits(), empty.Hashes(), err, v.BitSize, v.K)
+				t.Errorf("NewBloom: %d bits, %d hashes (%v), in Guava %d and %d", empty.Bits(), empty.Hashes(), err, v.BitSize, v.K)
 			}
 		})
 	}
 	if probes != 2947 {
-		t.Errorf("%d probes were checked, there are 2947", probes)
+		t.Errorf("%d probes were checked, want 2947", probes)
 	}
 }
 
@@ -146,10 +146,10 @@ func checkGuavaProbe(t *testing.T, f *Bloom[[]byte], funnelName string, p guavaP
 	t.Helper()
 	d := f.digest(p.bytes)
 	if !bytes.Equal(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, d.a), d.b), p.hash) {
-		t.Errorf("%x: hash %016x %016x, Guava has %x", p.bytes, d.a, d.b, p.hash)
+		t.Errorf("%x: hash %016x %016x, in Guava %x", p.bytes, d.a, d.b, p.hash)
 	}
 	if got := f.MayContain(p.bytes); got != p.answer {
-		t.Errorf("%x: %v, Guava says %v", p.bytes, got, p.answer)
+		t.Errorf("%x: %v, in Guava %v", p.bytes, got, p.answer)
 	}
 	e := newTable(f.scheme, uint64(len(f.words)), f.hashes, 0)
 	e.add(d)
@@ -161,9 +161,9 @@ func checkGuavaProbe(t *testing.T, f *Bloom[[]byte], funnelName string, p guavaP
 		}
 	}
 	if e.ones() != uint64(len(distinct)) {
-		t.Errorf("%x: %d bits set, Guava sets %d", p.bytes, e.ones(), len(distinct))
+		t.Errorf("%x: %d bits set, in Guava %d", p.bytes, e.ones(), len(distinct))
 	}
-	// The element as its own type has the same hash as its bytes.
+	// The element has the same hash as its bytes.
 	var typed digest
 	switch funnelName {
 	case "integerFunnel":

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-var million = flag.Bool("live.million", false, "measure error rates with a million elements, not with some ten thousand")
+var million = flag.Bool("live.million", false, "measure false positive rates with a million elements, not only with some ten thousand")
 
-// sized returns n, or in short mode, which is for the race detector, a part of it.
+// sized returns n, or an eighth of it in short mode, which is for the race detector.
 func sized(n int) int {
 	if testing.Short() {
 		return n / 8
@@ -33,9 +33,8 @@ func measureFPR(probes int, has func(string) bool) float64 {
 	return float64(n) / float64(probes)
 }
 
-// checkFPR fails where a measured rate is farther from want than chance explains:
-// five standard deviations of the probes, and slack, a share of want, for the
-// spread of the fill itself.
+// checkFPR fails if a measured rate differs from want by more than chance explains: five
+// standard deviations of the probes, plus slack, a share of want, for the variance of the fill.
 func checkFPR(t *testing.T, what string, got, want float64, probes int, slack float64) {
 	t.Helper()
 	dev := 5*math.Sqrt(want*(1-want)/float64(probes)) + slack*want
@@ -44,7 +43,7 @@ func checkFPR(t *testing.T, what string, got, want float64, probes int, slack fl
 	}
 }
 
-// checkFPRBelow fails where a measured rate is above limit by more than chance explains.
+// checkFPRBelow fails if a measured rate exceeds limit by more than chance explains.
 func checkFPRBelow(t *testing.T, what string, got, limit float64, probes int) {
 	t.Helper()
 	if dev := 4 * math.Sqrt(limit*(1-limit)/float64(probes)); got > limit+dev {
@@ -52,7 +51,7 @@ func checkFPRBelow(t *testing.T, what string, got, limit float64, probes int) {
 	}
 }
 
-// seededRand returns a generator whose seed a failing test shows.
+// seededRand returns a generator whose seed is logged if the test fails.
 func seededRand(t testing.TB) *rand.Rand {
 	const seed = 20240607
 	t.Cleanup(func() {

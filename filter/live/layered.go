@@ -6,8 +6,8 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// Layer is one of the filters of a Layered: a Cold, or any other through Hot. With an error the
-// answer is true.
+// Layer is one of the filters of a Layered: a Cold, or any other filter through Hot. MayContain
+// returns true with an error.
 type Layer[T any] interface {
 	MayContain(v T) (bool, error)
 }
@@ -19,9 +19,9 @@ type hot[T any] struct{ f Asker[T] }
 
 func (h hot[T]) MayContain(v T) (bool, error) { return h.f.MayContain(v), nil }
 
-// Newer makes one layer of two that share the elements: what recent holds and
-// what older holds. It is how a layer that cannot be written, a Cold, gets new
-// elements: they go into recent until the next one is written.
+// Newer makes one layer of two filters that hold different elements. New elements are added
+// to recent, since older, usually a Cold, cannot be changed. From time to time a new Cold is
+// written that has both.
 func Newer[T any](recent Asker[T], older Layer[T]) Layer[T] {
 	return newer[T]{recent, older}
 }
@@ -38,13 +38,13 @@ func (n newer[T]) MayContain(v T) (bool, error) {
 	return n.older.MayContain(v)
 }
 
-// Layered probes several filters of the same elements one after the other, until one excludes the
-// element: a small coarse one in memory first, then a more exact one that is farther away, in a
-// file or in a store. Most absent elements end in the first, and the few that pass it cost a read.
-// Every layer must hold every element.
+// Layered probes several filters with the same elements in order, until one excludes the element:
+// a small, coarse one in memory first, then a more exact one in a file or in a store. The first
+// excludes most absent elements; only its false positives cost a read. Every layer must hold every
+// element.
 //
-// The FPR is the product of the layers' if they have different seeds. Layers with the same seed
-// have the same false positives: then it is hardly below that of the best one.
+// The FPR is the product of the layers' FPRs if they have different seeds. Layers with the same
+// seed have the same false positives, and the FPR is hardly below that of the best one.
 type Layered[T any] struct {
 	key    funnel.Key[T] // for reading
 	layers []Layer[T]
@@ -55,12 +55,12 @@ type layerCount struct{ asked, excluded, failed atomic.Uint64 }
 
 // LayerStats counts what one layer has done.
 type LayerStats struct {
-	// Asked is the number of lookups that reached the layer, Excluded how many it excluded, Failed
-	// how many gave an error.
+	// Asked is the number of lookups that reached the layer, Excluded the number that it excluded,
+	// Failed the number that gave an error.
 	Asked, Excluded, Failed uint64
 }
 
-// NewLayered returns the layers as one filter, to be asked in this order.
+// NewLayered returns the layers as one filter, which probes them in this order.
 func NewLayered[T any](layers ...Layer[T]) *Layered[T] {
 	return &Layered[T]{layers: layers, stats: make([]layerCount, len(layers))}
 }
@@ -92,8 +92,8 @@ func (l *Layered[T]) MayContain(v T) (bool, error) {
 // error. len(maybe) >= len(vs).
 func (l *Layered[T]) MayContainMany(vs []T, maybe []bool) error { return manyInTurn(l, vs, maybe) }
 
-// Layers returns the filters in memory, those that were given to Hot and Newer, in
-// their order: to add to them after OpenLayered.
+// Layers returns the filters in memory, which were given to Hot and Newer, in order, so that
+// elements can be added to them after OpenLayered.
 func (l *Layered[T]) Layers() []Asker[T] {
 	var fs []Asker[T]
 	for _, layer := range l.layers {

@@ -14,15 +14,15 @@ import (
 const (
 	layerHot   = 0
 	layerCold  = 1
-	layerNewer = 2 // added to one of the others
+	layerNewer = 2 // a flag, in addition to one of the others
 )
 
-// maxLayers is far more than make sense.
+// maxLayers is far more than is useful.
 const maxLayers = 64
 
-// WriteTo writes all layers, also the cold ones, into one form, for OpenLayered, which
-// asks the cold ones where they are in the file. Elements whose Add has returned are in
-// it. Layers that are neither Hot nor Newer nor a Cold give ErrIncompatible.
+// WriteTo writes all layers, including the cold ones, in the format of OpenLayered, which
+// reads the cold ones in place. It includes all elements whose Add has returned. Layers that
+// are neither Hot nor Newer nor a Cold give ErrIncompatible.
 func (l *Layered[T]) WriteTo(w io.Writer) (int64, error) {
 	var words []uint64
 	var parts []io.WriterTo
@@ -73,9 +73,8 @@ func kindOf[T any](p io.WriterTo) (funnel.Kind, error) {
 	return p.(saved).elementKind()
 }
 
-// OpenLayered opens a filter that WriteTo wrote: it reads the filters in memory, and
-// asks the cold ones where they are in r. size is how many bytes r has; MaxBytes of the
-// options is for the filters in memory.
+// OpenLayered opens a filter that WriteTo wrote: it reads the hot layers into memory, and
+// the cold ones stay in r. size is the size of r in bytes. o.MaxBytes bounds the hot layers.
 func OpenLayered[T any](r io.ReaderAt, size int64, o ReadOptions[T]) (*Layered[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {
@@ -89,8 +88,8 @@ func OpenLayered[T any](r io.ReaderAt, size int64, o ReadOptions[T]) (*Layered[T
 	return l, nil
 }
 
-// ReadFrom reads a filter that WriteTo wrote, the cold layers into memory: OpenLayered
-// is for files. See Filter.
+// ReadFrom reads a filter that WriteTo wrote, with its cold layers, into memory. Use
+// OpenLayered for files. See Filter.
 func (l *Layered[T]) ReadFrom(r io.Reader) (int64, error) {
 	kind, err := elementKind(&l.key)
 	if err != nil {
@@ -104,7 +103,7 @@ func (l *Layered[T]) ReadFrom(r io.Reader) (int64, error) {
 // MarshalBinary returns what WriteTo writes.
 func (l *Layered[T]) MarshalBinary() ([]byte, error) { return marshal(l) }
 
-// UnmarshalBinary replaces the filter by one that is in data, which is copied.
+// UnmarshalBinary replaces the filter by the one in data, which it copies.
 func (l *Layered[T]) UnmarshalBinary(data []byte) error {
 	r := bytes.NewReader(data)
 	_, err := l.ReadFrom(r)
@@ -114,8 +113,7 @@ func (l *Layered[T]) UnmarshalBinary(data []byte) error {
 	return err
 }
 
-// read reads the layers. Those that are cold stay in file, which s reads, unless it is
-// nil.
+// read reads the layers. Cold ones stay in file, which is what s reads, unless it is nil.
 func (l *Layered[T]) read(s *source, file *io.SectionReader) error {
 	layers, err := readLayers(s, file, l.key)
 	if err != nil {

@@ -9,32 +9,31 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// ErrRemoved is returned by Pair.Add for an element that was deleted, or that
-// looks as if it was. Nothing was changed.
+// ErrRemoved is returned by Pair.Add for an element that was deleted, or is a false
+// positive of the filter of deleted elements. The Pair is unchanged.
 var ErrRemoved = errors.New("live: element was removed")
 
-// Pair is two Bloom filters, one of what was added and one of what was removed;
-// it may contain what the first may contain and the second does not. It is a
-// common idea, and cheap: twice a Bloom filter, half of a Counting. It breaks two
-// things.
+// Pair is two Bloom filters, one of added and one of deleted elements. It contains an element if
+// the first may contain it and the second excludes it. The idea is common, and takes only twice
+// the memory of a Bloom filter, half that of a Counting. But it has two flaws:
 //
-// Elements vanish. An element that is a false positive of the second filter counts as removed: a
-// false negative. The second filter's FPR is the share of such elements. No other filter here does
-// that.
+// Elements disappear. An element that is a false positive of the second filter counts as deleted:
+// it is a false negative of the Pair. The share of such elements is the second filter's FPR. No
+// other filter in this package has false negatives if only added elements are deleted.
 //
-// Elements do not come back. One that was removed cannot be taken out of the second filter again;
-// Add then returns ErrRemoved.
+// Elements cannot be added again. A deleted element stays in the second filter, and Add returns
+// ErrRemoved.
 //
-// Use Counting or Cuckoo, which delete; or Rotating, which forgets removed elements when it is
-// rebuilt; or a Bloom and an exact list of what was deleted since. Pair is right where a false
-// negative costs no more than a false positive, and deleted elements stay deleted, like revoked
+// Prefer Counting or Cuckoo, which delete; or Rotating, which forgets deleted elements when it is
+// rebuilt; or a Bloom and an exact list of the elements deleted since. Pair fits where a false
+// negative costs no more than a false positive, and deleted elements stay deleted, such as revoked
 // tokens.
 type Pair[T any] struct {
 	added, removed *Bloom[T]
 }
 
 // NewPair returns a pair of empty filters. Their parameters may differ: the FPR of
-// removed is the share of elements that will vanish.
+// removed is the share of elements that will disappear.
 func NewPair[T any](added, removed BloomOptions[T]) (*Pair[T], error) {
 	a, err := NewBloom(added)
 	if err != nil {
@@ -53,8 +52,8 @@ func NewPair[T any](added, removed BloomOptions[T]) (*Pair[T], error) {
 	return &Pair[T]{a, r}, nil
 }
 
-// Add adds an element and reports whether it was new. It returns ErrRemoved, and does
-// nothing, if the element was deleted, or is a false positive of what was.
+// Add adds an element and reports whether it was new. It returns ErrRemoved and changes
+// nothing if the element was deleted, or is a false positive of the filter of deleted elements.
 func (p *Pair[T]) Add(v T) (isNew bool, err error) {
 	if p.removed.MayContain(v) {
 		return false, ErrRemoved
@@ -62,11 +61,10 @@ func (p *Pair[T]) Add(v T) (isNew bool, err error) {
 	return p.added.Add(v), nil
 }
 
-// AddMany adds elements until one is refused; see FallibleAdder.
+// AddMany adds elements until one is rejected; see FallibleAdder.
 func (p *Pair[T]) AddMany(vs []T, isNew []bool) (n int, err error) { return addEach(p, vs, isNew) }
 
-// Delete removes an element for good, and reports whether it may have been in the
-// filter.
+// Delete removes an element permanently, and reports whether MayContain was true for it before.
 func (p *Pair[T]) Delete(v T) bool {
 	if !p.added.MayContain(v) {
 		return false
@@ -74,8 +72,8 @@ func (p *Pair[T]) Delete(v T) bool {
 	return p.removed.Add(v)
 }
 
-// MayContain is false for what was not added, for what was deleted, and for a
-// share FalseNegativeRate of what was added and not deleted.
+// MayContain reports false for elements that were not added, except false positives, for deleted
+// elements, and for a share FalseNegativeRate of the others.
 func (p *Pair[T]) MayContain(v T) bool {
 	return p.added.MayContain(v) && !p.removed.MayContain(v)
 }
@@ -101,15 +99,15 @@ func (p *Pair[T]) ApproxCount() uint64 {
 	return added - min(added, removed)
 }
 
-// FPR is the share of elements never added for which MayContain is true now. It
+// FPR is the share of elements that were never added for which MayContain is true now. It
 // reads both filters.
 func (p *Pair[T]) FPR() float64 { return p.added.FPR() * (1 - p.removed.FPR()) }
 
-// FalseNegativeRate is the share of elements, added and not deleted, for which
-// MayContain is false now. It reads the second filter.
+// FalseNegativeRate is the share of the elements that were added and not deleted for
+// which MayContain is false now. It reads the filter of deleted elements.
 func (p *Pair[T]) FalseNegativeRate() float64 { return p.removed.FPR() }
 
-// FillRatio is that of the fuller one of the two filters.
+// FillRatio is that of the fuller filter.
 func (p *Pair[T]) FillRatio() float64 { return max(p.added.FillRatio(), p.removed.FillRatio()) }
 
 // MemoryBytes is the memory that the bits take.
@@ -149,9 +147,8 @@ func (p *Pair[T]) Reset() {
 	p.removed.Reset()
 }
 
-// WriteTo writes the filter in the form that ReadPair and ReadFrom read. What was
-// added or deleted when it was called is so in the form; of what comes meanwhile
-// either may be.
+// WriteTo writes the filter in the format that ReadPair and ReadFrom read. It includes all
+// additions and deletions that have returned; one that runs meanwhile may be missing.
 func (p *Pair[T]) WriteTo(w io.Writer) (int64, error) {
 	return writeParts(w, record{kind: kindPair, elements: p.added.key.Kind(), hashes: 2}, nil, p.added, p.removed)
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What Pair does and what it breaks: live elements vanish at the FPR of the
-// second filter, and what was removed does not come back.
+// As the comment of Pair describes, elements disappear at the FPR of the second filter, and
+// deleted ones cannot be added again.
 func TestPair(t *testing.T) {
 	const n, removed = 100_000, 50_000
 	p := must(NewPair(BloomOptions[string]{Items: n, FPR: 0.01, Seed: 1}, BloomOptions[string]{Items: removed, FPR: 0.02, Seed: 2}))
@@ -22,10 +22,10 @@ func TestPair(t *testing.T) {
 	}
 	for i := range removed {
 		if p.MayContain(member(i)) {
-			t.Fatalf("%d is there after Remove", i)
+			t.Fatalf("%d is there after Delete", i)
 		}
 		if err := addErr(p, member(i)); !errors.Is(err, ErrRemoved) {
-			t.Fatalf("%d came back: %v", i, err)
+			t.Fatalf("%d was added again: %v", i, err)
 		}
 	}
 	lost := 0
@@ -35,14 +35,14 @@ func TestPair(t *testing.T) {
 		}
 	}
 	rate := float64(lost) / (n - removed)
-	t.Logf("%.2f %% of the elements vanished, %.2f %% expected", 100*rate, 100*p.FalseNegativeRate())
+	t.Logf("%.2f %% of the elements disappeared, %.2f %% expected", 100*rate, 100*p.FalseNegativeRate())
 	if lost == 0 {
-		t.Error("no element vanished: the type's comment is wrong")
+		t.Error("no element has disappeared, but the comment of Pair says that they do")
 	}
-	checkFPR(t, "elements that vanish", rate, p.FalseNegativeRate(), n-removed, 0.05)
+	checkFPR(t, "elements that disappear", rate, p.FalseNegativeRate(), n-removed, 0.05)
 	checkFPR(t, "FPR", measureFPR(200_000, p.MayContain), p.FPR(), 200_000, 0.05)
 	if p.Delete(stranger(1)) && !p.added.MayContain(stranger(1)) {
-		t.Error("removed what was not there")
+		t.Error("removed an absent element")
 	}
 
 	var b bytes.Buffer
@@ -55,18 +55,18 @@ func TestPair(t *testing.T) {
 	}
 	for i := range 1000 {
 		if q.MayContain(member(i*n/1000)) != p.MayContain(member(i*n/1000)) {
-			t.Fatal("another answer after it was saved")
+			t.Fatal("another answer after saving and reading")
 		}
 	}
 	if _, err := ReadPair(bytes.NewReader(b.Bytes()), ReadOptions[string]{MaxBytes: int64(p.MemoryBytes()) - 1}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("over the limit: %v", err)
 	}
 	if _, err := ReadPair(bytes.NewReader(b.Bytes()[:b.Len()-1]), ReadOptions[string]{MaxBytes: 1 << 30}); !isFormat(err) {
-		t.Errorf("cut off: %v", err)
+		t.Errorf("truncated: %v", err)
 	}
 }
 
-// A Pair of which one filter is full has no estimate, and not one that is far off.
+// If one of its filters is full, a Pair returns no estimate instead of one that is far off.
 func TestPairFull(t *testing.T) {
 	for _, full := range []string{"added", "removed"} {
 		p := must(NewPair(BloomOptions[string]{Items: 10, FPR: 0.1}, BloomOptions[string]{Items: 10, FPR: 0.1}))

@@ -9,7 +9,7 @@ import (
 	"github.com/siftdb/sift/filter/live"
 )
 
-// For who comes from Guava's BloomFilter<Long>. The file is one that Guava 31.1 wrote:
+// Migrating from Guava's BloomFilter<Long>. The file was written by Guava 31.1:
 //
 //	BloomFilter.create(funnel, n, p)  NewBloom, with Scheme: Guava for the same file
 //	put, mightContain                 Add, MayContain
@@ -43,17 +43,17 @@ func Example_fromGuava() {
 	// 17982 <nil>
 }
 
-// For who comes from github.com/bits-and-blooms/bloom:
+// Migrating from github.com/bits-and-blooms/bloom:
 //
 //	NewWithEstimates(n, p)            New(n, p)
 //	AddString, TestString             Add, MayContain, of a filter of strings
-//	TestAndAdd, TestOrAdd             !Add: false says that it was new
+//	TestAndAdd, TestOrAdd             !Add, so false for a new element
 //	Merge, Copy, Equal, ClearAll      Merge, Clone, Equal, Reset
 //	ApproximatedSize                  ApproxCount
 //	WriteTo, ReadFrom, gob, JSON      WriteTo, ReadFrom, gob; WriteFile, ReadFile
 //	a mutex around it                 none: it is safe for concurrent use
 //
-// The bits are others: fill the new filter from where the elements are.
+// The formats are not compatible: add the elements to a new filter.
 func Example_fromBitsAndBlooms() {
 	seen, err := live.New[string](1_000_000, 0.01)
 	if err != nil {
@@ -81,7 +81,7 @@ func Example_fromBitsAndBlooms() {
 	// <nil> <nil> true
 }
 
-// A filter that a configuration file names.
+// A filter from a configuration file.
 func ExampleBuild() {
 	config, err := live.Parse("sharded(shards=16,of=cuckoo(items=7e4,fpr=0.001))")
 	if err != nil {
@@ -96,7 +96,7 @@ func ExampleBuild() {
 	// Output: true <nil> true sharded(shards=16,of=cuckoo(items=70000,fpr=0.001))
 }
 
-// A stream goes on where it was: the process that ended has left the Dedup in a file.
+// A stream continues after a restart: the first process has saved the Dedup in a file.
 func ExampleWriteFile() {
 	dir, _ := os.MkdirTemp("", "stream")
 	defer os.RemoveAll(dir)

@@ -6,9 +6,9 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// Read reads a filter of any kind that WriteTo wrote, but Layered, for which there is
-// OpenLayered. The result is a *Bloom[T], a *Cuckoo[T] and so on, and for a Sharded a
-// *Sharded[T, Filter[T]]. See ReadBloom.
+// Read reads a filter of any kind that WriteTo wrote, except a Layered and a Cold, for which there
+// are OpenLayered and OpenCold. The result is a *Bloom[T], a *Cuckoo[T] and so on, and for a Sharded
+// a *Sharded[T, Filter[T]]. See ReadBloom.
 func Read[T any](r io.Reader, o ReadOptions[T]) (Filter[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {
@@ -17,10 +17,10 @@ func Read[T any](r io.Reader, o ReadOptions[T]) (Filter[T], error) {
 	return readAny(newSource(r, o.MaxBytes, key.Kind()), key)
 }
 
-// maxDepth bounds filters within filters.
+// maxDepth bounds how deep filters nest.
 const maxDepth = 4
 
-// readAny reads the filter that comes next, of whatever kind.
+// readAny reads the next filter, of any kind.
 func readAny[T any](s *source, key funnel.Key[T]) (Filter[T], error) {
 	kind, err := peekKind(s)
 	if err != nil {
@@ -44,7 +44,7 @@ type savedFilter[T any] interface {
 	saved
 }
 
-// emptyOf returns a filter of a kind, to be read into, or nil.
+// emptyOf returns a filter of a kind to read into, or nil if there is no such kind.
 func emptyOf[T any](kind recordKind, key funnel.Key[T]) savedFilter[T] {
 	switch kind {
 	case kindBloom:

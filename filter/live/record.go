@@ -9,24 +9,24 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// The saved form of the filters of this package: a record and, for those that are
-// made of others, the saved forms of these, its parts. Little-endian.
+// The saved form of a filter: a record, followed by the saved forms of its parts if the
+// filter consists of other filters. Little-endian.
 //
 //	offset  size  field
 //	     0     8  "siftlive"
 //	     8     1  version, 1
 //	     9     1  kind, see below
 //	    10     1  scheme of a Bloom or Generations, else 0
-//	    11     1  how elements become bytes (internal/funnel.Kind)
-//	    12     4  hashes of a Bloom or Counting, bits of a fingerprint of a
-//	              Cuckoo, else the number of parts
+//	    11     1  how elements are encoded (internal/funnel.Kind)
+//	    12     4  hashes of a Bloom or Counting, fingerprint bits of a Cuckoo,
+//	              else the number of parts
 //	    16     8  number of words
 //	    24     8  seed
 //	    32     8  Scalable: items of the first link; Generations: items of one
 //	              filter; Bloom that is a link: elements that were added to it; else 0
 //	    40     8  FPR of a Scalable, or of one filter of Generations, as the bits of
 //	              a float64, else 0
-//	    48     8  growth of a Scalable, most filters of Generations, else 0
+//	    48     8  growth of a Scalable, maximum number of filters of Generations, else 0
 //	    56     8  XXH64, seed 0, of bytes 0 to 55
 //	    64   8×n  words
 //	 64+8n     8  XXH64, seed 0, of the words
@@ -35,27 +35,28 @@ import (
 //	1  Bloom        bits, see table                    -
 //	2  Counting     counters                           -
 //	3  Cuckoo       buckets                            -
-//	4  Scalable     none                               links, Bloom, the first one first
-//	5  Pair         none                               added, removed, each Bloom
-//	6  Generations  how long a filter takes elements,  Bloom, the newest first
-//	                when the newest closes (both
-//	                nanoseconds, Unix), elements in it
-//	7  Dedup        seen, dropped, loss (a float64)    Bloom or Generations
+//	4  Scalable     none                               links, each a Bloom, the first one first
+//	5  Pair         none                               added and removed, each a Bloom
+//	6  Generations  how long elements are added to     filters, each a Bloom, the newest first
+//	                a filter, in nanoseconds; when
+//	                the newest is replaced, in Unix
+//	                nanoseconds; elements in it
+//	7  Dedup        seen, dropped, loss (a float64)    a Bloom or a Generations
 //	8  Sharded      none                               one for each shard
-//	9  Layered      for each layer 0 in memory,        as the words say; a cold layer
-//	                1 cold; and 2 more with a          is in the form of Cold, a
-//	                recent filter before it            recent filter comes first
+//	9  Layered      for each layer 0 if hot, 1 if      the layers; a cold one in the format
+//	                cold; plus 2 if there is a         of Cold; a recent filter before the
+//	                recent filter                      layer that it belongs to
 //
-// A Rotating is saved as the Bloom that is asked. Everything that is not as above is refused; there is nothing to skip. The
-// first checksum lets a reader trust the size before it has read the rest, the
-// second covers the rest. What follows is not part of the record.
+// A Rotating is saved as its current Bloom. A reader rejects anything else: there are no fields to
+// skip. The first checksum lets it trust the size before it has read the rest, which the second one
+// covers. Bytes after the parts do not belong to the filter.
 //
-// A Bloom of strings of 64 bits, one hash, no seed, that holds "a" begins with
+// A Bloom of strings with 64 bits, one hash and no seed that holds "a" begins with
 //
 //	73 69 66 74 6c 69 76 65  01 01 00 01 01 00 00 00  01 00 00 00 00 00 00 00
 //
-// and has the word 0010000000000000, bit 52, since the hash of "a" is
-// d24ec4f1a98c6e5b and its upper six bits are 52 (TestRecordExample).
+// and has the word 0010000000000000, which is bit 52: the hash of "a" is d24ec4f1a98c6e5b, and its
+// upper six bits are 52 (TestRecordExample).
 //
 // On disk; do not change.
 const (
@@ -103,7 +104,7 @@ func appendRecord(dst []byte, r record) []byte {
 	return binary.LittleEndian.AppendUint64(dst, xxhash.Sum64(dst[from:]))
 }
 
-// decodeRecord checks what is the same for all kinds.
+// decodeRecord decodes a header and checks what all kinds have in common.
 func decodeRecord(b *[recordSize]byte) (record, error) {
 	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
 	switch {
@@ -154,7 +155,7 @@ func writeParts[F io.WriterTo](w io.Writer, r record, words []uint64, parts ...F
 	return written, err
 }
 
-// readAnyHeader reads a header of any kind, for elements like the caller's.
+// readAnyHeader reads a header of any kind. Its elements must be of the source's kind.
 func readAnyHeader(s *source) (record, error) {
 	if rec := s.peeked; rec != nil {
 		s.peeked = nil
@@ -174,7 +175,7 @@ func readAnyHeader(s *source) (record, error) {
 	return rec, nil
 }
 
-// peekKind returns the kind of the filter that comes next.
+// peekKind returns the kind of the next filter.
 func peekKind(s *source) (recordKind, error) {
 	rec, err := readAnyHeader(s)
 	if err != nil {
@@ -184,7 +185,7 @@ func peekKind(s *source) (recordKind, error) {
 	return rec.kind, nil
 }
 
-// readHeader reads a header and checks that it is of the kind.
+// readHeader reads a header, which must be of the given kind.
 func readHeader(s *source, kind recordKind) (record, error) {
 	rec, err := readAnyHeader(s)
 	if err == nil && rec.kind != kind {

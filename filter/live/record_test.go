@@ -46,7 +46,7 @@ type testKind struct {
 		io.WriterTo
 		encoding.BinaryMarshaler
 	}
-	// empty returns a filter to read into: where that is possible, the zero value.
+	// empty returns a filter to read into: the zero value, if the kind supports that.
 	empty func() testReader
 	// read is the kind's Read function, nil for those that have none.
 	read func(r io.Reader, o ReadOptions[string]) (testReader, error)
@@ -64,11 +64,10 @@ func reader[F testReader](read func(io.Reader, ReadOptions[string]) (F, error)) 
 	return func(r io.Reader, o ReadOptions[string]) (testReader, error) { return read(r, o) }
 }
 
-// fixedClock is the time of the filters that testKinds makes: their forms are the same
-// in each run.
+// fixedClock is the clock of testKinds, so that saved forms are the same in each run.
 func fixedClock() time.Time { return time.Unix(1_700_000_000, 0) }
 
-// layeredOfAll makes a Layered of a hot layer and of a cold one that gets new elements.
+// layeredOfAll returns a Layered of a hot layer and a cold one with a recent filter.
 func layeredOfAll(t testing.TB) *Layered[string] {
 	o := BloomOptions[string]{Items: 50, FPR: 0.01, Scheme: Blocked, Seed: 2}
 	file := coldFile(t, 50, o)
@@ -162,8 +161,7 @@ func (c coldAsker) MayContain(v string) bool    { return must(c.Cold.MayContain(
 
 var updateGolden = flag.Bool("live.update", false, "write the golden files of saved forms, and the table of methods")
 
-// The saved form of each kind is what it was when its version was made, and is read to
-// this day.
+// The saved form of each kind has not changed since its version was introduced, and can be read.
 func TestGolden(t *testing.T) {
 	for name, k := range testKinds(t) {
 		t.Run(name, func(t *testing.T) {
@@ -176,7 +174,7 @@ func TestGolden(t *testing.T) {
 			}
 			file := must(os.ReadFile(path))
 			if !bytes.Equal(got, file) {
-				t.Errorf("the form is no longer that of %s: a form that changes needs a new version", path)
+				t.Errorf("the saved form differs from %s: a change needs a new version", path)
 			}
 			f := k.empty()
 			if err := f.UnmarshalBinary(file); err != nil {
@@ -191,7 +189,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Every kind passes through gob, inside a struct of the caller's.
+// Every kind can be encoded with gob, in a struct of the caller's.
 func TestGob(t *testing.T) {
 	type state struct {
 		At     int
@@ -211,7 +209,7 @@ func TestGob(t *testing.T) {
 		t.Fatal(err)
 	}
 	if gob2.At != 7 || gob2.Seen.Add("a") || gob2.Seen.Seen() != 3 || gob2.Seen.Dropped() != 2 || !gob2.Counts.Delete("b") {
-		t.Error("not what was encoded")
+		t.Error("decoded values differ from those encoded")
 	}
 	for name, k := range testKinds(t) {
 		var b bytes.Buffer
@@ -228,7 +226,7 @@ func TestGob(t *testing.T) {
 	}
 }
 
-// Every kind that Read knows comes back as what it is.
+// Read returns each kind that it supports as its own type.
 func TestReadAnyKind(t *testing.T) {
 	for name, k := range testKinds(t) {
 		if name == "Layered" || name == "Cold" {
@@ -242,7 +240,7 @@ func TestReadAnyKind(t *testing.T) {
 		if name != "Rotating" && name != "Sharded" && reflect.TypeOf(f) != reflect.TypeOf(k.f) {
 			t.Errorf("%s: read as %T", name, f)
 		}
-		if name != "Generations" && !f.MayContain(member(30)) { // whose time is up
+		if name != "Generations" && !f.MayContain(member(30)) { // its elements have expired
 			t.Errorf("%s: lost an element", name)
 		}
 		if f.MemoryBytes() <= 0 || f.FPR() < 0 || f.FPR() > 1 || f.FillRatio() < 0 || f.FillRatio() > 1 {
@@ -257,11 +255,12 @@ func TestReadAnyKind(t *testing.T) {
 		form = append(outer, form...)
 	}
 	if _, err := Read(bytes.NewReader(form), ReadOptions[string]{}); !isFormat(err) {
-		t.Errorf("filters in filters: %v", err)
+		t.Errorf("deeply nested filters: %v", err)
 	}
 }
 
-// Where a form is cut or damaged, the filter that was to be replaced stays as it was.
+// Reading a saved form replaces a filter. If the form is truncated or damaged, the filter stays
+// unchanged.
 func TestSaved(t *testing.T) {
 	for name, k := range testKinds(t) {
 		t.Run(name, func(t *testing.T) {
@@ -279,7 +278,7 @@ func TestSaved(t *testing.T) {
 				t.Fatalf("read %d bytes of %d: %v", n, len(file), err)
 			}
 			if r.Len() != len("next") {
-				t.Errorf("%d bytes left after the filter, not 4", r.Len())
+				t.Errorf("%d bytes left after the filter, want 4", r.Len())
 			}
 			same := func(g testReader) {
 				t.Helper()
@@ -289,14 +288,14 @@ func TestSaved(t *testing.T) {
 					}
 				}
 				if again := must(g.MarshalBinary()); !bytes.Equal(again, file) {
-					t.Fatal("written again, it is not the same")
+					t.Fatal("it differs when written again")
 				}
 			}
 			same(g)
 			if err := g.UnmarshalBinary(append(bytes.Clone(file), 0)); !isFormat(err) {
 				t.Errorf("a byte after the form: %v", err)
 			}
-			// Each cut and each flipped bit is refused, and changes nothing.
+			// Each truncation and each flipped bit is rejected, and changes nothing.
 			step := 1
 			if testing.Short() {
 				step = 5
@@ -332,7 +331,7 @@ func TestSaved(t *testing.T) {
 
 var errWrite = errors.New("disk full")
 
-// failingWriter takes some bytes and then fails.
+// failingWriter accepts some bytes and then fails.
 type failingWriter struct{ left int }
 
 func (w *failingWriter) Write(b []byte) (int, error) {
@@ -357,13 +356,13 @@ func TestSavedOfOtherElements(t *testing.T) {
 	}
 }
 
-// reseal makes the checksum of a changed header right again.
+// reseal corrects the checksum of a changed header.
 func reseal(b []byte) []byte {
 	binary.LittleEndian.PutUint64(b[56:], xxhash.Sum64(b[:56]))
 	return b
 }
 
-// resealAll makes the checksums of a record right, so that a fuzzer gets past them.
+// resealAll corrects the checksums of a record, so that a fuzzer gets past them.
 func resealAll(file []byte) {
 	if len(file) >= recordSize {
 		reseal(file)
@@ -373,7 +372,7 @@ func resealAll(file []byte) {
 	}
 }
 
-// Headers whose checksum is right and that make no sense all the same.
+// Headers with invalid fields but the right checksum.
 func TestReadBloomMalformed(t *testing.T) {
 	f := must(NewBloom(BloomOptions[string]{Bits: 512, Hashes: 3, Scheme: Blocked}))
 	var b bytes.Buffer
@@ -404,8 +403,8 @@ func TestReadBloomMalformed(t *testing.T) {
 	}
 }
 
-// A form that claims 2^40 bits is refused at the cost of its own size, even when
-// the caller would allow that much.
+// Rejecting a header that claims 2^40 bits takes no more memory than the input has, even if the
+// caller allows that much.
 func TestReadClaimsMuch(t *testing.T) {
 	huge := reseal(appendRecord(nil, record{kind: kindBloom, elements: 1, hashes: 7, words: 1 << 34}))
 	guava := append([]byte{1, 7, 0x7f, 0xff, 0xff, 0xff}, make([]byte, 100_000)...)
@@ -428,7 +427,7 @@ func TestReadClaimsMuch(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
-			t.Errorf("%s: took %d bytes to refuse 100 kB", name, got)
+			t.Errorf("%s: allocated %d bytes to reject 100 kB", name, got)
 		}
 	}
 }
@@ -450,7 +449,7 @@ func FuzzReadBloom(f *testing.F) {
 		g.MayContain("b")
 		g.Add("c")
 		if !g.MayContain("c") || g.FPR() < 0 || g.FPR() > 1 {
-			t.Errorf("a filter that was read does not work")
+			t.Errorf("the filter does not work after it was read")
 		}
 	})
 }
@@ -465,11 +464,11 @@ func FuzzReadGuava(f *testing.F) {
 		}
 		var out bytes.Buffer
 		if _, err := g.WriteGuava(&out); err != nil || !bytes.HasPrefix(file, out.Bytes()) {
-			t.Errorf("written again, it is not the same: %v", err)
+			t.Errorf("it differs when written again: %v", err)
 		}
 		g.Add("c")
 		if !g.MayContain("c") {
-			t.Error("a filter that was read does not work")
+			t.Error("the filter does not work after it was read")
 		}
 	})
 }
@@ -488,8 +487,8 @@ func resealParts(file []byte) {
 	}
 }
 
-// FuzzRead reads forms of every kind, with their checksums made right: what is read
-// works, and is written and read again.
+// FuzzRead reads saved forms of every kind, with their checksums corrected. A filter that can be
+// read works, and can be written and read again.
 func FuzzRead(f *testing.F) {
 	for _, k := range testKinds(f) {
 		f.Add(must(k.f.MarshalBinary()))
@@ -499,7 +498,7 @@ func FuzzRead(f *testing.F) {
 		o := ReadOptions[string]{MaxBytes: 1 << 20}
 		if l, err := OpenLayered(bytes.NewReader(file), int64(len(file)), o); err == nil {
 			if maybe, err := l.MayContain("b"); err != nil && !maybe {
-				t.Error("an error with a no")
+				t.Error("false with an error")
 			}
 		}
 		g, err := Read(bytes.NewReader(file), o)
@@ -510,7 +509,7 @@ func FuzzRead(f *testing.F) {
 		switch g.(type) {
 		case *Bloom[string], *Scalable[string], *Counting[string], *Cuckoo[string]: // the others may forget it at once
 			if err == nil && !g.MayContain("c") {
-				t.Errorf("%T: an element that was added is not there", g)
+				t.Errorf("%T: an element that was added is lost", g)
 			}
 		}
 		if p := g.FPR(); !(p >= 0 && p <= 1) {

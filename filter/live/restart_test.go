@@ -17,10 +17,9 @@ import (
 	"time"
 )
 
-var restartKills = flag.Int("live.kills", 3, "how often TestRestart kills a process that saves filters, for each kind")
+var restartKills = flag.Int("live.kills", 3, "number of times that TestRestart kills a process that saves filters, for each kind")
 
-// restartKinds are filters that one process writes and another reads. Each is asked by
-// MayContain, but for the layered one.
+// restartKinds are filters that one process writes and another one reads.
 var restartKinds = map[string]string{
 	"Bloom":       "bloom(items=20000,fpr=0.0001)",
 	"Counting":    "counting(items=20000,fpr=0.0001)",
@@ -35,7 +34,7 @@ var restartKinds = map[string]string{
 	"Cold":        "bloom(items=20000,fpr=0.0001,scheme=blocked)",
 }
 
-// restartFilter returns the filter of a kind, and what is saved of it.
+// restartFilter returns a filter of a kind, and the filter in which it is saved.
 func restartFilter(kind string) (f Filter[int], whole fileFilter) {
 	none := func(context.Context) iter.Seq2[int, error] { return func(func(int, error) bool) {} }
 	f = must(Build(must(Parse(restartKinds[kind])), BuildOptions[int]{Source: none}))
@@ -53,7 +52,7 @@ type fileFilter interface {
 	io.ReaderFrom
 }
 
-// coldForm is a Bloom that is written for OpenCold, and checked as it is read.
+// coldForm is a Bloom that is written for OpenCold and read as a Cold.
 type coldForm struct {
 	bloom *Bloom[int]
 	Cold[int]
@@ -61,9 +60,8 @@ type coldForm struct {
 
 func (c *coldForm) WriteTo(w io.Writer) (int64, error) { return c.bloom.WriteCold(w) }
 
-// TestRestart kills a process while it writes its filter to a file over and over. The
-// next one reads the file, finds what was added before the last write that was
-// acknowledged, and goes on from there.
+// TestRestart kills a process that repeatedly writes its filter to a file. The next process reads
+// the file, finds the elements added before the last acknowledged write, and continues.
 func TestRestart(t *testing.T) {
 	for kind := range restartKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -85,19 +83,19 @@ func TestRestart(t *testing.T) {
 				}
 				for i := 0; i < saved; i += 1 + saved/500 {
 					if !has(i) {
-						t.Fatalf("%d of %d is not in the file that was acknowledged", i, saved)
+						t.Fatalf("%d of %d is not in the acknowledged file", i, saved)
 					}
 				}
 			}
 			if saved == 0 {
-				t.Error("nothing was ever saved")
+				t.Error("nothing was saved")
 			}
 		})
 	}
 }
 
-// killWhileSaving runs TestSavingProcess in a process of its own and kills it. It
-// returns how many elements were in the last file that it reported.
+// killWhileSaving runs TestSavingProcess in its own process and kills it. It returns the number
+// of elements in the last file that the process reported.
 func killWhileSaving(t *testing.T, kind, path string, from int) int {
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestSavingProcess$")
 	cmd.Env = append(os.Environ(), "LIVE_SAVE_KIND="+kind, "LIVE_SAVE_PATH="+path, "LIVE_SAVE_FROM="+strconv.Itoa(from))
@@ -114,17 +112,17 @@ func killWhileSaving(t *testing.T, kind, path string, from int) int {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		n, err := strconv.Atoi(lines.Text())
 		if err != nil {
-			t.Errorf("the process says %q", lines.Text())
+			t.Errorf("the process prints %q", lines.Text())
 			continue
 		}
-		if saved = n; writes == 3 { // what it tells until it is dead counts
+		if saved = n; writes == 3 { // what it prints until it ends counts
 			time.AfterFunc(time.Duration(n%7)*time.Millisecond/2, func() { cmd.Process.Kill() })
 		}
 		writes++
 	}
 	cmd.Wait()
 	if writes < 4 {
-		t.Fatalf("%s: the process ended by itself after %d files", kind, writes)
+		t.Fatalf("%s: the process ended without a kill after %d files", kind, writes)
 	}
 	return saved
 }
@@ -144,7 +142,7 @@ func TestSavingProcess(t *testing.T) {
 		if l, ok := whole.(*Layered[int]); ok {
 			f = l.Layers()[0].(Filter[int])
 		}
-		if kind == "Cold" { // it is not added to: its Bloom is made again
+		if kind == "Cold" { // a Cold cannot be added to: fill its Bloom again
 			for i := range from {
 				must(TryAdd(f, i))
 			}
@@ -159,12 +157,12 @@ func TestSavingProcess(t *testing.T) {
 			fmt.Println(i + 1)
 		}
 		if i == 15_000 {
-			t.Fatal("nobody has killed this process")
+			t.Fatal("this process was not killed")
 		}
 	}
 }
 
-// Damage is reported with the file and how far it was read.
+// Damage is reported with the file's name and the number of bytes read.
 func TestReadFileSaysWhere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cut.filter")
 	whole := must(NewBloom[string](BloomOptions[string]{Items: 1000, FPR: 0.01}))

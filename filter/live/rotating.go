@@ -13,23 +13,24 @@ import (
 
 // RotatingOptions are the parameters of a Rotating.
 type RotatingOptions[T any] struct {
-	// Items and FPR are the size of the first filter, and the least of the later
-	// ones: a filter is made for a quarter more elements than there are.
+	// Items is the number of elements that the first filter is made for. Later ones are
+	// made for a quarter more than the source has, but at least for Items.
 	Items uint64
-	FPR   float64
-	// Source goes over all elements, from the start each time: the rows of a
-	// table, say. An error ends the rebuild, and the filter stays as it was.
+	// FPR is the false positive rate with that many elements.
+	FPR float64
+	// Source returns all elements, such as the rows of a table, from the start on each
+	// call. An error ends the rebuild, and the old filter stays in use.
 	Source func(ctx context.Context) iter.Seq2[T, error]
-	// Count, if not nil, tells before a rebuild how many elements the source has,
-	// about. Without it a filter is made for what the last rebuild met.
+	// Count, if not nil, is called before a rebuild and returns about how many elements
+	// the source has. Without it, the next filter is made for the number of the last rebuild.
 	Count func(ctx context.Context) (uint64, error)
-	// Every, if not zero, is when Run rebuilds: so long after the last time.
+	// Every, if not zero, is the interval at which Run rebuilds.
 	Every time.Duration
-	// MaxFPR, if not zero, makes Run rebuild when the FPR has risen above it:
+	// MaxFPR, if not zero, makes Run rebuild when the FPR has risen above it because
 	// more elements were added than the filter was made for.
 	MaxFPR float64
-	// Check is how often Run looks at the FPR; a minute if zero. A look reads the
-	// whole filter.
+	// Check is the interval at which Run checks the FPR, which reads the whole filter;
+	// a minute if zero.
 	Check time.Duration
 	// Scheme, Seed and Funnel are those of the filter; see BloomOptions.
 	Scheme Scheme
@@ -37,18 +38,18 @@ type RotatingOptions[T any] struct {
 	Funnel func(dst []byte, v T) []byte
 }
 
-// Rotating is a Bloom filter that is rebuilt from its source while it is used,
-// and so forgets what the source no longer has, and grows: what deletes are
-// for, at the memory of a Bloom filter, and twice that during a rebuild.
+// Rotating is a Bloom filter that is rebuilt from its source while it is in use. So it grows,
+// and forgets elements that are no longer in the source. It takes the memory of a Bloom filter,
+// and twice that during a rebuild.
 //
-// During a rebuild elements are added to the old filter and to the new one. An
-// element whose Add has returned is never lost to a rebuild if Add was called
-// during it, or if the element was in the source before Add was called. So: write
-// to the source first, then Add.
+// During a rebuild, elements are added to the old filter and to the new one. A rebuild never
+// loses an element whose Add has returned, if Add was called during the rebuild or if the
+// element was in the source before Add was called. So write to the source first, then call
+// Add.
 //
-// Rotating is safe for concurrent use. MayContain and Add take no locks, but for an
-// Add while Count runs: until the size of the new filter is known, a list of 16
-// bytes an element keeps what is added.
+// Rotating is safe for concurrent use. MayContain and Add take no locks, except for an Add
+// while Count runs: until the size of the new filter is known, new elements are kept in a list,
+// which takes 16 bytes per element.
 type Rotating[T any] struct {
 	o     RotatingOptions[T]
 	state atomic.Pointer[rotation[T]] // replaced, never changed
@@ -58,8 +59,8 @@ type Rotating[T any] struct {
 	added    atomic.Uint64 // by the rebuild under way
 }
 
-// rotation is the filter that is asked, and the one that is being built, if any.
-// While that has no size yet, early has the elements that it will get.
+// rotation is the current filter and the one being built, if any. Until its size is
+// known, early has the elements to be added to it.
 type rotation[T any] struct {
 	current, next *Bloom[T]
 	early         *additions
@@ -77,7 +78,8 @@ func (a *additions) add(d digest) {
 	a.mu.Unlock()
 }
 
-// addTo adds the elements to a filter. Who adds one later finds that filter.
+// addTo adds the elements to a filter. An element that comes later is not lost: whoever adds it
+// sees that the state has changed, and adds it to that filter.
 func (a *additions) addTo(t *table) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,18 +88,18 @@ func (a *additions) addTo(t *table) {
 	}
 }
 
-// RotatingProgress is how the rebuild under way, or the last one, gets on.
+// RotatingProgress is the progress of the present rebuild, or the result of the last one.
 type RotatingProgress struct {
 	// Running is whether a rebuild is under way.
 	Running bool
-	// Done is the number of elements that the source has given, Expected how many
-	// it should have.
+	// Done is the number of elements that the source has returned, Expected the
+	// expected total.
 	Done, Expected uint64
-	// Started is when the rebuild began, Took how long it took.
+	// Started is when the rebuild began, Took how long it has taken.
 	Started time.Time
 	Took    time.Duration
-	// Rebuilds is the number of rebuilds that ended well, Err the error of the
-	// last one.
+	// Rebuilds is the number of successful rebuilds, Err the error of the last
+	// rebuild.
 	Rebuilds uint64
 	Err      error
 }
@@ -131,8 +133,8 @@ func (r *Rotating[T]) newFilter(items uint64) (*Bloom[T], error) {
 	})
 }
 
-// Add adds an element, also to the filter that is being built. It reports whether
-// that changed a bit of the filter that is asked.
+// Add adds an element, to the filter being built as well. It reports whether that
+// changed a bit of the current filter.
 func (r *Rotating[T]) Add(v T) bool { return r.add(r.state.Load().current.digest(v)) }
 
 func (r *Rotating[T]) add(d digest) bool {
@@ -145,8 +147,8 @@ func (r *Rotating[T]) add(d digest) bool {
 		case s.early != nil:
 			s.early.add(d)
 		}
-		// If the filters were changed meanwhile, the element may be missing in
-		// one of the new ones.
+		// If the filters have been replaced meanwhile, the element may be missing
+		// in one of the new ones: add it again.
 		now := r.state.Load()
 		if now == s {
 			return changed
@@ -165,23 +167,23 @@ func (r *Rotating[T]) AddMany(vs []T, isNew []bool) {
 	}
 }
 
-// MayContain reports false only if the element was not added, or was not in the
-// source at the last rebuild nor added since.
+// MayContain reports false only if the element was neither in the source at the last
+// rebuild nor added since.
 func (r *Rotating[T]) MayContain(v T) bool { return r.state.Load().current.MayContain(v) }
 
 // MayContainMany sets maybe[i] to MayContain(vs[i]) for each i, faster than one by
 // one. len(maybe) >= len(vs).
 func (r *Rotating[T]) MayContainMany(vs []T, maybe []bool) { r.Current().MayContainMany(vs, maybe) }
 
-// ApproxCount, FPR, FillRatio and MemoryBytes are those of the filter that is asked.
-// A rebuild takes as much memory again.
+// ApproxCount, FPR, FillRatio and MemoryBytes are those of the current filter. A rebuild
+// takes as much memory again.
 func (r *Rotating[T]) ApproxCount() uint64 { return r.Current().ApproxCount() }
 func (r *Rotating[T]) FPR() float64        { return r.Current().FPR() }
 func (r *Rotating[T]) FillRatio() float64  { return r.Current().FillRatio() }
 func (r *Rotating[T]) MemoryBytes() int    { return r.Current().MemoryBytes() }
 
-// Clone returns a filter with the same options, and with a copy of the filter that is
-// asked. A rebuild that is under way is not copied.
+// Clone returns a filter with the same options and a copy of the current filter. It does
+// not copy a rebuild under way.
 func (r *Rotating[T]) Clone() *Rotating[T] {
 	c := &Rotating[T]{o: r.o}
 	p := r.Progress()
@@ -191,22 +193,21 @@ func (r *Rotating[T]) Clone() *Rotating[T] {
 	return c
 }
 
-// Equal reports whether the filters that are asked have the same parameters and bits.
+// Equal reports whether the current filters have the same parameters and bits.
 func (r *Rotating[T]) Equal(o *Rotating[T]) bool { return r.Current().Equal(o.Current()) }
 
-// WriteTo writes the filter that is asked, as Bloom.WriteTo does: for ReadFrom, or
-// for ReadBloom.
+// WriteTo writes the current filter, as Bloom.WriteTo does, for ReadFrom or ReadBloom.
 func (r *Rotating[T]) WriteTo(w io.Writer) (int64, error) { return r.Current().WriteTo(w) }
 
-// ReadFrom replaces the filter that is asked by one that WriteTo wrote, until the
-// next rebuild: a start without one. It waits for a rebuild that is under way. The
-// filter must have been made by NewRotating.
+// ReadFrom replaces the current filter by one that WriteTo wrote, so that a program can
+// start without a rebuild. It waits for a rebuild under way. r must have been made by
+// NewRotating.
 func (r *Rotating[T]) ReadFrom(src io.Reader) (int64, error) { return readFrom(r, src) }
 
 // MarshalBinary returns what WriteTo writes.
 func (r *Rotating[T]) MarshalBinary() ([]byte, error) { return marshal(r) }
 
-// UnmarshalBinary replaces the filter that is asked; see ReadFrom.
+// UnmarshalBinary replaces the current filter; see ReadFrom.
 func (r *Rotating[T]) UnmarshalBinary(data []byte) error { return unmarshal(r, data) }
 
 func (r *Rotating[T]) elementKind() (funnel.Kind, error) {
@@ -225,7 +226,7 @@ func (r *Rotating[T]) read(s *source) error {
 	if err := f.read(s); err != nil {
 		return err
 	}
-	// Digests that were made for the old filter must fit the new one.
+	// Digests of the old filter must be valid for the new one.
 	if f.scheme.guava() != current.scheme.guava() {
 		return incompatible("schemes", current.scheme, f.scheme)
 	}
@@ -233,11 +234,11 @@ func (r *Rotating[T]) read(s *source) error {
 	return nil
 }
 
-// Current is the filter that is asked now, to be looked at. Elements added to it are
-// not added to the next.
+// Current returns the current filter, for reading: elements added to it are not added to the
+// one being built.
 func (r *Rotating[T]) Current() *Bloom[T] { return r.state.Load().current }
 
-// Progress tells how the rebuild gets on.
+// Progress returns the progress of the present rebuild, or the result of the last one.
 func (r *Rotating[T]) Progress() RotatingProgress {
 	p := *r.progress.Load()
 	if p.Running {
@@ -247,9 +248,9 @@ func (r *Rotating[T]) Progress() RotatingProgress {
 	return p
 }
 
-// Rebuild makes a new filter of what the source has now and of what is added
-// meanwhile, and puts it in the place of the old one. After an error the old one
-// stays. A Rebuild waits for another one that is under way.
+// Rebuild makes a new filter of the elements in the source and those that are added
+// meanwhile, and replaces the old one with it. After an error the old one stays in use. A
+// Rebuild waits for another one under way.
 func (r *Rotating[T]) Rebuild(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -269,7 +270,7 @@ func (r *Rotating[T]) Rebuild(ctx context.Context) error {
 	return err
 }
 
-// build returns how many elements the source has.
+// build builds the new filter. It returns the number of elements in the source.
 func (r *Rotating[T]) build(ctx context.Context) (n uint64, err error) {
 	old := r.state.Load().current
 	early := new(additions)
@@ -309,9 +310,9 @@ func (r *Rotating[T]) build(ctx context.Context) (n uint64, err error) {
 	return n, nil
 }
 
-// Run rebuilds by time and by fill, as the options say, until ctx ends, and
-// returns its error. Errors of a rebuild are in Progress; the next one comes when
-// it would have come anyway, after Check or Every.
+// Run rebuilds at the interval Every and when the FPR exceeds MaxFPR, until ctx ends. It
+// returns ctx's error. The error of a rebuild is in Progress and does not change when the
+// next one begins.
 func (r *Rotating[T]) Run(ctx context.Context) error {
 	var every, check <-chan time.Time
 	if r.o.Every > 0 {
@@ -339,13 +340,13 @@ func (r *Rotating[T]) Run(ctx context.Context) error {
 	}
 }
 
-// expectMore makes the next filter large enough for what is in the current one.
+// expectMore makes the next filter large enough for the elements of the current one.
 func (r *Rotating[T]) expectMore() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := *r.progress.Load()
 	n := r.Current().ApproxCount()
-	if n > maxBits { // saturated: no one knows
+	if n > maxBits { // saturated: unknown
 		n = 2 * p.Expected
 	}
 	p.Expected = max(p.Expected, n)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// table is a source that tests change.
+// tableSource is a source that tests change.
 type tableSource struct {
 	mu   sync.Mutex
 	rows map[string]bool
@@ -65,7 +65,7 @@ func TestRotatingRebuild(t *testing.T) {
 	for i := range 2500 {
 		s.delete(member(i))
 	}
-	// Elements that are added during the rebuild and are not in the source stay.
+	// Elements that are added during the rebuild stay, even if they are not in the source.
 	s.each = func(i int) {
 		if i%2 == 0 {
 			r.Add(stranger(i))
@@ -103,12 +103,12 @@ func TestRotatingRebuild(t *testing.T) {
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	if err := r.Rebuild(ended); !errors.Is(err, context.Canceled) || r.Current() != before {
-		t.Errorf("cancelled rebuild: %v", err)
+		t.Errorf("canceled rebuild: %v", err)
 	}
 }
 
-// Writers add, each to the source first, while the filter is rebuilt again and
-// again: an element is there from the moment that Add returns.
+// Writers add elements, to the source first, while the filter is rebuilt repeatedly: an element
+// is found once Add has returned.
 func TestRotatingLosesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -152,7 +152,7 @@ func TestRotatingRun(t *testing.T) {
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
-		t.Errorf("%s: not seen", what)
+		t.Errorf("timeout: %s", what)
 	}
 	run := func(o RotatingOptions[string], s *tableSource) (*Rotating[string], func()) {
 		o.Source = s.scan

@@ -13,13 +13,13 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// ReadOptions are what a reader of saved filters has to know.
+// ReadOptions are the parameters of readers of saved filters.
 type ReadOptions[T any] struct {
-	// MaxBytes is the memory that the filter may take; one that claims more gives
-	// ErrTooLarge. If zero, only the input's own size bounds it: a filter that claims
-	// what is not there costs no more than what is.
+	// MaxBytes is the maximum memory of the filter. A larger one gives ErrTooLarge. If
+	// zero, memory is bounded only by the size of the input: a header that claims more
+	// than follows does not make the reader allocate it.
 	MaxBytes int64
-	// Funnel must give the bytes that the writer's gave. It may be nil for strings,
+	// Funnel must append the same bytes as the writer's. It may be nil for strings,
 	// byte slices and integers.
 	Funnel func(dst []byte, v T) []byte
 }
@@ -28,7 +28,7 @@ type ReadOptions[T any] struct {
 type source struct {
 	r        io.Reader
 	n        int64 // bytes read
-	left     int64 // bytes of memory that may still be taken
+	left     int64 // bytes of memory that may still be allocated
 	elements funnel.Kind
 	peeked   *record // a header that was read ahead
 	depth    int     // of filters within filters
@@ -47,7 +47,7 @@ func (s *source) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// take accounts for memory, counted in words.
+// take accounts for the memory of so many words.
 func (s *source) take(words uint64) error {
 	if s.left < 0 || words > uint64(s.left)/8 {
 		return tooLarge(words, s.left)
@@ -56,12 +56,12 @@ func (s *source) take(words uint64) error {
 	return nil
 }
 
-// saved is what each kind has: its readers and writers are made of these.
+// saved is implemented by each kind. The exported readers and writers are based on it.
 type saved interface {
 	io.WriterTo
-	// read replaces the filter by a saved one. After an error it is as before.
+	// read replaces the filter by a saved one. After an error it is unchanged.
 	read(s *source) error
-	// elementKind makes the zero value ready to read.
+	// elementKind returns the kind of elements. It makes a zero value ready to read.
 	elementKind() (funnel.Kind, error)
 }
 
@@ -94,13 +94,13 @@ func unmarshal(f saved, data []byte) error {
 		return err
 	}
 	if r.Len() > 0 {
-		// The filter is whole, and the caller has cut its input in another place.
+		// The filter is valid, but data is not only the filter.
 		return formatError("%d bytes after the filter", r.Len())
 	}
 	return nil
 }
 
-// elementKind returns the kind of elements of a key, which it makes if there is none.
+// elementKind returns the kind of elements of a key. It initializes a zero key.
 func elementKind[T any](k *funnel.Key[T]) (funnel.Kind, error) {
 	if err := k.Ready(); err != nil {
 		return 0, optionError("Funnel", "is missing: %v", err)
@@ -108,10 +108,9 @@ func elementKind[T any](k *funnel.Key[T]) (funnel.Kind, error) {
 	return k.Kind(), nil
 }
 
-// WriteFile writes a filter to a file, in the place of one that may be there. The
-// file is whole at any time: what is written goes to name + ".tmp" first, is synced,
-// and renamed. So a process that is killed leaves the file as it was, or the new one.
-// One WriteFile at a time may write a name.
+// WriteFile writes a filter to a file and replaces an existing one atomically: it writes
+// name + ".tmp", syncs and renames it. A process that is killed leaves the old file or the
+// new one. Only one WriteFile at a time may write a name.
 func WriteFile(name string, f io.WriterTo) (err error) {
 	tmp := name + ".tmp"
 	file, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
@@ -139,7 +138,7 @@ func WriteFile(name string, f io.WriterTo) (err error) {
 	return syncDir(filepath.Dir(name))
 }
 
-// syncDir makes a rename durable. Windows has no such call, and needs none.
+// syncDir makes a rename durable. Windows has no such call and needs none.
 func syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -152,10 +151,9 @@ func syncDir(dir string) error {
 	return errors.Join(err, d.Close())
 }
 
-// ReadFile reads a filter from a file that WriteFile wrote. The filter takes the
-// place of what f had; after an error f is as before. Nothing may follow the filter
-// in the file. Damage gives a *fs.PathError that matches ErrFormat and says in which
-// part of the file it was found.
+// ReadFile reads a filter from a file that WriteFile wrote into f, which it replaces. After
+// an error f is unchanged. Nothing may follow the filter in the file. Damage gives a
+// *fs.PathError that matches ErrFormat and names the part of the file in which it was found.
 func ReadFile(name string, f io.ReaderFrom) error {
 	file, err := os.Open(name)
 	if err != nil {

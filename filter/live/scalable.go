@@ -13,11 +13,11 @@ import (
 // ScalableOptions are the parameters of a Scalable.
 type ScalableOptions[T any] struct {
 	// Items is the number of elements that the first link is for; 1,000 if zero.
-	// A good guess saves memory and time, a bad one costs no more than that.
+	// A good estimate saves memory and time; a bad one is not an error.
 	Items uint64
 	// FPR is the false positive rate that the filter stays below at any size.
 	FPR float64
-	// Growth is how many times larger each link is than the one before, 1 to 16;
+	// Growth is the ratio between the sizes of a link and the one before, 1 to 16;
 	// 2 if zero.
 	Growth int
 	// Seed, if not zero, makes false positives independent of those of filters
@@ -27,15 +27,15 @@ type ScalableOptions[T any] struct {
 	Funnel func(dst []byte, v T) []byte
 }
 
-// Scalable is a Bloom filter that grows: a chain of Bloom filters, links, each
-// made when the one before is full (Almeida, Baquero, Preguiça, Hutchison,
-// "Scalable Bloom Filters", IPL 101(6), 2007). Link i is made for an FPR of
-// FPR/((i+1)(i+2)); these add up to less than FPR however many links there are,
-// and fall slowly enough to cost few bits. A lookup of an absent element asks
-// every link. There are at most 64 links; the last one is filled further.
+// Scalable is a Bloom filter that grows: a chain of Bloom filters, called links. When the
+// last link is full, another one is added (Almeida, Baquero, Preguiça, Hutchison, "Scalable
+// Bloom Filters", IPL 101(6), 2007). Link i is made for an FPR of FPR/((i+1)(i+2)). The sum
+// of these is less than FPR for any number of links, and they fall slowly enough to cost few
+// bits. A lookup of an absent element probes every link. There are at most 64 links; the
+// last of them is filled beyond its size.
 //
-// Scalable is safe for concurrent use. Add and MayContain take no locks, but for
-// the Add that makes a link.
+// Scalable is safe for concurrent use. Add and MayContain take no locks, except for the Add
+// that adds a link.
 type Scalable[T any] struct {
 	key    funnel.Key[T]
 	items  uint64
@@ -43,7 +43,7 @@ type Scalable[T any] struct {
 	growth uint64
 	seed   uint64
 	links  atomic.Pointer[[]*link] // the newest last; replaced, never changed
-	mu     sync.Mutex              // held to make a link
+	mu     sync.Mutex              // held to add a link
 }
 
 // link is one filter of a chain.
@@ -97,13 +97,13 @@ func linkItems(items, growth uint64, i int) uint64 {
 
 func (f *Scalable[T]) newLink(i int) *link {
 	items, fpr := linkItems(f.items, f.growth, i), f.fpr/float64((i+1)*(i+2))
-	// The FPR of one filter is spread around the expected one, with a relative
-	// deviation of 0.46 √(k/n): 15 % for a hundred elements at 0.05 %. This is
+	// The FPR of a filter varies around the expected one, with a relative standard
+	// deviation of 0.46 √(k/n): 15 % for a hundred elements at 0.05 %. The margin is
 	// four times that.
 	fpr /= 1 + 1.85*math.Sqrt(-math.Log2(fpr)/float64(items))
 	bits := max(1, OptimalBits(items, fpr))
 	hashes := min(maxHashes, OptimalHashes(bits, items))
-	for ExpectedFPR(bits, hashes, items) > fpr { // since hashes are whole
+	for ExpectedFPR(bits, hashes, items) > fpr { // since hashes was rounded
 		bits += bits/100 + 1
 	}
 	return &link{
@@ -112,9 +112,9 @@ func (f *Scalable[T]) newLink(i int) *link {
 	}
 }
 
-// Add adds an element and reports whether it was new. It returns false, and does
-// nothing, if the filter may contain the element. Of several concurrent calls
-// with the same new element at least one returns true.
+// Add adds an element and reports whether it was new. If the filter may contain the
+// element, Add returns false and does nothing. Of several concurrent calls with the
+// same new element, at least one returns true.
 func (f *Scalable[T]) Add(v T) bool { return f.addSum(f.key.Sum64(v)) }
 
 // AddMany adds elements, faster than one by one; see Adder.
@@ -129,7 +129,7 @@ func (f *Scalable[T]) addSum(sum uint64) bool {
 		}
 		last := links[len(links)-1]
 		if last.reserve(len(links) == maxLinks) {
-			if !last.add(d) { // another caller was faster
+			if !last.add(d) { // another caller has added it
 				last.count.Add(^uint64(0))
 				return false
 			}
@@ -139,8 +139,8 @@ func (f *Scalable[T]) addSum(sum uint64) bool {
 	}
 }
 
-// reserve takes one of the places in a link, so that no link is ever filled above
-// its capacity, however many callers add at once.
+// reserve counts an element before it is added, so that concurrent callers do not fill a
+// link above its capacity, unless more is set. It returns false if the link is full.
 func (l *link) reserve(more bool) bool {
 	if l.count.Add(1) <= l.capacity || more {
 		return true
@@ -188,8 +188,8 @@ func (f *Scalable[T]) touchSum(sum uint64) uint64 {
 	return links[len(links)-1].touch(digest{a: sum})
 }
 
-// ApproxCount is the number of elements that were added and new. False positives
-// among them are not counted.
+// ApproxCount is the number of different elements that were added, except those that were
+// false positives.
 func (f *Scalable[T]) ApproxCount() uint64 {
 	n := uint64(0)
 	for _, l := range *f.links.Load() {
@@ -198,8 +198,8 @@ func (f *Scalable[T]) ApproxCount() uint64 {
 	return n
 }
 
-// FPR is the share of absent elements for which MayContain is true now, or a
-// little more than that. It reads the whole filter.
+// FPR is the share of absent elements for which MayContain is true now, or slightly
+// more. It reads the whole filter.
 func (f *Scalable[T]) FPR() float64 {
 	no := 1.0
 	for _, l := range *f.links.Load() {
@@ -245,7 +245,7 @@ func (f *Scalable[T]) copyLinks() []*link {
 	return links
 }
 
-// copy copies a link. The count comes second: it is never less than the bits.
+// copy copies a link. It copies the count last, so that it covers all elements in the bits.
 func (l *link) copy() *link {
 	c := &link{table: l.clone(), capacity: l.capacity}
 	c.count.Store(l.count.Load())
@@ -266,7 +266,7 @@ func (f *Scalable[T]) Equal(o *Scalable[T]) bool {
 	return true
 }
 
-// Reset removes all elements, and all links but the first. An element whose Add runs at
+// Reset removes all elements, and all links except the first. An element whose Add runs at
 // the same time may be lost.
 func (f *Scalable[T]) Reset() {
 	f.mu.Lock()
@@ -274,9 +274,9 @@ func (f *Scalable[T]) Reset() {
 	f.links.Store(&[]*link{f.newLink(0)})
 }
 
-// WriteTo writes the filter in the form that ReadScalable and ReadFrom read. Elements
-// whose Add has returned are in it; one that is added meanwhile may or may not be. It
-// takes the memory of the newest link a second time for a moment.
+// WriteTo writes the filter in the format that ReadScalable and ReadFrom read. It
+// includes all elements whose Add has returned; one that is added meanwhile may be
+// missing. It needs the memory for a copy of the newest link.
 func (f *Scalable[T]) WriteTo(w io.Writer) (int64, error) {
 	links := *f.links.Load()
 	written, err := writeRecord(w, record{

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// However small it starts, the error of the whole chain stays below the target.
-// RedisBloom 2.8, started at 100, reaches 0.0015 for 0.001 at a million.
+// However small the first link is, the FPR of the chain stays below the target. RedisBloom 2.8,
+// started at 100 elements, has 0.0015 instead of 0.001 at a million.
 func TestScalableFPR(t *testing.T) {
 	t.Parallel()
 	for _, fpr := range []float64{0.01, 0.001} {
@@ -32,7 +32,7 @@ func TestScalableFPR(t *testing.T) {
 				}
 			}
 			got := measureFPR(probes, f.MayContain)
-			t.Logf("start %d: FPR %.3g for %v, FPR() %.3g, %d links, %.2f bits an element", start, got, fpr, f.FPR(), f.Links(), float64(f.MemoryBytes()*8)/float64(n))
+			t.Logf("start %d: FPR %.3g for %v, FPR() %.3g, %d links, %.2f bits per element", start, got, fpr, f.FPR(), f.Links(), float64(f.MemoryBytes()*8)/float64(n))
 			checkFPRBelow(t, fmt.Sprintf("start %d", start), got, fpr, probes)
 			if own := f.FPR(); got > own*1.1+4*math.Sqrt(own/float64(probes))+1e-5 {
 				t.Errorf("start %d: FPR() is %.3g, measured %.3g", start, f.FPR(), got)
@@ -105,7 +105,7 @@ func TestScalableConcurrent(t *testing.T) {
 	if got := added.Load(); got < n*999/1000-10 || uint64(got) != f.ApproxCount() {
 		t.Errorf("%d of %d were new, ApproxCount %d", got, n, f.ApproxCount())
 	}
-	checkFPRBelow(t, "filled by many", measureFPR(100_000, f.MayContain), 0.001, 100_000)
+	checkFPRBelow(t, "filled by 16 goroutines", measureFPR(100_000, f.MayContain), 0.001, 100_000)
 }
 
 func TestReadScalableMalformed(t *testing.T) {
@@ -131,7 +131,7 @@ func TestReadScalableMalformed(t *testing.T) {
 			t.Errorf("%s: %v", tc.desc, err)
 		}
 	}
-	// A link is not a filter for itself once it has elements.
+	// A link that has elements is not a filter on its own.
 	f.Add("a")
 	b.Reset()
 	f.WriteTo(&b)

@@ -14,30 +14,29 @@ import (
 type ShardedOptions[T any] struct {
 	// Shards is the number of filters, 1 to 65,536.
 	Shards int
-	// Funnel appends the bytes of an element; see BloomOptions. The shards use it too,
-	// whatever they were made with: an element is hashed once.
+	// Funnel appends the bytes of an element; see BloomOptions. It replaces the Funnel of
+	// the shards, so that an element is hashed only once.
 	Funnel func(dst []byte, v T) []byte
 }
 
-// Sharded splits elements over several filters of any kind F: each element
-// belongs to one of them. Parallel writers then meet in one filter, and on one
-// cache line, less often, each filter can be saved, rebuilt or dropped alone, and a
-// filter that locks (Counting and Cuckoo) locks less.
+// Sharded splits elements over several filters of any kind F: each element belongs to
+// one of them. Parallel writers then contend less for cache lines and for the locks of a
+// Counting or a Cuckoo, and each filter can be saved, rebuilt or dropped on its own.
 //
 //	s, err := live.NewSharded(live.ShardedOptions[string]{Shards: 16}, func(int) (*live.Scalable[string], error) {
 //		return live.NewScalable(live.ScalableOptions[string]{FPR: 0.001})
 //	})
 //	isNew, err := s.Add("alice")
 //
-// A lookup asks one filter, so the FPR is that of one. Shards get unequal shares, a
-// few per cent more or less: give those that can be full room for it. Sharded is safe
-// for concurrent use if F is.
+// A lookup probes one filter, so the FPR is that of one. The numbers of elements in the
+// shards differ by a few per cent: make filters that can be full large enough. Sharded
+// is safe for concurrent use if F is.
 //
-// To delete, ask the filter that the element belongs to: s.Of(v).Delete(v).
+// To delete, use the filter that the element belongs to: s.Of(v).Delete(v).
 type Sharded[T any, F Filter[T]] struct {
 	key    funnel.Key[T]
 	shards []F
-	ops    []shardOps // nil: the shards hash for themselves
+	ops    []shardOps // nil: the shards hash elements themselves
 }
 
 // shardOps are the operations of a shard on a hash.
@@ -49,9 +48,8 @@ const maxShards = 1 << 16
 // keyed is a filter whose funnel can be set.
 type keyed[T any] interface{ useKey(key funnel.Key[T]) }
 
-// NewSharded returns a filter of shards, each made by newShard, which gets its number.
-// The numbers of the elements' filters depend on the number of shards and on the
-// elements' bytes only.
+// NewSharded returns a filter of shards. It calls newShard with the number of each. The shard
+// of an element depends only on the element's bytes and on the number of shards.
 func NewSharded[T any, F Filter[T]](o ShardedOptions[T], newShard func(i int) (F, error)) (*Sharded[T, F], error) {
 	if o.Shards < 1 || o.Shards > maxShards {
 		return nil, optionError("Shards", "%d is not in 1..65536", o.Shards)
@@ -72,7 +70,7 @@ func NewSharded[T any, F Filter[T]](o ShardedOptions[T], newShard func(i int) (F
 	return s, nil
 }
 
-// share gives the shards the key, and finds out whether they take a hash.
+// share sets the key of the shards, and the operations on a hash if all shards have them.
 func (s *Sharded[T, F]) share() {
 	s.ops = nil
 	var ops []shardOps
@@ -89,8 +87,8 @@ func (s *Sharded[T, F]) share() {
 	}
 }
 
-// takesSum reports whether a filter's operations begin with the hash that a Sharded
-// has: those of Guava's schemes do not.
+// takesSum reports whether a filter's operations start from the hash that a Sharded
+// computes. Those of Guava's schemes do not.
 func takesSum(f any) bool {
 	b, ok := f.(interface{ Scheme() Scheme })
 	return !ok || !b.Scheme().guava()
@@ -117,16 +115,15 @@ func (g *Generations[T]) useKey(key funnel.Key[T]) {
 // Of returns the filter that an element belongs to.
 func (s *Sharded[T, F]) Of(v T) F { return s.shards[s.Index(v)] }
 
-// Index returns the number of the filter that an element belongs to. It is
-// hi64(mix(XXH64) × n), with the finalizer of package live, so that the bits
-// within a filter, which come from the same hash, are independent of it.
+// Index returns the number of the filter that an element belongs to: hi64(mix(XXH64) × n).
+// The positions within a filter, which come from the same hash, are independent of it.
 func (s *Sharded[T, F]) Index(v T) int { return s.indexOf(s.key.Sum64(v)) }
 
 func (s *Sharded[T, F]) indexOf(sum uint64) int {
 	return int(scale(mix(sum), uint64(len(s.shards))))
 }
 
-// All goes over the filters, with their numbers.
+// All returns the filters with their numbers.
 func (s *Sharded[T, F]) All() iter.Seq2[int, F] {
 	return func(yield func(int, F) bool) {
 		for i, f := range s.shards {
@@ -140,8 +137,8 @@ func (s *Sharded[T, F]) All() iter.Seq2[int, F] {
 // Len is the number of filters.
 func (s *Sharded[T, F]) Len() int { return len(s.shards) }
 
-// Add adds an element to the filter that it belongs to. The error is that filter's: nil
-// for those that cannot fail.
+// Add adds an element to the filter that it belongs to, and returns that filter's error:
+// nil for filters that cannot fail.
 func (s *Sharded[T, F]) Add(v T) (isNew bool, err error) {
 	sum := s.key.Sum64(v)
 	i := s.indexOf(sum)
@@ -156,12 +153,12 @@ func (s *Sharded[T, F]) Add(v T) (isNew bool, err error) {
 	return TryAdd(Asker[T](s.shards[i]), v)
 }
 
-// AddMany adds elements until one is refused; see FallibleAdder.
+// AddMany adds elements until one is rejected; see FallibleAdder.
 func (s *Sharded[T, F]) AddMany(vs []T, isNew []bool) (n int, err error) {
 	return addEach(s, vs, isNew)
 }
 
-// MayContain asks the filter that the element belongs to.
+// MayContain calls MayContain of the filter that the element belongs to.
 func (s *Sharded[T, F]) MayContain(v T) bool {
 	sum := s.key.Sum64(v)
 	if i := s.indexOf(sum); s.ops == nil {
@@ -199,8 +196,7 @@ func (s *Sharded[T, F]) ApproxCount() uint64 {
 	return n
 }
 
-// FPR is the mean of the filters' rates, and so that of an element that may belong to
-// any.
+// FPR is the mean of the filters' FPRs.
 func (s *Sharded[T, F]) FPR() float64 {
 	sum := 0.0
 	for _, f := range s.shards {
@@ -209,7 +205,7 @@ func (s *Sharded[T, F]) FPR() float64 {
 	return sum / float64(len(s.shards))
 }
 
-// FillRatio is the mean of the filters'.
+// FillRatio is the mean of the filters' fill ratios.
 func (s *Sharded[T, F]) FillRatio() float64 {
 	sum := 0.0
 	for _, f := range s.shards {
@@ -227,8 +223,8 @@ func (s *Sharded[T, F]) MemoryBytes() int {
 	return n
 }
 
-// Compatible returns nil if o can be merged into s: it has as many shards, each
-// compatible, of a kind that merges. See Merger.
+// Compatible returns nil if o can be merged into s: if it has the same number of shards,
+// and each is Compatible. See Merger.
 func (s *Sharded[T, F]) Compatible(o *Sharded[T, F]) error {
 	if len(s.shards) != len(o.shards) {
 		return incompatible("shards", len(s.shards), len(o.shards))
@@ -241,8 +237,8 @@ func (s *Sharded[T, F]) Compatible(o *Sharded[T, F]) error {
 	return nil
 }
 
-// Merge merges each shard of o into that of s; see Merger. After an error, ErrFull of a
-// Cuckoo, the shards before are merged.
+// Merge merges each shard of o into that of s; see Merger. If a shard fails, as a Cuckoo does
+// with ErrFull, the shards before it remain merged.
 func (s *Sharded[T, F]) Merge(o *Sharded[T, F]) error {
 	if err := s.Compatible(o); err != nil {
 		return err
@@ -256,7 +252,7 @@ func (s *Sharded[T, F]) Merge(o *Sharded[T, F]) error {
 }
 
 // Clone returns a copy with at least the elements whose Add has returned. It panics if
-// the shards are of a kind of the caller's that has no Clone.
+// the shards are of the caller's own kind and have no Clone.
 func (s *Sharded[T, F]) Clone() *Sharded[T, F] {
 	c := &Sharded[T, F]{key: s.key}
 	for _, f := range s.shards {
@@ -266,8 +262,7 @@ func (s *Sharded[T, F]) Clone() *Sharded[T, F] {
 	return c
 }
 
-// Equal reports whether the shards are equal. Shards of a kind that cannot be compared
-// are not.
+// Equal reports whether the shards are equal. Shards that cannot be compared are not equal.
 func (s *Sharded[T, F]) Equal(o *Sharded[T, F]) bool {
 	if len(s.shards) != len(o.shards) {
 		return false
@@ -280,7 +275,7 @@ func (s *Sharded[T, F]) Equal(o *Sharded[T, F]) bool {
 	return true
 }
 
-// Reset empties each shard that can be.
+// Reset empties each shard that is a Resetter.
 func (s *Sharded[T, F]) Reset() {
 	for _, f := range s.shards {
 		if r, ok := any(f).(Resetter); ok {
@@ -289,13 +284,13 @@ func (s *Sharded[T, F]) Reset() {
 	}
 }
 
-// WriteTo writes the shards in the form that ReadSharded and ReadFrom read, one after
-// the other, each as its own WriteTo does.
+// WriteTo writes the filter in the format that ReadSharded and ReadFrom read, with the
+// WriteTo of each shard in turn.
 func (s *Sharded[T, F]) WriteTo(w io.Writer) (int64, error) {
 	return writeParts(w, record{kind: kindSharded, elements: s.key.Kind(), hashes: uint32(len(s.shards))}, nil, s.shards...)
 }
 
-// ReadFrom replaces the filter by one that WriteTo wrote, of shards of the same kind;
+// ReadFrom replaces the filter by one that WriteTo wrote, with shards of the same kind;
 // see Filter.
 func (s *Sharded[T, F]) ReadFrom(r io.Reader) (int64, error) { return readFrom(s, r) }
 
@@ -322,8 +317,8 @@ func (s *Sharded[T, F]) read(src *source) error {
 	return nil
 }
 
-// shardOverhead is what a shard takes besides its words, locks for the most part: a
-// form of many tiny shards is accounted for.
+// shardOverhead is the memory of a shard in addition to its words, mostly locks. It counts
+// against MaxBytes, so that input with many tiny shards is bounded too.
 const shardOverhead = 8 << 10
 
 func readShards[T any, F Filter[T]](src *source, key funnel.Key[T]) ([]F, error) {

@@ -37,12 +37,12 @@ func TestSharded(t *testing.T) {
 		total += f.ApproxCount()
 	}
 	if math.Abs(float64(total)-n) > n/50 {
-		t.Errorf("all shards count %d", total)
+		t.Errorf("the shards count %d elements", total)
 	}
-	// The bits within a shard are as if there were no shards.
+	// The positions within a shard are independent of the choice of the shard.
 	checkFPRBelow(t, "sharded", measureFPR(200_000, func(v string) bool { return s.Of(v).MayContain(v) }), 0.0105, 200_000)
 	if s.Index("alice") != 7 {
-		t.Errorf("alice is in shard %d of 16: a saved set of shards would be read wrongly", s.Index("alice"))
+		t.Errorf("alice is in shard %d of 16, want 7: saved filters would have false negatives", s.Index("alice"))
 	}
 	shard := func(int) (*Bloom[string], error) { return New[string](10, 0.01) }
 	if _, err := NewSharded(ShardedOptions[string]{}, shard); err == nil {

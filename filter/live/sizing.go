@@ -2,16 +2,16 @@ package live
 
 import "math"
 
-// OptimalBits returns how many bits a Bloom filter needs for an FPR of fpr once
-// items elements are in it: -n ln p / (ln 2)², rounded up. 9.59 bits an element
-// at 1 %, 14.38 at 0.1 %.
+// OptimalBits returns how many bits a Bloom filter needs for an FPR of fpr with
+// items elements: -n ln p / (ln 2)², rounded up. That is 9.59 bits per element at
+// 1 % and 14.38 at 0.1 %.
 func OptimalBits(items uint64, fpr float64) uint64 {
 	return uint64(math.Ceil(-float64(items) * math.Log(fpr) / (math.Ln2 * math.Ln2)))
 }
 
-// OptimalHashes returns the number of bits to set for each element that gives
-// bits bits the lowest FPR with items elements in them: m/n ln 2, rounded, at
-// least 1. More hashes raise the FPR again.
+// OptimalHashes returns the number of bits to set for each element that gives the
+// lowest FPR with bits bits and items elements: m/n ln 2, rounded, at least 1. More
+// hashes raise the FPR.
 func OptimalHashes(bits, items uint64) int {
 	if items == 0 {
 		items = 1
@@ -19,8 +19,8 @@ func OptimalHashes(bits, items uint64) int {
 	return max(1, int(math.Round(float64(bits)/float64(items)*math.Ln2)))
 }
 
-// ExpectedFPR returns the FPR of a Bloom filter of bits bits with hashes bits
-// for each of items elements: (1 - e^(-kn/m))^k.
+// ExpectedFPR returns the FPR of a Bloom filter with bits bits, hashes hashes and items
+// elements: (1 - e^(-kn/m))^k.
 func ExpectedFPR(bits uint64, hashes int, items uint64) float64 {
 	if bits == 0 {
 		return 1
@@ -29,13 +29,13 @@ func ExpectedFPR(bits uint64, hashes int, items uint64) float64 {
 	return math.Pow(fill, float64(hashes))
 }
 
-// FillLoss returns the expected share of new elements that a stream through a
-// Bloom filter of bits bits loses while it fills from nothing to items elements,
-// taken for duplicates: the mean of the FPR on the way. It is far below the FPR
-// at the end: 0.17 % for a filter that ends at 1 %.
+// FillLoss returns the expected share of a stream's new elements that are false positives,
+// and so dropped as duplicates, while a Bloom filter of bits bits fills from empty to items
+// elements: the mean of the FPR meanwhile. It is far below the final FPR: 0.17 % for a
+// filter that ends at 1 %.
 func FillLoss(bits uint64, hashes int, items uint64) float64 {
-	// Gauss-Legendre with five points, on eight pieces: far more than a smooth
-	// monotone function needs.
+	// Gauss-Legendre quadrature with five points on each of eight pieces: more than enough
+	// for a smooth monotone function.
 	x := [...]float64{0, 0.5384693101056831, 0.9061798459386640}
 	w := [...]float64{0.5688888888888889, 0.4786286704993665, 0.2369268850561891}
 	const pieces = 8

@@ -11,23 +11,23 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// Scheme says which bits belong to an element.
+// Scheme determines which bits an element sets.
 type Scheme uint8
 
 // On disk; do not change.
 const (
-	// Scattered is the textbook's filter: the bits of an element lie anywhere.
-	// The least memory, and up to as many cache misses as hashes.
+	// Scattered is the textbook Bloom filter: an element's bits can be anywhere. It
+	// takes the least memory, and an operation has up to as many cache misses as hashes.
 	Scattered Scheme = 0
-	// Blocked keeps the bits of an element in one 64-byte cache line: one cache
-	// miss an operation. For the same FPR it takes some 4 % more memory at 1 %
-	// and 9 % more at 0.1 %. For filters larger than the cache.
+	// Blocked keeps the bits of an element in one 64-byte cache line, so an operation
+	// has one cache miss. For the same FPR it takes some 4 % more memory at 1 % and 9 %
+	// more at 0.1 %. It is for filters larger than the CPU cache.
 	Blocked Scheme = 1
 	// Guava is BloomFilterStrategies.MURMUR128_MITZ_64, the default of Google
 	// Guava's BloomFilter since version 14.
 	Guava Scheme = 2
-	// GuavaMitz32 is BloomFilterStrategies.MURMUR128_MITZ_32, what older Guava
-	// wrote. It reaches no more than 2³¹ bits.
+	// GuavaMitz32 is BloomFilterStrategies.MURMUR128_MITZ_32, the default of older
+	// versions. It uses no more than 2³¹ bits.
 	GuavaMitz32 Scheme = 3
 )
 
@@ -54,14 +54,14 @@ const (
 	blockBits  = blockWords * wordBits
 )
 
-// digest is what a table knows of an element: a 64-bit hash, or for Guava's
-// schemes the two halves of a 128-bit one.
+// digest is the hash of an element: 64 bits in a, or for Guava's schemes the two
+// halves of a 128-bit hash.
 type digest struct{ a, b uint64 }
 
-// table is the bits of a Bloom filter. All its methods may run at the same time:
-// bits are read and set with atomic operations on whole words.
+// table is the bits of a Bloom filter. Unless it is unshared, its methods are safe for
+// concurrent use: bits are read and set with atomic operations on whole words.
 //
-// The positions of an element with hash h, h mixed with the seed first if there
+// The positions of an element with hash h, which is first mixed with the seed if there
 // is one (seedHash):
 //
 //	Scattered  bit i is hi64(h_i × bits), h_0 = h, h_i+1 = h_i × chain mod 2⁶⁴
@@ -71,21 +71,20 @@ type digest struct{ a, b uint64 }
 //	           where a, b are the halves of MurmurHash3 x64 128
 //	GuavaMitz32  i = 1..k: c = low32(a) + i × high32(a) as int32; ^c if c < 0; mod bits
 //
-// A chain of products gives every bit a hash of its own. The usual double
-// hashing, h1 + i × h2 mod bits, has only bits² different patterns, and so an FPR
-// that stays above 1/bits or so however many bits an element gets.
+// A chain of products gives every bit its own hash. The usual double hashing,
+// h1 + i × h2 mod bits, has only bits² different patterns, and so an FPR of at least about
+// 1/bits, however many bits an element sets.
 //
 // Saved filters depend on all of this; do not change.
 type table struct {
-	words  []uint64             // aligned to a cache line
-	blocks [][blockWords]uint64 // the same words, of a Blocked
-	bits   uint64               // 64 × len(words)
-	recip  uint64               // ⌊(2⁶⁴-1) / bits⌋, for Guava's schemes
-	seed   uint64
-	hashes int
-	scheme Scheme
-	// unshared is whether additions use plain stores.
-	unshared bool
+	words    []uint64             // aligned to a cache line
+	blocks   [][blockWords]uint64 // the same words, of a Blocked
+	bits     uint64               // 64 × len(words)
+	recip    uint64               // ⌊(2⁶⁴-1) / bits⌋, for Guava's schemes
+	seed     uint64
+	hashes   int
+	scheme   Scheme
+	unshared bool // additions use plain stores
 }
 
 const chain = 0x9e3779b97f4a7c15 // 2⁶⁴ divided by the golden ratio, odd
@@ -104,8 +103,8 @@ func tableOf(scheme Scheme, words []uint64, hashes int, seed uint64) table {
 	return table{words: words, blocks: blocks, bits: n, recip: math.MaxUint64 / n, seed: seed, hashes: hashes, scheme: scheme}
 }
 
-// alignedWords returns n zero words that begin at a cache line, in huge pages where the
-// kernel has them.
+// alignedWords returns n zero words that begin at a cache line, in huge pages if the kernel
+// provides them.
 func alignedWords(n uint64) []uint64 {
 	b := filter.AlignedBytes(int(n * 8))
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), n)
@@ -126,15 +125,15 @@ func scale(h, n uint64) uint64 {
 	return hi
 }
 
-// mod returns c mod t.bits, for c < 2⁶³, without a division or a branch: the quotient that
-// recip gives is too small by at most one.
+// mod returns c mod t.bits, for c < 2⁶³, without a division or a branch: the quotient by
+// recip is too small by at most one.
 func (t *table) mod(c uint64) uint64 {
 	r := c - scale(c, t.recip)*t.bits
 	less, below := bits.Sub64(r, t.bits, 0)
 	return less + t.bits&-below
 }
 
-// The powers of chain, so that the hashes of four bits do not wait for one another.
+// The powers of chain, so that the hashes of four bits can be computed in parallel.
 const (
 	chain2 = chain * chain % (1 << 64)
 	chain3 = chain2 * chain % (1 << 64)
@@ -143,7 +142,7 @@ const (
 
 // has reports whether all bits of an element are set. It examines several bits before it
 // branches: whether one bit is set is unpredictable, and a mispredicted branch costs more
-// than a few bits. If each bit may be a cache miss, it begins with two.
+// than examining a few more. Where each bit may be a cache miss, it begins with two.
 func (t *table) has(d digest) bool {
 	switch t.scheme {
 	case Scattered:
@@ -232,13 +231,13 @@ func (t *table) at(pos uint64) uint64 {
 	return atomic.LoadUint64(&t.words[pos/wordBits]) >> (pos % wordBits)
 }
 
-// bitOf is at for the bit of a block that a hash names.
+// bitOf is at for the bit of a block that a hash selects.
 func bitOf(block *[blockWords]uint64, h uint64) uint64 {
 	return atomic.LoadUint64(&block[h>>61]) >> (h >> 55 % wordBits)
 }
 
 // add sets all bits of an element and reports whether it found one of them clear. So of
-// several calls that add the same element at the same time, at least one reports true.
+// several concurrent calls with the same new element, at least one returns true.
 func (t *table) add(d digest) bool {
 	switch {
 	case t.unshared:
@@ -252,10 +251,10 @@ func (t *table) add(d digest) bool {
 }
 
 // addScattered reads all its words before it sets a bit: an atomic operation waits for
-// everything before it, so that cache misses overlap only among the reads. If all bits are
-// set, as those of an element that was added before are, none is set again. Single bits are not
-// tested: whether one is set is unpredictable, and a mispredicted branch costs more than setting it.
-// The other schemes do the same with a few bits at a time.
+// everything before it, so cache misses overlap only among the reads. If all bits are set, as
+// for an element that was added before, it sets none. It does not test single bits: whether one
+// is set is unpredictable, and a mispredicted branch costs more than setting it. The other
+// schemes do the same with a few bits at a time.
 func (t *table) addScattered(h uint64) bool {
 	all, at := uint64(1), h
 	n := t.hashes
@@ -325,7 +324,7 @@ func (t *table) addBlocked(h uint64) bool {
 	return isNew
 }
 
-// setBitOf sets the bit of a block that a hash names.
+// setBitOf sets the bit of a block that a hash selects.
 func setBitOf(block *[blockWords]uint64, h uint64) {
 	atomic.OrUint64(&block[h>>61], 1<<(h>>55%wordBits))
 }
@@ -379,7 +378,7 @@ func (t *table) addBlockedPlain(h uint64) bool {
 	return changed != 0
 }
 
-// setPlainOf sets the bit of a block that a hash names, and returns what setPlain does.
+// setPlainOf is setPlain for the bit of a block that a hash selects.
 func setPlainOf(block *[blockWords]uint64, h uint64) uint64 {
 	before := block[h>>61]
 	after := before | 1<<(h>>55%wordBits)
@@ -396,11 +395,11 @@ func (t *table) setPlain(pos uint64) uint64 {
 	return before ^ after
 }
 
-// guavaSeq is where the bits of an element are in Guava's schemes.
+// guavaSeq is the sequence of an element's positions in Guava's schemes.
 type guavaSeq struct{ c, step uint64 }
 
 func (t *table) guavaBits(d digest) guavaSeq {
-	if t.scheme == GuavaMitz32 { // of which only the low halves count
+	if t.scheme == GuavaMitz32 { // only the low halves are used
 		return guavaSeq{d.a + d.a>>32, d.a >> 32}
 	}
 	return guavaSeq{d.a, d.b}
@@ -479,8 +478,7 @@ func (t *table) expectedFPR(items uint64) float64 {
 	return ExpectedFPR(t.bits, t.hashes, items)
 }
 
-// approxCount estimates how many elements set these bits; MaxUint64 if so many
-// that none are clear.
+// approxCount estimates how many elements have set these bits; MaxUint64 if all are set.
 func (t *table) approxCount() uint64 {
 	k := float64(t.hashes)
 	if t.scheme != Blocked {
@@ -493,7 +491,7 @@ func (t *table) approxCount() uint64 {
 		blocks++
 		if ones == blockBits {
 			full++
-			ones-- // the most that can be told
+			ones-- // the maximum for which there is an estimate
 		}
 		// log((1-1/m)^k): a block is small enough that 1/m and -log(1-1/m) differ.
 		sum += math.Log1p(-float64(ones)/blockBits) / math.Log1p(-1.0/blockBits) / k
@@ -533,7 +531,7 @@ func (t *table) merge(o *table) {
 	}
 }
 
-// compatible returns an error that names the parameter in which the tables differ.
+// compatible returns an error that names a parameter in which the tables differ, or nil.
 func (t *table) compatible(o *table) error {
 	switch {
 	case t.scheme != o.scheme:

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The filters that are made of others keep their bounds at a million elements.
+// Filters that consist of others keep their FPR with a million elements.
 func TestMillionFPR(t *testing.T) {
 	t.Parallel()
 	n, probes := 1_000_000, 500_000
@@ -55,7 +55,7 @@ func TestMillionFPR(t *testing.T) {
 				return NewBloom(BloomOptions[string]{Items: uint64(n / 16), FPR: fpr})
 			}))
 			all(func(v string) { s.Of(v).Add(v) })
-			return func(v string) bool { return s.Of(v).MayContain(v) }, fpr * 1.02 // shards get unequal shares
+			return func(v string) bool { return s.Of(v).MayContain(v) }, fpr * 1.02 // shards get different numbers of elements
 		},
 		"Layered": func(t *testing.T) (func(string) bool, float64) {
 			hot := must(NewBloom(BloomOptions[string]{Items: uint64(n), FPR: 0.1, Seed: 1}))
@@ -80,7 +80,7 @@ func TestMillionFPR(t *testing.T) {
 	}
 }
 
-// Sixteen goroutines use one filter: what an Add has returned for is there.
+// Sixteen goroutines share a filter: an element is found once its Add has returned.
 func TestSixteenAtOnce(t *testing.T) {
 	const workers, each = 16, 2000
 	pair := must(NewPair(BloomOptions[string]{Items: workers * each, FPR: 1e-6}, BloomOptions[string]{Items: workers * each, FPR: 1e-9}))

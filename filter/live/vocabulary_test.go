@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What each kind promises to be.
+// The interfaces that each kind implements.
 var (
 	_ Filter[string] = (*Bloom[string])(nil)
 	_ Filter[string] = (*Scalable[string])(nil)
@@ -54,8 +54,8 @@ var (
 	_ Cloner[*Sharded[string, *Cuckoo[string]]] = (*Sharded[string, *Cuckoo[string]])(nil)
 )
 
-// Every kind of Config: batches answer as single calls do, the figures are sane, and
-// Reset empties.
+// For every kind of Config, batches give the same results as single calls, the statistics are
+// plausible, and Reset empties the filter.
 func TestEveryKind(t *testing.T) {
 	const n = 3000
 	for _, text := range []string{
@@ -112,7 +112,7 @@ func TestEveryKind(t *testing.T) {
 			}
 			clone := one.(anyCloner).cloneAny().(Filter[string])
 			if !equalAs(one, clone) || equalAs(one, build()) {
-				t.Error("Equal of the clone, and of an empty one")
+				t.Error("the clone is not equal, or an empty filter is")
 			}
 			before := must(one.MarshalBinary())
 			for i := range 5 * n { // generations end, links grow, a cuckoo becomes full
@@ -138,8 +138,8 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// Clones are equal until one of them changes; merging makes the union; filters that
-// differ do not merge.
+// cloneAndMerge checks that clones are equal until one of them changes, that Merge makes the
+// union, and that filters with other parameters cannot be merged.
 func cloneAndMerge[F interface {
 	Filter[string]
 	Cloner[F]
@@ -155,10 +155,10 @@ func cloneAndMerge[F interface {
 		t.Errorf("%T: Equal", a)
 	}
 	if err := a.Merge(other); !errors.Is(err, ErrIncompatible) {
-		t.Errorf("%T: merged with another: %v", a, err)
+		t.Errorf("%T: merged with an incompatible filter: %v", a, err)
 	}
 	if !c.Equal(a) {
-		t.Errorf("%T: a merge that failed has changed something", a)
+		t.Errorf("%T: a failed merge has changed the filter", a)
 	}
 	if err := c.Merge(b); err != nil {
 		t.Fatal(err)
@@ -169,14 +169,14 @@ func cloneAndMerge[F interface {
 		}
 	}
 	if n := c.ApproxCount(); n < 190 || n > 210 {
-		t.Errorf("%T: the union counts %d", a, n)
+		t.Errorf("%T: ApproxCount of the union is %d", a, n)
 	}
 	if a.MayContain(member(150)) && a.MayContain(member(151)) && a.MayContain(member(152)) {
 		t.Errorf("%T: the clone shares memory", a)
 	}
 	before := b.Clone()
 	if err := b.Merge(b); err != nil && !errors.Is(err, ErrFull) {
-		t.Errorf("%T: with itself: %v", b, err)
+		t.Errorf("%T: merged with itself: %v", b, err)
 	}
 	if !b.MayContain(member(120)) || !before.MayContain(member(120)) {
 		t.Errorf("%T: lost by a merge with itself", b)
@@ -215,7 +215,7 @@ func TestCloneAndMerge(t *testing.T) {
 	cloneAndMerge(t, sharded(3), sharded(3), sharded(4))
 }
 
-// A merge of Dedups adds what they have counted; windows do not merge.
+// Merging Dedups adds their counts. Dedups with a window cannot be merged.
 func TestDedupMerge(t *testing.T) {
 	a := must(NewDedup(DedupOptions[string]{Items: 100, FPR: 0.001}))
 	b := a.Clone()
@@ -232,8 +232,8 @@ func TestDedupMerge(t *testing.T) {
 	}
 }
 
-// A Dedup that is saved, or reset, while duplicates come is read again: it has never
-// dropped more than it has seen.
+// A Dedup that is saved or reset while duplicates are added can be read again: Dropped never
+// exceeds Seen.
 func TestDedupSaveWhileDropping(t *testing.T) {
 	d := must(NewDedup(DedupOptions[string]{Items: 10, FPR: 0.01}))
 	stop := make(chan struct{})
@@ -263,7 +263,7 @@ func TestDedupSaveWhileDropping(t *testing.T) {
 	wg.Wait()
 }
 
-// Filters of a kind of the caller's in a Sharded: they are cloned if they can be.
+// Filters of the caller's own kind in a Sharded are cloned if they have a Clone.
 func TestShardedCloneOfOthers(t *testing.T) {
 	type own struct{ *Bloom[string] } // whose Clone is a *Bloom
 	s := must(NewSharded(ShardedOptions[string]{Shards: 2}, func(int) (own, error) {
@@ -277,7 +277,7 @@ func TestShardedCloneOfOthers(t *testing.T) {
 	s.Clone()
 }
 
-// A merge of Countings adds the counts: what both held is deleted twice.
+// Merging Countings adds their counts: an element of both must be deleted twice.
 func TestCountingMerge(t *testing.T) {
 	a := must(NewCounting(CountingOptions[string]{Items: 100, FPR: 0.001}))
 	b := a.Clone()
@@ -291,14 +291,14 @@ func TestCountingMerge(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.Stuck() == 0 {
-		t.Error("24 times is not stuck at 15")
+		t.Error("a counter of 24 additions is not stuck at 15")
 	}
 	if !a.Delete("x") || !a.MayContain("x") || !a.Delete("x") || a.MayContain("x") {
-		t.Error("x is not there twice")
+		t.Error("x was not counted twice")
 	}
 }
 
-// A merge of Cuckoos that does not fit leaves the filter as it was.
+// A merge of Cuckoos that does not fit leaves the filter unchanged.
 func TestCuckooMergeFull(t *testing.T) {
 	a := must(NewCuckoo(CuckooOptions[int]{Items: 1000, FPR: 0.001}))
 	b := a.Clone()
@@ -310,7 +310,7 @@ func TestCuckooMergeFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.ApproxCount() != 700 {
-		t.Errorf("%d elements after a merge that failed", a.ApproxCount())
+		t.Errorf("%d elements after a failed merge", a.ApproxCount())
 	}
 	for i := range 700 {
 		if !a.Delete(i) {
@@ -318,11 +318,11 @@ func TestCuckooMergeFull(t *testing.T) {
 		}
 	}
 	if a.ApproxCount() != 0 {
-		t.Error("something of the merge is left")
+		t.Error("elements of the failed merge are left")
 	}
 }
 
-// The estimates of unions and intersections are near the truth.
+// The estimates of unions and intersections are near the true numbers.
 func TestUnionAndIntersection(t *testing.T) {
 	for _, s := range []Scheme{Scattered, Blocked, Guava} {
 		a := must(NewBloom(BloomOptions[string]{Items: 20_000, FPR: 0.01, Scheme: s}))
@@ -344,7 +344,7 @@ func TestUnionAndIntersection(t *testing.T) {
 	}
 }
 
-// An element of a Sharded is hashed once, by the Sharded's own funnel.
+// An element of a Sharded is hashed once, with the Sharded's own funnel.
 func TestShardedHashesOnce(t *testing.T) {
 	calls := 0
 	funnel := func(dst []byte, v float64) []byte {
@@ -367,8 +367,8 @@ func TestShardedHashesOnce(t *testing.T) {
 	}
 }
 
-// Of a Counting under change, saved forms hold each element wholly or not at all: an
-// element whose counters were caught half-way could later take others' with it.
+// A Counting that is saved while it changes contains each element completely or not at all:
+// deleting one that was saved in part would decrement the counters of others.
 func TestCountingCut(t *testing.T) {
 	f := must(NewCounting(CountingOptions[int]{Items: 200, FPR: 0.001}))
 	stop := make(chan struct{})
@@ -404,7 +404,7 @@ func TestCountingCut(t *testing.T) {
 	wg.Wait()
 }
 
-// What was added before a save is in the form, of every kind, whatever is added
+// A saved filter of any kind has the elements that were added before, whatever is added
 // meanwhile.
 func TestSaveWhileAdding(t *testing.T) {
 	for _, text := range []string{
@@ -441,7 +441,7 @@ func TestSaveWhileAdding(t *testing.T) {
 				g := must(Read(&b, ReadOptions[int]{}))
 				for i := range n {
 					if !g.MayContain(i) {
-						t.Fatalf("%d of %d is not in the form", i, n)
+						t.Fatalf("%d of %d is not in the saved filter", i, n)
 					}
 				}
 			}
@@ -451,8 +451,7 @@ func TestSaveWhileAdding(t *testing.T) {
 	}
 }
 
-// Generations go on after a restart: what was to be forgotten is forgotten in time, and
-// no later.
+// After a restart, Generations forget elements when they would have without it.
 func TestGenerationsRestart(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	clock := func() time.Time { return now }
@@ -475,21 +474,21 @@ func TestGenerationsRestart(t *testing.T) {
 	}
 	now = now.Add(2*time.Hour + time.Minute)
 	if r := restart(); r.MayContain("old") || !r.MayContain("new") {
-		t.Error("after five hours old is still there, or new is not")
+		t.Error("after five hours old is remembered, or new is not")
 	}
 	now = now.Add(24 * time.Hour)
 	if r := restart(); r.MayContain("new") || r.ApproxCount() != 0 {
-		t.Error("after a day something is still there")
+		t.Error("an element is remembered after a day")
 	}
 	now = time.Unix(1_600_000_000, 0) // the clock was set back
 	r := restart()
 	now = now.Add(6 * time.Hour)
 	if r.MayContain("new") {
-		t.Error("a clock that was set back keeps elements for ever")
+		t.Error("an element is remembered after the clock was set back")
 	}
 }
 
-// A Layered in one file: the hot layer in memory, the cold one where it is.
+// A Layered in one file: the hot layer is read into memory, the cold one stays in the file.
 func TestOpenLayered(t *testing.T) {
 	var b bytes.Buffer
 	must(layeredOfAll(t).WriteTo(&b))
@@ -507,11 +506,11 @@ func TestOpenLayered(t *testing.T) {
 	}
 	l.Layers()[0].(Adder[string]).Add("fresh")
 	if !must(l.MayContain("fresh")) {
-		t.Error("what was added to the layers is not there")
+		t.Error("an element that was added to the layers is lost")
 	}
 	reads := l.layers[1].(newer[string]).older.(*Cold[string]).Reads()
 	if reads == 0 {
-		t.Error("the cold layer was not asked")
+		t.Error("the cold layer was not read")
 	}
 	damaged := bytes.Clone(b.Bytes())
 	damaged[len(damaged)-100] ^= 1 // in the cold layer's blocks
@@ -528,7 +527,7 @@ func TestOpenLayered(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Error("damage of the cold layer was not found")
+		t.Error("damage in the cold layer was not reported")
 	}
 	if _, err := NewLayered[string](brokenLayer{}).WriteTo(io.Discard); !errors.Is(err, ErrIncompatible) {
 		t.Errorf("a layer that cannot be saved: %v", err)
@@ -539,7 +538,8 @@ type brokenLayer struct{}
 
 func (brokenLayer) MayContain(string) (bool, error) { return true, nil }
 
-// Filters that Build made merge and compare by kind, also those within a Sharded.
+// Filters that Build has made can be merged and compared if they are of the same kind, even in a
+// Sharded.
 func TestMergeOfAnyKind(t *testing.T) {
 	for _, text := range []string{
 		"bloom(items=100,fpr=0.01)", "counting(items=100,fpr=0.01)", "cuckoo(items=200,fpr=0.001)",
@@ -563,8 +563,8 @@ func TestMergeOfAnyKind(t *testing.T) {
 		return must(Build(must(Parse("sharded(shards=2,of="+of+")")), BuildOptions[int]{})).(*Sharded[int, Filter[int]])
 	}
 	if a, b := sharded("scalable(fpr=0.1)"), sharded("scalable(fpr=0.1)"); !a.Equal(b) || a.Merge(b) == nil {
-		t.Error("two empty ones are not equal, or they merge")
+		t.Error("two empty filters are not equal, or can be merged")
 	} else if must(a.Add(1)); a.Equal(b) {
-		t.Error("equal to one with another element")
+		t.Error("equal to a filter with another element")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// ioChunk is how many bytes of words are converted at once.
+// ioChunk is the size of the buffer for reading and writing words.
 const ioChunk = 64 << 10
 
 // writeWords writes words, each read atomically.
@@ -30,8 +30,8 @@ func writeWords(w io.Writer, order binary.AppendByteOrder, words []uint64) (int6
 	return written, nil
 }
 
-// readWords reads n words. It takes no more memory than a small multiple of what
-// r really has.
+// readWords reads n words. It takes no more memory than a small multiple of the size
+// of r, whatever n is.
 func readWords(r io.Reader, order binary.ByteOrder, n uint64) ([]uint64, error) {
 	buf := make([]byte, min(ioChunk, n*8))
 	var words []uint64
@@ -53,7 +53,7 @@ func readWords(r io.Reader, order binary.ByteOrder, n uint64) ([]uint64, error) 
 	return words, nil
 }
 
-// readFull fills b; an input that ends before is malformed.
+// readFull fills b. If the input ends earlier, the error is ErrFormat.
 func readFull(r io.Reader, b []byte) error {
 	_, err := io.ReadFull(r, b)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -71,7 +71,7 @@ func copyWords(words []uint64) []uint64 {
 	return c
 }
 
-// equalWords reports whether words are the same.
+// equalWords reports whether a and b are equal.
 func equalWords(a, b []uint64) bool {
 	if len(a) != len(b) {
 		return false

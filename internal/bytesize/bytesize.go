@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Size is a number of bytes. It is an encoding.TextUnmarshaler and a TextMarshaler.
+// Size is a number of bytes. It implements encoding.TextUnmarshaler and TextMarshaler.
 type Size int64
 
-// units are the units of sizes, the longer names first.
+// units are the units of sizes. A name that is a suffix of others comes after them.
 var units = []struct {
 	name  string
 	bytes float64

@@ -15,7 +15,7 @@ func TestSize(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := got.UnmarshalText(b); got != want || err != nil {
-			t.Errorf("%d is written as %s, which is %d, %v", want, b, got, err)
+			t.Errorf("%d is written as %s and read as %d, %v", want, b, got, err)
 		}
 	}
 	for _, text := range []string{"", "x", "-1", "MiB", "1e30", "NaN", "5 apples", "64Mib", "64mb"} {

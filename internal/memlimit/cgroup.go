@@ -10,9 +10,9 @@ import (
 // cgroupLimit returns the lowest memory limit of the control groups of the process, or 0 if
 // none can be read. root is the root directory of the host.
 //
-// /proc/self/cgroup names the group in each hierarchy; /proc/self/mountinfo says where a
-// hierarchy is mounted and which group its top directory represents (man 7 cgroups, man 5
-// proc). The limits of a group's ancestors apply, too, as far as they are visible.
+// /proc/self/cgroup names the group in each hierarchy; /proc/self/mountinfo has the mount point
+// of a hierarchy and the group that its top directory represents (man 7 cgroups, man 5 proc).
+// The limits of a group's ancestors also apply, as far as they are visible.
 func cgroupLimit(root fs.FS) int64 {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -60,7 +60,7 @@ func groupDir(mounts, fsType, group string) (top, dir string, ok bool) {
 		top = at[4]
 		inside, below := strings.CutPrefix(group, strings.TrimSuffix(at[3], "/"))
 		if !below {
-			inside = "" // the group is named as seen from outside the container
+			inside = "" // the group has its name from outside the container
 		}
 		return top, path.Join(top, inside), true
 	}

@@ -10,5 +10,5 @@ func systemLimit() int64 {
 	return int64(n)
 }
 
-// AddressSpace returns 0: the process may use all addresses that there are.
+// AddressSpace returns 0: the address space is not limited.
 func AddressSpace() int64 { return 0 }

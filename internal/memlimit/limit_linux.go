@@ -15,8 +15,8 @@ func systemLimit() int64 {
 	return lesser(limit, AddressSpace())
 }
 
-// AddressSpace returns how many bytes of addresses the process may use, as set by ulimit -v, 0
-// for all that there are.
+// AddressSpace returns the limit of the process's address space in bytes, as set by ulimit -v,
+// or 0 if there is none.
 func AddressSpace() int64 {
 	var space unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_AS, &space) != nil || space.Cur >= 1<<60 {

@@ -2,8 +2,8 @@
 
 package memlimit
 
-// systemLimit returns 0: there is no known way to find out on this system.
+// systemLimit returns 0: the limit is unknown on this system.
 func systemLimit() int64 { return 0 }
 
-// AddressSpace returns 0: the process may use all addresses that there are.
+// AddressSpace returns 0: the address space is not limited.
 func AddressSpace() int64 { return 0 }

@@ -18,7 +18,7 @@ func Bytes() int64 {
 	return limit
 }
 
-// outer is the limit from outside the program, which is read once.
+// outer is the limit from outside the program. It is read once.
 var outer = sync.OnceValue(systemLimit)
 
 // lesser returns the lesser of two limits, where 0 or less means no limit.

@@ -9,7 +9,7 @@ import (
 
 func file(data string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(data)} }
 
-// TestCgroupLimit reads trees of control groups as they are found on hosts and in containers.
+// TestCgroupLimit reads control groups as found on hosts and in containers.
 func TestCgroupLimit(t *testing.T) {
 	const (
 		v2Mount   = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"

@@ -19,7 +19,7 @@ const (
 	movedShare    = 8
 )
 
-// Heat is a table's access rate: how often it is asked for keys that it does not hold, with
+// Heat is a table's access rate: the rate of lookups of absent keys that reach it, with
 // exponential decay.
 type Heat struct {
 	Rate float64 // per second
@@ -34,8 +34,8 @@ func (h *Heat) Cool(seen uint64, elapsed time.Duration) {
 	h.Rate, h.seen = keep*h.Rate+(1-keep)*rate, seen
 }
 
-// Follow adds the measured rates to the tables' Asked, which on entry is each table's share of
-// uniform traffic. Without traffic it changes nothing.
+// Follow replaces the tables' Asked, which on entry is each table's share of uniform traffic, by
+// the measured rates plus a small part of these shares. Without traffic it changes nothing.
 func Follow(tables []Table, heat []float64) {
 	var total float64
 	for _, rate := range heat {

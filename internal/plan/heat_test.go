@@ -14,7 +14,7 @@ func TestHeat(t *testing.T) {
 		h.Cool(seen, time.Second)
 	}
 	if math.Abs(h.Rate-800) > 1 {
-		t.Errorf("after 100 seconds of 800 a second the rate is %v", h.Rate)
+		t.Errorf("after 100 seconds with 800 per second the rate is %v", h.Rate)
 	}
 	h.Cool(seen, HalfLife)
 	if math.Abs(h.Rate-400) > 1 {
@@ -26,15 +26,15 @@ func TestFollow(t *testing.T) {
 	tables := []Table{{Asked: 1}, {Asked: 0.25}, {Asked: 0.75}}
 	Follow(tables, []float64{0, 0, 0})
 	if tables[0].Asked != 1 || tables[1].Asked != 0.25 {
-		t.Errorf("without heat the shares became %v", tables)
+		t.Errorf("without traffic the shares became %v", tables)
 	}
 	Follow(tables, []float64{0, 100, 300})
 	for i, want := range []float64{0.02 * 400, 100 + 0.02*400*0.25, 300 + 0.02*400*0.75} {
 		if math.Abs(tables[i].Asked-want) > 1e-9 {
-			t.Errorf("table %d is asked %v times, want %v", i, tables[i].Asked, want)
+			t.Errorf("table %d: %v lookups, want %v", i, tables[i].Asked, want)
 		}
 	}
 	if MovedBytes(0) != 4<<20 || MovedBytes(1<<30) != 128<<20 {
-		t.Errorf("a tick moves %d and %d bytes", MovedBytes(0), MovedBytes(1<<30))
+		t.Errorf("a tick may read %d and %d bytes", MovedBytes(0), MovedBytes(1<<30))
 	}
 }

@@ -2,9 +2,9 @@
 //
 // A filter is loaded and dropped in steps. A table that receives q lookups of absent keys
 // per second wastes q * p reads with a filter of false positive rate p. One more step that
-// lowers the rate from p to p' saves q * (p - p') reads, at the price of its bytes. Each
-// further step of a table saves less per byte than the one before, so taking steps in order
-// of savings per byte is optimal, up to the last step that fits.
+// lowers the rate from p to p' saves q * (p - p') reads, and costs its bytes. Each further
+// step of a table saves less per byte than the one before, so choosing steps in order of
+// savings per byte is optimal, up to the last step that fits.
 //
 // Under uniform traffic, where each lookup probes every level once, this is the allocation
 // of Monkey (Dayan, Athanassoulis, Idreos, "Monkey: Optimal Navigable Key-Value Store",
@@ -17,7 +17,7 @@ import (
 	"math"
 )
 
-// Table is a table with a filter, as the plan sees it.
+// Table is what a plan needs to know about a table with a filter.
 type Table struct {
 	Asked float64   // lookups per second of keys in its range that it does not hold
 	Steps []int64   // bytes of each step of its filter, in order
@@ -49,8 +49,7 @@ func (t *Table) rateWith(n int) float64 {
 }
 
 // Stickiness is the factor by which the savings of a step must exceed those of a loaded step
-// before it takes the other's place. It prevents thrashing on bursts, and between tables
-// with similar access rates.
+// to replace it. It prevents thrashing on bursts, and between tables with similar access rates.
 const Stickiness = 1.5
 
 // Choose returns the number of steps of each table to keep within budget bytes.
@@ -156,8 +155,9 @@ type Change struct {
 	Steps int // number of steps to keep
 }
 
-// Changes returns how to get from the tables' Held to want. It drops first, so that memory
-// stays within the budget on the way, and stops before it would read more than limit bytes.
+// Changes returns the changes from the tables' Held to want. Drops come first, so that memory
+// stays within the budget throughout. The changes read at most limit bytes, so there may be
+// too few to reach want.
 func Changes(tables []Table, want []int, limit int64) []Change {
 	var changes []Change
 	for i, n := range want {

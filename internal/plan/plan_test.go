@@ -15,9 +15,8 @@ func columns(n int64, units int, asked float64) Table {
 	return t
 }
 
-// TestMonkey compares the plan for even traffic with Monkey's formula: of the
-// best allocation, the false positive rate of a level is in proportion to its
-// number of keys.
+// TestMonkey compares the plan for uniform traffic with Monkey's formula: in the best
+// allocation, the false positive rate of a level is proportional to its number of keys.
 func TestMonkey(t *testing.T) {
 	const ratio = 8 // three bits
 	var tables []Table
@@ -28,7 +27,7 @@ func TestMonkey(t *testing.T) {
 		all += keys
 		keys *= ratio
 	}
-	// The budget of a base rate of 2^-9 at the largest level.
+	// The budget for an FPR of 2^-9 at the largest level.
 	var budget int64
 	for i := range tables {
 		budget += tables[i].Steps[0] * int64(9+3*(len(tables)-1-i))
@@ -36,7 +35,7 @@ func TestMonkey(t *testing.T) {
 	held := Choose(tables, budget)
 	for i, n := range held {
 		if want := 9 + 3*(len(tables)-1-i); n != want {
-			t.Errorf("level %d: %d bits per key; want %d, as Monkey has it (all: %v)", i, n, want, held)
+			t.Errorf("level %d: %d bits per key, want %d by Monkey's formula (all: %v)", i, n, want, held)
 		}
 	}
 	if got := Bytes(tables, held); got != budget {
@@ -48,11 +47,11 @@ func TestMonkey(t *testing.T) {
 		even[i] = int(budget * 8 / all)
 	}
 	if w, e := Wasted(tables, held), Wasted(tables, even); w*3 > e {
-		t.Errorf("wasted %v reads, an even allocation %v", w, e)
+		t.Errorf("%v wasted reads, %v with an even allocation", w, e)
 	}
 }
 
-// TestOptimal compares the plan with the best of all allocations.
+// TestOptimal compares the plan with the best of all possible allocations.
 func TestOptimal(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
@@ -73,7 +72,7 @@ func TestOptimal(t *testing.T) {
 			}
 		}
 		if got := Wasted(tables, Choose(tables, budget)); got > best*(1+1e-9) {
-			t.Fatalf("wasted %v; the best is %v: %+v, %d bytes", got, best, tables, budget)
+			t.Fatalf("%v wasted reads, %v at best: %+v, %d bytes", got, best, tables, budget)
 		}
 	}
 }
@@ -91,7 +90,7 @@ func TestBudgetIsKept(t *testing.T) {
 		if n := Bytes(tables, want); n > budget {
 			t.Fatalf("%d bytes of %d", n, budget)
 		}
-		// On the way, too, unless it was exceeded to begin with.
+		// Nor is it exceeded between the changes, unless it was before.
 		now := make([]int, len(tables))
 		for i := range now {
 			now[i] = tables[i].Held
@@ -105,7 +104,7 @@ func TestBudgetIsKept(t *testing.T) {
 			after := Bytes(tables, now)
 			read += max(0, after-before)
 			if after > max(budget, start) {
-				t.Fatalf("%d bytes on the way, %d allowed", after, budget)
+				t.Fatalf("%d bytes between changes, budget %d", after, budget)
 			}
 		}
 		if read > limit {
@@ -117,7 +116,7 @@ func TestBudgetIsKept(t *testing.T) {
 	}
 }
 
-// TestSteady checks that small changes of the traffic move nothing, and large
+// TestSteady checks that small changes of the traffic do not change the plan, and that large
 // ones do.
 func TestSteady(t *testing.T) {
 	tables := []Table{columns(1000, 4, 1), columns(1000, 4, 1.1)}
@@ -158,7 +157,7 @@ func BenchmarkChoose(b *testing.B) {
 	}
 }
 
-// TestRates: where a filter's steps are not of equal value, their rates count.
+// TestRates: if a filter's steps are not of equal value, Rates are used.
 func TestRates(t *testing.T) {
 	tables := []Table{
 		{Asked: 1, Steps: []int64{10, 10}, FPR: 0.01},

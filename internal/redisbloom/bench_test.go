@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A filter far larger than the caches, with next to no item twice.
+// A filter far larger than the caches, with hardly any duplicates.
 func BenchmarkAdd(b *testing.B) {
 	for layout, name := range []string{"redis", "tight"} {
 		b.Run(name, func(b *testing.B) {
@@ -30,7 +30,7 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// Ten items at a time, in a filter larger than a core's own caches and in one that fits.
+// Ten items at a time, in a filter larger than a core's own caches and in one that fits into them.
 func BenchmarkAddTen(b *testing.B) {
 	for _, capacity := range []uint64{100_000, 20_000_000} {
 		for _, many := range []bool{false, true} {
@@ -40,7 +40,7 @@ func BenchmarkAddTen(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				clear(f.links[0].data) // has the memory
+				clear(f.links[0].data) // makes the system provide the pages
 				var items [10][]byte
 				for i := range items {
 					items[i] = make([]byte, 12)

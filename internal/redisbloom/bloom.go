@@ -6,35 +6,34 @@ import (
 	"math/bits"
 )
 
-// Layout says how items are spread over the bits of a Bloom filter and how it
-// is sized. On disk; do not change.
+// Layout determines which bits of a Bloom filter an item sets, and how the filter is
+// sized. On disk; do not change.
 type Layout uint8
 
 const (
-	// Redis is the layout of Redis' BF commands. Small links miss the promised
-	// rate: bits that are found by double hashing modulo a small number
-	// coincide too often.
+	// Redis is the layout of RedisBloom. Its small links exceed the requested rate:
+	// positions from double hashing modulo a small number coincide too often.
 	Redis Layout = 0
-	// Tight finds bits by the high halves of a linear congruential sequence that
-	// two words of hash begin, so they coincide no more often than chance has
-	// it; it sizes each link so that its expected rate is exactly its share, and
-	// gives link i the share 6/(π(i+1))² of the rate: the shares add up to the
-	// whole, and shrink slowly, so growing costs fewer bits.
+	// Tight takes positions from the high halves of a linear congruential sequence that
+	// starts from two words of hash, so they coincide no more often than random ones.
+	// It sizes each link so that its expected rate is exactly its share. The share of
+	// link i is 6/(π(i+1))² of the requested rate: these add up to the whole, and shrink
+	// slowly, so that growth costs fewer bits.
 	//
-	// A filter that does not grow has one link of the whole rate, and takes what
-	// Redis' takes: at log2(e)·log2(1/rate) bits an item both are at the least that
-	// any Bloom filter needs, so Tight's gain is where filters grow, and the rate.
-	// Blocks of a cache line would need more, 17 % more false positives at the same
-	// size. Tables of fingerprints would need less, 5 % at a rate of 1 % and 12 % at
-	// 0.1 %, but refuse items, by chance and before they hold what was reserved,
-	// where BF.ADD must not.
+	// A filter that does not grow has one link with the whole rate and takes as much
+	// memory as Redis: log2(e)·log2(1/rate) bits per item, which is the minimum for Bloom
+	// filters. So Tight gains memory only where filters grow, and otherwise accuracy.
+	// Blocks of a cache line would have 17 % more false positives at the same size.
+	// Tables of fingerprints would be smaller, by 5 % at a rate of 1 % and by 12 % at
+	// 0.1 %, but may by chance reject items before they hold the reserved number, which
+	// BF.ADD must not.
 	Tight Layout = 1
 )
 
 // BloomOptions are the parameters of a new Bloom filter.
 type BloomOptions struct {
-	Capacity uint64  // items before the first growth; at least 1
-	Error    float64 // the promised false positive rate, above 0, below 1
+	Capacity uint64  // items before the filter first grows; at least 1
+	Error    float64 // the false positive rate, above 0, below 1
 	// Expansion is the factor by which the capacity of each new link grows.
 	// 0 makes a filter that is full when it holds Capacity items.
 	Expansion uint32
@@ -43,23 +42,23 @@ type BloomOptions struct {
 }
 
 const (
-	// maxErrorRate caps what is asked for.
+	// maxErrorRate is the maximum rate; higher ones are lowered to it.
 	maxErrorRate = 0.25
-	// ln2sq and ln2 are the constants, with the digits, that sizes depend on.
+	// ln2sq and ln2 have exactly the digits on which sizes depend.
 	ln2sq = 0.480453013918201
 	ln2   = 0.693147180559945
 	// tightening is the factor between the error rates of links.
 	tightening = 0.5
-	// tightMul is the multiplier of Tight's sequence: Knuth's, of MMIX. On disk; do
-	// not change.
+	// tightMul is the multiplier of Tight's sequence, which is Knuth's for MMIX. On disk;
+	// do not change.
 	tightMul = 6364136223846793005
-	// maxHashes bounds what a dump may claim: 1e-300 makes 998.
+	// maxHashes bounds the hashes in a dump: a rate of 1e-300 needs 998.
 	maxHashes = 4096
-	// maxLinks bounds what a dump may claim; doubling reaches 2⁶⁴ before.
+	// maxLinks bounds the links in a dump: doubling reaches 2⁶⁴ items with fewer.
 	maxLinks = 1024
 )
 
-// The options of a dump: bit 0 and bit 2 are set, bit 3 keeps it from growing.
+// The options in a dump: bits 0 and 2 are always set; with bit 3 the filter does not grow.
 const (
 	optBase       = 1 | 4
 	optNonScaling = 8
@@ -71,25 +70,25 @@ type link struct {
 	bits    uint64
 	div     divisor // by bits
 	count   uint64  // items added
-	entries uint64  // items it is made for
+	entries uint64  // items that it is made for
 	err     float64
-	bpe     float64 // bits an entry
+	bpe     float64 // bits per entry
 	hashes  uint32
-	n2      uint8 // log2(bits) if the dump said so, else 0
+	n2      uint8 // log2(bits) if a dump had it, else 0
 }
 
-// Bloom is a chain of Bloom filters, the last of which takes new items.
+// Bloom is a chain of Bloom filters. New items are added to the last one.
 type Bloom struct {
 	layout  Layout
 	options uint32
 	growth  uint32
-	promise float64 // Tight: the rate of the whole filter
+	promise float64 // Tight: the requested rate of the whole filter
 	size    uint64
 	links   []link
 	redo    []byte
 }
 
-// NewBloom returns an empty filter.
+// NewBloom returns an empty filter, or ErrTooLarge.
 func NewBloom(o BloomOptions) (*Bloom, error) {
 	f := &Bloom{layout: o.Layout, options: optBase, growth: o.Expansion, promise: o.Error}
 	rate := o.Error
@@ -113,20 +112,20 @@ func NewBloom(o BloomOptions) (*Bloom, error) {
 	return f, nil
 }
 
-// share is the error rate of link i of a growing Tight filter.
+// share returns the error rate of link i of a Tight filter that grows.
 func (f *Bloom) share(i int) float64 {
 	n := math.Pi * float64(i+1)
 	return f.promise * 6 / (n * n)
 }
 
-// sized returns a link for so many entries at an error rate.
+// sized returns a link for a number of entries at an error rate.
 func (f *Bloom) sized(entries uint64, rate float64, maxBytes uint64) (link, error) {
 	l := link{entries: entries, err: rate}
 	var need float64
 	if f.layout == Tight {
 		l.hashes = uint32(max(1, math.Round(-math.Log2(rate))))
 		k := float64(l.hashes)
-		// -log1p is exact where the rate is far below 1.
+		// log1p is precise even if the rate is far below 1.
 		l.bpe = -k / math.Log1p(-math.Pow(rate, 1/k))
 		need = math.Ceil(float64(entries) * l.bpe)
 	} else {
@@ -148,7 +147,7 @@ func (f *Bloom) sized(entries uint64, rate float64, maxBytes uint64) (link, erro
 	return l, nil
 }
 
-// alloc makes the memory for a link's bits.
+// alloc allocates the memory for a link's bits.
 func (l *link) alloc() {
 	l.div = newDivisor(l.bits)
 	l.segment = newSegment(l.bits / 8)
@@ -196,8 +195,8 @@ func (l *link) contains(layout Layout, h hashPair) bool {
 	return true
 }
 
-// set sets an item's bits, and reports whether one of them was not set. Nothing in
-// it depends on what memory holds, so that its cache misses overlap.
+// set sets an item's bits and reports whether one of them was clear. It has no branch that
+// depends on the bits, so its cache misses overlap.
 func (l *link) set(layout Layout, h hashPair) bool {
 	x, y := h.a, h.b
 	added := byte(0)
@@ -219,11 +218,11 @@ func (l *link) set(layout Layout, h hashPair) bool {
 	return added != 0
 }
 
-// largeLink is the size from which most of a link's bits are not in a core's own caches.
+// largeLink is the size from which on most of a link's bits are not in a core's own caches.
 const largeLink = 1 << 20
 
-// read reads the bytes that hold the bits of items. Far more of these reads overlap than of those
-// of set, which does more between them.
+// read reads the bytes with the bits of items, so that set then finds them in the cache. Far more
+// of these reads overlap than in set, which does more work between them.
 func (l *link) read(layout Layout, items []hashPair) (sum byte) {
 	data := l.data
 	for _, h := range items {
@@ -243,21 +242,20 @@ func (l *link) read(layout Layout, items []hashPair) (sum byte) {
 	return sum
 }
 
-// keep keeps the compiler from dropping a read.
+// keep makes its argument used, so that the compiler does not remove the reads.
 //
 //go:noinline
 func keep(byte) {}
 
-// Add adds an item unless the filter may contain it, and reports whether it
-// did. It may grow by up to room bytes. ErrFull and ErrTooLarge leave the
-// filter as it was.
+// Add adds an item unless the filter may contain it, and reports whether it added it. The
+// filter may grow by up to room bytes. After ErrFull and ErrTooLarge it is unchanged.
 func (f *Bloom) Add(item []byte, room uint64) (bool, error) { return f.add(f.pair(item), room) }
 
-// addBatch is how many items AddMany reads the bits of ahead.
+// addBatch is the number of items whose bits AddMany reads in advance.
 const addBatch = 16
 
-// AddMany adds items in order, up to one that Add would return an error for, and appends to added
-// what Add would report. If the filter is larger than the caches, it takes less time than Add.
+// AddMany adds items in order, until one gives an error, and appends to added what Add would
+// report for each. If the filter is larger than the caches, it takes less time than Add.
 func (f *Bloom) AddMany(items [][]byte, room uint64, added []bool) ([]bool, error) {
 	var hashes [addBatch]hashPair
 	for len(items) > 0 {
@@ -284,7 +282,7 @@ func (f *Bloom) AddMany(items [][]byte, room uint64, added []bool) ([]bool, erro
 func (f *Bloom) add(h hashPair, room uint64) (bool, error) {
 	last := len(f.links) - 1
 	if f.links[last].count < f.links[last].entries {
-		// One pass over the bits of the last link is question and answer.
+		// In the last link, one pass over the bits both looks up and adds the item.
 		for i := last - 1; i >= 0; i-- {
 			if f.links[i].contains(f.layout, h) {
 				return false, nil
@@ -351,7 +349,7 @@ func (f *Bloom) Layout() Layout { return f.layout }
 // Size returns the number of items that were added.
 func (f *Bloom) Size() uint64 { return f.size }
 
-// Capacity returns the number of items that the present links are made for.
+// Capacity returns the number of items that the links so far are made for.
 func (f *Bloom) Capacity() uint64 {
 	var n uint64
 	for i := range f.links {
@@ -369,14 +367,13 @@ func (f *Bloom) Bytes() uint64 {
 	return n
 }
 
-// Data returns the bits of link i, which must not be changed, and change with the filter.
+// Data returns the bits of link i. The caller must not change them; the filter does.
 func (f *Bloom) Data(i int) []byte { return f.links[i].data }
 
 // Links returns the number of links.
 func (f *Bloom) Links() int { return len(f.links) }
 
-// Expansion returns the growth factor, and false for a filter that does not
-// grow.
+// Expansion returns the growth factor, and false if the filter does not grow.
 func (f *Bloom) Expansion() (uint32, bool) {
 	return f.growth, f.options&optNonScaling == 0
 }
@@ -394,7 +391,7 @@ func (f *Bloom) Link(i int) LinkInfo {
 	return LinkInfo{uint64(len(l.data)), l.bits, l.entries, l.count, l.hashes, l.err}
 }
 
-// ExpectedFPR returns the rate to expect with the items that the filter holds.
+// ExpectedFPR returns the expected rate with the present number of items.
 func (f *Bloom) ExpectedFPR() float64 {
 	miss := 1.0
 	for i := range f.links {
@@ -405,7 +402,7 @@ func (f *Bloom) ExpectedFPR() float64 {
 	return 1 - miss
 }
 
-// PromisedFPR returns the rate that the filter was made for.
+// PromisedFPR returns the rate for which the filter was made.
 func (f *Bloom) PromisedFPR() float64 {
 	switch {
 	case f.layout == Tight:

@@ -5,19 +5,19 @@ import (
 	"math"
 )
 
-// A dump is a header and then the bytes of the links, one after another. The
-// header is packed and little-endian:
+// A dump is a header and then the bits of the links, one after another. The header
+// is packed and little-endian:
 //
 //	0   8  items in the filter
 //	8   4  number of links n
 //	12  4  options: 5, or 13 for a filter that does not grow
 //	16  4  expansion
 //	20     n links of 53 bytes:
-//	  0   8  bytes of bits
+//	  0   8  bytes
 //	  8   8  bits
 //	  16  8  items in the link
 //	  24  8  error rate, a float64
-//	  32  8  bits an entry, a float64
+//	  32  8  bits per entry, a float64
 //	  40  4  hashes
 //	  44  8  entries
 //	  52  1  log2 of the bits, or 0
@@ -28,24 +28,24 @@ import (
 //	0800000000000000 4000000000000000 0000000000000000 7b14ae47e17a743f
 //	e9862fb2350e2640 08000000 0500000000000000 00
 //
-// A header of a Tight filter begins with tightMagic and the promised rate, a
-// float64. Since 16 more bytes make no number of 53-byte links, Redis refuses it
-// instead of giving wrong answers from it.
+// The header of a Tight filter begins with tightMagic and the requested rate, a float64.
+// These 16 bytes are not a multiple of 53, so RedisBloom rejects the dump instead of giving
+// wrong answers.
 //
-// The reader checks each field against the others and takes the size of memory
-// from none before it is compared with the limit.
+// The reader checks the fields against each other, and allocates nothing before it has
+// compared the size with the limit.
 const (
 	bloomHeaderBytes = 20
 	linkHeaderBytes  = 53
 	tightMagic       = "siftBF1\x00"
-	// maxChunkBytes is the size of the parts of a dump.
+	// maxChunkBytes is the maximum size of a part of a dump.
 	maxChunkBytes = 16 << 20
 )
 
 // Redo records begin with one of these. On disk; do not change.
 const (
 	redoAdd   = 1 // Bloom: link, then 16 bytes of hashes
-	redoLink  = 2 // Bloom: a link's header, its items and bytes not set
+	redoLink  = 2 // Bloom: the header of a new link, which has no items
 	redoBytes = 3 // both: link, offset, length, bytes
 	redoSlot  = 4 // cuckoo: link, offset, fingerprint
 	redoCount = 5 // cuckoo: items, deletes
@@ -158,10 +158,10 @@ func parseLink(b []byte) (l link, bytes uint64, err error) {
 	return l, bytes, nil
 }
 
-// Dump returns the part of the dump that iter asks for, and the next iter: 0
-// gives the header and 1, any other what follows iter-1 bytes of the links, up to
-// the end of a link. next is 0 when there is no more. The part must not be
-// changed, and changes with the filter.
+// Dump returns the part of the dump at iter, and the iter of the next part. At 0 it is the
+// header, at any other iter what follows the first iter-1 bytes of the links, up to the end
+// of a link. next is 0 if there is nothing at iter. The caller must not change the part; the
+// filter does.
 func (f *Bloom) Dump(iter int64) (next int64, part []byte) {
 	if iter == 0 {
 		return 1, f.Header()
@@ -174,8 +174,8 @@ func (f *Bloom) Dump(iter int64) (next int64, part []byte) {
 	return iter + int64(len(part)), part
 }
 
-// at returns the bytes from offset off of all links to the end of the link that
-// it falls into, and the number of the link; nil if there is none.
+// at returns the bytes from offset off in all links to the end of the link that contains
+// it, and the number of that link; nil if there is none.
 func (f *Bloom) at(off int64) ([]byte, int) {
 	for i := range f.links {
 		data := f.links[i].data
@@ -190,9 +190,10 @@ func (f *Bloom) at(off int64) ([]byte, int) {
 	return nil, 0
 }
 
-// Load puts a part of a dump in its place; iter is the one that came with it, so
-// it counts from behind the part. The error is ErrFormat for an iter before the part,
-// ErrOffset for a place that no link has and ErrPart for a part that is longer than the link.
+// Load restores a part of a dump. iter is the next that Dump returned with it: the offset of
+// its end, plus 1. The error is ErrFormat if iter is 0 or less, or less than the length of the
+// part, ErrOffset if no link has that offset, and ErrPart if the part is longer than the rest
+// of the link.
 func (f *Bloom) Load(iter int64, part []byte) error {
 	if iter <= 0 || iter < int64(len(part)) {
 		return ErrFormat
@@ -222,14 +223,14 @@ func appendRedoBytes(redo []byte, link int, off uint64, data []byte) []byte {
 	return append(redo, data...)
 }
 
-// TakeRedo appends to dst what has changed since the last call.
+// TakeRedo appends the redo log since the last call to dst.
 func (f *Bloom) TakeRedo(dst []byte) []byte {
 	dst = append(dst, f.redo...)
 	f.redo = resetRedo(f.redo)
 	return dst
 }
 
-// maxKeptRedo is the memory that an empty redo log keeps.
+// maxKeptRedo is the maximum memory that an empty redo log keeps.
 const maxKeptRedo = 64 << 10
 
 func resetRedo(redo []byte) []byte {
@@ -239,11 +240,11 @@ func resetRedo(redo []byte) []byte {
 	return redo[:0]
 }
 
-// RedoBytes returns how much TakeRedo would append.
+// RedoBytes returns how many bytes TakeRedo would append.
 func (f *Bloom) RedoBytes() int { return len(f.redo) }
 
-// Replay carries out what TakeRedo returned; links may take up to maxBytes. On
-// an error the filter is of no use any more.
+// Replay applies a redo log of TakeRedo. The links may take up to maxBytes. After an error
+// the filter must not be used.
 func (f *Bloom) Replay(redo []byte, maxBytes uint64) error {
 	c := redoCursor{b: redo}
 	for len(c.b) > 0 {
@@ -287,9 +288,8 @@ func (f *Bloom) Replay(redo []byte, maxBytes uint64) error {
 	return nil
 }
 
-// TakeDirty calls fn with each page that has changed since it was last taken, from
-// the given page of the given link on, until fn returns false. It reports whether
-// it came to the end.
+// TakeDirty calls fn with each dirty page, from the given page of the given link on, and
+// marks it clean, until fn returns false. It reports whether it reached the end.
 func (f *Bloom) TakeDirty(link, page int, fn func(link, page int, data []byte) bool) bool {
 	for i := link; i < len(f.links); i++ {
 		from := 0
@@ -303,8 +303,8 @@ func (f *Bloom) TakeDirty(link, page int, fn func(link, page int, data []byte) b
 	return true
 }
 
-// SetPage restores a page of a filter that ParseBloom made. A page of a link that
-// the header does not have is passed over: redo makes both.
+// SetPage restores a page of a filter that ParseBloom returned. It ignores pages of links
+// that the header does not have: the redo log restores these links and their contents.
 func (f *Bloom) SetPage(link, page int, data []byte) error {
 	if link >= len(f.links) {
 		return nil
@@ -321,8 +321,8 @@ func (s *segment) setPage(page int, data []byte) error {
 	return nil
 }
 
-// redoCursor reads a redo log; after a read past its end bad is set and all
-// reads give zeros.
+// redoCursor reads a redo log. A read past its end sets bad, and from then on all reads
+// return zeros.
 type redoCursor struct {
 	b   []byte
 	bad bool

@@ -8,8 +8,8 @@ import (
 
 // CuckooOptions are the parameters of a new cuckoo filter.
 type CuckooOptions struct {
-	Capacity      uint64 // items before the first growth; at least 2*BucketSize
-	BucketSize    uint8  // items a bucket; at least 1
+	Capacity      uint64 // items before the filter first grows; at least 2*BucketSize
+	BucketSize    uint8  // items per bucket; at least 1
 	MaxIterations uint16 // moves before the filter counts as full; at least 1
 	// Expansion is the factor by which each new link grows, rounded up to a
 	// power of 2. 0 makes a filter that does not grow.
@@ -18,15 +18,15 @@ type CuckooOptions struct {
 }
 
 const (
-	// maxCuckooLinks is how many links a filter may have at all.
+	// maxCuckooLinks is the maximum number of links.
 	maxCuckooLinks = 1<<16 - 1
-	// compactShare is the share of the items beyond which deletions make a
-	// filter move what is left into fewer links.
+	// compactShare is the ratio of deletions to items above which a filter compacts
+	// itself.
 	compactShare = 0.1
 )
 
-// Cuckoo is a chain of cuckoo filters with 8-bit fingerprints; 0 is an empty slot.
-// A link i has buckets·expansion^i buckets.
+// Cuckoo is a chain of cuckoo filters with 8-bit fingerprints, of which 0 is an empty slot.
+// Link i has buckets·expansion^i buckets.
 type Cuckoo struct {
 	items, deletes uint64
 	buckets        uint64 // of the first link; a power of 2
@@ -35,8 +35,8 @@ type Cuckoo struct {
 	expansion      uint64
 	links          []cuckooLink
 	redo           []byte
-	counted        [2]uint64 // items and deletes as of the last TakeRedo
-	high           int       // links that there may be stored pages of
+	counted        [2]uint64 // items and deletes at the last TakeRedo
+	high           int       // number of links for which stored pages may exist
 }
 
 type cuckooLink struct {
@@ -44,7 +44,7 @@ type cuckooLink struct {
 	buckets uint64
 }
 
-// NewCuckoo returns an empty filter.
+// NewCuckoo returns an empty filter, or ErrTooLarge.
 func NewCuckoo(o CuckooOptions) (*Cuckoo, error) {
 	size := uint64(o.BucketSize)
 	f := &Cuckoo{
@@ -73,7 +73,7 @@ func nextPow2(n uint64) uint64 {
 	return 1 << bits.Len64(n-1)
 }
 
-// fingerprint is what a filter keeps of an item: h picks the bucket.
+// fingerprint returns the fingerprint of an item, and the hash that selects its first bucket.
 func fingerprint(item []byte) (fp byte, h uint64) {
 	h = murmur64A(item, 0)
 	return byte(h%255 + 1), h
@@ -87,7 +87,7 @@ func (f *Cuckoo) bucket(l *cuckooLink, h uint64) ([]byte, uint64) {
 	return l.data[off : off+f.bucketSize], off
 }
 
-// Count returns how many fingerprints like the item's the filter holds.
+// Count returns how often the item's fingerprint is in its buckets.
 func (f *Cuckoo) Count(item []byte) uint64 {
 	fp, h := fingerprint(item)
 	var n uint64
@@ -127,7 +127,7 @@ func (f *Cuckoo) Contains(item []byte) bool {
 	return false
 }
 
-// find returns the offset of the first slot of a bucket that holds fp.
+// find returns the offset of the first slot in a bucket with fp.
 func (f *Cuckoo) find(l *cuckooLink, h uint64, fp byte) (uint64, bool) {
 	slots, off := f.bucket(l, h)
 	for i, s := range slots {
@@ -138,8 +138,8 @@ func (f *Cuckoo) find(l *cuckooLink, h uint64, fp byte) (uint64, bool) {
 	return 0, false
 }
 
-// Add adds an item, once more if it is there. The filter may grow by up to room
-// bytes. ErrFull, ErrMaxExpansions and ErrTooLarge leave it as it was.
+// Add adds an item, once more if it was added before. The filter may grow by up to room
+// bytes. After ErrFull, ErrMaxExpansions and ErrTooLarge it is unchanged.
 func (f *Cuckoo) Add(item []byte, room uint64) error {
 	fp, h := fingerprint(item)
 	if len(f.links) >= maxCuckooLinks {
@@ -166,8 +166,7 @@ func (f *Cuckoo) Add(item []byte, room uint64) error {
 	return nil
 }
 
-// AddNew adds an item unless the filter may contain it, and reports whether it
-// did.
+// AddNew adds an item unless the filter may contain it, and reports whether it added it.
 func (f *Cuckoo) AddNew(item []byte, room uint64) (bool, error) {
 	if f.Contains(item) {
 		return false, nil
@@ -200,9 +199,10 @@ func (f *Cuckoo) setSlot(i int, off uint64, fp byte) {
 	f.redo = append(f.redo, fp)
 }
 
-// push makes room in the last link: a fingerprint takes the slot of another,
-// which takes one in its other bucket, and so on; each step takes the slot
-// after the one before. If that finds no end, all is put back.
+// push adds a fingerprint to the last link by moving others: it takes the slot of another one,
+// which takes a slot in its own other bucket, and so on, until one of them finds an empty slot.
+// Each step replaces the slot after that of the step before. After maxIterations steps, push
+// undoes them and returns false.
 func (f *Cuckoo) push(h uint64, fp byte) bool {
 	last := len(f.links) - 1
 	l := &f.links[last]
@@ -229,7 +229,7 @@ func (f *Cuckoo) push(h uint64, fp byte) bool {
 	return false
 }
 
-// slotWas is a slot and what it held.
+// slotWas is the former contents of a slot.
 type slotWas struct {
 	off uint64
 	fp  byte
@@ -243,7 +243,7 @@ func (f *Cuckoo) grow(room uint64) error {
 	}
 	l := cuckooLink{newSegment(size), size / f.bucketSize}
 	if len(f.links) < f.high {
-		// Pages of a link that was dropped may be stored: its zeros must replace them.
+		// There may be stored pages of a dropped link: the zeros of this one must replace them.
 		l.touchRange(0, size)
 	}
 	f.links = append(f.links, l)
@@ -252,7 +252,7 @@ func (f *Cuckoo) grow(room uint64) error {
 	return nil
 }
 
-// linkBytes returns the size of link i, and false if no memory has it.
+// linkBytes returns the size of link i, and false if it is too large for any memory.
 func (f *Cuckoo) linkBytes(i int) (uint64, bool) {
 	n := f.buckets
 	for range i {
@@ -266,8 +266,8 @@ func (f *Cuckoo) linkBytes(i int) (uint64, bool) {
 	return size, hi == 0 && size > 0 && size < 1<<48
 }
 
-// Delete removes one fingerprint like the item's and reports whether there was
-// one. Enough deletions make the filter compact itself.
+// Delete removes one fingerprint that is equal to the item's, and reports whether there was
+// one. After enough deletions the filter compacts itself.
 func (f *Cuckoo) Delete(item []byte) bool {
 	fp, h := fingerprint(item)
 	for i := len(f.links) - 1; i >= 0; i-- {
@@ -290,12 +290,12 @@ func (f *Cuckoo) Delete(item []byte) bool {
 	return false
 }
 
-// Compact moves fingerprints of newer links into older ones and drops links
-// that are empty then.
+// Compact moves fingerprints from newer links to older ones, and drops the links at the end
+// that are then empty.
 func (f *Cuckoo) Compact() { f.compact(true) }
 
-// compact goes through the links from the last one on, to the first that it
-// cannot empty, or, if all is set, to the end.
+// compact empties links, from the last one back to the first that it cannot empty, or through
+// all of them if all is set.
 func (f *Cuckoo) compact(all bool) {
 	for i := len(f.links) - 1; i > 0; i-- {
 		if !f.empty(i) && !all {
@@ -305,8 +305,8 @@ func (f *Cuckoo) compact(all bool) {
 	f.deletes = 0
 }
 
-// empty moves what it can of link i into older ones. If nothing is left and
-// the link is the last, it is dropped, and empty returns true.
+// empty moves as many fingerprints as it can from link i to older links. If the link is then
+// empty and the last one, empty drops it and returns true.
 func (f *Cuckoo) empty(i int) bool {
 	l := &f.links[i]
 	left := false
@@ -333,26 +333,25 @@ func (f *Cuckoo) empty(i int) bool {
 	return true
 }
 
-// Items returns the number of items added and not deleted, Deletes the number
-// deleted since the last compaction.
+// Items returns the number of items added and not deleted.
 func (f *Cuckoo) Items() uint64 { return f.items }
 
 // Deletes returns the number of items deleted since the last compaction.
 func (f *Cuckoo) Deletes() uint64 { return f.deletes }
 
-// Data returns the slots of link i, which must not be changed, and change with the filter.
+// Data returns the slots of link i. The caller must not change them; the filter does.
 func (f *Cuckoo) Data(i int) []byte { return f.links[i].data }
 
 // Buckets returns the number of buckets of the first link.
 func (f *Cuckoo) Buckets() uint64 { return f.buckets }
 
-// BucketSize returns the number of slots of a bucket.
+// BucketSize returns the number of slots per bucket.
 func (f *Cuckoo) BucketSize() uint64 { return f.bucketSize }
 
-// MaxIterations returns the number of moves before the filter grows.
+// MaxIterations returns the number of moves after which the filter counts as full.
 func (f *Cuckoo) MaxIterations() uint64 { return f.maxIterations }
 
-// Expansion returns the growth factor, 0 for a filter that does not grow.
+// Expansion returns the growth factor, 0 if the filter does not grow.
 func (f *Cuckoo) Expansion() uint64 { return f.expansion }
 
 // Links returns the number of links.
@@ -367,9 +366,9 @@ func (f *Cuckoo) Bytes() uint64 {
 	return n
 }
 
-// ExpectedFPR returns the rate to expect from how full the filter is: the two
-// buckets of an absent item hold that many fingerprints, each like its own with
-// chance 1/255.
+// ExpectedFPR returns the expected rate at the present load: an absent item is a false
+// positive if any of the fingerprints in its buckets is equal to its own, each with
+// probability 1/255.
 func (f *Cuckoo) ExpectedFPR() float64 {
 	load := float64(2*f.bucketSize) * float64(len(f.links))
 	if bytes := f.Bytes(); bytes > 0 {

@@ -7,12 +7,12 @@ import "encoding/binary"
 //	0   8  items
 //	8   8  buckets of the first link, a power of 2
 //	16  8  items deleted since the last compaction
-//	24  8  number of links, 1 to 32
-//	32  2  slots a bucket, 1 to 255
+//	24  8  number of links, 1 to 65535
+//	32  2  slots per bucket, 1 to 255
 //	34  2  iterations
 //	36  2  expansion, 0 or a power of 2
 //
-// 40 items in two links of 16 buckets of 2:
+// A filter of 40 items, in two links of 16 buckets of 2 slots, has the header
 //
 //	2800000000000000 1000000000000000 0000000000000000 0200000000000000
 //	0200 1400 0100
@@ -74,8 +74,8 @@ func ParseCuckoo(header []byte, maxBytes uint64) (*Cuckoo, error) {
 	return f, nil
 }
 
-// Dump returns the part of the dump that iter asks for, and the next iter, as
-// Bloom.Dump does; but an empty filter has no dump at all.
+// Dump returns the part of the dump at iter, and the iter of the next part, as Bloom.Dump
+// does. An empty filter has no dump.
 func (f *Cuckoo) Dump(iter int64) (next int64, part []byte) {
 	if f.items == 0 {
 		return 0, nil
@@ -105,7 +105,7 @@ func (f *Cuckoo) at(off int64) ([]byte, int) {
 	return nil, 0
 }
 
-// Load puts a part of a dump in its place, as Bloom.Load does.
+// Load restores a part of a dump, as Bloom.Load does. All its errors are ErrOffset.
 func (f *Cuckoo) Load(iter int64, part []byte) error {
 	rest, i := f.at(iter - int64(len(part)) - 1)
 	if iter < 0 || rest == nil || len(part) > len(rest) {
@@ -122,7 +122,7 @@ func (f *Cuckoo) Load(iter int64, part []byte) error {
 	return nil
 }
 
-// TakeRedo appends to dst what has changed since the last call.
+// TakeRedo appends the redo log since the last call to dst.
 func (f *Cuckoo) TakeRedo(dst []byte) []byte {
 	dst = append(dst, f.redo...)
 	f.redo = resetRedo(f.redo)
@@ -135,7 +135,7 @@ func (f *Cuckoo) TakeRedo(dst []byte) []byte {
 	return dst
 }
 
-// RedoBytes returns how much TakeRedo would append, at least; 0 if nothing.
+// RedoBytes returns a lower bound of how many bytes TakeRedo would append, 0 only for none.
 func (f *Cuckoo) RedoBytes() int {
 	n := len(f.redo)
 	if f.counted != [2]uint64{f.items, f.deletes} {
@@ -144,8 +144,8 @@ func (f *Cuckoo) RedoBytes() int {
 	return n
 }
 
-// Replay carries out what TakeRedo returned; links may take up to maxBytes. On
-// an error the filter is of no use any more.
+// Replay applies a redo log of TakeRedo. The links may take up to maxBytes. After an error
+// the filter must not be used.
 func (f *Cuckoo) Replay(redo []byte, maxBytes uint64) error {
 	c := redoCursor{b: redo}
 	for len(c.b) > 0 {
@@ -196,7 +196,7 @@ func (f *Cuckoo) Replay(redo []byte, maxBytes uint64) error {
 	return nil
 }
 
-// TakeDirty calls fn with each changed page; see Bloom.TakeDirty.
+// TakeDirty calls fn with each dirty page; see Bloom.TakeDirty.
 func (f *Cuckoo) TakeDirty(link, page int, fn func(link, page int, data []byte) bool) bool {
 	for i := link; i < len(f.links); i++ {
 		from := 0

@@ -2,18 +2,18 @@ package redisbloom
 
 import "math/bits"
 
-// divisor finds remainders without a division, which takes as long as a miss of
-// the cache on many machines: Granlund and Montgomery, "Division by Invariant
-// Integers using Multiplication" (PLDI 1994), figure 4.1.
+// divisor computes remainders without a division, which takes as long as a cache miss on
+// many machines: Granlund and Montgomery, "Division by Invariant Integers using
+// Multiplication" (PLDI 1994), figure 4.1.
 type divisor struct {
 	d, m   uint64
 	s1, s2 uint8
 }
 
-// newDivisor is for d of 1 and above.
+// newDivisor returns the divisor d, which must not be 0.
 func newDivisor(d uint64) divisor {
 	l := bits.Len64(d - 1)
-	q, _ := bits.Div64(1<<l-d, 0, d) // at l = 64, 1<<l is 0 and the difference right
+	q, _ := bits.Div64(1<<l-d, 0, d) // also for l = 64, where 1<<l is 0: the difference wraps around
 	return divisor{d: d, m: q + 1, s1: uint8(min(l, 1)), s2: uint8(max(l-1, 0))}
 }
 

@@ -1,16 +1,14 @@
-// Package redisbloom has the Bloom and cuckoo filters of Redis' BF and CF
-// commands: the same hashes, sizes, growth and answers, and dumps of the same
-// bytes, so that a filter can move between the two. A second layout of the Bloom
-// filter, Tight, keeps the promised false positive rate at every size and takes
-// less memory when the filter grows; its dumps are its own.
+// Package redisbloom implements the Bloom and cuckoo filters of RedisBloom's BF and CF
+// commands: with the same hashes, sizes, growth, results and dumps, byte for byte, so that
+// filters can move between the two. A second layout of the Bloom filter, Tight, keeps the
+// requested false positive rate at every size, and takes less memory when the filter grows.
+// Its dumps have a different format.
 //
-// A filter tells its owner what to store. Every change appends a few bytes to a
-// redo log, which TakeRedo hands out and Replay carries out again; and every
-// page of PageBytes that changed is noted, so that a checkpoint writes those
-// pages alone. Replaying redo over pages that are newer than its beginning ends in
-// the same state, as long as it is replayed to the end. So pages need not be
-// written in one piece with anything, only before the redo that led to them
-// goes.
+// Filters support redo logs and checkpoints. Every change appends a few bytes to a redo log,
+// which TakeRedo returns and Replay applies. Every page of PageBytes that has changed is
+// marked dirty, and a checkpoint writes only those pages. Replaying a redo log on pages that
+// are newer than its start gives the same state, if it is replayed to its end. So pages need
+// not be written atomically, only before the redo log that led to them is deleted.
 //
-// The types do no locking: reads may run in parallel, changes need exclusion.
+// The types do no locking: reads may run in parallel, changes must be exclusive.
 package redisbloom

@@ -3,17 +3,16 @@ package redisbloom
 import "errors"
 
 var (
-	// ErrFull is returned by an add to a filter that must not grow.
+	// ErrFull is returned by an add to a full filter that does not grow.
 	ErrFull = errors.New("redisbloom: filter is full")
-	// ErrMaxExpansions is returned by an add to a cuckoo filter that has as many links as
-	// its format can count.
+	// ErrMaxExpansions is returned by an add to a cuckoo filter with the maximum number
+	// of links.
 	ErrMaxExpansions = errors.New("redisbloom: too many expansions")
-	// ErrTooLarge is returned where a filter would need more memory than it is
-	// given.
+	// ErrTooLarge is returned if a filter would need more memory than it may take.
 	ErrTooLarge = errors.New("redisbloom: not enough memory for the filter")
 	// ErrFormat is returned for a header, page or redo log that no filter wrote.
 	ErrFormat = errors.New("redisbloom: not a filter's dump, or a damaged one")
-	// ErrOffset is returned for a part of a dump that belongs nowhere.
+	// ErrOffset is returned for a part of a dump at an offset that no link has.
 	ErrOffset = errors.New("redisbloom: no place for this part of a dump")
 	// ErrPart is returned for a part of a dump that is longer than its link.
 	ErrPart = errors.New("redisbloom: a part of a dump is too long")

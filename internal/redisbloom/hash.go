@@ -36,7 +36,7 @@ func murmur64A(data []byte, seed uint64) uint64 {
 	return h ^ h>>murmurShift
 }
 
-// hashPair is what a Bloom filter needs of an item.
+// hashPair is the hash of an item for a Bloom filter.
 type hashPair struct{ a, b uint64 }
 
 func redisPair(item []byte) hashPair {
@@ -44,7 +44,7 @@ func redisPair(item []byte) hashPair {
 	return hashPair{a, murmur64A(item, a)}
 }
 
-// tightPair derives both words from one strong hash, the second by the
+// tightPair derives both words from one strong hash, the second one with the
 // finalizer of MurmurHash3.
 func tightPair(item []byte) hashPair {
 	a := xxhash.Sum64(item)

@@ -47,7 +47,7 @@ func dump(f interface {
 	}
 }
 
-// The dumps were recorded from Redis.
+// The dumps were recorded from RedisBloom.
 func TestBloomDumpIsRedis(t *testing.T) {
 	f, err := NewBloom(BloomOptions{Capacity: 20, Error: 0.01, Expansion: 2})
 	if err != nil {
@@ -132,8 +132,8 @@ func TestCuckooDumpIsRedis(t *testing.T) {
 	}
 }
 
-// Redis' HyperLogLog uses the same hash, and PFDEBUG GETREG shows the register,
-// the low 14 bits, and the position of the lowest one above them.
+// HyperLogLog in Redis uses the same hash: PFDEBUG GETREG shows the register, which is the low
+// 14 bits, and the position of the lowest 1 above them.
 func TestMurmur(t *testing.T) {
 	text := strings.Repeat("abcdefghijklmnopqrstuvwxyz0123456789", 3)
 	for _, c := range []struct {
@@ -163,8 +163,7 @@ func TestMurmur(t *testing.T) {
 	}
 }
 
-// Every change arrives in a second filter by redo alone, and by a checkpoint
-// that was cut short followed by redo.
+// Redo alone, and redo after an incomplete checkpoint, bring a second filter to the same state.
 func TestRedo(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, layout := range []Layout{Redis, Tight} {
@@ -269,7 +268,7 @@ func sameDump(t *testing.T, f, g interface {
 	}
 }
 
-// An add that finds no room leaves the filter as it was.
+// A failed add does not change the filter.
 func TestCuckooFull(t *testing.T) {
 	f, _ := NewCuckoo(CuckooOptions{Capacity: 64, BucketSize: 2, MaxIterations: 20})
 	full := 0
@@ -287,7 +286,7 @@ func TestCuckooFull(t *testing.T) {
 	}
 }
 
-// Tight keeps the promised rate, grown from little, in less memory.
+// Tight keeps the requested rate when it grows, and takes less memory.
 func TestTightKeepsItsPromise(t *testing.T) {
 	const n, probes = 50_000, 100_000
 	for _, e := range []float64{0.01, 0.001} {
@@ -312,13 +311,13 @@ func TestTightKeepsItsPromise(t *testing.T) {
 			}
 			fpr := float64(hits) / probes
 			bytes[layout] = f.Bytes()
-			t.Logf("layout %d at %g: FPR %.5f, expected %.5f, %.2f bytes an item, %d links", layout, e, fpr, f.ExpectedFPR(), float64(f.Bytes())/n, f.Links())
+			t.Logf("layout %d at %g: FPR %.5f, expected %.5f, %.2f bytes per item, %d links", layout, e, fpr, f.ExpectedFPR(), float64(f.Bytes())/n, f.Links())
 			if layout == Tight && fpr > e*1.15 {
 				t.Errorf("FPR %g above %g", fpr, e)
 			}
 		}
 		if bytes[Tight] >= bytes[Redis] {
-			t.Errorf("%d bytes, %d in Redis' layout", bytes[Tight], bytes[Redis])
+			t.Errorf("%d bytes, %d in the layout of RedisBloom", bytes[Tight], bytes[Redis])
 		}
 	}
 }
@@ -353,9 +352,9 @@ func TestMillion(t *testing.T) {
 					}
 				}
 				fpr := float64(hits) / n
-				t.Logf("%g %-14s %s: FPR %.5f, %.3f bytes an item, %d links", e, c.desc, name, fpr, float64(f.Bytes())/n, f.Links())
+				t.Logf("%g %-14s %s: FPR %.5f, %.3f bytes per item, %d links", e, c.desc, name, fpr, float64(f.Bytes())/n, f.Links())
 				if Layout(layout) == Tight && fpr > e+4*math.Sqrt(e/n) {
-					t.Errorf("tight misses its promise of %g", e)
+					t.Errorf("tight exceeds the requested %g", e)
 				}
 			}
 		}
@@ -439,7 +438,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// AddMany is Add, item by item: also where the filter grows, may not grow, or is full.
+// AddMany has the same effect as Add item by item, even if the filter grows, may not grow, or is
+// full.
 func TestAddMany(t *testing.T) {
 	for _, o := range []BloomOptions{
 		{Capacity: 50, Error: 0.01, Expansion: 2},

@@ -28,7 +28,7 @@ import (
 	"github.com/siftdb/sift/filter/live/redisfilter"
 )
 
-var lookups = flag.Int("guardtest.lookups", 100_000, "lookups of TestGuard, nine of ten for keys that do not exist")
+var lookups = flag.Int("guardtest.lookups", 100_000, "lookups of TestGuard, nine in ten of which are for keys that do not exist")
 
 const numUsers = 20_000
 
@@ -45,7 +45,7 @@ type users struct {
 	queries atomic.Int64
 }
 
-// load is what a Guard calls when neither the filter nor the cache know better.
+// load reads a row. A Guard calls it for keys that neither the filter nor the cache decide.
 func (u *users) load(ctx context.Context, name string) (string, error) {
 	u.queries.Add(1)
 	var email string
@@ -56,7 +56,7 @@ func (u *users) load(ctx context.Context, name string) (string, error) {
 	return email, err
 }
 
-// names goes over all keys, to fill the filter.
+// names returns all keys, to fill the filter.
 func (u *users) names(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		rows, err := u.db.QueryContext(ctx, "SELECT name FROM users")
@@ -80,7 +80,7 @@ func (u *users) names(ctx context.Context) iter.Seq2[string, error] {
 	}
 }
 
-// redisCache is the two methods that a Guard needs of a cache.
+// redisCache is a live.Cache in Redis.
 type redisCache struct {
 	c   *redis.Client
 	ttl time.Duration
@@ -98,8 +98,8 @@ func (r redisCache) Set(ctx context.Context, key, v string) error {
 	return r.c.Set(ctx, "user:"+key, v, r.ttl).Err()
 }
 
-// TestGuard looks up a million keys or fewer, of which nine in ten do not exist,
-// with the filter in memory and with the filter in Redis.
+// TestGuard looks up keys, of which nine in ten do not exist, with the filter in memory and
+// with the filter in Redis.
 func TestGuard(t *testing.T) {
 	u, cache := newUsers(t), redisCache{startRedis(t), time.Hour}
 	ctx := context.Background()
@@ -206,7 +206,7 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// program returns a program's path, or skips the test.
+// program returns the path of a program, or skips the test.
 func program(t *testing.T, name, where string) string {
 	if p, err := exec.LookPath(name); err == nil {
 		return p
@@ -252,7 +252,7 @@ func waitFor(t *testing.T, what string, ping func() error) {
 	t.Fatalf("%s does not answer: %v", what, err)
 }
 
-// newUsers starts a PostgreSQL with the table.
+// newUsers starts a PostgreSQL server with the table.
 func newUsers(t *testing.T) *users {
 	initdb := program(t, "initdb", "/usr/lib/postgresql/*/bin")
 	postgres := program(t, "postgres", "/usr/lib/postgresql/*/bin")
@@ -260,7 +260,7 @@ func newUsers(t *testing.T) *users {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	attr := &syscall.SysProcAttr{}
 	name := "guardtest"
-	if os.Getuid() == 0 { // which PostgreSQL refuses to be
+	if os.Getuid() == 0 { // PostgreSQL refuses to run as root
 		u, err := user.Lookup("postgres")
 		if err != nil {
 			t.Skip("PostgreSQL does not run as root, and there is no user postgres")

@@ -18,7 +18,7 @@ type bloomLike struct {
 	add, has func([]byte)
 }
 
-// locked puts a lock around a filter that goroutines may not share.
+// locked puts a lock around a filter that is not safe for concurrent use.
 func locked(lock bool, add, has func([]byte)) (func([]byte), func([]byte)) {
 	if !lock {
 		return add, has
@@ -105,8 +105,8 @@ func BenchmarkBloom(b *testing.B) {
 	}
 }
 
-// BenchmarkBloomLarge has filters far larger than the cache: 64 million elements'
-// worth, which the million elements fill to a part only.
+// BenchmarkBloomLarge measures filters far larger than the cache: they are made for 64 million
+// elements, and the one million fills only a part of them.
 func BenchmarkBloomLarge(b *testing.B) {
 	eachWorkers(b, "fpr=0.01", func(b *testing.B, workers int) {
 		add, has := bloomContestants(newBlooms(64*items, 0.01, workers > 1))

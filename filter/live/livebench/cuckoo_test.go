@@ -13,15 +13,15 @@ import (
 	"github.com/siftdb/sift/filter/live"
 )
 
-// cuckooLike is a filter with room for a million elements.
+// cuckooLike is a filter with space for a million elements.
 type cuckooLike struct {
 	name          string
 	peers         []string
 	add, has, del func([]byte) bool
 }
 
-// newCuckoos returns filters of this module next to those that have as many bits in a
-// fingerprint, or, for 9 bits, one less.
+// newCuckoos returns filters of package live, and filters of other packages with fingerprints
+// of the same size or, for 9 bits, one bit less.
 func newCuckoos(lock bool) []cuckooLike {
 	var cs []cuckooLike
 	for _, c := range []struct {
@@ -45,7 +45,7 @@ func newCuckoos(lock bool) []cuckooLike {
 		theirs(lock, cuckooLike{"linvon16bit", nil, l.Add, l.Contain, l.Delete}))
 }
 
-// theirs puts a lock around a filter that goroutines may not share.
+// theirs puts a lock around a filter that is not safe for concurrent use.
 func theirs(lock bool, c cuckooLike) cuckooLike {
 	if !lock {
 		return c
@@ -105,8 +105,8 @@ func BenchmarkCuckoo(b *testing.B) {
 	})
 }
 
-// BenchmarkCuckooFill fills filters from nothing to the million elements that they
-// are for, the expensive last ones included.
+// BenchmarkCuckooFill fills filters from empty to the million elements that they are made for,
+// including the last ones, which are expensive.
 func BenchmarkCuckooFill(b *testing.B) {
 	eachWorkers(b, "1M", func(b *testing.B, workers int) {
 		times := map[string][]time.Duration{}

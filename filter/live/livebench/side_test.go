@@ -12,8 +12,8 @@ import (
 
 const (
 	items = 1_000_000
-	// turn is how many operations a contestant does before the next has its turn: so
-	// many that most find in the cache what fits in it.
+	// turn is the number of operations of a contestant per turn: enough for the part of
+	// the filter that fits into the cache to be there most of the time.
 	turn = 100_000
 )
 
@@ -30,18 +30,18 @@ func keys(prefix string) [][]byte {
 	return ks
 }
 
-// A contestant does the same work as the others, one operation an element.
+// A contestant does the same work as the others, one operation per element.
 type contestant struct {
 	name string
 	op   func(v []byte)
-	// peers are the names of those that this one is to be compared with: other
-	// packages' filters of its kind and size. They have none themselves.
+	// peers are the names of the filters to compare with: those of other packages, of
+	// the same kind and size. They have no peers themselves.
 	peers []string
 }
 
 // sideBySide lets contestants take turns over vs, b.N turns each, with a number of
-// goroutines in each turn. The order changes from turn to turn, so that nobody always
-// comes after the same one, or is always the first to read the elements.
+// goroutines in each turn. The order is random, so that none always comes after the same
+// other one, or is always the first to read the elements.
 func sideBySide(b *testing.B, workers int, vs [][]byte, cs ...contestant) {
 	times := make([][]time.Duration, len(cs))
 	order := rand.New(rand.NewPCG(1, 2))

@@ -1,6 +1,6 @@
-// Package livestore de-duplicates exactly: unlike the filters of package live it keeps every
-// element, in a database of package sift. It is for programs that must not lose a single element,
-// or have more than fit in memory. Programs that import only package live do not link the store.
+// Package livestore removes duplicates exactly: unlike the filters of package live, it keeps every
+// element, in a database of package sift. It is for programs that must not lose an element, or have
+// more of them than fit in memory. Programs that import only package live do not link the store.
 package livestore
 
 import (
@@ -23,21 +23,20 @@ type Options[T any] struct {
 	// Items is the expected number of different elements. It determines the initial size
 	// of the filter in memory, which grows. Default: 1,000.
 	Items uint64
-	// FPR is the fraction of new elements for which the store is read, without effect on
-	// the result. Default: 0.01.
+	// FPR is the share of new elements for which the store is read. It does not affect
+	// results. Default: 0.01.
 	FPR float64
-	// NoSync makes Add return before its write is synced. After a crash of the machine
-	// some of the latest elements may then count as new again.
+	// NoSync makes Add return before its write is synced. After a crash of the machine,
+	// some of the latest elements may then be new again.
 	NoSync bool
 	// Funnel appends the bytes of an element; see live.BloomOptions. Elements with the
 	// same bytes are equal.
 	Funnel func(dst []byte, v T) []byte
 }
 
-// Dedup knows exactly which elements it has seen. Each is a key in a store, behind a
-// live.Scalable in memory, so that the store is read only for duplicates and for a fraction
-// FPR of the new elements. It survives restarts and crashes: when Add has returned true, the
-// element is in the store.
+// Dedup remembers exactly which elements it has seen. Each is a key in a store. A live.Scalable
+// in memory keeps reads of the store to duplicates and to a share FPR of the new elements. Dedup
+// survives restarts and crashes: when Add has returned true, the element is in the store.
 //
 // It is safe for concurrent use: if several callers add the same new element, Add returns
 // true to exactly one. Only one Dedup at a time may use a prefix.
@@ -48,7 +47,7 @@ type Dedup[T any] struct {
 	key    funnel.Key[T]
 	front  *live.Scalable[[]byte]
 	locks  [64]sync.Mutex // by element
-	batch  sync.RWMutex   // held to add many, read to add one
+	batch  sync.RWMutex   // write-locked to add many, read-locked to add one
 	n      struct{ seen, dropped, reads atomic.Uint64 }
 }
 
@@ -130,8 +129,8 @@ func (d *Dedup[T]) count(isNew bool) {
 }
 
 // AddMany adds elements, several hundred per write, and sets isNew[i] to what Add would
-// have returned for vs[i]; isNew may be nil. It returns how many were added; after an error
-// the elements after these were not.
+// have returned for vs[i]; isNew may be nil. It returns how many it has added. After an error
+// some of the others may be in the store; add them again.
 func (d *Dedup[T]) AddMany(vs []T, isNew []bool) (n int, err error) {
 	for part := range slices.Chunk(vs, batchSize) {
 		var out []bool
@@ -184,8 +183,8 @@ func (d *Dedup[T]) addBatch(vs []T, isNew []bool) error {
 // Contains reports whether an element was added. The answer is exact.
 func (d *Dedup[T]) Contains(v T) (bool, error) { return d.has(d.stored(v)) }
 
-// Unique returns the new elements of a stream, which it adds. It ends after an error, which
-// comes with the element that caused it.
+// Unique adds the elements of a stream and returns the new ones. After an error, which it returns
+// with the element that caused it, it ends.
 func (d *Dedup[T]) Unique(stream iter.Seq[T]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for v := range stream {
@@ -201,14 +200,14 @@ func (d *Dedup[T]) Unique(stream iter.Seq[T]) iter.Seq2[T, error] {
 	}
 }
 
-// Seen is the number of elements that came since Open, Dropped how many of them were
-// duplicates, Reads how often the store was asked.
+// Seen is the number of elements added since Open, including duplicates, Dropped the number of
+// duplicates among them, and Reads the number of reads of the store.
 func (d *Dedup[T]) Seen() uint64    { return d.n.seen.Load() }
 func (d *Dedup[T]) Dropped() uint64 { return d.n.dropped.Load() }
 func (d *Dedup[T]) Reads() uint64   { return d.n.reads.Load() }
 
-// ApproxCount is the number of elements in the store, less the few that the filter took for
-// others: an estimate from below, within FPR.
+// ApproxCount is the number of elements in the store, except those that were false positives of
+// the filter when they were added: a share of at most FPR is missing.
 func (d *Dedup[T]) ApproxCount() uint64 { return d.front.ApproxCount() }
 
 // MemoryBytes is the memory that the filter takes.

@@ -22,8 +22,8 @@ func must[V any](v V, err error) V {
 	return v
 }
 
-// What a Dedup tells is exact, whatever the filter in front takes for what: at an FPR of
-// 0.5 half of the new elements look like old ones.
+// A Dedup is exact, whatever its filter returns: at an FPR of 0.5, half of the new elements are
+// false positives.
 func TestExact(t *testing.T) {
 	dir := t.TempDir()
 	db := must(sift.Open(dir, nil))
@@ -76,12 +76,12 @@ func TestReads(t *testing.T) {
 		vs[i] = i
 	}
 	must(d.AddMany(vs, nil))
-	if d.Reads() > 400 { // 2 %, for an FPR of 1 % at most
+	if d.Reads() > 400 { // 2 %; the FPR is at most 1 %
 		t.Errorf("%d reads for %d new elements", d.Reads(), len(vs))
 	}
 }
 
-// Of many callers with the same elements, one learns for each that it is the first.
+// If many callers add the same elements, Add returns true for each element to one of them.
 func TestOnce(t *testing.T) {
 	db := must(sift.Open(t.TempDir(), nil))
 	defer db.Close()
@@ -109,11 +109,11 @@ func TestOnce(t *testing.T) {
 	}
 	wg.Wait()
 	if first.Load() != 500 {
-		t.Errorf("%d firsts of 500 elements", first.Load())
+		t.Errorf("%d new elements, want 500", first.Load())
 	}
 }
 
-// A process that is killed has in the store whatever it was told is new.
+// When a process is killed, the store has all elements that were reported as new.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	next := 0
@@ -129,7 +129,7 @@ func TestKill(t *testing.T) {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			n, err := strconv.Atoi(lines.Text())
 			if err != nil {
-				t.Fatalf("the process says %q", lines.Text())
+				t.Fatalf("the process prints %q", lines.Text())
 			}
 			if n < next {
 				t.Errorf("%d is new a second time", n)
@@ -142,7 +142,7 @@ func TestKill(t *testing.T) {
 		cmd.Wait()
 		watchdog.Stop()
 		if !began {
-			t.Fatal("the process told nothing")
+			t.Fatal("the process has printed nothing")
 		}
 	}
 }

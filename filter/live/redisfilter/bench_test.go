@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bitwise is the filter of most tutorials, next to which the layouts are measured:
-// seven commands an element, pipelined, over 64 keys.
+// bitwise is the filter of most tutorials, with which the layouts are compared: seven commands
+// per element, pipelined, over 64 keys.
 type bitwise struct {
 	c redis.UniversalClient
 	g generation
@@ -42,10 +42,9 @@ func (b *bitwise) do(vs []string, get bool) {
 	}
 }
 
-// BenchmarkLayouts adds and looks up 100 elements a trip, in turns, in a cluster of
-// three masters, and gives the median time of an element, how many times as many
-// there are in a second as with seven SETBIT or GETBIT, and the share of the
-// servers' time.
+// BenchmarkLayouts adds and looks up 100 elements per round trip, in turns, in a cluster of three
+// masters. It reports the median time per element, and the rate and the servers' CPU time
+// relative to seven SETBIT or GETBIT.
 func BenchmarkLayouts(b *testing.B) {
 	c := newCluster(b, 3, 0)
 	client := c.client(redis.ClusterOptions{})
@@ -109,7 +108,7 @@ func BenchmarkLayouts(b *testing.B) {
 	}
 }
 
-// cpuSeconds is the time that all nodes have worked so far.
+// cpuSeconds returns the CPU time of all nodes so far.
 func (c *cluster) cpuSeconds() float64 {
 	sum := 0.0
 	for _, a := range c.admin {

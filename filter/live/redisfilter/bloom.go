@@ -12,31 +12,31 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// Options are the parameters of a Bloom. With Items the filter is made if there is
-// none, and one that is there must have the same parameters; without, the filter
-// must be there, and its parameters are taken as they are.
+// Options are the parameters of a Bloom. With Items, the filter is created if it does not
+// exist, and an existing one must have the same parameters. Without Items, the filter must
+// exist, and its parameters are used.
 type Options[T any] struct {
-	// Items is the number of elements for which FPR shall hold.
+	// Items is the number of elements up to which FPR holds.
 	Items uint64
 	// FPR is the false positive rate with Items elements, above 0 and below 1.
 	FPR float64
-	// Layout is how elements are spread over the bits; Blocked if zero.
+	// Layout determines which bits an element sets; Blocked if zero.
 	Layout Layout
-	// Shards is the number of keys, up to 16,384; if zero, 64 or as many as keep
-	// them at 8 MiB. A cluster of three nodes gets 64 to within a few.
+	// Shards is the number of keys, up to 16,384. If zero, it is 64, or more so that
+	// each has at most about 8 MiB. 64 keys spread almost evenly over three nodes.
 	Shards int
 	// Seed, if not zero, makes the false positives of this filter independent of
 	// those of filters with other seeds.
 	Seed uint64
-	// Replicas is how many replicas must have what is added before Add returns.
-	// With 1 nothing that was acknowledged is lost when a master crashes and that
-	// replica takes over. It costs a round trip between the servers.
+	// Replicas is how many replicas must have an element before Add returns. With 1,
+	// no acknowledged element is lost if a master crashes and that replica takes over.
+	// It costs a round trip between the servers.
 	Replicas int
 	// ReplicaWait is how long one attempt waits for them; a second if zero.
 	ReplicaWait time.Duration
-	// RetryFor is how long an operation is tried again before it fails; 30 seconds
-	// if zero, which outlasts a failover of Redis Cluster with its default
-	// cluster-node-timeout. The context ends it earlier.
+	// RetryFor is how long a failing operation is retried; 30 seconds if zero, which
+	// is longer than a failover of Redis Cluster with its default
+	// cluster-node-timeout. The context may end it earlier.
 	RetryFor time.Duration
 	// Observe, if not nil, receives each operation; see Trip.
 	Observe func(Trip)
@@ -45,7 +45,7 @@ type Options[T any] struct {
 	Funnel func(dst []byte, v T) []byte
 }
 
-// sizing is the part of the options that is kept with the filter.
+// sizing is the part of the options that is stored with the filter.
 type sizing struct {
 	Items  uint64
 	FPR    float64
@@ -54,25 +54,25 @@ type sizing struct {
 	Seed   uint64
 }
 
-// Bloom is a Bloom filter in Redis. Its bits are spread over many keys, shards, by
-// element, each in a slot of its own; an addition is one BITFIELD, a lookup one
-// GETRANGE or BITFIELD_RO, and batches go to all nodes at once.
+// Bloom is a Bloom filter in Redis. Elements are spread over many keys, called shards, each
+// with its own hash tag. An addition is one BITFIELD, a lookup one GETRANGE or BITFIELD_RO,
+// and batches go to all nodes at once.
 //
-// Each command finds out whether its shard is the one that it takes it for. If the
-// filter was rebuilt by another process, the operation goes on with the new one; if
-// it was made again with other parameters, that is ErrIncompatible; if the shard is
-// gone, ErrLost.
+// Each command also checks that its shard is the expected one. If another process has rebuilt
+// the filter, the operation continues with the new one. If the filter was created again with
+// other parameters, the operation returns ErrIncompatible; if the shard is gone, ErrLost.
 type Bloom[T any] struct {
 	key    funnel.Key[T]
 	name   atomic.Pointer[string] // changed by Rename
 	sender *sender
-	want   sizing // zero Items: anything
+	want   sizing // Items is zero: any
 	config atomic.Pointer[config]
 }
 
 var _ Filter[string] = (*Bloom[string])(nil)
 
-// Open returns the filter of a name, and makes it if the options say how.
+// Open opens the filter with a name. With Options.Items, it creates the filter if it does not
+// exist; otherwise that is ErrMissing.
 func Open[T any](ctx context.Context, client redis.UniversalClient, name string, o Options[T]) (*Bloom[T], error) {
 	key, err := funnel.For(o.Funnel)
 	if err != nil {
@@ -96,7 +96,7 @@ func Open[T any](ctx context.Context, client redis.UniversalClient, name string,
 		}
 	}
 	_, err = f.refresh(ctx)
-	for range 3 { // another may make it, or delete it, at the same time
+	for range 3 { // others may create or delete it at the same time
 		if !errors.Is(err, ErrMissing) || o.Items == 0 {
 			break
 		}
@@ -121,7 +121,7 @@ func (f *Bloom[T]) refresh(ctx context.Context) (*config, error) {
 		return nil, incompatible("kinds of elements", f.key.Kind(), c.elements)
 	}
 	// A rebuild may change the parameters. A filter that another client has created again
-	// must have those that this client asked for.
+	// must have those that this client's options give.
 	if before := f.config.Load(); before == nil || before.lineage != c.lineage {
 		if err := f.matches(&c.read); err != nil {
 			return nil, err
@@ -150,7 +150,7 @@ func (f *Bloom[T]) matches(g *generation) error {
 	return nil
 }
 
-// create makes the filter, unless another is faster.
+// create creates the filter, unless another client has done so meanwhile.
 func (f *Bloom[T]) create(ctx context.Context) error {
 	g, err := newGeneration(rand.Uint64(), &f.want)
 	if err != nil {
@@ -195,15 +195,15 @@ func (f *Bloom[T]) AddMany(ctx context.Context, vs []T, isNew []bool) error {
 	return inBatches(vs, isNew, batch, func(vs []T, isNew []bool) error { return f.add(ctx, vs, isNew) })
 }
 
-// maxTurns is how often an operation starts again since the configuration has
-// changed under it. A rebuild changes it three times.
+// maxTurns is how often an operation is tried if the configuration keeps changing. A rebuild
+// changes it three times.
 const maxTurns = 20
 
-// lostTurns is how often a shard is looked for before it counts as lost: a node
-// that comes back from a crash may not know yet that others have its slots.
+// lostTurns is how often a shard must be missing before it counts as lost: a node that comes
+// back from a crash may not know yet that others have its slots.
 const lostTurns = 6
 
-// pause waits a little longer with each turn, and not at all at first.
+// pause waits longer with each turn, and not at all in the first.
 func pause(ctx context.Context, turn int) error {
 	if turn == 0 {
 		return nil
@@ -216,7 +216,7 @@ func pause(ctx context.Context, turn int) error {
 	}
 }
 
-// add adds a batch, again where a shard says that the configuration has changed.
+// add adds a batch. It repeats additions whose shard shows that the configuration has changed.
 func (f *Bloom[T]) add(ctx context.Context, vs []T, isNew []bool) error {
 	if isNew != nil {
 		clear(isNew)
@@ -250,8 +250,8 @@ func indexes(n int) []int {
 	return is
 }
 
-// addTo adds the elements with the given indexes to the generations of c, and
-// returns those for which c was too old.
+// addTo adds the elements with the given indexes to the generations of c. It returns the
+// indexes of those for which c was out of date.
 func (f *Bloom[T]) addTo(ctx context.Context, c *config, vs []T, which []int, isNew []bool) (stale []int, err error) {
 	part := make([]T, len(which))
 	for i, at := range which {
@@ -269,7 +269,8 @@ func (f *Bloom[T]) addTo(ctx context.Context, c *config, vs []T, which []int, is
 	for i, r := range reqs {
 		var epoch uint32
 		var there, changed bool
-		// What an earlier attempt found clear was new, although this one finds it set.
+		// If an earlier attempt found a bit clear, the element was new, although this one
+		// finds all bits set.
 		for _, reply := range append(r.earlier, r.reply) {
 			if epoch, there, changed, err = c.read.added(reply); err != nil {
 				return nil, err
@@ -291,8 +292,8 @@ func (f *Bloom[T]) addTo(ctx context.Context, c *config, vs []T, which []int, is
 	return stale, nil
 }
 
-// added reads the reply to an addition: the epoch of the shard, whether it is
-// there at all, and whether a bit was clear before.
+// added decodes the reply to an addition: the epoch of the shard, whether the shard exists,
+// and whether one of the bits was clear before.
 func (g *generation) added(reply any) (epoch uint32, there, changed bool, err error) {
 	old, ok := reply.([]any)
 	if !ok || len(old) < g.hashes+1 {
@@ -306,14 +307,14 @@ func (g *generation) added(reply any) (epoch uint32, there, changed bool, err er
 	return epoch, there, changed, nil
 }
 
-// sweepScript empties a key that an addition to a missing shard has made, and lets
-// it expire.
+// sweepScript empties a key that an addition to a missing shard has created, and makes it
+// expire.
 const sweepScript = `
 if redis.call('GETRANGE', KEYS[1], 0, 0) == '\165' then return 0 end
 redis.call('SET', KEYS[1], '', 'PX', 600000)
 return 1`
 
-// additions makes the requests that add elements to a generation.
+// additions returns the requests that add elements to a generation.
 func (f *Bloom[T]) additions(g *generation, vs []T) []*request {
 	reqs := make([]*request, 0, 2*len(vs))
 	keys := f.shardKeys(g)
@@ -326,8 +327,8 @@ func (f *Bloom[T]) additions(g *generation, vs []T) []*request {
 			args = append(args, "set", "u1", b, 1)
 		}
 		if f.sender.replicas > 0 {
-			// A write that changes something for certain: WAIT then covers also
-			// what others have set and replicas do not have yet.
+			// This always changes the key. So WAIT also covers bits that others
+			// have set and replicas do not have yet.
 			args = append(args, "incrby", "u32", 128, 1)
 		}
 		reqs = append(reqs, &request{key: keys(e.shard), args: args})
@@ -335,7 +336,7 @@ func (f *Bloom[T]) additions(g *generation, vs []T) []*request {
 	return reqs
 }
 
-// shardKeys returns the keys of a generation, each made once.
+// shardKeys returns a function that returns the keys of a generation, each formatted once.
 func (f *Bloom[T]) shardKeys(g *generation) func(shard int) string {
 	keys := make(map[int]string, 64)
 	return func(shard int) string {
@@ -355,7 +356,7 @@ func (f *Bloom[T]) MayContain(ctx context.Context, v T) (bool, error) {
 	return maybe[0], err
 }
 
-// MayContainMany answers for many elements; see Filter.
+// MayContainMany looks up elements; see Filter.
 func (f *Bloom[T]) MayContainMany(ctx context.Context, vs []T, maybe []bool) error {
 	return inBatches(vs, maybe[:len(vs)], batch, func(vs []T, maybe []bool) error { return f.has(ctx, vs, maybe) })
 }
@@ -388,8 +389,8 @@ func (f *Bloom[T]) has(ctx context.Context, vs []T, maybe []bool) error {
 	return errors.Join(ErrTaken, errors.New("the configuration keeps changing"))
 }
 
-// hasIn answers from one generation, and returns the index of an element whose
-// shard is not there, -1 if all are.
+// hasIn looks up elements in one generation. It returns the index of an element whose shard
+// is missing, or -1.
 func (f *Bloom[T]) hasIn(ctx context.Context, g *generation, vs []T, maybe []bool) (gone int, err error) {
 	es := f.elements(g, vs)
 	reqs := make([]*request, len(es))
@@ -438,14 +439,13 @@ func (f *Bloom[T]) hasIn(ctx context.Context, g *generation, vs []T, maybe []boo
 	return gone, nil
 }
 
-// lost names the key that is not there.
+// lost returns an ErrLost that names the key of the missing shard.
 func (f *Bloom[T]) lost(g *generation, v T) error {
 	shard, _ := g.place(f.key.Sum64(v))
 	return lostError(shardKey(g.keys, g, shard))
 }
 
-// ApproxCount estimates how many different elements were added. It makes the
-// servers count all bits.
+// ApproxCount estimates how many different elements were added. The servers count all bits.
 func (f *Bloom[T]) ApproxCount(ctx context.Context) (uint64, error) {
 	for range maxTurns {
 		c, err := f.refresh(ctx)
@@ -479,18 +479,18 @@ func (f *Bloom[T]) ApproxCount(ctx context.Context) (uint64, error) {
 	return 0, ErrTaken
 }
 
-// Info tells what is in Redis.
+// Info describes a filter.
 type Info struct {
-	Items    uint64  // that the filter was made for
+	Items    uint64  // for which the filter was made
 	FPR      float64 // with that many
 	Layout   Layout
 	Shards   int
 	Hashes   int
-	Bytes    uint64 // in all shards; twice that during a rebuild
+	Bytes    uint64 // of all shards; a rebuild needs as much for the new filter
 	Building bool   // whether a rebuild is under way
 }
 
-// Info loads the configuration.
+// Info reads the filter's parameters from Redis.
 func (f *Bloom[T]) Info(ctx context.Context) (Info, error) {
 	c, err := f.refresh(ctx)
 	if err != nil {

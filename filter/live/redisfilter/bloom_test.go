@@ -52,12 +52,12 @@ func TestConfig(t *testing.T) {
 			f[fs[i].(string)] = fs[i+1].(string)
 		}
 		if got, err := decodeConfig(f); err != nil || got != c {
-			t.Errorf("%+v came back as %+v, %v", c, got, err)
+			t.Errorf("%+v is decoded as %+v, %v", c, got, err)
 		}
 		for name := range f {
 			value := f[name]
 			for _, bad := range []string{"", "x", value + " x", "-" + value} {
-				if name == "keys" { // any name will do, but one with a brace
+				if name == "keys" { // any name without a brace is valid
 					bad += "{"
 				}
 				f[name] = bad
@@ -69,7 +69,7 @@ func TestConfig(t *testing.T) {
 		}
 		f["more"] = ""
 		if _, err := decodeConfig(f); !errors.Is(err, ErrFormat) {
-			t.Errorf("a field too many: %v", err)
+			t.Errorf("an additional field: %v", err)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func FuzzDecodeConfig(f *testing.F) {
 			return
 		}
 		if again, err := decodeGeneration(g.encode()); err != nil || again != g {
-			t.Errorf("%q: %+v came back as %+v, %v", s, g, again, err)
+			t.Errorf("%q: %+v is decoded as %+v, %v", s, g, again, err)
 		}
 		shard, h := g.place(12345)
 		if shard >= g.shards {
@@ -157,7 +157,7 @@ func TestBloom(t *testing.T) {
 				}
 			}
 			if known > n/200 {
-				t.Errorf("%v: %d of %d new elements were not new", layout, known, n)
+				t.Errorf("%v: Add returned false for %d of %d new elements", layout, known, n)
 			}
 			allKnown(t, f, members(0, n))
 			if yes, err := f.Add(ctx, member(0)); yes || err != nil {
@@ -177,7 +177,7 @@ func TestBloom(t *testing.T) {
 			if info.Items != n || info.Shards != 64 || info.Building || float64(info.Bytes) > n*12.5/8+64*64*2 {
 				t.Errorf("%v: %+v", layout, info)
 			}
-			// Another client finds it, with and without parameters.
+			// Another client finds the filter, with and without parameters.
 			allKnown(t, open(t, c, "users", o), members(0, 100))
 			allKnown(t, open(t, c, "users", Options[string]{}), members(0, 100))
 			if err := f.Drop(ctx); err != nil {
@@ -190,8 +190,8 @@ func TestBloom(t *testing.T) {
 	}
 }
 
-// A client with other parameters gets an error, never a no; so does one whose
-// filter was made again with others, or lost keys.
+// A client with other parameters gets an error, never a negative answer. So does one whose filter
+// was created again with other parameters, or has lost keys.
 func TestBloomChecksItsConfiguration(t *testing.T) {
 	s := newServer(t)
 	c := s.client(t, 3)
@@ -231,14 +231,14 @@ func TestBloomChecksItsConfiguration(t *testing.T) {
 	}
 
 	f.Add(ctx, "a")
-	// Made again by another, the same way: that is another filter, and an empty one.
+	// Created again by another client, with the same parameters: that is a new, empty filter.
 	if err := open(t, c, "f", base).Drop(ctx); err != nil {
 		t.Fatal(err)
 	}
 	second := open(t, c, "f", base)
 	second.Add(ctx, "b")
 	if maybe, err := f.MayContain(ctx, "b"); !maybe || err != nil {
-		t.Errorf("the same made again: %v, %v", maybe, err)
+		t.Errorf("created again: %v, %v", maybe, err)
 	}
 	// With other parameters.
 	second.Drop(ctx)
@@ -248,14 +248,14 @@ func TestBloomChecksItsConfiguration(t *testing.T) {
 	third.Add(ctx, "b")
 	for range 2 {
 		if maybe, err := f.MayContain(ctx, "b"); !maybe || !errors.Is(err, ErrIncompatible) {
-			t.Errorf("another made again: %v, %v", maybe, err)
+			t.Errorf("created with other parameters: %v, %v", maybe, err)
 		}
 		if _, err := f.Add(ctx, "c"); !errors.Is(err, ErrIncompatible) {
-			t.Errorf("added to another: %v", err)
+			t.Errorf("added to the wrong filter: %v", err)
 		}
 	}
 	if _, err := third.Add(ctx, "d"); err != nil {
-		t.Errorf("what a stale client did harms others: %v", err)
+		t.Errorf("after a client with a stale configuration: %v", err)
 	}
 
 	// A shard that is gone.
@@ -275,12 +275,12 @@ func TestBloomChecksItsConfiguration(t *testing.T) {
 			t.Errorf("%v: added to a shard that is gone: %v", layout, err)
 		}
 		if n := c.StrLen(ctx, shardKey(name, g, shard)).Val(); n != 0 {
-			t.Errorf("%v: the shard came back without its bits", layout)
+			t.Errorf("%v: the shard was created again without its bits", layout)
 		}
 		if _, err := f.ApproxCount(ctx); !errors.Is(err, ErrLost) {
 			t.Errorf("%v: counted: %v", layout, err)
 		}
-		// A rebuild is the cure.
+		// A rebuild repairs the filter.
 		if err := f.Rebuild(ctx, RebuildOptions{}, source(members(0, 1000))); err != nil {
 			t.Fatal(err)
 		}
@@ -302,8 +302,8 @@ func source(vs []string) iter.Seq2[string, error] {
 	}
 }
 
-// While a filter is rebuilt, again and again, other clients, who learn of it only
-// from the shards, add and look up. Nothing is lost, and the deleted go.
+// While a filter is rebuilt repeatedly, other clients, which notice it only by the shards, add and
+// look up elements. No element is lost, and deleted ones disappear.
 func TestRebuild(t *testing.T) {
 	s := newServer(t)
 	ctx := context.Background()
@@ -352,7 +352,7 @@ func TestRebuild(t *testing.T) {
 				}
 			})
 		}
-		// What is added during the last rebuild must all be in the result.
+		// All elements that are added during the last rebuild must be in the new filter.
 		from := make([]int, len(added))
 		enough := func() bool {
 			mu.Lock()
@@ -368,12 +368,12 @@ func TestRebuild(t *testing.T) {
 			progress := uint64(0)
 			slow := func(yield func(string, error) bool) {
 				for i := range 1000 {
-					for i == 900 && !enough() { // until every writer has done something
+					for i == 900 && !enough() { // until every writer has added elements
 						time.Sleep(time.Millisecond)
 					}
 					if i == 0 {
 						mu.Lock()
-						for w := range added { // but for what is under way just now
+						for w := range added { // not those being added now
 							from[w] = len(added[w]) + 5
 						}
 						mu.Unlock()
@@ -408,12 +408,12 @@ func TestRebuild(t *testing.T) {
 			}
 		}
 		if left > 20 {
-			t.Errorf("%v: %d of 1000 elements that the source has not are still there", layout, left)
+			t.Errorf("%v: %d of 1000 elements that are not in the source remain", layout, left)
 		}
 		if info := must(f.Info(ctx)); info.Items != 20_004 || info.Building {
 			t.Errorf("%+v", info)
 		}
-		// Old shards are empty and will go.
+		// Old shards are empty and expire.
 		c := s.client(t, 3)
 		shards, full := c.Keys(ctx, "{"+name+":*").Val(), 0
 		for _, k := range shards {
@@ -422,13 +422,13 @@ func TestRebuild(t *testing.T) {
 			}
 		}
 		if full != 64 {
-			t.Errorf("%v: %d keys stay, of 64", layout, full)
+			t.Errorf("%v: %d keys remain, want 64", layout, full)
 		}
 	}
 }
 
-// A rebuild whose process dies leaves the filter in use, and the next one takes
-// over, at whatever point it died.
+// At whatever point a process ends during a rebuild, the filter stays in use, and the next rebuild
+// takes over.
 func TestRebuildBrokenOff(t *testing.T) {
 	s := newServer(t)
 	ctx := context.Background()
@@ -447,7 +447,7 @@ func TestRebuildBrokenOff(t *testing.T) {
 	if !must(f.Info(ctx)).Building {
 		t.Error("not in the middle of a rebuild")
 	}
-	// One that is still at it finds that another has taken over.
+	// One that is still running finds that another one has taken over.
 	taken := false
 	slow := func(yield func(string, error) bool) {
 		if err := other.Rebuild(ctx, RebuildOptions{}, source(members(0, 700))); err != nil {
@@ -460,7 +460,7 @@ func TestRebuildBrokenOff(t *testing.T) {
 		t.Errorf("taken over: %v", err)
 	}
 	allKnown(t, f, members(0, 700))
-	// Died while the old one was draining.
+	// The process ends while the old generation is draining.
 	c1 := must(f.refresh(ctx))
 	next := must(newGeneration(99, &sizing{Items: 1000, FPR: 0.001, Shards: 64}))
 	next.keys = c1.read.keys
@@ -491,8 +491,7 @@ func TestClientsThatReadReplicas(t *testing.T) {
 	}
 }
 
-// A server that does not answer is tried for as long as was asked for, and the
-// answer is maybe.
+// If a server does not answer, operations are retried for RetryFor, and lookups return true.
 func TestRetryFor(t *testing.T) {
 	s := newServer(t)
 	ctx := context.Background()
@@ -511,14 +510,14 @@ func TestRetryFor(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { _, err := f.Add(ctx, "b"); done <- err }()
 	time.Sleep(50 * time.Millisecond)
-	s.start() // it comes back empty: that is no "no"
+	s.start() // it is empty now: that must not be a negative answer
 	if err := <-done; !errors.Is(err, ErrMissing) {
-		t.Errorf("server that has forgotten everything: %v", err)
+		t.Errorf("server that has lost everything: %v", err)
 	}
 }
 
-// An element that was new stays new when its first attempt was not acknowledged by
-// enough replicas, and the error says what was missing.
+// Add returns true for a new element even if the first attempt was not acknowledged by enough
+// replicas. The error reports how many have acknowledged it.
 func TestReplicas(t *testing.T) {
 	master := newServer(t, "--repl-diskless-sync-delay", "0")
 	ctx := context.Background()
@@ -543,7 +542,7 @@ func TestReplicas(t *testing.T) {
 	time.Sleep(100 * time.Millisecond) // some attempts
 	replica := newServer(t, "--replicaof", "127.0.0.1", strconv.Itoa(master.port))
 	if !<-result {
-		t.Error("a new element was not new")
+		t.Error("Add returned false for a new element")
 	}
 	if yes, err := g.Add(ctx, "b"); yes || err != nil {
 		t.Errorf("new twice: %v", err)
@@ -553,10 +552,10 @@ func TestReplicas(t *testing.T) {
 	allKnown(t, h, []string{"a", "b"})
 }
 
-// A master that becomes a replica between a write and its WAIT refuses the WAIT. The
-// write is made again, where there is a master again.
+// A master that becomes a replica between a write and its WAIT rejects the WAIT. The write is
+// repeated once there is a master again.
 func TestDemotedBeforeWait(t *testing.T) {
-	s := newServer(t, "--replica-read-only", "no", "--repl-diskless-sync-delay", "0") // so that the write is not what is refused
+	s := newServer(t, "--replica-read-only", "no", "--repl-diskless-sync-delay", "0") // so that the write is not rejected
 	ctx := context.Background()
 	c := s.client(t, 3)
 	open(t, c, "f", Options[string]{Items: 1000, FPR: 0.001})
@@ -566,7 +565,7 @@ func TestDemotedBeforeWait(t *testing.T) {
 	}
 	g := open(t, c, "f", Options[string]{Replicas: 1, ReplicaWait: 20 * time.Millisecond, RetryFor: 100 * time.Millisecond})
 	if _, err := g.Add(ctx, "a"); err == nil || !strings.Contains(err.Error(), "WAIT") {
-		t.Errorf("as long as it is a replica: %v", err)
+		t.Errorf("while it is a replica: %v", err)
 	}
 	g = open(t, c, "f", Options[string]{Replicas: 1, ReplicaWait: 20 * time.Millisecond})
 	result := make(chan error, 1)
@@ -583,7 +582,7 @@ func TestDemotedBeforeWait(t *testing.T) {
 	allKnown(t, open(t, replica.client(t, 3), "f", Options[string]{}), []string{"b"})
 }
 
-// Memory of a filter for a million elements, in bits an element.
+// Memory of a filter for a million elements, in bits per element.
 func TestSizes(t *testing.T) {
 	for _, tc := range []struct {
 		layout Layout
@@ -593,7 +592,7 @@ func TestSizes(t *testing.T) {
 		const n = 1_000_000
 		g := must(newGeneration(1, &sizing{Items: n, FPR: tc.fpr, Layout: tc.layout}))
 		if got := float64(uint64(g.shards)*g.bytes()*8) / n; math.Abs(got-tc.bits) > 0.06 {
-			t.Errorf("%v at %v: %.2f bits an element, want %v", tc.layout, tc.fpr, got, tc.bits)
+			t.Errorf("%v at %v: %.2f bits per element, want %v", tc.layout, tc.fpr, got, tc.bits)
 		}
 		if e := g.expectedFPR(n); e > tc.fpr*1.001 {
 			t.Errorf("%v at %v: FPR %v", tc.layout, tc.fpr, e)

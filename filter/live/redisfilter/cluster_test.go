@@ -16,7 +16,7 @@ import (
 
 var clusterElements = flag.Int("redisfilter.elements", 40_000, "elements that TestCluster adds and looks up while nodes fail and slots move")
 
-// cluster is a Redis Cluster on loopback: masters, and for each a replica or none.
+// cluster is a Redis Cluster on loopback: masters, each with or without a replica.
 type cluster struct {
 	t     testing.TB
 	nodes []*server
@@ -71,16 +71,16 @@ func (c *cluster) until(what string, ok func() bool) {
 	c.t.Helper()
 	for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			c.t.Fatalf("%s: not within a minute", what)
+			c.t.Fatalf("timeout: %s", what)
 		}
 	}
 }
 
-// healthy waits until every slot has a master and every master its replicas.
+// healthy waits until every slot has a master, and every master its replicas.
 func (c *cluster) healthy(replicas int) {
 	c.t.Helper()
 	ctx := context.Background()
-	c.until("the cluster is well", func() bool {
+	c.until("the cluster is healthy", func() bool {
 		for i, a := range c.admin {
 			if !strings.Contains(a.ClusterInfo(ctx).Val(), "cluster_state:ok") {
 				return false
@@ -143,20 +143,20 @@ func (c *cluster) move(slot, from, to int) {
 		if len(keys) == 0 {
 			break
 		}
-		time.Sleep(time.Millisecond) // so that clients meet the slot with the key on this side
+		time.Sleep(time.Millisecond) // so that clients find the key on this node
 		args := []any{"migrate", "127.0.0.1", c.nodes[to].port, "", 0, 10000, "keys"}
 		for _, k := range keys {
 			args = append(args, k)
 		}
 		c.do(from, args...)
-		time.Sleep(2 * time.Millisecond) // and the key on the other side
+		time.Sleep(2 * time.Millisecond) // and on the other one
 	}
 	for _, at := range append([]int{to, from}, c.masters()...) {
 		c.do(at, "cluster", "setslot", slot, "node", c.ids[to])
 	}
 }
 
-// slots returns some of the slots that a master has: those with keys first.
+// slots returns up to n slots of a master, and which of them have keys.
 func (c *cluster) slots(master, n int) (withKeys, all []int) {
 	ctx := context.Background()
 	//lint:ignore SA1019 CLUSTER SHARDS, which is to replace it, needs Redis 7.
@@ -173,9 +173,9 @@ func (c *cluster) slots(master, n int) (withKeys, all []int) {
 	return withKeys, all
 }
 
-// While elements are added and looked up in a cluster of three masters with a
-// replica each, slots move, a master hands over to its replica, and another one is
-// killed. What was added is found at once and ever after, and no caller sees an error.
+// While elements are added and looked up in a cluster of three masters with a replica each, slots
+// move, a master is failed over to its replica, and another one is killed. Elements are found
+// from when they were added, and no caller gets an error.
 func TestCluster(t *testing.T) {
 	if testing.Short() {
 		*clusterElements = min(*clusterElements, 10_000)
@@ -209,7 +209,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 	start := time.Now()
 	for w := range workers {
 		g := f
-		if w%2 == 1 { // another process, as far as anyone can tell
+		if w%2 == 1 { // a client of its own, like another process
 			g = open(t, c.client(redis.ClusterOptions{}), name, o)
 		}
 		load.Go(func() {
@@ -217,7 +217,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 			maybe := make([]bool, part)
 			for i := 0; ; {
 				n := min(part, total/workers-i)
-				if n <= 0 { // the load lasts as long as what happens meanwhile
+				if n <= 0 { // the load lasts as long as the events
 					select {
 					case <-eventsDone:
 						return
@@ -231,7 +231,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 				}
 				added.Add(int64(n))
 				counts[w] = i + n
-				vs := make([]string, n) // what was added just now, and earlier
+				vs := make([]string, n) // elements added just now, and earlier
 				for j := range vs {
 					vs[j] = member(w*apart + r.IntN(i+n))
 				}
@@ -269,13 +269,13 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 			}
 		}
 		t.Logf("%.1fs: %d slots moved, %d with shards", time.Since(start).Seconds(), moved, len(withKeys))
-		// A master hands over.
+		// A master is failed over.
 		to := c.replicaOf(ms[1])
 		c.do(to, "cluster", "failover")
-		c.until("handed over", func() bool { return c.isMaster(to) && !c.isMaster(ms[1]) })
-		t.Logf("%.1fs: a master handed over", time.Since(start).Seconds())
+		c.until("failed over", func() bool { return c.isMaster(to) && !c.isMaster(ms[1]) })
+		t.Logf("%.1fs: a master was failed over", time.Since(start).Seconds())
 		c.healthy(1)
-		if !kill { // which takes some seconds
+		if !kill { // it takes some seconds
 			return
 		}
 		// A master is killed.
@@ -287,7 +287,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 		time.Sleep(100 * time.Millisecond)
 		c.nodes[ms[0]].start() // as a replica of the new one
 		c.healthy(1)
-		t.Logf("%.1fs: and is back", time.Since(start).Seconds())
+		t.Logf("%.1fs: and started again", time.Since(start).Seconds())
 	})
 	load.Wait()
 	took := time.Since(start)
@@ -310,7 +310,7 @@ func (c *cluster) trial(ctx context.Context, layout Layout, total int, kill bool
 	t.Logf("%d added, %d looked up in %.1fs meanwhile and %d at the end: %d and %d false negatives",
 		added.Load(), asked.Load(), took.Seconds(), len(all), falseNegatives.Load(), lost)
 	if lost != 0 || falseNegatives.Load() != 0 || added.Load() < int64(total/workers*workers) {
-		t.Errorf("%d lost in the end", lost)
+		t.Errorf("%d lost at the end", lost)
 	}
 	if fpr := fprOf(t, f, 20_000); fpr > 0.0125 {
 		t.Errorf("FPR %v", fpr)

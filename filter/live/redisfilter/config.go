@@ -10,32 +10,32 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// phase says what a rebuild is at.
+// phase is the phase of a rebuild.
 type phase string
 
 // In Redis; do not change.
 const (
-	steady   phase = "steady"   // one generation
+	steady   phase = "steady"   // no rebuild: one generation
 	filling  phase = "filling"  // read is the old one, also the new one
 	draining phase = "draining" // read is the new one, also the old one
 )
 
-// config is the hash {NAME}:filter, all of it decimal or hexadecimal text:
+// config is the hash {NAME}:filter, all of it text:
 //
 //	version   1
-//	lineage   16 hexadecimal digits, drawn when the filter was made; rebuilds keep it
-//	elements  how elements become bytes, a number (internal/funnel.Kind)
-//	epoch     1, and one more with each change
+//	lineage   16 hexadecimal digits, chosen at random at creation; rebuilds keep them
+//	elements  how elements are encoded, a number (internal/funnel.Kind)
+//	epoch     1, incremented by each change
 //	phase     steady, filling or draining
-//	read      the generation that is asked and added to
-//	also      another that is added to, if not steady
-//	keys      the name in the shards' keys, if the filter was renamed: its first one
+//	read      the generation for lookups and additions
+//	also      another generation for additions, if not steady
+//	keys      the name in the shards' keys, if the filter was renamed: its first name
 //
 // A generation is eight words, for example
 //
 //	0123456789abcdef blocked items=1000 fpr=0.01 shards=64 size=1 hashes=7 seed=0
 //
-// Fields that are not known are refused.
+// Unknown fields are an error.
 type config struct {
 	lineage  uint64
 	elements funnel.Kind
@@ -161,7 +161,7 @@ func decodeGeneration(s string) (g generation, err error) {
 	return g, nil
 }
 
-// numbers reads numbers, and keeps the first error.
+// numbers parses numbers and keeps the first error.
 type numbers struct {
 	text func(name string) string
 	err  error
@@ -214,7 +214,7 @@ func (s *sender) loadConfig(ctx context.Context, name string) (config, error) {
 	return c, nil
 }
 
-// pairs makes a map of a reply, which is a map in RESP3 and a list in RESP2.
+// pairs converts a reply to a map. The reply is a map in RESP3 and a list in RESP2.
 func pairs(reply any) (map[string]string, error) {
 	f := map[string]string{}
 	switch reply := reply.(type) {
@@ -232,8 +232,8 @@ func pairs(reply any) (map[string]string, error) {
 	return f, nil
 }
 
-// casScript replaces a configuration if it is the one that is expected: its
-// lineage and epoch, or "" if there is to be none.
+// casScript replaces a configuration if it has the expected lineage and epoch, or if it is
+// missing and "" is expected.
 const casScript = `
 local now = redis.call('HMGET', KEYS[1], 'lineage', 'epoch')
 if (now[1] or '') .. (now[2] or '') ~= ARGV[1] then return 0 end
@@ -241,8 +241,8 @@ redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], unpack(ARGV, 2))
 return 1`
 
-// swapConfig puts c in the place of the configuration old, nil if there was none,
-// and reports whether that was still there.
+// swapConfig replaces the configuration old, nil for none, by c. It returns false if the
+// configuration was no longer old.
 func (s *sender) swapConfig(ctx context.Context, name string, old, c *config) (bool, error) {
 	expect := ""
 	if old != nil {

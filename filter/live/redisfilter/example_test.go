@@ -12,8 +12,7 @@ import (
 
 var ctx = context.Background()
 
-// A filter that several machines share, in a cluster with a replica for each
-// master.
+// A filter shared by several machines, in a cluster with a replica for each master.
 func ExampleOpen() {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"10.0.0.1:6379", "10.0.0.2:6379"}})
 	users, err := redisfilter.Open(ctx, client, "users", redisfilter.Options[string]{Items: 10_000_000, FPR: 0.001, Replicas: 1})
@@ -22,7 +21,7 @@ func ExampleOpen() {
 	}
 	isNew, err := users.Add(ctx, "alice")
 	fmt.Println(isNew, err)
-	maybe, err := users.MayContain(ctx, "bob") // true if it cannot know
+	maybe, err := users.MayContain(ctx, "bob") // true if there is an error
 	fmt.Println(maybe, err)
 }
 
@@ -36,7 +35,7 @@ func ExampleOpenRedisson() {
 	fmt.Println(orders.MayContain(ctx, 42))
 }
 
-// All clients go on while a filter is made again from a table.
+// All clients continue while a filter is rebuilt from a table.
 func ExampleBloom_Rebuild() {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
 	users, err := redisfilter.Open(ctx, client, "users", redisfilter.Options[string]{})

@@ -9,24 +9,25 @@ import (
 	"github.com/siftdb/sift/filter/live"
 )
 
-// Filter is what the filters of this package have in common. All methods are safe
-// for concurrent use. With an error, an answer that is not known is true.
+// Filter is what the filters of this package have in common. Methods are safe for
+// concurrent use unless their comments say otherwise. With an error, the result of a lookup
+// is true unless the element is known to be absent.
 type Filter[T any] interface {
 	// Add adds an element and reports whether it was new: false if the filter may
-	// have contained it. An Add that had to be repeated after its reply was lost
+	// have contained it. An Add that had to be repeated because its reply was lost
 	// may report false for a new element.
 	Add(ctx context.Context, v T) (isNew bool, err error)
-	// AddMany adds elements, many in one trip, and sets isNew[i] to what Add
+	// AddMany adds elements, many per round trip, and sets isNew[i] to what Add
 	// would have returned for vs[i]. isNew may be nil. After an error some of the
 	// elements may have been added.
 	AddMany(ctx context.Context, vs []T, isNew []bool) error
 	// MayContain reports false only if the element was not added.
 	MayContain(ctx context.Context, v T) (bool, error)
-	// MayContainMany sets maybe[i] to MayContain of vs[i], many in one trip.
-	// len(maybe) >= len(vs).
+	// MayContainMany sets maybe[i] to MayContain(vs[i]), with many elements per round
+	// trip. len(maybe) >= len(vs).
 	MayContainMany(ctx context.Context, vs []T, maybe []bool) error
 	// ApproxCount estimates how many different elements were added. It may take
-	// the server some milliseconds for each megabyte.
+	// the server some milliseconds per megabyte.
 	ApproxCount(ctx context.Context) (uint64, error)
 	// Clear removes all elements.
 	Clear(ctx context.Context) error
@@ -38,27 +39,28 @@ type Filter[T any] interface {
 }
 
 var (
-	// ErrMissing is returned where there is no filter of that name and the options
-	// do not say how to make one.
+	// ErrMissing matches the errors for a filter that does not exist, where the options
+	// do not give the parameters for a new one.
 	ErrMissing = errors.New("redisfilter: no such filter")
-	// ErrIncompatible matches the errors for a filter that is there, with other
-	// parameters than the options'.
+	// ErrIncompatible matches the errors for an existing filter with other parameters
+	// than the options'.
 	ErrIncompatible = errors.New("redisfilter: filter has other parameters")
 	// ErrLost matches the errors for a filter of which a part is gone: a key was
-	// evicted, has expired or was deleted. Rebuild it.
+	// evicted, has expired or was deleted. Rebuild the filter.
 	ErrLost = errors.New("redisfilter: part of the filter is lost")
-	// ErrFormat matches the errors for data that this package does not understand.
+	// ErrFormat matches the errors for data that this package cannot decode.
 	ErrFormat = errors.New("redisfilter: not a filter, or a damaged one")
-	// ErrReplicas is returned by an Add whose elements not enough replicas have
-	// acknowledged. They are in the filter, and may be lost by a failover.
+	// ErrReplicas matches the error of an Add whose elements too few replicas have
+	// acknowledged. They are in the filter, but may be lost by a failover.
 	ErrReplicas = errors.New("redisfilter: not enough replicas have acknowledged")
-	// ErrTaken is returned by a rebuild that another one has put an end to.
+	// ErrTaken matches the error of a rebuild that another one has replaced, and of
+	// operations during which the configuration keeps changing.
 	ErrTaken = errors.New("redisfilter: another rebuild has taken over")
-	// ErrBusy is returned for what cannot be done during a rebuild.
+	// ErrBusy matches the errors of operations that are not possible during a rebuild.
 	ErrBusy = errors.New("redisfilter: a rebuild is under way")
-	// ErrExists is returned by a Rename to a name that a filter has.
+	// ErrExists matches the error of a Rename to the name of an existing filter.
 	ErrExists = errors.New("redisfilter: there is a filter of that name")
-	// ErrFull is returned by an Add to a filter of a server that does not let it
+	// ErrFull matches the error of an Add to a RedisBloom filter that is full and cannot
 	// grow.
 	ErrFull = errors.New("redisfilter: filter is full")
 )
@@ -67,7 +69,7 @@ func incompatible(what string, here, there any) error {
 	return fmt.Errorf("%w: %s: %v here, %v in Redis", ErrIncompatible, what, here, there)
 }
 
-// optionError is live's, so that one errors.As finds the mistakes of both packages.
+// optionError returns a live.OptionError, so that one errors.As matches those of both packages.
 func optionError(field, format string, args ...any) error {
 	return fmt.Errorf("redisfilter: %w", &live.OptionError{Field: field, Problem: fmt.Sprintf(format, args...)})
 }
@@ -78,14 +80,15 @@ func formatError(format string, args ...any) error {
 
 func lostError(key string) error { return fmt.Errorf("%w: key %q", ErrLost, key) }
 
-// defaultRetryFor outlasts a failover with Redis Cluster's own defaults: 15
-// seconds until a master counts as failed, and an election.
+// defaultRetryFor is longer than a failover with the defaults of Redis Cluster: 15 seconds
+// until a master counts as failed, and an election.
 const defaultRetryFor = 30 * time.Second
 
-// batch is the number of elements of one trip.
+// batch is the number of elements per round trip.
 const batch = 512
 
-// inBatches calls f with the parts of vs, and of out if that is not nil.
+// inBatches calls f with batches of vs, and of out if that is not nil. After an error it sets
+// the rest of out to true.
 func inBatches[T any](vs []T, out []bool, size int, f func(vs []T, out []bool) error) error {
 	for len(vs) > 0 {
 		n := min(size, len(vs))

@@ -10,20 +10,20 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// Layout says which bits belong to an element.
+// Layout determines which bits an element sets.
 type Layout uint8
 
 const (
-	// Blocked keeps the bits of an element in one block of 64 bytes, which a
-	// lookup reads as one string: a fraction of the server's work for the others.
-	// It takes 5 % more memory than Scattered at 1 %, 10 % at 0.1 %.
+	// Blocked keeps the bits of an element in one block of 64 bytes, which a lookup
+	// reads as one string: 40 % of the server's work for a Scattered one. It takes 5 %
+	// more memory than Scattered at 1 %, and 10 % more at 0.1 %.
 	Blocked Layout = 0
-	// Scattered is the textbook's filter, the bits of an element anywhere in its
-	// shard: a lookup is a BITFIELD_RO of as many bits as there are hashes.
+	// Scattered is the textbook Bloom filter: an element's bits can be anywhere in its
+	// shard. A lookup is a BITFIELD_RO with as many bits as there are hashes.
 	Scattered Layout = 1
 )
 
-// String returns the name that the layout has in Redis.
+// String returns the name that is stored in Redis.
 func (l Layout) String() string {
 	switch l {
 	case Blocked:
@@ -39,9 +39,9 @@ func (l Layout) String() string {
 //	{NAME}:filter   a hash, its configuration (see config)
 //	{NAME:i}:GEN    a string, shard i of generation GEN, i from 0 to shards-1
 //
-// GEN is 16 hexadecimal digits that no other generation has: who finds a key of
-// that name knows its parameters. A shard is, big-endian, bit 0 the highest of byte
-// 0, as Redis counts:
+// GEN is 16 hexadecimal digits that are unique to the generation, so the name of a key
+// determines its parameters. A shard is big-endian; bit 0 is the highest of byte 0, as in
+// Redis:
 //
 //	offset  size  field
 //	     0     1  a5
@@ -55,21 +55,21 @@ func (l Layout) String() string {
 //	    64   n/8  Scattered: n bits, a multiple of 8
 //	    64  64×n  Blocked: n blocks, each a byte 01 and then 504 bits
 //
-// A key that is missing, or that an operation has brought into being, has no a5
-// (a block no 01): that is how each operation knows that its shard is not there,
-// and does not take zeros for a no.
+// A missing key, or one that an operation has created, has no a5, and its blocks no 01. So
+// each operation notices that its shard is missing, instead of reading zeros as a negative
+// answer.
 //
-// With h the XXH64, seed 0, of the element's bytes, mixed with the seed if there is
-// one (mix(h ^ seed)), hi64(a × b) the upper half of a product, c = 9e3779b97f4a7c15
-// and h_0 = h, h_i+1 = h_i × c mod 2⁶⁴:
+// Let h be the XXH64, seed 0, of the element's bytes, mixed with the seed if there is one
+// (mix(h ^ seed)), hi64(a × b) the upper half of a product, c = 9e3779b97f4a7c15, h_0 = h
+// and h_i+1 = h_i × c mod 2⁶⁴. Then
 //
 //	shard      hi64(mix(h) × shards)
 //	Scattered  bit i, i from 0 to k-1, is hi64(h_i × n)
 //	Blocked    block hi64(h × n); bit i in it is hi64(h_i+1 × 504)
 //
-// A filter with one shard of one block and two hashes has "a", whose hash is
-// d24ec4f1a98c6e5b, at bits 502 and 1 after the block's 01, in bytes 127 and 65 of
-// the string (TestLayoutExample).
+// In a filter with one shard of one block and two hashes, "a", whose hash is
+// d24ec4f1a98c6e5b, sets bits 502 and 1 after the block's 01, which are in bytes 127 and 65
+// of the string (TestLayoutExample).
 //
 // In Redis; do not change.
 const (
@@ -83,7 +83,7 @@ const (
 	chain = 0x9e3779b97f4a7c15
 )
 
-// maxShardBytes is what Redis allows for a string.
+// maxShardBytes is the maximum size of a string in Redis.
 const maxShardBytes = 512 << 20
 
 // generation is the parameters of one set of shards.
@@ -102,7 +102,7 @@ type generation struct {
 const (
 	minShards     = 64
 	maxShards     = 1 << 14
-	shardBytesFor = 8 << 20 // what a shard has at most, if the number is not given
+	shardBytesFor = 8 << 20 // maximum size of a shard if their number is not given
 )
 
 // newGeneration sizes a filter.
@@ -112,7 +112,7 @@ func newGeneration(id uint64, o *sizing) (generation, error) {
 	case !(o.FPR > 0 && o.FPR < 1):
 		return g, optionError("FPR", "%v is not between 0 and 1", o.FPR)
 	case o.Items < 1 || float64(o.Items)*-math.Log2(o.FPR) > 1<<43:
-		return g, optionError("Items", "%d at an FPR of %v are none, or too many", o.Items, o.FPR)
+		return g, optionError("Items", "%d is zero, or too large at an FPR of %v", o.Items, o.FPR)
 	case o.Layout > Scattered:
 		return g, optionError("Layout", "%d is unknown", o.Layout)
 	case o.Shards < 0 || o.Shards > maxShards:
@@ -131,7 +131,7 @@ func newGeneration(id uint64, o *sizing) (generation, error) {
 	} else {
 		m := live.OptimalBits(o.Items, o.FPR)
 		g.hashes = min(255, live.OptimalHashes(m, o.Items))
-		// Shards do not get equally many elements.
+		// Shards have different numbers of elements.
 		per := float64(m) / float64(g.shards)
 		for blocks.FPR(math.Ceil(per), g.hashes, load) > o.FPR {
 			per = per*1.002 + 1
@@ -182,7 +182,7 @@ func (g *generation) appendBits(dst []uint64, h uint64) []uint64 {
 	return dst
 }
 
-// blockAt is where the block of an element begins.
+// blockAt returns the offset of the block of an element.
 func (g *generation) blockAt(h uint64) uint64 { return headerBytes + scale(h, g.size)*blockBytes }
 
 // blockHas reports whether a block has the bits of an element.
@@ -197,7 +197,7 @@ func (g *generation) blockHas(block string, h uint64) bool {
 	return true
 }
 
-// header is the first 64 bytes of a shard.
+// header returns the first 64 bytes of a shard.
 func (g *generation) header(epoch uint32) []byte {
 	b := make([]byte, headerBytes)
 	b[0], b[1], b[2] = shardMagic, shardVersion, byte(g.layout)
@@ -206,7 +206,8 @@ func (g *generation) header(epoch uint32) []byte {
 	return b
 }
 
-// epochOf takes the epoch out of the first 8 bytes of a shard, as a number.
+// epochOf decodes the epoch from the first 8 bytes of a shard. ok is false if the shard is
+// missing.
 func epochOf(first uint64) (epoch uint32, ok bool) {
 	return uint32(first), first>>56 == shardMagic
 }

@@ -8,16 +8,16 @@ import (
 )
 
 // Clear removes all elements while the filter is in use, as a Rebuild from an empty source
-// does: what is added at the same time stays.
+// does: elements that are added meanwhile stay.
 func (f *Bloom[T]) Clear(ctx context.Context) error {
 	return f.Rebuild(ctx, RebuildOptions{}, func(func(T, error) bool) {})
 }
 
-// Rename gives the filter another name, which no filter may have (ErrExists). The data
-// stays where it is: also in a cluster the new name need not be in the old one's slot.
-// f uses the new name from then on. Other clients who have the filter open go on
-// using it until the next rebuild, and then get ErrMissing. During a rebuild it returns
-// ErrBusy. A Rename that failed half-way is finished by another one.
+// Rename gives the filter another name, which f uses from then on. If another filter has it,
+// Rename returns ErrExists. The data stays where it is, so the new name need not be in the
+// slot of the old one. Other clients that have opened the filter continue to use it until the
+// next rebuild, and then get ErrMissing. During a rebuild Rename returns ErrBusy. If it fails
+// half-way, call it again.
 func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -49,8 +49,8 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	case there != renamed:
 		return fmt.Errorf("%w: %q", ErrExists, name)
 	}
-	// From here on the filter has both names. A rebuild under the old one would separate
-	// them, so the old name is removed only if no rebuild has begun.
+	// Now the filter has both names. A rebuild under the old one would make them different
+	// filters, so the old name is removed only if no rebuild has begun.
 	r := eval(configKey(old), forgetScript, fmt.Sprintf("%016x%d", c.lineage, c.epoch))
 	if err := f.sender.send(ctx, true, r); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (f *Bloom[T]) Rename(ctx context.Context, name string) error {
 	return nil
 }
 
-// forgetScript deletes a configuration if it is the one that is expected, or gone.
+// forgetScript deletes a configuration if it is the expected one. It returns 1 if it is gone.
 const forgetScript = `
 local now = redis.call('HMGET', KEYS[1], 'lineage', 'epoch')
 if now[1] and now[1] .. now[2] ~= ARGV[1] then return 0 end
@@ -72,9 +72,9 @@ redis.call('DEL', KEYS[1])
 return 1`
 
 // Expire makes the server delete the filter after a time, at least a millisecond; zero
-// makes it persistent.
-// Clients who use it then get ErrLost or ErrMissing, and the answer true. A rebuild, also
-// Clear and Load, makes a filter that stays. During a rebuild Expire returns ErrBusy.
+// makes it persistent. Clients that use it later get ErrLost or ErrMissing, and lookups
+// return true. A rebuild, and so Clear and Load, makes the filter persistent. During a
+// rebuild Expire returns ErrBusy.
 func (f *Bloom[T]) Expire(ctx context.Context, after time.Duration) error {
 	if err := checkExpiry(after); err != nil {
 		return err
@@ -100,7 +100,7 @@ func checkExpiry(after time.Duration) error {
 	return nil
 }
 
-// expire sets the time of keys; ErrLost for one that is not there.
+// expire sets the expiry of keys. A missing key gives ErrLost.
 func (s *sender) expire(ctx context.Context, after time.Duration, keys []string) error {
 	reqs := make([]*request, len(keys))
 	for i, key := range keys {
@@ -120,18 +120,16 @@ func (s *sender) expire(ctx context.Context, after time.Duration, keys []string)
 	return nil
 }
 
-// Clear removes all elements: RBloomFilter's bits are deleted and its configuration
-// stays.
+// Clear removes all elements: it deletes RBloomFilter's bits and keeps its configuration.
 func (f *Redisson[T]) Clear(ctx context.Context) error {
 	return f.sender.send(ctx, true, &request{key: f.name, args: []any{"del", f.name}})
 }
 
-// Rename gives the filter another name, as RBloomFilter.rename does: both keys, one of
-// which may be missing for an empty filter, replace what has the new names. In a cluster
-// the names must be in one slot (name{tag}). f uses the new name from then on. No
-// other call may run at the same time.
+// Rename gives the filter another name, as RBloomFilter.rename does, which f uses from then
+// on. It replaces keys that have the new name. In a cluster both names must be in one slot
+// (name{tag}). No other call may run at the same time.
 func (f *Redisson[T]) Rename(ctx context.Context, name string) error {
-	if name == f.name { // the script deletes what has the new name
+	if name == f.name { // the script would delete the bits
 		return nil
 	}
 	key := redissonConfigKey(f.name)
@@ -146,8 +144,8 @@ func (f *Redisson[T]) Rename(ctx context.Context, name string) error {
 	return nil
 }
 
-// renameScript renames both keys. Run again, after its reply was lost, it finds the new
-// ones.
+// renameScript renames both keys; that of the bits is missing if the filter is empty. Run again,
+// because its reply was lost, it finds the new ones.
 const renameScript = `
 if redis.call('EXISTS', KEYS[1]) == 0 then return redis.call('EXISTS', KEYS[3]) end
 redis.call('RENAME', KEYS[1], KEYS[3])
@@ -155,8 +153,8 @@ redis.call('DEL', KEYS[4])
 if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('RENAME', KEYS[2], KEYS[4]) end
 return 1`
 
-// Expire makes the server delete the filter after a time, at least a millisecond, as RBloomFilter.expire
-// does; zero makes it stay.
+// Expire makes the server delete the filter after a time, at least a millisecond, as
+// RBloomFilter.expire does; zero makes it persistent.
 func (f *Redisson[T]) Expire(ctx context.Context, after time.Duration) error {
 	if err := checkExpiry(after); err != nil {
 		return err
@@ -164,18 +162,18 @@ func (f *Redisson[T]) Expire(ctx context.Context, after time.Duration) error {
 	if err := f.sender.expire(ctx, after, []string{redissonConfigKey(f.name)}); err != nil {
 		return err
 	}
-	// The bits of a filter that holds nothing are missing.
+	// The bits of an empty filter are missing.
 	if err := f.sender.expire(ctx, after, []string{f.name}); err != nil && !errors.Is(err, ErrLost) {
 		return err
 	}
 	return nil
 }
 
-// Clear removes all elements: it deletes the server's filters and makes them again, which
-// takes Options.Items. A lookup between the two returns true and ErrLost.
+// Clear removes all elements: it deletes the server's filters and creates them again, which
+// requires RedisBloomOptions.Items. A lookup between the two returns true and ErrLost.
 func (f *RedisBloom[T]) Clear(ctx context.Context) error {
 	if f.want.Items == 0 {
-		return optionError("Items", "is zero: how to make the filter again is not known")
+		return optionError("Items", "is zero, so the filter cannot be created again")
 	}
 	for i := range f.shards {
 		key := f.shardKey(i)
@@ -189,16 +187,16 @@ func (f *RedisBloom[T]) Clear(ctx context.Context) error {
 	return nil
 }
 
-// Rename gives the server's filters another name, in the place of what has it. In a
-// cluster both names must be in one slot. f uses the new name from then on. No other call
-// may run at the same time.
+// Rename gives the server's filters another name, which f uses from then on. It replaces
+// keys that have it. In a cluster both names must be in one slot. No other call may run at
+// the same time.
 func (f *RedisBloom[T]) Rename(ctx context.Context, name string) error {
 	renamed := RedisBloom[T]{name: name, shards: f.shards}
 	for i := range f.shards {
 		key, to := f.shardKey(i), renamed.shardKey(i)
 		r := &request{key: key, args: []any{"rename", key, to}}
 		if err := f.sender.send(ctx, true, r); err != nil {
-			if isNoKey(r.err) { // renamed by an attempt whose reply was lost, or not there
+			if isNoKey(r.err) { // missing, or renamed by an attempt whose reply was lost
 				there := &request{key: to, args: []any{"exists", to}}
 				if err := f.sender.send(ctx, false, there); err == nil && there.reply == int64(1) {
 					continue
@@ -223,7 +221,7 @@ func (f *RedisBloom[T]) Expire(ctx context.Context, after time.Duration) error {
 		key := f.shardKey(i)
 		args := []any{"pexpire", key, after.Milliseconds()}
 		if after == 0 {
-			args = []any{"persist", key} // 0 also for one that does not expire
+			args = []any{"persist", key} // returns 0 also if the key does not expire
 		}
 		reqs = append(reqs, &request{key: key, args: args}, &request{key: key, args: []any{"exists", key}})
 	}

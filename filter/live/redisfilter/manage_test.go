@@ -23,7 +23,7 @@ func each(vs []string) iter.Seq2[string, error] {
 	}
 }
 
-// manage clears, renames and expires a filter of any kind that has just been made.
+// manage clears, renames and expires a new filter of any kind.
 func manage(t *testing.T, f Filter[string], reopen func(name string) (Filter[string], error)) {
 	t.Helper()
 	ctx := context.Background()
@@ -45,7 +45,7 @@ func manage(t *testing.T, f Filter[string], reopen func(name string) (Filter[str
 		t.Fatal(err)
 	}
 	if err := f.Rename(ctx, "renamed"); err != nil {
-		t.Errorf("%T: to the name that it has: %v", f, err)
+		t.Errorf("%T: renamed to its own name: %v", f, err)
 	}
 	has(f, "b", true)
 	has(f, "a", false)
@@ -95,7 +95,7 @@ func TestManageBloom(t *testing.T) {
 		if err := bystander.Rename(ctx, "taken"); err != nil {
 			t.Fatal(err)
 		}
-		again := open(t, c, "first", o) // the old name is free for another filter
+		again := open(t, c, "first", o) // another filter can have the old name
 		if err := again.Rename(ctx, "taken"); !errors.Is(err, ErrExists) {
 			t.Errorf("a name that is taken: %v", err)
 		}
@@ -140,8 +140,8 @@ func TestManageRedisBloom(t *testing.T) {
 	}
 }
 
-// A filter that is loaded at once holds all of the source, keeps what others add
-// meanwhile, and answers as one that was filled one by one.
+// After Load a filter has all elements of the source and those that others have added meanwhile,
+// and gives the same answers as one that was filled element by element.
 func TestLoad(t *testing.T) {
 	c := newServer(t).client(t, 3)
 	ctx := context.Background()
@@ -182,10 +182,10 @@ func TestLoad(t *testing.T) {
 			}
 		}
 		if differ > 5 { // "meanwhile" is in one only
-			t.Errorf("%v: %d answers differ from those of a filter that was filled one by one", layout, differ)
+			t.Errorf("%v: %d answers differ from those of a filter that was filled element by element", layout, differ)
 		}
 		if maybe := must(f.MayContain(ctx, "before")); maybe {
-			t.Error("what was there before was not replaced")
+			t.Error("the old elements were not replaced")
 		}
 		if keys := c.Keys(ctx, "*:load").Val(); len(keys) != 0 {
 			t.Errorf("left behind: %v", keys)
@@ -193,13 +193,13 @@ func TestLoad(t *testing.T) {
 		broken := errors.New("broken source")
 		err = f.Load(ctx, func(yield func(string, error) bool) { yield("", broken) })
 		if !errors.Is(err, broken) || !must(f.MayContain(ctx, vs[7])) {
-			t.Errorf("a load that breaks off: %v", err)
+			t.Errorf("a failed load: %v", err)
 		}
 		c.FlushAll(ctx)
 	}
 }
 
-// Observe receives operations, of what was tried again, and of the error in the end.
+// Observe receives each operation, with its retries and its final error.
 func TestObserve(t *testing.T) {
 	s := newServer(t)
 	ctx := context.Background()
@@ -210,7 +210,7 @@ func TestObserve(t *testing.T) {
 		trips = append(trips, trip)
 		mu.Unlock()
 	}}
-	// A client that leaves it to this package to try again.
+	// A client that does not retry itself.
 	c := redis.NewClient(&redis.Options{Addr: s.addr(), MaxRetries: -1, DialerRetries: 1})
 	defer c.Close()
 	f := open(t, c, "f", o)

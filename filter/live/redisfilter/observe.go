@@ -9,29 +9,28 @@ import (
 	"github.com/siftdb/sift/filter/live"
 )
 
-// Trip is one operation on Redis as Observe receives it, after its last attempt: a
-// lookup, an addition, a batch of up to 512 elements, or a step of a rebuild. What goes
-// over the wire, command by command, the client's own hooks see (redis.Hook), and with
-// them OpenTelemetry.
+// Trip describes one operation on Redis, after its last attempt: a lookup, an addition, a
+// batch of up to 512 elements, or a step of a rebuild. Single commands are visible to the
+// client's own hooks (redis.Hook), and so to OpenTelemetry.
 type Trip struct {
-	// Write is whether it changes something.
+	// Write is whether the operation is a write.
 	Write bool
-	// Commands is the number of commands, about one an element, Attempts how often
-	// those that failed were sent, 1 if none did.
+	// Commands is the number of commands, about one per element. Attempts is the number
+	// of attempts, 1 if no command was retried.
 	Commands, Attempts int
 	// Took is the time of all attempts and of the waits between them.
 	Took time.Duration
-	// LastRetry is the error that was last tried again, nil if none was.
+	// LastRetry is the error of the last command that was retried, or nil.
 	LastRetry error
-	// Err is the first error that is left.
+	// Err is the first error that remains, or nil.
 	Err error
 }
 
-// Retryable reports whether an error of this package is temporary: the network, a
-// failover, slots that move, too few replicas, a rebuild by another client. The operation
-// that returned it has already been retried for RetryFor. It returns false for errors that
-// remain until something is done about them: ErrMissing, ErrLost, ErrIncompatible,
-// ErrFormat, ErrFull, ErrExists, invalid options, and a context that is done.
+// Retryable reports whether an error of this package is temporary: of the network, a
+// failover, slots that move, too few replicas, or a rebuild by another client. The operation
+// that returned it has already been retried for RetryFor. Retryable returns false for errors
+// that need intervention: ErrMissing, ErrLost, ErrIncompatible, ErrFormat, ErrFull,
+// ErrExists, invalid options, and a context that is done.
 func Retryable(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrClosed):
@@ -50,5 +49,5 @@ func Retryable(err error) bool {
 	return transient(context.Background(), err)
 }
 
-// isNoKey reports whether a server says that a key is missing.
+// isNoKey reports whether an error is a server's for a missing key.
 func isNoKey(err error) bool { return redis.HasErrorPrefix(err, "no such key") }

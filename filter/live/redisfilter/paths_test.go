@@ -12,8 +12,8 @@ import (
 	"github.com/siftdb/sift/internal/serve"
 )
 
-// For who comes from Redisson's RBloomFilter<String> with StringCodec; a Java program
-// may go on with the same filter:
+// Migrating from Redisson's RBloomFilter<String> with StringCodec. Java programs can continue to
+// use the same filter:
 //
 //	tryInit(n, p)                     OpenRedisson with Items and FPR
 //	add, contains                     Add, MayContain
@@ -33,7 +33,7 @@ func Example_fromRedisson() {
 	fmt.Println(users.Add(ctx, "alice"))
 	fmt.Println(users.MayContain(ctx, "bob"))
 	fmt.Println(users.ApproxCount(ctx))
-	fmt.Println(client.HGetAll(ctx, "{users}:config").Val()["falseProbability"]) // as Java has it
+	fmt.Println(client.HGetAll(ctx, "{users}:config").Val()["falseProbability"]) // as Java writes it
 	fmt.Println(users.Expire(ctx, time.Hour), users.Rename(ctx, "people"))
 	// Output:
 	// 9585 7
@@ -45,7 +45,7 @@ func Example_fromRedisson() {
 	// <nil> <nil>
 }
 
-// For who comes from RedisBloom, here on a server of sift's own:
+// Migrating from RedisBloom, here with sift's own server:
 //
 //	BF.RESERVE key p n                OpenRedisBloom with Items and FPR
 //	BF.ADD, BF.EXISTS                 Add, MayContain
@@ -92,6 +92,6 @@ func Example_fromRedisBloom() {
 	// true redisfilter: part of the filter is lost: key "urls" false
 }
 
-// exampleRedis is the address of a server; TestMain skips the examples that want one
-// where none can be started.
+// exampleRedis returns the address of a server. If none can be started, TestMain skips the
+// examples that need one.
 func exampleRedis() string { return os.Getenv("REDISFILTER_EXAMPLE") }

@@ -10,40 +10,38 @@ import (
 
 // RebuildOptions are the parameters of a rebuild.
 type RebuildOptions struct {
-	// Items and FPR, if not zero, are those of the new filter; else those of the
-	// old one are kept. So are Layout, Shards and Seed.
+	// Items and FPR are those of the new filter; if zero, those of the old one. The
+	// new filter has the Layout, Shards and Seed of the old one.
 	Items uint64
 	FPR   float64
-	// Local builds the new filter in this process's memory, which takes as much of it
-	// as the filter takes in Redis, and uploads it once: a command a MiB in place of
-	// one an element. Other clients may use the filter; what they add during the rebuild
-	// is kept.
+	// Local builds the new filter in the memory of this process, where it takes as much
+	// as in Redis, and uploads it once, with one command per MiB instead of one per
+	// element. Other clients can use the filter, and elements that they add during the
+	// rebuild are kept.
 	Local bool
-	// Progress, if not nil, is called now and then with the number of elements that
-	// were added.
+	// Progress, if not nil, is called from time to time with the number of elements
+	// added so far.
 	Progress func(done uint64)
 }
 
-// drainFor is how long the emptied shards of an old generation stay, so that an
-// addition that is still under way does not bring them back for good.
+// drainFor is how long the emptied shards of an old generation are kept, so that an addition
+// still under way does not create them again permanently.
 const drainFor = 10 * time.Minute
 
-// Rebuild fills a new set of keys from source while the old one is used, by this
-// process and others, and then puts it in the old one's place: for a filter that
-// has become too full, or holds what no longer exists.
+// Rebuild fills a new set of keys from source while this process and others use the old one,
+// and then replaces the old one. It is for filters that have become too full, or that contain
+// elements that no longer exist.
 //
-// An element is never lost to a rebuild if it was in the source before its Add was
-// called, or if its Add was called during the rebuild. So: write to the source
-// first, then Add.
+// A rebuild never loses an element that was in the source before its Add was called, or whose
+// Add was called during the rebuild. So write to the source first, then call Add.
 //
-// A rebuild that is interrupted leaves the old filter in use. The next one cleans
-// up. A second one that begins while this one runs takes over, and this one returns
-// ErrTaken.
+// A rebuild that is interrupted leaves the old filter in use; the next one cleans up. If a
+// second one begins while this one runs, it takes over, and this one returns ErrTaken.
 //
-// How it works. Each shard holds the epoch of the configuration. Whoever adds sees
-// in the reply whether the shard has a later one than it knows, and then loads the
-// configuration and adds again. No epoch begins before all shards have the one
-// before, so that clients are one apart at most:
+// How it works: each shard holds the epoch of the configuration. An addition returns it, and
+// a client that gets a later epoch than it knows loads the configuration and adds the element
+// again. No epoch begins before all shards have the one before, so clients differ by at most
+// one epoch:
 //
 //	e    steady    all add to A and read A
 //	e+1  filling   all add to A and B and read A; then the source is added to B
@@ -70,7 +68,7 @@ func (f *Bloom[T]) Rebuild(ctx context.Context, o RebuildOptions, source iter.Se
 		return err
 	}
 	next.keys = c.read.keys
-	abandoned := c.also // by a rebuild that was interrupted
+	abandoned := c.also // by an interrupted rebuild
 	if err := f.makeShards(ctx, &next, c.epoch+1); err != nil {
 		return err
 	}
@@ -97,7 +95,7 @@ func (f *Bloom[T]) Rebuild(ctx context.Context, o RebuildOptions, source iter.Se
 	return err
 }
 
-// rest brings all shards to the epoch of c, and ends what is draining.
+// rest brings all shards to the epoch of c, and ends the phase draining.
 func (f *Bloom[T]) rest(ctx context.Context, c *config) (*config, error) {
 	if err := f.settle(ctx, c); err != nil {
 		return nil, err
@@ -126,7 +124,7 @@ func (f *Bloom[T]) advance(ctx context.Context, c *config, p phase, read, also g
 	return &next, f.settle(ctx, &next)
 }
 
-// settleScript raises the epoch of a shard that is there.
+// settleScript raises the epoch of a shard, if it exists.
 const settleScript = `
 local h = redis.call('GETRANGE', KEYS[1], 0, 7)
 if string.byte(h, 1) ~= 165 then return 0 end
@@ -151,7 +149,7 @@ func (f *Bloom[T]) settle(ctx context.Context, c *config) error {
 	return f.sender.send(ctx, true, reqs...)
 }
 
-// makeScript makes a shard: a header, then ARGV[2] times the block ARGV[3], or zeros
+// makeScript creates a shard: the header ARGV[1], then ARGV[2] times the block ARGV[3], or zeros
 // up to byte ARGV[4].
 const makeScript = `
 redis.call('SET', KEYS[1], ARGV[1] .. string.rep(ARGV[3], ARGV[2]), 'PX', 600000)
@@ -160,8 +158,8 @@ if redis.call('STRLEN', KEYS[1]) < tonumber(ARGV[4]) then
 end
 return 1`
 
-// makeShards makes the shards of a generation. They get an expiry until all are
-// there.
+// makeShards creates the shards of a generation. They have an expiry until all exist, so
+// that none remain if it is interrupted.
 func (f *Bloom[T]) makeShards(ctx context.Context, g *generation, epoch uint32) error {
 	block := make([]byte, blockBytes)
 	block[0] = blockMark
@@ -169,7 +167,7 @@ func (f *Bloom[T]) makeShards(ctx context.Context, g *generation, epoch uint32) 
 	if g.layout == Blocked {
 		count = g.size
 	}
-	for i := range g.shards { // one at a time: each takes the server a moment
+	for i := range g.shards { // one at a time: each keeps the server busy
 		key := shardKey(g.keys, g, i)
 		if err := f.sender.send(ctx, true, eval(key, makeScript, g.header(epoch), count, block, g.bytes())); err != nil {
 			return err
@@ -183,8 +181,8 @@ func (f *Bloom[T]) makeShards(ctx context.Context, g *generation, epoch uint32) 
 	return f.sender.send(ctx, true, reqs...)
 }
 
-// retire empties the shards of a generation, so that no one takes them for it, and
-// lets them expire.
+// retire empties the shards of a generation, so that every operation finds them missing, and
+// makes them expire.
 func (f *Bloom[T]) retire(ctx context.Context, g *generation, after time.Duration) error {
 	reqs := make([]*request, g.shards)
 	for i := range reqs {
@@ -194,9 +192,9 @@ func (f *Bloom[T]) retire(ctx context.Context, g *generation, after time.Duratio
 	return f.sender.send(ctx, true, reqs...)
 }
 
-// fill adds the elements of a source to the generation that is being built.
+// fill adds the elements of a source to the generation being built.
 func (f *Bloom[T]) fill(ctx context.Context, c *config, progress func(uint64), source iter.Seq2[T, error]) error {
-	next := *c // as a client would see it who knew the new one only
+	next := *c // a configuration with only the new generation
 	next.phase, next.read = steady, c.also
 	done := uint64(0)
 	part := make([]T, 0, batch)
@@ -225,7 +223,7 @@ func (f *Bloom[T]) fill(ctx context.Context, c *config, progress func(uint64), s
 	return flush()
 }
 
-// Drop deletes the filter. Clients who still use it get ErrMissing.
+// Drop deletes the filter. Clients that still use it get ErrMissing.
 func (f *Bloom[T]) Drop(ctx context.Context) error {
 	c, err := f.refresh(ctx)
 	if err != nil {

@@ -11,35 +11,37 @@ import (
 	"github.com/siftdb/sift/filter/live/internal/funnel"
 )
 
-// RedisBloomOptions are the parameters of a RedisBloom filter. With Items the
-// filter is made if there is none (BF.RESERVE), and one that is there must have been
-// made for as many; without, it must be there.
+// RedisBloomOptions are the parameters of a RedisBloom filter. With Items, the filter is
+// created with BF.RESERVE if it does not exist, and an existing one must have the same
+// capacity and expansion. Without Items, it must exist.
 type RedisBloomOptions[T any] struct {
+	// Items is the initial capacity of the filter.
 	Items uint64
-	// FPR is the error rate that the server is asked for. It does not tell the rate
-	// of a filter that is there.
+	// FPR is the error rate of a new filter. It is not compared with that of an existing
+	// one, which BF.INFO does not report.
 	FPR float64
-	// NonScaling makes Add fail with ErrFull when the filter has Items elements.
-	// Otherwise it grows by a filter Expansion times as large, 2 if zero.
+	// NonScaling makes Add return ErrFull when the filter has Items elements. Otherwise
+	// another filter is then added that is Expansion times as large, 2 if zero.
 	NonScaling bool
 	Expansion  int
-	// Shards, if above 1, spreads the elements over so many filters {NAME:i}, each for
-	// its share of Items, and over the nodes of a cluster. 1 if zero: NAME.
+	// Shards, if above 1, spreads the elements over that many filters {NAME:i}, each for
+	// its share of Items, and so over the nodes of a cluster. 0 and 1 mean one filter, NAME.
 	Shards int
-	// RetryFor is how long an operation is tried again; see Options.
+	// RetryFor is how long a failing operation is retried; see Options.
 	RetryFor time.Duration
 	// Observe, if not nil, receives each operation; see Trip.
 	Observe func(Trip)
-	// Funnel appends the bytes of an element that the server gets. It may be nil for
-	// strings and byte slices, and for integers, which go as little-endian bytes.
+	// Funnel appends the bytes of an element as the server receives them. It may be nil
+	// for strings, byte slices and integers, which are sent as little-endian bytes.
 	Funnel func(dst []byte, v T) []byte
 }
 
-// RedisBloom is a Bloom filter of a server with the BF commands: RedisBloom, or sift
-// serve. The server hashes.
+// RedisBloom is a Bloom filter of a server with the BF commands: RedisBloom or sift serve.
+// The server does the hashing.
 //
-// Such a server answers no for a key that does not exist. So each lookup asks for
-// the filter's description in the same trip, and where that is missing gives ErrLost.
+// For a key that does not exist, such a server reports every element as absent. So each
+// lookup also requests BF.INFO in the same round trip, and returns ErrLost if the filter is
+// missing.
 type RedisBloom[T any] struct {
 	key    funnel.Key[T]
 	name   string
@@ -50,7 +52,8 @@ type RedisBloom[T any] struct {
 
 var _ Filter[string] = (*RedisBloom[string])(nil)
 
-// OpenRedisBloom returns the filter of a name, and makes it if the options say how.
+// OpenRedisBloom opens the filter with a name. With RedisBloomOptions.Items, it creates the
+// filter if it does not exist; otherwise that is ErrMissing.
 func OpenRedisBloom[T any](ctx context.Context, client redis.UniversalClient, name string, o RedisBloomOptions[T]) (*RedisBloom[T], error) {
 	key, err := funnel.For(o.Funnel)
 	if err != nil {
@@ -64,7 +67,7 @@ func OpenRedisBloom[T any](ctx context.Context, client redis.UniversalClient, na
 	case o.Shards < 0 || o.Shards > maxShards:
 		return nil, optionError("Shards", "%d is not in 1..%d", o.Shards, maxShards)
 	case o.Expansion < 0 || o.Expansion > math.MaxInt16 || o.NonScaling && o.Expansion != 0:
-		return nil, optionError("Expansion", "%d cannot be", o.Expansion)
+		return nil, optionError("Expansion", "%d is not in 0..32767, or NonScaling is set too", o.Expansion)
 	case o.Items != 0 && !(o.FPR > 0 && o.FPR < 1):
 		return nil, optionError("FPR", "%v is not between 0 and 1", o.FPR)
 	}
@@ -101,8 +104,8 @@ func (f *RedisBloom[T]) shardKey(i int) string {
 	return fmt.Sprintf("{%s:%d}", f.name, i)
 }
 
-// shardItems is the number of elements that a shard is made for. Shards do not get
-// equally many.
+// shardItems returns the capacity of a shard, with a margin since shards get different
+// numbers of elements.
 func (f *RedisBloom[T]) shardItems() uint64 {
 	if f.shards == 1 {
 		return f.want.Items
@@ -111,7 +114,7 @@ func (f *RedisBloom[T]) shardItems() uint64 {
 	return uint64(math.Ceil(mean + 4*math.Sqrt(mean)))
 }
 
-// reserve makes a filter, unless there is one.
+// reserve creates a filter if it does not exist.
 func (f *RedisBloom[T]) reserve(ctx context.Context, key string) error {
 	args := []any{"bf.reserve", key, f.want.FPR, f.shardItems()}
 	switch {
@@ -134,7 +137,7 @@ func (f *RedisBloom[T]) check(r *request) error {
 	if err != nil || f.want.Items == 0 {
 		return err
 	}
-	expansion := 0.0 // of one that does not scale
+	expansion := 0.0 // of a filter that does not scale
 	if !f.want.NonScaling {
 		expansion = float64(max(f.want.Expansion, 1))
 		if f.want.Expansion == 0 {
@@ -191,7 +194,7 @@ func (f *RedisBloom[T]) run(ctx context.Context, write bool, vs []T, out []bool)
 		}
 		key := f.shardKey(i)
 		args := []any{"bf.mexists", key}
-		if write { // BF.MADD would make a filter where there is none
+		if write { // BF.MADD would create a missing filter
 			args = []any{"bf.insert", key, "nocreate", "items"}
 		}
 		reqs = append(reqs,
@@ -219,7 +222,7 @@ func (f *RedisBloom[T]) run(ctx context.Context, write bool, vs []T, out []bool)
 	return nil
 }
 
-// answers takes the answers for the elements part out of one reply.
+// answers decodes the answers for the elements part from one reply.
 func (f *RedisBloom[T]) answers(r *request, part []int, out []bool) error {
 	reply, ok := r.reply.([]any)
 	if !ok {
@@ -234,7 +237,7 @@ func (f *RedisBloom[T]) answers(r *request, part []int, out []bool) error {
 			set(out, at, a)
 		case int64:
 			set(out, at, a == 1)
-		case error: // a filter that is full ends the list
+		case error: // the last one, if the filter is full
 			if redis.HasErrorPrefix(a, "non scaling filter is full") {
 				return fmt.Errorf("key %q: %w", r.key, ErrFull)
 			}
@@ -259,8 +262,8 @@ func (f *RedisBloom[T]) Add(ctx context.Context, v T) (bool, error) {
 	return isNew[0], err
 }
 
-// AddMany adds elements; see Filter. A filter that does not scale may take some of
-// them and then return ErrFull.
+// AddMany adds elements; see Filter. A filter that does not scale may accept some of them
+// before it returns ErrFull.
 func (f *RedisBloom[T]) AddMany(ctx context.Context, vs []T, isNew []bool) error {
 	return inBatches(vs, isNew, batch, func(vs []T, isNew []bool) error {
 		return f.run(ctx, true, vs, isNew)
@@ -274,7 +277,7 @@ func (f *RedisBloom[T]) MayContain(ctx context.Context, v T) (bool, error) {
 	return maybe[0], err
 }
 
-// MayContainMany answers for many elements; see Filter.
+// MayContainMany looks up elements; see Filter.
 func (f *RedisBloom[T]) MayContainMany(ctx context.Context, vs []T, maybe []bool) error {
 	return inBatches(vs, maybe[:len(vs)], batch, func(vs []T, maybe []bool) error {
 		err := f.run(ctx, false, vs, maybe)
@@ -285,7 +288,8 @@ func (f *RedisBloom[T]) MayContainMany(ctx context.Context, vs []T, maybe []bool
 	})
 }
 
-// ApproxCount is the number of elements that were added and new.
+// ApproxCount is the number of different elements that were added, except those that were
+// false positives.
 func (f *RedisBloom[T]) ApproxCount(ctx context.Context) (uint64, error) {
 	var reqs []*request
 	for i := range f.shards {

@@ -54,7 +54,7 @@ func TestRedisBloom(t *testing.T) {
 				}
 			}
 			if known > n/200 {
-				t.Errorf("RESP%d: %d of %d new elements were not new", protocol, known, n)
+				t.Errorf("RESP%d: Add returned false for %d of %d new elements", protocol, known, n)
 			}
 			if yes, err := f.Add(ctx, member(1)); yes || err != nil {
 				t.Errorf("new twice: %v", err)
@@ -79,7 +79,7 @@ func TestRedisBloom(t *testing.T) {
 			if _, err := OpenRedisBloom(ctx, c, name, o); !errors.Is(err, ErrIncompatible) {
 				t.Errorf("other expansion: %v", err)
 			}
-			// BF.EXISTS would say no.
+			// BF.EXISTS would return 0.
 			c.FlushAll(ctx)
 			if maybe, err := f.MayContain(ctx, member(1)); !maybe || !errors.Is(err, ErrLost) {
 				t.Errorf("filter is gone: %v, %v", maybe, err)
@@ -94,7 +94,7 @@ func TestRedisBloom(t *testing.T) {
 				t.Errorf("filter is gone: %v", err)
 			}
 		}
-		// It grows, and its description with it.
+		// The filter grows, and its BF.INFO changes.
 		f := must(OpenRedisBloom(ctx, c, "grows", RedisBloomOptions[string]{Items: 100, FPR: 0.01, Expansion: 3}))
 		for i := range 2 {
 			if err := f.AddMany(ctx, members(500*i, 500), nil); err != nil {
@@ -102,7 +102,7 @@ func TestRedisBloom(t *testing.T) {
 			}
 		}
 		allKnown(t, f, members(0, 1000))
-		// It does not, and says so.
+		// The filter does not grow, and returns an error.
 		f = must(OpenRedisBloom(ctx, c, "full", RedisBloomOptions[string]{Items: 100, FPR: 0.01, NonScaling: true}))
 		if err := f.AddMany(ctx, members(0, 200), nil); !errors.Is(err, ErrFull) {
 			t.Errorf("RESP%d: full: %v", protocol, err)
@@ -111,7 +111,7 @@ func TestRedisBloom(t *testing.T) {
 	}
 }
 
-// The three kinds are one interface.
+// The three kinds implement the same interface.
 func TestFilters(t *testing.T) {
 	ctx := context.Background()
 	c, bf := newServer(t).client(t, 3), serveBF(t, 3)

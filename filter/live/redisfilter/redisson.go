@@ -14,35 +14,36 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RedissonOptions are the parameters of a Redisson filter. With Items the filter
-// is made if there is none (RBloomFilter.tryInit), and one that is there must have
-// the size and hashes that follow from Items and FPR; without, it must be there.
+// RedissonOptions are the parameters of a Redisson filter. With Items, the filter is created
+// as by RBloomFilter.tryInit if it does not exist, and an existing one must have the size and
+// hashes that follow from Items and FPR. Without Items, it must exist.
 type RedissonOptions[T any] struct {
+	// Items is the number of elements up to which FPR holds.
 	Items uint64
-	FPR   float64
-	// OldConfig writes the FPR as Redisson before 3.30 does, 0.000010, and not
-	// 1.0E-5. Both are read.
+	// FPR is the false positive rate with Items elements.
+	FPR float64
+	// OldConfig writes the FPR as Redisson before 3.30 does, 0.000010 instead of
+	// 1.0E-5. Both can be read.
 	OldConfig bool
-	// RetryFor is how long an operation is tried again; see Options.
+	// RetryFor is how long a failing operation is retried; see Options.
 	RetryFor time.Duration
 	// Observe, if not nil, receives each operation; see Trip.
 	Observe func(Trip)
-	// Codec appends what Redisson's codec makes of an element. If it is nil,
-	// strings, byte slices and integers are encoded as StringCodec, ByteArrayCodec
-	// and LongCodec (or IntegerCodec) do: their bytes, or decimal text. The codecs
-	// that Redisson uses if none is set, Kryo and JBoss Marshalling, are not
-	// supported: set one of these in Java.
+	// Codec appends an element as Redisson's codec encodes it. If it is nil, strings,
+	// byte slices and integers are encoded as by StringCodec, ByteArrayCodec and
+	// LongCodec (or IntegerCodec): as their bytes, or decimal text. Redisson's default
+	// codecs, Kryo and JBoss Marshalling, are not supported: set one of these in Java.
 	Codec func(dst []byte, v T) []byte
 }
 
-// Redisson is an RBloomFilter of the Java client Redisson, 3.23 or later: the same
-// two keys, for programs in both languages. (Clients before 3.23 take no account of
-// the last bit of an element; what they have added is not found.)
+// Redisson is an RBloomFilter of the Java client Redisson, 3.23 or later: the same two
+// keys, for programs in both languages. (Clients before 3.23 ignore the last bit of an
+// element; elements that they have added are not found.)
 //
-// The two keys are in one slot, on one node. Each call checks in the same script
-// that the configuration is the one that this client knows; if not, it returns
-// ErrIncompatible, where a Java client answers false. To replace a filter of another
-// size take a new name.
+// The two keys are in one slot, and so on one node. Each operation is a script, which also
+// checks that the configuration is the one that this client has read; if not, the operation
+// returns ErrIncompatible, where a Java client returns false. To replace a filter by one of
+// another size, use a new name.
 type Redisson[T any] struct {
 	codec  func(dst []byte, v T) []byte
 	name   string
@@ -58,19 +59,19 @@ var _ Filter[string] = (*Redisson[string])(nil)
 //	NAME                      a string, the bits, bit 0 the highest of byte 0
 //	{NAME}:config             a hash; NAME:config if NAME has a {
 //	  size                    number of bits, 1 to 4294967294
-//	  hashIterations          bits of an element
+//	  hashIterations          bits that an element sets
 //	  expectedInsertions
 //	  falseProbability        0.00001 as 0.000010 until Redisson 3.29, 1.0E-5 since 3.30
 //
-// size is the whole part of -n ln p / (ln 2)², not rounded up, and hashIterations
-// size/n × ln 2, rounded, at least 1. Bit i of an element is h mod 2⁶³ mod size,
-// where h begins as the first half of HighwayHash-128 of the encoded element, and
-// the second half is added to it after an even i, the first after an odd one.
+// size is -n ln p / (ln 2)², rounded down, and hashIterations is size/n × ln 2, rounded
+// to nearest, at least 1. Bit i of an element is h mod 2⁶³ mod size, where h is at first the
+// first half of HighwayHash-128 of the encoded element; the second half is added to it after
+// an even i, the first half after an odd one.
 //
-// A filter for 1,000 elements at 1 % has size 9585 and 7 bits an element.
+// A filter for 1,000 elements at 1 % has size 9585 and 7 bits per element.
 const maxRedissonBits = 2 * math.MaxInt32
 
-// redissonKey is the key of the hash that Redisson uses, four numbers little-endian.
+// redissonKey is Redisson's key for HighwayHash, four little-endian numbers.
 var redissonKey = func() []byte {
 	var b []byte
 	for _, v := range [...]uint64{0x9e3779b97f4a7c15, 0xf39cc0605cedc834, 0x1082276bf3a27251, 0xf86c6a11d0c18e95} {
@@ -86,13 +87,13 @@ func redissonConfigKey(name string) string {
 	return "{" + name + "}:config"
 }
 
-// redissonSize returns the number of bits and of bits an element.
+// redissonSize returns the number of bits, and of bits per element.
 func redissonSize(items uint64, fpr float64) (size uint64, hashes int, err error) {
 	if items > math.MaxInt64 || !(fpr >= 0 && fpr <= 1) {
-		return 0, 0, optionError("Items and FPR", "%d and %v make no filter", items, fpr)
+		return 0, 0, optionError("Items and FPR", "%d and %v are out of range", items, fpr)
 	}
 	ln := math.Log(fpr)
-	if fpr == 0 { // Redisson takes Double.MIN_VALUE
+	if fpr == 0 { // Redisson uses Double.MIN_VALUE
 		ln = -1074 * math.Ln2
 	}
 	bits := -float64(items) * ln / (math.Ln2 * math.Ln2)
@@ -103,7 +104,7 @@ func redissonSize(items uint64, fpr float64) (size uint64, hashes int, err error
 	return size, max(1, int(math.Floor(float64(size)/float64(items)*math.Ln2+0.5))), nil
 }
 
-// appendRedissonBits appends the bits of an element that is encoded already.
+// appendRedissonBits appends the positions of the bits of an encoded element.
 func appendRedissonBits(dst []uint64, encoded []byte, size uint64, hashes int) []uint64 {
 	sum := highwayhash.Sum128(encoded, redissonKey)
 	a, b := binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:])
@@ -136,8 +137,8 @@ func javaDouble(v float64) string {
 	return mantissa + "E" + strconv.Itoa(n)
 }
 
-// javaDecimal formats a number as BigDecimal.valueOf(v).toPlainString() does: all
-// digits of Double.toString, zeros after the point included.
+// javaDecimal formats a number as BigDecimal.valueOf(v).toPlainString() does: with all digits
+// of Double.toString, including trailing zeros.
 func javaDecimal(v float64) string {
 	mantissa, exponent, ok := strings.Cut(javaDouble(v), "E")
 	if !ok {
@@ -148,7 +149,8 @@ func javaDecimal(v float64) string {
 	return strconv.FormatFloat(v, 'f', max(0, len(fraction)-n), 64)
 }
 
-// OpenRedisson returns the filter of a name, and makes it if the options say how.
+// OpenRedisson opens the filter with a name. With RedissonOptions.Items, it creates the filter
+// if it does not exist; otherwise that is ErrMissing.
 func OpenRedisson[T any](ctx context.Context, client redis.UniversalClient, name string, o RedissonOptions[T]) (*Redisson[T], error) {
 	s, err := newSender(client, 0, 0, o.RetryFor, o.Observe)
 	if err != nil {
@@ -168,7 +170,7 @@ func OpenRedisson[T any](ctx context.Context, client redis.UniversalClient, name
 	return f, f.load(ctx)
 }
 
-// initScript makes a configuration, unless there is one.
+// initScript writes a configuration if there is none.
 const initScript = `
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 redis.call('HSET', KEYS[1], unpack(ARGV))
@@ -187,7 +189,7 @@ func (f *Redisson[T]) tryInit(ctx context.Context, o *RedissonOptions[T]) error 
 		"expectedInsertions", o.Items, "falseProbability", fpr))
 }
 
-// load reads the configuration, and compares it if the parameters are known.
+// load reads the configuration. If the options give the parameters, they must be the same.
 func (f *Redisson[T]) load(ctx context.Context) error {
 	key := redissonConfigKey(f.name)
 	r := &request{key: key, args: []any{"hgetall", key}}
@@ -226,7 +228,8 @@ func decodeRedisson(fields map[string]string) (size uint64, hashes int, err erro
 	return size, hashes, n.err
 }
 
-// redissonCodec returns how StringCodec, ByteArrayCodec or LongCodec encode a T.
+// redissonCodec returns a function that encodes a T as StringCodec, ByteArrayCodec or LongCodec
+// does, nil if there is none.
 func redissonCodec[T any]() func(dst []byte, v T) []byte {
 	t := reflect.TypeFor[T]()
 	switch t.Kind() {
@@ -238,14 +241,13 @@ func redissonCodec[T any]() func(dst []byte, v T) []byte {
 		}
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		return func(dst []byte, v T) []byte { return strconv.AppendInt(dst, reflect.ValueOf(v).Int(), 10) }
-	case reflect.Uint8, reflect.Uint16, reflect.Uint32: // what a Java long can hold
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32: // uint64 may not fit in a Java long
 		return func(dst []byte, v T) []byte { return strconv.AppendUint(dst, reflect.ValueOf(v).Uint(), 10) }
 	}
 	return nil
 }
 
-// The scripts check the configuration and then set, or get, ARGV[2] bits for each
-// element.
+// The scripts check the configuration, and then set or get ARGV[2] bits for each element.
 const (
 	redissonCheck = `
 local c = redis.call('HMGET', KEYS[1], 'size', 'hashIterations')
@@ -334,7 +336,7 @@ func (f *Redisson[T]) MayContain(ctx context.Context, v T) (bool, error) {
 	return maybe[0], err
 }
 
-// MayContainMany answers for many elements; see Filter.
+// MayContainMany looks up elements; see Filter.
 func (f *Redisson[T]) MayContainMany(ctx context.Context, vs []T, maybe []bool) error {
 	return inBatches(vs, maybe[:len(vs)], redissonBatch, func(vs []T, maybe []bool) error {
 		err := f.run(ctx, false, redissonHas, vs, maybe)
@@ -345,7 +347,7 @@ func (f *Redisson[T]) MayContainMany(ctx context.Context, vs []T, maybe []bool) 
 	})
 }
 
-// ApproxCount is RBloomFilter.count.
+// ApproxCount estimates how many different elements were added, as RBloomFilter.count does.
 func (f *Redisson[T]) ApproxCount(ctx context.Context) (uint64, error) {
 	r := &request{key: f.name, args: []any{"bitcount", f.name}}
 	if err := f.sender.send(ctx, false, r); err != nil {
@@ -360,6 +362,6 @@ func (f *Redisson[T]) ApproxCount(ctx context.Context) (uint64, error) {
 	return uint64(math.Floor(n + 0.5)), nil
 }
 
-// Bits is the number of bits of the filter, Hashes that of an element.
+// Bits is the number of bits of the filter, Hashes the number that an element sets.
 func (f *Redisson[T]) Bits() uint64 { return f.size }
 func (f *Redisson[T]) Hashes() int  { return f.hashes }

@@ -41,7 +41,7 @@ func TestRedissonHash(t *testing.T) {
 		}
 	}
 	if len(rows) != 101 {
-		t.Errorf("%d vectors were checked, there are 101", len(rows))
+		t.Errorf("%d vectors were checked, want 101", len(rows))
 	}
 }
 
@@ -52,7 +52,7 @@ func TestRedissonConfig(t *testing.T) {
 		size, hashes, err := redissonSize(n, p)
 		if strings.HasPrefix(r[3], "Illegal") {
 			if err == nil {
-				t.Errorf("%s at %s: size %d, Redisson refuses", r[0], r[1], size)
+				t.Errorf("%s at %s: size %d, but Redisson rejects it", r[0], r[1], size)
 			}
 			continue
 		}
@@ -64,7 +64,7 @@ func TestRedissonConfig(t *testing.T) {
 		}
 	}
 	if len(rows) != 13 {
-		t.Errorf("%d vectors were checked, there are 13", len(rows))
+		t.Errorf("%d vectors were checked, want 13", len(rows))
 	}
 	for _, n := range []uint64{449_000_000, math.MaxUint64} {
 		if _, _, err := redissonSize(n, 0.01); err == nil {
@@ -87,7 +87,7 @@ func TestRedissonBits(t *testing.T) {
 			t.Errorf("%s %q: bits %v, want %s", r[0], r[2], got, r[8])
 		}
 		if !strings.HasPrefix(r[0], "StringCodec") {
-			continue // bytes that only Kryo makes
+			continue // encoded by Kryo
 		}
 		kinds[r[1]]++
 		var mine []byte
@@ -107,12 +107,11 @@ func TestRedissonBits(t *testing.T) {
 		t.Errorf("checked %v", kinds)
 	}
 	if redissonCodec[float64]() != nil || redissonCodec[uint64]() != nil {
-		t.Error("a codec for what Java's LongCodec cannot hold")
+		t.Error("a codec for a type that Java's LongCodec does not support")
 	}
 }
 
-// Whole filters: the same string in Redis as Redisson's, bit for bit, and the same
-// count.
+// Whole filters have the same string in Redis as Redisson's, bit for bit, and the same count.
 func TestRedissonFilters(t *testing.T) {
 	s := newServer(t)
 	ctx := context.Background()
@@ -152,19 +151,19 @@ func TestRedissonFilters(t *testing.T) {
 			}
 		}
 		if added != v.AddReturnedTrue {
-			t.Errorf("%s: %d elements were new, to Redisson %d", name, added, v.AddReturnedTrue)
+			t.Errorf("%s: %d elements were new, in Redisson %d", name, added, v.AddReturnedTrue)
 		}
 		if got := c.Get(ctx, name).Val(); got != string(bitmap) {
-			t.Errorf("%s: other bits than Redisson's", name)
+			t.Errorf("%s: the bits differ from Redisson's", name)
 		}
 		if got := must(f.ApproxCount(ctx)); got != v.Count {
-			t.Errorf("%s: count %d, Redisson's %d", name, got, v.Count)
+			t.Errorf("%s: count %d, in Redisson %d", name, got, v.Count)
 		}
 		if got := c.HGetAll(ctx, "{"+name+"}:config").Val(); fmt.Sprint(got) != fmt.Sprintf("map[expectedInsertions:%d falseProbability:%v hashIterations:%d size:%d]",
 			v.ExpectedInsertions, v.FalseProbability, v.HashIterations, v.Size) {
 			t.Errorf("%s: configuration %v", name, got)
 		}
-		// And the other way: what Redisson wrote.
+		// The other way round: a filter that Redisson wrote.
 		c.Set(ctx, "java", bitmap, 0)
 		c.HSet(ctx, "{java}:config", "size", v.Size, "hashIterations", v.HashIterations,
 			"expectedInsertions", v.ExpectedInsertions, "falseProbability", javaDecimal(v.FalseProbability))
@@ -186,7 +185,7 @@ func TestRedissonFilters(t *testing.T) {
 			}
 		}
 		if want := map[string]int{"f1": 2, "f2": 1114}[name]; fp != want {
-			t.Errorf("%s: %d false positives, Redisson has %d", name, fp, want)
+			t.Errorf("%s: %d false positives, in Redisson %d", name, fp, want)
 		}
 		c.Del(ctx, "java", "{java}:config")
 	}

@@ -12,18 +12,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// request is one command about one key.
+// request is a command for one key.
 type request struct {
 	key  string
 	args []any
 
 	reply   any
 	err     error
-	earlier []any  // replies of attempts that replicas did not acknowledge
-	ask     string // address of the node to be asked, once, while the key's slot moves
+	earlier []any  // replies to attempts that replicas did not acknowledge
+	ask     string // address of the node for the next attempt, while the key's slot moves
 }
 
-// sender sends requests to where their keys are, and again where that may help.
+// sender sends requests to the nodes that have their keys, and retries them.
 type sender struct {
 	client   redis.UniversalClient
 	cluster  *redis.ClusterClient // or nil
@@ -46,7 +46,7 @@ func newSender(client redis.UniversalClient, replicas int, wait, retryFor time.D
 		return nil, optionError("client", "is nil")
 	case *redis.ClusterClient:
 		if o := c.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
-			return nil, optionError("client", "reads from replicas, which may not have yet what was added")
+			return nil, optionError("client", "reads from replicas, which may not have the latest elements")
 		}
 		s.cluster = c
 	case *redis.Client:
@@ -56,13 +56,13 @@ func newSender(client redis.UniversalClient, replicas int, wait, retryFor time.D
 		}
 	}
 	if replicas < 0 || wait < time.Millisecond || retryFor < 0 {
-		return nil, optionError("Replicas, ReplicaWait and RetryFor", "must not be negative")
+		return nil, optionError("Replicas, ReplicaWait and RetryFor", "must not be negative, nor ReplicaWait less than a millisecond")
 	}
 	return s, nil
 }
 
-// send sends requests until each has a reply or an error that does not pass. It
-// returns the first error.
+// send sends requests until each has a reply or an error that is not temporary. It returns
+// the first error.
 func (s *sender) send(ctx context.Context, write bool, reqs ...*request) error {
 	start := time.Now()
 	attempts, retried := s.sendAll(ctx, write, start.Add(s.retryFor), reqs)
@@ -79,7 +79,7 @@ func (s *sender) send(ctx context.Context, write bool, reqs ...*request) error {
 	return err
 }
 
-// sendAll returns how many attempts it took, and an error that was tried again.
+// sendAll returns the number of attempts, and the error of the last retry.
 func (s *sender) sendAll(ctx context.Context, write bool, deadline time.Time, reqs []*request) (attempts int, retried error) {
 	left := reqs
 	for attempt := 0; ; attempt++ {
@@ -103,7 +103,7 @@ func (s *sender) sendAll(ctx context.Context, write bool, deadline time.Time, re
 	}
 }
 
-// pause waits before the next attempt, and looks where keys are now.
+// pause waits before the next attempt, and reloads the positions of slots.
 func (s *sender) pause(ctx context.Context, attempt int, again []*request, moved bool) error {
 	asked := false
 	for _, r := range again {
@@ -133,7 +133,7 @@ func (s *sender) pause(ctx context.Context, attempt int, again []*request, moved
 	}
 }
 
-// askedAt takes the address out of "ASK slot address".
+// askedAt returns the address in "ASK slot address".
 func askedAt(err error) (string, bool) {
 	if !redis.HasErrorPrefix(err, "ASK ") {
 		return "", false
@@ -142,7 +142,7 @@ func askedAt(err error) (string, bool) {
 	return f[len(f)-1], true
 }
 
-// transient reports whether an error may pass by itself.
+// transient reports whether an error is temporary.
 func transient(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, redis.ErrClosed) {
 		return false
@@ -158,7 +158,7 @@ func transient(ctx context.Context, err error) bool {
 		"MOVED", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "NOREPLICAS",
 		"max number of clients",
 		"UNBLOCKED", // a master that has become a replica during a WAIT
-		"WAIT cannot be used with replica instances", // and before it
+		"WAIT cannot be used with replica instances", // one that has done so before it
 	} {
 		if redis.HasErrorPrefix(err, p) {
 			return true
@@ -167,8 +167,7 @@ func transient(ctx context.Context, err error) bool {
 	return false
 }
 
-// once sends each request once, to one node after the other's requests are under
-// way.
+// once sends each request once, to all nodes at the same time.
 func (s *sender) once(ctx context.Context, write bool, reqs []*request) {
 	if s.cluster == nil {
 		s.pipeline(ctx, s.client, write, reqs)
@@ -195,7 +194,7 @@ func (s *sender) once(ctx context.Context, write bool, reqs []*request) {
 	wg.Wait()
 }
 
-// node returns the client of the node to be asked.
+// node returns the client of the node for a request.
 func (s *sender) node(ctx context.Context, r *request) (*redis.Client, error) {
 	if r.ask != "" {
 		var mu sync.Mutex
@@ -211,13 +210,13 @@ func (s *sender) node(ctx context.Context, r *request) (*redis.Client, error) {
 		if found != nil {
 			return found, nil
 		}
-		r.ask = "" // a new node, which the table does not have yet
+		r.ask = "" // a new node, which the client does not know yet
 	}
 	return s.cluster.MasterForKey(ctx, r.key)
 }
 
-// pipeline sends requests over one connection. A WAIT at the end of writes covers
-// all of them.
+// pipeline sends requests over one connection. After writes it sends a WAIT, which covers all
+// of them.
 func (s *sender) pipeline(ctx context.Context, node redis.Cmdable, write bool, reqs []*request) {
 	cmds := make([]*redis.Cmd, len(reqs))
 	var wait *redis.Cmd
@@ -263,7 +262,7 @@ func (s *sender) pipeline(ctx context.Context, node redis.Cmdable, write bool, r
 	}
 }
 
-// eval makes the request that runs a script about one key.
+// eval returns the request that runs a script on one key.
 func eval(key, script string, args ...any) *request {
 	return &request{key: key, args: append([]any{"eval", script, 1, key}, args...)}
 }

@@ -23,7 +23,7 @@ func must[V any](v V, err error) V {
 	return v
 }
 
-// quiet keeps the client from writing of each connection that a test has cut.
+// quiet discards the client's messages about connections that tests have cut.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(runTests(m))
 }
 
-// runTests runs them with a server for the examples, or without those that want one.
+// runTests runs the tests with a server for the examples, or without those that need one.
 func runTests(m *testing.M) int {
 	if os.Getenv("REDISFILTER_EXAMPLE") != "" {
 		return m.Run()
@@ -77,7 +77,7 @@ func strangers(n int) []string {
 	return vs
 }
 
-// server is a redis-server of its own, on loopback.
+// server is a redis-server that the test has started, on loopback.
 type server struct {
 	t    testing.TB
 	port int
@@ -87,7 +87,7 @@ type server struct {
 	done chan struct{} // closed when cmd has ended
 }
 
-// freePort returns a port that nobody has now, and whose cluster port is free too.
+// freePort returns a free port whose cluster port is free too.
 func freePort(t testing.TB) int {
 	for range 100 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -108,8 +108,8 @@ func freePort(t testing.TB) int {
 	return 0
 }
 
-// newServer starts a server with more arguments; it skips the test if there is no
-// redis-server.
+// newServer starts a server with additional arguments. It skips the test if redis-server is not
+// installed.
 func newServer(t testing.TB, args ...string) *server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -118,7 +118,7 @@ func newServer(t testing.TB, args ...string) *server {
 	s := &server{t: t, args: args, dir: t.TempDir()}
 	t.Cleanup(s.kill)
 	err := error(nil)
-	for range 3 { // another program may take the port first
+	for range 3 { // another program may take the port meanwhile
 		s.port = freePort(t)
 		if err = s.tryStart(); err == nil {
 			return s
@@ -163,7 +163,7 @@ func (s *server) tryStart() error {
 	ctx := context.Background()
 	ended := false
 	for end := time.Now().Add(30 * time.Second); !ended && time.Now().Before(end); {
-		// Its own number, since another server may have the port.
+		// Check its process ID, since another server may have the port.
 		if strings.Contains(c.Info(ctx, "server").Val(), fmt.Sprintf("process_id:%d\r", s.cmd.Process.Pid)) {
 			return nil
 		}

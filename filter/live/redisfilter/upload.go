@@ -6,17 +6,17 @@ import (
 	"iter"
 )
 
-// Load replaces what the filter holds by the elements of source, built in memory here
-// and uploaded once: Rebuild with Local.
+// Load replaces the elements of the filter by those of source. It builds the filter in memory
+// and uploads it once: it is Rebuild with RebuildOptions.Local.
 func (f *Bloom[T]) Load(ctx context.Context, source iter.Seq2[T, error]) error {
 	return f.Rebuild(ctx, RebuildOptions{Local: true}, source)
 }
 
-// uploadChunk is how much of a shard goes into one command.
+// uploadChunk is the number of bytes of a shard per command.
 const uploadChunk = 1 << 20
 
-// fillLocal is fill by way of memory: it sets the bits of all elements here, and then
-// merges each shard into the one in Redis, which may have elements of others by now.
+// fillLocal is fill with local memory: it sets the bits of all elements there, and then merges
+// each shard into the one in Redis, to which others may have added elements meanwhile.
 func (f *Bloom[T]) fillLocal(ctx context.Context, c *config, progress func(uint64), source iter.Seq2[T, error]) error {
 	g := &c.also
 	shards := make([][]byte, g.shards)
@@ -52,8 +52,8 @@ func (f *Bloom[T]) fillLocal(ctx context.Context, c *config, progress func(uint6
 	return nil
 }
 
-// orScript merges the string KEYS[2] into the shard KEYS[1], if that is there. Run again,
-// it changes nothing.
+// orScript merges the string KEYS[2] into the shard KEYS[1], if that exists. Run again, it
+// changes nothing.
 const orScript = `
 if redis.call('GETRANGE', KEYS[1], 0, 0) ~= '\165' then return 0 end
 if redis.call('EXISTS', KEYS[2]) == 1 then
@@ -62,8 +62,8 @@ if redis.call('EXISTS', KEYS[2]) == 1 then
 end
 return 1`
 
-// upload merges bits into a shard, by way of a second key in the same slot, which
-// expires if this process does not come to delete it.
+// upload merges bits into a shard, with a temporary key in the same slot, which expires if this
+// process does not delete it.
 func (f *Bloom[T]) upload(ctx context.Context, key string, bits []byte) error {
 	part := key + ":load"
 	for at := 0; at < len(bits); at += uploadChunk {

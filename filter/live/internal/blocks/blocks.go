@@ -1,13 +1,12 @@
-// Package blocks has the arithmetic of Bloom filters that keep the bits of an
+// Package blocks computes the FPR and the size of Bloom filters that keep the bits of an
 // element within one block.
 package blocks
 
 import "math"
 
-// FPR returns the FPR of a filter of blocks of bits bits, each of which
-// takes a Poisson share of load elements on average. Within a block with j
-// elements the fill is a random number too; its variance is what the second
-// factor is for.
+// FPR returns the FPR of a filter with blocks of bits bits and load elements per block on
+// average. The number of elements in a block, j, has a Poisson distribution. For each j the
+// fill is random too; the second factor corrects for its variance.
 func FPR(bits float64, hashes int, load float64) float64 {
 	k := float64(hashes)
 	sum, p := 0.0, math.Exp(-load)
@@ -29,8 +28,8 @@ func FPR(bits float64, hashes int, load float64) float64 {
 	return min(sum, 1)
 }
 
-// Optimal returns the number of blocks of blockBits bits, and of hashes,
-// that hold items elements with an FPR of at most fpr in the least memory.
+// Optimal returns the smallest number of blocks of blockBits bits that hold items elements
+// with an FPR of at most fpr, and the number of hashes.
 func Optimal(items uint64, fpr float64, blockBits float64) (blocks uint64, hashes int) {
 	n := max(1, float64(items))
 	best := math.Inf(1)

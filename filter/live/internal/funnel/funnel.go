@@ -1,5 +1,5 @@
-// Package funnel turns elements of any type into bytes and hashes, without
-// allocating for strings, byte slices and integers.
+// Package funnel encodes and hashes elements of any type, without allocating for strings,
+// byte slices and integers.
 package funnel
 
 import (
@@ -12,13 +12,13 @@ import (
 	"github.com/twmb/murmur3"
 )
 
-// Kind says how an element becomes bytes. It is stored with saved filters, so
-// that a filter of strings is not asked for integers. On disk; do not change.
+// Kind is how elements are encoded. It is stored with saved filters, so that a filter of
+// strings is not used for integers. On disk; do not change.
 type Kind uint8
 
 const (
 	Custom Kind = 0 // bytes appended by a caller's function
-	Bytes  Kind = 1 // the bytes of a string or byte slice, with no length
+	Bytes  Kind = 1 // the bytes of a string or byte slice, without its length
 	Int8   Kind = 2 // one byte
 	Int16  Kind = 3 // two bytes, little-endian
 	Int32  Kind = 4 // four bytes, little-endian: Guava's integerFunnel
@@ -40,7 +40,7 @@ func (k Kind) String() string {
 
 // Key hashes elements of one type. The zero Key is not usable; make it with For.
 type Key[T any] struct {
-	how    reflect.Kind // how T lies in memory; Invalid for a custom funnel
+	how    reflect.Kind // of T; Invalid for a custom funnel
 	kind   Kind
 	append func(dst []byte, v T) []byte
 }
@@ -78,8 +78,8 @@ func For[T any](funnel func(dst []byte, v T) []byte) (Key[T], error) {
 	return Key[T]{}, fmt.Errorf("elements of type %v need a Funnel", t)
 }
 
-// Ready makes the zero Key the key of T with no funnel. A Key that was made by For
-// stays as it is.
+// Ready makes the zero Key the key of T without a funnel. It does not change a Key that
+// For has made.
 func (k *Key[T]) Ready() (err error) {
 	if k.how == reflect.Invalid && k.append == nil {
 		*k, err = For[T](nil)
@@ -87,7 +87,7 @@ func (k *Key[T]) Ready() (err error) {
 	return err
 }
 
-// Kind returns how elements become bytes.
+// Kind returns how elements are encoded.
 func (k *Key[T]) Kind() Kind { return k.kind }
 
 // Append appends the bytes of v to dst.
@@ -104,7 +104,7 @@ func (k *Key[T]) Append(dst []byte, v T) []byte {
 	return append(dst, k.integer(&buf, v)...)
 }
 
-// sum64Slow is Sum64 of what is neither a string nor a byte slice.
+// sum64Slow is Sum64 for other types than strings and byte slices.
 func (k *Key[T]) sum64Slow(v T) uint64 {
 	switch k.how {
 	case reflect.Int64, reflect.Uint64:
@@ -121,8 +121,7 @@ func (k *Key[T]) sum64Slow(v T) uint64 {
 	return sum64(k.integer(&buf, v))
 }
 
-// Sum128 is MurmurHash3 x64 128, seed 0, of the bytes of v: what Guava starts
-// from.
+// Sum128 is MurmurHash3 x64 128, seed 0, of the bytes of v, as in Guava.
 func (k *Key[T]) Sum128(v T) (uint64, uint64) {
 	switch k.how {
 	case reflect.String:
@@ -141,7 +140,7 @@ func (k *Key[T]) Sum128(v T) (uint64, uint64) {
 	return murmur3.Sum128(k.integer(&buf, v))
 }
 
-// integer writes v, which is an integer, to buf.
+// integer encodes v, an integer, into buf.
 func (k *Key[T]) integer(buf *[8]byte, v T) []byte {
 	p := unsafe.Pointer(&v)
 	switch k.how {

@@ -19,14 +19,14 @@ const (
 
 // Sum64 is XXH64, seed 0, of the bytes of v. Saved filters depend on it.
 //
-// Strings and slices of less than 32 bytes, which need no more than the last steps of the
-// algorithm, are hashed here: the assembly of package xxhash takes its arguments in
-// memory, and an element of ten bytes would spend half of its lookup on calls.
+// Strings and slices of less than 32 bytes need only the last steps of the algorithm and
+// are hashed here: the assembly of package xxhash takes its arguments in memory, and with
+// an element of ten bytes half of a lookup would be spent on calls.
 func (k *Key[T]) Sum64(v T) uint64 {
 	if k.kind != Bytes {
 		return k.sum64Slow(v)
 	}
-	s := *(*string)(unsafe.Pointer(&v)) // slices, too, begin with a pointer and a length
+	s := *(*string)(unsafe.Pointer(&v)) // a slice also begins with a pointer and a length
 	if len(s) >= 32 {
 		return xxhash.Sum64String(s)
 	}

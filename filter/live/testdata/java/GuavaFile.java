@@ -12,7 +12,7 @@ import java.util.function.IntFunction;
 /**
  * The Java side of TestGuavaJava. For each kind of element and each strategy it writes DIR/java-NAME,
  * a filter of the elements 0 to n-1, and then reads DIR/go-NAME, which Go wrote, and writes to
- * DIR/answers-NAME what it answers for the elements 0 to 5n-1, a byte 0 or 1 each.
+ * DIR/answers-NAME the answers for the elements 0 to 5n-1, a byte 0 or 1 each.
  */
 public final class GuavaFile {
   static Path dir;
@@ -53,7 +53,7 @@ public final class GuavaFile {
     System.out.println(name + ": expectedFpp " + go.expectedFpp() + ", count " + go.approximateElementCount());
   }
 
-  /** The strategy cannot be chosen through what Guava makes public. */
+  /** Guava has no public method that selects the strategy. */
   @SuppressWarnings("unchecked")
   static <T> BloomFilter<T> create(Funnel<T> funnel, String strategy) throws Exception {
     Class<?> type = Class.forName("com.google.common.hash.BloomFilter$Strategy");
