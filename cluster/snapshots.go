@@ -42,8 +42,8 @@ type SnapshotStore struct {
 	// end there; may be nil
 	holds func(index, term uint64) bool
 
-	// own is held from when the node's own snapshot is put into the store until Raft continues
-	// from it, and while a received one is published: Raft would continue from the older of the two.
+	// own is held from when the node's own snapshot is put into the store until Raft continues from
+	// it, and while a received one is published: Raft would continue from the older of the two.
 	own sync.Mutex
 
 	mu      sync.Mutex

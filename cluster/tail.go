@@ -116,7 +116,8 @@ func walkWrites(data []byte) (end, begin, index int) {
 	return end, begin, index
 }
 
-// laterWrite returns where a complete write begins that follows an incomplete one, 0 if there is none.
+// laterWrite returns where a complete write begins that follows an incomplete one, 0 if there is
+// none.
 func laterWrite(data []byte, from int) int {
 	var begins []int // where writes may begin
 	for at := from + walFrame; at+walFrame <= len(data); at += walFrame {

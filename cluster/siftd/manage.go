@@ -33,7 +33,7 @@ type hosted struct {
 // The rest is one of
 //
 //	HOSTED                              return the node's replicas, as JSON
-//	HOST shard                          create an empty replica if there is none; return its number
+//	HOST shard                          create an empty replica if there is none; its number
 //	ADD|VOTE|ADDRESS|REMOVE shard id addr index
 //	                                    change the members of a group that this node leads
 //	LEAD shard id                       transfer the leadership

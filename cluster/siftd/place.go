@@ -40,8 +40,8 @@ type memberView struct {
 	Addr    string // of the node, as the group knows it
 }
 
-// action is a change. The node itself carries out DROP; the leader of the group carries out ADD (the
-// node has created an empty replica before), VOTE, ADDRESS, REMOVE and LEAD; the leader of the
+// action is a change. The node itself carries out DROP; the leader of the group carries out ADD
+// (the node has created an empty replica before), VOTE, ADDRESS, REMOVE and LEAD; the leader of the
 // directory group carries out FORGET. "" means no change.
 type action struct {
 	what  string

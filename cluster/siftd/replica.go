@@ -184,7 +184,8 @@ func (r *replica) serveOnce() (stop bool, err error) {
 	return r.watch(g, replaced), nil
 }
 
-// takeOver begins a term: from then on, what earlier leaders proposed is either applied or rejected.
+// takeOver begins a term: from then on, what earlier leaders proposed is either applied or
+// rejected.
 func (r *replica) takeOver(g *group) error {
 	g.term = r.node.Raft().CurrentTerm()
 	rand.Read(g.epoch[:])

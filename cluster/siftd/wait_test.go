@@ -24,8 +24,8 @@ func TestWait(t *testing.T) {
 	ctx := t.Context()
 	one := redis.NewClient(&redis.Options{Addr: g.addrs[0], Password: "secret", MaxRetries: -1, ReadTimeout: time.Minute})
 	defer one.Close()
-	// wait returns the reply of WAIT after writes to all groups, and how long it took. It checks that
-	// the nodes that were counted have the logs of all groups that the node leads.
+	// wait returns the reply of WAIT after writes to all groups, and how long it took. It checks
+	// that the nodes that were counted have the logs of all groups that the node leads.
 	wait := func(want int, most time.Duration) (int64, time.Duration) {
 		t.Helper()
 		for i := range 50 {

@@ -63,7 +63,7 @@ func incompatible(t *testing.T, old, new map[string]*packages.Package) (list []s
 	return list, names
 }
 
-// TestAPI guards that a program that compiles with goleveldb compiles with the module in
+// TestAPI checks that a program that compiles with goleveldb compiles with the module in
 // its place: nothing is missing, nothing incompatible with the last version, and nothing
 // with the first that is not so in the last.
 func TestAPI(t *testing.T) {

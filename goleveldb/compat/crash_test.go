@@ -51,7 +51,7 @@ func writeAndKill(t *testing.T, bin, dir string, batches int) (acknowledged int)
 	return acknowledged
 }
 
-// TestKill guards that either opens what the other has left when it was killed, and finds
+// TestKill checks that either opens what the other has left when it was killed, and finds
 // all that was acknowledged, synced or not, each batch as a whole.
 func TestKill(t *testing.T) {
 	proxy(t)

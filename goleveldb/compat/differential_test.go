@@ -48,7 +48,7 @@ func compare(t *testing.T, what string, want, got []string) {
 	}
 }
 
-// TestDifferential guards that programs get goleveldb's answers, errors included, and
+// TestDifferential checks that programs get goleveldb's answers, errors included, and
 // that either opens what the other has left.
 func TestDifferential(t *testing.T) {
 	proxy(t)

@@ -43,7 +43,7 @@ type turn struct {
 	kill     bool // end it by SIGKILL, while it makes blocks
 }
 
-// TestGeth guards that geth with goleveldb and geth with the module in its place go on
+// TestGeth checks that geth with goleveldb and geth with the module in its place go on
 // with each other's directory, after a stop and after a kill, and find all blocks,
 // receipts and states in it.
 func TestGeth(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 
 var cuts = flag.Int("cuts", 40, "power cuts of the power cut test")
 
-// TestPowerCut guards that goleveldb opens what a power cut leaves of a database of the
+// TestPowerCut checks that goleveldb opens what a power cut leaves of a database of the
 // module's: it finds each batch that was synced, and of no batch a part. Batches that were
 // not synced may be missing, in the middle too.
 func TestPowerCut(t *testing.T) {

@@ -183,7 +183,8 @@ func (g *group) ask(key, line string, within time.Duration) (string, error) {
 	}
 }
 
-// askOne sends a request to a node. If again is true, the node did nothing, and another may succeed.
+// askOne sends a request to a node. If again is true, the node did nothing, and another may
+// succeed.
 func (g *group) askOne(i int, key, line string) (list string, again bool, err error) {
 	method := http.MethodPost
 	if line == "" {

@@ -1,5 +1,5 @@
-// Processes is a replicated notebook: three processes, each with its own database, that keep the same
-// lists of lines.
+// Processes is a replicated notebook: three processes, each with its own database, that keep the
+// same lists of lines.
 //
 //	go run -C cluster ./examples/processes
 //
