@@ -85,8 +85,8 @@ func build(t testing.TB, program string, replaced bool) string {
 	return bin
 }
 
-// TestOldDependencies builds with the oldest golang.org/x/sys that a program of TestPrograms pins by
-// a replace directive.
+// TestOldDependencies builds with the oldest golang.org/x/sys that a program of TestPrograms pins
+// by a replace directive.
 func TestOldDependencies(t *testing.T) {
 	proxy(t)
 	dir := newModule(t, lastVersion, true)
