@@ -9,10 +9,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Backup writes the database as of one moment, with every command that was acknowledged before
-// Backup was called, and returns how many bytes it has written. Only the leader can do this;
-// others return ErrNotLeader. Commands continue meanwhile. Backup makes the node take a snapshot,
-// and copies it. After an error, w does not hold a backup.
+// Backup writes a consistent copy of the database, with every command that was acknowledged
+// before the call, and returns its size in bytes. Only the leader can do this; other nodes return
+// ErrNotLeader. Commands continue meanwhile. Backup makes the node take a snapshot, and copies
+// it. After an error, w does not hold a backup.
 func (n *Node) Backup(ctx context.Context, w io.Writer) (size int64, err error) {
 	if err := n.linearize(ctx); err != nil {
 		return 0, err

@@ -321,8 +321,8 @@ func (f *holimanFilter) clone() (built, error) {
 func cuckooFilter() Filter {
 	return Filter{"seiflotfy cuckoo", func(keys *data.Keys) (built, error) {
 		n := keys.Len()
-		for room := n; room <= 4*n; room *= 2 {
-			f := cuckoo.NewFilter(uint(room))
+		for size := n; size <= 4*n; size *= 2 {
+			f := cuckoo.NewFilter(uint(size))
 			i := 0
 			for i < n && f.Insert(keys.At(i)) {
 				i++

@@ -214,6 +214,6 @@ func change(t Txn, key []byte, by int64) error {
 	if err != nil {
 		return err
 	}
-	var room [8]byte
-	return t.Put(key, binary.LittleEndian.AppendUint64(room[:0], binary.LittleEndian.Uint64(v)+uint64(by)))
+	var buf [8]byte
+	return t.Put(key, binary.LittleEndian.AppendUint64(buf[:0], binary.LittleEndian.Uint64(v)+uint64(by)))
 }

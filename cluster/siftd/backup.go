@@ -98,8 +98,8 @@ type BackupSource struct {
 // leaderTime is how long Backup waits for a group to have a leader.
 const leaderTime = 30 * time.Second
 
-// Backup backs up a cluster into dir, which must not exist. Each group is backed up as of one
-// moment during the call, with everything that was acknowledged before the call.
+// Backup backs up a cluster into dir, which must not exist. The backup of each group is
+// consistent and has everything that was acknowledged before the call.
 func Backup(ctx context.Context, from BackupSource, dir string) error {
 	if from.Client == nil {
 		from.Client = http.DefaultClient

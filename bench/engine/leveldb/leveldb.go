@@ -56,9 +56,9 @@ func stringsOf(k *data.Keys) C.ldb_strings {
 	}
 }
 
-// room extends lat by the times of n operations and returns it with the address
+// grow extends lat by the times of n operations and returns it with the address
 // of the first new element; C++ fills them in.
-func room(lat []int64, n, every int) ([]int64, *C.int64_t) {
+func grow(lat []int64, n, every int) ([]int64, *C.int64_t) {
 	if every == 0 {
 		return lat, nil
 	}
@@ -103,7 +103,7 @@ func (d *DB) Get(dst, key []byte) (value []byte, found bool, err error) {
 
 // GetEach looks up keys[from:to] one by one and times one lookup in every.
 func (d *DB) GetEach(keys *data.Keys, from, to, every int, lat []int64) (int, []int64, error) {
-	lat, at := room(lat, to-from, every)
+	lat, at := grow(lat, to-from, every)
 	var found C.int
 	err := failure(C.ldb_get_each(d.db, stringsOf(keys), C.int(from), C.int(to), C.int(every), at, &found))
 	return int(found), lat, err
@@ -111,7 +111,7 @@ func (d *DB) GetEach(keys *data.Keys, from, to, every int, lat []int64) (int, []
 
 // PutEach writes keys[from:to] one by one and times one write in every.
 func (d *DB) PutEach(keys, values *data.Keys, from, to, every int, lat []int64) ([]int64, error) {
-	lat, at := room(lat, to-from, every)
+	lat, at := grow(lat, to-from, every)
 	return lat, failure(C.ldb_put_each(d.db, stringsOf(keys), stringsOf(values), C.int(from), C.int(to), C.int(every), at, d.sync))
 }
 
@@ -185,7 +185,7 @@ func (i *Iter) Value() []byte {
 // SeekEach seeks each key, reads the entry there and nexts more, and returns
 // the number of entries read.
 func (i *Iter) SeekEach(keys *data.Keys, from, to, nexts, every int, lat []int64) (int, []int64, error) {
-	lat, at := room(lat, to-from, every)
+	lat, at := grow(lat, to-from, every)
 	n := C.ldb_seek_each(i.it, stringsOf(keys), C.int(from), C.int(to), C.int(nexts), C.int(every), at)
 	return int(n), lat, nil
 }

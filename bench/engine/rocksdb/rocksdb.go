@@ -59,9 +59,9 @@ func stringsOf(k *data.Keys) C.rdb_strings {
 	}
 }
 
-// room extends lat by the times of n operations and returns it with the address of the
+// grow extends lat by the times of n operations and returns it with the address of the
 // first new element; C++ fills them in.
-func room(lat []int64, n, every int) ([]int64, *C.int64_t) {
+func grow(lat []int64, n, every int) ([]int64, *C.int64_t) {
 	if every == 0 {
 		return lat, nil
 	}
@@ -119,7 +119,7 @@ func (d *DB) Get(dst, key []byte) (value []byte, found bool, err error) {
 
 // GetEach looks up keys[from:to] one by one and times one lookup in every.
 func (d *DB) GetEach(keys *data.Keys, from, to, every int, lat []int64) (int, []int64, error) {
-	lat, at := room(lat, to-from, every)
+	lat, at := grow(lat, to-from, every)
 	var found C.int
 	err := failure(C.rdb_get_each(d.db, stringsOf(keys), C.int(from), C.int(to), C.int(every), at, &found))
 	return int(found), lat, err
@@ -134,7 +134,7 @@ func (d *DB) GetMany(keys *data.Keys) (int, error) {
 
 // PutEach writes keys[from:to] one by one and times one write in every.
 func (d *DB) PutEach(keys, values *data.Keys, from, to, every int, lat []int64) ([]int64, error) {
-	lat, at := room(lat, to-from, every)
+	lat, at := grow(lat, to-from, every)
 	return lat, failure(C.rdb_put_each(d.db, stringsOf(keys), stringsOf(values), C.int(from), C.int(to), C.int(every), at, d.sync))
 }
 
@@ -215,7 +215,7 @@ func (i *Iter) Value() []byte {
 // SeekEach seeks each key, reads the entry there and nexts more, and returns the number of
 // entries read.
 func (i *Iter) SeekEach(keys *data.Keys, from, to, nexts, every int, lat []int64) (int, []int64, error) {
-	lat, at := room(lat, to-from, every)
+	lat, at := grow(lat, to-from, every)
 	n := C.rdb_seek_each(i.it, stringsOf(keys), C.int(from), C.int(to), C.int(nexts), C.int(every), at)
 	return int(n), lat, nil
 }
