@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes bench/results: the whole comparison in parts of some minutes each, which
-# are merged into one report. Each part can be done anew on its own:
+# Generates bench/results: the whole comparison, in parts of a few minutes each, which are merged
+# into one report. Parts can be repeated separately:
 #
 #	bench/full.sh                 all parts
-#	bench/full.sh fill settled    these
+#	bench/full.sh fill settled    these parts
 #
-# MEASURE stands before each part's command, to have the machine alone for example;
-# DB is where the databases are between parts, some 3 GB; TAGS is for go build.
+# MEASURE is prepended to each part's command, for example to reserve the machine; DB is the
+# directory of the databases between parts, some 3 GB; TAGS is for go build.
 set -euo pipefail
 cd "$(dirname "$0")"
 DB=${DB:-${TMPDIR:-/tmp}/sift-bench-full}

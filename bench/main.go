@@ -1,12 +1,12 @@
-// Command bench compares sift with the stores and filters that one would
-// otherwise pick: the same work under the same terms, in one process, in turns.
+// Command bench compares sift with the stores and filters that one would otherwise
+// choose: the same work on the same terms, in one process, in turns.
 //
-//	go run -C bench . --quick           a look, within two minutes
+//	go run -C bench . --quick           a quick look, within two minutes
 //	go run -C bench . --out results     the full report
-//	go run -C bench . compare A B       what changed beyond noise
+//	go run -C bench . compare A B       the changes beyond noise
 //
-// It is a module of its own, so that no program that embeds the store inherits
-// what it is compared with.
+// It is a separate module, so that programs that embed sift do not inherit the
+// stores that it is compared with.
 package main
 
 import (
@@ -30,20 +30,20 @@ import (
 
 type commands struct {
 	Run     runCmd     `cmd:"" default:"withargs" help:"Measure and write a report (the default)."`
-	Compare compareCmd `cmd:"" help:"Say what changed between two results beyond noise."`
-	HTML    htmlCmd    `cmd:"" name:"html" help:"Draw the report and the pictures of a result again."`
+	Compare compareCmd `cmd:"" help:"List the changes between two results that are beyond noise."`
+	HTML    htmlCmd    `cmd:"" name:"html" help:"Write the report and the plots of a result again."`
 	Show    showCmd    `cmd:"" help:"Print the tables of a result."`
-	Readme  readmeCmd  `cmd:"" help:"Put the tables of a result between the markers of a text."`
+	Readme  readmeCmd  `cmd:"" help:"Put the tables of a result between the markers of a document."`
 	Txn     txnCmd     `cmd:"" help:"Compare transactions: counters and accounts."`
-	Queue   queueCmd   `cmd:"" help:"Compare queues and time series: keys that go at one end."`
-	Memory  memoryCmd  `cmd:"" help:"Compare stores that are short of memory, each in a control group of its own."`
-	Ranges  rangesCmd  `cmd:"" help:"Measure range filters: false positive rates on keys of several kinds."`
-	Scans   scansCmd   `cmd:"" help:"Compare scans of ranges without a key."`
+	Queue   queueCmd   `cmd:"" help:"Compare queues and time series, where keys are deleted at one end."`
+	Memory  memoryCmd  `cmd:"" help:"Compare stores that are short of memory, each in its own control group."`
+	Ranges  rangesCmd  `cmd:"" help:"Measure the false positive rates of range filters on several kinds of keys."`
+	Scans   scansCmd   `cmd:"" help:"Compare scans of empty ranges."`
 	List    listCmd    `cmd:"" help:"List engines and benchmarks."`
 }
 
 func main() {
-	// An interrupt ends the process at once, but not without removing the databases.
+	// An interrupt ends the process at once, after removing the databases.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -64,7 +64,7 @@ func main() {
 	}
 }
 
-// streams is where a command writes.
+// streams are the outputs of a command.
 type streams struct{ out, err io.Writer }
 
 func execute(args []string, stdout, stderr io.Writer) error {
@@ -88,11 +88,11 @@ func execute(args []string, stdout, stderr io.Writer) error {
 }
 
 type compareCmd struct {
-	Old     string   `arg:"" help:"result.json of the run before." type:"existingfile"`
-	New     string   `arg:"" help:"result.json of the run after." type:"existingfile"`
-	AtLeast float64  `default:"3" help:"Leave out changes of less than this percentage." placeholder:"PERCENT"`
-	Units   []string `default:"ops/s,entries/s,cpu-us/op,reads/kop,write-amp,space-B/key,filter-B,open-ms,fpr,bits/key,build-ns/key,hot-absent-ns,hot-present-ns,hot-batch-ns,cold-absent-ns,cold-isolated-ns,cold-batch-ns,big-absent-ns" help:"What to compare, as named in CSV."`
-	Store   string   `help:"Only stores and filters whose name contains this."`
+	Old     string   `arg:"" help:"result.json of the earlier run." type:"existingfile"`
+	New     string   `arg:"" help:"result.json of the later run." type:"existingfile"`
+	AtLeast float64  `default:"3" help:"Omit changes of less than this percentage." placeholder:"PERCENT"`
+	Units   []string `default:"ops/s,entries/s,cpu-us/op,reads/kop,write-amp,space-B/key,filter-B,open-ms,fpr,bits/key,build-ns/key,hot-absent-ns,hot-present-ns,hot-batch-ns,cold-absent-ns,cold-isolated-ns,cold-batch-ns,big-absent-ns" help:"The units to compare, as named in result.csv."`
+	Store   string   `help:"Only compare stores and filters whose name contains this."`
 }
 
 func (c *compareCmd) Run(s *streams) error {
@@ -109,7 +109,7 @@ func (c *compareCmd) Run(s *streams) error {
 	}
 	found := result.Compare(before, after, c.Units, c.AtLeast/100)
 	for _, t := range found.Terms {
-		fmt.Fprintln(s.out, "differs:", t)
+		fmt.Fprintln(s.out, "different terms:", t)
 	}
 	for _, change := range found.Changes {
 		fmt.Fprintln(s.out, change)
@@ -117,20 +117,20 @@ func (c *compareCmd) Run(s *streams) error {
 	tested := found.Compared - found.Untested
 	fmt.Fprintf(s.out, "%d of %d values changed by %g %% or more beyond noise.\n", len(found.Changes), found.Compared, c.AtLeast)
 	if tested > 0 {
-		fmt.Fprintf(s.out, "%d were tested (Mann-Whitney, 5 %%): by chance alone up to %d of them would seem to have changed.\n", tested, (tested+19)/20)
+		fmt.Fprintf(s.out, "%d were tested (Mann-Whitney, 5 %%): by chance alone, up to %d of them would seem to have changed.\n", tested, (tested+19)/20)
 	}
 	if found.Untested > 0 {
-		fmt.Fprintf(s.out, "%d have fewer than 4 rounds on a side, too few for the test: there it means that the ranges do not overlap.\n", found.Untested)
+		fmt.Fprintf(s.out, "%d have fewer than 4 rounds on a side, too few for the test: they count as changed if the ranges do not overlap.\n", found.Untested)
 	}
 	return nil
 }
 
-// publishedResult is what the tables of docs/benchmarks.md are drawn from.
+// publishedResult is the result that docs/benchmarks.md shows.
 const publishedResult = "results/result.json"
 
 type htmlCmd struct {
 	Result string `arg:"" optional:"" help:"The result (results/result.json)."`
-	Out    string `default:"" help:"The directory to write to; that of the result if not given."`
+	Out    string `default:"" help:"The directory to write to; by default that of the result."`
 }
 
 func (c *htmlCmd) Run(s *streams) error {
@@ -160,9 +160,9 @@ func (c *showCmd) Run(s *streams) error {
 
 type readmeCmd struct {
 	Result string `default:"results/result.json" help:"The result." type:"existingfile"`
-	File   string `default:"../docs/benchmarks.md" help:"The text with the markers." type:"existingfile"`
-	Check  bool   `help:"Change nothing; fail if the tables are not those of the result."`
-	Names  bool   `help:"Only list the names that can stand in markers."`
+	File   string `default:"../docs/benchmarks.md" help:"The document with the markers." type:"existingfile"`
+	Check  bool   `help:"Change nothing; fail if the tables differ from the result."`
+	Names  bool   `help:"Only list the names of the markers."`
 }
 
 func (c *readmeCmd) Run(s *streams) error {
@@ -188,7 +188,7 @@ func (c *readmeCmd) Run(s *streams) error {
 	case filled == string(content):
 		return nil
 	case c.Check:
-		return fmt.Errorf("%s does not show the figures of %s: run go run -C bench . readme", c.File, c.Result)
+		return fmt.Errorf("%s does not show the figures of %s: run 'go run -C bench . readme'", c.File, c.Result)
 	}
 	return os.WriteFile(c.File, []byte(filled), 0o644)
 }
@@ -205,11 +205,11 @@ func sortedKeys(m map[string]string) []string {
 type listCmd struct{}
 
 func (listCmd) Run(s *streams) error {
-	fmt.Fprintln(s.out, "Engines, as --engines takes them, each with :FILTER if wanted:")
+	fmt.Fprintln(s.out, "Engines, as --engines takes them, each optionally with :FILTER:")
 	for _, e := range engine.All() {
 		filters := e.Filters
 		if filters == "" {
-			filters = "none to choose"
+			filters = "no choice"
 		}
 		fmt.Fprintf(s.out, "  %-10s %-14s filters: %s\n", e.Name, e.Version, filters)
 		for _, m := range e.Modes {

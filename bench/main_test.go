@@ -10,7 +10,7 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// run carries out a command and returns what it printed.
+// run executes a command and returns its output.
 func run(t *testing.T, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -20,7 +20,7 @@ func run(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// TestReport goes the whole way: measure, compare, fill in a README.
+// TestReport measures, compares, and fills in a README.
 func TestReport(t *testing.T) {
 	dir := t.TempDir()
 	measure := func(name, rounds string) (path, printed string) {
@@ -32,7 +32,7 @@ func TestReport(t *testing.T) {
 	old, printed := measure("old", "4")
 	for _, want := range []string{"micros/op", "sift, ribbon(8)", "terms of goleveldb:", "Lookups of absent keys"} {
 		if !strings.Contains(printed, want) {
-			t.Errorf("printed no %q:\n%s", want, printed)
+			t.Errorf("output lacks %q:\n%s", want, printed)
 		}
 	}
 	for _, name := range []string{"report.html", "result.csv", "benchstat.txt", "absent-cpu.svg", "growth.svg", "throughput.svg", "plan-even.svg"} {
@@ -80,7 +80,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestExistingDB keeps databases and reads them in another run.
+// TestExistingDB keeps databases and reads them in a later run.
 func TestExistingDB(t *testing.T) {
 	dir := t.TempDir()
 	db, out := filepath.Join(dir, "db"), filepath.Join(dir, "out")
@@ -92,10 +92,10 @@ func TestExistingDB(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rows := f.Select(func(r *result.Row) bool { return r.Benchmark == "fillrandom" }); len(rows) != 0 {
-		t.Error("fillrandom ran on databases that were there")
+		t.Error("fillrandom ran on existing databases")
 	}
 	if r := f.Row(result.Key{Section: "stores", Store: "sift", Benchmark: "readrandom", State: "settled", Num: 1000}); r.Of(result.CPU).N != 3 {
-		t.Errorf("readrandom ran %d times on the database that was there", r.Of(result.CPU).N)
+		t.Errorf("readrandom ran %d times on the existing database, want 3", r.Of(result.CPU).N)
 	}
 	if rows := f.Select(func(r *result.Row) bool { return r.Benchmark == "compact" }); len(rows) != 0 {
 		t.Error("compact ran in the wrong run")

@@ -13,19 +13,19 @@ import (
 )
 
 type memoryCmd struct {
-	Engines   []string      `name:"engines" default:"sift,pebble,goleveldb,badger,rocksdb" help:"Stores; sift/nomap, sift/map, sift/cache and sift/memory are sift with MapBytes off or without bound, a block cache of a quarter of the memory, and Options.Memory." placeholder:"LIST"`
-	Limits    []int64       `name:"limits" default:"64,256" help:"Limits of memory in MiB." placeholder:"MIB,..."`
-	Num       int           `name:"num" default:"5000000" help:"Keys of each database." placeholder:"N"`
-	FillNum   int           `name:"fill_num" default:"0" help:"Keys that fill writes; a quarter of --num if not given." placeholder:"N"`
-	ValueSize int           `name:"value_size" default:"100" help:"Bytes a value, half of them compressible."`
+	Engines   []string      `name:"engines" default:"sift,pebble,goleveldb,badger,rocksdb" help:"Stores. Variants of sift: sift/nomap without memory mapping, sift/map with unlimited MapBytes, sift/cache with a block cache of a quarter of the memory, sift/memory with Options.Memory set." placeholder:"LIST"`
+	Limits    []int64       `name:"limits" default:"64,256" help:"Memory limits in MiB." placeholder:"MIB,..."`
+	Num       int           `name:"num" default:"5000000" help:"Keys in each database." placeholder:"N"`
+	FillNum   int           `name:"fill_num" default:"0" help:"Keys that fill writes; by default a quarter of --num." placeholder:"N"`
+	ValueSize int           `name:"value_size" default:"100" help:"Bytes per value, half of them compressible."`
 	Workloads []string      `name:"workloads" default:"absent,present,scan,mixed,fill" enum:"absent,present,scan,mixed,overwrite,fill,all" help:"Workloads." placeholder:"LIST"`
 	Threads   int           `name:"threads" default:"2" help:"Goroutines."`
 	Time      time.Duration `name:"time" default:"5s" help:"How long each workload is measured."`
-	Warm      time.Duration `name:"warm" default:"3s" help:"How long it runs before that."`
-	Preread   bool          `name:"preread" help:"Read all files once before that: the page cache is full, not empty."`
-	Sorted    bool          `name:"sorted" help:"Fill the databases that are read in ascending order of the keys, in bulk where the store can, and not in random order: several times as fast, and it leaves one level."`
-	DB        string        `name:"db" default:"" help:"Where the databases are, and left if they are there already; the system's place for such things if not given."`
-	JSON      string        `name:"json" default:"" help:"A file to append the results to, a line each."`
+	Warm      time.Duration `name:"warm" default:"3s" help:"How long each workload runs before it is measured."`
+	Preread   bool          `name:"preread" help:"Read all files once before the warm-up, so that it starts with a full page cache, not an empty one."`
+	Sorted    bool          `name:"sorted" help:"Fill the databases in ascending key order instead of random order, in bulk where the store can; several times as fast, but leaves a single level."`
+	DB        string        `name:"db" default:"" help:"Directory of the databases, which are kept and used again; by default a temporary one that is removed."`
+	JSON      string        `name:"json" default:"" help:"File to append the results to, as one JSON object per line."`
 }
 
 func (c *memoryCmd) Run(s *streams) error {
@@ -53,7 +53,8 @@ func (c *memoryCmd) Run(s *streams) error {
 	return nil
 }
 
-// present returns the engines that are built in, and says which are not.
+// present returns the engines that are built in, and reports the others on
+// s.err.
 func present(engines []string, s *streams) []string {
 	var list []string
 	for _, e := range engines {

@@ -15,13 +15,14 @@ import (
 	"golang.org/x/term"
 )
 
-// temporary is the directory to remove in the end.
+// temporary is the directory that is removed when the process ends.
 var temporary struct {
 	mu  sync.Mutex
 	dir string
 }
 
-// directory returns where the databases go.
+// directory returns the directory for the databases; it creates one if --db is not
+// given.
 func (c *runCmd) directory() (string, error) {
 	if c.DB != "" {
 		return c.DB, os.MkdirAll(c.DB, 0o755)
@@ -47,7 +48,7 @@ func removeTemporary() {
 
 func directoryOf(path string) string { return filepath.Dir(path) }
 
-// writeReport writes the page, the pictures, CSV and benchstat's lines.
+// writeReport writes the HTML page, the plots, the CSV file and the file for benchstat.
 func writeReport(f *result.File, dir string, out io.Writer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -84,11 +85,12 @@ func writeReport(f *result.File, dir string, out io.Writer) error {
 	return nil
 }
 
-// busyShare is the share of the machine that others may use before a
-// measurement is in doubt.
+// busyShare is the share of the machine's CPU time that other processes may use before
+// a measurement is in doubt.
 const busyShare = 0.05
 
-// busyWarnings says how many measurements were made while others kept the machine busy.
+// busyWarnings warns if other processes kept the machine busy during a tenth of the
+// measurements or more.
 func busyWarnings(f *result.File) []string {
 	var shares []float64
 	busy := 0
@@ -104,11 +106,11 @@ func busyWarnings(f *result.File) []string {
 		return nil
 	}
 	slices.Sort(shares)
-	return []string{fmt.Sprintf("the machine was busy: in %d of %d measurements others used more than %.0f %% of its processors (half of the time %.0f %% or more), so trust the ratios and not the times",
+	return []string{fmt.Sprintf("the machine was busy: in %d of %d measurements other processes used more than %.0f %% of its CPU time (median over all measurements: %.0f %%), so trust the ratios, not the times",
 		busy, len(shares), 100*busyShare, 100*shares[len(shares)/2])}
 }
 
-// progress shows on a terminal how far a run has come.
+// progress shows the progress of a run on a terminal.
 type progress struct{ bar *progressbar.ProgressBar }
 
 func newProgress(w io.Writer, steps int, off bool) *progress {
@@ -123,7 +125,7 @@ func newProgress(w io.Writer, steps int, off bool) *progress {
 	)}
 }
 
-// above returns a writer whose lines stand above the bar.
+// above returns a writer to w that keeps the bar below the lines written.
 func (p *progress) above(w io.Writer) io.Writer {
 	if p.bar == nil {
 		return w
@@ -141,7 +143,7 @@ func (a aboveBar) Write(b []byte) (int, error) {
 	return a.w.Write(b)
 }
 
-// step says what is done next.
+// step advances the bar and shows what is done next.
 func (p *progress) step(what string) {
 	if p.bar != nil {
 		p.bar.Describe(what)

@@ -11,12 +11,12 @@ import (
 )
 
 type queueCmd struct {
-	Engines   []string      `name:"engines" help:"Stores; all that are built in if not given." placeholder:"LIST"`
-	Windows   []int         `name:"windows" default:"1000,100000" help:"How many keys are live." placeholder:"N,..."`
-	Workloads []string      `name:"workloads" default:"queue,range,points" enum:"queue,range,points" help:"queue: the first key is taken again and again; range, points: the oldest tenth of a time series is deleted by DeleteRange, or key by key." placeholder:"LIST"`
-	ValueSize int           `name:"value_size" default:"100" help:"Bytes a value."`
-	Time      time.Duration `name:"time" default:"5s" help:"How long each store runs in each case, after it was filled."`
-	DB        string        `name:"db" default:"" help:"Where the databases are; the system's place for such things if not given."`
+	Engines   []string      `name:"engines" help:"Stores; by default all that are built in." placeholder:"LIST"`
+	Windows   []int         `name:"windows" default:"1000,100000" help:"Numbers of live keys." placeholder:"N,..."`
+	Workloads []string      `name:"workloads" default:"queue,range,points" enum:"queue,range,points" help:"queue: repeatedly take the first key; range, points: delete the oldest tenth of a time series by DeleteRange or key by key." placeholder:"LIST"`
+	ValueSize int           `name:"value_size" default:"100" help:"Bytes per value."`
+	Time      time.Duration `name:"time" default:"5s" help:"How long each store runs in each case, after the fill."`
+	DB        string        `name:"db" default:"" help:"Directory for the databases; by default the system's temporary directory."`
 }
 
 func (c *queueCmd) Run(s *streams) error {

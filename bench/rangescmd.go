@@ -13,9 +13,9 @@ import (
 )
 
 type rangesCmd struct {
-	Num  int      `name:"num" default:"300000" help:"Keys a set, at most."`
-	Bits []int    `name:"bits" default:"10,12,16,20" help:"Bits a key." placeholder:"N,..."`
-	URLs []string `name:"urls" help:"Where to look for URLs; Go's source tree if not given." placeholder:"DIR,..."`
+	Num  int      `name:"num" default:"300000" help:"Maximum number of keys per set."`
+	Bits []int    `name:"bits" default:"10,12,16,20" help:"Bits per key." placeholder:"N,..."`
+	URLs []string `name:"urls" help:"Directories to search for URLs; by default Go's source tree." placeholder:"DIR,..."`
 }
 
 func (c *rangesCmd) Run(s *streams) error {
@@ -40,7 +40,7 @@ func (c *rangesCmd) Run(s *streams) error {
 		return err
 	}
 	sets = append(sets, lines, urls)
-	fmt.Fprintf(s.out, "%s\nfalse positive rates, %%, of ranges of 1, 10, 100, 1000; -: hardly any is empty\n\n| keys |", measure.Command())
+	fmt.Fprintf(s.out, "%s\nfalse positive rates in %% for ranges of length 1, 10, 100, 1000; -: too few are empty\n\n| keys |", measure.Command())
 	for _, b := range c.Bits {
 		fmt.Fprintf(s.out, " range(%d) |", b)
 	}
@@ -68,11 +68,11 @@ func (c *rangesCmd) Run(s *streams) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "\nURLs, EachPrefix('/') in ribbon(10), which then takes so much more: %s\n", cell(r))
+	fmt.Fprintf(s.out, "\nURLs with EachPrefix('/') in ribbon(10); the bits are those that the prefixes add: %s\n", cell(r))
 	return nil
 }
 
-// cell shows the rates, and the bits a key.
+// cell formats the rates and the bits per key.
 func cell(r ranges.Rate) string {
 	var list []string
 	for _, n := range ranges.Lengths {
@@ -87,17 +87,17 @@ func cell(r ranges.Rate) string {
 
 type scansCmd struct {
 	Num       int    `name:"num" default:"1000000" help:"Keys."`
-	ValueSize int    `name:"value_size" default:"100" help:"Bytes a value."`
-	Bits      int    `name:"bits" default:"10" help:"Bits a key of sift's filters."`
-	RangeBits int    `name:"range_bits" default:"12" help:"Bits a key of sift's range filters; the others get them for their Bloom filters."`
-	Length    uint64 `name:"length" default:"10" help:"Units of time that a range is long."`
-	Rounds    int    `name:"rounds" default:"5" help:"Rounds of each way; medians are printed."`
-	DB        string `name:"db" default:"" help:"Where the databases are; the system's place for such things if not given."`
+	ValueSize int    `name:"value_size" default:"100" help:"Bytes per value."`
+	Bits      int    `name:"bits" default:"10" help:"Bits per key of sift's filters."`
+	RangeBits int    `name:"range_bits" default:"12" help:"Bits per key of sift's range filters; stores without range filters get them for their Bloom filters."`
+	Length    uint64 `name:"length" default:"10" help:"Length of the ranges in units of time."`
+	Rounds    int    `name:"rounds" default:"5" help:"Rounds per way to scan; medians are printed."`
+	DB        string `name:"db" default:"" help:"Directory for the databases; by default the system's temporary directory."`
 }
 
 func (c *scansCmd) Run(s *streams) error {
-	fmt.Fprintf(s.out, "%s\nempty ranges of %d right behind a key: device/NNNNN/ and a time of ten digits, %d keys\n\n", measure.Command(), c.Length, c.Num)
-	fmt.Fprint(s.out, "| | ns a scan | block reads per 1,000 |\n| :--- | ---: | ---: |\n")
+	fmt.Fprintf(s.out, "%s\nempty ranges of length %d right after a key; keys are device/NNNNN/ and a time of ten digits, %d keys\n\n", measure.Command(), c.Length, c.Num)
+	fmt.Fprint(s.out, "| | ns per scan | block reads per 1,000 |\n| :--- | ---: | ---: |\n")
 	t := ranges.Terms{Keys: c.Num, ValueBytes: c.ValueSize, FilterBits: c.Bits, RangeBits: c.RangeBits, Length: c.Length, Rounds: c.Rounds}
 	for _, e := range engine.All() {
 		if e.RangeWays == nil {

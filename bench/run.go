@@ -20,43 +20,43 @@ import (
 	"github.com/siftdb/sift/bench/store"
 )
 
-// runCmd measures. Its flags have the names of db_bench's where that has them.
+// runCmd measures. Its flags are named as in db_bench where that has them.
 type runCmd struct {
-	Quick bool `help:"A look within two minutes: few keys, few rounds, fewer benchmarks."`
-	// Full sizes stand in fullSizes, quick ones in quickSizes.
-	Parts      []string `name:"parts" help:"What to measure: stores, sweep, growth, filters, plan. Default: all, or stores where engines or benchmarks are chosen." enum:"stores,sweep,growth,filters,plan" placeholder:"PART"`
-	Engines    string   `name:"engines" help:"Stores, with a filter each if wanted: sift:ribbon(8),pebble,pebble:none. Default: all that are built in." placeholder:"LIST"`
+	Quick bool `help:"A quick look within two minutes: fewer keys, rounds and benchmarks."`
+
+	Parts      []string `name:"parts" help:"What to measure: stores, sweep, growth, filters, plan. Default: all, or only stores if --engines or --benchmarks is given." enum:"stores,sweep,growth,filters,plan" placeholder:"PART"`
+	Engines    string   `name:"engines" help:"Stores, each optionally with a filter: sift:ribbon(8),pebble,pebble:none. Default: all that are built in." placeholder:"LIST"`
 	Benchmarks []string `name:"benchmarks" help:"Workloads, in order; see list." placeholder:"LIST"`
 
 	Num    int    `name:"num" help:"Keys (2000000; quick: 50000)." placeholder:"N"`
-	Reads  int    `name:"reads" help:"Operations of a benchmark that reads (200000; quick: 20000)." placeholder:"N"`
-	Rounds int    `name:"rounds" help:"Rounds, each from empty stores on (3; quick: 2). The test of compare needs 4." placeholder:"N"`
-	Passes int    `name:"passes" default:"1" help:"How often in each round the benchmarks are done that leave the stores as they are."`
+	Reads  int    `name:"reads" help:"Operations per read benchmark (200000; quick: 20000)." placeholder:"N"`
+	Rounds int    `name:"rounds" help:"Rounds, each starting with empty stores (3; quick: 2). The significance test of compare needs 4." placeholder:"N"`
+	Passes int    `name:"passes" default:"1" help:"How often each round repeats the benchmarks that do not change the stores."`
 	Growth []int  `name:"growth" help:"Sizes of the growing stores (100000 to 10000000; quick: 10000 to 100000)." placeholder:"N,..."`
-	Seed   uint64 `name:"seed" default:"301" help:"Seed of all that is random."`
+	Seed   uint64 `name:"seed" default:"301" help:"Seed of the random numbers."`
 
-	Keys             string  `name:"keys" default:"decimal" enum:"decimal,random,text" help:"Kind of made-up keys."`
-	Data             string  `name:"data" default:"made-up" help:"made-up, gosrc for the lines of Go's source tree, or tsv:FILE for a file of your own: key, tab, value." placeholder:"DATA"`
-	ValueSize        int     `name:"value_size" default:"100" help:"Bytes of a value."`
-	CompressionRatio float64 `name:"compression_ratio" default:"0.5" help:"Share of a value that is random."`
+	Keys             string  `name:"keys" default:"decimal" enum:"decimal,random,text" help:"Kind of generated keys."`
+	Data             string  `name:"data" default:"made-up" help:"made-up for generated keys and values, gosrc for the lines of Go's source tree, or tsv:FILE for a file of lines with key, tab, value." placeholder:"DATA"`
+	ValueSize        int     `name:"value_size" default:"100" help:"Bytes per value."`
+	CompressionRatio float64 `name:"compression_ratio" default:"0.5" help:"Share of each value that is random."`
 	CompressionType  string  `name:"compression_type" default:"snappy" enum:"snappy,none" help:"snappy or none."`
 	Threads          int     `name:"threads" default:"1" help:"Goroutines that share the operations."`
-	BloomBits        int     `name:"bloom_bits" default:"10" help:"Bits per key of filters that are not named."`
-	CacheSize        int64   `name:"cache_size" default:"8388608" help:"Bytes of the block cache."`
-	WriteBufferSize  int     `name:"write_buffer_size" default:"4194304" help:"Bytes of a memtable."`
-	BlockSize        int     `name:"block_size" default:"4096" help:"Bytes of a data block before compression."`
-	Sync             bool    `name:"sync" help:"Each write waits for the disk."`
-	TxnBatch         int     `name:"txn_batch" default:"100" help:"Writes that share a transaction, in stores that have no other."`
+	BloomBits        int     `name:"bloom_bits" default:"10" help:"Bits per key of a store's default filter."`
+	CacheSize        int64   `name:"cache_size" default:"8388608" help:"Size of the block cache in bytes."`
+	WriteBufferSize  int     `name:"write_buffer_size" default:"4194304" help:"Size of a memtable in bytes."`
+	BlockSize        int     `name:"block_size" default:"4096" help:"Size of a data block in bytes before compression."`
+	Sync             bool    `name:"sync" help:"Wait for the disk on every write."`
+	TxnBatch         int     `name:"txn_batch" default:"100" help:"Writes per transaction, in stores that write only in transactions."`
 	SeekNexts        int     `name:"seek_nexts" default:"10" help:"Entries read after a seek."`
-	BatchSize        int     `name:"batch_size" default:"32" help:"Keys of a multiread."`
-	WriteRate        int     `name:"benchmark_write_rate_limit" default:"2097152" help:"Bytes a second that the writer of readwhilewriting writes."`
-	Histogram        bool    `name:"histogram" help:"Time every operation, not one in 16, and print the distributions."`
-	UseExistingDB    bool    `name:"use_existing_db" help:"Use the databases that a run with --keep has left in --db."`
-	DB               string  `name:"db" help:"Directory of the databases; a temporary one if not given." placeholder:"DIR"`
-	Keep             bool    `name:"keep" help:"Leave the databases of the last round in --db."`
-	Out              string  `name:"out" default:"out" help:"Directory for report.html, result.json, result.csv, benchstat.txt and pictures."`
-	Merge            bool    `name:"merge" help:"Keep what --out holds and is not measured now."`
-	As               string  `name:"as" hidden:"" help:"The command to state in the report, where a script runs this one."`
+	BatchSize        int     `name:"batch_size" default:"32" help:"Keys per call of multiread."`
+	WriteRate        int     `name:"benchmark_write_rate_limit" default:"2097152" help:"Bytes per second that the writer of readwhilewriting writes."`
+	Histogram        bool    `name:"histogram" help:"Time every operation instead of one in 16, and print the distributions."`
+	UseExistingDB    bool    `name:"use_existing_db" help:"Use the databases that a run with --keep left in --db."`
+	DB               string  `name:"db" help:"Directory of the databases; by default a temporary one." placeholder:"DIR"`
+	Keep             bool    `name:"keep" help:"Keep the databases of the last round in --db."`
+	Out              string  `name:"out" default:"out" help:"Directory for report.html, result.json, result.csv, benchstat.txt and the plots."`
+	Merge            bool    `name:"merge" help:"Keep the results in --out that are not measured now."`
+	As               string  `name:"as" hidden:"" help:"The command that the report names, if a script runs this one."`
 	NoProgress       bool    `name:"no-progress" help:"Do not show progress on a terminal."`
 }
 
@@ -72,15 +72,17 @@ var (
 	quickBenchmarks = []string{"fillseq", "fillrandom", "readmissing", "readrandom", "compact", "readmissing", "readrandom", "seekrandom", "readseq", "open"}
 )
 
-// fullStores and quickStores are what is compared unless --engines says otherwise;
-// what is not built in is skipped by name.
+// fullStores and quickStores are compared unless --engines is given, grownStores
+// in the growth part. Stores that are not built in are skipped, and the report
+// names them.
 const (
 	fullStores  = "sift,sift:bloom(10),sift:ribbon(7),sift:none,pebble,pebble:none,pebble:sift-ribbon(10),goleveldb,badger,bbolt,rocksdb,rocksdb:ribbon(10),leveldb"
 	quickStores = "sift,sift:ribbon(7),pebble,goleveldb,badger,bbolt,rocksdb,leveldb"
 	grownStores = "sift,sift:ribbon(7),pebble,goleveldb,badger,bbolt,rocksdb,leveldb"
 )
 
-// sweptFilters are the filters whose memory and wasted reads are compared.
+// sweptFilters are the filters of the sweep part, which compares their memory and
+// wasted reads.
 var sweptFilters = []string{
 	"none", "bloom(4)", "bloom(6)", "bloom(8)", "bloom(10)", "bloom(12)", "bloom(16)", "bloom(20)",
 	"ribbon(4)", "ribbon(6)", "ribbon(8)", "ribbon(10)", "ribbon(12)", "ribbon(16)", "ribbon(20)",
@@ -88,7 +90,7 @@ var sweptFilters = []string{
 
 func (c *runCmd) part(name string) bool { return len(c.Parts) == 0 || slices.Contains(c.Parts, name) }
 
-// defaults fills in what was not given.
+// defaults sets the flags that were not given.
 func (c *runCmd) defaults() {
 	if len(c.Parts) == 0 && (c.Engines != "" || len(c.Benchmarks) > 0) {
 		c.Parts = []string{"stores"}
@@ -167,7 +169,7 @@ func (c *runCmd) Run(s *streams) error {
 	return errors.Join(failed, writeReport(file, c.Out, s.out))
 }
 
-// measure runs all parts. A part that fails does not keep the others from running.
+// measure runs all parts; if one fails, the others still run.
 func (c *runCmd) measure(s *streams, file *result.File, stores *store.Options, filters *alone.Options) error {
 	var failed []error
 	sweep, grow := c.sweep(stores), c.grown(stores)
@@ -213,7 +215,7 @@ func (c *runCmd) measure(s *streams, file *result.File, stores *store.Options, f
 	return errors.Join(failed...)
 }
 
-// dataSet returns the keys of the stores.
+// dataSet returns the keys and values of the stores.
 func (c *runCmd) dataSet() (data.Set, error) {
 	if path, ok := strings.CutPrefix(c.Data, "tsv:"); ok {
 		return data.TSV(path, c.Num)
@@ -224,7 +226,7 @@ func (c *runCmd) dataSet() (data.Set, error) {
 	case "gosrc":
 		return data.GoSource(c.Num)
 	}
-	return nil, fmt.Errorf("--data is made-up, gosrc or tsv:FILE, not %q", c.Data)
+	return nil, fmt.Errorf("--data must be made-up, gosrc or tsv:FILE, not %q", c.Data)
 }
 
 func (c *runCmd) stores(dir string) (*store.Options, error) {
@@ -260,18 +262,19 @@ func (c *runCmd) stores(dir string) (*store.Options, error) {
 	}, nil
 }
 
-// sweep returns the options for the memory of filters.
+// sweep returns the options of the sweep part.
 func (c *runCmd) sweep(o *store.Options) *store.Options {
 	s := *o
 	n := min(300_000, o.Set.Len())
 	if c.Quick {
 		n = min(50_000, n)
 	}
-	// These keys have no neighbors in common, so that each lookup is of its own.
+	// Random keys: lookups of one key do not bring the blocks of the next into the
+	// cache.
 	s.Set, _ = data.MadeUp(data.Random, n, c.ValueSize, c.CompressionRatio)
 	s.Reads = min(n, o.Reads/2)
 	if c.Quick {
-		s.CacheBytes = 2 << 20 // or all of the few blocks would be in it
+		s.CacheBytes = 2 << 20 // a larger one would hold all of the few blocks
 	}
 	s.Rounds, s.Passes = 1, 1
 	filters := sweptFilters
@@ -282,7 +285,7 @@ func (c *runCmd) sweep(o *store.Options) *store.Options {
 	return &s
 }
 
-// grown returns the options for growing stores.
+// grown returns the options of the growth part.
 func (c *runCmd) grown(o *store.Options) *store.Options {
 	g := *o
 	g.Set, _ = data.MadeUp(data.Random, slices.Max(c.Growth), c.ValueSize, c.CompressionRatio)
@@ -314,8 +317,8 @@ func (c *runCmd) filters() *alone.Options {
 	return o
 }
 
-// simulated returns the options for the plan of filter memory: 111 million keys in
-// tables of the store's size.
+// simulated returns the options of the plan part: 111 million keys in tables of
+// the size that sift's have.
 func (c *runCmd) simulated() *budget.Options {
 	o := &budget.Options{
 		TableKeys: 100_000, Levels: []int{10, 100, 1000}, ZeroTables: 2, Filters: []string{"ribbon(16)", "ribbon(10)"},
@@ -343,7 +346,7 @@ func (c *runCmd) meta(start time.Time, dir string, stores *store.Options, filter
 		m.Terms = append(m.Terms, filters.Terms()...)
 		_, missing := alone.List()
 		for _, name := range missing {
-			m.Skipped = append(m.Skipped, name+": this version of sift does not have it")
+			m.Skipped = append(m.Skipped, name+": not in this version of sift")
 		}
 	}
 	if c.part("plan") {

@@ -11,9 +11,9 @@ import (
 )
 
 type txnCmd struct {
-	Engines    []string      `name:"engines" help:"Stores; all that are built in if not given." placeholder:"LIST"`
-	Goroutines []int         `name:"goroutines" default:"1,4,16" help:"How many goroutines." placeholder:"N,..."`
-	Workloads  []string      `name:"workloads" default:"counter,transfer" enum:"counter,transfer" help:"counter, transfer." placeholder:"LIST"`
+	Engines    []string      `name:"engines" help:"Stores; by default all that are built in." placeholder:"LIST"`
+	Goroutines []int         `name:"goroutines" default:"1,4,16" help:"Numbers of goroutines." placeholder:"N,..."`
+	Workloads  []string      `name:"workloads" default:"counter,transfer" enum:"counter,transfer" help:"counter: increment a counter; transfer: move money between two accounts." placeholder:"LIST"`
 	Contention []string      `name:"contention" default:"high,low" enum:"high,low" help:"high: 1 counter, or 10 accounts; low: 100,000." placeholder:"LIST"`
 	Sync       []string      `name:"synced" default:"yes,no" enum:"yes,no" help:"Whether commits wait for the disk: yes, no." placeholder:"LIST"`
 	Time       time.Duration `name:"time" default:"500ms" help:"How long each store runs in each case of a round."`
@@ -55,7 +55,7 @@ func (c *txnCmd) Run(s *streams) error {
 			}
 		}
 	}
-	fmt.Fprintf(s.out, "%s\ntransactions/s, CPU µs for each, conflicts for each; medians of %d rounds of %v\n\n", measure.Command(), c.Rounds, c.Time)
+	fmt.Fprintf(s.out, "%s\ntransactions/s, CPU µs and conflicts per transaction; medians of %d rounds of %v\n\n", measure.Command(), c.Rounds, c.Time)
 	var names, rule []string
 	for _, k := range kinds {
 		names, rule = append(names, k.Name), append(rule, "---:")

@@ -18,9 +18,9 @@ import (
 
 var errBadCommand = errors.New("bad command")
 
-// The state machine of the tests has lists: a command "key token" appends a token,
-// and answers the whole list. So a command that is lost, doubled or out of order
-// shows in what is read later. The command before is noted, for planted faults.
+// The state machine of the tests has lists: a command "key token" appends a token, and returns
+// the whole list. So later reads show whether a command was lost, duplicated or reordered. The
+// previous value is kept for planted faults.
 func appendApply(tx *Tx, command []byte) (any, error) {
 	key, token, ok := strings.Cut(string(command), " ")
 	if !ok {
@@ -37,7 +37,7 @@ func appendApply(tx *Tx, command []byte) (any, error) {
 	return list, tx.Put([]byte("!undo"), fmt.Appendf(nil, "%s %s", key, old))
 }
 
-// undo takes the last command out of a database, and leaves the applied index.
+// undo removes the last command from a database, but keeps the applied index.
 func undo(dir string) error {
 	db, err := sift.Open(dir, nil)
 	if err != nil {
@@ -70,14 +70,14 @@ func quick() *raft.Config {
 	return c
 }
 
-// calm keeps its leader on a machine with much to do.
+// calm keeps its leader on a busy machine.
 func calm(int) *raft.Config {
 	c := quick()
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = time.Second, time.Second, time.Second
 	return c
 }
 
-// noSnapshots is calm, and takes snapshots only when it is asked to.
+// noSnapshots is calm, but takes snapshots only on request.
 func noSnapshots(i int) *raft.Config {
 	c := calm(i)
 	c.SnapshotInterval, c.SnapshotThreshold = time.Hour, 1<<40
@@ -158,7 +158,7 @@ func (g *group) stopAll(t testing.TB) {
 	}
 }
 
-// leader returns the index of a node that can read, which is the leader.
+// leader returns the index of the leader, once it serves reads.
 func (g *group) leader(t testing.TB) int {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -179,8 +179,8 @@ func (g *group) leader(t testing.TB) int {
 	return 0
 }
 
-// propose appends a token by whoever leads, until that is known to have worked. On a
-// machine with much to do the leader may change meanwhile: then the next one knows.
+// propose appends a token through the leader, and retries until that is known to have worked. On
+// a busy machine the leader may change meanwhile: then the next one is asked for the outcome.
 func (g *group) propose(t testing.TB, command string) string {
 	t.Helper()
 	key, token, _ := strings.Cut(command, " ")
@@ -201,11 +201,11 @@ func (g *group) propose(t testing.TB, command string) string {
 			}
 		}
 	}
-	t.Fatal("nobody takes a command")
+	t.Fatal("no node accepts a command")
 	return ""
 }
 
-// list reads a key from whoever leads.
+// list reads a key from the leader.
 func (g *group) list(t testing.TB, key string) (list string) {
 	t.Helper()
 	for range 100 {
@@ -216,11 +216,11 @@ func (g *group) list(t testing.TB, key string) (list string) {
 			return list
 		}
 	}
-	t.Fatal("nobody reads")
+	t.Fatal("no node serves reads")
 	return ""
 }
 
-// contents returns what a node holds, the applied index included.
+// contents returns the keys and values that a node holds.
 func contents(t testing.TB, n *Node) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -239,7 +239,7 @@ func contents(t testing.TB, n *Node) map[string]string {
 	return all
 }
 
-// settle waits until all nodes have applied the same, and returns it.
+// settle waits until all nodes have applied the same commands, and returns their contents.
 func (g *group) settle(t testing.TB) map[string]string {
 	t.Helper()
 	g.propose(t, "settle x")
@@ -250,14 +250,14 @@ func (g *group) settle(t testing.TB) map[string]string {
 	return all
 }
 
-// converge waits until all nodes have applied the same, and returns what the leader
-// holds, and in what replicas differ.
+// converge waits until all nodes have applied the same commands. It returns the leader's contents,
+// and an error if other nodes differ.
 func (g *group) converge(t testing.TB) (map[string]string, error) {
 	t.Helper()
 	leader := 0
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			return nil, errors.New("the nodes do not come to the same entry")
+			return nil, errors.New("the nodes do not reach the same entry")
 		}
 		leader = g.leader(t)
 		want, equal := g.node(leader).fsm.Applied(), true
@@ -289,7 +289,7 @@ type network struct {
 	mu    sync.Mutex
 	links map[raft.ServerAddress]*link
 	cut   map[[2]raft.ServerAddress]bool
-	// snapshot is called before a snapshot is sent, and data may change how it comes; may be nil
+	// snapshot is called before a snapshot is sent, and data may wrap its reader; both may be nil
 	snapshot func()
 	data     func(io.Reader) io.Reader
 }

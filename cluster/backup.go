@@ -9,10 +9,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Backup writes the database as of one moment, with every command that was acknowledged before
-// Backup was called, and returns how many bytes it has written. Only the leader can do this;
-// others return ErrNotLeader. Commands continue meanwhile. Backup also takes a snapshot of the
-// node's own, which it copies. If it returns an error, what it has written is not a backup.
+// Backup writes a consistent copy of the database, with every command that was acknowledged
+// before the call, and returns its size in bytes. Only the leader can do this; other nodes return
+// ErrNotLeader. Commands continue meanwhile. Backup makes the node take a snapshot, and copies
+// it. After an error, w does not hold a backup.
 func (n *Node) Backup(ctx context.Context, w io.Writer) (size int64, err error) {
 	if err := n.linearize(ctx); err != nil {
 		return 0, err
@@ -32,7 +32,7 @@ func (n *Node) Backup(ctx context.Context, w io.Writer) (size int64, err error) 
 	return size, err
 }
 
-// readerUntil fails when ctx has ended.
+// readerUntil fails once ctx has ended.
 type readerUntil struct {
 	ctx context.Context
 	r   io.Reader
@@ -46,8 +46,8 @@ func (r readerUntil) Read(p []byte) (int, error) {
 }
 
 // RestoreBackup replaces the database with what Backup has written, on all nodes of the group.
-// Only the leader can do this. The group keeps its members. It must be a group that nobody writes
-// to: commands in progress fail. size is what Backup returned. If the backup is damaged, nothing
+// Only the leader can do this. The group keeps its members. Nobody should write to it meanwhile:
+// commands in progress fail. size is what Backup returned. If the backup is damaged, nothing
 // changes.
 func (n *Node) RestoreBackup(r io.Reader, size int64) error {
 	var head [streamHeaderLen]byte

@@ -25,8 +25,8 @@ import (
 	"github.com/siftdb/sift/cluster/internal/durable"
 )
 
-// chaos is a cluster of three processes of siftd, and a fourth that joins and leaves, which
-// suffers all faults at once. The keys are divided among several groups.
+// chaos is a cluster of three siftd processes, and a fourth that joins and leaves, which suffers
+// all faults at once. The keys are divided among several groups.
 type chaos struct {
 	t       *testing.T
 	exe     string
@@ -35,13 +35,13 @@ type chaos struct {
 	raft    []string
 	net     *proxies
 	clients []*redis.Client
-	small   bool // the frail node is on a file system of its own
+	small   bool // the frail node has its own small file system
 	stop    chan struct{}
 
 	mu      sync.Mutex
 	running []*chaosNode // nil while stopped
 
-	believe []string // how long each node believes to lead without hearing from others; "": the default
+	believe []string // how long each node believes that it leads without hearing from others; "" for the default
 
 	events sync.Map // what happened, *atomic.Int64 by name
 }
@@ -52,7 +52,7 @@ type chaosNode struct {
 }
 
 const (
-	frail       = 2 // the node whose disk fails and is full
+	frail       = 2 // the node whose disk fails or is full
 	spare       = 3 // the one that joins and leaves
 	chaosGroups = 5
 )
@@ -107,17 +107,17 @@ func newChaos(t *testing.T) *chaos {
 	return c
 }
 
-// tell reports what the nodes have logged, and what they are doing now.
+// tell logs the last messages of the nodes, and their goroutines.
 func (c *chaos) tell() {
 	for i := range c.running {
 		text, _ := os.ReadFile(c.said(i)) // some never ran
-		c.t.Logf("node %d at %s, others reach it at %s, said at last:\n%s", i, c.addrs[i], c.net.addrs[i], text[max(0, len(text)-60_000):])
+		c.t.Logf("node %d at %s, others reach it at %s, logged at the end:\n%s", i, c.addrs[i], c.net.addrs[i], text[max(0, len(text)-60_000):])
 		if n := c.node(i); n != nil {
 			n.cmd.Process.Signal(syscall.SIGQUIT)
 			<-n.done
 		}
 		all, _ := os.ReadFile(c.said(i))
-		c.t.Logf("and did:\n%s", all[max(len(text), len(all)-20_000):])
+		c.t.Logf("and its goroutines:\n%s", all[max(len(text), len(all)-20_000):])
 	}
 }
 
@@ -132,7 +132,7 @@ func (c *chaos) node(i int) *chaosNode {
 	return c.running[i]
 }
 
-// start starts a node unless it runs.
+// start starts a node unless it is running.
 func (c *chaos) start(i int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,8 +188,8 @@ func (c *chaos) startAll() {
 	})
 }
 
-// hosts returns, according to one of the nodes, how many groups each node is in, and which
-// node leads each group, -1 if none does.
+// hosts returns, according to one node, how many groups each node is in, and which node leads each
+// group, -1 if none does.
 func (c *chaos) hosts(client *redis.Client) (in [spare + 1]int, leaders []int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
@@ -240,7 +240,7 @@ func (c *chaos) pause(rng *rand.Rand, least, most time.Duration) bool {
 	}
 }
 
-// leader returns a node that leads some group, according to one of them, -1 if none
+// leader returns a node that leads some group, according to the first node that replies, -1 if none
 // does.
 func (c *chaos) leader(rng *rand.Rand) int {
 	for _, client := range c.clients {
@@ -251,7 +251,7 @@ func (c *chaos) leader(rng *rand.Rand) int {
 	return -1
 }
 
-// partitions partitions the network in one way after another.
+// partitions partitions the network in various ways.
 func (c *chaos) partitions(rng *rand.Rand) error {
 	for c.pause(rng, 200*time.Millisecond, 1500*time.Millisecond) {
 		i := rng.IntN(len(c.addrs))
@@ -284,7 +284,7 @@ func (c *chaos) partitions(rng *rand.Rand) error {
 	return nil
 }
 
-// around returns the directions from and to a node.
+// around returns the directions from a node, to it, or both.
 func (c *chaos) around(i int, from, to bool) (cut [][2]int) {
 	for j := range c.addrs {
 		if j != i && from {
@@ -297,7 +297,7 @@ func (c *chaos) around(i int, from, to bool) (cut [][2]int) {
 	return cut
 }
 
-// processes kills nodes and stops them for a while.
+// processes kills and pauses nodes.
 func (c *chaos) processes(rng *rand.Rand) error {
 	for c.pause(rng, 500*time.Millisecond, 2500*time.Millisecond) {
 		i := rng.IntN(spare)
@@ -328,8 +328,8 @@ func (c *chaos) processes(rng *rand.Rand) error {
 	return nil
 }
 
-// membership lets a node join with an empty directory, so that it gets replicas, and
-// removes it, so that the others get them back.
+// membership lets a node join with an empty directory, so that it gets replicas, and removes it, so
+// that the others get them back, again and again.
 func (c *chaos) membership(rng *rand.Rand) error {
 	for c.pause(rng, 500*time.Millisecond, 2*time.Second) {
 		if err := c.start(spare); err != nil {
@@ -398,7 +398,7 @@ func (c *chaos) fullDisk(rng *rand.Rand) error {
 		ballast := filepath.Join(c.data(frail), "ballast")
 		f, err := os.Create(ballast)
 		if err != nil {
-			continue // there is no room for a name
+			continue // there is no space for a name
 		}
 		chunk := make([]byte, 64<<10)
 		for err == nil {
@@ -414,8 +414,7 @@ func (c *chaos) fullDisk(rng *rand.Rand) error {
 	return nil
 }
 
-// diskErrors makes writes or syncs of the frail node fail for a while, those of its log
-// and those of its database.
+// diskErrors makes writes or syncs of the frail node's log and database fail for a while.
 func (c *chaos) diskErrors(rng *rand.Rand) error {
 	path := c.disk(frail)
 	for c.pause(rng, time.Second, 5*time.Second) {
@@ -443,10 +442,10 @@ func (c *chaos) clocks(rng *rand.Rand) error {
 	return nil
 }
 
-// ask tries a command on one node after another until the test ends or one answers.
+// ask tries a command on one node after another until one executes it.
 func (c *chaos) ask(args ...any) (any, error) {
 	var reply any
-	err := errors.New("nobody was asked")
+	err := errors.New("no node was asked")
 	for _, client := range c.clients { // the spare one may lead, too
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 		reply, err = client.Do(ctx, args...).Result()
@@ -458,9 +457,9 @@ func (c *chaos) ask(args ...any) (any, error) {
 	return nil, err
 }
 
-// once executes a command on the node that accepts it, if that is known.
+// once tries a command on one node after another until one may have executed it.
 func (c *chaos) once(args ...any) error {
-	err := errors.New("nobody was asked")
+	err := errors.New("no node was asked")
 	for _, client := range c.clients {
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 		err = client.Do(ctx, args...).Err()
@@ -472,7 +471,7 @@ func (c *chaos) once(args ...any) error {
 	return err
 }
 
-// filters adds items, and checks that those that were acknowledged are always there.
+// filters adds items, and checks that acknowledged ones are always there.
 func (c *chaos) filters(rng *rand.Rand, name string) (asked int, err error) {
 	filter := func(item string) string { return "f" + name + item[len(item)-1:] } // in different groups
 	var acked []string
@@ -502,7 +501,7 @@ func (c *chaos) filters(rng *rand.Rand, name string) (asked int, err error) {
 		}
 		switch {
 		case err != nil:
-			return asked, fmt.Errorf("in the end nobody answers for filter %s: %w", filter(item), err)
+			return asked, fmt.Errorf("in the end no node serves filter %s: %w", filter(item), err)
 		case missing:
 			return asked, fmt.Errorf("in the end filter %s has lost %s, which was acknowledged", filter(item), item)
 		}
@@ -517,7 +516,7 @@ func (c *chaos) expiring(rng *rand.Rand, name string) (keys int, err error) {
 		key := fmt.Sprintf("e%s.%d", name, i)
 		at := time.Now().UnixMilli() + rng.Int64N(2000)
 		if err := c.once("SET", key, "v", "PXAT", at); err != nil {
-			continue // it may come later
+			continue // it may still be executed
 		}
 		gone := false
 		for range 40 {
@@ -537,12 +536,11 @@ func (c *chaos) expiring(rng *rand.Rand, name string) (keys int, err error) {
 	return keys, nil
 }
 
-// TestChaos: partitions, kill -9, pauses, changes of the membership, disks that are full or fail,
-// and clocks that jump, all at once. What clients see is linearizable, and no acknowledged write is
-// lost.
+// TestChaos: partitions, kill -9, pauses, membership changes, full and failing disks, and clocks
+// that jump, all at once. What clients see is linearizable, and no acknowledged write is lost.
 func TestChaos(t *testing.T) {
 	if *chaotic == 0 {
-		t.Skip("-cluster.chaos sets how long it takes")
+		t.Skip("without -cluster.chaos")
 	}
 	redis.SetLogger(silent{})
 	c := newChaos(t)
@@ -586,7 +584,7 @@ func TestChaos(t *testing.T) {
 	p := patient(*chaotic)
 	for ended := false; p.more() && !ended; {
 		select {
-		case <-enough: // SIGINT ends it before its time, with all checks
+		case <-enough: // SIGINT ends the test early, with all checks
 			ended = true
 		case <-time.After(100 * time.Millisecond):
 		}
@@ -609,7 +607,7 @@ func TestChaos(t *testing.T) {
 	for _, n := range c.running[:spare] {
 		select {
 		case <-n.done:
-			t.Error("a node has ended by itself, in peace")
+			t.Error("a node has ended by itself")
 		default:
 		}
 	}
@@ -617,14 +615,14 @@ func TestChaos(t *testing.T) {
 	for _, tokens := range r.acked {
 		acked += len(tokens)
 	}
-	t.Logf("%v; %d acknowledged appends; %d questions to filters; %d keys seen to expire", r, acked, asked.Load(), expired.Load())
+	t.Logf("%v; %d acknowledged appends; %d filter lookups; %d keys seen to expire", r, acked, asked.Load(), expired.Load())
 	var what []string
 	c.events.Range(func(name, n any) bool {
 		what = append(what, fmt.Sprintf("%s %d", name, n.(*atomic.Int64).Load()))
 		return true
 	})
 	slices.Sort(what)
-	failed, _ := os.ReadFile(c.disk(frail) + ".failed") // there is none without a failure
+	failed, _ := os.ReadFile(c.disk(frail) + ".failed") // exists only if something failed
 	snapshots, err := filepath.Glob(filepath.Join(c.dir, "n*", "groups", "*", "snapshots", "*"))
 	t.Logf("%s, writes and syncs that failed %d, replicas with a snapshot at the end %d", strings.Join(what, ", "), len(failed), len(snapshots))
 	if err != nil || len(snapshots) == 0 {

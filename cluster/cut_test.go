@@ -16,7 +16,7 @@ import (
 
 const cutEnv = "SIFT_CLUSTER_CUT"
 
-// TestMain is also the process that installs a snapshot and is killed while it does.
+// TestMain also runs the process that is killed while it installs a snapshot.
 func TestMain(m *testing.M) {
 	if at := os.Getenv(cutEnv); at != "" {
 		install(at)
@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// install receives the snapshot in $DIR/from, and installs it on the node in $DIR/to.
-// It kills itself at a step.
+// install receives the snapshot in $DIR/from, installs it on the node in $DIR/to, and kills itself
+// at a step.
 func install(at string) {
 	dir := os.Getenv("DIR")
 	die := func(name string) {
@@ -73,9 +73,8 @@ func install(at string) {
 	die("installed")
 }
 
-// TestInstallCut kills the process that receives and installs a snapshot, at each step
-// and at any moment. Afterwards the node has what it had, or what the snapshot has, and
-// starts as Raft starts it.
+// TestInstallCut kills the process that receives and installs a snapshot, at each step and at
+// random moments. Afterwards the node has its old contents or those of the snapshot, and starts.
 func TestInstallCut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*seed, 5))
 	cuts := []string{"half received", "received", "stored", "begin", "filled", "opened", "end", "installed"}
@@ -106,7 +105,7 @@ func TestInstallCut(t *testing.T) {
 		}
 		cmd.Wait()
 		if cmd.ProcessState.ExitCode() == 1 {
-			t.Fatalf("%s: it failed", cut)
+			t.Fatalf("%s: the process failed", cut)
 		}
 
 		f = openFSM(t, filepath.Join(dir, "to", "state"))
@@ -141,7 +140,7 @@ func TestInstallCut(t *testing.T) {
 	t.Logf("%d of %d cuts came after the snapshot was stored", installed, len(cuts))
 }
 
-// sendSnapshot copies a node's newest snapshot into the directory of one that does not run.
+// sendSnapshot copies a node's newest snapshot into the directory of a stopped node.
 func (g *group) sendSnapshot(t *testing.T, from *Node, to int) {
 	t.Helper()
 	dir := func(id raft.ServerID) string { return filepath.Join(g.dir, string(id), "snapshots") }
@@ -156,9 +155,9 @@ func (g *group) sendSnapshot(t *testing.T, from *Node, to int) {
 	send(t, store, list[0].ID, newStore(t, dir(g.servers[to].ID)))
 }
 
-// TestCutBeforeLog: Raft removes the log after it has installed a snapshot. If the
-// process is killed in between, the log ends before the snapshot and takes no further
-// entry, unless the node sees to it.
+// TestCutBeforeLog: Raft removes the log after it has installed a snapshot. If the process is
+// killed in between, the log ends before the snapshot. It would accept no further entry, but the
+// node removes it.
 func TestCutBeforeLog(t *testing.T) {
 	g := newGroup(t, 3)
 	g.startAll(t)
@@ -183,8 +182,8 @@ func TestCutBeforeLog(t *testing.T) {
 	}
 }
 
-// TestCutBeforeOtherLog: as TestCutBeforeLog, but the log goes on behind the snapshot, with entries of
-// a leader that was deposed before anybody else had them.
+// TestCutBeforeOtherLog is like TestCutBeforeLog, but the log continues after the snapshot, with
+// entries of a leader that was deposed before any other node had them.
 func TestCutBeforeOtherLog(t *testing.T) {
 	g := newGroup(t, 3)
 	g.config = noSnapshots
@@ -223,8 +222,8 @@ func TestCutBeforeOtherLog(t *testing.T) {
 	}
 }
 
-// TestForeignLog: a database that is ahead of its log is refused; its commands would
-// be taken for applied.
+// TestForeignLog: a database that is ahead of its log is rejected: new commands would count as
+// applied.
 func TestForeignLog(t *testing.T) {
 	g := newGroup(t, 1)
 	g.startAll(t)
@@ -238,7 +237,7 @@ func TestForeignLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := g.start(0); err == nil {
-		t.Error("it starts")
+		t.Error("the node starts")
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestCatchUpEntryOfSnapshot: while a node receives a snapshot, the log keeps the entry at which it
-// ends, since the next entry is compared with that.
+// TestCatchUpEntryOfSnapshot: while a node receives a snapshot, the log keeps the entry at which
+// the snapshot ends, which the node needs to check the next one.
 func TestCatchUpEntryOfSnapshot(t *testing.T) {
 	trans := newTransport(nil)
 	trans.sends[&raft.InstallSnapshotRequest{LastLogIndex: 50}] = true
@@ -29,7 +29,7 @@ func TestCatchUpEntryOfSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 		if first, _ = l.FirstIndex(); first != min(to, 50) {
-			t.Errorf("up to %d dropped, the log begins with %d", to, first)
+			t.Errorf("with entries up to %d dropped, the log begins with %d", to, first)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func Example() {
 	defer cancel()
 	leader := nodes["a"]
 	for errors.Is(propose(ctx, leader, "fruit=apple"), cluster.ErrNotLeader) {
-		time.Sleep(10 * time.Millisecond) // nobody leads yet, or another does
+		time.Sleep(10 * time.Millisecond) // no node leads yet, or another does
 		if _, id := leader.Leader(); id != "" {
 			leader = nodes[id]
 		}
@@ -57,7 +57,7 @@ func propose(ctx context.Context, n *cluster.Node, command string) error {
 	return err
 }
 
-// connect makes transports within the process; cluster.ListenTCP makes others.
+// connect makes transports within the process; cluster.ListenTCP makes real ones.
 func connect(ids ...raft.ServerID) (transports []*raft.InmemTransport, members []raft.Server) {
 	for _, id := range ids {
 		addr, transport := raft.NewInmemTransport(raft.ServerAddress(id))

@@ -20,7 +20,7 @@ import (
 
 var failovers = flag.Int("cluster.failovers", 0, "how often TestFailovers kills a leader; 0: it is skipped")
 
-// rival is a cluster of processes whose leaders are killed.
+// rival is a cluster of processes, of siftd or Redis.
 type rival struct {
 	t       *testing.T
 	name    string
@@ -33,7 +33,7 @@ type rival struct {
 	whole   func(ctx context.Context, c *redis.ClusterClient) error
 }
 
-// data is the directory of a node.
+// data returns the directory of a node.
 func (r *rival) data(i int) string { return filepath.Join(r.dir, fmt.Sprint(i)) }
 
 func (r *rival) start(i int) {
@@ -59,7 +59,7 @@ func (r *rival) client() *redis.ClusterClient {
 	return c
 }
 
-// set writes a key, and reports whether that was acknowledged as asked for.
+// set writes a key, and reports whether it was acknowledged, by a replica too if wait is set.
 func (r *rival) set(ctx context.Context, c *redis.ClusterClient, key string) bool {
 	if !r.wait {
 		return c.Set(ctx, key, "v", 0).Err() == nil
@@ -78,8 +78,8 @@ func (r *rival) set(ctx context.Context, c *redis.ClusterClient, key string) boo
 	return err == nil && set.Err() == nil && n >= 1
 }
 
-// freePorts returns addresses that nobody listens on, nor 10,000 ports above, where Redis
-// Cluster does. The ports are outside the range of ephemeral ports.
+// freePorts returns addresses that are free, as are the ports 10,000 above them, which Redis
+// Cluster uses for its bus. The ports are outside the range of ephemeral ports.
 func freePorts(t *testing.T, n int) (addrs []string) {
 	t.Helper()
 	for port := 15000 + os.Getpid()*97%6000; len(addrs) < n && port < 22000; port++ {
@@ -98,8 +98,8 @@ func freePorts(t *testing.T, n int) (addrs []string) {
 	return addrs
 }
 
-// siftdRival is a cluster of siftd nodes. The first one, which creates it, gets additional
-// flags.
+// siftdRival returns a cluster of siftd nodes. The first one, which creates it, gets
+// additional flags.
 func siftdRival(t *testing.T, nodes int, first ...string) *rival {
 	exe := filepath.Join(t.TempDir(), "siftd")
 	if out, err := exec.Command("go", "build", "-o", exe, "./cmd/siftd").CombinedOutput(); err != nil {
@@ -145,7 +145,7 @@ func redisRival(t *testing.T, wait bool) *rival {
 	}
 	r.command = func(i int) *exec.Cmd {
 		_, port, _ := net.SplitHostPort(r.addrs[i])
-		os.MkdirAll(r.data(i), 0o755) // or it does not start
+		os.MkdirAll(r.data(i), 0o755) // without it, Redis does not start
 		return exec.Command(server, "--port", port, "--dir", r.data(i), "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--appendonly", "yes", "--save", "")
 	}
 	r.whole = func(ctx context.Context, c *redis.ClusterClient) error {
@@ -166,7 +166,7 @@ func redisRival(t *testing.T, wait bool) *rival {
 	return r
 }
 
-// startAll starts the nodes, and makes those of Redis a cluster.
+// startAll starts the nodes, and makes Redis nodes a cluster.
 func (r *rival) startAll() {
 	r.t.Helper()
 	for i := range r.running {
@@ -198,17 +198,17 @@ func (r *rival) settle(c *redis.ClusterClient) {
 			return
 		}
 	}
-	r.t.Fatalf("%s is not whole within a minute: %v", r.name, err)
+	r.t.Fatalf("%s is not complete within a minute: %v", r.name, err)
 }
 
-// round kills the node that leads a key while clients write, and returns for how long
-// writes of such keys failed, and which writes were acknowledged.
+// round kills the node that leads a key while clients write. It returns for how long writes
+// of that key failed, and which writes were acknowledged.
 func (r *rival) round(c *redis.ClusterClient, round int) (down time.Duration, acked []string) {
 	r.t.Helper()
 	ctx := r.t.Context()
 	probe := fmt.Sprintf("probe%d", round)
 	c.ReloadState(ctx)
-	time.Sleep(time.Second) // until it has
+	time.Sleep(time.Second) // the reload is asynchronous
 	master, err := c.MasterForKey(ctx, probe)
 	if err != nil {
 		r.t.Fatal(err)
@@ -276,7 +276,7 @@ func (r *rival) missing(c *redis.ClusterClient, keys []string) (lost int) {
 // writes that are lost.
 func TestFailovers(t *testing.T) {
 	if *failovers == 0 {
-		t.Skip("-cluster.failovers says how many")
+		t.Skip("without -cluster.failovers")
 	}
 	redis.SetLogger(silent{})
 	t.Run("siftd", func(t *testing.T) {
@@ -308,7 +308,7 @@ func (r *rival) run() (lost int) {
 	return lost
 }
 
-// eventually tries for a minute.
+// eventually calls try until it succeeds, for up to a minute.
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
 	var err error

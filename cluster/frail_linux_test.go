@@ -10,9 +10,9 @@ import (
 	"github.com/siftdb/sift/internal/torture/plant"
 )
 
-// buildFrail makes a siftd whose clock is set by the file that the environment's CLOCK names,
-// whose writes and syncs fail while the file that DISK names says so, and that believes it
-// leads for as long as BELIEVE says without hearing from others.
+// buildFrail builds a siftd that is controlled by environment variables: the file CLOCK holds
+// its clock's offset, its writes or syncs fail while the file DISK says so, and BELIEVE is
+// how long it believes that it leads without hearing from others.
 func buildFrail(t *testing.T, exe string) {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -56,7 +56,7 @@ var frailEdits = []plant.Edit{
 	{File: "internal/vfs/log_linux.go", Old: "f, err := o.Create(name)", New: "f, err := create(name, filePerm)"},
 	{File: "internal/vfs/log_linux.go", Old: "return &mappedLog{f: f.(*os.File), next: firstWindow}, nil", New: "return failing(&mappedLog{f: f.(*os.File), next: firstWindow}, nil)"},
 	{File: "cluster/siftd/node.go", Old: "LeaderLeaseTimeout = 500*time.Millisecond, 500*time.Millisecond, 250*time.Millisecond", New: "LeaderLeaseTimeout = believe(500*time.Millisecond), believe(500*time.Millisecond), believe(250*time.Millisecond)"},
-	{File: "cluster/siftd/replica.go", Old: "minSegment, maxSegment = 4 << 20, 64 << 20", New: "minSegment, maxSegment = 8 << 10, 8 << 10"}, // raft-wal has what is dropped from the last one
+	{File: "cluster/siftd/replica.go", Old: "minSegment, maxSegment = 4 << 20, 64 << 20", New: "minSegment, maxSegment = 8 << 10, 8 << 10"}, // raft-wal drops whole segments, and never the last
 	{File: "cluster/log.go", Old: "tailFS{fs.New()}", New: "tailFS{failingFS{fs.New()}}"},
 }
 

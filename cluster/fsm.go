@@ -25,9 +25,9 @@ type Apply func(tx *Tx, command []byte) (reply any, err error)
 // FSM is a sift database as the state machine of a Raft group. It implements
 // raft.FSM and raft.ConfigurationStore.
 //
-// Every command is a batch together with its index in the log, so each command is applied exactly
-// once, whatever is killed when. Batches are not synced: what a power failure takes is applied
-// again from the log, which keeps it at least until a snapshot has made it durable.
+// Each command and its index in the log are written as one batch, so a command is applied exactly
+// once, even if the process is killed. Batches are not synced: those that a power failure loses
+// are applied again from the log, which keeps them until a snapshot has made them durable.
 //
 // When the database fails, as on a full disk, the FSM stops: it applies nothing more and takes no
 // snapshots, and Failed reports it. A node that went on would diverge.
@@ -38,7 +38,7 @@ type FSM struct {
 	mu      sync.Mutex
 	state   *state        // what reads see
 	applied uint64        // the last command that state holds
-	seen    uint64        // the log is applied up to here; at least applied
+	seen    uint64        // the log is applied up to this index, which is at least applied
 	moved   chan struct{} // closed when seen or err changes
 	err     error         // why the FSM has stopped
 	closed  bool
@@ -50,7 +50,7 @@ type FSM struct {
 
 // testHooks are set by tests to plant faults.
 type testHooks struct {
-	ignoreApplied bool                   // commands are applied again
+	ignoreApplied bool                   // applies commands that have been applied
 	checkpointed  func(dir string) error // may change a snapshot
 	step          func(name string)      // called before each step of Restore
 	stall         time.Duration          // stallTime
@@ -163,7 +163,7 @@ type result struct {
 	fatal bool // err is the node's, not the command's
 }
 
-// Apply is raft.FSM. It returns a value for Node.Propose.
+// Apply implements raft.FSM. It returns a value for Node.Propose.
 func (f *FSM) Apply(log *raft.Log) any {
 	if log.Type != raft.LogCommand {
 		f.advance(log.Index, 0)
@@ -214,7 +214,7 @@ func (f *FSM) carryOut(db *sift.DB, log *raft.Log) (reply any, cmdErr, err error
 // configuration: they count as applied, too.
 func (f *FSM) StoreConfiguration(index uint64, _ raft.Configuration) { f.advance(index, 0) }
 
-// advance records that the log is applied up to seen, and the last command.
+// advance records that the log is applied up to seen, and that applied is the last command.
 func (f *FSM) advance(seen, applied uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -237,7 +237,7 @@ func (f *FSM) fail(err error) error {
 	return f.err
 }
 
-// wake wakes those who wait, so that they check again. REQUIRES: mu.
+// wake wakes all waiters, which check again. REQUIRES: mu.
 func (f *FSM) wake() {
 	close(f.moved)
 	f.moved = make(chan struct{})
@@ -260,8 +260,8 @@ func (f *FSM) wait(ctx context.Context, index uint64) error {
 	}
 }
 
-// Snapshot is raft.FSM. It takes as long as a flush of the memtable and a hard link
-// for each table.
+// Snapshot implements raft.FSM. It takes as long as a flush of the memtable and a hard link for
+// each table.
 func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if err := f.Err(); err != nil {
 		return nil, err
@@ -272,7 +272,7 @@ func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	}
 	s := &checkpoint{dir: filepath.Join(dir, snapshotDB), parent: dir}
 	err = f.use(func(db *sift.DB) error {
-		// Nothing is applied meanwhile.
+		// Raft applies nothing meanwhile.
 		if s.applied, err = readApplied(db); err != nil {
 			return err
 		}
@@ -295,8 +295,8 @@ type checkpoint struct {
 	store       *SnapshotStore // into which it was moved, until Release
 }
 
-// Persist moves the checkpoint into a SnapshotStore of this package, and sends its
-// files to any other.
+// Persist moves the checkpoint into a SnapshotStore of this package, and streams its files into
+// any other.
 func (c *checkpoint) Persist(sink raft.SnapshotSink) error {
 	if own, ok := sink.(*snapshotSink); ok {
 		c.store = own.store
@@ -306,7 +306,7 @@ func (c *checkpoint) Persist(sink raft.SnapshotSink) error {
 	return writeStream(sink, streamHeader{applied: c.applied, held: c.applied}, c.dir)
 }
 
-// Release is raft.FSMSnapshot. Raft calls it when it has noted where the snapshot ends.
+// Release implements raft.FSMSnapshot. Raft calls it when it has recorded where the snapshot ends.
 func (c *checkpoint) Release() {
 	if c.store != nil {
 		c.store.own.Unlock()
@@ -315,9 +315,9 @@ func (c *checkpoint) Release() {
 	os.RemoveAll(c.parent)
 }
 
-// Restore is raft.FSM. It creates a database from the snapshot beside the present one, and
-// switches to it by replacing a file that names it. Readers of the old one continue. A snapshot is
-// ignored if the database is not behind it.
+// Restore implements raft.FSM. It creates a database from the snapshot beside the present one, and
+// switches to it by replacing the file that names the current one. Readers of the old one
+// continue. A snapshot is ignored if the database is not behind it.
 func (f *FSM) Restore(rc io.ReadCloser) error {
 	if err := f.Err(); err != nil {
 		return err

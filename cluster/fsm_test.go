@@ -78,7 +78,7 @@ func takeSnapshot(t testing.TB, f *FSM, store raft.SnapshotStore, index uint64) 
 	return sink.ID()
 }
 
-// send copies a snapshot into another store, as from node to node.
+// send copies a snapshot into another store, as one node sends it to another.
 func send(t testing.TB, from *SnapshotStore, id string, to *SnapshotStore) string {
 	t.Helper()
 	m, r, err := from.Open(id)
@@ -117,7 +117,7 @@ func newStore(t testing.TB, dir string) *SnapshotStore {
 	return s
 }
 
-// TestReopen: what was applied is not applied again, and nothing is left out.
+// TestReopen: after a restart no command is applied twice, and none is skipped.
 func TestReopen(t *testing.T) {
 	dir := t.TempDir()
 	for i := uint64(1); i <= 10; i++ {
@@ -140,11 +140,11 @@ func TestReopen(t *testing.T) {
 }
 
 // TestInstall sends a snapshot to a node that is behind, to one that is ahead, and to
-// one with another snapshot store.
+// one with another kind of snapshot store.
 func TestInstall(t *testing.T) {
 	a, storeA := openFSM(t, t.TempDir()), newStore(t, t.TempDir())
 	applyTo(t, a, 1, 50)
-	id := takeSnapshot(t, a, storeA, 52) // two entries that are no commands
+	id := takeSnapshot(t, a, storeA, 52) // the last two entries are not commands
 
 	dir, storeB := t.TempDir(), newStore(t, t.TempDir())
 	b := openFSM(t, dir)
@@ -203,8 +203,7 @@ func TestSnapshotIsLinks(t *testing.T) {
 	}
 }
 
-// TestReadersGoOn: a view keeps reading the database that an installed snapshot has
-// replaced.
+// TestReadersGoOn: a view continues to read the database that a snapshot has replaced.
 func TestReadersGoOn(t *testing.T) {
 	a, store := openFSM(t, t.TempDir()), newStore(t, t.TempDir())
 	applyTo(t, a, 1, 50)
@@ -231,8 +230,8 @@ func TestReadersGoOn(t *testing.T) {
 	}
 }
 
-// TestStreamDamage flips each byte of a snapshot in transit, and truncates it at each:
-// it is refused, or arrives intact.
+// TestStreamDamage changes each byte of a snapshot in transit, and truncates it at each
+// byte: it is rejected.
 func TestStreamDamage(t *testing.T) {
 	f, store := openFSM(t, t.TempDir()), newStore(t, t.TempDir())
 	applyTo(t, f, 1, 3)
@@ -276,12 +275,12 @@ func TestStreamDamage(t *testing.T) {
 func TestStreamNames(t *testing.T) {
 	for _, name := range []string{"../000001.ldb", "/tmp/000001.ldb", "x", "LOCK", "..", "000001.ldb/x"} {
 		if isDBFile(name) {
-			t.Errorf("%q is taken for a file of a database", name)
+			t.Errorf("%q counts as a database file", name)
 		}
 	}
 }
 
-// TestHeader is the example of the format.
+// TestHeader has an example of the format.
 func TestHeader(t *testing.T) {
 	want := "73696674736e7031" + "3400000000000000" + "3200000000000000" + "3200000000000000"
 	got := appendHeader(nil, streamHeader{52, 50, 50})
@@ -293,7 +292,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestWrongDatabase: a database that does not end where the snapshot says is refused.
+// TestWrongDatabase: a database that does not end where the snapshot says is rejected.
 func TestWrongDatabase(t *testing.T) {
 	a, store := openFSM(t, t.TempDir()), newStore(t, t.TempDir())
 	a.test.checkpointed = func(dir string) error {
@@ -308,14 +307,14 @@ func TestWrongDatabase(t *testing.T) {
 	b := openFSM(t, t.TempDir())
 	applyTo(t, b, 1, 3)
 	if err := restore(b, store, id); err == nil {
-		t.Error("it is installed")
+		t.Error("the snapshot is installed")
 	}
 	wantList(t, b, tokens(1, 3))
 	applyTo(t, b, 4, 5)
 }
 
-// TestDamagedMeta: a snapshot whose description is damaged is an error, not another
-// snapshot.
+// TestDamagedMeta: a snapshot with a damaged meta file is an error; it is not skipped
+// or misread.
 func TestDamagedMeta(t *testing.T) {
 	f, dir := openFSM(t, t.TempDir()), t.TempDir()
 	store := newStore(t, dir)
@@ -332,7 +331,7 @@ func TestDamagedMeta(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := store.List(); err == nil {
-			t.Fatalf("byte %d is not missed: %q", i, damaged)
+			t.Fatalf("damage at byte %d is not noticed: %q", i, damaged)
 		}
 	}
 }
@@ -352,10 +351,10 @@ func TestFailure(t *testing.T) {
 	select {
 	case <-f.Failed():
 	default:
-		t.Error("Failed does not tell")
+		t.Error("Failed is not closed")
 	}
 	if _, err := f.Snapshot(); err == nil {
-		t.Error("it takes a snapshot")
+		t.Error("a snapshot is taken")
 	}
 	if f.Applied() != 3 {
 		t.Errorf("applied is %d", f.Applied())
@@ -397,13 +396,13 @@ func TestLostCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := OpenFSM(dir, appendApply, nil); err == nil {
-			t.Errorf("CURRENT %q is taken", text)
+			t.Errorf("CURRENT %q is accepted", text)
 		}
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenFSM(dir, appendApply, nil); err == nil {
-		t.Error("it opens without CURRENT")
+		t.Error("the directory opens without CURRENT")
 	}
 }

@@ -16,23 +16,24 @@ import (
 	"github.com/siftdb/sift/internal/goredis"
 )
 
-var goRedis = flag.Bool("cluster.goredis", false, "run go-redis' own tests of clusters; its module and those that it is tested with are downloaded")
+var goRedis = flag.Bool("cluster.goredis", false, "run go-redis' own cluster tests; this downloads its module and those that its tests need")
 
-// apart are the groups of tests whose client treats three independent servers as a cluster, or
-// has servers that it cannot reach.
+// apart matches the groups of tests whose client treats three independent servers as a
+// cluster, or has servers that it cannot reach.
 const apart = `ClusterSlots|without nodes|without valid nodes|FailingTimeoutSeconds|ParseURL`
 
 // TestGoRedisSuite: go-redis' own tests of its cluster client pass against siftd, except
-// those in testdata/go-redis.txt. There are six nodes and three groups of two, as there.
+// those in testdata/go-redis.txt. As in go-redis, there are six nodes and three groups
+// of two.
 func TestGoRedisSuite(t *testing.T) {
 	if !*goRedis {
-		t.Skip("not asked for with -cluster.goredis")
+		t.Skip("without -cluster.goredis")
 	}
 	redis.SetLogger(silent{})
 	edits := []goredis.Edit{
 		{File: "main_test.go", From: "\tredisPort = redisStackPort\n",
 			To: "\tredisPort = redisStackPort\n\tcluster.ports = strings.Split(os.Getenv(\"CLUSTER_PORTS\"), \",\")\n\tExpect(collectNodeInformation(ctx, cluster)).NotTo(HaveOccurred())\n", Count: 1},
-		{File: "main_test.go", From: "\tif !RECluster {\n", To: "\tif false {\n", Count: 2}, // rings, sentinels, and making the cluster
+		{File: "main_test.go", From: "\tif !RECluster {\n", To: "\tif false {\n", Count: 2}, // rings, sentinels, and the creation of the cluster
 	}
 	for i, count := range []int{3, 4, 3, 3, 4, 3} {
 		edits = append(edits, goredis.Edit{File: "osscluster_test.go", From: fmt.Sprintf(`:%d"`, 16600+i), To: fmt.Sprintf(`:" + cluster.ports[%d]`, i), Count: count})

@@ -47,8 +47,8 @@ type listOut struct {
 	unknown bool
 }
 
-// member is a node as clients see it. An error that matches ErrUnknown leaves open
-// whether a token was appended; with any other it was not.
+// member is a node as clients see it. After an error that matches ErrUnknown a token may
+// have been appended or not; after any other it was not.
 type member interface {
 	append(ctx context.Context, key, token string) (string, error)
 	read(ctx context.Context, key string) (string, error)
@@ -58,8 +58,8 @@ type member interface {
 type recorder struct {
 	seed    uint64
 	begin   time.Time
-	members func() []member // those that can be reached now
-	spread  int             // how many keys each client uses by turns; 0 is 1
+	members func() []member // those that are reachable now
+	spread  int             // how many keys each client uses in turn; 0 means 1
 
 	mu     sync.Mutex
 	ops    []porcupine.Operation
@@ -69,8 +69,8 @@ type recorder struct {
 
 const opsPerKey = 60
 
-// patience is an amount of time that passes only while the process runs: however long it is
-// stopped, that counts as one second.
+// patience is a timeout that does not run while the process is stopped: a long gap counts
+// as one second.
 type patience struct {
 	left time.Duration
 	last time.Time
@@ -78,7 +78,7 @@ type patience struct {
 
 func patient(d time.Duration) *patience { return &patience{d, time.Now()} }
 
-// more reports whether some is left. It is called at least every few seconds.
+// more reports whether time is left. It must be called every few seconds.
 func (p *patience) more() bool {
 	now := time.Now()
 	passed := now.Sub(p.last)
@@ -89,10 +89,10 @@ func (p *patience) more() bool {
 	return p.left > 0
 }
 
-// maxTry is longer than anything that is tried between two calls of more.
+// maxTry is longer than anything between two calls of more.
 const maxTry = 15 * time.Second
 
-// run lets clients work until stop is closed.
+// run runs clients until stop is closed.
 func (r *recorder) run(clients int, stop <-chan struct{}) {
 	r.begin, r.acked = time.Now(), map[string][]string{}
 	var wg sync.WaitGroup
@@ -104,7 +104,7 @@ func (r *recorder) run(clients int, stop <-chan struct{}) {
 
 func (r *recorder) work(rng *rand.Rand, c int, stop <-chan struct{}) {
 	keys := max(1, r.spread)
-	prefer := make([]int, keys) // who has answered last
+	prefer := make([]int, keys) // the member that answered last
 	for i := 0; ; i++ {
 		select {
 		case <-stop:
@@ -154,7 +154,7 @@ func (r *recorder) do(m member, op listOp, c int) bool {
 	defer r.mu.Unlock()
 	id := c
 	if out.unknown {
-		// The client continues under another name.
+		// The operation may still take effect, so the client continues under another id.
 		r.client++
 		id = 1000 + r.client
 	} else if op.token != "" {
@@ -164,7 +164,7 @@ func (r *recorder) do(m member, op listOp, c int) bool {
 	return err == nil
 }
 
-// keys returns all that were used.
+// keys returns all keys that were used.
 func (r *recorder) keys() map[string]bool {
 	keys := map[string]bool{}
 	for _, op := range r.ops {
@@ -205,8 +205,7 @@ func (r *recorder) check(final map[string]string) error {
 	return nil
 }
 
-// told lists operations by their start times, in ms; of a list it shows the last
-// tokens.
+// told formats operations, ordered by start time, in ms. Of lists it shows the last tokens.
 func told(ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	var b strings.Builder

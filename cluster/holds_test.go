@@ -7,8 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestHoldsOfAnother: what a replica had says nothing about another replica of the same
-// node.
+// TestHoldsOfAnother: what one replica holds does not count for another replica of the same node.
 func TestHoldsOfAnother(t *testing.T) {
 	g := newGroup(t, 3)
 	g.config = calm
@@ -18,7 +17,7 @@ func TestHoldsOfAnother(t *testing.T) {
 	leader := g.leader(t)
 	n, other := g.node(leader), g.servers[(leader+1)%3]
 	if _, ok := n.Holds(other.ID); !ok {
-		t.Fatal("nothing is known of a node that has all")
+		t.Fatal("Holds knows nothing about a node that holds everything")
 	}
 	if err := n.raft.AddVoter(other.ID, "nowhere", 0, 0).Error(); err != nil {
 		t.Fatal(err)
@@ -32,7 +31,7 @@ func TestHoldsOfAnother(t *testing.T) {
 	g.settle(t)
 }
 
-// slowTransport finishes sending a snapshot only when the test says how that ends.
+// slowTransport finishes sending a snapshot when the test passes the result.
 type slowTransport struct {
 	raft.Transport
 	begun chan struct{}

@@ -26,7 +26,7 @@ func lasting(short time.Duration) time.Duration {
 // nodeMember is a node of this process.
 type nodeMember struct {
 	n        *Node
-	stale    bool // planted: reads as long as it believes to lead
+	stale    bool // planted: reads as long as it believes that it leads
 	noCommit bool // planted: acknowledges before the command is committed
 }
 
@@ -66,8 +66,8 @@ type trial struct {
 	test           testHooks
 	stale          bool
 	noCommit       bool
-	believe        time.Duration // if node 0 is cut off while it leads, how long it believes to lead; others elect sooner
-	onlyPartitions bool          // node 0 is made the leader and cut off, again and again
+	believe        time.Duration // how long node 0, cut off while it leads, believes that it leads; others elect sooner
+	onlyPartitions bool          // node 0 is repeatedly made the leader and cut off
 }
 
 func (tr trial) run(t *testing.T) error {
@@ -146,7 +146,7 @@ func (tr trial) disturb(t *testing.T, g *group) error {
 		case 2: // one direction between two
 			g.net.setCut(g.servers[i].Address, g.servers[(i+1)%len(g.servers)].Address, true)
 			pause()
-		case 3: // what one sends to all
+		case 3: // everything that one sends
 			for _, s := range g.servers {
 				g.net.setCut(g.servers[i].Address, s.Address, true)
 			}
@@ -181,14 +181,14 @@ func (g *group) restart(i int, pause func()) error {
 	return g.start(i)
 }
 
-// TestLinearizable: partitions and restarts, snapshots all the time.
+// TestLinearizable: partitions and restarts, with frequent snapshots.
 func TestLinearizable(t *testing.T) {
 	if err := (trial{seed: *seed, lasts: lasting(8 * time.Second)}).run(t); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestIsolatedLeaders: isolated leaders that believe for long that they lead.
+// TestIsolatedLeaders: isolated leaders that go on believing that they lead.
 func TestIsolatedLeaders(t *testing.T) {
 	tr := trial{seed: *seed, lasts: lasting(4 * time.Second), believe: 2 * time.Second, onlyPartitions: true}
 	if err := tr.run(t); err != nil {

@@ -18,25 +18,25 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// keptLog is how large a log may become for nodes that are catching up, in addition to the size of
-// their snapshot: beyond that, another snapshot costs no more than the log.
+// keptLog is by how much a log kept for nodes that are catching up may exceed the size of their
+// snapshot: beyond that, another snapshot costs no more than the log.
 const keptLog = 1 << 30
 
-// log is a raft.LogStore that keeps what other nodes are about to need. Raft alone drops entries
-// after each snapshot, including those after the snapshot that a new node is receiving. That node
-// would then need another snapshot, and another after that, as long as clients write.
+// log is a raft.LogStore that keeps the entries that other nodes are about to need. Raft itself
+// drops entries after each snapshot, including those that a node needs next that is receiving an
+// earlier one. That node would then need one snapshot after another, as long as clients write.
 //
-// After a failure it refuses all writes: raft-wal may overwrite a part of what it had written
-// before the failure, and may treat a file as sealed that it could not seal.
+// After a failure it rejects all writes: raft-wal may overwrite part of what it had written before,
+// and may treat a file as sealed that it could not seal.
 type log struct {
 	*wal.WAL
 	dir    string
 	needed func(most uint64) (index uint64, size int64)
-	failed func(error) // is called once, with the reason
+	failed func(error) // called once, with the reason
 
 	mu       sync.Mutex
 	err      error
-	unstable error // of tests: why Set and SetUint64 fail
+	unstable error // set by tests: what Set and SetUint64 return
 }
 
 func openLog(dir string, segmentBytes int, logger hclog.Logger, needed func(uint64) (uint64, int64), failed func(error)) (*log, error) {
@@ -79,23 +79,23 @@ func (l *log) write(change func() error) error {
 	return err
 }
 
-// StoreLog is raft.LogStore.
+// StoreLog implements raft.LogStore.
 func (l *log) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
 
-// StoreLogs is raft.LogStore.
+// StoreLogs implements raft.LogStore.
 func (l *log) StoreLogs(entries []*raft.Log) error {
 	return l.write(func() error { return l.WAL.StoreLogs(entries) })
 }
 
-// DeleteRange is raft.LogStore.
+// DeleteRange implements raft.LogStore.
 func (l *log) DeleteRange(from, to uint64) error {
 	last, err := l.LastIndex()
 	if err != nil {
 		return err
 	}
-	if to < last { // the beginning
-		// The last entry stays. It may be that of a snapshot that will be sent, and shows that the
-		// next one fits, which Raft checks when there is a newer snapshot.
+	if to < last { // entries at the start of the log
+		// The last entry stays. It may be where a snapshot ends that will be sent; Raft compares
+		// the next entry with it when there is a newer snapshot.
 		if index, size := l.needed(to); l.size() < keptLog+size {
 			to = index
 		}
@@ -107,13 +107,13 @@ func (l *log) DeleteRange(from, to uint64) error {
 	return l.write(func() error { return l.WAL.DeleteRange(from, to) })
 }
 
-// Set is raft.StableStore.
+// Set implements raft.StableStore.
 func (l *log) Set(key, value []byte) error {
 	return l.set(func() error { return l.WAL.Set(key, value) })
 }
 
-// SetUint64 is raft.StableStore. Raft panics if a term cannot be written. Its goroutine ends instead,
-// and the node stops as with any other failure of the log.
+// SetUint64 implements raft.StableStore. Raft panics if a term cannot be written. So a failure ends
+// Raft's goroutine instead of returning, and the node stops as after any other failure of the log.
 func (l *log) SetUint64(key []byte, value uint64) error {
 	if l.set(func() error { return l.WAL.SetUint64(key, value) }) != nil {
 		runtime.Goexit()
@@ -133,8 +133,8 @@ func (l *log) set(change func() error) error {
 	})
 }
 
-// size returns how large the log is, roughly: a segment is allocated as a whole. A log that
-// cannot be looked at counts as too large to be kept.
+// size returns the approximate size of the log in bytes: segments are preallocated. A log that
+// cannot be listed counts as too large to be kept.
 func (l *log) size() (total int64) {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {

@@ -28,7 +28,7 @@ var (
 // valueBytes is the size of the values of TestMove and TestAway.
 const valueBytes = 4096
 
-// valueOf is the value of a version of a key, which does not compress.
+// valueOf returns the value of a version of a key. It does not compress.
 func valueOf(key string, version uint64) []byte {
 	var seed [32]byte
 	copy(seed[8:], key)
@@ -38,7 +38,7 @@ func valueOf(key string, version uint64) []byte {
 	return value
 }
 
-// A crowd is a set of clients that write, one value at a time, and remember what was
+// A crowd is a set of clients that write one value at a time and record what was
 // acknowledged.
 type crowd struct {
 	r       *rival
@@ -53,7 +53,7 @@ type crowd struct {
 // writer writes every eighth key, over and over.
 type writer struct {
 	id      int
-	loaded  int // keys that there were
+	loaded  int // keys written by load
 	version map[string]uint64
 }
 
@@ -103,7 +103,7 @@ func (c *crowd) load(client *redis.ClusterClient, keys int) {
 	}
 }
 
-// again tries a thousand times, however busy the machine is.
+// again tries up to a thousand times.
 func (c *crowd) again(try func(context.Context) error) (err error) {
 	for range 1000 {
 		if err = try(c.r.t.Context()); err == nil {
@@ -115,7 +115,7 @@ func (c *crowd) again(try func(context.Context) error) (err error) {
 	return err
 }
 
-// wait tries until it works.
+// wait tries until try succeeds.
 func (c *crowd) wait(try func() error) {
 	c.r.t.Helper()
 	var err error
@@ -128,8 +128,7 @@ func (c *crowd) wait(try func() error) {
 	c.r.t.Fatal(err)
 }
 
-// begin lets the clients write until end is called; half of the values are for new
-// keys.
+// begin starts the clients, which write until end is called. Half of the values are for new keys.
 func (c *crowd) begin(client *redis.ClusterClient) {
 	for _, w := range c.writers {
 		c.wg.Go(func() {
@@ -167,7 +166,7 @@ func (c *crowd) end() {
 	c.wg.Wait()
 }
 
-// during reports how many writes a second were acknowledged while fn ran, and the longest.
+// during logs how many writes a second were acknowledged while fn ran, and the slowest.
 func (c *crowd) during(what string, fn func()) {
 	begin, acked, failed := time.Now(), c.acked.Load(), c.failed.Load()
 	c.longest.Store(0)
@@ -177,7 +176,7 @@ func (c *crowd) during(what string, fn func()) {
 		float64(c.acked.Load()-acked)/took.Seconds(), valueBytes, time.Duration(c.longest.Load()).Round(time.Millisecond), c.failed.Load()-failed)
 }
 
-// check reads all that was written.
+// check reads everything that was written.
 func (c *crowd) check(client *redis.ClusterClient) {
 	c.r.t.Helper()
 	want := map[string]uint64{}
@@ -243,7 +242,7 @@ func (r *rival) diskBytes(i int) (total int64) {
 	return total
 }
 
-// peaks watches memory and disk of nodes until stop is called, which returns the peaks.
+// peaks measures memory and disk use of nodes until stop is called, which logs the peaks.
 func (r *rival) peaks(nodes ...int) (stop func()) {
 	memory, disk := map[int]int64{}, map[int]int64{}
 	done, ended := make(chan struct{}), make(chan struct{})
@@ -288,7 +287,7 @@ func TestMove(t *testing.T) {
 	redis.SetLogger(silent{})
 	first := []string{"--groups", "1", "--replicas", "1"}
 	if *moveMiB < 100 {
-		first = append(first, "--snapshot-entries", "20") // or there is no snapshot to send
+		first = append(first, "--snapshot-entries", "20") // otherwise there is no snapshot to send
 	}
 	r := siftdRival(t, 2, first...)
 	r.start(0)
@@ -322,7 +321,7 @@ func TestMove(t *testing.T) {
 	c.check(client)
 }
 
-// id returns the name of a node.
+// id returns the id of a node.
 func (r *rival) id(i int) string {
 	one := redis.NewClient(&redis.Options{Addr: r.addrs[i]})
 	defer one.Close()
@@ -333,7 +332,7 @@ func (r *rival) id(i int) string {
 	return id
 }
 
-// forget makes a node leave; one node accepts the command, and the others say which.
+// forget makes a node leave. One node accepts the command; the others return an error.
 func (r *rival) forget(id string) (err error) {
 	for _, addr := range r.addrs {
 		one := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
@@ -346,7 +345,7 @@ func (r *rival) forget(id string) (err error) {
 	return err
 }
 
-// lists reports whether a node knows of this many nodes.
+// lists returns an error unless a node lists this many nodes.
 func (r *rival) lists(i, want int) error {
 	one := redis.NewClient(&redis.Options{Addr: r.addrs[i], MaxRetries: -1})
 	defer one.Close()
@@ -378,7 +377,7 @@ func TestAway(t *testing.T) {
 	stop()
 	r.start(2)
 	stop = r.peaks(0, 1, 2)
-	c.during("until the third has all again", func() { c.wait(func() error { return r.whole(t.Context(), client) }) })
+	c.during("until the third has caught up", func() { c.wait(func() error { return r.whole(t.Context(), client) }) })
 	stop()
 	t.Logf("groups that caught up by a snapshot: %d of %d", r.snapshots(2), r.groups(2))
 	c.during("afterwards", func() { time.Sleep(min(20*time.Second, *away)) })
@@ -392,7 +391,7 @@ func (r *rival) groups(i int) int {
 	return len(dirs)
 }
 
-// snapshots returns how many groups of a node have installed one.
+// snapshots returns how many groups of a node have installed a snapshot.
 func (r *rival) snapshots(i int) (n int) {
 	files, _ := filepath.Glob(filepath.Join(r.data(i), "groups", "*", "state", currentName))
 	for _, file := range files {

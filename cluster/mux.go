@@ -43,14 +43,14 @@ type ClusterID [20]byte
 
 const muxHeader = len(ClusterID{}) + 4 + 8
 
-// muxHeaderTime is how long a connection has to say which group it is for.
+// muxHeaderTime is how long a new connection may take to send its header.
 const muxHeaderTime = 10 * time.Second
 
 // muxPool is how many idle connections a group keeps to each node.
 const muxPool = 2
 
 // ListenMux listens at an address. Other nodes know it by that address, or by advertise if that is
-// not "". Without t, connections are neither encrypted nor authenticated.
+// not empty. If t is nil, connections are neither encrypted nor authenticated.
 func ListenMux(address, advertise string, t *TLS) (*Mux, error) {
 	m := &Mux{done: make(chan struct{}), groups: map[uint32]*muxLayer{}}
 	m.SetCluster(ClusterID{})
@@ -86,14 +86,14 @@ func ListenMux(address, advertise string, t *TLS) (*Mux, error) {
 // Addr returns the address by which other nodes know the port.
 func (m *Mux) Addr() raft.ServerAddress { return raft.ServerAddress(m.known.String()) }
 
-// SetCluster sets the cluster that the node belongs to. It is zero before.
+// SetCluster sets the cluster that the node belongs to. Until then it is the zero ClusterID.
 func (m *Mux) SetCluster(id ClusterID) { m.cluster.Store(&id) }
 
 // Cluster returns the cluster that the node belongs to.
 func (m *Mux) Cluster() ClusterID { return *m.cluster.Load() }
 
-// ReplicaAddr returns the address of a node's replica of a group, as Transport's LocalAddr
-// does; addr is the node's. That of replica 0 is the same.
+// ReplicaAddr returns the address of a node's replica of a group, as Transport's LocalAddr does.
+// addr is the node's address, which is also that of replica 0.
 func ReplicaAddr(addr raft.ServerAddress, replica uint64) raft.ServerAddress {
 	if replica == 0 {
 		return addr
@@ -101,7 +101,7 @@ func ReplicaAddr(addr raft.ServerAddress, replica uint64) raft.ServerAddress {
 	return raft.ServerAddress(fmt.Sprintf("%s/%016x", addr, replica))
 }
 
-// CutReplica divides an address into those of the node and of its replica.
+// CutReplica splits an address into the node's address and the replica's number.
 func CutReplica(addr raft.ServerAddress) (node raft.ServerAddress, replica uint64, err error) {
 	host, text, ok := strings.Cut(string(addr), "/")
 	if ok {
@@ -110,12 +110,12 @@ func CutReplica(addr raft.ServerAddress) (node raft.ServerAddress, replica uint6
 	return raft.ServerAddress(host), replica, err
 }
 
-// Transport returns the transport of a group. There is one at a time: another can be created when
-// it has been closed.
+// Transport returns the transport of a group. There can be one at a time; close it to create
+// another.
 //
 // A replica that starts without the state of the node's earlier replica of the group needs another
-// number, by which the others know it: see ReplicaAddr. It must not vote or acknowledge anything
-// in place of the earlier one, which nodes that were away may still consider a member.
+// number, which is part of its address: see ReplicaAddr. It must not vote or acknowledge anything
+// in place of the earlier one, which nodes that were down may still consider a member.
 func (m *Mux) Transport(group uint32, replica uint64, logger hclog.Logger) (raft.Transport, error) {
 	if logger == nil {
 		logger = hclog.NewNullLogger()

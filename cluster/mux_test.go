@@ -47,7 +47,7 @@ func TestMux(t *testing.T) {
 			t.Errorf("group %d: term %d, %v", group, resp.Term, err)
 		}
 		if err := trans.RequestVote("b", ReplicaAddr(ports[1].Addr(), 7), &raft.RequestVoteRequest{Term: 1}, &resp); err == nil {
-			t.Errorf("group %d: a replica of before answers", group)
+			t.Errorf("group %d: a replica with another number answers", group)
 		}
 	}
 	other, err := ListenMux("127.0.0.1:0", "", nil)
@@ -77,14 +77,14 @@ func TestMux(t *testing.T) {
 	}
 	conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("a group that is not there: %v", err)
+		t.Errorf("a group that does not exist: %v", err)
 	}
 	silent, err := net.Dial("tcp", string(ports[1].Addr()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	if err := ports[1].Close(); err != nil { // waits for nobody who is silent
+	if err := ports[1].Close(); err != nil { // does not wait for silent connections
 		t.Error(err)
 	}
 }

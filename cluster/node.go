@@ -18,24 +18,24 @@ import (
 // Errors of Propose and Read.
 var (
 	// ErrNotLeader: the node does not lead, and the command is not and will not be
-	// applied. Node.Leader may know who leads.
+	// applied. Node.Leader may return the node that leads.
 	ErrNotLeader = raft.ErrNotLeader
-	// ErrUnknown: it is not known whether the command is or will be applied. The failure is
+	// ErrUnknown: the command may have been applied, may be applied later, or never. The cause is
 	// wrapped.
-	ErrUnknown = errors.New("cluster: whether the command is applied is not known")
+	ErrUnknown = errors.New("cluster: it is unknown whether the command was applied")
 	// ErrClosed: the node has been closed.
 	ErrClosed = raft.ErrRaftShutdown
 	// ErrTooLarge: the command has more than MaxCommandBytes, and is not applied.
 	ErrTooLarge = errors.New("cluster: the command is too large")
 )
 
-// MaxCommandBytes is the size of the largest command. raft-wal would write entries larger than 64
-// MiB but refuse to read them.
+// MaxCommandBytes is the size of the largest command. raft-wal would write entries larger than
+// 64 MiB, but could not read them back.
 const MaxCommandBytes = segment.MaxEntrySize - 64<<10
 
-// Options configure a node. ID, Dir, Apply and Transport are needed.
+// Options configure a node. ID, Dir, Apply and Transport are required.
 type Options struct {
-	// ID names the node in the group. A node's ID and its directory belong together.
+	// ID names the node in the group. A directory is only ever used with one ID.
 	ID string
 	// Dir holds the log, the snapshots and the database.
 	Dir string
@@ -43,26 +43,26 @@ type Options struct {
 	Apply Apply
 	// Transport connects the nodes. ListenTCP makes one; the node closes it.
 	Transport raft.Transport
-	// Bootstrap are the first members of the group. It has no effect once the node
-	// has a log. Each of the first members may name all of them, in the same order; a
-	// node that joins later names none, and is added by Raft().AddVoter.
+	// Bootstrap lists the first members of the group. It has no effect once the node has a log.
+	// Each of the first members may list all of them, in the same order. A node that joins later
+	// lists none, and is added by Raft().AddVoter.
 	Bootstrap []raft.Server
 	// DB configures the database; may be nil.
 	DB *sift.Options
 	// Raft configures Raft. Default: Defaults. LocalID is set to ID.
 	Raft *raft.Config
-	// SegmentBytes is the size of a file of the log. Default: that of raft-wal, 64 MiB.
+	// SegmentBytes is the size of a log file. Default: raft-wal's, 64 MiB.
 	SegmentBytes int
-	// Logger takes Raft's messages. Default: none.
+	// Logger receives Raft's messages. Default: they are discarded.
 	Logger hclog.Logger
 
 	test testHooks
 }
 
-// Defaults returns Raft's defaults, without the metrics that exist twice. Heartbeats are expected
-// once a second. Every two to four minutes, a snapshot is taken if at least 8,192 entries have
-// come since the last one. The 10,240 entries before it are kept, so that a node that was away for
-// a short time needs no snapshot.
+// Defaults returns Raft's defaults, without the legacy metrics, which are duplicates. Heartbeats
+// are expected once a second. Every two to four minutes, a snapshot is taken if at least 8,192
+// entries have been added since the last one. The 10,240 entries before it are kept, so that a node
+// that was down for a short time needs no snapshot.
 func Defaults() *raft.Config {
 	c := raft.DefaultConfig()
 	c.NoLegacyTelemetry = true
@@ -79,7 +79,7 @@ type Node struct {
 	id        raft.ServerID
 
 	barrier   chan struct{} // holds an element while a barrier is in progress
-	ledTerm   uint64        // in this term, all entries of earlier ones are applied; guarded by barrier
+	ledTerm   uint64        // a term in which all entries of earlier terms are applied; guarded by barrier
 	closeOnce sync.Once
 	closeErr  error
 	closing   chan struct{} // closed by Close
@@ -107,8 +107,8 @@ func Open(o Options) (_ *Node, err error) {
 	if config.Logger == nil {
 		config.Logger = hclog.NewNullLogger()
 	}
-	// A snapshot that was received but not installed must be installed at the start; one that the
-	// database is not behind must not.
+	// A snapshot that was received but not installed must be installed now. FSM.Restore ignores
+	// one that the database is not behind.
 	config.NoSnapshotRestoreOnStart = false
 
 	n := &Node{id: config.LocalID, trans: newTransport(o.Transport), closing: make(chan struct{}), watched: make(chan struct{}), ended: make(chan struct{}), barrier: make(chan struct{}, 1)}
@@ -150,17 +150,18 @@ func Open(o Options) (_ *Node, err error) {
 }
 
 // covers reports whether a snapshot contains nothing new for this node. A leader may send a
-// snapshot twice, or late. Raft would still install it: it would drop the log, including the
-// entries after the snapshot that the node has acknowledged and that a majority may depend on.
+// snapshot twice, or late. Raft would still install it and drop the log, including later entries
+// that the node has acknowledged and that a majority may depend on.
 func (n *Node) covers(req *raft.InstallSnapshotRequest) bool {
 	if req.Term < n.raft.CurrentTerm() {
-		return false // Raft refuses it
+		return false // Raft rejects it
 	}
 	return n.holds(req.LastLogIndex, req.LastLogTerm)
 }
 
-// holds reports whether the log up to an entry is in this node's log or newest snapshot. Both
-// checks include the entry's term: equal entries have equal logs before them.
+// holds reports whether everything up to an entry is in this node's log or newest snapshot. In the
+// log the entry must have the given term: if two logs share an entry, they agree on all before it.
+// Everything in the snapshot was committed.
 func (n *Node) holds(index, term uint64) bool {
 	first, err := n.log.FirstIndex()
 	if err != nil {
@@ -177,8 +178,8 @@ func (n *Node) holds(index, term uint64) bool {
 	return n.installed() >= index
 }
 
-// installed returns where the newest snapshot ends, 0 if there is none. A snapshot that was
-// received but could not be installed in the database does not count.
+// installed returns the index where the newest snapshot ends, 0 if there is none. A snapshot that
+// was received but could not be installed in the database does not count.
 func (n *Node) installed() uint64 {
 	m, err := n.snapshots.latest()
 	if err != nil || m == nil || m.Applied > n.fsm.Applied() {
@@ -187,12 +188,13 @@ func (n *Node) installed() uint64 {
 	return m.Index
 }
 
-// candidate returns an ID for which Raft considers a request for a vote: the given one, or a
-// voter's. Raft refuses candidates that are no voters in the newest configuration that it knows. A
-// node that is behind may not know the one that counts, and would refuse the only node that can
-// lead; its vote is needed all the same. Whether the candidate's log is new enough decides, as in
-// Ongaro's thesis on Raft, 4.1; a node that was removed, and asks while there is a leader, is
-// refused for that. Raft uses the ID for nothing else: it notes votes by address.
+// candidate returns an ID for which Raft considers a vote request: the given one, or that of some
+// voter. Raft rejects candidates that are not voters in the newest configuration that it knows. A
+// node that is behind may not know the current one, and would reject the only node that can lead,
+// although its vote is needed. What should decide is whether the candidate's log is new enough, as
+// in section 4.1 of Ongaro's thesis on Raft; a removed node that asks for votes while there is a
+// leader is rejected for that reason. Raft does not use the ID for anything else: it records votes
+// by address.
 func (n *Node) candidate(id []byte) []byte {
 	f := n.raft.GetConfiguration()
 	if f.Error() != nil {
@@ -211,9 +213,9 @@ func (n *Node) candidate(id []byte) []byte {
 	return instead
 }
 
-// fit returns a request as Raft understands it whose entries begin before this node's log does.
-// What is before is in its snapshot, so it was committed, and is the same in the logs of all
-// leaders since: it is left out. Raft would compare it with what the log has not, and refuse.
+// fit drops from a request the entries that precede this node's log. They are in its snapshot, so
+// they were committed, and are the same in the logs of all leaders since. Raft would compare them
+// with entries that the log no longer has, and reject the request.
 func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	if a.PrevLogEntry == 0 {
 		return a
@@ -244,11 +246,11 @@ func (n *Node) fit(a *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 
 // reconcile makes log, snapshot and database consistent after a crash.
 //
-// Raft removes the log after it has installed a snapshot. If it does not get there,
-// the log may end before the snapshot; it would take no further entry, since there
-// must be no gaps. All that is in it is in the snapshot. Or it may hold another entry
-// where the snapshot ends: then that and what comes behind it were never committed, and
-// Raft would not take what comes behind the snapshot.
+// Raft removes the log after it has installed a snapshot. If it is interrupted before that, the log
+// may end before the snapshot. It would then accept no further entry, since gaps are not allowed.
+// Everything in it is in the snapshot. Or the log may hold another entry where the snapshot ends.
+// Then that entry and those after it were never committed, and Raft would not accept the entries
+// after the snapshot.
 //
 // A database that is ahead of both belongs to another log.
 func (n *Node) reconcile(snapshots *SnapshotStore) error {
@@ -279,13 +281,13 @@ func (n *Node) reconcile(snapshots *SnapshotStore) error {
 		last = max(last, list[0].Index)
 	}
 	if applied := n.fsm.Applied(); applied > last {
-		return fmt.Errorf("cluster: the database holds command %d, and the log ends with entry %d", applied, last)
+		return fmt.Errorf("cluster: the database holds command %d, but the log ends with entry %d", applied, last)
 	}
 	return nil
 }
 
-// leadsElsewhere reports whether the log, from first to last, ends before a snapshot or does not lead
-// to it.
+// leadsElsewhere reports whether the log, from first to last, ends before a snapshot or has another
+// entry where the snapshot ends.
 func (n *Node) leadsElsewhere(s *raft.SnapshotMeta, first, last uint64) (bool, error) {
 	if last < s.Index || first > s.Index {
 		return last < s.Index, nil
@@ -306,7 +308,7 @@ func (n *Node) watch() {
 }
 
 // Close stops the node and closes its log and database; the other nodes go on without it. Calls in
-// progress end with an error.
+// progress return an error.
 func (n *Node) Close() error {
 	n.closeOnce.Do(func() {
 		close(n.closing)
@@ -316,7 +318,7 @@ func (n *Node) Close() error {
 	return n.closeErr
 }
 
-// shutdown returns when Raft does nothing any more.
+// shutdown stops Raft and returns when it has stopped.
 func (n *Node) shutdown() error {
 	future := n.raft.Shutdown()
 	n.trans.stop()
@@ -343,8 +345,8 @@ func (n *Node) Raft() *raft.Raft { return n.raft }
 // FSM returns the node's database.
 func (n *Node) FSM() *FSM { return n.fsm }
 
-// Holds returns the index up to which a node has the log, as far as the leader of the present term
-// knows. ok is false if it does not know.
+// Holds returns the index up to which a node has the log, as far as this node, as the leader in the
+// present term, knows. ok is false if it does not know.
 func (n *Node) Holds(id raft.ServerID) (index uint64, ok bool) {
 	future := n.raft.GetConfiguration()
 	if future.Error() != nil {
@@ -358,13 +360,13 @@ func (n *Node) Holds(id raft.ServerID) (index uint64, ok bool) {
 	return 0, false
 }
 
-// Leader returns which node leads as far as this node knows; empty if it does not.
+// Leader returns the node that leads as far as this node knows, or empty strings.
 func (n *Node) Leader() (raft.ServerAddress, raft.ServerID) { return n.raft.LeaderWithID() }
 
-// Propose has a command applied on all nodes, and returns what Apply returned on this one, which
-// must be the leader: other nodes return ErrNotLeader at once. When it returns without an error of
-// this package or of ctx, the command is in the logs of a majority, on disk, and applied here. An
-// error that matches ErrUnknown means that the command may or may not be applied, possibly later.
+// Propose replicates a command, which all nodes then apply, and returns what Apply returned on this
+// one. This must be the leader: other nodes return ErrNotLeader at once. If the error is nil or
+// Apply's own, the command is on disk in the logs of a majority, and applied here. An error that
+// matches ErrUnknown means that the command may or may not be applied, possibly later.
 func (n *Node) Propose(ctx context.Context, command []byte) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -388,7 +390,7 @@ func (n *Node) Propose(ctx context.Context, command []byte) (any, error) {
 	case !ok:
 		return nil, fmt.Errorf("%w: the state machine answered %T", ErrUnknown, future.Response())
 	case r.fatal:
-		// It is in the log.
+		// The command is in the log.
 		return nil, fmt.Errorf("%w: %w", ErrUnknown, r.err)
 	}
 	return r.reply, r.err
@@ -400,16 +402,16 @@ func (n *Node) refused(err error) bool {
 		errors.Is(err, raft.ErrLeadershipTransferInProgress)
 }
 
-// Do starts an operation of Raft and waits until it is done, ctx ends, or Raft does, which answers
-// with ErrClosed: unlike the operation's future, which Raft may never answer then. If it returns
-// early, the operation may still be carried out.
+// Do starts an operation of Raft and waits until it is done or ctx ends. When Raft ends, Do returns
+// ErrClosed, while the operation's future might never complete. If Do returns early, the operation
+// may still be carried out.
 func (n *Node) Do(ctx context.Context, start func(*raft.Raft) raft.Future) error {
 	_, err := await(ctx, n, start)
 	return err
 }
 
-// await is Do, and returns the future when it is done. Raft answers no future that it accepts while
-// it ends, and its goroutines can end before it knows (see log.SetUint64).
+// await is Do, and returns the completed future. Raft never completes a future that it accepts
+// while it ends, and its goroutines can end without its knowledge (see log.SetUint64).
 func await[F raft.Future](ctx context.Context, n *Node, start func(*raft.Raft) F) (future F, err error) {
 	done := make(chan F, 1)
 	go func() {
@@ -425,7 +427,7 @@ func await[F raft.Future](ctx context.Context, n *Node, start func(*raft.Raft) F
 	case <-n.ended:
 	}
 	select {
-	case future = <-done: // it was answered before
+	case future = <-done: // it completed before
 		return future, future.Error()
 	default:
 		return future, ErrClosed

@@ -17,7 +17,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestGroup: three nodes agree, a minority is nobody, and who was away catches up.
+// TestGroup: three nodes agree, followers reject commands and reads, and a node that was down
+// catches up.
 func TestGroup(t *testing.T) {
 	g := newGroup(t, 3)
 	g.startAll(t)
@@ -44,7 +45,7 @@ func TestGroup(t *testing.T) {
 			continue
 		}
 		if _, err := g.node(i).Propose(t.Context(), []byte("k x")); !errors.Is(err, ErrNotLeader) {
-			t.Errorf("a follower takes a command: %v", err)
+			t.Errorf("a follower accepts a command: %v", err)
 		}
 		if err := g.node(i).Read(t.Context(), func(*View) error { return nil }); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("a follower reads as if it led: %v", err)
@@ -52,8 +53,7 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// TestCommandErrors: an error of Apply reaches the caller, and leaves nothing but the
-// applied index.
+// TestCommandErrors: an error of Apply reaches the caller, and changes only the applied index.
 func TestCommandErrors(t *testing.T) {
 	g := newGroup(t, 3)
 	g.startAll(t)
@@ -77,11 +77,11 @@ func TestCommandErrors(t *testing.T) {
 	g.settle(t)
 }
 
-// TestIsolatedLeader: a leader that is cut off acknowledges nothing and reads nothing,
-// also while it believes to lead.
+// TestIsolatedLeader: a leader that is cut off acknowledges nothing and serves no reads, even
+// while it believes that it leads.
 func TestIsolatedLeader(t *testing.T) {
 	g := newGroup(t, 3)
-	g.config = calm // it goes on believing for long
+	g.config = calm // the leader keeps believing for long
 	g.startAll(t)
 	g.propose(t, "k v")
 	old := g.leader(t)
@@ -89,7 +89,7 @@ func TestIsolatedLeader(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if err := g.node(old).Read(ctx, func(*View) error { return nil }); err == nil {
-		t.Error("a leader that is cut off reads")
+		t.Error("a leader that is cut off serves reads")
 	}
 	if _, err := g.node(old).Propose(ctx, []byte("k lost")); err == nil {
 		t.Error("a leader that is cut off acknowledges")
@@ -103,8 +103,7 @@ func TestIsolatedLeader(t *testing.T) {
 	}
 }
 
-// TestCatchUpBySnapshot: a node that has missed more than the log holds gets a
-// snapshot.
+// TestCatchUpBySnapshot: a node that has missed more than the log holds receives a snapshot.
 func TestCatchUpBySnapshot(t *testing.T) {
 	g := newGroup(t, 3)
 	g.startAll(t)
@@ -128,9 +127,9 @@ func TestCatchUpBySnapshot(t *testing.T) {
 	}
 	g.settle(t)
 	if g.node(away).fsm.states.next == 2 {
-		t.Error("it has not installed a snapshot")
+		t.Error("the node has not installed a snapshot")
 	}
-	// And again from there, with the log that Raft has emptied.
+	// Once more, with the log that Raft has emptied.
 	if err := g.stop(away); err != nil {
 		t.Fatal(err)
 	}
@@ -143,8 +142,8 @@ func TestCatchUpBySnapshot(t *testing.T) {
 	}
 }
 
-// TestCatchUpUnderLoad: so much is written while a snapshot is on its way to a node that the
-// log would no longer begin where it ends. The node needs no other.
+// TestCatchUpUnderLoad: while a snapshot is being sent to a node, so much is written that the
+// log would no longer reach back to it. The node needs no other snapshot.
 func TestCatchUpUnderLoad(t *testing.T) {
 	g := newGroup(t, 3)
 	g.config = calm
@@ -154,7 +153,7 @@ func TestCatchUpUnderLoad(t *testing.T) {
 	if err := g.stop(away); err != nil {
 		t.Fatal(err)
 	}
-	write := func() { // until there is a snapshot of that
+	write := func() { // and take a snapshot
 		for i := range 200 {
 			g.propose(t, fmt.Sprintf("k%d v", i))
 		}
@@ -186,8 +185,8 @@ func TestCatchUpUnderLoad(t *testing.T) {
 	}
 }
 
-// TestBackup: a backup restored into another group takes its place in that log. One that is
-// damaged changes nothing.
+// TestBackup: a backup restored into another group replaces its contents. A damaged one changes
+// nothing.
 func TestBackup(t *testing.T) {
 	g := newGroup(t, 3)
 	g.startAll(t)
@@ -201,12 +200,12 @@ func TestBackup(t *testing.T) {
 		t.Fatalf("%d of %d bytes, %v", size, backup.Len(), err)
 	}
 	if _, err := g.node((leader+1)%3).Backup(t.Context(), io.Discard); err == nil {
-		t.Error("a follower makes a backup, which may be old")
+		t.Error("a follower makes a backup, which may be stale")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := g.node(leader).Backup(ctx, io.Discard); err == nil {
-		t.Error("a backup that was canceled is whole")
+		t.Error("a canceled backup returns no error")
 	}
 	h := newGroup(t, 3)
 	h.config = calm // a restore that loses its leader is not repeated
@@ -221,7 +220,7 @@ func TestBackup(t *testing.T) {
 		}
 	}
 	if got := h.settle(t); got["other"] != "v," || got["k0"] != "" {
-		t.Errorf("after backups that are damaged, other is %q, k0 %q", got["other"], got["k0"])
+		t.Errorf("after damaged backups, other is %q, k0 %q", got["other"], got["k0"])
 	}
 	if err := to.RestoreBackup(&backup, size); err != nil {
 		t.Fatal(err)
@@ -240,8 +239,8 @@ func TestBackup(t *testing.T) {
 	check()
 }
 
-// TestLateSnapshot: a snapshot that ends before what a follower has, as one that was sent
-// twice, takes nothing away. Raft itself would drop all of the log.
+// TestLateSnapshot: a snapshot that a follower is ahead of, such as one that was sent twice,
+// removes nothing. Raft itself would drop the whole log.
 func TestLateSnapshot(t *testing.T) {
 	g := newGroup(t, 3)
 	g.config = noSnapshots
@@ -267,12 +266,12 @@ func TestLateSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := sink.Write([]byte{0}); !errors.Is(err, errCovered) {
-		t.Errorf("a snapshot that gets as far as the store: %v, want %v", err, errCovered)
+		t.Errorf("a snapshot that reaches the store: %v, want %v", err, errCovered)
 	}
 	if err := sink.Cancel(); err != nil {
 		t.Error(err)
 	}
-	for range 2 { // a log that was changed by the first would show in the second
+	for range 2 { // if the first changed the log, the second would show it
 		meta, data, err := from.snapshots.Open(snapshots[0].ID)
 		if err != nil {
 			t.Fatal(err)
@@ -310,8 +309,8 @@ func TestLateSnapshot(t *testing.T) {
 	}
 }
 
-// TestBehindSnapshot: a follower whose log begins behind the snapshot that it has acknowledged
-// takes the entries that come next. Those that are in its own snapshot are left out.
+// TestBehindSnapshot: a follower whose log begins after the leader's snapshot accepts the
+// entries that follow that snapshot. It skips those that are in its own snapshot.
 func TestBehindSnapshot(t *testing.T) {
 	g := newGroup(t, 3)
 	g.config = noSnapshots
@@ -360,7 +359,7 @@ func TestBehindSnapshot(t *testing.T) {
 	g.settle(t)
 }
 
-// TestInstallFails: a snapshot that was received, and could not be installed, is not taken for
+// TestInstallFails: a snapshot that was received but could not be installed does not count as
 // one that the node has.
 func TestInstallFails(t *testing.T) {
 	g := newGroup(t, 3)
@@ -406,8 +405,8 @@ func TestInstallFails(t *testing.T) {
 	}
 }
 
-// TestLargeCommand: the largest command can be read from the log again, and a larger one is
-// refused. raft-wal writes what it cannot read.
+// TestLargeCommand: the largest command can be read back from the log, and a larger one is
+// rejected. raft-wal would write it but could not read it back.
 func TestLargeCommand(t *testing.T) {
 	g := newGroup(t, 1)
 	g.config = calm
@@ -416,12 +415,12 @@ func TestLargeCommand(t *testing.T) {
 	}
 	defer func() { g.stop(0) }()
 	g.propose(t, "a v")
-	large := append(make([]byte, MaxCommandBytes-2), " v"...) // no key has so many bytes: it is in the log, and fails
+	large := append(make([]byte, MaxCommandBytes-2), " v"...) // no key can be this long: the command enters the log, and fails
 	if _, err := g.node(0).Propose(t.Context(), append(large, 0)); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a command that is too large: %v", err)
 	}
 	if _, err := g.node(0).Propose(t.Context(), large); errors.Is(err, ErrTooLarge) {
-		t.Error("the largest is refused")
+		t.Error("the largest command is rejected")
 	}
 	g.propose(t, "a w")
 	if err := g.restart(0, func() {}); err != nil {
@@ -435,8 +434,8 @@ func TestLargeCommand(t *testing.T) {
 	}
 }
 
-// TestVoteForUnknown: a node that has missed changes of the configuration votes for one that it
-// has not heard of. Without its vote nobody could lead.
+// TestVoteForUnknown: a node that has missed configuration changes votes for a node that it
+// does not know. Without its vote no node could lead.
 func TestVoteForUnknown(t *testing.T) {
 	g := newGroup(t, 4)
 	g.startAll(t)
@@ -460,7 +459,7 @@ func TestVoteForUnknown(t *testing.T) {
 	remove(unknown)
 	eventually(t, func() error {
 		if servers := g.node(behind).raft.GetConfiguration().Configuration().Servers; len(servers) > 3 {
-			return fmt.Errorf("it has not heard of the removal: %v", servers)
+			return fmt.Errorf("the removal has not arrived: %v", servers)
 		}
 		return nil
 	})

@@ -15,8 +15,9 @@ type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestOvertakenSnapshot: a node that begins a snapshot of its own while it gets a newer one keeps
-// the newer one, and goes on from there. Raft would go on from its own, without a log.
+// TestOvertakenSnapshot: a node that takes its own snapshot while it receives a newer one keeps
+// the newer one, and continues from there. Raft would continue from the node's own, without the
+// log after it.
 func TestOvertakenSnapshot(t *testing.T) {
 	g := newGroup(t, 3)
 	g.config = noSnapshots
@@ -66,7 +67,7 @@ func TestOvertakenSnapshot(t *testing.T) {
 	<-begun
 	own := g.node(0).raft.Snapshot()
 	if err := own.Error(); err == nil {
-		t.Error("a snapshot is taken that is older than the one that the node has")
+		t.Error("a snapshot is taken that is older than the one that the node has received")
 	}
 	g.settle(t)
 	if last, has := g.node(0).raft.LastIndex(), g.node(g.leader(t)).raft.LastIndex(); last < has {

@@ -30,14 +30,14 @@ func plantedEdits(t *testing.T) []plant.Edit {
 	return edits
 }
 
-var planted = flag.Bool("cluster.planted", false, "plant faults in siftd, and have the tests look for them")
+var planted = flag.Bool("cluster.planted", false, "plant faults in siftd, and run the tests that must find them")
 
-// siftdFaults are bugs that a replicated server may have. Some test has to find each.
+// siftdFaults lists bugs that a replicated server may have, each with a test that must find it.
 var siftdFaults = []struct {
 	name  string
 	edits []plant.Edit
-	found string // by these tests
-	in    string // of this package, below the root
+	found string // the test that finds it
+	in    string // the package of that test, below the root
 }{{
 	"a write is acknowledged before it is committed",
 	[]plant.Edit{{File: "cluster/siftd/group.go", Old: "func (g *group) Write(b *sift.Batch) error {\n", New: "func (g *group) Write(b *sift.Batch) error {\n\tgo g.write(b)\n\treturn nil\n}\n\nfunc (g *group) write(b *sift.Batch) error {\n"}},
@@ -55,7 +55,7 @@ var siftdFaults = []struct {
 	[]plant.Edit{{File: "internal/serve/group.go", Old: "c.needSync = true\n", New: "c.needSync = cmd.name != \"exec\"\n"}},
 	"TestGroupDeposed", "internal/serve",
 }, {
-	"a leader hands over before it has confirmed its replies",
+	"a leader transfers its leadership before it has confirmed its replies",
 	[]plant.Edit{{File: "internal/serve/group.go", Old: "s.unconfirmed.Lock() // nobody takes it any more\n\tdefer s.unconfirmed.Unlock()", New: ""}},
 	"TestGroupRetires", "internal/serve",
 }, {
@@ -63,7 +63,7 @@ var siftdFaults = []struct {
 	[]plant.Edit{{File: "internal/serve/group.go", Old: "if c.seen.Load() <= c.decided.Load() {", New: "if true {"}},
 	"TestGroupExpired", "internal/serve",
 }, {
-	"a node that starts again applies what it has",
+	"a restarted node applies again what it has applied",
 	[]plant.Edit{{File: "cluster/fsm.go", Old: "if log.Index <= applied &&", New: "if false &&"}, {File: "cluster/fsm.go", Old: "db, applied, err := f.state.db, f.applied, f.err", New: "db, err := f.state.db, f.err"}},
 	"TestGoesOn", "cluster",
 }, {
@@ -94,7 +94,7 @@ var siftdFaults = []struct {
 // symptom is how tests report a violation.
 var symptom = regexp.MustCompile(`(?m)_test.go:\d+: .*(linearizable|acknowledged, and is|want|early|another node may lead|not found|is there again).*`)
 
-// TestPlantedInSiftd: each fault fits the code, and with -cluster.planted, is found.
+// TestPlantedInSiftd: each fault can be planted, and with -cluster.planted it is found.
 func TestPlantedInSiftd(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {

@@ -167,7 +167,7 @@ func TestProcesses(t *testing.T) {
 		t.Fatal("no leader within a minute")
 		return ""
 	}
-	final("k0") // there is a leader
+	final("k0") // waits for a leader
 	r := &recorder{seed: *seed, members: func() []member { return members }}
 	stop := make(chan struct{})
 	failed := make(chan error, 1)

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// proxies stand between the processes of a group. What one sends to another can be delayed,
-// each direction separately, on connections that either has made.
+// proxies stand between the processes of a group. They can hold back what one process sends to
+// another, in each direction separately, whichever of them has made the connection.
 type proxies struct {
-	addrs []string // where others reach node i, by way of its proxy
+	addrs []string // the address of node i's proxy, where others reach it
 	pid   func(node int) int
 
 	mu      sync.Mutex
@@ -25,12 +25,12 @@ type proxies struct {
 	closed  bool
 
 	ownersMu sync.Mutex
-	ownersAt time.Time   // when owners was begun
+	ownersAt time.Time   // when the last look began
 	owners   map[int]int // nodes, by local port
 }
 
-// newProxies returns proxies in front of nodes that listen at to. pid returns 0 for one that
-// does not run.
+// newProxies returns proxies in front of nodes that listen at to. pid returns 0 for a node that
+// is not running.
 func newProxies(t *testing.T, to []string, pid func(node int) int) *proxies {
 	t.Helper()
 	p := &proxies{pid: pid, cut: map[[2]int]bool{}, conns: map[net.Conn]bool{}}
@@ -73,7 +73,7 @@ func newProxies(t *testing.T, to []string, pid func(node int) int) *proxies {
 func (p *proxies) serve(conn net.Conn, to int, addr string) {
 	defer conn.Close()
 	from := p.source(conn.RemoteAddr().(*net.TCPAddr))
-	if from < 0 || !p.passes(from, to) { // nobody answers
+	if from < 0 || !p.passes(from, to) { // as if no one answered
 		return
 	}
 	other, err := net.DialTimeout("tcp", addr, time.Second)
@@ -103,7 +103,7 @@ func (p *proxies) track(conns ...net.Conn) bool {
 	return !p.closed
 }
 
-// pass copies in one direction. While that is cut, it delays what arrives, and forwards it
+// pass copies in one direction. While that is cut, it holds back what arrives, and forwards it
 // afterwards.
 func (p *proxies) pass(dst, src net.Conn, from, to int) {
 	defer dst.Close()
@@ -133,7 +133,7 @@ func (p *proxies) passes(from, to int) bool {
 	return !p.cut[[2]int{from, to}]
 }
 
-// set cuts directions, and heals all others.
+// set cuts these directions, and heals all others.
 func (p *proxies) set(cut ...[2]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,8 +144,8 @@ func (p *proxies) set(cut ...[2]int) {
 	p.changed.Broadcast()
 }
 
-// source returns the node whose process has made a connection, -1 if it is none. One look at the
-// system's table serves all connections that wait for it: there are thousands after a pause.
+// source returns the node whose process has made a connection, -1 if there is none. One look at
+// the system's table serves all connections that wait for it: after a pause there are thousands.
 func (p *proxies) source(addr *net.TCPAddr) int {
 	asked := time.Now()
 	p.ownersMu.Lock()
@@ -173,7 +173,7 @@ func (p *proxies) look() map[int]int {
 			continue
 		}
 		_, hex, _ := strings.Cut(f[1], ":")
-		if port, err := strconv.ParseUint(hex, 16, 16); err == nil && f[9] != "0" { // 0: nobody's any more
+		if port, err := strconv.ParseUint(hex, 16, 16); err == nil && f[9] != "0" { // 0: no longer owned
 			ports["socket:["+f[9]+"]"] = int(port)
 		}
 	}
@@ -231,7 +231,7 @@ func TestProxies(t *testing.T) {
 	p.set([2]int{1, 0})
 	b.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := io.ReadFull(b, make([]byte, 1)); err != nil {
-		t.Error("what was held up does not arrive")
+		t.Error("held back data does not arrive")
 	}
 	arrives(a, b, true)
 	arrives(b, a, false)

@@ -7,17 +7,17 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// ReadStale calls fn with the database as it is on this node. It may be behind, and on a node that
-// is cut off it stays behind. It never goes back, and what it shows was acknowledged or will be.
+// ReadStale calls fn with the database as it is on this node. It may lag behind, and on a node that
+// is cut off it stays behind. It never goes back in time, and shows only committed commands.
 func (n *Node) ReadStale(fn func(*View) error) error { return n.fsm.View(fn) }
 
 // Read calls fn with a view that holds every command that was acknowledged, by any node, before
 // Read was called. Only the leader can do this; others return ErrNotLeader.
 //
-// It writes nothing. The leader notes the commit index. It waits until a majority has answered a
-// heartbeat that was sent after that, which shows that there was no other leader when Read was
-// called, and until the log is applied up to that index. Clocks play no part. A leader of a new
-// term first commits an entry of its own, because until then it does not know what is committed.
+// The leader notes the commit index. It waits until a majority has answered a heartbeat that was
+// sent after that, which shows that there was no other leader when Read was called, and until the
+// log is applied up to that index. It depends on no clock. Read writes nothing, except that a new
+// leader first commits an entry in its term: until then it does not know what is committed.
 func (n *Node) Read(ctx context.Context, fn func(*View) error) error {
 	if err := n.linearize(ctx); err != nil {
 		return err
@@ -37,14 +37,14 @@ func (n *Node) linearize(ctx context.Context) error {
 	return n.applied(ctx, index)
 }
 
-// Confirm returns nil if the node leads in a term, and no other node was elected in a later one
-// before Confirm was called: a majority has answered a heartbeat that was sent since. If the node
-// had applied an entry of the term, what it had applied when Confirm was called was then the
-// newest state that anyone had seen.
+// Confirm returns nil if the node leads in a term, and no other node had been elected in a later
+// one when Confirm was called: a majority has answered a heartbeat that was sent since. If the node
+// had already applied an entry of the term, its state at the time of the call was the newest that
+// anyone had seen.
 func (n *Node) Confirm(ctx context.Context, term uint64) error {
 	after := n.trans.now()
 	for {
-		// It has heartbeats sent at once, and returns when a majority has answered: possibly
+		// This sends heartbeats at once and waits for the answers of a majority, which may be to
 		// heartbeats that were sent before.
 		if err := n.Do(ctx, (*raft.Raft).VerifyLeader); err != nil {
 			return err
@@ -77,7 +77,7 @@ func (n *Node) lead(ctx context.Context, term uint64) error {
 	if err := n.Do(ctx, func(r *raft.Raft) raft.Future { return r.Barrier(0) }); err != nil {
 		return err
 	}
-	// If another term has begun meanwhile, nobody asks about this one again.
+	// If another term has begun meanwhile, this one does not matter any more.
 	n.ledTerm = term
 	return nil
 }
@@ -92,8 +92,8 @@ func (n *Node) confirmed(term, after uint64) bool {
 	return n.trans.majority(future.Configuration(), n.id, term, after)
 }
 
-// applied waits until the log is applied up to index. The FSM does not see barriers, so the log
-// may be applied further than the FSM knows; another barrier then settles it.
+// applied waits until the log is applied up to index. The FSM does not see barriers, so the log may
+// be applied further than the FSM knows; another barrier then proves it.
 func (n *Node) applied(ctx context.Context, index uint64) error {
 	soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	err := n.fsm.wait(soon, index)

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// retrying is a client that tries again for as long as a node takes to start.
+// retrying returns a client that retries for as long as a node takes to start.
 func retrying(t *testing.T, addrs []string) *redis.ClusterClient {
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, MaxRedirects: 200, MaxRetryBackoff: 50 * time.Millisecond, DialerRetries: 1,
 		Protocol: 2, DisableIdentity: true, ClusterStateReloadInterval: 100 * time.Millisecond})
@@ -23,7 +23,7 @@ func retrying(t *testing.T, addrs []string) *redis.ClusterClient {
 	return c
 }
 
-// term ends a node by SIGTERM, and returns when it has ended, in peace.
+// term stops a node with SIGTERM, and returns its exit status as an error.
 func (p *processes) term(i int) error {
 	p.mu.Lock()
 	cmd := p.running[i]
@@ -54,14 +54,14 @@ func whole(t *testing.T, c *redis.Client, nodes int) {
 	})
 }
 
-// TestRollingRestart: SIGTERM ends one node after another, and it starts again, while clients
-// write. No write fails for a client that tries again, and none is lost.
+// TestRollingRestart: one node after another is stopped with SIGTERM and restarted while
+// clients write. No write fails for a client that retries, and none is lost.
 func TestRollingRestart(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGTERM")
 	}
 	redis.SetLogger(silent{})
-	// Leaders that are slow on a busy machine stay leaders: deposed, they answer UNKNOWN.
+	// Slow leaders on a busy machine stay leaders: deposed, they would reply UNKNOWN.
 	p, addrs, members := startWire(t, "--election-timeout", "3s")
 	whole(t, members[0].(wire).client, len(addrs))
 	c := retrying(t, addrs)
@@ -82,7 +82,7 @@ func TestRollingRestart(t *testing.T) {
 		})
 	}
 	for i := range addrs {
-		time.Sleep(500 * time.Millisecond) // of writes to all nodes
+		time.Sleep(500 * time.Millisecond) // writes to all nodes
 		if err := p.term(i); err != nil {
 			t.Errorf("node %d: %v", i, err)
 		}
@@ -112,8 +112,8 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// TestGoesOn: a node that was killed and follows again does not show what was there before
-// what it has shown.
+// TestGoesOn: a follower that was killed and restarted never shows older values than
+// before.
 func TestGoesOn(t *testing.T) {
 	redis.SetLogger(silent{})
 	p, addrs, members := startWire(t, "--snapshot-entries", "1000000")
@@ -164,7 +164,7 @@ func TestGoesOn(t *testing.T) {
 	if err := p.start(2); err != nil {
 		t.Fatal(err)
 	}
-	// It answers before it hears from a leader, and goes on when it does.
+	// It serves reads before it hears from a leader, and catches up when it does.
 	eventually(t, func() error {
 		conn := follower.Conn()
 		defer conn.Close()

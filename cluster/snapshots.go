@@ -23,8 +23,8 @@ import (
 //	INDEX-TERM-N/meta   a line of JSON, and its CRC-32C in hex on the next
 //	INDEX-TERM-N/db/    a database
 //
-// It is created in a directory with the suffix .tmp, synced, and renamed. A directory that has the
-// suffix when a store is opened is left from a crash, and is removed.
+// It is created in a directory with the suffix .tmp, synced, and renamed. A directory that still
+// has the suffix when a store is opened is left over from a crash, and is removed.
 //
 // On disk; do not change.
 const (
@@ -32,30 +32,30 @@ const (
 	snapshotDB   = "db"
 )
 
-// SnapshotStore is a raft.SnapshotStore that holds databases. What an FSM of this package puts
-// into it is not copied if both are on one file system: tables are hard links. Snapshots are sent
-// to other nodes as files, and received without holding more than a buffer in memory. The store
-// keeps the newest snapshot, and those that are being sent.
+// SnapshotStore is a raft.SnapshotStore that holds databases. The snapshots of an FSM of this
+// package are not copied if both are on one file system: tables are hard links. Snapshots are sent
+// to other nodes as files, and received with no more than a buffer in memory. The store keeps the
+// newest snapshot, and those that are being read.
 type SnapshotStore struct {
 	dir string
-	// holds reports whether the node has the log up to an entry, so that it refuses snapshots
-	// that end there; may be nil
+	// holds reports whether the node has the log up to an entry, and so rejects snapshots that
+	// end there; may be nil
 	holds func(index, term uint64) bool
 
-	// own is held from when a snapshot of the node itself is put into the store until Raft goes on
-	// from it, and by received ones when they become known: Raft would go on from the older one.
+	// own is held from when the node's own snapshot is put into the store until Raft continues from
+	// it, and while a received one is published: Raft would continue from the older of the two.
 	own sync.Mutex
 
 	mu      sync.Mutex
 	counter uint64
-	last    string         // the ID of what was stored last; Raft restores from it
-	inUse   map[string]int // by ID: readers
+	last    string         // the ID of the snapshot that was stored last; Raft restores from it
+	inUse   map[string]int // number of readers, by ID
 }
 
 // meta describes a snapshot.
 type meta struct {
 	raft.SnapshotMeta
-	Applied uint64 // commands up to here are in it
+	Applied uint64 // the last command that it contains
 	Held    uint64 // the index that the database holds
 }
 
@@ -135,7 +135,7 @@ func less(a, b [3]uint64) bool {
 	return false
 }
 
-// List is raft.SnapshotStore. It returns the newest snapshot.
+// List implements raft.SnapshotStore. It returns the newest snapshot.
 func (s *SnapshotStore) List() ([]*raft.SnapshotMeta, error) {
 	m, err := s.latest()
 	if err != nil || m == nil {
@@ -178,7 +178,7 @@ func checksumLine(line string) string {
 	return fmt.Sprintf("%08x\n", crc32.Checksum([]byte(line), castagnoli))
 }
 
-// Open is raft.SnapshotStore. The reader gives the snapshot as a stream.
+// Open implements raft.SnapshotStore. The reader gives the snapshot as a stream.
 func (s *SnapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +202,7 @@ func (s *SnapshotStore) reap() {
 		if s.inUse[id] > 0 || id == s.last {
 			continue
 		}
-		// Renamed first, so that its remains are never taken for a snapshot.
+		// Renamed first, so that its remains never look like a snapshot.
 		path := filepath.Join(s.dir, id)
 		if os.Rename(path, path+tempSuffix) == nil {
 			os.RemoveAll(path + tempSuffix)
@@ -210,7 +210,7 @@ func (s *SnapshotStore) reap() {
 	}
 }
 
-// snapshotReader reads a snapshot as a stream, which begins with the first Read.
+// snapshotReader reads a snapshot as a stream, which starts at the first Read.
 type snapshotReader struct {
 	store *SnapshotStore
 	meta  *meta
@@ -249,7 +249,7 @@ func (r *snapshotReader) Close() error {
 	return nil
 }
 
-// Create is raft.SnapshotStore.
+// Create implements raft.SnapshotStore.
 func (s *SnapshotStore) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
 	configurationIndex uint64, _ raft.Transport,
 ) (raft.SnapshotSink, error) {
@@ -270,11 +270,11 @@ func (s *SnapshotStore) Create(version raft.SnapshotVersion, index, term uint64,
 	return sink, nil
 }
 
-// errOvertaken refuses a snapshot of the node itself: it has received a newer one meanwhile.
+// errOvertaken rejects the node's own snapshot: the node has received a newer one meanwhile.
 var errOvertaken = errors.New("cluster: the node has a newer snapshot")
 
-// errCovered refuses a snapshot. Sent again, it is acknowledged.
-var errCovered = errors.New("cluster: the node has all that is in the snapshot")
+// errCovered rejects a received snapshot. Sent again, it is acknowledged.
+var errCovered = errors.New("cluster: the node already has everything in the snapshot")
 
 // snapshotSink is a raft.SnapshotSink. It either adopts a directory or unpacks a stream as it
 // arrives.
@@ -294,8 +294,8 @@ func (s *snapshotSink) ID() string { return s.meta.ID }
 
 func (s *snapshotSink) db() string { return filepath.Join(s.dir, snapshotDB) }
 
-// adopt takes a database that ends with the given command. Whoever calls it holds store.own, and
-// does so until the snapshot has been closed.
+// adopt takes a database that ends with the given command. The caller holds store.own until the
+// snapshot has been closed.
 func (s *snapshotSink) adopt(db string, applied uint64) error {
 	s.adopted = true
 	s.store.mu.Lock()
@@ -323,7 +323,7 @@ func (s *snapshotSink) adopt(db string, applied uint64) error {
 
 func (s *snapshotSink) Write(p []byte) (int, error) {
 	if s.pipe == nil {
-		// Between Node.covers and here, Raft may have handled a request that arrived before.
+		// Since Node.covers, Raft may have handled a request that arrived before this one.
 		if holds := s.store.holds; holds != nil && holds(s.meta.Index, s.meta.Term) {
 			return 0, errCovered
 		}
@@ -368,7 +368,7 @@ func (s *snapshotSink) finish() error {
 	}
 	s.meta.Applied, s.meta.Held = s.header.applied, s.header.held
 	if s.header.index != s.meta.Index {
-		// A backup: where it is restored decides its place in the log.
+		// A backup: its place in the log is where it is restored.
 		s.meta.Applied = s.meta.Index
 	}
 	line, err := json.Marshal(&s.meta)

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestTermNotWritten: a node that cannot write a term or for whom it votes stops; the others go on.
+// TestTermNotWritten: a node that cannot write its term or its vote stops; the others go on.
 func TestTermNotWritten(t *testing.T) {
 	g := newGroup(t, 3)
 	g.startAll(t)
@@ -28,7 +28,7 @@ func TestTermNotWritten(t *testing.T) {
 	select {
 	case <-n.fsm.Failed():
 	case <-time.After(30 * time.Second):
-		t.Fatal("it does not stop")
+		t.Fatal("the node does not stop")
 	}
 	if err := n.fsm.Err(); !errors.Is(err, full) {
 		t.Errorf("%v, want %v", err, full)
@@ -46,8 +46,8 @@ func TestTermNotWritten(t *testing.T) {
 	}
 }
 
-// TestCallsEnd: calls end when Raft does, by Close or because a term cannot be written, also those
-// that come later and have no deadline.
+// TestCallsEnd: calls return when Raft ends, by Close or because a term cannot be written. So do
+// later calls, and calls without a deadline.
 func TestCallsEnd(t *testing.T) {
 	for name, end := range map[string]func(g *group, lead int) error{
 		"closed": func(g *group, lead int) error { return g.stop(lead) },
@@ -57,7 +57,7 @@ func TestCallsEnd(t *testing.T) {
 			n.log.unstable = errors.New("no space")
 			n.log.mu.Unlock()
 			to := g.servers[(lead+1)%3]
-			// It may end before it knows that it has handed over.
+			// Raft may end before the transfer is complete.
 			go n.raft.LeadershipTransferToServer(to.ID, to.Address)
 			<-n.fsm.Failed()
 			return nil
@@ -75,7 +75,7 @@ func TestCallsEnd(t *testing.T) {
 				calls.Go(func() {
 					for n.Confirm(context.Background(), term) == nil {
 					}
-					for range 3 { // nobody leads any more
+					for range 3 { // no node leads any more
 						if n.Confirm(context.Background(), term) == nil {
 							t.Error("confirmed")
 						}

@@ -9,21 +9,21 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// stallTime is how long nothing of a snapshot may come. Raft has a node do nothing else while it
-// gets one, not even vote, and hashicorp/raft's transport would wait for as long as the sender is
-// stopped, or the network does not say that it is gone.
+// stallTime is how long the arrival of a snapshot may pause. A node does nothing else while it
+// receives one, not even vote, and hashicorp/raft's transport would wait for as long as the sender
+// is paused, or until the network reports that it is gone.
 const stallTime = requestTimeout
 
 // arrivalBytes is how much of a snapshot is read at once.
 const arrivalBytes = 256 << 10
 
-var errStalled = errors.New("cluster: nothing comes of a snapshot any more")
+var errStalled = errors.New("cluster: a snapshot has stopped arriving")
 
-// arrival is a snapshot that comes from another node. Reading it fails if nothing comes for a
-// while, or if the transport is stopped. What comes later is read by nobody.
+// arrival is a snapshot that another node sends. Reads fail if nothing arrives for stallTime, or if
+// the transport is stopped. Whatever arrives later is discarded.
 type arrival struct {
 	*io.PipeReader
-	ended chan struct{} // closed when the connection is not read any more
+	ended chan struct{} // closed when the connection is no longer read
 }
 
 func (t *transport) arrive(from io.Reader) *arrival {
@@ -44,7 +44,7 @@ func (t *transport) arrive(from io.Reader) *arrival {
 			n, err := from.Read(buf)
 			late.Stop()
 			if n > 0 {
-				w.Write(buf[:n]) // it fails when Raft has been told why
+				w.Write(buf[:n]) // fails once Raft's reads have failed
 			}
 			if err != nil {
 				w.CloseWithError(err)
@@ -55,8 +55,8 @@ func (t *transport) arrive(from io.Reader) *arrival {
 	return a
 }
 
-// send sends a snapshot, until the transport is stopped: a node that does not take it would not
-// let this one end.
+// send sends a snapshot, until the transport is stopped: otherwise a receiver that does not read
+// would keep this node from shutting down.
 func (t *transport) send(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	from := &departure{r: data}
 	done := make(chan error, 1)
@@ -88,7 +88,7 @@ func (d *departure) Read(p []byte) (int, error) {
 	return d.r.Read(p)
 }
 
-// end returns when the snapshot is not read any more.
+// end makes further reads fail, and returns when none is in progress.
 func (d *departure) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// stopped is the first part of a snapshot whose sender has stopped: the rest never
-// arrives.
+// stopped returns the first part of a snapshot whose sender has stopped: the rest
+// never arrives.
 func stopped() io.Reader {
 	begun := false
 	return readerFunc(func(p []byte) (int, error) {
@@ -22,7 +22,7 @@ func stopped() io.Reader {
 	})
 }
 
-// stalledNode is a node to which a leader has sent only a part of a snapshot.
+// stalledNode returns a node to which a leader has sent only part of a snapshot.
 func stalledNode(t *testing.T, stall time.Duration) (n *Node, leader *raft.NetworkTransport) {
 	t.Helper()
 	leader, err := raft.NewTCPTransport("127.0.0.1:0", nil, 3, time.Minute, io.Discard)
@@ -47,7 +47,7 @@ func stalledNode(t *testing.T, stall time.Duration) (n *Node, leader *raft.Netwo
 	go leader.InstallSnapshot("a", trans.LocalAddr(), req, new(raft.InstallSnapshotResponse), stopped())
 	for end := time.Now().Add(time.Minute); n.raft.CurrentTerm() < 5; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("nobody gets the snapshot")
+			t.Fatal("the node does not receive the snapshot")
 		}
 	}
 	return n, leader
@@ -66,7 +66,7 @@ func TestStalledSnapshot(t *testing.T) {
 			RPCHeader: header(leader), Term: 6, LastLogIndex: 100, LastLogTerm: 5, LeadershipTransfer: true,
 		}, &vote)
 		if err == nil && !vote.Granted {
-			t.Error("it does not vote")
+			t.Error("the node does not vote")
 		}
 		return err
 	})
@@ -106,7 +106,7 @@ func TestCloseWhileSending(t *testing.T) {
 	endsSoon(t, func() error {
 		trans.stop()
 		if <-done == nil {
-			t.Error("a snapshot that nobody took was taken")
+			t.Error("sending a snapshot that was never read succeeds")
 		}
 		return trans.Close()
 	})
@@ -122,6 +122,6 @@ func endsSoon(t *testing.T, fn func() error) {
 			t.Error(err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("it does not end")
+		t.Fatal("the call does not return")
 	}
 }

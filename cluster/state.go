@@ -23,8 +23,8 @@ import (
 //	checkpoint-*/   a snapshot that is being taken
 //
 // A snapshot is installed into a directory with the next number, synced, and then named by a
-// CURRENT that replaces the old one. Everything else in the directory is left from a crash, and is
-// removed when the node is opened.
+// CURRENT that replaces the old one. Everything else in the directory is left over from a crash,
+// and is removed when the node is opened.
 //
 // On disk; do not change.
 const (
@@ -55,12 +55,12 @@ func newStateDir(dir string, o *sift.Options) stateDir {
 type state struct {
 	db       *sift.DB
 	dir      string
-	applied  uint64 // when it was opened
+	applied  uint64 // the index of its last command when it was opened
 	refs     atomic.Int64
-	obsolete atomic.Bool // another has replaced it
+	obsolete atomic.Bool // set when another has replaced it
 	once     sync.Once
 	done     chan struct{}
-	err      error // of closing
+	err      error // what Close returned
 }
 
 func newState(db *sift.DB, dir string) *state {
@@ -89,7 +89,7 @@ func (s *state) wait() error {
 	return s.err
 }
 
-// open opens the current database, and removes what a crash has left.
+// open opens the current database, and removes what a crash has left behind.
 func (d *stateDir) open() (*state, error) {
 	if err := vfs.OS.MkdirAll(d.dir); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (d *stateDir) open() (*state, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		for _, name := range names {
 			if strings.HasPrefix(name, statePrefix) {
-				return nil, fmt.Errorf("cluster: %s holds %s, and no %s", d.dir, name, currentName)
+				return nil, fmt.Errorf("cluster: %s holds %s, but no %s", d.dir, name, currentName)
 			}
 		}
 		current = []byte(statePrefix + "1\n")
@@ -114,7 +114,7 @@ func (d *stateDir) open() (*state, error) {
 	name := strings.TrimSuffix(string(current), "\n")
 	number, err := strconv.ParseUint(strings.TrimPrefix(name, statePrefix), 10, 64)
 	if err != nil || !strings.HasPrefix(name, statePrefix) || len(name) == len(current) {
-		return nil, fmt.Errorf("cluster: %s says %q", filepath.Join(d.dir, currentName), current)
+		return nil, fmt.Errorf("cluster: %s contains %q", filepath.Join(d.dir, currentName), current)
 	}
 	d.next = number + 1
 	for _, other := range names {
@@ -136,7 +136,7 @@ func (d *stateDir) openDB(dir string) (*state, error) {
 	return newState(db, dir), nil
 }
 
-// create creates the next database and makes it the current one. fill puts its files into a
+// create creates the next database and makes it the current one. fill writes its files into a
 // directory.
 func (d *stateDir) create(fill func(dir string) (streamHeader, error), step func(string)) (*state, error) {
 	name := statePrefix + strconv.FormatUint(d.next, 10)
@@ -149,13 +149,13 @@ func (d *stateDir) create(fill func(dir string) (streamHeader, error), step func
 	}
 	step("opened")
 	if err := d.setCurrent(name); err != nil {
-		// CURRENT may or may not name it. The next open will see; either is right.
+		// CURRENT may or may not name it; the next open is correct either way.
 		return nil, errors.Join(err, s.db.Close())
 	}
 	return s, nil
 }
 
-// build creates a database that is durable, and opens it.
+// build creates a durable database, and opens it.
 func (d *stateDir) build(dir string, fill func(dir string) (streamHeader, error), step func(string)) (*state, error) {
 	if err := vfs.OS.MkdirAll(dir); err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (d *stateDir) build(dir string, fill func(dir string) (streamHeader, error)
 	switch {
 	case err != nil:
 	case held != header.held:
-		err = fmt.Errorf("the database ends with command %d, and the snapshot with %d", held, header.held)
+		err = fmt.Errorf("the database ends with command %d, but the snapshot with %d", held, header.held)
 	case held != header.applied:
 		// A restored backup continues from the present index of the log.
 		err = s.db.Put([]byte(appliedKey), appliedValue(header.applied), sift.Sync)
@@ -188,7 +188,7 @@ func (d *stateDir) build(dir string, fill func(dir string) (streamHeader, error)
 	return s, nil
 }
 
-// setCurrent names the current database.
+// setCurrent makes CURRENT name a database.
 func (d *stateDir) setCurrent(name string) error {
 	return durable.Replace(filepath.Join(d.dir, currentName), []byte(name+"\n"))
 }

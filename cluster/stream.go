@@ -19,9 +19,9 @@ import (
 //	size  field
 //	8     "siftsnp1"
 //	8     index of the snapshot in the log; 0 if the sender does not know
-//	8     the command up to which it stands
-//	8     the command that the database names
-//	4     CRC-32C of what came before
+//	8     index of the last command in it
+//	8     index that the database holds
+//	4     CRC-32C of all of the above
 //
 // and for each file
 //
@@ -31,8 +31,8 @@ import (
 //	m     the file
 //	4     CRC-32C of name and file
 //
-// A length of 0 in place of a name ends the stream. A reader refuses any other magic number, a
-// wrong checksum, a name that a database's file cannot have, and missing or extra bytes.
+// A name length of 0 ends the stream. A reader rejects any other magic number, a wrong checksum,
+// a name that a database's file cannot have, and missing or extra bytes.
 //
 // On the wire and in backups; do not change.
 const (
@@ -42,14 +42,14 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errStream matches every error about an invalid stream.
+// errStream is wrapped by every error about an invalid stream.
 var errStream = errors.New("the snapshot is damaged")
 
-// streamHeader tells which part of the log a snapshot represents.
+// streamHeader identifies the part of the log that a snapshot represents.
 type streamHeader struct {
-	index   uint64 // the snapshot's own
-	applied uint64 // commands up to here are in it
-	held    uint64 // the index that the database holds, other than applied after the restore of a backup
+	index   uint64 // where the snapshot ends; 0 if unknown
+	applied uint64 // the last command in the snapshot
+	held    uint64 // the index that the database holds; it differs from applied after a backup was restored
 }
 
 func appendHeader(dst []byte, h streamHeader) []byte {
@@ -90,7 +90,7 @@ func streamSize(dir string) (int64, error) {
 	return total, nil
 }
 
-// writeStream writes a database that nobody has open.
+// writeStream writes a database that is not open.
 func writeStream(w io.Writer, h streamHeader, dir string) error {
 	names, err := dbFiles(dir)
 	if err != nil {
@@ -159,7 +159,7 @@ func readStream(r io.Reader, dir string) (h streamHeader, err error) {
 	var extra [1]byte
 	if n, err := r.Read(extra[:]); n > 0 || err != io.EOF {
 		if n > 0 || err == nil {
-			err = fmt.Errorf("%w: bytes are left over", errStream)
+			err = fmt.Errorf("%w: there are trailing bytes", errStream)
 		}
 		return h, err
 	}
@@ -180,7 +180,7 @@ func readStreamFile(r io.Reader, dir string) (more bool, err error) {
 		return false, err
 	}
 	if !isDBFile(string(name)) {
-		return false, fmt.Errorf("%w: %q is no file of a database", errStream, name)
+		return false, fmt.Errorf("%w: %q is not a database file", errStream, name)
 	}
 	if err := readFull(r, length[:]); err != nil {
 		return false, err
@@ -191,7 +191,7 @@ func readStreamFile(r io.Reader, dir string) (more bool, err error) {
 	}
 	path := filepath.Join(dir, string(name))
 	if _, err := vfs.OS.Size(path); err == nil {
-		return false, fmt.Errorf("%w: %s comes twice", errStream, name)
+		return false, fmt.Errorf("%w: %s occurs twice", errStream, name)
 	}
 	f, err := createDBFile(path)
 	if err != nil {
@@ -223,7 +223,7 @@ func readFull(r io.Reader, p []byte) error {
 	return err
 }
 
-// isDBFile reports whether a file of that name belongs to what a database holds.
+// isDBFile reports whether a file of that name is part of a database.
 func isDBFile(name string) bool {
 	kind, _, ok := manifest.ParseName(name)
 	return ok && kind != manifest.KindLock && kind != manifest.KindInfoLog && kind != manifest.KindTemp
@@ -249,7 +249,7 @@ func createDBFile(path string) (vfs.File, error) {
 	return f, nil
 }
 
-// linkDB copies a database that nobody has open: tables, which never change, are hard links where
+// linkDB copies a database that is not open. Tables, which never change, become hard links where
 // the file system supports them.
 func linkDB(from, to string) error {
 	names, err := dbFiles(from)

@@ -16,11 +16,11 @@ import (
 //
 //	1 byte   its kind: an entry, an index of all entries, or the end of a write
 //	3 bytes  zeros
-//	4 bytes  the length of what follows, up to a multiple of 8; at the end of a write, where
-//	         nothing follows, the CRC-32C of all since the end of the write before
+//	4 bytes  the length of the payload, which is padded to a multiple of 8; at the end of a write,
+//	         which has no payload, the CRC-32C of everything since the end of the previous write
 //
-// all little-endian. A file with an index is sealed, and the next one begins. The last write is
-// followed by zeros.
+// Numbers are little-endian. An index seals the file: raft-wal continues in the next one. The last
+// write is followed by zeros.
 const (
 	walHeader = 32
 	walFrame  = 8
@@ -30,14 +30,14 @@ const (
 )
 
 // tailFS removes the remains of incomplete writes from the file that raft-wal appends to, when it
-// is opened: raft-wal overwrites their beginning, and would later read the rest as if it had been
-// written after that. A write that has sealed the file is replaced by one that has not, because
-// raft-wal neither continues such a file nor begins the next one.
+// is opened: raft-wal would overwrite only their start, and later read the rest as if it followed
+// the new writes. A write that has sealed the file is replaced by one that does not, because
+// raft-wal neither continues such a file nor starts the next one.
 //
-// All that was acknowledged stays as it is. If a part of that is damaged, that is an error.
+// Acknowledged entries are left alone. Damage to them is an error.
 type tailFS struct{ types.VFS }
 
-// OpenWriter is types.VFS.
+// OpenWriter implements types.VFS.
 func (s tailFS) OpenWriter(dir, name string) (types.WritableFile, error) {
 	f, err := s.VFS.OpenWriter(dir, name)
 	if err != nil {
@@ -56,7 +56,7 @@ func mendTail(f types.WritableFile) error {
 	}
 	used := min(len(data), (len(bytes.TrimRight(data, "\x00"))+walFrame-1)/walFrame*walFrame)
 	end, begin, index := walkWrites(data)
-	if index > begin { // entries, and an index that seals the file
+	if index > begin { // entries, then an index that seals the file
 		var frame [walFrame]byte
 		frame[0] = walCommit
 		binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(data[begin:index], castagnoli))
@@ -72,7 +72,7 @@ func mendTail(f types.WritableFile) error {
 		return nil
 	}
 	if at := laterWrite(data[:used], end); at > 0 {
-		return fmt.Errorf("%w: what was written at %d is damaged, and there is more at %d", wal.ErrCorrupt, end, at)
+		return fmt.Errorf("%w: the write at %d is damaged, and another follows at %d", wal.ErrCorrupt, end, at)
 	}
 	return writeSynced(f, make([]byte, len(data)-end), end)
 }
@@ -85,7 +85,7 @@ func writeSynced(f types.WritableFile, p []byte, at int) error {
 }
 
 // walkWrites returns where the last complete write ends and begins, and where the index is that it
-// has written, 0 if there is none.
+// wrote, 0 if there is none.
 func walkWrites(data []byte) (end, begin, index int) {
 	at, seen := walHeader, 0
 	for at+walFrame <= len(data) {
@@ -116,7 +116,8 @@ func walkWrites(data []byte) (end, begin, index int) {
 	return end, begin, index
 }
 
-// laterWrite returns where a complete write begins after an incomplete one, 0 if there is none.
+// laterWrite returns where a complete write begins that follows an incomplete one, 0 if there is
+// none.
 func laterWrite(data []byte, from int) int {
 	var begins []int // where writes may begin
 	for at := from + walFrame; at+walFrame <= len(data); at += walFrame {

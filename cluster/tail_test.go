@@ -16,8 +16,8 @@ import (
 	wal "github.com/hashicorp/raft-wal"
 )
 
-// tailOf makes a log of five writes of one entry, and returns its directory, its file, the
-// file's contents, and where each write ends.
+// tailOf makes a log of five writes of one entry each, and returns its directory, its file,
+// the file's contents, and where each write ends.
 func tailOf(t *testing.T) (dir, path string, data []byte, ends []int) {
 	t.Helper()
 	dir = t.TempDir()
@@ -63,8 +63,8 @@ func tryTail(t *testing.T, dir string) (*log, error) {
 	return openLog(dir, 4<<10, hclog.NewNullLogger(), func(most uint64) (uint64, int64) { return most, 0 }, func(err error) { t.Error(err) })
 }
 
-// TestTail: the remains of an incomplete write do no harm, nor does a complete file without a
-// successor.
+// TestTail: the remains of an incomplete write do no harm, and neither does a sealed file
+// without a successor.
 func TestTail(t *testing.T) {
 	frames := func(kind byte) []byte { return bytes.Repeat([]byte{kind, 0, 0, 0, 0, 0, 0, 0}, 100) }
 	for name, change := range map[string]func(data []byte, ends []int) (last uint64){
@@ -76,8 +76,8 @@ func TestTail(t *testing.T) {
 			return 5
 		},
 		"the last write is cut": func(data []byte, ends []int) uint64 { clear(data[ends[4]-24:]); return 4 },
-		"nothing is whole":      func(data []byte, ends []int) uint64 { clear(data[ends[0]:]); data[40] ^= 1; return 0 },
-		"the file is ended": func(data []byte, ends []int) uint64 {
+		"nothing is complete":   func(data []byte, ends []int) uint64 { clear(data[ends[0]:]); data[40] ^= 1; return 0 },
+		"the file is sealed": func(data []byte, ends []int) uint64 {
 			at, begin := ends[4]-walFrame, ends[3]
 			copy(data[at:], []byte{walIndex, 0, 0, 0, 20, 0, 0, 0})
 			for i := range 5 {
@@ -92,7 +92,7 @@ func TestTail(t *testing.T) {
 			binary.LittleEndian.PutUint32(data[end+4:], crc32.Checksum(data[begin:end], castagnoli))
 			return 5
 		},
-		"the file is ended without an entry": func(data []byte, ends []int) uint64 {
+		"the file is sealed without an entry": func(data []byte, ends []int) uint64 {
 			at := ends[4]
 			copy(data[at:], []byte{walIndex, 0, 0, 0, 20, 0, 0, 0})
 			end := at + walFrame + 24
@@ -110,7 +110,7 @@ func TestTail(t *testing.T) {
 			for range 3 {
 				l := openTail(t, dir)
 				if at, err := l.LastIndex(); err != nil || at != last {
-					t.Fatalf("it ends with %d (%v), want %d", at, err, last)
+					t.Fatalf("the log ends with %d (%v), want %d", at, err, last)
 				}
 				last++
 				if err := l.StoreLog(&raft.Log{Index: last, Term: 1, Data: fmt.Appendf(nil, "entry %d", last)}); err != nil {
@@ -131,7 +131,7 @@ func TestTail(t *testing.T) {
 }
 
 // TestTailDamage: a changed byte is an error in any write but the last, where it cannot be
-// told from an incomplete write.
+// distinguished from an incomplete write.
 func TestTailDamage(t *testing.T) {
 	dir, path, data, ends := tailOf(t)
 	for at := range ends[3] {
@@ -163,7 +163,7 @@ func TestLogFails(t *testing.T) {
 	n := g.node(0)
 	last, _ := n.log.LastIndex()
 	if err := n.log.StoreLog(&raft.Log{Index: last + 7}); err == nil {
-		t.Fatal("the log takes entries with a gap")
+		t.Fatal("the log accepts entries with a gap")
 	}
 	select {
 	case <-n.fsm.Failed():

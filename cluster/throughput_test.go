@@ -31,7 +31,7 @@ const (
 	throughputValue   = 100 // bytes
 )
 
-// load is what clients do: one command, in pipelines of a given depth.
+// load is the work of the clients: one command, in pipelines of a given depth.
 type load struct {
 	command string
 	depth   int
@@ -46,7 +46,7 @@ func (l load) String() string {
 	return s
 }
 
-// figure is what was measured.
+// figure is a measurement.
 type figure struct {
 	perSecond float64
 	p50, p99  time.Duration // of a pipeline
@@ -55,7 +55,7 @@ type figure struct {
 // TestThroughput measures siftd and Redis Cluster alternately.
 func TestThroughput(t *testing.T) {
 	if *throughput == 0 {
-		t.Skip("-cluster.throughput says how many rounds")
+		t.Skip("without -cluster.throughput")
 	}
 	redis.SetLogger(silent{})
 	set := []load{{command: "SET", depth: 1}, {command: "SET", depth: 16}}
@@ -203,7 +203,7 @@ func TestSlotOf(t *testing.T) {
 	}
 }
 
-// measure makes clients put a load on the nodes that own keys.
+// measure runs clients that put a load on the nodes that own keys.
 func (r *rival) measure(owned [][]string, l load) (f figure, err error) {
 	var nodes []int
 	for i := range owned {
@@ -233,7 +233,7 @@ func (r *rival) measure(owned [][]string, l load) (f figure, err error) {
 	return figure{float64(len(took)*l.depth) / elapsed.Seconds(), took[len(took)/2], took[len(took)*99/100]}, nil
 }
 
-// put is a client with its own connection. It returns how long each pipeline took.
+// put runs a client with its own connection. It returns how long each pipeline took.
 func (l load) put(addr string, keys []string, until time.Time) (took []time.Duration, err error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -5,18 +5,17 @@ import (
 	"crypto/x509"
 )
 
-// TLS encrypts the connections of a Mux, with mutual authentication: a connection is accepted
-// from whoever has a certificate of the authority, and made to a node whose certificate names the
-// host of its address.
+// TLS encrypts the connections of a Mux, with mutual authentication: a client needs a certificate
+// signed by Authority, and a server one that also names the host of its address.
 type TLS struct {
-	// Certificate is the node's, as a server and as a client.
+	// Certificate is the node's certificate, as a server and as a client.
 	Certificate tls.Certificate
 	// Authority signs the nodes' certificates. It should sign no others: whoever has
-	// one is a member.
+	// one can connect as a node.
 	Authority *x509.CertPool
 }
 
-// configs returns what a node uses as a server and as a client.
+// configs returns the configurations that a node uses as a server and as a client.
 func (t *TLS) configs() (server, client *tls.Config) {
 	own := []tls.Certificate{t.Certificate}
 	return &tls.Config{Certificates: own, ClientCAs: t.Authority, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},

@@ -14,9 +14,9 @@ import (
 const requestTimeout = 10 * time.Second
 
 // ListenTCP returns a transport that listens at an address such as "10.0.0.1:7000". Other nodes
-// know it by that address, or by advertise if that is not "". It neither encrypts nor
-// authenticates: anyone who reaches the port is a member. A request that is not answered within
-// ten seconds fails; snapshots get more time, depending on their size.
+// know it by that address, or by advertise if that is not empty. Connections are neither encrypted
+// nor authenticated: anyone who can reach the port can act as a member. A request that is not
+// answered within ten seconds fails; snapshots get more time, depending on their size.
 func ListenTCP(address, advertise string, logger hclog.Logger) (raft.Transport, error) {
 	var known net.Addr
 	if advertise != "" {
@@ -32,18 +32,18 @@ func ListenTCP(address, advertise string, logger hclog.Logger) (raft.Transport, 
 	return raft.NewTCPTransportWithLogger(address, known, 3, requestTimeout, logger)
 }
 
-// transport records who has recognized this node as the leader, and when the request was sent.
-// Times are counted, not measured: each heartbeat that is sent takes the next number.
+// transport records which nodes have recognized this node as the leader, and when the request was
+// sent. Time is a counter: each request takes the next number.
 //
 // VerifyLeader is not enough for reads: it also counts the answer to a heartbeat that was sent
 // before it was called, and another leader may have been elected after that answer.
 type transport struct {
 	raft.Transport
 
-	in     chan raft.RPC // the received requests that Raft gets
+	in     chan raft.RPC // received requests that are passed on to Raft
 	once   sync.Once
 	closed chan struct{}
-	stall  time.Duration // stallTime, but in tests
+	stall  time.Duration // stallTime, except in tests
 
 	mu    sync.Mutex
 	clock uint64
@@ -53,14 +53,14 @@ type transport struct {
 	sends map[*raft.InstallSnapshotRequest]bool // in progress
 }
 
-// replica identifies a node's replica of a group. Another one, which has another address, has none
-// of this one's state.
+// replica identifies a node's replica of a group. Its successor has another address, and none of
+// its state.
 type replica struct {
 	id   raft.ServerID
 	addr raft.ServerAddress
 }
 
-// ack records that a node has recognized the leader of a term at some time after the given one.
+// ack records that a node has recognized the leader of a term, later than after.
 type ack struct{ term, after uint64 }
 
 func newTransport(t raft.Transport) *transport {
@@ -70,12 +70,12 @@ func newTransport(t raft.Transport) *transport {
 	}
 }
 
-// Consumer is raft.Transport.
+// Consumer implements raft.Transport.
 func (t *transport) Consumer() <-chan raft.RPC { return t.in }
 
 // receive passes requests on to Raft until Close, as fit and candidate return them. A snapshot
-// that has nothing new is acknowledged instead: see Node.covers. What comes behind one is looked
-// at when it is installed.
+// that has nothing new is acknowledged instead: see Node.covers. Requests that follow a snapshot
+// are read once it has been installed.
 func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest, candidate func(id []byte) []byte) {
 	for {
 		var rpc raft.RPC
@@ -127,14 +127,14 @@ func (t *transport) receive(covers func(*raft.InstallSnapshotRequest) bool, fit 
 	}
 }
 
-// skip reads a snapshot to its end, which the sender waits for, and acknowledges it. It ends with
-// the connection.
+// skip reads a snapshot to its end, because the sender waits for that, and acknowledges it. It
+// returns at the latest when the connection is closed.
 func skip(rpc raft.RPC, req *raft.InstallSnapshotRequest) {
 	_, err := io.Copy(io.Discard, rpc.Reader)
 	rpc.Respond(&raft.InstallSnapshotResponse{RPCHeader: req.RPCHeader, Term: req.Term, Success: err == nil}, err)
 }
 
-// now returns a time before that of all heartbeats that are sent later.
+// now returns a time that precedes those of all requests sent later.
 func (t *transport) now() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,7 +142,7 @@ func (t *transport) now() uint64 {
 	return t.clock
 }
 
-// AppendEntries is raft.Transport; heartbeats are such requests.
+// AppendEntries implements raft.Transport; heartbeats are such requests.
 func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	sent := t.now()
 	err := t.Transport.AppendEntries(id, target, args, resp)
@@ -162,8 +162,8 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 	return err
 }
 
-// majority reports whether most voters have recognized the leader of a term after a time, the
-// leader itself included.
+// majority reports whether a majority of the voters, the leader included, have recognized the
+// leader of a term after a time.
 func (t *transport) majority(c raft.Configuration, self raft.ServerID, term, after uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -180,7 +180,7 @@ func (t *transport) majority(c raft.Configuration, self raft.ServerID, term, aft
 	return votes > voters/2
 }
 
-// RequestPreVote is raft.WithPreVote.
+// RequestPreVote implements raft.WithPreVote.
 func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
 	if p, ok := t.Transport.(raft.WithPreVote); ok {
 		return p.RequestPreVote(id, target, args, resp)
@@ -188,10 +188,10 @@ func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, 
 	return errors.New("cluster: the transport has no pre-votes")
 }
 
-// stop ends what Raft would wait for when it is shut down.
+// stop ends the calls that would keep Raft from shutting down.
 func (t *transport) stop() { t.once.Do(func() { close(t.closed) }) }
 
-// Close is raft.WithClose.
+// Close implements raft.WithClose.
 func (t *transport) Close() error {
 	t.stop()
 	if c, ok := t.Transport.(io.Closer); ok {
@@ -203,7 +203,7 @@ func (t *transport) Close() error {
 // held records that a node has the leader's log of a term up to an index.
 type held struct{ term, index uint64 }
 
-// holds records what a node has of the log. A heartbeat says nothing about it.
+// holds records how much of the log a node has. Heartbeats do not show that.
 func (t *transport) holds(id replica, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
 	index := args.PrevLogEntry
 	if n := len(args.Entries); n > 0 {
@@ -225,8 +225,8 @@ func (t *transport) holds(id replica, args *raft.AppendEntriesRequest, resp *raf
 // reach is how far a node that is catching up has come.
 type reach struct {
 	index uint64
-	at    time.Time // when it got there
-	size  int64     // of the snapshot that it has got
+	at    time.Time // when it reached index
+	size  int64     // of the last snapshot that it has received
 }
 
 // lost records that a node does not answer.
@@ -236,10 +236,10 @@ func (t *transport) lost(id replica) {
 	delete(t.reach, id)
 }
 
-// reachTime is how long a node without progress counts as one that is catching up.
+// reachTime is how long a node that makes no progress still counts as catching up.
 const reachTime = 30 * time.Second
 
-// InstallSnapshot is raft.Transport.
+// InstallSnapshot implements raft.Transport.
 func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	t.mu.Lock()
 	t.sends[args] = true
@@ -254,8 +254,8 @@ func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress,
 	return err
 }
 
-// needed returns the index from which on nodes that are catching up need the log, at most, and the
-// size of the largest snapshot that one of them has received or is receiving.
+// needed returns the index from which nodes that are catching up need the log, or most if that is
+// less, and the size of the largest snapshot that one of them has received or is receiving.
 func (t *transport) needed(most uint64) (index uint64, size int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -273,7 +273,7 @@ func (t *transport) needed(most uint64) (index uint64, size int64) {
 	return index, size
 }
 
-// holding returns the index up to which a node has the log, as was seen in a term.
+// holding returns the index up to which a node has the log, according to its answers in a term.
 func (t *transport) holding(id replica, term uint64) (index uint64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -281,7 +281,7 @@ func (t *transport) holding(id replica, term uint64) (index uint64, ok bool) {
 	return h.index, h.term == term
 }
 
-// AppendEntriesPipeline is raft.Transport.
+// AppendEntriesPipeline implements raft.Transport.
 func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
 	inner, err := t.Transport.AppendEntriesPipeline(id, target)
 	if err != nil {
@@ -292,7 +292,7 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 	return p, nil
 }
 
-// pipeline is a raft.AppendPipeline whose answers are recorded.
+// pipeline is a raft.AppendPipeline that records the answers.
 type pipeline struct {
 	raft.AppendPipeline
 	out    chan raft.AppendFuture

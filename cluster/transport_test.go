@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// answers is a raft.Transport that answers all requests.
+// answers is a raft.Transport whose AppendEntries always succeeds.
 type answers struct{ raft.Transport }
 
 func (answers) AppendEntries(_ raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
@@ -15,8 +15,8 @@ func (answers) AppendEntries(_ raft.ServerID, _ raft.ServerAddress, args *raft.A
 	return nil
 }
 
-// TestAckOfAnother: the acknowledgment of a replica does not count for one that was created again
-// in its place.
+// TestAckOfAnother: the acknowledgment of a replica does not count for one that was created in
+// its place.
 func TestAckOfAnother(t *testing.T) {
 	tr := newTransport(answers{})
 	before := tr.now()
@@ -33,8 +33,9 @@ func TestAckOfAnother(t *testing.T) {
 	}
 }
 
-// TestEntryOfSnapshotStays: the entry at which a snapshot ends stays in the log, since its
-// receiver is then sent what follows that entry, even if there is a newer snapshot.
+// TestEntryOfSnapshotStays: the entry at which a snapshot ends stays in the log while the
+// snapshot is sent, since its receiver needs the entries after that, even if there is a newer
+// snapshot.
 func TestEntryOfSnapshotStays(t *testing.T) {
 	needed := uint64(1 << 62)
 	l, err := openLog(t.TempDir(), 1<<10, hclog.NewNullLogger(), func(most uint64) (uint64, int64) { return min(needed, most), 0 }, func(err error) { t.Error(err) })
@@ -61,8 +62,8 @@ func TestEntryOfSnapshotStays(t *testing.T) {
 	}
 	cut(40) // a snapshot that ends with 40
 	first(40)
-	needed = 40 // it is sent
-	cut(60)     // there is another
+	needed = 40 // it is being sent
+	cut(60)     // another one was taken
 	first(40)
 	needed = 50
 	cut(60)

@@ -17,8 +17,8 @@ const Reserved = "\xff\xff"
 // ErrReserved: a command writes a key that begins with Reserved.
 var ErrReserved = errors.New("cluster: the key is reserved")
 
-// appliedKey holds the index of the last applied command, 8 bytes, little-endian. It
-// is written in the command's batch. On disk; do not change.
+// appliedKey holds the index of the last applied command, 8 bytes, little-endian. It is written in
+// the command's batch. On disk; do not change.
 const appliedKey = Reserved + "sift.applied"
 
 func isReserved(key []byte) bool { return bytes.HasPrefix(key, []byte(Reserved)) }
@@ -46,14 +46,14 @@ type reader interface {
 	NewIter(o *sift.IterOptions) (*sift.Iter, error)
 }
 
-// View is the database as of one moment. It ends with the function that it was passed to, and is
-// used by one goroutine at a time.
+// View is the database at one moment. It is valid until the function that it was passed to
+// returns, for one goroutine at a time.
 type View struct {
 	r   reader
-	err error // the first failure of a read
+	err error // of the first read that failed
 }
 
-// Get returns the value of key, a copy, or sift.ErrNotFound.
+// Get returns a copy of the value of key, or sift.ErrNotFound.
 func (v *View) Get(key []byte) ([]byte, error) {
 	if isReserved(key) {
 		return nil, sift.ErrNotFound
@@ -71,8 +71,8 @@ func (v *View) Has(key []byte) (bool, error) {
 	return has, v.note(err)
 }
 
-// Scan is sift.DB.Scan on the view: an error comes as the second value of the last pair. An entry
-// is valid until the next.
+// Scan is sift.DB.Scan on the view. An error is the second value of the last pair. An entry is
+// valid until the next one.
 func (v *View) Scan(o *sift.IterOptions) iter.Seq2[sift.Entry, error] {
 	var bounded sift.IterOptions
 	if o != nil {
@@ -99,7 +99,7 @@ func (v *View) Scan(o *sift.IterOptions) iter.Seq2[sift.Entry, error] {
 	}
 }
 
-// note remembers a failure, so that the caller cannot hide it.
+// note remembers a failure, so that it counts even if the caller ignores it.
 func (v *View) note(err error) error {
 	if v.err == nil && err != nil && !errors.Is(err, sift.ErrNotFound) {
 		v.err = err
@@ -107,8 +107,8 @@ func (v *View) note(err error) error {
 	return err
 }
 
-// Tx is the database as a command sees it: all commands before it, and its own
-// writes. It ends with the Apply function.
+// Tx is the database as a command sees it: all commands before it, and its own writes. It is valid
+// until the Apply function returns.
 type Tx struct {
 	View
 	tx *sift.Tx
@@ -122,7 +122,7 @@ func (t *Tx) Put(key, value []byte) error {
 	return t.note(t.tx.Put(key, value))
 }
 
-// Delete removes key; it is not an error if it does not exist.
+// Delete removes key. It is not an error if the key does not exist.
 func (t *Tx) Delete(key []byte) error {
 	if isReserved(key) {
 		return fmt.Errorf("%w: %q", ErrReserved, key)

@@ -43,7 +43,7 @@ func (w wire) read(ctx context.Context, key string) (string, error) {
 	return list, err
 }
 
-// known returns an error that matches ErrUnknown unless err says that nothing was done.
+// known returns err if it means that nothing was done, else an error that matches ErrUnknown.
 func known(err error) error {
 	for _, prefix := range []string{"MOVED ", "CLUSTERDOWN ", "EXECABORT "} {
 		if strings.HasPrefix(err.Error(), prefix) {
@@ -59,7 +59,7 @@ func known(err error) error {
 // wireGroups is the number of groups that the keys of the tests are divided among.
 const wireGroups = 3
 
-// newWire makes three siftd nodes that are not running yet.
+// newWire sets up three siftd nodes that are not running yet.
 func newWire(t *testing.T, flags ...string) (p *processes, addrs []string) {
 	t.Helper()
 	p = newProcesses(t, "./cmd/siftd")
@@ -103,7 +103,7 @@ func allIn(shards []redis.ClusterShard, nodes int) bool {
 	return len(shards) == wireGroups && !slices.ContainsFunc(shards, func(s redis.ClusterShard) bool { return len(s.Nodes) != nodes })
 }
 
-// TestWire: kill -9 and pauses of siftd nodes, judged by what its clients see.
+// TestWire: kill -9 and pauses of siftd nodes; what clients see is linearizable.
 func TestWire(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGSTOP")
@@ -134,7 +134,7 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// finally reads a key from whoever leads.
+// finally reads a key from the leader.
 func finally(t *testing.T, members []member, key string) string {
 	t.Helper()
 	for p := patient(5 * time.Minute); p.more(); time.Sleep(10 * time.Millisecond) {
@@ -183,7 +183,7 @@ func TestRedisCLI(t *testing.T) {
 	}
 }
 
-// keysOfAllSlots returns 100 keys, one of each hundredth of the slots.
+// keysOfAllSlots returns 100 keys, one for each hundredth of the slots.
 func keysOfAllSlots() []string {
 	keys := make([]string, 100)
 	for n, found := 0, 0; found < len(keys); n++ {
@@ -210,7 +210,7 @@ func testCLIScript(t *testing.T, cli, addr string, keys []string) {
 	if err != nil {
 		t.Fatalf("%q, %v", out, err)
 	}
-	var values []string // without OK, and where it is redirected to
+	var values []string // without OK and redirections
 	for line := range strings.Lines(string(out)) {
 		if line = strings.Trim(line, "\"\n"); len(line) == 4 {
 			values = append(values, line)

@@ -8,8 +8,8 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// TestFiltersAgree builds every filter, asks it for all that it holds, and holds
-// its false positive rate against what its library reached before.
+// TestFiltersAgree builds every filter, probes it for all keys that it holds,
+// and compares its size and false positive rate with known values.
 func TestFiltersAgree(t *testing.T) {
 	want := map[string][2]float64{ // bits per key, false positive rate
 		"sift bloom(10)":            {10.05, 0.0097},
@@ -52,11 +52,11 @@ func TestFiltersAgree(t *testing.T) {
 			}
 			rate := falsePositives(b, set, n)
 			if again := falsePositives(c, set, n); again != rate {
-				t.Errorf("%s: a clone answers otherwise: %v, %v", f.Name, rate, again)
+				t.Errorf("%s: a clone has another rate: %v, %v", f.Name, rate, again)
 			}
 			if w, ok := want[f.Name]; ok {
-				// Four standard deviations of the count, and a tenth of slack: a
-				// library's hash is seeded again each time, or not quite even.
+				// Four standard deviations of the count, and a tenth more: some libraries'
+				// hashes have random seeds, or are not quite uniform.
 				slack := 4*math.Sqrt(w[1]/n) + w[1]/10
 				if math.Abs(rate-w[1]) > slack {
 					t.Errorf("%s over %s keys: false positive rate %.4f, want %.4f ± %.4f", f.Name, kind, rate, w[1], slack)
@@ -71,7 +71,7 @@ func TestFiltersAgree(t *testing.T) {
 	}
 }
 
-// TestRun measures little of everything.
+// TestRun runs all measurements on a small scale.
 func TestRun(t *testing.T) {
 	list, missing := List()
 	t.Log("missing:", missing)

@@ -24,38 +24,38 @@ import (
 
 // Filter is a kind of filter with its parameters.
 type Filter struct {
-	// Name is the library and the filter, "pebble bloom(10)" for example.
+	// Name is the library and the filter, such as "pebble bloom(10)".
 	Name string
-	// build makes a filter over keys, which differ from each other.
+	// build builds a filter over distinct keys.
 	build func(keys *data.Keys) (built, error)
 }
 
 // built is a filter over some keys.
 type built interface {
-	// mayContain answers for a key, which it hashes.
+	// mayContain hashes and probes a key.
 	mayContain(key []byte) bool
-	// bits is the size.
+	// bits returns the size in bits.
 	bits() int64
-	// clone returns a copy in other memory.
+	// clone returns a copy in separate memory.
 	clone() (built, error)
 }
 
-// batcher is a filter that can be asked for many keys at once.
+// batcher is a filter that can probe many keys in one call.
 type batcher interface {
 	mayContainMany(keys [][]byte, maybe []bool)
 }
 
-// Family is the name without the parameters.
+// Family returns the name without the parameters.
 func (f Filter) Family() string {
 	family, _, _ := strings.Cut(f.Name, "(")
 	return family
 }
 
-// FloorName is the filter that is none: it hashes a key and reads a line.
+// FloorName names the least that a filter must do: hash a key and read a cache line.
 const FloorName = "floor: hash, one line"
 
-// List returns the filters of the main table. missing names those that this
-// version of sift does not have.
+// List returns the filters of the main table. missing lists those that this version
+// of sift lacks.
 func List() (filters []Filter, missing []string) {
 	for _, name := range []string{"bloom(10)", "ribbon(7)", "ribbon(8)", "ribbon(10)", "fuse(8)", "rocksdb-bloom(10)"} {
 		f, err := sift(name)
@@ -71,8 +71,8 @@ func List() (filters []Filter, missing []string) {
 	), missing
 }
 
-// Curve returns filters of several sizes, to show the false positive rate over
-// the bits per key.
+// Curve returns filters of several sizes, to plot the false positive rate over bits
+// per key.
 func Curve() []Filter {
 	var filters []Filter
 	for _, b := range []int{4, 5, 6, 7, 8, 10, 12, 14, 16, 20} {
@@ -91,7 +91,7 @@ func Curve() []Filter {
 	return append(filters, xorFuse8(), xorFuse16())
 }
 
-// sift returns one of this project's, by the name that filter.Parse reads.
+// sift returns one of this project's filters, by the name that filter.Parse accepts.
 func sift(name string) (Filter, error) {
 	policy, err := filter.Parse(name)
 	if err != nil {
@@ -110,7 +110,7 @@ func sift(name string) (Filter, error) {
 	}}, nil
 }
 
-// siftFilter is a reader, and what clones share.
+// siftFilter is a reader with the state that its clones share.
 type siftFilter struct {
 	reader filter.BytesReader
 	*siftShared
@@ -119,7 +119,7 @@ type siftFilter struct {
 type siftShared struct {
 	policy filter.Policy
 	units  [][]byte
-	memory slabs // of clones
+	memory slabs // for clones
 	keys   []filter.Key
 }
 
@@ -155,7 +155,7 @@ func (f *siftFilter) clone() (built, error) {
 	return f.open(units)
 }
 
-// slabs is memory as the store has it for its filters: cut from large pieces.
+// slabs allocates memory for filters as the store does: from large slabs.
 type slabs struct{ rest []byte }
 
 func (s *slabs) copy(unit []byte) []byte {
@@ -269,7 +269,7 @@ func (f *fuse16Filter) clone() (built, error) {
 	return &fuse16Filter{&c}, nil
 }
 
-// classicProbes is the best number of probes of a classic Bloom filter.
+// classicProbes returns the optimal number of probes of a classic Bloom filter.
 func classicProbes(bitsPerKey int) int {
 	return max(1, int(math.Round(float64(bitsPerKey)*math.Ln2)))
 }
@@ -316,13 +316,13 @@ func (f *holimanFilter) clone() (built, error) {
 	return &holimanFilter{c}, err
 }
 
-// cuckooFilter asks for room for all keys, which the library rounds up to a power
-// of two, and for twice as much if they do not fit.
+// cuckooFilter requests capacity for all keys, which the library rounds up to a
+// power of two, and twice as much if they do not fit.
 func cuckooFilter() Filter {
 	return Filter{"seiflotfy cuckoo", func(keys *data.Keys) (built, error) {
 		n := keys.Len()
-		for room := n; room <= 4*n; room *= 2 {
-			f := cuckoo.NewFilter(uint(room))
+		for size := n; size <= 4*n; size *= 2 {
+			f := cuckoo.NewFilter(uint(size))
 			i := 0
 			for i < n && f.Insert(keys.At(i)) {
 				i++
@@ -354,8 +354,8 @@ func (f *cuckooBuilt) clone() (built, error) {
 	return &cuckooBuilt{f: c, size: f.size}, err
 }
 
-// floorFilter reads one line of memory at a place that the key's hash gives: the
-// least that a probe can do.
+// floorFilter reads one cache line of memory, selected by the key's hash: the least
+// that a probe can do.
 type floorFilter struct{ lines []byte }
 
 const lineBytes = 64

@@ -8,11 +8,11 @@ import (
 	"github.com/siftdb/sift/bench/data"
 )
 
-// batchSize is the number of keys that are asked for at once.
+// batchSize is the number of keys in a batch of probes.
 const batchSize = 32
 
-// keyList is keys to probe with: a power of two of them, so that one can be
-// picked by masking a random number.
+// keyList holds keys to probe. Their number is a power of two, so that one can
+// be picked by masking a random number.
 type keyList [][]byte
 
 func newKeyList(n int, f func(dst []byte, i int) []byte) keyList {
@@ -24,18 +24,18 @@ func newKeyList(n int, f func(dst []byte, i int) []byte) keyList {
 	return list
 }
 
-// draw steps a generator of random numbers (xorshift64, Marsaglia 2003), which
-// costs a nanosecond.
+// draw is a step of a random number generator (xorshift64, Marsaglia 2003). It takes about a
+// nanosecond.
 func draw(x uint64) uint64 {
 	x ^= x << 13
 	x ^= x >> 7
 	return x ^ x<<17
 }
 
-// pick returns a number below n from the upper half of x.
+// pick maps the upper half of x to a number below n.
 func pick(x uint64, n int) int { return int(x >> 32 * uint64(n) >> 32) }
 
-// hotLoop returns the nanoseconds that a probe of one filter takes in a loop.
+// hotLoop returns the nanoseconds per probe of one filter, in a loop.
 func hotLoop(f built, keys keyList, probes int) float64 {
 	maybe := 0
 	start := time.Now()
@@ -53,7 +53,7 @@ func hotLoop(f built, keys keyList, probes int) float64 {
 
 func perProbe(d time.Duration, n int) float64 { return float64(d.Nanoseconds()) / float64(n) }
 
-// hotBatches is hotLoop in batches.
+// hotBatches is hotLoop with batches.
 func hotBatches(f batcher, keys keyList, probes int) float64 {
 	var maybe [batchSize]bool
 	done := 0
@@ -67,8 +67,8 @@ func hotBatches(f batcher, keys keyList, probes int) float64 {
 	return perProbe(time.Since(start), done)
 }
 
-// coldLoop probes random filters of many in a loop: the processor may begin a
-// probe before the one before has answered.
+// coldLoop probes random filters out of many in a loop: the CPU may start a probe before the
+// previous one has finished.
 func coldLoop(filters []built, keys keyList, probes int) float64 {
 	maybe, x, mask := 0, uint64(88172645463325252), uint64(len(keys)-1)
 	start := time.Now()
@@ -85,8 +85,8 @@ func coldLoop(filters []built, keys keyList, probes int) float64 {
 
 var barrier atomic.Uint64
 
-// coldIsolated probes random filters of many one at a time: an atomic addition
-// keeps the processor from beginning a probe before the one before has answered.
+// coldIsolated probes random filters out of many one at a time: an atomic addition keeps the
+// CPU from starting a probe before the previous one has finished.
 func coldIsolated(filters []built, keys keyList, probes int) float64 {
 	x, mask := uint64(88172645463325252), uint64(len(keys)-1)
 	start := time.Now()
@@ -108,7 +108,7 @@ func coldIsolated(filters []built, keys keyList, probes int) float64 {
 	return max(0, perProbe(took-empty, probes))
 }
 
-// coldBatches probes random filters of many, each with a batch of keys.
+// coldBatches probes random filters out of many, each for a batch of keys.
 func coldBatches(filters []built, keys keyList, probes int) float64 {
 	x := uint64(88172645463325252)
 	places := len(keys) / batchSize
@@ -122,7 +122,7 @@ func coldBatches(filters []built, keys keyList, probes int) float64 {
 	return perProbe(time.Since(start), probes/batchSize*batchSize)
 }
 
-// copies returns clones of a filter that take at least the given bytes together.
+// copies returns clones of a filter that together take at least the given number of bytes.
 func copies(f built, bytes int64) ([]built, error) {
 	n := int(max(2, bytes/max(1, f.bits()/8)))
 	list := make([]built, n)
@@ -135,8 +135,8 @@ func copies(f built, bytes int64) ([]built, error) {
 	return list, nil
 }
 
-// randomLines measures the memory: nanoseconds for a random line out of a
-// buffer, where each address depends on the line before, and where none does.
+// randomLines measures memory latency: nanoseconds per random cache line of a buffer, if
+// each address depends on the previous line, and if none does.
 func randomLines(bytes, reads int) (dependent, independent float64) {
 	buf := make([]uint64, bytes/8)
 	lines := len(buf) / (lineBytes / 8)

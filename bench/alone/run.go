@@ -13,17 +13,16 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// Options say how thoroughly to measure.
+// Options selects what is measured, and how thoroughly.
 type Options struct {
 	Filters []Filter
 	Sizes   []int // numbers of keys
-	// HotSize is the number of keys of the filters that are probed in cache, and
-	// out of cache as many filters; from BigSize on few large ones are probed out of
-	// cache. Both are among Sizes.
+	// Filters of HotSize keys are probed in cache, and many of them out of cache. Filters of
+	// BigSize keys and more are probed out of cache only. Both are among Sizes.
 	HotSize, BigSize int
 	KeyKinds         []string
-	Absent           int   // absent keys asked for, to measure the false positive rate
-	ColdBytes        int64 // memory of all filters that are probed out of cache
+	Absent           int   // absent keys to probe, to measure the false positive rate
+	ColdBytes        int64 // total size of the filters that are probed out of cache
 	Probes           int
 	Rounds           int
 
@@ -42,18 +41,18 @@ const (
 	FloorSection = "floor"
 )
 
-// Terms say how filters are measured.
+// Terms describes how filters are measured.
 func (o *Options) Terms() []string {
 	return []string{
 		fmt.Sprintf("Filters alone: through the interface of each library, the hashing of the key included; one thread; %d round(s) in turns, one of the largest.", o.Rounds),
-		fmt.Sprintf("False positive rate over %d absent keys. In cache: one filter of %d keys. Out of cache: filters of %d keys, or (big) of %d and more, that take %d MB together; filters and %d keys in random order. Batches of %d keys; a filter that cannot be asked for many keys has none.",
+		fmt.Sprintf("False positive rate over %d absent keys. In cache: one filter of %d keys. Out of cache: filters of %d keys, or (big) of %d and more, that take %d MB together; filters and %d keys in random order. Batches of %d keys, where a filter can probe many keys in one call.",
 			o.Absent, o.HotSize, o.HotSize, o.BigSize, o.ColdBytes/1e6, coldKeys, batchSize),
-		"Isolated: an atomic addition between probes keeps the processor from overlapping them; its own time is taken off. The floor hashes the key (XXH64) and reads one line of memory; no filter can do less.",
+		"Isolated: an atomic addition between probes keeps the CPU from overlapping them; its own time is subtracted. The floor hashes the key (XXH64) and reads one cache line of memory; no filter can do less.",
 	}
 }
 
-// Run measures the filters, and notes the results in file. A filter that fails is
-// left out; its error is returned in the end.
+// Run measures the filters, and adds the results to file. A filter that fails is left out,
+// and its error returned at the end.
 func Run(o *Options, file *result.File) error {
 	var failed []error
 	o.step("memory")
@@ -88,7 +87,8 @@ func (o *Options) Steps() int {
 	return steps
 }
 
-// sizes is all for the first kind of keys, and those from HotSize on for the others.
+// sizes returns all sizes for the first kind of keys, and those from HotSize on for the
+// others.
 func (o *Options) sizes(kind string) []int {
 	if kind == o.KeyKinds[0] {
 		return o.Sizes
@@ -96,7 +96,7 @@ func (o *Options) sizes(kind string) []int {
 	return slices.DeleteFunc(slices.Clone(o.Sizes), func(n int) bool { return n < o.HotSize })
 }
 
-// rounds is one for filters that are so large that building them takes long.
+// rounds returns 1 for filters that are so large that building them takes long.
 func (o *Options) rounds(n int) int {
 	if n > o.BigSize {
 		return 1
@@ -116,9 +116,9 @@ func (o *Options) line(format string, args ...any) {
 	}
 }
 
-// Numbers of different keys to probe with: in the cache as many as it takes for a
-// branch predictor not to learn them; out of it few, since a key that is asked for has
-// just been made, and should not be a cache miss of its own beside the filter's.
+// The number of distinct keys to probe. In cache there are enough that the branch predictor
+// cannot learn them. Out of cache there are few: a key has usually just been created, and
+// should not be another cache miss besides the filter's.
 const (
 	hotKeys  = 1 << 16
 	coldKeys = 1 << 13
@@ -155,7 +155,7 @@ func (o *Options) size(file *result.File, kind string, n int) error {
 	return errors.Join(failed...)
 }
 
-// probing is what is measured on one filter.
+// probing measures one filter.
 type probing struct {
 	o       *Options
 	row     *result.Row
@@ -174,7 +174,7 @@ func (p *probing) measure(f Filter, round int) error {
 	}
 	for i := 0; i < n; i += 1 + n/10_000 {
 		if f.Name != FloorName && !b.mayContain(p.keys.At(i)) {
-			return errors.New("it excludes a key that it holds")
+			return errors.New("false negative")
 		}
 	}
 	if round == 0 {
@@ -216,7 +216,7 @@ func (p *probing) measure(f Filter, round int) error {
 	return nil
 }
 
-// build builds the filter, small ones several times, and notes the time.
+// build builds the filter, repeatedly if it is small, and records the time.
 func (p *probing) build(f Filter) (b built, err error) {
 	const atLeast = 50 * time.Millisecond
 	times := 0
@@ -233,11 +233,11 @@ func (p *probing) build(f Filter) (b built, err error) {
 	return b, nil
 }
 
-// fewestHits is the number of false positives from which on their rate is worth
-// telling: the figure is off by a fifth or so.
+// fewestHits is the number of false positives from which their rate is reported: the figure
+// is then off by a fifth or so.
 const fewestHits = 25
 
-// fpr notes the false positive rate over absent keys that all differ.
+// fpr records the false positive rate over distinct absent keys.
 func (p *probing) fpr(b built, bits float64, absent int) {
 	rate := falsePositives(b, p.set, absent)
 	if rate*float64(absent) < fewestHits {

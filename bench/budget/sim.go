@@ -1,11 +1,11 @@
-// Package budget simulates how filter memory is spent: which reads lookups of
-// absent keys waste under a budget, if it is spread evenly, as Monkey does, as
-// the store's own plan does, and as one would who knew the traffic.
+// Package budget simulates ways to spend filter memory: how many reads lookups of
+// absent keys waste under a budget that is spread evenly, by Monkey, by the store's
+// plan, and by an optimum that knows the traffic.
 //
-// The store is a quiesced LSM tree whose tables share the keys of each level
-// evenly. Rates and sizes of its filters are those of filters that are built for
-// the purpose; the plan is that of the store, fed with the counts that the store
-// would have.
+// The store is a quiesced LSM tree in which each level's keys are spread evenly over
+// its tables. False positive rates and sizes are those of filters that are built for
+// the simulation; the plan is the store's, fed with the counts that the store would
+// have.
 package budget
 
 import (
@@ -20,23 +20,23 @@ import (
 	"github.com/siftdb/sift/internal/plan"
 )
 
-// Options say what to simulate.
+// Options selects what is simulated.
 type Options struct {
-	// TableKeys is the number of keys of a table. Levels are the numbers of
-	// tables of levels 1 and on, each a multiple of the one before; level 0 has
-	// ZeroTables over the whole range.
+	// TableKeys is the number of keys per table. Levels lists the numbers of tables
+	// from level 1 on, each a multiple of the previous one; level 0 has ZeroTables
+	// over the whole range.
 	TableKeys  int
 	Levels     []int
 	ZeroTables int
-	// Filters are those that the tables are written with, in turns.
+	// Filters lists the filters that are simulated, one at a time.
 	Filters []string
-	// BitsPerKey are the budgets.
+	// BitsPerKey lists the budgets.
 	BitsPerKey []float64
-	// Lookups is the number of lookups of absent keys a second.
+	// Lookups is the number of lookups of absent keys per second.
 	Lookups float64
-	// WarmSeconds pass before MeasuredSeconds in which the wasted reads count.
+	// Wasted reads count for MeasuredSeconds, after a warm-up of WarmSeconds.
 	WarmSeconds, MeasuredSeconds int
-	// ShiftSeconds is after how long the traffic moves that shifts.
+	// ShiftSeconds is how often shifting traffic moves.
 	ShiftSeconds int
 	Seed         uint64
 
@@ -44,16 +44,16 @@ type Options struct {
 	Step func(what string)
 }
 
-// Section is that of the results.
+// Section is the section of the results.
 const Section = "plan"
 
-// Names of the ways to spend the memory that do not depend on a filter's units.
+// Names of the ways to spend the memory.
 const (
 	Uniform   = "uniform"
 	Monkey    = "Monkey"
 	Hindsight = "optimum from hindsight"
-	// In front of a filter's name: the store's plan, and what it could do with that
-	// filter's units if it knew the traffic.
+	// Prefixes of a filter's name: the store's plan, and the optimum with whole units of that
+	// filter, which knows the traffic.
 	Planned   = "sift's plan, "
 	BestUnits = "optimum in parts of "
 )
@@ -81,24 +81,24 @@ func (o *Options) Keys() int {
 // Steps returns how often Run calls Step.
 func (o *Options) Steps() int { return len(Traffics()) }
 
-// Terms say what is simulated.
+// Terms describes what is simulated.
 func (o *Options) Terms() []string {
 	tables := 0
 	for _, n := range o.Levels {
 		tables += n
 	}
-	return []string{fmt.Sprintf("Plan of filter memory, simulated: levels of %v tables of %d keys and %d in level 0; %.0f lookups of absent keys a second, each of which asks every level; Zipf is 0.99 over all keys, spread over the range, or over %d ranges; shifting ranges change all their places every %d s. The store's plan starts with even heat, works once a second on sampled counts, and moves a bounded number of bytes a tick; after %d s the wasted reads of %d s count. Uniform, Monkey and the optimum may use any fraction of a bit; the optimum knows the traffic of each second.",
+	return []string{fmt.Sprintf("Plan of filter memory, simulated: levels of %v tables of %d keys and %d in level 0; %.0f lookups of absent keys a second, each of which probes every level; Zipf is 0.99 over all keys, spread over the range, or over %d ranges; shifting ranges are permuted every %d s. The store's plan starts with even heat, runs once a second on sampled counts, and moves a bounded number of bytes each time; after %d s the wasted reads of %d s count. Uniform, Monkey and the optimum may use any fraction of a bit; the optimum knows the traffic of each second.",
 		o.Levels, o.TableKeys, o.ZeroTables, o.Lookups, o.Levels[len(o.Levels)-1], o.ShiftSeconds, o.WarmSeconds, o.MeasuredSeconds)}
 }
 
-// family is what a table's filter takes and gives.
+// family is a kind of filter over one table.
 type family struct {
 	name  string
-	units []int64 // bytes of each part that can be held
-	fpr   float64 // with all units
+	units []int64 // bytes of each step that can be held
+	fpr   float64 // with all steps
 }
 
-// bitsPerHalving is what a halving of the rate costs, in bits per key, with all units.
+// bitsPerHalving returns what halving the rate costs, in bits per key, with all steps.
 func (f *family) bitsPerHalving(keys int) float64 {
 	var bytes int64
 	for _, u := range f.units {
@@ -142,8 +142,8 @@ func newFamily(name string, keys int) (family, error) {
 	return f, nil
 }
 
-// shape is the tree: which slices of the key range each table covers. A slice is
-// the range of a table of the last level.
+// shape is the tree: which slices of the key range each table covers. A slice is the range of
+// one table of the last level.
 type shape struct {
 	tables []span
 	slices int
@@ -151,7 +151,7 @@ type shape struct {
 
 type span struct {
 	from, to int     // slices
-	share    float64 // of even traffic
+	share    float64 // of lookups under even traffic
 }
 
 func newShape(o *Options) *shape {
@@ -167,7 +167,7 @@ func newShape(o *Options) *shape {
 	return s
 }
 
-// asked returns for each table the share of the lookups that ask it.
+// asked returns for each table the share of the lookups that probe it.
 func (s *shape) asked(slices []float64) []float64 {
 	sums := make([]float64, s.slices+1)
 	for i, v := range slices {
@@ -180,8 +180,8 @@ func (s *shape) asked(slices []float64) []float64 {
 	return out
 }
 
-// Run simulates and notes for each way to spend the memory and each budget how
-// many reads 1,000 lookups waste.
+// Run simulates, and records for each way to spend the memory and each budget how many reads
+// 1,000 lookups waste.
 func Run(o *Options, file *result.File) error {
 	var families []family
 	for _, name := range o.Filters {
@@ -237,7 +237,7 @@ func constantRates(n int, rate float64) []float64 {
 	return rates
 }
 
-// wasted is the number of reads that a lookup wastes.
+// wasted returns the number of reads that a lookup wastes.
 func wasted(asked, rates []float64) float64 {
 	var sum float64
 	for i, a := range asked {
@@ -246,7 +246,7 @@ func wasted(asked, rates []float64) float64 {
 	return sum
 }
 
-// average is the same over the seconds that count.
+// average returns the same, averaged over the measured seconds.
 func (s *shape) average(o *Options, seconds []second, rates []float64) float64 {
 	var sum float64
 	for _, t := range seconds[o.WarmSeconds:] {
@@ -255,7 +255,7 @@ func (s *shape) average(o *Options, seconds []second, rates []float64) float64 {
 	return sum / float64(o.MeasuredSeconds)
 }
 
-// hindsight is the same with the rates that are the best in each second.
+// hindsight returns the same, with the optimal rates for each second.
 func (s *shape) hindsight(o *Options, seconds []second, halvings float64) float64 {
 	var sum, last float64
 	for i, t := range seconds[o.WarmSeconds:] {
@@ -267,9 +267,9 @@ func (s *shape) hindsight(o *Options, seconds []second, halvings float64) float6
 	return sum / float64(o.MeasuredSeconds)
 }
 
-// waterfill returns the rates that waste the fewest reads with the given number
-// of halvings per key, all tables being of one size: each table's rate is in
-// inverse proportion to how often it is asked (Monkey's Lagrangian), and at most 1.
+// waterfill returns the rates that waste the fewest reads with the given number of halvings
+// per key, if all tables are of one size: each table's rate is inversely proportional to how
+// often it is probed (Monkey's Lagrangian), and at most 1.
 func waterfill(asked []float64, halvings float64) []float64 {
 	total := halvings * float64(len(asked))
 	need := func(level float64) (sum float64) { // level: log2 of rate times asked
@@ -298,8 +298,8 @@ func waterfill(asked []float64, halvings float64) []float64 {
 	return rates
 }
 
-// planned runs the store's plan second by second. It returns the reads that a
-// lookup wastes, and the bytes that are read into memory a second.
+// planned runs the store's plan second by second. It returns the reads that a lookup wastes,
+// and the bytes that are read into memory per second.
 func (s *shape) planned(o *Options, f *family, seconds []second, budget int64) (perLookup, moved float64) {
 	n := len(s.tables)
 	heat := make([]plan.Heat, n)
@@ -337,18 +337,18 @@ func (s *shape) planned(o *Options, f *family, seconds []second, budget int64) (
 	return perLookup / float64(o.MeasuredSeconds), float64(bytes) / float64(o.MeasuredSeconds)
 }
 
-// inputs are the tables as the plan sees them.
+// inputs returns the tables as the plan sees them.
 func (s *shape) inputs(f *family, asked []float64) []plan.Table {
 	list := make([]plan.Table, len(s.tables))
 	for i := range list {
-		// What is held makes no difference where it is the same for all.
+		// Held does not matter if it is the same for all tables.
 		list[i] = plan.Table{Asked: asked[i], Steps: f.units, FPR: f.fpr}
 	}
 	return list
 }
 
-// bestUnits is the number of reads that a lookup wastes if parts are held for
-// the traffic of each second.
+// bestUnits returns the number of reads that a lookup wastes if the optimal steps are held in
+// each second.
 func (s *shape) bestUnits(o *Options, f *family, seconds []second, budget int64) float64 {
 	var sum, last float64
 	for i, t := range seconds[o.WarmSeconds:] {
@@ -361,13 +361,13 @@ func (s *shape) bestUnits(o *Options, f *family, seconds []second, budget int64)
 	return sum / float64(o.MeasuredSeconds)
 }
 
-// second is the traffic of a second. Seconds of the same traffic share asked.
+// second is the traffic of one second. Seconds with the same traffic share asked.
 type second struct {
-	asked   []float64 // share of the lookups that ask each table
-	counted []uint64  // what each table's counter says at its end
+	asked   []float64 // share of the lookups that probe each table
+	counted []uint64  // value of each table's counter at the end of the second
 }
 
-// sampleEvery is one in how many lookups the store counts for its plan.
+// sampleEvery: the store counts one in sampleEvery lookups for its plan.
 const sampleEvery = 16
 
 func newTraffic(o *Options, s *shape, kind string) []second {
@@ -398,8 +398,8 @@ func sliceShares(o *Options, slices int, kind string, r *rand.Rand) []float64 {
 			shares[i] = 1
 		}
 	case Zipf:
-		// The frequent keys one by one; the others are so many that their places
-		// make no difference.
+		// The frequent keys are placed one by one. The others are so many that their places do
+		// not matter.
 		keys, alone := float64(o.Keys()), min(o.Keys(), 1_000_000)
 		for i := range alone {
 			shares[r.IntN(slices)] += math.Pow(float64(i+1), -zipfSkew)
@@ -423,7 +423,7 @@ func sliceShares(o *Options, slices int, kind string, r *rand.Rand) []float64 {
 	return shares
 }
 
-// poisson draws the number of events of which so many are expected.
+// poisson draws from the Poisson distribution with the given mean.
 func poisson(r *rand.Rand, expected float64) uint64 {
 	if expected > 50 {
 		return uint64(max(0, math.Round(expected+math.Sqrt(expected)*r.NormFloat64())))

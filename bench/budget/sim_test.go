@@ -15,8 +15,8 @@ func small() *Options {
 	}
 }
 
-// TestOrder checks what must hold of any traffic: nothing is better than the
-// optimum, Monkey equals it on even traffic, and the plan comes near it.
+// TestOrder checks what must hold for any traffic: nothing is better than the
+// optimum, Monkey equals it on even traffic, and the plan comes close to it.
 func TestOrder(t *testing.T) {
 	o := small()
 	f := result.New(result.Meta{})
@@ -35,14 +35,14 @@ func TestOrder(t *testing.T) {
 			of := func(who string) float64 {
 				v, ok := reads[[3]string{kind, bits, who}]
 				if !ok {
-					t.Fatalf("%s, %s: nothing of %s", kind, bits, who)
+					t.Fatalf("%s, %s: no result for %s", kind, bits, who)
 				}
 				return v
 			}
 			uniform, monkey, ours, best := of(Uniform), of(Monkey), of(Planned+"ribbon(16)"), of(Hindsight)
 			units := of(BestUnits + "ribbon(16)")
 			if best > units || units > ours*1.001 {
-				t.Errorf("%s, %s: in whole parts the optimum wastes %v, without %v, the plan %v", kind, bits, units, best, ours)
+				t.Errorf("%s, %s: in whole steps the optimum wastes %v, with fractions %v, the plan %v", kind, bits, units, best, ours)
 			}
 			t.Logf("%-16s %s: uniform %.3f, Monkey %.3f, sift %.3f, optimum in parts %.3f, optimum %.3f", kind, bits, uniform, monkey, ours, units, best)
 			if best > min(uniform, monkey, ours)*1.0001 {
@@ -61,7 +61,7 @@ func TestOrder(t *testing.T) {
 }
 
 // TestWaterfill checks the conditions of an optimum: the budget is spent, and
-// rates above none are in inverse proportion to what is asked.
+// rates below 1 are inversely proportional to how often tables are probed.
 func TestWaterfill(t *testing.T) {
 	asked := []float64{1, 0.5, 0.1, 0.01, 0}
 	rates := waterfill(asked, 2)
@@ -79,7 +79,7 @@ func TestWaterfill(t *testing.T) {
 		t.Errorf("%v halvings spent, want %d", halvings, 2*len(asked))
 	}
 	if rates[4] != 1 {
-		t.Errorf("a table that is never asked has rate %v", rates[4])
+		t.Errorf("a table that is never probed has rate %v", rates[4])
 	}
 	for _, p := range waterfill(asked, 0) {
 		if p != 1 {

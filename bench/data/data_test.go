@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// check walks through a set: keys differ, none is absent, absent ones differ
-// from all that could ever be stored.
+// check checks that the keys of a set differ, and that no absent key is ever
+// stored.
 func check(t *testing.T, s Set, extra int) {
 	t.Helper()
 	stored := map[string]bool{}
 	for i := range s.Len() + extra {
 		key := string(s.Key(nil, i))
 		if stored[key] {
-			t.Fatalf("%s: key %d, %q, is there twice", s.Name(), i, key)
+			t.Fatalf("%s: key %d, %q, occurs twice", s.Name(), i, key)
 		}
 		stored[key] = true
 	}
@@ -174,7 +174,7 @@ func TestZipf(t *testing.T) {
 func TestPermutation(t *testing.T) {
 	p := Permutation(Rand(3), 1000)
 	if slices.IsSorted(p) {
-		t.Error("it is in order")
+		t.Error("the permutation is sorted")
 	}
 	if !slices.Equal(p, Permutation(Rand(3), 1000)) {
 		t.Error("the same seed gives another permutation")
@@ -182,7 +182,7 @@ func TestPermutation(t *testing.T) {
 	slices.Sort(p)
 	for i, v := range p {
 		if int(v) != i {
-			t.Fatalf("sorted, place %d holds %d", i, v)
+			t.Fatalf("sorted, element %d is %d", i, v)
 		}
 	}
 }

@@ -1,15 +1,15 @@
-// Package data makes the keys and values that the benchmarks work on: made-up
-// ones as in LevelDB's db_bench, and real ones from Go's source tree or a file.
+// Package data provides the keys and values of the benchmarks: made-up ones as in LevelDB's
+// db_bench, and real ones from Go's source tree or a file.
 package data
 
-// Keys is a list of byte strings in one piece of memory, so that a benchmark
-// walks through it without a pointer chase, and C++ can take it as it is.
+// Keys is a list of byte strings in contiguous memory, so that benchmarks read it without chasing
+// pointers, and C++ can use it as it is.
 type Keys struct {
 	Bytes []byte
-	Ends  []uint32 // Ends[i] is where string i ends; it begins where i-1 ends
+	Ends  []uint32 // Ends[i] is where string i ends, and i+1 begins
 }
 
-// NewKeys returns an empty list with room for n strings of about size bytes.
+// NewKeys returns an empty list with capacity for n strings of about size bytes.
 func NewKeys(n, size int) *Keys {
 	return &Keys{Bytes: make([]byte, 0, n*size), Ends: make([]uint32, 0, n)}
 }
@@ -33,7 +33,7 @@ func (k *Keys) Add(b []byte) {
 	k.Ends = append(k.Ends, uint32(len(k.Bytes)))
 }
 
-// Grow appends the string that f appends to the slice it is given.
+// Grow appends the string that f appends to dst.
 func (k *Keys) Grow(f func(dst []byte) []byte) {
 	k.Bytes = f(k.Bytes)
 	k.Ends = append(k.Ends, uint32(len(k.Bytes)))

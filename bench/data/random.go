@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// Mix is the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a
-// permutation of 64-bit numbers without visible order.
+// Mix is the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a pseudo-random permutation
+// of the 64-bit numbers.
 func Mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -27,10 +27,9 @@ func Permutation(r *rand.Rand, n int) []uint32 {
 	return p
 }
 
-// Zipf draws numbers from 0 to n-1 with probability proportional to 1/(i+1)^s,
-// for 0 < s < 1, where math/rand's needs s > 1. The method is that of Gray et
-// al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994, as
-// YCSB uses it, with s = 0.99.
+// Zipf draws numbers from 0 to n-1 with probability proportional to 1/(i+1)^s, for 0 < s < 1;
+// math/rand's Zipf needs s > 1. The method is that of Gray et al., "Quickly Generating
+// Billion-Record Synthetic Databases", SIGMOD 1994. YCSB uses it with s = 0.99.
 type Zipf struct {
 	r                    *rand.Rand
 	n                    int

@@ -17,19 +17,19 @@ import (
 	"strings"
 )
 
-// Set is a set of keys with a value each. Present keys are those that a load
-// stores: numbers 0 to Len()-1, in ascending order of the keys where Sorted says so.
+// Set is a set of keys with a value each. Present keys, those that a load stores, have the numbers
+// 0 to Len()-1.
 type Set interface {
-	// Name says what the set is.
+	// Name describes the set.
 	Name() string
-	// Len is the number of present keys.
+	// Len returns the number of present keys.
 	Len() int
-	// Spare is the number of keys past Len that no load stores, for inserts.
+	// Spare returns the number of keys from Len on that no load stores, for inserts.
 	Spare() int
 	// Key appends key i, 0 <= i < Len()+Spare().
 	Key(dst []byte, i int) []byte
-	// Absent appends a key that is never stored, 0 <= i < Len(). It sorts
-	// between two present keys, and neighbors of i near the place of key i.
+	// Absent appends a key that is never stored, 0 <= i < Len(). It sorts between two present keys,
+	// near key i.
 	Absent(dst []byte, i int) []byte
 	// Value returns the value of key i. It must not be changed.
 	Value(i int) []byte
@@ -40,13 +40,13 @@ const (
 	Decimal   = "decimal"   // 16 digits, as db_bench's; neighbors share most of them
 	Random    = "random"    // 16 random bytes
 	Ascending = "ascending" // 16 bytes, random distances apart, in ascending order of their numbers
-	Text      = "text"      // paths of some 50 letters that begin alike, like a web site's
+	Text      = "text"      // URLs of some 50 letters with common prefixes, like a web site's
 )
 
 // words make up text keys.
 var words = [8]string{"article", "author", "catalogue", "comment", "gallery", "product", "review", "user"}
 
-// valuePoolBytes is about how many bytes of values there are before they repeat.
+// valuePoolBytes is the approximate number of bytes after which values repeat.
 const valuePoolBytes = 1 << 20
 
 // madeUp is a Set of made-up keys.
@@ -57,9 +57,8 @@ type madeUp struct {
 	pool      []byte
 }
 
-// MadeUp returns n keys of a kind with values of valueSize bytes, of which the
-// given share is random and the rest repeats it, as db_bench's
-// --compression_ratio does.
+// MadeUp returns n keys of a kind, with values of valueSize bytes. The share ratio of each value is
+// random, and the rest repeats it, as with db_bench's --compression_ratio.
 func MadeUp(kind string, n, valueSize int, ratio float64) (Set, error) {
 	if kind != Decimal && kind != Random && kind != Ascending && kind != Text {
 		return nil, fmt.Errorf("keys are %s, %s, %s or %s, not %q", Decimal, Random, Ascending, Text, kind)
@@ -145,8 +144,8 @@ func (s *madeUp) Value(i int) []byte {
 	return s.pool[from : from+s.valueSize : from+s.valueSize]
 }
 
-// listed is a Set of keys that were read from somewhere: nine of ten are
-// present, the tenth is held back.
+// listed is a Set of keys that were read from files. Nine in ten are present, the tenth is held
+// back.
 type listed struct {
 	name   string
 	keys   [][]byte // present, sorted
@@ -154,14 +153,14 @@ type listed struct {
 	held   [][]byte // sorted
 }
 
-// holdBack is the share of keys that a listed set holds back: one in so many.
+// holdBack: a listed set holds back one in holdBack keys.
 const holdBack = 10
 
 type entry struct{ key, value []byte }
 
 func newListed(name string, entries []entry, limit int) (Set, error) {
 	slices.SortStableFunc(entries, func(a, b entry) int { return bytes.Compare(a.key, b.key) })
-	// Of equal keys the last one counts.
+	// The last of several equal keys wins.
 	kept := entries[:0]
 	for i, e := range entries {
 		if len(e.key) > 0 && (i+1 == len(entries) || !bytes.Equal(e.key, entries[i+1].key)) {
@@ -216,8 +215,8 @@ func (s *listed) Absent(dst []byte, i int) []byte {
 
 func (s *listed) Value(i int) []byte { return s.values[i] }
 
-// GoSource returns the lines of Go's source tree: the key is the file's path and
-// the line's number, the value the line. At most limit keys, if limit is above 0.
+// GoSource returns the lines of Go's source tree: the key is the file's path and the line's number,
+// the value the line. There are about limit keys at most, if limit is above 0.
 func GoSource(limit int) (Set, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -256,8 +255,8 @@ func sourceTree(name, root string, limit int) (Set, error) {
 	return newListed(name, entries, limit)
 }
 
-// TSV returns the lines of a file: the key is what stands before the first tab,
-// the value what follows. At most limit keys, if limit is above 0.
+// TSV returns the lines of a file: the key is the part before the first tab, the value the part
+// after it. There are at most limit keys, if limit is above 0.
 func TSV(path string, limit int) (Set, error) {
 	f, err := os.Open(path)
 	if err != nil {

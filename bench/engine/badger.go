@@ -11,7 +11,7 @@ import (
 
 var background = context.Background()
 
-// oneTxn looks up every key in one read transaction that is kept.
+// oneTxn is the mode that looks up all keys in one read transaction.
 const oneTxn = "txn"
 
 func init() {
@@ -20,9 +20,9 @@ func init() {
 		Version: measure.ModuleVersion("github.com/dgraph-io/badger/v4"),
 		Modes: []Mode{
 			{"", "a transaction for each Get"},
-			{oneTxn, "one read transaction, kept"},
+			{oneTxn, "one read transaction for all Gets"},
 		},
-		Terms:          "Writes in transactions of --txn_batch; conflict detection off; values with the keys, as they are small. Filters for a false positive rate of 1 %; filters and indexes are in memory. Tables are mapped, so block reads are misses of its block cache, and their bytes are not counted.",
+		Terms:          "Writes in transactions of --txn_batch; no conflict detection; values are stored with the keys, as they are small. Filters with a false positive rate of 1 %; filters and indexes are in memory. Tables are memory-mapped, so block reads are misses of its block cache, and their bytes are not counted.",
 		PageWrites:     true,
 		FilterResident: true,
 		Open:           openBadger,
@@ -46,8 +46,8 @@ func openBadger(c Config) (DB, error) {
 		WithNumCompactors(2).
 		WithCompression(options.Snappy)
 	if c.Memory > 0 {
-		// Its documentation: fewer and smaller memtables, and caches that bound blocks and
-		// indexes.
+		// Its documentation advises fewer and smaller memtables, and caches that bound
+		// blocks and indexes.
 		memtable := c.share(int64(c.WriteBufferBytes), 16, 1<<20, 64<<20)
 		o = o.WithMemTableSize(memtable).WithNumMemtables(2).WithValueThreshold(min(1<<20, memtable/16)).
 			WithBlockCacheSize(c.share(c.CacheBytes, 8, 1<<20, 1<<40)).WithIndexCacheSize(c.share(0, 8, 1<<20, 1<<40)).
@@ -168,7 +168,7 @@ func (r badgerTxnReader) Close() error {
 	return nil
 }
 
-// badgerWriter commits every so many writes.
+// badgerWriter commits after every badgerDB.batch writes.
 type badgerWriter struct {
 	d   *badgerDB
 	txn *badger.Txn
@@ -177,7 +177,7 @@ type badgerWriter struct {
 
 func (w *badgerWriter) Put(key, value []byte) error {
 	w.begin()
-	// The transaction keeps what it is given until it is committed.
+	// The transaction references its arguments until it is committed.
 	return w.done(w.txn.Set(clone(key), clone(value)))
 }
 
@@ -213,7 +213,8 @@ func (w *badgerWriter) Close() error {
 	return err
 }
 
-// badgerIter holds two iterators, as one of badger's moves only one way.
+// badgerIter holds two iterators, because badger's iterators move in one direction
+// only.
 type badgerIter struct {
 	txn      *badger.Txn
 	forward  *badger.Iterator

@@ -16,9 +16,9 @@ func init() {
 		Version: measure.ModuleVersion("go.etcd.io/bbolt"),
 		Modes: []Mode{
 			{"", "a transaction for each Get"},
-			{oneTxn, "one read transaction, kept"},
+			{oneTxn, "one read transaction for all Gets"},
 		},
-		Terms:      "A B+tree in one mapped file: no log, no compression, no filter, no cache of its own, no background work. Writes in transactions of --txn_batch; NoSync and NoFreelistSync unless --sync. It hands each changed page to the system at each commit; what is counted as written are the pages made dirty, of which the system keeps one copy until they reach the disk. Compacting is not a thing that it does: compacted stands for the same state as settled.",
+		Terms:      "A B+tree in one memory-mapped file: no log, no compression, no filter, no cache besides the page cache, no background work. Writes in transactions of --txn_batch; NoSync and NoFreelistSync unless --sync. Each commit writes every changed page; the dirtied pages of the page cache are counted as written, a page once until it reaches the disk. It has no compaction: compacted is the same state as settled.",
 		PageWrites: true,
 		Open:       openBolt,
 	})
@@ -126,7 +126,7 @@ func (r boltTxReader) Value(dst, key []byte) ([]byte, bool, error) {
 
 func (r boltTxReader) Close() error { return r.tx.Rollback() }
 
-// boltWriter commits every so many writes.
+// boltWriter commits after every boltDB.batch writes.
 type boltWriter struct {
 	d  *boltDB
 	tx *bolt.Tx
@@ -138,7 +138,7 @@ func (w *boltWriter) Put(key, value []byte) error {
 	if err := w.begin(); err != nil {
 		return err
 	}
-	// The transaction keeps the value until it is committed.
+	// The transaction references the value until it is committed.
 	return w.done(w.b.Put(key, clone(value)))
 }
 

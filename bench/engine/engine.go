@@ -1,6 +1,6 @@
-// Package engine puts the key-value stores that are compared behind one
-// interface. Each adapter uses the store as its documentation advises for the
-// work at hand, and says where it differs from the others.
+// Package engine puts the compared key-value stores behind one interface. Each adapter uses
+// its store as the store's documentation advises for the workload, and Engine.Terms says
+// where it differs from the others.
 package engine
 
 import (
@@ -13,31 +13,32 @@ import (
 	"github.com/siftdb/sift/bench/data"
 )
 
-// ErrUnsupported is returned for what a store cannot do.
+// ErrUnsupported is returned for an operation that the store does not have.
 var ErrUnsupported = errors.New("not supported")
 
-// Config is what every store is opened with, as far as it knows the setting.
+// Config holds the settings that a store is opened with; a store ignores those that it does
+// not have.
 type Config struct {
 	Dir string
-	// Filter is what stands behind the colon of a Spec; "" stands for the
-	// store's usual filter at BloomBits bits per key.
+	// Filter is Spec.Filter; "" is the store's usual filter at BloomBits bits per key.
 	Filter    string
 	BloomBits int
 	// RangeBits is the bits per key of range filters; 0: none.
 	RangeBits int
-	// PrefixBytes is the length of the prefixes that filters hold as well in stores
-	// without range filters, as far as they can; 0: none.
+	// PrefixBytes is the length of the key prefixes that filters also hold, in stores that
+	// have prefix filters but no range filters; 0: none.
 	PrefixBytes int
-	// Keys is how many keys the store is to hold.
+	// Keys is the number of keys that the store will hold.
 	Keys int
 	// CacheBytes is the size of the cache of uncompressed blocks.
 	CacheBytes int64
 	// WriteBufferBytes is the size of a memtable.
 	WriteBufferBytes int
-	// Memory is what the process may use in all, if not 0. Each store then divides it as its
-	// documentation advises, and CacheBytes and WriteBufferBytes only count if they are set.
+	// Memory, if not 0, is the memory that the whole process may use. Each store then
+	// divides it as its documentation advises, unless CacheBytes or WriteBufferBytes is set.
 	Memory int64
-	// UseMemory tells sift the half of Memory (sift.Options.Memory); otherwise it finds out.
+	// UseMemory sets sift.Options.Memory to half of Memory; otherwise sift finds out by
+	// itself.
 	UseMemory bool
 	// MapBytes is sift.Options.MapBytes.
 	MapBytes int64
@@ -47,11 +48,13 @@ type Config struct {
 	NoCompression bool
 	// Sync makes each commit wait for the disk.
 	Sync bool
-	// TxnBatch is how many writes share a transaction where every write needs one.
+	// TxnBatch is the number of writes per transaction in stores that write only in
+	// transactions.
 	TxnBatch int
 }
 
-// share returns what is set, or a share of the memory from least to most bytes.
+// share returns set if it is not 0, otherwise 1/parts of the memory, but at least least and
+// at most most bytes.
 func (c *Config) share(set, parts, least, most int64) int64 {
 	if set != 0 || c.Memory == 0 {
 		return set
@@ -61,29 +64,30 @@ func (c *Config) share(set, parts, least, most int64) int64 {
 
 // Engine is a kind of store.
 type Engine struct {
-	// Name is the word that stands for it in a Spec.
+	// Name is the store's name in a Spec.
 	Name string
-	// Version is that of the linked library.
+	// Version is the version of the linked library.
 	Version string
 	// Modes are the ways to look up a key, the usual one first.
 	Modes []Mode
-	// Terms say where it differs from the terms that are equal for all.
+	// Terms says in which respects the store is not measured on the same terms as the
+	// others.
 	Terms string
-	// PageWrites: it writes through memory maps, or the same pages again and
-	// again, so that the pages that it made dirty show what reaches the disk, and
-	// write calls do not.
+	// PageWrites: it writes through memory maps, or writes the same pages repeatedly, so
+	// that the pages it dirtied show what reaches the disk and its write calls do not.
 	PageWrites bool
-	// FilterResident: its filters are in memory once a table is open, and not in the
-	// block cache, from which blocks push them out.
+	// FilterResident: the filters of open tables are always in memory, not in the block
+	// cache, which could evict them.
 	FilterResident bool
-	// Filters says which filters a Spec may ask for.
+	// Filters describes the filters that a Spec may name, for the help text.
 	Filters string
-	// CheckFilter reports whether it knows a filter; nil: it takes none.
+	// CheckFilter returns an error if the store does not have the filter; nil: a Spec may
+	// not name one.
 	CheckFilter func(filter string) error
 	// RangeFilters: it has range filters.
 	RangeFilters bool
-	// RangeWays are the ways in which its DB, a RangeReader, finds out whether a range has
-	// a key; nil: it is none.
+	// RangeWays are the ways in which its DB, a RangeReader, finds out whether a range holds
+	// a key; nil: its DB is no RangeReader.
 	RangeWays []string
 	// DeletesRanges: its DB is a RangeDeleter.
 	DeletesRanges bool
@@ -94,7 +98,7 @@ type Engine struct {
 // Mode is a way to look up keys.
 type Mode struct {
 	Name  string // "" for the usual one
-	Title string // says how
+	Title string // describes it
 }
 
 // DB is an open database. NewReader, NewWriter and NewIter may be called from
@@ -107,31 +111,31 @@ type DB interface {
 	NewWriter() (Writer, error)
 	// NewIter returns an iterator for one goroutine.
 	NewIter() (Iter, error)
-	// Settle writes what is in memory to tables, where the store can be told
-	// so, and returns when background work has quiesced.
+	// Settle flushes the memtable, where the store has a call for it, and returns when
+	// background work has quiesced.
 	Settle() error
-	// Flush writes what is in memory to tables. It may return ErrUnsupported.
+	// Flush writes the memtable to a table. It may return ErrUnsupported.
 	Flush() error
 	// Compact compacts everything, or returns ErrUnsupported.
 	Compact() error
-	// Counters returns what was counted since Open.
+	// Counters returns the counts since Open.
 	Counters() Counters
-	// FilterBytes returns the bytes of all filters, -1 if unknown.
+	// FilterBytes returns the size of all filters, -1 if unknown.
 	FilterBytes() int64
 	Close() error
 }
 
 // Loader is a DB that can load many keys in bulk.
 type Loader interface {
-	// Load stores entries that come in ascending order of their keys.
+	// Load stores entries, which must come in ascending key order.
 	Load(entries iter.Seq2[[]byte, []byte]) error
 }
 
 // Reader looks up keys.
 type Reader interface {
-	// Get returns the length of the value of key, which it has read.
+	// Get reads the value of key and returns its length.
 	Get(key []byte) (n int, found bool, err error)
-	// Value appends the value, for checks.
+	// Value appends the value of key to dst, for checks.
 	Value(dst, key []byte) (value []byte, found bool, err error)
 	Close() error
 }
@@ -145,7 +149,7 @@ type ManyReader interface {
 type Writer interface {
 	Put(key, value []byte) error
 	Delete(key []byte) error
-	// Close commits what was written.
+	// Close commits pending writes.
 	Close() error
 }
 
@@ -158,15 +162,15 @@ type Iter interface {
 	Prev() bool
 	Key() []byte
 	Value() []byte
-	// Close returns the error that a move met.
+	// Close returns the error that stopped the iterator, if any.
 	Close() error
 }
 
-// NativeReader is a Reader of a store in another language, which goes through
-// many keys there, so that the crossing of languages does not count.
+// NativeReader is a Reader of a store in C++ that loops over many keys there, so that the
+// cost of cgo calls is not measured.
 type NativeReader interface {
-	// GetEach looks up keys from to to-1 one by one. If every > 0, it times
-	// every so many-th and appends the nanoseconds to lat.
+	// GetEach looks up keys[from:to] one by one. If every > 0, it times one lookup in every
+	// and appends the nanoseconds to lat.
 	GetEach(keys *data.Keys, from, to, every int, lat []int64) (found int, timed []int64, err error)
 }
 
@@ -177,8 +181,8 @@ type NativeWriter interface {
 
 // NativeIter is the same for iterators.
 type NativeIter interface {
-	// SeekEach seeks each key and reads it and nexts more, and returns the
-	// number of entries read.
+	// SeekEach seeks each key, reads the entry there and nexts more, and returns the number
+	// of entries read.
 	SeekEach(keys *data.Keys, from, to, nexts, every int, lat []int64) (entries int, timed []int64, err error)
 	// ScanAll reads all entries, forward or backward, up to limit.
 	ScanAll(backward bool, limit int) (entries int, err error)
@@ -190,18 +194,18 @@ type RangeDeleter interface {
 	DeleteRange(from, to []byte) error
 }
 
-// RangeReader is a DB that can find out whether ranges have a key.
+// RangeReader is a DB that can find out whether a key range holds a key.
 type RangeReader interface {
-	// CountRanges returns how many of the ranges from from[i] to to[i] have a key.
+	// CountRanges returns how many of the ranges [from[i], to[i]) hold a key.
 	CountRanges(way string, from, to *data.Keys) (found int, err error)
 }
 
-// LevelCounter is a DB that counts what its filters did level by level.
+// LevelCounter is a DB that counts filter probes by level.
 type LevelCounter interface {
 	Levels() []LevelFilter
 }
 
-// LevelFilter is what the filters of a level hold and did since Open.
+// LevelFilter describes the filters of one level, with the counts since Open.
 type LevelFilter struct {
 	Level         int     `json:"level"`
 	Tables        int     `json:"tables"`
@@ -214,27 +218,26 @@ type LevelFilter struct {
 	ExpectedFPR   float64 `json:"expected_fpr"`
 }
 
-// Counters are what a store counts itself; -1 stands for unknown.
+// Counters are counts that the store itself keeps; -1: unknown.
 type Counters struct {
-	// BlockReads are reads of blocks that its cache did not answer, and
-	// ReadBytes their bytes.
+	// BlockReads counts the block reads that missed the cache, ReadBytes their bytes.
 	BlockReads, ReadBytes int64
-	// FilterAsked counts questions to filters, FilterUseful those answered no,
-	// FilterTrue and FilterFalse those answered maybe, rightly and wrongly.
+	// FilterAsked counts filter probes, FilterUseful those that excluded the key, FilterTrue
+	// and FilterFalse the true and the false positives.
 	FilterAsked, FilterUseful, FilterTrue, FilterFalse int64
 }
 
-// MapWriter is a DB that writes some of its bytes through memory maps, which the
-// system's count of bytes in write calls lacks.
+// MapWriter is a DB that writes some bytes through memory maps, which the operating system's
+// count of bytes written by write calls does not include.
 type MapWriter interface {
-	// MappedBytes returns those written since Open.
+	// MappedBytes returns the number of those bytes since Open.
 	MappedBytes() int64
 }
 
 // Unknown is Counters with nothing known.
 var Unknown = Counters{-1, -1, -1, -1, -1, -1}
 
-// Sub returns what was counted since old.
+// Sub returns the counts since old.
 func (c Counters) Sub(old Counters) Counters {
 	sub := func(a, b int64) int64 {
 		if a < 0 || b < 0 {
@@ -251,7 +254,7 @@ func (c Counters) Sub(old Counters) Counters {
 
 var engines []*Engine
 
-// absent are the engines that this program was built without, and how to get them.
+// absent holds the engines that this program was built without, and how to build them in.
 var absent = map[string]string{}
 
 func register(e *Engine) { engines = append(engines, e) }
@@ -259,7 +262,7 @@ func register(e *Engine) { engines = append(engines, e) }
 // All returns the engines that this program was built with.
 func All() []*Engine { return engines }
 
-// Missing returns the engines that it was built without, and how to get them.
+// Missing returns the engines that it was built without, and how to build them in.
 func Missing() map[string]string { return absent }
 
 // Spec is an engine with a filter: "pebble", "pebble:none", "sift:ribbon(8)".
@@ -276,8 +279,8 @@ func (s Spec) String() string {
 	return s.Name + ":" + s.Filter
 }
 
-// ParseSpecs reads a list of specs, separated by commas that stand outside of
-// parentheses. skipped lists those whose engine is missing, with the reason.
+// ParseSpecs parses a comma-separated list of specs; commas inside parentheses do not
+// separate. skipped lists the specs whose engine is not built in, with the reason.
 func ParseSpecs(list string) (specs []Spec, skipped []string, err error) {
 	for _, word := range splitOutside(list, ',') {
 		name, filter, _ := strings.Cut(strings.TrimSpace(word), ":")
@@ -303,7 +306,7 @@ func ParseSpecs(list string) (specs []Spec, skipped []string, err error) {
 	return specs, skipped, nil
 }
 
-// splitOutside splits s at sep where no parenthesis is open.
+// splitOutside splits s at each sep outside parentheses.
 func splitOutside(s string, sep byte) []string {
 	var parts []string
 	depth, from := 0, 0
@@ -326,7 +329,7 @@ func splitOutside(s string, sep byte) []string {
 	return parts
 }
 
-// bitsOf reads the number in "bloom(10)" and the like.
+// bitsOf parses filter as word(BITS), such as "bloom(10)".
 func bitsOf(filter, word string) (bits int, ok bool) {
 	var rest string
 	n, err := fmt.Sscanf(filter, word+"(%d%s", &bits, &rest)

@@ -20,7 +20,7 @@ func init() {
 		Name:        "goleveldb",
 		Version:     measure.ModuleVersion("github.com/syndtr/goleveldb"),
 		Modes:       []Mode{{"", "Get"}},
-		Terms:       "Get copies the value, there is no other way. A filter for each 2 KiB of data; filters and indexes are in the block cache. Block reads include those of filters and indexes.",
+		Terms:       "Get copies the value; there is no other way. A filter for each 2 KiB of data; filters and indexes are in the block cache. Block reads include those of filters and indexes.",
 		Filters:     "bloom(BITS), none",
 		CheckFilter: checkBloom,
 		Open:        openGoLevelDB,
@@ -28,7 +28,7 @@ func init() {
 	})
 }
 
-// checkBloom knows bloom(BITS) and none.
+// checkBloom accepts bloom(BITS) and none.
 func checkBloom(filter string) error {
 	if _, ok := bitsOf(filter, "bloom"); ok || filter == "none" {
 		return nil
@@ -36,7 +36,8 @@ func checkBloom(filter string) error {
 	return fmt.Errorf("filter %q is neither bloom(BITS) nor none", filter)
 }
 
-// bloomBits returns the bits per key that a configuration asks for; 0 for none.
+// bloomBits returns the bits per key of the configured Bloom filter; 0 for no
+// filter.
 func (c Config) bloomBits() int {
 	if c.Filter == "none" {
 		return 0
@@ -61,7 +62,7 @@ func (c *readCount) counters() Counters {
 	return r
 }
 
-// countingStorage counts what is read from tables.
+// countingStorage counts the reads of tables.
 type countingStorage struct {
 	storage.Storage
 	count *readCount

@@ -3,5 +3,5 @@
 package engine
 
 func init() {
-	absent["leveldb"] = "not built in: apt-get install libleveldb-dev libsnappy-dev, then go run -tags leveldb"
+	absent["leveldb"] = "not built in: apt-get install libleveldb-dev libsnappy-dev, then use go run -tags leveldb"
 }

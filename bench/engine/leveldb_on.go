@@ -12,7 +12,7 @@ func init() {
 		Name:        "leveldb",
 		Version:     leveldb.Version(),
 		Modes:       []Mode{{"", "Get into a std::string"}},
-		Terms:       "C++; loops run there. Get copies the value, there is no other way. Block checksums are not checked on reads (its default). A filter for each 2 KiB of data, in memory once a table is open. Tables are mapped; block reads are counted in an Env.",
+		Terms:       "The measuring loops run in C++. Get copies the value; there is no other way. Block checksums are not verified on reads (its default). A filter for each 2 KiB of data, in memory once a table is open. Tables are memory-mapped; block reads are counted in an Env.",
 		Filters:     "bloom(BITS), none",
 		CheckFilter: checkBloom,
 		Open:        openLevelDB,

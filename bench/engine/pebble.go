@@ -15,7 +15,8 @@ import (
 	"github.com/siftdb/sift/filter/pebblefilter"
 )
 
-// pebblePrefix looks up by an iterator that asks the filters of the last level too.
+// pebblePrefix is the mode that looks up through an iterator, which also probes the
+// filters of the last level.
 const pebblePrefix = "prefix"
 
 func init() {
@@ -23,11 +24,11 @@ func init() {
 		Name:    "pebble",
 		Version: measure.ModuleVersion("github.com/cockroachdb/pebble/v2"),
 		Modes: []Mode{
-			{"", "Get, which asks no filter in the last level"},
-			{pebblePrefix, "SeekPrefixGE with UseL6Filters on one iterator, kept"},
+			{"", "Get, which probes no filter in the last level"},
+			{pebblePrefix, "SeekPrefixGE with UseL6Filters on one iterator for all lookups"},
 		},
 		Terms:       "Filters and indexes are in the block cache, and its memtables count against it. Block reads include those of filters and indexes. FormatNewest.",
-		Filters:     "bloom(BITS), none, or sift- and a policy of sift: sift-ribbon(7)",
+		Filters:     "bloom(BITS), none, or sift- followed by a filter policy of sift, as in sift-ribbon(7)",
 		CheckFilter: func(f string) error { _, err := pebblePolicy(f, 10); return err },
 		Open:        openPebble,
 
@@ -54,10 +55,10 @@ func pebblePolicy(filter string, bits int) (pebble.FilterPolicy, error) {
 		}
 		return pebblefilter.New(p), nil
 	}
-	return nil, fmt.Errorf("filter %q is none of bloom(BITS), none, sift-POLICY", filter)
+	return nil, fmt.Errorf("filter %q is not bloom(BITS), none or sift-POLICY", filter)
 }
 
-// countingFS counts what is read from tables.
+// countingFS counts the reads of tables.
 type countingFS struct {
 	vfs.FS
 	count *readCount
@@ -106,7 +107,7 @@ func openPebble(c Config) (DB, error) {
 	if c.Sync {
 		d.write = pebble.Sync
 	}
-	// A quarter for the cache is what CockroachDB takes.
+	// CockroachDB gives the cache a quarter as well.
 	cache := pebble.NewCache(c.share(c.CacheBytes, 4, 8<<20, 1<<40))
 	defer cache.Unref()
 	o := &pebble.Options{
@@ -234,7 +235,7 @@ func (r pebbleReader) Value(dst, key []byte) ([]byte, bool, error) {
 
 func (r pebbleReader) Close() error { return nil }
 
-// pebblePrefixReader sees what was there when it was made.
+// pebblePrefixReader reads the state of the database when it was created.
 type pebblePrefixReader struct{ it *pebble.Iterator }
 
 func (r pebblePrefixReader) Get(key []byte) (int, bool, error) {

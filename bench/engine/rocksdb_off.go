@@ -3,5 +3,5 @@
 package engine
 
 func init() {
-	absent["rocksdb"] = "not built in: apt-get install librocksdb-dev, then go run -tags rocksdb"
+	absent["rocksdb"] = "not built in: apt-get install librocksdb-dev, then use go run -tags rocksdb"
 }

@@ -14,11 +14,11 @@ func init() {
 		Name:           "rocksdb",
 		Version:        rocksdb.Version(),
 		Modes:          []Mode{{"", "Get into a PinnableSlice"}},
-		Terms:          "C++; loops run there. Block checksums are checked on every read. Filters and indexes are in memory; max_background_jobs 2.",
+		Terms:          "The measuring loops run in C++. Block checksums are verified on every read. Filters and indexes are in memory; max_background_jobs 2.",
 		FilterResident: true,
 		DeletesRanges:  true,
 		RangeWays:      []string{newIter},
-		Filters:        "bloom(BITS), ribbon(BITS: those of a Bloom filter of the same rate), none",
+		Filters:        "bloom(BITS), ribbon(BITS) with the false positive rate of a Bloom filter of BITS bits per key, none",
 		CheckFilter:    checkRocksFilter,
 		Open:           openRocks,
 	})
@@ -29,7 +29,7 @@ func checkRocksFilter(filter string) error {
 		return nil
 	}
 	if checkBloom(filter) != nil {
-		return fmt.Errorf("filter %q is none of bloom(BITS), ribbon(BITS), none", filter)
+		return fmt.Errorf("filter %q is not bloom(BITS), ribbon(BITS) or none", filter)
 	}
 	return nil
 }
@@ -40,8 +40,9 @@ func openRocks(c Config) (DB, error) {
 	o := rocksdb.Options{
 		BloomBits: c.bloomBits(), CacheBytes: c.share(c.CacheBytes, 3, 8<<20, 1<<40), WriteBufferBytes: c.share(int64(c.WriteBufferBytes), 32, 1<<20, 64<<20),
 		BlockBytes: int64(c.BlockBytes), PrefixBytes: c.PrefixBytes, NoCompression: c.NoCompression, Sync: c.Sync,
-		// "Memory usage in RocksDB": indexes and filters in the cache, for one bound on all;
-		// a third of the memory is what "Setup Options and Basic Tuning" gives the cache.
+		// As "Memory usage in RocksDB" advises, indexes and filters are in the cache, so
+		// that one bound holds for all; "Setup Options and Basic Tuning" gives the cache a
+		// third of the memory.
 		AllInCache: c.Memory > 0,
 	}
 	if bits, ok := bitsOf(c.Filter, "ribbon"); ok {

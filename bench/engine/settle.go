@@ -7,14 +7,14 @@ import (
 	"github.com/siftdb/sift/bench/measure"
 )
 
-// rest returns when background work has quiesced: for a while the
-// store's own count of it has not changed, state says that nothing runs, and
-// the process has hardly used a processor.
+// rest returns when background work has quiesced: for four steps in a row, the
+// store's own count of it is unchanged, state reports nothing running, and the
+// process hardly uses the CPU.
 func rest(state func() (done int64, running bool)) error {
 	const (
 		step   = 50 * time.Millisecond
 		still  = 4        // steps
-		idle   = step / 5 // of processor time a step
+		idle   = step / 5 // of CPU time per step
 		atMost = 10 * time.Minute
 	)
 	deadline := time.Now().Add(atMost)
@@ -30,7 +30,7 @@ func rest(state func() (done int64, running bool)) error {
 			quiet++
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("work in the background did not end within %v", atMost)
+			return fmt.Errorf("background work did not end within %v", atMost)
 		}
 	}
 	return nil

@@ -23,9 +23,9 @@ func init() {
 		Name:           "sift",
 		Version:        version,
 		Modes:          []Mode{{"", "View, which does not copy"}},
-		Terms:          "Without a filter named, the filters that it has by default: Ribbon at --bloom_bits, with two bits more in level 0. Block checksums are checked on every read. Filters and indexes are in memory. Tables are mapped while all of them have at most 1.25 times the size of the memory, and resident where they were read.",
+		Terms:          "If no filter is named, its default filters: ribbon at --bloom_bits, with two more bits in level 0. Block checksums are verified on every read. Filters and indexes are in memory. Tables are memory-mapped while their total size is at most 1.25 times the memory, and pages that were read stay resident.",
 		FilterResident: true,
-		Filters:        "a policy of sift: bloom(BITS), ribbon(BITS), none, ...; with @BITS behind it, or @BITS alone, at most so many bits a key of the filters are held (Options.FilterMemory)",
+		Filters:        "a filter policy of sift: bloom(BITS), ribbon(BITS), none, ...; a suffix @BITS, or @BITS alone, limits the filters in memory to BITS bits per key (Options.FilterMemory)",
 		CheckFilter:    func(f string) error { _, err := parseSiftFilter(f); return err },
 		DeletesRanges:  true,
 		RangeFilters:   true,
@@ -34,10 +34,10 @@ func init() {
 	})
 }
 
-// siftFilter is what stands behind the colon of a Spec.
+// siftFilter is Spec.Filter, parsed.
 type siftFilter struct {
 	policy   filter.Policy // nil: the default
-	heldBits float64       // bits a key that are held; 0: all
+	heldBits float64       // bits per key in memory; 0: all
 }
 
 func parseSiftFilter(s string) (siftFilter, error) {
@@ -46,7 +46,7 @@ func parseSiftFilter(s string) (siftFilter, error) {
 	var err error
 	if limited {
 		if f.heldBits, err = strconv.ParseFloat(held, 64); err != nil || !(f.heldBits > 0 && f.heldBits <= 100) {
-			return f, fmt.Errorf("%q: bits a key above 0 and up to 100 stand behind the @", s)
+			return f, fmt.Errorf("%q: the bits per key after the @ must be above 0 and at most 100", s)
 		}
 	}
 	if name != "" {
@@ -196,8 +196,8 @@ func (d *siftDB) Counters() Counters {
 	return c
 }
 
-// MappedBytes returns the bytes of the log, which is mapped on Linux, where what
-// write calls write is known.
+// MappedBytes returns the bytes of the log. The log is written through a memory map
+// on Linux, the only system where the bytes of write calls are known.
 func (d *siftDB) MappedBytes() int64 { return int64(d.db.Metrics().LogBytes) }
 
 func (d *siftDB) Levels() []LevelFilter {
@@ -223,7 +223,8 @@ func (d *siftDB) FilterBytes() int64 { return int64(d.db.Metrics().Memory.Filter
 
 func (d *siftDB) Close() error { return d.db.Close() }
 
-// siftReader keeps the function that View calls, so that a lookup allocates nothing.
+// siftReader keeps the functions that it passes to View, so that a lookup does not
+// allocate.
 type siftReader struct {
 	db    *sift.DB
 	n     int

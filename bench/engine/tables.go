@@ -10,8 +10,9 @@ import (
 	"github.com/golang/snappy"
 )
 
-// tableFilterBytes adds up the sizes of the filter blocks of all tables in a
-// LevelDB directory, as their metaindex blocks give them.
+// tableFilterBytes returns the total size of the filter blocks of all tables in
+// a LevelDB directory, as their metaindex blocks give it; -1 if a table cannot
+// be read.
 func tableFilterBytes(dir string) int64 {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -24,7 +25,7 @@ func tableFilterBytes(dir string) int64 {
 		}
 		n, err := filterBlockBytes(filepath.Join(dir, e.Name()))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // it has been compacted meanwhile
+			continue // a compaction has deleted it
 		}
 		if err != nil {
 			return -1
@@ -62,7 +63,8 @@ func filterBlockBytes(path string) (int64, error) {
 	return filterHandleSize(block)
 }
 
-// filterHandleSize finds the filter's handle in a metaindex block.
+// filterHandleSize returns the size of the filter block, trailer included, that
+// a metaindex block names; 0 if it names none.
 func filterHandleSize(block []byte) (int64, error) {
 	if len(block) < 4 {
 		return 0, errTable

@@ -14,7 +14,7 @@ func processTime() time.Duration {
 	return span(kernel) + span(user)
 }
 
-// span turns a Filetime that is a length of time, in units of 100 ns.
+// span converts a Filetime that holds a duration in units of 100 ns.
 func span(f syscall.Filetime) time.Duration {
 	return time.Duration(int64(f.HighDateTime)<<32|int64(f.LowDateTime)) * 100
 }

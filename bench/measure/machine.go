@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Machine says where a result comes from.
+// Machine describes the machine that produced a result.
 type Machine struct {
 	CPU         string `json:"cpu"`
 	Cores       int    `json:"cores"`
-	CacheBytes  int64  `json:"cache_bytes,omitempty"` // the last level's
+	CacheBytes  int64  `json:"cache_bytes,omitempty"` // of the last level
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
 	System      string `json:"system"`
 	Arch        string `json:"arch"`
@@ -20,7 +20,7 @@ type Machine struct {
 	FileSystem  string `json:"file_system,omitempty"`
 }
 
-// ThisMachine describes the machine; dir is where the databases are.
+// ThisMachine describes this machine; dir is the directory of the databases.
 func ThisMachine(dir string) Machine {
 	cpu, cache, memory := hardware()
 	return Machine{
@@ -29,8 +29,9 @@ func ThisMachine(dir string) Machine {
 	}
 }
 
-// Commit returns the commit of the source tree that this program was built from,
-// with "+" where files were changed since, or "" outside of a repository.
+// Commit returns the checked-out commit of the repository that holds the working
+// directory, with "+" appended if files have changed since, or "" outside a
+// repository.
 func Commit() string {
 	git := func(args ...string) (string, error) {
 		out, err := exec.Command("git", args...).Output()
@@ -46,7 +47,8 @@ func Commit() string {
 	return head
 }
 
-// ModuleVersion returns the version of a module that this program links, or "".
+// ModuleVersion returns the version of a linked module, or "" if it is not
+// linked or replaced by a directory.
 func ModuleVersion(path string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -63,7 +65,7 @@ func ModuleVersion(path string) string {
 	return ""
 }
 
-// Command returns the command line as a user types it.
+// Command returns the command line as a user would type it.
 func Command() string {
 	words := []string{"go", "run", "-C", "bench"}
 	if info, ok := debug.ReadBuildInfo(); ok {

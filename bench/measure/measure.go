@@ -1,5 +1,5 @@
-// Package measure reads what a run cost: processor time, the bytes it moved,
-// memory, and whether other programs were busy meanwhile.
+// Package measure measures the cost of a run: CPU time, I/O, memory, and the
+// CPU time that other programs used meanwhile.
 package measure
 
 import (
@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Point is a moment, with what the process had used until then.
+// Point is a point in time with the resources that the process had used until
+// then.
 type Point struct {
 	at      time.Time
 	cpu     time.Duration
@@ -17,19 +18,19 @@ type Point struct {
 	bytes   uint64
 }
 
-// ProcIO is what the operating system counts for the process.
+// ProcIO holds the operating system's I/O counts of the process.
 type ProcIO struct {
 	Known bool
-	// ReadBytes and ReadCalls passed through read calls, WriteBytes through
-	// write calls, whether a disk was touched or not.
+	// ReadBytes and ReadCalls count read calls, WriteBytes counts write calls,
+	// whether they reached a disk or not.
 	ReadBytes, ReadCalls, WriteBytes int64
-	// DirtyBytes are the pages that were made dirty, through write calls and
-	// through memory maps; a page that is written again before it has reached
-	// the disk counts once.
+	// DirtyBytes is the size of the pages dirtied by write calls and through
+	// memory maps; a page that is written again before it reaches the disk
+	// counts once.
 	DirtyBytes int64
 }
 
-// Now takes a Point. It stops the world for some microseconds.
+// Now returns the current Point. It stops the world for some microseconds.
 func Now() Point {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -43,20 +44,20 @@ func Now() Point {
 	}
 }
 
-// Cost is what was used between two points.
+// Cost holds the resources used between two points.
 type Cost struct {
 	Elapsed time.Duration
-	// CPU is user and system time of all threads, background work included.
+	// CPU is the user and system time of all threads, background work included.
 	CPU time.Duration
 	IO  ProcIO
-	// Mallocs and AllocBytes are those of Go's heap.
+	// Mallocs and AllocBytes count allocations on Go's heap.
 	Mallocs, AllocBytes uint64
-	// OthersCPU is the share of the machine's processors that other programs
-	// used, or that the hypervisor took away, from 0 to 1; -1 if unknown.
+	// OthersCPU is the share of the machine's CPU time, from 0 to 1, that other
+	// programs used or the hypervisor took away; -1 if unknown.
 	OthersCPU float64
 }
 
-// Since returns what was used since p.
+// Since returns the cost since p.
 func (p Point) Since() Cost {
 	q := Now()
 	c := Cost{
@@ -80,14 +81,15 @@ func (p Point) Since() Cost {
 	return c
 }
 
-// machineTime is processor time of the whole machine, in ticks.
+// machineTime is the CPU time of the whole machine, in ticks.
 type machineTime struct {
 	known       bool
 	used, total float64
 	tick        float64 // seconds
 }
 
-// ClockCost is what reading the clock twice costs, as a timed operation does.
+// ClockCost returns the cost of reading the clock twice, as for a timed
+// operation.
 func ClockCost() time.Duration {
 	const rounds = 20_000
 	var sum time.Duration
@@ -103,6 +105,5 @@ func ClockCost() time.Duration {
 	return took / rounds
 }
 
-// CPUTime returns the processor time, user and system, that the process has
-// used in all its threads.
+// CPUTime returns the user and system time of all threads of the process.
 func CPUTime() time.Duration { return cpuTime() }

@@ -33,7 +33,7 @@ func procIO() ProcIO {
 	}
 }
 
-// fields reads lines of the form "name: number ...".
+// fields parses lines of the form "name: number ...".
 func fields(content []byte) map[string]int64 {
 	m := map[string]int64{}
 	for line := range strings.Lines(string(content)) {
@@ -47,7 +47,7 @@ func fields(content []byte) map[string]int64 {
 	return m
 }
 
-// userHz is the unit of /proc/stat: 100 on every port that Go has.
+// userHz is the number of ticks of /proc/stat per second: 100 on every port of Go.
 const userHz = 100
 
 func readMachineTime() machineTime {
@@ -75,8 +75,8 @@ func readMachineTime() machineTime {
 	return t
 }
 
-// RSS returns the memory of the process and its highest value since
-// ResetPeak, in bytes; zeros if unknown.
+// RSS returns the resident memory of the process and its peak since ResetPeak, in
+// bytes; 0 if unknown.
 func RSS() (now, peak int64) {
 	content, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -86,10 +86,12 @@ func RSS() (now, peak int64) {
 	return f["VmRSS"] << 10, f["VmHWM"] << 10
 }
 
-// ResetPeak makes the present memory the peak. It reports whether it could.
+// ResetPeak resets the peak to the current resident memory. It reports whether that
+// was possible.
 func ResetPeak() bool { return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) == nil }
 
-// hardware names the processor, its last cache in bytes, and the memory in bytes.
+// hardware returns the CPU model and the sizes of its last-level cache and of the
+// memory in bytes.
 func hardware() (cpu string, cache, memory int64) {
 	if f, err := os.Open("/proc/cpuinfo"); err == nil {
 		lines := bufio.NewScanner(f)
@@ -118,7 +120,7 @@ func hardware() (cpu string, cache, memory int64) {
 	return cpu, cache, memory
 }
 
-// system names the operating system.
+// system returns the name and the kernel version of the operating system.
 func system() string {
 	var name string
 	if content, err := os.ReadFile("/etc/os-release"); err == nil {
@@ -134,7 +136,7 @@ func system() string {
 	return strings.TrimPrefix(name, ", ")
 }
 
-// FileSystem names the kind of file system that holds a directory.
+// FileSystem returns the type of the file system that holds dir; "" if unknown.
 func FileSystem(dir string) string {
 	var s syscall.Statfs_t
 	if syscall.Statfs(dir, &s) != nil {

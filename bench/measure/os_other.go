@@ -13,15 +13,15 @@ func procIO() ProcIO { return ProcIO{} }
 
 func readMachineTime() machineTime { return machineTime{} }
 
-// RSS returns zeros: this system is not asked.
+// RSS returns zeros: not implemented on this system.
 func RSS() (now, peak int64) { return 0, 0 }
 
-// ResetPeak reports false: this system cannot.
+// ResetPeak returns false: not implemented on this system.
 func ResetPeak() bool { return false }
 
 func hardware() (cpu string, cache, memory int64) { return runtime.GOARCH, 0, 0 }
 
 func system() string { return runtime.GOOS }
 
-// FileSystem returns "": this system is not asked.
+// FileSystem returns "": not implemented on this system.
 func FileSystem(string) string { return "" }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// group is a control group with a memory limit, in version 1 or 2 of the interface. Version 1
-// has a directory per controller.
+// group is a control group with a memory limit, in version 1 or 2 of the interface. Version 1 has
+// one directory per controller.
 type group struct {
 	Memory, IO string // directories; IO is "" if there is no such controller
 	V2         bool
@@ -19,7 +19,7 @@ type group struct {
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// newGroup makes a group with a limit in bytes. The error matches errNoGroups if that is not
+// newGroup creates a group with a limit in bytes. The error wraps errNoGroups if that is not
 // possible here.
 func newGroup(limit int64) (*group, error) {
 	name := fmt.Sprintf("sift-bench-%d-%d", os.Getpid(), time.Now().UnixNano())
@@ -28,7 +28,7 @@ func newGroup(limit int64) (*group, error) {
 	if _, err := os.Stat(filepath.Join(cgroupRoot, "memory", file)); err != nil {
 		g.Memory, g.V2, file = filepath.Join(cgroupRoot, name), true, "memory.max"
 		g.IO = g.Memory
-		// The controllers have to be passed on to the groups below the root.
+		// The root must enable the controllers for the groups below it.
 		for _, c := range []string{"+memory", "+io"} {
 			_ = os.WriteFile(filepath.Join(cgroupRoot, "cgroup.subtree_control"), []byte(c), 0)
 		}
@@ -48,8 +48,8 @@ func newGroup(limit int64) (*group, error) {
 	return g, nil
 }
 
-// count makes the kernel count requests: version 1 does so only once some disk has a limit, so each
-// gets one that it never reaches.
+// count makes the kernel count disk requests: version 1 does so only for disks with a limit, so
+// each gets one that it never reaches.
 func (g *group) count() {
 	disks, _ := filepath.Glob("/sys/block/*/dev")
 	for _, path := range disks {
@@ -71,10 +71,10 @@ func (g *group) join(pid int) error {
 	return errors.Join(errs...)
 }
 
-// remove removes the group, whose processes have ended.
+// remove removes the group after its processes have ended.
 func (g *group) remove() error {
 	var err error
-	for range 100 { // the kernel may take a moment to see that they have
+	for range 100 { // the kernel may take a moment to notice that they have
 		if err = os.Remove(g.Memory); err == nil {
 			break
 		}
@@ -86,8 +86,7 @@ func (g *group) remove() error {
 	return err
 }
 
-// reads returns the number of requests that the group's processes have read from disks, -1 if
-// that is not known.
+// reads returns the number of read requests of the group's processes to disks, -1 if unknown.
 func (g *group) reads() int64 {
 	if g == nil {
 		return -1
@@ -120,7 +119,7 @@ func (g *group) reads() int64 {
 	return sum
 }
 
-// peak returns the most memory that the group has used, page cache included.
+// peak returns the peak memory of the group in bytes, page cache included; -1 if unknown.
 func (g *group) peak() int64 {
 	if g == nil {
 		return -1

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	timedEach = 8      // one operation in so many is timed
+	timedEach = 8      // one operation in 8 is timed
 	rangeLen  = 100000 // entries of a scan
 )
 
-// worker is a goroutine that works on the database.
+// worker is a goroutine that runs a workload.
 type worker struct {
 	task *task
 	at   int // its number
@@ -31,7 +31,7 @@ type worker struct {
 	done func() bool
 }
 
-// run opens the database and works on it.
+// run opens the database and runs the workload.
 func (t *task) run() (r Result, err error) {
 	c := &t.Case
 	r.Case = *c
@@ -78,7 +78,7 @@ func (t *task) run() (r Result, err error) {
 	return r, t.timed(&r, set, db, c.Time)
 }
 
-// timed works for some time.
+// timed runs the workload for the duration d.
 func (t *task) timed(r *Result, set data.Set, db engine.DB, d time.Duration) error {
 	var over atomic.Bool
 	stop := time.AfterFunc(d, func() { over.Store(true) })
@@ -89,7 +89,7 @@ func (t *task) timed(r *Result, set data.Set, db engine.DB, d time.Duration) err
 	})
 }
 
-// measure runs workers side by side.
+// measure runs work in all workers concurrently and fills in r.
 func (t *task) measure(r *Result, set data.Set, db engine.DB, work func(*worker) error) error {
 	workers := make([]*worker, t.Case.Threads)
 	errs := make([]error, len(workers))
@@ -126,7 +126,7 @@ func (t *task) measure(r *Result, set data.Set, db engine.DB, work func(*worker)
 	return errors.Join(errs...)
 }
 
-// work does the case's work until it is time.
+// work runs the case's workload until done returns true.
 func (w *worker) work() error {
 	switch w.task.Case.Workload {
 	case Absent, Present:
@@ -140,10 +140,10 @@ func (w *worker) work() error {
 	case All:
 		return w.all()
 	}
-	return fmt.Errorf("there is no workload %q", w.task.Case.Workload)
+	return fmt.Errorf("unknown workload %q", w.task.Case.Workload)
 }
 
-// readMode is how an engine looks up keys: as is best for absent ones.
+// reader returns a reader in the engine's best mode for the workload.
 func (w *worker) reader() (engine.Reader, error) {
 	mode := ""
 	if e, _, _ := w.task.Case.config(); e.Name == "pebble" && w.task.Case.Workload == Absent {
@@ -211,8 +211,8 @@ func (w *worker) scans() error {
 	return nil
 }
 
-// all does what the worker's number says: the first writes, the second scans, the third compacts,
-// others look up and overwrite.
+// all gives each worker a role by its number: the first overwrites, the second scans, the third
+// compacts, the others look up and overwrite.
 func (w *worker) all() error {
 	switch w.at {
 	case 0:
@@ -231,7 +231,7 @@ func (w *worker) all() error {
 	return w.mixed(20)
 }
 
-// mixed looks up keys that are there, and overwrites one of so many.
+// mixed looks up present keys, and overwrites a key in one operation in each.
 func (w *worker) mixed(each int64) error {
 	r, err := w.reader()
 	if err != nil {
@@ -255,7 +255,7 @@ func (w *worker) mixed(each int64) error {
 	return errors.Join(err, r.Close(), p.Close())
 }
 
-// fill writes the keys of the set; each worker takes its share.
+// fill writes its share of the set's keys.
 func (w *worker) fill() error {
 	if loader, ok := w.db.(engine.Loader); ok && w.task.Case.Sorted {
 		return loader.Load(w.entries)

@@ -1,6 +1,6 @@
-// Package memory compares stores that are short of memory: each runs as a process of its own,
-// in a control group that bounds its memory, page cache included, and begins with files that
-// are not cached.
+// Package memory compares stores that are short of memory: each runs in its own process, in a
+// control group that limits its memory, page cache included, and starts with files that are
+// not in the page cache.
 package memory
 
 import (
@@ -18,59 +18,59 @@ import (
 	"github.com/siftdb/sift/bench/engine"
 )
 
-// Workloads, in the order in which they run.
+// The workloads.
 const (
-	Fill      = "fill"      // puts of new keys, in random order, into a database of their own
-	Absent    = "absent"    // lookups of keys that are not there
-	Present   = "present"   // lookups of keys that are
-	Scan      = "scan"      // entries in order, from random keys on, 100,000 at a time
-	Mixed     = "mixed"     // 95 lookups of keys that are there for 5 overwrites
-	Overwrite = "overwrite" // puts of keys that are there
-	All       = "all"       // at once: overwrites, scans, lookups, and one full compaction after the other
+	Fill      = "fill"      // puts of new keys in random order, into an empty database
+	Absent    = "absent"    // lookups of absent keys
+	Present   = "present"   // lookups of present keys
+	Scan      = "scan"      // scans of 100,000 entries from random keys
+	Mixed     = "mixed"     // 95 % lookups of present keys, 5 % overwrites
+	Overwrite = "overwrite" // puts of present keys
+	All       = "all"       // concurrently: overwrites, scans, lookups, and one full compaction after another
 )
 
-// Workloads lists them all.
+// Workloads lists all workloads.
 var Workloads = []string{Fill, Absent, Present, Scan, Mixed, Overwrite, All}
 
-// errNoGroups reports that there are no control groups to run in.
-var errNoGroups = errors.New("memory cannot be bounded here: that takes Linux, its control groups, and root")
+// errNoGroups is returned where control groups cannot be created.
+var errNoGroups = errors.New("memory cannot be limited here: this needs Linux, control groups and root")
 
-// Case is what one process does.
+// Case describes the work of one process.
 type Case struct {
-	Engine   string        `json:"engine"` // with settings: see Open
+	Engine   string        `json:"engine"` // with a setting, if any: see siftSettings
 	Workload string        `json:"workload"`
 	Limit    int64         `json:"limit"` // bytes
 	Keys     int           `json:"keys"`  // that the database holds, or that Fill writes
-	Value    int           `json:"value"` // bytes a value
+	Value    int           `json:"value"` // bytes per value
 	Threads  int           `json:"threads"`
-	Time     time.Duration `json:"time"`    // how long it runs; Fill ends with its keys
-	Warm     time.Duration `json:"warm"`    // before that
-	Preread  bool          `json:"preread"` // the files are read once before that
-	Sorted   bool          `json:"sorted"`  // keys are those that Fill writes in ascending order, in bulk where the engine can
+	Time     time.Duration `json:"time"`    // how long it is measured; Fill ends with its keys
+	Warm     time.Duration `json:"warm"`    // how long it runs before that
+	Preread  bool          `json:"preread"` // all files are read once before the warm-up
+	Sorted   bool          `json:"sorted"`  // Fill writes the keys in ascending order, in bulk where the engine can
 	Dir      string        `json:"dir"`
 }
 
-// Result is what came of it.
+// Result is the result of a Case.
 type Result struct {
 	Case
 	OpenMS    float64 `json:"open_ms"`
 	Ops       int64   `json:"ops"`
 	Seconds   float64 `json:"seconds"`
-	CPU       float64 `json:"cpu_us"`     // an operation
-	P99       float64 `json:"p99_us"`     // of an operation, of a whole range for scans
-	Reads     float64 `json:"reads"`      // from the disk, an operation; -1 if not known
-	ReadBytes float64 `json:"read_bytes"` // an operation
-	Resident  int64   `json:"resident"`   // bytes, at the end
+	CPU       float64 `json:"cpu_us"`     // per operation
+	P99       float64 `json:"p99_us"`     // of an operation; for scans, of a whole range
+	Reads     float64 `json:"reads"`      // disk reads per operation; -1 if unknown
+	ReadBytes float64 `json:"read_bytes"` // from the disk, per operation
+	Resident  int64   `json:"resident"`   // bytes at the end
 	Anonymous int64   `json:"anonymous"`
 	Peak      int64   `json:"peak"`   // of the control group, page cache included
-	Faults    int64   `json:"faults"` // that waited for the disk
-	Killed    bool    `json:"killed"` // for lack of memory
+	Faults    int64   `json:"faults"` // major page faults
+	Killed    bool    `json:"killed"` // by a signal: out of memory
 }
 
-// PerSecond returns the operations a second.
+// PerSecond returns the operations per second.
 func (r *Result) PerSecond() float64 { return float64(r.Ops) / r.Seconds }
 
-// Settings of sift that can follow its name, as in "sift/nomap".
+// siftSettings are the settings that can follow sift's name, as in "sift/nomap".
 var siftSettings = map[string]func(c *engine.Config){
 	"nomap":  func(c *engine.Config) { c.MapBytes = -1 },
 	"map":    func(c *engine.Config) { c.MapBytes = 1 << 50 },
@@ -78,7 +78,7 @@ var siftSettings = map[string]func(c *engine.Config){
 	"memory": func(c *engine.Config) { c.UseMemory = true },
 }
 
-// config returns how to open the engine of a case.
+// config returns the case's engine and the configuration to open it with.
 func (c *Case) config() (*engine.Engine, engine.Config, error) {
 	name, setting, _ := strings.Cut(c.Engine, "/")
 	o := engine.Config{
@@ -99,13 +99,13 @@ func (c *Case) config() (*engine.Engine, engine.Config, error) {
 	return nil, o, fmt.Errorf("engine %q is not built in", name)
 }
 
-// Known returns an error if there is no such engine, or no such setting of it.
+// Known returns an error if name is not a known engine, with a known setting if any.
 func Known(name string) error {
 	_, _, err := (&Case{Engine: name}).config()
 	return err
 }
 
-// Check returns an error if the memory of a process cannot be bounded here.
+// Check returns an error if the memory of a process cannot be limited here.
 func Check() error {
 	g, err := newGroup(64 << 20)
 	if err != nil {
@@ -114,10 +114,10 @@ func Check() error {
 	return g.remove()
 }
 
-// ChildArg is the first argument of a process that runs a case, which it reads from its input.
+// ChildArg is the first argument of a process that is to call Child.
 const ChildArg = "memory-case"
 
-// Run runs a case in a process of its own. With limit false its memory is not bounded.
+// Run runs a case in a new process. Its memory is limited only if limit is true.
 func Run(c Case, limit bool) (Result, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -171,13 +171,14 @@ func Run(c Case, limit bool) (Result, error) {
 
 func tail(b []byte) []byte { return b[max(0, len(b)-2000):] }
 
-// task is what the process reads: it joins nothing itself, but asks its group for reads.
+// task is the input of the process. The parent has put the process into Group; the process
+// only reads the group's counters.
 type task struct {
 	Case  Case
 	Group *group
 }
 
-// Child runs a case that it reads from in, and writes the result to out.
+// Child reads a case from in, runs it, and writes the result to out.
 func Child(in io.Reader, out io.Writer) error {
 	var t task
 	if err := json.NewDecoder(in).Decode(&t); err != nil {
@@ -190,7 +191,7 @@ func Child(in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(r)
 }
 
-// DirBytes returns the size of a directory in bytes.
+// DirBytes returns the total size of all files below dir.
 func DirBytes(dir string) (sum int64) {
 	_ = filepath.Walk(dir, func(_ string, info os.FileInfo, err error) error {
 		if err == nil && info.Mode().IsRegular() {
@@ -201,8 +202,7 @@ func DirBytes(dir string) (sum int64) {
 	return sum
 }
 
-// readFiles reads all files of a directory, so that as much of them is in the page cache as
-// there is room for.
+// readFiles reads all files of a directory into the page cache, as far as they fit.
 func readFiles(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -212,7 +212,7 @@ func readFiles(dir string) error {
 	for _, e := range entries {
 		f, err := os.Open(filepath.Join(dir, e.Name()))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // the store has removed it meanwhile
+			continue // the store has removed it
 		} else if err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestRun runs each workload in a control group, if there are any here.
+// TestRun runs each workload in a control group, if they can be created here.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	const keys = 30_000
@@ -38,11 +38,11 @@ func TestRun(t *testing.T) {
 		}
 	}
 	if DirBytes(filepath.Join(dir, "db")) < keys*50 {
-		t.Error("fill has left too little")
+		t.Error("the files are smaller than 50 bytes per key")
 	}
 }
 
-// TestKnown: engines and settings that there are not are refused.
+// TestKnown checks that unknown engines and settings are refused.
 func TestKnown(t *testing.T) {
 	for name, known := range map[string]bool{"sift": true, "sift/nomap": true, "sift/none": false, "pebble/nomap": false, "none": false} {
 		if err := Known(name); (err == nil) != known {

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usage is what a process has used so far.
+// usage holds the resources that the process has used so far.
 type usage struct {
 	cpu       int64 // nanoseconds
 	readBytes int64 // from disks
-	faults    int64 // that waited for a disk
+	faults    int64 // major page faults
 }
 
 func used() usage {
@@ -36,7 +36,8 @@ func footprint() (resident, anonymous int64) {
 	return field("/proc/self/smaps_rollup", "Rss") << 10, field("/proc/self/smaps_rollup", "Anonymous") << 10
 }
 
-// field reads a line of the form "name: number" of a file; 0 if there is none.
+// field returns the number of the line "name: number" in a file; 0 if there is
+// none.
 func field(path, name string) int64 {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -62,7 +63,7 @@ func dropPages(dir string) error {
 		if err != nil {
 			return err
 		}
-		// Pages that are not on disk yet cannot be dropped.
+		// Dirty pages cannot be dropped.
 		return errors.Join(unix.Fsync(int(f.Fd())), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close())
 	})
 }

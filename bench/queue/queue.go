@@ -1,6 +1,6 @@
-// Package queue compares stores where keys go at one end: a queue, whose consumer takes
-// the first key that an iterator finds, and a time series, of which the oldest part is
-// deleted again and again.
+// Package queue compares stores on workloads that delete keys at one end: a queue,
+// whose consumer takes the first key that an iterator finds, and a time series, whose
+// oldest part is deleted repeatedly.
 package queue
 
 import (
@@ -17,32 +17,34 @@ import (
 	"github.com/siftdb/sift/bench/measure"
 )
 
-// The ways to delete the oldest part of a time series.
+// The workloads: a queue, and a time series whose oldest part is deleted in one of
+// two ways.
 const (
 	Queue         = "queue"
 	SeriesByRange = "series, DeleteRange"
 	SeriesByKey   = "series, point deletes"
 )
 
-// Case is what is measured.
+// Case describes a measurement.
 type Case struct {
 	Workload   string
-	Window     int // keys that are live
+	Window     int // live keys
 	ValueBytes int
 	Time       time.Duration
 }
 
-// Result is what a store did in a case. Times are in nanoseconds.
+// Result is the result of a store in a Case. Times are in nanoseconds.
 type Result struct {
-	Fresh     float64 // a First, with its iterator, on the store as it was filled
-	PerSecond float64 // keys put, and as many deleted
+	Fresh     float64 // mean time of a new iterator and its First, right after the fill
+	PerSecond float64 // keys put per second; as many are deleted
 	First     *measure.Latencies
-	Pop       *measure.Latencies // First and Delete; in a series a retention step
-	Live      int64              // bytes of the live keys and values, at most
-	Dir       int64              // bytes of the directory, at most, from the middle of the run on
+	Pop       *measure.Latencies // of First and Delete; for a series, of the deletion of a part
+	Live      int64              // maximum bytes of the live keys and values
+	Dir       int64              // maximum bytes of the directory in the second half of the run
 }
 
-// config is for all stores. Transactions hold one write in a queue, many in a series.
+// config returns the configuration of all stores. A transaction holds one write of a
+// queue, but up to 1,000 of a series.
 func config(c Case, dir string) engine.Config {
 	batch := 1
 	if c.Workload != Queue {
@@ -54,8 +56,8 @@ func config(c Case, dir string) engine.Config {
 	}
 }
 
-// Run measures a store, in a directory of its own under parent, for about the given
-// time. It fails if the first key is not the right one.
+// Run measures a store in a new directory below parent for about c.Time. It fails if
+// First finds a wrong key.
 func Run(e *engine.Engine, c Case, parent string) (r *Result, err error) {
 	dir, err := os.MkdirTemp(parent, "sift-bench-queue")
 	if err != nil {
@@ -78,7 +80,7 @@ func Run(e *engine.Engine, c Case, parent string) (r *Result, err error) {
 	return &w.r, nil
 }
 
-// Supports reports whether a store has what a case needs.
+// Supports reports whether a store has the operations that a case needs.
 func Supports(e *engine.Engine, c Case) bool {
 	return c.Workload != SeriesByRange || e.DeletesRanges
 }
@@ -92,7 +94,7 @@ type worker struct {
 	value  []byte
 	key    [8]byte
 
-	head, tail uint64 // the first key, and the one after the last
+	head, tail uint64 // the live keys are [head, tail)
 	r          Result
 }
 
@@ -102,7 +104,7 @@ func (w *worker) keyOf(i uint64) []byte {
 }
 
 func (w *worker) put() error {
-	for i := range w.value[:len(w.value)/2] { // the other half compresses
+	for i := range w.value[:len(w.value)/2] { // the other half is compressible
 		w.value[i] = byte(w.rng.Uint32())
 	}
 	err := w.writer.Put(w.keyOf(w.tail), w.value)
@@ -110,7 +112,7 @@ func (w *worker) put() error {
 	return err
 }
 
-// commit makes writes visible where they are in a transaction.
+// commit makes the writes visible in stores that write in transactions.
 func (w *worker) commit() (err error) {
 	if w.writer != nil {
 		err = w.writer.Close()
@@ -121,7 +123,7 @@ func (w *worker) commit() (err error) {
 	return err
 }
 
-// first looks for the first key by a new iterator.
+// first finds the first key with a new iterator and checks that it is head.
 func (w *worker) first() error {
 	it, err := w.db.NewIter()
 	if err != nil {
@@ -136,7 +138,7 @@ func (w *worker) first() error {
 		return err
 	}
 	if !found || key != w.head {
-		return fmt.Errorf("the first key is %d (%v), and should be %d", key, found, w.head)
+		return fmt.Errorf("the first key is %d (found: %v), want %d", key, found, w.head)
 	}
 	return nil
 }
@@ -198,7 +200,7 @@ func (w *worker) fill() error {
 	return w.db.Settle()
 }
 
-// pop puts a key at the tail and takes the first one away.
+// pop puts a key at the tail and deletes the first one.
 func (w *worker) pop() error {
 	if err := w.put(); err != nil {
 		return err
@@ -216,10 +218,10 @@ func (w *worker) pop() error {
 	return nil
 }
 
-// parts is into how many parts a series is deleted.
+// parts is the number of parts of a series; one is deleted at a time.
 const parts = 10
 
-// retain puts a part at the end of the series and deletes its first one.
+// retain appends a part to the series and deletes its first one.
 func (w *worker) retain() error {
 	for range w.c.Window / parts {
 		if err := w.put(); err != nil {
@@ -259,11 +261,11 @@ func (w *worker) retain() error {
 	return nil
 }
 
-// dirBytes is the size of all files of a directory.
+// dirBytes returns the total size of all files below dir.
 func dirBytes(dir string) (sum int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
+			return nil // removed in the meantime
 		}
 		if err != nil || e.IsDir() {
 			return err

@@ -1,5 +1,5 @@
-// Package ranges measures range filters, alone and in stores: how often they are wrong
-// about ranges without a key, and what scans of such ranges cost.
+// Package ranges measures range filters, alone and in stores: their false positive rates,
+// and the cost of scans of empty ranges.
 package ranges
 
 import (
@@ -16,16 +16,16 @@ import (
 	"strings"
 )
 
-// Set is a set of keys, and ranges to ask for.
+// Set is a set of keys, with the ranges to look up.
 type Set struct {
 	Name string
 	Keys [][]byte // ascending
-	Drop int      // the bits of numbers that the ranges leave out
-	// Range draws a range of a length in the units of the keys.
+	Drop int      // the low-order bits that the range filter ignores
+	// Range returns a random range; length is in the units of the keys.
 	Range func(rng *rand.Rand, length uint64) (from, to []byte)
 }
 
-// has reports whether a key lies in a range.
+// has reports whether a key lies in [from, to).
 func (s *Set) has(from, to []byte) bool {
 	i, _ := slices.BinarySearchFunc(s.Keys, from, bytes.Compare)
 	return i < len(s.Keys) && bytes.Compare(s.Keys[i], to) < 0
@@ -38,7 +38,7 @@ func sorted(keys [][]byte) [][]byte {
 
 func number(x uint64) []byte { return binary.BigEndian.AppendUint64(nil, x) }
 
-// numbers returns a set of 8-byte numbers; start draws where a range begins.
+// numbers returns a set of 8-byte numbers; start returns a random start of a range.
 func numbers(name string, keys [][]byte, start func(rng *rand.Rand, keys [][]byte) uint64) *Set {
 	keys = sorted(keys)
 	return &Set{Name: name, Keys: keys, Range: func(rng *rand.Rand, length uint64) (from, to []byte) {
@@ -51,7 +51,7 @@ func keyOf(rng *rand.Rand, keys [][]byte) uint64 {
 	return binary.BigEndian.Uint64(keys[rng.IntN(len(keys))])
 }
 
-// Uniform are random numbers, and ranges that begin anywhere.
+// Uniform returns random numbers, with ranges that start anywhere.
 func Uniform(n int) *Set {
 	rng := rand.New(rand.NewPCG(1, 1))
 	keys := make([][]byte, n)
@@ -61,13 +61,13 @@ func Uniform(n int) *Set {
 	return numbers("uniform", keys, func(rng *rand.Rand, _ [][]byte) uint64 { return rng.Uint64() >> 1 })
 }
 
-// Correlated are random numbers, and ranges that begin right behind one.
+// Correlated returns random numbers, with ranges that start right after a key.
 func Correlated(n int) *Set {
 	s := Uniform(n)
 	return numbers("correlated", s.Keys, func(rng *rand.Rand, keys [][]byte) uint64 { return keyOf(rng, keys) + 1 })
 }
 
-// Clustered are numbers in clusters of a thousand, and ranges within the clusters.
+// Clustered returns numbers in clusters of a thousand, with ranges within the clusters.
 func Clustered(n int) *Set {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var keys [][]byte
@@ -83,7 +83,8 @@ func Clustered(n int) *Set {
 	})
 }
 
-// EntityTime are a hundred times each of devices, as digits, and ranges right behind one.
+// EntityTime returns a hundred keys per device, made of the device and a time in decimal
+// digits, with ranges of times that start right after a key.
 func EntityTime(n int) *Set {
 	rng := rand.New(rand.NewPCG(1, 3))
 	keys := make([][]byte, n)
@@ -93,8 +94,9 @@ func EntityTime(n int) *Set {
 	return numbered("entity/time", sorted(keys), -10, 10, 10)
 }
 
-// numbered returns a set of keys which at a place, from the end if it is negative, have a
-// number of so many digits, and ranges right behind one.
+// numbered returns a set of keys that hold a number of the given digits at offset at,
+// from the end if at is negative. Its ranges are ranges of that number and start right
+// after a key.
 func numbered(name string, keys [][]byte, at, digits, base int) *Set {
 	return &Set{Name: name, Keys: keys, Range: func(rng *rand.Rand, length uint64) (from, to []byte) {
 		k := keys[rng.IntN(len(keys))]
@@ -116,7 +118,8 @@ func numbered(name string, keys [][]byte, at, digits, base int) *Set {
 	}}
 }
 
-// UUIDs are random ones, and ranges of their first 8 digits, right behind one.
+// UUIDs returns random UUIDs, with ranges of their first 8 digits that start right after
+// a key.
 func UUIDs(n int) *Set {
 	rng := rand.New(rand.NewPCG(1, 4))
 	keys := make([][]byte, n)
@@ -129,8 +132,8 @@ func UUIDs(n int) *Set {
 	return s
 }
 
-// Lines are the lines of the Go files under a directory that begin a block, as path and
-// line number, and ranges of lines right behind one.
+// Lines returns the lines that open a block in the Go files below root, as path and line
+// number, with ranges of lines that start right after a key.
 func Lines(root string, n int) (*Set, error) {
 	var keys [][]byte
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -139,7 +142,7 @@ func Lines(root string, n int) (*Set, error) {
 		}
 		content, err := os.ReadFile(path)
 		if err != nil {
-			return nil // a directory of that name, behind a link
+			return nil // a link to a directory with such a name
 		}
 		name := strings.TrimPrefix(path, root)
 		for i, line := range bytes.Split(content, []byte("\n")) {
@@ -157,8 +160,8 @@ func Lines(root string, n int) (*Set, error) {
 
 var urlPattern = regexp.MustCompile(`https?://[A-Za-z0-9./_~%#?=&+-]{4,}`)
 
-// URLs are those in the text files under directories, and ranges of what would be below
-// one.
+// URLs returns the URLs in the text files below roots, with ranges of names below one;
+// ranges of length above 10 are instead ranges of names beside it.
 func URLs(n int, roots ...string) (*Set, error) {
 	var keys [][]byte
 	for _, root := range roots {
@@ -188,7 +191,7 @@ func URLs(n int, roots ...string) (*Set, error) {
 	return &Set{Name: "URLs", Keys: keys, Range: func(rng *rand.Rand, length uint64) (from, to []byte) {
 		k := keys[rng.IntN(len(keys))]
 		from = append(bytes.Clone(k), '/')
-		if length > 10 { // beside it instead: another name in the same directory
+		if length > 10 { // other names in the same directory
 			from = append(bytes.Clone(k[:len(k)-1]), k[len(k)-1]+1)
 		}
 		to = bytes.Clone(from)

@@ -7,8 +7,8 @@ import (
 	"github.com/siftdb/sift/filter"
 )
 
-// TestRates: every set keeps the bound of the paper where it is numbers, and a trie
-// answers for the keys themselves.
+// TestRates checks that range filters keep within the proven false positive rate
+// and their bits per key, and that Trie gives a plausible size.
 func TestRates(t *testing.T) {
 	for _, s := range []*Set{Uniform(5000), Correlated(5000), Clustered(5000), EntityTime(5000)} {
 		r, err := Measure(s, filter.Range(12, s.Drop))
@@ -22,15 +22,16 @@ func TestRates(t *testing.T) {
 			}
 		}
 		if r.BitsPerKey < 11 || r.BitsPerKey > 13 {
-			t.Errorf("%s: %.2f bits a key", s.Name, r.BitsPerKey)
+			t.Errorf("%s: %.2f bits per key", s.Name, r.BitsPerKey)
 		}
 		if trie := Trie(s, 1); trie.BitsPerKey < 10 {
-			t.Errorf("%s: a trie of %.1f bits a key", s.Name, trie.BitsPerKey)
+			t.Errorf("%s: a trie of %.1f bits per key", s.Name, trie.BitsPerKey)
 		}
 	}
 }
 
-// TestEmptyScans: each store, few keys; sift reads hardly any block.
+// TestEmptyScans scans empty ranges in each store; sift must read hardly any
+// block.
 func TestEmptyScans(t *testing.T) {
 	for _, e := range engine.All() {
 		if e.RangeWays == nil {

@@ -9,18 +9,18 @@ import (
 	"github.com/siftdb/sift/sstable"
 )
 
-// Rate is what a table's range filter takes, and how often it is wrong.
+// Rate is the size and the false positive rates of a table's range filter.
 type Rate struct {
 	BitsPerKey float64
-	FPR        map[uint64]float64 // by length, of ranges without a key; lengths that are hardly ever empty lack
+	FPR        map[uint64]float64 // by range length; without lengths for which hardly any range is empty
 }
 
-// Lengths are those that are asked for.
+// Lengths are the lengths of the ranges.
 var Lengths = []uint64{1, 10, 100, 1000}
 
 const asked = 50_000
 
-// table makes a table of a set.
+// table writes a table with the keys of s.
 func table(s *Set, o *sstable.WriterOptions) (*sstable.Reader, error) {
 	var file bytes.Buffer
 	w := sstable.NewWriter(&file, o)
@@ -39,8 +39,8 @@ func table(s *Set, o *sstable.WriterOptions) (*sstable.Reader, error) {
 	return sstable.NewReader(bytes.NewReader(file.Bytes()), int64(file.Len()), nil)
 }
 
-// Prefixes makes one table of a set and asks its point filter for prefixes. The rate's bits are
-// what the prefixes add to it.
+// Prefixes writes a table with the keys of s and probes its point filter for prefixes.
+// BitsPerKey are the bits that the prefixes add to the filter.
 func Prefixes(s *Set, p sstable.Prefixer, policy filter.Policy) (r Rate, err error) {
 	keys, err := table(s, &sstable.WriterOptions{Filter: policy})
 	if err != nil {
@@ -58,7 +58,7 @@ func Prefixes(s *Set, p sstable.Prefixer, policy filter.Policy) (r Rate, err err
 	return r, nil
 }
 
-// Measure makes one table of a set and asks its range filter.
+// Measure writes a table with the keys of s and probes its range filter.
 func Measure(s *Set, p filter.RangePolicy) (r Rate, err error) {
 	reader, err := table(s, &sstable.WriterOptions{Range: p})
 	if err != nil {
@@ -72,7 +72,7 @@ func Measure(s *Set, p filter.RangePolicy) (r Rate, err error) {
 	return r, nil
 }
 
-// rates returns how often an answer is wrong.
+// rates returns the false positive rate of mayContain by range length.
 func rates(s *Set, mayContain func(from, to []byte) bool) map[uint64]float64 {
 	fpr := map[uint64]float64{}
 	for _, length := range Lengths {
@@ -94,9 +94,9 @@ func rates(s *Set, mayContain func(from, to []byte) bool) map[uint64]float64 {
 	return fpr
 }
 
-// Trie is what a trie of the shortest distinguishing prefixes would do, as in SuRF, with
-// so many more bytes of each key: its rates, exactly, and its size as 10 bits an edge,
-// which its coding takes at least.
+// Trie computes the rate of a trie of the shortest distinguishing prefixes, as in SuRF, with
+// more additional bytes of each key. The false positive rates are exact; the size is taken as
+// 10 bits per edge, the minimum of SuRF's encoding.
 func Trie(s *Set, more int) (r Rate) {
 	cut := make([][]byte, len(s.Keys))
 	edges := 0
@@ -118,7 +118,8 @@ func Trie(s *Set, more int) (r Rate) {
 	}
 	r.BitsPerKey = 10*float64(edges)/float64(len(s.Keys)) + 8*float64(more)
 	r.FPR = rates(s, func(from, to []byte) bool {
-		// The last one that is not after from may go on behind it; the next one begins there.
+		// The last prefix below from may be a prefix of keys at or after from; the next one
+		// lies at or after it.
 		lo, hi := 0, len(cut)
 		for lo < hi {
 			if m := (lo + hi) / 2; bytes.Compare(cut[m], from) < 0 {

@@ -11,15 +11,15 @@ import (
 	"github.com/siftdb/sift/bench/engine"
 )
 
-// Scans is what it costs to find out that ranges have no key.
+// Scans is the cost of scans of empty ranges.
 type Scans struct {
 	Way        string
 	NsPerScan  float64 // the median of rounds
 	BlockReads float64 // per 1,000 scans
 }
 
-// Terms are what stores are opened with. Stores without range filters get the bits of
-// them for their Bloom filters, which hold prefixes as well in those that can.
+// Terms are the terms of the comparison. Stores without range filters get RangeBits for
+// their Bloom filters, which also hold prefixes in stores that have prefix filters.
 type Terms struct {
 	Keys, ValueBytes int
 	FilterBits       int // of sift's filter
@@ -30,7 +30,7 @@ type Terms struct {
 
 const scans = 20_000
 
-// EmptyScans fills a store with times of devices, and looks into ranges right behind one.
+// EmptyScans fills a store with the keys of EntityTime and scans empty ranges.
 func EmptyScans(e *engine.Engine, t Terms, parent string) (all []Scans, err error) {
 	set := EntityTime(t.Keys)
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -73,7 +73,7 @@ func EmptyScans(e *engine.Engine, t Terms, parent string) (all []Scans, err erro
 			begin := time.Now()
 			found, err := db.(engine.RangeReader).CountRanges(way, from, to)
 			if err != nil || found != 0 {
-				return nil, fmt.Errorf("%s, %s: %d of the ranges have a key, %w", e.Name, way, found, err)
+				return nil, fmt.Errorf("%s, %s: %d of the ranges hold a key, %w", e.Name, way, found, err)
 			}
 			times = append(times, float64(time.Since(begin))/scans)
 		}
@@ -91,7 +91,7 @@ func fill(db engine.DB, set *Set, valueBytes int, rng *rand.Rand) error {
 	}
 	value := make([]byte, valueBytes)
 	for _, i := range rng.Perm(len(set.Keys)) {
-		for j := range value[:len(value)/2] { // the other half compresses
+		for j := range value[:len(value)/2] { // the other half is compressible
 			value[j] = byte(rng.Uint32())
 		}
 		if err := w.Put(set.Keys[i], value); err != nil {

@@ -9,22 +9,22 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// ours is the store whose weak sides are listed.
+// ours is the store whose weaknesses are listed.
 const ours = "sift"
 
-// ahead is the share by which another store must be better to be listed.
+// ahead is the minimum lead, as a share, for another store to be listed.
 const ahead = 0.05
 
 // contest is a measure in which the stores are compared.
 type contest struct {
-	benchmark string // "" for all that are not named
+	benchmark string // "" for all benchmarks that are not listed by name
 	unit      string
 	show      func(float64) string
 }
 
-// contests lists the measures of a benchmark. Lookups and iterators, which have a
-// thread to themselves, are compared by processor time, all else by operations a
-// second.
+// contests lists the measures that are compared for each benchmark: CPU time for
+// lookups and iterators, which one thread runs alone, operations per second for
+// the rest.
 var contests = []contest{
 	{"fillrandom", result.OpsPerSec, kilo}, {"fillrandom", result.CPU, figure}, {"fillrandom", result.WriteAmp, figure},
 	{"fillrandom", result.Space, figure}, {"fillrandom", result.Peak, figure},
@@ -50,7 +50,7 @@ func (s source) behind() *Table {
 	}
 	all, lost := 0, 0
 	for _, r := range s.f.Rows {
-		if r.Benchmark == "compact" || r.Benchmark == "freshen" { // what they have to do differs
+		if r.Benchmark == "compact" || r.Benchmark == "freshen" { // stores differ in how much work these are
 			continue
 		}
 		if r.Section != "stores" || r.Store != ours || r.Mode != "" || r.Num != s.num() && r.Benchmark != "fillsync" {
@@ -82,8 +82,8 @@ func (s source) behind() *Table {
 	return t
 }
 
-// aheadOf names the stores that do better than a row, the best first; of each
-// store its best way to look up keys.
+// aheadOf names the stores that are better than a row, the best first, with the
+// best lookup mode of each.
 func (s source) aheadOf(own *result.Row, unit string) []string {
 	mine := own.Of(unit).Median
 	best := map[string]float64{} // by engine: how many times as good

@@ -19,7 +19,7 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// browser is a headless Chromium and what it complained of.
+// browser is a headless Chromium with the problems that it reported.
 type browser struct {
 	ctx      context.Context
 	mu       sync.Mutex
@@ -71,7 +71,7 @@ func newBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// From here on nothing may hang.
+	// A deadline for everything that follows.
 	b.ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
 	t.Cleanup(cancel)
 	return b
@@ -104,7 +104,7 @@ func scheme(name string) chromedp.Action[chromedp.Void] {
 	})
 }
 
-// enable makes the browser tell of requests and of what it logs.
+// enable makes the browser report requests and log entries.
 func enable() chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, network.Enable, network.EnableParams{})
@@ -115,7 +115,8 @@ func enable() chromedp.Action[chromedp.Void] {
 	})
 }
 
-// drawnScript lists the canvases that are empty, and how wide each is.
+// drawnScript lists the canvases with their numbers of colors and their right
+// edges.
 const drawnScript = `[...document.querySelectorAll('canvas')].map(c => {
 	const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
 	const colors = new Set();
@@ -129,11 +130,12 @@ type drawn struct {
 	Right  float64
 }
 
-// TestPage opens the page in a real browser, wide and narrow: it complains of
-// nothing, asks for no other file, draws every plot, and fits the screen.
+// TestPage opens the page in a real browser, wide, narrow and dark: the browser
+// must report no problems and request no other file, and the page must draw
+// every plot and fit the screen.
 func TestPage(t *testing.T) {
 	f := sample()
-	if path := os.Getenv("SIFT_BENCH_RESULT"); path != "" { // to look at a result of one's own
+	if path := os.Getenv("SIFT_BENCH_RESULT"); path != "" { // to test with a given result
 		var err error
 		if f, err = result.Read(path); err != nil {
 			t.Fatal(err)
@@ -171,19 +173,19 @@ func TestPage(t *testing.T) {
 		}
 		for _, c := range canvases {
 			if c.Colors < 8 {
-				t.Errorf("%s: plot %q has %d colours, as if it were not drawn", screen.name, c.Name, c.Colors)
+				t.Errorf("%s: plot %q has only %d colors, as if it were not drawn", screen.name, c.Name, c.Colors)
 			}
 			if c.Right > float64(screen.width) {
-				t.Errorf("%s: plot %q ends at %.0f of %d", screen.name, c.Name, c.Right, screen.width)
+				t.Errorf("%s: the right edge of plot %q is at %.0f on a screen %d wide", screen.name, c.Name, c.Right, screen.width)
 			}
 		}
 		if pageWidth > float64(screen.width) {
-			t.Errorf("%s: the page is %.0f wide on a screen of %d", screen.name, pageWidth, screen.width)
+			t.Errorf("%s: the page is %.0f wide on a screen %d wide", screen.name, pageWidth, screen.width)
 		}
 		if tables != len(Tables(f)) || options == 0 {
-			t.Errorf("%s: %d tables, want %d; %d measures to choose", screen.name, tables, len(Tables(f)), options)
+			t.Errorf("%s: %d tables, want %d; %d units to choose from", screen.name, tables, len(Tables(f)), options)
 		}
-		if dir := os.Getenv("SIFT_BENCH_PICTURES"); dir != "" { // to look at the pages
+		if dir := os.Getenv("SIFT_BENCH_PICTURES"); dir != "" { // to keep screenshots
 			if err := os.WriteFile(filepath.Join(dir, "page-"+screen.name+".png"), picture, 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -197,12 +199,12 @@ func TestPage(t *testing.T) {
 	}
 	for _, r := range b.requests {
 		if r != "file://"+path && r != "data:," {
-			t.Errorf("the page asked for %s", r)
+			t.Errorf("the page requested %s", r)
 		}
 	}
 }
 
-// interact uses the page: it hides a line and chooses another measurement.
+// interact hides a line of a plot and chooses another measurement.
 func (b *browser) interact(t *testing.T) {
 	t.Helper()
 	hidden := value(t, b, chromedp.Evaluate[bool](`(() => {
@@ -220,6 +222,6 @@ func (b *browser) interact(t *testing.T) {
 		t.Error("a click on a legend hid nothing")
 	}
 	if before == "" || after == "" || before == after {
-		t.Errorf("the chosen plot went from %q to %q", before, after)
+		t.Errorf("the title of the chosen plot changed from %q to %q", before, after)
 	}
 }

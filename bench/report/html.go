@@ -29,7 +29,7 @@ var colorLicense string
 
 var page = template.Must(template.New("page").Parse(pageSource))
 
-// explored is a measurement for the page's own choice of plots.
+// explored is a measurement that users of the page can plot.
 type explored struct {
 	Section   string             `json:"section"`
 	Name      string             `json:"name"`
@@ -38,7 +38,7 @@ type explored struct {
 	Values    map[string]spread3 `json:"values"`
 }
 
-// spread3 is median, smallest, largest.
+// spread3 holds median, minimum and maximum.
 type spread3 [3]float64
 
 type pageData struct {
@@ -47,7 +47,7 @@ type pageData struct {
 	Units [][2]string `json:"units"` // name and title, in order
 }
 
-// WriteHTML writes one page that needs no other file and no network.
+// WriteHTML writes a self-contained HTML page.
 func WriteHTML(w io.Writer, f *result.File) error {
 	d := pageData{Plots: Plots(f)}
 	for _, u := range f.Units() {
@@ -64,7 +64,8 @@ func WriteHTML(w io.Writer, f *result.File) error {
 		}
 		d.Rows = append(d.Rows, e)
 	}
-	// json.Marshal escapes <, > and &, so that the data cannot end its element.
+	// json.Marshal escapes <, > and &, so that the data cannot close the script
+	// element.
 	data, err := json.Marshal(d)
 	if err != nil {
 		return err

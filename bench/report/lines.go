@@ -11,7 +11,8 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// Heading returns what every output begins with: machine, versions, command, terms.
+// Heading returns the first lines of every output: command, machine, versions,
+// terms and warnings.
 func Heading(m *result.Meta) []string {
 	var versions []string
 	for _, v := range m.Versions {
@@ -57,9 +58,9 @@ func nonEmpty(list ...string) []string {
 	return kept
 }
 
-// WriteBenchstat writes lines in Go's benchmark format
-// (https://go.dev/design/14313-benchmark-format), which benchstat reads: one line
-// a round.
+// WriteBenchstat writes Go's benchmark format
+// (https://go.dev/design/14313-benchmark-format), which benchstat reads, with a
+// line per row and round.
 func WriteBenchstat(w io.Writer, f *result.File) error {
 	b := bufio.NewWriter(w)
 	m := &f.Meta
@@ -93,7 +94,8 @@ func WriteBenchstat(w io.Writer, f *result.File) error {
 	return b.Flush()
 }
 
-// benchName makes a name of parts that benchstat can group by.
+// benchName returns a benchmark name of key=value parts that benchstat can group
+// by.
 func benchName(k result.Key) string {
 	clean := func(s string) string {
 		return strings.NewReplacer(" ", "_", "/", "-", "=", "-").Replace(s)
@@ -109,7 +111,7 @@ func benchName(k result.Key) string {
 	return fmt.Sprintf("%s/num=%d", name, k.Num)
 }
 
-// WriteCSV writes one line for each row and unit: median, smallest and largest.
+// WriteCSV writes a line for each row and unit with median, minimum and maximum.
 func WriteCSV(w io.Writer, f *result.File) error {
 	c := csv.NewWriter(w)
 	for _, line := range Heading(&f.Meta) {
@@ -142,7 +144,7 @@ func WriteText(w io.Writer, f *result.File) error {
 }
 
 // Histogram returns the distribution of a row's latencies as db_bench prints it,
-// or "" if they were not taken.
+// or "" if there are none.
 func Histogram(r *result.Row) string {
 	var total, seen int64
 	for _, b := range r.Bars {
@@ -156,7 +158,7 @@ func Histogram(r *result.Row) string {
 		name += "/" + r.State
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s %s, nanoseconds an operation, count: %d\n", label(r.Key), name, total)
+	fmt.Fprintf(&b, "\n%s %s, nanoseconds per operation, count: %d\n", label(r.Key), name, total)
 	for _, bar := range r.Bars {
 		seen += bar.Count
 		share := float64(bar.Count) / float64(total)

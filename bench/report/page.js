@@ -7,7 +7,7 @@
   const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const narrow = () => document.documentElement.clientWidth < 600;
 
-  // Three significant digits, with separators.
+  // figure formats v with three significant digits and separators.
   const figure = v => {
     if (v === 0) return '0';
     const a = Math.abs(v);
@@ -26,7 +26,7 @@
     ticks: {
       color: style('--quiet'),
       maxRotation: 0,
-      // On a logarithmic axis 1, 2 and 5 are named, or only 1 where it spans many powers of ten.
+      // A logarithmic axis labels 1, 2 and 5, or only 1 if it spans many powers of ten.
       callback(v) {
         if (!log) return figure(v);
         const first = v.toExponential()[0];
@@ -72,7 +72,7 @@
     },
   });
 
-  // A name that is too long for a narrow screen is broken at a comma.
+  // On narrow screens, long names are broken at commas.
   const broken = name => narrow() ? name.split(', ').reduce((rows, part) => {
     const last = rows[rows.length - 1];
     if (last !== undefined && last.length + part.length < 14) rows[rows.length - 1] = `${last}, ${part}`;
@@ -133,7 +133,7 @@
     explore();
   };
 
-  // The plot of the reader's own choice.
+  // The plot that the user chooses.
   const section = document.getElementById('section');
   const benchmark = document.getElementById('benchmark');
   const unit = document.getElementById('unit');

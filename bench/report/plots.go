@@ -14,7 +14,7 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// Plot is a picture of figures, for the page and for a file.
+// Plot is a line or bar chart, for the page and for an SVG file.
 type Plot struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
@@ -23,21 +23,22 @@ type Plot struct {
 	Y     string `json:"y"`
 	XLog  bool   `json:"xlog,omitempty"`
 	YLog  bool   `json:"ylog,omitempty"`
-	// Bars are the names of bars, from the top; then each series has a point for each.
+	// Bars are the names of the bars from top to bottom in a bar chart; each series
+	// then has a point per bar.
 	Bars   []string `json:"bars,omitempty"`
 	Series []Series `json:"series"`
 }
 
-// Series is a line, or the bars of one colour.
+// Series is a line, or the bars of one color.
 type Series struct {
 	Name   string  `json:"name"`
 	Color  string  `json:"color"`
 	Dashed bool    `json:"dashed,omitempty"`
-	Plain  bool    `json:"plain,omitempty"` // a line without marks
+	Plain  bool    `json:"plain,omitempty"` // a line without markers
 	Points []Point `json:"points"`
 }
 
-// Point is a value with its spread. In a plot of bars X does not count.
+// Point is a value with its spread. Bar charts ignore X.
 type Point struct {
 	X    float64 `json:"x"`
 	Y    float64 `json:"y"`
@@ -65,17 +66,17 @@ func Plots(f *result.File) []*Plot {
 	return plots
 }
 
-// palette gives each library its colour in all plots.
+// palette gives each library its color in all plots.
 var palette = map[string]string{
 	"sift": "#c2185b", "pebble": "#1976d2", "goleveldb": "#ef6c00", "leveldb": "#8d6e63", "rocksdb": "#6a1b9a",
 	"badger": "#546e7a", "bbolt": "#2e7d32", "xorfilter": "#00838f", "bits-and-blooms": "#9e9d24", "holiman": "#00695c", "seiflotfy": "#455a64",
 }
 
-// shades tells the variants of a library apart.
+// shades distinguish the variants of a library.
 var shades = []float64{0, 0.35, 0.6, -0.35, 0.2, 0.5, -0.2}
 
-// colors hands out a colour for each name: that of its library, in a new shade
-// for each variant.
+// colors assigns a color to each name: that of its library, in a new shade for each
+// variant.
 type colors struct{ used map[string]int }
 
 func newColors() *colors { return &colors{map[string]int{}} }
@@ -94,7 +95,7 @@ func (c *colors) of(name string) string {
 	return shade(base, shades[n%len(shades)])
 }
 
-// shade mixes a colour with white, or with black for a negative share.
+// shade mixes a color with white, or with black if share is negative.
 func shade(color string, share float64) string {
 	var rgb [3]int
 	fmt.Sscanf(color, "#%02x%02x%02x", &rgb[0], &rgb[1], &rgb[2])
@@ -112,7 +113,7 @@ func point(x float64, s result.Summary) Point {
 	return Point{X: x, Y: s.Median, Low: s.Min, High: s.Max}
 }
 
-// lines collects points of lines by name, in the order in which names come.
+// lines collects the points of lines by name, in order of first use.
 type lines struct {
 	colors *colors
 	series []Series
@@ -140,7 +141,7 @@ func (l *lines) sorted() []Series {
 func (s source) fprPlot() *Plot {
 	p := &Plot{
 		Name: "fpr", Title: "False positive rate over bits per key", X: "bits per key", Y: "false positive rate", YLog: true,
-		Note: "The dashed line is the least that any filter can take, log2(1/rate) bits per key.",
+		Note: "The dashed line is the lower bound for any filter, log2(1/rate) bits per key.",
 	}
 	l := &lines{colors: newColors()}
 	least, most := math.Inf(1), 0.0
@@ -194,7 +195,7 @@ func (s source) wastePlot() *Plot {
 	return p
 }
 
-// bars draws a unit of some benchmarks for each reader.
+// bars adds a unit of some benchmarks to p, with a bar per reader and column.
 func (s source) bars(p *Plot, whos []reader, unit string, scale float64, columns []column) *Plot {
 	for _, who := range whos {
 		p.Bars = append(p.Bars, label(result.Key{Store: who.store, Mode: who.mode}))
@@ -254,7 +255,7 @@ func (s source) growthPlot() *Plot {
 	return p
 }
 
-// latencyPlot shows the share of lookups that took longer than a time.
+// latencyPlot shows the share of lookups that took longer than a given time.
 func (s source) latencyPlot(benchmark, what string) *Plot {
 	state := compacted
 	p := &Plot{
@@ -273,8 +274,8 @@ func (s source) latencyPlot(benchmark, what string) *Plot {
 	return p
 }
 
-// exceeding turns a histogram into the share of values above each of its bounds,
-// down to one in a thousand: there are too few beyond.
+// exceeding returns the share of values above each bound of a histogram, down to
+// 0.1 %; below that there are too few values.
 func exceeding(bars []measure.Bar) []Point {
 	var total, seen int64
 	for _, b := range bars {
@@ -298,7 +299,7 @@ func exceeding(bars []measure.Bar) []Point {
 func (s source) probePlot() *Plot {
 	p := &Plot{
 		Name: "probes", Title: "A probe of a filter for an absent key, hashing included", X: "ns, less is better",
-		Note: "In cache: one filter. Out of cache: a random one of many. One at a time: no probe begins before the one before has answered. A filter without batches has no bar there.",
+		Note: "In cache: one filter. Out of cache: a random one of many. One at a time: each probe starts after the previous one has returned. Filters without batched probes have no bar for them.",
 	}
 	units := []struct{ unit, title string }{
 		{result.HotAbsent, "in cache"}, {result.ColdAbsent, "out of cache"}, {result.ColdIsolated, "one at a time"}, {result.ColdBatch, "in batches"},
@@ -328,11 +329,12 @@ func (s source) probePlot() *Plot {
 	return p
 }
 
-// probeSizePlot shows how a probe becomes dearer as a filter outgrows the caches.
+// probeSizePlot shows how the cost of a probe rises as a filter outgrows the CPU
+// caches.
 func (s source) probeSizePlot() *Plot {
 	p := &Plot{
 		Name: "probe-size", Title: "A probe of one filter for an absent key, in a loop, hashing included", X: "keys", Y: "ns", XLog: true, YLog: true,
-		Note: "The dashed line is the least that a probe can do on this machine: hash the key and read one line of memory as large as a filter of 10 bits per key.",
+		Note: "The dashed line is the minimal work of a probe on this machine: hash the key, and read one cache line from a memory area of the size of a filter of 10 bits per key.",
 	}
 	l := &lines{colors: newColors()}
 	rows, _ := s.filterRows(data.Random)
@@ -348,8 +350,8 @@ func (s source) probeSizePlot() *Plot {
 	return p
 }
 
-// planPlot shows what ways to spend the memory of filters waste under one kind of
-// traffic.
+// planPlot shows the wasted reads of each way to divide filter memory under one
+// kind of traffic.
 func (s source) planPlot(kind string) *Plot {
 	p := &Plot{
 		Name: "plan-" + strings.ReplaceAll(kind, " ", "-"), X: "filter memory, bits per key of the store", Y: "wasted reads per 1,000 absent lookups", YLog: true,
@@ -378,7 +380,7 @@ func (s source) planPlot(kind string) *Plot {
 		}
 		if strings.HasPrefix(q.Name, budget.Planned) {
 			q.Color = ours.of("sift:" + q.Name)
-		} else { // what its units could do, in the colour of the plan before it
+		} else { // the best that its units allow, in the color of the plan before it
 			q.Color, q.Dashed, q.Plain = p.Series[i-1].Color, true, true
 		}
 	}

@@ -7,16 +7,16 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// Markers between which a text's tables stand: <!-- bench:NAME --> and
-// <!-- /bench:NAME -->, each on a line of its own.
+// The markers around a table in a document: <!-- bench:NAME --> and <!--
+// /bench:NAME -->.
 const (
 	markerOpen  = "<!-- bench:"
 	markerClose = "<!-- /bench:"
 	markerEnd   = " -->"
 )
 
-// Blocks returns what can stand between markers, by name: the tables, and
-// "machine" for where the figures come from.
+// Blocks returns the blocks that Fill can insert, by name: the tables, and
+// "machine" for the origin of the figures.
 func Blocks(f *result.File) map[string]string {
 	blocks := map[string]string{"machine": machineBlock(&f.Meta)}
 	for _, t := range Tables(f) {
@@ -37,8 +37,8 @@ func machineBlock(m *result.Meta) string {
 		strings.ReplaceAll(m.Command, result.CommandSeparator, "\n    "))
 }
 
-// Fill replaces what stands between markers in text by the blocks of the same
-// names. A name that has no block, and a marker that is not closed, are errors.
+// Fill replaces the text between markers by the blocks of the same names. A
+// name without a block and a marker that is not closed are errors.
 func Fill(text string, blocks map[string]string) (string, error) {
 	var out strings.Builder
 	for {
@@ -55,7 +55,7 @@ func Fill(text string, blocks map[string]string) (string, error) {
 		closing := markerClose + name + markerEnd
 		j := strings.Index(rest, closing)
 		if j < 0 {
-			return "", fmt.Errorf("no %s", closing)
+			return "", fmt.Errorf("missing %s", closing)
 		}
 		block, ok := blocks[name]
 		if !ok {

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// sample is a result with figures in every table and plot.
+// sample returns a result with figures in every table and plot.
 func sample() *result.File {
 	f := result.New(result.Meta{
 		When: "2026-01-02", Took: "3m0s", Command: "go run -C bench . --engines 'sift,pebble'", Commit: "abc123",
@@ -104,7 +104,7 @@ func TestTables(t *testing.T) {
 		got = append(got, table.Name)
 		for _, r := range table.Rows {
 			if len(r) != len(table.Header) {
-				t.Errorf("%s: %d cells under %d headings: %q", table.Name, len(r), len(table.Header), r)
+				t.Errorf("%s: %d cells under %d column headers: %q", table.Name, len(r), len(table.Header), r)
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func TestTables(t *testing.T) {
 		t.Errorf("tables %q, want %q", got, want)
 	}
 	if tables := Tables(result.New(result.Meta{})); len(tables) != 0 {
-		t.Errorf("nothing measured gives %d tables", len(tables))
+		t.Errorf("an empty result gives %d tables", len(tables))
 	}
 }
 
@@ -127,7 +127,7 @@ func TestAbsentTable(t *testing.T) {
 	}
 }
 
-// TestBehind makes sift the worse in one benchmark and the better in another.
+// TestBehind makes sift worse in two benchmarks and better in one.
 func TestBehind(t *testing.T) {
 	f := result.New(result.Meta{})
 	add := func(store, mode, benchmark, unit string, v float64) {
@@ -230,7 +230,7 @@ func TestFill(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	if again, err := Fill(got, blocks); err != nil || again != got {
-		t.Errorf("a second time: %q, %v", again, err)
+		t.Errorf("filled again: %q, %v", again, err)
 	}
 	for _, bad := range []string{"<!-- bench:c -->\n<!-- /bench:c -->", "<!-- bench:a -->\n", "<!-- bench:a"} {
 		if _, err := Fill(bad, blocks); err == nil {
@@ -272,7 +272,7 @@ func TestSVG(t *testing.T) {
 
 func TestHistogram(t *testing.T) {
 	got := Histogram(&result.Row{Key: result.Key{Store: "sift", Benchmark: "readrandom", State: "settled"}, Bars: []measure.Bar{{From: 64, To: 128, Count: 1}, {From: 128, To: 256, Count: 3}}})
-	want := "\nsift readrandom/settled, nanoseconds an operation, count: 4\n" +
+	want := "\nsift readrandom/settled, nanoseconds per operation, count: 4\n" +
 		"[        64,       128 )        1   25.000%   25.000% #####\n" +
 		"[       128,       256 )        3   75.000%  100.000% ###############\n"
 	if got != want {

@@ -18,13 +18,13 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Figures hold in a column of text.
+// The width fits a column of text.
 const (
 	svgWidth  = 8.5 * vg.Inch
 	barHeight = 0.14 * vg.Inch
 )
 
-// WriteSVG draws a plot as a picture.
+// WriteSVG writes a plot as SVG.
 func WriteSVG(w io.Writer, p *Plot) error {
 	g := plot.New()
 	sans(&g.Title.TextStyle, 13)
@@ -71,13 +71,13 @@ func WriteSVG(w io.Writer, p *Plot) error {
 	return err
 }
 
-// textElement is a text of a picture: its attributes up to the font, those up to the size, the
+// textElement matches a text element: its attributes up to the font, those up to the size, the
 // size, and the text.
 var textElement = regexp.MustCompile(`<text ([^>]*font-family:)Liberation Sans([^>]*font-size:)(\d+)px">([^<]*)</text>`)
 
-// fitTexts names other fonts for systems without the one that texts were measured in, and
-// gives each text the length that it was measured to have, so that it does not run into what
-// is beside it.
+// fitTexts names fallback fonts for systems that lack the font used for the layout, and sets
+// the length of each text to its length in that font, so that texts do not overlap their
+// neighbors.
 func fitTexts(svg string) string {
 	return textElement.ReplaceAllStringFunc(svg, func(element string) string {
 		m := textElement.FindStringSubmatch(element)
@@ -94,7 +94,7 @@ func sans(style *draw.TextStyle, size vg.Length) {
 	style.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 }
 
-// logTicks names 1, 2 and 5 of each power of ten, or only 1 where there are many.
+// logTicks labels 1, 2 and 5 of each power of ten, or only 1 if the axis spans many powers.
 func logTicks(low, high float64) []plot.Tick {
 	var ticks []plot.Tick
 	many := high/low >= 500
@@ -117,7 +117,7 @@ func logTicks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// linearTicks names some eight round numbers.
+// linearTicks labels about eight round numbers.
 func linearTicks(low, high float64) []plot.Tick {
 	step := math.Pow(10, math.Floor(math.Log10((high-low)/8)))
 	for _, f := range []float64{2, 2.5, 2} { // 1, 2, 5, 10
@@ -157,8 +157,8 @@ func addLines(g *plot.Plot, p *Plot, legend *plot.Legend) error {
 	if p.XLog {
 		g.X.Scale, g.X.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logTicks)
 	}
-	// Heights are logarithms on a linear axis: of a logarithmic one the plotter
-	// takes the title to be elsewhere than it is, and leaves room for it there.
+	// Logarithms are plotted on a linear axis, because the plotter reserves space for the
+	// title of a logarithmic axis in the wrong place.
 	height := func(y float64) float64 { return y }
 	if p.YLog {
 		height = math.Log10
@@ -203,13 +203,13 @@ func addLines(g *plot.Plot, p *Plot, legend *plot.Legend) error {
 	return nil
 }
 
-// addBars draws lying bars and writes the values beside them.
+// addBars draws horizontal bars with their values beside them.
 func addBars(g *plot.Plot, p *Plot, legend *plot.Legend) (height vg.Length, err error) {
 	n := len(p.Series)
 	names := make([]string, len(p.Bars))
 	most := 0.0
 	for i, name := range p.Bars {
-		names[len(names)-1-i] = name // the first one on top
+		names[len(names)-1-i] = name // the first one at the top
 	}
 	labels := plotter.XYLabels{}
 	slot := barHeight*vg.Length(n) + barHeight
@@ -230,7 +230,7 @@ func addBars(g *plot.Plot, p *Plot, legend *plot.Legend) (height vg.Length, err 
 		bars.Offset = barHeight * vg.Length(float64(n-1)/2-float64(i))
 		g.Add(bars)
 		legend.Add(s.Name, bars)
-		// In units of a bar's place, of which each is one slot high.
+		// In units of the axis, where each name takes one slot.
 		shift := float64(bars.Offset / slot)
 		for j, v := range values {
 			if v > 0 {

@@ -1,5 +1,5 @@
-// Package report shows results: as text, as lines that benchstat reads, as CSV,
-// as one HTML page, as pictures, and as the tables of docs/benchmarks.md.
+// Package report shows results: as text, in benchstat's format, as CSV, as an
+// HTML page, as SVG plots, and as the tables of docs/benchmarks.md.
 package report
 
 import (
@@ -15,7 +15,7 @@ import (
 
 // Table is a table of figures.
 type Table struct {
-	// Name stands in the text's markers.
+	// Name is the table's name in the markers of a document.
 	Name   string
 	Title  string
 	Header []string
@@ -100,7 +100,7 @@ func (t *Table) HTML() string {
 
 const none = "–"
 
-// figure shows three significant digits.
+// figure formats v with three significant digits, two below 0.1.
 func figure(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsNaN(v):
@@ -142,7 +142,7 @@ func percent(v float64) string {
 	return "0 %"
 }
 
-// kilo shows thousands.
+// kilo formats v in thousands.
 func kilo(v float64) string {
 	if math.IsNaN(v) {
 		return none
@@ -150,7 +150,7 @@ func kilo(v float64) string {
 	return figure(v/1000) + "k"
 }
 
-// label names a store and its way to look up keys.
+// label names a store and its lookup mode.
 func label(k result.Key) string {
 	name := strings.Replace(k.Store, ":", ", ", 1)
 	name = strings.Replace(name, ", none", ", no filter", 1)
@@ -165,7 +165,7 @@ func label(k result.Key) string {
 	return name + ", " + k.Mode
 }
 
-// source finds rows of a file.
+// source finds rows in a result.
 type source struct{ f *result.File }
 
 // row returns a row, or nil.
@@ -178,7 +178,7 @@ func (s source) row(k result.Key) *result.Row {
 	return nil
 }
 
-// median returns the median of a unit of a row that may be nil.
+// median returns the median of a unit, NaN if r is nil.
 func median(r *result.Row, unit string) float64 {
 	if r == nil {
 		return math.NaN()
@@ -186,11 +186,11 @@ func median(r *result.Row, unit string) float64 {
 	return r.Of(unit).Median
 }
 
-// reader is a store with a way to look up keys.
+// reader is a store with a lookup mode.
 type reader struct{ store, mode string }
 
-// readers lists those that a benchmark was run with, best first by a unit of
-// the given states; the first state that has a value counts.
+// readers returns the readers that ran a benchmark, best first by unit; of the
+// given states, the first that has a value counts.
 func (s source) readers(benchmark, unit string, states ...string) []reader {
 	best := map[reader]float64{}
 	for _, r := range s.f.Rows {
@@ -217,7 +217,7 @@ func (s source) readers(benchmark, unit string, states ...string) []reader {
 	return list
 }
 
-// num returns the number of keys that the stores held.
+// num returns the number of keys in the stores.
 func (s source) num() int {
 	n := 0
 	for _, r := range s.f.Rows {
@@ -228,7 +228,7 @@ func (s source) num() int {
 	return n
 }
 
-// of returns the row of a benchmark of the stores.
+// of returns the row of a reader for a benchmark in a state, or nil.
 func (s source) of(who reader, benchmark, state string) *result.Row {
 	return s.row(result.Key{Section: "stores", Store: who.store, Mode: who.mode, Benchmark: benchmark, State: state, Num: s.num()})
 }

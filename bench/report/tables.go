@@ -14,7 +14,7 @@ import (
 	"github.com/siftdb/sift/bench/store"
 )
 
-// Tables returns the tables for which a file has figures.
+// Tables returns the tables for which f has figures.
 func Tables(f *result.File) []*Table {
 	s := source{f}
 	var tables []*Table
@@ -29,7 +29,7 @@ func Tables(f *result.File) []*Table {
 	return tables
 }
 
-// of is a table of one kind of keys.
+// of returns a function for the table of one kind of keys.
 func of(table func(kind string) *Table, kind string) func() *Table {
 	return func() *Table { return table(kind) }
 }
@@ -83,7 +83,7 @@ func (s source) present() *Table {
 func (s source) scans() *Table {
 	t := &Table{
 		Name:   "scans",
-		Title:  "Iterators: seek and read ten more, and scans of everything",
+		Title:  "Iterators: seek and read ten more entries; full scans",
 		Header: []string{"store", "seek, settled: CPU µs", "compacted: CPU µs", "scan, compacted: M entries/s", "backward", "scan, settled"},
 	}
 	for _, who := range s.readers("seekrandom", result.CPU, compacted, settled) {
@@ -151,7 +151,8 @@ func (s source) writes() *Table {
 	return t
 }
 
-// places shows where an absent key would be, skew, and share of present keys.
+// places compares lookups by the place of the absent keys, by skew, and by the share
+// of present keys.
 func (s source) places() *Table {
 	type column struct{ title, benchmark, state string }
 	columns := []column{
@@ -160,7 +161,7 @@ func (s source) places() *Table {
 		{"10 % present", "absent-mix10", compacted}, {"50 %", "absent-mix50", compacted}, {"90 %", "absent-mix90", compacted},
 		{"deleted", "absent-deleted", "deleted"},
 	}
-	t := &Table{Name: "places", Title: "Absent keys by where they would be, by skew, and by share of present keys: CPU µs a lookup", Header: []string{"store"}}
+	t := &Table{Name: "places", Title: "Absent keys by place, by skew, and by share of present keys: CPU µs per lookup", Header: []string{"store"}}
 	columns = slices.DeleteFunc(columns, func(c column) bool {
 		return len(s.readers(c.benchmark, result.CPU, c.state)) == 0
 	})
@@ -185,7 +186,7 @@ func (s source) places() *Table {
 
 func (s source) mixed() *Table {
 	names := []string{"ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f"}
-	t := &Table{Name: "ycsb", Title: "YCSB and reading while another thread writes: operations a second", Header: []string{"store", "A", "B", "C", "D", "E", "F", "read while writing", "p99 µs"}}
+	t := &Table{Name: "ycsb", Title: "YCSB, and reading while another thread writes: operations per second", Header: []string{"store", "A", "B", "C", "D", "E", "F", "read while writing", "p99 µs"}}
 	for _, who := range s.readers(names[0], result.OpsPerSec, "") {
 		cells := []string{label(result.Key{Store: who.store})}
 		for _, name := range names {
@@ -233,7 +234,7 @@ func (s source) memory() *Table {
 }
 
 func (s source) growth() *Table {
-	t := &Table{Name: "growth", Title: "As the store grows: CPU µs of a lookup of an absent key", Header: []string{"store"}}
+	t := &Table{Name: "growth", Title: "Growing stores: CPU µs per lookup of an absent key", Header: []string{"store"}}
 	rows := s.f.Select(func(r *result.Row) bool { return r.Section == "growth" && r.Benchmark == "readmissing" })
 	var sizes []int
 	var whos []reader
@@ -259,12 +260,12 @@ func (s source) growth() *Table {
 	return t
 }
 
-// levels shows what sift's filters did on each level, and why a lookup read a block.
+// levels shows the probes and false positives of sift's filters on each level.
 func (s source) levels() *Table {
 	t := &Table{
 		Name:   "levels",
-		Title:  "What the filters of each level did for 1,000 lookups of absent keys",
-		Header: []string{"store", "state", "level", "tables", "MB", "filter KB", "asked", "said no", "false maybe", "rate, expected", "observed"},
+		Title:  "Filter probes per level, per 1,000 lookups of absent keys",
+		Header: []string{"store", "state", "level", "tables", "MB", "filter KB", "probes", "negatives", "false positives", "expected FPR", "observed FPR"},
 	}
 	for _, r := range s.f.Rows {
 		if r.Section != "stores" || r.Benchmark != "readmissing" {
@@ -278,8 +279,8 @@ func (s source) levels() *Table {
 }
 
 func levelCells(r *result.Row, l engine.LevelFilter, asked float64, all []engine.LevelFilter) []string {
-	// The counters are those of the last round; the number of lookups follows
-	// from the questions of all levels.
+	// The counters are those of the last round; the number of lookups follows from
+	// the probes of all levels.
 	var sum uint64
 	for _, x := range all {
 		sum += x.Asked
@@ -296,8 +297,8 @@ func levelCells(r *result.Row, l engine.LevelFilter, asked float64, all []engine
 	}
 }
 
-// filterRows returns the rows of filters alone over keys of a kind, and how many keys
-// they are over, ascending.
+// filterRows returns the rows of filters alone for one kind of keys, and their
+// numbers of keys, ascending.
 func (s source) filterRows(kind string) (rows []*result.Row, sizes []int) {
 	rows = s.f.Select(func(r *result.Row) bool { return r.Section == alone.Section && r.State == kind })
 	for _, r := range rows {
@@ -309,7 +310,8 @@ func (s source) filterRows(kind string) (rows []*result.Row, sizes []int) {
 	return rows, sizes
 }
 
-// filters shows what filters over keys of a kind take and what they let through.
+// filters shows the size, the false positive rate and the build time of filters for
+// one kind of keys.
 func (s source) filters(kind string) *Table {
 	t := &Table{Name: "filters", Title: "Filters alone: size, false positive rate and building"}
 	if kind != data.Random {
@@ -358,7 +360,7 @@ func (s source) filters(kind string) *Table {
 	return t
 }
 
-// probes shows what a probe of filters over keys of a kind takes.
+// probes shows the time of a filter probe for one kind of keys.
 func (s source) probes(kind string) *Table {
 	t := &Table{Name: "probes", Title: "Filters alone: a probe, ns, hashing included", Header: []string{"filter"}}
 	if kind != data.Random {
@@ -413,7 +415,7 @@ func (s source) probes(kind string) *Table {
 	return t
 }
 
-// plan shows what ways to spend the memory of filters waste.
+// plan shows the wasted reads of each way to divide filter memory.
 func (s source) plan() *Table {
 	t := &Table{Name: "plan", Title: "Filter memory by plan, simulated: wasted reads per 1,000 lookups of absent keys", Header: []string{"traffic", "bits/key"}}
 	type place struct{ kind, state string }

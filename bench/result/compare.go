@@ -16,35 +16,35 @@ type Change struct {
 	Old, New Summary
 	// Ratio is new over old.
 	Ratio float64
-	// P is the probability of such a difference by chance; -1 where there were too
-	// few rounds to tell, and the ranges merely do not overlap.
+	// P is the p-value of the Mann-Whitney test; -1 if there were too few rounds
+	// for it and the ranges merely do not overlap.
 	P float64
 }
 
-// Better reports whether the change is for the better: +1, for the worse: -1,
-// or neither.
+// Better returns +1 for an improvement, -1 for a regression, 0 if neither.
 func (c Change) Better() int {
 	return UnitOf(c.Unit).Better * cmp.Compare(c.New.Median, c.Old.Median)
 }
 
-// Comparison is what Compare found.
+// Comparison is the result of Compare.
 type Comparison struct {
 	Changes []Change
 	// Compared is the number of values that both results have.
 	Compared int
 	// Untested counts those with too few rounds for a test.
 	Untested int
-	// Terms lists what differs between the two runs themselves.
+	// Terms lists the differences in machine, versions and command between the two
+	// runs.
 	Terms []string
 }
 
-// testable is the least number of rounds on both sides with which the
-// Mann-Whitney test can find anything at the 5 % level.
+// testable is the minimum number of rounds on both sides with which the
+// Mann-Whitney test can find a difference at the 5 % level.
 const testable = 4
 
-// Compare lists what changed from old to new by at least the given share and
-// beyond noise. With four rounds or more on both sides that is said by the
-// Mann-Whitney U test at the 5 % level; with fewer, by ranges that do not overlap.
+// Compare lists the changes from old to new by at least the share atLeast that are
+// beyond noise. With four rounds or more on both sides, the Mann-Whitney U test at
+// the 5 % level decides this; with fewer, the ranges must not overlap.
 func Compare(old, new *File, units []string, atLeast float64) Comparison {
 	var c Comparison
 	c.Terms = differences(&old.Meta, &new.Meta)
@@ -81,11 +81,11 @@ func sample(v []float64) *benchmath.Sample {
 	return benchmath.NewSample(slices.Clone(v), &benchmath.DefaultThresholds)
 }
 
-// differences lists what makes two runs hard to compare.
+// differences lists the differences that make two runs hard to compare.
 func differences(a, b *Meta) []string {
 	var list []string
 	for _, d := range []struct{ what, old, new string }{
-		{"processor", a.Machine.CPU, b.Machine.CPU},
+		{"CPU", a.Machine.CPU, b.Machine.CPU},
 		{"cores", fmt.Sprint(a.Machine.Cores), fmt.Sprint(b.Machine.Cores)},
 		{"system", a.Machine.System, b.Machine.System},
 		{"Go", a.Machine.Go, b.Machine.Go},
@@ -106,7 +106,7 @@ func differences(a, b *Meta) []string {
 	return list
 }
 
-// String says the change in a line.
+// String describes the change in one line.
 func (c Change) String() string {
 	word := "changed"
 	switch c.Better() {
@@ -117,7 +117,7 @@ func (c Change) String() string {
 	}
 	why := fmt.Sprintf("p=%.3f", c.P)
 	if c.P < 0 {
-		why = "ranges apart"
+		why = "ranges do not overlap"
 	}
 	where := c.Benchmark
 	if c.State != "" {

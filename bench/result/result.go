@@ -1,5 +1,5 @@
-// Package result is what a run of the benchmarks measured: its form on disk,
-// its summary, and the comparison of two of them.
+// Package result holds the results of a benchmark run: the file format, summaries, and
+// the comparison of two results.
 package result
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/siftdb/sift/bench/measure"
 )
 
-// schema is the number of the form below.
+// schema is the version of the file format.
 const schema = 1
 
-// File is all that one run measured.
+// File is the result of one run.
 type File struct {
 	Schema int    `json:"schema"`
 	Meta   Meta   `json:"meta"`
@@ -28,7 +28,7 @@ type File struct {
 	index map[Key]*Row
 }
 
-// Meta says where the figures come from.
+// Meta describes the origin of the figures.
 type Meta struct {
 	When     string          `json:"when"`
 	Took     string          `json:"took"`
@@ -36,36 +36,39 @@ type Meta struct {
 	Commit   string          `json:"commit"`
 	Machine  measure.Machine `json:"machine"`
 	Versions []Named         `json:"versions"`
-	// Terms are those that are equal for all stores; Deviations say where one differs.
+	// Terms are the terms common to all stores; Deviations say in which respects a
+	// store differs.
 	Terms      []string `json:"terms"`
 	Deviations []Named  `json:"deviations"`
 	Skipped    []string `json:"skipped,omitempty"`
 	Warnings   []string `json:"warnings,omitempty"`
 }
 
-// Named is a text about something.
+// Named is a text with the name of its subject.
 type Named struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 }
 
-// Key says what was measured.
+// Key identifies a measurement.
 type Key struct {
-	// Section is stores, sweep, growth or filters.
+	// Section is the part of the run: stores, sweep, growth, or a Section constant of
+	// alone or budget.
 	Section string `json:"section"`
 	// Store is an engine with its filter, or a filter alone.
 	Store string `json:"store"`
-	// Mode is the way to look up keys, if it is not the usual one.
+	// Mode is the lookup mode, "" for the usual one.
 	Mode string `json:"mode,omitempty"`
 	// Benchmark is the workload.
 	Benchmark string `json:"benchmark"`
-	// State is that of the store: settled, compacted, ...; or the kind of keys.
+	// State is the state of the store (settled, compacted, ...), the kind of keys, or
+	// the filter memory.
 	State string `json:"state,omitempty"`
-	// Num is the number of keys that were stored.
+	// Num is the number of keys stored.
 	Num int `json:"num"`
 }
 
-// Name is the store with its mode.
+// Name returns the store with its mode.
 func (k Key) Name() string {
 	if k.Mode == "" {
 		return k.Store
@@ -73,20 +76,20 @@ func (k Key) Name() string {
 	return k.Store + " " + k.Mode
 }
 
-// Row holds the values that were measured for a Key, a value a round for each unit.
+// Row holds the values measured for a Key: one per unit and round.
 type Row struct {
 	Key
 	Values map[string][]float64 `json:"values"`
 	// Bars is the distribution of latencies over all rounds.
 	Bars []measure.Bar `json:"bars,omitempty"`
-	// Levels is what the filters of each level did in the last round.
+	// Levels describes the filters of each level in the last round.
 	Levels []engine.LevelFilter `json:"levels,omitempty"`
 }
 
 // New returns an empty File.
 func New(meta Meta) *File { return &File{Schema: schema, Meta: meta} }
 
-// Row returns the row of a key, a new one if there is none.
+// Row returns the row of a key, and adds one if there is none.
 func (f *File) Row(k Key) *Row {
 	if f.index == nil {
 		f.index = make(map[Key]*Row, len(f.Rows))
@@ -103,8 +106,7 @@ func (f *File) Row(k Key) *Row {
 	return r
 }
 
-// Merge takes over the rows that the file itself has not, and says in Meta that
-// and where they come from.
+// Merge adds the rows of before that f does not have, and their origin to Meta.
 func (f *File) Merge(before *File) {
 	taken := false
 	rows := make([]*Row, 0, len(before.Rows)+len(f.Rows))
@@ -143,16 +145,16 @@ func (f *File) Merge(before *File) {
 	m.Terms = union(old.Terms, m.Terms, same)
 	m.Warnings = union(old.Warnings, m.Warnings, same)
 	m.Skipped = slices.DeleteFunc(union(old.Skipped, m.Skipped, same), func(s string) bool {
-		// What one of the runs had was not skipped.
+		// Nothing is skipped that either run has measured.
 		name, _, _ := strings.Cut(s, ":")
 		return slices.ContainsFunc(m.Versions, func(n Named) bool { return n.Name == name })
 	})
 }
 
-// CommandSeparator stands in Meta between the commands of runs that were merged.
+// CommandSeparator separates the commands of merged runs in Meta.Command.
 const CommandSeparator = "; "
 
-// sumOf adds two lengths of time, or lists them.
+// sumOf adds two durations; if one cannot be parsed, it lists both.
 func sumOf(a, b string) string {
 	x, errX := time.ParseDuration(a)
 	y, errY := time.ParseDuration(b)
@@ -162,7 +164,7 @@ func sumOf(a, b string) string {
 	return (x + y).String()
 }
 
-// union is the new list with those of the old one in front whose names it has not.
+// union returns the elements of old whose names are not in new, followed by new.
 func union[T any](old, new []T, name func(T) string) []T {
 	var kept []T
 	for _, o := range old {
@@ -184,7 +186,8 @@ func (f *File) Select(keep func(*Row) bool) []*Row {
 	return rows
 }
 
-// Add notes a value, rounded to five digits. Values that are no numbers are left out.
+// Add adds a value, rounded to five significant digits. NaN and infinities are
+// ignored.
 func (r *Row) Add(unit string, v float64) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return
@@ -205,13 +208,13 @@ func (r *Row) AddBars(bars []measure.Bar) {
 	}
 }
 
-// Summary is the middle of some values, and their spread.
+// Summary is the median of some values and their spread.
 type Summary struct {
 	Median, Min, Max float64
 	N                int
 }
 
-// Of summarises a unit; N is 0 where it was not measured.
+// Of summarizes a unit; N is 0 if it was not measured.
 func (r *Row) Of(unit string) Summary {
 	v := slices.Sorted(slices.Values(r.Values[unit]))
 	if len(v) == 0 {
@@ -224,7 +227,7 @@ func (r *Row) Of(unit string) Summary {
 	return Summary{Median: mid, Min: v[0], Max: v[len(v)-1], N: len(v)}
 }
 
-// Units returns the units that any row has, in the order in which they are listed.
+// Units returns the units that any row has, in the order of the variable Units.
 func (f *File) Units() []string {
 	have := map[string]bool{}
 	for _, r := range f.Rows {
@@ -241,7 +244,7 @@ func (f *File) Units() []string {
 	return units
 }
 
-// Write writes the file as JSON, one row a line, so that changes can be read.
+// Write writes the file as JSON with one row per line, so that diffs are readable.
 func (f *File) Write(path string) error {
 	meta, err := json.MarshalIndent(f.Meta, " ", " ")
 	if err != nil {
@@ -261,7 +264,7 @@ func (f *File) Write(path string) error {
 	return os.WriteFile(path, append(out, "\n ]\n}\n"...), 0o644)
 }
 
-// Read reads what Write wrote.
+// Read reads a file written by Write.
 func Read(path string) (*File, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -272,7 +275,7 @@ func Read(path string) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if f.Schema != schema {
-		return nil, fmt.Errorf("%s: schema %d, and this program reads %d", path, f.Schema, schema)
+		return nil, fmt.Errorf("%s: schema %d, but this program reads schema %d", path, f.Schema, schema)
 	}
 	return f, nil
 }

@@ -81,7 +81,7 @@ func TestMerge(t *testing.T) {
 		t.Errorf("rows %q, want %q", got, want)
 	}
 	if r := b.Row(Key{Section: "stores", Store: "old"}); r.Of(CPU).N != 1 {
-		t.Errorf("the row that was taken over is not found: %+v", r)
+		t.Errorf("the merged row is not found: %+v", r)
 	}
 	c := New(Meta{Command: "b", Commit: "1", Took: "1s"})
 	c.Row(Key{Section: "filters", Store: "new"}).Add(CPU, 5)

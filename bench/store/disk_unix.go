@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// syncDisks waits until all that was written has reached the disks.
+// syncDisks waits until all dirty pages of the system have reached the disks.
 func syncDisks() { syscall.Sync() }
 
 func diskBytes(info fs.FileInfo) int64 {

@@ -5,19 +5,19 @@ import (
 	"os"
 )
 
-// kept is what a later run needs to know of a database that stays.
+// kept describes a database that is kept for a later run.
 type kept struct {
 	State    string `json:"state"`
 	Changed  bool   `json:"changed,omitempty"`
 	Inserted int    `json:"inserted,omitempty"`
 }
 
-// unknownState is that of a database of which nothing was noted.
+// unknownState is the state of a database without notes.
 const unknownState = "existing"
 
 func (s *session) notes() string { return s.dir() + ".json" }
 
-// remember notes what the database holds beside its directory.
+// remember writes notes on the database to a file beside its directory.
 func (s *session) remember() error {
 	note, err := json.Marshal(kept{s.state, s.changed, s.inserted})
 	if err != nil {
@@ -26,7 +26,7 @@ func (s *session) remember() error {
 	return os.WriteFile(s.notes(), append(note, '\n'), 0o644)
 }
 
-// recall takes over what an earlier run has noted.
+// recall reads the notes of an earlier run.
 func (s *session) recall() {
 	k := kept{State: unknownState}
 	if note, err := os.ReadFile(s.notes()); err == nil && json.Unmarshal(note, &k) != nil {

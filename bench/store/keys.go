@@ -7,10 +7,10 @@ import (
 	"github.com/siftdb/sift/bench/data"
 )
 
-// zipfSkew is YCSB's.
+// zipfSkew is the skew of YCSB.
 const zipfSkew = 0.99
 
-// work is what the keys of a benchmark are drawn from.
+// work is the source of a benchmark's keys.
 type work struct {
 	o    *Options
 	set  data.Set
@@ -18,8 +18,8 @@ type work struct {
 	ops  int
 }
 
-// work returns the same for every store: its randomness depends on the
-// benchmark, the round and the pass alone. salt tells the warming up from the measuring.
+// work returns the same keys for every store: the seed depends only on the benchmark,
+// the round and the pass. salt distinguishes the warm-up from the measurement.
 func (s *session) work(b *benchmark, ops int, salt uint64) *work {
 	seed := s.o.Seed + uint64(s.round)<<32 + uint64(s.pass)<<40 + salt<<48
 	for _, c := range b.name {
@@ -43,7 +43,7 @@ func hotKeys(w *work) (*data.Keys, int) {
 	return data.Collect(w.ops, func(dst []byte, _ int) []byte { return w.set.Key(dst, w.rand.IntN(n)) }), w.ops
 }
 
-// outsideKeys are 16 bytes that begin with eight bytes 00 or ff.
+// outsideKeys returns keys of 16 bytes that start with eight bytes 00 or ff.
 func outsideKeys(w *work) (*data.Keys, int) {
 	return data.Collect(w.ops, func(dst []byte, i int) []byte {
 		var key [16]byte
@@ -62,7 +62,8 @@ func zipfAbsentKeys(w *work) (*data.Keys, int) {
 	return data.Collect(w.ops, func(dst []byte, _ int) []byte { return w.set.Absent(dst, z.Next()) }), 0
 }
 
-// mixedKeys draws a percentage of present keys.
+// mixedKeys returns a function that draws the given percentage of present keys, the
+// rest absent.
 func mixedKeys(percent int) func(*work) (*data.Keys, int) {
 	return func(w *work) (*data.Keys, int) {
 		n, found := w.set.Len(), 0

@@ -11,8 +11,8 @@ import (
 	"github.com/siftdb/sift/bench/measure"
 )
 
-// parallel calls f in as many goroutines as there are threads, with a part of
-// the numbers 0 to n-1 each.
+// parallel calls f in the given number of goroutines, each with a part of the
+// range [0, n).
 func parallel(threads, n int, f func(thread, from, to int) error) error {
 	if threads <= 1 {
 		return f(0, 0, n)
@@ -34,8 +34,8 @@ type timer struct {
 
 func newTimer(every int) *timer { return &timer{every: every, left: every} }
 
-// due reports whether the next operation is to be timed. The timer is asked
-// once an operation.
+// due reports whether to time the next operation. It must be called once per
+// operation.
 func (t *timer) due() bool {
 	if t.left--; t.left != 0 {
 		return false
@@ -46,7 +46,7 @@ func (t *timer) due() bool {
 
 func (t *timer) note(start time.Time) { t.lat = append(t.lat, int64(time.Since(start))) }
 
-// collected is what the goroutines of a benchmark have seen.
+// collected holds the results of the goroutines of a benchmark.
 type collected struct {
 	mu      sync.Mutex
 	lat     *measure.Latencies
@@ -66,7 +66,7 @@ func (c *collected) add(lat []int64, found, entries int) {
 	c.entries += entries
 }
 
-// getEach looks up keys from to to-1.
+// getEach looks up keys[from:to].
 func getEach(r engine.Reader, keys *data.Keys, from, to, every int, c *collected) error {
 	if n, ok := r.(engine.NativeReader); ok {
 		found, lat, err := n.GetEach(keys, from, to, every, nil)
@@ -96,8 +96,8 @@ func getEach(r engine.Reader, keys *data.Keys, from, to, every int, c *collected
 	return nil
 }
 
-// getMany looks up keys from to to-1 in batches of size, in one call each where
-// the store has one.
+// getMany looks up keys[from:to] in batches of the given size, or one by one in
+// stores without such a call.
 func getMany(r engine.Reader, keys *data.Keys, from, to, size int, c *collected) error {
 	many, ok := r.(engine.ManyReader)
 	if !ok {
@@ -120,7 +120,7 @@ func getMany(r engine.Reader, keys *data.Keys, from, to, size int, c *collected)
 	return nil
 }
 
-// putEach writes keys from to to-1.
+// putEach writes keys[from:to].
 func putEach(w engine.Writer, keys, values *data.Keys, from, to, every int, c *collected) error {
 	if n, ok := w.(engine.NativeWriter); ok {
 		lat, err := n.PutEach(keys, values, from, to, every, nil)
@@ -146,7 +146,7 @@ func putEach(w engine.Writer, keys, values *data.Keys, from, to, every int, c *c
 	return nil
 }
 
-// seekEach seeks keys from to to-1 and reads each and nexts more entries.
+// seekEach seeks keys[from:to] and reads the entry there and nexts more.
 func seekEach(it engine.Iter, keys *data.Keys, from, to, nexts, every int, c *collected) error {
 	if n, ok := it.(engine.NativeIter); ok {
 		entries, lat, err := n.SeekEach(keys, from, to, nexts, every, nil)
@@ -180,7 +180,7 @@ func seekEach(it engine.Iter, keys *data.Keys, from, to, nexts, every int, c *co
 	return nil
 }
 
-// scanAll reads up to limit entries from one end.
+// scanAll reads up to limit entries from the first or, if backward, the last.
 func scanAll(it engine.Iter, backward bool, limit int, c *collected) error {
 	if n, ok := it.(engine.NativeIter); ok {
 		entries, err := n.ScanAll(backward, limit)

@@ -1,5 +1,5 @@
-// Package store runs workloads on whole stores, all on the same data and under
-// the same terms, in rounds in which the stores take turns.
+// Package store runs workloads on whole stores, all on the same data and on the
+// same terms, in rounds in which the stores take turns.
 package store
 
 import (
@@ -15,15 +15,16 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// Options say what to run.
+// Options are the workloads and settings of a run.
 type Options struct {
 	Specs      []engine.Spec
 	Benchmarks []string
 	Set        data.Set
-	// Reads is the number of operations of a benchmark that reads.
+	// Reads is the number of operations of a reading benchmark.
 	Reads int
-	// Rounds is how often all is done, from the empty store on; Passes how often
-	// in each round the benchmarks are done that leave the store as it is.
+	// Rounds is the number of rounds, each starting with empty stores; Passes is
+	// the number of times that each round repeats the benchmarks that do not
+	// change the store.
 	Rounds  int
 	Passes  int
 	Threads int
@@ -37,44 +38,44 @@ type Options struct {
 	TxnBatch         int
 
 	SeekNexts int // entries read after a seek
-	BatchSize int // keys of a multiread
-	// WriteRate is what the writer of readwhilewriting writes, in bytes a second.
+	BatchSize int // keys per call of multiread
+	// WriteRate is the rate of the writer of readwhilewriting in bytes per second.
 	WriteRate int
-	// TimeEvery is how many operations share one timing: timing each would
-	// change what is measured.
+	// TimeEvery: one operation in TimeEvery is timed, because timing each would
+	// distort the measurement.
 	TimeEvery int
 	Seed      uint64
 
-	// Dir is where the databases are. With UseExisting, databases that an
-	// earlier run has left there are used, and with Keep they are left there.
+	// Dir is the directory of the databases. UseExisting uses the databases of an
+	// earlier run; Keep leaves them there at the end.
 	Dir         string
 	UseExisting bool
 	Keep        bool
 
 	// Out gets a line for each measurement.
 	Out io.Writer
-	// Step is told what is done next.
+	// Step is called with a description of the next step.
 	Step func(what string)
 }
 
-// Terms are what is equal for all stores.
+// Terms returns the terms that are the same for all stores.
 func (o *Options) Terms() []string {
 	compression := "snappy"
 	if o.NoCompression {
 		compression = "off"
 	}
-	sync := "each write goes to the log without waiting for the disk, fillsync excepted"
+	sync := "writes do not wait for the disk, except in fillsync"
 	if o.Sync {
-		sync = "each write waits for the disk"
+		sync = "every write waits for the disk"
 	}
 	return []string{
-		"Data: " + o.Set.Name() + "; every key is written once; the order of writes and reads is the same for all.",
-		fmt.Sprintf("Filters of %d bits per key unless a store is named with another; block cache %s; memtable %s; blocks of %d bytes; compression %s; %s.",
+		"Data: " + o.Set.Name() + "; every key is written once; the order of writes and reads is the same for all stores.",
+		fmt.Sprintf("Filters of %d bits per key unless the name of the store says otherwise; block cache %s; memtable %s; blocks of %d bytes; compression %s; %s.",
 			o.BloomBits, mib(o.CacheBytes), mib(int64(o.WriteBufferBytes)), o.BlockBytes, compression, sync),
-		fmt.Sprintf("%d thread(s). Before a benchmark that reads, work in the background has ended, the store has been opened again, its files are in the page cache, and the same work has been done for a while unmeasured.", o.Threads),
-		fmt.Sprintf("%d round(s), in each of which the stores take turns benchmark by benchmark (A B C A B C ...), from the empty store on; benchmarks that read %d time(s) a round, in turns too. Figures are medians, with the smallest and largest.", o.Rounds, max(1, o.Passes)),
-		fmt.Sprintf("Processor time is user and system time of the whole process, background work and garbage collection included; for writes until that work has ended. One operation in %d is timed.", o.TimeEvery),
-		"settled: after all writes and the compactions that they caused; compacted: after a manual compaction of everything; fresh: settled, then one key in fifty written again and flushed.",
+		fmt.Sprintf("%d thread(s). Before a reading benchmark, background work has ended, the store has been reopened, its files are in the page cache, and the same work has run for a while unmeasured.", o.Threads),
+		fmt.Sprintf("%d round(s), each starting with empty stores; in each, the stores take turns benchmark by benchmark (A B C A B C ...); reading benchmarks run %d time(s) per round, also in turns. Figures are medians, with minimum and maximum.", o.Rounds, max(1, o.Passes)),
+		fmt.Sprintf("CPU time is user and system time of the whole process, background work and garbage collection included; for writes, until the background work has ended. One operation in %d is timed.", o.TimeEvery),
+		"settled: after all writes and the compactions that they caused; compacted: after a manual full compaction; fresh: settled, then one key in fifty overwritten and flushed.",
 	}
 }
 
@@ -111,7 +112,7 @@ func (o *Options) dirOf(spec engine.Spec, section string) string {
 	return filepath.Join(o.Dir, string(name))
 }
 
-// warmFiles reads all files of a directory, so that they are in the page cache.
+// warmFiles reads all files of a directory into the page cache.
 func warmFiles(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -123,7 +124,7 @@ func warmFiles(dir string) error {
 		}
 		f, err := os.Open(filepath.Join(dir, e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the store has dropped it meanwhile
+			continue // the store has removed it
 		}
 		if err != nil {
 			return err
@@ -137,8 +138,8 @@ func warmFiles(dir string) error {
 	return nil
 }
 
-// allocated returns the bytes that the files of a directory hold. Files that a
-// store has made larger than what is in them count with what is in them.
+// allocated returns the disk space of the files of a directory. Of sparse and
+// preallocated files, only allocated blocks within the file size count.
 func allocated(dir string) int64 {
 	var sum int64
 	entries, err := os.ReadDir(dir)
@@ -153,7 +154,7 @@ func allocated(dir string) int64 {
 	return sum
 }
 
-// progress tells Step.
+// progress calls Step.
 func (o *Options) progress(format string, args ...any) {
 	if o.Step != nil {
 		o.Step(fmt.Sprintf(format, args...))

@@ -11,7 +11,7 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// warmOps is how many operations are done unmeasured before n are measured.
+// warmOps returns the number of unmeasured operations before n measured ones.
 func warmOps(n int) int { return min(max(n/4, 1_000), 50_000) }
 
 func runGets(s *session, b *benchmark) error {
@@ -49,7 +49,7 @@ func (s *session) gets(b *benchmark, mode string, keys, warm *data.Keys, want in
 	}
 	g.record(s.key(b, mode), keys.Len(), c)
 	if s.whole() && c.found != want {
-		return fmt.Errorf("%s found %d of %d keys, and %d are there", b.name, c.found, keys.Len(), want)
+		return fmt.Errorf("%s found %d of %d keys, want %d", b.name, c.found, keys.Len(), want)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func runMany(s *session, b *benchmark) error {
 	}
 	g.record(s.key(b, ""), keys.Len(), c)
 	if s.whole() && c.found != want {
-		return fmt.Errorf("%s found %d of %d keys, and %d are there", b.name, c.found, keys.Len(), want)
+		return fmt.Errorf("%s found %d of %d keys, want %d", b.name, c.found, keys.Len(), want)
 	}
 	return nil
 }
@@ -128,8 +128,8 @@ func runSeek(s *session, b *benchmark) error {
 	return nil
 }
 
-// runReadWhileWriting measures the lookups; another goroutine overwrites keys
-// at a set rate.
+// runReadWhileWriting measures lookups while another goroutine overwrites keys
+// at a fixed rate.
 func runReadWhileWriting(s *session, b *benchmark) error {
 	o := s.o
 	if err := s.prepare(); err != nil {
@@ -161,12 +161,12 @@ func runReadWhileWriting(s *session, b *benchmark) error {
 	}
 	g.note(s.key(b, ""), keys.Len(), cost, cost, c)
 	if s.whole() && c.found != want {
-		return fmt.Errorf("%s found %d of %d keys, and %d are there", b.name, c.found, keys.Len(), want)
+		return fmt.Errorf("%s found %d of %d keys, want %d", b.name, c.found, keys.Len(), want)
 	}
 	return nil
 }
 
-// writeAtRate overwrites random keys until stop is closed.
+// writeAtRate overwrites random keys at Options.WriteRate until stop is closed.
 func (s *session) writeAtRate(stop <-chan struct{}) error {
 	w, err := s.db.NewWriter()
 	if err != nil {
@@ -194,7 +194,7 @@ func (s *session) writeAtRate(stop <-chan struct{}) error {
 	}
 }
 
-// runOpen opens and closes the store some times.
+// runOpen opens and closes the store several times.
 func runOpen(s *session, b *benchmark) error {
 	const times = 5
 	if err := warmFiles(s.dir()); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// Run runs the benchmarks on all stores, and notes what was measured in file. A
-// store that fails is left out from there on; its error is returned in the end.
+// Run runs the benchmarks on all stores and adds the results to file. A store
+// that fails is skipped from then on; Run returns its error at the end.
 func Run(o *Options, file *result.File) error {
 	names, err := Expand(o.Benchmarks)
 	if err != nil {
@@ -35,7 +35,7 @@ func Run(o *Options, file *result.File) error {
 	return r.failure()
 }
 
-// Steps returns how often Run calls Step.
+// Steps returns the number of times that Run calls Step.
 func Steps(o *Options) int {
 	names, err := Expand(o.Benchmarks)
 	if err != nil {
@@ -48,7 +48,7 @@ func Steps(o *Options) int {
 	return o.Rounds * steps * len(o.Specs)
 }
 
-// passes is how often a segment is done in a round.
+// passes returns the number of times that a segment runs in a round.
 func (o *Options) passes(seg segment) int {
 	if seg.kind == reads || seg.kind == opens {
 		return max(1, o.Passes)
@@ -56,7 +56,7 @@ func (o *Options) passes(seg segment) int {
 	return 1
 }
 
-// runner goes through the stores in turns.
+// runner runs benchmarks on the stores in turn.
 type runner struct {
 	o        *Options
 	file     *result.File
@@ -82,7 +82,7 @@ func (r *runner) begin(round int) {
 	}
 }
 
-// each does something with each store in turn.
+// each calls f with each store in turn, then closes the store.
 func (r *runner) each(f func(*session) error) {
 	for _, s := range r.sessions {
 		if r.dropped[s.spec.String()] {
@@ -94,13 +94,12 @@ func (r *runner) each(f func(*session) error) {
 			r.dropped[s.spec.String()] = true
 			err = fmt.Errorf("%s: %w", s.spec, err)
 			r.failed = append(r.failed, err)
-			r.file.Meta.Warnings = append(r.file.Meta.Warnings, "left out after an error: "+err.Error())
+			r.file.Meta.Warnings = append(r.file.Meta.Warnings, "skipped after an error: "+err.Error())
 		}
 	}
 }
 
-// end removes the databases unless they are to be kept; then it notes the state
-// that they are in.
+// end removes the databases, or writes notes on them if they are kept.
 func (r *runner) end(keep bool) error {
 	var errs []error
 	for _, s := range r.sessions {
@@ -115,7 +114,7 @@ func (r *runner) end(keep bool) error {
 
 func (r *runner) failure() error { return errors.Join(r.failed...) }
 
-// segment runs benchmarks that leave the store as it is, or one that changes it.
+// segment runs the benchmarks of a segment.
 func (s *session) segment(seg segment) error {
 	s.o.progress("round %d/%d  %s  %s", s.round+1, s.o.Rounds, s.spec, seg.benchmarks[0].name)
 	if seg.kind == reads {
@@ -128,7 +127,7 @@ func (s *session) segment(seg segment) error {
 			return nil // as db_bench does
 		}
 		if b.named("absent-deleted") && !s.changed {
-			return errors.New("absent-deleted comes after deleterandom")
+			return errors.New("absent-deleted must run after deleterandom")
 		}
 		err := b.run(s, b)
 		if err != nil {
@@ -141,8 +140,8 @@ func (s *session) segment(seg segment) error {
 	return nil
 }
 
-// Sweep loads a set of keys under filters of several sizes and looks up absent
-// keys, to show what the memory of filters buys. Each way to look up is tried.
+// Sweep fills stores that have filters of several sizes and looks up absent keys
+// in every lookup mode, to show the reads that filter memory saves.
 func Sweep(o *Options, file *result.File) error {
 	r := newRunner(o, file, "sweep")
 	fill, missing := named("fillrandom"), named("readmissing")
@@ -169,8 +168,8 @@ func Sweep(o *Options, file *result.File) error {
 	return r.failure()
 }
 
-// Growth adds keys to the stores until they hold each of the sizes, and looks up
-// keys each time. The last size is at most that of the set.
+// Growth grows the stores to each of the sizes and looks up keys at each. No size
+// may exceed that of the set.
 func Growth(o *Options, sizes []int, file *result.File) error {
 	r := newRunner(o, file, "growth")
 	r.begin(0)
@@ -190,7 +189,8 @@ func Growth(o *Options, sizes []int, file *result.File) error {
 			if err := s.open(s.config()); err != nil {
 				return err
 			}
-			// The set's keys are random, so the order of their numbers is too.
+			// The set's keys are random, so writing them by ascending number is
+			// random order.
 			order := make([]uint32, size-from)
 			for i := range order {
 				order[i] = uint32(from + i)
@@ -226,7 +226,7 @@ func named(name string) *benchmark {
 	return &benchmarks[i]
 }
 
-// SpecsWith returns a spec of each engine with each of the filters that it knows.
+// SpecsWith returns a spec for each engine with each of the filters that it has.
 func SpecsWith(engines []*engine.Engine, filters []string) []engine.Spec {
 	var specs []engine.Spec
 	for _, e := range engines {

@@ -20,12 +20,12 @@ type session struct {
 	section string
 	spec    engine.Spec
 	round   int
-	pass    int    // of the round, for benchmarks that read
+	pass    int    // of the round, for reading benchmarks
 	num     int    // keys stored
-	state   string // what the store is in
+	state   string // of the store
 
 	changed  bool // keys were deleted: the store does not hold the whole set
-	inserted int  // keys past the set that were stored
+	inserted int  // keys stored beyond the set
 
 	db   engine.DB // nil while closed
 	base int64     // resident memory before the store was opened
@@ -62,8 +62,8 @@ func (s *session) close() error {
 	return db.Close()
 }
 
-// prepare opens the database for reading: settled, in the page cache, and with
-// the right contents.
+// prepare opens the database for reading, waits until it has settled, reads its
+// files into the page cache, and verifies its content.
 func (s *session) prepare() error {
 	if err := s.open(s.config()); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (s *session) prepare() error {
 	return s.verify()
 }
 
-// verify looks up some keys that are there and some that are not, in every mode.
+// verify looks up some present and some absent keys in every mode.
 func (s *session) verify() error {
 	const each = 100
 	r := data.Rand(s.o.Seed + uint64(s.round))
@@ -110,7 +110,7 @@ func (s *session) verify() error {
 // whole reports whether the store holds the set and nothing else.
 func (s *session) whole() bool { return !s.changed && s.inserted == 0 }
 
-// key returns the row's key for a benchmark.
+// key returns the result key for a benchmark.
 func (s *session) key(b *benchmark, mode string) result.Key {
 	state := s.state
 	if b.kind == fills {
@@ -119,16 +119,17 @@ func (s *session) key(b *benchmark, mode string) result.Key {
 	return result.Key{Section: s.section, Store: s.spec.String(), Mode: mode, Benchmark: b.name, State: state, Num: s.num}
 }
 
-// gauge is taken before a benchmark, to record what it did afterwards.
+// gauge holds the counts at the start of a measurement.
 type gauge struct {
 	s        *session
 	counters engine.Counters
 	levels   []engine.LevelFilter
-	own      int64 // memory of the benchmark itself
+	own      int64 // memory of the benchmark's keys
 	from     measure.Point
 }
 
-// gauge begins a measurement. own is the memory that the benchmark's keys take.
+// gauge begins a measurement. own are the benchmark's own keys, whose memory does
+// not count.
 func (s *session) gauge(own ...*data.Keys) *gauge {
 	g := &gauge{s: s, counters: s.db.Counters()}
 	if l, ok := s.db.(engine.LevelCounter); ok {
@@ -142,14 +143,15 @@ func (s *session) gauge(own ...*data.Keys) *gauge {
 	return g
 }
 
-// record ends the measurement and notes what ops operations cost.
+// record ends the measurement of ops operations and notes their cost.
 func (g *gauge) record(k result.Key, ops int, c *collected) measure.Cost {
 	cost := g.from.Since()
 	g.note(k, ops, cost, cost, c)
 	return cost
 }
 
-// note notes what ops operations cost; total includes the work in the background.
+// note adds the cost of ops operations to the result; total includes background
+// work.
 func (g *gauge) note(k result.Key, ops int, cost, total measure.Cost, c *collected) {
 	s, n := g.s, float64(ops)
 	row := s.file.Row(k)
@@ -188,7 +190,7 @@ func (g *gauge) note(k result.Key, ops int, cost, total measure.Cost, c *collect
 	s.o.line(k, s.round, s.pass, text)
 }
 
-// noteCounters notes what the store has counted.
+// noteCounters adds the store's own counts to the row.
 func (g *gauge) noteCounters(row *result.Row, n float64) (text string) {
 	now := g.s.db.Counters()
 	d := now.Sub(g.counters)
@@ -220,7 +222,7 @@ func (g *gauge) noteCounters(row *result.Row, n float64) (text string) {
 	return text
 }
 
-// sinceLevels subtracts what the filters had done before.
+// sinceLevels subtracts the counts of before from those of now.
 func sinceLevels(now, before []engine.LevelFilter) []engine.LevelFilter {
 	for i := range now {
 		for _, b := range before {
@@ -235,5 +237,5 @@ func sinceLevels(now, before []engine.LevelFilter) []engine.LevelFilter {
 	return now
 }
 
-// named reports whether a name has a prefix; for benchmarks that share a function.
+// named reports whether the benchmark's name has the prefix.
 func (b *benchmark) named(prefix string) bool { return strings.HasPrefix(b.name, prefix) }

@@ -10,7 +10,7 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// small returns options over a few keys and every engine that is built in.
+// small returns options for the given specs with n keys.
 func small(t *testing.T, specs string, n int) *Options {
 	t.Helper()
 	set, err := data.MadeUp(data.Decimal, n, 100, 0.5)
@@ -36,8 +36,8 @@ func allSpecs() string {
 	return strings.Join(names, ",")
 }
 
-// TestEveryBenchmark runs each workload on each engine; the workloads check what
-// they read.
+// TestEveryBenchmark runs each workload on each engine; the workloads verify
+// their reads.
 func TestEveryBenchmark(t *testing.T) {
 	o := small(t, allSpecs(), 20_000)
 	for _, b := range benchmarks {

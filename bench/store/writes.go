@@ -10,7 +10,7 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// runFill writes keys into an empty store.
+// runFill fills an empty store.
 func runFill(s *session, b *benchmark) error {
 	if err := s.fresh(); err != nil {
 		return err
@@ -20,7 +20,7 @@ func runFill(s *session, b *benchmark) error {
 	if b.name == "fillsync" {
 		c.Sync = true
 		n = min(n, max(n/1000, 200), 1000)
-		syncDisks() // or it would wait for what others wrote before
+		syncDisks() // so that it does not wait for earlier writes
 	}
 	s.num = n
 	if err := s.open(c); err != nil {
@@ -37,7 +37,7 @@ func runOverwrite(s *session, b *benchmark) error {
 	return s.rewrite(b, data.Permutation(data.Rand(s.o.Seed+uint64(s.round)+1000), s.num))
 }
 
-// runFreshen writes one key in fifty again.
+// runFreshen overwrites one key in fifty.
 func runFreshen(s *session, b *benchmark) error {
 	p := data.Permutation(data.Rand(s.o.Seed+uint64(s.round)+2000), s.num)
 	return s.rewrite(b, p[:(len(p)+49)/50])
@@ -50,11 +50,11 @@ func (s *session) rewrite(b *benchmark, order []uint32) error {
 	return s.write(b, len(order), order)
 }
 
-// sustainedTimes is how often runSustained writes each key.
+// sustainedTimes is the number of times that runSustained writes each key.
 const sustainedTimes = 5
 
-// runSustained writes without a pause, so that the store falls behind with its
-// work in the background, and times every write.
+// runSustained writes without a pause, so that background work falls behind, and
+// times every write.
 func runSustained(s *session, b *benchmark) error {
 	if err := s.open(s.config()); err != nil {
 		return err
@@ -87,11 +87,12 @@ func runSustained(s *session, b *benchmark) error {
 	return s.close()
 }
 
-// maxSlab bounds the bytes of keys and values that are made before they are written.
+// maxSlab limits the bytes of keys and values that are generated before they are
+// written.
 const maxSlab = 1 << 30
 
-// write writes n keys in the given order, that of the keys themselves if it is
-// nil, and measures it with the work in the background that follows.
+// write writes n keys in the given order, by ascending number if it is nil, and
+// measures this with the background work that follows.
 func (s *session) write(b *benchmark, n int, order []uint32) error {
 	set, o := s.o.Set, s.o
 	number := func(i int) int {
@@ -188,7 +189,7 @@ func runDelete(s *session, b *benchmark) error {
 	return s.close()
 }
 
-// runCompact compacts everything. Its operations are the keys.
+// runCompact compacts the whole store. It counts each key as an operation.
 func runCompact(s *session, b *benchmark) error {
 	if err := s.open(s.config()); err != nil {
 		return err

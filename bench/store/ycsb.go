@@ -21,8 +21,8 @@ const (
 	ycsbModify // read, then write
 )
 
-// ycsbMix is a workload: how many of 100 operations are of which kind, and
-// whether keys are drawn among the latest.
+// ycsbMix is a workload: percent of the operations are first, the others
+// second; latest favors the latest keys.
 type ycsbMix struct {
 	first   ycsbOp
 	percent int
@@ -41,7 +41,7 @@ var ycsbMixes = map[string]ycsbMix{
 
 const ycsbMaxScan = 100
 
-// ycsbPlan is the list of operations, the same for every store.
+// ycsbPlan is a list of operations, the same for every store.
 type ycsbPlan struct {
 	ops   []ycsbOp
 	keys  *data.Keys
@@ -98,7 +98,7 @@ func runYCSB(s *session, b *benchmark) error {
 	if err := s.ycsb(plan, s.o.TimeEvery, c); err != nil {
 		return err
 	}
-	// What the workload leaves in the background is not waited for.
+	// The background work that the workload causes is not waited for.
 	k := s.key(b, "")
 	k.State = ""
 	g.record(k, len(plan.ops), c)
@@ -156,8 +156,8 @@ func (s *session) ycsbOne(p *ycsbPlan, i int, r engine.Reader, w engine.Writer, 
 	return errors.Join(seekEach(it, p.keys, i, i+1, int(p.scans[i])-1, 0, c), it.Close())
 }
 
-// getOne looks up key i. A store in another language is asked through the call
-// that it has for loops, which copies nothing.
+// getOne looks up key i. A store in C++ is called through GetEach, which does
+// not copy the value to Go.
 func getOne(r engine.Reader, keys *data.Keys, i int) error {
 	if n, ok := r.(engine.NativeReader); ok {
 		_, _, err := n.GetEach(keys, i, i+1, 0, nil)

@@ -60,7 +60,7 @@ func (t badgerTxn) Get(key []byte) (value []byte, err error) {
 	return value, err
 }
 
-// Put copies: badger keeps what it is given until the commit.
+// Put copies its arguments, because badger references them until the commit.
 func (t badgerTxn) Put(key, value []byte) error { return t.txn.Set(clone(key), clone(value)) }
 
 func clone(b []byte) []byte { return append(make([]byte, 0, len(b)), b...) }
@@ -72,8 +72,8 @@ type boltStore struct {
 	update func(func(*bolt.Tx) error) error
 }
 
-// openBolt opens a store whose transactions run one after another; with batch several
-// of them are committed together, as bbolt advises for several goroutines.
+// openBolt opens a store whose transactions run one after another. With batch,
+// several are committed together, as bbolt advises for several goroutines.
 func openBolt(batch bool) func(dir string, sync bool) (Store, error) {
 	return func(dir string, sync bool) (Store, error) {
 		db, err := bolt.Open(filepath.Join(dir, "bolt.db"), 0o644, &bolt.Options{NoSync: !sync, NoFreelistSync: !sync, FreelistType: bolt.FreelistMapType})
@@ -107,5 +107,5 @@ func (t boltTxn) Get(key []byte) ([]byte, error) {
 	return v, nil
 }
 
-// Put copies the value, which bbolt keeps until the commit.
+// Put copies the value, because bbolt references it until the commit.
 func (t boltTxn) Put(key, value []byte) error { return t.b.Put(key, clone(value)) }

@@ -1,5 +1,5 @@
-// Package txn compares transactions: counters that are added to and accounts between
-// which money moves, few that everybody wants or many, by one or more goroutines.
+// Package txn compares transactions: increments of counters and transfers between
+// accounts, on few contended keys or on many, by one or more goroutines.
 package txn
 
 import (
@@ -15,19 +15,20 @@ import (
 	"github.com/siftdb/sift/bench/measure"
 )
 
-// Store is a database with serializable transactions, or as near to them as it has.
+// Store is a database with serializable transactions, or its strongest isolation
+// level.
 type Store interface {
-	// Transact runs fn in a transaction and commits it, again after each conflict, and
-	// returns how many of these there were.
+	// Transact runs fn in a transaction and commits it, retries after conflicts, and
+	// returns the number of conflicts.
 	Transact(fn func(Txn) error) (conflicts int, err error)
 	Close() error
 }
 
 // Txn is a transaction.
 type Txn interface {
-	// Get returns the value of a key that is there, until the transaction ends.
+	// Get returns the value of a present key, valid until the transaction ends.
 	Get(key []byte) ([]byte, error)
-	// Put sets a key. The slices are not used afterwards.
+	// Put sets a key. It does not keep the slices.
 	Put(key, value []byte) error
 }
 
@@ -37,13 +38,13 @@ type Kind struct {
 	Open func(dir string, sync bool) (Store, error)
 }
 
-// Kinds are those that are built in.
+// Kinds are the kinds that are built in.
 var Kinds = []Kind{{"sift", openSift}, {"badger", openBadger}, {"bbolt", openBolt(false)}, {"bbolt, Batch", openBolt(true)}}
 
-// memtableBytes is for all stores that have memtables.
+// memtableBytes is the memtable size of all stores that have memtables.
 const memtableBytes = 16 << 20
 
-// Case is what is measured.
+// Case describes a measurement.
 type Case struct {
 	Workload   string // counter or transfer
 	Keys       int
@@ -59,11 +60,11 @@ func (c Case) String() string {
 	return fmt.Sprintf("%s, %d keys, %s, %d goroutines", c.Workload, c.Keys, sync, c.Goroutines)
 }
 
-// Result is what a store did in a case.
+// Result is the result of a store in a Case.
 type Result struct {
-	PerSecond float64 // transactions that were committed
-	CPU       float64 // microseconds of processor time for each
-	Conflicts float64 // for each
+	PerSecond float64 // committed transactions per second
+	CPU       float64 // microseconds of CPU time per transaction
+	Conflicts float64 // per transaction
 }
 
 // Median returns the median of each value.
@@ -87,8 +88,8 @@ const balance = 1000
 
 func keyOf(dst []byte, i int) []byte { return fmt.Appendf(dst[:0], "account/%09d", i) }
 
-// Run measures a store, in a directory of its own, for about the given time. It fails
-// if what is in the store afterwards is not what was committed.
+// Run measures a store in a new directory for about the given time. It fails if the
+// store's content afterwards does not match the committed transactions.
 func Run(k Kind, c Case, length time.Duration) (r Result, err error) {
 	dir, err := os.MkdirTemp("", "sift-bench-txn")
 	if err != nil {
@@ -136,7 +137,7 @@ func Run(k Kind, c Case, length time.Duration) (r Result, err error) {
 	}
 	sum, err := sumOf(s, c.Keys)
 	if err == nil && sum != want {
-		err = fmt.Errorf("%s, %v: the sum is %d and should be %d", k.Name, c, sum, want)
+		err = fmt.Errorf("%s, %v: the sum is %d, want %d", k.Name, c, sum, want)
 	}
 	return Result{n / took.Seconds(), float64(used.Microseconds()) / n, float64(conflicts.Load()) / n}, err
 }
@@ -182,7 +183,7 @@ func sumOf(s Store, keys int) (sum int64, err error) {
 	return sum, nil
 }
 
-// worker is one goroutine's.
+// worker is the state of one goroutine.
 type worker struct {
 	s        Store
 	c        Case
@@ -190,7 +191,7 @@ type worker struct {
 	from, to []byte
 }
 
-// one makes a transaction.
+// one runs one transaction.
 func (w *worker) one() (conflicts int, err error) {
 	a := w.rng.IntN(w.c.Keys)
 	w.from = keyOf(w.from, a)
@@ -207,12 +208,12 @@ func (w *worker) one() (conflicts int, err error) {
 	})
 }
 
-// change adds to an account.
+// change adds by to a counter or an account.
 func change(t Txn, key []byte, by int64) error {
 	v, err := t.Get(key)
 	if err != nil {
 		return err
 	}
-	var room [8]byte
-	return t.Put(key, binary.LittleEndian.AppendUint64(room[:0], binary.LittleEndian.Uint64(v)+uint64(by)))
+	var buf [8]byte
+	return t.Put(key, binary.LittleEndian.AppendUint64(buf[:0], binary.LittleEndian.Uint64(v)+uint64(by)))
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/siftdb/sift/cluster"
 )
 
-// TestAnotherAddress: a node that restarts with other addresses, and without --join, is found
-// again by the directory group and by its own groups.
+// TestAnotherAddress: a node that restarts with other addresses, and without Config.Join, is
+// found again by the directory group and by its own groups.
 func TestAnotherAddress(t *testing.T) {
 	redis.SetLogger(silent{})
 	first := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{4, 3}})
@@ -20,10 +20,10 @@ func TestAnotherAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// missing says what keeps a node from being up to date in all groups.
+	// missing returns what keeps a node from being up to date in all groups, nil if nothing does.
 	missing := func(id string) (what error) {
 		for shard := range 4 {
-			what = fmt.Errorf("nobody leads group %d", shard)
+			what = fmt.Errorf("group %d has no leader", shard)
 			for _, n := range []*Node{first, second, third} {
 				if r := n.replica(shard); r == nil || !r.leads() {
 					continue
@@ -44,25 +44,25 @@ func TestAnotherAddress(t *testing.T) {
 		return nil
 	}
 	was := third.mux.Addr()
-	waitUntil(t, "it is in all groups", func() bool { return votes(first, third.ID()) && len(third.replicaList()) == 4 })
+	waitUntil(t, "the node is in all groups", func() bool { return votes(first, third.ID()) && len(third.replicaList()) == 4 })
 	if err := third.Close(); err != nil {
 		t.Fatal(err)
 	}
 	third = startAt(t, Config{Dir: dir})
 	if third.mux.Addr() == was {
-		t.Skip("it has got the same address")
+		t.Skip("the node has got the same address")
 	}
-	waitUntil(t, "somebody knows where it is", func() bool { return addressOf(first, third.ID()) == third.directoryAddr() })
+	waitUntil(t, "another node knows the new address", func() bool { return addressOf(first, third.ID()) == third.directoryAddr() })
 	var what error
 	defer func() {
 		if t.Failed() {
 			t.Log(what)
 		}
 	}()
-	waitUntil(t, "it is up to date in all groups", func() bool { what = missing(third.ID()); return what == nil })
+	waitUntil(t, "the node is up to date in all groups", func() bool { what = missing(third.ID()); return what == nil })
 }
 
-// replicaAt returns where a node's replica of a group is.
+// replicaAt returns the address of a node's replica of a group.
 func replicaAt(n *Node, shard int) string {
 	r := n.replica(shard)
 	if r == nil {

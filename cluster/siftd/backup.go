@@ -21,8 +21,8 @@ import (
 
 // A backup is a directory:
 //
-//	group-N         what cluster.Node.Backup has written of group N
-//	manifest.json   Manifest, which is written last
+//	group-N         the output of cluster.Node.Backup for group N
+//	manifest.json   a Manifest, written last
 //
 // On disk; do not change.
 const (
@@ -38,9 +38,9 @@ type Manifest struct {
 
 const manifestFormat = 1
 
-// backupPages serve what Backup requests:
+// backupPages returns the handlers that Backup needs:
 //
-//	GET /backup     how many groups there are
+//	GET /backup     the number of groups
 //	GET /backup/N   a backup of group N, from its leader
 func (n *Node) backupPages() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
@@ -70,7 +70,7 @@ func (n *Node) serveBackup(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// patient gives a client a minute for each write, however many there are.
+// patient gives a client a minute for each write, with no limit on their sum.
 type patient struct {
 	w       io.Writer
 	control *http.ResponseController
@@ -85,21 +85,21 @@ func (p *patient) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// BackupSource tells Backup where to find a cluster.
+// BackupSource is the cluster that Backup backs up.
 type BackupSource struct {
-	// Pages are the status pages of its nodes, as URLs.
+	// Pages are the URLs of the status pages of its nodes.
 	Pages []string
 	// Password is the cluster's.
 	Password string
-	// Client sends the requests; nil: http.DefaultClient.
+	// Client sends the requests. Default: http.DefaultClient.
 	Client *http.Client
 }
 
 // leaderTime is how long Backup waits for a group to have a leader.
 const leaderTime = 30 * time.Second
 
-// Backup backs up a cluster into dir, which must not exist. Each group is backed up as of one
-// moment after the call, with everything that was acknowledged before.
+// Backup backs up a cluster into dir, which must not exist. The backup of each group is
+// consistent and has everything that was acknowledged before the call.
 func Backup(ctx context.Context, from BackupSource, dir string) error {
 	if from.Client == nil {
 		from.Client = http.DefaultClient
@@ -126,7 +126,7 @@ func Backup(ctx context.Context, from BackupSource, dir string) error {
 	return errors.Join(durable.Replace(filepath.Join(dir, manifestName), append(text, '\n')), vfs.OS.SyncDir(filepath.Dir(dir)))
 }
 
-// groups asks how many groups there are.
+// groups returns the number of groups.
 func (s BackupSource) groups(ctx context.Context) (int, error) {
 	var errs []error
 	for _, page := range s.Pages {
@@ -143,7 +143,7 @@ func (s BackupSource) groups(ctx context.Context) (int, error) {
 		}
 		errs = append(errs, fmt.Errorf("%s does not know how many groups there are", page))
 	}
-	return 0, fmt.Errorf("siftd: no node says what there is: %w", errors.Join(errs...))
+	return 0, fmt.Errorf("siftd: no node reports the number of groups: %w", errors.Join(errs...))
 }
 
 // group copies a group from the node that leads it.
@@ -203,13 +203,13 @@ func readManifest(dir string) (m Manifest, err error) {
 	path := filepath.Join(dir, manifestName)
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return m, fmt.Errorf("siftd: it is no backup, or not whole: %w", err)
+		return m, fmt.Errorf("siftd: not a complete backup: %w", err)
 	}
 	if err := json.Unmarshal(text, &m); err != nil {
 		return m, fmt.Errorf("siftd: %s: %w", path, err)
 	}
 	if m.Format != manifestFormat || len(m.Sizes) == 0 {
-		return m, fmt.Errorf("siftd: %s is of a format that is not known", path)
+		return m, fmt.Errorf("siftd: %s has an unknown format", path)
 	}
 	for group, size := range m.Sizes {
 		file := filepath.Join(dir, groupPrefix+strconv.Itoa(group))
@@ -221,7 +221,7 @@ func readManifest(dir string) (m Manifest, err error) {
 }
 
 // restoringName is a file that exists while a node starts from a backup. A node that was stopped
-// meanwhile must not continue with an incomplete database.
+// during that must not continue with an incomplete database.
 const restoringName = "restoring"
 
 // beginRestore is called before the node has any data.
@@ -235,7 +235,7 @@ func (n *Node) beginRestore(fresh bool) error {
 	case !fresh || n.cfg.Restore == "":
 		return nil
 	case !n.cfg.Init:
-		return errors.New("siftd: only the node that begins the cluster restores a backup")
+		return errors.New("siftd: only the node that creates the cluster can restore a backup")
 	}
 	return durable.Replace(path, nil)
 }
@@ -263,7 +263,7 @@ func restoreGroup(node *cluster.Node, path string, size int64) error {
 	defer cancel()
 	for node.Raft().State() != raft.Leader {
 		if !pause(ctx, 5*time.Millisecond) {
-			return errors.New("nobody leads it")
+			return errors.New("the group has no leader")
 		}
 	}
 	return node.RestoreBackup(f, size)

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// startAt starts a node that needs no addresses beforehand.
+// startAt starts a node on free ports.
 func startAt(t *testing.T, cfg Config) *Node {
 	t.Helper()
 	cfg.Addr, cfg.RaftAddr, cfg.HTTPAddr, cfg.Password = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "secret"
@@ -43,8 +43,8 @@ func clientOf(t *testing.T, nodes ...*Node) *redis.ClusterClient {
 }
 
 // TestBackup: a cluster of three is backed up while clients write, and restored into one of
-// two. It holds all that was acknowledged before the backup, and a prefix of the later
-// writes.
+// two. The result holds everything that was acknowledged before the backup, and of each
+// group a prefix of the later writes.
 func TestBackup(t *testing.T) {
 	redis.SetLogger(silent{})
 	ctx := t.Context()
@@ -128,8 +128,8 @@ func number(values []any, i int) (n int) {
 	return n
 }
 
-// TestDamagedBackup: neither an incomplete backup nor the remains of an interrupted restore
-// start a cluster.
+// TestDamagedBackup: a cluster starts neither from a damaged backup nor on the remains of
+// an interrupted restore.
 func TestDamagedBackup(t *testing.T) {
 	redis.SetLogger(silent{})
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true})
@@ -163,7 +163,7 @@ func TestDamagedBackup(t *testing.T) {
 	}{
 		{"cut", whole[:len(whole)-1], "bytes of"},
 		{"flipped", flipped, "damaged"},
-		{"whole, into what is left", whole, "interrupted"},
+		{"whole, into the remains", whole, "interrupted"},
 	} {
 		if err := os.WriteFile(file, damage.file, 0o644); err != nil {
 			t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestCloseConfirms: a node that stops, and can hand its groups over to no other, completes what it
-// has begun. No client gets an unknown outcome.
+// TestCloseConfirms: a node that stops, and has no other node to lead its groups, completes the
+// commands in progress. No client gets an unknown outcome.
 func TestCloseConfirms(t *testing.T) {
 	redis.SetLogger(silent{})
 	for range 3 {

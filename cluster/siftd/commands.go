@@ -9,30 +9,31 @@ import (
 	"github.com/siftdb/sift/cluster"
 )
 
-// The log of a shard's group holds two kinds of commands, told apart by their first byte:
+// The log of a shard's group holds two kinds of commands, distinguished by their first byte:
 //
-//	E epoch            the leader of a new term begins to write; 16 bytes
-//	W epoch batch      a leader's writes, as sift.Batch's Dump; refused if another
-//	                   leader has begun since
+//	E epoch            a new leader starts to write; epoch has 16 bytes
+//	W epoch batch      a leader's writes, by sift.Batch.Dump; rejected if another
+//	                   leader has started since
 //
-// Its database holds, in addition to what a server writes:
+// In addition to the server's own keys, the group's database holds:
 //
-//	cepoch             the last E's
+//	cepoch             the epoch of the last E
 //
 // The log of the directory group holds:
 //
-//	S shape            how the cluster is divided, JSON; the first counts
+//	S shape            a Shape, as JSON; only the first counts
 //	N id 0 address     where clients reach a node
 //	F id               the node is to leave
-//	D id               the node is gone
-//	G shard place      who leads a shard's group and is in it, JSON; two bytes, little-endian
+//	D id               the node has left
+//	G shard place      the leader and members of a shard's group, as JSON; shard has two
+//	                   bytes, little-endian
 //
 // and its database:
 //
-//	cshape             S's
+//	cshape             the shape
 //	cn id              a node's address
-//	cf id              the node is to leave
-//	cg shard           G's
+//	cf id              present if the node is to leave
+//	cg shard           the shard's place
 //
 // In the log and on disk; do not change.
 const (
@@ -53,8 +54,8 @@ const (
 )
 
 var (
-	errDeposed = errors.New("siftd: another leader has begun")
-	errCommand = errors.New("siftd: a command that is not one")
+	errDeposed = errors.New("siftd: another leader has taken over")
+	errCommand = errors.New("siftd: invalid command")
 )
 
 func writeEntry(epoch [epochLen]byte, b *sift.Batch) []byte {

@@ -10,8 +10,8 @@ import (
 	"github.com/siftdb/sift/cluster"
 )
 
-// TestDeposedWrites: what a deposed leader proposed after its successor's term began, and
-// what follows it in the log, has no effect.
+// TestDeposedWrites: writes of a deposed leader that follow its successor's first entry
+// in the log have no effect.
 func TestDeposedWrites(t *testing.T) {
 	f, err := cluster.OpenFSM(t.TempDir(), apply, nil)
 	if err != nil {

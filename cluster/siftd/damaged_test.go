@@ -14,8 +14,8 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// TestDamagedGroup: a node that leads a group whose database is damaged, so that it cannot serve it,
-// stops, and does not keep others from leading.
+// TestDamagedGroup: a node that leads a group but cannot serve it, because its database is damaged,
+// stops, so that others can lead.
 func TestDamagedGroup(t *testing.T) {
 	redis.SetLogger(silent{})
 	dir := t.TempDir()
@@ -25,7 +25,7 @@ func TestDamagedGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := clientOf(t, n)
-	waitUntil(t, "it serves", func() bool { return c.Set(t.Context(), "k", 1, 0).Err() == nil })
+	waitUntil(t, "the node serves", func() bool { return c.Set(t.Context(), "k", 1, 0).Err() == nil })
 	firstEnds(t, dir)
 	for i := range 100 {
 		if err := c.Set(t.Context(), "key"+strconv.Itoa(i), strings.Repeat("v", 10<<10), 0).Err(); err != nil {
@@ -57,9 +57,9 @@ func TestDamagedGroup(t *testing.T) {
 	select {
 	case <-n.Done():
 	case <-time.After(20 * time.Second):
-		t.Error("it goes on")
+		t.Error("the node goes on")
 	}
 	if err := n.Close(); !errors.Is(err, sift.ErrCorruption) {
-		t.Errorf("it ends with %v", err)
+		t.Errorf("Close returns %v", err)
 	}
 }

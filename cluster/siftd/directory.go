@@ -15,19 +15,19 @@ import (
 	"github.com/siftdb/sift/internal/serve"
 )
 
-// All nodes are in the directory group, which has no slots. It records where the nodes are, which
-// are to leave, how many groups there are, and who leads them, for nodes that are not in a group.
-// Its leader places the groups.
+// All nodes are members of the directory group, which has no slots. It records the addresses of the
+// nodes, which nodes are to leave, the number of groups, and the leader and members of each group,
+// for nodes that are not in it. Its leader places the groups.
 
-// Shape says how a cluster is divided.
+// Shape is how a cluster is divided into groups.
 type Shape struct {
 	// Groups is the number of groups that share the slots.
 	Groups int
-	// Replicas is the number of nodes in each group, or all if there are fewer.
+	// Replicas is the number of nodes in each group; a smaller cluster has all nodes in each group.
 	Replicas int
 }
 
-// place is what nodes outside a shard's group know of it.
+// place is what nodes outside a shard's group know about it.
 type place struct {
 	Leader  string
 	Members []string
@@ -36,29 +36,29 @@ type place struct {
 // directory is a serve.Group: the directory group.
 type directory struct{ n *Node }
 
-// Write is serve.Group. Clients write to shards.
+// Write implements serve.Group. Clients write to shards.
 func (d directory) Write(*sift.Batch) error { return serve.ErrNotWritten }
 
-// Confirm is serve.Group. What clients are told about the cluster may be stale.
+// Confirm implements serve.Group. Replies about the cluster may be stale.
 func (d directory) Confirm() error { return nil }
 
-// Replicas is serve.Group.
+// Replicas implements serve.Group.
 func (d directory) Replicas(context.Context, int, time.Duration) int { return 0 }
 
-// State is serve.Group.
+// State implements serve.Group.
 func (d directory) State() serve.GroupState { return d.n.stateOf(d.n.node) }
 
 // leaderWait is how long clients wait for a leader before they are told that there is
 // none.
 const leaderWait = 5 * time.Second
 
-// Leader is serve.Group.
+// Leader implements serve.Group.
 func (d directory) Leader(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, leaderWait)
 	defer cancel()
 	for {
 		if d.n.leadsAll() {
-			return d.n.cfg.Announce // the caller was asked for something that only the leader can do
+			return d.n.cfg.Announce // the caller has a request that only the leader can serve
 		}
 		if _, id := d.n.node.Leader(); id != "" && string(id) != d.n.id {
 			if addr, err := d.n.address(string(id)); err == nil && addr != "" {
@@ -71,7 +71,7 @@ func (d directory) Leader(ctx context.Context) string {
 	}
 }
 
-// Join is serve.Group.
+// Join implements serve.Group.
 func (d directory) Join(m serve.GroupMember, vote bool) (uint64, error) {
 	n := d.n
 	if err := checkMember(m); err != nil {
@@ -104,14 +104,14 @@ func (d directory) Join(m serve.GroupMember, vote bool) (uint64, error) {
 
 const manageTimeout = 10 * time.Second
 
-// Forget is serve.Group: the node leaves its groups one by one, and then this one.
+// Forget implements serve.Group: the node leaves its groups one by one, and then this one.
 func (d directory) Forget(id string) error {
 	n := d.n
 	if !n.leadsAll() {
 		return serve.ErrNotWritten
 	}
-	// A deposed leader may not know a node that has joined, and the caller removes its data when
-	// it is told that the node does not exist.
+	// A deposed leader may not know a node that has joined, and the caller removes that node's data
+	// if the error says that it does not exist.
 	ctx, cancel := context.WithTimeout(n.ctx, manageTimeout)
 	defer cancel()
 	if err := n.node.Read(ctx, func(*cluster.View) error { return nil }); err != nil {
@@ -131,12 +131,12 @@ func (d directory) Forget(id string) error {
 		}
 	}
 	if stay == 0 {
-		return errors.New("the last node stays")
+		return errors.New("the last node cannot be removed")
 	}
 	return n.note(append([]byte{leaveCommand}, id...))
 }
 
-// Failover is serve.Group: it transfers the leadership of what this node leads.
+// Failover implements serve.Group: it transfers the leadership of all groups that this node leads.
 func (d directory) Failover(id string) error {
 	var errs []error
 	led := 0
@@ -154,7 +154,7 @@ func (d directory) Failover(id string) error {
 
 func (n *Node) leadsAll() bool { return n.node.Raft().State() == raft.Leader }
 
-// note changes the directory.
+// note writes a command to the directory.
 func (n *Node) note(command []byte) error {
 	_, err := n.node.Propose(context.Background(), command)
 	if err != nil && !errors.Is(err, cluster.ErrUnknown) {
@@ -177,7 +177,7 @@ func (n *Node) lookup(key string) (value []byte, err error) {
 	return value, err
 }
 
-// address returns where clients reach a node, "" if that is not known.
+// address returns the address where clients reach a node, "" if it is unknown.
 func (n *Node) address(id string) (string, error) {
 	addr, err := n.lookup(nodeKeys + id)
 	return string(addr), err
@@ -189,7 +189,7 @@ func (n *Node) leaving(id string) (bool, error) {
 	return v != nil, err
 }
 
-// place returns what is known of a group.
+// place returns what the directory knows about a group.
 func (n *Node) place(shard int) (p place, err error) {
 	v, err := n.lookup(placeKeys + string(shardBytes(shard)))
 	if v != nil && err == nil {
@@ -200,7 +200,7 @@ func (n *Node) place(shard int) (p place, err error) {
 
 func shardBytes(shard int) []byte { return binary.LittleEndian.AppendUint16(nil, uint16(shard)) }
 
-// readShape returns how the cluster is divided, zeros while that is not known.
+// readShape returns the shape of the cluster, zero while it is unknown.
 func (n *Node) readShape() (s Shape, err error) {
 	v, err := n.lookup(shapeKey)
 	if v != nil && err == nil {
@@ -218,7 +218,7 @@ func (n *Node) knows(id string) bool {
 	return false
 }
 
-// Leader is serve.Shards.
+// Leader implements serve.Shards.
 func (n *Node) Leader(ctx context.Context, shard int) (addr string, self bool) {
 	ctx, cancel := context.WithTimeout(ctx, leaderWait)
 	defer cancel()
@@ -231,7 +231,7 @@ func (n *Node) Leader(ctx context.Context, shard int) (addr string, self bool) {
 				return n.cfg.Announce, true
 			}
 		}
-		// A replica that hears from no other may have been removed.
+		// A replica that hears nothing from the others may have been removed.
 		if r := n.replica(shard); id == "" && (r == nil || time.Since(r.node.Raft().LastContact()) > time.Second) {
 			p, _ := n.place(shard)
 			id = p.Leader
@@ -247,7 +247,7 @@ func (n *Node) Leader(ctx context.Context, shard int) (addr string, self bool) {
 	}
 }
 
-// States is serve.Shards.
+// States implements serve.Shards.
 func (n *Node) States() (out []serve.GroupState) {
 	for shard := range n.groups() {
 		if r := n.replica(shard); r != nil {

@@ -7,13 +7,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestDropTwice: while a replica is being removed, nobody is told that it is there, and it is not
-// removed again: a new one may be in its place by then.
+// TestDropTwice: while a replica is being removed, HOST does not report it, and it is not removed
+// again: by then a new one may be in its place.
 func TestDropTwice(t *testing.T) {
 	redis.SetLogger(silent{})
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})
 	other := startAt(t, Config{Dir: t.TempDir(), Join: []string{n.Addr()}})
-	waitUntil(t, "it is in the group", func() bool { return len(n.States()[0].Members) == 2 && n.States()[0].Members[1].Voter })
+	waitUntil(t, "the node is in the group", func() bool { return len(n.States()[0].Members) == 2 && n.States()[0].Members[1].Voter })
 	r := other.replica(0)
 	_, _, release, err := r.node.FSM().Hold() // closing it takes a while
 	if err != nil {
@@ -21,15 +21,15 @@ func TestDropTwice(t *testing.T) {
 	}
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { first <- other.drop(r, 1<<60) }()
-	waitUntil(t, "it closes", func() bool { return r.ctx.Err() != nil })
+	waitUntil(t, "the replica closes", func() bool { return r.ctx.Err() != nil })
 	if reply, err := other.Manage([]string{other.ID(), "HOST", "0"}); err == nil {
-		t.Errorf("HOST: %s, which is being removed", reply)
+		t.Errorf("HOST returns %s, which is being removed", reply)
 	}
 	go func() { second <- other.drop(r, 1<<60) }()
 	select {
 	case <-second:
 	case <-time.After(time.Second):
-		t.Error("it is removed a second time")
+		t.Error("the second call does not return at once")
 		defer func() { t.Log("the second:", <-second) }()
 	}
 	release()

@@ -11,15 +11,15 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// firstName is a file that exists until the node's first start has ended: until the directory
-// group has the shape of the cluster that the node creates, or until the node that joins has a
-// vote there. A start before that continues the first one. The file holds the shape, JSON; zeros:
-// the node joins.
+// firstName is a file that exists until the node's first start is complete. For a node that
+// creates a cluster, that is when the directory group has its shape; for a node that joins, when
+// it has a vote there. Until then a later start continues the first one. The file holds the shape
+// as JSON, zeros if the node joins.
 //
 // On disk; do not change.
 const firstName = "first"
 
-// readFirst records whether the node's first start has not ended.
+// readFirst sets n.first if the node's first start is not complete.
 func (n *Node) readFirst() error {
 	path := filepath.Join(n.cfg.Dir, firstName)
 	text, err := os.ReadFile(path)
@@ -31,7 +31,7 @@ func (n *Node) readFirst() error {
 		err = json.Unmarshal(text, &s)
 	}
 	if err == nil && (s.Groups < 0 || s.Groups > maxGroups) {
-		err = errors.New("it holds no shape")
+		err = errors.New("it does not hold a shape")
 	}
 	if err != nil {
 		return fmt.Errorf("siftd: %s: %w", path, err)
@@ -40,16 +40,16 @@ func (n *Node) readFirst() error {
 	return nil
 }
 
-// beginFirst begins the first start.
+// beginFirst starts the first start.
 func (n *Node) beginFirst() error {
 	s := n.cfg.Shape
 	if !n.cfg.Init {
 		if len(n.cfg.Join) == 0 {
-			return fmt.Errorf("siftd: %s is empty: the node begins a cluster or joins one", n.cfg.Dir)
+			return fmt.Errorf("siftd: %s is empty: the node must create a cluster or join one", n.cfg.Dir)
 		}
 		s = Shape{}
 	}
-	// They would be opened as if they were the cluster's.
+	// Groups found here would be opened as if they belonged to the cluster.
 	if _, err := os.Stat(filepath.Join(n.cfg.Dir, "groups")); !errors.Is(err, os.ErrNotExist) {
 		return errors.Join(err, fmt.Errorf("siftd: %s has groups of another cluster: empty it", n.cfg.Dir))
 	}
@@ -64,7 +64,7 @@ func (n *Node) beginFirst() error {
 	return durable.Replace(filepath.Join(n.cfg.Dir, firstName), text)
 }
 
-// begins returns the shape of the cluster that the node creates, nil if it does not.
+// begins returns the shape of the cluster that the node is creating, nil if it is not.
 func (n *Node) begins() *Shape {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -81,7 +81,7 @@ func (n *Node) joins() bool {
 	return n.first != nil && n.first.Groups == 0
 }
 
-// endFirst ends the first start.
+// endFirst completes the first start.
 func (n *Node) endFirst() error {
 	if err := vfs.OS.Remove(filepath.Join(n.cfg.Dir, firstName)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -50,8 +50,8 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestFirstStartInterrupted: a node that was stopped at once, or killed before it was a
-// member of the directory group, continues with its cluster and the same groups.
+// TestFirstStartInterrupted: a node that was stopped at once, or killed before it was a member of
+// the directory group, continues with the same cluster and groups.
 func TestFirstStartInterrupted(t *testing.T) {
 	redis.SetLogger(silent{})
 	dir := t.TempDir()
@@ -61,7 +61,7 @@ func TestFirstStartInterrupted(t *testing.T) {
 	if err := os.Rename(all, kept); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(all, "raft"), 0o755); err != nil { // as far as a kill let it
+	if err := os.MkdirAll(filepath.Join(all, "raft"), 0o755); err != nil { // what a kill may leave
 		t.Fatal(err)
 	}
 	startAndStop(t, Config{Dir: dir})
@@ -75,7 +75,7 @@ func TestFirstStartInterrupted(t *testing.T) {
 
 func firstEnds(t *testing.T, dir string) {
 	t.Helper()
-	waitUntil(t, "the first start has ended", func() bool {
+	waitUntil(t, "the first start is complete", func() bool {
 		_, err := os.Stat(filepath.Join(dir, firstName))
 		return os.IsNotExist(err)
 	})
@@ -86,7 +86,7 @@ func TestJoinInterrupted(t *testing.T) {
 	redis.SetLogger(silent{})
 	first := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{4, 3}})
 	dir := t.TempDir()
-	startAndStop(t, Config{Dir: dir, Join: []string{"127.0.0.1:1"}}) // nobody is there
+	startAndStop(t, Config{Dir: dir, Join: []string{"127.0.0.1:1"}}) // no node is there
 	n := startAt(t, Config{Dir: dir, Join: []string{first.Addr()}})
 	waitUntil(t, "the node has joined", func() bool { return votes(first, n.ID()) })
 }
@@ -100,25 +100,25 @@ func votes(n *Node, id string) bool {
 	return false
 }
 
-// TestForgetBeforeVote: a node that joined, and went away before it got a vote, is forgotten.
+// TestForgetBeforeVote: a node that joined and was gone before it got a vote can be forgotten.
 func TestForgetBeforeVote(t *testing.T) {
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{4, 3}})
-	waitUntil(t, "it leads", n.leadsAll)
+	waitUntil(t, "the node leads", n.leadsAll)
 	id := strings.Repeat("0", 40)
 	if _, err := (directory{n}).Join(serve.GroupMember{ID: id, Addr: "127.0.0.1:1", RaftAddr: "127.0.0.1:1"}, false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := (directory{n}).Join(serve.GroupMember{ID: n.ID(), Addr: "127.0.0.1:1", RaftAddr: "127.0.0.1:1"}, false); err == nil {
-		t.Error("a node joins by the address of another one's replica")
+		t.Error("a node joins with the address of another one's replica")
 	}
 	if err := (directory{n}).Forget(id); err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, "it is forgotten", func() bool { return !n.knows(id) })
+	waitUntil(t, "the node is forgotten", func() bool { return !n.knows(id) })
 }
 
-// TestJoinWithGroups: a directory that has groups, but has not completed a first start,
-// is not empty: its groups are not those of the cluster.
+// TestJoinWithGroups: a directory with groups, but without a first start, does not count as empty:
+// its groups do not belong to the cluster that the node would join.
 func TestJoinWithGroups(t *testing.T) {
 	dir := t.TempDir()
 	startAndStop(t, Config{Dir: dir, Init: true, Shape: Shape{4, 3}})
@@ -129,7 +129,7 @@ func TestJoinWithGroups(t *testing.T) {
 	}
 	n, err := Start(Config{Dir: dir, Addr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0", Join: []string{"127.0.0.1:1"}})
 	if err == nil {
-		t.Error("it joined", n.Close())
+		t.Error("the node starts", n.Close())
 	}
 }
 
@@ -152,14 +152,14 @@ func TestDropInterrupted(t *testing.T) {
 	}
 	n = startAt(t, Config{Dir: dir})
 	if n.replica(2) != nil || n.replica(1) == nil {
-		t.Error("the wrong groups are there")
+		t.Error("group 2 is open, or group 1 is not")
 	}
 	if _, err := os.Stat(left); !os.IsNotExist(err) {
 		t.Error(err)
 	}
 }
 
-// TestAnotherNode: a node that has the address of another one does not answer for it.
+// TestAnotherNode: a node that has the address of another one does not reply in its place.
 func TestAnotherNode(t *testing.T) {
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{4, 3}})
 	other := startAt(t, Config{Dir: t.TempDir(), Join: []string{n.Addr()}})
@@ -172,17 +172,17 @@ func TestAnotherNode(t *testing.T) {
 		t.Error(err)
 	}
 	if hosted, err := n.poll(gone); err == nil {
-		t.Errorf("it says that it has %v", hosted)
+		t.Errorf("the node replies %v", hosted)
 	}
 }
 
 // TestReplicaForgets: a replica that was created again does not vote in place of its predecessor,
-// which nodes that were down may still count as a member.
+// which nodes that were down may still consider a member.
 func TestReplicaForgets(t *testing.T) {
 	redis.SetLogger(silent{})
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})
 	other := startAt(t, Config{Dir: t.TempDir(), Join: []string{n.Addr()}})
-	waitUntil(t, "it is in the group", func() bool { return len(n.States()[0].Members) == 2 && n.States()[0].Members[1].Voter })
+	waitUntil(t, "the node is in the group", func() bool { return len(n.States()[0].Members) == 2 && n.States()[0].Members[1].Voter })
 	at := func() raft.ServerAddress { return cluster.ReplicaAddr(other.mux.Addr(), other.replica(0).id) }
 	before := at()
 	if err := other.replica(0).drop(); err != nil {
@@ -197,7 +197,8 @@ func TestReplicaForgets(t *testing.T) {
 	onlyOneAnswers(t, n, 1, before, at())
 }
 
-// onlyOneAnswers asks a group's removed replica, and its current one, to vote.
+// onlyOneAnswers requests a vote from a group's removed replica and from its current one. Only the
+// current one may answer.
 func onlyOneAnswers(t *testing.T, n *Node, group uint32, gone, there raft.ServerAddress) {
 	t.Helper()
 	mux, err := cluster.ListenMux("127.0.0.1:0", "", nil)
@@ -233,9 +234,9 @@ func addressOf(n *Node, id string) (addr raft.ServerAddress) {
 	return addr
 }
 
-// TestDirectoryForgets: a node that begins with an empty directory at the address of another one,
-// which is dead, neither votes nor acknowledges in its place in the directory group. It can join
-// while the dead one has not been forgotten.
+// TestDirectoryForgets: a node that starts with an empty directory at the address of a dead one
+// neither votes nor acknowledges in its place in the directory group. It can join before the dead
+// one has been forgotten.
 func TestDirectoryForgets(t *testing.T) {
 	redis.SetLogger(silent{})
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})
@@ -264,30 +265,30 @@ func TestDirectoryFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, "it leads", n.leadsAll)
+	waitUntil(t, "the node leads", n.leadsAll)
 	if err := n.node.FSM().Close(); err != nil {
 		t.Error(err)
 	}
 	if err := n.note([]byte("Nx\x00y")); err == nil {
-		t.Error("a closed database takes a command")
+		t.Error("a closed database accepts a command")
 	}
 	select {
 	case <-n.Done():
 	case <-time.After(30 * time.Second):
-		t.Error("it goes on")
+		t.Error("the node goes on")
 	}
 	if err := n.Close(); err == nil {
-		t.Error("it ends without an error")
+		t.Error("Close returns no error")
 	}
 }
 
-// TestOpensOnce: a node that has opened its groups is not stopped by one that is just being opened or
-// removed, as the leader of the directory group may tell it to by then.
+// TestOpensOnce: once a node has opened its groups, learnShape does not fail on a group that is
+// being opened or removed, which the leader of the directory group may request by then.
 func TestOpensOnce(t *testing.T) {
 	dir := t.TempDir()
 	startAndStop(t, Config{Dir: dir, Init: true, Shape: Shape{4, 3}})
 	n := startAt(t, Config{Dir: dir})
-	waitUntil(t, "it has opened its groups", n.hasOpened)
+	waitUntil(t, "the node has opened its groups", n.hasOpened)
 	r := n.replica(2)
 	n.mu.Lock()
 	n.opening[2] = true
@@ -300,7 +301,7 @@ func TestOpensOnce(t *testing.T) {
 	n.mu.Unlock()
 	select {
 	case <-n.Done():
-		t.Error("it stops")
+		t.Error("the node stops")
 	default:
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/siftdb/sift/internal/serve"
 )
 
-// maxEntry bounds what is written at once. The log accepts entries of 64 MiB.
+// maxEntry bounds a log entry of writes. The log accepts entries of up to 64 MiB.
 const maxEntry = 48 << 20
 
 // group is a serve.Group: a replica as the server of one term sees it.
@@ -25,22 +25,22 @@ type group struct {
 	epoch [epochLen]byte
 
 	once sync.Once
-	lost chan struct{} // closed when the server has to be replaced
+	lost chan struct{} // closed when the server must be replaced
 
 	mu               sync.Mutex
 	asked, confirmed uint64
 	confirming       sync.Mutex
 }
 
-// lose ends the server's time.
+// lose causes the server to be replaced.
 func (g *group) lose() { g.once.Do(func() { close(g.lost) }) }
 
-// Write is serve.Group.
+// Write implements serve.Group.
 func (g *group) Write(b *sift.Batch) error {
 	entry := writeEntry(g.epoch, b)
 	if len(entry) > maxEntry {
 		g.lose() // the server may hold changes in memory that are not written
-		return fmt.Errorf("%w: %d bytes at once, of which at most %d can be written", serve.ErrNotWritten, len(entry), maxEntry)
+		return fmt.Errorf("%w: %d bytes at once, more than %d", serve.ErrNotWritten, len(entry), maxEntry)
 	}
 	_, err := g.r.propose(entry)
 	if err == nil {
@@ -53,7 +53,7 @@ func (g *group) Write(b *sift.Batch) error {
 	return fmt.Errorf("%w: %w", serve.ErrNotWritten, err)
 }
 
-// Confirm is serve.Group. Callers that arrive during a confirmation share the next one.
+// Confirm implements serve.Group. Callers that arrive during a confirmation share the next one.
 func (g *group) Confirm() error {
 	g.mu.Lock()
 	g.asked++
@@ -67,7 +67,7 @@ func (g *group) Confirm() error {
 	if done {
 		return nil
 	}
-	// Also when the node is about to stop: it waits for this, and Raft goes on until then.
+	// Not r.ctx: a node that is stopping waits for this, and Raft runs until then.
 	if err := g.r.node.Confirm(context.Background(), g.term); err != nil {
 		g.lose()
 		return err
@@ -78,13 +78,13 @@ func (g *group) Confirm() error {
 	return nil
 }
 
-// Leader is serve.Group. The front end uses Node.Leader.
+// Leader implements serve.Group. The front end uses Node.Leader.
 func (g *group) Leader(ctx context.Context) string {
 	addr, _ := g.r.n.Leader(ctx, g.r.shard)
 	return addr
 }
 
-// Replicas is serve.Group.
+// Replicas implements serve.Group.
 func (g *group) Replicas(ctx context.Context, want int, most time.Duration) int {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -103,7 +103,7 @@ func (g *group) Replicas(ctx context.Context, want int, most time.Duration) int 
 	}
 }
 
-// pause waits, and reports whether ctx has not ended.
+// pause waits for d. It returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -113,22 +113,22 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// State is serve.Group.
+// State implements serve.Group.
 func (g *group) State() serve.GroupState { return g.r.n.stateOf(g.r.node) }
 
-// The node that places the groups changes the members of a shard's group.
-var errPlaced = errors.New("the groups are placed by the leader of all nodes")
+// Only the node that places the groups changes the members of a shard's group.
+var errPlaced = errors.New("groups are placed by the leader of the directory group")
 
-// Join is serve.Group.
+// Join implements serve.Group.
 func (g *group) Join(serve.GroupMember, bool) (uint64, error) { return 0, errPlaced }
 
-// Forget is serve.Group.
+// Forget implements serve.Group.
 func (g *group) Forget(string) error { return errPlaced }
 
-// Failover is serve.Group.
+// Failover implements serve.Group.
 func (g *group) Failover(id string) error { return g.r.handOver(id) }
 
-// stateOf returns the state of a group that this node is in.
+// stateOf returns the state of a group that this node is a member of.
 func (n *Node) stateOf(node *cluster.Node) serve.GroupState {
 	r := node.Raft()
 	_, leader := node.Leader()
@@ -137,7 +137,7 @@ func (n *Node) stateOf(node *cluster.Node) serve.GroupState {
 	last := r.LastIndex()
 	for _, server := range servers(node) {
 		m := serve.GroupMember{ID: string(server.ID), RaftAddr: string(server.Address), Voter: server.Suffrage == raft.Voter, Lag: -1}
-		m.Addr, _ = n.address(m.ID) // without an address it is not shown to clients
+		m.Addr, _ = n.address(m.ID) // clients do not see a member without an address
 		if at, ok := node.Holds(server.ID); ok && leads {
 			m.Lag = int64(last - min(last, at))
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// load is clients that write while the cluster changes.
+// load is a set of clients that write while the cluster changes.
 type load struct {
 	t      *testing.T
 	c      *redis.ClusterClient
@@ -24,8 +24,8 @@ type load struct {
 	failed atomic.Int64
 }
 
-// startLoad starts clients that count on keys of many slots, each number also an item of a
-// filter.
+// startLoad starts clients that write ascending numbers to keys of many slots, and add each
+// number to a filter.
 func startLoad(t *testing.T, c *redis.ClusterClient) *load {
 	l := &load{t: t, c: c, stop: make(chan struct{})}
 	ctx := t.Context()
@@ -43,11 +43,11 @@ func startLoad(t *testing.T, c *redis.ClusterClient) *load {
 					return
 				}
 				if err != nil {
-					if !strings.Contains(err.Error(), "UNKNOWN ") { // a leader that is too slow loses its office
+					if !strings.Contains(err.Error(), "UNKNOWN ") { // a leader that is too slow is deposed
 						l.failed.Add(1)
 					}
 					t.Logf("write: %v", err)
-					continue // a key with its number is the same however often it is sent
+					continue // both commands are idempotent
 				}
 				l.acked[i] = n
 			}
@@ -89,9 +89,9 @@ func clusterClient(t *testing.T, addrs []string) *redis.ClusterClient {
 	return c
 }
 
-// TestGrow: a cluster of five groups grows from one node to three and to five, and shrinks
-// to three and to one, while clients write. No write fails for a client that retries what may
-// be repeated, and nothing is lost. Then all groups are spread evenly.
+// TestGrow: a cluster of five groups grows from one node to three and five, and shrinks to
+// one, while clients write. No write fails for a client that retries idempotent commands, and
+// nothing is lost. After each growth the groups are spread evenly.
 func TestGrow(t *testing.T) {
 	redis.SetLogger(silent{})
 	g := newNodes(t, 5, Shape{5, 3})
@@ -106,7 +106,7 @@ func TestGrow(t *testing.T) {
 		g.settle(c, more[1]+1)
 		g.even(c, more[1]+1)
 	}
-	for i, left := range []int{4, 3, 2, 1} { // the first one, which began it, leaves, too
+	for i, left := range []int{4, 3, 2, 1} { // the first one, which created the cluster, leaves, too
 		g.forget(c, i, left)
 		g.stop(i)
 	}
@@ -165,7 +165,7 @@ func spreadOf(n map[string]int) int {
 	return high - low
 }
 
-// TestMoved: what each node answers a client that asks it directly.
+// TestMoved: each node's replies to clients that use it directly.
 func TestMoved(t *testing.T) {
 	redis.SetLogger(silent{})
 	g := newNodes(t, 3, Shape{4, 2})
@@ -175,8 +175,8 @@ func TestMoved(t *testing.T) {
 	c := clusterClient(t, g.addrs)
 	g.settle(c, 3)
 	ctx := t.Context()
-	g.even(c, 3) // nobody leads another group meanwhile
-	waitUntil(t, "all nodes say alike who leads", func() bool {
+	g.even(c, 3) // leaders no longer move
+	waitUntil(t, "all nodes report the same leaders", func() bool {
 		var first string
 		for _, addr := range g.addrs {
 			one := redis.NewClient(&redis.Options{Addr: addr, Password: "secret", MaxRetries: -1})
@@ -241,7 +241,6 @@ func TestMoved(t *testing.T) {
 	}); err != nil {
 		t.Errorf("transaction: %v", err)
 	}
-	// A node that leads none of the groups, or is not even in it, sends clients on.
 	total := int64(0)
 	c.ForEachMaster(ctx, func(ctx context.Context, one *redis.Client) error {
 		n, err := one.DBSize(ctx).Result()

@@ -18,10 +18,9 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// The id of the node and that of its cluster, each 40 hex digits and a newline. The first is
-// random. It is new if the rest of the directory is, because the node has then forgotten what it
-// has promised. The second is chosen at random by the node that creates the cluster; nodes that
-// join ask for it.
+// The ids of the node and of its cluster, each 40 hex digits and a newline. The node's is random.
+// A node with an empty directory chooses a new one, because it has forgotten what it promised. The
+// cluster's is chosen at random by the node that creates the cluster; nodes that join ask for it.
 //
 // On disk; do not change.
 const (
@@ -51,7 +50,7 @@ func writeID(path string, id cluster.ClusterID) error {
 	return durable.Replace(path, []byte(hex.EncodeToString(id[:])+"\n"))
 }
 
-// readID returns zeros if there is no file.
+// readID returns the id in a file, zeros if there is no file.
 func readID(path string) (id cluster.ClusterID, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -74,7 +73,8 @@ func parseID(text string) (id cluster.ClusterID, err error) {
 	return id, err
 }
 
-// identify reads the ids. empty says that the node has no log, and has not begun its first start.
+// identify reads the node's id, or creates it. empty means that the node has no log, and has not
+// begun its first start.
 func (n *Node) identify() (empty bool, err error) {
 	if err := os.MkdirAll(n.cfg.Dir, 0o755); err != nil {
 		return false, err
@@ -117,15 +117,15 @@ func (n *Node) beginCluster() error {
 	return nil
 }
 
-// readCluster sets the cluster of the node to that of its directory. That must be the cluster of
-// the nodes that it is to join, as far as they answer.
+// readCluster sets the node's cluster to the one in its directory. It must be the same as that of
+// the nodes in Config.Join, as far as they answer.
 func (n *Node) readCluster() error {
 	id, err := readID(filepath.Join(n.cfg.Dir, clusterName))
 	switch {
 	case err != nil:
 		return err
 	case id == (cluster.ClusterID{}) && !n.joins():
-		return fmt.Errorf("siftd: %s does not say of which cluster it is", n.cfg.Dir)
+		return fmt.Errorf("siftd: %s has no cluster id", n.cfg.Dir)
 	case id == (cluster.ClusterID{}):
 		return nil
 	}
@@ -139,9 +139,9 @@ func (n *Node) readCluster() error {
 }
 
 // errCluster: two nodes belong to different clusters.
-var errCluster = errors.New("siftd: not the same cluster")
+var errCluster = errors.New("siftd: different clusters")
 
-// clusterTime is how long a node may take to tell which cluster it belongs to.
+// clusterTime is how long a node may take to return its cluster's id.
 const clusterTime = time.Second
 
 // sameCluster returns nil if a node belongs to the same cluster as this one. If this one belongs
@@ -164,7 +164,7 @@ func (n *Node) sameCluster(addr string) error {
 		return nil
 	}
 	if ours != theirs {
-		return fmt.Errorf("%w: %s holds a node of %x, and %s is one of %x", errCluster, n.cfg.Dir, ours, addr, theirs)
+		return fmt.Errorf("%w: %s belongs to %x, and %s to %x", errCluster, n.cfg.Dir, ours, addr, theirs)
 	}
 	return nil
 }

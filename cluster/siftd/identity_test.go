@@ -10,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestAnotherCluster: a node that belongs to a cluster does not start as one of another.
+// TestAnotherCluster: a node that belongs to one cluster does not start as part of
+// another.
 func TestAnotherCluster(t *testing.T) {
 	redis.SetLogger(silent{})
 	one := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{2, 3}})
@@ -23,7 +24,7 @@ func TestAnotherCluster(t *testing.T) {
 	}
 	cfg := Config{Dir: dir, Addr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0", Password: "secret", Join: []string{"127.0.0.1:1", other.Addr()}}
 	if n, err := Start(cfg); !errors.Is(err, errCluster) {
-		t.Errorf("it starts: %v", err)
+		t.Errorf("Start: %v, want %v", err, errCluster)
 		if err == nil {
 			n.Close()
 		}
@@ -31,7 +32,7 @@ func TestAnotherCluster(t *testing.T) {
 	startAndStop(t, Config{Dir: dir, Password: "secret", Join: []string{"127.0.0.1:1", one.Addr()}})
 }
 
-// TestOpensBeside: while a replica is being opened, others answer.
+// TestOpensBeside: while a replica is being opened, the node serves other commands.
 func TestOpensBeside(t *testing.T) {
 	redis.SetLogger(silent{})
 	one := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{2, 3}})
@@ -56,5 +57,5 @@ func TestOpensBeside(t *testing.T) {
 		t.Error(err)
 	}
 	once.Do(func() { close(goOn) })
-	waitUntil(t, "it has the groups", func() bool { return n.replica(0) != nil && n.replica(1) != nil })
+	waitUntil(t, "the node has the groups", func() bool { return n.replica(0) != nil && n.replica(1) != nil })
 }

@@ -44,11 +44,12 @@ func isLoopback(addr string) bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// nearEnough is how many entries behind a node may be when it gets a vote.
+// nearEnough is how many entries behind a node may be to count as up to date, and to get a vote.
 const nearEnough = 1000
 
-// announce tells the directory group where the node is, until it knows. A node that joins becomes
-// a member: first a nonvoter, then a voter when it has nearly all of the log.
+// announce records the node's addresses in the directory group, and tries until they are there. A
+// node that joins becomes a member: first a nonvoter, then a voter when it has nearly all of the
+// log.
 func (n *Node) announce() {
 	var said error
 	join := n.joins()
@@ -67,11 +68,11 @@ func (n *Node) announce() {
 			if err = n.endFirst(); err == nil {
 				return
 			}
-			n.cfg.Logger.Warn("the node has joined, which is not noted yet", "err", err)
+			n.cfg.Logger.Warn("the node has joined, but its first start is not complete", "err", err)
 			continue
 		}
 		if !join && !n.knows(n.id) {
-			return // it was removed, or does not know that it was added
+			return // the node was removed, or does not know yet that it was added
 		}
 		at, err := n.tell(self, false)
 		if err == nil && join && n.node.FSM().Applied()+nearEnough >= at && n.knows(n.id) {
@@ -79,7 +80,7 @@ func (n *Node) announce() {
 		}
 		if err != nil && (said == nil || err.Error() != said.Error()) {
 			said = err
-			n.cfg.Logger.Warn("the group does not know this node yet", "err", err)
+			n.cfg.Logger.Warn("the directory group does not have this node's address yet", "err", err)
 		}
 	}
 }
@@ -101,7 +102,7 @@ func (n *Node) tell(m serve.GroupMember, vote bool) (uint64, error) {
 		case err != nil || addr == "" || string(server.ID) == n.id:
 		case server.ID == leader:
 			addrs = append([]string{addr}, addrs...)
-		default: // nobody may reach this node where it was
+		default: // this node may have moved, so that no leader can reach it
 			addrs = append(addrs[:len(addrs):len(addrs)], addr)
 		}
 	}
@@ -118,7 +119,7 @@ func (n *Node) tell(m serve.GroupMember, vote bool) (uint64, error) {
 			if at, ok := strings.CutPrefix(reply, ":"); ok {
 				return strconv.ParseUint(at, 10, 64)
 			}
-			err = fmt.Errorf("siftd: %s says %q", addr, reply)
+			err = fmt.Errorf("siftd: %s replied %q", addr, reply)
 			fields := strings.Fields(reply)
 			if len(fields) != 3 || fields[0] != "-MOVED" {
 				break
@@ -129,10 +130,10 @@ func (n *Node) tell(m serve.GroupMember, vote bool) (uint64, error) {
 	return 0, err
 }
 
-// maxAnswer bounds a node's answer about its groups.
+// maxAnswer bounds the length in bytes of a node's reply about its groups.
 const maxAnswer = 4 << 20
 
-// ask sends a command to a node, as its client, and returns the line that it answers.
+// ask sends a command to a node as a client, and returns the reply, a line.
 func (n *Node) ask(addr string, args []string, most time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(n.ctx, most)
 	defer cancel()
@@ -152,7 +153,7 @@ func (n *Node) ask(addr string, args []string, most time.Duration) (string, erro
 	r := bufio.NewReader(io.LimitReader(conn, maxAnswer))
 	if n.cfg.Password != "" {
 		if line, err := call(conn, r, []string{"AUTH", n.cfg.Password}); err != nil || line != "+OK" {
-			return "", errors.Join(err, fmt.Errorf("siftd: %s does not take the password: %s", addr, line))
+			return "", errors.Join(err, fmt.Errorf("siftd: %s rejects the password: %s", addr, line))
 		}
 	}
 	return call(conn, r, args)

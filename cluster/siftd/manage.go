@@ -17,27 +17,27 @@ import (
 	"github.com/siftdb/sift/internal/serve"
 )
 
-// hosted is what a node reports about a group that it is in.
+// hosted is what a node reports about its replica of a group.
 type hosted struct {
 	Shard   int
 	Replica string
 	Leads   bool
 	Term    uint64
-	Index   uint64       // where the members were last changed
-	Settled bool         // that is committed
-	Members []memberView // if it leads
+	Index   uint64       // of the last change of the members
+	Settled bool         // whether that change is committed
+	Members []memberView // if the replica leads
 }
 
-// Manage is serve.Shards. CLUSTER returns the cluster's id. Otherwise the first argument is the id
-// of the node that is meant, since another one may have its address if its directory was lost. The
-// rest is one of
+// Manage implements serve.Shards. CLUSTER returns the cluster's id. Otherwise the first argument is
+// the id of the addressed node, since another node may have its address if its directory was lost.
+// The rest is one of
 //
-//	HOSTED                              what the node has, JSON
-//	HOST shard                          make an empty replica, if there is none; its number
+//	HOSTED                              return the node's replicas, as JSON
+//	HOST shard                          create an empty replica if there is none; its number
 //	ADD|VOTE|ADDRESS|REMOVE shard id addr index
 //	                                    change the members of a group that this node leads
-//	LEAD shard id                       hand it over
-//	DROP shard index                    remove the replica, unless the node has been added since
+//	LEAD shard id                       transfer the leadership
+//	DROP shard index                    remove the replica, unless the node was added after index
 func (n *Node) Manage(args []string) (reply string, err error) {
 	if len(args) == 0 {
 		return "", errCommand
@@ -93,16 +93,16 @@ func (n *Node) Manage(args []string) (reply string, err error) {
 	return "", errCommand
 }
 
-// name is the number by which others know the replica.
+// name returns the replica's number, as in its address.
 func (r *replica) name() string { return replicaOf(string(cluster.ReplicaAddr("", r.id))) }
 
-// replicaOf returns the name of the replica with an address.
+// replicaOf returns the name of the replica in an address.
 func replicaOf(addr string) string {
 	_, name, _ := strings.Cut(addr, "/")
 	return name
 }
 
-// hosted returns what the node has.
+// hosted describes the node's replicas.
 func (n *Node) hosted() (out []hosted) {
 	for _, r := range n.replicaList() {
 		in := r.node.Raft()
@@ -123,7 +123,7 @@ func (n *Node) hosted() (out []hosted) {
 // drop removes a replica, if the node was not added to the group after index.
 func (n *Node) drop(r *replica, index uint64) error {
 	if n.begins() != nil {
-		return errors.New("the first start has not ended, and the next one would make the group again")
+		return errors.New("the first start is not complete, and the next one would create the group again")
 	}
 	for _, server := range servers(r.node) {
 		if string(server.ID) == n.id && configIndex(r.node) > index {
@@ -153,9 +153,10 @@ func (n *Node) drop(r *replica, index uint64) error {
 const (
 	placeEvery = 500 * time.Millisecond
 	placeNext  = 50 * time.Millisecond
-	// lostAfter is how long a node may be unreachable and still get new groups.
+	// lostAfter is how long a node may be unreachable before a group no longer waits for it to
+	// become a voter.
 	lostAfter = 10 * time.Second
-	// pollTime is how long a node may take to report what it has.
+	// pollTime is how long a node may take to report its replicas.
 	pollTime = 2 * time.Second
 )
 
@@ -187,7 +188,7 @@ func (n *Node) placeGroups() {
 	}
 }
 
-// look asks all nodes what they have.
+// look polls all nodes.
 func (n *Node) look(heard map[string]time.Time) (*view, error) {
 	n.mu.Lock()
 	v := &view{replicas: n.shape.Replicas, groups: make([]groupView, n.shape.Groups)}
@@ -198,7 +199,7 @@ func (n *Node) look(heard map[string]time.Time) (*view, error) {
 			return nil, err
 		}
 		if server.Suffrage != raft.Voter && !leaving {
-			continue // it does not have the directory yet
+			continue // the node does not have the directory yet
 		}
 		addr, _, err := cluster.CutReplica(server.Address)
 		if err != nil {
@@ -238,7 +239,7 @@ func (n *Node) look(heard map[string]time.Time) (*view, error) {
 	return v, n.noteLeaders(v)
 }
 
-// poll asks a node what it has.
+// poll returns the replicas that a node has.
 func (n *Node) poll(id string) (out []hosted, err error) {
 	if id == n.id {
 		return n.hosted(), nil
@@ -266,12 +267,12 @@ func (n *Node) command(id string, most time.Duration, args ...string) (string, e
 	}
 	text, ok := strings.CutPrefix(reply, "+")
 	if !ok {
-		return "", fmt.Errorf("siftd: %s says %q", addr, reply)
+		return "", fmt.Errorf("siftd: %s replied %q", addr, reply)
 	}
 	return text, nil
 }
 
-// noteLeaders writes the leaders and members of groups to the directory, for nodes outside them.
+// noteLeaders records the leaders and members of groups in the directory, for nodes outside them.
 func (n *Node) noteLeaders(v *view) error {
 	for shard, g := range v.groups {
 		if g.leader == "" {
@@ -332,7 +333,7 @@ func (n *Node) carryOut(v *view, a action) error {
 	return nil
 }
 
-// remove has a node leave the directory.
+// remove removes a node from the directory group.
 func (n *Node) remove(id string) error {
 	if id == n.id { // the next leader removes it
 		return n.node.Do(context.Background(), (*raft.Raft).LeadershipTransfer)

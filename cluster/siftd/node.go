@@ -26,29 +26,28 @@ import (
 type Config struct {
 	// Dir holds everything that the node stores.
 	Dir string
-	// Addr is where it listens for clients. Announce is where they reach it; default:
-	// Addr.
+	// Addr is where the node listens for clients. Announce is where they reach it. Default: Addr.
 	Addr, Announce string
-	// RaftAddr is where it listens for other nodes. Without Peers it must be a loopback
-	// address. RaftAnnounce is where they reach it; default: RaftAddr.
+	// RaftAddr is where the node listens for other nodes. Without Peers it must be a loopback
+	// address. RaftAnnounce is where they reach it. Default: RaftAddr.
 	RaftAddr, RaftAnnounce string
-	// Init creates a cluster of one node, if Dir is empty; Shape says how it is divided. Zero
-	// fields of Shape mean 16 groups and 3 replicas.
+	// Init creates a cluster of one node with this Shape, if Dir is empty. Zero fields of Shape
+	// mean 16 groups and 3 replicas.
 	Init  bool
 	Shape Shape
 	// Restore is a directory that Backup has created. With Init the node starts from it, with the
 	// same number of groups.
 	Restore string
-	// Join are client addresses of nodes whose cluster the node joins, if Dir is empty.
+	// Join lists client addresses of nodes whose cluster the node joins, if Dir is empty.
 	Join []string
 	// Password is required of clients; all nodes have the same.
 	Password string
-	// ClientTLS is for clients; nil: none. JoinTLS is for this node as a client of those
-	// in Join.
+	// ClientTLS is for clients; nil means no TLS. JoinTLS is for this node as a client of other
+	// nodes, such as those in Join.
 	ClientTLS, JoinTLS *tls.Config
-	// Peers encrypts connections between nodes; nil: they are not encrypted.
+	// Peers encrypts connections between nodes; nil means no encryption.
 	Peers *cluster.TLS
-	// HTTPAddr is the address of the status page and /metrics; empty: none.
+	// HTTPAddr is the address of the status page and /metrics; empty means neither.
 	HTTPAddr string
 	// FilterBytes, RequestBytes, MaxClients and MaxBulkBytes are as in serve.Config;
 	// MaxBulkBytes is at most 8 MiB, which is the default.
@@ -59,11 +58,11 @@ type Config struct {
 	DB *sift.Options
 	// Raft configures Raft. Default: Raft().
 	Raft *raft.Config
-	// Logger receives errors and warnings. Default: silent.
+	// Logger receives messages. Default: they are discarded.
 	Logger *slog.Logger
 
-	opens        func(shard int) // of tests: a replica is about to be opened
-	segmentBytes int             // of tests: the size of the files of the groups' logs
+	opens        func(shard int) // for tests: called before a replica is opened
+	segmentBytes int             // for tests: the size of the groups' log files
 }
 
 // Raft returns cluster.Defaults with timeouts of half a second.
@@ -79,7 +78,7 @@ const maxBulk = 8 << 20
 // maxGroups bounds the groups. Each takes files, connections and goroutines.
 const maxGroups = 1024
 
-// Node is a node of a cluster. Make one with Start.
+// Node is a node of a cluster. Start creates one.
 type Node struct {
 	cfg    Config
 	id     string
@@ -89,16 +88,16 @@ type Node struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
-	done   chan struct{} // closed when it has stopped serving
+	done   chan struct{} // closed when the node has stopped serving
 	once   sync.Once
 
 	mu       sync.Mutex
-	shape    Shape  // zeros while it is not known
-	first    *Shape // what the node begins while its first start has not ended; zeros: it joins
+	shape    Shape  // zero while it is unknown
+	first    *Shape // of the cluster being created, until the first start is complete; zero: the node joins
 	replicas map[int]*replica
 	opening  map[int]bool // replicas that are being opened or removed, without mu
-	opened   bool         // the replicas that it has on disk
-	failed   error        // why it stops
+	opened   bool         // whether the replicas on disk have been opened
+	failed   error        // why the node stops
 }
 
 // Start starts a node.
@@ -174,8 +173,8 @@ func (n *Node) makeFront() (err error) {
 	return err
 }
 
-// openGroups opens the node's groups. If the node creates a cluster, the directory group comes
-// last, so that an interrupted start is repeated.
+// openGroups opens the node's groups. If the node creates a cluster, the directory group is
+// created last, so that an interrupted start is repeated.
 func (n *Node) openGroups() (err error) {
 	begins := n.begins()
 	if begins != nil {
@@ -210,8 +209,7 @@ func (n *Node) openGroups() (err error) {
 	return n.openHosted()
 }
 
-// openHosted opens the replicas that the node has on disk. It removes what is left of replicas
-// whose removal was interrupted.
+// openHosted opens the replicas that the node has on disk, and completes interrupted removals.
 func (n *Node) openHosted() error {
 	for shard := range n.groups() {
 		dir := n.groupDir(shard)
@@ -240,7 +238,7 @@ func (n *Node) hasOpened() bool {
 	return n.opened
 }
 
-// options are those that all groups of a node have.
+// options returns the options that all groups of a node share.
 func (n *Node) options(dir string, transport raft.Transport) cluster.Options {
 	db := *n.cfg.DB
 	if db.MemtableBytes == 0 {
@@ -253,7 +251,7 @@ func (n *Node) options(dir string, transport raft.Transport) cluster.Options {
 // flushed, unless they are small or few.
 const allMemtables = 64 << 20
 
-// alone is a group of this node.
+// alone returns the members of a group that consists of this node.
 func (n *Node) alone(addr raft.ServerAddress) []raft.Server {
 	return []raft.Server{{ID: raft.ServerID(n.id), Address: addr}}
 }
@@ -293,7 +291,7 @@ func (n *Node) replica(shard int) *replica {
 	return n.replicas[shard]
 }
 
-// member returns this node as a member of a group, nil if it is not one.
+// member returns this node as a member of a group, nil if it is not a member.
 func (n *Node) member(shard int) *cluster.Node {
 	if r := n.replica(shard); r != nil {
 		return r.node
@@ -313,14 +311,14 @@ func (n *Node) replicaList() (out []*replica) {
 	return out
 }
 
-// groups returns how many groups there are, 0 while that is not known.
+// groups returns the number of groups, 0 while it is unknown.
 func (n *Node) groups() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.shape.Groups
 }
 
-// setShape records how the cluster is divided, once.
+// setShape records the shape of the cluster. Only the first call has an effect.
 func (n *Node) setShape(s Shape) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -330,9 +328,9 @@ func (n *Node) setShape(s Shape) {
 	}
 }
 
-// learnShape reads from the directory how the cluster is divided, and writes it there if the node
-// creates the cluster. If the node's database does not have it yet at the start, the node opens
-// its replicas now.
+// learnShape reads the shape of the cluster from the directory, or writes it there if the node
+// creates the cluster. If the directory did not have it when the node started, learnShape opens
+// the node's replicas.
 func (n *Node) learnShape() {
 	for ; n.ctx.Err() == nil; pause(n.ctx, 50*time.Millisecond) {
 		begins := n.begins()
@@ -341,7 +339,7 @@ func (n *Node) learnShape() {
 		case err == nil && s.Groups > 0 && begins != nil:
 			err = n.endFirst()
 		case err == nil && s.Groups > 0:
-			if n.setShape(s); !n.hasOpened() { // else they come and go by now
+			if n.setShape(s); !n.hasOpened() { // otherwise they may have been added or removed since
 				if err := n.openHosted(); err != nil && n.ctx.Err() == nil {
 					n.stop(err)
 				}
@@ -352,14 +350,14 @@ func (n *Node) learnShape() {
 			err = n.note(append([]byte{shapeCommand}, text...))
 		}
 		if err != nil {
-			n.cfg.Logger.Warn("the shape of the cluster is not noted yet", "err", err)
+			n.cfg.Logger.Warn("the shape of the cluster is not recorded yet", "err", err)
 		}
 	}
 }
 
 func (c Config) resolve() (Config, error) {
 	if c.Dir == "" || c.Addr == "" || c.RaftAddr == "" {
-		return c, errors.New("siftd: Dir, Addr and RaftAddr are needed")
+		return c, errors.New("siftd: Dir, Addr and RaftAddr are required")
 	}
 	if c.Peers == nil && !isLoopback(c.RaftAddr) {
 		return c, fmt.Errorf("siftd: %s is not a loopback address and requires TLS between nodes", c.RaftAddr)
@@ -407,7 +405,7 @@ func (c Config) resolve() (Config, error) {
 // ID returns the node's id: 40 hex digits.
 func (n *Node) ID() string { return n.id }
 
-// Addr returns the address where it listens for clients.
+// Addr returns the address where the node listens for clients.
 func (n *Node) Addr() string { return n.front.Addr().String() }
 
 // HTTPAddr returns the address of the status page, "" if there is none.
@@ -418,11 +416,11 @@ func (n *Node) HTTPAddr() string {
 	return n.front.HTTPAddr().String()
 }
 
-// Done returns a channel that is closed when the node has stopped serving, by Close, a
-// client's SHUTDOWN, or a failure of a database, which Close returns.
+// Done returns a channel that is closed when the node has stopped serving: by Close, by a client's
+// SHUTDOWN, or by a failure of a database. Close returns the failure.
 func (n *Node) Done() <-chan struct{} { return n.done }
 
-// fail has the node stop.
+// fail makes the node stop.
 func (n *Node) fail() { n.once.Do(func() { close(n.done) }) }
 
 // serve answers clients.
@@ -433,7 +431,7 @@ func (n *Node) serve() {
 	}
 }
 
-// watchDirectory has the node stop when its directory has failed, which Close returns.
+// watchDirectory stops the node when its directory has failed. Close returns why.
 func (n *Node) watchDirectory() {
 	select {
 	case <-n.node.FSM().Failed():
@@ -442,7 +440,7 @@ func (n *Node) watchDirectory() {
 	}
 }
 
-// stop has the node stop because of an error, which Close returns.
+// stop makes the node stop because of an error, which Close returns.
 func (n *Node) stop(err error) {
 	n.mu.Lock()
 	n.failed = errors.Join(n.failed, err)
@@ -454,13 +452,13 @@ func (n *Node) stop(err error) {
 // the node stops.
 const lastReplies = 200 * time.Millisecond
 
-// Close transfers the leadership of what this node leads to other nodes, and stops.
+// Close transfers the leadership of the groups that this node leads, and stops the node. It returns
+// the error that has stopped the node earlier, if any.
 func (n *Node) Close() error {
 	if n.ctx.Err() == nil {
 		var wg sync.WaitGroup
 		for _, r := range n.replicaList() {
-			// Without another node that is up to date it fails; then there is no node to transfer
-			// leadership to.
+			// This fails if no other node is up to date: then nobody can lead instead.
 			wg.Go(func() { _ = r.handOver("") })
 		}
 		wg.Wait()

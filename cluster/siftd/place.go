@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// A plan places the groups: it determines the next change, one at a time. It adds a node to a
-// group only as a nonvoter, since getting the data takes time. It removes a node only if the other
-// members that are up to date are a majority without it.
+// A plan places the groups: it determines the next change, one at a time. It adds a node to a group
+// as a nonvoter first, since receiving the data takes time. It removes a node only if most of the
+// other voters are up to date.
 
 // view is the cluster as the node that places the groups sees it.
 type view struct {
@@ -20,15 +20,15 @@ type nodeView struct {
 	addr      string // for other nodes
 	leaving   bool
 	reachable bool
-	lost      bool           // has not been reachable for a while
-	hosts     map[int]string // the replicas that it has, by group
+	lost      bool           // unreachable for longer than lostAfter
+	hosts     map[int]string // the names of its replicas, by group
 }
 
 // groupView is a group as its leader sees it.
 type groupView struct {
-	leader  string // "": none is known
-	index   uint64 // where its members were last changed
-	settled bool   // that is committed
+	leader  string // "" if unknown
+	index   uint64 // of the last change of the members
+	settled bool   // whether that change is committed
 	members []memberView
 }
 
@@ -36,12 +36,13 @@ type memberView struct {
 	ID      string
 	Replica string
 	Voter   bool
-	Lag     int64  // entries; -1: not known
+	Lag     int64  // in entries; -1 if unknown
 	Addr    string // of the node, as the group knows it
 }
 
-// action is something to do: DROP is the node's; ADD, which has the node make a replica first,
-// VOTE, ADDRESS, REMOVE and LEAD the leader's of the group; FORGET is the directory's. "" is nothing.
+// action is a change. The node itself carries out DROP; the leader of the group carries out ADD
+// (the node has created an empty replica before), VOTE, ADDRESS, REMOVE and LEAD; the leader of the
+// directory group carries out FORGET. "" means no change.
 type action struct {
 	what  string
 	shard int
@@ -58,7 +59,7 @@ func (v *view) node(id string) *nodeView {
 	return nil
 }
 
-// stays reports whether a node exists and is not to leave.
+// stays reports whether a node exists and is not leaving.
 func (v *view) stays(id string) bool {
 	n := v.node(id)
 	return n != nil && !n.leaving
@@ -78,8 +79,8 @@ func (g *groupView) has(id string) bool {
 	return slices.ContainsFunc(g.members, func(m memberView) bool { return m.ID == id })
 }
 
-// has reports whether a member has its replica. Another replica of the group, as after a failed
-// change, does not count.
+// has reports whether a member's node has its replica. Another replica of the group, as after a
+// failed change, does not count.
 func (n *nodeView) has(m memberView, shard int) bool {
 	name, ok := n.hosts[shard]
 	return ok && name == m.Replica
@@ -121,13 +122,13 @@ func (v *view) plan() action {
 	return v.spreadLeaders()
 }
 
-// moved reports whether a member can be reached at another address than the group knows.
+// moved reports whether a member's node is reachable at another address than the group knows.
 func (n *nodeView) moved(m memberView, shard int) bool {
 	return n != nil && n.reachable && n.has(m, shard) && m.Addr != "" && m.Addr != n.addr
 }
 
-// learn looks after members whose node has another address now, and after those without a vote.
-// With wait another change has to wait.
+// learn updates members whose node has a new address, and promotes or removes those without a vote.
+// If wait is true, other changes must wait.
 func (v *view) learn(shard int) (a action, wait bool) {
 	g := &v.groups[shard]
 	if g.leader == "" || !g.settled {
@@ -168,7 +169,7 @@ func (v *view) drop() action {
 	return action{}
 }
 
-// fit gives a group the right number of members, on nodes that stay.
+// fit brings a group to the right number of members, on nodes that are not leaving.
 func (v *view) fit(shard int) action {
 	g := &v.groups[shard]
 	if g.leader == "" {
@@ -210,7 +211,7 @@ func (v *view) fit(shard int) action {
 	return action{}
 }
 
-// emptiest returns the node in the fewest groups that can join one, "" if there is none.
+// emptiest returns the node that can join a group and is in the fewest groups, "" if there is none.
 func (v *view) emptiest(g *groupView) (id string) {
 	for _, n := range v.nodes {
 		if n.reachable && !n.leaving && !g.has(n.id) && (id == "" || v.load(n.id) < v.load(id)) {
@@ -220,7 +221,7 @@ func (v *view) emptiest(g *groupView) (id string) {
 	return id
 }
 
-// leave has a member leave a group, if enough others are up to date.
+// leave removes a member from a group, if enough others are up to date.
 func (v *view) leave(shard int, id string) action {
 	g := &v.groups[shard]
 	voters, ready := 0, 0
@@ -241,7 +242,7 @@ func (v *view) leave(shard int, id string) action {
 	return action{"REMOVE", shard, id, g.index}
 }
 
-// handOver transfers the leadership to another member: the one that leads the fewest groups.
+// handOver transfers the leadership to the member that leads the fewest groups.
 func (v *view) handOver(shard int) action {
 	g := &v.groups[shard]
 	to := ""
@@ -301,10 +302,10 @@ func (v *view) forget() action {
 	return action{}
 }
 
-// spreadLeaders has a node that leads two groups more than another transfer the leadership of one:
-// to the other node, or to the next one on the shortest path to it. A path goes from node to node
-// by groups that the one leads and the other is a member of. Each transfer makes the rest of the
-// path shorter.
+// spreadLeaders balances leadership: if a node leads at least two groups more than another, it
+// transfers the leadership of one, to the other node or to the next node on the shortest path to
+// it. A path goes from node to node by groups that the one leads and the other is a member of. Each
+// transfer shortens the rest of the path.
 func (v *view) spreadLeaders() action {
 	var best *way
 	for _, n := range v.nodes {
@@ -325,8 +326,8 @@ type way struct {
 	first  action
 }
 
-// wayFrom returns the shortest path from a node to one that leads two groups less, nil if there is
-// none.
+// wayFrom returns the shortest path from a node to one that leads at least two groups fewer, nil if
+// there is none.
 func (v *view) wayFrom(from string) *way {
 	seen := map[string]bool{from: true}
 	for queue := []way{{to: from}}; len(queue) > 0; queue = queue[1:] {

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// simulated is a cluster that executes a plan at once, and checks the invariants.
+// simulated is a cluster that executes plans at once, and checks the invariants.
 type simulated struct {
 	t    *testing.T
 	v    view
-	made int // replicas
+	made int // number of replicas
 }
 
 func newSimulated(t *testing.T, groups, replicas int) *simulated {
@@ -28,7 +28,7 @@ func (s *simulated) add(id string) {
 	s.v.nodes = append(s.v.nodes, nodeView{id: id, reachable: true, hosts: map[int]string{}})
 }
 
-// do executes one step, and reports whether there was one.
+// do executes the next action, and reports whether there was one.
 func (s *simulated) do() bool {
 	s.t.Helper()
 	a := s.v.plan()
@@ -49,7 +49,7 @@ func (s *simulated) do() bool {
 		for i := range g.members {
 			if m := &g.members[i]; m.ID == a.node {
 				if m.Lag < 0 || m.Lag > nearEnough {
-					s.t.Errorf("%v, which is %d behind", a, m.Lag)
+					s.t.Errorf("%v, which is %d entries behind", a, m.Lag)
 				}
 				m.Voter = true
 			}
@@ -66,12 +66,12 @@ func (s *simulated) do() bool {
 		s.remove(a)
 	case "DROP":
 		if g.has(a.node) {
-			s.t.Errorf("%v, a member", a)
+			s.t.Errorf("%v, which is a member", a)
 		}
 		delete(n.hosts, a.shard)
 	case "LEAD":
 		if !g.has(a.node) {
-			s.t.Errorf("%v, no member", a)
+			s.t.Errorf("%v, which is not a member", a)
 		}
 		g.leader = a.node
 	case "FORGET":
@@ -89,7 +89,7 @@ func (s *simulated) do() bool {
 func (s *simulated) remove(a action) {
 	g := &s.v.groups[a.shard]
 	if g.leader == a.node {
-		s.t.Errorf("%v, the leader", a)
+		s.t.Errorf("%v, which is the leader", a)
 	}
 	for i, m := range g.members {
 		if m.ID == a.node {
@@ -100,8 +100,8 @@ func (s *simulated) remove(a action) {
 	g.index++
 }
 
-// check fails if a group has no majority that can be reached and is up to date, or if more
-// than one member is learning.
+// check fails the test if a group has no reachable majority that is up to date, or if more
+// than one member is catching up.
 func (s *simulated) check() {
 	s.t.Helper()
 	learning := 0
@@ -122,16 +122,16 @@ func (s *simulated) check() {
 		}
 	}
 	if learning > 1 {
-		s.t.Fatalf("%d members are learning at once", learning)
+		s.t.Fatalf("%d members are catching up at once", learning)
 	}
 }
 
-// settle executes all steps; members catch up after a while.
+// settle executes all actions. Members catch up after some rounds.
 func (s *simulated) settle() (steps int) {
 	s.t.Helper()
 	for idle := 0; idle < 2; steps++ {
 		if steps > 10000 {
-			s.t.Fatal("it goes on for ever")
+			s.t.Fatal("the plans never end")
 		}
 		idle++
 		if s.do() {
@@ -150,8 +150,8 @@ func (s *simulated) settle() (steps int) {
 	return steps
 }
 
-// even fails unless each group has as many members as it should, all of them present, and
-// nodes are in, and lead, about equally many groups.
+// even fails the test unless each group has as many members as it should, each with its
+// replica, and the numbers of groups that nodes are in, and lead, differ by at most one.
 func (s *simulated) even() {
 	s.t.Helper()
 	in, leads, want := map[string]int{}, map[string]int{}, 0
@@ -159,7 +159,7 @@ func (s *simulated) even() {
 		in[n.id], leads[n.id] = 0, 0
 		want++
 		if s.v.load(n.id) != len(n.hosts) {
-			s.t.Errorf("%s is in %d groups, and has %d replicas", n.id, s.v.load(n.id), len(n.hosts))
+			s.t.Errorf("%s is in %d groups, but has %d replicas", n.id, s.v.load(n.id), len(n.hosts))
 		}
 	}
 	for i, g := range s.v.groups {
@@ -211,8 +211,8 @@ func (s *simulated) staying() (n int) {
 	return n
 }
 
-// TestPlanLost: a lost node counts until it is told to leave, so that a group of three
-// does not lose another one.
+// TestPlanLost: a lost node counts as a member until it is to leave, so that a group of
+// three does not lose another one.
 func TestPlanLost(t *testing.T) {
 	s := newSimulated(t, 4, 3)
 	for _, id := range []string{"n1", "n2"} {
@@ -244,8 +244,8 @@ func TestPlanLost(t *testing.T) {
 }
 
 // TestPlanReplicaLost: a voter whose node has no replica does not count as up to date,
-// whatever the leader knows about it from before, and joins again if most others are
-// present.
+// whatever the leader knew about it before, and joins again if most of the others are up
+// to date.
 func TestPlanReplicaLost(t *testing.T) {
 	s := newSimulated(t, 1, 3)
 	for _, id := range []string{"n1", "n2"} {
@@ -259,11 +259,11 @@ func TestPlanReplicaLost(t *testing.T) {
 	delete(s.v.node("n2").hosts, 0)
 	s.v.node("n1").leaving = true
 	if a := s.v.plan(); a.what != "REMOVE" || a.node != "n2" {
-		t.Errorf("%v, and not what makes n2 join again", a)
+		t.Errorf("%v, which does not make n2 join again", a)
 	}
 	s.v.node("n0").hosts[0] = "another"
 	if a := s.v.plan(); a.what != "" {
-		t.Errorf("%v, with one replica besides", a)
+		t.Errorf("%v, although only one other replica is up to date", a)
 	}
 	s.v.node("n0").hosts[0] = ""
 	s.settle()

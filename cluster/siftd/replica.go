@@ -22,17 +22,17 @@ import (
 	"github.com/siftdb/sift/internal/vfs"
 )
 
-// replica is this node's part of a shard's group: a log and a database of its own, and a server
+// replica is this node's replica of a shard's group, with its own log and database, and a server
 // behind the node's front end.
 type replica struct {
 	n      *Node
 	shard  int
-	id     uint64 // differs from those of earlier replicas of the group on this node
+	id     uint64 // unlike those of earlier replicas of the group on this node
 	node   *cluster.Node
 	ctx    context.Context
 	cancel context.CancelFunc
-	done   chan struct{} // closed when it has stopped serving
-	err    error         // why, after done
+	done   chan struct{} // closed when the replica has stopped serving
+	err    error         // why; valid once done is closed
 
 	mu      sync.Mutex
 	current *running // nil between servers
@@ -78,13 +78,12 @@ func (n *Node) openReplica(shard int, first bool) (*replica, error) {
 
 // replicaName is a file with the number of a replica, 16 hex digits and a newline. A node that
 // leaves a group and joins it again gets another number: it no longer knows its vote and what it
-// acknowledged, so it must not pass for the member that it was with nodes that have not heard of
-// the change.
+// acknowledged, so nodes that do not know of the change must not take it for the former member.
 //
 // On disk; do not change.
 const replicaName = "replica"
 
-// readReplicaID reads the number of a replica, which is written before its log is created.
+// readReplicaID reads the number of a replica, or creates it before there is a log.
 func readReplicaID(dir string) (id uint64, err error) {
 	path := filepath.Join(dir, replicaName)
 	text, err := os.ReadFile(path)
@@ -96,7 +95,7 @@ func readReplicaID(dir string) (id uint64, err error) {
 			return 0, err
 		}
 		if _, err := os.Stat(filepath.Join(dir, "raft")); !errors.Is(err, os.ErrNotExist) {
-			return 0, errors.Join(err, fmt.Errorf("%s has a log and no number", dir))
+			return 0, errors.Join(err, fmt.Errorf("%s has a log but no replica number", dir))
 		}
 		return id, durable.Replace(path, fmt.Appendf(nil, "%016x\n", id))
 	}
@@ -104,12 +103,12 @@ func readReplicaID(dir string) (id uint64, err error) {
 		return 0, err
 	}
 	if id, err = strconv.ParseUint(strings.TrimSuffix(string(text), "\n"), 16, 64); err != nil || id == 0 {
-		return 0, fmt.Errorf("%s holds no number", path)
+		return 0, fmt.Errorf("%s does not hold a replica number", path)
 	}
 	return id, nil
 }
 
-// A segment of a log is allocated as a whole, so segments are smaller if there are many groups.
+// Segments of a log are preallocated, so they are smaller if there are many groups.
 const minSegment, maxSegment = 4 << 20, 64 << 20
 
 // close stops the replica, and closes its log and database.
@@ -136,7 +135,7 @@ func (r *replica) drop() error {
 	return errors.Join(err, vfs.OS.SyncDir(filepath.Dir(dir)), os.RemoveAll(dir+droppedSuffix))
 }
 
-// run has one server after another answer clients: one for each term in which the node leads, and
+// run serves clients with one server after another: one for each term in which the node leads, and
 // one for each time in between.
 func (r *replica) run() {
 	defer close(r.done)
@@ -150,13 +149,13 @@ func (r *replica) run() {
 			return
 		}
 		if err != nil {
-			r.n.cfg.Logger.Warn("the node serves nobody", "group", r.shard, "err", err)
+			r.n.cfg.Logger.Warn("the node does not serve the group", "group", r.shard, "err", err)
 			pause(r.ctx, 50*time.Millisecond)
 		}
 	}
 }
 
-// serveOnce runs a server until it has to be replaced, or the replica is to stop.
+// serveOnce runs a server until it must be replaced, or the replica must stop.
 func (r *replica) serveOnce() (stop bool, err error) {
 	if err := r.node.FSM().Err(); err != nil {
 		return true, err
@@ -174,7 +173,7 @@ func (r *replica) serveOnce() (stop bool, err error) {
 	defer release()
 	s, err := serve.New(db, serve.Config{Front: r.n.front, Group: g, Leads: g.leads, Shard: r.shard})
 	if err != nil {
-		// What cannot be read now cannot be read later, and another node may lead.
+		// Damage does not go away, and another node may lead.
 		return errors.Is(err, sift.ErrCorruption), err
 	}
 	r.n.cfg.Logger.Info("serving", "group", r.shard, "leads", g.leads, "term", g.term)
@@ -185,7 +184,8 @@ func (r *replica) serveOnce() (stop bool, err error) {
 	return r.watch(g, replaced), nil
 }
 
-// takeOver begins a term: what earlier leaders have proposed is applied by then, or refused.
+// takeOver begins a term: from then on, what earlier leaders proposed is either applied or
+// rejected.
 func (r *replica) takeOver(g *group) error {
 	g.term = r.node.Raft().CurrentTerm()
 	rand.Read(g.epoch[:])
@@ -193,7 +193,7 @@ func (r *replica) takeOver(g *group) error {
 	return err
 }
 
-// watch returns when a server has to be replaced, or the replica is to stop.
+// watch returns when a server must be replaced, or the replica must stop.
 func (r *replica) watch(g *group, replaced <-chan struct{}) (stop bool) {
 	tick := time.NewTicker(20 * time.Millisecond) // LeaderCh reports only some changes
 	defer tick.Stop()
@@ -232,8 +232,8 @@ func (r *replica) get() *running {
 // leads reports whether the node leads the group.
 func (r *replica) leads() bool { return r.node.Raft().State() == raft.Leader }
 
-// handOver transfers the leadership, if this node leads: to id, or to any node. Commands in
-// progress end first.
+// handOver transfers the leadership, if this node leads, to id, or to any node if id is empty.
+// Commands in progress finish first.
 func (r *replica) handOver(id string) error {
 	now := r.get()
 	if now == nil || !now.group.leads || id == r.n.id {
@@ -280,14 +280,14 @@ func servers(n *cluster.Node) []raft.Server {
 	return f.Configuration().Servers
 }
 
-// configIndex returns the index at which the group's members were last changed.
+// configIndex returns the index of the last change of the group's members.
 func configIndex(n *cluster.Node) uint64 {
 	index, _ := strconv.ParseUint(n.Raft().Stats()["latest_configuration_index"], 10, 64)
 	return index
 }
 
-// change adds a member that has no vote, gives it one, notes where its node is now, or removes it,
-// unless the members were changed since index.
+// change adds a member without a vote, gives it a vote, updates its address, or removes it, unless
+// the members were changed after index.
 func (r *replica) change(how, id, addr string, index uint64) error {
 	if !r.leads() {
 		return serve.ErrNotWritten

@@ -27,7 +27,7 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// nodes are those of a test, with TLS between them and a password for clients.
+// nodes are the nodes of a test, with TLS between them and a password for clients.
 type nodes struct {
 	t         *testing.T
 	dir       string
@@ -86,7 +86,7 @@ func (g *nodes) stop(i int) {
 }
 
 // settle waits until there are want nodes, each group has as many as it should, and a write
-// is possible.
+// succeeds.
 func (g *nodes) settle(c *redis.ClusterClient, want int) {
 	g.t.Helper()
 	var err error
@@ -120,7 +120,7 @@ func (g *nodes) settled(c *redis.ClusterClient, want int) error {
 	return err
 }
 
-// leads returns where clients reach the leader of the first group.
+// leads returns the address of the leader of the first group.
 func (g *nodes) leads(c *redis.ClusterClient) string {
 	g.t.Helper()
 	shards, err := c.ClusterShards(g.t.Context()).Result()
@@ -132,11 +132,11 @@ func (g *nodes) leads(c *redis.ClusterClient) string {
 			return net.JoinHostPort(n.Endpoint, strconv.FormatInt(n.Port, 10))
 		}
 	}
-	g.t.Fatalf("nobody leads: %v", shards)
+	g.t.Fatalf("no node leads: %v", shards)
 	return ""
 }
 
-// forget has a node leave, and waits until it has left.
+// forget makes a node leave, and waits until it has left.
 func (g *nodes) forget(c *redis.ClusterClient, i, left int) {
 	g.t.Helper()
 	if err := c.Do(g.t.Context(), "CLUSTER", "FORGET", g.running[i].ID()).Err(); err != nil {
@@ -145,17 +145,16 @@ func (g *nodes) forget(c *redis.ClusterClient, i, left int) {
 	g.settle(c, left)
 }
 
-// patientRaft keeps leaders on a busy machine: one that is deposed answers clients that the outcome
-// is unknown.
+// patientRaft keeps leaders on a busy machine: a deposed one would reply UNKNOWN.
 func patientRaft() *raft.Config {
 	c := Raft()
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 2*time.Second, 2*time.Second, 2*time.Second
 	return c
 }
 
-// TestMembership: nodes join, are restarted, lead, and are removed, while clients write.
-// No write fails for a client that retries what may be repeated, and nothing is lost or
-// doubled: a restart hands the leadership over first.
+// TestMembership: nodes join, are restarted, lead, and are removed, while clients write. No
+// write fails for a client that retries idempotent commands, and nothing is lost: a node
+// transfers its leadership before it stops.
 func TestMembership(t *testing.T) {
 	redis.SetLogger(silent{})
 	g := newNodes(t, 4, Shape{1, 4})
@@ -181,7 +180,7 @@ func TestMembership(t *testing.T) {
 					return
 				default:
 				}
-				// A counter with its number is the same however often it is sent.
+				// All of these are idempotent.
 				if err := c.Set(ctx, counter, acked[i]+1, 0).Err(); err != nil {
 					failed.Add(1)
 					t.Logf("write: %v", err)
@@ -206,7 +205,7 @@ func TestMembership(t *testing.T) {
 		g.start(i)
 		g.settle(c, 4)
 	}
-	for _, addr := range g.addrs { // the one that leads hands over, the others say who does
+	for _, addr := range g.addrs { // only the one that leads can transfer leadership
 		one := redis.NewClient(&redis.Options{Addr: addr, Password: "secret"})
 		if err := one.Do(ctx, "CLUSTER", "FAILOVER", g.running[2].ID()).Err(); err != nil && err.Error() != "ERR the node leads no group" {
 			t.Errorf("failover: %v", err)
@@ -250,9 +249,9 @@ func TestMembership(t *testing.T) {
 	g.pages(leads)
 }
 
-// transact sets a key and reads it in one transaction, and retries while connections end
-// or the reply says that nothing was done. No node that stops in an orderly way replies
-// that the outcome is unknown.
+// transact sets a key and reads it in one transaction, and retries while connections break
+// or the reply means that nothing was done. A node that stops in an orderly way never
+// replies UNKNOWN.
 func (g *nodes) transact(c *redis.ClusterClient, key string, v int64) error {
 	for {
 		var got *redis.StringCmd
@@ -270,7 +269,7 @@ func (g *nodes) transact(c *redis.ClusterClient, key string, v int64) error {
 	}
 }
 
-// again reports whether a client retries a command that may be repeated.
+// again reports whether an idempotent command should be retried after err.
 func again(err error) bool {
 	for _, prefix := range []string{"MOVED ", "CLUSTERDOWN ", "EXECABORT "} {
 		if strings.HasPrefix(err.Error(), prefix) {
@@ -281,7 +280,7 @@ func again(err error) bool {
 	return errors.Is(err, io.EOF) || errors.As(err, &opErr)
 }
 
-// pages looks at the status page and the metrics of a node.
+// pages checks the status page and the metrics of a node.
 func (g *nodes) pages(addr string) {
 	g.t.Helper()
 	for i, n := range g.running {
@@ -306,7 +305,7 @@ func (g *nodes) pages(addr string) {
 	}
 }
 
-// TestStrangers: a node whose certificate is signed by another authority is refused.
+// TestStrangers: a node without a certificate, or with another authority's, is rejected.
 func TestStrangers(t *testing.T) {
 	g := newNodes(t, 2, Shape{1, 2})
 	g.start(0)
@@ -320,7 +319,7 @@ func TestStrangers(t *testing.T) {
 	} {
 		conn, err := tls.Dial("tcp", g.raft[0], config)
 		if err == nil {
-			_, err = conn.Read(make([]byte, 1)) // TLS 1.3 tells the client afterwards
+			_, err = conn.Read(make([]byte, 1)) // with TLS 1.3 the client learns of it here
 			conn.Close()
 		}
 		if err == nil || !strings.Contains(err.Error(), "certificate") && !strings.Contains(err.Error(), "unknown") {
@@ -328,7 +327,7 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	if _, err := Start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0", RaftAddr: ":0", Init: true}); err == nil || !strings.Contains(err.Error(), "TLS") {
-		t.Errorf("a port for everybody: %v", err)
+		t.Errorf("a port that is not on loopback: %v", err)
 	}
 	if _, err := Start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0", RaftAddr: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "empty") {
 		t.Errorf("an empty directory: %v", err)

@@ -10,14 +10,14 @@ import (
 	"github.com/siftdb/sift/cluster"
 )
 
-// TestJoinBySnapshot: a node gets a snapshot of a group whose log does not go back to its
-// beginning, and then has what the leader has.
+// TestJoinBySnapshot: a node that joins a group whose log has been truncated receives a
+// snapshot, and then holds what the leader holds.
 func TestJoinBySnapshot(t *testing.T) {
 	redis.SetLogger(silent{})
 	often := Raft()
 	often.SnapshotInterval, often.SnapshotThreshold, often.TrailingLogs = 50*time.Millisecond, 20, 5
 	first := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}, Raft: often, segmentBytes: 4 << 10})
-	waitUntil(t, "it leads", first.leadsAll)
+	waitUntil(t, "the node leads", first.leadsAll)
 	c := clientOf(t, first)
 	n := 0
 	write := func() {
@@ -28,7 +28,7 @@ func TestJoinBySnapshot(t *testing.T) {
 		n++
 	}
 	leader := first.replica(0).node
-	waitUntil(t, "the log begins later", func() bool {
+	waitUntil(t, "there is a snapshot", func() bool {
 		write()
 		return n >= 200 && leader.Raft().Stats()["last_snapshot_index"] != "0"
 	})
@@ -40,9 +40,9 @@ func TestJoinBySnapshot(t *testing.T) {
 	})
 	follower := joins.replica(0).node
 	if follower.Raft().Stats()["last_snapshot_index"] == "0" {
-		t.Error("it got no snapshot")
+		t.Error("the node received no snapshot")
 	}
-	waitUntil(t, "it has all of it", func() bool { return follower.Raft().AppliedIndex() == leader.Raft().AppliedIndex() })
+	waitUntil(t, "the node has applied everything", func() bool { return follower.Raft().AppliedIndex() == leader.Raft().AppliedIndex() })
 	has, want := contents(t, follower), contents(t, leader)
 	for key, value := range want {
 		if got, ok := has[key]; got != value {
@@ -54,7 +54,7 @@ func TestJoinBySnapshot(t *testing.T) {
 	}
 }
 
-// contents returns all that a replica has.
+// contents returns the keys and values that a replica holds.
 func contents(t *testing.T, n *cluster.Node) map[string]string {
 	t.Helper()
 	all := map[string]string{}

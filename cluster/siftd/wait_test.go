@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestWait: WAIT says on how many other nodes is, on disk, what was written before, in all groups
-// that the node leads; it waits for as long as it may, and no longer.
+// TestWait: WAIT returns how many other nodes have earlier writes on disk, in all groups that the
+// node leads, and respects its timeout.
 func TestWait(t *testing.T) {
 	redis.SetLogger(silent{})
 	g := newNodes(t, 3, Shape{4, 3})
@@ -24,8 +24,8 @@ func TestWait(t *testing.T) {
 	ctx := t.Context()
 	one := redis.NewClient(&redis.Options{Addr: g.addrs[0], Password: "secret", MaxRetries: -1, ReadTimeout: time.Minute})
 	defer one.Close()
-	// wait returns what WAIT says after writes to all groups, and how long that took. Nodes that
-	// were counted have all of the log in the groups that the node leads.
+	// wait returns the reply of WAIT after writes to all groups, and how long it took. It checks
+	// that the nodes that were counted have the logs of all groups that the node leads.
 	wait := func(want int, most time.Duration) (int64, time.Duration) {
 		t.Helper()
 		for i := range 50 {
@@ -53,7 +53,7 @@ func TestWait(t *testing.T) {
 				}
 			}
 			if have < n {
-				t.Errorf("WAIT says %d, and group %d is on %d", n, shard, have)
+				t.Errorf("WAIT returns %d, but group %d is on %d", n, shard, have)
 			}
 		}
 		if len(wrote) == 0 {
@@ -65,7 +65,7 @@ func TestWait(t *testing.T) {
 		t.Errorf("%d nodes have all after %v", n, took)
 	}
 	g.stop(2)
-	for g.settled(c, 3) != nil { // those that it led
+	for g.settled(c, 3) != nil { // until the groups that it led have new leaders
 		time.Sleep(20 * time.Millisecond)
 	}
 	for end := time.Now().Add(time.Minute); ; {
@@ -76,7 +76,7 @@ func TestWait(t *testing.T) {
 		if n == 1 {
 			break
 		}
-		if time.Now().After(end) { // on a busy machine the other one may take longer than 300 ms, but not each time
+		if time.Now().After(end) { // on a busy machine the other one may take longer than 300 ms, but not every time
 			t.Fatalf("with one node away, %d have all", n)
 		}
 	}
@@ -93,7 +93,7 @@ func TestWait(t *testing.T) {
 func TestWaitHungUp(t *testing.T) {
 	redis.SetLogger(silent{})
 	n := startAt(t, Config{Dir: t.TempDir(), Init: true, Shape: Shape{1, 3}})
-	waitUntil(t, "it leads", func() bool { return n.replica(0).leads() })
+	waitUntil(t, "the node leads", func() bool { return n.replica(0).leads() })
 	c := redis.NewClient(&redis.Options{Addr: n.Addr(), Password: "secret"})
 	defer c.Close()
 	waiting := func() int {
@@ -107,8 +107,8 @@ func TestWaitHungUp(t *testing.T) {
 		if _, err := conn.Write([]byte("AUTH secret\r\nWAIT 1 0\r\n")); err != nil {
 			t.Fatal(err)
 		}
-		waitUntil(t, "it waits", func() bool { return waiting() == 1 })
+		waitUntil(t, "WAIT is in progress", func() bool { return waiting() == 1 })
 		conn.Close()
-		waitUntil(t, "nobody waits", func() bool { return waiting() == 0 })
+		waitUntil(t, "WAIT has ended", func() bool { return waiting() == 0 })
 	}
 }

@@ -1,5 +1,5 @@
-// What users of ioredis' cluster client do, against the nodes at the addresses given; after --
-// come keys of all slots.
+// Typical uses of ioredis' cluster client. Arguments: the addresses of nodes, --, and keys of many
+// slots.
 import assert from 'node:assert/strict'
 import Redis from 'ioredis'
 

@@ -1,6 +1,6 @@
-"""What users of redis-py's cluster client do, against the nodes at the addresses given.
+"""Typical uses of redis-py's cluster client.
 
-After -- come keys of all slots.
+Arguments: the addresses of nodes, --, and keys of many slots.
 """
 import sys
 

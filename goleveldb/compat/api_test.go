@@ -10,15 +10,15 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// leftOut are the packages that the module in goleveldb's place does not have: its tests'
-// helper, which no other program imports.
+// leftOut lists the packages that the module does not have: testutil, which only
+// goleveldb's own tests import.
 var leftOut = []string{"github.com/syndtr/goleveldb/leveldb/testutil"}
 
 // load returns the packages of goleveldb that a program can import.
 func load(t *testing.T, version string, replaced bool) map[string]*packages.Package {
 	t.Helper()
 	dir := newModule(t, version, replaced)
-	// Its requirements are needed, too.
+	// This also resolves its requirements.
 	if out, err := goCommand(dir, "list", "-deps", "github.com/syndtr/goleveldb/leveldb").CombinedOutput(); err != nil {
 		t.Fatalf("go list: %v\n%s", err, out)
 	}
@@ -43,7 +43,8 @@ func load(t *testing.T, version string, replaced bool) map[string]*packages.Pack
 	return byPath
 }
 
-// incompatible returns what a program that uses old cannot find in new.
+// incompatible returns the names of old that new does not have, or has changed incompatibly, and
+// the number of names in old.
 func incompatible(t *testing.T, old, new map[string]*packages.Package) (list []string, names int) {
 	t.Helper()
 	for pkgPath, o := range old {
@@ -63,9 +64,9 @@ func incompatible(t *testing.T, old, new map[string]*packages.Package) (list []s
 	return list, names
 }
 
-// TestAPI guards that a program that compiles with goleveldb compiles with the module in
-// its place: nothing is missing, nothing incompatible with the last version, and nothing
-// with the first that is not so in the last.
+// TestAPI checks that a program that compiles with goleveldb compiles with the module: nothing
+// is missing or incompatible compared with the last version, and compared with the first version
+// only what is also incompatible in the last.
 func TestAPI(t *testing.T) {
 	proxy(t)
 	last, ours := load(t, lastVersion, false), load(t, lastVersion, true)
@@ -80,7 +81,7 @@ func TestAPI(t *testing.T) {
 	list, names = incompatible(t, first, ours)
 	list = slices.DeleteFunc(list, func(s string) bool { return slices.Contains(changed, s) })
 	if len(list) > 0 {
-		t.Errorf("%s: %d missing or incompatible that %s has\n%s", firstVersion, len(list), lastVersion, strings.Join(list, "\n"))
+		t.Errorf("%s: %d missing or incompatible, but not in %s\n%s", firstVersion, len(list), lastVersion, strings.Join(list, "\n"))
 	}
-	t.Logf("%s: %d packages, %d names; %s itself changed %d, and the module besides %d:\n%s", firstVersion, len(first), names, lastVersion, len(changed), len(list), strings.Join(changed, "\n"))
+	t.Logf("%s: %d packages, %d names; %s itself changed %d, and the module %d more:\n%s", firstVersion, len(first), names, lastVersion, len(changed), len(list), strings.Join(changed, "\n"))
 }

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-var beside = flag.Int("beside", 0, "measure goleveldb and the module in its place, in so many turns")
+var beside = flag.Int("beside", 0, "measure goleveldb and the module alternately, this many times")
 
-// TestBeside measures one program with goleveldb and with the module in its place, in
-// turns, and prints the medians. It is no test: it fails only if a program does.
+// TestBeside measures one program alternately with goleveldb and with the module, and
+// prints the medians. It fails only if a program fails.
 func TestBeside(t *testing.T) {
 	if *beside == 0 {
 		t.Skip("without -beside")

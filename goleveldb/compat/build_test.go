@@ -1,6 +1,6 @@
-// Package compat compares this repository's module github.com/syndtr/goleveldb with the
-// real one, which it takes from the Go module proxy. One binary cannot hold both, so
-// programs are built twice, each in a module of its own.
+// Package compat compares this repository's module github.com/syndtr/goleveldb with the real one
+// from the Go module proxy. One binary cannot link both, so programs are built twice, in separate
+// modules.
 package compat
 
 import (
@@ -19,7 +19,7 @@ const (
 	lastVersion  = "v1.0.1-0.20220721030215-126854af5e6d"
 )
 
-// newModule makes a module that requires goleveldb, the real one or this repository's.
+// newModule creates a module that requires goleveldb, the real one or this repository's.
 func newModule(t testing.TB, version string, replaced bool) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ func newModule(t testing.TB, version string, replaced bool) string {
 	return dir
 }
 
-// goCommand runs the go command in a module that it may complete.
+// goCommand returns a go command in a module, whose go.mod it may complete.
 func goCommand(dir string, args ...string) *exec.Cmd {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = dir
@@ -46,7 +46,7 @@ func goCommand(dir string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// proxy skips the test where the real goleveldb cannot be had.
+// proxy skips the test if the real goleveldb cannot be downloaded.
 func proxy(t testing.TB) {
 	t.Helper()
 	if out, err := proxyOnce(); err != nil {
@@ -59,8 +59,8 @@ var proxyOnce = sync.OnceValues(func() (string, error) {
 	return string(out), err
 })
 
-// build builds a program in testdata with the real goleveldb, or with the module in its
-// place.
+// build builds a program in testdata with the real goleveldb, or with the module. It returns the
+// path of the binary.
 func build(t testing.TB, program string, replaced bool) string {
 	t.Helper()
 	dir := newModule(t, lastVersion, replaced)
@@ -85,8 +85,8 @@ func build(t testing.TB, program string, replaced bool) string {
 	return bin
 }
 
-// Programs that use goleveldb hold other modules at old versions. TestOldDependencies builds with
-// the oldest golang.org/x/sys that a program of TestPrograms asks for by a replace directive.
+// TestOldDependencies builds with the oldest golang.org/x/sys that a program of TestPrograms pins
+// by a replace directive.
 func TestOldDependencies(t *testing.T) {
 	proxy(t)
 	dir := newModule(t, lastVersion, true)

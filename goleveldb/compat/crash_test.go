@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-var kills = flag.Int("kills", 6, "kills of the crash test")
+var kills = flag.Int("kills", 6, "the number of kills of TestKill")
 
-// writeAndKill runs a writer and kills it once it has acknowledged so many batches more.
-// It returns the number of the last one.
+// writeAndKill runs a writer and kills it once it has acknowledged this many more
+// batches. It returns the number of the last one.
 func writeAndKill(t *testing.T, bin, dir string, batches int) (acknowledged int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -51,21 +51,21 @@ func writeAndKill(t *testing.T, bin, dir string, batches int) (acknowledged int)
 	return acknowledged
 }
 
-// TestKill guards that either opens what the other has left when it was killed, and finds
-// all that was acknowledged, synced or not, each batch as a whole.
+// TestKill checks that goleveldb and the module open each other's directories after a
+// kill, and find all acknowledged batches, synced or not, each as a whole.
 func TestKill(t *testing.T) {
 	proxy(t)
 	theirs, ours := build(t, "crash", false), build(t, "crash", true)
 	dir := filepath.Join(t.TempDir(), "db")
 	for i := range *kills {
 		writer, reader := ours, theirs
-		if i%4 == 3 { // the other way round
+		if i%4 == 3 { // the other direction
 			writer, reader = theirs, ours
 		}
 		acknowledged := writeAndKill(t, writer, dir, 20+i*197%900)
 		got := strings.TrimSpace(run(t, reader, dir, "check")[0])
 		n, err := strconv.Atoi(got)
-		// The one under way when it was killed may be there, too.
+		// The batch that was in progress may be there, too.
 		if err != nil || n < acknowledged || n > acknowledged+1 {
 			t.Fatalf("kill %d: %d batches were acknowledged; found: %s", i, acknowledged, got)
 		}

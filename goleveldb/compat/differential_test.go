@@ -12,12 +12,12 @@ import (
 )
 
 var (
-	rounds = flag.Int("differential.rounds", 4, "scripts of the differential test")
-	ops    = flag.Int("differential.ops", 2000, "operations of a part of a script")
-	seed   = flag.Int("differential.seed", 1, "first seed")
+	rounds = flag.Int("differential.rounds", 4, "the number of scripts of TestDifferential")
+	ops    = flag.Int("differential.ops", 2000, "the number of operations in each part of a script")
+	seed   = flag.Int("differential.seed", 1, "the first seed")
 )
 
-// run runs a driver, which must end.
+// run runs a program to its end, and returns the lines that it has printed.
 func run(t *testing.T, bin, dir string, args ...string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -32,7 +32,7 @@ func run(t *testing.T, bin, dir string, args ...string) []string {
 	return strings.Split(string(out), "\n")
 }
 
-// compare reports the first answers that differ.
+// compare reports the first lines that differ.
 func compare(t *testing.T, what string, want, got []string) {
 	t.Helper()
 	for i := range max(len(want), len(got)) {
@@ -48,8 +48,8 @@ func compare(t *testing.T, what string, want, got []string) {
 	}
 }
 
-// TestDifferential guards that programs get goleveldb's answers, errors included, and
-// that either opens what the other has left.
+// TestDifferential checks that programs get the same results as from goleveldb,
+// errors included, and that goleveldb and the module open each other's directories.
 func TestDifferential(t *testing.T) {
 	proxy(t)
 	theirs, ours := build(t, "driver", false), build(t, "driver", true)
@@ -61,7 +61,7 @@ func TestDifferential(t *testing.T) {
 			want, got := run(t, theirs, a, s, strconv.Itoa(*ops)), run(t, ours, b, s, strconv.Itoa(*ops))
 			compare(t, "seed "+s, want, got)
 			answers += len(want)
-			a, b = b, a // each goes on with the other's directory
+			a, b = b, a // each continues with the other's directory
 		}
 		compare(t, "all keys", run(t, theirs, a, "dump"), run(t, ours, b, "dump"))
 		compare(t, "all keys, of one directory", run(t, theirs, a, "dump"), run(t, ours, a, "dump"))

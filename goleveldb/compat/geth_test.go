@@ -20,32 +20,32 @@ import (
 )
 
 var (
-	geth       = flag.Bool("geth", false, "build geth with goleveldb and with the module in its place, and exchange directories")
-	gethBlocks = flag.Int("geth.blocks", 20, "blocks that each geth adds before it ends")
+	geth       = flag.Bool("geth", false, "build geth with goleveldb and with the module, and run TestGeth")
+	gethBlocks = flag.Int("geth.blocks", 20, "the number of blocks that geth adds in each turn, at least")
 )
 
-// gethVersion is of go-ethereum in programs.
+// gethVersion is the version of go-ethereum, here and in programs.
 const gethVersion = "v1.15.11"
 
-// How often a node is asked again for what is not there yet, and until when.
+// How often a node is polled, and for how long.
 const (
 	gethPoll     = 10 * time.Millisecond
 	gethPatience = 2 * time.Minute
 )
 
-// archive has geth write the state of each block, so that it survives a kill. Without it
+// archive makes geth write the state of each block, so that it survives a kill. Without it
 // geth keeps the newest states in memory and writes them when it is stopped.
 var archive = []string{"--state.scheme", "hash", "--gcmode", "archive"}
 
-// turn is one run of a geth on a directory.
+// turn is one run of geth on a directory.
 type turn struct {
 	replaced bool
-	kill     bool // end it by SIGKILL, while it makes blocks
+	kill     bool // end it with SIGKILL while it makes blocks
 }
 
-// TestGeth guards that geth with goleveldb and geth with the module in its place go on
-// with each other's directory, after a stop and after a kill, and find all blocks,
-// receipts and states in it.
+// TestGeth checks that geth with goleveldb and geth with the module continue with each
+// other's directories, after a stop and after a kill, and find all blocks, receipts and
+// states.
 func TestGeth(t *testing.T) {
 	if !*geth {
 		t.Skip("without -geth, which builds two geths")
@@ -54,7 +54,7 @@ func TestGeth(t *testing.T) {
 	bins := map[bool]string{false: buildGeth(t, false), true: buildGeth(t, true)}
 	for _, c := range []struct {
 		name  string
-		first bool // whether the module makes the directory
+		first bool // whether the module creates the directory
 		kill  bool
 		args  []string
 	}{
@@ -73,8 +73,8 @@ func TestGeth(t *testing.T) {
 	}
 }
 
-// buildGeth builds geth with goleveldb, or with the module in its place. It is built from a
-// module that requires it, so that the go command's cache has it the next time.
+// buildGeth builds geth with goleveldb, or with the module. It builds from a module that
+// requires go-ethereum, so that the go command can cache the result.
 func buildGeth(t *testing.T, replaced bool) string {
 	dir := newModule(t, lastVersion, replaced)
 	edit(t, dir, "-require", "github.com/ethereum/go-ethereum@"+gethVersion)
@@ -98,21 +98,21 @@ func buildGeth(t *testing.T, replaced bool) string {
 type chain struct {
 	dir    string
 	args   []string
-	states bool // the state of each block is kept, not of the last one only
+	states bool // whether the state of each block is kept, not only of the last one
 	r      *rand.Rand
 	blocks []block
-	logs   bool // a geth with the module was killed, and may have left several logs
+	logs   bool // whether geth with the module was killed last, and may have left several logs
 }
 
-// block is what a node said of a block when it was new.
+// block is what a node returned about a block when it was new.
 type block struct {
 	header   string // with its transactions, as JSON
 	receipts string
-	balance  string            // of the account that pays, after it
-	stored   map[string]string // by contract: what it stored when it was created
+	balance  string            // of the account that pays, after the block
+	stored   map[string]string // what each contract stored when it was created
 }
 
-// turn starts a node, has it find everything and add blocks, and ends it.
+// turn starts a node, checks everything that is known, lets the node add blocks, and ends it.
 func (c *chain) turn(t *testing.T, bin string, turn turn) {
 	t.Helper()
 	if c.logs && !turn.replaced {
@@ -139,13 +139,13 @@ func (c *chain) turn(t *testing.T, bin string, turn turn) {
 		c.blocks = append(c.blocks, n.block(len(c.blocks)))
 		contracts += len(c.blocks[len(c.blocks)-1].stored)
 	}
-	if contracts < sent { // a kill may have left more of them for this turn
+	if contracts < sent { // there may be more, of transactions that were sent before a kill
 		n.fail("%d contracts in the new blocks, of %d transactions", contracts, sent)
 	}
 	end := "stopped"
 	if turn.kill {
 		end = "killed"
-		for range 5 { // they make blocks, or not, while it dies
+		for range 5 { // they may make it into blocks before the kill, or not
 			n.send(c.r)
 		}
 		n.kill()
@@ -155,8 +155,8 @@ func (c *chain) turn(t *testing.T, bin string, turn turn) {
 	t.Logf("built with sift: %-5t found %3d blocks, its head was %3d, %s at %3d", turn.replaced, known, head, end, len(c.blocks)-1)
 }
 
-// openOnce opens the database for writing, and closes it, which leaves one log: geth opens
-// it read-only first, which goleveldb cannot where there are several.
+// openOnce opens the database for writing and closes it, which leaves one log: geth first
+// opens it read-only, which goleveldb cannot do if there are several.
 func (c *chain) openOnce(t *testing.T) {
 	t.Helper()
 	db, err := sift.Open(filepath.Join(c.dir, "geth", "chaindata"), nil)
@@ -226,7 +226,7 @@ func startNode(t *testing.T, bin, dir string, args []string) *node {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = n.cmd.Wait() // how it ended is told by who ended it
+		_ = n.cmd.Wait() // stop checks the status
 		close(n.exited)
 	}()
 	t.Cleanup(n.kill)
@@ -250,7 +250,7 @@ func (n *node) fail(format string, args ...any) {
 	n.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), n.log.String())
 }
 
-// await asks until there is what it waits for.
+// await polls until there returns true.
 func (n *node) await(what string, there func() bool) {
 	n.t.Helper()
 	for deadline := time.Now().Add(gethPatience); !there(); {
@@ -275,7 +275,7 @@ func (n *node) call(method string, params ...any) string {
 	return result
 }
 
-// ask is call, and returns the node's error if it has one.
+// ask is like call, but returns the node's error, if any.
 func (n *node) ask(method string, params ...any) (result, refused string) {
 	n.t.Helper()
 	if params == nil {
@@ -302,8 +302,8 @@ func (n *node) decode(result string, into any) {
 	}
 }
 
-// send sends a transaction that creates a contract: its code stores a random number.
-// What follows the code is random, so that blocks fill tables. It returns its hash.
+// send sends a transaction and returns its hash. The transaction creates a contract whose
+// code stores a random number. Random bytes follow the code, so that blocks fill tables.
 func (n *node) send(r *rand.Rand) (hash string) {
 	n.t.Helper()
 	data := make([]byte, 40<<10)
@@ -311,8 +311,8 @@ func (n *node) send(r *rand.Rand) (hash string) {
 	data[0] = 0x7f                               // PUSH32: the number that follows
 	copy(data[33:], []byte{0x60, 0, 0x55, 0x00}) // PUSH1 0, SSTORE, STOP
 	tx := map[string]string{"from": n.account, "gas": "0x500000", "data": "0x" + hex.EncodeToString(data)}
-	// Until the pool has seen the last block, it may give out a nonce again.
-	n.await("room for a transaction", func() bool {
+	// Until the pool has seen the last block, it may assign a nonce twice.
+	n.await("an accepted transaction", func() bool {
 		result, refused := n.ask("eth_sendTransaction", tx)
 		if refused == "" {
 			n.decode(result, &hash)
@@ -344,7 +344,7 @@ func (n *node) stored(contract, at string) string {
 	return n.call("eth_getStorageAt", contract, "0x0", at)
 }
 
-// block asks for all of a block.
+// block returns everything about a block.
 func (n *node) block(i int) block {
 	n.t.Helper()
 	b := block{header: n.header(i), receipts: n.receipts(i), balance: n.balance(number(i)), stored: map[string]string{}}
@@ -360,8 +360,8 @@ func (n *node) block(i int) block {
 	return b
 }
 
-// stop ends the node as a user does. An interrupt may come before geth listens to them and be
-// lost, so it is sent again; from the eleventh on geth panics.
+// stop ends the node with an interrupt, as a user does. Interrupts that arrive before geth
+// handles them are lost, so it is sent again; from the eleventh on geth panics.
 func (n *node) stop() {
 	n.t.Helper()
 	for range 8 {
@@ -383,7 +383,7 @@ func (n *node) stop() {
 	}
 }
 
-// kill ends the node by SIGKILL, if it runs.
+// kill ends the node with SIGKILL, if it is running.
 func (n *node) kill() {
 	_ = n.cmd.Process.Kill() // it may have ended
 	<-n.exited

@@ -16,11 +16,11 @@ import (
 	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
-var cuts = flag.Int("cuts", 40, "power cuts of the power cut test")
+var cuts = flag.Int("cuts", 40, "the number of power cuts of TestPowerCut")
 
-// TestPowerCut guards that goleveldb opens what a power cut leaves of a database of the
-// module's: it finds each batch that was synced, and of no batch a part. Batches that were
-// not synced may be missing, in the middle too.
+// TestPowerCut checks that goleveldb opens what a power cut leaves of the module's
+// database: it finds every synced batch, and no batch in part. Unsynced batches may be
+// missing, even in the middle.
 func TestPowerCut(t *testing.T) {
 	proxy(t)
 	reader := build(t, "crash", false)
@@ -56,10 +56,10 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// ack says that a synced batch was acknowledged after so many operations.
+// ack records that a synced batch was acknowledged after a number of operations.
 type ack struct{ batch, ops int }
 
-// writeBatches writes what testdata/crash writes.
+// writeBatches writes the same batches as testdata/crash.
 func writeBatches(t *testing.T, fs *vfstest.Mem) (synced []ack) {
 	t.Helper()
 	db, err := sift.Open("db", &sift.Options{FS: fs, MemtableBytes: 128 << 10, TableBytes: 64 << 10, LevelBaseBytes: 256 << 10, L0Tables: 8})
@@ -93,7 +93,7 @@ func writeBatches(t *testing.T, fs *vfstest.Mem) (synced []ack) {
 	return synced
 }
 
-// saveImage copies a database to the host's file system; false if there is none.
+// saveImage copies a database to the host's file system. It returns false if there is none.
 func saveImage(t *testing.T, image *vfstest.Mem, dir string) bool {
 	t.Helper()
 	names, err := image.List("db")

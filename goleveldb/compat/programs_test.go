@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	allPrograms = flag.Bool("programs", false, "run the tests of all programs, not of a few small ones")
+	allPrograms = flag.Bool("programs", false, "run the tests of all programs, not only of a few small ones")
 	original    = flag.Bool("programs.original", false, "run the tests of the programs with goleveldb itself")
 )
 
@@ -23,23 +23,23 @@ var (
 type program struct {
 	module  string
 	version string
-	dirs    []string          // of which everything is run, below the module's root
-	skip    string            // matches tests that are left out: they fail with goleveldb, too, or end all others
+	dirs    []string          // packages whose tests are run, relative to the module's root
+	skip    string            // matches tests that are left out: they also fail with goleveldb, or abort the others
 	noVet   bool              // its tests do not pass this Go's vet
 	fails   map[string]string // tests that are known to fail, and why
-	small   bool              // it runs without -programs, too: it takes less than a minute
+	small   bool              // run without -programs, too: takes less than a minute
 	outside bool              // it is not a module; its tests are run from one that requires it
 }
 
 const (
-	logsAhead = "it wants the files to grow with one write; logs have room that was allocated ahead"
-	// Its consumers drop what they get when they look for the last time.
+	logsAhead = "it expects files to grow with a single write, and logs are preallocated"
+	// Its consumers drop what they receive in their last poll.
 	dropsOne = "TestPerProducerOrder"
-	// It opens a database without the log that the MANIFEST names, and panics if it cannot.
+	// It opens a database without the log that the MANIFEST names, and panics on an error.
 	noLog = "TestV11v12"
 )
 
-// fabric is Hyperledger Fabric's ledger, as far as it uses goleveldb itself.
+// fabric lists the packages of Hyperledger Fabric that use goleveldb directly.
 var fabric = []string{
 	"common/ledger/util/leveldbhelper", "common/ledger/blkstorage/...", "core/transientstore", "core/ledger/confighistory",
 	"core/ledger/kvledger/bookkeeping", "core/ledger/kvledger/history", "core/ledger/kvledger/txmgmt/statedb/stateleveldb", "core/ledger/pvtdatastorage",
@@ -67,8 +67,8 @@ var programs = []program{
 	{module: "github.com/ledisdb/ledisdb", version: "v0.0.0-20200510135210-d35789ec47e6", dirs: []string{"store/...", "ledis"}, skip: "TestStore$", noVet: true, outside: true},
 }
 
-// TestPrograms runs the tests of programs that use goleveldb, with the module in its
-// place and no other change. A module that the proxy does not serve is passed over.
+// TestPrograms runs the tests of programs that use goleveldb with the module and no other
+// change. It skips modules that the proxy does not serve.
 func TestPrograms(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes minutes")
@@ -117,7 +117,7 @@ func (p *program) run(t *testing.T) {
 	t.Logf("%s %s: %d passed, %d skipped, %d failed, in %.0f s", p.module, p.version, passed, skipped, len(failed), time.Since(start).Seconds())
 }
 
-// mainModule makes the module that the tests are run from.
+// mainModule returns the directory of the module that the tests are run from.
 func (p *program) mainModule(t *testing.T) string {
 	if !p.outside {
 		return p.checkOut(t)
@@ -127,7 +127,7 @@ func (p *program) mainModule(t *testing.T) string {
 	return dir
 }
 
-// checkOut copies the module out of the module cache.
+// checkOut copies the module from the module cache.
 func (p *program) checkOut(t *testing.T) string {
 	cmd := exec.Command("go", "mod", "download", "-json", p.module+"@"+p.version)
 	cmd.Dir = t.TempDir()
@@ -160,7 +160,7 @@ func (p *program) checkOut(t *testing.T) string {
 	return dir
 }
 
-// replace puts this repository's module in the place of goleveldb.
+// replace replaces goleveldb by this repository's module.
 func replace(t *testing.T, dir string) {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -188,13 +188,13 @@ func events(log []byte, f func(e event, line string)) {
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var e event
-		_ = json.Unmarshal(lines.Bytes(), &e) // what the go command says itself is no JSON
+		_ = json.Unmarshal(lines.Bytes(), &e) // the go command's own messages are not JSON
 		f(e, lines.Text())
 	}
 }
 
-// outcomes counts tests and subtests. A package that fails without a test of its own that
-// does counts by its name; a test that has failed by a subtest alone, too.
+// outcomes counts tests and subtests, and lists those that failed. A package that fails
+// without a failed test is listed by its name.
 func outcomes(log []byte) (passed, skipped int, failed []string) {
 	byPackage := map[string]int{}
 	events(log, func(e event, _ string) {
@@ -214,7 +214,7 @@ func outcomes(log []byte) (passed, skipped int, failed []string) {
 	return passed, skipped, failed
 }
 
-// readable is what a failed run has printed, the last of it.
+// readable returns the last lines of the output of a failed run.
 func readable(log []byte) string {
 	var lines []string
 	events(log, func(e event, line string) {

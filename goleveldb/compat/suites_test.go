@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// theirTests are goleveldb's tests that need nothing but its API, among them the
-// key-value tests of its package testutil (external_test.go).
+// theirTests lists goleveldb's tests that need only its API, among them the key-value
+// tests of its package testutil (external_test.go).
 var theirTests = []string{
 	"external_test.go", "testutil_test.go", "leveldb_suite_test.go",
 	"filter/bloom_test.go",
@@ -19,8 +19,8 @@ var theirTests = []string{
 	"util/buffer_test.go", "util/hash_test.go",
 }
 
-// TestTheirTests runs goleveldb's own tests on the module in its place. They are taken
-// from the module cache.
+// TestTheirTests runs goleveldb's own tests, taken from the module cache, on the
+// module.
 func TestTheirTests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")

@@ -18,7 +18,7 @@ const (
 	benchWalk = 1000 * (32 + 110) // bytes
 )
 
-// benchKey puts a number in a key, without order.
+// benchKey writes a key for a number to buf. Keys are not in the order of their numbers.
 func benchKey(buf []byte, i int) []byte {
 	binary.BigEndian.PutUint64(buf, uint64(i)*0x9e3779b97f4a7c15)
 	return buf
@@ -47,8 +47,8 @@ func benchDB(b *testing.B) *DB {
 	return db
 }
 
-// BenchmarkAdapter compares calls of this package with those of the store below it, on
-// one database.
+// BenchmarkAdapter compares calls of this package with the same calls of the store, on one
+// database.
 func BenchmarkAdapter(b *testing.B) {
 	db := benchDB(b)
 	key := make([]byte, 32)
@@ -140,10 +140,10 @@ func BenchmarkAdapter(b *testing.B) {
 	}
 }
 
-// compare runs two functions b.N times each, in short turns, so that both meet the same
-// noise, and with different arguments, so that neither finds what the other has cached. It
-// reports the median turn of each, and the median of how much longer adapter took than store
-// did in the turn next to it.
+// compare runs two functions b.N times each, in short alternating turns, so that both meet
+// the same noise, and with different arguments, so that neither profits from what the other
+// has cached. It reports the median of each one's turns, and the median of how much longer
+// adapter took than store in neighboring turns.
 func compare(b *testing.B, adapter, store func(i int)) {
 	const turn = 500 * time.Microsecond
 	took := func(f func(int), from, n int) time.Duration {
@@ -153,14 +153,14 @@ func compare(b *testing.B, adapter, store func(i int)) {
 		}
 		return time.Since(start)
 	}
-	n := 1 // a turn
+	n := 1 // calls per turn
 	for n < b.N && took(store, 0, n) < turn {
 		n *= 2
 	}
 	var ours, theirs, over []float64
 	for i := 0; i < b.N; i += n {
 		var t [2]time.Duration
-		for j := range 2 { // in an order that changes
+		for j := range 2 { // in alternating order
 			if (i/n+j)%2 == 0 {
 				t[0] = took(adapter, 2*i, n)
 			} else {

@@ -15,25 +15,25 @@ type BatchReplay interface {
 	Delete(key []byte)
 }
 
-// Batch is a list of writes that are applied as one. Its zero value is empty. It is
-// used by one goroutine at a time.
+// Batch is a list of writes that are applied atomically. Its zero value is an empty
+// batch. It must not be used concurrently.
 type Batch struct {
 	b sift.Batch
 }
 
 // BatchConfig is for MakeBatchWithConfig.
 type BatchConfig struct {
-	// InitialCapacity is how many bytes are expected. It is not used.
+	// InitialCapacity is the expected number of bytes. It is not used.
 	InitialCapacity int
 	// GrowLimit bounds by how many operations the batch grows at a time. It is not
 	// used.
 	GrowLimit int
 }
 
-// MakeBatch returns an empty batch. n is how many bytes are expected.
+// MakeBatch returns an empty batch. n is the expected number of bytes. It is not used.
 func MakeBatch(n int) *Batch { return new(Batch) }
 
-// MakeBatchWithConfig returns an empty batch.
+// MakeBatchWithConfig returns an empty batch. config is not used.
 func MakeBatchWithConfig(config *BatchConfig) *Batch { return new(Batch) }
 
 // Put sets key to value. Both are copied.
@@ -48,15 +48,16 @@ func (b *Batch) Len() int { return b.b.Len() }
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() { b.b.Reset() }
 
-// headerLen is what LevelDB's write batch has before the operations.
+// headerLen is the length of the header of LevelDB's write batch.
 const headerLen = 12
 
-// Dump returns the operations in LevelDB's write batch format, without its header.
-// The bytes must not be changed, and are valid until the batch changes.
+// Dump returns the operations in LevelDB's write batch format, without the header. The
+// bytes must not be changed. They are valid until the batch changes.
 func (b *Batch) Dump() []byte { return b.b.Dump()[headerLen:] }
 
-// Load makes the batch hold what Dump has returned, which is copied. If it is damaged
-// the error is an ErrBatchCorrupted in an errors.ErrCorrupted, and the batch is empty.
+// Load replaces the contents of the batch with a copy of what Dump returned. If data
+// is damaged, the error is an ErrBatchCorrupted in an errors.ErrCorrupted, and the
+// batch is empty.
 func (b *Batch) Load(data []byte) error {
 	b.b.Reset()
 	for len(data) > 0 {
@@ -89,7 +90,7 @@ func (b *Batch) damaged(reason string) error {
 	return errors.NewErrCorrupted(fdNone, &ErrBatchCorrupted{reason})
 }
 
-// cutPrefixed takes a length and as many bytes from the front of data.
+// cutPrefixed cuts a length-prefixed field from the front of data.
 func cutPrefixed(data []byte) (field, rest []byte, ok bool) {
 	n, size := binary.Uvarint(data)
 	if size <= 0 || n > uint64(len(data)-size) {
@@ -107,7 +108,7 @@ func (b *Batch) Replay(r BatchReplay) error {
 		case op.Delete:
 			r.Delete(op.Key)
 		case len(op.Value) == 0:
-			r.Put(op.Key, nil) // as programs know it
+			r.Put(op.Key, nil) // as goleveldb does
 		default:
 			r.Put(op.Key, op.Value)
 		}

@@ -1,8 +1,8 @@
-// Package leveldb is goleveldb's API on the store sift, for programs that were written
-// for goleveldb: with a replace line in go.mod they run on sift. The directory stays a
-// LevelDB database, which goleveldb opens as before.
+// Package leveldb is goleveldb's API on top of sift: with replace directives in go.mod,
+// programs written for goleveldb run on sift. The directory remains a LevelDB database,
+// which goleveldb can open.
 //
-// docs/goleveldb.md of the module github.com/siftdb/sift says what differs.
+// docs/goleveldb.md of the module github.com/siftdb/sift lists the differences.
 package leveldb
 
 import (
@@ -32,15 +32,15 @@ type DB struct {
 	o      *opt.Options
 	stor   storage.Storage
 	locker storage.Locker // of a storage in a directory
-	closer io.Closer      // what Close closes too
+	closer io.Closer      // the storage, if Close closes it too
 	blocks *sharedCache
 	levels levelStats
 
 	closed   atomic.Bool
 	readOnly atomic.Bool // Options.ReadOnly, or SetReadOnly
-	syncs    bool        // WriteOptions.Sync counts
+	syncs    bool        // whether WriteOptions.Sync has an effect
 
-	// writers hold it shared, a transaction alone.
+	// writers is held shared by writers, and exclusively by a transaction.
 	writers sync.RWMutex
 	trMu    sync.Mutex // guards tr
 	tr      *Transaction
@@ -49,7 +49,7 @@ type DB struct {
 	aliveSnaps, aliveIters atomic.Int32
 }
 
-// dirStorage is a Storage in a directory of the host's, under a lock that it holds.
+// dirStorage is a Storage in a directory of the host, which it has locked.
 type dirStorage interface {
 	storage.Storage
 	SiftDir() (string, *sift.DirLock)
@@ -69,7 +69,7 @@ func Open(stor storage.Storage, o *opt.Options) (db *DB, err error) {
 	return open(stor, o, sift.Open)
 }
 
-// open opens what how does. The path is that of the directory, or a name.
+// open opens a database with how, whose path is the storage's directory, or just a name.
 func open(stor storage.Storage, o *opt.Options, how func(string, *sift.Options) (*sift.DB, error)) (*DB, error) {
 	so, blocks := storeOptions(o, stor)
 	db := &DB{o: o, stor: stor, blocks: blocks, syncs: !o.GetNoSync()}
@@ -133,8 +133,8 @@ func openFile(path string, o *opt.Options, readOnly bool, how func(storage.Stora
 }
 
 // Recover rebuilds a database from its tables and logs, as far as they can be read, and
-// opens it. A MANIFEST that is whole is used. In a directory the old files are moved to
-// the directory "lost" in it. ErrorIfExist and ErrorIfMissing do not count.
+// opens it. An intact MANIFEST is used. In a directory, the old files are moved to its
+// subdirectory "lost". ErrorIfExist and ErrorIfMissing are ignored.
 func Recover(stor storage.Storage, o *opt.Options) (db *DB, err error) {
 	if stor == nil {
 		return nil, os.ErrInvalid
@@ -166,8 +166,8 @@ func (db *DB) ok() error {
 	return nil
 }
 
-// Close closes the database. An open transaction is discarded; iterators must be
-// released before. A second Close returns ErrClosed.
+// Close closes the database. An open transaction is discarded. Iterators must have been
+// released. A second Close returns ErrClosed.
 func (db *DB) Close() error {
 	if !db.closed.CompareAndSwap(false, true) {
 		return ErrClosed
@@ -188,7 +188,7 @@ func (db *DB) Close() error {
 	return err
 }
 
-// Get returns the value of key, or ErrNotFound. The value is the caller's.
+// Get returns the value of key, or ErrNotFound. The value belongs to the caller.
 func (db *DB) Get(key []byte, ro *opt.ReadOptions) (value []byte, err error) {
 	value, found, err := db.s.Lookup(key)
 	switch {
@@ -209,7 +209,7 @@ func (db *DB) Has(key []byte, ro *opt.ReadOptions) (ret bool, err error) {
 	return ret, nil
 }
 
-// NewIterator returns an iterator over the keys of a range as they are now; nil for all
+// NewIterator returns an iterator over the present contents of a range; nil means all
 // keys. It must be released.
 func (db *DB) NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.Iterator {
 	if err := db.ok(); err != nil {
@@ -219,8 +219,8 @@ func (db *DB) NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.Itera
 	return newDBIter(in, err, &db.aliveIters)
 }
 
-// beginWrite waits while a transaction is open. If it returns nil the caller releases
-// writers.
+// beginWrite waits while a transaction is open. If it returns nil, the caller must
+// release writers.
 func (db *DB) beginWrite() error {
 	db.writers.RLock()
 	err := db.writable()
@@ -230,7 +230,7 @@ func (db *DB) beginWrite() error {
 	return err
 }
 
-// writable returns why there can be no writes.
+// writable returns why the database cannot be written to, nil if it can.
 func (db *DB) writable() error {
 	if err := db.ok(); err != nil {
 		return err
@@ -257,7 +257,7 @@ func (db *DB) Put(key, value []byte, wo *opt.WriteOptions) error {
 	return convert(db.s.Put(key, value, db.writeOptions(wo)))
 }
 
-// Delete removes key; it is no error if there is none.
+// Delete removes key. It is not an error if the key does not exist.
 func (db *DB) Delete(key []byte, wo *opt.WriteOptions) error {
 	if err := db.beginWrite(); err != nil {
 		return err
@@ -266,7 +266,7 @@ func (db *DB) Delete(key []byte, wo *opt.WriteOptions) error {
 	return convert(db.s.Delete(key, db.writeOptions(wo)))
 }
 
-// Write applies a batch as one. The batch is not changed.
+// Write applies a batch atomically. The batch is not changed.
 func (db *DB) Write(batch *Batch, wo *opt.WriteOptions) error {
 	if err := db.ok(); err != nil || batch == nil || batch.Len() == 0 {
 		return err
@@ -278,8 +278,8 @@ func (db *DB) Write(batch *Batch, wo *opt.WriteOptions) error {
 	return convert(db.s.Write(&batch.b, db.writeOptions(wo)))
 }
 
-// CompactRange compacts the tables that hold keys of a range: what was deleted or
-// overwritten goes. A nil Start or Limit is no bound.
+// CompactRange compacts the tables that hold keys of a range, which drops deleted and
+// overwritten entries. A nil Start or Limit means no bound.
 func (db *DB) CompactRange(r util.Range) error {
 	if err := db.beginWrite(); err != nil {
 		return err
@@ -300,8 +300,8 @@ func (db *DB) SetReadOnly() error {
 	return nil
 }
 
-// SizeOf returns about how many bytes the keys of each range take on disk; 0 for a range
-// without Limit. What is still in memory does not count.
+// SizeOf returns the approximate size of each range on disk in bytes, 0 for a range
+// without Limit. Memtables are not included.
 func (db *DB) SizeOf(ranges []util.Range) (Sizes, error) {
 	if err := db.ok(); err != nil {
 		return nil, err

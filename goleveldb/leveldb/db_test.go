@@ -22,18 +22,18 @@ type backwards struct{ comparer.Comparer }
 func (backwards) Name() string            { return "backwards" }
 func (backwards) Compare(a, b []byte) int { return -bytes.Compare(a, b) }
 
-// TestComparer guards that another order is refused before anything is touched.
+// TestComparer checks that another order is rejected before anything is touched.
 func TestComparer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "db")
 	o := &opt.Options{Comparer: backwards{comparer.DefaultComparer}}
 	if _, err := OpenFile(dir, o); err == nil {
-		t.Error("OpenFile takes it")
+		t.Error("OpenFile accepts it")
 	}
 	if _, err := RecoverFile(dir, o); err == nil {
-		t.Error("RecoverFile takes it")
+		t.Error("RecoverFile accepts it")
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("the directory is there: %v", err)
+		t.Errorf("the directory exists: %v", err)
 	}
 	if db, err := Open(storage.NewMemStorage(), &opt.Options{Comparer: comparer.DefaultComparer}); err != nil {
 		t.Errorf("the bytewise order: %v", err)
@@ -42,7 +42,7 @@ func TestComparer(t *testing.T) {
 	}
 }
 
-// counted is a Storage of a program's own.
+// counted is a program's own Storage.
 type counted struct {
 	storage.Storage
 	created, logged int
@@ -67,8 +67,8 @@ func fill(t *testing.T, db *DB, n int) {
 	}
 }
 
-// TestStorage guards that a database goes through the program's own Storage, and is
-// there when it is opened again, from another Storage of the same files too.
+// TestStorage checks that a database uses the program's own Storage, and can be
+// reopened, also from another Storage with the same files.
 func TestStorage(t *testing.T) {
 	dir := t.TempDir()
 	files, err := storage.OpenFile(dir, false)
@@ -115,8 +115,8 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-// TestDamage guards that damage is an error by which programs know it, with the file,
-// whatever Strict is, and that RecoverFile gets the rest back.
+// TestDamage checks that damage is an errors.ErrCorrupted with the file, whatever
+// Strict is, and that RecoverFile recovers the rest.
 func TestDamage(t *testing.T) {
 	dir := t.TempDir()
 	o := &opt.Options{WriteBuffer: 64 << 10}
@@ -163,7 +163,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestTransactionWriters guards that writes wait for a transaction to end, and that
+// TestTransactionWriters checks that writes wait until a transaction ends, and that
 // Close ends both.
 func TestTransactionWriters(t *testing.T) {
 	db, err := Open(storage.NewMemStorage(), nil)
@@ -214,8 +214,8 @@ func TestTransactionWriters(t *testing.T) {
 	}
 }
 
-// TestStats guards what Stats and the properties say of a database that has flushed and
-// compacted.
+// TestStats checks what Stats and the properties report about a database that has
+// flushed and compacted.
 func TestStats(t *testing.T) {
 	db, err := Open(storage.NewMemStorage(), &opt.Options{WriteBuffer: 64 << 10})
 	if err != nil {
@@ -244,7 +244,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// TestSharedCache guards that databases with one Cacher share one block cache.
+// TestSharedCache checks that databases with one Cacher share one block cache.
 func TestSharedCache(t *testing.T) {
 	o := &opt.Options{BlockCacher: opt.NewLRU(1 << 20), WriteBuffer: 64 << 10}
 	var dbs []*DB

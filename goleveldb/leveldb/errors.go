@@ -21,43 +21,43 @@ var (
 
 var errTransactionDone = errors.New("leveldb: transaction already closed")
 
-// ErrInternalKeyCorrupted says that an entry's key is damaged. It is for programs that
-// look for it; a damaged key is an ErrCorrupted of another cause.
+// ErrInternalKeyCorrupted means that an entry's key is damaged. It exists for programs
+// that check for it; this module never returns it.
 type ErrInternalKeyCorrupted struct {
 	Ikey   []byte
 	Reason string
 }
 
-// Error gives the key and the reason.
+// Error returns the key and the reason.
 func (e *ErrInternalKeyCorrupted) Error() string {
 	return fmt.Sprintf("leveldb: internal key %q corrupted: %s", e.Ikey, e.Reason)
 }
 
-// ErrManifestCorrupted says that a MANIFEST is damaged. It comes inside an
-// errors.ErrCorrupted.
+// ErrManifestCorrupted means that a MANIFEST is damaged. It exists for programs that
+// check for it; this module never returns it.
 type ErrManifestCorrupted struct {
 	Field  string
 	Reason string
 }
 
-// Error gives the field and the reason.
+// Error returns the field and the reason.
 func (e *ErrManifestCorrupted) Error() string {
 	return fmt.Sprintf("leveldb: manifest corrupted (field '%s'): %s", e.Field, e.Reason)
 }
 
-// ErrBatchCorrupted says that a dumped batch is damaged. It comes inside an
+// ErrBatchCorrupted means that a dumped batch is damaged. It is wrapped in an
 // errors.ErrCorrupted.
 type ErrBatchCorrupted struct {
 	Reason string
 }
 
-// Error gives the reason.
+// Error returns the reason.
 func (e *ErrBatchCorrupted) Error() string {
 	return fmt.Sprintf("leveldb: batch corrupted: %s", e.Reason)
 }
 
-// convert converts an error of the store to the one that programs know. It returns other
-// errors unchanged.
+// convert converts an error of the store to the corresponding error of this API. It
+// returns other errors unchanged.
 func convert(err error) error {
 	switch {
 	case err == nil:
@@ -80,7 +80,7 @@ func convert(err error) error {
 	return err
 }
 
-// convertOpen is convert for what Open returns.
+// convertOpen is convert for errors of Open.
 func convertOpen(err error) error {
 	switch {
 	case stderrors.Is(err, sift.ErrExists):

@@ -46,19 +46,19 @@ func parseName(path string) (fd storage.FileDesc, ok bool) {
 	return fd, true
 }
 
-// currentName is the name that stands for the meta of a storage.
+// currentName is the name of the file whose contents a storage keeps as its meta.
 const (
 	currentName = "CURRENT"
 )
 
-// storageFS is the file system of a database in a Storage: a single directory. Files whose names
-// the Storage does not have, such as CURRENT before it is renamed, are held in memory.
+// storageFS is the file system of a database in a Storage: a single directory. Files that a
+// Storage cannot name, such as CURRENT before it is renamed, are held in memory.
 type storageFS struct {
 	stor storage.Storage
 
 	mu      sync.Mutex
 	other   map[string]*otherFile
-	read    map[storage.FileDesc]*sharedReader // what is open
+	read    map[storage.FileDesc]*sharedReader // files that are open for reading
 	written map[storage.FileDesc]*writtenFile
 }
 
@@ -69,7 +69,7 @@ func newStorageFS(stor storage.Storage) *storageFS {
 	}
 }
 
-// file returns the file of the storage that a path stands for. A table has only one name.
+// file returns the file of the storage that a path stands for. Tables have the extension .ldb only.
 func (s *storageFS) file(name string) (storage.FileDesc, bool) {
 	fd, ok := parseName(name)
 	return fd, ok && filepath.Ext(name) != ".sst"
@@ -161,7 +161,7 @@ func (s *storageFS) Remove(name string) error {
 }
 
 // Rename implements sift.FS. Renaming a file to CURRENT sets the meta. A file that is moved to
-// another directory, as Repair does with old files, is removed.
+// another directory, as Repair does with old files, is removed, since a storage has only one.
 func (s *storageFS) Rename(oldname, newname string) error {
 	if fd, ok := s.file(oldname); ok {
 		if filepath.Dir(oldname) != filepath.Dir(newname) {
@@ -182,7 +182,7 @@ func (s *storageFS) Rename(oldname, newname string) error {
 	if filepath.Base(newname) == currentName {
 		fd, ok := parseName(strings.TrimSuffix(string(f.bytes()), "\n"))
 		if !ok {
-			return fmt.Errorf("leveldb: CURRENT shall hold %q", f.bytes())
+			return fmt.Errorf("leveldb: CURRENT would hold %q", f.bytes())
 		}
 		if err := s.stor.SetMeta(fd); err != nil {
 			return err
@@ -194,7 +194,7 @@ func (s *storageFS) Rename(oldname, newname string) error {
 	return nil
 }
 
-// Link implements sift.FS. Only checkpoints call it, which DB does not offer.
+// Link implements sift.FS. Only checkpoints need it, which this API does not have.
 func (s *storageFS) Link(oldname, newname string) error { return stderrors.ErrUnsupported }
 
 // MkdirAll implements sift.FS.
@@ -242,7 +242,7 @@ func (s *storageFS) Size(name string) (int64, error) {
 	return int64(len(f.(*otherFile).bytes())), nil
 }
 
-// SyncDir implements sift.FS. It does nothing: a Storage makes names durable with their files.
+// SyncDir implements sift.FS. It does nothing: a Storage syncs names with their files.
 func (s *storageFS) SyncDir(string) error { return nil }
 
 // Lock implements sift.FS.
@@ -269,7 +269,7 @@ type sharedReader struct {
 	users int // guarded by storageFS.mu
 }
 
-// readFile is one use of a file that is open for reading.
+// readFile is one user of a sharedReader.
 type readFile struct {
 	fs     *storageFS
 	fd     storage.FileDesc
@@ -285,7 +285,7 @@ func (f *readFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.shared.ReadAt(p, off)
 }
 
-// Close implements sift.File. The last one closes the file.
+// Close implements sift.File. The last user closes the file.
 func (f *readFile) Close() error {
 	if !f.closed.CompareAndSwap(false, true) {
 		return os.ErrClosed
@@ -329,7 +329,7 @@ func (f *writtenFile) Close() error {
 
 func (*writtenFile) ReadAt([]byte, int64) (int, error) { return 0, stderrors.ErrUnsupported }
 
-// otherFile is a file in memory, for names that the Storage does not have.
+// otherFile is a file in memory, for names that a Storage cannot represent.
 type otherFile struct {
 	mu   sync.Mutex
 	data []byte

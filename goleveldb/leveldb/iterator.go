@@ -12,7 +12,7 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// cursor is what an iterator moves: a sift.Iter, or one with a transaction's own
+// cursor is the position of an iterator: a sift.Iter, or an overlay with a transaction's own
 // writes.
 type cursor interface {
 	First() bool
@@ -22,8 +22,8 @@ type cursor interface {
 	Close() error
 }
 
-// dbIter is an iterator over a database or a snapshot. Valid, Key and Value are those of the
-// sift.Iter.
+// dbIter is an iterator over a database or a snapshot. It embeds the sift.Iter, whose Valid, Key
+// and Value are promoted.
 type dbIter struct {
 	dbCursor
 	iterBase
@@ -35,18 +35,18 @@ type txIter struct {
 	iterBase
 }
 
-// A cursor is embedded one level deeper than iterBase, whose methods hide those of the
-// same name.
+// A cursor is embedded one level deeper than iterBase, so that the methods of iterBase hide those
+// of the same name.
 type (
 	dbCursor struct{ *sift.Iter }
 	txCursor struct{ *overlay }
 )
 
-// held is what an iterator releases. One that a program drops instead of releasing it is
-// released when its memory is collected: held has a finalizer, and as setting one is
-// expensive, a held is reused for other iterators.
+// held is what an iterator releases. If a program drops an iterator without releasing it, the
+// garbage collector does: held has a finalizer. Since setting a finalizer is expensive, a held is
+// reused for other iterators.
 type held struct {
-	in       cursor // nil: nothing
+	in       cursor // nil if there is nothing to release
 	alive    *atomic.Int32
 	releaser util.Releaser
 }
@@ -64,12 +64,12 @@ func (h *held) release() {
 	if h.releaser != nil {
 		h.releaser.Release()
 	}
-	h.in.Close() // its error is that of the last move
+	h.in.Close() // returns the error of the last move, which Error has reported
 	h.alive.Add(-1)
 	*h = held{}
 }
 
-// iterOptions makes the store's options of a range.
+// iterOptions returns the store's options for a range.
 func iterOptions(slice *util.Range, ro *opt.ReadOptions) *sift.IterOptions {
 	o := &sift.IterOptions{DontFillCache: ro.GetDontFillCache()}
 	if slice != nil {
@@ -78,7 +78,7 @@ func iterOptions(slice *util.Range, ro *opt.ReadOptions) *sift.IterOptions {
 	return o
 }
 
-// newIter registers what an iterator moves.
+// newIter counts an iterator as alive, and makes it releasable.
 func newIter(in cursor, alive *atomic.Int32) iterBase {
 	alive.Add(1)
 	h := helds.Get().(*held)
@@ -86,7 +86,7 @@ func newIter(in cursor, alive *atomic.Int32) iterBase {
 	return iterBase{in: in, held: h}
 }
 
-// newDBIter makes an iterator of what opening one has returned.
+// newDBIter returns an iterator over in, or an empty one with the error of opening it.
 func newDBIter(in *sift.Iter, err error, alive *atomic.Int32) iterator.Iterator {
 	if err != nil {
 		return iterator.NewEmptyIterator(convert(err))
@@ -94,15 +94,15 @@ func newDBIter(in *sift.Iter, err error, alive *atomic.Int32) iterator.Iterator 
 	return &dbIter{dbCursor{in}, newIter(in, alive)}
 }
 
-// iterBase is what all iterators have.
+// iterBase is common to all iterators.
 type iterBase struct {
 	in   cursor // closed after Release
 	held *held  // nil after Release
-	err  error  // at Release
+	err  error  // set by Release
 }
 
-// An iterator may be dropped by the program in its last move. KeepAlive keeps the garbage collector
-// from releasing it before that move has ended.
+// A program's last reference to an iterator may be a move. KeepAlive keeps the garbage collector
+// from releasing the iterator before that move has returned.
 
 // Next implements iterator.Iterator.
 func (it *dbIter) Next() bool {
@@ -153,7 +153,7 @@ func (it *iterBase) Seek(key []byte) bool {
 	return ok
 }
 
-// ready reports whether the iterator may move: after an error it stays where it is.
+// ready reports whether the iterator may move. After an error it may not.
 func (it *iterBase) ready() bool { return it.in.Err() == nil }
 
 // Error implements iterator.Iterator.

@@ -20,7 +20,7 @@ type marks struct{ *atomic.Bool }
 func (m marks) Release() { m.Store(true) }
 
 // TestDroppedMoving: an iterator that a program drops is not released before its last move has
-// returned. The moves pass many keys, so that the garbage collector runs meanwhile.
+// returned. The moves skip many keys, so that the garbage collector runs meanwhile.
 func TestDroppedMoving(t *testing.T) {
 	db, err := Open(storage.NewMemStorage(), nil)
 	if err != nil {
@@ -36,7 +36,7 @@ func TestDroppedMoving(t *testing.T) {
 	}
 	defer snap.Release()
 	const hidden = 20_000
-	fill(t, db, hidden) // which the snapshot does not have
+	fill(t, db, hidden) // not visible to the snapshot
 	tr, err := db.OpenTransaction()
 	if err != nil {
 		t.Fatal(err)
@@ -82,8 +82,8 @@ func TestDroppedMoving(t *testing.T) {
 	}
 }
 
-// TestDroppedIterators guards that iterators that a program drops are released in the
-// end, and that those that were released can be used by nobody any more.
+// TestDroppedIterators checks that iterators that a program drops are released eventually, and
+// that a released iterator does not affect others that reuse its memory.
 func TestDroppedIterators(t *testing.T) {
 	db, err := Open(storage.NewMemStorage(), nil)
 	if err != nil {
@@ -112,7 +112,7 @@ func TestDroppedIterators(t *testing.T) {
 	}
 	old := db.NewIterator(nil, nil)
 	old.Release()
-	next := db.NewIterator(nil, nil) // takes what old has released
+	next := db.NewIterator(nil, nil) // reuses what old has released
 	defer next.Release()
 	old.Release()
 	if old.Next() || old.Error() != ErrIterReleased || old.Key() != nil {

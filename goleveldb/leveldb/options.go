@@ -18,7 +18,7 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/storage"
 )
 
-// checkComparer returns an error for orders that the store does not have.
+// checkComparer returns an error for orders that the store does not support.
 func checkComparer(o *opt.Options) error {
 	if name := o.GetComparer().Name(); name != comparer.DefaultComparer.Name() {
 		return fmt.Errorf("leveldb: comparer %q is not supported: keys are ordered bytewise, as by %q", name, comparer.DefaultComparer.Name())
@@ -28,14 +28,14 @@ func checkComparer(o *opt.Options) error {
 
 func clamp(n, least, most int) int { return min(max(n, least), most) }
 
-// memtablesPerBuffer is the number of memtables in WriteBuffer. The process must take no more
-// memory than with goleveldb, which holds up to two write buffers, uses their memory again, and
-// reads tables block by block. The store holds up to three memtables, and what they leave is
+// memtablesPerBuffer is the number of memtables in WriteBuffer. The process should take no more
+// memory than with goleveldb, which holds up to two write buffers, reuses their memory, and
+// reads tables block by block. The store holds up to three memtables, and flushed ones are
 // garbage until the next collection.
 const memtablesPerBuffer = 3
 
-// storeOptions derives the store's options from o. The block cache must be released. Tables
-// are not mapped, for the same reason.
+// storeOptions derives the store's options from o. The caller must release the block cache.
+// Tables are not mapped, to save memory as well.
 func storeOptions(o *opt.Options, stor storage.Storage) (so *sift.Options, blocks *sharedCache) {
 	so = &sift.Options{
 		ReadOnly:           o.GetReadOnly(),
@@ -65,7 +65,7 @@ func storeOptions(o *opt.Options, stor storage.Storage) (so *sift.Options, block
 	return so, blocks
 }
 
-// sharedCache is a block cache of the databases that were given one cache.Cacher.
+// sharedCache is the block cache of all databases with the same cache.Cacher.
 type sharedCache struct {
 	cacher cache.Cacher
 	cache  *sift.BlockCache
@@ -112,7 +112,7 @@ func (c *sharedCache) release() {
 	}
 }
 
-// storageLog passes what the store logs to the storage's log.
+// storageLog passes the store's messages to the storage's log.
 type storageLog struct {
 	stor  storage.Storage
 	attrs string

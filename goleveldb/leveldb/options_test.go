@@ -35,8 +35,8 @@ func (w countedWriter) Sync() error {
 	return w.Writer.Sync()
 }
 
-// TestSync guards that a write syncs the log if it asks for that and Options.NoSync is not
-// set, and not otherwise.
+// TestSync checks that a write syncs the log only if it asks for that and Options.NoSync
+// is not set.
 func TestSync(t *testing.T) {
 	for _, noSync := range []bool{false, true} {
 		stor := &syncCounter{Storage: storage.NewMemStorage()}
@@ -48,7 +48,7 @@ func TestSync(t *testing.T) {
 		batch.Put([]byte("key"), nil)
 		for _, tc := range []struct {
 			wo   *opt.WriteOptions
-			want int // a write
+			want int // syncs per write
 		}{
 			{nil, 0},
 			{&opt.WriteOptions{}, 0},
@@ -74,7 +74,8 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// TestFilterMemory guards that filters take the bits per key that a program asks for.
+// TestFilterMemory checks that filters take as many bits per key as NewBloomFilter
+// requests.
 func TestFilterMemory(t *testing.T) {
 	const keys = 20000
 	for _, bits := range []int{5, 10, 16} {
@@ -96,7 +97,7 @@ func TestFilterMemory(t *testing.T) {
 	}
 }
 
-// TestProperties guards the format of all properties.
+// TestProperties checks the format of all properties.
 func TestProperties(t *testing.T) {
 	db, err := Open(storage.NewMemStorage(), &opt.Options{WriteBuffer: 64 << 10})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// Snapshot is a DB as it was when the snapshot was made. It is safe for concurrent use.
+// Snapshot is the state of a DB at the time of GetSnapshot. It is safe for concurrent use.
 type Snapshot struct {
 	db *DB
 	s  *sift.Snapshot
@@ -21,7 +21,7 @@ type Snapshot struct {
 	released bool
 }
 
-// GetSnapshot makes a snapshot of the present state. It must be released.
+// GetSnapshot returns a snapshot of the present state. It must be released.
 func (db *DB) GetSnapshot() (*Snapshot, error) {
 	if err := db.ok(); err != nil {
 		return nil, err
@@ -32,8 +32,8 @@ func (db *DB) GetSnapshot() (*Snapshot, error) {
 	return s, nil
 }
 
-// use returns why the snapshot cannot be used. If it can it stays so until mu is
-// released.
+// use returns why the snapshot cannot be used. If it returns nil, the caller holds mu for
+// reading, and the snapshot stays usable until it releases mu.
 func (snap *Snapshot) use() error {
 	snap.mu.RLock()
 	err := snap.db.ok()
@@ -46,7 +46,7 @@ func (snap *Snapshot) use() error {
 	return err
 }
 
-// String names the snapshot.
+// String returns a name with the snapshot's sequence number.
 func (snap *Snapshot) String() string { return fmt.Sprintf("leveldb.Snapshot{%d}", snap.s.Sequence()) }
 
 // Get is DB.Get on the snapshot.

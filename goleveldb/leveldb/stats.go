@@ -12,10 +12,10 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/cache"
 )
 
-// DBStats holds figures on what a database contains and has done.
+// DBStats holds statistics of a database.
 type DBStats struct {
-	WriteDelayCount    int32         // writes that were delayed
-	WriteDelayDuration time.Duration // for how long in all
+	WriteDelayCount    int32         // delayed writes
+	WriteDelayDuration time.Duration // total delay
 	WritePaused        bool          // always false
 
 	AliveSnapshots int32
@@ -38,11 +38,11 @@ type DBStats struct {
 
 	MemComp       uint32 // flushes
 	Level0Comp    uint32 // compactions of level 0
-	NonLevel0Comp uint32 // of the others
+	NonLevel0Comp uint32 // compactions of other levels
 	SeekComp      uint32 // always 0
 }
 
-// levelStats sums up what flushes and compactions did, by the level that they wrote.
+// levelStats sums up flushes and compactions by the level that they wrote to.
 type levelStats struct {
 	mu         sync.Mutex
 	levels     []levelStat
@@ -131,7 +131,7 @@ func (db *DB) Stats(s *DBStats) error {
 	return nil
 }
 
-// GetProperty returns what a name stands for, or ErrNotFound:
+// GetProperty returns the value of a property, or ErrNotFound:
 //
 //	leveldb.num-files-at-level{n}  the number of tables of level n
 //	leveldb.stats                  a table of the levels
@@ -139,7 +139,7 @@ func (db *DB) Stats(s *DBStats) error {
 //	leveldb.iostats                MB read and written
 //	leveldb.writedelay             how often and for how long writes were delayed
 //	leveldb.sstables               the tables of each level: number, size, first and last key
-//	leveldb.blockpool              always <nil>; there is no such pool
+//	leveldb.blockpool              always <nil>; there is no block pool
 //	leveldb.cachedblock            bytes in the block cache; <nil> without one
 //	leveldb.openedtables           the number of tables
 //	leveldb.alivesnaps             the number of snapshots that are not released
@@ -193,7 +193,7 @@ func (db *DB) GetProperty(name string) (value string, err error) {
 
 func mb[T int64 | uint64](bytes T) float64 { return float64(bytes) / (1 << 20) }
 
-// table is the property leveldb.stats, in the columns that programs parse.
+// table returns the property leveldb.stats, in the columns that programs parse.
 func (s *DBStats) table() string {
 	const rule = "-------+------------+---------------+---------------+---------------+---------------\n"
 	var b strings.Builder
@@ -215,7 +215,7 @@ func (s *DBStats) table() string {
 	return b.String()
 }
 
-// tables is the property leveldb.sstables.
+// tables returns the property leveldb.sstables.
 func (db *DB) tables(levels int) string {
 	var b strings.Builder
 	tables := db.s.Tables()

@@ -16,7 +16,7 @@ import (
 // open, other writes wait. It is safe for concurrent use.
 //
 // Writes are held in memory up to the size of the write buffer, and beyond that in temporary
-// files of the storage, which Commit merges into tables. When Commit returns they are durable,
+// files of the storage, which Commit merges into tables. They are durable when Commit returns,
 // unless Options.NoSync is set and they fitted in memory.
 type Transaction struct {
 	db   *DB
@@ -28,7 +28,7 @@ type Transaction struct {
 }
 
 // OpenTransaction begins a transaction, which must be committed or discarded. If another one is
-// open, it waits for its end.
+// open, OpenTransaction waits until it ends.
 func (db *DB) OpenTransaction() (*Transaction, error) {
 	if err := db.writable(); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (db *DB) OpenTransaction() (*Transaction, error) {
 	}
 	tr := &Transaction{db: db, base: db.s.Snapshot(), own: newOwnWrites(db)}
 	db.setTransaction(tr)
-	if db.closed.Load() { // Close may not have seen it
+	if db.closed.Load() { // Close may not have seen tr
 		tr.Discard()
 		return nil, ErrClosed
 	}
@@ -99,7 +99,7 @@ func (tr *Transaction) Has(key []byte, ro *opt.ReadOptions) (bool, error) {
 }
 
 // NewIterator returns an iterator over the keys of a range; nil means all keys. It sees the
-// transaction's writes up to now, may outlive the transaction, and must be released.
+// transaction's earlier writes. It may outlive the transaction, and must be released.
 func (tr *Transaction) NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.Iterator {
 	tr.mu.RLock()
 	defer tr.mu.RUnlock()
@@ -122,7 +122,7 @@ func (tr *Transaction) Put(key, value []byte, wo *opt.WriteOptions) error {
 	return tr.write(func() error { return tr.own.add(key, write{value: value}) })
 }
 
-// Delete removes key; it is no error if there is none.
+// Delete removes key. It is not an error if the key does not exist.
 func (tr *Transaction) Delete(key []byte, wo *opt.WriteOptions) error {
 	return tr.write(func() error { return tr.own.add(key, write{deleted: true}) })
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// temps returns how many temporary files there are.
+// temps returns the number of temporary files.
 func temps(t *testing.T, stor storage.Storage) int {
 	t.Helper()
 	fds, err := stor.List(storage.TypeTemp)
@@ -25,7 +25,7 @@ func temps(t *testing.T, stor storage.Storage) int {
 	return len(fds)
 }
 
-// sameAs compares what an iterator finds, in both directions, with what it should.
+// sameAs checks that an iterator finds exactly want, in both directions.
 func sameAs(t *testing.T, what string, it iterator.Iterator, want map[string]string) {
 	t.Helper()
 	defer it.Release()
@@ -47,8 +47,7 @@ func sameAs(t *testing.T, what string, it iterator.Iterator, want map[string]str
 }
 
 // TestLargeTransaction compares transactions that are much larger than the write buffer
-// with a map: what they read, what iterators from before see, and what is there after
-// Commit and after Discard.
+// with a map: their reads, older iterators, and the database after Commit and Discard.
 func TestLargeTransaction(t *testing.T) {
 	file, err := storage.OpenFile(t.TempDir(), false)
 	if err != nil {
@@ -135,9 +134,9 @@ func TestLargeTransaction(t *testing.T) {
 			if n := temps(t, stor); n != 0 {
 				t.Errorf("%s: %d temporary files are left", name, n)
 			}
-			sameAs(t, name+", in the end", db.NewIterator(nil, nil), inDB)
+			sameAs(t, name+", at the end", db.NewIterator(nil, nil), inDB)
 		}
-		// What a crash has left of a transaction goes when the database is opened.
+		// Open removes temporary files that a crash has left behind.
 		must(db.Close())
 		w, err := stor.Create(storage.FileDesc{Type: storage.TypeTemp, Num: 7})
 		must(err)
@@ -152,13 +151,13 @@ func TestLargeTransaction(t *testing.T) {
 	}
 }
 
-// noTemps is a storage that makes no temporary files while it fails.
+// noTemps is a Storage that creates no temporary files while fails is set.
 type noTemps struct {
 	storage.Storage
 	fails bool
 }
 
-var errNoTemps = stderrors.New("no room")
+var errNoTemps = stderrors.New("no space")
 
 func (s *noTemps) Create(fd storage.FileDesc) (storage.Writer, error) {
 	if s.fails && fd.Type == storage.TypeTemp {
@@ -167,8 +166,8 @@ func (s *noTemps) Create(fd storage.FileDesc) (storage.Writer, error) {
 	return s.Storage.Create(fd)
 }
 
-// TestTransactionWithoutRoom guards that a write that finds no room has no effect, and
-// that the transaction can go on when there is room again.
+// TestTransactionWithoutRoom checks that a write that finds no space has no effect, and
+// that the transaction can go on when there is space again.
 func TestTransactionWithoutRoom(t *testing.T) {
 	stor := &noTemps{Storage: storage.NewMemStorage(), fails: true}
 	db, err := Open(stor, &opt.Options{WriteBuffer: 4 << 10})
@@ -197,7 +196,7 @@ func TestTransactionWithoutRoom(t *testing.T) {
 		}
 	}
 	if refused == 0 || len(want) < 100 {
-		t.Errorf("%d were refused, %d not", refused, len(want))
+		t.Errorf("%d writes were refused, %d were not", refused, len(want))
 	}
 	if err := tr.Commit(); err != nil {
 		t.Fatal(err)

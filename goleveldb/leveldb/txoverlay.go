@@ -8,25 +8,25 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/iterator"
 )
 
-// overlay is a cursor over a database and the writes of a transaction, which hide the
-// database's entries of the same keys. Its methods are as those of a sift.Iter. While it moves
-// forward, both of its iterators are at the current key or at their next one; a move backward seeks
-// in both.
+// overlay is a cursor over a database and the writes of a transaction, which hide the database's
+// entries for the same keys. Its methods behave like those of a sift.Iter. While it moves forward,
+// both of its iterators are at the current key or at the next key that they have; a move backward
+// seeks in both.
 type overlay struct {
 	base         *sift.Iter
 	view         view
 	own          iterator.Iterator // over view
-	seq          uint64            // writes with higher numbers do not count
+	seq          uint64            // writes with higher numbers are not visible
 	lower, upper []byte
 	key, value   []byte
 	buf          []byte
 
 	valid         bool // at a key
-	forward       bool // the last move was; a new one stands before the first key
+	forward       bool // whether the last move was forward; a new cursor is before the first key
 	closed        bool
-	inBase, inOwn bool   // base and own are at a key
-	ownKey        []byte // that of own
-	ofBase, ofOwn bool   // base and own are at the current key
+	inBase, inOwn bool   // whether base and own are at a key
+	ownKey        []byte // the key that own is at
+	ofBase, ofOwn bool   // whether base and own are at the current key
 }
 
 // newOverlay returns a cursor that sees the writes so far. REQUIRES: Transaction.mu.
@@ -35,8 +35,7 @@ func newOverlay(base *sift.Iter, own *ownWrites) *overlay {
 	return &overlay{base: base, view: v, own: v.iter(), seq: own.seq, key: []byte{}, value: []byte{}}
 }
 
-// seekOwn moves own to the newest visible write of the first key that is not less than
-// key.
+// seekOwn moves own to the newest visible write of the first key that is >= key.
 func (c *overlay) seekOwn(key []byte) bool {
 	c.inOwn = c.own.Seek(appendEntry(nil, key, c.seq))
 	return c.visible()
@@ -50,8 +49,8 @@ func (c *overlay) stepOwn() {
 	c.visible()
 }
 
-// visible moves own on to the first entry that is visible. That is the newest visible
-// one of its key, as none of the same key was visible before.
+// visible moves own on to the first visible entry. That is the newest visible one of its key,
+// since no earlier one of the same key was visible.
 func (c *overlay) visible() bool {
 	for c.inOwn && number(c.own.Key()) > c.seq {
 		c.inOwn = c.own.Next()
@@ -62,8 +61,8 @@ func (c *overlay) visible() bool {
 	return c.inOwn
 }
 
-// last returns the last key that is less than key, or the last of all if key is nil, and
-// the newest of its writes.
+// last returns the last key that is < key, or the last key if key is nil, and its newest visible
+// write.
 func (c *overlay) last(key []byte) (found []byte, w write, ok bool) {
 	for {
 		if key != nil && c.own.Seek(appendEntry(nil, key, ^uint64(0))) {
@@ -90,14 +89,14 @@ func (c *overlay) set(key, value []byte) bool {
 // begin begins a move in a direction. It returns false if the cursor is closed.
 func (c *overlay) begin(forward bool) bool {
 	c.valid, c.forward = false, forward
-	return !c.closed || c.base.First() // which is closed, too, and says so
+	return !c.closed || c.base.First() // base is closed, too, and sets the error
 }
 
-// isPast reports whether a cursor that is at no key has moved past the first key, or else
-// the last one.
+// isPast reports whether a cursor that is at no key is before the first key, or, without first,
+// after the last one.
 func (c *overlay) isPast(first bool) bool { return c.Err() == nil && c.forward != first }
 
-// SeekGE moves to the first key that is not less than key.
+// SeekGE moves to the first key that is >= key.
 func (c *overlay) SeekGE(key []byte) bool {
 	if !c.begin(true) {
 		return false
@@ -150,7 +149,7 @@ func (c *overlay) step() {
 	}
 }
 
-// seekLT moves to the last key that is less than key, the last of all if key is nil.
+// seekLT moves to the last key that is < key, or to the last key if key is nil.
 func (c *overlay) seekLT(key []byte) bool {
 	if !c.begin(false) {
 		return false
@@ -240,7 +239,7 @@ func (c *overlay) Err() error {
 	return c.own.Error()
 }
 
-// Close releases the iterators and the files that they read.
+// Close releases the iterators, and the files that they read.
 func (c *overlay) Close() error {
 	c.closed, c.valid = true, false
 	c.own.Release()

@@ -24,22 +24,22 @@ type write struct {
 }
 
 // ownWrites holds the writes of a transaction: the latest in memory, older ones in runs, which
-// are sorted temporary files. Transaction.mu guards it. A view needs no lock.
+// are sorted temporary files. It is guarded by Transaction.mu. A view needs no lock.
 type ownWrites struct {
 	view
 	db  *DB
 	seq uint64 // the number of the last write
 }
 
-// view is a fixed set of writes. The entry of a write has as its key the user key and the
-// write's number, inverted, in 8 bytes, big-endian, so that the newest write of a key comes
-// first. Its value begins with 1 for a deletion, otherwise with 0.
+// view is a set of writes. The key of an entry is the user key and the write's number,
+// inverted, in 8 bytes, big-endian, so that the newest write of a key comes first. Its value
+// begins with 1 for a deletion, otherwise with 0.
 type view struct {
 	mem  *memdb.DB
 	runs []*run // oldest first
 }
 
-// run is a sorted file.
+// run is a sorted temporary file.
 type run struct {
 	*table.Reader
 	stor storage.Storage
@@ -90,7 +90,7 @@ type ownKeysGenerator struct{ filter.FilterGenerator }
 // Add implements filter.FilterGenerator.
 func (g ownKeysGenerator) Add(entry []byte) { g.FilterGenerator.Add(userKey(entry)) }
 
-// runOptions are those of the files.
+// runOptions are the options of the files.
 var runOptions = &opt.Options{Comparer: ownOrder{}, Filter: ownKeys{filter.NewBloomFilter(10)}}
 
 func newOwnWrites(db *DB) *ownWrites {
@@ -133,7 +133,7 @@ func (o *ownWrites) get(key []byte) (write, bool, error) {
 	}
 }
 
-// makeRoom writes the memory to a run if it is full.
+// makeRoom writes the writes in memory to a run if they fill the write buffer.
 func (o *ownWrites) makeRoom() error {
 	if o.mem.Size() < o.db.o.GetWriteBuffer() {
 		return nil
@@ -148,7 +148,7 @@ func (o *ownWrites) makeRoom() error {
 	for from := len(o.runs) - runsPerTier; from >= 0 && o.runs[from].tier == r.tier; from = len(o.runs) - runsPerTier {
 		merged := view{runs: o.runs[from:]}
 		if r, err = o.writeRun(newestOf(merged.iter()), r.tier+1); err != nil {
-			return err // what there is can be used as well
+			return err // the transaction remains usable with the unmerged runs
 		}
 		merged.unref()
 		o.runs = append(slices.Clone(o.runs[:from]), r)
@@ -167,7 +167,7 @@ func (o *ownWrites) writeRun(it iterator.Iterator, tier int) (r *run, err error)
 	}
 	defer func() {
 		if err != nil {
-			_ = stor.Remove(fd) // the next Open does it otherwise
+			_ = stor.Remove(fd) // otherwise the next Open removes it
 		}
 	}()
 	w := table.NewWriter(f, runOptions, nil, 0)
@@ -213,7 +213,7 @@ func (v view) unref() {
 	for _, r := range v.runs {
 		if r.refs.Add(-1) == 0 {
 			r.Release()             // and closes the file
-			_ = r.stor.Remove(r.fd) // the next Open does it otherwise
+			_ = r.stor.Remove(r.fd) // otherwise the next Open removes it
 		}
 	}
 }
@@ -251,7 +251,7 @@ func (n *newest) Next() bool {
 	return false
 }
 
-// ops returns the newest write of each key, in their order.
+// ops returns the newest write of each key, in the order of keys.
 func (v view) ops() iter.Seq2[sift.Op, error] {
 	return func(yield func(sift.Op, error) bool) {
 		it := newestOf(v.iter())
@@ -268,8 +268,7 @@ func (v view) ops() iter.Seq2[sift.Op, error] {
 	}
 }
 
-// removeTemps removes the temporary files of transactions that were open when the program
-// ended.
+// removeTemps removes the temporary files of transactions that were open when a program ended.
 func removeTemps(stor storage.Storage) error {
 	fds, err := stor.List(storage.TypeTemp)
 	if err != nil {

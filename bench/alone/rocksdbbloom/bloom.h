@@ -1,4 +1,4 @@
-// What Go calls. The names are this project's; RocksDB's code is behind them.
+// The interface for Go. The names are this project's; RocksDB's code implements it.
 #pragma once
 
 #include <stddef.h>
@@ -14,26 +14,26 @@ typedef struct rbl_filters rbl_filters;
 // rbl_vector is 1 if the probe was compiled with AVX2.
 int rbl_vector(void);
 
-// rbl_keys_new copies n keys that lie one behind another; ends[i] is the end of key i.
+// rbl_keys_new copies n contiguous keys; ends[i] is the end of key i.
 rbl_keys *rbl_keys_new(const char *bytes, const uint32_t *ends, size_t n);
 void rbl_keys_free(rbl_keys *keys);
 
-// rbl_filters_new builds a filter of so many lines of 64 bytes over keys, at RocksDB's
-// number of probes for bits_per_key, and copies of it until there are `copies`. Each
-// begins on a cache line; huge asks the kernel for huge pages. NULL: no memory.
+// rbl_filters_new builds a filter of `lines` lines of 64 bytes over keys, with RocksDB's
+// number of probes for bits_per_key, and copies it until there are `copies`. Each begins
+// on a cache line; huge requests huge pages. It returns NULL if there is no memory.
 rbl_filters *rbl_filters_new(const rbl_keys *keys, size_t lines, double bits_per_key, size_t copies, int huge);
 void rbl_filters_free(rbl_filters *filters);
 
-// rbl_question is a filter and a key to ask it for, by number.
+// rbl_question is a probe: the numbers of a filter and of a key.
 typedef struct {
   uint16_t filter, key;
 } rbl_question;
 
-// rbl_ask asks n questions. It returns how many keys may be there.
+// rbl_ask makes n probes. It returns the number of positives.
 size_t rbl_ask(const rbl_filters *filters, const rbl_keys *keys, const rbl_question *order, size_t n);
 
-// rbl_ask_all asks the first filter for all keys in order, and returns how many may
-// be there.
+// rbl_ask_all probes the first filter for all keys in order, and returns the number of
+// positives.
 size_t rbl_ask_all(const rbl_filters *filters, const rbl_keys *keys);
 
 #ifdef __cplusplus

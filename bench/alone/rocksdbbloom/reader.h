@@ -1,6 +1,6 @@
-// A Bloom filter of RocksDB's, asked as RocksDB asks it: by a virtual function, in a
-// file of its own so that the loop does not see through it, of a hash that is in
-// another file, as it is there.
+// RocksDB's Bloom filter, probed as RocksDB does: through a virtual function. It is in a
+// separate file so that the compiler cannot inline it into the loop, and so is the hash,
+// as in RocksDB.
 #pragma once
 
 #include <cstdint>

@@ -17,10 +17,10 @@ import (
 // Vector reports whether the probe was compiled with AVX2.
 func Vector() bool { return C.rbl_vector() == 1 }
 
-// Keys are keys in C++'s memory.
+// Keys is a copy of keys in C++ memory.
 type Keys struct{ c *C.rbl_keys }
 
-// NewKeys copies keys, at least one.
+// NewKeys copies keys, of which there must be at least one.
 func NewKeys(keys *data.Keys) *Keys {
 	k := &Keys{C.rbl_keys_new((*C.char)(unsafe.Pointer(unsafe.SliceData(keys.Bytes))),
 		(*C.uint32_t)(unsafe.Pointer(unsafe.SliceData(keys.Ends))), C.size_t(keys.Len()))}
@@ -28,11 +28,11 @@ func NewKeys(keys *data.Keys) *Keys {
 	return k
 }
 
-// Filters are copies of one filter.
+// Filters is a number of copies of one filter.
 type Filters struct{ c *C.rbl_filters }
 
-// NewFilters builds a filter of so many lines of 64 bytes, and as many copies as to
-// make that many filters. huge is whether they lie in huge pages.
+// NewFilters builds a filter of the given number of 64-byte lines, and copies it until there are as
+// many filters as copies says. huge puts them in huge pages.
 func NewFilters(keys *Keys, lines int, bitsPerKey float64, copies int, huge bool) (*Filters, error) {
 	h := C.int(0)
 	if huge {
@@ -47,18 +47,18 @@ func NewFilters(keys *Keys, lines int, bitsPerKey float64, copies int, huge bool
 	return f, nil
 }
 
-// Question is a filter and a key to ask it for, by number.
+// Question is a probe: the numbers of a filter and of a key.
 type Question struct{ Filter, Key uint16 }
 
-// Ask asks all questions, which must be of these filters and keys. It returns how many
-// keys may be there.
+// Ask makes all probes, which must be of these filters and keys. It returns the number of
+// positives.
 func (f *Filters) Ask(keys *Keys, order []Question) (maybe int) {
 	defer runtime.KeepAlive(f)
 	defer runtime.KeepAlive(keys)
 	return int(C.rbl_ask(f.c, keys.c, (*C.rbl_question)(unsafe.Pointer(unsafe.SliceData(order))), C.size_t(len(order))))
 }
 
-// AskAll asks the first filter for all keys in order, and returns how many may be there.
+// AskAll probes the first filter for all keys in order, and returns the number of positives.
 func (f *Filters) AskAll(keys *Keys) (maybe int) {
 	defer runtime.KeepAlive(f)
 	defer runtime.KeepAlive(keys)

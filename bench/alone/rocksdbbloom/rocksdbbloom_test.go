@@ -15,17 +15,17 @@ import (
 const (
 	bitsPerKey = 10
 	filterKeys = 100_000
-	askedKeys  = 1 << 13 // few, to leave the cache to the filters
+	askedKeys  = 1 << 13 // few, so that the cache is left to the filters
 	coldBytes  = 256 << 20
 )
 
-// ours are copies of one filter of this project.
+// ours is a number of copies of one filter of this project.
 type ours struct {
 	readers []filter.BytesReader
 	keys    [][]byte
 }
 
-// newOurs returns copies of the filter over keys: in huge pages, or in plain memory.
+// newOurs returns copies of a filter over keys, in huge pages or in plain memory.
 func newOurs(tb testing.TB, keys *data.Keys, copies int, huge bool) (o *ours, lines int) {
 	tb.Helper()
 	p := filter.Bloom(bitsPerKey)
@@ -61,7 +61,7 @@ func newOurs(tb testing.TB, keys *data.Keys, copies int, huge bool) (o *ours, li
 	return o, len(unit) / line
 }
 
-// ask is Filters.Ask.
+// ask is like Filters.Ask.
 func (o *ours) ask(order []Question) (maybe int) {
 	readers, keys := o.readers, o.keys
 	for _, q := range order {
@@ -72,7 +72,7 @@ func (o *ours) ask(order []Question) (maybe int) {
 	return maybe
 }
 
-// questions are n of them at random.
+// questions returns n random probes.
 func questions(seed uint64, n, filters, keys int) []Question {
 	rng := data.Rand(seed)
 	list := make([]Question, n)
@@ -91,7 +91,7 @@ func made(tb testing.TB, asked int) (present, absent *data.Keys) {
 	return data.Collect(filterKeys, set.Key), data.Collect(asked, set.Absent)
 }
 
-// TestFilters holds RocksDB's filter to what is known of it: no key excluded, and its
+// TestFilters checks what is known about RocksDB's filter: no false negatives, and its
 // false positive rate at 10 bits per key.
 func TestFilters(t *testing.T) {
 	if !Vector() {
@@ -112,10 +112,10 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// BenchmarkBeside asks our Bloom filter and RocksDB's of as many bytes for the same
+// BenchmarkBeside probes our Bloom filter and RocksDB's of the same size for the same
 // keys in the same order, hashing included, in short turns: one filter of 100,000 keys
-// in the cache, and 256 MB of them out of it, in huge pages and in plain ones. It
-// reports the best time of each, and the median of ours over RocksDB's.
+// in cache, and 256 MB of them out of cache, in huge and in plain pages. It reports
+// the best time of each, and the median of ours divided by RocksDB's.
 func BenchmarkBeside(b *testing.B) {
 	const turn = 1 << 16
 	present, absent := made(b, askedKeys)

@@ -1,4 +1,4 @@
 //go:build cgo && rocksdbbloom
 
-// What RocksDB's hashes of 128 bits, in the same file as that of 64, ask for.
+// Needed by RocksDB's 128-bit hashes, which are in the same file as the 64-bit one.
 #include "util/xxhash.cc"

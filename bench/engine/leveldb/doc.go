@@ -1,5 +1,5 @@
-// Package leveldb reaches LevelDB's C++ interface for the benchmarks. It is
-// built with the tag leveldb, cgo and Debian's libleveldb-dev; without the tag
-// it is empty. Loops over many keys run in C++, so that what is measured is the
-// store and not the crossing between the languages.
+// Package leveldb binds LevelDB's C++ interface for the benchmarks. It needs
+// the build tag leveldb, cgo and Debian's libleveldb-dev; without the tag it is
+// empty. Loops over many keys run in C++, so that the store is measured and not
+// the cgo calls.
 package leveldb

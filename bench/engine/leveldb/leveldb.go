@@ -15,10 +15,10 @@ import (
 	"github.com/siftdb/sift/bench/data"
 )
 
-// Version is that of the library.
+// Version returns the version of the library.
 func Version() string { return C.GoString(C.ldb_version()) }
 
-// Options are what a database is opened with.
+// Options are the settings of a database.
 type Options struct {
 	BloomBits                                int // 0: no filter
 	CacheBytes, WriteBufferBytes, BlockBytes int64
@@ -46,7 +46,7 @@ func flag(b bool) C.int {
 	return 0
 }
 
-// pointer returns the address of the first byte, or nil.
+// pointer returns the address of the first byte; nil if b is nil.
 func pointer(b []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceData(b))) }
 
 func stringsOf(k *data.Keys) C.ldb_strings {
@@ -56,8 +56,9 @@ func stringsOf(k *data.Keys) C.ldb_strings {
 	}
 }
 
-// room returns lat with room for the times of n operations.
-func room(lat []int64, n, every int) ([]int64, *C.int64_t) {
+// grow extends lat by the times of n operations and returns it with the address
+// of the first new element; C++ fills them in.
+func grow(lat []int64, n, every int) ([]int64, *C.int64_t) {
 	if every == 0 {
 		return lat, nil
 	}
@@ -100,17 +101,17 @@ func (d *DB) Get(dst, key []byte) (value []byte, found bool, err error) {
 	return append(dst, C.GoBytes(unsafe.Pointer(v), C.int(n))...), true, nil
 }
 
-// GetEach looks up keys from to to-1 one by one, and times each every-th.
+// GetEach looks up keys[from:to] one by one and times one lookup in every.
 func (d *DB) GetEach(keys *data.Keys, from, to, every int, lat []int64) (int, []int64, error) {
-	lat, at := room(lat, to-from, every)
+	lat, at := grow(lat, to-from, every)
 	var found C.int
 	err := failure(C.ldb_get_each(d.db, stringsOf(keys), C.int(from), C.int(to), C.int(every), at, &found))
 	return int(found), lat, err
 }
 
-// PutEach writes keys from to to-1 one by one, and times each every-th.
+// PutEach writes keys[from:to] one by one and times one write in every.
 func (d *DB) PutEach(keys, values *data.Keys, from, to, every int, lat []int64) ([]int64, error) {
-	lat, at := room(lat, to-from, every)
+	lat, at := grow(lat, to-from, every)
 	return lat, failure(C.ldb_put_each(d.db, stringsOf(keys), stringsOf(values), C.int(from), C.int(to), C.int(every), at, d.sync))
 }
 
@@ -120,24 +121,24 @@ func (d *DB) Flush() { C.ldb_flush(d.db) }
 // Compact compacts everything.
 func (d *DB) Compact() { C.ldb_compact(d.db) }
 
-// Count returns what was read from tables, and all that was written.
+// Count returns the reads of tables and their bytes, and all bytes written.
 func (d *DB) Count() (blockReads, readBytes, writtenBytes int64) {
 	c := C.ldb_count(d.db)
 	return int64(c.block_reads), int64(c.read_bytes), int64(c.written_bytes)
 }
 
-// Iter moves over the keys.
+// Iter is an iterator over all keys.
 type Iter struct{ it *C.ldb_iter }
 
 // NewIter returns an iterator.
 func (d *DB) NewIter() *Iter { return &Iter{C.ldb_iter_new(d.db)} }
 
-// Close returns the error that the iterator met.
+// Close closes the iterator and returns the error that stopped it, if any.
 func (i *Iter) Close() error { return failure(C.ldb_iter_close(i.it)) }
 
 func (i *Iter) valid() bool { return C.ldb_iter_valid(i.it) != 0 }
 
-// SeekGE moves to the first key that is not less than key.
+// SeekGE moves to the first key at or after key.
 func (i *Iter) SeekGE(key []byte) bool {
 	C.ldb_iter_seek(i.it, pointer(key), C.size_t(len(key)))
 	return i.valid()
@@ -161,7 +162,7 @@ func (i *Iter) Next() bool {
 	return i.valid()
 }
 
-// Prev moves to the key before.
+// Prev moves to the previous key.
 func (i *Iter) Prev() bool {
 	C.ldb_iter_prev(i.it)
 	return i.valid()
@@ -181,14 +182,15 @@ func (i *Iter) Value() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(p)), n)
 }
 
-// SeekEach seeks each key and reads it and nexts more entries.
+// SeekEach seeks each key, reads the entry there and nexts more, and returns
+// the number of entries read.
 func (i *Iter) SeekEach(keys *data.Keys, from, to, nexts, every int, lat []int64) (int, []int64, error) {
-	lat, at := room(lat, to-from, every)
+	lat, at := grow(lat, to-from, every)
 	n := C.ldb_seek_each(i.it, stringsOf(keys), C.int(from), C.int(to), C.int(nexts), C.int(every), at)
 	return int(n), lat, nil
 }
 
-// ScanAll reads up to limit entries.
+// ScanAll reads all entries, up to limit, and returns their number.
 func (i *Iter) ScanAll(backward bool, limit int) (int, error) {
 	return int(C.ldb_scan(i.it, flag(backward), C.int64_t(limit))), nil
 }

@@ -18,7 +18,7 @@
 using leveldb::Slice;
 using leveldb::Status;
 
-// CountingEnv counts what is read from tables and what is written.
+// CountingEnv counts the reads of tables and the bytes written.
 class CountingEnv : public leveldb::EnvWrapper {
  public:
   CountingEnv() : EnvWrapper(leveldb::Env::Default()) {}
@@ -89,7 +89,7 @@ Slice At(const ldb_strings& s, int i) {
   return Slice(s.bytes + from, s.ends[i] - from);
 }
 
-// Timer times each every-th operation.
+// Timer times one operation in every.
 class Timer {
  public:
   Timer(int every, int64_t* lat) : every_(every), lat_(lat), left_(every) {}
@@ -197,7 +197,7 @@ char* ldb_put_each(ldb* db, ldb_strings keys, ldb_strings values, int from, int 
 }
 
 void ldb_flush(ldb* db) {
-  // CompactRange writes the memtable first, and no table reaches past this key.
+  // CompactRange flushes the memtable first; no table holds keys after this one.
   const std::string past(64, '\xff');
   const Slice key(past);
   db->db->CompactRange(&key, &key);
@@ -239,7 +239,7 @@ const char* ldb_iter_value(ldb_iter* it, size_t* len) {
   return s.data();
 }
 
-// sink keeps reads of keys and values from being optimised away.
+// sink keeps reads of keys and values from being optimized away.
 static volatile size_t sink;
 
 int64_t ldb_seek_each(ldb_iter* it, ldb_strings keys, int from, int to, int nexts, int every,

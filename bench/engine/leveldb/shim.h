@@ -21,7 +21,7 @@ typedef struct {
   int64_t block_reads, read_bytes, written_bytes;
 } ldb_counters;
 
-// Functions return NULL, or a message that the caller frees.
+// Functions that return char* return NULL, or an error message that the caller frees.
 char* ldb_open(const char* dir, int bloom_bits, uint64_t cache_bytes,
                uint64_t write_buffer_bytes, uint64_t block_bytes, int no_compression,
                ldb** out);
@@ -30,7 +30,7 @@ char* ldb_put(ldb* db, const char* k, size_t klen, const char* v, size_t vlen, i
 char* ldb_delete(ldb* db, const char* k, size_t klen, int sync);
 char* ldb_get(ldb* db, const char* k, size_t klen, char** v, size_t* vlen, int* found);
 
-// The loops time each every-th operation, if every > 0, into lat.
+// If every > 0, these loops time one operation in every, into lat.
 char* ldb_get_each(ldb* db, ldb_strings keys, int from, int to, int every, int64_t* lat,
                    int* found);
 char* ldb_put_each(ldb* db, ldb_strings keys, ldb_strings values, int from, int to, int every,

@@ -15,17 +15,17 @@ import (
 	"github.com/siftdb/sift/bench/data"
 )
 
-// Version is that of the library.
+// Version returns the version of the library.
 func Version() string { return C.GoString(C.rdb_version()) }
 
-// Options are what a database is opened with.
+// Options are the settings of a database.
 type Options struct {
 	BloomBits                                int // 0: no filter
 	Ribbon                                   bool
 	CacheBytes, WriteBufferBytes, BlockBytes int64
-	PrefixBytes                              int // of the prefixes that filters hold as well; 0: none
+	PrefixBytes                              int // length of the prefixes that filters also hold; 0: none
 	NoCompression, Sync                      bool
-	AllInCache                               bool // indexes and filters are in the cache, too
+	AllInCache                               bool // also indexes and filters are in the block cache
 }
 
 // DB is an open database.
@@ -49,7 +49,7 @@ func flag(b bool) C.int {
 	return 0
 }
 
-// pointer returns the address of the first byte, or nil.
+// pointer returns the address of the first byte; nil if b is nil.
 func pointer(b []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceData(b))) }
 
 func stringsOf(k *data.Keys) C.rdb_strings {
@@ -59,8 +59,9 @@ func stringsOf(k *data.Keys) C.rdb_strings {
 	}
 }
 
-// room returns lat with room for the times of n operations.
-func room(lat []int64, n, every int) ([]int64, *C.int64_t) {
+// grow extends lat by the times of n operations and returns it with the address of the
+// first new element; C++ fills them in.
+func grow(lat []int64, n, every int) ([]int64, *C.int64_t) {
 	if every == 0 {
 		return lat, nil
 	}
@@ -91,13 +92,13 @@ func (d *DB) Delete(key []byte) error {
 	return failure(C.rdb_delete(d.db, pointer(key), C.size_t(len(key)), d.sync))
 }
 
-// DeleteRange removes the keys from from to to, to not included.
+// DeleteRange removes the keys in [from, to).
 func (d *DB) DeleteRange(from, to []byte) error {
 	return failure(C.rdb_delete_range(d.db, pointer(from), C.size_t(len(from)), pointer(to), C.size_t(len(to)), d.sync))
 }
 
-// CountRanges returns how many ranges have a key, by a new iterator with an upper bound for
-// each, which asks the filters for the prefix.
+// CountRanges returns how many ranges hold a key. It creates an iterator with an upper
+// bound for each, which probes the filters with the prefix.
 func (d *DB) CountRanges(from, to *data.Keys) (int, error) {
 	var found C.int
 	err := failure(C.rdb_count_ranges(d.db, stringsOf(from), stringsOf(to), C.int(from.Len()), &found))
@@ -116,9 +117,9 @@ func (d *DB) Get(dst, key []byte) (value []byte, found bool, err error) {
 	return append(dst, C.GoBytes(unsafe.Pointer(v), C.int(n))...), true, nil
 }
 
-// GetEach looks up keys from to to-1 one by one, and times each every-th.
+// GetEach looks up keys[from:to] one by one and times one lookup in every.
 func (d *DB) GetEach(keys *data.Keys, from, to, every int, lat []int64) (int, []int64, error) {
-	lat, at := room(lat, to-from, every)
+	lat, at := grow(lat, to-from, every)
 	var found C.int
 	err := failure(C.rdb_get_each(d.db, stringsOf(keys), C.int(from), C.int(to), C.int(every), at, &found))
 	return int(found), lat, err
@@ -131,9 +132,9 @@ func (d *DB) GetMany(keys *data.Keys) (int, error) {
 	return int(found), err
 }
 
-// PutEach writes keys from to to-1 one by one, and times each every-th.
+// PutEach writes keys[from:to] one by one and times one write in every.
 func (d *DB) PutEach(keys, values *data.Keys, from, to, every int, lat []int64) ([]int64, error) {
-	lat, at := room(lat, to-from, every)
+	lat, at := grow(lat, to-from, every)
 	return lat, failure(C.rdb_put_each(d.db, stringsOf(keys), stringsOf(values), C.int(from), C.int(to), C.int(every), at, d.sync))
 }
 
@@ -143,30 +144,31 @@ func (d *DB) Flush() error { return failure(C.rdb_flush(d.db)) }
 // Compact compacts everything.
 func (d *DB) Compact() error { return failure(C.rdb_compact(d.db)) }
 
-// Busy reports whether work in the background runs or is due.
+// Busy reports whether background work is running or due.
 func (d *DB) Busy() bool { return C.rdb_busy(d.db) != 0 }
 
-// FilterBytes returns the bytes of all filters.
+// FilterBytes returns the size of all filters, -1 if unknown.
 func (d *DB) FilterBytes() int64 { return int64(C.rdb_filter_bytes(d.db)) }
 
-// Count returns what lookups have read, and how often filters said no and maybe.
+// Count returns the block reads of lookups and their bytes, and the negative and positive
+// filter probes.
 func (d *DB) Count() (blockReads, readBytes, filterNo, filterMaybe int64) {
 	c := C.rdb_count(d.db)
 	return int64(c.block_reads), int64(c.read_bytes), int64(c.filter_no), int64(c.filter_maybe)
 }
 
-// Iter moves over the keys.
+// Iter is an iterator over all keys.
 type Iter struct{ it *C.rdb_iter }
 
 // NewIter returns an iterator.
 func (d *DB) NewIter() *Iter { return &Iter{C.rdb_iter_new(d.db)} }
 
-// Close returns the error that the iterator met.
+// Close closes the iterator and returns the error that stopped it, if any.
 func (i *Iter) Close() error { return failure(C.rdb_iter_close(i.it)) }
 
 func (i *Iter) valid() bool { return C.rdb_iter_valid(i.it) != 0 }
 
-// SeekGE moves to the first key that is not less than key.
+// SeekGE moves to the first key at or after key.
 func (i *Iter) SeekGE(key []byte) bool {
 	C.rdb_iter_seek(i.it, pointer(key), C.size_t(len(key)))
 	return i.valid()
@@ -190,7 +192,7 @@ func (i *Iter) Next() bool {
 	return i.valid()
 }
 
-// Prev moves to the key before.
+// Prev moves to the previous key.
 func (i *Iter) Prev() bool {
 	C.rdb_iter_prev(i.it)
 	return i.valid()
@@ -210,14 +212,15 @@ func (i *Iter) Value() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(p)), n)
 }
 
-// SeekEach seeks each key and reads it and nexts more entries.
+// SeekEach seeks each key, reads the entry there and nexts more, and returns the number of
+// entries read.
 func (i *Iter) SeekEach(keys *data.Keys, from, to, nexts, every int, lat []int64) (int, []int64, error) {
-	lat, at := room(lat, to-from, every)
+	lat, at := grow(lat, to-from, every)
 	n := C.rdb_seek_each(i.it, stringsOf(keys), C.int(from), C.int(to), C.int(nexts), C.int(every), at)
 	return int(n), lat, nil
 }
 
-// ScanAll reads up to limit entries.
+// ScanAll reads all entries, up to limit, and returns their number.
 func (i *Iter) ScanAll(backward bool, limit int) (int, error) {
 	return int(C.rdb_scan(i.it, flag(backward), C.int64_t(limit))), nil
 }

@@ -41,7 +41,7 @@ Slice At(const rdb_strings& s, int i) {
   return Slice(s.bytes + from, s.ends[i] - from);
 }
 
-// Timer times each every-th operation.
+// Timer times one operation in every.
 class Timer {
  public:
   Timer(int every, int64_t* lat) : every_(every), lat_(lat), left_(every) {}
@@ -65,8 +65,8 @@ class Timer {
   int left_;
 };
 
-// Counting adds what the thread's perf context counts in its scope to the
-// database's sums. Counting is on by default in RocksDB.
+// Counting adds what the thread's perf context counts while it is in scope to the
+// database's sums. RocksDB counts by default.
 class Counting {
  public:
   explicit Counting(rdb* db) : db_(db) { rocksdb::get_perf_context()->Reset(); }
@@ -281,7 +281,7 @@ const char* rdb_iter_value(rdb_iter* it, size_t* len) {
   return s.data();
 }
 
-// sink keeps reads of keys and values from being optimised away.
+// sink keeps reads of keys and values from being optimized away.
 static volatile size_t sink;
 
 int64_t rdb_seek_each(rdb_iter* it, rdb_strings keys, int from, int to, int nexts, int every,

@@ -21,7 +21,7 @@ typedef struct {
   int64_t block_reads, read_bytes, filter_no, filter_maybe;
 } rdb_counters;
 
-// Functions return NULL, or a message that the caller frees.
+// Functions that return char* return NULL, or an error message that the caller frees.
 char* rdb_open(const char* dir, int bloom_bits, int ribbon, uint64_t cache_bytes,
                uint64_t write_buffer_bytes, uint64_t block_bytes, int no_compression,
                int prefix_bytes, int all_in_cache, rdb** out);
@@ -29,11 +29,11 @@ void rdb_close(rdb* db);
 char* rdb_put(rdb* db, const char* k, size_t klen, const char* v, size_t vlen, int sync);
 char* rdb_delete(rdb* db, const char* k, size_t klen, int sync);
 char* rdb_delete_range(rdb* db, const char* from, size_t flen, const char* to, size_t tlen, int sync);
-// Looks for a first key in each range by a new iterator.
+// Counts the ranges that hold a key; creates an iterator for each.
 char* rdb_count_ranges(rdb* db, rdb_strings from, rdb_strings to, int n, int* found);
 char* rdb_get(rdb* db, const char* k, size_t klen, char** v, size_t* vlen, int* found);
 
-// The loops time each every-th operation, if every > 0, into lat.
+// If every > 0, these loops time one operation in every, into lat.
 char* rdb_get_each(rdb* db, rdb_strings keys, int from, int to, int every, int64_t* lat,
                    int* found);
 char* rdb_multi_get(rdb* db, rdb_strings keys, int n, int* found);
@@ -42,7 +42,7 @@ char* rdb_put_each(rdb* db, rdb_strings keys, rdb_strings values, int from, int 
 
 char* rdb_flush(rdb* db);
 char* rdb_compact(rdb* db);
-// Reports whether work in the background runs or is due.
+// Reports whether background work is running or due.
 int rdb_busy(rdb* db);
 int64_t rdb_filter_bytes(rdb* db);
 rdb_counters rdb_count(rdb* db);

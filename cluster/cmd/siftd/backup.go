@@ -16,9 +16,9 @@ import (
 // backup backs up a running cluster.
 func backup(ctx context.Context, args []string) (err error) {
 	f := flag.NewFlagSet("siftd backup", flag.ContinueOnError)
-	pages := f.String("http", "", "the nodes' --http, by commas; with https:// if they have --tls-cert")
-	to := f.String("to", "", "make this directory, and write the backup there")
-	passwordFile := f.String("password-file", "", "the password is on the first line of this file; default: the environment's SIFT_PASSWORD")
+	pages := f.String("http", "", "the nodes' --http addresses, separated by commas; with https:// if they have --tls-cert")
+	to := f.String("to", "", "create this directory, and write the backup there")
+	passwordFile := f.String("password-file", "", "read the password from the first line of this file; default: SIFT_PASSWORD of the environment")
 	ca := f.String("tls-ca", "", "the authority that signs the certificates for clients; default: the system's")
 	if err := f.Parse(args); err != nil {
 		return err

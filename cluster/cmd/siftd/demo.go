@@ -19,10 +19,10 @@ const (
 	demoNodes   = 3
 	demoGroups  = 16
 	demoClients = 8
-	demoWrites  = 500 // a client
+	demoWrites  = 500 // per client
 )
 
-// demo runs three nodes of 16 groups, loads them, and kills one meanwhile.
+// demo runs three nodes of 16 groups, and kills one while clients write.
 func demo(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "siftd")
 	if err != nil {
@@ -40,8 +40,8 @@ func demo(ctx context.Context) error {
 		}
 	}
 	redis.SetLogger(silent{})
-	// When the leader is gone the client asks the others who leads at its next interval, by
-	// default after a minute.
+	// When a leader is gone, the client learns the new one at its next reload, by default after a
+	// minute.
 	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: d.addrs, MaxRedirects: 30, MaxRetryBackoff: 100 * time.Millisecond,
 		DialerRetries: 1, ClusterStateReloadInterval: 200 * time.Millisecond})
 	defer c.Close()
@@ -80,7 +80,7 @@ func demo(ctx context.Context) error {
 // seen names the filter that an item is in: one of several, in different groups.
 func seen(key string) string { return "seen:" + key[len(key)-1:] }
 
-// load has clients write, and kills a node when half is written.
+// load runs clients that write, and kills a node when the first has done half of its writes.
 func (d *demoGroup) load(ctx context.Context, c *redis.ClusterClient) (map[string]string, error) {
 	var mu sync.Mutex
 	acked := map[string]string{}
@@ -118,8 +118,8 @@ func (d *demoGroup) load(ctx context.Context, c *redis.ClusterClient) (map[strin
 	return acked, err
 }
 
-// spread waits until so many nodes lead all groups, as evenly as possible, all groups are on all
-// three, and each group takes a write. It returns how many groups each node leads.
+// spread waits until that many nodes lead all groups, as evenly as possible, all groups are on
+// all three, and each group takes a write. It returns how many groups each node leads.
 func (d *demoGroup) spread(ctx context.Context, c *redis.ClusterClient, nodes int) (map[string]int, error) {
 	var err error
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
@@ -148,7 +148,7 @@ func (d *demoGroup) spread(ctx context.Context, c *redis.ClusterClient, nodes in
 			}
 		}
 	}
-	return nil, fmt.Errorf("the groups have no leaders within a minute: %w", errors.Join(err, ctx.Err()))
+	return nil, fmt.Errorf("not all groups have leaders after a minute: %w", errors.Join(err, ctx.Err()))
 }
 
 // writeAll writes a key to each group.
@@ -209,7 +209,7 @@ func (d *demoGroup) start(i int) error {
 	return d.nodes[i].Start()
 }
 
-// kill kills a node as kill -9 does.
+// kill kills a node with SIGKILL.
 func (d *demoGroup) kill(addr string) {
 	for i, at := range d.addrs {
 		if at == addr && d.nodes[i] != nil {

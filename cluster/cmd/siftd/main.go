@@ -1,11 +1,11 @@
-// Siftd is a node of a replicated sift serve.
+// Siftd runs a node of a replicated sift serve.
 //
 //	siftd --data DIR --init --listen HOST:PORT --raft HOST:PORT
 //	siftd --data DIR --join HOST:PORT --listen HOST:PORT --raft HOST:PORT
 //	siftd backup --http HOST:PORT,HOST:PORT --to DIR
 //	siftd demo
 //
-// docs/cluster.md has more.
+// docs/cluster.md describes it.
 package main
 
 import (
@@ -46,10 +46,10 @@ func main() {
 	}
 }
 
-// minSnapshotInterval is the least interval at which a group checks whether to take a snapshot.
+// minSnapshotInterval is the shortest interval at which a group checks whether to take a snapshot.
 const minSnapshotInterval = 10 * time.Millisecond
 
-// minElectionTimeout is the shortest time after which a leader that is not heard from is replaced.
+// minElectionTimeout is the shortest time after which a silent leader is replaced.
 const minElectionTimeout = 100 * time.Millisecond
 
 // options are the flags.
@@ -70,13 +70,13 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.Announce, "announce", "", "where clients reach the node; default: --listen")
 	f.StringVar(&o.RaftAddr, "raft", "127.0.0.1:7380", "listen for other nodes here; non-loopback addresses require --peer-cert")
 	f.StringVar(&o.RaftAnnounce, "raft-announce", "", "where other nodes reach it; default: --raft")
-	f.BoolVar(&o.Init, "init", false, "begin a cluster, if the directory is empty")
-	f.StringVar(&o.Restore, "restore", "", "with --init: begin with what siftd backup has written to this directory, and with as many groups")
-	f.IntVar(&o.Shape.Groups, "groups", 16, "with --init: divide the keys over so many groups, which cannot be changed")
-	f.IntVar(&o.Shape.Replicas, "replicas", 3, "with --init: so many nodes are in a group, or all if there are fewer")
-	f.StringVar(&o.join, "join", "", "join the cluster of these nodes, if the directory is empty: their --listen, by commas")
-	f.StringVar(&o.HTTPAddr, "http", "", "serve the status page and /metrics here; default: nowhere")
-	f.StringVar(&o.passwordFile, "password-file", "", "ask clients for the password on the first line of this file; default: the environment's SIFT_PASSWORD")
+	f.BoolVar(&o.Init, "init", false, "create a cluster, if the directory is empty")
+	f.StringVar(&o.Restore, "restore", "", "with --init: start from a backup in this directory, with the same number of groups")
+	f.IntVar(&o.Shape.Groups, "groups", 16, "with --init: the number of groups that share the keys; it cannot be changed")
+	f.IntVar(&o.Shape.Replicas, "replicas", 3, "with --init: the number of nodes in each group, or all if there are fewer")
+	f.StringVar(&o.join, "join", "", "join the cluster of these nodes, if the directory is empty: their --listen addresses, separated by commas")
+	f.StringVar(&o.HTTPAddr, "http", "", "serve the status page and /metrics here; default: not at all")
+	f.StringVar(&o.passwordFile, "password-file", "", "require the password on the first line of this file from clients; default: SIFT_PASSWORD of the environment")
 	f.StringVar(&o.clientCert, "tls-cert", "", "the certificate for clients, with its chain")
 	f.StringVar(&o.clientKey, "tls-key", "", "its key")
 	f.StringVar(&o.clientCA, "tls-ca", "", "the authority that signs the certificates for clients, for --join; default: the system's")
@@ -84,16 +84,16 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.peerKey, "peer-key", "", "its key")
 	f.StringVar(&o.peerCA, "peer-ca", "", "the authority that signs the certificates of nodes, and no others")
 	f.TextVar(&o.filterMemory, "filter-memory", bytesize.Size(1<<30), "`memory` for all filters, such as 512MiB")
-	f.TextVar(&o.clientMemory, "client-memory", bytesize.Size(256<<20), "`memory` for requests and replies, including what the garbage collector takes")
+	f.TextVar(&o.clientMemory, "client-memory", bytesize.Size(256<<20), "`memory` for requests and replies, garbage included")
 	f.TextVar(&o.cacheMemory, "cache-memory", bytesize.Size(64<<20), "`memory` for the block cache")
-	f.IntVar(&o.MaxClients, "max-clients", 10000, "connections at a time")
-	f.IntVar(&o.snapshots, "snapshot-entries", 8192, "entries of the log between two snapshots, at least")
-	f.DurationVar(&o.snapshotInterval, "snapshot-interval", 2*time.Minute, "time between two snapshots, at least")
-	f.DurationVar(&o.electionTimeout, "election-timeout", siftd.Raft().ElectionTimeout, "elect another leader if there was none for this long; the same on all nodes")
+	f.IntVar(&o.MaxClients, "max-clients", 10000, "the largest number of connections")
+	f.IntVar(&o.snapshots, "snapshot-entries", 8192, "the least number of log entries between two snapshots")
+	f.DurationVar(&o.snapshotInterval, "snapshot-interval", 2*time.Minute, "the shortest time between two snapshots")
+	f.DurationVar(&o.electionTimeout, "election-timeout", siftd.Raft().ElectionTimeout, "elect another leader if there was none for this time; the same on all nodes")
 	return f
 }
 
-// run runs a node until it gets a signal.
+// run runs a node until it receives a signal.
 func run(ctx context.Context, args []string) error {
 	var o options
 	f := o.flags()
@@ -119,10 +119,10 @@ func run(ctx context.Context, args []string) error {
 	return n.Close()
 }
 
-// resolve returns the configuration that the flags describe.
+// resolve validates the flags, and completes the configuration with what they name.
 func (o *options) resolve() (err error) {
 	if min(o.MaxClients, o.snapshots, o.Shape.Groups, o.Shape.Replicas) < 1 {
-		return errors.New("a limit is not positive")
+		return errors.New("--max-clients, --snapshot-entries, --groups and --replicas must be positive")
 	}
 	if min(o.filterMemory, o.clientMemory, o.cacheMemory) < 1<<20 {
 		return errors.New("--filter-memory, --client-memory and --cache-memory must be at least 1MiB")

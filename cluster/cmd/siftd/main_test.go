@@ -21,7 +21,7 @@ import (
 	"github.com/siftdb/sift/cluster/internal/testca"
 )
 
-// TestMain is also siftd itself, for processes that the tests start.
+// TestMain also runs siftd itself, for processes that the tests start.
 func TestMain(m *testing.M) {
 	if os.Getenv("SIFTD_TEST_MAIN") != "" {
 		main()
@@ -37,7 +37,7 @@ func command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// freeAddrs returns addresses of this machine that nobody listens on.
+// freeAddrs returns loopback addresses that are free.
 func freeAddrs(t *testing.T, n int) (addrs []string) {
 	t.Helper()
 	for range n {
@@ -51,7 +51,7 @@ func freeAddrs(t *testing.T, n int) (addrs []string) {
 	return addrs
 }
 
-// start runs a node until the test ends, and checks that SIGTERM ends it well.
+// start runs a node until the test ends, and checks that it then exits with status 0 after SIGINT.
 func start(t *testing.T, args ...string) {
 	t.Helper()
 	cmd := command(args...)
@@ -68,7 +68,7 @@ func start(t *testing.T, args ...string) {
 	})
 }
 
-// eventually tries for a minute.
+// eventually calls try until it succeeds, for up to a minute.
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
 	var err error
@@ -80,8 +80,8 @@ func eventually(t *testing.T, try func() error) {
 	t.Fatalf("not within a minute: %v", err)
 }
 
-// TestFlags: two nodes with TLS for clients, for the status page and between each other,
-// and with a password, each given by flags.
+// TestFlags: two nodes with a password and TLS for clients, the status page and each other, all
+// given by flags.
 func TestFlags(t *testing.T) {
 	forClients, forPeers, others := testca.New(t), testca.New(t), testca.New(t)
 	clientCA, clientCert, clientKey := forClients.Files(t)
@@ -100,7 +100,7 @@ func TestFlags(t *testing.T) {
 	peers := []string{"--peer-cert", peerCert, "--peer-key", peerKey, "--peer-ca", peerCA}
 	start(t, args(0, append(peers, "--init", "--groups", "1")...)...)
 	start(t, args(1, append(peers, "--join", addrs[0])...)...)
-	// This one has a certificate that the others do not take: it never gets the log, and so no vote.
+	// The others reject this node's certificate: it never receives the log, and so gets no vote.
 	start(t, args(2, "--join", addrs[0], "--peer-cert", otherCert, "--peer-key", otherKey, "--peer-ca", peerCA)...)
 
 	secure := &tls.Config{RootCAs: forClients.Pool}
@@ -152,7 +152,7 @@ func TestFlags(t *testing.T) {
 			}
 		}
 		if _, err := page(web, "https://"+pages[0]+path, "apple"); err == nil || !strings.Contains(err.Error(), "401") {
-			t.Errorf("%s for everybody: %v", path, err)
+			t.Errorf("%s with a wrong password: %v", path, err)
 		}
 		if _, err := page(web, "http://"+pages[0]+path, "secret"); err == nil {
 			t.Errorf("%s without TLS", path)
@@ -178,7 +178,7 @@ func page(c *http.Client, url, password string) (string, error) {
 	return string(body), err
 }
 
-// TestRefusedFlags: what is not safe, or cannot be, is refused at the start.
+// TestRefusedFlags: unsafe or impossible flags are rejected at the start.
 func TestRefusedFlags(t *testing.T) {
 	ca, cert, key := testca.New(t).Files(t)
 	empty := filepath.Join(t.TempDir(), "empty")
@@ -198,8 +198,8 @@ func TestRefusedFlags(t *testing.T) {
 		{[]string{"--init", "--tls-cert", cert}, "--tls-cert"},
 		{[]string{"--init", "--tls-cert", cert, "--tls-key", key, "--tls-ca", empty}, "holds no certificate"},
 		{[]string{"--init", "--password-file", empty}, "is empty"},
-		{[]string{"--init", "--max-clients", "0"}, "not positive"},
-		{[]string{"--init", "--groups", "0"}, "not positive"},
+		{[]string{"--init", "--max-clients", "0"}, "must be positive"},
+		{[]string{"--init", "--groups", "0"}, "must be positive"},
 		{[]string{"--init", "--groups", "5000"}, "1 to 1024"},
 		{[]string{"--init", "fruit"}, "unexpected argument"},
 		{nil, "is empty"},

@@ -16,7 +16,7 @@ import (
 
 const (
 	clients = 4
-	lines   = 250 // a client
+	lines   = 250 // per client
 )
 
 // demo runs three nodes, and kills the leader while clients write.
@@ -91,14 +91,14 @@ func demo() error {
 			}
 		}
 	}
-	fmt.Printf("%d of %d lines acknowledged, %d of them lost or doubled\n", total, clients*lines, lost)
+	fmt.Printf("%d of %d lines acknowledged, %d of them lost or duplicated\n", total, clients*lines, lost)
 	if lost > 0 {
 		return errors.New("lines were lost")
 	}
 	return nil
 }
 
-// errUnknown: a line may be there or not.
+// errUnknown: the line may have been added or not.
 var errUnknown = errors.New("unknown")
 
 type group struct {
@@ -167,7 +167,7 @@ func (g *group) leader() int {
 
 func (g *group) leaderName() string { return fmt.Sprint("n", g.leader()) }
 
-// ask adds a line, or reads if there is none, at whoever leads.
+// ask adds a line, or reads the list if line is empty, on the node that leads.
 func (g *group) ask(key, line string, within time.Duration) (string, error) {
 	for end := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
 		i := g.leader()
@@ -183,7 +183,8 @@ func (g *group) ask(key, line string, within time.Duration) (string, error) {
 	}
 }
 
-// askOne asks a node. again: it has not done it, and another may.
+// askOne sends a request to a node. If again is true, the node did nothing, and another may
+// succeed.
 func (g *group) askOne(i int, key, line string) (list string, again bool, err error) {
 	method := http.MethodPost
 	if line == "" {
@@ -195,7 +196,7 @@ func (g *group) askOne(i int, key, line string) (list string, again bool, err er
 	}
 	resp, err := g.client.Do(req)
 	if err != nil {
-		// A connection that is refused has carried nothing.
+		// A refused connection has transmitted nothing.
 		if opErr := (*net.OpError)(nil); line == "" || errors.As(err, &opErr) && opErr.Op == "dial" {
 			return "", true, err
 		}

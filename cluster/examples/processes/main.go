@@ -1,15 +1,15 @@
-// Processes is a replicated notebook: three processes, each with a database of its
-// own, that together keep lists of lines.
+// Processes is a replicated notebook: three processes, each with its own database, that keep the
+// same lists of lines.
 //
 //	go run -C cluster ./examples/processes
 //
-// starts them, has clients add lines, kills the leader while they do, starts it again,
-// and shows that every line that was acknowledged is there. A process is
+// starts them, runs clients that add lines, kills the leader meanwhile, restarts it, and shows that
+// every acknowledged line is there. A process is
 //
 //	processes node -id n0 -dir DIR -http ADDR -group n0=ADDR,n1=ADDR,n2=ADDR
 //
-// and answers HTTP: POST /key adds the line of the body, and answers the list; GET /key
-// answers it. The leader does; others answer 421. After 504 the line may be there or not.
+// and serves HTTP: POST /key adds the line in the body and returns the list; GET /key returns the
+// list. Nodes that do not lead reply 421. After 504 the line may have been added or not.
 package main
 
 import (
@@ -59,7 +59,7 @@ func node(args []string) error {
 	flags := flag.NewFlagSet("node", flag.ExitOnError)
 	id := flags.String("id", "", "the node's name")
 	dir := flags.String("dir", "", "its directory")
-	listen := flags.String("http", "", "where it answers clients")
+	listen := flags.String("http", "", "its address for clients")
 	group := flags.String("group", "", "all nodes, as name=address,...")
 	snapshots := flags.Uint64("snapshots", 8192, "entries between snapshots")
 	flags.Parse(args)

@@ -11,8 +11,8 @@ import (
 // tempSuffix ends the name of a file that is to replace another.
 const tempSuffix = ".tmp"
 
-// Replace sets the content of the file at path, atomically: after a crash it is either complete or
-// as it was before. When Replace returns nil, the content is durable.
+// Replace replaces the contents of the file at path atomically: after a crash they are either the
+// new or the old ones. Once Replace returns nil, they are durable.
 func Replace(path string, data []byte) error {
 	if err := WriteFile(path+tempSuffix, data); err != nil {
 		return err
@@ -23,8 +23,7 @@ func Replace(path string, data []byte) error {
 	return vfs.OS.SyncDir(filepath.Dir(path))
 }
 
-// WriteFile creates a file and syncs it, but not its directory. A crash may leave an incomplete
-// file.
+// WriteFile creates a file and syncs it, but not its directory. A crash may leave it incomplete.
 func WriteFile(path string, data []byte) error {
 	f, err := vfs.OS.Create(path)
 	if err != nil {

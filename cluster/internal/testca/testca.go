@@ -1,4 +1,4 @@
-// Package testca makes certificates for tests, of nodes on this machine.
+// Package testca makes certificates of nodes on this machine, for tests.
 package testca
 
 import (
@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Authority signs certificates for an hour.
+// Authority signs certificates. It is valid for an hour.
 type Authority struct {
 	// Pool holds the authority's own certificate.
 	Pool *x509.CertPool
@@ -26,7 +26,7 @@ type Authority struct {
 	cert *x509.Certificate
 }
 
-// New returns another authority.
+// New returns a new authority.
 func New(t *testing.T) *Authority {
 	t.Helper()
 	key := newKey(t)
@@ -45,7 +45,7 @@ func New(t *testing.T) *Authority {
 	return &Authority{pool, key, cert}
 }
 
-// Sign returns a certificate for an address, both of servers and of clients.
+// Sign returns a certificate for an address, for servers and clients.
 func (a *Authority) Sign(t *testing.T, ip string) tls.Certificate {
 	t.Helper()
 	key := newKey(t)

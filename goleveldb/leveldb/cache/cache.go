@@ -1,8 +1,7 @@
-// Package cache is a map of reference-counted values. A Cacher decides which values stay
-// when nobody holds them.
+// Package cache is a map of reference-counted values. A Cacher decides which values stay when
+// nothing refers to them.
 //
-// A database of this module does not use it: of a Cacher that it is given it takes the
-// capacity.
+// A database of this module does not use it: it only takes the capacity of its Cacher.
 package cache
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// Value is what is cached. If it is a util.Releaser it is released when it is dropped.
+// Value is a cached value. If it is a util.Releaser, it is released when it is dropped.
 type Value any
 
 // Cacher decides which values stay in a Cache. It is safe for concurrent use.
@@ -55,20 +54,20 @@ type Cache struct {
 	closed bool
 }
 
-// NewCache returns an empty Cache. cacher may be nil: then values stay as long as they
-// are held.
+// NewCache returns an empty Cache. If cacher is nil, values stay as long as something refers to
+// them.
 func NewCache(cacher Cacher) *Cache {
 	return &Cache{nodes: &nodeMap{map[nodeKey]*Node{}}, cacher: cacher}
 }
 
 // Node is an entry of a Cache.
 type Node struct {
-	// CacheData is the Cacher's.
+	// CacheData belongs to the Cacher.
 	CacheData unsafe.Pointer
 
 	cache   *Cache
 	key     nodeKey
-	mu      sync.Mutex // held while the value is made
+	mu      sync.Mutex // held while the value is created
 	size    int
 	value   Value
 	ref     int32 // guarded by cache.mu
@@ -118,7 +117,7 @@ func (n *Node) unref() {
 	}
 }
 
-// remove takes a node out of the map. REQUIRES: mu.
+// remove removes a node from the map. REQUIRES: mu.
 func (c *Cache) remove(n *Node) {
 	n.removed = true
 	delete(c.nodes.by, n.key)
@@ -161,8 +160,8 @@ func (h *Handle) Release() {
 	})
 }
 
-// Get returns a handle to a value, which setFunc makes if it is not there; nil if
-// setFunc is nil, or returns a nil value.
+// Get returns a handle to a value. If the value is missing, setFunc creates it; Get returns nil
+// if setFunc is nil or returns a nil value.
 func (c *Cache) Get(ns, key uint64, setFunc func() (size int, value Value)) *Handle {
 	k := nodeKey{ns, key}
 	c.mu.Lock()
@@ -208,8 +207,8 @@ func (c *Cache) Get(ns, key uint64, setFunc func() (size int, value Value)) *Han
 	return &Handle{node: n}
 }
 
-// Delete drops a value and has delFunc called, if it is not nil, when nobody holds it
-// any more. It reports whether there was one.
+// Delete drops a value. delFunc, if not nil, is called when nothing refers to the value any
+// more. Delete reports whether there was one.
 func (c *Cache) Delete(ns, key uint64, delFunc func()) bool {
 	c.mu.Lock()
 	n := c.nodes.by[nodeKey{ns, key}]
@@ -236,7 +235,7 @@ func (c *Cache) Delete(ns, key uint64, delFunc func()) bool {
 	return true
 }
 
-// Evict has the Cacher drop a value. It reports whether there was one.
+// Evict makes the Cacher drop a value. It reports whether there was one.
 func (c *Cache) Evict(ns, key uint64) bool {
 	c.mu.Lock()
 	n := c.nodes.by[nodeKey{ns, key}]
@@ -253,10 +252,10 @@ func (c *Cache) Evict(ns, key uint64) bool {
 	return true
 }
 
-// EvictNS has the Cacher drop the values of a namespace.
+// EvictNS makes the Cacher drop the values of a namespace.
 func (c *Cache) EvictNS(ns uint64) { c.evict(func(k nodeKey) bool { return k.ns == ns }) }
 
-// EvictAll has the Cacher drop all values.
+// EvictAll makes the Cacher drop all values.
 func (c *Cache) EvictAll() { c.evict(func(nodeKey) bool { return true }) }
 
 func (c *Cache) evict(which func(nodeKey) bool) {
@@ -269,7 +268,7 @@ func (c *Cache) evict(which func(nodeKey) bool) {
 	}
 }
 
-// held returns nodes, each with a reference for the caller.
+// held returns the selected nodes, each with a reference for the caller.
 func (c *Cache) held(which func(nodeKey) bool) (nodes []*Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -282,8 +281,8 @@ func (c *Cache) held(which func(nodeKey) bool) (nodes []*Node) {
 	return nodes
 }
 
-// Close drops what the Cacher holds, and with force all values, held or not. All
-// methods do nothing afterwards.
+// Close drops what the Cacher holds, and with force also values that are still referred to.
+// Afterwards Get, Delete and Evict do nothing.
 func (c *Cache) Close(force bool) {
 	nodes := c.held(func(nodeKey) bool { return true })
 	c.mu.Lock()
@@ -332,14 +331,14 @@ func (c *Cache) Nodes() int { return int(c.GetStats().Nodes) }
 // Size returns the sum of the values' sizes.
 func (c *Cache) Size() int { return int(c.GetStats().Size) }
 
-// GetStats returns the counts.
+// GetStats returns the statistics.
 func (c *Cache) GetStats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stats
 }
 
-// NamespaceGetter is Get of one namespace.
+// NamespaceGetter is a Cache restricted to one namespace.
 type NamespaceGetter struct {
 	Cache *Cache
 	NS    uint64

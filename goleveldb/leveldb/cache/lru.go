@@ -6,12 +6,12 @@ import (
 	"unsafe"
 )
 
-// lru is a Cacher that keeps what was used last.
+// lru is a Cacher that evicts the least recently used values.
 type lru struct {
 	mu       sync.Mutex
 	capacity int
 	used     int
-	order    list.List // of *lruEntry; the last used in front
+	order    list.List // of *lruEntry; the most recently used in front
 	entries  map[*Node]*list.Element
 }
 
@@ -20,7 +20,8 @@ type lruEntry struct {
 	node   *Node
 }
 
-// NewLRU returns a Cacher that keeps what was used last, up to a sum of sizes.
+// NewLRU returns a Cacher that evicts the least recently used values when the sum of the sizes
+// exceeds capacity.
 func NewLRU(capacity int) Cacher {
 	return &lru{capacity: capacity, entries: map[*Node]*list.Element{}}
 }
@@ -41,8 +42,8 @@ func (l *lru) SetCapacity(capacity int) {
 	release(evicted)
 }
 
-// shrink drops entries until the rest fits. The handles are for release, without the
-// lock. REQUIRES: mu.
+// shrink drops entries until the rest fits. The caller passes the handles to release, without
+// the lock. REQUIRES: mu.
 func (l *lru) shrink() (evicted []*Handle) {
 	for l.used > l.capacity && l.order.Len() > 0 {
 		evicted = append(evicted, l.take(l.order.Back()))
@@ -64,7 +65,7 @@ func release(handles []*Handle) {
 	}
 }
 
-// bannedMark is the CacheData of a node that is not taken again.
+// bannedMark is the CacheData of a node that is not accepted again.
 var bannedMark = unsafe.Pointer(new(byte))
 
 // Promote implements Cacher.

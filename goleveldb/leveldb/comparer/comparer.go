@@ -5,14 +5,14 @@ import "bytes"
 
 // BasicComparer orders keys.
 type BasicComparer interface {
-	// Compare returns a negative number, 0 or a positive one as a is before, equal
-	// to or after b. Only equal bytes may be equal, and the empty key is before all
+	// Compare returns a negative number, 0 or a positive number if a is before, equal
+	// to or after b. Only identical keys may be equal, and the empty key is before all
 	// others.
 	Compare(a, b []byte) int
 }
 
-// Comparer is an order with a name that databases keep, and with short keys for
-// indexes.
+// Comparer is an order with a name, which databases record, and with short separators
+// for indexes.
 type Comparer interface {
 	BasicComparer
 

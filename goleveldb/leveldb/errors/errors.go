@@ -1,4 +1,4 @@
-// Package errors defines the errors that several packages return.
+// Package errors defines errors that several packages return.
 package errors
 
 import (
@@ -19,13 +19,13 @@ var (
 // New is errors.New of the standard library.
 func New(text string) error { return errors.New(text) }
 
-// ErrCorrupted says that a file is damaged.
+// ErrCorrupted means that a file is damaged.
 type ErrCorrupted struct {
-	Fd  storage.FileDesc // the file; zero if it is not known
-	Err error            // what is wrong with it
+	Fd  storage.FileDesc // the file; zero if it is unknown
+	Err error            // the cause
 }
 
-// Error gives the cause and the file.
+// Error returns the cause and the file.
 func (e *ErrCorrupted) Error() string {
 	if e.Fd.Zero() {
 		return e.Err.Error()
@@ -39,8 +39,8 @@ func (e *ErrCorrupted) Unwrap() error { return e.Err }
 // NewErrCorrupted returns an *ErrCorrupted.
 func NewErrCorrupted(fd storage.FileDesc, err error) error { return &ErrCorrupted{fd, err} }
 
-// IsCorrupted reports whether the error says that something is damaged: whether it is
-// an *ErrCorrupted of this package or of package storage.
+// IsCorrupted reports whether the error means damage: whether it is an *ErrCorrupted
+// of this package or of package storage. It does not unwrap err.
 func IsCorrupted(err error) bool {
 	switch err.(type) {
 	case *ErrCorrupted, *storage.ErrCorrupted:
@@ -49,16 +49,17 @@ func IsCorrupted(err error) bool {
 	return false
 }
 
-// ErrMissingFiles says that files are missing. It comes inside an ErrCorrupted.
+// ErrMissingFiles means that files are missing. It exists for programs that check
+// for it; this module never returns it.
 type ErrMissingFiles struct {
 	Fds []storage.FileDesc
 }
 
-// Error says that files are missing.
+// Error implements error.
 func (e *ErrMissingFiles) Error() string { return "file missing" }
 
-// SetFd sets the file of an *ErrCorrupted and returns it; other errors it returns as
-// they are.
+// SetFd sets the file of an *ErrCorrupted and returns it. It returns other errors
+// unchanged.
 func SetFd(err error, fd storage.FileDesc) error {
 	if e, ok := err.(*ErrCorrupted); ok {
 		e.Fd = fd

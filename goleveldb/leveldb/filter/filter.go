@@ -1,7 +1,7 @@
-// Package filter defines filters as goleveldb has them, and its Bloom filter.
+// Package filter defines goleveldb's filter interfaces and LevelDB's Bloom filter.
 //
-// A database of this module has sift's filters: of a Filter that NewBloomFilter made it
-// takes the bits per key. A Filter of any other kind is used by package table only.
+// A database of this module uses sift's filters: it only takes the bits per key of a Filter that
+// NewBloomFilter returned. Any other Filter is used by package table only.
 package filter
 
 import "github.com/syndtr/goleveldb/leveldb/util"
@@ -18,11 +18,11 @@ type Buffer interface {
 
 // Filter builds and probes filters.
 type Filter interface {
-	// Name identifies the form of the filters.
+	// Name identifies the format of the filters.
 	Name() string
 	// NewGenerator returns a generator of filters.
 	NewGenerator() FilterGenerator
-	// Contains reports whether the filter may hold the key; it must if the key was
+	// Contains reports whether the filter may hold the key. It must return true if the key was
 	// added.
 	Contains(filter, key []byte) bool
 }
@@ -38,25 +38,25 @@ type FilterGenerator interface {
 // bloom is LevelDB's Bloom filter with a number of bits per key.
 type bloom int
 
-// NewBloomFilter returns LevelDB's Bloom filter with about bitsPerKey bits per key. A
-// database that is given it writes sift's filters with as many bits per key.
+// NewBloomFilter returns LevelDB's Bloom filter with about bitsPerKey bits per key. With it, a
+// database writes sift's filters with as many bits per key.
 func NewBloomFilter(bitsPerKey int) Filter { return bloom(bitsPerKey) }
 
-// BitsPerKey returns the bits per key of a Filter that NewBloomFilter made; ok is false
-// for others.
+// BitsPerKey returns the bits per key of a Filter that NewBloomFilter returned; ok is false for
+// others.
 func BitsPerKey(f Filter) (bits int, ok bool) {
 	b, ok := f.(bloom)
 	return int(b), ok
 }
 
-// bloomSeed is that of LevelDB's filters. On disk; do not change.
+// bloomSeed is the seed of LevelDB's filter hash. On disk; do not change.
 const bloomSeed = 0xbc9f1d34
 
 // Name implements Filter. On disk; do not change.
 func (bloom) Name() string { return "leveldb.BuiltinBloomFilter" }
 
-// Contains implements Filter. The last byte of a filter is the number of probes; more
-// than 30 are reserved for other encodings, and return true.
+// Contains implements Filter. The last byte of a filter is the number of probes. Values above 30
+// are reserved for other encodings: Contains then returns true.
 func (bloom) Contains(filter, key []byte) bool {
 	n := len(filter) - 1
 	if n < 1 {
@@ -80,7 +80,7 @@ func (bloom) Contains(filter, key []byte) bool {
 
 // NewGenerator implements Filter.
 func (b bloom) NewGenerator() FilterGenerator {
-	// The number of probes that is best is ln 2 times the bits per key.
+	// The optimal number of probes is ln 2 times the bits per key.
 	return &bloomGenerator{bits: int(b), probes: min(max(int(b)*69/100, 1), 30)}
 }
 

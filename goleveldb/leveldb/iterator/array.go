@@ -6,21 +6,21 @@ import "github.com/syndtr/goleveldb/leveldb/util"
 type BasicArray interface {
 	// Len returns the length.
 	Len() int
-	// Search returns the first index whose key is not less than key, Len if none is.
+	// Search returns the first index whose key is >= key, Len if there is none.
 	Search(key []byte) int
 }
 
 // Array is an ordered array of pairs.
 type Array interface {
 	BasicArray
-	// Index returns pair i.
+	// Index returns the key and value at index i.
 	Index(i int) (key, value []byte)
 }
 
 // ArrayIndexer is an ordered array of iterators.
 type ArrayIndexer interface {
 	BasicArray
-	// Get returns a new iterator over part i.
+	// Get returns a new iterator over the part at index i.
 	Get(i int) Iterator
 }
 
@@ -28,7 +28,7 @@ type ArrayIndexer interface {
 type arrayPosition struct {
 	util.BasicReleaser
 	array BasicArray
-	pos   int // -1: before the first
+	pos   int // -1 before the first
 	err   error
 }
 

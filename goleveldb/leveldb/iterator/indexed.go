@@ -5,19 +5,18 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// indexedIterator moves over the pairs of one part after another.
+// indexedIterator moves over the pairs of the parts of an index, in order.
 type indexedIterator struct {
 	util.BasicReleaser
 	index  IteratorIndexer
-	data   Iterator // nil: none
+	data   Iterator // over the present part; may be nil
 	strict bool
 	err    error
 	onErr  func(error)
 }
 
-// NewIndexedIterator returns an iterator over the pairs of one part of an index after
-// another. Unless strict is set, a part that is damaged, by errors.IsCorrupted, is
-// passed over.
+// NewIndexedIterator returns an iterator over the pairs of the parts of an index, in
+// order. Unless strict is set, it skips parts whose errors are errors.IsCorrupted.
 func NewIndexedIterator(index IteratorIndexer, strict bool) Iterator {
 	return &indexedIterator{index: index, strict: strict}
 }
@@ -32,7 +31,7 @@ func (it *indexedIterator) ready() bool {
 	return it.err == nil
 }
 
-// setData makes the present part the one to move over.
+// setData opens the part that the index is at.
 func (it *indexedIterator) setData() {
 	it.clearData()
 	it.data = it.index.Get()
@@ -45,7 +44,7 @@ func (it *indexedIterator) clearData() {
 	}
 }
 
-// dataFailed reports whether the part has an error that ends the iterator.
+// dataFailed reports whether the present part has an error that ends the iterator.
 func (it *indexedIterator) dataFailed() bool {
 	err := it.data.Error()
 	if err == nil {
@@ -61,7 +60,7 @@ func (it *indexedIterator) dataFailed() bool {
 	return false
 }
 
-// indexEnd notes how the index has ended.
+// indexEnd records the error with which the index has ended. It always returns false.
 func (it *indexedIterator) indexEnd() bool {
 	it.clearData()
 	if err := it.index.Error(); err != nil {
@@ -73,8 +72,8 @@ func (it *indexedIterator) indexEnd() bool {
 	return false
 }
 
-// forward moves to the first pair of this part and those after, where move says
-// whether there is one in this part.
+// forward moves to the first pair in the present part or a later one. move moves
+// within the present part.
 func (it *indexedIterator) forward(move func() bool) bool {
 	for {
 		it.setData()
@@ -199,7 +198,7 @@ func (it *indexedIterator) Error() error {
 	return it.err
 }
 
-// Release releases the index and the present part too.
+// Release also releases the index and the present part.
 func (it *indexedIterator) Release() {
 	if !it.Released() {
 		it.clearData()

@@ -1,4 +1,4 @@
-// Package iterator moves over keys and values in order.
+// Package iterator defines iterators over keys and values in order.
 package iterator
 
 import (
@@ -10,20 +10,21 @@ import (
 // ErrIterReleased is the error of an iterator that is used after Release.
 var ErrIterReleased = errors.New("leveldb/iterator: iterator released")
 
-// IteratorSeeker moves. Each move reports whether the iterator is at a pair afterwards.
+// IteratorSeeker is the set of moves. Each reports whether the iterator is at a pair
+// afterwards.
 //
-// A new iterator is before the first pair: Next moves to the first. After the last,
-// Prev moves to the last; before the first, Next moves to the first.
+// A new iterator is before the first pair, from where Next moves to the first pair.
+// From after the last pair, Prev moves to the last pair.
 type IteratorSeeker interface {
 	// First moves to the first pair.
 	First() bool
 	// Last moves to the last pair.
 	Last() bool
-	// Seek moves to the first pair whose key is not less than key, which is not kept.
+	// Seek moves to the first pair whose key is >= key. It does not retain key.
 	Seek(key []byte) bool
 	// Next moves to the next pair.
 	Next() bool
-	// Prev moves to the pair before.
+	// Prev moves to the previous pair.
 	Prev() bool
 }
 
@@ -35,26 +36,27 @@ type CommonIterator interface {
 
 	// Valid reports whether the iterator is at a pair.
 	Valid() bool
-	// Error returns what went wrong, or nil. Running off either end is no error.
+	// Error returns the error that has ended the iteration, if any. Reaching either end is not an
+	// error.
 	Error() error
 }
 
-// Iterator moves over pairs. After an error every move returns false. It is used by
-// one goroutine at a time, and must be released.
+// Iterator moves over pairs. After an error every move returns false. It must be released, and
+// not be used concurrently.
 type Iterator interface {
 	CommonIterator
 
-	// Key returns the key, or nil if the iterator is at no pair. It must not be
-	// changed, and is valid until the next move.
+	// Key returns the key, nil if the iterator is not at a pair. It must not be changed, and is
+	// valid until the next move.
 	Key() []byte
-	// Value returns the value, as Key does the key.
+	// Value returns the value, under the same conditions as Key.
 	Value() []byte
 }
 
 // ErrorCallbackSetter is implemented by iterators over other iterators.
 type ErrorCallbackSetter interface {
-	// SetErrorCallback sets what is called with each error, those that are passed
-	// over included; nil for nothing.
+	// SetErrorCallback sets a function that is called with each error, skipped ones included. f may
+	// be nil.
 	SetErrorCallback(f func(err error))
 }
 
@@ -63,7 +65,7 @@ type emptyIterator struct {
 	err error
 }
 
-// NewEmptyIterator returns an iterator over nothing, whose Error is err.
+// NewEmptyIterator returns an iterator without pairs, whose Error is err.
 func NewEmptyIterator(err error) Iterator { return &emptyIterator{err: err} }
 
 func (it *emptyIterator) move() bool {

@@ -28,9 +28,9 @@ type mergedIterator struct {
 	onErr  func(error)
 }
 
-// NewMergedIterator returns an iterator over the pairs of several, which must have no
-// key in common. Unless strict is set, one that is damaged, by errors.IsCorrupted, is
-// passed over. It releases them.
+// NewMergedIterator returns an iterator over the pairs of several iterators, which
+// must have no key in common. Unless strict is set, it skips iterators whose errors
+// are errors.IsCorrupted. Release releases all of them.
 func NewMergedIterator(iters []Iterator, cmp comparer.Comparer, strict bool) Iterator {
 	return &mergedIterator{iters: iters, cmp: cmp, strict: strict}
 }
@@ -46,7 +46,7 @@ func (it *mergedIterator) ready() bool {
 }
 
 // all moves every iterator but the one numbered except. It returns false if one of
-// them has an error that ends the merged one.
+// them has an error that ends the merged iterator.
 func (it *mergedIterator) all(except int, move func(Iterator) bool) bool {
 	for i, in := range it.iters {
 		if i != except && !move(in) && it.failed(in) {
@@ -71,7 +71,7 @@ func (it *mergedIterator) failed(in Iterator) bool {
 	return false
 }
 
-// settle makes the least, or going down the greatest, the current one.
+// settle makes the iterator with the least key the current one, or with the greatest for goingDown.
 func (it *mergedIterator) settle(p place) bool {
 	it.at = -1
 	for i, in := range it.iters {
@@ -166,7 +166,7 @@ func (it *mergedIterator) Value() []byte {
 
 func (it *mergedIterator) Error() error { return it.err }
 
-// Release releases the iterators too.
+// Release also releases the merged iterators.
 func (it *mergedIterator) Release() {
 	if it.Released() {
 		return

@@ -4,9 +4,9 @@
 // holds chunks, and zeros where no header fits any more:
 //
 //	offset  size  field
-//	0       4     checksum of what follows the length, little-endian; util.CRC.Value
+//	0       4     checksum of kind and data, as util.CRC.Value, little-endian
 //	4       2     length of the data, little-endian
-//	6       1     kind: 1 a whole journal, 2 the first, 3 a middle, 4 the last part of one
+//	6       1     kind: 1 a whole journal, or its 2 first, 3 middle or 4 last part
 //	7       ...   data
 //
 // Example: the journal "a" is 4c 60 98 8b 01 00 01 61. On disk; do not change.
@@ -33,18 +33,18 @@ const (
 	lastChunk   = 4
 )
 
-// ErrCorrupted describes what was dropped. It is wrapped in an errors.ErrCorrupted.
+// ErrCorrupted describes dropped bytes. It is wrapped in an errors.ErrCorrupted.
 type ErrCorrupted struct {
 	Size   int // bytes
 	Reason string
 }
 
-// Error gives the reason and the size.
+// Error returns the reason and the size.
 func (e *ErrCorrupted) Error() string {
 	return fmt.Sprintf("leveldb/journal: block/chunk corrupted: %s (%d bytes)", e.Reason, e.Size)
 }
 
-// Dropper is notified of what a Reader drops.
+// Dropper is notified when a Reader drops bytes.
 type Dropper interface {
 	// Drop is called with an errors.ErrCorrupted that holds an ErrCorrupted.
 	Drop(err error)
@@ -64,15 +64,15 @@ type Reader struct {
 	strict, checksum bool
 	err              error
 
-	seq  int             // counts Next, so that earlier journals' readers are known
+	seq  int             // counts calls of Next, to detect readers of earlier journals
 	buf  [blockSize]byte // the present block
 	n    int             // its length
-	i, j int             // what is left of the present chunk's data
-	last bool            // it is the journal's last
+	i, j int             // bounds of the unread data of the present chunk
+	last bool            // whether the present chunk is the journal's last
 }
 
 // NewReader returns a Reader of the log in r. dropper may be nil. If strict is set, damage is
-// an error; otherwise it is skipped. If checksum is set, checksums are verified.
+// an error; otherwise damaged parts are skipped. If checksum is set, checksums are verified.
 func NewReader(r io.Reader, dropper Dropper, strict, checksum bool) *Reader {
 	return &Reader{r: r, dropper: dropper, strict: strict, checksum: checksum}
 }
@@ -139,7 +139,7 @@ func (r *Reader) nextChunk(first bool) error {
 			r.i = r.j
 			return r.damaged(length, "orphan chunk", true)
 		}
-		r.i, r.j = at, at // it begins another journal
+		r.i, r.j = at, at // the chunk begins another journal
 		return r.damaged(0, "missing chunk part", false)
 	}
 }
@@ -225,13 +225,13 @@ func (s *singleReader) ReadByte() (byte, error) {
 // be used concurrently.
 type Writer struct {
 	w       io.Writer
-	seq     int // counts journals, so that earlier ones' writers are known
+	seq     int // counts journals, to detect writers of earlier ones
 	pending bool
-	first   bool // the present chunk is the journal's first
+	first   bool // whether the present chunk is the journal's first
 	blocks  int64
 	buf     [blockSize]byte // the present block
 	i, j    int             // the present chunk, header and data
-	written int             // of the block
+	written int             // bytes of the block that have been written
 	err     error
 }
 
@@ -280,7 +280,7 @@ func (w *Writer) fillHeader(last bool) {
 	binary.LittleEndian.PutUint32(header, util.NewCRC(w.buf[w.i+6:w.j]).Value())
 }
 
-// writeBlock writes the rest of a block that is full, and begins a new one with a chunk.
+// writeBlock writes the rest of a full block, and begins a new one with a chunk.
 func (w *Writer) writeBlock() {
 	_, w.err = w.w.Write(w.buf[w.written:])
 	w.i, w.j, w.written = 0, headerSize, 0

@@ -18,8 +18,8 @@ var (
 	ErrIterReleased = errors.New("leveldb/memdb: iterator released")
 )
 
-// maxHeight bounds the levels of the skip list. Each has about a quarter of the nodes of the one
-// below.
+// maxHeight bounds the levels of the skip list. Each level has about a quarter of the nodes of the
+// level below.
 const maxHeight = 12
 
 // node is an entry of the skip list. Its key does not change.
@@ -42,15 +42,14 @@ type DB struct {
 	capacity int
 }
 
-// New returns an empty DB that is ordered by cmp. capacity, in bytes, is what Capacity and Free
-// start from. It is no limit: the DB grows beyond it.
+// New returns an empty DB that is ordered by cmp. capacity, in bytes, is the initial value for
+// Capacity and Free. It is not a limit: the DB grows beyond it.
 func New(cmp comparer.BasicComparer, capacity int) *DB {
 	return &DB{cmp: cmp, head: node{next: make([]*node, maxHeight)}, height: 1, capacity: capacity}
 }
 
-// findGE returns the first node whose key is not less than key, or nil. If prev is not nil, it
-// receives the last node before that one on each level.
-// REQUIRES: mu.
+// findGE returns the first node whose key is >= key, or nil. If prev is not nil, it receives the
+// last node before that one on each level. REQUIRES: mu.
 func (p *DB) findGE(key []byte, prev *[maxHeight]*node) *node {
 	at := &p.head
 	for h := p.height - 1; ; h-- {
@@ -66,8 +65,8 @@ func (p *DB) findGE(key []byte, prev *[maxHeight]*node) *node {
 	}
 }
 
-// findLT returns the last node whose key is less than key, or the last node of all if all is
-// set; nil if there is none. REQUIRES: mu.
+// findLT returns the last node whose key is < key, or the last node if all is set; nil if there is
+// none. REQUIRES: mu.
 func (p *DB) findLT(key []byte, all bool) *node {
 	at := &p.head
 	for h := p.height - 1; h >= 0; h-- {
@@ -146,8 +145,7 @@ func (p *DB) Get(key []byte) (value []byte, err error) {
 	return nil, ErrNotFound
 }
 
-// Find returns the first entry whose key is not less than key, or ErrNotFound. The
-// slices must not be changed.
+// Find returns the first entry whose key is >= key, or ErrNotFound. The slices must not be changed.
 func (p *DB) Find(key []byte) (rkey, value []byte, err error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -157,7 +155,7 @@ func (p *DB) Find(key []byte) (rkey, value []byte, err error) {
 	return nil, nil, ErrNotFound
 }
 
-// Capacity returns the capacity in bytes, or the bytes in use if these are more.
+// Capacity returns the capacity in bytes, or the most bytes that were in use if these were more.
 func (p *DB) Capacity() int {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -212,9 +210,9 @@ type dbIter struct {
 	util.BasicReleaser
 	p            *DB
 	start, limit []byte
-	node         *node // nil: at no entry
+	node         *node // nil if at no entry
 	value        []byte
-	atEnd        bool // at no entry: after the last one, not before the first
+	atEnd        bool // if at no entry: after the last one, not before the first
 	err          error
 }
 

@@ -1,6 +1,6 @@
-// Package opt defines the options of databases, reads and writes. The comment of an
-// option says what it does in this module. Options without effect are there so that
-// programs that set them compile.
+// Package opt defines the options of databases, reads and writes. The comment of an option
+// describes its effect in this module. Options without effect exist so that programs that set them
+// compile.
 package opt
 
 import (
@@ -104,8 +104,8 @@ func (c Compression) String() string {
 	return "invalid"
 }
 
-// Strict selects which damage is an error. A database of this module is always strict, in
-// everything: damage is an error, and Recover drops what it cannot read.
+// Strict selects which damage is an error. A database of this module is always strict: all damage
+// is an error, and Recover drops what it cannot read.
 type Strict uint
 
 const (
@@ -123,7 +123,7 @@ const (
 	StrictReader
 	// StrictRecovery applies to tables in Recover.
 	StrictRecovery
-	// StrictOverride makes the Strict of ReadOptions count alone.
+	// StrictOverride makes the Strict of ReadOptions replace that of Options.
 	StrictOverride
 
 	// StrictAll is all of them.
@@ -137,18 +137,18 @@ const (
 // Options are the options of a database. A nil *Options and zero fields mean the
 // defaults.
 type Options struct {
-	// AltFilters is not used: filters of earlier tables are read whatever is set.
+	// AltFilters is not used: filters of earlier tables are used whatever is set.
 	AltFilters []filter.Filter
 
-	// BlockCacher is NoCacher for no block cache, or PassthroughCacher, whose capacity
-	// is that of the block cache, which databases that have the same one share.
+	// BlockCacher is NoCacher for no block cache, or a PassthroughCacher. Databases with the same
+	// PassthroughCacher share a block cache of its capacity.
 	BlockCacher Cacher
 
-	// BlockCacheCapacity is the size of the block cache in bytes; negative for none.
+	// BlockCacheCapacity is the size of the block cache in bytes; negative means none.
 	// Default: 8 MiB.
 	BlockCacheCapacity int
 
-	// BlockCacheEvictRemoved is not used: blocks of removed tables leave the cache.
+	// BlockCacheEvictRemoved is not used: blocks of removed tables always leave the cache.
 	BlockCacheEvictRemoved bool
 
 	// BlockRestartInterval is used by package table; in a database it is 16.
@@ -175,11 +175,11 @@ type Options struct {
 	// Default: 2 MiB.
 	CompactionTableSize int
 
-	// CompactionTableSizeMultiplier counts once: see CompactionTableSize. Default: 1.
+	// CompactionTableSizeMultiplier is applied once: see CompactionTableSize. Default: 1.
 	CompactionTableSizeMultiplier float64
 
-	// CompactionTableSizeMultiplierPerLevel takes the place of the multiplier with its entry
-	// for level 1. The others are not used.
+	// CompactionTableSizeMultiplierPerLevel: the entry for level 1 replaces
+	// CompactionTableSizeMultiplier. The others are not used.
 	CompactionTableSizeMultiplierPerLevel []float64
 
 	// CompactionTotalSize times CompactionTotalSizeMultiplier is the size of level 1. In a
@@ -187,12 +187,12 @@ type Options struct {
 	// of WriteBuffer. Default: 10 MiB.
 	CompactionTotalSize int
 
-	// CompactionTotalSizeMultiplier is how many times as large each level may be as
-	// the one above; for that it is rounded, and at least 2. Default: 10.
+	// CompactionTotalSizeMultiplier is the ratio of the sizes of neighboring levels; for that it is
+	// rounded, and at least 2. Default: 10.
 	CompactionTotalSizeMultiplier float64
 
-	// CompactionTotalSizeMultiplierPerLevel takes the place of the multiplier in the size of
-	// level 1 with its entry for level 1. The others are not used.
+	// CompactionTotalSizeMultiplierPerLevel: the entry for level 1 replaces
+	// CompactionTotalSizeMultiplier in the size of level 1. The others are not used.
 	CompactionTotalSizeMultiplierPerLevel []float64
 
 	// Comparer must be nil or the bytewise order: Open returns an error for others.
@@ -204,29 +204,29 @@ type Options struct {
 	// DisableBufferPool is not used.
 	DisableBufferPool bool
 
-	// DisableBlockCache is for no block cache.
+	// DisableBlockCache turns the block cache off.
 	DisableBlockCache bool
 
 	// DisableCompactionBackoff is not used.
 	DisableCompactionBackoff bool
 
-	// DisableLargeBatchTransaction is not used: large batches are written as others.
+	// DisableLargeBatchTransaction is not used: large batches are written like others.
 	DisableLargeBatchTransaction bool
 
 	// DisableSeeksCompaction is not used: reads cause no compactions.
 	DisableSeeksCompaction bool
 
-	// ErrorIfExist makes Open fail with os.ErrExist where there is a database.
+	// ErrorIfExist makes Open return os.ErrExist if there is a database.
 	ErrorIfExist bool
 
-	// ErrorIfMissing makes Open fail with os.ErrNotExist where there is none.
+	// ErrorIfMissing makes Open return os.ErrNotExist if there is none.
 	ErrorIfMissing bool
 
-	// Filter is filter.NewBloomFilter: tables then have sift's filters with as many
-	// bits per key. Default, and for any other Filter: sift's filters, 10 bits a key.
+	// Filter, if made by filter.NewBloomFilter, sets the bits per key of sift's filters. Default,
+	// also for any other Filter: sift's filters of about 10 bits per key.
 	Filter filter.Filter
 
-	// FilterBaseLg is used by package table; a database has one filter a table.
+	// FilterBaseLg is used by package table; a database has one filter per table.
 	FilterBaseLg int
 
 	// IteratorSamplingRate is not used.
@@ -238,7 +238,7 @@ type Options struct {
 	// NoSync makes the database ignore WriteOptions.Sync.
 	NoSync bool
 
-	// NoWriteMerge is not used: concurrent writes share a log record.
+	// NoWriteMerge is not used: concurrent writes may share a log record.
 	NoWriteMerge bool
 
 	// OpenFilesCacher is not used.
@@ -247,21 +247,20 @@ type Options struct {
 	// OpenFilesCacheCapacity is the number of tables that are held open. Default: 500.
 	OpenFilesCacheCapacity int
 
-	// ReadOnly opens without changing anything. Several processes may read.
+	// ReadOnly opens the database without changing anything. Several processes may read it.
 	ReadOnly bool
 
 	// Strict is not used: see Strict.
 	Strict Strict
 
-	// WriteBuffer is how much may be held in memory before writes wait until some of it
-	// has become a table of level 0. A table is made of a third of it. Default: 4 MiB.
+	// WriteBuffer is the size of all memtables, in bytes. When it is reached, writes wait for a
+	// flush. A memtable has a third of it. Default: 4 MiB.
 	WriteBuffer int
 
 	// WriteL0PauseTrigger is not used: writes wait at three times CompactionL0Trigger.
 	WriteL0PauseTrigger int
 
-	// WriteL0SlowdownTrigger is not used: writes slow down from twice
-	// CompactionL0Trigger on.
+	// WriteL0SlowdownTrigger is not used: writes are delayed from twice CompactionL0Trigger on.
 	WriteL0SlowdownTrigger int
 }
 
@@ -276,7 +275,7 @@ func or[T comparable](o *Options, field func(*Options) T, def T) T {
 	return def
 }
 
-// positive is or for a number of which negative ones mean 0.
+// positive is or for numbers, where negative ones mean 0.
 func positive(o *Options, field func(*Options) int, def int) int {
 	return max(or(o, field, def), 0)
 }
@@ -352,7 +351,7 @@ func (o *Options) GetCompactionSourceLimit(level int) int {
 		factor(o, func(o *Options) int { return o.CompactionSourceLimitFactor }, DefaultCompactionSourceLimitFactor)
 }
 
-// multiplier returns that of a level: its own, or a power of the common one.
+// multiplier returns the multiplier of a level: its own, or a power of the common one.
 func multiplier(level int, own []float64, common, def float64) float64 {
 	switch {
 	case level < len(own) && own[level] > 0:
@@ -493,7 +492,7 @@ func (o *Options) GetWriteL0SlowdownTrigger() int {
 
 // ReadOptions are the options of a read. nil means the defaults.
 type ReadOptions struct {
-	// DontFillCache leaves the block cache as it is. It counts for iterators.
+	// DontFillCache keeps blocks that are read out of the block cache. Only iterators honor it.
 	DontFillCache bool
 	// Strict is not used: see Strict.
 	Strict Strict

@@ -13,13 +13,13 @@ import (
 	"github.com/siftdb/sift"
 )
 
-// maxLogBytes is the size at which the file LOG becomes LOG.old.
+// maxLogBytes is the size at which the file LOG is renamed to LOG.old.
 const maxLogBytes = 1 << 20
 
 var errReadOnly = errors.New("leveldb/storage: storage is read-only")
 
-// fileStorage is a Storage in a directory. A database that is opened on it uses the
-// directory itself, under the storage's lock; see SiftDir.
+// fileStorage is a Storage in a directory. A database on it uses the directory
+// directly, under the storage's lock; see SiftDir.
 type fileStorage struct {
 	path     string
 	readOnly bool
@@ -31,9 +31,9 @@ type fileStorage struct {
 	logged int64
 }
 
-// OpenFile returns the Storage in a directory, which it creates if it may write. The
-// directory is locked, against other processes too, until the storage is closed:
-// another OpenFile fails, on Unix with syscall.EAGAIN.
+// OpenFile returns a Storage in a directory, which it creates unless readOnly is
+// set. The directory is locked, also against other processes, until the storage is
+// closed: another OpenFile returns an error, on Unix syscall.EAGAIN.
 func OpenFile(path string, readOnly bool) (Storage, error) {
 	fi, err := os.Stat(path)
 	switch {
@@ -68,7 +68,7 @@ func (l *fileStorageLock) Unlock() {
 	}
 }
 
-// Lock implements Storage. Several may read.
+// Lock implements Storage. A read-only storage can be locked several times.
 func (s *fileStorage) Lock() (Locker, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *fileStorage) Log(str string) {
 	s.logged += int64(n)
 }
 
-// check returns why the storage cannot be used for files.
+// check returns why the files cannot be used, nil if they can.
 func (s *fileStorage) check(write bool, fds ...FileDesc) error {
 	for _, fd := range fds {
 		if !FileDescOk(fd) {
@@ -133,8 +133,7 @@ func (s *fileStorage) check(write bool, fds ...FileDesc) error {
 
 func (s *fileStorage) name(fd FileDesc) string { return filepath.Join(s.path, fd.String()) }
 
-// oldName is the name of a table that LevelDB has written before it changed the
-// extension.
+// oldName returns the path of a table with the extension that LevelDB used to write.
 func (s *fileStorage) oldName(fd FileDesc) string {
 	return strings.TrimSuffix(s.name(fd), ".ldb") + ".sst"
 }
@@ -215,7 +214,7 @@ func (s *fileStorage) Open(fd FileDesc) (Reader, error) {
 	return f, nil
 }
 
-// dirFile is a file that is written. Sync makes its name durable too.
+// dirFile is a file that is open for writing. Sync also makes its name durable.
 type dirFile struct {
 	*os.File
 	dir string

@@ -2,7 +2,7 @@
 
 package storage
 
-// errHeld is the error of a directory that is locked.
+// errHeld is the error for a directory that is locked.
 var errHeld = ErrLocked
 
 // syncDir does nothing: directories cannot be synced.

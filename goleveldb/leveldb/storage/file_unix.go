@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// errHeld is the error of a directory that is locked, as callers know it from flock.
+// errHeld is the error for a directory that is locked: that of flock, as in goleveldb.
 const errHeld = syscall.EAGAIN
 
-// syncDir makes a directory's entries durable, where the file system can do that.
+// syncDir makes a directory's entries durable, if the file system supports that.
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

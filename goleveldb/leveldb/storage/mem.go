@@ -25,7 +25,7 @@ type memFile struct {
 var errFileOpen = errors.New("leveldb/storage: file still open")
 
 // NewMemStorage returns an empty Storage in memory. It keeps its files when it is
-// closed, and can be used again. A file can be open once at a time.
+// closed, and can be used again. A file cannot be open twice.
 func NewMemStorage() Storage { return &memStorage{files: map[FileDesc]*memFile{}} }
 
 type memLock struct{ s *memStorage }
@@ -183,7 +183,7 @@ type memHandle struct {
 	closed bool // guarded by file.s.mu
 }
 
-// Close closes the file. The second one is an error.
+// Close closes the file. A second Close returns ErrClosed.
 func (h *memHandle) Close() error {
 	h.file.s.mu.Lock()
 	defer h.file.s.mu.Unlock()

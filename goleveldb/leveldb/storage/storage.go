@@ -1,5 +1,5 @@
-// Package storage defines where a database keeps its files: in a directory, in memory, or
-// in a program's own implementation of Storage.
+// Package storage defines Storage, which holds the files of a database: in a directory, in memory,
+// or in a program's own implementation.
 package storage
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// FileType is the kind of a file; kinds may be OR'ed.
+// FileType is a kind of file, or several kinds OR'ed.
 type FileType int
 
 // The kinds of files.
@@ -23,7 +23,7 @@ const (
 	TypeAll = TypeManifest | TypeJournal | TypeTable | TypeTemp
 )
 
-// String returns a word for the kind.
+// String returns the name of the kind.
 func (t FileType) String() string {
 	switch t {
 	case TypeManifest:
@@ -45,13 +45,13 @@ var (
 	ErrClosed      = errors.New("leveldb/storage: closed")
 )
 
-// ErrCorrupted says that a file is damaged; see errors.ErrCorrupted.
+// ErrCorrupted means that a file is damaged; see errors.ErrCorrupted.
 type ErrCorrupted struct {
-	Fd  FileDesc // the file; zero if it is not known
-	Err error    // what is wrong with it
+	Fd  FileDesc // the file; zero if it is unknown
+	Err error    // the cause
 }
 
-// Error gives the cause and the file.
+// Error returns the cause and the file.
 func (e *ErrCorrupted) Error() string {
 	if e.Fd.Zero() {
 		return e.Err.Error()
@@ -62,7 +62,7 @@ func (e *ErrCorrupted) Error() string {
 // Unwrap returns the cause.
 func (e *ErrCorrupted) Unwrap() error { return e.Err }
 
-// Syncer makes what was written durable.
+// Syncer makes written data durable.
 type Syncer interface {
 	Sync() error
 }
@@ -110,8 +110,8 @@ func (fd FileDesc) String() string {
 // Zero reports whether fd is the zero FileDesc.
 func (fd FileDesc) Zero() bool { return fd == FileDesc{} }
 
-// FileDescOk reports whether fd names a file: whether it has one kind, and a number
-// that is not negative.
+// FileDescOk reports whether fd names a file: whether it has exactly one kind and a non-negative
+// number.
 func FileDescOk(fd FileDesc) bool {
 	switch fd.Type {
 	case TypeManifest, TypeJournal, TypeTable, TypeTemp:
@@ -120,8 +120,7 @@ func FileDescOk(fd FileDesc) bool {
 	return false
 }
 
-// parseName returns what String has made a name of; tables may have LevelDB's old
-// extension too.
+// parseName is the inverse of String. It also accepts LevelDB's old extension of tables.
 func parseName(name string) (fd FileDesc, ok bool) {
 	digits, isManifest := strings.CutPrefix(name, "MANIFEST-")
 	if isManifest {
@@ -151,18 +150,18 @@ func parseName(name string) (fd FileDesc, ok bool) {
 // Storage holds the files of a database. It is safe for concurrent use. After Close its
 // methods return ErrClosed.
 type Storage interface {
-	// Lock locks the storage until the lock is released. If it is locked already the
-	// error is ErrLocked.
+	// Lock locks the storage until the lock is released. If it is locked already, the error is
+	// ErrLocked.
 	Lock() (Locker, error)
 
-	// Log writes a line to the storage's log for people to read, or does nothing.
+	// Log writes a line to a log for humans, or does nothing.
 	Log(str string)
 
-	// SetMeta makes fd the file that GetMeta returns, at once and durably.
+	// SetMeta makes fd the file that GetMeta returns, atomically and durably.
 	SetMeta(fd FileDesc) error
 
-	// GetMeta returns what SetMeta has set. The error is os.ErrNotExist if nothing has
-	// been set, or the file does not exist.
+	// GetMeta returns the file that SetMeta has set. The error is os.ErrNotExist if none has been
+	// set, or the file does not exist.
 	GetMeta() (FileDesc, error)
 
 	// List returns the files of the given kinds.
@@ -171,13 +170,13 @@ type Storage interface {
 	// Open opens a file for reading. The error is os.ErrNotExist if there is none.
 	Open(fd FileDesc) (Reader, error)
 
-	// Create makes an empty file for writing, in place of an existing one.
+	// Create creates an empty file for writing. It replaces an existing one.
 	Create(fd FileDesc) (Writer, error)
 
 	// Remove removes a file.
 	Remove(fd FileDesc) error
 
-	// Rename gives a file another name, in place of an existing file.
+	// Rename renames a file. It replaces an existing one.
 	Rename(oldfd, newfd FileDesc) error
 
 	// Close releases the storage. It may be called again.

@@ -1,6 +1,6 @@
-// Package table reads and writes LevelDB's tables, files of keys and values in order.
-// The tables of a database have internal keys: the key and 8 bytes with the sequence
-// number and the kind of the entry.
+// Package table reads and writes LevelDB's tables, files of sorted keys with values. The tables of
+// a database hold internal keys: the user key, followed by 8 bytes with the sequence number and
+// kind of the entry.
 package table
 
 import (
@@ -26,14 +26,14 @@ type ErrCorrupted struct {
 	Reason string
 }
 
-// Error gives the part, where it is, and the reason.
+// Error returns the part, its position, and the reason.
 func (e *ErrCorrupted) Error() string {
 	return fmt.Sprintf("leveldb/table: corruption on %s (pos=%d): %s", e.Kind, e.Pos, e.Reason)
 }
 
-// A table is blocks, each with a byte for its compression and a checksum, and a footer:
-// the handles of the metaindex and the index block, padded with zeros to 40 bytes, and
-// the magic number. On disk; do not change.
+// A table consists of blocks, each followed by its compression in one byte and a checksum, and a
+// footer: the handles of the metaindex block and the index block, padded with zeros to 40 bytes,
+// and the magic number. On disk; do not change.
 const (
 	trailerLen = 5
 	footerLen  = 48
@@ -52,7 +52,7 @@ func (h handle) append(dst []byte) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(dst, h.offset), h.length)
 }
 
-// cutHandle takes a handle from the front of b.
+// cutHandle cuts a handle from the front of b.
 func cutHandle(b []byte) (h handle, rest []byte, ok bool) {
 	var n int
 	if h.offset, n = binary.Uvarint(b); n <= 0 {
@@ -70,10 +70,10 @@ type entry struct{ key, value []byte }
 
 var errBlock = errors.New("malformed block")
 
-// decodeBlock returns the entries of a block: each the number of bytes that its key
-// shares with the one before, the number of the others and of the value's as varints,
-// and these bytes; then the offsets of the entries that share none, 4 bytes each, and
-// their number. Values alias data.
+// decodeBlock returns the entries of a block. Values alias data. An entry is three varints (the
+// number of bytes that its key shares with the previous one, the number of its other bytes, and the
+// length of the value), those other bytes, and the value. The entries are followed by the offsets
+// of those that share nothing, 4 bytes each, and their number.
 func decodeBlock(data []byte) (entries []entry, err error) {
 	if len(data) < 4 {
 		return nil, errBlock
@@ -105,9 +105,9 @@ func decodeBlock(data []byte) (entries []entry, err error) {
 	return entries, nil
 }
 
-// blockWriter makes a block.
+// blockWriter builds a block.
 type blockWriter struct {
-	interval int // entries from one that shares nothing to the next
+	interval int // one entry in interval shares nothing with the previous one
 	buf      []byte
 	restarts []uint32
 	entries  int
@@ -131,7 +131,7 @@ func (w *blockWriter) add(key, value []byte) {
 	w.entries++
 }
 
-// size is that of the block when it is finished.
+// size returns the size that the block would have if it were finished now.
 func (w *blockWriter) size() int { return len(w.buf) + 4*max(len(w.restarts), 1) + 4 }
 
 // finish returns the block, which is valid until the next add.

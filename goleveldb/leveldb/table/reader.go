@@ -34,16 +34,16 @@ type contents struct {
 	index   []indexEntry
 	dataEnd int64
 
-	filter     filter.Filter // nil: none that can be asked
+	filter     filter.Filter // nil if there is none to probe
 	filterData []byte
-	filterEnds []uint32 // of each filter, and before them the start of the first
+	filterEnds []uint32 // the start of the first filter, and the end of each
 	baseLg     byte
 
 	mu       sync.RWMutex // held while the file is read
 	released bool
 }
 
-// indexEntry is a data block with its separator, a key that is at least its last one.
+// indexEntry is a data block with its separator, a key that is >= its last key.
 type indexEntry struct {
 	key []byte
 	handle
@@ -140,7 +140,8 @@ func (r *Reader) openFilter(metaindex handle, o *opt.Options) error {
 }
 
 // takeFilter decodes a filter block: the filters, the offset of each in 4 bytes, the offset of
-// these offsets in 4 bytes, and the binary logarithm of the bytes of file that a filter covers.
+// these offsets in 4 bytes, and the binary logarithm of the number of bytes of the file that a
+// filter covers, in 1 byte.
 func (r *Reader) takeFilter(f filter.Filter, data []byte) {
 	n := len(data) - 5
 	if n < 0 {
@@ -190,7 +191,7 @@ func (r *Reader) readBlock(h handle, kind string) ([]byte, error) {
 		return data, nil
 	case snappyBlock:
 		n, err := snappy.DecodedLen(data)
-		if err == nil && n > 64*len(data)+64 { // no block is that small
+		if err == nil && n > 64*len(data)+64 { // snappy does not compress that well
 			err = snappy.ErrTooLarge
 		}
 		if err == nil {
@@ -314,7 +315,7 @@ func (r *Reader) NewIterator(slice *util.Range, ro *opt.ReadOptions) iterator.It
 	return iterator.NewIndexedIterator(iterator.NewArrayIndexer(blocks), opt.GetStrict(nil, ro, opt.StrictReader))
 }
 
-// blockArray is the data blocks of a range.
+// blockArray is an array of the data blocks of a range.
 type blockArray struct {
 	r     *Reader
 	index []indexEntry
@@ -349,7 +350,7 @@ func (a *blockArray) Get(i int) iterator.Iterator {
 	return iterator.NewArrayIterator(entryArray{r, entries})
 }
 
-// entryArray is the entries of a data block.
+// entryArray is an array of the entries of a data block.
 type entryArray struct {
 	r       *Reader
 	entries []entry

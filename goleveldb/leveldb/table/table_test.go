@@ -44,8 +44,8 @@ func open(t *testing.T, data []byte, o *opt.Options) *Reader {
 	return r
 }
 
-// TestTable guards that what was written is found, with each kind of block, and that
-// the filters deny no key.
+// TestTable checks that everything written is found, with each kind of block, and
+// that the filters have no false negatives.
 func TestTable(t *testing.T) {
 	for _, o := range []*opt.Options{
 		nil,
@@ -55,7 +55,7 @@ func TestTable(t *testing.T) {
 	} {
 		const n = 3000
 		r := open(t, write(t, n, o), o)
-		denied := 0
+		excluded := 0
 		for i := range n {
 			if v, err := r.Get(key(2*i), nil); err != nil || !bytes.Equal(v, bytes.Repeat(key(i), 5)) {
 				t.Fatalf("Get %d: %q, %v", i, v, err)
@@ -67,11 +67,11 @@ func TestTable(t *testing.T) {
 				t.Fatalf("absent key: %v", err)
 			}
 			if _, err := r.FindKey(key(2*i+1), true, nil); err == ErrNotFound {
-				denied++
+				excluded++
 			}
 		}
-		if has := o.GetFilter() != nil; has != (denied > n*9/10) {
-			t.Errorf("%d of %d absent keys were denied", denied, n)
+		if has := o.GetFilter() != nil; has != (excluded > n*9/10) {
+			t.Errorf("%d of %d absent keys were excluded", excluded, n)
 		}
 		it := r.NewIterator(&util.Range{Start: key(101), Limit: key(5000)}, nil)
 		first, count := true, 0
@@ -96,7 +96,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestDamage guards that no changed byte gives a wrong answer.
+// TestDamage checks that no changed byte gives a wrong answer.
 func TestDamage(t *testing.T) {
 	o := &opt.Options{BlockSize: 300, Filter: filter.NewBloomFilter(10)}
 	good := write(t, 40, o)

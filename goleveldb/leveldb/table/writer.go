@@ -23,7 +23,7 @@ type Writer struct {
 	err       error
 
 	data, index blockWriter
-	pending     handle // of a block that is not in the index yet
+	pending     handle // the block that is not in the index yet, if isPending
 	isPending   bool
 	last        []byte // the key
 	offset      uint64
@@ -31,7 +31,7 @@ type Writer struct {
 	entries     int
 	buf         []byte
 
-	filter       filter.Filter // nil: none
+	filter       filter.Filter // nil if there is none
 	generator    filter.FilterGenerator
 	generated    util.Buffer
 	filterStarts []uint32
@@ -39,7 +39,7 @@ type Writer struct {
 	baseLg       int
 }
 
-// NewWriter returns a Writer to f, by the options BlockSize, BlockRestartInterval,
+// NewWriter returns a Writer to f. Of the options it uses BlockSize, BlockRestartInterval,
 // Comparer, Compression, Filter and FilterBaseLg. pool and size are not used.
 func NewWriter(f io.Writer, o *opt.Options, pool *util.BufferPool, size int) *Writer {
 	w := &Writer{
@@ -54,7 +54,7 @@ func NewWriter(f io.Writer, o *opt.Options, pool *util.BufferPool, size int) *Wr
 	return w
 }
 
-// Append adds a key, which must be greater than all before it, and its value. Both are copied.
+// Append adds a key, which must be greater than all previous ones, and its value. Both are copied.
 func (w *Writer) Append(key, value []byte) error {
 	if w.err != nil {
 		return w.err
@@ -77,8 +77,8 @@ func (w *Writer) Append(key, value []byte) error {
 	return w.err
 }
 
-// indexPending adds the last data block to the index, under a separator: a key that is at least
-// the block's last one and less than next, the key that follows; nil if none does.
+// indexPending adds the last data block to the index, under a separator: a key that is >= the
+// block's last key and < next, the key that follows. next is nil if none follows.
 func (w *Writer) indexPending(next []byte) {
 	if !w.isPending {
 		return
@@ -164,7 +164,7 @@ func (w *Writer) Close() error {
 		for _, start := range append(w.filterStarts, end) {
 			block = binary.LittleEndian.AppendUint32(block, start)
 		}
-		block = block[:len(block)-4] // the end is where the offsets begin
+		block = block[:len(block)-4] // the end is appended below, as the offset of the offsets
 		block = append(binary.LittleEndian.AppendUint32(block, end), byte(w.baseLg))
 		meta.add([]byte(filterPrefix+w.filter.Name()), w.writeBlock(block, false).append(nil))
 	}

@@ -8,22 +8,22 @@ import (
 	"sync"
 )
 
-// MinRead is the least room that ReadFrom gives a Read.
+// MinRead is the least space, in bytes, that ReadFrom passes to Read.
 const MinRead = bytes.MinRead
 
 // Buffer is a bytes.Buffer with Alloc. The zero Buffer is empty and ready for use.
 type Buffer struct {
 	buf []byte
-	off int // what is before has been read
+	off int // everything before off has been read
 }
 
-// NewBuffer returns a Buffer that holds buf, which is its own from then on.
+// NewBuffer returns a Buffer that holds buf, which belongs to it from then on.
 func NewBuffer(buf []byte) *Buffer { return &Buffer{buf: buf} }
 
-// Bytes returns what has not been read. It is valid until the next change.
+// Bytes returns the unread bytes. They are valid until the next change.
 func (b *Buffer) Bytes() []byte { return b.buf[b.off:] }
 
-// String returns what has not been read; "<nil>" for a nil Buffer.
+// String returns the unread bytes as a string; "<nil>" for a nil Buffer.
 func (b *Buffer) String() string {
 	if b == nil {
 		return "<nil>"
@@ -31,11 +31,10 @@ func (b *Buffer) String() string {
 	return string(b.Bytes())
 }
 
-// Len returns the number of bytes that have not been read.
+// Len returns the number of unread bytes.
 func (b *Buffer) Len() int { return len(b.buf) - b.off }
 
-// Truncate drops all but the first n bytes of what has not been read. It panics if
-// there are fewer.
+// Truncate drops all but the first n unread bytes. It panics if there are fewer.
 func (b *Buffer) Truncate(n int) {
 	switch {
 	case n < 0 || n > b.Len():
@@ -50,7 +49,7 @@ func (b *Buffer) Truncate(n int) {
 // Reset empties the buffer and keeps its memory.
 func (b *Buffer) Reset() { b.Truncate(0) }
 
-// Grow makes room for n more bytes. It panics if n is negative.
+// Grow allocates space for n more bytes. It panics if n is negative.
 func (b *Buffer) Grow(n int) {
 	if n < 0 {
 		panic("leveldb/util.Buffer.Grow: negative count")
@@ -79,7 +78,7 @@ func (b *Buffer) WriteByte(c byte) error {
 	return nil
 }
 
-// ReadFrom appends what r gives until its end, and returns the number of bytes.
+// ReadFrom appends everything that r returns until io.EOF. It returns the number of bytes.
 func (b *Buffer) ReadFrom(r io.Reader) (n int64, err error) {
 	for {
 		b.Grow(MinRead)
@@ -94,7 +93,7 @@ func (b *Buffer) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 }
 
-// WriteTo writes what has not been read to w.
+// WriteTo writes the unread bytes to w.
 func (b *Buffer) WriteTo(w io.Writer) (n int64, err error) {
 	if b.Len() > 0 {
 		m, err := w.Write(b.Bytes())
@@ -114,7 +113,7 @@ func (b *Buffer) WriteTo(w io.Writer) (n int64, err error) {
 	return n, nil
 }
 
-// Read reads up to len(p) bytes; io.EOF if there are none left.
+// Read reads up to len(p) bytes. The error is io.EOF if none are left.
 func (b *Buffer) Read(p []byte) (n int, err error) {
 	if b.Len() == 0 {
 		b.Reset()
@@ -134,7 +133,7 @@ func (b *Buffer) Next(n int) []byte {
 	return data
 }
 
-// ReadByte reads a byte; io.EOF if there is none left.
+// ReadByte reads a byte. The error is io.EOF if none is left.
 func (b *Buffer) ReadByte() (c byte, err error) {
 	if b.Len() == 0 {
 		b.Reset()
@@ -143,8 +142,8 @@ func (b *Buffer) ReadByte() (c byte, err error) {
 	return b.Next(1)[0], nil
 }
 
-// ReadBytes reads up to and with the first delim, into memory of its own. Without one
-// it reads all, and the error is io.EOF.
+// ReadBytes reads up to and including the first delim, into new memory. If there is none,
+// it reads everything, and the error is io.EOF.
 func (b *Buffer) ReadBytes(delim byte) (line []byte, err error) {
 	n := bytes.IndexByte(b.Bytes(), delim) + 1
 	if n == 0 {
@@ -153,7 +152,7 @@ func (b *Buffer) ReadBytes(delim byte) (line []byte, err error) {
 	return append(line, b.Next(n)...), err
 }
 
-// BufferPool hands out memory.
+// BufferPool is a pool of byte slices.
 type BufferPool struct {
 	pool     sync.Pool
 	baseline int
@@ -168,7 +167,7 @@ func NewBufferPool(baseline int) *BufferPool {
 	return &BufferPool{baseline: baseline}
 }
 
-// Get returns n bytes, of any content.
+// Get returns n bytes with arbitrary contents.
 func (p *BufferPool) Get(n int) []byte {
 	if p != nil {
 		if b, ok := p.pool.Get().(*[]byte); ok && cap(*b) >= n {
@@ -178,14 +177,14 @@ func (p *BufferPool) Get(n int) []byte {
 	return make([]byte, n)
 }
 
-// Put takes memory that Get has given back.
+// Put returns memory to the pool. The caller must not use it afterwards.
 func (p *BufferPool) Put(b []byte) {
 	if p != nil && cap(b) > 0 && cap(b) <= 4*p.baseline {
 		p.pool.Put(&b)
 	}
 }
 
-// Close does nothing; what the pool holds goes when nothing refers to it.
+// Close does nothing. The garbage collector frees what the pool holds.
 func (p *BufferPool) Close() {}
 
 // String describes the pool.

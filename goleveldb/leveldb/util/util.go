@@ -1,5 +1,4 @@
-// Package util holds what the other packages share: key ranges, releasers, buffers,
-// checksums.
+// Package util has key ranges, releasers, buffers and checksums, which the other packages share.
 package util
 
 import (
@@ -9,23 +8,23 @@ import (
 	"hash/crc32"
 )
 
-// What SetReleaser panics with.
+// SetReleaser panics with these errors.
 var (
-	ErrReleased    = errors.New("leveldb: resource already relesed") // as programs compare it
+	ErrReleased    = errors.New("leveldb: resource already relesed") // spelled as in goleveldb
 	ErrHasReleaser = errors.New("leveldb: releaser already defined")
 )
 
 // Releaser is something that holds resources.
 type Releaser interface {
-	// Release gives the resources back. Calling it again does nothing.
+	// Release releases the resources. Calling it again does nothing.
 	Release()
 }
 
 // ReleaseSetter is something that releases another thing together with itself.
 type ReleaseSetter interface {
-	// SetReleaser sets what is released together with the receiver; nil takes it
-	// back. It panics with ErrReleased if the receiver has been released, and with
-	// ErrHasReleaser if there is a releaser already.
+	// SetReleaser sets what is released together with the receiver; nil unsets it. It panics with
+	// ErrReleased if the receiver has been released, and with ErrHasReleaser if there is a releaser
+	// already.
 	SetReleaser(releaser Releaser)
 }
 
@@ -69,13 +68,13 @@ func (NoopReleaser) Release() {}
 
 // Range is a range of keys.
 type Range struct {
-	// Start is the first key of the range; nil is before all keys.
+	// Start is the inclusive lower bound; nil means no bound.
 	Start []byte
-	// Limit is the first key after the range; nil is after all keys.
+	// Limit is the exclusive upper bound; nil means no bound.
 	Limit []byte
 }
 
-// BytesPrefix returns the range of the keys that begin with prefix, in bytewise order.
+// BytesPrefix returns the range of the keys with a prefix, in bytewise order.
 func BytesPrefix(prefix []byte) *Range {
 	n := len(prefix)
 	for n > 0 && prefix[n-1] == 0xff {
@@ -89,7 +88,7 @@ func BytesPrefix(prefix []byte) *Range {
 	return &Range{Start: prefix, Limit: limit}
 }
 
-// CRC is a CRC-32 by Castagnoli's polynomial.
+// CRC is a CRC-32C.
 type CRC uint32
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -97,10 +96,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // NewCRC returns the checksum of b.
 func NewCRC(b []byte) CRC { return CRC(0).Update(b) }
 
-// Update returns the checksum of what c is that of, followed by b.
+// Update returns the checksum of c's data followed by b.
 func (c CRC) Update(b []byte) CRC { return CRC(crc32.Update(uint32(c), castagnoli, b)) }
 
-// Value returns the checksum as LevelDB stores it: rotated right by 15 bits, plus a
+// Value returns the checksum as LevelDB stores it: rotated right by 15 bits, then increased by a
 // constant.
 func (c CRC) Value() uint32 { return uint32(c>>15|c<<17) + 0xa282ead8 }
 

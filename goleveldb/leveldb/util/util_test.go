@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestBytesPrefix guards that the range of a prefix ends where the prefix does, also
-// after bytes that are no UTF-8.
+// TestBytesPrefix checks the limits of prefix ranges, also for bytes that are not
+// UTF-8.
 func TestBytesPrefix(t *testing.T) {
 	for _, c := range []struct{ prefix, limit []byte }{
 		{nil, nil},

@@ -23,15 +23,15 @@ import (
 )
 
 var (
-	numKeys    = flag.Int("keys", 2000000, "how many keys there are")
-	keyLen     = flag.Int("key", 32, "the length of a key, a multiple of 8")
-	valueLen   = flag.Int("value", 110, "the length of a value")
+	numKeys    = flag.Int("keys", 2000000, "the number of keys")
+	keyLen     = flag.Int("key", 32, "the length of a key in bytes, a multiple of 8")
+	valueLen   = flag.Int("value", 110, "the length of a value in bytes")
 	writesOnly = flag.Bool("writes", false, "only write")
-	profile    = flag.String("profile", "", "where the CPU profile of -row goes")
-	row        = flag.String("row", "", "the beginning of the name of a row")
+	profile    = flag.String("profile", "", "write the CPU profile of -row to this file")
+	row        = flag.String("row", "", "a prefix of the name of a row")
 )
 
-// What the flags say.
+// The values of the flags.
 var keys, keyBytes, valueBytes int
 
 const (
@@ -49,7 +49,7 @@ func check(err error) {
 
 func say(name string, value float64, unit string) { fmt.Printf("%s\t%.3f\t%s\n", name, value, unit) }
 
-// measure prints how long f takes for each of the n that it returns.
+// measure prints how long f takes, divided by the n that it returns.
 func measure(name string, unit time.Duration, f func() (n int)) {
 	profiled := *profile != "" && strings.HasPrefix(name, *row)
 	if profiled {
@@ -69,12 +69,12 @@ func measure(name string, unit time.Duration, f func() (n int)) {
 type bench struct {
 	db  *leveldb.DB
 	r   *rand.Rand
-	buf []byte // a key, without order, as hashes are
-	own []byte // what values are pieces of: half of it random
+	buf []byte // the key that key has returned
+	own []byte // values are parts of this; half of it is random
 }
 
-// key returns the key with a number, until the next call. Numbers from keys on are those
-// of absent ones.
+// key returns the key for a number, a hash of it. It is valid until the next call.
+// Numbers from keys on give absent keys.
 func (b *bench) key(i int) []byte {
 	for j := 0; j < keyBytes; j += 8 {
 		// splitmix64
@@ -145,7 +145,7 @@ func (b *bench) walk() int {
 	return n
 }
 
-// memory prints what the process holds and has held.
+// memory prints the peak resident memory of the process, and its present anonymous memory.
 func memory(when string) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -1,11 +1,11 @@
-// Command crash writes batches to a goleveldb database until it is killed, and says
-// which have been acknowledged. Batch n sets the keys n/0 to n/3 and deletes those of
-// batch n-100, so what is there after a crash tells whether all batches up to some number
-// are there, each as a whole.
+// Command crash writes batches to a goleveldb database until it is killed, and prints the
+// number of each acknowledged batch. Batch n sets the keys n/0 to n/3 and deletes those
+// of batch n-100. So the keys that are found after a crash show whether all batches up to
+// some number are there, each as a whole.
 //
-//	crash DIR write     goes on after the last batch, and prints each number
-//	crash DIR check     prints the number of the last batch, after an error only that
-//	crash DIR synced    as check, and batches that were not synced may be missing
+//	crash DIR write     continue after the last batch
+//	crash DIR check     print the number of the last batch, or an error
+//	crash DIR synced    like check, but unsynced batches may be missing
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 const (
 	perBatch = 4
 	kept     = 100 // batches
-	syncs    = 16  // each batch with a number that it divides is synced
+	syncs    = 16  // batches whose number is a multiple of it are synced
 )
 
 func check(err error) {
@@ -33,7 +33,7 @@ func check(err error) {
 
 func key(n, i int) []byte { return []byte(fmt.Sprintf("%08d/%d", n, i)) }
 
-// value makes a batch fill a block or two of the log, and one in seven many.
+// value returns a value. Most batches fill a block or two of the log, one in seven many.
 func value(n, i int) []byte {
 	size := 100 + n*37%900
 	if n%7 == 0 {
@@ -42,7 +42,7 @@ func value(n, i int) []byte {
 	return bytes.Repeat([]byte(fmt.Sprintf("%d.%d ", n, i)), size/8)
 }
 
-// last returns the number of the last batch, and checks all that it finds.
+// last checks everything that it finds, and returns the number of the last batch.
 func last(db *leveldb.DB, gaps bool) (last int) {
 	found := map[int]int{}
 	it := db.NewIterator(nil, nil)
@@ -66,7 +66,7 @@ func last(db *leveldb.DB, gaps bool) (last int) {
 			check(fmt.Errorf("%d keys of batch %d", keys, n))
 		}
 		if n <= last-kept && !gaps {
-			check(fmt.Errorf("batch %d is there, which batch %d has deleted", n, n+kept))
+			check(fmt.Errorf("batch %d is there, although batch %d has deleted it", n, n+kept))
 		}
 	}
 	for n := last; n > last-kept && n > 0; n-- {

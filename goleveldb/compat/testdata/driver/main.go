@@ -1,6 +1,6 @@
-// Command driver does random things with a goleveldb database and prints the answers.
-// What it does follows from the seed alone, so that two builds of it, with goleveldb and
-// with the module in its place, can be compared line by line.
+// Command driver performs random operations on a goleveldb database and prints the
+// results. The operations depend only on the seed, so the outputs of two builds, with
+// goleveldb and with the module, can be compared line by line.
 //
 //	driver DIR SEED OPS
 //	driver DIR dump
@@ -69,7 +69,7 @@ type driver struct {
 
 func say(format string, args ...interface{}) { fmt.Fprintf(out, format+"\n", args...) }
 
-// word describes an error. Of damage only the kind is compared.
+// word describes an error. All damage is described alike, except that of a batch.
 func word(err error) string {
 	switch {
 	case err == nil:
@@ -83,8 +83,8 @@ func word(err error) string {
 	return err.Error()
 }
 
-// value is slice of a value: whether an empty one is nil depends on where goleveldb
-// finds it.
+// value is slice for values. It treats nil as empty if there is a value: goleveldb
+// returns either, depending on where it finds an empty value.
 func value(v []byte, is bool) string {
 	if is && v == nil {
 		v = []byte{}
@@ -266,7 +266,7 @@ func (d *driver) step() {
 		has, err2 := d.db.Has(k, nil)
 		say("get %s: %s %s, has %t %s", slice(k), value(v, err == nil), word(err), has, word(err2))
 		for i := range v {
-			v[i] = 'x' // it is the caller's
+			v[i] = 'x' // v belongs to the caller
 		}
 	case op < 50:
 		if it := d.iters[id]; it != nil {
@@ -357,7 +357,7 @@ func (d *driver) step() {
 			say("missing, read-only: %t", os.IsNotExist(err))
 			if d.r.Intn(3) == 0 {
 				db, err := leveldb.OpenFile(d.dir, &opt.Options{ReadOnly: true})
-				if err == io.EOF { // goleveldb cannot read two logs of its own so
+				if err == io.EOF { // goleveldb cannot open its own two logs read-only
 					db, err = leveldb.OpenFile(d.dir, nil)
 					check(err)
 					check(db.Close())
@@ -413,13 +413,13 @@ type releaser struct{ n *int }
 
 func (r releaser) Release() { *r.n++ }
 
-// shape is a text with its numbers left out.
+// shape returns a text without its numbers.
 func shape(s string) string {
 	var b strings.Builder
 	rows := strings.SplitAfter(s, "\n")
 	for i, row := range rows {
 		if len(rows) > 3 && i > 2 && !strings.HasPrefix(row, "-") && !strings.HasPrefix(row, " Total") {
-			continue // a level's row: which there are depends on the compactions
+			continue // a level's row; which levels there are depends on the compactions
 		}
 		fields := strings.FieldsFunc(row, func(r rune) bool { return strings.ContainsRune(" 0123456789.µmsh", r) })
 		b.WriteString(strings.Join(fields, ""))
@@ -456,8 +456,8 @@ func (d *driver) transact() {
 		if d.r.Intn(3) > 0 {
 			say("commit: %s", word(tr.Commit()))
 		} else {
-			// An iterator that outlives it is not compared: goleveldb's shows writes that
-			// come after.
+			// Iterators that outlive a discarded transaction are not compared: goleveldb's show
+			// later writes.
 			for id, it := range d.ofTr {
 				if d.iters[id] == it {
 					it.Release()

@@ -14,15 +14,14 @@ import (
 	"github.com/syndtr/goleveldb/leveldb/util"
 )
 
-// The tests of this file guard that options do what their comments say.
+// The tests of this file check that options do what their comments say.
 
 const (
 	scatteredKeys  = 20000
 	scatteredBytes = scatteredKeys * (9 + 100)
 )
 
-// scattered opens a new database and writes keys in random order, with values that cannot be
-// compressed.
+// scattered opens a new database and writes keys in random order, with incompressible values.
 func scattered(t *testing.T, stor storage.Storage, o *opt.Options) *DB {
 	t.Helper()
 	db, err := Open(stor, o)
@@ -58,7 +57,7 @@ func compactAll(t *testing.T, db *DB) {
 	}
 }
 
-// eventually waits for compactions.
+// eventually waits up to a minute until is returns true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
@@ -101,8 +100,8 @@ func deepest(t *testing.T, db *DB) (level int) {
 	return level
 }
 
-// TestCompactionTotalSize guards that CompactionTotalSize bounds level 1, as far as that is
-// larger than four memtables, and the multiplier the levels below.
+// TestCompactionTotalSize checks that CompactionTotalSize bounds level 1, unless that is less than
+// four memtables, and the multiplier the levels below.
 func TestCompactionTotalSize(t *testing.T) {
 	const writeBuffer = 32 << 10
 	const base = 4 * writeBuffer / memtablesPerBuffer
@@ -134,7 +133,7 @@ func TestBlockSize(t *testing.T) {
 		compactAll(t, db)
 		indexes[size] = db.s.Metrics().Memory.Indexes
 	}
-	// There are 16 times as many blocks; part of the bytes are those of a table whatever its blocks.
+	// There are 16 times as many blocks, but part of the bytes is per table, not per block.
 	if indexes[1<<10] < 4*indexes[16<<10] {
 		t.Errorf("bytes of indexes by BlockSize: %v", indexes)
 	}
@@ -157,13 +156,13 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// own is a Filter of a program's own.
+// own is a program's own Filter.
 type own struct{ filter.Filter }
 
 func (own) Name() string { return "own" }
 
-// TestFilters guards what filters tables get without NewBloomFilter, and that those of
-// earlier tables are used whatever is set.
+// TestFilters checks the filters of tables without NewBloomFilter, and that filters of earlier
+// tables are used whatever is set.
 func TestFilters(t *testing.T) {
 	bits := func(db *DB) float64 {
 		db.s.Tables() // loads them
@@ -275,12 +274,12 @@ func TestWriteBuffer(t *testing.T) {
 		t.Errorf("WriteBuffer of 96 KiB: %d flushes", n)
 	}
 	if n := stats(t, scattered(t, storage.NewMemStorage(), &opt.Options{WriteBuffer: 6 * scatteredBytes})).MemComp; n != 0 {
-		t.Errorf("WriteBuffer that has room for everything: %d flushes", n)
+		t.Errorf("WriteBuffer larger than all data: %d flushes", n)
 	}
 }
 
-// TestCompactionL0Trigger guards how the trigger is passed on: level 0 then holds as many
-// bytes as with goleveldb.
+// TestCompactionL0Trigger checks that level 0 holds as many bytes as with goleveldb at the same
+// trigger.
 func TestCompactionL0Trigger(t *testing.T) {
 	for trigger, want := range map[int]int{0: 4 * memtablesPerBuffer, 7: 7 * memtablesPerBuffer} {
 		so, blocks := storeOptions(&opt.Options{CompactionL0Trigger: trigger}, storage.NewMemStorage())
