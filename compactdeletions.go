@@ -64,17 +64,8 @@ func (d *DB) mayContain(meta *manifest.TableMeta, userKey []byte) bool {
 	if err != nil {
 		return true
 	}
-	g := d.epoch.Enter()
-	defer g.Exit()
 	if p := r.Properties(); p == nil || p.FilterPolicy == "" {
 		return true
 	}
-	f := r.Filter()
-	if f == nil {
-		return true
-	}
-	if keyed, ok := f.(*filter.KeyedReader); ok {
-		return keyed.MayContainBytes(userKey)
-	}
-	return f.MayContain(filter.NewKey(userKey))
+	return r.MayContain(filter.NewKey(userKey))
 }

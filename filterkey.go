@@ -153,7 +153,7 @@ func (l *lookup) mayContain(f filter.Reader) bool {
 	if !l.keyed {
 		return f.MayContain(l.key)
 	}
-	if k, ok := f.(*filter.KeyedReader); ok {
+	if k, ok := f.(interface{ MayContainHash(hash uint64) bool }); ok {
 		return k.MayContainHash(l.key.Hash)
 	}
 	return f.MayContain(filter.NewKey(l.key.Bytes)) // the table was written before there was a secret

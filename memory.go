@@ -17,8 +17,8 @@ import (
 //   - if Memory is set and CacheBytes is not, the block cache grows into what filters and
 //     indexes leave.
 //
-// All of it lies in Go's heap, and counts gcFactor times, since the heap grows to twice the
-// live memory before it is collected.
+// What lies in Go's heap counts gcFactor times, since the heap grows to twice the
+// live memory before it is collected. On Linux large filters lie outside it, and count once.
 
 // gcFactor is the size of a heap in proportion to what is live in it, with GOGC at its default
 // of 100. Other values of GOGC are not taken into account.
@@ -57,11 +57,11 @@ func (o *Options) resolveMemory(limit, space int64) {
 	o.MapBytes = cmp.Or(o.MapBytes, mapBytes)
 }
 
-// heapRest returns how many bytes of filters, indexes and a growing block cache may be live:
-// what Memory leaves after the memtables and the least block cache.
-func (o *Options) heapRest() int64 {
+// spareMemory returns what Memory leaves for filters, indexes and a growing block cache, after the
+// memtables and the least block cache.
+func (o *Options) spareMemory() int64 {
 	fixed := fullMemtables*memtableMemory(int64(o.MemtableBytes)) + max(o.CacheBytes, 0)
-	return max(o.Memory/gcFactor-fixed, o.Memory/gcFactor/4)
+	return max(o.Memory-gcFactor*fixed, o.Memory/4)
 }
 
 // memtableMemory returns the memory of a memtable, with links and index.
@@ -71,19 +71,20 @@ func memtableMemory(capacity int64) int64 { return capacity + capacity/8 }
 // take now, and returns the limit of filters. While tables are being loaded, indexes are
 // assumed to need all that they may have.
 func (d *DB) divideMemory() (filters int64) {
-	rest := d.opts.heapRest()
-	maxIndexes := rest / 2
+	rest := d.opts.spareMemory()
+	maxIndexes := rest / 2 / gcFactor
 	d.indexes.SetLimit(maxIndexes)
 	indexes := d.indexes.HeldBytes() // more than maxIndexes if there are many small ones, which stay
 	if !d.loader.ended() {
 		indexes = max(indexes, maxIndexes)
 	}
-	rest = max(rest-indexes, rest/4) // without filters, lookups would cost more than the memory is worth
-	filters = cmp.Or(d.opts.FilterMemory, rest)
+	rest = max(rest-gcFactor*indexes, rest/4) // without filters, lookups would cost more than the memory is worth
+	filters = cmp.Or(d.opts.FilterMemory, d.filters.Capacity(rest, gcFactor))
 	d.filters.SetLimit(filters)
 	if d.opts.cacheGrows {
-		rest -= min(d.filters.HeldBytes(), rest)
-		d.opts.BlockCache.SetCapacity(d.opts.CacheBytes + rest)
+		off, unused := d.filters.OffHeap()
+		rest -= off + gcFactor*(d.filters.HeldBytes()-(off-unused))
+		d.opts.BlockCache.SetCapacity(d.opts.CacheBytes + max(rest, 0)/gcFactor)
 	}
 	return filters
 }

@@ -26,10 +26,10 @@ func TestResolveMemory(t *testing.T) {
 		if o.Memory != c.memory || o.MapBytes > c.limit+c.limit/4 || o.CacheBytes != c.cacheBytes || o.MemtableBytes != c.memtableBytes {
 			t.Errorf("%d bytes of memory: %d, %d mapped, cache %d, memtable %d", c.limit, o.Memory, o.MapBytes, o.CacheBytes, o.MemtableBytes)
 		}
-		if rest := o.heapRest(); rest < o.Memory/8 || rest > o.Memory/2 {
+		if rest := o.spareMemory(); rest < o.Memory/4 || rest > o.Memory {
 			t.Errorf("%d bytes of memory: %d of %d are left", c.limit, rest, o.Memory)
 		}
-		if all := gcFactor * (fullMemtables*memtableMemory(int64(o.MemtableBytes)) + o.CacheBytes + o.heapRest()); all > o.Memory {
+		if all := gcFactor*(fullMemtables*memtableMemory(int64(o.MemtableBytes))+o.CacheBytes) + o.spareMemory(); all > o.Memory {
 			t.Errorf("%d bytes of memory: %d of %d are assigned", c.limit, all, o.Memory)
 		}
 		given := Options{Memory: 64 << 20, MemtableBytes: 1 << 20, CacheBytes: -1, MapBytes: -1}
@@ -129,7 +129,7 @@ func TestMemoryOfSmallIndexes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	filters, indexes, rest := db.divideMemory(), db.indexes.HeldBytes(), db.opts.heapRest()
+	filters, indexes, rest := db.divideMemory(), db.indexes.HeldBytes(), db.opts.spareMemory()/gcFactor
 	if indexes <= rest/2 {
 		t.Fatalf("indexes take %d bytes; want more than %d", indexes, rest/2)
 	}

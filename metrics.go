@@ -105,7 +105,8 @@ type MemoryMetrics struct {
 	// their commits are checked against.
 	Transactions uint64
 	// Garbage is the database's share of the memory that Go takes beyond its live heap, for
-	// garbage, free space and bookkeeping, in proportion to what the database holds in the heap.
+	// garbage, free space and bookkeeping, in proportion to what the database holds in the heap,
+	// plus what slabs of filters outside the heap take beyond the filters.
 	Garbage uint64
 }
 
@@ -194,7 +195,9 @@ func (d *DB) Metrics() Metrics {
 	m.Snapshots, m.Transactions = snapshots, txs
 	m.TxCommits, m.TxConflicts = d.stats.txCommits.Load(), d.stats.txConflicts.Load()
 	m.Memory.Transactions = uint64(d.stats.txBytes.Load() + d.commit.recent.bytes.Load())
-	m.Memory.Garbage = garbageOf(m.Memory.Total())
+	off, unused := d.filters.OffHeap()
+	total := m.Memory.Total()
+	m.Memory.Garbage = garbageOf(total-min(uint64(off-unused), total)) + uint64(unused)
 	m.LastSequence = d.visible.Load()
 	m.Recovery = d.recovery
 	m.WastedReadsPerSecond, m.NextMiBSavesPerSecond = d.filterManager.Expected(func() []filtermem.Table { return filterTables(s.version) })

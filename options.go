@@ -261,7 +261,7 @@ func (o *Options) resolve() (Options, error) {
 	if r.BlockCache == nil && r.CacheBytes > 0 {
 		r.BlockCache = NewBlockCache(r.CacheBytes)
 		if r.cacheGrows {
-			r.BlockCache = NewBlockCache(r.CacheBytes + r.heapRest())
+			r.BlockCache = NewBlockCache(r.CacheBytes + r.spareMemory()/gcFactor)
 		}
 	}
 	if r.Logger == nil {

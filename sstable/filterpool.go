@@ -1,17 +1,23 @@
 package sstable
 
 import (
+	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/offheap"
 )
 
 // FilterPool allocates the filters of many readers. Beyond 4 MiB it allocates them from
 // large slabs and asks the kernel to back these with huge pages: a probe that misses the
-// cache then does not also miss the TLB, and takes a quarter less time. The zero FilterPool
+// cache then does not also miss the TLB, and takes a quarter less time. On Linux, slabs lie
+// outside Go's heap, which would take twice their size. The zero FilterPool
 // is ready for use and safe for concurrent use; it must not be copied.
 //
-// A slab is garbage when no filter is left in it. Readers whose filters keep sparsely used
+// A slab is garbage when no filter is left in it, and is freed when the garbage collector has
+// found that no lookup uses it any more. Readers whose filters keep sparsely used
 // slabs alive can move them: see Sparse and Reader.MoveFilter.
 type FilterPool struct {
 	mu      sync.Mutex
@@ -22,6 +28,11 @@ type FilterPool struct {
 	held    int64 // bytes allocated and not freed
 	slab    int64 // bytes ever allocated from the slabs that are not garbage
 	live    int64 // of those, not freed
+
+	inUse      int64         // the size of the slabs outside the heap that are not garbage
+	offLive    int64         // of those, allocated and not freed
+	off        *atomic.Int64 // the size of all slabs outside the heap that are not freed; nil: none yet
+	collecting bool          // collectGarbage runs
 }
 
 // The pool's sizes in bytes.
@@ -31,14 +42,20 @@ const (
 	smallSlab    = 4 << 20  // a slab while the pool is smaller than largeSlab
 	largeSlab    = 16 << 20 // a slab from then on, if it is a small part of the limit
 	largeShare   = 8
-	maxSlabAlloc = smallSlab / 2
+	maxSlabAlloc = smallSlab / 2 // larger allocations have a slab for themselves
+
+	// deadShare bounds the garbage slabs outside the heap, in proportion to the limit: beyond it,
+	// and beyond two small slabs, the garbage collector is called.
+	deadShare = 8
 )
 
-// filterSlab is a slab. Its fields are guarded by the pool's mu.
+// filterSlab is a slab. Its fields are guarded by the pool's mu, but for off. Memory outside the
+// heap is freed when the slab is unreachable: see heldFilter.
 type filterSlab struct {
 	rest []byte // not yet allocated
 	used int64  // bytes ever allocated
 	live int64  // of those, not freed
+	off  int64  // its size, if it lies outside the heap
 }
 
 // filterMem is an allocation from a pool.
@@ -110,26 +127,50 @@ func (p *FilterPool) get(n int) filterMem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held += int64(n)
-	if p.held <= smallPool || n > maxSlabAlloc {
+	if p.held <= smallPool {
 		return filterMem{bytes: filter.AlignedBytes(n), size: n}
 	}
 	room := (n + filterLine - 1) / filterLine * filterLine
-	if p.cur == nil || len(p.cur.rest) < room {
+	s := p.cur
+	switch {
+	case n > maxSlabAlloc:
+		s = p.newSlab(n)
+		room = n
+	case s == nil || len(s.rest) < room:
 		size := smallSlab
 		if p.held >= largeSlab && (p.limit == 0 || p.limit >= largeShare*largeSlab) {
 			size = largeSlab
 		}
-		p.retire(p.cur)
-		p.cur = &filterSlab{rest: filter.AlignedBytes(size)}
+		p.cur = p.newSlab(size)
+		p.retire(s)
+		s = p.cur
 	}
-	s := p.cur
 	b := s.rest[:n:n]
 	s.rest = s.rest[room:]
 	s.used += int64(n)
-	s.live += int64(n)
 	p.slab += int64(n)
-	p.live += int64(n)
+	p.count(s, int64(n))
 	return filterMem{bytes: b, size: n, slab: s}
+}
+
+// newSlab allocates a slab, outside the heap if that is possible.
+func (p *FilterPool) newSlab(size int) *filterSlab {
+	b := offheap.Alloc(size)
+	if b == nil {
+		return &filterSlab{rest: filter.AlignedBytes(size)}
+	}
+	if p.off == nil {
+		p.off = new(atomic.Int64)
+	}
+	s := &filterSlab{rest: b, off: int64(size)}
+	p.inUse += s.off
+	p.off.Add(s.off)
+	off := p.off // the pool itself would keep its current slab reachable
+	runtime.AddCleanup(s, func(b []byte) {
+		off.Add(-int64(len(b)))
+		offheap.Free(b)
+	}, b)
+	return s
 }
 
 // put frees an allocation. Concurrent readers may still read it.
@@ -139,20 +180,89 @@ func (p *FilterPool) put(m filterMem) {
 	defer p.mu.Unlock()
 	p.held -= n
 	if s := m.slab; s != nil {
-		s.live -= n
-		p.live -= n
+		p.count(s, -n)
 		if s != p.cur {
 			p.retire(s)
 		}
 	}
 }
 
+// count adds to the live bytes of a slab.
+func (p *FilterPool) count(s *filterSlab, n int64) {
+	s.live += n
+	p.live += n
+	if s.off != 0 {
+		p.offLive += n
+	}
+}
+
 // retire removes a slab from the counts when it is garbage and nothing more will be
 // allocated from it.
 func (p *FilterPool) retire(s *filterSlab) {
-	if s != nil && s.live == 0 {
-		p.slab -= s.used
+	if s == nil || s.live != 0 {
+		return
 	}
+	p.slab -= s.used
+	p.inUse -= s.off
+	if p.muchGarbage() && !p.collecting {
+		p.collecting = true
+		go p.collectGarbage()
+	}
+}
+
+// muchGarbage reports whether slabs outside the heap should be freed. REQUIRES: mu.
+func (p *FilterPool) muchGarbage() bool {
+	if p.off == nil {
+		return false
+	}
+	limit := p.limit
+	if limit <= 0 {
+		limit = p.inUse
+	}
+	return p.off.Load()-p.inUse > max(2*smallSlab, limit/deadShare)
+}
+
+// collectGarbage calls the garbage collector, which does not see memory outside the heap, and takes
+// its time where the heap is small. It tries again, since who has given a slab back, or looks a key
+// up in it, may still refer to it; if that takes longer, the next slab that becomes garbage makes
+// it start again.
+func (p *FilterPool) collectGarbage() {
+	for wait := 10 * time.Millisecond; wait <= time.Second; wait *= 10 {
+		time.Sleep(wait)
+		p.mu.Lock()
+		p.collecting = p.muchGarbage()
+		on := p.collecting
+		p.mu.Unlock()
+		if !on {
+			return
+		}
+		runtime.GC()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.collecting = false
+}
+
+// OffHeap returns how many bytes the pool has outside Go's heap, and how many of them no filter
+// uses.
+func (p *FilterPool) OffHeap() (bytes, unused int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.off == nil {
+		return 0, 0
+	}
+	bytes = p.off.Load()
+	return bytes, bytes - p.offLive
+}
+
+// Capacity returns how many bytes of filters take up the given memory of the process, if Go's heap
+// takes gcFactor times what is live in it.
+func (p *FilterPool) Capacity(memory, gcFactor int64) int64 {
+	_, unused := p.OffHeap()
+	if memory < gcFactor*smallPool || !offheap.Available {
+		return memory / gcFactor
+	}
+	return max(memory-(gcFactor-1)*smallPool-unused, memory/gcFactor)
 }
 
 // HeldBytes returns the size of the allocated filters in bytes.

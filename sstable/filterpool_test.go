@@ -4,10 +4,16 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/siftdb/sift/filter"
+	"github.com/siftdb/sift/internal/offheap"
 )
 
 // TestFilterPool allocates and frees memory of many sizes: allocations do not overlap,
@@ -232,8 +238,8 @@ func TestFilterSlabs(t *testing.T) {
 	if m := p.get(1); m.slab == nil {
 		t.Error("a larger pool has no slab")
 	}
-	if m := p.get(maxSlabAlloc + 1); m.slab != nil {
-		t.Error("an allocation of more than maxSlabAlloc is in a slab")
+	if m := p.get(maxSlabAlloc + 1); m.slab == nil || m.slab == p.cur || len(m.slab.rest) != 0 {
+		t.Error("an allocation of more than maxSlabAlloc has no slab for itself")
 	}
 	if rest := len(p.cur.rest); rest != smallSlab-filterLine {
 		t.Errorf("%d bytes are left after one line", rest)
@@ -285,5 +291,141 @@ func TestSparse(t *testing.T) {
 		if got := p.sparse(filterMem{slab: tt.slab}); got != tt.sparse {
 			t.Errorf("%+v: sparse %t", tt.slab, got)
 		}
+	}
+}
+
+// TestOffHeap: slabs are outside the heap where that is possible. They are freed once no reader and
+// no lookup can use them, without anyone's calling the garbage collector when they are many.
+func TestOffHeap(t *testing.T) {
+	if !offheap.Available {
+		t.Skip("no memory outside the heap on this system")
+	}
+	var pool FilterPool
+	var list []filterMem
+	for range 100 {
+		list = append(list, pool.get(1<<20))
+	}
+	const heap = smallPool // the first filters stay there
+	off, unused := pool.OffHeap()
+	if off < 100<<20-heap || off > 100<<20+largeSlab || unused != off-(100<<20-heap) {
+		t.Fatalf("%d bytes are outside the heap, %d of them unused", off, unused)
+	}
+	held := newHeldFilter(&firstByte{list[50].bytes}, list[50:51], 1)
+	list[50].bytes[0] = 1
+	for i := range list {
+		pool.put(list[i])
+	}
+	list = nil
+	for begin := time.Now(); off > 4*largeSlab; off, unused = pool.OffHeap() {
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("%d bytes are outside the heap, %d of them unused, and nothing is held", off, unused)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if !held.MayContain(filter.Key{}) {
+		t.Fatal("a filter that was dropped answers otherwise while it is used")
+	}
+}
+
+// firstByte is a filter that excludes nothing if its first byte is 1. Its lookups take their time.
+type firstByte struct{ bytes []byte }
+
+func (f *firstByte) MayContain(filter.Key) bool {
+	for range 5 {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+	}
+	return f.bytes[0] == 1
+}
+
+func (f *firstByte) MayContainMany([]filter.Key, []bool) {}
+func (f *firstByte) FPR() float64                        { return 0 }
+func (f *firstByte) SizeBytes() int                      { return len(f.bytes) }
+
+// TestCapacity: of the memory of a process, filters get half where they are in the heap, and all
+// but what they waste where they are outside.
+func TestCapacity(t *testing.T) {
+	var pool FilterPool
+	for _, memory := range []int64{0, 1 << 20, 2 * smallPool, 64 << 20, 1 << 30} {
+		want := memory / 2
+		if offheap.Available && memory >= 2*smallPool {
+			want = memory - smallPool
+		}
+		if got := pool.Capacity(memory, 2); got != want {
+			t.Errorf("of %d bytes filters get %d, want %d", memory, got, want)
+		}
+	}
+	if !offheap.Available {
+		return
+	}
+	for range 5 {
+		pool.get(1 << 20)
+	}
+	if got, want := pool.Capacity(64<<20, 2), int64(64<<20-smallPool-(smallSlab-1<<20)); got != want {
+		t.Errorf("beside a slab that is not full, filters get %d bytes, want %d", got, want)
+	}
+}
+
+// TestOffHeapLookups: lookups go on while filters outside the heap are loaded, dropped and moved, and
+// their slabs are freed.
+func TestOffHeapLookups(t *testing.T) {
+	pool := FilterPool{held: smallPool}
+	const keys = 20_000
+	list := numbered(keys)
+	data, _ := buildTable(t, list, &WriterOptions{Filter: filter.Ribbon(10)})
+	var readers []*Reader
+	for range 300 {
+		readers = append(readers, openTable(t, data, &ReaderOptions{FilterPool: &pool}))
+	}
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for g := range 2 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 1))
+			many := make([]filter.Key, 64)
+			maybe := make([]bool, len(many))
+			for !stop.Load() {
+				r := readers[rng.IntN(len(readers))]
+				for i := range many {
+					many[i] = filter.NewKey([]byte(list[rng.IntN(keys)].key))
+					r.PrefetchFilter(many[i].Hash)
+					if !r.MayContain(many[i]) {
+						t.Error("a key is excluded")
+					}
+				}
+				if f := r.Filter(); f != nil {
+					if f.MayContainMany(many, maybe); slices.Contains(maybe, false) || f.SizeBytes() == 0 || f.FPR() == 0 {
+						t.Error("a key is excluded, or the filter takes no memory")
+					}
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for !stop.Load() {
+			runtime.GC()
+		}
+	})
+	rng := rand.New(rand.NewPCG(7, 8))
+	for begin := time.Now(); time.Since(begin) < time.Second; {
+		r := readers[rng.IntN(len(readers))]
+		if err := r.LoadFilterSteps(rng.IntN(len(r.FilterSteps()) + 1)); err != nil {
+			t.Fatal(err)
+		}
+		if pool.Sparse() {
+			for _, r := range readers {
+				if err := r.MoveFilter(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+	for _, r := range readers {
+		r.Release()
+	}
+	if off, unused := pool.OffHeap(); off != unused {
+		t.Errorf("%d bytes are outside the heap, %d of them unused, and all were released", off, unused)
 	}
 }

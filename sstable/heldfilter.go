@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/siftdb/sift/filter"
@@ -11,16 +12,74 @@ import (
 )
 
 // heldFilter is the loaded part of a filter. It is immutable.
+//
+// Its units may lie outside Go's heap. They are there as long as their slabs are reachable, and no
+// longer: so its methods, which use the units, keep it reachable until they return.
 type heldFilter struct {
 	reader filter.Reader
 	ahead  filter.Prefetcher // reader, if it is one
+	public filter.Reader     // what Reader.Filter returns
 	units  []filterMem       // the last one may be trimmed
 	steps  int
 }
 
 func newHeldFilter(f filter.Reader, units []filterMem, steps int) *heldFilter {
-	ahead, _ := f.(filter.Prefetcher)
-	return &heldFilter{reader: f, ahead: ahead, units: units, steps: steps}
+	units = slices.Clone(units) // units may be the first of an array that refers to dropped ones, too
+	h := &heldFilter{reader: f, units: units, steps: steps}
+	h.ahead, _ = f.(filter.Prefetcher)
+	h.public = h
+	if keyed, ok := f.(*filter.KeyedReader); ok {
+		h.public = &heldKeyed{h, keyed}
+	}
+	return h
+}
+
+// MayContain implements filter.Reader.
+func (h *heldFilter) MayContain(key filter.Key) bool {
+	may := h.reader.MayContain(key)
+	runtime.KeepAlive(h)
+	return may
+}
+
+// MayContainMany implements filter.Reader.
+func (h *heldFilter) MayContainMany(keys []filter.Key, maybe []bool) {
+	h.reader.MayContainMany(keys, maybe)
+	runtime.KeepAlive(h)
+}
+
+// FPR implements filter.Reader.
+func (h *heldFilter) FPR() float64 {
+	rate := h.reader.FPR()
+	runtime.KeepAlive(h)
+	return rate
+}
+
+// SizeBytes implements filter.Reader.
+func (h *heldFilter) SizeBytes() int {
+	n := h.reader.SizeBytes()
+	runtime.KeepAlive(h)
+	return n
+}
+
+// prefetch is Reader.PrefetchFilter.
+func (h *heldFilter) prefetch(hash uint64) {
+	if h.ahead != nil {
+		h.ahead.Prefetch(hash)
+		runtime.KeepAlive(h)
+	}
+}
+
+// heldKeyed is a loaded keyed filter.
+type heldKeyed struct {
+	*heldFilter
+	keyed *filter.KeyedReader
+}
+
+// MayContainHash is that of filter.KeyedReader.
+func (h *heldKeyed) MayContainHash(hash uint64) bool {
+	may := h.keyed.MayContainHash(hash)
+	runtime.KeepAlive(h)
+	return may
 }
 
 // A filter is loaded and dropped in steps: unit by unit, and each unit in

@@ -94,10 +94,10 @@ func (s FilterState) String() string {
 }
 
 // Filter returns the filter as currently loaded, or nil. It remains usable when other units
-// are loaded or dropped.
+// are loaded or dropped. A keyed filter has the method MayContainHash of filter.KeyedReader.
 func (r *Reader) Filter() filter.Reader {
 	if h := r.filter.Load(); h != nil {
-		return h.reader
+		return h.public
 	}
 	return nil
 }
@@ -106,14 +106,14 @@ func (r *Reader) Filter() filter.Reader {
 // returns true.
 func (r *Reader) MayContain(key filter.Key) bool {
 	h := r.filter.Load()
-	return h == nil || h.reader.MayContain(key)
+	return h == nil || h.MayContain(key)
 }
 
 // PrefetchFilter begins to load the memory that a probe of the filter for the hash reads, and does
 // not wait for it; see filter.Prefetcher.
 func (r *Reader) PrefetchFilter(hash uint64) {
-	if h := r.filter.Load(); h != nil && h.ahead != nil {
-		h.ahead.Prefetch(hash)
+	if h := r.filter.Load(); h != nil {
+		h.prefetch(hash)
 	}
 }
 

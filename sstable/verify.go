@@ -140,7 +140,7 @@ func (v *verifier) openFilter() {
 	if r.filterState == FilterDamaged && r.metaErr == nil {
 		v.report(r.filterErr)
 	}
-	if f, ok := r.Filter().(*levelDBFilter); ok {
+	if f, ok := r.held().reader.(*levelDBFilter); ok {
 		// The filter in memory was read at open; this checks the file.
 		block, err := r.readBlock(f.at, "filter block")
 		if err != nil {
