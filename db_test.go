@@ -664,6 +664,39 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// TestIdleOne: when nothing is written, a single table of level 0 is compacted, unless it overlaps
+// much more in level 1. Tables that do not overlap it are compacted without it.
+func TestIdleOne(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), nil)
+	defer mustClose(t, db)
+	flush := func(n int, format string) {
+		fill(t, db, n, format)
+		if err := db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await := func(level0, level1 int) {
+		limit := time.Now().Add(20 * time.Second)
+		for m := db.Metrics(); m.Levels[0].Tables != level0 || m.Levels[1].Tables != level1; m = db.Metrics() {
+			if time.Now().After(limit) {
+				t.Fatalf("%d tables in level 0, %d in level 1; want %d, %d", m.Levels[0].Tables, m.Levels[1].Tables, level0, level1)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	flush(20_000, "a%d")
+	if err := db.Compact(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	await(0, 1)
+	flush(20_000, "a%d")
+	await(0, 1)
+	flush(10, "a%d") // it stays
+	flush(1000, "b%d")
+	flush(1000, "b%d")
+	await(1, 2)
+}
+
 // TestBackPressure writes faster than a slow tree compacts.
 func TestBackPressure(t *testing.T) {
 	db := mustOpen(t, t.TempDir(), &sift.Options{MemtableBytes: 4 << 10, TableBytes: 2 << 10, LevelBaseBytes: 4 << 10, LevelMultiplier: 2, L0Tables: 1})

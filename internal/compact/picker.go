@@ -128,20 +128,35 @@ func Pick(v *manifest.Version, cfg Config, pointers [manifest.NumLevels][]byte) 
 	return plan, true
 }
 
-// idleShare bounds what PickIdle writes: level 0 tables, and at most this many times their size
-// from level 1.
-const idleShare = 8
+// idleShare and idleShareOne bound what PickIdle writes: tables of level 0 and at most this many
+// times their size from level 1, the latter for a single table of level 0.
+const (
+	idleShare    = 8
+	idleShareOne = 2
+)
 
 // PickIdle returns a compaction of level 0 tables that is not due yet, for idle times, so that
-// reads have fewer tables to probe. ok is false if it is not worthwhile. It compacts fewer level 0
+// reads have fewer tables to probe. ok is false if none is worthwhile. It compacts fewer level 0
 // tables than Pick with as much of level 1, so during writes it would increase write amplification.
+// Tables of level 0 that overlap no others there are compacted without them, the oldest first.
 func PickIdle(v *manifest.Version, cfg Config) (plan Plan, ok bool) {
-	if len(v.Levels[0]) < 2 {
-		return Plan{}, false
+	for _, seed := range slices.Backward(v.Levels[0]) {
+		if slices.Contains(plan.Inputs[0], seed) {
+			continue // refused with the last plan
+		}
+		plan = newPlan(v, cfg, 0, []*manifest.TableMeta{seed})
+		if len(v.Levels[0]) == 1 && len(plan.Inputs[1]) == 0 {
+			break // reads of level 1 would be no faster
+		}
+		share := uint64(idleShare)
+		if len(plan.Inputs[0]) == 1 {
+			share = idleShareOne
+		}
+		if totalSize(plan.Inputs[1]) <= share*totalSize(plan.Inputs[0]) {
+			return plan, true
+		}
 	}
-	plan = newPlan(v, cfg, 0, v.Levels[0][len(v.Levels[0])-1:])
-	upper, lower := plan.Inputs[0], plan.Inputs[1]
-	return plan, plan.TrivialMove || len(upper) > 1 && totalSize(lower) <= idleShare*totalSize(upper)
+	return Plan{}, false
 }
 
 // PickDeletions returns the compaction of a table of mostly tombstones. A table of a level >= 1

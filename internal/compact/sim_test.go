@@ -154,3 +154,37 @@ func TestPickWritesLess(t *testing.T) {
 		}
 	}
 }
+
+// TestIdleWritesLittle bounds what compactions write if level 0 is compacted after every burst of
+// writes.
+func TestIdleWritesLittle(t *testing.T) {
+	for _, tc := range []struct {
+		keys  uint64
+		burst int
+		most  float64 // bytes written by compactions, per byte flushed
+	}{
+		{100, 1, 2}, {300, 1, 2}, {1000, 1, 4}, {30_000, 1, 9},
+		{100, 2, 2}, {300, 2, 2}, {1000, 2, 4}, {30_000, 2, 9},
+	} {
+		s := newSim(t, 1, leastOverlap)
+		s.cfg.L0Trigger, s.cfg.LevelBaseBytes, s.cfg.TableBytes = 8, 400, 50
+		s.keys = func(r *rand.Rand) uint64 { return r.Uint64N(tc.keys) }
+		for i := range 200 {
+			s.flush(i)
+			for plan, ok := s.pick(); ok; plan, ok = s.pick() {
+				s.run(&plan)
+			}
+			if i%tc.burst != tc.burst-1 {
+				continue
+			}
+			for plan, ok := PickIdle(s.v, s.cfg); ok; plan, ok = PickIdle(s.v, s.cfg) {
+				s.run(&plan)
+			}
+		}
+		wrote := float64(s.written) / float64(s.flushed)
+		t.Logf("%d keys, bursts of %d: %.2f bytes a byte", tc.keys, tc.burst, wrote)
+		if wrote > tc.most {
+			t.Errorf("%d keys, bursts of %d: compactions write %.2f bytes a byte, more than %v", tc.keys, tc.burst, wrote, tc.most)
+		}
+	}
+}
