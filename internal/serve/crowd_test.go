@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/siftdb/sift/internal/redisbloom"
 )
 
 // Replies count as memory until the client has read them. One that does not fit is refused, and to
@@ -172,8 +174,58 @@ func TestFiltersBeside(t *testing.T) {
 	if got := s.filterBytes.Load(); got > 4096 {
 		t.Errorf("%d bytes after the rename", got)
 	}
+	short := s.filterBytes.Load()
+	if got := c.do("BF.ADD", long, "x"); got != any(int64(1)) {
+		t.Error(got)
+	}
+	full := s.filterBytes.Load()
+	if got := c.do("RENAME", "short", long+"2"); got != any(failure(errOOM.Error())) {
+		t.Error(got)
+	}
+	c.do("MULTI")
+	c.do("RENAME", "short", long+"2")
+	if got := c.do("EXEC").([]any); got[0] != any(failure(errOOM.Error())) {
+		t.Error(got)
+	}
+	if got := c.do("BF.EXISTS", "short", "x"); got != any(int64(1)) || s.filterBytes.Load() != full {
+		t.Errorf("after a rename that was refused: %v, %d bytes, want %d", got, s.filterBytes.Load(), full)
+	}
+	if c.do("DEL", long); s.filterBytes.Load() != short {
+		t.Errorf("%d bytes, want %d", s.filterBytes.Load(), short)
+	}
 	if c.do("DEL", "short"); s.filterBytes.Load() != 0 {
 		t.Errorf("%d bytes without a filter", s.filterBytes.Load())
+	}
+}
+
+// While a filter takes what it has found to be left, no other one does, not even one of another
+// group of the same node.
+func TestFiltersGrowTogether(t *testing.T) {
+	const most = 1 << 20
+	db, _ := faultyStore(t)
+	s, err := New(db, Config{Addr: "127.0.0.1:0", FilterBytes: most, Fsync: FsyncNo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(f *filter, _ uint64) error {
+		return s.makeBloom(redisbloom.BloomOptions{Capacity: 400 << 10, Error: 0.01, Expansion: 2})(f, most)
+	}
+	for _, other := range []*Server{s, {front: s.front, cfg: s.cfg}} {
+		s.filterBytes.Store(0)
+		done := make(chan error, 1)
+		if err := s.account(0, func(room uint64) (uint64, error) {
+			go func() { done <- other.makeLarge(&filter{kind: kindBloom}, create) }()
+			time.Sleep(100 * time.Millisecond) // time for one that does not wait
+			return room, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != errOOM {
+			t.Errorf("a large filter, after all memory was taken: %v", err)
+		}
+		if got := s.filterBytes.Load(); got != most {
+			t.Errorf("%d bytes, the limit is %d", got, most)
+		}
 	}
 }
 

@@ -366,7 +366,16 @@ func (s *Server) makeLarge(f *filter, make func(f *filter, room uint64) error) e
 	} else if err != nil {
 		return err
 	}
-	if !take(&s.filterBytes, int64(f.memory()), s.cfg.FilterBytes) { // others have grown meanwhile
+	return s.takeFilterBytes(int64(f.memory())) // others may have grown meanwhile
+}
+
+// takeFilterBytes takes n bytes of the memory for filters, or gives them back if n is negative.
+func (s *Server) takeFilterBytes(n int64) error {
+	if n > 0 {
+		s.growMu.Lock() // account counts on what it has found to be left
+		defer s.growMu.Unlock()
+	}
+	if !take(&s.filterBytes, n, s.cfg.FilterBytes) {
 		return errOOM
 	}
 	return nil

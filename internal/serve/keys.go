@@ -216,6 +216,9 @@ func (c *client) rename(from []byte, db int, to []byte) (bool, error) {
 	st := c.srv.stripe(from)
 	f := c.filterAt(st, from)
 	if f != nil {
+		if err := c.srv.takeFilterBytes(int64(len(to) - len(from))); err != nil {
+			return false, err
+		}
 		delete(st.filters, f.name)
 		c.batch.Delete(nameKey(c.gen(), f.id))
 	}
@@ -229,7 +232,6 @@ func (c *client) rename(from []byte, db int, to []byte) (bool, error) {
 		f.mu.Lock()
 		f.name = string(c.headKey(nil, to))
 		f.mu.Unlock()
-		c.srv.filterBytes.Add(int64(len(to) - len(from)))
 		c.srv.stripe(to).filters[f.name] = f
 		c.batch.Put(nameKey(c.gen(), f.id), to)
 		return nil

@@ -60,8 +60,6 @@ type Server struct {
 
 	nextID  atomic.Uint64 // the last filter id assigned
 	minRedo uint64        // minRedoBytes, except in tests
-	growMu  sync.Mutex
-	makeMu  sync.Mutex // one large filter is made at a time
 
 	// How many writes to the store have begun, have ended, and are durable.
 	begun, puts, synced atomic.Uint64
@@ -108,6 +106,8 @@ type front struct {
 
 	secret      [16]byte // the prefix of the items that observe looks up
 	filterBytes atomic.Int64
+	growMu      sync.Mutex // held while filterBytes grows, except when filters are loaded
+	makeMu      sync.Mutex // one large filter is made at a time
 
 	requestBytes  atomic.Int64
 	strangerBytes atomic.Int64  // the part of clients that have not authenticated
