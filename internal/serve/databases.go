@@ -2,7 +2,10 @@ package serve
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
+
+	"github.com/siftdb/sift"
 )
 
 func selectDB(c *client, args [][]byte) {
@@ -14,8 +17,12 @@ func selectDB(c *client, args [][]byte) {
 
 func dbsize(c *client, args [][]byte) {
 	dbs, err := c.srv.keyCounts.count(c.srv, c.inExec, false)
+	if c.reply(err) {
+		return
+	}
+	more, err := c.overlaid()
 	if !c.reply(err) {
-		c.w.Int(dbs[c.gen()].keys + c.overlaid().keys)
+		c.w.Int(dbs[c.gen()].keys + more.keys)
 	}
 }
 
@@ -105,23 +112,30 @@ func (s *Server) databaseOf(name string) int {
 
 // overlaid returns by how much the current transaction changes the numbers of keys of the selected
 // database.
-func (c *client) overlaid() (n keyCount) {
+func (c *client) overlaid() (n keyCount, err error) {
 	prefix := string(appendSpace(nil, spaceHead, c.gen()))
-	add := func(v []byte, sign int64) {
-		if h, err := decodeHead(v); err == nil && !c.srv.over(h.expiry) {
+	add := func(v []byte, sign int64) error {
+		h, err := decodeHead(v)
+		if err == nil && !c.srv.over(h.expiry) {
 			n.keys += sign
 			n.expires += sign * count(h.expiry != 0)
 		}
+		return err
 	}
 	for name, v := range c.overlay {
 		if name[:genLen] != prefix {
 			continue
 		}
-		c.srv.db.View([]byte(name), func(was []byte) error {
-			add(was, -1)
-			return nil
-		})
-		add(v, 1)
+		err := c.srv.db.View([]byte(name), func(was []byte) error { return add(was, -1) })
+		if err != nil && !errors.Is(err, sift.ErrNotFound) {
+			return keyCount{}, err
+		}
+		if v == nil {
+			continue
+		}
+		if err := add(v, 1); err != nil {
+			return keyCount{}, err
+		}
 	}
-	return n
+	return n, nil
 }

@@ -127,12 +127,14 @@ func (c *client) addKeys(total *[numDatabases]keyCount, p *Server) error {
 		total[db].keys += n.keys
 		total[db].expires += n.expires
 		if c.inExec {
-			c.in(db, func() error {
-				more := c.overlaid()
+			if err := c.in(db, func() error {
+				more, err := c.overlaid()
 				total[db].keys += more.keys
 				total[db].expires += more.expires
-				return nil
-			})
+				return err
+			}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

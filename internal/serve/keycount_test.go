@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/internal/vfs/vfstest"
 )
 
 // keyspaceOf returns the numbers of a database's keys in INFO.
@@ -137,6 +138,32 @@ func testKeyCounts(t *testing.T) {
 	}
 	if n := s.keyCounts.scans.Load(); n > 3 {
 		t.Errorf("all keys were scanned %d times", n)
+	}
+}
+
+// In a transaction, DBSIZE and INFO are not wrong when a changed key's old value cannot be read.
+func TestKeyCountsInExecUnread(t *testing.T) {
+	s, fsys := startFaulty(t, Config{Fsync: FsyncNo})
+	c := dial(t, s)
+	c.do("SET", "k", "v")
+	if err := s.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.do("DBSIZE"); got != any(int64(1)) {
+		t.Fatal(got)
+	}
+	for _, fails := range []bool{true, false} {
+		if fsys.SetFaults(); fails {
+			fsys.SetFaults(vfstest.Fault{Index: -1, Sticky: true, Match: func(op vfstest.Op) bool { return op.Kind == vfstest.OpReadAt }})
+		}
+		for _, call := range []string{"MULTI", "SET k w", "DBSIZE", "INFO keyspace"} {
+			c.do(strings.Fields(call)...)
+		}
+		got := c.do("EXEC").([]any)
+		_, failed := got[1].(failure)
+		if keys := strings.Contains(got[2].(string), "keys=1,"); failed != fails || keys == fails || !fails && got[1] != any(int64(1)) {
+			t.Errorf("reads fail: %v, %q", fails, got)
+		}
 	}
 }
 
