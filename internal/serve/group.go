@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/siftdb/sift"
-	"github.com/siftdb/sift/internal/serve/resp"
 )
 
 // A server of a group executes commands as any other does: on its own database, under its own
@@ -38,7 +37,7 @@ type Group interface {
 	// is known, and returns "" if there is still none.
 	Leader(ctx context.Context) string
 	// Replicas returns how many other nodes hold everything that was written. It waits for up to
-	// most until there are n.
+	// most until there are n, or until ctx ends.
 	Replicas(ctx context.Context, n int, most time.Duration) int
 	// State returns the state of the group.
 	State() GroupState
@@ -335,16 +334,30 @@ func (c *client) stays(cmd *command) bool {
 	return true
 }
 
-// waitReplicas is WAIT in a group. A leader may retire meanwhile.
-func (c *client) waitReplicas(g Group, args [][]byte) {
+// waitReplicas is WAIT in a group: how many other nodes have everything of each group that the node
+// leads. It waits for up to ms milliseconds, 0 for no limit, and ends when the client hangs up. A
+// leader may retire meanwhile.
+func (c *client) waitReplicas(n, ms int64) {
 	if err := c.settle(); err != nil {
 		c.abort(err)
 		return
 	}
-	n, _ := resp.ParseInt(args[1])
-	ms, _ := resp.ParseInt(args[2])
 	if ms == 0 {
 		ms = int64(365 * 24 * time.Hour / time.Millisecond)
 	}
-	c.w.Int(int64(g.Replicas(c.srv.ctx, int(min(n, 1<<20)), time.Duration(min(ms, 1<<40))*time.Millisecond)))
+	most := time.Duration(min(ms, 1<<40)) * time.Millisecond
+	ctx, cancel := context.WithTimeout(c.srv.serving, most)
+	defer cancel()
+	go c.watchConn(ctx, cancel)
+	led := []*Server{c.srv}
+	if c.srv.shards != nil {
+		led = c.srv.shards.all(true)
+	}
+	least := -1
+	for _, s := range led {
+		if have := s.cfg.Group.Replicas(ctx, int(min(n, 1<<20)), most); least < 0 || have < least {
+			least = have
+		}
+	}
+	c.w.Int(int64(max(0, least)))
 }

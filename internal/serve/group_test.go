@@ -23,7 +23,7 @@ type lonely struct {
 	replicas, lastReplicas int
 	writing                func() // may be nil, as the next two
 	confirming, failover   func()
-	waiting                chan struct{} // WAIT sends to it and receives; may be nil
+	waiting                chan struct{} // WAIT sends to it, and receives or closes it; may be nil
 }
 
 func (g *lonely) Write(b *sift.Batch) error {
@@ -50,11 +50,15 @@ func (g *lonely) Confirm() error {
 
 func (g *lonely) Leader(context.Context) string { return g.leader }
 
-func (g *lonely) Replicas(_ context.Context, n int, _ time.Duration) int {
+func (g *lonely) Replicas(ctx context.Context, n int, _ time.Duration) int {
 	g.lastReplicas = n
 	if g.waiting != nil {
 		g.waiting <- struct{}{}
-		<-g.waiting
+		select {
+		case <-g.waiting:
+		case <-ctx.Done():
+			close(g.waiting)
+		}
 	}
 	return g.replicas
 }

@@ -54,21 +54,18 @@ func lastSave(c *client, args [][]byte) { c.w.Int(c.srv.stats.lastSave.Load()) }
 
 // waitCommand is WAIT. Without a group there are no replicas: it only syncs.
 func waitCommand(c *client, args [][]byte) {
-	if _, ok := resp.ParseInt(args[1]); !ok {
-		c.reply(errNotInt)
-		return
-	}
-	switch n, ok := resp.ParseInt(args[2]); {
+	n, ok := resp.ParseInt(args[1])
+	ms, okTime := resp.ParseInt(args[2])
+	switch {
 	case !ok:
+		c.reply(errNotInt)
+	case !okTime:
 		c.w.Error("ERR timeout is not an integer or out of range")
-		return
-	case n < 0:
+	case ms < 0:
 		c.w.Error("ERR timeout is negative")
-		return
-	}
-	if g := c.srv.cfg.Group; g != nil {
-		c.waitReplicas(g, args)
-	} else if !c.reply(c.srv.sync()) {
+	case c.srv.cfg.Group != nil:
+		c.waitReplicas(n, ms)
+	case !c.reply(c.srv.sync()):
 		c.w.Int(0)
 	}
 }

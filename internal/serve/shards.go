@@ -339,7 +339,7 @@ func (c *client) onAll(cmd *command, args [][]byte) {
 	case "scan":
 		c.scanAll(cmd, args)
 	case "wait":
-		c.waitAll(args)
+		waitCommand(c, args)
 	case "randomkey":
 		c.randomOfAll(cmd, args)
 	default:
@@ -489,40 +489,6 @@ func (c *client) scanAll(cmd *command, args [][]byte) {
 func cutCursor(reply []byte) (cursor string, keys []byte) {
 	parts := bytes.SplitN(reply, []byte("\r\n"), 4) // *2, the cursor's length, the cursor, the rest
 	return string(parts[2]), parts[3]
-}
-
-// waitAll is WAIT: how many other nodes have everything of each group that the node leads.
-func (c *client) waitAll(args [][]byte) {
-	n, ok := resp.ParseInt(args[1])
-	ms, okTime := resp.ParseInt(args[2])
-	switch {
-	case !ok:
-		c.reply(errNotInt)
-		return
-	case !okTime:
-		c.w.Error("ERR timeout is not an integer or out of range")
-		return
-	case ms < 0:
-		c.w.Error("ERR timeout is negative")
-		return
-	}
-	if ms == 0 {
-		ms = int64(365 * 24 * time.Hour / time.Millisecond)
-	}
-	ctx, cancel := context.WithTimeout(c.srv.serving, time.Duration(min(ms, 1<<40))*time.Millisecond)
-	defer cancel()
-	go c.watchConn(ctx, cancel)
-	least := -1
-	for _, s := range c.srv.shards.all(true) {
-		left := time.Hour
-		if end, ok := ctx.Deadline(); ok {
-			left = max(0, time.Until(end))
-		}
-		if have := s.cfg.Group.Replicas(ctx, int(min(n, 1<<20)), left); least < 0 || have < least {
-			least = have
-		}
-	}
-	c.w.Int(int64(max(0, least)))
 }
 
 // hangUpEvery is how often the connection of a waiting client is checked.
