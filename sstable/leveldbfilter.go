@@ -195,21 +195,24 @@ func levelDBHash(b []byte, signed bool) uint32 {
 // openLevelDBFilter loads LevelDB's own filters, for a table without a usable filter of sift. They
 // cannot be loaded in part. If they are damaged, the table has no filter.
 func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) error {
-	if o.MaxFilterUnits != 0 {
+	unknown := func(cause error) error {
 		r.filterFamily, r.filterState = family, FilterUnknown
-		r.filterErr = r.unknownFilter(family, errNotUnderBudget)
+		r.filterErr = r.unknownFilter(family, cause)
 		return nil
 	}
-	if !r.pool.claim(int64(h.Length)) {
-		r.filterFamily, r.filterState = family, FilterUnknown
-		r.filterErr = r.unknownFilter(family, errNotUnderBudget)
-		return nil
+	if o.MaxFilterUnits != 0 || !r.pool.claim(int64(h.Length)) {
+		return unknown(errNotUnderBudget)
 	}
 	defer r.pool.unclaim(int64(h.Length))
 	block, err := r.readBlock(h, "filter block")
 	if err != nil {
 		return err
 	}
+	more := int64(len(block)) - int64(h.Length) // LevelDB does not compress it, others may
+	if !r.pool.claim(more) {
+		return unknown(errNotUnderBudget)
+	}
+	defer r.pool.unclaim(more)
 	x, err := r.loadIndex()
 	if err != nil {
 		return err
@@ -221,8 +224,7 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 	}
 	switch err := r.checkLevelDBFilter(f); {
 	case err == errNotChecked:
-		r.filterFamily, r.filterState, r.filterErr = family, FilterUnknown, r.unknownFilter(family, err)
-		return nil
+		return unknown(err)
 	case err != nil:
 		return r.corrupt(h, "filter block", err)
 	}

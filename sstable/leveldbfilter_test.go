@@ -1,9 +1,13 @@
 package sstable
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"testing"
+
+	"github.com/golang/snappy"
 
 	"github.com/siftdb/sift/filter"
 	"github.com/siftdb/sift/internal/base"
@@ -209,6 +213,37 @@ func TestLevelDBFilterAsksAllBlocks(t *testing.T) {
 		f, ok := newLevelDBFilter(testIndex(t, []string{"g", "p"}, []uint64{0, 5000}), levelDBFamily2, append(block, 11))
 		if !ok || !f.MayContain(filter.NewKey([]byte(c.key))) {
 			t.Errorf("%q is excluded", c.key)
+		}
+	}
+}
+
+// TestLevelDBFilterCompressed: a compressed filter block counts with the size that it has in memory.
+func TestLevelDBFilterCompressed(t *testing.T) {
+	const size = 64 << 10
+	block := append(bytes.Repeat([]byte{0xff}, size-1), 1)
+	block = append(block, 0, 0, 0, 0, 0, 0, 1, 0, 31) // one filter of 64 KiB
+	raw := append(snappy.Encode(nil, block), typeSnappy)
+	table, _ := buildTable(t, []kv{{"m", 1, KindSet, ""}}, nil)
+	h := Handle{Offset: uint64(len(table)), Length: uint64(len(raw) - 1)}
+	table = binary.LittleEndian.AppendUint32(append(table, raw...), base.Checksum(raw))
+	for _, c := range []struct {
+		limit, held int64
+		state       FilterState
+	}{
+		{0, int64(len(block)), FilterOK},
+		{int64(len(block)), int64(len(block)), FilterOK},
+		{int64(len(block)) - 1, 0, FilterUnknown},
+		{int64(h.Length) - 1, 0, FilterUnknown},
+	} {
+		pool := new(FilterPool)
+		pool.SetLimit(c.limit)
+		r := openTable(t, table[:h.Offset], &ReaderOptions{FilterPool: pool})
+		r.r = bytes.NewReader(table)
+		if err := r.openLevelDBFilter(levelDBFamily2, h, &ReaderOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if r.filterState != c.state || pool.HeldBytes() != c.held || pool.claimed != 0 {
+			t.Errorf("limit %d: %v, %d bytes, %d claimed", c.limit, r.filterState, pool.HeldBytes(), pool.claimed)
 		}
 	}
 }
