@@ -14,19 +14,20 @@ import (
 // TestAddErrors: entries that must not be added.
 func TestAddErrors(t *testing.T) {
 	for _, c := range []struct {
-		desc string
-		e    kv
+		desc  string
+		first Kind // of the entry before it, b at sequence number 5
+		e     kv
 	}{
-		{"a smaller key", kv{"a", 9, KindSet, ""}},
-		{"a prefix", kv{"", 9, KindSet, ""}},
-		{"the same key and sequence number", kv{"b", 5, KindSet, ""}},
-		{"the same, of a smaller kind first", kv{"b", 5, KindSet, ""}},
-		{"a newer version", kv{"b", 6, KindSet, ""}},
-		{"an unknown kind", kv{"c", 6, 2, ""}},
-		{"a sequence number of 57 bits", kv{"c", base.MaxSequence + 1, KindSet, ""}},
+		{"a smaller key", KindSet, kv{"a", 9, KindSet, ""}},
+		{"a prefix", KindSet, kv{"", 9, KindSet, ""}},
+		{"the same key and sequence number", KindSet, kv{"b", 5, KindSet, ""}},
+		{"the same, of a smaller kind first", KindDelete, kv{"b", 5, KindSet, ""}},
+		{"a newer version", KindSet, kv{"b", 6, KindSet, ""}},
+		{"an unknown kind", KindSet, kv{"c", 6, 2, ""}},
+		{"a sequence number of 57 bits", KindSet, kv{"c", base.MaxSequence + 1, KindSet, ""}},
 	} {
 		w := NewWriter(&bytes.Buffer{}, nil)
-		if err := w.Add([]byte("b"), 5, KindSet, nil); err != nil {
+		if err := w.Add([]byte("b"), 5, c.first, nil); err != nil {
 			t.Fatal(err)
 		}
 		err := w.Add([]byte(c.e.key), c.e.seq, c.e.kind, nil)
