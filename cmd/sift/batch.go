@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -48,7 +49,13 @@ func (c *batchCmd) Run(e *env) error {
 		return err
 	}
 	o.TxBytes, o.TxLifetime = 1<<30, -1
-	return e.withDB(c.Dir, o, s.write)
+	return e.withDB(c.Dir, o, func(db *sift.DB) error {
+		err := s.write(e.ctx, db)
+		if err != nil && errors.Is(err, e.ctx.Err()) {
+			return fmt.Errorf("%w: nothing was written", err)
+		}
+		return err
+	})
 }
 
 // script is a batch, and ranges to delete between its operations.
@@ -62,16 +69,19 @@ type scriptRange struct {
 	from, to []byte
 }
 
-// write executes the script.
-func (s *script) write(db *sift.DB) error {
+// write executes the script. If ctx is done, it writes nothing.
+func (s *script) write(ctx context.Context, db *sift.DB) error {
 	if len(s.ranges) == 0 {
 		return db.Write(&s.batch, sift.Sync)
 	}
-	return db.Transact(context.Background(), func(tx *sift.Tx) error {
+	return db.Transact(ctx, func(tx *sift.Tx) error {
 		left, n := s.ranges, 0
 		for op := range s.batch.Ops() {
+			if n%1024 == 0 && ctx.Err() != nil {
+				return ctx.Err()
+			}
 			var err error
-			if left, err = deleteRanges(tx, left, n); err != nil {
+			if left, err = deleteRanges(ctx, tx, left, n); err != nil {
 				return err
 			}
 			if op.Delete {
@@ -84,20 +94,24 @@ func (s *script) write(db *sift.DB) error {
 			}
 			n++
 		}
-		_, err := deleteRanges(tx, left, n)
+		_, err := deleteRanges(ctx, tx, left, n)
 		return err
 	})
 }
 
 // deleteRanges deletes the leading ranges that come after n operations, and returns the rest.
-func deleteRanges(tx *sift.Tx, ranges []scriptRange, n int) ([]scriptRange, error) {
+func deleteRanges(ctx context.Context, tx *sift.Tx, ranges []scriptRange, n int) ([]scriptRange, error) {
 	for len(ranges) > 0 && ranges[0].after == n {
+		deleted := 0
 		for entry, err := range tx.Scan(&sift.IterOptions{LowerBound: ranges[0].from, UpperBound: ranges[0].to}) {
 			if err != nil {
 				return nil, err
 			}
 			if err := tx.Delete(entry.Key); err != nil {
 				return nil, err
+			}
+			if deleted++; deleted%1024 == 0 && ctx.Err() != nil {
+				return nil, ctx.Err()
 			}
 		}
 		ranges = ranges[1:]

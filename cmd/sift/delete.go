@@ -1,8 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
+	"fmt"
 
 	"github.com/siftdb/sift"
 	"github.com/siftdb/sift/internal/base"
@@ -82,6 +82,10 @@ func (c *deleteCmd) deleteRange(e *env) error {
 	}
 	o.ErrorIfMissing = true
 	return e.withDB(c.Dir, o, func(db *sift.DB) error {
-		return db.DeleteRange(context.Background(), bounds[0], bounds[1])
+		err := db.DeleteRange(e.ctx, bounds[0], bounds[1])
+		if err != nil && errors.Is(err, e.ctx.Err()) {
+			return fmt.Errorf("%w: some of the keys may be deleted", err)
+		}
+		return err
 	})
 }

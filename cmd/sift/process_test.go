@@ -149,6 +149,7 @@ func TestCanceled(t *testing.T) {
 		{"check", db},
 		{"filter", "build", db},
 		{"compact", db},
+		{"delete", "--prefix", db, ""},
 		{"demo", "--tree", "."},
 	} {
 		var stderr bytes.Buffer
@@ -160,5 +161,44 @@ func TestCanceled(t *testing.T) {
 	left, err := os.ReadDir(tmp)
 	if err != nil || len(left) > 0 {
 		t.Errorf("the demo left %v behind, %v", left, err)
+	}
+}
+
+// countdown is a context that is canceled after its Err has been called some times.
+type countdown struct {
+	context.Context
+	calls int
+}
+
+func (c *countdown) Err() error {
+	if c.calls--; c.calls >= 0 {
+		return nil
+	}
+	return context.Canceled
+}
+
+// TestCanceledBatch: a script with ranges that is interrupted at any moment writes nothing.
+func TestCanceledBatch(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "db")
+	mustSift(t, lines(5000), "load", db)
+	script := "delete-range\t\t\n" + strings.Repeat("put\tk\tv\n", 3000)
+	times := 0
+	for ; ; times++ {
+		ctx := &countdown{context.Background(), times}
+		var stderr bytes.Buffer
+		if status := run(ctx, []string{"batch", db}, strings.NewReader(script), io.Discard, &stderr); status == statusOK {
+			break
+		} else if status != statusFailed || !strings.HasPrefix(stderr.String(), "sift: interrupted") {
+			t.Fatalf("call %d: status %d, stderr %q", times, status, &stderr)
+		}
+		if got := mustSift(t, "", "scan", "--count", db); got != "5000\n" {
+			t.Fatalf("call %d: %s keys are left", times, got)
+		}
+	}
+	if times < 7 {
+		t.Errorf("interrupted %d times", times)
+	}
+	if got := mustSift(t, "", "scan", "--count", db); got != "1\n" {
+		t.Errorf("%s keys are left", got)
 	}
 }
