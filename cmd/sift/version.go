@@ -35,9 +35,6 @@ func (versionFlag) BeforeReset(k *kong.Kong) error {
 	return nil
 }
 
-// IgnoreDefault makes kong apply the flag before any default command, as it does --help.
-func (versionFlag) IgnoreDefault() {}
-
 // versionText identifies the build: the module's version, the commit if it is known,
 // and the Go version and platform.
 func versionText(info *debug.BuildInfo) string {
