@@ -59,7 +59,7 @@ func numberError(line string, err error) error {
 // lineSet is a filter whose elements, of some type, are given as lines.
 type lineSet interface {
 	add(lines []string, isNew []bool) (n int, err error)
-	has(lines []string, maybe []bool) error
+	has(lines []string, maybe []bool) (n int, err error)
 	merge(o lineSet) error
 	filter() lineFilter
 	guava() bool // whether it was read from Guava's format
@@ -109,10 +109,11 @@ func (t typed[T]) add(lines []string, isNew []bool) (int, error) {
 	return n, err
 }
 
-func (t typed[T]) has(lines []string, maybe []bool) error {
+// has looks lines up until one is malformed.
+func (t typed[T]) has(lines []string, maybe []bool) (int, error) {
 	vs, err := t.parseAll(lines)
 	t.f.MayContainMany(vs, maybe)
-	return err
+	return len(vs), err
 }
 
 // The parsers of the types of elements.

@@ -129,6 +129,16 @@ func TestFilterLiveFull(t *testing.T) {
 	}
 }
 
+// A line that cannot be looked up is reported by its number.
+func TestFilterLiveQueryBadLine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	mustSift(t, "1\n", "filter", "live", "build", "--elements", "int64", "bloom(items=10,fpr=0.1)", "-o", file)
+	r := runSift(t, numbers(1, 5001)+"x\n7\n", "filter", "live", "query", "--elements", "int64", file)
+	if r.status != statusFailed || !strings.HasPrefix(r.err, "sift: line 5001: ") {
+		t.Errorf("status %d, %q", r.status, r.err)
+	}
+}
+
 // A failure is reported with its line, and leaves no file.
 func TestFilterLiveRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")

@@ -143,8 +143,8 @@ func (c *liveQueryCmd) Run(e *env) error {
 	var total, found int64
 	maybe := make([]bool, 4096)
 	err = e.eachBatch("looking up", func(first int64, lines []string) error {
-		if err := f.has(lines, maybe); err != nil {
-			return fmt.Errorf("from line %d on: %w", first, err)
+		if n, err := f.has(lines, maybe); err != nil {
+			return fmt.Errorf("line %d: %w", first+int64(n), err)
 		}
 		for i, line := range lines {
 			total++
