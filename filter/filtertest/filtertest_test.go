@@ -290,6 +290,54 @@ func TestRunCatches(t *testing.T) {
 	}
 }
 
+// badRange is a range policy whose Open violates the contract.
+type badRange struct {
+	filter.RangePolicy
+	open func(good filter.RangePolicy, block []byte) (filter.RangeReader, error)
+}
+
+func (b badRange) Open(block []byte) (filter.RangeReader, error) { return b.open(b.RangePolicy, block) }
+
+// TestRunRangeReportsOpen: what Open does wrong is reported as such, and is not a panic.
+func TestRunRangeReportsOpen(t *testing.T) {
+	fails := func(filter.RangePolicy, []byte) (filter.RangeReader, error) { return nil, fmt.Errorf("never") }
+	nothing := func(filter.RangePolicy, []byte) (filter.RangeReader, error) { return nil, nil }
+	damaged := func(good filter.RangePolicy, block []byte) (filter.RangeReader, error) {
+		r, err := good.Open(block)
+		if err != nil {
+			return nil, nil
+		}
+		return r, nil
+	}
+	for _, c := range []struct {
+		desc string
+		open func(filter.RangePolicy, []byte) (filter.RangeReader, error)
+		o    filtertest.Options
+		want string
+	}{
+		{"an error", fails, filtertest.Options{}, "Open of a fresh filter: never"},
+		{"no reader", nothing, filtertest.Options{}, "Open of a fresh filter returns no reader"},
+		{"no reader after damage", damaged, filtertest.Options{}, "a changed byte at 0 returns no reader"},
+		{"no reader after damage, unsealed", damaged, filtertest.Options{Unsealed: true}, "a changed byte at 0 returns no reader"},
+	} {
+		t.Run(c.desc, func(t *testing.T) {
+			c.o.MaxKeys = 1000
+			var r recorder
+			filtertest.RunRangeWith(&r, badRange{filter.Range(10, 0), c.open}, c.o)
+			found := false
+			for _, f := range r.failures {
+				found = found || strings.Contains(f, c.want)
+				if strings.Contains(f, "panic") {
+					t.Error(f)
+				}
+			}
+			if !found {
+				t.Errorf("no failure contains %q; there are %d:\n%s", c.want, len(r.failures), strings.Join(r.failures, "\n"))
+			}
+		})
+	}
+}
+
 // TestRunAccepts checks that Run reports nothing for a valid policy, for several seeds.
 func TestRunAccepts(t *testing.T) {
 	for seed := uint64(2); seed < 6; seed++ {

@@ -124,6 +124,9 @@ func (s *rangeSuite) build(w filter.RangeWriter, keys []rangeKey) filter.RangeRe
 		s.errorf("Open of a fresh filter: %v", err)
 		return nil
 	}
+	if r == nil {
+		s.errorf("Open of a fresh filter returns no reader and no error")
+	}
 	return r
 }
 
@@ -246,6 +249,9 @@ func (s *rangeSuite) allocations() {
 	}
 	keys := s.keys(1000, rangeKinds[4])
 	r := s.build(s.p.NewWriter(), keys)
+	if r == nil {
+		return
+	}
 	prefix := []byte(keys[0].prefix)
 	if n := testing.AllocsPerRun(100, func() { r.MayContainRange(prefix, 10, 1000) }); n != 0 {
 		s.errorf("MayContainRange allocates %v times", n)
@@ -265,7 +271,9 @@ func (s *rangeSuite) damage(n int) {
 	}
 	refused := func(b []byte, what string, at int) {
 		r, err := s.p.Open(b)
-		if err == nil && s.o.Unsealed {
+		if err == nil && r == nil {
+			s.errorf("Open of a filter %s %d returns no reader and no error", what, at)
+		} else if err == nil && s.o.Unsealed {
 			r.MayContainRange(nil, 0, binary.LittleEndian.Uint64(append(b, make([]byte, 8)...)))
 		} else if err == nil {
 			s.errorf("Open of a filter %s %d of %d succeeds", what, at, len(block))
