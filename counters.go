@@ -16,10 +16,10 @@ type readCounters struct {
 
 type readStripe struct {
 	// asked counts lookups by the set of levels whose filters they probed: bit i stands for
-	// level i. askedMore counts further probes of a level by the same lookup, all for level 0:
-	// elsewhere they occur only where adjacent tables share a key.
+	// level i. askedMore counts further probes of a level by the same lookup: of level 0, and of
+	// others where adjacent tables share a key.
 	asked         [1 << manifest.NumLevels]atomic.Uint64
-	askedMore     atomic.Uint64
+	askedMore     [manifest.NumLevels]atomic.Uint64
 	truePositive  [manifest.NumLevels]atomic.Uint64
 	falsePositive [manifest.NumLevels]atomic.Uint64
 	unfiltered    [manifest.NumLevels]atomic.Uint64
@@ -47,7 +47,6 @@ func (c *readCounters) sum() filterCounts {
 		f.prefixUseful += s.prefixUseful.Load()
 		f.rangesAsked += s.rangesAsked.Load()
 		f.rangesUseful += s.rangesUseful.Load()
-		f.asked[0] += s.askedMore.Load()
 		for set := range s.asked {
 			n := s.asked[set].Load()
 			if n == 0 {
@@ -61,6 +60,7 @@ func (c *readCounters) sum() filterCounts {
 			}
 		}
 		for level := range f.asked {
+			f.asked[level] += s.askedMore[level].Load()
 			f.truePositive[level] += s.truePositive[level].Load()
 			f.falsePositive[level] += s.falsePositive[level].Load()
 			f.unfiltered[level] += s.unfiltered[level].Load()

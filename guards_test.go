@@ -371,6 +371,7 @@ func TestNeighborFails(t *testing.T) {
 	}
 	db.state.Store(&readState{mem: s.mem, imms: s.imms, version: version})
 	name := filepath.Base(tables[1].Handle.(*table).path)
+	before := db.Metrics().Levels[level].Filter.Asked
 	for i := range 4 {
 		fails := i%2 != 0
 		version.Large = i >= 2
@@ -388,6 +389,10 @@ func TestNeighborFails(t *testing.T) {
 		}
 	}
 	faulty.SetFaults()
+	m := db.Metrics()
+	if n := m.Levels[level].Filter.Asked - before; n != 4*2*2 || m.Levels[0].Filter.Asked != 0 {
+		t.Errorf("filters were probed %d times in level %d and %d times in level 0", n, level, m.Levels[0].Filter.Asked)
+	}
 	mustClose(t, db)
 }
 

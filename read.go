@@ -272,7 +272,7 @@ func (l *lookup) asks(level int) {
 	if bit := uint(1) << level; l.asked&bit == 0 {
 		l.asked |= bit
 	} else {
-		l.counts.askedMore.Add(1)
+		l.counts.askedMore[level].Add(1)
 	}
 }
 
