@@ -154,6 +154,9 @@ func TestNilLoggerWarns(t *testing.T) {
 					want = ""
 				}
 				got := out.String()
+				if strings.Count(got, "err=\"db/MANIFEST-") > 1 {
+					t.Errorf("silent %v: logged twice: %q", silent, got)
+				}
 				if want == "" && got != "" || want != "" && (!strings.Contains(got, want) || !strings.Contains(got, "level="+c.level)) || strings.Contains(got, "level=INFO") {
 					t.Errorf("silent %v: logged %q, want %q", silent, got, want)
 				}

@@ -93,7 +93,7 @@ func (d *DB) open() (err error) {
 		return fmt.Errorf("%w: %s", ErrExists, d.dir)
 	}
 	if state.Dropped != nil {
-		d.opts.Logger.Warn("the torn end of the MANIFEST is ignored", "err", state.Dropped)
+		d.opts.Logger.Warn("the end of the MANIFEST was cut off", "err", state.Dropped)
 		d.opts.Events.failed(state.Dropped)
 		d.recovery.Torn = append(d.recovery.Torn, state.Dropped)
 	}

@@ -27,9 +27,6 @@ type recovery struct {
 
 // recover restores the database from the MANIFEST and the logs.
 func (d *DB) recover(state *manifest.State) (err error) {
-	if state.Dropped != nil {
-		d.opts.Logger.Warn("the end of the MANIFEST was cut off", "err", state.Dropped)
-	}
 	names, err := d.fs.List(d.dir)
 	if err != nil {
 		return err
