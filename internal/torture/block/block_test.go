@@ -192,11 +192,10 @@ func TestCutter(t *testing.T) {
 		// The last event that wrote each sector, and the last of those that a flush covers.
 		last, safe := make([]int, sectors), make([]int, sectors)
 		durable := make([]bool, clock)
-		for i, e := range tp.events[:clock] {
+		for _, e := range tp.events[:clock] {
 			if !e.flush {
 				continue
 			}
-			_ = i
 			out := map[uint64]bool{}
 			for _, x := range e.except {
 				out[x] = true
