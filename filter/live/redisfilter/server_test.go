@@ -2,6 +2,7 @@ package redisfilter
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -43,8 +44,9 @@ func runTests(m *testing.M) int {
 		if s.dir, err = os.MkdirTemp("", "redisfilter"); err == nil {
 			defer os.RemoveAll(s.dir)
 			defer s.kill()
-			s.port = freePort(nil)
-			err = s.tryStart()
+			if s.port, err = findPort(); err == nil {
+				err = s.tryStart()
+			}
 		}
 		if err == nil {
 			os.Setenv("REDISFILTER_EXAMPLE", s.addr())
@@ -87,12 +89,20 @@ type server struct {
 	done chan struct{} // closed when cmd has ended
 }
 
-// freePort returns a free port whose cluster port is free too.
 func freePort(t testing.TB) int {
+	port, err := findPort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// findPort returns a free port whose cluster port is free too.
+func findPort() (int, error) {
 	for range 100 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			t.Fatal(err)
+			return 0, err
 		}
 		port := l.Addr().(*net.TCPAddr).Port
 		l.Close()
@@ -101,11 +111,10 @@ func freePort(t testing.TB) int {
 		}
 		if bus, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+10000)); err == nil {
 			bus.Close()
-			return port
+			return port, nil
 		}
 	}
-	t.Fatal("no free port")
-	return 0
+	return 0, errors.New("no free port")
 }
 
 // newServer starts a server with additional arguments. It skips the test if redis-server is not
