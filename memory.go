@@ -89,22 +89,23 @@ func (d *DB) divideMemory() (filters int64) {
 	return filters
 }
 
-// garbageOf returns the proportional share of held, bytes in the heap, in the memory that Go
-// takes beyond its live heap.
+// garbageOf returns the share of what Go's heap takes beyond live memory that belongs to held
+// bytes in the heap.
 func garbageOf(held uint64) uint64 {
 	sample := []metrics.Sample{
 		{Name: "/gc/heap/live:bytes"},
-		{Name: "/memory/classes/total:bytes"},
-		{Name: "/memory/classes/heap/released:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
 	}
 	metrics.Read(sample)
-	var v [3]uint64
+	var v [4]uint64
 	for i, s := range sample {
 		if s.Value.Kind() == metrics.KindUint64 {
 			v[i] = s.Value.Uint64()
 		}
 	}
-	live, taken := max(v[0], held), v[1]-v[2] // held may have grown since the last collection
+	live, taken := max(v[0], held), v[1]+v[2]+v[3] // what came after the last collection counts as live
 	if live == 0 || taken < live {
 		return 0
 	}

@@ -104,8 +104,8 @@ type MemoryMetrics struct {
 	// Transactions is what open transactions hold, plus the keys of recent writes that
 	// their commits are checked against.
 	Transactions uint64
-	// Garbage is the database's share of the memory that Go takes beyond its live heap, for
-	// garbage, free space and bookkeeping, in proportion to what the database holds in the heap,
+	// Garbage is the database's share of what Go's heap takes beyond what is live in it, for
+	// garbage and free space, in proportion to what the database holds in the heap,
 	// plus what slabs of filters outside the heap take beyond the filters.
 	Garbage uint64
 }

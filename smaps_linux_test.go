@@ -2,7 +2,9 @@ package sift_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/siftdb/sift"
+	"github.com/siftdb/sift/filter"
 )
 
 // inChild reports whether this process runs only the test. If not, it runs the test in such a
@@ -154,4 +157,61 @@ func TestLargeValuesMemory(t *testing.T) {
 		t.Errorf("the process keeps %d bytes more than at first", has)
 	}
 	mustClose(t, db)
+}
+
+// TestFilterMemoryMetrics is TestMemoryMetrics for large filters, most of which lie outside Go's
+// heap: as they were loaded, and with half of them dropped.
+func TestFilterMemoryMetrics(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector, which the short tests run under, takes memory of its own")
+	}
+	if !inChild(t) {
+		return
+	}
+	const keys = 12_000_000
+	o := &sift.Options{Filter: filter.Ribbon(30), TableBytes: 1 << 20, MapBytes: -1, CacheBytes: -1, MemtableBytes: 64 << 10}
+	dir := t.TempDir()
+	db := mustOpen(t, dir, o)
+	var all iter.Seq2[sift.Op, error] = func(yield func(sift.Op, error) bool) {
+		for i := range uint64(keys) {
+			if !yield(sift.Op{Key: binary.BigEndian.AppendUint64(nil, i)}, nil) {
+				return
+			}
+		}
+	}
+	if err := db.Ingest(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	for _, limit := range []int64{0, 24 << 20} {
+		for range 3 {
+			debug.FreeOSMemory()
+		}
+		before := anonymous(t)
+		o.FilterMemory = limit
+		db := mustOpen(t, dir, o)
+		for i := range uint64(1000) { // every table is opened
+			if found, err := db.Has(binary.BigEndian.AppendUint64(nil, i*keys/1000)); !found || err != nil {
+				t.Fatal(found, err)
+			}
+		}
+		var has, total uint64
+		within := func() bool { return total >= has-has/10 && total <= has+has/10 }
+		for range 100 { // filters are loaded in the background, and slabs freed
+			for range 3 {
+				debug.FreeOSMemory()
+			}
+			m := db.Metrics().Memory
+			has, total = anonymous(t)-before, m.Total()
+			if within() && m.Filters > 20<<20 {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Logf("limit %d MiB: the process has %.1f MiB more than at first, Metrics says %.1f: %+v", limit>>20, float64(has)/(1<<20), float64(total)/(1<<20), db.Metrics().Memory)
+		if !within() {
+			t.Errorf("limit %d: %d bytes, and Metrics says %d", limit, has, total)
+		}
+		mustClose(t, db)
+	}
 }

@@ -243,8 +243,8 @@ func (p *FilterPool) collectGarbage() {
 	p.collecting = false
 }
 
-// OffHeap returns how many bytes the pool has outside Go's heap, and how many of them no filter
-// uses.
+// OffHeap returns how many bytes the pool has outside Go's heap, without those that no filter has
+// used yet, and how many of them no filter uses any more.
 func (p *FilterPool) OffHeap() (bytes, unused int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,6 +252,9 @@ func (p *FilterPool) OffHeap() (bytes, unused int64) {
 		return 0, 0
 	}
 	bytes = p.off.Load()
+	if p.cur != nil && p.cur.off != 0 {
+		bytes -= int64(len(p.cur.rest)) // the kernel gives no memory for it yet
+	}
 	return bytes, bytes - p.offLive
 }
 
