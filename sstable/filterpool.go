@@ -33,6 +33,7 @@ type FilterPool struct {
 	offLive    int64         // of those, allocated and not freed
 	off        *atomic.Int64 // the size of all slabs outside the heap that are not freed; nil: none yet
 	collecting bool          // collectGarbage runs
+	denied     bool          // the system has refused memory outside the heap
 }
 
 // The pool's sizes in bytes.
@@ -156,7 +157,7 @@ func (p *FilterPool) get(n int) filterMem {
 // newSlab allocates a slab, outside the heap if that is possible.
 func (p *FilterPool) newSlab(size int) *filterSlab {
 	b := offheap.Alloc(size)
-	if b == nil {
+	if p.denied = b == nil; p.denied {
 		return &filterSlab{rest: filter.AlignedBytes(size)}
 	}
 	if p.off == nil {
@@ -262,7 +263,9 @@ func (p *FilterPool) OffHeap() (bytes, unused int64) {
 // takes gcFactor times what is live in it.
 func (p *FilterPool) Capacity(memory, gcFactor int64) int64 {
 	_, unused := p.OffHeap()
-	if memory < gcFactor*smallPool || !offheap.Available {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if memory < gcFactor*smallPool || !offheap.Available || p.denied {
 		return memory / gcFactor
 	}
 	return max(memory-(gcFactor-1)*smallPool-unused, memory/gcFactor)

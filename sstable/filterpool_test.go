@@ -358,6 +358,9 @@ func TestCapacity(t *testing.T) {
 	if !offheap.Available {
 		return
 	}
+	if got := (&FilterPool{denied: true}).Capacity(1<<30, 2); got != 1<<29 {
+		t.Errorf("of 1 GiB filters get %d bytes where all are in the heap", got)
+	}
 	for range 4 {
 		pool.get(1 << 20)
 	}
