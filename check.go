@@ -107,7 +107,7 @@ func (c *checker) table(ctx context.Context, level int, meta *manifest.TableMeta
 		c.fault(err)
 		return false, nil
 	}
-	if r.NumFilterUnits() > 0 {
+	if r.NumFilterUnits() > 0 || r.Filter() != nil { // LevelDB's own has no units
 		c.report.Filters++
 	} else {
 		c.report.FilterlessBytes += int64(meta.Size)

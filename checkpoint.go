@@ -53,7 +53,9 @@ func (d *DB) Checkpoint(dir string) (err error) {
 			return err
 		}
 	}
-	copied := newDB(dir, d.opts)
+	opts := d.opts
+	opts.cacheGrows = false // the cache is d's
+	copied := newDB(dir, opts)
 	copied.nextFile.Store(d.nextFile.Load())
 	copied.flushedSeq = lastSeq
 	log, err := wal.Create(&copied.logs, lastSeq+1)

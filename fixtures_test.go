@@ -440,3 +440,17 @@ func TestDeleteRangeOtherTables(t *testing.T) {
 		})
 	}
 }
+
+// TestCheckOtherFilters: Check counts LevelDB's own filters.
+func TestCheckOtherFilters(t *testing.T) {
+	from := fixtures.Dir(t)
+	for _, dir := range []string{"leveldb-cpp-1.23/medium", "goleveldb-1.0.0/medium"} {
+		report, err := sift.Check(t.Context(), copyDir(t, filepath.Join(from, dir)), nil, func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report.Tables == 0 || report.Filters != report.Tables || report.FilterlessBytes != 0 {
+			t.Errorf("%s: %+v", dir, report)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package sift
 
 import (
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"weak"
@@ -135,5 +136,30 @@ func TestMemoryOfSmallIndexes(t *testing.T) {
 	}
 	if filters > max(rest-indexes, rest/4) {
 		t.Errorf("filters may take %d bytes beside indexes of %d, of %d in all", filters, indexes, rest)
+	}
+}
+
+// TestCheckpointCache: a checkpoint does not change the size of the block cache, which has grown
+// into what filters leave.
+func TestCheckpointCache(t *testing.T) {
+	db := mustOpen(t, t.TempDir(), &Options{Memory: 16 << 20})
+	defer mustClose(t, db)
+	for i := range 50_000 {
+		if err := db.Put(fmt.Appendf(nil, "key%d", i), nil, NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Compact(t.Context(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	db.filterManager.Close() // it would divide the memory again
+	defer db.startFilterManager()
+	db.divideMemory()
+	before := db.opts.BlockCache.Capacity()
+	if err := db.Checkpoint(filepath.Join(t.TempDir(), "copy")); err != nil {
+		t.Fatal(err)
+	}
+	if after := db.opts.BlockCache.Capacity(); after != before || db.filters.HeldBytes() == 0 {
+		t.Errorf("the cache had %d bytes and has %d beside filters of %d", before, after, db.filters.HeldBytes())
 	}
 }
