@@ -64,10 +64,10 @@ type DirLock struct {
 }
 
 // LockDirectory locks a directory of the host's file system, before it is opened or after
-// it has been closed; see Options.Lock. For an exclusive lock, it creates the directory
-// if it does not exist; otherwise the error then matches fs.ErrNotExist. A non-exclusive
-// lock suffices for ReadOnly. LockDirectory does not wait: if the directory is locked, the
-// error matches ErrLocked.
+// it has been closed; see Options.Lock. If the directory does not exist, it is created for
+// an exclusive lock; for another, the error matches fs.ErrNotExist. A non-exclusive lock
+// suffices for ReadOnly. LockDirectory does not wait: if the directory is locked, the error
+// matches ErrLocked.
 func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 	if exclusive {
 		if err := vfs.OS.MkdirAll(dir); err != nil {
