@@ -8,10 +8,11 @@ import (
 )
 
 // ApproximateSize returns about how many bytes on disk the keys in [from, to) take; nil
-// means no bound. The error is up to about a block at either end of the range in each
-// table, and entries that are still in memtables are not counted. It reads only the
-// indexes of tables that have not been loaded since Open. Errors are those of Get,
-// without ErrNotFound.
+// means no bound. It is exact to about a block at either end of the range in each table.
+// Entries that are still in memtables are not counted, and a table that cannot be read
+// counts as a whole. ApproximateSize needs the indexes of the tables in which the range
+// begins or ends, and loads these tables if they have not been loaded since Open. It returns
+// ErrClosed after Close, and no other error.
 func (d *DB) ApproximateSize(from, to []byte) (uint64, error) {
 	g := d.epoch.Enter()
 	defer g.Exit()

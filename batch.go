@@ -42,7 +42,8 @@ func (b *Batch) Len() int { return int(b.count) }
 // Size returns the number of bytes that the batch takes in the log.
 func (b *Batch) Size() int { return len(b.data) }
 
-// Reset empties the batch and keeps its memory for reuse.
+// Reset empties the batch, forgets that an operation was rejected, and keeps the memory for
+// reuse.
 func (b *Batch) Reset() { *b = Batch{data: b.data[:0]} }
 
 func (b *Batch) add(kind base.Kind, key, value []byte) {

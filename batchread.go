@@ -13,7 +13,7 @@ import (
 
 // Op is an operation of a Batch or of DB.Ingest.
 type Op struct {
-	Delete     bool // delete Key; otherwise set it to Value
+	Delete     bool // delete Key, whatever Value is; otherwise set it to Value
 	Key, Value []byte
 }
 
@@ -37,7 +37,7 @@ func (b *Batch) Ops() iter.Seq[Op] {
 	}
 }
 
-// Append appends the operations of o.
+// Append appends copies of the operations of o. If o has rejected an operation, so has b.
 func (b *Batch) Append(o *Batch) {
 	for op := range o.Ops() {
 		if op.Delete {

@@ -61,8 +61,9 @@ func (c *rangeCompaction) step(ctx context.Context) (last bool, err error) {
 // BuildFilters rewrites every table whose filter is missing, corrupt, of an unknown family, or
 // not built by the policy that the options choose for its level. Tables of level 0 move to
 // level 1; others are rewritten in place. It returns the number of tables rewritten. When ctx
-// ends it returns ctx.Err(). Other errors are those of Compact. After an error, completed
-// tables remain.
+// ends it returns ctx.Err(). Other errors are those of Compact, and fs.ErrPermission if
+// Options.KeyedFilters is set and the secret may not be read. After an error, completed tables
+// remain. Tables that cannot be read are skipped; DB.Tables reports them.
 func (d *DB) BuildFilters(ctx context.Context) (rewritten int, err error) {
 	if d.opts.KeyedFilters && errors.Is(d.filterKeyErr, fs.ErrPermission) {
 		return 0, d.filterKeyErr // there is no secret to key them with

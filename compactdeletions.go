@@ -48,7 +48,7 @@ func (d *DB) pickDeletions(version *manifest.Version) (compact.Plan, bool) {
 	return compact.Plan{}, false
 }
 
-// wakeDeletions wakes the compaction goroutine if tombstones wait for the end of a snapshot.
+// wakeDeletions wakes the compacting goroutine if tombstones wait for the end of a snapshot.
 func (d *DB) wakeDeletions() {
 	if d.deletionsWait.Load() {
 		d.bg.change(func() {})

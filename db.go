@@ -11,9 +11,9 @@
 // no merge operators or column families either. Batch documents how long keys and values
 // may be.
 //
-// Slices passed to sift are not retained. Slices returned by Get and GetMany belong to the
-// caller; slices from an Iter and from View must not be modified and are valid only as long
-// as their comments say. Errors may be wrapped: compare them with errors.Is.
+// Slices passed to sift are not retained. Slices returned by Get, Lookup and GetMany belong
+// to the caller; slices from an Iter and from View must not be modified and are valid only as
+// long as their comments say. Errors may be wrapped: compare them with errors.Is.
 package sift
 
 import (
@@ -140,7 +140,7 @@ func (d *DB) getCopy(key []byte, seq uint64) ([]byte, error) {
 }
 
 // Lookup is Get for programs that look up mostly absent keys: it returns found instead of
-// ErrNotFound.
+// ErrNotFound. value is nil if found is false, and non-nil, possibly empty, otherwise.
 func (d *DB) Lookup(key []byte) (value []byte, found bool, err error) {
 	value, buf, found, err := d.find(key, latest)
 	if found = found && err == nil; found {
@@ -154,7 +154,8 @@ func (d *DB) Lookup(key []byte) (value []byte, found bool, err error) {
 
 // View calls fn with the value of key, without copying it, and returns fn's error. It
 // returns ErrNotFound without calling fn if there is no such key; other errors are those
-// of Get. fn must not modify the value or retain it. It may call methods of the DB.
+// of Get. The value is valid until fn returns, and fn must not modify it. fn may call
+// methods of the DB.
 func (d *DB) View(key []byte, fn func(value []byte) error) error { return d.view(key, latest, fn) }
 
 func (d *DB) view(key []byte, seq uint64, fn func(value []byte) error) error {
@@ -191,12 +192,13 @@ func (d *DB) find(key []byte, seq uint64) (value []byte, buf sstable.Buffer, fou
 	return s.get(d.secret, key, d.readSeq(seq), d.reads.stripe(), g.Turn())
 }
 
-// GetMany returns the values of many keys, in any order, all from the same state. values[i]
-// is the value of keys[i]. It is nil if there is no such key, and non-nil, possibly empty,
-// if there is one. The values belong to the caller. GetMany costs less than many calls of
-// Get: it probes the filter of a table for all keys at once, and several goroutines read
-// blocks. On Linux it requests the blocks of up to 256 keys before it waits for the first.
-// On error it returns no values; the errors are those of Get, without ErrNotFound.
+// GetMany returns the values of many keys, all from the same state. The keys may be in any
+// order, and repeated. values[i] is the value of keys[i]. It is nil if there is no such key,
+// and non-nil, possibly empty, if there is one. The values belong to the caller, and each has
+// its own memory. GetMany costs less than many calls of Get: it probes the filter of a table
+// for all keys at once, and several goroutines read blocks. On Linux it requests the blocks of
+// up to 256 keys before it waits for the first. On error it returns no values; the errors are
+// those of Get, without ErrNotFound.
 func (d *DB) GetMany(keys [][]byte) (values [][]byte, err error) { return d.getMany(keys, latest) }
 
 func (d *DB) getMany(keys [][]byte, seq uint64) ([][]byte, error) {
@@ -223,12 +225,13 @@ func (d *DB) HasRange(from, to []byte) (bool, error) {
 	return d.hasAny(&IterOptions{LowerBound: from, UpperBound: to}, latest)
 }
 
-// HasRanges is HasRange for many ranges, all in the same state. has[i] is the result for
-// ranges[i]. On error it returns no results.
+// HasRanges is HasRange for many ranges, in any order, all in the same state. has[i] is the
+// result for ranges[i]. On error it returns no results.
 func (d *DB) HasRanges(ranges []KeyRange) (has []bool, err error) { return d.hasRanges(ranges, latest) }
 
-// NewIter returns an iterator over the current state. o may be nil. It returns ErrClosed
-// after Close; damage and I/O errors may appear here or in Iter.Err.
+// NewIter returns an iterator over the current state; the caller must close it. o may be nil,
+// and is copied. It returns ErrClosed after Close; damage and I/O errors may appear here or in
+// Iter.Err.
 func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
 	it, err := d.openIter(o, latest, nil)
 	if it == nil && err == nil {
@@ -247,8 +250,9 @@ func (d *DB) NewIter(o *IterOptions) (*Iter, error) {
 //		use(e.Key, e.Value)
 //	}
 //
-// The slices of an Entry are valid until the next iteration of the loop. Each range over
-// the result opens an iterator and closes it.
+// The slices of an Entry must not be modified, and are valid until the next iteration of the
+// loop. Each range over the result opens an iterator over the state at that moment, and closes
+// it. o must not change while the result is in use.
 func (d *DB) Scan(o *IterOptions) iter.Seq2[Entry, error] {
 	return scan(func() (*Iter, error) { return d.NewIter(o) })
 }
@@ -290,12 +294,14 @@ func (d *DB) writeOwn(b *Batch, o *WriteOptions) error {
 }
 
 // Write applies the operations of a batch atomically. Reads that begin after it returns
-// see them. A nil o means Sync. The batch is not modified and may be written again. An
-// empty batch is not written, and syncs nothing. Write returns ErrBatchTooLarge, with
-// nothing written, if the batch is too large; ErrTryAgain, with nothing written, if
-// there is no room for it at the moment; ErrReopen if the log failed, in which case the
-// next Open shows whether the batch is there; ErrReadOnly if the database was opened
-// read-only; and ErrClosed after Close.
+// see them. A nil o means Sync. The batch is not modified; afterwards it may be changed, Reset
+// or written again. An empty batch is not written, and syncs nothing. Write may wait while
+// flushes or compactions are behind; see Options.L0Tables.
+//
+// Write returns ErrBatchTooLarge, with nothing written, if the batch is too large;
+// ErrTryAgain, with nothing written, if there is no room for it at the moment; ErrReopen if
+// the log failed, in which case the next Open shows whether the batch is there; ErrReadOnly
+// if the database was opened read-only; and ErrClosed after Close.
 func (d *DB) Write(b *Batch, o *WriteOptions) error {
 	switch {
 	case d.opts.ReadOnly:
@@ -331,8 +337,8 @@ func (d *DB) Flush() error {
 //
 // Compact ends even under a constant stream of writes: it does not chase what is written
 // after it began. It works in steps, interleaved with automatic compactions. When ctx
-// ends it returns ctx.Err(). Other errors are those of Flush and of the file system.
-// After an error, completed steps remain.
+// ends it returns ctx.Err(). Other errors are those of Flush and of the file system, and
+// ErrCorruption if a table is damaged. After an error, completed steps remain.
 func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 	if err := d.flushBefore(ctx); err != nil {
 		return err
@@ -345,8 +351,9 @@ func (d *DB) Compact(ctx context.Context, from, to []byte) error {
 // Transact runs fn in a transaction with default TxOptions and commits it. The writes are
 // durable when Transact returns nil. If the commit finds a conflict, fn runs again in a
 // new transaction, so fn should have no side effects that must not happen twice. While
-// many transactions conflict, Transact runs them one after another, each seeing what those
-// before it have written, and commits several as one. Transact returns
+// many transactions conflict, Transact runs them one after another, each on its caller's
+// goroutine and seeing what those before it have written, and commits several as one.
+// Transact returns
 //
 //   - fn's error, with nothing written,
 //   - an error that matches ErrConflict after too many attempts, see TxOptions.Tries,
@@ -363,9 +370,10 @@ func (d *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
 
 // Close cancels compactions, flushes, and releases the database. Callers that wait for a
 // compaction get ErrClosed, as do writes that wait for one. When Close returns nil, all
-// writes are durable, including those with NoSync. Close iterators first: afterwards, moves
-// of an iterator that need a file fail with ErrClosed. Reads of a Snapshot or Tx that is
-// still open return ErrClosed. A second Close returns ErrClosed.
+// writes are durable, including those with NoSync; after an error, the database is closed
+// nevertheless. Close iterators first: afterwards, moves of an iterator that need a file fail
+// with ErrClosed. Reads of a Snapshot or Tx that is still open return ErrClosed, as does
+// Tx.Commit. A second Close returns ErrClosed, without waiting for the first.
 func (d *DB) Close() error {
 	if !d.closed.CompareAndSwap(false, true) {
 		return ErrClosed

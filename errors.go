@@ -10,7 +10,8 @@ import (
 var (
 	// ErrNotFound: there is no such key.
 	ErrNotFound = errors.New("sift: not found")
-	// ErrClosed: the database, snapshot or iterator has been closed.
+	// ErrClosed: the database, snapshot or iterator has been closed, or the transaction has
+	// ended.
 	ErrClosed = errors.New("sift: closed")
 	// ErrReadOnly: the database, or the transaction, was opened read-only.
 	ErrReadOnly = errors.New("sift: read-only")
@@ -37,15 +38,16 @@ var (
 	errCheckAgain = errors.New("sift: check again")
 )
 
-// Returned by Open.
+// Returned by Open, and by Check, Repair, Checkpoint and LockDirectory.
 var (
 	// ErrLocked: another process, or this one, has the database open. The message names the
 	// process if it is known.
 	ErrLocked = errors.New("sift: database is in use")
-	// ErrExists: Options.ErrorIfExists is set and the database exists.
+	// ErrExists: Options.ErrorIfExists is set and the database exists, or the directory for a
+	// Checkpoint is not empty.
 	ErrExists = errors.New("sift: database exists")
-	// ErrNotExist: Options.ErrorIfMissing or ReadOnly is set and the database does not
-	// exist.
+	// ErrNotExist: the database does not exist, and Options.ErrorIfMissing or ReadOnly is
+	// set, or Check or Repair was called.
 	ErrNotExist = errors.New("sift: database does not exist")
 )
 

@@ -15,15 +15,15 @@ type Events struct {
 	// Stalled: a write was delayed because flushes or compactions were behind.
 	Stalled func(StallEvent)
 	// Failed: a flush or compaction failed and will be retried; the log or the MANIFEST
-	// failed and the database takes no more writes; a table could not be read, or a filter
-	// not be used, when it was loaded after Open; or Open found a torn end of the MANIFEST.
-	// Damage matches ErrCorruption. Errors of reads are returned by them instead.
+	// failed and the database takes no more writes; a table that was loaded in the background
+	// after Open is unreadable, or its filter unusable; or Open found a torn end of the
+	// MANIFEST. Damage matches ErrCorruption. Reads return their errors instead.
 	Failed func(error)
 }
 
 // FlushEvent describes a flush.
 type FlushEvent struct {
-	Entries uint64
+	Entries uint64 // in the memtables
 	Bytes   uint64 // written
 	Took    time.Duration
 }

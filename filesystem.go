@@ -17,7 +17,7 @@ import (
 //	Open(name string) (File, error)        a file for reading
 //	Remove(name string) error              a file or an empty directory
 //	Rename(oldname, newname string) error  replaces an existing file
-//	Link(oldname, newname string) error    a hard link, for Checkpoint
+//	Link(oldname, newname string) error    a hard link, for Checkpoint and Repair
 //	MkdirAll(dir string) error             a directory and its parents
 //	List(dir string) ([]string, error)     the base names in a directory, sorted
 //	Size(name string) (int64, error)       the length of a file in bytes
@@ -64,9 +64,10 @@ type DirLock struct {
 }
 
 // LockDirectory locks a directory of the host's file system, before it is opened or after
-// it has been closed; see Options.Lock. For an exclusive lock, it creates the directory
-// if it does not exist. A non-exclusive lock suffices for ReadOnly. LockDirectory does
-// not wait: if the directory is locked, the error matches ErrLocked.
+// it has been closed; see Options.Lock. If the directory does not exist, it is created for
+// an exclusive lock; for another, the error matches fs.ErrNotExist. A non-exclusive lock
+// suffices for ReadOnly. LockDirectory does not wait: if the directory is locked, the error
+// matches ErrLocked.
 func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 	if exclusive {
 		if err := vfs.OS.MkdirAll(dir); err != nil {
@@ -80,7 +81,7 @@ func LockDirectory(dir string, exclusive bool) (*DirLock, error) {
 	return &DirLock{dir: dir, closer: closer}, nil
 }
 
-// Close releases the lock. Close the databases that use it first.
+// Close releases the lock. Close the databases that use it first. Closing again does nothing.
 func (l *DirLock) Close() error { return l.closer.Close() }
 
 func lockDir(fsys vfs.FS, dir string, exclusive bool) (io.Closer, error) {

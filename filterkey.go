@@ -56,8 +56,9 @@ func decodeFilterKey(b []byte) (s filter.Secret, err error) {
 	return s, nil
 }
 
-// openFilterKey reads the database's secret, and creates one if the options ask for keyed
-// filters and none can be read. With a secret, all filters whose policy supports it are keyed.
+// openFilterKey reads the database's secret. If it is missing or damaged and the options ask for
+// keyed filters, it creates one, unless the database is opened read-only. With a secret, all
+// filters whose policy supports it are keyed.
 func (d *DB) openFilterKey() error {
 	path := filepath.Join(d.dir, manifest.MakeName(manifest.KindFilterKey, 0))
 	secret, err := readFilterKey(d.fs, path)

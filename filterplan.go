@@ -14,8 +14,8 @@ type FilterPlan struct {
 	// WastedReads is the expected number of block reads per lookup of an absent key under
 	// uniform traffic. Without filters, every level costs one.
 	WastedReads float64
-	// NextMiBSaves is how much another MiB would lower WastedReads plus, with as many scans of
-	// ranges without keys, their reads.
+	// NextMiBSaves is how many block reads another MiB would save per lookup of an absent key,
+	// if there is also one scan of a range without keys for each such lookup.
 	NextMiBSaves float64
 }
 
@@ -30,7 +30,8 @@ type PlannedTable struct {
 
 // PlanFilters returns how a filter memory budget, in bytes, would be spent if lookups of
 // absent keys were spread evenly. It loads tables that have not been loaded since Open, and
-// changes nothing.
+// changes nothing else. It returns ErrClosed after Close, and no other error: a table that
+// cannot be loaded has its error in Err.
 func (d *DB) PlanFilters(budget int64) (FilterPlan, error) {
 	p := FilterPlan{Budget: budget}
 	d.loadAll()

@@ -86,8 +86,8 @@ func TestFailsOnce(t *testing.T) {
 	}
 }
 
-// TestNothingRemovedAfterFailure: when the last iterator over an older version is closed, the tables
-// that only this version has are removed, but not after the MANIFEST has failed.
+// TestNothingRemovedAfterFailure: when the last iterator over an older version is closed, the
+// tables that only this version has are removed, but not after the MANIFEST has failed.
 func TestNothingRemovedAfterFailure(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		mem := vfstest.NewMem()
@@ -727,8 +727,8 @@ func TestRepairSequence(t *testing.T) {
 	}
 }
 
-// TestRepairLevel: Repair puts everything into the first level whose target size it does not exceed,
-// or into the last.
+// TestRepairLevel: Repair puts everything into the first level whose target size it does not
+// exceed, or into the last.
 func TestRepairLevel(t *testing.T) {
 	d := &DB{opts: Options{LevelBaseBytes: 10, LevelMultiplier: 10}}
 	for bytes, want := range map[int64]int{0: 1, 10: 1, 11: 2, 100: 2, 101: 3, 1e6: 6, 1e6 + 1: 6, 1e12: 6} {

@@ -1,6 +1,7 @@
 package sift
 
-// KeyRange is the range of keys [From, To). nil means no bound.
+// KeyRange is the range of keys [From, To). nil means no bound. If To is not above From, the
+// range is empty.
 type KeyRange struct{ From, To []byte }
 
 // HasRange is DB.HasRange on the snapshot.

@@ -25,7 +25,7 @@ import (
 //
 // Ingest returns an error that ops yields, an error if the keys do not ascend, and ctx.Err() when
 // ctx ends. After these, ErrTryAgain and ErrClosed nothing has been applied. Other errors are those
-// of Flush.
+// of Flush; after ErrReopen, the next Open shows whether the operations have been applied.
 func (d *DB) Ingest(ctx context.Context, ops iter.Seq2[Op, error]) error {
 	switch {
 	case d.opts.ReadOnly:

@@ -16,12 +16,13 @@ import (
 // Err returns nil at the end of the range, and an error after a failure. A new Iter is before
 // the first key, so a loop over Next needs no First. From before the first key, Next moves to
 // it; from after the last key, Prev moves to that. After a failure both return false until the
-// next First, Last, SeekGE or SeekLT. Within bounds, or a prefix, all moves treat the other
-// keys as absent: SeekGE of a key before the range moves to the first key of the range.
+// next First, Last, SeekGE, SeekLT or Reset. Within bounds, or a prefix, all moves treat the
+// other keys as absent: SeekGE of a key before the range moves to the first key of the range.
 //
 // Key and Value return slices that must not be modified and that are valid until the next
-// move or Close. An Iter must not be used by several goroutines at once. Close it: an open
-// Iter keeps the tables that it reads on disk.
+// move, Reset or Close. An Iter must not be used by several goroutines at once, but any number
+// may be open. Moves after Close return false, and Err then returns ErrClosed. Close it: an open
+// Iter keeps the tables that it reads on disk, and the memtables in memory.
 type Iter struct {
 	db        *DB
 	state     *readState // with a reference on its version; nil: the iterator has had nothing to read
@@ -410,7 +411,7 @@ func (it *Iter) Close() error {
 	return err
 }
 
-// Entry is a key and its value.
+// Entry is a key and its value; see DB.Scan for how long they are valid.
 type Entry struct{ Key, Value []byte }
 
 // Scan is DB.Scan on the snapshot.

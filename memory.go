@@ -58,7 +58,7 @@ func (o *Options) resolveMemory(limit, space int64) {
 }
 
 // spareMemory returns what Memory leaves for filters, indexes and a growing block cache, after the
-// memtables and the least block cache.
+// memtables and the least block cache. Like Memory, it counts the garbage that the heap adds.
 func (o *Options) spareMemory() int64 {
 	fixed := fullMemtables*memtableMemory(int64(o.MemtableBytes)) + max(o.CacheBytes, 0)
 	return max(o.Memory-gcFactor*fixed, o.Memory/4)

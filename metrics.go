@@ -149,7 +149,8 @@ func (s *stats) drained(bytes uint64, took time.Duration) {
 }
 
 // Metrics returns the current figures, or the zero Metrics if the database is closed. It
-// reads no files: filters of tables that have not been loaded since Open are not counted.
+// reads no files: filters of tables that have not been loaded since Open are not counted. It
+// visits every table, and may wait for a filter that is being loaded.
 func (d *DB) Metrics() Metrics {
 	var m Metrics
 	snapshots, txs := d.snapshots.len()
@@ -245,7 +246,7 @@ type TableMetrics struct {
 	Path  string
 	Size  uint64 // of the file, in bytes
 	// Smallest and Largest are the first and the last user key. They must not be
-	// modified.
+	// modified, and remain valid.
 	Smallest, Largest []byte
 	// Entries, Keys and Deletions count all entries, distinct keys, and tombstones. They are 0
 	// if the table does not record them, as LevelDB's tables do not.

@@ -21,8 +21,8 @@ import (
 //
 // Errors match ErrLocked, ErrExists, ErrNotExist, ErrUnsupported if the database uses a
 // comparator other than LevelDB's default, or ErrCorruption if the MANIFEST or a log is
-// damaged, or a table is missing; Repair may help then. A damaged table does not make Open
-// fail: reads that need it do.
+// damaged, or a table is missing; Repair may help then. Others name an invalid field of o, or
+// are those of the file system. A damaged table does not make Open fail: reads that need it do.
 //
 // Open reads no tables. Each is loaded, with its index and filter, when it is first needed,
 // or in the background, level 0 first.

@@ -23,8 +23,9 @@ import (
 type Options struct {
 	// Behavior.
 
-	// ReadOnly opens without changing anything on disk. Several processes may have one
-	// database open read-only, but only while no process writes to it.
+	// ReadOnly opens without changing anything on disk, except that it may create a missing
+	// LOCK file. Several processes may have one database open read-only, but only
+	// while no process writes to it. Writes return ErrReadOnly.
 	ReadOnly bool
 	// ErrorIfExists makes Open fail with ErrExists if there is a database.
 	ErrorIfExists bool
@@ -194,8 +195,8 @@ func NewBlockCache(bytes int64) *BlockCache { return sstable.NewBlockCache(bytes
 // sstable.Prefixer for its methods and the rule that an implementation must satisfy.
 type Prefixer = sstable.Prefixer
 
-// FixedPrefix returns a Prefixer that takes the first n bytes of keys that have at least
-// n. n must be at least 1.
+// FixedPrefix returns a Prefixer that takes the first n bytes, but at least one, of keys that
+// have as many.
 func FixedPrefix(n int) Prefixer { return sstable.FixedPrefix(n) }
 
 // PrefixUpTo returns a Prefixer that takes the bytes up to and including the n-th
@@ -228,12 +229,14 @@ var (
 type IterOptions struct {
 	// LowerBound is the inclusive lower bound of the keys; nil means no bound.
 	LowerBound []byte
-	// UpperBound is the exclusive upper bound of the keys; nil means no bound.
+	// UpperBound is the exclusive upper bound of the keys; nil means no bound. If it is not
+	// above LowerBound, the iterator is empty.
 	UpperBound []byte
 	// Prefix restricts the iterator to keys that begin with it. It may be combined with
 	// bounds.
 	Prefix []byte
-	// DontFillCache leaves the block cache unchanged, for large scans.
+	// DontFillCache adds no blocks to the block cache, for large scans. Blocks that are in it
+	// are used.
 	DontFillCache bool
 }
 

@@ -213,7 +213,7 @@ type closerFunc func() error
 
 func (f closerFunc) Close() error { return f() }
 
-// level returns the level for all of the data: the first whose target size it fits.
+// level returns the level for all of the data: the first whose target size it fits, or the last.
 func (r *repairer) level() int {
 	level, capacity := 1, r.db.opts.LevelBaseBytes
 	for level < manifest.NumLevels-1 && r.bytes > capacity {

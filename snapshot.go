@@ -9,7 +9,8 @@ import (
 
 // Snapshot is a read-only view of the database at the moment of its creation. Creating one copies
 // nothing; while it is open, compactions keep what it sees. It is not stored: it ends with Close,
-// or with the DB. It is safe for concurrent use. Close it when it is no longer needed.
+// or with the DB, and its reads then return ErrClosed. It is safe for concurrent use. Close it
+// when it is no longer needed.
 type Snapshot struct {
 	db     *DB
 	seq    uint64
@@ -52,8 +53,8 @@ func (s *Snapshot) GetMany(keys [][]byte) ([][]byte, error) {
 	return s.db.getMany(keys, s.seq)
 }
 
-// NewIter is DB.NewIter on the snapshot. The iterator stays valid after the
-// snapshot is closed.
+// NewIter is DB.NewIter on the snapshot. The iterator stays valid after the snapshot is
+// closed, but can no longer be Reset.
 func (s *Snapshot) NewIter(o *IterOptions) (*Iter, error) {
 	if s.closed.Load() {
 		return nil, ErrClosed

@@ -33,8 +33,9 @@ import (
 // never does.
 //
 // A transaction that reads and writes more than Options.TxBytes, or lives longer than
-// Options.TxLifetime, fails with ErrTxLimit. After Commit or Discard every method returns
-// ErrClosed, and so do its iterators.
+// Options.TxLifetime, fails with ErrTxLimit, and cannot be continued. Only one that has written
+// nothing can go on reading beyond TxBytes, but no longer write. After Commit or Discard every
+// method returns ErrClosed, and so do its iterators.
 //
 // A Tx must not be used by several goroutines at once. End it with Commit or Discard:
 // until then compactions keep what it sees.
@@ -286,8 +287,10 @@ func (t *Tx) tooLarge() error {
 
 // Commit applies the transaction's writes atomically, and ends the transaction in any
 // case. It returns ErrConflict, with nothing written, if others have written what was
-// read. Unless TxOptions.NoSync is set, the writes are durable when it returns nil. If the
-// log failed, the next Open shows whether the writes are there.
+// read. Unless TxOptions.NoSync is set, the writes are durable when it returns nil. Other
+// errors are ErrTxLimit, ErrClosed if the transaction has ended or the database is closed,
+// those of Get while it checks for conflicts, and those of Write; after ErrReopen, the next
+// Open shows whether the writes are there.
 func (t *Tx) Commit() error {
 	if t.closed {
 		return ErrClosed
@@ -316,7 +319,8 @@ func (t *Tx) Commit() error {
 	return err
 }
 
-// Discard ends the transaction without writing anything. After Commit it does nothing.
+// Discard ends the transaction without writing anything. After Commit or Discard it does
+// nothing, so it can be deferred.
 func (t *Tx) Discard() {
 	if !t.closed {
 		t.finish()

@@ -20,7 +20,8 @@ import (
 // Each member runs on its caller's goroutine in a Tx of its own, a copy of the joint
 // transaction so far. One that fails, panics or takes long therefore leaves no trace, and
 // the others are committed without it: no call waits for another's function longer than
-// maxBackoff or, if that is longer, three times the last commit.
+// maxBackoff or three times as long as the last commit took, whichever is longer, and never
+// longer than maxPatience.
 
 // jointQueue queues calls of Transact whose transactions conflict.
 type jointQueue struct {

@@ -171,7 +171,7 @@ func (c *committer) lead(own *commit) {
 	c.db.walkAhead(deleted)
 }
 
-// leadAlone runs own.alone while nobody else writes. That is the caller's code, which may panic
+// leadAlone runs own.alone while nobody else writes. It calls the caller's code, which may panic
 // or end its goroutine: leadership is handed on even then.
 func (c *committer) leadAlone(own *commit) {
 	var err error

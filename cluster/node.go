@@ -35,7 +35,8 @@ const MaxCommandBytes = segment.MaxEntrySize - 64<<10
 
 // Options configure a node. ID, Dir, Apply and Transport are required.
 type Options struct {
-	// ID names the node in the group. A directory is only ever used with one ID.
+	// ID names the node in the group. An ID and a Dir belong together: neither may be used with
+	// another.
 	ID string
 	// Dir holds the log, the snapshots and the database.
 	Dir string

@@ -43,7 +43,7 @@ func BlockDecoder(family string) func(block, key []byte) bool {
 //	| the last first   | units 8 each         |        | unit 0         8   |         |           |        |         |
 //	+------------------+----------------------+--------+--------------------+---------+-----------+--------+---------+
 //
-// The last unit begins at 0 and each other one at the first multiple of 32 behind
+// The last unit begins at 0 and each other one at the first multiple of 32 after
 // what precedes it, padded with zeros, so that units are aligned if the block is.
 // The ends, of units 1, 2, …, lie right before unit 0, and unit 0 right before the
 // 16 bytes of the trailer: the trailer of unit 0 is found without reading anything

@@ -19,8 +19,10 @@ type Policy interface {
 	NewWriter() Writer
 	// Open checks units that a writer of this family has written and returns a reader
 	// over them. It takes all units or a non-empty prefix of them. The reader aliases the
-	// units; they must not change while it is in use. An error means that the bytes
-	// cannot be trusted; the caller then proceeds as if there were no filter.
+	// units; they must not change while it is in use. Only its methods may read them: they
+	// may be outside Go's heap, and are then freed when the filter is dropped. An error
+	// means that the bytes cannot be trusted; the caller then proceeds as if there were no
+	// filter.
 	Open(units [][]byte) (Reader, error)
 }
 

@@ -33,7 +33,7 @@ import (
 // padded with zeros. u is the number of words for n + (r-1>>l) + 1 bits, v that for n*l bits;
 // both are 0 if n is.
 //
-// The place of a number x, without its dropped bits, behind the prefix P is
+// The place of a number x, without its dropped bits, after the prefix P is
 //
 //	(start(P, x/r) + x%r) mod r,  start(P, j) = the high 64 bits of r * salted(v)
 //
@@ -181,8 +181,8 @@ func (f *rangeReader) low(i uint64) uint64 {
 	return v & (1<<f.l - 1)
 }
 
-// afterZeros returns the position right behind the n-th zero of the upper part, for n = zeros,
-// and 0 for none. REQUIRES: there are that many.
+// afterZeros returns the position after the given number of zeros of the upper part.
+// REQUIRES: there are that many.
 func (f *rangeReader) afterZeros(zeros uint64) uint64 {
 	if zeros == 0 {
 		return 0

@@ -53,7 +53,7 @@ const (
 	maxRibbonUnits    = ribbon.MaxColumns/ribbon.PlaneColumns + 1
 )
 
-// ribbonSpare returns how much capacity Build leaves behind the columns, for the rest of a unit.
+// ribbonSpare returns how much capacity Build leaves after the columns, for the rest of a unit.
 func ribbonSpare(n int) int {
 	layers := ribbon.Estimate(n)
 	_, thresholds, _ := layers.Sizes()

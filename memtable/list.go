@@ -243,7 +243,7 @@ func atHead() (s splice) {
 	return s
 }
 
-// insert links a node at the splice of its key, and moves the splice behind the node.
+// insert links a node at the splice of its key, and moves the splice after the node.
 func (l *list) insert(n uint32, height int, t *target, s *splice) {
 	for level := range height {
 		p, q := s.prev[level], s.next[level]

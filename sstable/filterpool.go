@@ -13,12 +13,13 @@ import (
 // FilterPool allocates the filters of many readers. Beyond 4 MiB it allocates them from
 // large slabs and asks the kernel to back these with huge pages: a probe that misses the
 // cache then does not also miss the TLB, and takes a quarter less time. On Linux, slabs lie
-// outside Go's heap, which would take twice their size. The zero FilterPool
+// outside Go's heap if possible, since the heap would take twice their size. The zero FilterPool
 // is ready for use and safe for concurrent use; it must not be copied.
 //
 // A slab is garbage when no filter is left in it, and is freed when the garbage collector has
-// found that no lookup uses it any more. Readers whose filters keep sparsely used
-// slabs alive can move them: see Sparse and Reader.MoveFilter.
+// found that no lookup uses it any more. Readers whose filters keep sparsely used slabs alive can
+// move them: see Sparse and Reader.MoveFilter. Readers must be released, or their filters count
+// forever.
 type FilterPool struct {
 	mu      sync.Mutex
 	limit   int64 // of held; 0: none
@@ -45,13 +46,13 @@ const (
 	largeShare   = 8
 	maxSlabAlloc = smallSlab / 2 // larger allocations have a slab for themselves
 
-	// deadShare bounds the garbage slabs outside the heap, in proportion to the limit: beyond it,
-	// and beyond two small slabs, the garbage collector is called.
+	// deadShare bounds the garbage slabs outside the heap: beyond 1/deadShare of the limit, or
+	// without one of the other slabs, and beyond two small slabs, the garbage collector is called.
 	deadShare = 8
 )
 
-// filterSlab is a slab. Its fields are guarded by the pool's mu, but for off. Memory outside the
-// heap is freed when the slab is unreachable: see heldFilter.
+// filterSlab is a slab. Its fields are guarded by the pool's mu, except off, which never changes.
+// Memory outside the heap is freed when the filterSlab is unreachable: see heldFilter.
 type filterSlab struct {
 	rest []byte // not yet allocated
 	used int64  // bytes ever allocated
@@ -223,10 +224,10 @@ func (p *FilterPool) muchGarbage() bool {
 	return p.off.Load()-p.inUse > max(2*smallSlab, limit/deadShare)
 }
 
-// collectGarbage calls the garbage collector, which does not see memory outside the heap, and takes
-// its time where the heap is small. It tries again, since who has given a slab back, or looks a key
-// up in it, may still refer to it; if that takes longer, the next slab that becomes garbage makes
-// it start again.
+// collectGarbage calls the garbage collector, which does not count memory outside the heap, and
+// seldom runs if the heap is small. It calls it up to three times within about a second, since
+// those that have freed a slab's filters, or still probe them, may refer to the slab for a while.
+// If they do for longer, the next slab that becomes garbage starts collectGarbage again.
 func (p *FilterPool) collectGarbage() {
 	for wait := 10 * time.Millisecond; wait <= time.Second; wait *= 10 {
 		time.Sleep(wait)
@@ -244,8 +245,8 @@ func (p *FilterPool) collectGarbage() {
 	p.collecting = false
 }
 
-// OffHeap returns how many bytes the pool has outside Go's heap, without those that no filter has
-// used yet, and how many of them no filter uses any more.
+// OffHeap returns how many bytes the pool has outside Go's heap, not counting those from which it
+// has yet to allocate, and how many of them no filter uses.
 func (p *FilterPool) OffHeap() (bytes, unused int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -295,7 +295,7 @@ func TestSparse(t *testing.T) {
 }
 
 // TestOffHeap: slabs are outside the heap where that is possible. They are freed once no reader and
-// no lookup can use them, without anyone's calling the garbage collector when they are many.
+// no lookup can use them: if there are many, the pool itself calls the garbage collector.
 func TestOffHeap(t *testing.T) {
 	if !offheap.Available {
 		t.Skip("no memory outside the heap on this system")
@@ -376,8 +376,8 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// TestOffHeapLookups: lookups go on while filters outside the heap are loaded, dropped and moved, and
-// their slabs are freed.
+// TestOffHeapLookups: lookups continue while filters outside the heap are loaded, dropped, moved,
+// and their slabs freed.
 func TestOffHeapLookups(t *testing.T) {
 	pool := FilterPool{held: smallPool}
 	const keys = 20_000

@@ -13,8 +13,9 @@ import (
 
 // heldFilter is the loaded part of a filter. It is immutable.
 //
-// Its units may lie outside Go's heap. They are there as long as their slabs are reachable, and no
-// longer: so its methods, which use the units, keep it reachable until they return.
+// Its units may lie outside Go's heap, where they are freed as soon as their slabs are unreachable,
+// and reader does not keep slabs reachable. So the methods of heldFilter, which use the units, keep
+// it reachable until they return; other users of units must keep the filterMems.
 type heldFilter struct {
 	reader filter.Reader
 	ahead  filter.Prefetcher // reader, if it is one

@@ -76,7 +76,7 @@ const (
 	columnLength  = iota // of the block, minus that of the shortest
 	columnKey            // length of the separator's user key after the shared prefix, at most eight
 	columnRest           // end of the separator's remainder
-	columnTrailer        // of the separator, minus the number behind the columns
+	columnTrailer        // of the separator, minus the number after the columns
 	columnGap            // bytes between the block and the next one
 	numColumns
 )

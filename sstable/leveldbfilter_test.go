@@ -217,7 +217,7 @@ func TestLevelDBFilterAsksAllBlocks(t *testing.T) {
 	}
 }
 
-// TestLevelDBFilterCompressed: a compressed filter block counts with the size that it has in memory.
+// TestLevelDBFilterCompressed: a compressed filter block counts with its size in memory.
 func TestLevelDBFilterCompressed(t *testing.T) {
 	const size = 64 << 10
 	block := append(bytes.Repeat([]byte{0xff}, size-1), 1)

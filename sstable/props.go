@@ -80,7 +80,7 @@ type Properties struct {
 	FilterPrefix string  // the name of the Prefixer whose prefixes it also holds; "": none
 
 	RangePolicy string // the name of the policy that built the range filter; "": none
-	RangeSplit  string // how it splits keys: the name of a Prefixer or at(n), a semicolon, and symbols
+	RangeSplit  string // how it splits keys: the name of a Prefixer or at(n); may end in ; and symbols
 	RangeKeys   uint64 // number of keys in it
 	RangeBytes  uint64 // its size
 

@@ -10,7 +10,7 @@ import (
 // symbols maps what follows the prefix of a key to a number, preserving order. At each
 // position only some bytes occur in a table, decimal digits for example, and a byte counts
 // as its rank among them: a thousand seconds are a thousand numbers, in binary as in
-// digits. Shorter keys are padded with zeros. Bytes behind the last position are ignored.
+// digits. Shorter keys are padded with zeros. Bytes after the last position are ignored.
 //
 // As text, which follows a semicolon in the name of a table's split, it is a list of
 // positions, separated by commas. Each is the first and last bytes of its runs in

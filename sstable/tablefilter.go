@@ -94,7 +94,8 @@ func (s FilterState) String() string {
 }
 
 // Filter returns the filter as currently loaded, or nil. It remains usable when other units
-// are loaded or dropped. A keyed filter has the method MayContainHash of filter.KeyedReader.
+// are loaded or dropped. It is not what Policy.Open returned, and has only the methods of
+// filter.Reader; a keyed filter also has MayContainHash, as filter.KeyedReader has it.
 func (r *Reader) Filter() filter.Reader {
 	if h := r.filter.Load(); h != nil {
 		return h.public

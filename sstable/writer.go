@@ -29,8 +29,8 @@ type WriterOptions struct {
 	Filter filter.Policy
 	// Prefix adds the keys' prefixes to the filter. Nil: keys only.
 	Prefix Prefixer
-	// Range builds the table's range filter over its user keys. It splits keys behind the
-	// prefix of Prefix, if set and not an EachPrefix; otherwise at a length, or behind a
+	// Range builds the table's range filter over its user keys. It splits keys after the
+	// prefix of Prefix, if set and not an EachPrefix; otherwise at a length, or after a
 	// delimiter, chosen to suit the keys. Nil: no range filter.
 	Range filter.RangePolicy
 	// FileNumber is stored in the properties, so that a table under another table's name is

@@ -17,8 +17,8 @@ import (
 type Options struct {
 	Filters []Filter
 	Sizes   []int // numbers of keys
-	// Filters of HotSize keys are probed in cache, and many of them out of cache. Filters of
-	// BigSize keys and more are probed out of cache only. Both are among Sizes.
+	// Filters of HotSize keys are probed in cache, and many of them out of cache; from BigSize
+	// keys on, a few large ones are probed out of cache. Both are among Sizes.
 	HotSize, BigSize int
 	KeyKinds         []string
 	Absent           int   // absent keys to probe, to measure the false positive rate

@@ -216,7 +216,7 @@ func (s *listed) Absent(dst []byte, i int) []byte {
 func (s *listed) Value(i int) []byte { return s.values[i] }
 
 // GoSource returns the lines of Go's source tree: the key is the file's path and the line's number,
-// the value the line. There are about limit keys at most, if limit is above 0.
+// the value the line. There are at most limit keys, if limit is above 0.
 func GoSource(limit int) (Set, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {

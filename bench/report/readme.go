@@ -7,8 +7,8 @@ import (
 	"github.com/siftdb/sift/bench/result"
 )
 
-// The markers around a table in a document: <!-- bench:NAME --> and <!--
-// /bench:NAME -->.
+// The markers around a table in a document: <!-- bench:NAME --> before it,
+// <!-- /bench:NAME --> after it.
 const (
 	markerOpen  = "<!-- bench:"
 	markerClose = "<!-- /bench:"

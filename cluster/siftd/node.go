@@ -452,8 +452,8 @@ func (n *Node) stop(err error) {
 // the node stops.
 const lastReplies = 200 * time.Millisecond
 
-// Close transfers the leadership of the groups that this node leads, and stops the node. It returns
-// the error that has stopped the node earlier, if any.
+// Close transfers the leadership of the groups that this node leads, and stops the node. Its error
+// includes the one that has stopped the node earlier, if any.
 func (n *Node) Close() error {
 	if n.ctx.Err() == nil {
 		var wg sync.WaitGroup

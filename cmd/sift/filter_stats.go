@@ -78,8 +78,8 @@ func (c *filterStatsCmd) Run(e *env) error {
 	})
 }
 
-// probe probes the filter of each table. It returns a row for each table, as text and for --json, and
-// the total of all probes.
+// probe probes the filter of each table. It returns a row for each table, as text and for --json,
+// and the total of all probes.
 func (c *filterStatsCmd) probe(e *env, tables []sift.TableMetrics, bytes int64, plan sift.FilterPlan) (rows *columns, described []*tableJSON, all tally, err error) {
 	progress := e.progress("probing filters", bytes)
 	defer progress.done()

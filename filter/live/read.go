@@ -7,8 +7,8 @@ import (
 )
 
 // Read reads a filter of any kind that WriteTo wrote, except a Layered and a Cold, for which there
-// are OpenLayered and OpenCold. The result is a *Bloom[T], a *Cuckoo[T] and so on, and for a Sharded
-// a *Sharded[T, Filter[T]]. See ReadBloom.
+// are OpenLayered and OpenCold. The result is a *Bloom[T], a *Cuckoo[T] and so on, and for a
+// Sharded a *Sharded[T, Filter[T]]. See ReadBloom.
 func Read[T any](r io.Reader, o ReadOptions[T]) (Filter[T], error) {
 	key, err := newKey(o.Funnel)
 	if err != nil {

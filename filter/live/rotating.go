@@ -311,8 +311,8 @@ func (r *Rotating[T]) build(ctx context.Context) (n uint64, err error) {
 }
 
 // Run rebuilds at the interval Every and when the FPR exceeds MaxFPR, until ctx ends. It
-// returns ctx's error. The error of a rebuild is in Progress and does not change when the
-// next one begins.
+// returns ctx's error. A rebuild that fails does not make the next one begin earlier or
+// later; its error is in Progress until then.
 func (r *Rotating[T]) Run(ctx context.Context) error {
 	var every, check <-chan time.Time
 	if r.o.Every > 0 {

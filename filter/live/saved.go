@@ -151,9 +151,9 @@ func syncDir(dir string) error {
 	return errors.Join(err, d.Close())
 }
 
-// ReadFile reads a filter from a file that WriteFile wrote into f, which it replaces. After
-// an error f is unchanged. Nothing may follow the filter in the file. Damage gives a
-// *fs.PathError that matches ErrFormat and names the part of the file in which it was found.
+// ReadFile replaces f by the filter in a file that WriteFile wrote. After an error f is
+// unchanged. Nothing may follow the filter in the file. Damage gives a *fs.PathError that
+// matches ErrFormat and names the part of the file in which it was found.
 func ReadFile(name string, f io.ReaderFrom) error {
 	file, err := os.Open(name)
 	if err != nil {

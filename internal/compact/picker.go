@@ -92,7 +92,7 @@ type Plan struct {
 	Grandparents []*manifest.TableMeta
 	// TrivialMove is set if Inputs[0] is a single table that can move to OutputLevel unchanged.
 	TrivialMove bool
-	// Score is the level's score; at least 1, or 0 unless Pick made the plan.
+	// Score is the level's score, at least 1, if Pick made the plan; otherwise it is 0.
 	Score float64
 	// Pointer is the largest internal key of Inputs[0]; the next compaction of the level prefers
 	// tables after it. It is nil for a compaction in place.

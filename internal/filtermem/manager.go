@@ -28,8 +28,8 @@ type Config struct {
 	// Budget divides the memory again, and returns how many bytes filters may take.
 	Budget func() int64
 	// Capped is set if filters are always loaded in steps, range filters included. Otherwise a
-	// table loads its whole filter when it is opened, and filters are loaded in steps only once one
-	// did not fit.
+	// table loads its whole filter when it is opened, if it fits, and filters are loaded in steps
+	// only once one did not fit.
 	Capped bool
 	// Loaded is closed when the tables have been loaded after Open. Before that a plan would miss
 	// tables.

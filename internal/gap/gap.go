@@ -91,9 +91,9 @@ func (s *Set) Gaps() []*Gap {
 func (s *Set) Cuts() uint64 { return s.cuts.Load() }
 
 // Grow extends a gap to a later key, if it is still in the set and nothing has been cut since Cuts
-// returned cuts. weight is how many tombstones there are in between. REQUIRES: a reader with view v
-// finds no live key from the end of the gap to that key, and no key that was set there after v had
-// been Cut when Cuts was called.
+// returned cuts. weight is how many tombstones there are in between. REQUIRES: from the end of the
+// gap to that key, a reader with view v finds no live key, and no key that it does not see yet had
+// been Cut before Cuts was called.
 func (s *Set) Grow(g *Gap, to []byte, v View, weight int, cuts uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

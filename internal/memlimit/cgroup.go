@@ -60,7 +60,7 @@ func groupDir(mounts, fsType, group string) (top, dir string, ok bool) {
 		top = at[4]
 		inside, below := strings.CutPrefix(group, strings.TrimSuffix(at[3], "/"))
 		if !below {
-			inside = "" // the group has its name from outside the container
+			inside = "" // the name is the one outside the container
 		}
 		return top, path.Join(top, inside), true
 	}

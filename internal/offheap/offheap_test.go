@@ -38,7 +38,7 @@ func TestAlloc(t *testing.T) {
 	}
 }
 
-// mappings returns how many kB of addresses the process has.
+// mappings returns the size of the process's address space in pages.
 func mappings(t *testing.T) (pages int) {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/statm")

@@ -267,7 +267,8 @@ func (s *Server) isNamed(id uint64) (named bool, err error) {
 // minDrop is the size on disk from which old entries are dropped together with their tables.
 const minDrop = 4 << 20
 
-// removeOld is removeRange, except that it drops whole tables if the range is large.
+// removeOld is removeRange, except that it drops whole tables if the range is large, but not in a
+// group, to which a server writes only batches.
 func (s *Server) removeOld(from, to []byte) error {
 	size, err := s.db.ApproximateSize(from, to)
 	if err != nil || size < minDrop || s.cfg.Group != nil {

@@ -22,7 +22,7 @@ const (
 	enough = 3
 	// trialSteps is how long a trial takes. The first half is for clients to move.
 	trialSteps = 4
-	// The pause after a trial that did not help: it doubles each time, up to trialWaitMost.
+	// The pause after a trial. After trials that do not help it doubles, up to trialWaitMost.
 	trialWait, trialWaitMost = 2 * time.Second, 20 * time.Second
 )
 

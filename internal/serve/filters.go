@@ -13,8 +13,8 @@ import (
 
 // Filters are kept in memory. Before replies are sent, the changes of all commands that were
 // executed together are written to the store, as one redo entry per filter, or as several if they
-// are large. When a filter's redo entries are as large as the filter, a checkpoint in the background
-// writes the pages that have changed and removes the entries.
+// are large. When a filter's redo entries are as large as the filter, a checkpoint in the
+// background writes the pages that have changed and removes the entries.
 
 const (
 	// A checkpoint is due when the redo entries are as large as the filter, within these bounds.
@@ -37,7 +37,7 @@ const (
 	checkpointPages = 64
 )
 
-// filter is one Bloom or cuckoo filter; exactly one of bloom and cuckoo is set, unless it is damaged.
+// filter is a Bloom or cuckoo filter. Exactly one of bloom and cuckoo is set, unless it is damaged.
 type filter struct {
 	id     uint64
 	kind   kind

@@ -18,7 +18,7 @@ type writes struct {
 	held bool // world is held for reading
 	// clock is when the last command ended, if the next one had arrived by then, else 0.
 	clock time.Duration
-	err   error // a failed write's, which some replies acknowledge
+	err   error // of a write that failed, and that some replies acknowledge
 
 	// Plain SETs that wait to be written, and their keys.
 	pending     sift.Batch

@@ -6,7 +6,7 @@
 //	offset  size  field
 //	0       4     checksum of kind and data, as util.CRC.Value, little-endian
 //	4       2     length of the data, little-endian
-//	6       1     kind: 1 a whole journal, or its 2 first, 3 middle or 4 last part
+//	6       1     kind: 1 a whole journal; 2 its first, 3 a middle, 4 its last part
 //	7       ...   data
 //
 // Example: the journal "a" is 4c 60 98 8b 01 00 01 61. On disk; do not change.

@@ -492,7 +492,8 @@ func (o *Options) GetWriteL0SlowdownTrigger() int {
 
 // ReadOptions are the options of a read. nil means the defaults.
 type ReadOptions struct {
-	// DontFillCache keeps blocks that are read out of the block cache. Only iterators honor it.
+	// DontFillCache means that blocks that are read do not enter the block cache. Only iterators
+	// honor it.
 	DontFillCache bool
 	// Strict is not used: see Strict.
 	Strict Strict

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// cpuTime returns how long the running threads of a process have run, in ns.
+// cpuTime returns the CPU time of the threads that a process has now, in ns.
 func cpuTime(pid int) (int64, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(files) == 0 {
