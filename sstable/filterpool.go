@@ -34,6 +34,7 @@ type FilterPool struct {
 	offLive    int64         // of those, allocated and not freed
 	off        *atomic.Int64 // the size of all slabs outside the heap that are not freed; nil: none yet
 	collecting bool          // collectGarbage runs
+	survived   int64         // garbage slabs that the last collections did not free
 	denied     bool          // the system has refused memory outside the heap
 }
 
@@ -114,14 +115,6 @@ func (p *FilterPool) unclaim(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.claimed -= n
-}
-
-// add counts a filter of n bytes that was allocated elsewhere.
-func (p *FilterPool) add(n int) filterMem {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.held += int64(n)
-	return filterMem{size: n}
 }
 
 // get allocates n bytes, aligned to a cache line.
@@ -212,7 +205,8 @@ func (p *FilterPool) retire(s *filterSlab) {
 	}
 }
 
-// muchGarbage reports whether slabs outside the heap should be freed. REQUIRES: mu.
+// muchGarbage reports whether slabs outside the heap should be freed. Those that the last
+// collections found in use do not count. REQUIRES: mu.
 func (p *FilterPool) muchGarbage() bool {
 	if p.off == nil {
 		return false
@@ -221,13 +215,15 @@ func (p *FilterPool) muchGarbage() bool {
 	if limit <= 0 {
 		limit = p.inUse
 	}
-	return p.off.Load()-p.inUse > max(2*smallSlab, limit/deadShare)
+	garbage := p.off.Load() - p.inUse
+	p.survived = min(p.survived, garbage)
+	return garbage-p.survived > max(2*smallSlab, limit/deadShare)
 }
 
 // collectGarbage calls the garbage collector, which does not count memory outside the heap, and
 // seldom runs if the heap is small. It calls it up to three times within about a second, since
 // those that have freed a slab's filters, or still probe them, may refer to the slab for a while.
-// If they do for longer, the next slab that becomes garbage starts collectGarbage again.
+// What is left then, an iterator keeps.
 func (p *FilterPool) collectGarbage() {
 	for wait := 10 * time.Millisecond; wait <= time.Second; wait *= 10 {
 		time.Sleep(wait)
@@ -243,6 +239,7 @@ func (p *FilterPool) collectGarbage() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.collecting = false
+	p.survived = p.off.Load() - p.inUse
 }
 
 // OffHeap returns how many bytes the pool has outside Go's heap, not counting those from which it

@@ -293,7 +293,7 @@ func (r *Reader) MoveFilter() error {
 	r.filterMu.Lock()
 	defer r.filterMu.Unlock()
 	held := r.filter.Load()
-	if held == nil || r.pool == nil {
+	if held == nil || r.pool == nil || len(r.filterUnits) == 0 { // LevelDB's own has no units
 		return nil
 	}
 	units := slices.Clone(held.units)

@@ -230,11 +230,9 @@ func (r *Reader) openLevelDBFilter(family string, h Handle, o *ReaderOptions) er
 	}
 	f.at = h
 	r.filterFamily, r.filterState, r.filterErr = family, FilterOK, nil
-	held := &heldFilter{reader: f}
-	if r.pool != nil {
-		held.units = []filterMem{r.pool.add(len(block))}
-	}
-	r.filter.Store(held)
+	m := r.getMemory(len(block))
+	f.data = m.bytes[:copy(m.bytes, f.data)]
+	r.filter.Store(newHeldFilter(f, []filterMem{m}, 0))
 	return nil
 }
 
