@@ -441,16 +441,35 @@ func TestDeleteRangeOtherTables(t *testing.T) {
 	}
 }
 
-// TestCheckOtherFilters: Check counts LevelDB's own filters.
-func TestCheckOtherFilters(t *testing.T) {
+// TestOtherFilters: LevelDB's own filters exclude absent keys, and Check counts them.
+func TestOtherFilters(t *testing.T) {
 	from := fixtures.Dir(t)
-	for _, dir := range []string{"leveldb-cpp-1.23/medium", "goleveldb-1.0.0/medium"} {
-		report, err := sift.Check(t.Context(), copyDir(t, filepath.Join(from, dir)), nil, func(err error) { t.Error(err) })
+	for _, f := range fixtureDirs {
+		if f.listing != "medium" {
+			continue
+		}
+		dir := copyDir(t, filepath.Join(from, f.dir))
+		report, err := sift.Check(t.Context(), dir, nil, func(err error) { t.Error(err) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		if report.Tables == 0 || report.Filters != report.Tables || report.FilterlessBytes != 0 {
-			t.Errorf("%s: %+v", dir, report)
+			t.Errorf("%s: %+v", f.dir, report)
 		}
+		db := mustOpen(t, dir, &sift.Options{ReadOnly: true}) // no compaction gives the tables other filters
+		for key := range fixtures.Listing(t, f.listing) {
+			if found, err := db.Has([]byte(key + "absent")); found || err != nil {
+				t.Fatal(found, err)
+			}
+		}
+		var useful, positive uint64
+		for _, l := range db.Metrics().Levels {
+			useful += l.Filter.Useful
+			positive += l.Filter.FalsePositive
+		}
+		if useful < 10*positive || useful == 0 {
+			t.Errorf("%s: filters excluded %d absent keys, and did not exclude %d", f.dir, useful, positive)
+		}
+		mustClose(t, db)
 	}
 }
