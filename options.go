@@ -121,8 +121,9 @@ type Options struct {
 	// lookups of absent keys that each table receives, and for range filters by the ranges in
 	// which it held no key: ribbon and range filters are loaded with more or fewer bits per key,
 	// others as a whole. The slabs that large filters are allocated from may add a quarter, and up
-	// to 8 MiB, or 20 MiB if FilterMemory is 128 MiB or more; see sstable.FilterPool. Default:
-	// what Memory leaves, for filters other than range filters.
+	// to 8 MiB, or 20 MiB if FilterMemory is 128 MiB or more, and on Linux slabs that wait for
+	// the garbage collector another eighth, or 8 MiB; see sstable.FilterPool. Default: what Memory
+	// leaves, for filters other than range filters.
 	FilterMemory int64
 	// MemtableBytes is the size at which a memtable is flushed to a table. Up to two full
 	// ones are flushed while a third fills, so three times as much memory may be in use.

@@ -223,7 +223,7 @@ func (p *FilterPool) muchGarbage() bool {
 // collectGarbage calls the garbage collector, which does not count memory outside the heap, and
 // seldom runs if the heap is small. It calls it up to three times within about a second, since
 // those that have freed a slab's filters, or still probe them, may refer to the slab for a while.
-// What is left then, an iterator keeps.
+// What is left then is still in use, by an iterator for example; muchGarbage does not count it.
 func (p *FilterPool) collectGarbage() {
 	for wait := 10 * time.Millisecond; wait <= time.Second; wait *= 10 {
 		time.Sleep(wait)
@@ -247,6 +247,11 @@ func (p *FilterPool) collectGarbage() {
 func (p *FilterPool) OffHeap() (bytes, unused int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.offHeap()
+}
+
+// offHeap is OffHeap. REQUIRES: mu.
+func (p *FilterPool) offHeap() (bytes, unused int64) {
 	if p.off == nil {
 		return 0, 0
 	}
@@ -260,12 +265,12 @@ func (p *FilterPool) OffHeap() (bytes, unused int64) {
 // Capacity returns how many bytes of filters take up the given memory of the process, if Go's heap
 // takes gcFactor times what is live in it.
 func (p *FilterPool) Capacity(memory, gcFactor int64) int64 {
-	_, unused := p.OffHeap()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if memory < gcFactor*smallPool || !offheap.Available || p.denied {
 		return memory / gcFactor
 	}
+	_, unused := p.offHeap()
 	return max(memory-(gcFactor-1)*smallPool-unused, memory/gcFactor)
 }
 

@@ -13,15 +13,15 @@ func procIO() ProcIO { return ProcIO{} }
 
 func readMachineTime() machineTime { return machineTime{} }
 
-// RSS returns zeros: not implemented on this system.
+// RSS returns zeros: only Linux tells, in /proc.
 func RSS() (now, peak int64) { return 0, 0 }
 
-// ResetPeak returns false: not implemented on this system.
+// ResetPeak returns false: there is no peak to reset.
 func ResetPeak() bool { return false }
 
 func hardware() (cpu string, cache, memory int64) { return runtime.GOARCH, 0, 0 }
 
 func system() string { return runtime.GOOS }
 
-// FileSystem returns "": not implemented on this system.
+// FileSystem returns "": only the mounts of Linux are read.
 func FileSystem(string) string { return "" }
